@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_CLIENT_H
+#define KVSCOUT_CLIENT_H
+
+/*
+ * The scheduler's side: how many leading tokens of this prompt are cached outside the GPU?
+ *
+ * THREADS  A client has one caller: all functions that take a client are called by one thread at a time (the scheduler
+ * loop), except where a function says "any". Debug builds check this. Behind the client one thread of its own, the courier,
+ * owns every socket; the caller and the courier share only a ring of jobs and a table of slots.
+ *
+ * A request is named by its id, a string of 1..255 bytes. It goes through
+ *
+ *     scout_try_lookup ... scout_try_lookup -> answer -> scout_admit -> scout_finish
+ *
+ * and scout_finish is legal at any point of it.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvscout/error.h>
+#include <kvscout/version.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct scout_client;
+
+/* Lookup modes of scout_lookup(). */
+enum scout_lookup_mode {
+	SCOUT_LOOKUP_ASYNC = 0, /* scout_lookup() is scout_try_lookup() */
+	SCOUT_LOOKUP_POLLED = 1 /* scout_lookup() is scout_wait_lookup() */
+};
+
+/*
+ * Configuration. Set up by scout_client_config_init(), changed by scout_client_config_set() or by assigning fields; 0 and
+ * NULL always mean "default". Strings are borrowed until scout_client_new() returns, which copies them. The table of
+ * all keys, with defaults and ranges, is in the README and comes from scout_client_config_help().
+ */
+struct scout_client_config {
+	uint32_t size;                         /* of this structure; set by scout_client_config_init() */
+	uint32_t flags;                        /* 0 */
+	const char *endpoint;                  /* one or several, comma separated */
+	const char *name_space;                /* key "namespace" */
+	uint32_t chunk_tokens;                 /* tokens in a chunk, default 256 */
+	uint32_t kv_ranks;                     /* default 1 */
+	uint32_t readers;                      /* default 1 */
+	uint32_t hash_bytes;                   /* default 32 */
+	uint32_t lookup_mode;                  /* enum scout_lookup_mode */
+	uint32_t lookup_timeout_ms;            /* default 5000 */
+	uint32_t lookup_poll_interval_ms;      /* default 5 */
+	uint32_t lookup_poll_key_timeout_ms;   /* default 0: one shot */
+	uint32_t lookup_poll_key_intervals_ms; /* default 0: one shot */
+	uint32_t lookup_poll_key_all;          /* 0 or 1 */
+	uint32_t heartbeat_ms;                 /* default 1000 */
+	uint32_t connect_timeout_ms;           /* default 2000: how long lookups wait for the first connection */
+	uint32_t max_lookups;                  /* live requests, default 1024 */
+	uint32_t spin_us;                      /* courier spins this long before it parks, default 0 */
+	uint64_t arena_bytes;                  /* hashes that wait for the courier, default 8 MiB */
+	uint64_t weights_version;              /* 0: whatever the server has */
+	scout_log_fn log;                      /* NULL: silent */
+	void *log_user;
+	void *owned; /* strings that scout_client_config_set() made; see _fini */
+};
+
+/* Never call this directly. */
+SCOUT_API void scout_client_config_init_sized(struct scout_client_config *cfg, uint32_t size);
+
+/**
+ * Fill @cfg with the defaults.
+ *
+ * Thread:   any.
+ * Blocks:   no.
+ * Since:    0.1
+ */
+static inline void
+scout_client_config_init(struct scout_client_config *cfg)
+{
+	scout_client_config_init_sized(cfg, (uint32_t)sizeof(*cfg));
+}
+
+/**
+ * Set one option by its name, as in a file or on a command line.
+ *
+ * @cfg    initialised by scout_client_config_init().
+ * @key    borrowed for the call; one of the keys in the README.
+ * @value  borrowed for the call; copied.
+ * @err    receives one sentence that names the key, the value and what is allowed; may be NULL.
+ *
+ * Thread:   any.
+ * Blocks:   no.
+ * Returns:  0, or SCOUT_ERR_INVALID (NULL argument), SCOUT_ERR_CONFIG_KEY, SCOUT_ERR_CONFIG_SYNTAX,
+ *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_NOMEM. @cfg is unchanged on error.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_client_config_set(struct scout_client_config *cfg, const char *key,
+						       const char *value, char *err, size_t err_len);
+
+/**
+ * Read "key = value" lines ('#' starts a comment) from @path.
+ *
+ * @err    receives the line number and what is wrong; may be NULL.
+ *
+ * Thread:   any.
+ * Blocks:   on the file.
+ * Returns:  0, the codes of scout_client_config_set(), or SCOUT_ERR_FORMAT (no such file, a line without '=').
+ *           Lines before the wrong one have been applied.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load(struct scout_client_config *cfg, const char *path, char *err,
+							size_t err_len);
+
+/**
+ * Read the environment: KVSCOUT_<KEY in capitals> for every key. Never done implicitly; ignored in setuid programs.
+ *
+ * Thread:   any that may call getenv().
+ * Blocks:   no.
+ * Returns:  as scout_client_config_set().
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load_env(struct scout_client_config *cfg, char *err, size_t err_len);
+
+/**
+ * Write the table of keys (name, default, range, meaning) as Markdown into @buf.
+ *
+ * Thread:   any.
+ * Blocks:   no.
+ * Returns:  the length that the whole text has, as snprintf() does.
+ * Since:    0.1
+ */
+SCOUT_API size_t scout_client_config_help(char *buf, size_t len);
+
+/**
+ * Free what scout_client_config_set() allocated. Legal at once after scout_client_new(), and twice.
+ * Since:    0.1
+ */
+SCOUT_API void scout_client_config_fini(struct scout_client_config *cfg);
+
+/* Why an answer is what it is. */
+enum scout_reason {
+	SCOUT_REASON_NONE = 0,
+	SCOUT_REASON_HIT = 1,         /* at least one chunk */
+	SCOUT_REASON_MISS = 2,        /* the server has nothing, or the prompt has no full chunk */
+	SCOUT_REASON_TIMEOUT = 3,     /* no answer before the deadline */
+	SCOUT_REASON_UNREACHABLE = 4, /* a server is not there; @error says more */
+	SCOUT_REASON_REFUSED = 5,     /* a server refused; @error is its reason */
+	SCOUT_REASON_CLOSED = 6       /* the client is being closed */
+};
+
+/**
+ * A static word for @reason: "hit", "miss", "timeout", "unreachable", "refused", "closed". Any thread, never NULL.
+ * Since:    0.1
+ */
+SCOUT_API const char *scout_reason_name(int reason);
+
+/* One question. All pointers are borrowed for the call; hashes are copied by the call that submits. */
+struct scout_lookup {
+	const char *id;           /* request id, 1..255 bytes, NUL-terminated */
+	const void *hashes;       /* n chained chunk hashes of hash_len bytes each, without gaps */
+	size_t hash_len;          /* 16..32, the configured hash_bytes */
+	size_t n;                 /* full chunks of the prompt; 0 is legal and answers 0 at once */
+	uint64_t prompt_tokens;   /* length of the prompt */
+	uint64_t computed_tokens; /* leading tokens that the GPU's own cache has already */
+	uint64_t expect_tokens;   /* tokens that should appear soon (disaggregated prefill), 0 = no expectation */
+	const char *tenant;       /* cache salt, at most 255 bytes; NULL = "" */
+	uint32_t size;            /* 0, or the size of this structure as the caller was compiled */
+};
+
+/* One answer. */
+struct scout_hit {
+	uint64_t tokens;    /* leading tokens that are cached, at most prompt_tokens - 1. Usable as it stands. */
+	uint64_t ticket;    /* names the session; for the workers' retrieve and store. 0: no session */
+	uint32_t chunks;    /* whole chunks behind @tokens */
+	uint32_t l1_chunks; /* of them in host memory */
+	uint32_t l2_chunks; /* of them in the second tier */
+	int reason;         /* enum scout_reason */
+	int error;          /* 0, or the SCOUT_ERR_* behind unreachable, refused and timeout */
+	int endpoint;       /* index of the endpoint that was unreachable or refused, else -1 */
+};
+
+/**
+ * Make a client and start its courier. Connecting goes on in the background: lookups are accepted at once.
+ *
+ * @cfg         borrowed for the call; copied.
+ * @err         receives one sentence on error; may be NULL.
+ * @ret_client  written on success only.
+ *
+ * Thread:   any.
+ * Blocks:   no, but allocates and starts a thread.
+ * Returns:  0, or SCOUT_ERR_INVALID (also: no endpoint), SCOUT_ERR_CONFIG_RANGE (a field is out of range; @err names it),
+ *           SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config *cfg, struct scout_client **ret_client,
+						char *err, size_t err_len);
+
+/**
+ * Close the client: lookups in flight end with reason `closed`, promises are given back if the server listens, the courier is
+ * joined. NULL is ignored. A child of fork() may call it: it then frees nothing that belongs to the parent.
+ *
+ * Thread:   the caller's, or another one once the caller has stopped using the client.
+ * Blocks:   at most about 200 ms.
+ * Since:    0.1
+ */
+SCOUT_API void scout_client_free(struct scout_client *client);
+
+/**
+ * Wait until every endpoint has answered HELLO. For program start; the loop itself need not.
+ *
+ * @err    receives the server's or the library's sentence; may be NULL.
+ *
+ * Thread:   the caller's.
+ * Blocks:   up to @timeout_ms.
+ * Returns:  0, SCOUT_ERR_TIMEOUT, SCOUT_ERR_NAMESPACE or another refusal of the server (final until the configuration changes),
+ *           SCOUT_ERR_FORKED, SCOUT_ERR_INVALID.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *err,
+						       size_t err_len);
+
+/**
+ * Ask, or ask again. The first call for an id queues the lookup; later calls read one slot. The answer stays readable until
+ * scout_admit() or scout_finish(). A call with a smaller computed_tokens than the lookup was asked with starts a new lookup.
+ * "Other hashes" are recognised by hash_len, n, tenant length and the last hash, which in a chain covers all before it.
+ *
+ * @lookup   borrowed for the call.
+ * @ret_hit  written when 0 is returned.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never. No lock, no allocation; no system call while the answer is pending; a submit rings the courier at most once.
+ * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_HASH_LEN,
+ *           SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id), SCOUT_ERR_BUSY (slots or arena full),
+ *           SCOUT_ERR_FORKED, SCOUT_ERR_CLOSED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup(struct scout_client *client, const struct scout_lookup *lookup,
+						struct scout_hit *ret_hit);
+
+/**
+ * Ask and wait for the answer: scout_try_lookup() with a wait behind it. Sends no second request.
+ *
+ * Thread:   the caller's.
+ * Blocks:   until the answer lands, at the latest until lookup_timeout_ms after the submit (then 0 tokens, reason `timeout`,
+ *           and a warning in the log). At once when a server is known to be unreachable.
+ * Returns:  0 or the errors of scout_try_lookup(); never SCOUT_NOT_YET.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup(struct scout_client *client, const struct scout_lookup *lookup,
+						 struct scout_hit *ret_hit);
+
+/**
+ * scout_try_lookup() or scout_wait_lookup(), by the configured lookup_mode.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_lookup(struct scout_client *client, const struct scout_lookup *lookup,
+					    struct scout_hit *ret_hit);
+
+/**
+ * Begin a step: until scout_step_end(), submits are only queued. They then travel in one message, for at most one ring of the
+ * courier's doorbell. Steps do not nest; beginning twice is one step.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never.
+ * Since:    0.1
+ */
+SCOUT_API void scout_step_begin(struct scout_client *client);
+SCOUT_API void scout_step_end(struct scout_client *client);
+
+/* Further than any prompt: the end of the hit. */
+#define SCOUT_TO_END INT64_MAX
+
+/**
+ * Say which part of the hit will be loaded; the promise on the rest is given back, and the answer is released.
+ *
+ * @from_token, @to_token  the half-open range. Negative counts from the end of the hit's last chunk; values beyond the hit
+ *                         are clamped to it. Rounded inwards to whole chunks, where hit.tokens itself counts as the end of
+ *                         its last chunk (it may be one token short of it). An empty range gives back everything.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never; room was set aside at submit.
+ * Returns:  0, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_STATE (unknown id, not answered yet, or admitted already),
+ *           SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const char *id, int64_t from_token,
+					   int64_t to_token);
+
+/**
+ * The request is over (completed, aborted or preempted). Legal in any state and twice; an unknown id is not an error.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never, and is never refused.
+ * Returns:  0, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API int scout_finish(struct scout_client *client, const char *id);
+
+/**
+ * The model got new weights: everything that is cached under another version is unreadable from the moment the server has
+ * read this. All live requests of this client end as if finished.
+ *
+ * @weights_version  not 0.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never.
+ * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_BUSY (an earlier reset is still on its way), SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t weights_version);
+
+/**
+ * A file descriptor that becomes readable when an answer lands, for event loops (level-triggered; scout_client_fd_clear()
+ * makes it unreadable again, before looking at the answers). From the first call on, each answer costs the courier a write.
+ *
+ * Thread:   the caller's.
+ * Blocks:   no.
+ * Returns:  the descriptor (owned by the client), or SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API int scout_client_fd(struct scout_client *client);
+SCOUT_API void scout_client_fd_clear(struct scout_client *client);
+
+/* Counters since scout_client_new(). Only ever extended at the end. */
+struct scout_client_stats {
+	uint32_t size;       /* set by the caller to sizeof */
+	uint32_t servers_up; /* endpoints that answer now */
+	uint64_t lookups;    /* submitted */
+	uint64_t answers;    /* ended in any way */
+	uint64_t hits;       /* ... with at least one chunk */
+	uint64_t timeouts;
+	uint64_t unreachable;
+	uint64_t refused;
+	uint64_t late;    /* answers that came after their lookup had ended; given back */
+	uint64_t not_yet; /* times SCOUT_NOT_YET was returned */
+	uint64_t busy;    /* times SCOUT_ERR_BUSY was returned */
+	uint64_t rings;   /* doorbell writes by the caller */
+	uint64_t frames_sent;
+	uint64_t frames_received;
+	uint64_t reconnects; /* HELLOs accepted after the first, all endpoints */
+	uint64_t epochs;     /* server restarts seen */
+	uint64_t protocol_errors;
+	uint64_t hit_tokens;
+	uint64_t asked_tokens; /* prompt tokens of all lookups */
+	uint64_t live;         /* request ids known now */
+};
+
+/**
+ * Read the counters.
+ *
+ * Thread:   the caller's.
+ * Blocks:   no.
+ * Returns:  0, SCOUT_ERR_INVALID (NULL, or stats->size smaller than the first two fields).
+ * Since:    0.1
+ */
+SCOUT_API int scout_client_stats(struct scout_client *client, struct scout_client_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_SERVER_H
+#define KVSCOUT_SERVER_H
+
+/*
+ * The cache server inside any process: the same code as kvscoutd. It keeps metadata only and copies no KV bytes.
+ * Production uses kvscoutd: libzmq may abort its process when file descriptors run out.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvscout/error.h>
+#include <kvscout/version.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct scout_server;
+
+/* As struct scout_client_config: 0 and NULL mean default, strings are copied by scout_server_start(). */
+struct scout_server_config {
+	uint32_t size;
+	uint32_t flags;
+	const char *listen;      /* ipc:///path or tcp://host:port; default: ipc in a private folder of its own */
+	const char *eviction;    /* policy: lru */
+	uint64_t l1_bytes;       /* bytes of slots in host memory, default 1 GiB */
+	uint64_t extent_bytes;   /* the pool grows by this much at a time, default 64 MiB */
+	uint64_t max_promised;   /* bytes that promises may pin, default half of l1_bytes */
+	uint32_t max_sessions;   /* default 65536 */
+	uint32_t max_peers;      /* default 1024 */
+	uint32_t dead_writer_ms; /* default 30000 */
+	uint32_t credits;        /* unanswered operations for each peer, default 4096 */
+	uint32_t reply_delay_us; /* test aid of the tools: each LOOKUP reply is deferred by this much, default 0 */
+	scout_log_fn log;
+	void *log_user;
+	void *owned;
+};
+
+SCOUT_API void scout_server_config_init_sized(struct scout_server_config *cfg, uint32_t size);
+
+/** Fill @cfg with the defaults. Any thread, does not block. Since 0.1 */
+static inline void
+scout_server_config_init(struct scout_server_config *cfg)
+{
+	scout_server_config_init_sized(cfg, (uint32_t)sizeof(*cfg));
+}
+
+/** As scout_client_config_set(), _load(), _help() and _fini(). Since 0.1 */
+SCOUT_API SCOUT_MUST_CHECK int scout_server_config_set(struct scout_server_config *cfg, const char *key,
+						       const char *value, char *err, size_t err_len);
+SCOUT_API SCOUT_MUST_CHECK int scout_server_config_load(struct scout_server_config *cfg, const char *path, char *err,
+							size_t err_len);
+SCOUT_API size_t scout_server_config_help(char *buf, size_t len);
+SCOUT_API void scout_server_config_fini(struct scout_server_config *cfg);
+
+/**
+ * Bind the endpoint and start the loop thread.
+ *
+ * @cfg  borrowed for the call; copied.
+ * @err  receives one sentence with the numbers or names that matter; may be NULL.
+ *
+ * Thread:   any.
+ * Blocks:   shortly, on bind and thread start.
+ * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size, transport, policy, kernel older than 5.6),
+ *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_BIND (cannot be bound; path too long), SCOUT_ERR_IN_USE (held by a living server;
+ *           @err says which pid), SCOUT_ERR_PERMISSION (others may write the folder), SCOUT_ERR_POOL_SIZE (l1_bytes is more
+ *           than this machine's memory), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_server_start(const struct scout_server_config *cfg,
+						  struct scout_server **ret_server, char *err, size_t err_len);
+
+/**
+ * The endpoint that clients connect to, with the port that the kernel chose. Owned by the server. Any thread.
+ * Since:    0.1
+ */
+SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
+
+/**
+ * Stop: no new work, running replies go out, loop thread joined, sockets and folders removed. NULL is ignored.
+ * Workers keep their own mappings of the pool until they let go.
+ *
+ * Thread:   any but the loop's.
+ * Blocks:   at most about 500 ms.
+ * Since:    0.1
+ */
+SCOUT_API void scout_server_stop(struct scout_server *server);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

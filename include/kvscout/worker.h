@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_WORKER_H
+#define KVSCOUT_WORKER_H
+
+/*
+ * The GPU worker's side: moves the KV of whole requests between the engine's pages and the pool.
+ *
+ * THREADS  As the client: one caller per worker, one courier thread of its own behind it, and the copy engine's threads. Jobs
+ * are asynchronous: submit, then scout_worker_poll() or wait on scout_worker_fd().
+ *
+ * PAGES  The engine's paged KV memory is described as a list of planes. A plane is one base address, a stride from one block to
+ * the next and a number of bytes per block; block b of a plane lies at base + b * stride. One tensor per layer, K and V
+ * apart or together, all layers in one tensor: each is some list of planes. A slot of the pool holds the chunk's blocks plane
+ * by plane: first all blocks of plane 0 in token order, then plane 1, and so on.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvscout/error.h>
+#include <kvscout/version.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct scout_worker;
+
+struct scout_worker_config {
+	uint32_t size;
+	uint32_t flags;
+	const char *endpoint;         /* of the server on this machine */
+	const char *name_space;       /* key "namespace" */
+	const char *backend;          /* copy engine: "host" (default) or "cuda" */
+	uint32_t chunk_tokens;        /* default 256 */
+	uint32_t kv_ranks;            /* default 1 */
+	uint32_t rank_first;          /* first KV rank that this server holds, default 0 */
+	uint32_t rank_count;          /* KV ranks that this server holds, default kv_ranks */
+	uint32_t kv_rank;             /* of this worker */
+	uint32_t readers;             /* default 1 */
+	uint32_t reader;              /* of this worker, 0 .. readers - 1 */
+	uint32_t hash_bytes;          /* default 32 */
+	uint32_t transfer_timeout_ms; /* a job that could not start its first copy by then ends; default 30000 */
+	uint32_t heartbeat_ms;        /* default 1000 */
+	uint32_t connect_timeout_ms;  /* default 2000 */
+	uint32_t max_jobs;            /* default 256 */
+	uint32_t spin_us;             /* default 0 */
+	uint64_t weights_version;     /* 0: whatever the server has */
+	int32_t device;               /* of the cuda backend */
+	uint32_t reserved;            /* 0 */
+	scout_log_fn log;
+	void *log_user;
+	void *owned;
+};
+
+SCOUT_API void scout_worker_config_init_sized(struct scout_worker_config *cfg, uint32_t size);
+
+/** Fill @cfg with the defaults. Any thread, does not block. Since 0.1 */
+static inline void
+scout_worker_config_init(struct scout_worker_config *cfg)
+{
+	scout_worker_config_init_sized(cfg, (uint32_t)sizeof(*cfg));
+}
+
+/** As scout_client_config_set(), _help() and _fini(). Since 0.1 */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_config_set(struct scout_worker_config *cfg, const char *key,
+						       const char *value, char *err, size_t err_len);
+SCOUT_API size_t scout_worker_config_help(char *buf, size_t len);
+SCOUT_API void scout_worker_config_fini(struct scout_worker_config *cfg);
+
+/* One plane of paged KV memory. */
+struct scout_plane {
+	void *base; /* of block 0; host or device memory, by backend. Stays the engine's; must outlive the worker. */
+	uint64_t stride;      /* bytes from one block to the next, >= block_bytes */
+	uint64_t block_bytes; /* bytes of one block in this plane, not 0 */
+};
+
+struct scout_layout {
+	uint32_t size;         /* sizeof(struct scout_layout) */
+	uint32_t dtype;        /* SCOUT_DTYPE_* of protocol.h; 0 = opaque */
+	uint32_t block_tokens; /* tokens in a block; chunk_tokens is a multiple */
+	uint32_t n_planes;
+	const struct scout_plane *planes; /* borrowed for the call; copied */
+	uint64_t n_blocks;                /* blocks in every plane; ids are 0 .. n_blocks - 1 */
+	int64_t null_block;               /* id that is never read or written (besides negative ones); -1 = none */
+};
+
+/**
+ * Make a worker and start its courier and copy engine.
+ *
+ * @cfg  borrowed for the call; copied.
+ * @err  receives one sentence on error; may be NULL.
+ *
+ * Thread:   any.
+ * Blocks:   no, but allocates and starts threads.
+ * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_UNSUPPORTED (structure size, backend not in this
+ *           build), SCOUT_ERR_DEVICE, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **ret_worker,
+						char *err, size_t err_len);
+
+/**
+ * Describe the KV pages, once, and register with the server. After a server restart the courier registers again by itself.
+ *
+ * Thread:   the caller's.
+ * Blocks:   up to @timeout_ms, for the server's answer. For program start.
+ * Returns:  0, or SCOUT_ERR_INVALID (@err names the field), SCOUT_ERR_STATE (registered already), SCOUT_ERR_TIMEOUT,
+ *           SCOUT_ERR_UNREACHABLE, SCOUT_ERR_NAMESPACE, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_NO_ROOM (the pool is smaller than one
+ *           chunk) or another refusal of the server.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_register(struct scout_worker *worker, const struct scout_layout *layout,
+						     uint32_t timeout_ms, char *err, size_t err_len);
+
+/**
+ * Close: jobs that have not started end as closed, running copies are waited for, everything is freed. NULL is ignored.
+ *
+ * Thread:   the caller's.
+ * Blocks:   until the running copies are done, then at most about 200 ms.
+ * Since:    0.1
+ */
+SCOUT_API void scout_worker_free(struct scout_worker *worker);
+
+/* Pool to pages. All pointers are borrowed for the call; copied. */
+struct scout_retrieve {
+	uint64_t ticket;          /* from scout_hit */
+	uint64_t from_token;      /* multiple of block_tokens */
+	uint64_t to_token;        /* rounded up to a whole block */
+	const int64_t *block_ids; /* pages for the tokens from @from_token on, one for each block of the range */
+	size_t n_blocks;          /* (to_token - from_token) / block_tokens, rounded up */
+	size_t skip_blocks;       /* leading blocks that are not written */
+	void *stream;             /* cuda: reserved for later; NULL */
+	uint32_t size;            /* 0 or sizeof */
+};
+
+/* Pages to pool. All pointers are borrowed for the call; copied. */
+struct scout_store {
+	uint64_t ticket;          /* session that the keys belong to; 0 = none */
+	const void *hashes;       /* n chunk hashes of hash_bytes each */
+	size_t hash_len;          /* the configured hash_bytes */
+	size_t n;                 /* chunks */
+	const int64_t *block_ids; /* pages of these chunks in token order: n * chunk_tokens / block_tokens */
+	size_t n_blocks;
+	uint64_t first_chunk; /* index of the first of these chunks in its prompt; with several readers, reader r
+				 stores those whose index mod readers is r */
+	const char *tenant;   /* NULL = "" */
+	void *event;          /* cuda: the event of the forward pass; host backend: NULL */
+	uint32_t size;        /* 0 or sizeof */
+};
+
+/**
+ * Start a retrieve or a store.
+ *
+ * @ret_job  the job's number, never 0, unique for the life of the worker; written on success.
+ *
+ * The job uses the pages until scout_worker_poll() reports its end, also when it was cancelled.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never.
+ * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a block id is outside the
+ *           registered pages; nothing was started), SCOUT_ERR_STATE (not registered), SCOUT_ERR_BUSY (max_jobs are running),
+ *           SCOUT_ERR_UNSUPPORTED (event or stream on the host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_retrieve(struct scout_worker *worker, const struct scout_retrieve *retrieve,
+						     uint64_t *ret_job);
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_store(struct scout_worker *worker, const struct scout_store *store,
+						  uint64_t *ret_job);
+
+enum scout_job_kind {
+	SCOUT_JOB_RETRIEVE = 1,
+	SCOUT_JOB_STORE = 2
+};
+
+/* The end of one job. */
+struct scout_done {
+	uint64_t job;
+	uint64_t ticket;
+	int kind; /* enum scout_job_kind */
+	/* 0: everything copied. Retrieve: SCOUT_ERR_MISSING (see @missing), SCOUT_ERR_CORRUPT. Both: SCOUT_ERR_TIMEOUT,
+	   SCOUT_ERR_CANCELED, SCOUT_ERR_UNREACHABLE, SCOUT_ERR_EPOCH, SCOUT_ERR_NO_SESSION, SCOUT_ERR_WEIGHTS,
+	   SCOUT_ERR_DEVICE, SCOUT_ERR_CLOSED. */
+	int status;
+	uint64_t bytes;     /* copied */
+	uint32_t chunks;    /* retrieve: chunks read. store: chunks written and readable now */
+	uint32_t present;   /* store: chunks that were there already, or are being written by somebody else */
+	uint32_t no_room;   /* store: chunks at the end that got no slot */
+	uint32_t n_missing; /* retrieve: blocks that were not filled and must be recomputed */
+	/* Their positions in the request's block_ids, ascending; borrowed until the next poll. All of them on a failure. */
+	const uint32_t *missing;
+};
+
+/**
+ * Collect ended jobs.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never.
+ * Returns:  how many of @done were written, at most @max, or SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_poll(struct scout_worker *worker, struct scout_done *done, size_t max);
+
+/**
+ * Ask a job to end early. Copies that are enqueued run to their end; poll reports the job in any case.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never.
+ * Returns:  0, SCOUT_ERR_STATE (no such job), SCOUT_ERR_FORKED, SCOUT_ERR_INVALID.
+ * Since:    0.1
+ */
+SCOUT_API int scout_worker_cancel(struct scout_worker *worker, uint64_t job);
+
+/**
+ * Make pages reusable: of the jobs that use any of @block_ids, those whose copies are not enqueued are dropped (they end as
+ * cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream.
+ *
+ * Thread:   the caller's.
+ * Blocks:   host backend: until the running copies on these pages are done.
+ * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, const int64_t *block_ids, size_t n,
+						  void *stream);
+
+/**
+ * A descriptor that is readable while scout_worker_poll() has something to report. Owned by the worker.
+ *
+ * Thread:   the caller's.
+ * Blocks:   no.
+ * Returns:  the descriptor, or SCOUT_ERR_INVALID.
+ * Since:    0.1
+ */
+SCOUT_API int scout_worker_fd(struct scout_worker *worker);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_BASE_LOG_H
+#define SCOUT_BASE_LOG_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvscout/error.h>
+
+/* Where one object logs to: the user's callback, or nowhere. Const after start. */
+struct scout__log {
+	scout_log_fn fn;
+	void *user;
+	const char *who; /* prefix: "client", "worker 2", "server"; static or owned by the object */
+};
+
+__attribute__((format(printf, 3, 4))) void scout__log(const struct scout__log *log, int level, const char *fmt, ...);
+
+/*
+ * One line at most every interval_us, for events that may storm. Owned by the thread that logs. What was dropped is said with
+ * the next line ("... (and 12 more)").
+ */
+struct scout__log_limit {
+	uint64_t next_us;
+	uint64_t dropped;
+};
+
+__attribute__((format(printf, 6, 7))) void scout__log_limited(const struct scout__log *log,
+							      struct scout__log_limit *limit, uint64_t now_us,
+							      uint64_t interval_us, int level, const char *fmt, ...);
+
+/* snprintf into a caller's error buffer that may be NULL; always terminates. Returns @code, so that callers can return it. */
+__attribute__((format(printf, 4, 5))) int scout__fail(char *err, size_t err_len, int code, const char *fmt, ...);
+
+#endif

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "option.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <kvscout/error.h>
+
+#include "log.h"
+#include "option_parse.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: everything that configuration structures have in common, driven by one table for each.
+ *
+ * A user's structure starts with the size that its program was compiled with, which may be smaller or larger than
+ * ours. A field that does not lie in it entirely does not exist for that user, and nothing outside of it is ever
+ * touched.
+ *
+ * Invariants: a string that a setter stored lies in the structure's owned list until _fini(), also when it was
+ * replaced: the user may have kept the pointer. A field that is 0 means its default, so a table may allow 0 only
+ * where the default is 0 as well (a test holds every table to that). Nothing is written to a structure when a value
+ * is refused.
+ *
+ * Threads: any; a structure belongs to the thread that fills it.
+ */
+
+#define MAX_STRUCT_BYTES 16384u /* a size beyond this is no version of ours but garbage */
+#define MAX_KEY_BYTES 64u       /* of keys that are compared for a suggestion */
+
+struct owned {
+	struct owned *next;
+	char text[];
+};
+
+static uint32_t
+size_of(const void *cfg)
+{
+	uint32_t size;
+
+	memcpy(&size, cfg, sizeof(size));
+	return size;
+}
+
+static size_t
+width_of(const struct scout__option *option)
+{
+	switch (option->type) {
+	case SCOUT_OPTION_U64:
+	case SCOUT_OPTION_SIZE:
+		return sizeof(uint64_t);
+	case SCOUT_OPTION_STRING:
+		return sizeof(const char *);
+	case SCOUT_OPTION_U32:
+	case SCOUT_OPTION_I32:
+	case SCOUT_OPTION_BOOL:
+	case SCOUT_OPTION_WORD:
+		break;
+	}
+	return sizeof(uint32_t);
+}
+
+static bool
+is_within(const struct scout__option *option, size_t size)
+{
+	return option->offset + width_of(option) <= size;
+}
+
+static void
+write_number(const struct scout__option *option, void *cfg, uint64_t number)
+{
+	char *field = (char *)cfg + option->offset;
+	uint32_t narrow = (uint32_t)number;
+
+	if (width_of(option) == sizeof(number))
+		memcpy(field, &number, sizeof(number));
+	else
+		memcpy(field, &narrow, sizeof(narrow));
+}
+
+static uint64_t
+read_number(const struct scout__option *option, const void *cfg)
+{
+	const char *field = (const char *)cfg + option->offset;
+	uint64_t number;
+	uint32_t narrow;
+
+	if (width_of(option) == sizeof(number)) {
+		memcpy(&number, field, sizeof(number));
+		return number;
+	}
+	memcpy(&narrow, field, sizeof(narrow));
+	return option->type == SCOUT_OPTION_I32 ? (uint64_t)(int64_t)(int32_t)narrow : narrow;
+}
+
+static void
+write_string(const struct scout__option *option, void *cfg, const char *text)
+{
+	memcpy((char *)cfg + option->offset, &text, sizeof(text));
+}
+
+static const char *
+read_string(const struct scout__option *option, const void *cfg)
+{
+	const char *text;
+
+	memcpy(&text, (const char *)cfg + option->offset, sizeof(text));
+	return text;
+}
+
+static void
+write_default(const struct scout__option *option, void *cfg)
+{
+	if (option->type == SCOUT_OPTION_STRING)
+		write_string(option, cfg, option->def_text);
+	else
+		write_number(option, cfg, option->def);
+}
+
+static struct owned *
+read_owned(const struct scout__option_table *table, const void *cfg)
+{
+	struct owned *owned;
+
+	memcpy(&owned, (const char *)cfg + table->owned_offset, sizeof(void *));
+	return owned;
+}
+
+static void
+write_owned(const struct scout__option_table *table, void *cfg, struct owned *owned)
+{
+	memcpy((char *)cfg + table->owned_offset, &owned, sizeof(void *));
+}
+
+/* A copy of @text that lives until scout__options_fini(). */
+static int
+store_string(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *text,
+	     size_t length)
+{
+	struct owned *owned = malloc(sizeof(*owned) + length + 1);
+
+	if (!owned)
+		return SCOUT_ERR_NOMEM;
+	memcpy(owned->text, text, length);
+	owned->text[length] = '\0';
+	owned->next = read_owned(table, cfg);
+	write_owned(table, cfg, owned);
+	write_string(option, cfg, owned->text);
+	return 0;
+}
+
+void
+scout__options_init(const struct scout__option_table *table, void *cfg, uint32_t cfg_size)
+{
+	if (!cfg || cfg_size < sizeof(cfg_size))
+		return;
+	memset(cfg, 0, cfg_size);
+	memcpy(cfg, &cfg_size, sizeof(cfg_size));
+	for (size_t i = 0; i < table->n; i++) {
+		if (is_within(&table->options[i], cfg_size))
+			write_default(&table->options[i], cfg);
+	}
+}
+
+/*
+ * Levenshtein distance of two short words, by one row of the usual matrix. Longer words count as far apart, which no
+ * misspelt key is.
+ */
+static unsigned
+distance(const char *a, const char *b)
+{
+	size_t b_len = strnlen(b, MAX_KEY_BYTES + 1);
+	unsigned row[MAX_KEY_BYTES + 1];
+
+	if (b_len > MAX_KEY_BYTES || strnlen(a, MAX_KEY_BYTES + 1) > MAX_KEY_BYTES)
+		return MAX_KEY_BYTES;
+	for (unsigned j = 0; j <= b_len; j++)
+		row[j] = j;
+	for (unsigned i = 1; a[i - 1]; i++) {
+		unsigned diagonal = row[0];
+
+		row[0] = i;
+		for (size_t j = 1; j <= b_len; j++) {
+			unsigned best = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+
+			diagonal = row[j];
+			if (row[j] + 1 < best)
+				best = row[j] + 1;
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			row[j] = best;
+		}
+	}
+	return row[b_len];
+}
+
+static int
+fail_unknown(const struct scout__option_table *table, const char *key, char *err, size_t err_len)
+{
+	const char *closest = NULL;
+	unsigned closest_distance = 3;
+	char shown[SCOUT__OPTION_TEXT];
+
+	for (size_t i = 0; i < table->n; i++) {
+		const struct scout__option *option = &table->options[i];
+		unsigned d = distance(option->name, key);
+
+		if (d < closest_distance) {
+			closest = option->name;
+			closest_distance = d;
+		}
+	}
+	scout__option_quote(shown, key);
+	if (closest)
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_KEY,
+				   "\"%s\" is no configuration key; did you mean %s?", shown, closest);
+	return scout__fail(err, err_len, SCOUT_ERR_CONFIG_KEY, "\"%s\" is no configuration key", shown);
+}
+
+static const struct scout__option *
+find(const struct scout__option_table *table, const char *key)
+{
+	for (size_t i = 0; i < table->n; i++) {
+		const struct scout__option *option = &table->options[i];
+
+		if (strcmp(option->name, key) == 0 || (option->alias && strcmp(option->alias, key) == 0))
+			return option;
+	}
+	return NULL;
+}
+
+static int
+set_string(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *value,
+	   char *err, size_t err_len)
+{
+	size_t length = strlen(value);
+	int rc = scout__option_check(option, length, value, err, err_len);
+
+	if (rc)
+		return rc;
+	rc = store_string(table, option, cfg, value, length);
+	if (rc)
+		return scout__fail(err, err_len, rc, "%s: out of memory", option->name);
+	return 0;
+}
+
+int
+scout__options_set(const struct scout__option_table *table, void *cfg, const char *key, const char *value, char *err,
+		   size_t err_len)
+{
+	const struct scout__option *option;
+	uint64_t number;
+	int rc;
+
+	if (!cfg || !key || !value)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the configuration, the key or the value is NULL");
+	if (size_of(cfg) < table->v1_size)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				   "size = %u: must be %zu or more; was it initialised?", (unsigned)size_of(cfg),
+				   table->v1_size);
+	option = find(table, key);
+	if (!option || !is_within(option, size_of(cfg)))
+		return fail_unknown(table, key, err, err_len);
+	if (option->type == SCOUT_OPTION_STRING)
+		return set_string(table, option, cfg, value, err, err_len);
+	rc = scout__option_parse(option, value, &number, err, err_len);
+	if (rc)
+		return rc;
+	write_number(option, cfg, number);
+	return 0;
+}
+
+/* Whether @text is one of the list: compared as addresses only, it may point anywhere. */
+static bool
+is_owned(const struct owned *owned, const char *text)
+{
+	while (owned && owned->text != text)
+		owned = owned->next;
+	return owned != NULL;
+}
+
+void
+scout__options_fini(const struct scout__option_table *table, void *cfg)
+{
+	struct owned *owned;
+
+	if (!cfg || size_of(cfg) < table->v1_size)
+		return;
+	owned = read_owned(table, cfg);
+	for (size_t i = 0; i < table->n; i++) {
+		const struct scout__option *option = &table->options[i];
+
+		if (option->type == SCOUT_OPTION_STRING && is_within(option, size_of(cfg)) &&
+		    is_owned(owned, read_string(option, cfg)))
+			write_default(option, cfg);
+	}
+	write_owned(table, cfg, NULL);
+	while (owned) {
+		struct owned *next = owned->next;
+
+		free(owned);
+		owned = next;
+	}
+}
+
+static int
+check_size(const struct scout__option_table *table, const void *src, char *err, size_t err_len)
+{
+	uint32_t size = size_of(src);
+	const char *bytes = src;
+
+	if (size < table->v1_size || size > MAX_STRUCT_BYTES)
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
+				   "size = %u: must be %zu..%u; was it initialised?", (unsigned)size, table->v1_size,
+				   MAX_STRUCT_BYTES);
+	for (size_t i = table->struct_size; i < size; i++) {
+		if (bytes[i])
+			return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
+					   "size = %u: a field beyond byte %zu is set, which this "
+					   "version of the library does not know",
+					   (unsigned)size, table->struct_size);
+	}
+	return 0;
+}
+
+static int
+accept_string(const struct scout__option_table *table, const struct scout__option *option, void *dst, char *err,
+	      size_t err_len)
+{
+	const char *text = read_string(option, dst);
+
+	/* A default is static and is not copied. */
+	if (!text) {
+		write_default(option, dst);
+		return 0;
+	}
+	return set_string(table, option, dst, text, err, err_len);
+}
+
+static int
+accept_number(const struct scout__option *option, void *dst, char *err, size_t err_len)
+{
+	uint64_t number = read_number(option, dst);
+	char shown[SCOUT__OPTION_TEXT];
+
+	if (number == 0) {
+		write_default(option, dst);
+		return 0;
+	}
+	scout__option_number(option, number, shown);
+	return scout__option_check(option, number, shown, err, err_len);
+}
+
+static int
+accept_option(const struct scout__option_table *table, const struct scout__option *option, void *dst, size_t src_size,
+	      char *err, size_t err_len)
+{
+	/* A field that the user's structure holds only in part is padding there. */
+	if (!is_within(option, src_size))
+		memset((char *)dst + option->offset, 0, width_of(option));
+	if (option->type == SCOUT_OPTION_STRING)
+		return accept_string(table, option, dst, err, err_len);
+	return accept_number(option, dst, err, err_len);
+}
+
+int
+scout__options_accept(const struct scout__option_table *table, void *dst, const void *src, char *err, size_t err_len)
+{
+	uint32_t size = (uint32_t)table->struct_size;
+	size_t src_size;
+	int rc;
+
+	if (!src)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the configuration is NULL");
+	rc = check_size(table, src, err, err_len);
+	if (rc)
+		return rc;
+	src_size = size_of(src);
+	memset(dst, 0, table->struct_size);
+	memcpy(dst, src, src_size < table->struct_size ? src_size : table->struct_size);
+	memcpy(dst, &size, sizeof(size));
+	write_owned(table, dst, NULL);
+	for (size_t i = 0; i < table->n; i++) {
+		rc = accept_option(table, &table->options[i], dst, src_size, err, err_len);
+		if (rc)
+			goto err_fini;
+	}
+	return 0;
+
+err_fini:
+	scout__options_fini(table, dst);
+	memset(dst, 0, table->struct_size);
+	return rc;
+}

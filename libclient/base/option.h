@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_BASE_OPTION_H
+#define SCOUT_BASE_OPTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The option table: one row for each configuration key. It drives the string setter, range errors, --help of the tools, the
+ * file reader and the table in the README, so none of them can drift from another.
+ */
+
+enum scout__option_type {
+	SCOUT_OPTION_U32 = 1,
+	SCOUT_OPTION_I32,
+	SCOUT_OPTION_U64,
+	SCOUT_OPTION_SIZE, /* u64 bytes with an optional suffix: k m g t (1000) or Ki Mi Gi Ti (1024), any case, "B" allowed */
+	SCOUT_OPTION_BOOL,  /* u32: 0 1 false true no yes off on */
+	SCOUT_OPTION_WORD,  /* u32: index into words */
+	SCOUT_OPTION_STRING /* const char *, copied into the owned list */
+};
+
+struct scout__option {
+	const char *name;
+	const char *alias; /* another spelling, or NULL */
+	enum scout__option_type type;
+	size_t offset;            /* of the field in the config structure */
+	uint64_t def;             /* numbers: default; a field that is 0 means this */
+	uint64_t min, max;        /* strings: of the length in bytes */
+	const char *def_text;     /* strings: default or NULL; numbers: how help shows the default, or NULL */
+	const char *const *words; /* SCOUT_OPTION_WORD: NULL-terminated */
+	const char *doc;
+};
+
+struct scout__option_table {
+	const struct scout__option *options;
+	size_t n;
+	size_t struct_size;     /* sizeof the config structure of this build */
+	size_t v1_size;         /* the smallest that is accepted */
+	size_t owned_offset;    /* of its `void *owned` */
+	const char *env_prefix; /* "KVSCOUT_" or NULL */
+};
+
+/* Zero @cfg (cfg_size bytes), set its leading u32 size and apply every default. */
+void scout__options_init(const struct scout__option_table *table, void *cfg, uint32_t cfg_size);
+
+/* The setter behind scout_*_config_set(); codes as documented there. */
+int scout__options_set(const struct scout__option_table *table, void *cfg, const char *key, const char *value,
+		       char *err, size_t err_len);
+int scout__options_load(const struct scout__option_table *table, void *cfg, const char *path, char *err,
+			size_t err_len);
+int scout__options_load_env(const struct scout__option_table *table, void *cfg, char *err, size_t err_len);
+
+/* Markdown table; returns the full length as snprintf() does. */
+size_t scout__options_help(const struct scout__option_table *table, char *buf, size_t len);
+
+void scout__options_fini(const struct scout__option_table *table, void *cfg);
+
+/*
+ * Take a user's structure into ours of struct_size bytes: checks the size rule (smaller than v1: error; unknown trailing bytes
+ * that are not zero: SCOUT_ERR_UNSUPPORTED; missing fields: default), replaces 0 by the default, checks every range.
+ * Strings are strdup'ed into dst's own owned list; scout__options_fini(table, dst) frees them.
+ */
+int scout__options_accept(const struct scout__option_table *table, void *dst, const void *src, char *err,
+			  size_t err_len);
+
+#endif

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include "option.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <kvscout/error.h>
+
+#include "log.h"
+#include "option_parse.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: options from a file and from the environment. Both are strings for scout__options_set(), which checks
+ * them; a message says in front where the string came from.
+ *
+ * The file is not trusted: a line is at most LINE_BYTES, a NUL byte ends the reading, and whatever the path names (a
+ * folder, a device, nothing) gives SCOUT_ERR_FORMAT.
+ *
+ * Threads: any that may call getenv(). Rejected: sections, quotes and continued lines. No value needs them.
+ */
+
+#define LINE_BYTES 8192
+#define MESSAGE_BYTES 512
+
+struct reader {
+	FILE *file;
+	const char *path;
+	unsigned line_number;
+	char line[LINE_BYTES];
+};
+
+static int
+fail_errno(const char *path, int number, char *err, size_t err_len)
+{
+	char text[128];
+
+	/* The GNU strerror_r(): returns the text, in our buffer or in a constant. */
+	return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "%s: %s", path, strerror_r(number, text, sizeof(text)));
+}
+
+static int
+fail_line(const struct reader *reader, int code, const char *what, char *err, size_t err_len)
+{
+	return scout__fail(err, err_len, code, "%s:%u: %s", reader->path, reader->line_number, what);
+}
+
+/* The next line, without its end. 1: there is one; 0: end of the file; else an error. */
+static int
+next_line(struct reader *reader, char *err, size_t err_len)
+{
+	size_t n = 0;
+	int c;
+
+	reader->line_number++;
+	while ((c = getc(reader->file)) != EOF && c != '\n') {
+		if (c == '\0')
+			return fail_line(reader, SCOUT_ERR_FORMAT, "the line has a NUL byte", err, err_len);
+		if (n == LINE_BYTES - 1)
+			return fail_line(reader, SCOUT_ERR_FORMAT, "the line is too long", err, err_len);
+		reader->line[n++] = (char)c;
+	}
+	if (ferror(reader->file))
+		return fail_errno(reader->path, errno, err, err_len);
+	reader->line[n] = '\0';
+	return c == '\n' || n > 0;
+}
+
+static bool
+is_blank(char c)
+{
+	return c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\v';
+}
+
+/* Cut blanks at both ends. */
+static char *
+trim(char *text)
+{
+	size_t n;
+
+	while (is_blank(*text))
+		text++;
+	n = strlen(text);
+	while (n && is_blank(text[n - 1]))
+		n--;
+	text[n] = '\0';
+	return text;
+}
+
+static int
+apply_line(const struct scout__option_table *table, void *cfg, struct reader *reader, char *err, size_t err_len)
+{
+	char message[MESSAGE_BYTES];
+	char *equals;
+	char *key;
+	int rc;
+
+	reader->line[strcspn(reader->line, "#")] = '\0';
+	key = trim(reader->line);
+	if (!*key)
+		return 0;
+	equals = strchr(key, '=');
+	if (!equals)
+		return fail_line(reader, SCOUT_ERR_FORMAT, "the line has no '='", err, err_len);
+	*equals = '\0';
+	key = trim(key);
+	if (!*key)
+		return fail_line(reader, SCOUT_ERR_FORMAT, "no key before '='", err, err_len);
+	rc = scout__options_set(table, cfg, key, trim(equals + 1), message, sizeof(message));
+	return rc ? fail_line(reader, rc, message, err, err_len) : 0;
+}
+
+int
+scout__options_load(const struct scout__option_table *table, void *cfg, const char *path, char *err, size_t err_len)
+{
+	struct reader reader = {.path = path};
+	int rc;
+
+	if (!cfg || !path)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the configuration or the path is NULL");
+	reader.file = fopen(path, "re");
+	if (!reader.file)
+		return fail_errno(path, errno, err, err_len);
+	do {
+		rc = next_line(&reader, err, err_len);
+		if (rc > 0) {
+			int failed = apply_line(table, cfg, &reader, err, err_len);
+
+			rc = failed ? failed : rc;
+		}
+	} while (rc > 0);
+	/* Only read from: closing cannot lose anything. */
+	(void)fclose(reader.file);
+	return rc;
+}
+
+/* "KVSCOUT_" and the key in capitals. False if that does not fit, which no key of ours comes near. */
+static bool
+variable_name(const char *prefix, const char *key, char buf[SCOUT__OPTION_TEXT])
+{
+	int n = snprintf(buf, SCOUT__OPTION_TEXT, "%s%s", prefix, key);
+
+	if (n < 0 || n >= SCOUT__OPTION_TEXT)
+		return false;
+	for (char *at = buf; *at; at++) {
+		if (*at >= 'a' && *at <= 'z')
+			*at = (char)(*at - ('a' - 'A'));
+	}
+	return true;
+}
+
+static int
+apply_variable(const struct scout__option_table *table, void *cfg, const char *key, char *err, size_t err_len)
+{
+	char message[MESSAGE_BYTES];
+	char name[SCOUT__OPTION_TEXT];
+	const char *value;
+	int rc;
+
+	if (!key || !variable_name(table->env_prefix, key, name))
+		return 0;
+	value = secure_getenv(name);
+	if (!value)
+		return 0;
+	rc = scout__options_set(table, cfg, key, value, message, sizeof(message));
+	return rc ? scout__fail(err, err_len, rc, "%s: %s", name, message) : 0;
+}
+
+int
+scout__options_load_env(const struct scout__option_table *table, void *cfg, char *err, size_t err_len)
+{
+	int rc = 0;
+
+	if (!cfg)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the configuration is NULL");
+	if (!table->env_prefix)
+		return 0;
+	for (size_t i = 0; i < table->n && !rc; i++) {
+		/* The alias first: where both are set, the proper name wins. */
+		rc = apply_variable(table, cfg, table->options[i].alias, err, err_len);
+		if (!rc)
+			rc = apply_variable(table, cfg, table->options[i].name, err, err_len);
+	}
+	return rc;
+}

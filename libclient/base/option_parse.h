@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_BASE_OPTION_PARSE_H
+#define SCOUT_BASE_OPTION_PARSE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "option.h"
+
+/*
+ * One option's value as text and back; internal to the option table. A number of any type travels as the 64 bits of a
+ * uint64_t, an I32 sign-extended.
+ */
+
+#define SCOUT__OPTION_TEXT 128 /* enough for each of the texts below; longer ones are cut */
+
+/* @text for use in a message: cut to a readable length, control characters replaced. Returns @buf. */
+const char *scout__option_quote(char buf[SCOUT__OPTION_TEXT], const char *text);
+
+/* "1..64", "64Ki..4Gi", "async, polled", "1..255 bytes". Returns @buf. */
+const char *scout__option_range(const struct scout__option *option, char buf[SCOUT__OPTION_TEXT]);
+
+/* The number in the form that a user would write: "64Mi", "async", "-1". Returns @buf. */
+const char *scout__option_number(const struct scout__option *option, uint64_t number, char buf[SCOUT__OPTION_TEXT]);
+
+/* Text to number for every type but SCOUT_OPTION_STRING, range included. */
+int scout__option_parse(const struct scout__option *option, const char *value, uint64_t *ret_number, char *err,
+			size_t err_len);
+
+/* Whether a number, or a string's length, is in range; otherwise a message that shows @shown as the value. */
+int scout__option_check(const struct scout__option *option, uint64_t number, const char *shown, char *err,
+			size_t err_len);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_BASE_RING_H
+#define SCOUT_BASE_RING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <ck_ring.h>
+
+#include <kvscout/error.h>
+
+#if defined(__SANITIZE_THREAD__)
+#define SCOUT__TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SCOUT__TSAN 1
+#endif
+#endif
+
+#ifdef SCOUT__TSAN
+void __tsan_acquire(void *addr);
+void __tsan_release(void *addr);
+#define SCOUT__TSAN_ACQUIRE(p) __tsan_acquire(p)
+#define SCOUT__TSAN_RELEASE(p) __tsan_release(p)
+#else
+#define SCOUT__TSAN_ACQUIRE(p) ((void)(p))
+#define SCOUT__TSAN_RELEASE(p) ((void)(p))
+#endif
+
+/*
+ * A ring of 64-bit words between one producer and one consumer, on concurrencykit's ck_ring. Words travel as pointers, so no
+ * memory changes hands but what they name. ThreadSanitizer does not know concurrencykit's fences: the annotations tell it.
+ */
+struct scout__ring {
+	struct ck_ring ring;
+	struct ck_ring_buffer *buffer;
+	uint32_t capacity; /* words that fit: a power of two less one */
+};
+
+/* Room for at least @n words. Returns 0 or SCOUT_ERR_NOMEM. */
+static inline int
+scout__ring_init(struct scout__ring *ring, uint32_t n)
+{
+	uint32_t size = 4;
+
+	while (size < n + 1)
+		size *= 2;
+	ring->buffer = calloc(size, sizeof(*ring->buffer));
+	if (!ring->buffer)
+		return SCOUT_ERR_NOMEM;
+	ck_ring_init(&ring->ring, size);
+	ring->capacity = size - 1;
+	return 0;
+}
+
+static inline void
+scout__ring_fini(struct scout__ring *ring)
+{
+	free(ring->buffer);
+	ring->buffer = NULL;
+}
+
+/* Producer. @word must not be 0. False when full. */
+static inline bool
+scout__ring_push(struct scout__ring *ring, uint64_t word)
+{
+	SCOUT__TSAN_RELEASE(ring);
+	return ck_ring_enqueue_spsc(&ring->ring, ring->buffer, (void *)(uintptr_t)word);
+}
+
+/* Consumer. 0 when empty. */
+static inline uint64_t
+scout__ring_pop(struct scout__ring *ring)
+{
+	void *word;
+
+	if (!ck_ring_dequeue_spsc(&ring->ring, ring->buffer, &word))
+		return 0;
+	SCOUT__TSAN_ACQUIRE(ring);
+	return (uint64_t)(uintptr_t)word;
+}
+
+/* Consumer. */
+static inline bool
+scout__ring_empty(const struct scout__ring *ring)
+{
+	return ck_ring_size(&ring->ring) == 0;
+}
+
+#endif

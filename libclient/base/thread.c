@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include "thread.h"
+
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * DESIGN
+ *
+ * Purpose: the end of a program that has proved itself wrong, and the start of every thread of ours.
+ *
+ * scout__assert_failed() may run with any lock held, in a forked child or on a broken heap. So it takes no lock and
+ * no memory: one line on the stack, one write, abort. The roles of thread.h have no definition, for nothing reads
+ * them.
+ *
+ * Threads: any.
+ */
+
+struct line {
+	size_t n;
+	char text[512];
+};
+
+static void
+add_text(struct line *line, const char *text)
+{
+	while (*text && line->n < sizeof(line->text))
+		line->text[line->n++] = *text++;
+}
+
+static void
+add_number(struct line *line, unsigned number)
+{
+	char digits[3 * sizeof(number) + 1];
+	size_t at = sizeof(digits) - 1;
+
+	digits[at] = '\0';
+	do {
+		digits[--at] = (char)('0' + number % 10);
+		number /= 10;
+	} while (number);
+	add_text(line, digits + at);
+}
+
+void
+scout__assert_failed(const char *what, const char *file, int line_number)
+{
+	struct line line = {.n = 0};
+	ssize_t written;
+
+	add_text(&line, "kvscout: ");
+	add_text(&line, file);
+	add_text(&line, ":");
+	add_number(&line, line_number > 0 ? (unsigned)line_number : 0);
+	add_text(&line, ": assertion failed: ");
+	add_text(&line, what);
+	if (line.n == sizeof(line.text))
+		line.n--;
+	line.text[line.n++] = '\n';
+	/* Nothing can be done for a closed stderr: the process is about to end. */
+	written = write(STDERR_FILENO, line.text, line.n);
+	(void)written;
+	abort();
+}
+
+/*
+ * All signals but those that a thread raises by its own fault. Nobody else can take these, and the kernel kills a
+ * process that blocks one, past every crash handler of the host.
+ */
+static void
+fill_blocked(sigset_t *set)
+{
+	sigfillset(set);
+	sigdelset(set, SIGSEGV);
+	sigdelset(set, SIGBUS);
+	sigdelset(set, SIGFPE);
+	sigdelset(set, SIGILL);
+	sigdelset(set, SIGTRAP);
+	sigdelset(set, SIGSYS);
+}
+
+int
+scout__thread_start(pthread_t *ret_thread, const char *name, void *(*main)(void *), void *arg)
+{
+	pthread_t thread;
+	sigset_t blocked;
+	sigset_t before;
+	int err;
+
+	SCOUT_ASSERT(strlen(name) <= 15);
+	fill_blocked(&blocked);
+	err = pthread_sigmask(SIG_SETMASK, &blocked, &before);
+	if (err)
+		return err;
+	err = pthread_create(&thread, NULL, main, arg);
+	/* Cannot fail: the mask is one that the kernel gave us. */
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err)
+		return err;
+	/* For debuggers and top only; a thread that has no name works as well. */
+	(void)pthread_setname_np(thread, name);
+	*ret_thread = thread;
+	return 0;
+}

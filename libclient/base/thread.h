@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_BASE_THREAD_H
+#define SCOUT_BASE_THREAD_H
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/*
+ * Who may run a function, in a form that clang checks (-Wthread-safety) and gcc ignores. A role is a capability that exists
+ * only as a declaration; a thread's main grants it to itself by scout__enter_*(), everything below requires it.
+ *
+ *   SCOUT_ON_COURIER  only on a courier thread (client's or worker's)
+ *   SCOUT_ON_LOOP     only on the server's loop thread
+ *   SCOUT_ON_CALLER   only on the thread that uses the public object
+ *   SCOUT_ON_ANY      any thread; documentation
+ */
+#if defined(__clang__)
+#define SCOUT_TSA(x) __attribute__((x))
+#else
+#define SCOUT_TSA(x)
+#endif
+
+struct SCOUT_TSA(capability("role")) scout__role {
+	char unused;
+};
+
+extern struct scout__role scout__courier_role;
+extern struct scout__role scout__loop_role;
+
+#define SCOUT_ON_COURIER SCOUT_TSA(requires_capability(scout__courier_role))
+#define SCOUT_ON_LOOP SCOUT_TSA(requires_capability(scout__loop_role))
+#define SCOUT_ON_CALLER
+#define SCOUT_ON_ANY
+
+static inline void
+scout__enter_courier(void) SCOUT_TSA(assert_capability(scout__courier_role))
+{
+}
+
+static inline void
+scout__enter_loop(void) SCOUT_TSA(assert_capability(scout__loop_role))
+{
+}
+
+/* Programming errors abort, with the place; public functions return SCOUT_ERR_INVALID instead. */
+#define SCOUT_ASSERT(x) ((x) ? (void)0 : scout__assert_failed(#x, __FILE__, __LINE__))
+#ifdef SCOUT_DEBUG
+#define SCOUT_DASSERT(x) SCOUT_ASSERT(x)
+#else
+#define SCOUT_DASSERT(x) ((void)0)
+#endif
+
+_Noreturn void scout__assert_failed(const char *what, const char *file, int line);
+
+/*
+ * Start a thread with all signals blocked but those that it raises itself (SIGSEGV, SIGSYS ...), so that the host's handlers
+ * run on the host's threads. @name at most 15 bytes.
+ * Returns 0 or an errno value.
+ */
+int scout__thread_start(pthread_t *ret_thread, const char *name, void *(*main)(void *), void *arg);
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../libclient/base/log.h"
+#include "../../libclient/base/thread.h"
+#include "../common/check_main.h"
+
+/* Log lines, the one line of a failed assertion, and how threads of ours start. */
+
+struct sink {
+	int n;
+	int level;
+	char text[2048];
+};
+
+static void
+receive(void *user, int level, const char *text)
+{
+	struct sink *sink = user;
+
+	sink->n++;
+	sink->level = level;
+	snprintf(sink->text, sizeof(sink->text), "%s", text);
+}
+
+static struct sink sink;
+static const struct scout__log logger = {.fn = receive, .user = &sink, .who = "worker 2"};
+
+START_TEST(a_line_has_its_prefix_and_level)
+{
+	scout__log(&logger, SCOUT_LOG_WARN, "%d of %s", 3, "four");
+	ck_assert_int_eq(sink.n, 1);
+	ck_assert_int_eq(sink.level, SCOUT_LOG_WARN);
+	ck_assert_str_eq(sink.text, "worker 2: 3 of four");
+}
+END_TEST
+
+START_TEST(a_line_without_prefix_is_only_its_text)
+{
+	const struct scout__log bare = {.fn = receive, .user = &sink};
+
+	scout__log(&bare, SCOUT_LOG_DEBUG, "text");
+	ck_assert_str_eq(sink.text, "text");
+}
+END_TEST
+
+START_TEST(a_silent_log_costs_nothing_and_counts_nothing)
+{
+	const struct scout__log silent = {.who = "client"};
+	struct scout__log_limit limit = {0};
+
+	scout__log(&silent, SCOUT_LOG_ERROR, "text");
+	scout__log(NULL, SCOUT_LOG_ERROR, "text");
+	scout__log_limited(&silent, &limit, 5, 10, SCOUT_LOG_ERROR, "text");
+	ck_assert_uint_eq(limit.next_us, 0);
+	ck_assert_int_eq(sink.n, 0);
+}
+END_TEST
+
+START_TEST(a_text_from_a_peer_stays_one_line)
+{
+	scout__log(&logger, SCOUT_LOG_INFO, "a\nb\x1b[1mc\x7f\xc3\xa9");
+	ck_assert_str_eq(sink.text, "worker 2: a?b?[1mc?\xc3\xa9");
+}
+END_TEST
+
+START_TEST(a_long_text_is_cut)
+{
+	scout__log(&logger, SCOUT_LOG_INFO, "%3000d", 1);
+	ck_assert_uint_eq(strlen(sink.text), 1023);
+}
+END_TEST
+
+START_TEST(a_storm_becomes_one_line_with_the_number_dropped)
+{
+	struct scout__log_limit limit = {0};
+
+	scout__log_limited(&logger, &limit, 1000, 50, SCOUT_LOG_WARN, "first");
+	ck_assert_str_eq(sink.text, "worker 2: first");
+	for (uint64_t now_us = 1000; now_us < 1050; now_us += 4)
+		scout__log_limited(&logger, &limit, now_us, 50, SCOUT_LOG_WARN, "dropped");
+	ck_assert_int_eq(sink.n, 1);
+	scout__log_limited(&logger, &limit, 1050, 50, SCOUT_LOG_WARN, "next %d", 7);
+	ck_assert_int_eq(sink.n, 2);
+	ck_assert_str_eq(sink.text, "worker 2: next 7 (and 13 more)");
+	scout__log_limited(&logger, &limit, 1100, 50, SCOUT_LOG_WARN, "quiet again");
+	ck_assert_str_eq(sink.text, "worker 2: quiet again");
+}
+END_TEST
+
+START_TEST(the_number_dropped_is_said_behind_a_cut_text)
+{
+	struct scout__log_limit limit = {.dropped = UINT64_MAX};
+	static const char tail[] = " (and 18446744073709551615 more)";
+
+	scout__log_limited(&logger, &limit, 1, 50, SCOUT_LOG_WARN, "%3000d", 1);
+	ck_assert_uint_eq(strlen(sink.text), 1023);
+	ck_assert_str_eq(sink.text + 1023 - strlen(tail), tail);
+}
+END_TEST
+
+START_TEST(fail_returns_its_code_and_fills_what_is_there)
+{
+	char err[8] = "before";
+
+	ck_assert_int_eq(scout__fail(NULL, 5, SCOUT_ERR_BUSY, "x"), SCOUT_ERR_BUSY);
+	ck_assert_int_eq(scout__fail(err, 0, SCOUT_ERR_BUSY, "x"), SCOUT_ERR_BUSY);
+	ck_assert_str_eq(err, "before");
+	ck_assert_int_eq(scout__fail(err, sizeof(err), SCOUT_ERR_BUSY, "%s", "123456789"), SCOUT_ERR_BUSY);
+	ck_assert_str_eq(err, "1234567");
+}
+END_TEST
+
+START_TEST(a_failed_assertion_aborts)
+{
+	SCOUT_ASSERT(sink.n == 1);
+}
+END_TEST
+
+START_TEST(a_true_assertion_goes_on)
+{
+	SCOUT_ASSERT(sink.n == 0);
+}
+END_TEST
+
+/* In a child whose stderr is a pipe. */
+START_TEST(a_failed_assertion_writes_one_line_with_its_place)
+{
+	char line[1024];
+	int ends[2];
+	ssize_t n;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(ends), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (!pid) {
+		char what[2000];
+
+		memset(what, 'w', sizeof(what));
+		what[sizeof(what) - 1] = '\0';
+		dup2(ends[1], STDERR_FILENO);
+		scout__assert_failed(ends[0] ? what : "", "some/file.c", 1234567);
+	}
+	ck_assert_int_eq(close(ends[1]), 0);
+	n = read(ends[0], line, sizeof(line) - 1);
+	ck_assert_int_gt(n, 0);
+	line[n] = '\0';
+	ck_assert_int_eq(strncmp(line, "kvscout: some/file.c:1234567: assertion failed: www", 51), 0);
+	ck_assert_ptr_eq(strchr(line, '\n'), line + n - 1);
+	ck_assert_int_eq(read(ends[0], line, sizeof(line)), 0);
+	ck_assert_int_eq(close(ends[0]), 0);
+}
+END_TEST
+
+struct started {
+	sigset_t mask;
+	int arg;
+};
+
+static void *
+record(void *arg)
+{
+	struct started *started = arg;
+
+	pthread_sigmask(SIG_SETMASK, NULL, &started->mask);
+	started->arg++;
+	return started;
+}
+
+START_TEST(a_thread_blocks_what_the_host_may_handle)
+{
+	static const int blocked[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGALRM, SIGPROF};
+	static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGSYS, SIGTRAP};
+	struct started started = {.arg = 4};
+	pthread_t thread;
+	sigset_t before;
+	sigset_t after;
+	void *result;
+
+	ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
+	ck_assert_int_eq(scout__thread_start(&thread, "scout-fifteen15", record, &started), 0);
+	ck_assert_int_eq(pthread_join(thread, &result), 0);
+	ck_assert_ptr_eq(result, &started);
+	ck_assert_int_eq(started.arg, 5);
+	for (size_t i = 0; i < sizeof(blocked) / sizeof(blocked[0]); i++)
+		ck_assert_int_eq(sigismember(&started.mask, blocked[i]), 1);
+	for (size_t i = 0; i < sizeof(open) / sizeof(open[0]); i++)
+		ck_assert_int_eq(sigismember(&started.mask, open[i]), 0);
+	ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
+	for (int number = 1; number < 32; number++)
+		ck_assert_int_eq(sigismember(&before, number), sigismember(&after, number));
+}
+END_TEST
+
+static void *
+wait_for_word(void *arg)
+{
+	char byte;
+	ssize_t n = read(*(int *)arg, &byte, 1);
+
+	(void)n;
+	return NULL;
+}
+
+START_TEST(a_thread_has_its_name)
+{
+	pthread_t thread;
+	char name[16];
+	int ends[2];
+
+	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(scout__thread_start(&thread, "scout-fifteen15", wait_for_word, ends), 0);
+	ck_assert_int_eq(pthread_getname_np(thread, name, sizeof(name)), 0);
+	ck_assert_str_eq(name, "scout-fifteen15");
+	ck_assert_int_eq(close(ends[1]), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_int_eq(close(ends[0]), 0);
+}
+END_TEST
+
+START_TEST(a_name_too_long_for_the_kernel_aborts)
+{
+	pthread_t thread;
+
+	(void)scout__thread_start(&thread, "scout-sixteen-16", record, NULL);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("log");
+	TCase *tcase = tcase_create("log");
+
+	tcase_add_test(tcase, a_line_has_its_prefix_and_level);
+	tcase_add_test(tcase, a_line_without_prefix_is_only_its_text);
+	tcase_add_test(tcase, a_silent_log_costs_nothing_and_counts_nothing);
+	tcase_add_test(tcase, a_text_from_a_peer_stays_one_line);
+	tcase_add_test(tcase, a_long_text_is_cut);
+	tcase_add_test(tcase, a_storm_becomes_one_line_with_the_number_dropped);
+	tcase_add_test(tcase, the_number_dropped_is_said_behind_a_cut_text);
+	tcase_add_test(tcase, fail_returns_its_code_and_fills_what_is_there);
+	tcase_add_test_raise_signal(tcase, a_failed_assertion_aborts, SIGABRT);
+	tcase_add_test(tcase, a_true_assertion_goes_on);
+	tcase_add_test(tcase, a_failed_assertion_writes_one_line_with_its_place);
+	tcase_add_test(tcase, a_thread_blocks_what_the_host_may_handle);
+	tcase_add_test(tcase, a_thread_has_its_name);
+	tcase_add_test_raise_signal(tcase, a_name_too_long_for_the_kernel_aborts, SIGABRT);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
