@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_PROTOCOL_H
+#define KVSCOUT_PROTOCOL_H
+
+/*
+ * The kvscout wire protocol, version 1. This file is the specification: a client in any language can be written from it
+ * alone. It contains constants only; nothing here is ever overlaid onto bytes.
+ *
+ * TRANSPORT
+ *   ZeroMQ. The server binds a ROUTER, a client connects a DEALER. One protocol frame = one ZeroMQ message of one part
+ *   (no empty delimiter). Client sockets should set ZMQ_IMMEDIATE=1 and ZMQ_LINGER=0, so that a request never reaches a
+ *   server that was started after it was sent.
+ *
+ * NUMBERS
+ *   All integers are unsigned and little-endian, without padding beyond what is written here. "bytes[n]" is n raw
+ *   bytes. "str" is u16 length, then that many bytes of UTF-8 without a terminator. Reserved fields are sent as zero and
+ *   refused otherwise (BAD_RESERVED in headers, BAD_BODY in bodies).
+ *
+ * FRAME (SCOUT_FRAME_HEADER_BYTES = 32, then op_count operations back to back, nothing after the last)
+ *   offset size field
+ *    0     4    magic     SCOUT_WIRE_MAGIC, the bytes 'K' 'V' 'S' 'C'
+ *    4     2    version   SCOUT_WIRE_VERSION
+ *    6     2    reserved  0
+ *    8     4    length    bytes of the whole frame with this header; equals the ZeroMQ message size
+ *   12     4    op_count  1 .. SCOUT_MAX_OPS
+ *   16     8    epoch     from the server: the random id of this server start, never 0.
+ *                         from a client: the epoch of its last HELLO reply; 0 before the first one. Every operation but
+ *                         HELLO, PING and STATUS is refused (SCOUT_WIRE_STALE_EPOCH) when it is not the server's.
+ *   24     8    sent_us   sender's monotonic clock in microseconds when the frame was sent. The server keeps the
+ *                         smallest difference to its own clock per peer, so it knows how long a frame waited in a
+ *                         socket buffer (a stopped server that resumes must not execute what expired meanwhile).
+ *
+ * OPERATION (SCOUT_OP_HEADER_BYTES = 24, then the body)
+ *    0     1    opcode    SCOUT_OP_*
+ *    1     1    kind      0 request, 1 reply
+ *    2     2    status    request: 0. reply: SCOUT_WIRE_*
+ *    4     4    length    bytes of the body, without this header
+ *    8     8    corr      correlation id: the client's choice, not 0, unique among its unanswered operations; returned
+ *                         in the reply
+ *   16     4    budget_us request: microseconds that are left of the caller's deadline when the frame is sent, 0 = none.
+ *                         The server answers before it ends, and SCOUT_WIRE_EXPIRED if it ended before the operation was
+ *                         read. reply: 0
+ *   20     4    reserved  0
+ *
+ *   Every request gets exactly one reply with the same opcode and corr. Replies may be grouped, split over frames and
+ *   reordered. A reply whose status is not 0 has, whatever its opcode, the body { str text }: a sentence for a person.
+ *   A request with an opcode that the server does not know is answered with that opcode and SCOUT_WIRE_UNKNOWN_OP.
+ *
+ *   A frame that cannot be taken apart is answered by one operation SCOUT_OP_ERROR, kind 1, corr 0, with the first status that
+ *   applies, in this order:
+ *     version is not SCOUT_WIRE_VERSION                                             SCOUT_WIRE_BAD_VERSION (the reply
+ *                         frame has the server's version; the text names it)
+ *     length field and message size differ, an operation reaches beyond the end, or bytes are left behind the last one
+ *                                                                                   SCOUT_WIRE_TRUNCATED
+ *     longer than SCOUT_MAX_FRAME, or op_count 0 or over SCOUT_MAX_OPS              SCOUT_WIRE_TOO_LARGE
+ *     a reserved field of the frame or of an operation header is not 0, kind is not 0, corr is 0
+ *                                                                                   SCOUT_WIRE_BAD_RESERVED
+ *   None of the operations of such a frame is executed. A message whose magic is wrong, or that is shorter than a
+ *   frame header, is counted and dropped without an answer: whoever sent it does not speak this protocol.
+ *
+ * ORDER OF A CONVERSATION
+ *   HELLO first: anything else but PING and STATUS is refused with SCOUT_WIRE_NO_HELLO (also
+ *   when the epoch is wrong too). HELLO again after each
+ *   reconnect (a DEALER that reconnects is a new peer for the ROUTER; `token` tells the server who it was), and after
+ *   every STALE_EPOCH. A client that is silent for 10 of its heartbeats and has no lease connection is forgotten:
+ *   its sessions end, and its next operation is refused with NO_HELLO.
+ *
+ * BODIES. Requests first, then the reply with status 0. Each is followed by nothing: a body that is longer or shorter
+ * than its fields is refused with SCOUT_WIRE_BAD_BODY.
+ *
+ * HELLO          u64 token           random, not 0, the same for the life of the client: names the client
+ *                u16 role            SCOUT_ROLE_*
+ *                u16 hash_bytes      16..32, all hashes of this namespace
+ *                u32 chunk_tokens    tokens in a chunk, not 0
+ *                u16 rank_first      first KV rank that this server holds (0 with one server)
+ *                u16 rank_count      how many of the KV ranks this server holds, 1..SCOUT_MAX_RANKS
+ *                u16 kv_ranks        KV ranks of the model, 1..SCOUT_MAX_RANKS; rank_first + rank_count <= kv_ranks
+ *                u16 readers         workers that read each shard, 1..SCOUT_MAX_READERS
+ *                u32 heartbeat_ms    how often the client will PING, 0 = default 1000
+ *                u32 reserved        0
+ *                u64 weights         version of the model weights; 0 = whatever the namespace has
+ *                str namespace       1..255 bytes
+ *                The first HELLO of a namespace fixes its parameters; a later one with others is refused with
+ *                SCOUT_WIRE_NAMESPACE, and the text names the field. A HELLO that repeats a known token replaces the
+ *                old connection of that client; its sessions stay.
+ *   reply:       u32 credits         operations that the client may have unanswered
+ *                u32 max_frame       bytes; larger frames are refused
+ *                u64 weights         the version that the namespace has
+ *                str software        for logs
+ *                str lease_path      unix socket (SOCK_SEQPACKET) of the lease connection; empty when the server is not on
+ *                                    this machine
+ *
+ * PING           (empty)
+ *   reply:       (empty)
+ *
+ * LOOKUP         u64 ticket          random, not 0, new for every lookup: names the session that this opens
+ *                u32 n               number of chunk hashes, 1..SCOUT_MAX_CHUNKS
+ *                u32 skip            leading chunks that the GPU has already: they count as present, are not looked at and
+ *                                    not promised; 0..n
+ *                u32 expect          chunks that the caller expects to appear soon (key polling), 0 = none; 0..n
+ *                u32 poll_timeout_ms how long to re-ask for late keys; 0 = one shot
+ *                u32 poll_interval_ms
+ *                u16 group           0
+ *                u16 reserved        0
+ *                str tenant          0..255 bytes
+ *                bytes[n * hash_bytes] the chunk hashes, in order
+ *   reply:       u32 hit             leading chunks (with the skipped ones) that are readable and promised, 0..n
+ *                u32 l1              of these: in host memory (skipped ones not counted)
+ *                u32 l2              of these: in the second tier only; l1 + l2 <= hit
+ *                u32 limited         1: the hit was cut because max_promised is reached; else 0
+ *                A session exists from now on, also for hit = 0, until FINISH, or until the client is gone.
+ *
+ * ADMIT          u64 ticket
+ *                u32 from            chunks [from, to) of the hit keep their promise, all others are given back;
+ *                u32 to              from >= to gives back everything
+ *   reply:       u32 kept            chunks whose promise is left
+ *                u32 reserved        0
+ *
+ * FINISH         u64 ticket          touches what the session looked up and stored, gives back what is left, ends it
+ *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when there is none: harmless
+ *
+ * RESET          u64 weights         new version of the weights, not 0: all that is cached under another one is unreadable
+ *                                    from the reply on, sessions of the namespace end
+ *   reply:       (empty)
+ *
+ * REGISTER       (role worker)
+ *                u16 kv_rank         within [rank_first, rank_first + rank_count)
+ *                u16 reader          which of the readers, 0..readers-1
+ *                u32 block_tokens    tokens in an engine block; chunk_tokens is a multiple
+ *                u16 dtype           SCOUT_DTYPE_*
+ *                u16 reserved        0
+ *                u32 n_planes        1..SCOUT_MAX_PLANES
+ *                n_planes * u64      bytes per block of each plane. A slot holds, plane by plane, the blocks of a chunk in
+ *                                    token order: shard bytes = sum * chunk_tokens / block_tokens
+ *                The first REGISTER of a KV rank fixes its layout; another one is refused with SCOUT_WIRE_SHARD_BYTES.
+ *   reply:       u64 shard_bytes
+ *                u64 slot_stride     bytes from one slot to the next
+ *                u32 segments        how many pool segments the lease connection has delivered or will deliver at once
+ *                u32 reserved        0
+ *
+ * STORE          (role worker)
+ *                u64 ticket          session that the keys belong to; 0 or an ended one is not an error
+ *                u32 n               1..SCOUT_MAX_CHUNKS
+ *                u16 group           0
+ *                u16 reserved        0
+ *                str tenant          0..255 bytes
+ *                bytes[n * hash_bytes]
+ *   reply:       u64 store_id        to be named in STORE_DONE; 0 when nothing was granted
+ *                u32 n
+ *                u32 reserved        0
+ *                n * GRANT           state GRANTED: write here. PRESENT: readable or being written by somebody else, skip it.
+ *                                    NO_ROOM: this one and all behind it got no slot.
+ *
+ * STORE_DONE     u64 store_id
+ *                u32 n               as granted
+ *                u32 committed       how many GRANTED slots, in order, are completely written; the rest is given up. Sent
+ *                                    only when no copy into any slot of this store is running any more.
+ *   reply:       u32 readable        chunks that became readable by this (less than committed after a RESET)
+ *                u32 reserved        0
+ *
+ * RETRIEVE       (role worker)
+ *                u64 ticket
+ *                u32 from            chunks [from, to) of the session
+ *                u32 to
+ *   reply:       u64 retrieve_id     to be named in RETRIEVE_DONE; 0 when nothing was granted
+ *                u32 n               to - from
+ *                u32 reserved        0
+ *                n * GRANT           GRANTED: read here, it is held for this worker. MISSING: not there any more.
+ *
+ * RETRIEVE_DONE  u64 retrieve_id
+ *                u32 mismatches      slots whose generation word changed under the copy: a bug, counted
+ *                u32 reserved        0
+ *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when this worker has no such hold: harmless, changes nothing
+ *
+ * STATUS         (empty)
+ *   reply:       u32 n, then n times { str name, u64 value }: counters by name, for example "l1.bytes_used". Names are only
+ *                ever added.
+ *
+ * GRANT (24 bytes)
+ *                u32 segment         pool segment id, as named on the lease connection
+ *                u16 state           SCOUT_GRANT_*; all other fields are 0 unless GRANTED
+ *                u16 reserved        0
+ *                u64 offset          of the slot's first byte in the segment
+ *                u64 generation      what the slot's generation word holds now. The words lie at the start of the segment, one
+ *                                    u64 for each slot: word i belongs to the slot at data_offset + i * slot_stride.
+ *
+ * LEASE CONNECTION
+ *   A SOCK_SEQPACKET unix socket beside the ZeroMQ one, for peers on the same machine; workers must have it. Messages
+ *   are little-endian like the rest:
+ *   client -> server  LEASE_HELLO  u32 SCOUT_LEASE_MAGIC, u16 type 1, u16 version, u64 token (that of HELLO)
+ *                     LEASE_BYE    u32 magic, u16 type 2, u16 version, u64 token: this peer is leaving and has no copy running.
+ *                                  Its sessions end and its holds are free at once.
+ *   server -> client  LEASE_OK     u32 magic, u16 type 3, u16 version, u64 epoch: bound to the peer of that token
+ *                     LEASE_SEGMENT u32 magic, u16 type 4, u16 version, u32 segment, u32 slots, u64 bytes (of the memfd),
+ *                                  u64 data_offset, u64 slot_stride, with one sealed memfd as SCM_RIGHTS. Sent
+ *                                  to a worker for each segment of its KV rank, before the first grant in it.
+ *                     LEASE_GONE   u32 magic, u16 type 5, u16 version, u64 reserved: the server refuses this lease
+ *   The server reads the peer's pid and uid from the kernel (SO_PEERCRED) and watches the process by pidfd. While the process
+ *   lives, what its workers hold stays held, however silent it is.
+ */
+
+/* Frame. */
+#define SCOUT_WIRE_MAGIC 0x4353564bu /* "KVSC" */
+#define SCOUT_WIRE_VERSION 1
+#define SCOUT_FRAME_HEADER_BYTES 32
+#define SCOUT_OP_HEADER_BYTES 24
+#define SCOUT_GRANT_BYTES 24
+
+/* Limits. */
+#define SCOUT_MAX_FRAME (16u * 1024 * 1024)
+#define SCOUT_MAX_OPS 4096
+#define SCOUT_MAX_CHUNKS 262144
+#define SCOUT_MAX_RANKS 64
+#define SCOUT_MAX_READERS 64
+#define SCOUT_MAX_PLANES 4096
+#define SCOUT_MAX_NAME 255 /* namespace, tenant, request id */
+#define SCOUT_MIN_HASH 16
+#define SCOUT_MAX_HASH 32
+
+/* Opcodes: fixed for ever. */
+#define SCOUT_OP_HELLO 1
+#define SCOUT_OP_PING 2
+#define SCOUT_OP_LOOKUP 3
+#define SCOUT_OP_ADMIT 4
+#define SCOUT_OP_FINISH 5
+#define SCOUT_OP_RESET 6
+#define SCOUT_OP_REGISTER 7
+#define SCOUT_OP_STORE 8
+#define SCOUT_OP_STORE_DONE 9
+#define SCOUT_OP_RETRIEVE 10
+#define SCOUT_OP_RETRIEVE_DONE 11
+#define SCOUT_OP_STATUS 12
+#define SCOUT_OP_ERROR 13
+#define SCOUT_OP_LAST 13
+
+#define SCOUT_KIND_REQUEST 0
+#define SCOUT_KIND_REPLY 1
+
+#define SCOUT_ROLE_CLIENT 1
+#define SCOUT_ROLE_WORKER 2
+
+/* Status of a reply. Not the library's error codes: those are SCOUT_ERR_*. */
+#define SCOUT_WIRE_OK 0
+#define SCOUT_WIRE_TRUNCATED 1
+#define SCOUT_WIRE_BAD_VERSION 2
+#define SCOUT_WIRE_TOO_LARGE 3
+#define SCOUT_WIRE_BAD_RESERVED 4
+#define SCOUT_WIRE_BAD_BODY 5 /* the body is not as long as its fields say, or a reserved field in it is not 0 */
+#define SCOUT_WIRE_UNKNOWN_OP 6
+#define SCOUT_WIRE_NO_HELLO 7
+#define SCOUT_WIRE_STALE_EPOCH 8
+#define SCOUT_WIRE_EXPIRED 9
+#define SCOUT_WIRE_NAMESPACE 10
+#define SCOUT_WIRE_SHARD_BYTES 11
+#define SCOUT_WIRE_NO_SESSION 12
+#define SCOUT_WIRE_STATE 13    /* not legal in this state: a ticket in use, an ADMIT before the answer, no lease */
+#define SCOUT_WIRE_LIMIT 14    /* a configured limit: sessions, peers, credits */
+#define SCOUT_WIRE_NO_ROOM 15  /* the pool cannot hold one chunk of this namespace */
+#define SCOUT_WIRE_WEIGHTS 16  /* the peer's weights version is not the namespace's */
+#define SCOUT_WIRE_RANGE 17    /* a field is outside its range; the text names it */
+#define SCOUT_WIRE_SHUTDOWN 18 /* the server is draining */
+#define SCOUT_WIRE_ROLE 19     /* not for this role, or this KV rank */
+#define SCOUT_WIRE_LAST 19
+
+/* State of a grant. */
+#define SCOUT_GRANT_GRANTED 1
+#define SCOUT_GRANT_PRESENT 2
+#define SCOUT_GRANT_NO_ROOM 3
+#define SCOUT_GRANT_MISSING 4
+
+/* Element types of KV pages: part of what must agree between a stored and a loaded shard. */
+#define SCOUT_DTYPE_OPAQUE 0
+#define SCOUT_DTYPE_F16 1
+#define SCOUT_DTYPE_BF16 2
+#define SCOUT_DTYPE_F32 3
+#define SCOUT_DTYPE_F8_E4M3 4
+#define SCOUT_DTYPE_F8_E5M2 5
+#define SCOUT_DTYPE_I8 6
+#define SCOUT_DTYPE_LAST 6
+
+/* Lease connection. */
+#define SCOUT_LEASE_MAGIC 0x4c53564bu /* "KVSL" */
+#define SCOUT_LEASE_VERSION 1
+#define SCOUT_LEASE_HELLO 1
+#define SCOUT_LEASE_BYE 2
+#define SCOUT_LEASE_OK 3
+#define SCOUT_LEASE_SEGMENT 4
+#define SCOUT_LEASE_GONE 5
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_BASE_MSG_H
+#define SCOUT_BASE_MSG_H
+
+#include <kvscout/protocol.h>
+
+#include "wire.h"
+
+/*
+ * The codec of <kvscout/protocol.h>: one structure, one put and one get for every body. A get checks all that can be
+ * checked without knowing the server's state: exact length, reserved fields, counts and ranges. Pointers in decoded
+ * structures are views into the frame. A get returns SCOUT_WIRE_OK and writes *ret, or SCOUT_WIRE_BAD_BODY or
+ * SCOUT_WIRE_RANGE and sets *ret_field (static) to the name of the field that is wrong, spelled as in protocol.h;
+ * "length" when the body is longer or shorter than its fields say. It looks neither at the opcode (but for one_u64)
+ * nor at the status: the caller has dispatched.
+ *
+ * Frames and names: msg.c. Bodies: msg_bodies.c. Lease connection: msg_lease.c.
+ */
+
+struct scout__str {
+	const char *p;
+	uint16_t len;
+};
+
+struct scout__frame {
+	uint64_t epoch;
+	uint64_t sent_us;
+	uint32_t op_count;
+	uint16_t version;
+	uint32_t length;
+};
+
+struct scout__op {
+	uint8_t opcode;
+	uint8_t kind;
+	uint16_t status;
+	uint32_t length; /* of the body */
+	uint32_t budget_us;
+	uint64_t corr;
+	const uint8_t *body; /* decoded: view */
+};
+
+/*
+ * Check a whole frame: header, every operation header, exact length. @requests: a server reads, and every operation
+ * must have kind request, status 0 and a corr; else a client reads, and they must have kind reply, budget 0 and a
+ * corr (0 is legal for SCOUT_OP_ERROR). Opcodes are not looked at. Returns SCOUT_WIRE_OK, or the status of the table
+ * in protocol.h, or -1 for "drop without an answer" (magic, too short). Only after OK is *ret_frame written and may
+ * scout__frame_next() be used.
+ */
+int scout__frame_check(const void *data, size_t len, bool requests, struct scout__frame *ret_frame);
+
+/* Reader over the operations of a checked frame. */
+struct scout__reader scout__frame_ops(const void *data, size_t len);
+/* The next operation; false at the end. */
+bool scout__frame_next(struct scout__reader *ops, struct scout__op *ret_op);
+
+/*
+ * Build a frame: begin (on an empty writer), ops, end. op_begin returns the offset to give to op_end, which fills in
+ * the length. A writer that ends bad has no frame in it: no room, longer than SCOUT_MAX_FRAME, or op_count not in
+ * 1..SCOUT_MAX_OPS. To take back an operation that did not fit, set len to its offset and bad to false.
+ */
+void scout__frame_begin(struct scout__writer *w);
+size_t scout__op_begin(struct scout__writer *w, uint8_t opcode, uint8_t kind, uint16_t status, uint64_t corr,
+		       uint32_t budget_us);
+void scout__op_end(struct scout__writer *w, size_t op_offset);
+void scout__frame_end(struct scout__writer *w, uint32_t op_count, uint64_t epoch, uint64_t sent_us);
+
+/* Body of a reply whose status is not 0. */
+void scout__put_text(struct scout__writer *w, const char *text);
+int scout__get_text(const struct scout__op *op, struct scout__str *ret_text);
+
+struct scout__hello {
+	uint64_t token;
+	uint16_t role;
+	uint16_t hash_bytes;
+	uint32_t chunk_tokens;
+	uint16_t rank_first, rank_count, kv_ranks, readers;
+	uint32_t heartbeat_ms;
+	uint64_t weights;
+	struct scout__str name_space;
+};
+void scout__put_hello(struct scout__writer *w, const struct scout__hello *m);
+int scout__get_hello(const struct scout__op *op, struct scout__hello *ret, const char **ret_field);
+
+struct scout__hello_reply {
+	uint32_t credits;
+	uint32_t max_frame;
+	uint64_t weights;
+	struct scout__str software;
+	struct scout__str lease_path;
+};
+void scout__put_hello_reply(struct scout__writer *w, const struct scout__hello_reply *m);
+int scout__get_hello_reply(const struct scout__op *op, struct scout__hello_reply *ret, const char **ret_field);
+
+/*
+ * hash_bytes is the namespace's, known from HELLO. A put copies the hashes when m->hashes is not NULL; else the
+ * caller puts n * hash_bytes bytes itself.
+ */
+struct scout__lookup_msg {
+	uint64_t ticket;
+	uint32_t n, skip, expect, poll_timeout_ms, poll_interval_ms;
+	uint16_t group;
+	struct scout__str tenant;
+	const uint8_t *hashes;
+};
+void scout__put_lookup(struct scout__writer *w, const struct scout__lookup_msg *m, unsigned hash_bytes);
+int scout__get_lookup(const struct scout__op *op, unsigned hash_bytes, struct scout__lookup_msg *ret,
+		      const char **ret_field);
+
+struct scout__lookup_reply {
+	uint32_t hit, l1, l2, limited;
+};
+void scout__put_lookup_reply(struct scout__writer *w, const struct scout__lookup_reply *m);
+int scout__get_lookup_reply(const struct scout__op *op, struct scout__lookup_reply *ret, const char **ret_field);
+
+struct scout__admit_msg {
+	uint64_t ticket;
+	uint32_t from, to;
+};
+void scout__put_admit(struct scout__writer *w, const struct scout__admit_msg *m);
+int scout__get_admit(const struct scout__op *op, struct scout__admit_msg *ret, const char **ret_field);
+void scout__put_admit_reply(struct scout__writer *w, uint32_t kept);
+int scout__get_admit_reply(const struct scout__op *op, uint32_t *ret_kept, const char **ret_field);
+
+/* FINISH request: u64 ticket. RESET request: u64 weights, which must not be 0 (told apart by op->opcode). */
+void scout__put_one_u64(struct scout__writer *w, uint64_t v);
+int scout__get_one_u64(const struct scout__op *op, uint64_t *ret, const char **ret_field);
+
+/* PING, and the replies that are empty. */
+int scout__get_empty(const struct scout__op *op, const char **ret_field);
+
+struct scout__register_msg {
+	uint16_t kv_rank, reader;
+	uint32_t block_tokens;
+	uint16_t dtype;
+	uint32_t n_planes;
+	const uint8_t *plane_bytes; /* n_planes little-endian u64; read with scout__plane_bytes() */
+};
+/* @plane_bytes: host integers. */
+void scout__put_register(struct scout__writer *w, const struct scout__register_msg *m, const uint64_t *plane_bytes);
+int scout__get_register(const struct scout__op *op, struct scout__register_msg *ret, const char **ret_field);
+uint64_t scout__plane_bytes(const struct scout__register_msg *m, uint32_t plane);
+
+struct scout__register_reply {
+	uint64_t shard_bytes, slot_stride;
+	uint32_t segments;
+};
+void scout__put_register_reply(struct scout__writer *w, const struct scout__register_reply *m);
+int scout__get_register_reply(const struct scout__op *op, struct scout__register_reply *ret, const char **ret_field);
+
+struct scout__store_msg {
+	uint64_t ticket;
+	uint32_t n;
+	uint16_t group;
+	struct scout__str tenant;
+	const uint8_t *hashes;
+};
+void scout__put_store(struct scout__writer *w, const struct scout__store_msg *m, unsigned hash_bytes);
+int scout__get_store(const struct scout__op *op, unsigned hash_bytes, struct scout__store_msg *ret,
+		     const char **ret_field);
+
+struct scout__grant {
+	uint32_t segment;
+	uint16_t state;
+	uint64_t offset;
+	uint64_t generation;
+};
+void scout__put_grant(struct scout__writer *w, const struct scout__grant *g);
+
+/* Reply of STORE and RETRIEVE: id, n, reserved, then the grants one by one. */
+struct scout__grants {
+	uint64_t id;
+	uint32_t n;
+	const uint8_t *grants;
+};
+void scout__put_grants_head(struct scout__writer *w, uint64_t id, uint32_t n);
+int scout__get_grants(const struct scout__op *op, struct scout__grants *ret, const char **ret_field);
+/* Grant @i of a decoded reply; its state is checked: an unknown one comes back as all zeroes. */
+struct scout__grant scout__grant_at(const struct scout__grants *m, uint32_t i);
+
+struct scout__store_done_msg {
+	uint64_t store_id;
+	uint32_t n, committed;
+};
+void scout__put_store_done(struct scout__writer *w, const struct scout__store_done_msg *m);
+int scout__get_store_done(const struct scout__op *op, struct scout__store_done_msg *ret, const char **ret_field);
+void scout__put_store_done_reply(struct scout__writer *w, uint32_t readable);
+int scout__get_store_done_reply(const struct scout__op *op, uint32_t *ret_readable, const char **ret_field);
+
+/* Decoded: from <= to <= SCOUT_MAX_CHUNKS. */
+struct scout__retrieve_msg {
+	uint64_t ticket;
+	uint32_t from, to;
+};
+void scout__put_retrieve(struct scout__writer *w, const struct scout__retrieve_msg *m);
+int scout__get_retrieve(const struct scout__op *op, struct scout__retrieve_msg *ret, const char **ret_field);
+
+struct scout__retrieve_done_msg {
+	uint64_t retrieve_id;
+	uint32_t mismatches;
+};
+void scout__put_retrieve_done(struct scout__writer *w, const struct scout__retrieve_done_msg *m);
+int scout__get_retrieve_done(const struct scout__op *op, struct scout__retrieve_done_msg *ret, const char **ret_field);
+
+/* STATUS reply: put the count, then each pair. */
+void scout__put_status_item(struct scout__writer *w, const char *name, uint64_t value);
+/* Checks all of them; then *ret_n items come from the reader. */
+int scout__get_status(const struct scout__op *op, uint32_t *ret_n, struct scout__reader *ret_items,
+		      const char **ret_field);
+bool scout__get_status_item(struct scout__reader *items, struct scout__str *ret_name, uint64_t *ret_value);
+
+/* Lease connection messages, little-endian, fixed sizes. */
+#define SCOUT__LEASE_SHORT_BYTES 16
+#define SCOUT__LEASE_SEGMENT_BYTES 40
+struct scout__lease_msg {
+	uint16_t type;
+	uint64_t word; /* HELLO, BYE: token; OK: epoch */
+	uint32_t segment, slots;
+	uint64_t bytes, data_offset, slot_stride;
+};
+/* @buf has SCOUT__LEASE_SEGMENT_BYTES. Returns the length; 0 for a type that there is not. */
+size_t scout__put_lease(uint8_t *buf, const struct scout__lease_msg *m);
+/*
+ * False when it is not a valid lease message (magic, version, type, length, reserved). Fields of other types come
+ * back as 0.
+ */
+bool scout__get_lease(const void *buf, size_t len, struct scout__lease_msg *ret);
+
+/* Names for logs, static: "LOOKUP", "op 77" (over 255: "op ?"); "BAD_BODY", "unknown status". */
+const char *scout__op_name(unsigned opcode);
+const char *scout__wire_name(unsigned status);
+/* The library's error for a wire status: SCOUT_ERR_*; 0 for OK. */
+int scout__wire_error(unsigned status);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "msg.h"
+
+/*
+ * The messages of the lease connection. Each is one packet of a fixed size, and one that is not exactly right is not
+ * repaired: whoever sent it is not a peer.
+ */
+
+static size_t
+lease_bytes(uint16_t type)
+{
+	switch (type) {
+	case SCOUT_LEASE_HELLO:
+	case SCOUT_LEASE_BYE:
+	case SCOUT_LEASE_OK:
+	case SCOUT_LEASE_GONE:
+		return SCOUT__LEASE_SHORT_BYTES;
+	case SCOUT_LEASE_SEGMENT:
+		return SCOUT__LEASE_SEGMENT_BYTES;
+	default:
+		return 0;
+	}
+}
+
+size_t
+scout__put_lease(uint8_t *buf, const struct scout__lease_msg *m)
+{
+	struct scout__writer w = {.buf = buf, .cap = lease_bytes(m->type)};
+
+	if (w.cap == 0)
+		return 0;
+	scout__put_u32(&w, SCOUT_LEASE_MAGIC);
+	scout__put_u16(&w, m->type);
+	scout__put_u16(&w, SCOUT_LEASE_VERSION);
+	if (m->type == SCOUT_LEASE_SEGMENT) {
+		scout__put_u32(&w, m->segment);
+		scout__put_u32(&w, m->slots);
+		scout__put_u64(&w, m->bytes);
+		scout__put_u64(&w, m->data_offset);
+		scout__put_u64(&w, m->slot_stride);
+	} else {
+		scout__put_u64(&w, m->type == SCOUT_LEASE_GONE ? 0 : m->word);
+	}
+	return w.len;
+}
+
+bool
+scout__get_lease(const void *buf, size_t len, struct scout__lease_msg *ret)
+{
+	struct scout__reader r = scout__reader(buf, len);
+	struct scout__lease_msg m = {0};
+	uint32_t magic = scout__get_u32(&r);
+	uint16_t version;
+
+	m.type = scout__get_u16(&r);
+	version = scout__get_u16(&r);
+	if (r.bad || magic != SCOUT_LEASE_MAGIC || version != SCOUT_LEASE_VERSION || len != lease_bytes(m.type))
+		return false;
+	if (m.type == SCOUT_LEASE_SEGMENT) {
+		m.segment = scout__get_u32(&r);
+		m.slots = scout__get_u32(&r);
+		m.bytes = scout__get_u64(&r);
+		m.data_offset = scout__get_u64(&r);
+		m.slot_stride = scout__get_u64(&r);
+	} else {
+		m.word = scout__get_u64(&r);
+	}
+	if (m.type == SCOUT_LEASE_GONE && m.word != 0)
+		return false;
+	*ret = m;
+	return true;
+}

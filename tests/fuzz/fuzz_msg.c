@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../common/msg_recode.h"
+
+/*
+ * DESIGN
+ *
+ * The codec against hostile bytes. An input is taken three ways: as a frame by a server and by a client, as a bare
+ * body by every get (a mutation rarely gets the three lengths around a body right), and as a message of the lease
+ * connection. What is accepted must encode to the very bytes that came in. Everything lies in heap blocks of exactly
+ * its size, so that the address sanitizer sees a read or a write one byte too far.
+ */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define MUST(condition)                                                                                                \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			(void)fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                \
+			abort();                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static uint8_t *
+exact_block(const uint8_t *data, size_t size)
+{
+	uint8_t *block = calloc(size > 0 ? size : 1, 1);
+
+	MUST(block);
+	if (size > 0)
+		memcpy(block, data, size);
+	return block;
+}
+
+/* One body through one get; @buf has as much room as the body has bytes. */
+static void
+try_codec(const struct msg_codec *codec, const struct scout__op *op, unsigned hash_bytes, uint8_t *buf)
+{
+	struct scout__writer w = {.buf = buf, .cap = op->length};
+	const char *field = NULL;
+	int status = codec->recode(op, hash_bytes, &w, &field);
+
+	if (status == SCOUT_WIRE_OK) {
+		MUST(!w.bad && w.len == op->length);
+		MUST(w.len == 0 || memcmp(buf, op->body, w.len) == 0);
+		return;
+	}
+	MUST(status == SCOUT_WIRE_BAD_BODY || status == SCOUT_WIRE_RANGE);
+	MUST(field && field[0] != '\0');
+	MUST(w.len == 0);
+}
+
+static void
+try_all_codecs(const struct scout__op *op)
+{
+	uint8_t *buf = malloc(op->length > 0 ? op->length : 1);
+
+	MUST(buf);
+	for (int i = 0; i < N_MSG_CODECS; i++) {
+		struct scout__op as = *op;
+
+		as.opcode = msg_codecs[i].opcode;
+		try_codec(&msg_codecs[i], &as, SCOUT_MIN_HASH, buf);
+		try_codec(&msg_codecs[i], &as, SCOUT_MAX_HASH, buf);
+	}
+	free(buf);
+}
+
+static void
+copy_op(struct scout__writer *w, const struct scout__op *op)
+{
+	size_t offset = scout__op_begin(w, op->opcode, op->kind, op->status, op->corr, op->budget_us);
+
+	scout__put_bytes(w, op->body, op->length);
+	scout__op_end(w, offset);
+}
+
+static void
+try_frame(const uint8_t *data, size_t size, bool requests)
+{
+	struct scout__frame frame;
+	struct scout__writer w = {.cap = size};
+	struct scout__reader ops;
+	struct scout__op op;
+	uint32_t n = 0;
+	int status = scout__frame_check(data, size, requests, &frame);
+
+	if (status != SCOUT_WIRE_OK) {
+		MUST(status == -1 || (status >= SCOUT_WIRE_TRUNCATED && status <= SCOUT_WIRE_BAD_RESERVED));
+		return;
+	}
+	w.buf = malloc(size);
+	MUST(w.buf);
+	scout__frame_begin(&w);
+	ops = scout__frame_ops(data, size);
+	for (; scout__frame_next(&ops, &op); n++) {
+		MUST(op.kind == (requests ? SCOUT_KIND_REQUEST : SCOUT_KIND_REPLY));
+		MUST(scout__op_name(op.opcode) && scout__wire_name(op.status));
+		try_all_codecs(&op);
+		copy_op(&w, &op);
+	}
+	MUST(scout__reader_done(&ops) && n == frame.op_count);
+	scout__frame_end(&w, n, frame.epoch, frame.sent_us);
+	MUST(!w.bad && w.len == size && memcmp(w.buf, data, size) == 0);
+	free(w.buf);
+}
+
+static void
+try_lease(const uint8_t *data, size_t size)
+{
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct scout__lease_msg m;
+
+	if (!scout__get_lease(data, size, &m))
+		return;
+	MUST(scout__put_lease(buf, &m) == size);
+	MUST(memcmp(buf, data, size) == 0);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	uint8_t *block = exact_block(data, size);
+	const struct scout__op bare = {.length = (uint32_t)size, .body = block};
+
+	try_frame(block, size, true);
+	try_frame(block, size, false);
+	if (size <= UINT32_MAX)
+		try_all_codecs(&bare);
+	try_lease(block, size);
+	free(block);
+	return 0;
+}
