@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <kvscout/hash.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <openssl/evp.h>
+
+/*
+ * DESIGN
+ *
+ * Cost of the block hashes in nanoseconds for each token, for blocks of 16 and 64, beside the floor: the same number of
+ * messages of the same lengths through the same digest, without encoding and chaining. The prompt is 8192 ids
+ * drawn evenly from a vocabulary of 151936, which gives mostly five-byte integers; real text has smaller ids.
+ *
+ * A measurement doubles its repetitions until five samples of at least 5 ms lie within 2 % of each other, at most until
+ * samples take 160 ms, and reports the median; the spread of those samples is printed with it. Exits 1 if anything
+ * fails.
+ */
+
+#define N_TOKENS 8192
+#define N_SAMPLES 5
+#define SAMPLE_NS_MIN 5e6
+#define SAMPLE_NS_MAX 160e6
+#define SPREAD_MAX 0.02
+
+struct job {
+	struct scout_hasher *hasher;
+	EVP_MD_CTX *ctx;
+	uint32_t tokens[N_TOKENS];
+	uint32_t block_tokens;
+	size_t lengths[N_TOKENS]; /* bytes that each block is encoded to */
+	uint8_t *message;         /* as long as the longest of them */
+	uint8_t *hashes;
+};
+
+struct timing {
+	double ns; /* for each token, median */
+	double spread;
+};
+
+typedef bool (*pass_fn)(struct job *job);
+
+static bool
+pass_hash(struct job *job)
+{
+	size_t n;
+
+	return scout_hash_blocks(job->hasher, NULL, 0, job->tokens, N_TOKENS, NULL, job->hashes, N_TOKENS, &n) == 0;
+}
+
+static bool
+pass_floor(struct job *job)
+{
+	size_t i, n = N_TOKENS / job->block_tokens;
+
+	for (i = 0; i < n; i++) {
+		if (EVP_DigestInit_ex2(job->ctx, NULL, NULL) != 1 ||
+		    EVP_DigestUpdate(job->ctx, job->message, job->lengths[i]) != 1 ||
+		    EVP_DigestFinal_ex(job->ctx, job->hashes + i * SCOUT_SHA256_BYTES, NULL) != 1)
+			return false;
+	}
+	return true;
+}
+
+static double
+now_ns(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &ts); /* cannot fail with this clock */
+	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
+}
+
+static int
+compare(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+static bool
+measure(struct job *job, pass_fn pass, struct timing *ret_timing)
+{
+	double samples[N_SAMPLES], start, spread;
+	size_t repeat = 1, i, k;
+
+	for (;; repeat *= 2) {
+		for (i = 0; i < N_SAMPLES; i++) {
+			start = now_ns();
+			for (k = 0; k < repeat; k++) {
+				if (!pass(job))
+					return false;
+			}
+			samples[i] = now_ns() - start;
+		}
+		qsort(samples, N_SAMPLES, sizeof(samples[0]), compare);
+		spread = (samples[N_SAMPLES - 1] - samples[0]) / samples[N_SAMPLES / 2];
+		if (samples[0] >= SAMPLE_NS_MIN && (spread <= SPREAD_MAX || samples[0] >= SAMPLE_NS_MAX))
+			break;
+	}
+	ret_timing->ns = samples[N_SAMPLES / 2] / (double)repeat / N_TOKENS;
+	ret_timing->spread = spread;
+	return true;
+}
+
+static size_t
+head_bytes(uint32_t value)
+{
+	return value < 24 ? 1 : value <= 0xff ? 2 : value <= 0xffff ? 3 : 5;
+}
+
+static bool
+prepare(struct job *job, uint32_t block_tokens)
+{
+	struct scout_hasher_config cfg;
+	size_t block, i, longest = 0;
+	uint64_t x = 88172645463325252u;
+	EVP_MD *md;
+	bool ok;
+
+	for (i = 0; i < N_TOKENS; i++) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		job->tokens[i] = (uint32_t)(x % 151936);
+	}
+	job->block_tokens = block_tokens;
+	for (block = 0; block < N_TOKENS / block_tokens; block++) {
+		/* Head, parent, head of the ids, null. */
+		size_t bytes = 1 + 2 + SCOUT_SHA256_BYTES + head_bytes(block_tokens) + 1;
+
+		for (i = 0; i < block_tokens; i++)
+			bytes += head_bytes(job->tokens[block * block_tokens + i]);
+		job->lengths[block] = bytes;
+		longest = bytes > longest ? bytes : longest;
+	}
+	scout_hasher_config_init(&cfg);
+	cfg.block_tokens = block_tokens;
+	md = EVP_MD_fetch(NULL, "SHA256", NULL);
+	job->ctx = EVP_MD_CTX_new();
+	job->message = calloc(longest, 1);
+	job->hashes = calloc(N_TOKENS, SCOUT_SHA256_BYTES);
+	ok = md && job->ctx && job->message && job->hashes && EVP_DigestInit_ex2(job->ctx, md, NULL) == 1 &&
+	     scout_hasher_new(&cfg, &job->hasher) == 0;
+	EVP_MD_free(md); /* the context keeps its own reference */
+	return ok;
+}
+
+static void
+release(struct job *job)
+{
+	scout_hasher_free(job->hasher);
+	EVP_MD_CTX_free(job->ctx);
+	free(job->message);
+	free(job->hashes);
+}
+
+static bool
+report(uint32_t block_tokens)
+{
+	static struct job job; /* too large for the stack */
+	struct timing hash, floor_of_it;
+	bool ok;
+
+	memset(&job, 0, sizeof(job));
+	ok = prepare(&job, block_tokens) && measure(&job, pass_hash, &hash) && measure(&job, pass_floor, &floor_of_it);
+	if (ok)
+		printf("block %2u: %6.2f ns/token (spread %.1f %%), floor %6.2f ns/token (spread %.1f %%)\n",
+		       (unsigned)block_tokens, hash.ns, hash.spread * 100, floor_of_it.ns, floor_of_it.spread * 100);
+	else
+		(void)fputs("micro_hash: hashing failed\n", stderr); /* nothing else to tell it to */
+	release(&job);
+	return ok;
+}
+
+int
+main(void)
+{
+#ifndef __OPTIMIZE__
+	puts("not an optimized build");
+#endif
+	return report(16) && report(64) ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cbor.h"
+
+uint8_t *
+scout__cbor_put_head(uint8_t *at, enum scout__cbor_major major, uint64_t argument)
+{
+	unsigned type = (unsigned)major << 5;
+	int n_bytes;
+
+	if (argument < 24) {
+		*at++ = (uint8_t)(type | argument);
+		return at;
+	}
+	if (argument <= 0xff) {
+		*at++ = (uint8_t)(type | 24);
+		n_bytes = 1;
+	} else if (argument <= 0xffff) {
+		*at++ = (uint8_t)(type | 25);
+		n_bytes = 2;
+	} else if (argument <= 0xffffffff) {
+		*at++ = (uint8_t)(type | 26);
+		n_bytes = 4;
+	} else {
+		*at++ = (uint8_t)(type | 27);
+		n_bytes = 8;
+	}
+	while (n_bytes-- > 0)
+		*at++ = (uint8_t)(argument >> (8 * n_bytes));
+	return at;
+}
+
+uint8_t *
+scout__cbor_put_int(uint8_t *at, int64_t value)
+{
+	if (value >= 0)
+		return scout__cbor_put_head(at, SCOUT_CBOR_UINT, (uint64_t)value);
+	/* CBOR stores -1 - value, which is the complement and cannot overflow. */
+	return scout__cbor_put_head(at, SCOUT_CBOR_NEGATIVE, ~(uint64_t)value);
+}
+
+uint8_t *
+scout__cbor_put_string(uint8_t *at, enum scout__cbor_major major, const void *bytes, size_t len)
+{
+	at = scout__cbor_put_head(at, major, len);
+	memcpy(at, bytes, len);
+	return at + len;
+}
+
+/* How many bytes follow @lead, and the least code point that needs so many; -1 if no sequence begins so. */
+static int
+utf8_tail_len(unsigned char lead, uint32_t *ret_least)
+{
+	if (lead >= 0xc2 && lead <= 0xdf) {
+		*ret_least = 0x80;
+		return 1;
+	}
+	if (lead >= 0xe0 && lead <= 0xef) {
+		*ret_least = 0x800;
+		return 2;
+	}
+	if (lead >= 0xf0 && lead <= 0xf4) {
+		*ret_least = 0x10000;
+		return 3;
+	}
+	return -1;
+}
+
+bool
+scout__utf8_is_valid(const char *text, size_t len)
+{
+	const unsigned char *at = (const unsigned char *)text, *end = at + len;
+
+	while (at < end) {
+		uint32_t point, least;
+		int tail;
+
+		if (*at < 0x80) {
+			at++;
+			continue;
+		}
+		tail = utf8_tail_len(*at, &least);
+		if (tail < 0 || end - at <= tail)
+			return false;
+		point = *at++ & (0x3fu >> tail);
+		for (; tail > 0; tail--, at++) {
+			if ((*at & 0xc0) != 0x80)
+				return false;
+			point = point << 6 | (*at & 0x3fu);
+		}
+		if (point < least || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff))
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_LIBCLIENT_CBOR_H
+#define KVSCOUT_LIBCLIENT_CBOR_H
+
+#include <endian.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/*
+ * The part of canonical CBOR (RFC 8949, section 4.2.1: shortest heads, definite lengths) that block hashes need.
+ * Encoders append at @at and return the new end. They check no bound: the caller has reserved the maximum beforehand.
+ *
+ * Threads: pure functions.
+ */
+
+#define SCOUT_CBOR_HEAD_MAX 9  /* a head with an 8-byte argument */
+#define SCOUT_CBOR_TOKEN_MAX 5 /* a 32-bit unsigned integer */
+#define SCOUT_CBOR_NULL 0xf6
+
+enum scout__cbor_major {
+	SCOUT_CBOR_UINT = 0,
+	SCOUT_CBOR_NEGATIVE = 1,
+	SCOUT_CBOR_BYTES = 2,
+	SCOUT_CBOR_TEXT = 3,
+	SCOUT_CBOR_ARRAY = 4
+};
+
+uint8_t *scout__cbor_put_head(uint8_t *at, enum scout__cbor_major major, uint64_t argument);
+uint8_t *scout__cbor_put_int(uint8_t *at, int64_t value);
+uint8_t *scout__cbor_put_string(uint8_t *at, enum scout__cbor_major major, const void *bytes, size_t len);
+
+/* Whether @text is UTF-8: what a CBOR text string must be, and all that a Python str can be encoded to. */
+bool scout__utf8_is_valid(const char *text, size_t len);
+
+/*
+ * One token id. May write SCOUT_CBOR_TOKEN_MAX bytes whatever the id; what lies behind the returned end is then garbage.
+ *
+ * Whether an id takes three bytes or five is close to random, and a mispredicted branch costs more than the encoding:
+ * these two are computed without one, by moving the shorter form's two bytes to the front. Only the first 256 ids
+ * branch.
+ */
+static inline uint8_t *
+scout__cbor_put_token(uint8_t *at, uint32_t token)
+{
+	/* 1 where the id fits two bytes: then the difference is negative. Compilers make a branch of a comparison. */
+	uint32_t is_short = (uint32_t)(((uint64_t)token - 0x10000) >> 63);
+	uint32_t big_endian = htobe32(token << (16 * is_short));
+
+	if (token <= 0xff) {
+		at[0] = token < 24 ? (uint8_t)token : 24;
+		at[1] = (uint8_t)token;
+		return at + (token < 24 ? 1 : 2);
+	}
+	at[0] = (uint8_t)(26 - is_short);
+	memcpy(at + 1, &big_endian, sizeof(big_endian));
+	return at + 5 - (is_short << 1);
+}
+
+#endif

@@ -1,0 +1,284 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Test vectors of the block hashes, made without any code of the library: hashlib and cbor2 only.
+
+    hash_vectors.py > hash_vectors.h    make the header
+    hash_vectors.py --check             exit 1 when the header beside this file is not what would be made now
+
+Exits 77 (skipped) where cbor2 is not installed. The rules follow vLLM's vllm/v1/core/kv_cache_utils.py and
+vllm/utils/hashing.py (sha256_cbor). The walk over multimodal items carries its position from block to block, as
+vLLM's does; the library computes it from the block's position, so each checks the other.
+"""
+
+import hashlib
+import pathlib
+import sys
+
+try:
+    import cbor2
+except ImportError:
+    sys.exit(77)
+
+DEFAULT_SEED = "vllm-none-hash"
+
+
+def sha256_cbor(value):
+    return hashlib.sha256(cbor2.dumps(value, canonical=True)).digest()
+
+
+class Items:
+    """The multimodal items of a request and how far the walk over them has come."""
+
+    def __init__(self, items):
+        self.items = items
+        self.position = 0
+
+    def pairs_of_block(self, start, end):
+        pairs = []
+        if not self.items or sum(self.items[-1][1:]) <= start:
+            return pairs
+        while self.position < len(self.items):
+            identifier, first, length = self.items[self.position]
+            if first >= end:
+                break
+            if first + length > start:
+                pairs.append((identifier, first - start))
+            if first + length > end:
+                break
+            self.position += 1
+        return pairs
+
+
+def block_hashes(tokens, block_tokens, seed, lora, items, salt, embeds):
+    walk = Items(items)
+    parent = sha256_cbor(DEFAULT_SEED if seed is None else seed)
+    hashes = []
+    for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
+        end = start + block_tokens
+        extra = [] if lora is None else [lora]
+        extra += walk.pairs_of_block(start, end)
+        if salt and start == 0:
+            extra.append(salt)
+        if embeds is not None:
+            extra.append(hashlib.sha256(embeds[start * EMBED_ROW : end * EMBED_ROW]).digest())
+        parent = sha256_cbor((parent, tuple(tokens[start:end]), tuple(extra) if extra else None))
+        hashes.append(parent)
+    return hashes
+
+
+# --- What to hash ---------------------------------------------------------------------------------------------------
+
+EMBED_ROW = 12  # bytes of one token's embedding; any number serves
+
+
+def draw(label, count, below):
+    """@count numbers below @below, the same in every run and on every machine."""
+    numbers = []
+    for i in range(count):
+        word = hashlib.sha256(f"{label}/{i}".encode()).digest()
+        numbers.append(int.from_bytes(word[:8], "big") % below)
+    return numbers
+
+
+def embeddings(label, rows):
+    """The embeddings of @rows tokens."""
+    return b"".join(hashlib.sha256(f"{label}/{i}".encode()).digest()[:EMBED_ROW] for i in range(rows))
+
+
+VECTORS = []
+
+
+def vector(name, tokens, block=16, chunk=None, seed=None, lora=None, items=(), salt=None, embeds=None):
+    chunk = block * 2 if chunk is None else chunk
+    hashes = block_hashes(tokens, block, seed, lora, list(items), salt, embeds)
+    VECTORS.append((name, tokens, block, chunk, seed, lora, list(items), salt, embeds, hashes))
+
+
+def fill():
+    edges = [0, 1, 22, 23, 24, 25, 254, 255, 256, 257, 65534, 65535, 65536, 65537, 0x7FFFFFFF, 0xFFFFFFFF]
+    vocabulary = 151936
+    text = draw("text", 100, vocabulary)
+    art = "0f" * 32
+
+    # Integers and array heads.
+    vector("no_tokens", [])
+    vector("one_token_less_than_a_block", text[:15])
+    vector("one_block", text[:16])
+    vector("one_token_more_than_a_block", text[:17])
+    vector("ids_of_one_byte", list(range(24)) + [0] * 8)
+    vector("ids_of_two_bytes", [24 + n for n in draw("two", 32, 232)])
+    vector("ids_of_three_bytes", [256 + n for n in draw("three", 32, 65536 - 256)])
+    vector("ids_of_five_bytes", [65536 + n for n in draw("five", 32, 2**32 - 65536)])
+    vector("ids_at_every_edge", edges)
+    vector("ids_at_every_edge_backwards", edges[::-1])
+    vector("vocabulary_100_tokens", text, chunk=32)
+    vector("chunk_of_one_block", text, chunk=16)
+    vector("chunk_of_three_blocks", text, chunk=48)
+    vector("chunk_longer_than_the_prompt", text, chunk=128)
+    vector("block_of_1", text[:9], block=1, chunk=4)
+    vector("block_of_23", draw("b23", 60, vocabulary), block=23)
+    vector("block_of_24", draw("b24", 60, vocabulary), block=24)
+    vector("block_of_64", draw("b64", 200, vocabulary), block=64)
+    vector("block_of_255", draw("b255", 300, 300), block=255, chunk=255)
+    vector("block_of_256", draw("b256", 520, vocabulary), block=256)
+    vector("block_of_300", draw("b300", 610, vocabulary), block=300)
+
+    # Seeds.
+    vector("seed_given", text[:40], seed="0")
+    vector("seed_empty", text[:40], seed="")
+    vector("seed_spelled_as_the_default", text[:40], seed=DEFAULT_SEED)
+    vector("seed_of_23_bytes", text[:40], seed="s" * 23)
+    vector("seed_of_24_bytes", text[:40], seed="s" * 24)
+    vector("seed_of_300_bytes", text[:40], seed="seed?" * 60)
+    vector("seed_not_ascii", text[:40], seed="Gr\u00fc\u00dfe \u2603 \U0001f511")
+
+    # LoRA and salt.
+    vector("lora", text[:50], lora="sql-adapter")
+    vector("lora_empty_name", text[:50], lora="")
+    vector("lora_not_ascii", text[:50], lora="\u9069\u914d\u5668-\u03b2\U0001f9e0")
+    vector("lora_of_256_bytes", text[:50], lora="lora" * 64)
+    vector("salt_first_block_only", text[:50], salt="tenant-7")
+    vector("salt_empty_is_none", text[:50], salt="")
+    vector("salt_not_ascii", text[:50], salt="cl\u00e9 \u043a\u043b\u044e\u0447")
+    vector("salt_of_24_bytes", text[:50], salt="x" * 24)
+    vector("lora_and_salt", text[:50], lora="a", salt="b")
+
+    # Multimodal items.
+    pad = [151655] * 100
+    vector("item_in_one_block", pad[:48], items=[("img", 20, 5)])
+    vector("item_at_block_start", pad[:48], items=[("img", 16, 4)])
+    vector("item_ends_at_block_end", pad[:48], items=[("img", 20, 12)])
+    vector("item_fills_block", pad[:48], items=[("img", 16, 16)])
+    vector("item_begins_at_block_end", pad[:32], items=[("img", 32, 4)])
+    vector("item_last_token_of_block", pad[:48], items=[("img", 15, 1)])
+    vector("item_over_blocks_negative_offset", pad[:80], items=[("img", 10, 50)])
+    vector("item_long_two_byte_negative_offset", [1] * 700, items=[("img", 3, 600)], chunk=64)
+    vector("item_of_24_byte_identifier", pad[:48], items=[("i" * 24, 2, 20)])
+    vector("item_of_64_byte_identifier", pad[:48], items=[(art, 2, 20)])
+    vector("item_of_256_byte_identifier", pad[:48], items=[("0123456789abcdef" * 16, 2, 20)])
+    vector("item_offset_of_five_bytes", [0] * 65536 * 3, block=65536, items=[("far", 0, 2**18)], chunk=65536)
+    vector("item_offset_of_three_bytes", [0] * 66000, block=65536, items=[("far", 65500, 50)], chunk=65536)
+    vector("item_identifier_not_ascii", pad[:48], items=[("\u753b\u50cf", 2, 20)])
+    vector("item_beyond_prompt", pad[:48], items=[("img", 40, 100)])
+    vector("item_of_no_tokens", pad[:48], items=[("none", 20, 0), ("none-at-start", 32, 0), ("img", 40, 2)])
+    vector("two_items_in_one_block", pad[:64], items=[("a", 17, 4), ("b", 25, 6)])
+    vector("two_items_meet_in_a_block", pad[:64], items=[("a", 4, 20), ("b", 24, 20)])
+    vector("two_items_adjacent_at_block_end", pad[:64], items=[("a", 4, 12), ("b", 16, 8)])
+    vector("same_item_twice", pad[:64], items=[("a", 4, 20), ("a", 36, 20)])
+    vector("thirty_items_in_one_block", pad[:96], block=32, items=[(f"i{n}", 32 + n, 1) for n in range(30)])
+    vector("items_overlap_long_hides_short", pad[:96], items=[("video", 2, 60), ("audio", 6, 20), ("end", 80, 4)])
+    vector("items_overlap_last_ends_first", pad[:96], items=[("video", 2, 80), ("audio", 6, 20)])
+    vector("items_same_offset", pad[:64], items=[("a", 4, 6), ("b", 4, 30)])
+
+    # Prompt embeddings.
+    vector("embeds_whole_blocks", [0] * 48, embeds=embeddings("e", 48))
+    vector("embeds_end_inside_block", [0] * 40 + text[:24], embeds=embeddings("e", 40))
+    vector("embeds_then_decoded_blocks", [0] * 32 + text[:48], embeds=embeddings("e", 32))
+
+    # All together.
+    everything = dict(
+        lora="sql-adapter", salt="tenant-7", items=[(art, 3, 30), ("b" * 300, 40, 4)], embeds=embeddings("all", 60)
+    )
+    vector("everything", text[:90], **everything)
+    vector("everything_given_seed", text[:90], seed="1337", **everything)
+    vector("everything_block_of_24", text[:90], block=24, **everything)
+    for n in range(6):
+        at = sorted(draw(f"at{n}", 5, 400))
+        spans = [(f"mm-{n}-{i}", at[i], 1 + draw(f"len{n}", 5, 90)[i]) for i in range(5)]
+        vector(f"drawn_overlaps_{n}", draw(f"d{n}", 450, vocabulary), items=spans, salt=f"s{n}", chunk=32)
+
+
+# --- The header -----------------------------------------------------------------------------------------------------
+
+
+def c_string(text):
+    """@text as a C string; octal escapes, as they end after three digits whatever follows."""
+    if text is None:
+        return "NULL"
+    out = ""
+    for byte in text.encode():
+        plain = 32 <= byte < 127 and chr(byte) not in '"\\?'
+        out += chr(byte) if plain else f"\\{byte:03o}"
+    pieces = []
+    while len(out) > 80:
+        cut = 80
+        while "\\" in out[cut - 3 : cut]:
+            cut -= 1
+        pieces.append(out[:cut])
+        out = out[cut:]
+    pieces.append(out)
+    return "\n\t\t".join(f'"{piece}"' for piece in pieces)
+
+
+def wrap(words, per_line):
+    return ",\n".join("\t" + ", ".join(words[i : i + per_line]) for i in range(0, len(words), per_line))
+
+
+def runs(tokens):
+    """@tokens as (count, first) pairs of equal ids: prompts made of one placeholder stay short."""
+    pairs = []
+    for token in tokens:
+        if pairs and pairs[-1][1] == token:
+            pairs[-1][0] += 1
+        else:
+            pairs.append([1, token])
+    return pairs
+
+
+def header():
+    out = ["/* SPDX-License-Identifier: Apache-2.0 */"]
+    out.append("/* Made by hash_vectors.py, which has the rules; do not edit. */")
+    out.append("/* clang-format off */")
+    out.append("#ifndef KVSCOUT_TESTS_HASH_VECTORS_H\n#define KVSCOUT_TESTS_HASH_VECTORS_H\n")
+    out.append("#include <stddef.h>\n#include <stdint.h>\n\n#include <kvscout/hash.h>\n")
+    out.append("/* @count times @token. */")
+    out.append("struct token_run {\n\tuint32_t count, token;\n};\n")
+    out.append("struct hash_vector {\n\tconst char *name;\n\tconst char *seed; /* NULL: the default */")
+    out.append("\tuint32_t block_tokens, chunk_tokens;\n\tconst struct token_run *runs;\n\tsize_t n_runs, n_tokens;")
+    out.append("\tconst char *lora_name, *cache_salt;\n\tconst struct scout_hash_mm_item *mm_items;")
+    out.append("\tsize_t n_mm_items;\n\tconst char *const *embed_digests; /* in hexadecimal */")
+    out.append("\tsize_t n_embed_digests;\n\tconst char *const *hashes; /* of the blocks, in hexadecimal */")
+    out.append("\tsize_t n_hashes;\n};\n")
+    table = []
+    for name, tokens, block, chunk, seed, lora, items, salt, embeds, hashes in VECTORS:
+        pairs = [f"{{{count}, {token}u}}" for count, token in runs(tokens)]
+        fields = {"runs": ("NULL", 0), "items": ("NULL", 0), "embeds": ("NULL", 0), "hashes": ("NULL", 0)}
+
+        def array(kind, declaration, words, per_line):
+            if words:
+                out.append(f"static {declaration} {name}_{kind}[] = {{\n{wrap(words, per_line)},\n}};\n")
+                fields[kind] = (f"{name}_{kind}", len(words))
+
+        array("runs", "const struct token_run", pairs, 6)
+        array("items", "const struct scout_hash_mm_item", [f"{{{c_string(i)}, {o}, {n}}}" for i, o, n in items], 1)
+        digests = []
+        if embeds is not None:
+            step = block * EMBED_ROW
+            digests = [hashlib.sha256(embeds[i : i + step]).hexdigest() for i in range(0, len(embeds), step)]
+        array("embeds", "const char *const", [f'"{digest}"' for digest in digests], 1)
+        array("hashes", "const char *const", [f'"{value.hex()}"' for value in hashes], 1)
+        table.append(
+            f'\t{{"{name}",\n\t {c_string(seed)},\n\t {block}, {chunk}, {fields["runs"][0]}, {fields["runs"][1]}, '
+            f"{len(tokens)},\n\t {c_string(lora)},\n\t {c_string(salt)},\n\t "
+            + ", ".join(f"{fields[kind][0]}, {fields[kind][1]}" for kind in ("items", "embeds"))
+            + f',\n\t {fields["hashes"][0]}, {fields["hashes"][1]}}},'
+        )
+    out.append("static const struct hash_vector hash_vectors[] = {\n" + "\n".join(table) + "\n};\n")
+    out.append("#endif")
+    return "\n".join(out) + "\n"
+
+
+def main():
+    fill()
+    if sys.argv[1:] == ["--check"]:
+        path = pathlib.Path(__file__).with_name("hash_vectors.h")
+        if not path.exists() or path.read_text(encoding="ascii") != header():
+            sys.exit(f"{path.name} is stale: make it again with {pathlib.Path(__file__).name} > {path.name}")
+    elif len(sys.argv) > 1:
+        sys.exit(__doc__)
+    else:
+        sys.stdout.write(header())
+
+
+if __name__ == "__main__":
+    main()
