@@ -1,0 +1,700 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * The public calls, on the caller's thread. They validate, find the slot of the id, and either read it or fill it and push one word.
+ * No call but new, free, wait_ready and wait_lookup (polling.c) blocks; none but new and free allocates.
+ *
+ * Asking again for a live id compares number, length and last hash of the question: hashes are chained, so the last one covers
+ * all before it, and a pending answer stays a matter of one cache line.
+ *
+ * While a server is known to be gone, a new lookup is answered here and the courier never hears of it. It still gets a slot: an
+ * answer must not change when the server comes back between two calls (C3).
+ */
+#include "client_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "client_config.h"
+#include "clock.h"
+
+#define ENDPOINTS_MAX 64u
+
+/* ---- single caller ---- */
+
+static void
+enter(struct scout_client *client)
+{
+#ifdef SCOUT_DEBUG
+	SCOUT_ASSERT(atomic_exchange(&client->busy_check, 1) == 0); /* two threads use one client */
+#else
+	(void)client;
+#endif
+}
+
+static int
+leave(struct scout_client *client, int rc)
+{
+#ifdef SCOUT_DEBUG
+	atomic_store(&client->busy_check, 0);
+#else
+	(void)client;
+#endif
+	return rc;
+}
+
+bool
+scout__id_ok(const char *id, size_t *ret_len)
+{
+	size_t len = id ? strnlen(id, SCOUT_MAX_NAME + 1) : 0;
+
+	*ret_len = len;
+	return len >= 1 && len <= SCOUT_MAX_NAME;
+}
+
+/* ---- words to the courier ---- */
+
+static void
+push(struct scout_client *client, uint64_t word)
+{
+	if (client->in_step) {
+		word |= SCOUT__WORD_HELD;
+		client->step_dirty = true;
+	}
+	SCOUT_ASSERT(scout__courier_push(client->courier, word)); /* room was set aside: client_priv.h */
+	if (!client->in_step && scout__courier_ring(client->courier))
+		client->stats.rings++;
+}
+
+void
+scout__client_push_on(struct scout_client *client)
+{
+	if (!client->step_dirty)
+		return;
+	client->step_dirty = false;
+	SCOUT_ASSERT(scout__courier_push(client->courier, SCOUT__WORD(SCOUT__JOB_STEP_END, 0)));
+	if (scout__courier_ring(client->courier))
+		client->stats.rings++;
+}
+
+void
+scout_step_begin(struct scout_client *client)
+{
+	if (client && !scout__courier_forked(client->courier))
+		client->in_step = true;
+}
+
+void
+scout_step_end(struct scout_client *client)
+{
+	if (!client || scout__courier_forked(client->courier))
+		return;
+	client->in_step = false;
+	scout__client_push_on(client);
+}
+
+/* ---- lookup ---- */
+
+static int
+check_question(const struct scout_client *client, const struct scout_lookup *q, size_t *ret_id_len, size_t *ret_tenant)
+{
+	if (!scout__id_ok(q->id, ret_id_len))
+		return SCOUT_ERR_REQUEST_ID;
+	if (q->size != 0 && q->size < offsetof(struct scout_lookup, size) + sizeof(q->size))
+		return SCOUT_ERR_UNSUPPORTED;
+	if (q->hash_len != client->cfg.hash_bytes)
+		return SCOUT_ERR_HASH_LEN; /* the configured length is within 16..32 */
+	*ret_tenant = q->tenant ? strnlen(q->tenant, SCOUT_MAX_NAME + 1) : 0;
+	if (*ret_tenant > SCOUT_MAX_NAME)
+		return SCOUT_ERR_TENANT;
+	if (q->n > SCOUT_MAX_CHUNKS || (q->n > 0 && !q->hashes) ||
+	    q->n * (uint64_t)client->cfg.chunk_tokens > q->prompt_tokens ||
+	    !scout__arena_can_hold(&client->arena, q->n * (uint64_t)q->hash_len))
+		return SCOUT_ERR_INVALID;
+	return 0;
+}
+
+static uint32_t
+min_chunks(uint64_t tokens, uint32_t chunk_tokens, size_t n)
+{
+	uint64_t chunks = tokens / chunk_tokens;
+
+	return (uint32_t)(chunks < n ? chunks : n);
+}
+
+static const uint8_t *
+last_hash(const struct scout_lookup *q)
+{
+	return (const uint8_t *)q->hashes + (q->n - 1) * q->hash_len;
+}
+
+static bool
+same_question(const struct scout__slot *slot, const struct scout_lookup *q, size_t tenant_len)
+{
+	return slot->n == q->n && slot->tenant_len == tenant_len &&
+	       memcmp(slot->last_hash, last_hash(q), q->hash_len) == 0 &&
+	       (tenant_len == 0 || memcmp(slot->tenant, q->tenant, tenant_len) == 0);
+}
+
+static uint64_t
+draw_ticket(struct scout_client *client)
+{
+	for (;;) {
+		if (client->n_tickets == 0) {
+			ssize_t got = getrandom(client->tickets, sizeof(client->tickets), GRND_NONBLOCK);
+
+			if (got < (ssize_t)sizeof(client->tickets[0]))
+				return 0; /* no entropy yet, at boot */
+			client->n_tickets = (uint32_t)((size_t)got / sizeof(client->tickets[0]));
+		}
+		uint64_t ticket = client->tickets[--client->n_tickets];
+
+		if (ticket != 0)
+			return ticket;
+	}
+}
+
+static void
+fill_slot(const struct scout_client *client, struct scout__slot *slot, const struct scout_lookup *q, size_t tenant_len)
+{
+	slot->n = (uint32_t)q->n;
+	slot->skip = min_chunks(q->computed_tokens, client->cfg.chunk_tokens, q->n);
+	slot->expect = min_chunks(q->expect_tokens, client->cfg.chunk_tokens, q->n);
+	slot->prompt_tokens = q->prompt_tokens;
+	slot->admitted = false;
+	slot->tenant_len = (uint16_t)tenant_len;
+	if (tenant_len)
+		memcpy(slot->tenant, q->tenant, tenant_len);
+	memcpy(slot->last_hash, last_hash(q), q->hash_len);
+	slot->hit = (struct scout_hit){.endpoint = -1};
+	slot->ended = false;
+	slot->finished = false;
+	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
+	atomic_store_explicit(&slot->answer, SCOUT__PENDING, memory_order_relaxed);
+}
+
+/* A server is known to be gone: answer here. */
+static void
+answer_unreachable(struct scout_client *client, struct scout__slot *slot, unsigned down)
+{
+	int error = SCOUT__DOWN_ERROR(down);
+
+	slot->submitted = false;
+	slot->ticket = 0;
+	slot->hit = (struct scout_hit){
+		.error = error, .reason = scout__reason_of(error), .endpoint = SCOUT__DOWN_ENDPOINT(down)};
+	client->stats.answers++;
+	if (slot->hit.reason == SCOUT_REASON_REFUSED)
+		client->stats.refused++;
+	else
+		client->stats.unreachable++;
+	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_relaxed);
+}
+
+static int
+submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len, size_t tenant_len, uint64_t hash)
+{
+	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
+	uint64_t ticket = draw_ticket(client), pos = UINT64_MAX;
+	uint32_t i;
+
+	if (ticket == 0)
+		return SCOUT_ERR_BUSY;
+	i = scout__table_add(client, q->id, id_len, hash);
+	if (i == SCOUT__NO_SLOT)
+		return SCOUT_ERR_BUSY;
+	struct scout__slot *slot = &client->slots[i];
+
+	if (!down) {
+		pos = scout__arena_take(&client->arena, q->n * q->hash_len);
+		if (pos == UINT64_MAX) {
+			scout__table_forget(client, i);
+			scout__table_release(client, i);
+			return SCOUT_ERR_BUSY;
+		}
+	}
+	fill_slot(client, slot, q, tenant_len);
+	client->stats.lookups++;
+	client->stats.asked_tokens += q->prompt_tokens;
+	if (down) {
+		answer_unreachable(client, slot, down);
+		return 0;
+	}
+	memcpy(scout__arena_at(&client->arena, pos), q->hashes, q->n * q->hash_len);
+	slot->arena_pos = pos;
+	slot->ticket = ticket;
+	slot->submitted = true;
+	slot->deadline_us = scout__now_us() + (uint64_t)client->cfg.lookup_timeout_ms * 1000;
+	push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
+	return SCOUT_NOT_YET;
+}
+
+static void
+forget(struct scout_client *client, uint32_t i)
+{
+	scout__table_forget(client, i);
+	if (client->slots[i].submitted)
+		push(client, SCOUT__WORD(SCOUT__JOB_FINISH, i));
+	else
+		scout__table_release(client, i);
+}
+
+/* The slot is live: its answer, or what stands in the way of one. */
+static int
+read_slot(struct scout_client *client, const struct scout__slot *slot, struct scout_hit *ret_hit)
+{
+	if (atomic_load_explicit(&slot->answer, memory_order_acquire) != SCOUT__ANSWERED) {
+		client->stats.not_yet++;
+		return SCOUT_NOT_YET;
+	}
+	*ret_hit = slot->hit;
+	return 0;
+}
+
+static int
+try_lookup(struct scout_client *client, const struct scout_lookup *q, struct scout_hit *ret_hit)
+{
+	size_t id_len, tenant_len;
+	int rc = check_question(client, q, &id_len, &tenant_len);
+	uint64_t hash;
+	uint32_t i;
+
+	if (rc != 0)
+		return rc;
+	hash = scout__id_hash(q->id, id_len);
+	i = scout__table_find(client, q->id, id_len, hash);
+	if (i != SCOUT__NO_SLOT) {
+		struct scout__slot *slot = &client->slots[i];
+
+		if (!slot->admitted && (q->n == 0 || !same_question(slot, q, tenant_len)))
+			return SCOUT_ERR_STATE;
+		if (!slot->admitted && min_chunks(q->computed_tokens, client->cfg.chunk_tokens, q->n) >= slot->skip)
+			return read_slot(client, slot, ret_hit);
+		forget(client, i); /* admitted before, or the GPU's own cache shrank: a new generation */
+	}
+	if (q->n == 0) {
+		*ret_hit = (struct scout_hit){.reason = SCOUT_REASON_MISS, .endpoint = -1};
+		return 0;
+	}
+	rc = submit(client, q, id_len, tenant_len, hash);
+	if (rc == SCOUT_ERR_BUSY)
+		client->stats.busy++;
+	if (rc == 0) /* answered at once */
+		*ret_hit = client->slots[scout__table_find(client, q->id, id_len, hash)].hit;
+	return rc;
+}
+
+int
+scout_try_lookup(struct scout_client *client, const struct scout_lookup *q, struct scout_hit *ret_hit)
+{
+	if (!client || !q || !ret_hit)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	enter(client);
+	return leave(client, try_lookup(client, q, ret_hit));
+}
+
+/* ---- admit, finish, reset ---- */
+
+/*
+ * One end of an admitted range, in tokens of the hit's whole chunks: negative counts from the end, values beyond it are clamped,
+ * and the token count that was reported (which may be one short of the last chunk's end) means the end.
+ */
+static uint64_t
+clamp_token(const struct scout_hit *hit, int64_t token, uint32_t chunk_tokens)
+{
+	uint64_t end = (uint64_t)hit->chunks * chunk_tokens;
+
+	if (token < 0)
+		return (uint64_t) - (token + 1) + 1 >= end ? 0 : end - (uint64_t)-token;
+	return (uint64_t)token >= hit->tokens ? end : (uint64_t)token;
+}
+
+static int
+admit(struct scout_client *client, const char *id, int64_t from_token, int64_t to_token)
+{
+	uint32_t chunk_tokens = client->cfg.chunk_tokens, i;
+	struct scout__slot *slot;
+	size_t len;
+	uint64_t from, to;
+
+	if (!scout__id_ok(id, &len))
+		return SCOUT_ERR_REQUEST_ID;
+	i = scout__table_find(client, id, len, scout__id_hash(id, len));
+	if (i == SCOUT__NO_SLOT)
+		return SCOUT_ERR_STATE;
+	slot = &client->slots[i];
+	if (slot->admitted || atomic_load_explicit(&slot->answer, memory_order_acquire) != SCOUT__ANSWERED)
+		return SCOUT_ERR_STATE;
+	from = clamp_token(&slot->hit, from_token, chunk_tokens);
+	to = clamp_token(&slot->hit, to_token, chunk_tokens);
+	slot->admit_from = (uint32_t)((from + chunk_tokens - 1) / chunk_tokens);
+	slot->admit_to = (uint32_t)(to / chunk_tokens);
+	slot->admitted = true;
+	if (slot->submitted)
+		push(client, SCOUT__WORD(SCOUT__JOB_ADMIT, i));
+	return 0;
+}
+
+int
+scout_admit(struct scout_client *client, const char *id, int64_t from_token, int64_t to_token)
+{
+	if (!client)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	enter(client);
+	return leave(client, admit(client, id, from_token, to_token));
+}
+
+int
+scout_finish(struct scout_client *client, const char *id)
+{
+	size_t len;
+	uint32_t i;
+
+	if (!client)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	if (!scout__id_ok(id, &len))
+		return SCOUT_ERR_REQUEST_ID;
+	enter(client);
+	i = scout__table_find(client, id, len, scout__id_hash(id, len));
+	if (i != SCOUT__NO_SLOT)
+		forget(client, i);
+	return leave(client, 0);
+}
+
+static int
+reset(struct scout_client *client, uint64_t weights_version)
+{
+	if (atomic_load_explicit(&client->reset_to, memory_order_acquire) != 0)
+		return SCOUT_ERR_BUSY;
+	for (uint32_t b = 0; b <= client->bucket_mask; b++)
+		while (client->buckets[b] != SCOUT__NO_SLOT)
+			forget(client, client->buckets[b]);
+	atomic_store_explicit(&client->reset_to, weights_version, memory_order_relaxed);
+	push(client, SCOUT__WORD(SCOUT__JOB_RESET, 0));
+	return 0;
+}
+
+int
+scout_reset(struct scout_client *client, uint64_t weights_version)
+{
+	if (!client || weights_version == 0)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	enter(client);
+	return leave(client, reset(client, weights_version));
+}
+
+/* ---- observation ---- */
+
+int
+scout_client_fd(struct scout_client *client)
+{
+	if (!client)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	if (atomic_exchange(&client->event_armed, 1) == 0) {
+		uint64_t one = 1;
+
+		/* Answers that landed before are not lost: look once. */
+		(void)!write(client->event_fd, &one, sizeof(one));
+	}
+	return client->event_fd;
+}
+
+void
+scout_client_fd_clear(struct scout_client *client)
+{
+	uint64_t count;
+
+	if (client && !scout__courier_forked(client->courier))
+		(void)!read(client->event_fd, &count, sizeof(count)); /* EAGAIN: was clear already */
+}
+
+static uint64_t
+load(const atomic_uint_fast64_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void
+collect_stats(struct scout_client *client, struct scout_client_stats *s)
+{
+	const struct scout__courier_stats *courier = scout__courier_stats(client->courier);
+
+	*s = client->stats;
+	s->size = sizeof(*s);
+	s->servers_up = atomic_load_explicit(&courier->servers_up, memory_order_relaxed);
+	s->answers += load(&client->counts.answers);
+	s->hits += load(&client->counts.hits);
+	s->timeouts += load(&client->counts.timeouts);
+	s->unreachable += load(&client->counts.unreachable);
+	s->refused += load(&client->counts.refused);
+	s->late += load(&client->counts.late) + load(&courier->late_replies);
+	s->hit_tokens += load(&client->counts.hit_tokens);
+	s->frames_sent = load(&courier->frames_sent);
+	s->frames_received = load(&courier->frames_received);
+	s->reconnects = load(&courier->reconnects);
+	s->epochs = load(&courier->epochs);
+	s->protocol_errors = load(&courier->protocol_errors);
+	s->live = client->n_live;
+}
+
+int
+scout_client_stats(struct scout_client *client, struct scout_client_stats *stats)
+{
+	struct scout_client_stats own;
+	uint32_t size;
+
+	if (!client || !stats || stats->size < offsetof(struct scout_client_stats, lookups))
+		return SCOUT_ERR_INVALID;
+	size = stats->size < sizeof(own) ? stats->size : (uint32_t)sizeof(own);
+	collect_stats(client, &own);
+	own.size = stats->size;
+	memcpy(stats, &own, size);
+	return 0;
+}
+
+int
+scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *err, size_t err_len)
+{
+	uint64_t end_ns = scout__now_ns() + (uint64_t)timeout_ms * 1000000u;
+	struct timespec until = {.tv_sec = (time_t)(end_ns / 1000000000u), .tv_nsec = (long)(end_ns % 1000000000u)};
+	int rc = 0;
+
+	if (!client)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "client is NULL");
+	if (scout__courier_forked(client->courier))
+		return scout__fail(err, err_len, SCOUT_ERR_FORKED, "%s", scout_strerror(SCOUT_ERR_FORKED));
+	(void)pthread_mutex_lock(&client->ready_mu);
+	/* Unreachable may pass, and a lost epoch too; a refusal will not. */
+	while (client->ready_up < client->n_links && rc != ETIMEDOUT &&
+	       (client->ready_error == 0 || scout_err_is_retriable(client->ready_error)))
+		rc = pthread_cond_timedwait(&client->ready_cond, &client->ready_mu, &until);
+	if (client->ready_up >= client->n_links)
+		rc = 0;
+	else if (client->ready_error != 0 && !scout_err_is_retriable(client->ready_error))
+		rc = scout__fail(err, err_len, client->ready_error, "%s", client->ready_text);
+	else
+		rc = scout__fail(err, err_len, SCOUT_ERR_TIMEOUT, "no answer to HELLO within %u ms%s%s", timeout_ms,
+				 client->ready_text[0] ? ": " : "", client->ready_text);
+	(void)pthread_mutex_unlock(&client->ready_mu);
+	return rc;
+}
+
+/* ---- life ---- */
+
+static const char *const reason_names[] = {"none", "hit", "miss", "timeout", "unreachable", "refused", "closed"};
+
+const char *
+scout_reason_name(int reason)
+{
+	if (reason < 0 || (size_t)reason >= sizeof(reason_names) / sizeof(reason_names[0]))
+		return "unknown";
+	return reason_names[reason];
+}
+
+/* Cut the list in place: "a,b" -> a, b. Returns how many, 0 when one is empty or there are too many. */
+static uint32_t
+split_endpoints(char *list, const char **endpoints)
+{
+	uint32_t n = 0;
+	char *rest = list, *one;
+
+	while ((one = strsep(&rest, ","))) {
+		while (*one == ' ')
+			one++;
+		for (char *end = one + strlen(one); end > one && end[-1] == ' ';)
+			*--end = '\0';
+		if (*one == '\0' || n == ENDPOINTS_MAX)
+			return 0;
+		endpoints[n++] = one;
+	}
+	return n;
+}
+
+/* KV ranks are spread over the servers in the order of the list, evenly. */
+static void
+fill_hellos(const struct scout_client *client, struct scout__hello *hello)
+{
+	const struct scout_client_config *cfg = &client->cfg;
+	uint32_t each = cfg->kv_ranks / client->n_links;
+
+	for (uint32_t i = 0; i < client->n_links; i++)
+		hello[i] = (struct scout__hello){
+			.role = SCOUT_ROLE_CLIENT,
+			.hash_bytes = (uint16_t)cfg->hash_bytes,
+			.chunk_tokens = cfg->chunk_tokens,
+			.rank_first = (uint16_t)(i * each),
+			.rank_count = (uint16_t)each,
+			.kv_ranks = (uint16_t)cfg->kv_ranks,
+			.readers = (uint16_t)cfg->readers,
+			.heartbeat_ms = cfg->heartbeat_ms,
+			.weights = cfg->weights_version,
+			.name_space = {cfg->name_space, (uint16_t)strlen(cfg->name_space)},
+		};
+}
+
+static int
+start_courier(struct scout_client *client, const char *const *endpoints, char *err, size_t err_len)
+{
+	struct scout__hello hello[ENDPOINTS_MAX];
+	struct scout__courier_config cc = {
+		.ops = &scout__lookup_ops,
+		.user = client,
+		.name = "scout-courier",
+		.log = &client->log,
+		.ring_words = client->n_slots * SCOUT__WORDS_PER_SLOT + 8,
+		.user_fd = -1,
+		.spin_us = client->cfg.spin_us,
+		.heartbeat_ms = client->cfg.heartbeat_ms,
+		.connect_timeout_ms = client->cfg.connect_timeout_ms,
+		.endpoints = endpoints,
+		.n_links = client->n_links,
+		.hello = hello,
+	};
+
+	fill_hellos(client, hello);
+	return scout__courier_new(&cc, &client->courier, err, err_len);
+}
+
+static int
+init_ready(struct scout_client *client)
+{
+	pthread_condattr_t attr;
+	int rc;
+
+	if (pthread_condattr_init(&attr) != 0)
+		return SCOUT_ERR_NOMEM;
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	rc = pthread_cond_init(&client->ready_cond, &attr);
+	(void)pthread_condattr_destroy(&attr);
+	if (rc != 0)
+		return SCOUT_ERR_NOMEM;
+	(void)pthread_mutex_init(&client->ready_mu, NULL); /* cannot fail on Linux */
+	return 0;
+}
+
+static int
+init_give_back(struct scout_client *client)
+{
+	client->give_back = calloc(client->n_links, sizeof(*client->give_back));
+	client->reset_todo = calloc(client->n_links, sizeof(*client->reset_todo));
+	if (!client->give_back || !client->reset_todo)
+		return SCOUT_ERR_NOMEM;
+	for (uint32_t i = 0; i < client->n_links; i++) {
+		client->give_back[i].cap = 4 * client->n_slots;
+		client->give_back[i].tickets = malloc(client->give_back[i].cap * sizeof(uint64_t));
+		if (!client->give_back[i].tickets)
+			return SCOUT_ERR_NOMEM;
+	}
+	return 0;
+}
+
+static void
+destroy(struct scout_client *client)
+{
+	for (uint32_t i = 0; client->give_back && i < client->n_links; i++)
+		free(client->give_back[i].tickets);
+	free(client->give_back);
+	free(client->reset_todo);
+	scout__ring_fini(&client->freed);
+	scout__arena_fini(&client->arena);
+	scout__table_fini(client);
+	if (client->event_fd >= 0)
+		(void)close(client->event_fd);
+	(void)pthread_cond_destroy(&client->ready_cond);
+	(void)pthread_mutex_destroy(&client->ready_mu);
+	scout_client_config_fini(&client->cfg);
+	free(client);
+}
+
+static int
+allocate(struct scout_client *client)
+{
+	client->n_slots = 2 * client->cfg.max_lookups;
+	client->todo_head = client->todo_tail = SCOUT__NO_SLOT;
+	client->deadline_head = client->deadline_tail = SCOUT__NO_SLOT;
+	if (scout__table_init(client) != 0 || scout__arena_init(&client->arena, client->cfg.arena_bytes) != 0 ||
+	    scout__ring_init(&client->freed, client->n_slots) != 0 || init_give_back(client) != 0)
+		return SCOUT_ERR_NOMEM;
+	client->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return client->event_fd < 0 ? SCOUT_ERR_SYSTEM : 0;
+}
+
+static int
+start(struct scout_client *client, char *err, size_t err_len)
+{
+	const char *endpoints[ENDPOINTS_MAX];
+	char *list = client->cfg.endpoint ? strdup(client->cfg.endpoint) : NULL;
+	int rc;
+
+	if (!list)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				   "endpoint is not set: one or several of ipc:///path or "
+				   "tcp://host:port, comma separated");
+	client->n_links = split_endpoints(list, endpoints);
+	if (client->n_links == 0)
+		rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				 "endpoint = \"%s\": 1..%u endpoints, none of them empty", client->cfg.endpoint,
+				 ENDPOINTS_MAX);
+	else if (client->cfg.kv_ranks % client->n_links != 0)
+		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				 "kv_ranks = \"%u\": must be a multiple of the number of endpoints (%u)",
+				 client->cfg.kv_ranks, client->n_links);
+	else if ((rc = allocate(client)) != 0)
+		rc = scout__fail(err, err_len, rc, "%s", scout_strerror(rc));
+	else
+		rc = start_courier(client, endpoints, err, err_len);
+	free(list);
+	return rc;
+}
+
+int
+scout_client_new(const struct scout_client_config *cfg, struct scout_client **ret_client, char *err, size_t err_len)
+{
+	struct scout_client *client;
+	int rc;
+
+	if (!cfg || !ret_client)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "cfg and ret_client must not be NULL");
+	client = calloc(1, sizeof(*client));
+	if (!client)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	client->event_fd = -1;
+	if (init_ready(client) != 0) {
+		free(client);
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	}
+	rc = scout__client_config_accept(&client->cfg, cfg, err, err_len);
+	client->log = (struct scout__log){client->cfg.log, client->cfg.log_user, "client"};
+	if (rc == 0)
+		rc = start(client, err, err_len);
+	if (rc != 0) {
+		destroy(client);
+		return rc;
+	}
+	*ret_client = client;
+	return 0;
+}
+
+void
+scout_client_free(struct scout_client *client)
+{
+	if (!client || scout__courier_forked(client->courier))
+		return; /* a child's copy: the parent's courier still uses the original, and here no thread does */
+	scout__courier_free(client->courier);
+	destroy(client);
+}

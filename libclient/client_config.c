@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client_config.h"
+
+#include <string.h>
+
+#include <kvscout/protocol.h>
+
+#include "log.h"
+
+/* The client's option table, and the public calls on it. Any thread. */
+
+#define FIELD(name) offsetof(struct scout_client_config, name)
+
+static const char *const lookup_modes[] = {
+	[SCOUT_LOOKUP_ASYNC] = "async",
+	[SCOUT_LOOKUP_POLLED] = "polled",
+	NULL,
+};
+
+static const struct scout__option options[] = {
+	{
+		.name = "endpoint",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(endpoint),
+		.min = 1,
+		.max = 4096,
+		.doc = "Where the server listens, `ipc:///path` or `tcp://host:port`; several, "
+		       "comma separated: the hit is the smallest of theirs",
+	},
+	{
+		.name = "namespace",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(name_space),
+		.min = 1,
+		.max = SCOUT_MAX_NAME,
+		.def_text = "default",
+		.doc = "Name of the model and its layout; caches of other names are kept apart",
+	},
+	{
+		.name = "chunk_tokens",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(chunk_tokens),
+		.def = 256,
+		.min = 1,
+		.max = 1048576,
+		.doc = "Tokens in a chunk",
+	},
+	{
+		.name = "kv_ranks",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(kv_ranks),
+		.def = 1,
+		.min = 1,
+		.max = SCOUT_MAX_RANKS,
+		.doc = "KV ranks of the model: a chunk is there when all of them have stored it",
+	},
+	{
+		.name = "readers",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(readers),
+		.def = 1,
+		.min = 1,
+		.max = SCOUT_MAX_READERS,
+		.doc = "Workers that read each KV rank's shard",
+	},
+	{
+		.name = "lookup_mode",
+		.type = SCOUT_OPTION_WORD,
+		.offset = FIELD(lookup_mode),
+		.def = SCOUT_LOOKUP_ASYNC,
+		.min = SCOUT_LOOKUP_ASYNC,
+		.max = SCOUT_LOOKUP_POLLED,
+		.words = lookup_modes,
+		.doc = "Whether scout_lookup() returns at once (async) or waits (polled)",
+	},
+	{
+		.name = "lookup_timeout_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(lookup_timeout_ms),
+		.def = 5000,
+		.min = 1,
+		.max = 3600000,
+		.doc = "A lookup without an answer ends as a miss after this time",
+	},
+	{
+		.name = "lookup_poll_interval_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(lookup_poll_interval_ms),
+		.def = 5,
+		.min = 1,
+		.max = 60000,
+		.doc = "How often a waiting lookup looks for its answer",
+	},
+	{
+		.name = "lookup_poll_key_timeout_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(lookup_poll_key_timeout_ms),
+		.min = 0,
+		.max = 3600000,
+		.doc = "How long the server waits for chunks that are expected; 0: not at all",
+	},
+	{
+		.name = "lookup_poll_key_intervals_ms",
+		.alias = "lookup_poll_key_interval_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(lookup_poll_key_intervals_ms),
+		.min = 0,
+		.max = 600000,
+		.doc = "How often the server asks for expected chunks again; 0: not at all",
+	},
+	{
+		.name = "lookup_poll_key_all",
+		.type = SCOUT_OPTION_BOOL,
+		.offset = FIELD(lookup_poll_key_all),
+		.min = 0,
+		.max = 1,
+		.doc = "Wait for the chunks of every lookup, not only of those that expect tokens",
+	},
+	{
+		.name = "heartbeat_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(heartbeat_ms),
+		.def = 1000,
+		.min = 10,
+		.max = 600000,
+		.doc = "Time between two signs of life on a quiet connection",
+	},
+	{
+		.name = "connect_timeout_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(connect_timeout_ms),
+		.def = 2000,
+		.min = 1,
+		.max = 600000,
+		.doc = "How long lookups wait for the first connection",
+	},
+	{
+		.name = "max_lookups",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(max_lookups),
+		.def = 1024,
+		.min = 1,
+		.max = 65536,
+		.doc = "Live request ids",
+	},
+	{
+		.name = "hash_bytes",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(hash_bytes),
+		.def = 32,
+		.min = 16,
+		.max = SCOUT_MAX_HASH,
+		.doc = "Length of a chunk's hash in bytes",
+	},
+	{
+		.name = "spin_us",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(spin_us),
+		.min = 0,
+		.max = 1000000,
+		.doc = "How long the courier spins before it sleeps",
+	},
+	{
+		.name = "arena_bytes",
+		.type = SCOUT_OPTION_SIZE,
+		.offset = FIELD(arena_bytes),
+		.def = UINT64_C(8) << 20,
+		.min = UINT64_C(64) << 10,
+		.max = UINT64_C(4) << 30,
+		.doc = "Memory for hashes that wait for the courier",
+	},
+	{
+		.name = "weights_version",
+		.type = SCOUT_OPTION_U64,
+		.offset = FIELD(weights_version),
+		.min = 0,
+		.max = UINT64_MAX,
+		.doc = "Version of the model's weights; 0: whatever the server has",
+	},
+};
+
+const struct scout__option_table scout__client_options = {
+	.options = options,
+	.n = sizeof(options) / sizeof(options[0]),
+	.struct_size = sizeof(struct scout_client_config),
+	/* Fixed for ever: what was there in 0.1. */
+	.v1_size = FIELD(owned) + sizeof(void *),
+	.owned_offset = FIELD(owned),
+	.env_prefix = "KVSCOUT_",
+};
+
+void
+scout_client_config_init_sized(struct scout_client_config *cfg, uint32_t size)
+{
+	scout__options_init(&scout__client_options, cfg, size);
+}
+
+int
+scout_client_config_set(struct scout_client_config *cfg, const char *key, const char *value, char *err, size_t err_len)
+{
+	return scout__options_set(&scout__client_options, cfg, key, value, err, err_len);
+}
+
+int
+scout_client_config_load(struct scout_client_config *cfg, const char *path, char *err, size_t err_len)
+{
+	return scout__options_load(&scout__client_options, cfg, path, err, err_len);
+}
+
+int
+scout_client_config_load_env(struct scout_client_config *cfg, char *err, size_t err_len)
+{
+	return scout__options_load_env(&scout__client_options, cfg, err, err_len);
+}
+
+size_t
+scout_client_config_help(char *buf, size_t len)
+{
+	return scout__options_help(&scout__client_options, buf, len);
+}
+
+void
+scout_client_config_fini(struct scout_client_config *cfg)
+{
+	scout__options_fini(&scout__client_options, cfg);
+}
+
+/* What one row of the table cannot say. */
+static int
+check(const struct scout_client_config *cfg, char *err, size_t err_len)
+{
+	if (cfg->flags)
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "flags = %u: must be 0", (unsigned)cfg->flags);
+	if (!cfg->endpoint)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "endpoint is not set: must name a server");
+	return 0;
+}
+
+int
+scout__client_config_accept(struct scout_client_config *dst, const struct scout_client_config *src, char *err,
+			    size_t err_len)
+{
+	int rc = scout__options_accept(&scout__client_options, dst, src, err, err_len);
+
+	if (rc)
+		return rc;
+	rc = check(dst, err, err_len);
+	if (rc) {
+		scout_client_config_fini(dst);
+		memset(dst, 0, sizeof(*dst));
+	}
+	return rc;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_CLIENT_CONFIG_H
+#define SCOUT_CLIENT_CONFIG_H
+
+#include <stddef.h>
+
+#include <kvscout/client.h>
+
+#include "option.h"
+
+extern const struct scout__option_table scout__client_options;
+
+/*
+ * Take the user's configuration into @dst: defaults filled in, ranges checked, strings copied. On success @dst is
+ * ended by scout_client_config_fini(). Returns 0 or a code of scout_client_new(), with a sentence in @err.
+ */
+int scout__client_config_accept(struct scout_client_config *dst, const struct scout_client_config *src, char *err,
+				size_t err_len);
+
+#endif

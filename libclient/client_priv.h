@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_CLIENT_PRIV_H
+#define SCOUT_CLIENT_PRIV_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <kvscout/client.h>
+#include <kvscout/protocol.h>
+
+#include "arena.h"
+#include "courier.h"
+#include "log.h"
+
+/*
+ * The client: a table of slots between the caller and the courier.
+ *
+ *   caller                                        courier (lookup.c)
+ *   id -> slot (table.c)
+ *   fills the slot's question, copies hashes
+ *   into the arena, pushes a word  ──ring──▶      LOOKUP to every link
+ *   reads slot->answer  ◀───────────────────      writes slot->hit, then answer = ANSWERED (release)
+ *   ADMIT, FINISH words  ──ring──▶                sends them, waits for the replies
+ *   takes the slot from `freed`  ◀──ring──        the slot again, when nothing in flight names it
+ *
+ * A slot belongs to one lookup generation of one request. scout_finish() forgets the id at once; the slot itself comes back
+ * through `freed` when the courier is done with it. So an answer that lands late finds a slot that nobody reads, never that of a
+ * later request of the same id. There are twice as many slots as live requests.
+ *
+ * Room in the ring: a slot causes at most LOOKUP, ADMIT and FINISH, each with at most one END of a step. The ring holds that for
+ * all slots, so no push can fail, and finish and admit need no error path.
+ */
+
+#define SCOUT__NO_SLOT UINT32_MAX
+
+enum scout__job_op {
+	SCOUT__JOB_LOOKUP = 1,
+	SCOUT__JOB_ADMIT,
+	SCOUT__JOB_FINISH,
+	SCOUT__JOB_RESET,
+	SCOUT__JOB_STEP_END
+};
+/* A job word: operation, whether it is part of a step (then nothing is sent before STEP_END), slot. */
+#define SCOUT__WORD_OP(word) ((word)&15u)
+#define SCOUT__WORD_HELD (1u << 4)
+#define SCOUT__WORD(op, slot) ((uint64_t)(op) | (uint64_t)(slot) << 8)
+#define SCOUT__WORD_SLOT(word) ((uint32_t)((word) >> 8))
+#define SCOUT__WORDS_PER_SLOT 6u
+/* One word, so that it is read whole: which endpoint, and why. */
+#define SCOUT__DOWN(endpoint, error) ((uint32_t)((endpoint) + 1) | (uint32_t) - (error) << 16)
+#define SCOUT__DOWN_ENDPOINT(down) ((int)((down)&0xffff) - 1)
+#define SCOUT__DOWN_ERROR(down) (-(int)((down) >> 16))
+#define SCOUT__TICKET_BATCH 256u
+
+enum scout__answer {
+	SCOUT__PENDING = 0,
+	SCOUT__ANSWERED = 1
+};
+
+/* What the courier does with one slot on one link. */
+enum scout__lane_state {
+	SCOUT__LANE_NONE = 0, /* the server knows nothing of it */
+	SCOUT__LANE_WAIT,     /* LOOKUP waits for credit or for the connection */
+	SCOUT__LANE_ASKED,    /* LOOKUP is sent; the server may have a session */
+	SCOUT__LANE_OPEN,     /* the server answered: it has a session */
+	SCOUT__LANE_ENDING    /* FINISH waits or is in flight */
+};
+
+struct scout__lane {
+	uint8_t state;
+	bool want_admit;
+	bool want_finish;
+	uint8_t in_flight; /* operations of this slot on this link */
+	uint32_t hit, l1, l2;
+};
+
+struct scout__slot {
+	/* caller; const for the courier between the LOOKUP word and the return through `freed` */
+	uint64_t id_hash;
+	uint32_t next_in_bucket;
+	uint32_t next_free;
+	uint32_t n;
+	uint32_t skip;
+	uint32_t expect;
+	bool submitted; /* the courier knows it */
+	bool admitted;
+	uint16_t id_len;
+	uint16_t tenant_len;
+	uint64_t prompt_tokens;
+	uint64_t deadline_us;
+	uint64_t ticket;
+	uint64_t arena_pos;
+	uint8_t last_hash[SCOUT_MAX_HASH];
+	char id[SCOUT_MAX_NAME + 1];
+	char tenant[SCOUT_MAX_NAME + 1];
+	/* caller, before the ADMIT word */
+	uint32_t admit_from, admit_to;
+
+	/* courier until ANSWERED, then const */
+	struct scout_hit hit;
+	/* courier writes (release), caller reads (acquire); also a futex */
+	atomic_uint answer;
+	/* caller writes: somebody sleeps on `answer` */
+	atomic_uint sleeping;
+
+	/* courier */
+	bool ended;    /* answered in some way */
+	bool finished; /* FINISH word came */
+	bool in_todo;
+	bool in_deadlines;
+	uint16_t unanswered; /* lanes */
+	uint16_t unsent;     /* lanes that need the arena's bytes */
+	uint32_t todo_next;
+	uint32_t deadline_prev, deadline_next;
+	struct scout__lane *lanes; /* n_links */
+};
+
+/* Tickets to give back once a server is there again (same epoch). Courier. */
+struct scout__give_back {
+	uint64_t *tickets; /* ring of cap */
+	uint32_t cap, first, n;
+};
+
+struct scout_client {
+	/* const after start */
+	struct scout_client_config cfg; /* own copy */
+	struct scout__log log;
+	struct scout__courier *courier;
+	uint32_t n_links;
+	uint32_t n_slots;
+	uint32_t bucket_mask;
+
+	/* caller */
+	struct scout__slot *slots;
+	struct scout__lane *lanes; /* n_slots * n_links; courier's content */
+	uint32_t *buckets;
+	uint32_t free_head;
+	uint32_t n_live;
+	bool in_step;
+	bool step_dirty;                       /* a word was pushed in this step */
+	uint64_t tickets[SCOUT__TICKET_BATCH]; /* random words drawn ahead: one system call for many lookups */
+	uint32_t n_tickets;
+	struct scout_client_stats stats; /* the caller's part */
+	struct scout__log_limit timeout_limit;
+	atomic_uint busy_check; /* debug: a call is in progress */
+
+	/* shared */
+	struct scout__arena arena;
+	struct scout__ring freed;      /* courier -> caller: slot + 1 */
+	atomic_uint down;              /* courier writes: 0, or SCOUT__DOWN() of a server that is not there */
+	atomic_uint_fast64_t reset_to; /* caller -> courier: weights version; courier sets 0 when it is done */
+	int event_fd;                  /* scout_client_fd(); made at start */
+	atomic_uint event_armed;
+	pthread_mutex_t ready_mu;  /* wait_ready only */
+	pthread_cond_t ready_cond; /* G:ready_mu: the four below */
+	uint32_t ready_up;
+	int ready_error;
+	char ready_text[512];
+
+	/* courier */
+	uint32_t todo_head, todo_tail;
+	uint32_t deadline_head, deadline_tail;
+	bool held; /* inside a step: nothing is sent */
+	bool closing;
+	struct scout__give_back *give_back; /* n_links */
+	uint64_t reset_version;             /* being carried out, 0 = none */
+	uint64_t *reset_todo;               /* per link: version to send, 0 = none */
+	uint32_t reset_in_flight;
+	struct {
+		atomic_uint_fast64_t answers, hits, timeouts, unreachable, refused, late, hit_tokens;
+	} counts;
+};
+
+/* ---- table.c: caller ---- */
+int scout__table_init(struct scout_client *client);
+void scout__table_fini(struct scout_client *client);
+uint64_t scout__id_hash(const char *id, size_t len);
+uint32_t scout__table_find(const struct scout_client *client, const char *id, size_t len, uint64_t hash);
+/* A slot for a new request id, in the table; SCOUT__NO_SLOT when there is none. */
+uint32_t scout__table_add(struct scout_client *client, const char *id, size_t len, uint64_t hash);
+/* Forget the id. The slot stays taken. */
+void scout__table_forget(struct scout_client *client, uint32_t slot);
+/* The slot is free again. */
+void scout__table_release(struct scout_client *client, uint32_t slot);
+
+/* ---- client.c: caller ---- */
+/* Whether the id is legal; its length. */
+bool scout__id_ok(const char *id, size_t *ret_len);
+/* If inside a step: send now all the same (somebody is going to wait). */
+void scout__client_push_on(struct scout_client *client);
+
+/* ---- lookup.c: courier ---- */
+/* enum scout_reason of an answer that failed with SCOUT_ERR_*. Any thread. */
+int scout__reason_of(int error);
+extern const struct scout__courier_ops scout__lookup_ops;
+
+#endif

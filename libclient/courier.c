@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * The courier thread's loop. It owns the zmq context, all links and the user_fd; the caller touches only the ring, the doorbell
+ * and `parked`.
+ *
+ * One turn: drain the ring, let the user put operations into frames, read what has come, run timers, send the frames. A turn
+ * that found nothing to do parks in zmq_poll until a socket, the doorbell, the user_fd or the nearest timer.
+ *
+ * Parking: parked = 1, seq_cst fence, look at the ring (and stop) again, poll. Submitting: push, seq_cst fence, exchange parked
+ * with 0, write the eventfd if it was 1. Either the courier sees the word or the caller sees parked; exchange, not load, so
+ * that a burst of submits writes the eventfd once.
+ *
+ * zmq_poll and not epoll on ZMQ_FD: that descriptor is edge-triggered, and zmq_send() consumes its edge.
+ *
+ * Fork: a child has no courier thread and must not call libzmq, whose own threads are gone too. pthread_atfork() counts
+ * generations; every public entry compares one word.
+ */
+#include "courier.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "clock.h"
+#include "link.h"
+
+#define RECEIVE_BATCH 64u
+#define ITEMS_PER_LINK 3u /* socket, monitor, lease */
+#define DRAIN_LINGER_MS 100
+
+struct scout__courier {
+	/* const after start */
+	const struct scout__courier_ops *ops;
+	void *user;
+	const struct scout__log *log;
+	struct scout__courier_view view;
+	int wake_fd;
+	int user_fd;
+	uint32_t spin_us;
+	uint32_t n_links;
+	unsigned fork_generation;
+	pthread_t thread;
+	bool started;
+
+	/* courier */
+	struct scout__link *links;
+	zmq_pollitem_t *items;
+
+	/* shared */
+	struct scout__ring ring; /* caller -> courier */
+	atomic_uint parked;      /* see above */
+	atomic_bool stop;        /* caller -> courier */
+	struct scout__courier_stats stats;
+};
+
+/* Process-wide, because a fork is: how many forks lie between this process and the one that loaded the library. */
+static atomic_uint fork_generation;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void
+forked_child(void)
+{
+	atomic_fetch_add_explicit(&fork_generation, 1, memory_order_relaxed);
+}
+
+static void
+register_fork_handler(void)
+{
+	(void)pthread_atfork(NULL, NULL, forked_child); /* fails on ENOMEM only: then a fork goes unnoticed */
+}
+
+bool
+scout__courier_forked(const struct scout__courier *courier)
+{
+	return atomic_load_explicit(&fork_generation, memory_order_relaxed) != courier->fork_generation;
+}
+
+const struct scout__courier_view *
+scout__courier_view(const struct scout__courier *courier)
+{
+	return &courier->view;
+}
+
+const struct scout__courier_stats *
+scout__courier_stats(const struct scout__courier *courier)
+{
+	return &courier->stats;
+}
+
+struct scout__link *
+scout__courier_link(struct scout__courier *courier, uint32_t index)
+{
+	SCOUT_DASSERT(index < courier->n_links);
+	return &courier->links[index];
+}
+
+bool
+scout__courier_push(struct scout__courier *courier, uint64_t word)
+{
+	return scout__ring_push(&courier->ring, word);
+}
+
+bool
+scout__courier_ring(struct scout__courier *courier)
+{
+	uint64_t one = 1;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&courier->parked, memory_order_relaxed) == 0)
+		return false;
+	if (atomic_exchange(&courier->parked, 0) == 0)
+		return false;
+	/* Cannot fail but for EAGAIN at 2^64 - 1, and then it is readable anyway. */
+	(void)!write(courier->wake_fd, &one, sizeof(one));
+	return true;
+}
+
+/* ---- the loop ---- */
+
+static bool drain_ring(struct scout__courier *c, uint64_t now_us) SCOUT_ON_COURIER;
+static bool
+drain_ring(struct scout__courier *c, uint64_t now_us)
+{
+	bool any = false;
+	uint64_t word;
+
+	while ((word = scout__ring_pop(&c->ring)) != 0) {
+		c->ops->job(c->user, word, now_us);
+		any = true;
+	}
+	return any;
+}
+
+static bool receive_all(struct scout__courier *c) SCOUT_ON_COURIER;
+static bool
+receive_all(struct scout__courier *c)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < c->n_links; i++)
+		if (c->links[i].state >= SCOUT__LINK_GREETING)
+			n += scout__link_receive(&c->links[i], RECEIVE_BATCH);
+	return n > 0;
+}
+
+static uint64_t run_timers(struct scout__courier *c, uint64_t now_us) SCOUT_ON_COURIER;
+static uint64_t
+run_timers(struct scout__courier *c, uint64_t now_us)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		uint64_t at = scout__link_tick(&c->links[i], now_us);
+
+		next = at < next ? at : next;
+	}
+	if (c->ops->tick) {
+		uint64_t at = c->ops->tick(c->user, now_us);
+
+		next = at < next ? at : next;
+	}
+	return next;
+}
+
+/* One turn without waiting. Returns whether there was anything to do; *ret_next is the nearest timer. */
+static bool turn(struct scout__courier *c, uint64_t *ret_next) SCOUT_ON_COURIER;
+static bool
+turn(struct scout__courier *c, uint64_t *ret_next)
+{
+	uint64_t now_us = scout__now_us();
+	bool any = drain_ring(c, now_us);
+
+	any |= receive_all(c);
+	*ret_next = run_timers(c, now_us);
+	if (c->ops->flush)
+		c->ops->flush(c->user, now_us);
+	for (uint32_t i = 0; i < c->n_links; i++)
+		scout__link_send(&c->links[i]);
+	return any;
+}
+
+static size_t fill_items(struct scout__courier *c) SCOUT_ON_COURIER;
+static size_t
+fill_items(struct scout__courier *c)
+{
+	size_t n = 0;
+
+	c->items[n++] = (zmq_pollitem_t){.fd = c->wake_fd, .events = ZMQ_POLLIN};
+	if (c->user_fd >= 0)
+		c->items[n++] = (zmq_pollitem_t){.fd = c->user_fd, .events = ZMQ_POLLIN};
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		struct scout__link *link = &c->links[i];
+		short want = ZMQ_POLLIN;
+
+		if (link->state == SCOUT__LINK_CONNECTING)
+			want |= ZMQ_POLLOUT;
+		if (link->sock) {
+			c->items[n++] = (zmq_pollitem_t){.socket = link->sock, .events = want};
+			c->items[n++] = (zmq_pollitem_t){.socket = link->monitor, .events = ZMQ_POLLIN};
+		}
+		if (link->lease_fd >= 0)
+			c->items[n++] = (zmq_pollitem_t){.fd = link->lease_fd, .events = ZMQ_POLLIN};
+	}
+	return n;
+}
+
+/* Items were filled in this order, from the same link states: walk them likewise. A handler may change its own link only. */
+static void dispatch(struct scout__courier *c, uint64_t now_us) SCOUT_ON_COURIER;
+static void
+dispatch(struct scout__courier *c, uint64_t now_us)
+{
+	size_t n = 0;
+	uint64_t count;
+
+	if (c->items[n++].revents)
+		(void)!read(c->wake_fd, &count, sizeof(count)); /* EAGAIN: somebody rang after poll looked; no harm */
+	if (c->user_fd >= 0 && c->items[n++].revents)
+		c->ops->user_ready(c->user);
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		struct scout__link *link = &c->links[i];
+		bool has_sock = link->sock != NULL, has_lease = link->lease_fd >= 0;
+		short sock = has_sock ? c->items[n++].revents : 0;
+		short monitor = has_sock ? c->items[n++].revents : 0;
+		short lease = has_lease ? c->items[n++].revents : 0;
+
+		/* What was received before the connection went is still good: read before the monitor is believed. */
+		if (sock & ZMQ_POLLIN)
+			scout__link_receive(link, RECEIVE_BATCH);
+		if ((sock & ZMQ_POLLOUT) && link->state == SCOUT__LINK_CONNECTING)
+			scout__link_writable(link, now_us);
+		if (lease && link->lease_fd >= 0)
+			scout__link_lease_ready(link);
+		if (monitor && link->monitor)
+			scout__link_monitor_ready(link);
+	}
+}
+
+static void park(struct scout__courier *c, uint64_t next_us) SCOUT_ON_COURIER;
+static void
+park(struct scout__courier *c, uint64_t next_us)
+{
+	uint64_t now_us = scout__now_us();
+	long wait_ms = -1;
+	int n;
+
+	if (next_us != UINT64_MAX)
+		wait_ms = next_us <= now_us ? 0 : (long)((next_us - now_us + 999) / 1000);
+	n = (int)fill_items(c);
+	atomic_store_explicit(&c->parked, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!scout__ring_empty(&c->ring) || atomic_load_explicit(&c->stop, memory_order_relaxed))
+		wait_ms = 0;
+	n = zmq_poll(c->items, n, wait_ms);
+	atomic_store_explicit(&c->parked, 0, memory_order_relaxed);
+	if (n > 0)
+		dispatch(c, scout__now_us());
+	else if (n < 0 && zmq_errno() != EINTR)
+		scout__log(c->log, SCOUT_LOG_ERROR, "poll failed: %s", zmq_strerror(zmq_errno()));
+}
+
+/* Look for work for spin_us before parking. Returns whether there was some. */
+static bool spin(struct scout__courier *c, uint64_t *next_us) SCOUT_ON_COURIER;
+static bool
+spin(struct scout__courier *c, uint64_t *next_us)
+{
+	uint64_t end_us = scout__now_us() + c->spin_us;
+
+	while (scout__now_us() < end_us) {
+		if (turn(c, next_us))
+			return true;
+		if (atomic_load_explicit(&c->stop, memory_order_relaxed))
+			return false;
+	}
+	return false;
+}
+
+static void finish(struct scout__courier *c) SCOUT_ON_COURIER;
+static void
+finish(struct scout__courier *c)
+{
+	uint64_t next_us;
+
+	if (c->ops->closing)
+		c->ops->closing(c->user);
+	turn(c, &next_us);
+	while (c->ops->drained && !c->ops->drained(c->user)) {
+		/* Its own stop flag would keep it from waiting: at most 10 ms a turn, ended by any descriptor. */
+		uint64_t soon_us = scout__now_us() + 10000;
+		int n = (int)fill_items(c);
+
+		if (zmq_poll(c->items, n, 10) > 0)
+			dispatch(c, scout__now_us());
+		turn(c, &soon_us);
+	}
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		scout__link_bye(&c->links[i]);
+		scout__link_fini(&c->links[i], DRAIN_LINGER_MS);
+	}
+	(void)zmq_ctx_term(c->view.zmq);
+	c->view.zmq = NULL;
+}
+
+static void *
+courier_main(void *arg)
+{
+	struct scout__courier *c = arg;
+	uint64_t next_us = 0;
+
+	scout__enter_courier();
+	while (!atomic_load_explicit(&c->stop, memory_order_acquire)) {
+		if (turn(c, &next_us))
+			continue;
+		if (c->spin_us && spin(c, &next_us))
+			continue;
+		park(c, next_us);
+	}
+	finish(c);
+	return NULL;
+}
+
+/* ---- life ---- */
+
+static int
+start_links(struct scout__courier *c, const struct scout__courier_config *cfg, char *err, size_t err_len)
+{
+	scout__enter_courier(); /* the thread does not run yet: this is its set-up */
+	for (uint32_t i = 0; i < cfg->n_links; i++) {
+		int rc = scout__link_init(&c->links[i], c, i, cfg->endpoints[i], &cfg->hello[i]);
+
+		if (rc != 0)
+			return scout__fail(err, err_len, rc, "endpoint \"%s\": %s", cfg->endpoints[i],
+					   scout_strerror(rc));
+		c->n_links = i + 1;
+	}
+	return 0;
+}
+
+static void
+destroy(struct scout__courier *c)
+{
+	scout__enter_courier(); /* the thread has ended, or never ran */
+	for (uint32_t i = 0; c->links && i < c->n_links; i++)
+		scout__link_fini(&c->links[i], 0);
+	if (c->view.zmq)
+		(void)zmq_ctx_term(c->view.zmq);
+	if (c->wake_fd >= 0)
+		(void)close(c->wake_fd);
+	scout__ring_fini(&c->ring);
+	free(c->items);
+	free(c->links);
+	free(c);
+}
+
+/*
+ * Endpoints are checked here, by connecting a throw-away socket, so that a wrong one is an error of the caller and not a
+ * connection that never comes up.
+ */
+static int
+check_endpoint(void *zmq, const char *endpoint, char *err, size_t err_len)
+{
+	void *sock = zmq_socket(zmq, ZMQ_DEALER);
+	int zero = 0, rc = 0;
+
+	if (!sock)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "zmq_socket: %s", zmq_strerror(zmq_errno()));
+	(void)zmq_setsockopt(sock, ZMQ_LINGER, &zero, sizeof(zero));
+	if (zmq_connect(sock, endpoint) != 0)
+		rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				 "endpoint \"%s\": %s; allowed are ipc:///path and tcp://host:port", endpoint,
+				 zmq_strerror(zmq_errno()));
+	(void)zmq_close(sock);
+	return rc;
+}
+
+static struct scout__courier *
+allocate(const struct scout__courier_config *cfg)
+{
+	struct scout__courier *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->ops = cfg->ops;
+	c->user = cfg->user;
+	c->log = cfg->log;
+	c->spin_us = cfg->spin_us;
+	c->user_fd = cfg->user_fd;
+	c->wake_fd = -1;
+	c->links = calloc(cfg->n_links, sizeof(*c->links));
+	c->items = calloc((size_t)cfg->n_links * ITEMS_PER_LINK + 2, sizeof(*c->items));
+	if (!c->links || !c->items || scout__ring_init(&c->ring, cfg->ring_words) != 0) {
+		free(c->links);
+		free(c->items);
+		free(c);
+		return NULL;
+	}
+	(void)pthread_once(&fork_once, register_fork_handler);
+	c->fork_generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
+	c->view = (struct scout__courier_view){
+		.ops = cfg->ops,
+		.user = cfg->user,
+		.log = cfg->log,
+		.stats = &c->stats,
+		.heartbeat_ms = cfg->heartbeat_ms,
+		.connect_timeout_ms = cfg->connect_timeout_ms,
+		.started_us = scout__now_us(),
+	};
+	return c;
+}
+
+static int
+open_descriptors(struct scout__courier *c, char *err, size_t err_len)
+{
+	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (c->wake_fd < 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
+				   "eventfd failed (errno %d): raise the limit of open files", errno);
+	c->view.zmq = zmq_ctx_new();
+	if (!c->view.zmq)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "zmq_ctx_new: %s", zmq_strerror(zmq_errno()));
+	(void)zmq_ctx_set(c->view.zmq, ZMQ_MAX_SOCKETS, 1023);
+	return 0;
+}
+
+int
+scout__courier_new(const struct scout__courier_config *cfg, struct scout__courier **ret_courier, char *err,
+		   size_t err_len)
+{
+	struct scout__courier *c = allocate(cfg);
+	int rc;
+
+	if (!c)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	rc = open_descriptors(c, err, err_len);
+	for (uint32_t i = 0; rc == 0 && i < cfg->n_links; i++)
+		rc = check_endpoint(c->view.zmq, cfg->endpoints[i], err, err_len);
+	if (rc == 0)
+		rc = start_links(c, cfg, err, err_len);
+	if (rc == 0) {
+		int e;
+
+		*ret_courier = c; /* before the thread: its callbacks use it */
+		e = scout__thread_start(&c->thread, cfg->name, courier_main, c);
+		if (e != 0)
+			rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cannot start a thread (errno %d)", e);
+		else
+			c->started = true;
+	}
+	if (rc != 0) {
+		*ret_courier = NULL;
+		destroy(c);
+	}
+	return rc;
+}
+
+void
+scout__courier_free(struct scout__courier *c)
+{
+	if (!c || scout__courier_forked(c))
+		return;
+	atomic_store(&c->stop, true);
+	(void)scout__courier_ring(c);
+	if (c->started)
+		(void)pthread_join(c->thread, NULL);
+	destroy(c);
+}

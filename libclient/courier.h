@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_COURIER_H
+#define SCOUT_COURIER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "log.h"
+#include "msg.h"
+#include "ring.h"
+#include "thread.h"
+
+/*
+ * The courier: the one background thread that owns the sockets of a client or of a worker.
+ *
+ * Jobs come in as 64-bit words through a ring (the caller pushes, the courier pops). What a word means, and how results get
+ * back to the caller, is the business of the user of the courier (client or worker), through the callbacks below; all of
+ * them run on the courier thread. Nothing else ever touches a socket.
+ *
+ *   caller                                courier thread
+ *   scout__courier_push(word) ──ring──▶   ops->job(word) ... ops->flush()
+ *                                          scout__link_op_begin/_end  ──▶ DEALER
+ *                                          ops->ended(cookie, reply)  ◀── DEALER
+ *
+ * The doorbell (an eventfd) is written only when the courier is parked in poll: the courier stores parked = 1, fences, and
+ * looks at the ring again before it parks; the caller pushes, fences, and reads parked. One of the two sees the other.
+ */
+
+struct scout__courier;
+struct scout__link;
+
+struct scout__courier_ops {
+	/* One word from the ring. */
+	void (*job)(void *user, uint64_t word, uint64_t now_us);
+	/* The ring is empty: what was collected can be put into the links' frames now. Also called after replies and link
+	   changes, when credits may have come back. May be NULL. */
+	void (*flush)(void *user, uint64_t now_us);
+	/* HELLO was accepted; operations may be sent. new_epoch: not the server start that we knew before (also true for the
+	   first time): what it knew of us is gone. */
+	void (*link_up)(void *user, struct scout__link *link, bool new_epoch);
+	/* As link_down, but before the operations in flight are ended: whoever learns that one of them has ended must find
+	   the link marked as down already. May be NULL. */
+	void (*link_going)(void *user, struct scout__link *link, int error, const char *text);
+	/* The connection is lost, silent, or HELLO was refused: @error, and @text for a person. All operations in flight on it have
+	   been ended before. Called once for each change; for a link that never came up too. */
+	void (*link_down)(void *user, struct scout__link *link, int error, const char *text);
+	/* Exactly once for each operation that was begun: with its reply (op->status may be an error), or with @op NULL and
+	   @error when the connection went. */
+	void (*ended)(void *user, struct scout__link *link, uint64_t cookie, const struct scout__op *op, int error);
+	/* A pool segment arrived on the lease connection; takes @fd. NULL: not wanted (closed). */
+	void (*segment)(void *user, struct scout__link *link, const struct scout__lease_msg *msg, int fd);
+	/* The user's own descriptor (scout__courier_config.user_fd) is readable. */
+	void (*user_ready)(void *user);
+	/* Timers: do what is due, return when to be called again (monotonic us), UINT64_MAX for never. */
+	uint64_t (*tick)(void *user, uint64_t now_us);
+	/* The courier is about to stop: last chance to send (give back what is promised), and to complete what is open. */
+	void (*closing)(void *user);
+	/* Asked after closing, until it is true: only then the thread ends. NULL: at once. */
+	bool (*drained)(void *user);
+};
+
+struct scout__courier_config {
+	const struct scout__courier_ops *ops;
+	void *user;
+	const char *name; /* of the thread, at most 15 bytes */
+	const struct scout__log *log;
+	uint32_t ring_words;
+	int user_fd; /* -1: none */
+	uint32_t spin_us;
+	uint32_t heartbeat_ms;
+	uint32_t connect_timeout_ms;
+	/* One link for each endpoint. Strings are copied. */
+	const char *const *endpoints;
+	uint32_t n_links;
+	const struct scout__hello *hello; /* n_links of them; tokens are drawn here. name_space is copied. */
+};
+
+/* *ret_courier is set before the thread starts, since the callbacks need it; NULL on error.
+   Returns 0, SCOUT_ERR_INVALID (an endpoint that zmq does not take; @err names it), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM. */
+int scout__courier_new(const struct scout__courier_config *cfg, struct scout__courier **ret_courier, char *err,
+		       size_t err_len);
+/*
+ * Ends all operations in flight, runs `closing`, joins, frees. In a forked child: frees nothing, closes nothing.
+ */
+void scout__courier_free(struct scout__courier *courier) SCOUT_ON_CALLER;
+
+/* Queue one word (not 0). False when the ring is full. @ring_now: also scout__courier_ring(). */
+bool scout__courier_push(struct scout__courier *courier, uint64_t word) SCOUT_ON_CALLER;
+/* Ring the doorbell if the courier is parked. Returns whether it was rung. */
+bool scout__courier_ring(struct scout__courier *courier) SCOUT_ON_CALLER;
+
+/* Whether we are in a child of the process that made the courier: nothing may be used then. One load, no system call. */
+bool scout__courier_forked(const struct scout__courier *courier) SCOUT_ON_ANY;
+
+/* Counters, written by the courier only, read by anybody. */
+struct scout__courier_stats {
+	atomic_uint_fast64_t frames_sent, frames_received, reconnects, epochs, protocol_errors, late_replies;
+	atomic_uint servers_up;
+};
+const struct scout__courier_stats *scout__courier_stats(const struct scout__courier *courier);
+
+/* ---- links: courier thread only ---- */
+
+uint32_t scout__link_index(const struct scout__link *link) SCOUT_ON_COURIER;
+struct scout__link *scout__courier_link(struct scout__courier *courier, uint32_t index) SCOUT_ON_COURIER;
+bool scout__link_is_up(const struct scout__link *link) SCOUT_ON_COURIER;
+/* Whether an answer can still be hoped for: up, or within the connect timeout of the first connection. */
+bool scout__link_is_hopeful(const struct scout__link *link) SCOUT_ON_COURIER;
+/* Why it is not up, SCOUT_ERR_*; 0 while up or hopeful. */
+int scout__link_error(const struct scout__link *link) SCOUT_ON_COURIER;
+uint64_t scout__link_epoch(const struct scout__link *link) SCOUT_ON_COURIER;
+bool scout__link_has_lease(const struct scout__link *link) SCOUT_ON_COURIER;
+
+/*
+ * Append one operation to the link's next frame. Returns the writer for its body, or NULL when the link is not up, has no
+ * credit left, or @body_bytes do not fit into a frame. Every begin is followed by _end on the same link before anything else.
+ * The frame leaves when the courier has nothing more to do in this turn.
+ */
+struct scout__writer *scout__link_op_begin(struct scout__link *link, uint8_t opcode, uint32_t budget_us,
+					   uint64_t cookie, size_t body_bytes) SCOUT_ON_COURIER;
+void scout__link_op_end(struct scout__link *link) SCOUT_ON_COURIER;
+
+/* Change what later HELLOs say about the weights version. */
+void scout__link_set_weights(struct scout__link *link, uint64_t weights) SCOUT_ON_COURIER;
+
+/*
+ * Drop the connection and connect anew, as if it had been lost (a peer that breaks the protocol). Operations in flight end.
+ */
+void scout__link_reset(struct scout__link *link, int error, const char *why) SCOUT_ON_COURIER;
+
+#endif

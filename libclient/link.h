@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_LINK_H
+#define SCOUT_LINK_H
+
+#include "courier.h"
+
+/*
+ * One connection to one server: DEALER socket, its monitor, the lease connection, HELLO, heartbeat, credits, and the table of
+ * operations in flight. Private to the courier; every field is touched by the courier thread only.
+ *
+ *   IDLE ──try──▶ CONNECTING ──writable──▶ GREETING ──HELLO ok──▶ LEASING ──LEASE_OK or none──▶ UP
+ *    ▲                                                                                          │
+ *    └──────────── lost, silent, refused, protocol broken: socket closed, new one after a pause ┘
+ *
+ * A connection that was lost is never reused: a fresh DEALER cannot deliver what the old one still had queued.
+ */
+
+enum scout__link_state {
+	SCOUT__LINK_IDLE = 0, /* no socket; waits for next_try_us */
+	SCOUT__LINK_CONNECTING,
+	SCOUT__LINK_GREETING, /* HELLO is in flight */
+	SCOUT__LINK_LEASING,
+	SCOUT__LINK_UP
+};
+
+#define SCOUT__LINK_MAX_INFLIGHT 4096u
+#define SCOUT__LINK_SPARE 2u /* for HELLO and PING, beyond the credits */
+
+struct scout__inflight {
+	uint64_t cookie;
+	uint32_t gen;  /* upper half of the correlation id */
+	uint32_t next; /* free list */
+	uint8_t opcode;
+	bool used;
+	bool internal; /* HELLO and PING: the link's own */
+};
+
+struct scout__link {
+	struct scout__courier *courier;
+	uint32_t index;
+	char *endpoint;
+	char *name_space;
+	struct scout__hello hello;
+
+	enum scout__link_state state;
+	void *sock;
+	void *monitor;
+	uint64_t state_since_us;
+	uint64_t next_try_us;
+	uint32_t pause_ms; /* before the next try; doubles up to a limit */
+	bool ever_up;
+	bool told_down;       /* link_down was called since the last link_up */
+	bool must_reset;      /* at the next chance: after the current frame, or at the next tick */
+	int reset_error;      /* why */
+	int error;            /* why it is not up; 0 = none yet */
+	uint64_t epoch;       /* of the server now; 0 before HELLO */
+	uint64_t known_epoch; /* of the last link_up */
+
+	int lease_fd;
+	bool lease_bound;
+	uint64_t lease_epoch;
+
+	uint64_t last_rx_us;
+	uint64_t ping_sent_us; /* 0: none in flight */
+
+	uint32_t credits;
+	uint32_t n_inflight; /* not counting internal ones */
+	uint32_t free_head;
+	struct scout__inflight *inflight; /* SCOUT__LINK_MAX_INFLIGHT + SPARE */
+
+	struct scout__writer out;
+	uint32_t out_ops;
+	size_t op_offset;
+	bool op_open;
+};
+
+int scout__link_init(struct scout__link *link, struct scout__courier *courier, uint32_t index, const char *endpoint,
+		     const struct scout__hello *hello);
+void scout__link_fini(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
+
+/* Do what is due: connect, heartbeat, silence. Returns when to be called again. */
+uint64_t scout__link_tick(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
+/* The socket is writable (only of interest while CONNECTING). */
+void scout__link_writable(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
+/* Read up to @max frames. Returns how many. */
+unsigned scout__link_receive(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
+void scout__link_monitor_ready(struct scout__link *link) SCOUT_ON_COURIER;
+void scout__link_lease_ready(struct scout__link *link) SCOUT_ON_COURIER;
+/* Send the frame that was collected, if any. */
+void scout__link_send(struct scout__link *link) SCOUT_ON_COURIER;
+/* Tell the server that this peer leaves with nothing running. */
+void scout__link_bye(struct scout__link *link) SCOUT_ON_COURIER;
+
+/* link_lease.c */
+bool scout__lease_connect(struct scout__link *link, const struct scout__str *path) SCOUT_ON_COURIER;
+void scout__lease_close(struct scout__link *link) SCOUT_ON_COURIER;
+/* link.c, for link_lease.c: the lease is bound, or will not be. */
+void scout__link_leased(struct scout__link *link) SCOUT_ON_COURIER;
+
+/* courier.c, for link.c: what the link needs of its courier. */
+struct scout__courier_view {
+	const struct scout__courier_ops *ops;
+	void *user;
+	void *zmq;
+	const struct scout__log *log;
+	struct scout__courier_stats *stats;
+	uint32_t heartbeat_ms;
+	uint32_t connect_timeout_ms;
+	uint64_t started_us;
+};
+const struct scout__courier_view *scout__courier_view(const struct scout__courier *courier);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * The client's end of the lease connection: a SOCK_SEQPACKET unix socket on which the server learns who we are from the kernel, and
+ * hands the pool's memfds to workers. While our process lives, the server keeps what we hold, whatever our ZeroMQ
+ * connection does; so this one is kept over reconnects to the same server start.
+ *
+ * End of file here means that the server is gone (or refuses us): it is noticed at once, long before a heartbeat would.
+ */
+#include "link.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define LEASE_BATCH 64
+
+void
+scout__lease_close(struct scout__link *link)
+{
+	if (link->lease_fd >= 0)
+		(void)close(link->lease_fd);
+	link->lease_fd = -1;
+	link->lease_bound = false;
+	link->lease_epoch = 0;
+}
+
+static int
+connect_path(const struct scout__str *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd;
+
+	if (path->len >= sizeof(addr.sun_path))
+		return -1;
+	memcpy(addr.sun_path, path->p, path->len);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -1;
+	/* On a unix socket connect() is done at once, or refused (EAGAIN: the server's backlog is full). */
+	if (connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) != 0) {
+		(void)close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+bool
+scout__lease_connect(struct scout__link *link, const struct scout__str *path)
+{
+	const struct scout__log *log = scout__courier_view(link->courier)->log;
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct scout__lease_msg hello = {.type = SCOUT_LEASE_HELLO, .word = link->hello.token};
+	int fd = connect_path(path);
+
+	if (fd < 0 || send(fd, buf, scout__put_lease(buf, &hello), MSG_NOSIGNAL) < 0) {
+		scout__log(log, SCOUT_LOG_INFO, "%s: no lease connection at %.*s (errno %d)", link->endpoint,
+			   (int)path->len, path->p, errno);
+		if (fd >= 0)
+			(void)close(fd);
+		return false;
+	}
+	link->lease_fd = fd;
+	return true;
+}
+
+/* One message, with the descriptor it carries or -1. Returns its length, 0 at end of file, -1 when there is none. */
+static ssize_t
+receive(int fd, uint8_t *buf, size_t len, int *ret_passed)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {.iov_base = buf, .iov_len = len};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.bytes,
+			     .msg_controllen = sizeof(control.bytes)};
+	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	*ret_passed = -1;
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? -1 : 0;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+			memcpy(ret_passed, CMSG_DATA(c), sizeof(int));
+	return n;
+}
+
+/* Takes @passed. False: the lease is over. */
+static bool on_message(struct scout__link *link, const uint8_t *buf, size_t len, int passed) SCOUT_ON_COURIER;
+static bool
+on_message(struct scout__link *link, const uint8_t *buf, size_t len, int passed)
+{
+	const struct scout__courier_view *v = scout__courier_view(link->courier);
+	struct scout__lease_msg msg;
+	bool good = scout__get_lease(buf, len, &msg);
+
+	if (good && msg.type == SCOUT_LEASE_SEGMENT && passed >= 0 && v->ops->segment) {
+		v->ops->segment(v->user, link, &msg, passed);
+		return true;
+	}
+	if (passed >= 0)
+		(void)close(passed);
+	if (!good || msg.type == SCOUT_LEASE_GONE)
+		return false;
+	if (msg.type == SCOUT_LEASE_OK) {
+		link->lease_bound = true;
+		link->lease_epoch = msg.word;
+		if (link->state == SCOUT__LINK_LEASING)
+			scout__link_leased(link);
+	}
+	return true;
+}
+
+void
+scout__link_lease_ready(struct scout__link *link)
+{
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES + 1];
+	bool was_leasing = link->state == SCOUT__LINK_LEASING;
+
+	for (int i = 0; i < LEASE_BATCH && link->lease_fd >= 0; i++) {
+		int passed;
+		ssize_t n = receive(link->lease_fd, buf, sizeof(buf), &passed);
+
+		if (n < 0)
+			return;
+		if (n > 0 && on_message(link, buf, (size_t)n, passed))
+			continue;
+		scout__lease_close(link);
+		if (was_leasing && link->state == SCOUT__LINK_LEASING)
+			scout__link_leased(link); /* refused: go on without, the log line says so */
+		else if (link->state == SCOUT__LINK_UP)
+			scout__link_reset(link, SCOUT_ERR_UNREACHABLE, "the server closed the lease connection");
+	}
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * The polling adapter: the same lookup, with a wait behind it. It submits through scout_try_lookup() and sleeps on the slot's
+ * answer word (a futex), so it wakes when the answer lands, not at the next tick; it looks by itself every
+ * lookup_poll_interval_ms all the same, so that a lost wake costs one interval and no more. The deadline is the courier's (C2): the
+ * answer word is set by then in any case, and the adapter adds no request and no timer of its own.
+ *
+ * sleeping = 1, seq_cst fence, look again, futex wait; courier: answer (release), seq_cst fence, read sleeping, futex wake.
+ */
+#include "client_priv.h"
+
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "polling.h"
+
+#define WARN_INTERVAL_US 1000000u
+
+/* The kernel's futex word is 32 bits, and so is atomic_uint on every platform that we build for. */
+_Static_assert(sizeof(atomic_uint) == 4, "a futex is 32 bits");
+
+void
+scout__answer_wake(struct scout__slot *slot)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&slot->sleeping, memory_order_relaxed))
+		(void)syscall(SYS_futex, &slot->answer, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static void
+sleep_on(struct scout__slot *slot, uint32_t interval_ms)
+{
+	struct timespec timeout = {.tv_sec = interval_ms / 1000, .tv_nsec = (long)(interval_ms % 1000) * 1000000};
+
+	atomic_store_explicit(&slot->sleeping, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
+		(void)syscall(SYS_futex, &slot->answer, FUTEX_WAIT_PRIVATE, SCOUT__PENDING, &timeout, NULL, 0);
+	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
+}
+
+int
+scout_wait_lookup(struct scout_client *client, const struct scout_lookup *lookup, struct scout_hit *ret_hit)
+{
+	int rc = scout_try_lookup(client, lookup, ret_hit);
+	size_t len;
+	uint32_t i;
+
+	if (rc != SCOUT_NOT_YET)
+		return rc;
+	scout__client_push_on(client);
+	len = strlen(lookup->id);
+	i = scout__table_find(client, lookup->id, len, scout__id_hash(lookup->id, len));
+	struct scout__slot *slot = &client->slots[i];
+
+	while (atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
+		sleep_on(slot, client->cfg.lookup_poll_interval_ms);
+	*ret_hit = slot->hit;
+	if (slot->hit.reason == SCOUT_REASON_TIMEOUT)
+		scout__log_limited(&client->log, &client->timeout_limit, scout__now_us(), WARN_INTERVAL_US,
+				   SCOUT_LOG_WARN, "request %s: no answer within %u ms, going on without the cache",
+				   slot->id, client->cfg.lookup_timeout_ms);
+	return 0;
+}
+
+int
+scout_lookup(struct scout_client *client, const struct scout_lookup *lookup, struct scout_hit *ret_hit)
+{
+	if (!client)
+		return SCOUT_ERR_INVALID;
+	return client->cfg.lookup_mode == SCOUT_LOOKUP_POLLED ? scout_wait_lookup(client, lookup, ret_hit)
+							      : scout_try_lookup(client, lookup, ret_hit);
+}

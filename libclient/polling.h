@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_POLLING_H
+#define SCOUT_POLLING_H
+
+#include "client_priv.h"
+
+/* Courier: the slot's answer was just set; wake who sleeps on it. A system call only if somebody does. */
+void scout__answer_wake(struct scout__slot *slot) SCOUT_ON_COURIER;
+
+#endif

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fake_server.h"
+
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "clock.h"
+#include "msg.h"
+
+#define QUEUE 64
+#define TICKETS 65536
+#define HASH_BYTES 32
+#define IDENTITY_MAX 255
+
+struct scripted {
+	enum fake_action action;
+	unsigned arg;
+};
+
+struct held {
+	uint8_t identity[IDENTITY_MAX];
+	size_t identity_len;
+	uint8_t *frame;
+	size_t len;
+	struct held *next;
+};
+
+struct fake_server {
+	char dir[64];
+	char endpoint[128];
+	void *zmq;
+	void *router; /* peer thread, but between fake_unbind and fake_bind */
+	pthread_t thread;
+	int wake_fd;
+	pthread_mutex_t mu;
+	pthread_cond_t cond;
+	/* G:mu */
+	bool stop, want_bind, want_unbind, bound, release;
+	uint64_t epoch;
+	uint32_t hit, credits;
+	struct scripted queue[256][QUEUE];
+	unsigned queue_n[256];
+	struct scripted always[256];
+	unsigned counts[256];
+	unsigned frames, max_ops;
+	uint64_t looked_up[TICKETS], finished[TICKETS];
+	uint32_t admit_from, admit_to;
+	struct held *held;
+};
+
+static void
+wake(struct fake_server *f)
+{
+	uint64_t one = 1;
+
+	ck_assert_int_eq(write(f->wake_fd, &one, sizeof(one)), sizeof(one));
+}
+
+static void
+open_router(struct fake_server *f)
+{
+	int zero = 0, hwm = 0;
+
+	f->router = zmq_socket(f->zmq, ZMQ_ROUTER);
+	(void)zmq_setsockopt(f->router, ZMQ_LINGER, &zero, sizeof(zero));
+	(void)zmq_setsockopt(f->router, ZMQ_SNDHWM, &hwm, sizeof(hwm));
+	(void)zmq_setsockopt(f->router, ZMQ_RCVHWM, &hwm, sizeof(hwm));
+	if (zmq_bind(f->router, f->endpoint) != 0)
+		abort();
+}
+
+static void
+put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op *op, struct scripted how)
+{
+	uint16_t status = how.action == FAKE_REFUSE ? (uint16_t)how.arg : SCOUT_WIRE_OK;
+	size_t at = scout__op_begin(w, op->opcode, SCOUT_KIND_REPLY, status, op->corr, 0);
+	struct scout__hello_reply hello = {
+		.credits = f->credits, .max_frame = SCOUT_MAX_FRAME, .software = {"fake", 4}};
+	struct scout__lookup_reply reply = {0};
+	struct scout__lookup_msg lookup;
+	const char *field;
+
+	if (status != SCOUT_WIRE_OK) {
+		scout__put_text(w, "refused by the script");
+	} else if (how.action == FAKE_SHORT_BODY) {
+		scout__put_u8(w, 1);
+	} else if (op->opcode == SCOUT_OP_HELLO) {
+		scout__put_hello_reply(w, &hello);
+	} else if (op->opcode == SCOUT_OP_LOOKUP) {
+		if (scout__get_lookup(op, HASH_BYTES, &lookup, &field) != SCOUT_WIRE_OK)
+			abort();
+		reply.hit = f->hit < lookup.n ? f->hit : lookup.n;
+		reply.l1 = reply.hit;
+		if (how.action == FAKE_BIG_HIT)
+			reply.hit = lookup.n + 1;
+		scout__put_lookup_reply(w, &reply);
+	} else if (op->opcode == SCOUT_OP_ADMIT) {
+		scout__put_admit_reply(w, 0);
+	}
+	scout__op_end(w, at);
+}
+
+static void
+record(struct fake_server *f, const struct scout__op *op)
+{
+	unsigned n = f->counts[op->opcode]++;
+	struct scout__admit_msg admit;
+	struct scout__lookup_msg lookup;
+	const char *field;
+
+	if (op->opcode == SCOUT_OP_LOOKUP && n < TICKETS) {
+		if (scout__get_lookup(op, HASH_BYTES, &lookup, &field) == SCOUT_WIRE_OK)
+			f->looked_up[n] = lookup.ticket;
+	} else if (op->opcode == SCOUT_OP_FINISH && n < TICKETS) {
+		(void)scout__get_one_u64(op, &f->finished[n], &field);
+	} else if (op->opcode == SCOUT_OP_ADMIT && scout__get_admit(op, &admit, &field) == SCOUT_WIRE_OK) {
+		f->admit_from = admit.from;
+		f->admit_to = admit.to;
+	}
+}
+
+static struct scripted
+next_script(struct fake_server *f, unsigned opcode)
+{
+	struct scripted s;
+
+	if (f->queue_n[opcode] == 0)
+		return f->always[opcode];
+	s = f->queue[opcode][0];
+	memmove(&f->queue[opcode][0], &f->queue[opcode][1], --f->queue_n[opcode] * sizeof(s));
+	return s;
+}
+
+static void
+send_to(struct fake_server *f, const void *identity, size_t identity_len, const void *frame, size_t len)
+{
+	(void)zmq_send(f->router, identity, identity_len, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+	(void)zmq_send(f->router, frame, len, ZMQ_DONTWAIT);
+}
+
+static void
+hold(struct fake_server *f, const void *identity, size_t identity_len, const void *frame, size_t len)
+{
+	struct held *h = calloc(1, sizeof(*h));
+
+	memcpy(h->identity, identity, identity_len);
+	h->identity_len = identity_len;
+	h->frame = malloc(len);
+	memcpy(h->frame, frame, len);
+	h->len = len;
+	h->next = f->held;
+	f->held = h;
+}
+
+static void
+release_held(struct fake_server *f)
+{
+	while (f->held) {
+		struct held *h = f->held;
+
+		f->held = h->next;
+		if (f->router)
+			send_to(f, h->identity, h->identity_len, h->frame, h->len);
+		free(h->frame);
+		free(h);
+	}
+}
+
+static void
+answer(struct fake_server *f, const void *identity, size_t identity_len, const struct scout__op *op)
+{
+	struct scripted how = next_script(f, op->opcode);
+	uint8_t buf[1024];
+	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
+
+	if (how.action == FAKE_DROP)
+		return;
+	scout__frame_begin(&w);
+	put_reply(f, &w, op, how);
+	scout__frame_end(&w, 1, how.action == FAKE_BAD_EPOCH ? f->epoch + 1 : f->epoch, scout__now_us());
+	if (how.action == FAKE_BAD_VERSION)
+		buf[4] = 99;
+	if (how.action == FAKE_GARBAGE)
+		memset(buf, 0x5a, w.len);
+	if (how.action == FAKE_HOLD) {
+		hold(f, identity, identity_len, buf, w.len);
+		return;
+	}
+	send_to(f, identity, identity_len, buf, w.len);
+	if (how.action == FAKE_TWICE)
+		send_to(f, identity, identity_len, buf, w.len);
+}
+
+static bool
+serve_one(struct fake_server *f)
+{
+	uint8_t identity[IDENTITY_MAX];
+	struct scout__frame frame;
+	struct scout__reader ops;
+	struct scout__op op;
+	zmq_msg_t msg;
+	int id_len = zmq_recv(f->router, identity, sizeof(identity), ZMQ_DONTWAIT);
+
+	if (id_len < 0)
+		return false;
+	(void)zmq_msg_init(&msg);
+	(void)zmq_msg_recv(&msg, f->router, 0);
+	if (scout__frame_check(zmq_msg_data(&msg), zmq_msg_size(&msg), true, &frame) != SCOUT_WIRE_OK)
+		abort(); /* our own client never sends such a frame */
+	f->frames++;
+	if (frame.op_count > f->max_ops)
+		f->max_ops = frame.op_count;
+	ops = scout__frame_ops(zmq_msg_data(&msg), zmq_msg_size(&msg));
+	while (scout__frame_next(&ops, &op)) {
+		record(f, &op);
+		answer(f, identity, (size_t)id_len, &op);
+	}
+	(void)zmq_msg_close(&msg);
+	(void)pthread_cond_broadcast(&f->cond);
+	return true;
+}
+
+static void
+obey(struct fake_server *f)
+{
+	if (f->want_unbind && f->router) {
+		(void)zmq_close(f->router);
+		f->router = NULL;
+		f->bound = false;
+	}
+	if (f->want_bind && !f->router) {
+		open_router(f);
+		f->bound = true;
+	}
+	f->want_bind = f->want_unbind = false;
+	if (f->release)
+		release_held(f);
+	f->release = false;
+	(void)pthread_cond_broadcast(&f->cond);
+}
+
+static void *
+fake_main(void *arg)
+{
+	struct fake_server *f = arg;
+	uint64_t count;
+
+	(void)pthread_mutex_lock(&f->mu);
+	while (!f->stop) {
+		obey(f);
+		while (f->router && serve_one(f))
+			;
+		zmq_pollitem_t items[2] = {{.fd = f->wake_fd, .events = ZMQ_POLLIN},
+					   {.socket = f->router, .events = ZMQ_POLLIN}};
+		int n = f->router ? 2 : 1;
+
+		(void)pthread_mutex_unlock(&f->mu);
+		(void)zmq_poll(items, n, -1);
+		(void)pthread_mutex_lock(&f->mu);
+		if (items[0].revents)
+			(void)!read(f->wake_fd, &count, sizeof(count));
+	}
+	(void)pthread_mutex_unlock(&f->mu);
+	return NULL;
+}
+
+struct fake_server *
+fake_start(void)
+{
+	struct fake_server *f = calloc(1, sizeof(*f));
+	pthread_condattr_t attr;
+
+	ck_assert_ptr_nonnull(f);
+	snprintf(f->dir, sizeof(f->dir), "/tmp/kvscout-fake-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(f->dir));
+	snprintf(f->endpoint, sizeof(f->endpoint), "ipc://%s/s", f->dir);
+	f->zmq = zmq_ctx_new();
+	f->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	f->epoch = 1000;
+	f->credits = 1024;
+	(void)pthread_mutex_init(&f->mu, NULL);
+	(void)pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&f->cond, &attr);
+	open_router(f);
+	f->bound = true;
+	ck_assert_int_eq(pthread_create(&f->thread, NULL, fake_main, f), 0);
+	return f;
+}
+
+void
+fake_stop(struct fake_server *f)
+{
+	char path[128];
+
+	(void)pthread_mutex_lock(&f->mu);
+	f->stop = true;
+	(void)pthread_mutex_unlock(&f->mu);
+	wake(f);
+	(void)pthread_join(f->thread, NULL);
+	if (f->router)
+		(void)zmq_close(f->router);
+	f->router = NULL;
+	release_held(f);
+	(void)zmq_ctx_term(f->zmq);
+	(void)close(f->wake_fd);
+	snprintf(path, sizeof(path), "%s/s", f->dir);
+	(void)unlink(path);
+	(void)rmdir(f->dir);
+	free(f);
+}
+
+const char *
+fake_endpoint(const struct fake_server *f)
+{
+	return f->endpoint;
+}
+
+static void
+wait_bound(struct fake_server *f, bool bound)
+{
+	wake(f);
+	while (f->bound != bound)
+		(void)pthread_cond_wait(&f->cond, &f->mu);
+	(void)pthread_mutex_unlock(&f->mu);
+}
+
+void
+fake_unbind(struct fake_server *f)
+{
+	(void)pthread_mutex_lock(&f->mu);
+	f->want_unbind = true;
+	wait_bound(f, false);
+}
+
+void
+fake_bind(struct fake_server *f, bool new_epoch)
+{
+	(void)pthread_mutex_lock(&f->mu);
+	if (new_epoch)
+		f->epoch++;
+	f->want_bind = true;
+	wait_bound(f, true);
+}
+
+#define LOCKED(statement)                                                                                              \
+	do {                                                                                                           \
+		(void)pthread_mutex_lock(&f->mu);                                                                      \
+		statement;                                                                                             \
+		(void)pthread_mutex_unlock(&f->mu);                                                                    \
+	} while (0)
+
+void
+fake_set_hit(struct fake_server *f, uint32_t chunks)
+{
+	LOCKED(f->hit = chunks);
+}
+
+void
+fake_set_credits(struct fake_server *f, uint32_t credits)
+{
+	LOCKED(f->credits = credits);
+}
+
+void
+fake_script(struct fake_server *f, unsigned opcode, enum fake_action action, unsigned arg)
+{
+	LOCKED(f->queue[opcode][f->queue_n[opcode]++] = ((struct scripted){action, arg}));
+}
+
+void
+fake_always(struct fake_server *f, unsigned opcode, enum fake_action action, unsigned arg)
+{
+	LOCKED(f->always[opcode] = ((struct scripted){action, arg}));
+}
+
+void
+fake_release(struct fake_server *f)
+{
+	LOCKED(f->release = true);
+	wake(f);
+}
+
+unsigned
+fake_count(struct fake_server *f, unsigned opcode)
+{
+	unsigned n;
+
+	LOCKED(n = f->counts[opcode]);
+	return n;
+}
+
+unsigned
+fake_frames(struct fake_server *f)
+{
+	unsigned n;
+
+	LOCKED(n = f->frames);
+	return n;
+}
+
+unsigned
+fake_max_ops(struct fake_server *f)
+{
+	unsigned n;
+
+	LOCKED(n = f->max_ops);
+	return n;
+}
+
+bool
+fake_wait(struct fake_server *f, unsigned opcode, unsigned n)
+{
+	struct timespec until;
+	bool there;
+	int rc = 0;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += 10;
+	(void)pthread_mutex_lock(&f->mu);
+	while (f->counts[opcode] < n && rc == 0)
+		rc = pthread_cond_timedwait(&f->cond, &f->mu, &until);
+	there = f->counts[opcode] >= n;
+	(void)pthread_mutex_unlock(&f->mu);
+	return there;
+}
+
+uint64_t
+fake_lookup_ticket(struct fake_server *f, unsigned nth)
+{
+	uint64_t ticket;
+
+	LOCKED(ticket = f->looked_up[nth]);
+	return ticket;
+}
+
+uint64_t
+fake_finish_ticket(struct fake_server *f, unsigned nth)
+{
+	uint64_t ticket;
+
+	LOCKED(ticket = f->finished[nth]);
+	return ticket;
+}
+
+void
+fake_last_admit(struct fake_server *f, uint32_t *ret_from, uint32_t *ret_to)
+{
+	LOCKED(*ret_from = f->admit_from; *ret_to = f->admit_to);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TESTS_FAKE_SERVER_H
+#define KVSCOUT_TESTS_FAKE_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * A scripted peer: a real ROUTER on ipc in a private folder, with a thread that answers as the protocol says unless the
+ * script says otherwise. The test thread scripts and asks; everything shared is behind one mutex.
+ */
+
+enum fake_action {
+	FAKE_ANSWER = 0, /* as usual */
+	FAKE_DROP,       /* never answer */
+	FAKE_HOLD,       /* keep the answer until fake_release() */
+	FAKE_REFUSE,     /* with the wire status in arg */
+	FAKE_TWICE,      /* send the answer two times */
+	FAKE_GARBAGE,    /* a message that is no frame */
+	FAKE_BAD_EPOCH,  /* the answer with another epoch */
+	FAKE_BAD_VERSION,
+	FAKE_SHORT_BODY, /* a body that is cut, in a frame that is whole */
+	FAKE_BIG_HIT     /* LOOKUP: more chunks than were asked for */
+};
+
+struct fake_server;
+
+/* Aborts the test on failure. */
+struct fake_server *fake_start(void);
+void fake_stop(struct fake_server *f);
+const char *fake_endpoint(const struct fake_server *f);
+
+/* Stop listening as if killed, and listen again on the same endpoint with another epoch (or the same). */
+void fake_unbind(struct fake_server *f);
+void fake_bind(struct fake_server *f, bool new_epoch);
+
+/* What LOOKUPs answer from now on, at most the number asked for. */
+void fake_set_hit(struct fake_server *f, uint32_t chunks);
+void fake_set_credits(struct fake_server *f, uint32_t credits);
+/* The next request of this opcode is treated so (a queue for each opcode). */
+void fake_script(struct fake_server *f, unsigned opcode, enum fake_action action, unsigned arg);
+/* All requests of this opcode from now on, when its queue is empty. */
+void fake_always(struct fake_server *f, unsigned opcode, enum fake_action action, unsigned arg);
+/* Send what was held, in reverse order. */
+void fake_release(struct fake_server *f);
+
+/* What was received so far. */
+unsigned fake_count(struct fake_server *f, unsigned opcode);
+unsigned fake_frames(struct fake_server *f);
+/* The largest number of operations in one frame. */
+unsigned fake_max_ops(struct fake_server *f);
+/* Wait until that many were received; false after 10 s. */
+bool fake_wait(struct fake_server *f, unsigned opcode, unsigned n);
+uint64_t fake_lookup_ticket(struct fake_server *f, unsigned nth);
+uint64_t fake_finish_ticket(struct fake_server *f, unsigned nth);
+/* from and to of the last ADMIT. */
+void fake_last_admit(struct fake_server *f, uint32_t *ret_from, uint32_t *ret_to);
+
+#endif

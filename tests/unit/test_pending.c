@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * C1: a not-yet answer makes no system call and no allocation, and neither does a submit inside a step.
+ *
+ * A thread of its own traps every system call by seccomp from then on and counts the traps; the allocator is wrapped by the
+ * linker. Each test also makes one deliberate system call, or allocation, to show that it would be seen. A trapped call is
+ * not executed, so the thread cannot end either: it spins until the test process does.
+ */
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "check_main.h"
+#include "client_rig.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+#define ROUNDS 10000
+
+static atomic_uint traps;
+static atomic_uint allocations;
+static atomic_bool measuring;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+
+static _Thread_local bool counted; /* only the measuring thread's allocations */
+
+void *
+__wrap_malloc(size_t size)
+{
+	allocations += counted && measuring;
+	return __real_malloc(size);
+}
+
+void *
+__wrap_calloc(size_t n, size_t size)
+{
+	allocations += counted && measuring;
+	return __real_calloc(n, size);
+}
+
+void *
+__wrap_realloc(void *p, size_t size)
+{
+	allocations += counted && measuring;
+	return __real_realloc(p, size);
+}
+
+static void
+on_trap(int sig)
+{
+	(void)sig;
+	atomic_fetch_add(&traps, 1);
+}
+
+/* From here on every system call of this thread raises SIGSYS, but the return from the handler. */
+static bool
+trap_system_calls(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+	};
+	struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+struct measured {
+	void (*work)(struct measured *m);
+	atomic_bool done;
+	bool trapping;
+	unsigned traps, allocations; /* of the work */
+	unsigned shown;              /* of the deliberate ones behind it */
+	int rc_want, wrong;
+};
+
+static void *
+measure(void *arg)
+{
+	struct measured *m = arg;
+	void *volatile p;
+
+	p = malloc(32); /* the thread's own arena comes from a system call */
+	free(p);
+	counted = true;
+	m->trapping = trap_system_calls();
+	if (m->trapping) {
+		atomic_store(&measuring, true);
+		m->work(m);
+		m->traps = atomic_load(&traps);
+		m->allocations = atomic_load(&allocations);
+		(void)syscall(SYS_getppid);
+		p = malloc(32);
+		m->shown = atomic_load(&traps) - m->traps + atomic_load(&allocations) - m->allocations;
+		free(p);
+		atomic_store(&measuring, false);
+	}
+	atomic_store(&m->done, true);
+	for (;;)
+		;
+	return NULL;
+}
+
+static void
+run_measured(struct measured *m)
+{
+	struct sigaction action = {.sa_handler = on_trap, .sa_flags = SA_NODEFER};
+	uint64_t end = scout__now_us() + 20000000;
+	pthread_t thread;
+
+	ck_assert_int_eq(sigaction(SIGSYS, &action, NULL), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, measure, m), 0);
+	(void)pthread_detach(thread);
+	while (!atomic_load(&m->done)) {
+		ck_assert_uint_lt(scout__now_us(), end);
+		(void)sched_yield();
+	}
+	ck_assert_msg(m->trapping, "seccomp is not available here");
+	ck_assert_uint_eq(m->shown, 2);
+	ck_assert_int_eq(m->wrong, 0);
+	ck_assert_uint_eq(m->traps, 0);
+	ck_assert_uint_eq(m->allocations, 0);
+}
+
+static void
+ask_pending(struct measured *m)
+{
+	struct scout_lookup q = rig_question("r1", RIG_MAX);
+	struct scout_hit hit;
+
+	for (int i = 0; i < ROUNDS; i++)
+		m->wrong += scout_try_lookup(client, &q, &hit) != SCOUT_NOT_YET;
+}
+
+START_TEST(pending_makes_no_system_call_and_no_allocation)
+{
+	static struct measured m = {.work = ask_pending};
+	struct scout_lookup q = rig_question("r1", RIG_MAX);
+	struct scout_hit hit;
+
+	scout_client_free(client);
+	rig_client("lookup_timeout_ms", "60000");
+	rig_ready();
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
+	run_measured(&m);
+	ck_assert_uint_eq(rig_stats().not_yet, ROUNDS);
+}
+END_TEST
+
+static void
+read_answer(struct measured *m)
+{
+	struct scout_lookup q = rig_question("r1", RIG_MAX);
+	struct scout_hit hit;
+
+	for (int i = 0; i < ROUNDS; i++)
+		m->wrong += scout_try_lookup(client, &q, &hit) != 0 || hit.chunks != 3;
+}
+
+START_TEST(reading_an_answer_makes_no_system_call_and_no_allocation)
+{
+	static struct measured m = {.work = read_answer};
+
+	fake_set_hit(fake, 3);
+	(void)rig_answer("r1", RIG_MAX);
+	run_measured(&m);
+}
+END_TEST
+
+static void
+submit_in_step(struct measured *m)
+{
+	char id[] = "step-00";
+	struct scout_lookup q = rig_question(id, RIG_MAX);
+	struct scout_hit hit;
+
+	for (int i = 0; i < 64; i++) {
+		id[5] = (char)('0' + i / 10);
+		id[6] = (char)('0' + i % 10);
+		m->wrong += scout_try_lookup(client, &q, &hit) != SCOUT_NOT_YET;
+	}
+}
+
+START_TEST(submitting_inside_a_step_makes_no_system_call_and_no_allocation)
+{
+	static struct measured m = {.work = submit_in_step};
+
+	(void)rig_answer("draws tickets for the next 255", 1);
+	scout_step_begin(client);
+	run_measured(&m);
+	scout_step_end(client);
+	ck_assert(fake_wait(fake, SCOUT_OP_LOOKUP, 65));
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("pending");
+	TCase *tc = tcase_create("pending");
+
+	tcase_add_checked_fixture(tc, rig_up, rig_down);
+	tcase_set_timeout(tc, 60);
+#ifndef SANITIZED /* sanitizers make system calls and allocations of their own */
+	tcase_add_test(tc, pending_makes_no_system_call_and_no_allocation);
+	tcase_add_test(tc, reading_an_answer_makes_no_system_call_and_no_allocation);
+	tcase_add_test(tc, submitting_inside_a_step_makes_no_system_call_and_no_allocation);
+#else
+	(void)pending_makes_no_system_call_and_no_allocation;
+	(void)reading_an_answer_makes_no_system_call_and_no_allocation;
+	(void)submitting_inside_a_step_makes_no_system_call_and_no_allocation;
+#endif
+	suite_add_tcase(s, tc);
+	return s;
+}
