@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <getopt.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "bank.h"
+#include "clock.h"
+#include "hist.h"
+
+/*
+ * The index alone: what a lookup of 256 chunks and its finish cost the server's loop, without sockets and without KV
+ * bytes (slots are 64 bytes). A pass is: find the leading run, promise every chunk; then withdraw all and touch tail
+ * first. Miss passes ask for 256 keys that are not there, all of them (a server stops at the first). Cold means that
+ * the prefix was not asked for recently: they are drawn at random from all.
+ */
+
+#define PREFIX 256u
+#define HASH_BYTES 32u
+#define SLOT_BYTES 64u
+
+struct bench {
+	struct scout__l1 l1;
+	struct scout__bank *bank;
+	uint64_t seed;
+	uint64_t n_chunks;
+	uint64_t n_prefixes;
+	uint32_t *version; /* of each prefix: rises when it was evicted and is stored anew under other keys */
+	uint64_t random;
+	uint64_t ops_over_200us;
+};
+
+static uint64_t
+mix(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15u;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return x ^ x >> 31;
+}
+
+static uint64_t
+draw(struct bench *b)
+{
+	return mix(b->random++);
+}
+
+/* Chunk @i of prefix @prefix: what a digest looks like. */
+static void
+make_key(const struct bench *b, uint64_t prefix, uint32_t version, uint32_t i, uint8_t *ret_hash)
+{
+	uint64_t x = mix(mix(mix(b->seed + version) ^ prefix) ^ i);
+
+	for (uint32_t at = 0; at < HASH_BYTES; at += 8) {
+		memcpy(ret_hash + at, &x, sizeof(x));
+		x = mix(x);
+	}
+}
+
+static void
+make_prefix(const struct bench *b, uint64_t prefix, uint32_t version, uint8_t *ret_hashes)
+{
+	for (uint32_t i = 0; i < PREFIX; i++)
+		make_key(b, prefix, version, i, ret_hashes + (size_t)i * HASH_BYTES);
+}
+
+static void
+fail(const char *what)
+{
+	(void)fprintf(stderr, "micro_index: %s\n", what);
+	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
+}
+
+static SCOUT_ON_LOOP void
+wait_for_extent(struct bench *b)
+{
+	struct pollfd ready = {.fd = b->l1.pool.ready_fd, .events = POLLIN};
+	struct scout__extent *extent;
+
+	if (poll(&ready, 1, 60000) <= 0)
+		fail("no extent came");
+	while ((extent = scout__pool_ready(&b->l1.pool)))
+		if (!scout__bank_grow(b->bank, extent))
+			fail("growing failed");
+}
+
+static SCOUT_ON_LOOP void
+store(struct bench *b, const uint8_t *hash)
+{
+	enum scout__reserve got;
+	uint32_t entry;
+
+	while ((got = scout__bank_reserve(b->bank, 1, hash, 0, &entry)) == SCOUT__RESERVE_WAIT)
+		wait_for_extent(b);
+	if (got != SCOUT__RESERVE_GRANTED)
+		fail("a store was refused");
+	(void)scout__bank_commit(b->bank, entry, 0);
+}
+
+/*
+ * Fill by conversations that grow in turns: @interleave prefixes are stored at a time, a chunk of each in turn, so that
+ * neighbours in a prefix are not neighbours in memory. 1: one after the other.
+ */
+static SCOUT_ON_LOOP void
+fill(struct bench *b, uint64_t interleave, struct scout__hist *per_store)
+{
+	uint8_t hash[HASH_BYTES];
+
+	for (uint64_t first = 0; first < b->n_prefixes; first += interleave) {
+		uint64_t last = first + interleave < b->n_prefixes ? first + interleave : b->n_prefixes;
+
+		for (uint32_t i = 0; i < PREFIX; i++) {
+			for (uint64_t prefix = first; prefix < last; prefix++) {
+				uint64_t t0;
+
+				make_key(b, prefix, b->version[prefix], i, hash);
+				if (b->bank->n_free == 0)
+					wait_for_extent(b);
+				t0 = scout__now_ns();
+				store(b, hash);
+				scout__hist_add(per_store, scout__now_ns() - t0);
+			}
+		}
+	}
+}
+
+/* Evict and replace every chunk about once, in the order that random use has left. */
+static SCOUT_ON_LOOP void
+churn(struct bench *b, struct scout__hist *per_store)
+{
+	uint8_t hash[HASH_BYTES];
+
+	for (uint64_t prefix = 0; prefix < b->n_prefixes; prefix++)
+		b->version[prefix]++;
+	for (uint64_t first = 0; first < b->n_prefixes; first += 64) {
+		uint64_t last = first + 64 < b->n_prefixes ? first + 64 : b->n_prefixes;
+
+		for (uint32_t i = 0; i < PREFIX; i++) {
+			for (uint64_t prefix = first; prefix < last; prefix++) {
+				uint64_t t0;
+
+				make_key(b, prefix, b->version[prefix], i, hash);
+				t0 = scout__now_ns();
+				store(b, hash);
+				scout__hist_add(per_store, scout__now_ns() - t0);
+			}
+		}
+	}
+}
+
+/* One lookup with its finish. Returns the hit length. */
+static SCOUT_ON_LOOP uint32_t
+look_up_and_finish(struct bench *b, const uint8_t *hashes)
+{
+	uint32_t entries[PREFIX];
+	uint32_t found = scout__bank_find_run(b->bank, 1, hashes, PREFIX, entries);
+	uint32_t hit = 0;
+
+	while (hit < found && scout__bank_is_hit(b->bank, entries[hit]) && scout__bank_promise(b->bank, entries[hit]))
+		hit++;
+	for (uint32_t i = hit; i-- > 0;) {
+		scout__bank_unpromise(b->bank, entries[i], 1);
+		scout__bank_touch(b->bank, entries[i], SCOUT__ACCESS_READ);
+	}
+	return hit;
+}
+
+static void
+print(const struct bench *b, const char *what, const struct scout__hist *hist, const char *unit)
+{
+	printf("%-10" PRIu64 " %-34s p50 %8.2f  p99 %8.2f  p99.9 %8.2f  max %9.2f %s  (n %" PRIu64 ")\n", b->n_chunks,
+	       what, (double)scout__hist_quantile(hist, 0.5) / 1e3, (double)scout__hist_quantile(hist, 0.99) / 1e3,
+	       (double)scout__hist_quantile(hist, 0.999) / 1e3, (double)hist->max / 1e3, unit, hist->n);
+}
+
+/* @hot: the same 16 prefixes again and again. */
+static SCOUT_ON_LOOP void
+measure_hits(struct bench *b, const char *what, uint32_t passes, bool hot)
+{
+	struct scout__hist *hist = malloc(sizeof(*hist));
+	uint8_t hashes[PREFIX * HASH_BYTES];
+
+	SCOUT_ASSERT(b->n_prefixes > 0);
+	if (!hist)
+		fail("out of memory");
+	scout__hist_init(hist);
+	for (uint32_t pass = 0; pass < passes; pass++) {
+		uint64_t prefix = draw(b) % (hot && b->n_prefixes > 16 ? 16 : b->n_prefixes);
+		uint64_t t0;
+
+		make_prefix(b, prefix, b->version[prefix], hashes);
+		t0 = scout__now_ns();
+		if (look_up_and_finish(b, hashes) != PREFIX)
+			fail("a stored prefix was not found");
+		scout__hist_add(hist, scout__now_ns() - t0);
+	}
+	print(b, what, hist, "us/256");
+	free(hist);
+}
+
+static SCOUT_ON_LOOP void
+measure_misses(struct bench *b, uint32_t passes)
+{
+	struct scout__hist *hist = malloc(sizeof(*hist));
+	uint8_t hashes[PREFIX * HASH_BYTES];
+
+	if (!hist)
+		fail("out of memory");
+	scout__hist_init(hist);
+	for (uint32_t pass = 0; pass < passes; pass++) {
+		uint32_t entries[2];
+		uint64_t t0;
+
+		make_prefix(b, draw(b), UINT32_MAX, hashes);
+		t0 = scout__now_ns();
+		for (uint32_t i = 0; i < PREFIX; i++) {
+			if (i + 8 < PREFIX)
+				scout__bank_prefetch(b->bank, 1, hashes + (size_t)(i + 8) * HASH_BYTES);
+			if (scout__bank_find(b->bank, 1, hashes + (size_t)i * HASH_BYTES) != SCOUT__NO_ENTRY)
+				fail("a key was found that was never stored");
+		}
+		scout__hist_add(hist, scout__now_ns() - t0);
+		if (scout__bank_find_run(b->bank, 1, hashes, PREFIX, entries) != 0)
+			fail("a run was found that was never stored");
+	}
+	print(b, "miss, all 256 probed", hist, "us/256");
+	free(hist);
+}
+
+/* Probes of random stored keys, 4096 keys to a batch, keys made outside the clock. */
+static SCOUT_ON_LOOP void
+measure_probes(struct bench *b, uint32_t batches)
+{
+	const uint32_t n = 4096;
+	uint8_t *hashes = malloc((size_t)n * HASH_BYTES);
+	uint32_t *entries = malloc(n * sizeof(*entries));
+	uint64_t spent_ns = 0;
+
+	if (!hashes || !entries)
+		fail("out of memory");
+	for (uint32_t batch = 0; batch < batches; batch++) {
+		uint64_t t0;
+
+		for (uint32_t i = 0; i < n; i++) {
+			uint64_t prefix = draw(b) % b->n_prefixes;
+
+			make_key(b, prefix, b->version[prefix], (uint32_t)(draw(b) % PREFIX),
+				 hashes + (size_t)i * HASH_BYTES);
+		}
+		t0 = scout__now_ns();
+		if (scout__bank_find_run(b->bank, 1, hashes, n, entries) != n)
+			fail("a stored key was not found");
+		spent_ns += scout__now_ns() - t0;
+	}
+	printf("%-10" PRIu64 " %-34s %.1f M keys/s\n", b->n_chunks, "plain probes, random keys",
+	       (double)batches * n / ((double)spent_ns / 1e9) / 1e6);
+	free(hashes);
+	free(entries);
+}
+
+/* Resident bytes of this process that are not shared with a file or memfd. */
+static uint64_t
+resident_bytes(void)
+{
+	FILE *file = fopen("/proc/self/status", "re");
+	char line[128];
+	uint64_t kib = 0;
+
+	if (!file)
+		fail("/proc/self/status");
+	while (fgets(line, sizeof(line), file))
+		if (strncmp(line, "RssAnon:", 8) == 0)
+			kib = strtoull(line + 8, NULL, 10);
+	(void)fclose(file); /* only read */
+	return kib * 1024;
+}
+
+static SCOUT_ON_LOOP void
+run(struct bench *b, uint64_t n_chunks, uint64_t interleave, uint32_t passes)
+{
+	struct scout__log log = {0};
+	const uint64_t shard_bytes = SLOT_BYTES;
+	struct scout__hist *per_store = malloc(sizeof(*per_store));
+	uint64_t resident;
+	char err[256];
+
+	b->n_prefixes = n_chunks / PREFIX;
+	b->n_chunks = b->n_prefixes * PREFIX;
+	b->version = calloc(b->n_prefixes, sizeof(*b->version));
+	if (!b->version || !per_store)
+		fail("out of memory");
+	if (scout__l1_init(&b->l1, b->n_chunks * SLOT_BYTES, UINT64_C(16) << 20, UINT64_MAX, "lru", &log, err,
+			   sizeof(err)))
+		fail(err);
+	resident = resident_bytes();
+	if (scout__bank_new(&b->l1, &shard_bytes, 1, 1, HASH_BYTES, &b->bank))
+		fail("no bank");
+	printf("# %" PRIu64 " chunks, stored %s\n", b->n_chunks,
+	       interleave > 1 ? "64 prefixes at a time" : "prefix by prefix");
+	scout__hist_init(per_store);
+	fill(b, interleave, per_store);
+	print(b, "first store (reserve + commit)", per_store, "us");
+	printf("%-10" PRIu64 " %-34s %.1f resident, %.1f by count\n", b->n_chunks, "bytes per chunk",
+	       (double)(resident_bytes() - resident) / (double)b->n_chunks,
+	       (double)scout__bank_index_bytes(b->bank) / (double)b->n_chunks);
+	measure_hits(b, "hit + promise + finish, cold", passes, false);
+	measure_hits(b, "hit + promise + finish, hot", passes, true);
+	measure_misses(b, passes);
+	measure_probes(b, passes / 16 + 1);
+	scout__hist_init(per_store);
+	churn(b, per_store);
+	print(b, "evicting store (reserve + commit)", per_store, "us");
+	measure_hits(b, "hit after churn, cold", passes, false);
+	measure_probes(b, passes / 16 + 1);
+	scout__bank_free(b->bank);
+	scout__l1_fini(&b->l1);
+	free(b->version);
+	free(per_store);
+}
+
+static void
+usage(void)
+{
+	printf("Usage: micro_index [--chunks N]... [--passes N] [--seed N] [--large]\n"
+	       "  --chunks N   index size; repeatable (default: 10000 and 1000000)\n"
+	       "  --large      10000000 chunks as well (about 1.5 GB of memory)\n"
+	       "  --passes N   lookups per line (default 20000)\n"
+	       "  --seed N     of the keys (default 1)\n");
+}
+
+int
+main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"chunks", required_argument, NULL, 'c'}, {"passes", required_argument, NULL, 'p'},
+		{"seed", required_argument, NULL, 's'},   {"large", no_argument, NULL, 'l'},
+		{"help", no_argument, NULL, 'h'},         {0},
+	};
+	uint64_t sizes[16];
+	size_t n_sizes = 0;
+	uint64_t passes = 20000;
+	uint64_t seed = 1;
+	bool large = false;
+	int option;
+
+	scout__enter_loop();
+	/* Before there are threads. NOLINTNEXTLINE(concurrency-mt-unsafe) */
+	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		uint64_t value = optarg ? strtoull(optarg, NULL, 10) : 0;
+
+		if (option == 'c' && value >= PREFIX && n_sizes < 14)
+			sizes[n_sizes++] = value;
+		else if (option == 'p' && value > 0 && value < UINT32_MAX)
+			passes = value;
+		else if (option == 's')
+			seed = value;
+		else if (option == 'l')
+			large = true;
+		else {
+			usage();
+			return option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE;
+		}
+	}
+	if (n_sizes == 0) {
+		sizes[n_sizes++] = 10000;
+		sizes[n_sizes++] = 1000000;
+	}
+	if (large)
+		sizes[n_sizes++] = 10000000;
+	for (size_t i = 0; i < n_sizes; i++) {
+		for (uint64_t interleave = 1; interleave <= 64; interleave *= 64) {
+			struct bench b = {.seed = seed, .random = mix(seed)};
+
+			run(&b, sizes[i], interleave, (uint32_t)passes);
+		}
+	}
+	return EXIT_SUCCESS;
+}

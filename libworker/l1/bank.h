@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_L1_BANK_H
+#define SCOUT_L1_BANK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <kvscout/protocol.h>
+
+#include "evict.h"
+#include "pool.h"
+#include "thread.h"
+
+/*
+ * One namespace's chunks in host memory: index, slots, pins, eviction. Owned by the server's loop thread: no locks.
+ *
+ * An entry is one chunk and owns slot `entry` of every KV rank for as long as it exists, so an entry's number is also
+ * its slot number, shards are evicted together, and there is nothing to keep in step. Entries are 64 bytes, one cache
+ * line. The index over them is a flat open-addressing table of (tag, entry) words, sized for l1_bytes at the start and
+ * never rehashed; deletion shifts back, there are no tombstones. Keys are compared in full: space (tenant and group
+ * and weights version, interned by the caller) and hash.
+ *
+ * A shard (entry, rank) is  ABSENT -> WRITING (one owner) -> READABLE  and back to ABSENT with the entry.
+ * A chunk is a hit when all shards are READABLE.
+ *
+ * Pins: `promises` counts (session, rank, reader) units, `holds` counts running retrieves and reserved stores. While
+ * any is not 0 the entry is out of the eviction order and stays where it is. When both have fallen to 0 it goes into
+ * the order, or, when no shard of it is readable (its only store was given up), away at once. promised_bytes counts a
+ * chunk once while promises > 0, and never exceeds max_promised.
+ *
+ * Room: fresh slots in order, then the free list, then another extent, and only when the pool allows none, eviction.
+ * The next extent is asked for when less than a quarter of the last one is free, so stores rarely wait. After an
+ * extent failed, stores evict; growing is tried again after a while, or when the pool gets bytes back.
+ *
+ * The generation word of a shard's slot (in shared memory) is bumped before a store is granted the slot, and when the
+ * shard is discarded. Readers compare.
+ */
+
+enum scout__shard_state {
+	SCOUT__SHARD_ABSENT = 0,
+	SCOUT__SHARD_WRITING = 1,
+	SCOUT__SHARD_READABLE = 2,
+	SCOUT__SHARD_QUARANTINE = 3 /* its writer died; nobody may use the slot yet. Counts as a hold. */
+};
+
+struct scout__entry {
+	uint8_t hash[SCOUT_MAX_HASH]; /* zero-padded */
+	uint32_t space;
+	uint32_t gen;     /* bumped whenever the entry is created or dropped: handles name (entry, gen) */
+	uint32_t link[2]; /* policy */
+	uint32_t promises;
+	uint16_t holds;
+	uint8_t readable; /* ranks that are READABLE */
+	uint8_t policy_bits;
+	uint8_t in_use;
+	uint8_t in_order; /* in the policy's order */
+	uint8_t stored;   /* SCOUT__INSERT_CREATED was told */
+	uint8_t unused[5];
+};
+
+struct scout__handle {
+	uint32_t entry;
+	uint32_t gen;
+};
+
+struct scout__l1 {
+	struct scout__pool pool;
+	const struct scout__evict_ops *policy;
+	uint64_t max_promised;
+	uint64_t promised_bytes;
+	uint64_t evictions;       /* entries evicted to make room */
+	uint64_t refusals;        /* stores that got no room */
+	uint64_t promise_limited; /* promises refused */
+	uint64_t regrow_us;       /* a failed extent is tried again after this time (default 1 s); tests shorten it */
+};
+
+struct scout__bank {
+	struct scout__l1 *l1;
+	uint32_t n_ranks;
+	uint32_t readers;
+	uint32_t hash_bytes;
+	uint32_t max_entries;
+	uint64_t chunk_bytes;         /* sum of strides */
+	uint64_t *strides;            /* n_ranks */
+	struct scout__entry *entries; /* max_entries, mapped lazily */
+	uint64_t *table;              /* cells: tag << 32 | entry + 1; 0 = free */
+	uint64_t table_mask;
+	uint8_t *shard_state;    /* [entry * n_ranks + rank] */
+	uint32_t *shard_gen;     /* likewise: what the generation word holds (low 32 bits of a counter, never 0) */
+	uint32_t n_entries;      /* in use */
+	uint32_t n_slots;        /* entries that have memory behind them: 0 .. n_slots - 1 */
+	uint32_t free_head;      /* free list through entry link[0] */
+	uint32_t n_free;         /* fresh ones and those on the free list */
+	uint32_t next_fresh;     /* slots from here on were never used */
+	uint64_t promised_bytes; /* this bank's part of the l1's */
+	bool growing;            /* an extent was asked for */
+	bool grown_out;          /* the pool allows no further extent, or the last one failed */
+	uint64_t grown_returns;  /* pool.returns when grown_out was set */
+	uint64_t regrow_us;      /* an extent failed: time to try again, sooner when pool.returns moves; 0 = used up */
+	struct scout__extent **extents;
+	uint32_t *extent_first; /* first entry of each extent */
+	uint32_t n_extents;
+	uint32_t cap_extents;
+	void *policy_state;
+};
+
+/*
+ * @eviction: name of a policy. Returns 0, SCOUT_ERR_CONFIG_RANGE (no such policy), or as scout__pool_init(); @err has
+ * the text.
+ */
+SCOUT_ON_LOOP int scout__l1_init(struct scout__l1 *l1, uint64_t l1_bytes, uint64_t extent_bytes, uint64_t max_promised,
+				 const char *eviction, const struct scout__log *log, char *err, size_t err_len);
+/* Every bank is gone already. */
+SCOUT_ON_LOOP void scout__l1_fini(struct scout__l1 *l1);
+
+/*
+ * A bank for shards of @shard_bytes[rank]. Returns 0, SCOUT_ERR_NO_ROOM (one chunk does not fit in l1_bytes),
+ * SCOUT_ERR_NOMEM. Asks for the first extent at once.
+ */
+SCOUT_ON_LOOP int scout__bank_new(struct scout__l1 *l1, const uint64_t *shard_bytes, uint32_t n_ranks, uint32_t readers,
+				  uint32_t hash_bytes, struct scout__bank **ret_bank);
+SCOUT_ON_LOOP void scout__bank_free(struct scout__bank *bank);
+
+/*
+ * Take an extent that scout__pool_ready() returned for this bank: add its slots, or note its failure (the error has
+ * been logged). True when there are new slots.
+ */
+SCOUT_ON_LOOP bool scout__bank_grow(struct scout__bank *bank, struct scout__extent *extent);
+
+/* The entry of a key, or SCOUT__NO_ENTRY. Does not pin. */
+SCOUT_ON_LOOP uint32_t scout__bank_find(const struct scout__bank *bank, uint32_t space, const uint8_t *hash);
+/*
+ * The same for @n keys at once (@hashes: n * hash_bytes), several times faster than one after another because their
+ * cache misses overlap. Writes the entries up to the first key that has none; returns their number.
+ */
+SCOUT_ON_LOOP uint32_t scout__bank_find_run(const struct scout__bank *bank, uint32_t space, const uint8_t *hashes,
+					    uint32_t n, uint32_t *ret_entries);
+/* Start loading the table cell of a key that will be asked for soon. */
+SCOUT_ON_LOOP void scout__bank_prefetch(const struct scout__bank *bank, uint32_t space, const uint8_t *hash);
+/* All shards readable. */
+static inline SCOUT_ON_LOOP bool
+scout__bank_is_hit(const struct scout__bank *bank, uint32_t entry)
+{
+	return bank->entries[entry].readable == bank->n_ranks;
+}
+static inline SCOUT_ON_LOOP struct scout__handle
+scout__bank_handle(const struct scout__bank *bank, uint32_t entry)
+{
+	return (struct scout__handle){entry, bank->entries[entry].gen};
+}
+static inline SCOUT_ON_LOOP bool
+scout__bank_valid(const struct scout__bank *bank, struct scout__handle h)
+{
+	return bank->entries[h.entry].in_use && bank->entries[h.entry].gen == h.gen;
+}
+
+/* Pin with n_ranks * readers units. False when max_promised does not allow it (counted). */
+SCOUT_ON_LOOP bool scout__bank_promise(struct scout__bank *bank, uint32_t entry);
+/* Withdraw @units <= what is promised. */
+SCOUT_ON_LOOP void scout__bank_unpromise(struct scout__bank *bank, uint32_t entry, uint32_t units);
+
+/*
+ * A retrieve: hold the readable shard of @rank. False when it is not readable, or held 65535 times. The caller
+ * withdraws its promise unit apart.
+ */
+SCOUT_ON_LOOP bool scout__bank_hold(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+/* @last_reader: tell the policy that the reading is finished. */
+SCOUT_ON_LOOP void scout__bank_unhold(struct scout__bank *bank, uint32_t entry, bool last_reader);
+
+enum scout__reserve {
+	SCOUT__RESERVE_GRANTED = 1, /* shard is WRITING now, held, its generation bumped */
+	SCOUT__RESERVE_PRESENT,     /* readable, being written, or in quarantine */
+	SCOUT__RESERVE_NO_ROOM,     /* everything is pinned (counted) */
+	SCOUT__RESERVE_WAIT         /* an extent is being grown: ask again when it has come */
+};
+/* @ret_entry is written for GRANTED and PRESENT. */
+SCOUT_ON_LOOP enum scout__reserve scout__bank_reserve(struct scout__bank *bank, uint32_t space, const uint8_t *hash,
+						      uint32_t rank, uint32_t *ret_entry);
+/*
+ * The shard is completely written; the hold of the reserve ends. Returns whether the chunk has become readable as a
+ * whole (all ranks).
+ */
+SCOUT_ON_LOOP bool scout__bank_commit(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+/* Given up by a living writer with no copy running, or the quarantine is over: ABSENT, the hold ends. */
+SCOUT_ON_LOOP void scout__bank_abort(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+/* The writer died. The caller keeps time and calls _abort() later. */
+SCOUT_ON_LOOP void scout__bank_quarantine(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+
+/* Finish: move in the eviction order, if it is in it. */
+SCOUT_ON_LOOP void scout__bank_touch(struct scout__bank *bank, uint32_t entry, enum scout__access how);
+/* Drop an unpinned entry now. False when it is pinned. */
+SCOUT_ON_LOOP bool scout__bank_drop(struct scout__bank *bank, uint32_t entry);
+
+/* Where a shard lies. */
+struct scout__place {
+	uint32_t segment;
+	uint64_t offset;
+	uint64_t generation;
+};
+SCOUT_ON_LOOP struct scout__place scout__bank_place(const struct scout__bank *bank, uint32_t entry, uint32_t rank);
+
+/* Bytes of slots in use, and of all slots, for STATUS. */
+SCOUT_ON_LOOP uint64_t scout__bank_used_bytes(const struct scout__bank *bank);
+SCOUT_ON_LOOP uint64_t scout__bank_total_bytes(const struct scout__bank *bank);
+/* Resident bytes that index and state cost when all max_entries are used. */
+SCOUT_ON_LOOP uint64_t scout__bank_index_bytes(const struct scout__bank *bank);
+
+/* Debug and tests: every invariant above, by a full walk. Aborts with a message. */
+SCOUT_ON_LOOP void scout__bank_check(const struct scout__bank *bank);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bank_private.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: what keeps a chunk in memory, and what happens when nothing does any more.
+ *
+ * Everything that pins goes through scout__entry_pin(), everything that lets go through scout__entry_unpin(); so an
+ * entry is in the policy's order exactly when it is in use and both counts are 0. Counts never wrap: what would
+ * overflow is refused.
+ *
+ * Threads: loop.
+ */
+
+static bool
+is_pinned(const struct scout__entry *e)
+{
+	return e->promises > 0 || e->holds > 0;
+}
+
+void
+scout__entry_pin(struct scout__bank *bank, uint32_t entry)
+{
+	struct scout__entry *e = &bank->entries[entry];
+
+	if (!e->in_order)
+		return;
+	bank->l1->policy->remove(bank->policy_state, entry);
+	e->in_order = 0;
+}
+
+void
+scout__entry_unpin(struct scout__bank *bank, uint32_t entry)
+{
+	struct scout__entry *e = &bank->entries[entry];
+
+	if (is_pinned(e))
+		return;
+	if (e->readable == 0) {
+		scout__entry_discard(bank, entry);
+		return;
+	}
+	e->in_order = 1;
+	bank->l1->policy->insert(bank->policy_state, entry, e->stored ? SCOUT__INSERT_UNPINNED : SCOUT__INSERT_CREATED);
+	e->stored = 1;
+}
+
+bool
+scout__bank_promise(struct scout__bank *bank, uint32_t entry)
+{
+	struct scout__entry *e = &bank->entries[entry];
+	struct scout__l1 *l1 = bank->l1;
+	uint32_t units = bank->n_ranks * bank->readers;
+
+	SCOUT_ASSERT(e->in_use);
+	if (e->promises > UINT32_MAX - units)
+		goto refused;
+	if (e->promises == 0) {
+		if (l1->promised_bytes > l1->max_promised || l1->max_promised - l1->promised_bytes < bank->chunk_bytes)
+			goto refused;
+		l1->promised_bytes += bank->chunk_bytes;
+		bank->promised_bytes += bank->chunk_bytes;
+		scout__entry_pin(bank, entry);
+	}
+	e->promises += units;
+	return true;
+
+refused:
+	l1->promise_limited++;
+	return false;
+}
+
+void
+scout__bank_unpromise(struct scout__bank *bank, uint32_t entry, uint32_t units)
+{
+	struct scout__entry *e = &bank->entries[entry];
+
+	SCOUT_ASSERT(e->in_use && units <= e->promises);
+	if (units == 0)
+		return;
+	e->promises -= units;
+	if (e->promises > 0)
+		return;
+	bank->l1->promised_bytes -= bank->chunk_bytes;
+	bank->promised_bytes -= bank->chunk_bytes;
+	scout__entry_unpin(bank, entry);
+}
+
+bool
+scout__bank_hold(struct scout__bank *bank, uint32_t entry, uint32_t rank)
+{
+	struct scout__entry *e = &bank->entries[entry];
+
+	SCOUT_ASSERT(rank < bank->n_ranks);
+	if (!e->in_use || bank->shard_state[scout__shard_at(bank, entry, rank)] != SCOUT__SHARD_READABLE)
+		return false;
+	if (e->holds == UINT16_MAX)
+		return false;
+	scout__entry_pin(bank, entry);
+	e->holds++;
+	return true;
+}
+
+void
+scout__bank_unhold(struct scout__bank *bank, uint32_t entry, bool last_reader)
+{
+	struct scout__entry *e = &bank->entries[entry];
+
+	SCOUT_ASSERT(e->in_use && e->holds > 0);
+	if (last_reader)
+		bank->l1->policy->read_finished(bank->policy_state, entry);
+	e->holds--;
+	scout__entry_unpin(bank, entry);
+}
+
+void
+scout__bank_touch(struct scout__bank *bank, uint32_t entry, enum scout__access how)
+{
+	if (bank->entries[entry].in_order)
+		bank->l1->policy->accessed(bank->policy_state, entry, how);
+}
+
+bool
+scout__bank_drop(struct scout__bank *bank, uint32_t entry)
+{
+	const struct scout__entry *e = &bank->entries[entry];
+
+	SCOUT_ASSERT(e->in_use);
+	if (is_pinned(e))
+		return false;
+	scout__entry_discard(bank, entry);
+	return true;
+}

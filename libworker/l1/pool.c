@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1 // NOLINT(bugprone-reserved-identifier): the C library reserves it for this
+#include "pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "memory.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: hand out host memory in extents, with exact accounting, and without the loop ever waiting for the kernel to
+ * find pages.
+ *
+ * Threads: the loop calls everything below but the functions of the grower (marked). An extent belongs to the grower
+ * from the push into `wanted` until the loop has popped it from `ready`; meanwhile the loop touches only its owner and
+ * next, which the grower never reads. Counters, ids and log lines are the loop's.
+ *
+ * Invariants: used_bytes is the sum of slot_bytes of all extents, also of those being grown; used_bytes <= l1_bytes.
+ * n_growing <= MAX_GROWING, so a push into a ring cannot fail.
+ *
+ * Memory is allocated in steps, so that stopping waits for one step at most. The grower looks at what the machine has
+ * left before it takes more: when memory is short fallocate() does not fail, the out-of-memory killer runs.
+ *
+ * Rejected: shm_open() (a name that others can open, and that outlives a crash), mmap(MAP_SHARED|MAP_ANONYMOUS)
+ * (cannot be passed to a worker), MAP_POPULATE in the server (maps what it never reads), one memfd for the whole pool
+ * (a worker would have to map, and register with the device, the slots of other ranks).
+ */
+
+#ifndef MFD_HUGE_2MB
+#define MFD_HUGE_2MB (21u << 26) /* log2 of the size, as the kernel takes it; not in every libc */
+#endif
+
+#define MAX_GROWING 1024u
+#define MAX_SLOTS (1u << 31)
+#define STEP_BYTES (UINT64_C(64) << 20)
+#define PAGE_BYTES UINT64_C(4096)
+#define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
+/* Left to the rest of the machine when an extent is grown. */
+#define SPARE_BYTES (UINT64_C(16) << 20)
+#define GIB ((double)(UINT64_C(1) << 30))
+
+static uint64_t
+round_up(uint64_t value, uint64_t to)
+{
+	return (value + to - 1) / to * to;
+}
+
+uint64_t
+scout__slot_stride(uint64_t shard_bytes)
+{
+	if (shard_bytes > INT64_MAX)
+		return UINT64_MAX;
+	if (shard_bytes == 0)
+		return SCOUT__SLOT_ALIGN;
+	return round_up(shard_bytes, shard_bytes < SCOUT__SLOT_ALIGN_PAGE ? SCOUT__SLOT_ALIGN : SCOUT__SLOT_ALIGN_PAGE);
+}
+
+/* Grower, and loop: undo what the grower did, as far as it came. */
+static void
+segments_close(struct scout__extent *extent)
+{
+	for (uint32_t rank = 0; rank < extent->n_ranks; rank++) {
+		struct scout__segment *segment = &extent->segments[rank];
+
+		if (segment->words)
+			(void)munmap(segment->words, segment->words_bytes);
+		if (segment->fd >= 0)
+			(void)close(segment->fd);
+		segment->words = NULL;
+		segment->fd = -1;
+	}
+}
+
+/* Grower. Note the failed call of @extent; errno is its. */
+static int
+failed(struct scout__extent *extent, const char *call)
+{
+	extent->system_error = errno;
+	extent->error = errno == ENOMEM || errno == ENOSPC ? SCOUT_ERR_NOMEM : SCOUT_ERR_SYSTEM;
+	extent->failed = call;
+	return extent->error;
+}
+
+/* Grower. All pages of @segment, step by step. */
+static int
+allocate(struct scout__pool *pool, struct scout__extent *extent, struct scout__segment *segment)
+{
+	uint64_t done = 0;
+
+	while (done < segment->bytes) {
+		uint64_t step = segment->bytes - done < STEP_BYTES ? segment->bytes - done : STEP_BYTES;
+
+		if (atomic_load_explicit(&pool->stop, memory_order_relaxed)) {
+			errno = ECANCELED;
+			return failed(extent, "stop");
+		}
+		if (fallocate(segment->fd, 0, (off_t)done, (off_t)step) == 0)
+			done += step;
+		else if (errno != EINTR)
+			return failed(extent, "fallocate");
+	}
+	return 0;
+}
+
+/* Grower. One memfd with pages of @page_bytes. On failure the caller closes what is open. */
+static int
+segment_open(struct scout__pool *pool, struct scout__extent *extent, struct scout__segment *segment,
+	     uint64_t page_bytes)
+{
+	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+	void *words;
+
+	if (page_bytes == HUGE_PAGE_BYTES)
+		flags |= MFD_HUGETLB | MFD_HUGE_2MB;
+	segment->page_bytes = page_bytes;
+	segment->bytes = round_up(segment->data_offset + extent->slots * segment->stride, page_bytes);
+	segment->words_bytes = round_up(segment->data_offset, page_bytes);
+	segment->fd = memfd_create("kvscout", flags);
+	if (segment->fd < 0)
+		return failed(extent, "memfd_create");
+	if (ftruncate(segment->fd, (off_t)segment->bytes) < 0)
+		return failed(extent, "ftruncate");
+	if (allocate(pool, extent, segment) < 0)
+		return extent->error;
+	if (fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		return failed(extent, "fcntl(F_ADD_SEALS)");
+	words = mmap(NULL, segment->words_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0);
+	if (words == MAP_FAILED)
+		return failed(extent, "mmap");
+	segment->words = words;
+	return 0;
+}
+
+/* Grower. All memfds of @extent with pages of @page_bytes, or none. */
+static int
+segments_open(struct scout__pool *pool, struct scout__extent *extent, uint64_t page_bytes)
+{
+	int err = 0;
+
+	for (uint32_t rank = 0; rank < extent->n_ranks && !err; rank++)
+		err = segment_open(pool, extent, &extent->segments[rank], page_bytes);
+	if (err)
+		segments_close(extent);
+	return err;
+}
+
+/* Bytes of all memfds with pages of @page_bytes. Cannot overflow: slot_bytes <= l1_bytes <= memory. */
+static uint64_t
+extent_total(const struct scout__extent *extent, uint64_t page_bytes)
+{
+	uint64_t total = 0;
+
+	for (uint32_t rank = 0; rank < extent->n_ranks; rank++) {
+		const struct scout__segment *segment = &extent->segments[rank];
+
+		total += round_up(segment->data_offset + extent->slots * segment->stride, page_bytes);
+	}
+	return total;
+}
+
+/* Grower. */
+static void
+grow(struct scout__pool *pool, struct scout__extent *extent)
+{
+	struct scout__memory memory;
+	uint64_t small = extent_total(extent, PAGE_BYTES);
+	uint64_t huge = extent_total(extent, HUGE_PAGE_BYTES);
+
+	scout__memory_read("", &memory);
+	/* Huge pages when they are there and rounding up to them wastes less than an eighth. */
+	if (memory.huge_page == HUGE_PAGE_BYTES && memory.huge_available >= huge && huge - small < small / 8) {
+		if (!segments_open(pool, extent, HUGE_PAGE_BYTES))
+			return;
+		/* Somebody was faster, or may not use them: ordinary pages will do. */
+		extent->error = 0;
+	}
+	if (memory.available != UINT64_MAX && memory.available < small + SPARE_BYTES) {
+		errno = ENOMEM;
+		extent->available_bytes = memory.available;
+		(void)failed(extent, "fallocate");
+		return;
+	}
+	(void)segments_open(pool, extent, PAGE_BYTES);
+}
+
+/* A word of a ring. */
+static struct scout__extent *
+to_extent(uint64_t word)
+{
+	return (struct scout__extent *)(uintptr_t)word; // NOLINT(performance-no-int-to-ptr): it was one
+}
+
+/* The number does not matter, and a counter that is full wakes as well as one more: write() cannot fail otherwise. */
+static void
+ring_bell(int fd)
+{
+	uint64_t one = 1;
+	ssize_t n;
+
+	do
+		n = write(fd, &one, sizeof(one));
+	while (n < 0 && errno == EINTR);
+}
+
+/*
+ * Grower. Sleeps in read() until the loop rings. The loop pushes before it rings and this reads the bell before it
+ * pops, so an extent that was pushed is never left lying.
+ */
+static void *
+grower_main(void *arg)
+{
+	struct scout__pool *pool = arg;
+	struct scout__extent *extent;
+	uint64_t count;
+
+	while (!atomic_load_explicit(&pool->stop, memory_order_acquire)) {
+		if (read(pool->wake_fd, &count, sizeof(count)) < 0 && errno != EINTR)
+			break;
+		while (!atomic_load_explicit(&pool->stop, memory_order_acquire) &&
+		       (extent = to_extent(scout__ring_pop(&pool->wanted)))) {
+			grow(pool, extent);
+			SCOUT_ASSERT(scout__ring_push(&pool->ready, (uintptr_t)extent));
+			ring_bell(pool->ready_fd);
+		}
+	}
+	return NULL;
+}
+
+static int
+check_size(uint64_t l1_bytes, const struct scout__log *log, char *err, size_t err_len)
+{
+	struct scout__memory memory;
+
+	scout__memory_read("", &memory);
+	if (l1_bytes > memory.total)
+		return scout__fail(err, err_len, SCOUT_ERR_POOL_SIZE,
+				   "l1_bytes = %" PRIu64 " (%.2f GiB) is larger than the memory of this machine: "
+				   "MemTotal %" PRIu64 " (%.2f GiB), MemAvailable %" PRIu64 " (%.2f GiB)",
+				   l1_bytes, (double)l1_bytes / GIB, memory.total, (double)memory.total / GIB,
+				   memory.available, (double)memory.available / GIB);
+	if (l1_bytes > memory.cgroup_limit)
+		return scout__fail(err, err_len, SCOUT_ERR_POOL_SIZE,
+				   "l1_bytes = %" PRIu64 " (%.2f GiB) is larger than the memory limit of this cgroup: "
+				   "%" PRIu64 " (%.2f GiB)",
+				   l1_bytes, (double)l1_bytes / GIB, memory.cgroup_limit,
+				   (double)memory.cgroup_limit / GIB);
+	if (l1_bytes > memory.available && l1_bytes > memory.huge_available)
+		scout__log(log, SCOUT_LOG_WARN,
+			   "l1_bytes = %" PRIu64 " (%.2f GiB), but only %" PRIu64 " (%.2f GiB) are available now; "
+			   "the pool grows as far as memory allows",
+			   l1_bytes, (double)l1_bytes / GIB, memory.available, (double)memory.available / GIB);
+	return 0;
+}
+
+static int
+open_fds(struct scout__pool *pool, char *err, size_t err_len)
+{
+	pool->wake_fd = eventfd(0, EFD_CLOEXEC);
+	if (pool->wake_fd < 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "eventfd: %s", strerrordesc_np(errno));
+	pool->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (pool->ready_fd < 0) {
+		int code = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "eventfd: %s", strerrordesc_np(errno));
+
+		(void)close(pool->wake_fd);
+		return code;
+	}
+	return 0;
+}
+
+int
+scout__pool_init(struct scout__pool *pool, uint64_t l1_bytes, uint64_t extent_bytes, const struct scout__log *log,
+		 char *err, size_t err_len)
+{
+	int code;
+	int system_error;
+
+	code = check_size(l1_bytes, log, err, err_len);
+	if (code)
+		return code;
+	memset(pool, 0, sizeof(*pool));
+	pool->l1_bytes = l1_bytes;
+	pool->extent_bytes = extent_bytes;
+	pool->next_segment = 1;
+	pool->log = log;
+	atomic_init(&pool->stop, false);
+	code = scout__ring_init(&pool->wanted, MAX_GROWING);
+	if (code) {
+		(void)scout__fail(err, err_len, code, "out of memory");
+		return code;
+	}
+	code = scout__ring_init(&pool->ready, MAX_GROWING);
+	if (code) {
+		(void)scout__fail(err, err_len, code, "out of memory");
+		goto err_free_wanted;
+	}
+	code = open_fds(pool, err, err_len);
+	if (code)
+		goto err_free_ready;
+	system_error = scout__thread_start(&pool->grower, "scout-grower", grower_main, pool);
+	if (system_error) {
+		code = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "pthread_create: %s", strerrordesc_np(system_error));
+		goto err_close_fds;
+	}
+	pool->grower_started = true;
+	return 0;
+
+err_close_fds:
+	(void)close(pool->ready_fd);
+	(void)close(pool->wake_fd);
+err_free_ready:
+	scout__ring_fini(&pool->ready);
+err_free_wanted:
+	scout__ring_fini(&pool->wanted);
+	return code;
+}
+
+void
+scout__pool_fini(struct scout__pool *pool)
+{
+	if (!pool->grower_started)
+		return;
+	atomic_store_explicit(&pool->stop, true, memory_order_release);
+	ring_bell(pool->wake_fd);
+	(void)pthread_join(pool->grower, NULL); /* cannot fail: started, joined once, and not by itself */
+	pool->grower_started = false;
+	while (pool->growing) {
+		struct scout__extent *extent = pool->growing;
+
+		pool->growing = extent->next;
+		scout__extent_free(pool, extent);
+	}
+	SCOUT_ASSERT(pool->used_bytes == 0 && pool->extra_bytes == 0);
+	(void)close(pool->ready_fd);
+	(void)close(pool->wake_fd);
+	scout__ring_fini(&pool->ready);
+	scout__ring_fini(&pool->wanted);
+}
+
+/* How many slots of @slot_bytes the next extent has. */
+static uint32_t
+next_slots(const struct scout__pool *pool, uint64_t slot_bytes)
+{
+	uint64_t slots = pool->extent_bytes / slot_bytes;
+	uint64_t left = (pool->l1_bytes - pool->used_bytes) / slot_bytes;
+
+	if (slots == 0)
+		slots = 1;
+	if (slots > left)
+		slots = left;
+	return (uint32_t)(slots < MAX_SLOTS ? slots : MAX_SLOTS);
+}
+
+int
+scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides, uint32_t n_ranks)
+{
+	struct scout__extent *extent;
+	uint64_t slot_bytes = 0;
+	uint32_t slots;
+
+	SCOUT_ASSERT(n_ranks > 0);
+	for (uint32_t rank = 0; rank < n_ranks; rank++)
+		if (__builtin_add_overflow(slot_bytes, strides[rank], &slot_bytes))
+			return 0;
+	slots = next_slots(pool, slot_bytes);
+	if (slots == 0)
+		return 0;
+	if (pool->n_growing == MAX_GROWING)
+		return SCOUT_ERR_NOMEM;
+	extent = calloc(1, sizeof(*extent) + n_ranks * sizeof(extent->segments[0]));
+	if (!extent)
+		return SCOUT_ERR_NOMEM;
+	extent->slots = slots;
+	extent->n_ranks = n_ranks;
+	extent->slot_bytes = slots * slot_bytes;
+	extent->owner = owner;
+	for (uint32_t rank = 0; rank < n_ranks; rank++) {
+		struct scout__segment *segment = &extent->segments[rank];
+
+		segment->id = pool->next_segment++;
+		segment->fd = -1;
+		segment->stride = strides[rank];
+		segment->data_offset = round_up(slots * sizeof(*segment->words), PAGE_BYTES);
+	}
+	pool->used_bytes += extent->slot_bytes;
+	extent->next = pool->growing;
+	pool->growing = extent;
+	pool->n_growing++;
+	SCOUT_ASSERT(scout__ring_push(&pool->wanted, (uintptr_t)extent));
+	ring_bell(pool->wake_fd);
+	return 1;
+}
+
+static struct scout__extent *
+pop_ready(struct scout__pool *pool)
+{
+	uint64_t word = scout__ring_pop(&pool->ready);
+	uint64_t count;
+
+	if (!word) {
+		/* Silence the bell, then look again: what was pushed before the bell rang is seen now. */
+		(void)!read(pool->ready_fd, &count, sizeof(count));
+		word = scout__ring_pop(&pool->ready);
+	}
+	return to_extent(word);
+}
+
+/* The first failure is an error, those that follow without a success between are not worth a line each. */
+static void
+log_failure(struct scout__pool *pool, const struct scout__extent *extent)
+{
+	int level = pool->failing ? SCOUT_LOG_DEBUG : SCOUT_LOG_ERROR;
+	const char *text = strerrordesc_np(extent->system_error);
+	uint64_t bytes = extent_total(extent, PAGE_BYTES);
+
+	pool->failing = true;
+	if (extent->available_bytes)
+		scout__log(pool->log, level,
+			   "growing the pool failed: %" PRIu64 " bytes (%.2f GiB) are needed, %" PRIu64
+			   " (%.2f GiB) available; stores evict instead",
+			   bytes, (double)bytes / GIB, extent->available_bytes, (double)extent->available_bytes / GIB);
+	else
+		scout__log(pool->log, level,
+			   "growing the pool by %" PRIu64 " bytes (%.2f GiB) failed: %s: errno %d, %s; "
+			   "stores evict instead",
+			   bytes, (double)bytes / GIB, extent->failed, extent->system_error, text ? text : "unknown");
+}
+
+static void
+note_success(struct scout__pool *pool, struct scout__extent *extent)
+{
+	uint64_t page_bytes = extent->segments[0].page_bytes;
+
+	pool->failing = false;
+	extent->extra_bytes = extent_total(extent, page_bytes) - extent->slot_bytes;
+	pool->extra_bytes += extent->extra_bytes;
+	if (pool->page_bytes != page_bytes)
+		scout__log(pool->log, SCOUT_LOG_INFO, "the pool grows in pages of %" PRIu64 " bytes%s", page_bytes,
+			   page_bytes == HUGE_PAGE_BYTES ? " (huge pages)" : "");
+	pool->page_bytes = page_bytes;
+}
+
+struct scout__extent *
+scout__pool_ready(struct scout__pool *pool)
+{
+	struct scout__extent *extent;
+	struct scout__extent **at;
+
+	while ((extent = pop_ready(pool))) {
+		for (at = &pool->growing; *at != extent; at = &(*at)->next)
+			;
+		*at = extent->next;
+		extent->next = NULL;
+		pool->n_growing--;
+		if (extent->error)
+			log_failure(pool, extent);
+		else
+			note_success(pool, extent);
+		if (extent->owner)
+			return extent;
+		scout__extent_free(pool, extent);
+	}
+	return NULL;
+}
+
+void
+scout__pool_disown(struct scout__pool *pool, const void *owner)
+{
+	for (struct scout__extent *extent = pool->growing; extent; extent = extent->next)
+		if (extent->owner == owner)
+			extent->owner = NULL;
+}
+
+void
+scout__extent_free(struct scout__pool *pool, struct scout__extent *extent)
+{
+	segments_close(extent);
+	pool->used_bytes -= extent->slot_bytes;
+	pool->extra_bytes -= extent->extra_bytes;
+	/* Those that a failed one had reserved were never there to be had. */
+	if (!extent->error)
+		pool->returns++;
+	free(extent);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_L1_POOL_H
+#define SCOUT_L1_POOL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "log.h"
+#include "ring.h"
+#include "thread.h"
+
+/*
+ * The host memory (L1): extents of sealed memfds, one memfd for each KV rank of an extent.
+ *
+ * An extent holds the same number of slots for every KV rank that this server holds, so slot i of all its memfds
+ * belong to one chunk. A memfd begins with one u64 generation word for each slot, then, page-aligned, the slots.
+ * fallocate() of an extent takes tens of milliseconds, so a thread of the pool (the grower) does it; the loop asks,
+ * and is told through a ring and an eventfd. The loop thread owns everything else in here.
+ *
+ * An extent's pages are allocated before it is used, so a machine without memory is an error here and no SIGBUS later.
+ * Its memfds are of huge pages when enough of them are reserved, else of ordinary ones; the log says which, once.
+ *
+ * l1_bytes bounds the bytes of the slots (stride * slots, all ranks); the pages of generation words come on top (at
+ * most 8 bytes a slot, rounded up to a page for each memfd) and are counted apart.
+ */
+
+#define SCOUT__SLOT_ALIGN 64u        /* slots below a page */
+#define SCOUT__SLOT_ALIGN_PAGE 4096u /* slots of a page and more: direct I/O and DMA like it */
+
+struct scout__segment {
+	uint32_t id;          /* unique for the life of the server */
+	int fd;               /* memfd, sealed against resizing; owned by the extent */
+	uint64_t bytes;       /* of the memfd */
+	uint64_t data_offset; /* of slot 0 */
+	uint64_t stride;
+	uint64_t page_bytes;     /* 4096, or that of huge pages; bytes is a multiple */
+	uint64_t words_bytes;    /* how much of it is mapped at words */
+	_Atomic uint64_t *words; /* generation words, mapped; only the loop writes them */
+};
+
+struct scout__extent {
+	uint32_t slots;
+	uint32_t n_ranks;
+	uint64_t slot_bytes;              /* counted against l1_bytes: slots * sum of strides */
+	uint64_t extra_bytes;             /* generation words and rounding */
+	void *owner;                      /* the bank that asked; loop only */
+	struct scout__extent *next;       /* loop: those that are being grown */
+	int error;                        /* grower: 0 or SCOUT_ERR_*; then nothing is allocated */
+	int system_error;                 /* the errno behind it */
+	const char *failed;               /* the call that failed, static */
+	uint64_t available_bytes;         /* what the machine had left when it failed for want of memory; else 0 */
+	struct scout__segment segments[]; /* n_ranks */
+};
+
+struct scout__pool {
+	uint64_t l1_bytes;     /* const after start */
+	uint64_t extent_bytes; /* const after start */
+	uint64_t used_bytes;   /* loop: slot bytes of all extents, also those being grown */
+	uint64_t extra_bytes;  /* loop */
+	uint64_t returns;      /* loop: times that bytes came back; who was refused may ask again when it moved */
+	uint32_t next_segment; /* loop */
+	uint32_t n_growing;    /* loop */
+	bool failing;          /* loop: the last extent failed, which was logged */
+	uint64_t page_bytes;   /* loop: of the last extent, 0 before the first */
+	struct scout__extent *growing; /* loop: asked for, not yet taken from pool_ready() */
+	const struct scout__log *log;
+	pthread_t grower;
+	bool grower_started;
+	atomic_bool stop;
+	int wake_fd;               /* loop -> grower: eventfd */
+	int ready_fd;              /* grower -> loop: eventfd; the loop polls it */
+	struct scout__ring wanted; /* loop -> grower: struct scout__extent * */
+	struct scout__ring ready;  /* grower -> loop */
+};
+
+/* Bytes from one slot to the next for shards of @shard_bytes; UINT64_MAX when no pool could hold one. */
+SCOUT_ON_ANY uint64_t scout__slot_stride(uint64_t shard_bytes);
+
+/*
+ * Check l1_bytes against the machine's memory and start the grower. More than MemTotal or a cgroup limit is refused.
+ * More than MemAvailable is only warned of: after a restart the workers of the old epoch still map the old pool, and
+ * the new one grows as they let go. @log outlives the pool. Returns 0, SCOUT_ERR_POOL_SIZE (@err has the numbers),
+ * SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
+ */
+SCOUT_ON_LOOP int scout__pool_init(struct scout__pool *pool, uint64_t l1_bytes, uint64_t extent_bytes,
+				   const struct scout__log *log, char *err, size_t err_len);
+/* Stops the grower, in bounded time. Every bank is gone already. */
+SCOUT_ON_LOOP void scout__pool_fini(struct scout__pool *pool);
+
+/*
+ * Ask for one more extent of slots with these strides: as many slots as extent_bytes holds (at least one), or what is
+ * left of l1_bytes. The bytes are reserved at once. Returns 1 (asked), 0 (l1_bytes does not allow one more slot), or
+ * SCOUT_ERR_NOMEM (also when very many are being grown already).
+ */
+SCOUT_ON_LOOP int scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides, uint32_t n_ranks);
+
+/* The next extent that is ready or failed (look at ->error), or NULL. Call until NULL when ready_fd is readable. */
+SCOUT_ON_LOOP struct scout__extent *scout__pool_ready(struct scout__pool *pool);
+
+/* @owner goes away: what is being grown for it is freed when it comes. */
+SCOUT_ON_LOOP void scout__pool_disown(struct scout__pool *pool, const void *owner);
+
+/* Unmap, close, give the bytes back. Also for a failed one. */
+SCOUT_ON_LOOP void scout__extent_free(struct scout__pool *pool, struct scout__extent *extent);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TESTS_L1_BANK_FIXTURE_H
+#define KVSCOUT_TESTS_L1_BANK_FIXTURE_H
+
+#include "l1_fixture.h"
+
+/* One bank on a pool of its own, with keys named by numbers. */
+
+#define HASH 32u
+#define SLOT UINT64_C(64)
+#define LARGE_SLOT (UINT64_C(256) << 10) /* for extents that a limit can tell from Check's files */
+
+static struct captured captured;
+static const struct scout__log test_log = {.fn = capture, .user = &captured, .who = "test"};
+static struct scout__l1 l1;
+static struct scout__bank *bank;
+static uint32_t n_ranks;
+
+static inline const uint8_t *
+key(uint32_t i)
+{
+	static uint8_t hash[HASH];
+
+	memset(hash, 0, sizeof(hash));
+	for (uint32_t at = 0; at < HASH; at += 4) {
+		uint32_t x = (i + 1) * 2654435761u ^ at * 40503u;
+
+		memcpy(hash + at, &x, sizeof(x));
+	}
+	return hash;
+}
+
+/* A pool of exactly @chunks chunks in extents of @extent, promises for at most @promised of them. */
+static inline SCOUT_ON_LOOP void
+start_slots(uint64_t slot, uint32_t ranks, uint32_t readers, uint32_t chunks, uint32_t extent, uint32_t promised)
+{
+	uint64_t shard_bytes[SCOUT_MAX_RANKS];
+	uint64_t chunk = ranks * slot;
+	char err[256] = "";
+
+	n_ranks = ranks;
+	for (uint32_t rank = 0; rank < ranks; rank++)
+		shard_bytes[rank] = slot - rank % 8;
+	ck_assert_msg(scout__l1_init(&l1, chunks * chunk, extent * chunk, promised * chunk, "lru", &test_log, err,
+				     sizeof(err)) == 0,
+		      "%s", err);
+	ck_assert_int_eq(scout__bank_new(&l1, shard_bytes, ranks, readers, HASH, &bank), 0);
+}
+
+static inline SCOUT_ON_LOOP void
+start(uint32_t ranks, uint32_t readers, uint32_t chunks, uint32_t extent, uint32_t promised)
+{
+	start_slots(SLOT, ranks, readers, chunks, extent, promised);
+}
+
+static inline SCOUT_ON_LOOP void
+stop(void)
+{
+	scout__bank_check(bank);
+	scout__bank_free(bank);
+	scout__l1_fini(&l1);
+}
+
+static inline SCOUT_ON_LOOP enum scout__reserve
+reserve(uint32_t i, uint32_t rank, uint32_t *ret_entry)
+{
+	enum scout__reserve got;
+
+	while ((got = scout__bank_reserve(bank, 0, key(i), rank, ret_entry)) == SCOUT__RESERVE_WAIT)
+		ck_assert(wait_grown(bank));
+	return got;
+}
+
+/* Store all shards of key @i. */
+static inline SCOUT_ON_LOOP uint32_t
+store(uint32_t i)
+{
+	uint32_t entry = SCOUT__NO_ENTRY;
+
+	for (uint32_t rank = 0; rank < n_ranks; rank++) {
+		ck_assert_int_eq(reserve(i, rank, &entry), SCOUT__RESERVE_GRANTED);
+		ck_assert_int_eq(scout__bank_commit(bank, entry, rank), rank + 1 == n_ranks);
+	}
+	return entry;
+}
+
+static inline SCOUT_ON_LOOP uint32_t
+find(uint32_t i)
+{
+	return scout__bank_find(bank, 0, key(i));
+}
+
+static inline SCOUT_ON_LOOP uint64_t
+word(uint32_t entry, uint32_t rank)
+{
+	struct scout__place place = scout__bank_place(bank, entry, rank);
+
+	for (uint32_t i = 0; i < bank->n_extents; i++) {
+		const struct scout__segment *segment = &bank->extents[i]->segments[rank];
+
+		if (segment->id == place.segment)
+			return atomic_load(&segment->words[(place.offset - segment->data_offset) / segment->stride]);
+	}
+	ck_abort_msg("no segment %u", place.segment);
+	return 0;
+}
+
+#endif
