@@ -36,8 +36,10 @@
 #include "copy.h"
 
 /* The build system says which; a build by hand does not know. */
-#ifndef SCOUT_REVISION
-#define SCOUT_REVISION "unknown"
+#ifdef SCOUT_BUILD_TYPE
+#include "revision.h"
+#else
+#define SCOUT_GIT_REVISION "unknown"
 #endif
 #ifndef SCOUT_BUILD_TYPE
 #define SCOUT_BUILD_TYPE "unknown"
@@ -564,7 +566,7 @@ json_environment(FILE *out)
 	struct utsname uts;
 
 	fputs("  \"environment\": {\"version\": \"" SCOUT_VERSION_STRING "\", \"revision\": ", out);
-	json_string(out, SCOUT_REVISION);
+	json_string(out, SCOUT_GIT_REVISION);
 	fputs(", \"build_type\": ", out);
 	json_string(out, SCOUT_BUILD_TYPE);
 	fputs(", \"compiler\": ", out);

@@ -392,10 +392,10 @@ on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t ep
 		scout__link_leased(link);
 		return;
 	}
-	scout__lease_close(link);
+	scout__link_lease_close(link);
 	link->state = SCOUT__LINK_LEASING;
 	link->state_since_us = scout__now_us();
-	if (reply.lease_path.len == 0 || !scout__lease_connect(link, &reply.lease_path))
+	if (reply.lease_path.len == 0 || !scout__link_lease_connect(link, &reply.lease_path))
 		scout__link_leased(link);
 }
 
@@ -684,7 +684,7 @@ scout__link_tick(struct scout__link *link, uint64_t now_us)
 		if (now_us < due)
 			return due;
 		scout__log(view(link)->log, SCOUT_LOG_WARN, "%s: no answer on the lease connection", link->endpoint);
-		scout__lease_close(link);
+		scout__link_lease_close(link);
 		scout__link_leased(link);
 		return now_us;
 	case SCOUT__LINK_UP:
@@ -748,7 +748,7 @@ scout__link_fini(struct scout__link *link, int linger_ms)
 	if (link->inflight && link->endpoint)
 		end_all(link, SCOUT_ERR_CLOSED);
 	close_socket(link, linger_ms);
-	scout__lease_close(link);
+	scout__link_lease_close(link);
 	free(link->endpoint);
 	free(link->name_space);
 	free(link->inflight);

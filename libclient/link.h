@@ -92,8 +92,8 @@ void scout__link_send(struct scout__link *link) SCOUT_ON_COURIER;
 void scout__link_bye(struct scout__link *link) SCOUT_ON_COURIER;
 
 /* link_lease.c */
-bool scout__lease_connect(struct scout__link *link, const struct scout__str *path) SCOUT_ON_COURIER;
-void scout__lease_close(struct scout__link *link) SCOUT_ON_COURIER;
+bool scout__link_lease_connect(struct scout__link *link, const struct scout__str *path) SCOUT_ON_COURIER;
+void scout__link_lease_close(struct scout__link *link) SCOUT_ON_COURIER;
 /* link.c, for link_lease.c: the lease is bound, or will not be. */
 void scout__link_leased(struct scout__link *link) SCOUT_ON_COURIER;
 

@@ -20,7 +20,7 @@
 #define LEASE_BATCH 64
 
 void
-scout__lease_close(struct scout__link *link)
+scout__link_lease_close(struct scout__link *link)
 {
 	if (link->lease_fd >= 0)
 		(void)close(link->lease_fd);
@@ -50,7 +50,7 @@ connect_path(const struct scout__str *path)
 }
 
 bool
-scout__lease_connect(struct scout__link *link, const struct scout__str *path)
+scout__link_lease_connect(struct scout__link *link, const struct scout__str *path)
 {
 	const struct scout__log *log = scout__courier_view(link->courier)->log;
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
@@ -132,7 +132,7 @@ scout__link_lease_ready(struct scout__link *link)
 			return;
 		if (n > 0 && on_message(link, buf, (size_t)n, passed))
 			continue;
-		scout__lease_close(link);
+		scout__link_lease_close(link);
 		if (was_leasing && link->state == SCOUT__LINK_LEASING)
 			scout__link_leased(link); /* refused: go on without, the log line says so */
 		else if (link->state == SCOUT__LINK_UP)

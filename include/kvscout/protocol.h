@@ -152,10 +152,10 @@
  *                                    NO_ROOM: this one and all behind it got no slot.
  *
  * STORE_DONE     u64 store_id
- *                u32 n               as granted
+ *                u32 n               how many of its grants were GRANTED
  *                u32 committed       how many GRANTED slots, in order, are completely written; the rest is given up. Sent
  *                                    only when no copy into any slot of this store is running any more.
- *   reply:       u32 readable        chunks that became readable by this (less than committed after a RESET)
+ *   reply:       u32 readable        chunks that became a hit by this, because all other ranks had them already
  *                u32 reserved        0
  *
  * RETRIEVE       (role worker)
@@ -193,7 +193,8 @@
  *   server -> client  LEASE_OK     u32 magic, u16 type 3, u16 version, u64 epoch: bound to the peer of that token
  *                     LEASE_SEGMENT u32 magic, u16 type 4, u16 version, u32 segment, u32 slots, u64 bytes (of the memfd),
  *                                  u64 data_offset, u64 slot_stride, with one sealed memfd as SCM_RIGHTS. Sent
- *                                  to a worker for each segment of its KV rank, before the first grant in it.
+ *                                  to a worker for each segment of its KV rank, before the first grant in it. A new lease
+ *                                  connection gets all of them again, under the same numbers.
  *                     LEASE_GONE   u32 magic, u16 type 5, u16 version, u64 reserved: the server refuses this lease
  *   The server reads the peer's pid and uid from the kernel (SO_PEERCRED) and watches the process by pidfd. While the process
  *   lives, what its workers hold stays held, however silent it is.

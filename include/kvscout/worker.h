@@ -182,8 +182,9 @@ struct scout_done {
 	   SCOUT_ERR_CANCELED, SCOUT_ERR_UNREACHABLE, SCOUT_ERR_EPOCH, SCOUT_ERR_NO_SESSION, SCOUT_ERR_WEIGHTS,
 	   SCOUT_ERR_DEVICE, SCOUT_ERR_CLOSED. */
 	int status;
-	uint64_t bytes;     /* copied */
-	uint32_t chunks;    /* retrieve: chunks read. store: chunks written and readable now */
+	uint64_t bytes; /* copied */
+	uint32_t
+		chunks; /* retrieve: chunks read. store: chunks that became a hit by this job (all other ranks had them) */
 	uint32_t present;   /* store: chunks that were there already, or are being written by somebody else */
 	uint32_t no_room;   /* store: chunks at the end that got no slot */
 	uint32_t n_missing; /* retrieve: blocks that were not filled and must be recomputed */

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+
+/*
+ * DESIGN
+ *
+ * A hold is what one RETRIEVE (reading) or one STORE (writing) was granted: the entries, in order. It belongs to its worker:
+ * nobody else can name it, and only that worker's DONE, its goodbye or its death ends it. No timer does.
+ *
+ *   reading:  DONE, BYE or death            -> RELEASE
+ *   writing:  DONE                          -> COMMIT of the first n, the rest given up
+ *             BYE (no copy is running)      -> all given up
+ *             death                         -> QUARANTINE: the slots stay as they are for dead_writer_ms, because the device
+ *                                              may still be writing; then given up (EXPIRED)
+ *             never told to the worker      -> as BYE
+ *
+ * A store that was reserved before a RESET commits nothing: its keys are of the old weights.
+ *
+ * Once ended, a hold has no name any more; giving back goes in steps, and the answer to DONE follows the last of them. It goes
+ * from the last chunk to the first, as the end of a session does: what is unpinned later is evicted later, and the head of a
+ * prompt is what others share.
+ *
+ * Threads: loop.
+ */
+
+SCOUT_ON_LOOP static void give_back_step(struct scout_server *s, struct scout__job *job);
+
+struct scout__hold *
+scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, uint32_t n)
+{
+	struct scout__hold *hold;
+
+	if (s->n_free_holds == 0)
+		return NULL;
+	hold = calloc(1, sizeof(*hold) + (size_t)n * sizeof(hold->entries[0]));
+	if (!hold)
+		return NULL;
+	hold->slot = s->free_holds[s->n_free_holds - 1];
+	if (!scout__map_put(&s->by_hold, s->next_hold + 1, hold->slot)) {
+		free(hold);
+		return NULL;
+	}
+	s->n_free_holds--;
+	s->holds[hold->slot] = hold;
+	hold->id = ++s->next_hold;
+	hold->job.step = give_back_step;
+	hold->peer = peer;
+	hold->ns = peer->ns;
+	hold->instance = peer->ns->instance;
+	hold->rank = (uint32_t)peer->rank;
+	hold->kind = kind;
+	scout__list_add(&peer->holds, &hold->of_peer);
+	peer->n_holds++;
+	peer->ns->n_holds++;
+	return hold;
+}
+
+struct scout__hold *
+scout__hold_find(struct scout_server *s, const struct scout__peer *peer, uint64_t id, uint8_t kind)
+{
+	uint32_t slot = scout__map_get(&s->by_hold, id);
+	struct scout__hold *hold;
+
+	if (slot == SCOUT__MAP_NONE)
+		return NULL;
+	hold = s->holds[slot];
+	return hold->peer == peer && hold->kind == kind && hold->told ? hold : NULL;
+}
+
+/* It is no longer its worker's. */
+SCOUT_ON_LOOP static void
+detach(struct scout__hold *hold)
+{
+	scout__list_del(&hold->of_peer);
+	hold->peer = NULL;
+}
+
+void
+scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_end how, uint32_t n_commit)
+{
+	SCOUT_ASSERT(hold->end == SCOUT__END_NONE);
+	(void)scout__map_del(&s->by_hold, hold->id);
+	/* Only what the worker knows of can be under way. */
+	if (how == SCOUT__END_QUARANTINE && !hold->told)
+		how = SCOUT__END_COMMIT;
+	hold->end = (uint8_t)how;
+	hold->n_commit = n_commit;
+	hold->peer->n_holds--;
+	if (!hold->done_corr)
+		detach(hold);
+	scout__job_start(s, &hold->job, hold->n);
+}
+
+void
+scout__hold_undo(struct scout_server *s, struct scout__hold *hold)
+{
+	hold->told = false;
+	scout__hold_end(s, hold, hold->kind == SCOUT__HOLD_READ ? SCOUT__END_RELEASE : SCOUT__END_COMMIT, 0);
+}
+
+SCOUT_ON_LOOP static void
+give_back_one(struct scout__hold *hold, uint32_t i)
+{
+	struct scout__bank *bank = hold->ns->bank;
+	uint32_t entry = hold->entries[i];
+	const struct scout__entry *e = &bank->entries[entry];
+
+	switch (hold->end) {
+	case SCOUT__END_RELEASE:
+		/* The last reader, as far as anybody has asked. */
+		scout__bank_unhold(bank, entry, e->holds == 1 && e->promises == 0);
+		break;
+	case SCOUT__END_COMMIT:
+		if (i < hold->n_commit && hold->instance == hold->ns->instance)
+			hold->n_readable += scout__bank_commit(bank, entry, hold->rank);
+		else
+			scout__bank_abort(bank, entry, hold->rank);
+		break;
+	case SCOUT__END_QUARANTINE:
+		scout__bank_quarantine(bank, entry, hold->rank);
+		return;
+	default:
+		scout__bank_abort(bank, entry, hold->rank);
+		break;
+	}
+	scout__ns_unpinned(hold->ns, entry);
+}
+
+SCOUT_ON_LOOP static void
+answer_done(struct scout_server *s, struct scout__hold *hold)
+{
+	struct scout__peer *peer = hold->peer;
+	struct scout__writer *w;
+	size_t op;
+
+	if (!peer || !hold->done_corr)
+		return;
+	peer->unanswered--;
+	if (peer->connection != hold->done_connection)
+		return;
+	if (hold->done_opcode == SCOUT_OP_RETRIEVE_DONE) {
+		scout__reply_empty(s, &peer->dest, hold->done_opcode, hold->done_corr);
+		return;
+	}
+	w = scout__reply_begin(s, &peer->dest, hold->done_opcode, SCOUT_WIRE_OK, hold->done_corr, 8, &op);
+	if (!w)
+		return;
+	scout__put_store_done_reply(w, hold->n_readable);
+	scout__reply_end(s, &peer->dest, op);
+}
+
+SCOUT_ON_LOOP static void
+hold_free(struct scout_server *s, struct scout__hold *hold)
+{
+	answer_done(s, hold);
+	if (hold->peer)
+		detach(hold);
+	s->holds[hold->slot] = NULL;
+	s->free_holds[s->n_free_holds++] = hold->slot;
+	hold->ns->n_holds--;
+	free(hold);
+}
+
+SCOUT_ON_LOOP static void
+give_back_step(struct scout_server *s, struct scout__job *job)
+{
+	struct scout__hold *hold = SCOUT__OWNER(job, struct scout__hold, job);
+	uint32_t end = hold->n;
+
+	if (end - hold->next > SCOUT__SLICE_CHUNKS)
+		end = hold->next + SCOUT__SLICE_CHUNKS;
+	for (; hold->next < end; hold->next++)
+		give_back_one(hold, hold->n - 1 - hold->next);
+	if (hold->next < hold->n) {
+		scout__job_queue(s, job);
+	} else if (hold->end == SCOUT__END_QUARANTINE) {
+		hold->due_us = s->now_us + s->cfg.dead_writer_ms * UINT64_C(1000);
+		scout__list_add(&s->quarantine, &hold->of_peer);
+		s->n_quarantine++;
+	} else {
+		hold_free(s, hold);
+	}
+}
+
+void
+scout__quarantine_run(struct scout_server *s)
+{
+	while (!scout__list_empty(&s->quarantine)) {
+		struct scout__hold *hold = SCOUT__OWNER(s->quarantine.next, struct scout__hold, of_peer);
+
+		/* All wait equally long, so the first in the list is the first to be due. */
+		if (hold->due_us > s->now_us && !s->draining)
+			return;
+		scout__list_del(&hold->of_peer);
+		s->n_quarantine--;
+		hold->end = SCOUT__END_EXPIRED;
+		hold->next = 0;
+		scout__job_queue(s, &hold->job);
+	}
+}
+
+/* ---- DONE ---- */
+
+SCOUT_ON_LOOP static void
+done(struct scout_server *s, struct scout__peer *peer, struct scout__hold *hold, const struct scout__op *op,
+     enum scout__hold_end how, uint32_t n_commit)
+{
+	hold->done_opcode = op->opcode;
+	hold->done_corr = op->corr;
+	hold->done_connection = peer->connection;
+	peer->unanswered++;
+	scout__hold_end(s, hold, how, n_commit);
+}
+
+void
+scout__store_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+{
+	struct scout__store_done_msg m;
+	struct scout__hold *hold;
+	const char *field = "";
+	int status = scout__get_store_done(op, &m, &field);
+
+	if (status) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "STORE_DONE: %s is wrong", field);
+		return;
+	}
+	hold = scout__hold_find(s, peer, m.store_id, SCOUT__HOLD_WRITE);
+	if (!hold) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
+			      "this worker has no store %llu", (unsigned long long)m.store_id);
+		return;
+	}
+	if (m.n != hold->n) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
+			      "STORE_DONE: n = %u, but %u slots were granted", (unsigned)m.n, (unsigned)hold->n);
+		return;
+	}
+	done(s, peer, hold, op, SCOUT__END_COMMIT, m.committed);
+}
+
+void
+scout__retrieve_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+{
+	struct scout__retrieve_done_msg m;
+	struct scout__hold *hold;
+	const char *field = "";
+	int status = scout__get_retrieve_done(op, &m, &field);
+
+	if (status) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RETRIEVE_DONE: %s is wrong",
+			      field);
+		return;
+	}
+	hold = scout__hold_find(s, peer, m.retrieve_id, SCOUT__HOLD_READ);
+	if (!hold) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
+			      "this worker has no retrieve %llu", (unsigned long long)m.retrieve_id);
+		return;
+	}
+	if (m.mismatches) {
+		s->count.mismatches += m.mismatches;
+		scout__log(&s->log, SCOUT_LOG_ERROR,
+			   "BUG: worker %016llx saw %u slots change under retrieve %llu, which held them",
+			   (unsigned long long)peer->token, (unsigned)m.mismatches, (unsigned long long)m.retrieve_id);
+	}
+	done(s, peer, hold, op, SCOUT__END_RELEASE, 0);
+}

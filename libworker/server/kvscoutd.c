@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <kvscout/server.h>
+
+/*
+ * DESIGN
+ *
+ * The server as a process: options to a configuration, one line on stdout when it serves, log lines on stderr, an orderly
+ * end on SIGTERM and SIGINT. All that is the process's is done here and not in the library: signals, the descriptor limit,
+ * standard streams.
+ *
+ * The signals are blocked before the server starts, so every thread of it has them blocked and none is lost.
+ *
+ * Threads: main; log lines come from the server's threads, each is one write().
+ */
+
+static int log_level = SCOUT_LOG_INFO; /* const after the options are read */
+
+static void
+log_line(void *user, int level, const char *text)
+{
+	static const char *const names[] = {"?", "error", "warn", "info", "debug"};
+	char line[1280];
+	struct timespec now;
+	struct tm tm;
+	size_t len;
+	int n;
+
+	(void)user;
+	if (level > log_level || level < SCOUT_LOG_ERROR)
+		return;
+	(void)clock_gettime(CLOCK_REALTIME, &now);
+	(void)gmtime_r(&now.tv_sec, &tm);
+	len = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &tm);
+	n = snprintf(line + len, sizeof(line) - len, ".%03ldZ %s %s\n", now.tv_nsec / 1000000, names[level], text);
+	if (n < 0)
+		return;
+	len += (size_t)n;
+	if (len >= sizeof(line))
+		len = sizeof(line) - 1;
+	/* A log that cannot be written is no reason to stop serving. */
+	if (write(STDERR_FILENO, line, len) < 0)
+		return;
+}
+
+static void
+help(void)
+{
+	char *text;
+	size_t len = scout_server_config_help(NULL, 0);
+
+	puts("usage: kvscoutd [--KEY VALUE | --KEY=VALUE]...\n"
+	     "\n"
+	     "The kvscout cache server. Prints `kvscoutd: ready on ENDPOINT` when it serves; stops on SIGTERM.\n"
+	     "\n"
+	     "  --config FILE      read `key = value` lines; options after it override them\n"
+	     "  --log-level LEVEL  error, warn, info (default) or debug\n"
+	     "  --version\n"
+	     "  --help\n"
+	     "\n"
+	     "Keys:\n");
+	text = malloc(len + 1);
+	if (!text)
+		return;
+	(void)scout_server_config_help(text, len + 1);
+	puts(text);
+	free(text);
+}
+
+static int
+usage(const char *message)
+{
+	(void)fprintf(stderr, "kvscoutd: %s\nkvscoutd: --help lists the options\n", message);
+	return 2;
+}
+
+static int
+set_log_level(const char *value, char *err, size_t err_len)
+{
+	static const char *const names[] = {"error", "warn", "info", "debug"};
+
+	for (int i = 0; i < 4; i++) {
+		if (strcmp(value, names[i]) == 0) {
+			log_level = i + SCOUT_LOG_ERROR;
+			return 0;
+		}
+	}
+	(void)snprintf(err, err_len, "log-level \"%s\" is none of error, warn, info, debug", value);
+	return SCOUT_ERR_CONFIG_SYNTAX;
+}
+
+static int
+set_option(struct scout_server_config *cfg, const char *key, const char *value, char *err, size_t err_len)
+{
+	if (strcmp(key, "config") == 0)
+		return scout_server_config_load(cfg, value, err, err_len);
+	if (strcmp(key, "log-level") == 0)
+		return set_log_level(value, err, err_len);
+	return scout_server_config_set(cfg, key, value, err, err_len);
+}
+
+/* 0: go on; else exit with *ret_exit. */
+static int
+read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_exit)
+{
+	char err[512] = "";
+
+	for (int i = 1; i < argc; i++) {
+		char key[64];
+		const char *option = argv[i];
+		const char *equals = strchr(option, '=');
+		size_t len = equals ? (size_t)(equals - option) : strlen(option);
+		const char *value;
+
+		if (strcmp(option, "--help") == 0 || strcmp(option, "--version") == 0) {
+			if (option[2] == 'h')
+				help();
+			else
+				(void)printf("kvscoutd %s\n", scout_version());
+			*ret_exit = 0;
+			return 1;
+		}
+		if (strncmp(option, "--", 2) != 0 || len - 2 >= sizeof(key)) {
+			(void)snprintf(err, sizeof(err), "\"%.200s\" is no option", option);
+			*ret_exit = usage(err);
+			return 1;
+		}
+		memcpy(key, option + 2, len - 2);
+		key[len - 2] = '\0';
+		value = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
+		if (!value)
+			(void)snprintf(err, sizeof(err), "--%s needs a value", key);
+		if (!value || set_option(cfg, key, value, err, sizeof(err)) != 0) {
+			*ret_exit = usage(err);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* An ipc socket aborts its process when accept finds no descriptor free: have as many as we may. */
+static void
+raise_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &limit); /* fewer must do then */
+}
+
+static int
+block_signals(sigset_t *ret_set)
+{
+	sigemptyset(ret_set);
+	sigaddset(ret_set, SIGTERM);
+	sigaddset(ret_set, SIGINT);
+	if (sigprocmask(SIG_BLOCK, ret_set, NULL) != 0)
+		return -1;
+	return signalfd(-1, ret_set, SFD_CLOEXEC);
+}
+
+static int
+wait_for_signal(int fd)
+{
+	struct signalfd_siginfo info;
+
+	for (;;) {
+		ssize_t n = read(fd, &info, sizeof(info));
+
+		if (n == (ssize_t)sizeof(info))
+			return (int)info.ssi_signo;
+		if (n < 0 && errno == EINTR)
+			continue;
+		return -1;
+	}
+}
+
+static int
+serve(const struct scout_server_config *cfg)
+{
+	struct scout_server *server;
+	char err[512] = "";
+	sigset_t set;
+	int fd = block_signals(&set);
+
+	if (fd < 0) {
+		(void)fprintf(stderr, "kvscoutd: signals cannot be taken (errno %d)\n", errno);
+		return 1;
+	}
+	raise_descriptors();
+	if (scout_server_start(cfg, &server, err, sizeof(err)) != 0) {
+		(void)fprintf(stderr, "kvscoutd: %s\n", err);
+		(void)close(fd);
+		return 1;
+	}
+	(void)printf("kvscoutd: ready on %s\n", scout_server_endpoint(server));
+	if (fflush(stdout) != 0)
+		log_line(NULL, SCOUT_LOG_WARN, "the ready line could not be written");
+	(void)wait_for_signal(fd);
+	scout_server_stop(server);
+	(void)close(fd);
+	return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct scout_server_config cfg;
+	int rc = 0;
+
+	scout_server_config_init(&cfg);
+	cfg.log = log_line;
+	if (read_options(&cfg, argc, argv, &rc) == 0)
+		rc = serve(&cfg);
+	scout_server_config_fini(&cfg);
+	return rc;
+}

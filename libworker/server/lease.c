@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include "parts.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/*
+ * DESIGN
+ *
+ * The lease connection says who a peer is to the kernel: its pid and uid are read from the socket, and a pidfd watches the
+ * process. What a peer holds stays held while that process lives, however silent it is and whatever becomes of its
+ * connections. The end of the connection alone says nothing (a peer may connect again), unless the process cannot be
+ * watched because it is in another pid namespace: then it counts as death.
+ *
+ * From process to pidfd: SO_PEERPIDFD is exact. Older kernels have pidfd_open(pid), which could hit a process that got the number
+ * of a dead one; so the connection must not have ended by then.
+ *
+ * Segments: each connection is sent every segment of its worker's KV rank, in order; a new connection of the same process gets
+ * them all again.
+ *
+ * Rejected: file locks as a sign of life (they fall before teardown ends, and forked children inherit them).
+ *
+ * Threads: loop; listening begins before it runs.
+ */
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+#define UNBOUND_US UINT64_C(10000000) /* a connection that does not say who it is is closed after this time */
+
+int
+scout__watch_add(struct scout_server *s, struct scout__watch *watch)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data = {.ptr = watch}};
+
+	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, watch->fd, &event);
+}
+
+SCOUT_ON_LOOP static void
+unwatch(struct scout_server *s, struct scout__watch *watch)
+{
+	if (watch->fd < 0)
+		return;
+	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL); /* it was added */
+	(void)close(watch->fd);
+	watch->fd = -1;
+}
+
+int
+scout__lease_listen(struct scout_server *s, char *err, size_t err_len)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	size_t len = strlen(s->paths.lease);
+	int fd;
+
+	SCOUT_ASSERT(len <= SCOUT__IPC_PATH_MAX);
+	memcpy(address.sun_path, s->paths.lease, len + 1);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "socket: errno %d", errno);
+	s->listener = (struct scout__watch){SCOUT__WATCH_LISTENER, fd, s};
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s cannot be bound: errno %d", s->paths.lease, errno);
+	if (chmod(s->paths.lease, 0600) != 0 || listen(fd, 128) != 0 || scout__watch_add(s, &s->listener) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s: errno %d", s->paths.lease, errno);
+	return 0;
+}
+
+/* A message of the short form; what cannot be sent now is lost, and the peer's own timeout finds out. */
+SCOUT_ON_LOOP static void
+say(int fd, uint16_t type, uint64_t word)
+{
+	struct scout__lease_msg m = {.type = type, .word = word};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	size_t len = scout__put_lease(buf, &m);
+
+	(void)send(fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+SCOUT_ON_LOOP static void
+pause_listener(struct scout_server *s)
+{
+	scout__log_limited(&s->log, &s->limit_refused, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
+			   "lease connections wait: no file descriptors left");
+	/* It stays readable; without this the loop would spin. */
+	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listener.fd, NULL);
+	s->listener_paused = true;
+}
+
+SCOUT_ON_LOOP static bool
+is_welcome(struct scout_server *s, int fd, const struct ucred *who)
+{
+	if (who->uid == geteuid() || who->uid == 0) {
+		if (s->n_leases < 2 * (uint64_t)s->cfg.max_peers)
+			return true;
+	}
+	s->count.leases_refused++;
+	scout__log_limited(&s->log, &s->limit_refused, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			   "lease connection of pid %d, uid %u refused", (int)who->pid, (unsigned)who->uid);
+	say(fd, SCOUT_LEASE_GONE, 0);
+	return false;
+}
+
+SCOUT_ON_LOOP static bool
+lease_new(struct scout_server *s, int fd)
+{
+	struct ucred who = {0};
+	socklen_t len = sizeof(who);
+	struct scout__lease *lease;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || !is_welcome(s, fd, &who))
+		return false;
+	lease = calloc(1, sizeof(*lease));
+	if (!lease)
+		return false;
+	lease->watch = (struct scout__watch){SCOUT__WATCH_LEASE, fd, lease};
+	lease->pid = who.pid;
+	lease->accepted_us = s->now_us;
+	if (scout__watch_add(s, &lease->watch) != 0) {
+		free(lease);
+		return false;
+	}
+	scout__list_add(&s->leases, &lease->node);
+	s->n_leases++;
+	return true;
+}
+
+void
+scout__lease_accept(struct scout_server *s)
+{
+	for (;;) {
+		int fd = accept4(s->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd < 0) {
+			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+				pause_listener(s);
+			if (errno == EINTR || errno == ECONNABORTED)
+				continue;
+			return;
+		}
+		if (!lease_new(s, fd))
+			(void)close(fd);
+	}
+}
+
+void
+scout__lease_close(struct scout_server *s, struct scout__lease *lease)
+{
+	struct scout__peer *peer = lease->peer;
+
+	unwatch(s, &lease->watch);
+	scout__list_del(&lease->node);
+	scout__list_add(&s->grave, &lease->node);
+	s->n_leases--;
+	if (!peer)
+		return;
+	lease->peer = NULL;
+	peer->lease = NULL;
+	peer->segments_sent = 0;
+	scout__tasks_wake(s, &peer->lease_waiters);
+}
+
+void
+scout__graves_free(struct scout_server *s)
+{
+	while (!scout__list_empty(&s->grave)) {
+		struct scout__lease *lease = SCOUT__OWNER(s->grave.next, struct scout__lease, node);
+
+		scout__list_del(&lease->node);
+		free(lease);
+	}
+}
+
+void
+scout__process_unwatch(struct scout_server *s, struct scout__peer *peer)
+{
+	unwatch(s, &peer->process);
+}
+
+/* A pidfd of the process at the other end, or -1. */
+SCOUT_ON_LOOP static int
+process_of(const struct scout__lease *lease)
+{
+	struct pollfd end = {.fd = lease->watch.fd, .events = 0};
+	socklen_t len = sizeof(int);
+	int fd;
+
+	if (lease->pid <= 0)
+		return -1;
+	if (getsockopt(lease->watch.fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &len) == 0)
+		return fd;
+	fd = (int)syscall(SYS_pidfd_open, lease->pid, 0);
+	if (fd < 0)
+		return -1;
+	if (poll(&end, 1, 0) > 0 && (end.revents & (POLLHUP | POLLERR))) {
+		(void)close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* False: the process is gone already, or there is no descriptor to watch it with. */
+SCOUT_ON_LOOP static bool
+watch_process(struct scout_server *s, struct scout__peer *peer, const struct scout__lease *lease)
+{
+	int fd = process_of(lease);
+
+	if (fd < 0 && lease->pid > 0)
+		return false;
+	peer->pid = lease->pid;
+	peer->process.fd = fd;
+	if (fd < 0) {
+		scout__log(
+			&s->log, SCOUT_LOG_INFO,
+			"peer %016llx is in another pid namespace; the end of its lease connection counts as its death",
+			(unsigned long long)peer->token);
+		return true;
+	}
+	if (scout__watch_add(s, &peer->process) == 0)
+		return true;
+	(void)close(fd);
+	peer->process.fd = -1;
+	return false;
+}
+
+/* LEASE_HELLO. False: the connection is to be closed. */
+SCOUT_ON_LOOP static bool
+lease_bind(struct scout_server *s, struct scout__lease *lease, uint64_t token)
+{
+	struct scout__peer *peer = scout__peer_by_token(s, token);
+
+	/* A token is one object of one process, so another process with it is not that peer. */
+	bool fits = peer && !lease->peer && !s->draining && (!peer->pid || peer->pid == lease->pid);
+
+	if (!fits || (peer->process.fd < 0 && !watch_process(s, peer, lease))) {
+		s->count.leases_refused++;
+		scout__log_limited(&s->log, &s->limit_refused, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+				   "lease connection of pid %d refused: %s", (int)lease->pid,
+				   !peer  ? "no HELLO with its token"
+				   : fits ? "its process cannot be watched"
+					  : "not that peer");
+		say(lease->watch.fd, SCOUT_LEASE_GONE, 0);
+		return false;
+	}
+	if (peer->lease)
+		scout__lease_close(s, peer->lease);
+	lease->peer = peer;
+	peer->lease = lease;
+	peer->segments_sent = 0;
+	say(lease->watch.fd, SCOUT_LEASE_OK, s->epoch);
+	if (peer->rank >= 0)
+		(void)scout__lease_deliver(s, peer);
+	return true;
+}
+
+/* The connection ended without a goodbye, or broke the protocol. */
+SCOUT_ON_LOOP static void
+lease_ended(struct scout_server *s, struct scout__lease *lease)
+{
+	struct scout__peer *peer = lease->peer;
+
+	scout__lease_close(s, lease);
+	if (!peer)
+		return;
+	if (peer->process.fd < 0) {
+		scout__peer_leave(s, peer, true);
+		return;
+	}
+	scout__log(&s->log, SCOUT_LOG_INFO, "peer %016llx closed its lease connection; pid %d lives and keeps %u holds",
+		   (unsigned long long)peer->token, (int)peer->pid, (unsigned)peer->n_holds);
+}
+
+void
+scout__lease_readable(struct scout_server *s, struct scout__lease *lease)
+{
+	while (lease->watch.fd >= 0) {
+		uint8_t buf[2 * SCOUT__LEASE_SEGMENT_BYTES];
+		ssize_t len = recv(lease->watch.fd, buf, sizeof(buf), MSG_DONTWAIT);
+		struct scout__lease_msg m;
+
+		if (len < 0 && errno == EINTR)
+			continue;
+		if (len < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return;
+		if (len <= 0 || !scout__get_lease(buf, (size_t)len, &m)) {
+			lease_ended(s, lease);
+			return;
+		}
+		if (m.type == SCOUT_LEASE_HELLO) {
+			if (!lease_bind(s, lease, m.word))
+				lease_ended(s, lease);
+		} else if (m.type == SCOUT_LEASE_BYE && lease->peer && lease->peer->token == m.word) {
+			scout__peer_leave(s, lease->peer, false);
+		} else {
+			lease_ended(s, lease);
+		}
+	}
+}
+
+void
+scout__process_ended(struct scout_server *s, struct scout__peer *peer)
+{
+	scout__peer_leave(s, peer, true);
+}
+
+/* False: not now. */
+SCOUT_ON_LOOP static bool
+send_segment(int fd, const struct scout__segment *segment, uint32_t slots)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct scout__lease_msg m = {
+		.type = SCOUT_LEASE_SEGMENT,
+		.segment = segment->id,
+		.slots = slots,
+		.bytes = segment->bytes,
+		.data_offset = segment->data_offset,
+		.slot_stride = segment->stride,
+	};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct iovec part = {.iov_base = buf, .iov_len = scout__put_lease(buf, &m)};
+	struct msghdr msg = {
+		.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = sizeof(control.bytes),
+	};
+	struct cmsghdr *head;
+
+	memset(&control, 0, sizeof(control));
+	head = CMSG_FIRSTHDR(&msg);
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(head), &segment->fd, sizeof(int));
+	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+}
+
+bool
+scout__lease_deliver(struct scout_server *s, struct scout__peer *peer)
+{
+	const struct scout__bank *bank = peer->ns->bank;
+
+	(void)s;
+	if (!bank || peer->rank < 0)
+		return true;
+	if (!peer->lease)
+		return false;
+	while (peer->segments_sent < bank->n_extents) {
+		const struct scout__extent *extent = bank->extents[peer->segments_sent];
+
+		/* A full socket or too many descriptors on their way; of a broken one epoll tells. */
+		if (!send_segment(peer->lease->watch.fd, &extent->segments[peer->rank], extent->slots))
+			return false;
+		peer->segments_sent++;
+	}
+	return true;
+}
+
+void
+scout__leases_tick(struct scout_server *s)
+{
+	struct scout__list *node = s->leases.next;
+
+	if (s->listener_paused && scout__watch_add(s, &s->listener) == 0)
+		s->listener_paused = false;
+	while (node != &s->leases) {
+		struct scout__lease *lease = SCOUT__OWNER(node, struct scout__lease, node);
+		struct scout__peer *peer = lease->peer;
+
+		node = node->next;
+		if (!peer) {
+			if (s->now_us - lease->accepted_us > UNBOUND_US)
+				lease_ended(s, lease);
+			continue;
+		}
+		if (!peer->ns->bank || peer->segments_sent == peer->ns->bank->n_extents || peer->rank < 0)
+			continue;
+		if (scout__lease_deliver(s, peer))
+			scout__tasks_wake(s, &peer->lease_waiters);
+	}
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+/*
+ * DESIGN
+ *
+ * The loop thread. It sleeps in one zmq_poll() on two things: the ROUTER socket, and one epoll descriptor that carries all that
+ * is a file: lease connections, pidfds, the pool's eventfd, the stop eventfd, and a timer.
+ *
+ * A turn: kernel events, what has been received (for about half a millisecond at most), timers, one round of the run
+ * queue, the tick; then every answer of the turn leaves, one frame for each peer. Kernel events come first, so that a
+ * goodbye or a death is known before the same peer's frames are read.
+ *
+ * The timer is a timerfd because zmq_poll() counts in milliseconds and answers are held back by microseconds.
+ *
+ * Stop: operations are refused from then on, those that run get DRAIN_US to be answered; then everything is taken apart by the
+ * same code that serves leaving peers, and the bank's accounts must come out even.
+ *
+ * Threads: this is the loop.
+ */
+
+#define DRAIN_US UINT64_C(200000)
+#define TICK_MS 20
+#define EVENTS 64
+
+SCOUT_ON_LOOP static void
+drain_counter(int fd)
+{
+	uint64_t n;
+	ssize_t got = read(fd, &n, sizeof(n));
+
+	(void)got; /* only to make it unreadable; EAGAIN is fine */
+}
+
+SCOUT_ON_LOOP static void
+begin_to_stop(struct scout_server *s)
+{
+	if (s->draining)
+		return;
+	s->draining = true;
+	s->drain_end_us = s->now_us + DRAIN_US;
+	scout__log(&s->log, SCOUT_LOG_INFO, "stopping: %u operations are running", (unsigned)s->n_tasks);
+}
+
+SCOUT_ON_LOOP static void
+one_event(struct scout_server *s, struct scout__watch *watch)
+{
+	/* Ended by an earlier event of this batch. */
+	if (watch->fd < 0)
+		return;
+	switch (watch->kind) {
+	case SCOUT__WATCH_STOP:
+		drain_counter(watch->fd);
+		begin_to_stop(s);
+		break;
+	case SCOUT__WATCH_TIMER:
+		drain_counter(watch->fd);
+		s->timer_us = UINT64_MAX;
+		break;
+	case SCOUT__WATCH_POOL:
+		drain_counter(watch->fd);
+		scout__ns_pool_ready(s);
+		break;
+	case SCOUT__WATCH_LISTENER:
+		scout__lease_accept(s);
+		break;
+	case SCOUT__WATCH_LEASE:
+		scout__lease_readable(s, watch->owner);
+		break;
+	default:
+		scout__process_ended(s, watch->owner);
+		break;
+	}
+}
+
+SCOUT_ON_LOOP static void
+kernel_events(struct scout_server *s)
+{
+	struct epoll_event events[EVENTS];
+	int n = epoll_wait(s->epoll_fd, events, EVENTS, 0);
+
+	for (int i = 0; i < n; i++)
+		one_event(s, events[i].data.ptr);
+	scout__graves_free(s);
+}
+
+/* When the next timer is due: that of a task, or the first quarantine. */
+SCOUT_ON_LOOP static void
+set_timer(struct scout_server *s)
+{
+	uint64_t at_us = scout__timers_next(s);
+	struct itimerspec when = {.it_value = {0, 0}};
+
+	if (!scout__list_empty(&s->quarantine)) {
+		const struct scout__hold *hold = SCOUT__OWNER(s->quarantine.next, struct scout__hold, of_peer);
+
+		if (hold->due_us < at_us)
+			at_us = hold->due_us;
+	}
+	if (at_us == s->timer_us)
+		return;
+	s->timer_us = at_us;
+	if (at_us != UINT64_MAX) {
+		when.it_value.tv_sec = (time_t)(at_us / 1000000);
+		when.it_value.tv_nsec = (long)(at_us % 1000000 * 1000);
+	}
+	/* The clock and the numbers are good, so this cannot fail. */
+	(void)timerfd_settime(s->timer.fd, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* One turn. Returns whether there is more to do at once. */
+SCOUT_ON_LOOP static bool
+turn(struct scout_server *s)
+{
+	bool more;
+
+	s->now_us = scout__now_us();
+	s->inline_left = SCOUT__INLINE_CHUNKS;
+	kernel_events(s);
+	more = scout__receive(s);
+	s->now_us = scout__now_us();
+	scout__timers_run(s);
+	scout__quarantine_run(s);
+	scout__jobs_run(s);
+	scout__peers_tick(s);
+	scout__flush_all(s);
+	set_timer(s);
+	return more || !scout__jobs_empty(s);
+}
+
+/* Everything that a peer, a session or a hold has goes back to where it came from. */
+SCOUT_ON_LOOP static void
+take_apart(struct scout_server *s)
+{
+	scout__flush_all(s);
+	if (s->inbox.packet)
+		scout__packet_unref(s->inbox.packet);
+	s->inbox.packet = NULL;
+	scout__peers_fini(s);
+	scout__quarantine_run(s);
+	while (!scout__jobs_empty(s))
+		scout__jobs_run(s);
+	while (!scout__list_empty(&s->leases))
+		scout__lease_close(s, SCOUT__OWNER(s->leases.next, struct scout__lease, node));
+	scout__graves_free(s);
+	scout__dest_drop(s, &s->stranger);
+	for (uint32_t i = 0; i < s->n_ns; i++)
+		scout__ns_free(s, s->ns[i]);
+	s->n_ns = 0;
+	scout__l1_fini(&s->l1);
+	s->l1_ready = false;
+}
+
+void *
+scout__loop_main(void *arg)
+{
+	struct scout_server *s = arg;
+	zmq_pollitem_t items[2] = {
+		{.socket = s->router, .events = ZMQ_POLLIN},
+		{.socket = NULL, .fd = s->epoll_fd, .events = ZMQ_POLLIN},
+	};
+	bool more = false;
+
+	scout__enter_loop();
+	for (;;) {
+		if (zmq_poll(items, 2, more ? 0 : TICK_MS) < 0 && errno != EINTR) {
+			scout__log(&s->log, SCOUT_LOG_ERROR, "zmq_poll: %s", zmq_strerror(errno));
+			begin_to_stop(s);
+		}
+		more = turn(s);
+		if (s->draining && ((s->n_tasks == 0 && !more) || s->now_us >= s->drain_end_us))
+			break;
+	}
+	take_apart(s);
+	return NULL;
+}

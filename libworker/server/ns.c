@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+/*
+ * DESIGN
+ *
+ * A namespace says which KV bytes are interchangeable. Its first HELLO fixes how prompts are cut and hashed, the first
+ * REGISTER of each KV rank how a shard is laid out; when all ranks of this server are known, there is a bank. Until then
+ * lookups hit nothing and stores get no room.
+ *
+ * Weights: an index entry is named by a space number besides its hash. RESET forgets which numbers (tenant, group) had, and
+ * numbers are never given twice: so everything old is unreachable in the moment of the RESET, whatever is still
+ * running. Its memory comes back in steps: the sweep ends the old sessions and drops what nothing pins; what is pinned is
+ * dropped when its last pin goes (scout__ns_unpinned).
+ *
+ * Other parameters for a name that nobody uses any more: the namespace is made anew.
+ *
+ * Threads: loop.
+ */
+
+#define SWEEP_ENTRIES 1024u
+#define SWEEP_SESSIONS 64u
+
+SCOUT_ON_LOOP static void sweep_step(struct scout_server *s, struct scout__job *job);
+
+SCOUT_ON_LOOP static struct scout__ns *
+ns_find(struct scout_server *s, const struct scout__str *name)
+{
+	for (uint32_t i = 0; i < s->n_ns; i++) {
+		if (s->ns[i]->name_len == name->len && memcmp(s->ns[i]->name, name->p, name->len) == 0)
+			return s->ns[i];
+	}
+	return NULL;
+}
+
+SCOUT_ON_LOOP static void
+set_parameters(struct scout__ns *ns, const struct scout__hello *hello)
+{
+	ns->hash_bytes = hello->hash_bytes;
+	ns->chunk_tokens = hello->chunk_tokens;
+	ns->rank_first = hello->rank_first;
+	ns->rank_count = hello->rank_count;
+	ns->kv_ranks = hello->kv_ranks;
+	ns->readers = hello->readers;
+	ns->weights = hello->weights;
+}
+
+SCOUT_ON_LOOP static struct scout__ns *
+ns_new(struct scout_server *s, const struct scout__hello *hello)
+{
+	struct scout__ns *ns;
+
+	if (s->n_ns == SCOUT__MAX_NAMESPACES)
+		return NULL;
+	ns = calloc(1, sizeof(*ns));
+	if (!ns)
+		return NULL;
+	if (scout__map_init(&ns->space_map, SCOUT__MAX_SPACES) != 0) {
+		free(ns);
+		return NULL;
+	}
+	ns->name_len = hello->name_space.len;
+	memcpy(ns->name, hello->name_space.p, hello->name_space.len);
+	ns->sweep.step = sweep_step;
+	ns->next_space = 1;
+	scout__list_init(&ns->pool_waiters);
+	scout__list_init(&ns->sessions);
+	set_parameters(ns, hello);
+	s->ns[s->n_ns++] = ns;
+	return ns;
+}
+
+SCOUT_ON_LOOP static void
+forget_layouts(struct scout__ns *ns)
+{
+	for (uint32_t i = 0; i < SCOUT_MAX_RANKS; i++) {
+		free(ns->layouts[i].plane_bytes);
+		memset(&ns->layouts[i], 0, sizeof(ns->layouts[i]));
+	}
+}
+
+void
+scout__ns_drop_bank(struct scout__ns *ns)
+{
+	scout__bank_free(ns->bank);
+	ns->bank = NULL;
+	ns->sweep_next = 0;
+	scout__job_unqueue(&ns->sweep);
+	forget_layouts(ns);
+}
+
+void
+scout__ns_free(struct scout_server *s, struct scout__ns *ns)
+{
+	(void)s;
+	scout__ns_drop_bank(ns);
+	for (uint32_t i = 0; i < ns->n_spaces; i++)
+		free(ns->spaces[i].tenant);
+	free(ns->spaces);
+	scout__map_fini(&ns->space_map);
+	free(ns);
+}
+
+/* Which parameter of @hello is not the namespace's, with both values; false: all agree. */
+SCOUT_ON_LOOP static bool
+mismatch(const struct scout__ns *ns, const struct scout__hello *hello, char *text, size_t len)
+{
+	const struct {
+		const char *name;
+		uint32_t here, there;
+	} fields[] = {
+		{"hash_bytes", ns->hash_bytes, hello->hash_bytes},
+		{"chunk_tokens", ns->chunk_tokens, hello->chunk_tokens},
+		{"kv_ranks", ns->kv_ranks, hello->kv_ranks},
+		{"rank_first", ns->rank_first, hello->rank_first},
+		{"rank_count", ns->rank_count, hello->rank_count},
+		{"readers", ns->readers, hello->readers},
+	};
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		if (fields[i].here == fields[i].there)
+			continue;
+		(void)snprintf(text, len, "namespace \"%s\" has %s = %u, this HELLO says %u", ns->name, fields[i].name,
+			       (unsigned)fields[i].here, (unsigned)fields[i].there);
+		return true;
+	}
+	return false;
+}
+
+SCOUT_ON_LOOP static bool
+weights_differ(const struct scout__ns *ns, const struct scout__hello *hello)
+{
+	return hello->weights && ns->weights && hello->weights != ns->weights;
+}
+
+/* Other parameters for a namespace: only when nobody is there. */
+SCOUT_ON_LOOP static bool
+rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello, uint16_t *ret_status,
+	char *text, size_t text_len)
+{
+	if (ns->n_peers) {
+		*ret_status = SCOUT_WIRE_NAMESPACE; /* mismatch() has written the text */
+		return false;
+	}
+	if (ns->n_sessions || ns->n_holds) {
+		*ret_status = SCOUT_WIRE_LIMIT;
+		(void)snprintf(
+			text, text_len,
+			"namespace \"%s\" has other parameters, and %u sessions and %u holds that are still being "
+			"given back; try again",
+			ns->name, (unsigned)ns->n_sessions, (unsigned)ns->n_holds);
+		return false;
+	}
+	scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\" is made anew: its last peer has left, and now %s",
+		   ns->name, text);
+	scout__ns_reset(s, ns, ns->weights + 1);
+	scout__ns_drop_bank(ns);
+	set_parameters(ns, hello);
+	return true;
+}
+
+struct scout__ns *
+scout__ns_hello(struct scout_server *s, const struct scout__hello *hello, const struct scout__peer *known,
+		uint16_t *ret_status, char *text, size_t text_len)
+{
+	struct scout__ns *ns = ns_find(s, &hello->name_space);
+
+	if (known && known->ns != ns) {
+		*ret_status = SCOUT_WIRE_NAMESPACE;
+		(void)snprintf(text, text_len, "this token is in namespace \"%s\"", known->ns->name);
+		return NULL;
+	}
+	if (!ns) {
+		ns = ns_new(s, hello);
+		if (!ns) {
+			*ret_status = SCOUT_WIRE_LIMIT;
+			(void)snprintf(text, text_len, "no room for one more namespace, there are %u",
+				       (unsigned)s->n_ns);
+		}
+		return ns;
+	}
+	if (mismatch(ns, hello, text, text_len))
+		return rebuild(s, ns, hello, ret_status, text, text_len) ? ns : NULL;
+	if (weights_differ(ns, hello)) {
+		if (ns->n_peers) {
+			*ret_status = SCOUT_WIRE_WEIGHTS;
+			(void)snprintf(text, text_len,
+				       "namespace \"%s\" has weights version %llu, this HELLO says %llu", ns->name,
+				       (unsigned long long)ns->weights, (unsigned long long)hello->weights);
+			return NULL;
+		}
+		scout__ns_reset(s, ns, hello->weights);
+	}
+	if (!ns->weights)
+		ns->weights = hello->weights;
+	return ns;
+}
+
+/* ---- spaces ---- */
+
+SCOUT_ON_LOOP static uint64_t
+space_key(const struct scout_server *s, const struct scout__str *tenant, uint16_t group)
+{
+	return XXH3_64bits_withSeed(tenant->p, tenant->len, s->seed) ^ ((uint64_t)group * UINT64_C(0x9e3779b97f4a7c15));
+}
+
+/* The index of (tenant, group), or SCOUT__MAP_NONE. *ret_taken: by another one with the same hash. */
+SCOUT_ON_LOOP static uint32_t
+space_find(const struct scout_server *s, const struct scout__ns *ns, const struct scout__str *tenant, uint16_t group,
+	   bool *ret_taken)
+{
+	uint32_t i = scout__map_get(&ns->space_map, space_key(s, tenant, group));
+	const struct scout__space *space;
+
+	*ret_taken = false;
+	if (i == SCOUT__MAP_NONE)
+		return i;
+	space = &ns->spaces[i];
+	if (space->group == group && space->tenant_len == tenant->len &&
+	    (tenant->len == 0 || memcmp(space->tenant, tenant->p, tenant->len) == 0))
+		return i;
+	*ret_taken = true;
+	return SCOUT__MAP_NONE;
+}
+
+uint32_t
+scout__ns_space(const struct scout_server *s, const struct scout__ns *ns, const struct scout__str *tenant,
+		uint16_t group)
+{
+	bool taken;
+	uint32_t i = space_find(s, ns, tenant, group, &taken);
+
+	return i == SCOUT__MAP_NONE ? 0 : ns->spaces[i].id;
+}
+
+SCOUT_ON_LOOP static bool
+space_room(struct scout__ns *ns)
+{
+	uint32_t cap = ns->cap_spaces ? ns->cap_spaces * 2 : 16;
+	struct scout__space *spaces;
+
+	if (ns->n_spaces < ns->cap_spaces)
+		return true;
+	if (ns->n_spaces == SCOUT__MAX_SPACES)
+		return false;
+	spaces = realloc(ns->spaces, cap * sizeof(*spaces));
+	if (!spaces)
+		return false;
+	ns->spaces = spaces;
+	ns->cap_spaces = cap;
+	return true;
+}
+
+uint32_t
+scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct scout__str *tenant, uint16_t group)
+{
+	bool taken;
+	uint32_t i = space_find(s, ns, tenant, group, &taken);
+	char *copy;
+
+	if (i != SCOUT__MAP_NONE && ns->spaces[i].id)
+		return ns->spaces[i].id;
+	if (taken || ns->next_space == UINT32_MAX)
+		return 0;
+	if (i == SCOUT__MAP_NONE) {
+		if (!space_room(ns))
+			return 0;
+		copy = malloc(tenant->len + (size_t)1);
+		if (!copy)
+			return 0;
+		if (tenant->len)
+			memcpy(copy, tenant->p, tenant->len);
+		copy[tenant->len] = '\0';
+		i = ns->n_spaces;
+		if (!scout__map_put(&ns->space_map, space_key(s, tenant, group), i)) {
+			free(copy);
+			return 0;
+		}
+		ns->spaces[i] = (struct scout__space){copy, tenant->len, group, 0};
+		ns->n_spaces++;
+	}
+	ns->spaces[i].id = ns->next_space++;
+	return ns->spaces[i].id;
+}
+
+/* ---- weights ---- */
+
+void
+scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights)
+{
+	if (weights == ns->weights)
+		return;
+	scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\": weights version %llu, was %llu", ns->name,
+		   (unsigned long long)weights, (unsigned long long)ns->weights);
+	ns->weights = weights;
+	ns->instance++;
+	ns->space_floor = ns->next_space;
+	for (uint32_t i = 0; i < ns->n_spaces; i++)
+		ns->spaces[i].id = 0;
+	ns->sweep_next = 0;
+	scout__tasks_wake(s, &ns->pool_waiters);
+	scout__job_queue(s, &ns->sweep);
+}
+
+void
+scout__ns_unpinned(struct scout__ns *ns, uint32_t entry)
+{
+	const struct scout__entry *e = &ns->bank->entries[entry];
+
+	if (e->in_use && e->space < ns->space_floor)
+		(void)scout__bank_drop(ns->bank, entry); /* pinned by somebody else: dropped when that pin goes */
+}
+
+SCOUT_ON_LOOP static void
+sweep_step(struct scout_server *s, struct scout__job *job)
+{
+	struct scout__ns *ns = SCOUT__OWNER(job, struct scout__ns, sweep);
+	uint32_t end;
+
+	for (uint32_t i = 0; i < SWEEP_SESSIONS && !scout__list_empty(&ns->sessions); i++) {
+		struct scout__session *session = SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns);
+
+		/* Sessions are in the order of their making. */
+		if (session->instance == ns->instance)
+			break;
+		scout__session_end(s, session, false, 0);
+		if (i + 1 == SWEEP_SESSIONS) {
+			scout__job_queue(s, job);
+			return;
+		}
+	}
+	if (!ns->bank)
+		return;
+	end = ns->bank->next_fresh;
+	if (end - ns->sweep_next > SWEEP_ENTRIES)
+		end = ns->sweep_next + SWEEP_ENTRIES;
+	for (; ns->sweep_next < end; ns->sweep_next++)
+		scout__ns_unpinned(ns, ns->sweep_next);
+	if (ns->sweep_next < ns->bank->next_fresh)
+		scout__job_queue(s, job);
+}
+
+/* ---- extents ---- */
+
+SCOUT_ON_LOOP static void
+deliver_to_workers(struct scout_server *s, const struct scout__ns *ns)
+{
+	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
+		struct scout__peer *peer = s->peers[i];
+
+		if (peer && !peer->leaving && peer->ns == ns && peer->rank >= 0 && peer->lease)
+			(void)scout__lease_deliver(s, peer); /* what is blocked is tried again by the tick */
+	}
+}
+
+void
+scout__ns_pool_ready(struct scout_server *s)
+{
+	struct scout__extent *extent;
+
+	while ((extent = scout__pool_ready(&s->l1.pool)) != NULL) {
+		struct scout__ns *ns = NULL;
+
+		for (uint32_t i = 0; i < s->n_ns; i++) {
+			if (s->ns[i]->bank && s->ns[i]->bank == extent->owner)
+				ns = s->ns[i];
+		}
+		if (!ns) {
+			scout__extent_free(&s->l1.pool, extent);
+			continue;
+		}
+		if (scout__bank_grow(ns->bank, extent)) {
+			scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\": room for %u chunks", ns->name,
+				   (unsigned)ns->bank->n_slots);
+			deliver_to_workers(s, ns);
+		}
+		scout__tasks_wake(s, &ns->pool_waiters);
+	}
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * DESIGN
+ *
+ * From message to operation. Everything that can be judged without knowing what the operation means is judged here, in this
+ * order: is it a frame; is the opcode known; is the server draining; has the sender said HELLO, to this start of the
+ * server; did the operation expire on its way; has the peer credit left. The rest is the handlers' business.
+ *
+ * A frame of thousands of operations is executed over several turns, so that the first answers leave before the last
+ * operation is read. Meanwhile no other message is taken, which keeps the order of each sender's operations.
+ *
+ * A sender without HELLO is served from one scratch destination, whose frame leaves before the next message is looked at, so
+ * strangers cost no memory.
+ *
+ * Threads: loop.
+ */
+
+void
+scout__packet_ref(struct scout__packet *packet)
+{
+	packet->refs++;
+}
+
+void
+scout__packet_unref(struct scout__packet *packet)
+{
+	if (--packet->refs)
+		return;
+	(void)zmq_msg_close(&packet->msg); /* cannot fail for an initialised message */
+	free(packet);
+}
+
+#define OPS_US 100u      /* for the operations of one frame in one turn */
+#define OPS_PER_LOOK 16u /* operations between two looks at the clock */
+
+/* From when on an answer is late; a little earlier than the sender's own deadline, for the way back. */
+SCOUT_ON_LOOP static uint64_t
+deadline_of(const struct scout_server *s, const struct scout__op *op, uint64_t waited_us)
+{
+	uint64_t left_us;
+
+	if (op->budget_us == 0)
+		return UINT64_MAX;
+	left_us = op->budget_us - waited_us;
+	return s->now_us + left_us - (left_us / 4 < 2000 ? left_us / 4 : 2000);
+}
+
+SCOUT_ON_LOOP static void
+reset(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+{
+	const char *field = "";
+	uint64_t weights;
+	int status = scout__get_one_u64(op, &weights, &field);
+
+	if (status) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RESET: %s is wrong", field);
+		return;
+	}
+	scout__ns_reset(s, peer->ns, weights);
+	if (peer->weights)
+		peer->weights = weights;
+	scout__reply_empty(s, &peer->dest, op->opcode, op->corr);
+}
+
+SCOUT_ON_LOOP static void
+ping(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op)
+{
+	const char *field = "";
+	int status = scout__get_empty(op, &field);
+
+	if (status)
+		scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "PING: %s is wrong", field);
+	else
+		scout__reply_empty(s, dest, op->opcode, op->corr);
+}
+
+/* An operation of a peer, all conditions met. */
+SCOUT_ON_LOOP static void
+execute(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet, const struct scout__op *op,
+	uint64_t deadline_us)
+{
+	switch (op->opcode) {
+	case SCOUT_OP_LOOKUP:
+		scout__lookup(s, peer, packet, op, deadline_us);
+		break;
+	case SCOUT_OP_ADMIT:
+		scout__session_admit(s, peer, packet, op, deadline_us);
+		break;
+	case SCOUT_OP_FINISH:
+		scout__session_finish(s, peer, op);
+		break;
+	case SCOUT_OP_RESET:
+		reset(s, peer, op);
+		break;
+	case SCOUT_OP_REGISTER:
+		scout__ns_register(s, peer, op);
+		break;
+	case SCOUT_OP_STORE:
+		scout__store(s, peer, packet, op, deadline_us);
+		break;
+	case SCOUT_OP_STORE_DONE:
+		scout__store_done(s, peer, op);
+		break;
+	case SCOUT_OP_RETRIEVE:
+		scout__retrieve(s, peer, packet, op, deadline_us);
+		break;
+	default:
+		scout__retrieve_done(s, peer, op);
+		break;
+	}
+}
+
+/* Why @op cannot be executed for this sender; false: it can. */
+SCOUT_ON_LOOP static bool
+refused(struct scout_server *s, struct scout__peer *peer, struct scout__dest *dest, const struct scout__frame *frame,
+	const struct scout__op *op, uint64_t waited_us)
+{
+	if (!peer && (frame->epoch == 0 || frame->epoch == s->epoch)) {
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_NO_HELLO, "HELLO first");
+		return true;
+	}
+	if (frame->epoch != s->epoch) {
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_STALE_EPOCH,
+			      "the frame is for epoch %016llx, this server's is %016llx; HELLO again",
+			      (unsigned long long)frame->epoch, (unsigned long long)s->epoch);
+		return true;
+	}
+	if (op->budget_us && waited_us >= op->budget_us) {
+		s->count.ops_expired++;
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_EXPIRED,
+			      "waited %llu us on its way, its budget was %u us", (unsigned long long)waited_us,
+			      (unsigned)op->budget_us);
+		return true;
+	}
+	if (peer->unanswered >= s->cfg.credits) {
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
+			      "%u operations of this peer are unanswered, as many as it may have",
+			      (unsigned)peer->unanswered);
+		return true;
+	}
+	return false;
+}
+
+/* Returns the peer of the sender: HELLO changes it. */
+SCOUT_ON_LOOP static struct scout__peer *
+dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+	 const struct scout__frame *frame, const struct scout__op *op, uint64_t waited_us)
+{
+	struct scout__dest *dest = peer ? &peer->dest : &s->stranger;
+
+	if (op->opcode == 0 || op->opcode >= SCOUT_OP_ERROR) {
+		s->count.ops_unknown++;
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_UNKNOWN_OP, "opcode %u is not known",
+			      (unsigned)op->opcode);
+		return peer;
+	}
+	s->count.ops[op->opcode]++;
+	if (op->opcode == SCOUT_OP_PING) {
+		ping(s, dest, op);
+	} else if (op->opcode == SCOUT_OP_STATUS) {
+		scout__status(s, dest, op);
+	} else if (s->draining) {
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, "the server is stopping");
+	} else if (op->opcode == SCOUT_OP_HELLO) {
+		return scout__peer_hello(s, peer, op, frame->sent_us);
+	} else if (!refused(s, peer, dest, frame, op, waited_us)) {
+		execute(s, peer, packet, op, deadline_of(s, op, waited_us));
+	}
+	return peer;
+}
+
+SCOUT_ON_LOOP static void
+bad_frame(struct scout_server *s, struct scout__dest *dest, int status, size_t len)
+{
+	if (status < 0) {
+		s->count.frames_dropped++;
+		scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+				   "dropped a message of %zu bytes that is not of this protocol", len);
+		return;
+	}
+	s->count.frames_bad++;
+	scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			   "refused a frame of %zu bytes: %s", len, scout__wire_name((unsigned)status));
+	if (status == SCOUT_WIRE_BAD_VERSION)
+		scout__refuse(s, dest, SCOUT_OP_ERROR, 0, (uint16_t)status, "this server speaks version %d",
+			      SCOUT_WIRE_VERSION);
+	else
+		scout__refuse(s, dest, SCOUT_OP_ERROR, 0, (uint16_t)status, "the frame of %zu bytes is refused: %s",
+			      len, scout__wire_name((unsigned)status));
+}
+
+/*
+ * Execute the frame in hand, for as long as this turn lasts. Its sender is asked for each time: it may have left between two
+ * turns.
+ */
+SCOUT_ON_LOOP static void
+run_inbox(struct scout_server *s)
+{
+	struct scout__inbox *in = &s->inbox;
+	struct scout__peer *peer = scout__peer_by_identity(s, s->stranger.identity, s->stranger.identity_len);
+	uint64_t end_us = s->now_us + OPS_US;
+	struct scout__op op;
+
+	for (uint32_t n = 1; scout__frame_next(&in->ops, &op); n++) {
+		peer = dispatch(s, peer, in->packet, &in->frame, &op, in->waited_us + (s->now_us - in->read_us));
+		if (n % OPS_PER_LOOK)
+			continue;
+		s->now_us = scout__now_us();
+		if (s->now_us >= end_us && in->ops.left) {
+			scout__dest_flush(s, &s->stranger);
+			return;
+		}
+	}
+	scout__dest_flush(s, &s->stranger);
+	scout__packet_unref(in->packet);
+	in->packet = NULL;
+}
+
+/* The sender is in the scratch destination. Takes the packet. */
+SCOUT_ON_LOOP static void
+take_packet(struct scout_server *s, struct scout__packet *packet)
+{
+	struct scout__peer *peer = scout__peer_by_identity(s, s->stranger.identity, s->stranger.identity_len);
+	const void *data = zmq_msg_data(&packet->msg);
+	size_t len = zmq_msg_size(&packet->msg);
+	struct scout__inbox *in = &s->inbox;
+	int status = scout__frame_check(data, len, true, &in->frame);
+
+	s->count.frames_received++;
+	if (status) {
+		bad_frame(s, peer ? &peer->dest : &s->stranger, status, len);
+		scout__dest_flush(s, &s->stranger);
+		scout__packet_unref(packet);
+		return;
+	}
+	in->packet = packet;
+	in->ops = scout__frame_ops(data, len);
+	in->read_us = s->now_us;
+	in->waited_us = peer ? scout__peer_heard(s, peer, in->frame.sent_us) : 0;
+	run_inbox(s);
+}
+
+/* With ipc everybody is; with tcp the address says it. */
+SCOUT_ON_LOOP static bool
+is_local(const struct scout_server *s, zmq_msg_t *msg)
+{
+	const char *address;
+
+	if (s->paths.socket)
+		return true;
+	address = zmq_msg_gets(msg, "Peer-Address");
+	return address && (strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0);
+}
+
+/* @identity is the first part, already received, and more follows. */
+SCOUT_ON_LOOP static void
+receive_packet(struct scout_server *s, zmq_msg_t *identity)
+{
+	struct scout__packet *packet = malloc(sizeof(*packet));
+	size_t len = zmq_msg_size(identity);
+	zmq_msg_t rest;
+	bool whole = true;
+	bool more;
+
+	(void)zmq_msg_init(&rest); /* cannot fail */
+	if (packet) {
+		packet->refs = 1;
+		(void)zmq_msg_init(&packet->msg);
+	}
+	/* The parts of a message arrive together, so none of these waits. */
+	more = zmq_msg_recv(packet ? &packet->msg : &rest, s->router, ZMQ_DONTWAIT) >= 0 &&
+	       zmq_msg_more(packet ? &packet->msg : &rest);
+	while (more) {
+		whole = false;
+		more = zmq_msg_recv(&rest, s->router, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&rest);
+	}
+	(void)zmq_msg_close(&rest);
+	if (!packet || !whole || len > sizeof(s->stranger.identity)) {
+		s->count.frames_received++;
+		s->count.frames_dropped++;
+		if (packet)
+			scout__packet_unref(packet);
+		return;
+	}
+	memcpy(s->stranger.identity, zmq_msg_data(identity), len);
+	s->stranger.identity_len = (uint8_t)len;
+	s->sender_is_local = is_local(s, &packet->msg);
+	take_packet(s, packet);
+}
+
+SCOUT_ON_LOOP static void
+note_duration(struct scout_server *s, uint64_t before_us)
+{
+	s->now_us = scout__now_us();
+	if (s->now_us - before_us > s->count.longest_us)
+		s->count.longest_us = s->now_us - before_us;
+}
+
+bool
+scout__receive(struct scout_server *s)
+{
+	uint64_t end_us = s->now_us + SCOUT__TURN_US;
+	uint64_t before_us = s->now_us;
+
+	if (s->inbox.packet) {
+		run_inbox(s);
+		note_duration(s, before_us);
+	}
+	while (!s->inbox.packet && s->now_us < end_us && s->inline_left >= SCOUT__SLICE_CHUNKS) {
+		zmq_msg_t identity;
+
+		before_us = s->now_us;
+		(void)zmq_msg_init(&identity); /* cannot fail */
+		if (zmq_msg_recv(&identity, s->router, ZMQ_DONTWAIT) < 0)
+			return errno == EINTR;
+		if (zmq_msg_more(&identity))
+			receive_packet(s, &identity);
+		else
+			s->count.frames_dropped++;
+		(void)zmq_msg_close(&identity);
+		note_duration(s, before_us);
+	}
+	return true;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_PARTS_H
+#define SCOUT_SERVER_PARTS_H
+
+#include "server.h"
+
+/* What the server's source files call of each other. All of it on the loop thread unless it says otherwise. */
+
+/* ---- reply.c: answers, and frames on their way out ---- */
+
+/*
+ * Begin a reply of at most @body_bytes. Returns NULL when there is no memory for it (counted and logged): then nothing is sent,
+ * and the caller takes back what the reply would have granted.
+ */
+SCOUT_ON_LOOP struct scout__writer *scout__reply_begin(struct scout_server *s, struct scout__dest *dest, uint8_t opcode,
+						       uint16_t status, uint64_t corr, size_t body_bytes,
+						       size_t *ret_op);
+SCOUT_ON_LOOP void scout__reply_end(struct scout_server *s, struct scout__dest *dest, size_t op);
+SCOUT_ON_LOOP void scout__reply_empty(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t corr);
+/* A refusal. Counted, logged at debug. */
+SCOUT_ON_LOOP __attribute__((format(printf, 6, 7))) void scout__refuse(struct scout_server *s, struct scout__dest *dest,
+								       uint8_t opcode, uint64_t corr, uint16_t status,
+								       const char *fmt, ...);
+/* The reply just ended granted something: take it back if the frame cannot be sent. */
+SCOUT_ON_LOOP void scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t id);
+/* Send a frame that was built apart; takes @buf (malloc). */
+SCOUT_ON_LOOP void scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_t len,
+				      uint8_t opcode, uint64_t id);
+SCOUT_ON_LOOP void scout__dest_init(struct scout__dest *dest);
+SCOUT_ON_LOOP void scout__dest_flush(struct scout_server *s, struct scout__dest *dest);
+SCOUT_ON_LOOP void scout__dest_drop(struct scout_server *s, struct scout__dest *dest);
+SCOUT_ON_LOOP void scout__flush_all(struct scout_server *s);
+
+/* ---- packet.c: what arrives ---- */
+
+SCOUT_ON_LOOP void scout__packet_ref(struct scout__packet *packet);
+SCOUT_ON_LOOP void scout__packet_unref(struct scout__packet *packet);
+/* Receive and execute what is there, for at most about SCOUT__TURN_US. Returns whether there may be more. */
+SCOUT_ON_LOOP bool scout__receive(struct scout_server *s);
+
+/* ---- job.c: work in steps, and timers ---- */
+
+SCOUT_ON_LOOP void scout__job_queue(struct scout_server *s, struct scout__job *job);
+SCOUT_ON_LOOP void scout__job_unqueue(struct scout__job *job);
+/* One round of the run queue, or as much as fits into SCOUT__TURN_US. */
+SCOUT_ON_LOOP void scout__jobs_run(struct scout_server *s);
+SCOUT_ON_LOOP bool scout__jobs_empty(const struct scout_server *s);
+/* Run the step now if this turn may touch @chunks more, else queue it. */
+SCOUT_ON_LOOP void scout__job_start(struct scout_server *s, struct scout__job *job, uint32_t chunks);
+/* Wake @task (queue its job) at @wake_us, or before. */
+SCOUT_ON_LOOP void scout__timer_set(struct scout_server *s, struct scout__task *task, uint64_t wake_us);
+SCOUT_ON_LOOP void scout__timer_clear(struct scout_server *s, struct scout__task *task);
+SCOUT_ON_LOOP uint64_t scout__timers_next(const struct scout_server *s);
+SCOUT_ON_LOOP void scout__timers_run(struct scout_server *s);
+
+/* ---- task.c: operations that are not answered yet ---- */
+
+/* NULL: no memory, already answered. */
+SCOUT_ON_LOOP struct scout__task *scout__task_new(struct scout_server *s, struct scout__peer *peer,
+						  struct scout__packet *packet, const struct scout__op *op,
+						  uint64_t deadline_us);
+/* Free without an answer; what it granted stays with its session and hold. */
+SCOUT_ON_LOOP void scout__task_free(struct scout_server *s, struct scout__task *task);
+/* Refuse and free. */
+SCOUT_ON_LOOP __attribute__((format(printf, 4, 5))) void scout__task_refuse(struct scout_server *s,
+									    struct scout__task *task, uint16_t status,
+									    const char *fmt, ...);
+/* Nobody waits for the answer any more: take back what was granted, free. */
+SCOUT_ON_LOOP void scout__task_cancel(struct scout_server *s, struct scout__task *task);
+/* The peer's connection or the peer itself is gone: cancel all. */
+SCOUT_ON_LOOP void scout__tasks_cancel(struct scout_server *s, struct scout__peer *peer);
+/* Wake all tasks of a list of waiters. */
+SCOUT_ON_LOOP void scout__tasks_wake(struct scout_server *s, struct scout__list *waiters);
+
+/* ---- peer.c ---- */
+
+SCOUT_ON_LOOP struct scout__peer *scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len);
+SCOUT_ON_LOOP struct scout__peer *scout__peer_by_token(struct scout_server *s, uint64_t token);
+/* Note a frame of @peer; returns for how many microseconds it had waited somewhere. */
+SCOUT_ON_LOOP uint64_t scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sent_us);
+/* HELLO. Returns the peer of the sender from now on: NULL when it was refused and was none. */
+SCOUT_ON_LOOP struct scout__peer *scout__peer_hello(struct scout_server *s, struct scout__peer *peer,
+						    const struct scout__op *op, uint64_t sent_us);
+/* Whether its version of the weights is the namespace's; else @op is refused. */
+SCOUT_ON_LOOP bool scout__peer_weights_fit(struct scout_server *s, struct scout__peer *peer,
+					   const struct scout__op *op);
+/* It said goodbye, was forgotten, or died (@died: what it was writing is set aside). */
+SCOUT_ON_LOOP void scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died);
+/* Look at some of the peers: who has been silent for too long? */
+SCOUT_ON_LOOP void scout__peers_tick(struct scout_server *s);
+/* Free all. After the loop. */
+SCOUT_ON_LOOP void scout__peers_fini(struct scout_server *s);
+
+/* ---- ns.c ---- */
+
+/* The namespace of a HELLO, made or rebuilt if need be; NULL: refused, @text says why and *ret_status how. */
+SCOUT_ON_LOOP struct scout__ns *scout__ns_hello(struct scout_server *s, const struct scout__hello *hello,
+						const struct scout__peer *known, uint16_t *ret_status, char *text,
+						size_t text_len);
+SCOUT_ON_LOOP void scout__ns_register(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
+/* RESET: another version of the weights; no-op if it is the same. */
+SCOUT_ON_LOOP void scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights);
+/* The number of (tenant, group); 0: nothing was ever stored there. */
+SCOUT_ON_LOOP uint32_t scout__ns_space(const struct scout_server *s, const struct scout__ns *ns,
+				       const struct scout__str *tenant, uint16_t group);
+/* As before, but makes it. 0: no room for one more. */
+SCOUT_ON_LOOP uint32_t scout__ns_space_make(struct scout_server *s, struct scout__ns *ns,
+					    const struct scout__str *tenant, uint16_t group);
+/* A pin of @entry has just been given back: drop it if it is left over from older weights. */
+SCOUT_ON_LOOP void scout__ns_unpinned(struct scout__ns *ns, uint32_t entry);
+/* Extents that have come, for whichever bank asked. */
+SCOUT_ON_LOOP void scout__ns_pool_ready(struct scout_server *s);
+/* No session and no hold points into it. Forgets the layouts too. */
+SCOUT_ON_LOOP void scout__ns_drop_bank(struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__ns_free(struct scout_server *s, struct scout__ns *ns);
+
+/* ---- session.c ---- */
+
+/* Living sessions only: not one that has ended and is still giving back. */
+SCOUT_ON_LOOP struct scout__session *scout__session_find(struct scout_server *s, const struct scout__ns *ns,
+							 uint64_t ticket);
+/* A session for @n chunks. NULL and *ret_status, *ret_text when it is refused. */
+SCOUT_ON_LOOP struct scout__session *scout__session_new(struct scout_server *s, struct scout__peer *peer,
+							uint64_t ticket, uint32_t n, uint16_t *ret_status,
+							const char **ret_text);
+/* Room for @n handles of the hit; what is beyond is given back to the heap. False: no memory. */
+SCOUT_ON_LOOP bool scout__session_resize(struct scout_server *s, struct scout__session *session, uint32_t n);
+/* End it: unreachable now, promises given back in steps. @touch: by FINISH. */
+SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__session *session, bool touch,
+				      uint64_t finish_corr);
+/* What @peer's retrieve of chunk @i may use: marks its unit as used; the caller holds first. */
+SCOUT_ON_LOOP void scout__session_use(struct scout_server *s, struct scout__session *session, uint32_t i, uint32_t row);
+/* Remember what it stores, to be touched at its end. @present: somebody else stored it. */
+SCOUT_ON_LOOP void scout__session_stored(struct scout_server *s, struct scout__session *session,
+					 struct scout__handle handle, bool present);
+SCOUT_ON_LOOP void scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+					const struct scout__op *op, uint64_t deadline_us);
+SCOUT_ON_LOOP void scout__session_finish(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
+
+/* ---- lookup.c ---- */
+
+SCOUT_ON_LOOP void scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+				 const struct scout__op *op, uint64_t deadline_us);
+
+/* ---- transfer.c ---- */
+
+SCOUT_ON_LOOP void scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+				const struct scout__op *op, uint64_t deadline_us);
+SCOUT_ON_LOOP void scout__retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+				   const struct scout__op *op, uint64_t deadline_us);
+
+/* ---- hold.c ---- */
+
+/* Room for @n entries. NULL: no memory or too many. */
+SCOUT_ON_LOOP struct scout__hold *scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind,
+						  uint32_t n);
+/* Of this peer only. */
+SCOUT_ON_LOOP struct scout__hold *scout__hold_find(struct scout_server *s, const struct scout__peer *peer, uint64_t id,
+						   uint8_t kind);
+SCOUT_ON_LOOP void scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_end how,
+				   uint32_t n_commit);
+/* It was never told to anybody: nobody reads or writes. */
+SCOUT_ON_LOOP void scout__hold_undo(struct scout_server *s, struct scout__hold *hold);
+SCOUT_ON_LOOP void scout__store_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
+SCOUT_ON_LOOP void scout__retrieve_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
+SCOUT_ON_LOOP void scout__quarantine_run(struct scout_server *s);
+
+/* ---- lease.c ---- */
+
+/* Before the loop. */
+int scout__lease_listen(struct scout_server *s, char *err, size_t err_len);
+int scout__watch_add(struct scout_server *s, struct scout__watch *watch);
+SCOUT_ON_LOOP void scout__lease_accept(struct scout_server *s);
+SCOUT_ON_LOOP void scout__lease_readable(struct scout_server *s, struct scout__lease *lease);
+SCOUT_ON_LOOP void scout__process_ended(struct scout_server *s, struct scout__peer *peer);
+/* Send @peer every segment that it does not have yet. False: the socket is full; try again later. */
+SCOUT_ON_LOOP bool scout__lease_deliver(struct scout_server *s, struct scout__peer *peer);
+SCOUT_ON_LOOP void scout__lease_close(struct scout_server *s, struct scout__lease *lease);
+SCOUT_ON_LOOP void scout__process_unwatch(struct scout_server *s, struct scout__peer *peer);
+/* Close connections that never said who they are; try blocked deliveries again. */
+SCOUT_ON_LOOP void scout__leases_tick(struct scout_server *s);
+/* After each batch of events. */
+SCOUT_ON_LOOP void scout__graves_free(struct scout_server *s);
+
+/* ---- status.c ---- */
+
+SCOUT_ON_LOOP void scout__status(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op);
+
+/* ---- paths.c: files beside the endpoint; start and stop only ---- */
+
+SCOUT_ON_ANY int scout__paths_open(struct scout__paths *paths, const char *listen, char **ret_bind, char *err,
+				   size_t err_len);
+SCOUT_ON_ANY void scout__paths_close(struct scout__paths *paths);
+
+/* ---- loop.c ---- */
+
+SCOUT_ON_ANY void *scout__loop_main(void *arg);
+
+#endif

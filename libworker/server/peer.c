@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+/*
+ * DESIGN
+ *
+ * A peer is one client or worker object: named by the token of its HELLO, reached through the ZeroMQ identity of its
+ * present connection. A reconnect brings a new identity and the old token; what the peer holds stays. Operations that were not
+ * answered on the old connection are cancelled then, for nobody waits for them, and what they had granted is taken back.
+ *
+ * Silence: a peer without lease connection is forgotten after 10 heartbeats. One whose process is watched and that holds slots
+ * is never forgotten, only its process's end frees them: memory under a running copy is not reused. Time in which this loop
+ * itself did not run (a stopped server) is nobody's silence.
+ *
+ * Leaving is immediate for the maps and takes steps for what was held; see the job.
+ *
+ * Threads: loop.
+ */
+
+#define SILENT_HEARTBEATS 10u
+#define HEARTBEAT_MS_DEFAULT 1000u
+#define HEARTBEAT_MS_MAX 600000u
+#define WINDOW_US UINT64_C(60000000) /* clocks drift: a smallest difference counts for one to two of these */
+#define TICK_US UINT64_C(20000)
+#define STOPPED_US UINT64_C(500000)
+#define LEAVE_STEP 64u /* sessions and holds that one step ends */
+
+SCOUT_ON_LOOP static uint64_t
+key_of(const struct scout_server *s, const void *identity, size_t len)
+{
+	return XXH3_64bits_withSeed(identity, len, s->seed);
+}
+
+struct scout__peer *
+scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len)
+{
+	uint32_t slot = scout__map_get(&s->by_identity, key_of(s, identity, len));
+	struct scout__peer *peer;
+
+	if (slot == SCOUT__MAP_NONE)
+		return NULL;
+	peer = s->peers[slot];
+	if (peer->dest.identity_len != len || memcmp(peer->dest.identity, identity, len) != 0)
+		return NULL;
+	return peer;
+}
+
+struct scout__peer *
+scout__peer_by_token(struct scout_server *s, uint64_t token)
+{
+	uint32_t slot = scout__map_get(&s->by_token, token);
+
+	return slot == SCOUT__MAP_NONE ? NULL : s->peers[slot];
+}
+
+uint64_t
+scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sent_us)
+{
+	int64_t offset, least;
+
+	peer->seen_us = s->now_us;
+	if (sent_us == 0)
+		return 0; /* it has no clock */
+	offset = (int64_t)(s->now_us - sent_us);
+	if (peer->window_us == 0) {
+		peer->offset_us[0] = peer->offset_us[1] = offset;
+		peer->window_us = s->now_us;
+	}
+	least = peer->offset_us[0] < peer->offset_us[1] ? peer->offset_us[0] : peer->offset_us[1];
+	if (s->now_us - peer->window_us > WINDOW_US) {
+		peer->offset_us[1] = peer->offset_us[0];
+		peer->offset_us[0] = offset;
+		peer->window_us = s->now_us;
+	} else if (offset < peer->offset_us[0]) {
+		peer->offset_us[0] = offset;
+	}
+	return offset > least ? (uint64_t)(offset - least) : 0;
+}
+
+/* Bind @peer to the sender of the frame in hand. False: its hash is taken, by chance of 2^-64. */
+SCOUT_ON_LOOP static bool
+take_identity(struct scout_server *s, struct scout__peer *peer)
+{
+	const struct scout__dest *sender = &s->stranger;
+	uint64_t key = key_of(s, sender->identity, sender->identity_len);
+
+	if (scout__map_get(&s->by_identity, key) != SCOUT__MAP_NONE)
+		return false;
+	if (!scout__map_put(&s->by_identity, key, peer->slot))
+		return false;
+	peer->identity_key = key;
+	memcpy(peer->dest.identity, sender->identity, sender->identity_len);
+	peer->dest.identity_len = sender->identity_len;
+	return true;
+}
+
+SCOUT_ON_LOOP static void leave_step(struct scout_server *s, struct scout__job *job);
+
+SCOUT_ON_LOOP static struct scout__peer *
+peer_new(struct scout_server *s, uint64_t token)
+{
+	struct scout__peer *peer;
+
+	if (s->n_free_peers == 0)
+		return NULL;
+	peer = calloc(1, sizeof(*peer));
+	if (!peer)
+		return NULL;
+	scout__dest_init(&peer->dest);
+	peer->slot = s->free_peers[s->n_free_peers - 1];
+	if (!take_identity(s, peer))
+		goto err_free_peer;
+	if (!scout__map_put(&s->by_token, token, peer->slot))
+		goto err_unmap;
+	s->n_free_peers--;
+	s->peers[peer->slot] = peer;
+	peer->token = token;
+	peer->rank = -1;
+	peer->job.step = leave_step;
+	peer->process = (struct scout__watch){SCOUT__WATCH_PROCESS, -1, peer};
+	scout__list_init(&peer->tasks);
+	scout__list_init(&peer->sessions);
+	scout__list_init(&peer->holds);
+	scout__list_init(&peer->lease_waiters);
+	return peer;
+
+err_unmap:
+	(void)scout__map_del(&s->by_identity, peer->identity_key);
+err_free_peer:
+	free(peer);
+	return NULL;
+}
+
+/* A new connection of a peer that we know. */
+SCOUT_ON_LOOP static bool
+move(struct scout_server *s, struct scout__peer *peer)
+{
+	scout__dest_flush(s, &peer->dest);
+	scout__tasks_cancel(s, peer);
+	scout__dest_drop(s, &peer->dest);
+	(void)scout__map_del(&s->by_identity, peer->identity_key);
+	peer->connection++;
+	if (take_identity(s, peer))
+		return true;
+	/* Nobody can reach it now; it will HELLO again from another identity, or be forgotten. */
+	peer->dest.identity_len = 0;
+	return false;
+}
+
+SCOUT_ON_LOOP static void
+hello_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
+{
+	static const char software[] = "kvscout " SCOUT_VERSION_STRING;
+	const char *lease = s->sender_is_local ? s->paths.lease : "";
+	struct scout__hello_reply m = {
+		.credits = s->cfg.credits,
+		.max_frame = SCOUT_MAX_FRAME,
+		.weights = peer->ns->weights,
+		.software = {software, sizeof(software) - 1},
+		.lease_path = {lease, (uint16_t)strlen(lease)},
+	};
+	struct scout__writer *w;
+	size_t op;
+
+	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_HELLO, SCOUT_WIRE_OK, corr,
+			       24 + sizeof(software) + m.lease_path.len, &op);
+	if (!w)
+		return;
+	scout__put_hello_reply(w, &m);
+	scout__reply_end(s, &peer->dest, op);
+}
+
+SCOUT_ON_LOOP static void
+join(struct scout_server *s, struct scout__peer *peer, struct scout__ns *ns, const struct scout__hello *hello)
+{
+	peer->role = hello->role;
+	peer->ns = ns;
+	ns->n_peers++;
+	s->count.peers_joined++;
+	scout__log(&s->log, SCOUT_LOG_INFO, "%s %016llx joined namespace \"%s\"",
+		   hello->role == SCOUT_ROLE_WORKER ? "worker" : "client", (unsigned long long)hello->token, ns->name);
+}
+
+/* What can be said against this HELLO before its namespace is looked at. */
+SCOUT_ON_LOOP static const char *
+hello_conflict(const struct scout__peer *peer, const struct scout__peer *known, const struct scout__hello *hello)
+{
+	if (peer && peer != known)
+		return "this connection said HELLO with another token before";
+	if (known && known->role != hello->role)
+		return "this token said HELLO in another role before";
+	return NULL;
+}
+
+struct scout__peer *
+scout__peer_hello(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t sent_us)
+{
+	struct scout__dest *dest = peer ? &peer->dest : &s->stranger;
+	struct scout__peer *known;
+	struct scout__hello hello;
+	const char *field = "";
+	struct scout__ns *ns;
+	char text[512];
+	uint16_t refusal;
+	int status = scout__get_hello(op, &hello, &field);
+
+	if (status) {
+		scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "HELLO: %s is wrong", field);
+		return peer;
+	}
+	known = scout__peer_by_token(s, hello.token);
+	field = hello_conflict(peer, known, &hello);
+	if (field) {
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s", field);
+		return peer;
+	}
+	if (!known && s->n_free_peers == 0) {
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "max_peers = %u are connected",
+			      (unsigned)s->cfg.max_peers);
+		return peer;
+	}
+	ns = scout__ns_hello(s, &hello, known, &refusal, text, sizeof(text));
+	if (!ns) {
+		scout__refuse(s, dest, op->opcode, op->corr, refusal, "%s", text);
+		return peer;
+	}
+	if (!known) {
+		known = peer_new(s, hello.token);
+		if (known)
+			join(s, known, ns, &hello);
+	} else if (known != peer && !move(s, known)) {
+		known = NULL;
+	}
+	if (!known) {
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "the server is out of memory");
+		return peer;
+	}
+	known->weights = hello.weights;
+	known->heartbeat_ms = hello.heartbeat_ms ? hello.heartbeat_ms : HEARTBEAT_MS_DEFAULT;
+	if (known->heartbeat_ms > HEARTBEAT_MS_MAX)
+		known->heartbeat_ms = HEARTBEAT_MS_MAX;
+	(void)scout__peer_heard(s, known, sent_us);
+	hello_reply(s, known, op->corr);
+	return known;
+}
+
+bool
+scout__peer_weights_fit(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+{
+	if (peer->weights == 0 || peer->weights == peer->ns->weights)
+		return true;
+	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_WEIGHTS,
+		      "this peer said weights version %llu, the namespace has %llu; HELLO again",
+		      (unsigned long long)peer->weights, (unsigned long long)peer->ns->weights);
+	return false;
+}
+
+void
+scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
+{
+	if (peer->leaving)
+		return;
+	peer->leaving = true;
+	peer->died = died;
+	scout__log(&s->log, died ? SCOUT_LOG_WARN : SCOUT_LOG_INFO, "%s %016llx (pid %d) %s, with %u holds",
+		   peer->role == SCOUT_ROLE_WORKER ? "worker" : "client", (unsigned long long)peer->token,
+		   (int)peer->pid, died ? "died" : "left", (unsigned)peer->n_holds);
+	s->count.peers_left++;
+	if (died)
+		s->count.peers_died++;
+	(void)scout__map_del(&s->by_token, peer->token);
+	if (peer->dest.identity_len)
+		(void)scout__map_del(&s->by_identity, peer->identity_key);
+	scout__process_unwatch(s, peer);
+	if (peer->lease) {
+		struct scout__lease *lease = peer->lease;
+
+		lease->peer = NULL;
+		peer->lease = NULL;
+		scout__lease_close(s, lease);
+	}
+	scout__tasks_cancel(s, peer);
+	peer->ns->n_peers--;
+	scout__job_queue(s, &peer->job);
+}
+
+/* End some of what a leaving peer holds. True: nothing is left. */
+SCOUT_ON_LOOP static bool
+end_some(struct scout_server *s, struct scout__peer *peer)
+{
+	uint32_t left = LEAVE_STEP;
+
+	for (; left && !scout__list_empty(&peer->sessions); left--) {
+		struct scout__session *session = SCOUT__OWNER(peer->sessions.next, struct scout__session, of_peer);
+
+		if (!session->ended) {
+			scout__session_end(s, session, false, 0);
+			continue;
+		}
+		/* Its FINISH waits for an answer that nobody wants any more. */
+		session->finish_corr = 0;
+		session->peer = NULL;
+		scout__list_del(&session->of_peer);
+	}
+	for (; left && !scout__list_empty(&peer->holds); left--) {
+		struct scout__hold *hold = SCOUT__OWNER(peer->holds.next, struct scout__hold, of_peer);
+
+		if (hold->end == SCOUT__END_NONE) {
+			if (hold->kind == SCOUT__HOLD_READ)
+				scout__hold_end(s, hold, SCOUT__END_RELEASE, 0);
+			else
+				scout__hold_end(s, hold, peer->died ? SCOUT__END_QUARANTINE : SCOUT__END_COMMIT, 0);
+			continue;
+		}
+		hold->done_corr = 0;
+		hold->peer = NULL;
+		scout__list_del(&hold->of_peer);
+	}
+	return left > 0;
+}
+
+SCOUT_ON_LOOP static void
+leave_step(struct scout_server *s, struct scout__job *job)
+{
+	struct scout__peer *peer = SCOUT__OWNER(job, struct scout__peer, job);
+
+	if (!end_some(s, peer)) {
+		scout__job_queue(s, job);
+		return;
+	}
+	scout__dest_drop(s, &peer->dest);
+	s->peers[peer->slot] = NULL;
+	s->free_peers[s->n_free_peers++] = peer->slot;
+	free(peer);
+}
+
+SCOUT_ON_LOOP static bool
+is_forgotten(const struct scout_server *s, const struct scout__peer *peer)
+{
+	if (peer->leaving || peer->lease)
+		return false;
+	if (peer->n_holds && peer->process.fd >= 0)
+		return false;
+	return s->now_us - peer->seen_us > (uint64_t)SILENT_HEARTBEATS * peer->heartbeat_ms * 1000;
+}
+
+void
+scout__peers_tick(struct scout_server *s)
+{
+	uint64_t gap_us = s->now_us - s->last_tick_us;
+
+	if (s->now_us < s->next_tick_us)
+		return;
+	s->next_tick_us = s->now_us + TICK_US;
+	s->last_tick_us = s->now_us;
+	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
+		struct scout__peer *peer = s->peers[i];
+
+		if (!peer)
+			continue;
+		if (gap_us > STOPPED_US)
+			peer->seen_us += gap_us;
+		if (peer->seen_us > s->now_us)
+			peer->seen_us = s->now_us;
+		if (is_forgotten(s, peer)) {
+			s->count.peers_forgotten++;
+			scout__peer_leave(s, peer, false);
+		}
+	}
+	scout__leases_tick(s);
+}
+
+void
+scout__peers_fini(struct scout_server *s)
+{
+	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
+		if (s->peers[i])
+			scout__peer_leave(s, s->peers[i], false);
+	}
+	while (!scout__jobs_empty(s))
+		scout__jobs_run(s);
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * DESIGN
+ *
+ * Answers are collected by destination and leave once a turn, one frame for each destination. A large answer (a list of grants)
+ * is a frame of its own, built by its task and handed to libzmq without a copy.
+ *
+ * A send never waits. EAGAIN means that a peer does not read what it asked for, EHOSTUNREACH that it is gone: in both
+ * cases nobody will ever know what the frame granted, so it is taken back: sessions of lookups end, stores and retrieves are
+ * given up. That is why each destination has a list of what its frame grants.
+ *
+ * Threads: loop.
+ */
+
+#define KEEP_BYTES 65536u     /* buffers up to this size are kept for the next turn */
+#define HANDOVER_BYTES 32768u /* larger frames are given to libzmq instead of copied */
+
+SCOUT_ON_LOOP static void
+no_memory(struct scout_server *s)
+{
+	s->count.out_of_memory++;
+	scout__log_limited(&s->log, &s->limit_memory, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
+			   "out of memory: a reply is lost");
+}
+
+/* Take back what a reply granted that did not leave. */
+SCOUT_ON_LOOP static void
+undo(struct scout_server *s, const struct scout__undo *what)
+{
+	uint32_t at;
+
+	s->count.replies_undone++;
+	if (what->opcode == SCOUT_OP_LOOKUP) {
+		at = scout__map_get(&s->by_ticket, what->id);
+		if (at != SCOUT__MAP_NONE && !s->sessions[at]->ended)
+			scout__session_end(s, s->sessions[at], false, 0);
+		return;
+	}
+	at = scout__map_get(&s->by_hold, what->id);
+	if (at != SCOUT__MAP_NONE && s->holds[at]->end == SCOUT__END_NONE)
+		scout__hold_undo(s, s->holds[at]);
+}
+
+void
+scout__dest_init(struct scout__dest *dest)
+{
+	memset(dest, 0, sizeof(*dest));
+	scout__list_init(&dest->dirty_node);
+}
+
+SCOUT_ON_LOOP static void
+undo_all(struct scout_server *s, struct scout__dest *dest)
+{
+	struct scout__undo *list = dest->undo;
+	uint32_t n = dest->n_undo;
+
+	dest->undo = NULL;
+	dest->n_undo = 0;
+	dest->cap_undo = 0;
+	for (uint32_t i = 0; i < n; i++)
+		undo(s, &list[i]);
+	free(list);
+}
+
+SCOUT_ON_LOOP static void
+clean(struct scout__dest *dest)
+{
+	scout__list_del(&dest->dirty_node);
+	dest->dirty = false;
+	dest->w.len = 0;
+	dest->w.bad = false;
+	dest->n_ops = 0;
+	if (dest->w.cap > KEEP_BYTES) {
+		free(dest->w.buf);
+		dest->w.buf = NULL;
+		dest->w.cap = 0;
+	}
+}
+
+static void
+free_frame(void *data, void *hint)
+{
+	(void)hint;
+	free(data);
+}
+
+/* Takes @buf in every case. Returns 0 or the errno of the send. */
+SCOUT_ON_LOOP static int
+send_owned(struct scout_server *s, const struct scout__dest *dest, uint8_t *buf, size_t len)
+{
+	zmq_msg_t msg;
+	int rc;
+
+	if (zmq_msg_init_data(&msg, buf, len, free_frame, NULL) != 0) {
+		free(buf);
+		return ENOMEM;
+	}
+	if (zmq_send(s->router, dest->identity, dest->identity_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
+		goto err_close;
+	if (zmq_msg_send(&msg, s->router, ZMQ_DONTWAIT) < 0)
+		goto err_close;
+	return 0;
+
+err_close:
+	rc = errno;
+	(void)zmq_msg_close(&msg); /* cannot fail for an initialised message */
+	return rc;
+}
+
+SCOUT_ON_LOOP static int
+send_copied(struct scout_server *s, const struct scout__dest *dest, const uint8_t *buf, size_t len)
+{
+	if (zmq_send(s->router, dest->identity, dest->identity_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
+		return errno;
+	return zmq_send(s->router, buf, len, ZMQ_DONTWAIT) < 0 ? errno : 0;
+}
+
+SCOUT_ON_LOOP static void
+note_failure(struct scout_server *s, int error)
+{
+	s->count.frames_dropped++;
+	scout__log_limited(&s->log, &s->limit_undo, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "a reply could not be sent (%s); what it granted is taken back",
+			   error == EHOSTUNREACH ? "the peer is gone"
+			   : error == EAGAIN     ? "the peer does not read"
+						 : zmq_strerror(error));
+}
+
+void
+scout__dest_flush(struct scout_server *s, struct scout__dest *dest)
+{
+	int error;
+
+	if (dest->w.len == 0)
+		return;
+	scout__frame_end(&dest->w, dest->n_ops, s->epoch, scout__now_us());
+	SCOUT_ASSERT(!dest->w.bad);
+	if (dest->w.len > HANDOVER_BYTES) {
+		error = send_owned(s, dest, dest->w.buf, dest->w.len);
+		dest->w.buf = NULL;
+		dest->w.cap = 0;
+	} else {
+		error = send_copied(s, dest, dest->w.buf, dest->w.len);
+	}
+	clean(dest);
+	if (error) {
+		note_failure(s, error);
+		undo_all(s, dest);
+	} else {
+		s->count.frames_sent++;
+		dest->n_undo = 0;
+	}
+}
+
+void
+scout__dest_drop(struct scout_server *s, struct scout__dest *dest)
+{
+	clean(dest);
+	free(dest->w.buf);
+	dest->w.buf = NULL;
+	dest->w.cap = 0;
+	undo_all(s, dest);
+}
+
+void
+scout__flush_all(struct scout_server *s)
+{
+	/* Undoing may answer other operations, which makes destinations dirty again. */
+	while (!scout__list_empty(&s->dirty))
+		scout__dest_flush(s, SCOUT__OWNER(s->dirty.next, struct scout__dest, dirty_node));
+}
+
+SCOUT_ON_LOOP static bool
+make_room(struct scout__dest *dest, size_t need)
+{
+	size_t cap = dest->w.cap ? dest->w.cap : 1024;
+	uint8_t *buf;
+
+	while (cap < need)
+		cap *= 2;
+	if (cap == dest->w.cap)
+		return true;
+	buf = realloc(dest->w.buf, cap);
+	if (!buf)
+		return false;
+	dest->w.buf = buf;
+	dest->w.cap = cap;
+	return true;
+}
+
+struct scout__writer *
+scout__reply_begin(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint16_t status, uint64_t corr,
+		   size_t body_bytes, size_t *ret_op)
+{
+	size_t need = SCOUT_OP_HEADER_BYTES + body_bytes;
+
+	if (dest->w.len && (dest->n_ops == SCOUT_MAX_OPS || dest->w.len + need > SCOUT_MAX_FRAME))
+		scout__dest_flush(s, dest);
+	if (!make_room(dest, (dest->w.len ? dest->w.len : SCOUT_FRAME_HEADER_BYTES) + need)) {
+		no_memory(s);
+		return NULL;
+	}
+	if (dest->w.len == 0)
+		scout__frame_begin(&dest->w);
+	if (!dest->dirty) {
+		dest->dirty = true;
+		scout__list_add(&s->dirty, &dest->dirty_node);
+	}
+	*ret_op = scout__op_begin(&dest->w, opcode, SCOUT_KIND_REPLY, status, corr, 0);
+	return &dest->w;
+}
+
+void
+scout__reply_end(struct scout_server *s, struct scout__dest *dest, size_t op)
+{
+	(void)s;
+	scout__op_end(&dest->w, op);
+	SCOUT_ASSERT(!dest->w.bad);
+	dest->n_ops++;
+}
+
+void
+scout__reply_empty(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t corr)
+{
+	size_t op;
+
+	if (scout__reply_begin(s, dest, opcode, SCOUT_WIRE_OK, corr, 0, &op))
+		scout__reply_end(s, dest, op);
+}
+
+void
+scout__refuse(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t corr, uint16_t status,
+	      const char *fmt, ...)
+{
+	char text[512];
+	struct scout__writer *w;
+	va_list args;
+	size_t op;
+
+	va_start(args, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	s->count.ops_refused++;
+	scout__log_limited(&s->log, &s->limit_refused, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_DEBUG,
+			   "%s refused (%s): %s", scout__op_name(opcode), scout__wire_name(status), text);
+	w = scout__reply_begin(s, dest, opcode, status, corr, sizeof(uint16_t) + strlen(text), &op);
+	if (!w)
+		return;
+	scout__put_text(w, text);
+	scout__reply_end(s, dest, op);
+}
+
+void
+scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t id)
+{
+	if (dest->n_undo == dest->cap_undo) {
+		uint32_t cap = dest->cap_undo ? dest->cap_undo * 2 : 16;
+		struct scout__undo *list = realloc(dest->undo, cap * sizeof(*list));
+
+		if (!list) {
+			/* It cannot be noted, so it leaves now: then there is nothing to note. */
+			struct scout__undo last = {opcode, id};
+			uint64_t sent = s->count.frames_sent;
+
+			scout__dest_flush(s, dest);
+			if (s->count.frames_sent == sent)
+				undo(s, &last);
+			return;
+		}
+		dest->undo = list;
+		dest->cap_undo = cap;
+	}
+	dest->undo[dest->n_undo++] = (struct scout__undo){opcode, id};
+}
+
+void
+scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_t len, uint8_t opcode,
+		   uint64_t id)
+{
+	int error = send_owned(s, dest, buf, len);
+
+	if (!error) {
+		s->count.frames_sent++;
+		return;
+	}
+	note_failure(s, error);
+	if (id)
+		undo(s, &(struct scout__undo){opcode, id});
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include "parts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "server_config.h"
+
+/*
+ * DESIGN
+ *
+ * Start and stop. Start makes everything in the order in which it may fail cheaply: configuration, tables, pool, lock and paths,
+ * sockets; the thread is last, so before it nothing needs a lock and after it nothing is touched here. server_free() takes
+ * apart what there is, however far start came.
+ *
+ * Nothing of the process is changed: no signal, no limit, no umask. libzmq's context is our own.
+ *
+ * Threads: the caller's, as the loop's deputy before the loop runs and after it is joined.
+ */
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+#define STOP_LINGER_MS 100
+
+static int
+no_memory(char *err, size_t err_len)
+{
+	return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+}
+
+/* A list of the numbers 0 .. n - 1, the lowest to be taken first. */
+static uint32_t *
+free_list(uint32_t n)
+{
+	uint32_t *list = calloc(n, sizeof(*list));
+
+	for (uint32_t i = 0; list && i < n; i++)
+		list[i] = n - 1 - i;
+	return list;
+}
+
+static int
+make_tables(struct scout_server *s, char *err, size_t err_len)
+{
+	uint32_t peers = s->cfg.max_peers;
+	uint32_t sessions = s->cfg.max_sessions;
+
+	s->peers = calloc(peers, sizeof(struct scout__peer *));
+	s->free_peers = free_list(peers);
+	s->sessions = calloc(sessions, sizeof(struct scout__session *));
+	s->free_sessions = free_list(sessions);
+	s->holds = calloc(SCOUT__MAX_HOLDS, sizeof(struct scout__hold *));
+	s->free_holds = free_list(SCOUT__MAX_HOLDS);
+	if (!s->peers || !s->free_peers || !s->sessions || !s->free_sessions || !s->holds || !s->free_holds)
+		return no_memory(err, err_len);
+	s->n_free_peers = peers;
+	s->n_free_sessions = sessions;
+	s->n_free_holds = SCOUT__MAX_HOLDS;
+	if (scout__map_init(&s->by_identity, peers) || scout__map_init(&s->by_token, peers) ||
+	    scout__map_init(&s->by_ticket, sessions) || scout__map_init(&s->by_hold, SCOUT__MAX_HOLDS))
+		return no_memory(err, err_len);
+	return 0;
+}
+
+static int
+check_kernel(char *err, size_t err_len)
+{
+	int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	if (fd < 0 && errno == ENOSYS)
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "Linux 5.6 or newer is needed (pidfd)");
+	if (fd >= 0)
+		(void)close(fd);
+	return 0;
+}
+
+static int
+draw_numbers(struct scout_server *s, char *err, size_t err_len)
+{
+	do {
+		if (getrandom(&s->epoch, sizeof(s->epoch), 0) != (ssize_t)sizeof(s->epoch) ||
+		    getrandom(&s->seed, sizeof(s->seed), 0) != (ssize_t)sizeof(s->seed))
+			return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "getrandom: errno %d", errno);
+	} while (s->epoch == 0);
+	return 0;
+}
+
+static int
+make_events(struct scout_server *s, char *err, size_t err_len)
+{
+	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	s->stop.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	s->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	s->timer_us = UINT64_MAX;
+	if (s->epoll_fd < 0 || s->stop.fd < 0 || s->timer.fd < 0 || scout__watch_add(s, &s->stop) != 0 ||
+	    scout__watch_add(s, &s->timer) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll, eventfd or timerfd: errno %d", errno);
+	return 0;
+}
+
+static int
+make_pool(struct scout_server *s, char *err, size_t err_len)
+{
+	int rc;
+
+	scout__enter_loop();
+	rc = scout__l1_init(&s->l1, s->cfg.l1_bytes, s->cfg.extent_bytes, s->cfg.max_promised, s->cfg.eviction, &s->log,
+			    err, err_len);
+	if (rc)
+		return rc;
+	s->l1_ready = true;
+	s->pool_ready.fd = s->l1.pool.ready_fd;
+	if (scout__watch_add(s, &s->pool_ready) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl: errno %d", errno);
+	return 0;
+}
+
+static int
+set_int(void *socket, int option, int value)
+{
+	return zmq_setsockopt(socket, option, &value, sizeof(value));
+}
+
+static int
+set_options(struct scout_server *s)
+{
+	/* Credits bound what a peer may have unanswered; twice that leaves room for refusals and frame errors. */
+	int hwm = (int)s->cfg.credits * 2 + 64;
+	int64_t max_bytes = 2 * (int64_t)SCOUT_MAX_FRAME;
+
+	return set_int(s->router, ZMQ_LINGER, 0) || set_int(s->router, ZMQ_ROUTER_MANDATORY, 1) ||
+	       set_int(s->router, ZMQ_SNDHWM, hwm) || set_int(s->router, ZMQ_RCVHWM, hwm) ||
+	       zmq_setsockopt(s->router, ZMQ_MAXMSGSIZE, &max_bytes, sizeof(max_bytes));
+}
+
+static int
+keep_endpoint(struct scout_server *s, char *err, size_t err_len)
+{
+	char text[512];
+	size_t len = sizeof(text);
+
+	if (zmq_getsockopt(s->router, ZMQ_LAST_ENDPOINT, text, &len) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZMQ_LAST_ENDPOINT: %s", zmq_strerror(errno));
+	s->endpoint = strdup(text);
+	if (!s->endpoint)
+		return no_memory(err, err_len);
+	/* The lease socket has its mode from us, libzmq's from the umask. */
+	if (s->paths.socket && chmod(s->paths.socket, 0600) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "chmod %s: errno %d", s->paths.socket, errno);
+	return 0;
+}
+
+static int
+make_socket(struct scout_server *s, const char *address, char *err, size_t err_len)
+{
+	s->zctx = zmq_ctx_new();
+	s->router = s->zctx ? zmq_socket(s->zctx, ZMQ_ROUTER) : NULL;
+	if (!s->router)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no ZeroMQ socket: %s", zmq_strerror(errno));
+	if (set_options(s) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZeroMQ socket option: %s", zmq_strerror(errno));
+	if (zmq_bind(s->router, address) != 0)
+		return scout__fail(err, err_len, errno == EADDRINUSE ? SCOUT_ERR_IN_USE : SCOUT_ERR_BIND,
+				   "%s cannot be bound: %s", address, zmq_strerror(errno));
+	return keep_endpoint(s, err, err_len);
+}
+
+static void
+free_tables(struct scout_server *s)
+{
+	free(s->peers);
+	free(s->free_peers);
+	free(s->sessions);
+	free(s->free_sessions);
+	free(s->holds);
+	free(s->free_holds);
+	free(s->heap);
+	scout__map_fini(&s->by_identity);
+	scout__map_fini(&s->by_token);
+	scout__map_fini(&s->by_ticket);
+	scout__map_fini(&s->by_hold);
+}
+
+static void
+close_fd(int fd)
+{
+	if (fd >= 0)
+		(void)close(fd);
+}
+
+/* Any state, but the loop does not run. */
+static void
+server_free(struct scout_server *s)
+{
+	scout__enter_loop();
+	if (s->router) {
+		(void)set_int(s->router, ZMQ_LINGER, STOP_LINGER_MS);
+		(void)zmq_close(s->router);
+	}
+	if (s->zctx)
+		(void)zmq_ctx_term(s->zctx); /* waits for the linger time at most */
+	if (s->l1_ready)
+		scout__l1_fini(&s->l1);
+	close_fd(s->listener.fd);
+	close_fd(s->epoll_fd);
+	close_fd(s->stop.fd);
+	close_fd(s->timer.fd);
+	scout__paths_close(&s->paths);
+	free_tables(s);
+	free(s->endpoint);
+	scout_server_config_fini(&s->cfg);
+	free(s);
+}
+
+static struct scout_server *
+server_new(void)
+{
+	struct scout_server *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	scout__enter_loop();
+	s->paths.lock_fd = -1;
+	s->epoll_fd = -1;
+	s->stop = (struct scout__watch){SCOUT__WATCH_STOP, -1, s};
+	s->timer = (struct scout__watch){SCOUT__WATCH_TIMER, -1, s};
+	s->pool_ready = (struct scout__watch){SCOUT__WATCH_POOL, -1, s};
+	s->listener = (struct scout__watch){SCOUT__WATCH_LISTENER, -1, s};
+	s->queue.prev = s->queue.next = &s->queue;
+	s->start_us = s->now_us = s->last_tick_us = scout__now_us();
+	scout__list_init(&s->dirty);
+	scout__list_init(&s->quarantine);
+	scout__list_init(&s->leases);
+	scout__list_init(&s->grave);
+	scout__dest_init(&s->stranger);
+	return s;
+}
+
+static int
+make_parts(struct scout_server *s, char *err, size_t err_len)
+{
+	char *address = NULL;
+	int rc = check_kernel(err, err_len);
+
+	if (rc == 0)
+		rc = draw_numbers(s, err, err_len);
+	if (rc == 0)
+		rc = make_tables(s, err, err_len);
+	if (rc == 0)
+		rc = make_events(s, err, err_len);
+	if (rc == 0)
+		rc = make_pool(s, err, err_len);
+	if (rc == 0)
+		rc = scout__paths_open(&s->paths, s->cfg.listen, &address, err, err_len);
+	if (rc == 0)
+		rc = make_socket(s, address, err, err_len);
+	if (rc == 0)
+		rc = scout__lease_listen(s, err, err_len);
+	free(address);
+	return rc;
+}
+
+int
+scout_server_start(const struct scout_server_config *cfg, struct scout_server **ret_server, char *err, size_t err_len)
+{
+	struct scout_server *s;
+	int rc;
+
+	if (!cfg || !ret_server)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "cfg and ret_server must not be NULL");
+	s = server_new();
+	if (!s)
+		return no_memory(err, err_len);
+	rc = scout__server_config_accept(&s->cfg, cfg, err, err_len);
+	if (rc) {
+		free(s);
+		return rc;
+	}
+	s->log = (struct scout__log){s->cfg.log, s->cfg.log_user, "server"};
+	rc = make_parts(s, err, err_len);
+	if (rc)
+		goto err_free_server;
+	rc = scout__thread_start(&s->thread, "scout-server", scout__loop_main, s);
+	if (rc) {
+		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "the loop thread cannot be started: errno %d", rc);
+		goto err_free_server;
+	}
+	scout__log(&s->log, SCOUT_LOG_INFO, "serving %s, epoch %016llx, pool of %llu bytes", s->endpoint,
+		   (unsigned long long)s->epoch, (unsigned long long)s->cfg.l1_bytes);
+	*ret_server = s;
+	return 0;
+
+err_free_server:
+	server_free(s);
+	return rc;
+}
+
+const char *
+scout_server_endpoint(const struct scout_server *server)
+{
+	return server ? server->endpoint : NULL;
+}
+
+void
+scout_server_stop(struct scout_server *server)
+{
+	const uint64_t one = 1;
+	ssize_t n;
+
+	if (!server)
+		return;
+	/* The counter cannot be full, and a write of 8 bytes is whole or fails for a reason that cannot be here. */
+	n = write(server->stop.fd, &one, sizeof(one));
+	(void)n;
+	(void)pthread_join(server->thread, NULL); /* joinable, and only we join it */
+	server_free(server);
+}

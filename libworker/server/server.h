@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_SERVER_H
+#define SCOUT_SERVER_SERVER_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <zmq.h>
+
+#include <kvscout/server.h>
+
+#include "bank.h"
+#include "clock.h"
+#include "log.h"
+#include "map.h"
+#include "msg.h"
+#include "thread.h"
+
+/*
+ * The cache server's private structures. One loop thread owns all of it, so nothing here has a lock; start and stop touch it
+ * only before the thread exists and after it is joined. Fields are the loop's unless they say otherwise.
+ *
+ * Who owns whom:
+ *
+ *   server ─ namespaces ─ bank (l1), spaces, layouts
+ *          ─ peers ─ sessions (what lookups promised), holds (what retrieves read and stores write), tasks (operations that
+ *                    are not answered yet), lease (unix socket), pidfd
+ *
+ * Long work is done in slices by jobs. A job is in the run queue or it is not; its step does at most SCOUT__SLICE_CHUNKS
+ * chunks and queues itself again while anything is left. Tasks, ended sessions, ended holds, leaving peers and the
+ * sweep of a namespace are jobs. What is ended is unreachable at once (no map names it); only the giving back takes turns.
+ */
+
+#define SCOUT__SLICE_CHUNKS 512u   /* chunks that one step may touch */
+#define SCOUT__INLINE_CHUNKS 4096u /* chunks that the operations of one turn may touch before they have to queue */
+#define SCOUT__TURN_US 500u        /* after this long, answers go out before anything else is read or run */
+#define SCOUT__MAX_NAMESPACES 256u
+#define SCOUT__MAX_SPACES 65536u                     /* tenants of one namespace */
+#define SCOUT__MAX_HOLDS 262144u                     /* retrieves and stores that are not done, of all workers */
+#define SCOUT__MAX_SESSION_BYTES (UINT64_C(1) << 30) /* of all sessions together: handles and bitmaps */
+#define SCOUT__MAX_GRANT_BYTES (UINT64_C(1) << 28)   /* of all grant lists that are being built */
+#define SCOUT__LEASE_SUFFIX ".lease"
+#define SCOUT__LOCK_SUFFIX ".lock"
+#define SCOUT__IPC_PATH_MAX 107 /* sun_path without its terminator */
+#define SCOUT__LOG_INTERVAL_US 1000000u
+
+struct scout_server;
+struct scout__peer;
+struct scout__lease;
+struct scout__task;
+struct scout__hold;
+struct scout__session;
+
+/* Something that goes on in steps. */
+struct scout__job {
+	struct scout__job *prev, *next;
+	void (*step)(struct scout_server *s, struct scout__job *job);
+	bool queued;
+};
+
+/* Intrusive circular list. */
+struct scout__list {
+	struct scout__list *prev, *next;
+};
+
+#define SCOUT__OWNER(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+static inline void
+scout__list_init(struct scout__list *list)
+{
+	list->prev = list;
+	list->next = list;
+}
+
+static inline bool
+scout__list_empty(const struct scout__list *list)
+{
+	return list->next == list;
+}
+
+static inline void
+scout__list_add(struct scout__list *list, struct scout__list *node)
+{
+	node->prev = list->prev;
+	node->next = list;
+	list->prev->next = node;
+	list->prev = node;
+}
+
+/* Also for a node that is in no list, if it was initialised as one. */
+static inline void
+scout__list_del(struct scout__list *node)
+{
+	node->prev->next = node->next;
+	node->next->prev = node->prev;
+	scout__list_init(node);
+}
+
+/* A received message. Tasks keep views into it, so it lives as long as the last of them. */
+struct scout__packet {
+	zmq_msg_t msg;
+	uint32_t refs;
+};
+
+/* The frame in hand: one with very many operations is executed over several turns. */
+struct scout__inbox {
+	struct scout__packet *packet; /* NULL: none */
+	struct scout__frame frame;
+	struct scout__reader ops;
+	uint64_t read_us;
+	uint64_t waited_us; /* before it was read */
+};
+
+/* If a reply cannot be sent, what it granted is taken back: the id of a session, store or retrieve. */
+struct scout__undo {
+	uint8_t opcode;
+	uint64_t id;
+};
+
+/* Where replies go, and those of this turn. */
+struct scout__dest {
+	uint8_t identity[255];
+	uint8_t identity_len;
+	bool dirty; /* in server.dirty */
+	struct scout__list dirty_node;
+	struct scout__writer w; /* frame in the making; len 0 when empty */
+	uint32_t n_ops;
+	struct scout__undo *undo;
+	uint32_t n_undo, cap_undo;
+};
+
+enum scout__watch_kind {
+	SCOUT__WATCH_STOP = 1,
+	SCOUT__WATCH_TIMER,
+	SCOUT__WATCH_POOL,
+	SCOUT__WATCH_LISTENER,
+	SCOUT__WATCH_LEASE,
+	SCOUT__WATCH_PROCESS
+};
+
+/* What the epoll descriptor names. */
+struct scout__watch {
+	enum scout__watch_kind kind;
+	int fd;
+	void *owner; /* lease or peer */
+};
+
+struct scout__layout {
+	bool known;
+	uint32_t block_tokens;
+	uint16_t dtype;
+	uint32_t n_planes;
+	uint64_t *plane_bytes;
+	uint64_t shard_bytes;
+};
+
+/* (tenant, group) of a namespace: the index knows only its number. */
+struct scout__space {
+	char *tenant;
+	uint16_t tenant_len;
+	uint16_t group;
+	uint32_t id;
+};
+
+struct scout__ns {
+	struct scout__job sweep; /* drops what an older weights version left */
+	uint32_t sweep_next;
+	char name[SCOUT_MAX_NAME + 1];
+	uint16_t name_len;
+	uint16_t hash_bytes;
+	uint32_t chunk_tokens;
+	uint16_t rank_first, rank_count, kv_ranks, readers;
+	uint64_t weights;  /* version; 0: nobody has said one */
+	uint64_t instance; /* counts RESETs: what belongs to an older one is over */
+	struct scout__layout layouts[SCOUT_MAX_RANKS];
+	struct scout__bank *bank; /* NULL until every rank of this server is registered */
+	struct scout__space *spaces;
+	uint32_t n_spaces, cap_spaces;
+	struct scout__map space_map;     /* hash of tenant and group -> index */
+	uint32_t next_space;             /* never used twice, so an old number can never name new chunks */
+	uint32_t space_floor;            /* entries of lower spaces are unreachable */
+	struct scout__list pool_waiters; /* tasks */
+	struct scout__list sessions;
+	uint32_t n_peers, n_sessions, n_holds;
+};
+
+enum scout__job_of_task {
+	SCOUT__TASK_RUN = 0,
+	SCOUT__TASK_POOL,
+	SCOUT__TASK_LEASE,
+	SCOUT__TASK_ANSWER
+};
+
+/* An operation that is not answered yet. */
+struct scout__task {
+	struct scout__job job;
+	struct scout__list of_peer;
+	struct scout__list waiting; /* in ns.pool_waiters or peer.lease_waiters */
+	struct scout__peer *peer;
+	struct scout__ns *ns;
+	struct scout__packet *packet;
+	uint8_t opcode;
+	uint8_t state; /* enum scout__job_of_task: what it waits for */
+	uint64_t corr;
+	uint64_t instance; /* of the namespace when it came */
+	uint64_t arrived_us;
+	uint64_t deadline_us; /* UINT64_MAX: none */
+	uint64_t wake_us;
+	size_t heap_pos;                /* 0: no timer */
+	struct scout__session *session; /* LOOKUP: its own. Never NULL while the task lives */
+	uint64_t ticket;
+	uint64_t serial; /* of the session that ADMIT and RETRIEVE name */
+	const uint8_t *hashes;
+	struct scout__str tenant;
+	uint16_t group;
+	uint32_t n, next, skip, expect;
+	uint32_t space;
+	uint32_t from, to;
+	uint32_t limited;
+	uint64_t poll_end_us;
+	uint64_t poll_interval_us;
+	struct scout__hold *hold;   /* STORE and RETRIEVE: what was granted so far */
+	struct scout__writer reply; /* STORE and RETRIEVE: a frame of its own */
+	size_t reply_op;
+};
+
+/* What the server holds for one ticket. */
+struct scout__session {
+	struct scout__job job; /* giving back, after the end */
+	struct scout__list of_peer;
+	struct scout__list of_ns;
+	struct scout__peer *peer; /* NULL once ended and the peer is gone */
+	struct scout__ns *ns;
+	uint64_t ticket;
+	uint64_t serial;
+	uint64_t instance;
+	uint32_t slot;
+	bool ended;
+	bool touch;                 /* ended by FINISH */
+	struct scout__task *lookup; /* while it is not answered */
+	uint64_t finish_corr;       /* FINISH to be answered when all is given back; 0: none */
+	uint32_t finish_connection; /* of the peer, when it came */
+	uint32_t n;                 /* as asked */
+	uint32_t skip;
+	uint32_t hit;                  /* so far, while the lookup is not answered */
+	uint32_t kept_from, kept_to;   /* chunks whose units are promised, but for those that a bitmap marks as used */
+	struct scout__handle *handles; /* hit of them */
+	uint32_t cap_handles;
+	struct scout__handle *stored; /* in the order of the stores; top bit of entry: not stored by this session */
+	uint32_t n_stored, cap_stored;
+	uint64_t **used_rows; /* [rank * readers + reader] -> bits of chunks; NULL until a RETRIEVE */
+	uint16_t *used_count; /* bits of each chunk in all rows */
+	uint32_t n_used;      /* chunks that the bits and counts have room for */
+};
+
+#define SCOUT__STORED_PRESENT 0x80000000u
+
+enum scout__hold_kind {
+	SCOUT__HOLD_READ = 1,
+	SCOUT__HOLD_WRITE
+};
+
+enum scout__hold_end {
+	SCOUT__END_NONE = 0,
+	SCOUT__END_RELEASE,    /* reading is over */
+	SCOUT__END_COMMIT,     /* writing is over: the first n_commit are complete, the rest is given up */
+	SCOUT__END_QUARANTINE, /* the writer died */
+	SCOUT__END_EXPIRED     /* the quarantine is over */
+};
+
+/* What one RETRIEVE or STORE was granted. */
+struct scout__hold {
+	struct scout__job job;      /* giving back, after the end */
+	struct scout__list of_peer; /* later: server.quarantine */
+	struct scout__peer *peer;   /* NULL when the peer is gone */
+	struct scout__ns *ns;
+	uint64_t id;
+	uint64_t instance;
+	uint64_t due_us; /* quarantine */
+	uint32_t slot;
+	uint32_t rank; /* of the bank */
+	uint8_t kind;
+	uint8_t end;
+	uint8_t done_opcode;
+	bool told;          /* the worker was answered: it may be copying */
+	uint64_t done_corr; /* operation to be answered when all is given back; 0: none */
+	uint32_t done_connection;
+	uint32_t n_commit, n_readable;
+	uint32_t next;
+	uint32_t n;
+	uint32_t entries[];
+};
+
+struct scout__peer {
+	struct scout__dest dest; /* first: see scout__peer_of() */
+	struct scout__job job;   /* leaving */
+	uint32_t slot;
+	uint64_t identity_key;
+	uint64_t token;
+	uint16_t role;
+	uint16_t reader;
+	int32_t rank; /* of the bank; -1: not registered */
+	struct scout__ns *ns;
+	uint64_t weights; /* as it said; 0: follows */
+	uint32_t heartbeat_ms;
+	uint64_t seen_us;
+	int64_t offset_us[2]; /* smallest (our clock - its clock): in this window and the one before */
+	uint64_t window_us;   /* start of this window; 0: no frame yet */
+	uint32_t connection;  /* counts HELLOs from a new identity: answers to an older one are dropped */
+	uint32_t unanswered;
+	uint32_t n_holds;
+	uint32_t segments_sent; /* extents that the lease connection has delivered */
+	bool leaving;
+	bool died;
+	struct scout__lease *lease;
+	pid_t pid;                   /* 0: unknown */
+	struct scout__watch process; /* pidfd, -1: none */
+	struct scout__list tasks, sessions, holds, lease_waiters;
+};
+
+struct scout__lease {
+	struct scout__watch watch;
+	struct scout__list node;  /* in server.leases */
+	struct scout__peer *peer; /* NULL until its HELLO */
+	pid_t pid;
+	uint64_t accepted_us;
+};
+
+struct scout__counters {
+	uint64_t frames_received, frames_sent, frames_dropped, frames_bad;
+	uint64_t ops[SCOUT_OP_LAST + 1], ops_unknown, ops_expired, ops_refused;
+	uint64_t asked_chunks, hit_chunks, lookups_limited;
+	uint64_t replies_undone, out_of_memory;
+	uint64_t mismatches;
+	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, leases_refused;
+	uint64_t longest_us;
+};
+
+/* The files beside an ipc endpoint; all strings are ours. Const after start. */
+struct scout__paths {
+	char *dir;    /* made by us, to be removed */
+	char *socket; /* ipc path, NULL with tcp */
+	char *lease;
+	char *lock;
+	int lock_fd;
+	bool sockets_are_ours; /* nothing else is there under these names */
+};
+
+struct scout_server {
+	struct scout_server_config cfg; /* const after start */
+	struct scout__log log;          /* const after start */
+	uint64_t epoch;                 /* const after start */
+	uint64_t seed;                  /* const after start: of the hashes of what peers choose */
+	uint64_t start_us;              /* const after start */
+	char *endpoint;                 /* const after start */
+	struct scout__paths paths;
+	void *zctx;
+	void *router;
+	int epoll_fd;
+	struct scout__watch stop, timer, pool_ready, listener;
+	bool listener_paused; /* no descriptors left: try again later */
+	uint64_t timer_us;    /* what the timer is set to; UINT64_MAX: off */
+	pthread_t thread;
+	struct scout__l1 l1;
+	bool l1_ready;
+
+	uint64_t now_us;
+	bool draining;
+	uint64_t drain_end_us;
+	uint32_t inline_left;        /* chunks, this turn */
+	struct scout__job queue;     /* head of the run queue */
+	struct scout__job turn_mark; /* no job: behind the last one of this turn, while it runs */
+	struct scout__task **heap;   /* [1 .. heap_n], by wake_us */
+	size_t heap_n, heap_cap;
+	uint32_t n_tasks;
+	struct scout__list dirty;    /* destinations with a frame to send */
+	struct scout__dest stranger; /* of the frame in hand, when its sender has not said HELLO */
+	struct scout__inbox inbox;
+	bool sender_is_local; /* the sender of the frame in hand is on this machine */
+
+	struct scout__ns *ns[SCOUT__MAX_NAMESPACES];
+	uint32_t n_ns;
+	struct scout__peer **peers; /* max_peers slots */
+	uint32_t *free_peers;
+	uint32_t n_free_peers;
+	uint64_t next_tick_us;
+	uint64_t last_tick_us;
+	struct scout__map by_identity, by_token;
+	struct scout__session **sessions; /* max_sessions slots */
+	uint32_t *free_sessions;
+	uint32_t n_free_sessions;
+	uint64_t next_serial;
+	uint64_t session_bytes;
+	uint64_t grant_bytes;
+	struct scout__map by_ticket;
+	struct scout__hold **holds;
+	uint32_t *free_holds;
+	uint32_t n_free_holds;
+	uint64_t next_hold;
+	struct scout__map by_hold;
+	struct scout__list quarantine; /* holds, by due_us */
+	uint32_t n_quarantine;
+	struct scout__list leases; /* connections */
+	uint32_t n_leases;
+	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
+	struct scout__log_limit limit_refused, limit_bad, limit_memory, limit_undo;
+	struct scout__counters count;
+};
+
+#endif

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * DESIGN
+ *
+ * A session is what one lookup promised. The unit of a promise is (session, chunk, rank, reader): a lookup takes all units of
+ * a chunk at once, each worker's retrieve turns its own one into a hold, and what is left is given back by ADMIT,
+ * FINISH, RESET or the end of the client.
+ *
+ * Which units are left needs no list: those of the chunks in [kept_from, kept_to), less those that a bitmap marks as used. There
+ * is one row of bits for each (rank, reader), made when that worker first retrieves; and one count for each chunk, so
+ * that giving back a chunk is one subtraction. The range only ever shrinks and bits are only ever set: so nothing can be given
+ * back twice, however often it is asked for.
+ *
+ * End: the ticket names nothing from that moment. The job then walks what was stored from last to first, then what was looked
+ * up from last to first, giving back and (after FINISH) touching each: the head of the prompt, which other prompts share,
+ * comes out as the last to be evicted.
+ *
+ * Memory: one block of handles, as long as the hit; rows and stored keys only for those who need them. Everything counts against
+ * SCOUT__MAX_SESSION_BYTES.
+ *
+ * Threads: loop.
+ */
+
+SCOUT_ON_LOOP static void release_step(struct scout_server *s, struct scout__job *job);
+
+struct scout__session *
+scout__session_find(struct scout_server *s, const struct scout__ns *ns, uint64_t ticket)
+{
+	uint32_t slot = scout__map_get(&s->by_ticket, ticket);
+	struct scout__session *session;
+
+	if (slot == SCOUT__MAP_NONE)
+		return NULL;
+	session = s->sessions[slot];
+	if (session->ended || session->ns != ns || session->instance != ns->instance || session->peer->leaving)
+		return NULL;
+	return session;
+}
+
+/* As realloc() of @n elements of 8 bytes, counted; NULL when there is no memory or too much is used. @n 0 frees. */
+SCOUT_ON_LOOP static void *
+resize(struct scout_server *s, void *block, uint32_t old_n, uint32_t n)
+{
+	uint64_t old_bytes = (uint64_t)old_n * 8;
+	uint64_t bytes = (uint64_t)n * 8;
+	void *p;
+
+	if (n == 0) {
+		free(block);
+		s->session_bytes -= old_bytes;
+		return NULL;
+	}
+	if (bytes > old_bytes && s->session_bytes + (bytes - old_bytes) > SCOUT__MAX_SESSION_BYTES)
+		return NULL;
+	p = realloc(block, bytes);
+	if (!p)
+		return NULL;
+	s->session_bytes += bytes;
+	s->session_bytes -= old_bytes;
+	return p;
+}
+
+bool
+scout__session_resize(struct scout_server *s, struct scout__session *session, uint32_t n)
+{
+	void *p;
+
+	if (n == session->cap_handles)
+		return true;
+	p = resize(s, session->handles, session->cap_handles, n);
+	if (!p && n)
+		return n < session->cap_handles; /* it stays larger than needed */
+	session->handles = p;
+	session->cap_handles = n;
+	return true;
+}
+
+struct scout__session *
+scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ticket, uint32_t n, uint16_t *ret_status,
+		   const char **ret_text)
+{
+	struct scout__session *session;
+
+	*ret_status = SCOUT_WIRE_LIMIT;
+	*ret_text = "the server has no memory for one more session";
+	if (scout__map_get(&s->by_ticket, ticket) != SCOUT__MAP_NONE) {
+		*ret_status = SCOUT_WIRE_STATE;
+		*ret_text = "this ticket is in use: every lookup needs a new one";
+		return NULL;
+	}
+	if (s->n_free_sessions == 0) {
+		*ret_text = "max_sessions are open";
+		return NULL;
+	}
+	session = calloc(1, sizeof(*session));
+	if (!session)
+		return NULL;
+	if (!scout__session_resize(s, session, n))
+		goto err_free_session;
+	session->slot = s->free_sessions[s->n_free_sessions - 1];
+	if (!scout__map_put(&s->by_ticket, ticket, session->slot))
+		goto err_free_handles;
+	s->n_free_sessions--;
+	s->sessions[session->slot] = session;
+	session->job.step = release_step;
+	session->peer = peer;
+	session->ns = peer->ns;
+	session->ticket = ticket;
+	session->serial = ++s->next_serial;
+	session->instance = peer->ns->instance;
+	session->n = n;
+	scout__list_add(&peer->sessions, &session->of_peer);
+	scout__list_add(&peer->ns->sessions, &session->of_ns);
+	peer->ns->n_sessions++;
+	return session;
+
+err_free_handles:
+	(void)scout__session_resize(s, session, 0);
+err_free_session:
+	free(session);
+	return NULL;
+}
+
+/* ---- units ---- */
+
+SCOUT_ON_LOOP static uint32_t
+n_rows(const struct scout__session *session)
+{
+	return session->ns->bank->n_ranks * session->ns->bank->readers;
+}
+
+/* Give back what is left of chunk @i's units. */
+SCOUT_ON_LOOP static void
+give_back(struct scout__session *session, uint32_t i)
+{
+	struct scout__bank *bank = session->ns->bank;
+	uint32_t entry = session->handles[i].entry;
+	uint32_t used = session->used_count ? session->used_count[i] : 0;
+
+	scout__bank_unpromise(bank, entry, n_rows(session) - used);
+	scout__ns_unpinned(session->ns, entry);
+}
+
+/* Rows of bits and the counts, for the chunks of the hit. */
+SCOUT_ON_LOOP static bool
+make_rows(struct scout_server *s, struct scout__session *session)
+{
+	uint32_t rows = n_rows(session);
+
+	if (session->used_rows)
+		return true;
+	session->n_used = (session->hit + 63) / 64 * 64;
+	session->used_count = resize(s, NULL, 0, session->n_used / 4);
+	if (!session->used_count)
+		return false;
+	memset(session->used_count, 0, session->n_used * sizeof(*session->used_count));
+	session->used_rows = resize(s, NULL, 0, rows);
+	if (!session->used_rows) {
+		(void)resize(s, session->used_count, session->n_used / 4, 0);
+		session->used_count = NULL;
+		return false;
+	}
+	memset(session->used_rows, 0, rows * sizeof(*session->used_rows));
+	return true;
+}
+
+SCOUT_ON_LOOP static void
+free_rows(struct scout_server *s, struct scout__session *session)
+{
+	if (!session->used_rows)
+		return;
+	for (uint32_t i = 0; i < n_rows(session); i++) {
+		if (session->used_rows[i])
+			(void)resize(s, session->used_rows[i], session->n_used / 64, 0);
+	}
+	(void)resize(s, session->used_rows, n_rows(session), 0);
+	(void)resize(s, session->used_count, session->n_used / 4, 0);
+	session->used_rows = NULL;
+	session->used_count = NULL;
+}
+
+void
+scout__session_use(struct scout_server *s, struct scout__session *session, uint32_t i, uint32_t row)
+{
+	uint64_t bit = UINT64_C(1) << (i % 64);
+
+	if (i < session->kept_from || i >= session->kept_to)
+		return;
+	/* Without memory for the bits the unit stays promised until the session ends: harmless. */
+	if (!make_rows(s, session))
+		return;
+	if (!session->used_rows[row]) {
+		session->used_rows[row] = resize(s, NULL, 0, session->n_used / 64);
+		if (!session->used_rows[row])
+			return;
+		memset(session->used_rows[row], 0, session->n_used / 8);
+	}
+	if (session->used_rows[row][i / 64] & bit)
+		return;
+	session->used_rows[row][i / 64] |= bit;
+	session->used_count[i]++;
+	scout__bank_unpromise(session->ns->bank, session->handles[i].entry, 1);
+}
+
+void
+scout__session_stored(struct scout_server *s, struct scout__session *session, struct scout__handle handle, bool present)
+{
+	if (session->n_stored == session->cap_stored) {
+		uint32_t cap = session->cap_stored ? session->cap_stored * 2 : 16;
+		void *p;
+
+		if (session->cap_stored >= SCOUT_MAX_CHUNKS)
+			return;
+		p = resize(s, session->stored, session->cap_stored, cap);
+		if (!p)
+			return; /* it will not be touched, that is all */
+		session->stored = p;
+		session->cap_stored = cap;
+	}
+	if (present)
+		handle.entry |= SCOUT__STORED_PRESENT;
+	session->stored[session->n_stored++] = handle;
+}
+
+/* ---- the end ---- */
+
+void
+scout__session_end(struct scout_server *s, struct scout__session *session, bool touch, uint64_t finish_corr)
+{
+	struct scout__task *lookup = session->lookup;
+
+	SCOUT_ASSERT(!session->ended);
+	session->ended = true;
+	session->touch = touch;
+	scout__list_del(&session->of_ns);
+	if (lookup) {
+		session->lookup = NULL;
+		lookup->session = NULL;
+		if (session->instance != session->ns->instance)
+			scout__task_refuse(s, lookup, SCOUT_WIRE_WEIGHTS, "the weights version changed");
+		else
+			scout__task_refuse(s, lookup, SCOUT_WIRE_NO_SESSION, "finished before the answer");
+	}
+	session->finish_corr = finish_corr;
+	if (finish_corr) {
+		session->finish_connection = session->peer->connection;
+		session->peer->unanswered++;
+	} else {
+		scout__list_del(&session->of_peer);
+		session->peer = NULL;
+	}
+	scout__job_start(s, &session->job, session->hit + session->n_stored);
+}
+
+SCOUT_ON_LOOP static void
+touch(struct scout__session *session, struct scout__handle handle, enum scout__access how)
+{
+	struct scout__bank *bank = session->ns->bank;
+
+	if (session->touch && handle.entry != SCOUT__NO_ENTRY && scout__bank_valid(bank, handle))
+		scout__bank_touch(bank, handle.entry, how);
+}
+
+SCOUT_ON_LOOP static void
+session_free(struct scout_server *s, struct scout__session *session)
+{
+	struct scout__peer *peer = session->peer;
+
+	if (peer && session->finish_corr) {
+		peer->unanswered--;
+		if (peer->connection == session->finish_connection)
+			scout__reply_empty(s, &peer->dest, SCOUT_OP_FINISH, session->finish_corr);
+	}
+	scout__list_del(&session->of_peer);
+	(void)scout__session_resize(s, session, 0);
+	(void)resize(s, session->stored, session->cap_stored, 0);
+	free_rows(s, session);
+	(void)scout__map_del(&s->by_ticket, session->ticket);
+	s->sessions[session->slot] = NULL;
+	s->free_sessions[s->n_free_sessions++] = session->slot;
+	session->ns->n_sessions--;
+	free(session);
+}
+
+SCOUT_ON_LOOP static void
+release_step(struct scout_server *s, struct scout__job *job)
+{
+	struct scout__session *session = SCOUT__OWNER(job, struct scout__session, job);
+	uint32_t left = SCOUT__SLICE_CHUNKS;
+
+	for (; left && session->n_stored; left--) {
+		struct scout__handle handle = session->stored[--session->n_stored];
+		bool present = handle.entry & SCOUT__STORED_PRESENT;
+
+		handle.entry &= ~SCOUT__STORED_PRESENT;
+		touch(session, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
+	}
+	for (; left && session->hit; left--) {
+		uint32_t i = --session->hit;
+
+		if (i >= session->kept_from && i < session->kept_to)
+			give_back(session, i);
+		touch(session, session->handles[i], SCOUT__ACCESS_READ);
+	}
+	if (session->n_stored || session->hit)
+		scout__job_queue(s, job);
+	else
+		session_free(s, session);
+}
+
+/* ---- ADMIT and FINISH ---- */
+
+SCOUT_ON_LOOP static void
+admit_reply(struct scout_server *s, struct scout__task *task, uint32_t kept)
+{
+	struct scout__writer *w;
+	size_t op;
+
+	w = scout__reply_begin(s, &task->peer->dest, task->opcode, SCOUT_WIRE_OK, task->corr, 8, &op);
+	if (w) {
+		scout__put_admit_reply(w, kept);
+		scout__reply_end(s, &task->peer->dest, op);
+	}
+	scout__task_free(s, task);
+}
+
+/* Give back from both ends until [from, to) is left. */
+SCOUT_ON_LOOP static void
+admit_step(struct scout_server *s, struct scout__job *job)
+{
+	struct scout__task *task = SCOUT__OWNER(job, struct scout__task, job);
+	struct scout__session *session = scout__session_find(s, task->ns, task->ticket);
+	uint32_t left = SCOUT__SLICE_CHUNKS;
+
+	if (!session || session->serial != task->serial) {
+		scout__task_refuse(s, task, SCOUT_WIRE_NO_SESSION, "the session ended meanwhile");
+		return;
+	}
+	for (; left && session->kept_to > task->to && session->kept_to > session->kept_from; left--)
+		give_back(session, --session->kept_to);
+	for (; left && session->kept_from < task->from && session->kept_from < session->kept_to; left--)
+		give_back(session, session->kept_from++);
+	if (left == 0)
+		scout__job_queue(s, job);
+	else
+		admit_reply(s, task, session->kept_to - session->kept_from);
+}
+
+/* A session of this very peer: a ticket that workers know must not let them end it. */
+SCOUT_ON_LOOP static struct scout__session *
+own_session(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t ticket)
+{
+	struct scout__session *session = scout__session_find(s, peer->ns, ticket);
+
+	if (session && session->peer == peer)
+		return session;
+	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
+		      "no session of this client has this ticket");
+	return NULL;
+}
+
+void
+scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+		     const struct scout__op *op, uint64_t deadline_us)
+{
+	struct scout__session *session;
+	struct scout__admit_msg m;
+	struct scout__task *task;
+	const char *field = "";
+	int status = scout__get_admit(op, &m, &field);
+
+	if (status) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "ADMIT: %s is wrong", field);
+		return;
+	}
+	session = own_session(s, peer, op, m.ticket);
+	if (!session)
+		return;
+	if (session->lookup) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "the lookup is not answered yet");
+		return;
+	}
+	task = scout__task_new(s, peer, packet, op, deadline_us);
+	if (!task)
+		return;
+	task->job.step = admit_step;
+	task->ticket = m.ticket;
+	task->serial = session->serial;
+	task->from = m.from;
+	task->to = m.from < m.to ? m.to : 0; /* an empty range: everything goes, from the tail */
+	scout__job_start(s, &task->job, session->kept_to - session->kept_from);
+}
+
+void
+scout__session_finish(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+{
+	struct scout__session *session;
+	const char *field = "";
+	uint64_t ticket;
+	int status = scout__get_one_u64(op, &ticket, &field);
+
+	if (status) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "FINISH: %s is wrong", field);
+		return;
+	}
+	session = own_session(s, peer, op, ticket);
+	if (session)
+		scout__session_end(s, session, true, op->corr);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/*
+ * DESIGN
+ *
+ * A task is an operation that was read and is not answered: LOOKUP, ADMIT, STORE, RETRIEVE. It belongs to its peer and keeps the
+ * message alive that it points into. What it has granted so far hangs on its session (LOOKUP) or its hold (STORE,
+ * RETRIEVE), so that it can be taken back at any moment without asking the task how far it got.
+ *
+ * Threads: loop.
+ */
+
+struct scout__task *
+scout__task_new(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+		const struct scout__op *op, uint64_t deadline_us)
+{
+	struct scout__task *task = calloc(1, sizeof(*task));
+
+	if (!task) {
+		s->count.out_of_memory++;
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "the server is out of memory");
+		return NULL;
+	}
+	task->peer = peer;
+	task->ns = peer->ns;
+	task->instance = peer->ns->instance;
+	task->packet = packet;
+	task->opcode = op->opcode;
+	task->corr = op->corr;
+	task->arrived_us = s->now_us;
+	task->deadline_us = deadline_us;
+	scout__packet_ref(packet);
+	scout__list_init(&task->waiting);
+	scout__list_add(&peer->tasks, &task->of_peer);
+	peer->unanswered++;
+	s->n_tasks++;
+	return task;
+}
+
+void
+scout__task_free(struct scout_server *s, struct scout__task *task)
+{
+	scout__timer_clear(s, task);
+	scout__job_unqueue(&task->job);
+	scout__list_del(&task->of_peer);
+	scout__list_del(&task->waiting);
+	if (task->session)
+		task->session->lookup = NULL;
+	if (task->reply.cap)
+		s->grant_bytes -= task->reply.cap;
+	free(task->reply.buf);
+	scout__packet_unref(task->packet);
+	task->peer->unanswered--;
+	s->n_tasks--;
+	free(task);
+}
+
+/* What a task has granted so far, and was never told. */
+SCOUT_ON_LOOP static void
+take_back(struct scout_server *s, struct scout__task *task)
+{
+	struct scout__session *session = task->session;
+
+	if (task->hold)
+		scout__hold_undo(s, task->hold);
+	task->hold = NULL;
+	if (session) {
+		task->session = NULL;
+		session->lookup = NULL;
+		if (!session->ended)
+			scout__session_end(s, session, false, 0);
+	}
+}
+
+void
+scout__task_refuse(struct scout_server *s, struct scout__task *task, uint16_t status, const char *fmt, ...)
+{
+	char text[256];
+	va_list args;
+
+	va_start(args, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	take_back(s, task);
+	scout__refuse(s, &task->peer->dest, task->opcode, task->corr, status, "%s", text);
+	scout__task_free(s, task);
+}
+
+void
+scout__task_cancel(struct scout_server *s, struct scout__task *task)
+{
+	take_back(s, task);
+	scout__task_free(s, task);
+}
+
+void
+scout__tasks_cancel(struct scout_server *s, struct scout__peer *peer)
+{
+	while (!scout__list_empty(&peer->tasks))
+		scout__task_cancel(s, SCOUT__OWNER(peer->tasks.next, struct scout__task, of_peer));
+}
+
+void
+scout__tasks_wake(struct scout_server *s, struct scout__list *waiters)
+{
+	while (!scout__list_empty(waiters)) {
+		struct scout__task *task = SCOUT__OWNER(waiters->next, struct scout__task, waiting);
+
+		scout__list_del(&task->waiting);
+		scout__job_queue(s, &task->job);
+	}
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server_config.h"
+
+#include <string.h>
+
+#include "log.h"
+
+/* The server's option table, and the public calls on it. Any thread. */
+
+#define FIELD(name) offsetof(struct scout_server_config, name)
+
+static const struct scout__option options[] = {
+	{
+		.name = "listen",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(listen),
+		.min = 1,
+		.max = 4096,
+		.doc = "Endpoint, `ipc:///path` or `tcp://host:port`; none: in a private folder",
+	},
+	{
+		.name = "eviction",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(eviction),
+		.min = 1,
+		.max = 64,
+		.def_text = "lru",
+		.doc = "Policy that chooses what leaves the pool",
+	},
+	{
+		.name = "l1_bytes",
+		.type = SCOUT_OPTION_SIZE,
+		.offset = FIELD(l1_bytes),
+		.def = UINT64_C(1) << 30,
+		.min = 1,
+		.max = UINT64_C(1) << 50,
+		.doc = "Host memory for chunks",
+	},
+	{
+		.name = "extent_bytes",
+		.type = SCOUT_OPTION_SIZE,
+		.offset = FIELD(extent_bytes),
+		.def = UINT64_C(64) << 20,
+		.min = 4096,
+		.max = UINT64_C(1) << 50,
+		.doc = "The pool grows by this much at a time",
+	},
+	{
+		.name = "max_promised",
+		.type = SCOUT_OPTION_SIZE,
+		.offset = FIELD(max_promised),
+		.min = 0,
+		.max = UINT64_C(1) << 50,
+		.def_text = "half of l1_bytes",
+		.doc = "Bytes that promises to waiting requests may pin; 0: the default",
+	},
+	{
+		.name = "max_sessions",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(max_sessions),
+		.def = 65536,
+		.min = 1,
+		.max = 16777216,
+		.doc = "Requests that may be live at once, of all clients",
+	},
+	{
+		.name = "max_peers",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(max_peers),
+		.def = 1024,
+		.min = 1,
+		.max = 65536,
+		.doc = "Clients and workers that may be connected at once",
+	},
+	{
+		.name = "dead_writer_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(dead_writer_ms),
+		.def = 30000,
+		.min = 10,
+		.max = 3600000,
+		.doc = "Slots that a dead worker was writing are set aside for this long: its device may finish late",
+	},
+	{
+		.name = "credits",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(credits),
+		.def = 4096,
+		.min = 1,
+		.max = 65536,
+		.doc = "Unanswered operations that each peer may have",
+	},
+	{
+		.name = "reply_delay_us",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(reply_delay_us),
+		.min = 0,
+		.max = 60000000,
+		.doc = "For tests: answers to lookups are held back by this much",
+	},
+};
+
+const struct scout__option_table scout__server_options = {
+	.options = options,
+	.n = sizeof(options) / sizeof(options[0]),
+	.struct_size = sizeof(struct scout_server_config),
+	/* Fixed for ever: what was there in 0.1. */
+	.v1_size = FIELD(owned) + sizeof(void *),
+	.owned_offset = FIELD(owned),
+	.env_prefix = NULL,
+};
+
+void
+scout_server_config_init_sized(struct scout_server_config *cfg, uint32_t size)
+{
+	scout__options_init(&scout__server_options, cfg, size);
+}
+
+int
+scout_server_config_set(struct scout_server_config *cfg, const char *key, const char *value, char *err, size_t err_len)
+{
+	return scout__options_set(&scout__server_options, cfg, key, value, err, err_len);
+}
+
+int
+scout_server_config_load(struct scout_server_config *cfg, const char *path, char *err, size_t err_len)
+{
+	return scout__options_load(&scout__server_options, cfg, path, err, err_len);
+}
+
+size_t
+scout_server_config_help(char *buf, size_t len)
+{
+	return scout__options_help(&scout__server_options, buf, len);
+}
+
+void
+scout_server_config_fini(struct scout_server_config *cfg)
+{
+	scout__options_fini(&scout__server_options, cfg);
+}
+
+int
+scout__server_config_accept(struct scout_server_config *dst, const struct scout_server_config *src, char *err,
+			    size_t err_len)
+{
+	int rc = scout__options_accept(&scout__server_options, dst, src, err, err_len);
+
+	if (rc)
+		return rc;
+	if (dst->flags) {
+		rc = scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "flags = %u: must be 0", (unsigned)dst->flags);
+		scout_server_config_fini(dst);
+		memset(dst, 0, sizeof(*dst));
+		return rc;
+	}
+	/* Rounded up: a pool of one byte may promise it. */
+	if (!dst->max_promised)
+		dst->max_promised = dst->l1_bytes - dst->l1_bytes / 2;
+	return 0;
+}

@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include "wire_peer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "clock.h"
+
+/*
+ * DESIGN
+ *
+ * Blocking and plain. A frame is built in one buffer; replies are kept in the order of their arrival until somebody asks for
+ * them, so a test can see which came first. Threads: one for each peer.
+ */
+
+#define WAIT_US UINT64_C(10000000)
+#define OUT_BYTES (SCOUT_MAX_FRAME + 4096u)
+
+#define MUST(x) ((x) ? (void)0 : die(#x, __LINE__))
+
+static _Noreturn void
+die(const char *what, int line)
+{
+	(void)fprintf(stderr, "wire_peer.c:%d: failed or too late: %s (errno %d)\n", line, what, errno);
+	(void)fflush(stderr);
+	abort();
+}
+
+uint64_t
+wire_deadline_us(void)
+{
+	return scout__now_us() + WAIT_US;
+}
+
+void
+wire_hash(uint8_t *hash, unsigned hash_bytes, uint64_t key)
+{
+	memset(hash, 0x5a, hash_bytes);
+	for (unsigned i = 0; i < 8; i++)
+		hash[i] = (uint8_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> (8 * i));
+}
+
+void
+wire_open(struct wire_peer *p, const char *endpoint)
+{
+	int zero = 0;
+	int one = 1;
+
+	memset(p, 0, sizeof(*p));
+	p->lease_fd = -1;
+	p->zctx = zmq_ctx_new();
+	MUST(p->zctx);
+	p->dealer = zmq_socket(p->zctx, ZMQ_DEALER);
+	MUST(p->dealer);
+	MUST(zmq_setsockopt(p->dealer, ZMQ_LINGER, &zero, sizeof(zero)) == 0);
+	MUST(zmq_setsockopt(p->dealer, ZMQ_SNDHWM, &zero, sizeof(zero)) == 0);
+	MUST(zmq_setsockopt(p->dealer, ZMQ_IMMEDIATE, &one, sizeof(one)) == 0);
+	MUST(zmq_connect(p->dealer, endpoint) == 0);
+	p->out.buf = malloc(OUT_BYTES);
+	p->out.cap = OUT_BYTES;
+	MUST(p->out.buf);
+	p->hello = (struct scout__hello){
+		.role = SCOUT_ROLE_CLIENT,
+		.hash_bytes = 16,
+		.chunk_tokens = 16,
+		.rank_count = 1,
+		.kv_ranks = 1,
+		.readers = 1,
+		.name_space = {"test", 4},
+	};
+	MUST(getrandom(&p->hello.token, sizeof(p->hello.token), 0) == (ssize_t)sizeof(p->hello.token));
+}
+
+void
+wire_close(struct wire_peer *p)
+{
+	wire_lease_close(p);
+	for (uint32_t i = 0; i < p->n_segments; i++) {
+		if (p->segments[i].map)
+			(void)munmap(p->segments[i].map, p->segments[i].bytes);
+		(void)close(p->segments[i].fd);
+	}
+	while (p->replies) {
+		struct wire_reply *reply = p->replies;
+
+		p->replies = reply->next;
+		wire_reply_free(reply);
+	}
+	(void)zmq_close(p->dealer);
+	(void)zmq_ctx_term(p->zctx);
+	free(p->out.buf);
+	memset(p, 0, sizeof(*p));
+	p->lease_fd = -1;
+}
+
+struct scout__writer *
+wire_begin(struct wire_peer *p, uint8_t opcode)
+{
+	if (p->out.len == 0)
+		scout__frame_begin(&p->out);
+	p->op_at = scout__op_begin(&p->out, opcode, SCOUT_KIND_REQUEST, 0, ++p->last_corr, p->budget_us);
+	return &p->out;
+}
+
+uint64_t
+wire_end(struct wire_peer *p)
+{
+	scout__op_end(&p->out, p->op_at);
+	MUST(!p->out.bad);
+	p->n_ops++;
+	return p->last_corr;
+}
+
+void
+wire_raw(struct wire_peer *p, const void *data, size_t len, bool more)
+{
+	int timeout_ms = WAIT_US / 1000;
+
+	MUST(zmq_setsockopt(p->dealer, ZMQ_SNDTIMEO, &timeout_ms, sizeof(timeout_ms)) == 0);
+	MUST(zmq_send(p->dealer, data, len, more ? ZMQ_SNDMORE : 0) == (int)len);
+}
+
+void
+wire_flush(struct wire_peer *p)
+{
+	scout__frame_end(&p->out, p->n_ops, p->epoch, scout__now_us() + (uint64_t)p->sent_us_shift);
+	MUST(!p->out.bad);
+	wire_raw(p, p->out.buf, p->out.len, false);
+	p->out.len = 0;
+	p->n_ops = 0;
+}
+
+static void
+keep_reply(struct wire_peer *p, const struct scout__op *op, uint64_t epoch)
+{
+	struct wire_reply *reply = calloc(1, sizeof(*reply));
+	struct wire_reply **end = &p->replies;
+
+	MUST(reply);
+	reply->corr = op->corr;
+	reply->opcode = op->opcode;
+	reply->status = op->status;
+	reply->length = op->length;
+	reply->epoch = epoch;
+	reply->order = ++p->n_replies;
+	reply->body = malloc(op->length + 1u);
+	MUST(reply->body);
+	memcpy(reply->body, op->body, op->length);
+	while (*end)
+		end = &(*end)->next;
+	*end = reply;
+}
+
+/* One message, if there is one within @timeout_ms. */
+static bool
+receive(struct wire_peer *p, int timeout_ms)
+{
+	struct scout__frame frame;
+	struct scout__reader ops;
+	struct scout__op op;
+	zmq_msg_t msg;
+
+	MUST(zmq_setsockopt(p->dealer, ZMQ_RCVTIMEO, &timeout_ms, sizeof(timeout_ms)) == 0);
+	MUST(zmq_msg_init(&msg) == 0);
+	if (zmq_msg_recv(&msg, p->dealer, 0) < 0) {
+		(void)zmq_msg_close(&msg);
+		return false;
+	}
+	MUST(!zmq_msg_more(&msg));
+	MUST(scout__frame_check(zmq_msg_data(&msg), zmq_msg_size(&msg), false, &frame) == SCOUT_WIRE_OK);
+	ops = scout__frame_ops(zmq_msg_data(&msg), zmq_msg_size(&msg));
+	while (scout__frame_next(&ops, &op))
+		keep_reply(p, &op, frame.epoch);
+	(void)zmq_msg_close(&msg);
+	return true;
+}
+
+static struct wire_reply **
+find(struct wire_peer *p, uint64_t corr)
+{
+	struct wire_reply **at = &p->replies;
+
+	while (*at && (*at)->corr != corr)
+		at = &(*at)->next;
+	return at;
+}
+
+bool
+wire_has(struct wire_peer *p, uint64_t corr)
+{
+	while (receive(p, 0))
+		;
+	return *find(p, corr);
+}
+
+struct wire_reply *
+wire_wait(struct wire_peer *p, uint64_t corr)
+{
+	uint64_t deadline_us = wire_deadline_us();
+	struct wire_reply **at;
+	struct wire_reply *reply;
+
+	for (at = find(p, corr); !*at; at = find(p, corr)) {
+		uint64_t now_us = scout__now_us();
+
+		MUST(now_us < deadline_us);
+		(void)receive(p, (int)((deadline_us - now_us) / 1000) + 1);
+	}
+	reply = *at;
+	*at = reply->next;
+	if (reply->status) {
+		struct scout__op op = {.length = reply->length, .body = reply->body};
+		struct scout__str text;
+
+		MUST(scout__get_text(&op, &text) == SCOUT_WIRE_OK);
+		(void)snprintf(p->text, sizeof(p->text), "%.*s", (int)text.len, text.p ? text.p : "");
+	}
+	return reply;
+}
+
+void
+wire_reply_free(struct wire_reply *reply)
+{
+	free(reply->body);
+	free(reply);
+}
+
+/* Ends the operation in the making, alone in its frame, and waits. The caller frees *ret_reply when 0 is returned. */
+static int
+call(struct wire_peer *p, struct wire_reply **ret_reply, struct scout__op *ret_op)
+{
+	uint8_t opcode = p->out.buf[p->op_at];
+	uint64_t corr = wire_end(p);
+	struct wire_reply *reply;
+	int status;
+
+	wire_flush(p);
+	reply = wire_wait(p, corr);
+	MUST(reply->opcode == opcode);
+	status = reply->status;
+	if (status) {
+		wire_reply_free(reply);
+		return status;
+	}
+	*ret_op = (struct scout__op){
+		.opcode = opcode, .kind = SCOUT_KIND_REPLY, .length = reply->length, .body = reply->body};
+	*ret_reply = reply;
+	return 0;
+}
+
+int
+wire_hello(struct wire_peer *p)
+{
+	struct wire_reply *reply;
+	struct scout__hello_reply m;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	scout__put_hello(wire_begin(p, SCOUT_OP_HELLO), &p->hello);
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_hello_reply(&op, &m, &field) == SCOUT_WIRE_OK);
+	MUST(m.lease_path.len < sizeof(p->lease_path));
+	memcpy(p->lease_path, m.lease_path.p, m.lease_path.len);
+	p->lease_path[m.lease_path.len] = '\0';
+	p->epoch = reply->epoch;
+	p->weights = m.weights;
+	p->credits = m.credits;
+	MUST(m.max_frame == SCOUT_MAX_FRAME && m.software.len > 0);
+	wire_reply_free(reply);
+	return 0;
+}
+
+static int
+call_empty(struct wire_peer *p)
+{
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status = call(p, &reply, &op);
+
+	if (status)
+		return status;
+	MUST(scout__get_empty(&op, &field) == SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	return 0;
+}
+
+int
+wire_ping(struct wire_peer *p)
+{
+	(void)wire_begin(p, SCOUT_OP_PING);
+	return call_empty(p);
+}
+
+int
+wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word)
+{
+	scout__put_one_u64(wire_begin(p, opcode), word);
+	return call_empty(p);
+}
+
+static uint8_t *
+make_hashes(const struct wire_peer *p, uint64_t first_key, uint32_t n)
+{
+	uint8_t *hashes = malloc((size_t)n * p->hello.hash_bytes);
+
+	MUST(hashes);
+	for (uint32_t i = 0; i < n; i++)
+		wire_hash(hashes + (size_t)i * p->hello.hash_bytes, p->hello.hash_bytes, first_key + i);
+	return hashes;
+}
+
+uint64_t
+wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t first_key)
+{
+	struct scout__lookup_msg with = *m;
+	uint8_t *hashes = make_hashes(p, first_key, m->n);
+
+	with.hashes = hashes;
+	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &with, p->hello.hash_bytes);
+	free(hashes);
+	return wire_end(p);
+}
+
+int
+wire_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
+	    struct scout__lookup_reply *ret)
+{
+	struct scout__lookup_msg m = {.ticket = ticket, .n = n, .skip = skip};
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	m.hashes = make_hashes(p, first_key, n);
+	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &m, p->hello.hash_bytes);
+	free((void *)(uintptr_t)m.hashes);
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_lookup_reply(&op, ret, &field) == SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	return 0;
+}
+
+int
+wire_admit(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, uint32_t *ret_kept)
+{
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	scout__put_admit(wire_begin(p, SCOUT_OP_ADMIT), &(struct scout__admit_msg){ticket, from, to});
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_admit_reply(&op, ret_kept, &field) == SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	return 0;
+}
+
+int
+wire_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint64_t shard_bytes)
+{
+	struct scout__register_msg m = {
+		.kv_rank = kv_rank,
+		.reader = reader,
+		.block_tokens = p->hello.chunk_tokens,
+		.n_planes = 1,
+	};
+	struct scout__register_reply answer;
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	scout__put_register(wire_begin(p, SCOUT_OP_REGISTER), &m, &shard_bytes);
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_register_reply(&op, &answer, &field) == SCOUT_WIRE_OK);
+	MUST(answer.shard_bytes == shard_bytes && answer.slot_stride >= shard_bytes);
+	wire_reply_free(reply);
+	return 0;
+}
+
+static int
+call_grants(struct wire_peer *p, struct wire_grants *ret)
+{
+	struct wire_reply *reply;
+	struct scout__grants m;
+	struct scout__op op;
+	const char *field;
+	int status = call(p, &reply, &op);
+
+	if (status)
+		return status;
+	MUST(scout__get_grants(&op, &m, &field) == SCOUT_WIRE_OK);
+	ret->id = m.id;
+	ret->n = m.n;
+	ret->n_granted = 0;
+	ret->grants = calloc(m.n + 1u, sizeof(*ret->grants));
+	MUST(ret->grants);
+	for (uint32_t i = 0; i < m.n; i++) {
+		ret->grants[i] = scout__grant_at(&m, i);
+		ret->n_granted += ret->grants[i].state == SCOUT_GRANT_GRANTED;
+	}
+	MUST((ret->id == 0) == (ret->n_granted == 0));
+	wire_reply_free(reply);
+	return 0;
+}
+
+int
+wire_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, struct wire_grants *ret)
+{
+	struct scout__store_msg m = {.ticket = ticket, .n = n};
+	uint8_t *hashes = make_hashes(p, first_key, n);
+
+	m.hashes = hashes;
+	scout__put_store(wire_begin(p, SCOUT_OP_STORE), &m, p->hello.hash_bytes);
+	free(hashes);
+	return call_grants(p, ret);
+}
+
+int
+wire_store_done(struct wire_peer *p, uint64_t id, uint32_t n, uint32_t committed, uint32_t *ret_readable)
+{
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	scout__put_store_done(wire_begin(p, SCOUT_OP_STORE_DONE), &(struct scout__store_done_msg){id, n, committed});
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_store_done_reply(&op, ret_readable, &field) == SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	return 0;
+}
+
+int
+wire_retrieve(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, struct wire_grants *ret)
+{
+	scout__put_retrieve(wire_begin(p, SCOUT_OP_RETRIEVE), &(struct scout__retrieve_msg){ticket, from, to});
+	return call_grants(p, ret);
+}
+
+int
+wire_retrieve_done(struct wire_peer *p, uint64_t id, uint32_t mismatches)
+{
+	scout__put_retrieve_done(wire_begin(p, SCOUT_OP_RETRIEVE_DONE),
+				 &(struct scout__retrieve_done_msg){id, mismatches});
+	return call_empty(p);
+}
+
+uint64_t
+wire_status(struct wire_peer *p, const char *name)
+{
+	uint64_t value, found = UINT64_MAX;
+	struct scout__reader items;
+	struct wire_reply *reply;
+	struct scout__str item;
+	struct scout__op op;
+	const char *field;
+	uint32_t n;
+
+	(void)wire_begin(p, SCOUT_OP_STATUS);
+	MUST(call(p, &reply, &op) == 0);
+	MUST(scout__get_status(&op, &n, &items, &field) == SCOUT_WIRE_OK);
+	while (n-- > 0) {
+		MUST(scout__get_status_item(&items, &item, &value));
+		if (item.len == strlen(name) && memcmp(item.p, name, item.len) == 0)
+			found = value;
+	}
+	wire_reply_free(reply);
+	return found;
+}
+
+void
+wire_wait_status(struct wire_peer *p, const char *name, uint64_t value)
+{
+	uint64_t deadline_us = wire_deadline_us();
+
+	while (wire_status(p, name) != value)
+		MUST(scout__now_us() < deadline_us);
+}
+
+/* ---- lease ---- */
+
+static void
+lease_send(struct wire_peer *p, uint16_t type)
+{
+	struct scout__lease_msg m = {.type = type, .word = p->hello.token};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	size_t len = scout__put_lease(buf, &m);
+
+	MUST(send(p->lease_fd, buf, len, MSG_NOSIGNAL) == (ssize_t)len);
+}
+
+/* The next message; its type, 0 at the end. Segments are kept. */
+static int
+lease_receive(struct wire_peer *p)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct iovec part = {.iov_base = buf, .iov_len = sizeof(buf)};
+	struct msghdr msg = {
+		.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = sizeof(control.bytes),
+	};
+	struct pollfd ready = {.fd = p->lease_fd, .events = POLLIN};
+	struct scout__lease_msg m;
+	struct wire_segment *segment;
+	ssize_t len;
+
+	MUST(poll(&ready, 1, WAIT_US / 1000) == 1);
+	len = recvmsg(p->lease_fd, &msg, MSG_CMSG_CLOEXEC);
+	if (len <= 0)
+		return 0;
+	MUST(scout__get_lease(buf, (size_t)len, &m));
+	if (m.type != SCOUT_LEASE_SEGMENT) {
+		if (m.type == SCOUT_LEASE_OK)
+			MUST(m.word == p->epoch);
+		return m.type;
+	}
+	MUST(CMSG_FIRSTHDR(&msg) && p->n_segments < WIRE_SEGMENTS);
+	segment = &p->segments[p->n_segments++];
+	*segment = (struct wire_segment){m.segment, m.slots, -1, m.bytes, m.data_offset, m.slot_stride, NULL};
+	memcpy(&segment->fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int));
+	return m.type;
+}
+
+int
+wire_lease(struct wire_peer *p)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+	wire_lease_close(p);
+	MUST(strlen(p->lease_path) < sizeof(address.sun_path));
+	memcpy(address.sun_path, p->lease_path, strlen(p->lease_path) + 1);
+	p->lease_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	MUST(p->lease_fd >= 0);
+	MUST(connect(p->lease_fd, (struct sockaddr *)&address, sizeof(address)) == 0);
+	lease_send(p, SCOUT_LEASE_HELLO);
+	return lease_receive(p);
+}
+
+void
+wire_lease_bye(struct wire_peer *p)
+{
+	lease_send(p, SCOUT_LEASE_BYE);
+}
+
+void
+wire_lease_close(struct wire_peer *p)
+{
+	if (p->lease_fd >= 0)
+		(void)close(p->lease_fd);
+	p->lease_fd = -1;
+}
+
+static struct wire_segment *
+segment_of(struct wire_peer *p, const struct scout__grant *grant)
+{
+	for (;;) {
+		for (uint32_t i = 0; i < p->n_segments; i++) {
+			if (p->segments[i].id == grant->segment)
+				return &p->segments[i];
+		}
+		MUST(lease_receive(p) == SCOUT_LEASE_SEGMENT);
+	}
+}
+
+uint8_t *
+wire_slot(struct wire_peer *p, const struct scout__grant *grant)
+{
+	struct wire_segment *segment = segment_of(p, grant);
+
+	if (!segment->map) {
+		void *map = mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0);
+
+		MUST(map != MAP_FAILED);
+		segment->map = map;
+	}
+	MUST(grant->offset >= segment->data_offset && grant->offset + segment->stride <= segment->bytes);
+	return segment->map + grant->offset;
+}
+
+uint64_t
+wire_generation(struct wire_peer *p, const struct scout__grant *grant)
+{
+	const struct wire_segment *segment = segment_of(p, grant);
+	uint64_t slot = (grant->offset - segment->data_offset) / segment->stride;
+
+	(void)wire_slot(p, grant);
+	return scout__load_u64(segment->map + slot * sizeof(uint64_t));
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TESTS_WIRE_PEER_H
+#define KVSCOUT_TESTS_WIRE_PEER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "msg.h"
+
+/*
+ * A bare peer of the protocol: one DEALER, one lease connection, every operation as one call that waits for its reply. It
+ * does nothing by itself - no heartbeat, no reconnect, no check of what the test asks for - so a test can be as wrong as it
+ * likes. Waiting has a deadline; when it passes the process ends with a message, also in a forked child.
+ */
+
+#define WIRE_SEGMENTS 64
+
+struct wire_segment {
+	uint32_t id, slots;
+	int fd;
+	uint64_t bytes, data_offset, stride;
+	uint8_t *map; /* NULL until wire_slot() asks */
+};
+
+struct wire_reply {
+	uint64_t corr;
+	uint64_t order; /* counts all replies of this peer, from 1 */
+	uint64_t epoch;
+	uint8_t opcode;
+	uint16_t status;
+	uint32_t length;
+	uint8_t *body;
+	struct wire_reply *next;
+};
+
+struct wire_peer {
+	void *zctx;
+	void *dealer;
+	struct scout__hello hello; /* sent by wire_hello(); a test may change it before */
+	char lease_path[128];
+	uint64_t epoch;   /* of the last HELLO reply; sent in every frame */
+	uint64_t weights; /* likewise, of the namespace */
+	uint32_t credits;
+	int64_t sent_us_shift; /* added to the clock that frames carry */
+	uint32_t budget_us;    /* of every operation */
+	uint64_t last_corr;
+	int lease_fd;
+	struct wire_segment segments[WIRE_SEGMENTS];
+	uint32_t n_segments;
+	struct scout__writer out;
+	uint32_t n_ops;
+	size_t op_at;
+	uint64_t n_replies;
+	struct wire_reply *replies; /* received and not yet taken, oldest first */
+	char text[512];             /* of the last refusal */
+};
+
+/* Connects; a client of namespace "test" with 1 rank, 1 reader, 16-byte hashes, 16 tokens a chunk. */
+void wire_open(struct wire_peer *p, const char *endpoint);
+/* Closes everything without a goodbye. */
+void wire_close(struct wire_peer *p);
+
+/* Operations by hand: add any number, flush, then wait for each. wire_begin() returns the writer of the body. */
+struct scout__writer *wire_begin(struct wire_peer *p, uint8_t opcode);
+/* Ends the operation; returns its corr. */
+uint64_t wire_end(struct wire_peer *p);
+void wire_flush(struct wire_peer *p);
+void wire_raw(struct wire_peer *p, const void *data, size_t len, bool more);
+/* The reply to @corr (0: a frame error); free it with wire_reply_free(). Notes its text if it is a refusal. */
+struct wire_reply *wire_wait(struct wire_peer *p, uint64_t corr);
+void wire_reply_free(struct wire_reply *reply);
+/* Whether a reply to @corr has arrived by now, without waiting. */
+bool wire_has(struct wire_peer *p, uint64_t corr);
+
+/* One operation, one reply. All return the status; results only when it is OK. */
+int wire_hello(struct wire_peer *p);
+int wire_ping(struct wire_peer *p);
+int wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word); /* FINISH, RESET */
+int wire_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
+		struct scout__lookup_reply *ret);
+int wire_admit(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, uint32_t *ret_kept);
+int wire_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint64_t shard_bytes);
+struct wire_grants {
+	uint64_t id;
+	uint32_t n;
+	uint32_t n_granted;
+	struct scout__grant *grants; /* free() it */
+};
+int wire_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, struct wire_grants *ret);
+int wire_store_done(struct wire_peer *p, uint64_t id, uint32_t n, uint32_t committed, uint32_t *ret_readable);
+int wire_retrieve(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, struct wire_grants *ret);
+int wire_retrieve_done(struct wire_peer *p, uint64_t id, uint32_t mismatches);
+/* A counter of STATUS; UINT64_MAX when there is none of that name. */
+uint64_t wire_status(struct wire_peer *p, const char *name);
+/* Ask for it until it has this value. */
+void wire_wait_status(struct wire_peer *p, const char *name, uint64_t value);
+
+/* A lookup to be added to a frame; returns its corr. */
+uint64_t wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t first_key);
+
+/* Lease: connect and LEASE_HELLO. Returns the type of the answer (SCOUT_LEASE_OK, SCOUT_LEASE_GONE), or 0 for the end. */
+int wire_lease(struct wire_peer *p);
+void wire_lease_bye(struct wire_peer *p);
+void wire_lease_close(struct wire_peer *p);
+/* Receive segments until there is one with this id; the mapped bytes of the grant's slot. */
+uint8_t *wire_slot(struct wire_peer *p, const struct scout__grant *grant);
+/* The generation word of the grant's slot, now. */
+uint64_t wire_generation(struct wire_peer *p, const struct scout__grant *grant);
+
+/* The hash of key number @key. */
+void wire_hash(uint8_t *hash, unsigned hash_bytes, uint64_t key);
+
+/* Monotonic microseconds by which something that is waited for must have happened. */
+uint64_t wire_deadline_us(void);
+
+#endif

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
+
+#include <string.h>
+
+#include "server_rig.h"
+
+/* Lookups, and what they promise until it is given back, by raw operations over a real socket. */
+
+START_TEST(what_was_stored_is_hit)
+{
+	struct rig rig;
+	struct scout__lookup_reply m;
+
+	rig_up(&rig, 8);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 3), 3);
+	ck_assert_int_eq(wire_lookup(&rig.client, 9, 1, 4, 0, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.hit, 3);
+	ck_assert_uint_eq(m.l1, 3);
+	ck_assert_uint_eq(m.limited, 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 3 * SHARD_BYTES);
+	/* A hole: nothing behind it counts. */
+	ck_assert_uint_eq(rig_peek(&rig.client, 0, 4), 0);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(skipped_chunks_count_but_are_not_promised)
+{
+	struct rig rig;
+	struct scout__lookup_reply m;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 3, 2);
+	/* Keys 1 and 2 were never stored. */
+	ck_assert_int_eq(wire_lookup(&rig.client, 9, 1, 5, 2, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.hit, 4);
+	ck_assert_uint_eq(m.l1, 2);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 2 * SHARD_BYTES);
+	ck_assert_int_eq(wire_lookup(&rig.client, 10, 1, 2, 2, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.hit, 2);
+	ck_assert_uint_eq(m.l1, 0);
+	rig_finish(&rig.client, 9);
+	rig_finish(&rig.client, 10);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(tenants_do_not_see_each_other)
+{
+	struct rig rig;
+	struct scout__lookup_msg m = {.ticket = 50, .n = 2, .tenant = {"blue", 4}};
+	struct scout__lookup_reply answer;
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	uint64_t corr;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 2);
+	corr = wire_add_lookup(&rig.client, &m, 1);
+	wire_flush(&rig.client);
+	reply = wire_wait(&rig.client, corr);
+	ck_assert_int_eq(reply->status, SCOUT_WIRE_OK);
+	op = (struct scout__op){.length = reply->length, .body = reply->body};
+	ck_assert_int_eq(scout__get_lookup_reply(&op, &answer, &field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(answer.hit, 0);
+	wire_reply_free(reply);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 2), 2);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_promise_protects_from_eviction)
+{
+	struct rig rig;
+	uint64_t id;
+
+	rig_up(&rig, 8);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 8), 8);
+	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 4), 4);
+	/* Only the four that nothing pins make room. */
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 8, &id), 4);
+	ck_assert_uint_eq(rig_hit(&rig.client, 10, 1, 8), 4);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(rig_hit(&rig.client, 11, 1, 4), 4);
+	rig_finish(&rig.client, 10);
+	rig_finish(&rig.client, 11);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 201, 8, &id), 4);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(max_promised_cuts_the_hit)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout__lookup_reply m;
+	struct rig rig;
+
+	cfg.max_promised = 3 * SHARD_BYTES;
+	rig_up_with(&rig, &cfg);
+	rig_store(&rig.worker, 0, 1, 6);
+	ck_assert_int_eq(wire_lookup(&rig.client, 9, 1, 6, 0, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.hit, 3);
+	ck_assert_uint_eq(m.limited, 1);
+	/* What is promised already costs nothing more. */
+	ck_assert_int_eq(wire_lookup(&rig.client, 10, 1, 3, 0, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.hit, 3);
+	ck_assert_uint_eq(m.limited, 0);
+	ck_assert_int_eq(wire_lookup(&rig.client, 11, 4, 3, 0, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.hit, 0);
+	ck_assert_uint_eq(m.limited, 1);
+	rig_finish(&rig.client, 9);
+	rig_finish(&rig.client, 10);
+	ck_assert_int_eq(wire_lookup(&rig.client, 12, 4, 3, 0, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.hit, 3);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(admit_gives_back_what_is_outside_and_only_once)
+{
+	struct rig rig;
+	uint32_t kept;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 8);
+	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 8), 8);
+	ck_assert_int_eq(wire_admit(&rig.client, 9, 2, 6, &kept), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(kept, 4);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 4 * SHARD_BYTES);
+	/* Twice changes nothing, and what was given back does not come again. */
+	ck_assert_int_eq(wire_admit(&rig.client, 9, 2, 6, &kept), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(kept, 4);
+	ck_assert_int_eq(wire_admit(&rig.client, 9, 0, 5, &kept), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(kept, 3);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 3 * SHARD_BYTES);
+	ck_assert_int_eq(wire_admit(&rig.client, 9, 4, 4, &kept), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(kept, 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	rig_finish(&rig.client, 9);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(finish_twice_is_no_session)
+{
+	struct rig rig;
+	uint32_t kept;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 4);
+	rig_hit(&rig.client, 9, 1, 4);
+	rig_hit(&rig.client, 10, 1, 4);
+	rig_finish(&rig.client, 9);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
+	ck_assert_int_eq(wire_admit(&rig.client, 9, 0, 0, &kept), SCOUT_WIRE_NO_SESSION);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 4 * SHARD_BYTES);
+	rig_finish(&rig.client, 10);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(nobody_gives_back_the_promise_of_another)
+{
+	struct rig rig;
+	struct wire_peer other;
+	uint32_t kept;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 4);
+	rig_hit(&rig.client, 9, 1, 4);
+	rig_client(&other, rig.endpoint);
+	ck_assert_int_eq(wire_simple(&other, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
+	ck_assert_int_eq(wire_simple(&rig.worker, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
+	ck_assert_int_eq(wire_admit(&other, 9, 0, 0, &kept), SCOUT_WIRE_NO_SESSION);
+	ck_assert_uint_eq(wire_status(&other, "l1.bytes_promised"), 4 * SHARD_BYTES);
+	rig_finish(&rig.client, 9);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_ticket_in_use_is_refused)
+{
+	struct rig rig;
+	struct scout__lookup_reply m;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 4);
+	rig_hit(&rig.client, 9, 1, 2);
+	ck_assert_int_eq(wire_lookup(&rig.client, 9, 1, 4, 0, &m), SCOUT_WIRE_STATE);
+	/* The session that had it is untouched. */
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 2 * SHARD_BYTES);
+	rig_finish(&rig.client, 9);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(finish_before_the_answer_answers_the_lookup_too)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout__lookup_msg m = {.ticket = 9, .n = 4};
+	struct wire_reply *reply;
+	struct rig rig;
+	uint64_t corr;
+	uint32_t kept;
+
+	cfg.reply_delay_us = 20000000;
+	rig_up_with(&rig, &cfg);
+	rig_store(&rig.worker, 0, 1, 4);
+	corr = wire_add_lookup(&rig.client, &m, 1);
+	wire_flush(&rig.client);
+	ck_assert_int_eq(wire_admit(&rig.client, 9, 0, 2, &kept), SCOUT_WIRE_STATE);
+	rig_finish(&rig.client, 9);
+	reply = wire_wait(&rig.client, corr);
+	ck_assert_int_eq(reply->status, SCOUT_WIRE_NO_SESSION);
+	wire_reply_free(reply);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "ops.waiting"), 0);
+	ck_assert(!wire_has(&rig.client, corr));
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(finish_touches_the_tail_first)
+{
+	struct rig rig;
+
+	rig_up(&rig, 4);
+	rig_hit(&rig.client, 9, 1, 4);
+	ck_assert_uint_eq(rig_store(&rig.worker, 9, 1, 4), 4);
+	rig_finish(&rig.client, 9);
+	/* One more chunk takes the last of the four, not the head that other prompts share. */
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 1), 1);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 3);
+	rig_hit(&rig.client, 10, 1, 3);
+	rig_finish(&rig.client, 10);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 102, 2), 2);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 2);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(looked_up_chunks_outlive_those_stored_behind_them)
+{
+	struct rig rig;
+
+	rig_up(&rig, 4);
+	rig_store(&rig.worker, 0, 1, 2);
+	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 4), 2);
+	ck_assert_uint_eq(rig_store(&rig.worker, 9, 3, 2), 2);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 2), 2);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 2);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(an_expected_key_that_comes_late_is_waited_for)
+{
+	struct scout__lookup_msg m = {.ticket = 9, .n = 3, .expect = 2, .poll_timeout_ms = 8000, .poll_interval_ms = 1};
+	struct scout__lookup_reply answer;
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	struct rig rig;
+	uint64_t corr;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 1);
+	corr = wire_add_lookup(&rig.client, &m, 1);
+	wire_flush(&rig.client);
+	ck_assert_int_eq(wire_ping(&rig.client), SCOUT_WIRE_OK);
+	ck_assert(!wire_has(&rig.client, corr));
+	rig_store(&rig.worker, 0, 2, 1);
+	reply = wire_wait(&rig.client, corr);
+	op = (struct scout__op){.length = reply->length, .body = reply->body};
+	ck_assert_int_eq(scout__get_lookup_reply(&op, &answer, &field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(answer.hit, 2);
+	wire_reply_free(reply);
+	/* What never comes ends with the timeout. */
+	m.ticket = 10;
+	m.expect = 3;
+	m.poll_timeout_ms = 30;
+	corr = wire_add_lookup(&rig.client, &m, 1);
+	wire_flush(&rig.client);
+	reply = wire_wait(&rig.client, corr);
+	op = (struct scout__op){.length = reply->length, .body = reply->body};
+	ck_assert_int_eq(scout__get_lookup_reply(&op, &answer, &field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(answer.hit, 2);
+	wire_reply_free(reply);
+	rig_down(&rig);
+}
+END_TEST
+
+/* A pool of very small chunks, so that very many fit. */
+static void
+rig_up_many(struct rig *rig, uint32_t n)
+{
+	struct scout_server_config cfg = rig_config(0);
+
+	cfg.l1_bytes = (uint64_t)n * 64;
+	cfg.extent_bytes = cfg.l1_bytes;
+	cfg.max_promised = cfg.l1_bytes;
+	rig->server = rig_start(&cfg);
+	rig->endpoint = scout_server_endpoint(rig->server);
+	rig_client(&rig->client, rig->endpoint);
+	rig_worker_unregistered(&rig->worker, rig->endpoint, 1, 1);
+	ck_assert_int_eq(wire_register(&rig->worker, 0, 0, 64), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_store(&rig->worker, 0, 1, n), n);
+}
+
+START_TEST(a_short_lookup_does_not_wait_for_a_long_one)
+{
+	enum {
+		MANY = 100000
+	};
+	struct scout__lookup_msg longer = {.ticket = 9, .n = MANY}, shorter = {.ticket = 10, .n = 4};
+	struct scout__lookup_reply answer;
+	struct wire_reply *first, *second;
+	struct scout__op op;
+	const char *field;
+	struct rig rig;
+	uint64_t corr[2];
+
+	rig_up_many(&rig, MANY);
+	corr[0] = wire_add_lookup(&rig.client, &longer, 1);
+	corr[1] = wire_add_lookup(&rig.client, &shorter, 1);
+	wire_flush(&rig.client);
+	second = wire_wait(&rig.client, corr[1]);
+	first = wire_wait(&rig.client, corr[0]);
+	ck_assert_uint_lt(second->order, first->order);
+	op = (struct scout__op){.length = first->length, .body = first->body};
+	ck_assert_int_eq(scout__get_lookup_reply(&op, &answer, &field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(answer.hit, MANY);
+	wire_reply_free(first);
+	wire_reply_free(second);
+	/* All of it is given back, in steps too, before the answer. */
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 4 * 64);
+	rig_finish(&rig.client, 10);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(finish_in_the_middle_of_a_long_lookup_leaves_nothing_promised)
+{
+	enum {
+		MANY = 50000
+	};
+	struct scout__lookup_msg m = {.ticket = 9, .n = MANY};
+	struct wire_reply *reply;
+	struct rig rig;
+	uint64_t lookup, finish;
+
+	rig_up_many(&rig, MANY);
+	lookup = wire_add_lookup(&rig.client, &m, 1);
+	scout__put_one_u64(wire_begin(&rig.client, SCOUT_OP_FINISH), 9);
+	finish = wire_end(&rig.client);
+	wire_flush(&rig.client);
+	reply = wire_wait(&rig.client, lookup);
+	ck_assert_int_eq(reply->status, SCOUT_WIRE_NO_SESSION);
+	wire_reply_free(reply);
+	reply = wire_wait(&rig.client, finish);
+	ck_assert_int_eq(reply->status, SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(four_thousand_lookups_in_a_frame_each_get_one_reply)
+{
+	struct scout__lookup_msg m = {.n = 8};
+	struct rig rig;
+	uint64_t corr[SCOUT_MAX_OPS];
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 8);
+	for (unsigned i = 0; i < SCOUT_MAX_OPS; i++) {
+		m.ticket = 1000 + i;
+		corr[i] = wire_add_lookup(&rig.client, &m, 1);
+	}
+	wire_flush(&rig.client);
+	for (unsigned i = 0; i < SCOUT_MAX_OPS; i++) {
+		struct wire_reply *reply = wire_wait(&rig.client, corr[i]);
+
+		ck_assert_int_eq(reply->status, SCOUT_WIRE_OK);
+		wire_reply_free(reply);
+	}
+	ck_assert_ptr_null(rig.client.replies);
+	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), SCOUT_MAX_OPS);
+	rig_down(&rig);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("server_promises");
+	TCase *promises = tcase_create("promises");
+	tcase_set_timeout(promises, 60);
+	tcase_add_test(promises, what_was_stored_is_hit);
+	tcase_add_test(promises, skipped_chunks_count_but_are_not_promised);
+	tcase_add_test(promises, tenants_do_not_see_each_other);
+	tcase_add_test(promises, a_promise_protects_from_eviction);
+	tcase_add_test(promises, max_promised_cuts_the_hit);
+	tcase_add_test(promises, admit_gives_back_what_is_outside_and_only_once);
+	tcase_add_test(promises, finish_twice_is_no_session);
+	tcase_add_test(promises, nobody_gives_back_the_promise_of_another);
+	tcase_add_test(promises, a_ticket_in_use_is_refused);
+	tcase_add_test(promises, finish_before_the_answer_answers_the_lookup_too);
+	tcase_add_test(promises, finish_touches_the_tail_first);
+	tcase_add_test(promises, looked_up_chunks_outlive_those_stored_behind_them);
+	tcase_add_test(promises, an_expected_key_that_comes_late_is_waited_for);
+	tcase_add_test(promises, a_short_lookup_does_not_wait_for_a_long_one);
+	tcase_add_test(promises, finish_in_the_middle_of_a_long_lookup_leaves_nothing_promised);
+	tcase_add_test(promises, four_thousand_lookups_in_a_frame_each_get_one_reply);
+	suite_add_tcase(suite, promises);
+	return suite;
+}

@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
+
+#include <string.h>
+
+#include "server_rig.h"
+
+/* Stores, retrieves, holds and weights versions, by raw operations over a real socket. */
+
+START_TEST(both_ranks_make_a_hit)
+{
+	struct scout_server_config cfg = rig_config(16);
+	struct scout_server *server = rig_start(&cfg);
+	struct wire_peer a, b;
+	struct wire_grants g;
+
+	rig_worker_unregistered(&a, scout_server_endpoint(server), 2, 1);
+	ck_assert_int_eq(wire_register(&a, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	/* Until all ranks are known there is no room, and no hit. */
+	ck_assert_int_eq(wire_store(&a, 0, 1, 2, &g), SCOUT_WIRE_OK);
+	ck_assert_int_eq(g.grants[0].state, SCOUT_GRANT_NO_ROOM);
+	free(g.grants);
+	ck_assert_uint_eq(rig_peek(&a, 1, 2), 0);
+	rig_worker_unregistered(&b, scout_server_endpoint(server), 2, 1);
+	ck_assert_int_eq(wire_register(&b, 1, 0, 2 * SHARD_BYTES), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_store(&a, 0, 1, 2), 0); /* nothing is readable as a whole yet */
+	ck_assert_uint_eq(rig_peek(&a, 1, 2), 0);
+	ck_assert_uint_eq(rig_store(&b, 0, 1, 1), 1);
+	ck_assert_uint_eq(rig_peek(&a, 1, 2), 1);
+	ck_assert_uint_eq(rig_store(&b, 0, 1, 2), 1);
+	ck_assert_uint_eq(rig_peek(&a, 1, 2), 2);
+	wire_close(&a);
+	wire_close(&b);
+	scout_server_stop(server);
+}
+END_TEST
+
+START_TEST(the_second_writer_is_told_and_skips)
+{
+	struct rig rig;
+	struct wire_peer second;
+	struct wire_grants g;
+	uint64_t id;
+	uint32_t readable;
+
+	rig_up(&rig, 8);
+	rig_worker(&second, rig.endpoint);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 1, 2, &id), 2);
+	ck_assert_int_eq(wire_store(&second, 0, 1, 3, &g), SCOUT_WIRE_OK);
+	ck_assert_int_eq(g.grants[0].state, SCOUT_GRANT_PRESENT);
+	ck_assert_int_eq(g.grants[1].state, SCOUT_GRANT_PRESENT);
+	ck_assert_int_eq(g.grants[2].state, SCOUT_GRANT_GRANTED);
+	free(g.grants);
+	ck_assert_int_eq(wire_store_done(&rig.worker, id, 2, 2, &readable), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(readable, 2);
+	ck_assert_uint_eq(rig_granted(&second, 0, 1, 2, &id), 0);
+	ck_assert_uint_eq(id, 0);
+	wire_close(&second);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(what_is_not_committed_is_not_readable)
+{
+	struct rig rig;
+	uint64_t id;
+	uint32_t readable;
+
+	rig_up(&rig, 8);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 1, 4, &id), 4);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
+	/* A count that is not the granted one is refused and changes nothing. */
+	ck_assert_int_eq(wire_store_done(&rig.worker, id, 3, 3, &readable), SCOUT_WIRE_RANGE);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
+	/* Three of four are complete; the fourth is given up and may be stored anew. */
+	ck_assert_int_eq(wire_store_done(&rig.worker, id, 4, 3, &readable), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(readable, 3);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 3);
+	ck_assert_int_eq(wire_store_done(&rig.worker, id, 4, 4, &readable), SCOUT_WIRE_NO_SESSION);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 1);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(the_bytes_that_were_stored_are_retrieved)
+{
+	struct rig rig;
+	struct wire_peer reader;
+	struct wire_grants w, r;
+	uint32_t readable;
+
+	rig_up(&rig, 8);
+	rig_worker(&reader, rig.endpoint);
+	ck_assert_int_eq(wire_store(&rig.worker, 0, 1, 8, &w), SCOUT_WIRE_OK);
+	for (uint32_t i = 0; i < 8; i++)
+		memset(wire_slot(&rig.worker, &w.grants[i]), (int)(i + 1), SHARD_BYTES);
+	ck_assert_int_eq(wire_store_done(&rig.worker, w.id, 8, 8, &readable), SCOUT_WIRE_OK);
+	rig_hit(&rig.client, 9, 1, 8);
+	ck_assert_int_eq(wire_retrieve(&reader, 9, 0, 8, &r), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(r.n_granted, 8);
+	for (uint32_t i = 0; i < 8; i++) {
+		const uint8_t *bytes = wire_slot(&reader, &r.grants[i]);
+
+		ck_assert_uint_eq(bytes[0], i + 1);
+		ck_assert_uint_eq(bytes[SHARD_BYTES - 1], i + 1);
+		ck_assert_uint_eq(wire_generation(&reader, &r.grants[i]), r.grants[i].generation);
+	}
+	ck_assert_int_eq(wire_retrieve_done(&reader, r.id, 0), SCOUT_WIRE_OK);
+	free(w.grants);
+	free(r.grants);
+	wire_close(&reader);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(retrieve_turns_the_promise_into_a_hold)
+{
+	struct rig rig;
+	struct wire_grants g;
+	uint64_t id;
+
+	rig_up(&rig, 4);
+	rig_store(&rig.worker, 0, 1, 4);
+	rig_hit(&rig.client, 9, 1, 4);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 3, &g), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g.n_granted, 3);
+	/* The one that was not retrieved is still promised, the others are held. */
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), SHARD_BYTES);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 0);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 3);
+	free(g.grants);
+	rig_finish(&rig.client, 9);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(each_reader_has_a_unit_of_its_own)
+{
+	struct scout_server_config cfg = rig_config(4);
+	struct scout_server *server = rig_start(&cfg);
+	struct wire_peer reader[2];
+	struct wire_grants g[3];
+	uint64_t id;
+
+	for (uint16_t i = 0; i < 2; i++) {
+		rig_worker_unregistered(&reader[i], scout_server_endpoint(server), 1, 2);
+		ck_assert_int_eq(wire_register(&reader[i], 0, i, SHARD_BYTES), SCOUT_WIRE_OK);
+	}
+	rig_store(&reader[0], 0, 1, 4);
+	rig_hit(&reader[0], 9, 1, 4);
+	ck_assert_int_eq(wire_retrieve(&reader[0], 9, 0, 4, &g[0]), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_retrieve_done(&reader[0], g[0].id, 0), SCOUT_WIRE_OK);
+	/* The second reader's units still pin all of it. The first one asking again does not take them. */
+	ck_assert_int_eq(wire_retrieve(&reader[0], 9, 0, 4, &g[1]), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g[1].n_granted, 4);
+	ck_assert_int_eq(wire_retrieve_done(&reader[0], g[1].id, 0), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(wire_status(&reader[0], "l1.bytes_promised"), 4 * SHARD_BYTES);
+	ck_assert_uint_eq(rig_granted(&reader[0], 0, 101, 4, &id), 0);
+	ck_assert_int_eq(wire_retrieve(&reader[1], 9, 0, 4, &g[2]), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g[2].n_granted, 4);
+	ck_assert_uint_eq(wire_status(&reader[0], "l1.bytes_promised"), 0);
+	ck_assert_int_eq(wire_retrieve_done(&reader[1], g[2].id, 0), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_granted(&reader[0], 0, 101, 4, &id), 4);
+	/* Nothing was left of the units that FINISH could give back a second time. */
+	rig_finish(&reader[0], 9);
+	for (int i = 0; i < 3; i++)
+		free(g[i].grants);
+	wire_close(&reader[0]);
+	wire_close(&reader[1]);
+	scout_server_stop(server);
+}
+END_TEST
+
+START_TEST(a_retrieve_after_a_withdrawal_gets_what_is_still_there)
+{
+	struct rig rig;
+	struct wire_grants g;
+	uint32_t kept;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 8);
+	rig_hit(&rig.client, 9, 1, 8);
+	ck_assert_int_eq(wire_admit(&rig.client, 9, 0, 0, &kept), SCOUT_WIRE_OK);
+	/* Somebody else takes two of the slots: the tail goes first. */
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 2), 2);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 8, &g), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g.n, 8);
+	ck_assert_uint_eq(g.n_granted, 6);
+	for (uint32_t i = 0; i < 8; i++)
+		ck_assert_int_eq(g.grants[i].state, i < 6 ? SCOUT_GRANT_GRANTED : SCOUT_GRANT_MISSING);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
+	free(g.grants);
+	rig_finish(&rig.client, 9);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 8, &g), SCOUT_WIRE_NO_SESSION);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_retrieve_beyond_the_hit_is_missing_and_beyond_the_lookup_out_of_range)
+{
+	struct rig rig;
+	struct wire_grants g;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 2);
+	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 4), 2);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 1, 4, &g), SCOUT_WIRE_OK);
+	ck_assert_int_eq(g.grants[0].state, SCOUT_GRANT_GRANTED);
+	ck_assert_int_eq(g.grants[1].state, SCOUT_GRANT_MISSING);
+	ck_assert_int_eq(g.grants[2].state, SCOUT_GRANT_MISSING);
+	free(g.grants);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 5, &g), SCOUT_WIRE_RANGE);
+	ck_assert_int_eq(wire_retrieve(&rig.client, 9, 0, 1, &g), SCOUT_WIRE_ROLE);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(done_twice_is_harmless)
+{
+	struct rig rig;
+	struct wire_grants first, second;
+	uint64_t id;
+
+	rig_up(&rig, 4);
+	rig_store(&rig.worker, 0, 1, 4);
+	rig_hit(&rig.client, 9, 1, 4);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &first), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &second), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, first.id, 0), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, first.id, 0), SCOUT_WIRE_NO_SESSION);
+	/* The second hold stands. */
+	ck_assert_uint_eq(wire_status(&rig.client, "holds"), 1);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 0);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, second.id, 0), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 4);
+	free(first.grants);
+	free(second.grants);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(nobody_gives_back_the_hold_of_another)
+{
+	struct rig rig;
+	struct wire_peer other;
+	struct wire_grants g;
+	uint64_t id;
+	uint32_t readable;
+
+	rig_up(&rig, 8);
+	rig_worker(&other, rig.endpoint);
+	rig_store(&rig.worker, 0, 1, 4);
+	rig_hit(&rig.client, 9, 1, 4);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &g), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 2, &id), 2);
+	ck_assert_int_eq(wire_retrieve_done(&other, g.id, 0), SCOUT_WIRE_NO_SESSION);
+	ck_assert_int_eq(wire_store_done(&other, id, 2, 2, &readable), SCOUT_WIRE_NO_SESSION);
+	/* Nor with the number of the other kind. */
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, id, 0), SCOUT_WIRE_NO_SESSION);
+	ck_assert_uint_eq(wire_status(&rig.client, "holds"), 2);
+	ck_assert_uint_eq(rig_peek(&rig.client, 101, 2), 0);
+	free(g.grants);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_store_after_the_end_of_its_session_is_good)
+{
+	struct rig rig;
+	uint64_t id;
+	uint32_t readable;
+
+	rig_up(&rig, 8);
+	rig_hit(&rig.client, 9, 1, 4);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 9, 1, 2, &id), 2);
+	rig_finish(&rig.client, 9);
+	ck_assert_int_eq(wire_store_done(&rig.worker, id, 2, 2, &readable), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(readable, 2);
+	ck_assert_uint_eq(rig_store(&rig.worker, 9, 3, 2), 2);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(finish_during_a_retrieve_keeps_the_hold)
+{
+	struct rig rig;
+	struct wire_grants g;
+	uint64_t id;
+
+	rig_up(&rig, 4);
+	rig_store(&rig.worker, 0, 1, 4);
+	rig_hit(&rig.client, 9, 1, 4);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &g), SCOUT_WIRE_OK);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 0);
+	for (uint32_t i = 0; i < 4; i++)
+		ck_assert_uint_eq(wire_generation(&rig.worker, &g.grants[i]), g.grants[i].generation);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 4);
+	free(g.grants);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(mismatches_are_counted_as_bugs)
+{
+	struct rig rig;
+	struct wire_grants g;
+
+	rig_up(&rig, 4);
+	rig_store(&rig.worker, 0, 1, 4);
+	rig_hit(&rig.client, 9, 1, 4);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &g), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 2), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(wire_status(&rig.client, "bugs.mismatches"), 2);
+	free(g.grants);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_reused_slot_has_another_generation)
+{
+	struct rig rig;
+	struct wire_grants old, new;
+
+	rig_up(&rig, 1);
+	ck_assert_int_eq(wire_store(&rig.worker, 0, 1, 1, &old), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_store_done(&rig.worker, old.id, 1, 1, &(uint32_t){0}), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_store(&rig.worker, 0, 2, 1, &new), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(new.n_granted, 1);
+	ck_assert_uint_eq(new.grants[0].offset, old.grants[0].offset);
+	ck_assert_uint_ne(new.grants[0].generation, old.grants[0].generation);
+	ck_assert_uint_eq(wire_generation(&rig.worker, &old.grants[0]), new.grants[0].generation);
+	free(old.grants);
+	free(new.grants);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_store_waits_for_the_memory_that_is_coming)
+{
+	struct scout_server_config cfg = rig_config(64);
+	struct rig rig;
+
+	/* Eight extents, of which only the first is asked for by REGISTER. */
+	cfg.extent_bytes = 8 * SHARD_BYTES;
+	rig_up_with(&rig, &cfg);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 64), 64);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 64), 64);
+	ck_assert_uint_ge(rig.worker.n_segments, 8);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_store_that_finds_no_room_gets_the_leading_ones)
+{
+	struct rig rig;
+	struct wire_grants g;
+
+	rig_up(&rig, 4);
+	ck_assert_int_eq(wire_store(&rig.worker, 0, 1, 6, &g), SCOUT_WIRE_OK);
+	for (uint32_t i = 0; i < 6; i++)
+		ck_assert_int_eq(g.grants[i].state, i < 4 ? SCOUT_GRANT_GRANTED : SCOUT_GRANT_NO_ROOM);
+	ck_assert_uint_ge(wire_status(&rig.client, "l1.refusals"), 1);
+	free(g.grants);
+	rig_down(&rig);
+}
+END_TEST
+
+/* ---- REGISTER ---- */
+
+START_TEST(register_with_other_bytes_is_refused_with_both_numbers)
+{
+	struct rig rig;
+	struct wire_peer other;
+
+	rig_up(&rig, 8);
+	rig_worker_unregistered(&other, rig.endpoint, 1, 1);
+	ck_assert_int_eq(wire_register(&other, 0, 0, 2 * SHARD_BYTES), SCOUT_WIRE_SHARD_BYTES);
+	ck_assert_ptr_nonnull(strstr(other.text, "4096"));
+	ck_assert_ptr_nonnull(strstr(other.text, "8192"));
+	ck_assert_int_eq(wire_register(&other, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_worker_that_is_alone_may_change_the_layout)
+{
+	struct rig rig;
+	struct wire_peer other;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 4);
+	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 4), 4);
+	wire_lease_bye(&rig.worker);
+	wire_wait_status(&rig.client, "peers", 1);
+	rig_worker_unregistered(&other, rig.endpoint, 1, 1);
+	ck_assert_int_eq(wire_register(&other, 0, 0, 2 * SHARD_BYTES), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
+	ck_assert_uint_eq(rig_store(&other, 0, 1, 4), 4);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_chunk_larger_than_the_pool_is_refused_with_the_numbers)
+{
+	struct scout_server_config cfg = rig_config(2);
+	struct scout_server *server = rig_start(&cfg);
+	struct wire_peer p;
+
+	rig_worker_unregistered(&p, scout_server_endpoint(server), 1, 1);
+	ck_assert_int_eq(wire_register(&p, 0, 0, 4 * SHARD_BYTES), SCOUT_WIRE_NO_ROOM);
+	ck_assert_ptr_nonnull(strstr(p.text, "16384"));
+	ck_assert_ptr_nonnull(strstr(p.text, "8192"));
+	/* The refusal fixed nothing. */
+	ck_assert_int_eq(wire_register(&p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	wire_close(&p);
+	scout_server_stop(server);
+}
+END_TEST
+
+START_TEST(register_needs_the_role_the_rank_and_the_lease)
+{
+	struct rig rig;
+	struct wire_peer p;
+	struct wire_grants g;
+
+	rig_up(&rig, 8);
+	ck_assert_int_eq(wire_register(&rig.client, 0, 0, SHARD_BYTES), SCOUT_WIRE_ROLE);
+	wire_open(&p, rig.endpoint);
+	p.hello.role = SCOUT_ROLE_WORKER;
+	ck_assert_int_eq(wire_hello(&p), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_register(&p, 0, 0, SHARD_BYTES), SCOUT_WIRE_STATE);
+	ck_assert_int_eq(wire_store(&p, 0, 1, 1, &g), SCOUT_WIRE_STATE);
+	ck_assert_int_eq(wire_retrieve(&p, 1, 0, 1, &g), SCOUT_WIRE_STATE);
+	ck_assert_int_eq(wire_lease(&p), SCOUT_LEASE_OK);
+	ck_assert_int_eq(wire_store(&p, 0, 1, 1, &g), SCOUT_WIRE_STATE);
+	ck_assert_int_eq(wire_register(&p, 1, 0, SHARD_BYTES), SCOUT_WIRE_ROLE);
+	ck_assert_int_eq(wire_register(&p, 0, 1, SHARD_BYTES), SCOUT_WIRE_RANGE);
+	ck_assert_int_eq(wire_register(&p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	wire_close(&p);
+	rig_down(&rig);
+}
+END_TEST
+
+/* ---- weights ---- */
+
+START_TEST(reset_makes_everything_older_unreadable)
+{
+	struct rig rig;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 4);
+	rig_hit(&rig.client, 9, 1, 4);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
+	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
+	wire_wait_status(&rig.client, "l1.chunks", 0);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
+	/* The same version again is nothing new. */
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_reset_between_reserve_and_commit_commits_nothing)
+{
+	struct rig rig;
+	uint64_t id;
+	uint32_t readable;
+
+	rig_up(&rig, 8);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 1, 4, &id), 4);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	/* New bytes under the same keys do not collide with the old reservation. */
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 2), 2);
+	ck_assert_int_eq(wire_store_done(&rig.worker, id, 4, 4, &readable), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(readable, 0);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 2);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.chunks"), 2);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(reset_keeps_the_hold_of_a_running_retrieve)
+{
+	struct rig rig;
+	struct wire_grants g;
+	uint64_t id;
+
+	rig_up(&rig, 4);
+	rig_store(&rig.worker, 0, 1, 4);
+	rig_hit(&rig.client, 9, 1, 4);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &g), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 0);
+	for (uint32_t i = 0; i < 4; i++)
+		ck_assert_uint_eq(wire_generation(&rig.worker, &g.grants[i]), g.grants[i].generation);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.chunks"), 0);
+	free(g.grants);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(peers_of_another_weights_version_are_refused_until_they_say_hello)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout_server *server = rig_start(&cfg);
+	struct scout__lookup_reply m;
+	struct wire_peer a, b, follower, late;
+
+	wire_open(&a, scout_server_endpoint(server));
+	wire_open(&b, scout_server_endpoint(server));
+	wire_open(&follower, scout_server_endpoint(server));
+	wire_open(&late, scout_server_endpoint(server));
+	a.hello.weights = b.hello.weights = 5;
+	ck_assert_int_eq(wire_hello(&follower), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_hello(&a), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_hello(&b), SCOUT_WIRE_OK);
+	late.hello.weights = 6;
+	ck_assert_int_eq(wire_hello(&late), SCOUT_WIRE_WEIGHTS);
+	ck_assert_ptr_nonnull(strstr(late.text, "5"));
+	ck_assert_ptr_nonnull(strstr(late.text, "6"));
+	ck_assert_int_eq(wire_simple(&a, SCOUT_OP_RESET, 6), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lookup(&a, 1, 1, 1, 0, &m), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lookup(&b, 2, 1, 1, 0, &m), SCOUT_WIRE_WEIGHTS);
+	ck_assert_int_eq(wire_lookup(&follower, 3, 1, 1, 0, &m), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_hello(&late), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(late.weights, 6);
+	b.hello.weights = 6;
+	ck_assert_int_eq(wire_hello(&b), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lookup(&b, 2, 1, 1, 0, &m), SCOUT_WIRE_OK);
+	wire_close(&a);
+	wire_close(&b);
+	wire_close(&follower);
+	wire_close(&late);
+	scout_server_stop(server);
+}
+END_TEST
+
+START_TEST(reset_ends_a_lookup_that_is_not_answered)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout__lookup_msg m = {.ticket = 9, .n = 4};
+	struct wire_reply *reply;
+	struct rig rig;
+	uint64_t corr;
+
+	cfg.reply_delay_us = 20000000;
+	rig_up_with(&rig, &cfg);
+	rig_store(&rig.worker, 0, 1, 4);
+	corr = wire_add_lookup(&rig.client, &m, 1);
+	wire_flush(&rig.client);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	reply = wire_wait(&rig.client, corr);
+	ck_assert_int_eq(reply->status, SCOUT_WIRE_WEIGHTS);
+	wire_reply_free(reply);
+	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
+	rig_down(&rig);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("server_transfer");
+	TCase *store = tcase_create("store and retrieve");
+	TCase *registering = tcase_create("register");
+	TCase *weights = tcase_create("weights");
+
+	tcase_set_timeout(store, 60);
+	tcase_add_test(store, both_ranks_make_a_hit);
+	tcase_add_test(store, the_second_writer_is_told_and_skips);
+	tcase_add_test(store, what_is_not_committed_is_not_readable);
+	tcase_add_test(store, the_bytes_that_were_stored_are_retrieved);
+	tcase_add_test(store, retrieve_turns_the_promise_into_a_hold);
+	tcase_add_test(store, each_reader_has_a_unit_of_its_own);
+	tcase_add_test(store, a_retrieve_after_a_withdrawal_gets_what_is_still_there);
+	tcase_add_test(store, a_retrieve_beyond_the_hit_is_missing_and_beyond_the_lookup_out_of_range);
+	tcase_add_test(store, done_twice_is_harmless);
+	tcase_add_test(store, nobody_gives_back_the_hold_of_another);
+	tcase_add_test(store, a_store_after_the_end_of_its_session_is_good);
+	tcase_add_test(store, finish_during_a_retrieve_keeps_the_hold);
+	tcase_add_test(store, mismatches_are_counted_as_bugs);
+	tcase_add_test(store, a_reused_slot_has_another_generation);
+	tcase_add_test(store, a_store_waits_for_the_memory_that_is_coming);
+	tcase_add_test(store, a_store_that_finds_no_room_gets_the_leading_ones);
+	suite_add_tcase(suite, store);
+	tcase_set_timeout(registering, 60);
+	tcase_add_test(registering, register_with_other_bytes_is_refused_with_both_numbers);
+	tcase_add_test(registering, a_worker_that_is_alone_may_change_the_layout);
+	tcase_add_test(registering, a_chunk_larger_than_the_pool_is_refused_with_the_numbers);
+	tcase_add_test(registering, register_needs_the_role_the_rank_and_the_lease);
+	suite_add_tcase(suite, registering);
+	tcase_set_timeout(weights, 60);
+	tcase_add_test(weights, reset_makes_everything_older_unreadable);
+	tcase_add_test(weights, a_reset_between_reserve_and_commit_commits_nothing);
+	tcase_add_test(weights, reset_keeps_the_hold_of_a_running_retrieve);
+	tcase_add_test(weights, peers_of_another_weights_version_are_refused_until_they_say_hello);
+	tcase_add_test(weights, reset_ends_a_lookup_that_is_not_answered);
+	suite_add_tcase(suite, weights);
+	return suite;
+}
