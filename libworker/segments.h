@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_WORKER_SEGMENTS_H
+#define SCOUT_WORKER_SEGMENTS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "base/msg.h"
+#include "base/thread.h"
+#include "copy/copy.h"
+
+/*
+ * The pool's memory as this worker sees it: one mapping for each memfd that came on the lease connection.
+ */
+struct scout__segment {
+	uint64_t epoch;
+	uint32_t id;
+	uint32_t slots;
+	uint64_t bytes, data_offset, stride;
+	uint8_t *base;  /* NULL: could not be used; grants in it are not honoured */
+	uint32_t users; /* items of running batches */
+	bool known;     /* to the copy engine */
+	bool retired;   /* of an earlier server start: unmapped with its last user */
+	struct scout__segment *next_retired;
+};
+
+/* All fields: courier; before its start and after its end whoever makes and frees the worker. */
+struct scout__segments {
+	struct scout__segment **list; /* of the current epoch, ascending by id */
+	size_t n, cap;
+	struct scout__segment *last;    /* found last */
+	struct scout__segment *retired; /* of earlier epochs, in use by a batch */
+	const struct scout__copy_ops *copy;
+	void *engine; /* NULL: none is open */
+	const struct scout__log *log;
+};
+
+void scout__segments_init(struct scout__segments *segs, const struct scout__copy_ops *copy,
+			  const struct scout__log *log);
+/* Unmap everything. No batch runs any more. */
+void scout__segments_fini(struct scout__segments *segs);
+
+/* An engine was opened, or is about to be closed: tell it of all memory. */
+void scout__segments_attach(struct scout__segments *segs, void *engine) SCOUT_ON_COURIER;
+void scout__segments_detach(struct scout__segments *segs) SCOUT_ON_COURIER;
+
+/*
+ * Map a segment that arrived; takes @fd. What cannot be mapped is kept as unusable, so that jobs need not wait for
+ * it. One that is here already is not mapped twice. Returns 0, or SCOUT_ERR_PROTOCOL, _SYSTEM, _NOMEM or the
+ * engine's error (logged).
+ */
+int scout__segments_add(struct scout__segments *segs, uint64_t epoch, const struct scout__lease_msg *msg, int fd)
+	SCOUT_ON_COURIER;
+
+/* By id, of the epoch that is current; NULL: has not come yet. */
+struct scout__segment *scout__segments_find(struct scout__segments *segs, uint32_t id) SCOUT_ON_COURIER;
+
+/*
+ * The server was restarted: everything there is belongs to the past. Unmaps what no batch uses; the rest goes with
+ * its last user.
+ */
+void scout__segments_retire(struct scout__segments *segs) SCOUT_ON_COURIER;
+
+static inline void
+scout__segment_use(struct scout__segment *seg)
+{
+	seg->users++;
+}
+void scout__segment_release(struct scout__segments *segs, struct scout__segment *seg) SCOUT_ON_COURIER;
+
+/*
+ * The slot at @offset, if there is one and @shard_bytes fit in it; its generation word.
+ * False: the server granted something that is not a slot.
+ */
+bool scout__segment_slot(const struct scout__segment *seg, uint64_t offset, uint64_t shard_bytes, uint8_t **ret_slot,
+			 const _Atomic uint64_t **ret_word);
+
+#endif

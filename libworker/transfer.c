@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include "transfer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: one job from its arrival at the courier to the done ring.
+ *
+ *   ASK ──STORE/RETRIEVE──▶ ASKED ──grants──▶ GRANTED ──batch──▶ COPYING ──┬─ retrieve: verified, reported, DONE sent
+ *    ▲                                                                     └─ store: DONE ──▶ TOLD ──reply──┐
+ *    └────────────────────────────── store: the next part ──────────────────────────────────────────────────┘
+ *
+ * Invariants
+ * - A job is reported exactly once: finish() is the only way out, and takes it off every list.
+ * - Before its first copy a job ends by its deadline, by cancel, or with its connection; once a batch was started it
+ *   ends only when the engine has reported that batch. WAITING -> ENQUEUED is a compare-and-swap against the
+ *   caller's drop.
+ * - What was granted is given back: a hold lives from before its STORE or RETRIEVE is sent until the reply to its
+ *   DONE, whether its job lives or not. A DONE that met a lost connection is sent again on the next one of the same
+ *   epoch. After a restart of the server there is nobody to tell. Holds are taken before an operation is sent: with
+ *   none free, jobs wait.
+ * - Wrong bytes are never reported as good: the generation word is compared with the grant's before the batch is
+ *   started and again after the engine has reported it. That holds for a server that died meanwhile, too: our
+ *   mapping keeps the memory.
+ * - A store that was copied but cannot be told to the server ends at once (unreachable, or epoch): its pages are
+ *   free, and waiting for a server that may never return would keep them. If the same server start comes back, it is
+ *   told late.
+ *
+ * Skipped and null blocks have -1 in `ids`: they are neither written nor ever named as missing. Chunks at either end
+ * that consist of them alone are not asked for. With several readers, chunks that are another reader's to store are
+ * not counted at all.
+ *
+ * Threads: the courier's only. What it shares with the caller is `phase`, `stop`, and the done ring.
+ *
+ * Rejected: sending the next part of a long store before the reply to the last one's DONE. A part moves up to 4096
+ * slots, which takes far longer than that round trip.
+ */
+
+/* ---- phases and the end of a job ---- */
+
+bool
+scout__transfer_move_phase(struct scout__job *job, unsigned from, unsigned to)
+{
+	return atomic_compare_exchange_strong(&job->phase, &from, to);
+}
+
+/* A copy has ended: whoever waits in scout_worker_fence() looks again. */
+void
+scout__transfer_publish_phase(struct scout_worker *w, struct scout__job *job, unsigned phase)
+{
+	(void)pthread_mutex_lock(&w->mu);
+	atomic_store(&job->phase, phase);
+	(void)pthread_cond_broadcast(&w->cond);
+	(void)pthread_mutex_unlock(&w->mu);
+}
+
+/*
+ * To the done ring. The descriptor is raised under the lock under which poll lowers it, so that it is readable
+ * exactly while there is something.
+ */
+static void report(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static void
+report(struct scout_worker *w, struct scout__job *job)
+{
+	uint64_t one = 1;
+	bool pushed;
+
+	(void)pthread_mutex_lock(&w->mu);
+	atomic_store(&job->phase, SCOUT__PHASE_OVER);
+	if (!atomic_load_explicit(&w->fd_raised, memory_order_relaxed)) {
+		/* Before the write and the push: who has seen either must see it raised. The write cannot fail. */
+		atomic_store_explicit(&w->fd_raised, true, memory_order_relaxed);
+		(void)!write(w->done_fd, &one, sizeof(one));
+	}
+	pushed = scout__ring_push(&w->done, job->id);
+	SCOUT_ASSERT(pushed); /* it has room for every slot */
+	(void)pthread_cond_broadcast(&w->cond);
+	(void)pthread_mutex_unlock(&w->mu);
+}
+
+/* Which blocks the engine has to compute itself. */
+void
+scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *work)
+{
+	uint32_t bpc = w->layout.blocks_per_chunk;
+	uint32_t n = 0;
+
+	for (uint32_t c = 0; c < work->n_chunks; c++) {
+		uint64_t block = ((uint64_t)work->first_chunk + c) * bpc;
+
+		for (uint32_t b = 0; b < bpc && !work->filled[c]; b++)
+			if (work->ids[(uint64_t)c * bpc + b] >= 0)
+				work->missing[n++] = (uint32_t)(block + b - work->from_block);
+	}
+	work->n_missing = n;
+}
+
+void
+scout__transfer_unqueue(struct scout_worker *w, struct scout__job *job)
+{
+	if (job->stage == SCOUT__STAGE_ASK)
+		TAILQ_REMOVE(&w->to_ask, job, queue_link);
+	else if (job->stage == SCOUT__STAGE_GRANTED)
+		TAILQ_REMOVE(&w->granted, job, queue_link);
+}
+
+void
+scout__transfer_untime(struct scout_worker *w, struct scout__job *job)
+{
+	if (job->timed)
+		TAILQ_REMOVE(&w->timed, job, timed_link);
+	job->timed = false;
+}
+
+/*
+ * The only way out. The job is in no queue, and no copy of it is running. Afterwards the slot is the caller's:
+ * nothing of it may be touched.
+ */
+void
+scout__transfer_finish(struct scout_worker *w, struct scout__job *job, int status)
+{
+	struct scout__work *work = job->work;
+
+	work->status = status;
+	if (status)
+		scout__log(&w->log, SCOUT_LOG_DEBUG, "%s %llu ended: %s (%u chunks done)",
+			   work->kind == SCOUT_JOB_STORE ? "store" : "retrieve", (unsigned long long)job->id,
+			   scout_err_name(status), (unsigned)work->chunks);
+	scout__transfer_untime(w, job);
+	TAILQ_REMOVE(&w->open, job, open_link);
+	scout__transfer_detach(job);
+	report(w, job);
+}
+
+/*
+ * End a job that is not copying, at any earlier stage or between two parts. Its grants, if it has some, are given
+ * back; those still to come will be.
+ */
+void
+scout__transfer_end_early(struct scout_worker *w, struct scout__job *job, int status)
+{
+	struct scout__hold *hold = job->hold;
+
+	if (!scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_OVER) &&
+	    atomic_load(&job->phase) == SCOUT__PHASE_DROPPED)
+		status = SCOUT_ERR_CANCELED;
+	scout__transfer_unqueue(w, job);
+	scout__transfer_detach(job);
+	if (hold && hold->state == SCOUT__HOLD_HELD)
+		scout__transfer_hold_due(w, hold, 0);
+	if (job->work->kind == SCOUT_JOB_RETRIEVE)
+		scout__transfer_name_missing(w, job->work);
+	scout__transfer_finish(w, job, status);
+}
+
+/* The errors of the wire that mean nothing to an engine. */
+static int
+job_error(int error)
+{
+	return error == SCOUT_ERR_STATE ? SCOUT_ERR_UNREACHABLE : error;
+}
+
+/* ---- asking ---- */
+
+void
+scout__transfer_init(struct scout_worker *w)
+{
+	TAILQ_INIT(&w->open);
+	TAILQ_INIT(&w->timed);
+	TAILQ_INIT(&w->to_ask);
+	TAILQ_INIT(&w->granted);
+	TAILQ_INIT(&w->free_holds);
+	TAILQ_INIT(&w->due);
+	for (uint32_t i = 0; i < 2 * w->cfg.max_jobs; i++)
+		TAILQ_INSERT_TAIL(&w->free_holds, &w->holds[i], link);
+}
+
+void
+scout__transfer_accept(struct scout_worker *w, struct scout__job *job)
+{
+	job->hold = NULL;
+	job->stage = SCOUT__STAGE_ASK;
+	TAILQ_INSERT_TAIL(&w->open, job, open_link);
+	TAILQ_INSERT_TAIL(&w->timed, job, timed_link);
+	job->timed = true;
+	TAILQ_INSERT_TAIL(&w->to_ask, job, queue_link);
+	if (job->work->n_chunks == 0)
+		scout__transfer_end_early(w, job, 0);
+	else if (w->closing)
+		scout__transfer_end_early(w, job, SCOUT_ERR_CLOSED);
+}
+
+static void put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__work *work)
+	SCOUT_ON_COURIER;
+static void
+put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__work *work)
+{
+	struct scout__store_msg msg = {
+		.ticket = work->ticket,
+		.n = work->part_n,
+		.tenant = {.p = work->tenant, .len = work->tenant_len},
+		.hashes = work->hashes + (size_t)work->part_first * w->cfg.hash_bytes,
+	};
+
+	scout__put_store(writer, &msg, w->cfg.hash_bytes);
+}
+
+static uint32_t
+budget_of(const struct scout__job *job, uint64_t now_us)
+{
+	uint64_t left_us = job->work->deadline_us > now_us ? job->work->deadline_us - now_us : 1;
+
+	if (!job->timed)
+		return 0;
+	return left_us < UINT32_MAX ? (uint32_t)left_us : UINT32_MAX;
+}
+
+/* Send the STORE or RETRIEVE of a job in to_ask. False: no credit, or nothing to keep the grants in. */
+static bool ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us) SCOUT_ON_COURIER;
+static bool
+ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
+{
+	struct scout__work *work = job->work;
+	struct scout__hold *hold = TAILQ_FIRST(&w->free_holds);
+	bool is_store = work->kind == SCOUT_JOB_STORE;
+	uint32_t n = work->n_chunks - work->part_first;
+	struct scout__writer *writer;
+	uint64_t cookie;
+	size_t bytes;
+
+	if (!hold)
+		return false;
+	n = is_store && n > SCOUT__STORE_PART ? SCOUT__STORE_PART : n;
+	bytes = is_store ? 18u + work->tenant_len + (size_t)n * w->cfg.hash_bytes : 16u;
+	cookie = scout__transfer_number_of(w, hold) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_GRANTS;
+	writer = scout__link_op_begin(w->link, is_store ? SCOUT_OP_STORE : SCOUT_OP_RETRIEVE, budget_of(job, now_us),
+				      cookie, bytes);
+	if (!writer)
+		return false;
+	work->part_n = n;
+	if (is_store) {
+		put_store(w, writer, work);
+	} else {
+		struct scout__retrieve_msg msg = {
+			.ticket = work->ticket, .from = work->first_chunk, .to = work->first_chunk + n};
+
+		scout__put_retrieve(writer, &msg);
+	}
+	scout__link_op_end(w->link);
+	scout__transfer_unqueue(w, job);
+	job->stage = SCOUT__STAGE_ASKED;
+	job->hold = hold;
+	TAILQ_REMOVE(&w->free_holds, hold, link);
+	hold->state = SCOUT__HOLD_ASKED;
+	hold->kind = work->kind;
+	hold->job = job;
+	hold->epoch = w->epoch;
+	hold->n = n;
+	return true;
+}
+
+void
+scout__transfer_pump(struct scout_worker *w, bool may_ask, uint64_t now_us)
+{
+	struct scout__job *job, *next;
+
+	scout__transfer_send_dones(w);
+	for (job = TAILQ_FIRST(&w->granted); job; job = next) {
+		next = TAILQ_NEXT(job, queue_link);
+		scout__transfer_start(w, job);
+	}
+	while (may_ask && w->up && (job = TAILQ_FIRST(&w->to_ask)) != NULL) {
+		if (atomic_load(&job->phase) == SCOUT__PHASE_DROPPED)
+			scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
+		else if (!ask(w, job, now_us))
+			break;
+	}
+}
+
+/* ---- replies ---- */
+
+/* Take a reply of STORE or RETRIEVE apart. Returns 0 or SCOUT_ERR_*. */
+static int
+read_grants(const struct scout__hold *hold, const struct scout__op *op, struct scout__grants *ret,
+	    uint32_t *ret_granted)
+{
+	const char *field;
+	uint32_t granted = 0;
+
+	/* Chunks that the lookup did not ask for: to the engine, as good as gone. */
+	if (op->status == SCOUT_WIRE_RANGE && hold->kind == SCOUT_JOB_RETRIEVE)
+		return SCOUT_ERR_MISSING;
+	if (op->status != SCOUT_WIRE_OK)
+		return scout__wire_error(op->status);
+	if (scout__get_grants(op, ret, &field) != SCOUT_WIRE_OK || ret->n != hold->n)
+		return SCOUT_ERR_PROTOCOL;
+	for (uint32_t i = 0; i < ret->n; i++)
+		granted += scout__grant_at(ret, i).state == SCOUT_GRANT_GRANTED;
+	if (granted > 0 && ret->id == 0)
+		return SCOUT_ERR_PROTOCOL;
+	*ret_granted = granted;
+	return 0;
+}
+
+/* No grants: the connection went, or the server refused, or speaks nonsense. */
+static void refuse(struct scout_worker *w, struct scout__hold *hold, const struct scout__op *op, int error)
+	SCOUT_ON_COURIER;
+static void
+refuse(struct scout_worker *w, struct scout__hold *hold, const struct scout__op *op, int error)
+{
+	struct scout__job *job = hold->job;
+
+	scout__transfer_hold_free(w, hold);
+	if (job)
+		scout__transfer_end_early(w, job, job_error(error));
+	if (op && op->status == SCOUT_WIRE_STATE)
+		w->reg_epoch = 0; /* it does not know our registration: register again */
+	if (op && op->status == SCOUT_WIRE_OK)
+		scout__link_reset(w->link, SCOUT_ERR_PROTOCOL, "a reply with grants makes no sense");
+}
+
+void
+scout__transfer_grants(struct scout_worker *w, uint64_t number, const struct scout__op *op, int error)
+{
+	struct scout__hold *hold = &w->holds[number];
+	struct scout__job *job = hold->job;
+	struct scout__grants grants = {.n = 0};
+	uint32_t granted = 0;
+	int rc = op ? read_grants(hold, op, &grants, &granted) : error;
+
+	SCOUT_ASSERT(hold->state == SCOUT__HOLD_ASKED);
+	if (rc) {
+		refuse(w, hold, op, rc);
+		return;
+	}
+	hold->state = SCOUT__HOLD_HELD;
+	hold->id = grants.id;
+	hold->n = granted;
+	if (!job) {
+		scout__transfer_hold_due(w, hold, 0);
+		return;
+	}
+	for (uint32_t i = 0; i < grants.n; i++)
+		job->work->grants[i] = scout__grant_at(&grants, i);
+	job->stage = SCOUT__STAGE_GRANTED;
+	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
+	scout__transfer_start(w, job);
+}
+
+void
+scout__transfer_told(struct scout_worker *w, uint64_t number, const struct scout__op *op, int error)
+{
+	struct scout__hold *hold = &w->holds[number];
+	struct scout__job *job = hold->job;
+	uint32_t readable = 0;
+	const char *field;
+	int rc = 0;
+
+	SCOUT_ASSERT(hold->state == SCOUT__HOLD_TOLD);
+	w->n_told--;
+	if (!op) {
+		/* Whether the server has read it is unknown. Twice does no harm. */
+		if (job) {
+			scout__transfer_detach(job);
+			scout__transfer_finish(w, job, job_error(error));
+		}
+		hold->state = SCOUT__HOLD_HELD;
+		scout__transfer_hold_due(w, hold, hold->result);
+		return;
+	}
+	if (op->status != SCOUT_WIRE_OK)
+		rc = scout__wire_error(op->status);
+	else if (hold->kind == SCOUT_JOB_STORE && scout__get_store_done_reply(op, &readable, &field) != SCOUT_WIRE_OK)
+		rc = SCOUT_ERR_PROTOCOL;
+	scout__transfer_hold_free(w, hold);
+	if (!job)
+		return;
+	job->work->chunks += readable;
+	if (rc)
+		job->work->status = job_error(rc);
+	scout__transfer_next_part(w, job);
+}
+
+/* ---- ends that come from outside ---- */
+
+void
+scout__transfer_sweep(struct scout_worker *w)
+{
+	struct scout__job *job, *next;
+
+	for (job = TAILQ_FIRST(&w->open); job; job = next) {
+		next = TAILQ_NEXT(job, open_link);
+		if (job->stage <= SCOUT__STAGE_GRANTED && atomic_load(&job->phase) == SCOUT__PHASE_DROPPED)
+			scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
+	}
+}
+
+void
+scout__transfer_fail_waiting(struct scout_worker *w, int error)
+{
+	struct scout__job *job;
+
+	while ((job = TAILQ_FIRST(&w->to_ask)) != NULL)
+		scout__transfer_end_early(w, job, job_error(error));
+	while ((job = TAILQ_FIRST(&w->granted)) != NULL)
+		scout__transfer_end_early(w, job, job_error(error));
+}
+
+void
+scout__transfer_close(struct scout_worker *w)
+{
+	struct scout__job *job, *next;
+
+	for (job = TAILQ_FIRST(&w->open); job; job = next) {
+		next = TAILQ_NEXT(job, open_link);
+		if (job->stage <= SCOUT__STAGE_GRANTED)
+			scout__transfer_end_early(w, job, SCOUT_ERR_CLOSED);
+	}
+}
+
+void
+scout__transfer_link_down(struct scout_worker *w, int error)
+{
+	struct scout__hold *hold;
+
+	scout__transfer_fail_waiting(w, error);
+	/* Copied, but the server cannot be told now. */
+	TAILQ_FOREACH(hold, &w->due, link)
+	{
+		struct scout__job *job = hold->job;
+
+		if (!job)
+			continue;
+		scout__transfer_detach(job);
+		scout__transfer_finish(w, job, job_error(error));
+	}
+}
+
+uint64_t
+scout__transfer_tick(struct scout_worker *w, uint64_t now_us)
+{
+	struct scout__job *job;
+
+	while ((job = TAILQ_FIRST(&w->timed)) != NULL) {
+		if (job->work->deadline_us > now_us)
+			return job->work->deadline_us;
+		if (job->stage > SCOUT__STAGE_GRANTED)
+			scout__transfer_untime(w, job);
+		else
+			scout__transfer_end_early(w, job, SCOUT_ERR_TIMEOUT);
+	}
+	return UINT64_MAX;
+}

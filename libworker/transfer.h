@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_WORKER_TRANSFER_H
+#define SCOUT_WORKER_TRANSFER_H
+
+#include "worker_priv.h"
+
+/*
+ * What becomes of a job on the courier's side. See the DESIGN comment of transfer.c.
+ */
+
+void scout__transfer_init(struct scout_worker *w);
+
+/* A job has come through the ring. */
+void scout__transfer_accept(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+
+/*
+ * Send the DONEs that are due, then, if @may_ask, what jobs wait to ask; start what was granted and could not start
+ * yet.
+ */
+void scout__transfer_pump(struct scout_worker *w, bool may_ask, uint64_t now_us) SCOUT_ON_COURIER;
+
+/* A STORE, RETRIEVE or DONE has ended. */
+void scout__transfer_grants(struct scout_worker *w, uint64_t hold, const struct scout__op *op, int error)
+	SCOUT_ON_COURIER;
+void scout__transfer_told(struct scout_worker *w, uint64_t hold, const struct scout__op *op, int error)
+	SCOUT_ON_COURIER;
+
+/* Take ended batches from the copy engine. */
+void scout__transfer_collect(struct scout_worker *w) SCOUT_ON_COURIER;
+
+/* End those jobs that the caller has dropped. */
+void scout__transfer_sweep(struct scout_worker *w) SCOUT_ON_COURIER;
+
+/* End every job that has no operation in flight and no copy running. */
+void scout__transfer_fail_waiting(struct scout_worker *w, int error) SCOUT_ON_COURIER;
+/* The connection is lost: also end the stores whose DONE cannot be sent. */
+void scout__transfer_link_down(struct scout_worker *w, int error) SCOUT_ON_COURIER;
+/* The worker closes: end every job without a running copy. */
+void scout__transfer_close(struct scout_worker *w) SCOUT_ON_COURIER;
+
+/* The server was restarted: what earlier ones granted needs no DONE. */
+void scout__transfer_new_epoch(struct scout_worker *w) SCOUT_ON_COURIER;
+
+/* End jobs whose time is over; when the next one's is. */
+uint64_t scout__transfer_tick(struct scout_worker *w, uint64_t now_us) SCOUT_ON_COURIER;
+
+/* ---- between the files of the transfer ---- */
+
+/* transfer.c: phases and the end of a job. */
+bool scout__transfer_move_phase(struct scout__job *job, unsigned from, unsigned to) SCOUT_ON_ANY;
+void scout__transfer_publish_phase(struct scout_worker *w, struct scout__job *job, unsigned phase) SCOUT_ON_COURIER;
+void scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_COURIER;
+void scout__transfer_unqueue(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+void scout__transfer_untime(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+void scout__transfer_finish(struct scout_worker *w, struct scout__job *job, int status) SCOUT_ON_COURIER;
+void scout__transfer_end_early(struct scout_worker *w, struct scout__job *job, int status) SCOUT_ON_COURIER;
+
+/* transfer_copy.c: a job that is in `granted` starts its copy, if everything is here; the DONE of a part is over. */
+void scout__transfer_start(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+void scout__transfer_next_part(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+
+/* transfer_holds.c */
+uint64_t scout__transfer_number_of(const struct scout_worker *w, const struct scout__hold *hold) SCOUT_ON_COURIER;
+void scout__transfer_hold_free(struct scout_worker *w, struct scout__hold *hold) SCOUT_ON_COURIER;
+void scout__transfer_hold_due(struct scout_worker *w, struct scout__hold *hold, uint32_t result) SCOUT_ON_COURIER;
+void scout__transfer_detach(struct scout__job *job) SCOUT_ON_COURIER;
+void scout__transfer_send_dones(struct scout_worker *w) SCOUT_ON_COURIER;
+
+#endif

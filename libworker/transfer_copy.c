@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transfer.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: from grants to a batch of the copy engine, and from an ended batch to what is good of it. The rules are
+ * in transfer.c.
+ *
+ * The batch and its arrays are part of the job's memory, which stays where it is until the job is reported; a job
+ * has one batch at a time. A segment counts the items of batches that use it, so it stays mapped under them,
+ * whatever becomes of its server.
+ *
+ * Threads: the courier's. The engine reads the batch between start and poll.
+ */
+
+#define MISMATCH_LOG_US 1000000u
+
+/* Build the items of the batch from grants [0, part_n). False: a segment has not come yet. */
+static bool build_retrieve(struct scout_worker *w, struct scout__work *work) SCOUT_ON_COURIER;
+static bool build_store(struct scout_worker *w, struct scout__work *work) SCOUT_ON_COURIER;
+
+static void
+add_item(struct scout_worker *w, struct scout__work *work, uint32_t grant, struct scout__segment *seg, uint8_t *slot)
+{
+	uint32_t i = work->batch.n++;
+	uint64_t chunk = (uint64_t)work->part_first + grant;
+
+	work->items[i].slot = slot;
+	work->items[i].block_ids = work->ids + chunk * w->layout.blocks_per_chunk;
+	work->segments[i] = seg;
+	work->item_chunk[i] = grant;
+}
+
+/* Whether there is a slot behind a grant; a server that grants what is none is a bug of its own. */
+static bool find_slot(struct scout_worker *w, const struct scout__segment *seg, const struct scout__grant *grant,
+		      uint8_t **ret_slot, const _Atomic uint64_t **ret_word) SCOUT_ON_COURIER;
+static bool
+find_slot(struct scout_worker *w, const struct scout__segment *seg, const struct scout__grant *grant,
+	  uint8_t **ret_slot, const _Atomic uint64_t **ret_word)
+{
+	if (!seg->base)
+		return false;
+	if (scout__segment_slot(seg, grant->offset, w->shard_bytes, ret_slot, ret_word))
+		return true;
+	scout__log_limited(&w->log, &w->mismatch_limit, scout__now_us(), MISMATCH_LOG_US, SCOUT_LOG_ERROR,
+			   "the server granted segment %u offset %llu, which is no slot of %llu bytes",
+			   (unsigned)grant->segment, (unsigned long long)grant->offset,
+			   (unsigned long long)w->shard_bytes);
+	return false;
+}
+
+static bool
+wants_blocks(const struct scout_worker *w, const struct scout__work *work, uint64_t chunk)
+{
+	const int64_t *ids = work->ids + chunk * w->layout.blocks_per_chunk;
+
+	for (uint32_t b = 0; b < w->layout.blocks_per_chunk; b++)
+		if (ids[b] >= 0)
+			return true;
+	return false;
+}
+
+static void mismatch(struct scout_worker *w, struct scout__work *work, const struct scout__grant *grant,
+		     const char *when) SCOUT_ON_COURIER;
+static void
+mismatch(struct scout_worker *w, struct scout__work *work, const struct scout__grant *grant, const char *when)
+{
+	work->mismatches++;
+	scout__log_limited(&w->log, &w->mismatch_limit, scout__now_us(), MISMATCH_LOG_US, SCOUT_LOG_ERROR,
+			   "slot at segment %u offset %llu changed %s: its bytes were not used",
+			   (unsigned)grant->segment, (unsigned long long)grant->offset, when);
+}
+
+static bool
+build_retrieve(struct scout_worker *w, struct scout__work *work)
+{
+	work->batch.n = 0;
+	work->mismatches = 0;
+	for (uint32_t i = 0; i < work->part_n; i++) {
+		const struct scout__grant *grant = &work->grants[i];
+		const _Atomic uint64_t *word;
+		struct scout__segment *seg;
+		uint8_t *slot;
+
+		if (grant->state != SCOUT_GRANT_GRANTED || !wants_blocks(w, work, i))
+			continue;
+		seg = scout__segments_find(&w->segments, grant->segment);
+		if (!seg)
+			return false;
+		if (!find_slot(w, seg, grant, &slot, &word))
+			continue;
+		if (atomic_load_explicit(word, memory_order_acquire) != grant->generation)
+			mismatch(w, work, grant, "before its copy");
+		else
+			add_item(w, work, i, seg, slot);
+	}
+	return true;
+}
+
+/* Only leading slots can be committed: the first one that cannot be used is the end. */
+static bool
+build_store(struct scout_worker *w, struct scout__work *work)
+{
+	work->batch.n = 0;
+	for (uint32_t i = 0; i < work->part_n; i++) {
+		const struct scout__grant *grant = &work->grants[i];
+		const _Atomic uint64_t *word;
+		struct scout__segment *seg;
+		uint8_t *slot;
+
+		if (grant->state != SCOUT_GRANT_GRANTED)
+			continue;
+		seg = scout__segments_find(&w->segments, grant->segment);
+		if (!seg)
+			return false;
+		if (!find_slot(w, seg, grant, &slot, &word)) {
+			work->status = SCOUT_ERR_DEVICE;
+			return true;
+		}
+		add_item(w, work, i, seg, slot);
+	}
+	return true;
+}
+
+static void settle(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+
+static void use_segments(struct scout_worker *w, struct scout__work *work, bool in_use) SCOUT_ON_COURIER;
+static void
+use_segments(struct scout_worker *w, struct scout__work *work, bool in_use)
+{
+	for (uint32_t i = 0; i < work->batch.n; i++) {
+		if (in_use)
+			scout__segment_use(work->segments[i]);
+		else
+			scout__segment_release(&w->segments, work->segments[i]);
+	}
+}
+
+/* Give the batch to the engine. False: it has no room now; nothing has changed. */
+static bool enqueue(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static bool
+enqueue(struct scout_worker *w, struct scout__job *job)
+{
+	struct scout__work *work = job->work;
+	struct scout__copy_batch *batch = &work->batch;
+
+	batch->direction = work->kind == SCOUT_JOB_STORE ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD;
+	batch->items = work->items;
+	batch->event = work->event;
+	batch->cookie = job->id;
+	batch->status = 0;
+	batch->n_done = 0;
+	batch->bytes = 0;
+	use_segments(w, work, true);
+	if (w->copy->start(w->engine, batch) == 0)
+		return true;
+	use_segments(w, work, false);
+	return false;
+}
+
+/* A job that is in `granted`: start its copy if everything is here. */
+void
+scout__transfer_start(struct scout_worker *w, struct scout__job *job)
+{
+	struct scout__work *work = job->work;
+
+	if (!(work->kind == SCOUT_JOB_STORE ? build_store(w, work) : build_retrieve(w, work)))
+		return;
+	if (work->batch.n == 0) {
+		scout__transfer_unqueue(w, job);
+		job->stage = SCOUT__STAGE_COPYING;
+		work->batch.status = 0;
+		work->batch.n_done = 0;
+		work->batch.bytes = 0;
+		settle(w, job);
+		return;
+	}
+	if (!scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_ENQUEUED)) {
+		scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
+		return;
+	}
+	if (!enqueue(w, job)) {
+		scout__transfer_publish_phase(w, job, SCOUT__PHASE_WAITING);
+		return;
+	}
+	scout__transfer_unqueue(w, job);
+	scout__transfer_untime(w, job);
+	job->stage = SCOUT__STAGE_COPYING;
+	w->n_copying++;
+}
+
+/*
+ * What of a retrieve is good: copied, and its slot is still what was granted. The engine's poll() has acquired what its
+ * thread (or the device's event) released after the last byte was read, so the words are loaded after that.
+ */
+static void verify(struct scout_worker *w, struct scout__work *work) SCOUT_ON_COURIER;
+static void
+verify(struct scout_worker *w, struct scout__work *work)
+{
+	for (uint32_t i = 0; i < work->batch.n_done; i++) {
+		const struct scout__grant *grant = &work->grants[work->item_chunk[i]];
+		const _Atomic uint64_t *word;
+		uint8_t *slot;
+
+		/* The same address as before the copy, found in the same way. */
+		if (!find_slot(w, work->segments[i], grant, &slot, &word))
+			continue;
+		if (atomic_load_explicit(word, memory_order_acquire) != grant->generation) {
+			mismatch(w, work, grant, "under a copy");
+			continue;
+		}
+		work->filled[work->item_chunk[i]] = 1;
+		work->chunks++;
+	}
+	work->bytes += work->batch.bytes;
+}
+
+static void settle_retrieve(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static void
+settle_retrieve(struct scout_worker *w, struct scout__job *job)
+{
+	struct scout__work *work = job->work;
+	struct scout__hold *hold = job->hold;
+	int status = work->batch.status;
+
+	scout__transfer_name_missing(w, work);
+	if (work->mismatches)
+		status = SCOUT_ERR_CORRUPT;
+	else if (!status && work->n_missing)
+		status = SCOUT_ERR_MISSING;
+	scout__transfer_detach(job);
+	scout__transfer_hold_due(w, hold, work->mismatches);
+	scout__transfer_send_dones(w);
+	scout__transfer_finish(w, job, status);
+}
+
+/* The next part of a store, or its end. Its last DONE is answered, or was not needed. */
+void
+scout__transfer_next_part(struct scout_worker *w, struct scout__job *job)
+{
+	struct scout__work *work = job->work;
+	uint32_t at = work->part_first + work->part_n;
+	int status = work->status;
+
+	if (!status && at < work->n_chunks && w->closing)
+		status = SCOUT_ERR_CLOSED;
+	if (!status && at < work->n_chunks &&
+	    (atomic_load(&job->stop) || atomic_load(&job->phase) == SCOUT__PHASE_DROPPED))
+		status = SCOUT_ERR_CANCELED;
+	if (status || at == work->n_chunks || work->no_room) {
+		if (!status)
+			work->no_room += work->n_chunks - at;
+		scout__transfer_finish(w, job, status);
+		return;
+	}
+	work->part_first = at;
+	job->stage = SCOUT__STAGE_ASK;
+	TAILQ_INSERT_TAIL(&w->to_ask, job, queue_link);
+}
+
+/* The copy of a part is over: commit it. */
+static void settle_store(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static void
+settle_store(struct scout_worker *w, struct scout__job *job)
+{
+	struct scout__work *work = job->work;
+	struct scout__hold *hold = job->hold;
+	bool lost = hold->id != 0 && w->up && hold->epoch != w->epoch;
+
+	work->bytes += work->batch.bytes;
+	if (work->batch.status)
+		work->status = work->batch.status;
+	for (uint32_t i = 0; i < work->part_n; i++) {
+		work->present += work->grants[i].state == SCOUT_GRANT_PRESENT;
+		work->no_room += work->grants[i].state == SCOUT_GRANT_NO_ROOM;
+	}
+	job->stage = SCOUT__STAGE_TOLD;
+	if (hold->id == 0 || lost) {
+		scout__transfer_hold_free(w, hold);
+		if (lost)
+			work->status = SCOUT_ERR_EPOCH;
+		scout__transfer_next_part(w, job);
+		return;
+	}
+	scout__transfer_hold_due(w, hold, work->batch.n_done);
+	if (w->up) {
+		scout__transfer_send_dones(w);
+		return;
+	}
+	scout__transfer_detach(job);
+	work->status = SCOUT_ERR_UNREACHABLE;
+	scout__transfer_finish(w, job, work->status);
+}
+
+static void
+settle(struct scout_worker *w, struct scout__job *job)
+{
+	struct scout__work *work = job->work;
+
+	if (work->kind == SCOUT_JOB_STORE)
+		settle_store(w, job);
+	else
+		settle_retrieve(w, job);
+}
+
+static bool
+has_more(const struct scout__work *work)
+{
+	return work->part_first + work->part_n < work->n_chunks;
+}
+
+void
+scout__transfer_collect(struct scout_worker *w)
+{
+	struct scout__copy_batch *batch;
+
+	/* Until NULL, also when nothing is running: only that makes the engine's descriptor quiet again. */
+	while (w->segments.engine && (batch = w->copy->poll(w->segments.engine)) != NULL) {
+		struct scout__job *job = &w->jobs[batch->cookie & (SCOUT__MAX_JOBS - 1)];
+		struct scout__work *work = job->work;
+
+		SCOUT_ASSERT(job->id == batch->cookie && batch == &work->batch);
+		w->n_copying--;
+		if (work->kind == SCOUT_JOB_RETRIEVE)
+			verify(w, work);
+		use_segments(w, work, false);
+		scout__transfer_publish_phase(w, job, has_more(work) ? SCOUT__PHASE_WAITING : SCOUT__PHASE_OVER);
+		settle(w, job);
+	}
+}

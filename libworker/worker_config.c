@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_config.h"
+
+#include <string.h>
+
+#include <kvscout/protocol.h>
+
+#include "log.h"
+
+/* The worker's option table, and the public calls on it. Any thread. */
+
+#define FIELD(name) offsetof(struct scout_worker_config, name)
+
+static const struct scout__option options[] = {
+	{
+		.name = "endpoint",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(endpoint),
+		.min = 1,
+		.max = 4096,
+		.doc = "Where the server of this machine listens",
+	},
+	{
+		.name = "namespace",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(name_space),
+		.min = 1,
+		.max = SCOUT_MAX_NAME,
+		.def_text = "default",
+		.doc = "Name of the model and its layout; caches of other names are kept apart",
+	},
+	{
+		.name = "backend",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(backend),
+		.min = 1,
+		.max = 64,
+		.def_text = "host",
+		.doc = "Copy engine: host or cuda",
+	},
+	{
+		.name = "chunk_tokens",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(chunk_tokens),
+		.def = 256,
+		.min = 1,
+		.max = 1048576,
+		.doc = "Tokens in a chunk",
+	},
+	{
+		.name = "kv_ranks",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(kv_ranks),
+		.def = 1,
+		.min = 1,
+		.max = SCOUT_MAX_RANKS,
+		.doc = "KV ranks of the model",
+	},
+	{
+		.name = "rank_first",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(rank_first),
+		.min = 0,
+		.max = SCOUT_MAX_RANKS - 1,
+		.doc = "First KV rank that this server holds",
+	},
+	{
+		.name = "rank_count",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(rank_count),
+		.min = 0,
+		.max = SCOUT_MAX_RANKS,
+		.def_text = "kv_ranks",
+		.doc = "How many KV ranks this server holds; 0: the default",
+	},
+	{
+		.name = "kv_rank",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(kv_rank),
+		.min = 0,
+		.max = SCOUT_MAX_RANKS - 1,
+		.doc = "KV rank of this worker",
+	},
+	{
+		.name = "readers",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(readers),
+		.def = 1,
+		.min = 1,
+		.max = SCOUT_MAX_READERS,
+		.doc = "Workers that read each KV rank's shard",
+	},
+	{
+		.name = "reader",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(reader),
+		.min = 0,
+		.max = SCOUT_MAX_READERS - 1,
+		.doc = "Which of these readers this worker is",
+	},
+	{
+		.name = "hash_bytes",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(hash_bytes),
+		.def = 32,
+		.min = 16,
+		.max = SCOUT_MAX_HASH,
+		.doc = "Length of a chunk's hash in bytes",
+	},
+	{
+		.name = "transfer_timeout_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(transfer_timeout_ms),
+		.def = 30000,
+		.min = 1,
+		.max = 3600000,
+		.doc = "A job that could not start its first copy ends after this time",
+	},
+	{
+		.name = "heartbeat_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(heartbeat_ms),
+		.def = 1000,
+		.min = 10,
+		.max = 600000,
+		.doc = "Time between two signs of life on a quiet connection",
+	},
+	{
+		.name = "connect_timeout_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(connect_timeout_ms),
+		.def = 2000,
+		.min = 1,
+		.max = 600000,
+		.doc = "How long jobs wait for the first connection",
+	},
+	{
+		.name = "max_jobs",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(max_jobs),
+		.def = 256,
+		.min = 1,
+		.max = 65536,
+		.doc = "Jobs that may run at once",
+	},
+	{
+		.name = "spin_us",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(spin_us),
+		.min = 0,
+		.max = 1000000,
+		.doc = "How long the courier spins before it sleeps",
+	},
+	{
+		.name = "weights_version",
+		.type = SCOUT_OPTION_U64,
+		.offset = FIELD(weights_version),
+		.min = 0,
+		.max = UINT64_MAX,
+		.doc = "Version of the model's weights; 0: whatever the server has",
+	},
+	{
+		.name = "device",
+		.type = SCOUT_OPTION_I32,
+		.offset = FIELD(device),
+		.min = 0,
+		.max = 1023,
+		.doc = "GPU of the cuda backend",
+	},
+};
+
+const struct scout__option_table scout__worker_options = {
+	.options = options,
+	.n = sizeof(options) / sizeof(options[0]),
+	.struct_size = sizeof(struct scout_worker_config),
+	/* Fixed for ever: what was there in 0.1. */
+	.v1_size = FIELD(owned) + sizeof(void *),
+	.owned_offset = FIELD(owned),
+	.env_prefix = NULL,
+};
+
+void
+scout_worker_config_init_sized(struct scout_worker_config *cfg, uint32_t size)
+{
+	scout__options_init(&scout__worker_options, cfg, size);
+}
+
+int
+scout_worker_config_set(struct scout_worker_config *cfg, const char *key, const char *value, char *err, size_t err_len)
+{
+	return scout__options_set(&scout__worker_options, cfg, key, value, err, err_len);
+}
+
+size_t
+scout_worker_config_help(char *buf, size_t len)
+{
+	return scout__options_help(&scout__worker_options, buf, len);
+}
+
+void
+scout_worker_config_fini(struct scout_worker_config *cfg)
+{
+	scout__options_fini(&scout__worker_options, cfg);
+}
+
+/* What one row of the table cannot say. */
+static int
+check(const struct scout_worker_config *cfg, char *err, size_t err_len)
+{
+	if (cfg->flags || cfg->reserved)
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "flags = %u, reserved = %u: must be 0",
+				   (unsigned)cfg->flags, (unsigned)cfg->reserved);
+	if (!cfg->endpoint)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "endpoint is not set: must name a server");
+	if (cfg->rank_first + cfg->rank_count > cfg->kv_ranks)
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				   "rank_first = %u, rank_count = %u: kv_ranks = %u is exceeded",
+				   (unsigned)cfg->rank_first, (unsigned)cfg->rank_count, (unsigned)cfg->kv_ranks);
+	if (cfg->kv_rank < cfg->rank_first || cfg->kv_rank >= cfg->rank_first + cfg->rank_count)
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				   "kv_rank = %u: must be %u..%u, the KV ranks of this server", (unsigned)cfg->kv_rank,
+				   (unsigned)cfg->rank_first, (unsigned)(cfg->rank_first + cfg->rank_count - 1));
+	if (cfg->reader >= cfg->readers)
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "reader = %u: must be 0..%u, below readers",
+				   (unsigned)cfg->reader, (unsigned)(cfg->readers - 1));
+	return 0;
+}
+
+int
+scout__worker_config_accept(struct scout_worker_config *dst, const struct scout_worker_config *src, char *err,
+			    size_t err_len)
+{
+	int rc = scout__options_accept(&scout__worker_options, dst, src, err, err_len);
+
+	if (rc)
+		return rc;
+	if (!dst->rank_count)
+		dst->rank_count = dst->kv_ranks;
+	rc = check(dst, err, err_len);
+	if (rc) {
+		scout_worker_config_fini(dst);
+		memset(dst, 0, sizeof(*dst));
+	}
+	return rc;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_WORKER_CONFIG_H
+#define SCOUT_WORKER_CONFIG_H
+
+#include <stddef.h>
+
+#include <kvscout/worker.h>
+
+#include "option.h"
+
+extern const struct scout__option_table scout__worker_options;
+
+/*
+ * Take the user's configuration into @dst: defaults filled in, ranges checked, strings copied. On success @dst is
+ * ended by scout_worker_config_fini(). Returns 0 or a code of scout_worker_new(), with a sentence in @err.
+ */
+int scout__worker_config_accept(struct scout_worker_config *dst, const struct scout_worker_config *src, char *err,
+				size_t err_len);
+
+#endif

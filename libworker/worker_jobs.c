@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include "worker_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: the caller's side of jobs: check, copy, hand over, collect, drop.
+ *
+ * Everything that can be wrong with a job is found before anything starts. A job's memory is one allocation that is
+ * laid out in advance for its whole life, so nothing later can fail for want of memory.
+ *
+ * Positions. A retrieve is rounded outwards to whole chunks; `ids` has one entry for each block of these chunks, -1
+ * where nothing is to be written (outside the range, skipped, null). Chunks at either end without any block to write
+ * are cut off: they are not asked for, and need not be there. A store keeps only the chunks of its reader.
+ *
+ * Slots are the caller's: taken at submit, free again when poll reports the job. The job's memory stays one poll
+ * longer, because the list of missing blocks is lent out of it.
+ *
+ * Cancel and fence take a job away from the courier by WAITING -> DROPPED. If that succeeds, no copy of it will ever
+ * start, at once and without waiting for the courier; the kick only makes it end soon. If not, its copy runs (or is
+ * over), and fence waits on the condition until it does not.
+ *
+ * Rejected: an index from block to jobs, for fence. It would cost every submit; walking the live jobs costs the
+ * fence alone.
+ */
+
+#define ALIGN 16u
+
+/* Sizes of the arrays of one job, added up with overflow seen. */
+struct plan {
+	size_t bytes;
+	bool overflow;
+};
+
+/* The offset of an array of @n elements. */
+static size_t
+place(struct plan *plan, size_t n, size_t size)
+{
+	size_t bytes, at = plan->bytes;
+
+	if (__builtin_mul_overflow(n, size, &bytes) || __builtin_add_overflow(bytes, (size_t)ALIGN - 1, &bytes) ||
+	    __builtin_add_overflow(at, bytes & ~(size_t)(ALIGN - 1), &plan->bytes))
+		plan->overflow = true;
+	return at;
+}
+
+struct shape {
+	int kind;
+	uint32_t n_chunks;
+	uint32_t n_grants; /* at once */
+	size_t n_blocks;   /* retrieve: of the request, for the missing list */
+	size_t hash_bytes; /* of all hashes */
+	size_t tenant_len;
+};
+
+static void *
+at(struct scout__work *work, size_t offset)
+{
+	return (uint8_t *)work + offset;
+}
+
+/* One allocation for the job and all its arrays; only those that its kind needs. */
+static struct scout__work *
+work_new(const struct scout_worker *w, const struct shape *s)
+{
+	bool is_retrieve = s->kind == SCOUT_JOB_RETRIEVE;
+	struct plan plan = {.bytes = 0};
+	struct scout__work *work;
+	size_t n_ids = (size_t)s->n_chunks * w->layout.blocks_per_chunk;
+	size_t head = place(&plan, 1, sizeof(*work));
+	size_t ids = place(&plan, n_ids, sizeof(*work->ids));
+	size_t grants = place(&plan, s->n_grants, sizeof(*work->grants));
+	size_t items = place(&plan, s->n_grants, sizeof(*work->items));
+	size_t segments = place(&plan, s->n_grants, sizeof(struct scout__segment *));
+	size_t item_chunk = place(&plan, s->n_grants, sizeof(*work->item_chunk));
+	size_t filled = place(&plan, is_retrieve ? s->n_chunks : 0, sizeof(*work->filled));
+	size_t missing = place(&plan, is_retrieve ? s->n_blocks : 0, sizeof(*work->missing));
+	size_t hashes = place(&plan, s->hash_bytes, 1);
+	size_t tenant = place(&plan, s->tenant_len, 1);
+
+	if (plan.overflow)
+		return NULL;
+	work = malloc(plan.bytes);
+	if (!work)
+		return NULL;
+	memset(work, 0, sizeof(*work));
+	(void)head;
+	work->kind = s->kind;
+	work->n_chunks = s->n_chunks;
+	work->ids = at(work, ids);
+	work->grants = at(work, grants);
+	work->items = at(work, items);
+	work->segments = at(work, segments);
+	work->item_chunk = at(work, item_chunk);
+	work->filled = at(work, filled);
+	work->missing = at(work, missing);
+	work->hashes = at(work, hashes);
+	work->tenant = at(work, tenant);
+	if (is_retrieve)
+		memset(work->filled, 0, s->n_chunks);
+	return work;
+}
+
+/* ---- checks ---- */
+
+static int
+check_worker(const struct scout_worker *w, const void *request, uint32_t size, uint32_t own_size,
+	     const uint64_t *ret_job)
+{
+	if (!w || !request || !ret_job)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	if (size != 0 && size != own_size)
+		return SCOUT_ERR_INVALID;
+	if (!w->registered)
+		return SCOUT_ERR_STATE;
+	return 0;
+}
+
+static bool
+is_host(const struct scout_worker *w)
+{
+	return w->copy == &scout__copy_host;
+}
+
+static int
+check_ids(const struct scout_worker *w, const int64_t *ids, size_t n)
+{
+	if (n > 0 && !ids)
+		return SCOUT_ERR_INVALID;
+	for (size_t i = 0; i < n; i++)
+		if (ids[i] >= 0 && (uint64_t)ids[i] >= w->layout.n_blocks)
+			return SCOUT_ERR_BLOCK_ID;
+	return 0;
+}
+
+/* -1 for what is never touched. */
+static int64_t
+plain_id(const struct scout_worker *w, int64_t id)
+{
+	return id < 0 || id == w->null_block ? -1 : id;
+}
+
+static int
+check_retrieve(const struct scout_worker *w, const struct scout_retrieve *r)
+{
+	uint64_t tokens;
+
+	if (r->stream)
+		return SCOUT_ERR_UNSUPPORTED;
+	if (r->ticket == 0 || r->from_token > r->to_token || r->from_token % w->block_tokens != 0)
+		return SCOUT_ERR_INVALID;
+	if (r->to_token > (uint64_t)SCOUT_MAX_CHUNKS * w->cfg.chunk_tokens)
+		return SCOUT_ERR_INVALID;
+	tokens = r->to_token - r->from_token;
+	if (r->n_blocks != (tokens + w->block_tokens - 1) / w->block_tokens || r->skip_blocks > r->n_blocks)
+		return SCOUT_ERR_INVALID;
+	return check_ids(w, r->block_ids, r->n_blocks);
+}
+
+static int
+check_store(const struct scout_worker *w, const struct scout_store *s)
+{
+	if (s->hash_len != w->cfg.hash_bytes)
+		return SCOUT_ERR_HASH_LEN;
+	if (s->tenant && strnlen(s->tenant, SCOUT_MAX_NAME + 1) > SCOUT_MAX_NAME)
+		return SCOUT_ERR_TENANT;
+	if (s->event && is_host(w))
+		return SCOUT_ERR_UNSUPPORTED;
+	if (s->n > SCOUT_MAX_CHUNKS || (s->n > 0 && !s->hashes))
+		return SCOUT_ERR_INVALID;
+	if (s->n_blocks != s->n * (size_t)w->layout.blocks_per_chunk)
+		return SCOUT_ERR_INVALID;
+	return check_ids(w, s->block_ids, s->n_blocks);
+}
+
+/* ---- submit ---- */
+
+/* Hand a job to the courier. Takes @work on success. */
+static int
+submit(struct scout_worker *w, struct scout__work *work, uint64_t *ret_job)
+{
+	uint32_t slot = w->free_slots[w->n_free - 1];
+	struct scout__job *job = &w->jobs[slot];
+	uint64_t id = w->next_seq << SCOUT__SLOT_BITS | slot;
+
+	work->deadline_us = scout__now_us() + (uint64_t)w->cfg.transfer_timeout_ms * 1000;
+	job->work = work;
+	job->id = id;
+	atomic_store(&job->phase, SCOUT__PHASE_WAITING);
+	atomic_store(&job->stop, false);
+	if (!scout__courier_push(w->courier, id)) {
+		job->id = 0;
+		job->work = NULL;
+		return SCOUT_ERR_BUSY;
+	}
+	w->n_free--;
+	w->next_seq++;
+	(void)scout__courier_ring(w->courier);
+	*ret_job = id;
+	return 0;
+}
+
+/* Blocks of the prompt that a retrieve has to write: [first, end), empty when there is none. */
+struct span {
+	uint64_t first;
+	uint64_t end;
+};
+
+static struct span
+wanted_span(const struct scout_worker *w, const struct scout_retrieve *r)
+{
+	uint64_t from = r->from_token / w->block_tokens;
+	size_t low = r->skip_blocks;
+	size_t high = r->n_blocks;
+
+	while (low < high && plain_id(w, r->block_ids[low]) < 0)
+		low++;
+	while (high > low && plain_id(w, r->block_ids[high - 1]) < 0)
+		high--;
+	return (struct span){.first = from + low, .end = from + high};
+}
+
+static void
+fill_retrieve(const struct scout_worker *w, const struct scout_retrieve *r, const struct span *span,
+	      struct scout__work *work)
+{
+	uint64_t n_ids = (uint64_t)work->n_chunks * w->layout.blocks_per_chunk;
+	uint64_t base = (uint64_t)work->first_chunk * w->layout.blocks_per_chunk;
+
+	for (uint64_t i = 0; i < n_ids; i++) {
+		uint64_t block = base + i;
+
+		work->ids[i] = block < span->first || block >= span->end
+				       ? -1
+				       : plain_id(w, r->block_ids[block - work->from_block]);
+	}
+}
+
+int
+scout_worker_retrieve(struct scout_worker *w, const struct scout_retrieve *r, uint64_t *ret_job)
+{
+	int rc = check_worker(w, r, r ? r->size : 0, sizeof(*r), ret_job);
+	struct shape shape = {.kind = SCOUT_JOB_RETRIEVE};
+	struct scout__work *work;
+	struct span span;
+	uint64_t first = 0, end = 0;
+
+	if (rc == 0)
+		rc = check_retrieve(w, r);
+	if (rc)
+		return rc;
+	if (w->n_free == 0)
+		return SCOUT_ERR_BUSY;
+	span = wanted_span(w, r);
+	if (span.first < span.end) {
+		first = span.first / w->layout.blocks_per_chunk;
+		end = (span.end - 1) / w->layout.blocks_per_chunk + 1;
+	}
+	shape.n_chunks = (uint32_t)(end - first);
+	shape.n_grants = shape.n_chunks;
+	shape.n_blocks = r->n_blocks;
+	work = work_new(w, &shape);
+	if (!work)
+		return SCOUT_ERR_NOMEM;
+	work->ticket = r->ticket;
+	work->first_chunk = (uint32_t)first;
+	work->from_block = r->from_token / w->block_tokens;
+	fill_retrieve(w, r, &span, work);
+	rc = submit(w, work, ret_job);
+	if (rc)
+		free(work);
+	return rc;
+}
+
+/* Chunk @i of a store is this reader's. */
+static bool
+is_ours(const struct scout_worker *w, const struct scout_store *s, size_t i)
+{
+	return (s->first_chunk % w->cfg.readers + i) % w->cfg.readers == w->cfg.reader;
+}
+
+static void
+fill_store(const struct scout_worker *w, const struct scout_store *s, struct scout__work *work)
+{
+	uint32_t bpc = w->layout.blocks_per_chunk;
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		if (!is_ours(w, s, i))
+			continue;
+		memcpy(work->hashes + n * s->hash_len, (const uint8_t *)s->hashes + i * s->hash_len, s->hash_len);
+		for (uint32_t b = 0; b < bpc; b++)
+			work->ids[n * bpc + b] = plain_id(w, s->block_ids[i * bpc + b]);
+		n++;
+	}
+	if (work->tenant_len > 0)
+		memcpy(work->tenant, s->tenant, work->tenant_len);
+}
+
+int
+scout_worker_store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
+{
+	int rc = check_worker(w, s, s ? s->size : 0, sizeof(*s), ret_job);
+	struct shape shape = {.kind = SCOUT_JOB_STORE};
+	struct scout__work *work;
+
+	if (rc == 0)
+		rc = check_store(w, s);
+	if (rc)
+		return rc;
+	if (w->n_free == 0)
+		return SCOUT_ERR_BUSY;
+	for (size_t i = 0; i < s->n; i++)
+		shape.n_chunks += is_ours(w, s, i);
+	shape.n_grants = shape.n_chunks < SCOUT__STORE_PART ? shape.n_chunks : SCOUT__STORE_PART;
+	shape.hash_bytes = shape.n_chunks * s->hash_len;
+	shape.tenant_len = s->tenant ? strlen(s->tenant) : 0;
+	work = work_new(w, &shape);
+	if (!work)
+		return SCOUT_ERR_NOMEM;
+	work->ticket = s->ticket;
+	work->tenant_len = (uint16_t)shape.tenant_len;
+	work->event = s->event;
+	fill_store(w, s, work);
+	rc = submit(w, work, ret_job);
+	if (rc)
+		free(work);
+	return rc;
+}
+
+/* ---- poll ---- */
+
+static void
+free_dead(struct scout_worker *w)
+{
+	while (w->dead) {
+		struct scout__work *work = w->dead;
+
+		w->dead = work->next_dead;
+		free(work);
+	}
+}
+
+/*
+ * The ring looked empty: make the descriptor unreadable, unless something has come meanwhile. The courier raises it
+ * and pushes under the lock, in this order, so whoever saw it readable finds the job here at the latest. Returns
+ * whether there is one.
+ */
+static bool
+lower_fd(struct scout_worker *w)
+{
+	uint64_t count;
+	bool empty;
+
+	if (!atomic_load_explicit(&w->fd_raised, memory_order_relaxed))
+		return false;
+	(void)pthread_mutex_lock(&w->mu);
+	empty = scout__ring_empty(&w->done);
+	if (empty && atomic_load_explicit(&w->fd_raised, memory_order_relaxed)) {
+		(void)!read(w->done_fd, &count, sizeof(count)); /* cannot fail: it is raised */
+		atomic_store_explicit(&w->fd_raised, false, memory_order_relaxed);
+	}
+	(void)pthread_mutex_unlock(&w->mu);
+	return !empty;
+}
+
+static void
+collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
+{
+	uint32_t slot = (uint32_t)(id & (SCOUT__MAX_JOBS - 1));
+	struct scout__job *job = &w->jobs[slot];
+	struct scout__work *work = job->work;
+
+	SCOUT_ASSERT(job->id == id);
+	*done = (struct scout_done){
+		.job = id,
+		.ticket = work->ticket,
+		.kind = work->kind,
+		.status = work->status,
+		.bytes = work->bytes,
+		.chunks = work->chunks,
+		.present = work->present,
+		.no_room = work->no_room,
+		.n_missing = work->n_missing,
+		.missing = work->n_missing ? work->missing : NULL,
+	};
+	work->next_dead = w->dead;
+	w->dead = work;
+	job->work = NULL;
+	job->id = 0;
+	w->free_slots[w->n_free++] = slot;
+}
+
+int
+scout_worker_poll(struct scout_worker *w, struct scout_done *done, size_t max)
+{
+	uint64_t id;
+	int n = 0;
+
+	if (!w || (max > 0 && !done))
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	free_dead(w);
+	do {
+		while ((size_t)n < max && (id = scout__ring_pop(&w->done)) != 0)
+			collect(w, id, &done[n++]);
+	} while (scout__ring_empty(&w->done) && lower_fd(w) && (size_t)n < max);
+	return n;
+}
+
+int
+scout_worker_fd(struct scout_worker *w)
+{
+	return w ? w->done_fd : SCOUT_ERR_INVALID;
+}
+
+/* ---- drop ---- */
+
+/* True: no copy of it will start any more. */
+static bool
+drop(struct scout__job *job)
+{
+	unsigned waiting = SCOUT__PHASE_WAITING;
+
+	return atomic_compare_exchange_strong(&job->phase, &waiting, SCOUT__PHASE_DROPPED);
+}
+
+/* Let the courier end what was dropped. One such word at most is in the ring. */
+static void
+kick(struct scout_worker *w)
+{
+	bool pushed;
+
+	if (atomic_exchange(&w->kicked, true))
+		return;
+	pushed = scout__courier_push(w->courier, SCOUT__WORD_KICK);
+	SCOUT_ASSERT(pushed);
+	(void)scout__courier_ring(w->courier);
+}
+
+int
+scout_worker_cancel(struct scout_worker *w, uint64_t id)
+{
+	uint64_t slot = id & (SCOUT__MAX_JOBS - 1);
+	struct scout__job *job;
+
+	if (!w)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	if (id == 0 || slot >= w->cfg.max_jobs || w->jobs[slot].id != id)
+		return SCOUT_ERR_STATE;
+	job = &w->jobs[slot];
+	atomic_store(&job->stop, true);
+	if (drop(job))
+		kick(w);
+	return 0;
+}
+
+static void
+mark(struct scout_worker *w, const int64_t *ids, size_t n, bool on)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint64_t id = (uint64_t)ids[i];
+
+		if (plain_id(w, ids[i]) < 0)
+			continue;
+		if (on)
+			w->marks[id / 64] |= (uint64_t)1 << (id % 64);
+		else
+			w->marks[id / 64] &= ~((uint64_t)1 << (id % 64));
+	}
+}
+
+static bool
+uses_marked(const struct scout_worker *w, const struct scout__job *job)
+{
+	uint64_t n = (uint64_t)job->work->n_chunks * w->layout.blocks_per_chunk;
+	const int64_t *ids = job->work->ids;
+
+	for (uint64_t i = 0; i < n; i++)
+		if (ids[i] >= 0 && (w->marks[(uint64_t)ids[i] / 64] >> ((uint64_t)ids[i] % 64) & 1))
+			return true;
+	return false;
+}
+
+static void
+wait_copy(struct scout_worker *w, struct scout__job *job)
+{
+	(void)pthread_mutex_lock(&w->mu);
+	/* Between two parts of a long store it is WAITING again: then drop() takes the rest. */
+	while (!drop(job) && atomic_load(&job->phase) == SCOUT__PHASE_ENQUEUED)
+		(void)pthread_cond_wait(&w->cond, &w->mu);
+	(void)pthread_mutex_unlock(&w->mu);
+}
+
+static bool
+is_running(const struct scout__job *job)
+{
+	return job->id != 0 && atomic_load(&job->phase) != SCOUT__PHASE_OVER;
+}
+
+int
+scout_worker_fence(struct scout_worker *w, const int64_t *block_ids, size_t n, void *stream)
+{
+	if (!w || (n > 0 && !block_ids))
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	if (stream && is_host(w))
+		return SCOUT_ERR_INVALID;
+	if (!w->registered)
+		return 0; /* no job, then */
+	if (check_ids(w, block_ids, n) != 0)
+		return SCOUT_ERR_INVALID;
+	mark(w, block_ids, n, true);
+	/* First take away all that has not started; a copy that must be waited for takes longer. */
+	for (uint32_t i = 0; i < w->cfg.max_jobs; i++)
+		if (is_running(&w->jobs[i]) && uses_marked(w, &w->jobs[i])) {
+			atomic_store(&w->jobs[i].stop, true);
+			if (drop(&w->jobs[i]))
+				kick(w);
+		}
+	for (uint32_t i = 0; i < w->cfg.max_jobs; i++)
+		if (is_running(&w->jobs[i]) && atomic_load(&w->jobs[i].stop) && uses_marked(w, &w->jobs[i]))
+			wait_copy(w, &w->jobs[i]);
+	mark(w, block_ids, n, false);
+	return 0;
+}
+
+/* ---- the end ---- */
+
+void
+scout__worker_free_jobs(struct scout_worker *w)
+{
+	free_dead(w);
+	for (uint32_t i = 0; w->jobs && i < w->cfg.max_jobs; i++)
+		free(w->jobs[i].work);
+}

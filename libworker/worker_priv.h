@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_WORKER_PRIV_H
+#define SCOUT_WORKER_PRIV_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include <kvscout/worker.h>
+
+#include "base/log.h"
+#include "base/msg.h"
+#include "base/ring.h"
+#include "base/thread.h"
+#include "copy/copy.h"
+#include "courier.h"
+#include "segments.h"
+
+/*
+ * The insides of a worker, shared by worker.c (life, register), worker_jobs.c (submit, poll, cancel, fence),
+ * worker_courier.c (the courier's callbacks, registration) and transfer.c (what becomes of a job).
+ *
+ * A job lives in one of max_jobs slots. The caller fills a slot and pushes its number; from then on the courier owns
+ * it, until it pushes the number into the done ring; poll frees the slot. Only `phase` and `stop` are touched from
+ * both sides meanwhile.
+ */
+
+/* Words of the courier's ring: these, or a job's number. */
+#define SCOUT__WORD_REGISTER 1u
+#define SCOUT__WORD_FORGET 2u /* give a registration up */
+#define SCOUT__WORD_KICK 3u   /* jobs were dropped: look */
+
+/* Job number = sequence << SLOT_BITS | slot, the sequence from 1: never one of the words above. */
+#define SCOUT__SLOT_BITS 20
+#define SCOUT__MAX_JOBS (1u << SCOUT__SLOT_BITS)
+
+/*
+ * Chunks of one STORE: below every frame limit, and no handler of the server runs long. Longer jobs send several, in
+ * order.
+ */
+#define SCOUT__STORE_PART 4096u
+
+/*
+ * Where a job stands with the memory it uses. The courier goes WAITING -> ENQUEUED before it starts a copy, and on
+ * when that has ended; the caller may go WAITING -> DROPPED. Both by compare-and-swap, so exactly one of "the copy
+ * starts" and "the job is dropped" happens.
+ */
+enum scout__phase {
+	SCOUT__PHASE_WAITING = 0,
+	SCOUT__PHASE_DROPPED, /* nothing more of it will be copied; it ends as cancelled */
+	SCOUT__PHASE_ENQUEUED,
+	SCOUT__PHASE_OVER /* no copy will follow */
+};
+
+/* What the courier does with a job now. */
+enum scout__stage {
+	SCOUT__STAGE_ASK = 0, /* in to_ask */
+	SCOUT__STAGE_ASKED,   /* STORE or RETRIEVE is in flight */
+	SCOUT__STAGE_GRANTED, /* in granted: a segment is not here yet */
+	SCOUT__STAGE_COPYING,
+	SCOUT__STAGE_TOLD /* store: waits for the reply to STORE_DONE */
+};
+
+/* All memory of one job, allocated at submit: nothing allocates afterwards. */
+struct scout__work {
+	struct scout__work *next_dead; /* caller: reported, freed by the next poll */
+
+	/* const after submit */
+	int kind;
+	uint16_t tenant_len;
+	uint64_t ticket;
+	uint64_t deadline_us; /* for the first copy */
+	uint32_t n_chunks;
+	uint32_t first_chunk; /* retrieve: chunk index in the prompt */
+	uint64_t from_block;  /* retrieve: block index in the prompt of block_ids[0] */
+	int64_t *ids;         /* n_chunks * blocks_per_chunk; -1: not touched */
+	uint8_t *hashes;      /* store */
+	char *tenant;         /* store */
+	void *event;          /* store */
+
+	/* courier */
+	uint32_t part_first, part_n; /* chunks that are being asked for or copied now */
+	struct scout__grant *grants; /* of this part */
+	struct scout__copy_item *items;
+	struct scout__segment **segments; /* of each item */
+	uint32_t *item_chunk;             /* of each item: its place in grants */
+	uint8_t *filled;                  /* retrieve: of each chunk */
+	uint32_t *missing;                /* retrieve */
+	struct scout__copy_batch batch;
+	uint32_t mismatches;
+
+	/* courier, then read by poll */
+	int status;
+	uint64_t bytes;
+	uint32_t chunks, present, no_room, n_missing;
+};
+
+struct scout__hold;
+
+struct scout__job {
+	uint64_t id;              /* caller; const while it is the courier's. 0: the slot is free */
+	struct scout__work *work; /* as id */
+	atomic_uint phase;        /* atomic: enum scout__phase */
+	atomic_bool stop;         /* atomic: start nothing more (cancel) */
+	/* courier */
+	enum scout__stage stage;
+	bool timed; /* in `timed`: nothing was enqueued yet */
+	struct scout__hold *hold;
+	TAILQ_ENTRY(scout__job) open_link;
+	TAILQ_ENTRY(scout__job) timed_link;
+	TAILQ_ENTRY(scout__job) queue_link; /* to_ask or granted */
+};
+TAILQ_HEAD(scout__job_list, scout__job);
+
+/*
+ * One STORE or RETRIEVE and its DONE. It outlives its job: what the server has granted must be given back, however
+ * the job ended. There are two for each job slot, and no operation is sent without one: that bounds the DONEs that
+ * wait for a server.
+ */
+enum scout__hold_state {
+	SCOUT__HOLD_FREE = 0,
+	SCOUT__HOLD_ASKED, /* the operation is in flight */
+	SCOUT__HOLD_HELD,  /* granted */
+	SCOUT__HOLD_DUE,   /* DONE is to be sent */
+	SCOUT__HOLD_TOLD   /* DONE is in flight */
+};
+
+struct scout__hold {
+	enum scout__hold_state state; /* courier, as all of it */
+	int kind;
+	struct scout__job *job; /* NULL: it has ended */
+	uint64_t epoch;
+	uint64_t id; /* store_id or retrieve_id */
+	uint32_t n;
+	uint32_t result;               /* store: committed; retrieve: mismatches */
+	TAILQ_ENTRY(scout__hold) link; /* free or due */
+};
+TAILQ_HEAD(scout__hold_list, scout__hold);
+
+enum scout__reg_state {
+	SCOUT__REG_NONE = 0,
+	SCOUT__REG_WANTED,
+	SCOUT__REG_OK,
+	SCOUT__REG_FAILED
+};
+
+#define SCOUT__TEXT_BYTES 384
+
+struct scout_worker {
+	/* const after start */
+	struct scout_worker_config cfg; /* strings are ours */
+	struct scout__log log;
+	char who[32];
+	const struct scout__copy_ops *copy;
+	struct scout__courier *courier;
+	int done_fd;  /* eventfd: readable while the done ring has something */
+	int epoll_fd; /* the courier's user_fd: an engine is opened later than the courier */
+
+	/* caller, before WORD_REGISTER; const while registered */
+	void *engine;
+	struct scout__copy_plane *planes;
+	struct scout__copy_layout layout;
+	uint32_t block_tokens;
+	uint16_t dtype;
+	int64_t null_block;
+	uint64_t shard_bytes;
+
+	/* caller */
+	bool registered;
+	uint64_t next_seq;
+	struct scout__job *jobs; /* max_jobs; see struct scout__job */
+	uint32_t *free_slots;
+	uint32_t n_free;
+	struct scout__work *dead; /* freed by the next poll */
+	uint64_t *marks;          /* fence: one bit for each block */
+
+	/* shared */
+	struct scout__ring done; /* courier -> caller: job numbers; room for all jobs */
+	atomic_bool kicked;      /* a WORD_KICK is on its way */
+	atomic_bool fd_raised;   /* done_fd is readable; written under mu */
+	pthread_mutex_t mu;
+	pthread_cond_t cond;               /* a phase or the registration changed */
+	enum scout__reg_state reg;         /* G:mu */
+	int reg_code;                      /* G:mu: of REG_FAILED */
+	int down_code;                     /* G:mu: why there is no connection; 0 = there is, or nothing is known */
+	char reg_text[SCOUT__TEXT_BYTES];  /* G:mu */
+	char down_text[SCOUT__TEXT_BYTES]; /* G:mu */
+
+	/* courier */
+	struct scout__link *link; /* NULL until it was first told up or down */
+	bool up;
+	bool closing;
+	int down_pending;        /* the connection was lost by this, which the jobs have not been told yet */
+	uint64_t drain_until_us; /* 0: still copying */
+	uint64_t epoch;          /* of the last connection */
+	bool reg_wanted;
+	bool reg_first; /* the caller waits for this one */
+	bool reg_in_flight;
+	uint64_t reg_epoch;   /* the epoch that we are registered in; 0 = none */
+	uint64_t reg_attempt; /* names the REGISTER in flight */
+	uint64_t reg_retry_us;
+	int reg_error; /* of the last refused one, after the first */
+	struct scout__segments segments;
+	struct scout__job_list open;  /* all jobs of the courier */
+	struct scout__job_list timed; /* ... that have enqueued nothing yet, oldest first */
+	struct scout__job_list to_ask;
+	struct scout__job_list granted; /* wait for a segment */
+	struct scout__hold *holds;      /* 2 * max_jobs */
+	struct scout__hold_list free_holds;
+	struct scout__hold_list due;
+	uint32_t n_told;    /* DONEs in flight */
+	uint32_t n_copying; /* batches in the engine */
+	struct scout__log_limit mismatch_limit;
+};
+
+/* worker_courier.c */
+extern const struct scout__courier_ops scout__worker_courier_ops;
+
+/* Cookies of operations: kind in the low bits. */
+enum scout__cookie_kind {
+	SCOUT__COOKIE_REGISTER = 0,
+	SCOUT__COOKIE_GRANTS = 1,
+	SCOUT__COOKIE_DONE = 2
+};
+#define SCOUT__COOKIE_BITS 2
+
+/* worker_jobs.c: free what the jobs still have. After the courier was joined. */
+void scout__worker_free_jobs(struct scout_worker *w);
+
+#endif

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <kvscout/client.h>
+#include <kvscout/protocol.h>
+#include <kvscout/server.h>
+#include <kvscout/worker.h>
+
+#include "../../libclient/client_config.h"
+#include "../../libworker/server_config.h"
+#include "../../libworker/worker_config.h"
+#include "../common/check_main.h"
+
+/* The three tables themselves: that each row is sound, and that the public calls reach the right fields. */
+
+static const struct scout__option_table *const tables[] = {
+	&scout__client_options,
+	&scout__server_options,
+	&scout__worker_options,
+};
+
+static char err[512];
+
+static bool
+is_number(const struct scout__option *option)
+{
+	return option->type != SCOUT_OPTION_STRING;
+}
+
+static uint64_t
+largest_of(enum scout__option_type type)
+{
+	switch (type) {
+	case SCOUT_OPTION_U32:
+		return UINT32_MAX;
+	case SCOUT_OPTION_I32:
+		return INT32_MAX;
+	case SCOUT_OPTION_BOOL:
+		return 1;
+	default:
+		return UINT64_MAX;
+	}
+}
+
+START_TEST(rows_are_sound)
+{
+	const struct scout__option_table *table = tables[_i];
+
+	for (size_t i = 0; i < table->n; i++) {
+		const struct scout__option *option = &table->options[i];
+
+		ck_assert_msg(option->min <= option->max, "%s", option->name);
+		ck_assert_msg(option->max <= largest_of(option->type), "%s", option->name);
+		ck_assert_msg(option->doc && option->doc[0], "%s", option->name);
+		ck_assert_msg(!strpbrk(option->doc, "|\n"), "%s", option->name);
+		if (!is_number(option))
+			continue;
+		/* 0 in a field means the default: what is allowed as "0" must mean 0. */
+		ck_assert_msg(option->def == 0 || option->min > 0, "%s", option->name);
+		ck_assert_msg(option->def >= option->min && option->def <= option->max, "%s", option->name);
+	}
+}
+END_TEST
+
+START_TEST(names_and_fields_are_unique)
+{
+	const struct scout__option_table *table = tables[_i];
+
+	for (size_t i = 0; i < table->n; i++) {
+		const struct scout__option *a = &table->options[i];
+
+		for (size_t j = 0; j < i; j++) {
+			const struct scout__option *b = &table->options[j];
+
+			ck_assert_str_ne(a->name, b->name);
+			ck_assert_uint_ne(a->offset, b->offset);
+			if (a->alias)
+				ck_assert_str_ne(a->alias, b->name);
+			if (b->alias)
+				ck_assert_str_ne(b->alias, a->name);
+		}
+	}
+}
+END_TEST
+
+START_TEST(words_end_where_the_range_ends)
+{
+	const struct scout__option_table *table = tables[_i];
+
+	for (size_t i = 0; i < table->n; i++) {
+		const struct scout__option *option = &table->options[i];
+		uint64_t n = 0;
+
+		if (option->type != SCOUT_OPTION_WORD)
+			continue;
+		while (option->words[n])
+			n++;
+		ck_assert_uint_eq(option->max + 1, n);
+	}
+}
+END_TEST
+
+/* What help prints as default and bounds can be given back to the setter. */
+START_TEST(each_bound_is_accepted_and_its_neighbour_is_not)
+{
+	const struct scout__option_table *table = tables[_i];
+	union {
+		struct scout_client_config client;
+		struct scout_server_config server;
+		struct scout_worker_config worker;
+	} cfg;
+	char text[32];
+
+	for (size_t i = 0; i < table->n; i++) {
+		const struct scout__option *option = &table->options[i];
+
+		if (option->type == SCOUT_OPTION_WORD || !is_number(option))
+			continue;
+		scout__options_init(table, &cfg, (uint32_t)table->struct_size);
+		snprintf(text, sizeof(text), "%llu", (unsigned long long)option->min);
+		ck_assert_int_eq(scout__options_set(table, &cfg, option->name, text, err, 512), 0);
+		snprintf(text, sizeof(text), "%llu", (unsigned long long)option->max);
+		ck_assert_int_eq(scout__options_set(table, &cfg, option->name, text, err, 512), 0);
+		if (option->max == UINT64_MAX || option->type == SCOUT_OPTION_BOOL)
+			continue;
+		snprintf(text, sizeof(text), "%llu", (unsigned long long)option->max + 1);
+		ck_assert_int_eq(scout__options_set(table, &cfg, option->name, text, err, 512), SCOUT_ERR_CONFIG_RANGE);
+		if (!option->min)
+			continue;
+		ck_assert_int_eq(scout__options_set(table, &cfg, option->name, "0", err, 512), SCOUT_ERR_CONFIG_RANGE);
+	}
+}
+END_TEST
+
+START_TEST(client_defaults_are_the_documented_ones)
+{
+	struct scout_client_config cfg;
+
+	scout_client_config_init(&cfg);
+	ck_assert_uint_eq(cfg.size, sizeof(cfg));
+	ck_assert_ptr_null(cfg.endpoint);
+	ck_assert_str_eq(cfg.name_space, "default");
+	ck_assert_uint_eq(cfg.chunk_tokens, 256);
+	ck_assert_uint_eq(cfg.kv_ranks, 1);
+	ck_assert_uint_eq(cfg.readers, 1);
+	ck_assert_uint_eq(cfg.hash_bytes, 32);
+	ck_assert_uint_eq(cfg.lookup_mode, SCOUT_LOOKUP_ASYNC);
+	ck_assert_uint_eq(cfg.lookup_timeout_ms, 5000);
+	ck_assert_uint_eq(cfg.lookup_poll_interval_ms, 5);
+	ck_assert_uint_eq(cfg.lookup_poll_key_timeout_ms, 0);
+	ck_assert_uint_eq(cfg.lookup_poll_key_intervals_ms, 0);
+	ck_assert_uint_eq(cfg.lookup_poll_key_all, 0);
+	ck_assert_uint_eq(cfg.heartbeat_ms, 1000);
+	ck_assert_uint_eq(cfg.connect_timeout_ms, 2000);
+	ck_assert_uint_eq(cfg.max_lookups, 1024);
+	ck_assert_uint_eq(cfg.spin_us, 0);
+	ck_assert_uint_eq(cfg.arena_bytes, 8 << 20);
+	ck_assert_uint_eq(cfg.weights_version, 0);
+	scout_client_config_fini(&cfg);
+}
+END_TEST
+
+struct setting {
+	const char *key;
+	const char *value;
+};
+
+static const struct setting client_settings[] = {
+	{"endpoint", "ipc:///run/a,tcp://[::1]:7000"},
+	{"namespace", "m"},
+	{"chunk_tokens", "16"},
+	{"kv_ranks", "2"},
+	{"readers", "3"},
+	{"lookup_mode", "polled"},
+	{"lookup_timeout_ms", "4"},
+	{"lookup_poll_interval_ms", "50"},
+	{"lookup_poll_key_timeout_ms", "6"},
+	{"lookup_poll_key_interval_ms", "7"},
+	{"lookup_poll_key_all", "yes"},
+	{"heartbeat_ms", "80"},
+	{"max_lookups", "9"},
+	{"hash_bytes", "16"},
+	{"spin_us", "11"},
+	{"connect_timeout_ms", "12"},
+	{"arena_bytes", "64Ki"},
+	{"weights_version", "18446744073709551615"},
+};
+
+/* All keys that users rely on, each into its own field, through the string and then into the library's own copy. */
+START_TEST(each_client_key_sets_its_field)
+{
+	struct scout_client_config cfg;
+	struct scout_client_config taken;
+
+	scout_client_config_init(&cfg);
+	ck_assert_uint_eq(sizeof(client_settings) / sizeof(client_settings[0]), scout__client_options.n);
+	for (size_t i = 0; i < scout__client_options.n; i++)
+		ck_assert_int_eq(
+			scout_client_config_set(&cfg, client_settings[i].key, client_settings[i].value, err, 512), 0);
+	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), 0);
+	scout_client_config_fini(&cfg);
+	ck_assert_str_eq(taken.endpoint, "ipc:///run/a,tcp://[::1]:7000");
+	ck_assert_str_eq(taken.name_space, "m");
+	ck_assert_uint_eq(taken.chunk_tokens, 16);
+	ck_assert_uint_eq(taken.kv_ranks, 2);
+	ck_assert_uint_eq(taken.readers, 3);
+	ck_assert_uint_eq(taken.lookup_mode, SCOUT_LOOKUP_POLLED);
+	ck_assert_uint_eq(taken.lookup_timeout_ms, 4);
+	ck_assert_uint_eq(taken.lookup_poll_interval_ms, 50);
+	ck_assert_uint_eq(taken.lookup_poll_key_timeout_ms, 6);
+	ck_assert_uint_eq(taken.lookup_poll_key_intervals_ms, 7);
+	ck_assert_uint_eq(taken.lookup_poll_key_all, 1);
+	ck_assert_uint_eq(taken.heartbeat_ms, 80);
+	ck_assert_uint_eq(taken.max_lookups, 9);
+	ck_assert_uint_eq(taken.hash_bytes, 16);
+	ck_assert_uint_eq(taken.spin_us, 11);
+	ck_assert_uint_eq(taken.connect_timeout_ms, 12);
+	ck_assert_uint_eq(taken.arena_bytes, 65536);
+	ck_assert_uint_eq(taken.weights_version, UINT64_MAX);
+	scout_client_config_fini(&taken);
+}
+END_TEST
+
+START_TEST(client_range_errors_read_as_documented)
+{
+	struct scout_client_config cfg;
+
+	scout_client_config_init(&cfg);
+	ck_assert_int_eq(scout_client_config_set(&cfg, "chunk_tokens", "0", err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_str_eq(err, "chunk_tokens = \"0\": must be 1..1048576");
+	ck_assert_int_eq(scout_client_config_set(&cfg, "hash_bytes", "33", err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_str_eq(err, "hash_bytes = \"33\": must be 16..32");
+	ck_assert_int_eq(scout_client_config_set(&cfg, "endpointt", "x", err, sizeof(err)), SCOUT_ERR_CONFIG_KEY);
+	ck_assert_str_eq(err, "\"endpointt\" is no configuration key; did you mean endpoint?");
+	ck_assert_int_eq(scout_client_config_set(&cfg, "lookup_mode", "sync", err, sizeof(err)),
+			 SCOUT_ERR_CONFIG_SYNTAX);
+	ck_assert_str_eq(err, "lookup_mode = \"sync\": must be one of async, polled");
+}
+END_TEST
+
+START_TEST(a_client_needs_an_endpoint_and_no_flags)
+{
+	static const struct scout_client_config zero;
+	struct scout_client_config cfg;
+	struct scout_client_config taken;
+
+	scout_client_config_init(&cfg);
+	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_ptr_nonnull(strstr(err, "endpoint"));
+	cfg.endpoint = "ipc:///x";
+	cfg.flags = 1;
+	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_mem_eq(&taken, &zero, sizeof(zero));
+	cfg.flags = 0;
+	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), 0);
+	scout_client_config_fini(&taken);
+}
+END_TEST
+
+START_TEST(a_client_reads_a_file_and_the_environment)
+{
+	static const char text[] = "endpoint = ipc:///f\nmax_lookups = 5\n";
+	char path[] = "/tmp/kvscout-test-config-XXXXXX";
+	struct scout_client_config cfg;
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, text, sizeof(text) - 1), (ssize_t)sizeof(text) - 1);
+	ck_assert_int_eq(close(fd), 0);
+	scout_client_config_init(&cfg);
+	ck_assert_int_eq(scout_client_config_load(&cfg, path, err, sizeof(err)), 0);
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(setenv("KVSCOUT_MAX_LOOKUPS", "6", 1), 0);
+	ck_assert_int_eq(setenv("KVSCOUT_NAMESPACE", "e", 1), 0);
+	ck_assert_uint_eq(cfg.max_lookups, 5);
+	ck_assert_int_eq(scout_client_config_load_env(&cfg, err, sizeof(err)), 0);
+	ck_assert_str_eq(cfg.endpoint, "ipc:///f");
+	ck_assert_str_eq(cfg.name_space, "e");
+	ck_assert_uint_eq(cfg.max_lookups, 6);
+	scout_client_config_fini(&cfg);
+}
+END_TEST
+
+static const struct setting server_settings[] = {
+	{"listen", "tcp://127.0.0.1:*"},
+	{"eviction", "s3fifo"},
+	{"l1_bytes", "3"},
+	{"extent_bytes", "4Ki"},
+	{"max_promised", "2"},
+	{"max_sessions", "7"},
+	{"max_peers", "8"},
+	{"dead_writer_ms", "90"},
+	{"credits", "10"},
+	{"reply_delay_us", "11"},
+};
+
+START_TEST(each_server_key_sets_its_field)
+{
+	struct scout_server_config cfg;
+	struct scout_server_config taken;
+
+	scout_server_config_init(&cfg);
+	ck_assert_uint_eq(sizeof(server_settings) / sizeof(server_settings[0]), scout__server_options.n);
+	for (size_t i = 0; i < scout__server_options.n; i++)
+		ck_assert_int_eq(
+			scout_server_config_set(&cfg, server_settings[i].key, server_settings[i].value, err, 512), 0);
+	ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), 0);
+	scout_server_config_fini(&cfg);
+	ck_assert_str_eq(taken.listen, "tcp://127.0.0.1:*");
+	ck_assert_str_eq(taken.eviction, "s3fifo");
+	ck_assert_uint_eq(taken.l1_bytes, 3);
+	ck_assert_uint_eq(taken.extent_bytes, 4096);
+	ck_assert_uint_eq(taken.max_promised, 2);
+	ck_assert_uint_eq(taken.max_sessions, 7);
+	ck_assert_uint_eq(taken.max_peers, 8);
+	ck_assert_uint_eq(taken.dead_writer_ms, 90);
+	ck_assert_uint_eq(taken.credits, 10);
+	ck_assert_uint_eq(taken.reply_delay_us, 11);
+	scout_server_config_fini(&taken);
+}
+END_TEST
+
+START_TEST(server_defaults_are_the_documented_ones)
+{
+	struct scout_server_config cfg;
+	struct scout_server_config taken;
+
+	scout_server_config_init(&cfg);
+	ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), 0);
+	ck_assert_ptr_null(taken.listen);
+	ck_assert_str_eq(taken.eviction, "lru");
+	ck_assert_uint_eq(taken.l1_bytes, 1 << 30);
+	ck_assert_uint_eq(taken.extent_bytes, 64 << 20);
+	ck_assert_uint_eq(taken.max_promised, 1 << 29);
+	ck_assert_uint_eq(taken.max_sessions, 65536);
+	ck_assert_uint_eq(taken.max_peers, 1024);
+	ck_assert_uint_eq(taken.dead_writer_ms, 30000);
+	ck_assert_uint_eq(taken.credits, 4096);
+	ck_assert_uint_eq(taken.reply_delay_us, 0);
+	scout_server_config_fini(&taken);
+	cfg.l1_bytes = 1;
+	ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), 0);
+	ck_assert_uint_eq(taken.max_promised, 1);
+	scout_server_config_fini(&taken);
+	cfg.flags = 8;
+	ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_str_eq(err, "flags = 8: must be 0");
+}
+END_TEST
+
+static const struct setting worker_settings[] = {
+	{"endpoint", "ipc:///w"},  {"namespace", "m"},
+	{"backend", "cuda"},       {"chunk_tokens", "16"},
+	{"kv_ranks", "8"},         {"rank_first", "2"},
+	{"rank_count", "4"},       {"kv_rank", "5"},
+	{"readers", "3"},          {"reader", "2"},
+	{"hash_bytes", "20"},      {"transfer_timeout_ms", "6"},
+	{"heartbeat_ms", "70"},    {"connect_timeout_ms", "9"},
+	{"max_jobs", "10"},        {"spin_us", "11"},
+	{"weights_version", "12"}, {"device", "13"},
+};
+
+START_TEST(each_worker_key_sets_its_field)
+{
+	struct scout_worker_config cfg;
+	struct scout_worker_config taken;
+
+	scout_worker_config_init(&cfg);
+	ck_assert_uint_eq(sizeof(worker_settings) / sizeof(worker_settings[0]), scout__worker_options.n);
+	for (size_t i = 0; i < scout__worker_options.n; i++)
+		ck_assert_int_eq(
+			scout_worker_config_set(&cfg, worker_settings[i].key, worker_settings[i].value, err, 512), 0);
+	ck_assert_int_eq(scout__worker_config_accept(&taken, &cfg, err, sizeof(err)), 0);
+	scout_worker_config_fini(&cfg);
+	ck_assert_str_eq(taken.endpoint, "ipc:///w");
+	ck_assert_str_eq(taken.name_space, "m");
+	ck_assert_str_eq(taken.backend, "cuda");
+	ck_assert_uint_eq(taken.chunk_tokens, 16);
+	ck_assert_uint_eq(taken.kv_ranks, 8);
+	ck_assert_uint_eq(taken.rank_first, 2);
+	ck_assert_uint_eq(taken.rank_count, 4);
+	ck_assert_uint_eq(taken.kv_rank, 5);
+	ck_assert_uint_eq(taken.readers, 3);
+	ck_assert_uint_eq(taken.reader, 2);
+	ck_assert_uint_eq(taken.hash_bytes, 20);
+	ck_assert_uint_eq(taken.transfer_timeout_ms, 6);
+	ck_assert_uint_eq(taken.heartbeat_ms, 70);
+	ck_assert_uint_eq(taken.connect_timeout_ms, 9);
+	ck_assert_uint_eq(taken.max_jobs, 10);
+	ck_assert_uint_eq(taken.spin_us, 11);
+	ck_assert_uint_eq(taken.weights_version, 12);
+	ck_assert_int_eq(taken.device, 13);
+	scout_worker_config_fini(&taken);
+}
+END_TEST
+
+START_TEST(worker_defaults_are_the_documented_ones)
+{
+	struct scout_worker_config cfg;
+	struct scout_worker_config taken;
+
+	scout_worker_config_init(&cfg);
+	cfg.endpoint = "ipc:///w";
+	cfg.kv_ranks = 4;
+	ck_assert_int_eq(scout__worker_config_accept(&taken, &cfg, err, sizeof(err)), 0);
+	ck_assert_str_eq(taken.name_space, "default");
+	ck_assert_str_eq(taken.backend, "host");
+	ck_assert_uint_eq(taken.chunk_tokens, 256);
+	ck_assert_uint_eq(taken.rank_first, 0);
+	ck_assert_uint_eq(taken.rank_count, 4);
+	ck_assert_uint_eq(taken.kv_rank, 0);
+	ck_assert_uint_eq(taken.readers, 1);
+	ck_assert_uint_eq(taken.reader, 0);
+	ck_assert_uint_eq(taken.hash_bytes, 32);
+	ck_assert_uint_eq(taken.transfer_timeout_ms, 30000);
+	ck_assert_uint_eq(taken.heartbeat_ms, 1000);
+	ck_assert_uint_eq(taken.connect_timeout_ms, 2000);
+	ck_assert_uint_eq(taken.max_jobs, 256);
+	ck_assert_int_eq(taken.device, 0);
+	scout_worker_config_fini(&taken);
+}
+END_TEST
+
+static void
+check_worker_refused(const struct scout_worker_config *cfg, int code, const char *text)
+{
+	static const struct scout_worker_config zero;
+	struct scout_worker_config taken;
+
+	ck_assert_int_eq(scout__worker_config_accept(&taken, cfg, err, sizeof(err)), code);
+	ck_assert_str_eq(err, text);
+	ck_assert_mem_eq(&taken, &zero, sizeof(zero));
+}
+
+START_TEST(worker_fields_must_agree_with_each_other)
+{
+	struct scout_worker_config cfg;
+
+	scout_worker_config_init(&cfg);
+	check_worker_refused(&cfg, SCOUT_ERR_INVALID, "endpoint is not set: must name a server");
+	cfg.endpoint = "ipc:///w";
+	cfg.kv_ranks = 4;
+	cfg.rank_first = 2;
+	cfg.rank_count = 3;
+	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "rank_first = 2, rank_count = 3: kv_ranks = 4 is exceeded");
+	cfg.rank_count = 2;
+	cfg.kv_rank = 1;
+	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "kv_rank = 1: must be 2..3, the KV ranks of this server");
+	cfg.kv_rank = 4;
+	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "kv_rank = 4: must be 2..3, the KV ranks of this server");
+	cfg.kv_rank = 3;
+	cfg.reader = 1;
+	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "reader = 1: must be 0..0, below readers");
+	cfg.reader = 0;
+	cfg.reserved = 1;
+	check_worker_refused(&cfg, SCOUT_ERR_UNSUPPORTED, "flags = 0, reserved = 1: must be 0");
+}
+END_TEST
+
+START_TEST(help_lists_every_key)
+{
+	size_t (*const helps[])(char *, size_t) = {scout_client_config_help, scout_server_config_help,
+						   scout_worker_config_help};
+	char key[80];
+	char text[8192];
+
+	ck_assert_uint_lt(helps[_i](text, sizeof(text)), sizeof(text));
+	for (size_t i = 0; i < tables[_i]->n; i++) {
+		snprintf(key, sizeof(key), "\n| `%s` | ", tables[_i]->options[i].name);
+		ck_assert_ptr_nonnull(strstr(text, key));
+	}
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("config");
+	TCase *tcase = tcase_create("config");
+
+	tcase_add_loop_test(tcase, rows_are_sound, 0, 3);
+	tcase_add_loop_test(tcase, names_and_fields_are_unique, 0, 3);
+	tcase_add_loop_test(tcase, words_end_where_the_range_ends, 0, 3);
+	tcase_add_loop_test(tcase, each_bound_is_accepted_and_its_neighbour_is_not, 0, 3);
+	tcase_add_loop_test(tcase, help_lists_every_key, 0, 3);
+	tcase_add_test(tcase, client_defaults_are_the_documented_ones);
+	tcase_add_test(tcase, each_client_key_sets_its_field);
+	tcase_add_test(tcase, client_range_errors_read_as_documented);
+	tcase_add_test(tcase, a_client_needs_an_endpoint_and_no_flags);
+	tcase_add_test(tcase, a_client_reads_a_file_and_the_environment);
+	tcase_add_test(tcase, server_defaults_are_the_documented_ones);
+	tcase_add_test(tcase, each_server_key_sets_its_field);
+	tcase_add_test(tcase, worker_defaults_are_the_documented_ones);
+	tcase_add_test(tcase, each_worker_key_sets_its_field);
+	tcase_add_test(tcase, worker_fields_must_agree_with_each_other);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}

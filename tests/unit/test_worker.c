@@ -1,0 +1,671 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_rig.h"
+
+#include "check_main.h"
+
+/* What a worker promises while everything around it is well: bytes, ranges, positions, counts, codes. */
+
+static struct rig rig;
+
+static void
+setup(void)
+{
+	rig_init(&rig);
+}
+
+static void
+teardown(void)
+{
+	rig_stop(&rig);
+}
+
+/* ---- bytes ---- */
+
+static const struct shape {
+	uint32_t n_planes, chunk_tokens, block_tokens, kv_ranks;
+	uint64_t bytes[RIG_MAX_PLANES], padding[RIG_MAX_PLANES];
+} shapes[] = {
+	{1, 64, 16, 1, {4096}, {0}},
+	{3, 64, 16, 1, {7, 64, 129}, {1, 0, 63}},
+	{5, 48, 1, 1, {1, 2, 3, 5, 8}, {0, 1, 0, 11, 0}},
+	{2, 256, 256, 1, {10001, 512}, {0, 512}},
+	{2, 64, 32, 3, {33, 65}, {31, 0}},
+};
+#define N_SHAPES ((int)(sizeof(shapes) / sizeof(shapes[0])))
+
+START_TEST(what_was_stored_comes_back_in_other_pages)
+{
+	const struct shape *s = &shapes[_i];
+	struct scout_hit hit;
+	char id[32];
+	size_t n;
+
+	rig.chunk_tokens = s->chunk_tokens;
+	rig.block_tokens = s->block_tokens;
+	rig.kv_ranks = s->kv_ranks;
+	for (uint32_t w = 0; w < s->kv_ranks; w++)
+		rig_pages_init(&rig.pages[w], s->n_planes, s->bytes, s->padding, 512);
+	rig_start(&rig);
+	n = 5 * rig.bpc;
+	rig_store_all(&rig, 1, 5, 1);
+	hit = rig_lookup(&rig, 1, 5, id);
+	ck_assert_uint_eq(hit.tokens, 5 * rig.chunk_tokens);
+	for (uint32_t w = 0; w < rig.n_workers; w++) {
+		int64_t *ids = rig_ids(511, -1, n);
+		struct scout_done done;
+		uint64_t per_block = 0;
+
+		rig_pages_wipe(&rig.pages[w]);
+		done = rig_wait(rig.workers[w], rig_retrieve(&rig, w, hit.ticket, 0, ids, n, 0));
+		ck_assert_int_eq(done.status, 0);
+		ck_assert_int_eq(done.kind, SCOUT_JOB_RETRIEVE);
+		ck_assert_uint_eq(done.ticket, hit.ticket);
+		ck_assert_uint_eq(done.chunks, 5);
+		ck_assert_uint_eq(done.n_missing, 0);
+		for (uint32_t p = 0; p < s->n_planes; p++)
+			per_block += s->bytes[p];
+		ck_assert_uint_eq(done.bytes, n * per_block);
+		for (size_t b = 0; b < n; b++)
+			ck_assert(rig_page_is(&rig.pages[w], ids[b], 1, w, b));
+		for (int64_t b = 0; b < 512 - (int64_t)n; b++)
+			ck_assert(rig_page_untouched(&rig.pages[w], b));
+		ck_assert(rig_gaps_untouched(&rig.pages[w]));
+		free(ids);
+	}
+}
+END_TEST
+
+START_TEST(only_the_asked_blocks_are_written)
+{
+	struct scout_hit hit;
+	struct scout_done done;
+	int64_t ids[10];
+	char id[32];
+
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 5, 1);
+	hit = rig_lookup(&rig, 1, 5, id);
+	rig_pages_wipe(&rig.pages[0]);
+	/* Blocks 3 .. 12 of 20, in the middle of chunks; the first two are skipped, two are null, one is negative. */
+	for (int i = 0; i < 10; i++)
+		ids[i] = 100 + 7 * i;
+	ids[4] = 0;
+	ids[5] = -5;
+	ids[9] = 0;
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 3, ids, 10, 2));
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.bytes, 5 * (61 + 129));
+	for (int64_t page = 0; page < 512; page++) {
+		bool wanted = false;
+
+		for (int i = 2; i < 9; i++)
+			if (i != 4 && i != 5 && ids[i] == page) {
+				wanted = true;
+				ck_assert(rig_page_is(&rig.pages[0], page, 1, 0, 3 + (uint64_t)i));
+			}
+		if (!wanted)
+			ck_assert(rig_page_untouched(&rig.pages[0], page));
+	}
+	ck_assert(rig_gaps_untouched(&rig.pages[0]));
+}
+END_TEST
+
+START_TEST(a_range_without_a_block_to_write_ends_well_at_once)
+{
+	struct scout_done done;
+	int64_t ids[4] = {0, -1, 0, 9};
+
+	rig_start(&rig);
+	/* No such session: nobody is asked. */
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, 4711, 8, ids, 3, 0));
+	ck_assert_int_eq(done.status, 0);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, 4711, 8, ids, 4, 4));
+	ck_assert_int_eq(done.status, 0);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, 4711, 8, ids, 0, 0));
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks, 0);
+}
+END_TEST
+
+START_TEST(null_blocks_of_a_store_come_back_as_zeroes)
+{
+	uint8_t *hashes = rig_hashes(1, 1);
+	int64_t ids[4] = {5, 0, -3, 6};
+	int64_t to[4] = {50, 51, 52, 53};
+	struct scout_store store = {.hashes = hashes, .hash_len = RIG_HASH, .n = 1, .block_ids = ids, .n_blocks = 4};
+	struct scout_done done;
+	struct scout_hit hit;
+	uint64_t job;
+	char id[32];
+
+	rig_start(&rig);
+	rig_fill(&rig.pages[0], 5, 1, 0, 0);
+	rig_fill(&rig.pages[0], 6, 1, 0, 3);
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks, 1);
+	hit = rig_lookup(&rig, 1, 1, id);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, to, 4, 0));
+	ck_assert_int_eq(done.status, 0);
+	ck_assert(rig_page_is(&rig.pages[0], 50, 1, 0, 0));
+	ck_assert(rig_page_is(&rig.pages[0], 53, 1, 0, 3));
+	for (int64_t page = 51; page < 53; page++)
+		for (uint64_t o = 0; o < 61; o++)
+			ck_assert_uint_eq(rig_page(&rig.pages[0], 0, page)[o], 0);
+	free(hashes);
+}
+END_TEST
+
+START_TEST(a_long_store_is_sent_in_parts)
+{
+	static const uint64_t bytes[1] = {4}, padding[1] = {0};
+	struct scout_done done;
+	struct scout_hit hit;
+	char id[32];
+	int64_t *ids;
+
+	rig.chunk_tokens = 16;
+	rig_pages_init(&rig.pages[0], 1, bytes, padding, 20000);
+	rig_start(&rig);
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 1, 9000, 1));
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks, 9000);
+	ck_assert_uint_eq(done.bytes, 9000 * 4);
+	hit = rig_lookup(&rig, 1, 9000, id);
+	ck_assert_uint_eq(hit.chunks, 9000);
+	rig_pages_wipe(&rig.pages[0]);
+	ids = rig_ids(19999, -1, 9000);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, 9000, 0));
+	ck_assert_int_eq(done.status, 0);
+	for (uint64_t b = 0; b < 9000; b++)
+		ck_assert(rig_page_is(&rig.pages[0], ids[b], 1, 0, b));
+	free(ids);
+}
+END_TEST
+
+/* ---- what is not there ---- */
+
+START_TEST(evicted_chunks_are_named_block_by_block)
+{
+	struct scout_hit hit;
+	struct scout_done done;
+	int64_t ids[30];
+	char id[32], other[32];
+
+	/* 12 slots: 4 blocks of 190 bytes, rounded up. */
+	rig.l1_bytes = 12 * 768;
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 8, 1);
+	hit = rig_lookup(&rig, 1, 8, id);
+	ck_assert_uint_eq(hit.chunks, 6); /* max_promised: half the pool */
+	/* Chunks 0 and 1 stay promised, the others go. */
+	ck_assert_int_eq(scout_admit(rig.client, id, 0, 2 * 64), 0);
+	(void)rig_lookup(&rig, 3, 1, other); /* answered behind the admit */
+	rig_store_all(&rig, 2, 10, 100);
+	rig_pages_wipe(&rig.pages[0]);
+	for (int i = 0; i < 20; i++)
+		ids[i] = 40 + i;
+	ids[11] = 0;
+	/* Blocks 2 .. 21 of the prompt: chunks 0 .. 5. */
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 2, ids, 20, 1));
+	ck_assert_int_eq(done.status, SCOUT_ERR_MISSING);
+	ck_assert_uint_eq(done.chunks, 2);
+	/* Positions 6 .. 19 belong to chunks 2 .. 5; 11 is null. */
+	ck_assert_uint_eq(done.n_missing, 13);
+	for (uint32_t i = 0, at = 6; i < 13; i++, at++) {
+		at += at == 11;
+		ck_assert_uint_eq(done.missing[i], at);
+	}
+	for (int i = 1; i < 6; i++)
+		ck_assert(rig_page_is(&rig.pages[0], ids[i], 1, 0, 2 + (uint64_t)i));
+	ck_assert(rig_page_untouched(&rig.pages[0], ids[0]));
+	for (int i = 6; i < 20; i++)
+		ck_assert(rig_page_untouched(&rig.pages[0], ids[i]));
+}
+END_TEST
+
+START_TEST(an_unknown_ticket_misses_everything)
+{
+	struct scout_done done;
+	int64_t ids[3] = {7, 0, 8};
+
+	rig_start(&rig);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, 4711, 0, ids, 3, 0));
+	ck_assert_int_eq(done.status, SCOUT_ERR_NO_SESSION);
+	ck_assert_uint_eq(done.n_missing, 2);
+	ck_assert_uint_eq(done.missing[0], 0);
+	ck_assert_uint_eq(done.missing[1], 2);
+}
+END_TEST
+
+START_TEST(chunks_that_were_not_looked_up_are_missing)
+{
+	int64_t ids[8];
+	struct scout_done done;
+	struct scout_hit hit;
+	char id[32];
+
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 4, 1);
+	hit = rig_lookup(&rig, 1, 2, id);
+	for (int i = 0; i < 8; i++)
+		ids[i] = 100 + i;
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 8, ids, 8, 0));
+	ck_assert_int_eq(done.status, SCOUT_ERR_MISSING);
+	ck_assert_uint_eq(done.n_missing, 8);
+	for (uint32_t i = 0; i < 8; i++)
+		ck_assert_uint_eq(done.missing[i], i);
+}
+END_TEST
+
+START_TEST(a_store_that_finds_no_room_keeps_its_head)
+{
+	struct scout_done done;
+	struct scout_hit hit;
+	char id[32];
+
+	rig.l1_bytes = 4 * 768;
+	rig_start(&rig);
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 1, 9, 1));
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks, 4);
+	ck_assert_uint_eq(done.no_room, 5);
+	hit = rig_lookup(&rig, 1, 9, id);
+	ck_assert_uint_ge(hit.chunks, 2);
+}
+END_TEST
+
+START_TEST(the_second_writer_skips_what_is_there)
+{
+	struct scout_done done;
+
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 4, 1);
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 1, 6, 100));
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.present, 4);
+	ck_assert_uint_eq(done.chunks, 2);
+	ck_assert_uint_eq(done.bytes, 2 * 4 * 190);
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 1, 6, 200));
+	ck_assert_uint_eq(done.present, 6);
+	ck_assert_uint_eq(done.bytes, 0);
+}
+END_TEST
+
+START_TEST(two_readers_share_the_storing_and_both_read_all)
+{
+	struct scout_done done;
+	struct scout_hit hit;
+	char id[32];
+
+	rig.readers = 2;
+	rig_start(&rig);
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 1, 5, 1));
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.bytes, 3 * 4 * 190);
+	ck_assert_uint_eq(done.present, 0);
+	done = rig_wait(rig.workers[1], rig_store(&rig, 1, 1, 5, 1));
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.bytes, 2 * 4 * 190);
+	ck_assert_uint_eq(done.present, 0);
+	hit = rig_lookup(&rig, 1, 5, id);
+	ck_assert_uint_eq(hit.chunks, 5);
+	for (uint32_t w = 0; w < 2; w++) {
+		int64_t *ids = rig_ids(200, 1, 20);
+
+		done = rig_wait(rig.workers[w], rig_retrieve(&rig, w, hit.ticket, 0, ids, 20, 0));
+		ck_assert_int_eq(done.status, 0);
+		for (uint64_t b = 0; b < 20; b++)
+			ck_assert(rig_page_is(&rig.pages[w], ids[b], 1, 0, b));
+		free(ids);
+	}
+}
+END_TEST
+
+START_TEST(first_chunk_decides_which_reader_stores)
+{
+	uint8_t *hashes = rig_hashes(1, 1);
+	int64_t ids[4] = {1, 2, 3, 4};
+	struct scout_store store = {
+		.hashes = hashes, .hash_len = RIG_HASH, .n = 1, .block_ids = ids, .n_blocks = 4, .first_chunk = 7};
+	uint64_t job;
+
+	rig.readers = 2;
+	rig_start(&rig);
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
+	ck_assert_uint_eq(rig_wait(rig.workers[0], job).bytes, 0);
+	ck_assert_int_eq(scout_worker_store(rig.workers[1], &store, &job), 0);
+	ck_assert_uint_eq(rig_wait(rig.workers[1], job).bytes, 4 * 190);
+	free(hashes);
+}
+END_TEST
+
+/* ---- codes ---- */
+
+#define REFUSED(code, field, value)                                                                                    \
+	do {                                                                                                           \
+		struct scout_retrieve r = good;                                                                        \
+		r.field = value;                                                                                       \
+		job = 99;                                                                                              \
+		ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &r, &job), code);                               \
+		ck_assert_uint_eq(job, 99);                                                                            \
+	} while (0)
+
+START_TEST(a_wrong_retrieve_is_refused_with_its_code)
+{
+	int64_t ids[4] = {1, 2, 3, 4}, beyond[4] = {1, 2, 3, 512}, far[4] = {INT64_MAX, 1, 2, 3};
+	struct scout_retrieve good = {.ticket = 5, .from_token = 16, .to_token = 80, .block_ids = ids, .n_blocks = 4};
+	uint64_t job = 99;
+	int dummy;
+
+	rig_start(&rig);
+	ck_assert_int_eq(scout_worker_retrieve(NULL, &good, &job), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], NULL, &job), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &good, NULL), SCOUT_ERR_INVALID);
+	REFUSED(SCOUT_ERR_INVALID, ticket, 0);
+	REFUSED(SCOUT_ERR_INVALID, from_token, 17);
+	REFUSED(SCOUT_ERR_INVALID, from_token, 96);
+	REFUSED(SCOUT_ERR_INVALID, to_token, 81);
+	REFUSED(SCOUT_ERR_INVALID, to_token, UINT64_MAX);
+	REFUSED(SCOUT_ERR_INVALID, n_blocks, 3);
+	REFUSED(SCOUT_ERR_INVALID, n_blocks, 5);
+	REFUSED(SCOUT_ERR_INVALID, skip_blocks, 5);
+	REFUSED(SCOUT_ERR_INVALID, block_ids, NULL);
+	REFUSED(SCOUT_ERR_INVALID, size, 3);
+	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, beyond);
+	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, far);
+	REFUSED(SCOUT_ERR_UNSUPPORTED, stream, &dummy);
+	good.to_token = 79; /* rounded up */
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &good, &job), 0);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, SCOUT_ERR_NO_SESSION);
+}
+END_TEST
+#undef REFUSED
+
+#define REFUSED(code, field, value)                                                                                    \
+	do {                                                                                                           \
+		struct scout_store s = good;                                                                           \
+		s.field = value;                                                                                       \
+		job = 99;                                                                                              \
+		ck_assert_int_eq(scout_worker_store(rig.workers[0], &s, &job), code);                                  \
+		ck_assert_uint_eq(job, 99);                                                                            \
+	} while (0)
+
+START_TEST(a_wrong_store_is_refused_with_its_code)
+{
+	int64_t ids[8] = {1, 2, 3, 4, 5, 6, 7, 8}, beyond[8] = {1, 2, 3, 4, 5, 6, 7, 512};
+	uint8_t *hashes = rig_hashes(1, 2);
+	struct scout_store good = {
+		.hashes = hashes, .hash_len = RIG_HASH, .n = 2, .block_ids = ids, .n_blocks = 8, .tenant = "a"};
+	char tenant[257];
+	uint64_t job = 99;
+	int dummy;
+
+	rig_start(&rig);
+	memset(tenant, 'x', 256);
+	tenant[256] = '\0';
+	ck_assert_int_eq(scout_worker_store(NULL, &good, &job), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], NULL, &job), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &good, NULL), SCOUT_ERR_INVALID);
+	REFUSED(SCOUT_ERR_HASH_LEN, hash_len, 16);
+	REFUSED(SCOUT_ERR_HASH_LEN, hash_len, 33);
+	REFUSED(SCOUT_ERR_INVALID, n, 1);
+	REFUSED(SCOUT_ERR_INVALID, n, SIZE_MAX);
+	REFUSED(SCOUT_ERR_INVALID, n_blocks, 7);
+	REFUSED(SCOUT_ERR_INVALID, hashes, NULL);
+	REFUSED(SCOUT_ERR_INVALID, block_ids, NULL);
+	REFUSED(SCOUT_ERR_INVALID, size, 3);
+	REFUSED(SCOUT_ERR_TENANT, tenant, tenant);
+	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, beyond);
+	REFUSED(SCOUT_ERR_UNSUPPORTED, event, &dummy);
+	tenant[255] = '\0';
+	good.tenant = tenant;
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &good, &job), 0);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
+	free(hashes);
+}
+END_TEST
+#undef REFUSED
+
+START_TEST(nothing_goes_before_register_and_register_goes_once)
+{
+	struct scout_retrieve retrieve = {.ticket = 5};
+	struct scout_store store = {.hash_len = RIG_HASH};
+	struct scout_layout layout;
+	struct scout_worker *worker;
+	struct scout_done done;
+	uint64_t job;
+	int64_t id = 3;
+
+	rig_start(&rig);
+	worker = rig_worker_new(&rig, 0);
+	ck_assert_int_eq(scout_worker_retrieve(worker, &retrieve, &job), SCOUT_ERR_STATE);
+	ck_assert_int_eq(scout_worker_store(worker, &store, &job), SCOUT_ERR_STATE);
+	ck_assert_int_eq(scout_worker_poll(worker, &done, 1), 0);
+	ck_assert_int_eq(scout_worker_cancel(worker, 1), SCOUT_ERR_STATE);
+	ck_assert_int_eq(scout_worker_fence(worker, &id, 1, NULL), 0);
+	ck_assert(!rig_is_readable(worker));
+	scout_worker_free(worker);
+	rig_layout(&rig, &rig.pages[0], &layout);
+	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1000, NULL, 0), SCOUT_ERR_STATE);
+}
+END_TEST
+
+/* Register worker @cfg with @layout: the code, and the text for it. */
+static int
+try_register(const struct scout_worker_config *cfg, const struct scout_layout *layout, uint32_t timeout_ms, char *err,
+	     size_t err_len)
+{
+	struct scout_worker *worker;
+	int rc = scout_worker_new(cfg, &worker, err, err_len);
+
+	ck_assert_msg(rc == 0, "%s", err);
+	rc = scout_worker_register(worker, layout, timeout_ms, err, err_len);
+	scout_worker_free(worker);
+	return rc;
+}
+
+START_TEST(a_registration_that_does_not_fit_is_refused_at_once)
+{
+	struct scout_worker_config cfg;
+	struct scout_layout layout;
+	struct rig_pages other;
+	const uint64_t bytes[2] = {61, 130}, padding[2] = {0, 0}, huge[1] = {4u << 20}, none[1] = {0};
+	char err[512] = "";
+
+	rig_start(&rig);
+	rig_pages_init(&other, 2, bytes, padding, 8);
+	rig_worker_config(&rig, 0, &cfg);
+	rig_layout(&rig, &other, &layout);
+	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_SHARD_BYTES);
+	ck_assert_msg(strlen(err) > 10, "%s", err);
+	rig_layout(&rig, &rig.pages[0], &layout);
+	cfg.chunk_tokens = 128;
+	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_NAMESPACE);
+	ck_assert_ptr_nonnull(strstr(err, "chunk_tokens"));
+	rig_pages_fini(&other);
+	/* A chunk of 4 blocks is 16 MiB, the pool 8. */
+	rig_pages_init(&other, 1, huge, none, 2);
+	rig_worker_config(&rig, 0, &cfg);
+	cfg.name_space = "huge";
+	rig_layout(&rig, &other, &layout);
+	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_NO_ROOM);
+	rig_pages_fini(&other);
+}
+END_TEST
+
+#define REFUSED(field, value)                                                                                          \
+	do {                                                                                                           \
+		struct scout_layout l = good;                                                                          \
+		l.field = value;                                                                                       \
+		err[0] = '\0';                                                                                         \
+		ck_assert_int_eq(scout_worker_register(worker, &l, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);        \
+		ck_assert_msg(strlen(err) > 10, "%s", err);                                                            \
+	} while (0)
+
+START_TEST(a_wrong_layout_is_refused_and_the_right_one_still_taken)
+{
+	struct scout_plane narrow, big, empty;
+	struct scout_layout good;
+	struct scout_worker *worker;
+	char err[512];
+
+	rig_start(&rig);
+	worker = rig_worker_new(&rig, 0);
+	rig_layout(&rig, &rig.pages[0], &good);
+	narrow = big = empty = good.planes[0];
+	narrow.stride = narrow.block_bytes - 1;
+	big.stride = UINT64_MAX / 8;
+	empty.block_bytes = 0;
+	ck_assert_int_eq(scout_worker_register(worker, NULL, 1000, NULL, 0), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_register(NULL, &good, 1000, NULL, 0), SCOUT_ERR_INVALID);
+	REFUSED(size, 8);
+	REFUSED(dtype, 99);
+	REFUSED(block_tokens, 0);
+	REFUSED(block_tokens, 24);
+	REFUSED(n_planes, 0);
+	REFUSED(n_planes, 100000);
+	REFUSED(planes, NULL);
+	REFUSED(n_blocks, 0);
+	REFUSED(null_block, 512);
+	good.n_planes = 1;
+	REFUSED(planes, &narrow);
+	REFUSED(planes, &big);
+	REFUSED(planes, &empty);
+	good.n_planes = 2;
+	ck_assert_int_eq(scout_worker_register(worker, &good, RIG_DEADLINE_MS, err, sizeof(err)), 0);
+	scout_worker_free(worker);
+}
+END_TEST
+#undef REFUSED
+
+START_TEST(register_without_a_server_ends_in_time_and_can_be_repeated)
+{
+	struct scout_layout layout;
+	char err[512] = "";
+	uint64_t begin_us;
+
+	rig_start(&rig);
+	scout_worker_free(rig.workers[0]);
+	rig_server_end(&rig, SIGTERM);
+	rig.workers[0] = rig_worker_new(&rig, 0);
+	rig_layout(&rig, &rig.pages[0], &layout);
+	begin_us = scout__now_us();
+	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 100, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
+	ck_assert_uint_lt(scout__now_us() - begin_us, 5000000);
+	rig_server_start(&rig);
+	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, RIG_DEADLINE_MS, err, sizeof(err)), 0);
+	rig_store_all(&rig, 1, 3, 1);
+}
+END_TEST
+
+START_TEST(a_bad_configuration_makes_no_worker)
+{
+	struct scout_worker_config cfg;
+	struct scout_worker *worker = (struct scout_worker *)&cfg;
+	char err[256] = "";
+
+	rig_start(&rig);
+	ck_assert_int_eq(scout_worker_new(NULL, &worker, err, sizeof(err)), SCOUT_ERR_INVALID);
+	rig_worker_config(&rig, 0, &cfg);
+	cfg.backend = "abacus";
+	ck_assert_int_eq(scout_worker_new(&cfg, &worker, err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_ptr_nonnull(strstr(err, "abacus"));
+	rig_worker_config(&rig, 0, &cfg);
+	cfg.kv_rank = 1;
+	ck_assert_int_eq(scout_worker_new(&cfg, &worker, err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
+	rig_worker_config(&rig, 0, &cfg);
+	cfg.endpoint = "pigeon://roof";
+	ck_assert_int_eq(scout_worker_new(&cfg, &worker, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_ptr_eq(worker, &cfg);
+	scout_worker_free(NULL);
+}
+END_TEST
+
+START_TEST(the_descriptor_is_readable_exactly_while_poll_has_something)
+{
+	struct scout_done done[4];
+	uint64_t job[3];
+
+	rig_start(&rig);
+	ck_assert(!rig_is_readable(rig.workers[0]));
+	for (uint32_t i = 0; i < 3; i++)
+		job[i] = rig_store(&rig, 0, 10 + i, 2, 1 + 20 * (int64_t)i);
+	for (uint32_t i = 0; i < 3; i++) {
+		struct pollfd pfd = {.fd = scout_worker_fd(rig.workers[0]), .events = POLLIN};
+
+		ck_assert_int_eq(poll(&pfd, 1, RIG_DEADLINE_MS), 1);
+		ck_assert_int_eq(scout_worker_poll(rig.workers[0], done, 0), 0);
+		ck_assert(rig_is_readable(rig.workers[0]));
+		ck_assert_int_eq(scout_worker_poll(rig.workers[0], done, 1), 1);
+		ck_assert_uint_eq(done[0].job, job[i]);
+	}
+	ck_assert(!rig_is_readable(rig.workers[0]));
+	ck_assert_int_eq(scout_worker_poll(rig.workers[0], done, 4), 0);
+	ck_assert_int_eq(scout_worker_poll(rig.workers[0], NULL, 4), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_poll(NULL, done, 4), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_fd(NULL), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_cancel(rig.workers[0], job[0]), SCOUT_ERR_STATE);
+}
+END_TEST
+
+START_TEST(a_forked_child_is_told_so)
+{
+	struct scout_retrieve retrieve = {.ticket = 5};
+	struct scout_done done;
+	int64_t page = 3;
+	uint64_t job;
+	int status;
+	pid_t pid;
+
+	rig_start(&rig);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		bool good = scout_worker_retrieve(rig.workers[0], &retrieve, &job) == SCOUT_ERR_FORKED &&
+			    scout_worker_poll(rig.workers[0], &done, 1) == SCOUT_ERR_FORKED &&
+			    scout_worker_cancel(rig.workers[0], 1) == SCOUT_ERR_FORKED &&
+			    scout_worker_fence(rig.workers[0], &page, 1, NULL) == SCOUT_ERR_FORKED;
+
+		scout_worker_free(rig.workers[0]);
+		_exit(good ? 0 : 1);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	rig_store_all(&rig, 1, 2, 1);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("worker");
+	TCase *tc = tcase_create("worker");
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, what_was_stored_comes_back_in_other_pages, 0, N_SHAPES);
+	tcase_add_test(tc, only_the_asked_blocks_are_written);
+	tcase_add_test(tc, a_range_without_a_block_to_write_ends_well_at_once);
+	tcase_add_test(tc, null_blocks_of_a_store_come_back_as_zeroes);
+	tcase_add_test(tc, a_long_store_is_sent_in_parts);
+	tcase_add_test(tc, evicted_chunks_are_named_block_by_block);
+	tcase_add_test(tc, an_unknown_ticket_misses_everything);
+	tcase_add_test(tc, chunks_that_were_not_looked_up_are_missing);
+	tcase_add_test(tc, a_store_that_finds_no_room_keeps_its_head);
+	tcase_add_test(tc, the_second_writer_skips_what_is_there);
+	tcase_add_test(tc, two_readers_share_the_storing_and_both_read_all);
+	tcase_add_test(tc, first_chunk_decides_which_reader_stores);
+	tcase_add_test(tc, a_wrong_retrieve_is_refused_with_its_code);
+	tcase_add_test(tc, a_wrong_store_is_refused_with_its_code);
+	tcase_add_test(tc, nothing_goes_before_register_and_register_goes_once);
+	tcase_add_test(tc, a_registration_that_does_not_fit_is_refused_at_once);
+	tcase_add_test(tc, a_wrong_layout_is_refused_and_the_right_one_still_taken);
+	tcase_add_test(tc, register_without_a_server_ends_in_time_and_can_be_repeated);
+	tcase_add_test(tc, a_bad_configuration_makes_no_worker);
+	tcase_add_test(tc, the_descriptor_is_readable_exactly_while_poll_has_something);
+	tcase_add_test(tc, a_forked_child_is_told_so);
+	suite_add_tcase(s, tc);
+	return s;
+}

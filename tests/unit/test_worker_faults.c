@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_rig.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "check_main.h"
+#include "worker_priv.h"
+
+/*
+ * What a worker promises when something goes wrong: copies that are held up or fail, servers that stop, vanish or
+ * come back, callers that cancel, fence and leave.
+ *
+ * The gate holds every copy before its first byte. It opens when the test says so, or by itself after OPEN_AFTER
+ * looks once `armed`: then a call that waits for copies has had every chance to return too early.
+ */
+
+#define OPEN_AFTER 200
+
+static struct rig rig;
+static atomic_int looks;
+static atomic_bool armed;
+static atomic_bool open_now;
+
+static bool
+gate(void *user)
+{
+	(void)user;
+	if (atomic_load(&armed) && atomic_fetch_add(&looks, 1) > OPEN_AFTER)
+		atomic_store(&open_now, true);
+	return !atomic_load(&open_now);
+}
+
+static void
+close_gate(void)
+{
+	struct scout__copy_faults faults = {.gate = gate};
+
+	atomic_store(&looks, 0);
+	atomic_store(&armed, false);
+	atomic_store(&open_now, false);
+	scout__copy_host_faults(&faults);
+}
+
+static void
+setup(void)
+{
+	rig_init(&rig);
+}
+
+static void
+teardown(void)
+{
+	atomic_store(&open_now, true);
+	rig_stop(&rig);
+	scout__copy_host_faults(NULL);
+}
+
+/* Wait until the job's copy has been given to the engine, or the job is over. */
+static void
+wait_phase(const struct scout_worker *worker, uint64_t job, unsigned phase)
+{
+	const struct scout__job *slot = &worker->jobs[job & (SCOUT__MAX_JOBS - 1)];
+	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
+
+	while (atomic_load(&slot->phase) != phase) {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		(void)sched_yield();
+	}
+}
+
+static uint64_t
+frames_sent(const struct scout_worker *worker)
+{
+	return atomic_load(&scout__courier_stats(worker->courier)->frames_sent);
+}
+
+/* Wait until the worker has sent something. */
+static void
+wait_sent(const struct scout_worker *worker, uint64_t before)
+{
+	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
+
+	while (frames_sent(worker) == before) {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		(void)sched_yield();
+	}
+}
+
+/* ---- the copy engine ---- */
+
+START_TEST(jobs_beyond_max_jobs_are_refused_until_one_was_polled)
+{
+	int64_t ids[4] = {1, 2, 3, 4};
+	struct scout_retrieve retrieve = {
+		.ticket = 5, .from_token = 0, .to_token = 64, .block_ids = ids, .n_blocks = 4};
+	struct scout_done done;
+	uint64_t job = 99;
+
+	rig.max_jobs = 3;
+	rig_start(&rig);
+	close_gate();
+	for (uint32_t i = 0; i < 3; i++)
+		(void)rig_store(&rig, 0, 10 + i, 2, 1 + 10 * (int64_t)i);
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), SCOUT_ERR_BUSY);
+	ck_assert_uint_eq(job, 99);
+	atomic_store(&open_now, true);
+	done = rig_wait(rig.workers[0], 0);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
+	for (int i = 0; i < 3; i++)
+		(void)rig_wait(rig.workers[0], 0);
+}
+END_TEST
+
+START_TEST(a_retrieve_whose_copy_fails_names_the_rest)
+{
+	struct scout__copy_faults faults = {.fail_item = 3};
+	int64_t *ids = rig_ids(100, 1, 20);
+	struct scout_done done;
+	struct scout_hit hit;
+	char id[32];
+
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 5, 1);
+	hit = rig_lookup(&rig, 1, 5, id);
+	scout__copy_host_faults(&faults);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, 20, 0));
+	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
+	ck_assert_uint_eq(done.chunks, 2);
+	ck_assert_uint_eq(done.n_missing, 12);
+	for (uint32_t i = 0; i < 12; i++)
+		ck_assert_uint_eq(done.missing[i], 8 + i);
+	for (uint64_t b = 0; b < 8; b++)
+		ck_assert(rig_page_is(&rig.pages[0], ids[b], 1, 0, b));
+	/* The hold was given back, and the device works again. */
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, 20, 0));
+	ck_assert_int_eq(done.status, 0);
+	free(ids);
+}
+END_TEST
+
+START_TEST(a_store_whose_copy_fails_commits_its_head)
+{
+	struct scout__copy_faults faults = {.fail_item = 4};
+	struct scout_done done;
+	struct scout_hit hit;
+	char id[32];
+
+	rig_start(&rig);
+	scout__copy_host_faults(&faults);
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 1, 6, 1));
+	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
+	ck_assert_uint_eq(done.chunks, 3);
+	hit = rig_lookup(&rig, 1, 6, id);
+	ck_assert_uint_eq(hit.chunks, 3);
+}
+END_TEST
+
+START_TEST(a_slot_that_changes_under_a_copy_is_never_reported_as_good)
+{
+	int64_t *ids = rig_ids(100, 1, 12);
+	struct scout__segment *seg;
+	_Atomic uint64_t *words;
+	struct scout_done done;
+	struct scout_hit hit;
+	uint64_t job;
+	char id[32];
+
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 3, 1);
+	hit = rig_lookup(&rig, 1, 3, id);
+	close_gate();
+	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0);
+	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
+	seg = rig.workers[0]->segments.list[0];
+	words = (_Atomic uint64_t *)(void *)seg->base;
+	for (uint32_t i = 0; i < seg->slots; i++)
+		atomic_fetch_add(&words[i], 1);
+	atomic_store(&open_now, true);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, SCOUT_ERR_CORRUPT);
+	ck_assert_uint_eq(done.n_missing, 12);
+	ck_assert_uint_eq(done.chunks, 0);
+	/* Changed already when the copy would start: nothing is copied at all. */
+	rig_pages_wipe(&rig.pages[0]);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0));
+	ck_assert_int_eq(done.status, SCOUT_ERR_CORRUPT);
+	ck_assert_uint_eq(done.bytes, 0);
+	ck_assert(rig_page_untouched(&rig.pages[0], 100));
+	for (uint32_t i = 0; i < seg->slots; i++)
+		atomic_fetch_sub(&words[i], 1);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0));
+	ck_assert_int_eq(done.status, 0);
+	free(ids);
+}
+END_TEST
+
+/* ---- cancel, fence, free ---- */
+
+START_TEST(a_cancelled_job_ends_once_and_at_once_while_the_server_stands_still)
+{
+	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
+	struct scout_done done;
+	uint64_t job, sent;
+
+	rig_start(&rig);
+	rig_server_freeze(&rig);
+	sent = frames_sent(rig.workers[0]);
+	job = rig_store(&rig, 0, 1, 3, 1);
+	wait_sent(rig.workers[0], sent);
+	ck_assert_int_eq(scout_worker_cancel(rig.workers[0], job), 0);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, SCOUT_ERR_CANCELED);
+	ck_assert_int_eq(scout_worker_cancel(rig.workers[0], job), SCOUT_ERR_STATE);
+	ck_assert_int_eq(scout_worker_poll(rig.workers[0], &done, 1), 0);
+	/* The late grants are given back: the same keys can be stored. */
+	rig_server_thaw(&rig);
+	do {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		done = rig_wait(rig.workers[0], rig_store(&rig, 0, 1, 3, 1));
+		ck_assert_int_eq(done.status, 0);
+	} while (done.chunks == 0);
+	ck_assert_uint_eq(done.chunks, 3);
+}
+END_TEST
+
+START_TEST(a_cancel_after_the_copy_began_waits_for_it)
+{
+	struct scout_done done;
+	uint64_t job;
+
+	rig_start(&rig);
+	close_gate();
+	job = rig_store(&rig, 0, 1, 3, 1);
+	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
+	ck_assert_int_eq(scout_worker_cancel(rig.workers[0], job), 0);
+	ck_assert_int_eq(scout_worker_poll(rig.workers[0], &done, 1), 0);
+	atomic_store(&open_now, true);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks, 3);
+}
+END_TEST
+
+START_TEST(a_fence_waits_for_the_copies_on_its_pages)
+{
+	struct scout_done done;
+	int64_t page = 5, other = 200, bad = 512;
+	uint64_t job;
+
+	rig_start(&rig);
+	close_gate();
+	job = rig_store(&rig, 0, 1, 3, 1);
+	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
+	/* Pages of no job: it returns while the gate is closed. */
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &other, 1, NULL), 0);
+	ck_assert(!atomic_load(&open_now));
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &bad, 1, NULL), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], NULL, 1, NULL), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_fence(NULL, &page, 1, NULL), SCOUT_ERR_INVALID);
+	atomic_store(&armed, true);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &page, 1, NULL), 0);
+	ck_assert(atomic_load(&open_now));
+	/* The pages are free now. */
+	rig_pages_wipe(&rig.pages[0]);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(rig_lookup(&rig, 1, 3, (char[32]){0}).chunks, 3);
+}
+END_TEST
+
+START_TEST(a_fence_drops_the_jobs_on_its_pages_that_did_not_start)
+{
+	struct scout_done done;
+	int64_t page = 50, null_block = 0;
+	uint64_t kept, dropped;
+
+	rig_start(&rig);
+	rig_server_freeze(&rig);
+	kept = rig_store(&rig, 0, 1, 3, 1);
+	dropped = rig_store(&rig, 0, 2, 3, 48);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &null_block, 1, NULL), 0);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &page, 1, NULL), 0);
+	done = rig_wait(rig.workers[0], dropped);
+	ck_assert_int_eq(done.status, SCOUT_ERR_CANCELED);
+	rig_server_thaw(&rig);
+	done = rig_wait(rig.workers[0], kept);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks, 3);
+}
+END_TEST
+
+START_TEST(a_fence_stops_a_long_store_after_the_part_that_runs)
+{
+	static const uint64_t bytes[1] = {4}, padding[1] = {0};
+	struct scout_done done;
+	int64_t page = 8999;
+	uint64_t job;
+
+	rig.chunk_tokens = 16;
+	rig_pages_init(&rig.pages[0], 1, bytes, padding, 10000);
+	rig_start(&rig);
+	close_gate();
+	job = rig_store(&rig, 0, 1, 9000, 1);
+	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
+	atomic_store(&armed, true);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &page, 1, NULL), 0);
+	ck_assert(atomic_load(&open_now));
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, SCOUT_ERR_CANCELED);
+	ck_assert_uint_eq(done.chunks, SCOUT__STORE_PART);
+}
+END_TEST
+
+START_TEST(free_waits_for_the_running_copies_and_commits_them)
+{
+	uint64_t job;
+
+	rig_start(&rig);
+	close_gate();
+	job = rig_store(&rig, 0, 1, 3, 1);
+	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
+	atomic_store(&armed, true);
+	scout_worker_free(rig.workers[0]);
+	rig.workers[0] = NULL;
+	ck_assert(atomic_load(&open_now));
+	rig_pages_fini(&rig.pages[0]);
+	ck_assert_uint_eq(rig_lookup(&rig, 1, 3, (char[32]){0}).chunks, 3);
+}
+END_TEST
+
+START_TEST(free_does_not_wait_for_a_server_that_stands_still)
+{
+	uint64_t begin_us;
+
+	rig_start(&rig);
+	rig_server_freeze(&rig);
+	(void)rig_store(&rig, 0, 1, 3, 1);
+	(void)rig_store(&rig, 0, 2, 3, 50);
+	begin_us = scout__now_us();
+	scout_worker_free(rig.workers[0]);
+	rig.workers[0] = NULL;
+	ck_assert_uint_lt(scout__now_us() - begin_us, 2000000);
+	rig_server_thaw(&rig);
+}
+END_TEST
+
+/* ---- the server ---- */
+
+START_TEST(a_job_that_cannot_start_in_time_ends_as_timed_out)
+{
+	int64_t ids[4] = {60, 61, 62, 63};
+	struct scout_done done;
+	struct scout_hit hit;
+	uint64_t job, begin_us;
+	char id[32];
+
+	rig.transfer_timeout_ms = 1000;
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 1, 1);
+	hit = rig_lookup(&rig, 1, 1, id);
+	rig_server_freeze(&rig);
+	begin_us = scout__now_us();
+	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, 4, 0);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, SCOUT_ERR_TIMEOUT);
+	ck_assert_uint_eq(done.n_missing, 4);
+	ck_assert_uint_ge(scout__now_us() - begin_us, 1000000);
+	ck_assert(rig_page_untouched(&rig.pages[0], 60));
+	rig_server_thaw(&rig);
+	do
+		done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, 4, 0));
+	while (done.status == SCOUT_ERR_TIMEOUT);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert(rig_page_is(&rig.pages[0], 60, 1, 0, 0));
+}
+END_TEST
+
+START_TEST(a_server_that_dies_before_it_grants_leaves_no_job_behind)
+{
+	struct scout_done done;
+	int64_t ids[4] = {60, 61, 62, 63};
+	uint64_t stored, retrieved;
+
+	rig_start(&rig);
+	rig_server_freeze(&rig);
+	stored = rig_store(&rig, 0, 1, 3, 1);
+	retrieved = rig_retrieve(&rig, 0, 4711, 0, ids, 4, 0);
+	rig_server_end(&rig, SIGKILL);
+	for (int i = 0; i < 2; i++) {
+		done = rig_wait(rig.workers[0], 0);
+		ck_assert(done.job == stored || done.job == retrieved);
+		ck_assert_int_eq(done.status, SCOUT_ERR_UNREACHABLE);
+		ck_assert_uint_eq(done.n_missing, done.job == retrieved ? 4 : 0);
+	}
+	ck_assert_int_eq(scout_worker_poll(rig.workers[0], &done, 1), 0);
+	/* Still away: told at once. */
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 1, 3, 1));
+	ck_assert_int_eq(done.status, SCOUT_ERR_UNREACHABLE);
+}
+END_TEST
+
+START_TEST(a_copy_outlives_its_server)
+{
+	int64_t *ids = rig_ids(100, 1, 12);
+	struct scout_done done;
+	struct scout_hit hit;
+	uint64_t stored, retrieved;
+	char id[32];
+
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 3, 1);
+	hit = rig_lookup(&rig, 1, 3, id);
+	close_gate();
+	retrieved = rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0);
+	stored = rig_store(&rig, 0, 2, 3, 200);
+	wait_phase(rig.workers[0], retrieved, SCOUT__PHASE_ENQUEUED);
+	wait_phase(rig.workers[0], stored, SCOUT__PHASE_ENQUEUED);
+	rig_server_end(&rig, SIGKILL);
+	/* The worker knows it before the gate opens. */
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 3, 1, 300));
+	ck_assert_int_eq(done.status, SCOUT_ERR_UNREACHABLE);
+	atomic_store(&open_now, true);
+	done = rig_wait(rig.workers[0], retrieved);
+	ck_assert_int_eq(done.status, 0);
+	for (uint64_t b = 0; b < 12; b++)
+		ck_assert(rig_page_is(&rig.pages[0], ids[b], 1, 0, b));
+	done = rig_wait(rig.workers[0], stored);
+	ck_assert_int_eq(done.status, SCOUT_ERR_UNREACHABLE);
+	free(ids);
+}
+END_TEST
+
+/* Until the worker has found the new server by itself. */
+static void
+store_when_back(uint32_t prompt)
+{
+	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
+	struct scout_done done;
+
+	do {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		done = rig_wait(rig.workers[0], rig_store(&rig, 0, prompt, 2, 400));
+	} while (done.status == SCOUT_ERR_UNREACHABLE);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks, 2);
+}
+
+START_TEST(after_a_restart_the_worker_registers_by_itself)
+{
+	int64_t ids[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+	struct scout_done done;
+	struct scout_hit hit;
+	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
+	char id[32];
+
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 3, 1);
+	rig_server_end(&rig, SIGKILL);
+	rig_server_start(&rig);
+	store_when_back(2);
+	while (hit = rig_lookup(&rig, 2, 2, id), hit.reason == SCOUT_REASON_UNREACHABLE) {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		ck_assert_int_eq(scout_finish(rig.client, id), 0);
+	}
+	ck_assert_uint_eq(hit.chunks, 2);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, 8, 0));
+	ck_assert_int_eq(done.status, 0);
+	for (uint64_t b = 0; b < 8; b++)
+		ck_assert(rig_page_is(&rig.pages[0], ids[b], 2, 0, b));
+	/* What the old server had is gone, and none of its memory is kept. */
+	ck_assert_uint_eq(rig_lookup(&rig, 1, 3, id).chunks, 0);
+	ck_assert_ptr_null(rig.workers[0]->segments.retired);
+}
+END_TEST
+
+START_TEST(a_store_of_the_old_epoch_is_not_good_in_the_new_one)
+{
+	struct scout_done done;
+	uint64_t stored;
+
+	rig_start(&rig);
+	close_gate();
+	stored = rig_store(&rig, 0, 1, 3, 1);
+	wait_phase(rig.workers[0], stored, SCOUT__PHASE_ENQUEUED);
+	rig_server_end(&rig, SIGKILL);
+	rig_server_start(&rig);
+	/* An unknown ticket is answered by the new server only: then the worker is registered there. */
+	do {
+		int64_t ids[4] = {400, 401, 402, 403};
+
+		done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, 4711, 0, ids, 4, 0));
+	} while (done.status == SCOUT_ERR_UNREACHABLE);
+	ck_assert_int_eq(done.status, SCOUT_ERR_NO_SESSION);
+	ck_assert_ptr_nonnull(rig.workers[0]->segments.retired);
+	atomic_store(&open_now, true);
+	done = rig_wait(rig.workers[0], stored);
+	ck_assert_int_eq(done.status, SCOUT_ERR_EPOCH);
+	ck_assert_ptr_null(rig.workers[0]->segments.retired);
+}
+END_TEST
+
+START_TEST(a_silent_server_that_wakes_up_is_told_late)
+{
+	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
+	int64_t *ids = rig_ids(100, 1, 12);
+	struct scout_done done;
+	struct scout_hit hit;
+	uint64_t stored, retrieved;
+	char id[32];
+
+	rig.heartbeat_ms = 50;
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 3, 1);
+	hit = rig_lookup(&rig, 1, 3, id);
+	close_gate();
+	retrieved = rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0);
+	stored = rig_store(&rig, 0, 2, 3, 200);
+	wait_phase(rig.workers[0], stored, SCOUT__PHASE_ENQUEUED);
+	rig_server_freeze(&rig);
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 3, 1, 300));
+	ck_assert_int_eq(done.status, SCOUT_ERR_UNREACHABLE);
+	atomic_store(&open_now, true);
+	/* Both end without the server. */
+	done = rig_wait(rig.workers[0], retrieved);
+	ck_assert_int_eq(done.status, 0);
+	done = rig_wait(rig.workers[0], stored);
+	ck_assert_int_eq(done.status, SCOUT_ERR_UNREACHABLE);
+	ck_assert(rig_page_is(&rig.pages[0], 111, 1, 0, 11));
+	/* It is the same server start: what was copied becomes readable all the same. */
+	rig_server_thaw(&rig);
+	while (hit = rig_lookup(&rig, 2, 3, id), hit.chunks < 3) {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		ck_assert_int_eq(scout_finish(rig.client, id), 0);
+	}
+	store_when_back(4);
+	free(ids);
+}
+END_TEST
+
+START_TEST(what_retrieves_held_is_given_back)
+{
+	struct scout_done done;
+	struct scout_hit hit;
+	char id[32];
+	int64_t *ids = rig_ids(100, 1, 8);
+
+	/* 4 slots; what was held must be evictable. */
+	rig.l1_bytes = 4 * 768;
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 2, 1);
+	hit = rig_lookup(&rig, 1, 2, id);
+	for (int i = 0; i < 20; i++) {
+		done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, 8, 0));
+		ck_assert_int_eq(done.status, 0);
+	}
+	ck_assert_int_eq(scout_finish(rig.client, id), 0);
+	/* Behind FINISH and the DONEs all four slots are free for others. */
+	do {
+		done = rig_wait(rig.workers[0], rig_store(&rig, 0, 50 + rig.next_id++, 4, 200));
+		ck_assert_int_eq(done.status, 0);
+	} while (done.no_room > 0);
+	ck_assert_uint_eq(done.chunks, 4);
+	free(ids);
+}
+END_TEST
+
+START_TEST(the_courier_sleeps_when_its_copies_are_done)
+{
+	struct pollfd pfd = {.events = POLLIN};
+	uint64_t deadline_us = scout__now_us() + RIG_DEADLINE_MS * 1000u;
+
+	rig_start(&rig);
+	pfd.fd = rig.workers[0]->epoll_fd;
+	(void)rig_wait(rig.workers[0], rig_store(&rig, 0, 10, 2, 1));
+	/* A descriptor that stays readable would keep the courier spinning. */
+	while (poll(&pfd, 1, 0) != 0)
+		ck_assert_uint_lt(scout__now_us(), deadline_us);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("worker_faults");
+	TCase *tc = tcase_create("worker_faults");
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, jobs_beyond_max_jobs_are_refused_until_one_was_polled);
+	tcase_add_test(tc, a_retrieve_whose_copy_fails_names_the_rest);
+	tcase_add_test(tc, a_store_whose_copy_fails_commits_its_head);
+	tcase_add_test(tc, a_slot_that_changes_under_a_copy_is_never_reported_as_good);
+	tcase_add_test(tc, a_cancelled_job_ends_once_and_at_once_while_the_server_stands_still);
+	tcase_add_test(tc, a_cancel_after_the_copy_began_waits_for_it);
+	tcase_add_test(tc, a_fence_waits_for_the_copies_on_its_pages);
+	tcase_add_test(tc, a_fence_drops_the_jobs_on_its_pages_that_did_not_start);
+	tcase_add_test(tc, a_fence_stops_a_long_store_after_the_part_that_runs);
+	tcase_add_test(tc, free_waits_for_the_running_copies_and_commits_them);
+	tcase_add_test(tc, free_does_not_wait_for_a_server_that_stands_still);
+	tcase_add_test(tc, a_job_that_cannot_start_in_time_ends_as_timed_out);
+	tcase_add_test(tc, a_server_that_dies_before_it_grants_leaves_no_job_behind);
+	tcase_add_test(tc, a_copy_outlives_its_server);
+	tcase_add_test(tc, after_a_restart_the_worker_registers_by_itself);
+	tcase_add_test(tc, a_store_of_the_old_epoch_is_not_good_in_the_new_one);
+	tcase_add_test(tc, a_silent_server_that_wakes_up_is_told_late);
+	tcase_add_test(tc, what_retrieves_held_is_given_back);
+	tcase_add_test(tc, the_courier_sleeps_when_its_copies_are_done);
+	suite_add_tcase(s, tc);
+	return s;
+}
