@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The environment of a measurement, as JSON. Nothing here fails: what the machine does not tell is "unknown", because a
+ * measurement without it is still a measurement.
+ */
+#include "json_env.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <kvscout/version.h>
+
+/* The build system says which; a build by hand does not know. */
+#include "revision.h"
+#ifndef SCOUT_BUILD_TYPE
+#define SCOUT_BUILD_TYPE "unknown"
+#endif
+#ifndef SCOUT_SANITIZE
+#define SCOUT_SANITIZE "none"
+#endif
+
+#define GOVERNOR_FILE "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+
+static void
+cpu_model(char *buf, size_t len)
+{
+	FILE *info = fopen("/proc/cpuinfo", "re");
+	char line[512];
+	char *value;
+
+	(void)snprintf(buf, len, "unknown");
+	while (info && fgets(line, sizeof(line), info)) {
+		value = strchr(line, ':');
+		if (strncmp(line, "model name", 10) != 0 || !value)
+			continue;
+		value += 1 + strspn(value + 1, " \t");
+		value[strcspn(value, "\n")] = '\0';
+		(void)snprintf(buf, len, "%s", value);
+		break;
+	}
+	if (info)
+		(void)fclose(info);
+}
+
+static void
+first_line(const char *path, char *buf, size_t len)
+{
+	FILE *file = fopen(path, "re");
+
+	(void)snprintf(buf, len, "unknown");
+	if (!file)
+		return;
+	if (!fgets(buf, (int)len, file))
+		(void)snprintf(buf, len, "unknown");
+	buf[strcspn(buf, "\n")] = '\0';
+	(void)fclose(file);
+}
+
+static void
+utc_now(char *buf, size_t len)
+{
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (!gmtime_r(&now, &tm) || !strftime(buf, len, "%Y-%m-%dT%H:%M:%SZ", &tm))
+		(void)snprintf(buf, len, "unknown");
+}
+
+json_t *
+json_env(void)
+{
+	char cpu[256], governor[64], when[64];
+	struct utsname uts;
+	const char *why = NULL;
+	bool is_slow = json_env_is_slow_build(&why);
+	bool has_uname = uname(&uts) == 0;
+
+	cpu_model(cpu, sizeof(cpu));
+	first_line(GOVERNOR_FILE, governor, sizeof(governor));
+	utc_now(when, sizeof(when));
+	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:s, s:s, s:I, s:s, s:s}", "version",
+			 SCOUT_VERSION_STRING, "revision", SCOUT_GIT_REVISION, "build_type", SCOUT_BUILD_TYPE,
+			 "sanitizer", SCOUT_SANITIZE, "slow_build", is_slow, "compiler", __VERSION__, "kernel",
+			 has_uname ? uts.release : "unknown", "machine", has_uname ? uts.machine : "unknown", "cpu",
+			 cpu, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "governor", governor, "time", when);
+}
+
+bool
+json_env_is_slow_build(const char **ret_why)
+{
+	if (strcmp(SCOUT_SANITIZE, "none") != 0) {
+		*ret_why = "built with -fsanitize=" SCOUT_SANITIZE;
+		return true;
+	}
+#ifndef __OPTIMIZE__
+	*ret_why = "built without optimisation";
+	return true;
+#else
+	return false;
+#endif
+}
+
+json_t *
+json_hist(const struct scout__hist *hist)
+{
+	static const struct {
+		const char *name;
+		double q;
+	} quantiles[] = {{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p999", 0.999}};
+	json_t *object = json_pack("{s:I}", "n", (json_int_t)hist->n);
+	bool is_empty = !hist->n;
+
+	if (!object)
+		return NULL;
+	(void)json_object_set_new(object, "min", is_empty ? json_null() : json_integer((json_int_t)hist->min));
+	for (size_t i = 0; i < sizeof(quantiles) / sizeof(quantiles[0]); i++)
+		(void)json_object_set_new(
+			object, quantiles[i].name,
+			is_empty ? json_null() : json_integer((json_int_t)scout__hist_quantile(hist, quantiles[i].q)));
+	(void)json_object_set_new(object, "max", is_empty ? json_null() : json_integer((json_int_t)hist->max));
+	return object;
+}
+
+int
+json_write_file(json_t *value, const char *path, char *err, size_t err_len)
+{
+	bool is_stdout = strcmp(path, "-") == 0;
+	FILE *out;
+	int rc = 0;
+
+	if (!value) {
+		(void)snprintf(err, err_len, "out of memory");
+		return -1;
+	}
+	out = is_stdout ? stdout : fopen(path, "we");
+	if (!out) {
+		(void)snprintf(err, err_len, "cannot write %s (errno %d)", path, errno);
+		rc = -1;
+		goto out_decref;
+	}
+	if (json_dumpf(value, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) || fputc('\n', out) == EOF || fflush(out))
+		rc = -1;
+	if (!is_stdout && fclose(out))
+		rc = -1;
+	if (rc)
+		(void)snprintf(err, err_len, "cannot write %s (errno %d)", path, errno);
+out_decref:
+	json_decref(value);
+	return rc;
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * kvscout-latency: what does asking cost a scheduler loop, and how long does an answer take? Every number stands
+ * beside the blocking round trip that it replaces (`sync`) and beside what the transport alone takes (`floor`).
+ *
+ * With --compare the modes take turns: each round runs a part of every mode's requests, and the order rotates, so
+ * that whatever else goes on in the machine meets all of them alike. Each mode keeps its connection over all rounds.
+ *
+ * Closed loop: a request is asked for when a place is free, so a slow server is asked less often.
+ *
+ * Invariants: prompts are stored, connections made and a warm-up done before anything counts; while a step runs
+ * nothing is printed or allocated. SIGINT and SIGTERM end the run, and what was measured until then is printed.
+ *
+ * Threads: main; those of the libraries, which block all signals, so that handlers run on main and interrupt what it
+ * waits in.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <kvscout/server.h>
+
+#include "cli.h"
+#include "lat.h"
+
+#define EXIT_FAILED 1
+#define CLOCK_READINGS 100000u
+#define COMPARE_ROUNDS 10u
+/* All prompts together; a hash has 32 bytes. */
+#define MAX_KEYS UINT64_C(16000000)
+#define L1_SPARE_BYTES (UINT64_C(64) << 20)
+/* Of pool for each key: its slot, generously. */
+#define L1_KEY_BYTES 512u
+
+static volatile sig_atomic_t stop_signal;
+
+const struct lat_runner *const lat_runners[LAT_N_MODES] = {
+	[LAT_ASYNC] = &lat_async_runner,
+	[LAT_POLLED] = &lat_polled_runner,
+	[LAT_SYNC] = &lat_sync_runner,
+	[LAT_FLOOR] = &lat_floor_runner,
+};
+
+/* The modes of one run, in the order of the enum; NULL where it does not run. */
+struct session {
+	struct lat *lat;
+	struct scout_server *server;
+	void *runners[LAT_N_MODES];
+};
+
+static const char notes[] =
+	"Modes:\n"
+	"  async   a scheduler loop: every waiting request asks once in each step and is never waited for\n"
+	"  polled  the same client, waiting for each answer\n"
+	"  sync    what engines did before: a blocking round trip for each request, on the scheduler thread\n"
+	"  floor   bare ZeroMQ ping-pong of messages of the same sizes\n"
+	"\n"
+	"Metrics (nanoseconds): submit_ns a call that queues a lookup; pending_ns a call that answers \"not yet\";\n"
+	"landed_ns submit to the answer's publishing (here: to the waiting caller's return, so an upper bound);\n"
+	"seen_ns submit to the caller's having the answer; stall_ns_per_step time in calls in one step;\n"
+	"rtt_ns one round trip. A time holds one reading of the clock, which is measured too. Percentiles are at\n"
+	"most 0.8 % too high. Times of lookups that failed are left out; the failures are counted.\n"
+	"\n"
+	"Ratios (--compare): a p50 over the p50 of the floor's round trip in the same round; the median of the\n"
+	"rounds, then the smallest and the largest.\n"
+	"\n"
+	"Exit status: 0, 1 when the run or a lookup failed or (with --verify) an answer was wrong, 2 on wrong usage,\n"
+	"128 + signal when interrupted.\n";
+
+static void
+on_signal(int number)
+{
+	stop_signal = number;
+}
+
+bool
+lat_is_stopped(void)
+{
+	return stop_signal != 0;
+}
+
+static void
+catch_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: waits must end */
+
+	sigemptyset(&action.sa_mask);
+	(void)sigaction(SIGINT, &action, NULL);
+	(void)sigaction(SIGTERM, &action, NULL);
+}
+
+static void
+print_log(void *user, int level, const char *text)
+{
+	(void)user;
+	if (level <= SCOUT_LOG_WARN)
+		fprintf(stderr, "kvscout-latency: %s\n", text);
+}
+
+static int
+start_server(struct session *session)
+{
+	struct lat *lat = session->lat;
+	const struct lat_options *opt = lat->opt;
+	struct scout_server_config cfg;
+	char err[LAT_ERR_BYTES] = "";
+	int rc;
+
+	if (opt->endpoint) {
+		lat->endpoint = opt->endpoint;
+		return 0;
+	}
+	scout_server_config_init(&cfg);
+	cfg.l1_bytes =
+		opt->l1_bytes ? opt->l1_bytes : L1_SPARE_BYTES + lat->keys.n_prompts * lat->keys.chunks * L1_KEY_BYTES;
+	/* All of it may be promised: how promises are limited is not what is measured. */
+	cfg.max_promised = cfg.l1_bytes;
+	cfg.reply_delay_us = (uint32_t)opt->server_delay_us;
+	cfg.log = print_log;
+	rc = scout_server_start(&cfg, &session->server, err, sizeof(err));
+	if (rc)
+		return lat_fail(lat, "embedded server: %s", err[0] ? err : scout_strerror(rc));
+	lat->endpoint = scout_server_endpoint(session->server);
+	return 0;
+}
+
+static void
+measure_clock(struct lat *lat)
+{
+	uint64_t before = scout__now_ns(), now;
+
+	for (uint32_t i = 0; i < CLOCK_READINGS; i++) {
+		now = scout__now_ns();
+		scout__hist_add(&lat->clock, now - before);
+		/* Not `now`: filling the histogram is not a part of reading. */
+		before = scout__now_ns();
+	}
+}
+
+static bool
+is_chosen(const struct lat_options *opt, unsigned int mode)
+{
+	return opt->compare || opt->mode == mode;
+}
+
+static void
+clear_result(struct lat_result *result)
+{
+	memset(result, 0, sizeof(*result));
+	for (unsigned int m = 0; m < LAT_N_METRICS; m++)
+		scout__hist_init(&result->metrics[m]);
+}
+
+/* Connect all modes, and let each run what does not count. */
+static int
+open_runners(struct session *session)
+{
+	struct lat *lat = session->lat;
+
+	for (unsigned int mode = 0; mode < LAT_N_MODES && !lat_is_stopped(); mode++) {
+		if (!is_chosen(lat->opt, mode))
+			continue;
+		if (lat_runners[mode]->open(lat, &session->runners[mode]))
+			return -1;
+		clear_result(&lat->scratch);
+		if (lat->opt->warmup && lat_runners[mode]->run(session->runners[mode], &lat->scratch, lat->opt->warmup))
+			return -1;
+	}
+	return 0;
+}
+
+static int
+run_rounds(struct session *session)
+{
+	struct lat *lat = session->lat;
+	const struct lat_options *opt = lat->opt;
+	uint64_t from, to;
+	unsigned int mode;
+
+	for (uint64_t round = 0; round < opt->rounds; round++) {
+		from = opt->requests * round / opt->rounds;
+		to = opt->requests * (round + 1) / opt->rounds;
+		for (unsigned int i = 0; i < LAT_N_MODES; i++) {
+			mode = (unsigned int)((i + round) % LAT_N_MODES);
+			if (lat_is_stopped())
+				return 0;
+			if (!session->runners[mode] || to == from)
+				continue;
+			clear_result(&lat->scratch);
+			if (lat_runners[mode]->run(session->runners[mode], &lat->scratch, to - from))
+				return -1;
+			lat_end_round(lat, round, mode);
+		}
+	}
+	return 0;
+}
+
+static int
+run_session(struct session *session)
+{
+	struct lat *lat = session->lat;
+	int rc;
+
+	rc = lat_keys_init(lat);
+	/* The floor alone needs no server. */
+	if (!rc && (lat->opt->compare || lat->opt->mode != LAT_FLOOR)) {
+		rc = start_server(session);
+		if (!rc)
+			rc = lat_keys_store(lat);
+	}
+	if (!rc)
+		rc = open_runners(session);
+	if (!rc)
+		rc = run_rounds(session);
+	if (lat_is_stopped() && !lat->err[0])
+		rc = 0; /* an interrupted wait is no failure */
+	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++)
+		lat_runners[mode]->close(session->runners[mode]);
+	scout_server_stop(session->server);
+	lat->endpoint = NULL; /* was the server's */
+	return rc;
+}
+
+/* What the answers themselves say about the run. */
+static int
+judge(const struct lat *lat)
+{
+	const struct lat_result *result;
+	int status = 0;
+
+	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
+		result = &lat->results[mode];
+		if (result->failed) {
+			fprintf(stderr, "kvscout-latency: %s: lookups failed; the first: %s\n", lat_mode_names[mode],
+				result->first_failure);
+			status = EXIT_FAILED;
+		}
+		if (result->wrong && lat->opt->verify) {
+			fprintf(stderr, "kvscout-latency: %s: wrong answers; the first: %s\n", lat_mode_names[mode],
+				result->first_wrong);
+			status = EXIT_FAILED;
+		}
+	}
+	return status;
+}
+
+static int
+report(struct lat *lat)
+{
+	const char *json = lat->opt->json;
+	bool is_stdout = json && strcmp(json, "-") == 0;
+	int status = judge(lat);
+
+	if (!is_stdout)
+		lat_print_table(lat, lat_is_stopped());
+	if (json && lat_write_json(lat, json, lat_is_stopped())) {
+		fprintf(stderr, "kvscout-latency: %s\n", lat->err);
+		status = EXIT_FAILED;
+	}
+	return status;
+}
+
+/* What needs more than one option. Returns 0 or CLI_EXIT_USAGE. */
+static int
+check_options(const struct cli *cli, struct lat_options *opt, bool has_mode, bool has_delay, bool has_rounds)
+{
+	if (opt->compare && has_mode)
+		return cli_usage_error(cli, "--mode and --compare exclude each other");
+	if (opt->endpoint && has_delay)
+		return cli_usage_error(cli, "--server-delay-us is for the embedded server, not for --endpoint");
+	if (opt->endpoint && opt->l1_bytes)
+		return cli_usage_error(cli, "--l1-bytes is for the embedded server, not for --endpoint");
+	if (opt->endpoint && strchr(opt->endpoint, ','))
+		return cli_usage_error(cli, "--endpoint = \"%s\": must be one endpoint", opt->endpoint);
+	if (strlen(opt->name_space) > 255)
+		return cli_usage_error(cli, "--namespace: must have 1..255 bytes");
+	if (opt->chunks * (opt->prompts ? opt->prompts : 1) > MAX_KEYS)
+		return cli_usage_error(cli, "--chunks times --prompts: must be 1..%llu", (unsigned long long)MAX_KEYS);
+	if (!has_rounds && !opt->compare)
+		opt->rounds = 1;
+	return 0;
+}
+
+/* False: leave with *ret_status. */
+static bool
+parse(struct lat_options *opt, int argc, char **argv, int *ret_status)
+{
+	bool has_mode = false, has_delay = false, has_rounds = false;
+	struct cli_option options[] = {
+		CLI_TEXT("endpoint", "EP", &opt->endpoint, "a running server; without it, one is embedded"),
+		CLI_WORDS("mode", &opt->mode, lat_mode_names, "what to run"),
+		CLI_SWITCH("compare", &opt->compare, "run all modes, interleaved, with ratios to the floor"),
+		CLI_NUMBER("requests", &opt->requests, 1, 100000000, "lookups of each mode"),
+		CLI_NUMBER("warmup", &opt->warmup, 0, 100000000, "lookups before them that do not count"),
+		CLI_NUMBER("rounds", &opt->rounds, 1, LAT_MAX_ROUNDS, "turns that modes take; 1 without --compare"),
+		CLI_NUMBER("chunks", &opt->chunks, 1, 100000, "chunk hashes in a lookup"),
+		CLI_NUMBER("inflight", &opt->inflight, 1, 4096, "requests that wait at once"),
+		CLI_NUMBER("step-us", &opt->step_us, 0, 10000000, "length of a step; 0: without a pause"),
+		CLI_FRACTION("hit-ratio", &opt->hit_ratio, 0, 1, "share of the chunks that are cached"),
+		CLI_NUMBER("prompts", &opt->prompts, 0, 1000000, "different prompts; 0: 1 to 64, by --chunks"),
+		CLI_NUMBER("server-delay-us", &opt->server_delay_us, 0, 10000000, "hold answers back, embedded"),
+		CLI_BYTES("l1-bytes", &opt->l1_bytes, 0, UINT64_C(1) << 40, "embedded server's pool; 0: enough"),
+		CLI_NUMBER("spin-us", &opt->spin_us, 0, 1000000, "courier spins before it sleeps"),
+		CLI_NUMBER("seed", &opt->seed, 0, INT64_MAX, "of the chunk hashes"),
+		CLI_TEXT("namespace", "NAME", &opt->name_space, "on the server"),
+		CLI_SWITCH("verify", &opt->verify, "fail if an answer is not what was stored"),
+		CLI_TEXT("json", "FILE|-", &opt->json, "write the result as JSON; - is standard output"),
+	};
+	const struct cli cli = {
+		.tool = "kvscout-latency",
+		.about = "What asking for cached prefixes costs a scheduler loop.",
+		.options = options,
+		.n = sizeof(options) / sizeof(options[0]),
+		.notes = notes,
+	};
+
+	for (size_t i = 0; i < cli.n; i++) {
+		if (options[i].to == &opt->mode)
+			options[i].given = &has_mode;
+		else if (options[i].to == &opt->server_delay_us)
+			options[i].given = &has_delay;
+		else if (options[i].to == &opt->rounds)
+			options[i].given = &has_rounds;
+	}
+	if (!cli_parse(&cli, argc, argv, ret_status))
+		return false;
+	*ret_status = check_options(&cli, opt, has_mode, has_delay, has_rounds);
+	return *ret_status == 0;
+}
+
+int
+main(int argc, char **argv)
+{
+	static struct lat lat; /* large: histograms */
+	struct lat_options opt = {
+		.name_space = "kvscout-latency",
+		.requests = 10000,
+		.warmup = 500,
+		.rounds = COMPARE_ROUNDS,
+		.chunks = 256,
+		.inflight = 64,
+		.step_us = 1000,
+		.hit_ratio = 1,
+		.seed = 1,
+	};
+	struct session session = {.lat = &lat};
+	int status;
+
+	if (!parse(&opt, argc, argv, &status))
+		return status;
+	lat.opt = &opt;
+	lat.total = (opt.requests + opt.warmup) * (opt.compare ? LAT_N_MODES : 1);
+	scout__hist_init(&lat.clock);
+	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++)
+		clear_result(&lat.results[mode]);
+	catch_signals();
+	measure_clock(&lat);
+	status = 0;
+	if (run_session(&session)) {
+		fprintf(stderr, "kvscout-latency: %s\n", lat.err);
+		status = EXIT_FAILED;
+	} else {
+		status = report(&lat);
+	}
+	lat_keys_fini(&lat.keys);
+	return stop_signal ? 128 + stop_signal : status;
+}

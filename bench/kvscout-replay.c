@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN: kvscout-replay answers "what would this cache have done for that traffic?" with the real thing: each
+ * request of a trace goes, one at a time and in order, through client, socket, server, worker and pool, and every
+ * byte that comes back is compared with what must be there.
+ *
+ *   look up -> admit all -> retrieve the hit, compare -> compute and store the rest -> finish
+ *
+ * One at a time, because then the hit ratio is a property of the trace, the pool size and the eviction policy alone,
+ * and equal to that of a simulation. The order on the two connections is kept by waiting: finish is sent when the
+ * stores have ended, so that its touch covers them, and the next lookup follows finish on the same connection.
+ *
+ * A request is moved through a fixed number of pages, in pieces, so its length does not matter. One that is longer
+ * than the whole pool stores its leading blocks, as many as fit behind its hit: more would evict its own head.
+ */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <kvscout/error.h>
+
+#include "cli.h"
+#include "clock.h"
+#include "engine.h"
+#include "json_env.h"
+#include "log.h"
+#include "probe.h"
+#include "trace.h"
+
+#define TOOL "kvscout-replay"
+#define MAX_PAGES 1024u
+#define MAX_PAGE_MEMORY (UINT64_C(64) << 20) /* of one KV rank */
+#define TRANSFER_MS 60000u
+#define PROGRESS_NS UINT64_C(1000000000)
+#define QUIET_NS UINT64_C(5000000000) /* not on a terminal: nothing is said before */
+#define ERR_LEN 512
+
+struct options {
+	const char *trace;
+	const char *eviction;
+	const char *l2;
+	const char *json;
+	const char *endpoint;
+	uint64_t l1_blocks;
+	uint64_t limit;
+	uint64_t block_bytes;
+	uint64_t kv_ranks;
+	bool l1_blocks_given;
+	bool eviction_given;
+};
+
+struct replay {
+	const struct options *opt;
+	struct trace *trace;
+	struct engine *engine;
+	struct probe *probe;
+	int64_t *pages; /* all of the engine's */
+	uint64_t n_pages;
+	uint8_t *hashes; /* of the request that is replayed */
+	size_t hashes_cap;
+	struct engine_transfer transfer;
+	char name_space[64];
+
+	uint64_t requests;
+	uint64_t blocks;
+	uint64_t hit_blocks;
+	uint64_t evicted_before;
+	uint64_t evicted;
+	uint64_t start_ns;
+	uint64_t next_progress_ns;
+	uint64_t wall_ns;
+	char err[ERR_LEN];
+};
+
+static int
+fail(struct replay *replay, int code, const char *what, uint64_t line)
+{
+	char text[ERR_LEN];
+
+	(void)snprintf(text, sizeof(text), "%s", replay->err[0] ? replay->err : scout_strerror(code));
+	return scout__fail(replay->err, sizeof(replay->err), code, "request in line %" PRIu64 ": %s: %s", line, what,
+			   text);
+}
+
+/* One lookup, answered; the whole hit is admitted. */
+static int
+look_up(struct replay *replay, const char *id, const struct trace_request *request, struct scout_hit *ret_hit)
+{
+	struct scout_client *client = engine_client(replay->engine);
+	struct scout_lookup lookup = {
+		.id = id,
+		.hashes = replay->hashes,
+		.hash_len = TRACE_HASH_BYTES,
+		.n = request->n,
+		.prompt_tokens = request->n * TRACE_BLOCK_TOKENS + 1,
+		.size = sizeof(lookup),
+	};
+	int rc = scout_wait_lookup(client, &lookup, ret_hit);
+
+	if (rc < 0)
+		return fail(replay, rc, "lookup", request->line);
+	if (ret_hit->reason != SCOUT_REASON_HIT && ret_hit->reason != SCOUT_REASON_MISS)
+		return fail(replay, ret_hit->error ? ret_hit->error : SCOUT_ERR_UNREACHABLE,
+			    scout_reason_name(ret_hit->reason), request->line);
+	if (request->n == 0)
+		return 0; /* answered on the spot: there is nothing to admit, nor a session */
+	rc = scout_admit(client, id, 0, SCOUT_TO_END);
+	return rc < 0 ? fail(replay, rc, "admit", request->line) : 0;
+}
+
+static int
+retrieve(struct replay *replay, const struct scout_hit *hit, const struct trace_request *request)
+{
+	for (size_t at = 0, n; at < hit->chunks; at += n) {
+		const uint8_t *hashes = replay->hashes + at * TRACE_HASH_BYTES;
+		int rc;
+
+		n = hit->chunks - at < replay->n_pages ? hit->chunks - at : replay->n_pages;
+		rc = engine_retrieve(replay->engine, &replay->transfer, hit->ticket, at, hashes, n, replay->pages);
+		if (rc == 0)
+			rc = engine_wait(replay->engine, &replay->transfer, TRANSFER_MS);
+		if (rc == 0 && replay->transfer.status != SCOUT_ERR_MISSING)
+			rc = replay->transfer.status;
+		if (rc < 0)
+			return fail(replay, rc, "retrieve", request->line);
+		(void)engine_verify(replay->engine, &replay->transfer, hashes, n, replay->pages); /* it counts */
+	}
+	return 0;
+}
+
+static int
+store(struct replay *replay, const struct scout_hit *hit, const struct trace_request *request)
+{
+	const struct engine_stats *stats = engine_stats(replay->engine);
+	uint64_t no_room = stats->chunks_no_room;
+	size_t first = hit->chunks, end = request->n;
+
+	if (!replay->opt->endpoint && end > replay->opt->l1_blocks)
+		end = replay->opt->l1_blocks;
+	/*
+	 * A retrieve has ended when its bytes are there; that the server knows it, and its touch will find the blocks
+	 * let go of, is only certain after another answer on the workers' connections. So a request that has nothing
+	 * to store offers its last block again, which the server declines.
+	 */
+	if (first > 0 && first >= end)
+		first = end - 1;
+	for (size_t at = first, n; at < end && stats->chunks_no_room == no_room; at += n) {
+		const uint8_t *hashes = replay->hashes + at * TRACE_HASH_BYTES;
+		int rc;
+
+		n = end - at < replay->n_pages ? end - at : replay->n_pages;
+		engine_compute(replay->engine, hashes, n, replay->pages);
+		rc = engine_store(replay->engine, &replay->transfer, hit->ticket, at, hashes, n, replay->pages);
+		if (rc == 0)
+			rc = engine_wait(replay->engine, &replay->transfer, TRANSFER_MS);
+		if (rc == 0)
+			rc = replay->transfer.status;
+		if (rc < 0)
+			return fail(replay, rc, "store", request->line);
+	}
+	/* Not one block has ever been stored: a hit ratio of 0 would be this server's state, not the trace's. */
+	if (stats->chunks_no_room > 0 && stats->chunks_stored == 0) {
+		(void)snprintf(replay->err, sizeof(replay->err),
+			       "the server's pool is full of other namespaces' blocks");
+		return fail(replay, SCOUT_ERR_NO_ROOM, "store", request->line);
+	}
+	return 0;
+}
+
+static int
+make_hashes(struct replay *replay, const struct trace_request *request)
+{
+	if (request->n > replay->hashes_cap) {
+		uint8_t *hashes = realloc(replay->hashes, request->n * TRACE_HASH_BYTES); /* n is bounded */
+
+		if (!hashes)
+			return fail(replay, SCOUT_ERR_NOMEM, "hashes", request->line);
+		replay->hashes = hashes;
+		replay->hashes_cap = request->n;
+	}
+	for (size_t i = 0; i < request->n; i++)
+		trace_hash(request->ids[i], replay->hashes + i * TRACE_HASH_BYTES);
+	return 0;
+}
+
+static int
+replay_one(struct replay *replay, const struct trace_request *request)
+{
+	struct scout_hit hit;
+	char id[32];
+	int rc = make_hashes(replay, request);
+
+	(void)snprintf(id, sizeof(id), "line-%" PRIu64, request->line);
+	if (rc == 0)
+		rc = look_up(replay, id, request, &hit);
+	if (rc == 0)
+		rc = retrieve(replay, &hit, request);
+	if (rc == 0)
+		rc = store(replay, &hit, request);
+	if (rc < 0)
+		return rc;
+	rc = scout_finish(engine_client(replay->engine), id);
+	if (rc < 0)
+		return fail(replay, rc, "finish", request->line);
+	replay->requests++;
+	replay->blocks += request->n;
+	replay->hit_blocks += hit.chunks;
+	return 0;
+}
+
+static double
+hit_ratio(const struct replay *replay)
+{
+	return replay->blocks ? (double)replay->hit_blocks / (double)replay->blocks : 0;
+}
+
+static void
+progress(struct replay *replay)
+{
+	uint64_t now = scout__now_ns();
+	bool terminal = isatty(STDERR_FILENO);
+
+	if (now < replay->next_progress_ns || (!terminal && now - replay->start_ns < QUIET_NS))
+		return;
+	replay->next_progress_ns = now + PROGRESS_NS;
+	fprintf(stderr, "%s" TOOL ": %" PRIu64 " requests, %.0f %% of the trace, hit ratio %.4f%s",
+		terminal ? "\r" : "", replay->requests, 100 * trace_progress(replay->trace), hit_ratio(replay),
+		terminal ? "\033[K" : "\n");
+}
+
+static int
+replay_all(struct replay *replay)
+{
+	struct trace_request request;
+	int rc = 0;
+
+	replay->start_ns = scout__now_ns();
+	replay->next_progress_ns = replay->start_ns + PROGRESS_NS;
+	while (replay->opt->limit == 0 || replay->requests < replay->opt->limit) {
+		rc = trace_next(replay->trace, &request, replay->err, sizeof(replay->err));
+		if (rc <= 0)
+			break;
+		rc = replay_one(replay, &request);
+		if (rc < 0)
+			break;
+		progress(replay);
+	}
+	replay->wall_ns = scout__now_ns() - replay->start_ns;
+	if (isatty(STDERR_FILENO))
+		fputs("\r\033[K", stderr);
+	if (rc == 0 && replay->requests == 0)
+		rc = scout__fail(replay->err, sizeof(replay->err), SCOUT_ERR_FORMAT,
+				 "trace file %s has no request in it", replay->opt->trace);
+	return rc < 0 ? rc : 0;
+}
+
+static int
+start(struct replay *replay)
+{
+	const struct options *opt = replay->opt;
+	struct engine_config cfg = {
+		.tool = TOOL,
+		.endpoint = opt->endpoint,
+		.name_space = replay->name_space,
+		.eviction = opt->eviction,
+		.chunk_tokens = TRACE_BLOCK_TOKENS,
+		.block_tokens = TRACE_BLOCK_TOKENS,
+		.kv_ranks = (uint32_t)opt->kv_ranks,
+		.n_planes = 2, /* keys and values */
+		.plane_bytes = {opt->block_bytes / 2, opt->block_bytes - opt->block_bytes / 2},
+		.pages = replay->n_pages,
+	};
+	uint64_t chunk_bytes = engine_chunk_bytes(&cfg);
+
+	if (__builtin_mul_overflow(chunk_bytes, opt->l1_blocks, &cfg.l1_bytes))
+		return scout__fail(replay->err, sizeof(replay->err), SCOUT_ERR_POOL_SIZE,
+				   "%" PRIu64 " blocks of %" PRIu64 " bytes: %s", opt->l1_blocks, chunk_bytes,
+				   scout_strerror(SCOUT_ERR_POOL_SIZE));
+	/* One request at a time: its promise may cover the whole pool, or long requests would lose hits. */
+	cfg.max_promised = cfg.l1_bytes;
+	return engine_start(&cfg, &replay->engine, replay->err, sizeof(replay->err));
+}
+
+static int
+connect_probe(struct replay *replay)
+{
+	struct probe_config cfg = {
+		.endpoint = engine_endpoint(replay->engine),
+		.name_space = replay->name_space,
+		.chunk_tokens = TRACE_BLOCK_TOKENS,
+		.kv_ranks = (uint32_t)replay->opt->kv_ranks,
+		.hash_bytes = ENGINE_HASH_BYTES,
+	};
+	int rc = probe_new(&cfg, &replay->probe, replay->err, sizeof(replay->err));
+
+	if (rc < 0)
+		return rc;
+	return probe_counter(replay->probe, "l1.evictions", &replay->evicted_before, replay->err, sizeof(replay->err));
+}
+
+/* Everything from the empty structure to the numbers in it. */
+static int
+run(struct replay *replay)
+{
+	uint64_t pages = MAX_PAGE_MEMORY / replay->opt->block_bytes;
+	uint64_t evicted;
+	int rc;
+
+	/* A namespace of its own: on a server that runs on, an earlier replay must not answer this one. */
+	(void)snprintf(replay->name_space, sizeof(replay->name_space), "replay-%ld-%" PRIx64, (long)getpid(),
+		       scout__now_ns());
+	replay->n_pages = pages > MAX_PAGES ? MAX_PAGES : pages;
+	rc = trace_open(replay->opt->trace, &replay->trace, replay->err, sizeof(replay->err));
+	if (rc == 0)
+		rc = start(replay);
+	if (rc == 0)
+		rc = connect_probe(replay);
+	if (rc < 0)
+		return rc;
+	replay->pages = calloc(replay->n_pages, sizeof(*replay->pages));
+	if (!replay->pages || !engine_pages_take(replay->engine, replay->n_pages, replay->pages))
+		return scout__fail(replay->err, sizeof(replay->err), SCOUT_ERR_NOMEM, "%s",
+				   scout_strerror(SCOUT_ERR_NOMEM));
+	rc = replay_all(replay);
+	if (rc == 0)
+		rc = probe_counter(replay->probe, "l1.evictions", &evicted, replay->err, sizeof(replay->err));
+	if (rc == 0)
+		replay->evicted = evicted - replay->evicted_before;
+	return rc;
+}
+
+static void
+fini(struct replay *replay)
+{
+	probe_free(replay->probe);
+	engine_stop(replay->engine);
+	trace_close(replay->trace);
+	engine_transfer_fini(&replay->transfer);
+	free(replay->pages);
+	free(replay->hashes);
+}
+
+static json_t *
+result_json(const struct replay *replay)
+{
+	const struct engine_stats *stats = engine_stats(replay->engine);
+	const struct options *opt = replay->opt;
+	json_t *config = json_pack("{s:s, s:s, s:I, s:I, s:I, s:s?}", "trace", opt->trace, "eviction", opt->eviction,
+				   "block_bytes", (json_int_t)opt->block_bytes, "kv_ranks", (json_int_t)opt->kv_ranks,
+				   "limit", (json_int_t)opt->limit, "endpoint", opt->endpoint);
+
+	if (config)
+		json_object_set_new(config, "l1_blocks",
+				    opt->endpoint ? json_null() : json_integer((json_int_t)opt->l1_blocks));
+	return json_pack("{s:s, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o}", "tool", TOOL, "requests",
+			 (json_int_t)replay->requests, "blocks", (json_int_t)replay->blocks, "hit_blocks",
+			 (json_int_t)replay->hit_blocks, "hit_ratio", hit_ratio(replay), "evicted",
+			 (json_int_t)replay->evicted, "missing_blocks", (json_int_t)stats->blocks_missing,
+			 "no_room_blocks", (json_int_t)stats->chunks_no_room, "bytes_verified",
+			 (json_int_t)stats->bytes_verified, "wrong_bytes", (json_int_t)stats->wrong_bytes, "wall_s",
+			 (double)replay->wall_ns / 1e9, "config", config, "environment", json_env());
+}
+
+static void
+print_text(const struct replay *replay)
+{
+	const struct engine_stats *stats = engine_stats(replay->engine);
+	const char *why;
+
+	if (json_env_is_slow_build(&why))
+		printf("note: %s\n", why);
+	printf("requests        %" PRIu64 "\n"
+	       "blocks          %" PRIu64 "\n"
+	       "hit blocks      %" PRIu64 "\n"
+	       "hit ratio       %.4f\n"
+	       "evicted         %" PRIu64 "\n"
+	       "bytes verified  %" PRIu64 "\n"
+	       "wall time       %.2f s\n"
+	       "wrong bytes: %" PRIu64 "\n",
+	       replay->requests, replay->blocks, replay->hit_blocks, hit_ratio(replay), replay->evicted,
+	       stats->bytes_verified, (double)replay->wall_ns / 1e9, stats->wrong_bytes);
+}
+
+static int
+report(struct replay *replay)
+{
+	const struct engine_stats *stats = engine_stats(replay->engine);
+	const char *json = replay->opt->json;
+	char err[ERR_LEN];
+
+	if (!json || strcmp(json, "-") != 0)
+		print_text(replay);
+	if (json && json_write_file(result_json(replay), json, err, sizeof(err)) < 0) {
+		fprintf(stderr, TOOL ": %s\n", err);
+		return EXIT_FAILURE;
+	}
+	if (stats->blocks_missing > 0)
+		fprintf(stderr, TOOL ": %" PRIu64 " blocks were promised and then not there\n", stats->blocks_missing);
+	if (stats->wrong_bytes > 0)
+		fprintf(stderr, TOOL ": %" PRIu64 " retrieved bytes were wrong\n", stats->wrong_bytes);
+	return stats->blocks_missing || stats->wrong_bytes ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static bool
+parse(int argc, char **argv, struct options *opt, int *ret_status)
+{
+	const struct cli_option options[] = {
+		CLI_TEXT("trace", "FILE", &opt->trace, "JSONL of Mooncake's format; required"),
+		{.name = "l1-blocks",
+		 .type = CLI_TYPE_U64,
+		 .to = &opt->l1_blocks,
+		 .min = 1,
+		 .max = UINT32_MAX / 2,
+		 .doc = "blocks that the embedded server's pool holds",
+		 .given = &opt->l1_blocks_given},
+		{.name = "eviction",
+		 .type = CLI_TYPE_TEXT,
+		 .to = &opt->eviction,
+		 .value_name = "POLICY",
+		 .doc = "eviction policy of the embedded server",
+		 .given = &opt->eviction_given},
+		CLI_TEXT("l2", "URL", &opt->l2, "second tier of the cache; not in this build yet"),
+		CLI_NUMBER("limit", &opt->limit, 0, UINT64_MAX, "requests to replay; 0: the whole trace"),
+		CLI_TEXT("json", "FILE|-", &opt->json, "write the result as JSON; - is standard output"),
+		CLI_BYTES("block-bytes", &opt->block_bytes, 2, 16 << 20, "bytes of one block on one KV rank"),
+		CLI_NUMBER("kv-ranks", &opt->kv_ranks, 1, ENGINE_MAX_RANKS, "KV ranks, each with a worker"),
+		CLI_TEXT("endpoint", "EP", &opt->endpoint, "of a running server; without it, one is embedded"),
+	};
+	const struct cli cli = {
+		.tool = TOOL,
+		.about = "Replay a trace of requests through the cache, compare every byte, and report the hit ratio.",
+		.options = options,
+		.n = sizeof(options) / sizeof(options[0]),
+		.notes = "Exit status: 0; 1 on a failure, missing or wrong bytes; 2 on wrong usage.\n",
+	};
+
+	if (!cli_parse(&cli, argc, argv, ret_status))
+		return false;
+	if (!opt->trace)
+		*ret_status = cli_usage_error(&cli, "--trace FILE is required");
+	else if (opt->l2)
+		*ret_status = cli_usage_error(&cli, "--l2 %s: a second tier is not in this build yet", opt->l2);
+	else if (opt->endpoint && (opt->l1_blocks_given || opt->eviction_given))
+		*ret_status = cli_usage_error(&cli, "--l1-blocks and --eviction are of the embedded server; the one at "
+						    "--endpoint has its own");
+	else
+		return true;
+	return false;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct options opt = {.eviction = "lru", .l1_blocks = 10000, .block_bytes = 4096, .kv_ranks = 1};
+	struct replay replay = {.opt = &opt};
+	int status;
+
+	if (!parse(argc, argv, &opt, &status))
+		return status;
+	if (run(&replay) < 0) {
+		fprintf(stderr, TOOL ": %s\n", replay.err);
+		status = EXIT_FAILURE;
+	} else {
+		status = report(&replay);
+	}
+	fini(&replay);
+	return status;
+}

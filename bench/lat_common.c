@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all modes of kvscout-latency share: pace, counts, progress. Main thread only. */
+#include "lat.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Nobody wants to read the progress of a run that is over before they look. */
+#define QUIET_NS UINT64_C(2000000000)
+#define PROGRESS_NS UINT64_C(1000000000)
+
+int
+lat_fail(struct lat *lat, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(lat->err, sizeof(lat->err), fmt, ap);
+	va_end(ap);
+	return -1;
+}
+
+uint32_t
+lat_timeout_ms(const struct lat_options *opt)
+{
+	return LAT_TIMEOUT_MS + (uint32_t)(2 * opt->server_delay_us / 1000);
+}
+
+static void
+show_progress(struct lat *lat, uint64_t now_ns)
+{
+	if (now_ns < lat->progress_ns)
+		return;
+	fprintf(stderr, "kvscout-latency: %" PRIu64 " of %" PRIu64 " requests, %.0f s\n", lat->done, lat->total,
+		(double)(now_ns - lat->start_ns) / 1e9);
+	lat->progress_ns = now_ns + PROGRESS_NS;
+}
+
+void
+lat_pace_begin(struct lat_pace *pace, struct lat *lat)
+{
+	uint64_t now_ns = scout__now_ns();
+
+	if (!lat->start_ns) {
+		lat->start_ns = now_ns;
+		lat->progress_ns = now_ns + QUIET_NS;
+	}
+	pace->lat = lat;
+	pace->step_ns = lat->opt->step_us * 1000;
+	pace->next_ns = now_ns + pace->step_ns;
+}
+
+void
+lat_pace_wait(struct lat_pace *pace)
+{
+	uint64_t now_ns = scout__now_ns();
+	struct timespec until;
+
+	show_progress(pace->lat, now_ns);
+	if (now_ns >= pace->next_ns) {
+		pace->next_ns = now_ns + pace->step_ns;
+		return;
+	}
+	until.tv_sec = (time_t)(pace->next_ns / 1000000000u);
+	until.tv_nsec = (long)(pace->next_ns % 1000000000u);
+	/* Interrupted by a signal, it returns early; the caller looks at lat_is_stopped(). */
+	(void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+	pace->next_ns += pace->step_ns;
+}
+
+void
+lat_count_wrong(struct lat *lat, struct lat_result *result, uint64_t prompt, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	if (result->wrong++)
+		return;
+	n = snprintf(result->first_wrong, sizeof(result->first_wrong),
+		     "prompt %" PRIu64 ": of %" PRIu64 " chunks the first %" PRIu32 " are cached, but the answer was ",
+		     prompt, lat->keys.chunks, lat->keys.truth[prompt]);
+	va_start(ap, fmt);
+	(void)vsnprintf(result->first_wrong + n, sizeof(result->first_wrong) - (size_t)n, fmt, ap);
+	va_end(ap);
+}
+
+void
+lat_count_answer(struct lat *lat, struct lat_result *result, uint64_t prompt, uint64_t hit)
+{
+	result->requests++;
+	lat->done++;
+	result->hit_chunks += hit;
+	result->asked_chunks += lat->keys.chunks;
+	if (hit != lat->keys.truth[prompt])
+		lat_count_wrong(lat, result, prompt, "%" PRIu64, hit);
+}
+
+void
+lat_count_failure(struct lat *lat, struct lat_result *result, const char *fmt, ...)
+{
+	va_list ap;
+
+	result->requests++;
+	lat->done++;
+	if (result->failed++)
+		return;
+	va_start(ap, fmt);
+	(void)vsnprintf(result->first_failure, sizeof(result->first_failure), fmt, ap);
+	va_end(ap);
+}
+
+void
+lat_end_round(struct lat *lat, uint64_t round, unsigned int mode)
+{
+	const struct lat_result *from = &lat->scratch;
+	struct lat_result *into = &lat->results[mode];
+
+	for (unsigned int m = 0; m < LAT_N_METRICS; m++) {
+		lat->round_p50[round][mode][m] = scout__hist_quantile(&from->metrics[m], 0.5);
+		scout__hist_merge(&into->metrics[m], &from->metrics[m]);
+	}
+	if (from->failed && !into->failed)
+		memcpy(into->first_failure, from->first_failure, sizeof(into->first_failure));
+	if (from->wrong && !into->wrong)
+		memcpy(into->first_wrong, from->first_wrong, sizeof(into->first_wrong));
+	into->requests += from->requests;
+	into->steps += from->steps;
+	into->hit_chunks += from->hit_chunks;
+	into->asked_chunks += from->asked_chunks;
+	into->busy += from->busy;
+	into->failed += from->failed;
+	into->wrong += from->wrong;
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+	double x, y;
+
+	memcpy(&x, a, sizeof(x));
+	memcpy(&y, b, sizeof(y));
+	return (x > y) - (x < y);
+}
+
+struct lat_ratio
+lat_ratio_to_floor(const struct lat *lat, unsigned int mode, unsigned int metric)
+{
+	double ratios[LAT_MAX_ROUNDS];
+	size_t n = 0;
+
+	for (uint64_t round = 0; round < lat->opt->rounds; round++) {
+		uint64_t ours = lat->round_p50[round][mode][metric];
+		uint64_t floor = lat->round_p50[round][LAT_FLOOR][LAT_RTT];
+
+		if (ours && floor)
+			ratios[n++] = (double)ours / (double)floor;
+	}
+	if (!n)
+		return (struct lat_ratio){0};
+	qsort(ratios, n, sizeof(ratios[0]), compare_doubles);
+	return (struct lat_ratio){
+		.n = n,
+		.min = ratios[0],
+		.p50 = n % 2 ? ratios[n / 2] : (ratios[n / 2 - 1] + ratios[n / 2]) / 2,
+		.max = ratios[n - 1],
+	};
+}

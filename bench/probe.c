@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "probe.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <zmq.h>
+
+#include <kvscout/error.h>
+
+#include "clock.h"
+#include "log.h"
+#include "msg.h"
+
+/*
+ * DESIGN: one request is on its way at a time, so a reply with another correlation id is one that an earlier call
+ * gave up on; it is skipped. Sessions that a lookup opens are finished at once, or the server would keep them until
+ * this probe ends. The heartbeat that HELLO announces is long, because a probe sends no PING: it is silent between
+ * its questions.
+ */
+
+#define REPLY_MS 5000
+#define HEARTBEAT_MS 3600000u
+
+struct probe {
+	void *ctx;
+	void *socket;
+	uint8_t *buf; /* request */
+	size_t cap;
+	uint8_t *reply; /* received frame; decoded operations are views into it */
+	size_t reply_cap;
+	uint64_t epoch;
+	uint64_t next_corr;
+	uint64_t next_ticket;
+	uint32_t hash_bytes;
+};
+
+static struct scout__writer
+request_begin(struct probe *probe)
+{
+	struct scout__writer w = {.buf = probe->buf, .cap = probe->cap};
+
+	scout__frame_begin(&w);
+	return w;
+}
+
+static int
+request_send(struct probe *probe, struct scout__writer *w, uint32_t n_ops, char *err, size_t err_len)
+{
+	int rc;
+
+	scout__frame_end(w, n_ops, probe->epoch, scout__now_us());
+	if (w->bad)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the question does not fit into one frame");
+	do {
+		rc = zmq_send(probe->socket, w->buf, w->len, 0);
+	} while (rc < 0 && zmq_errno() == EINTR);
+	if (rc < 0)
+		return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE, "the server does not take requests: %s",
+				   zmq_strerror(zmq_errno()));
+	return 0;
+}
+
+/* One frame from the server into probe->reply. */
+static int
+receive(struct probe *probe, size_t *ret_len, struct scout__frame *ret_frame, char *err, size_t err_len)
+{
+	int len;
+
+	do {
+		len = zmq_recv(probe->socket, probe->reply, probe->reply_cap, 0);
+	} while (len < 0 && zmq_errno() == EINTR);
+	if (len < 0)
+		return scout__fail(err, err_len, SCOUT_ERR_TIMEOUT, "the server did not answer within %d ms", REPLY_MS);
+	if ((size_t)len > probe->reply_cap ||
+	    scout__frame_check(probe->reply, (size_t)len, false, ret_frame) != SCOUT_WIRE_OK)
+		return scout__fail(err, err_len, SCOUT_ERR_PROTOCOL, "the server sent a frame that is not ours");
+	*ret_len = (size_t)len;
+	return 0;
+}
+
+/* Wait for the reply to @corr. Status other than OK: the error, and the server's sentence in @err. */
+static int
+await(struct probe *probe, uint64_t corr, struct scout__op *ret_op, char *err, size_t err_len)
+{
+	struct scout__frame frame;
+	struct scout__reader ops;
+	struct scout__str text;
+	struct scout__op op;
+	size_t len = 0;
+	int rc;
+
+	for (;;) {
+		rc = receive(probe, &len, &frame, err, err_len);
+		if (rc < 0)
+			return rc;
+		ops = scout__frame_ops(probe->reply, len);
+		while (scout__frame_next(&ops, &op)) {
+			if (op.corr != corr && op.opcode != SCOUT_OP_ERROR)
+				continue;
+			if (op.status == SCOUT_WIRE_OK) {
+				probe->epoch = frame.epoch;
+				*ret_op = op;
+				return 0;
+			}
+			if (scout__get_text(&op, &text) != SCOUT_WIRE_OK)
+				text = (struct scout__str){.p = "", .len = 0};
+			return scout__fail(err, err_len, scout__wire_error(op.status), "the server refused: %.*s",
+					   (int)text.len, text.p);
+		}
+	}
+}
+
+static int
+hello(struct probe *probe, const struct probe_config *cfg, char *err, size_t err_len)
+{
+	struct scout__writer w = request_begin(probe);
+	struct scout__hello m = {
+		.token = probe->next_ticket++,
+		.role = SCOUT_ROLE_CLIENT,
+		.hash_bytes = (uint16_t)cfg->hash_bytes,
+		.chunk_tokens = cfg->chunk_tokens,
+		.rank_count = (uint16_t)cfg->kv_ranks,
+		.kv_ranks = (uint16_t)cfg->kv_ranks,
+		.readers = 1,
+		.heartbeat_ms = HEARTBEAT_MS,
+		.name_space = {.p = cfg->name_space, .len = (uint16_t)strlen(cfg->name_space)},
+	};
+	uint64_t corr = probe->next_corr++;
+	size_t at = scout__op_begin(&w, SCOUT_OP_HELLO, SCOUT_KIND_REQUEST, 0, corr, 0);
+	struct scout__op op;
+	int rc;
+
+	scout__put_hello(&w, &m);
+	scout__op_end(&w, at);
+	rc = request_send(probe, &w, 1, err, err_len);
+	return rc < 0 ? rc : await(probe, corr, &op, err, err_len);
+}
+
+static int
+open_socket(struct probe *probe, const char *endpoint, char *err, size_t err_len)
+{
+	int linger = 0, immediate = 1, timeout_ms = REPLY_MS;
+
+	probe->ctx = zmq_ctx_new();
+	if (!probe->ctx)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "%s", scout_strerror(SCOUT_ERR_NOMEM));
+	probe->socket = zmq_socket(probe->ctx, ZMQ_DEALER);
+	if (!probe->socket || zmq_setsockopt(probe->socket, ZMQ_LINGER, &linger, sizeof(linger)) < 0 ||
+	    zmq_setsockopt(probe->socket, ZMQ_IMMEDIATE, &immediate, sizeof(immediate)) < 0 ||
+	    zmq_setsockopt(probe->socket, ZMQ_SNDTIMEO, &timeout_ms, sizeof(timeout_ms)) < 0 ||
+	    zmq_setsockopt(probe->socket, ZMQ_RCVTIMEO, &timeout_ms, sizeof(timeout_ms)) < 0 ||
+	    zmq_connect(probe->socket, endpoint) < 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cannot connect to %s: %s", endpoint,
+				   zmq_strerror(zmq_errno()));
+	return 0;
+}
+
+int
+probe_new(const struct probe_config *cfg, struct probe **ret_probe, char *err, size_t err_len)
+{
+	struct probe *probe = calloc(1, sizeof(*probe));
+	int rc = SCOUT_ERR_NOMEM;
+
+	if (!probe)
+		return scout__fail(err, err_len, rc, "%s", scout_strerror(rc));
+	probe->next_corr = 1;
+	probe->hash_bytes = cfg->hash_bytes;
+	probe->cap = probe->reply_cap = SCOUT_MAX_FRAME;
+	probe->buf = malloc(probe->cap); /* touched only as far as it is used */
+	probe->reply = malloc(probe->reply_cap);
+	if (!probe->buf || !probe->reply) {
+		scout__fail(err, err_len, rc, "%s", scout_strerror(rc));
+		goto err_free;
+	}
+	/* Token and tickets must not be guessed or met by chance; within this probe they count up from there. */
+	if (getrandom(&probe->next_ticket, sizeof(probe->next_ticket), 0) != (ssize_t)sizeof(probe->next_ticket)) {
+		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no random numbers from the kernel");
+		goto err_free;
+	}
+	probe->next_ticket = probe->next_ticket >> 1 | 1; /* not 0, and never reaches it */
+	rc = open_socket(probe, cfg->endpoint, err, err_len);
+	if (rc == 0)
+		rc = hello(probe, cfg, err, err_len);
+	if (rc < 0)
+		goto err_free;
+	*ret_probe = probe;
+	return 0;
+
+err_free:
+	probe_free(probe);
+	return rc;
+}
+
+void
+probe_free(struct probe *probe)
+{
+	if (!probe)
+		return;
+	if (probe->socket)
+		zmq_close(probe->socket);
+	if (probe->ctx)
+		zmq_ctx_term(probe->ctx); /* at once: no linger */
+	free(probe->buf);
+	free(probe->reply);
+	free(probe);
+}
+
+/* End a lookup's session and wait for that, so that the next question finds the server idle. */
+static int
+give_back(struct probe *probe, uint64_t ticket, char *err, size_t err_len)
+{
+	struct scout__writer w = request_begin(probe);
+	uint64_t corr = probe->next_corr++;
+	size_t at = scout__op_begin(&w, SCOUT_OP_FINISH, SCOUT_KIND_REQUEST, 0, corr, 0);
+	struct scout__op op;
+	int rc;
+
+	scout__put_one_u64(&w, ticket);
+	scout__op_end(&w, at);
+	rc = request_send(probe, &w, 1, err, err_len);
+	return rc < 0 ? rc : await(probe, corr, &op, err, err_len);
+}
+
+int
+probe_lookup(struct probe *probe, const uint8_t *hashes, uint32_t n, uint32_t *ret_hit, uint64_t *ret_ns, char *err,
+	     size_t err_len)
+{
+	uint64_t start = scout__now_ns(), ns;
+	struct scout__writer w = request_begin(probe);
+	struct scout__lookup_msg m = {.ticket = probe->next_ticket++, .n = n, .hashes = hashes};
+	uint64_t corr = probe->next_corr++;
+	size_t at = scout__op_begin(&w, SCOUT_OP_LOOKUP, SCOUT_KIND_REQUEST, 0, corr, REPLY_MS * 1000u);
+	struct scout__lookup_reply reply;
+	const char *field;
+	struct scout__op op;
+	int rc;
+
+	scout__put_lookup(&w, &m, probe->hash_bytes);
+	scout__op_end(&w, at);
+	rc = request_send(probe, &w, 1, err, err_len);
+	if (rc == 0)
+		rc = await(probe, corr, &op, err, err_len);
+	if (rc < 0)
+		return rc;
+	if (scout__get_lookup_reply(&op, &reply, &field) != SCOUT_WIRE_OK)
+		return scout__fail(err, err_len, SCOUT_ERR_PROTOCOL, "LOOKUP reply: field %s is wrong", field);
+	ns = scout__now_ns() - start;
+	rc = give_back(probe, m.ticket, err, err_len);
+	if (rc < 0)
+		return rc;
+	*ret_hit = reply.hit;
+	*ret_ns = ns;
+	return 0;
+}
+
+static int
+find_counter(const struct scout__op *op, const char *name, uint64_t *ret_value, char *err, size_t err_len)
+{
+	struct scout__reader items;
+	struct scout__str item;
+	const char *field;
+	uint64_t value;
+	uint32_t n;
+
+	if (scout__get_status(op, &n, &items, &field) != SCOUT_WIRE_OK)
+		return scout__fail(err, err_len, SCOUT_ERR_PROTOCOL, "STATUS reply: field %s is wrong", field);
+	while (scout__get_status_item(&items, &item, &value)) {
+		if (item.len != strlen(name) || memcmp(item.p, name, item.len) != 0)
+			continue;
+		*ret_value = value;
+		return 0;
+	}
+	return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "the server has no counter %s", name);
+}
+
+int
+probe_counter(struct probe *probe, const char *name, uint64_t *ret_value, char *err, size_t err_len)
+{
+	struct scout__writer w = request_begin(probe);
+	uint64_t corr = probe->next_corr++;
+	size_t at = scout__op_begin(&w, SCOUT_OP_STATUS, SCOUT_KIND_REQUEST, 0, corr, 0);
+	struct scout__op op;
+	int rc;
+
+	scout__op_end(&w, at);
+	rc = request_send(probe, &w, 1, err, err_len);
+	if (rc == 0)
+		rc = await(probe, corr, &op, err, err_len);
+	return rc < 0 ? rc : find_counter(&op, name, ret_value, err, err_len);
+}

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# TAP for shell tests; to be sourced. A case is "check NAME COMMAND...": it passes when the command succeeds.
+
+tap_count=0
+tap_failed=0
+tap_dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$tap_dir"' EXIT
+
+check() {
+	tap_name=$1
+	shift
+	tap_count=$((tap_count + 1))
+	if "$@" >"$tap_dir/case" 2>&1; then
+		echo "ok $tap_count - $tap_name"
+	else
+		tap_failed=$((tap_failed + 1))
+		echo "not ok $tap_count - $tap_name"
+		sed 's/^/# /' "$tap_dir/case"
+	fi
+}
+
+skip() {
+	tap_count=$((tap_count + 1))
+	echo "ok $tap_count - $1 # SKIP $2"
+}
+
+finish() {
+	echo "1..$tap_count"
+	[ "$tap_failed" -eq 0 ]
+}
+
+# ends_with STATUS TEXT COMMAND...: the command exits with STATUS and says TEXT somewhere.
+ends_with() {
+	tap_want=$1
+	tap_text=$2
+	shift 2
+	timeout 120 "$@" >"$tap_dir/out" 2>&1
+	tap_got=$?
+	cat "$tap_dir/out"
+	if [ "$tap_got" -ne "$tap_want" ]; then
+		echo "exit status $tap_got, not $tap_want"
+		return 1
+	fi
+	if ! grep -qF -- "$tap_text" "$tap_dir/out"; then
+		echo "nowhere does it say: $tap_text"
+		return 1
+	fi
+}

@@ -1,0 +1,233 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# kvscout-latency from the outside: what its JSON holds, what it refuses, what it says when it is interrupted.
+#
+# usage: test_latency.sh KVSCOUT_LATENCY [KVSCOUTD]
+#
+# TAP. The tool runs for well under a second in each case. Without the daemon the cases that need one are skipped.
+
+tool=${1:?usage: test_latency.sh KVSCOUT_LATENCY [KVSCOUTD]}
+daemon=${2:-}
+python=/usr/bin/python3
+[ -x "$python" ] || python=python3
+dir=$(mktemp -d "${TMPDIR:-/tmp}/kvscout-test-XXXXXX") || exit 1
+n=0
+failed=0
+daemon_pid=
+
+cleanup() {
+	[ -n "$daemon_pid" ] && kill "$daemon_pid" 2>/dev/null && wait "$daemon_pid" 2>/dev/null
+	rm -rf "$dir"
+}
+trap cleanup EXIT
+trap 'exit 1' HUP INT TERM
+
+# ok STATUS NAME
+ok() {
+	n=$((n + 1))
+	if [ "$1" -eq 0 ]; then
+		echo "ok $n - $2"
+	else
+		failed=$((failed + 1))
+		echo "not ok $n - $2"
+		for file in out err; do
+			sed "s/^/# $file: /" "$dir/$file" 2>/dev/null | head -20
+		done
+	fi
+}
+
+skip() {
+	n=$((n + 1))
+	echo "ok $n - $1 # SKIP $2"
+}
+
+# run STATUS ARGUMENT...: run the tool, expect that exit status.
+run() {
+	expected=$1
+	shift
+	"$tool" "$@" >"$dir/out" 2>"$dir/err"
+	status=$?
+	[ "$status" -eq "$expected" ] && return 0
+	echo "# exit status $status instead of $expected: $*"
+	return 1
+}
+
+small="--requests 200 --warmup 20 --inflight 8 --step-us 200 --chunks 16"
+
+# check MODES: the JSON in $dir/out against what every run promises.
+check() {
+	"$python" - "$dir/out" "$@" <<'PY'
+import json
+import sys
+
+METRICS = {
+    "async": {"submit_ns", "pending_ns", "seen_ns", "stall_ns_per_step"},
+    "polled": {"landed_ns", "seen_ns", "stall_ns_per_step"},
+    "sync": {"rtt_ns", "stall_ns_per_step"},
+    "floor": {"rtt_ns"},
+}
+with open(sys.argv[1], encoding="utf-8") as file:
+    top = json.load(file)
+requests = int(sys.argv[2])
+modes = sys.argv[3:]
+assert top["tool"] == "kvscout-latency", top["tool"]
+assert set(top["modes"]) == set(modes), set(top["modes"])
+for mode in modes:
+    metrics = top["modes"][mode]
+    assert set(metrics) == METRICS[mode], (mode, set(metrics))
+    for name, hist in metrics.items():
+        assert set(hist) == {"n", "min", "p50", "p90", "p99", "p999", "max"}, (mode, name, hist)
+        if hist["n"] == 0:
+            assert name == "pending_ns" and hist["p50"] is None, (mode, name, hist)
+            continue
+        order = [hist[key] for key in ("min", "p50", "p90", "p99", "p999", "max")]
+        assert order == sorted(order) and order[0] > 0, (mode, name, hist)
+    for name in ("submit_ns", "seen_ns", "landed_ns", "rtt_ns"):
+        if name in metrics:
+            assert metrics[name]["n"] == requests, (mode, name, metrics[name], requests)
+    counts = top["counts"][mode]
+    assert counts["requests"] == requests and counts["failed"] == 0 and counts["wrong"] == 0, (mode, counts)
+    if "stall_ns_per_step" in metrics:
+        assert metrics["stall_ns_per_step"]["n"] == counts["steps"], (mode, counts)
+assert top["clock_ns"]["n"] > 0
+for key in ("version", "revision", "build_type", "sanitizer", "compiler", "kernel", "cpu", "cores", "governor", "time"):
+    assert top["environment"][key], key
+assert top["interrupted"] is False
+if len(modes) > 1:
+    ratios = top["ratios_to_floor"]
+    rounds = top["options"]["rounds"]
+    assert ratios["floor"]["rtt_ns"] == {"n": rounds, "min": 1.0, "p50": 1.0, "max": 1.0}, ratios
+    assert set(ratios) == set(modes)
+    sync = ratios["sync"]["rtt_ns"]
+    assert sync["n"] == rounds and 0 < sync["min"] <= sync["p50"] <= sync["max"], sync
+PY
+}
+
+for mode in async polled sync floor; do
+	# shellcheck disable=SC2086
+	run 0 $small --mode "$mode" --verify --json - && check 200 "$mode"
+	ok $? "mode $mode has its metrics and no other"
+done
+
+# shellcheck disable=SC2086
+run 0 $small --compare --rounds 3 --verify --json - && check 200 async polled sync floor
+ok $? "--compare has all modes and their ratios to the floor"
+
+# shellcheck disable=SC2086
+run 0 $small --mode async --json "$dir/file.json" &&
+	grep -q '^async  *submit_ns  *200 ' "$dir/out" && cp "$dir/file.json" "$dir/out" && check 200 async
+ok $? "--json FILE writes the file and prints the table"
+
+# shellcheck disable=SC2086
+run 1 $small --json "$dir/no/such/folder" && grep -q "no/such/folder" "$dir/err"
+ok $? "a file that cannot be written is named"
+
+hits() {
+	"$python" -c 'import json, sys
+counts = json.load(open(sys.argv[1]))["counts"][sys.argv[2]]
+print(counts["hit_chunks"], counts["asked_chunks"])' "$dir/out" "$1"
+}
+
+# 160 requests are each of 16 prompts ten times; 0.3 of 256 chunks are 76.
+for ratio in 0 0.3 1; do
+	# shellcheck disable=SC2086
+	run 0 $small --requests 160 --prompts 16 --hit-ratio $ratio --mode sync --verify --json - &&
+		[ "$(hits sync)" = "$("$python" -c "print(int($ratio * 256) * 10, 2560)")" ]
+	ok $? "--hit-ratio $ratio is what the server answers"
+done
+
+# A pool that is too small for the keys: the answers are not what was stored, and only --verify minds.
+tiny="--chunks 512 --prompts 64 --l1-bytes 512Ki --requests 64 --warmup 0 --mode sync"
+# shellcheck disable=SC2086
+run 1 $tiny --verify --json - && grep -q "wrong answers; the first: prompt" "$dir/err"
+ok $? "--verify fails on an answer that is not the truth"
+# shellcheck disable=SC2086
+run 0 $tiny --json - && ! grep -q '"wrong": 0' "$dir/out"
+ok $? "without --verify wrong answers are counted"
+
+# The delay is a deferred reply: a blocking caller has it in every round trip, a scheduler loop in none of its steps.
+# shellcheck disable=SC2086
+run 0 $small --requests 40 --compare --rounds 2 --server-delay-us 3000 --json - && "$python" - "$dir/out" <<'PY'
+import json, sys
+modes = json.load(open(sys.argv[1]))["modes"]
+assert modes["sync"]["rtt_ns"]["min"] >= 3000000, modes["sync"]
+assert modes["polled"]["seen_ns"]["min"] >= 3000000, modes["polled"]
+assert modes["async"]["seen_ns"]["min"] >= 3000000, modes["async"]
+assert modes["async"]["pending_ns"]["n"] > 0, modes["async"]
+assert modes["async"]["stall_ns_per_step"]["p50"] < 3000000, modes["async"]
+assert modes["floor"]["rtt_ns"]["p50"] < 3000000, modes["floor"]
+PY
+ok $? "--server-delay-us is in every answer and in no step of async"
+
+# refused OPTION VALUE WORD: wrong usage, and the message names option, value and what is allowed.
+refused() {
+	run 2 "$1" "$2" && grep -qF -e "$1" "$dir/err" && grep -qF -e "$2" "$dir/err" && grep -qF -e "$3" "$dir/err" &&
+		[ ! -s "$dir/out" ]
+	ok $? "$1 $2 is refused by name, value and range"
+}
+
+refused --mode asynch "async, polled, sync, floor"
+refused --requests 0 "1..100000000"
+refused --requests many "1..100000000"
+refused --warmup -1 "0..100000000"
+refused --rounds 0 "1..1000"
+refused --chunks 100001 "1..100000"
+refused --chunks 1.5 "1..100000"
+refused --inflight 4097 "1..4096"
+refused --step-us 10000001 "0..10000000"
+refused --hit-ratio 1.1 "0..1"
+refused --hit-ratio half "0..1"
+refused --prompts 1000001 "0..1000000"
+refused --server-delay-us 10000001 "0..10000000"
+refused --spin-us 1000001 "0..1000000"
+refused --seed x "0..9223372036854775807"
+refused --l1-bytes 2Ti "0..1Ti"
+refused --endpoint ipc:///a,ipc:///b "one endpoint"
+
+run 2 --nonsense && grep -q -e --nonsense "$dir/err"
+ok $? "an unknown option is named"
+run 2 --compare --mode sync && grep -q -e --compare "$dir/err"
+ok $? "--compare and --mode exclude each other"
+run 2 --endpoint "ipc://$dir/none" --server-delay-us 5 && grep -q -e --server-delay-us "$dir/err"
+ok $? "--server-delay-us is refused with --endpoint"
+run 2 --requests && grep -q "needs a value" "$dir/err"
+ok $? "a missing value is named"
+run 0 --help && grep -q -- "--requests N .*(default: 10000; 1..100000000)" "$dir/out"
+ok $? "--help prints the defaults"
+run 1 --endpoint "ipc://$dir/none" --requests 1 && grep -qF "$dir/none" "$dir/err"
+ok $? "a server that is not there is named"
+
+# Long enough to be interrupted for certain; progress on stderr says that it measures.
+"$tool" --requests 100000000 --warmup 0 --inflight 8 --chunks 16 --json "$dir/file.json" >"$dir/out" 2>"$dir/err" &
+pid=$!
+tries=0
+until grep -q "of 100000000 requests" "$dir/err" || [ $tries -ge 300 ]; do
+	tries=$((tries + 1))
+	"$python" -c 'import select; select.select([], [], [], 0.1)'
+done
+kill -INT $pid
+wait $pid
+status=$?
+[ $status -eq 130 ] && grep -q "^interrupted" "$dir/out" && grep -q '^async  *submit_ns  *[1-9]' "$dir/out" &&
+	grep -q '"interrupted": true' "$dir/file.json"
+ok $? "an interrupt prints what was measured until then"
+
+if [ -n "$daemon" ]; then
+	mkfifo "$dir/ready"
+	"$daemon" --listen "ipc://$dir/server.sock" --l1_bytes 64Mi >"$dir/ready" 2>"$dir/daemon.err" &
+	daemon_pid=$!
+	read -r line <"$dir/ready"
+	[ "$line" = "kvscoutd: ready on ipc://$dir/server.sock" ]
+	ok $? "a daemon for the next cases is ready"
+	for ratio in 1 0.5; do
+		# shellcheck disable=SC2086
+		run 0 $small --endpoint "ipc://$dir/server.sock" --compare --rounds 2 --hit-ratio $ratio --verify \
+			--json - && check 200 async polled sync floor
+		ok $? "--endpoint measures a running daemon, hit ratio $ratio"
+	done
+else
+	skip "--endpoint measures a running daemon" "no kvscoutd given"
+fi
+
+echo "1..$n"
+[ $failed -eq 0 ]
