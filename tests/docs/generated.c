@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Prints the parts of the README that come from the code: the option tables and the error table. tests/docs/readme.sh
+ * compares them with the file, and with --write puts them there.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <kvscout/client.h>
+#include <kvscout/error.h>
+#include <kvscout/server.h>
+#include <kvscout/worker.h>
+
+static const char *const scopes[] = {"", "call", "request", "connection", "client", "device"};
+
+static void
+print_help(size_t (*help)(char *buf, size_t len))
+{
+	size_t len = help(NULL, 0);
+	char *text = malloc(len + 1);
+
+	if (!text)
+		exit(1);
+	(void)help(text, len + 1);
+	fputs(text, stdout);
+	free(text);
+}
+
+static void
+print_errors(void)
+{
+	printf("| number | name | scope | retriable | meaning |\n|---|---|---|---|---|\n");
+#define ROW(name, number, scope, retriable, text)                                                                      \
+	printf("| %d | `SCOUT_ERR_%s` | %s | %s | %s |\n", number, #name, scopes[SCOUT_SCOPE_##scope],                 \
+	       (retriable) ? "yes" : "no", text);
+	SCOUT_ERROR_TABLE(ROW)
+#undef ROW
+}
+
+int
+main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+
+	if (strcmp(what, "client") == 0)
+		print_help(scout_client_config_help);
+	else if (strcmp(what, "server") == 0)
+		print_help(scout_server_config_help);
+	else if (strcmp(what, "worker") == 0)
+		print_help(scout_worker_config_help);
+	else if (strcmp(what, "errors") == 0)
+		print_errors();
+	else
+		return 2;
+	return 0;
+}
