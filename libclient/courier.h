@@ -120,6 +120,8 @@ bool scout__link_has_lease(const struct scout__link *link) SCOUT_ON_COURIER;
 struct scout__writer *scout__link_op_begin(struct scout__link *link, uint8_t opcode, uint32_t budget_us,
 					   uint64_t cookie, size_t body_bytes) SCOUT_ON_COURIER;
 void scout__link_op_end(struct scout__link *link) SCOUT_ON_COURIER;
+/* The correlation id of the operation that was begun last. Never used twice on a link. */
+uint64_t scout__link_last_corr(const struct scout__link *link) SCOUT_ON_COURIER;
 
 /* Change what later HELLOs say about the weights version. */
 void scout__link_set_weights(struct scout__link *link, uint64_t weights) SCOUT_ON_COURIER;

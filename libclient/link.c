@@ -311,6 +311,7 @@ begin_op(struct scout__link *link, uint8_t opcode, uint32_t budget_us, uint64_t 
 		link->out.bad = false;
 		scout__frame_begin(&link->out);
 	}
+	link->op_corr = corr;
 	link->op_offset = scout__op_begin(&link->out, opcode, SCOUT_KIND_REQUEST, 0, corr, budget_us);
 	link->op_open = true;
 	return &link->out;
@@ -329,6 +330,12 @@ scout__link_op_begin(struct scout__link *link, uint8_t opcode, uint32_t budget_u
 	if (link->must_reset || !reserve_out(link, whole))
 		return NULL;
 	return begin_op(link, opcode, budget_us, take_slot(link, opcode, cookie, false));
+}
+
+uint64_t
+scout__link_last_corr(const struct scout__link *link)
+{
+	return link->op_corr;
 }
 
 void

@@ -71,6 +71,7 @@ struct scout__link {
 	struct scout__writer out;
 	uint32_t out_ops;
 	size_t op_offset;
+	uint64_t op_corr; /* of the operation that was begun last */
 	bool op_open;
 };
 

@@ -262,6 +262,7 @@ ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
 	hold->kind = work->kind;
 	hold->job = job;
 	hold->epoch = w->epoch;
+	hold->id = scout__link_last_corr(w->link);
 	hold->n = n;
 	return true;
 }
@@ -303,7 +304,7 @@ read_grants(const struct scout__hold *hold, const struct scout__op *op, struct s
 		return SCOUT_ERR_PROTOCOL;
 	for (uint32_t i = 0; i < ret->n; i++)
 		granted += scout__grant_at(ret, i).state == SCOUT_GRANT_GRANTED;
-	if (granted > 0 && ret->id == 0)
+	if (ret->id != (granted > 0 ? hold->id : 0))
 		return SCOUT_ERR_PROTOCOL;
 	*ret_granted = granted;
 	return 0;
@@ -317,9 +318,16 @@ refuse(struct scout_worker *w, struct scout__hold *hold, const struct scout__op 
 {
 	struct scout__job *job = hold->job;
 
-	scout__transfer_hold_free(w, hold);
 	if (job)
 		scout__transfer_end_early(w, job, job_error(error));
+	if (op) {
+		scout__transfer_hold_free(w, hold);
+	} else {
+		/* The server may have granted it all the same, and would hold it as long as we live: give it back unseen. */
+		hold->state = SCOUT__HOLD_HELD;
+		hold->n = 0;
+		scout__transfer_hold_due(w, hold, 0);
+	}
 	if (op && op->status == SCOUT_WIRE_STATE)
 		w->reg_epoch = 0; /* it does not know our registration: register again */
 	if (op && op->status == SCOUT_WIRE_OK)

@@ -133,7 +133,7 @@ struct scout__hold {
 	int kind;
 	struct scout__job *job; /* NULL: it has ended */
 	uint64_t epoch;
-	uint64_t id; /* store_id or retrieve_id */
+	uint64_t id; /* store_id or retrieve_id: the correlation id of the operation; 0: nothing was granted */
 	uint32_t n;
 	uint32_t result;               /* store: committed; retrieve: mismatches */
 	TAILQ_ENTRY(scout__hold) link; /* free or due */

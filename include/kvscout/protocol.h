@@ -145,14 +145,16 @@
  *                u16 reserved        0
  *                str tenant          0..255 bytes
  *                bytes[n * hash_bytes]
- *   reply:       u64 store_id        to be named in STORE_DONE; 0 when nothing was granted
+ *   reply:       u64 store_id        the correlation id of this STORE, to be named in STORE_DONE; 0 when nothing was granted.
+ *                                    While it lives, it may not be used for another STORE or RETRIEVE (STATE).
  *                u32 n
  *                u32 reserved        0
  *                n * GRANT           state GRANTED: write here. PRESENT: readable or being written by somebody else, skip it.
  *                                    NO_ROOM: this one and all behind it got no slot.
  *
  * STORE_DONE     u64 store_id
- *                u32 n               how many of its grants were GRANTED
+ *                u32 n               how many of its grants were GRANTED; or 0, with committed 0, from a worker that has
+ *                                    not seen the reply (the connection was lost) and gives up whatever it granted
  *                u32 committed       how many GRANTED slots, in order, are completely written; the rest is given up. Sent
  *                                    only when no copy into any slot of this store is running any more.
  *   reply:       u32 readable        chunks that became a hit by this, because all other ranks had them already
@@ -162,7 +164,8 @@
  *                u64 ticket
  *                u32 from            chunks [from, to) of the session
  *                u32 to
- *   reply:       u64 retrieve_id     to be named in RETRIEVE_DONE; 0 when nothing was granted
+ *   reply:       u64 retrieve_id     the correlation id of this RETRIEVE, to be named in RETRIEVE_DONE, also when the reply was
+ *                                    never seen; 0 when nothing was granted
  *                u32 n               to - from
  *                u32 reserved        0
  *                n * GRANT           GRANTED: read here, it is held for this worker. MISSING: not there any more.

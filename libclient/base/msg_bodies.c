@@ -581,7 +581,7 @@ scout__put_store_done(struct scout__writer *w, const struct scout__store_done_ms
 static const char *
 store_done_bad_field(const struct scout__store_done_msg *m)
 {
-	if (!is_chunk_count(m->n))
+	if (m->n != 0 && !is_chunk_count(m->n))
 		return "n";
 	return m->committed > m->n ? "committed" : NULL;
 }

@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 /*
  * DESIGN
  *
@@ -27,8 +30,24 @@
 
 SCOUT_ON_LOOP static void give_back_step(struct scout_server *s, struct scout__job *job);
 
+/*
+ * A worker names its holds by its own correlation ids, so that it can give back one whose grant it never saw. In one map for
+ * all workers they are hashed with the worker's token, which nobody else knows.
+ */
+static uint64_t
+hold_id(const struct scout__peer *peer, uint64_t corr)
+{
+	return XXH3_64bits_withSeed(&corr, sizeof(corr), peer->token);
+}
+
+bool
+scout__hold_name_taken(struct scout_server *s, const struct scout__peer *peer, uint64_t corr)
+{
+	return scout__map_get(&s->by_hold, hold_id(peer, corr)) != SCOUT__MAP_NONE;
+}
+
 struct scout__hold *
-scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, uint32_t n)
+scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, uint32_t n, uint64_t corr)
 {
 	struct scout__hold *hold;
 
@@ -38,13 +57,14 @@ scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, 
 	if (!hold)
 		return NULL;
 	hold->slot = s->free_holds[s->n_free_holds - 1];
-	if (!scout__map_put(&s->by_hold, s->next_hold + 1, hold->slot)) {
+	if (!scout__map_put(&s->by_hold, hold_id(peer, corr), hold->slot)) {
 		free(hold);
 		return NULL;
 	}
 	s->n_free_holds--;
 	s->holds[hold->slot] = hold;
-	hold->id = ++s->next_hold;
+	hold->id = hold_id(peer, corr);
+	hold->corr = corr;
 	hold->job.step = give_back_step;
 	hold->peer = peer;
 	hold->ns = peer->ns;
@@ -58,15 +78,15 @@ scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, 
 }
 
 struct scout__hold *
-scout__hold_find(struct scout_server *s, const struct scout__peer *peer, uint64_t id, uint8_t kind)
+scout__hold_find(struct scout_server *s, const struct scout__peer *peer, uint64_t corr, uint8_t kind)
 {
-	uint32_t slot = scout__map_get(&s->by_hold, id);
+	uint32_t slot = scout__map_get(&s->by_hold, hold_id(peer, corr));
 	struct scout__hold *hold;
 
 	if (slot == SCOUT__MAP_NONE)
 		return NULL;
 	hold = s->holds[slot];
-	return hold->peer == peer && hold->kind == kind && hold->told ? hold : NULL;
+	return hold->peer == peer && hold->corr == corr && hold->kind == kind && hold->told ? hold : NULL;
 }
 
 /* It is no longer its worker's. */
@@ -232,7 +252,7 @@ scout__store_done(struct scout_server *s, struct scout__peer *peer, const struct
 			      "this worker has no store %llu", (unsigned long long)m.store_id);
 		return;
 	}
-	if (m.n != hold->n) {
+	if (m.n != hold->n && m.n != 0) { /* 0: it never saw the grants, and gives them up */
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
 			      "STORE_DONE: n = %u, but %u slots were granted", (unsigned)m.n, (unsigned)hold->n);
 		return;

@@ -153,7 +153,9 @@ SCOUT_ON_LOOP void scout__retrieve(struct scout_server *s, struct scout__peer *p
 
 /* Room for @n entries. NULL: no memory or too many. */
 SCOUT_ON_LOOP struct scout__hold *scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind,
-						  uint32_t n);
+						  uint32_t n, uint64_t corr);
+/* Whether a living hold of this worker has the name. */
+SCOUT_ON_LOOP bool scout__hold_name_taken(struct scout_server *s, const struct scout__peer *peer, uint64_t corr);
 /* Of this peer only. */
 SCOUT_ON_LOOP struct scout__hold *scout__hold_find(struct scout_server *s, const struct scout__peer *peer, uint64_t id,
 						   uint8_t kind);

@@ -276,7 +276,8 @@ struct scout__hold {
 	struct scout__list of_peer; /* later: server.quarantine */
 	struct scout__peer *peer;   /* NULL when the peer is gone */
 	struct scout__ns *ns;
-	uint64_t id;
+	uint64_t id;   /* in server.by_hold: of (peer, corr) */
+	uint64_t corr; /* of the operation that asked: what the worker calls it */
 	uint64_t instance;
 	uint64_t due_us; /* quarantine */
 	uint32_t slot;
@@ -398,7 +399,6 @@ struct scout_server {
 	struct scout__hold **holds;
 	uint32_t *free_holds;
 	uint32_t n_free_holds;
-	uint64_t next_hold;
 	struct scout__map by_hold;
 	struct scout__list quarantine; /* holds, by due_us */
 	uint32_t n_quarantine;

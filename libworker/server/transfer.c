@@ -29,6 +29,10 @@ begin(struct scout_server *s, struct scout__task *task, uint8_t kind)
 {
 	size_t bytes = HEAD_BYTES + (size_t)task->n * SCOUT_GRANT_BYTES;
 
+	if (scout__hold_name_taken(s, task->peer, task->corr)) {
+		scout__task_refuse(s, task, SCOUT_WIRE_STATE, "this correlation id names a transfer that is not done");
+		return false;
+	}
 	if (s->grant_bytes + bytes > SCOUT__MAX_GRANT_BYTES) {
 		scout__task_refuse(s, task, SCOUT_WIRE_LIMIT, "too many chunks are being granted at once");
 		return false;
@@ -40,7 +44,7 @@ begin(struct scout_server *s, struct scout__task *task, uint8_t kind)
 	}
 	task->reply.cap = bytes;
 	s->grant_bytes += bytes;
-	task->hold = scout__hold_new(s, task->peer, kind, task->n);
+	task->hold = scout__hold_new(s, task->peer, kind, task->n, task->corr);
 	if (!task->hold) {
 		scout__task_refuse(s, task, SCOUT_WIRE_LIMIT, "too many stores and retrieves are not done");
 		return false;
@@ -131,7 +135,7 @@ answer(struct scout_server *s, struct scout__task *task)
 		scout__hold_undo(s, hold);
 	}
 	task->hold = NULL;
-	scout__patch_u64(&task->reply, task->reply_op + SCOUT_OP_HEADER_BYTES, id);
+	scout__patch_u64(&task->reply, task->reply_op + SCOUT_OP_HEADER_BYTES, id ? task->corr : 0);
 	scout__op_end(&task->reply, task->reply_op);
 	SCOUT_ASSERT(!task->reply.bad);
 	send_reply(s, task, id);

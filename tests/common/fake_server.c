@@ -54,6 +54,7 @@ struct fake_server {
 	unsigned frames, max_ops;
 	uint64_t looked_up[TICKETS], finished[TICKETS];
 	uint32_t admit_from, admit_to;
+	uint64_t last_corr[256], last_word[256];
 	struct held *held;
 };
 
@@ -105,6 +106,8 @@ put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op
 		scout__put_lookup_reply(w, &reply);
 	} else if (op->opcode == SCOUT_OP_ADMIT) {
 		scout__put_admit_reply(w, 0);
+	} else if (op->opcode == SCOUT_OP_REGISTER) {
+		scout__put_register_reply(w, &(struct scout__register_reply){.shard_bytes = 4096, .slot_stride = 4096});
 	}
 	scout__op_end(w, at);
 }
@@ -113,10 +116,13 @@ static void
 record(struct fake_server *f, const struct scout__op *op)
 {
 	unsigned n = f->counts[op->opcode]++;
+	struct scout__reader body = scout__reader(op->body, op->length);
 	struct scout__admit_msg admit;
 	struct scout__lookup_msg lookup;
 	const char *field;
 
+	f->last_corr[op->opcode] = op->corr;
+	f->last_word[op->opcode] = scout__get_u64(&body);
 	if (op->opcode == SCOUT_OP_LOOKUP && n < TICKETS) {
 		if (scout__get_lookup(op, HASH_BYTES, &lookup, &field) == SCOUT_WIRE_OK)
 			f->looked_up[n] = lookup.ticket;
@@ -450,6 +456,24 @@ fake_finish_ticket(struct fake_server *f, unsigned nth)
 
 	LOCKED(ticket = f->finished[nth]);
 	return ticket;
+}
+
+uint64_t
+fake_last_corr(struct fake_server *f, unsigned opcode)
+{
+	uint64_t corr;
+
+	LOCKED(corr = f->last_corr[opcode]);
+	return corr;
+}
+
+uint64_t
+fake_last_word(struct fake_server *f, unsigned opcode)
+{
+	uint64_t word;
+
+	LOCKED(word = f->last_word[opcode]);
+	return word;
 }
 
 void

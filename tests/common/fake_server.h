@@ -53,6 +53,9 @@ unsigned fake_max_ops(struct fake_server *f);
 bool fake_wait(struct fake_server *f, unsigned opcode, unsigned n);
 uint64_t fake_lookup_ticket(struct fake_server *f, unsigned nth);
 uint64_t fake_finish_ticket(struct fake_server *f, unsigned nth);
+/* Of the last request of this opcode: its correlation id, and the first eight bytes of its body as a number. */
+uint64_t fake_last_corr(struct fake_server *f, unsigned opcode);
+uint64_t fake_last_word(struct fake_server *f, unsigned opcode);
 /* from and to of the last ADMIT. */
 void fake_last_admit(struct fake_server *f, uint32_t *ret_from, uint32_t *ret_to);
 

@@ -53,6 +53,12 @@ wire_hash(uint8_t *hash, unsigned hash_bytes, uint64_t key)
 void
 wire_open(struct wire_peer *p, const char *endpoint)
 {
+	wire_open_hwm(p, endpoint, 1000);
+}
+
+void
+wire_open_hwm(struct wire_peer *p, const char *endpoint, int rcvhwm)
+{
 	int zero = 0;
 	int one = 1;
 
@@ -64,6 +70,7 @@ wire_open(struct wire_peer *p, const char *endpoint)
 	MUST(p->dealer);
 	MUST(zmq_setsockopt(p->dealer, ZMQ_LINGER, &zero, sizeof(zero)) == 0);
 	MUST(zmq_setsockopt(p->dealer, ZMQ_SNDHWM, &zero, sizeof(zero)) == 0);
+	MUST(zmq_setsockopt(p->dealer, ZMQ_RCVHWM, &rcvhwm, sizeof(rcvhwm)) == 0);
 	MUST(zmq_setsockopt(p->dealer, ZMQ_IMMEDIATE, &one, sizeof(one)) == 0);
 	MUST(zmq_connect(p->dealer, endpoint) == 0);
 	p->out.buf = malloc(OUT_BYTES);

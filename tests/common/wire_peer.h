@@ -58,6 +58,8 @@ struct wire_peer {
 
 /* Connects; a client of namespace "test" with 1 rank, 1 reader, 16-byte hashes, 16 tokens a chunk. */
 void wire_open(struct wire_peer *p, const char *endpoint);
+/* With room for that many frames that were not read. */
+void wire_open_hwm(struct wire_peer *p, const char *endpoint, int rcvhwm);
 /* Closes everything without a goodbye. */
 void wire_close(struct wire_peer *p);
 

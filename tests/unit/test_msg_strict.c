@@ -219,7 +219,7 @@ static const struct range {
 	{REPLY(STORE), 56, 8, 1, "generation"},
 	{REPLY(STORE), 20, 2, 5, NULL}, /* a state of a later version */
 	{REPLY(STORE), 20, 2, 0, NULL},
-	{REQUEST(STORE_DONE), 8, 4, 0, "n"},
+	{REQUEST(STORE_DONE), 8, 4, 0, "committed"},
 	{REQUEST(STORE_DONE), 8, 4, 262144, NULL},
 	{REQUEST(STORE_DONE), 8, 4, 262145, "n"},
 	{REQUEST(STORE_DONE), 12, 4, 0x010203, NULL},

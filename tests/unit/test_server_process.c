@@ -358,11 +358,7 @@ START_TEST(a_peer_that_does_not_read_loses_what_it_was_not_told)
 	rig_up_with(&rig, &cfg);
 	rig_store(&rig.worker, 0, 1, 4);
 	wire_open(&watcher, rig.endpoint);
-	wire_open(&deaf, rig.endpoint);
-	/* The option is for connections that are made after it. */
-	ck_assert_int_eq(zmq_disconnect(deaf.dealer, rig.endpoint), 0);
-	ck_assert_int_eq(zmq_setsockopt(deaf.dealer, ZMQ_RCVHWM, &(int){1}, sizeof(int)), 0);
-	ck_assert_int_eq(zmq_connect(deaf.dealer, rig.endpoint), 0);
+	wire_open_hwm(&deaf, rig.endpoint, 1);
 	ck_assert_int_eq(wire_hello(&deaf), SCOUT_WIRE_OK);
 	/* Answers as large as they get, until no buffer on the way takes any more. */
 	do {

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection that breaks after the server has granted and before the worker has heard of it: the worker gives back what it
+ * never saw, or the server would hold it for as long as the worker lives.
+ */
+#include <poll.h>
+#include <string.h>
+
+#include <kvscout/protocol.h>
+#include <kvscout/worker.h>
+
+#include "check_main.h"
+#include "clock.h"
+#include "fake_server.h"
+
+static struct fake_server *fake;
+static struct scout_worker *worker;
+static uint8_t pages[4096];
+
+static void
+up(void)
+{
+	struct scout_plane plane = {.base = pages, .stride = 256, .block_bytes = 256};
+	struct scout_layout layout = {.size = sizeof(layout),
+				      .block_tokens = 16,
+				      .n_planes = 1,
+				      .planes = &plane,
+				      .n_blocks = 16,
+				      .null_block = -1};
+	struct scout_worker_config cfg;
+	char err[256] = "";
+
+	fake = fake_start();
+	scout_worker_config_init(&cfg);
+	cfg.endpoint = fake_endpoint(fake);
+	cfg.heartbeat_ms = 50;
+	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, &layout, 10000, err, sizeof(err)) == 0, "%s", err);
+}
+
+static void
+down(void)
+{
+	scout_worker_free(worker);
+	fake_stop(fake);
+}
+
+static struct scout_done
+wait_done(void)
+{
+	struct pollfd pfd = {.fd = scout_worker_fd(worker), .events = POLLIN};
+	uint64_t deadline_us = scout__now_us() + 20000000;
+	struct scout_done done;
+
+	while (scout_worker_poll(worker, &done, 1) == 0) {
+		ck_assert_uint_lt(scout__now_us(), deadline_us);
+		(void)poll(&pfd, 1, 1000);
+	}
+	return done;
+}
+
+/* The server hears of @opcode, the connection breaks, the same server start comes back. */
+static void
+lose(unsigned opcode)
+{
+	ck_assert(fake_wait(fake, opcode, 1));
+	fake_unbind(fake);
+	ck_assert_int_eq(wait_done().status, SCOUT_ERR_UNREACHABLE);
+	fake_bind(fake, false);
+}
+
+START_TEST(retrieve_whose_reply_was_lost_is_given_back_by_its_correlation_id)
+{
+	int64_t ids[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+	struct scout_retrieve r = {.ticket = 5, .to_token = 256, .block_ids = ids, .n_blocks = 16};
+	uint64_t job;
+
+	fake_always(fake, SCOUT_OP_RETRIEVE, FAKE_DROP, 0);
+	ck_assert_int_eq(scout_worker_retrieve(worker, &r, &job), 0);
+	lose(SCOUT_OP_RETRIEVE);
+	ck_assert(fake_wait(fake, SCOUT_OP_RETRIEVE_DONE, 1));
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_RETRIEVE_DONE), fake_last_corr(fake, SCOUT_OP_RETRIEVE));
+}
+END_TEST
+
+START_TEST(store_whose_reply_was_lost_is_given_up_by_its_correlation_id)
+{
+	int64_t ids[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+	uint8_t hash[32] = {1};
+	struct scout_store s = {.hashes = hash, .hash_len = 32, .n = 1, .block_ids = ids, .n_blocks = 16};
+	uint64_t job;
+
+	fake_always(fake, SCOUT_OP_STORE, FAKE_DROP, 0);
+	ck_assert_int_eq(scout_worker_store(worker, &s, &job), 0);
+	lose(SCOUT_OP_STORE);
+	ck_assert(fake_wait(fake, SCOUT_OP_STORE_DONE, 1));
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_STORE_DONE), fake_last_corr(fake, SCOUT_OP_STORE));
+}
+END_TEST
+
+START_TEST(another_server_start_has_nothing_to_be_given_back)
+{
+	int64_t ids[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+	struct scout_retrieve r = {.ticket = 5, .to_token = 256, .block_ids = ids, .n_blocks = 16};
+	uint64_t job;
+
+	fake_always(fake, SCOUT_OP_RETRIEVE, FAKE_DROP, 0);
+	ck_assert_int_eq(scout_worker_retrieve(worker, &r, &job), 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_RETRIEVE, 1));
+	fake_unbind(fake);
+	ck_assert_int_eq(wait_done().status, SCOUT_ERR_UNREACHABLE);
+	fake_bind(fake, true);
+	ck_assert(fake_wait(fake, SCOUT_OP_REGISTER, 2)); /* by itself */
+	ck_assert_int_eq(scout_worker_retrieve(worker, &r, &job), 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_RETRIEVE, 2));
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_RETRIEVE_DONE), 0);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("worker_lost");
+	TCase *tc = tcase_create("worker_lost");
+
+	tcase_add_checked_fixture(tc, up, down);
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, retrieve_whose_reply_was_lost_is_given_back_by_its_correlation_id);
+	tcase_add_test(tc, store_whose_reply_was_lost_is_given_up_by_its_correlation_id);
+	tcase_add_test(tc, another_server_start_has_nothing_to_be_given_back);
+	suite_add_tcase(s, tc);
+	return s;
+}
