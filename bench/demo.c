@@ -302,6 +302,7 @@ admit(struct demo *demo)
 		n++;
 	}
 	demo->n_waiting -= n;
+	/* NOLINTNEXTLINE(bugprone-sizeof-expression): it is an array of pointers that moves */
 	memmove(demo->waiting, demo->waiting + n, demo->n_waiting * sizeof(demo->waiting[0]));
 	return rc;
 }

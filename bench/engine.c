@@ -54,8 +54,10 @@ struct engine {
 static void
 print_log(void *user, int level, const char *text)
 {
+	const struct engine *engine = user;
+
 	if (level <= SCOUT_LOG_WARN)
-		fprintf(stderr, "%s: %s\n", (const char *)user, text);
+		(void)fprintf(stderr, "%s: %s\n", engine->cfg.tool, text);
 }
 
 uint64_t
@@ -97,7 +99,7 @@ start_server(struct engine *engine, char *err, size_t err_len)
 	cfg.max_promised = engine->cfg.max_promised;
 	cfg.eviction = engine->cfg.eviction;
 	cfg.log = print_log;
-	cfg.log_user = (void *)(uintptr_t)engine->cfg.tool;
+	cfg.log_user = engine;
 	return scout_server_start(&cfg, &engine->server, err, err_len);
 }
 
@@ -114,7 +116,7 @@ start_client(struct engine *engine, char *err, size_t err_len)
 	cfg.kv_ranks = engine->cfg.kv_ranks;
 	cfg.hash_bytes = ENGINE_HASH_BYTES;
 	cfg.log = print_log;
-	cfg.log_user = (void *)(uintptr_t)engine->cfg.tool;
+	cfg.log_user = engine;
 	rc = scout_client_new(&cfg, &engine->client, err, err_len);
 	if (rc < 0)
 		return rc;
@@ -142,7 +144,7 @@ start_rank(struct engine *engine, uint32_t kv_rank, char *err, size_t err_len)
 	cfg.hash_bytes = ENGINE_HASH_BYTES;
 	cfg.max_jobs = MAX_JOBS;
 	cfg.log = print_log;
-	cfg.log_user = (void *)(uintptr_t)engine->cfg.tool;
+	cfg.log_user = engine;
 	rc = scout_worker_new(&cfg, &rank->worker, err, err_len);
 	if (rc < 0)
 		return rc;

@@ -98,7 +98,7 @@ static void
 init_slots(struct scout__link *link)
 {
 	for (uint32_t i = 0; i < SLOTS; i++)
-		link->inflight[i] = (struct scout__inflight){.gen = 1, .next = i + 1 < SLOTS ? i + 1 : NO_SLOT};
+		link->in_flight[i] = (struct scout__in_flight){.gen = 1, .next = i + 1 < SLOTS ? i + 1 : NO_SLOT};
 	link->free_head = 0;
 }
 
@@ -106,7 +106,7 @@ static uint64_t
 take_slot(struct scout__link *link, uint8_t opcode, uint64_t cookie, bool internal)
 {
 	uint32_t i = link->free_head;
-	struct scout__inflight *slot = &link->inflight[i];
+	struct scout__in_flight *slot = &link->in_flight[i];
 
 	SCOUT_ASSERT(i != NO_SLOT); /* credits and SPARE bound what can be in flight */
 	link->free_head = slot->next;
@@ -115,21 +115,21 @@ take_slot(struct scout__link *link, uint8_t opcode, uint64_t cookie, bool intern
 	slot->opcode = opcode;
 	slot->cookie = cookie;
 	if (!internal)
-		link->n_inflight++;
+		link->n_in_flight++;
 	return (uint64_t)slot->gen << 32 | (i + 1);
 }
 
 static void
 drop_slot(struct scout__link *link, uint32_t i)
 {
-	struct scout__inflight *slot = &link->inflight[i];
+	struct scout__in_flight *slot = &link->in_flight[i];
 
 	slot->used = false;
 	slot->gen++;
 	slot->next = link->free_head;
 	link->free_head = i;
 	if (!slot->internal)
-		link->n_inflight--;
+		link->n_in_flight--;
 }
 
 /* The slot that a reply belongs to, or NO_SLOT. */
@@ -138,7 +138,7 @@ find_slot(const struct scout__link *link, uint64_t corr)
 {
 	uint32_t i = (uint32_t)corr - 1, gen = (uint32_t)(corr >> 32);
 
-	if (i >= SLOTS || !link->inflight[i].used || link->inflight[i].gen != gen)
+	if (i >= SLOTS || !link->in_flight[i].used || link->in_flight[i].gen != gen)
 		return NO_SLOT;
 	return i;
 }
@@ -148,7 +148,7 @@ static void
 end_all(struct scout__link *link, int error)
 {
 	for (uint32_t i = 0; i < SLOTS; i++) {
-		struct scout__inflight *slot = &link->inflight[i];
+		struct scout__in_flight *slot = &link->in_flight[i];
 		uint64_t cookie = slot->cookie;
 
 		if (!slot->used)
@@ -323,7 +323,7 @@ scout__link_op_begin(struct scout__link *link, uint8_t opcode, uint32_t budget_u
 	size_t whole = SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + body_bytes;
 
 	SCOUT_DASSERT(!link->op_open);
-	if (link->state != SCOUT__LINK_UP || link->n_inflight >= link->credits || whole > SCOUT_MAX_FRAME)
+	if (link->state != SCOUT__LINK_UP || link->n_in_flight >= link->credits || whole > SCOUT_MAX_FRAME)
 		return NULL;
 	if (link->out_ops >= SCOUT_MAX_OPS || link->out.len + whole > SCOUT_MAX_FRAME)
 		scout__link_send(link);
@@ -437,7 +437,7 @@ on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 		}
 		return;
 	}
-	struct scout__inflight slot = link->inflight[i];
+	struct scout__in_flight slot = link->in_flight[i];
 
 	if (op->opcode != slot.opcode && op->opcode != SCOUT_OP_ERROR) {
 		count(&view(link)->stats->protocol_errors);
@@ -727,10 +727,10 @@ scout__link_init(struct scout__link *link, struct scout__courier *courier, uint3
 	link->hello.token = draw_token();
 	link->endpoint = strdup(endpoint);
 	link->name_space = strndup(hello->name_space.p, hello->name_space.len);
-	link->inflight = calloc(SLOTS, sizeof(*link->inflight));
+	link->in_flight = calloc(SLOTS, sizeof(*link->in_flight));
 	link->out.buf = malloc(OUT_INITIAL);
 	link->out.cap = OUT_INITIAL;
-	if (!link->endpoint || !link->name_space || !link->inflight || !link->out.buf || link->hello.token == 0) {
+	if (!link->endpoint || !link->name_space || !link->in_flight || !link->out.buf || link->hello.token == 0) {
 		scout__link_fini(link, 0);
 		return SCOUT_ERR_NOMEM;
 	}
@@ -752,16 +752,16 @@ scout__link_bye(struct scout__link *link)
 void
 scout__link_fini(struct scout__link *link, int linger_ms)
 {
-	if (link->inflight && link->endpoint)
+	if (link->in_flight && link->endpoint)
 		end_all(link, SCOUT_ERR_CLOSED);
 	close_socket(link, linger_ms);
 	scout__link_lease_close(link);
 	free(link->endpoint);
 	free(link->name_space);
-	free(link->inflight);
+	free(link->in_flight);
 	free(link->out.buf);
 	link->endpoint = NULL;
 	link->name_space = NULL;
-	link->inflight = NULL;
+	link->in_flight = NULL;
 	link->out.buf = NULL;
 }

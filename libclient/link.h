@@ -26,7 +26,7 @@ enum scout__link_state {
 #define SCOUT__LINK_MAX_INFLIGHT 4096u
 #define SCOUT__LINK_SPARE 2u /* for HELLO and PING, beyond the credits */
 
-struct scout__inflight {
+struct scout__in_flight {
 	uint64_t cookie;
 	uint32_t gen;  /* upper half of the correlation id */
 	uint32_t next; /* free list */
@@ -64,9 +64,9 @@ struct scout__link {
 	uint64_t ping_sent_us; /* 0: none in flight */
 
 	uint32_t credits;
-	uint32_t n_inflight; /* not counting internal ones */
+	uint32_t n_in_flight; /* not counting internal ones */
 	uint32_t free_head;
-	struct scout__inflight *inflight; /* SCOUT__LINK_MAX_INFLIGHT + SPARE */
+	struct scout__in_flight *in_flight; /* SCOUT__LINK_MAX_INFLIGHT + SPARE */
 
 	struct scout__writer out;
 	uint32_t out_ops;

@@ -637,7 +637,7 @@ tell_ready(struct scout_client *c, const char *text)
 	(void)pthread_mutex_lock(&c->ready_mu);
 	c->ready_up = up;
 	c->ready_error = error;
-	snprintf(c->ready_text, sizeof(c->ready_text), "%s", text);
+	(void)snprintf(c->ready_text, sizeof(c->ready_text), "%s", text);
 	(void)pthread_cond_broadcast(&c->ready_cond);
 	(void)pthread_mutex_unlock(&c->ready_mu);
 }

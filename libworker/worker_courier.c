@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE 1
 #include "transfer.h"
 
 #include <stdio.h>
@@ -43,7 +42,7 @@ conclude(struct scout_worker *w, enum scout__reg_state state, int code, const ch
 	(void)pthread_mutex_lock(&w->mu);
 	w->reg = state;
 	w->reg_code = code;
-	snprintf(w->reg_text, sizeof(w->reg_text), "%s", text);
+	(void)snprintf(w->reg_text, sizeof(w->reg_text), "%s", text);
 	(void)pthread_cond_broadcast(&w->cond);
 	(void)pthread_mutex_unlock(&w->mu);
 }
@@ -105,9 +104,9 @@ text_of(const struct scout__op *op, char *buf, size_t len)
 	struct scout__str text;
 
 	if (scout__get_text(op, &text) == SCOUT_WIRE_OK && text.len > 0)
-		snprintf(buf, len, "%.*s", (int)text.len, text.p);
+		(void)snprintf(buf, len, "%.*s", (int)text.len, text.p);
 	else
-		snprintf(buf, len, "the server refused: %s", scout__wire_name(op->status));
+		(void)snprintf(buf, len, "the server refused: %s", scout__wire_name(op->status));
 }
 
 /* Whether the reply is what we need. Otherwise the code, and a sentence in @text. */
@@ -279,7 +278,7 @@ on_link_down(void *user, struct scout__link *link, int error, const char *text)
 	w->down_pending = error;
 	(void)pthread_mutex_lock(&w->mu);
 	w->down_code = error;
-	snprintf(w->down_text, sizeof(w->down_text), "%s", text);
+	(void)snprintf(w->down_text, sizeof(w->down_text), "%s", text);
 	(void)pthread_mutex_unlock(&w->mu);
 	if (w->reg_first && !scout_err_is_retriable(error))
 		give_up(w, error, text);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE 1 // NOLINT(bugprone-reserved-identifier): the C library reserves it for this
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
