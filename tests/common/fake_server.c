@@ -304,10 +304,18 @@ fake_start(void)
 }
 
 void
-fake_stop(struct fake_server *f)
+fake_remove_files(const struct fake_server *f)
 {
 	char path[128];
 
+	snprintf(path, sizeof(path), "%s/s", f->dir);
+	(void)unlink(path);
+	(void)rmdir(f->dir);
+}
+
+void
+fake_stop(struct fake_server *f)
+{
 	(void)pthread_mutex_lock(&f->mu);
 	f->stop = true;
 	(void)pthread_mutex_unlock(&f->mu);
@@ -319,9 +327,7 @@ fake_stop(struct fake_server *f)
 	release_held(f);
 	(void)zmq_ctx_term(f->zmq);
 	(void)close(f->wake_fd);
-	snprintf(path, sizeof(path), "%s/s", f->dir);
-	(void)unlink(path);
-	(void)rmdir(f->dir);
+	fake_remove_files(f);
 	free(f);
 }
 

@@ -28,6 +28,8 @@ struct fake_server;
 /* Aborts the test on failure. */
 struct fake_server *fake_start(void);
 void fake_stop(struct fake_server *f);
+/* Remove its folder now: for a test that ends by a signal and is never stopped. */
+void fake_remove_files(const struct fake_server *f);
 const char *fake_endpoint(const struct fake_server *f);
 
 /* Stop listening as if killed, and listen again on the same endpoint with another epoch (or the same). */

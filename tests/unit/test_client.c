@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "check_main.h"
+#include "client_priv.h"
 #include "client_rig.h"
 
 /* ---- answers ---- */
@@ -816,6 +818,16 @@ START_TEST(several_servers_the_hit_is_the_minimum_and_longer_tails_are_given_bac
 }
 END_TEST
 
+#ifdef SCOUT_DEBUG
+START_TEST(two_threads_in_one_client_abort_a_debug_build)
+{
+	fake_remove_files(fake);
+	atomic_store(&client->busy_check, 1); /* as if another thread were inside a call */
+	(void)scout_finish(client, "r1");
+}
+END_TEST
+#endif
+
 Suite *
 suite_of_this_file(void)
 {
@@ -866,6 +878,9 @@ suite_of_this_file(void)
 	tcase_add_test(tc, forked_child_gets_an_error_and_the_parent_goes_on);
 	tcase_add_test(tc, client_fd_is_readable_when_an_answer_lands);
 	tcase_add_test(tc, several_servers_the_hit_is_the_minimum_and_longer_tails_are_given_back);
+#ifdef SCOUT_DEBUG
+	tcase_add_test_raise_signal(tc, two_threads_in_one_client_abort_a_debug_build, SIGABRT);
+#endif
 	suite_add_tcase(s, tc);
 	return s;
 }
