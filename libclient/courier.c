@@ -225,9 +225,9 @@ dispatch(struct scout__courier *c, uint64_t now_us)
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct scout__link *link = &c->links[i];
 		bool has_sock = link->sock != NULL, has_lease = link->lease_fd >= 0;
-		short sock = has_sock ? c->items[n++].revents : 0;
-		short monitor = has_sock ? c->items[n++].revents : 0;
-		short lease = has_lease ? c->items[n++].revents : 0;
+		int sock = has_sock ? c->items[n++].revents : 0;
+		int monitor = has_sock ? c->items[n++].revents : 0;
+		int lease = has_lease ? c->items[n++].revents : 0;
 
 		/* What was received before the connection went is still good: read before the monitor is believed. */
 		if (sock & ZMQ_POLLIN)

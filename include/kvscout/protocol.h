@@ -211,7 +211,7 @@
 #define SCOUT_GRANT_BYTES 24
 
 /* Limits. */
-#define SCOUT_MAX_FRAME (16u * 1024 * 1024)
+#define SCOUT_MAX_FRAME 16777216u /* 16 MiB */
 #define SCOUT_MAX_OPS 4096
 #define SCOUT_MAX_CHUNKS 262144
 #define SCOUT_MAX_RANKS 64

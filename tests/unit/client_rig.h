@@ -32,8 +32,8 @@ rig_client(const char *key, const char *value)
 
 	scout_client_config_init(&cfg);
 	cfg.endpoint = fake_endpoint(fake);
-	cfg.heartbeat_ms = 50;
-	cfg.lookup_timeout_ms = 300;
+	cfg.heartbeat_ms = 1000; /* a loaded machine must not look like a silent server */
+	cfg.lookup_timeout_ms = 5000;
 	cfg.connect_timeout_ms = 5000;
 	if (key)
 		ck_assert_int_eq(scout_client_config_set(&cfg, key, value, err, sizeof(err)), 0);
@@ -47,6 +47,15 @@ rig_ready(void)
 	char err[256] = "";
 
 	ck_assert_msg(scout_client_wait_ready(client, 10000, err, sizeof(err)) == 0, "%s", err);
+}
+
+/* Another client on the same server. */
+static inline void
+rig_reopen(const char *key, const char *value)
+{
+	scout_client_free(client);
+	rig_client(key, value);
+	rig_ready();
 }
 
 static inline void

@@ -129,8 +129,10 @@ START_TEST(silent_server_is_a_timeout_that_stays_readable)
 {
 	struct scout_lookup q = rig_question("r1", 8);
 	struct scout_hit hit, again;
-	uint64_t start = scout__now_us(), took;
+	uint64_t start, took;
 
+	rig_reopen("lookup_timeout_ms", "300");
+	start = scout__now_us();
 	fake_script(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
 	took = scout__now_us() - start;
@@ -151,6 +153,7 @@ START_TEST(late_answer_is_dropped_and_given_back)
 	struct scout_lookup q = rig_question("r1", 8);
 	struct scout_hit hit;
 
+	rig_reopen("lookup_timeout_ms", "300");
 	fake_set_hit(fake, 8);
 	fake_script(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
@@ -284,6 +287,7 @@ START_TEST(silent_server_is_noticed_by_heartbeat)
 {
 	struct scout_hit hit;
 
+	rig_reopen("heartbeat_ms", "50");
 	fake_always(fake, SCOUT_OP_PING, FAKE_DROP, 0);
 	while (rig_stats().servers_up) /* heartbeat 50 ms: some 200 ms */
 		(void)sched_yield();
@@ -571,7 +575,7 @@ START_TEST(queued_lookups_end_at_their_deadline_too)
 	scout_client_free(client);
 	fake_set_credits(fake, 1);
 	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
-	rig_client(NULL, NULL);
+	rig_client("lookup_timeout_ms", "300");
 	rig_ready();
 	for (int i = 0; i < 20; i++) {
 		struct scout_lookup q = rig_question(id, 2);
@@ -791,7 +795,7 @@ START_TEST(several_servers_the_hit_is_the_minimum_and_longer_tails_are_given_bac
 	scout_client_config_init(&cfg);
 	cfg.endpoint = list;
 	cfg.kv_ranks = 2;
-	cfg.heartbeat_ms = 50;
+	cfg.heartbeat_ms = 1000;
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
 	rig_ready();
 	fake_set_hit(fake, 8);
