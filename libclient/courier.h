@@ -50,6 +50,10 @@ struct scout__courier_ops {
 	void (*ended)(void *user, struct scout__link *link, uint64_t cookie, const struct scout__op *op, int error);
 	/* A pool segment arrived on the lease connection; takes @fd. NULL: not wanted (closed). */
 	void (*segment)(void *user, struct scout__link *link, const struct scout__lease_msg *msg, int fd);
+	/* The server takes a segment away: to be answered by scout__link_released() once it is unmapped. NULL: answered at once. */
+	void (*withdraw)(void *user, struct scout__link *link, uint32_t segment);
+	/* The lease connection is a new one: all segments will come again, those that an older one brought are over. May be NULL. */
+	void (*lease_new)(void *user, struct scout__link *link);
 	/* The user's own descriptor (scout__courier_config.user_fd) is readable. */
 	void (*user_ready)(void *user);
 	/* Timers: do what is due, return when to be called again (monotonic us), UINT64_MAX for never. */
@@ -122,6 +126,9 @@ struct scout__writer *scout__link_op_begin(struct scout__link *link, uint8_t opc
 void scout__link_op_end(struct scout__link *link) SCOUT_ON_COURIER;
 /* The correlation id of the operation that was begun last. Never used twice on a link. */
 uint64_t scout__link_last_corr(const struct scout__link *link) SCOUT_ON_COURIER;
+
+/* Answer a withdraw. False: not now, the socket is full. True also when there is no lease connection: nobody waits. */
+bool scout__link_released(struct scout__link *link, uint32_t segment) SCOUT_ON_COURIER;
 
 /* Change what later HELLOs say about the weights version. */
 void scout__link_set_weights(struct scout__link *link, uint64_t weights) SCOUT_ON_COURIER;

@@ -6,8 +6,11 @@
  * hands the pool's memfds to workers. While our process lives, the server keeps what we hold, whatever our ZeroMQ
  * connection does; so this one is kept over reconnects to the same server start.
  *
+ * A forked child would keep the connection open after our end: the copy it got is closed (fork_guard.h).
+ *
  * End of file here means that the server is gone (or refuses us): it is noticed at once, long before a heartbeat would.
  */
+#include "fork_guard.h"
 #include "link.h"
 
 #include <errno.h>
@@ -22,8 +25,7 @@
 void
 scout__link_lease_close(struct scout__link *link)
 {
-	if (link->lease_fd >= 0)
-		(void)close(link->lease_fd);
+	scout__fork_guard_close(link->lease_fd);
 	link->lease_fd = -1;
 	link->lease_bound = false;
 	link->lease_epoch = 0;
@@ -64,8 +66,22 @@ scout__link_lease_connect(struct scout__link *link, const struct scout__str *pat
 			(void)close(fd);
 		return false;
 	}
+	scout__fork_guard_add(fd);
 	link->lease_fd = fd;
 	return true;
+}
+
+bool
+scout__link_released(struct scout__link *link, uint32_t segment)
+{
+	struct scout__lease_msg msg = {.type = SCOUT_LEASE_RELEASED, .segment = segment};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+
+	if (link->lease_fd < 0)
+		return true;
+	/* Of a broken connection its reader learns. */
+	return send(link->lease_fd, buf, scout__put_lease(buf, &msg), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
+	       (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
 /* One message, with the descriptor it carries or -1. Returns its length, 0 at end of file, -1 when there is none. */
@@ -109,7 +125,17 @@ on_message(struct scout__link *link, const uint8_t *buf, size_t len, int passed)
 		(void)close(passed);
 	if (!good || msg.type == SCOUT_LEASE_GONE)
 		return false;
+	if (msg.type == SCOUT_LEASE_WITHDRAW) {
+		if (v->ops->withdraw)
+			v->ops->withdraw(v->user, link, msg.segment);
+		else
+			(void)scout__link_released(link,
+						   msg.segment); /* never mapped; the server asks no second time */
+		return true;
+	}
 	if (msg.type == SCOUT_LEASE_OK) {
+		if (v->ops->lease_new)
+			v->ops->lease_new(v->user, link);
 		link->lease_bound = true;
 		link->lease_epoch = msg.word;
 		if (link->state == SCOUT__LINK_LEASING)

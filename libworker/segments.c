@@ -19,7 +19,9 @@
  *
  * Segment ids are unique for one server start. When the server has been restarted, everything moves to `retired`:
  * grants of the new start never find it, and a batch that still runs on it keeps it mapped (its memory lives as long
- * as any mapping does).
+ * as any mapping does). A segment that the server withdraws goes the same way, and on to `released` when it is unmapped.
+ *
+ * A forked child gets none of the mappings: it has no use for them, and would keep their memory.
  *
  * Threads: the courier's only; the worker's maker before its start and after its end.
  *
@@ -68,6 +70,18 @@ unmap(struct scout__segments *segs, struct scout__segment *seg)
 	seg->base = NULL;
 }
 
+static void
+free_list(struct scout__segments *segs, struct scout__segment **list)
+{
+	while (*list) {
+		struct scout__segment *seg = *list;
+
+		*list = seg->next_retired;
+		unmap(segs, seg);
+		free(seg);
+	}
+}
+
 void
 scout__segments_fini(struct scout__segments *segs)
 {
@@ -75,13 +89,8 @@ scout__segments_fini(struct scout__segments *segs)
 		unmap(segs, segs->list[i]);
 		free(segs->list[i]);
 	}
-	while (segs->retired) {
-		struct scout__segment *seg = segs->retired;
-
-		segs->retired = seg->next_retired;
-		unmap(segs, seg);
-		free(seg);
-	}
+	free_list(segs, &segs->retired);
+	free_list(segs, &segs->released);
 	free(segs->list);
 	memset(segs, 0, sizeof(*segs));
 }
@@ -201,6 +210,7 @@ map(struct scout__segments *segs, struct scout__segment *seg, const struct scout
 			   (unsigned)msg->segment, (unsigned long long)msg->bytes, errno);
 		return SCOUT_ERR_SYSTEM;
 	}
+	(void)madvise(base, (size_t)msg->bytes, MADV_DONTFORK); /* advice; without it a child has it too */
 	seg->base = base;
 	rc = introduce(segs, seg);
 	if (rc) {
@@ -244,6 +254,19 @@ out_close:
 	return rc;
 }
 
+/* Out of use and out of every list: unmap, and note it where the server waits for that. */
+static void
+let_go(struct scout__segments *segs, struct scout__segment *seg)
+{
+	unmap(segs, seg);
+	if (!seg->withdrawn) {
+		free(seg);
+		return;
+	}
+	seg->next_retired = segs->released;
+	segs->released = seg;
+}
+
 static void
 forget_retired(struct scout__segments *segs, struct scout__segment *seg)
 {
@@ -252,25 +275,63 @@ forget_retired(struct scout__segments *segs, struct scout__segment *seg)
 	while (*at != seg)
 		at = &(*at)->next_retired;
 	*at = seg->next_retired;
-	unmap(segs, seg);
+	let_go(segs, seg);
+}
+
+/* Never found again: it waits for its last user, or goes now. */
+static void
+retire(struct scout__segments *segs, struct scout__segment *seg)
+{
+	if (seg->users == 0) {
+		let_go(segs, seg);
+		return;
+	}
+	seg->retired = true;
+	seg->next_retired = segs->retired;
+	segs->retired = seg;
+}
+
+bool
+scout__segments_withdraw(struct scout__segments *segs, uint32_t id)
+{
+	size_t at = place_of(segs, id);
+	struct scout__segment *seg;
+
+	if (at == segs->n || segs->list[at]->id != id)
+		return false;
+	seg = segs->list[at];
+	segs->n--;
+	memmove(segs->list + at, segs->list + at + 1, (segs->n - at) * sizeof(struct scout__segment *));
+	segs->last = NULL;
+	seg->withdrawn = true;
+	retire(segs, seg);
+	return true;
+}
+
+uint32_t
+scout__segments_released(const struct scout__segments *segs)
+{
+	return segs->released ? segs->released->id : 0;
+}
+
+void
+scout__segments_told(struct scout__segments *segs)
+{
+	struct scout__segment *seg = segs->released;
+
+	segs->released = seg->next_retired;
 	free(seg);
 }
 
 void
 scout__segments_retire(struct scout__segments *segs)
 {
-	for (size_t i = 0; i < segs->n; i++) {
-		struct scout__segment *seg = segs->list[i];
-
-		if (seg->users > 0) {
-			seg->retired = true;
-			seg->next_retired = segs->retired;
-			segs->retired = seg;
-		} else {
-			unmap(segs, seg);
-			free(seg);
-		}
-	}
+	/* Whoever waited to hear of the withdrawn ones is gone. */
+	for (struct scout__segment *seg = segs->retired; seg; seg = seg->next_retired)
+		seg->withdrawn = false;
+	free_list(segs, &segs->released);
+	for (size_t i = 0; i < segs->n; i++)
+		retire(segs, segs->list[i]);
 	segs->n = 0;
 	segs->last = NULL;
 }

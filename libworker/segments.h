@@ -23,7 +23,8 @@ struct scout__segment {
 	uint8_t *base;  /* NULL: could not be used; grants in it are not honoured */
 	uint32_t users; /* items of running batches */
 	bool known;     /* to the copy engine */
-	bool retired;   /* of an earlier server start: unmapped with its last user */
+	bool retired;   /* of an earlier connection, or withdrawn: unmapped with its last user */
+	bool withdrawn; /* the server waits to hear that it is unmapped */
 	struct scout__segment *next_retired;
 };
 
@@ -31,8 +32,9 @@ struct scout__segment {
 struct scout__segments {
 	struct scout__segment **list; /* of the current epoch, ascending by id */
 	size_t n, cap;
-	struct scout__segment *last;    /* found last */
-	struct scout__segment *retired; /* of earlier epochs, in use by a batch */
+	struct scout__segment *last;     /* found last */
+	struct scout__segment *retired;  /* of earlier connections, or withdrawn: in use by a batch */
+	struct scout__segment *released; /* withdrawn and unmapped: the server has to be told */
 	const struct scout__copy_ops *copy;
 	void *engine; /* NULL: none is open */
 	const struct scout__log *log;
@@ -59,10 +61,19 @@ int scout__segments_add(struct scout__segments *segs, uint64_t epoch, const stru
 struct scout__segment *scout__segments_find(struct scout__segments *segs, uint32_t id) SCOUT_ON_COURIER;
 
 /*
- * The server was restarted: everything there is belongs to the past. Unmaps what no batch uses; the rest goes with
- * its last user.
+ * The server was restarted, or the lease connection is a new one: everything there is belongs to the past. Unmaps what no batch
+ * uses; the rest goes with its last user.
  */
 void scout__segments_retire(struct scout__segments *segs) SCOUT_ON_COURIER;
+
+/*
+ * The server takes a segment away: it is never found again, unmapped now or with its last user, and then in the list of
+ * those that the server is to be told of. False: not known here, tell it at once.
+ */
+bool scout__segments_withdraw(struct scout__segments *segs, uint32_t id) SCOUT_ON_COURIER;
+/* The next id that the server is to be told of, 0: none; and: it was told. */
+uint32_t scout__segments_released(const struct scout__segments *segs) SCOUT_ON_COURIER;
+void scout__segments_told(struct scout__segments *segs) SCOUT_ON_COURIER;
 
 static inline void
 scout__segment_use(struct scout__segment *seg)

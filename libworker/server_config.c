@@ -24,8 +24,8 @@ static const struct scout__option options[] = {
 		.offset = FIELD(eviction),
 		.min = 1,
 		.max = 64,
-		.def_text = "lru",
-		.doc = "Policy that chooses what leaves the pool",
+		.def_text = "adaptive",
+		.doc = "Policy that chooses what leaves the pool: lru, s3fifo[:SHARE], slru[:SHARE[:CUT]], adaptive",
 	},
 	{
 		.name = "l1_bytes",
@@ -43,7 +43,8 @@ static const struct scout__option options[] = {
 		.def = UINT64_C(64) << 20,
 		.min = 4096,
 		.max = UINT64_C(1) << 50,
-		.doc = "The pool grows by this much at a time",
+		.doc = "The pool grows, and moves between namespaces, by this much at a time; at most an eighth of l1_bytes, "
+		       "at least one chunk",
 	},
 	{
 		.name = "max_promised",
@@ -97,6 +98,14 @@ static const struct scout__option options[] = {
 		.min = 0,
 		.max = 60000000,
 		.doc = "For tests: answers to lookups are held back by this much",
+	},
+	{
+		.name = "reply_jitter_us",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(reply_jitter_us),
+		.min = 0,
+		.max = 60000000,
+		.doc = "For tests: and by up to this much more, evenly distributed",
 	},
 };
 

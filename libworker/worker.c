@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "transfer.h"
+#include "numa.h"
 #include "worker_config.h"
 
 /*
@@ -403,6 +404,7 @@ scout_worker_register(struct scout_worker *w, const struct scout_layout *layout,
 		rc = open_engine(w, err, err_len);
 	if (rc)
 		goto err_drop;
+	(void)scout__numa_parse(w->cfg.numa_node, "", &w->numa); /* was checked at the start */
 	(void)pthread_mutex_lock(&w->mu);
 	w->reg = SCOUT__REG_WANTED;
 	(void)pthread_mutex_unlock(&w->mu);

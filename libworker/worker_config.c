@@ -6,6 +6,7 @@
 #include <kvscout/protocol.h>
 
 #include "log.h"
+#include "numa.h"
 
 /* The worker's option table, and the public calls on it. Any thread. */
 
@@ -167,6 +168,16 @@ static const struct scout__option options[] = {
 		.max = 1023,
 		.doc = "GPU of the cuda backend",
 	},
+	{
+		.name = "numa_node",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(numa_node),
+		.min = 1,
+		.max = 4,
+		.def_text = "auto",
+		.doc = "NUMA node for the pool's memory of this KV rank: a number, none, or auto, the node that the worker "
+		       "registers on; with several readers the first to register decides",
+	},
 };
 
 const struct scout__option_table scout__worker_options = {
@@ -207,6 +218,8 @@ scout_worker_config_fini(struct scout_worker_config *cfg)
 static int
 check(const struct scout_worker_config *cfg, char *err, size_t err_len)
 {
+	uint16_t node;
+
 	if (cfg->flags || cfg->reserved)
 		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "flags = %u, reserved = %u: must be 0",
 				   (unsigned)cfg->flags, (unsigned)cfg->reserved);
@@ -220,6 +233,10 @@ check(const struct scout_worker_config *cfg, char *err, size_t err_len)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				   "kv_rank = %u: must be %u..%u, the KV ranks of this server", (unsigned)cfg->kv_rank,
 				   (unsigned)cfg->rank_first, (unsigned)(cfg->rank_first + cfg->rank_count - 1));
+	if (!scout__numa_parse(cfg->numa_node, "", &node))
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				   "numa_node = \"%s\": must be auto, none or 0..%u", cfg->numa_node,
+				   SCOUT__NUMA_MAX - 1);
 	if (cfg->reader >= cfg->readers)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "reader = %u: must be 0..%u, below readers",
 				   (unsigned)cfg->reader, (unsigned)(cfg->readers - 1));

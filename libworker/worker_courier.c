@@ -66,6 +66,7 @@ send_register(struct scout_worker *w)
 		.reader = (uint16_t)w->cfg.reader,
 		.block_tokens = w->block_tokens,
 		.dtype = w->dtype,
+		.numa = w->numa,
 		.n_planes = n,
 	};
 	uint64_t plane_bytes[SCOUT_MAX_PLANES];
@@ -226,6 +227,17 @@ tell_jobs_down(struct scout_worker *w)
 		scout__transfer_link_down(w, error);
 }
 
+/* Tell the server what has been unmapped; what the socket does not take waits for the next turn. */
+static void tell_released(struct scout_worker *w) SCOUT_ON_COURIER;
+static void
+tell_released(struct scout_worker *w)
+{
+	uint32_t id;
+
+	while (w->link && (id = scout__segments_released(&w->segments)) != 0 && scout__link_released(w->link, id))
+		scout__segments_told(&w->segments);
+}
+
 static void on_flush(void *user, uint64_t now_us) SCOUT_ON_COURIER;
 static void
 on_flush(void *user, uint64_t now_us)
@@ -235,6 +247,7 @@ on_flush(void *user, uint64_t now_us)
 	if (!w->link)
 		return; /* neither up nor down yet, and so nothing to do */
 	scout__transfer_collect(w);
+	tell_released(w);
 	tell_jobs_down(w);
 	if (!w->up && !scout__link_is_hopeful(w->link))
 		scout__transfer_fail_waiting(w, SCOUT_ERR_UNREACHABLE);
@@ -318,6 +331,28 @@ on_segment(void *user, struct scout__link *link, const struct scout__lease_msg *
 	(void)scout__segments_add(&w->segments, w->epoch, msg, fd); /* has been logged; kept as unusable */
 }
 
+static void on_withdraw(void *user, struct scout__link *link, uint32_t segment) SCOUT_ON_COURIER;
+static void
+on_withdraw(void *user, struct scout__link *link, uint32_t segment)
+{
+	struct scout_worker *w = user;
+
+	/* A full socket here means that the server stands still; what it waits for is in the list, or was never mapped. */
+	if (!scout__segments_withdraw(&w->segments, segment))
+		(void)scout__link_released(link, segment);
+	tell_released(w);
+}
+
+static void on_lease_new(void *user, struct scout__link *link) SCOUT_ON_COURIER;
+static void
+on_lease_new(void *user, struct scout__link *link)
+{
+	struct scout_worker *w = user;
+
+	(void)link;
+	scout__segments_retire(&w->segments);
+}
+
 static void on_user_ready(void *user) SCOUT_ON_COURIER;
 static void
 on_user_ready(void *user)
@@ -368,6 +403,8 @@ const struct scout__courier_ops scout__worker_courier_ops = {
 	.link_down = on_link_down,
 	.ended = on_ended,
 	.segment = on_segment,
+	.withdraw = on_withdraw,
+	.lease_new = on_lease_new,
 	.user_ready = on_user_ready,
 	.tick = on_tick,
 	.closing = on_closing,

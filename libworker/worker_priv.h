@@ -167,6 +167,7 @@ struct scout_worker {
 	uint16_t dtype;
 	int64_t null_block;
 	uint64_t shard_bytes;
+	uint16_t numa; /* node that the server should prefer, plus 1; 0: none */
 
 	/* caller */
 	bool registered;

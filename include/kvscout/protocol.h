@@ -128,7 +128,8 @@
  *                u16 reader          which of the readers, 0..readers-1
  *                u32 block_tokens    tokens in an engine block; chunk_tokens is a multiple
  *                u16 dtype           SCOUT_DTYPE_*
- *                u16 reserved        0
+ *                u16 numa            NUMA node that the worker's pages are near to, plus 1; 0 = none. The pool's memory for this KV
+ *                                    rank is taken from there if it can be; the first REGISTER of the rank decides
  *                u32 n_planes        1..SCOUT_MAX_PLANES
  *                n_planes * u64      bytes per block of each plane. A slot holds, plane by plane, the blocks of a chunk in
  *                                    token order: shard bytes = sum * chunk_tokens / block_tokens
@@ -193,11 +194,17 @@
  *   client -> server  LEASE_HELLO  u32 SCOUT_LEASE_MAGIC, u16 type 1, u16 version, u64 token (that of HELLO)
  *                     LEASE_BYE    u32 magic, u16 type 2, u16 version, u64 token: this peer is leaving and has no copy running.
  *                                  Its sessions end and its holds are free at once.
+ *                     LEASE_RELEASED u32 magic, u16 type 7, u16 version, u32 segment: answer to LEASE_WITHDRAW: it is unmapped, or
+ *                                  was never mapped. About a segment that was not withdrawn: changes nothing.
  *   server -> client  LEASE_OK     u32 magic, u16 type 3, u16 version, u64 epoch: bound to the peer of that token
  *                     LEASE_SEGMENT u32 magic, u16 type 4, u16 version, u32 segment, u32 slots, u64 bytes (of the memfd),
  *                                  u64 data_offset, u64 slot_stride, with one sealed memfd as SCM_RIGHTS. Sent
  *                                  to a worker for each segment of its KV rank, before the first grant in it. A new lease
  *                                  connection gets all of them again, under the same numbers.
+ *                                  What an earlier connection brought is then to be unmapped, when the last copy in it has ended.
+ *                     LEASE_WITHDRAW u32 magic, u16 type 6, u16 version, u32 segment: the server takes this segment away from the
+ *                                  worker's namespace. No grant in it is open and none will follow. The worker unmaps it and
+ *                                  answers LEASE_RELEASED; until then its bytes count as used. No time limit.
  *                     LEASE_GONE   u32 magic, u16 type 5, u16 version, u64 reserved: the server refuses this lease
  *   The server reads the peer's pid and uid from the kernel (SO_PEERCRED) and watches the process by pidfd. While the process
  *   lives, what its workers hold stays held, however silent it is.
@@ -290,5 +297,7 @@
 #define SCOUT_LEASE_OK 3
 #define SCOUT_LEASE_SEGMENT 4
 #define SCOUT_LEASE_GONE 5
+#define SCOUT_LEASE_WITHDRAW 6
+#define SCOUT_LEASE_RELEASED 7
 
 #endif

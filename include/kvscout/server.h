@@ -23,16 +23,17 @@ struct scout_server;
 struct scout_server_config {
 	uint32_t size;
 	uint32_t flags;
-	const char *listen;      /* ipc:///path or tcp://host:port; default: ipc in a private folder of its own */
-	const char *eviction;    /* policy: lru */
-	uint64_t l1_bytes;       /* bytes of slots in host memory, default 1 GiB */
-	uint64_t extent_bytes;   /* the pool grows by this much at a time, default 64 MiB */
-	uint64_t max_promised;   /* bytes that promises may pin, default half of l1_bytes */
-	uint32_t max_sessions;   /* default 65536 */
-	uint32_t max_peers;      /* default 1024 */
-	uint32_t dead_writer_ms; /* default 30000 */
-	uint32_t credits;        /* unanswered operations for each peer, default 4096 */
-	uint32_t reply_delay_us; /* test aid of the tools: each LOOKUP reply is deferred by this much, default 0 */
+	const char *listen;       /* ipc:///path or tcp://host:port; default: ipc in a private folder of its own */
+	const char *eviction;     /* policy, default adaptive; see scout_server_config_help() */
+	uint64_t l1_bytes;        /* bytes of slots in host memory, default 1 GiB */
+	uint64_t extent_bytes;    /* the pool grows by this much at a time, default 64 MiB */
+	uint64_t max_promised;    /* bytes that promises may pin, default half of l1_bytes */
+	uint32_t max_sessions;    /* default 65536 */
+	uint32_t max_peers;       /* default 1024 */
+	uint32_t dead_writer_ms;  /* default 30000 */
+	uint32_t credits;         /* unanswered operations for each peer, default 4096 */
+	uint32_t reply_delay_us;  /* test aid of the tools: each LOOKUP reply is deferred by this much, default 0 */
+	uint32_t reply_jitter_us; /* test aid: and by up to this much more, evenly distributed, default 0 */
 	scout_log_fn log;
 	void *log_user;
 	void *owned;

@@ -48,6 +48,7 @@ struct scout_worker_config {
 	uint64_t weights_version;     /* 0: whatever the server has */
 	int32_t device;               /* of the cuda backend */
 	uint32_t reserved;            /* 0 */
+	const char *numa_node; /* "auto" (default), "none" or a number: where this KV rank's pool memory should be */
 	scout_log_fn log;
 	void *log_user;
 	void *owned;

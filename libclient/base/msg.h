@@ -133,6 +133,7 @@ struct scout__register_msg {
 	uint16_t kv_rank, reader;
 	uint32_t block_tokens;
 	uint16_t dtype;
+	uint16_t numa;
 	uint32_t n_planes;
 	const uint8_t *plane_bytes; /* n_planes little-endian u64; read with scout__plane_bytes() */
 };
@@ -211,6 +212,7 @@ bool scout__get_status_item(struct scout__reader *items, struct scout__str *ret_
 
 /* Lease connection messages, little-endian, fixed sizes. */
 #define SCOUT__LEASE_SHORT_BYTES 16
+#define SCOUT__LEASE_WITHDRAW_BYTES 12
 #define SCOUT__LEASE_SEGMENT_BYTES 40
 struct scout__lease_msg {
 	uint16_t type;

@@ -368,7 +368,7 @@ scout__put_register(struct scout__writer *w, const struct scout__register_msg *m
 	scout__put_u16(w, m->reader);
 	scout__put_u32(w, m->block_tokens);
 	scout__put_u16(w, m->dtype);
-	scout__put_u16(w, 0);
+	scout__put_u16(w, m->numa);
 	scout__put_u32(w, m->n_planes);
 	for (uint32_t i = 0; i < m->n_planes; i++)
 		scout__put_u64(w, plane_bytes[i]);
@@ -393,19 +393,18 @@ scout__get_register(const struct scout__op *op, struct scout__register_msg *ret,
 {
 	struct scout__reader r = body_of(op);
 	struct scout__register_msg m;
-	uint16_t reserved;
 	int status;
 
 	m.kv_rank = scout__get_u16(&r);
 	m.reader = scout__get_u16(&r);
 	m.block_tokens = scout__get_u32(&r);
 	m.dtype = scout__get_u16(&r);
-	reserved = scout__get_u16(&r);
+	m.numa = scout__get_u16(&r);
 	m.n_planes = scout__get_u32(&r);
 	if (!r.bad && (m.n_planes == 0 || m.n_planes > SCOUT_MAX_PLANES))
 		return fault(SCOUT_WIRE_RANGE, "n_planes", ret_field);
 	m.plane_bytes = scout__get_bytes(&r, (size_t)m.n_planes * sizeof(uint64_t));
-	status = judge(&r, reserved, register_bad_field(&m), ret_field);
+	status = judge(&r, 0, register_bad_field(&m), ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;

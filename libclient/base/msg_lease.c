@@ -17,6 +17,9 @@ lease_bytes(uint16_t type)
 		return SCOUT__LEASE_SHORT_BYTES;
 	case SCOUT_LEASE_SEGMENT:
 		return SCOUT__LEASE_SEGMENT_BYTES;
+	case SCOUT_LEASE_WITHDRAW:
+	case SCOUT_LEASE_RELEASED:
+		return SCOUT__LEASE_WITHDRAW_BYTES;
 	default:
 		return 0;
 	}
@@ -38,6 +41,8 @@ scout__put_lease(uint8_t *buf, const struct scout__lease_msg *m)
 		scout__put_u64(&w, m->bytes);
 		scout__put_u64(&w, m->data_offset);
 		scout__put_u64(&w, m->slot_stride);
+	} else if (m->type == SCOUT_LEASE_WITHDRAW || m->type == SCOUT_LEASE_RELEASED) {
+		scout__put_u32(&w, m->segment);
 	} else {
 		scout__put_u64(&w, m->type == SCOUT_LEASE_GONE ? 0 : m->word);
 	}
@@ -62,6 +67,8 @@ scout__get_lease(const void *buf, size_t len, struct scout__lease_msg *ret)
 		m.bytes = scout__get_u64(&r);
 		m.data_offset = scout__get_u64(&r);
 		m.slot_stride = scout__get_u64(&r);
+	} else if (m.type == SCOUT_LEASE_WITHDRAW || m.type == SCOUT_LEASE_RELEASED) {
+		m.segment = scout__get_u32(&r);
 	} else {
 		m.word = scout__get_u64(&r);
 	}

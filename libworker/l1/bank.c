@@ -13,7 +13,7 @@
  * DESIGN
  *
  * Purpose: the life of an entry: room for it, its shards' states, its end. The index is in bank_table.c, pins are in
- * bank_pins.c.
+ * bank_pins.c, slots and extents in bank_extents.c; what banks take from each other is in share.c.
  *
  * Memory: entries, table, states and generations are reserved for the largest number of chunks that l1_bytes can hold,
  * and cost nothing until they are touched; slots are used in order, so a pool that is half full has touched half of
@@ -22,10 +22,6 @@
  * Rejected: huge pages for the index. They save 5 to 10 % of a lookup, but whoever touches one first waits 300 us
  * until the kernel has cleared it.
  *
- * Slots: 0 .. n_slots - 1 have memory. From next_fresh on they were never used and are on no list, so an extent of a
- * million slots costs nothing when it comes. The free list is last in, first out: what was just evicted is still in
- * the cache.
- *
  * Invariants: see scout__bank_check(), which checks all of them.
  *
  * Threads: loop.
@@ -33,18 +29,20 @@
 
 #define MAX_ENTRIES (1u << 31)
 #define REGROW_US 1000000u
+#define VICTIMS 64u /* in the extent that is on its way out, before a store waits for the rest to go */
 
 int
 scout__l1_init(struct scout__l1 *l1, uint64_t l1_bytes, uint64_t extent_bytes, uint64_t max_promised,
 	       const char *eviction, const struct scout__log *log, char *err, size_t err_len)
 {
-	const struct scout__evict_ops *policy = scout__evict_find(eviction);
+	struct scout__evict_args args;
+	const struct scout__evict_ops *policy = scout__evict_parse(eviction, &args, err, err_len);
 
 	if (!policy)
-		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "eviction: there is no policy \"%s\"",
-				   eviction);
+		return SCOUT_ERR_CONFIG_RANGE;
 	memset(l1, 0, sizeof(*l1));
 	l1->policy = policy;
+	l1->policy_args = args;
 	l1->max_promised = max_promised;
 	l1->regrow_us = REGROW_US;
 	return scout__pool_init(&l1->pool, l1_bytes, extent_bytes, log, err, err_len);
@@ -123,47 +121,16 @@ measure(struct scout__bank *bank, const uint64_t *shard_bytes)
 	return 0;
 }
 
-/* No extent for now: the pool is used up (@regrow_us 0), or getting one failed and is tried again at @regrow_us. */
-static void
-note_grown_out(struct scout__bank *bank, uint64_t regrow_us)
-{
-	bank->grown_out = true;
-	bank->grown_returns = bank->l1->pool.returns;
-	bank->regrow_us = regrow_us;
-}
-
-/* Ask for an extent, unless one is coming or there is none to be had. */
-static SCOUT_ON_LOOP void
-ask_for_room(struct scout__bank *bank)
-{
-	struct scout__pool *pool = &bank->l1->pool;
-	bool returned = bank->grown_returns != pool->returns;
-	int asked;
-
-	if (bank->growing)
-		return;
-	if (bank->n_slots == bank->max_entries) {
-		bank->grown_out = true;
-		return;
-	}
-	if (bank->grown_out && bank->regrow_us && !returned && scout__now_us() < bank->regrow_us)
-		return;
-	asked = scout__pool_want(pool, bank, bank->strides, bank->n_ranks);
-	if (asked > 0) {
-		bank->growing = true;
-		/* What is merely tried again may fail again: grown_out stays, so that stores need not wait for it. */
-		if (returned || bank->regrow_us == 0)
-			bank->grown_out = false;
-	} else if (asked == 0) {
-		note_grown_out(bank, 0);
-	} else {
-		note_grown_out(bank, scout__now_us() + bank->l1->regrow_us);
-	}
-}
-
 int
 scout__bank_new(struct scout__l1 *l1, const uint64_t *shard_bytes, uint32_t n_ranks, uint32_t readers,
 		uint32_t hash_bytes, struct scout__bank **ret_bank)
+{
+	return scout__bank_new_on(l1, shard_bytes, NULL, n_ranks, readers, hash_bytes, ret_bank);
+}
+
+int
+scout__bank_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uint16_t *nodes, uint32_t n_ranks,
+		   uint32_t readers, uint32_t hash_bytes, struct scout__bank **ret_bank)
 {
 	struct scout__bank *bank;
 	int code;
@@ -183,16 +150,19 @@ scout__bank_new(struct scout__l1 *l1, const uint64_t *shard_bytes, uint32_t n_ra
 		code = SCOUT_ERR_NOMEM;
 		goto err_free_bank;
 	}
+	if (nodes)
+		memcpy(bank->nodes, nodes, n_ranks * sizeof(nodes[0]));
 	code = measure(bank, shard_bytes);
 	if (code)
 		goto err_free_strides;
 	code = reserve_arrays(bank);
 	if (code)
 		goto err_release_arrays;
-	code = l1->policy->open(&bank->policy_state, bank->entries, bank->max_entries);
+	code = l1->policy->open(&bank->policy_state, bank->entries, bank->max_entries, &l1->policy_args);
 	if (code)
 		goto err_release_arrays;
-	ask_for_room(bank);
+	scout__share_join(bank);
+	scout__bank_ask(bank);
 	*ret_bank = bank;
 	return 0;
 
@@ -210,6 +180,7 @@ scout__bank_free(struct scout__bank *bank)
 {
 	if (!bank)
 		return;
+	scout__share_leave(bank);
 	scout__pool_disown(&bank->l1->pool, bank);
 	for (uint32_t i = 0; i < bank->n_extents; i++)
 		scout__extent_free(&bank->l1->pool, bank->extents[i]);
@@ -217,136 +188,10 @@ scout__bank_free(struct scout__bank *bank)
 	bank->l1->policy->close(bank->policy_state);
 	release_arrays(bank);
 	free(bank->extents);
+	free(bank->by_age);
 	free(bank->extent_first);
 	free(bank->strides);
 	free(bank);
-}
-
-/* Room for one more in the list of extents. */
-static bool
-extents_fit(struct scout__bank *bank)
-{
-	uint32_t cap = bank->cap_extents ? bank->cap_extents * 2 : 16;
-	struct scout__extent **extents;
-	uint32_t *first;
-
-	if (bank->n_extents < bank->cap_extents)
-		return true;
-	extents = realloc(bank->extents, cap * sizeof(void *));
-	if (!extents)
-		return false;
-	bank->extents = extents;
-	first = realloc(bank->extent_first, cap * sizeof(*first));
-	if (!first)
-		return false;
-	bank->extent_first = first;
-	bank->cap_extents = cap;
-	return true;
-}
-
-bool
-scout__bank_grow(struct scout__bank *bank, struct scout__extent *extent)
-{
-	uint32_t slots = extent->slots;
-
-	SCOUT_ASSERT(bank->growing && extent->owner == bank);
-	bank->growing = false;
-	if (extent->error || !extents_fit(bank)) {
-		scout__extent_free(&bank->l1->pool, extent);
-		note_grown_out(bank, scout__now_us() + bank->l1->regrow_us);
-		return false;
-	}
-	bank->grown_out = false;
-	bank->extents[bank->n_extents] = extent;
-	bank->extent_first[bank->n_extents] = bank->n_slots;
-	bank->n_extents++;
-	/* More than max_entries only where that was cut at MAX_ENTRIES. */
-	if (slots > bank->max_entries - bank->n_slots)
-		slots = bank->max_entries - bank->n_slots;
-	bank->n_slots += slots;
-	bank->n_free += slots;
-	return true;
-}
-
-/* The number of the extent that @entry lies in. */
-static uint32_t
-extent_of(const struct scout__bank *bank, uint32_t entry)
-{
-	uint32_t low = 0;
-	uint32_t high = bank->n_extents;
-
-	while (high - low > 1) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (bank->extent_first[middle] <= entry)
-			low = middle;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-struct scout__place
-scout__bank_place(const struct scout__bank *bank, uint32_t entry, uint32_t rank)
-{
-	uint32_t i = extent_of(bank, entry);
-	const struct scout__segment *segment = &bank->extents[i]->segments[rank];
-
-	return (struct scout__place){
-		.segment = segment->id,
-		.offset = segment->data_offset + (entry - bank->extent_first[i]) * segment->stride,
-		.generation = bank->shard_gen[scout__shard_at(bank, entry, rank)],
-	};
-}
-
-/* Where the generation word of a shard lies. */
-static _Atomic uint64_t *
-shard_word(const struct scout__bank *bank, uint32_t entry, uint32_t rank)
-{
-	uint32_t i = extent_of(bank, entry);
-
-	return &bank->extents[i]->segments[rank].words[entry - bank->extent_first[i]];
-}
-
-void
-scout__shard_bump(struct scout__bank *bank, uint32_t entry, uint32_t rank)
-{
-	uint32_t *gen = &bank->shard_gen[scout__shard_at(bank, entry, rank)];
-
-	if (++*gen == 0)
-		*gen = 1;
-	/*
-	 * Whoever is told afterwards that it may write, is told by a message: that orders this before its first
-	 * byte.
-	 */
-	atomic_store_explicit(shard_word(bank, entry, rank), *gen, memory_order_release);
-}
-
-static void
-slot_put(struct scout__bank *bank, uint32_t entry)
-{
-	bank->entries[entry].link[0] = bank->free_head;
-	bank->free_head = entry;
-	bank->n_free++;
-}
-
-static SCOUT_ON_LOOP uint32_t
-slot_take(struct scout__bank *bank)
-{
-	uint32_t entry;
-	uint32_t last_slots;
-
-	if (bank->next_fresh < bank->n_slots) {
-		entry = bank->next_fresh++;
-	} else {
-		entry = bank->free_head;
-		bank->free_head = bank->entries[entry].link[0];
-	}
-	bank->n_free--;
-	last_slots = bank->n_slots - bank->extent_first[bank->n_extents - 1];
-	if (bank->n_free < last_slots / 4)
-		ask_for_room(bank);
-	return entry;
 }
 
 void
@@ -355,7 +200,10 @@ scout__entry_discard(struct scout__bank *bank, uint32_t entry)
 	struct scout__entry *e = &bank->entries[entry];
 
 	SCOUT_ASSERT(e->in_use && e->promises == 0 && e->holds == 0);
-	scout__entry_pin(bank, entry);
+	if (e->in_order) {
+		bank->l1->policy->remove(bank->policy_state, entry, SCOUT__REMOVE_GONE);
+		e->in_order = 0;
+	}
 	scout__table_remove(bank, entry);
 	for (uint32_t rank = 0; rank < bank->n_ranks; rank++) {
 		uint8_t *state = &bank->shard_state[scout__shard_at(bank, entry, rank)];
@@ -369,33 +217,40 @@ scout__entry_discard(struct scout__bank *bank, uint32_t entry)
 	e->readable = 0;
 	e->gen++;
 	bank->n_entries--;
-	slot_put(bank, entry);
+	scout__slot_put(bank, entry);
 }
 
-/* See that there is a free slot: grow, else evict. 0, or why there is none. */
+/* See that there is a free slot: grow, else take an extent of another bank, else evict. 0, or why there is none. */
 static SCOUT_ON_LOOP enum scout__reserve
 make_room(struct scout__bank *bank)
 {
+	unsigned tries = VICTIMS;
 	uint32_t victim;
+	bool needy;
 
 	if (bank->n_free > 0)
 		return 0;
-	ask_for_room(bank);
+	scout__bank_ask(bank);
 	/* An extent that comes after one failed may fail like that one; what can be evicted need not wait for it. */
 	if (bank->growing && !bank->grown_out)
 		return SCOUT__RESERVE_WAIT;
-	victim = bank->l1->policy->victim(bank->policy_state);
-	if (victim == SCOUT__NO_ENTRY)
-		return bank->growing ? SCOUT__RESERVE_WAIT : SCOUT__RESERVE_NO_ROOM;
-	scout__entry_discard(bank, victim);
-	bank->l1->evictions++;
-	return 0;
+	needy = scout__share_ask(bank);
+	do {
+		victim = bank->l1->policy->victim(bank->policy_state);
+		if (victim == SCOUT__NO_ENTRY)
+			return bank->growing || needy ? SCOUT__RESERVE_WAIT : SCOUT__RESERVE_NO_ROOM;
+		scout__entry_discard(bank, victim);
+		bank->l1->evictions++;
+		/* None came free when it lay in the extent that is on its way out. */
+	} while (bank->n_free == 0 && --tries > 0);
+	/* The rest of that extent goes soon, and the store is told. */
+	return bank->n_free == 0 ? SCOUT__RESERVE_WAIT : 0;
 }
 
 static SCOUT_ON_LOOP uint32_t
 entry_create(struct scout__bank *bank, uint32_t space, const uint8_t *hash)
 {
-	uint32_t entry = slot_take(bank);
+	uint32_t entry = scout__slot_take(bank);
 	struct scout__entry *e = &bank->entries[entry];
 
 	*e = (struct scout__entry){.space = space, .gen = e->gen + 1, .in_use = 1};
@@ -496,7 +351,7 @@ scout__bank_index_bytes(const struct scout__bank *bank)
 	uint64_t shard = sizeof(*bank->shard_state) + sizeof(*bank->shard_gen);
 
 	return bank->max_entries * (sizeof(*bank->entries) + shard * bank->n_ranks) +
-	       (bank->table_mask + 1) * sizeof(*bank->table);
+	       (bank->table_mask + 1) * sizeof(*bank->table) + bank->l1->policy->state_bytes(bank->policy_state);
 }
 
 /* The states of one entry's shards against its counts and the shared words. */
@@ -515,38 +370,26 @@ check_shards(const struct scout__bank *bank, uint32_t entry)
 		readable += state == SCOUT__SHARD_READABLE;
 		writers += state == SCOUT__SHARD_WRITING || state == SCOUT__SHARD_QUARANTINE;
 		SCOUT_ASSERT(state == SCOUT__SHARD_ABSENT || bank->shard_gen[at] != 0);
-		SCOUT_ASSERT(atomic_load_explicit(shard_word(bank, entry, rank), memory_order_relaxed) ==
-			     bank->shard_gen[at]);
+		SCOUT_ASSERT(scout__shard_word_is(bank, entry, rank, bank->shard_gen[at]));
 	}
 	SCOUT_ASSERT(readable == e->readable);
 	SCOUT_ASSERT(writers <= e->holds || !e->in_use);
 	SCOUT_ASSERT(e->in_use || (readable == 0 && writers == 0));
 }
 
-static void
-check_free_list(const struct scout__bank *bank)
+static SCOUT_ON_LOOP void
+check_entry(const struct scout__bank *bank, uint32_t entry)
 {
-	uint32_t n = bank->n_slots - bank->next_fresh;
+	const struct scout__entry *e = &bank->entries[entry];
+	bool pinned = e->promises > 0 || e->holds > 0;
 
-	for (uint32_t at = bank->free_head; at != SCOUT__NO_ENTRY; at = bank->entries[at].link[0]) {
-		SCOUT_ASSERT(at < bank->next_fresh && !bank->entries[at].in_use);
-		SCOUT_ASSERT(n < bank->n_free);
-		n++;
+	check_shards(bank, entry);
+	if (!e->in_use) {
+		SCOUT_ASSERT(!pinned && !e->in_order);
+		return;
 	}
-	SCOUT_ASSERT(n == bank->n_free);
-}
-
-static void
-check_extents(const struct scout__bank *bank)
-{
-	uint64_t slots = 0;
-
-	for (uint32_t i = 0; i < bank->n_extents; i++) {
-		SCOUT_ASSERT(bank->extent_first[i] == slots);
-		slots += bank->extents[i]->slots;
-	}
-	SCOUT_ASSERT(slots == bank->n_slots || bank->n_slots == bank->max_entries);
-	SCOUT_ASSERT(bank->l1->pool.used_bytes <= bank->l1->pool.l1_bytes);
+	SCOUT_ASSERT(!e->is_free && scout__bank_find(bank, e->space, e->hash) == entry);
+	SCOUT_ASSERT(e->in_order == !pinned && (pinned || (e->readable > 0 && e->stored)));
 }
 
 void
@@ -555,29 +398,28 @@ scout__bank_check(const struct scout__bank *bank)
 	uint64_t promised_bytes = 0;
 	uint32_t in_use = 0;
 	uint32_t in_order = 0;
+	uint32_t out = 0; /* of the extent that is on its way out: neither used nor free */
 
-	check_extents(bank);
-	SCOUT_ASSERT(bank->next_fresh <= bank->n_slots && bank->n_slots <= bank->max_entries);
-	for (uint32_t entry = 0; entry < bank->n_slots; entry++) {
-		const struct scout__entry *e = &bank->entries[entry];
-		bool pinned = e->promises > 0 || e->holds > 0;
+	scout__extents_check(bank);
+	for (uint32_t i = 0; i < bank->n_extents; i++) {
+		const struct scout__extent *extent = bank->extents[i];
 
-		check_shards(bank, entry);
-		SCOUT_ASSERT(entry < bank->next_fresh || !e->in_use);
-		if (!e->in_use) {
-			SCOUT_ASSERT(!pinned && !e->in_order);
-			continue;
+		for (uint32_t entry = extent->first; entry < extent->first + extent->fresh; entry++) {
+			const struct scout__entry *e = &bank->entries[entry];
+
+			check_entry(bank, entry);
+			promised_bytes += e->promises > 0 ? bank->chunk_bytes : 0;
+			in_use += e->in_use;
+			in_order += e->in_order;
+			out += !e->in_use && !e->is_free;
 		}
-		SCOUT_ASSERT(scout__bank_find(bank, e->space, e->hash) == entry);
-		SCOUT_ASSERT(e->in_order == !pinned && (pinned || (e->readable > 0 && e->stored)));
-		promised_bytes += e->promises > 0 ? bank->chunk_bytes : 0;
-		in_use++;
-		in_order += e->in_order;
+		if (extent == bank->leaving)
+			out += extent->slots - extent->fresh;
 	}
-	SCOUT_ASSERT(in_use == bank->n_entries && in_use + bank->n_free == bank->n_slots);
+	SCOUT_ASSERT(in_use == bank->n_entries && in_use + bank->n_free + out == bank->n_slots);
+	SCOUT_ASSERT(out == 0 || bank->l1->retire.donor == bank);
 	SCOUT_ASSERT(scout__table_check(bank) == in_use);
 	SCOUT_ASSERT(promised_bytes == bank->promised_bytes && promised_bytes <= bank->l1->promised_bytes);
 	SCOUT_ASSERT(bank->l1->promised_bytes <= bank->l1->max_promised);
-	check_free_list(bank);
 	bank->l1->policy->check(bank->policy_state, in_order);
 }

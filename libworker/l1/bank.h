@@ -28,8 +28,10 @@
  * the order, or, when no shard of it is readable (its only store was given up), away at once. promised_bytes counts a
  * chunk once while promises > 0, and never exceeds max_promised.
  *
- * Room: fresh slots in order, then the free list, then another extent, and only when the pool allows none, eviction.
- * The next extent is asked for when less than a quarter of the last one is free, so stores rarely wait. After an
+ * Room: fresh slots in order, then the free list, then another extent, then one of another bank (share.c), and only when
+ * none is to be had or while it is on its way, eviction.
+ * The next extent, the pool's or another bank's, is asked for when less than a quarter of the last one is free, so stores
+ * rarely wait. After an
  * extent failed, stores evict; growing is tried again after a while, or when the pool gets bytes back.
  *
  * The generation word of a shard's slot (in shared memory) is bumped before a store is granted the slot, and when the
@@ -46,8 +48,8 @@ enum scout__shard_state {
 struct scout__entry {
 	uint8_t hash[SCOUT_MAX_HASH]; /* zero-padded */
 	uint32_t space;
-	uint32_t gen;     /* bumped whenever the entry is created or dropped: handles name (entry, gen) */
-	uint32_t link[2]; /* policy */
+	uint32_t gen;            /* bumped whenever the entry is created or dropped: handles name (entry, gen) */
+	struct scout__node node; /* policy; the free list while it is not in use */
 	uint32_t promises;
 	uint16_t holds;
 	uint8_t readable; /* ranks that are READABLE */
@@ -55,7 +57,7 @@ struct scout__entry {
 	uint8_t in_use;
 	uint8_t in_order; /* in the policy's order */
 	uint8_t stored;   /* SCOUT__INSERT_CREATED was told */
-	uint8_t unused[5];
+	uint8_t is_free;  /* on the free list */
 };
 
 struct scout__handle {
@@ -63,15 +65,36 @@ struct scout__handle {
 	uint32_t gen;
 };
 
+/* An extent that is being taken from a bank: see share.c. One at a time. */
+struct scout__retire {
+	uint8_t phase;              /* 0: none */
+	struct scout__bank *needy;  /* for whom */
+	struct scout__bank *donor;  /* from whom */
+	struct scout__extent *best; /* without pins, fewest entries in use, of those looked at */
+	uint32_t best_in_use;
+	uint32_t look_from, look_at; /* entry numbers: where looking began, and is */
+	uint32_t in_use;             /* of the extent that is looked at */
+	bool pinned;                 /* it has a pinned entry */
+	bool wrapped;                /* looking has passed the end of the bank */
+	uint32_t n_found;            /* extents without pins */
+};
+
 struct scout__l1 {
 	struct scout__pool pool;
 	const struct scout__evict_ops *policy;
+	struct scout__evict_args policy_args;
 	uint64_t max_promised;
 	uint64_t promised_bytes;
-	uint64_t evictions;       /* entries evicted to make room */
-	uint64_t refusals;        /* stores that got no room */
-	uint64_t promise_limited; /* promises refused */
-	uint64_t regrow_us;       /* a failed extent is tried again after this time (default 1 s); tests shorten it */
+	uint64_t evictions;        /* entries evicted to make room */
+	uint64_t refusals;         /* stores that got no room */
+	uint64_t promise_limited;  /* promises refused */
+	uint64_t regrow_us;        /* a failed extent is tried again after this time (default 1 s); tests shorten it */
+	struct scout__bank *banks; /* all of them */
+	uint32_t n_needy;          /* banks that wait for an extent of another one */
+	uint64_t extents_retired;  /* taken from a bank for another one */
+	uint64_t retire_failed;    /* times that no bank had an extent to give: everything was pinned */
+	uint64_t last_serial;
+	struct scout__retire retire;
 };
 
 struct scout__bank {
@@ -85,28 +108,46 @@ struct scout__bank {
 	struct scout__entry *entries; /* max_entries, mapped lazily */
 	uint64_t *table;              /* cells: tag << 32 | entry + 1; 0 = free */
 	uint64_t table_mask;
-	uint8_t *shard_state;    /* [entry * n_ranks + rank] */
-	uint32_t *shard_gen;     /* likewise: what the generation word holds (low 32 bits of a counter, never 0) */
-	uint32_t n_entries;      /* in use */
-	uint32_t n_slots;        /* entries that have memory behind them: 0 .. n_slots - 1 */
-	uint32_t free_head;      /* free list through entry link[0] */
-	uint32_t n_free;         /* fresh ones and those on the free list */
-	uint32_t next_fresh;     /* slots from here on were never used */
-	uint64_t promised_bytes; /* this bank's part of the l1's */
-	bool growing;            /* an extent was asked for */
-	bool grown_out;          /* the pool allows no further extent, or the last one failed */
-	uint64_t grown_returns;  /* pool.returns when grown_out was set */
-	uint64_t regrow_us;      /* an extent failed: time to try again, sooner when pool.returns moves; 0 = used up */
-	struct scout__extent **extents;
-	uint32_t *extent_first; /* first entry of each extent */
+	uint8_t *shard_state; /* [entry * n_ranks + rank] */
+	uint32_t *shard_gen;  /* likewise: what the generation word holds (low 32 bits of a counter, never 0) */
+	uint32_t n_entries;   /* in use */
+	uint32_t n_slots;     /* of all extents */
+	uint32_t free_head;   /* free list through entry node.link[0] */
+	uint32_t n_free;      /* fresh ones and those on the free list */
+	uint32_t n_fresh;     /* never used since their extent came */
+	struct scout__extent *fresh_from; /* from where fresh ones are taken, NULL: to be found */
+	uint32_t last_slots;              /* of the newest extent */
+	uint32_t next_fresh;              /* slots from here on were never used at all */
+	uint64_t promised_bytes;          /* this bank's part of the l1's */
+	bool growing;                     /* an extent was asked for */
+	bool grown_out;                   /* the pool allows no further extent, or the last one failed */
+	uint64_t grown_returns;           /* pool.returns when grown_out was set */
+	uint64_t regrow_us;  /* an extent failed: time to try again, sooner when pool.returns moves; 0 = used up */
+	uint32_t grow_first; /* where the extent goes that is being grown */
+	struct scout__extent **extents;  /* by their first slot */
+	struct scout__extent **by_age;   /* by segment id */
+	uint32_t *extent_first;          /* first entry of each extent */
+	struct scout__extent *leaving;   /* is being taken out: no slot of it is given to anybody */
+	uint16_t nodes[SCOUT_MAX_RANKS]; /* NUMA node of each rank plus 1, 0: any */
+	/* Of share.c. */
+	struct scout__bank *next;
+	bool idle;             /* set by the owner: nobody is there to use it */
+	bool needy;            /* waits for an extent of another bank */
+	uint32_t n_coming;     /* extents that were taken for it and that are not back in the pool */
+	uint64_t coming_us;    /* when the last of them was taken */
+	uint32_t n_going;      /* extents that were taken from it and that are not back in the pool */
+	bool looked;           /* everything in it was pinned, in this round */
+	uint64_t round_us;     /* start of this round of looking for a donor; 0: none */
+	uint64_t ask_again_us; /* nothing was to be had: time to look again */
+	uint64_t serial;       /* names it */
 	uint32_t n_extents;
 	uint32_t cap_extents;
 	void *policy_state;
 };
 
 /*
- * @eviction: name of a policy. Returns 0, SCOUT_ERR_CONFIG_RANGE (no such policy), or as scout__pool_init(); @err has
- * the text.
+ * @eviction: a policy as in evict.h. Returns 0, SCOUT_ERR_CONFIG_RANGE (no such policy), or as scout__pool_init();
+ * @err has the text.
  */
 SCOUT_ON_LOOP int scout__l1_init(struct scout__l1 *l1, uint64_t l1_bytes, uint64_t extent_bytes, uint64_t max_promised,
 				 const char *eviction, const struct scout__log *log, char *err, size_t err_len);
@@ -119,6 +160,10 @@ SCOUT_ON_LOOP void scout__l1_fini(struct scout__l1 *l1);
  */
 SCOUT_ON_LOOP int scout__bank_new(struct scout__l1 *l1, const uint64_t *shard_bytes, uint32_t n_ranks, uint32_t readers,
 				  uint32_t hash_bytes, struct scout__bank **ret_bank);
+/* The same, with the NUMA node of each rank plus 1; 0: any. NULL: any for all. */
+SCOUT_ON_LOOP int scout__bank_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uint16_t *nodes,
+				     uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes,
+				     struct scout__bank **ret_bank);
 SCOUT_ON_LOOP void scout__bank_free(struct scout__bank *bank);
 
 /*
@@ -186,8 +231,8 @@ SCOUT_ON_LOOP void scout__bank_abort(struct scout__bank *bank, uint32_t entry, u
 /* The writer died. The caller keeps time and calls _abort() later. */
 SCOUT_ON_LOOP void scout__bank_quarantine(struct scout__bank *bank, uint32_t entry, uint32_t rank);
 
-/* Finish: move in the eviction order, if it is in it. */
-SCOUT_ON_LOOP void scout__bank_touch(struct scout__bank *bank, uint32_t entry, enum scout__access how);
+/* Finish: move in the eviction order, if it is in it. @depth: how many chunks the session stored before this one. */
+SCOUT_ON_LOOP void scout__bank_touch(struct scout__bank *bank, uint32_t entry, enum scout__access how, uint32_t depth);
 /* Drop an unpinned entry now. False when it is pinned. */
 SCOUT_ON_LOOP bool scout__bank_drop(struct scout__bank *bank, uint32_t entry);
 
@@ -204,6 +249,30 @@ SCOUT_ON_LOOP uint64_t scout__bank_used_bytes(const struct scout__bank *bank);
 SCOUT_ON_LOOP uint64_t scout__bank_total_bytes(const struct scout__bank *bank);
 /* Resident bytes that index and state cost when all max_entries are used. */
 SCOUT_ON_LOOP uint64_t scout__bank_index_bytes(const struct scout__bank *bank);
+
+/* ---- share.c: what banks take from each other ---- */
+
+enum scout__retire_result {
+	SCOUT__RETIRE_IDLE = 0, /* nothing to do now */
+	SCOUT__RETIRE_MORE,     /* call again */
+	SCOUT__RETIRE_TAKEN,    /* an extent is out of its bank: see that nobody has it mapped, then _freed() */
+	SCOUT__RETIRE_NOTHING   /* a bank gets none, everything is pinned: tell who waits for it */
+};
+/*
+ * Some of the work for banks that wait for an extent: at most @entries entries are touched. *ret_bank: for TAKEN the bank
+ * that lost it, for NOTHING the one that gets none.
+ */
+SCOUT_ON_LOOP enum scout__retire_result scout__share_step(struct scout__l1 *l1, uint32_t entries, uint64_t now_us,
+							  struct scout__extent **ret_extent,
+							  struct scout__bank **ret_bank);
+/* Whether _step() may have something to do. */
+static inline SCOUT_ON_LOOP bool
+scout__share_is_due(const struct scout__l1 *l1)
+{
+	return l1->n_needy > 0 || l1->retire.phase != 0;
+}
+/* Give the bytes of a taken extent back to the pool; those who wait ask for them at once. */
+SCOUT_ON_LOOP void scout__share_freed(struct scout__l1 *l1, struct scout__extent *extent);
 
 /* Debug and tests: every invariant above, by a full walk. Aborts with a message. */
 SCOUT_ON_LOOP void scout__bank_check(const struct scout__bank *bank);

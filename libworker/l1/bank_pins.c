@@ -26,7 +26,7 @@ scout__entry_pin(struct scout__bank *bank, uint32_t entry)
 
 	if (!e->in_order)
 		return;
-	bank->l1->policy->remove(bank->policy_state, entry);
+	bank->l1->policy->remove(bank->policy_state, entry, SCOUT__REMOVE_PINNED);
 	e->in_order = 0;
 }
 
@@ -115,10 +115,10 @@ scout__bank_unhold(struct scout__bank *bank, uint32_t entry, bool last_reader)
 }
 
 void
-scout__bank_touch(struct scout__bank *bank, uint32_t entry, enum scout__access how)
+scout__bank_touch(struct scout__bank *bank, uint32_t entry, enum scout__access how, uint32_t depth)
 {
 	if (bank->entries[entry].in_order)
-		bank->l1->policy->accessed(bank->policy_state, entry, how);
+		bank->l1->policy->accessed(bank->policy_state, entry, how, depth);
 }
 
 bool

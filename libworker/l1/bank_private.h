@@ -4,7 +4,7 @@
 
 #include "bank.h"
 
-/* Between bank.c, bank_table.c and bank_pins.c only. */
+/* Between bank.c, bank_extents.c, bank_table.c, bank_pins.c and share.c only. */
 
 /* How many cells an index of @max_entries has: a power of two, at most two thirds full. */
 SCOUT_ON_ANY uint64_t scout__table_cells(uint32_t max_entries);
@@ -22,6 +22,35 @@ SCOUT_ON_LOOP void scout__entry_unpin(struct scout__bank *bank, uint32_t entry);
 SCOUT_ON_LOOP void scout__entry_discard(struct scout__bank *bank, uint32_t entry);
 /* Make everything that readers know of the shard's bytes outdated. */
 SCOUT_ON_LOOP void scout__shard_bump(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+
+SCOUT_ON_LOOP bool scout__shard_word_is(const struct scout__bank *bank, uint32_t entry, uint32_t rank, uint64_t value);
+
+/* bank_extents.c */
+
+/* Ask for an extent, unless one is coming or there is none to be had. */
+SCOUT_ON_LOOP void scout__bank_ask(struct scout__bank *bank);
+/* The extent that @entry lies in, or else the first one behind it; NULL: there is none. */
+SCOUT_ON_LOOP struct scout__extent *scout__bank_extent_from(const struct scout__bank *bank, uint32_t entry);
+/* Out of the lists: no entry and no free slot is left in it. Its slot numbers are a hole. */
+SCOUT_ON_LOOP void scout__bank_extent_remove(struct scout__bank *bank, struct scout__extent *extent);
+/* Put a slot on the free list, unless its extent is on its way out. */
+SCOUT_ON_LOOP void scout__slot_put(struct scout__bank *bank, uint32_t entry);
+/* Take one off the list that is on it. */
+SCOUT_ON_LOOP void scout__slot_unlist(struct scout__bank *bank, uint32_t entry);
+/* A free slot: there is one. */
+SCOUT_ON_LOOP uint32_t scout__slot_take(struct scout__bank *bank);
+SCOUT_ON_LOOP void scout__extents_check(const struct scout__bank *bank);
+
+/* share.c */
+
+SCOUT_ON_LOOP void scout__share_join(struct scout__bank *bank);
+SCOUT_ON_LOOP void scout__share_leave(struct scout__bank *bank);
+/* @bank got an extent. */
+SCOUT_ON_LOOP void scout__share_settled(struct scout__bank *bank);
+/* Whether @bank may grow: not when another one waits and this one has its share. */
+SCOUT_ON_LOOP bool scout__share_allows(const struct scout__bank *bank);
+/* The pool is used up and @bank needs room: whether it will get an extent of another bank. */
+SCOUT_ON_LOOP bool scout__share_ask(struct scout__bank *bank);
 
 static inline uint64_t
 scout__shard_at(const struct scout__bank *bank, uint32_t entry, uint32_t rank)

@@ -113,8 +113,8 @@ prefetch_links(const struct scout__bank *bank, uint32_t entry)
 	if (!e->in_order)
 		return;
 	for (unsigned i = 0; i < 2; i++)
-		if (e->link[i] < bank->max_entries)
-			load_ahead(&bank->entries[e->link[i]]);
+		if (e->node.link[i] < bank->max_entries)
+			load_ahead(&bank->entries[e->node.link[i]]);
 }
 
 /*
@@ -217,7 +217,7 @@ scout__table_check(const struct scout__bank *bank)
 		if (!bank->table[at])
 			continue;
 		used++;
-		SCOUT_ASSERT(entry < bank->n_slots);
+		SCOUT_ASSERT(entry < bank->next_fresh);
 		e = &bank->entries[entry];
 		SCOUT_ASSERT(e->in_use);
 		SCOUT_ASSERT(cell_tag(bank->table[at]) == key_tag(bank, e->space, e->hash));

@@ -1,18 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "evict.h"
 
-#include <stddef.h>
+#include <stdbool.h>
 #include <string.h>
 
+#include "log.h"
+#include "thread.h"
+
+/* Policies by their text, NAME[:SHARE[:CUT]]. Any thread. */
+
+#define MAX_SHARE 99u
+#define MAX_CUT 1000000u
+
 static const struct scout__evict_ops *const policies[] = {
+	&scout__evict_adaptive,
 	&scout__evict_lru,
+	&scout__evict_s3fifo,
+	&scout__evict_slru,
 };
 
-const struct scout__evict_ops *
-scout__evict_find(const char *name)
+#define N_POLICIES (sizeof(policies) / sizeof(policies[0]))
+
+static const struct scout__evict_ops *
+find(const char *name, size_t len)
 {
-	for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++)
-		if (strcmp(policies[i]->name, name) == 0)
+	for (size_t i = 0; i < N_POLICIES; i++)
+		if (strlen(policies[i]->name) == len && memcmp(policies[i]->name, name, len) == 0)
 			return policies[i];
+	return NULL;
+}
+
+/* ":NUMBER" at *@text, 1 to @max, moved past. False: there is none. */
+static bool
+take_number(const char **text, uint32_t max, uint32_t *ret_number)
+{
+	const char *at = *text;
+	uint32_t number = 0;
+
+	if (*at++ != ':' || *at < '1' || *at > '9')
+		return false;
+	for (; *at >= '0' && *at <= '9'; at++) {
+		number = number * 10 + (uint32_t)(*at - '0');
+		if (number > max)
+			return false;
+	}
+	*text = at;
+	*ret_number = number;
+	return true;
+}
+
+static bool
+take_args(const struct scout__evict_ops *policy, const char *text, struct scout__evict_args *args)
+{
+	*args = policy->defaults;
+	if (*text && policy->n_args >= 1 && !take_number(&text, MAX_SHARE, &args->share))
+		return false;
+	if (*text && policy->n_args >= 2 && !take_number(&text, MAX_CUT, &args->cut))
+		return false;
+	return *text == '\0';
+}
+
+const struct scout__evict_ops *
+scout__evict_parse(const char *text, struct scout__evict_args *ret_args, char *err, size_t err_len)
+{
+	size_t len = strcspn(text, ":");
+	const struct scout__evict_ops *policy = find(text, len);
+	struct scout__evict_args args;
+	char all[256] = "";
+	size_t used = 0;
+
+	if (policy && take_args(policy, text + len, &args)) {
+		*ret_args = args;
+		return policy;
+	}
+	for (size_t i = 0; i < N_POLICIES; i++) {
+		const char *usage = policies[i]->usage;
+		size_t usage_len = strlen(usage);
+
+		SCOUT_ASSERT(used + usage_len + 3 <= sizeof(all));
+		if (used) {
+			memcpy(all + used, ", ", 2);
+			used += 2;
+		}
+		memcpy(all + used, usage, usage_len + 1);
+		used += usage_len;
+	}
+	(void)scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+			  "eviction: \"%s\" is none of %s (SHARE: 1 to %u percent)", text, all, MAX_SHARE);
 	return NULL;
 }

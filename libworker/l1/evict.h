@@ -2,6 +2,7 @@
 #ifndef SCOUT_L1_EVICT_H
 #define SCOUT_L1_EVICT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <kvscout/error.h>
@@ -12,12 +13,27 @@ struct scout__entry;
 
 /*
  * An eviction policy orders the entries of one bank that nothing pins. It is told of every change; it never walks.
- * Entries are named by their index; each has two words and a byte for the policy (struct scout__entry: link,
- * policy_bits). Loop thread only.
+ * Entries are named by their index; each has a node and a byte for the policy (struct scout__entry: node,
+ * policy_bits), both zero when the entry is created. An entry leaves the order while it is pinned, and comes back as
+ * UNPINNED; node and byte stay meanwhile. Loop thread only.
  */
+
+/* Links of a list (bank and policy), and what the policies that have several lists note. */
+struct scout__node {
+	uint32_t link[2];
+	uint32_t stamp : 29;  /* when it was put where it is */
+	uint32_t queue : 2;   /* in which list */
+	uint32_t sampled : 1; /* the policy's simulations follow this key */
+};
+
 enum scout__insert {
 	SCOUT__INSERT_CREATED = 1, /* first time readable */
 	SCOUT__INSERT_UNPINNED = 2 /* was pinned meanwhile: a promise or hold just fell */
+};
+
+enum scout__remove {
+	SCOUT__REMOVE_PINNED = 1, /* it will be back */
+	SCOUT__REMOVE_GONE = 2    /* evicted or dropped; its key is still in the entry */
 };
 
 enum scout__access {
@@ -25,27 +41,48 @@ enum scout__access {
 	SCOUT__ACCESS_STORED = 2 /* a session stored it itself: recent, not reused */
 };
 
+/* What follows the name of a policy. */
+struct scout__evict_args {
+	uint32_t share; /* of the queue for what was not used again yet, in percent of the entries */
+	uint32_t cut;   /* slru: what is stored from this depth on goes first until it is read; 0: nothing */
+};
+
 struct scout__evict_ops {
 	const char *name;
+	const char *usage; /* name and arguments, for messages */
+	uint32_t n_args;   /* how many of struct scout__evict_args it takes, in their order */
+	struct scout__evict_args defaults;
 	/* @entries is the bank's array, fixed for its life. Returns 0 or SCOUT_ERR_NOMEM. */
-	int (*open)(void **ret_state, struct scout__entry *entries, uint32_t max_entries);
+	int (*open)(void **ret_state, struct scout__entry *entries, uint32_t max_entries,
+		    const struct scout__evict_args *args);
 	void (*close)(void *state);
 	void (*insert)(void *state, uint32_t entry, enum scout__insert why);
-	/* It was pinned or evicted: it leaves the order. */
-	void (*remove)(void *state, uint32_t entry);
-	/* Only for entries that are in the order. */
-	void (*accessed)(void *state, uint32_t entry, enum scout__access how);
+	void (*remove)(void *state, uint32_t entry, enum scout__remove why);
+	/*
+	 * Only for entries that are in the order. @depth: how many chunks the session stored before this one; 0 for
+	 * what it read.
+	 */
+	void (*accessed)(void *state, uint32_t entry, enum scout__access how, uint32_t depth);
 	/* The last reader of a shard is done (retrieve). Only told, the order need not change. */
 	void (*read_finished)(void *state, uint32_t entry);
 	/* The entry to go next; stays in the order. SCOUT__NO_ENTRY when the order is empty. */
 	uint32_t (*victim)(void *state);
 	/* Debug and tests: abort unless the order is sound and has exactly @n entries. */
 	void (*check)(void *state, uint32_t n);
+	/* Bytes of the state, for a bank of that many entries. */
+	uint64_t (*state_bytes)(const void *state);
 };
 
 extern const struct scout__evict_ops scout__evict_lru;
+extern const struct scout__evict_ops scout__evict_slru;
+extern const struct scout__evict_ops scout__evict_s3fifo;
+extern const struct scout__evict_ops scout__evict_adaptive;
 
-/* By name ("lru"); NULL when there is none. */
-const struct scout__evict_ops *scout__evict_find(const char *name);
+/*
+ * A policy from its text: "lru", "slru:30", "slru:50:16", "s3fifo:10", "adaptive". NULL when there is none; @err then
+ * says what there is. @ret_args has the defaults where the text has no number.
+ */
+const struct scout__evict_ops *scout__evict_parse(const char *text, struct scout__evict_args *ret_args, char *err,
+						  size_t err_len);
 
 #endif

@@ -22,11 +22,12 @@ struct lru {
 };
 
 static int
-lru_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries)
+lru_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries, const struct scout__evict_args *args)
 {
 	struct lru *lru = malloc(sizeof(*lru));
 
 	(void)max_entries; /* the list needs no room of its own */
+	(void)args;
 	if (!lru)
 		return SCOUT_ERR_NOMEM;
 	*lru = (struct lru){.entries = entries, .head = SCOUT__NO_ENTRY, .tail = SCOUT__NO_ENTRY};
@@ -43,30 +44,30 @@ lru_close(void *state)
 static void
 append(struct lru *lru, uint32_t entry)
 {
-	uint32_t *link = lru->entries[entry].link;
+	uint32_t *link = lru->entries[entry].node.link;
 
 	link[PREV] = lru->tail;
 	link[NEXT] = SCOUT__NO_ENTRY;
 	if (lru->tail == SCOUT__NO_ENTRY)
 		lru->head = entry;
 	else
-		lru->entries[lru->tail].link[NEXT] = entry;
+		lru->entries[lru->tail].node.link[NEXT] = entry;
 	lru->tail = entry;
 }
 
 static void
 unlink_entry(struct lru *lru, uint32_t entry)
 {
-	const uint32_t *link = lru->entries[entry].link;
+	const uint32_t *link = lru->entries[entry].node.link;
 
 	if (link[PREV] == SCOUT__NO_ENTRY)
 		lru->head = link[NEXT];
 	else
-		lru->entries[link[PREV]].link[NEXT] = link[NEXT];
+		lru->entries[link[PREV]].node.link[NEXT] = link[NEXT];
 	if (link[NEXT] == SCOUT__NO_ENTRY)
 		lru->tail = link[PREV];
 	else
-		lru->entries[link[NEXT]].link[PREV] = link[PREV];
+		lru->entries[link[NEXT]].node.link[PREV] = link[PREV];
 }
 
 static void
@@ -77,17 +78,19 @@ lru_insert(void *state, uint32_t entry, enum scout__insert why)
 }
 
 static void
-lru_remove(void *state, uint32_t entry)
+lru_remove(void *state, uint32_t entry, enum scout__remove why)
 {
+	(void)why; /* it comes back as the most recent, or not at all */
 	unlink_entry(state, entry);
 }
 
 static void
-lru_accessed(void *state, uint32_t entry, enum scout__access how)
+lru_accessed(void *state, uint32_t entry, enum scout__access how, uint32_t depth)
 {
 	struct lru *lru = state;
 
 	(void)how; /* order of use, whatever the use */
+	(void)depth;
 	if (lru->tail == entry)
 		return;
 	unlink_entry(lru, entry);
@@ -116,8 +119,8 @@ lru_check(void *state, uint32_t n)
 	uint32_t prev = SCOUT__NO_ENTRY;
 	uint32_t seen = 0;
 
-	for (uint32_t at = lru->head; at != SCOUT__NO_ENTRY; at = lru->entries[at].link[NEXT]) {
-		SCOUT_ASSERT(lru->entries[at].link[PREV] == prev);
+	for (uint32_t at = lru->head; at != SCOUT__NO_ENTRY; at = lru->entries[at].node.link[NEXT]) {
+		SCOUT_ASSERT(lru->entries[at].node.link[PREV] == prev);
 		SCOUT_ASSERT(lru->entries[at].in_order);
 		SCOUT_ASSERT(seen < n);
 		prev = at;
@@ -127,8 +130,17 @@ lru_check(void *state, uint32_t n)
 	SCOUT_ASSERT(seen == n);
 }
 
+static uint64_t
+lru_bytes(const void *state)
+{
+	const struct lru *lru = state;
+
+	return sizeof(*lru);
+}
+
 const struct scout__evict_ops scout__evict_lru = {
 	.name = "lru",
+	.usage = "lru",
 	.open = lru_open,
 	.close = lru_close,
 	.insert = lru_insert,
@@ -137,4 +149,5 @@ const struct scout__evict_ops scout__evict_lru = {
 	.read_finished = lru_read_finished,
 	.victim = lru_victim,
 	.check = lru_check,
+	.state_bytes = lru_bytes,
 };

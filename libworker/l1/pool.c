@@ -8,8 +8,10 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "memory.h"
 
 /*
@@ -37,6 +39,12 @@
 #define MFD_HUGE_2MB (21u << 26) /* log2 of the size, as the kernel takes it; not in every libc */
 #endif
 
+#ifndef MPOL_PREFERRED
+#define MPOL_PREFERRED 1 /* <numaif.h> would need libnuma to be installed */
+#endif
+#define MAX_NODES 1024u /* more than any kernel is configured for */
+#define BITS_PER_LONG (8 * sizeof(long))
+
 #define MAX_GROWING 1024u
 #define MAX_SLOTS (1u << 31)
 #define STEP_BYTES (UINT64_C(64) << 20)
@@ -44,6 +52,8 @@
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
 /* Left to the rest of the machine when an extent is grown. */
 #define SPARE_BYTES (UINT64_C(16) << 20)
+#define PROGRESS_US UINT64_C(2000000)
+#define PROGRESS_BYTES (UINT64_C(64) << 20) /* a small pool is there at once */
 #define GIB ((double)(UINT64_C(1) << 30))
 
 static uint64_t
@@ -109,6 +119,35 @@ allocate(struct scout__pool *pool, struct scout__extent *extent, struct scout__s
 	return 0;
 }
 
+/*
+ * Grower. Prefer the node that the workers of this rank run on. A memfd keeps the policy by itself, so a mapping that
+ * lives for this call is enough. Without the node the pool still works, only slower: no failure.
+ */
+static void
+bind_to_node(struct scout__extent *extent, const struct scout__segment *segment)
+{
+	unsigned long mask[MAX_NODES / BITS_PER_LONG] = {0};
+	unsigned node = segment->numa - 1u;
+	void *p;
+
+	if (segment->numa == 0)
+		return;
+	if (node >= MAX_NODES) {
+		extent->not_bound = true;
+		return;
+	}
+	mask[node / BITS_PER_LONG] = 1ul << node % BITS_PER_LONG;
+	p = mmap(NULL, segment->bytes, PROT_NONE, MAP_SHARED, segment->fd, 0);
+	if (p == MAP_FAILED) {
+		extent->not_bound = true;
+		return;
+	}
+	/* The kernel takes one bit less than it is told of. */
+	if (syscall(SYS_mbind, p, segment->bytes, MPOL_PREFERRED, mask, MAX_NODES + 1ul, 0u) != 0)
+		extent->not_bound = true;
+	(void)munmap(p, segment->bytes);
+}
+
 /* Grower. One memfd with pages of @page_bytes. On failure the caller closes what is open. */
 static int
 segment_open(struct scout__pool *pool, struct scout__extent *extent, struct scout__segment *segment,
@@ -127,6 +166,7 @@ segment_open(struct scout__pool *pool, struct scout__extent *extent, struct scou
 		return failed(extent, "memfd_create");
 	if (ftruncate(segment->fd, (off_t)segment->bytes) < 0)
 		return failed(extent, "ftruncate");
+	bind_to_node(extent, segment);
 	if (allocate(pool, extent, segment) < 0)
 		return extent->error;
 	if (fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
@@ -134,6 +174,8 @@ segment_open(struct scout__pool *pool, struct scout__extent *extent, struct scou
 	words = mmap(NULL, segment->words_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0);
 	if (words == MAP_FAILED)
 		return failed(extent, "mmap");
+	/* A forked child has no use for it, and must not keep the memory. Advice: a kernel that refuses it is no error. */
+	(void)madvise(words, segment->words_bytes, MADV_DONTFORK);
 	segment->words = words;
 	return 0;
 }
@@ -289,6 +331,7 @@ scout__pool_init(struct scout__pool *pool, uint64_t l1_bytes, uint64_t extent_by
 	pool->l1_bytes = l1_bytes;
 	pool->extent_bytes = extent_bytes;
 	pool->next_segment = 1;
+	pool->told_us = scout__now_us();
 	pool->log = log;
 	atomic_init(&pool->stop, false);
 	code = scout__ring_init(&pool->wanted, MAX_GROWING);
@@ -344,22 +387,31 @@ scout__pool_fini(struct scout__pool *pool)
 	scout__ring_fini(&pool->wanted);
 }
 
-/* How many slots of @slot_bytes the next extent has. */
-static uint32_t
-next_slots(const struct scout__pool *pool, uint64_t slot_bytes)
+uint64_t
+scout__pool_extent_slots(const struct scout__pool *pool, uint64_t slot_bytes)
 {
 	uint64_t slots = pool->extent_bytes / slot_bytes;
-	uint64_t left = (pool->l1_bytes - pool->used_bytes) / slot_bytes;
 
 	if (slots == 0)
-		slots = 1;
+		return 1;
+	return slots < MAX_SLOTS ? slots : MAX_SLOTS;
+}
+
+/* How many slots of @slot_bytes the next extent has. */
+static uint32_t
+next_slots(const struct scout__pool *pool, uint64_t slot_bytes, uint32_t max_slots)
+{
+	uint64_t slots = scout__pool_extent_slots(pool, slot_bytes);
+	uint64_t left = (pool->l1_bytes - pool->used_bytes) / slot_bytes;
+
 	if (slots > left)
 		slots = left;
-	return (uint32_t)(slots < MAX_SLOTS ? slots : MAX_SLOTS);
+	return (uint32_t)(slots < max_slots ? slots : max_slots);
 }
 
 int
-scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides, uint32_t n_ranks)
+scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides, const uint16_t *nodes,
+		 uint32_t n_ranks, uint32_t max_slots)
 {
 	struct scout__extent *extent;
 	uint64_t slot_bytes = 0;
@@ -369,7 +421,7 @@ scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides,
 	for (uint32_t rank = 0; rank < n_ranks; rank++)
 		if (__builtin_add_overflow(slot_bytes, strides[rank], &slot_bytes))
 			return 0;
-	slots = next_slots(pool, slot_bytes);
+	slots = next_slots(pool, slot_bytes, max_slots);
 	if (slots == 0)
 		return 0;
 	if (pool->n_growing == MAX_GROWING)
@@ -387,6 +439,7 @@ scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides,
 		segment->id = pool->next_segment++;
 		segment->fd = -1;
 		segment->stride = strides[rank];
+		segment->numa = nodes ? nodes[rank] : 0;
 		segment->data_offset = round_up(slots * sizeof(*segment->words), PAGE_BYTES);
 	}
 	pool->used_bytes += extent->slot_bytes;
@@ -433,18 +486,41 @@ log_failure(struct scout__pool *pool, const struct scout__extent *extent)
 			   bytes, (double)bytes / GIB, extent->failed, extent->system_error, text ? text : "unknown");
 }
 
+/* Once in a tenth of the pool, or in two seconds: filling a large one takes minutes, and somebody watches. */
+static void
+tell_progress(struct scout__pool *pool, uint64_t page_bytes)
+{
+	uint64_t now_us = scout__now_us();
+	uint64_t more = pool->used_bytes > pool->told_bytes ? pool->used_bytes - pool->told_bytes : 0;
+
+	if ((more < pool->l1_bytes / 10 || more < PROGRESS_BYTES) && now_us - pool->told_us < PROGRESS_US)
+		return;
+	pool->told_bytes = pool->used_bytes;
+	pool->told_us = now_us;
+	scout__log(pool->log, SCOUT_LOG_INFO,
+		   "the pool has grown to %" PRIu64 " of %" PRIu64 " bytes (%u %%), pages of %" PRIu64 " bytes%s",
+		   pool->used_bytes, pool->l1_bytes,
+		   (unsigned)((double)pool->used_bytes * 100 / (double)pool->l1_bytes), page_bytes,
+		   page_bytes == HUGE_PAGE_BYTES ? " (huge pages)" : "");
+}
+
 static void
 note_success(struct scout__pool *pool, struct scout__extent *extent)
 {
 	uint64_t page_bytes = extent->segments[0].page_bytes;
 
 	pool->failing = false;
+	if (extent->not_bound && !pool->told_not_bound)
+		scout__log(pool->log, SCOUT_LOG_WARN,
+			   "the pool's memory cannot be bound to the NUMA node of the workers; copies may be slower");
+	pool->told_not_bound |= extent->not_bound;
 	extent->extra_bytes = extent_total(extent, page_bytes) - extent->slot_bytes;
 	pool->extra_bytes += extent->extra_bytes;
 	if (pool->page_bytes != page_bytes)
 		scout__log(pool->log, SCOUT_LOG_INFO, "the pool grows in pages of %" PRIu64 " bytes%s", page_bytes,
 			   page_bytes == HUGE_PAGE_BYTES ? " (huge pages)" : "");
 	pool->page_bytes = page_bytes;
+	tell_progress(pool, page_bytes);
 }
 
 struct scout__extent *

@@ -38,6 +38,7 @@ struct scout__segment {
 	uint64_t page_bytes;     /* 4096, or that of huge pages; bytes is a multiple */
 	uint64_t words_bytes;    /* how much of it is mapped at words */
 	_Atomic uint64_t *words; /* generation words, mapped; only the loop writes them */
+	uint16_t numa;           /* NUMA node that its memory should be of, plus 1; 0: any */
 };
 
 struct scout__extent {
@@ -47,6 +48,10 @@ struct scout__extent {
 	uint64_t extra_bytes;             /* generation words and rounding */
 	void *owner;                      /* the bank that asked; loop only */
 	struct scout__extent *next;       /* loop: those that are being grown */
+	uint32_t first;                   /* loop: number of its first slot in the bank */
+	uint32_t fresh;                   /* loop: slots from here on were never used since it came */
+	uint64_t taken_from, taken_for;   /* loop: serials of banks, see share.c */
+	bool not_bound;                   /* grower: the node could not be asked for */
 	int error;                        /* grower: 0 or SCOUT_ERR_*; then nothing is allocated */
 	int system_error;                 /* the errno behind it */
 	const char *failed;               /* the call that failed, static */
@@ -63,6 +68,9 @@ struct scout__pool {
 	uint32_t next_segment; /* loop */
 	uint32_t n_growing;    /* loop */
 	bool failing;          /* loop: the last extent failed, which was logged */
+	bool told_not_bound;   /* loop: that memory cannot be bound to a node, which was logged */
+	uint64_t told_bytes;   /* loop: used_bytes when progress was logged last */
+	uint64_t told_us;      /* loop: and when that was */
 	uint64_t page_bytes;   /* loop: of the last extent, 0 before the first */
 	struct scout__extent *growing; /* loop: asked for, not yet taken from pool_ready() */
 	const struct scout__log *log;
@@ -91,10 +99,14 @@ SCOUT_ON_LOOP void scout__pool_fini(struct scout__pool *pool);
 
 /*
  * Ask for one more extent of slots with these strides: as many slots as extent_bytes holds (at least one), or what is
- * left of l1_bytes. The bytes are reserved at once. Returns 1 (asked), 0 (l1_bytes does not allow one more slot), or
- * SCOUT_ERR_NOMEM (also when very many are being grown already).
+ * left of l1_bytes, but no more than @max_slots. @nodes: the NUMA node of each rank plus 1, 0 for any; or NULL. The
+ * bytes are reserved at once. Returns 1 (asked), 0 (l1_bytes does not allow one more slot), or SCOUT_ERR_NOMEM (also
+ * when very many are being grown already).
  */
-SCOUT_ON_LOOP int scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides, uint32_t n_ranks);
+SCOUT_ON_LOOP int scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides,
+				   const uint16_t *nodes, uint32_t n_ranks, uint32_t max_slots);
+/* How many slots of @slot_bytes an extent has when l1_bytes does not limit it. */
+SCOUT_ON_ANY uint64_t scout__pool_extent_slots(const struct scout__pool *pool, uint64_t slot_bytes);
 
 /* The next extent that is ready or failed (look at ->error), or NULL. Call until NULL when ready_fd is readable. */
 SCOUT_ON_LOOP struct scout__extent *scout__pool_ready(struct scout__pool *pool);

@@ -12,6 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "fork_guard.h"
+
 /*
  * DESIGN
  *
@@ -23,8 +25,8 @@
  * From process to pidfd: SO_PEERPIDFD is exact. Older kernels have pidfd_open(pid), which could hit a process that got the number
  * of a dead one; so the connection must not have ended by then.
  *
- * Segments: each connection is sent every segment of its worker's KV rank, in order; a new connection of the same process gets
- * them all again.
+ * Segments: each connection is sent every segment of its worker's KV rank, in the order of their ids; a new connection of the
+ * same process gets them all again. How they are withdrawn: withdraw.c.
  *
  * Rejected: file locks as a sign of life (they fall before teardown ends, and forked children inherit them).
  *
@@ -54,7 +56,7 @@ unwatch(struct scout_server *s, struct scout__watch *watch)
 	if (watch->fd < 0)
 		return;
 	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL); /* it was added */
-	(void)close(watch->fd);
+	scout__fork_guard_close(watch->fd);
 	watch->fd = -1;
 }
 
@@ -132,6 +134,7 @@ lease_new(struct scout_server *s, int fd)
 		free(lease);
 		return false;
 	}
+	scout__fork_guard_add(fd);
 	scout__list_add(&s->leases, &lease->node);
 	s->n_leases++;
 	return true;
@@ -168,7 +171,6 @@ scout__lease_close(struct scout_server *s, struct scout__lease *lease)
 		return;
 	lease->peer = NULL;
 	peer->lease = NULL;
-	peer->segments_sent = 0;
 	scout__tasks_wake(s, &peer->lease_waiters);
 }
 
@@ -259,6 +261,7 @@ lease_bind(struct scout_server *s, struct scout__lease *lease, uint64_t token)
 	lease->peer = peer;
 	peer->lease = lease;
 	peer->segments_sent = 0;
+	scout__withdraw_gone(s, peer);
 	say(lease->watch.fd, SCOUT_LEASE_OK, s->epoch);
 	if (peer->rank >= 0)
 		(void)scout__lease_deliver(s, peer);
@@ -290,7 +293,8 @@ scout__lease_readable(struct scout_server *s, struct scout__lease *lease)
 		ssize_t len = recv(lease->watch.fd, buf, sizeof(buf), MSG_DONTWAIT);
 		struct scout__lease_msg m;
 
-		if (len < 0 && errno == EINTR)
+		/* A peer that closed with unread segments is reported before its goodbye, and once: read on. */
+		if (len < 0 && (errno == EINTR || errno == ECONNRESET))
 			continue;
 		if (len < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return;
@@ -303,6 +307,8 @@ scout__lease_readable(struct scout_server *s, struct scout__lease *lease)
 				lease_ended(s, lease);
 		} else if (m.type == SCOUT_LEASE_BYE && lease->peer && lease->peer->token == m.word) {
 			scout__peer_leave(s, lease->peer, false);
+		} else if (m.type == SCOUT_LEASE_RELEASED && lease->peer) {
+			scout__withdraw_released(s, lease->peer, m.segment);
 		} else {
 			lease_ended(s, lease);
 		}
@@ -350,6 +356,24 @@ send_segment(int fd, const struct scout__segment *segment, uint32_t slots)
 	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
+/* The first place in bank->by_age of an extent that @peer was not sent. */
+SCOUT_ON_LOOP static uint32_t
+first_unsent(const struct scout__bank *bank, const struct scout__peer *peer)
+{
+	uint32_t low = 0;
+	uint32_t high = bank->n_extents;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (bank->by_age[middle]->segments[0].id <= peer->segments_sent)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 bool
 scout__lease_deliver(struct scout_server *s, struct scout__peer *peer)
 {
@@ -360,13 +384,13 @@ scout__lease_deliver(struct scout_server *s, struct scout__peer *peer)
 		return true;
 	if (!peer->lease)
 		return false;
-	while (peer->segments_sent < bank->n_extents) {
-		const struct scout__extent *extent = bank->extents[peer->segments_sent];
+	for (uint32_t i = first_unsent(bank, peer); i < bank->n_extents; i++) {
+		const struct scout__extent *extent = bank->by_age[i];
 
 		/* A full socket or too many descriptors on their way; of a broken one epoll tells. */
 		if (!send_segment(peer->lease->watch.fd, &extent->segments[peer->rank], extent->slots))
 			return false;
-		peer->segments_sent++;
+		peer->segments_sent = extent->segments[0].id;
 	}
 	return true;
 }
@@ -388,9 +412,11 @@ scout__leases_tick(struct scout_server *s)
 				lease_ended(s, lease);
 			continue;
 		}
-		if (!peer->ns->bank || peer->segments_sent == peer->ns->bank->n_extents || peer->rank < 0)
+		if (!peer->ns->bank || peer->rank < 0 ||
+		    first_unsent(peer->ns->bank, peer) == peer->ns->bank->n_extents)
 			continue;
 		if (scout__lease_deliver(s, peer))
 			scout__tasks_wake(s, &peer->lease_waiters);
 	}
+	scout__withdraw_tick(s);
 }

@@ -126,6 +126,8 @@ turn(struct scout_server *s)
 	s->now_us = scout__now_us();
 	scout__timers_run(s);
 	scout__quarantine_run(s);
+	if (scout__share_is_due(&s->l1) && !s->draining)
+		scout__job_queue(s, &s->share);
 	scout__jobs_run(s);
 	scout__peers_tick(s);
 	scout__flush_all(s);
@@ -149,6 +151,7 @@ take_apart(struct scout_server *s)
 		scout__lease_close(s, SCOUT__OWNER(s->leases.next, struct scout__lease, node));
 	scout__graves_free(s);
 	scout__dest_drop(s, &s->stranger);
+	scout__withdraw_fini(s);
 	for (uint32_t i = 0; i < s->n_ns; i++)
 		scout__ns_free(s, s->ns[i]);
 	s->n_ns = 0;

@@ -86,6 +86,13 @@ forget_layouts(struct scout__ns *ns)
 }
 
 void
+scout__ns_note_use(struct scout__ns *ns)
+{
+	if (ns->bank)
+		ns->bank->idle = ns->n_peers == 0;
+}
+
+void
 scout__ns_drop_bank(struct scout__ns *ns)
 {
 	scout__bank_free(ns->bank);
@@ -376,7 +383,7 @@ scout__ns_pool_ready(struct scout_server *s)
 			continue;
 		}
 		if (scout__bank_grow(ns->bank, extent)) {
-			scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\": room for %u chunks", ns->name,
+			scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\": room for %u chunks", ns->name,
 				   (unsigned)ns->bank->n_slots);
 			deliver_to_workers(s, ns);
 		}

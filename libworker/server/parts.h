@@ -110,6 +110,8 @@ SCOUT_ON_LOOP uint32_t scout__ns_space_make(struct scout_server *s, struct scout
 SCOUT_ON_LOOP void scout__ns_unpinned(struct scout__ns *ns, uint32_t entry);
 /* Extents that have come, for whichever bank asked. */
 SCOUT_ON_LOOP void scout__ns_pool_ready(struct scout_server *s);
+/* Its peers have changed: a namespace without any gives its memory first. */
+SCOUT_ON_LOOP void scout__ns_note_use(struct scout__ns *ns);
 /* No session and no hold points into it. Forgets the layouts too. */
 SCOUT_ON_LOOP void scout__ns_drop_bank(struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__ns_free(struct scout_server *s, struct scout__ns *ns);
@@ -183,6 +185,19 @@ SCOUT_ON_LOOP void scout__process_unwatch(struct scout_server *s, struct scout__
 SCOUT_ON_LOOP void scout__leases_tick(struct scout_server *s);
 /* After each batch of events. */
 SCOUT_ON_LOOP void scout__graves_free(struct scout_server *s);
+
+/* ---- withdraw.c: memory that moves between namespaces ---- */
+
+/* The step of server.share. */
+SCOUT_ON_LOOP void scout__share_job(struct scout_server *s, struct scout__job *job);
+/* LEASE_RELEASED. */
+SCOUT_ON_LOOP void scout__withdraw_released(struct scout_server *s, const struct scout__peer *peer, uint32_t segment);
+/* @peer leaves, or has a new lease connection: it maps nothing any more that was withdrawn. */
+SCOUT_ON_LOOP void scout__withdraw_gone(struct scout_server *s, const struct scout__peer *peer);
+/* Tell those whose sockets were full. */
+SCOUT_ON_LOOP void scout__withdraw_tick(struct scout_server *s);
+/* After the last peer. */
+SCOUT_ON_LOOP void scout__withdraw_fini(struct scout_server *s);
 
 /* ---- status.c ---- */
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "fork_guard.h"
 #include "parts.h"
 
 #include <errno.h>
@@ -109,6 +110,7 @@ take_lock(struct scout__paths *paths, char *err, size_t err_len)
 			return code;
 		}
 		if (is_same_file(fd, paths->lock)) {
+			scout__fork_guard_add(fd);
 			paths->lock_fd = fd;
 			if (write_pid(fd) == 0)
 				return 0;
@@ -256,7 +258,7 @@ scout__paths_close(struct scout__paths *paths)
 		(void)unlink(paths->lease);
 	if (paths->lock_fd >= 0) {
 		(void)unlink(paths->lock);
-		(void)close(paths->lock_fd);
+		scout__fork_guard_close(paths->lock_fd);
 	}
 	if (paths->dir)
 		(void)rmdir(paths->dir);

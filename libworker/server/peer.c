@@ -181,6 +181,7 @@ join(struct scout_server *s, struct scout__peer *peer, struct scout__ns *ns, con
 	peer->role = hello->role;
 	peer->ns = ns;
 	ns->n_peers++;
+	scout__ns_note_use(ns);
 	s->count.peers_joined++;
 	scout__log(&s->log, SCOUT_LOG_INFO, "%s %016llx joined namespace \"%s\"",
 		   hello->role == SCOUT_ROLE_WORKER ? "worker" : "client", (unsigned long long)hello->token, ns->name);
@@ -285,7 +286,9 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 		scout__lease_close(s, lease);
 	}
 	scout__tasks_cancel(s, peer);
+	scout__withdraw_gone(s, peer);
 	peer->ns->n_peers--;
+	scout__ns_note_use(peer->ns);
 	scout__job_queue(s, &peer->job);
 }
 

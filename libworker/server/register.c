@@ -80,6 +80,7 @@ measure(const struct scout__ns *ns, const struct scout__register_msg *m, struct 
 	layout->block_tokens = m->block_tokens;
 	layout->dtype = m->dtype;
 	layout->n_planes = m->n_planes;
+	layout->numa = m->numa;
 	return true;
 }
 
@@ -169,14 +170,16 @@ SCOUT_ON_LOOP static bool
 make_bank(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
 {
 	uint64_t shard_bytes[SCOUT_MAX_RANKS];
+	uint16_t nodes[SCOUT_MAX_RANKS];
 	int rc;
 
 	for (uint32_t i = 0; i < ns->rank_count; i++) {
 		if (!ns->layouts[i].known)
 			return true;
 		shard_bytes[i] = ns->layouts[i].shard_bytes;
+		nodes[i] = ns->layouts[i].numa;
 	}
-	rc = scout__bank_new(&s->l1, shard_bytes, ns->rank_count, ns->readers, ns->hash_bytes, &ns->bank);
+	rc = scout__bank_new_on(&s->l1, shard_bytes, nodes, ns->rank_count, ns->readers, ns->hash_bytes, &ns->bank);
 	if (rc) {
 		ns->bank = NULL;
 		return refuse(refusal, rc == SCOUT_ERR_NO_ROOM ? SCOUT_WIRE_NO_ROOM : SCOUT_WIRE_LIMIT,

@@ -31,6 +31,7 @@
 #endif
 
 #define STOP_LINGER_MS 100
+#define MIN_EXTENTS 8u
 
 static int
 no_memory(char *err, size_t err_len)
@@ -111,11 +112,14 @@ make_events(struct scout_server *s, char *err, size_t err_len)
 static int
 make_pool(struct scout_server *s, char *err, size_t err_len)
 {
+	/* Namespaces share the pool by extents: of a small one there must be some, too. */
+	uint64_t most = s->cfg.l1_bytes / MIN_EXTENTS ? s->cfg.l1_bytes / MIN_EXTENTS : 1;
+	uint64_t extent_bytes = s->cfg.extent_bytes < most ? s->cfg.extent_bytes : most;
 	int rc;
 
 	scout__enter_loop();
-	rc = scout__l1_init(&s->l1, s->cfg.l1_bytes, s->cfg.extent_bytes, s->cfg.max_promised, s->cfg.eviction, &s->log,
-			    err, err_len);
+	rc = scout__l1_init(&s->l1, s->cfg.l1_bytes, extent_bytes, s->cfg.max_promised, s->cfg.eviction, &s->log, err,
+			    err_len);
 	if (rc)
 		return rc;
 	s->l1_ready = true;
@@ -242,6 +246,8 @@ server_new(void)
 	scout__list_init(&s->quarantine);
 	scout__list_init(&s->leases);
 	scout__list_init(&s->grave);
+	scout__list_init(&s->withdrawn);
+	s->share.step = scout__share_job;
 	scout__dest_init(&s->stranger);
 	return s;
 }

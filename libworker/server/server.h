@@ -154,6 +154,7 @@ struct scout__layout {
 	uint32_t n_planes;
 	uint64_t *plane_bytes;
 	uint64_t shard_bytes;
+	uint16_t numa; /* node of the worker that registered first, plus 1; 0: any */
 };
 
 /* (tenant, group) of a namespace: the index knows only its number. */
@@ -312,7 +313,8 @@ struct scout__peer {
 	uint32_t connection;  /* counts HELLOs from a new identity: answers to an older one are dropped */
 	uint32_t unanswered;
 	uint32_t n_holds;
-	uint32_t segments_sent; /* extents that the lease connection has delivered */
+	uint32_t
+		segments_sent; /* first segment id of the last extent that the lease connection has delivered; 0: none */
 	bool leaving;
 	bool died;
 	struct scout__lease *lease;
@@ -404,6 +406,9 @@ struct scout_server {
 	uint32_t n_quarantine;
 	struct scout__list leases; /* connections */
 	uint32_t n_leases;
+	struct scout__list withdrawn; /* extents that workers have yet to unmap, see withdraw.c */
+	uint32_t n_withdrawn;
+	struct scout__job share;  /* takes extents from one namespace for another */
 	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
 	struct scout__log_limit limit_refused, limit_bad, limit_memory, limit_undo;
 	struct scout__counters count;

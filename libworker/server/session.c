@@ -142,6 +142,9 @@ give_back(struct scout__session *session, uint32_t i)
 	uint32_t entry = session->handles[i].entry;
 	uint32_t used = session->used_count ? session->used_count[i] : 0;
 
+	/* All are used: this session pins it no more, and it may be gone, its slot free or another chunk's. */
+	if (used == n_rows(session))
+		return;
 	scout__bank_unpromise(bank, entry, n_rows(session) - used);
 	scout__ns_unpinned(session->ns, entry);
 }
@@ -258,12 +261,12 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 }
 
 SCOUT_ON_LOOP static void
-touch(struct scout__session *session, struct scout__handle handle, enum scout__access how)
+touch(struct scout__session *session, struct scout__handle handle, enum scout__access how, uint32_t depth)
 {
 	struct scout__bank *bank = session->ns->bank;
 
 	if (session->touch && handle.entry != SCOUT__NO_ENTRY && scout__bank_valid(bank, handle))
-		scout__bank_touch(bank, handle.entry, how);
+		scout__bank_touch(bank, handle.entry, how, depth);
 }
 
 SCOUT_ON_LOOP static void
@@ -298,14 +301,14 @@ release_step(struct scout_server *s, struct scout__job *job)
 		bool present = handle.entry & SCOUT__STORED_PRESENT;
 
 		handle.entry &= ~SCOUT__STORED_PRESENT;
-		touch(session, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
+		touch(session, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED, session->n_stored);
 	}
 	for (; left && session->hit; left--) {
 		uint32_t i = --session->hit;
 
 		if (i >= session->kept_from && i < session->kept_to)
 			give_back(session, i);
-		touch(session, session->handles[i], SCOUT__ACCESS_READ);
+		touch(session, session->handles[i], SCOUT__ACCESS_READ, 0);
 	}
 	if (session->n_stored || session->hit)
 		scout__job_queue(s, job);

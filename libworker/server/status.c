@@ -15,7 +15,7 @@
  */
 
 #define NS_ITEMS_MAX 64u /* namespaces beyond these are not listed one by one */
-#define BODY_BYTES (8192u + NS_ITEMS_MAX * 8u * 320u)
+#define BODY_BYTES (8192u + NS_ITEMS_MAX * 9u * 320u)
 
 struct list {
 	struct scout__writer *w;
@@ -77,7 +77,7 @@ put_server(const struct scout_server *s, struct list *list)
 }
 
 struct l1_sums {
-	uint64_t used, total, chunks, slots, index;
+	uint64_t used, total, chunks, slots, index, extents;
 };
 
 SCOUT_ON_LOOP static void
@@ -90,6 +90,12 @@ put_l1(const struct scout_server *s, struct list *list, const struct l1_sums *su
 	put(list, "l1.bytes_index", sums->index);
 	put(list, "l1.chunks", sums->chunks);
 	put(list, "l1.slots", sums->slots);
+	put(list, "l1.extents", sums->extents);
+	put(list, "l1.extents_withdrawn", s->l1.extents_retired);
+	put(list, "l1.extents_leaving", s->n_withdrawn);
+	put(list, "l1.extents_pinned", s->l1.retire_failed);
+	put(list, "l1.bytes_pool", s->l1.pool.used_bytes);
+	put(list, "l1.extra_bytes", s->l1.pool.extra_bytes);
 	put(list, "l1.evictions", s->l1.evictions);
 	put(list, "l1.refusals", s->l1.refusals);
 	put(list, "l1.promises_refused", s->l1.promise_limited);
@@ -110,6 +116,7 @@ put_ns(const struct scout__ns *ns, struct list *list)
 		{"chunks", ns->bank ? ns->bank->n_entries : 0},
 		{"slots", ns->bank ? ns->bank->n_slots : 0},
 		{"bytes", ns->bank ? scout__bank_used_bytes(ns->bank) : 0},
+		{"bytes_total", ns->bank ? scout__bank_total_bytes(ns->bank) : 0},
 	};
 	char name[SCOUT_MAX_NAME + 32];
 
@@ -134,6 +141,7 @@ sum_l1(const struct scout_server *s)
 		sums.index += scout__bank_index_bytes(bank);
 		sums.chunks += bank->n_entries;
 		sums.slots += bank->n_slots;
+		sums.extents += bank->n_extents;
 	}
 	return sums;
 }

@@ -593,7 +593,7 @@ segment_of(struct wire_peer *p, const struct scout__grant *grant)
 			if (p->segments[i].id == grant->segment)
 				return &p->segments[i];
 		}
-		MUST(lease_receive(p) == SCOUT_LEASE_SEGMENT);
+		MUST(lease_receive(p) != 0);
 	}
 }
 

@@ -19,6 +19,7 @@
 struct captured {
 	int errors;
 	int infos;
+	int warnings;
 	char last_error[512];
 	char last_info[512];
 };
@@ -31,6 +32,8 @@ capture(void *user, int level, const char *text)
 	if (level == SCOUT_LOG_ERROR) {
 		captured->errors++;
 		(void)snprintf(captured->last_error, sizeof(captured->last_error), "%s", text);
+	} else if (level == SCOUT_LOG_WARN) {
+		captured->warnings++;
 	} else if (level == SCOUT_LOG_INFO) {
 		captured->infos++;
 		(void)snprintf(captured->last_info, sizeof(captured->last_info), "%s", text);

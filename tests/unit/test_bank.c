@@ -308,7 +308,7 @@ START_TEST(bank_touch_tail_first_leaves_the_head_of_a_prefix_for_last)
 	for (uint32_t i = 0; i < 4; i++)
 		entries[i] = store(i);
 	for (uint32_t i = 4; i-- > 0;)
-		scout__bank_touch(bank, entries[i], SCOUT__ACCESS_READ);
+		scout__bank_touch(bank, entries[i], SCOUT__ACCESS_READ, 0);
 	for (uint32_t i = 4; i-- > 0;) {
 		ck_assert_int_eq(reserve(10 + i, 0, &entry), SCOUT__RESERVE_GRANTED);
 		ck_assert_uint_eq(find(i), SCOUT__NO_ENTRY);
@@ -328,10 +328,10 @@ START_TEST(bank_touch_of_a_pinned_or_dropped_entry_changes_nothing)
 	first = store(1);
 	second = store(2);
 	ck_assert(scout__bank_promise(bank, first));
-	scout__bank_touch(bank, first, SCOUT__ACCESS_READ);
+	scout__bank_touch(bank, first, SCOUT__ACCESS_READ, 0);
 	ck_assert_uint_eq(l1.policy->victim(bank->policy_state), second);
 	ck_assert(scout__bank_drop(bank, second));
-	scout__bank_touch(bank, second, SCOUT__ACCESS_STORED);
+	scout__bank_touch(bank, second, SCOUT__ACCESS_STORED, 0);
 	scout__bank_check(bank);
 	scout__bank_unpromise(bank, first, 1);
 	stop();
@@ -484,7 +484,8 @@ START_TEST(bank_grows_when_another_gives_its_memory_back)
 	ck_assert(wait_grown(bank));
 	ck_assert_int_eq(scout__bank_new(&l1, &shard_bytes, 1, 1, HASH, &other), 0);
 	ck_assert(!other->growing);
-	ck_assert_int_eq(scout__bank_reserve(other, 0, key(0), 0, &entry), SCOUT__RESERVE_NO_ROOM);
+	/* It may have some of what the first one holds, when that is asked for it. */
+	ck_assert_int_eq(scout__bank_reserve(other, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
 	(void)store(1);
 	ck_assert(scout__bank_promise(bank, find(1)));
 	scout__bank_free(bank);

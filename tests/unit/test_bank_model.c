@@ -282,7 +282,7 @@ step_unhold(uint32_t i, uint32_t rank, uint32_t entry)
 static SCOUT_ON_LOOP void
 step_touch(uint32_t i, uint32_t entry)
 {
-	scout__bank_touch(bank, entry, draw(2) ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
+	scout__bank_touch(bank, entry, draw(2) ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED, 0);
 	if (model_pinned(i))
 		return;
 	model_order_remove(i);
@@ -320,7 +320,7 @@ compare_chunk(uint32_t i)
 	}
 }
 
-/* Counters, and the whole order: LRU keeps it in link[1], starting at the victim. */
+/* Counters, and the whole order: LRU keeps it in node.link[1], starting at the victim. */
 static SCOUT_ON_LOOP void
 compare_all(void)
 {
@@ -335,7 +335,7 @@ compare_all(void)
 	for (uint32_t n = 0; n < m.n_order; n++) {
 		model_assert(at != SCOUT__NO_ENTRY);
 		model_assert(at == m.chunks[m.order[n]].handle.entry);
-		at = bank->entries[at].link[1];
+		at = bank->entries[at].node.link[1];
 	}
 	model_assert(at == SCOUT__NO_ENTRY);
 }

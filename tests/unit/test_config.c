@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <kvscout/client.h>
@@ -11,6 +14,7 @@
 #include <kvscout/worker.h>
 
 #include "../../libclient/client_config.h"
+#include "../../libworker/numa.h"
 #include "../../libworker/server_config.h"
 #include "../../libworker/worker_config.h"
 #include "../common/check_main.h"
@@ -296,6 +300,7 @@ static const struct setting server_settings[] = {
 	{"dead_writer_ms", "90"},
 	{"credits", "10"},
 	{"reply_delay_us", "11"},
+	{"reply_jitter_us", "12"},
 };
 
 START_TEST(each_server_key_sets_its_field)
@@ -320,6 +325,7 @@ START_TEST(each_server_key_sets_its_field)
 	ck_assert_uint_eq(taken.dead_writer_ms, 90);
 	ck_assert_uint_eq(taken.credits, 10);
 	ck_assert_uint_eq(taken.reply_delay_us, 11);
+	ck_assert_uint_eq(taken.reply_jitter_us, 12);
 	scout_server_config_fini(&taken);
 }
 END_TEST
@@ -332,7 +338,7 @@ START_TEST(server_defaults_are_the_documented_ones)
 	scout_server_config_init(&cfg);
 	ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), 0);
 	ck_assert_ptr_null(taken.listen);
-	ck_assert_str_eq(taken.eviction, "lru");
+	ck_assert_str_eq(taken.eviction, "adaptive");
 	ck_assert_uint_eq(taken.l1_bytes, 1 << 30);
 	ck_assert_uint_eq(taken.extent_bytes, 64 << 20);
 	ck_assert_uint_eq(taken.max_promised, 1 << 29);
@@ -341,6 +347,7 @@ START_TEST(server_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(taken.dead_writer_ms, 30000);
 	ck_assert_uint_eq(taken.credits, 4096);
 	ck_assert_uint_eq(taken.reply_delay_us, 0);
+	ck_assert_uint_eq(taken.reply_jitter_us, 0);
 	scout_server_config_fini(&taken);
 	cfg.l1_bytes = 1;
 	ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), 0);
@@ -362,6 +369,7 @@ static const struct setting worker_settings[] = {
 	{"heartbeat_ms", "70"},    {"connect_timeout_ms", "9"},
 	{"max_jobs", "10"},        {"spin_us", "11"},
 	{"weights_version", "12"}, {"device", "13"},
+	{"numa_node", "3"},
 };
 
 START_TEST(each_worker_key_sets_its_field)
@@ -394,6 +402,7 @@ START_TEST(each_worker_key_sets_its_field)
 	ck_assert_uint_eq(taken.spin_us, 11);
 	ck_assert_uint_eq(taken.weights_version, 12);
 	ck_assert_int_eq(taken.device, 13);
+	ck_assert_str_eq(taken.numa_node, "3");
 	scout_worker_config_fini(&taken);
 }
 END_TEST
@@ -421,7 +430,70 @@ START_TEST(worker_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(taken.connect_timeout_ms, 2000);
 	ck_assert_uint_eq(taken.max_jobs, 256);
 	ck_assert_int_eq(taken.device, 0);
+	ck_assert_str_eq(taken.numa_node, "auto");
 	scout_worker_config_fini(&taken);
+}
+END_TEST
+
+START_TEST(numa_node_takes_auto_none_and_numbers)
+{
+	const char *good[] = {"none", "0", "7", "1023"}, *bad[] = {"", "1024", "-1", "one", "0x1", "99999"};
+	const uint16_t want[] = {0, 1, 8, 1024};
+	uint16_t node;
+
+	for (size_t i = 0; i < 4; i++) {
+		ck_assert(scout__numa_parse(good[i], "", &node));
+		ck_assert_uint_eq(node, want[i]);
+	}
+	for (size_t i = 0; i < 6; i++)
+		ck_assert(!scout__numa_parse(bad[i], "", &node));
+}
+END_TEST
+
+/* A folder that stands for /, whose kernel says @online. */
+static void
+check_auto(const char *online, bool any)
+{
+	char root[] = "/tmp/kvscout-numa-XXXXXX";
+	char path[256];
+	unsigned cpu, here;
+	uint16_t node = 77;
+	FILE *file;
+
+	ck_assert_ptr_nonnull(mkdtemp(root));
+	for (size_t i = 0; i < 4; i++) {
+		static const char *parts[] = {"/sys", "/sys/devices", "/sys/devices/system",
+					      "/sys/devices/system/node"};
+
+		snprintf(path, sizeof(path), "%s%s", root, parts[i]);
+		ck_assert_int_eq(mkdir(path, 0700), 0);
+	}
+	snprintf(path, sizeof(path), "%s/sys/devices/system/node/online", root);
+	file = fopen(path, "we");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_ge(fprintf(file, "%s\n", online), 0);
+	ck_assert_int_eq(fclose(file), 0);
+	ck_assert(scout__numa_parse("auto", root, &node));
+	ck_assert_int_eq(getcpu(&cpu, &here), 0);
+	ck_assert_uint_eq(node, any ? here + 1 : 0);
+	for (size_t len = strlen(path); len > strlen(root); len--) {
+		if (path[len] != '\0' && path[len] != '/')
+			continue;
+		path[len] = '\0';
+		ck_assert_int_eq(remove(path), 0);
+	}
+	ck_assert_int_eq(rmdir(root), 0);
+}
+
+START_TEST(numa_node_auto_is_none_on_a_machine_of_one_node)
+{
+	uint16_t node = 77;
+
+	check_auto("0", false);
+	check_auto("0-1", true);
+	check_auto("0,4", true);
+	ck_assert(scout__numa_parse("auto", "/nowhere", &node));
+	ck_assert_uint_eq(node, 0);
 }
 END_TEST
 
@@ -495,6 +567,8 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, server_defaults_are_the_documented_ones);
 	tcase_add_test(tcase, each_server_key_sets_its_field);
 	tcase_add_test(tcase, worker_defaults_are_the_documented_ones);
+	tcase_add_test(tcase, numa_node_takes_auto_none_and_numbers);
+	tcase_add_test(tcase, numa_node_auto_is_none_on_a_machine_of_one_node);
 	tcase_add_test(tcase, each_worker_key_sets_its_field);
 	tcase_add_test(tcase, worker_fields_must_agree_with_each_other);
 	suite_add_tcase(suite, tcase);

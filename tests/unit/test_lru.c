@@ -8,11 +8,12 @@
 
 static struct scout__entry entries[N];
 static void *state;
+static const struct scout__evict_args args;
 
 static void
 setup(void)
 {
-	ck_assert_int_eq(scout__evict_lru.open(&state, entries, N), 0);
+	ck_assert_int_eq(scout__evict_lru.open(&state, entries, N, &args), 0);
 }
 
 static void
@@ -31,7 +32,7 @@ insert(uint32_t entry)
 static void
 take_out(uint32_t entry)
 {
-	scout__evict_lru.remove(state, entry);
+	scout__evict_lru.remove(state, entry, SCOUT__REMOVE_PINNED);
 	entries[entry].in_order = 0;
 }
 
@@ -48,12 +49,54 @@ expect_order(const uint32_t *expected, uint32_t n)
 	ck_assert_uint_eq(scout__evict_lru.victim(state), SCOUT__NO_ENTRY);
 }
 
-START_TEST(lru_is_found_by_its_name_only)
+START_TEST(policies_are_found_by_their_text_only)
 {
-	ck_assert_ptr_eq(scout__evict_find("lru"), &scout__evict_lru);
-	ck_assert_ptr_null(scout__evict_find("LRU"));
-	ck_assert_ptr_null(scout__evict_find(""));
-	ck_assert_ptr_null(scout__evict_find("lru2"));
+	static const char *const wrong[] = {"",
+					    "LRU",
+					    "lru2",
+					    "lru:5",
+					    "slru:0",
+					    "slru:100",
+					    "slru:5:",
+					    "slru:5:0",
+					    "slru:5:1000001",
+					    "slru:05",
+					    "slru:5:6:7",
+					    "s3fifo:50:2",
+					    "s3fifo:",
+					    ":",
+					    "adaptive:1",
+					    "slru:99999999999999999999",
+					    "slru: 5",
+					    "slru:5 "};
+	static const struct {
+		const char *text;
+		const struct scout__evict_ops *policy;
+		struct scout__evict_args args;
+	} right[] = {
+		{"lru", &scout__evict_lru, {0}},
+		{"slru", &scout__evict_slru, {.share = 50}},
+		{"slru:99", &scout__evict_slru, {.share = 99}},
+		{"slru:30:1000000", &scout__evict_slru, {.share = 30, .cut = 1000000}},
+		{"s3fifo", &scout__evict_s3fifo, {.share = 10}},
+		{"s3fifo:50", &scout__evict_s3fifo, {.share = 50}},
+		{"adaptive", &scout__evict_adaptive, {.share = 100}},
+	};
+	struct scout__evict_args got;
+	char err[512];
+
+	for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
+		ck_assert_ptr_eq(scout__evict_parse(right[i].text, &got, err, sizeof(err)), right[i].policy);
+		ck_assert_uint_eq(got.share, right[i].args.share);
+		ck_assert_uint_eq(got.cut, right[i].args.cut);
+	}
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		got = (struct scout__evict_args){.share = 7};
+		err[0] = '\0';
+		ck_assert_ptr_null(scout__evict_parse(wrong[i], &got, err, sizeof(err)));
+		ck_assert_uint_eq(got.share, 7);
+		ck_assert_ptr_nonnull(strstr(err, "adaptive, lru, s3fifo[:SHARE], slru[:SHARE[:CUT]]"));
+	}
 }
 END_TEST
 
@@ -90,9 +133,9 @@ START_TEST(lru_access_moves_first_middle_and_last_to_the_end)
 {
 	for (uint32_t i = 0; i < 4; i++)
 		insert(i);
-	scout__evict_lru.accessed(state, 0, SCOUT__ACCESS_READ);
-	scout__evict_lru.accessed(state, 2, SCOUT__ACCESS_STORED);
-	scout__evict_lru.accessed(state, 2, SCOUT__ACCESS_READ);
+	scout__evict_lru.accessed(state, 0, SCOUT__ACCESS_READ, 0);
+	scout__evict_lru.accessed(state, 2, SCOUT__ACCESS_STORED, 0);
+	scout__evict_lru.accessed(state, 2, SCOUT__ACCESS_READ, 0);
 	expect_order((const uint32_t[]){1, 3, 0, 2}, 4);
 }
 END_TEST
@@ -100,7 +143,7 @@ END_TEST
 START_TEST(lru_access_of_the_only_entry_keeps_it)
 {
 	insert(9);
-	scout__evict_lru.accessed(state, 9, SCOUT__ACCESS_READ);
+	scout__evict_lru.accessed(state, 9, SCOUT__ACCESS_READ, 0);
 	expect_order((const uint32_t[]){9}, 1);
 }
 END_TEST
@@ -144,7 +187,7 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("lru");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, lru_is_found_by_its_name_only);
+	tcase_add_test(tc, policies_are_found_by_their_text_only);
 	tcase_add_test(tc, lru_empty_order_has_no_victim);
 	tcase_add_test(tc, lru_evicts_in_order_of_insertion);
 	tcase_add_test(tc, lru_victim_stays_until_removed);

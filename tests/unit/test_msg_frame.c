@@ -549,6 +549,31 @@ static const uint8_t golden_lease_segment[] = {
 	0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51, /* 32 slot_stride */
 };
 
+static const uint8_t golden_lease_withdraw[] = {
+	'K',  'V',  'S',  'L', 6, 0, /* type */
+	1,    0,                     /* version */
+	0x44, 0x33, 0x22, 0x11       /* segment */
+};
+
+START_TEST(lease_messages_that_name_a_segment)
+{
+	const uint16_t type = _i == 0 ? SCOUT_LEASE_WITHDRAW : SCOUT_LEASE_RELEASED;
+	struct frame golden = copy_of(golden_lease_withdraw, sizeof(golden_lease_withdraw), 0);
+	const struct scout__lease_msg m = {.type = type, .segment = 0x11223344};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct scout__lease_msg got;
+
+	golden.bytes[4] = (uint8_t)type;
+	ck_assert_uint_eq(scout__put_lease(buf, &m), sizeof(golden_lease_withdraw));
+	ck_assert_mem_eq(buf, golden.bytes, golden.len);
+	ck_assert(scout__get_lease(golden.bytes, golden.len, &got));
+	ck_assert_uint_eq(got.type, type);
+	ck_assert_uint_eq(got.segment, 0x11223344);
+	ck_assert(!scout__get_lease(golden.bytes, golden.len - 1, &got));
+	free(golden.bytes);
+}
+END_TEST
+
 START_TEST(lease_messages_with_a_word)
 {
 	static const uint16_t types[] = {SCOUT_LEASE_HELLO, SCOUT_LEASE_BYE, SCOUT_LEASE_OK, SCOUT_LEASE_GONE};
@@ -627,6 +652,10 @@ START_TEST(lease_messages_that_are_not_exactly_right_are_refused)
 	expect_no_lease(golden_lease_hello, 16, 4, 0);   /* types that there are not, or are longer */
 	expect_no_lease(golden_lease_hello, 16, 4, 4);
 	expect_no_lease(golden_lease_hello, 16, 4, 6);
+	expect_no_lease(golden_lease_hello, 16, 4, 7);
+	expect_no_lease(golden_lease_hello, 16, 4, 8);
+	expect_no_lease(golden_lease_withdraw, 12, 4, 1);
+	expect_no_lease(golden_lease_withdraw, 12, 4, 4);
 	expect_no_lease(golden_lease_hello, 16, 5, 1);
 	expect_no_lease(golden_lease_hello, 16, 4, 5); /* GONE, whose word is reserved */
 	expect_no_lease(golden_lease_hello, 16, 6, 2); /* version */
@@ -638,7 +667,7 @@ END_TEST
 START_TEST(a_lease_message_of_an_unknown_type_is_not_written)
 {
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES] = {0};
-	const struct scout__lease_msg m = {.type = 6, .word = 1};
+	const struct scout__lease_msg m = {.type = 8, .word = 1};
 
 	ck_assert_uint_eq(scout__put_lease(buf, &m), 0);
 	ck_assert_uint_eq(buf[0], 0);
@@ -684,6 +713,7 @@ lease_cases(void)
 	TCase *tcase = tcase_create("lease");
 
 	tcase_add_loop_test(tcase, lease_messages_with_a_word, 0, 4);
+	tcase_add_loop_test(tcase, lease_messages_that_name_a_segment, 0, 2);
 	tcase_add_test(tcase, lease_message_with_a_segment);
 	tcase_add_test(tcase, lease_messages_that_are_not_exactly_right_are_refused);
 	tcase_add_test(tcase, a_lease_message_of_an_unknown_type_is_not_written);

@@ -117,11 +117,10 @@ static const struct {
 	uint32_t offset;
 	unsigned width;
 } reserved[] = {
-	{REQUEST(HELLO), 28, 4},    {REQUEST(LOOKUP), 30, 2},  {REPLY(ADMIT), 4, 4},
-	{REQUEST(REGISTER), 10, 2}, {REPLY(REGISTER), 20, 4},  {REQUEST(STORE), 14, 2},
-	{REPLY(STORE), 12, 4},      {REPLY(STORE), 22, 2},     {REPLY(STORE), 46, 2},
-	{REPLY(STORE), 70, 2},      {REPLY(STORE_DONE), 4, 4}, {REPLY(RETRIEVE), 12, 4},
-	{REPLY(RETRIEVE), 22, 2},   {REPLY(RETRIEVE), 46, 2},  {REQUEST(RETRIEVE_DONE), 12, 4},
+	{REQUEST(HELLO), 28, 4},  {REQUEST(LOOKUP), 30, 2},        {REPLY(ADMIT), 4, 4},     {REPLY(REGISTER), 20, 4},
+	{REQUEST(STORE), 14, 2},  {REPLY(STORE), 12, 4},           {REPLY(STORE), 22, 2},    {REPLY(STORE), 46, 2},
+	{REPLY(STORE), 70, 2},    {REPLY(STORE_DONE), 4, 4},       {REPLY(RETRIEVE), 12, 4}, {REPLY(RETRIEVE), 22, 2},
+	{REPLY(RETRIEVE), 46, 2}, {REQUEST(RETRIEVE_DONE), 12, 4},
 };
 
 START_TEST(a_reserved_field_that_is_not_zero_is_refused)

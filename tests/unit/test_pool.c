@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -54,7 +55,7 @@ exhaust(const uint64_t *strides, uint32_t n_ranks)
 	uint32_t n = 0;
 	uint64_t used = pool.used_bytes;
 
-	while (scout__pool_want(&pool, &owner, strides, n_ranks) == 1) {
+	while (scout__pool_want(&pool, &owner, strides, NULL, n_ranks, UINT32_MAX) == 1) {
 		struct scout__extent *extent = wait_extent(&pool);
 
 		ck_assert_uint_lt(n, 64);
@@ -99,9 +100,9 @@ START_TEST(pool_smaller_than_a_slot_gives_none)
 
 	scout__enter_loop();
 	start(4095, 4096);
-	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, 1), 0);
-	ck_assert_int_eq(scout__pool_want(&pool, &owner, huge, 1), 0);
-	ck_assert_int_eq(scout__pool_want(&pool, &owner, huge, 2), 0);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 0);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, huge, NULL, 1, UINT32_MAX), 0);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, huge, NULL, 2, UINT32_MAX), 0);
 	ck_assert_uint_eq(pool.used_bytes, 0);
 	scout__pool_fini(&pool);
 }
@@ -114,7 +115,7 @@ START_TEST(pool_segments_are_sealed_allocated_and_closed_on_exec)
 
 	scout__enter_loop();
 	start(MIB, MIB);
-	ck_assert_int_eq(scout__pool_want(&pool, &owner, strides, 2), 1);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, strides, NULL, 2, UINT32_MAX), 1);
 	extent = wait_extent(&pool);
 	ck_assert_int_eq(extent->error, 0);
 	ck_assert_uint_eq(extent->slots, MIB / (4096 + 192));
@@ -154,7 +155,7 @@ START_TEST(pool_generation_words_are_shared_with_whoever_maps_the_memfd)
 
 	scout__enter_loop();
 	start(600 * stride, MIB);
-	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, 1), 1);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
 	extent = wait_extent(&pool);
 	ck_assert_int_eq(extent->error, 0);
 	ck_assert_uint_eq(extent->slots, 600);
@@ -185,6 +186,77 @@ START_TEST(pool_says_its_page_size_once)
 }
 END_TEST
 
+START_TEST(pool_tells_how_far_it_has_grown)
+{
+	const uint64_t stride = UINT64_C(1) << 20;
+
+	scout__enter_loop();
+	/* Four extents of 64 MiB: each is more than a tenth. The page size is a line of its own. */
+	start(256 * stride, 64 * stride);
+	ck_assert_uint_eq(exhaust(&stride, 1), 256);
+	ck_assert_int_eq(captured.infos, 5);
+	ck_assert_ptr_nonnull(strstr(captured.last_info, "268435456 of 268435456 bytes (100 %), pages of"));
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+/* Whether this machine can be asked: some sandboxes cannot. */
+static bool
+knows_nodes(void)
+{
+	return syscall(SYS_get_mempolicy, NULL, NULL, 0ul, NULL, 0ul) == 0;
+}
+
+START_TEST(pool_memory_is_preferably_of_the_node_that_was_asked_for)
+{
+	const uint64_t strides[2] = {4096, 4096};
+	const uint16_t nodes[2] = {1, 0};
+	struct scout__extent *extent;
+
+	scout__enter_loop();
+	start(16 * 8192, 16 * 8192);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, strides, nodes, 2, UINT32_MAX), 1);
+	extent = wait_extent(&pool);
+	ck_assert_int_eq(extent->error, 0);
+	for (uint32_t rank = 0; rank < 2 && knows_nodes(); rank++) {
+		uint64_t bytes = extent->segments[rank].bytes;
+		void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, extent->segments[rank].fd, 0);
+		unsigned long mask[16] = {0};
+		int mode = -1;
+
+		ck_assert_ptr_ne(p, MAP_FAILED);
+		ck_assert_int_eq(syscall(SYS_get_mempolicy, &mode, mask, 1024ul, p, 2ul /* MPOL_F_ADDR */), 0);
+		ck_assert_int_eq(mode, rank == 0 ? 1 /* MPOL_PREFERRED */ : 0 /* MPOL_DEFAULT */);
+		ck_assert_uint_eq(mask[0], rank == 0 ? 1 : 0);
+		ck_assert_int_eq(munmap(p, bytes), 0);
+	}
+	ck_assert_int_eq(captured.warnings, knows_nodes() ? 0 : 1);
+	scout__extent_free(&pool, extent);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_of_a_node_that_there_is_not_warns_once_and_works)
+{
+	const uint64_t stride = 4096;
+	const uint16_t node = (uint16_t)(_i == 0 ? 1001 : UINT16_MAX);
+
+	scout__enter_loop();
+	start(16 * stride, 4 * stride);
+	for (int i = 0; i < 4; i++) {
+		struct scout__extent *extent;
+
+		ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, &node, 1, UINT32_MAX), 1);
+		extent = wait_extent(&pool);
+		ck_assert_int_eq(extent->error, 0);
+		ck_assert_uint_eq(extent->slots, 4);
+		scout__extent_free(&pool, extent);
+	}
+	ck_assert_int_eq(captured.warnings, 1);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
 START_TEST(pool_segment_ids_never_repeat)
 {
 	const uint64_t stride = 64;
@@ -195,7 +267,7 @@ START_TEST(pool_segment_ids_never_repeat)
 	for (int i = 0; i < 20; i++) {
 		struct scout__extent *extent;
 
-		ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, 1), 1);
+		ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
 		extent = wait_extent(&pool);
 		ck_assert_uint_gt(extent->segments[0].id, last);
 		last = extent->segments[0].id;
@@ -241,7 +313,7 @@ expect_failure(const uint64_t strides[3])
 	for (int i = 0; i < 2; i++) {
 		struct scout__extent *extent;
 
-		ck_assert_int_eq(scout__pool_want(&pool, &owner, strides, 3), 1);
+		ck_assert_int_eq(scout__pool_want(&pool, &owner, strides, NULL, 3, UINT32_MAX), 1);
 		ck_assert_uint_gt(pool.used_bytes, 0);
 		extent = wait_extent(&pool);
 		ck_assert_int_eq(extent->error, SCOUT_ERR_SYSTEM);
@@ -273,7 +345,7 @@ START_TEST(pool_failed_extent_is_logged_once_and_gives_its_bytes_back)
 	expect_failure(strides);
 	/* It works again when there is room again, and the next failure is worth a line again. */
 	limit_file_size(RLIM_INFINITY);
-	ck_assert_int_eq(scout__pool_want(&pool, &owner, strides, 3), 1);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, strides, NULL, 3, UINT32_MAX), 1);
 	extent = wait_extent(&pool);
 	ck_assert_int_eq(extent->error, 0);
 	scout__extent_free(&pool, extent);
@@ -313,7 +385,7 @@ START_TEST(pool_extent_without_memory_is_an_error_with_the_numbers)
 	l1_bytes = memory.total < memory.cgroup_limit ? memory.total : memory.cgroup_limit;
 	stride = l1_bytes / 4096 * 4096;
 	start(l1_bytes, l1_bytes);
-	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, 1), 1);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
 	extent = wait_extent(&pool);
 	ck_assert_int_eq(extent->error, SCOUT_ERR_NOMEM);
 	ck_assert_int_eq(extent->system_error, ENOMEM);
@@ -335,8 +407,8 @@ START_TEST(pool_leaks_no_descriptor)
 		start(20 * stride, 3 * stride);
 		ck_assert_uint_eq(exhaust(&stride, 1), 20);
 		/* These are asked for and never taken. */
-		ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, 1), 1);
-		ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, 1), 1);
+		ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
+		ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
 		wait_ready(&pool);
 		scout__pool_fini(&pool);
 		ck_assert_int_eq(count_fds(), fds);
@@ -352,7 +424,7 @@ START_TEST(pool_stops_while_it_grows)
 
 	scout__enter_loop();
 	start(8 * stride, 8 * stride);
-	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, 1), 1);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
 	t0 = scout__now_us();
 	scout__pool_fini(&pool);
 	ck_assert_uint_lt(scout__now_us() - t0, DEADLINE_MS * UINT64_C(1000));
@@ -372,8 +444,8 @@ START_TEST(pool_frees_what_comes_for_an_owner_that_left)
 	scout__enter_loop();
 	start(2 * stride, stride);
 	fds = count_fds();
-	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, 1), 1);
-	ck_assert_int_eq(scout__pool_want(&pool, &other, &stride, 1), 1);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
+	ck_assert_int_eq(scout__pool_want(&pool, &other, &stride, NULL, 1, UINT32_MAX), 1);
 	scout__pool_disown(&pool, &owner);
 	extent = wait_extent(&pool);
 	ck_assert_ptr_eq(extent->owner, &other);
@@ -567,6 +639,9 @@ suite_of_this_file(void)
 	tcase_add_test(tc, pool_segments_are_sealed_allocated_and_closed_on_exec);
 	tcase_add_test(tc, pool_generation_words_are_shared_with_whoever_maps_the_memfd);
 	tcase_add_test(tc, pool_says_its_page_size_once);
+	tcase_add_test(tc, pool_tells_how_far_it_has_grown);
+	tcase_add_test(tc, pool_memory_is_preferably_of_the_node_that_was_asked_for);
+	tcase_add_loop_test(tc, pool_of_a_node_that_there_is_not_warns_once_and_works, 0, 2);
 	tcase_add_test(tc, pool_segment_ids_never_repeat);
 	tcase_add_test(tc, pool_larger_than_the_machine_is_refused_with_the_numbers);
 	tcase_add_test(tc, pool_failed_extent_is_logged_once_and_gives_its_bytes_back);

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_BENCH_POLICY_LOAD_H
+#define SCOUT_BENCH_POLICY_LOAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Requests as chains of block ids, as in a trace; all in memory. Those who run out of memory exit. One thread. */
+struct load {
+	uint64_t *ids; /* all requests' one after the other */
+	size_t n_ids;
+	size_t cap_ids;
+	size_t *first; /* of each request; and n_ids behind the last */
+	size_t n_requests;
+	size_t cap_requests;
+};
+
+void load_free(struct load *load);
+/* From a trace file; exits with a message. */
+void load_trace(struct load *load, const char *path);
+/* A synthetic one by name; NULL-terminated names in load_names. False: no such name. */
+int load_synthetic(struct load *load, const char *name, uint64_t seed, uint32_t n_requests);
+extern const char *const load_names[];
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <getopt.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bank.h"
+#include "clock.h"
+#include "policy_load.h"
+#include "trace.h"
+
+/*
+ * Hit ratios of eviction policies in seconds: the real bank with the real policies, slots of 64 bytes, no server and no
+ * KV bytes. One session after the other does what the server does for it: the lookup promises the leading run of
+ * readable chunks, the retrieve holds them and gives the promise back, the store reserves the rest until there is no
+ * room, commits, and the finish touches what was stored and then what was found, each from last to first. Unlike a
+ * server under load, sessions do not overlap.
+ */
+
+#define SLOT_BYTES 64u
+#define MAX_LIST 24u
+
+struct sim {
+	struct scout__l1 l1;
+	struct scout__bank *bank;
+	uint8_t *hashes; /* of one request */
+	uint32_t *found;
+	uint32_t *stored; /* entries that the session stored, or found present while storing */
+	bool *present;
+	uint64_t hits;
+	uint64_t asked;
+};
+
+static void
+fail(const char *what)
+{
+	(void)fprintf(stderr, "policy_sim: %s\n", what);
+	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
+}
+
+static SCOUT_ON_LOOP void
+wait_for_extent(struct sim *sim)
+{
+	struct pollfd ready = {.fd = sim->l1.pool.ready_fd, .events = POLLIN};
+	struct scout__extent *extent;
+
+	if (poll(&ready, 1, 60000) <= 0)
+		fail("no extent came");
+	while ((extent = scout__pool_ready(&sim->l1.pool)))
+		if (!scout__bank_grow(sim->bank, extent))
+			fail("growing failed");
+}
+
+static SCOUT_ON_LOOP uint32_t
+look_up(struct sim *sim, uint32_t n)
+{
+	uint32_t found = scout__bank_find_run(sim->bank, 1, sim->hashes, n, sim->found);
+	uint32_t hit = 0;
+
+	while (hit < found && scout__bank_is_hit(sim->bank, sim->found[hit]) &&
+	       scout__bank_promise(sim->bank, sim->found[hit]))
+		hit++;
+	return hit;
+}
+
+static SCOUT_ON_LOOP void
+retrieve(struct sim *sim, uint32_t hit)
+{
+	for (uint32_t i = 0; i < hit; i++) {
+		if (!scout__bank_hold(sim->bank, sim->found[i], 0))
+			fail("a promised chunk is not readable");
+		scout__bank_unpromise(sim->bank, sim->found[i], 1);
+	}
+	for (uint32_t i = 0; i < hit; i++)
+		scout__bank_unhold(sim->bank, sim->found[i], true);
+}
+
+static SCOUT_ON_LOOP enum scout__reserve
+reserve(struct sim *sim, uint32_t i, uint32_t *ret_entry)
+{
+	const uint8_t *hash = sim->hashes + (size_t)i * TRACE_HASH_BYTES;
+	enum scout__reserve got;
+
+	while ((got = scout__bank_reserve(sim->bank, 1, hash, 0, ret_entry)) == SCOUT__RESERVE_WAIT)
+		wait_for_extent(sim);
+	return got;
+}
+
+/* Store [hit, n), as many leading ones as there is room for. Returns how many were stored or are there. */
+static SCOUT_ON_LOOP uint32_t
+store(struct sim *sim, uint32_t hit, uint32_t n)
+{
+	uint32_t stored = 0;
+
+	for (uint32_t i = hit; i < n; i++, stored++) {
+		enum scout__reserve got = reserve(sim, i, &sim->stored[stored]);
+
+		if (got == SCOUT__RESERVE_NO_ROOM)
+			break;
+		sim->present[stored] = got == SCOUT__RESERVE_PRESENT;
+	}
+	for (uint32_t i = 0; i < stored; i++)
+		if (!sim->present[i])
+			(void)scout__bank_commit(sim->bank, sim->stored[i], 0);
+	return stored;
+}
+
+static SCOUT_ON_LOOP void
+session(struct sim *sim, const uint64_t *ids, uint32_t n)
+{
+	uint32_t hit;
+	uint32_t stored;
+
+	for (uint32_t i = 0; i < n; i++)
+		trace_hash(ids[i], sim->hashes + (size_t)i * TRACE_HASH_BYTES);
+	hit = look_up(sim, n);
+	retrieve(sim, hit);
+	stored = store(sim, hit, n);
+	/* An entry of the hit may have been evicted by the store; then another chunk may have its slot. */
+	for (uint32_t i = stored; i-- > 0;)
+		scout__bank_touch(sim->bank, sim->stored[i],
+				  sim->present[i] ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED, i);
+	for (uint32_t i = hit; i-- > 0;)
+		if (scout__bank_find(sim->bank, 1, sim->hashes + (size_t)i * TRACE_HASH_BYTES) == sim->found[i])
+			scout__bank_touch(sim->bank, sim->found[i], SCOUT__ACCESS_READ, 0);
+	sim->hits += hit;
+	sim->asked += n;
+}
+
+static SCOUT_ON_LOOP double
+run(const struct load *load, const char *eviction, uint64_t blocks)
+{
+	struct scout__log log = {0};
+	const uint64_t shard_bytes = SLOT_BYTES;
+	struct sim sim = {.hits = 0};
+	size_t longest = 1;
+	char err[512];
+
+	for (size_t i = 0; i < load->n_requests; i++)
+		if (load->first[i + 1] - load->first[i] > longest)
+			longest = load->first[i + 1] - load->first[i];
+	sim.hashes = malloc(longest * TRACE_HASH_BYTES);
+	sim.found = malloc(longest * sizeof(*sim.found));
+	sim.stored = malloc(longest * sizeof(*sim.stored));
+	sim.present = malloc(longest * sizeof(*sim.present));
+	if (!sim.hashes || !sim.found || !sim.stored || !sim.present)
+		fail("out of memory");
+	if (scout__l1_init(&sim.l1, blocks * SLOT_BYTES, UINT64_C(64) << 20, UINT64_MAX, eviction, &log, err,
+			   sizeof(err)))
+		fail(err);
+	if (scout__bank_new(&sim.l1, &shard_bytes, 1, 1, TRACE_HASH_BYTES, &sim.bank))
+		fail("no bank");
+	for (size_t i = 0; i < load->n_requests; i++)
+		session(&sim, load->ids + load->first[i], (uint32_t)(load->first[i + 1] - load->first[i]));
+	scout__bank_check(sim.bank);
+	scout__bank_free(sim.bank);
+	scout__l1_fini(&sim.l1);
+	free(sim.hashes);
+	free(sim.found);
+	free(sim.stored);
+	free(sim.present);
+	return sim.asked ? 100.0 * (double)sim.hits / (double)sim.asked : 0;
+}
+
+/* A row for each size. The first policy in percent; the others too, with the points that they gain on it. */
+static SCOUT_ON_LOOP void
+table(const char *name, const struct load *load, const uint64_t *blocks, size_t n_blocks, const char *const *policies,
+      size_t n_policies)
+{
+	printf("# %s: %zu requests, %zu blocks asked for, in %%\n%-10s %8s", name, load->n_requests, load->n_ids, "",
+	       "blocks");
+	for (size_t p = 0; p < n_policies; p++)
+		printf(p ? " %14s" : " %8s", policies[p]);
+	printf("\n");
+	for (size_t b = 0; b < n_blocks; b++) {
+		double first = 0;
+
+		printf("%-10s %8" PRIu64, name, blocks[b]);
+		for (size_t p = 0; p < n_policies; p++) {
+			double ratio = run(load, policies[p], blocks[b]);
+
+			if (p == 0) {
+				first = ratio;
+				printf(" %8.2f", ratio);
+			} else {
+				printf(" %6.2f (%+5.2f)", ratio, ratio - first);
+			}
+		}
+		printf("\n");
+	}
+}
+
+/* Cut @text at commas, in place. */
+static size_t
+split(char *text, const char **ret_parts)
+{
+	size_t n = 0;
+	char *rest = text;
+	char *part;
+
+	while ((part = strsep(&rest, ",")))
+		if (*part && n < MAX_LIST)
+			ret_parts[n++] = part;
+	return n;
+}
+
+static void
+usage(void)
+{
+	printf("Usage: policy_sim [--trace FILE | --workload NAME,...] [--blocks N,...] [--eviction POLICY,...]\n"
+	       "  --trace FILE      Mooncake trace (JSON lines)\n"
+	       "  --workload NAMES  synthetic ones:");
+	for (size_t i = 0; load_names[i]; i++)
+		printf(" %s", load_names[i]);
+	printf(" (default: all)\n"
+	       "  --blocks N        cache sizes (default 100,500,2000,5859,10000,20000,50000)\n"
+	       "  --eviction P      policies; the others are compared to the first (default lru,adaptive)\n"
+	       "  --requests N      of a synthetic workload (default 12000)\n"
+	       "  --seed N          of a synthetic workload (default 1)\n");
+}
+
+int
+main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"trace", required_argument, NULL, 't'},    {"workload", required_argument, NULL, 'w'},
+		{"blocks", required_argument, NULL, 'b'},   {"eviction", required_argument, NULL, 'e'},
+		{"requests", required_argument, NULL, 'r'}, {"seed", required_argument, NULL, 's'},
+		{"help", no_argument, NULL, 'h'},           {0},
+	};
+	char default_sizes[] = "100,500,2000,5859,10000,20000,50000";
+	const char *sizes[MAX_LIST];
+	const char *policies[MAX_LIST] = {"lru", "adaptive"};
+	const char *workloads[MAX_LIST];
+	uint64_t blocks[MAX_LIST];
+	size_t n_policies = 2;
+	size_t n_sizes = split(default_sizes, sizes);
+	size_t n_workloads = 0;
+	const char *trace = NULL;
+	uint64_t requests = 12000;
+	uint64_t seed = 1;
+	struct load load = {0};
+	int option;
+
+	scout__enter_loop();
+	while (load_names[n_workloads]) {
+		workloads[n_workloads] = load_names[n_workloads];
+		n_workloads++;
+	}
+	/* Before there are threads. NOLINTNEXTLINE(concurrency-mt-unsafe) */
+	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (option == 't')
+			trace = optarg;
+		else if (option == 'w')
+			n_workloads = split(optarg, workloads);
+		else if (option == 'b')
+			n_sizes = split(optarg, sizes);
+		else if (option == 'e')
+			n_policies = split(optarg, policies);
+		else if (option == 'r')
+			requests = strtoull(optarg, NULL, 10);
+		else if (option == 's')
+			seed = strtoull(optarg, NULL, 10);
+		else {
+			usage();
+			return option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE;
+		}
+	}
+	for (size_t i = 0; i < n_sizes; i++) {
+		blocks[i] = strtoull(sizes[i], NULL, 10);
+		if (blocks[i] == 0 || blocks[i] > 1000000)
+			fail("--blocks: 1 to 1000000");
+	}
+	if (requests == 0 || requests > 10000000)
+		fail("--requests: 1 to 10000000");
+	if (trace) {
+		load_trace(&load, trace);
+		table("trace", &load, blocks, n_sizes, policies, n_policies);
+		load_free(&load);
+		return EXIT_SUCCESS;
+	}
+	for (size_t i = 0; i < n_workloads; i++) {
+		if (!load_synthetic(&load, workloads[i], seed, (uint32_t)requests))
+			fail("--workload: no such name, see --help");
+		table(workloads[i], &load, blocks, n_sizes, policies, n_policies);
+		load_free(&load);
+	}
+	return EXIT_SUCCESS;
+}

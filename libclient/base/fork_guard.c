@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fork_guard.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <unistd.h>
+
+/*
+ * DESIGN
+ *
+ * A process-wide list, because a fork is. fork() takes the lock before and gives it back after, so that the child sees a list that
+ * is true of its descriptors: removing and closing are one step, and no number in it can be somebody else's. The child
+ * only closes, which is async-signal-safe.
+ *
+ * A program that forks in a signal handler cannot deadlock on the lock: it is taken only by threads that block signals (courier,
+ * server loop) or at start and stop.
+ *
+ * The list is bounded. What does not fit is not guarded, which only matters to a program that forks without exec.
+ */
+
+#define MAX_GUARDED 4096
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int guarded[MAX_GUARDED]; /* G:lock */
+static int n_guarded;            /* G:lock */
+
+static void
+before_fork(void)
+{
+	(void)pthread_mutex_lock(&lock);
+}
+
+static void
+after_fork_in_parent(void)
+{
+	(void)pthread_mutex_unlock(&lock);
+}
+
+static void
+after_fork_in_child(void)
+{
+	for (int i = 0; i < n_guarded; i++)
+		(void)close(guarded[i]);
+	n_guarded = 0;
+	(void)pthread_mutex_unlock(&lock);
+}
+
+static void
+install(void)
+{
+	/* Fails on ENOMEM only: then children keep their copies. */
+	(void)pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+void
+scout__fork_guard_add(int fd)
+{
+	(void)pthread_once(&once, install);
+	(void)pthread_mutex_lock(&lock);
+	if (n_guarded < MAX_GUARDED)
+		guarded[n_guarded++] = fd;
+	(void)pthread_mutex_unlock(&lock);
+}
+
+void
+scout__fork_guard_close(int fd)
+{
+	if (fd < 0)
+		return;
+	(void)pthread_mutex_lock(&lock);
+	for (int i = 0; i < n_guarded; i++) {
+		if (guarded[i] == fd) {
+			guarded[i] = guarded[--n_guarded];
+			break;
+		}
+	}
+	(void)close(fd);
+	(void)pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_BASE_FORK_GUARD_H
+#define SCOUT_BASE_FORK_GUARD_H
+
+/*
+ * Descriptors that a forked child must not keep: as long as it has a copy, the other end of a connection does not see that ours
+ * was closed, a lock stays taken, memory stays allocated. They are closed in the child before fork() returns there.
+ * Descriptors are CLOEXEC anyway; this is for children that do not exec. Any thread.
+ */
+void scout__fork_guard_add(int fd);
+/* Close @fd, guarded or not; -1 is ignored. */
+void scout__fork_guard_close(int fd);
+
+#endif

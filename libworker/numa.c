@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include "numa.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Which NUMA node a worker is near to. Any thread. */
+
+/* The kernel lists the nodes as ranges: "0" is one, "0-1" and "0,4" are more. */
+static bool
+has_several_nodes(const char *root)
+{
+	char path[256];
+	char line[64] = "";
+	FILE *file;
+
+	if (snprintf(path, sizeof(path), "%s/sys/devices/system/node/online", root) >= (int)sizeof(path))
+		return false;
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	if (!fgets(line, sizeof(line), file))
+		line[0] = '\0';
+	(void)fclose(file); /* only read */
+	return strpbrk(line, "-,") != NULL;
+}
+
+/* getcpu() is right for the moment of the call: engines that care pin their workers before. */
+static uint16_t
+node_here(const char *root)
+{
+	unsigned node = 0;
+
+	if (!has_several_nodes(root) || getcpu(NULL, &node) != 0 || node >= SCOUT__NUMA_MAX)
+		return 0;
+	return (uint16_t)(node + 1);
+}
+
+bool
+scout__numa_parse(const char *text, const char *root, uint16_t *ret_node)
+{
+	unsigned node = 0;
+	size_t len = strlen(text);
+
+	if (strcmp(text, "auto") == 0 || strcmp(text, "none") == 0) {
+		*ret_node = text[0] == 'a' ? node_here(root) : 0;
+		return true;
+	}
+	if (len == 0 || len > 4)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] < '0' || text[i] > '9')
+			return false;
+		node = node * 10 + (unsigned)(text[i] - '0');
+	}
+	if (node >= SCOUT__NUMA_MAX)
+		return false;
+	*ret_node = (uint16_t)(node + 1);
+	return true;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+
+/*
+ * DESIGN
+ *
+ * Purpose: extents move between namespaces. share.c takes one out of a bank, slice by slice; then every worker that was sent
+ * its segment is told LEASE_WITHDRAW, unmaps it, and answers LEASE_RELEASED. When the last one has, the bytes go back to
+ * the pool and whoever waits for them grows.
+ *
+ * Nothing in the extent is pinned when it leaves, so no worker reads or writes in it, and none can be granted anything in it any
+ * more: what is waited for is only the memory, which the kernel keeps while anybody maps it. A worker that is gone (died,
+ * said goodbye, was forgotten) has let go of it. So has one whose lease connection is new, since it drops what an older
+ * connection brought. One that is stopped keeps just these extents waiting.
+ *
+ * Threads: loop.
+ */
+
+/* An extent that is out of its bank and that workers may still map. */
+struct scout__withdrawn {
+	struct scout__list node; /* in server.withdrawn */
+	struct scout__extent *extent;
+	uint32_t n; /* of those that are waited for */
+	struct {
+		struct scout__peer *peer;
+		uint32_t segment;
+		bool told;
+	} of[];
+};
+
+/* Has the lease connection delivered it? */
+SCOUT_ON_LOOP static bool
+has_segment(const struct scout__peer *peer, const struct scout__ns *ns, const struct scout__extent *extent)
+{
+	return peer && !peer->leaving && peer->ns == ns && peer->rank >= 0 &&
+	       peer->segments_sent >= extent->segments[0].id;
+}
+
+SCOUT_ON_LOOP static void
+free_if_released(struct scout_server *s, struct scout__withdrawn *w)
+{
+	if (w->n)
+		return;
+	scout__list_del(&w->node);
+	s->n_withdrawn--;
+	scout__share_freed(&s->l1, w->extent);
+	free(w);
+}
+
+/* What the socket does not take now is sent by the tick; of a broken one epoll tells. */
+SCOUT_ON_LOOP static void
+tell(struct scout__withdrawn *w)
+{
+	for (uint32_t i = 0; i < w->n; i++) {
+		struct scout__lease_msg m = {.type = SCOUT_LEASE_WITHDRAW, .segment = w->of[i].segment};
+		const struct scout__lease *lease = w->of[i].peer->lease;
+		uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+		size_t len;
+
+		if (w->of[i].told || !lease)
+			continue;
+		len = scout__put_lease(buf, &m);
+		w->of[i].told = send(lease->watch.fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+	}
+}
+
+/* @extent is out of the bank of @ns. */
+SCOUT_ON_LOOP static void
+withdraw(struct scout_server *s, const struct scout__ns *ns, struct scout__extent *extent)
+{
+	struct scout__withdrawn *w;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->cfg.max_peers; i++)
+		n += has_segment(s->peers[i], ns, extent);
+	w = calloc(1, sizeof(*w) + n * sizeof(w->of[0]));
+	if (!w) {
+		/* They keep it mapped until they end; nobody uses it, so only the machine's memory is short of it. */
+		s->count.out_of_memory++;
+		scout__share_freed(&s->l1, extent);
+		return;
+	}
+	w->extent = extent;
+	scout__list_add(&s->withdrawn, &w->node);
+	s->n_withdrawn++;
+	for (uint32_t i = 0; i < s->cfg.max_peers && w->n < n; i++) {
+		struct scout__peer *peer = s->peers[i];
+
+		if (!has_segment(peer, ns, extent))
+			continue;
+		w->of[w->n].peer = peer;
+		w->of[w->n++].segment = extent->segments[peer->rank].id;
+	}
+	tell(w);
+	free_if_released(s, w);
+}
+
+/* @segment 0: all of them. */
+SCOUT_ON_LOOP static void
+release(struct scout_server *s, const struct scout__peer *peer, uint32_t segment)
+{
+	struct scout__list *node = s->withdrawn.next;
+
+	while (node != &s->withdrawn) {
+		struct scout__withdrawn *w = SCOUT__OWNER(node, struct scout__withdrawn, node);
+
+		node = node->next;
+		for (uint32_t i = 0; i < w->n; i++) {
+			if (w->of[i].peer != peer || (segment && w->of[i].segment != segment))
+				continue;
+			w->of[i] = w->of[--w->n];
+			break;
+		}
+		free_if_released(s, w);
+	}
+}
+
+void
+scout__withdraw_released(struct scout_server *s, const struct scout__peer *peer, uint32_t segment)
+{
+	if (segment)
+		release(s, peer, segment);
+}
+
+void
+scout__withdraw_gone(struct scout_server *s, const struct scout__peer *peer)
+{
+	release(s, peer, 0);
+}
+
+void
+scout__withdraw_tick(struct scout_server *s)
+{
+	for (struct scout__list *node = s->withdrawn.next; node != &s->withdrawn; node = node->next)
+		tell(SCOUT__OWNER(node, struct scout__withdrawn, node));
+}
+
+void
+scout__withdraw_fini(struct scout_server *s)
+{
+	while (!scout__list_empty(&s->withdrawn)) {
+		struct scout__withdrawn *w = SCOUT__OWNER(s->withdrawn.next, struct scout__withdrawn, node);
+
+		w->n = 0;
+		free_if_released(s, w);
+	}
+}
+
+SCOUT_ON_LOOP static struct scout__ns *
+ns_of(const struct scout_server *s, const struct scout__bank *bank)
+{
+	for (uint32_t i = 0; i < s->n_ns; i++)
+		if (s->ns[i]->bank == bank)
+			return s->ns[i];
+	return NULL;
+}
+
+void
+scout__share_job(struct scout_server *s, struct scout__job *job)
+{
+	const struct scout__bank *donor = s->l1.retire.phase ? s->l1.retire.donor : NULL;
+	bool was_leaving = donor && donor->leaving;
+	struct scout__extent *extent = NULL;
+	struct scout__bank *bank = NULL;
+	enum scout__retire_result what;
+
+	if (s->draining)
+		return;
+	what = scout__share_step(&s->l1, SCOUT__SLICE_CHUNKS, s->now_us, &extent, &bank);
+	/* Stores of the donor may have waited until it was known what becomes of the extent. */
+	if (was_leaving && !donor->leaving)
+		scout__tasks_wake(s, &ns_of(s, donor)->pool_waiters);
+	if (what == SCOUT__RETIRE_TAKEN) {
+		const struct scout__ns *ns = ns_of(s, bank);
+
+		scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\" gives up %u of its chunks' slots", ns->name,
+			   (unsigned)extent->slots);
+		withdraw(s, ns, extent);
+	} else if (what == SCOUT__RETIRE_NOTHING) {
+		scout__tasks_wake(s, &ns_of(s, bank)->pool_waiters);
+	}
+	if (what != SCOUT__RETIRE_IDLE)
+		scout__job_queue(s, job);
+}

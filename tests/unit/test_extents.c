@@ -1,0 +1,680 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1
+#include "worker_rig.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/socket.h>
+
+#include "check_main.h"
+#include "link.h"
+#include "wire_peer.h"
+#include "worker_priv.h"
+
+/*
+ * Host memory as it moves between namespaces, server starts and processes: a server process, real workers, real bytes.
+ *
+ * The workers of the rig are of namespace "rig"; `other` is a worker of namespace "other" with the same layout. A chunk is 4 blocks
+ * of 61 + 129 bytes: a slot of 768 bytes.
+ */
+
+#define SLOT_BYTES 768u
+#define CHUNKS 64u /* in the pool: 8 extents of 8 */
+
+static struct rig rig;
+static struct wire_peer status;
+
+/* A worker in a process of its own: does what it is told by one byte, answers with one. */
+struct helper {
+	pid_t pid;
+	int to, from;
+};
+
+static void
+setup(void)
+{
+	rig_init(&rig);
+	rig.l1_bytes = CHUNKS * SLOT_BYTES;
+	rig.extent_bytes = UINT64_C(64) << 20;
+}
+
+static void
+teardown(void)
+{
+	rig_stop(&rig);
+}
+
+static void
+open_status(void)
+{
+	wire_open(&status, rig.endpoint);
+	status.hello.hash_bytes = RIG_HASH;
+	status.hello.chunk_tokens = rig.chunk_tokens;
+	status.hello.name_space = (struct scout__str){"rig", 3};
+	ck_assert_int_eq(wire_hello(&status), SCOUT_WIRE_OK);
+}
+
+static uint64_t
+counter(const char *name)
+{
+	return wire_status(&status, name);
+}
+
+/* ---- a worker of another namespace, at index @i of the rig ---- */
+
+static void
+start_worker_in(struct rig *r, uint32_t i, const char *name_space)
+{
+	static const uint64_t bytes[2] = {61, 129}, padding[2] = {3, 0};
+	struct scout_worker_config cfg;
+	struct scout_layout layout;
+	char err[512] = "";
+	int rc;
+
+	rig_pages_init(&r->pages[i], 2, bytes, padding, 512);
+	rig_worker_config(r, 0, &cfg);
+	cfg.name_space = name_space;
+	rc = scout_worker_new(&cfg, &r->workers[i], err, sizeof(err));
+	ck_assert_msg(rc == 0, "worker: %s", err);
+	rig_layout(r, &r->pages[i], &layout);
+	rc = scout_worker_register(r->workers[i], &layout, RIG_DEADLINE_MS, err, sizeof(err));
+	ck_assert_msg(rc == 0, "register: %s", err);
+}
+
+static struct scout_client *
+start_client_in(const char *name_space)
+{
+	struct scout_client_config cfg;
+	struct scout_client *client;
+	char err[256] = "";
+
+	scout_client_config_init(&cfg);
+	cfg.endpoint = rig.endpoint;
+	cfg.name_space = name_space;
+	cfg.chunk_tokens = rig.chunk_tokens;
+	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	return client;
+}
+
+/* Store @n chunks of @prompt from worker @w. Returns how many got no room. */
+static uint32_t
+store_some(struct rig *r, uint32_t w, uint32_t prompt, size_t n)
+{
+	struct scout_done done = rig_wait(r->workers[w], rig_store(r, w, prompt, n, 1));
+
+	ck_assert_int_eq(done.status, 0);
+	return done.no_room;
+}
+
+/* Retrieve all @n chunks of @prompt through @client and worker @w, and compare every byte. */
+static void
+expect_bytes(uint32_t w, uint32_t prompt, size_t n)
+{
+	int64_t *ids = rig_ids(200, 1, n * rig.bpc);
+	struct scout_done done;
+	struct scout_hit hit;
+	char id[32];
+
+	hit = rig_lookup(&rig, prompt, n, id);
+	ck_assert_uint_eq(hit.tokens, n * rig.chunk_tokens);
+	rig_pages_wipe(&rig.pages[w]);
+	done = rig_wait(rig.workers[w], rig_retrieve(&rig, w, hit.ticket, 0, ids, n * rig.bpc, 0));
+	ck_assert_int_eq(done.status, 0);
+	for (size_t b = 0; b < n * rig.bpc; b++)
+		ck_assert(rig_page_is(&rig.pages[w], ids[b], prompt, w, b));
+	ck_assert_int_eq(scout_finish(rig.client, id), 0);
+	free(ids);
+}
+
+/* How many pool segments a process maps (0: this one), and their bytes. */
+static uint32_t
+count_mapped(pid_t pid, uint64_t *ret_bytes)
+{
+	char path[64] = "/proc/self/maps";
+	char line[PATH_MAX + 256];
+	uint32_t n = 0;
+	FILE *file;
+
+	if (pid)
+		snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	file = fopen(path, "re");
+	ck_assert_ptr_nonnull(file);
+	if (ret_bytes)
+		*ret_bytes = 0;
+	while (fgets(line, sizeof(line), file)) {
+		char *end;
+		uint64_t from, to;
+
+		if (!strstr(line, "memfd:kvscout"))
+			continue;
+		from = strtoull(line, &end, 16);
+		to = strtoull(end + 1, NULL, 16);
+		if (ret_bytes)
+			*ret_bytes += to - from;
+		n++;
+	}
+	(void)fclose(file);
+	return n;
+}
+
+static void
+wait_mapped(uint32_t n)
+{
+	uint64_t end_us = wire_deadline_us();
+
+	while (count_mapped(0, NULL) != n) {
+		ck_assert_msg(scout__now_us() < end_us, "%u segments are mapped, not %u", count_mapped(0, NULL), n);
+		(void)sched_yield();
+	}
+}
+
+static int
+count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	ck_assert_ptr_nonnull(dir);
+	while (readdir(dir)) // NOLINT(concurrency-mt-unsafe): a stream of our own
+		n++;
+	(void)closedir(dir);
+	return n;
+}
+
+/* ---- a helper process: forked before this one has threads ---- */
+
+static void
+helper_main(struct helper *h, int in, int out, const char *name_space)
+{
+	struct rig mine;
+	char c;
+
+	(void)h;
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	mine = rig;
+	while (read(in, &c, 1) == 1) {
+		if (c == 's') { /* start, and fill the pool */
+			start_worker_in(&mine, 3, name_space);
+			if (store_some(&mine, 3, 7, CHUNKS) != 0)
+				_exit(2);
+		} else if (c == 'e') { /* end */
+			scout_worker_free(mine.workers[3]);
+		}
+		if (write(out, &c, 1) != 1)
+			_exit(3);
+	}
+	_exit(0);
+}
+
+/* After rig_start_server(), which says where the server is; before any client or worker. */
+static struct helper
+helper_fork(const char *name_space)
+{
+	struct helper h;
+	int to[2], from[2];
+
+	ck_assert_int_eq(pipe(to), 0);
+	ck_assert_int_eq(pipe(from), 0);
+	h.pid = fork();
+	ck_assert_int_ge(h.pid, 0);
+	if (h.pid == 0) {
+		(void)close(to[1]);
+		(void)close(from[0]);
+		helper_main(&h, to[0], from[1], name_space);
+	}
+	(void)close(to[0]);
+	(void)close(from[1]);
+	h.to = to[1];
+	h.from = from[0];
+	return h;
+}
+
+static void
+helper_do(const struct helper *h, char c)
+{
+	char answer;
+
+	ck_assert_int_eq(write(h->to, &c, 1), 1);
+	ck_assert_msg(read(h->from, &answer, 1) == 1, "the helper process has ended");
+}
+
+static void
+helper_end(struct helper *h, int sig)
+{
+	int code;
+
+	(void)close(h->to);
+	(void)close(h->from);
+	if (sig)
+		(void)kill(h->pid, sig);
+	(void)waitpid(h->pid, &code, 0);
+}
+
+/* ---- sharing ---- */
+
+START_TEST(a_small_pool_is_made_of_eight_extents_and_holds_all_its_chunks)
+{
+	rig_start(&rig);
+	open_status();
+	ck_assert_uint_eq(store_some(&rig, 0, 1, CHUNKS), 0);
+	ck_assert_uint_eq(counter("l1.extents"), 8);
+	ck_assert_uint_eq(counter("l1.slots"), CHUNKS);
+	ck_assert_uint_eq(counter("l1.evictions"), 0);
+	ck_assert_uint_eq(counter("l1.bytes_total"), rig.l1_bytes);
+	ck_assert_uint_eq(counter("l1.bytes_pool"), rig.l1_bytes);
+	ck_assert_uint_eq(counter("ns.rig.bytes_total"), rig.l1_bytes);
+	/* A page of generation words for each, and the slots' rounding to pages. */
+	ck_assert_uint_eq(counter("l1.extra_bytes"), 8 * (4096 + 2 * 4096 - 8 * SLOT_BYTES));
+	expect_bytes(0, 1, CHUNKS / 2); /* as many as may be promised */
+	wire_close(&status);
+}
+END_TEST
+
+START_TEST(a_namespace_that_filled_the_pool_gives_another_its_share)
+{
+	uint32_t before;
+
+	rig_start(&rig);
+	open_status();
+	ck_assert_uint_eq(store_some(&rig, 0, 1, CHUNKS), 0);
+	before = count_mapped(0, NULL);
+	ck_assert_uint_eq(before, 8);
+	start_worker_in(&rig, 1, "other");
+	/* Its first chunk costs one extent, and nobody has to wait longer than for a message. */
+	ck_assert_uint_eq(store_some(&rig, 1, 2, 1), 0);
+	ck_assert_uint_eq(counter("l1.extents_withdrawn"), 1);
+	ck_assert_uint_eq(counter("l1.evictions"), 8);
+	ck_assert_uint_eq(counter("ns.rig.chunks"), CHUNKS - 8);
+	ck_assert_uint_eq(counter("l1.bytes_pool"), rig.l1_bytes);
+	/* Up to its half, and not beyond. */
+	for (uint32_t i = 0; i < 3 * CHUNKS; i++)
+		ck_assert_uint_eq(store_some(&rig, 1, 10 + i, 1), 0);
+	wire_wait_status(&status, "l1.extents_leaving", 0);
+	ck_assert_uint_eq(counter("l1.extents_withdrawn"), 4);
+	ck_assert_uint_eq(counter("ns.rig.slots"), CHUNKS / 2);
+	ck_assert_uint_eq(counter("ns.other.slots"), CHUNKS / 2);
+	ck_assert_uint_eq(counter("ns.other.bytes_total"), rig.l1_bytes / 2);
+	ck_assert_uint_eq(counter("ns.rig.bytes_total"), rig.l1_bytes / 2);
+	/* Both workers are in this process: four segments each. */
+	wait_mapped(8);
+	/* What is left of the first is right, and so is what the other one stores and loads. */
+	ck_assert_uint_eq(store_some(&rig, 0, 3, CHUNKS / 2), 0);
+	expect_bytes(0, 3, CHUNKS / 2);
+	wire_close(&status);
+}
+END_TEST
+
+START_TEST(bytes_are_right_while_extents_move)
+{
+	struct scout_client *clients[2];
+	uint64_t turns = 0;
+
+	rig_start(&rig);
+	open_status();
+	start_worker_in(&rig, 1, "other");
+	clients[0] = rig.client;
+	clients[1] = start_client_in("other");
+	for (uint32_t prompt = 10; prompt < 60; prompt++) {
+		/* The one, then the other; in between the other one's peers are gone and its memory is taken. */
+		uint32_t w = prompt / 10 % 2;
+		struct scout_done done = rig_wait(rig.workers[w], rig_store(&rig, w, prompt, 8, 1));
+
+		ck_assert_int_eq(done.status, 0);
+		ck_assert_uint_eq(done.no_room, 0);
+		rig.client = clients[w];
+		for (uint32_t old = prompt > 12 ? prompt - 2 : 10; old <= prompt; old++) {
+			struct scout_hit hit;
+			int64_t *ids;
+			char id[32];
+
+			if (old / 10 % 2 != w)
+				continue;
+			ids = rig_ids(100, 1, 8 * rig.bpc);
+			hit = rig_lookup(&rig, old, 8, id);
+			rig_pages_wipe(&rig.pages[w]);
+			if (hit.tokens) {
+				size_t n = hit.tokens / rig.block_tokens;
+
+				done = rig_wait(rig.workers[w], rig_retrieve(&rig, w, hit.ticket, 0, ids, n, 0));
+				ck_assert_int_eq(done.status, 0);
+				for (size_t b = 0; b < n; b++)
+					ck_assert(rig_page_is(&rig.pages[w], ids[b], old, w, b));
+				turns++;
+			}
+			ck_assert_int_eq(scout_finish(rig.client, id), 0);
+			free(ids);
+		}
+	}
+	ck_assert_uint_gt(turns, 50);
+	ck_assert_uint_ge(counter("l1.extents_withdrawn"), 1);
+	ck_assert_uint_eq(counter("bugs.mismatches"), 0);
+	rig.client = clients[0];
+	scout_client_free(clients[1]);
+	wire_close(&status);
+}
+END_TEST
+
+/* The server's refusal and the worker's own deadline come at the same time: it is one of the two. */
+static void
+expect_too_late(uint32_t prompt)
+{
+	struct scout_done done = rig_wait(rig.workers[0], rig_store(&rig, 0, prompt, 1, 1));
+
+	ck_assert(done.status == SCOUT_ERR_TIMEOUT || (done.status == 0 && done.no_room == 1));
+	ck_assert_uint_eq(done.chunks, 0);
+}
+
+START_TEST(a_stopped_worker_delays_only_the_return_of_its_extent)
+{
+	struct helper filler;
+	int code;
+
+	rig_start_server(&rig);
+	filler = helper_fork("filler");
+	rig.transfer_timeout_ms = 300;
+	rig_client_start(&rig);
+	helper_do(&filler, 's');
+	open_status();
+	ck_assert_int_eq(kill(filler.pid, SIGSTOP), 0);
+	ck_assert_int_eq(waitpid(filler.pid, &code, WUNTRACED), filler.pid);
+	start_worker_in(&rig, 0, "rig");
+	/* Its time is over before the memory is there: a typed answer, no hang. */
+	expect_too_late(1);
+	ck_assert_uint_eq(counter("l1.extents_leaving"), 1);
+	ck_assert_uint_eq(counter("l1.extents_withdrawn"), 1);
+	ck_assert_uint_eq(counter("l1.bytes_pool"), rig.l1_bytes);
+	/* Only that one: nothing more is taken from who does not answer. */
+	expect_too_late(1);
+	ck_assert_uint_eq(counter("l1.extents_withdrawn"), 1);
+	ck_assert_uint_eq(counter("ns.filler.chunks"), CHUNKS - 8);
+	ck_assert_int_eq(kill(filler.pid, SIGCONT), 0);
+	wire_wait_status(&status, "l1.extents_leaving", 0);
+	wire_wait_status(&status, "ns.rig.slots", 8);
+	ck_assert_uint_eq(store_some(&rig, 0, 1, 4), 0);
+	expect_bytes(0, 1, 4);
+	/* The stopped one goes on as if nothing had been. */
+	helper_do(&filler, 'e');
+	helper_end(&filler, 0);
+	wire_close(&status);
+}
+END_TEST
+
+START_TEST(a_worker_that_dies_or_leaves_lets_go_of_everything)
+{
+	struct helper filler;
+	int code;
+
+	rig_start_server(&rig);
+	filler = helper_fork("filler");
+	rig_client_start(&rig);
+	helper_do(&filler, 's');
+	open_status();
+	start_worker_in(&rig, 0, "rig");
+	ck_assert_int_eq(kill(filler.pid, SIGSTOP), 0);
+	ck_assert_int_eq(waitpid(filler.pid, &code, WUNTRACED), filler.pid);
+	if (_i == 0) {
+		/* In the middle of a withdrawal. */
+		uint64_t job = rig_store(&rig, 0, 1, 4, 1);
+		struct scout_done done;
+
+		wire_wait_status(&status, "l1.extents_leaving", 1);
+		ck_assert_int_eq(kill(filler.pid, SIGKILL), 0);
+		done = rig_wait(rig.workers[0], job);
+		ck_assert_int_eq(done.status, 0);
+		ck_assert_uint_eq(done.no_room, 0);
+	} else {
+		ck_assert_int_eq(kill(filler.pid, SIGCONT), 0);
+		helper_do(&filler, 'e');
+		wire_wait_status(&status, "ns.filler.peers", 0);
+	}
+	/* Nobody is there to use the rest: all of it can be had. */
+	for (uint32_t prompt = 10; counter("ns.rig.slots") < CHUNKS; prompt++) {
+		ck_assert_uint_lt(prompt, 1000);
+		ck_assert_uint_eq(store_some(&rig, 0, prompt, 8), 0);
+	}
+	wire_wait_status(&status, "l1.extents_leaving", 0);
+	ck_assert_uint_eq(counter("ns.filler.slots"), 0);
+	ck_assert_uint_eq(store_some(&rig, 0, 3, CHUNKS / 2), 0);
+	expect_bytes(0, 3, CHUNKS / 2);
+	helper_end(&filler, SIGKILL);
+	wire_close(&status);
+}
+END_TEST
+
+START_TEST(a_donor_whose_chunks_are_all_pinned_is_a_typed_refusal)
+{
+	struct scout_hit hit;
+	char id[32];
+
+	rig_start(&rig);
+	open_status();
+	/* The rig's server promises half of the pool: 32 chunks, every other one of 64. */
+	for (uint32_t i = 0; i < CHUNKS; i++)
+		ck_assert_uint_eq(store_some(&rig, 0, 100 + i, 1), 0);
+	for (uint32_t i = 0; i < CHUNKS; i += 2) {
+		hit = rig_lookup(&rig, 100 + i, 1, id);
+		ck_assert_uint_eq(hit.tokens, rig.chunk_tokens);
+	}
+	start_worker_in(&rig, 1, "other");
+	ck_assert_uint_eq(store_some(&rig, 1, 2, 1), 1);
+	ck_assert_uint_ge(counter("l1.refusals"), 1);
+	ck_assert_uint_ge(counter("l1.extents_pinned"), 1);
+	ck_assert_uint_eq(counter("l1.extents_withdrawn"), 0);
+	ck_assert_uint_eq(counter("l1.evictions"), 0);
+	for (uint32_t i = 0; i < CHUNKS / 2; i++) {
+		snprintf(id, sizeof(id), "r%u", i);
+		ck_assert_int_eq(scout_finish(rig.client, id), 0);
+	}
+	wire_wait_status(&status, "l1.bytes_promised", 0);
+	/* It is looked for again after a tenth of a second. */
+	for (uint64_t end_us = wire_deadline_us(); store_some(&rig, 1, 2, 1) != 0;)
+		ck_assert_uint_lt(scout__now_us(), end_us);
+	ck_assert_uint_eq(counter("l1.extents_withdrawn"), 1);
+	wire_close(&status);
+}
+END_TEST
+
+/* ---- what a worker owes the server, message by message ---- */
+
+/* The segment that the server takes away next; what comes before is skipped. */
+static uint32_t
+wait_withdraw(const struct wire_peer *p)
+{
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct scout__lease_msg m;
+	ssize_t n;
+
+	do {
+		struct pollfd ready = {.fd = p->lease_fd, .events = POLLIN};
+
+		ck_assert_int_eq(poll(&ready, 1, RIG_DEADLINE_MS), 1);
+		n = recv(p->lease_fd, buf, sizeof(buf), 0);
+		ck_assert_int_gt(n, 0);
+		ck_assert(scout__get_lease(buf, (size_t)n, &m));
+	} while (m.type != SCOUT_LEASE_WITHDRAW);
+	return m.segment;
+}
+
+static void
+send_released(const struct wire_peer *p, uint32_t segment)
+{
+	const struct scout__lease_msg m = {.type = SCOUT_LEASE_RELEASED, .segment = segment};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	size_t len = scout__put_lease(buf, &m);
+
+	ck_assert_int_eq(send(p->lease_fd, buf, len, MSG_NOSIGNAL), (ssize_t)len);
+}
+
+START_TEST(memory_is_back_when_the_worker_says_so_or_connects_anew)
+{
+	struct wire_peer raw;
+	struct wire_grants g;
+	struct scout_done done;
+	uint32_t segment, readable;
+	uint64_t job;
+
+	rig_start(&rig);
+	wire_open(&raw, rig.endpoint);
+	raw.hello.role = SCOUT_ROLE_WORKER;
+	ck_assert_int_eq(wire_hello(&raw), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lease(&raw), SCOUT_LEASE_OK);
+	ck_assert_int_eq(wire_register(&raw, 0, 0, SLOT_BYTES), SCOUT_WIRE_OK);
+	open_status();
+	/* The bank of the rig has its first extent, which nobody can take without a need. */
+	ck_assert_int_eq(wire_store(&raw, 0, 1, CHUNKS, &g), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g.n_granted, CHUNKS - 8);
+	ck_assert_int_eq(wire_store_done(&raw, g.id, g.n_granted, g.n_granted, &readable), SCOUT_WIRE_OK);
+	free(g.grants);
+	job = rig_store(&rig, 0, 1, 16, 1);
+	segment = wait_withdraw(&raw);
+	/* Answers that nobody asked for change nothing. */
+	send_released(&raw, 0);
+	send_released(&raw, segment + 1000);
+	ck_assert_uint_eq(counter("l1.extents_leaving"), 1);
+	if (_i == 0) {
+		send_released(&raw, segment);
+	} else {
+		ck_assert_int_eq(wire_lease(&raw), SCOUT_LEASE_OK);
+	}
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.no_room, 0);
+	send_released(&raw, segment);
+	ck_assert_uint_eq(counter("leases"), 3);
+	expect_bytes(0, 1, 16);
+	wire_close(&raw);
+	wire_close(&status);
+}
+END_TEST
+
+/* ---- a server that was restarted ---- */
+
+/* The scheduler's client has found the new server too. */
+static void
+wait_hit(uint32_t prompt)
+{
+	uint64_t end_us = wire_deadline_us();
+	struct scout_hit hit;
+	char id[32];
+
+	do {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		hit = rig_lookup(&rig, prompt, 1, id);
+		ck_assert_int_eq(scout_finish(rig.client, id), 0);
+	} while (hit.tokens == 0);
+}
+
+START_TEST(a_restarted_server_serves_again_and_nothing_is_left)
+{
+	int fds;
+
+	rig.heartbeat_ms = 50;
+	rig_start(&rig);
+	ck_assert_uint_eq(store_some(&rig, 0, 1, CHUNKS), 0);
+	wait_mapped(8);
+	fds = count_fds();
+	rig_server_end(&rig, SIGKILL);
+	rig_server_start(&rig);
+	open_status();
+	/* By itself: nobody asks the worker for anything. The bank asks for its first extent, and that is all there is. */
+	wire_wait_status(&status, "ns.rig.slots", 8);
+	wait_mapped(1);
+	for (uint64_t end_us = wire_deadline_us(); store_some(&rig, 0, 2, CHUNKS / 2) != 0;)
+		ck_assert_uint_lt(scout__now_us(), end_us);
+	ck_assert_uint_eq(store_some(&rig, 0, 3, CHUNKS / 2), 0);
+	wait_hit(2);
+	expect_bytes(0, 2, CHUNKS / 2);
+	expect_bytes(0, 3, CHUNKS / 2);
+	wait_mapped(8);
+	wire_close(&status);
+	ck_assert_int_le(count_fds(), fds);
+}
+END_TEST
+
+/* ---- forked children ---- */
+
+/* What /proc/PID/fd names, compared with @name. */
+static bool
+has_file(pid_t pid, const char *name)
+{
+	char path[64], link[PATH_MAX], at[PATH_MAX + 64];
+	const struct dirent *entry;
+	bool found = false;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	dir = opendir(path);
+	ck_assert_ptr_nonnull(dir);
+	while ((entry = readdir(dir)) != NULL) { // NOLINT(concurrency-mt-unsafe): a stream of our own
+		ssize_t n;
+
+		snprintf(at, sizeof(at), "%s/%s", path, entry->d_name);
+		n = readlink(at, link, sizeof(link) - 1);
+		if (n < 0)
+			continue;
+		link[n] = '\0';
+		found |= strcmp(link, name) == 0;
+	}
+	(void)closedir(dir);
+	return found;
+}
+
+START_TEST(a_forked_child_keeps_neither_the_lease_connection_nor_the_pool)
+{
+	char at[64], name[PATH_MAX] = "", c;
+	ssize_t n;
+	pid_t child;
+	int hold[2], there[2], code;
+
+	rig_start(&rig);
+	ck_assert_uint_eq(store_some(&rig, 0, 1, CHUNKS), 0);
+	ck_assert_uint_eq(count_mapped(0, NULL), 8);
+	ck_assert_int_eq(pipe(there), 0);
+	snprintf(at, sizeof(at), "/proc/self/fd/%d", rig.workers[0]->link->lease_fd);
+	n = readlink(at, name, sizeof(name) - 1);
+	ck_assert_int_gt(n, 0);
+	ck_assert(strncmp(name, "socket:", 7) == 0 && has_file(getpid(), name));
+	ck_assert_int_eq(pipe(hold), 0);
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		(void)close(hold[1]);
+		if (write(there[1], "!", 1) != 1)
+			_exit(2);
+		_exit(read(hold[0], &c, 1) == 0 ? 0 : 1);
+	}
+	(void)close(hold[0]);
+	ck_assert_int_eq(read(there[0], &c, 1), 1);
+	ck_assert(!has_file(child, name));
+	ck_assert_uint_eq(count_mapped(child, NULL), 0);
+	/* Ours are as before. */
+	ck_assert(has_file(getpid(), name));
+	expect_bytes(0, 1, CHUNKS / 2);
+	(void)close(hold[1]);
+	ck_assert_int_eq(waitpid(child, &code, 0), child);
+	ck_assert(WIFEXITED(code) && WEXITSTATUS(code) == 0);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("extents");
+	TCase *tcase = tcase_create("extents");
+
+	tcase_set_timeout(tcase, 120);
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_small_pool_is_made_of_eight_extents_and_holds_all_its_chunks);
+	tcase_add_test(tcase, a_namespace_that_filled_the_pool_gives_another_its_share);
+	tcase_add_test(tcase, bytes_are_right_while_extents_move);
+	tcase_add_test(tcase, a_stopped_worker_delays_only_the_return_of_its_extent);
+	tcase_add_loop_test(tcase, a_worker_that_dies_or_leaves_lets_go_of_everything, 0, 2);
+	tcase_add_test(tcase, a_donor_whose_chunks_are_all_pinned_is_a_typed_refusal);
+	tcase_add_loop_test(tcase, memory_is_back_when_the_worker_says_so_or_connects_anew, 0, 2);
+	tcase_add_test(tcase, a_restarted_server_serves_again_and_nothing_is_left);
+	tcase_add_test(tcase, a_forked_child_keeps_neither_the_lease_connection_nor_the_pool);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
