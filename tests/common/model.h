@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TESTS_MODEL_H
+#define KVSCOUT_TESTS_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <kvscout/protocol.h>
+
+/*
+ * What a cache server must answer, worked out in the plainest way: arrays, searched from one end to the other. It knows
+ * no index, no slots, no list of what is to be evicted, no jobs. One call is one operation: it returns the status of the
+ * reply, and the reply itself when the status is OK.
+ *
+ * A chunk that nothing pins has a time: when it was last let go or touched. The one with the smallest time is evicted.
+ *
+ * Namespace 0 has workers and memory; namespace 1 has clients only, so it never hits anything.
+ *
+ * No pointers in here: a copy of the struct is a copy of the state.
+ */
+
+#define MODEL_NAMESPACES 2u
+#define MODEL_PEERS 24u
+#define MODEL_CHUNKS 256u
+#define MODEL_RANKS 4u
+#define MODEL_READERS 8u
+#define MODEL_TENANTS 3u
+#define MODEL_SESSIONS 24u
+#define MODEL_HOLDS 192u
+#define MODEL_RUN 40u    /* chunks that one operation may name */
+#define MODEL_STORED 96u /* chunks that may be stored for one session */
+#define MODEL_SHARD_BYTES 4096u
+
+/* The chunks that an operation names. */
+struct model_run {
+	uint32_t tenant;
+	uint32_t n;
+	uint32_t keys[MODEL_RUN];
+};
+
+enum model_shard {
+	MODEL_ABSENT = 0,
+	MODEL_WRITING,
+	MODEL_READABLE
+};
+
+struct model_chunk {
+	uint32_t serial; /* 0: there is none. Never used twice: what names an older chunk of the same key is over */
+	uint32_t tenant, key;
+	uint32_t era;      /* counts RESETs */
+	uint32_t promises; /* units */
+	uint32_t reads;    /* holds of retrieves */
+	uint64_t time;
+	uint8_t shard[MODEL_RANKS];
+};
+
+struct model_session {
+	bool used;
+	uint32_t peer, ns;
+	uint64_t ticket;
+	uint64_t opened; /* number of the LOOKUP */
+	uint32_t n, hit;
+	uint32_t serials[MODEL_RUN]; /* 0: not there when it was looked up */
+	bool kept[MODEL_RUN];        /* promised and not withdrawn */
+	uint32_t units[MODEL_RUN];   /* of these: bit rank * readers + reader is set until that worker retrieves */
+	uint32_t n_stored;
+	uint32_t stored[2 * MODEL_STORED];
+};
+
+struct model_hold {
+	bool used, write;
+	uint32_t peer;
+	uint64_t corr;
+	uint64_t opened; /* number of the operation */
+	uint32_t era, rank;
+	uint32_t n;
+	uint32_t serials[MODEL_RUN];
+};
+
+struct model_peer {
+	bool used, worker, lease;
+	int32_t rank; /* -1: not registered */
+	uint32_t reader, ns;
+	uint64_t weights; /* 0: whatever the namespace has */
+};
+
+struct model_ns {
+	uint64_t weights;
+	uint32_t era;
+	bool tenant_known[MODEL_TENANTS];
+};
+
+struct model {
+	uint32_t capacity, max_promised; /* chunks */
+	uint32_t ranks, readers, max_sessions;
+	struct model_ns ns[MODEL_NAMESPACES];
+	struct model_peer peers[MODEL_PEERS];
+	struct model_chunk chunks[MODEL_CHUNKS];
+	struct model_session sessions[MODEL_SESSIONS];
+	struct model_hold holds[MODEL_HOLDS];
+	uint64_t number; /* of the operation, in the order in which they were sent: set by the caller before each */
+	uint32_t last_serial;
+	uint64_t clock;
+	uint32_t evicted_tenant, evicted_key; /* the last one that was */
+	uint64_t evictions, refusals, promises_refused;
+	uint64_t asked, hits, limited, mismatches;
+	uint64_t refused; /* operations */
+	uint64_t joined, left;
+	uint64_t ops[SCOUT_OP_LAST + 1];
+};
+
+struct model_hit {
+	uint32_t hit, l1, limited;
+};
+
+struct model_grants {
+	uint64_t id;
+	uint32_t n;
+	uint32_t n_granted;
+	uint16_t states[MODEL_RUN];
+	uint16_t chunks[MODEL_RUN]; /* index in chunks[] of what was granted, at this moment */
+};
+
+void model_init(struct model *m, uint32_t capacity, uint32_t max_promised, uint32_t ranks, uint32_t readers,
+		uint32_t max_sessions);
+
+/* A peer has said HELLO with these properties. Returns its number. */
+uint32_t model_join(struct model *m, const struct model_peer *peer);
+/* HELLO of a peer that is known, with these weights. */
+int model_hello(struct model *m, uint32_t peer, uint64_t weights);
+void model_bye(struct model *m, uint32_t peer);
+
+int model_lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model_run *run, uint32_t skip,
+		 struct model_hit *ret);
+int model_admit(struct model *m, uint32_t peer, uint64_t ticket, uint32_t from, uint32_t to, uint32_t *ret_kept);
+int model_finish(struct model *m, uint32_t peer, uint64_t ticket);
+int model_reset(struct model *m, uint32_t peer, uint64_t weights);
+int model_store(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, const struct model_run *run,
+		struct model_grants *ret);
+int model_store_done(struct model *m, uint32_t peer, uint64_t id, uint32_t n, uint32_t committed,
+		     uint32_t *ret_readable);
+int model_retrieve(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, uint32_t from, uint32_t to,
+		   struct model_grants *ret);
+int model_retrieve_done(struct model *m, uint32_t peer, uint64_t id, uint32_t mismatches);
+
+/* The counters of STATUS, one by one; false: there are no more. */
+struct model_item {
+	char name[32];
+	uint64_t value;
+};
+#define MODEL_ITEMS 48u
+uint32_t model_status(const struct model *m, struct model_item *ret_items);
+
+/* For whoever chooses what to ask next. */
+uint32_t model_evictable(const struct model *m);
+bool model_is_there(const struct model *m, uint32_t tenant, uint32_t key);
+
+#endif
