@@ -1,0 +1,700 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fault_rig.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "worker_rig.h"
+
+/*
+ * DESIGN
+ *
+ * Nothing that a test starts may outlive it. Every process asks the kernel to be killed with the one that
+ * started it; forked children of actors end with a pipe of the test's; and the folder of the whole binary is
+ * removed by the process that made it, which no failure of a test ends.
+ *
+ * No waiting without a condition and a deadline: replies of actors, the server's counters, the end of a
+ * process.
+ *
+ * Threads: the test's one, and those of libzmq behind the STATUS peer. So between fork and exec only system
+ * calls.
+ */
+
+#define NAME_SPACE "rig"
+
+static char home[64];
+static pid_t home_owner;
+
+/* ---- the folder ---- */
+
+static int
+remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	(void)at;
+	return remove(path);
+}
+
+static void
+remove_home(void)
+{
+	if (getpid() == home_owner)
+		(void)nftw(home, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+void
+fault_make_home(void)
+{
+	(void)snprintf(home, sizeof(home), "/tmp/kvscout-fault-XXXXXX");
+	home_owner = getpid();
+	/* No test runs yet, so there is none to fail. */
+	if (!mkdtemp(home) || atexit(remove_home) != 0) {
+		perror(home);
+		exit(EXIT_FAILURE);
+	}
+}
+
+static uint32_t
+count_files(const char *folder)
+{
+	DIR *dir = opendir(folder);
+	uint32_t n = 0;
+
+	ck_assert_ptr_nonnull(dir);
+	while (readdir(dir))
+		n++;
+	(void)closedir(dir);
+	return n - 2; /* . and .. */
+}
+
+/* ---- processes ---- */
+
+static const char *
+program(const char *variable)
+{
+	const char *path = getenv(variable);
+
+	ck_assert_msg(path != NULL, "%s must name the program; the build's test runner sets it", variable);
+	return path;
+}
+
+const char *
+fault_kvscoutd(void)
+{
+	return program("KVSCOUT_KVSCOUTD");
+}
+
+/* @fds become 0, 1, 2 and 3 of the program; -1 stays what it is. */
+static pid_t
+spawn(char *const argv[], const int fds[4])
+{
+	pid_t parent = getpid();
+	pid_t pid = fork();
+
+	ck_assert_int_ge(pid, 0);
+	if (pid)
+		return pid;
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(127);
+	for (int i = 0; i < 4; i++) {
+		if (fds[i] >= 0 && dup2(fds[i], i) < 0)
+			_exit(127);
+	}
+	(void)execv(argv[0], argv);
+	_exit(127);
+}
+
+static void
+make_pipe(int fds[2])
+{
+	ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
+	/* Above the numbers that spawn() gives. */
+	for (int i = 0; i < 2; i++) {
+		int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 10);
+
+		ck_assert_int_ge(fd, 0);
+		(void)close(fds[i]);
+		fds[i] = fd;
+	}
+}
+
+/* A line without its end, or what there is when the other side is gone. Returns its length, -1 for nothing. */
+static int
+read_line(int fd, char *line, size_t size)
+{
+	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
+	size_t len = 0;
+
+	for (;;) {
+		struct pollfd ready = {.fd = fd, .events = POLLIN};
+		uint64_t now_us = scout__now_us();
+		ssize_t n;
+
+		ck_assert_msg(now_us < end_us, "no answer from the other process");
+		if (poll(&ready, 1, (int)((end_us - now_us) / 1000) + 1) <= 0)
+			continue;
+		n = read(fd, line + len, size - 1 - len);
+		if (n < 0 && errno == EINTR)
+			continue;
+		len += n > 0 ? (size_t)n : 0;
+		line[len] = '\0';
+		if (n <= 0)
+			return len ? (int)len : -1;
+		if (line[len - 1] == '\n') {
+			line[--len] = '\0';
+			return (int)len;
+		}
+		ck_assert_uint_lt(len, size - 1);
+	}
+}
+
+static int
+wait_exit(pid_t pid)
+{
+	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
+	int status;
+
+	/* There is no wait with a deadline, so it is asked again and again, each time after a look at nothing. */
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		ck_assert_msg(scout__now_us() < end_us, "process %d does not end", (int)pid);
+		(void)poll(NULL, 0, 1);
+	}
+	return status;
+}
+
+/* ---- the server ---- */
+
+static void
+watch(struct fault *f)
+{
+	wire_open(&f->status, f->endpoint);
+	f->watching = true;
+}
+
+static void
+unwatch(struct fault *f)
+{
+	if (f->watching)
+		wire_close(&f->status);
+	f->watching = false;
+}
+
+void
+fault_server_start(struct fault *f)
+{
+	char l1[32], extent[32], dead[32], delay[32], line[256], want[256];
+	char *argv[] = {(char *)(uintptr_t)fault_kvscoutd(),
+			(char *)(uintptr_t) "--listen",
+			f->endpoint,
+			(char *)(uintptr_t) "--l1_bytes",
+			l1,
+			(char *)(uintptr_t) "--extent_bytes",
+			extent,
+			(char *)(uintptr_t) "--max_promised",
+			l1,
+			(char *)(uintptr_t) "--dead_writer_ms",
+			dead,
+			(char *)(uintptr_t) "--reply_delay_us",
+			delay,
+			NULL};
+	int out[2];
+	int quiet = getenv("RIG_LOG") ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	(void)snprintf(l1, sizeof(l1), "%" PRIu64, f->l1_bytes);
+	/* One extent, so that the pool has exactly so many chunks. */
+	(void)snprintf(extent, sizeof(extent), "%" PRIu64, f->l1_bytes < 4096 ? 4096 : f->l1_bytes);
+	(void)snprintf(dead, sizeof(dead), "%u", (unsigned)f->dead_writer_ms);
+	(void)snprintf(delay, sizeof(delay), "%u", (unsigned)f->reply_delay_us);
+	make_pipe(out);
+	f->server = spawn(argv, (const int[4]){-1, out[1], quiet, -1});
+	(void)close(out[1]);
+	if (quiet >= 0)
+		(void)close(quiet);
+	f->server_out = out[0];
+	ck_assert_msg(read_line(f->server_out, line, sizeof(line)) > 0, "kvscoutd did not start (RIG_LOG=1 shows why)");
+	(void)snprintf(want, sizeof(want), "kvscoutd: ready on %s", f->endpoint);
+	ck_assert_str_eq(line, want);
+	watch(f);
+}
+
+void
+fault_server_kill(struct fault *f)
+{
+	unwatch(f);
+	ck_assert_int_eq(kill(f->server, SIGKILL), 0);
+	ck_assert(WIFSIGNALED(wait_exit(f->server)));
+	(void)close(f->server_out);
+	f->server = 0;
+}
+
+int
+fault_server_run(char *const argv[], char *text, size_t len)
+{
+	int err[2];
+	size_t at = 0;
+	ssize_t n;
+	pid_t pid;
+
+	make_pipe(err);
+	pid = spawn(argv, (const int[4]){-1, -1, err[1], -1});
+	(void)close(err[1]);
+	while (at < len - 1 && (n = read(err[0], text + at, len - 1 - at)) > 0)
+		at += (size_t)n;
+	text[at] = '\0';
+	(void)close(err[0]);
+	return wait_exit(pid);
+}
+
+uint64_t
+fault_status(struct fault *f, const char *name)
+{
+	uint64_t value = wire_status(&f->status, name);
+
+	ck_assert_msg(value != UINT64_MAX, "STATUS has no \"%s\"", name);
+	return value;
+}
+
+void
+fault_wait(struct fault *f, const char *name, uint64_t value)
+{
+	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
+	uint64_t now;
+
+	while ((now = fault_status(f, name)) != value)
+		ck_assert_msg(scout__now_us() < end_us, "%s is %" PRIu64 ", should become %" PRIu64, name, now, value);
+}
+
+/* ---- the whole ---- */
+
+void
+fault_up(struct fault *f)
+{
+	static unsigned n_folders;
+
+	f->pool_chunks = f->pool_chunks ? f->pool_chunks : 8;
+	f->readers = f->readers ? f->readers : 1;
+	f->kv_ranks = f->kv_ranks ? f->kv_ranks : 1;
+	f->dead_writer_ms = f->dead_writer_ms ? f->dead_writer_ms : 300;
+	if (!f->l1_bytes)
+		f->l1_bytes = (uint64_t)f->pool_chunks * f->kv_ranks * FAULT_SHARD_BYTES;
+	(void)snprintf(f->folder, sizeof(f->folder), "%s/%d-%u", home, (int)getpid(), n_folders++);
+	ck_assert_int_eq(mkdir(f->folder, 0700), 0);
+	(void)snprintf(f->endpoint, sizeof(f->endpoint), "ipc://%s/s", f->folder);
+	make_pipe(f->life);
+	fault_server_start(f);
+}
+
+static void
+leave(struct fault_actor *a)
+{
+	int status;
+
+	if (!a->pid)
+		return;
+	(void)fault_ask(a, "exit");
+	status = wait_exit(a->pid);
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "an actor ended with status %d", status);
+	(void)close(a->to);
+	(void)close(a->from);
+	a->pid = 0;
+}
+
+void
+fault_settle(struct fault *f)
+{
+	fault_wait(f, "quarantine", 0);
+	fault_wait(f, "holds", 0);
+	fault_wait(f, "l1.bytes_promised", 0);
+	fault_wait(f, "sessions", 0);
+}
+
+void
+fault_down(struct fault *f)
+{
+	int status;
+
+	(void)close(f->life[1]);
+	(void)close(f->life[0]);
+	for (uint32_t i = 0; i < f->n_actors; i++)
+		leave(&f->actors[i]);
+	fault_settle(f);
+	fault_wait(f, "peers", 0);
+	fault_wait(f, "leases", 0);
+	unwatch(f);
+	ck_assert_int_eq(kill(f->server, SIGTERM), 0);
+	status = wait_exit(f->server);
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "kvscoutd ended with status %d", status);
+	(void)close(f->server_out);
+	ck_assert_uint_eq(count_files(f->folder), 0);
+	ck_assert_int_eq(rmdir(f->folder), 0);
+	memset(f, 0, sizeof(*f));
+}
+
+/* ---- actors ---- */
+
+struct fault_actor *
+fault_actor_of(struct fault *f, uint64_t weights)
+{
+	struct fault_actor *a = &f->actors[f->n_actors++];
+	char readers[16], ranks[16], heartbeat[16], timeout[16], version[32], line[64];
+	char *argv[] = {(char *)(uintptr_t)program("KVSCOUT_ACTOR"),
+			f->endpoint,
+			readers,
+			ranks,
+			heartbeat,
+			timeout,
+			version,
+			NULL};
+	int to[2], from[2];
+
+	ck_assert_uint_le(f->n_actors, FAULT_ACTORS);
+	(void)snprintf(readers, sizeof(readers), "%u", (unsigned)f->readers);
+	(void)snprintf(ranks, sizeof(ranks), "%u", (unsigned)f->kv_ranks);
+	(void)snprintf(heartbeat, sizeof(heartbeat), "%u", (unsigned)f->heartbeat_ms);
+	(void)snprintf(timeout, sizeof(timeout), "%u", (unsigned)f->transfer_timeout_ms);
+	(void)snprintf(version, sizeof(version), "%" PRIu64, weights);
+	make_pipe(to);
+	make_pipe(from);
+	a->pid = spawn(argv, (const int[4]){to[0], from[1], -1, f->life[0]});
+	(void)close(to[0]);
+	(void)close(from[1]);
+	a->to = to[1];
+	a->from = from[0];
+	ck_assert_msg(read_line(a->from, line, sizeof(line)) > 0, "the actor did not start");
+	ck_assert_str_eq(line, "ok actor");
+	return a;
+}
+
+struct fault_actor *
+fault_actor(struct fault *f)
+{
+	return fault_actor_of(f, 0);
+}
+
+struct fault_actor *
+fault_worker(struct fault *f)
+{
+	struct fault_actor *a = fault_actor(f);
+
+	(void)fault_ask(a, "worker 0");
+	return a;
+}
+
+struct fault_actor *
+fault_scheduler(struct fault *f)
+{
+	struct fault_actor *a = fault_actor(f);
+
+	(void)fault_ask(a, "client");
+	return a;
+}
+
+void
+fault_kill(struct fault_actor *a)
+{
+	ck_assert_int_eq(kill(a->pid, SIGKILL), 0);
+	ck_assert(WIFSIGNALED(wait_exit(a->pid)));
+	(void)close(a->to);
+	(void)close(a->from);
+	a->pid = 0;
+}
+
+void
+fault_freeze(struct fault_actor *a)
+{
+	int status;
+
+	ck_assert_int_eq(kill(a->pid, SIGSTOP), 0);
+	ck_assert_int_eq(waitpid(a->pid, &status, WUNTRACED), a->pid);
+	ck_assert(WIFSTOPPED(status));
+}
+
+void
+fault_thaw(struct fault_actor *a)
+{
+	ck_assert_int_eq(kill(a->pid, SIGCONT), 0);
+}
+
+__attribute__((format(printf, 2, 0))) static void
+send_line(struct fault_actor *a, const char *fmt, va_list args)
+{
+	char line[512];
+	int n = vsnprintf(line, sizeof(line) - 1, fmt, args);
+
+	ck_assert_int_ge(n, 0);
+	ck_assert_uint_lt((size_t)n, sizeof(line) - 1);
+	line[n++] = '\n';
+	ck_assert_int_eq(write(a->to, line, (size_t)n), n);
+}
+
+static const char *
+success(const struct fault_actor *a, const char *fmt)
+{
+	ck_assert_msg(strncmp(a->line, "ok", 2) == 0, "%s: %s", fmt, a->line);
+	return a->line + (a->line[2] ? 3 : 2);
+}
+
+static void
+hear(struct fault_actor *a, const char *fmt)
+{
+	ck_assert_msg(read_line(a->from, a->line, sizeof(a->line)) >= 0, "the actor died of: %s", fmt);
+}
+
+void
+fault_send(struct fault_actor *a, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	send_line(a, fmt, args);
+	va_end(args);
+}
+
+const char *
+fault_hear(struct fault_actor *a)
+{
+	hear(a, "what was sent");
+	return success(a, "what was sent");
+}
+
+const char *
+fault_try(struct fault_actor *a, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	send_line(a, fmt, args);
+	va_end(args);
+	hear(a, fmt);
+	return a->line;
+}
+
+const char *
+fault_ask(struct fault_actor *a, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	send_line(a, fmt, args);
+	va_end(args);
+	hear(a, fmt);
+	return success(a, fmt);
+}
+
+uint64_t
+fault_number(const char *reply)
+{
+	uint64_t value;
+
+	ck_assert_int_eq(sscanf(reply, "%" SCNu64, &value), 1);
+	return value;
+}
+
+struct fault_hit
+fault_hit_of(const char *reply)
+{
+	struct fault_hit hit;
+
+	ck_assert_int_eq(sscanf(reply, "%" SCNu64 " %u %" SCNu64 " %d %d %" SCNu64, &hit.tokens, &hit.chunks,
+				&hit.ticket, &hit.reason, &hit.error, &hit.us),
+			 6);
+	return hit;
+}
+
+struct fault_hit
+fault_lookup(struct fault_actor *a, const char *id, uint32_t prompt, uint32_t n)
+{
+	return fault_hit_of(fault_ask(a, "lookup %s %u %u %u", id, (unsigned)prompt, (unsigned)n,
+				      (unsigned)(n * FAULT_CHUNK_TOKENS + 1)));
+}
+
+uint64_t
+fault_store_begin(struct fault_actor *a, uint32_t w, uint32_t prompt, uint32_t bytes, uint32_t n, uint64_t ticket)
+{
+	return fault_number(fault_ask(a, "store %u %u %u %u 1 %" PRIu64, (unsigned)w, (unsigned)prompt, (unsigned)bytes,
+				      (unsigned)n, ticket));
+}
+
+struct fault_done
+fault_wait_done(struct fault_actor *a, uint32_t w)
+{
+	const char *reply = fault_ask(a, "done %u", (unsigned)w);
+	struct fault_done done = {.missing = ""};
+	int n;
+
+	n = sscanf(reply, "%" SCNu64 " %d %d %u %u %u %u %512s", &done.job, &done.status, &done.kind, &done.chunks,
+		   &done.present, &done.no_room, &done.n_missing, done.missing);
+	ck_assert_int_ge(n, 7);
+	return done;
+}
+
+struct fault_done
+fault_store(struct fault_actor *a, uint32_t w, uint32_t prompt, uint32_t n)
+{
+	uint64_t job = fault_store_begin(a, w, prompt, prompt, n, 0);
+	struct fault_done done = fault_wait_done(a, w);
+
+	ck_assert_uint_eq(done.job, job);
+	return done;
+}
+
+uint64_t
+fault_retrieve_begin(struct fault_actor *a, uint32_t w, uint64_t ticket, uint32_t from, uint32_t n)
+{
+	(void)fault_ask(a, "wipe %u", (unsigned)w);
+	return fault_number(fault_ask(a, "retrieve %u %" PRIu64 " %u %u %u", (unsigned)w, ticket, (unsigned)from,
+				      (unsigned)n, FAULT_LOAD_PAGE));
+}
+
+struct fault_done
+fault_retrieve(struct fault_actor *a, uint32_t w, uint64_t ticket, uint32_t from, uint32_t n)
+{
+	uint64_t job = fault_retrieve_begin(a, w, ticket, from, n);
+	struct fault_done done = fault_wait_done(a, w);
+
+	ck_assert_uint_eq(done.job, job);
+	return done;
+}
+
+void
+fault_enqueued(struct fault_actor *a, uint32_t w, uint64_t job)
+{
+	(void)fault_ask(a, "enqueued %u %" PRIu64, (unsigned)w, job);
+}
+
+void
+fault_check_pages(struct fault_actor *a, uint32_t w, const struct fault_done *done, uint32_t prompt, uint32_t from,
+		  uint32_t n)
+{
+	const char *pages = fault_ask(a, "pages %u %u %u %u %u", (unsigned)w, FAULT_LOAD_PAGE, (unsigned)n,
+				      (unsigned)prompt, (unsigned)from);
+	size_t named = strlen(done->missing);
+	uint32_t n_named = 0;
+
+	ck_assert_uint_eq(strlen(pages), n);
+	for (uint32_t i = 0; i < n; i++) {
+		bool missing = i < named && done->missing[i] == 'M';
+
+		n_named += missing;
+		ck_assert_msg(pages[i] == (missing ? 'U' : 'R'), "block %u of %s is %s: pages %s, named %s",
+			      (unsigned)i, missing ? "those named" : "those filled",
+			      pages[i] == 'W' ? "wrong" : "not so", pages, done->missing);
+	}
+	ck_assert_uint_eq(n_named, done->n_missing);
+}
+
+void
+fault_check_all(struct fault_actor *a, uint32_t w, const struct fault_done *done, uint32_t prompt, uint32_t from,
+		uint32_t n)
+{
+	ck_assert_msg(done->status == 0, "%s", scout_err_name(done->status));
+	ck_assert_uint_eq(done->n_missing, 0);
+	fault_check_pages(a, w, done, prompt, from, n);
+}
+
+uint32_t
+fault_pressure(struct fault *f, struct fault_actor *a, uint32_t rounds)
+{
+	uint32_t no_room = 0;
+
+	for (uint32_t i = 0; i < rounds; i++) {
+		struct fault_done done = fault_store(a, 0, 100000 + f->next_prompt++, f->pool_chunks);
+
+		ck_assert_msg(done.status == 0, "%s", scout_err_name(done.status));
+		no_room += done.no_room;
+	}
+	return no_room;
+}
+
+/* ---- bare peers ---- */
+
+static void
+bare(struct fault *f, struct wire_peer *p, uint16_t role)
+{
+	wire_open(p, f->endpoint);
+	p->hello.role = role;
+	p->hello.hash_bytes = RIG_HASH;
+	p->hello.chunk_tokens = FAULT_CHUNK_TOKENS;
+	p->hello.rank_count = p->hello.kv_ranks = (uint16_t)f->kv_ranks;
+	p->hello.readers = (uint16_t)f->readers;
+	p->hello.name_space.p = NAME_SPACE;
+	p->hello.name_space.len = sizeof(NAME_SPACE) - 1;
+	ck_assert_int_eq(wire_hello(p), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lease(p), SCOUT_LEASE_OK);
+}
+
+void
+fault_bare_client(struct fault *f, struct wire_peer *p)
+{
+	bare(f, p, SCOUT_ROLE_CLIENT);
+}
+
+void
+fault_bare_worker(struct fault *f, struct wire_peer *p)
+{
+	struct scout__register_msg m = {.block_tokens = FAULT_BLOCK_TOKENS, .n_planes = 2};
+	struct wire_reply *reply;
+	uint64_t corr;
+
+	bare(f, p, SCOUT_ROLE_WORKER);
+	scout__put_register(wire_begin(p, SCOUT_OP_REGISTER), &m, (const uint64_t[2]){1000, 24});
+	corr = wire_end(p);
+	wire_flush(p);
+	reply = wire_wait(p, corr);
+	ck_assert_msg(reply->status == SCOUT_WIRE_OK, "%s", p->text);
+	wire_reply_free(reply);
+}
+
+uint64_t
+fault_bare_lookup_begin(struct wire_peer *p, uint64_t ticket, uint32_t prompt, uint32_t n, uint32_t poll_timeout_ms)
+{
+	struct scout__lookup_msg m = {
+		.ticket = ticket,
+		.n = n,
+		.expect = poll_timeout_ms ? n : 0,
+		.poll_timeout_ms = poll_timeout_ms,
+		.poll_interval_ms = poll_timeout_ms ? 2 : 0,
+	};
+	uint8_t *hashes = rig_hashes(prompt, n);
+	uint64_t corr;
+
+	m.hashes = hashes;
+	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &m, RIG_HASH);
+	corr = wire_end(p);
+	wire_flush(p);
+	free(hashes);
+	return corr;
+}
+
+uint32_t
+fault_bare_lookup_end(struct wire_peer *p, uint64_t corr)
+{
+	struct wire_reply *reply = wire_wait(p, corr);
+	struct scout__op op = {
+		.opcode = SCOUT_OP_LOOKUP, .kind = SCOUT_KIND_REPLY, .length = reply->length, .body = reply->body};
+	struct scout__lookup_reply answer;
+	const char *field;
+
+	ck_assert_msg(reply->status == SCOUT_WIRE_OK, "%s", p->text);
+	ck_assert_int_eq(scout__get_lookup_reply(&op, &answer, &field), SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	return answer.hit;
+}
+
+uint32_t
+fault_bare_lookup(struct wire_peer *p, uint64_t ticket, uint32_t prompt, uint32_t n)
+{
+	return fault_bare_lookup_end(p, fault_bare_lookup_begin(p, ticket, prompt, n, 0));
+}
