@@ -98,6 +98,7 @@ struct scout__slot {
 
 	/* courier until ANSWERED, then const */
 	struct scout_hit hit;
+	uint64_t landed_ns; /* when it was published, if the client stamps answers */
 	/* courier writes (release), caller reads (acquire); also a futex */
 	atomic_uint answer;
 	/* caller writes: somebody sleeps on `answer` */
@@ -119,6 +120,8 @@ struct scout__slot {
 struct scout__give_back {
 	uint64_t *tickets; /* ring of cap */
 	uint32_t cap, first, n;
+	uint32_t sent;      /* the first of them are on their way */
+	uint32_t in_flight; /* operations; more than `sent` when a full ring has dropped some */
 };
 
 struct scout_client {
@@ -129,6 +132,7 @@ struct scout_client {
 	uint32_t n_links;
 	uint32_t n_slots;
 	uint32_t bucket_mask;
+	bool stamps_answers; /* set before the first lookup; for the latency tool */
 
 	/* caller */
 	struct scout__slot *slots;
@@ -182,6 +186,10 @@ uint32_t scout__table_add(struct scout_client *client, const char *id, size_t le
 void scout__table_forget(struct scout_client *client, uint32_t slot);
 /* The slot is free again. */
 void scout__table_release(struct scout_client *client, uint32_t slot);
+/* From now on note when answers are published. Before the first lookup only. */
+void scout__client_stamp_answers(struct scout_client *client);
+/* When the answer to @id was published, on the clock of clock.h; 0 while there is none, or without stamps. */
+uint64_t scout__client_landed_ns(const struct scout_client *client, const char *id);
 
 /* ---- client.c: caller ---- */
 /* Whether the id is legal; its length. */

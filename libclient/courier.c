@@ -20,6 +20,7 @@
 #include "courier.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,8 @@
 #define RECEIVE_BATCH 64u
 #define ITEMS_PER_LINK 3u /* socket, monitor, lease */
 #define DRAIN_LINGER_MS 100
+#define ZMQ_DESCRIPTORS 8u  /* of a context with one I/O thread */
+#define LINK_DESCRIPTORS 6u /* socket, monitor (two), connection, lease, and one more while it connects */
 
 struct scout__courier {
 	/* const after start */
@@ -413,13 +416,39 @@ allocate(const struct scout__courier_config *cfg)
 	return c;
 }
 
+/*
+ * libzmq aborts the process when its context finds no descriptor for an epoll. So it is asked for only when there are enough:
+ * not a reservation, but it turns the common case (a host at its limit) into an error.
+ */
+static bool
+has_descriptors(const struct scout__courier *c, uint32_t n_links)
+{
+	uint32_t n = ZMQ_DESCRIPTORS + n_links * LINK_DESCRIPTORS, i = 0;
+	int *fds = calloc(n, sizeof(*fds));
+	bool enough;
+
+	if (!fds)
+		return false;
+	while (i < n && (fds[i] = fcntl(c->wake_fd, F_DUPFD_CLOEXEC, 0)) >= 0)
+		i++;
+	enough = i == n;
+	while (i > 0)
+		(void)close(fds[--i]);
+	free(fds);
+	return enough;
+}
+
 static int
-open_descriptors(struct scout__courier *c, char *err, size_t err_len)
+open_descriptors(struct scout__courier *c, uint32_t n_links, char *err, size_t err_len)
 {
 	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (c->wake_fd < 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
 				   "eventfd failed (errno %d): raise the limit of open files", errno);
+	if (!has_descriptors(c, n_links))
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
+				   "fewer than %u descriptors are left: raise the limit of open files",
+				   ZMQ_DESCRIPTORS + n_links * LINK_DESCRIPTORS);
 	c->view.zmq = zmq_ctx_new();
 	if (!c->view.zmq)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "zmq_ctx_new: %s", zmq_strerror(zmq_errno()));
@@ -436,7 +465,7 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 
 	if (!c)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	rc = open_descriptors(c, err, err_len);
+	rc = open_descriptors(c, cfg->n_links, err, err_len);
 	for (uint32_t i = 0; rc == 0 && i < cfg->n_links; i++)
 		rc = check_endpoint(c->view.zmq, cfg->endpoints[i], err, err_len);
 	if (rc == 0)

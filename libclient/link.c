@@ -10,6 +10,8 @@
  * - A lost connection closes the socket (linger 0). So nothing that was queued in it is ever delivered to a server that comes
  *   later, and no operation is sent twice.
  * - ZMQ_IMMEDIATE: a message is only taken when a connection is complete. "Writable" therefore means connected.
+ * - A server that answers PING but not an operation has lost it (a full socket, a bug). It would keep its credit for ever, so a
+ *   client's connection ends when an operation is overdue by ten heartbeats. A worker's does not: its jobs have their own ends.
  * - Silence is measured from the last frame of any kind. A PING goes out after one heartbeat without a frame; three more without any
  *   answer end the connection. Frames are always read before timers are looked at, so that our own process having been stopped
  *   does not look like a silent server.
@@ -31,6 +33,8 @@
 #define PAUSE_MAX_MS 500u
 #define REFUSED_PAUSE_MS 1000u
 #define SILENT_HEARTBEATS 3u
+#define OVERDUE_HEARTBEATS 10u
+#define OVERDUE_MIN_MS 1000u
 #define RECONNECT_IVL_MS 10
 #define OUT_INITIAL (64u * 1024)
 #define SLOTS (SCOUT__LINK_MAX_INFLIGHT + SCOUT__LINK_SPARE)
@@ -103,6 +107,14 @@ init_slots(struct scout__link *link)
 }
 
 static uint64_t
+overdue_after_us(const struct scout__link *link)
+{
+	uint64_t ms = (uint64_t)view(link)->heartbeat_ms * OVERDUE_HEARTBEATS;
+
+	return (ms > OVERDUE_MIN_MS ? ms : OVERDUE_MIN_MS) * 1000;
+}
+
+static uint64_t
 take_slot(struct scout__link *link, uint8_t opcode, uint64_t cookie, bool internal)
 {
 	uint32_t i = link->free_head;
@@ -114,6 +126,7 @@ take_slot(struct scout__link *link, uint8_t opcode, uint64_t cookie, bool intern
 	slot->internal = internal;
 	slot->opcode = opcode;
 	slot->cookie = cookie;
+	slot->answer_by_us = UINT64_MAX;
 	if (!internal)
 		link->n_in_flight++;
 	return (uint64_t)slot->gen << 32 | (i + 1);
@@ -329,7 +342,11 @@ scout__link_op_begin(struct scout__link *link, uint8_t opcode, uint32_t budget_u
 		scout__link_send(link);
 	if (link->must_reset || !reserve_out(link, whole))
 		return NULL;
-	return begin_op(link, opcode, budget_us, take_slot(link, opcode, cookie, false));
+	uint64_t corr = take_slot(link, opcode, cookie, false);
+
+	if (link->hello.role == SCOUT_ROLE_CLIENT)
+		link->in_flight[(uint32_t)corr - 1].answer_by_us = scout__now_us() + budget_us + overdue_after_us(link);
+	return begin_op(link, opcode, budget_us, corr);
 }
 
 uint64_t
@@ -363,7 +380,6 @@ send_internal(struct scout__link *link, uint8_t opcode)
 
 /* ---- receiving ---- */
 
-static void text_of(const struct scout__op *op, char *buf, size_t len) SCOUT_ON_COURIER;
 static void
 text_of(const struct scout__op *op, char *buf, size_t len)
 {
@@ -646,12 +662,29 @@ first_connect_due(struct scout__link *link, uint64_t now_us)
 	return UINT64_MAX;
 }
 
+/* Whether an operation was not answered that should have been long ago. Looks once in a while only: it is a rare thing. */
+static bool
+is_overdue(struct scout__link *link, uint64_t now_us)
+{
+	if (link->n_in_flight == 0 || now_us < link->next_scan_us)
+		return false;
+	link->next_scan_us = now_us + overdue_after_us(link) / 4;
+	for (uint32_t i = 0; i < SLOTS; i++)
+		if (link->in_flight[i].used && link->in_flight[i].answer_by_us < now_us)
+			return true;
+	return false;
+}
+
 static uint64_t tick_up(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
 static uint64_t
 tick_up(struct scout__link *link, uint64_t now_us)
 {
 	uint64_t ping_due = link->last_rx_us + (uint64_t)view(link)->heartbeat_ms * 1000;
 
+	if (is_overdue(link, now_us)) {
+		link_lost(link, SCOUT_ERR_UNREACHABLE, "the server has lost an operation");
+		return link->next_try_us;
+	}
 	if (link->ping_sent_us == 0) {
 		if (now_us < ping_due)
 			return ping_due;

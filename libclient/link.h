@@ -28,8 +28,9 @@ enum scout__link_state {
 
 struct scout__in_flight {
 	uint64_t cookie;
-	uint32_t gen;  /* upper half of the correlation id */
-	uint32_t next; /* free list */
+	uint64_t answer_by_us; /* UINT64_MAX: may take as long as it likes */
+	uint32_t gen;          /* upper half of the correlation id */
+	uint32_t next;         /* free list */
 	uint8_t opcode;
 	bool used;
 	bool internal; /* HELLO and PING: the link's own */
@@ -62,6 +63,7 @@ struct scout__link {
 
 	uint64_t last_rx_us;
 	uint64_t ping_sent_us; /* 0: none in flight */
+	uint64_t next_scan_us; /* for operations that were never answered */
 
 	uint32_t credits;
 	uint32_t n_in_flight; /* not counting internal ones */

@@ -101,10 +101,10 @@ give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket)
 {
 	struct scout__give_back *g = &c->give_back[link];
 
-	if (g->n ==
-	    g->cap) { /* the oldest has waited longest: if its server lives, our death or silence ends it there */
+	if (g->n == g->cap) { /* the oldest has waited longest: if its server lives, our death ends it there */
 		g->first = (g->first + 1) % g->cap;
 		g->n--;
+		g->sent -= g->sent > 0;
 	}
 	g->tickets[(g->first + g->n++) % g->cap] = ticket;
 }
@@ -190,6 +190,8 @@ publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 	count_answer(c, hit);
 	slot->hit = *hit;
 	slot->hit.ticket = slot->ticket;
+	if (c->stamps_answers)
+		slot->landed_ns = scout__now_ns();
 	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_release);
 	scout__answer_wake(slot);
 	if (atomic_load_explicit(&c->event_armed, memory_order_relaxed))
@@ -354,7 +356,8 @@ lane_send(struct scout_client *c, uint32_t i, uint32_t index, uint64_t now_us)
 	struct scout__link *link = scout__courier_link(c->courier, index);
 	struct scout__lane *lane = &c->slots[i].lanes[index];
 
-	if (lane->state == SCOUT__LANE_WAIT && !send_lookup(c, i, link, now_us))
+	/* A lookup that comes after a reset must not be answered before it. */
+	if (lane->state == SCOUT__LANE_WAIT && (c->reset_todo[index] != 0 || !send_lookup(c, i, link, now_us)))
 		return false;
 	if (lane->want_admit && lane->state == SCOUT__LANE_OPEN && scout__link_is_up(link) && !send_admit(c, i, link))
 		return false;
@@ -368,42 +371,59 @@ send_give_back(struct scout_client *c, uint32_t index)
 	struct scout__link *link = scout__courier_link(c->courier, index);
 	struct scout__give_back *g = &c->give_back[index];
 
-	while (g->n > 0 && send_finish(link, g->tickets[g->first], COOKIE(COOKIE_GIVE_BACK, 0))) {
-		g->first = (g->first + 1) % g->cap;
-		g->n--;
+	while (g->sent < g->n &&
+	       send_finish(link, g->tickets[(g->first + g->sent) % g->cap], COOKIE(COOKIE_GIVE_BACK, 0))) {
+		g->sent++;
+		g->in_flight++;
 	}
 }
 
-static void send_reset(struct scout_client *c, uint32_t index) SCOUT_ON_COURIER;
+/*
+ * The tickets stay until all that were sent are answered: one that is lost on the way is sent again with the others, for giving
+ * back twice changes nothing.
+ */
+static void give_back_ended(struct scout_client *c, uint32_t index, bool lost) SCOUT_ON_COURIER;
 static void
+give_back_ended(struct scout_client *c, uint32_t index, bool lost)
+{
+	struct scout__give_back *g = &c->give_back[index];
+
+	g->in_flight--;
+	if (lost)
+		g->sent = 0; /* so do all others in flight */
+	if (g->in_flight > 0)
+		return;
+	g->first = (g->first + g->sent) % g->cap;
+	g->n -= g->sent;
+	g->sent = 0;
+}
+
+/* Whether one was sent. */
+static bool send_reset(struct scout_client *c, uint32_t index) SCOUT_ON_COURIER;
+static bool
 send_reset(struct scout_client *c, uint32_t index)
 {
 	struct scout__link *link = scout__courier_link(c->courier, index);
 	struct scout__writer *w;
 
 	if (c->reset_todo[index] == 0)
-		return;
+		return false;
 	w = scout__link_op_begin(link, SCOUT_OP_RESET, 0, COOKIE(COOKIE_RESET, 0), 8);
 	if (!w)
-		return;
+		return false;
 	scout__put_one_u64(w, c->reset_todo[index]);
 	scout__link_op_end(link);
 	c->reset_todo[index] = 0;
+	return true;
 }
 
+static void walk_todo(struct scout_client *c, uint64_t now_us) SCOUT_ON_COURIER;
 static void
-on_flush(void *user, uint64_t now_us)
+walk_todo(struct scout_client *c, uint64_t now_us)
 {
-	struct scout_client *c = user;
 	uint32_t i = c->todo_head;
 
-	scout__enter_courier();
-	if (c->held && !c->closing)
-		return;
 	c->todo_head = c->todo_tail = SCOUT__NO_SLOT;
-	for (uint32_t link = 0; link < c->n_links; link++)
-		if (c->give_back[link].n > 0)
-			send_give_back(c, link);
 	while (i != SCOUT__NO_SLOT) {
 		struct scout__slot *slot = &c->slots[i];
 		uint32_t next = slot->todo_next;
@@ -418,9 +438,25 @@ on_flush(void *user, uint64_t now_us)
 			release_if_done(c, i);
 		i = next;
 	}
-	if (c->reset_version != 0) /* behind the FINISHes that it implies */
+}
+
+static void
+on_flush(void *user, uint64_t now_us)
+{
+	struct scout_client *c = user;
+	bool was_reset = false;
+
+	scout__enter_courier();
+	if (c->held && !c->closing)
+		return;
+	for (uint32_t link = 0; link < c->n_links; link++)
+		send_give_back(c, link);
+	walk_todo(c, now_us);
+	if (c->reset_version != 0) /* behind the FINISHes that it implies, and before the lookups that follow it */
 		for (uint32_t link = 0; link < c->n_links; link++)
-			send_reset(c, link);
+			was_reset |= send_reset(c, link);
+	if (was_reset)
+		walk_todo(c, now_us);
 }
 
 /* ---- jobs ---- */
@@ -596,8 +632,10 @@ on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct sco
 
 	scout__enter_courier();
 	index = scout__link_index(link);
-	if (kind == COOKIE_GIVE_BACK)
+	if (kind == COOKIE_GIVE_BACK) {
+		give_back_ended(c, index, op == NULL);
 		return;
+	}
 	if (kind == COOKIE_RESET) {
 		reset_reply(c, index, op);
 		return;
@@ -647,7 +685,7 @@ static void forget_sessions(struct scout_client *c, uint32_t index) SCOUT_ON_COU
 static void
 forget_sessions(struct scout_client *c, uint32_t index)
 {
-	c->give_back[index].n = 0;
+	c->give_back[index].n = c->give_back[index].sent = 0;
 	for (uint32_t i = 0; i < c->n_slots; i++) {
 		struct scout__lane *lane = &c->slots[i].lanes[index];
 

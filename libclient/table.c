@@ -117,3 +117,21 @@ scout__table_release(struct scout_client *client, uint32_t i)
 	client->slots[i].next_free = client->free_head;
 	client->free_head = i;
 }
+
+void
+scout__client_stamp_answers(struct scout_client *client)
+{
+	client->stamps_answers = true;
+}
+
+uint64_t
+scout__client_landed_ns(const struct scout_client *client, const char *id)
+{
+	size_t len = strlen(id);
+	uint32_t i = scout__table_find(client, id, len, scout__id_hash(id, len));
+
+	if (i == SCOUT__NO_SLOT || !client->stamps_answers ||
+	    atomic_load_explicit(&client->slots[i].answer, memory_order_acquire) != SCOUT__ANSWERED)
+		return 0;
+	return client->slots[i].landed_ns;
+}

@@ -19,6 +19,7 @@
 #define QUEUE 64
 #define TICKETS 65536
 #define HASH_BYTES 32
+#define LENGTH_AT 8
 #define IDENTITY_MAX 255
 
 struct scripted {
@@ -31,6 +32,7 @@ struct held {
 	size_t identity_len;
 	uint8_t *frame;
 	size_t len;
+	uint64_t due_us; /* UINT64_MAX: by fake_release(); 0: behind the next that is sent */
 	struct held *next;
 };
 
@@ -44,7 +46,7 @@ struct fake_server {
 	pthread_mutex_t mu;
 	pthread_cond_t cond;
 	/* G:mu */
-	bool stop, want_bind, want_unbind, bound, release;
+	bool stop, want_bind, want_unbind, bound, release, silent;
 	uint64_t epoch;
 	uint32_t hit, credits;
 	struct scripted queue[256][QUEUE];
@@ -55,6 +57,8 @@ struct fake_server {
 	uint64_t looked_up[TICKETS], finished[TICKETS];
 	uint32_t admit_from, admit_to;
 	uint64_t last_corr[256], last_word[256];
+	unsigned received, order[256];
+	unsigned first_of_epoch; /* LOOKUPs before it were another server start's */
 	struct held *held;
 };
 
@@ -82,8 +86,10 @@ open_router(struct fake_server *f)
 static void
 put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op *op, struct scripted how)
 {
-	uint16_t status = how.action == FAKE_REFUSE ? (uint16_t)how.arg : SCOUT_WIRE_OK;
-	size_t at = scout__op_begin(w, op->opcode, SCOUT_KIND_REPLY, status, op->corr, 0);
+	bool refuse = how.action == FAKE_REFUSE || how.action == FAKE_ERROR;
+	uint16_t status = refuse ? (uint16_t)how.arg : SCOUT_WIRE_OK;
+	size_t at = scout__op_begin(w, how.action == FAKE_ERROR ? SCOUT_OP_ERROR : op->opcode, SCOUT_KIND_REPLY, status,
+				    op->corr, 0);
 	struct scout__hello_reply hello = {
 		.credits = f->credits, .max_frame = SCOUT_MAX_FRAME, .software = {"fake", 4}};
 	struct scout__lookup_reply reply = {0};
@@ -122,6 +128,7 @@ record(struct fake_server *f, const struct scout__op *op)
 	const char *field;
 
 	f->last_corr[op->opcode] = op->corr;
+	f->order[op->opcode] = ++f->received;
 	f->last_word[op->opcode] = scout__get_u64(&body);
 	if (op->opcode == SCOUT_OP_LOOKUP && n < TICKETS) {
 		if (scout__get_lookup(op, HASH_BYTES, &lookup, &field) == SCOUT_WIRE_OK)
@@ -154,31 +161,68 @@ send_to(struct fake_server *f, const void *identity, size_t identity_len, const 
 }
 
 static void
-hold(struct fake_server *f, const void *identity, size_t identity_len, const void *frame, size_t len)
+hold(struct fake_server *f, const void *identity, size_t identity_len, const void *frame, size_t len, uint64_t due_us)
 {
 	struct held *h = calloc(1, sizeof(*h));
 
+	if (!h || !(h->frame = malloc(len)))
+		abort();
 	memcpy(h->identity, identity, identity_len);
 	h->identity_len = identity_len;
-	h->frame = malloc(len);
 	memcpy(h->frame, frame, len);
 	h->len = len;
+	h->due_us = due_us;
 	h->next = f->held;
 	f->held = h;
 }
 
+/* Send, newest first, what is due by @now_us; UINT64_MAX: all. */
 static void
-release_held(struct fake_server *f)
+release_held(struct fake_server *f, uint64_t now_us)
 {
-	while (f->held) {
-		struct held *h = f->held;
+	struct held **at = &f->held;
 
-		f->held = h->next;
+	while (*at) {
+		struct held *h = *at;
+
+		if (h->due_us > now_us || (h->due_us == 0 && now_us != 0 && now_us != UINT64_MAX)) {
+			at = &h->next;
+			continue;
+		}
+		*at = h->next;
 		if (f->router)
 			send_to(f, h->identity, h->identity_len, h->frame, h->len);
 		free(h->frame);
 		free(h);
 	}
+}
+
+/* Milliseconds until something that was held is due; -1: never. */
+static int
+next_due_ms(const struct fake_server *f)
+{
+	uint64_t now_us = scout__now_us(), due_us = UINT64_MAX;
+
+	for (const struct held *h = f->held; h; h = h->next)
+		if (h->due_us != 0 && h->due_us < due_us)
+			due_us = h->due_us;
+	if (due_us == UINT64_MAX)
+		return -1;
+	return due_us <= now_us ? 0 : (int)((due_us - now_us) / 1000) + 1;
+}
+
+/* The header: magic, version (u16 at 4), then the length of the whole frame (u32 at 8). */
+static void
+spoil(uint8_t *buf, struct scout__writer *w, enum fake_action action)
+{
+	if (action == FAKE_BAD_VERSION)
+		buf[4] = 99;
+	else if (action == FAKE_GARBAGE)
+		memset(buf, 0x5a, w->len);
+	else if (action == FAKE_BAD_LENGTH)
+		buf[LENGTH_AT]++;
+	else if (action == FAKE_HALF)
+		w->len /= 2;
 }
 
 static void
@@ -188,22 +232,27 @@ answer(struct fake_server *f, const void *identity, size_t identity_len, const s
 	uint8_t buf[1024];
 	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
 
-	if (how.action == FAKE_DROP)
+	if (op->opcode == SCOUT_OP_LOOKUP && f->counts[op->opcode] <= TICKETS &&
+	    (how.action == FAKE_REFUSE || how.action == FAKE_ERROR))
+		f->looked_up[f->counts[op->opcode] - 1] = 0; /* no session */
+	if (how.action == FAKE_DROP || f->silent)
 		return;
 	scout__frame_begin(&w);
 	put_reply(f, &w, op, how);
 	scout__frame_end(&w, 1, how.action == FAKE_BAD_EPOCH ? f->epoch + 1 : f->epoch, scout__now_us());
-	if (how.action == FAKE_BAD_VERSION)
-		buf[4] = 99;
-	if (how.action == FAKE_GARBAGE)
-		memset(buf, 0x5a, w.len);
-	if (how.action == FAKE_HOLD) {
-		hold(f, identity, identity_len, buf, w.len);
+	spoil(buf, &w, how.action);
+	if (how.action == FAKE_HOLD || how.action == FAKE_REORDER || how.action == FAKE_DELAY) {
+		hold(f, identity, identity_len, buf, w.len,
+		     how.action == FAKE_HOLD      ? UINT64_MAX
+		     : how.action == FAKE_REORDER ? 0
+						  : scout__now_us() + how.arg * UINT64_C(1000));
 		return;
 	}
+	f->silent |= how.action == FAKE_HALF;
 	send_to(f, identity, identity_len, buf, w.len);
 	if (how.action == FAKE_TWICE)
 		send_to(f, identity, identity_len, buf, w.len);
+	release_held(f, 0);
 }
 
 static bool
@@ -246,10 +295,12 @@ obey(struct fake_server *f)
 	if (f->want_bind && !f->router) {
 		open_router(f);
 		f->bound = true;
+		f->silent = false;
 	}
 	f->want_bind = f->want_unbind = false;
 	if (f->release)
-		release_held(f);
+		release_held(f, UINT64_MAX);
+	release_held(f, scout__now_us());
 	f->release = false;
 	(void)pthread_cond_broadcast(&f->cond);
 }
@@ -267,10 +318,10 @@ fake_main(void *arg)
 			;
 		zmq_pollitem_t items[2] = {{.fd = f->wake_fd, .events = ZMQ_POLLIN},
 					   {.socket = f->router, .events = ZMQ_POLLIN}};
-		int n = f->router ? 2 : 1;
+		int n = f->router ? 2 : 1, wait_ms = next_due_ms(f);
 
 		(void)pthread_mutex_unlock(&f->mu);
-		(void)zmq_poll(items, n, -1);
+		(void)zmq_poll(items, n, wait_ms);
 		(void)pthread_mutex_lock(&f->mu);
 		if (items[0].revents)
 			(void)!read(f->wake_fd, &count, sizeof(count));
@@ -324,7 +375,7 @@ fake_stop(struct fake_server *f)
 	if (f->router)
 		(void)zmq_close(f->router);
 	f->router = NULL;
-	release_held(f);
+	release_held(f, UINT64_MAX);
 	(void)zmq_ctx_term(f->zmq);
 	(void)close(f->wake_fd);
 	fake_remove_files(f);
@@ -358,8 +409,10 @@ void
 fake_bind(struct fake_server *f, bool new_epoch)
 {
 	(void)pthread_mutex_lock(&f->mu);
-	if (new_epoch)
+	if (new_epoch) {
 		f->epoch++;
+		f->first_of_epoch = f->counts[SCOUT_OP_LOOKUP];
+	}
 	f->want_bind = true;
 	wait_bound(f, true);
 }
@@ -486,4 +539,34 @@ void
 fake_last_admit(struct fake_server *f, uint32_t *ret_from, uint32_t *ret_to)
 {
 	LOCKED(*ret_from = f->admit_from; *ret_to = f->admit_to);
+}
+
+unsigned
+fake_last_order(struct fake_server *f, unsigned opcode)
+{
+	unsigned order;
+
+	LOCKED(order = f->order[opcode]);
+	return order;
+}
+
+static bool
+is_finished(const struct fake_server *f, uint64_t ticket)
+{
+	for (unsigned i = 0; i < f->counts[SCOUT_OP_FINISH] && i < TICKETS; i++)
+		if (f->finished[i] == ticket)
+			return true;
+	return false;
+}
+
+unsigned
+fake_open_sessions(struct fake_server *f)
+{
+	unsigned n = 0;
+
+	(void)pthread_mutex_lock(&f->mu);
+	for (unsigned i = f->first_of_epoch; i < f->counts[SCOUT_OP_LOOKUP] && i < TICKETS; i++)
+		n += f->looked_up[i] != 0 && !is_finished(f, f->looked_up[i]);
+	(void)pthread_mutex_unlock(&f->mu);
+	return n;
 }

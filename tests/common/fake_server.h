@@ -20,7 +20,12 @@ enum fake_action {
 	FAKE_BAD_EPOCH,  /* the answer with another epoch */
 	FAKE_BAD_VERSION,
 	FAKE_SHORT_BODY, /* a body that is cut, in a frame that is whole */
-	FAKE_BIG_HIT     /* LOOKUP: more chunks than were asked for */
+	FAKE_BIG_HIT,    /* LOOKUP: more chunks than were asked for */
+	FAKE_DELAY,      /* the answer, arg milliseconds late */
+	FAKE_REORDER,    /* the answer, behind the next one that is sent */
+	FAKE_BAD_LENGTH, /* a frame that says to be longer than it is */
+	FAKE_ERROR,      /* an ERROR operation for this request, with the wire status in arg */
+	FAKE_HALF        /* half the frame, and from then on nothing, until fake_bind() */
 };
 
 struct fake_server;
@@ -58,6 +63,10 @@ uint64_t fake_finish_ticket(struct fake_server *f, unsigned nth);
 /* Of the last request of this opcode: its correlation id, and the first eight bytes of its body as a number. */
 uint64_t fake_last_corr(struct fake_server *f, unsigned opcode);
 uint64_t fake_last_word(struct fake_server *f, unsigned opcode);
+/* The place of the last request of this opcode among all that were received; 0: none. */
+unsigned fake_last_order(struct fake_server *f, unsigned opcode);
+/* Sessions of this epoch that were looked up and never finished. */
+unsigned fake_open_sessions(struct fake_server *f);
 /* from and to of the last ADMIT. */
 void fake_last_admit(struct fake_server *f, uint32_t *ret_from, uint32_t *ret_to);
 

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <kvscout/client.h>
+#include <kvscout/server.h>
+
+#include "clock.h"
+#include "msg.h"
+
+/*
+ * How exact deadlines are, and how soon a waiting caller sees its answer.
+ *
+ *   micro_deadline [LOOKUPS [TIMEOUT_MS [ROUND_TRIPS]]]
+ *
+ * First, lookups at a server that answers everything but them: how late after its deadline each one ends, as a caller sees it that
+ * sleeps on the client's descriptor. Second, scout_wait_lookup() at a real server against a bare DEALER with the same
+ * operation, alternately in one run.
+ *
+ * Threads: main; the silent server's loop is run by a thread of its own.
+ */
+
+#define HASH_BYTES 32
+#define CHUNKS 4u
+#define CHUNK_TOKENS 256u
+#define MAX_LIVE 1024u
+#define MAX_SAMPLES 1000000u
+
+struct silent {
+	void *zmq;
+	char endpoint[64];
+	pthread_t thread;
+	atomic_bool stop;
+};
+
+static void
+die(const char *what, const char *text)
+{
+	fprintf(stderr, "micro_deadline: %s: %s\n", what, text);
+	exit(EXIT_FAILURE);
+}
+
+/* ---- a silent server ---- */
+
+static void
+reply(void *router, const void *identity, size_t len, const struct scout__op *op)
+{
+	struct scout__hello_reply hello = {.credits = 4096, .max_frame = SCOUT_MAX_FRAME, .software = {"silent", 6}};
+	uint8_t buf[512];
+	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
+	size_t at;
+
+	scout__frame_begin(&w);
+	at = scout__op_begin(&w, op->opcode, SCOUT_KIND_REPLY, SCOUT_WIRE_OK, op->corr, 0);
+	if (op->opcode == SCOUT_OP_HELLO)
+		scout__put_hello_reply(&w, &hello);
+	scout__op_end(&w, at);
+	scout__frame_end(&w, 1, 1, scout__now_us());
+	(void)zmq_send(router, identity, len, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+	(void)zmq_send(router, buf, w.len, ZMQ_DONTWAIT);
+}
+
+static void
+serve(void *router)
+{
+	uint8_t identity[255];
+	struct scout__frame frame;
+	struct scout__reader ops;
+	struct scout__op op;
+	zmq_msg_t msg;
+	int len;
+
+	while ((len = zmq_recv(router, identity, sizeof(identity), ZMQ_DONTWAIT)) >= 0) {
+		(void)zmq_msg_init(&msg);
+		(void)zmq_msg_recv(&msg, router, 0);
+		if (scout__frame_check(zmq_msg_data(&msg), zmq_msg_size(&msg), true, &frame) == SCOUT_WIRE_OK) {
+			ops = scout__frame_ops(zmq_msg_data(&msg), zmq_msg_size(&msg));
+			while (scout__frame_next(&ops, &op))
+				if (op.opcode != SCOUT_OP_LOOKUP)
+					reply(router, identity, (size_t)len, &op);
+		}
+		(void)zmq_msg_close(&msg);
+	}
+}
+
+static void *
+silent_main(void *arg)
+{
+	struct silent *s = arg;
+	void *router = zmq_socket(s->zmq, ZMQ_ROUTER);
+	int zero = 0, hwm = 0;
+
+	(void)zmq_setsockopt(router, ZMQ_LINGER, &zero, sizeof(zero));
+	(void)zmq_setsockopt(router, ZMQ_RCVHWM, &hwm, sizeof(hwm));
+	if (zmq_bind(router, s->endpoint) != 0)
+		die("bind", zmq_strerror(zmq_errno()));
+	while (!atomic_load(&s->stop)) {
+		zmq_pollitem_t item = {.socket = router, .events = ZMQ_POLLIN};
+
+		(void)zmq_poll(&item, 1, 50);
+		serve(router);
+	}
+	(void)zmq_close(router);
+	return NULL;
+}
+
+/* ---- the client ---- */
+
+static struct scout_client *
+open_client(const char *endpoint, uint32_t timeout_ms)
+{
+	struct scout_client_config cfg;
+	struct scout_client *client;
+	char err[256] = "";
+
+	scout_client_config_init(&cfg);
+	cfg.endpoint = endpoint;
+	cfg.lookup_timeout_ms = timeout_ms;
+	cfg.max_lookups = MAX_LIVE;
+	if (scout_client_new(&cfg, &client, err, sizeof(err)) != 0 ||
+	    scout_client_wait_ready(client, 10000, err, sizeof(err)) != 0)
+		die("client", err);
+	scout_client_config_fini(&cfg);
+	return client;
+}
+
+static uint8_t hashes[CHUNKS * HASH_BYTES];
+
+static struct scout_lookup
+question(const char *id)
+{
+	return (struct scout_lookup){.id = id,
+				     .hashes = hashes,
+				     .hash_len = HASH_BYTES,
+				     .n = CHUNKS,
+				     .prompt_tokens = CHUNKS * CHUNK_TOKENS + 1};
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int64_t
+quantile(const int64_t *sorted, size_t n, double q)
+{
+	return sorted[(size_t)(q * (double)(n - 1))];
+}
+
+static void
+print(const char *name, int64_t *ns, size_t n)
+{
+	qsort(ns, n, sizeof(*ns), by_value);
+	printf("%-22s n %zu  min %.1f  p50 %.1f  p90 %.1f  p99 %.1f  p99.9 %.1f  max %.1f us\n", name, n,
+	       (double)ns[0] / 1e3, (double)quantile(ns, n, 0.5) / 1e3, (double)quantile(ns, n, 0.9) / 1e3,
+	       (double)quantile(ns, n, 0.99) / 1e3, (double)quantile(ns, n, 0.999) / 1e3, (double)ns[n - 1] / 1e3);
+}
+
+/* A batch of lookups, spread over half of the timeout so that they end one by one. */
+static void
+batch(struct scout_client *client, uint64_t timeout_ns, size_t n, int64_t *ret_late)
+{
+	static uint64_t deadline[MAX_LIVE];
+	static bool ended[MAX_LIVE];
+	int fd = scout_client_fd(client);
+	struct scout_hit hit;
+	size_t left = n;
+	char id[32];
+
+	for (size_t i = 0; i < n; i++) {
+		struct scout_lookup q;
+		uint64_t until = scout__now_ns() + timeout_ns / 2 / n;
+
+		(void)snprintf(id, sizeof(id), "d%zu", i);
+		q = question(id);
+		deadline[i] = scout__now_ns() + timeout_ns;
+		ended[i] = false;
+		if (scout_try_lookup(client, &q, &hit) != SCOUT_NOT_YET)
+			die("lookup", "answered by a silent server");
+		while (scout__now_ns() < until)
+			;
+	}
+	while (left > 0) {
+		zmq_pollitem_t item = {.fd = fd, .events = ZMQ_POLLIN};
+
+		(void)zmq_poll(&item, 1, 1000);
+		scout_client_fd_clear(client);
+		for (size_t i = 0; i < n; i++) {
+			struct scout_lookup q;
+
+			if (ended[i])
+				continue;
+			(void)snprintf(id, sizeof(id), "d%zu", i);
+			q = question(id);
+			if (scout_try_lookup(client, &q, &hit) == SCOUT_NOT_YET)
+				break; /* all have the same timeout: nor have those that came later */
+			ended[i] = true;
+			ret_late[i] = (int64_t)(scout__now_ns() - deadline[i]);
+			(void)scout_finish(client, id);
+			left--;
+		}
+	}
+}
+
+static void
+deadlines(size_t n, uint32_t timeout_ms)
+{
+	struct silent s = {.zmq = zmq_ctx_new()};
+	int64_t *late = calloc(n + MAX_LIVE, sizeof(*late));
+	struct scout_client *client;
+	size_t above = 0, done = 0;
+
+	if (!late || !s.zmq)
+		die("start", "out of memory");
+	(void)snprintf(s.endpoint, sizeof(s.endpoint), "ipc:///tmp/kvscout-deadline-%d", (int)getpid());
+	if (pthread_create(&s.thread, NULL, silent_main, &s) != 0)
+		die("start", "no thread");
+	while (done < n) {
+		size_t now = n - done < MAX_LIVE / 2 ? n - done : MAX_LIVE / 2;
+
+		/* A client for each batch: a server that answers nothing keeps what was asked of it. */
+		client = open_client(s.endpoint, timeout_ms);
+		batch(client, timeout_ms * UINT64_C(1000000), now, late + done);
+		scout_client_free(client);
+		done += now;
+	}
+	for (size_t i = 0; i < n; i++)
+		above += late[i] > 20000000;
+	print("end - deadline", late, n);
+	printf("%-22s %zu of %zu\n", "later than 20 ms", above, n);
+	atomic_store(&s.stop, true);
+	(void)pthread_join(s.thread, NULL);
+	(void)zmq_ctx_term(s.zmq);
+	free(late);
+}
+
+/* ---- polled against a bare round trip ---- */
+
+static void
+frame_of(struct scout__writer *w, uint8_t opcode, uint64_t corr, uint64_t epoch, const struct scout__hello *hello)
+{
+	struct scout__lookup_msg lookup = {.ticket = corr, .n = CHUNKS, .hashes = hashes};
+	size_t at;
+
+	w->len = 0;
+	scout__frame_begin(w);
+	at = scout__op_begin(w, opcode, SCOUT_KIND_REQUEST, 0, corr, 0);
+	if (opcode == SCOUT_OP_HELLO)
+		scout__put_hello(w, hello);
+	else if (opcode == SCOUT_OP_LOOKUP)
+		scout__put_lookup(w, &lookup, HASH_BYTES);
+	else
+		scout__put_one_u64(w, corr - 1); /* the ticket of the lookup before it */
+	scout__op_end(w, at);
+	scout__frame_end(w, 1, epoch, scout__now_us());
+}
+
+static uint64_t
+trip(void *dealer, const struct scout__writer *w)
+{
+	struct scout__frame frame;
+	uint8_t buf[1024];
+	int len;
+
+	(void)zmq_send(dealer, w->buf, w->len, 0);
+	len = zmq_recv(dealer, buf, sizeof(buf), 0);
+	if (len <= 0 || scout__frame_check(buf, (size_t)len, false, &frame) != SCOUT_WIRE_OK)
+		die("round trip", "a malformed reply");
+	return frame.epoch;
+}
+
+static void
+round_trips(size_t n)
+{
+	struct scout__hello hello = {.role = SCOUT_ROLE_CLIENT,
+				     .hash_bytes = HASH_BYTES,
+				     .chunk_tokens = CHUNK_TOKENS,
+				     .rank_count = 1,
+				     .kv_ranks = 1,
+				     .readers = 1,
+				     .token = 4711,
+				     .name_space = {"default", 7}};
+	struct scout_server_config cfg;
+	struct scout_server *server;
+	struct scout_client *client;
+	uint8_t buf[2048];
+	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
+	void *zmq = zmq_ctx_new(), *dealer = zmq_socket(zmq, ZMQ_DEALER);
+	int64_t *polled = calloc(n, sizeof(*polled)), *bare = calloc(n, sizeof(*bare));
+	char endpoint[64], err[256] = "", id[32];
+	int zero = 0, ms = 10000;
+	uint64_t epoch;
+
+	if (!polled || !bare || !dealer)
+		die("start", "out of memory");
+	(void)snprintf(endpoint, sizeof(endpoint), "ipc:///tmp/kvscout-deadline-%d", (int)getpid());
+	scout_server_config_init(&cfg);
+	cfg.listen = endpoint;
+	cfg.l1_bytes = 64 << 20;
+	if (scout_server_start(&cfg, &server, err, sizeof(err)) != 0)
+		die("server", err);
+	client = open_client(endpoint, 5000);
+	(void)zmq_setsockopt(dealer, ZMQ_LINGER, &zero, sizeof(zero));
+	(void)zmq_setsockopt(dealer, ZMQ_RCVTIMEO, &ms, sizeof(ms));
+	(void)zmq_connect(dealer, endpoint);
+	frame_of(&w, SCOUT_OP_HELLO, 1, 0, &hello);
+	epoch = trip(dealer, &w);
+	for (size_t i = 0; i < n; i++) {
+		struct scout_lookup q = question(id);
+		struct scout_hit hit;
+		uint64_t begin;
+
+		(void)snprintf(id, sizeof(id), "p%zu", i);
+		begin = scout__now_ns();
+		if (scout_wait_lookup(client, &q, &hit) != 0 || hit.error != 0)
+			die("polled", "no answer");
+		polled[i] = (int64_t)(scout__now_ns() - begin);
+		(void)scout_finish(client, id);
+		frame_of(&w, SCOUT_OP_LOOKUP, 10 + 2 * i, epoch, NULL);
+		begin = scout__now_ns();
+		(void)trip(dealer, &w);
+		bare[i] = (int64_t)(scout__now_ns() - begin);
+		frame_of(&w, SCOUT_OP_FINISH, 11 + 2 * i, epoch, NULL);
+		(void)trip(dealer, &w);
+	}
+	print("polled, seen", polled, n);
+	print("bare round trip", bare, n);
+	printf("%-22s %.2f (medians)\n", "polled / bare", (double)polled[n / 2] / (double)bare[n / 2]);
+	scout_client_free(client);
+	(void)zmq_close(dealer);
+	(void)zmq_ctx_term(zmq);
+	scout_server_stop(server);
+	free(polled);
+	free(bare);
+}
+
+static unsigned long
+argument(int argc, char **argv, int i, unsigned long otherwise)
+{
+	char *end = NULL;
+	unsigned long value;
+
+	if (i >= argc)
+		return otherwise;
+	value = strtoul(argv[i], &end, 10);
+	if (end == argv[i] || *end || value == 0 || value > MAX_SAMPLES)
+		die(argv[i], "not a number in 1..1000000");
+	return value;
+}
+
+int
+main(int argc, char **argv)
+{
+	deadlines(argument(argc, argv, 1, 10000), (uint32_t)argument(argc, argv, 2, 500));
+	round_trips(argument(argc, argv, 3, 5000));
+	return 0;
+}
