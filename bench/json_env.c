@@ -89,6 +89,18 @@ json_env(void)
 			 cpu, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "governor", governor, "time", when);
 }
 
+void
+json_env_line(char *buf, size_t len)
+{
+	char cpu[256], when[64];
+	struct utsname uts;
+
+	cpu_model(cpu, sizeof(cpu));
+	utc_now(when, sizeof(when));
+	(void)snprintf(buf, len, "%s, %s, %s, Linux %s, %s", SCOUT_GIT_REVISION, SCOUT_BUILD_TYPE, cpu,
+		       uname(&uts) ? "unknown" : uts.release, when);
+}
+
 bool
 json_env_is_slow_build(const char **ret_why)
 {

@@ -19,6 +19,9 @@
  */
 json_t *json_env(void);
 
+/* The same for one line of a picture: revision, build, CPU, kernel, time. */
+void json_env_line(char *buf, size_t len);
+
 /* {n, min, p50, p90, p99, p999, max}; all but n are null while it is empty. */
 json_t *json_hist(const struct scout__hist *hist);
 

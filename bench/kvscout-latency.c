@@ -8,7 +8,12 @@
  * With --compare the modes take turns: each round runs a part of every mode's requests, and the order rotates, so
  * that whatever else goes on in the machine meets all of them alike. Each mode keeps its connection over all rounds.
  *
- * Closed loop: a request is asked for when a place is free, so a slow server is asked less often.
+ * Closed loop (the default): a request is asked for when a place is free, so a slow server is asked less often. Open
+ * loop (--rate): requests arrive at times that do not depend on the server, and a request's time counts from when it
+ * should have been asked for.
+ *
+ * --pin: threads inherit where their maker may run, and libraries make theirs while a mode is opened. So main is moved
+ * to the others' CPU for that, and to its own for measuring.
  *
  * Invariants: prompts are stored, connections made and a warm-up done before anything counts; while a step runs
  * nothing is printed or allocated. SIGINT and SIGTERM end the run, and what was measured until then is printed.
@@ -16,10 +21,13 @@
  * Threads: main; those of the libraries, which block all signals, so that handlers run on main and interrupt what it
  * waits in.
  */
+#include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <kvscout/server.h>
 
@@ -34,14 +42,14 @@
 #define L1_SPARE_BYTES (UINT64_C(64) << 20)
 /* Of pool for each key: its slot, generously. */
 #define L1_KEY_BYTES 512u
+#define SPARE_PEERS 16u
+#define MAX_WAITING UINT64_C(1000000)
 
 static volatile sig_atomic_t stop_signal;
 
 const struct lat_runner *const lat_runners[LAT_N_MODES] = {
-	[LAT_ASYNC] = &lat_async_runner,
-	[LAT_POLLED] = &lat_polled_runner,
-	[LAT_SYNC] = &lat_sync_runner,
-	[LAT_FLOOR] = &lat_floor_runner,
+	[LAT_ASYNC] = &lat_async_runner, [LAT_POLLED] = &lat_polled_runner, [LAT_SYNC] = &lat_sync_runner,
+	[LAT_FLOOR] = &lat_floor_runner, [LAT_PEER] = &lat_peer_runner,
 };
 
 /* The modes of one run, in the order of the enum; NULL where it does not run. */
@@ -59,10 +67,13 @@ static const char notes[] =
 	"  floor   bare ZeroMQ ping-pong of messages of the same sizes\n"
 	"\n"
 	"Metrics (nanoseconds): submit_ns a call that queues a lookup; pending_ns a call that answers \"not yet\";\n"
-	"landed_ns submit to the answer's publishing (here: to the waiting caller's return, so an upper bound);\n"
-	"seen_ns submit to the caller's having the answer; stall_ns_per_step time in calls in one step;\n"
+	"landed_ns submit to the answer's publishing by the client's courier, the caller blocked;\n"
+	"seen_ns submit (--rate: intended start) to the caller's having the answer;\n"
+	"service_ns (--rate) submit to the caller's having the answer;\n"
+	" stall_ns_per_step time in calls in one step;\n"
 	"rtt_ns one round trip. A time holds one reading of the clock, which is measured too. Percentiles are at\n"
-	"most 0.8 % too high. Times of lookups that failed are left out; the failures are counted.\n"
+	"most 0.8 % too high. A step in which nothing is asked for does not count.\n"
+	"Times of lookups that failed are left out; the failures are counted.\n"
 	"\n"
 	"Ratios (--compare): a p50 over the p50 of the floor's round trip in the same round; the median of the\n"
 	"rounds, then the smallest and the largest.\n"
@@ -119,6 +130,12 @@ start_server(struct session *session)
 	/* All of it may be promised: how promises are limited is not what is measured. */
 	cfg.max_promised = cfg.l1_bytes;
 	cfg.reply_delay_us = (uint32_t)opt->server_delay_us;
+	cfg.reply_jitter_us = (uint32_t)opt->server_jitter_us;
+	/* The modes beside async and polled have one connection each; nothing here may run into these limits. */
+	if (cfg.max_peers < 2 * opt->clients + SPARE_PEERS)
+		cfg.max_peers = (uint32_t)(2 * opt->clients + SPARE_PEERS);
+	if (cfg.max_sessions < 4 * opt->clients * opt->inflight)
+		cfg.max_sessions = (uint32_t)(4 * opt->clients * opt->inflight);
 	cfg.log = print_log;
 	rc = scout_server_start(&cfg, &session->server, err, sizeof(err));
 	if (rc)
@@ -140,18 +157,37 @@ measure_clock(struct lat *lat)
 	}
 }
 
-static bool
-is_chosen(const struct lat_options *opt, unsigned int mode)
-{
-	return opt->compare || opt->mode == mode;
-}
-
 static void
 clear_result(struct lat_result *result)
 {
 	memset(result, 0, sizeof(*result));
 	for (unsigned int m = 0; m < LAT_N_METRICS; m++)
 		scout__hist_init(&result->metrics[m]);
+	scout__hist_init(&result->asks);
+}
+
+/* Main may run on the CPU of its own, on the others', or (for a program that has threads of its own) on both. */
+enum place {
+	PLACE_MAIN = 1,
+	PLACE_OTHERS = 2,
+	PLACE_BOTH = 3
+};
+
+static int
+pin(struct lat *lat, enum place place)
+{
+	cpu_set_t set;
+
+	if (lat->opt->cpus[0] < 0)
+		return 0;
+	CPU_ZERO(&set);
+	for (int i = 0; i < 2; i++) {
+		if ((unsigned int)place & 1u << i)
+			CPU_SET(lat->opt->cpus[i], &set);
+	}
+	if (sched_setaffinity(0, sizeof(set), &set))
+		return lat_fail(lat, "--pin %s: this process may not run there (errno %d)", lat->opt->pin, errno);
+	return 0;
 }
 
 /* Connect all modes, and let each run what does not count. */
@@ -161,9 +197,10 @@ open_runners(struct session *session)
 	struct lat *lat = session->lat;
 
 	for (unsigned int mode = 0; mode < LAT_N_MODES && !lat_is_stopped(); mode++) {
-		if (!is_chosen(lat->opt, mode))
+		if (!lat_is_chosen(lat->opt, mode))
 			continue;
-		if (lat_runners[mode]->open(lat, &session->runners[mode]))
+		if (pin(lat, mode == LAT_PEER ? PLACE_BOTH : PLACE_OTHERS) ||
+		    lat_runners[mode]->open(lat, &session->runners[mode]) || pin(lat, PLACE_MAIN))
 			return -1;
 		clear_result(&lat->scratch);
 		if (lat->opt->warmup && lat_runners[mode]->run(session->runners[mode], &lat->scratch, lat->opt->warmup))
@@ -177,7 +214,7 @@ run_rounds(struct session *session)
 {
 	struct lat *lat = session->lat;
 	const struct lat_options *opt = lat->opt;
-	uint64_t from, to;
+	uint64_t from, to, start_ns;
 	unsigned int mode;
 
 	for (uint64_t round = 0; round < opt->rounds; round++) {
@@ -190,8 +227,10 @@ run_rounds(struct session *session)
 			if (!session->runners[mode] || to == from)
 				continue;
 			clear_result(&lat->scratch);
+			start_ns = scout__now_ns();
 			if (lat_runners[mode]->run(session->runners[mode], &lat->scratch, to - from))
 				return -1;
+			lat->scratch.wall_ns = scout__now_ns() - start_ns;
 			lat_end_round(lat, round, mode);
 		}
 	}
@@ -205,6 +244,8 @@ run_session(struct session *session)
 	int rc;
 
 	rc = lat_keys_init(lat);
+	if (!rc)
+		rc = pin(lat, PLACE_OTHERS);
 	/* The floor alone needs no server. */
 	if (!rc && (lat->opt->compare || lat->opt->mode != LAT_FLOOR)) {
 		rc = start_server(session);
@@ -247,20 +288,62 @@ judge(const struct lat *lat)
 	return status;
 }
 
+static bool
+is_stdout(const char *path)
+{
+	return path && strcmp(path, "-") == 0;
+}
+
+/* Say what went wrong, and go on: what was measured should not be lost. */
+static bool
+note(const struct lat *lat, int rc)
+{
+	if (rc)
+		fprintf(stderr, "kvscout-latency: %s\n", lat->err);
+	return rc != 0;
+}
+
 static int
 report(struct lat *lat)
 {
-	const char *json = lat->opt->json;
-	bool is_stdout = json && strcmp(json, "-") == 0;
+	const struct lat_options *opt = lat->opt;
+	bool is_interrupted = lat_is_stopped();
 	int status = judge(lat);
 
-	if (!is_stdout)
-		lat_print_table(lat, lat_is_stopped());
-	if (json && lat_write_json(lat, json, lat_is_stopped())) {
-		fprintf(stderr, "kvscout-latency: %s\n", lat->err);
+	if (!is_stdout(opt->json) && !is_stdout(opt->csv) && !is_stdout(opt->plot))
+		lat_print_table(lat, is_interrupted);
+	if ((opt->json && note(lat, lat_write_json(lat, opt->json, is_interrupted))) |
+	    (opt->csv && note(lat, lat_write_csv(lat, opt->csv, is_interrupted))) |
+	    (opt->hgrm && note(lat, lat_write_hgrm(lat, opt->hgrm))) |
+	    (opt->plot && note(lat, lat_write_plot(lat, opt->plot))))
 		status = EXIT_FAILED;
-	}
 	return status;
+}
+
+/* "CPU,CPU" */
+static int
+parse_pin(const struct cli *cli, struct lat_options *opt)
+{
+	const char *at = opt->pin;
+	char *end = NULL;
+	long cpu;
+
+	for (int i = 0; i < 2; i++) {
+		cpu = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : -1;
+		if (cpu < 0 || cpu >= CPU_SETSIZE || *end != (i ? '\0' : ','))
+			return cli_usage_error(cli, "--pin = \"%s\": must be CPU,CPU: two numbers, 0..%d", opt->pin,
+					       CPU_SETSIZE - 1);
+		opt->cpus[i] = (int)cpu;
+		at = end + 1;
+	}
+	return 0;
+}
+
+/* Outputs that are for standard output. */
+static int
+n_to_stdout(const struct lat_options *opt)
+{
+	return is_stdout(opt->json) + is_stdout(opt->csv) + is_stdout(opt->plot);
 }
 
 /* What needs more than one option. Returns 0 or CLI_EXIT_USAGE. */
@@ -275,6 +358,17 @@ check_options(const struct cli *cli, struct lat_options *opt, bool has_mode, boo
 		return cli_usage_error(cli, "--l1-bytes is for the embedded server, not for --endpoint");
 	if (opt->endpoint && strchr(opt->endpoint, ','))
 		return cli_usage_error(cli, "--endpoint = \"%s\": must be one endpoint", opt->endpoint);
+	if (opt->peer && !opt->compare)
+		return cli_usage_error(cli, "--peer is for --compare");
+	if (n_to_stdout(opt) > 1)
+		return cli_usage_error(cli, "only one of --json, --csv and --plot can have standard output");
+	if (is_stdout(opt->hgrm))
+		return cli_usage_error(cli, "--hgrm = \"-\": must be a file's name; several are written");
+	if (opt->clients * opt->inflight > MAX_WAITING)
+		return cli_usage_error(cli, "--clients times --inflight: must be 1..%llu",
+				       (unsigned long long)MAX_WAITING);
+	if (opt->pin && parse_pin(cli, opt))
+		return CLI_EXIT_USAGE;
 	if (strlen(opt->name_space) > 255)
 		return cli_usage_error(cli, "--namespace: must have 1..255 bytes");
 	if (opt->chunks * (opt->prompts ? opt->prompts : 1) > MAX_KEYS)
@@ -288,26 +382,35 @@ check_options(const struct cli *cli, struct lat_options *opt, bool has_mode, boo
 static bool
 parse(struct lat_options *opt, int argc, char **argv, int *ret_status)
 {
-	bool has_mode = false, has_delay = false, has_rounds = false;
+	static const char *const mode_words[] = {"async", "polled", "sync", "floor", NULL};
+	bool has_mode = false, has_delay = false, has_jitter = false, has_rounds = false;
 	struct cli_option options[] = {
 		CLI_TEXT("endpoint", "EP", &opt->endpoint, "a running server; without it, one is embedded"),
-		CLI_WORDS("mode", &opt->mode, lat_mode_names, "what to run"),
+		CLI_WORDS("mode", &opt->mode, mode_words, "what to run"),
 		CLI_SWITCH("compare", &opt->compare, "run all modes, interleaved, with ratios to the floor"),
 		CLI_NUMBER("requests", &opt->requests, 1, 100000000, "lookups of each mode"),
 		CLI_NUMBER("warmup", &opt->warmup, 0, 100000000, "lookups before them that do not count"),
 		CLI_NUMBER("rounds", &opt->rounds, 1, LAT_MAX_ROUNDS, "turns that modes take; 1 without --compare"),
 		CLI_NUMBER("chunks", &opt->chunks, 1, 100000, "chunk hashes in a lookup"),
-		CLI_NUMBER("inflight", &opt->inflight, 1, 4096, "requests that wait at once"),
+		CLI_NUMBER("inflight", &opt->inflight, 1, 4096, "requests that wait at once, of each client"),
+		CLI_NUMBER("clients", &opt->clients, 1, 1000, "async, polled: schedulers, in turn on one thread"),
+		CLI_NUMBER("rate", &opt->rate, 0, 10000000, "open loop: arrivals per second; 0: closed loop"),
 		CLI_NUMBER("step-us", &opt->step_us, 0, 10000000, "length of a step; 0: without a pause"),
 		CLI_FRACTION("hit-ratio", &opt->hit_ratio, 0, 1, "share of the chunks that are cached"),
 		CLI_NUMBER("prompts", &opt->prompts, 0, 1000000, "different prompts; 0: 1 to 64, by --chunks"),
 		CLI_NUMBER("server-delay-us", &opt->server_delay_us, 0, 10000000, "hold answers back, embedded"),
+		CLI_NUMBER("server-jitter-us", &opt->server_jitter_us, 0, 10000000, "and by up to this much more"),
 		CLI_BYTES("l1-bytes", &opt->l1_bytes, 0, UINT64_C(1) << 40, "embedded server's pool; 0: enough"),
 		CLI_NUMBER("spin-us", &opt->spin_us, 0, 1000000, "courier spins before it sleeps"),
+		CLI_TEXT("pin", "CPU,CPU", &opt->pin, "where the main thread runs, and where all others"),
 		CLI_NUMBER("seed", &opt->seed, 0, INT64_MAX, "of the chunk hashes"),
 		CLI_TEXT("namespace", "NAME", &opt->name_space, "on the server"),
 		CLI_SWITCH("verify", &opt->verify, "fail if an answer is not what was stored"),
+		CLI_TEXT("peer", "COMMAND", &opt->peer, "--compare: run this beside, as bench/peer_python.py"),
 		CLI_TEXT("json", "FILE|-", &opt->json, "write the result as JSON; - is standard output"),
+		CLI_TEXT("csv", "FILE|-", &opt->csv, "write a line for each metric"),
+		CLI_TEXT("hgrm", "FILE", &opt->hgrm, "write percentile tables: FILE.MODE.METRIC.hgrm"),
+		CLI_TEXT("plot", "FILE|-", &opt->plot, "write percentile curves as SVG"),
 	};
 	const struct cli cli = {
 		.tool = "kvscout-latency",
@@ -322,13 +425,32 @@ parse(struct lat_options *opt, int argc, char **argv, int *ret_status)
 			options[i].given = &has_mode;
 		else if (options[i].to == &opt->server_delay_us)
 			options[i].given = &has_delay;
+		else if (options[i].to == &opt->server_jitter_us)
+			options[i].given = &has_jitter;
 		else if (options[i].to == &opt->rounds)
 			options[i].given = &has_rounds;
 	}
 	if (!cli_parse(&cli, argc, argv, ret_status))
 		return false;
+	if (opt->endpoint && has_jitter) {
+		*ret_status =
+			cli_usage_error(&cli, "--server-jitter-us is for the embedded server, not for --endpoint");
+		return false;
+	}
 	*ret_status = check_options(&cli, opt, has_mode, has_delay, has_rounds);
 	return *ret_status == 0;
+}
+
+/* A thousand clients have some twenty descriptors each. Where it is not allowed, opening them says so. */
+static void
+allow_files(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int
@@ -342,6 +464,8 @@ main(int argc, char **argv)
 		.rounds = COMPARE_ROUNDS,
 		.chunks = 256,
 		.inflight = 64,
+		.clients = 1,
+		.cpus = {-1, -1},
 		.step_us = 1000,
 		.hit_ratio = 1,
 		.seed = 1,
@@ -352,10 +476,13 @@ main(int argc, char **argv)
 	if (!parse(&opt, argc, argv, &status))
 		return status;
 	lat.opt = &opt;
-	lat.total = (opt.requests + opt.warmup) * (opt.compare ? LAT_N_MODES : 1);
 	scout__hist_init(&lat.clock);
-	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++)
+	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
 		clear_result(&lat.results[mode]);
+		if (lat_is_chosen(&opt, mode))
+			lat.total += opt.requests + opt.warmup;
+	}
+	allow_files();
 	catch_signals();
 	measure_clock(&lat);
 	status = 0;

@@ -19,7 +19,11 @@
  *   lat_async.c        the scheduler loop on scout_try_lookup(), and `polled`: the same with scout_wait_lookup()
  *   lat_sync.c         blocking round trips of a bare socket that speaks the protocol
  *   lat_floor.c        two threads, one ping-pong, no protocol
- *   lat_report.c       table and JSON
+ *   lat_peer.c         another program that does the same (bench/peer_python.py), run beside
+ *   lat_report.c       the table
+ *   lat_json.c         JSON
+ *   lat_export.c       CSV, .hgrm
+ *   lat_plot.c         SVG
  *
  * Everything runs on the main thread but the floor's echo and the libraries' own threads. Time is in nanoseconds of the
  * monotonic clock.
@@ -39,18 +43,19 @@ enum lat_mode {
 	LAT_POLLED,
 	LAT_SYNC,
 	LAT_FLOOR,
+	LAT_PEER, /* not to be chosen by name: --peer */
 	LAT_N_MODES
 };
 
-/* NULL-terminated. */
-extern const char *const lat_mode_names[];
+extern const char *const lat_mode_names[LAT_N_MODES];
 
 /* What a mode measures. */
 enum lat_metric {
 	LAT_SUBMIT,  /* a call that queues a lookup */
 	LAT_PENDING, /* a call that answers "not yet" */
 	LAT_LANDED,  /* submit's start to the answer's publishing */
-	LAT_SEEN,    /* submit's start to the caller's having the answer */
+	LAT_SEEN,    /* submit's start - in the open loop the intended start - to the caller's having the answer */
+	LAT_SERVICE, /* open loop: submit's start to the caller's having the answer */
 	LAT_STALL,   /* of one step: time in calls */
 	LAT_RTT,     /* one blocking round trip */
 	LAT_N_METRICS
@@ -61,7 +66,10 @@ extern const char *const lat_metric_names[LAT_N_METRICS];
 struct lat_options {
 	const char *endpoint; /* NULL: embedded server */
 	const char *name_space;
-	const char *json;
+	const char *json, *csv, *hgrm, *plot;
+	const char *peer; /* command; NULL: none */
+	const char *pin;  /* as typed */
+	int cpus[2];      /* of the main thread, and of all others; -1: anywhere */
 	unsigned int mode;
 	bool compare;
 	bool verify;
@@ -69,11 +77,14 @@ struct lat_options {
 	uint64_t warmup;
 	uint64_t rounds;
 	uint64_t chunks;
-	uint64_t inflight;
+	uint64_t inflight; /* of each client */
+	uint64_t clients;
+	uint64_t rate; /* arrivals per second; 0: closed loop */
 	uint64_t step_us;
 	double hit_ratio;
 	uint64_t prompts; /* 0: chosen by chunks */
 	uint64_t server_delay_us;
+	uint64_t server_jitter_us;
 	uint64_t l1_bytes; /* 0: what the prompts need */
 	uint64_t spin_us;
 	uint64_t seed;
@@ -89,7 +100,10 @@ struct lat_keys {
 
 struct lat_result {
 	struct scout__hist metrics[LAT_N_METRICS];
-	uint64_t requests; /* ended */
+	struct scout__hist asks; /* async: calls that said "not yet", the submit among them, before the answer */
+	uint64_t wall_ns;
+	uint64_t landed_in_step; /* async: answers published before the next step began */
+	uint64_t requests;       /* ended */
 	uint64_t steps;
 	uint64_t hit_chunks;
 	uint64_t asked_chunks;
@@ -115,6 +129,10 @@ struct lat {
 	char err[LAT_ERR_BYTES];
 };
 
+/* Whether the mode is part of this run, and its metrics: bits, 1 << enum lat_metric. */
+bool lat_is_chosen(const struct lat_options *opt, unsigned int mode);
+unsigned int lat_metrics(const struct lat *lat, unsigned int mode);
+
 /* One mode. run() does @requests requests and drains; returns 0, also when interrupted, or -1 with lat->err. */
 struct lat_runner {
 	unsigned int metrics; /* 1 << enum lat_metric */
@@ -127,6 +145,7 @@ extern const struct lat_runner lat_async_runner;
 extern const struct lat_runner lat_polled_runner;
 extern const struct lat_runner lat_sync_runner;
 extern const struct lat_runner lat_floor_runner;
+extern const struct lat_runner lat_peer_runner;
 extern const struct lat_runner *const lat_runners[LAT_N_MODES];
 
 /* kvscout-latency.c: whether the user wants it to end. */
@@ -154,6 +173,21 @@ struct lat_pace {
 void lat_pace_begin(struct lat_pace *pace, struct lat *lat);
 /* Sleep until the next step's time; not at all when it is past (steps are not caught up). Shows progress in long runs. */
 void lat_pace_wait(struct lat_pace *pace);
+
+/*
+ * When requests may start. Closed loop: at once. Open loop: at times drawn beforehand (a Poisson process of the rate),
+ * whatever the server does; one that finds no place waits, and its waiting counts.
+ */
+struct lat_arrivals {
+	double mean_ns; /* 0: closed loop */
+	double next_ns;
+	uint64_t state;
+	uint64_t left;
+};
+
+void lat_arrivals_begin(struct lat_arrivals *arrivals, const struct lat *lat, uint64_t requests);
+/* Whether one may start now. True: it is taken; *ret_intended_ns is when it should have; 0 in the closed loop. */
+bool lat_arrivals_take(struct lat_arrivals *arrivals, uint64_t now_ns, uint64_t *ret_intended_ns);
 
 /* Count one answer of @hit leading chunks to prompt @prompt. */
 void lat_count_answer(struct lat *lat, struct lat_result *result, uint64_t prompt, uint64_t hit);
@@ -187,7 +221,15 @@ size_t lat_answer_bytes(void);
 
 /* ---- lat_report.c ---- */
 void lat_print_table(const struct lat *lat, bool is_interrupted);
-/* Returns 0, or -1 with lat->err. */
+/* "850 ns", "12.34 us" */
+#define LAT_CELL 24
+const char *lat_show_ns(char buf[LAT_CELL], uint64_t ns);
+
+/* ---- lat_json.c, lat_export.c, lat_plot.c: 0, or -1 with lat->err. "-" is standard output. ---- */
 int lat_write_json(struct lat *lat, const char *path, bool is_interrupted);
+int lat_write_csv(struct lat *lat, const char *path, bool is_interrupted);
+/* One file for each mode and metric, named after @path: x.hgrm gives x.async.submit_ns.hgrm. */
+int lat_write_hgrm(struct lat *lat, const char *path);
+int lat_write_plot(struct lat *lat, const char *path);
 
 #endif

@@ -8,9 +8,8 @@
  *
  * What is measured. async: the clock is read once between any two calls, so each call's time holds one reading
  * (reported apart, as "clock"); nothing else happens between scout_step_begin() and scout_step_end(), and what they
- * cost is in the step's stall. Histograms are filled after the step. polled: the answer's publishing cannot be seen
- * from outside the client, so `landed` is the time of the caller's return, which is later than it by the caller's
- * waking up: an upper bound.
+ * cost is in the step's stall. Histograms are filled after the step. The client is asked to stamp its
+ * answers, so that `landed` is the publishing itself and not the caller's return.
  *
  * Invariant: an answer with reason timeout, unreachable or refused is counted as a failure and is in no metric,
  * nor is the step that saw it: it would look fast.
@@ -24,7 +23,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "client_priv.h"
+
 #define ID_BYTES 32
+#define SMALL_ARENA_BYTES (UINT64_C(1) << 20)
 
 enum asker_state {
 	IDLE,
@@ -37,18 +39,29 @@ struct asker {
 	int rc;
 	uint64_t prompt;
 	uint64_t submit_ns;
+	uint64_t intended_ns; /* 0: when it is submitted */
+	uint64_t asks;
 	struct scout_lookup lookup;
 	struct scout_hit hit;
 	char id[ID_BYTES];
 };
 
+/* One scheduler. */
 struct loop {
 	struct lat *lat;
 	struct scout_client *client;
 	struct asker *askers;
 	uint64_t *stamps; /* one before the first call and one after each */
 	uint64_t n;
+	uint64_t *next_request; /* the fleet's */
+};
+
+/* All schedulers: they take turns on the main thread, each with a client, courier and connection of its own. */
+struct fleet {
+	struct lat *lat;
 	uint64_t next_request;
+	uint64_t n;
+	struct loop *loops;
 };
 
 static void
@@ -60,16 +73,19 @@ print_log(void *user, int level, const char *text)
 }
 
 static void
-loop_close(void *self)
+fleet_close(void *self)
 {
-	struct loop *loop = self;
+	struct fleet *fleet = self;
 
-	if (!loop)
+	if (!fleet)
 		return;
-	scout_client_free(loop->client);
-	free(loop->askers);
-	free(loop->stamps);
-	free(loop);
+	for (uint64_t i = 0; fleet->loops && i < fleet->n; i++) {
+		scout_client_free(fleet->loops[i].client);
+		free(fleet->loops[i].askers);
+		free(fleet->loops[i].stamps);
+	}
+	free(fleet->loops);
+	free(fleet);
 }
 
 static int
@@ -89,10 +105,13 @@ start_client(struct loop *loop)
 	cfg.lookup_timeout_ms = lat_timeout_ms(opt);
 	cfg.spin_us = (uint32_t)opt->spin_us;
 	cfg.log = print_log;
-	if (opt->inflight > cfg.max_lookups)
+	/* Of a thousand clients none may have room for more than it needs. */
+	if (opt->inflight > cfg.max_lookups || opt->clients > 1)
 		cfg.max_lookups = (uint32_t)opt->inflight;
 	/* Twice what a step can submit: the courier may still hold the step before. */
 	arena = 2 * opt->inflight * opt->chunks * LAT_HASH_BYTES;
+	if (opt->clients > 1)
+		cfg.arena_bytes = SMALL_ARENA_BYTES;
 	if (arena > cfg.arena_bytes)
 		cfg.arena_bytes = arena < UINT64_C(4) << 30 ? arena : UINT64_C(4) << 30;
 	rc = scout_client_new(&cfg, &loop->client, err, sizeof(err));
@@ -100,31 +119,46 @@ start_client(struct loop *loop)
 		rc = scout_client_wait_ready(loop->client, LAT_TIMEOUT_MS, err, sizeof(err));
 	if (rc)
 		return lat_fail(loop->lat, "client of %s: %s", loop->lat->endpoint, err[0] ? err : scout_strerror(rc));
+	scout__client_stamp_answers(loop->client);
 	return 0;
 }
 
 static int
-loop_open(struct lat *lat, void **ret_self)
+loop_open(struct fleet *fleet, struct loop *loop)
 {
-	struct loop *loop = calloc(1, sizeof(*loop));
-
-	if (!loop)
-		return lat_fail(lat, "out of memory");
-	loop->lat = lat;
-	loop->n = lat->opt->inflight;
+	loop->lat = fleet->lat;
+	loop->next_request = &fleet->next_request;
+	loop->n = fleet->lat->opt->inflight;
 	loop->askers = calloc(loop->n, sizeof(*loop->askers));
 	loop->stamps = calloc(loop->n + 1, sizeof(*loop->stamps));
-	if (!loop->askers || !loop->stamps) {
+	if (!loop->askers || !loop->stamps)
+		return lat_fail(fleet->lat, "out of memory");
+	return start_client(loop);
+}
+
+static int
+fleet_open(struct lat *lat, void **ret_self)
+{
+	struct fleet *fleet = calloc(1, sizeof(*fleet));
+
+	if (!fleet)
+		return lat_fail(lat, "out of memory");
+	fleet->lat = lat;
+	fleet->n = lat->opt->clients;
+	fleet->loops = calloc(fleet->n, sizeof(*fleet->loops));
+	if (!fleet->loops) {
 		(void)lat_fail(lat, "out of memory");
 		goto err_close;
 	}
-	if (start_client(loop))
-		goto err_close;
-	*ret_self = loop;
+	for (uint64_t i = 0; i < fleet->n; i++) {
+		if (loop_open(fleet, &fleet->loops[i]))
+			goto err_close;
+	}
+	*ret_self = fleet;
 	return 0;
 
 err_close:
-	loop_close(loop);
+	fleet_close(fleet);
 	return -1;
 }
 
@@ -132,7 +166,7 @@ err_close:
 static void
 renew(struct loop *loop, struct asker *asker)
 {
-	uint64_t number = loop->next_request++;
+	uint64_t number = (*loop->next_request)++;
 
 	asker->prompt = number % loop->lat->keys.n_prompts;
 	(void)snprintf(asker->id, sizeof(asker->id), "request-%" PRIu64, number);
@@ -145,19 +179,23 @@ renew(struct loop *loop, struct asker *asker)
 		.prompt_tokens = loop->lat->keys.chunks * LAT_CHUNK_TOKENS + 1,
 	};
 	asker->state = NEW;
+	asker->asks = 0;
 }
 
-/* Fill up to @max idle places; returns how many. */
+/* Fill idle places with what has arrived; returns how many are in use then. */
 static uint64_t
-renew_idle(struct loop *loop, uint64_t max)
+renew_idle(struct loop *loop, struct lat_arrivals *arrivals)
 {
-	uint64_t n = 0;
+	uint64_t now_ns = scout__now_ns(), intended_ns, n = 0;
 
-	for (uint64_t i = 0; i < loop->n && n < max; i++) {
-		if (loop->askers[i].state != IDLE)
-			continue;
-		renew(loop, &loop->askers[i]);
-		n++;
+	for (uint64_t i = 0; i < loop->n; i++) {
+		struct asker *asker = &loop->askers[i];
+
+		if (asker->state == IDLE && lat_arrivals_take(arrivals, now_ns, &intended_ns)) {
+			renew(loop, asker);
+			asker->intended_ns = intended_ns;
+		}
+		n += asker->state != IDLE;
 	}
 	return n;
 }
@@ -208,6 +246,14 @@ was_good(const struct asker *asker)
 	return asker->hit.reason == SCOUT_REASON_HIT || asker->hit.reason == SCOUT_REASON_MISS;
 }
 
+static void
+count_times(struct lat_result *result, const struct asker *asker, uint64_t submit_ns, uint64_t end_ns)
+{
+	scout__hist_add(&result->metrics[LAT_SEEN], end_ns - (asker->intended_ns ? asker->intended_ns : submit_ns));
+	if (asker->intended_ns)
+		scout__hist_add(&result->metrics[LAT_SERVICE], end_ns - submit_ns);
+}
+
 /* What one call was; its time ends at @end_ns. Returns -1 when the call failed. */
 static int
 account_call(struct loop *loop, struct lat_result *result, struct asker *asker, uint64_t start_ns, uint64_t end_ns)
@@ -219,10 +265,13 @@ account_call(struct loop *loop, struct lat_result *result, struct asker *asker, 
 		if (asker->state == NEW)
 			asker->submit_ns = start_ns;
 		asker->state = WAITING;
+		asker->asks++;
 	} else if (asker->rc) {
 		return lat_fail(loop->lat, "scout_try_lookup: %s", scout_strerror(asker->rc));
 	} else if (asker->state == WAITING && was_good(asker)) {
-		scout__hist_add(&result->metrics[LAT_SEEN], end_ns - asker->submit_ns);
+		count_times(result, asker, asker->submit_ns, end_ns);
+		scout__hist_add(&result->asks, asker->asks);
+		result->landed_in_step += asker->asks <= 1;
 	}
 	return 0;
 }
@@ -286,32 +335,39 @@ abandon(struct loop *loop)
 static int
 async_run(void *self, struct lat_result *result, uint64_t requests)
 {
-	struct loop *loop = self;
-	uint64_t started = 0, done = 0;
+	struct fleet *fleet = self;
+	struct lat_arrivals arrivals;
 	struct lat_pace pace;
+	uint64_t done = 0;
 	int rc = 0;
 
-	lat_pace_begin(&pace, loop->lat);
+	lat_arrivals_begin(&arrivals, fleet->lat, requests);
+	lat_pace_begin(&pace, fleet->lat);
 	while (!rc && done < requests && !lat_is_stopped()) {
-		started += renew_idle(loop, requests - started);
-		rc = async_step(loop, result, &done);
+		for (uint64_t i = 0; i < fleet->n && !rc; i++) {
+			/* A step that asks nothing is not one that costs nothing: it does not count. */
+			if (renew_idle(&fleet->loops[i], &arrivals))
+				rc = async_step(&fleet->loops[i], result, &done);
+		}
 		lat_pace_wait(&pace);
 	}
-	abandon(loop);
+	for (uint64_t i = 0; i < fleet->n; i++)
+		abandon(&fleet->loops[i]);
 	return rc;
 }
 
-/* One step of up to @max blocking lookups; *done grows. */
+/* One step of blocking lookups; *done grows. */
 static int
-polled_step(struct loop *loop, struct lat_result *result, uint64_t max, uint64_t *done)
+polled_step(struct loop *loop, struct lat_result *result, uint64_t *done)
 {
-	uint64_t n = renew_idle(loop, max);
-	uint64_t start_ns, end_ns, stall_ns = 0, failed = result->failed;
+	uint64_t start_ns, end_ns, landed_ns, stall_ns = 0, failed = result->failed;
 	struct asker *asker;
 	int rc = 0;
 
-	for (uint64_t i = 0; i < n && !lat_is_stopped(); i++) {
+	for (uint64_t i = 0; i < loop->n && !lat_is_stopped(); i++) {
 		asker = &loop->askers[i];
+		if (asker->state == IDLE)
+			continue;
 		start_ns = scout__now_ns();
 		asker->rc = scout_wait_lookup(loop->client, &asker->lookup, &asker->hit);
 		end_ns = scout__now_ns();
@@ -319,8 +375,9 @@ polled_step(struct loop *loop, struct lat_result *result, uint64_t max, uint64_t
 		if (asker->rc)
 			return lat_fail(loop->lat, "scout_wait_lookup: %s", scout_strerror(asker->rc));
 		if (was_good(asker)) {
-			scout__hist_add(&result->metrics[LAT_LANDED], end_ns - start_ns);
-			scout__hist_add(&result->metrics[LAT_SEEN], end_ns - start_ns);
+			landed_ns = scout__client_landed_ns(loop->client, asker->id);
+			scout__hist_add(&result->metrics[LAT_LANDED], landed_ns - start_ns);
+			count_times(result, asker, start_ns, end_ns);
 		}
 		count_answer(loop, result, asker);
 		asker->state = WAITING;
@@ -331,7 +388,7 @@ polled_step(struct loop *loop, struct lat_result *result, uint64_t max, uint64_t
 	result->steps++;
 	/* Together and last, as `sync` does: giving back is not what is measured. */
 	scout_step_begin(loop->client);
-	for (uint64_t i = 0; i < n; i++) {
+	for (uint64_t i = 0; i < loop->n; i++) {
 		if (loop->askers[i].state == WAITING)
 			rc |= give_back(loop, &loop->askers[i]);
 		loop->askers[i].state = IDLE;
@@ -343,30 +400,36 @@ polled_step(struct loop *loop, struct lat_result *result, uint64_t max, uint64_t
 static int
 polled_run(void *self, struct lat_result *result, uint64_t requests)
 {
-	struct loop *loop = self;
-	uint64_t done = 0;
+	struct fleet *fleet = self;
+	struct lat_arrivals arrivals;
 	struct lat_pace pace;
+	uint64_t done = 0;
 	int rc = 0;
 
-	lat_pace_begin(&pace, loop->lat);
+	lat_arrivals_begin(&arrivals, fleet->lat, requests);
+	lat_pace_begin(&pace, fleet->lat);
 	while (!rc && done < requests && !lat_is_stopped()) {
-		rc = polled_step(loop, result, requests - done, &done);
+		for (uint64_t i = 0; i < fleet->n && !rc && !lat_is_stopped(); i++) {
+			if (renew_idle(&fleet->loops[i], &arrivals))
+				rc = polled_step(&fleet->loops[i], result, &done);
+		}
 		lat_pace_wait(&pace);
 	}
-	abandon(loop);
+	for (uint64_t i = 0; i < fleet->n; i++)
+		abandon(&fleet->loops[i]);
 	return rc;
 }
 
 const struct lat_runner lat_async_runner = {
 	.metrics = 1u << LAT_SUBMIT | 1u << LAT_PENDING | 1u << LAT_SEEN | 1u << LAT_STALL,
-	.open = loop_open,
+	.open = fleet_open,
 	.run = async_run,
-	.close = loop_close,
+	.close = fleet_close,
 };
 
 const struct lat_runner lat_polled_runner = {
 	.metrics = 1u << LAT_LANDED | 1u << LAT_SEEN | 1u << LAT_STALL,
-	.open = loop_open,
+	.open = fleet_open,
 	.run = polled_run,
-	.close = loop_close,
+	.close = fleet_close,
 };

@@ -3,6 +3,7 @@
 #include "lat.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,65 @@ lat_fail(struct lat *lat, const char *fmt, ...)
 uint32_t
 lat_timeout_ms(const struct lat_options *opt)
 {
-	return LAT_TIMEOUT_MS + (uint32_t)(2 * opt->server_delay_us / 1000);
+	return LAT_TIMEOUT_MS + (uint32_t)(2 * (opt->server_delay_us + opt->server_jitter_us) / 1000);
+}
+
+bool
+lat_is_chosen(const struct lat_options *opt, unsigned int mode)
+{
+	if (mode == LAT_PEER)
+		return opt->peer;
+	return opt->compare || opt->mode == mode;
+}
+
+unsigned int
+lat_metrics(const struct lat *lat, unsigned int mode)
+{
+	unsigned int metrics = lat_runners[mode]->metrics;
+
+	if (!lat->opt->rate || mode == LAT_FLOOR || mode == LAT_PEER)
+		return metrics;
+	/* A round trip is its own service time. */
+	return mode == LAT_SYNC ? metrics | 1u << LAT_SEEN : metrics | 1u << LAT_SERVICE;
+}
+
+static double
+draw_gap_ns(struct lat_arrivals *arrivals)
+{
+	uint64_t x = arrivals->state;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	arrivals->state = x;
+	/* (0, 1]: 53 bits, and never 0. */
+	return -log(((double)(x >> 11) + 1) / 9007199254740992.0) * arrivals->mean_ns;
+}
+
+void
+lat_arrivals_begin(struct lat_arrivals *arrivals, const struct lat *lat, uint64_t requests)
+{
+	*arrivals = (struct lat_arrivals){.left = requests, .state = (lat->opt->seed + lat->done) * 2 + 1};
+	if (!lat->opt->rate)
+		return;
+	arrivals->mean_ns = 1e9 / (double)lat->opt->rate;
+	for (int i = 0; i < 8; i++) /* small seeds start with many zero bits */
+		(void)draw_gap_ns(arrivals);
+	arrivals->next_ns = (double)scout__now_ns() + draw_gap_ns(arrivals);
+}
+
+bool
+lat_arrivals_take(struct lat_arrivals *arrivals, uint64_t now_ns, uint64_t *ret_intended_ns)
+{
+	bool is_open = arrivals->mean_ns > 0;
+
+	if (!arrivals->left || (is_open && (double)now_ns < arrivals->next_ns))
+		return false;
+	arrivals->left--;
+	*ret_intended_ns = is_open ? (uint64_t)arrivals->next_ns : 0;
+	if (is_open)
+		arrivals->next_ns += draw_gap_ns(arrivals);
+	return true;
 }
 
 static void
@@ -127,6 +186,9 @@ lat_end_round(struct lat *lat, uint64_t round, unsigned int mode)
 		memcpy(into->first_failure, from->first_failure, sizeof(into->first_failure));
 	if (from->wrong && !into->wrong)
 		memcpy(into->first_wrong, from->first_wrong, sizeof(into->first_wrong));
+	scout__hist_merge(&into->asks, &from->asks);
+	into->wall_ns += from->wall_ns;
+	into->landed_in_step += from->landed_in_step;
 	into->requests += from->requests;
 	into->steps += from->steps;
 	into->hit_chunks += from->hit_chunks;

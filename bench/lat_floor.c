@@ -203,24 +203,27 @@ floor_run(void *self, struct lat_result *result, uint64_t requests)
 	struct floor *floor = self;
 	const uint64_t inflight = floor->lat->opt->inflight;
 	uint8_t answer[LAT_TEXT_BYTES];
-	uint64_t start_ns, end_ns;
+	uint64_t begin_ns, start_ns, end_ns, intended_ns, asked;
+	struct lat_arrivals arrivals;
 	struct lat_pace pace;
 	int rc;
 
 	lat_pace_begin(&pace, floor->lat);
-	for (uint64_t done = 0; done < requests && !lat_is_stopped();) {
-		start_ns = scout__now_ns();
-		rc = ping(floor, answer, sizeof(answer));
-		end_ns = scout__now_ns();
-		if (rc)
-			return rc < 0 ? -1 : 0;
-		scout__hist_add(&result->metrics[LAT_RTT], end_ns - start_ns);
-		result->requests++;
-		floor->lat->done++;
-		if (++done % inflight == 0 || done == requests) {
-			result->steps++;
-			lat_pace_wait(&pace);
+	lat_arrivals_begin(&arrivals, floor->lat, requests);
+	while (arrivals.left && !lat_is_stopped()) {
+		begin_ns = scout__now_ns();
+		for (asked = 0; asked < inflight && lat_arrivals_take(&arrivals, begin_ns, &intended_ns); asked++) {
+			start_ns = scout__now_ns();
+			rc = ping(floor, answer, sizeof(answer));
+			end_ns = scout__now_ns();
+			if (rc)
+				return rc < 0 ? -1 : 0;
+			scout__hist_add(&result->metrics[LAT_RTT], end_ns - start_ns);
+			result->requests++;
+			floor->lat->done++;
 		}
+		result->steps += asked > 0;
+		lat_pace_wait(&pace);
 	}
 	return 0;
 }

@@ -303,15 +303,16 @@ finish_tickets(struct sync *sync, const uint64_t *tickets, uint64_t n)
 	return rc;
 }
 
-/* One step: @n requests, each asked and answered in turn; then all are ended. */
+/* One step: what has arrived, each asked and answered in turn; then all are ended. *ret_asked counts them. */
 static int
-sync_step(struct sync *sync, struct lat_result *result, uint64_t n)
+sync_step(struct sync *sync, struct lat_result *result, struct lat_arrivals *arrivals, uint64_t *ret_asked)
 {
 	struct scout__lookup_reply reply;
-	uint64_t start_ns, end_ns, stall_ns = 0, asked = 0, prompt;
+	const uint64_t inflight = sync->lat->opt->inflight, begin_ns = scout__now_ns();
+	uint64_t start_ns, end_ns, stall_ns = 0, asked = 0, prompt, intended_ns;
 	int rc = 0;
 
-	for (; asked < n && !rc; asked++) {
+	for (; asked < inflight && lat_arrivals_take(arrivals, begin_ns, &intended_ns); asked++) {
 		prompt = sync->next_request++ % sync->lat->keys.n_prompts;
 		sync->tickets[asked] = random_word();
 		start_ns = scout__now_ns();
@@ -321,9 +322,12 @@ sync_step(struct sync *sync, struct lat_result *result, uint64_t n)
 			break;
 		stall_ns += end_ns - start_ns;
 		scout__hist_add(&result->metrics[LAT_RTT], end_ns - start_ns);
+		if (intended_ns)
+			scout__hist_add(&result->metrics[LAT_SEEN], end_ns - intended_ns);
 		lat_count_answer(sync->lat, result, prompt, reply.hit);
 	}
-	if (rc)
+	*ret_asked = asked;
+	if (rc || !asked)
 		return rc;
 	scout__hist_add(&result->metrics[LAT_STALL], stall_ns);
 	result->steps++;
@@ -336,15 +340,15 @@ static int
 sync_run(void *self, struct lat_result *result, uint64_t requests)
 {
 	struct sync *sync = self;
-	const uint64_t inflight = sync->lat->opt->inflight;
+	struct lat_arrivals arrivals;
 	struct lat_pace pace;
 	uint64_t n;
 	int rc = 0;
 
+	lat_arrivals_begin(&arrivals, sync->lat, requests);
 	lat_pace_begin(&pace, sync->lat);
 	for (uint64_t done = 0; done < requests && !rc && !lat_is_stopped(); done += n) {
-		n = requests - done < inflight ? requests - done : inflight;
-		rc = sync_step(sync, result, n);
+		rc = sync_step(sync, result, &arrivals, &n);
 		lat_pace_wait(&pace);
 	}
 	return rc < 0 ? -1 : 0;

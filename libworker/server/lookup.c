@@ -50,15 +50,27 @@ answer(struct scout_server *s, struct scout__task *task)
 	scout__reply_grants(s, dest, SCOUT_OP_LOOKUP, ticket);
 }
 
+/* 0..@max_us, by the ticket: a lookup keeps its delay however often it is looked at. */
+static uint64_t
+jitter_us(uint64_t ticket, uint32_t max_us)
+{
+	/* Clients draw tickets at random; the multiplication guards against those that count. */
+	return ((ticket * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % ((uint64_t)max_us + 1);
+}
+
 /* The walk is over: answer, or see to it that it happens later. */
 SCOUT_ON_LOOP static void
 finish(struct scout_server *s, struct scout__task *task)
 {
-	uint64_t at_us = task->arrived_us + s->cfg.reply_delay_us;
+	uint64_t delay_us = s->cfg.reply_delay_us;
+	uint64_t at_us;
 
+	if (s->cfg.reply_jitter_us)
+		delay_us += jitter_us(task->session->ticket, s->cfg.reply_jitter_us);
+	at_us = task->arrived_us + delay_us;
 	if (at_us > task->deadline_us)
 		at_us = task->deadline_us;
-	if (s->cfg.reply_delay_us == 0 || at_us <= s->now_us) {
+	if (delay_us == 0 || at_us <= s->now_us) {
 		answer(s, task);
 		return;
 	}

@@ -87,12 +87,31 @@ for mode in modes:
             assert metrics[name]["n"] == requests, (mode, name, metrics[name], requests)
     counts = top["counts"][mode]
     assert counts["requests"] == requests and counts["failed"] == 0 and counts["wrong"] == 0, (mode, counts)
+    for name, hist in metrics.items():
+        buckets = top["histograms"][mode][name]["buckets"]
+        assert sum(count for _, _, count in buckets) == hist["n"], (mode, name)
+        assert all(low <= high for low, high, _ in buckets), (mode, name)
+        if hist["n"]:
+            assert buckets[0][0] <= hist["min"] <= buckets[0][1], (mode, name)
+            assert buckets[-1][0] <= hist["max"] <= buckets[-1][1], (mode, name)
+        assert len(top["round_p50"][mode][name]) <= top["options"]["rounds"], (mode, name)
+    scheduler = top["scheduler"][mode]
+    assert scheduler["lookups_per_s"] > 0, (mode, scheduler)
+    if mode == "async":
+        assert scheduler["steps_to_answer"]["n"] == requests, scheduler
+        assert scheduler["steps_to_answer"]["min"] >= 1 and 0 <= scheduler["same_step_share"] <= 1, scheduler
+    else:
+        assert scheduler["same_step_share"] is None, (mode, scheduler)
+    if "landed_ns" in metrics:  # each answer is published before its caller has it
+        for key in ("min", "p50", "p90", "p99", "p999", "max"):
+            assert metrics["landed_ns"][key] <= metrics["seen_ns"][key], (mode, key)
     if "stall_ns_per_step" in metrics:
         assert metrics["stall_ns_per_step"]["n"] == counts["steps"], (mode, counts)
 assert top["clock_ns"]["n"] > 0
 for key in ("version", "revision", "build_type", "sanitizer", "compiler", "kernel", "cpu", "cores", "governor", "time"):
     assert top["environment"][key], key
 assert top["interrupted"] is False
+assert top["loop"] == "closed"
 if len(modes) > 1:
     ratios = top["ratios_to_floor"]
     rounds = top["options"]["rounds"]
@@ -159,6 +178,153 @@ assert modes["floor"]["rtt_ns"]["p50"] < 3000000, modes["floor"]
 PY
 ok $? "--server-delay-us is in every answer and in no step of async"
 
+# shellcheck disable=SC2086
+run 0 $small --requests 40 --mode sync --server-delay-us 1000 --server-jitter-us 4000 --json - &&
+	"$python" - "$dir/out" <<'PY'
+import json, sys
+rtt = json.load(open(sys.argv[1]))["modes"]["sync"]["rtt_ns"]
+assert rtt["min"] >= 1000000 and rtt["p90"] >= rtt["min"] + 1000000, rtt
+PY
+ok $? "--server-jitter-us spreads the delay"
+
+# A server that takes 3 ms for each is asked 2000 times a second: one round trip after the other cannot follow, and the
+# time from the intended start says so, which the round trip does not.
+# shellcheck disable=SC2086
+run 0 $small --requests 100 --warmup 0 --compare --rounds 1 --rate 2000 --server-delay-us 3000 --verify --json - &&
+	"$python" - "$dir/out" <<'PY'
+import json, sys
+top = json.load(open(sys.argv[1]))
+modes = top["modes"]
+assert top["loop"] == "open" and top["options"]["rate"] == 2000
+for mode, of_service in (("async", "service_ns"), ("polled", "service_ns"), ("sync", "rtt_ns")):
+    assert modes[mode]["seen_ns"]["n"] == modes[mode][of_service]["n"] == 100, mode
+    for key in ("min", "p50", "max"):
+        assert modes[mode]["seen_ns"][key] >= modes[mode][of_service][key], (mode, key)
+assert modes["sync"]["seen_ns"]["p50"] > 10 * modes["sync"]["rtt_ns"]["min"], modes["sync"]
+assert set(modes["floor"]) == {"rtt_ns"}
+PY
+ok $? "--rate counts from the intended start"
+
+# shellcheck disable=SC2086
+run 0 $small --requests 200 --clients 20 --mode async --verify --json - && check 200 async &&
+	run 0 $small --requests 200 --clients 20 --mode polled --verify --json - && check 200 polled
+ok $? "--clients asks through as many connections"
+
+for chunks in 1 100000; do
+	run 0 --requests 4 --warmup 1 --inflight 2 --chunks $chunks --compare --rounds 2 --verify --json - &&
+		check 4 async polled sync floor
+	ok $? "--chunks $chunks works in every mode"
+done
+
+if "$python" -c 'import os; os.sched_setaffinity(0, {0, 1})' 2>/dev/null; then
+	# shellcheck disable=SC2086
+	run 0 $small --pin 0,1 --compare --rounds 2 --verify --json - && check 200 async polled sync floor
+	ok $? "--pin runs on the CPUs that it names"
+else
+	skip "--pin runs on the CPUs that it names" "CPU 0 and 1 are not both allowed"
+fi
+# shellcheck disable=SC2086
+run 1 $small --pin 1022,1023 && grep -qF -e "--pin 1022,1023" "$dir/err"
+ok $? "--pin to CPUs that are not there fails by name"
+
+# shellcheck disable=SC2086
+run 0 $small --compare --rounds 2 --csv "$dir/t.csv" --hgrm "$dir/t.hgrm" --plot "$dir/t.svg" --json "$dir/t.json" &&
+	grep -q '^sync  *rtt_ns' "$dir/out" && "$python" - "$dir" <<'PY'
+import csv, json, sys, xml.etree.ElementTree as tree
+folder = sys.argv[1]
+modes = json.load(open(folder + "/t.json"))["modes"]
+lines = open(folder + "/t.csv").read().splitlines()
+assert any(line.startswith("# revision: ") for line in lines)
+rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+assert {(row["mode"], row["metric"]) for row in rows} == {
+    (mode, name) for mode in modes for name in modes[mode]} | {("clock", "reading_ns")}
+for row in rows:
+    assert None not in row and None not in row.values(), row
+    if row["mode"] in modes:
+        hist = modes[row["mode"]][row["metric"]]
+        for key, value in hist.items():
+            assert row[key] == ("" if value is None else str(value)), (row, hist)
+for mode in modes:
+    for name, hist in modes[mode].items():
+        text = open(f"{folder}/t.{mode}.{name}.hgrm").read().splitlines()
+        points = [line.split() for line in text if line[:1] == " " and line.split()[0] != "Value"]
+        assert bool(points) == bool(hist["n"]), (mode, name)
+        columns = [[float(point[i]) for point in points] for i in range(3)]
+        assert all(column == sorted(column) for column in columns), (mode, name)
+        if points:
+            assert columns[0][-1] == hist["max"] and columns[2][-1] == hist["n"], (mode, name)
+            at_half = [value for value, q in zip(*columns[:2]) if abs(q - 0.5) < 1e-9]
+            assert hist["n"] < 3 or at_half == [hist["p50"]], (mode, name)
+        assert any(line.startswith("#[Max ") for line in text) and any(line.startswith("#[Mean ") for line in text)
+root = tree.parse(folder + "/t.svg").getroot()
+space = "{http://www.w3.org/2000/svg}"
+assert root.tag == space + "svg"
+texts = " ".join(node.text for node in root.iter(space + "text"))
+for mode in modes:
+    assert mode + " (p50" in texts, texts
+assert len([node for node in root.iter(space + "path") if node.get("fill") == "none"]) == 7
+PY
+ok $? "CSV, .hgrm and SVG are well-formed and say what the JSON says"
+# shellcheck disable=SC2086
+run 1 $small --csv "$dir/no/such/folder" && grep -q "no/such/folder" "$dir/err"
+ok $? "a CSV file that cannot be written is named"
+# shellcheck disable=SC2086
+run 0 $small --csv - && [ "$(sed '/^#/d' "$dir/out" | head -1)" = "mode,metric,n,min,p50,p90,p99,p999,max" ]
+ok $? "--csv - has standard output for itself"
+
+peer=$(dirname "$0")/../../bench/peer_python.py
+if "$python" -c 'import zmq' 2>/dev/null; then
+	# shellcheck disable=SC2086
+	run 0 $small --compare --rounds 2 --hit-ratio 0.5 --peer "$python $peer" --verify --json - &&
+		"$python" - "$dir/out" <<'PY'
+import json, sys
+top = json.load(open(sys.argv[1]))
+peer, counts = top["modes"]["peer"], top["counts"]["peer"]
+assert set(peer) == {"submit_ns", "pending_ns", "seen_ns", "stall_ns_per_step", "rtt_ns"}
+assert all(peer[name]["n"] == 200 for name in ("submit_ns", "seen_ns", "rtt_ns")), peer
+assert counts["requests"] == 200 and counts["wrong"] == 0, counts
+assert counts["asked_chunks"] == 200 * 16, counts
+assert top["ratios_to_floor"]["peer"]["rtt_ns"]["n"] == 2
+PY
+	ok $? "--peer runs the Python peer in the same rounds"
+else
+	skip "--peer runs the Python peer in the same rounds" "no pyzmq"
+fi
+# Two sets of results: the same one twice, and one that is twice as slow.
+"$python" - "$dir" <<'PY'
+import json, sys
+folder = sys.argv[1]
+top = json.load(open(folder + "/t.json"))
+for i in range(3):
+    for name, factor in (("same", 1), ("slow", 2)):
+        for mode in top["modes"].values():
+            for hist in mode.values():
+                if hist["p50"] is not None:
+                    hist["p50"] *= factor
+        json.dump(top, open(f"{folder}/{name}{i}.json", "w"))
+        for mode in top["modes"].values():
+            for hist in mode.values():
+                if hist["p50"] is not None:
+                    hist["p50"] //= factor
+PY
+compare=$(dirname "$0")/../../bench/compare.py
+"$python" "$compare" "$dir"/same?.json --with "$dir"/slow?.json >"$dir/out" 2>"$dir/err" &&
+	grep -q "^sync rtt_ns p50 .* 2.000  2.000..2.000  differs" "$dir/out" &&
+	grep -q "^sync rtt_ns p99 .* 1.000  1.000..1.000$" "$dir/out"
+ok $? "compare.py finds what is twice as slow, and only that"
+"$python" "$compare" "$dir/t.json" "$dir/t.json" >"$dir/out" 2>"$dir/err" &&
+	grep -q "^sync rtt_ns p50 .* 1.000  .* 1$" "$dir/out"
+ok $? "compare.py takes the rounds of a single run, and marks it"
+! "$python" "$compare" "$dir/t.json" "$dir/t.csv" >"$dir/out" 2>"$dir/err" && grep -q t.csv "$dir/err"
+ok $? "compare.py names a file that is no result"
+
+# shellcheck disable=SC2086
+run 1 $small --compare --peer "true" && grep -q -e "--peer: it" "$dir/err"
+ok $? "a peer that leaves is a failure"
+# shellcheck disable=SC2086
+run 1 $small --compare --peer "echo nonsense #" && grep -q -e "--peer: " "$dir/err"
+ok $? "a peer that talks nonsense is a failure"
+
 # refused OPTION VALUE WORD: wrong usage, and the message names option, value and what is allowed.
 refused() {
 	run 2 "$1" "$2" && grep -qF -e "$1" "$dir/err" && grep -qF -e "$2" "$dir/err" && grep -qF -e "$3" "$dir/err" &&
@@ -180,6 +346,15 @@ refused --hit-ratio half "0..1"
 refused --prompts 1000001 "0..1000000"
 refused --server-delay-us 10000001 "0..10000000"
 refused --spin-us 1000001 "0..1000000"
+refused --server-jitter-us 10000001 "0..10000000"
+refused --rate 10000001 "0..10000000"
+refused --clients 0 "1..1000"
+refused --clients 1001 "1..1000"
+refused --pin 0 "CPU,CPU"
+refused --pin 0,1,2 "CPU,CPU"
+refused --pin a,b "CPU,CPU"
+refused --pin 0,1024 "0..1023"
+refused --hgrm - "file's name"
 refused --seed x "0..9223372036854775807"
 refused --l1-bytes 2Ti "0..1Ti"
 refused --endpoint ipc:///a,ipc:///b "one endpoint"
@@ -188,6 +363,14 @@ run 2 --nonsense && grep -q -e --nonsense "$dir/err"
 ok $? "an unknown option is named"
 run 2 --compare --mode sync && grep -q -e --compare "$dir/err"
 ok $? "--compare and --mode exclude each other"
+run 2 --peer cat && grep -q -e "--peer is for --compare" "$dir/err"
+ok $? "--peer needs --compare"
+run 2 --json - --csv - && grep -q "only one of" "$dir/err"
+ok $? "two outputs cannot share standard output"
+run 2 --clients 1000 --inflight 4096 && grep -q -e "--clients times --inflight" "$dir/err"
+ok $? "--clients times --inflight is limited"
+run 2 --endpoint "ipc://$dir/none" --server-jitter-us 5 && grep -q -e --server-jitter-us "$dir/err"
+ok $? "--server-jitter-us is refused with --endpoint"
 run 2 --endpoint "ipc://$dir/none" --server-delay-us 5 && grep -q -e --server-delay-us "$dir/err"
 ok $? "--server-delay-us is refused with --endpoint"
 run 2 --requests && grep -q "needs a value" "$dir/err"

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables for other programs: CSV, and the percentile text that plotters of HdrHistogram read. */
+#include "lat.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "json_env.h"
+
+#define PATH_BYTES 4096
+/* Lines of percentiles between halvings of what is left above, as HdrHistogram's own tools have it. */
+#define TICKS_PER_HALF 5
+
+static FILE *
+open_out(struct lat *lat, const char *path)
+{
+	FILE *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
+	int error = errno;
+
+	if (!out)
+		(void)lat_fail(lat, "cannot write %s (errno %d)", path, error);
+	return out;
+}
+
+static int
+close_out(struct lat *lat, const char *path, FILE *out)
+{
+	bool failed = fflush(out) != 0 || ferror(out);
+
+	if (out != stdout && fclose(out))
+		failed = true;
+	return failed ? lat_fail(lat, "cannot write %s", path) : 0;
+}
+
+/* As comments: each output says what it depends on. */
+static void
+put_environment(FILE *out, const struct lat *lat)
+{
+	json_t *env = json_env();
+	const char *why = NULL;
+	const char *key;
+	json_t *value;
+
+	if (json_env_is_slow_build(&why))
+		fprintf(out, "# THESE NUMBERS MEAN NOTHING: %s\n", why);
+	json_object_foreach(env, key, value)
+	{
+		if (json_is_string(value))
+			fprintf(out, "# %s: %s\n", key, json_string_value(value));
+	}
+	json_decref(env);
+	fprintf(out,
+		"# %s loop, rate %" PRIu64 "/s, chunks %" PRIu64 ", inflight %" PRIu64 ", clients %" PRIu64
+		", step_us %" PRIu64 ", hit_ratio %g, server_delay_us %" PRIu64 ", server_jitter_us %" PRIu64 "\n",
+		lat->opt->rate ? "open" : "closed", lat->opt->rate, lat->opt->chunks, lat->opt->inflight,
+		lat->opt->clients, lat->opt->step_us, lat->opt->hit_ratio, lat->opt->server_delay_us,
+		lat->opt->server_jitter_us);
+}
+
+static void
+put_csv_row(FILE *out, const char *mode, const char *metric, const struct scout__hist *hist)
+{
+	static const double quantiles[] = {0.5, 0.9, 0.99, 0.999};
+
+	fprintf(out, "%s,%s,%" PRIu64, mode, metric, hist->n);
+	if (hist->n) {
+		fprintf(out, ",%" PRIu64, hist->min);
+		for (size_t i = 0; i < sizeof(quantiles) / sizeof(quantiles[0]); i++)
+			fprintf(out, ",%" PRIu64, scout__hist_quantile(hist, quantiles[i]));
+		fprintf(out, ",%" PRIu64 "\n", hist->max);
+	} else {
+		fprintf(out, ",,,,,,\n");
+	}
+}
+
+int
+lat_write_csv(struct lat *lat, const char *path, bool is_interrupted)
+{
+	FILE *out = open_out(lat, path);
+
+	if (!out)
+		return -1;
+	put_environment(out, lat);
+	if (is_interrupted)
+		fprintf(out, "# interrupted: what was measured until then\n");
+	fprintf(out, "mode,metric,n,min,p50,p90,p99,p999,max\n");
+	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
+		for (unsigned int m = 0; lat_is_chosen(lat->opt, mode) && m < LAT_N_METRICS; m++) {
+			if (lat_metrics(lat, mode) & 1u << m)
+				put_csv_row(out, lat_mode_names[mode], lat_metric_names[m],
+					    &lat->results[mode].metrics[m]);
+		}
+	}
+	put_csv_row(out, "clock", "reading_ns", &lat->clock);
+	return close_out(lat, path, out);
+}
+
+static uint64_t
+count_up_to(const struct scout__hist *hist, uint64_t value)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < SCOUT__HIST_BUCKETS && scout__hist_bucket_low(i) <= value; i++)
+		n += hist->counts[i];
+	return n;
+}
+
+/* By the middle of each bucket. */
+static double
+deviation(const struct scout__hist *hist, double mean)
+{
+	double sum = 0, off;
+
+	for (unsigned i = 0; i < SCOUT__HIST_BUCKETS; i++) {
+		if (!hist->counts[i])
+			continue;
+		off = ((double)scout__hist_bucket_low(i) + (double)scout__hist_bucket_high(i)) / 2 - mean;
+		sum += off * off * (double)hist->counts[i];
+	}
+	return sqrt(sum / (double)hist->n);
+}
+
+static void
+put_hgrm(FILE *out, const struct scout__hist *hist)
+{
+	double mean = hist->n ? hist->sum / (double)hist->n : 0;
+	double q = 0, half = 1;
+	uint64_t value, seen = 0;
+
+	fprintf(out, "%12s %14s %10s %14s\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
+	/* Of n samples fewer than one is above after 64 halvings, whatever n is. */
+	for (int tick = 0; tick < 64 * TICKS_PER_HALF && seen < hist->n; tick++) {
+		value = scout__hist_quantile(hist, q);
+		seen = count_up_to(hist, value);
+		if (seen < hist->n)
+			fprintf(out, "%12" PRIu64 ".000 %2.12f %10" PRIu64 " %14.2f\n", value, q, seen, 1 / (1 - q));
+		q += half / 2 / TICKS_PER_HALF;
+		if (tick % TICKS_PER_HALF == TICKS_PER_HALF - 1)
+			half /= 2;
+	}
+	if (hist->n)
+		fprintf(out, "%12" PRIu64 ".000 %2.12f %10" PRIu64 "\n", hist->max, 1.0, hist->n);
+	fprintf(out, "#[Mean    = %12.3f, StdDeviation   = %12.3f]\n", mean, hist->n ? deviation(hist, mean) : 0);
+	fprintf(out, "#[Max     = %12.3f, Total count    = %12" PRIu64 "]\n", (double)hist->max, hist->n);
+	fprintf(out, "#[Buckets = %12d, SubBuckets     = %12u]\n", 64 - SCOUT__HIST_SUB_BITS + 1, SCOUT__HIST_SUB);
+}
+
+static int
+write_one_hgrm(struct lat *lat, const char *path, unsigned int mode, unsigned int metric)
+{
+	char name[PATH_BYTES];
+	size_t stem = strlen(path);
+	FILE *out;
+	int n;
+
+	if (stem > 5 && strcmp(path + stem - 5, ".hgrm") == 0)
+		stem -= 5;
+	n = snprintf(name, sizeof(name), "%.*s.%s.%s.hgrm", (int)stem, path, lat_mode_names[mode],
+		     lat_metric_names[metric]);
+	if (n < 0 || (size_t)n >= sizeof(name))
+		return lat_fail(lat, "--hgrm: the name is too long");
+	out = open_out(lat, name);
+	if (!out)
+		return -1;
+	put_environment(out, lat);
+	put_hgrm(out, &lat->results[mode].metrics[metric]);
+	return close_out(lat, name, out);
+}
+
+int
+lat_write_hgrm(struct lat *lat, const char *path)
+{
+	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
+		for (unsigned int m = 0; lat_is_chosen(lat->opt, mode) && m < LAT_N_METRICS; m++) {
+			if ((lat_metrics(lat, mode) & 1u << m) && write_one_hgrm(lat, path, mode, m))
+				return -1;
+		}
+	}
+	return 0;
+}
