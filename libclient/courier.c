@@ -14,12 +14,16 @@
  *
  * zmq_poll and not epoll on ZMQ_FD: that descriptor is edge-triggered, and zmq_send() consumes its edge.
  *
+ * Scheduling: the doorbell wakes the courier, often on the caller's own core, where it would preempt the scheduler's step in the
+ * middle. SCHED_BATCH, which needs no privilege, lets the caller finish; where another core is idle it changes nothing.
+ *
  * Fork: a child has no courier thread and must not call libzmq, whose own threads are gone too. pthread_atfork() counts
  * generations; every public entry compares one word.
  */
 #include "courier.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -315,7 +319,11 @@ courier_main(void *arg)
 	struct scout__courier *c = arg;
 	uint64_t next_us = 0;
 
+	const struct sched_param no_priority = {.sched_priority = 0};
+
 	scout__enter_courier();
+	/* Best effort: a thread that is woken under SCHED_BATCH does not preempt the one that rang the doorbell. */
+	(void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &no_priority);
 	while (!atomic_load_explicit(&c->stop, memory_order_acquire)) {
 		if (turn(c, &next_us))
 			continue;
