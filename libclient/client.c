@@ -51,7 +51,7 @@ leave(struct scout_client *client, int rc)
 bool
 scout__id_ok(const char *id, size_t *ret_len)
 {
-	size_t len = id ? strnlen(id, SCOUT_MAX_NAME + 1) : 0;
+	size_t len = id ? strlen(id) : 0;
 
 	*ret_len = len;
 	return len >= 1 && len <= SCOUT_MAX_NAME;
@@ -109,7 +109,7 @@ check_question(const struct scout_client *client, const struct scout_lookup *q, 
 		return SCOUT_ERR_UNSUPPORTED;
 	if (q->hash_len != client->cfg.hash_bytes)
 		return SCOUT_ERR_HASH_LEN; /* the configured length is within 16..32 */
-	*ret_tenant = q->tenant ? strnlen(q->tenant, SCOUT_MAX_NAME + 1) : 0;
+	*ret_tenant = q->tenant ? strlen(q->tenant) : 0;
 	if (*ret_tenant > SCOUT_MAX_NAME)
 		return SCOUT_ERR_TENANT;
 	if (q->n > SCOUT_MAX_CHUNKS || (q->n > 0 && !q->hashes) ||
