@@ -265,7 +265,7 @@ static SCOUT_ON_LOOP void
 grant(struct scout__bank *bank, uint32_t entry, uint32_t rank)
 {
 	scout__entry_pin(bank, entry);
-	bank->entries[entry].holds++;
+	scout__entry_held(bank, entry);
 	bank->shard_state[scout__shard_at(bank, entry, rank)] = SCOUT__SHARD_WRITING;
 	scout__shard_bump(bank, entry, rank);
 }
@@ -305,7 +305,7 @@ scout__bank_commit(struct scout__bank *bank, uint32_t entry, uint32_t rank)
 	SCOUT_ASSERT(e->in_use && e->holds > 0 && *state == SCOUT__SHARD_WRITING);
 	*state = SCOUT__SHARD_READABLE;
 	e->readable++;
-	e->holds--;
+	scout__entry_unheld(bank, entry);
 	scout__entry_unpin(bank, entry);
 	return e->readable == bank->n_ranks;
 }
@@ -320,7 +320,7 @@ scout__bank_abort(struct scout__bank *bank, uint32_t entry, uint32_t rank)
 	SCOUT_ASSERT(*state == SCOUT__SHARD_WRITING || *state == SCOUT__SHARD_QUARANTINE);
 	*state = SCOUT__SHARD_ABSENT;
 	scout__shard_bump(bank, entry, rank);
-	e->holds--;
+	scout__entry_unheld(bank, entry);
 	scout__entry_unpin(bank, entry);
 }
 
@@ -396,6 +396,7 @@ void
 scout__bank_check(const struct scout__bank *bank)
 {
 	uint64_t promised_bytes = 0;
+	uint64_t held_bytes = 0;
 	uint32_t in_use = 0;
 	uint32_t in_order = 0;
 	uint32_t out = 0; /* of the extent that is on its way out: neither used nor free */
@@ -409,6 +410,7 @@ scout__bank_check(const struct scout__bank *bank)
 
 			check_entry(bank, entry);
 			promised_bytes += e->promises > 0 ? bank->chunk_bytes : 0;
+			held_bytes += e->holds > 0 ? bank->chunk_bytes : 0;
 			in_use += e->in_use;
 			in_order += e->in_order;
 			out += !e->in_use && !e->is_free;
@@ -421,5 +423,6 @@ scout__bank_check(const struct scout__bank *bank)
 	SCOUT_ASSERT(scout__table_check(bank) == in_use);
 	SCOUT_ASSERT(promised_bytes == bank->promised_bytes && promised_bytes <= bank->l1->promised_bytes);
 	SCOUT_ASSERT(bank->l1->promised_bytes <= bank->l1->max_promised);
+	SCOUT_ASSERT(held_bytes == bank->held_bytes);
 	bank->l1->policy->check(bank->policy_state, in_order);
 }

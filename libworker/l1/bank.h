@@ -119,6 +119,7 @@ struct scout__bank {
 	uint32_t last_slots;              /* of the newest extent */
 	uint32_t next_fresh;              /* slots from here on were never used at all */
 	uint64_t promised_bytes;          /* this bank's part of the l1's */
+	uint64_t held_bytes;              /* of chunks that a running retrieve or store holds, each counted once */
 	bool growing;                     /* an extent was asked for */
 	bool grown_out;                   /* the pool allows no further extent, or the last one failed */
 	uint64_t grown_returns;           /* pool.returns when grown_out was set */

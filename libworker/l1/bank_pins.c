@@ -13,6 +13,20 @@
  * Threads: loop.
  */
 
+void
+scout__entry_held(struct scout__bank *bank, uint32_t entry)
+{
+	if (bank->entries[entry].holds++ == 0)
+		bank->held_bytes += bank->chunk_bytes;
+}
+
+void
+scout__entry_unheld(struct scout__bank *bank, uint32_t entry)
+{
+	if (--bank->entries[entry].holds == 0)
+		bank->held_bytes -= bank->chunk_bytes;
+}
+
 static bool
 is_pinned(const struct scout__entry *e)
 {
@@ -98,7 +112,7 @@ scout__bank_hold(struct scout__bank *bank, uint32_t entry, uint32_t rank)
 	if (e->holds == UINT16_MAX)
 		return false;
 	scout__entry_pin(bank, entry);
-	e->holds++;
+	scout__entry_held(bank, entry);
 	return true;
 }
 
@@ -110,7 +124,7 @@ scout__bank_unhold(struct scout__bank *bank, uint32_t entry, bool last_reader)
 	SCOUT_ASSERT(e->in_use && e->holds > 0);
 	if (last_reader)
 		bank->l1->policy->read_finished(bank->policy_state, entry);
-	e->holds--;
+	scout__entry_unheld(bank, entry);
 	scout__entry_unpin(bank, entry);
 }
 

@@ -18,6 +18,9 @@ SCOUT_ON_LOOP uint64_t scout__table_check(const struct scout__bank *bank);
 SCOUT_ON_LOOP void scout__entry_pin(struct scout__bank *bank, uint32_t entry);
 /* A count fell. When both are 0: into the order, or away when nothing in it is readable. */
 SCOUT_ON_LOOP void scout__entry_unpin(struct scout__bank *bank, uint32_t entry);
+/* One hold more, one less: counts the entry's bytes once. */
+SCOUT_ON_LOOP void scout__entry_held(struct scout__bank *bank, uint32_t entry);
+SCOUT_ON_LOOP void scout__entry_unheld(struct scout__bank *bank, uint32_t entry);
 /* Out of order, table and use; its slot goes to the free list. Nothing pins it. */
 SCOUT_ON_LOOP void scout__entry_discard(struct scout__bank *bank, uint32_t entry);
 /* Make everything that readers know of the shard's bytes outdated. */

@@ -77,7 +77,7 @@ put_server(const struct scout_server *s, struct list *list)
 }
 
 struct l1_sums {
-	uint64_t used, total, chunks, slots, index, extents;
+	uint64_t used, total, held, chunks, slots, index, extents;
 };
 
 SCOUT_ON_LOOP static void
@@ -87,6 +87,7 @@ put_l1(const struct scout_server *s, struct list *list, const struct l1_sums *su
 	put(list, "l1.bytes_total", sums->total);
 	put(list, "l1.bytes_used", sums->used);
 	put(list, "l1.bytes_promised", s->l1.promised_bytes);
+	put(list, "l1.bytes_held", sums->held);
 	put(list, "l1.bytes_index", sums->index);
 	put(list, "l1.chunks", sums->chunks);
 	put(list, "l1.slots", sums->slots);
@@ -116,6 +117,8 @@ put_ns(const struct scout__ns *ns, struct list *list)
 		{"chunks", ns->bank ? ns->bank->n_entries : 0},
 		{"slots", ns->bank ? ns->bank->n_slots : 0},
 		{"bytes", ns->bank ? scout__bank_used_bytes(ns->bank) : 0},
+		{"bytes_promised", ns->bank ? ns->bank->promised_bytes : 0},
+		{"bytes_held", ns->bank ? ns->bank->held_bytes : 0},
 		{"bytes_total", ns->bank ? scout__bank_total_bytes(ns->bank) : 0},
 	};
 	char name[SCOUT_MAX_NAME + 32];
@@ -139,6 +142,7 @@ sum_l1(const struct scout_server *s)
 		sums.used += scout__bank_used_bytes(bank);
 		sums.total += scout__bank_total_bytes(bank);
 		sums.index += scout__bank_index_bytes(bank);
+		sums.held += bank->held_bytes;
 		sums.chunks += bank->n_entries;
 		sums.slots += bank->n_slots;
 		sums.extents += bank->n_extents;

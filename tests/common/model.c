@@ -88,6 +88,22 @@ n_promised(const struct model *m)
 	return n;
 }
 
+/* Chunks that a retrieve reads or a store writes. */
+static uint32_t
+n_held(const struct model *m)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < MODEL_CHUNKS; i++) {
+		bool held = m->chunks[i].reads != 0;
+
+		for (uint32_t rank = 0; rank < MODEL_RANKS; rank++)
+			held = held || m->chunks[i].shard[rank] == MODEL_WRITING;
+		n += held;
+	}
+	return n;
+}
+
 static void
 drop(struct model_chunk *c)
 {
@@ -747,6 +763,7 @@ model_status(const struct model *m, struct model_item *ret_items)
 	put(&items, "l1.chunks", n_chunks(m));
 	put(&items, "l1.bytes_used", n_chunks(m) * chunk_bytes);
 	put(&items, "l1.bytes_promised", n_promised(m) * chunk_bytes);
+	put(&items, "l1.bytes_held", n_held(m) * chunk_bytes);
 	put(&items, "l1.evictions", m->evictions);
 	put(&items, "l1.refusals", m->refusals);
 	put(&items, "l1.promises_refused", m->promises_refused);
