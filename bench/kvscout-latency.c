@@ -312,10 +312,14 @@ report(struct lat *lat)
 
 	if (!is_stdout(opt->json) && !is_stdout(opt->csv) && !is_stdout(opt->plot))
 		lat_print_table(lat, is_interrupted);
-	if ((opt->json && note(lat, lat_write_json(lat, opt->json, is_interrupted))) |
-	    (opt->csv && note(lat, lat_write_csv(lat, opt->csv, is_interrupted))) |
-	    (opt->hgrm && note(lat, lat_write_hgrm(lat, opt->hgrm))) |
-	    (opt->plot && note(lat, lat_write_plot(lat, opt->plot))))
+	/* Each of them is written, also when another could not be. */
+	if (opt->json && note(lat, lat_write_json(lat, opt->json, is_interrupted)))
+		status = EXIT_FAILED;
+	if (opt->csv && note(lat, lat_write_csv(lat, opt->csv, is_interrupted)))
+		status = EXIT_FAILED;
+	if (opt->hgrm && note(lat, lat_write_hgrm(lat, opt->hgrm)))
+		status = EXIT_FAILED;
+	if (opt->plot && note(lat, lat_write_plot(lat, opt->plot)))
 		status = EXIT_FAILED;
 	return status;
 }
