@@ -14,7 +14,7 @@
 
 /* Shared by the tests of the host-memory tier: captured log lines, waiting for the grower, descriptors counted. */
 
-#define DEADLINE_MS 20000
+#define DEADLINE_MS 60000
 
 struct captured {
 	int errors;
