@@ -197,7 +197,8 @@ answer_unreachable(struct scout_client *client, struct scout__slot *slot, unsign
 }
 
 static int
-submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len, size_t tenant_len, uint64_t hash)
+submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len, size_t tenant_len, uint64_t hash,
+       struct scout_hit *ret_hit)
 {
 	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
 	uint64_t ticket = draw_ticket(client), pos = UINT64_MAX;
@@ -223,6 +224,7 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 	client->stats.asked_tokens += q->prompt_tokens;
 	if (down) {
 		answer_unreachable(client, slot, down);
+		*ret_hit = slot->hit;
 		return 0;
 	}
 	memcpy(scout__arena_at(&client->arena, pos), q->hashes, q->n * q->hash_len);
@@ -281,11 +283,9 @@ try_lookup(struct scout_client *client, const struct scout_lookup *q, struct sco
 		*ret_hit = (struct scout_hit){.reason = SCOUT_REASON_MISS, .endpoint = -1};
 		return 0;
 	}
-	rc = submit(client, q, id_len, tenant_len, hash);
+	rc = submit(client, q, id_len, tenant_len, hash, ret_hit);
 	if (rc == SCOUT_ERR_BUSY)
 		client->stats.busy++;
-	if (rc == 0) /* answered at once */
-		*ret_hit = client->slots[scout__table_find(client, q->id, id_len, hash)].hit;
 	return rc;
 }
 
