@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_L2_L2_H
+#define SCOUT_L2_L2_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvscout/protocol.h>
+
+#include "log.h"
+#include "thread.h"
+
+/*
+ * The second tier: what outlives or outgrows host memory. Adapters (files, Redis) behind one vtable; this front stands
+ * between them and the server's loop.
+ *
+ *   loop ── submit ──▶ breaker ──▶ adapter's own threads ── complete ──▶ ring + eventfd ──▶ scout__l2_reap() on the loop
+ *
+ * An object is one shard: the KV of one chunk of one KV rank. An operation (scout__l2_op) is the loop's before submit, the
+ * adapter's from a submit that returned true until it comes out of scout__l2_reap(), and the loop's again then. It
+ * comes out exactly once, however late: memory that it names (a slot of the pool) is untouchable until then, also past its
+ * deadline. The loop never waits: who needs an answer by a time has a timer of its own and goes on without it. The
+ * deadline in the operation is for the adapter, which ends it by then where it can (Redis can, a read of a dead
+ * disk cannot).
+ *
+ * The loop takes no lock here: operations travel to the adapters and back through rings.
+ */
+
+#define SCOUT__L2_MAX_ADAPTERS 4u
+#define SCOUT__L2_MAX_KEYS 8192u     /* of one EXISTS or UNPIN */
+#define SCOUT__L2_KEY_BYTES_MAX 384u /* of a key as it is written into an object's header */
+
+/*
+ * Which object. The digest is XXH3-128 over the canonical bytes of the whole key (see key.h), seedless, the same on every
+ * machine: it names files and Redis keys, and catalogues keep nothing else. The whole key stands in each object's header and is
+ * compared on load, so that two keys with one digest are a miss and never wrong bytes.
+ */
+struct scout__l2_digest {
+	uint64_t lo, hi;
+};
+
+struct scout__l2_key {
+	struct scout__l2_digest digest;
+	uint16_t len;
+	uint8_t bytes[SCOUT__L2_KEY_BYTES_MAX];
+};
+
+enum scout__l2_what {
+	SCOUT__L2_EXISTS = 1, /* n digests; found[] is written */
+	SCOUT__L2_UNPIN,      /* n digests, each pinned once by an EXISTS with pin; never fails */
+	SCOUT__L2_LOAD,       /* one object into data: exactly `bytes` bytes, or it failed */
+	SCOUT__L2_STORE,      /* one object from data; an object that is there already stays */
+	SCOUT__L2_REMOVE      /* one object: it was found damaged. Nothing is done if it was replaced meanwhile */
+};
+
+/* How an operation ended. Counted by name. */
+enum scout__l2_result {
+	SCOUT__L2_OK = 0,
+	SCOUT__L2_ABSENT,   /* LOAD: it is not there (any more) */
+	SCOUT__L2_PRESENT,  /* STORE: it was there already, nothing was written */
+	SCOUT__L2_CORRUPT,  /* LOAD: length, key, header or checksum do not match; data may be half written */
+	SCOUT__L2_FULL,     /* STORE: no room: the disk or max_bytes, everything pinned */
+	SCOUT__L2_TIMEOUT,  /* the deadline passed in the adapter */
+	SCOUT__L2_ERROR,    /* the store cannot be reached or failed; see `detail` */
+	SCOUT__L2_REFUSED,  /* the breaker is open, or a queue is full: nothing was tried */
+	SCOUT__L2_CANCELLED /* the adapter was stopped */
+};
+#define SCOUT__L2_RESULTS 9u
+
+struct scout__l2_op {
+	uint8_t what;         /* enum scout__l2_what */
+	uint8_t adapter;      /* set by scout__l2_submit() */
+	uint8_t result;       /* enum scout__l2_result; written by the adapter */
+	bool pin;             /* EXISTS: what is found is not evicted by the adapter until as many UNPINs */
+	int32_t detail;       /* errno or the like, for the log */
+	uint64_t deadline_us; /* monotonic, as scout__now_us() */
+	/* EXISTS, UNPIN */
+	uint32_t n;
+	struct scout__l2_digest *digests; /* n, the submitter's, untouched until reaped */
+	uint8_t *found;                   /* n, written by EXISTS: 1 is there, 0 is not (or nobody knows) */
+	/* LOAD, STORE, REMOVE */
+	const struct scout__l2_key *key; /* the submitter's, untouched until reaped */
+	uint8_t *data;                   /* in a slot of the pool; LOAD writes, STORE reads */
+	uint64_t bytes;
+	/* The submitter's. */
+	void (*done)(void *user, struct scout__l2_op *op); /* called by scout__l2_reap(), on the loop */
+	void *user;
+	/* The front's and the adapter's. */
+	struct scout__l2_op *next;
+	uint64_t submitted_us;
+	bool timed_out; /* the front has counted its deadline as passed */
+	struct scout__l2_op *prev_running, *next_running;
+};
+
+/* ---- adapters ---- */
+
+struct scout__l2_url; /* url.h */
+struct scout__l2_port;
+
+/* What an adapter counts itself; written with relaxed atomics by its threads, read by anybody. */
+struct scout__l2_gauges {
+	uint64_t objects, bytes;      /* as far as it knows; UINT64_MAX: unknown */
+	uint64_t max_bytes;           /* UINT64_MAX: no limit of its own */
+	uint64_t evictions;           /* objects it removed to make room */
+	uint64_t pinned;              /* objects */
+	uint64_t recovered, leftover; /* at start: objects taken over, remains of a crash removed */
+	uint64_t reconnects;          /* connections made anew */
+	bool ready;                   /* false while a catalogue is rebuilt or no server was reached yet */
+};
+
+struct scout__l2_open {
+	const struct scout__l2_url *url;
+	struct scout__l2_port *port;  /* for scout__l2_complete() */
+	const struct scout__log *log; /* outlives the adapter; any thread */
+	uint32_t max_ops;             /* never more are submitted at once */
+	uint32_t timeout_ms;          /* l2_timeout_ms, for what has no operation: connecting */
+};
+
+struct scout__l2_adapter {
+	const char *scheme; /* of its URLs: "fs", "redis" */
+	/*
+	 * Check everything that can be checked at once and start. A store that cannot be reached now is no error (it may
+	 * come): the log says so. Returns 0 or SCOUT_ERR_CONFIG_RANGE, _CONFIG_KEY (an option in the URL), _PERMISSION,
+	 * _IN_USE, _NOMEM, _SYSTEM, with a sentence in @err. On the thread that starts the server.
+	 */
+	int (*open)(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len);
+	/* On the loop; never blocks, takes no lock. False: the queue is full, the operation stays the caller's. */
+	bool (*submit)(void *adapter, struct scout__l2_op *op);
+	/*
+	 * End every operation (those that were not begun: CANCELLED) and the threads. Waits until @deadline_us at most;
+	 * false: a thread hangs in the kernel. Then nothing is freed and memory of its operations must stay mapped.
+	 */
+	bool (*stop)(void *adapter, uint64_t deadline_us);
+	/* After a stop that returned true. */
+	void (*close)(void *adapter);
+	void (*gauges)(void *adapter, struct scout__l2_gauges *ret_gauges);
+};
+
+extern const struct scout__l2_adapter scout__l2_files; /* files.c */
+#ifdef HAVE_HIREDIS
+extern const struct scout__l2_adapter scout__l2_redis; /* redis.c */
+#endif
+
+/* An adapter's thread has ended @op. Any thread; exactly once for each operation that submit took. Never fails. */
+SCOUT_ON_ANY void scout__l2_complete(struct scout__l2_port *port, struct scout__l2_op *op);
+
+/* ---- the front, for the server ---- */
+
+enum scout__l2_breaker {
+	SCOUT__L2_CLOSED = 0,
+	SCOUT__L2_OPEN,
+	SCOUT__L2_HALF_OPEN
+};
+
+/* Of one adapter, for STATUS. Loop. */
+struct scout__l2_counters {
+	uint64_t submitted[6];                  /* by enum scout__l2_what */
+	uint64_t results[6][SCOUT__L2_RESULTS]; /* by what and result */
+	uint64_t late;                          /* operations that ended after their deadline */
+	uint64_t keys_asked, keys_found;        /* EXISTS */
+	uint64_t bytes_loaded, bytes_stored;
+	uint64_t opened; /* times that the breaker opened */
+};
+
+struct scout__l2;
+
+/*
+ * @urls: n of them, in the order of preference. @max_ops: operations that may run at once on each adapter.
+ * Returns 0 or the adapter's code; @err names the URL (without its password). On the starting thread, before the loop.
+ */
+int scout__l2_new(const char *const *urls, uint32_t n, uint32_t timeout_ms, uint32_t max_ops,
+		  const struct scout__log *log, struct scout__l2 **ret_l2, char *err, size_t err_len);
+/* Readable while scout__l2_reap() has something. */
+SCOUT_ON_ANY int scout__l2_fd(const struct scout__l2 *l2);
+SCOUT_ON_ANY uint32_t scout__l2_count(const struct scout__l2 *l2);
+/* Whether an EXISTS submitted now would be tried; false while its breaker is open. */
+SCOUT_ON_LOOP bool scout__l2_usable(const struct scout__l2 *l2, uint32_t adapter, uint64_t now_us);
+/*
+ * Give @op to an adapter. Always taken: what cannot be tried (breaker, queue) comes out of the next reap as REFUSED; an
+ * UNPIN waits for room and is never refused. op->done is never called from here.
+ */
+SCOUT_ON_LOOP void scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op, uint64_t now_us);
+/* Call done() of what has ended, of at most @max operations. Returns whether there is more. */
+SCOUT_ON_LOOP bool scout__l2_reap(struct scout__l2 *l2, uint32_t max, uint64_t now_us);
+/* Deadlines that passed (they count for the breaker), probes of open breakers, UNPINs that wait. Cheap. */
+SCOUT_ON_LOOP void scout__l2_tick(struct scout__l2 *l2, uint64_t now_us);
+SCOUT_ON_LOOP const struct scout__l2_counters *scout__l2_counters_of(const struct scout__l2 *l2, uint32_t adapter);
+SCOUT_ON_LOOP enum scout__l2_breaker scout__l2_breaker_of(const struct scout__l2 *l2, uint32_t adapter);
+SCOUT_ON_ANY void scout__l2_gauges_of(const struct scout__l2 *l2, uint32_t adapter,
+				      struct scout__l2_gauges *ret_gauges);
+/* The URL without its password. */
+SCOUT_ON_ANY const char *scout__l2_name_of(const struct scout__l2 *l2, uint32_t adapter);
+/* Operations that are an adapter's at this moment. */
+SCOUT_ON_LOOP uint32_t scout__l2_running(const struct scout__l2 *l2);
+/*
+ * Stop all adapters, reap everything. False: an adapter hangs; then the pool's mappings must stay as they are (they are leaked)
+ * and _free() frees only what is safe.
+ */
+SCOUT_ON_LOOP bool scout__l2_stop(struct scout__l2 *l2, uint32_t timeout_ms);
+SCOUT_ON_ANY void scout__l2_free(struct scout__l2 *l2);
+
+#endif
