@@ -15,7 +15,7 @@
 /*
  * The client: a table of slots between the caller and the courier.
  *
- *   caller                                        courier (lookup.c)
+ *   caller                                        courier (lookup*.c)
  *   id -> slot (table.c)
  *   fills the slot's question, copies hashes
  *   into the arena, pushes a word  ──ring──▶      LOOKUP to every link
@@ -197,7 +197,7 @@ bool scout__id_ok(const char *id, size_t *ret_len);
 /* If inside a step: send now all the same (somebody is going to wait). */
 void scout__client_push_on(struct scout_client *client);
 
-/* ---- lookup.c: courier ---- */
+/* ---- lookup*.c: courier ---- */
 /* enum scout_reason of an answer that failed with SCOUT_ERR_*. Any thread. */
 int scout__reason_of(int error);
 extern const struct scout__courier_ops scout__lookup_ops;

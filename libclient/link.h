@@ -25,6 +25,8 @@ enum scout__link_state {
 
 #define SCOUT__LINK_MAX_INFLIGHT 4096u
 #define SCOUT__LINK_SPARE 2u /* for HELLO and PING, beyond the credits */
+#define SCOUT__LINK_SLOTS (SCOUT__LINK_MAX_INFLIGHT + SCOUT__LINK_SPARE)
+#define SCOUT__LINK_NO_SLOT UINT32_MAX
 
 struct scout__in_flight {
 	uint64_t cookie;
@@ -97,10 +99,35 @@ void scout__link_bye(struct scout__link *link) SCOUT_ON_COURIER;
 /* link_lease.c */
 bool scout__link_lease_connect(struct scout__link *link, const struct scout__str *path) SCOUT_ON_COURIER;
 void scout__link_lease_close(struct scout__link *link) SCOUT_ON_COURIER;
-/* link.c, for link_lease.c: the lease is bound, or will not be. */
-void scout__link_leased(struct scout__link *link) SCOUT_ON_COURIER;
 
-/* courier.c, for link.c: what the link needs of its courier. */
+/* ---- between the parts of the link ---- */
+
+/* link.c: the lease is bound, or will not be. */
+void scout__link_leased(struct scout__link *link) SCOUT_ON_COURIER;
+/* The connection is over: everything in flight ends with @error, and a new one is tried after a pause. */
+void scout__link_lost(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
+/* The server answered HELLO with a refusal. */
+void scout__link_refused(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
+/* Carry out what was decided in the middle of something else (must_reset). */
+void scout__link_run_reset(struct scout__link *link) SCOUT_ON_COURIER;
+
+/* link_connect.c */
+void scout__link_connect(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
+void scout__link_close(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
+
+/* link_ops.c */
+void scout__link_ops_init(struct scout__link *link) SCOUT_ON_COURIER;
+/* End all that is in flight. */
+void scout__link_ops_end(struct scout__link *link, int error) SCOUT_ON_COURIER;
+/* The slot that a reply belongs to, or SCOUT__LINK_NO_SLOT. */
+uint32_t scout__link_op_find(const struct scout__link *link, uint64_t corr) SCOUT_ON_COURIER;
+void scout__link_op_drop(struct scout__link *link, uint32_t slot) SCOUT_ON_COURIER;
+/* Whether an operation was not answered that should have been long ago. */
+bool scout__link_has_overdue(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
+/* HELLO or PING, at once. */
+void scout__link_send_own(struct scout__link *link, uint8_t opcode) SCOUT_ON_COURIER;
+
+/* courier.c, for the link: what the link needs of its courier. */
 struct scout__courier_view {
 	const struct scout__courier_ops *ops;
 	void *user;
@@ -112,5 +139,17 @@ struct scout__courier_view {
 	uint64_t started_us;
 };
 const struct scout__courier_view *scout__courier_view(const struct scout__courier *courier);
+
+static inline const struct scout__courier_view *
+scout__link_view(const struct scout__link *link)
+{
+	return scout__courier_view(link->courier);
+}
+
+static inline void
+scout__count(atomic_uint_fast64_t *counter)
+{
+	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
 
 #endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * Frames from the server, and what each reply in them means to the link. A reply is matched by its correlation id alone; one that
+ * belongs to nothing in flight is counted. What breaks the protocol ends the connection after the frame, never in the middle
+ * of it: the user's lists may be walked by whoever called.
+ */
+#include "link.h"
+
+#include <stdio.h>
+#include <zmq.h>
+
+#include "clock.h"
+
+/* ---- receiving ---- */
+
+static void
+text_of(const struct scout__op *op, char *buf, size_t len)
+{
+	struct scout__str text;
+
+	if (scout__get_text(op, &text) == SCOUT_WIRE_OK)
+		snprintf(buf, len, "%.*s", (int)text.len, text.p);
+	else
+		snprintf(buf, len, "%s", scout__wire_name(op->status));
+}
+
+static void on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch) SCOUT_ON_COURIER;
+static void
+on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
+{
+	struct scout__hello_reply reply;
+	const char *field;
+	char text[512];
+
+	if (op->status != SCOUT_WIRE_OK) {
+		text_of(op, text, sizeof(text));
+		scout__link_refused(link, scout__wire_error(op->status), text);
+		return;
+	}
+	if (scout__get_hello_reply(op, &reply, &field) != SCOUT_WIRE_OK || epoch == 0 || reply.credits == 0) {
+		scout__count(&scout__link_view(link)->stats->protocol_errors);
+		scout__link_refused(link, SCOUT_ERR_PROTOCOL, "the server's HELLO reply is malformed");
+		return;
+	}
+	link->credits = reply.credits < SCOUT__LINK_MAX_INFLIGHT ? reply.credits : SCOUT__LINK_MAX_INFLIGHT;
+	link->epoch = epoch;
+	if (link->lease_bound && link->lease_epoch == epoch) {
+		scout__link_leased(link);
+		return;
+	}
+	scout__link_lease_close(link);
+	link->state = SCOUT__LINK_LEASING;
+	link->state_since_us = scout__now_us();
+	if (reply.lease_path.len == 0 || !scout__link_lease_connect(link, &reply.lease_path))
+		scout__link_leased(link);
+}
+
+static void on_internal(struct scout__link *link, uint8_t opcode, const struct scout__op *op, uint64_t epoch)
+	SCOUT_ON_COURIER;
+static void
+on_internal(struct scout__link *link, uint8_t opcode, const struct scout__op *op, uint64_t epoch)
+{
+	if (opcode == SCOUT_OP_PING)
+		link->ping_sent_us = 0;
+	else if (opcode == SCOUT_OP_HELLO && link->state == SCOUT__LINK_GREETING)
+		on_hello_reply(link, op, epoch);
+}
+
+/* One reply. The server saying that it does not know us ends the connection after this frame. */
+static void on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch) SCOUT_ON_COURIER;
+static void
+on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
+{
+	uint32_t i = scout__link_op_find(link, op->corr);
+	char text[512];
+
+	if (i == SCOUT__LINK_NO_SLOT) {
+		if (op->opcode == SCOUT_OP_ERROR && op->corr == 0) {
+			text_of(op, text, sizeof(text));
+			scout__log(scout__link_view(link)->log, SCOUT_LOG_ERROR,
+				   "%s: the server scout__link_refused a frame: %s", link->endpoint, text);
+			link->must_reset = true;
+			link->reset_error = scout__wire_error(op->status);
+		} else {
+			scout__count(&scout__link_view(link)->stats->late_replies);
+		}
+		return;
+	}
+	struct scout__in_flight slot = link->in_flight[i];
+
+	if (op->opcode != slot.opcode && op->opcode != SCOUT_OP_ERROR) {
+		scout__count(&scout__link_view(link)->stats->protocol_errors);
+		link->must_reset = true;
+		link->reset_error = SCOUT_ERR_PROTOCOL;
+		return; /* stays in flight: the reset ends it */
+	}
+	scout__link_op_drop(link, i);
+	if (slot.internal) {
+		on_internal(link, slot.opcode, op, epoch);
+	} else if (op->status == SCOUT_WIRE_NO_HELLO || op->status == SCOUT_WIRE_STALE_EPOCH) {
+		link->must_reset = true;
+		link->reset_error = SCOUT_ERR_EPOCH;
+		scout__link_view(link)->ops->ended(scout__link_view(link)->user, link, slot.cookie, NULL,
+						   SCOUT_ERR_EPOCH);
+	} else {
+		scout__link_view(link)->ops->ended(scout__link_view(link)->user, link, slot.cookie, op, 0);
+	}
+}
+
+static void on_frame(struct scout__link *link, const void *data, size_t len) SCOUT_ON_COURIER;
+static void
+on_frame(struct scout__link *link, const void *data, size_t len)
+{
+	struct scout__frame frame;
+	struct scout__reader ops;
+	struct scout__op op;
+
+	scout__count(&scout__link_view(link)->stats->frames_received);
+	link->last_rx_us = scout__now_us();
+	if (scout__frame_check(data, len, false, &frame) != SCOUT_WIRE_OK) {
+		scout__count(&scout__link_view(link)->stats->protocol_errors);
+		scout__link_lost(link, SCOUT_ERR_PROTOCOL, "the server sent a malformed frame");
+		return;
+	}
+	if (link->state > SCOUT__LINK_GREETING && frame.epoch != link->epoch) {
+		scout__link_lost(link, SCOUT_ERR_EPOCH, "the server's epoch changed");
+		return;
+	}
+	ops = scout__frame_ops(data, len);
+	while (link->sock && scout__frame_next(&ops, &op))
+		on_reply(link, &op, frame.epoch);
+	scout__link_run_reset(link);
+}
+
+unsigned
+scout__link_receive(struct scout__link *link, unsigned max)
+{
+	unsigned n = 0;
+	zmq_msg_t msg;
+
+	while (n < max && link->sock) {
+		(void)zmq_msg_init(&msg);
+		if (zmq_msg_recv(&msg, link->sock, ZMQ_DONTWAIT) < 0) {
+			(void)zmq_msg_close(&msg);
+			break;
+		}
+		n++;
+		if (zmq_msg_more(&msg)) { /* the protocol has one part only */
+			link->must_reset = true;
+			link->reset_error = SCOUT_ERR_PROTOCOL;
+		}
+		on_frame(link, zmq_msg_data(&msg), zmq_msg_size(&msg));
+		(void)zmq_msg_close(&msg);
+	}
+	return n;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_LOOKUP_H
+#define SCOUT_LOOKUP_H
+
+#include "client_priv.h"
+
+/*
+ * Between the parts of the client's half on the courier thread (lookup*.c). Nothing else includes this.
+ */
+
+/* Cookies of operations: kind and slot. */
+enum cookie_kind {
+	COOKIE_LOOKUP = 1,
+	COOKIE_ADMIT,
+	COOKIE_FINISH,
+	COOKIE_GIVE_BACK,
+	COOKIE_RESET
+};
+#define COOKIE(kind, slot) ((uint64_t)(kind) << 32 | (slot))
+
+static inline void scout__todo_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+static inline void
+scout__todo_add(struct scout_client *c, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	if (slot->in_todo)
+		return;
+	slot->in_todo = true;
+	slot->todo_next = SCOUT__NO_SLOT;
+	if (c->todo_tail == SCOUT__NO_SLOT)
+		c->todo_head = i;
+	else
+		c->slots[c->todo_tail].todo_next = i;
+	c->todo_tail = i;
+}
+
+static inline void scout__deadlines_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+static inline void
+scout__deadlines_add(struct scout_client *c, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	slot->in_deadlines = true;
+	slot->deadline_prev = c->deadline_tail;
+	slot->deadline_next = SCOUT__NO_SLOT;
+	if (c->deadline_tail == SCOUT__NO_SLOT)
+		c->deadline_head = i;
+	else
+		c->slots[c->deadline_tail].deadline_next = i;
+	c->deadline_tail = i;
+}
+
+static inline void scout__deadlines_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+static inline void
+scout__deadlines_remove(struct scout_client *c, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	if (!slot->in_deadlines)
+		return;
+	slot->in_deadlines = false;
+	if (slot->deadline_prev == SCOUT__NO_SLOT)
+		c->deadline_head = slot->deadline_next;
+	else
+		c->slots[slot->deadline_prev].deadline_next = slot->deadline_next;
+	if (slot->deadline_next == SCOUT__NO_SLOT)
+		c->deadline_tail = slot->deadline_prev;
+	else
+		c->slots[slot->deadline_next].deadline_prev = slot->deadline_prev;
+}
+
+static inline void
+scout__count_n(atomic_uint_fast64_t *counter, uint64_t n)
+{
+	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* ---- lookup_answer.c ---- */
+
+/* Answer 0 tokens, and give back what any server may have promised. Nothing if there is an answer already. */
+void scout__lookup_fail(struct scout_client *c, uint32_t i, int reason, int error, int endpoint) SCOUT_ON_COURIER;
+/* All lanes have answered: the hit is their minimum. */
+void scout__lookup_all_answered(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* End what the server has or may have for this slot. */
+void scout__lane_end(struct scout_client *c, uint32_t i, uint32_t link) SCOUT_ON_COURIER;
+/* The slot goes back to the caller when it is finished and nothing names it any more. */
+void scout__slot_release_if_done(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* FINISH @ticket once its server is there again. */
+void scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket) SCOUT_ON_COURIER;
+
+/* ---- lookup_send.c ---- */
+
+void scout__lookup_flush(void *user, uint64_t now_us);
+/* One FINISH of the give-back ring has ended: answered, or lost with the connection. */
+void scout__give_back_ended(struct scout_client *c, uint32_t index, bool lost) SCOUT_ON_COURIER;
+
+/* ---- lookup_reply.c: callbacks of the courier ---- */
+
+void scout__lookup_op_ended(void *user, struct scout__link *link, uint64_t cookie, const struct scout__op *op,
+			    int error);
+void scout__lookup_link_up(void *user, struct scout__link *link, bool new_epoch);
+void scout__lookup_link_going(void *user, struct scout__link *link, int error, const char *text);
+void scout__lookup_link_down(void *user, struct scout__link *link, int error, const char *text);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * How a lookup ends: each LOOKUP word is published exactly once, from whichever comes first of all replies, a refusal, a lost
+ * connection, the deadline and closing. What servers have promised beyond the answer is given back from here; the slot
+ * returns to the caller when it is finished and no operation names it.
+ */
+#include "lookup.h"
+
+#include <unistd.h>
+
+#include "clock.h"
+#include "polling.h"
+
+/* ---- lanes ---- */
+
+void
+scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket)
+{
+	struct scout__give_back *g = &c->give_back[link];
+
+	if (g->n == g->cap) { /* the oldest has waited longest: if its server lives, our death ends it there */
+		g->first = (g->first + 1) % g->cap;
+		g->n--;
+		g->sent -= g->sent > 0;
+	}
+	g->tickets[(g->first + g->n++) % g->cap] = ticket;
+}
+
+/* A lane that waited to send its LOOKUP does so no more. */
+static void
+lane_unsend(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane)
+{
+	lane->state = SCOUT__LANE_NONE;
+	if (--slot->unsent == 0)
+		scout__arena_give(&c->arena, slot->arena_pos);
+}
+
+/* End what the server has or may have for this slot. */
+void
+scout__lane_end(struct scout_client *c, uint32_t i, uint32_t link)
+{
+	struct scout__slot *slot = &c->slots[i];
+	struct scout__lane *lane = &slot->lanes[link];
+
+	lane->want_admit = false;
+	if (lane->state == SCOUT__LANE_WAIT) {
+		lane_unsend(c, slot, lane);
+	} else if (lane->state == SCOUT__LANE_ASKED || lane->state == SCOUT__LANE_OPEN) {
+		lane->state = SCOUT__LANE_ENDING;
+		lane->want_finish = true;
+		scout__todo_add(c, i);
+	}
+}
+
+/* The slot goes back to the caller when it is finished and nothing names it any more. */
+void
+scout__slot_release_if_done(struct scout_client *c, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	if (!slot->finished || slot->in_todo)
+		return;
+	for (uint32_t link = 0; link < c->n_links; link++)
+		if (slot->lanes[link].state != SCOUT__LANE_NONE || slot->lanes[link].in_flight)
+			return;
+	slot->finished = false;
+	SCOUT_ASSERT(scout__ring_push(&c->freed, (uint64_t)i + 1)); /* as large as there are slots */
+}
+
+/* ---- answers ---- */
+
+static void
+count_answer(struct scout_client *c, const struct scout_hit *hit)
+{
+	scout__count_n(&c->counts.answers, 1);
+	switch (hit->reason) {
+	case SCOUT_REASON_HIT:
+		scout__count_n(&c->counts.hits, 1);
+		scout__count_n(&c->counts.hit_tokens, hit->tokens);
+		break;
+	case SCOUT_REASON_TIMEOUT:
+		scout__count_n(&c->counts.timeouts, 1);
+		break;
+	case SCOUT_REASON_UNREACHABLE:
+		scout__count_n(&c->counts.unreachable, 1);
+		break;
+	case SCOUT_REASON_REFUSED:
+		scout__count_n(&c->counts.refused, 1);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Exactly once for each LOOKUP word. */
+static void publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit) SCOUT_ON_COURIER;
+static void
+publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
+{
+	struct scout__slot *slot = &c->slots[i];
+	uint64_t one = 1;
+
+	SCOUT_DASSERT(!slot->ended);
+	slot->ended = true;
+	scout__deadlines_remove(c, i);
+	count_answer(c, hit);
+	slot->hit = *hit;
+	slot->hit.ticket = slot->ticket;
+	if (c->stamps_answers)
+		slot->landed_ns = scout__now_ns();
+	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_release);
+	scout__answer_wake(slot);
+	if (atomic_load_explicit(&c->event_armed, memory_order_relaxed))
+		(void)!write(c->event_fd, &one, sizeof(one)); /* full: readable anyway */
+}
+
+/* Answer 0 tokens, and give back what any server may have promised. */
+void
+scout__lookup_fail(struct scout_client *c, uint32_t i, int reason, int error, int endpoint)
+{
+	struct scout_hit hit = {.reason = reason, .error = error, .endpoint = endpoint};
+
+	if (c->slots[i].ended)
+		return;
+	publish(c, i, &hit);
+	for (uint32_t link = 0; link < c->n_links; link++)
+		scout__lane_end(c, i, link);
+}
+
+int
+scout__reason_of(int error)
+{
+	switch (error) {
+	case SCOUT_ERR_TIMEOUT:
+		return SCOUT_REASON_TIMEOUT;
+	case SCOUT_ERR_UNREACHABLE:
+	case SCOUT_ERR_EPOCH:
+		return SCOUT_REASON_UNREACHABLE;
+	case SCOUT_ERR_CLOSED:
+		return SCOUT_REASON_CLOSED;
+	default:
+		return SCOUT_REASON_REFUSED;
+	}
+}
+
+/* All lanes have answered: the hit is their minimum. */
+void
+scout__lookup_all_answered(struct scout_client *c, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+	const struct scout__lane *least = &slot->lanes[0];
+	struct scout_hit hit = {.endpoint = -1};
+	uint64_t tokens;
+
+	for (uint32_t link = 1; link < c->n_links; link++)
+		if (slot->lanes[link].hit < least->hit)
+			least = &slot->lanes[link];
+	tokens = (uint64_t)least->hit * c->cfg.chunk_tokens;
+	hit.chunks = least->hit;
+	hit.l1_chunks = least->l1;
+	hit.l2_chunks = least->l2;
+	hit.tokens = tokens < slot->prompt_tokens ? tokens : slot->prompt_tokens - 1;
+	hit.reason = least->hit ? SCOUT_REASON_HIT : SCOUT_REASON_MISS;
+	slot->admit_from = 0;
+	slot->admit_to = least->hit;
+	for (uint32_t link = 0; link < c->n_links; link++)
+		if (slot->lanes[link].hit > least->hit) {
+			slot->lanes[link].want_admit = true;
+			scout__todo_add(c, i);
+		}
+	publish(c, i, &hit);
+}
