@@ -302,6 +302,7 @@ static void
 bench_init(struct bench *bench)
 {
 	struct scout__copy_config cfg = {.max_batches = 1};
+	struct scout__copy_memory memory = {0};
 	uint64_t seed = bench->opt.seed, word;
 	char err[256] = "";
 	int rc;
@@ -328,7 +329,9 @@ bench_init(struct bench *bench)
 	rc = bench->ops->open(&cfg, &bench->engine, err, sizeof(err));
 	if (rc)
 		die(EXIT_WRONG, "backend %s: %s (%d)", bench->opt.backend, err, rc);
-	rc = bench->ops->add_memory(bench->engine, bench->slot, bench->total_bytes);
+	memory = (struct scout__copy_memory){
+		.base = bench->slot, .bytes = bench->total_bytes, .stride = bench->total_bytes};
+	rc = bench->ops->add_memory(bench->engine, &memory);
 	if (rc)
 		die(EXIT_WRONG, "backend %s: the slot cannot be registered (%d)", bench->opt.backend, rc);
 }
@@ -336,7 +339,7 @@ bench_init(struct bench *bench)
 static void
 bench_fini(struct bench *bench)
 {
-	bench->ops->remove_memory(bench->engine, bench->slot, bench->total_bytes);
+	bench->ops->remove_memory(bench->engine, bench->slot);
 	bench->ops->close(bench->engine);
 	free(bench->ids);
 	free(bench->random);

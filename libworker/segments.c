@@ -44,11 +44,17 @@ scout__segments_init(struct scout__segments *segs, const struct scout__copy_ops 
 static int
 introduce(struct scout__segments *segs, struct scout__segment *seg)
 {
+	const struct scout__copy_memory memory = {
+		.base = seg->base,
+		.bytes = seg->bytes,
+		.first_slot = seg->data_offset,
+		.stride = seg->stride,
+	};
 	int rc;
 
 	if (!segs->engine || !seg->base || seg->known)
 		return 0;
-	rc = segs->copy->add_memory(segs->engine, seg->base, seg->bytes);
+	rc = segs->copy->add_memory(segs->engine, &memory);
 	seg->known = rc == 0;
 	return rc;
 }
@@ -57,7 +63,7 @@ static void
 withdraw(struct scout__segments *segs, struct scout__segment *seg)
 {
 	if (seg->known)
-		segs->copy->remove_memory(segs->engine, seg->base, seg->bytes);
+		segs->copy->remove_memory(segs->engine, seg->base);
 	seg->known = false;
 }
 

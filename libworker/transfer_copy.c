@@ -141,6 +141,12 @@ use_segments(struct scout_worker *w, struct scout__work *work, bool in_use)
 	}
 }
 
+static bool
+has_more(const struct scout__work *work)
+{
+	return work->part_first + work->part_n < work->n_chunks;
+}
+
 /* Give the batch to the engine. False: it has no room now; nothing has changed. */
 static bool enqueue(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
 static bool
@@ -151,7 +157,14 @@ enqueue(struct scout_worker *w, struct scout__job *job)
 
 	batch->direction = work->kind == SCOUT_JOB_STORE ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD;
 	batch->items = work->items;
+	batch->n_layers = work->n_layers;
+	batch->first_plane = work->first_plane;
+	batch->after = work->after;
 	batch->event = work->event;
+	batch->layer_events = work->layer_events;
+	batch->stop = &job->stop;
+	/* A job of several parts has no layers: it is copied when its last part is. */
+	batch->progress = has_more(work) ? NULL : &work->progress;
 	batch->cookie = job->id;
 	batch->status = 0;
 	batch->n_done = 0;
@@ -306,12 +319,6 @@ settle(struct scout_worker *w, struct scout__job *job)
 		settle_store(w, job);
 	else
 		settle_retrieve(w, job);
-}
-
-static bool
-has_more(const struct scout__work *work)
-{
-	return work->part_first + work->part_n < work->n_chunks;
 }
 
 void

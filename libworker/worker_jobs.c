@@ -57,6 +57,8 @@ struct shape {
 	size_t n_blocks;   /* retrieve: of the request, for the missing list */
 	size_t hash_bytes; /* of all hashes */
 	size_t tenant_len;
+	uint32_t n_layers;
+	bool has_events; /* one for each layer */
 };
 
 static void *
@@ -83,6 +85,8 @@ work_new(const struct scout_worker *w, const struct shape *s)
 	size_t missing = place(&plan, is_retrieve ? s->n_blocks : 0, sizeof(*work->missing));
 	size_t hashes = place(&plan, s->hash_bytes, 1);
 	size_t tenant = place(&plan, s->tenant_len, 1);
+	size_t first_plane = place(&plan, s->n_layers ? (size_t)s->n_layers + 1 : 0, sizeof(*work->first_plane));
+	size_t layer_events = place(&plan, s->has_events ? s->n_layers : 0, sizeof(void *));
 
 	if (plan.overflow)
 		return NULL;
@@ -102,6 +106,10 @@ work_new(const struct scout_worker *w, const struct shape *s)
 	work->missing = at(work, missing);
 	work->hashes = at(work, hashes);
 	work->tenant = at(work, tenant);
+	work->n_layers = s->n_layers;
+	work->first_plane = at(work, first_plane);
+	work->layer_events = s->has_events ? at(work, layer_events) : NULL;
+	atomic_init(&work->outcome, SCOUT_NOT_YET);
 	if (is_retrieve)
 		memset(work->filled, 0, s->n_chunks);
 	return work;
@@ -110,17 +118,29 @@ work_new(const struct scout_worker *w, const struct shape *s)
 /* ---- checks ---- */
 
 static int
-check_worker(const struct scout_worker *w, const void *request, uint32_t size, uint32_t own_size,
-	     const uint64_t *ret_job)
+check_worker(const struct scout_worker *w, const void *request, const uint64_t *ret_job)
 {
 	if (!w || !request || !ret_job)
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(w->courier))
 		return SCOUT_ERR_FORKED;
-	if (size != 0 && size != own_size)
+	return 0;
+}
+
+/* Bytes of a request up to and with its field `size`: what is there for certain. */
+#define HEAD_BYTES(type) (offsetof(type, size) + sizeof(uint32_t))
+
+/* Take over as much of a request as its maker knew of; the rest stays 0. */
+static int
+take_request(void *own, size_t own_bytes, size_t head_bytes, const void *request, uint32_t size)
+{
+	/* The first structures ended with `size`, rounded up to the alignment of a pointer. */
+	size_t head_sizeof = (head_bytes + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
+
+	if (size != 0 && size != head_sizeof && size != own_bytes)
 		return SCOUT_ERR_INVALID;
-	if (!w->registered)
-		return SCOUT_ERR_STATE;
+	memset(own, 0, own_bytes);
+	memcpy(own, request, size == own_bytes ? own_bytes : head_bytes);
 	return 0;
 }
 
@@ -148,12 +168,35 @@ plain_id(const struct scout_worker *w, int64_t id)
 	return id < 0 || id == w->null_block ? -1 : id;
 }
 
+/* Layers that take the layout's planes exactly, and events where the backend knows any. */
+static int
+check_layers(const struct scout_worker *w, uint32_t n, const uint32_t *layer_planes, const void *events)
+{
+	uint64_t sum = 0;
+
+	if (events && is_host(w))
+		return SCOUT_ERR_UNSUPPORTED;
+	if (n == 0)
+		return events || layer_planes ? SCOUT_ERR_INVALID : 0;
+	if (!layer_planes || n > w->layout.n_planes)
+		return SCOUT_ERR_INVALID;
+	for (uint32_t l = 0; l < n; l++) {
+		if (layer_planes[l] == 0)
+			return SCOUT_ERR_INVALID;
+		sum += layer_planes[l];
+	}
+	return sum == w->layout.n_planes ? 0 : SCOUT_ERR_INVALID;
+}
+
 static int
 check_retrieve(const struct scout_worker *w, const struct scout_retrieve *r)
 {
 	uint64_t tokens;
+	int rc = check_layers(w, r->n_layers, r->layer_planes, r->layer_events);
 
-	if (r->stream)
+	if (rc)
+		return rc;
+	if (r->stream || ((r->after || r->event) && is_host(w)))
 		return SCOUT_ERR_UNSUPPORTED;
 	if (r->ticket == 0 || r->from_token > r->to_token || r->from_token % w->block_tokens != 0)
 		return SCOUT_ERR_INVALID;
@@ -168,6 +211,10 @@ check_retrieve(const struct scout_worker *w, const struct scout_retrieve *r)
 static int
 check_store(const struct scout_worker *w, const struct scout_store *s)
 {
+	int rc = check_layers(w, s->n_layers, s->layer_planes, s->layer_events);
+
+	if (rc)
+		return rc;
 	if (s->hash_len != w->cfg.hash_bytes)
 		return SCOUT_ERR_HASH_LEN;
 	if (s->tenant && strnlen(s->tenant, SCOUT_MAX_NAME + 1) > SCOUT_MAX_NAME)
@@ -176,12 +223,27 @@ check_store(const struct scout_worker *w, const struct scout_store *s)
 		return SCOUT_ERR_UNSUPPORTED;
 	if (s->n > SCOUT_MAX_CHUNKS || (s->n > 0 && !s->hashes))
 		return SCOUT_ERR_INVALID;
+	/* One part: layer by layer means one pass over the chunks for each layer. */
+	if (s->n_layers > 0 && s->n > SCOUT__STORE_PART)
+		return SCOUT_ERR_INVALID;
 	if (s->n_blocks != s->n * (size_t)w->layout.blocks_per_chunk)
 		return SCOUT_ERR_INVALID;
 	return check_ids(w, s->block_ids, s->n_blocks);
 }
 
 /* ---- submit ---- */
+
+static void
+fill_layers(struct scout__work *work, const uint32_t *layer_planes, void *const *events)
+{
+	if (work->n_layers == 0)
+		return;
+	work->first_plane[0] = 0;
+	for (uint32_t l = 0; l < work->n_layers; l++)
+		work->first_plane[l + 1] = work->first_plane[l] + layer_planes[l];
+	if (work->layer_events)
+		memcpy(work->layer_events, events, work->n_layers * sizeof(*events));
+}
 
 /* Hand a job to the courier. Takes @work on success. */
 static int
@@ -244,17 +306,16 @@ fill_retrieve(const struct scout_worker *w, const struct scout_retrieve *r, cons
 	}
 }
 
-int
-scout_worker_retrieve(struct scout_worker *w, const struct scout_retrieve *r, uint64_t *ret_job)
+static int
+retrieve(struct scout_worker *w, const struct scout_retrieve *r, uint64_t *ret_job)
 {
-	int rc = check_worker(w, r, r ? r->size : 0, sizeof(*r), ret_job);
-	struct shape shape = {.kind = SCOUT_JOB_RETRIEVE};
+	struct shape shape = {
+		.kind = SCOUT_JOB_RETRIEVE, .n_layers = r->n_layers, .has_events = r->layer_events != NULL};
+	int rc = w->registered ? check_retrieve(w, r) : SCOUT_ERR_STATE;
 	struct scout__work *work;
 	struct span span;
 	uint64_t first = 0, end = 0;
 
-	if (rc == 0)
-		rc = check_retrieve(w, r);
 	if (rc)
 		return rc;
 	if (w->n_free == 0)
@@ -273,11 +334,25 @@ scout_worker_retrieve(struct scout_worker *w, const struct scout_retrieve *r, ui
 	work->ticket = r->ticket;
 	work->first_chunk = (uint32_t)first;
 	work->from_block = r->from_token / w->block_tokens;
+	work->after = r->after;
+	work->event = r->event;
+	fill_layers(work, r->layer_planes, r->layer_events);
 	fill_retrieve(w, r, &span, work);
 	rc = submit(w, work, ret_job);
 	if (rc)
 		free(work);
 	return rc;
+}
+
+int
+scout_worker_retrieve(struct scout_worker *w, const struct scout_retrieve *request, uint64_t *ret_job)
+{
+	int rc = check_worker(w, request, ret_job);
+	struct scout_retrieve own;
+
+	if (rc == 0)
+		rc = take_request(&own, sizeof(own), HEAD_BYTES(struct scout_retrieve), request, request->size);
+	return rc ? rc : retrieve(w, &own, ret_job);
 }
 
 /* Chunk @i of a store is this reader's. */
@@ -305,15 +380,13 @@ fill_store(const struct scout_worker *w, const struct scout_store *s, struct sco
 		memcpy(work->tenant, s->tenant, work->tenant_len);
 }
 
-int
-scout_worker_store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
+static int
+store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
 {
-	int rc = check_worker(w, s, s ? s->size : 0, sizeof(*s), ret_job);
-	struct shape shape = {.kind = SCOUT_JOB_STORE};
+	struct shape shape = {.kind = SCOUT_JOB_STORE, .n_layers = s->n_layers, .has_events = s->layer_events != NULL};
+	int rc = w->registered ? check_store(w, s) : SCOUT_ERR_STATE;
 	struct scout__work *work;
 
-	if (rc == 0)
-		rc = check_store(w, s);
 	if (rc)
 		return rc;
 	if (w->n_free == 0)
@@ -328,12 +401,24 @@ scout_worker_store(struct scout_worker *w, const struct scout_store *s, uint64_t
 		return SCOUT_ERR_NOMEM;
 	work->ticket = s->ticket;
 	work->tenant_len = (uint16_t)shape.tenant_len;
-	work->event = s->event;
+	work->after = s->event;
+	fill_layers(work, s->layer_planes, s->layer_events);
 	fill_store(w, s, work);
 	rc = submit(w, work, ret_job);
 	if (rc)
 		free(work);
 	return rc;
+}
+
+int
+scout_worker_store(struct scout_worker *w, const struct scout_store *request, uint64_t *ret_job)
+{
+	int rc = check_worker(w, request, ret_job);
+	struct scout_store own;
+
+	if (rc == 0)
+		rc = take_request(&own, sizeof(own), HEAD_BYTES(struct scout_store), request, request->size);
+	return rc ? rc : store(w, &own, ret_job);
 }
 
 /* ---- poll ---- */
@@ -423,6 +508,42 @@ scout_worker_fd(struct scout_worker *w)
 	return w ? w->done_fd : SCOUT_ERR_INVALID;
 }
 
+/* The live job of that number, or NULL. */
+static struct scout__job *
+find_job(struct scout_worker *w, uint64_t id)
+{
+	uint64_t slot = id & (SCOUT__MAX_JOBS - 1);
+
+	return id != 0 && slot < w->cfg.max_jobs && w->jobs[slot].id == id ? &w->jobs[slot] : NULL;
+}
+
+int
+scout_worker_progress(struct scout_worker *w, uint64_t id, struct scout_progress *ret_progress)
+{
+	struct scout__job *job;
+	struct scout__work *work;
+	uint32_t layers;
+	int outcome;
+
+	if (!w || !ret_progress || ret_progress->size != sizeof(*ret_progress))
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	job = find_job(w, id);
+	if (!job)
+		return SCOUT_ERR_STATE;
+	work = job->work;
+	outcome = atomic_load(&work->outcome);
+	if (outcome < 0)
+		return outcome;
+	layers = work->n_layers ? work->n_layers : 1;
+	/* One that ended well had perhaps nothing to copy. */
+	ret_progress->enqueued = outcome == 0 ? layers : atomic_load(&work->progress.enqueued);
+	ret_progress->copied = outcome == 0 ? layers : atomic_load(&work->progress.copied);
+	ret_progress->layers = layers;
+	return 0;
+}
+
 /* ---- drop ---- */
 
 /* True: no copy of it will start any more. */
@@ -450,16 +571,15 @@ kick(struct scout_worker *w)
 int
 scout_worker_cancel(struct scout_worker *w, uint64_t id)
 {
-	uint64_t slot = id & (SCOUT__MAX_JOBS - 1);
 	struct scout__job *job;
 
 	if (!w)
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(w->courier))
 		return SCOUT_ERR_FORKED;
-	if (id == 0 || slot >= w->cfg.max_jobs || w->jobs[slot].id != id)
+	job = find_job(w, id);
+	if (!job)
 		return SCOUT_ERR_STATE;
-	job = &w->jobs[slot];
 	atomic_store(&job->stop, true);
 	if (drop(job))
 		kick(w);

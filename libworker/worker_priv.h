@@ -74,12 +74,16 @@ struct scout__work {
 	uint64_t ticket;
 	uint64_t deadline_us; /* for the first copy */
 	uint32_t n_chunks;
-	uint32_t first_chunk; /* retrieve: chunk index in the prompt */
-	uint64_t from_block;  /* retrieve: block index in the prompt of block_ids[0] */
-	int64_t *ids;         /* n_chunks * blocks_per_chunk; -1: not touched */
-	uint8_t *hashes;      /* store */
-	char *tenant;         /* store */
-	void *event;          /* store */
+	uint32_t first_chunk;  /* retrieve: chunk index in the prompt */
+	uint64_t from_block;   /* retrieve: block index in the prompt of block_ids[0] */
+	int64_t *ids;          /* n_chunks * blocks_per_chunk; -1: not touched */
+	uint8_t *hashes;       /* store */
+	char *tenant;          /* store */
+	void *after;           /* an event, or NULL */
+	void *event;           /* retrieve: as after */
+	uint32_t n_layers;     /* 0: none */
+	uint32_t *first_plane; /* n_layers + 1 */
+	void **layer_events;   /* n_layers; NULL: none */
 
 	/* courier */
 	uint32_t part_first, part_n; /* chunks that are being asked for or copied now */
@@ -91,6 +95,10 @@ struct scout__work {
 	uint32_t *missing;                /* retrieve */
 	struct scout__copy_batch batch;
 	uint32_t mismatches;
+
+	/* the engine's, read by anyone */
+	struct scout__copy_progress progress;
+	atomic_int outcome; /* courier, read by the caller: SCOUT_NOT_YET until finish(), then status */
 
 	/* courier, then read by poll */
 	int status;

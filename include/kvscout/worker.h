@@ -123,16 +123,32 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register(struct scout_worker *worker
  */
 SCOUT_API void scout_worker_free(struct scout_worker *worker);
 
+/*
+ * LAYERS  A job can be copied layer by layer, so that the forward pass of layer 0 starts while layer 1 is still on its way, or
+ * layer 0 is stored while layer 1 is computed. A layer is the next layer_planes[l] planes of the layout, of all the job's blocks.
+ * scout_worker_progress() tells how many leading layers are copied. On the cuda backend each layer can have an event, too.
+ *
+ * EVENTS  cuda backend only; each is a cudaEvent_t, passed as it is: `.event = (void *)event`. An event that a job waits for must
+ * have been recorded before the job is submitted: CUDA takes one that never was for one that is over. An event that a job records
+ * is recorded only when its copies are enqueued, some time after the submit, and until then cudaStreamWaitEvent() on it waits for
+ * nothing: ask scout_worker_progress() first. All of them must live until the job has ended.
+ */
+
 /* Pool to pages. All pointers are borrowed for the call; copied. */
 struct scout_retrieve {
-	uint64_t ticket;          /* from scout_hit */
-	uint64_t from_token;      /* multiple of block_tokens */
-	uint64_t to_token;        /* rounded up to a whole block */
-	const int64_t *block_ids; /* pages for the tokens from @from_token on, one for each block of the range */
-	size_t n_blocks;          /* (to_token - from_token) / block_tokens, rounded up */
-	size_t skip_blocks;       /* leading blocks that are not written */
-	void *stream;             /* cuda: reserved for later; NULL */
-	uint32_t size;            /* 0 or sizeof */
+	uint64_t ticket;              /* from scout_hit */
+	uint64_t from_token;          /* multiple of block_tokens */
+	uint64_t to_token;            /* rounded up to a whole block */
+	const int64_t *block_ids;     /* pages for the tokens from @from_token on, one for each block of the range */
+	size_t n_blocks;              /* (to_token - from_token) / block_tokens, rounded up */
+	size_t skip_blocks;           /* leading blocks that are not written */
+	void *stream;                 /* cuda: reserved for later; NULL */
+	uint32_t size;                /* 0: none of the fields below are there; or sizeof */
+	uint32_t n_layers;            /* 0: all planes at once */
+	const uint32_t *layer_planes; /* n_layers, each 1 or more; together the layout's n_planes */
+	void *after;                  /* cuda: no page is written before this event; NULL: at once */
+	void *event;                  /* cuda: recorded behind the last copy; NULL */
+	void *const *layer_events;    /* cuda: n_layers events, each recorded behind the copies of its layer; NULL */
 };
 
 /* Pages to pool. All pointers are borrowed for the call; copied. */
@@ -140,14 +156,17 @@ struct scout_store {
 	uint64_t ticket;          /* session that the keys belong to; 0 = none */
 	const void *hashes;       /* n chunk hashes of hash_bytes each */
 	size_t hash_len;          /* the configured hash_bytes */
-	size_t n;                 /* chunks */
+	size_t n;                 /* chunks; with layers at most 4096 */
 	const int64_t *block_ids; /* pages of these chunks in token order: n * chunk_tokens / block_tokens */
 	size_t n_blocks;
 	uint64_t first_chunk; /* index of the first of these chunks in its prompt; with several readers, reader r
 				 stores those whose index mod readers is r */
 	const char *tenant;   /* NULL = "" */
 	void *event;          /* cuda: the event of the forward pass; host backend: NULL */
-	uint32_t size;        /* 0 or sizeof */
+	uint32_t size;        /* 0: none of the fields below are there; or sizeof */
+	uint32_t n_layers;    /* 0: all planes at once */
+	const uint32_t *layer_planes; /* as in struct scout_retrieve */
+	void *const *layer_events;    /* cuda: n_layers events; no page of a layer is read before its own; NULL */
 };
 
 /**
@@ -202,6 +221,29 @@ struct scout_done {
  * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_poll(struct scout_worker *worker, struct scout_done *done, size_t max);
+
+/* How far a job is. */
+struct scout_progress {
+	uint32_t size;     /* sizeof(struct scout_progress), set by the caller */
+	uint32_t layers;   /* of the job; 1 without layers */
+	uint32_t enqueued; /* leading layers whose copies are enqueued and whose events are recorded */
+	uint32_t copied; /* leading layers that are copied: their bytes are there. Verified is only what poll reports */
+};
+
+/**
+ * Ask how far a job is, before poll reports its end. For each layer there are three answers: copied, not yet (both by
+ * @ret_progress), failed (the job's error).
+ *
+ * @ret_progress  written on success.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never; makes no system call.
+ * Returns:  0, or the status of a job that has ended otherwise than by success, or SCOUT_ERR_STATE (no such job, or poll has
+ *           reported it), SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_progress(struct scout_worker *worker, uint64_t job,
+						     struct scout_progress *ret_progress);
 
 /**
  * Ask a job to end early. Copies that are enqueued run to their end; poll reports the job in any case.

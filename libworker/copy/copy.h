@@ -2,6 +2,7 @@
 #ifndef SCOUT_COPY_COPY_H
 #define SCOUT_COPY_COPY_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +11,7 @@
 
 /*
  * The copy engine: moves shards between the engine's scattered pages and contiguous slots of the pool. One vtable,
- * several backends; `host` copies plain memory with a thread of its own. The worker's courier is the only caller of
+ * several backends: `host` copies plain memory with a thread of its own, `cuda` moves between GPU and pinned memory. The worker's courier is the only caller of
  * start and poll.
  *
  * A batch is the unit of work: some slots, each with the blocks of its chunk. After start() the batch, its items, the
@@ -46,27 +47,64 @@ struct scout__copy_item {
 	const int64_t *block_ids; /* blocks_per_chunk; negative: not copied (SAVE: its bytes in the slot are zeroed) */
 };
 
+/*
+ * How far a batch is, for whoever wants to know while it runs: leading layers of which everything is enqueued (their
+ * events, if any, are recorded), and of which everything is copied. Written by the engine.
+ */
+struct scout__copy_progress {
+	atomic_uint enqueued; /* atomic */
+	atomic_uint copied;   /* atomic; release: who sees it sees the bytes */
+};
+
+/*
+ * Layers: layer l is the planes first_plane[l] to first_plane[l + 1] - 1 of all items. Nothing of a layer is copied
+ * before everything of the ones before it is enqueued. Without layers all planes are one.
+ *
+ * Events are the backend's (cuda: cudaEvent_t); the host backend has none.
+ */
 struct scout__copy_batch {
 	enum scout__copy_direction direction;
 	uint32_t n;
 	struct scout__copy_item *items;
-	void *event;     /* SAVE: copy only after this; NULL for the host backend */
-	uint64_t cookie; /* the caller's */
+	uint32_t n_layers;           /* 0: one layer of all planes */
+	const uint32_t *first_plane; /* n_layers + 1, from 0 to n_planes */
+	void *after;                 /* nothing is copied before this event; NULL: at once */
+	void *event;                 /* LOAD: recorded behind the last copy; NULL */
+	void *const *layer_events; /* n_layers, or NULL. LOAD: recorded behind each layer. SAVE: awaited before each */
+	const atomic_bool *stop;   /* once true, enqueue nothing more (status: SCOUT_ERR_CANCELED); NULL: never */
+	struct scout__copy_progress *progress; /* NULL: nobody wants to know */
+	uint64_t cookie;                       /* the caller's */
 	/* Set by the engine before poll reports the batch. */
-	int status;      /* 0 or SCOUT_ERR_DEVICE; SCOUT_ERR_CLOSED only where close() left it undone */
-	uint32_t n_done; /* leading items that are completely copied; the one behind them may be half copied */
+	int status; /* 0, SCOUT_ERR_DEVICE, _CANCELED by stop; SCOUT_ERR_CLOSED only where close() left it undone */
+	uint32_t n_done; /* leading items that are completely copied; those behind them may be half copied */
 	uint64_t bytes;  /* copied between slots and pages; zeroed bytes do not count */
+	struct scout__copy_batch *next; /* the engine's */
+};
+
+/* A segment of the pool that was mapped: @slots slots of @stride bytes from @first_slot on. */
+struct scout__copy_memory {
+	uint8_t *base; /* of the mapping */
+	uint64_t bytes;
+	uint64_t first_slot;
+	uint64_t stride;
 };
 
 struct scout__copy_config {
 	struct scout__copy_layout layout;
 	uint32_t max_batches; /* at once */
 	int32_t device;
-	const struct scout__log *log;
+	int32_t priority;             /* cuda: of the streams, clamped to what the device has; larger is lower */
+	const char *method;           /* cuda: "auto" (NULL too), "batch", "staged" or "direct" */
+	uint64_t stage_bytes;         /* cuda: staging memory on the GPU for each direction; 0: the default */
+	const struct scout__log *log; /* may be NULL */
 };
 
 struct scout__copy_ops {
 	const char *name;
+	/* Whether this machine has what the backend needs. Returns 0 or SCOUT_ERR_DEVICE with a sentence. Any thread. */
+	int (*probe)(int32_t device, char *err, size_t err_len);
+	/* Whether these pages lie in memory of this backend's kind. Only where probe() says 0. Any thread. */
+	bool (*claims)(const struct scout__copy_layout *layout, int32_t device);
 	/* Returns 0 or SCOUT_ERR_* with a sentence in @err. */
 	int (*open)(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len);
 	/*
@@ -75,10 +113,16 @@ struct scout__copy_ops {
 	 * how far. Who wants them done polls them first.
 	 */
 	void (*close)(void *engine);
-	/* A segment of the pool was mapped or is about to be unmapped (no batch uses it). */
-	int (*add_memory)(void *engine, void *base, uint64_t bytes);
-	void (*remove_memory)(void *engine, void *base, uint64_t bytes);
-	/* Never blocks. Returns 0 or SCOUT_ERR_BUSY (max_batches). The batch stays the engine's until polled. */
+	/*
+	 * A segment of the pool was mapped or is about to be unmapped (no batch uses it). add_memory() may work on in the
+	 * background: until it has ended, batches that need the memory are refused as busy.
+	 */
+	int (*add_memory)(void *engine, const struct scout__copy_memory *memory);
+	void (*remove_memory)(void *engine, void *base);
+	/*
+	 * Never blocks. Returns 0 or SCOUT_ERR_BUSY (max_batches, or memory that is not ready; fd() says when to try again).
+	 * The batch stays the engine's until polled.
+	 */
 	int (*start)(void *engine, struct scout__copy_batch *batch);
 	/* The next batch that has ended, or NULL. */
 	struct scout__copy_batch *(*poll)(void *engine);
@@ -87,15 +131,55 @@ struct scout__copy_ops {
 	 * nothing, and then the next poll() clears it. Owned by the engine.
 	 */
 	int (*fd)(void *engine);
+	/*
+	 * Of the batches whose stop is true, nothing more is enqueued when this returns, and @stream waits for all that is
+	 * enqueued by then. Any thread; waits for no copy. Returns 0 or SCOUT_ERR_DEVICE. NULL: the backend has no streams.
+	 */
+	int (*fence)(void *engine, void *stream);
 };
 
 extern const struct scout__copy_ops scout__copy_host;
+extern const struct scout__copy_ops scout__copy_cuda; /* in builds that have CUDA */
 
 /* By name; NULL when this build does not have it. */
 const struct scout__copy_ops *scout__copy_find(const char *name);
 
 /* Bytes of one shard in a slot; 0 if they do not fit 64 bits. */
 uint64_t scout__copy_shard_bytes(const struct scout__copy_layout *layout);
+
+/* NULL, or what is wrong with a layout. */
+const char *scout__copy_layout_fault(const struct scout__copy_layout *layout);
+
+/* Layers of a batch, one at least, and the first plane of layer @l (of n: n_planes). */
+static inline uint32_t
+scout__copy_layers(const struct scout__copy_batch *batch)
+{
+	return batch->n_layers ? batch->n_layers : 1;
+}
+
+static inline uint32_t
+scout__copy_first_plane(const struct scout__copy_layout *layout, const struct scout__copy_batch *batch, uint32_t l)
+{
+	if (batch->n_layers)
+		return batch->first_plane[l];
+	return l ? layout->n_planes : 0;
+}
+
+/* How many blocks from ids[0] on move in one go: neighbours in a plane without gaps, or a row of null blocks. */
+static inline uint32_t
+scout__copy_run(const struct scout__copy_plane *plane, const int64_t *ids, uint32_t n)
+{
+	uint32_t run = 1;
+
+	if (ids[0] < 0) {
+		while (run < n && ids[run] < 0)
+			run++;
+	} else if (plane->stride == plane->block_bytes) {
+		while (run < n && ids[run] == ids[0] + run)
+			run++;
+	}
+	return run;
+}
 
 /*
  * Test aid of the host backend: what happens to the batches that start from now on. Process-wide, for tests only;

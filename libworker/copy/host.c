@@ -2,32 +2,8 @@
 /*
  * DESIGN: the copy engine for plain memory.
  *
- * One thread copies; the courier feeds it. Batches go to the thread through one ring and come back through another,
- * in the order of their start. Both rings have room for max_batches and start() counts what is in flight, so no push
- * can fail and nothing is allocated after open.
- *
- * Waking the thread. It parks by: parked = 1, look at the ring again, read the eventfd. start() does: push, take
- * parked, write the eventfd if it was 1. Both sides touch `parked` with a read-modify-write, so one of the two comes
- * first: if it is the thread's, start() sees 1 and writes; if it is start()'s, the thread has synchronized with it
- * and its second look finds the batch. That is what a full fence on both sides gives, in a form that ThreadSanitizer
- * understands. Whoever takes the 1 writes, so there is one write for each time the thread parks, and none while it is
- * busy.
- *
- * Waking the courier. `signalled` says that ended_fd is readable or is about to be. The thread does: push, set
- * signalled, write if it was 0. poll() that finds the ring empty does: read the eventfd, clear signalled, look again.
- * Three cases:
- *   - The read finds nothing (EAGAIN): the thread stands between setting and writing. signalled stays 1 and the
- *     write is still to come; the descriptor is then readable once for nothing, and the next poll() clears it.
- *     Clearing signalled here would leave a readable descriptor that no poll() clears: a caller's event loop would
- *     spin.
- *   - A batch was pushed between the read and the clearing: nobody wrote for it, but the second look finds it, for
- *     the same reason as above. If there are more behind it, poll() makes the descriptor readable again itself.
- *   - Pushed after the clearing: the thread sees 0 and writes.
- * So the descriptor is readable while the ring has something, and at rest it is not. A poll() with nothing to do
- * makes no system call.
- *
- * The bytes: they are written before the push (release) and whoever polls has popped (acquire). memcpy orders its own
- * non-temporal stores.
+ * One thread copies, in the order of the starts; queue.c says how the courier and it hand batches to each other. A
+ * batch with layers is copied layer by layer: all items of one, then all of the next.
  *
  * Rejected: more than one copying thread (the engine needs its cores); stealing the courier's time for small copies
  * (start() must not block); own non-temporal stores. Those were measured with kvscout-copy on a Xeon of 2023: where the
@@ -40,14 +16,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "copy.h"
 #include "log.h"
-#include "ring.h"
-#include "thread.h"
+#include "queue.h"
 
 /* More is a mistake of the caller's; the rings stay small. */
 #define MAX_BATCHES (1u << 20)
@@ -55,30 +28,14 @@
 /* How often a batch that waits at the gate looks again. Tests only. */
 #define GATE_NS 50000
 
-/* The thread's role: declared only, see thread.h. */
-extern struct scout__role scout__copy_role;
-#define ON_COPY_THREAD SCOUT_TSA(requires_capability(scout__copy_role))
-
-static inline void
-enter_copy_thread(void) SCOUT_TSA(assert_capability(scout__copy_role))
-{
-}
-
 struct host {
 	struct scout__copy_layout layout; /* const after open */
-	uint32_t max_batches;             /* const after open */
+	uint64_t *plane_at;               /* const after open: where each plane begins in a slot */
 	const struct scout__log *log;     /* const after open; may be NULL */
 	pthread_t thread;                 /* const after open */
-	int wake_fd;                      /* const after open; the thread blocks in reading it */
-	int ended_fd;                     /* const after open; non-blocking */
-	uint32_t in_flight;               /* courier: started, not yet polled */
-	struct scout__ring todo;          /* courier -> copy thread */
-	struct scout__ring ended;         /* copy thread -> courier */
-	atomic_bool parked;               /* atomic: the thread sleeps or is about to */
-	atomic_bool signalled;            /* atomic: ended_fd is readable or is about to be */
-	atomic_bool stop;                 /* atomic: set once by close */
-	struct scout__copy_batch **held;  /* copy thread: max_batches; ended, to be reported in reverse order */
-	uint32_t n_held;                  /* copy thread */
+	struct scout__copy_queue queue;
+	struct scout__copy_batch **held; /* copy thread: max_batches; ended, to be reported in reverse order */
+	uint32_t n_held;                 /* copy thread */
 };
 
 /* The test aid. `on` keeps the mutex out of the way of those who do not use it. */
@@ -126,40 +83,6 @@ faults_take_item(void)
 	return fails;
 }
 
-/* NULL when empty. */
-static struct scout__copy_batch *
-pop_batch(struct scout__ring *ring)
-{
-	/* A ring carries pointers as words. NOLINTNEXTLINE(performance-no-int-to-ptr) */
-	return (struct scout__copy_batch *)(uintptr_t)scout__ring_pop(ring);
-}
-
-static void
-signal_fd(int fd)
-{
-	const uint64_t one = 1;
-
-	/* It fails otherwise only where the counter is full, and a full one is readable as well. */
-	while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
-}
-
-/* How many blocks from ids[0] on move in one go: neighbours in a plane without gaps, or a row of null blocks. */
-static uint32_t
-run_length(const struct scout__copy_plane *plane, const int64_t *ids, uint32_t n)
-{
-	uint32_t run = 1;
-
-	if (ids[0] < 0) {
-		while (run < n && ids[run] < 0)
-			run++;
-	} else if (plane->stride == plane->block_bytes) {
-		while (run < n && ids[run] == ids[0] + run)
-			run++;
-	}
-	return run;
-}
-
 /* One plane of one slot; @part is where the plane begins in the slot. Returns the bytes copied. */
 static uint64_t
 copy_plane(const struct scout__copy_layout *layout, const struct scout__copy_plane *plane,
@@ -170,7 +93,7 @@ copy_plane(const struct scout__copy_layout *layout, const struct scout__copy_pla
 	uint8_t *page;
 
 	for (uint32_t i = 0; i < n; i += run) {
-		run = run_length(plane, ids + i, n - i);
+		run = scout__copy_run(plane, ids + i, n - i);
 		len = run * plane->block_bytes;
 		if (ids[i] >= 0) {
 			SCOUT_DASSERT((uint64_t)ids[i] + run <= layout->n_blocks);
@@ -189,45 +112,34 @@ copy_plane(const struct scout__copy_layout *layout, const struct scout__copy_pla
 	return bytes;
 }
 
+/* Planes [first, end) of one slot. */
 static uint64_t
-copy_item(const struct scout__copy_layout *layout, enum scout__copy_direction direction,
-	  const struct scout__copy_item *item)
+copy_item(const struct host *host, enum scout__copy_direction direction, const struct scout__copy_item *item,
+	  uint32_t first, uint32_t end)
 {
-	uint8_t *part = item->slot;
 	uint64_t bytes = 0;
 
-	for (uint32_t p = 0; p < layout->n_planes; p++) {
-		bytes += copy_plane(layout, &layout->planes[p], direction, item->block_ids, part);
-		part += layout->blocks_per_chunk * layout->planes[p].block_bytes;
-	}
+	for (uint32_t p = first; p < end; p++)
+		bytes += copy_plane(&host->layout, &host->layout.planes[p], direction, item->block_ids,
+				    item->slot + host->plane_at[p]);
 	return bytes;
 }
 
-ON_COPY_THREAD static void
-report(struct host *host, struct scout__copy_batch *batch)
-{
-	bool pushed = scout__ring_push(&host->ended, (uintptr_t)batch);
-
-	SCOUT_ASSERT(pushed);
-	if (!atomic_exchange(&host->signalled, true))
-		signal_fd(host->ended_fd);
-}
-
-ON_COPY_THREAD static void
+SCOUT_ON_COPY_THREAD static void
 report_held(struct host *host)
 {
 	while (host->n_held > 0)
-		report(host, host->held[--host->n_held]);
+		scout__copy_queue_report(&host->queue, host->held[--host->n_held]);
 }
 
 /* Waits while the gate is shut. False: the engine is closing. */
-ON_COPY_THREAD static bool
+SCOUT_ON_COPY_THREAD static bool
 pass_gate(struct host *host)
 {
 	const struct timespec pause = {.tv_nsec = GATE_NS};
 	struct scout__copy_faults set;
 
-	while (!atomic_load(&host->stop)) {
+	while (!scout__copy_queue_stopped(&host->queue)) {
 		set = faults_get();
 		if (!set.gate || !set.gate(set.user))
 			return true;
@@ -238,39 +150,42 @@ pass_gate(struct host *host)
 	return false;
 }
 
-ON_COPY_THREAD static void
-run_batch(struct host *host, struct scout__copy_batch *batch)
+/* One item of one layer. False: the batch ends here. */
+SCOUT_ON_COPY_THREAD static bool
+run_item(struct host *host, struct scout__copy_batch *batch, uint32_t layer, uint32_t i)
 {
-	for (uint32_t i = 0; i < batch->n; i++) {
-		if (!pass_gate(host)) {
-			batch->status = SCOUT_ERR_CLOSED;
-			return;
-		}
-		if (faults_take_item()) {
-			batch->status = SCOUT_ERR_DEVICE;
-			if (host->log)
-				scout__log(host->log, SCOUT_LOG_DEBUG, "host copy: item %u of %u fails on demand", i,
-					   batch->n);
-			return;
-		}
-		batch->bytes += copy_item(&host->layout, batch->direction, &batch->items[i]);
-		batch->n_done++;
+	if (!pass_gate(host)) {
+		batch->status = SCOUT_ERR_CLOSED;
+		return false;
 	}
+	if (faults_take_item()) {
+		batch->status = SCOUT_ERR_DEVICE;
+		if (host->log)
+			scout__log(host->log, SCOUT_LOG_DEBUG, "host copy: item %u of %u fails on demand", i, batch->n);
+		return false;
+	}
+	batch->bytes += copy_item(host, batch->direction, &batch->items[i],
+				  scout__copy_first_plane(&host->layout, batch, layer),
+				  scout__copy_first_plane(&host->layout, batch, layer + 1));
+	return true;
 }
 
-/* Sleeps until there may be something to do. */
-ON_COPY_THREAD static void
-park(struct host *host)
+SCOUT_ON_COPY_THREAD static void
+run_batch(struct host *host, struct scout__copy_batch *batch)
 {
-	uint64_t count;
+	uint32_t n_layers = scout__copy_layers(batch);
 
-	/* Not a plain store: see "Waking the thread". */
-	(void)atomic_exchange(&host->parked, true);
-	if (scout__ring_empty(&host->todo) && !atomic_load(&host->stop)) {
-		/* A failed read is a spurious wakeup, and so is one for a batch that the second look had found. */
-		(void)!read(host->wake_fd, &count, sizeof(count));
+	for (uint32_t l = 0; l < n_layers; l++) {
+		for (uint32_t i = 0; i < batch->n; i++) {
+			if (!run_item(host, batch, l, i))
+				return;
+			batch->n_done += l == n_layers - 1;
+		}
+		if (batch->progress) {
+			atomic_store(&batch->progress->enqueued, l + 1);
+			atomic_store(&batch->progress->copied, l + 1);
+		}
 	}
-	atomic_store(&host->parked, false);
 }
 
 static void *
@@ -279,12 +194,12 @@ host_main(void *arg)
 	struct host *host = arg;
 	struct scout__copy_batch *batch;
 
-	enter_copy_thread();
-	while (!atomic_load(&host->stop)) {
-		batch = pop_batch(&host->todo);
+	scout__enter_copy_thread();
+	while (!scout__copy_queue_stopped(&host->queue)) {
+		batch = scout__copy_queue_next(&host->queue);
 		if (!batch) {
 			report_held(host);
-			park(host);
+			scout__copy_queue_park(&host->queue, -1);
 			continue;
 		}
 		run_batch(host, batch);
@@ -292,37 +207,9 @@ host_main(void *arg)
 			host->held[host->n_held++] = batch;
 		} else {
 			report_held(host);
-			report(host, batch);
+			scout__copy_queue_report(&host->queue, batch);
 		}
 	}
-	return NULL;
-}
-
-/* NULL, or what is wrong. */
-static const char *
-layout_fault(const struct scout__copy_layout *layout)
-{
-	const struct scout__copy_plane *plane;
-	uint64_t span;
-
-	if (!layout->planes || layout->n_planes == 0)
-		return "the layout has no planes";
-	if (layout->blocks_per_chunk == 0)
-		return "blocks_per_chunk is 0";
-	if (layout->n_blocks == 0 || layout->n_blocks > INT64_MAX)
-		return "n_blocks is outside 1..2^63-1";
-	for (uint32_t i = 0; i < layout->n_planes; i++) {
-		plane = &layout->planes[i];
-		if (!plane->base || plane->block_bytes == 0)
-			return "a plane has no base or no bytes";
-		if (plane->stride < plane->block_bytes)
-			return "a plane's stride is smaller than its block";
-		if (__builtin_mul_overflow(plane->stride, layout->n_blocks, &span) ||
-		    span > UINTPTR_MAX - (uintptr_t)plane->base)
-			return "a plane ends beyond the address space";
-	}
-	if (scout__copy_shard_bytes(layout) == 0)
-		return "a shard does not fit 64 bits";
 	return NULL;
 }
 
@@ -330,20 +217,50 @@ layout_fault(const struct scout__copy_layout *layout)
 static void
 host_release(struct host *host)
 {
-	if (host->ended_fd >= 0)
-		close(host->ended_fd);
-	if (host->wake_fd >= 0)
-		close(host->wake_fd);
-	scout__ring_fini(&host->ended);
-	scout__ring_fini(&host->todo);
+	scout__copy_queue_fini(&host->queue);
+	free(host->plane_at);
 	free(host->held);
 	free(host);
 }
 
 static int
+host_probe(int32_t device, char *err, size_t err_len)
+{
+	(void)device;
+	(void)err;
+	(void)err_len;
+	return 0;
+}
+
+static bool
+host_claims(const struct scout__copy_layout *layout, int32_t device)
+{
+	(void)layout;
+	(void)device;
+	return true;
+}
+
+static int
+allocate(struct host *host, uint32_t max_batches)
+{
+	const struct scout__copy_layout *layout = &host->layout;
+	uint64_t at = 0;
+
+	host->held = calloc(max_batches, sizeof(struct scout__copy_batch *));
+	host->plane_at = calloc(layout->n_planes, sizeof(*host->plane_at));
+	if (!host->held || !host->plane_at)
+		return SCOUT_ERR_NOMEM;
+	for (uint32_t p = 0; p < layout->n_planes; p++) {
+		host->plane_at[p] = at;
+		at += layout->blocks_per_chunk * layout->planes[p].block_bytes;
+	}
+	return 0;
+}
+
+static int
 host_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len)
 {
-	const char *fault = layout_fault(&cfg->layout);
+	const char *fault = scout__copy_layout_fault(&cfg->layout);
 	struct host *host;
 	int rc;
 
@@ -356,20 +273,13 @@ host_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, si
 	if (!host)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "host copy engine: out of memory");
 	host->layout = cfg->layout;
-	host->max_batches = cfg->max_batches;
 	host->log = cfg->log;
-	host->ended_fd = -1;
-	host->wake_fd = eventfd(0, EFD_CLOEXEC);
-	if (host->wake_fd >= 0)
-		host->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (host->ended_fd < 0) {
-		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "host copy engine: eventfd fails (errno %d)", errno);
+	rc = scout__copy_queue_init(&host->queue, cfg->max_batches, err, err_len);
+	if (rc)
 		goto err_release;
-	}
-	host->held = calloc(cfg->max_batches, sizeof(struct scout__copy_batch *));
-	if (!host->held || scout__ring_init(&host->todo, cfg->max_batches) ||
-	    scout__ring_init(&host->ended, cfg->max_batches)) {
-		rc = scout__fail(err, err_len, SCOUT_ERR_NOMEM, "host copy engine: out of memory");
+	rc = allocate(host, cfg->max_batches);
+	if (rc) {
+		rc = scout__fail(err, err_len, rc, "host copy engine: out of memory");
 		goto err_release;
 	}
 	rc = scout__thread_start(&host->thread, "scout-copy", host_main, host);
@@ -391,83 +301,46 @@ host_close(void *engine)
 	struct host *host = engine;
 	struct scout__copy_batch *batch;
 
-	atomic_store(&host->stop, true);
-	signal_fd(host->wake_fd);
+	scout__copy_queue_stop(&host->queue);
 	pthread_join(host->thread, NULL);
-	while ((batch = pop_batch(&host->todo)) != NULL)
+	scout__enter_copy_thread(); /* it has ended: its part of the queue is ours */
+	while ((batch = scout__copy_queue_next(&host->queue)) != NULL)
 		batch->status = SCOUT_ERR_CLOSED;
 	host_release(host);
 }
 
 /* Plain memory needs no registration. */
 static int
-host_add_memory(void *engine, void *base, uint64_t bytes)
+host_add_memory(void *engine, const struct scout__copy_memory *memory)
 {
 	(void)engine;
-	(void)base;
-	(void)bytes;
+	(void)memory;
 	return 0;
 }
 
 static void
-host_remove_memory(void *engine, void *base, uint64_t bytes)
+host_remove_memory(void *engine, void *base)
 {
 	(void)engine;
 	(void)base;
-	(void)bytes;
 }
 
 SCOUT_ON_COURIER static int
 host_start(void *engine, struct scout__copy_batch *batch)
 {
 	struct host *host = engine;
-	bool pushed;
 
 	SCOUT_DASSERT(batch->direction == SCOUT__COPY_LOAD || batch->direction == SCOUT__COPY_SAVE);
-	SCOUT_DASSERT(!batch->event);
-	if (host->in_flight == host->max_batches)
-		return SCOUT_ERR_BUSY;
-	host->in_flight++;
-	batch->status = 0;
-	batch->n_done = 0;
-	batch->bytes = 0;
-	pushed = scout__ring_push(&host->todo, (uintptr_t)batch);
-	SCOUT_ASSERT(pushed);
-	if (atomic_exchange(&host->parked, false))
-		signal_fd(host->wake_fd);
-	return 0;
-}
-
-/* The ring looked empty: make ended_fd say so. Returns a batch that came in between, or NULL. */
-SCOUT_ON_COURIER static struct scout__copy_batch *
-clear_and_look_again(struct host *host)
-{
-	struct scout__copy_batch *batch;
-	uint64_t count;
-
-	if (!atomic_load(&host->signalled))
-		return NULL;
-	if (read(host->ended_fd, &count, sizeof(count)) < 0)
-		return NULL;
-	(void)atomic_exchange(&host->signalled, false);
-	batch = pop_batch(&host->ended);
-	if (batch && !scout__ring_empty(&host->ended) && !atomic_exchange(&host->signalled, true))
-		signal_fd(host->ended_fd);
-	return batch;
+	SCOUT_DASSERT(!batch->after && !batch->event && !batch->layer_events);
+	return scout__copy_queue_start(&host->queue, batch);
 }
 
 SCOUT_ON_COURIER static struct scout__copy_batch *
 host_poll(void *engine)
 {
 	struct host *host = engine;
-	struct scout__copy_batch *batch;
 
-	batch = pop_batch(&host->ended);
-	if (!batch)
-		batch = clear_and_look_again(host);
-	if (batch)
-		host->in_flight--;
-	return batch;
+	return scout__copy_queue_poll(&host->queue);
 }
 
 static int
@@ -475,11 +348,13 @@ host_fd(void *engine)
 {
 	struct host *host = engine;
 
-	return host->ended_fd;
+	return host->queue.ended_fd;
 }
 
 const struct scout__copy_ops scout__copy_host = {
 	.name = "host",
+	.probe = host_probe,
+	.claims = host_claims,
 	.open = host_open,
 	.close = host_close,
 	.add_memory = host_add_memory,

@@ -29,6 +29,7 @@ END_TEST
 START_TEST(open_refuses_what_cannot_be)
 {
 	uint8_t page[64];
+	const struct scout__copy_memory memory = {.base = page, .bytes = sizeof(page), .stride = sizeof(page)};
 	const struct scout__copy_plane good_plane = {page, 64, 64};
 	struct scout__copy_plane plane;
 	struct scout__copy_config good, cfg;
@@ -92,8 +93,8 @@ START_TEST(open_refuses_what_cannot_be)
 	}
 	plane = good_plane;
 	ck_assert_int_eq(ops->open(&good, &engine, err, sizeof(err)), 0);
-	ck_assert_int_eq(ops->add_memory(engine, page, sizeof(page)), 0);
-	ops->remove_memory(engine, page, sizeof(page));
+	ck_assert_int_eq(ops->add_memory(engine, &memory), 0);
+	ops->remove_memory(engine, page);
 	ops->close(engine);
 	ck_assert_uint_eq(count_dir("/proc/self/fd"), fds);
 }

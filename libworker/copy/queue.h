@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_COPY_QUEUE_H
+#define SCOUT_COPY_QUEUE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "copy.h"
+#include "thread.h"
+
+/*
+ * Between the courier and the thread of a copy engine: batches there, ended batches back, and who wakes whom. See the
+ * DESIGN comment of queue.c.
+ */
+
+/* The thread's role: declared only, see thread.h. */
+extern struct scout__role scout__copy_role;
+#define SCOUT_ON_COPY_THREAD SCOUT_TSA(requires_capability(scout__copy_role))
+
+static inline void
+scout__enter_copy_thread(void) SCOUT_TSA(assert_capability(scout__copy_role))
+{
+}
+
+/* One producer, one consumer. */
+struct scout__copy_ring {
+	struct scout__copy_batch *
+		*slots;   /* n + 1; a slot is the producer's until tail passes it, then the consumer's */
+	uint32_t size;    /* const after init */
+	atomic_uint head; /* atomic: next to pop; written by the consumer */
+	atomic_uint tail; /* atomic: next to push; written by the producer */
+};
+
+struct scout__copy_queue {
+	int wake_fd;                   /* const after init; the thread sleeps on it */
+	int ended_fd;                  /* const after init; non-blocking */
+	uint32_t max_batches;          /* const after init */
+	uint32_t in_flight;            /* courier: started, not yet polled */
+	struct scout__copy_ring todo;  /* courier -> copy thread */
+	struct scout__copy_ring ended; /* copy thread -> courier */
+	atomic_bool parked;            /* atomic: the thread sleeps or is about to */
+	atomic_bool signalled;         /* atomic: ended_fd is readable or is about to be */
+	atomic_bool stop;              /* atomic: set once by close */
+};
+
+/* Returns 0, SCOUT_ERR_NOMEM or SCOUT_ERR_SYSTEM, with a sentence in @err. */
+int scout__copy_queue_init(struct scout__copy_queue *q, uint32_t max_batches, char *err, size_t err_len);
+void scout__copy_queue_fini(struct scout__copy_queue *q);
+
+/* Hand a batch to the thread; its results are zeroed. Returns 0 or SCOUT_ERR_BUSY. */
+int scout__copy_queue_start(struct scout__copy_queue *q, struct scout__copy_batch *batch) SCOUT_ON_COURIER;
+/* The next ended batch or NULL, as in struct scout__copy_ops. */
+struct scout__copy_batch *scout__copy_queue_poll(struct scout__copy_queue *q) SCOUT_ON_COURIER;
+
+/* Make ended_fd readable once though no batch has ended: the courier should look whether it can start one. */
+void scout__copy_queue_nudge(struct scout__copy_queue *q) SCOUT_ON_ANY;
+/* Tell the thread to end. */
+void scout__copy_queue_stop(struct scout__copy_queue *q) SCOUT_ON_ANY;
+
+static inline bool
+scout__copy_queue_stopped(struct scout__copy_queue *q)
+{
+	return atomic_load(&q->stop);
+}
+
+/* The next batch to copy, or NULL. After the thread has ended, whoever joined it. */
+struct scout__copy_batch *scout__copy_queue_next(struct scout__copy_queue *q) SCOUT_ON_COPY_THREAD;
+/* Whether nothing waits to be copied. */
+bool scout__copy_queue_idle(struct scout__copy_queue *q) SCOUT_ON_COPY_THREAD;
+void scout__copy_queue_report(struct scout__copy_queue *q, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
+/* Sleep until there may be something to do, or @timeout_ns are over (negative: no limit). */
+void scout__copy_queue_park(struct scout__copy_queue *q, int64_t timeout_ns) SCOUT_ON_COPY_THREAD;
+
+#endif
