@@ -307,7 +307,7 @@ scout__bank_commit(struct scout__bank *bank, uint32_t entry, uint32_t rank)
 	e->readable++;
 	scout__entry_unheld(bank, entry);
 	scout__entry_unpin(bank, entry);
-	return e->readable == bank->n_ranks;
+	return scout__bank_is_hit(bank, entry);
 }
 
 void
@@ -389,7 +389,7 @@ check_entry(const struct scout__bank *bank, uint32_t entry)
 		return;
 	}
 	SCOUT_ASSERT(!e->is_free && scout__bank_find(bank, e->space, e->hash) == entry);
-	SCOUT_ASSERT(e->in_order == !pinned && (pinned || (e->readable > 0 && e->stored)));
+	SCOUT_ASSERT(e->in_order == !pinned && (pinned || (e->readable > 0 && e->stored && !e->spoiled)));
 }
 
 void

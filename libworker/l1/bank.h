@@ -55,9 +55,10 @@ struct scout__entry {
 	uint8_t readable; /* ranks that are READABLE */
 	uint8_t policy_bits;
 	uint8_t in_use;
-	uint8_t in_order; /* in the policy's order */
-	uint8_t stored;   /* SCOUT__INSERT_CREATED was told */
-	uint8_t is_free;  /* on the free list */
+	uint8_t in_order;    /* in the policy's order */
+	uint8_t stored : 1;  /* SCOUT__INSERT_CREATED was told */
+	uint8_t spoiled : 1; /* its bytes are not to be believed: no hit, and away with the last pin */
+	uint8_t is_free;     /* on the free list */
 };
 
 struct scout__handle {
@@ -183,11 +184,11 @@ SCOUT_ON_LOOP uint32_t scout__bank_find_run(const struct scout__bank *bank, uint
 					    uint32_t n, uint32_t *ret_entries);
 /* Start loading the table cell of a key that will be asked for soon. */
 SCOUT_ON_LOOP void scout__bank_prefetch(const struct scout__bank *bank, uint32_t space, const uint8_t *hash);
-/* All shards readable. */
+/* All shards readable, and to be believed. */
 static inline SCOUT_ON_LOOP bool
 scout__bank_is_hit(const struct scout__bank *bank, uint32_t entry)
 {
-	return bank->entries[entry].readable == bank->n_ranks;
+	return bank->entries[entry].readable == bank->n_ranks && !bank->entries[entry].spoiled;
 }
 static inline SCOUT_ON_LOOP struct scout__handle
 scout__bank_handle(const struct scout__bank *bank, uint32_t entry)
@@ -236,6 +237,8 @@ SCOUT_ON_LOOP void scout__bank_quarantine(struct scout__bank *bank, uint32_t ent
 SCOUT_ON_LOOP void scout__bank_touch(struct scout__bank *bank, uint32_t entry, enum scout__access how, uint32_t depth);
 /* Drop an unpinned entry now. False when it is pinned. */
 SCOUT_ON_LOOP bool scout__bank_drop(struct scout__bank *bank, uint32_t entry);
+/* Its bytes are not to be believed: from now on it is no hit and nobody may read it; it is dropped with its last pin. */
+SCOUT_ON_LOOP void scout__bank_spoil(struct scout__bank *bank, uint32_t entry);
 
 /* Where a shard lies. */
 struct scout__place {

@@ -51,7 +51,7 @@ scout__entry_unpin(struct scout__bank *bank, uint32_t entry)
 
 	if (is_pinned(e))
 		return;
-	if (e->readable == 0) {
+	if (e->readable == 0 || e->spoiled) {
 		scout__entry_discard(bank, entry);
 		return;
 	}
@@ -107,7 +107,7 @@ scout__bank_hold(struct scout__bank *bank, uint32_t entry, uint32_t rank)
 	struct scout__entry *e = &bank->entries[entry];
 
 	SCOUT_ASSERT(rank < bank->n_ranks);
-	if (!e->in_use || bank->shard_state[scout__shard_at(bank, entry, rank)] != SCOUT__SHARD_READABLE)
+	if (!e->in_use || e->spoiled || bank->shard_state[scout__shard_at(bank, entry, rank)] != SCOUT__SHARD_READABLE)
 		return false;
 	if (e->holds == UINT16_MAX)
 		return false;
@@ -145,4 +145,11 @@ scout__bank_drop(struct scout__bank *bank, uint32_t entry)
 		return false;
 	scout__entry_discard(bank, entry);
 	return true;
+}
+
+void
+scout__bank_spoil(struct scout__bank *bank, uint32_t entry)
+{
+	if (!scout__bank_drop(bank, entry))
+		bank->entries[entry].spoiled = 1;
 }

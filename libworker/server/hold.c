@@ -19,6 +19,9 @@
  *                                              may still be writing; then given up (EXPIRED)
  *             never told to the worker      -> as BYE
  *
+ * A retrieve whose worker saw a slot change (a bug, counted) takes all its chunks out of the catalogue: DONE says how many
+ * changed, not which, and a chunk that stays would be a hit again and fail again.
+ *
  * A store that was reserved before a RESET commits nothing: its keys are of the old weights.
  *
  * Once ended, a hold has no name any more; giving back goes in steps, and the answer to DONE follows the last of them. It goes
@@ -129,6 +132,8 @@ give_back_one(struct scout__hold *hold, uint32_t i)
 
 	switch (hold->end) {
 	case SCOUT__END_RELEASE:
+		if (hold->spoiled)
+			scout__bank_spoil(bank, entry); /* pinned by this hold at least: goes with the last pin */
 		/* The last reader, as far as anybody has asked. */
 		scout__bank_unhold(bank, entry, e->holds == 1 && e->promises == 0);
 		break;
@@ -284,6 +289,7 @@ scout__retrieve_done(struct scout_server *s, struct scout__peer *peer, const str
 		scout__log(&s->log, SCOUT_LOG_ERROR,
 			   "BUG: worker %016llx saw %u slots change under retrieve %llu, which held them",
 			   (unsigned long long)peer->token, (unsigned)m.mismatches, (unsigned long long)m.retrieve_id);
+		hold->spoiled = true;
 	}
 	done(s, peer, hold, op, SCOUT__END_RELEASE, 0);
 }

@@ -287,6 +287,7 @@ struct scout__hold {
 	uint8_t end;
 	uint8_t done_opcode;
 	bool told;          /* the worker was answered: it may be copying */
+	bool spoiled;       /* it saw slots change under its copy */
 	uint64_t done_corr; /* operation to be answered when all is given back; 0: none */
 	uint32_t done_connection;
 	uint32_t n_commit, n_readable;

@@ -116,7 +116,7 @@ let_go(struct model *m, struct model_chunk *c)
 {
 	if (is_pinned(c))
 		return;
-	if (shards(c, MODEL_READABLE) == 0 || c->era != m->ns[0].era)
+	if (shards(c, MODEL_READABLE) == 0 || c->spoiled || c->era != m->ns[0].era)
 		drop(c);
 	else
 		c->time = ++m->clock;
@@ -311,7 +311,7 @@ model_lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model
 	}
 	while (s->hit < run->n && s->ns == 0) {
 		c = find_key(m, run->tenant, run->keys[s->hit]);
-		if (!c || shards(c, MODEL_READABLE) < m->ranks)
+		if (!c || c->spoiled || shards(c, MODEL_READABLE) < m->ranks)
 			break;
 		enough = promise(m, s, c);
 		if (!enough)
@@ -526,7 +526,7 @@ end_write(struct model *m, struct model_hold *h, uint32_t commit)
 
 		MUST(c && c->shard[h->rank] == MODEL_WRITING);
 		c->shard[h->rank] = good ? MODEL_READABLE : MODEL_ABSENT;
-		readable += good && shards(c, MODEL_READABLE) == m->ranks;
+		readable += good && !c->spoiled && shards(c, MODEL_READABLE) == m->ranks;
 		let_go(m, c);
 	}
 	memset(h, 0, sizeof(*h));
@@ -586,7 +586,7 @@ model_retrieve(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, u
 	for (uint32_t i = from; i < to; i++) {
 		struct model_chunk *c = i < s->hit ? find_serial(m, s->serials[i]) : NULL;
 
-		if (!c || c->shard[h.rank] != MODEL_READABLE) {
+		if (!c || c->spoiled || c->shard[h.rank] != MODEL_READABLE) {
 			put_grant(m, &h, ret, SCOUT_GRANT_MISSING, NULL);
 			continue;
 		}
@@ -610,6 +610,8 @@ model_retrieve_done(struct model *m, uint32_t peer, uint64_t id, uint32_t mismat
 	if (!h || h->write)
 		return refuse(m, SCOUT_WIRE_NO_SESSION);
 	m->mismatches += mismatches;
+	for (uint32_t i = 0; mismatches && i < h->n; i++)
+		find_serial(m, h->serials[i])->spoiled = true;
 	end_read(m, h);
 	return SCOUT_WIRE_OK;
 }

@@ -51,6 +51,7 @@ struct model_chunk {
 	uint32_t promises; /* units */
 	uint32_t reads;    /* holds of retrieves */
 	uint64_t time;
+	bool spoiled; /* was seen to change under a copy: nobody gets it any more */
 	uint8_t shard[MODEL_RANKS];
 };
 

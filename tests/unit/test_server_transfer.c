@@ -322,6 +322,34 @@ START_TEST(mismatches_are_counted_as_bugs)
 }
 END_TEST
 
+/* No hit, failed load and hit again: what was seen to change is a miss at once, and can be stored anew. */
+START_TEST(what_changed_under_a_retrieve_leaves_the_catalogue)
+{
+	struct wire_grants g, again;
+	struct rig rig;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 4);
+	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 2), 2);
+	ck_assert_uint_eq(rig_hit(&rig.client, 10, 1, 4), 4);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 2, &g), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 1), SCOUT_WIRE_OK);
+	/* Another session's promise keeps the two chunks in memory, but nobody gets them any more. */
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 10, 0, 4, &again), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(again.n_granted, 2);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, again.id, 0), SCOUT_WIRE_OK);
+	rig_finish(&rig.client, 9);
+	rig_finish(&rig.client, 10);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 2);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
+	free(g.grants);
+	free(again.grants);
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(a_reused_slot_has_another_generation)
 {
 	struct rig rig;
@@ -594,6 +622,7 @@ suite_of_this_file(void)
 	tcase_add_test(store, a_store_after_the_end_of_its_session_is_good);
 	tcase_add_test(store, finish_during_a_retrieve_keeps_the_hold);
 	tcase_add_test(store, mismatches_are_counted_as_bugs);
+	tcase_add_test(store, what_changed_under_a_retrieve_leaves_the_catalogue);
 	tcase_add_test(store, a_reused_slot_has_another_generation);
 	tcase_add_test(store, a_store_waits_for_the_memory_that_is_coming);
 	tcase_add_test(store, a_store_that_finds_no_room_gets_the_leading_ones);
