@@ -21,6 +21,7 @@
 #include <kvscout/version.h>
 
 #include "option_parse.h"
+#include "say.h"
 
 #define NAME_BYTES 64
 #define ERR_BYTES 512
@@ -155,17 +156,17 @@ print_default(const struct cli_option *option, FILE *to)
 
 	if (option->type == CLI_TYPE_TEXT) {
 		memcpy(&text, option->to, sizeof(text));
-		fprintf(to, " (default: %s)", text ? text : "none");
+		say_to(to, " (default: %s)", text ? text : "none");
 	} else if (option->type == CLI_TYPE_REAL) {
 		memcpy(&real, option->to, sizeof(real));
-		fprintf(to, " (default: %g; %g..%g)", real, option->real_min, option->real_max);
+		say_to(to, " (default: %g; %g..%g)", real, option->real_min, option->real_max);
 	} else if (option->type != CLI_TYPE_SWITCH) {
 		if (option->type == CLI_TYPE_WORD)
 			value = *(const unsigned int *)option->to;
 		else
 			memcpy(&value, option->to, sizeof(value));
-		fprintf(to, " (default: %s; %s)", scout__option_number(&row, value, number),
-			scout__option_range(&row, range));
+		say_to(to, " (default: %s; %s)", scout__option_number(&row, value, number),
+		       scout__option_range(&row, range));
 	}
 }
 
@@ -175,31 +176,31 @@ cli_help(const struct cli *cli, FILE *to)
 	const struct cli_option *option;
 	int written;
 
-	fprintf(to, "usage: %s [OPTION]...\n%s\n\n", cli->tool, cli->about);
+	say_to(to, "usage: %s [OPTION]...\n%s\n\n", cli->tool, cli->about);
 	for (size_t i = 0; i < cli->n; i++) {
 		option = &cli->options[i];
-		written = fprintf(to, "  --%s%s%s", option->name, option->value_name ? " " : "",
-				  option->value_name ? option->value_name : value_name(option));
-		fprintf(to, "%*s%s", written < DOC_COLUMN ? DOC_COLUMN - written : 2, "", option->doc);
+		written = say_to(to, "  --%s%s%s", option->name, option->value_name ? " " : "",
+				 option->value_name ? option->value_name : value_name(option));
+		say_to(to, "%*s%s", written < DOC_COLUMN ? DOC_COLUMN - written : 2, "", option->doc);
 		print_default(option, to);
-		fputc('\n', to);
+		say_to(to, "\n");
 	}
-	fprintf(to, "  %-*s%s\n", DOC_COLUMN - 2, "--help", "this text");
-	fprintf(to, "  %-*s%s\n", DOC_COLUMN - 2, "--version", "the version");
+	say_to(to, "  %-*s%s\n", DOC_COLUMN - 2, "--help", "this text");
+	say_to(to, "  %-*s%s\n", DOC_COLUMN - 2, "--version", "the version");
 	if (cli->notes)
-		fprintf(to, "\n%s", cli->notes);
+		say_to(to, "\n%s", cli->notes);
 }
 
 int
 cli_usage_error(const struct cli *cli, const char *fmt, ...)
 {
+	char text[ERR_BYTES];
 	va_list ap;
 
-	fprintf(stderr, "%s: ", cli->tool);
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	(void)vsnprintf(text, sizeof(text), fmt, ap); /* a text that is cut is still a text */
 	va_end(ap);
-	fprintf(stderr, " (see %s --help)\n", cli->tool);
+	complain("%s (see %s --help)", text, cli->tool);
 	return CLI_EXIT_USAGE;
 }
 
@@ -251,6 +252,7 @@ cli_parse(const struct cli *cli, int argc, char **argv, int *ret_status)
 {
 	int status;
 
+	say_begin(cli->tool);
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--help") == 0) {
 			cli_help(cli, stdout);
@@ -258,7 +260,7 @@ cli_parse(const struct cli *cli, int argc, char **argv, int *ret_status)
 			return false;
 		}
 		if (strcmp(argv[i], "--version") == 0) {
-			printf("%s %s\n", cli->tool, SCOUT_VERSION_STRING);
+			say("%s %s\n", cli->tool, SCOUT_VERSION_STRING);
 			*ret_status = 0;
 			return false;
 		}

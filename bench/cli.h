@@ -89,6 +89,7 @@ struct cli {
 /*
  * Read the whole command line. True: go on. False: leave with *ret_status: 0 after --help or --version (on standard
  * output), or CLI_EXIT_USAGE with a sentence on standard error that names the option, its value and what is allowed.
+ * From here on, standard output that cannot be written makes the exit status 1 (say.h).
  * An option that is given twice means its last value.
  */
 bool cli_parse(const struct cli *cli, int argc, char **argv, int *ret_status);

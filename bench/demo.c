@@ -175,18 +175,19 @@ static int
 ask(struct demo *demo)
 {
 	struct scout_client *client = engine_client(demo->engine);
+	const uint32_t n = demo->n_waiting;
 	bool had[DEMO_MAX_WAITING];
 	uint64_t start, ns;
 	uint32_t i;
 	int rc = 0;
 
-	if (demo->n_waiting == 0)
+	if (n == 0)
 		return 0;
-	for (i = 0; i < demo->n_waiting; i++)
+	for (i = 0; i < n; i++)
 		had[i] = demo->waiting[i]->answered;
 	start = scout__now_ns();
 	scout_step_begin(client);
-	for (i = 0; i < demo->n_waiting && rc == 0; i++)
+	for (i = 0; i < n && rc == 0; i++)
 		rc = ask_one(demo, demo->waiting[i]);
 	scout_step_end(client);
 	ns = scout__now_ns() - start;
@@ -194,7 +195,7 @@ ask(struct demo *demo)
 		return demo_fail(demo, demo->waiting[i - 1], rc, "lookup");
 	scout__hist_add(&demo->stats.asking_ns, ns);
 	demo->stats.asked_ns += ns;
-	for (i = 0; i < demo->n_waiting; i++)
+	for (i = 0; i < n; i++)
 		if (!had[i] && demo->waiting[i]->answered)
 			note_answer(demo, demo->waiting[i]);
 	return 0;

@@ -14,6 +14,7 @@
 #include "log.h"
 #include "mix.h"
 #include "pool.h"
+#include "say.h"
 
 /*
  * DESIGN: what an engine has around the libraries, and no more. All KV ranks live in this process, each with its own
@@ -54,10 +55,9 @@ struct engine {
 static void
 print_log(void *user, int level, const char *text)
 {
-	const struct engine *engine = user;
-
+	(void)user;
 	if (level <= SCOUT_LOG_WARN)
-		(void)fprintf(stderr, "%s: %s\n", engine->cfg.tool, text);
+		complain("%s", text);
 }
 
 uint64_t

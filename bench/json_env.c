@@ -16,6 +16,7 @@
 
 /* The build system says which; a build by hand does not know. */
 #include "revision.h"
+#include "say.h"
 #ifndef SCOUT_BUILD_TYPE
 #define SCOUT_BUILD_TYPE "unknown"
 #endif
@@ -137,30 +138,31 @@ json_hist(const struct scout__hist *hist)
 	return object;
 }
 
+static int
+write_value(json_t *value, FILE *out)
+{
+	int failed = json_dumpf(value, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+	int error;
+
+	say_to(out, "\n");
+	error = say_close(out);
+	return failed && !error ? ENOMEM : error; /* jansson needs memory of its own */
+}
+
 int
 json_write_file(json_t *value, const char *path, char *err, size_t err_len)
 {
-	bool is_stdout = strcmp(path, "-") == 0;
 	FILE *out;
-	int rc = 0;
+	int error;
 
 	if (!value) {
 		(void)snprintf(err, err_len, "out of memory");
 		return -1;
 	}
-	out = is_stdout ? stdout : fopen(path, "we");
-	if (!out) {
-		(void)snprintf(err, err_len, "cannot write %s (errno %d)", path, errno);
-		rc = -1;
-		goto out_decref;
-	}
-	if (json_dumpf(value, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) || fputc('\n', out) == EOF || fflush(out))
-		rc = -1;
-	if (!is_stdout && fclose(out))
-		rc = -1;
-	if (rc)
-		(void)snprintf(err, err_len, "cannot write %s (errno %d)", path, errno);
-out_decref:
+	out = say_open(path);
+	error = out ? write_value(value, out) : errno;
+	if (error)
+		(void)snprintf(err, err_len, "cannot write %s (errno %d)", path, error);
 	json_decref(value);
-	return rc;
+	return error ? -1 : 0;
 }

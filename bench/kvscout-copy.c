@@ -38,6 +38,7 @@
 /* The build system says which; a build by hand does not know. */
 #ifdef SCOUT_BUILD_TYPE
 #include "revision.h"
+#include "say.h"
 #else
 #define SCOUT_GIT_REVISION "unknown"
 #endif
@@ -119,43 +120,39 @@ next_random(uint64_t *seed)
 	return z ^ (z >> 31);
 }
 
-/*
- * Output goes to streams whose state is checked at the end (print_json), or to a terminal; exit() is called by the only
- * thread there is besides the engine's, which waits. NOLINTBEGIN(cert-err33-c, concurrency-mt-unsafe)
- */
+/* exit() is called by the only thread there is besides the engine's, which waits. NOLINTBEGIN(concurrency-mt-unsafe) */
 static void
 usage(FILE *to)
 {
-	fprintf(to,
-		"usage: kvscout-copy [OPTION]...\n"
-		"GB/s of scattered pieces through the copy engine, against plain copies of the same bytes.\n"
-		"\n"
-		"  --backend NAME      host or cuda (default %s)\n"
-		"  --direction WHICH   h2d (slot to pages), d2h (pages to slot) or both (default %s)\n"
-		"  --piece-bytes N     bytes of one piece; K, M, G are powers of 1024 (default %" PRIu64 ")\n"
-		"  --pieces N          pieces in one copy (default %" PRIu64 ")\n"
-		"  --method NAME       how the backend copies; host: memcpy (default %s)\n"
-		"  --json FILE         write the result as JSON; - is standard output (default: text)\n"
-		"  --seed N            of the data and of the page order (default %" PRIu64 ")\n"
-		"  --repeat N          rounds, 1 to %u (default %" PRIu64 ")\n"
-		"  --help              this text\n"
-		"\n"
-		"Exit status: 0, 1 on a failure or wrong bytes, 2 on wrong usage, 77 if this build or machine lacks the backend.\n",
-		defaults.backend, defaults.direction, defaults.piece_bytes, defaults.pieces, defaults.method,
-		defaults.seed, MAX_REPEAT, defaults.repeat);
+	say_to(to,
+	       "usage: kvscout-copy [OPTION]...\n"
+	       "GB/s of scattered pieces through the copy engine, against plain copies of the same bytes.\n"
+	       "\n"
+	       "  --backend NAME      host or cuda (default %s)\n"
+	       "  --direction WHICH   h2d (slot to pages), d2h (pages to slot) or both (default %s)\n"
+	       "  --piece-bytes N     bytes of one piece; K, M, G are powers of 1024 (default %" PRIu64 ")\n"
+	       "  --pieces N          pieces in one copy (default %" PRIu64 ")\n"
+	       "  --method NAME       how the backend copies; host: memcpy (default %s)\n"
+	       "  --json FILE         write the result as JSON; - is standard output (default: text)\n"
+	       "  --seed N            of the data and of the page order (default %" PRIu64 ")\n"
+	       "  --repeat N          rounds, 1 to %u (default %" PRIu64 ")\n"
+	       "  --help              this text\n"
+	       "\n"
+	       "Exit status: 0, 1 on a failure or wrong bytes, 2 on wrong usage, 77 if this build or machine lacks the backend.\n",
+	       defaults.backend, defaults.direction, defaults.piece_bytes, defaults.pieces, defaults.method,
+	       defaults.seed, MAX_REPEAT, defaults.repeat);
 }
 
 __attribute__((format(printf, 2, 3), noreturn)) static void
 die(int status, const char *fmt, ...)
 {
+	char text[512];
 	va_list ap;
 
-	fputs("kvscout-copy: ", stderr);
 	va_start(ap, fmt);
-	/* The analyzer knows no va_start here. NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
-	vfprintf(stderr, fmt, ap);
+	(void)vsnprintf(text, sizeof(text), fmt, ap); /* a text that is cut is still a text */
 	va_end(ap);
-	fputc('\n', stderr);
+	complain("%s", text);
 	exit(status);
 }
 
@@ -501,47 +498,47 @@ print_text(const struct bench *bench)
 {
 	struct summary s;
 
-	printf("kvscout-copy: backend %s, method %s, %" PRIu64 " pieces of %" PRIu64 " bytes, %" PRIu64
-	       " rounds, build %s\n",
-	       bench->opt.backend, bench->opt.method, bench->opt.pieces, bench->opt.piece_bytes, bench->opt.repeat,
-	       SCOUT_BUILD_TYPE);
+	say("kvscout-copy: backend %s, method %s, %" PRIu64 " pieces of %" PRIu64 " bytes, %" PRIu64
+	    " rounds, build %s\n",
+	    bench->opt.backend, bench->opt.method, bench->opt.pieces, bench->opt.piece_bytes, bench->opt.repeat,
+	    SCOUT_BUILD_TYPE);
 	for (unsigned int d = 0; d < N_DIRECTIONS; d++) {
 		if (!measures(&bench->opt, (enum direction)d))
 			continue;
 		for (unsigned int w = 0; w < N_WAYS; w++) {
 			s = summarize(bench->gbps[d][w], bench->opt.repeat);
-			printf("  %s %-10s %8.2f GB/s  (min %.2f, max %.2f)", direction_names[d], way_names[w], s.p50,
-			       s.min, s.max);
+			say("  %s %-10s %8.2f GB/s  (min %.2f, max %.2f)", direction_names[d], way_names[w], s.p50,
+			    s.min, s.max);
 			if (w != ENGINE) {
 				s = ratio(bench, (enum direction)d, (enum way)w);
-				printf("  engine is at %.1f%%  (%.1f to %.1f)", s.p50 * 100, s.min * 100, s.max * 100);
+				say("  engine is at %.1f%%  (%.1f to %.1f)", s.p50 * 100, s.min * 100, s.max * 100);
 			}
-			putchar('\n');
+			say("\n");
 		}
 	}
-	printf("  %" PRIu64 " bytes verified, %" PRIu64 " wrong\n", bench->verified_bytes, bench->wrong_bytes);
+	say("  %" PRIu64 " bytes verified, %" PRIu64 " wrong\n", bench->verified_bytes, bench->wrong_bytes);
 }
 
 static void
 json_string(FILE *out, const char *text)
 {
-	fputc('"', out);
+	say_to(out, "\"");
 	for (; *text; text++) {
 		if (*text == '"' || *text == '\\')
-			fprintf(out, "\\%c", *text);
+			say_to(out, "\\%c", *text);
 		else if ((unsigned char)*text < 0x20)
-			fprintf(out, "\\u%04x", (unsigned char)*text);
+			say_to(out, "\\u%04x", (unsigned char)*text);
 		else
-			fputc(*text, out);
+			say_to(out, "%c", *text);
 	}
-	fputc('"', out);
+	say_to(out, "\"");
 }
 
 static void
 json_summary(FILE *out, const char *name, struct summary s, uint64_t n)
 {
-	fprintf(out, "\"%s\": {\"n\": %" PRIu64 ", \"min\": %.4f, \"p50\": %.4f, \"max\": %.4f}", name, n, s.min, s.p50,
-		s.max);
+	say_to(out, "\"%s\": {\"n\": %" PRIu64 ", \"min\": %.4f, \"p50\": %.4f, \"max\": %.4f}", name, n, s.min, s.p50,
+	       s.max);
 }
 
 static void
@@ -555,7 +552,7 @@ json_cpu(FILE *out)
 			break;
 	}
 	if (info)
-		fclose(info);
+		(void)fclose(info); /* only read */
 	if (value) {
 		value += strspn(value, ": \t");
 		value[strcspn(value, "\n")] = 0;
@@ -568,17 +565,17 @@ json_environment(FILE *out)
 {
 	struct utsname uts;
 
-	fputs("  \"environment\": {\"version\": \"" SCOUT_VERSION_STRING "\", \"revision\": ", out);
+	say_to(out, "  \"environment\": {\"version\": \"" SCOUT_VERSION_STRING "\", \"revision\": ");
 	json_string(out, SCOUT_GIT_REVISION);
-	fputs(", \"build_type\": ", out);
+	say_to(out, ", \"build_type\": ");
 	json_string(out, SCOUT_BUILD_TYPE);
-	fputs(", \"compiler\": ", out);
+	say_to(out, ", \"compiler\": ");
 	json_string(out, __VERSION__);
-	fputs(", \"cpu\": ", out);
+	say_to(out, ", \"cpu\": ");
 	json_cpu(out);
-	fputs(", \"kernel\": ", out);
+	say_to(out, ", \"kernel\": ");
 	json_string(out, uname(&uts) == 0 ? uts.release : "unknown");
-	fputs("},\n", out);
+	say_to(out, "},\n");
 }
 
 static void
@@ -586,46 +583,48 @@ json_direction(FILE *out, const struct bench *bench, enum direction direction)
 {
 	const uint64_t n = bench->opt.repeat;
 
-	fprintf(out, "    \"%s\": {\"gbps\": {", direction_names[direction]);
+	say_to(out, "    \"%s\": {\"gbps\": {", direction_names[direction]);
 	for (unsigned int w = 0; w < N_WAYS; w++) {
-		fputs(w ? ", " : "", out);
+		say_to(out, "%s", w ? ", " : "");
 		json_summary(out, way_names[w], summarize(bench->gbps[direction][w], n), n);
 	}
-	fputs("},\n      \"engine_ratio\": {", out);
+	say_to(out, "},\n      \"engine_ratio\": {");
 	json_summary(out, "scattered", ratio(bench, direction, SCATTERED), n);
-	fputs(", ", out);
+	say_to(out, ", ");
 	json_summary(out, "contiguous", ratio(bench, direction, CONTIGUOUS), n);
-	fputs("}}", out);
+	say_to(out, "}}");
 }
 
 static void
 print_json(const struct bench *bench)
 {
 	const struct options *opt = &bench->opt;
-	FILE *out = strcmp(opt->json, "-") == 0 ? stdout : fopen(opt->json, "w");
+	FILE *out = say_open(opt->json);
 	bool first = true;
+	int error;
 
 	if (!out)
 		die(EXIT_WRONG, "cannot write %s (errno %d)", opt->json, errno);
-	fputs("{\n  \"tool\": \"kvscout-copy\",\n", out);
+	say_to(out, "{\n  \"tool\": \"kvscout-copy\",\n");
 	json_environment(out);
-	fprintf(out,
-		"  \"backend\": \"%s\", \"method\": \"%s\", \"direction\": \"%s\", \"piece_bytes\": %" PRIu64
-		", \"pieces\": %" PRIu64 ",\n  \"total_bytes\": %" PRIu64 ", \"seed\": %" PRIu64
-		", \"repeat\": %" PRIu64 ",\n  \"directions\": {\n",
-		opt->backend, opt->method, opt->direction, opt->piece_bytes, opt->pieces, bench->total_bytes, opt->seed,
-		opt->repeat);
+	say_to(out,
+	       "  \"backend\": \"%s\", \"method\": \"%s\", \"direction\": \"%s\", \"piece_bytes\": %" PRIu64
+	       ", \"pieces\": %" PRIu64 ",\n  \"total_bytes\": %" PRIu64 ", \"seed\": %" PRIu64 ", \"repeat\": %" PRIu64
+	       ",\n  \"directions\": {\n",
+	       opt->backend, opt->method, opt->direction, opt->piece_bytes, opt->pieces, bench->total_bytes, opt->seed,
+	       opt->repeat);
 	for (unsigned int d = 0; d < N_DIRECTIONS; d++) {
 		if (!measures(opt, (enum direction)d))
 			continue;
-		fputs(first ? "" : ",\n", out);
+		say_to(out, "%s", first ? "" : ",\n");
 		json_direction(out, bench, (enum direction)d);
 		first = false;
 	}
-	fprintf(out, "\n  },\n  \"verified_bytes\": %" PRIu64 ", \"wrong_bytes\": %" PRIu64 "\n}\n",
-		bench->verified_bytes, bench->wrong_bytes);
-	if (fflush(out) || ferror(out) || (out != stdout && fclose(out)))
-		die(EXIT_WRONG, "cannot write %s", opt->json);
+	say_to(out, "\n  },\n  \"verified_bytes\": %" PRIu64 ", \"wrong_bytes\": %" PRIu64 "\n}\n",
+	       bench->verified_bytes, bench->wrong_bytes);
+	error = say_close(out);
+	if (error)
+		die(EXIT_WRONG, "cannot write %s (errno %d)", opt->json, error);
 }
 
 int
@@ -633,6 +632,7 @@ main(int argc, char **argv)
 {
 	static struct bench bench; /* large: all rounds */
 
+	say_begin("kvscout-copy");
 	parse_options(argc, argv, &bench.opt);
 	bench.ops = scout__copy_find(bench.opt.backend);
 	if (!bench.ops)
@@ -653,4 +653,4 @@ main(int argc, char **argv)
 		die(EXIT_WRONG, "%" PRIu64 " bytes are wrong", bench.wrong_bytes);
 	return 0;
 }
-/* NOLINTEND(cert-err33-c, concurrency-mt-unsafe) */
+/* NOLINTEND(concurrency-mt-unsafe) */

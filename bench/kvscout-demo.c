@@ -22,6 +22,7 @@
 #include "demo.h"
 #include "json_env.h"
 #include "log.h"
+#include "say.h"
 #include "table.h"
 
 #define TOOL "kvscout-demo"
@@ -67,12 +68,12 @@ progress(const struct demo *demo, uint64_t *next_ns)
 	if (now < *next_ns)
 		return;
 	*next_ns = now + (terminal ? TERMINAL_NS : LINE_NS);
-	fprintf(stderr, "%sstep %" PRIu64 ": %" PRIu64, terminal ? "\r" : "", demo->step, stats->finished);
+	say_to(stderr, "%sstep %" PRIu64 ": %" PRIu64, terminal ? "\r" : "", demo->step, stats->finished);
 	if (workload_total(demo->workload))
-		fprintf(stderr, " of %" PRIu64, workload_total(demo->workload));
-	fprintf(stderr, " requests done, %u waiting, %u running, hit ratio %.1f %%, wrong bytes: %" PRIu64 "%s",
-		demo->n_waiting, demo->n_running, share(stats->hit_tokens, stats->prompt_tokens),
-		engine_stats(demo->engine)->wrong_bytes, terminal ? "\033[K" : "\n");
+		say_to(stderr, " of %" PRIu64, workload_total(demo->workload));
+	say_to(stderr, " requests done, %u waiting, %u running, hit ratio %.1f %%, wrong bytes: %" PRIu64 "%s",
+	       demo->n_waiting, demo->n_running, share(stats->hit_tokens, stats->prompt_tokens),
+	       engine_stats(demo->engine)->wrong_bytes, terminal ? "\033[K" : "\n");
 }
 
 /* The rest of the step: where an engine's GPU computes. A step that took longer is followed at once by the next. */
@@ -109,7 +110,7 @@ run(struct demo *demo, uint64_t step_us)
 		pause_until(start + step_us * 1000);
 	}
 	if (isatty(STDERR_FILENO))
-		fputs("\r\033[K", stderr);
+		say_to(stderr, "\r\033[K");
 	return rc;
 }
 
@@ -154,12 +155,12 @@ print_intro(const struct demo *demo, const struct options *opt)
 	char pool[TABLE_TEXT], step[TABLE_TEXT];
 	const char *why;
 
-	printf("%s: %s\n", TOOL, workload_text(demo->workload));
-	printf("embedded server with a pool of %s, %u workers (KV ranks), one step of the loop is %s\n",
-	       table_bytes(opt->l1_bytes, pool), KV_RANKS, table_ns(opt->step_us * 1000, step));
+	say("%s: %s\n", TOOL, workload_text(demo->workload));
+	say("embedded server with a pool of %s, %u workers (KV ranks), one step of the loop is %s\n",
+	    table_bytes(opt->l1_bytes, pool), KV_RANKS, table_ns(opt->step_us * 1000, step));
 	if (json_env_is_slow_build(&why))
-		printf("note: %s; times mean little\n", why);
-	(void)fflush(stdout); /* before the progress on standard error */
+		say("note: %s; times mean little\n", why);
+	(void)fflush(stdout); /* before the progress on standard error; an error is told at exit */
 }
 
 static void
@@ -167,8 +168,8 @@ print_times(const char *name, const struct scout__hist *hist)
 {
 	char p50[TABLE_TEXT], p99[TABLE_TEXT], max[TABLE_TEXT];
 
-	printf("  %-38s %10s %10s %10s %10" PRIu64 "\n", name, table_ns(scout__hist_quantile(hist, 0.5), p50),
-	       table_ns(scout__hist_quantile(hist, 0.99), p99), table_ns(hist->n ? hist->max : 0, max), hist->n);
+	say("  %-38s %10s %10s %10s %10" PRIu64 "\n", name, table_ns(scout__hist_quantile(hist, 0.5), p50),
+	    table_ns(scout__hist_quantile(hist, 0.99), p99), table_ns(hist->n ? hist->max : 0, max), hist->n);
 }
 
 static void
@@ -176,14 +177,14 @@ print_answers(const struct demo_stats *stats)
 {
 	const struct scout__hist *steps = &stats->not_yet_steps;
 
-	printf("\nanswers                                  %10" PRIu64 "\n", stats->answers);
-	printf("  that came \"not yet\" at the first ask   %10" PRIu64 "\n", stats->not_yet);
-	printf("  steps until those came                 p50 %" PRIu64 ", p99 %" PRIu64 ", max %" PRIu64 "\n",
-	       scout__hist_quantile(steps, 0.5), scout__hist_quantile(steps, 0.99), steps->n ? steps->max : 0);
+	say("\nanswers                                  %10" PRIu64 "\n", stats->answers);
+	say("  that came \"not yet\" at the first ask   %10" PRIu64 "\n", stats->not_yet);
+	say("  steps until those came                 p50 %" PRIu64 ", p99 %" PRIu64 ", max %" PRIu64 "\n",
+	    scout__hist_quantile(steps, 0.5), scout__hist_quantile(steps, 0.99), steps->n ? steps->max : 0);
 	if (stats->unanswered)
-		printf("  that never came (timeout, refused, ...) %9" PRIu64 "\n", stats->unanswered);
+		say("  that never came (timeout, refused, ...) %9" PRIu64 "\n", stats->unanswered);
 	if (stats->page_waits)
-		printf("  steps that had no free pages for one   %10" PRIu64 "\n", stats->page_waits);
+		say("  steps that had no free pages for one   %10" PRIu64 "\n", stats->page_waits);
 }
 
 static void
@@ -191,12 +192,12 @@ print_asking(const struct demo_stats *stats)
 {
 	char one[TABLE_TEXT], ours[TABLE_TEXT], theirs[TABLE_TEXT];
 
-	printf("\ntime of a step that the loop spent asking       p50        p99        max      steps\n");
+	say("\ntime of a step that the loop spent asking       p50        p99        max      steps\n");
 	print_times("scout_try_lookup, all waiting requests", &stats->asking_ns);
 	print_times("the same questions, blocking", &stats->blocking_ns);
-	printf("  one blocking round trip: p50 %s; all together: %s asking, %s blocking\n",
-	       table_ns(scout__hist_quantile(&stats->round_trip_ns, 0.5), one), table_ns(stats->asked_ns, ours),
-	       table_ns(stats->blocking_ns_sum, theirs));
+	say("  one blocking round trip: p50 %s; all together: %s asking, %s blocking\n",
+	    table_ns(scout__hist_quantile(&stats->round_trip_ns, 0.5), one), table_ns(stats->asked_ns, ours),
+	    table_ns(stats->blocking_ns_sum, theirs));
 }
 
 static void
@@ -204,7 +205,7 @@ print_bytes(const char *name, uint64_t bytes)
 {
 	char text[TABLE_TEXT];
 
-	printf("%-40s %10s\n", name, table_bytes(bytes, text));
+	say("%-40s %10s\n", name, table_bytes(bytes, text));
 }
 
 static void
@@ -214,24 +215,24 @@ print_table(const struct demo *demo, uint64_t evicted, uint64_t wall_ns)
 	const struct demo_stats *stats = &demo->stats;
 	char wall[TABLE_TEXT];
 
-	printf("\nrequests                                 %10" PRIu64 "   in %s, %" PRIu64 " steps\n", stats->finished,
-	       table_ns(wall_ns, wall), demo->step);
-	printf("prompt tokens                            %10" PRIu64 "\n", stats->prompt_tokens);
-	printf("  found in the cache                     %10" PRIu64 "   hit ratio %.1f %%\n", stats->hit_tokens,
-	       share(stats->hit_tokens, stats->prompt_tokens));
-	printf("chunks stored                            %10" PRIu64 "   %" PRIu64 " evicted\n", engine->chunks_stored,
-	       evicted);
+	say("\nrequests                                 %10" PRIu64 "   in %s, %" PRIu64 " steps\n", stats->finished,
+	    table_ns(wall_ns, wall), demo->step);
+	say("prompt tokens                            %10" PRIu64 "\n", stats->prompt_tokens);
+	say("  found in the cache                     %10" PRIu64 "   hit ratio %.1f %%\n", stats->hit_tokens,
+	    share(stats->hit_tokens, stats->prompt_tokens));
+	say("chunks stored                            %10" PRIu64 "   %" PRIu64 " evicted\n", engine->chunks_stored,
+	    evicted);
 	print_answers(stats);
 	print_asking(stats);
-	printf("\n");
+	say("\n");
 	print_bytes("bytes copied into the cache", engine->bytes_stored);
 	print_bytes("bytes copied out of the cache", engine->bytes_retrieved);
 	print_bytes("bytes verified", engine->bytes_verified);
 	if (engine->blocks_missing)
-		printf("blocks that had to be computed again     %10" PRIu64 "\n", engine->blocks_missing);
+		say("blocks that had to be computed again     %10" PRIu64 "\n", engine->blocks_missing);
 	if (engine->jobs_failed)
-		printf("transfers that failed                    %10" PRIu64 "\n", engine->jobs_failed);
-	printf("wrong bytes: %" PRIu64 "\n", engine->wrong_bytes);
+		say("transfers that failed                    %10" PRIu64 "\n", engine->jobs_failed);
+	say("wrong bytes: %" PRIu64 "\n", engine->wrong_bytes);
 }
 
 /* Everything between the options and the table. Returns the exit status. */
@@ -251,15 +252,15 @@ play(struct demo *demo, const struct options *opt)
 	if (rc == 0)
 		rc = probe_counter(demo->probe, "l1.evictions", &evicted, demo->err, sizeof(demo->err));
 	if (rc < 0) {
-		fprintf(stderr, TOOL ": %s\n", demo->err);
+		complain("%s", demo->err);
 		return EXIT_FAILURE;
 	}
 	print_table(demo, evicted, begin);
 	engine = engine_stats(demo->engine);
 	if (interrupted)
-		fprintf(stderr, TOOL ": interrupted; the numbers are of what was done until then\n");
+		complain("interrupted; the numbers are of what was done until then");
 	if (engine->jobs_failed || demo->stats.unanswered)
-		fprintf(stderr, TOOL ": some lookups or transfers failed; the table says how many\n");
+		complain("some lookups or transfers failed; the table says how many");
 	return engine->wrong_bytes || engine->jobs_failed || demo->stats.unanswered ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 

@@ -33,6 +33,7 @@
 
 #include "cli.h"
 #include "lat.h"
+#include "say.h"
 
 #define EXIT_FAILED 1
 #define CLOCK_READINGS 100000u
@@ -108,7 +109,7 @@ print_log(void *user, int level, const char *text)
 {
 	(void)user;
 	if (level <= SCOUT_LOG_WARN)
-		fprintf(stderr, "kvscout-latency: %s\n", text);
+		complain("%s", text);
 }
 
 static int
@@ -275,13 +276,11 @@ judge(const struct lat *lat)
 	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
 		result = &lat->results[mode];
 		if (result->failed) {
-			fprintf(stderr, "kvscout-latency: %s: lookups failed; the first: %s\n", lat_mode_names[mode],
-				result->first_failure);
+			complain("%s: lookups failed; the first: %s", lat_mode_names[mode], result->first_failure);
 			status = EXIT_FAILED;
 		}
 		if (result->wrong && lat->opt->verify) {
-			fprintf(stderr, "kvscout-latency: %s: wrong answers; the first: %s\n", lat_mode_names[mode],
-				result->first_wrong);
+			complain("%s: wrong answers; the first: %s", lat_mode_names[mode], result->first_wrong);
 			status = EXIT_FAILED;
 		}
 	}
@@ -299,7 +298,7 @@ static bool
 note(const struct lat *lat, int rc)
 {
 	if (rc)
-		fprintf(stderr, "kvscout-latency: %s\n", lat->err);
+		complain("%s", lat->err);
 	return rc != 0;
 }
 
@@ -491,7 +490,7 @@ main(int argc, char **argv)
 	measure_clock(&lat);
 	status = 0;
 	if (run_session(&session)) {
-		fprintf(stderr, "kvscout-latency: %s\n", lat.err);
+		complain("%s", lat.err);
 		status = EXIT_FAILED;
 	} else {
 		status = report(&lat);

@@ -28,6 +28,7 @@
 #include "json_env.h"
 #include "log.h"
 #include "probe.h"
+#include "say.h"
 #include "trace.h"
 
 #define TOOL "kvscout-replay"
@@ -189,7 +190,7 @@ make_hashes(struct replay *replay, const struct trace_request *request)
 static int
 replay_one(struct replay *replay, const struct trace_request *request)
 {
-	struct scout_hit hit;
+	struct scout_hit hit = {0};
 	char id[32];
 	int rc = make_hashes(replay, request);
 
@@ -226,9 +227,8 @@ progress(struct replay *replay)
 	if (now < replay->next_progress_ns || (!terminal && now - replay->start_ns < QUIET_NS))
 		return;
 	replay->next_progress_ns = now + PROGRESS_NS;
-	fprintf(stderr, "%s" TOOL ": %" PRIu64 " requests, %.0f %% of the trace, hit ratio %.4f%s",
-		terminal ? "\r" : "", replay->requests, 100 * trace_progress(replay->trace), hit_ratio(replay),
-		terminal ? "\033[K" : "\n");
+	say_to(stderr, "%s" TOOL ": %" PRIu64 " requests, %.0f %% of the trace, hit ratio %.4f%s", terminal ? "\r" : "",
+	       replay->requests, 100 * trace_progress(replay->trace), hit_ratio(replay), terminal ? "\033[K" : "\n");
 }
 
 static int
@@ -250,7 +250,7 @@ replay_all(struct replay *replay)
 	}
 	replay->wall_ns = scout__now_ns() - replay->start_ns;
 	if (isatty(STDERR_FILENO))
-		fputs("\r\033[K", stderr);
+		say_to(stderr, "\r\033[K");
 	if (rc == 0 && replay->requests == 0)
 		rc = scout__fail(replay->err, sizeof(replay->err), SCOUT_ERR_FORMAT,
 				 "trace file %s has no request in it", replay->opt->trace);
@@ -371,17 +371,17 @@ print_text(const struct replay *replay)
 	const char *why;
 
 	if (json_env_is_slow_build(&why))
-		printf("note: %s\n", why);
-	printf("requests        %" PRIu64 "\n"
-	       "blocks          %" PRIu64 "\n"
-	       "hit blocks      %" PRIu64 "\n"
-	       "hit ratio       %.4f\n"
-	       "evicted         %" PRIu64 "\n"
-	       "bytes verified  %" PRIu64 "\n"
-	       "wall time       %.2f s\n"
-	       "wrong bytes: %" PRIu64 "\n",
-	       replay->requests, replay->blocks, replay->hit_blocks, hit_ratio(replay), replay->evicted,
-	       stats->bytes_verified, (double)replay->wall_ns / 1e9, stats->wrong_bytes);
+		say("note: %s\n", why);
+	say("requests        %" PRIu64 "\n"
+	    "blocks          %" PRIu64 "\n"
+	    "hit blocks      %" PRIu64 "\n"
+	    "hit ratio       %.4f\n"
+	    "evicted         %" PRIu64 "\n"
+	    "bytes verified  %" PRIu64 "\n"
+	    "wall time       %.2f s\n"
+	    "wrong bytes: %" PRIu64 "\n",
+	    replay->requests, replay->blocks, replay->hit_blocks, hit_ratio(replay), replay->evicted,
+	    stats->bytes_verified, (double)replay->wall_ns / 1e9, stats->wrong_bytes);
 }
 
 static int
@@ -394,13 +394,13 @@ report(struct replay *replay)
 	if (!json || strcmp(json, "-") != 0)
 		print_text(replay);
 	if (json && json_write_file(result_json(replay), json, err, sizeof(err)) < 0) {
-		fprintf(stderr, TOOL ": %s\n", err);
+		complain("%s", err);
 		return EXIT_FAILURE;
 	}
 	if (stats->blocks_missing > 0)
-		fprintf(stderr, TOOL ": %" PRIu64 " blocks were promised and then not there\n", stats->blocks_missing);
+		complain("%" PRIu64 " blocks were promised and then not there", stats->blocks_missing);
 	if (stats->wrong_bytes > 0)
-		fprintf(stderr, TOOL ": %" PRIu64 " retrieved bytes were wrong\n", stats->wrong_bytes);
+		complain("%" PRIu64 " retrieved bytes were wrong", stats->wrong_bytes);
 	return stats->blocks_missing || stats->wrong_bytes ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -461,7 +461,7 @@ main(int argc, char **argv)
 	if (!parse(argc, argv, &opt, &status))
 		return status;
 	if (run(&replay) < 0) {
-		fprintf(stderr, TOOL ": %s\n", replay.err);
+		complain("%s", replay.err);
 		status = EXIT_FAILURE;
 	} else {
 		status = report(&replay);

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 
 #include "client_priv.h"
+#include "say.h"
 
 #define ID_BYTES 32
 #define SMALL_ARENA_BYTES (UINT64_C(1) << 20)
@@ -69,7 +70,7 @@ print_log(void *user, int level, const char *text)
 {
 	(void)user;
 	if (level <= SCOUT_LOG_WARN)
-		fprintf(stderr, "kvscout-latency: %s\n", text);
+		complain("%s", text);
 }
 
 static void

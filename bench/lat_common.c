@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "say.h"
+
 /* Nobody wants to read the progress of a run that is over before they look. */
 #define QUIET_NS UINT64_C(2000000000)
 #define PROGRESS_NS UINT64_C(1000000000)
@@ -94,8 +96,8 @@ show_progress(struct lat *lat, uint64_t now_ns)
 {
 	if (now_ns < lat->progress_ns)
 		return;
-	fprintf(stderr, "kvscout-latency: %" PRIu64 " of %" PRIu64 " requests, %.0f s\n", lat->done, lat->total,
-		(double)(now_ns - lat->start_ns) / 1e9);
+	complain("%" PRIu64 " of %" PRIu64 " requests, %.0f s", lat->done, lat->total,
+		 (double)(now_ns - lat->start_ns) / 1e9);
 	lat->progress_ns = now_ns + PROGRESS_NS;
 }
 

@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "json_env.h"
+#include "say.h"
 
 #define PATH_BYTES 4096
 /* Lines of percentiles between halvings of what is left above, as HdrHistogram's own tools have it. */
@@ -19,7 +20,7 @@
 static FILE *
 open_out(struct lat *lat, const char *path)
 {
-	FILE *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
+	FILE *out = say_open(path);
 	int error = errno;
 
 	if (!out)
@@ -30,11 +31,9 @@ open_out(struct lat *lat, const char *path)
 static int
 close_out(struct lat *lat, const char *path, FILE *out)
 {
-	bool failed = fflush(out) != 0 || ferror(out);
+	int error = say_close(out);
 
-	if (out != stdout && fclose(out))
-		failed = true;
-	return failed ? lat_fail(lat, "cannot write %s", path) : 0;
+	return error ? lat_fail(lat, "cannot write %s (errno %d)", path, error) : 0;
 }
 
 /* As comments: each output says what it depends on. */
@@ -47,19 +46,19 @@ put_environment(FILE *out, const struct lat *lat)
 	json_t *value;
 
 	if (json_env_is_slow_build(&why))
-		fprintf(out, "# THESE NUMBERS MEAN NOTHING: %s\n", why);
+		say_to(out, "# THESE NUMBERS MEAN NOTHING: %s\n", why);
 	json_object_foreach(env, key, value)
 	{
 		if (json_is_string(value))
-			fprintf(out, "# %s: %s\n", key, json_string_value(value));
+			say_to(out, "# %s: %s\n", key, json_string_value(value));
 	}
 	json_decref(env);
-	fprintf(out,
-		"# %s loop, rate %" PRIu64 "/s, chunks %" PRIu64 ", inflight %" PRIu64 ", clients %" PRIu64
-		", step_us %" PRIu64 ", hit_ratio %g, server_delay_us %" PRIu64 ", server_jitter_us %" PRIu64 "\n",
-		lat->opt->rate ? "open" : "closed", lat->opt->rate, lat->opt->chunks, lat->opt->inflight,
-		lat->opt->clients, lat->opt->step_us, lat->opt->hit_ratio, lat->opt->server_delay_us,
-		lat->opt->server_jitter_us);
+	say_to(out,
+	       "# %s loop, rate %" PRIu64 "/s, chunks %" PRIu64 ", inflight %" PRIu64 ", clients %" PRIu64
+	       ", step_us %" PRIu64 ", hit_ratio %g, server_delay_us %" PRIu64 ", server_jitter_us %" PRIu64 "\n",
+	       lat->opt->rate ? "open" : "closed", lat->opt->rate, lat->opt->chunks, lat->opt->inflight,
+	       lat->opt->clients, lat->opt->step_us, lat->opt->hit_ratio, lat->opt->server_delay_us,
+	       lat->opt->server_jitter_us);
 }
 
 static void
@@ -67,14 +66,14 @@ put_csv_row(FILE *out, const char *mode, const char *metric, const struct scout_
 {
 	static const double quantiles[] = {0.5, 0.9, 0.99, 0.999};
 
-	fprintf(out, "%s,%s,%" PRIu64, mode, metric, hist->n);
+	say_to(out, "%s,%s,%" PRIu64, mode, metric, hist->n);
 	if (hist->n) {
-		fprintf(out, ",%" PRIu64, hist->min);
+		say_to(out, ",%" PRIu64, hist->min);
 		for (size_t i = 0; i < sizeof(quantiles) / sizeof(quantiles[0]); i++)
-			fprintf(out, ",%" PRIu64, scout__hist_quantile(hist, quantiles[i]));
-		fprintf(out, ",%" PRIu64 "\n", hist->max);
+			say_to(out, ",%" PRIu64, scout__hist_quantile(hist, quantiles[i]));
+		say_to(out, ",%" PRIu64 "\n", hist->max);
 	} else {
-		fprintf(out, ",,,,,,\n");
+		say_to(out, ",,,,,,\n");
 	}
 }
 
@@ -87,8 +86,8 @@ lat_write_csv(struct lat *lat, const char *path, bool is_interrupted)
 		return -1;
 	put_environment(out, lat);
 	if (is_interrupted)
-		fprintf(out, "# interrupted: what was measured until then\n");
-	fprintf(out, "mode,metric,n,min,p50,p90,p99,p999,max\n");
+		say_to(out, "# interrupted: what was measured until then\n");
+	say_to(out, "mode,metric,n,min,p50,p90,p99,p999,max\n");
 	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
 		for (unsigned int m = 0; lat_is_chosen(lat->opt, mode) && m < LAT_N_METRICS; m++) {
 			if (lat_metrics(lat, mode) & 1u << m)
@@ -132,22 +131,22 @@ put_hgrm(FILE *out, const struct scout__hist *hist)
 	double q = 0, half = 1;
 	uint64_t value, seen = 0;
 
-	fprintf(out, "%12s %14s %10s %14s\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
+	say_to(out, "%12s %14s %10s %14s\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
 	/* Of n samples fewer than one is above after 64 halvings, whatever n is. */
 	for (int tick = 0; tick < 64 * TICKS_PER_HALF && seen < hist->n; tick++) {
 		value = scout__hist_quantile(hist, q);
 		seen = count_up_to(hist, value);
 		if (seen < hist->n)
-			fprintf(out, "%12" PRIu64 ".000 %2.12f %10" PRIu64 " %14.2f\n", value, q, seen, 1 / (1 - q));
+			say_to(out, "%12" PRIu64 ".000 %2.12f %10" PRIu64 " %14.2f\n", value, q, seen, 1 / (1 - q));
 		q += half / 2 / TICKS_PER_HALF;
 		if (tick % TICKS_PER_HALF == TICKS_PER_HALF - 1)
 			half /= 2;
 	}
 	if (hist->n)
-		fprintf(out, "%12" PRIu64 ".000 %2.12f %10" PRIu64 "\n", hist->max, 1.0, hist->n);
-	fprintf(out, "#[Mean    = %12.3f, StdDeviation   = %12.3f]\n", mean, hist->n ? deviation(hist, mean) : 0);
-	fprintf(out, "#[Max     = %12.3f, Total count    = %12" PRIu64 "]\n", (double)hist->max, hist->n);
-	fprintf(out, "#[Buckets = %12d, SubBuckets     = %12u]\n", 64 - SCOUT__HIST_SUB_BITS + 1, SCOUT__HIST_SUB);
+		say_to(out, "%12" PRIu64 ".000 %2.12f %10" PRIu64 "\n", hist->max, 1.0, hist->n);
+	say_to(out, "#[Mean    = %12.3f, StdDeviation   = %12.3f]\n", mean, hist->n ? deviation(hist, mean) : 0);
+	say_to(out, "#[Max     = %12.3f, Total count    = %12" PRIu64 "]\n", (double)hist->max, hist->n);
+	say_to(out, "#[Buckets = %12d, SubBuckets     = %12u]\n", 64 - SCOUT__HIST_SUB_BITS + 1, SCOUT__HIST_SUB);
 }
 
 static int

@@ -71,7 +71,7 @@ echo_main(void *arg)
 static int
 make_folder(struct floor *floor)
 {
-	const char *tmp = getenv("TMPDIR");
+	const char *tmp = secure_getenv("TMPDIR");
 	int n = snprintf(floor->folder, sizeof(floor->folder), "%s/kvscout-floor-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
 
 	/* A long TMPDIR would not leave room for a socket's name. */

@@ -21,6 +21,7 @@
 #include <kvscout/version.h>
 
 #include "json_env.h"
+#include "say.h"
 
 #define WIDTH 1000
 #define HEIGHT 470
@@ -100,16 +101,16 @@ y_of(const struct panel *panel, double value)
 static void
 put_text(FILE *out, double x, double y, const char *anchor, const char *style, const char *text)
 {
-	fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" %s>", x, y, anchor, style);
+	say_to(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" %s>", x, y, anchor, style);
 	for (const char *at = text; *at; at++) {
 		if (*at == '<' || *at == '>' || *at == '&')
-			fprintf(out, "&#%d;", *at);
+			say_to(out, "&#%d;", *at);
 		else if ((unsigned char)*at >= ' ' && (unsigned char)*at < 127)
-			fputc(*at, out);
+			say_to(out, "%c", *at);
 		else
-			fputc('?', out);
+			say_to(out, "?");
 	}
-	fprintf(out, "</text>\n");
+	say_to(out, "</text>\n");
 }
 
 static void
@@ -118,18 +119,18 @@ put_grid(FILE *out, const struct panel *panel)
 	static const char *const shares[MAX_NINES + 1] = {"0", "90", "99", "99.9", "99.99", "99.999"};
 	static const char *const powers[] = {"1 ns", "10 ns", "100 ns", "1 us", "10 us", "100 us",
 					     "1 ms", "10 ms", "100 ms", "1 s",  "10 s",  "100 s"};
-	int last = (int)(sizeof(powers) / sizeof(powers[0])) - 1;
+	const unsigned int last = sizeof(powers) / sizeof(powers[0]) - 1;
 	double at;
 
 	put_text(out, panel->left, PANEL_TOP - 12, "start", "font-weight=\"bold\"", panel->title);
 	for (int i = 0; i <= panel->nines; i++) {
 		at = x_of(panel, i);
-		fprintf(out, "<path d=\"M%.1f %dV%d\" stroke=\"#ddd\"/>\n", at, PANEL_TOP, PANEL_TOP + PANEL_HEIGHT);
+		say_to(out, "<path d=\"M%.1f %dV%d\" stroke=\"#ddd\"/>\n", at, PANEL_TOP, PANEL_TOP + PANEL_HEIGHT);
 		put_text(out, at, PANEL_TOP + PANEL_HEIGHT + 18, "middle", "", shares[i]);
 	}
-	for (int i = (int)panel->low; i <= (int)panel->high; i++) {
+	for (unsigned int i = (unsigned int)panel->low; i <= (unsigned int)panel->high; i++) {
 		at = y_of(panel, pow(10, i));
-		fprintf(out, "<path d=\"M%.1f %.1fh%d\" stroke=\"#ddd\"/>\n", panel->left, at, PANEL_WIDTH);
+		say_to(out, "<path d=\"M%.1f %.1fh%d\" stroke=\"#ddd\"/>\n", panel->left, at, PANEL_WIDTH);
 		put_text(out, panel->left - 6, at + 4, "end", "", powers[i < last ? i : last]);
 	}
 	put_text(out, panel->left + PANEL_WIDTH / 2.0, PANEL_TOP + PANEL_HEIGHT + 38, "middle", "",
@@ -142,17 +143,17 @@ put_curve(FILE *out, const struct panel *panel, unsigned int mode)
 	const struct scout__hist *hist = panel->hists[mode];
 	double nines, q;
 
-	fprintf(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\" stroke-dasharray=\"%s\" d=\"",
-		looks[mode].colour, looks[mode].dash);
+	say_to(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\" stroke-dasharray=\"%s\" d=\"",
+	       looks[mode].colour, looks[mode].dash);
 	for (int i = 0; i <= panel->nines * POINTS_PER_NINE; i++) {
 		nines = (double)i / POINTS_PER_NINE;
 		q = 1 - pow(10, -nines);
 		if (i && (1 - q) * (double)hist->n < 1)
 			break;
-		fprintf(out, "%s%.1f %.1f", i ? "L" : "M", x_of(panel, nines),
-			y_of(panel, (double)scout__hist_quantile(hist, q)));
+		say_to(out, "%s%.1f %.1f", i ? "L" : "M", x_of(panel, nines),
+		       y_of(panel, (double)scout__hist_quantile(hist, q)));
 	}
-	fprintf(out, "\"/>\n");
+	say_to(out, "\"/>\n");
 }
 
 /* Of both panels: a line, the mode's name, and the two medians. */
@@ -165,8 +166,8 @@ put_legend(FILE *out, const struct panel *panels)
 	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
 		if (!panels[0].hists[mode])
 			continue;
-		fprintf(out, "<path d=\"M%.1f %dh26\" stroke=\"%s\" stroke-width=\"3\" stroke-dasharray=\"%s\"/>\n", x,
-			HEIGHT - 22, looks[mode].colour, looks[mode].dash);
+		say_to(out, "<path d=\"M%.1f %dh26\" stroke=\"%s\" stroke-width=\"3\" stroke-dasharray=\"%s\"/>\n", x,
+		       HEIGHT - 22, looks[mode].colour, looks[mode].dash);
 		(void)snprintf(text, sizeof(text), "%s (p50 %s)", lat_mode_names[mode],
 			       lat_show_ns(cell, scout__hist_quantile(panels[0].hists[mode], 0.5)));
 		put_text(out, x + 32, HEIGHT - 18, "start", "", text);
@@ -182,10 +183,10 @@ put_head(FILE *out, const struct lat *lat)
 	const char *why = NULL;
 	int n;
 
-	fprintf(out,
-		"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-		"font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
-		WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
+	say_to(out,
+	       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+	       "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
+	       WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
 	n = snprintf(text, sizeof(text), "kvscout-latency %s: %s loop", SCOUT_VERSION_STRING,
 		     opt->rate ? "open" : "closed");
 	if (opt->rate)
@@ -211,8 +212,7 @@ lat_write_plot(struct lat *lat, const char *path)
 		{.title = "time to the answer (seen, or the round trip)", .left = 80},
 		{.title = "time that one step of the scheduler spends asking", .left = 80 + PANEL_WIDTH + 100},
 	};
-	bool is_stdout = strcmp(path, "-") == 0;
-	FILE *out = is_stdout ? stdout : fopen(path, "we");
+	FILE *out = say_open(path);
 	int error = errno;
 
 	if (!out)
@@ -227,9 +227,7 @@ lat_write_plot(struct lat *lat, const char *path)
 		}
 	}
 	put_legend(out, panels);
-	fprintf(out, "</svg>\n");
-	error = fflush(out) || ferror(out);
-	if (!is_stdout && fclose(out))
-		error = 1;
-	return error ? lat_fail(lat, "cannot write %s", path) : 0;
+	say_to(out, "</svg>\n");
+	error = say_close(out);
+	return error ? lat_fail(lat, "cannot write %s (errno %d)", path, error) : 0;
 }

@@ -8,6 +8,7 @@
 #include <kvscout/version.h>
 
 #include "json_env.h"
+#include "say.h"
 
 const char *const lat_mode_names[LAT_N_MODES] = {"async", "polled", "sync", "floor", "peer"};
 
@@ -35,18 +36,18 @@ print_row(const char *mode, const char *metric, const struct scout__hist *hist, 
 	static const double quantiles[] = {0.5, 0.9, 0.99, 0.999};
 	char cell[LAT_CELL];
 
-	printf("%-7s %-18s %9" PRIu64, mode, metric, hist->n);
+	say("%-7s %-18s %9" PRIu64, mode, metric, hist->n);
 	if (!hist->n) {
-		printf("  (nothing was measured)\n");
+		say("  (nothing was measured)\n");
 		return;
 	}
-	printf(" %10s", lat_show_ns(cell, hist->min));
+	say(" %10s", lat_show_ns(cell, hist->min));
 	for (size_t i = 0; i < sizeof(quantiles) / sizeof(quantiles[0]); i++)
-		printf(" %10s", lat_show_ns(cell, scout__hist_quantile(hist, quantiles[i])));
-	printf(" %10s", lat_show_ns(cell, hist->max));
+		say(" %10s", lat_show_ns(cell, scout__hist_quantile(hist, quantiles[i])));
+	say(" %10s", lat_show_ns(cell, hist->max));
 	if (ratio.n)
-		printf("  %8.3f (%.3f..%.3f)", ratio.p50, ratio.min, ratio.max);
-	putchar('\n');
+		say("  %8.3f (%.3f..%.3f)", ratio.p50, ratio.min, ratio.max);
+	say("\n");
 }
 
 static void
@@ -66,22 +67,22 @@ print_counts(const struct lat *lat, unsigned int mode)
 {
 	const struct lat_result *result = &lat->results[mode];
 
-	printf("%s: %" PRIu64 " requests in %" PRIu64 " steps", lat_mode_names[mode], result->requests, result->steps);
+	say("%s: %" PRIu64 " requests in %" PRIu64 " steps", lat_mode_names[mode], result->requests, result->steps);
 	if (result->asked_chunks)
-		printf(", %.1f %% of the chunks hit, %" PRIu64 " answers wrong",
-		       100.0 * (double)result->hit_chunks / (double)result->asked_chunks, result->wrong);
+		say(", %.1f %% of the chunks hit, %" PRIu64 " answers wrong",
+		    100.0 * (double)result->hit_chunks / (double)result->asked_chunks, result->wrong);
 	if (result->failed)
-		printf(", %" PRIu64 " failed (the first: %s)", result->failed, result->first_failure);
+		say(", %" PRIu64 " failed (the first: %s)", result->failed, result->first_failure);
 	if (result->busy)
-		printf(", %" PRIu64 " submits put off (busy)", result->busy);
+		say(", %" PRIu64 " submits put off (busy)", result->busy);
 	if (result->wall_ns)
-		printf(", %.0f lookups/s", (double)result->requests * 1e9 / (double)result->wall_ns);
-	putchar('\n');
+		say(", %.0f lookups/s", (double)result->requests * 1e9 / (double)result->wall_ns);
+	say("\n");
 	if (result->asks.n)
-		printf("       steps until the answer: p50 %" PRIu64 ", p99 %" PRIu64 ", max %" PRIu64
-		       "; %.1f %% were answered within the step that asked\n",
-		       scout__hist_quantile(&result->asks, 0.5), scout__hist_quantile(&result->asks, 0.99),
-		       result->asks.max, 100.0 * (double)result->landed_in_step / (double)result->asks.n);
+		say("       steps until the answer: p50 %" PRIu64 ", p99 %" PRIu64 ", max %" PRIu64
+		    "; %.1f %% were answered within the step that asked\n",
+		    scout__hist_quantile(&result->asks, 0.5), scout__hist_quantile(&result->asks, 0.99),
+		    result->asks.max, 100.0 * (double)result->landed_in_step / (double)result->asks.n);
 }
 
 /*
@@ -99,12 +100,12 @@ print_verdict_against(const struct lat *lat, unsigned int mode)
 
 	if (!a_ns || !b_ns || !ours->requests || !theirs->requests)
 		return;
-	printf("\nthe scheduler loop waits, in a step (p50):    %s async, %s %s: 1/%.1f\n", lat_show_ns(a, a_ns),
-	       lat_show_ns(b, b_ns), name, (double)b_ns / (double)a_ns);
+	say("\nthe scheduler loop waits, in a step (p50):    %s async, %s %s: 1/%.1f\n", lat_show_ns(a, a_ns),
+	    lat_show_ns(b, b_ns), name, (double)b_ns / (double)a_ns);
 	a_ns = (uint64_t)(ours->metrics[LAT_STALL].sum / (double)ours->requests) + 1;
 	b_ns = (uint64_t)(theirs->metrics[LAT_STALL].sum / (double)theirs->requests) + 1;
-	printf("                 for a request (whole run): %s async, %s %s: 1/%.1f\n", lat_show_ns(a, a_ns),
-	       lat_show_ns(b, b_ns), name, (double)b_ns / (double)a_ns);
+	say("                 for a request (whole run): %s async, %s %s: 1/%.1f\n", lat_show_ns(a, a_ns),
+	    lat_show_ns(b, b_ns), name, (double)b_ns / (double)a_ns);
 }
 
 static void
@@ -113,24 +114,24 @@ print_head(const struct lat *lat)
 	const struct lat_options *opt = lat->opt;
 	const char *why = NULL;
 
-	printf("kvscout-latency %s: ", SCOUT_VERSION_STRING);
+	say("kvscout-latency %s: ", SCOUT_VERSION_STRING);
 	if (opt->rate)
-		printf("open loop, %" PRIu64 " arrivals/s", opt->rate);
+		say("open loop, %" PRIu64 " arrivals/s", opt->rate);
 	else
-		printf("closed loop");
-	printf(", %" PRIu64 " chunks in a lookup, %" PRIu64 " in flight, step %" PRIu64 " us, hit ratio %g\n",
-	       opt->chunks, opt->inflight, opt->step_us, opt->hit_ratio);
+		say("closed loop");
+	say(", %" PRIu64 " chunks in a lookup, %" PRIu64 " in flight, step %" PRIu64 " us, hit ratio %g\n", opt->chunks,
+	    opt->inflight, opt->step_us, opt->hit_ratio);
 	if (opt->clients > 1)
-		printf("%" PRIu64 " clients with as many in flight each (async, polled)\n", opt->clients);
+		say("%" PRIu64 " clients with as many in flight each (async, polled)\n", opt->clients);
 	if (opt->pin)
-		printf("pinned: main thread and all others to CPU %s\n", opt->pin);
+		say("pinned: main thread and all others to CPU %s\n", opt->pin);
 	if (opt->endpoint)
-		printf("server at %s\n", opt->endpoint);
+		say("server at %s\n", opt->endpoint);
 	else
-		printf("embedded server, answers held back by %" PRIu64 "..%" PRIu64 " us\n", opt->server_delay_us,
-		       opt->server_delay_us + opt->server_jitter_us);
+		say("embedded server, answers held back by %" PRIu64 "..%" PRIu64 " us\n", opt->server_delay_us,
+		    opt->server_delay_us + opt->server_jitter_us);
 	if (json_env_is_slow_build(&why))
-		printf("THESE NUMBERS MEAN NOTHING: %s\n", why);
+		say("THESE NUMBERS MEAN NOTHING: %s\n", why);
 }
 
 void
@@ -138,15 +139,15 @@ lat_print_table(const struct lat *lat, bool is_interrupted)
 {
 	print_head(lat);
 	if (is_interrupted)
-		printf("interrupted: what was measured until then\n");
-	printf("\n%-7s %-18s %9s %10s %10s %10s %10s %10s %10s%s\n", "mode", "metric", "n", "min", "p50", "p90", "p99",
-	       "p99.9", "max", lat->opt->compare ? "  p50 over floor's" : "");
+		say("interrupted: what was measured until then\n");
+	say("\n%-7s %-18s %9s %10s %10s %10s %10s %10s %10s%s\n", "mode", "metric", "n", "min", "p50", "p90", "p99",
+	    "p99.9", "max", lat->opt->compare ? "  p50 over floor's" : "");
 	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
 		if (lat_is_chosen(lat->opt, mode))
 			print_mode(lat, mode);
 	}
 	print_row("clock", "in every time", &lat->clock, (struct lat_ratio){0});
-	putchar('\n');
+	say("\n");
 	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
 		if (lat_is_chosen(lat->opt, mode))
 			print_counts(lat, mode);
@@ -156,5 +157,5 @@ lat_print_table(const struct lat *lat, bool is_interrupted)
 		if (lat->opt->peer)
 			print_verdict_against(lat, LAT_PEER);
 	}
-	fflush(stdout);
+	(void)fflush(stdout); /* before what follows on standard error; an error is told at exit */
 }

@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "msg.h"
+#include "say.h"
 
 /*
  * How exact deadlines are, and how soon a waiting caller sees its answer.
@@ -40,8 +41,8 @@ struct silent {
 static void
 die(const char *what, const char *text)
 {
-	fprintf(stderr, "micro_deadline: %s: %s\n", what, text);
-	exit(EXIT_FAILURE);
+	complain("%s: %s", what, text);
+	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
 }
 
 /* ---- a silent server ---- */
@@ -158,9 +159,9 @@ static void
 print(const char *name, int64_t *ns, size_t n)
 {
 	qsort(ns, n, sizeof(*ns), by_value);
-	printf("%-22s n %zu  min %.1f  p50 %.1f  p90 %.1f  p99 %.1f  p99.9 %.1f  max %.1f us\n", name, n,
-	       (double)ns[0] / 1e3, (double)quantile(ns, n, 0.5) / 1e3, (double)quantile(ns, n, 0.9) / 1e3,
-	       (double)quantile(ns, n, 0.99) / 1e3, (double)quantile(ns, n, 0.999) / 1e3, (double)ns[n - 1] / 1e3);
+	say("%-22s n %zu  min %.1f  p50 %.1f  p90 %.1f  p99 %.1f  p99.9 %.1f  max %.1f us\n", name, n,
+	    (double)ns[0] / 1e3, (double)quantile(ns, n, 0.5) / 1e3, (double)quantile(ns, n, 0.9) / 1e3,
+	    (double)quantile(ns, n, 0.99) / 1e3, (double)quantile(ns, n, 0.999) / 1e3, (double)ns[n - 1] / 1e3);
 }
 
 /* A batch of lookups, spread over half of the timeout so that they end one by one. */
@@ -234,7 +235,7 @@ deadlines(size_t n, uint32_t timeout_ms)
 	for (size_t i = 0; i < n; i++)
 		above += late[i] > 20000000;
 	print("end - deadline", late, n);
-	printf("%-22s %zu of %zu\n", "later than 20 ms", above, n);
+	say("%-22s %zu of %zu\n", "later than 20 ms", above, n);
 	atomic_store(&s.stop, true);
 	(void)pthread_join(s.thread, NULL);
 	(void)zmq_ctx_term(s.zmq);
@@ -295,6 +296,7 @@ round_trips(size_t n)
 	void *zmq = zmq_ctx_new(), *dealer = zmq_socket(zmq, ZMQ_DEALER);
 	int64_t *polled = calloc(n, sizeof(*polled)), *bare = calloc(n, sizeof(*bare));
 	char endpoint[64], err[256] = "", id[32];
+	const size_t mid = n / 2;
 	int zero = 0, ms = 10000;
 	uint64_t epoch;
 
@@ -332,7 +334,7 @@ round_trips(size_t n)
 	}
 	print("polled, seen", polled, n);
 	print("bare round trip", bare, n);
-	printf("%-22s %.2f (medians)\n", "polled / bare", (double)polled[n / 2] / (double)bare[n / 2]);
+	say("%-22s %.2f (medians)\n", "polled / bare", (double)polled[mid] / (double)bare[mid]);
 	scout_client_free(client);
 	(void)zmq_close(dealer);
 	(void)zmq_ctx_term(zmq);
@@ -358,6 +360,7 @@ argument(int argc, char **argv, int i, unsigned long otherwise)
 int
 main(int argc, char **argv)
 {
+	say_begin("micro_deadline");
 	deadlines(argument(argc, argv, 1, 10000), (uint32_t)argument(argc, argv, 2, 500));
 	round_trips(argument(argc, argv, 3, 5000));
 	return 0;

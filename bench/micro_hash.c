@@ -10,6 +10,8 @@
 
 #include <openssl/evp.h>
 
+#include "say.h"
+
 /*
  * DESIGN
  *
@@ -171,10 +173,10 @@ report(uint32_t block_tokens)
 	memset(&job, 0, sizeof(job));
 	ok = prepare(&job, block_tokens) && measure(&job, pass_hash, &hash) && measure(&job, pass_floor, &floor_of_it);
 	if (ok)
-		printf("block %2u: %6.2f ns/token (spread %.1f %%), floor %6.2f ns/token (spread %.1f %%)\n",
-		       (unsigned)block_tokens, hash.ns, hash.spread * 100, floor_of_it.ns, floor_of_it.spread * 100);
+		say("block %2u: %6.2f ns/token (spread %.1f %%), floor %6.2f ns/token (spread %.1f %%)\n",
+		    (unsigned)block_tokens, hash.ns, hash.spread * 100, floor_of_it.ns, floor_of_it.spread * 100);
 	else
-		(void)fputs("micro_hash: hashing failed\n", stderr); /* nothing else to tell it to */
+		complain("hashing failed");
 	release(&job);
 	return ok;
 }
@@ -182,8 +184,9 @@ report(uint32_t block_tokens)
 int
 main(void)
 {
+	say_begin("micro_hash");
 #ifndef __OPTIMIZE__
-	puts("not an optimized build");
+	say("not an optimized build\n");
 #endif
 	return report(16) && report(64) ? EXIT_SUCCESS : EXIT_FAILURE;
 }

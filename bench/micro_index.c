@@ -10,6 +10,7 @@
 #include "bank.h"
 #include "clock.h"
 #include "hist.h"
+#include "say.h"
 
 /*
  * The index alone: what a lookup of 256 chunks and its finish cost the server's loop, without sockets and without KV
@@ -70,7 +71,7 @@ make_prefix(const struct bench *b, uint64_t prefix, uint32_t version, uint8_t *r
 static void
 fail(const char *what)
 {
-	(void)fprintf(stderr, "micro_index: %s\n", what);
+	complain("%s", what);
 	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
 }
 
@@ -171,9 +172,9 @@ look_up_and_finish(struct bench *b, const uint8_t *hashes)
 static void
 print(const struct bench *b, const char *what, const struct scout__hist *hist, const char *unit)
 {
-	printf("%-10" PRIu64 " %-34s p50 %8.2f  p99 %8.2f  p99.9 %8.2f  max %9.2f %s  (n %" PRIu64 ")\n", b->n_chunks,
-	       what, (double)scout__hist_quantile(hist, 0.5) / 1e3, (double)scout__hist_quantile(hist, 0.99) / 1e3,
-	       (double)scout__hist_quantile(hist, 0.999) / 1e3, (double)hist->max / 1e3, unit, hist->n);
+	say("%-10" PRIu64 " %-34s p50 %8.2f  p99 %8.2f  p99.9 %8.2f  max %9.2f %s  (n %" PRIu64 ")\n", b->n_chunks,
+	    what, (double)scout__hist_quantile(hist, 0.5) / 1e3, (double)scout__hist_quantile(hist, 0.99) / 1e3,
+	    (double)scout__hist_quantile(hist, 0.999) / 1e3, (double)hist->max / 1e3, unit, hist->n);
 }
 
 /* @hot: the same 16 prefixes again and again. */
@@ -271,8 +272,8 @@ measure_probes(struct bench *b, uint32_t batches)
 			fail("a stored key was not found");
 		spent_ns += scout__now_ns() - t0;
 	}
-	printf("%-10" PRIu64 " %-34s %.1f M keys/s\n", b->n_chunks, "plain probes, random keys",
-	       (double)batches * n / ((double)spent_ns / 1e9) / 1e6);
+	say("%-10" PRIu64 " %-34s %.1f M keys/s\n", b->n_chunks, "plain probes, random keys",
+	    (double)batches * n / ((double)spent_ns / 1e9) / 1e6);
 	free(hashes);
 	free(entries);
 }
@@ -314,14 +315,14 @@ run(struct bench *b, uint64_t n_chunks, uint64_t interleave, uint32_t passes)
 	resident = resident_bytes();
 	if (scout__bank_new(&b->l1, &shard_bytes, 1, 1, HASH_BYTES, &b->bank))
 		fail("no bank");
-	printf("# %" PRIu64 " chunks, stored %s\n", b->n_chunks,
-	       interleave > 1 ? "64 prefixes at a time" : "prefix by prefix");
+	say("# %" PRIu64 " chunks, stored %s\n", b->n_chunks,
+	    interleave > 1 ? "64 prefixes at a time" : "prefix by prefix");
 	scout__hist_init(per_store);
 	fill(b, interleave, per_store);
 	print(b, "first store (reserve + commit)", per_store, "us");
-	printf("%-10" PRIu64 " %-34s %.1f resident, %.1f by count\n", b->n_chunks, "bytes per chunk",
-	       (double)(resident_bytes() - resident) / (double)b->n_chunks,
-	       (double)scout__bank_index_bytes(b->bank) / (double)b->n_chunks);
+	say("%-10" PRIu64 " %-34s %.1f resident, %.1f by count\n", b->n_chunks, "bytes per chunk",
+	    (double)(resident_bytes() - resident) / (double)b->n_chunks,
+	    (double)scout__bank_index_bytes(b->bank) / (double)b->n_chunks);
 	measure_hits(b, "hit + promise + finish, cold", passes, false);
 	measure_hits(b, "hit + promise + finish, hot", passes, true);
 	measure_misses(b, passes);
@@ -333,7 +334,7 @@ run(struct bench *b, uint64_t n_chunks, uint64_t interleave, uint32_t passes)
 		measure_hits(b, "hit after churn, cold", passes, false);
 		measure_probes(b, passes / 16 + 1);
 	} else {
-		printf("# no lookups after churn: %s kept other chunks\n", b->eviction);
+		say("# no lookups after churn: %s kept other chunks\n", b->eviction);
 	}
 	scout__bank_free(b->bank);
 	scout__l1_fini(&b->l1);
@@ -344,12 +345,12 @@ run(struct bench *b, uint64_t n_chunks, uint64_t interleave, uint32_t passes)
 static void
 usage(void)
 {
-	printf("Usage: micro_index [--chunks N]... [--passes N] [--seed N] [--large]\n"
-	       "  --chunks N   index size; repeatable (default: 10000 and 1000000)\n"
-	       "  --large      10000000 chunks as well (about 1.5 GB of memory)\n"
-	       "  --passes N   lookups per line (default 20000)\n"
-	       "  --seed N     of the keys (default 1)\n"
-	       "  --eviction P policy (default lru)\n");
+	say("Usage: micro_index [--chunks N]... [--passes N] [--seed N] [--large]\n"
+	    "  --chunks N   index size; repeatable (default: 10000 and 1000000)\n"
+	    "  --large      10000000 chunks as well (about 1.5 GB of memory)\n"
+	    "  --passes N   lookups per line (default 20000)\n"
+	    "  --seed N     of the keys (default 1)\n"
+	    "  --eviction P policy (default lru)\n");
 }
 
 int
@@ -372,6 +373,7 @@ main(int argc, char **argv)
 	bool large = false;
 	int option;
 
+	say_begin("micro_index");
 	scout__enter_loop();
 	/* Before there are threads. NOLINTNEXTLINE(concurrency-mt-unsafe) */
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {

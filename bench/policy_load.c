@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "say.h"
 #include "trace.h"
 
 /*
@@ -17,7 +18,7 @@
 static void
 out_of_memory(void)
 {
-	(void)fprintf(stderr, "policy_sim: out of memory\n");
+	complain("out of memory");
 	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): one thread
 }
 
@@ -74,7 +75,7 @@ load_trace(struct load *load, const char *path)
 		trace_close(trace);
 	}
 	if (more < 0) {
-		(void)fprintf(stderr, "policy_sim: %s\n", err);
+		complain("%s", err);
 		exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): one thread
 	}
 }
@@ -193,7 +194,8 @@ make_talks(struct source *s, uint32_t n_talks, uint32_t again, uint32_t idle, ui
 				if (!talks[t].doc)
 					talk = &talks[t];
 			if (talk->doc == 0)
-				*talk = (struct talk){.doc = next_doc++, .blocks = min + (uint32_t)draw(s, max * 3)};
+				*talk = (struct talk){.doc = next_doc++,
+						      .blocks = min + (uint32_t)draw(s, (uint64_t)max * 3)};
 		}
 		begin(s->load);
 		add_blocks(s, 1, 0, system);

@@ -9,6 +9,7 @@
 #include "bank.h"
 #include "clock.h"
 #include "policy_load.h"
+#include "say.h"
 #include "trace.h"
 
 /*
@@ -36,7 +37,7 @@ struct sim {
 static void
 fail(const char *what)
 {
-	(void)fprintf(stderr, "policy_sim: %s\n", what);
+	complain("%s", what);
 	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
 }
 
@@ -169,26 +170,26 @@ static SCOUT_ON_LOOP void
 table(const char *name, const struct load *load, const uint64_t *blocks, size_t n_blocks, const char *const *policies,
       size_t n_policies)
 {
-	printf("# %s: %zu requests, %zu blocks asked for, in %%\n%-10s %8s", name, load->n_requests, load->n_ids, "",
-	       "blocks");
+	say("# %s: %zu requests, %zu blocks asked for, in %%\n%-10s %8s", name, load->n_requests, load->n_ids, "",
+	    "blocks");
 	for (size_t p = 0; p < n_policies; p++)
-		printf(p ? " %14s" : " %8s", policies[p]);
-	printf("\n");
+		say(p ? " %14s" : " %8s", policies[p]);
+	say("\n");
 	for (size_t b = 0; b < n_blocks; b++) {
 		double first = 0;
 
-		printf("%-10s %8" PRIu64, name, blocks[b]);
+		say("%-10s %8" PRIu64, name, blocks[b]);
 		for (size_t p = 0; p < n_policies; p++) {
 			double ratio = run(load, policies[p], blocks[b]);
 
 			if (p == 0) {
 				first = ratio;
-				printf(" %8.2f", ratio);
+				say(" %8.2f", ratio);
 			} else {
-				printf(" %6.2f (%+5.2f)", ratio, ratio - first);
+				say(" %6.2f (%+5.2f)", ratio, ratio - first);
 			}
 		}
-		printf("\n");
+		say("\n");
 	}
 }
 
@@ -209,16 +210,16 @@ split(char *text, const char **ret_parts)
 static void
 usage(void)
 {
-	printf("Usage: policy_sim [--trace FILE | --workload NAME,...] [--blocks N,...] [--eviction POLICY,...]\n"
-	       "  --trace FILE      Mooncake trace (JSON lines)\n"
-	       "  --workload NAMES  synthetic ones:");
+	say("Usage: policy_sim [--trace FILE | --workload NAME,...] [--blocks N,...] [--eviction POLICY,...]\n"
+	    "  --trace FILE      Mooncake trace (JSON lines)\n"
+	    "  --workload NAMES  synthetic ones:");
 	for (size_t i = 0; load_names[i]; i++)
-		printf(" %s", load_names[i]);
-	printf(" (default: all)\n"
-	       "  --blocks N        cache sizes (default 100,500,2000,5859,10000,20000,50000)\n"
-	       "  --eviction P      policies; the others are compared to the first (default lru,adaptive)\n"
-	       "  --requests N      of a synthetic workload (default 12000)\n"
-	       "  --seed N          of a synthetic workload (default 1)\n");
+		say(" %s", load_names[i]);
+	say(" (default: all)\n"
+	    "  --blocks N        cache sizes (default 100,500,2000,5859,10000,20000,50000)\n"
+	    "  --eviction P      policies; the others are compared to the first (default lru,adaptive)\n"
+	    "  --requests N      of a synthetic workload (default 12000)\n"
+	    "  --seed N          of a synthetic workload (default 1)\n");
 }
 
 int
@@ -244,6 +245,7 @@ main(int argc, char **argv)
 	struct load load = {0};
 	int option;
 
+	say_begin("policy_sim");
 	scout__enter_loop();
 	while (load_names[n_workloads]) {
 		workloads[n_workloads] = load_names[n_workloads];

@@ -85,7 +85,7 @@ receive(struct probe *probe, size_t *ret_len, struct scout__frame *ret_frame, ch
 static int
 await(struct probe *probe, uint64_t corr, struct scout__op *ret_op, char *err, size_t err_len)
 {
-	struct scout__frame frame;
+	struct scout__frame frame = {0};
 	struct scout__reader ops;
 	struct scout__str text;
 	struct scout__op op;

@@ -143,9 +143,9 @@ read_line(struct trace *trace, size_t *ret_len, char *err, size_t err_len)
 	int c;
 
 	trace->line_number++;
-	while ((c = getc_unlocked(trace->file)) != EOF && c != '\n') {
+	while ((c = getc(trace->file)) != EOF && c != '\n') {
 		if (len == TRACE_MAX_LINE)
-			return line_error(trace, err, err_len, "the line is longer than %u bytes", TRACE_MAX_LINE);
+			return line_error(trace, err, err_len, "the line is longer than %zu bytes", TRACE_MAX_LINE);
 		if (line_grow(trace, len) < 0)
 			return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "%s", scout_strerror(SCOUT_ERR_NOMEM));
 		trace->line[len++] = (char)c;

@@ -12,7 +12,7 @@
  */
 
 #define TRACE_BLOCK_TOKENS 512               /* tokens behind one hash id */
-#define TRACE_MAX_LINE (8u * 1024 * 1024)    /* bytes */
+#define TRACE_MAX_LINE ((size_t)8 << 20)     /* bytes */
 #define TRACE_MAX_IDS 262144u                /* of one request: what one lookup may carry */
 #define TRACE_MAX_TOKENS (UINT64_C(1) << 32) /* of one request */
 #define TRACE_HASH_BYTES 32

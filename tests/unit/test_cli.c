@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../common/check_main.h"
 #include "../../bench/cli.h"
+#include "../../bench/say.h"
 
 /* What a command line of our tools is taken for, and what is said about a wrong one. */
 
@@ -274,6 +278,70 @@ START_TEST(version_is_printed)
 }
 END_TEST
 
+/* The exit status of a tool that prints @text to the file @path; what it says on standard error is in said. */
+static int
+status_of_printing(const char *path, const char *text)
+{
+	int fd[2];
+	int status;
+	ssize_t n;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(fd), 0);
+	(void)fflush(stdout); /* not to be printed twice */
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		int out = open(path, O_WRONLY);
+
+		if (out < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(fd[1], STDERR_FILENO) < 0)
+			_exit(99);
+		say_begin("tool");
+		say("%s", text);
+		exit(0);
+	}
+	(void)close(fd[1]);
+	n = read(fd[0], said, sizeof(said) - 1);
+	ck_assert_int_ge(n, 0);
+	said[n] = '\0';
+	(void)close(fd[0]);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+START_TEST(standard_output_that_cannot_be_written_fails_the_tool)
+{
+	static char much[65536];
+
+	ck_assert_int_eq(status_of_printing("/dev/null", "a line\n"), 0);
+	ck_assert_str_eq(said, "");
+	ck_assert_int_eq(status_of_printing("/dev/full", ""), 0);
+	ck_assert_int_eq(status_of_printing("/dev/full", "a line\n"), 1);
+	ASSERT_SAID("tool: standard output could not be written");
+	/* More than stdio's buffer: written and lost before the end. */
+	memset(much, 'x', sizeof(much) - 1);
+	ck_assert_int_eq(status_of_printing("/dev/full", much), 1);
+	ASSERT_SAID("tool: standard output could not be written");
+}
+END_TEST
+
+START_TEST(a_file_that_cannot_be_written_is_told_by_its_close)
+{
+	FILE *full = say_open("/dev/full");
+	FILE *null = say_open("/dev/null");
+
+	ck_assert_ptr_nonnull(full);
+	ck_assert_ptr_nonnull(null);
+	ck_assert_int_eq(say_to(full, "four"), 4);
+	ck_assert_int_eq(say_close(full), ENOSPC);
+	(void)say_to(null, "four");
+	ck_assert_int_eq(say_close(null), 0);
+	ck_assert_ptr_null(say_open("/dev/null/none"));
+	ck_assert_ptr_eq(say_open("-"), stdout);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -292,6 +360,8 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_missing_value_and_a_value_too_many_are_refused);
 	tcase_add_test(tc, help_prints_every_default_whatever_stands_before_it);
 	tcase_add_test(tc, version_is_printed);
+	tcase_add_test(tc, standard_output_that_cannot_be_written_fails_the_tool);
+	tcase_add_test(tc, a_file_that_cannot_be_written_is_told_by_its_close);
 	suite_add_tcase(suite, tc);
 	return suite;
 }

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_BENCH_SAY_H
+#define SCOUT_BENCH_SAY_H
+
+#include <stdio.h>
+
+/*
+ * What our tools write. A result that did not reach its file is no result: a write to standard output that failed (a full
+ * disk, a pipe that somebody closed) is told at exit and makes the exit status 1, so that callers need not look at each
+ * line they print. A file of its own is checked once, by say_close().
+ *
+ * Threads: any; stdio locks its streams.
+ */
+
+/* The name that messages begin with; @tool must live as long as the process. Once, first thing; cli_parse() does it. */
+void say_begin(const char *tool);
+
+/* To standard output. */
+__attribute__((format(printf, 1, 2))) void say(const char *fmt, ...);
+
+/* To @out; returns the characters written, 0 after an error. */
+__attribute__((format(printf, 2, 3))) int say_to(FILE *out, const char *fmt, ...);
+
+/* "TOOL: sentence" and a newline to standard error. Where that fails, there is nobody left to tell. */
+__attribute__((format(printf, 1, 2))) void complain(const char *fmt, ...);
+
+/* A file to write, or standard output for "-". NULL: errno says why. */
+FILE *say_open(const char *path);
+
+/* All of it is written, or an errno value. Closes @out unless it is standard output. */
+int say_close(FILE *out);
+
+#endif
