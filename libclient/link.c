@@ -30,7 +30,7 @@
 #define PAUSE_MAX_MS 500u
 #define REFUSED_PAUSE_MS 1000u
 #define SILENT_HEARTBEATS 3u
-#define OUT_INITIAL (64u * 1024)
+#define OUT_INITIAL ((size_t)64 * 1024)
 
 /* ---- accessors ---- */
 

@@ -15,7 +15,7 @@
 #include "clock.h"
 
 #define RECONNECT_IVL_MS 10
-#define CONNECT_AGAIN_MS 500u
+#define CONNECT_AGAIN_MS UINT64_C(500)
 
 /* ---- connecting ---- */
 
@@ -58,7 +58,7 @@ open_monitor(struct scout__link *link)
 	int zero = 0;
 
 	/* The address lives in our own context: the pointer makes it unique there. */
-	snprintf(address, sizeof(address), "inproc://monitor-%p", link->sock);
+	(void)snprintf(address, sizeof(address), "inproc://monitor-%p", link->sock);
 	if (zmq_socket_monitor(link->sock, address, ZMQ_EVENT_DISCONNECTED) != 0)
 		return false;
 	pair = zmq_socket(scout__link_view(link)->zmq, ZMQ_PAIR);

@@ -20,10 +20,11 @@ text_of(const struct scout__op *op, char *buf, size_t len)
 {
 	struct scout__str text;
 
+	/* A text that is cut is still a text. */
 	if (scout__get_text(op, &text) == SCOUT_WIRE_OK)
-		snprintf(buf, len, "%.*s", (int)text.len, text.p);
+		(void)snprintf(buf, len, "%.*s", (int)text.len, text.p);
 	else
-		snprintf(buf, len, "%s", scout__wire_name(op->status));
+		(void)snprintf(buf, len, "%s", scout__wire_name(op->status));
 }
 
 static void on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch) SCOUT_ON_COURIER;

@@ -79,7 +79,7 @@ scout__evict_parse(const char *text, struct scout__evict_args *ret_args, char *e
 
 		SCOUT_ASSERT(used + usage_len + 3 <= sizeof(all));
 		if (used) {
-			memcpy(all + used, ", ", 2);
+			memcpy(all + used, ", ", 3);
 			used += 2;
 		}
 		memcpy(all + used, usage, usage_len + 1);

@@ -134,7 +134,7 @@ heap_room(struct scout_server *s)
 
 	if (s->heap_n + 1 < s->heap_cap)
 		return true;
-	heap = realloc(s->heap, cap * sizeof(*heap));
+	heap = reallocarray(s->heap, cap, sizeof(struct scout__task *));
 	if (!heap)
 		return false;
 	s->heap = heap;

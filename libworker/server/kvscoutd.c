@@ -53,28 +53,40 @@ log_line(void *user, int level, const char *text)
 		return;
 }
 
-static void
+/* What was printed is printed: 0, else 1. A full disk, or a pipe that somebody closed, tell so only now. */
+static int
+printed(void)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return 0;
+	(void)fprintf(stderr, "kvscoutd: standard output could not be written (errno %d)\n", errno);
+	return 1;
+}
+
+static int
 help(void)
 {
 	char *text;
 	size_t len = scout_server_config_help(NULL, 0);
 
-	puts("usage: kvscoutd [--KEY VALUE | --KEY=VALUE]...\n"
-	     "\n"
-	     "The kvscout cache server. Prints `kvscoutd: ready on ENDPOINT` when it serves; stops on SIGTERM.\n"
-	     "\n"
-	     "  --config FILE      read `key = value` lines; options after it override them\n"
-	     "  --log-level LEVEL  error, warn, info (default) or debug\n"
-	     "  --version\n"
-	     "  --help\n"
-	     "\n"
-	     "Keys:\n");
+	(void)printf(
+		"usage: kvscoutd [--KEY VALUE | --KEY=VALUE]...\n"
+		"\n"
+		"The kvscout cache server. Prints `kvscoutd: ready on ENDPOINT` when it serves; stops on SIGTERM.\n"
+		"\n"
+		"  --config FILE      read `key = value` lines; options after it override them\n"
+		"  --log-level LEVEL  error, warn, info (default) or debug\n"
+		"  --version\n"
+		"  --help\n"
+		"\n"
+		"Keys:\n\n");
 	text = malloc(len + 1);
 	if (!text)
-		return;
+		return 1;
 	(void)scout_server_config_help(text, len + 1);
-	puts(text);
+	(void)printf("%s\n", text);
 	free(text);
+	return printed();
 }
 
 static int
@@ -123,11 +135,9 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 		const char *value;
 
 		if (strcmp(option, "--help") == 0 || strcmp(option, "--version") == 0) {
-			if (option[2] == 'h')
-				help();
-			else
+			if (option[2] == 'v')
 				(void)printf("kvscoutd %s\n", scout_version());
-			*ret_exit = 0;
+			*ret_exit = option[2] == 'h' ? help() : printed();
 			return 1;
 		}
 		if (strncmp(option, "--", 2) != 0 || len - 2 >= sizeof(key)) {
@@ -166,7 +176,7 @@ block_signals(sigset_t *ret_set)
 	sigemptyset(ret_set);
 	sigaddset(ret_set, SIGTERM);
 	sigaddset(ret_set, SIGINT);
-	if (sigprocmask(SIG_BLOCK, ret_set, NULL) != 0)
+	if (pthread_sigmask(SIG_BLOCK, ret_set, NULL) != 0)
 		return -1;
 	return signalfd(-1, ret_set, SFD_CLOEXEC);
 }

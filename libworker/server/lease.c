@@ -177,12 +177,10 @@ scout__lease_close(struct scout_server *s, struct scout__lease *lease)
 void
 scout__graves_free(struct scout_server *s)
 {
-	while (!scout__list_empty(&s->grave)) {
-		struct scout__lease *lease = SCOUT__OWNER(s->grave.next, struct scout__lease, node);
+	struct scout__list *node;
 
-		scout__list_del(&lease->node);
-		free(lease);
-	}
+	while ((node = scout__list_pop(&s->grave)))
+		free(SCOUT__OWNER(node, struct scout__lease, node));
 }
 
 void

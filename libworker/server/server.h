@@ -89,6 +89,20 @@ scout__list_add(struct scout__list *list, struct scout__list *node)
 	list->prev = node;
 }
 
+/* Take the first one out; NULL if there is none. */
+static inline struct scout__list *
+scout__list_pop(struct scout__list *list)
+{
+	struct scout__list *node = list->next;
+
+	if (node == list)
+		return NULL;
+	list->next = node->next;
+	list->next->prev = list;
+	scout__list_init(node);
+	return node;
+}
+
 /* Also for a node that is in no list, if it was initialised as one. */
 static inline void
 scout__list_del(struct scout__list *node)

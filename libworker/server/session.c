@@ -57,7 +57,7 @@ resize(struct scout_server *s, void *block, uint32_t old_n, uint32_t n)
 	}
 	if (bytes > old_bytes && s->session_bytes + (bytes - old_bytes) > SCOUT__MAX_SESSION_BYTES)
 		return NULL;
-	p = realloc(block, bytes);
+	p = reallocarray(block, n, 8);
 	if (!p)
 		return NULL;
 	s->session_bytes += bytes;

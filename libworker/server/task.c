@@ -100,17 +100,17 @@ scout__task_cancel(struct scout_server *s, struct scout__task *task)
 void
 scout__tasks_cancel(struct scout_server *s, struct scout__peer *peer)
 {
-	while (!scout__list_empty(&peer->tasks))
-		scout__task_cancel(s, SCOUT__OWNER(peer->tasks.next, struct scout__task, of_peer));
+	struct scout__list *node;
+
+	while ((node = scout__list_pop(&peer->tasks)))
+		scout__task_cancel(s, SCOUT__OWNER(node, struct scout__task, of_peer));
 }
 
 void
 scout__tasks_wake(struct scout_server *s, struct scout__list *waiters)
 {
-	while (!scout__list_empty(waiters)) {
-		struct scout__task *task = SCOUT__OWNER(waiters->next, struct scout__task, waiting);
+	struct scout__list *node;
 
-		scout__list_del(&task->waiting);
-		scout__job_queue(s, &task->job);
-	}
+	while ((node = scout__list_pop(waiters)))
+		scout__job_queue(s, &SCOUT__OWNER(node, struct scout__task, waiting)->job);
 }
