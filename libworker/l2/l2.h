@@ -32,7 +32,7 @@
 #define SCOUT__L2_KEY_BYTES_MAX 384u /* of a key as it is written into an object's header */
 
 /*
- * Which object. The digest is XXH3-128 over the canonical bytes of the whole key (see key.h), seedless, the same on every
+ * Which object. The digest is XXH3-128 over the canonical bytes of the whole key (see object.h), seedless, the same on every
  * machine: it names files and Redis keys, and catalogues keep nothing else. The whole key stands in each object's header and is
  * compared on load, so that two keys with one digest are a miss and never wrong bytes.
  */

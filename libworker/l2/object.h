@@ -15,8 +15,9 @@
  * Key, canonical bytes:   u16 format (1), u8[16] fingerprint, u64 weights, u16 group, u16 KV rank, u8 hash_len, hash,
  *                         u16 tenant_len, tenant
  *
- * The fingerprint says which KV bytes are interchangeable for this shard: XXH3-128 over namespace name, chunk_tokens,
- * block_tokens, hash_bytes, kv_ranks, KV rank, dtype and the bytes of each plane of that rank.
+ * The fingerprint says which KV bytes are interchangeable for this shard: XXH3-128 over, as u64 each, the length of the namespace's
+ * name, chunk_tokens, block_tokens, hash_bytes, kv_ranks, KV rank, dtype and the number of planes of that rank; then the name, and
+ * the bytes of each plane as u64. A digest as bytes is its lo, then its hi.
  *
  * Header, SCOUT__L2_HEADER_BYTES, zero-padded:
  *   0 u8[8] magic "KVSCOUT2"   8 u16 version (1)   10 u16 key_len   12 u32 0   16 u64 payload bytes
@@ -61,7 +62,7 @@ enum scout__l2_header_error {
 	SCOUT__L2_HEADER_LENGTH   /* payload of another length */
 };
 
-/* What the header itself says; for rebuilding a catalogue. */
+/* What the header itself says; for rebuilding a catalogue. Written only by a get that returns OK. */
 struct scout__l2_header {
 	uint64_t bytes;
 	struct scout__l2_digest sum;
@@ -74,7 +75,10 @@ SCOUT_ON_ANY enum scout__l2_header_error scout__l2_header_check(const uint8_t he
 								const struct scout__l2_key *key, uint64_t bytes,
 								struct scout__l2_digest *ret_sum);
 
-/* As text, for file names and Redis keys: 32 hex digits and NUL. */
+/* "damaged", "of another key": for log lines, after what was read. */
+SCOUT_ON_ANY const char *scout__l2_header_text(enum scout__l2_header_error error);
+
+/* As text, for file names and Redis keys: 32 lower-case hex digits, hi before lo, and NUL. Nothing else is parsed. */
 SCOUT_ON_ANY void scout__l2_digest_text(struct scout__l2_digest digest, char ret_text[33]);
 SCOUT_ON_ANY bool scout__l2_digest_parse(const char *text, struct scout__l2_digest *ret_digest);
 
