@@ -45,7 +45,9 @@ free_list(uint32_t n)
 {
 	uint32_t *list = calloc(n, sizeof(*list));
 
-	for (uint32_t i = 0; list && i < n; i++)
+	if (!list)
+		return NULL;
+	for (uint32_t i = 0; i < n; i++)
 		list[i] = n - 1 - i;
 	return list;
 }

@@ -610,8 +610,12 @@ model_retrieve_done(struct model *m, uint32_t peer, uint64_t id, uint32_t mismat
 	if (!h || h->write)
 		return refuse(m, SCOUT_WIRE_NO_SESSION);
 	m->mismatches += mismatches;
-	for (uint32_t i = 0; mismatches && i < h->n; i++)
-		find_serial(m, h->serials[i])->spoiled = true;
+	for (uint32_t i = 0; mismatches && i < h->n; i++) {
+		struct model_chunk *c = find_serial(m, h->serials[i]);
+
+		MUST(c);
+		c->spoiled = true;
+	}
 	end_read(m, h);
 	return SCOUT_WIRE_OK;
 }

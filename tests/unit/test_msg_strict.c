@@ -18,14 +18,22 @@ struct body {
 	uint32_t len;
 };
 
+static const struct golden *
+the_golden(uint8_t opcode, uint8_t kind)
+{
+	const struct golden *g = golden_of(opcode, kind);
+
+	ck_assert_msg(g, "no golden body of opcode %u kind %u", opcode, kind);
+	return g;
+}
+
 /* The first @keep bytes of a golden body, then @extra zeroes. */
 static struct body
 body_of(const struct msg_codec *codec, uint32_t keep, uint32_t extra)
 {
-	const struct golden *g = golden_of(codec->opcode, codec->kind);
+	const struct golden *g = the_golden(codec->opcode, codec->kind);
 	struct body b = {.codec = codec, .len = keep + extra};
 
-	ck_assert_ptr_nonnull(g);
 	ck_assert_uint_le(keep, g->len);
 	b.bytes = calloc(b.len > 0 ? b.len : 1, 1);
 	ck_assert_ptr_nonnull(b.bytes);
@@ -47,7 +55,7 @@ codec_of(uint8_t opcode, uint8_t kind)
 static struct body
 golden_body(uint8_t opcode, uint8_t kind)
 {
-	return body_of(codec_of(opcode, kind), golden_of(opcode, kind)->len, 0);
+	return body_of(codec_of(opcode, kind), the_golden(opcode, kind)->len, 0);
 }
 
 static void
@@ -85,7 +93,7 @@ expect(struct body *b, int status, const char *field)
 START_TEST(a_body_that_ends_early_is_refused_at_every_length)
 {
 	const struct msg_codec *codec = &msg_codecs[_i];
-	uint32_t len = golden_of(codec->opcode, codec->kind)->len;
+	uint32_t len = the_golden(codec->opcode, codec->kind)->len;
 
 	for (uint32_t keep = 0; keep < len; keep++) {
 		struct body b = body_of(codec, keep, 0);
@@ -99,7 +107,7 @@ START_TEST(a_body_with_bytes_behind_its_end_is_refused)
 {
 	static const uint32_t extras[] = {1, 2, 8, 16, 24};
 	const struct msg_codec *codec = &msg_codecs[_i];
-	uint32_t len = golden_of(codec->opcode, codec->kind)->len;
+	uint32_t len = the_golden(codec->opcode, codec->kind)->len;
 
 	for (size_t i = 0; i < sizeof(extras) / sizeof(extras[0]); i++) {
 		struct body b = body_of(codec, len, extras[i]);
@@ -273,7 +281,7 @@ END_TEST
 static struct body
 with_name(const struct msg_codec *codec, uint32_t offset, uint32_t old, uint32_t len)
 {
-	const struct golden *g = golden_of(codec->opcode, codec->kind);
+	const struct golden *g = the_golden(codec->opcode, codec->kind);
 	uint32_t tail = g->len - offset - 2 - old;
 	struct body b = body_of(codec, offset, 2 + len + tail);
 
