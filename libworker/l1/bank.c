@@ -161,6 +161,7 @@ scout__bank_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uint
 	code = l1->policy->open(&bank->policy_state, bank->entries, bank->max_entries, &l1->policy_args);
 	if (code)
 		goto err_release_arrays;
+	scout__queues_init(&bank->temporary, &bank->entries[0].node, sizeof(bank->entries[0]));
 	scout__share_join(bank);
 	scout__bank_ask(bank);
 	*ret_bank = bank;
@@ -199,11 +200,9 @@ scout__entry_discard(struct scout__bank *bank, uint32_t entry)
 {
 	struct scout__entry *e = &bank->entries[entry];
 
-	SCOUT_ASSERT(e->in_use && e->promises == 0 && e->holds == 0);
-	if (e->in_order) {
-		bank->l1->policy->remove(bank->policy_state, entry, SCOUT__REMOVE_GONE);
-		e->in_order = 0;
-	}
+	SCOUT_ASSERT(e->in_use && e->promises == 0 && e->holds == 0 && e->saving == 0 && e->expected == 0);
+	if (e->in_order)
+		scout__order_remove(bank, entry, SCOUT__REMOVE_GONE);
 	scout__table_remove(bank, entry);
 	for (uint32_t rank = 0; rank < bank->n_ranks; rank++) {
 		uint8_t *state = &bank->shard_state[scout__shard_at(bank, entry, rank)];
@@ -220,9 +219,8 @@ scout__entry_discard(struct scout__bank *bank, uint32_t entry)
 	scout__slot_put(bank, entry);
 }
 
-/* See that there is a free slot: grow, else take an extent of another bank, else evict. 0, or why there is none. */
-static SCOUT_ON_LOOP enum scout__reserve
-make_room(struct scout__bank *bank)
+enum scout__reserve
+scout__bank_make_room(struct scout__bank *bank)
 {
 	unsigned tries = VICTIMS;
 	uint32_t victim;
@@ -236,9 +234,14 @@ make_room(struct scout__bank *bank)
 		return SCOUT__RESERVE_WAIT;
 	needy = scout__share_ask(bank);
 	do {
-		victim = bank->l1->policy->victim(bank->policy_state);
+		victim = scout__order_victim(bank);
 		if (victim == SCOUT__NO_ENTRY)
 			return bank->growing || needy ? SCOUT__RESERVE_WAIT : SCOUT__RESERVE_NO_ROOM;
+		if (bank->entries[victim].saving) {
+			/* It is back when it is written: see scout__bank_saved(). */
+			scout__order_remove(bank, victim, SCOUT__REMOVE_PINNED);
+			continue;
+		}
 		scout__entry_discard(bank, victim);
 		bank->l1->evictions++;
 		/* None came free when it lay in the extent that is on its way out. */
@@ -247,8 +250,8 @@ make_room(struct scout__bank *bank)
 	return bank->n_free == 0 ? SCOUT__RESERVE_WAIT : 0;
 }
 
-static SCOUT_ON_LOOP uint32_t
-entry_create(struct scout__bank *bank, uint32_t space, const uint8_t *hash)
+uint32_t
+scout__entry_create(struct scout__bank *bank, uint32_t space, const uint8_t *hash)
 {
 	uint32_t entry = scout__slot_take(bank);
 	struct scout__entry *e = &bank->entries[entry];
@@ -260,14 +263,24 @@ entry_create(struct scout__bank *bank, uint32_t space, const uint8_t *hash)
 	return entry;
 }
 
-/* The shard is absent, its entry may be pinned once more. */
+/* The shard is absent or expected, its entry may be pinned once more. */
 static SCOUT_ON_LOOP void
 grant(struct scout__bank *bank, uint32_t entry, uint32_t rank)
 {
+	uint8_t *state = &bank->shard_state[scout__shard_at(bank, entry, rank)];
+
 	scout__entry_pin(bank, entry);
 	scout__entry_held(bank, entry);
-	bank->shard_state[scout__shard_at(bank, entry, rank)] = SCOUT__SHARD_WRITING;
+	bank->entries[entry].expected -= *state == SCOUT__SHARD_EXPECTED;
+	bank->entries[entry].temporary = 0;
+	*state = SCOUT__SHARD_WRITING;
 	scout__shard_bump(bank, entry, rank);
+}
+
+static bool
+is_taken(uint8_t state)
+{
+	return state != SCOUT__SHARD_ABSENT && state != SCOUT__SHARD_EXPECTED;
 }
 
 enum scout__reserve
@@ -278,13 +291,13 @@ scout__bank_reserve(struct scout__bank *bank, uint32_t space, const uint8_t *has
 
 	SCOUT_ASSERT(rank < bank->n_ranks);
 	if (entry == SCOUT__NO_ENTRY) {
-		refused = make_room(bank);
+		refused = scout__bank_make_room(bank);
 		if (refused) {
 			bank->l1->refusals += refused == SCOUT__RESERVE_NO_ROOM;
 			return refused;
 		}
-		entry = entry_create(bank, space, hash);
-	} else if (bank->shard_state[scout__shard_at(bank, entry, rank)] != SCOUT__SHARD_ABSENT) {
+		entry = scout__entry_create(bank, space, hash);
+	} else if (is_taken(bank->shard_state[scout__shard_at(bank, entry, rank)])) {
 		*ret_entry = entry;
 		return SCOUT__RESERVE_PRESENT;
 	} else if (bank->entries[entry].holds == UINT16_MAX) {
@@ -302,7 +315,9 @@ scout__bank_commit(struct scout__bank *bank, uint32_t entry, uint32_t rank)
 	struct scout__entry *e = &bank->entries[entry];
 	uint8_t *state = &bank->shard_state[scout__shard_at(bank, entry, rank)];
 
-	SCOUT_ASSERT(e->in_use && e->holds > 0 && *state == SCOUT__SHARD_WRITING);
+	SCOUT_ASSERT(e->in_use && e->holds > 0);
+	SCOUT_ASSERT(*state == SCOUT__SHARD_WRITING || *state == SCOUT__SHARD_LOADING);
+	e->expected -= *state == SCOUT__SHARD_LOADING;
 	*state = SCOUT__SHARD_READABLE;
 	e->readable++;
 	scout__entry_unheld(bank, entry);
@@ -317,7 +332,9 @@ scout__bank_abort(struct scout__bank *bank, uint32_t entry, uint32_t rank)
 	uint8_t *state = &bank->shard_state[scout__shard_at(bank, entry, rank)];
 
 	SCOUT_ASSERT(e->in_use && e->holds > 0);
-	SCOUT_ASSERT(*state == SCOUT__SHARD_WRITING || *state == SCOUT__SHARD_QUARANTINE);
+	SCOUT_ASSERT(*state == SCOUT__SHARD_WRITING || *state == SCOUT__SHARD_QUARANTINE ||
+		     *state == SCOUT__SHARD_LOADING);
+	e->expected -= *state == SCOUT__SHARD_LOADING;
 	*state = SCOUT__SHARD_ABSENT;
 	scout__shard_bump(bank, entry, rank);
 	scout__entry_unheld(bank, entry);
@@ -360,19 +377,22 @@ check_shards(const struct scout__bank *bank, uint32_t entry)
 {
 	const struct scout__entry *e = &bank->entries[entry];
 	uint32_t readable = 0;
+	uint32_t expected = 0;
 	uint32_t writers = 0;
 
 	for (uint32_t rank = 0; rank < bank->n_ranks; rank++) {
 		uint64_t at = scout__shard_at(bank, entry, rank);
 		uint8_t state = bank->shard_state[at];
 
-		SCOUT_ASSERT(state <= SCOUT__SHARD_QUARANTINE);
+		SCOUT_ASSERT(state <= SCOUT__SHARD_LOADING);
 		readable += state == SCOUT__SHARD_READABLE;
-		writers += state == SCOUT__SHARD_WRITING || state == SCOUT__SHARD_QUARANTINE;
-		SCOUT_ASSERT(state == SCOUT__SHARD_ABSENT || bank->shard_gen[at] != 0);
+		expected += state == SCOUT__SHARD_EXPECTED || state == SCOUT__SHARD_LOADING;
+		writers += state == SCOUT__SHARD_WRITING || state == SCOUT__SHARD_QUARANTINE ||
+			   state == SCOUT__SHARD_LOADING;
+		SCOUT_ASSERT(!is_taken(state) || bank->shard_gen[at] != 0);
 		SCOUT_ASSERT(scout__shard_word_is(bank, entry, rank, bank->shard_gen[at]));
 	}
-	SCOUT_ASSERT(readable == e->readable);
+	SCOUT_ASSERT(readable == e->readable && expected == e->expected);
 	SCOUT_ASSERT(writers <= e->holds || !e->in_use);
 	SCOUT_ASSERT(e->in_use || (readable == 0 && writers == 0));
 }
@@ -381,7 +401,7 @@ static SCOUT_ON_LOOP void
 check_entry(const struct scout__bank *bank, uint32_t entry)
 {
 	const struct scout__entry *e = &bank->entries[entry];
-	bool pinned = e->promises > 0 || e->holds > 0;
+	bool pinned = scout__entry_is_pinned(e);
 
 	check_shards(bank, entry);
 	if (!e->in_use) {
@@ -389,7 +409,9 @@ check_entry(const struct scout__bank *bank, uint32_t entry)
 		return;
 	}
 	SCOUT_ASSERT(!e->is_free && scout__bank_find(bank, e->space, e->hash) == entry);
-	SCOUT_ASSERT(e->in_order == !pinned && (pinned || (e->readable > 0 && e->stored && !e->spoiled)));
+	SCOUT_ASSERT(pinned ? !e->in_order && (e->expected == 0 || e->tracked) : e->in_order || e->saving);
+	SCOUT_ASSERT(pinned || (e->readable > 0 && e->expected == 0 && (e->stored || e->temporary)));
+	SCOUT_ASSERT(pinned || e->saving || !e->spoiled);
 }
 
 void
@@ -424,5 +446,6 @@ scout__bank_check(const struct scout__bank *bank)
 	SCOUT_ASSERT(promised_bytes == bank->promised_bytes && promised_bytes <= bank->l1->promised_bytes);
 	SCOUT_ASSERT(bank->l1->promised_bytes <= bank->l1->max_promised);
 	SCOUT_ASSERT(held_bytes == bank->held_bytes);
-	bank->l1->policy->check(bank->policy_state, in_order);
+	scout__queues_check(&bank->temporary);
+	bank->l1->policy->check(bank->policy_state, in_order - bank->temporary.n[0]);
 }

@@ -9,6 +9,7 @@
 
 #include "evict.h"
 #include "pool.h"
+#include "queues.h"
 #include "thread.h"
 
 /*
@@ -22,6 +23,13 @@
  *
  * A shard (entry, rank) is  ABSENT -> WRITING (one owner) -> READABLE  and back to ABSENT with the entry.
  * A chunk is a hit when all shards are READABLE.
+ *
+ * Second tier: a shard that is known to be there, and not in the slot, may be EXPECTED while its chunk is promised: the slot is
+ * room for it. EXPECTED -> LOADING (held, the second tier writes the slot) -> READABLE, or back to ABSENT. A chunk counts for
+ * a hit when each shard is READABLE, EXPECTED or LOADING. When nothing pins the entry any more, nothing is expected of it
+ * either. A chunk may be temporary: it came from the second tier and is the first to go when nothing pins it; the policy
+ * never hears of it. What is being written to the second tier (`saving`) stays where it is but keeps its place in the
+ * order: only when it would be evicted it leaves the order, until it is written.
  *
  * Pins: `promises` counts (session, rank, reader) units, `holds` counts running retrieves and reserved stores. While
  * any is not 0 the entry is out of the eviction order and stays where it is. When both have fallen to 0 it goes into
@@ -42,7 +50,9 @@ enum scout__shard_state {
 	SCOUT__SHARD_ABSENT = 0,
 	SCOUT__SHARD_WRITING = 1,
 	SCOUT__SHARD_READABLE = 2,
-	SCOUT__SHARD_QUARANTINE = 3 /* its writer died; nobody may use the slot yet. Counts as a hold. */
+	SCOUT__SHARD_QUARANTINE = 3, /* its writer died; nobody may use the slot yet. Counts as a hold. */
+	SCOUT__SHARD_EXPECTED = 4,   /* in the second tier; nothing is in the slot */
+	SCOUT__SHARD_LOADING = 5     /* the second tier writes the slot. Counts as a hold. */
 };
 
 struct scout__entry {
@@ -54,12 +64,18 @@ struct scout__entry {
 	uint16_t holds;
 	uint8_t readable; /* ranks that are READABLE */
 	uint8_t policy_bits;
-	uint8_t in_use;
-	uint8_t in_order;    /* in the policy's order */
-	uint8_t stored : 1;  /* SCOUT__INSERT_CREATED was told */
-	uint8_t spoiled : 1; /* its bytes are not to be believed: no hit, and away with the last pin */
-	uint8_t is_free;     /* on the free list */
+	uint8_t expected;      /* ranks that are EXPECTED, or LOADING in time */
+	uint8_t saving;        /* shards that are being written to the second tier */
+	uint8_t in_use : 1;
+	uint8_t in_order : 1;  /* in the policy's order, or that of the temporary ones */
+	uint8_t stored : 1;    /* SCOUT__INSERT_CREATED was told */
+	uint8_t spoiled : 1;   /* its bytes are not to be believed: no hit, and away with the last pin */
+	uint8_t is_free : 1;   /* on the free list */
+	uint8_t temporary : 1; /* loaded, and to go when its readers are done */
+	uint8_t tracked : 1;   /* the bank's owner is told when nothing pins it any more */
 };
+
+_Static_assert(sizeof(struct scout__entry) == 64, "one cache line");
 
 struct scout__handle {
 	uint32_t entry;
@@ -95,6 +111,9 @@ struct scout__l1 {
 	uint64_t extents_retired;  /* taken from a bank for another one */
 	uint64_t retire_failed;    /* times that no bank had an extent to give: everything was pinned */
 	uint64_t last_serial;
+	/* Nothing pins a tracked entry any more; it is about to go into the order, or away. Set by the owner. */
+	void (*let_go)(struct scout__bank *bank, uint32_t entry);
+	void *user; /* the owner's */
 	struct scout__retire retire;
 };
 
@@ -145,6 +164,8 @@ struct scout__bank {
 	uint32_t n_extents;
 	uint32_t cap_extents;
 	void *policy_state;
+	struct scout__queues temporary; /* in queue 0, the first to go at its head */
+	void *user;                     /* the owner's */
 };
 
 /*
@@ -189,6 +210,19 @@ static inline SCOUT_ON_LOOP bool
 scout__bank_is_hit(const struct scout__bank *bank, uint32_t entry)
 {
 	return bank->entries[entry].readable == bank->n_ranks && !bank->entries[entry].spoiled;
+}
+/* All shards readable or to be had from the second tier. */
+static inline SCOUT_ON_LOOP bool
+scout__bank_counts(const struct scout__bank *bank, uint32_t entry)
+{
+	const struct scout__entry *e = &bank->entries[entry];
+
+	return (uint32_t)e->readable + e->expected == bank->n_ranks && !e->spoiled;
+}
+static inline SCOUT_ON_LOOP enum scout__shard_state
+scout__bank_state(const struct scout__bank *bank, uint32_t entry, uint32_t rank)
+{
+	return (enum scout__shard_state)bank->shard_state[(uint64_t)entry * bank->n_ranks + rank];
 }
 static inline SCOUT_ON_LOOP struct scout__handle
 scout__bank_handle(const struct scout__bank *bank, uint32_t entry)
@@ -247,6 +281,30 @@ struct scout__place {
 	uint64_t generation;
 };
 SCOUT_ON_LOOP struct scout__place scout__bank_place(const struct scout__bank *bank, uint32_t entry, uint32_t rank);
+
+/* ---- bank_second.c: the second tier ---- */
+
+/*
+ * Promise the chunk of @space and @hash, with an entry that is made if there is none: GRANTED, WAIT, or NO_ROOM
+ * (everything is pinned, or max_promised does not allow it). @temporary: what to call a new entry.
+ */
+SCOUT_ON_LOOP enum scout__reserve scout__bank_expect(struct scout__bank *bank, uint32_t space, const uint8_t *hash,
+						     bool temporary, uint32_t *ret_entry);
+/* ABSENT -> EXPECTED, of a chunk that is promised; and back. */
+SCOUT_ON_LOOP void scout__bank_expect_shard(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP void scout__bank_unexpect_shard(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+/*
+ * EXPECTED -> LOADING: held, its generation bumped. Ends with scout__bank_commit() or scout__bank_abort(). False: held 65535
+ * times.
+ */
+SCOUT_ON_LOOP bool scout__bank_load(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+/* LOADING -> WRITING: it takes too long and does not count any more. Commit and abort are as before. */
+SCOUT_ON_LOOP void scout__bank_load_late(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+/* A readable shard is being written to the second tier: its slot stays as it is until _saved(). False: too often. */
+SCOUT_ON_LOOP bool scout__bank_save(struct scout__bank *bank, uint32_t entry);
+SCOUT_ON_LOOP void scout__bank_saved(struct scout__bank *bank, uint32_t entry);
+/* Where the bytes of a shard lie in this process; the pool must have been told to map them. */
+SCOUT_ON_LOOP uint8_t *scout__bank_data(const struct scout__bank *bank, uint32_t entry, uint32_t rank);
 
 /* Bytes of slots in use, and of all slots, for STATUS. */
 SCOUT_ON_LOOP uint64_t scout__bank_used_bytes(const struct scout__bank *bank);

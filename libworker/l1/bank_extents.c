@@ -235,6 +235,16 @@ scout__bank_place(const struct scout__bank *bank, uint32_t entry, uint32_t rank)
 	};
 }
 
+uint8_t *
+scout__bank_data(const struct scout__bank *bank, uint32_t entry, uint32_t rank)
+{
+	const struct scout__extent *extent = extent_of(bank, entry);
+	const struct scout__segment *segment = &extent->segments[rank];
+
+	SCOUT_ASSERT(segment->slots);
+	return segment->slots + (entry - extent->first) * segment->stride;
+}
+
 /* Where the generation word of a shard lies. */
 static _Atomic uint64_t *
 shard_word(const struct scout__bank *bank, uint32_t entry, uint32_t rank)

@@ -27,21 +27,47 @@ scout__entry_unheld(struct scout__bank *bank, uint32_t entry)
 		bank->held_bytes -= bank->chunk_bytes;
 }
 
-static bool
-is_pinned(const struct scout__entry *e)
+/* ---- the order of eviction: what is temporary first, then what the policy says ---- */
+
+void
+scout__order_insert(struct scout__bank *bank, uint32_t entry)
 {
-	return e->promises > 0 || e->holds > 0;
+	struct scout__entry *e = &bank->entries[entry];
+
+	e->in_order = 1;
+	if (e->temporary) {
+		scout__queues_append(&bank->temporary, 0, entry);
+		return;
+	}
+	bank->l1->policy->insert(bank->policy_state, entry, e->stored ? SCOUT__INSERT_UNPINNED : SCOUT__INSERT_CREATED);
+	e->stored = 1;
+}
+
+void
+scout__order_remove(struct scout__bank *bank, uint32_t entry, enum scout__remove why)
+{
+	struct scout__entry *e = &bank->entries[entry];
+
+	e->in_order = 0;
+	if (e->temporary)
+		scout__queues_unlink(&bank->temporary, entry);
+	else
+		bank->l1->policy->remove(bank->policy_state, entry, why);
+}
+
+uint32_t
+scout__order_victim(struct scout__bank *bank)
+{
+	uint32_t entry = bank->temporary.head[0];
+
+	return entry != SCOUT__NO_ENTRY ? entry : bank->l1->policy->victim(bank->policy_state);
 }
 
 void
 scout__entry_pin(struct scout__bank *bank, uint32_t entry)
 {
-	struct scout__entry *e = &bank->entries[entry];
-
-	if (!e->in_order)
-		return;
-	bank->l1->policy->remove(bank->policy_state, entry, SCOUT__REMOVE_PINNED);
-	e->in_order = 0;
+	if (bank->entries[entry].in_order)
+		scout__order_remove(bank, entry, SCOUT__REMOVE_PINNED);
 }
 
 void
@@ -49,15 +75,17 @@ scout__entry_unpin(struct scout__bank *bank, uint32_t entry)
 {
 	struct scout__entry *e = &bank->entries[entry];
 
-	if (is_pinned(e))
+	if (scout__entry_is_pinned(e))
 		return;
-	if (e->readable == 0 || e->spoiled) {
+	if (e->tracked)
+		bank->l1->let_go(bank, entry);
+	SCOUT_ASSERT(e->expected == 0);
+	if (e->spoiled && e->saving)
+		return; /* until it is saved */
+	if (e->readable == 0 || e->spoiled)
 		scout__entry_discard(bank, entry);
-		return;
-	}
-	e->in_order = 1;
-	bank->l1->policy->insert(bank->policy_state, entry, e->stored ? SCOUT__INSERT_UNPINNED : SCOUT__INSERT_CREATED);
-	e->stored = 1;
+	else
+		scout__order_insert(bank, entry);
 }
 
 bool
@@ -122,7 +150,7 @@ scout__bank_unhold(struct scout__bank *bank, uint32_t entry, bool last_reader)
 	struct scout__entry *e = &bank->entries[entry];
 
 	SCOUT_ASSERT(e->in_use && e->holds > 0);
-	if (last_reader)
+	if (last_reader && !e->temporary)
 		bank->l1->policy->read_finished(bank->policy_state, entry);
 	scout__entry_unheld(bank, entry);
 	scout__entry_unpin(bank, entry);
@@ -131,7 +159,7 @@ scout__bank_unhold(struct scout__bank *bank, uint32_t entry, bool last_reader)
 void
 scout__bank_touch(struct scout__bank *bank, uint32_t entry, enum scout__access how, uint32_t depth)
 {
-	if (bank->entries[entry].in_order)
+	if (bank->entries[entry].in_order && !bank->entries[entry].temporary)
 		bank->l1->policy->accessed(bank->policy_state, entry, how, depth);
 }
 
@@ -141,7 +169,7 @@ scout__bank_drop(struct scout__bank *bank, uint32_t entry)
 	const struct scout__entry *e = &bank->entries[entry];
 
 	SCOUT_ASSERT(e->in_use);
-	if (is_pinned(e))
+	if (scout__entry_is_pinned(e) || e->saving)
 		return false;
 	scout__entry_discard(bank, entry);
 	return true;

@@ -23,6 +23,15 @@ SCOUT_ON_LOOP void scout__entry_held(struct scout__bank *bank, uint32_t entry);
 SCOUT_ON_LOOP void scout__entry_unheld(struct scout__bank *bank, uint32_t entry);
 /* Out of order, table and use; its slot goes to the free list. Nothing pins it. */
 SCOUT_ON_LOOP void scout__entry_discard(struct scout__bank *bank, uint32_t entry);
+/* See that there is a free slot: grow, else take an extent of another bank, else evict. 0, or why there is none. */
+SCOUT_ON_LOOP enum scout__reserve scout__bank_make_room(struct scout__bank *bank);
+/* A new entry for a key that has none: there is a free slot. */
+SCOUT_ON_LOOP uint32_t scout__entry_create(struct scout__bank *bank, uint32_t space, const uint8_t *hash);
+/* Into its order, and out of it. */
+SCOUT_ON_LOOP void scout__order_insert(struct scout__bank *bank, uint32_t entry);
+SCOUT_ON_LOOP void scout__order_remove(struct scout__bank *bank, uint32_t entry, enum scout__remove why);
+/* The next to go, or SCOUT__NO_ENTRY. */
+SCOUT_ON_LOOP uint32_t scout__order_victim(struct scout__bank *bank);
 /* Make everything that readers know of the shard's bytes outdated. */
 SCOUT_ON_LOOP void scout__shard_bump(struct scout__bank *bank, uint32_t entry, uint32_t rank);
 
@@ -54,6 +63,13 @@ SCOUT_ON_LOOP void scout__share_settled(struct scout__bank *bank);
 SCOUT_ON_LOOP bool scout__share_allows(const struct scout__bank *bank);
 /* The pool is used up and @bank needs room: whether it will get an extent of another bank. */
 SCOUT_ON_LOOP bool scout__share_ask(struct scout__bank *bank);
+
+/* Something uses its slot, or may at any moment. */
+static inline bool
+scout__entry_is_pinned(const struct scout__entry *e)
+{
+	return e->promises > 0 || e->holds > 0;
+}
 
 static inline uint64_t
 scout__shard_at(const struct scout__bank *bank, uint32_t entry, uint32_t rank)

@@ -160,7 +160,7 @@ segment_open(struct scout__pool *pool, struct scout__extent *extent, struct scou
 		flags |= MFD_HUGETLB | MFD_HUGE_2MB;
 	segment->page_bytes = page_bytes;
 	segment->bytes = round_up(segment->data_offset + extent->slots * segment->stride, page_bytes);
-	segment->words_bytes = round_up(segment->data_offset, page_bytes);
+	segment->words_bytes = pool->map_slots ? segment->bytes : round_up(segment->data_offset, page_bytes);
 	segment->fd = memfd_create("kvscout", flags);
 	if (segment->fd < 0)
 		return failed(extent, "memfd_create");
@@ -177,6 +177,7 @@ segment_open(struct scout__pool *pool, struct scout__extent *extent, struct scou
 	/* A forked child has no use for it, and must not keep the memory. Advice: a kernel that refuses it is no error. */
 	(void)madvise(words, segment->words_bytes, MADV_DONTFORK);
 	segment->words = words;
+	segment->slots = pool->map_slots ? (uint8_t *)words + segment->data_offset : NULL;
 	return 0;
 }
 

@@ -36,8 +36,9 @@ struct scout__segment {
 	uint64_t data_offset; /* of slot 0 */
 	uint64_t stride;
 	uint64_t page_bytes;     /* 4096, or that of huge pages; bytes is a multiple */
-	uint64_t words_bytes;    /* how much of it is mapped at words */
+	uint64_t words_bytes;    /* how much of it is mapped at words: all, or only those */
 	_Atomic uint64_t *words; /* generation words, mapped; only the loop writes them */
+	uint8_t *slots;          /* of slot 0 on, mapped; NULL unless the pool maps slots */
 	uint16_t numa;           /* NUMA node that its memory should be of, plus 1; 0: any */
 };
 
@@ -62,6 +63,7 @@ struct scout__extent {
 struct scout__pool {
 	uint64_t l1_bytes;     /* const after start */
 	uint64_t extent_bytes; /* const after start */
+	bool map_slots;        /* const after start: map the slots too, for a second tier that reads and writes them here */
 	uint64_t used_bytes;   /* loop: slot bytes of all extents, also those being grown */
 	uint64_t extra_bytes;  /* loop */
 	uint64_t returns;      /* loop: times that bytes came back; who was refused may ask again when it moved */

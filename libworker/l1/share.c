@@ -232,7 +232,7 @@ static SCOUT_ON_LOOP void
 begin_to_look(struct scout__l1 *l1, struct scout__bank *needy, struct scout__bank *donor)
 {
 	struct scout__retire *r = &l1->retire;
-	uint32_t victim = l1->policy->victim(donor->policy_state);
+	uint32_t victim = scout__order_victim(donor);
 	struct scout__extent *unused = find_unused(donor);
 
 	*r = (struct scout__retire){.phase = PHASE_LOOK, .needy = needy, .donor = donor};
@@ -258,7 +258,7 @@ look_at_extent(struct scout__retire *r, const struct scout__extent *extent, uint
 		const struct scout__entry *e = &bank->entries[r->look_at];
 
 		r->in_use += e->in_use;
-		r->pinned = e->in_use && (e->promises > 0 || e->holds > 0);
+		r->pinned = e->in_use && (scout__entry_is_pinned(e) || e->saving);
 		seen++;
 	}
 	if (r->look_at < end && !r->pinned)
@@ -318,7 +318,7 @@ drain(struct scout__l1 *l1, uint32_t entries)
 
 		if (e->is_free) {
 			scout__slot_unlist(donor, r->look_at);
-		} else if (e->in_use && (e->promises > 0 || e->holds > 0)) {
+		} else if (e->in_use && (scout__entry_is_pinned(e) || e->saving)) {
 			begin_to_undo(l1);
 			return false;
 		} else if (e->in_use) {
