@@ -147,10 +147,26 @@ SCOUT_ON_ANY void scout__l2_complete(struct scout__l2_port *port, struct scout__
 
 /* ---- the front, for the server ---- */
 
+/*
+ * Each adapter has two breakers, for a store that can be read but not written (a full or read-only disk) is still worth
+ * reading. SCOUT__L2_READS stands for EXISTS and LOAD, SCOUT__L2_WRITES for STORE and REMOVE; UNPIN passes always.
+ *
+ * A failure is an ERROR, a TIMEOUT, a deadline that passes while the adapter has the operation, or FULL with a `detail` (the
+ * store itself is full; FULL without one is the adapter's own limit with everything pinned, and no failure). SCOUT__L2_FAILURES of
+ * one kind in a row open the breaker. It is tried again after 1 s, then 2, 4 ... 30 s (less up to a quarter, so that many
+ * servers do not come at once): reads by an operation of the front's own, so that no lookup pays for it; writes by
+ * the next STORE, one at a time.
+ */
+enum scout__l2_side {
+	SCOUT__L2_READS = 0,
+	SCOUT__L2_WRITES
+};
+#define SCOUT__L2_FAILURES 5u
+
 enum scout__l2_breaker {
 	SCOUT__L2_CLOSED = 0,
-	SCOUT__L2_OPEN,
-	SCOUT__L2_HALF_OPEN
+	SCOUT__L2_OPEN,     /* REFUSED until its time has come */
+	SCOUT__L2_HALF_OPEN /* being tried: REFUSED but the trial */
 };
 
 /* Of one adapter, for STATUS. Loop. */
@@ -160,7 +176,7 @@ struct scout__l2_counters {
 	uint64_t late;                          /* operations that ended after their deadline */
 	uint64_t keys_asked, keys_found;        /* EXISTS */
 	uint64_t bytes_loaded, bytes_stored;
-	uint64_t opened; /* times that the breaker opened */
+	uint64_t opened[2]; /* times that a breaker opened, by enum scout__l2_side */
 };
 
 struct scout__l2;
@@ -174,8 +190,9 @@ int scout__l2_new(const char *const *urls, uint32_t n, uint32_t timeout_ms, uint
 /* Readable while scout__l2_reap() has something. */
 SCOUT_ON_ANY int scout__l2_fd(const struct scout__l2 *l2);
 SCOUT_ON_ANY uint32_t scout__l2_count(const struct scout__l2 *l2);
-/* Whether an EXISTS submitted now would be tried; false while its breaker is open. */
-SCOUT_ON_LOOP bool scout__l2_usable(const struct scout__l2 *l2, uint32_t adapter, uint64_t now_us);
+/* Whether an EXISTS or LOAD (READS) or a STORE (WRITES) submitted now would be tried, as far as the breaker goes. */
+SCOUT_ON_LOOP bool scout__l2_usable(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side,
+				    uint64_t now_us);
 /*
  * Give @op to an adapter. Always taken: what cannot be tried (breaker, queue) comes out of the next reap as REFUSED; an
  * UNPIN waits for room and is never refused. op->done is never called from here.
@@ -183,10 +200,13 @@ SCOUT_ON_LOOP bool scout__l2_usable(const struct scout__l2 *l2, uint32_t adapter
 SCOUT_ON_LOOP void scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op, uint64_t now_us);
 /* Call done() of what has ended, of at most @max operations. Returns whether there is more. */
 SCOUT_ON_LOOP bool scout__l2_reap(struct scout__l2 *l2, uint32_t max, uint64_t now_us);
-/* Deadlines that passed (they count for the breaker), probes of open breakers, UNPINs that wait. Cheap. */
+/* Deadlines that passed (they count for the breaker), trials of open breakers, UNPINs that wait. Cheap. */
 SCOUT_ON_LOOP void scout__l2_tick(struct scout__l2 *l2, uint64_t now_us);
+/* When scout__l2_tick() has something to do next, for the loop's timeout; UINT64_MAX: nothing by itself. */
+SCOUT_ON_LOOP uint64_t scout__l2_next_us(const struct scout__l2 *l2);
 SCOUT_ON_LOOP const struct scout__l2_counters *scout__l2_counters_of(const struct scout__l2 *l2, uint32_t adapter);
-SCOUT_ON_LOOP enum scout__l2_breaker scout__l2_breaker_of(const struct scout__l2 *l2, uint32_t adapter);
+SCOUT_ON_LOOP enum scout__l2_breaker scout__l2_breaker_of(const struct scout__l2 *l2, uint32_t adapter,
+							  enum scout__l2_side side);
 SCOUT_ON_ANY void scout__l2_gauges_of(const struct scout__l2 *l2, uint32_t adapter,
 				      struct scout__l2_gauges *ret_gauges);
 /* The URL without its password. */
