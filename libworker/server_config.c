@@ -7,6 +7,9 @@
 
 /* The server's option table, and the public calls on it. Any thread. */
 
+static const char *const prefetch_words[] = {"on_retrieve", "on_lookup", "before_answer", NULL};
+static const char *const l2_objects_words[] = {"retain", "temporary", NULL};
+
 #define FIELD(name) offsetof(struct scout_server_config, name)
 
 static const struct scout__option options[] = {
@@ -81,6 +84,62 @@ static const struct scout__option options[] = {
 		.min = 10,
 		.max = 3600000,
 		.doc = "Slots that a dead worker was writing are set aside for this long: its device may finish late",
+	},
+	{
+		.name = "l2",
+		.type = SCOUT_OPTION_LIST,
+		.offset = FIELD(l2),
+		.min = 1,
+		.max = 16384,
+		.doc = "Second tier, a URL: `fs:///path` or `redis://host:port`; given again, the next one in the order of "
+		       "preference",
+	},
+	{
+		.name = "prefetch",
+		.type = SCOUT_OPTION_WORD,
+		.offset = FIELD(prefetch),
+		.def = SCOUT_PREFETCH_ON_RETRIEVE,
+		.max = SCOUT_PREFETCH_BEFORE_ANSWER,
+		.words = prefetch_words,
+		.doc = "When chunks go from the second tier to the pool: with the retrieve, already with the lookup, or before "
+		       "the lookup is answered",
+	},
+	{
+		.name = "l2_objects",
+		.type = SCOUT_OPTION_WORD,
+		.offset = FIELD(l2_objects),
+		.def = SCOUT_L2_RETAIN,
+		.max = SCOUT_L2_TEMPORARY,
+		.words = l2_objects_words,
+		.doc = "What becomes of a chunk in the pool that was loaded from the second tier: kept like others, or first to "
+		       "go after its last reader",
+	},
+	{
+		.name = "l2_timeout_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(l2_timeout_ms),
+		.def = 1000,
+		.min = 1,
+		.max = 600000,
+		.doc = "Deadline of each operation on the second tier",
+	},
+	{
+		.name = "l2_queue_bytes",
+		.type = SCOUT_OPTION_SIZE,
+		.offset = FIELD(l2_queue_bytes),
+		.min = 0,
+		.max = UINT64_C(1) << 50,
+		.def_text = "an eighth of l1_bytes",
+		.doc = "Bytes that may wait to be written to the second tier; what is beyond is not written; 0: the default",
+	},
+	{
+		.name = "bad_key_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(bad_key_ms),
+		.def = 30000,
+		.min = 1,
+		.max = 86400000,
+		.doc = "A chunk whose load failed does not count for this long, whatever the second tier says",
 	},
 	{
 		.name = "credits",
@@ -166,5 +225,7 @@ scout__server_config_accept(struct scout_server_config *dst, const struct scout_
 	/* Rounded up: a pool of one byte may promise it. */
 	if (!dst->max_promised)
 		dst->max_promised = dst->l1_bytes - dst->l1_bytes / 2;
+	if (!dst->l2_queue_bytes)
+		dst->l2_queue_bytes = (dst->l1_bytes + 7) / 8;
 	return 0;
 }

@@ -19,6 +19,19 @@ extern "C" {
 
 struct scout_server;
 
+/* When chunks are brought from the second tier into the pool. */
+enum scout_prefetch {
+	SCOUT_PREFETCH_ON_RETRIEVE = 0,  /* when a worker retrieves them */
+	SCOUT_PREFETCH_ON_LOOKUP = 1,    /* from the lookup on, which is answered at once */
+	SCOUT_PREFETCH_BEFORE_ANSWER = 2 /* the lookup's answer counts what has arrived by its deadline */
+};
+
+/* What becomes of chunks in the pool that came from the second tier. */
+enum scout_l2_objects {
+	SCOUT_L2_RETAIN = 0,   /* they are like any other */
+	SCOUT_L2_TEMPORARY = 1 /* first to be evicted after their last reader */
+};
+
 /* As struct scout_client_config: 0 and NULL mean default, strings are copied by scout_server_start(). */
 struct scout_server_config {
 	uint32_t size;
@@ -37,6 +50,17 @@ struct scout_server_config {
 	scout_log_fn log;
 	void *log_user;
 	void *owned;
+	/*
+	 * URLs of the second tier, in the order of preference, with blanks between them (a URL has none); NULL: no second
+	 * tier. scout_server_config_set() adds to what is there. A URL may hold a password: it stays in memory until
+	 * scout_server_stop(), and no message or log line shows it.
+	 */
+	const char *l2;
+	uint64_t l2_queue_bytes; /* that may wait to be written to the second tier, default an eighth of l1_bytes */
+	uint32_t prefetch;       /* enum scout_prefetch */
+	uint32_t l2_objects;     /* enum scout_l2_objects */
+	uint32_t l2_timeout_ms;  /* of each operation on the second tier, default 1000 */
+	uint32_t bad_key_ms;     /* a chunk whose load failed does not count for this long, default 30000 */
 };
 
 SCOUT_API void scout_server_config_init_sized(struct scout_server_config *cfg, uint32_t size);

@@ -28,6 +28,7 @@
 
 #define MAX_STRUCT_BYTES 16384u /* a size beyond this is no version of ours but garbage */
 #define MAX_KEY_BYTES 64u       /* of keys that are compared for a suggestion */
+#define BLANKS " \t\r\n\f\v"    /* between the items of a list */
 
 struct owned {
 	struct owned *next;
@@ -51,6 +52,7 @@ width_of(const struct scout__option *option)
 	case SCOUT_OPTION_SIZE:
 		return sizeof(uint64_t);
 	case SCOUT_OPTION_STRING:
+	case SCOUT_OPTION_LIST:
 		return sizeof(const char *);
 	case SCOUT_OPTION_U32:
 	case SCOUT_OPTION_I32:
@@ -65,6 +67,12 @@ static bool
 is_within(const struct scout__option *option, size_t size)
 {
 	return option->offset + width_of(option) <= size;
+}
+
+static bool
+is_text(const struct scout__option *option)
+{
+	return option->type == SCOUT_OPTION_STRING || option->type == SCOUT_OPTION_LIST;
 }
 
 static void
@@ -112,7 +120,7 @@ read_string(const struct scout__option *option, const void *cfg)
 static void
 write_default(const struct scout__option *option, void *cfg)
 {
-	if (option->type == SCOUT_OPTION_STRING)
+	if (is_text(option))
 		write_string(option, cfg, option->def_text);
 	else
 		write_number(option, cfg, option->def);
@@ -133,17 +141,19 @@ write_owned(const struct scout__option_table *table, void *cfg, struct owned *ow
 	memcpy((char *)cfg + table->owned_offset, &owned, sizeof(void *));
 }
 
-/* A copy of @text that lives until scout__options_fini(). */
+/* A copy of @head and @text that lives until scout__options_fini(). */
 static int
-store_string(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *text,
-	     size_t length)
+store_string(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *head,
+	     const char *text)
 {
-	struct owned *owned = malloc(sizeof(*owned) + length + 1);
+	size_t head_length = strlen(head);
+	size_t length = strlen(text);
+	struct owned *owned = malloc(sizeof(*owned) + head_length + length + 1);
 
 	if (!owned)
 		return SCOUT_ERR_NOMEM;
-	memcpy(owned->text, text, length);
-	owned->text[length] = '\0';
+	memcpy(owned->text, head, head_length);
+	memcpy(owned->text + head_length, text, length + 1);
 	owned->next = read_owned(table, cfg);
 	write_owned(table, cfg, owned);
 	write_string(option, cfg, owned->text);
@@ -234,14 +244,66 @@ static int
 set_string(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *value,
 	   char *err, size_t err_len)
 {
-	size_t length = strlen(value);
-	int rc = scout__option_check(option, length, value, err, err_len);
+	/* An item of a list may hold a password, and a message may end in a log. */
+	const char *shown = option->type == SCOUT_OPTION_LIST ? "..." : value;
+	int rc = scout__option_check(option, strlen(value), shown, err, err_len);
 
 	if (rc)
 		return rc;
-	rc = store_string(table, option, cfg, value, length);
+	rc = store_string(table, option, cfg, "", value);
 	if (rc)
 		return scout__fail(err, err_len, rc, "%s: out of memory", option->name);
+	return 0;
+}
+
+/* Behind what is there, also what the user put there himself. */
+static int
+add_to_list(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *value,
+	    char *err, size_t err_len)
+{
+	const char *before = read_string(option, cfg);
+	size_t before_length = before ? strlen(before) : 0;
+	char *head;
+	int rc;
+
+	value += strspn(value, BLANKS);
+	if (!before_length || !*value)
+		return set_string(table, option, cfg, value, err, err_len);
+	rc = scout__option_check(option, before_length + 1 + strlen(value), "...", err, err_len);
+	if (rc)
+		return rc;
+	head = malloc(before_length + 2);
+	if (!head)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "%s: out of memory", option->name);
+	memcpy(head, before, before_length);
+	memcpy(head + before_length, " ", 2);
+	rc = store_string(table, option, cfg, head, value);
+	free(head);
+	return rc ? scout__fail(err, err_len, rc, "%s: out of memory", option->name) : 0;
+}
+
+int
+scout__options_split(const char *list, const char ***ret_items, uint32_t *ret_n)
+{
+	size_t length = list ? strlen(list) : 0;
+	/* Each item but the last has a blank behind it. */
+	size_t room = length / 2 + 1;
+	const char **items = malloc(room * sizeof(*items) + length + 1);
+	uint32_t n = 0;
+	char *at;
+
+	if (!items)
+		return SCOUT_ERR_NOMEM;
+	at = (char *)(items + room);
+	memcpy(at, list ? list : "", length + 1);
+	for (at += strspn(at, BLANKS); *at; at += strspn(at, BLANKS)) {
+		items[n++] = at;
+		at += strcspn(at, BLANKS);
+		if (*at)
+			*at++ = '\0';
+	}
+	*ret_items = items;
+	*ret_n = n;
 	return 0;
 }
 
@@ -264,6 +326,8 @@ scout__options_set(const struct scout__option_table *table, void *cfg, const cha
 		return fail_unknown(table, key, err, err_len);
 	if (option->type == SCOUT_OPTION_STRING)
 		return set_string(table, option, cfg, value, err, err_len);
+	if (option->type == SCOUT_OPTION_LIST)
+		return add_to_list(table, option, cfg, value, err, err_len);
 	rc = scout__option_parse(option, value, &number, err, err_len);
 	if (rc)
 		return rc;
@@ -291,8 +355,7 @@ scout__options_fini(const struct scout__option_table *table, void *cfg)
 	for (size_t i = 0; i < table->n; i++) {
 		const struct scout__option *option = &table->options[i];
 
-		if (option->type == SCOUT_OPTION_STRING && is_within(option, size_of(cfg)) &&
-		    is_owned(owned, read_string(option, cfg)))
+		if (is_text(option) && is_within(option, size_of(cfg)) && is_owned(owned, read_string(option, cfg)))
 			write_default(option, cfg);
 	}
 	write_owned(table, cfg, NULL);
@@ -359,7 +422,7 @@ accept_option(const struct scout__option_table *table, const struct scout__optio
 	/* A field that the user's structure holds only in part is padding there. */
 	if (!is_within(option, src_size))
 		memset((char *)dst + option->offset, 0, width_of(option));
-	if (option->type == SCOUT_OPTION_STRING)
+	if (is_text(option))
 		return accept_string(table, option, dst, err, err_len);
 	return accept_number(option, dst, err, err_len);
 }

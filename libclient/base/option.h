@@ -16,19 +16,20 @@ enum scout__option_type {
 	SCOUT_OPTION_I32,
 	SCOUT_OPTION_U64,
 	SCOUT_OPTION_SIZE, /* u64 bytes with an optional suffix: k m g t (1000) or Ki Mi Gi Ti (1024), any case, "B" allowed */
-	SCOUT_OPTION_BOOL,  /* u32: 0 1 false true no yes off on */
-	SCOUT_OPTION_WORD,  /* u32: index into words */
-	SCOUT_OPTION_STRING /* const char *, copied into the owned list */
+	SCOUT_OPTION_BOOL,   /* u32: 0 1 false true no yes off on */
+	SCOUT_OPTION_WORD,   /* u32: index into words */
+	SCOUT_OPTION_STRING, /* const char *, copied into the owned list */
+	SCOUT_OPTION_LIST    /* as a string: items with blanks between them; each set adds to what is there */
 };
 
 struct scout__option {
 	const char *name;
 	const char *alias; /* another spelling, or NULL */
 	enum scout__option_type type;
-	size_t offset;            /* of the field in the config structure */
-	uint64_t def;             /* numbers: default; a field that is 0 means this */
-	uint64_t min, max;        /* strings: of the length in bytes */
-	const char *def_text;     /* strings: default or NULL; numbers: how help shows the default, or NULL */
+	size_t offset;        /* of the field in the config structure */
+	uint64_t def;         /* numbers: default; a field that is 0 means this */
+	uint64_t min, max;    /* strings and lists: of the length in bytes */
+	const char *def_text; /* strings: default or NULL; lists: NULL; numbers: how help shows the default, or NULL */
 	const char *const *words; /* SCOUT_OPTION_WORD: NULL-terminated */
 	const char *doc;
 };
@@ -54,6 +55,12 @@ int scout__options_load_env(const struct scout__option_table *table, void *cfg, 
 
 /* Markdown table; returns the full length as snprintf() does. */
 size_t scout__options_help(const struct scout__option_table *table, char *buf, size_t len);
+
+/*
+ * The items of a list (NULL has none): *ret_items is an array of *ret_n, one allocation together with the text, for free().
+ * Returns 0 or SCOUT_ERR_NOMEM.
+ */
+int scout__options_split(const char *list, const char ***ret_items, uint32_t *ret_n);
 
 void scout__options_fini(const struct scout__option_table *table, void *cfg);
 

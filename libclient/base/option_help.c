@@ -35,7 +35,7 @@ default_of(const struct scout__option *option, char buf[SCOUT__OPTION_TEXT])
 {
 	if (option->def_text)
 		return option->def_text;
-	if (option->type == SCOUT_OPTION_STRING)
+	if (option->type == SCOUT_OPTION_STRING || option->type == SCOUT_OPTION_LIST)
 		return "none";
 	return scout__option_number(option, option->def, buf);
 }

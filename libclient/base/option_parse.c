@@ -72,6 +72,7 @@ scout__option_number(const struct scout__option *option, uint64_t number, char b
 	case SCOUT_OPTION_U64:
 	case SCOUT_OPTION_BOOL:
 	case SCOUT_OPTION_STRING:
+	case SCOUT_OPTION_LIST:
 		(void)snprintf(buf, SCOUT__OPTION_TEXT, "%" PRIu64, number);
 		break;
 	}
@@ -107,7 +108,7 @@ scout__option_range(const struct scout__option *option, char buf[SCOUT__OPTION_T
 	scout__option_number(option, option->min, low);
 	scout__option_number(option, option->max, high);
 	(void)snprintf(buf, SCOUT__OPTION_TEXT, "%.40s..%.40s%s", low, high,
-		       option->type == SCOUT_OPTION_STRING ? " bytes" : "");
+		       option->type == SCOUT_OPTION_STRING || option->type == SCOUT_OPTION_LIST ? " bytes" : "");
 	return buf;
 }
 
@@ -118,7 +119,7 @@ fail(const struct scout__option *option, int code, const char *value, char *err,
 		[SCOUT_OPTION_U32] = "a number, ", [SCOUT_OPTION_I32] = "a number, ",
 		[SCOUT_OPTION_U64] = "a number, ", [SCOUT_OPTION_SIZE] = "a size such as 64Mi, ",
 		[SCOUT_OPTION_BOOL] = "one of ",   [SCOUT_OPTION_WORD] = "one of ",
-		[SCOUT_OPTION_STRING] = "",
+		[SCOUT_OPTION_STRING] = "",        [SCOUT_OPTION_LIST] = "",
 	};
 	bool is_choice = option->type == SCOUT_OPTION_BOOL || option->type == SCOUT_OPTION_WORD;
 	const char *prefix = code == SCOUT_ERR_CONFIG_SYNTAX || is_choice ? what[option->type] : "";

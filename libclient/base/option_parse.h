@@ -23,7 +23,7 @@ const char *scout__option_range(const struct scout__option *option, char buf[SCO
 /* The number in the form that a user would write: "64Mi", "async", "-1". Returns @buf. */
 const char *scout__option_number(const struct scout__option *option, uint64_t number, char buf[SCOUT__OPTION_TEXT]);
 
-/* Text to number for every type but SCOUT_OPTION_STRING, range included. */
+/* Text to number for every type but SCOUT_OPTION_STRING and _LIST, range included. */
 int scout__option_parse(const struct scout__option *option, const char *value, uint64_t *ret_number, char *err,
 			size_t err_len);
 

@@ -27,6 +27,7 @@ struct config {
 	uint32_t late; /* came after the first version */
 	uint32_t padding;
 	const char *late_name;
+	const char *late_list;
 };
 
 #define V1_SIZE (offsetof(struct config, owned) + sizeof(void *))
@@ -52,6 +53,7 @@ static const struct scout__option options[] = {
 	{ROW("late", SCOUT_OPTION_U32, late), .def = 7, .min = 1, .max = 9, .doc = "A later field"},
 	{ROW("late_name", SCOUT_OPTION_STRING, late_name), .min = 1, .max = 9, .def_text = "young",
 	 .doc = "A later string"},
+	{ROW("late_list", SCOUT_OPTION_LIST, late_list), .min = 2, .max = 12, .doc = "A later list"},
 };
 
 static const struct scout__option_table table = {

@@ -32,7 +32,7 @@ static char err[512];
 static bool
 is_number(const struct scout__option *option)
 {
-	return option->type != SCOUT_OPTION_STRING;
+	return option->type != SCOUT_OPTION_STRING && option->type != SCOUT_OPTION_LIST;
 }
 
 static uint64_t
@@ -298,6 +298,12 @@ static const struct setting server_settings[] = {
 	{"max_sessions", "7"},
 	{"max_peers", "8"},
 	{"dead_writer_ms", "90"},
+	{"l2", "fs:///a"},
+	{"prefetch", "before_answer"},
+	{"l2_objects", "temporary"},
+	{"l2_timeout_ms", "13"},
+	{"l2_queue_bytes", "14"},
+	{"bad_key_ms", "15"},
 	{"credits", "10"},
 	{"reply_delay_us", "11"},
 	{"reply_jitter_us", "12"},
@@ -326,6 +332,12 @@ START_TEST(each_server_key_sets_its_field)
 	ck_assert_uint_eq(taken.credits, 10);
 	ck_assert_uint_eq(taken.reply_delay_us, 11);
 	ck_assert_uint_eq(taken.reply_jitter_us, 12);
+	ck_assert_str_eq(taken.l2, "fs:///a");
+	ck_assert_uint_eq(taken.prefetch, SCOUT_PREFETCH_BEFORE_ANSWER);
+	ck_assert_uint_eq(taken.l2_objects, SCOUT_L2_TEMPORARY);
+	ck_assert_uint_eq(taken.l2_timeout_ms, 13);
+	ck_assert_uint_eq(taken.l2_queue_bytes, 14);
+	ck_assert_uint_eq(taken.bad_key_ms, 15);
 	scout_server_config_fini(&taken);
 }
 END_TEST
@@ -348,10 +360,17 @@ START_TEST(server_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(taken.credits, 4096);
 	ck_assert_uint_eq(taken.reply_delay_us, 0);
 	ck_assert_uint_eq(taken.reply_jitter_us, 0);
+	ck_assert_ptr_null(taken.l2);
+	ck_assert_uint_eq(taken.prefetch, SCOUT_PREFETCH_ON_RETRIEVE);
+	ck_assert_uint_eq(taken.l2_objects, SCOUT_L2_RETAIN);
+	ck_assert_uint_eq(taken.l2_timeout_ms, 1000);
+	ck_assert_uint_eq(taken.l2_queue_bytes, 1 << 27);
+	ck_assert_uint_eq(taken.bad_key_ms, 30000);
 	scout_server_config_fini(&taken);
 	cfg.l1_bytes = 1;
 	ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), 0);
 	ck_assert_uint_eq(taken.max_promised, 1);
+	ck_assert_uint_eq(taken.l2_queue_bytes, 1);
 	scout_server_config_fini(&taken);
 	cfg.flags = 8;
 	ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
@@ -497,6 +516,45 @@ START_TEST(numa_node_auto_is_none_on_a_machine_of_one_node)
 }
 END_TEST
 
+/* A structure as a program has it that was compiled before there was a second tier. */
+START_TEST(a_server_configuration_of_the_first_version_has_no_second_tier)
+{
+	const uint32_t size = offsetof(struct scout_server_config, l2);
+	struct scout_server_config *old = malloc(size);
+	struct scout_server_config taken;
+
+	ck_assert_ptr_nonnull(old);
+	scout_server_config_init_sized(old, size);
+	ck_assert_int_eq(scout_server_config_set(old, "l2", "fs:///a", err, sizeof(err)), SCOUT_ERR_CONFIG_KEY);
+	ck_assert_int_eq(scout__server_config_accept(&taken, old, err, sizeof(err)), 0);
+	ck_assert_ptr_null(taken.l2);
+	ck_assert_uint_eq(taken.l2_timeout_ms, 1000);
+	scout_server_config_fini(&taken);
+	scout_server_config_fini(old);
+	free(old);
+}
+END_TEST
+
+START_TEST(lines_of_a_file_add_to_the_second_tier)
+{
+	static const char text[] = "l2 = fs:///a?max_bytes=1Gi&threads=2\nprefetch=on_lookup\nl2 = redis://:p%23@h:1\n";
+	char path[] = "/tmp/kvscout-test-config-XXXXXX";
+	struct scout_server_config cfg;
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
+	ck_assert_int_eq(close(fd), 0);
+	scout_server_config_init(&cfg);
+	ck_assert_int_eq(scout_server_config_set(&cfg, "l2", "fs:///first", err, sizeof(err)), 0);
+	ck_assert_int_eq(scout_server_config_load(&cfg, path, err, sizeof(err)), 0);
+	ck_assert_str_eq(cfg.l2, "fs:///first fs:///a?max_bytes=1Gi&threads=2 redis://:p%23@h:1");
+	ck_assert_uint_eq(cfg.prefetch, SCOUT_PREFETCH_ON_LOOKUP);
+	scout_server_config_fini(&cfg);
+	ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
+
 static void
 check_worker_refused(const struct scout_worker_config *cfg, int code, const char *text)
 {
@@ -566,6 +624,8 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_client_reads_a_file_and_the_environment);
 	tcase_add_test(tcase, server_defaults_are_the_documented_ones);
 	tcase_add_test(tcase, each_server_key_sets_its_field);
+	tcase_add_test(tcase, a_server_configuration_of_the_first_version_has_no_second_tier);
+	tcase_add_test(tcase, lines_of_a_file_add_to_the_second_tier);
 	tcase_add_test(tcase, worker_defaults_are_the_documented_ones);
 	tcase_add_test(tcase, numa_node_takes_auto_none_and_numbers);
 	tcase_add_test(tcase, numa_node_auto_is_none_on_a_machine_of_one_node);

@@ -180,6 +180,75 @@ START_TEST(accept_of_a_newer_structure_wants_its_unknown_fields_zero)
 }
 END_TEST
 
+START_TEST(a_list_grows_with_each_set)
+{
+	char own[] = "a b";
+
+	ck_assert_ptr_null(cfg.late_list);
+	ck_assert_int_eq(set("late_list", "one"), 0);
+	ck_assert_str_eq(cfg.late_list, "one");
+	ck_assert_int_eq(set("late_list", " two"), 0);
+	ck_assert_str_eq(cfg.late_list, "one two");
+	/* What is there is the user's own: copied, then added to. */
+	cfg.late_list = own;
+	ck_assert_int_eq(set("late_list", "c"), 0);
+	ck_assert_str_eq(own, "a b");
+	ck_assert_int_eq(scout__options_accept(&table, &taken, &cfg, err, sizeof(err)), 0);
+	ck_assert_str_eq(taken.late_list, "a b c");
+	ck_assert_ptr_ne(taken.late_list, cfg.late_list);
+	scout__options_fini(&table, &taken);
+	ck_assert_ptr_null(taken.late_list);
+}
+END_TEST
+
+/* A value may be a URL with a password: no message repeats it. */
+START_TEST(a_list_has_its_length_checked)
+{
+	ck_assert_int_eq(set("late_list", ""), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_str_eq(err, "late_list = \"...\": must be 2..12 bytes");
+	ck_assert_int_eq(set("late_list", " \t "), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_int_eq(set("late_list", "1234567890123"), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_str_eq(err, "late_list = \"...\": must be 2..12 bytes");
+	ck_assert_ptr_null(cfg.late_list);
+	ck_assert_int_eq(set("late_list", "123456"), 0);
+	ck_assert_int_eq(set("late_list", " "), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_int_eq(set("late_list", "123456"), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_str_eq(cfg.late_list, "123456");
+	ck_assert_int_eq(set("late_list", "12345"), 0);
+	ck_assert_str_eq(cfg.late_list, "123456 12345");
+	cfg.late_list = "1234567890123";
+	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "late_list = \"...\": must be 2..12 bytes");
+}
+END_TEST
+
+START_TEST(a_list_is_split_at_blanks)
+{
+	static const struct {
+		const char *list;
+		uint32_t n;
+		const char *items[3];
+	} cases[] = {
+		{NULL, 0, {NULL}},
+		{"", 0, {NULL}},
+		{" \t\n", 0, {NULL}},
+		{"a", 1, {"a"}},
+		{"a b c", 3, {"a", "b", "c"}},
+		{"  fs:///a \t redis://b,c\n", 2, {"fs:///a", "redis://b,c"}},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const char **items;
+		uint32_t n;
+
+		ck_assert_int_eq(scout__options_split(cases[i].list, &items, &n), 0);
+		ck_assert_uint_eq(n, cases[i].n);
+		for (uint32_t j = 0; j < n; j++)
+			ck_assert_str_eq(items[j], cases[i].items[j]);
+		free(items);
+	}
+}
+END_TEST
+
 static void
 add_accept_tests(TCase *tcase)
 {
@@ -191,6 +260,9 @@ add_accept_tests(TCase *tcase)
 	tcase_add_test(tcase, accept_of_an_older_structure_takes_defaults_for_the_rest);
 	tcase_add_test(tcase, accept_ignores_a_field_that_is_there_in_part);
 	tcase_add_test(tcase, accept_refuses_sizes_that_no_version_had);
+	tcase_add_test(tcase, a_list_grows_with_each_set);
+	tcase_add_test(tcase, a_list_has_its_length_checked);
+	tcase_add_test(tcase, a_list_is_split_at_blanks);
 	tcase_add_test(tcase, accept_of_a_newer_structure_wants_its_unknown_fields_zero);
 }
 

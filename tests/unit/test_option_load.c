@@ -205,7 +205,8 @@ static const char help[] = "| Key | Default | Range | Meaning |\n"
 			   "| `offset` | 0 | -2147483648..2147483647 | A signed number |\n"
 			   "| `any_count` | 0 | 0..4294967295 | Any count |\n"
 			   "| `late` | 7 | 1..9 | A later field |\n"
-			   "| `late_name` | young | 1..9 bytes | A later string |\n";
+			   "| `late_name` | young | 1..9 bytes | A later string |\n"
+			   "| `late_list` | none | 2..12 bytes | A later list |\n";
 
 START_TEST(help_is_a_markdown_table)
 {
