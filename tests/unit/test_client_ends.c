@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <sched.h>
+
+#include "check_main.h"
+#include "client_rig.h"
+
+/* Ends of a lookup that are no answer: silence, loss, refusal, bytes that mean nothing. */
+
+START_TEST(silent_server_is_a_timeout_that_stays_readable)
+{
+	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_hit hit, again;
+	uint64_t start, took;
+
+	rig_reopen("lookup_timeout_ms", "300");
+	start = scout__now_us();
+	fake_script(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
+	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+	took = scout__now_us() - start;
+	ck_assert_uint_ge(took, 300000);
+	ck_assert_uint_lt(took, 1300000);
+	ck_assert_uint_eq(hit.tokens, 0);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_TIMEOUT);
+	ck_assert_int_eq(hit.error, SCOUT_ERR_TIMEOUT);
+	ck_assert_int_eq(scout_try_lookup(client, &q, &again), 0);
+	ck_assert_mem_eq(&hit, &again, sizeof(hit));
+	ck_assert(fake_wait(fake, SCOUT_OP_FINISH, 1)); /* what may still be promised is given back */
+	ck_assert_uint_eq(fake_finish_ticket(fake, 0), hit.ticket);
+}
+END_TEST
+
+START_TEST(late_answer_is_dropped_and_given_back)
+{
+	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_hit hit;
+
+	rig_reopen("lookup_timeout_ms", "300");
+	fake_set_hit(fake, 8);
+	fake_script(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
+	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_TIMEOUT);
+	fake_release(fake);
+	ck_assert_int_eq(scout_finish(client, "r1"), 0);
+	hit = rig_answer("r2", 4); /* behind the late one on the same connection */
+	ck_assert_uint_eq(hit.chunks, 4);
+	ck_assert_uint_eq(rig_stats().late, 1);
+	ck_assert_uint_eq(rig_stats().answers, 2);
+}
+END_TEST
+
+START_TEST(finish_while_pending_then_the_same_id_is_a_new_request)
+{
+	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_hit hit;
+
+	fake_set_hit(fake, 8);
+	fake_script(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
+	ck_assert(fake_wait(fake, SCOUT_OP_LOOKUP, 1));
+	ck_assert_int_eq(scout_finish(client, "r1"), 0);
+	ck_assert_int_eq(scout_finish(client, "r1"), 0);
+	fake_set_hit(fake, 1);
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
+	fake_release(fake);
+	hit = rig_answer("r1", 8);
+	ck_assert_uint_eq(hit.chunks, 1); /* not the 8 of the first generation */
+	ck_assert_uint_eq(hit.ticket, fake_lookup_ticket(fake, 1));
+	ck_assert(fake_wait(fake, SCOUT_OP_FINISH, 1));
+	ck_assert_uint_eq(fake_finish_ticket(fake, 0), fake_lookup_ticket(fake, 0));
+}
+END_TEST
+
+START_TEST(refusal_is_an_answer_with_the_servers_error)
+{
+	struct scout_hit hit;
+
+	fake_script(fake, SCOUT_OP_LOOKUP, FAKE_REFUSE, SCOUT_WIRE_LIMIT);
+	hit = rig_answer("r1", 8);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_REFUSED);
+	ck_assert_int_eq(hit.error, SCOUT_ERR_LIMIT);
+	ck_assert_int_eq(hit.endpoint, 0);
+	ck_assert_uint_eq(hit.tokens, 0);
+	ck_assert_uint_eq(rig_stats().refused, 1);
+}
+END_TEST
+
+START_TEST(lost_connection_ends_lookups_at_once_and_it_works_again)
+{
+	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_hit hit;
+
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
+	ck_assert(fake_wait(fake, SCOUT_OP_LOOKUP, 1));
+	fake_unbind(fake);
+	hit = rig_answer("r1", 8);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_UNREACHABLE);
+	/* While it is gone: at once, without the courier. */
+	q = rig_question("r2", 8);
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), 0);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_UNREACHABLE);
+	ck_assert_uint_eq(hit.ticket, 0);
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_ANSWER, 0);
+	fake_set_hit(fake, 4);
+	fake_bind(fake, true);
+	rig_ready();
+	/* An answer that was given stays (C3); a new request sees the server. */
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), 0);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_UNREACHABLE);
+	hit = rig_answer("r3", 8);
+	ck_assert_uint_eq(hit.chunks, 4);
+	ck_assert_uint_eq(rig_stats().epochs, 1);
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_LOOKUP), 2); /* nothing was sent again */
+}
+END_TEST
+
+START_TEST(same_server_start_gets_back_what_a_lost_connection_left)
+{
+	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_hit hit;
+
+	fake_set_hit(fake, 8);
+	hit = rig_answer("r1", 8);
+	fake_unbind(fake);
+	while (rig_stats().servers_up)
+		(void)sched_yield();
+	ck_assert_int_eq(scout_finish(client, "r1"), 0);
+	fake_bind(fake, false);
+	ck_assert(fake_wait(fake, SCOUT_OP_FINISH, 1));
+	ck_assert_uint_eq(fake_finish_ticket(fake, 0), hit.ticket);
+	(void)q;
+}
+END_TEST
+
+static const enum fake_action broken[] = {FAKE_GARBAGE, FAKE_BAD_EPOCH, FAKE_BAD_VERSION, FAKE_SHORT_BODY,
+					  FAKE_BIG_HIT};
+
+START_TEST(broken_reply_never_counts_and_the_next_lookup_works)
+{
+	struct scout_hit hit;
+
+	fake_set_hit(fake, 8);
+	fake_script(fake, SCOUT_OP_LOOKUP, broken[_i], 0);
+	hit = rig_answer("r1", 8);
+	ck_assert_uint_eq(hit.tokens, 0);
+	ck_assert_int_ne(hit.error, 0);
+	rig_ready();
+	hit = rig_answer("r2", 8);
+	ck_assert_uint_eq(hit.chunks, 8);
+}
+END_TEST
+
+START_TEST(answer_that_comes_twice_is_counted_and_dropped)
+{
+	struct scout_hit hit;
+
+	fake_set_hit(fake, 8);
+	fake_script(fake, SCOUT_OP_LOOKUP, FAKE_TWICE, 0);
+	hit = rig_answer("r1", 8);
+	ck_assert_uint_eq(hit.chunks, 8);
+	hit = rig_answer("r2", 8);
+	ck_assert_uint_eq(hit.chunks, 8);
+	ck_assert_uint_eq(rig_stats().late, 1);
+}
+END_TEST
+
+START_TEST(silent_server_is_noticed_by_heartbeat)
+{
+	struct scout_hit hit;
+
+	rig_reopen("heartbeat_ms", "50");
+	fake_always(fake, SCOUT_OP_PING, FAKE_DROP, 0);
+	while (rig_stats().servers_up) /* heartbeat 50 ms: some 200 ms */
+		(void)sched_yield();
+	fake_always(fake, SCOUT_OP_PING, FAKE_ANSWER, 0);
+	rig_ready();
+	hit = rig_answer("r1", 2);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_MISS);
+}
+END_TEST
+
+START_TEST(refused_hello_is_a_refused_answer_and_named_by_wait_ready)
+{
+	char err[256] = "";
+	struct scout_hit hit;
+
+	scout_client_free(client);
+	fake_script(fake, SCOUT_OP_HELLO, FAKE_REFUSE, SCOUT_WIRE_NAMESPACE);
+	rig_client(NULL, NULL);
+	ck_assert_int_eq(scout_client_wait_ready(client, 10000, err, sizeof(err)), SCOUT_ERR_NAMESPACE);
+	ck_assert_str_eq(err, "refused by the script");
+	hit = rig_answer("r1", 2);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_REFUSED);
+	ck_assert_int_eq(hit.error, SCOUT_ERR_NAMESPACE);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("client_ends");
+	TCase *tc = tcase_create("ends");
+
+	tcase_add_checked_fixture(tc, rig_up, rig_down);
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, silent_server_is_a_timeout_that_stays_readable);
+	tcase_add_test(tc, late_answer_is_dropped_and_given_back);
+	tcase_add_test(tc, finish_while_pending_then_the_same_id_is_a_new_request);
+	tcase_add_test(tc, refusal_is_an_answer_with_the_servers_error);
+	tcase_add_test(tc, lost_connection_ends_lookups_at_once_and_it_works_again);
+	tcase_add_test(tc, same_server_start_gets_back_what_a_lost_connection_left);
+	tcase_add_loop_test(tc, broken_reply_never_counts_and_the_next_lookup_works, 0,
+			    (int)(sizeof(broken) / sizeof(broken[0])));
+	tcase_add_test(tc, answer_that_comes_twice_is_counted_and_dropped);
+	tcase_add_test(tc, silent_server_is_noticed_by_heartbeat);
+	tcase_add_test(tc, refused_hello_is_a_refused_answer_and_named_by_wait_ready);
+	suite_add_tcase(s, tc);
+	return s;
+}
