@@ -17,13 +17,20 @@
  *
  * Positions count bytes since the start and never wrap (2^64). A region is [header | bytes], both 16-byte aligned, and does not
  * wrap around the end: the rest of the ring is then a region of its own that is done from the start.
+ *
+ * When nothing is in use, the caller goes on at the start of the ring. So a scheduler whose hashes are gone before its next step
+ * writes to the same memory in each, which the caches still have, and pages that no burst ever needed are never touched. The
+ * courier learns it from the next region: where all that it was told of is done, its head goes there.
  */
 struct scout__arena {
 	uint8_t *bytes;
-	uint64_t size;             /* const; multiple of 16 */
-	uint64_t tail;             /* caller: next free position */
-	uint64_t seen;             /* courier: end of the last region it was told of */
-	atomic_uint_fast64_t head; /* courier writes, caller reads: start of the oldest region not done */
+	uint64_t size;     /* const; multiple of 16 */
+	uint64_t tail;     /* caller: next free position */
+	uint64_t empty_at; /* caller: where the head stood when it last started over */
+	uint64_t start;    /* caller: where the head will go from there */
+	/* On a line of its own: the caller's must not be taken away by each region that is given back. */
+	_Alignas(64) atomic_uint_fast64_t head; /* courier writes, caller reads: start of the oldest region not done */
+	uint64_t seen;                          /* courier: end of the last region it was told of */
 };
 
 struct scout__arena_header {
@@ -39,6 +46,8 @@ scout__arena_init(struct scout__arena *arena, uint64_t size)
 	arena->size = size / SCOUT__ARENA_ALIGN * SCOUT__ARENA_ALIGN;
 	arena->bytes = aligned_alloc(64, (arena->size + 63) / 64 * 64);
 	arena->tail = 0;
+	arena->empty_at = 0;
+	arena->start = 0;
 	arena->seen = 0;
 	atomic_init(&arena->head, 0);
 	return arena->bytes ? 0 : SCOUT_ERR_NOMEM;
@@ -72,10 +81,17 @@ scout__arena_take(struct scout__arena *arena, uint64_t len)
 	uint64_t need = sizeof(struct scout__arena_header) +
 			(len + SCOUT__ARENA_ALIGN - 1) / SCOUT__ARENA_ALIGN * SCOUT__ARENA_ALIGN;
 	uint64_t head = atomic_load_explicit(&arena->head, memory_order_acquire);
-	uint64_t to_end = arena->size - arena->tail % arena->size;
-	uint64_t filler = to_end < need ? to_end : 0;
-	uint64_t pos = arena->tail + filler;
+	uint64_t to_end, filler, pos;
 
+	if (head == arena->tail) {
+		arena->empty_at = head;
+		arena->tail = arena->start = (head + arena->size - 1) / arena->size * arena->size;
+	}
+	if (head == arena->empty_at)
+		head = arena->start;
+	to_end = arena->size - arena->tail % arena->size;
+	filler = to_end < need ? to_end : 0;
+	pos = arena->tail + filler;
 	if (pos + need - head > arena->size)
 		return UINT64_MAX;
 	if (filler)
@@ -91,10 +107,12 @@ scout__arena_at(const struct scout__arena *arena, uint64_t pos)
 	return arena->bytes + pos % arena->size + sizeof(struct scout__arena_header);
 }
 
-/* Courier: a job named this region; everything up to its end is allocated. */
+/* Courier: a job named this region; everything up to its end is allocated. In the order in which they were taken. */
 static inline void
 scout__arena_see(struct scout__arena *arena, uint64_t pos)
 {
+	if (atomic_load_explicit(&arena->head, memory_order_relaxed) == arena->seen)
+		atomic_store_explicit(&arena->head, pos, memory_order_release);
 	arena->seen = pos + scout__arena_header(arena, pos)->total;
 }
 

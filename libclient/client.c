@@ -24,6 +24,8 @@
 #include "clock.h"
 
 #define ENDPOINTS_MAX 64u
+/* Of the hashes, what is fetched ahead of copying them: it comes while the slot is made. Their rest the processor sees coming. */
+#define FETCH_AHEAD_BYTES 1536u
 
 /* ---- single caller ---- */
 
@@ -100,12 +102,19 @@ scout_step_end(struct scout_client *client)
 
 /* ---- lookup ---- */
 
+/* 0: this version's. A newer one may be larger, and what it adds is ignored. */
+static bool
+size_ok(const struct scout_lookup *q)
+{
+	return q->size == 0 || q->size >= offsetof(struct scout_lookup, size) + sizeof(q->size);
+}
+
 static int
 check_question(const struct scout_client *client, const struct scout_lookup *q, size_t *ret_id_len, size_t *ret_tenant)
 {
 	if (!scout__id_ok(q->id, ret_id_len))
 		return SCOUT_ERR_REQUEST_ID;
-	if (q->size != 0 && q->size < offsetof(struct scout_lookup, size) + sizeof(q->size))
+	if (!size_ok(q))
 		return SCOUT_ERR_UNSUPPORTED;
 	if (q->hash_len != client->cfg.hash_bytes)
 		return SCOUT_ERR_HASH_LEN; /* the configured length is within 16..32 */
@@ -133,12 +142,40 @@ last_hash(const struct scout_lookup *q)
 	return (const uint8_t *)q->hashes + (q->n - 1) * q->hash_len;
 }
 
+/* Of 16 to 32 bytes: the first 16 and the last 16, which may overlap. Without a call, or a branch for the length. */
 static bool
-same_question(const struct scout__slot *slot, const struct scout_lookup *q, size_t tenant_len)
+same_hash(const uint8_t *a, const uint8_t *b, size_t len)
 {
-	return slot->n == q->n && slot->tenant_len == tenant_len &&
-	       memcmp(slot->last_hash, last_hash(q), q->hash_len) == 0 &&
-	       (tenant_len == 0 || memcmp(slot->tenant, q->tenant, tenant_len) == 0);
+	uint64_t x[4], y[4];
+
+	memcpy(x, a, 16);
+	memcpy(y, b, 16);
+	memcpy(x + 2, a + len - 16, 16);
+	memcpy(y + 2, b + len - 16, 16);
+	return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3])) == 0;
+}
+
+static bool
+same_question(const struct scout__slot *slot, const struct scout_lookup *q)
+{
+	return slot->n == q->n && same_hash(slot->last_hash, last_hash(q), q->hash_len) &&
+	       (q->tenant && *q->tenant ? strcmp(slot->tenant, q->tenant) == 0 : slot->tenant_len == 0);
+}
+
+/* What was computed on the GPU when it was asked is still there. */
+static bool
+covers_skipped(const struct scout_client *client, const struct scout__slot *slot, const struct scout_lookup *q)
+{
+	return q->computed_tokens >= (uint64_t)slot->skip * client->cfg.chunk_tokens;
+}
+
+static void
+fetch_ahead(const struct scout_lookup *q)
+{
+	size_t bytes = q->n * q->hash_len;
+
+	for (size_t at = 0; at < bytes && at < FETCH_AHEAD_BYTES; at += SCOUT__CACHE_LINE)
+		__builtin_prefetch((const uint8_t *)q->hashes + at);
 }
 
 static uint64_t
@@ -167,9 +204,10 @@ fill_slot(const struct scout_client *client, struct scout__slot *slot, const str
 	slot->expect = min_chunks(q->expect_tokens, client->cfg.chunk_tokens, q->n);
 	slot->prompt_tokens = q->prompt_tokens;
 	slot->admitted = false;
-	slot->tenant_len = (uint16_t)tenant_len;
+	slot->tenant_len = (uint8_t)tenant_len;
 	if (tenant_len)
 		memcpy(slot->tenant, q->tenant, tenant_len);
+	slot->tenant[tenant_len] = '\0';
 	memcpy(slot->last_hash, last_hash(q), q->hash_len);
 	slot->hit = (struct scout_hit){.endpoint = -1};
 	slot->ended = false;
@@ -196,11 +234,12 @@ answer_unreachable(struct scout_client *client, struct scout__slot *slot, unsign
 	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_relaxed);
 }
 
-static int
+__attribute__((noinline)) static int
 submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len, size_t tenant_len, uint64_t hash,
        struct scout_hit *ret_hit)
 {
 	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
+	fetch_ahead(q);
 	uint64_t ticket = draw_ticket(client), pos = UINT64_MAX;
 	uint32_t i;
 
@@ -231,6 +270,7 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 	slot->arena_pos = pos;
 	slot->ticket = ticket;
 	slot->submitted = true;
+	scout__table_asked(client, i);
 	slot->deadline_us = scout__now_us() + (uint64_t)client->cfg.lookup_timeout_ms * 1000;
 	push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
 	return SCOUT_NOT_YET;
@@ -258,7 +298,19 @@ read_slot(struct scout_client *client, const struct scout__slot *slot, struct sc
 	return 0;
 }
 
-static int
+/*
+ * Whether @q is, to the letter, what @slot was asked; no error is lost by a no. What check_question() wants holds for an equal one,
+ * but for what the slot does not keep.
+ */
+static bool
+asks_again(const struct scout_client *client, const struct scout__slot *slot, const struct scout_lookup *q)
+{
+	return q->id && *q->id && strcmp(slot->id, q->id) == 0 && size_ok(q) && q->hashes &&
+	       q->hash_len == client->cfg.hash_bytes && same_question(slot, q) && !slot->admitted &&
+	       q->n * (uint64_t)client->cfg.chunk_tokens <= q->prompt_tokens && covers_skipped(client, slot, q);
+}
+
+__attribute__((noinline)) static int
 try_lookup(struct scout_client *client, const struct scout_lookup *q, struct scout_hit *ret_hit)
 {
 	size_t id_len, tenant_len;
@@ -273,10 +325,12 @@ try_lookup(struct scout_client *client, const struct scout_lookup *q, struct sco
 	if (i != SCOUT__NO_SLOT) {
 		struct scout__slot *slot = &client->slots[i];
 
-		if (!slot->admitted && (q->n == 0 || !same_question(slot, q, tenant_len)))
+		if (!slot->admitted && (q->n == 0 || !same_question(slot, q)))
 			return SCOUT_ERR_STATE;
-		if (!slot->admitted && min_chunks(q->computed_tokens, client->cfg.chunk_tokens, q->n) >= slot->skip)
+		if (!slot->admitted && covers_skipped(client, slot, q)) {
+			scout__table_asked(client, i);
 			return read_slot(client, slot, ret_hit);
+		}
 		forget(client, i); /* admitted before, or the GPU's own cache shrank: a new generation */
 	}
 	if (q->n == 0) {
@@ -297,7 +351,15 @@ scout_try_lookup(struct scout_client *client, const struct scout_lookup *q, stru
 	if (scout__courier_forked(client->courier))
 		return SCOUT_ERR_FORKED;
 	enter(client);
-	return leave(client, try_lookup(client, q, ret_hit));
+	uint32_t guess = client->slots[client->last_asked].next_asked;
+	const struct scout__slot *slot = &client->slots[guess];
+
+	if (!asks_again(client, slot, q))
+		return leave(client, try_lookup(client, q, ret_hit));
+	client->last_asked = guess;
+	__builtin_prefetch(&client->slots[slot->next_asked]);
+	__builtin_prefetch(client->slots[slot->next_asked].id);
+	return leave(client, read_slot(client, slot, ret_hit));
 }
 
 /* ---- admit, finish, reset ---- */
@@ -670,9 +732,10 @@ scout_client_new(const struct scout_client_config *cfg, struct scout_client **re
 
 	if (!cfg || !ret_client)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "cfg and ret_client must not be NULL");
-	client = calloc(1, sizeof(*client));
+	client = aligned_alloc(_Alignof(struct scout_client), sizeof(*client));
 	if (!client)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	memset(client, 0, sizeof(*client));
 	client->event_fd = -1;
 	if (init_ready(client) != 0) {
 		free(client);

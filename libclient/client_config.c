@@ -158,7 +158,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(spin_us),
 		.min = 0,
 		.max = 1000000,
-		.doc = "How long the courier spins before it sleeps",
+		.doc = "How long courier and scout_wait_lookup() look for work, and for the answer, before they sleep",
 	},
 	{
 		.name = "arena_bytes",

@@ -32,6 +32,7 @@
  */
 
 #define SCOUT__NO_SLOT UINT32_MAX
+#define SCOUT__CACHE_LINE 64
 
 enum scout__job_op {
 	SCOUT__JOB_LOOKUP = 1,
@@ -74,35 +75,42 @@ struct scout__lane {
 	uint32_t hit, l1, l2;
 };
 
+/*
+ * Who reads and writes what decides the order: a request that waits is asked for in every step, and what that touches - `hot`, and
+ * the id behind it - must not lie in a cache line that the courier writes meanwhile.
+ */
 struct scout__slot {
-	/* caller; const for the courier between the LOOKUP word and the return through `freed` */
+	/* hot: one cache line; caller, but for `answer` */
 	uint64_t id_hash;
+	/* courier writes (release), caller reads (acquire); also a futex */
+	atomic_uint answer;
 	uint32_t next_in_bucket;
-	uint32_t next_free;
-	uint32_t n;
+	uint32_t next_asked; /* whom the caller asked for after this one, last time; a guess */
 	uint32_t skip;
-	uint32_t expect;
+	uint32_t n;
+	uint8_t id_len;
+	uint8_t tenant_len;
 	bool submitted; /* the courier knows it */
 	bool admitted;
-	uint16_t id_len;
-	uint16_t tenant_len;
+	uint8_t last_hash[SCOUT_MAX_HASH];
+	char id[SCOUT_MAX_NAME + 1]; /* "": not in the table */
+	char tenant[SCOUT_MAX_NAME + 1];
+
+	/* caller; const for the courier between the LOOKUP word and the return through `freed` */
+	uint32_t next_free;
+	uint32_t expect;
+	/* caller writes: somebody sleeps on `answer` */
+	atomic_uint sleeping;
 	uint64_t prompt_tokens;
 	uint64_t deadline_us;
 	uint64_t ticket;
 	uint64_t arena_pos;
-	uint8_t last_hash[SCOUT_MAX_HASH];
-	char id[SCOUT_MAX_NAME + 1];
-	char tenant[SCOUT_MAX_NAME + 1];
 	/* caller, before the ADMIT word */
 	uint32_t admit_from, admit_to;
 
 	/* courier until ANSWERED, then const */
-	struct scout_hit hit;
+	_Alignas(SCOUT__CACHE_LINE) struct scout_hit hit;
 	uint64_t landed_ns; /* when it was published, if the client stamps answers */
-	/* courier writes (release), caller reads (acquire); also a futex */
-	atomic_uint answer;
-	/* caller writes: somebody sleeps on `answer` */
-	atomic_uint sleeping;
 
 	/* courier */
 	bool ended;    /* answered in some way */
@@ -115,6 +123,8 @@ struct scout__slot {
 	uint32_t deadline_prev, deadline_next;
 	struct scout__lane *lanes; /* n_links */
 };
+_Static_assert(offsetof(struct scout__slot, id) == SCOUT__CACHE_LINE, "what is hot fills one cache line");
+_Static_assert(SCOUT_MAX_NAME <= UINT8_MAX, "lengths of ids and tenants are bytes");
 
 /* Tickets to give back once a server is there again (same epoch). Courier. */
 struct scout__give_back {
@@ -138,6 +148,7 @@ struct scout_client {
 	struct scout__slot *slots;
 	struct scout__lane *lanes; /* n_slots * n_links; courier's content */
 	uint32_t *buckets;
+	uint32_t last_asked; /* slot, in the table or not */
 	uint32_t free_head;
 	uint32_t n_live;
 	bool in_step;
@@ -161,8 +172,9 @@ struct scout_client {
 	int ready_error;
 	char ready_text[512];
 
-	/* courier */
-	uint32_t todo_head, todo_tail;
+	/* courier; on lines of its own, for it writes them all the time */
+	_Alignas(SCOUT__CACHE_LINE) uint32_t todo_head;
+	uint32_t todo_tail;
 	uint32_t deadline_head, deadline_tail;
 	bool held; /* inside a step: nothing is sent */
 	bool closing;
@@ -180,6 +192,8 @@ int scout__table_init(struct scout_client *client);
 void scout__table_fini(struct scout_client *client);
 uint64_t scout__id_hash(const char *id, size_t len);
 uint32_t scout__table_find(const struct scout_client *client, const char *id, size_t len, uint64_t hash);
+/* The caller has just asked for this one. */
+void scout__table_asked(struct scout_client *client, uint32_t slot);
 /* A slot for a new request id, in the table; SCOUT__NO_SLOT when there is none. */
 uint32_t scout__table_add(struct scout_client *client, const char *id, size_t len, uint64_t hash);
 /* Forget the id. The slot stays taken. */

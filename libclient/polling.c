@@ -7,6 +7,8 @@
  * lookup_poll_interval_ms all the same, so that a lost wake costs one interval and no more. The deadline is the courier's (C2): the
  * answer word is set by then in any case, and the adapter adds no request and no timer of its own.
  *
+ * With spin_us it looks for that long without pause before it first sleeps.
+ *
  * sleeping = 1, seq_cst fence, look again, futex wait; courier: answer (release), seq_cst fence, read sleeping, futex wake.
  */
 #include "client_priv.h"
@@ -21,6 +23,7 @@
 #include "polling.h"
 
 #define WARN_INTERVAL_US 1000000u
+#define LOOKS_PER_CLOCK 32u /* between two looks at the clock, when spinning */
 
 /* The kernel's futex word is 32 bits, and so is atomic_uint on every platform that we build for. */
 _Static_assert(sizeof(atomic_uint) == 4, "a futex is 32 bits");
@@ -33,6 +36,12 @@ scout__answer_wake(struct scout__slot *slot)
 		(void)syscall(SYS_futex, &slot->answer, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
+static bool
+is_pending(const struct scout__slot *slot)
+{
+	return atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING;
+}
+
 static void
 sleep_on(struct scout__slot *slot, uint32_t interval_ms)
 {
@@ -40,9 +49,34 @@ sleep_on(struct scout__slot *slot, uint32_t interval_ms)
 
 	atomic_store_explicit(&slot->sleeping, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
+	if (is_pending(slot))
 		(void)syscall(SYS_futex, &slot->answer, FUTEX_WAIT_PRIVATE, SCOUT__PENDING, &timeout, NULL, 0);
 	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
+}
+
+/* Tell the processor that this is a loop that waits: it gives way to the other thread of its core, where there is one. */
+static void
+relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+static void
+spin_on(const struct scout__slot *slot, uint32_t spin_us)
+{
+	uint64_t end_us = scout__now_us() + spin_us;
+
+	do {
+		for (unsigned i = 0; i < LOOKS_PER_CLOCK; i++) {
+			if (!is_pending(slot))
+				return;
+			relax();
+		}
+	} while (scout__now_us() < end_us);
 }
 
 int
@@ -59,7 +93,9 @@ scout_wait_lookup(struct scout_client *client, const struct scout_lookup *lookup
 	i = scout__table_find(client, lookup->id, len, scout__id_hash(lookup->id, len));
 	struct scout__slot *slot = &client->slots[i];
 
-	while (atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
+	if (client->cfg.spin_us)
+		spin_on(slot, client->cfg.spin_us);
+	while (is_pending(slot))
 		sleep_on(slot, client->cfg.lookup_poll_interval_ms);
 	*ret_hit = slot->hit;
 	if (slot->hit.reason == SCOUT_REASON_TIMEOUT)

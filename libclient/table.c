@@ -28,11 +28,12 @@ scout__table_init(struct scout_client *client)
 		buckets *= 2;
 	client->bucket_mask = buckets - 1;
 	client->buckets = malloc(buckets * sizeof(*client->buckets));
-	client->slots = calloc(client->n_slots, sizeof(*client->slots));
+	client->slots = aligned_alloc(SCOUT__CACHE_LINE, client->n_slots * sizeof(*client->slots));
 	client->lanes = calloc((size_t)client->n_slots * client->n_links, sizeof(*client->lanes));
 	if (!client->buckets || !client->slots || !client->lanes)
 		return SCOUT_ERR_NOMEM;
 	memset(client->buckets, 0xff, buckets * sizeof(*client->buckets));
+	memset(client->slots, 0, client->n_slots * sizeof(*client->slots));
 	for (uint32_t i = 0; i < client->n_slots; i++) {
 		client->slots[i].next_free = i + 1 < client->n_slots ? i + 1 : SCOUT__NO_SLOT;
 		client->slots[i].lanes = &client->lanes[(size_t)i * client->n_links];
@@ -90,7 +91,7 @@ scout__table_add(struct scout_client *client, const char *id, size_t len, uint64
 
 	client->free_head = slot->next_free;
 	slot->id_hash = hash;
-	slot->id_len = (uint16_t)len;
+	slot->id_len = (uint8_t)len;
 	memcpy(slot->id, id, len);
 	slot->id[len] = '\0';
 	slot->next_in_bucket = *bucket;
@@ -108,7 +109,15 @@ scout__table_forget(struct scout_client *client, uint32_t i)
 	while (*at != i)
 		at = &client->slots[*at].next_in_bucket;
 	*at = slot->next_in_bucket;
+	slot->id[0] = '\0';
 	client->n_live--;
+}
+
+void
+scout__table_asked(struct scout_client *client, uint32_t i)
+{
+	client->slots[client->last_asked].next_asked = i;
+	client->last_asked = i;
 }
 
 void
