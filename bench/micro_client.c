@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * What the two calls of a step cost by themselves, in a loop that does nothing else: "pending" asks again for lookups that are
+ * not answered, "submit" queues new ones inside a step, with the courier awake.
+ *
+ * Each time holds one reading of the clock; what that takes is measured in the same run and printed as "clock". "pending,
+ * no clock" is the time of many calls over their number.
+ *
+ * Hot: the hashes of the question were read just before. Cold: they were thrown out of the caches just before
+ * (clflush; on machines without it, by writing a block larger than most caches). Right after a sleep is what a
+ * scheduler meets whose step is a millisecond of GPU work: other threads have had the core and its caches.
+ *
+ * Threads: main; those of the client and of the embedded servers.
+ */
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+#include <kvscout/client.h>
+#include <kvscout/server.h>
+
+#include "cli.h"
+#include "clock.h"
+#include "hist.h"
+
+#define HASH_BYTES 32u
+#define CHUNK_TOKENS 256u
+#define MAX_LIVE 1024u
+#define ID_BYTES 40
+#define LINE_BYTES 64u
+#define FLUSH_BYTES (UINT64_C(64) << 20)
+#define HOLD_US 10000000u
+#define SLEEP_NS 1000000
+
+struct bench {
+	uint64_t live, chunks, rounds;
+	bool pin;
+	uint8_t *hashes; /* live * chunks */
+	char (*ids)[ID_BYTES];
+	struct scout_lookup *lookups;
+	uint64_t *stamps; /* live + 1 */
+	uint64_t next_id;
+	volatile uint64_t sink;
+};
+
+static void
+die(const char *what, const char *text)
+{
+	(void)fprintf(stderr, "micro_client: %s: %s\n", what, text);
+	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
+}
+
+static void
+print(const char *name, const struct scout__hist *hist, uint64_t clock_p50)
+{
+	uint64_t p50 = scout__hist_quantile(hist, 0.5);
+
+	printf("%-24s p50 %6" PRIu64 "  p90 %6" PRIu64 "  p99 %6" PRIu64 "  p99.9 %6" PRIu64 "  max %8" PRIu64
+	       "  above clock %6" PRIu64 " ns  (n %" PRIu64 ")\n",
+	       name, p50, scout__hist_quantile(hist, 0.9), scout__hist_quantile(hist, 0.99),
+	       scout__hist_quantile(hist, 0.999), hist->max, p50 > clock_p50 ? p50 - clock_p50 : 0, hist->n);
+}
+
+static uint64_t
+measure_clock(void)
+{
+	static struct scout__hist hist;
+	uint64_t before, now;
+
+	scout__hist_init(&hist);
+	for (int i = 0; i < 200000; i++) {
+		before = scout__now_ns();
+		now = scout__now_ns();
+		scout__hist_add(&hist, now - before);
+	}
+	print("clock", &hist, 0);
+	return scout__hist_quantile(&hist, 0.5);
+}
+
+/* ---- the question ---- */
+
+static void
+make_questions(struct bench *b)
+{
+	uint64_t bytes = b->chunks * HASH_BYTES;
+
+	b->hashes = aligned_alloc(LINE_BYTES, b->live * bytes);
+	b->ids = calloc(b->live, sizeof(*b->ids));
+	b->lookups = calloc(b->live, sizeof(*b->lookups));
+	b->stamps = calloc(b->live + 1, sizeof(*b->stamps));
+	if (!b->hashes || !b->ids || !b->lookups || !b->stamps)
+		die("start", "out of memory");
+	for (uint64_t i = 0; i < b->live * bytes; i++)
+		b->hashes[i] = (uint8_t)((i * UINT64_C(0x9e3779b97f4a7c15)) >> 56);
+	for (uint64_t i = 0; i < b->live; i++)
+		b->lookups[i] = (struct scout_lookup){
+			.id = b->ids[i],
+			.hashes = b->hashes + i * bytes,
+			.hash_len = HASH_BYTES,
+			.n = b->chunks,
+			.prompt_tokens = b->chunks * CHUNK_TOKENS + 1,
+		};
+}
+
+/* New ids, as engines make them: as long as a UUID. */
+static void
+name_questions(struct bench *b)
+{
+	for (uint64_t i = 0; i < b->live; i++)
+		(void)snprintf(b->ids[i], ID_BYTES, "cmpl-7f3a1c52-40d8-4be1-%012" PRIx64, b->next_id++);
+}
+
+static void
+warm(struct bench *b, const struct scout_lookup *q)
+{
+	const uint8_t *p = q->hashes;
+	uint64_t sum = 0;
+
+	for (uint64_t i = 0; i < b->chunks * HASH_BYTES; i += LINE_BYTES)
+		sum += p[i];
+	b->sink = sum;
+}
+
+static void
+chill(struct bench *b, const struct scout_lookup *q)
+{
+#if defined(__x86_64__)
+	const uint8_t *p = q->hashes;
+
+	for (uint64_t i = 0; i < b->chunks * HASH_BYTES; i += LINE_BYTES)
+		_mm_clflush(p + i);
+	_mm_mfence();
+#else
+	static uint8_t *block;
+
+	(void)q;
+	if (!block && !(block = malloc(FLUSH_BYTES)))
+		die("start", "out of memory");
+	memset(block, (int)b->sink++, FLUSH_BYTES);
+#endif
+}
+
+/* With --pin, main runs on CPU 0 and what is started meanwhile on CPU 1: threads inherit it. */
+static void
+run_on(const struct bench *b, int cpu)
+{
+	cpu_set_t set;
+
+	if (!b->pin)
+		return;
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set) != 0)
+		die("--pin", "this process may not run on CPUs 0 and 1");
+}
+
+static void
+nap(void)
+{
+	struct timespec ts = {.tv_nsec = SLEEP_NS};
+
+	(void)clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL);
+}
+
+/* ---- client and server ---- */
+
+static struct scout_server *
+start_server(uint32_t delay_us)
+{
+	struct scout_server_config cfg;
+	struct scout_server *server;
+	char err[256] = "";
+
+	scout_server_config_init(&cfg);
+	cfg.l1_bytes = UINT64_C(16) << 20;
+	cfg.reply_delay_us = delay_us;
+	if (scout_server_start(&cfg, &server, err, sizeof(err)) != 0)
+		die("server", err);
+	return server;
+}
+
+static struct scout_client *
+start_client(const struct scout_server *server, uint32_t spin_us)
+{
+	struct scout_client_config cfg;
+	struct scout_client *client;
+	char err[256] = "";
+
+	scout_client_config_init(&cfg);
+	cfg.endpoint = scout_server_endpoint(server);
+	cfg.lookup_timeout_ms = HOLD_US / 1000 * 6;
+	cfg.max_lookups = 2 * MAX_LIVE;
+	cfg.spin_us = spin_us;
+	if (scout_client_new(&cfg, &client, err, sizeof(err)) != 0 ||
+	    scout_client_wait_ready(client, 10000, err, sizeof(err)) != 0)
+		die("client", err);
+	return client;
+}
+
+static void
+finish_all(struct bench *b, struct scout_client *client)
+{
+	scout_step_begin(client);
+	for (uint64_t i = 0; i < b->live; i++)
+		(void)scout_finish(client, b->ids[i]);
+	scout_step_end(client);
+}
+
+/* ---- pending ---- */
+
+static void
+ask_all(struct bench *b, struct scout_client *client)
+{
+	struct scout_hit hit;
+
+	b->stamps[0] = scout__now_ns();
+	for (uint64_t i = 0; i < b->live; i++) {
+		if (scout_try_lookup(client, &b->lookups[i], &hit) != SCOUT_NOT_YET)
+			die("pending", "answered too early");
+		b->stamps[i + 1] = scout__now_ns();
+	}
+}
+
+static void
+count(const struct bench *b, struct scout__hist *hist)
+{
+	for (uint64_t i = 0; i < b->live; i++)
+		scout__hist_add(hist, b->stamps[i + 1] - b->stamps[i]);
+}
+
+static void
+measure_pending(struct bench *b, uint64_t clock_p50)
+{
+	run_on(b, 1);
+	struct scout_server *server = start_server(HOLD_US);
+	struct scout_client *client = start_client(server, 0);
+	static struct scout__hist hist;
+	struct scout_hit hit;
+	uint64_t start_ns;
+
+	run_on(b, 0);
+	name_questions(b);
+	scout_step_begin(client);
+	ask_all(b, client);
+	scout_step_end(client);
+	nap();
+	scout__hist_init(&hist);
+	for (uint64_t round = 0; round < b->rounds; round++) {
+		ask_all(b, client);
+		count(b, &hist);
+	}
+	print("pending", &hist, clock_p50);
+
+	start_ns = scout__now_ns();
+	for (uint64_t round = 0; round < b->rounds; round++)
+		for (uint64_t i = 0; i < b->live; i++)
+			b->sink += (uint64_t)scout_try_lookup(client, &b->lookups[i], &hit);
+	printf("%-24s %.1f ns a call\n", "pending, no clock",
+	       (double)(scout__now_ns() - start_ns) / (double)(b->rounds * b->live));
+
+	scout__hist_init(&hist);
+	for (uint64_t round = 0; round < b->rounds / 4 + 1; round++) {
+		nap();
+		ask_all(b, client);
+		count(b, &hist);
+	}
+	print("pending, after a sleep", &hist, clock_p50);
+	finish_all(b, client);
+	scout_client_free(client);
+	scout_server_stop(server);
+}
+
+/* ---- submit ---- */
+
+enum source {
+	HOT,
+	COLD,
+	SLEEP
+};
+
+static void
+submit_all(struct bench *b, struct scout_client *client, struct scout__hist *hist, enum source source)
+{
+	struct scout_hit hit;
+	uint64_t start_ns;
+
+	name_questions(b);
+	if (source == SLEEP)
+		nap();
+	scout_step_begin(client);
+	for (uint64_t i = 0; i < b->live; i++) {
+		if (source == HOT)
+			warm(b, &b->lookups[i]);
+		else if (source == COLD)
+			chill(b, &b->lookups[i]);
+		start_ns = scout__now_ns();
+		if (scout_try_lookup(client, &b->lookups[i], &hit) != SCOUT_NOT_YET)
+			die("submit", "refused");
+		scout__hist_add(hist, scout__now_ns() - start_ns);
+	}
+	scout_step_end(client);
+	for (uint64_t i = 0; i < b->live; i++)
+		if (scout_wait_lookup(client, &b->lookups[i], &hit) != 0 || hit.reason != SCOUT_REASON_MISS)
+			die("submit", "not answered");
+	finish_all(b, client);
+}
+
+static void
+measure_submit(struct bench *b, uint64_t clock_p50)
+{
+	static const char *const names[] = {"submit, hashes hot", "submit, hashes cold", "submit, after a sleep"};
+	run_on(b, 1);
+	struct scout_server *server = start_server(0);
+	struct scout_client *client = start_client(server, 1000000);
+	static struct scout__hist hists[3];
+
+	run_on(b, 0);
+	for (int source = HOT; source <= SLEEP; source++)
+		scout__hist_init(&hists[source]);
+	for (uint64_t round = 0; round < b->rounds / 4 + 1; round++)
+		for (int source = HOT; source <= SLEEP; source++)
+			submit_all(b, client, &hists[source], (enum source)source);
+	for (int source = HOT; source <= SLEEP; source++)
+		print(names[source], &hists[source], clock_p50);
+	scout_client_free(client);
+	scout_server_stop(server);
+}
+
+int
+main(int argc, char **argv)
+{
+	struct bench b = {.live = 64, .chunks = 256, .rounds = 1000};
+	const struct cli_option options[] = {
+		CLI_NUMBER("live", &b.live, 1, MAX_LIVE, "requests that wait at once"),
+		CLI_NUMBER("chunks", &b.chunks, 1, 4096, "hashes of a lookup"),
+		CLI_NUMBER("rounds", &b.rounds, 1, 100000, "times that each is asked for"),
+		CLI_SWITCH("pin", &b.pin, "main on CPU 0, all other threads on CPU 1"),
+	};
+	const struct cli cli = {
+		.tool = "micro_client",
+		.about = "What scout_try_lookup() costs its caller.",
+		.options = options,
+		.n = sizeof(options) / sizeof(options[0]),
+	};
+	uint64_t clock_p50;
+	int status;
+
+	if (!cli_parse(&cli, argc, argv, &status))
+		return status;
+	make_questions(&b);
+	clock_p50 = measure_clock();
+	measure_pending(&b, clock_p50);
+	measure_submit(&b, clock_p50);
+	free(b.hashes);
+	free(b.ids);
+	free(b.lookups);
+	free(b.stamps);
+	return EXIT_SUCCESS;
+}
