@@ -6,29 +6,12 @@
 
 /* One bank on a pool of its own, with keys named by numbers. */
 
-#define HASH 32u
 #define SLOT UINT64_C(64)
 #define LARGE_SLOT (UINT64_C(256) << 10) /* for extents that a limit can tell from Check's files */
 
-static struct captured captured;
-static const struct scout__log test_log = {.fn = capture, .user = &captured, .who = "test"};
 static struct scout__l1 l1;
 static struct scout__bank *bank;
 static uint32_t n_ranks;
-
-static inline const uint8_t *
-key(uint32_t i)
-{
-	static uint8_t hash[HASH];
-
-	memset(hash, 0, sizeof(hash));
-	for (uint32_t at = 0; at < HASH; at += 4) {
-		uint32_t x = (i + 1) * 2654435761u ^ at * 40503u;
-
-		memcpy(hash + at, &x, sizeof(x));
-	}
-	return hash;
-}
 
 /* A pool of exactly @chunks chunks in extents of @extent, promises for at most @promised of them. */
 static inline SCOUT_ON_LOOP void

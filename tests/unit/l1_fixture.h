@@ -12,9 +12,10 @@
 
 #include "bank.h"
 
-/* Shared by the tests of the host-memory tier: captured log lines, waiting for the grower, descriptors counted. */
+/* Shared by the tests of the host-memory tier: captured log lines, keys, waiting for the grower, descriptors counted. */
 
 #define DEADLINE_MS 60000
+#define HASH 32u
 
 struct captured {
 	int errors;
@@ -38,6 +39,23 @@ capture(void *user, int level, const char *text)
 		captured->infos++;
 		(void)snprintf(captured->last_info, sizeof(captured->last_info), "%s", text);
 	}
+}
+
+static struct captured captured;
+static const struct scout__log test_log = {.fn = capture, .user = &captured, .who = "test"};
+
+/* The hash of chunk @i; valid until the next call. */
+static inline const uint8_t *
+key(uint32_t i)
+{
+	static uint8_t hash[HASH];
+
+	for (uint32_t at = 0; at < HASH; at += 4) {
+		uint32_t x = (i + 1) * 2654435761u ^ at * 40503u;
+
+		memcpy(hash + at, &x, sizeof(x));
+	}
+	return hash;
 }
 
 /* Sleep until the pool has something. */

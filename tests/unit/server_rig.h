@@ -161,6 +161,15 @@ rig_up(struct rig *rig, uint32_t chunks)
 	rig_up_with(rig, &cfg);
 }
 
+/* A pool of @chunks; keys 1 to @n are stored and, under ticket 9, promised to the client. */
+static inline void
+rig_up_promised(struct rig *rig, uint32_t chunks, uint32_t n)
+{
+	rig_up(rig, chunks);
+	ck_assert_uint_eq(rig_store(&rig->worker, 0, 1, n), n);
+	ck_assert_uint_eq(rig_hit(&rig->client, 9, 1, n), n);
+}
+
 static inline void
 rig_down(struct rig *rig)
 {

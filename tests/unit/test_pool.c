@@ -18,8 +18,6 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-static struct captured captured;
-static const struct scout__log test_log = {.fn = capture, .user = &captured, .who = "test"};
 static struct scout__pool pool;
 static int owner;
 

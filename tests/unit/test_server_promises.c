@@ -127,9 +127,7 @@ START_TEST(admit_gives_back_what_is_outside_and_only_once)
 	struct rig rig;
 	uint32_t kept;
 
-	rig_up(&rig, 8);
-	rig_store(&rig.worker, 0, 1, 8);
-	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 8), 8);
+	rig_up_promised(&rig, 8, 8);
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 2, 6, &kept), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(kept, 4);
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 4 * SHARD_BYTES);
@@ -152,9 +150,7 @@ START_TEST(finish_twice_is_no_session)
 	struct rig rig;
 	uint32_t kept;
 
-	rig_up(&rig, 8);
-	rig_store(&rig.worker, 0, 1, 4);
-	rig_hit(&rig.client, 9, 1, 4);
+	rig_up_promised(&rig, 8, 4);
 	rig_hit(&rig.client, 10, 1, 4);
 	rig_finish(&rig.client, 9);
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
@@ -171,9 +167,7 @@ START_TEST(nobody_gives_back_the_promise_of_another)
 	struct wire_peer other;
 	uint32_t kept;
 
-	rig_up(&rig, 8);
-	rig_store(&rig.worker, 0, 1, 4);
-	rig_hit(&rig.client, 9, 1, 4);
+	rig_up_promised(&rig, 8, 4);
 	rig_client(&other, rig.endpoint);
 	ck_assert_int_eq(wire_simple(&other, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
 	ck_assert_int_eq(wire_simple(&rig.worker, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);

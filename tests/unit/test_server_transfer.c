@@ -119,9 +119,7 @@ START_TEST(retrieve_turns_the_promise_into_a_hold)
 	struct wire_grants g;
 	uint64_t id;
 
-	rig_up(&rig, 4);
-	rig_store(&rig.worker, 0, 1, 4);
-	rig_hit(&rig.client, 9, 1, 4);
+	rig_up_promised(&rig, 4, 4);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 3, &g), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(g.n_granted, 3);
 	/* The one that was not retrieved is still promised, the others are held. */
@@ -178,9 +176,7 @@ START_TEST(a_retrieve_after_a_withdrawal_gets_what_is_still_there)
 	struct wire_grants g;
 	uint32_t kept;
 
-	rig_up(&rig, 8);
-	rig_store(&rig.worker, 0, 1, 8);
-	rig_hit(&rig.client, 9, 1, 8);
+	rig_up_promised(&rig, 8, 8);
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 0, 0, &kept), SCOUT_WIRE_OK);
 	/* Somebody else takes two of the slots: the tail goes first. */
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 2), 2);
@@ -222,9 +218,7 @@ START_TEST(done_twice_is_harmless)
 	struct wire_grants first, second;
 	uint64_t id;
 
-	rig_up(&rig, 4);
-	rig_store(&rig.worker, 0, 1, 4);
-	rig_hit(&rig.client, 9, 1, 4);
+	rig_up_promised(&rig, 4, 4);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &first), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &second), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, first.id, 0), SCOUT_WIRE_OK);
@@ -290,9 +284,7 @@ START_TEST(finish_during_a_retrieve_keeps_the_hold)
 	struct wire_grants g;
 	uint64_t id;
 
-	rig_up(&rig, 4);
-	rig_store(&rig.worker, 0, 1, 4);
-	rig_hit(&rig.client, 9, 1, 4);
+	rig_up_promised(&rig, 4, 4);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &g), SCOUT_WIRE_OK);
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
@@ -311,9 +303,7 @@ START_TEST(mismatches_are_counted_as_bugs)
 	struct rig rig;
 	struct wire_grants g;
 
-	rig_up(&rig, 4);
-	rig_store(&rig.worker, 0, 1, 4);
-	rig_hit(&rig.client, 9, 1, 4);
+	rig_up_promised(&rig, 4, 4);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &g), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 2), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(wire_status(&rig.client, "bugs.mismatches"), 2);
@@ -422,9 +412,7 @@ START_TEST(a_worker_that_is_alone_may_change_the_layout)
 	struct rig rig;
 	struct wire_peer other;
 
-	rig_up(&rig, 8);
-	rig_store(&rig.worker, 0, 1, 4);
-	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 4), 4);
+	rig_up_promised(&rig, 8, 4);
 	wire_lease_bye(&rig.worker);
 	wire_wait_status(&rig.client, "peers", 1);
 	rig_worker_unregistered(&other, rig.endpoint, 1, 1);
@@ -485,9 +473,7 @@ START_TEST(reset_makes_everything_older_unreadable)
 {
 	struct rig rig;
 
-	rig_up(&rig, 8);
-	rig_store(&rig.worker, 0, 1, 4);
-	rig_hit(&rig.client, 9, 1, 4);
+	rig_up_promised(&rig, 8, 4);
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
@@ -527,9 +513,7 @@ START_TEST(reset_keeps_the_hold_of_a_running_retrieve)
 	struct wire_grants g;
 	uint64_t id;
 
-	rig_up(&rig, 4);
-	rig_store(&rig.worker, 0, 1, 4);
-	rig_hit(&rig.client, 9, 1, 4);
+	rig_up_promised(&rig, 4, 4);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &g), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 0);

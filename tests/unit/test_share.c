@@ -11,30 +11,14 @@
  * way. The server's part (workers that have to unmap) is played by the test: it frees what was taken, when it likes.
  */
 
-#define HASH 32u
 #define SLICE 512u
 #define MAX_BANKS 4u
 #define MAX_TAKEN 64u
 
-static struct captured captured;
-static const struct scout__log test_log = {.fn = capture, .user = &captured, .who = "test"};
 static struct scout__l1 l1;
 static struct scout__bank *banks[MAX_BANKS];
 static struct scout__extent *taken[MAX_TAKEN];
 static uint32_t n_taken;
-
-static const uint8_t *
-key(uint32_t i)
-{
-	static uint8_t hash[HASH];
-
-	for (uint32_t at = 0; at < HASH; at += 4) {
-		uint32_t x = (i + 1) * 2654435761u ^ at * 40503u;
-
-		memcpy(hash + at, &x, sizeof(x));
-	}
-	return hash;
-}
 
 static SCOUT_ON_LOOP void
 start(uint64_t l1_bytes, uint64_t extent_bytes)
@@ -149,6 +133,18 @@ fill(struct scout__bank *bank, uint32_t first, uint32_t n)
 		ck_assert(store(bank, first + i));
 }
 
+/* A pool of @chunks chunks that the first bank fills with keys from 0 on. */
+static SCOUT_ON_LOOP struct scout__bank *
+full_bank(uint32_t chunks, uint32_t extent_chunks)
+{
+	struct scout__bank *bank;
+
+	start(chunks * UINT64_C(64), extent_chunks * UINT64_C(64));
+	bank = add_bank(64, 1);
+	fill(bank, 0, chunks);
+	return bank;
+}
+
 static SCOUT_ON_LOOP uint32_t
 count_present(const struct scout__bank *bank, uint32_t first, uint32_t n)
 {
@@ -175,9 +171,7 @@ START_TEST(a_bank_alone_gets_exactly_the_whole_pool)
 
 	scout__enter_loop();
 	/* 100 chunks in extents of 7: the last one is shorter. */
-	start(100 * 64, 7 * 64);
-	a = add_bank(64, 1);
-	fill(a, 0, 100);
+	a = full_bank(100, 7);
 	ck_assert_uint_eq(a->n_slots, 100);
 	ck_assert_uint_eq(count_present(a, 0, 100), 100);
 	ck_assert_uint_eq(l1.evictions, 0);
@@ -193,9 +187,7 @@ START_TEST(a_bank_below_its_share_takes_one_extent_for_each_that_it_fills)
 	struct scout__bank *a, *b;
 
 	scout__enter_loop();
-	start(80 * 64, 10 * 64);
-	a = add_bank(64, 1);
-	fill(a, 0, 80);
+	a = full_bank(80, 10);
 	b = add_bank(64, 1);
 	ck_assert_uint_eq(b->n_slots, 0);
 	for (uint32_t i = 0; i < 40; i++) {
@@ -218,9 +210,7 @@ START_TEST(banks_at_their_share_evict_their_own)
 	struct scout__bank *a, *b;
 
 	scout__enter_loop();
-	start(90 * 64, 10 * 64);
-	a = add_bank(64, 1);
-	fill(a, 0, 90);
+	a = full_bank(90, 10);
 	b = add_bank(64, 1);
 	/* 4.5 extents each: b gets 4, and neither takes from the other again. */
 	for (uint32_t i = 0; i < 1000; i++) {
@@ -239,9 +229,7 @@ START_TEST(the_coldest_extent_goes)
 	struct scout__bank *a, *b;
 
 	scout__enter_loop();
-	start(80 * 64, 10 * 64);
-	a = add_bank(64, 1);
-	fill(a, 0, 80);
+	a = full_bank(80, 10);
 	b = add_bank(64, 1);
 	/* The first 30 are used again: 30 .. 39 are the oldest now. */
 	for (uint32_t i = 0; i < 30; i++)
@@ -260,9 +248,7 @@ START_TEST(an_extent_with_a_pinned_entry_stays)
 	uint32_t pinned[8];
 
 	scout__enter_loop();
-	start(80 * 64, 10 * 64);
-	a = add_bank(64, 1);
-	fill(a, 0, 80);
+	a = full_bank(80, 10);
 	b = add_bank(64, 1);
 	/* One chunk of every extent but the seventh. */
 	for (uint32_t i = 0; i < 8; i++) {
@@ -295,9 +281,7 @@ START_TEST(everything_pinned_is_no_room_and_counted)
 	uint32_t entry;
 
 	scout__enter_loop();
-	start(8 * 64, 64);
-	a = add_bank(64, 1);
-	fill(a, 0, 8);
+	a = full_bank(8, 1);
 	b = add_bank(64, 1);
 	for (uint32_t i = 0; i < 8; i++)
 		ck_assert(scout__bank_hold(a, scout__bank_find(a, 0, key(i)), 0));
@@ -329,9 +313,7 @@ START_TEST(a_pin_while_an_extent_is_drained_keeps_it)
 	uint32_t entry, seen, drained = 0;
 
 	scout__enter_loop();
-	start(16 * 64, 8 * 64);
-	a = add_bank(64, 1);
-	fill(a, 0, 16);
+	a = full_bank(16, 8);
 	b = add_bank(64, 1);
 	ck_assert_int_eq(scout__bank_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
 	for (seen = 0; seen < 200 && !a->leaving; seen++)
@@ -391,9 +373,7 @@ START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 	uint32_t entry;
 
 	scout__enter_loop();
-	start(80 * 64, 10 * 64);
-	a = add_bank(64, 1);
-	fill(a, 0, 80);
+	a = full_bank(80, 10);
 	b = add_bank(64, 1);
 	ck_assert_int_eq(scout__bank_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert_int_eq(run_steps(SLICE), SCOUT__RETIRE_TAKEN);
@@ -458,9 +438,7 @@ START_TEST(a_large_chunk_gets_several_small_extents)
 
 	scout__enter_loop();
 	/* b's only chunk is larger than four extents of a. */
-	start(640 * 64, 10 * 64);
-	a = add_bank(64, 1);
-	fill(a, 0, 640);
+	a = full_bank(640, 10);
 	b = add_bank(45 * 64, 1);
 	fill(b, 1000, 1);
 	ck_assert_uint_eq(l1.extents_retired, 5);
