@@ -182,14 +182,21 @@ START_TEST(a_slot_that_changes_under_a_copy_is_never_reported_as_good)
 	ck_assert_int_eq(done.status, SCOUT_ERR_CORRUPT);
 	ck_assert_uint_eq(done.n_missing, 12);
 	ck_assert_uint_eq(done.chunks, 0);
+	/* It is no hit any more, and can be stored anew. */
+	ck_assert_uint_eq(rig_lookup(&rig, 1, 3, id).chunks, 0);
+	rig_store_all(&rig, 1, 3, 1);
+	hit = rig_lookup(&rig, 1, 3, id);
+	ck_assert_uint_eq(hit.chunks, 3);
 	/* Changed already when the copy would start: nothing is copied at all. */
+	for (uint32_t i = 0; i < seg->slots; i++)
+		atomic_fetch_add(&words[i], 1);
 	rig_pages_wipe(&rig.pages[0]);
 	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0));
 	ck_assert_int_eq(done.status, SCOUT_ERR_CORRUPT);
 	ck_assert_uint_eq(done.bytes, 0);
 	ck_assert(rig_page_untouched(&rig.pages[0], 100));
-	for (uint32_t i = 0; i < seg->slots; i++)
-		atomic_fetch_sub(&words[i], 1);
+	rig_store_all(&rig, 1, 3, 1);
+	hit = rig_lookup(&rig, 1, 3, id);
 	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0));
 	ck_assert_int_eq(done.status, 0);
 	free(ids);
