@@ -12,6 +12,8 @@
 
 #include <kvscout/server.h>
 
+#include "accept_guard.h"
+
 /*
  * DESIGN
  *
@@ -210,6 +212,7 @@ serve(const struct scout_server_config *cfg)
 		return 1;
 	}
 	raise_descriptors();
+	scout__accept_guard_init();
 	if (scout_server_start(cfg, &server, err, sizeof(err)) != 0) {
 		(void)fprintf(stderr, "kvscoutd: %s\n", err);
 		(void)close(fd);

@@ -105,7 +105,7 @@ SCOUT_ON_LOOP static bool
 is_welcome(struct scout_server *s, int fd, const struct ucred *who)
 {
 	if (who->uid == geteuid() || who->uid == 0) {
-		if (s->n_leases < 2 * (uint64_t)s->cfg.max_peers)
+		if (s->n_leases < 2 * (uint64_t)s->conns_limit)
 			return true;
 	}
 	s->count.leases_refused++;

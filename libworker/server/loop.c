@@ -9,7 +9,7 @@
 /*
  * DESIGN
  *
- * The loop thread. It sleeps in one zmq_poll() on two things: the ROUTER socket, and one epoll descriptor that carries all that
+ * The loop thread. It sleeps in one zmq_poll() on the ROUTER socket, its monitor, and one epoll descriptor that carries all that
  * is a file: lease connections, pidfds, the pool's eventfd, the stop eventfd, and a timer.
  *
  * A turn: kernel events, what has been received (for about half a millisecond at most), timers, one round of the run
@@ -122,6 +122,7 @@ turn(struct scout_server *s)
 	s->now_us = scout__now_us();
 	s->inline_left = SCOUT__INLINE_CHUNKS;
 	kernel_events(s);
+	scout__conns_read(s);
 	more = scout__receive(s);
 	s->now_us = scout__now_us();
 	scout__timers_run(s);
@@ -163,15 +164,16 @@ void *
 scout__loop_main(void *arg)
 {
 	struct scout_server *s = arg;
-	zmq_pollitem_t items[2] = {
+	zmq_pollitem_t items[3] = {
 		{.socket = s->router, .events = ZMQ_POLLIN},
 		{.socket = NULL, .fd = s->epoll_fd, .events = ZMQ_POLLIN},
+		{.socket = s->monitor, .events = ZMQ_POLLIN},
 	};
 	bool more = false;
 
 	scout__enter_loop();
 	for (;;) {
-		if (zmq_poll(items, 2, more ? 0 : TICK_MS) < 0 && errno != EINTR) {
+		if (zmq_poll(items, 3, more ? 0 : TICK_MS) < 0 && errno != EINTR) {
 			scout__log(&s->log, SCOUT_LOG_ERROR, "zmq_poll: %s", zmq_strerror(errno));
 			begin_to_stop(s);
 		}

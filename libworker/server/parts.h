@@ -31,6 +31,13 @@ SCOUT_ON_LOOP void scout__dest_flush(struct scout_server *s, struct scout__dest 
 SCOUT_ON_LOOP void scout__dest_drop(struct scout_server *s, struct scout__dest *dest);
 SCOUT_ON_LOOP void scout__flush_all(struct scout_server *s);
 
+/* ---- conns.c: how many connections there are ---- */
+
+/* Count the router's connections from now on. Before it is bound. */
+int scout__conns_open(struct scout_server *s, char *err, size_t err_len);
+void scout__conns_close(struct scout_server *s);
+SCOUT_ON_LOOP void scout__conns_read(struct scout_server *s);
+
 /* ---- packet.c: what arrives ---- */
 
 SCOUT_ON_LOOP void scout__packet_ref(struct scout__packet *packet);

@@ -169,12 +169,17 @@ keep_endpoint(struct scout_server *s, char *err, size_t err_len)
 static int
 make_socket(struct scout_server *s, const char *address, char *err, size_t err_len)
 {
+	int rc;
+
 	s->zctx = zmq_ctx_new();
 	s->router = s->zctx ? zmq_socket(s->zctx, ZMQ_ROUTER) : NULL;
 	if (!s->router)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no ZeroMQ socket: %s", zmq_strerror(errno));
 	if (set_options(s) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZeroMQ socket option: %s", zmq_strerror(errno));
+	rc = scout__conns_open(s, err, err_len);
+	if (rc)
+		return rc;
 	if (zmq_bind(s->router, address) != 0)
 		return scout__fail(err, err_len, errno == EADDRINUSE ? SCOUT_ERR_IN_USE : SCOUT_ERR_BIND,
 				   "%s cannot be bound: %s", address, zmq_strerror(errno));
@@ -209,6 +214,7 @@ static void
 server_free(struct scout_server *s)
 {
 	scout__enter_loop();
+	scout__conns_close(s);
 	if (s->router) {
 		(void)set_int(s->router, ZMQ_LINGER, STOP_LINGER_MS);
 		(void)zmq_close(s->router);

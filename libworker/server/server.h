@@ -352,6 +352,7 @@ struct scout__counters {
 	uint64_t asked_chunks, hit_chunks, lookups_limited;
 	uint64_t replies_undone, out_of_memory;
 	uint64_t mismatches;
+	uint64_t conns_refused;
 	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, leases_refused;
 	uint64_t longest_us;
 };
@@ -376,6 +377,9 @@ struct scout_server {
 	struct scout__paths paths;
 	void *zctx;
 	void *router;
+	void *monitor;        /* of the router: connections that come and go */
+	uint32_t n_conns;     /* that it has */
+	uint32_t conns_limit; /* const after start */
 	int epoll_fd;
 	struct scout__watch stop, timer, pool_ready, listener;
 	bool listener_paused; /* no descriptors left: try again later */
@@ -425,7 +429,7 @@ struct scout_server {
 	uint32_t n_withdrawn;
 	struct scout__job share;  /* takes extents from one namespace for another */
 	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
-	struct scout__log_limit limit_refused, limit_bad, limit_memory, limit_undo;
+	struct scout__log_limit limit_refused, limit_bad, limit_memory, limit_undo, limit_conns;
 	struct scout__counters count;
 };
 

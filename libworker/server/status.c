@@ -57,6 +57,9 @@ put_server(const struct scout_server *s, struct list *list)
 	put(list, "peers.left", s->count.peers_left);
 	put(list, "peers.died", s->count.peers_died);
 	put(list, "peers.forgotten", s->count.peers_forgotten);
+	put(list, "connections", s->n_conns);
+	put(list, "connections.limit", s->conns_limit);
+	put(list, "connections.refused", s->count.conns_refused);
 	put(list, "leases", s->n_leases);
 	put(list, "leases.refused", s->count.leases_refused);
 	put(list, "sessions", s->cfg.max_sessions - s->n_free_sessions);

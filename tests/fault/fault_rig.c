@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,10 +96,11 @@ fault_kvscoutd(void)
 	return program("KVSCOUT_KVSCOUTD");
 }
 
-/* @fds become 0, 1, 2 and 3 of the program; -1 stays what it is. */
+/* @fds become 0, 1, 2 and 3 of the program; -1 stays what it is. @nofile: its limit of open files; 0: ours. */
 static pid_t
-spawn(char *const argv[], const int fds[4])
+spawn_limited(char *const argv[], const int fds[4], uint64_t nofile)
 {
+	struct rlimit limit = {.rlim_cur = nofile, .rlim_max = nofile};
 	pid_t parent = getpid();
 	pid_t pid = fork();
 
@@ -112,8 +114,16 @@ spawn(char *const argv[], const int fds[4])
 		if (fds[i] >= 0 && dup2(fds[i], i) < 0)
 			_exit(127);
 	}
+	if (nofile && setrlimit(RLIMIT_NOFILE, &limit) != 0)
+		_exit(127);
 	(void)execv(argv[0], argv);
 	_exit(127);
+}
+
+static pid_t
+spawn(char *const argv[], const int fds[4])
+{
+	return spawn_limited(argv, fds, 0);
 }
 
 static void
@@ -195,20 +205,20 @@ void
 fault_server_start(struct fault *f)
 {
 	char l1[32], extent[32], dead[32], delay[32], line[256], want[256];
-	char *argv[] = {(char *)(uintptr_t)fault_kvscoutd(),
-			(char *)(uintptr_t) "--listen",
-			f->endpoint,
-			(char *)(uintptr_t) "--l1_bytes",
-			l1,
-			(char *)(uintptr_t) "--extent_bytes",
-			extent,
-			(char *)(uintptr_t) "--max_promised",
-			l1,
-			(char *)(uintptr_t) "--dead_writer_ms",
-			dead,
-			(char *)(uintptr_t) "--reply_delay_us",
-			delay,
-			NULL};
+	char *argv[13 + FAULT_MORE_OPTIONS + 1] = {(char *)(uintptr_t)fault_kvscoutd(),
+						   (char *)(uintptr_t) "--listen",
+						   f->endpoint,
+						   (char *)(uintptr_t) "--l1_bytes",
+						   l1,
+						   (char *)(uintptr_t) "--extent_bytes",
+						   extent,
+						   (char *)(uintptr_t) "--max_promised",
+						   l1,
+						   (char *)(uintptr_t) "--dead_writer_ms",
+						   dead,
+						   (char *)(uintptr_t) "--reply_delay_us",
+						   delay};
+	char option[FAULT_MORE_OPTIONS][64];
 	int out[2];
 	int quiet = getenv("RIG_LOG") ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
 
@@ -217,8 +227,12 @@ fault_server_start(struct fault *f)
 	(void)snprintf(extent, sizeof(extent), "%" PRIu64, f->l1_bytes < 4096 ? 4096 : f->l1_bytes);
 	(void)snprintf(dead, sizeof(dead), "%u", (unsigned)f->dead_writer_ms);
 	(void)snprintf(delay, sizeof(delay), "%u", (unsigned)f->reply_delay_us);
+	for (int i = 0; i < FAULT_MORE_OPTIONS && f->more[i]; i++) {
+		(void)snprintf(option[i], sizeof(option[i]), "%s%s", i % 2 ? "" : "--", f->more[i]);
+		argv[13 + i] = option[i];
+	}
 	make_pipe(out);
-	f->server = spawn(argv, (const int[4]){-1, out[1], quiet, -1});
+	f->server = spawn_limited(argv, (const int[4]){-1, out[1], quiet, -1}, f->nofile);
 	(void)close(out[1]);
 	if (quiet >= 0)
 		(void)close(quiet);

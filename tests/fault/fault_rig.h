@@ -36,6 +36,7 @@
 #define FAULT_BPC (FAULT_CHUNK_TOKENS / FAULT_BLOCK_TOKENS)
 #define FAULT_BLOCKS 512u /* pages of each worker */
 #define FAULT_ACTORS 8
+#define FAULT_MORE_OPTIONS 8
 
 struct fault_actor {
 	pid_t pid; /* 0: none */
@@ -51,7 +52,9 @@ struct fault {
 	uint32_t heartbeat_ms, transfer_timeout_ms;
 	uint32_t dead_writer_ms; /* 300 */
 	uint32_t reply_delay_us;
-	uint64_t l1_bytes; /* pool_chunks of them */
+	uint64_t l1_bytes;                    /* pool_chunks of them */
+	uint64_t nofile;                      /* the server's limit of open files */
+	const char *more[FAULT_MORE_OPTIONS]; /* of the server: key, value, key, value ... */
 
 	char folder[96];
 	char endpoint[160];

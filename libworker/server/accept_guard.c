@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "accept_guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/*
+ * DESIGN
+ *
+ * An ipc listener of libzmq aborts the process when accept finds no free descriptor (EMFILE), and a tcp listener spins. The server
+ * keeps the number of connections below what there is room for (conns.c), but a flood can be faster than its loop. So the
+ * process has one descriptor to spare: when there is no other, it is given up for a moment, the connection is taken
+ * with it and closed, and the caller is told that the peer went away (ECONNABORTED), which both kinds of listener bear.
+ *
+ * This takes the place of the C library's accept4() for all libraries of the process, as an executable's definition does.
+ *
+ * Threads: any; the spare descriptor belongs to whoever has exchanged it against -1.
+ */
+
+static atomic_int spare = -1;
+
+void
+scout__accept_guard_init(void)
+{
+	atomic_store(&spare, open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+static int
+accept_plain(int fd, struct sockaddr *address, socklen_t *len, int flags)
+{
+	return (int)syscall(SYS_accept4, fd, address, len, flags);
+}
+
+__attribute__((visibility("default"))) int
+accept4(int fd, __SOCKADDR_ARG address, socklen_t *restrict len, int flags)
+{
+	/* glibc declares the address as a union of all its types. */
+	int conn = accept_plain(fd, address.__sockaddr__, len, flags), mine;
+
+	if (conn >= 0 || errno != EMFILE)
+		return conn;
+	mine = atomic_exchange(&spare, -1);
+	if (mine >= 0) {
+		(void)close(mine);
+		conn = accept_plain(fd, NULL, NULL, flags);
+		if (conn >= 0)
+			(void)close(conn);
+		scout__accept_guard_init();
+	}
+	errno = ECONNABORTED;
+	return -1;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+/*
+ * DESIGN
+ *
+ * How many connections the ROUTER has. libzmq takes whatever connects, and aborts the process when an ipc listener finds no free
+ * descriptor; so the connections are counted on the socket's monitor, and what comes beyond the limit is shut down at once:
+ * the I/O thread then closes it as if its peer had. Those that were there before notice nothing.
+ *
+ * The limit is max_peers and a quarter (a peer that reconnects has two for a moment, and one too many shall hear the typed refusal
+ * of its HELLO), or less where the process may not have as many descriptors as that takes. A sender that does not complete
+ * ZeroMQ's greeting within GREETING_MS makes room.
+ *
+ * Rejected: zmq_unbind() until some leave. It also ends the sessions of the connections that the listener has accepted (tried
+ * with 4.3.4: no message passes any more in either direction, and the peer is not even told).
+ *
+ * A shutdown of a descriptor that was closed and used again since its event was written hits another connection, if it is
+ * one; that one comes back as after any loss. All events that there are have been read before.
+ *
+ * Between an accept and its event more may be accepted: a flood can still use up the descriptors. kvscoutd has an accept guard
+ * for that; a process with an embedded server does not.
+ *
+ * Threads: loop; start before it.
+ */
+
+#define MONITOR "inproc://kvscout-connections"
+#define GREETING_MS 5000
+#define RESERVE 64u             /* descriptors for memory, stores, logs */
+#define DESCRIPTORS_PER_CONN 4u /* itself, two lease connections, a pidfd */
+#define FEWEST 4u
+
+static uint32_t
+descriptors_in_use(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	uint32_t n = 0;
+
+	if (!dir)
+		return RESERVE; /* no /proc: a guess */
+	while (readdir(dir))
+		n++;
+	(void)closedir(dir);
+	return n;
+}
+
+/* How many connections the process has descriptors for. */
+static uint64_t
+affordable(uint64_t *ret_limit)
+{
+	struct rlimit limit;
+	uint64_t used = descriptors_in_use() + (uint64_t)RESERVE;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+		return UINT64_MAX;
+	*ret_limit = limit.rlim_cur;
+	return limit.rlim_cur > used ? (limit.rlim_cur - used) / DESCRIPTORS_PER_CONN : 0;
+}
+
+static int
+set_limit(struct scout_server *s, char *err, size_t err_len)
+{
+	uint64_t want = s->cfg.max_peers + (uint64_t)s->cfg.max_peers / 4 + FEWEST;
+	uint64_t limit = 0;
+	uint64_t can = affordable(&limit);
+
+	if (can < FEWEST)
+		return scout__fail(
+			err, err_len, SCOUT_ERR_SYSTEM,
+			"at most %llu descriptors may be open, too few to serve: raise the limit of open files",
+			(unsigned long long)limit);
+	if (can < want)
+		scout__log(
+			&s->log, SCOUT_LOG_WARN,
+			"max_peers = %u needs more than the %llu descriptors that may be open: at most %llu connections",
+			(unsigned)s->cfg.max_peers, (unsigned long long)limit, (unsigned long long)can);
+	s->conns_limit = (uint32_t)(can < want ? can : want);
+	return 0;
+}
+
+int
+scout__conns_open(struct scout_server *s, char *err, size_t err_len)
+{
+	const int events = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
+	const int zero = 0, greeting_ms = GREETING_MS;
+	int rc = set_limit(s, err, err_len);
+
+	if (rc)
+		return rc;
+	s->monitor = zmq_socket(s->zctx, ZMQ_PAIR);
+	/* No high-water mark: the I/O thread would wait for us there, with a lock that closing needs. */
+	if (!s->monitor || zmq_setsockopt(s->monitor, ZMQ_RCVHWM, &zero, sizeof(zero)) != 0 ||
+	    zmq_setsockopt(s->monitor, ZMQ_LINGER, &zero, sizeof(zero)) != 0 ||
+	    zmq_setsockopt(s->router, ZMQ_HANDSHAKE_IVL, &greeting_ms, sizeof(greeting_ms)) != 0 ||
+	    zmq_socket_monitor(s->router, MONITOR, events) != 0 || zmq_connect(s->monitor, MONITOR) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZeroMQ monitor: %s", zmq_strerror(errno));
+	return 0;
+}
+
+void
+scout__conns_close(struct scout_server *s)
+{
+	if (!s->monitor)
+		return;
+	(void)zmq_socket_monitor(s->router, NULL, 0);
+	(void)zmq_close(s->monitor);
+	s->monitor = NULL;
+}
+
+SCOUT_ON_LOOP static void
+accepted(struct scout_server *s, int fd)
+{
+	if (++s->n_conns <= s->conns_limit)
+		return;
+	s->count.conns_refused++;
+	scout__log_limited(&s->log, &s->limit_conns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			   "a connection is refused: %u are open, as many as may be (max_peers = %u)",
+			   (unsigned)s->conns_limit, (unsigned)s->cfg.max_peers);
+	(void)shutdown(fd, SHUT_RDWR); /* of one that is gone already: EBADF or ENOTCONN */
+}
+
+/* One event: u16 what and u32 value in host order (zmq_socket_monitor(3)), then the address. False: there is none. */
+SCOUT_ON_LOOP static bool
+read_event(struct scout_server *s, uint16_t *ret_what, uint32_t *ret_value)
+{
+	uint8_t head[6], address[512];
+
+	if (zmq_recv(s->monitor, head, sizeof(head), ZMQ_DONTWAIT) != (int)sizeof(head))
+		return false;
+	memcpy(ret_what, head, sizeof(*ret_what));
+	memcpy(ret_value, head + sizeof(*ret_what), sizeof(*ret_value));
+	(void)zmq_recv(s->monitor, address, sizeof(address), ZMQ_DONTWAIT); /* arrives with the first part */
+	return true;
+}
+
+void
+scout__conns_read(struct scout_server *s)
+{
+	uint16_t what;
+	uint32_t value;
+
+	while (read_event(s, &what, &value)) {
+		if (what == ZMQ_EVENT_ACCEPTED)
+			accepted(s, (int)value);
+		else if (s->n_conns > 0)
+			s->n_conns--;
+	}
+}
