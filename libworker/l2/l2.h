@@ -74,11 +74,12 @@ struct scout__l2_op {
 	uint8_t result;       /* enum scout__l2_result; written by the adapter */
 	bool pin;             /* EXISTS: what is found is not evicted by the adapter until as many UNPINs */
 	int32_t detail;       /* errno or the like, for the log */
-	uint64_t deadline_us; /* monotonic, as scout__now_us() */
+	uint64_t deadline_us; /* monotonic, as scout__now_us(); 0: none */
 	/* EXISTS, UNPIN */
 	uint32_t n;
 	struct scout__l2_digest *digests; /* n, the submitter's, untouched until reaped */
-	uint8_t *found;                   /* n, written by EXISTS: 1 is there, 0 is not (or nobody knows) */
+	uint8_t *
+		found; /* n, zeroed by scout__l2_submit(); EXISTS writes 1 for what is there, also in a batch that fails in part */
 	/* LOAD, STORE, REMOVE */
 	const struct scout__l2_key *key; /* the submitter's, untouched until reaped */
 	uint8_t *data;                   /* in a slot of the pool; LOAD writes, STORE reads */
@@ -125,7 +126,10 @@ struct scout__l2_adapter {
 	 * _IN_USE, _NOMEM, _SYSTEM, with a sentence in @err. On the thread that starts the server.
 	 */
 	int (*open)(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len);
-	/* On the loop; never blocks, takes no lock. False: the queue is full, the operation stays the caller's. */
+	/*
+	 * On the loop; never blocks, takes no lock. False: the operation stays the caller's; with max_ops honoured that is never
+	 * because of room.
+	 */
 	bool (*submit)(void *adapter, struct scout__l2_op *op);
 	/*
 	 * End every operation (those that were not begun: CANCELLED) and the threads. Waits until @deadline_us at most;
@@ -173,8 +177,10 @@ enum scout__l2_breaker {
 struct scout__l2_counters {
 	uint64_t submitted[6];                  /* by enum scout__l2_what */
 	uint64_t results[6][SCOUT__L2_RESULTS]; /* by what and result */
-	uint64_t late;                          /* operations that ended after their deadline */
-	uint64_t keys_asked, keys_found;        /* EXISTS */
+	uint64_t overdue
+		[6];   /* operations whose deadline passed while the adapter had them; in results too, once they end */
+	uint64_t late; /* of these: have ended */
+	uint64_t keys_asked, keys_found; /* EXISTS */
 	uint64_t bytes_loaded, bytes_stored;
 	uint64_t opened[2]; /* times that a breaker opened, by enum scout__l2_side */
 };
@@ -211,6 +217,9 @@ SCOUT_ON_ANY void scout__l2_gauges_of(const struct scout__l2 *l2, uint32_t adapt
 				      struct scout__l2_gauges *ret_gauges);
 /* The URL without its password. */
 SCOUT_ON_ANY const char *scout__l2_name_of(const struct scout__l2 *l2, uint32_t adapter);
+/* "load", "absent": for log lines and STATUS. */
+SCOUT_ON_ANY const char *scout__l2_what_name(uint8_t what);
+SCOUT_ON_ANY const char *scout__l2_result_name(uint8_t result);
 /* Operations that are an adapter's at this moment. */
 SCOUT_ON_LOOP uint32_t scout__l2_running(const struct scout__l2 *l2);
 /*

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_L2_BREAKER_H
+#define SCOUT_L2_BREAKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "l2.h"
+
+/*
+ * One side of one adapter: whether it is worth trying. Knows no operations and no clock, only what it is told; the rules stand in
+ * l2.h. Owned by the loop.
+ *
+ *   CLOSED ── SCOUT__L2_FAILURES of one kind in a row ──▶ OPEN ── due, then begin ──▶ HALF_OPEN ── end(true) ──▶ CLOSED
+ *                                                          ▲───────── end(false): twice the wait ──────┘
+ */
+
+#define SCOUT__L2_WAIT_MIN_US UINT64_C(1000000)
+#define SCOUT__L2_WAIT_MAX_US UINT64_C(30000000)
+
+struct scout__l2_switch {
+	enum scout__l2_breaker state;
+	uint8_t failures[6]; /* in a row, by enum scout__l2_what */
+	uint64_t wait_us;    /* the last one; 0: it was never open */
+	uint64_t retry_us;   /* OPEN: when it may be tried */
+	uint64_t closed_us;  /* CLOSED: since when */
+	uint64_t random;
+};
+
+void scout__l2_switch_init(struct scout__l2_switch *sw, uint64_t seed);
+/* An operation that was not a trial worked or failed. The second returns whether that opened it. */
+void scout__l2_switch_worked(struct scout__l2_switch *sw, uint8_t what);
+bool scout__l2_switch_failed(struct scout__l2_switch *sw, uint8_t what, uint64_t now_us);
+/* Whether a trial may begin. */
+bool scout__l2_switch_is_due(const struct scout__l2_switch *sw, uint64_t now_us);
+void scout__l2_switch_begin(struct scout__l2_switch *sw);
+void scout__l2_switch_end(struct scout__l2_switch *sw, bool worked, uint64_t now_us);
+
+#endif

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * DESIGN
+ *
+ * Operations between the loop and the adapters. An operation is in one place at a time:
+ *
+ *   running   the adapter's, or in the ring of what has ended; in port->running for the sake of its deadline
+ *   unpins    UNPINs that wait for room: they give something back, so they are never refused
+ *   ended     refused, or submitted after the stop: comes out of the next reap
+ *
+ * and leaves by done(), from reap only, so that a submit never calls back into the server in the middle of its work.
+ *
+ * Waking the loop: completing pushes, then sets is_signalled, and writes to the eventfd if it was not set. Reap reads the
+ * eventfd, clears is_signalled, and only then looks at the rings. So what is pushed later is either seen or signalled.
+ *
+ * A deadline that passes is counted once, as a failure; the late end of such an operation says nothing about the store
+ * of now and counts for nothing, whatever it brings: a disk that answers everything too late would never be switched off.
+ *
+ * Threads: the loop; scout__l2_complete() is any thread's.
+ */
+
+#define LOG_INTERVAL_US UINT64_C(1000000)
+#define UNPIN_RETRY_US UINT64_C(10000)
+
+enum verdict {
+	NOTHING, /* about the store */
+	WORKED,
+	FAILED
+};
+
+static const char *const what_names[] = {"?", "exists", "unpin", "load", "store", "remove"};
+static const char *const side_names[] = {"reads", "writes"};
+static const char *const result_names[SCOUT__L2_RESULTS] = {
+	"ok", "absent", "present", "corrupt", "full", "timeout", "error", "refused", "cancelled",
+};
+
+const char *
+scout__l2_what_name(uint8_t what)
+{
+	return what < sizeof(what_names) / sizeof(what_names[0]) ? what_names[what] : "?";
+}
+
+const char *
+scout__l2_result_name(uint8_t result)
+{
+	return result < SCOUT__L2_RESULTS ? result_names[result] : "?";
+}
+
+void
+scout__l2_list_push(struct scout__l2_list *list, struct scout__l2_op *op)
+{
+	op->next = NULL;
+	if (list->head)
+		list->tail->next = op;
+	else
+		list->head = op;
+	list->tail = op;
+}
+
+struct scout__l2_op *
+scout__l2_list_pop(struct scout__l2_list *list)
+{
+	struct scout__l2_op *op = list->head;
+
+	if (op)
+		list->head = op->next;
+	return op;
+}
+
+static enum scout__l2_side
+side_of(const struct scout__l2_op *op)
+{
+	return op->what == SCOUT__L2_STORE || op->what == SCOUT__L2_REMOVE ? SCOUT__L2_WRITES : SCOUT__L2_READS;
+}
+
+static enum verdict
+verdict_of(const struct scout__l2_op *op)
+{
+	switch ((enum scout__l2_result)op->result) {
+	case SCOUT__L2_OK:
+	case SCOUT__L2_ABSENT:
+	case SCOUT__L2_PRESENT:
+	case SCOUT__L2_CORRUPT:
+		return WORKED;
+	case SCOUT__L2_FULL:
+		return op->detail ? FAILED : WORKED;
+	case SCOUT__L2_TIMEOUT:
+	case SCOUT__L2_ERROR:
+		return FAILED;
+	case SCOUT__L2_REFUSED:
+	case SCOUT__L2_CANCELLED:
+		break;
+	}
+	return NOTHING;
+}
+
+/* ---- waking the loop ---- */
+
+static void
+signal_loop(struct scout__l2 *l2)
+{
+	static const uint64_t one = 1;
+
+	if (atomic_exchange_explicit(&l2->is_signalled, true, memory_order_acq_rel))
+		return;
+	/* A write that fails found the counter full, which is readable. */
+	if (write(l2->fd, &one, sizeof(one)) < 0)
+		SCOUT_ASSERT(errno == EAGAIN);
+}
+
+void
+scout__l2_complete(struct scout__l2_port *port, struct scout__l2_op *op)
+{
+	bool ok;
+
+	(void)pthread_mutex_lock(&port->mu);
+	ok = scout__ring_push(&port->done, (uint64_t)(uintptr_t)op);
+	(void)pthread_mutex_unlock(&port->mu);
+	/* There is room for all that was submitted: this one was completed twice. */
+	SCOUT_ASSERT(ok);
+	signal_loop(port->l2);
+}
+
+void
+scout__l2_end(struct scout__l2 *l2, struct scout__l2_op *op, enum scout__l2_result result)
+{
+	op->result = (uint8_t)result;
+	scout__l2_list_push(&l2->ended, op);
+	signal_loop(l2);
+}
+
+/* ---- breakers ---- */
+
+/* Keep what is needed to try reads again: @op itself is the server's. */
+static void
+remember_trial(struct scout__l2_trial *trial, const struct scout__l2_op *op)
+{
+	if (trial->is_running)
+		return;
+	trial->what = op->what;
+	trial->digest = (struct scout__l2_digest){0, 0};
+	if (op->what == SCOUT__L2_LOAD) {
+		trial->key = *op->key;
+		trial->digest = op->key->digest;
+		trial->bytes = op->bytes;
+	} else if (op->n) {
+		trial->digest = op->digests[0];
+	}
+}
+
+static void
+count_failure(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t now_us)
+{
+	enum scout__l2_side side = side_of(op);
+	struct scout__l2_switch *sw = &port->sides[side];
+
+	if (!scout__l2_switch_failed(sw, op->what, now_us))
+		return;
+	port->counters.opened[side]++;
+	if (side == SCOUT__L2_READS)
+		remember_trial(&port->trial, op);
+	scout__log(port->l2->log, SCOUT_LOG_WARN,
+		   "L2 %s: %s are switched off after %u failures of %s in a row; tried again in %llu ms",
+		   port->url.shown, side_names[side], SCOUT__L2_FAILURES, what_names[op->what],
+		   (unsigned long long)(sw->retry_us - now_us) / 1000);
+}
+
+static void
+begin_trial(struct scout__l2_port *port, enum scout__l2_side side)
+{
+	scout__l2_switch_begin(&port->sides[side]);
+	scout__log(port->l2->log, SCOUT_LOG_INFO, "L2 %s: %s are tried again", port->url.shown, side_names[side]);
+}
+
+static void
+end_trial(struct scout__l2_port *port, enum scout__l2_side side, bool worked, uint64_t now_us)
+{
+	struct scout__l2_switch *sw = &port->sides[side];
+
+	scout__l2_switch_end(sw, worked, now_us);
+	if (worked)
+		scout__log(port->l2->log, SCOUT_LOG_INFO, "L2 %s: %s work again", port->url.shown, side_names[side]);
+	else
+		scout__log(port->l2->log, SCOUT_LOG_WARN, "L2 %s: %s still fail; tried again in %llu ms",
+			   port->url.shown, side_names[side], (unsigned long long)(sw->retry_us - now_us) / 1000);
+}
+
+static bool
+is_trial(const struct scout__l2_port *port, const struct scout__l2_op *op)
+{
+	return op == &port->trial.op || op == port->write_trial;
+}
+
+/* @op ended, or its deadline passed. */
+static void
+judge(struct scout__l2_port *port, const struct scout__l2_op *op, enum verdict verdict, uint64_t now_us)
+{
+	if (is_trial(port, op))
+		end_trial(port, side_of(op), verdict == WORKED, now_us);
+	else if (verdict == WORKED)
+		scout__l2_switch_worked(&port->sides[side_of(op)], op->what);
+	else if (verdict == FAILED)
+		count_failure(port, op, now_us);
+}
+
+/* ---- submit ---- */
+
+static bool
+start(struct scout__l2_port *port, struct scout__l2_op *op)
+{
+	if (!port->ops->submit(port->adapter, op))
+		return false;
+	op->prev_running = NULL;
+	op->next_running = port->running;
+	if (port->running)
+		port->running->prev_running = op;
+	port->running = op;
+	port->n_running++;
+	if (op->deadline_us && op->deadline_us < port->due_us)
+		port->due_us = op->deadline_us;
+	return true;
+}
+
+static void
+start_unpins(struct scout__l2_port *port, uint64_t now_us)
+{
+	port->unpins_us = UINT64_MAX;
+	while (port->unpins.head && port->n_running < port->l2->max_ops) {
+		struct scout__l2_op *op = scout__l2_list_pop(&port->unpins);
+		struct scout__l2_op *next = op->next;
+
+		if (start(port, op))
+			continue;
+		/* Back to where it was. */
+		op->next = next;
+		port->unpins.head = op;
+		if (!next)
+			port->unpins.tail = op;
+		port->unpins_us = now_us + UNPIN_RETRY_US;
+		return;
+	}
+}
+
+bool
+scout__l2_usable(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side, uint64_t now_us)
+{
+	const struct scout__l2_port *port = &l2->ports[adapter];
+	const struct scout__l2_switch *sw = &port->sides[side];
+
+	if (sw->state == SCOUT__L2_CLOSED)
+		return true;
+	return side == SCOUT__L2_WRITES && !port->write_trial && scout__l2_switch_is_due(sw, now_us);
+}
+
+SCOUT_ON_LOOP static void
+submit(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
+{
+	struct scout__l2 *l2 = port->l2;
+	enum scout__l2_side side = side_of(op);
+	bool is_closed = port->sides[side].state == SCOUT__L2_CLOSED;
+
+	/* A REMOVE is no trial: it may succeed on a full disk. */
+	if (!is_closed &&
+	    (op->what != SCOUT__L2_STORE || !scout__l2_usable(l2, op->adapter, SCOUT__L2_WRITES, now_us))) {
+		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
+		return;
+	}
+	if (port->n_running >= l2->max_ops || !start(port, op)) {
+		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
+		return;
+	}
+	if (!is_closed) {
+		port->write_trial = op;
+		begin_trial(port, SCOUT__L2_WRITES);
+	}
+}
+
+void
+scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op, uint64_t now_us)
+{
+	struct scout__l2_port *port = &l2->ports[adapter];
+
+	SCOUT_ASSERT(adapter < l2->n && op->what >= SCOUT__L2_EXISTS && op->what <= SCOUT__L2_REMOVE);
+	SCOUT_ASSERT(op->n <= SCOUT__L2_MAX_KEYS && op->done);
+	op->adapter = (uint8_t)adapter;
+	op->detail = 0;
+	op->timed_out = false;
+	op->submitted_us = now_us;
+	port->counters.submitted[op->what]++;
+	if (op->what == SCOUT__L2_EXISTS)
+		memset(op->found, 0, op->n);
+	if (l2->is_stopped) {
+		scout__l2_end(l2, op, SCOUT__L2_CANCELLED);
+	} else if (op->what == SCOUT__L2_UNPIN) {
+		op->deadline_us = 0;
+		scout__l2_list_push(&port->unpins, op);
+		start_unpins(port, now_us);
+	} else {
+		submit(port, op, now_us);
+	}
+}
+
+/* ---- reap ---- */
+
+static void
+count(struct scout__l2_port *port, const struct scout__l2_op *op)
+{
+	struct scout__l2_counters *counters = &port->counters;
+
+	if (op->result >= SCOUT__L2_RESULTS)
+		scout__assert_failed("an adapter's result is none", __FILE__, __LINE__);
+	counters->results[op->what][op->result]++;
+	counters->late += op->timed_out;
+	if (op->what == SCOUT__L2_EXISTS && op->result != SCOUT__L2_REFUSED && op->result != SCOUT__L2_CANCELLED) {
+		counters->keys_asked += op->n;
+		for (uint32_t i = 0; i < op->n; i++)
+			counters->keys_found += op->found[i];
+	}
+	if (op->result != SCOUT__L2_OK)
+		return;
+	if (op->what == SCOUT__L2_LOAD)
+		counters->bytes_loaded += op->bytes;
+	else if (op->what == SCOUT__L2_STORE)
+		counters->bytes_stored += op->bytes;
+}
+
+static void
+log_failure(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t now_us)
+{
+	if (op->result != SCOUT__L2_CORRUPT && verdict_of(op) != FAILED)
+		return;
+	scout__log_limited(port->l2->log, &port->limit, now_us, LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			   "L2 %s: %s: %s (detail %d)", port->url.shown, what_names[op->what], result_names[op->result],
+			   (int)op->detail);
+}
+
+/* It came out of the adapter. */
+static void
+take_back(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
+{
+	if (op->next_running)
+		op->next_running->prev_running = op->prev_running;
+	if (op->prev_running)
+		op->prev_running->next_running = op->next_running;
+	else
+		port->running = op->next_running;
+	if (--port->n_running == 0)
+		port->due_us = UINT64_MAX;
+	log_failure(port, op, now_us);
+	if (!op->timed_out && !port->l2->is_stopped)
+		judge(port, op, verdict_of(op), now_us);
+	if (op == port->write_trial)
+		port->write_trial = NULL;
+	start_unpins(port, now_us);
+}
+
+static struct scout__l2_op *
+pop_done(struct scout__l2_port *port)
+{
+	/* NOLINTNEXTLINE(performance-no-int-to-ptr): pushed as a pointer */
+	return (struct scout__l2_op *)(uintptr_t)scout__ring_pop(&port->done);
+}
+
+/* The next that has ended, of the adapters by turns. */
+static struct scout__l2_op *
+next_ended(struct scout__l2 *l2, uint64_t now_us)
+{
+	struct scout__l2_op *op = scout__l2_list_pop(&l2->ended);
+
+	for (uint32_t i = 0; !op && i < l2->n; i++) {
+		struct scout__l2_port *port = &l2->ports[l2->turn];
+
+		l2->turn = (l2->turn + 1) % l2->n;
+		op = pop_done(port);
+		if (op)
+			take_back(port, op, now_us);
+	}
+	return op;
+}
+
+static bool
+has_ended(const struct scout__l2 *l2)
+{
+	bool any = l2->ended.head != NULL;
+
+	for (uint32_t i = 0; !any && i < l2->n; i++)
+		any = !scout__ring_empty(&l2->ports[i].done);
+	return any;
+}
+
+bool
+scout__l2_reap(struct scout__l2 *l2, uint32_t max, uint64_t now_us)
+{
+	uint64_t count_read;
+
+	if (read(l2->fd, &count_read, sizeof(count_read)) < 0)
+		SCOUT_ASSERT(errno == EAGAIN);
+	(void)atomic_exchange_explicit(&l2->is_signalled, false, memory_order_acq_rel);
+	for (uint32_t n = 0; n < max; n++) {
+		struct scout__l2_op *op = next_ended(l2, now_us);
+
+		if (!op)
+			return false;
+		if (op->done) {
+			count(&l2->ports[op->adapter], op);
+			op->done(op->user, op);
+		} else {
+			l2->ports[op->adapter].trial.is_running = false;
+		}
+	}
+	if (!has_ended(l2))
+		return false;
+	signal_loop(l2);
+	return true;
+}
+
+/* ---- tick ---- */
+
+static void
+check_deadlines(struct scout__l2_port *port, uint64_t now_us)
+{
+	/* What has ended meanwhile waits for the next reap, and may have been in time. */
+	if (now_us < port->due_us || !scout__ring_empty(&port->done))
+		return;
+	port->due_us = UINT64_MAX;
+	for (struct scout__l2_op *op = port->running; op; op = op->next_running) {
+		if (!op->deadline_us || op->timed_out)
+			continue;
+		if (op->deadline_us > now_us) {
+			if (op->deadline_us < port->due_us)
+				port->due_us = op->deadline_us;
+			continue;
+		}
+		op->timed_out = true;
+		if (op != &port->trial.op)
+			port->counters.overdue[op->what]++;
+		scout__log_limited(port->l2->log, &port->limit, now_us, LOG_INTERVAL_US, SCOUT_LOG_WARN,
+				   "L2 %s: %s: not done after %llu ms", port->url.shown, what_names[op->what],
+				   (unsigned long long)(now_us - op->submitted_us) / 1000);
+		judge(port, op, FAILED, now_us);
+	}
+}
+
+static bool
+has_buffer(struct scout__l2_trial *trial)
+{
+	void *buffer;
+
+	if (trial->buffer_bytes >= trial->bytes)
+		return true;
+	/* As slots of the pool are aligned, for adapters that read around the page cache. */
+	if (posix_memalign(&buffer, 4096, trial->bytes) != 0)
+		return false;
+	free(trial->buffer);
+	trial->buffer = buffer;
+	trial->buffer_bytes = trial->bytes;
+	return true;
+}
+
+static void
+try_reads(struct scout__l2_port *port, uint64_t now_us)
+{
+	struct scout__l2_switch *sw = &port->sides[SCOUT__L2_READS];
+	struct scout__l2_trial *trial = &port->trial;
+
+	if (trial->is_running || !scout__l2_switch_is_due(sw, now_us))
+		return;
+	trial->op = (struct scout__l2_op){
+		.what = SCOUT__L2_EXISTS,
+		.adapter = (uint8_t)(port - port->l2->ports),
+		.deadline_us = now_us + port->l2->timeout_us,
+		.submitted_us = now_us,
+		.n = 1,
+		.digests = &trial->digest,
+		.found = &trial->found,
+	};
+	/* Without memory for a LOAD, whether it answers at all must do. */
+	if (trial->what == SCOUT__L2_LOAD && has_buffer(trial)) {
+		trial->op.what = SCOUT__L2_LOAD;
+		trial->op.key = &trial->key;
+		trial->op.data = trial->buffer;
+		trial->op.bytes = trial->bytes;
+		trial->op.n = 0;
+	}
+	begin_trial(port, SCOUT__L2_READS);
+	trial->is_running = start(port, &trial->op);
+	if (!trial->is_running)
+		end_trial(port, SCOUT__L2_READS, false, now_us);
+}
+
+void
+scout__l2_tick(struct scout__l2 *l2, uint64_t now_us)
+{
+	for (uint32_t i = 0; i < l2->n && !l2->is_stopped; i++) {
+		struct scout__l2_port *port = &l2->ports[i];
+
+		check_deadlines(port, now_us);
+		try_reads(port, now_us);
+		if (now_us >= port->unpins_us)
+			start_unpins(port, now_us);
+	}
+}
+
+uint64_t
+scout__l2_next_us(const struct scout__l2 *l2)
+{
+	uint64_t next_us = UINT64_MAX;
+
+	for (uint32_t i = 0; i < l2->n && !l2->is_stopped; i++) {
+		const struct scout__l2_port *port = &l2->ports[i];
+		const struct scout__l2_switch *sw = &port->sides[SCOUT__L2_READS];
+
+		if (port->due_us < next_us)
+			next_us = port->due_us;
+		if (port->unpins_us < next_us)
+			next_us = port->unpins_us;
+		if (sw->state == SCOUT__L2_OPEN && !port->trial.is_running && sw->retry_us < next_us)
+			next_us = sw->retry_us;
+	}
+	return next_us;
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+/*
+ * DESIGN
+ *
+ * Life and death of the front and its adapters; what happens to operations meanwhile is front.c.
+ *
+ * Each adapter has a ring for what has ended, with room for everything that it can have at a time, so that completing
+ * never fails. An adapter whose thread hangs in the kernel may complete something at any later time: then its port, and the front
+ * that it points to, are never freed.
+ */
+
+#define STOP_MS_ON_ERROR 5000u
+
+static const struct scout__l2_adapter *
+find_adapter(const char *scheme)
+{
+	for (uint32_t i = 0; scout__l2_adapters[i]; i++) {
+		if (strcmp(scout__l2_adapters[i]->scheme, scheme) == 0)
+			return scout__l2_adapters[i];
+	}
+	return NULL;
+}
+
+static int
+fail_scheme(const char *scheme, char *err, size_t err_len)
+{
+	char known[256] = "";
+	size_t len = 0;
+
+#ifndef HAVE_HIREDIS
+	if (strcmp(scheme, "redis") == 0)
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				   "this build has no Redis: it was made without hiredis");
+#endif
+	for (uint32_t i = 0; scout__l2_adapters[i] && len + 32 < sizeof(known); i++) {
+		const char *name = scout__l2_adapters[i]->scheme;
+		size_t name_len = strnlen(name, 29);
+
+		if (len)
+			memcpy(known + len, ", ", 2);
+		len += len ? 2 : 0;
+		memcpy(known + len, name, name_len);
+		len += name_len;
+	}
+	return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "scheme \"%.32s\": must be one of %s", scheme, known);
+}
+
+static int
+open_adapter(struct scout__l2_port *port, uint32_t timeout_ms, char *err, size_t err_len)
+{
+	const struct scout__l2_open args = {
+		.url = &port->url,
+		.port = port,
+		.log = port->l2->log,
+		.max_ops = port->l2->max_ops + 1,
+		.timeout_ms = timeout_ms,
+	};
+
+	port->ops = find_adapter(port->url.scheme);
+	if (!port->ops)
+		return fail_scheme(port->url.scheme, err, err_len);
+	return port->ops->open(&args, &port->adapter, err, err_len);
+}
+
+static int
+init_port(struct scout__l2_port *port, struct scout__l2 *l2, const char *text, uint32_t timeout_ms, char *err,
+	  size_t err_len)
+{
+	uint64_t seed = scout__now_ns() ^ (uint64_t)getpid() << 32;
+	int rc;
+
+	*port = (struct scout__l2_port){.l2 = l2, .due_us = UINT64_MAX, .unpins_us = UINT64_MAX};
+	scout__l2_switch_init(&port->sides[SCOUT__L2_READS], seed + 2 * l2->n);
+	scout__l2_switch_init(&port->sides[SCOUT__L2_WRITES], seed + 2 * l2->n + 1);
+	rc = scout__l2_url_parse(text, &port->url, err, err_len);
+	if (rc)
+		return rc;
+	if (scout__ring_init(&port->done, l2->max_ops + 1) != 0) {
+		rc = scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		goto err_free_url;
+	}
+	SCOUT_ASSERT(pthread_mutex_init(&port->mu, NULL) == 0);
+	rc = open_adapter(port, timeout_ms, err, err_len);
+	if (rc)
+		goto err_destroy_mutex;
+	return 0;
+
+err_destroy_mutex:
+	(void)pthread_mutex_destroy(&port->mu);
+	scout__ring_fini(&port->done);
+err_free_url:
+	scout__l2_url_fini(&port->url);
+	return rc;
+}
+
+static int
+add_port(struct scout__l2 *l2, const char *text, uint32_t timeout_ms, char *err, size_t err_len)
+{
+	char message[512] = "";
+	char *shown;
+	int rc = init_port(&l2->ports[l2->n], l2, text, timeout_ms, message, sizeof(message));
+
+	if (!rc) {
+		l2->n++;
+		return 0;
+	}
+	shown = scout__l2_url_mask(text);
+	rc = scout__fail(err, err_len, rc, "l2 = \"%.300s\": %s", shown ? shown : "?", message);
+	free(shown);
+	return rc;
+}
+
+int
+scout__l2_new(const char *const *urls, uint32_t n, uint32_t timeout_ms, uint32_t max_ops, const struct scout__log *log,
+	      struct scout__l2 **ret_l2, char *err, size_t err_len)
+{
+	struct scout__l2 *l2;
+	int rc = 0;
+
+	SCOUT_ASSERT(max_ops > 0 && timeout_ms > 0);
+	if (n == 0 || n > SCOUT__L2_MAX_ADAPTERS)
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "l2 has %u URLs: must be 1..%u", n,
+				   SCOUT__L2_MAX_ADAPTERS);
+	l2 = calloc(1, sizeof(*l2));
+	if (!l2)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	l2->log = log;
+	l2->timeout_us = UINT64_C(1000) * timeout_ms;
+	l2->max_ops = max_ops;
+	l2->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (l2->fd < 0) {
+		free(l2);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no eventfd for the second tier");
+	}
+	for (uint32_t i = 0; i < n && !rc; i++)
+		rc = add_port(l2, urls[i], timeout_ms, err, err_len);
+	if (rc) {
+		/* The loop does not run yet: this thread is in its place. */
+		scout__enter_loop();
+		(void)scout__l2_stop(l2, STOP_MS_ON_ERROR);
+		scout__l2_free(l2);
+		return rc;
+	}
+	*ret_l2 = l2;
+	return 0;
+}
+
+bool
+scout__l2_stop(struct scout__l2 *l2, uint32_t timeout_ms)
+{
+	uint64_t deadline_us = scout__now_us() + UINT64_C(1000) * timeout_ms;
+	bool hangs = false;
+
+	l2->is_stopped = true;
+	for (uint32_t i = 0; i < l2->n; i++) {
+		struct scout__l2_port *port = &l2->ports[i];
+		struct scout__l2_op *op;
+
+		port->hangs = !port->ops->stop(port->adapter, deadline_us);
+		if (port->hangs)
+			scout__log(l2->log, SCOUT_LOG_ERROR, "L2 %s hangs: %u operations did not end within %u ms",
+				   port->url.shown, port->n_running, (unsigned)timeout_ms);
+		hangs |= port->hangs;
+		while ((op = scout__l2_list_pop(&port->unpins)))
+			scout__l2_end(l2, op, SCOUT__L2_CANCELLED);
+	}
+	while (scout__l2_reap(l2, UINT32_MAX, scout__now_us()))
+		;
+	for (uint32_t i = 0; i < l2->n; i++)
+		SCOUT_ASSERT(l2->ports[i].hangs || l2->ports[i].n_running == 0);
+	return !hangs;
+}
+
+void
+scout__l2_free(struct scout__l2 *l2)
+{
+	bool hangs = false;
+
+	if (!l2)
+		return;
+	SCOUT_ASSERT(l2->is_stopped);
+	for (uint32_t i = 0; i < l2->n; i++) {
+		struct scout__l2_port *port = &l2->ports[i];
+
+		hangs |= port->hangs;
+		if (port->hangs)
+			continue;
+		port->ops->close(port->adapter);
+		(void)pthread_mutex_destroy(&port->mu);
+		scout__ring_fini(&port->done);
+		scout__l2_url_fini(&port->url);
+		free(port->trial.buffer);
+	}
+	if (hangs)
+		return;
+	(void)close(l2->fd);
+	free(l2);
+}
+
+int
+scout__l2_fd(const struct scout__l2 *l2)
+{
+	return l2->fd;
+}
+
+uint32_t
+scout__l2_count(const struct scout__l2 *l2)
+{
+	return l2->n;
+}
+
+const struct scout__l2_counters *
+scout__l2_counters_of(const struct scout__l2 *l2, uint32_t adapter)
+{
+	return &l2->ports[adapter].counters;
+}
+
+enum scout__l2_breaker
+scout__l2_breaker_of(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side)
+{
+	return l2->ports[adapter].sides[side].state;
+}
+
+void
+scout__l2_gauges_of(const struct scout__l2 *l2, uint32_t adapter, struct scout__l2_gauges *ret_gauges)
+{
+	const struct scout__l2_port *port = &l2->ports[adapter];
+
+	port->ops->gauges(port->adapter, ret_gauges);
+}
+
+const char *
+scout__l2_name_of(const struct scout__l2 *l2, uint32_t adapter)
+{
+	return l2->ports[adapter].url.shown;
+}
+
+uint32_t
+scout__l2_running(const struct scout__l2 *l2)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < l2->n; i++)
+		n += l2->ports[i].n_running;
+	return n;
+}
