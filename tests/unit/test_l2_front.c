@@ -34,6 +34,9 @@ open_front(const char *a, const char *b)
 	const char *const urls[] = {a, b};
 
 	scout__enter_loop();
+	n_scripts = 0;
+	n_ended = 0;
+	log_text[0] = '\0';
 	ck_assert_int_eq(scout__l2_new(urls, b ? 2 : 1, 1000, MAX_OPS, &test_log, &l2, err, sizeof(err)), 0);
 }
 
