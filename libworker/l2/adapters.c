@@ -4,5 +4,8 @@
 #include <stddef.h>
 
 const struct scout__l2_adapter *const scout__l2_adapters[] = {
+#ifdef HAVE_HIREDIS
+	&scout__l2_redis,
+#endif
 	NULL,
 };

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "redis.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <kvscout/error.h>
+
+#include "l2.h"
+#include "option.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: objects in Redis or Valkey, one server or a Cluster.
+ *
+ *   redis://[user:password@]host:port,host:port...[?ttl=SECONDS&cluster=auto|yes|no]
+ *
+ * Key "kvscout:2:DIGEST", value = header (object.h) and payload. EXISTS becomes one EXISTS for each key, pipelined, each to
+ * the node that serves its slot; STORE is SET NX (an object that is there stays, and its time to live is not begun anew) with PX if
+ * the URL has a ttl; LOAD is GET. REMOVE must not delete what was stored anew since it was found damaged, and needs no
+ * Lua: WATCH, GET, look at what came; if that is still damaged, MULTI DEL EXEC, which does nothing if the key changed since.
+ *
+ * Threads: one of ours owns all sockets and all state (SCOUT_ON_REDIS); the loop only pushes into the queue. One is enough:
+ * a Redis server is one thread as well, and does more for each byte. A second one resolves names (redis_dns.c).
+ *
+ * Connections: for each node one for questions, one for loads and one for stores (lanes), each made when it is first needed;
+ * the first is kept open. So a lookup's EXISTS never stands behind megabytes of our own.
+ *
+ * Bytes: own non-blocking sockets and hiredis' reader, not hiredis' connections (sync or async): those copy a value into a string
+ * of their own both ways. Here SET sends header and payload by sendmsg() from the slot of the pool, GET is read by readv() into it,
+ * and checksums are taken in slices, so that one large object does not keep the others waiting.
+ *
+ * Deadlines: an operation ends by its own (redis_job.c), whatever the server does. A server that shows no life for
+ * l2_timeout_ms while it owes a reply is down: see redis_node.c. What is repeated after a lost connection may have been done
+ * before; every command here may be done twice.
+ *
+ * Bounds: max_ops jobs; SCOUT__REDIS_MAX_COMMANDS questions under way; SCOUT__REDIS_WINDOW_BYTES asked for or sent and unanswered
+ * on each link (or one value); two buffers for each link.
+ *
+ * Rejected: pins (Redis has none: an object that was found may expire before it is loaded, and then the load says so);
+ * reading from replicas (they lag); MGET in place of EXISTS and GET (one reply that is as large as all values).
+ */
+
+struct options {
+	uint32_t size;
+	uint32_t ttl;
+	uint32_t cluster;
+	void *owned;
+};
+
+enum {
+	CLUSTER_AUTO = 0,
+	CLUSTER_YES,
+	CLUSTER_NO
+};
+
+static const char *const cluster_words[] = {"auto", "yes", "no", NULL};
+
+static const struct scout__option url_options[] = {
+	{
+		.name = "ttl",
+		.type = SCOUT_OPTION_U32,
+		.offset = offsetof(struct options, ttl),
+		.max = 315360000,
+		.def_text = "none",
+		.doc = "Objects expire this many seconds after they were stored; 0: never",
+	},
+	{
+		.name = "cluster",
+		.type = SCOUT_OPTION_WORD,
+		.offset = offsetof(struct options, cluster),
+		.max = CLUSTER_NO,
+		.words = cluster_words,
+		.doc = "Whether it is a Redis Cluster; auto: ask",
+	},
+};
+
+static const struct scout__option_table url_table = {
+	.options = url_options,
+	.n = sizeof(url_options) / sizeof(url_options[0]),
+	.struct_size = sizeof(struct options),
+	.v1_size = sizeof(struct options),
+	.owned_offset = offsetof(struct options, owned),
+};
+
+/* ---- the thread ---- */
+
+static void
+take_operations(struct redis *r) SCOUT_ON_REDIS
+{
+	struct scout__l2_op *op;
+
+	while ((op = scout__l2_queue_try(&r->queue)))
+		scout__redis_job_begin(r, op);
+}
+
+static void
+take_addresses(struct redis *r) SCOUT_ON_REDIS
+{
+	struct scout__redis_addresses addresses;
+	uint64_t id;
+
+	while (scout__redis_dns_take(r->dns, &id, &addresses)) {
+		for (uint32_t i = 0; i < r->n_nodes; i++) {
+			struct redis_node *node = r->nodes[i];
+
+			if (!node || node->id != id)
+				continue;
+			node->resolving = false;
+			node->addresses = addresses;
+			scout__redis_link_resolved(r, node);
+		}
+	}
+}
+
+/* Everything that is due. Returns how long to sleep at most. */
+static int
+work(struct redis *r) SCOUT_ON_REDIS
+{
+	uint64_t next_us;
+
+	r->urgent = false;
+	take_operations(r);
+	take_addresses(r);
+	scout__redis_jobs_hash(r);
+	scout__redis_jobs_issue(r);
+	scout__redis_jobs_expire(r, false);
+	next_us = scout__redis_nodes_tick(r);
+	scout__redis_links_flush(r);
+	/* A failure may have put something in the way of which nothing above knew. */
+	if (r->urgent || r->hashing.head)
+		return 0;
+	if (r->earliest_us < next_us)
+		next_us = r->earliest_us;
+	if (next_us <= r->now_us)
+		return 0;
+	return next_us - r->now_us > 60000000 ? 60000 : (int)((next_us - r->now_us + 999) / 1000);
+}
+
+static void
+wait_for_events(struct redis *r, int timeout_ms) SCOUT_ON_REDIS
+{
+	struct epoll_event events[64];
+	int n;
+
+	if (!scout__l2_queue_sleep(&r->queue))
+		timeout_ms = 0;
+	n = epoll_wait(r->epoll_fd, events, 64, timeout_ms);
+	scout__l2_queue_woke(&r->queue);
+	r->now_us = scout__now_us();
+	for (int i = 0; i < n; i++)
+		if (events[i].data.ptr) /* NULL: the queue's descriptor */
+			scout__redis_link_event(r, events[i].data.ptr, events[i].events);
+}
+
+static void *
+run(void *arg)
+{
+	struct redis *r = arg;
+
+	scout__enter_redis();
+	while (!scout__l2_queue_is_closed(&r->queue))
+		wait_for_events(r, work(r));
+	r->now_us = scout__now_us();
+	take_operations(r);
+	/* No socket may be in the middle of a value when its operation ends. */
+	for (uint32_t i = 0; i < r->n_nodes; i++)
+		for (int lane = 0; r->nodes[i] && lane < REDIS_LANES; lane++)
+			scout__redis_link_close(r, &r->nodes[i]->links[lane]);
+	scout__redis_jobs_expire(r, true);
+	return NULL;
+}
+
+/* ---- opening ---- */
+
+static void
+free_state(struct redis *r)
+{
+	struct redis_command *command;
+
+	scout__enter_redis(); /* the thread has ended, or was never started */
+	for (uint32_t i = 0; i < r->n_nodes; i++)
+		if (r->nodes[i])
+			scout__redis_node_free(r, r->nodes[i]);
+	scout__redis_dns_free(r->dns);
+	while ((command = r->free_commands)) {
+		r->free_commands = command->next;
+		free(command);
+	}
+	if (r->epoll_fd >= 0)
+		(void)close(r->epoll_fd);
+	(void)XXH3_freeState(r->sum); /* always XXH_OK */
+	free(r->jobs);
+	free(r->slots);
+	free(r->shown);
+	free(r->user);
+	if (r->password)
+		explicit_bzero(r->password, strlen(r->password));
+	free(r->password);
+	scout__l2_queue_fini(&r->queue);
+	free(r);
+}
+
+static int
+copy_text(const char *text, char **ret_copy)
+{
+	*ret_copy = text ? strdup(text) : NULL;
+	return text && !*ret_copy ? SCOUT_ERR_NOMEM : 0;
+}
+
+static int
+init_jobs(struct redis *r)
+{
+	r->jobs = calloc(r->max_ops, sizeof(*r->jobs));
+	r->slots = malloc(SCOUT__REDIS_SLOTS * sizeof(*r->slots));
+	r->sum = XXH3_createState();
+	if (!r->jobs || !r->slots || !r->sum)
+		return SCOUT_ERR_NOMEM;
+	memset(r->slots, 0xff, SCOUT__REDIS_SLOTS * sizeof(*r->slots));
+	for (uint32_t i = r->max_ops; i-- > 0;) {
+		r->jobs[i].next = r->free_jobs;
+		r->free_jobs = &r->jobs[i];
+	}
+	for (int lane = 0; lane < REDIS_LANES; lane++)
+		r->waiting[lane].tail = &r->waiting[lane].head;
+	r->hashing.tail = &r->hashing.head;
+	scout__redis_queue_init(&r->delayed);
+	return 0;
+}
+
+/* What it takes before anybody is asked. */
+static int
+init_state(struct redis *r, const struct scout__l2_url *url)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+	int rc = init_jobs(r);
+
+	scout__enter_redis(); /* no thread yet */
+	if (rc == 0)
+		rc = copy_text(url->user, &r->user);
+	if (rc == 0)
+		rc = copy_text(url->password, &r->password);
+	if (rc == 0)
+		rc = copy_text(url->shown, &r->shown);
+	if (rc == 0)
+		rc = scout__redis_dns_new(r->queue.fd, &r->dns);
+	if (rc != 0)
+		return rc;
+	for (uint32_t i = 0; i < url->n_hosts; i++) {
+		uint16_t port = url->hosts[i].port > 0 ? url->hosts[i].port : SCOUT__REDIS_PORT;
+		struct redis_node *node = scout__redis_node_get(r, url->hosts[i].name, port);
+
+		if (!node)
+			return SCOUT_ERR_NOMEM;
+		node->seed = true;
+	}
+	r->n_seeds = r->n_nodes; /* the same host twice is one */
+	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (r->epoll_fd < 0 || epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->queue.fd, &event) != 0)
+		return SCOUT_ERR_SYSTEM;
+	if (r->may_be_cluster)
+		scout__redis_refresh(r);
+	else
+		scout__redis_single(r);
+	return 0;
+}
+
+static int
+read_url(const struct scout__l2_url *url, struct options *ret_options, char *err, size_t err_len)
+{
+	struct options options = {.ttl = 0};
+	int rc = scout__l2_url_need_hosts(url, err, err_len);
+
+	if (rc != 0)
+		return rc;
+	rc = scout__l2_url_options(url, &url_table, &options, err, err_len);
+	if (rc != 0)
+		return rc;
+	scout__options_fini(&url_table, &options);
+	if (options.cluster == CLUSTER_NO && url->n_hosts > 1)
+		return scout__fail(
+			err, err_len, SCOUT_ERR_CONFIG_RANGE,
+			"%u hosts with cluster=no: a single server is one host; several are nodes of one cluster",
+			url->n_hosts);
+	*ret_options = options;
+	return 0;
+}
+
+static int
+redis_open(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len)
+{
+	struct options options = {.ttl = 0};
+	struct redis *r;
+	int rc = read_url(args->url, &options, err, err_len);
+
+	if (rc != 0)
+		return rc;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	r->port = args->port;
+	r->log = args->log;
+	r->max_ops = args->max_ops;
+	r->timeout_us = (uint64_t)args->timeout_ms * 1000;
+	r->ttl_ms = (uint64_t)options.ttl * 1000;
+	r->may_be_cluster = options.cluster != CLUSTER_NO;
+	r->must_be_cluster = options.cluster == CLUSTER_YES;
+	r->epoll_fd = -1;
+	r->earliest_us = UINT64_MAX;
+	r->now_us = scout__now_us();
+	r->random = scout__now_ns() | 1;
+	rc = scout__l2_queue_init(&r->queue, args->max_ops, true);
+	if (rc != 0) {
+		free(r);
+		return scout__fail(err, err_len, rc, "the queue to the adapter's thread cannot be made");
+	}
+	rc = init_state(r, args->url);
+	if (rc == 0 && scout__thread_start(&r->thread, "scout-l2-redis", run, r) != 0)
+		rc = SCOUT_ERR_SYSTEM;
+	if (rc != 0) {
+		free_state(r);
+		return scout__fail(err, err_len, rc,
+				   rc == SCOUT_ERR_NOMEM ? "out of memory" : "the adapter's thread cannot be started");
+	}
+	*ret_adapter = r;
+	return 0;
+}
+
+/* ---- the rest of the vtable ---- */
+
+static bool
+redis_submit(void *adapter, struct scout__l2_op *op)
+{
+	struct redis *r = adapter;
+
+	scout__enter_loop(); /* the vtable's type cannot say so */
+	return scout__l2_queue_push(&r->queue, op);
+}
+
+static bool
+redis_stop(void *adapter, uint64_t deadline_us)
+{
+	struct redis *r = adapter;
+	struct timespec until = {.tv_sec = (time_t)(deadline_us / 1000000),
+				 .tv_nsec = (long)(deadline_us % 1000000) * 1000};
+
+	if (r->stopped)
+		return true;
+	scout__l2_queue_close(&r->queue);
+	r->stopped = pthread_clockjoin_np(r->thread, NULL, CLOCK_MONOTONIC, &until) == 0;
+	return r->stopped;
+}
+
+static void
+redis_close(void *adapter)
+{
+	free_state(adapter);
+}
+
+static void
+redis_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
+{
+	struct redis *r = adapter;
+
+	*ret_gauges = (struct scout__l2_gauges){
+		.objects = UINT64_MAX,
+		.bytes = UINT64_MAX,
+		.max_bytes = UINT64_MAX,
+		.reconnects = atomic_load_explicit(&r->counters.reconnects, memory_order_relaxed),
+		.ready = atomic_load_explicit(&r->counters.ready, memory_order_relaxed),
+	};
+}
+
+const struct redis_counters *
+scout__redis_counters(const void *adapter)
+{
+	const struct redis *r = adapter;
+
+	return &r->counters;
+}
+
+const struct scout__l2_adapter scout__l2_redis = {
+	.scheme = "redis",
+	.open = redis_open,
+	.submit = redis_submit,
+	.stop = redis_stop,
+	.close = redis_close,
+	.gauges = redis_gauges,
+};

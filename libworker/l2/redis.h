@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_L2_REDIS_H
+#define SCOUT_L2_REDIS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <xxhash.h>
+#ifdef HAVE_XXH_DISPATCH
+#include <xxh_x86dispatch.h> /* puts the widest instructions behind the names of xxhash.h */
+#endif
+
+#include "clock.h"
+#include "log.h"
+#include "object.h"
+#include "queue.h"
+#include "redis_dns.h"
+#include "redis_resp.h"
+#include "thread.h"
+#include "url.h"
+
+/*
+ * Inside of the Redis adapter. See redis.c for the design.
+ *
+ *   job       one operation of the front; has one command, EXISTS one for each key, REMOVE a sequence
+ *   command   one Redis command, waiting for its turn (queue) or for its reply (sent) on one connection
+ *   link      one connection to one node; each node has one for each lane
+ *   lane      what kind of work a link does: small questions never stand behind megabytes
+ *   node      one server
+ */
+
+extern struct scout__role scout__redis_role;
+#define SCOUT_ON_REDIS SCOUT_TSA(requires_capability(scout__redis_role))
+
+static inline void
+scout__enter_redis(void) SCOUT_TSA(assert_capability(scout__redis_role))
+{
+}
+
+#define SCOUT__REDIS_PORT 6379u
+#define SCOUT__REDIS_MAX_COMMANDS 16384u      /* of EXISTS at once; further keys wait in their operation */
+#define SCOUT__REDIS_WINDOW_BYTES (16u << 20) /* of values asked for, or sent, and not answered; on each link */
+#define SCOUT__REDIS_BUFFER_BYTES (32u << 10) /* of each link, in and out */
+#define SCOUT__REDIS_REPLY_BYTES (4u << 20)   /* of one reply that is no value: a slot map of 16384 ranges */
+#define SCOUT__REDIS_MAX_TRIES 6u             /* redirects and TRYAGAINs of one command */
+#define SCOUT__REDIS_MAX_LOSSES 2u            /* connections that may go under one command */
+#define SCOUT__REDIS_MAX_NODES 1024u
+#define SCOUT__REDIS_SLICE_BYTES (2u << 20) /* hashed, or read from one link, before others get their turn */
+#define SCOUT__REDIS_TRYAGAIN_US 20000u
+#define SCOUT__REDIS_REFRESH_US 100000u /* at most one question for the slot map in this time */
+#define SCOUT__REDIS_BACKOFF_MS_MIN 20u
+#define SCOUT__REDIS_BACKOFF_MS_MAX 1000u
+
+struct redis;
+struct redis_node;
+struct redisReader;
+struct redisReply;
+
+enum redis_lane {
+	REDIS_ASK = 0, /* EXISTS, CLUSTER SLOTS */
+	REDIS_LOAD,    /* GET, and REMOVE with what it reads */
+	REDIS_STORE,   /* SET */
+	REDIS_LANES
+};
+
+enum redis_kind {
+	REDIS_EXISTS = 1,
+	REDIS_GET,
+	REDIS_SET,
+	REDIS_WATCH,  /* of REMOVE: then VERIFY ... */
+	REDIS_VERIFY, /* ... a GET that is read and thrown away, then UNWATCH, or MULTI DEL EXEC */
+	REDIS_UNWATCH,
+	REDIS_MULTI,
+	REDIS_DEL,
+	REDIS_EXEC,
+	/* A connection's own; no job. */
+	REDIS_AUTH,
+	REDIS_PING,
+	REDIS_NAME,
+	REDIS_ASKING,
+	REDIS_SLOTS
+};
+
+struct redis_job {
+	struct scout__l2_op *op;                 /* NULL: free */
+	struct redis_job *next;                  /* in the free list, or the one list that it waits in */
+	struct redis_job *prev_live, *next_live; /* all that have an op */
+	uint32_t issued;                         /* commands made */
+	uint32_t left;                           /* keys (or the one command) not yet answered */
+	uint32_t answered;                       /* of those that were: by a server */
+	uint8_t result;                          /* worst of its parts: enum scout__l2_result */
+	bool expired;                            /* past its deadline, or being cancelled: about to be finished */
+	int32_t detail;
+	uint16_t slot;
+	uint64_t hashed; /* STORE: bytes */
+	char key[SCOUT__REDIS_KEY_BYTES + 1];
+	uint8_t header[SCOUT__L2_HEADER_BYTES]; /* STORE */
+};
+
+struct redis_command {
+	struct redis_command *next;
+	struct redis_job *job; /* NULL: nobody waits for it any more */
+	uint64_t since_us;     /* sent, or when it may be tried again */
+	uint64_t bytes;        /* that count in the window */
+	uint32_t index;        /* EXISTS: which key */
+	uint16_t slot;
+	uint8_t kind; /* enum redis_kind */
+	uint8_t tries, losses;
+	bool asking; /* to be sent after ASKING */
+};
+
+struct redis_jobs {
+	struct redis_job *head, **tail;
+};
+
+struct redis_queue {
+	struct redis_command *head, **tail;
+};
+
+enum redis_link_state {
+	REDIS_IDLE = 0, /* no socket */
+	REDIS_RESOLVING,
+	REDIS_CONNECTING,
+	REDIS_HELLO, /* connected; AUTH and PING are on their way */
+	REDIS_READY
+};
+
+/* A value that is being received, straight to where it belongs. */
+struct redis_value {
+	bool active;
+	bool dropped;   /* bytes are read and thrown away */
+	bool summed;    /* the sum is taken of what passes */
+	uint8_t result; /* so far */
+	uint64_t total; /* bytes of the bulk string: header and payload */
+	uint64_t at;    /* received, with the line end behind it */
+	uint8_t *data;  /* where the payload goes; NULL: nowhere */
+	struct scout__l2_digest want;
+	uint8_t header[SCOUT__L2_HEADER_BYTES];
+};
+
+struct redis_link {
+	struct redis_node *node; /* const */
+	uint8_t lane;            /* const; enum redis_lane */
+	uint8_t state;           /* enum redis_link_state */
+	bool dirty;              /* in the adapter's list of links to look at */
+	bool removing;           /* a WATCH is on it */
+	uint32_t events;         /* that epoll watches */
+	int fd;                  /* -1: none */
+	uint32_t address;        /* of the node's addresses: the one that is tried */
+	struct redis_link *next_dirty;
+	bool was_ready; /* once at least */
+	struct redis_queue queue, sent;
+	uint64_t sent_bytes;
+	uint64_t progress_us; /* the server last showed life, or began to owe something */
+	uint64_t ready_us;
+	/* Out: buffer[at..split), then the payload, then buffer[split..len). */
+	uint8_t *out;
+	size_t out_at, out_split, out_len;
+	uint8_t *payload;
+	uint64_t payload_left;
+	struct redis_job *writing; /* whose payload it is */
+	/* In. */
+	uint8_t *in;
+	size_t in_at, in_len;
+	struct redisReader *reader;
+	size_t fed; /* bytes of a reply that is not whole */
+	struct redis_value value;
+	XXH3_state_t *sum;
+};
+
+enum redis_why { /* a node cannot be used; each is logged once */
+	REDIS_FINE = 0,
+	REDIS_UNREACHABLE,
+	REDIS_SILENT,
+	REDIS_REFUSED, /* AUTH */
+	REDIS_BROKEN,  /* it spoke nonsense, or is not ready */
+};
+
+struct redis_node {
+	char *host;
+	uint16_t port;
+	bool seed;   /* named in the URL */
+	bool serves; /* has slots, or is the only one */
+	bool down;   /* failed: not used until a connection was made again */
+	bool resolving;
+	uint8_t why; /* enum redis_why; the last that was logged */
+	uint32_t id;
+	uint32_t backoff_ms;
+	uint64_t retry_us; /* while down */
+	uint64_t failed_us, used_us;
+	struct scout__redis_addresses addresses;
+	struct redis_link links[REDIS_LANES];
+};
+
+enum redis_mode {
+	REDIS_UNKNOWN = 0, /* nobody said yet */
+	REDIS_SINGLE,
+	REDIS_CLUSTER
+};
+
+/* Read by anybody. */
+struct redis_counters {
+	atomic_uint_fast64_t reconnects, moved, ask, tryagain, auth_refused, stalled, refreshes, dropped_values;
+	atomic_bool ready;
+};
+
+struct redis {
+	/* Const after start. */
+	struct scout__l2_port *port;
+	const struct scout__log *log;
+	char *user, *password, *shown;
+	uint32_t max_ops;
+	uint64_t timeout_us;
+	uint64_t ttl_ms; /* 0: none */
+	bool may_be_cluster, must_be_cluster;
+	pthread_t thread;
+	/* Between the threads. */
+	struct scout__l2_queue queue; /* loop pushes */
+	bool stopped;                 /* loop */
+	struct redis_counters counters;
+	/* The adapter's thread. */
+	int epoll_fd;
+	uint8_t mode;  /* enum redis_mode */
+	bool hopeless; /* the last round of questions for the slot map failed everywhere */
+	struct scout__redis_dns *dns;
+	struct redis_node *nodes[SCOUT__REDIS_MAX_NODES];
+	uint32_t n_nodes;
+	uint32_t n_seeds; /* the first of them */
+	uint32_t next_id;
+	bool urgent;     /* come back before sleeping */
+	uint16_t *slots; /* index into nodes, UINT16_MAX: none */
+	struct {
+		bool wanted;
+		struct redis_node *node; /* asked now */
+		uint32_t next, tried;
+		uint64_t not_before_us;
+		uint32_t backoff_ms;
+	} refresh;
+	struct redis_job *jobs; /* max_ops */
+	struct redis_job *free_jobs, *live;
+	struct redis_jobs waiting[REDIS_LANES]; /* for commands, or for somebody to ask */
+	struct redis_jobs hashing;
+	uint64_t earliest_us; /* no deadline of a live job is before */
+	struct redis_command *free_commands;
+	uint32_t n_exists;          /* commands of EXISTS */
+	struct redis_queue delayed; /* TRYAGAIN */
+	struct redis_link *dirty;
+	XXH3_state_t *sum; /* of hashing.head */
+	uint64_t now_us;
+	uint64_t random;
+	uint64_t sweep_us; /* when to look for stalled links */
+	struct scout__log_limit too_large, refused_limit, moved_limit;
+};
+
+/* ---- redis_job.c ---- */
+void scout__redis_job_begin(struct redis *r, struct scout__l2_op *op) SCOUT_ON_REDIS;
+/* Make commands of what waits, as far as there is room for them and somebody to ask. */
+void scout__redis_jobs_issue(struct redis *r) SCOUT_ON_REDIS;
+/* A slice of checksums of values to be stored. */
+void scout__redis_jobs_hash(struct redis *r) SCOUT_ON_REDIS;
+/* Jobs past their deadline (or @all: every one, as CANCELLED) let go of everything and end. */
+void scout__redis_jobs_expire(struct redis *r, bool all) SCOUT_ON_REDIS;
+/* All that wait for somebody to ask end as ERROR. */
+void scout__redis_jobs_fail_waiting(struct redis *r, int detail) SCOUT_ON_REDIS;
+/* A command's part of its job has ended; the command is the caller's to free. */
+void scout__redis_job_part(struct redis *r, struct redis_job *job, uint32_t index, bool found,
+			   enum scout__l2_result result, int detail) SCOUT_ON_REDIS;
+
+/* ---- redis_command.c ---- */
+void scout__redis_queue_init(struct redis_queue *queue);
+void scout__redis_queue_push(struct redis_queue *queue, struct redis_command *command);
+void scout__redis_queue_push_front(struct redis_queue *queue, struct redis_command *command);
+struct redis_command *scout__redis_queue_pop(struct redis_queue *queue);
+/* NULL: no memory. */
+struct redis_command *scout__redis_command_new(struct redis *r, enum redis_kind kind,
+					       struct redis_job *job) SCOUT_ON_REDIS;
+void scout__redis_command_free(struct redis *r, struct redis_command *command) SCOUT_ON_REDIS;
+/* Its job, if there is one, learns that it failed; a question for the slot map as well. Frees it. */
+void scout__redis_command_fail(struct redis *r, struct redis_command *command, enum scout__l2_result result,
+			       int detail) SCOUT_ON_REDIS;
+/* Put it where its slot is served now. It fails if that is nowhere, or down. */
+void scout__redis_command_route(struct redis *r, struct redis_command *command) SCOUT_ON_REDIS;
+/* Put it on this node. */
+void scout__redis_command_send_to(struct redis *r, struct redis_command *command,
+				  struct redis_node *node) SCOUT_ON_REDIS;
+enum redis_lane scout__redis_lane_of(enum redis_kind kind);
+/* Write it into the link's buffer, which has room. False: no memory. */
+bool scout__redis_command_write(struct redis *r, struct redis_link *link, struct redis_command *command) SCOUT_ON_REDIS;
+#define SCOUT__REDIS_COMMAND_BYTES                                                                                     \
+	1024u /* no command takes more of the buffer (a password may: that is AUTH's business) */
+
+/* ---- redis_reply.c ---- */
+/* @reply answers @command, which was the link's oldest. False: the link was lost over it. */
+bool scout__redis_reply(struct redis *r, struct redis_link *link, struct redis_command *command,
+			const struct redisReply *reply) SCOUT_ON_REDIS;
+/* The same for a value: received with @result, or nil (ABSENT). */
+void scout__redis_reply_value(struct redis *r, struct redis_link *link, struct redis_command *command,
+			      enum scout__l2_result result) SCOUT_ON_REDIS;
+
+/* End a WATCH. */
+void scout__redis_unwatch(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+
+/* ---- redis_link.c ---- */
+void scout__redis_link_init(struct redis_link *link, struct redis_node *node, enum redis_lane lane);
+/* Something is to be done: connect, write, watch other events. */
+void scout__redis_link_touch(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+void scout__redis_links_flush(struct redis *r) SCOUT_ON_REDIS;
+void scout__redis_link_event(struct redis *r, struct redis_link *link, uint32_t events) SCOUT_ON_REDIS;
+void scout__redis_link_resolved(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS;
+/* The handshake is over. */
+void scout__redis_link_ready(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+/* No socket any more; queue and sent stay. */
+void scout__redis_link_close(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+/*
+ * The connection went or must go. What was on it is sent again (a command at most SCOUT__REDIS_MAX_LOSSES times), for all of it
+ * may be repeated; while connecting it is the node that failed.
+ */
+void scout__redis_link_lost(struct redis *r, struct redis_link *link, enum redis_why why, int error,
+			    const char *text) SCOUT_ON_REDIS;
+/* Jobs that are `expired` are taken off; nothing of the link touches their memory afterwards. */
+void scout__redis_link_forget(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+
+/* ---- redis_receive.c ---- */
+/* Read and answer what is there, a slice at most. May lose the link. */
+void scout__redis_link_receive(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+
+/* ---- redis_node.c ---- */
+struct redis_node *scout__redis_node_get(struct redis *r, const char *host, uint16_t port) SCOUT_ON_REDIS;
+void scout__redis_node_free(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS;
+/* All its links are closed, what they had fails, and it is tried again after a while. */
+void scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_why why, int error,
+			      const char *text) SCOUT_ON_REDIS;
+void scout__redis_node_works(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS;
+/* Back-offs, stalled links, the slot map. Returns when to be called again. */
+uint64_t scout__redis_nodes_tick(struct redis *r) SCOUT_ON_REDIS;
+/* It serves this slot, as somebody who should know has said. */
+void scout__redis_node_serves(struct redis *r, struct redis_node *node, uint16_t slot) SCOUT_ON_REDIS;
+/* Ask for the slot map, soon. */
+void scout__redis_refresh(struct redis *r) SCOUT_ON_REDIS;
+/* It is no cluster: its first host is all there is. */
+void scout__redis_single(struct redis *r) SCOUT_ON_REDIS;
+void scout__redis_refresh_done(struct redis *r, struct redis_node *node, const struct redisReply *reply) SCOUT_ON_REDIS;
+void scout__redis_refresh_failed(struct redis *r) SCOUT_ON_REDIS;
+
+/* ---- for tests ---- */
+const struct redis_counters *scout__redis_counters(const void *adapter);
+
+#endif

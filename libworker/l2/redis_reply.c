@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "redis.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <hiredis/hiredis.h>
+
+#include "l2.h"
+
+/*
+ * What a reply means for the command that it answers: found or not, go elsewhere (MOVED, ASK), come again (TRYAGAIN), or why
+ * not. Errors are told by their first word, which is all that is logged of them.
+ *
+ * Threads: the adapter's.
+ */
+
+static void
+again(struct redis *r, struct redis_command *command)
+{
+	command->asking = false;
+	command->since_us = r->now_us + SCOUT__REDIS_TRYAGAIN_US;
+	scout__redis_queue_push(&r->delayed, command);
+}
+
+static void
+count(atomic_uint_fast64_t *counter)
+{
+	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* MOVED: for good, so all that follow go there. ASK: this one only. */
+static void
+redirect(struct redis *r, struct redis_link *link, struct redis_command *command,
+	 const struct scout__redis_redirect *to, bool moved) SCOUT_ON_REDIS
+{
+	const char *host = to->host[0] ? to->host : link->node->host;
+	struct redis_node *node;
+
+	if (r->mode == REDIS_SINGLE && !r->may_be_cluster) {
+		scout__log_limited(r->log, &r->moved_limit, r->now_us, 60000000, SCOUT_LOG_ERROR,
+				   "%s: %s:%u is a node of a cluster, but the URL says cluster=no", r->shown,
+				   link->node->host, link->node->port);
+		scout__redis_command_fail(r, command, SCOUT__L2_ERROR, EREMCHG);
+		return;
+	}
+	count(moved ? &r->counters.moved : &r->counters.ask);
+	/* A sequence under WATCH cannot be asked for: its ASKING would be queued with it. */
+	node = !moved && command->kind == REDIS_VERIFY ? NULL : scout__redis_node_get(r, host, to->port);
+	if (!node || ++command->tries > SCOUT__REDIS_MAX_TRIES) {
+		scout__redis_command_fail(r, command, SCOUT__L2_ERROR, EREMCHG);
+		return;
+	}
+	command->asking = !moved;
+	if (moved) {
+		scout__redis_node_serves(r, node, to->slot);
+		scout__redis_refresh(r);
+	}
+	scout__redis_command_send_to(r, command, node);
+}
+
+/* Errors that say something about the whole server. True: the link was lost over it, @command is gone. */
+static bool
+node_error(struct redis *r, struct redis_link *link, struct redis_command *command,
+	   enum scout__redis_error error) SCOUT_ON_REDIS
+{
+	if (error != SCOUT__REDIS_AUTH && error != SCOUT__REDIS_LOADING)
+		return false;
+	scout__redis_command_fail(r, command, SCOUT__L2_ERROR, error == SCOUT__REDIS_AUTH ? EACCES : EAGAIN);
+	if (error == SCOUT__REDIS_AUTH)
+		scout__redis_node_failed(r, link->node, REDIS_REFUSED, EACCES, "it wants a password");
+	else
+		scout__redis_node_failed(r, link->node, REDIS_BROKEN, EAGAIN, "it is still loading its own data");
+	return true;
+}
+
+static void
+log_refused(struct redis *r, const struct redis_link *link, const char *text)
+{
+	char word[24];
+
+	scout__redis_error_word(text, word, sizeof(word));
+	scout__log_limited(r->log, &r->refused_limit, r->now_us, 10000000, SCOUT_LOG_WARN,
+			   "%s: %s:%u refused a command: %s", r->shown, link->node->host, link->node->port,
+			   word[0] ? word : "an error");
+}
+
+/* False: the link was lost. */
+static bool
+error_reply(struct redis *r, struct redis_link *link, struct redis_command *command, const char *text) SCOUT_ON_REDIS
+{
+	struct scout__redis_redirect to;
+	enum scout__redis_error error = scout__redis_error(text, &to);
+
+	if (!command->job && command->kind != REDIS_SLOTS) {
+		/* Of an operation that nobody waits for, or a part of a sequence whose end speaks for it. */
+		bool bad = node_error(r, link, command, error);
+
+		if (!bad)
+			scout__redis_command_free(r, command);
+		return !bad;
+	}
+	if (node_error(r, link, command, error))
+		return false;
+	if ((error == SCOUT__REDIS_MOVED || error == SCOUT__REDIS_ASK) && command->kind != REDIS_EXEC) {
+		redirect(r, link, command, &to, error == SCOUT__REDIS_MOVED);
+		return true;
+	}
+	if ((error == SCOUT__REDIS_TRYAGAIN || (error == SCOUT__REDIS_READONLY && r->mode == REDIS_CLUSTER)) &&
+	    command->kind != REDIS_EXEC && ++command->tries <= SCOUT__REDIS_MAX_TRIES) {
+		count(&r->counters.tryagain);
+		if (error == SCOUT__REDIS_READONLY)
+			scout__redis_refresh(r);
+		again(r, command);
+		return true;
+	}
+	if (error == SCOUT__REDIS_DOWN)
+		scout__redis_refresh(r);
+	if (error != SCOUT__REDIS_OOM)
+		log_refused(r, link, text);
+	scout__redis_command_fail(r, command, error == SCOUT__REDIS_OOM ? SCOUT__L2_FULL : SCOUT__L2_ERROR,
+				  error == SCOUT__REDIS_OOM ? ENOSPC : EREMOTEIO);
+	return true;
+}
+
+/* ---- the handshake ---- */
+
+static bool
+handshake_error(struct redis *r, struct redis_link *link, enum redis_kind kind, const char *text) SCOUT_ON_REDIS
+{
+	struct scout__redis_redirect to;
+	enum scout__redis_error error = scout__redis_error(text, &to);
+
+	if (strstr(text, "max number of clients")) {
+		scout__redis_node_failed(r, link->node, REDIS_BROKEN, ECONNREFUSED,
+					 "it has no room for another client");
+		return false;
+	}
+	if (kind == REDIS_AUTH) {
+		count(&r->counters.auth_refused);
+		scout__redis_node_failed(r, link->node, REDIS_REFUSED, EACCES,
+					 error == SCOUT__REDIS_AUTH ? "it refuses the user or password of the URL"
+								    : "it refuses AUTH (has it a password at all?)");
+		return false;
+	}
+	if (kind == REDIS_NAME)
+		return true; /* a user that may not name its connection works all the same */
+	if (error == SCOUT__REDIS_NOPERM) {
+		/* It may not PING, but it is let in. */
+		scout__redis_link_ready(r, link);
+		return true;
+	}
+	if (error == SCOUT__REDIS_AUTH) {
+		count(&r->counters.auth_refused);
+		scout__redis_node_failed(r, link->node, REDIS_REFUSED, EACCES,
+					 r->password ? "it refuses the user or password of the URL"
+						     : "it wants a password, and the URL has none");
+	} else if (error == SCOUT__REDIS_LOADING) {
+		scout__redis_node_failed(r, link->node, REDIS_BROKEN, EAGAIN, "it is still loading its own data");
+	} else {
+		scout__redis_node_failed(r, link->node, REDIS_BROKEN, ECONNREFUSED,
+					 strncmp(text, "DENIED", 6) == 0
+						 ? "it is in protected mode: it wants a password"
+						 : "it is not ready");
+	}
+	return false;
+}
+
+static bool
+handshake(struct redis *r, struct redis_link *link, struct redis_command *command,
+	  const struct redisReply *reply) SCOUT_ON_REDIS
+{
+	enum redis_kind kind = (enum redis_kind)command->kind;
+
+	scout__redis_command_free(r, command);
+	if (reply->type == REDIS_REPLY_ERROR)
+		return handshake_error(r, link, kind, reply->str);
+	if (kind == REDIS_PING)
+		scout__redis_link_ready(r, link);
+	return true;
+}
+
+/* ---- replies ---- */
+
+static void
+part(struct redis *r, struct redis_command *command, bool found, enum scout__l2_result result) SCOUT_ON_REDIS
+{
+	struct redis_job *job = command->job;
+	uint32_t index = command->index;
+
+	scout__redis_command_free(r, command);
+	if (job)
+		scout__redis_job_part(r, job, index, found, result, 0);
+}
+
+/* Replies that are not of the form that the command has: a proxy, or not Redis. */
+static void
+unexpected(struct redis *r, struct redis_link *link, struct redis_command *command) SCOUT_ON_REDIS
+{
+	scout__redis_command_fail(r, command, SCOUT__L2_ERROR, EPROTO);
+	scout__redis_link_lost(r, link, REDIS_BROKEN, EPROTO, "it answers what was not asked");
+}
+
+static bool
+exec_reply(struct redis *r, struct redis_link *link, struct redis_command *command,
+	   const struct redisReply *reply) SCOUT_ON_REDIS
+{
+	link->removing = false;
+	scout__redis_link_touch(r, link);
+	/* nil: it was changed since it was read, so somebody stored it anew. */
+	part(r, command, false, reply->type == REDIS_REPLY_ERROR ? SCOUT__L2_ERROR : SCOUT__L2_OK);
+	return true;
+}
+
+bool
+scout__redis_reply(struct redis *r, struct redis_link *link, struct redis_command *command,
+		   const struct redisReply *reply)
+{
+	link->sent_bytes -= command->bytes;
+	scout__redis_link_touch(r, link);
+	switch (command->kind) {
+	case REDIS_AUTH:
+	case REDIS_PING:
+	case REDIS_NAME:
+		return handshake(r, link, command, reply);
+	case REDIS_SLOTS:
+		scout__redis_command_free(r, command);
+		scout__redis_refresh_done(r, link->node, reply);
+		return true;
+	case REDIS_EXEC:
+		return exec_reply(r, link, command, reply);
+	case REDIS_WATCH:
+		/* Without a watch nothing may be deleted; where to go is said by what follows. */
+		if (reply->type == REDIS_REPLY_ERROR && command->job)
+			command->job->result = SCOUT__L2_ERROR;
+		scout__redis_command_free(r, command);
+		return true;
+	default:
+		break;
+	}
+	if (reply->type == REDIS_REPLY_ERROR) {
+		if (command->kind == REDIS_VERIFY)
+			scout__redis_unwatch(r, link);
+		return error_reply(r, link, command, reply->str);
+	}
+	switch (command->kind) {
+	case REDIS_EXISTS:
+		if (reply->type != REDIS_REPLY_INTEGER)
+			break;
+		part(r, command, reply->integer > 0, SCOUT__L2_OK);
+		return true;
+	case REDIS_SET:
+		if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_NIL)
+			break;
+		part(r, command, false, reply->type == REDIS_REPLY_NIL ? SCOUT__L2_PRESENT : SCOUT__L2_OK);
+		return true;
+	case REDIS_GET:
+	case REDIS_VERIFY:
+		break; /* anything but a value or an error */
+	default:
+		scout__redis_command_free(r, command); /* UNWATCH, MULTI, DEL, ASKING */
+		return true;
+	}
+	unexpected(r, link, command);
+	return false;
+}
+
+/* ---- values ---- */
+
+void
+scout__redis_unwatch(struct redis *r, struct redis_link *link)
+{
+	struct redis_command *command = scout__redis_command_new(r, REDIS_UNWATCH, NULL);
+
+	if (!command) {
+		/* The watch would outlive its sequence. */
+		scout__redis_link_lost(r, link, REDIS_FINE, ENOMEM, "out of memory");
+		return;
+	}
+	scout__redis_queue_push_front(&link->queue, command);
+	scout__redis_link_touch(r, link);
+}
+
+/* REMOVE has read the value: still damaged, and not changed since WATCH? Then it goes. */
+static void
+verified(struct redis *r, struct redis_link *link, struct redis_command *command,
+	 enum scout__l2_result result) SCOUT_ON_REDIS
+{
+	if (command->job && result == SCOUT__L2_CORRUPT && command->job->result == SCOUT__L2_OK) {
+		command->kind = REDIS_EXEC;
+		scout__redis_queue_push_front(&link->queue, command);
+		scout__redis_link_touch(r, link);
+		return;
+	}
+	part(r, command, false, command->job ? (enum scout__l2_result)command->job->result : SCOUT__L2_OK);
+	scout__redis_unwatch(r, link);
+}
+
+void
+scout__redis_reply_value(struct redis *r, struct redis_link *link, struct redis_command *command,
+			 enum scout__l2_result result)
+{
+	link->sent_bytes -= command->bytes;
+	scout__redis_link_touch(r, link);
+	if (command->kind == REDIS_VERIFY) {
+		verified(r, link, command, result);
+		return;
+	}
+	if (!command->job)
+		count(&r->counters.dropped_values);
+	part(r, command, false, result);
+}
