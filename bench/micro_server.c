@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * How many lookups the server's loop does in a second, and what they wait at half of that.
+ *
+ * A bare DEALER sends frames of several LOOKUPs, for prompts drawn at random from all that are stored, and with them the FINISHes of
+ * those that were answered before: each lookup walks the index, promises every chunk, is answered, and gives all back. Every
+ * answer is checked. First as fast as it goes, with some frames in flight; then at half of that rate, in frames that leave when they
+ * should whether the server is ready or not, and a lookup's time counts from then.
+ *
+ * The CPU time of the server's loop and of its I/O thread are read apart from /proc/self/task: on a machine where both, and this
+ * sender, share two cores, "per second of the loop's CPU" is what one core gives to the loop.
+ *
+ * Threads: main; those of the embedded server and of the worker that stores.
+ */
+#include <dirent.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <zmq.h>
+
+#include <kvscout/server.h>
+#include <kvscout/worker.h>
+
+#include "cli.h"
+#include "clock.h"
+#include "hist.h"
+#include "msg.h"
+
+#define HASH_BYTES 32u
+#define CHUNK_TOKENS 16u
+#define PAGE_BYTES 64u
+#define STORE_CHUNKS 4096u
+#define L1_CHUNK_BYTES 64u
+#define SPARE_BYTES (UINT64_C(16) << 20)
+#define TIMEOUT_MS 30000
+#define OPS_MAX 64u
+#define FRAMES_MAX 64u
+#define BUDGET_US 5000000u
+
+struct batch {
+	uint64_t due_ns;
+	uint64_t tickets[OPS_MAX];
+	uint32_t left; /* lookups that are not answered */
+};
+
+struct bench {
+	uint64_t stored, keys, ops, frames, seconds;
+	uint64_t n_prompts;
+	uint8_t *hashes;
+	struct scout_server *server;
+	int loop_tid, io_tid;
+	void *zmq, *dealer;
+	uint8_t *out;
+	size_t out_cap;
+	uint64_t epoch, corr, random;
+	struct batch batches[FRAMES_MAX];
+	uint32_t free_batches[FRAMES_MAX], n_free;
+	uint64_t *ended; /* tickets to be finished with the next frame */
+	uint32_t n_ended;
+	uint64_t answered, finished, wrong;
+	struct scout__hist times;
+};
+
+static void
+die(const char *what, const char *text)
+{
+	(void)fprintf(stderr, "micro_server: %s: %s\n", what, text);
+	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
+}
+
+static uint64_t
+mix(uint64_t z)
+{
+	z += 0x9e3779b97f4a7c15u;
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+/* ---- CPU time of a thread ---- */
+
+/* The thread of this process whose name begins so; 0: none. */
+static int
+find_thread(const char *name)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *entry;
+	char path[320], text[64];
+	int found = 0;
+
+	while (dir && (entry = readdir(dir))) { // NOLINT(concurrency-mt-unsafe): a stream of our own
+		int tid = (int)strtol(entry->d_name, NULL, 10);
+		FILE *file;
+
+		(void)snprintf(path, sizeof(path), "/proc/self/task/%d/comm", tid);
+		if (tid <= 0 || !(file = fopen(path, "re")))
+			continue;
+		if (fgets(text, sizeof(text), file) && strncmp(text, name, strlen(name)) == 0)
+			found = tid;
+		(void)fclose(file); /* only read */
+	}
+	if (dir)
+		(void)closedir(dir);
+	return found;
+}
+
+static uint64_t
+cpu_ns(int tid)
+{
+	char path[64], text[128] = "";
+	FILE *file;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", tid);
+	file = fopen(path, "re");
+	if (!file || !fgets(text, sizeof(text), file))
+		die(path, "cannot be read");
+	(void)fclose(file); /* only read */
+	return strtoull(text, NULL, 10);
+}
+
+/* ---- what is stored ---- */
+
+static void
+start_server(struct bench *b)
+{
+	struct scout_server_config cfg;
+	char err[256] = "";
+
+	scout_server_config_init(&cfg);
+	cfg.l1_bytes = b->stored * L1_CHUNK_BYTES + SPARE_BYTES;
+	cfg.max_promised = cfg.l1_bytes;
+	cfg.eviction = "lru";
+	if (scout_server_start(&cfg, &b->server, err, sizeof(err)) != 0)
+		die("server", err);
+}
+
+/* The worker's are gone, and the sender's are not there yet. */
+static void
+find_threads(struct bench *b)
+{
+	b->loop_tid = find_thread("scout-server");
+	b->io_tid = find_thread("ZMQbg/IO");
+	if (!b->loop_tid || !b->io_tid)
+		die("server", "its threads are not found");
+}
+
+static void
+store_piece(struct scout_worker *worker, const uint8_t *hashes, uint64_t n, const int64_t *block_ids)
+{
+	struct scout_store store = {
+		.hashes = hashes, .hash_len = HASH_BYTES, .n = n, .block_ids = block_ids, .n_blocks = n};
+	struct pollfd pfd = {.fd = scout_worker_fd(worker), .events = POLLIN};
+	struct scout_done done = {0};
+	uint64_t job, end_us = scout__now_us() + TIMEOUT_MS * UINT64_C(1000);
+	int rc = scout_worker_store(worker, &store, &job);
+
+	while (rc == 0 && (rc = scout_worker_poll(worker, &done, 1)) == 0 && scout__now_us() < end_us)
+		(void)poll(&pfd, 1, 100);
+	if (rc != 1 || done.status != 0 || done.no_room)
+		die("store", rc < 0 ? scout_strerror(rc) : scout_strerror(done.status));
+}
+
+static void
+store_all(struct bench *b)
+{
+	static uint8_t pages[STORE_CHUNKS * PAGE_BYTES];
+	static int64_t block_ids[STORE_CHUNKS];
+	struct scout_plane plane = {.base = pages, .stride = PAGE_BYTES, .block_bytes = PAGE_BYTES};
+	struct scout_layout layout = {.size = sizeof(layout),
+				      .block_tokens = CHUNK_TOKENS,
+				      .n_planes = 1,
+				      .planes = &plane,
+				      .n_blocks = STORE_CHUNKS,
+				      .null_block = -1};
+	struct scout_worker_config cfg;
+	struct scout_worker *worker;
+	char err[256] = "";
+	uint64_t n = b->n_prompts * b->keys;
+
+	for (int64_t i = 0; i < (int64_t)STORE_CHUNKS; i++)
+		block_ids[i] = i;
+	scout_worker_config_init(&cfg);
+	cfg.endpoint = scout_server_endpoint(b->server);
+	cfg.chunk_tokens = CHUNK_TOKENS;
+	if (scout_worker_new(&cfg, &worker, err, sizeof(err)) != 0 ||
+	    scout_worker_register(worker, &layout, TIMEOUT_MS, err, sizeof(err)) != 0)
+		die("worker", err);
+	for (uint64_t at = 0; at < n; at += STORE_CHUNKS)
+		store_piece(worker, b->hashes + at * HASH_BYTES, n - at < STORE_CHUNKS ? n - at : STORE_CHUNKS,
+			    block_ids);
+	scout_worker_free(worker);
+}
+
+static void
+make_hashes(struct bench *b)
+{
+	uint64_t words = b->n_prompts * b->keys * (HASH_BYTES / sizeof(uint64_t));
+
+	b->hashes = malloc(words * sizeof(uint64_t));
+	if (!b->hashes)
+		die("start", "out of memory");
+	for (uint64_t i = 0; i < words; i++) {
+		uint64_t word = mix(i);
+
+		memcpy(b->hashes + i * sizeof(word), &word, sizeof(word));
+	}
+}
+
+/* ---- the wire ---- */
+
+static void
+send_frame(struct bench *b, struct scout__writer *w, uint32_t n_ops)
+{
+	scout__frame_end(w, n_ops, b->epoch, scout__now_us());
+	if (w->bad)
+		die("frame", "too large");
+	if (zmq_send(b->dealer, w->buf, w->len, 0) < 0)
+		die("send", zmq_strerror(zmq_errno()));
+}
+
+static void
+connect_to_server(struct bench *b)
+{
+	struct scout__hello hello = {.role = SCOUT_ROLE_CLIENT,
+				     .hash_bytes = HASH_BYTES,
+				     .chunk_tokens = CHUNK_TOKENS,
+				     .rank_count = 1,
+				     .kv_ranks = 1,
+				     .readers = 1,
+				     .heartbeat_ms = 60000,
+				     .token = mix(4711),
+				     .name_space = {"default", 7}};
+	struct scout__writer w = {.buf = b->out, .cap = b->out_cap};
+	const int zero = 0, timeout_ms = TIMEOUT_MS;
+	struct scout__frame frame;
+	uint8_t in[1024];
+	size_t at;
+	int len;
+
+	b->zmq = zmq_ctx_new();
+	b->dealer = zmq_socket(b->zmq, ZMQ_DEALER);
+	(void)zmq_setsockopt(b->dealer, ZMQ_LINGER, &zero, sizeof(zero));
+	(void)zmq_setsockopt(b->dealer, ZMQ_SNDTIMEO, &timeout_ms, sizeof(timeout_ms));
+	if (zmq_connect(b->dealer, scout_server_endpoint(b->server)) != 0)
+		die("connect", zmq_strerror(zmq_errno()));
+	scout__frame_begin(&w);
+	at = scout__op_begin(&w, SCOUT_OP_HELLO, SCOUT_KIND_REQUEST, 0, ++b->corr, 0);
+	scout__put_hello(&w, &hello);
+	scout__op_end(&w, at);
+	send_frame(b, &w, 1);
+	(void)zmq_setsockopt(b->dealer, ZMQ_RCVTIMEO, &timeout_ms, sizeof(timeout_ms));
+	len = zmq_recv(b->dealer, in, sizeof(in), 0);
+	if (len <= 0 || scout__frame_check(in, (size_t)len, false, &frame) != SCOUT_WIRE_OK)
+		die("HELLO", "no answer");
+	b->epoch = frame.epoch;
+}
+
+static void
+put_lookup(struct bench *b, struct scout__writer *w, uint32_t batch, uint32_t op)
+{
+	uint64_t prompt = mix(b->random++) % b->n_prompts;
+	struct scout__lookup_msg m = {.ticket = mix(b->random++),
+				      .n = (uint32_t)b->keys,
+				      .tenant = {"", 0},
+				      .hashes = b->hashes + prompt * b->keys * HASH_BYTES};
+	size_t at =
+		scout__op_begin(w, SCOUT_OP_LOOKUP, SCOUT_KIND_REQUEST, 0, (uint64_t)batch << 32 | (op + 1), BUDGET_US);
+
+	scout__put_lookup(w, &m, HASH_BYTES);
+	scout__op_end(w, at);
+	b->batches[batch].tickets[op] = m.ticket;
+}
+
+/* One frame: the lookups of a batch, and the end of what was answered. */
+static void
+send_batch(struct bench *b, uint64_t due_ns)
+{
+	struct scout__writer w = {.buf = b->out, .cap = b->out_cap};
+	uint32_t batch = b->free_batches[--b->n_free], n_ops = b->n_ended;
+
+	scout__frame_begin(&w);
+	while (b->n_ended) {
+		size_t at = scout__op_begin(&w, SCOUT_OP_FINISH, SCOUT_KIND_REQUEST, 0, UINT64_MAX, 0);
+
+		scout__put_one_u64(&w, b->ended[--b->n_ended]);
+		scout__op_end(&w, at);
+	}
+	b->batches[batch].due_ns = due_ns;
+	b->batches[batch].left = (uint32_t)b->ops;
+	for (uint32_t op = 0; op < b->ops; op++)
+		put_lookup(b, &w, batch, op);
+	send_frame(b, &w, n_ops + (uint32_t)b->ops);
+}
+
+static void
+take_answer(struct bench *b, const struct scout__op *op, uint64_t now_ns)
+{
+	struct batch *batch = &b->batches[(op->corr >> 32) % FRAMES_MAX];
+	struct scout__lookup_reply reply;
+	const char *field;
+
+	if (op->opcode == SCOUT_OP_FINISH) {
+		b->finished++;
+		b->wrong += op->status != SCOUT_WIRE_OK;
+		return;
+	}
+	if (op->opcode != SCOUT_OP_LOOKUP || op->status != SCOUT_WIRE_OK ||
+	    scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK)
+		die("answer", scout__wire_name(op->status));
+	b->wrong += reply.hit != b->keys;
+	b->answered++;
+	b->ended[b->n_ended++] = batch->tickets[((uint32_t)op->corr - 1) % OPS_MAX];
+	scout__hist_add(&b->times, now_ns - batch->due_ns);
+	if (--batch->left == 0)
+		b->free_batches[b->n_free++] = (uint32_t)(batch - b->batches);
+}
+
+/* What has come. Waits for the first of it when @wait. */
+static void
+receive(struct bench *b, bool wait)
+{
+	struct scout__frame frame;
+	struct scout__reader ops;
+	struct scout__op op;
+	zmq_msg_t msg;
+
+	(void)zmq_msg_init(&msg);
+	while (zmq_msg_recv(&msg, b->dealer, wait ? 0 : ZMQ_DONTWAIT) >= 0) {
+		uint64_t now_ns = scout__now_ns();
+
+		if (scout__frame_check(zmq_msg_data(&msg), zmq_msg_size(&msg), false, &frame) != SCOUT_WIRE_OK)
+			die("answer", "malformed");
+		ops = scout__frame_ops(zmq_msg_data(&msg), zmq_msg_size(&msg));
+		while (scout__frame_next(&ops, &op))
+			take_answer(b, &op, now_ns);
+		wait = false;
+	}
+	if (wait)
+		die("answer", zmq_strerror(zmq_errno()));
+	(void)zmq_msg_close(&msg);
+}
+
+/* Until there is something to read, or @until_ns. All was read just before: the descriptor tells of what came since. */
+static void
+sleep_until(struct bench *b, double until_ns)
+{
+	double left_ns = until_ns - (double)scout__now_ns();
+	struct timespec timeout = {.tv_nsec = left_ns > 1e8 ? 100000000 : (long)left_ns};
+	struct pollfd pfd = {.events = POLLIN};
+	size_t len = sizeof(pfd.fd);
+
+	if (left_ns > 0 && zmq_getsockopt(b->dealer, ZMQ_FD, &pfd.fd, &len) == 0)
+		(void)ppoll(&pfd, 1, &timeout, NULL);
+}
+
+static void
+drain(struct bench *b)
+{
+	struct scout__writer w = {.buf = b->out, .cap = b->out_cap};
+	uint64_t want;
+	uint32_t n;
+
+	while (b->n_free < b->frames)
+		receive(b, true);
+	n = b->n_ended;
+	want = b->answered;
+	scout__frame_begin(&w);
+	while (b->n_ended) {
+		size_t at = scout__op_begin(&w, SCOUT_OP_FINISH, SCOUT_KIND_REQUEST, 0, UINT64_MAX, 0);
+
+		scout__put_one_u64(&w, b->ended[--b->n_ended]);
+		scout__op_end(&w, at);
+	}
+	if (n)
+		send_frame(b, &w, n);
+	while (b->finished < want)
+		receive(b, true);
+}
+
+/* ---- measuring ---- */
+
+static void
+print(const struct bench *b, const char *name, uint64_t wall_ns, uint64_t loop_ns, uint64_t io_ns)
+{
+	double lookups = (double)b->answered;
+
+	printf("%-10s %8.0f lookups/s  %8.0f per second of the loop's CPU  loop %5.1f %%  io %5.1f %%  "
+	       "p50 %" PRIu64 "  p99 %" PRIu64 "  p99.9 %" PRIu64 " ns  wrong %" PRIu64 "  (n %" PRIu64 ")\n",
+	       name, lookups / ((double)wall_ns / 1e9), lookups / ((double)loop_ns / 1e9),
+	       100 * (double)loop_ns / (double)wall_ns, 100 * (double)io_ns / (double)wall_ns,
+	       scout__hist_quantile(&b->times, 0.5), scout__hist_quantile(&b->times, 0.99),
+	       scout__hist_quantile(&b->times, 0.999), b->wrong, b->answered);
+}
+
+/* @rate: lookups per second; 0: as fast as it goes. Returns lookups per second. */
+static double
+measure(struct bench *b, const char *name, double rate)
+{
+	uint64_t start_ns, now_ns, end_ns, loop_ns = cpu_ns(b->loop_tid), io_ns = cpu_ns(b->io_tid);
+	double due_ns;
+
+	b->answered = b->finished = 0;
+	scout__hist_init(&b->times);
+	start_ns = now_ns = scout__now_ns();
+	due_ns = (double)start_ns;
+	end_ns = start_ns + b->seconds * UINT64_C(1000000000);
+	while (now_ns < end_ns) {
+		while (b->n_free && (rate == 0 || due_ns <= (double)now_ns)) {
+			send_batch(b, rate == 0 ? now_ns : (uint64_t)due_ns);
+			if (rate > 0)
+				due_ns += (double)b->ops / rate * 1e9;
+		}
+		receive(b, rate == 0);
+		if (rate > 0 && b->n_free)
+			sleep_until(b, due_ns);
+		now_ns = scout__now_ns();
+	}
+	drain(b);
+	now_ns = scout__now_ns();
+	print(b, name, now_ns - start_ns, cpu_ns(b->loop_tid) - loop_ns, cpu_ns(b->io_tid) - io_ns);
+	return (double)b->answered / ((double)(now_ns - start_ns) / 1e9);
+}
+
+static void
+run(struct bench *b)
+{
+	double rate;
+
+	b->n_prompts = b->stored / b->keys;
+	b->out_cap = 1024 + OPS_MAX * (b->keys * HASH_BYTES + 256) + 2 * FRAMES_MAX * OPS_MAX * 64;
+	b->out = malloc(b->out_cap);
+	b->ended = calloc((size_t)FRAMES_MAX * OPS_MAX, sizeof(*b->ended));
+	if (!b->out || !b->ended || b->n_prompts == 0)
+		die("start", b->n_prompts ? "out of memory" : "--stored must not be less than --keys");
+	for (uint32_t i = 0; i < b->frames; i++)
+		b->free_batches[b->n_free++] = i;
+	make_hashes(b);
+	start_server(b);
+	store_all(b);
+	find_threads(b);
+	connect_to_server(b);
+	printf("# %" PRIu64 " chunks stored, %" PRIu64 " keys in a lookup, %" PRIu64 " lookups in a frame, %" PRIu64
+	       " frames in flight\n",
+	       b->n_prompts * b->keys, b->keys, b->ops, b->frames);
+	rate = measure(b, "full", 0);
+	(void)measure(b, "half", rate / 2);
+	(void)zmq_close(b->dealer);
+	(void)zmq_ctx_term(b->zmq);
+	scout_server_stop(b->server);
+	free(b->hashes);
+	free(b->out);
+	free(b->ended);
+}
+
+int
+main(int argc, char **argv)
+{
+	static struct bench b = {.stored = 1000000, .keys = 256, .ops = 8, .frames = 8, .seconds = 3};
+	const struct cli_option options[] = {
+		CLI_NUMBER("stored", &b.stored, 1, 20000000, "chunks in the index"),
+		CLI_NUMBER("keys", &b.keys, 1, 4096, "chunk hashes in a lookup"),
+		CLI_NUMBER("ops", &b.ops, 1, OPS_MAX, "lookups in a frame"),
+		CLI_NUMBER("frames", &b.frames, 1, FRAMES_MAX, "frames in flight"),
+		CLI_NUMBER("seconds", &b.seconds, 1, 600, "of each of the two measurements"),
+	};
+	const struct cli cli = {
+		.tool = "micro_server",
+		.about = "Lookups per second of the server's loop, promise and finish included.",
+		.options = options,
+		.n = sizeof(options) / sizeof(options[0]),
+	};
+	int status;
+
+	if (!cli_parse(&cli, argc, argv, &status))
+		return status;
+	run(&b);
+	return b.wrong ? EXIT_FAILURE : EXIT_SUCCESS;
+}
