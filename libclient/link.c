@@ -30,6 +30,7 @@
 #define PAUSE_MAX_MS 500u
 #define REFUSED_PAUSE_MS 1000u
 #define SILENT_HEARTBEATS 3u
+#define LEASE_MIN_US UINT64_C(1000000) /* without a lease a peer is worth little: not for a moment's delay */
 #define OUT_INITIAL ((size_t)64 * 1024)
 
 /* ---- accessors ---- */
@@ -110,6 +111,7 @@ scout__link_lost(struct scout__link *link, int error, const char *text)
 	link->ping_sent_us = 0;
 	link->must_reset = false;
 	link->reset_error = 0;
+	link->reset_text[0] = '\0';
 	if (was_up)
 		atomic_fetch_sub_explicit(&scout__link_view(link)->stats->servers_up, 1, memory_order_relaxed);
 	if (link->ever_up)
@@ -166,8 +168,18 @@ scout__link_run_reset(struct scout__link *link)
 {
 	int error = link->reset_error ? link->reset_error : SCOUT_ERR_UNREACHABLE;
 
+	char text[sizeof(link->reset_text)];
+
 	if (!link->must_reset || !link->sock)
 		return;
+	if (link->reset_text[0] != '\0') { /* the server has said why; of a HELLO it is the answer */
+		memcpy(text, link->reset_text, sizeof(text));
+		if (link->state == SCOUT__LINK_GREETING)
+			scout__link_refused(link, error, text);
+		else
+			scout__link_lost(link, error, text);
+		return;
+	}
 	scout__link_lost(link, error,
 			 error == SCOUT_ERR_EPOCH      ? "the server does not know this connection any more"
 			 : error == SCOUT_ERR_PROTOCOL ? "the server broke the protocol"
@@ -236,6 +248,8 @@ scout__link_tick(struct scout__link *link, uint64_t now_us)
 
 	scout__link_run_reset(link);
 	due = link->state_since_us + silent_after_us(link);
+	if (link->state == SCOUT__LINK_LEASING && due < link->state_since_us + LEASE_MIN_US)
+		due = link->state_since_us + LEASE_MIN_US;
 	switch (link->state) {
 	case SCOUT__LINK_IDLE:
 		if (now_us >= link->next_try_us)

@@ -55,6 +55,7 @@ struct scout__link {
 	bool told_down;       /* link_down was called since the last link_up */
 	bool must_reset;      /* at the next chance: after the current frame, or at the next tick */
 	int reset_error;      /* why */
+	char reset_text[512]; /* the same for a person; empty: as the error says */
 	int error;            /* why it is not up; 0 = none yet */
 	uint64_t epoch;       /* of the server now; 0 before HELLO */
 	uint64_t known_epoch; /* of the last link_up */

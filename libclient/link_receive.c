@@ -75,13 +75,12 @@ static void
 on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 {
 	uint32_t i = scout__link_op_find(link, op->corr);
-	char text[512];
 
 	if (i == SCOUT__LINK_NO_SLOT) {
 		if (op->opcode == SCOUT_OP_ERROR && op->corr == 0) {
-			text_of(op, text, sizeof(text));
-			scout__log(scout__link_view(link)->log, SCOUT_LOG_ERROR,
-				   "%s: the server scout__link_refused a frame: %s", link->endpoint, text);
+			text_of(op, link->reset_text, sizeof(link->reset_text));
+			scout__log(scout__link_view(link)->log, SCOUT_LOG_ERROR, "%s: the server refused a frame: %s",
+				   link->endpoint, link->reset_text);
 			link->must_reset = true;
 			link->reset_error = scout__wire_error(op->status);
 		} else {
@@ -110,6 +109,24 @@ on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 	}
 }
 
+/*
+ * As the answer to HELLO: no later try will do better until one of both is replaced, so it is told as a refusal. Later on it is
+ * nonsense, for HELLO was understood.
+ */
+static void other_version(struct scout__link *link, unsigned version) SCOUT_ON_COURIER;
+static void
+other_version(struct scout__link *link, unsigned version)
+{
+	char text[128];
+
+	(void)snprintf(text, sizeof(text), "the server speaks protocol version %u, this library speaks version %d",
+		       version, SCOUT_WIRE_VERSION);
+	if (link->state == SCOUT__LINK_GREETING)
+		scout__link_refused(link, SCOUT_ERR_VERSION, text);
+	else
+		scout__link_lost(link, SCOUT_ERR_PROTOCOL, text);
+}
+
 static void on_frame(struct scout__link *link, const void *data, size_t len) SCOUT_ON_COURIER;
 static void
 on_frame(struct scout__link *link, const void *data, size_t len)
@@ -117,12 +134,17 @@ on_frame(struct scout__link *link, const void *data, size_t len)
 	struct scout__frame frame;
 	struct scout__reader ops;
 	struct scout__op op;
+	int status;
 
 	scout__count(&scout__link_view(link)->stats->frames_received);
 	link->last_rx_us = scout__now_us();
-	if (scout__frame_check(data, len, false, &frame) != SCOUT_WIRE_OK) {
+	status = scout__frame_check(data, len, false, &frame);
+	if (status != SCOUT_WIRE_OK) {
 		scout__count(&scout__link_view(link)->stats->protocol_errors);
-		scout__link_lost(link, SCOUT_ERR_PROTOCOL, "the server sent a malformed frame");
+		if (status == SCOUT_WIRE_BAD_VERSION)
+			other_version(link, scout__frame_version(data));
+		else
+			scout__link_lost(link, SCOUT_ERR_PROTOCOL, "the server sent a malformed frame");
 		return;
 	}
 	if (link->state > SCOUT__LINK_GREETING && frame.epoch != link->epoch) {

@@ -105,6 +105,12 @@ scout__frame_check(const void *data, size_t len, bool requests, struct scout__fr
 	return SCOUT_WIRE_OK;
 }
 
+unsigned
+scout__frame_version(const void *data)
+{
+	return scout__load_u16((const uint8_t *)data + FRAME_VERSION);
+}
+
 struct scout__reader
 scout__frame_ops(const void *data, size_t len)
 {

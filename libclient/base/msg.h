@@ -48,6 +48,8 @@ struct scout__op {
  * scout__frame_next() be used.
  */
 int scout__frame_check(const void *data, size_t len, bool requests, struct scout__frame *ret_frame);
+/* The version that a frame says to have for which that was SCOUT_WIRE_BAD_VERSION. */
+unsigned scout__frame_version(const void *data);
 
 /* Reader over the operations of a checked frame. */
 struct scout__reader scout__frame_ops(const void *data, size_t len);

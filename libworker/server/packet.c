@@ -176,7 +176,7 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 }
 
 SCOUT_ON_LOOP static void
-bad_frame(struct scout_server *s, struct scout__dest *dest, int status, size_t len)
+bad_frame(struct scout_server *s, struct scout__dest *dest, int status, const void *data, size_t len)
 {
 	if (status < 0) {
 		s->count.frames_dropped++;
@@ -188,8 +188,9 @@ bad_frame(struct scout_server *s, struct scout__dest *dest, int status, size_t l
 	scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			   "refused a frame of %zu bytes: %s", len, scout__wire_name((unsigned)status));
 	if (status == SCOUT_WIRE_BAD_VERSION)
-		scout__refuse(s, dest, SCOUT_OP_ERROR, 0, (uint16_t)status, "this server speaks version %d",
-			      SCOUT_WIRE_VERSION);
+		scout__refuse(s, dest, SCOUT_OP_ERROR, 0, (uint16_t)status,
+			      "the frame is of protocol version %u, this server speaks version %d",
+			      scout__frame_version(data), SCOUT_WIRE_VERSION);
 	else
 		scout__refuse(s, dest, SCOUT_OP_ERROR, 0, (uint16_t)status, "the frame of %zu bytes is refused: %s",
 			      len, scout__wire_name((unsigned)status));
@@ -234,7 +235,7 @@ take_packet(struct scout_server *s, struct scout__packet *packet)
 
 	s->count.frames_received++;
 	if (status) {
-		bad_frame(s, peer ? &peer->dest : &s->stranger, status, len);
+		bad_frame(s, peer ? &peer->dest : &s->stranger, status, data, len);
 		scout__dest_flush(s, &s->stranger);
 		scout__packet_unref(packet);
 		return;

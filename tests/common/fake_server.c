@@ -48,6 +48,7 @@ struct fake_server {
 	/* G:mu */
 	bool stop, want_bind, want_unbind, bound, release, silent;
 	uint64_t epoch;
+	char lease[108];
 	uint32_t hit, credits;
 	struct scripted queue[256][QUEUE];
 	unsigned queue_n[256];
@@ -86,12 +87,15 @@ open_router(struct fake_server *f)
 static void
 put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op *op, struct scripted how)
 {
-	bool refuse = how.action == FAKE_REFUSE || how.action == FAKE_ERROR;
+	bool is_error = how.action == FAKE_ERROR || how.action == FAKE_NO_CORR;
+	bool refuse = is_error || how.action == FAKE_REFUSE;
 	uint16_t status = refuse ? (uint16_t)how.arg : SCOUT_WIRE_OK;
-	size_t at = scout__op_begin(w, how.action == FAKE_ERROR ? SCOUT_OP_ERROR : op->opcode, SCOUT_KIND_REPLY, status,
-				    op->corr, 0);
-	struct scout__hello_reply hello = {
-		.credits = f->credits, .max_frame = SCOUT_MAX_FRAME, .software = {"fake", 4}};
+	size_t at = scout__op_begin(w, is_error ? SCOUT_OP_ERROR : op->opcode, SCOUT_KIND_REPLY, status,
+				    how.action == FAKE_NO_CORR ? 0 : op->corr, 0);
+	struct scout__hello_reply hello = {.credits = f->credits,
+					   .max_frame = SCOUT_MAX_FRAME,
+					   .lease_path = {f->lease, strlen(f->lease)},
+					   .software = {"fake", 4}};
 	struct scout__lookup_reply reply = {0};
 	struct scout__lookup_msg lookup;
 	const char *field;
@@ -216,7 +220,7 @@ static void
 spoil(uint8_t *buf, struct scout__writer *w, enum fake_action action)
 {
 	if (action == FAKE_BAD_VERSION)
-		buf[4] = 99;
+		buf[4] = FAKE_VERSION;
 	else if (action == FAKE_GARBAGE)
 		memset(buf, 0x5a, w->len);
 	else if (action == FAKE_BAD_LENGTH)
@@ -233,7 +237,7 @@ answer(struct fake_server *f, const void *identity, size_t identity_len, const s
 	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
 
 	if (op->opcode == SCOUT_OP_LOOKUP && f->counts[op->opcode] <= TICKETS &&
-	    (how.action == FAKE_REFUSE || how.action == FAKE_ERROR))
+	    (how.action == FAKE_REFUSE || how.action == FAKE_ERROR || how.action == FAKE_NO_CORR))
 		f->looked_up[f->counts[op->opcode] - 1] = 0; /* no session */
 	if (how.action == FAKE_DROP || f->silent)
 		return;
@@ -428,6 +432,21 @@ void
 fake_set_hit(struct fake_server *f, uint32_t chunks)
 {
 	LOCKED(f->hit = chunks);
+}
+
+void
+fake_set_lease(struct fake_server *f, const char *path)
+{
+	LOCKED((void)snprintf(f->lease, sizeof(f->lease), "%s", path));
+}
+
+uint64_t
+fake_epoch(struct fake_server *f)
+{
+	uint64_t epoch;
+
+	LOCKED(epoch = f->epoch);
+	return epoch;
 }
 
 void

@@ -25,8 +25,11 @@ enum fake_action {
 	FAKE_REORDER,    /* the answer, behind the next one that is sent */
 	FAKE_BAD_LENGTH, /* a frame that says to be longer than it is */
 	FAKE_ERROR,      /* an ERROR operation for this request, with the wire status in arg */
+	FAKE_NO_CORR,    /* an ERROR operation for no request, with the wire status in arg */
 	FAKE_HALF        /* half the frame, and from then on nothing, until fake_bind() */
 };
+
+#define FAKE_VERSION 99 /* of FAKE_BAD_VERSION */
 
 struct fake_server;
 
@@ -43,6 +46,9 @@ void fake_bind(struct fake_server *f, bool new_epoch);
 
 /* What LOOKUPs answer from now on, at most the number asked for. */
 void fake_set_hit(struct fake_server *f, uint32_t chunks);
+/* What HELLO replies say of a lease connection: the test serves it. Before there is a client. */
+void fake_set_lease(struct fake_server *f, const char *path);
+uint64_t fake_epoch(struct fake_server *f);
 void fake_set_credits(struct fake_server *f, uint32_t credits);
 /* The next request of this opcode is treated so (a queue for each opcode). */
 void fake_script(struct fake_server *f, unsigned opcode, enum fake_action action, unsigned arg);

@@ -309,7 +309,7 @@ many_clients(struct matrix *m, const struct matrix_row *row)
 	}
 	ck_assert_uint_eq(count_entries("/proc/self/task"), threads);
 	ck_assert_uint_le(count_entries("/proc/self/fd"), fds + 16); /* the peer's ends go a little later */
-	if (!MATRIX_SANITIZED)                                     /* which keeps what was freed, to find who uses it */
+	if (!FAULT_SANITIZED)                                      /* which keeps what was freed, to find who uses it */
 		ck_assert_uint_lt(resident_pages(), pages + 4096); /* 16 MiB */
 	matrix_works(m, true);
 	/* The peer has no lease that would tell it who left: only our own requests can be counted. */

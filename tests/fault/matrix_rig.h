@@ -11,17 +11,6 @@
  * must be answered by its deadline, nothing may stay promised, and lookups must work again.
  */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MATRIX_SANITIZED true
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MATRIX_SANITIZED true
-#endif
-#endif
-#ifndef MATRIX_SANITIZED
-#define MATRIX_SANITIZED false
-#endif
-
 #define MATRIX_REQUESTS 64
 #define MATRIX_PROMPT 1u /* what the worker has stored, and how much of it */
 #define MATRIX_CHUNKS 4u

@@ -107,6 +107,7 @@ at_ping(struct matrix *m, const struct matrix_row *row)
 		{name "_short_body", at, op, 0, FAKE_SHORT_BODY, false},                                               \
 		{name "_refused", at, op, SCOUT_WIRE_LIMIT, FAKE_REFUSE, false},                                       \
 		{name "_error", at, op, SCOUT_WIRE_LIMIT, FAKE_ERROR, false},                                          \
+		{name "_error_for_no_request", at, op, SCOUT_WIRE_LIMIT, FAKE_NO_CORR, false},                         \
 		{name "_garbage", at, op, 0, FAKE_GARBAGE, false},                                                     \
 	{                                                                                                              \
 		name "_half_then_silence", at, op, 0, FAKE_HALF, false                                                 \

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sched.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "check_main.h"
 #include "client_rig.h"
+#include "msg.h"
 
 /* Ends of a lookup that are no answer: silence, loss, refusal, bytes that mean nothing. */
 
@@ -195,6 +199,88 @@ START_TEST(refused_hello_is_a_refused_answer_and_named_by_wait_ready)
 }
 END_TEST
 
+/* Whether the server answers in its own version, or in ours that it does not speak it: both versions are named. */
+START_TEST(server_of_another_version_is_a_typed_error_that_names_both)
+{
+	char err[256] = "", ours[32], theirs[32];
+	struct scout_hit hit;
+
+	scout_client_free(client);
+	fake_always(fake, SCOUT_OP_HELLO, _i ? FAKE_NO_CORR : FAKE_BAD_VERSION, SCOUT_WIRE_BAD_VERSION);
+	rig_client(NULL, NULL);
+	ck_assert_int_eq(scout_client_wait_ready(client, 10000, err, sizeof(err)), SCOUT_ERR_VERSION);
+	(void)snprintf(ours, sizeof(ours), "speaks version %d", SCOUT_WIRE_VERSION);
+	(void)snprintf(theirs, sizeof(theirs), "protocol version %d", FAKE_VERSION);
+	if (_i == 0)
+		ck_assert_msg(strstr(err, ours) && strstr(err, theirs), "%s", err);
+	else
+		ck_assert_msg(strstr(err, "refused by the script") != NULL, "%s", err);
+	hit = rig_answer("r1", 2);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_REFUSED);
+	ck_assert_int_eq(hit.error, SCOUT_ERR_VERSION);
+	/* Once it is replaced by one that does, lookups work by themselves. */
+	ck_assert_int_eq(scout_finish(client, "r1"), 0);
+	fake_always(fake, SCOUT_OP_HELLO, FAKE_ANSWER, 0);
+	for (uint64_t end = scout__now_us() + 10000000; rig_stats().servers_up == 0;)
+		ck_assert_uint_lt(scout__now_us(), end);
+	hit = rig_answer("r2", 2);
+	ck_assert_int_eq(hit.error, 0);
+}
+END_TEST
+
+/* ---- the lease connection ---- */
+
+static struct scout__lease_msg
+lease_hear(int fd)
+{
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct scout__lease_msg msg;
+	ssize_t n;
+
+	ck_assert_int_eq(poll(&ready, 1, 10000), 1);
+	n = recv(fd, buf, sizeof(buf), 0);
+	ck_assert_msg(n > 0 && scout__get_lease(buf, (size_t)n, &msg), "the client closed its lease connection");
+	return msg;
+}
+
+/* Ten heartbeats late: the client waits, for a peer without a lease loses what it is promised as soon as it is silent. */
+START_TEST(lease_that_is_answered_late_is_used)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct scout__lease_msg ok = {.type = SCOUT_LEASE_OK};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct pollfd ready;
+	uint64_t until;
+	size_t len;
+	int fd;
+
+	scout_client_free(client);
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s.lease", fake_endpoint(fake) + strlen("ipc://"));
+	ready = (struct pollfd){.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), .events = POLLIN};
+	ck_assert_int_eq(bind(ready.fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(ready.fd, 1), 0);
+	fake_set_lease(fake, address.sun_path);
+	rig_client("heartbeat_ms", "20");
+	ck_assert_int_eq(poll(&ready, 1, 10000), 1);
+	for (until = scout__now_us() + 200000; scout__now_us() < until;)
+		(void)poll(NULL, 0, 1);
+	fd = accept(ready.fd, NULL, NULL);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(lease_hear(fd).type, SCOUT_LEASE_HELLO);
+	ok.word = fake_epoch(fake);
+	len = scout__put_lease(buf, &ok);
+	ck_assert_int_eq(send(fd, buf, len, MSG_NOSIGNAL), (int)len);
+	rig_ready();
+	scout_client_free(client);
+	client = NULL;
+	ck_assert_int_eq(lease_hear(fd).type, SCOUT_LEASE_BYE);
+	(void)close(fd);
+	(void)close(ready.fd);
+	ck_assert_int_eq(unlink(address.sun_path), 0);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -214,6 +300,8 @@ suite_of_this_file(void)
 	tcase_add_test(tc, answer_that_comes_twice_is_counted_and_dropped);
 	tcase_add_test(tc, silent_server_is_noticed_by_heartbeat);
 	tcase_add_test(tc, refused_hello_is_a_refused_answer_and_named_by_wait_ready);
+	tcase_add_test(tc, lease_that_is_answered_late_is_used);
+	tcase_add_loop_test(tc, server_of_another_version_is_a_typed_error_that_names_both, 0, 2);
 	suite_add_tcase(s, tc);
 	return s;
 }
