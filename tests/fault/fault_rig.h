@@ -30,7 +30,7 @@
  */
 
 #define FAULT_DEADLINE_MS 20000
-/* Heartbeats that are as short as they may be: a sanitizer makes any machine a slow one. */
+/* Times that are as short as they may be: a sanitizer makes any machine a slow one. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FAULT_SANITIZED true
 #elif defined(__has_feature)
@@ -41,7 +41,7 @@
 #ifndef FAULT_SANITIZED
 #define FAULT_SANITIZED false
 #endif
-#define FAULT_HEARTBEAT(ms) ((ms) * (FAULT_SANITIZED ? 5u : 1u))
+#define FAULT_SLOW_MS(ms) ((ms) * (FAULT_SANITIZED ? 5u : 1u))
 #define FAULT_SHARD_BYTES 4096u
 #define FAULT_CHUNK_TOKENS 64u
 #define FAULT_BLOCK_TOKENS 16u

@@ -62,7 +62,7 @@ matrix_client_at(struct matrix *m, const char *endpoint)
 	cfg.endpoint = endpoint;
 	cfg.name_space = "rig";
 	cfg.chunk_tokens = FAULT_CHUNK_TOKENS;
-	cfg.heartbeat_ms = m->heartbeat_ms ? m->heartbeat_ms : FAULT_HEARTBEAT(50);
+	cfg.heartbeat_ms = m->heartbeat_ms ? m->heartbeat_ms : FAULT_SLOW_MS(50);
 	cfg.lookup_timeout_ms = m->timeout_ms;
 	cfg.connect_timeout_ms = m->connect_timeout_ms ? m->connect_timeout_ms : 2000;
 	cfg.kv_ranks = strchr(endpoint, ',') ? 2 : 1;

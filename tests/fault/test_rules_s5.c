@@ -174,8 +174,8 @@ START_TEST(S5_a_stopped_worker_keeps_its_holds_past_every_timer_and_reads_right_
 	struct fault_hit hit;
 
 	/* All timers are over many times while it stands still. */
-	f.heartbeat_ms = FAULT_HEARTBEAT(50);
-	f.transfer_timeout_ms = 300;
+	f.heartbeat_ms = FAULT_SLOW_MS(50);
+	f.transfer_timeout_ms = FAULT_SLOW_MS(300);
 	f.dead_writer_ms = 100;
 	fault_up(&f);
 	sched = fault_scheduler(&f);
@@ -229,7 +229,7 @@ START_TEST(S5_a_stopped_scheduler_keeps_its_promises)
 	struct fault_hit hit;
 	uint64_t end_us;
 
-	f.heartbeat_ms = FAULT_HEARTBEAT(20);
+	f.heartbeat_ms = FAULT_SLOW_MS(20);
 	fault_up(&f);
 	sched = fault_scheduler(&f);
 	worker = fault_worker(&f);
@@ -256,7 +256,7 @@ START_TEST(S5_an_idle_worker_is_not_declared_dead)
 	struct fault_done done;
 	struct fault_hit hit;
 
-	f.heartbeat_ms = FAULT_HEARTBEAT(20);
+	f.heartbeat_ms = FAULT_SLOW_MS(20);
 	fault_up(&f);
 	sched = fault_scheduler(&f);
 	worker = fault_worker(&f);

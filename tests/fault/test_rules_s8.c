@@ -119,7 +119,7 @@ START_TEST(S8_while_the_server_is_down_lookups_answer_unreachable_at_once)
 	uint64_t end_us;
 	uint32_t n = 0;
 
-	f.heartbeat_ms = FAULT_HEARTBEAT(50);
+	f.heartbeat_ms = FAULT_SLOW_MS(50);
 	up_with_prompt();
 	fault_server_kill(&f);
 	/* For 20 heartbeats and 100 attempts to connect. */
