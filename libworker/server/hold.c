@@ -6,6 +6,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "tier2.h"
+
 /*
  * DESIGN
  *
@@ -124,12 +126,22 @@ scout__hold_undo(struct scout_server *s, struct scout__hold *hold)
 }
 
 SCOUT_ON_LOOP static void
-give_back_one(struct scout__hold *hold, uint32_t i)
+commit_one(struct scout_server *s, struct scout__hold *hold, uint32_t entry)
+{
+	hold->n_readable += scout__bank_commit(hold->ns->bank, entry, hold->rank);
+	scout__write_queue(s, hold->ns, entry, hold->rank);
+}
+
+SCOUT_ON_LOOP static void
+give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 {
 	struct scout__bank *bank = hold->ns->bank;
 	uint32_t entry = hold->entries[i];
 	const struct scout__entry *e = &bank->entries[entry];
 
+	/* Who waits for the chunk looks at it when this is done. */
+	if (hold->kind == SCOUT__HOLD_WRITE)
+		scout__chunk_wake(s, hold->ns, e->hash);
 	switch (hold->end) {
 	case SCOUT__END_RELEASE:
 		if (hold->spoiled)
@@ -139,7 +151,7 @@ give_back_one(struct scout__hold *hold, uint32_t i)
 		break;
 	case SCOUT__END_COMMIT:
 		if (i < hold->n_commit && hold->instance == hold->ns->instance)
-			hold->n_readable += scout__bank_commit(bank, entry, hold->rank);
+			commit_one(s, hold, entry);
 		else
 			scout__bank_abort(bank, entry, hold->rank);
 		break;
@@ -197,7 +209,7 @@ give_back_step(struct scout_server *s, struct scout__job *job)
 	if (end - hold->next > SCOUT__SLICE_CHUNKS)
 		end = hold->next + SCOUT__SLICE_CHUNKS;
 	for (; hold->next < end; hold->next++)
-		give_back_one(hold, hold->n - 1 - hold->next);
+		give_back_one(s, hold, hold->n - 1 - hold->next);
 	if (hold->next < hold->n) {
 		scout__job_queue(s, job);
 	} else if (hold->end == SCOUT__END_QUARANTINE) {

@@ -1,17 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parts.h"
 
+#include <stdlib.h>
+
+#include "tier2.h"
+
+#define STEP_US 100u
+
 /*
  * DESIGN
  *
- * LOOKUP: how many leading chunks are readable by all ranks? Each one that counts is promised as it is counted, so the
- * answer is true when it is given. The walk stops at the first chunk that is not readable, or when max_promised is reached.
+ * LOOKUP: how many leading chunks are readable by all ranks, or to be had from the second tier? Each one that counts is
+ * promised as it is counted, so the answer is true when it is given. The walk goes over the pool; from the first chunk on that is
+ * not there it goes over the answer to one question to the second tier (l2_lookup.c) as well. It stops at the first
+ * chunk that neither has, or when max_promised is reached.
  *
  * It goes in slices. Whatever ends the session meanwhile (FINISH, RESET, the client's end) answers the lookup too: see
  * scout__session_end(). When its budget ends first, the answer is the hit so far.
  *
- * Key polling: a lookup that expects more than it found sleeps and goes on where it stopped. reply_delay_us holds a finished
- * answer back. Both are timers; nothing waits.
+ * Key polling: a lookup that expects more than it found sleeps and goes on where it stopped, at the next interval or when
+ * that very chunk is stored here. reply_delay_us holds a finished answer back. Both are timers; nothing waits.
+ *
+ * prefetch=before_answer: the walk starts the loads; when it is over, the task goes over its chunks once more and waits for
+ * each, and what has not arrived in time is given back and does not count.
  *
  * Chunks below `skip` are in the GPU already. They are remembered where they are cached too, so that the end of the session can
  * touch them, but are neither required nor promised.
@@ -26,7 +37,8 @@ answer(struct scout_server *s, struct scout__task *task)
 	struct scout__dest *dest = &task->peer->dest;
 	struct scout__lookup_reply m = {
 		.hit = session->hit,
-		.l1 = session->hit - task->skip,
+		.l1 = session->hit - task->skip - task->l2,
+		.l2 = task->l2,
 		.limited = task->limited,
 	};
 	uint64_t ticket = session->ticket;
@@ -34,7 +46,9 @@ answer(struct scout_server *s, struct scout__task *task)
 	size_t op;
 
 	s->count.asked_chunks += task->n - task->skip;
-	s->count.hit_chunks += m.l1;
+	s->count.hit_chunks += m.l1 + m.l2;
+	if (s->tier2)
+		s->tier2->count.hit_chunks += m.l2;
 	s->count.lookups_limited += m.limited;
 	w = scout__reply_begin(s, dest, task->opcode, SCOUT_WIRE_OK, task->corr, 16, &op);
 	if (!w) {
@@ -82,15 +96,17 @@ finish(struct scout_server *s, struct scout__task *task)
 SCOUT_ON_LOOP static bool
 polls(struct scout_server *s, struct scout__task *task)
 {
-	uint64_t at_us = s->now_us + task->poll_interval_us;
+	uint64_t end_us = scout__task_answer_by(task);
+	uint64_t at_us;
 
-	if (task->next >= task->expect || task->limited || s->now_us >= task->poll_end_us ||
-	    s->now_us >= task->deadline_us)
+	if (end_us > task->poll_end_us)
+		end_us = task->poll_end_us;
+	if (task->next >= task->expect || task->limited || s->now_us >= end_us)
 		return false;
-	if (at_us > task->poll_end_us)
-		at_us = task->poll_end_us;
-	if (at_us > task->deadline_us)
-		at_us = task->deadline_us;
+	if (task->poll_next_us <= s->now_us)
+		task->poll_next_us = s->now_us + task->poll_interval_us;
+	at_us = task->poll_next_us < end_us ? task->poll_next_us : end_us;
+	scout__chunk_wait(task, task->hashes + (size_t)task->next * task->ns->hash_bytes);
 	scout__timer_set(s, task, at_us);
 	return true;
 }
@@ -120,36 +136,153 @@ walk_skipped(struct scout__task *task, const struct scout__bank *bank, uint32_t 
 	return n;
 }
 
-/* Promise what is readable in the next @n chunks. Less than @n: that is where the hit ends. */
+/* Chunk @i counts. */
+SCOUT_ON_LOOP static void
+note_tier(struct scout_server *s, struct scout__task *task, uint32_t i, uint32_t entry)
+{
+	if (scout__bank_is_hit(task->ns->bank, entry))
+		return;
+	task->l2++;
+	if (s->tier2->load_at_lookup)
+		scout__load_want_all(s, task->ns, entry);
+	if (task->from_l2)
+		task->from_l2[i / 8] |= (uint8_t)(1u << i % 8);
+}
+
+/* Promise what the pool has, or expects, of the next @n chunks. Less than @n: task->next has it not, or is not allowed. */
 SCOUT_ON_LOOP static uint32_t
-walk(struct scout__task *task, struct scout__bank *bank, uint32_t n)
+walk_pool(struct scout_server *s, struct scout__task *task, uint32_t n)
 {
 	struct scout__session *session = task->session;
+	struct scout__bank *bank = task->ns->bank;
 	const uint8_t *hashes = task->hashes + (size_t)task->next * task->ns->hash_bytes;
 	uint32_t entries[SCOUT__SLICE_CHUNKS];
-	uint32_t found = scout__bank_find_run(bank, task->space, hashes, n, entries);
+	uint32_t found = 0;
 	uint32_t i;
 
+	if (!task->space)
+		task->space = scout__ns_space(s, task->ns, &task->tenant, task->group);
+	if (bank && task->space)
+		found = scout__bank_find_run(bank, task->space, hashes, n, entries);
 	for (i = 0; i < found; i++) {
-		if (!scout__bank_is_hit(bank, entries[i]))
+		if (!scout__bank_counts(bank, entries[i]))
 			break;
 		if (!scout__bank_promise(bank, entries[i])) {
 			task->limited = 1;
 			break;
 		}
+		note_tier(s, task, task->next, entries[i]);
 		session->handles[task->next++] = scout__bank_handle(bank, entries[i]);
 		session->hit = session->kept_to = task->next;
 	}
 	return i;
 }
 
+/* The pool, and where it ends the second tier. MORE: the slice is used up. TAKEN: to the last chunk. */
+SCOUT_ON_LOOP static enum scout__asked
+walk(struct scout_server *s, struct scout__task *task, uint32_t left)
+{
+	uint64_t end_us = 0;
+
+	while (left > 0 && task->next < task->n) {
+		uint32_t n = task->n - task->next < left ? task->n - task->next : left;
+		enum scout__asked what;
+		uint32_t done;
+
+		/* In the answer of the second tier, chunk by chunk. */
+		if (task->ask)
+			n = 1;
+		done = walk_pool(s, task, n);
+		left -= done;
+		if (done == n)
+			continue;
+		if (task->limited)
+			return SCOUT__ASKED_LIMITED;
+		what = scout__ask_next(s, task);
+		if (what != SCOUT__ASKED_TAKEN)
+			return what;
+		note_tier(s, task, task->next - 1, task->session->handles[task->next - 1].entry);
+		left--;
+		/* Room for a chunk may cost page faults. */
+		if (end_us == 0)
+			end_us = s->now_us + STEP_US;
+		if (left % 16 == 0 && scout__now_us() >= end_us)
+			break;
+	}
+	return task->next < task->n ? SCOUT__ASKED_MORE : SCOUT__ASKED_TAKEN;
+}
+
+/* ---- prefetch=before_answer ---- */
+
+/* Chunk @i has not come: neither it nor those behind it count. Some of them are given back; true when all are. */
+SCOUT_ON_LOOP static bool
+cut(struct scout__task *task, uint32_t at, uint32_t left)
+{
+	struct scout__session *session = task->session;
+
+	for (; left > 0 && session->kept_to > at; left--)
+		scout__session_shorten(session);
+	session->hit = task->next = session->kept_to;
+	return session->kept_to == at;
+}
+
+/* The walk is over; now what was promised arrives, in order. */
+SCOUT_ON_LOOP static void
+arrive(struct scout_server *s, struct scout__task *task)
+{
+	struct scout__bank *bank = task->ns->bank;
+	uint32_t left = SCOUT__SLICE_CHUNKS;
+
+	for (; left > 0 && task->load_next < task->next; left--, task->load_next++) {
+		uint32_t i = task->load_next;
+		uint32_t entry = task->session->handles[i].entry;
+
+		if (!scout__bank_is_hit(bank, entry) && scout__bank_counts(bank, entry) &&
+		    s->now_us < task->wait_end_us) {
+			scout__chunk_wait(task, bank->entries[entry].hash);
+			scout__timer_set(s, task, task->wait_end_us);
+			return;
+		}
+		if (!scout__bank_is_hit(bank, entry)) {
+			if (!cut(task, i, left))
+				break;
+			finish(s, task);
+			return;
+		}
+		task->l2 += task->from_l2[i / 8] >> i % 8 & 1;
+	}
+	if (task->load_next < task->next)
+		scout__job_queue(s, &task->job);
+	else
+		finish(s, task);
+}
+
+/* The walk is over. */
+SCOUT_ON_LOOP static void
+walked(struct scout_server *s, struct scout__task *task)
+{
+	scout__ask_drop(s, task);
+	if (!task->from_l2) {
+		finish(s, task);
+		return;
+	}
+	task->state = SCOUT__TASK_LOADS;
+	task->load_next = task->skip;
+	task->l2 = 0;
+	task->wait_end_us = s->now_us + s->tier2->timeout_us;
+	if (task->wait_end_us > scout__task_answer_by(task))
+		task->wait_end_us = scout__task_answer_by(task);
+	arrive(s, task);
+}
+
 SCOUT_ON_LOOP static void
 lookup_step(struct scout_server *s, struct scout__job *job)
 {
 	struct scout__task *task = SCOUT__OWNER(job, struct scout__task, job);
-	struct scout__bank *bank = task->ns->bank;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
+	enum scout__asked what;
 
+	scout__list_del(&task->waiting);
 	if (task->instance != task->ns->instance) {
 		scout__task_refuse(s, task, SCOUT_WIRE_WEIGHTS, "the weights version changed");
 		return;
@@ -158,23 +291,22 @@ lookup_step(struct scout_server *s, struct scout__job *job)
 		answer(s, task);
 		return;
 	}
-	if (task->next < task->skip)
-		left -= walk_skipped(task, bank, task->skip - task->next < left ? task->skip - task->next : left);
-	if (task->next >= task->skip && task->next < task->n && left) {
-		uint32_t n = task->n - task->next < left ? task->n - task->next : left;
-
-		if (!task->space)
-			task->space = scout__ns_space(s, task->ns, &task->tenant, task->group);
-		if (!bank || !task->space || walk(task, bank, n) < n) {
-			if (!polls(s, task))
-				finish(s, task);
-			return;
-		}
+	scout__timer_clear(s, task);
+	if (task->state == SCOUT__TASK_LOADS) {
+		arrive(s, task);
+		return;
 	}
-	if (task->next == task->n || s->now_us >= task->deadline_us)
-		finish(s, task);
-	else
+	if (task->next < task->skip)
+		left -= walk_skipped(task, task->ns->bank,
+				     task->skip - task->next < left ? task->skip - task->next : left);
+	what = task->next < task->skip ? SCOUT__ASKED_MORE : walk(s, task, left);
+	if (what == SCOUT__ASKED_MORE && s->now_us < scout__task_answer_by(task))
 		scout__job_queue(s, job);
+	else if (what == SCOUT__ASKED_LIMITED)
+		task->limited = 1, walked(s, task);
+	else if (what == SCOUT__ASKED_TAKEN || what == SCOUT__ASKED_MORE ||
+		 (what == SCOUT__ASKED_GAP && !polls(s, task)))
+		walked(s, task);
 }
 
 void
@@ -213,5 +345,8 @@ scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__pa
 	task->space = scout__ns_space(s, peer->ns, &m.tenant, m.group);
 	task->poll_end_us = s->now_us + (uint64_t)m.poll_timeout_ms * 1000;
 	task->poll_interval_us = m.poll_interval_ms ? m.poll_interval_ms * UINT64_C(1000) : 1000;
+	/* Without memory for it the answer counts what is on its way, too. */
+	if (s->tier2 && s->tier2->load_before_answer)
+		task->from_l2 = calloc((m.n + 7) / 8, 1);
 	scout__job_start(s, &task->job, m.n);
 }

@@ -6,6 +6,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "tier2.h"
+
 /*
  * DESIGN
  *
@@ -18,8 +20,9 @@
  *
  * The timer is a timerfd because zmq_poll() counts in milliseconds and answers are held back by microseconds.
  *
- * Stop: operations are refused from then on, those that run get DRAIN_US to be answered; then everything is taken apart by the
- * same code that serves leaving peers, and the bank's accounts must come out even.
+ * Stop: operations are refused from then on, those that run get DRAIN_US to be answered, and what waits to be written to the
+ * second tier gets l2_timeout_ms more; then everything is taken apart by the same code that serves leaving peers, and
+ * the bank's accounts must come out even.
  *
  * Threads: this is the loop.
  */
@@ -66,6 +69,8 @@ one_event(struct scout_server *s, struct scout__watch *watch)
 		drain_counter(watch->fd);
 		scout__ns_pool_ready(s);
 		break;
+	case SCOUT__WATCH_L2:
+		break; /* scout__tier2_turn() drains it */
 	case SCOUT__WATCH_LISTENER:
 		scout__lease_accept(s);
 		break;
@@ -93,6 +98,7 @@ kernel_events(struct scout_server *s)
 SCOUT_ON_LOOP static void
 set_timer(struct scout_server *s)
 {
+	uint64_t tier2_us = scout__tier2_next_us(s);
 	uint64_t at_us = scout__timers_next(s);
 	struct itimerspec when = {.it_value = {0, 0}};
 
@@ -102,6 +108,8 @@ set_timer(struct scout_server *s)
 		if (hold->due_us < at_us)
 			at_us = hold->due_us;
 	}
+	if (tier2_us < at_us)
+		at_us = tier2_us;
 	if (at_us == s->timer_us)
 		return;
 	s->timer_us = at_us;
@@ -123,6 +131,7 @@ turn(struct scout_server *s)
 	s->inline_left = SCOUT__INLINE_CHUNKS;
 	kernel_events(s);
 	scout__conns_read(s);
+	scout__tier2_turn(s);
 	more = scout__receive(s);
 	s->now_us = scout__now_us();
 	scout__timers_run(s);
@@ -131,6 +140,7 @@ turn(struct scout_server *s)
 		scout__job_queue(s, &s->share);
 	scout__jobs_run(s);
 	scout__peers_tick(s);
+	scout__tier2_flush(s);
 	scout__flush_all(s);
 	set_timer(s);
 	return more || !scout__jobs_empty(s);
@@ -153,11 +163,27 @@ take_apart(struct scout_server *s)
 	scout__graves_free(s);
 	scout__dest_drop(s, &s->stranger);
 	scout__withdraw_fini(s);
+	if (!scout__tier2_stop(s)) {
+		/* Its threads may still touch the pool: it stays as it is, and so do the banks. */
+		scout__tier2_free(s);
+		s->l1_ready = false;
+		return;
+	}
 	for (uint32_t i = 0; i < s->n_ns; i++)
 		scout__ns_free(s, s->ns[i]);
 	s->n_ns = 0;
+	scout__tier2_free(s);
 	scout__l1_fini(&s->l1);
 	s->l1_ready = false;
+}
+
+/* Operations are answered or out of time, and what was stored is written to the second tier or out of time, too. */
+SCOUT_ON_LOOP static bool
+is_drained(const struct scout_server *s, bool more)
+{
+	if (s->now_us < s->drain_end_us && (s->n_tasks > 0 || more))
+		return false;
+	return scout__tier2_is_idle(s) || s->now_us >= s->drain_end_us + s->tier2->timeout_us;
 }
 
 void *
@@ -178,7 +204,7 @@ scout__loop_main(void *arg)
 			begin_to_stop(s);
 		}
 		more = turn(s);
-		if (s->draining && ((s->n_tasks == 0 && !more) || s->now_us >= s->drain_end_us))
+		if (s->draining && is_drained(s, more))
 			break;
 	}
 	take_apart(s);

@@ -7,6 +7,8 @@
 
 #include <xxhash.h>
 
+#include "tier2.h"
+
 /*
  * DESIGN
  *
@@ -28,6 +30,7 @@
 #define SWEEP_SESSIONS 64u
 
 SCOUT_ON_LOOP static void sweep_step(struct scout_server *s, struct scout__job *job);
+SCOUT_ON_LOOP static void outdate(struct scout_server *s, struct scout__ns *ns);
 
 SCOUT_ON_LOOP static struct scout__ns *
 ns_find(struct scout_server *s, const struct scout__str *name)
@@ -69,7 +72,10 @@ ns_new(struct scout_server *s, const struct scout__hello *hello)
 	memcpy(ns->name, hello->name_space.p, hello->name_space.len);
 	ns->sweep.step = sweep_step;
 	ns->next_space = 1;
+	ns->space_first = 1;
 	scout__list_init(&ns->pool_waiters);
+	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
+		scout__list_init(&ns->chunk_waiters[i]);
 	scout__list_init(&ns->sessions);
 	set_parameters(ns, hello);
 	s->ns[s->n_ns++] = ns;
@@ -95,6 +101,8 @@ scout__ns_note_use(struct scout__ns *ns)
 void
 scout__ns_drop_bank(struct scout__ns *ns)
 {
+	SCOUT_ASSERT(ns->n_moving == 0);
+	scout__tier2_close_ns(ns);
 	scout__bank_free(ns->bank);
 	ns->bank = NULL;
 	ns->sweep_next = 0;
@@ -110,6 +118,7 @@ scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		free(ns->spaces[i].tenant);
 	free(ns->spaces);
+	free(ns->space_at);
 	scout__map_fini(&ns->space_map);
 	free(ns);
 }
@@ -151,24 +160,30 @@ SCOUT_ON_LOOP static bool
 rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello, uint16_t *ret_status,
 	char *text, size_t text_len)
 {
+	uint64_t weights;
+
 	if (ns->n_peers) {
 		*ret_status = SCOUT_WIRE_NAMESPACE; /* mismatch() has written the text */
 		return false;
 	}
-	if (ns->n_sessions || ns->n_holds) {
+	(void)scout__writes_drop(s, ns);
+	if (ns->n_sessions || ns->n_holds || ns->n_moving) {
 		*ret_status = SCOUT_WIRE_LIMIT;
 		(void)snprintf(
 			text, text_len,
-			"namespace \"%s\" has other parameters, and %u sessions and %u holds that are still being "
-			"given back; try again",
-			ns->name, (unsigned)ns->n_sessions, (unsigned)ns->n_holds);
+			"namespace \"%s\" has other parameters, and %u sessions, %u holds and %u transfers of the "
+			"second tier that are not over; try again",
+			ns->name, (unsigned)ns->n_sessions, (unsigned)ns->n_holds, (unsigned)ns->n_moving);
 		return false;
 	}
 	scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\" is made anew: its last peer has left, and now %s",
 		   ns->name, text);
-	scout__ns_reset(s, ns, ns->weights + 1);
+	weights = hello->weights ? hello->weights : ns->weights;
+	outdate(s, ns);
 	scout__ns_drop_bank(ns);
 	set_parameters(ns, hello);
+	/* The version is what users say; a HELLO that says none has not gone back to "none". */
+	ns->weights = weights;
 	return true;
 }
 
@@ -246,6 +261,32 @@ scout__ns_space(const struct scout_server *s, const struct scout__ns *ns, const 
 	return i == SCOUT__MAP_NONE ? 0 : ns->spaces[i].id;
 }
 
+uint32_t
+scout__ns_space_index(const struct scout__ns *ns, uint32_t id)
+{
+	SCOUT_ASSERT(id - ns->space_first < ns->n_space_at);
+	return ns->space_at[id - ns->space_first];
+}
+
+/* Give the space a number. */
+SCOUT_ON_LOOP static uint32_t
+number_space(struct scout__ns *ns, uint32_t i)
+{
+	uint32_t cap = ns->cap_space_at ? ns->cap_space_at * 2 : 16;
+
+	if (ns->n_space_at == ns->cap_space_at) {
+		uint32_t *space_at = realloc(ns->space_at, cap * sizeof(*space_at));
+
+		if (!space_at)
+			return 0;
+		ns->space_at = space_at;
+		ns->cap_space_at = cap;
+	}
+	ns->space_at[ns->n_space_at++] = i;
+	ns->spaces[i].id = ns->next_space++;
+	return ns->spaces[i].id;
+}
+
 SCOUT_ON_LOOP static bool
 space_room(struct scout__ns *ns)
 {
@@ -292,11 +333,25 @@ scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct 
 		ns->spaces[i] = (struct scout__space){copy, tenant->len, group, 0};
 		ns->n_spaces++;
 	}
-	ns->spaces[i].id = ns->next_space++;
-	return ns->spaces[i].id;
+	return number_space(ns, i);
 }
 
 /* ---- weights ---- */
+
+/* Everything that is cached is unreachable from here on. */
+SCOUT_ON_LOOP static void
+outdate(struct scout_server *s, struct scout__ns *ns)
+{
+	ns->instance++;
+	ns->space_floor = ns->space_first = ns->next_space;
+	ns->n_space_at = 0;
+	for (uint32_t i = 0; i < ns->n_spaces; i++)
+		ns->spaces[i].id = 0;
+	ns->sweep_next = 0;
+	scout__tasks_wake(s, &ns->pool_waiters);
+	scout__job_queue(s, &ns->sweep);
+	scout__writes_sweep(s);
+}
 
 void
 scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights)
@@ -306,13 +361,7 @@ scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights)
 	scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\": weights version %llu, was %llu", ns->name,
 		   (unsigned long long)weights, (unsigned long long)ns->weights);
 	ns->weights = weights;
-	ns->instance++;
-	ns->space_floor = ns->next_space;
-	for (uint32_t i = 0; i < ns->n_spaces; i++)
-		ns->spaces[i].id = 0;
-	ns->sweep_next = 0;
-	scout__tasks_wake(s, &ns->pool_waiters);
-	scout__job_queue(s, &ns->sweep);
+	outdate(s, ns);
 }
 
 void

@@ -79,6 +79,13 @@ SCOUT_ON_LOOP void scout__tasks_cancel(struct scout_server *s, struct scout__pee
 /* Wake all tasks of a list of waiters. */
 SCOUT_ON_LOOP void scout__tasks_wake(struct scout_server *s, struct scout__list *waiters);
 
+/* Put @task in wait for the chunk of this hash; it is woken once, see below. */
+SCOUT_ON_LOOP void scout__chunk_wait(struct scout__task *task, const uint8_t *hash);
+/* Something happened to the chunk: it is readable now, or is not going to be. */
+SCOUT_ON_LOOP void scout__chunk_wake(struct scout_server *s, struct scout__ns *ns, const uint8_t *hash);
+/* By when an operation is to be answered: a little before its budget ends, for the way back. */
+SCOUT_ON_LOOP uint64_t scout__task_answer_by(const struct scout__task *task);
+
 /* ---- peer.c ---- */
 
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len);
@@ -113,6 +120,8 @@ SCOUT_ON_LOOP uint32_t scout__ns_space(const struct scout_server *s, const struc
 /* As before, but makes it. 0: no room for one more. */
 SCOUT_ON_LOOP uint32_t scout__ns_space_make(struct scout_server *s, struct scout__ns *ns,
 					    const struct scout__str *tenant, uint16_t group);
+/* The index in ns.spaces of a space number that was given under the present weights. */
+SCOUT_ON_LOOP uint32_t scout__ns_space_index(const struct scout__ns *ns, uint32_t id);
 /* A pin of @entry has just been given back: drop it if it is left over from older weights. */
 SCOUT_ON_LOOP void scout__ns_unpinned(struct scout__ns *ns, uint32_t entry);
 /* Extents that have come, for whichever bank asked. */
@@ -134,6 +143,8 @@ SCOUT_ON_LOOP struct scout__session *scout__session_new(struct scout_server *s, 
 							const char **ret_text);
 /* Room for @n handles of the hit; what is beyond is given back to the heap. False: no memory. */
 SCOUT_ON_LOOP bool scout__session_resize(struct scout_server *s, struct scout__session *session, uint32_t n);
+/* Give back the last chunk that is promised, while the lookup is not answered. */
+SCOUT_ON_LOOP void scout__session_shorten(struct scout__session *session);
 /* End it: unreachable now, promises given back in steps. @touch: by FINISH. */
 SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__session *session, bool touch,
 				      uint64_t finish_corr);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tier2.h"
+
 /*
  * DESIGN
  *
@@ -186,6 +188,7 @@ make_bank(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
 			      "the index for a pool of %llu bytes cannot be made: %s",
 			      (unsigned long long)s->cfg.l1_bytes, scout_strerror(rc));
 	}
+	scout__tier2_open_ns(s, ns);
 	scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\" is complete: %u ranks, %llu bytes a chunk", ns->name,
 		   (unsigned)ns->rank_count, (unsigned long long)ns->bank->chunk_bytes);
 	return true;
@@ -231,6 +234,12 @@ do_register(struct scout_server *s, struct scout__peer *peer, const struct scout
 	if (ns->layouts[rank].known && !same_layout(&ns->layouts[rank], &layout, m, refusal)) {
 		if (!is_alone(s, peer))
 			return false;
+		(void)scout__writes_drop(s, ns);
+		if (ns->n_moving)
+			return refuse(
+				refusal, SCOUT_WIRE_LIMIT,
+				"another layout, and %u transfers of the second tier that are not over; try again",
+				(unsigned)ns->n_moving);
 		start_anew(s, peer);
 	}
 	if (!ns->layouts[rank].known && !fix_layout(s, ns, rank, m, &layout, refusal))

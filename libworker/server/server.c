@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "server_config.h"
+#include "tier2.h"
 
 /*
  * DESIGN
@@ -221,6 +222,7 @@ server_free(struct scout_server *s)
 	}
 	if (s->zctx)
 		(void)zmq_ctx_term(s->zctx); /* waits for the linger time at most */
+	scout__tier2_free(s);                /* the loop has, if it ran */
 	if (s->l1_ready)
 		scout__l1_fini(&s->l1);
 	close_fd(s->listener.fd);
@@ -274,6 +276,8 @@ make_parts(struct scout_server *s, char *err, size_t err_len)
 		rc = make_events(s, err, err_len);
 	if (rc == 0)
 		rc = make_pool(s, err, err_len);
+	if (rc == 0)
+		rc = scout__tier2_start(s, err, err_len);
 	if (rc == 0)
 		rc = scout__paths_open(&s->paths, s->cfg.listen, &address, err, err_len);
 	if (rc == 0)

@@ -45,6 +45,7 @@
 #define SCOUT__LOCK_SUFFIX ".lock"
 #define SCOUT__IPC_PATH_MAX 107 /* sun_path without its terminator */
 #define SCOUT__LOG_INTERVAL_US 1000000u
+#define SCOUT__WAITER_BITS 7u /* buckets of tasks that wait for a chunk, for each namespace */
 
 struct scout_server;
 struct scout__peer;
@@ -52,6 +53,10 @@ struct scout__lease;
 struct scout__task;
 struct scout__hold;
 struct scout__session;
+struct scout__tier2;
+struct scout__ask;
+struct scout__expected;
+struct scout__l2_fingerprint;
 
 /* Something that goes on in steps. */
 struct scout__job {
@@ -151,7 +156,8 @@ enum scout__watch_kind {
 	SCOUT__WATCH_POOL,
 	SCOUT__WATCH_LISTENER,
 	SCOUT__WATCH_LEASE,
-	SCOUT__WATCH_PROCESS
+	SCOUT__WATCH_PROCESS,
+	SCOUT__WATCH_L2
 };
 
 /* What the epoll descriptor names. */
@@ -193,10 +199,17 @@ struct scout__ns {
 	struct scout__bank *bank; /* NULL until every rank of this server is registered */
 	struct scout__space *spaces;
 	uint32_t n_spaces, cap_spaces;
-	struct scout__map space_map;     /* hash of tenant and group -> index */
-	uint32_t next_space;             /* never used twice, so an old number can never name new chunks */
-	uint32_t space_floor;            /* entries of lower spaces are unreachable */
-	struct scout__list pool_waiters; /* tasks */
+	struct scout__map space_map; /* hash of tenant and group -> index */
+	uint32_t next_space;         /* never used twice, so an old number can never name new chunks */
+	uint32_t space_floor;        /* entries of lower spaces are unreachable */
+	uint32_t *space_at;          /* index of each space number that was given since space_first */
+	uint32_t space_first, n_space_at, cap_space_at;
+	struct scout__list pool_waiters;                            /* tasks */
+	struct scout__list chunk_waiters[1u << SCOUT__WAITER_BITS]; /* tasks, by the hash that they wait for */
+	/* Of the second tier, see tier2.h; NULL: without. */
+	struct scout__expected **expected;          /* of each entry */
+	struct scout__l2_fingerprint *fingerprints; /* of each rank of the bank */
+	uint32_t n_moving;                          /* shards that are loaded or written now: their slots are in use */
 	struct scout__list sessions;
 	uint32_t n_peers, n_sessions, n_holds;
 };
@@ -205,14 +218,15 @@ enum scout__job_of_task {
 	SCOUT__TASK_RUN = 0,
 	SCOUT__TASK_POOL,
 	SCOUT__TASK_LEASE,
-	SCOUT__TASK_ANSWER
+	SCOUT__TASK_ANSWER,
+	SCOUT__TASK_LOADS /* LOOKUP: the walk is over, loads arrive */
 };
 
 /* An operation that is not answered yet. */
 struct scout__task {
 	struct scout__job job;
 	struct scout__list of_peer;
-	struct scout__list waiting; /* in ns.pool_waiters or peer.lease_waiters */
+	struct scout__list waiting; /* in ns.pool_waiters, ns.chunk_waiters, peer.lease_waiters or tier2.ask_waiters */
 	struct scout__peer *peer;
 	struct scout__ns *ns;
 	struct scout__packet *packet;
@@ -236,8 +250,16 @@ struct scout__task {
 	uint32_t limited;
 	uint64_t poll_end_us;
 	uint64_t poll_interval_us;
-	struct scout__hold *hold;   /* STORE and RETRIEVE: what was granted so far */
-	struct scout__writer reply; /* STORE and RETRIEVE: a frame of its own */
+	uint64_t poll_next_us; /* the second tier is asked again then */
+	uint64_t wait_end_us;  /* RETRIEVE: loads are waited for until then */
+	uint32_t n_rounds;     /* LOOKUP: questions to the second tier */
+	uint32_t l2;           /* LOOKUP: chunks of the hit that were not in the pool */
+	uint32_t load_next; /* RETRIEVE: loads of the chunks before are under way. LOOKUP: chunks before have arrived */
+	uint8_t *from_l2;   /* LOOKUP: a bit for each chunk, while loads come before the answer */
+	struct scout__ask *ask;            /* LOOKUP */
+	uint8_t wait_hash[SCOUT_MAX_HASH]; /* of the chunk that it waits for */
+	struct scout__hold *hold;          /* STORE and RETRIEVE: what was granted so far */
+	struct scout__writer reply;        /* STORE and RETRIEVE: a frame of its own */
 	size_t reply_op;
 };
 
@@ -387,6 +409,7 @@ struct scout_server {
 	pthread_t thread;
 	struct scout__l1 l1;
 	bool l1_ready;
+	struct scout__tier2 *tier2; /* NULL: there is none */
 
 	uint64_t now_us;
 	bool draining;

@@ -149,6 +149,12 @@ give_back(struct scout__session *session, uint32_t i)
 	scout__ns_unpinned(session->ns, entry);
 }
 
+void
+scout__session_shorten(struct scout__session *session)
+{
+	give_back(session, --session->kept_to);
+}
+
 /* Rows of bits and the counts, for the chunks of the hit. */
 SCOUT_ON_LOOP static bool
 make_rows(struct scout_server *s, struct scout__session *session)

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tier2.h"
+
 /*
  * DESIGN
  *
@@ -15,7 +17,7 @@
  */
 
 #define NS_ITEMS_MAX 64u /* namespaces beyond these are not listed one by one */
-#define BODY_BYTES (8192u + NS_ITEMS_MAX * 9u * 320u)
+#define BODY_BYTES (8192u + SCOUT__TIER2_STATUS_BYTES + NS_ITEMS_MAX * 11u * 320u)
 
 struct list {
 	struct scout__writer *w;
@@ -174,6 +176,7 @@ scout__status(struct scout_server *s, struct scout__dest *dest, const struct sco
 	put_server(s, &list);
 	put_ops(s, &list);
 	put_l1(s, &list, &sums);
+	list.n += scout__tier2_status(s, list.w);
 	for (uint32_t i = 0; i < s->n_ns && i < NS_ITEMS_MAX; i++)
 		put_ns(s->ns[i], &list);
 	scout__patch_u32(list.w, at, list.n);

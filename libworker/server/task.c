@@ -3,6 +3,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "tier2.h"
 
 /*
  * DESIGN
@@ -10,6 +13,9 @@
  * A task is an operation that was read and is not answered: LOOKUP, ADMIT, STORE, RETRIEVE. It belongs to its peer and keeps the
  * message alive that it points into. What it has granted so far hangs on its session (LOOKUP) or its hold (STORE,
  * RETRIEVE), so that it can be taken back at any moment without asking the task how far it got.
+ *
+ * Tasks that can go on when something happens to one chunk (it is stored, loaded, or given up) wait in a bucket by its
+ * hash. A wrong wake costs a look and changes nothing.
  *
  * Threads: loop.
  */
@@ -48,11 +54,13 @@ scout__task_free(struct scout_server *s, struct scout__task *task)
 	scout__job_unqueue(&task->job);
 	scout__list_del(&task->of_peer);
 	scout__list_del(&task->waiting);
+	scout__ask_drop(s, task);
 	if (task->session)
 		task->session->lookup = NULL;
 	if (task->reply.cap)
 		s->grant_bytes -= task->reply.cap;
 	free(task->reply.buf);
+	free(task->from_l2);
 	scout__packet_unref(task->packet);
 	task->peer->unanswered--;
 	s->n_tasks--;
@@ -113,4 +121,49 @@ scout__tasks_wake(struct scout_server *s, struct scout__list *waiters)
 
 	while ((node = scout__list_pop(waiters)))
 		scout__job_queue(s, &SCOUT__OWNER(node, struct scout__task, waiting)->job);
+}
+
+uint64_t
+scout__task_answer_by(const struct scout__task *task)
+{
+	uint64_t margin_us = (task->deadline_us - task->arrived_us) / 8;
+
+	if (task->deadline_us == UINT64_MAX)
+		return UINT64_MAX;
+	return task->deadline_us - (margin_us < SCOUT__ANSWER_MARGIN_US ? margin_us : SCOUT__ANSWER_MARGIN_US);
+}
+
+/* ---- who waits for a chunk ---- */
+
+static struct scout__list *
+bucket(struct scout__ns *ns, const uint8_t *hash)
+{
+	uint64_t word;
+
+	memcpy(&word, hash, sizeof(word));
+	return &ns->chunk_waiters[(word * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - SCOUT__WAITER_BITS)];
+}
+
+void
+scout__chunk_wait(struct scout__task *task, const uint8_t *hash)
+{
+	memcpy(task->wait_hash, hash, task->ns->hash_bytes);
+	scout__list_add(bucket(task->ns, hash), &task->waiting);
+}
+
+void
+scout__chunk_wake(struct scout_server *s, struct scout__ns *ns, const uint8_t *hash)
+{
+	struct scout__list *list = bucket(ns, hash);
+	struct scout__list *node = list->next;
+
+	while (node != list) {
+		struct scout__task *task = SCOUT__OWNER(node, struct scout__task, waiting);
+
+		node = node->next;
+		if (memcmp(task->wait_hash, hash, ns->hash_bytes) != 0)
+			continue;
+		scout__list_del(&task->waiting);
+		scout__job_queue(s, &task->job);
+	}
 }

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "tier2.h"
+
 /*
  * DESIGN
  *
@@ -13,8 +15,9 @@
  * socket is full, the finished reply waits (peer.lease_waiters).
  *
  * STORE waits for an extent that is being grown (ns.pool_waiters); when its budget ends, what it has is granted and the rest gets
- * no room. RETRIEVE never waits: it holds what is there. Its hold comes before its promise unit goes, so that nothing can be
- * evicted in between.
+ * no room. RETRIEVE holds what is there, and waits for what the second tier has: it starts the loads of its whole range, then
+ * grants in order, each chunk as it arrives; what has not come in time is missing. Its hold comes before its promise
+ * unit goes, so that nothing can be evicted in between.
  *
  * Threads: loop.
  */
@@ -170,6 +173,7 @@ store_one(struct scout_server *s, struct scout__task *task, struct scout__sessio
 		what = SCOUT__RESERVE_NO_ROOM;
 	}
 	if (what == SCOUT__RESERVE_GRANTED) {
+		scout__expected_replaced(s, task->ns, entry, task->hold->rank);
 		put_granted(task, entry);
 	} else if (what == SCOUT__RESERVE_PRESENT) {
 		put_state(task, SCOUT_GRANT_PRESENT);
@@ -266,23 +270,76 @@ scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 
 /* ---- RETRIEVE ---- */
 
-SCOUT_ON_LOOP static void
-retrieve_one(struct scout_server *s, struct scout__task *task, struct scout__session *session)
+/* What the session has of chunk @i, if it is still there; else entry NO_ENTRY. */
+SCOUT_ON_LOOP static struct scout__handle
+handle_of(const struct scout__task *task, const struct scout__session *session, uint32_t i)
 {
-	struct scout__bank *bank = task->ns->bank;
 	struct scout__handle handle = {SCOUT__NO_ENTRY, 0};
-	uint32_t i = task->next++;
-	uint32_t rank = task->hold->rank;
 
 	if (session && i < session->hit)
 		handle = session->handles[i];
-	if (handle.entry == SCOUT__NO_ENTRY || !scout__bank_valid(bank, handle) ||
-	    !scout__bank_hold(bank, handle.entry, rank)) {
-		put_state(task, SCOUT_GRANT_MISSING);
-		return;
+	if (handle.entry != SCOUT__NO_ENTRY && !scout__bank_valid(task->ns->bank, handle))
+		handle.entry = SCOUT__NO_ENTRY;
+	return handle;
+}
+
+/* It is not readable. Whether it may be soon: it is loaded, or stored by a worker after the lookup found it elsewhere. */
+SCOUT_ON_LOOP static bool
+may_come(const struct scout__task *task, uint32_t entry)
+{
+	const struct scout__expected *x = scout__expected_of(task->ns, entry);
+	uint32_t rank = task->hold->rank;
+
+	if (!x || task->ns->bank->entries[entry].spoiled)
+		return false;
+	switch (scout__bank_state(task->ns->bank, entry, rank)) {
+	case SCOUT__SHARD_EXPECTED:
+		return x->shards[rank].load;
+	case SCOUT__SHARD_LOADING:
+		return true;
+	case SCOUT__SHARD_WRITING:
+		return !x->shards[rank].load; /* else it is late */
+	default:
+		return false;
 	}
-	scout__session_use(s, session, i, rank * bank->readers + task->peer->reader);
+}
+
+/* One chunk. False: it has to wait. */
+SCOUT_ON_LOOP static bool
+retrieve_one(struct scout_server *s, struct scout__task *task, struct scout__session *session)
+{
+	struct scout__bank *bank = task->ns->bank;
+	struct scout__handle handle = handle_of(task, session, task->next);
+	uint32_t rank = task->hold->rank;
+
+	if (handle.entry == SCOUT__NO_ENTRY || !scout__bank_hold(bank, handle.entry, rank)) {
+		if (handle.entry != SCOUT__NO_ENTRY && s->now_us < task->wait_end_us && may_come(task, handle.entry)) {
+			scout__chunk_wait(task, bank->entries[handle.entry].hash);
+			scout__timer_set(s, task, task->wait_end_us);
+			return false;
+		}
+		put_state(task, SCOUT_GRANT_MISSING);
+		task->next++;
+		return true;
+	}
+	scout__session_use(s, session, task->next++, rank * bank->readers + task->peer->reader);
 	put_granted(task, handle.entry);
+	return true;
+}
+
+/* See that the chunks of the range are loaded. Returns how many it looked at. */
+SCOUT_ON_LOOP static uint32_t
+start_loads(struct scout_server *s, struct scout__task *task, const struct scout__session *session, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n && task->load_next < task->to; i++, task->load_next++) {
+		struct scout__handle handle = handle_of(task, session, task->load_next);
+
+		if (handle.entry != SCOUT__NO_ENTRY)
+			scout__load_want(s, task->ns, handle.entry, task->hold->rank);
+	}
+	return i;
 }
 
 SCOUT_ON_LOOP static void
@@ -293,13 +350,17 @@ retrieve_step(struct scout_server *s, struct scout__job *job)
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
 	scout__list_del(&task->waiting);
+	scout__timer_clear(s, task);
 	if (is_outdated(s, task))
 		return;
 	/* A session that ends meanwhile takes its list with it: the rest is missing. */
 	if (session && session->serial != task->serial)
 		session = NULL;
+	if (task->ns->expected)
+		left -= start_loads(s, task, session, left);
 	for (; left && task->next < task->to; left--)
-		retrieve_one(s, task, session);
+		if (!retrieve_one(s, task, session))
+			return;
 	if (task->next < task->to)
 		scout__job_queue(s, job);
 	else
@@ -352,9 +413,12 @@ scout__retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__
 	task->job.step = retrieve_step;
 	task->ticket = m.ticket;
 	task->serial = session->serial;
-	task->next = m.from;
+	task->next = task->load_next = m.from;
 	task->to = m.to;
 	task->n = m.to - m.from;
+	task->wait_end_us = scout__task_answer_by(task);
+	if (s->tier2 && task->wait_end_us > s->now_us + s->tier2->timeout_us)
+		task->wait_end_us = s->now_us + s->tier2->timeout_us;
 	if (begin(s, task, SCOUT__HOLD_READ))
 		scout__job_start(s, &task->job, task->n);
 }

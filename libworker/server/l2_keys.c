@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tier2.h"
+
+/*
+ * DESIGN
+ *
+ * Which object a shard is, and the side table of a bank: what the second tier has of an entry (struct scout__expected).
+ * The table is one pointer for each possible entry, reserved like the index and free until touched. A record is made when
+ * the first shard of an entry is expected, and goes when nothing pins the entry any more (let_go): then the pins in the
+ * stores are given back, and loads that have not begun are cancelled. Pins are given back by the digests that were pinned
+ * and not by computing them again: the weights version may have become known in between.
+ *
+ * Bad keys: what failed to load does not count again for bad_key_ms, whatever the store says. A ring in the order of time,
+ * since all stay equally long, with a map on it; when it is full the oldest is forgotten.
+ *
+ * Threads: loop.
+ */
+
+/* ---- keys ---- */
+
+void
+scout__key_of(const struct scout__ns *ns, uint32_t rank, uint64_t weights, const struct scout__str *tenant,
+	      uint16_t group, const uint8_t *hash, struct scout__l2_key *ret_key)
+{
+	scout__l2_key_make(ret_key, &ns->fingerprints[rank], weights, group, (uint16_t)(ns->rank_first + rank), hash,
+			   ns->hash_bytes, tenant->p, tenant->len);
+}
+
+void
+scout__key_of_entry(const struct scout__ns *ns, uint32_t entry, uint32_t rank, uint64_t weights, uint32_t space,
+		    struct scout__l2_key *ret_key)
+{
+	const struct scout__space *sp = &ns->spaces[space];
+	const struct scout__str tenant = {sp->tenant, sp->tenant_len};
+
+	scout__key_of(ns, rank, weights, &tenant, sp->group, ns->bank->entries[entry].hash, ret_key);
+}
+
+/* ---- the side table ---- */
+
+static size_t
+table_bytes(const struct scout__ns *ns)
+{
+	return ns->bank->max_entries * sizeof(struct scout__expected *);
+}
+
+SCOUT_ON_LOOP static bool
+make_fingerprints(struct scout__ns *ns)
+{
+	ns->fingerprints = calloc(ns->rank_count, sizeof(*ns->fingerprints));
+	for (uint32_t i = 0; ns->fingerprints && i < ns->rank_count; i++) {
+		const struct scout__layout *layout = &ns->layouts[i];
+		const struct scout__l2_layout l2 = {
+			.name_space = ns->name,
+			.name_len = ns->name_len,
+			.chunk_tokens = ns->chunk_tokens,
+			.block_tokens = layout->block_tokens,
+			.hash_bytes = ns->hash_bytes,
+			.kv_ranks = ns->kv_ranks,
+			.rank = (uint16_t)(ns->rank_first + i),
+			.dtype = layout->dtype,
+			.n_planes = layout->n_planes,
+			.plane_bytes = layout->plane_bytes,
+		};
+
+		scout__l2_fingerprint(&l2, &ns->fingerprints[i]);
+	}
+	return ns->fingerprints;
+}
+
+void
+scout__tier2_open_ns(struct scout_server *s, struct scout__ns *ns)
+{
+	void *p;
+
+	if (!s->tier2)
+		return;
+	ns->bank->user = ns;
+	p = mmap(NULL, table_bytes(ns), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p != MAP_FAILED && make_fingerprints(ns)) {
+		ns->expected = p;
+		return;
+	}
+	if (p != MAP_FAILED)
+		(void)munmap(p, table_bytes(ns));
+	s->count.out_of_memory++;
+	scout__log(&s->log, SCOUT_LOG_ERROR, "namespace \"%s\" goes without the second tier: out of memory", ns->name);
+}
+
+void
+scout__tier2_close_ns(struct scout__ns *ns)
+{
+	if (ns->expected)
+		(void)munmap(ns->expected, table_bytes(ns));
+	ns->expected = NULL;
+	free(ns->fingerprints);
+	ns->fingerprints = NULL;
+}
+
+struct scout__expected *
+scout__expected_make(struct scout__ns *ns, uint32_t entry, uint64_t weights)
+{
+	struct scout__entry *e = &ns->bank->entries[entry];
+	struct scout__expected *x = ns->expected[entry];
+
+	if (x)
+		return x;
+	x = calloc(1, sizeof(*x) + ns->bank->n_ranks * sizeof(x->shards[0]));
+	if (!x)
+		return NULL;
+	x->weights = weights;
+	x->space = scout__ns_space_index(ns, e->space);
+	ns->expected[entry] = x;
+	e->tracked = 1;
+	return x;
+}
+
+/* What @x knows of a shard is over; its state is the caller's. */
+SCOUT_ON_LOOP static void
+forget_shard(struct scout_server *s, struct scout__expected_shard *shard)
+{
+	if (shard->load && !shard->load->running)
+		scout__load_cancel(s, shard->load);
+	if (shard->pinned)
+		scout__tier2_unpin(s, shard->digest, shard->pinned);
+	shard->pinned = 0;
+}
+
+void
+scout__expected_replaced(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank)
+{
+	struct scout__expected *x = scout__expected_of(ns, entry);
+
+	if (x && !(x->shards[rank].load && x->shards[rank].load->running))
+		forget_shard(s, &x->shards[rank]);
+}
+
+void
+scout__expected_let_go(struct scout__bank *bank, uint32_t entry)
+{
+	struct scout_server *s = bank->l1->user;
+	struct scout__ns *ns = bank->user;
+	struct scout__expected *x = ns->expected[entry];
+
+	for (uint32_t rank = 0; rank < bank->n_ranks; rank++) {
+		/* A load that runs holds the entry. */
+		SCOUT_ASSERT(!x->shards[rank].load || !x->shards[rank].load->running);
+		forget_shard(s, &x->shards[rank]);
+		if (scout__bank_state(bank, entry, rank) == SCOUT__SHARD_EXPECTED)
+			scout__bank_unexpect_shard(bank, entry, rank);
+	}
+	ns->expected[entry] = NULL;
+	bank->entries[entry].tracked = 0;
+	free(x);
+	scout__chunk_wake(s, ns, bank->entries[entry].hash);
+}
+
+/* ---- bad keys ---- */
+
+static uint64_t
+bad_name(struct scout__l2_digest digest)
+{
+	return digest.lo ^ (digest.hi << 32 | digest.hi >> 32);
+}
+
+SCOUT_ON_LOOP static void
+forget_oldest(struct scout__tier2 *t)
+{
+	const struct scout__bad_key *bad = &t->bad[t->bad_first];
+	uint64_t name = bad_name(bad->digest);
+
+	/* It may have become bad again since: then the map names its younger place. */
+	if (scout__map_get(&t->bad_map, name) == t->bad_first)
+		(void)scout__map_del(&t->bad_map, name);
+	t->bad_first = (t->bad_first + 1) % SCOUT__BAD_KEYS;
+	t->n_bad--;
+}
+
+void
+scout__bad_add(struct scout_server *s, struct scout__l2_digest digest)
+{
+	struct scout__tier2 *t = s->tier2;
+	uint32_t at;
+
+	while (t->n_bad > 0 && (t->n_bad == SCOUT__BAD_KEYS || t->bad[t->bad_first].until_us <= s->now_us))
+		forget_oldest(t);
+	at = (t->bad_first + t->n_bad) % SCOUT__BAD_KEYS;
+	t->bad[at] = (struct scout__bad_key){digest, s->now_us + t->bad_us};
+	if (scout__map_put(&t->bad_map, bad_name(digest), at))
+		t->n_bad++;
+	t->count.bad_keys++;
+}
+
+bool
+scout__bad_is(const struct scout_server *s, struct scout__l2_digest digest)
+{
+	const struct scout__tier2 *t = s->tier2;
+	uint32_t at;
+
+	if (t->n_bad == 0)
+		return false;
+	at = scout__map_get(&t->bad_map, bad_name(digest));
+	return at != SCOUT__MAP_NONE && scout__same_digest(t->bad[at].digest, digest) &&
+	       t->bad[at].until_us > s->now_us;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+
+#include "tier2.h"
+
+/*
+ * DESIGN
+ *
+ * Second tier -> pool: one load for each shard, however many ask for it. Loads queue behind LOAD_OPS that run, first come first
+ * served; one that has not begun is cancelled when nothing pins its entry any more.
+ *
+ *   want ─▶ queued ─▶ running on an adapter ─▶ verified: readable     ─▶ who waits for the chunk is woken
+ *                        │    ▲                failed: the next adapter that has it, else the shard is given up,
+ *                        │    └── next adapter        the key is bad for a while
+ *                        └─ late: does not count any more, the key is bad; the slot stays its own until it is reaped
+ *
+ * While it runs it holds its entry, so the slot under it is never another chunk's. What comes late and is good is
+ * readable all the same. After a RESET nothing of before is committed.
+ *
+ * Threads: loop.
+ */
+
+SCOUT_ON_LOOP static void
+load_free(struct scout__load *load)
+{
+	struct scout__expected *x = scout__expected_of(load->ns, load->entry);
+
+	if (x && x->shards[load->rank].load == load)
+		x->shards[load->rank].load = NULL;
+	free(load);
+}
+
+void
+scout__load_cancel(struct scout_server *s, struct scout__load *load)
+{
+	scout__list_del(&load->node);
+	s->tier2->n_loads_queued--;
+	s->tier2->count.loads_cancelled++;
+	load_free(load);
+}
+
+/* The store that comes first in the order of preference, of those that are left and can be asked. */
+SCOUT_ON_LOOP static bool
+next_adapter(const struct scout_server *s, struct scout__load *load, uint32_t *ret_adapter)
+{
+	const struct scout__tier2 *t = s->tier2;
+
+	while (load->left) {
+		uint32_t adapter = (uint32_t)__builtin_ctz(load->left);
+
+		load->left &= (uint8_t)(load->left - 1);
+		if (scout__l2_usable(t->l2, adapter, SCOUT__L2_READS, s->now_us)) {
+			*ret_adapter = adapter;
+			return true;
+		}
+	}
+	return false;
+}
+
+SCOUT_ON_LOOP static void load_done(void *user, struct scout__l2_op *op);
+
+SCOUT_ON_LOOP static void
+submit(struct scout_server *s, struct scout__load *load, uint32_t adapter)
+{
+	struct scout__tier2 *t = s->tier2;
+	struct scout__l2_op *op = &load->op;
+
+	*op = (struct scout__l2_op){
+		.what = SCOUT__L2_LOAD,
+		.deadline_us = s->now_us + t->timeout_us,
+		.key = &load->key,
+		.data = scout__bank_data(load->ns->bank, load->entry, load->rank),
+		.bytes = load->ns->layouts[load->rank].shard_bytes,
+		.done = load_done,
+		.user = load,
+	};
+	load->due_us = op->deadline_us;
+	scout__list_add(&t->loads_running, &load->node);
+	scout__l2_submit(t->l2, adapter, op, s->now_us);
+}
+
+/* The shard is not to be had: its chunk does not count any more. The state of the shard is the caller's. */
+SCOUT_ON_LOOP static void
+give_up(struct scout_server *s, struct scout__load *load)
+{
+	struct scout__expected_shard *shard = &scout__expected_of(load->ns, load->entry)->shards[load->rank];
+
+	s->tier2->count.loads_failed++;
+	scout__tier2_unpin(s, shard->digest, shard->pinned);
+	shard->pinned = 0;
+	scout__chunk_wake(s, load->ns, load->ns->bank->entries[load->entry].hash);
+}
+
+/* A queued load whose turn it is. */
+SCOUT_ON_LOOP static void
+load_start(struct scout_server *s, struct scout__load *load)
+{
+	struct scout__ns *ns = load->ns;
+	const struct scout__expected *x = scout__expected_of(ns, load->entry);
+	uint32_t adapter;
+
+	scout__list_del(&load->node);
+	s->tier2->n_loads_queued--;
+	if (load->instance != ns->instance || !next_adapter(s, load, &adapter) ||
+	    !scout__bank_load(ns->bank, load->entry, load->rank)) {
+		give_up(s, load);
+		scout__bank_unexpect_shard(ns->bank, load->entry, load->rank);
+		load_free(load);
+		return;
+	}
+	scout__key_of_entry(ns, load->entry, load->rank, x->weights, x->space, &load->key);
+	load->running = true;
+	ns->n_moving++;
+	s->tier2->n_loads_running++;
+	submit(s, load, adapter);
+}
+
+void
+scout__loads_start(struct scout_server *s)
+{
+	struct scout__tier2 *t = s->tier2;
+
+	while (t->n_loads_running < SCOUT__LOAD_OPS && !scout__list_empty(&t->loads_queued) && !t->stopping)
+		load_start(s, SCOUT__OWNER(t->loads_queued.next, struct scout__load, node));
+}
+
+void
+scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank)
+{
+	struct scout__expected *x = scout__expected_of(ns, entry);
+	struct scout__tier2 *t = s->tier2;
+	struct scout__load *load;
+
+	if (!x || x->shards[rank].load || scout__bank_state(ns->bank, entry, rank) != SCOUT__SHARD_EXPECTED)
+		return;
+	load = calloc(1, sizeof(*load));
+	if (!load) {
+		/* It stays expected; who needs it is told that it is missing. */
+		s->count.out_of_memory++;
+		return;
+	}
+	load->server = s;
+	load->ns = ns;
+	load->instance = ns->instance;
+	load->entry = entry;
+	load->rank = rank;
+	load->left = x->shards[rank].pinned;
+	x->shards[rank].load = load;
+	scout__list_add(&t->loads_queued, &load->node);
+	t->n_loads_queued++;
+	t->count.loads++;
+	scout__loads_start(s);
+}
+
+void
+scout__load_want_all(struct scout_server *s, struct scout__ns *ns, uint32_t entry)
+{
+	for (uint32_t rank = 0; rank < ns->bank->n_ranks; rank++)
+		scout__load_want(s, ns, entry, rank);
+}
+
+/* ---- the end ---- */
+
+static bool
+is_a_key_s_fault(enum scout__l2_result result)
+{
+	return result != SCOUT__L2_REFUSED && result != SCOUT__L2_CANCELLED;
+}
+
+/* It failed for good. The hold ends, and with it perhaps the entry. */
+SCOUT_ON_LOOP static void
+load_failed(struct scout_server *s, struct scout__load *load)
+{
+	struct scout__ns *ns = load->ns;
+	uint32_t entry = load->entry;
+	uint32_t rank = load->rank;
+
+	if (is_a_key_s_fault(load->op.result))
+		scout__bad_add(s, load->key.digest);
+	give_up(s, load);
+	load_free(load);
+	scout__bank_abort(ns->bank, entry, rank);
+	scout__ns_unpinned(ns, entry);
+}
+
+SCOUT_ON_LOOP static void
+load_succeeded(struct scout_server *s, struct scout__load *load)
+{
+	struct scout__ns *ns = load->ns;
+	uint32_t entry = load->entry;
+	uint32_t rank = load->rank;
+	struct scout__expected_shard *shard = &scout__expected_of(ns, entry)->shards[rank];
+
+	s->tier2->count.loaded++;
+	scout__tier2_unpin(s, shard->digest, shard->pinned);
+	shard->pinned = 0;
+	scout__chunk_wake(s, ns, ns->bank->entries[entry].hash);
+	load_free(load);
+	(void)scout__bank_commit(ns->bank, entry, rank);
+	scout__ns_unpinned(ns, entry);
+}
+
+SCOUT_ON_LOOP static void
+load_done(void *user, struct scout__l2_op *op)
+{
+	struct scout__load *load = user;
+	struct scout_server *s = load->server;
+	bool fits = load->instance == load->ns->instance && !s->tier2->stopping;
+	uint32_t adapter;
+
+	scout__list_del(&load->node);
+	if (op->result == SCOUT__L2_CORRUPT)
+		scout__tier2_remove(s, op->adapter, &load->key);
+	if (op->result != SCOUT__L2_OK && fits && !load->late && next_adapter(s, load, &adapter)) {
+		submit(s, load, adapter);
+		return;
+	}
+	s->tier2->n_loads_running--;
+	load->ns->n_moving--;
+	if (op->result == SCOUT__L2_OK && fits)
+		load_succeeded(s, load);
+	else
+		load_failed(s, load);
+	scout__loads_start(s);
+}
+
+void
+scout__loads_tick(struct scout_server *s)
+{
+	struct scout__tier2 *t = s->tier2;
+
+	/* All are given equally long, so the first in the list is the first to be late. */
+	while (!scout__list_empty(&t->loads_running)) {
+		struct scout__load *load = SCOUT__OWNER(t->loads_running.next, struct scout__load, node);
+
+		if (load->due_us > s->now_us)
+			return;
+		/* In no list from here on: it is found again when it is reaped. */
+		scout__list_del(&load->node);
+		load->late = true;
+		t->count.loads_late++;
+		scout__bad_add(s, load->key.digest);
+		scout__bank_load_late(load->ns->bank, load->entry, load->rank);
+		scout__chunk_wake(s, load->ns, load->ns->bank->entries[load->entry].hash);
+	}
+}

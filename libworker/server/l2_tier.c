@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server_config.h"
+#include "tier2.h"
+
+/*
+ * DESIGN
+ *
+ * The second tier as the loop sees it: one eventfd in its epoll set, a reap of what adapters have ended, deadlines. What is
+ * unpinned is gathered over a turn and leaves in one operation for each adapter.
+ *
+ * Every operation belongs to something that lives until the operation is reaped: a question (l2_lookup.c), a load (l2_load.c), a
+ * write (l2_write.c), a batch of unpins or a removal (here). Who started it may be gone by then.
+ *
+ * Stop: the adapters end before any bank goes, for their threads read and write its slots. One that hangs in the kernel cannot
+ * be ended: then the pool stays mapped, which leaks it, and the process goes on or exits.
+ *
+ * Threads: loop, and the starting thread before it.
+ */
+
+#define MAX_URLS SCOUT__L2_MAX_ADAPTERS
+#define REAP 64u      /* operations of one turn: each costs microseconds at most */
+#define STOP_MS 2000u /* for the adapters to end what they do */
+
+/* The URLs of @text, each ended by a NUL in a copy that the caller frees. Their number, more than MAX_URLS as MAX_URLS + 1. */
+static uint32_t
+split(char *text, const char **ret_urls)
+{
+	uint32_t n = 0;
+
+	for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
+		size_t len = strcspn(text, " ");
+
+		if (n == MAX_URLS)
+			return MAX_URLS + 1;
+		ret_urls[n++] = text;
+		if (text[len])
+			text[len++] = '\0';
+		text += len;
+	}
+	return n;
+}
+
+static int
+open_adapters(struct scout_server *s, struct scout__tier2 *t, char *err, size_t err_len)
+{
+	const char *urls[MAX_URLS];
+	char *text = strdup(s->cfg.l2);
+	uint32_t ops = SCOUT__ASK_OPS + SCOUT__LOAD_OPS + SCOUT__WRITE_OPS + SCOUT__OTHER_OPS;
+	int rc;
+
+	if (!text)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	t->n = split(text, urls);
+	if (t->n > MAX_URLS)
+		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "l2: more than %u URLs", (unsigned)MAX_URLS);
+	else
+		rc = scout__l2_new(urls, t->n, s->cfg.l2_timeout_ms, ops, &s->log, &t->l2, err, err_len);
+	free(text);
+	return rc;
+}
+
+static void
+tier2_init(struct scout_server *s, struct scout__tier2 *t)
+{
+	uint64_t quarter = s->cfg.l1_bytes / 4;
+
+	scout__list_init(&t->ask_waiters);
+	scout__list_init(&t->loads_queued);
+	scout__list_init(&t->loads_running);
+	scout__list_init(&t->writes_queued);
+	t->write_sweep.step = scout__write_sweep_step;
+	t->timeout_us = s->cfg.l2_timeout_ms * UINT64_C(1000);
+	t->bad_us = s->cfg.bad_key_ms * UINT64_C(1000);
+	t->temporary = s->cfg.l2_objects == SCOUT_L2_TEMPORARY;
+	t->load_at_lookup = s->cfg.prefetch != SCOUT_PREFETCH_ON_RETRIEVE;
+	t->load_before_answer = s->cfg.prefetch == SCOUT_PREFETCH_BEFORE_ANSWER;
+	t->max_write_bytes = s->cfg.l2_queue_bytes < quarter ? s->cfg.l2_queue_bytes : quarter;
+	t->ready = (struct scout__watch){SCOUT__WATCH_L2, -1, s};
+}
+
+int
+scout__tier2_start(struct scout_server *s, char *err, size_t err_len)
+{
+	struct scout__tier2 *t;
+	int rc;
+
+	if (!s->cfg.l2 || !*s->cfg.l2)
+		return 0;
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	tier2_init(s, t);
+	s->tier2 = t;
+	t->bad = calloc(SCOUT__BAD_KEYS, sizeof(*t->bad));
+	if (!t->bad || scout__map_init(&t->bad_map, SCOUT__BAD_KEYS) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	rc = open_adapters(s, t, err, err_len);
+	if (rc)
+		return rc;
+	t->ready.fd = scout__l2_fd(t->l2);
+	if (scout__watch_add(s, &t->ready) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl failed");
+	s->l1.pool.map_slots = true;
+	s->l1.let_go = scout__expected_let_go;
+	s->l1.user = s;
+	return 0;
+}
+
+/* ---- unpinning ---- */
+
+SCOUT_ON_LOOP static void
+simple_done(void *user, struct scout__l2_op *op)
+{
+	(void)user;
+	free(op->digests);
+	free(op);
+}
+
+SCOUT_ON_LOOP static void
+flush_one(struct scout_server *s, uint32_t adapter)
+{
+	struct scout__tier2 *t = s->tier2;
+	struct scout__l2_op *op = calloc(1, sizeof(*op));
+
+	if (!op) {
+		/* They stay pinned: the store keeps a few objects longer than it should. */
+		s->count.out_of_memory++;
+		t->unpins[adapter].n = 0;
+		return;
+	}
+	op->what = SCOUT__L2_UNPIN;
+	op->digests = t->unpins[adapter].digests;
+	op->n = t->unpins[adapter].n;
+	op->deadline_us = s->now_us + t->timeout_us;
+	op->done = simple_done;
+	t->unpins[adapter].digests = NULL;
+	t->unpins[adapter].n = 0;
+	scout__l2_submit(t->l2, adapter, op, s->now_us);
+}
+
+void
+scout__tier2_flush(struct scout_server *s)
+{
+	for (uint32_t i = 0; s->tier2 && i < s->tier2->n; i++)
+		if (s->tier2->unpins[i].n)
+			flush_one(s, i);
+}
+
+SCOUT_ON_LOOP static void
+unpin_one(struct scout_server *s, uint32_t adapter, struct scout__l2_digest digest)
+{
+	struct scout__tier2 *t = s->tier2;
+	struct scout__l2_digest **digests = &t->unpins[adapter].digests;
+	uint32_t n = t->unpins[adapter].n;
+
+	/* Grows by doubling: at 0, 16, 32, 64 ... */
+	if (!*digests || (n >= 16 && (n & (n - 1)) == 0)) {
+		void *p = realloc(*digests, (n < 16 ? 16 : 2 * (size_t)n) * sizeof(**digests));
+
+		if (!p) {
+			s->count.out_of_memory++;
+			return;
+		}
+		*digests = p;
+	}
+	(*digests)[n] = digest;
+	t->unpins[adapter].n = n + 1;
+	if (n + 1 == SCOUT__L2_MAX_KEYS)
+		flush_one(s, adapter);
+}
+
+void
+scout__tier2_unpin(struct scout_server *s, struct scout__l2_digest digest, uint8_t adapters)
+{
+	/* Stopped adapters have forgotten their pins. */
+	for (uint32_t i = 0; !s->tier2->stopping && i < s->tier2->n; i++)
+		if (adapters & 1u << i)
+			unpin_one(s, i, digest);
+}
+
+/* ---- removing ---- */
+
+struct removal {
+	struct scout__l2_op op;
+	struct scout__l2_key key;
+};
+
+SCOUT_ON_LOOP static void
+removal_done(void *user, struct scout__l2_op *op)
+{
+	(void)op; /* the front has counted it; one that stays is a bad key for a while and is found out again */
+	free(user);
+}
+
+void
+scout__tier2_remove(struct scout_server *s, uint32_t adapter, const struct scout__l2_key *key)
+{
+	struct removal *r = calloc(1, sizeof(*r));
+
+	if (!r) {
+		s->count.out_of_memory++;
+		return;
+	}
+	r->key = *key;
+	r->op.what = SCOUT__L2_REMOVE;
+	r->op.key = &r->key;
+	r->op.deadline_us = s->now_us + s->tier2->timeout_us;
+	r->op.done = removal_done;
+	r->op.user = r;
+	scout__l2_submit(s->tier2->l2, adapter, &r->op, s->now_us);
+}
+
+/* ---- the loop ---- */
+
+void
+scout__tier2_turn(struct scout_server *s)
+{
+	struct scout__tier2 *t = s->tier2;
+
+	if (!t)
+		return;
+	scout__l2_tick(t->l2, s->now_us);
+	/* What is left keeps the eventfd readable. */
+	(void)scout__l2_reap(t->l2, REAP, s->now_us);
+	scout__loads_tick(s);
+}
+
+uint64_t
+scout__tier2_next_us(const struct scout_server *s)
+{
+	const struct scout__tier2 *t = s->tier2;
+	uint64_t at_us;
+
+	if (!t)
+		return UINT64_MAX;
+	at_us = scout__l2_next_us(t->l2);
+	if (!scout__list_empty(&t->loads_running)) {
+		const struct scout__load *load = SCOUT__OWNER(t->loads_running.next, struct scout__load, node);
+
+		if (!load->late && load->due_us < at_us)
+			at_us = load->due_us;
+	}
+	return at_us;
+}
+
+bool
+scout__tier2_is_idle(const struct scout_server *s)
+{
+	return !s->tier2 || (s->tier2->n_writes_queued == 0 && s->tier2->n_writes_running == 0);
+}
+
+bool
+scout__tier2_stop(struct scout_server *s)
+{
+	struct scout__tier2 *t = s->tier2;
+	uint32_t dropped;
+
+	if (!t)
+		return true;
+	dropped = scout__writes_drop(s, NULL);
+	if (dropped || t->n_writes_running)
+		scout__log(&s->log, SCOUT_LOG_WARN,
+			   "stopping: %u shards were not written to the second tier, and %u are being written",
+			   (unsigned)dropped, (unsigned)t->n_writes_running);
+	t->stopping = true;
+	while (!scout__list_empty(&t->loads_queued))
+		scout__load_cancel(s, SCOUT__OWNER(t->loads_queued.next, struct scout__load, node));
+	s->now_us = scout__now_us();
+	t->hangs = !scout__l2_stop(t->l2, STOP_MS);
+	/* Questions give back what they found. */
+	while (!scout__jobs_empty(s))
+		scout__jobs_run(s);
+	if (t->hangs)
+		scout__log(&s->log, SCOUT_LOG_ERROR,
+			   "the second tier hangs in the system: the pool stays mapped until the process ends");
+	return !t->hangs;
+}
+
+void
+scout__tier2_free(struct scout_server *s)
+{
+	struct scout__tier2 *t = s->tier2;
+
+	if (!t)
+		return;
+	if (t->l2)
+		scout__l2_free(t->l2);
+	for (uint32_t i = 0; i < SCOUT__L2_MAX_ADAPTERS; i++)
+		free(t->unpins[i].digests);
+	free(t->bad);
+	scout__map_fini(&t->bad_map);
+	free(t);
+	s->tier2 = NULL;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+
+#include "tier2.h"
+
+/*
+ * DESIGN
+ *
+ * Pool -> second tier: what workers have stored is written through to every adapter, first come first served, WRITE_OPS shards
+ * at once. The queue is bounded in bytes; what does not fit is not written, and counted. Nothing is tried twice: a store that
+ * fails is counted, and the chunk is written when it is stored again some day.
+ *
+ * A shard that is queued or written keeps its slot (scout__bank_save), and its place in the order of eviction: see
+ * bank_second.c. What came from the second tier is not queued.
+ *
+ * After a RESET what is queued is of older weights. It is dropped when its turn comes, and by a sweep over the queue: what
+ * stays goes round once, so its order stays too.
+ *
+ * Threads: loop.
+ */
+
+#define SWEEP 512u
+
+/* The slot is free to be used again. */
+SCOUT_ON_LOOP static void
+write_end(struct scout_server *s, struct scout__write *w)
+{
+	struct scout__ns *ns = w->ns;
+	uint32_t entry = w->entry;
+
+	s->tier2->write_bytes -= ns->bank->strides[w->rank];
+	ns->n_moving--;
+	free(w->ops);
+	free(w);
+	scout__bank_saved(ns->bank, entry);
+	scout__ns_unpinned(ns, entry);
+	/* A store may have found nothing to evict but this. */
+	if (!scout__list_empty(&ns->pool_waiters))
+		scout__tasks_wake(s, &ns->pool_waiters);
+}
+
+SCOUT_ON_LOOP static void
+drop_queued(struct scout_server *s, struct scout__write *w)
+{
+	scout__list_del(&w->node);
+	s->tier2->n_writes_queued--;
+	write_end(s, w);
+}
+
+SCOUT_ON_LOOP static void writes_start(struct scout_server *s);
+
+SCOUT_ON_LOOP static void
+write_done(void *user, struct scout__l2_op *op)
+{
+	struct scout__write *w = user;
+	struct scout_server *s = w->server;
+
+	w->kept |= op->result == SCOUT__L2_OK || op->result == SCOUT__L2_PRESENT;
+	if (--w->n_running > 0)
+		return;
+	if (w->kept)
+		s->tier2->count.written++;
+	else
+		s->tier2->count.writes_failed++;
+	s->tier2->n_writes_running--;
+	write_end(s, w);
+	writes_start(s);
+}
+
+/* One operation for each adapter, with the key that they share behind them. */
+SCOUT_ON_LOOP static bool
+make_ops(const struct scout__tier2 *t, struct scout__write *w)
+{
+	w->ops = calloc(1, t->n * sizeof(*w->ops) + sizeof(*w->key));
+	if (!w->ops)
+		return false;
+	w->key = (struct scout__l2_key *)(void *)(w->ops + t->n);
+	scout__key_of_entry(w->ns, w->entry, w->rank, w->ns->weights,
+			    scout__ns_space_index(w->ns, w->ns->bank->entries[w->entry].space), w->key);
+	return true;
+}
+
+SCOUT_ON_LOOP static void
+write_start(struct scout_server *s, struct scout__write *w)
+{
+	struct scout__tier2 *t = s->tier2;
+
+	if (!make_ops(t, w)) {
+		s->count.out_of_memory++;
+		t->count.writes_dropped++;
+		drop_queued(s, w);
+		return;
+	}
+	scout__list_del(&w->node);
+	t->n_writes_queued--;
+	t->n_writes_running++;
+	w->n_running = t->n;
+	for (uint32_t i = 0; i < t->n; i++) {
+		w->ops[i] = (struct scout__l2_op){
+			.what = SCOUT__L2_STORE,
+			.deadline_us = s->now_us + t->timeout_us,
+			.key = w->key,
+			.data = scout__bank_data(w->ns->bank, w->entry, w->rank),
+			.bytes = w->ns->layouts[w->rank].shard_bytes,
+			.done = write_done,
+			.user = w,
+		};
+		scout__l2_submit(t->l2, i, &w->ops[i], s->now_us);
+	}
+}
+
+SCOUT_ON_LOOP static bool
+is_outdated(const struct scout__write *w)
+{
+	return w->instance != w->ns->instance || w->ns->bank->entries[w->entry].spoiled;
+}
+
+SCOUT_ON_LOOP static void
+writes_start(struct scout_server *s)
+{
+	struct scout__tier2 *t = s->tier2;
+	uint32_t left = SWEEP;
+
+	/* The sweep drops what is outdated behind these. */
+	for (; left > 0 && !scout__list_empty(&t->writes_queued) && !t->stopping; left--) {
+		struct scout__write *w = SCOUT__OWNER(t->writes_queued.next, struct scout__write, node);
+
+		if (is_outdated(w)) {
+			t->count.writes_outdated++;
+			drop_queued(s, w);
+		} else if (t->n_writes_running < SCOUT__WRITE_OPS) {
+			write_start(s, w);
+		} else {
+			return;
+		}
+	}
+}
+
+void
+scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank)
+{
+	struct scout__tier2 *t = s->tier2;
+	uint64_t bytes = ns->bank->strides[rank];
+	struct scout__write *w;
+
+	if (!t || !ns->expected || t->stopping)
+		return;
+	if (bytes > t->max_write_bytes - t->write_bytes) {
+		t->count.writes_dropped++;
+		return;
+	}
+	w = calloc(1, sizeof(*w));
+	if (!w || !scout__bank_save(ns->bank, entry)) {
+		free(w);
+		t->count.writes_dropped++;
+		return;
+	}
+	w->server = s;
+	w->ns = ns;
+	w->instance = ns->instance;
+	w->entry = entry;
+	w->rank = rank;
+	t->write_bytes += bytes;
+	t->n_writes_queued++;
+	t->count.writes_queued++;
+	ns->n_moving++;
+	scout__list_add(&t->writes_queued, &w->node);
+	writes_start(s);
+}
+
+/* ---- dropping ---- */
+
+void
+scout__writes_sweep(struct scout_server *s)
+{
+	if (!s->tier2)
+		return;
+	s->tier2->sweep_left = s->tier2->n_writes_queued;
+	scout__job_queue(s, &s->tier2->write_sweep);
+}
+
+void
+scout__write_sweep_step(struct scout_server *s, struct scout__job *job)
+{
+	struct scout__tier2 *t = s->tier2;
+
+	for (uint32_t i = 0; i < SWEEP && t->sweep_left > 0 && t->n_writes_queued > 0; i++, t->sweep_left--) {
+		struct scout__write *w = SCOUT__OWNER(t->writes_queued.next, struct scout__write, node);
+
+		if (is_outdated(w)) {
+			t->count.writes_outdated++;
+			drop_queued(s, w);
+		} else {
+			scout__list_del(&w->node);
+			scout__list_add(&t->writes_queued, &w->node);
+		}
+	}
+	if (t->sweep_left > 0 && t->n_writes_queued > 0)
+		scout__job_queue(s, job);
+}
+
+uint32_t
+scout__writes_drop(struct scout_server *s, const struct scout__ns *ns)
+{
+	uint32_t n = 0;
+	struct scout__list *node;
+
+	if (!s->tier2)
+		return 0;
+	node = s->tier2->writes_queued.next;
+	while (node != &s->tier2->writes_queued) {
+		struct scout__write *w = SCOUT__OWNER(node, struct scout__write, node);
+
+		node = node->next;
+		if (ns && w->ns != ns)
+			continue;
+		s->tier2->count.writes_dropped++;
+		drop_queued(s, w);
+		n++;
+	}
+	return n;
+}

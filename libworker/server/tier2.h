@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_TIER2_H
+#define SCOUT_SERVER_TIER2_H
+
+#include "l2.h"
+#include "object.h"
+#include "server.h"
+
+/*
+ * The second tier in the server. What the adapters do is behind l2.h; here is what the server remembers of it. All of it is the
+ * loop's.
+ *
+ *   l2_tier.c    start, stop, what comes back, what is unpinned
+ *   l2_keys.c    which object a shard is; what is expected of an entry; keys that proved bad; who waits for which chunk
+ *   l2_lookup.c  existence questions of lookups
+ *   l2_load.c    second tier -> pool
+ *   l2_write.c   pool -> second tier
+ */
+
+#define SCOUT__ASK_OPS 1024u                     /* existence questions that adapters have at once, each */
+#define SCOUT__LOAD_OPS 64u                      /* loads that run at once */
+#define SCOUT__WRITE_OPS 32u                     /* chunks that are written at once */
+#define SCOUT__OTHER_OPS 512u                    /* removals, and what of unpinning does not wait in the front */
+#define SCOUT__SLICE_KEYS 1024u                  /* keys that one step may hash */
+#define SCOUT__MAX_ASK_BYTES (UINT64_C(1) << 28) /* of all questions that are not over */
+#define SCOUT__BAD_KEYS 65536u                   /* remembered at once */
+#define SCOUT__POLL_WINDOW 64u                   /* chunks that a lookup asks for when it asks again */
+#define SCOUT__ANSWER_MARGIN_US 5000u /* the answer leaves so long before its budget ends, or an eighth of it */
+
+/* What the second tier has of one shard of an entry. */
+struct scout__expected_shard {
+	struct scout__l2_digest digest;
+	struct scout__load *load; /* queued or running */
+	uint8_t pinned;           /* adapters (bits) that have it, pinned once in each */
+};
+
+/* And of an entry. It lives as long as something pins the entry. */
+struct scout__expected {
+	uint64_t weights;
+	uint32_t space;                        /* index in ns.spaces */
+	struct scout__expected_shard shards[]; /* of each rank of the bank */
+};
+
+/* One chunk of a question. */
+struct scout__ask_chunk {
+	uint64_t ranks; /* those that were asked for */
+	uint32_t first; /* key of the lowest of them */
+};
+
+/* One existence question of a lookup: all adapters, all keys. */
+struct scout__ask {
+	struct scout__job job;    /* giving back what was found and is not needed */
+	struct scout__task *task; /* NULL: nobody waits any more */
+	struct scout_server *server;
+	uint64_t weights;
+	uint64_t end_us;   /* nobody waits longer */
+	uint64_t bytes;    /* of memory */
+	uint32_t first, n; /* chunks of the lookup */
+	uint32_t n_built;  /* of them */
+	uint32_t n_keys, n_found;
+	uint32_t n_running;  /* operations */
+	uint32_t given_back; /* keys */
+	bool sent;
+	bool over; /* what is known now is the answer */
+	struct scout__ask_chunk *chunks;
+	struct scout__l2_digest *digests;
+	uint8_t *where; /* of each key: adapters that have it, and have pinned it for us */
+	uint8_t *found; /* n_keys for each adapter */
+	struct scout__l2_op *ops;
+};
+
+/* A shard on its way from an adapter into its slot. */
+struct scout__load {
+	struct scout__list node; /* in loads_queued or loads_running */
+	struct scout_server *server;
+	struct scout__ns *ns;
+	uint64_t instance;
+	uint64_t due_us;
+	uint32_t entry, rank;
+	uint8_t left; /* adapters that may be tried yet */
+	bool running;
+	bool late;
+	struct scout__l2_key key;
+	struct scout__l2_op op;
+};
+
+/* And the other way. */
+struct scout__write {
+	struct scout__list node; /* in writes_queued */
+	struct scout_server *server;
+	struct scout__ns *ns;
+	uint64_t instance;
+	uint32_t entry, rank;
+	uint32_t n_running; /* adapters */
+	bool kept;          /* one of them has it */
+	struct scout__l2_key *key;
+	struct scout__l2_op *ops; /* one for each adapter, with the key behind them, while it runs */
+};
+
+struct scout__bad_key {
+	struct scout__l2_digest digest;
+	uint64_t until_us;
+};
+
+struct scout__tier2_counters {
+	uint64_t asks;         /* questions of lookups */
+	uint64_t asks_late;    /* that were answered without all of what adapters know */
+	uint64_t asks_skipped; /* lookups that asked nobody, as no adapter is usable */
+	uint64_t asks_refused; /* or as there was no memory for the question */
+	uint64_t hit_chunks;   /* chunks that counted and were not in the pool */
+	uint64_t loads, loaded, loads_failed, loads_late, loads_cancelled;
+	uint64_t writes_queued, written, writes_failed, writes_dropped, writes_outdated;
+	uint64_t bad_keys;
+};
+
+struct scout__tier2 {
+	struct scout__l2 *l2;
+	uint32_t n; /* adapters */
+	bool stopping;
+	bool hangs; /* an adapter did not stop: memory stays as it is */
+	struct scout__watch ready;
+	uint64_t timeout_us;
+	uint64_t bad_us;
+	bool temporary;
+	bool load_at_lookup;
+	bool load_before_answer;
+	uint32_t n_ask_ops; /* of the adapter that has most: each gets as many */
+	uint64_t ask_bytes;
+	struct scout__list ask_waiters; /* lookups whose question is built and has to wait for others */
+	struct scout__list loads_queued, loads_running;
+	uint32_t n_loads_queued, n_loads_running;
+	struct scout__list writes_queued;
+	uint32_t n_writes_queued, n_writes_running;
+	uint64_t write_bytes, max_write_bytes; /* queued and running */
+	struct scout__job write_sweep;         /* drops what is of older weights */
+	uint32_t sweep_left;
+	struct {
+		struct scout__l2_digest *digests;
+		uint32_t n;
+	} unpins[SCOUT__L2_MAX_ADAPTERS];
+	struct scout__bad_key *bad; /* SCOUT__BAD_KEYS, a ring in the order of time */
+	uint32_t bad_first, n_bad;
+	struct scout__map bad_map; /* -> place in the ring */
+	struct scout__tier2_counters count;
+};
+
+/* ---- l2_tier.c ---- */
+
+/* Opens the adapters of the configuration; none: server.tier2 stays NULL. On the starting thread. */
+int scout__tier2_start(struct scout_server *s, char *err, size_t err_len);
+/* What the adapters have ended, deadlines, retries. */
+SCOUT_ON_LOOP void scout__tier2_turn(struct scout_server *s);
+/* Before the answers of a turn leave: what was unpinned in it. */
+SCOUT_ON_LOOP void scout__tier2_flush(struct scout_server *s);
+/* A pin of each of @adapters (bits) goes back. */
+SCOUT_ON_LOOP void scout__tier2_unpin(struct scout_server *s, struct scout__l2_digest digest, uint8_t adapters);
+/* When scout__tier2_turn() has something to do next by itself. */
+SCOUT_ON_LOOP uint64_t scout__tier2_next_us(const struct scout_server *s);
+/* Nothing waits to be written. */
+SCOUT_ON_LOOP bool scout__tier2_is_idle(const struct scout_server *s);
+/* An object was found damaged. */
+SCOUT_ON_LOOP void scout__tier2_remove(struct scout_server *s, uint32_t adapter, const struct scout__l2_key *key);
+/* All peers are gone: stop the adapters. False: one hangs, and the pool must stay mapped. */
+SCOUT_ON_LOOP bool scout__tier2_stop(struct scout_server *s);
+/* After the last bank, or in place of it when an adapter hangs. */
+SCOUT_ON_LOOP void scout__tier2_free(struct scout_server *s);
+static inline bool
+scout__same_digest(struct scout__l2_digest a, struct scout__l2_digest b)
+{
+	return a.lo == b.lo && a.hi == b.hi;
+}
+
+/* ---- l2_status.c ---- */
+
+#define SCOUT__TIER2_STATUS_BYTES (2048u + SCOUT__L2_MAX_ADAPTERS * 4096u)
+/* Items of STATUS; their number. */
+SCOUT_ON_LOOP uint32_t scout__tier2_status(const struct scout_server *s, struct scout__writer *w);
+
+/* ---- l2_keys.c ---- */
+
+/* The namespace has a bank: fingerprints and the side table. Without memory for them it has no second tier; logged. */
+SCOUT_ON_LOOP void scout__tier2_open_ns(struct scout_server *s, struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__tier2_close_ns(struct scout__ns *ns);
+/* The object of (tenant, group, hash) of @rank under @weights. */
+SCOUT_ON_LOOP void scout__key_of(const struct scout__ns *ns, uint32_t rank, uint64_t weights,
+				 const struct scout__str *tenant, uint16_t group, const uint8_t *hash,
+				 struct scout__l2_key *ret_key);
+/* The same, of an entry. */
+SCOUT_ON_LOOP void scout__key_of_entry(const struct scout__ns *ns, uint32_t entry, uint32_t rank, uint64_t weights,
+				       uint32_t space, struct scout__l2_key *ret_key);
+/* What is expected of @entry, which is promised; made if need be. NULL: no memory. */
+SCOUT_ON_LOOP struct scout__expected *scout__expected_make(struct scout__ns *ns, uint32_t entry, uint64_t weights);
+static inline struct scout__expected *
+scout__expected_of(const struct scout__ns *ns, uint32_t entry)
+{
+	return ns->expected ? ns->expected[entry] : NULL;
+}
+/* struct scout__l1.let_go */
+SCOUT_ON_LOOP void scout__expected_let_go(struct scout__bank *bank, uint32_t entry);
+/* A worker stores the shard itself: nothing is expected of the second tier any more. */
+SCOUT_ON_LOOP void scout__expected_replaced(struct scout_server *s, struct scout__ns *ns, uint32_t entry,
+					    uint32_t rank);
+SCOUT_ON_LOOP void scout__bad_add(struct scout_server *s, struct scout__l2_digest digest);
+SCOUT_ON_LOOP bool scout__bad_is(const struct scout_server *s, struct scout__l2_digest digest);
+
+/* ---- l2_lookup.c ---- */
+
+enum scout__asked {
+	SCOUT__ASKED_TAKEN = 1, /* the chunk counts and is promised: task.next has moved */
+	SCOUT__ASKED_MORE,      /* a slice is used up: go on in the next turn */
+	SCOUT__ASKED_WAIT,      /* the task is woken when there is something new */
+	SCOUT__ASKED_GAP,       /* the hit ends here, as far as anybody knows */
+	SCOUT__ASKED_LIMITED    /* there is no room for more */
+};
+/* The chunk task.next of a lookup is not in the pool. */
+SCOUT_ON_LOOP enum scout__asked scout__ask_next(struct scout_server *s, struct scout__task *task);
+/* The lookup needs no answer any more, or has got it. */
+SCOUT_ON_LOOP void scout__ask_drop(struct scout_server *s, struct scout__task *task);
+
+/* ---- l2_load.c ---- */
+
+/* See that an expected shard gets loaded. */
+SCOUT_ON_LOOP void scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank);
+/* And all of an entry. */
+SCOUT_ON_LOOP void scout__load_want_all(struct scout_server *s, struct scout__ns *ns, uint32_t entry);
+/* A queued one is not needed any more. */
+SCOUT_ON_LOOP void scout__load_cancel(struct scout_server *s, struct scout__load *load);
+SCOUT_ON_LOOP void scout__loads_start(struct scout_server *s);
+/* Those that take too long. */
+SCOUT_ON_LOOP void scout__loads_tick(struct scout_server *s);
+
+/* ---- l2_write.c ---- */
+
+/* The shard was stored by a worker: write it through. */
+SCOUT_ON_LOOP void scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank);
+/* Weights have changed, or the bank is to go: drop what is queued and outdated, in steps. */
+SCOUT_ON_LOOP void scout__writes_sweep(struct scout_server *s);
+/* All that is queued, for @ns or (NULL) for all; returns how many. */
+SCOUT_ON_LOOP uint32_t scout__writes_drop(struct scout_server *s, const struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__write_sweep_step(struct scout_server *s, struct scout__job *job);
+
+#endif
