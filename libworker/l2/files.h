@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_L2_FILES_H
+#define SCOUT_L2_FILES_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "files_catalogue.h"
+#include "l2.h"
+#include "log.h"
+#include "object.h"
+#include "queue.h"
+
+/*
+ * Objects as files; internal to files*.c. The folder of one adapter:
+ *
+ *   kvscout-l2      the marker: what this folder is, format version, a random id, the pid of its user; carries the lock
+ *   tmp/I-N         a file that is being written: instance (16 hex digits) and number
+ *   ab/cd/HEX       an object: 32 hex digits of its key's digest, which begin with abcd
+ *
+ * An object's file, for buffered and direct I/O alike:
+ *
+ *   0               header of object.h (SCOUT__L2_HEADER_BYTES), then zeros
+ *   SCOUT__FILES_PAYLOAD   payload, to the end of the file
+ *
+ * The payload begins on a 4 KiB boundary, so that O_DIRECT can read it straight into a slot.
+ */
+
+#define SCOUT__FILES_MARKER "kvscout-l2"
+#define SCOUT__FILES_TMP "tmp"
+#define SCOUT__FILES_PAYLOAD 4096u /* offset; also what O_DIRECT is aligned to */
+#define SCOUT__FILES_PIECE (512u * 1024u)
+#define SCOUT__FILES_PATH 48u /* bytes of a name inside the folder, with the NUL */
+#define SCOUT__FILES_THREADS_MAX 64u
+
+struct scout__files_root {
+	int fd;               /* the folder */
+	int marker_fd;        /* has the lock */
+	uint32_t block_bytes; /* what the file system allocates by */
+	uint64_t instance;    /* random; names this start's temporary files */
+};
+
+/* One of the adapter's threads that do disk I/O. */
+struct scout__files_hand {
+	struct scout__files *files;
+	uint8_t *bounce; /* SCOUT__FILES_PIECE, aligned for O_DIRECT */
+	struct scout__log_limit limit;
+	pthread_t thread;
+};
+
+struct scout__files {
+	/* Const after open. */
+	struct scout__l2_port *port;
+	const struct scout__log *log;
+	char *path;
+	struct scout__files_root root;
+	uint64_t max_bytes;
+	uint32_t n_threads;
+	bool direct, sync, shared;
+	struct scout__cat cat;
+	struct scout__l2_queue names;    /* EXISTS, UNPIN */
+	struct scout__l2_queue disk;     /* LOAD, STORE, REMOVE */
+	struct scout__files_hand *hands; /* n_threads */
+	struct scout__files_crew *crew;  /* shared: asks the file system what exists */
+	pthread_t names_thread, scan_thread;
+	bool has_names_thread, has_scan_thread;
+	uint32_t n_hands_started;
+	pthread_mutex_t removing; /* between the look whether a file is still the same, and its unlink */
+	/* mu */
+	pthread_mutex_t mu;
+	pthread_cond_t ended;
+	uint32_t alive; /* threads */
+	/* Any thread. */
+	atomic_bool stopping;
+	atomic_bool ready;
+	_Atomic uint64_t temporaries; /* numbers given out */
+	_Atomic uint64_t evictions, recovered, leftover;
+};
+
+static inline bool
+scout__files_is_stopping(const struct scout__files *files)
+{
+	return atomic_load_explicit(&files->stopping, memory_order_relaxed);
+}
+
+/* Where others write too, only what this server wrote is its to remove, and only if it was given a limit. */
+static inline bool
+scout__files_evicts(const struct scout__files *files)
+{
+	return !files->shared || files->max_bytes != UINT64_MAX;
+}
+
+static inline void
+scout__files_count(_Atomic uint64_t *counter)
+{
+	(void)atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* What a file of an object with @bytes of payload takes: header and payload in whole blocks. Folders are not counted. */
+uint64_t scout__files_disk_bytes(const struct scout__files *files, uint64_t bytes);
+
+/* ---- files_root.c ---- */
+
+/*
+ * Take the folder @path: set it up if it is empty or absent, refuse it if it is not ours or in use. Returns 0 or
+ * SCOUT_ERR_CONFIG_RANGE, _PERMISSION, _IN_USE, _SYSTEM.
+ */
+int scout__files_root_open(const char *path, bool shared, bool direct, struct scout__files_root *ret_root, char *err,
+			   size_t err_len);
+void scout__files_root_close(struct scout__files_root *root);
+
+/* ---- files_io.c: one object's file. An int is 0 or an errno value, or FILES_DAMAGED ---- */
+
+#define SCOUT__FILES_DAMAGED (-1) /* not what was written, or not of this key */
+
+/* "ab/cd/HEX" */
+void scout__files_object_path(struct scout__l2_digest digest, char ret_path[SCOUT__FILES_PATH]);
+/* "tmp/I-N", new with each call. */
+void scout__files_temporary_path(struct scout__files *files, char ret_path[SCOUT__FILES_PATH]);
+/* Whether @name can be one that scout__files_temporary_path() makes, and of which start. */
+bool scout__files_is_temporary(const char *name, uint64_t *ret_instance);
+
+/* Rename within a folder; EEXIST if @to is there. */
+int scout__files_rename_new(int root_fd, const char *from, const char *to);
+/* Write a whole object to @tmp, which it makes. What fails is left for the caller to remove. */
+int scout__files_write(struct scout__files_hand *hand, const char *tmp, const struct scout__l2_key *key,
+		       const uint8_t *data, uint64_t bytes);
+/* Give @tmp its name; EEXIST if there is a file of that name. The fan folders are made. */
+int scout__files_place(const struct scout__files *files, const char *tmp, const char *path);
+/*
+ * Read and verify. @data NULL: only verify, of whatever length the header says. *@ret_st is set whenever the file could be opened
+ * (st_nlink is 0 if not). @stamp: write down that it was used.
+ */
+int scout__files_read(struct scout__files_hand *hand, const char *path, const struct scout__l2_key *key, uint8_t *data,
+		      uint64_t bytes, bool stamp, struct stat *ret_st);
+/* Whether the header of @path is of @key and @bytes, and the file's length what it says. *@ret_st as above. */
+int scout__files_look(const struct scout__files *files, const char *path, const struct scout__l2_key *key,
+		      uint64_t bytes, struct stat *ret_st);
+/* Remove @path if it still is the file that @st describes. ENOENT and being another one are no failures. */
+int scout__files_remove_same(struct scout__files *files, const char *path, const struct stat *st);
+/* Read the header of an open file, without bounce. */
+int scout__files_read_header(int fd, uint8_t header[SCOUT__L2_HEADER_BYTES]);
+/* Make an entry in @folder (relative to the root; "." is the root) durable. */
+int scout__files_sync_folder(const struct scout__files *files, const char *folder);
+
+/* ---- files_ops.c: operations on the disk threads ---- */
+
+/* Do what @op says, or find out that it cannot be done; sets result and detail, completes nothing. */
+void scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op);
+/* Evict until max_bytes is kept. False: what is left is pinned, or cannot be removed (*ret_detail is why). */
+bool scout__files_make_room(struct scout__files *files, int32_t *ret_detail);
+
+/* ---- files_scan.c ---- */
+
+/* Rebuild the catalogue; returns early when the adapter stops. */
+void scout__files_scan(struct scout__files *files);
+
+/* ---- files_crew.c: what exists, where the catalogue cannot say (shared=1) ---- */
+
+/* Returns 0, SCOUT_ERR_NOMEM or SCOUT_ERR_SYSTEM. */
+int scout__files_crew_start(struct scout__files *files, uint32_t max_ops);
+/* On the names thread: answer this EXISTS, later, from another thread. */
+void scout__files_crew_ask(struct scout__files *files, struct scout__l2_op *op);
+/* Nobody asks any more: they end when all is answered. */
+void scout__files_crew_stop(struct scout__files *files);
+/* The threads have ended. */
+void scout__files_crew_free(struct scout__files *files);
+
+/* ---- files.c, for the others ---- */
+
+/* The first and the last thing that each thread does. */
+int scout__files_thread_start(struct scout__files *files, pthread_t *ret_thread, const char *name,
+			      void *(*main)(void *), void *arg);
+void scout__files_thread_ends(struct scout__files *files);
+
+#endif

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+/*
+ * DESIGN
+ *
+ * What a disk thread does for one operation. The catalogue says who may: a store claims its name first, so whatever it finds in
+ * the folder under that name is from before this start (the scan has not come there yet), from another node
+ * (shared=1), or was put there by hand.
+ *
+ * A store: claim, count the bytes, evict until they fit, write under a temporary name, give it the name, publish. An object
+ * counts from before its first byte is written, so the limit holds at every moment but for files that are just being
+ * removed. A full disk evicts as much as the object needs and tries once more: without max_bytes the disk is the limit, and
+ * a cache that stopped taking new objects while it keeps old ones would be of no use.
+ *
+ * A load holds nothing: the file that it opened stays readable even if it is evicted meanwhile. What proves damaged
+ * leaves the catalogue, but only if it still is what was opened.
+ *
+ * Rejected: io_uring. Many containers forbid it (it is off in Docker's and in hardened kernels' defaults), so the threads
+ * would be needed all the same, and with objects of a megabyte the system calls are no cost: one pread of 512 KiB takes some
+ * hundred times as long as the call. The page cache and readahead work for both.
+ *
+ * Threads: the disk threads; scout__files_make_room() also the scan.
+ */
+
+#define LOG_INTERVAL_US 5000000u
+
+static bool
+has_no_room(int errnum)
+{
+	return errnum == ENOSPC || errnum == EDQUOT || errnum == EFBIG;
+}
+
+static void
+end(struct scout__l2_op *op, enum scout__l2_result result, int detail)
+{
+	op->result = (uint8_t)result;
+	op->detail = detail;
+}
+
+static void
+end_failed(struct scout__files_hand *hand, struct scout__l2_op *op, const char *path, int errnum)
+{
+	const struct scout__files *files = hand->files;
+
+	end(op, has_no_room(errnum) ? SCOUT__L2_FULL : SCOUT__L2_ERROR, errnum);
+	scout__log_limited(files->log, &hand->limit, scout__now_us(), LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			   "files tier %s: %s of %s failed (errno %d)", files->path,
+			   op->what == SCOUT__L2_STORE  ? "a store"
+			   : op->what == SCOUT__L2_LOAD ? "a load"
+							: "a check",
+			   path, errnum);
+}
+
+uint64_t
+scout__files_disk_bytes(const struct scout__files *files, uint64_t bytes)
+{
+	uint64_t block = files->root.block_bytes;
+
+	/* No payload comes near: it would not fit into memory. */
+	if (bytes > UINT64_MAX / 2)
+		return UINT64_MAX;
+	return (SCOUT__FILES_PAYLOAD + bytes + block - 1) / block * block;
+}
+
+/* ---- eviction ---- */
+
+/* Returns 0 or an errno value. */
+static int
+remove_victim(struct scout__files *files, const struct scout__cat_victim *victim)
+{
+	char path[SCOUT__FILES_PATH];
+
+	scout__files_object_path(victim->digest, path);
+	if (unlinkat(files->root.fd, path, 0) != 0 && errno != ENOENT) {
+		int errnum = errno;
+
+		scout__cat_spare(&files->cat, victim);
+		return errnum;
+	}
+	scout__cat_drop(&files->cat, victim->entry);
+	scout__files_count(&files->evictions);
+	return 0;
+}
+
+bool
+scout__files_make_room(struct scout__files *files, int32_t *ret_detail)
+{
+	struct scout__cat_victim victim;
+
+	for (;;) {
+		enum scout__cat_room room = scout__cat_evict(&files->cat, false, &victim);
+
+		*ret_detail = 0;
+		if (room != SCOUT__CAT_VICTIM)
+			return room == SCOUT__CAT_FITS;
+		*ret_detail = remove_victim(files, &victim);
+		if (*ret_detail)
+			return false;
+	}
+}
+
+/* The disk is full. Whether so much was removed that it is worth another try. */
+static bool
+free_disk(struct scout__files *files, uint64_t bytes)
+{
+	struct scout__cat_victim victim;
+	uint64_t freed = 0;
+
+	while (freed < bytes) {
+		if (scout__cat_evict(&files->cat, true, &victim) != SCOUT__CAT_VICTIM)
+			break;
+		if (remove_victim(files, &victim) != 0)
+			break;
+		freed += victim.bytes;
+	}
+	return freed > 0;
+}
+
+/* ---- what is not there, or not good ---- */
+
+/*
+ * The object that @ref saw is no longer one: it leaves the catalogue, and the file goes if it is the one that @st
+ * describes. Others may have been faster.
+ */
+static void
+give_up(struct scout__files *files, bool has_ref, struct scout__cat_ref ref, const char *path, const struct stat *st)
+{
+	bool is_mine = has_ref && scout__cat_claim_ref(&files->cat, ref);
+
+	if (st->st_nlink > 0 && (is_mine || files->shared))
+		(void)scout__files_remove_same(files, path, st); /* it is not offered again in any case */
+	if (is_mine)
+		scout__cat_drop(&files->cat, ref.entry);
+}
+
+static void
+read_and_judge(struct scout__files_hand *hand, struct scout__l2_op *op, uint8_t *data)
+{
+	struct scout__files *files = hand->files;
+	struct scout__cat_ref ref = {0};
+	bool is_stale = false;
+	bool has_ref = scout__cat_use(&files->cat, op->key->digest, scout__now_us(), &ref, &is_stale);
+	char path[SCOUT__FILES_PATH];
+	struct stat st;
+	int rc;
+
+	if (!has_ref && !files->shared) {
+		end(op, SCOUT__L2_ABSENT, 0);
+		return;
+	}
+	scout__files_object_path(op->key->digest, path);
+	rc = scout__files_read(hand, path, op->key, data, op->bytes, is_stale, &st);
+	if (rc == 0) {
+		end(op, SCOUT__L2_OK, 0);
+	} else if (rc == SCOUT__FILES_DAMAGED) {
+		end(op, SCOUT__L2_CORRUPT, 0);
+		give_up(files, has_ref, ref, path, &st);
+		scout__log_limited(files->log, &hand->limit, scout__now_us(), LOG_INTERVAL_US, SCOUT_LOG_WARN,
+				   "files tier %s: %s is damaged or of another key; removed", files->path, path);
+	} else if (rc == ENOENT || rc == ESTALE) {
+		end(op, SCOUT__L2_ABSENT, rc);
+		give_up(files, has_ref, ref, path, &st);
+	} else {
+		end_failed(hand, op, path, rc);
+		/* A sector that cannot be read does not heal. Of a network file system that is not known. */
+		if (rc == EIO && !files->shared)
+			give_up(files, has_ref, ref, path, &st);
+	}
+}
+
+static void
+load(struct scout__files_hand *hand, struct scout__l2_op *op)
+{
+	/* Without a payload there may be no slot either. */
+	read_and_judge(hand, op, op->bytes ? op->data : hand->bounce);
+}
+
+/* Somebody found it damaged. It may have been replaced since, so what is there now is judged anew. */
+static void
+remove_damaged(struct scout__files_hand *hand, struct scout__l2_op *op)
+{
+	read_and_judge(hand, op, NULL);
+	if (op->result == SCOUT__L2_ABSENT || op->result == SCOUT__L2_CORRUPT)
+		end(op, SCOUT__L2_OK, 0);
+}
+
+/* ---- storing ---- */
+
+static int
+write_file(struct scout__files_hand *hand, const struct scout__l2_op *op, const char *tmp)
+{
+	struct scout__files *files = hand->files;
+	int rc = scout__files_write(hand, tmp, op->key, op->data, op->bytes);
+
+	if (rc != ENOSPC && rc != EDQUOT)
+		return rc;
+	(void)unlinkat(files->root.fd, tmp, 0);
+	if (!scout__files_evicts(files) || !free_disk(files, scout__files_disk_bytes(files, op->bytes)))
+		return rc;
+	return scout__files_write(hand, tmp, op->key, op->data, op->bytes);
+}
+
+/* EEXIST: a good one is there. */
+static int
+place_file(struct scout__files *files, const struct scout__l2_op *op, const char *tmp, const char *path)
+{
+	struct stat st;
+	int rc = scout__files_place(files, tmp, path);
+	int found;
+
+	if (rc != EEXIST)
+		return rc;
+	found = scout__files_look(files, path, op->key, op->bytes, &st);
+	if (found == 0)
+		return EEXIST;
+	if (found == SCOUT__FILES_DAMAGED)
+		found = scout__files_remove_same(files, path, &st);
+	if (found && found != ENOENT)
+		return found;
+	rc = scout__files_place(files, tmp, path);
+	return rc == EEXIST ? EBUSY : rc;
+}
+
+/* With the name claimed and the bytes counted. */
+static void
+store_claimed(struct scout__files_hand *hand, struct scout__l2_op *op, uint32_t entry, const char *path)
+{
+	struct scout__files *files = hand->files;
+	char tmp[SCOUT__FILES_PATH];
+	int rc;
+
+	scout__files_temporary_path(files, tmp);
+	rc = write_file(hand, op, tmp);
+	if (rc == 0)
+		rc = place_file(files, op, tmp, path);
+	if (rc && unlinkat(files->root.fd, tmp, 0) != 0 && errno != ENOENT)
+		scout__log_limited(files->log, &hand->limit, scout__now_us(), LOG_INTERVAL_US, SCOUT_LOG_WARN,
+				   "files tier %s: %s cannot be removed (errno %d)", files->path, tmp, errno);
+	if (rc && rc != EEXIST) {
+		scout__cat_drop(&files->cat, entry);
+		end_failed(hand, op, path, rc);
+		return;
+	}
+	if (scout__files_evicts(files))
+		scout__cat_publish(&files->cat, entry);
+	else
+		scout__cat_drop(&files->cat, entry); /* the file system knows better */
+	end(op, rc == EEXIST ? SCOUT__L2_PRESENT : SCOUT__L2_OK, 0);
+}
+
+/*
+ * Where others write too, the catalogue proves nothing: look, and forget what others have removed. Returns whether there is a
+ * good one.
+ */
+static bool
+is_there_shared(struct scout__files *files, const struct scout__l2_op *op, const char *path)
+{
+	struct scout__cat_ref ref;
+	struct stat st;
+	bool is_stale;
+	int rc = scout__files_look(files, path, op->key, op->bytes, &st);
+
+	if (rc == 0)
+		return true;
+	if (scout__cat_use(&files->cat, op->key->digest, scout__now_us(), &ref, &is_stale) &&
+	    scout__cat_claim_ref(&files->cat, ref))
+		scout__cat_drop(&files->cat, ref.entry);
+	return false;
+}
+
+static void
+store(struct scout__files_hand *hand, struct scout__l2_op *op)
+{
+	struct scout__files *files = hand->files;
+	char path[SCOUT__FILES_PATH];
+	uint32_t entry = SCOUT__CAT_NONE;
+	int32_t detail = 0;
+
+	scout__files_object_path(op->key->digest, path);
+	if (files->shared && is_there_shared(files, op, path)) {
+		end(op, SCOUT__L2_PRESENT, 0);
+		return;
+	}
+	switch (scout__cat_claim(&files->cat, op->key->digest, op->deadline_us, &entry)) {
+	case SCOUT__CAT_CLAIMED:
+		break;
+	case SCOUT__CAT_PRESENT:
+		end(op, SCOUT__L2_PRESENT, 0);
+		return;
+	case SCOUT__CAT_TIMEOUT:
+		end(op, SCOUT__L2_TIMEOUT, 0);
+		return;
+	case SCOUT__CAT_STOPPED:
+		end(op, SCOUT__L2_CANCELLED, 0);
+		return;
+	case SCOUT__CAT_NOMEM:
+		end(op, SCOUT__L2_ERROR, ENOMEM);
+		return;
+	}
+	if (!scout__cat_reserve(&files->cat, entry, scout__files_disk_bytes(files, op->bytes)) ||
+	    !scout__files_make_room(files, &detail)) {
+		scout__cat_drop(&files->cat, entry);
+		if (detail)
+			end_failed(hand, op, path, detail);
+		else
+			end(op, SCOUT__L2_FULL, 0);
+		return;
+	}
+	store_claimed(hand, op, entry, path);
+}
+
+void
+scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op)
+{
+	if (scout__files_is_stopping(hand->files))
+		end(op, SCOUT__L2_CANCELLED, 0);
+	else if (scout__now_us() >= op->deadline_us)
+		end(op, SCOUT__L2_TIMEOUT, 0);
+	else if (op->what == SCOUT__L2_LOAD)
+		load(hand, op);
+	else if (op->what == SCOUT__L2_STORE)
+		store(hand, op);
+	else
+		remove_damaged(hand, op);
+}

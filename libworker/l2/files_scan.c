@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+/*
+ * DESIGN
+ *
+ * After a start the folder is walked once: files with the name of an object whose header is whole, is of that name, and says
+ * the file's length go into the catalogue; others with such a name, and temporary files of earlier starts, are what a
+ * crash has left and are removed. Payloads are not read: a load verifies them. Any other name is somebody's, stays, and
+ * is told.
+ *
+ * Loads and stores go on meanwhile. The scan claims each name before it looks, as a store does, so the two never meet; what
+ * is in the catalogue already was stored or examined since the start.
+ *
+ * The order of use survives as well as files keep it: the later of access and modification time (loads write it, at most once
+ * a minute for each object). Objects come in as the folder lists them; when all are known they are put in order, behind
+ * everything that was used since.
+ *
+ * With shared=1 there is no catalogue to rebuild. Temporary files of others may be in use, so only those go that nobody has
+ * written to for an hour, by the clock of that file system.
+ *
+ * Threads: its own.
+ */
+
+#define PROGRESS_US 5000000u
+#define ABANDONED_S 3600
+#define ORDER_SLICE 4096u
+
+struct found {
+	uint64_t when; /* ns since 1970 */
+	uint32_t entry;
+};
+
+struct scan {
+	struct scout__files *files;
+	uint64_t begun_us, progress_us;
+	struct scout__log_limit limit;
+	struct found *found;
+	size_t n_found, cap_found;
+	uint64_t n_objects, bytes, n_leftover, n_foreign;
+	time_t now; /* shared: the file system's time */
+};
+
+/* ---- folders ---- */
+
+static bool
+is_stopping(const struct scan *scan)
+{
+	return scout__files_is_stopping(scan->files);
+}
+
+typedef void (*entry_fn)(struct scan *scan, const char *folder, const char *name);
+
+/* Call @fn with each entry of @folder. What cannot be listed is told and left out. */
+static void
+walk(struct scan *scan, const char *folder, entry_fn fn)
+{
+	int fd = openat(scan->files->root.fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+
+	if (!dir) {
+		scout__log(scan->files->log, SCOUT_LOG_WARN, "files tier %s: %s cannot be listed (errno %d)",
+			   scan->files->path, folder, errno);
+		if (fd >= 0)
+			(void)close(fd);
+		return;
+	}
+	/* NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of this thread only */
+	while (!is_stopping(scan) && (entry = readdir(dir)))
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			fn(scan, folder, entry->d_name);
+	(void)closedir(dir);
+}
+
+static bool
+is_fan_name(const char *name)
+{
+	return strlen(name) == 2 && strspn(name, "0123456789abcdef") == 2;
+}
+
+static void
+foreign(struct scan *scan, const char *folder, const char *name)
+{
+	scan->n_foreign++;
+	scout__log_limited(scan->files->log, &scan->limit, scout__now_us(), PROGRESS_US, SCOUT_LOG_WARN,
+			   "files tier %s: %s/%.80s is not of kvscout's; left alone", scan->files->path, folder, name);
+}
+
+static void
+leftover_removed(struct scan *scan)
+{
+	scan->n_leftover++;
+	scout__files_count(&scan->files->leftover);
+}
+
+/* ---- objects ---- */
+
+static uint64_t
+ns_of(struct timespec ts)
+{
+	return ts.tv_sec < 0 ? 0 : (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* 0: a good one; FILES_DAMAGED; or an errno value: not known. */
+static int
+examine(const struct scan *scan, const char *path, struct scout__l2_digest digest, uint64_t *ret_bytes,
+	struct stat *ret_st)
+{
+	uint8_t bytes[SCOUT__L2_HEADER_BYTES];
+	struct scout__l2_header header;
+	int fd = openat(scan->files->root.fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int rc = 0;
+
+	if (fd < 0 && errno != ELOOP)
+		return errno;
+	if (fd < 0)
+		return fstatat(scan->files->root.fd, path, ret_st, AT_SYMLINK_NOFOLLOW) ? errno : SCOUT__FILES_DAMAGED;
+	if (fstat(fd, ret_st) != 0)
+		rc = errno;
+	else if (!S_ISREG(ret_st->st_mode))
+		rc = SCOUT__FILES_DAMAGED;
+	/* One block of each file is wanted, not what lies behind it. */
+	if (rc == 0)
+		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	if (rc == 0)
+		rc = scout__files_read_header(fd, bytes);
+	(void)close(fd);
+	if (rc)
+		return rc;
+	if (scout__l2_header_get(bytes, &header) != SCOUT__L2_HEADER_OK || header.key.digest.lo != digest.lo ||
+	    header.key.digest.hi != digest.hi || header.bytes > INT64_MAX - SCOUT__FILES_PAYLOAD ||
+	    (uint64_t)ret_st->st_size != SCOUT__FILES_PAYLOAD + header.bytes)
+		return SCOUT__FILES_DAMAGED;
+	*ret_bytes = header.bytes;
+	return 0;
+}
+
+/* Without memory for it, the order is a little worse. */
+static void
+remember_order(struct scan *scan, uint32_t entry, const struct stat *st)
+{
+	uint64_t read = ns_of(st->st_atim), written = ns_of(st->st_mtim);
+
+	if (scan->n_found == scan->cap_found) {
+		size_t cap = scan->cap_found ? scan->cap_found * 2 : 1024;
+		struct found *more = realloc(scan->found, cap * sizeof(*more));
+
+		if (!more)
+			return;
+		scan->found = more;
+		scan->cap_found = cap;
+	}
+	scan->found[scan->n_found++] = (struct found){.when = read > written ? read : written, .entry = entry};
+}
+
+static void
+judge_object(struct scan *scan, const char *path, struct scout__l2_digest digest, uint32_t entry)
+{
+	struct scout__files *files = scan->files;
+	struct stat st;
+	uint64_t bytes = 0;
+	int rc = examine(scan, path, digest, &bytes, &st);
+
+	if (rc == 0) {
+		bytes = scout__files_disk_bytes(files, bytes);
+		scout__cat_adopt(&files->cat, entry, bytes);
+		remember_order(scan, entry, &st);
+		scout__files_count(&files->recovered);
+		scan->n_objects++;
+		scan->bytes += bytes;
+		return;
+	}
+	if (rc == SCOUT__FILES_DAMAGED)
+		rc = scout__files_remove_same(files, path, &st);
+	scout__cat_drop(&files->cat, entry);
+	if (rc == 0)
+		leftover_removed(scan);
+	else if (rc != ENOENT)
+		scout__log_limited(files->log, &scan->limit, scout__now_us(), PROGRESS_US, SCOUT_LOG_WARN,
+				   "files tier %s: %s cannot be read or removed (errno %d)", files->path, path, rc);
+}
+
+static void
+progress(struct scan *scan, const char *folder)
+{
+	uint64_t now_us = scout__now_us();
+
+	if (now_us < scan->progress_us)
+		return;
+	scan->progress_us = now_us + PROGRESS_US;
+	scout__log(scan->files->log, SCOUT_LOG_INFO,
+		   "files tier %s: %" PRIu64 " objects of %" PRIu64 " MiB found so far, now in %s of 00/00..ff/ff",
+		   scan->files->path, scan->n_objects, scan->bytes >> 20, folder);
+}
+
+static void
+see_object(struct scan *scan, const char *folder, const char *name)
+{
+	struct scout__l2_digest digest;
+	char path[SCOUT__FILES_PATH] = "";
+	uint32_t entry;
+
+	if (strlen(name) == 32 && scout__l2_digest_parse(name, &digest))
+		scout__files_object_path(digest, path);
+	if (strncmp(path, folder, 5) != 0) {
+		foreign(scan, folder, name);
+		return;
+	}
+	progress(scan, folder);
+	/* A deadline in the past: what another has claimed is being stored or removed at this moment. */
+	if (scout__cat_claim(&scan->files->cat, digest, 0, &entry) == SCOUT__CAT_CLAIMED)
+		judge_object(scan, path, digest, entry);
+}
+
+static void
+see_inner(struct scan *scan, const char *folder, const char *name)
+{
+	char inner[6];
+
+	if (!is_fan_name(name)) {
+		foreign(scan, folder, name);
+		return;
+	}
+	(void)snprintf(inner, sizeof(inner), "%.2s/%.2s", folder, name);
+	walk(scan, inner, see_object);
+}
+
+static void
+see_outer(struct scan *scan, const char *folder, const char *name)
+{
+	if (is_fan_name(name))
+		walk(scan, name, see_inner);
+	else if (strncmp(name, SCOUT__FILES_MARKER ".", sizeof(SCOUT__FILES_MARKER)) == 0) {
+		/* Of a set-up that was interrupted: the lock is ours, so it is not going on. */
+		if (unlinkat(scan->files->root.fd, name, 0) == 0)
+			leftover_removed(scan);
+	} else if (strcmp(name, SCOUT__FILES_MARKER) != 0 && strcmp(name, SCOUT__FILES_TMP) != 0 &&
+		   strcmp(name, "lost+found") != 0)
+		foreign(scan, folder, name);
+}
+
+/* ---- temporary files ---- */
+
+static void
+see_temporary(struct scan *scan, const char *folder, const char *name)
+{
+	char path[SCOUT__FILES_PATH];
+	uint64_t instance;
+	struct stat st;
+
+	if (!scout__files_is_temporary(name, &instance)) {
+		foreign(scan, folder, name);
+		return;
+	}
+	if (instance == scan->files->root.instance)
+		return;
+	(void)snprintf(path, sizeof(path), "%s/%.40s", folder, name);
+	if (scan->files->shared && (fstatat(scan->files->root.fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+				    st.st_mtime > scan->now - ABANDONED_S))
+		return;
+	if (unlinkat(scan->files->root.fd, path, 0) == 0)
+		leftover_removed(scan);
+}
+
+/* The time of the file system's own clock, from a file that is written now. */
+static time_t
+file_time(struct scout__files *files)
+{
+	char tmp[SCOUT__FILES_PATH];
+	struct stat st = {.st_mtime = 0};
+	int fd;
+
+	scout__files_temporary_path(files, tmp);
+	fd = openat(files->root.fd, tmp, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return 0;
+	if (write(fd, "", 1) != 1 || fstat(fd, &st) != 0)
+		st.st_mtime = 0; /* then nothing is abandoned */
+	(void)close(fd);
+	(void)unlinkat(files->root.fd, tmp, 0);
+	return st.st_mtime;
+}
+
+/* ---- the order ---- */
+
+static int
+newest_first(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+
+	return (x->when < y->when) - (x->when > y->when);
+}
+
+static void
+put_in_order(struct scan *scan)
+{
+	uint32_t entries[ORDER_SLICE];
+
+	if (scan->n_found > 1)
+		qsort(scan->found, scan->n_found, sizeof(*scan->found), newest_first);
+	for (size_t at = 0; at < scan->n_found && !is_stopping(scan);) {
+		size_t n = 0;
+
+		while (n < ORDER_SLICE && at < scan->n_found)
+			entries[n++] = scan->found[at++].entry;
+		scout__cat_order(&scan->files->cat, entries, n);
+	}
+}
+
+/* ---- all ---- */
+
+static void
+rebuild(struct scan *scan)
+{
+	struct scout__files *files = scan->files;
+	int32_t detail;
+
+	walk(scan, ".", see_outer);
+	put_in_order(scan);
+	free(scan->found);
+	if (is_stopping(scan))
+		return;
+	if (!scout__files_make_room(files, &detail))
+		scout__log(files->log, SCOUT_LOG_WARN,
+			   "files tier %s: more than max_bytes is in use, and cannot be removed (errno %d)",
+			   files->path, detail);
+	scout__log(files->log, SCOUT_LOG_INFO,
+		   "files tier %s: ready after %" PRIu64 " ms: %" PRIu64 " objects of %" PRIu64
+		   " MiB taken over, %" PRIu64 " leftovers of a crash removed, %" PRIu64 " foreign names left alone",
+		   files->path, (scout__now_us() - scan->begun_us) / 1000, scan->n_objects, scan->bytes >> 20,
+		   scan->n_leftover, scan->n_foreign);
+}
+
+void
+scout__files_scan(struct scout__files *files)
+{
+	uint64_t now_us = scout__now_us();
+	struct scan scan = {.files = files, .begun_us = now_us, .progress_us = now_us + PROGRESS_US};
+
+	if (files->shared) {
+		atomic_store_explicit(&files->ready, true, memory_order_release);
+		scan.now = file_time(files);
+		walk(&scan, SCOUT__FILES_TMP, see_temporary);
+		return;
+	}
+	walk(&scan, SCOUT__FILES_TMP, see_temporary);
+	rebuild(&scan);
+	if (!scout__files_is_stopping(files))
+		atomic_store_explicit(&files->ready, true, memory_order_release);
+}

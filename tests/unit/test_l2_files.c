@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "l2_files_rig.h"
+
+#define KIB 1024u
+#define MIB (1024u * 1024u)
+
+static struct rig rig;
+
+static void
+setup(void)
+{
+	rig_init(&rig, false);
+}
+
+static void
+teardown(void)
+{
+	rig_fini(&rig);
+}
+
+/* Of every kind: nothing, less than a block, whole blocks, pieces and a rest, and of what a slot may be aligned to. */
+static const uint64_t sizes[] = {0, 1, 511, 4095, 4096, 4097, 65536, 512 * KIB, 512 * KIB + 1, MIB, 3 * MIB + 12345};
+
+#define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+static void
+round_trip(const char *query)
+{
+	rig_open(&rig, query);
+	for (uint32_t i = 0; i < N_SIZES; i++) {
+		ck_assert(!rig_exists(&rig, i, false));
+		ck_assert_int_eq(rig_load(&rig, i, sizes[i]), SCOUT__L2_ABSENT);
+		ck_assert_int_eq(rig_store(&rig, i, sizes[i]), SCOUT__L2_OK);
+		ck_assert(rig_exists(&rig, i, false));
+		ck_assert_int_eq(rig_load(&rig, i, sizes[i]), SCOUT__L2_OK);
+	}
+	ck_assert_uint_eq(rig_gauges(&rig).objects, N_SIZES);
+	rig_check_folder(&rig, N_SIZES);
+	rig_close(&rig);
+	rig_open(&rig, query);
+	ck_assert_uint_eq(rig_gauges(&rig).recovered, N_SIZES);
+	for (uint32_t i = 0; i < N_SIZES; i++) {
+		ck_assert(rig_exists(&rig, i, false));
+		ck_assert_int_eq(rig_load(&rig, i, sizes[i]), SCOUT__L2_OK);
+	}
+}
+
+START_TEST(what_was_stored_is_loaded_also_after_a_restart)
+{
+	static const char *const queries[] = {"", "?sync=1", "?threads=1", "?shared=0&sync=1&threads=64"};
+
+	round_trip(queries[_i]);
+}
+END_TEST
+
+/* Not every file system has it; those without say so. */
+static bool
+opens_direct(const char *query)
+{
+	int rc = rig_try_open(&rig, query);
+
+	if (rc == SCOUT_ERR_CONFIG_RANGE && strstr(rig.err, "does not support direct"))
+		return false;
+	ck_assert_msg(rc == 0, "%s", rig.err);
+	rig_close(&rig);
+	return true;
+}
+
+START_TEST(direct_io_reads_what_buffered_io_wrote_and_the_other_way_round)
+{
+	const uint64_t n = N_SIZES;
+
+	if (!opens_direct("?direct=1"))
+		return;
+	round_trip("?direct=1&sync=1");
+	rig_close(&rig);
+	rig_open(&rig, "");
+	for (uint32_t i = 0; i < n; i++)
+		ck_assert_int_eq(rig_load(&rig, i, sizes[i]), SCOUT__L2_OK);
+	for (uint32_t i = 0; i < n; i++)
+		ck_assert_int_eq(rig_store(&rig, 100 + i, sizes[i]), SCOUT__L2_OK);
+	rig_close(&rig);
+	rig_open(&rig, "?direct=1");
+	for (uint32_t i = 0; i < n; i++)
+		ck_assert_int_eq(rig_load(&rig, 100 + i, sizes[i]), SCOUT__L2_OK);
+}
+END_TEST
+
+START_TEST(direct_io_takes_slots_of_any_alignment)
+{
+	struct scout__l2_key key = rig_key(1);
+	const uint64_t bytes = 2 * MIB + 777;
+	uint8_t *wanted = malloc(bytes), *memory;
+	void *aligned;
+
+	if (!opens_direct("?direct=1"))
+		return;
+	rig_open(&rig, "?direct=1");
+	ck_assert_int_eq(posix_memalign(&aligned, 4096, bytes + 8192), 0);
+	memory = aligned;
+	for (unsigned off = 0; off < 4096; off += 511) {
+		key = rig_key(off);
+		rig_fill(wanted, bytes, off);
+		memcpy(memory + off, wanted, bytes);
+		ck_assert_int_eq(rig_store_bytes(&rig, &key, memory + off, bytes), SCOUT__L2_OK);
+		memset(memory, 0xee, bytes + 8192);
+		ck_assert_int_eq(rig_load_bytes(&rig, &key, memory + off, bytes), SCOUT__L2_OK);
+		ck_assert_mem_eq(memory + off, wanted, bytes);
+		ck_assert(off == 0 || memory[off - 1] == 0xee);
+		ck_assert_uint_eq(memory[off + bytes], 0xee);
+	}
+	free(aligned);
+	free(wanted);
+}
+END_TEST
+
+START_TEST(a_huge_object_takes_its_time_and_is_right)
+{
+	const uint64_t bytes = (uint64_t)300 * MIB + 4095;
+
+	rig_open(&rig, "");
+	ck_assert_int_eq(rig_store(&rig, 1, bytes), SCOUT__L2_OK);
+	ck_assert_int_eq(rig_load(&rig, 1, bytes), SCOUT__L2_OK);
+}
+END_TEST
+
+START_TEST(an_object_that_is_there_stays)
+{
+	struct scout__l2_key key = rig_key(1);
+	uint8_t other[1000] = {0};
+
+	rig_open(&rig, "");
+	ck_assert_int_eq(rig_store(&rig, 1, 1000), SCOUT__L2_OK);
+	ck_assert_int_eq(rig_store_bytes(&rig, &key, other, sizeof(other)), SCOUT__L2_PRESENT);
+	ck_assert_int_eq(rig_load(&rig, 1, 1000), SCOUT__L2_OK);
+	rig_check_folder(&rig, 1);
+}
+END_TEST
+
+/* ---- many at once ---- */
+
+START_TEST(of_many_stores_of_one_key_one_writes)
+{
+	struct scout__l2_key key = rig_key(1);
+	struct scout__l2_op ops[64];
+	bool done[64];
+	uint32_t n_ok = 0, n_present = 0;
+	uint8_t *data = malloc(MIB);
+
+	rig_fill(data, MIB, 1);
+	rig_open(&rig, "?threads=8");
+	for (unsigned i = 0; i < 64; i++) {
+		ops[i] = (struct scout__l2_op){.what = SCOUT__L2_STORE, .key = &key, .data = data, .bytes = MIB};
+		rig_submit(rig.adapter, &ops[i], &done[i]);
+	}
+	for (unsigned i = 0; i < 64; i++) {
+		rig_wait(&done[i]);
+		n_ok += ops[i].result == SCOUT__L2_OK;
+		n_present += ops[i].result == SCOUT__L2_PRESENT;
+	}
+	ck_assert_uint_eq(n_ok, 1);
+	ck_assert_uint_eq(n_present, 63);
+	ck_assert_int_eq(rig_load(&rig, 1, MIB), SCOUT__L2_OK);
+	rig_check_folder(&rig, 1);
+	free(data);
+}
+END_TEST
+
+/* Everything at once on few keys with a limit that evicts all the time: whatever is loaded is right, the sums stay right. */
+START_TEST(stores_loads_and_evictions_of_the_same_keys_never_mix)
+{
+	enum {
+		KEYS = 24,
+		ROUNDS = 60,
+		OPS = 128,
+		BYTES = 20000
+	};
+	static struct scout__l2_key keys[KEYS];
+	static uint8_t payload[KEYS][BYTES], loaded[OPS][BYTES];
+	static struct scout__l2_op ops[OPS];
+	static bool done[OPS];
+	struct scout__l2_gauges gauges;
+	struct l2_folder_report report;
+	unsigned seed = 1, n_loaded = 0;
+
+	rig_open(&rig, "?threads=8&max_bytes=200Ki");
+	for (uint32_t i = 0; i < KEYS; i++) {
+		keys[i] = rig_key(i);
+		rig_fill(payload[i], BYTES, i);
+	}
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned i = 0; i < OPS; i++) {
+			uint32_t k = (uint32_t)rand_r(&seed) % KEYS;
+			int what = rand_r(&seed) % 8;
+
+			ops[i] = (struct scout__l2_op){.key = &keys[k], .bytes = BYTES};
+			ops[i].what = what < 4 ? SCOUT__L2_STORE : what < 7 ? SCOUT__L2_LOAD : SCOUT__L2_REMOVE;
+			ops[i].data = what < 4 ? payload[k] : loaded[i];
+			rig_submit(rig.adapter, &ops[i], &done[i]);
+		}
+		for (unsigned i = 0; i < OPS; i++) {
+			rig_wait(&done[i]);
+			ck_assert_int_le(ops[i].result, SCOUT__L2_PRESENT);
+			if (ops[i].what != SCOUT__L2_LOAD || ops[i].result != SCOUT__L2_OK)
+				continue;
+			n_loaded++;
+			ck_assert_mem_eq(loaded[i], payload[ops[i].key - keys], BYTES);
+		}
+	}
+	ck_assert_uint_gt(n_loaded, ROUNDS);
+	gauges = rig_gauges(&rig);
+	ck_assert_uint_gt(gauges.evictions, ROUNDS);
+	ck_assert_uint_le(gauges.bytes, 200 * KIB);
+	l2_folder_check(rig.folder, &report);
+	ck_assert_uint_eq(report.damaged + report.temporaries + report.foreign, 0);
+	ck_assert_uint_eq(report.objects, gauges.objects);
+	ck_assert_uint_eq(report.bytes, gauges.bytes);
+}
+END_TEST
+
+/* ---- eviction ---- */
+
+#define ONE 8192u /* disk bytes of an object of ONE - 4096 */
+
+static uint64_t
+objects_there(uint32_t from, uint32_t to)
+{
+	uint64_t there = 0;
+
+	for (uint32_t i = from; i < to; i++)
+		there |= (uint64_t)rig_exists(&rig, i, false) << i;
+	return there;
+}
+
+START_TEST(the_least_recently_used_go_first)
+{
+	rig_open(&rig, "?max_bytes=40Ki&threads=1");
+	for (uint32_t i = 0; i < 5; i++)
+		ck_assert_int_eq(rig_store(&rig, i, ONE - 4096), SCOUT__L2_OK);
+	ck_assert_uint_eq(rig_gauges(&rig).bytes, 5 * ONE);
+	/* A load, and a lookup that promises, are uses. A mere look is none. */
+	ck_assert_int_eq(rig_load(&rig, 0, ONE - 4096), SCOUT__L2_OK);
+	ck_assert(rig_exists(&rig, 1, true));
+	rig_unpin(&rig, 1);
+	ck_assert(rig_exists(&rig, 2, false));
+	ck_assert_int_eq(rig_store(&rig, 5, ONE - 4096), SCOUT__L2_OK);
+	ck_assert_uint_eq(objects_there(0, 6), 0x3b); /* 2 is gone */
+	ck_assert_int_eq(rig_store(&rig, 6, 2 * ONE - 4096), SCOUT__L2_OK);
+	ck_assert_uint_eq(objects_there(0, 7), 0x63); /* 3 and 4 */
+	ck_assert_uint_eq(rig_gauges(&rig).evictions, 3);
+	ck_assert_uint_eq(rig_gauges(&rig).bytes, 5 * ONE);
+	rig_check_folder(&rig, 4);
+}
+END_TEST
+
+START_TEST(the_head_of_a_prefix_is_the_last_to_go)
+{
+	struct scout__l2_digest digests[4];
+	uint8_t found[4];
+	struct scout__l2_op op = {.what = SCOUT__L2_EXISTS, .pin = true, .n = 4, .digests = digests, .found = found};
+
+	rig_open(&rig, "?max_bytes=32Ki&threads=1");
+	for (uint32_t i = 0; i < 4; i++) {
+		ck_assert_int_eq(rig_store(&rig, i, ONE - 4096), SCOUT__L2_OK);
+		digests[i] = rig_key(i).digest;
+	}
+	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
+	op.what = SCOUT__L2_UNPIN;
+	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
+	ck_assert_int_eq(rig_store(&rig, 4, ONE - 4096), SCOUT__L2_OK);
+	ck_assert_uint_eq(objects_there(0, 5), 0x17);
+	ck_assert_int_eq(rig_store(&rig, 5, ONE - 4096), SCOUT__L2_OK);
+	ck_assert_uint_eq(objects_there(0, 6), 0x33);
+}
+END_TEST
+
+START_TEST(what_is_pinned_is_never_evicted)
+{
+	rig_open(&rig, "?max_bytes=32Ki&threads=1");
+	for (uint32_t i = 0; i < 4; i++)
+		ck_assert_int_eq(rig_store(&rig, i, ONE - 4096), SCOUT__L2_OK);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert(rig_exists(&rig, i, true));
+	ck_assert(rig_exists(&rig, 0, true)); /* twice */
+	ck_assert_uint_eq(rig_gauges(&rig).pinned, 3);
+	ck_assert_int_eq(rig_store(&rig, 4, ONE - 4096), SCOUT__L2_OK);
+	ck_assert_uint_eq(objects_there(0, 5), 0x17);
+	ck_assert(rig_exists(&rig, 4, true));
+	ck_assert_int_eq(rig_store(&rig, 5, ONE - 4096), SCOUT__L2_FULL);
+	rig_unpin(&rig, 0);
+	ck_assert_int_eq(rig_store(&rig, 5, ONE - 4096), SCOUT__L2_FULL);
+	rig_unpin(&rig, 0);
+	ck_assert_int_eq(rig_store(&rig, 5, ONE - 4096), SCOUT__L2_OK);
+	ck_assert_uint_eq(objects_there(0, 6), 0x36);
+	/* One more than there are pins: nothing happens. */
+	rig_unpin(&rig, 5);
+	rig_unpin(&rig, 99);
+	ck_assert_uint_eq(rig_gauges(&rig).pinned, 3);
+	rig_check_folder(&rig, 4);
+}
+END_TEST
+
+START_TEST(an_object_larger_than_the_limit_is_refused_and_evicts_nothing)
+{
+	rig_open(&rig, "?max_bytes=32Ki");
+	ck_assert_int_eq(rig_store(&rig, 0, ONE - 4096), SCOUT__L2_OK);
+	ck_assert_int_eq(rig_store(&rig, 1, 32 * KIB), SCOUT__L2_FULL);
+	ck_assert(rig_exists(&rig, 0, false));
+	ck_assert_int_eq(rig_store(&rig, 2, 28 * KIB), SCOUT__L2_OK);
+	ck_assert_uint_eq(rig_gauges(&rig).bytes, 32 * KIB);
+	rig_check_folder(&rig, 1);
+}
+END_TEST
+
+START_TEST(the_order_of_use_survives_a_restart)
+{
+	rig_open(&rig, "?threads=1");
+	for (uint32_t i = 0; i < 6; i++) {
+		struct scout__l2_key key = rig_key(i);
+		/* As if they had been written an hour apart, 5 first, and 4 been read last of all. */
+		struct timespec times[2] = {{.tv_sec = 1000000 + 3600 * (10 - (int)i)},
+					    {.tv_sec = 1000000 + 3600 * (10 - (int)i)}};
+		char *path = rig_path(&rig, &key);
+
+		if (i == 4)
+			times[0].tv_sec = 1500000;
+		ck_assert_int_eq(rig_store(&rig, i, ONE - 4096), SCOUT__L2_OK);
+		ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+		free(path);
+	}
+	rig_close(&rig);
+	rig_open(&rig, "?max_bytes=40Ki&threads=1"); /* one too many */
+	ck_assert_uint_eq(objects_there(0, 6), 0x1f);
+	ck_assert_uint_eq(rig_gauges(&rig).recovered, 6);
+	ck_assert_int_eq(rig_store(&rig, 6, ONE - 4096), SCOUT__L2_OK);
+	ck_assert_uint_eq(objects_there(0, 7), 0x57);
+	ck_assert_int_eq(rig_store(&rig, 7, 2 * ONE - 4096), SCOUT__L2_OK);
+	ck_assert_uint_eq(objects_there(0, 8), 0xd1);
+	rig_check_folder(&rig, 4);
+}
+END_TEST
+
+START_TEST(a_load_writes_its_time_down)
+{
+	struct scout__l2_key key = rig_key(0);
+	struct timespec old[2] = {{.tv_sec = 1000000}, {.tv_sec = 2000000}};
+	struct stat st;
+	char *path = rig_path(&rig, &key);
+
+	rig_open(&rig, "");
+	ck_assert_int_eq(rig_store(&rig, 0, ONE), SCOUT__L2_OK);
+	rig_close(&rig);
+	ck_assert_int_eq(utimensat(AT_FDCWD, path, old, 0), 0);
+	rig_open(&rig, "");
+	ck_assert_int_eq(rig_load(&rig, 0, ONE), SCOUT__L2_OK);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_gt(st.st_atim.tv_sec, 1600000000);
+	ck_assert_int_eq(st.st_mtim.tv_sec, 2000000);
+	free(path);
+}
+END_TEST
+
+/* ---- time ---- */
+
+START_TEST(an_operation_whose_deadline_passed_is_not_begun)
+{
+	struct scout__l2_key key = rig_key(1);
+	uint8_t data[100] = {0}, found = 7;
+	struct scout__l2_op store = {
+		.what = SCOUT__L2_STORE, .key = &key, .data = data, .bytes = 100, .deadline_us = 1};
+	struct scout__l2_op load = store, exists = {.what = SCOUT__L2_EXISTS,
+						    .digests = &key.digest,
+						    .n = 1,
+						    .pin = true,
+						    .found = &found,
+						    .deadline_us = 1};
+
+	load.what = SCOUT__L2_LOAD;
+	rig_open(&rig, "");
+	ck_assert_int_eq(rig_run(&rig, &store), SCOUT__L2_TIMEOUT);
+	rig_check_folder(&rig, 0);
+	ck_assert_int_eq(rig_store(&rig, 1, 100), SCOUT__L2_OK);
+	ck_assert_int_eq(rig_run(&rig, &load), SCOUT__L2_TIMEOUT);
+	ck_assert_int_eq(rig_run(&rig, &exists), SCOUT__L2_TIMEOUT);
+	ck_assert_uint_eq(rig_gauges(&rig).pinned, 0);
+}
+END_TEST
+
+START_TEST(stopping_ends_every_operation)
+{
+	enum {
+		N = 200
+	};
+	static struct scout__l2_op ops[N];
+	static struct scout__l2_key keys[N];
+	static bool done[N];
+	uint8_t *data = calloc(1, 4 * MIB);
+	unsigned cancelled = 0;
+
+	rig_open(&rig, "?threads=2");
+	for (uint32_t i = 0; i < N; i++) {
+		keys[i] = rig_key(i);
+		ops[i] =
+			(struct scout__l2_op){.what = SCOUT__L2_STORE, .key = &keys[i], .data = data, .bytes = 4 * MIB};
+		rig_submit(rig.adapter, &ops[i], &done[i]);
+	}
+	rig_close(&rig);
+	for (uint32_t i = 0; i < N; i++) {
+		ck_assert(done[i]);
+		ck_assert(ops[i].result == SCOUT__L2_OK || ops[i].result == SCOUT__L2_CANCELLED);
+		cancelled += ops[i].result == SCOUT__L2_CANCELLED;
+	}
+	ck_assert_uint_gt(cancelled, 0);
+	rig_check_folder(&rig, N - cancelled);
+	free(data);
+}
+END_TEST
+
+/* ---- removing what somebody found damaged ---- */
+
+START_TEST(a_remove_takes_what_is_damaged_and_nothing_else)
+{
+	struct scout__l2_key key = rig_key(1), absent = rig_key(2);
+	struct scout__l2_op op = {.what = SCOUT__L2_REMOVE, .key = &key, .bytes = ONE};
+	char *path = rig_path(&rig, &key);
+	int fd;
+
+	rig_open(&rig, "");
+	ck_assert_int_eq(rig_store(&rig, 1, ONE), SCOUT__L2_OK);
+	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
+	ck_assert_int_eq(rig_load(&rig, 1, ONE), SCOUT__L2_OK);
+	fd = open(path, O_WRONLY);
+	ck_assert_int_eq(pwrite(fd, "x", 1, 4096 + 77), 1);
+	ck_assert_int_eq(close(fd), 0);
+	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
+	ck_assert(!rig_exists(&rig, 1, false));
+	ck_assert_int_ne(access(path, F_OK), 0);
+	op.key = &absent;
+	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
+	free(path);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("l2_files");
+	TCase *tcase = tcase_create("files");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_set_timeout(tcase, 120);
+	tcase_add_loop_test(tcase, what_was_stored_is_loaded_also_after_a_restart, 0, 4);
+	tcase_add_test(tcase, direct_io_reads_what_buffered_io_wrote_and_the_other_way_round);
+	tcase_add_test(tcase, direct_io_takes_slots_of_any_alignment);
+	tcase_add_test(tcase, a_huge_object_takes_its_time_and_is_right);
+	tcase_add_test(tcase, an_object_that_is_there_stays);
+	tcase_add_test(tcase, of_many_stores_of_one_key_one_writes);
+	tcase_add_test(tcase, stores_loads_and_evictions_of_the_same_keys_never_mix);
+	tcase_add_test(tcase, the_least_recently_used_go_first);
+	tcase_add_test(tcase, the_head_of_a_prefix_is_the_last_to_go);
+	tcase_add_test(tcase, what_is_pinned_is_never_evicted);
+	tcase_add_test(tcase, an_object_larger_than_the_limit_is_refused_and_evicts_nothing);
+	tcase_add_test(tcase, the_order_of_use_survives_a_restart);
+	tcase_add_test(tcase, a_load_writes_its_time_down);
+	tcase_add_test(tcase, an_operation_whose_deadline_passed_is_not_begun);
+	tcase_add_test(tcase, stopping_ends_every_operation);
+	tcase_add_test(tcase, a_remove_takes_what_is_damaged_and_nothing_else);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
