@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TESTS_L2_FAULT_DISK_H
+#define KVSCOUT_TESTS_L2_FAULT_DISK_H
+
+#include "l2_fault.h"
+
+/* From now on @disk rules over what lies below @folder. Once in a program. */
+void l2_fault_disk_init(const char *folder, struct l2_fault_disk *disk);
+
+#endif
