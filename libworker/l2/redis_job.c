@@ -212,9 +212,9 @@ scout__redis_jobs_fail_waiting(struct redis *r, int detail)
 		while (r->waiting[lane].head) {
 			struct redis_job *job = leave(&r->waiting[lane]);
 
-			/* The parts that were not issued; the last may end the job. */
-			for (uint32_t left = parts_of(job) - job->issued; left > 0; left--)
-				scout__redis_job_part(r, job, 0, false, SCOUT__L2_ERROR, detail);
+			/* The parts that were not issued, all as one. */
+			job->left -= parts_of(job) - job->issued - 1;
+			scout__redis_job_part(r, job, 0, false, SCOUT__L2_ERROR, detail);
 		}
 	}
 }

@@ -119,41 +119,21 @@ redis_deaf_listener(int *ret_fd)
 }
 
 static void
-exec_server(const struct redis_server *s, uint16_t bus_port, pid_t parent)
+write_config(const struct redis_server *s, uint16_t bus_port, const char *path)
 {
-	char port[8], bus[8], log[128];
-	const char *argv[40] = {"redis-server", "--port",      port, "--bind", "127.0.0.1", "--dir",
-				s->folder,      "--logfile",   log,  "--save", "",          "--appendonly",
-				"no",           "--daemonize", "no"};
-	int n = 15;
+	FILE *file = fopen(path, "we");
 
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(1);
-	(void)snprintf(port, sizeof(port), "%u", s->port);
-	(void)snprintf(bus, sizeof(bus), "%u", bus_port);
-	(void)snprintf(log, sizeof(log), "%s/log", s->folder);
-	if (s->cluster) {
-		const char *const words[] = {"--cluster-enabled",
-					     "yes",
-					     "--cluster-port",
-					     bus,
-					     "--cluster-config-file",
-					     "nodes.conf",
-					     "--cluster-node-timeout",
-					     "2000",
-					     "--cluster-require-full-coverage",
-					     "no"};
-
-		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-			argv[n++] = words[i];
-	}
-	for (int i = 0; i < 4 && s->extra[i][0]; i++)
-		argv[n++] = s->extra[i];
-	argv[n] = NULL;
-	/* execvp() wants writable strings, but writes none. */
-	(void)execvp(argv[0], (char *const *)(uintptr_t)argv);
-	_exit(127);
+	ck_assert_ptr_nonnull(file);
+	(void)fprintf(file, "port %u\nbind 127.0.0.1\ndir %s\nlogfile %s/log\nsave \"\"\nappendonly no\ndaemonize no\n",
+		      s->port, s->folder, s->folder);
+	if (s->cluster)
+		(void)fprintf(file,
+			      "cluster-enabled yes\ncluster-port %u\ncluster-config-file nodes.conf\n"
+			      "cluster-node-timeout 2000\ncluster-require-full-coverage no\n",
+			      bus_port);
+	for (int i = 0; i < 4 && s->extra[i][0]; i += 2)
+		(void)fprintf(file, "%s \"%s\"\n", s->extra[i], s->extra[i + 1]);
+	ck_assert_int_eq(fclose(file), 0);
 }
 
 static void
@@ -201,13 +181,20 @@ launch(struct redis_server *s)
 {
 	uint16_t bus_port = 0;
 	pid_t parent = getpid();
+	char config[128];
 
 	if (s->cluster)
 		(void)close(listen_anywhere(&bus_port));
+	(void)snprintf(config, sizeof(config), "%s/redis.conf", s->folder);
+	write_config(s, bus_port, config);
 	s->pid = fork();
 	ck_assert_int_ge(s->pid, 0);
-	if (s->pid == 0)
-		exec_server(s, bus_port, parent);
+	if (s->pid == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() == parent)
+			(void)execlp("redis-server", "redis-server", config, (char *)NULL);
+		_exit(127);
+	}
 	if (wait_until_up(s))
 		return true;
 	s->pid = 0;

@@ -19,7 +19,7 @@ struct redis_server {
 	uint16_t port;
 	char folder[96];
 	bool cluster;
-	char extra[4][64]; /* further options, in pairs; kept over a restart */
+	char extra[4][64]; /* names and values of further options; kept over a restart */
 	const char *password;
 	redisContext *control;
 };

@@ -28,6 +28,14 @@ set_up(void)
 }
 
 static void
+add_option(const char *option)
+{
+	size_t len = strlen(url);
+
+	(void)snprintf(url + len, sizeof(url) - len, "%s", option);
+}
+
+static void
 tear_down(void)
 {
 	if (rig.adapter)
@@ -49,7 +57,7 @@ START_TEST(what_was_stored_is_there_and_loads)
 	struct adapter_object o[3];
 
 	for (uint32_t i = 0; i < 3; i++)
-		object_init(&o[i], i, (i + 1) * 100000);
+		object_init(&o[i], i, (i + UINT64_C(1)) * 100000);
 	adapter_up(&rig, url);
 	ck_assert_uint_eq(object_exists(&rig, o, 3), 0);
 	ck_assert_int_eq(object_load(&rig, &o[0]), SCOUT__L2_ABSENT);
@@ -108,7 +116,7 @@ START_TEST(objects_expire_after_ttl_and_no_store_makes_them_younger)
 	long long left;
 
 	object_init(&o, 1, 5000);
-	(void)strcat(url, "?ttl=100");
+	add_option("?ttl=100");
 	adapter_up(&rig, url);
 	ck_assert_int_eq(object_store(&rig, &o), SCOUT__L2_OK);
 	left = redis_number(&server, "PTTL %s", key_of(&o));
@@ -446,7 +454,7 @@ START_TEST(cluster_yes_does_not_use_a_single_server)
 	struct adapter_object o;
 
 	object_init(&o, 1, 64);
-	(void)strcat(url, "?cluster=yes");
+	add_option("?cluster=yes");
 	adapter_up(&rig, url);
 	ck_assert_int_eq(object_store(&rig, &o), SCOUT__L2_ERROR);
 	adapter_wait_logged(&rig, "does not tell who serves which slot");

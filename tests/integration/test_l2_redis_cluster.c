@@ -31,6 +31,14 @@ set_up(void)
 }
 
 static void
+add_option(const char *option)
+{
+	size_t len = strlen(url);
+
+	(void)snprintf(url + len, sizeof(url) - len, "%s", option);
+}
+
+static void
 tear_down(void)
 {
 	if (rig.adapter)
@@ -103,7 +111,7 @@ START_TEST(cluster_no_is_an_error_in_the_log)
 {
 	uint32_t errors = 0;
 
-	(void)strcat(url, "?cluster=no");
+	add_option("?cluster=no");
 	adapter_up(&rig, url);
 	for (uint32_t i = 0; i < N; i++)
 		errors += object_store(&rig, &objects[i]) == SCOUT__L2_ERROR;

@@ -76,7 +76,7 @@ end_in_time(struct adapter_object *o)
 
 START_TEST(a_password_and_a_user_are_sent)
 {
-	static const char *const extra[] = {"--requirepass", "s3cret/@:", NULL};
+	static const char *const extra[] = {"requirepass", "s3cret/@:", NULL};
 
 	server.password = "s3cret/@:";
 	real_server(extra);
@@ -113,7 +113,7 @@ check_refused(const char *says, const char *secret)
 
 START_TEST(a_wrong_password_is_told_once_and_heals)
 {
-	static const char *const extra[] = {"--requirepass", "right", NULL};
+	static const char *const extra[] = {"requirepass", "right", NULL};
 
 	server.password = "right";
 	real_server(extra);
@@ -137,7 +137,7 @@ END_TEST
 
 START_TEST(a_missing_password_is_told_once_and_heals)
 {
-	static const char *const extra[] = {"--requirepass", "right", NULL};
+	static const char *const extra[] = {"requirepass", "right", NULL};
 
 	server.password = "right";
 	real_server(extra);
@@ -447,9 +447,8 @@ static void
 hear_the_end(int fd)
 {
 	char byte[4096];
-	ssize_t n;
 
-	while ((n = recv(fd, byte, sizeof(byte), 0)) > 0)
+	while (recv(fd, byte, sizeof(byte), 0) > 0)
 		;
 	(void)close(fd);
 }
