@@ -236,7 +236,7 @@ scout__bank_make_room(struct scout__bank *bank)
 	do {
 		victim = scout__order_victim(bank);
 		if (victim == SCOUT__NO_ENTRY)
-			return bank->growing || needy ? SCOUT__RESERVE_WAIT : SCOUT__RESERVE_NO_ROOM;
+			return bank->growing || needy || bank->n_saving ? SCOUT__RESERVE_WAIT : SCOUT__RESERVE_NO_ROOM;
 		if (bank->entries[victim].saving) {
 			/* It is back when it is written: see scout__bank_saved(). */
 			scout__order_remove(bank, victim, SCOUT__REMOVE_PINNED);
@@ -421,6 +421,7 @@ scout__bank_check(const struct scout__bank *bank)
 	uint64_t held_bytes = 0;
 	uint32_t in_use = 0;
 	uint32_t in_order = 0;
+	uint32_t saving = 0;
 	uint32_t out = 0; /* of the extent that is on its way out: neither used nor free */
 
 	scout__extents_check(bank);
@@ -435,6 +436,7 @@ scout__bank_check(const struct scout__bank *bank)
 			held_bytes += e->holds > 0 ? bank->chunk_bytes : 0;
 			in_use += e->in_use;
 			in_order += e->in_order;
+			saving += e->saving > 0;
 			out += !e->in_use && !e->is_free;
 		}
 		if (extent == bank->leaving)
@@ -445,7 +447,7 @@ scout__bank_check(const struct scout__bank *bank)
 	SCOUT_ASSERT(scout__table_check(bank) == in_use);
 	SCOUT_ASSERT(promised_bytes == bank->promised_bytes && promised_bytes <= bank->l1->promised_bytes);
 	SCOUT_ASSERT(bank->l1->promised_bytes <= bank->l1->max_promised);
-	SCOUT_ASSERT(held_bytes == bank->held_bytes);
+	SCOUT_ASSERT(held_bytes == bank->held_bytes && saving == bank->n_saving);
 	scout__queues_check(&bank->temporary);
 	bank->l1->policy->check(bank->policy_state, in_order - bank->temporary.n[0]);
 }

@@ -164,6 +164,7 @@ struct scout__bank {
 	uint32_t n_extents;
 	uint32_t cap_extents;
 	void *policy_state;
+	uint32_t n_saving;              /* entries that are being written to the second tier */
 	struct scout__queues temporary; /* in queue 0, the first to go at its head */
 	void *user;                     /* the owner's */
 };

@@ -109,7 +109,7 @@ scout__bank_save(struct scout__bank *bank, uint32_t entry)
 	SCOUT_ASSERT(e->in_use && e->readable > 0);
 	if (e->saving == UINT8_MAX)
 		return false;
-	e->saving++;
+	bank->n_saving += e->saving++ == 0;
 	return true;
 }
 
@@ -120,6 +120,9 @@ scout__bank_saved(struct scout__bank *bank, uint32_t entry)
 
 	SCOUT_ASSERT(e->in_use && e->saving > 0);
 	/* It would have been evicted or dropped meanwhile, and was only taken out of the order. */
-	if (--e->saving == 0 && (!e->in_order || e->spoiled))
+	if (--e->saving > 0)
+		return;
+	bank->n_saving--;
+	if (!e->in_order || e->spoiled)
 		scout__entry_unpin(bank, entry);
 }

@@ -367,7 +367,7 @@ err_free_wanted:
 }
 
 void
-scout__pool_fini(struct scout__pool *pool)
+scout__pool_stop(struct scout__pool *pool)
 {
 	if (!pool->grower_started)
 		return;
@@ -375,6 +375,14 @@ scout__pool_fini(struct scout__pool *pool)
 	ring_bell(pool->wake_fd);
 	(void)pthread_join(pool->grower, NULL); /* cannot fail: started, joined once, and not by itself */
 	pool->grower_started = false;
+}
+
+void
+scout__pool_fini(struct scout__pool *pool)
+{
+	if (!pool->grower_started)
+		return;
+	scout__pool_stop(pool);
 	while (pool->growing) {
 		struct scout__extent *extent = pool->growing;
 

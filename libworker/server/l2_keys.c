@@ -104,7 +104,7 @@ scout__tier2_close_ns(struct scout__ns *ns)
 }
 
 struct scout__expected *
-scout__expected_make(struct scout__ns *ns, uint32_t entry, uint64_t weights)
+scout__expected_make(struct scout__ns *ns, uint32_t entry)
 {
 	struct scout__entry *e = &ns->bank->entries[entry];
 	struct scout__expected *x = ns->expected[entry];
@@ -114,7 +114,6 @@ scout__expected_make(struct scout__ns *ns, uint32_t entry, uint64_t weights)
 	x = calloc(1, sizeof(*x) + ns->bank->n_ranks * sizeof(x->shards[0]));
 	if (!x)
 		return NULL;
-	x->weights = weights;
 	x->space = scout__ns_space_index(ns, e->space);
 	ns->expected[entry] = x;
 	e->tracked = 1;

@@ -110,7 +110,7 @@ load_start(struct scout_server *s, struct scout__load *load)
 		load_free(load);
 		return;
 	}
-	scout__key_of_entry(ns, load->entry, load->rank, x->weights, x->space, &load->key);
+	scout__key_of_entry(ns, load->entry, load->rank, x->shards[load->rank].weights, x->space, &load->key);
 	load->running = true;
 	ns->n_moving++;
 	s->tier2->n_loads_running++;

@@ -283,7 +283,7 @@ expect(struct scout__task *task, const struct scout__ask_chunk *chunk, uint32_t 
 {
 	struct scout__bank *bank = task->ns->bank;
 	struct scout__ask *ask = task->ask;
-	struct scout__expected *x = scout__expected_make(task->ns, entry, ask->weights);
+	struct scout__expected *x = scout__expected_make(task->ns, entry);
 
 	if (!x)
 		return false;
@@ -295,6 +295,7 @@ expect(struct scout__task *task, const struct scout__ask_chunk *chunk, uint32_t 
 		if (scout__bank_state(bank, entry, rank) != SCOUT__SHARD_ABSENT)
 			continue;
 		x->shards[rank].digest = ask->digests[key];
+		x->shards[rank].weights = ask->weights;
 		x->shards[rank].pinned = ask->where[key];
 		ask->where[key] = 0;
 		scout__bank_expect_shard(bank, entry, rank);

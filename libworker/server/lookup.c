@@ -300,13 +300,26 @@ lookup_step(struct scout_server *s, struct scout__job *job)
 		left -= walk_skipped(task, task->ns->bank,
 				     task->skip - task->next < left ? task->skip - task->next : left);
 	what = task->next < task->skip ? SCOUT__ASKED_MORE : walk(s, task, left);
-	if (what == SCOUT__ASKED_MORE && s->now_us < scout__task_answer_by(task))
-		scout__job_queue(s, job);
-	else if (what == SCOUT__ASKED_LIMITED)
-		task->limited = 1, walked(s, task);
-	else if (what == SCOUT__ASKED_TAKEN || what == SCOUT__ASKED_MORE ||
-		 (what == SCOUT__ASKED_GAP && !polls(s, task)))
-		walked(s, task);
+	switch (what) {
+	case SCOUT__ASKED_WAIT:
+		return;
+	case SCOUT__ASKED_MORE:
+		if (s->now_us < scout__task_answer_by(task)) {
+			scout__job_queue(s, job);
+			return;
+		}
+		break;
+	case SCOUT__ASKED_GAP:
+		if (polls(s, task))
+			return;
+		break;
+	case SCOUT__ASKED_LIMITED:
+		task->limited = 1;
+		break;
+	default:
+		break;
+	}
+	walked(s, task);
 }
 
 void

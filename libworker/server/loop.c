@@ -165,6 +165,7 @@ take_apart(struct scout_server *s)
 	scout__withdraw_fini(s);
 	if (!scout__tier2_stop(s)) {
 		/* Its threads may still touch the pool: it stays as it is, and so do the banks. */
+		scout__pool_stop(&s->l1.pool);
 		scout__tier2_free(s);
 		s->l1_ready = false;
 		return;

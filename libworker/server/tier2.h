@@ -30,13 +30,13 @@
 /* What the second tier has of one shard of an entry. */
 struct scout__expected_shard {
 	struct scout__l2_digest digest;
+	uint64_t weights;         /* of the key */
 	struct scout__load *load; /* queued or running */
 	uint8_t pinned;           /* adapters (bits) that have it, pinned once in each */
 };
 
 /* And of an entry. It lives as long as something pins the entry. */
 struct scout__expected {
-	uint64_t weights;
 	uint32_t space;                        /* index in ns.spaces */
 	struct scout__expected_shard shards[]; /* of each rank of the bank */
 };
@@ -189,7 +189,7 @@ SCOUT_ON_LOOP void scout__key_of(const struct scout__ns *ns, uint32_t rank, uint
 SCOUT_ON_LOOP void scout__key_of_entry(const struct scout__ns *ns, uint32_t entry, uint32_t rank, uint64_t weights,
 				       uint32_t space, struct scout__l2_key *ret_key);
 /* What is expected of @entry, which is promised; made if need be. NULL: no memory. */
-SCOUT_ON_LOOP struct scout__expected *scout__expected_make(struct scout__ns *ns, uint32_t entry, uint64_t weights);
+SCOUT_ON_LOOP struct scout__expected *scout__expected_make(struct scout__ns *ns, uint32_t entry);
 static inline struct scout__expected *
 scout__expected_of(const struct scout__ns *ns, uint32_t entry)
 {
