@@ -41,16 +41,20 @@ scout__load_cancel(struct scout_server *s, struct scout__load *load)
 	load_free(load);
 }
 
-/* The store that comes first in the order of preference, of those that are left and can be asked. */
+/*
+ * The store that comes first in the order of preference, of those that are left and can be asked: first those that said they have
+ * it, then the others, whose answer may have come too late.
+ */
 SCOUT_ON_LOOP static bool
 next_adapter(const struct scout_server *s, struct scout__load *load, uint32_t *ret_adapter)
 {
 	const struct scout__tier2 *t = s->tier2;
 
 	while (load->left) {
-		uint32_t adapter = (uint32_t)__builtin_ctz(load->left);
+		uint32_t adapter =
+			(uint32_t)__builtin_ctz(load->left & load->known ? load->left & load->known : load->left);
 
-		load->left &= (uint8_t)(load->left - 1);
+		load->left &= (uint8_t) ~(1u << adapter);
 		if (scout__l2_usable(t->l2, adapter, SCOUT__L2_READS, s->now_us)) {
 			*ret_adapter = adapter;
 			return true;
@@ -146,7 +150,8 @@ scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, u
 	load->instance = ns->instance;
 	load->entry = entry;
 	load->rank = rank;
-	load->left = x->shards[rank].pinned;
+	load->known = x->shards[rank].pinned;
+	load->left = (uint8_t)((1u << t->n) - 1);
 	x->shards[rank].load = load;
 	scout__list_add(&t->loads_queued, &load->node);
 	t->n_loads_queued++;

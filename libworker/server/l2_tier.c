@@ -24,8 +24,8 @@
  */
 
 #define MAX_URLS SCOUT__L2_MAX_ADAPTERS
-#define REAP 4u /* operations between two looks at the clock: one of thousands of keys costs 10 us */
-#define REAP_US 100u /* for a turn */
+#define REAP 4u       /* operations between two looks at the clock: one of thousands of keys costs 10 us */
+#define REAP_US 100u  /* for a turn */
 #define STOP_MS 2000u /* for the adapters to end what they do */
 
 /* The URLs of @text, each ended by a NUL in a copy that the caller frees. Their number, more than MAX_URLS as MAX_URLS + 1. */

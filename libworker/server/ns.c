@@ -361,10 +361,11 @@ scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights)
 	scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\": weights version %llu, was %llu", ns->name,
 		   (unsigned long long)weights, (unsigned long long)ns->weights);
 	if (s->tier2 && !ns->weights)
-		scout__log(&s->log, SCOUT_LOG_WARN,
-			   "namespace \"%s\": what was written to the second tier before is of no version, and can be hit "
-			   "after a restart by who says none; set weights_version in every client and worker",
-			   ns->name);
+		scout__log(
+			&s->log, SCOUT_LOG_WARN,
+			"namespace \"%s\": what was written to the second tier before is of no version, and can be hit "
+			"after a restart by who says none; set weights_version in every client and worker",
+			ns->name);
 	ns->weights = weights;
 	outdate(s, ns);
 }

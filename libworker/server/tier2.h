@@ -77,7 +77,8 @@ struct scout__load {
 	uint64_t instance;
 	uint64_t due_us;
 	uint32_t entry, rank;
-	uint8_t left; /* adapters that may be tried yet */
+	uint8_t known; /* adapters that said they have it */
+	uint8_t left;  /* those that may be tried yet */
 	bool running;
 	bool late;
 	struct scout__l2_key key;
