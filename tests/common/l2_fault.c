@@ -2,12 +2,9 @@
 #include "l2_fault.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "../../libworker/l2/adapters.h"
 #include "../../libworker/l2/queue.h"
@@ -38,20 +35,6 @@ struct fault {
 	atomic_bool is_stopping;
 	atomic_bool has_ended; /* the thread has nothing any more */
 };
-
-struct l2_fault_control *
-l2_fault_map(const char *path)
-{
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	void *at = MAP_FAILED;
-
-	if (fd >= 0 && ftruncate(fd, sizeof(struct l2_fault_control)) == 0)
-		at = mmap(NULL, sizeof(struct l2_fault_control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (at == MAP_FAILED)
-		abort();
-	(void)close(fd);
-	return at;
-}
 
 /* ---- the thread ---- */
 

@@ -66,6 +66,12 @@ fault_make_home(void)
 	}
 }
 
+const char *
+fault_home(void)
+{
+	return home;
+}
+
 static uint32_t
 count_files(const char *folder)
 {
@@ -218,7 +224,7 @@ fault_server_start(struct fault *f)
 						   dead,
 						   (char *)(uintptr_t) "--reply_delay_us",
 						   delay};
-	char option[FAULT_MORE_OPTIONS][64];
+	char option[FAULT_MORE_OPTIONS][512];
 	int out[2];
 	int quiet = getenv("RIG_LOG") ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
 

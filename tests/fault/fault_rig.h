@@ -48,7 +48,7 @@
 #define FAULT_BPC (FAULT_CHUNK_TOKENS / FAULT_BLOCK_TOKENS)
 #define FAULT_BLOCKS 512u /* pages of each worker */
 #define FAULT_ACTORS 8
-#define FAULT_MORE_OPTIONS 8
+#define FAULT_MORE_OPTIONS 12
 
 struct fault_actor {
 	pid_t pid; /* 0: none */
@@ -82,6 +82,7 @@ struct fault {
 
 /* The folder of this binary; removed, with all that is in it, when the process that called this ends. */
 void fault_make_home(void);
+const char *fault_home(void);
 
 /* A server that serves. */
 void fault_up(struct fault *f);

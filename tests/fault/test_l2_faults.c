@@ -1,0 +1,670 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
+#include "fault_rig.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "l2.h"
+#include "l2_fault.h"
+#include "l2_folder.h"
+#include "object.h"
+
+/*
+ * Faults of the second tier on files, through a real server and real workers: whatever happens below, nothing wrong is served,
+ * answers come in their time, the pool goes on, a counter says what it was, and afterwards all works again by itself.
+ *
+ * KVSCOUT_KVSCOUTD is the server that has faults to be switched on (l2_fault.h).
+ */
+
+#define POOL_CHUNKS 32u
+#define MAX_FILES 64u
+#define PAYLOAD_AT 4096u /* in a file of the files adapter */
+#define FILE_BYTES (PAYLOAD_AT + FAULT_SHARD_BYTES)
+
+static struct fault f;
+static struct fault_actor *sched, *worker;
+static struct l2_fault_control *control;
+static char folder[128];
+static char l2_url[512];
+
+static char files[MAX_FILES][160];
+static uint32_t n_files;
+
+static int
+remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	(void)at;
+	return remove(path);
+}
+
+/* With a second tier whose operations have @timeout_ms. */
+static void
+up(const char *timeout_ms, const char *bad_key_ms)
+{
+	static unsigned n_folders;
+	char path[160];
+
+	memset(&f, 0, sizeof(f));
+	n_folders++;
+	(void)snprintf(folder, sizeof(folder), "%s/l2-%d-%u", fault_home(), (int)getpid(), n_folders);
+	(void)snprintf(path, sizeof(path), "%s.control", folder);
+	control = l2_fault_map(path);
+	(void)snprintf(l2_url, sizeof(l2_url), "fault+fs://%s?control=%s&threads=2", folder, path);
+	f.pool_chunks = POOL_CHUNKS;
+	f.transfer_timeout_ms = FAULT_DEADLINE_MS;
+	f.more[0] = "l2";
+	f.more[1] = l2_url;
+	f.more[2] = "l2_timeout_ms";
+	f.more[3] = timeout_ms;
+	f.more[4] = "bad_key_ms";
+	f.more[5] = bad_key_ms;
+	f.more[6] = "eviction";
+	f.more[7] = "lru";
+	f.more[8] = "l2_queue_bytes";
+	f.more[9] = "1Gi";
+	fault_up(&f);
+	sched = fault_scheduler(&f);
+	worker = fault_worker(&f);
+	fault_wait(&f, "l2.0.ready", 1);
+}
+
+/* All ends in order; the folder holds whole objects and nothing else. */
+static void
+down(void)
+{
+	struct l2_folder_report report;
+
+	fault_wait(&f, "l2.writes.waiting", 0);
+	fault_wait(&f, "l2.0.pinned", 0);
+	ck_assert_uint_eq(fault_status(&f, "bugs.mismatches"), 0);
+	fault_down(&f);
+	l2_folder_check(folder, &report);
+	ck_assert_msg(report.damaged + report.temporaries + report.foreign == 0, "%s is left", report.first_bad);
+	ck_assert_int_eq(nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
+	(void)snprintf(folder + strlen(folder), 16, ".control");
+	ck_assert_int_eq(unlink(folder), 0);
+}
+
+/* A counter that is not listed while it is 0. */
+static uint64_t
+count(const char *name)
+{
+	uint64_t value = wire_status(&f.status, name);
+
+	return value == UINT64_MAX ? 0 : value;
+}
+
+static void
+wait_count(const char *name, uint64_t least)
+{
+	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
+
+	while (count(name) < least)
+		ck_assert_msg(scout__now_us() < end_us, "%s is %" PRIu64 ", should become %" PRIu64, name, count(name),
+			      least);
+}
+
+/* Stored in both tiers. */
+static void
+store(uint32_t prompt, uint32_t n)
+{
+	struct fault_done done = fault_store(worker, 0, prompt, n);
+
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks + done.present, n);
+	fault_wait(&f, "l2.writes.waiting", 0);
+}
+
+/* What was stored before is in the second tier only. */
+static void
+out_of_the_pool(void)
+{
+	(void)fault_pressure(&f, worker, 2);
+	fault_wait(&f, "l2.writes.waiting", 0);
+}
+
+static int
+note_file(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	/* Objects stand two folders deep. */
+	if (type == FTW_F && at->level == 3 && st->st_size == FILE_BYTES) {
+		ck_assert_uint_lt(n_files, MAX_FILES);
+		(void)snprintf(files[n_files++], sizeof(files[0]), "%s", path);
+	}
+	return 0;
+}
+
+static void
+list_files(uint32_t expected)
+{
+	n_files = 0;
+	ck_assert_int_eq(nftw(folder, note_file, 8, FTW_PHYS), 0);
+	ck_assert_uint_eq(n_files, expected);
+}
+
+/* Look up and retrieve: what is not named is right, what is named is untouched. How many chunks were filled. */
+static uint32_t
+fetch(uint32_t prompt, uint32_t n, struct fault_done *ret_done)
+{
+	static unsigned n_ids;
+	struct fault_hit hit;
+	char id[32];
+
+	(void)snprintf(id, sizeof(id), "fetch%u", n_ids++);
+	hit = fault_lookup(sched, id, prompt, n);
+	*ret_done = (struct fault_done){.missing = ""};
+	if (hit.chunks) {
+		*ret_done = fault_retrieve(worker, 0, hit.ticket, 0, hit.chunks * FAULT_BPC);
+		fault_check_pages(worker, 0, ret_done, prompt, 0, hit.chunks * FAULT_BPC);
+	}
+	(void)fault_ask(sched, "finish %s", id);
+	ck_assert_uint_eq(ret_done->n_missing % FAULT_BPC, 0);
+	return hit.chunks - ret_done->n_missing / FAULT_BPC;
+}
+
+/* All of it comes, sooner or later: bad keys are forgotten, breakers close. */
+static void
+heals(uint32_t prompt, uint32_t n)
+{
+	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
+	struct fault_done done;
+
+	/* What was lost is computed again and stored again. */
+	store(prompt, n);
+	while (fetch(prompt, n, &done) != n)
+		ck_assert_msg(scout__now_us() < end_us, "prompt %u does not come back", (unsigned)prompt);
+}
+
+/* The pool alone does its work. */
+static void
+check_pool(uint32_t prompt)
+{
+	struct fault_done done = fault_store(worker, 0, prompt, 4);
+
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(fetch(prompt, 4, &done), 4);
+}
+
+START_TEST(without_faults_chunks_come_back_from_the_second_tier)
+{
+	struct fault_done done;
+
+	up("1000", "1000");
+	store(1, 8);
+	out_of_the_pool();
+	ck_assert_uint_eq(fetch(1, 8, &done), 8);
+	ck_assert_uint_eq(done.n_missing, 0);
+	ck_assert_uint_ge(count("l2.hit_chunks"), 8);
+	ck_assert_uint_eq(count("l2.loads.done"), 8);
+	ck_assert_uint_eq(count("l2.0.load.ok"), 8);
+	ck_assert_uint_eq(control->disk.hits, 0);
+	down();
+}
+END_TEST
+
+/* ---- what happens to files ---- */
+
+START_TEST(a_truncated_file_is_a_miss)
+{
+	static const off_t lengths[] = {0, 1, 511, 512, PAYLOAD_AT - 1, PAYLOAD_AT, FILE_BYTES - 1};
+	const uint32_t n = sizeof(lengths) / sizeof(lengths[0]);
+	struct fault_done done;
+
+	up("1000", "300");
+	for (uint32_t i = 0; i < n; i++)
+		store(1 + i, 1);
+	list_files(n);
+	out_of_the_pool();
+	for (uint32_t i = 0; i < n; i++)
+		ck_assert_int_eq(truncate(files[i], lengths[i]), 0);
+	for (uint32_t i = 0; i < n; i++) {
+		ck_assert_uint_eq(fetch(1 + i, 1, &done), 0);
+		ck_assert_uint_eq(done.n_missing, FAULT_BPC);
+		/* It is not offered again. */
+		ck_assert_uint_eq(fault_lookup(sched, "again", 1 + i, 1).chunks, 0);
+		(void)fault_ask(sched, "finish again");
+	}
+	ck_assert_uint_eq(count("l2.0.load.corrupt"), n);
+	ck_assert_uint_eq(count("l2.loads.failed"), n);
+	check_pool(50);
+	for (uint32_t i = 0; i < n; i++)
+		heals(1 + i, 1);
+	down();
+}
+END_TEST
+
+/* One of many chunks: exactly the blocks that cannot be had are named. */
+START_TEST(a_truncated_file_costs_its_own_chunk_and_what_stands_behind_it)
+{
+	struct fault_done done;
+
+	up("1000", "300");
+	store(1, 8);
+	list_files(8);
+	out_of_the_pool();
+	ck_assert_int_eq(truncate(files[3], PAYLOAD_AT + 5), 0);
+	ck_assert_uint_lt(fetch(1, 8, &done), 8);
+	ck_assert_uint_ge(done.n_missing, FAULT_BPC);
+	ck_assert_uint_eq(count("l2.0.load.corrupt"), 1);
+	heals(1, 8);
+	down();
+}
+END_TEST
+
+static void
+flip(const char *path, off_t at, unsigned bit)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	uint8_t byte;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
+	byte ^= (uint8_t)(1u << bit);
+	ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
+	ck_assert_int_eq(close(fd), 0);
+}
+
+/* In each of the header's fields, and all over the payload. What lies between them is nothing and may be anything. */
+START_TEST(a_flipped_bit_is_a_miss)
+{
+	static const off_t places[] = {0,
+				       7,
+				       8,
+				       9,
+				       10,
+				       11,
+				       12,
+				       15,
+				       16,
+				       23,
+				       24,
+				       39,
+				       40,
+				       41,
+				       57,
+				       70,
+				       100,
+				       300,
+				       503,
+				       504,
+				       511,
+				       PAYLOAD_AT,
+				       PAYLOAD_AT + 1,
+				       PAYLOAD_AT + 1000,
+				       PAYLOAD_AT + 2048,
+				       FILE_BYTES - 1};
+	const uint32_t n = sizeof(places) / sizeof(places[0]);
+	struct fault_done done;
+
+	up("1000", "300");
+	for (uint32_t i = 0; i < n; i++)
+		store(1 + i, 1);
+	list_files(n);
+	out_of_the_pool();
+	for (uint32_t i = 0; i < n; i++)
+		flip(files[i], places[i], i % 8);
+	for (uint32_t i = 0; i < n; i++)
+		ck_assert_uint_eq(fetch(1 + i, 1, &done), 0);
+	ck_assert_uint_eq(count("l2.0.load.corrupt"), n);
+	check_pool(50);
+	for (uint32_t i = 0; i < n; i++)
+		heals(1 + i, 1);
+	down();
+}
+END_TEST
+
+START_TEST(a_flipped_bit_where_nothing_is_changes_nothing)
+{
+	struct fault_done done;
+
+	up("1000", "300");
+	store(1, 2);
+	list_files(2);
+	out_of_the_pool();
+	flip(files[0], SCOUT__L2_HEADER_BYTES, 0);
+	flip(files[1], PAYLOAD_AT - 1, 7);
+	/* Served if it is taken, and then it is right (fetch sees to that). */
+	ck_assert_uint_eq(fetch(1, 2, &done) + count("l2.0.load.corrupt"), 2);
+	down();
+}
+END_TEST
+
+static void
+read_header(const char *path, uint8_t header[SCOUT__L2_HEADER_BYTES])
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, header, SCOUT__L2_HEADER_BYTES, 0), SCOUT__L2_HEADER_BYTES);
+	ck_assert_int_eq(close(fd), 0);
+}
+
+/* All sums are right: it only is the KV of another model, tenant or prompt. */
+START_TEST(a_file_of_another_namespace_or_prompt_is_a_miss)
+{
+	uint8_t header[SCOUT__L2_HEADER_BYTES];
+	struct scout__l2_header parsed;
+	struct fault_done done;
+	char third[200];
+	int fd;
+
+	up("1000", "300");
+	for (uint32_t i = 1; i <= 3; i++)
+		store(i, 1);
+	list_files(3);
+	out_of_the_pool();
+	/* The fingerprint of another namespace in the first. */
+	read_header(files[0], header);
+	ck_assert_int_eq(scout__l2_header_get(header, &parsed), SCOUT__L2_HEADER_OK);
+	parsed.key.bytes[2] ^= 1;
+	scout__l2_header_put(header, &parsed.key, parsed.bytes, parsed.sum);
+	fd = open(files[0], O_WRONLY | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pwrite(fd, header, sizeof(header), 0), sizeof(header));
+	ck_assert_int_eq(close(fd), 0);
+	/* The other two under each other's name. */
+	(void)snprintf(third, sizeof(third), "%s.x", files[1]);
+	ck_assert_int_eq(rename(files[1], third), 0);
+	ck_assert_int_eq(rename(files[2], files[1]), 0);
+	ck_assert_int_eq(rename(third, files[2]), 0);
+	for (uint32_t i = 1; i <= 3; i++)
+		ck_assert_uint_eq(fetch(i, 1, &done), 0);
+	ck_assert_uint_eq(count("l2.0.load.corrupt"), 3);
+	for (uint32_t i = 1; i <= 3; i++)
+		heals(i, 1);
+	down();
+}
+END_TEST
+
+START_TEST(a_file_that_is_deleted_between_exists_and_load_is_a_miss)
+{
+	struct fault_done done;
+	struct fault_hit hit;
+
+	up("1000", "300");
+	store(1, 4);
+	list_files(4);
+	out_of_the_pool();
+	hit = fault_lookup(sched, "a", 1, 4);
+	ck_assert_uint_eq(hit.chunks, 4);
+	for (uint32_t i = 0; i < 4; i++)
+		ck_assert_int_eq(unlink(files[i]), 0);
+	done = fault_retrieve(worker, 0, hit.ticket, 0, 16);
+	fault_check_pages(worker, 0, &done, 1, 0, 16);
+	ck_assert_uint_eq(done.n_missing, 16);
+	(void)fault_ask(sched, "finish a");
+	ck_assert_uint_ge(count("l2.0.load.absent"), 1);
+	ck_assert_uint_eq(count("l2.0.load.corrupt"), 0);
+	/* That something is gone is no fault of the store's. */
+	ck_assert_uint_eq(count("l2.0.reads_switched_off"), 0);
+	heals(1, 4);
+	down();
+}
+END_TEST
+
+/* ---- what happens to the disk ---- */
+
+/* @n stores of one chunk each, from prompt @first on. */
+static void
+store_each(uint32_t first, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		store(first + i, 1);
+}
+
+/* After the fault is over: stores reach the second tier again, and come back from it. */
+static void
+writes_come_back(uint32_t first)
+{
+	uint64_t stored = count("l2.0.store.ok");
+	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
+	struct fault_done done;
+
+	while (count("l2.0.store.ok") == stored) {
+		ck_assert_msg(scout__now_us() < end_us, "writes stay off");
+		store(first++, 1);
+	}
+	ck_assert_uint_eq(count("l2.0.writes_off"), 0);
+	store(90000, 3);
+	out_of_the_pool();
+	ck_assert_uint_eq(fetch(90000, 3, &done), 3);
+}
+
+START_TEST(a_folder_that_is_read_only_is_still_read_and_written_again_when_it_can_be)
+{
+	struct fault_done done;
+
+	up("1000", "300");
+	store(1, 4);
+	out_of_the_pool();
+	control->disk.change_errno = EROFS;
+	store_each(10, 2 * SCOUT__L2_FAILURES);
+	ck_assert_uint_eq(count("l2.0.store.error"), SCOUT__L2_FAILURES);
+	ck_assert_uint_eq(count("l2.0.store.refused"), SCOUT__L2_FAILURES);
+	ck_assert_uint_eq(count("l2.0.writes_off"), 1);
+	ck_assert_uint_eq(count("l2.0.reads_off"), 0);
+	ck_assert_uint_eq(count("l2.writes.failed"), 2 * SCOUT__L2_FAILURES);
+	/* The pool has them, and what was there before is still loaded. */
+	ck_assert_uint_eq(fetch(15, 1, &done), 1);
+	ck_assert_uint_eq(fetch(1, 4, &done), 4);
+	ck_assert_uint_eq(count("l2.0.load.ok"), 4);
+	control->disk.change_errno = 0;
+	writes_come_back(1000);
+	down();
+}
+END_TEST
+
+START_TEST(a_disk_that_gets_full_in_the_middle_of_a_write_keeps_no_half_object)
+{
+	struct l2_folder_report report;
+	struct fault_done done;
+
+	up("1000", "300");
+	control->disk.write_errno = ENOSPC;
+	control->disk.write_room = PAYLOAD_AT + 1000;
+	store_each(10, 2 * SCOUT__L2_FAILURES);
+	ck_assert_uint_gt(control->disk.hits, 0);
+	ck_assert_uint_eq(count("l2.0.store.full"), SCOUT__L2_FAILURES);
+	ck_assert_uint_eq(count("l2.0.writes_off"), 1);
+	ck_assert_uint_eq(count("l2.0.objects"), 0);
+	l2_folder_check(folder, &report);
+	ck_assert_msg(report.objects + report.damaged + report.temporaries + report.foreign == 0, "%s is left",
+		      report.first_bad);
+	for (uint32_t i = 0; i < 2 * SCOUT__L2_FAILURES; i++)
+		ck_assert_uint_eq(fetch(10 + i, 1, &done), 1);
+	/* Out of the pool there is nothing of it: no lookup counts a chunk that was never written. */
+	out_of_the_pool();
+	ck_assert_uint_eq(fetch(10, 1, &done), 0);
+	control->disk.write_errno = 0;
+	writes_come_back(1000);
+	down();
+}
+END_TEST
+
+START_TEST(a_disk_that_lands_other_bytes_is_found_out_at_the_load)
+{
+	struct fault_done done;
+
+	up("1000", "300");
+	control->disk.write_flip = 1 + PAYLOAD_AT + 77;
+	store(1, 1);
+	control->disk.write_flip = 1 + 50;
+	store(2, 1);
+	ck_assert_uint_eq(control->disk.hits, 2);
+	control->disk.write_flip = 0;
+	out_of_the_pool();
+	for (uint32_t i = 1; i <= 2; i++)
+		ck_assert_uint_eq(fetch(i, 1, &done), 0);
+	ck_assert_uint_eq(count("l2.0.load.corrupt"), 2);
+	heals(1, 1);
+	heals(2, 1);
+	down();
+}
+END_TEST
+
+START_TEST(a_disk_that_cannot_be_read_is_switched_off_and_on_again)
+{
+	struct fault_done done;
+
+	up("1000", "1");
+	store_each(10, 3 * SCOUT__L2_FAILURES);
+	out_of_the_pool();
+	control->disk.read_errno = EIO;
+	for (uint32_t i = 0; i < 2 * SCOUT__L2_FAILURES; i++)
+		ck_assert_uint_eq(fetch(10 + i, 1, &done), 0);
+	/* Nothing is asked any more: the rest was no hit at all. */
+	ck_assert_uint_eq(count("l2.0.load.error"), SCOUT__L2_FAILURES);
+	ck_assert_uint_eq(count("l2.0.reads_switched_off"), 1);
+	ck_assert_uint_ge(count("l2.lookups.skipped"), SCOUT__L2_FAILURES);
+	check_pool(50);
+	control->disk.read_errno = 0;
+	fault_wait(&f, "l2.0.reads_off", 0);
+	for (uint32_t i = 2 * SCOUT__L2_FAILURES; i < 3 * SCOUT__L2_FAILURES; i++)
+		ck_assert_uint_eq(fetch(10 + i, 1, &done), 1);
+	down();
+}
+END_TEST
+
+/* ---- a disk that is slow or hangs ---- */
+
+START_TEST(a_slow_disk_costs_its_deadline_and_no_more)
+{
+	uint64_t begin_us;
+	struct fault_done done;
+
+	up("100", "1");
+	store(1, 2);
+	out_of_the_pool();
+	control->disk.read_delay_ms = 1500;
+	begin_us = scout__now_us();
+	ck_assert_uint_eq(fetch(1, 2, &done), 0);
+	ck_assert_uint_ge(scout__now_us() - begin_us, 100000);
+	ck_assert_uint_lt(scout__now_us() - begin_us, 1400000);
+	ck_assert_uint_eq(done.n_missing, 2 * FAULT_BPC);
+	ck_assert_uint_ge(count("l2.loads.late"), 1);
+	check_pool(50);
+	control->disk.read_delay_ms = 0;
+	/* They end, late, and count as that. */
+	wait_count("l2.0.late", 1);
+	heals(1, 2);
+	down();
+}
+END_TEST
+
+START_TEST(a_lookup_waits_for_a_slow_store_until_its_deadline_at_most)
+{
+	struct fault_done done;
+	struct fault_hit hit;
+
+	up("150", "1");
+	store(1, 4);
+	out_of_the_pool();
+	store(2, 2);
+	control->ops[SCOUT__L2_EXISTS].delay_ms = 3000;
+	/* Two are in the pool and count; that there may be more nobody knows in time. */
+	hit = fault_lookup(sched, "a", 2, 4);
+	ck_assert_uint_eq(hit.chunks, 2);
+	ck_assert_uint_lt(hit.us, 2000000);
+	(void)fault_ask(sched, "finish a");
+	ck_assert_uint_eq(count("l2.lookups.late"), 1);
+	/* After some of these it is not asked any more, and lookups cost nothing. */
+	for (unsigned i = 0; count("l2.0.reads_off") == 0; i++) {
+		ck_assert_uint_lt(i, 50);
+		ck_assert_uint_eq(fetch(1, 4, &done), 0);
+	}
+	hit = fault_lookup(sched, "b", 2, 4);
+	ck_assert_uint_eq(hit.chunks, 2);
+	ck_assert_uint_lt(hit.us, 140000);
+	(void)fault_ask(sched, "finish b");
+	control->ops[SCOUT__L2_EXISTS].delay_ms = 0;
+	fault_wait(&f, "l2.0.reads_off", 0);
+	ck_assert_uint_eq(fetch(1, 4, &done), 4);
+	down();
+}
+END_TEST
+
+START_TEST(a_disk_that_hangs_holds_its_slots_and_nothing_else)
+{
+	struct fault_done done;
+
+	up("100", "1");
+	store(1, 6);
+	out_of_the_pool();
+	control->ops[SCOUT__L2_LOAD].hang = 1;
+	ck_assert_uint_eq(fetch(1, 6, &done), 0);
+	ck_assert_uint_eq(done.n_missing, 6 * FAULT_BPC);
+	ck_assert_uint_eq(count("l2.loads.late"), 6);
+	fault_wait(&f, "l2.0.reads_off", 1);
+	/*
+	 * The slots that a late read may still fill are nobody else's, however hard the pool is pressed; a quarter of the pool
+	 * may wait to be written.
+	 */
+	ck_assert_uint_ge(fault_pressure(&f, worker, 3), 3 * 6);
+	fault_wait(&f, "l2.writes.waiting", 0);
+	ck_assert_uint_le(fault_pressure(&f, worker, 1), 6 + POOL_CHUNKS / 4);
+	fault_wait(&f, "l2.writes.waiting", 0);
+	check_pool(50);
+	control->ops[SCOUT__L2_LOAD].hang = 0;
+	fault_wait(&f, "l2.0.late", 6);
+	fault_wait(&f, "l2.0.reads_off", 0);
+	ck_assert_uint_eq(fault_pressure(&f, worker, 1), 0);
+	heals(1, 6);
+	down();
+}
+END_TEST
+
+/* What is being written keeps its slot, too; the server ends all the same, also if the write never does (2). */
+START_TEST(a_write_that_hangs_holds_its_slot_and_the_server_stops_in_time)
+{
+	struct fault_done done;
+	uint64_t begin_us;
+
+	up("100", "1");
+	control->ops[SCOUT__L2_STORE].hang = (uint32_t)_i;
+	done = fault_store(worker, 0, 1, 3);
+	ck_assert_uint_eq(done.chunks, 3);
+	wait_count("l2.writes.waiting", 3);
+	ck_assert_uint_le(fault_pressure(&f, worker, 2), 2 * 3 + POOL_CHUNKS);
+	ck_assert_uint_eq(fetch(1, 3, &done), 3);
+	begin_us = scout__now_us();
+	fault_down(&f);
+	ck_assert_uint_lt(scout__now_us() - begin_us, 15000000);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("l2_faults");
+	TCase *tc = tcase_create("l2_faults");
+
+	fault_make_home();
+	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, without_faults_chunks_come_back_from_the_second_tier);
+	tcase_add_test(tc, a_truncated_file_is_a_miss);
+	tcase_add_test(tc, a_truncated_file_costs_its_own_chunk_and_what_stands_behind_it);
+	tcase_add_test(tc, a_flipped_bit_is_a_miss);
+	tcase_add_test(tc, a_flipped_bit_where_nothing_is_changes_nothing);
+	tcase_add_test(tc, a_file_of_another_namespace_or_prompt_is_a_miss);
+	tcase_add_test(tc, a_file_that_is_deleted_between_exists_and_load_is_a_miss);
+	tcase_add_test(tc, a_folder_that_is_read_only_is_still_read_and_written_again_when_it_can_be);
+	tcase_add_test(tc, a_disk_that_gets_full_in_the_middle_of_a_write_keeps_no_half_object);
+	tcase_add_test(tc, a_disk_that_lands_other_bytes_is_found_out_at_the_load);
+	tcase_add_test(tc, a_disk_that_cannot_be_read_is_switched_off_and_on_again);
+	tcase_add_test(tc, a_slow_disk_costs_its_deadline_and_no_more);
+	tcase_add_test(tc, a_lookup_waits_for_a_slow_store_until_its_deadline_at_most);
+	tcase_add_test(tc, a_disk_that_hangs_holds_its_slots_and_nothing_else);
+	tcase_add_loop_test(tc, a_write_that_hangs_holds_its_slot_and_the_server_stops_in_time, 1, 3);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
