@@ -1,28 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 #include <zmq.h>
 
 #include <kvscout/client.h>
 #include <kvscout/server.h>
 
+#include "client_priv.h"
 #include "clock.h"
 #include "msg.h"
 #include "say.h"
+#include "timer_floor.h"
 
 /*
  * How exact deadlines are, and how soon a waiting caller sees its answer.
  *
  *   micro_deadline [LOOKUPS [TIMEOUT_MS [ROUND_TRIPS]]]
  *
- * First, lookups at a server that answers everything but them: how late after its deadline each one ends, as a caller sees it that
- * sleeps on the client's descriptor. Second, scout_wait_lookup() at a real server against a bare DEALER with the same
+ * First, lookups at a server that answers everything but them: how late after its deadline each one ends - when the courier
+ * publishes the end, and when a caller has it that sleeps on the client's descriptor - and, at the same times, how late bare
+ * threads are woken by a timerfd: that part is the machine's. Second, scout_wait_lookup() at a real server against a bare DEALER with the same
  * operation, alternately in one run.
  *
- * Threads: main; the silent server's loop is run by a thread of its own.
+ * Threads: main; the silent server's loop and the two timers are run by threads of their own.
  */
 
 #define HASH_BYTES 32
@@ -164,82 +169,131 @@ print(const char *name, int64_t *ns, size_t n)
 	    (double)quantile(ns, n, 0.99) / 1e3, (double)quantile(ns, n, 0.999) / 1e3, (double)ns[n - 1] / 1e3);
 }
 
-/* A batch of lookups, spread over half of the timeout so that they end one by one. */
-static void
-batch(struct scout_client *client, uint64_t timeout_ns, size_t n, int64_t *ret_late)
+/* How late each lookup of a run ended: when its end was published, and when the caller had it. And how late bare timers were. */
+enum {
+	PUBLISHED,
+	SEEN,
+	TIMER,
+	TIMER_BATCH,
+	LATENESSES
+};
+static const char *const lateness_names[LATENESSES] = {"published - deadline", "seen - deadline", "bare timer",
+						       "bare timer, batch"};
+
+/* Note the end of lookup @i, if it has. */
+static bool
+note_end(struct scout_client *client, size_t i, uint64_t deadline_ns, int64_t *const late[LATENESSES], size_t at)
 {
-	static uint64_t deadline[MAX_LIVE];
-	static bool ended[MAX_LIVE];
-	int fd = scout_client_fd(client);
+	struct scout_lookup q;
 	struct scout_hit hit;
-	size_t left = n;
 	char id[32];
 
-	for (size_t i = 0; i < n; i++) {
-		struct scout_lookup q;
-		uint64_t until = scout__now_ns() + timeout_ns / 2 / n;
+	(void)snprintf(id, sizeof(id), "d%zu", i);
+	q = question(id);
+	if (scout_try_lookup(client, &q, &hit) == SCOUT_NOT_YET)
+		return false;
+	late[SEEN][at + i] = (int64_t)(scout__now_ns() - deadline_ns);
+	late[PUBLISHED][at + i] = (int64_t)(scout__client_landed_ns(client, id) - deadline_ns);
+	(void)scout_finish(client, id);
+	return true;
+}
 
-		(void)snprintf(id, sizeof(id), "d%zu", i);
+/* What has ended. All have the same timeout, so they end in their order. */
+static size_t
+note_ends(struct scout_client *client, const uint64_t *deadline_ns, size_t from, size_t to,
+	  int64_t *const late[LATENESSES], size_t at)
+{
+	scout_client_fd_clear(client);
+	while (from < to && note_end(client, from, deadline_ns[from], late, at))
+		from++;
+	return from;
+}
+
+/* A batch of lookups, spread over half of the timeout so that they end one by one; the caller sleeps in between. */
+static void
+batch(struct scout_client *client, uint64_t start_ns, uint64_t gap_ns, uint64_t timeout_ns, size_t n,
+      int64_t *const late[LATENESSES], size_t at)
+{
+	static uint64_t deadline_ns[MAX_LIVE];
+	zmq_pollitem_t item = {.fd = scout_client_fd(client), .events = ZMQ_POLLIN};
+	size_t ended = 0, asked = 0;
+
+	while (asked < n) {
+		uint64_t at_ns = start_ns + asked * gap_ns;
+		const struct timespec when = {(time_t)(at_ns / 1000000000u), (long)(at_ns % 1000000000u)};
+		struct scout_lookup q;
+		struct scout_hit hit;
+		char id[32];
+
+		(void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL);
+		ended = note_ends(client, deadline_ns, ended, asked, late, at);
+		(void)snprintf(id, sizeof(id), "d%zu", asked);
 		q = question(id);
-		deadline[i] = scout__now_ns() + timeout_ns;
-		ended[i] = false;
+		deadline_ns[asked] = scout__now_ns() + timeout_ns;
 		if (scout_try_lookup(client, &q, &hit) != SCOUT_NOT_YET)
 			die("lookup", "answered by a silent server");
-		while (scout__now_ns() < until)
-			;
+		asked++;
 	}
-	while (left > 0) {
-		zmq_pollitem_t item = {.fd = fd, .events = ZMQ_POLLIN};
-
+	while (ended < n) {
 		(void)zmq_poll(&item, 1, 1000);
-		scout_client_fd_clear(client);
-		for (size_t i = 0; i < n; i++) {
-			struct scout_lookup q;
-
-			if (ended[i])
-				continue;
-			(void)snprintf(id, sizeof(id), "d%zu", i);
-			q = question(id);
-			if (scout_try_lookup(client, &q, &hit) == SCOUT_NOT_YET)
-				break; /* all have the same timeout: nor have those that came later */
-			ended[i] = true;
-			ret_late[i] = (int64_t)(scout__now_ns() - deadline[i]);
-			(void)scout_finish(client, id);
-			left--;
-		}
+		ended = note_ends(client, deadline_ns, ended, n, late, at);
 	}
+}
+
+/* One batch, with bare timers for the same times beside it. A client of its own: a silent server keeps what it was asked. */
+static void
+timed_batch(const char *endpoint, uint32_t timeout_ms, size_t n, int64_t *const late[LATENESSES], size_t at)
+{
+	struct scout_client *client = open_client(endpoint, timeout_ms);
+	uint64_t timeout_ns = timeout_ms * UINT64_C(1000000), gap_ns = timeout_ns / 2 / n;
+	uint64_t start_ns = scout__now_ns() + 1000000;
+	struct timer_floor floors[2] = {{.policy = SCHED_OTHER, .late_ns = late[TIMER] + at},
+					{.policy = SCHED_BATCH, .late_ns = late[TIMER_BATCH] + at}};
+
+	scout__client_stamp_answers(client);
+	for (int i = 0; i < 2; i++) {
+		floors[i].first_ns = start_ns + timeout_ns;
+		floors[i].gap_ns = gap_ns;
+		floors[i].n = n;
+		if (timer_floor_start(&floors[i]) != 0)
+			die("start", "no thread");
+	}
+	batch(client, start_ns, gap_ns, timeout_ns, n, late, at);
+	for (int i = 0; i < 2; i++)
+		timer_floor_join(&floors[i]);
+	scout_client_free(client);
 }
 
 static void
 deadlines(size_t n, uint32_t timeout_ms)
 {
 	struct silent s = {.zmq = zmq_ctx_new()};
-	int64_t *late = calloc(n + MAX_LIVE, sizeof(*late));
-	struct scout_client *client;
-	size_t above = 0, done = 0;
+	int64_t *late[LATENESSES];
 
-	if (!late || !s.zmq)
-		die("start", "out of memory");
+	for (int k = 0; k < LATENESSES; k++)
+		if (!(late[k] = calloc(n, sizeof(*late[k]))) || !s.zmq)
+			die("start", "out of memory");
 	(void)snprintf(s.endpoint, sizeof(s.endpoint), "ipc:///tmp/kvscout-deadline-%d", (int)getpid());
 	if (pthread_create(&s.thread, NULL, silent_main, &s) != 0)
 		die("start", "no thread");
-	while (done < n) {
+	for (size_t done = 0; done < n;) {
 		size_t now = n - done < MAX_LIVE / 2 ? n - done : MAX_LIVE / 2;
 
-		/* A client for each batch: a server that answers nothing keeps what was asked of it. */
-		client = open_client(s.endpoint, timeout_ms);
-		batch(client, timeout_ms * UINT64_C(1000000), now, late + done);
-		scout_client_free(client);
+		timed_batch(s.endpoint, timeout_ms, now, late, done);
 		done += now;
 	}
-	for (size_t i = 0; i < n; i++)
-		above += late[i] > 20000000;
-	print("end - deadline", late, n);
-	say("%-22s %zu of %zu\n", "later than 20 ms", above, n);
+	for (int k = 0; k < LATENESSES; k++) {
+		size_t above = 0;
+
+		for (size_t i = 0; i < n; i++)
+			above += late[k][i] > 20000000;
+		print(lateness_names[k], late[k], n);
+		say("%-22s %zu of %zu\n", "  later than 20 ms", above, n);
+		free(late[k]);
+	}
 	atomic_store(&s.stop, true);
 	(void)pthread_join(s.thread, NULL);
 	(void)zmq_ctx_term(s.zmq);
-	free(late);
 }
 
 /* ---- polled against a bare round trip ---- */
