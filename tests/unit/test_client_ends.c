@@ -228,6 +228,43 @@ START_TEST(server_of_another_version_is_a_typed_error_that_names_both)
 }
 END_TEST
 
+#define MANY 10000u
+#define MANY_AT_ONCE 1000u
+#define MANY_TIMEOUT_US UINT64_C(300000)
+#define MANY_LATE_US UINT64_C(1000000)
+
+/* Twice as many as there are credits: half of them are never sent. All end by their deadline, and none before. */
+START_TEST(ten_thousand_lookups_at_a_silent_server_end_by_their_deadlines)
+{
+	static uint64_t asked_us[MANY_AT_ONCE];
+	struct scout_lookup q;
+	struct scout_hit hit;
+	char id[32];
+
+	fake_set_credits(fake, MANY_AT_ONCE / 2);
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
+	for (uint32_t n = 0; n < MANY; n += MANY_AT_ONCE) {
+		rig_reopen("lookup_timeout_ms", "300"); /* what is never answered keeps its credit */
+		for (uint32_t i = 0; i < MANY_AT_ONCE; i++) {
+			(void)snprintf(id, sizeof(id), "r%u", i);
+			q = rig_question(id, 2);
+			asked_us[i] = scout__now_us();
+			ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
+		}
+		for (uint32_t i = 0; i < MANY_AT_ONCE; i++) {
+			uint64_t took_us;
+
+			(void)snprintf(id, sizeof(id), "r%u", i);
+			hit = rig_answer(id, 2);
+			took_us = scout__now_us() - asked_us[i];
+			ck_assert_int_eq(hit.reason, SCOUT_REASON_TIMEOUT);
+			ck_assert_uint_ge(took_us, MANY_TIMEOUT_US);
+			ck_assert_uint_le(took_us, MANY_TIMEOUT_US + MANY_LATE_US);
+		}
+	}
+}
+END_TEST
+
 /* ---- the lease connection ---- */
 
 static struct scout__lease_msg
@@ -300,6 +337,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, answer_that_comes_twice_is_counted_and_dropped);
 	tcase_add_test(tc, silent_server_is_noticed_by_heartbeat);
 	tcase_add_test(tc, refused_hello_is_a_refused_answer_and_named_by_wait_ready);
+	tcase_add_test(tc, ten_thousand_lookups_at_a_silent_server_end_by_their_deadlines);
 	tcase_add_test(tc, lease_that_is_answered_late_is_used);
 	tcase_add_loop_test(tc, server_of_another_version_is_a_typed_error_that_names_both, 0, 2);
 	suite_add_tcase(s, tc);
