@@ -10,6 +10,7 @@
 
 #include "arena.h"
 #include "courier.h"
+#include "live.h"
 #include "log.h"
 
 /*
@@ -135,6 +136,8 @@ struct scout__give_back {
 };
 
 struct scout_client {
+	struct scout__live live; /* until one thread frees it */
+
 	/* const after start */
 	struct scout_client_config cfg; /* own copy */
 	struct scout__log log;

@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "copy/copy.h"
 #include "courier.h"
+#include "live.h"
 #include "segments.h"
 
 /*
@@ -158,6 +159,8 @@ enum scout__reg_state {
 #define SCOUT__TEXT_BYTES 384
 
 struct scout_worker {
+	struct scout__live live; /* until one thread frees it */
+
 	/* const after start */
 	struct scout_worker_config cfg; /* strings are ours */
 	struct scout__log log;

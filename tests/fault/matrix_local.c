@@ -2,15 +2,11 @@
 #include "matrix_rig.h"
 
 #include <dirent.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/resource.h>
-#include <sys/time.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-/* Full queues, few descriptors, signals, forks: what happens in the scheduler's own process; and several servers. */
+/* Full queues, few descriptors, many clients: what happens to the scheduler's own process; and several servers. */
 
 static void
 up(struct matrix *m)
@@ -319,119 +315,6 @@ many_clients(struct matrix *m, const struct matrix_row *row)
 	matrix_end(m);
 }
 
-/* ---- signals, threads, forks ---- */
-
-static pthread_t host;
-static atomic_uint handled, elsewhere;
-
-static void
-on_signal(int sig)
-{
-	(void)sig;
-	atomic_fetch_add(&handled, 1);
-	if (!pthread_equal(pthread_self(), host))
-		atomic_fetch_add(&elsewhere, 1);
-}
-
-/* A signal every millisecond, without SA_RESTART, to the process: it must land on the host's thread. */
-static void
-signals(struct matrix *m, const struct matrix_row *row)
-{
-	struct itimerval every = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
-	struct sigaction action = {.sa_handler = on_signal};
-	char err[256] = "";
-
-	(void)row;
-	/* The scripted peer's thread is the host's too: this row needs a server of its own process. */
-	matrix_patient(m);
-	matrix_real(m);
-	host = pthread_self();
-	ck_assert_int_eq(sigaction(SIGALRM, &action, NULL), 0);
-	matrix_client(m);
-	ck_assert_int_eq(setitimer(ITIMER_REAL, &every, NULL), 0);
-	ck_assert_msg(scout_client_wait_ready(m->client, 10000, err, sizeof(err)) == 0, "%s", err);
-	for (int i = 0; i < 10; i++) {
-		matrix_ask(m, 3);
-		matrix_steps_ms(m, 20);
-	}
-	matrix_answers(m);
-	ck_assert_int_eq(setitimer(ITIMER_REAL, &never, NULL), 0);
-	ck_assert_uint_gt(atomic_load(&handled), 50);
-	ck_assert_uint_eq(atomic_load(&elsewhere), 0);
-	matrix_all_hit(m, 0);
-	matrix_works(m, true);
-	matrix_end(m);
-}
-
-static void *
-free_client(void *arg)
-{
-	scout_client_free(arg);
-	return NULL;
-}
-
-/* Closed by another thread than the one that asked, with lookups in flight; then a new client. */
-static void
-closed_elsewhere(struct matrix *m, const struct matrix_row *row)
-{
-	pthread_t thread;
-	uint64_t begin_us;
-
-	(void)row;
-	up(m);
-	fake_always(m->fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
-	matrix_ask(m, 3);
-	matrix_step(m);
-	begin_us = scout__now_us();
-	ck_assert_int_eq(pthread_create(&thread, NULL, free_client, m->client), 0);
-	ck_assert_int_eq(pthread_join(thread, NULL), 0);
-	ck_assert_uint_lt(scout__now_us() - begin_us, 2000000);
-	scout_client_free(NULL);
-	fake_always(m->fake, SCOUT_OP_LOOKUP, FAKE_ANSWER, 0);
-	for (uint32_t i = 0; i < m->n_requests; i++)
-		m->requests[i].finished = true;
-	matrix_client(m);
-	matrix_ready(m);
-	matrix_works(m, true);
-	matrix_end(m);
-}
-
-/* A child, made while lookups are in flight, gets errors and disturbs nothing. */
-static void
-forked(struct matrix *m, const struct matrix_row *row)
-{
-	struct scout_lookup q = {.id = "child", .prompt_tokens = 1};
-	struct scout_hit hit;
-	int status;
-	pid_t pid;
-
-	(void)row;
-	matrix_patient(m);
-	up(m);
-	fake_script(m->fake, SCOUT_OP_LOOKUP, FAKE_DELAY, 50);
-	matrix_ask(m, 3);
-	matrix_step(m);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
-	if (pid == 0) {
-		int code = scout_try_lookup(m->client, &q, &hit) == SCOUT_ERR_FORKED &&
-					   scout_finish(m->client, "r0") == SCOUT_ERR_FORKED &&
-					   scout_reset(m->client, 1) == SCOUT_ERR_FORKED &&
-					   scout_client_fd(m->client) == SCOUT_ERR_FORKED
-				   ? 0
-				   : 1;
-
-		scout_client_free(m->client);
-		_exit(code);
-	}
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	matrix_answers(m);
-	matrix_all_hit(m, 0);
-	matrix_works(m, true);
-	matrix_end(m);
-}
-
 /* ---- several servers ---- */
 
 static void
@@ -472,9 +355,6 @@ const struct matrix_row matrix_local_rows[] = {
 	{.name = "no_descriptors_to_reconnect", .run = no_descriptors},
 	{.name = "few_descriptors_to_start", .run = few_descriptors},
 	{.name = "ten_thousand_clients", .run = many_clients, .arg = 10000},
-	{.name = "signal_every_millisecond", .run = signals},
-	{.name = "client_closed_by_another_thread", .run = closed_elsewhere},
-	{.name = "scheduler_forks", .run = forked},
 	{.name = "one_of_two_servers_unreachable", .run = one_of_two},
 	{.name = NULL},
 };

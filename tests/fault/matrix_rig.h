@@ -91,6 +91,6 @@ void matrix_refill(struct matrix *m);
 void matrix_end(struct matrix *m);
 
 extern const struct matrix_row matrix_scripted_rows[], matrix_server_rows[], matrix_worker_rows[], matrix_proxy_rows[],
-	matrix_local_rows[], matrix_limits_rows[];
+	matrix_local_rows[], matrix_limits_rows[], matrix_process_rows[];
 
 #endif

@@ -109,6 +109,7 @@ main(void)
 	collect(tc, matrix_worker_rows);
 	collect(tc, matrix_proxy_rows);
 	collect(tc, matrix_local_rows);
+	collect(tc, matrix_process_rows);
 	collect(tc, matrix_limits_rows);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
