@@ -21,6 +21,8 @@ struct l2_floor {
 	void (*end)(void);
 };
 
+extern const struct l2_floor l2_floor_fs; /* l2_floor_fs.c */
+
 /* Up to a NULL. */
 extern const struct l2_floor *const l2_floors[];
 

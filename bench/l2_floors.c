@@ -4,5 +4,6 @@
 #include <stddef.h>
 
 const struct l2_floor *const l2_floors[] = {
+	&l2_floor_fs,
 	NULL,
 };

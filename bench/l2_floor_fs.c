@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "l2_floor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "object.h"
+#include "say.h"
+
+/*
+ * The floor of the files adapter, beside its folder and so on the same file system: each object by one write to a temporary
+ * name and a rename, in one folder; and back by one read, and the sum of it in one go. No header, no catalogue, one object
+ * after the other: what a program does that writes and reads these bytes and checks them.
+ *
+ * What was written lies in the page cache when it is read, as it does for the adapter, which is asked in the same order.
+ * With direct=1 and sync=1 the adapter does more than this; compare it with itself then.
+ */
+
+static char *folder;
+static uint32_t n_objects;
+static uint64_t object_bytes;
+static struct scout__l2_digest *sums;
+static uint32_t last_round;
+static bool has_round;
+
+_Noreturn static void
+die(const char *what)
+{
+	complain("floor: %s: errno %d", what, errno);
+	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
+}
+
+static void
+path_of(uint32_t round, uint32_t i, char path[4096])
+{
+	if (snprintf(path, 4096, "%s/%u-%u", folder, round, i) >= 4096)
+		die("path too long");
+}
+
+static void
+begin(const struct scout__l2_url *url, uint32_t n, uint64_t bytes)
+{
+	if (asprintf(&folder, "%s.floor", url->path) < 0)
+		die("out of memory");
+	if (mkdir(folder, 0700) != 0)
+		die(folder);
+	n_objects = n;
+	object_bytes = bytes;
+	sums = calloc(n, sizeof(*sums));
+	if (!sums)
+		die("out of memory");
+}
+
+static void
+remove_round(uint32_t round)
+{
+	char path[4096];
+
+	for (uint32_t i = 0; i < n_objects; i++) {
+		path_of(round, i, path);
+		(void)unlink(path); /* the first round is stored twice */
+	}
+}
+
+static void
+store_one(uint32_t round, uint32_t i, const uint8_t *data)
+{
+	char path[4096], tmp[4096];
+	int fd;
+
+	path_of(round, i, path);
+	if (snprintf(tmp, sizeof(tmp), "%s/tmp", folder) >= (int)sizeof(tmp))
+		die("path too long");
+	fd = open(tmp, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, data, object_bytes) != (ssize_t)object_bytes || close(fd) != 0)
+		die("write");
+	if (rename(tmp, path) != 0)
+		die("rename");
+}
+
+static void
+store(uint32_t round, const uint8_t *data)
+{
+	for (uint32_t i = 0; i < n_objects; i++)
+		store_one(round, i, data + i * object_bytes);
+	last_round = round;
+	has_round = true;
+}
+
+static void
+load(uint32_t round, uint8_t *data)
+{
+	char path[4096];
+
+	for (uint32_t i = 0; i < n_objects; i++) {
+		uint8_t *to = data + i * object_bytes;
+		int fd;
+
+		path_of(round, i, path);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0 || read(fd, to, object_bytes) != (ssize_t)object_bytes || close(fd) != 0)
+			die("read");
+		sums[i] = scout__l2_sum(to, object_bytes);
+	}
+}
+
+static void
+end(void)
+{
+	if (has_round)
+		for (uint32_t round = 0; round <= last_round; round++)
+			remove_round(round);
+	if (rmdir(folder) != 0)
+		die(folder);
+	free(folder);
+	free(sums);
+}
+
+const struct l2_floor l2_floor_fs = {
+	.scheme = "fs",
+	.what = "write + rename; read + XXH3-128 (page cache)",
+	.begin = begin,
+	.store = store,
+	.load = load,
+	.end = end,
+};
