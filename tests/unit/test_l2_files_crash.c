@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "l2_files_rig.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+/*
+ * A process that stores, loads and evicts as fast as it can is killed in the middle of it, a hundred times and more. After
+ * each start: every object in the catalogue is whole, everything in the folder is in the catalogue, and no leftovers remain.
+ */
+
+enum {
+	KILLS = 120,
+	KEYS = 400,
+	WINDOW = 48,
+	BYTES_MAX = 150000
+};
+
+#define LIMIT "?threads=4&max_bytes=4Mi"
+
+static struct rig rig;
+
+/* Shared with the child: it says when it is at work. */
+static struct shared {
+	_Atomic uint64_t completed;
+	_Atomic uint32_t stored;
+} * shared;
+
+/* Made once: a child has nothing else to do than to store and load. */
+static struct scout__l2_key keys[KEYS];
+static uint8_t *payloads[KEYS];
+
+static uint64_t
+bytes_of(uint32_t i)
+{
+	return (uint64_t)i * 7919 % BYTES_MAX;
+}
+
+static void
+setup(void)
+{
+	rig_init(&rig, true);
+	for (uint32_t i = 0; i < KEYS; i++) {
+		keys[i] = rig_key(i);
+		payloads[i] = malloc(bytes_of(i) + 1);
+		ck_assert_ptr_nonnull(payloads[i]);
+		rig_fill(payloads[i], bytes_of(i), i);
+	}
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(shared, MAP_FAILED);
+}
+
+static void
+teardown(void)
+{
+	rig_fini(&rig);
+	for (uint32_t i = 0; i < KEYS; i++)
+		free(payloads[i]);
+	(void)munmap(shared, sizeof(*shared));
+}
+
+/* In the child: no ck_assert, which belongs to the parent. */
+static void
+work(void *arg)
+{
+	static struct scout__l2_op ops[WINDOW];
+	static bool done[WINDOW];
+	static uint8_t *loaded[WINDOW];
+	unsigned seed = *(unsigned *)arg;
+
+	if (rig_try_open(&rig, LIMIT) != 0)
+		return;
+	for (unsigned i = 0; i < WINDOW; i++) {
+		loaded[i] = malloc(BYTES_MAX);
+		if (!loaded[i])
+			return;
+		done[i] = true;
+	}
+	scout__enter_loop();
+	for (unsigned at = 0;; at = (at + 1) % WINDOW) {
+		uint32_t i = (uint32_t)rand_r(&seed) % KEYS;
+		bool loads = rand_r(&seed) % 8 == 0;
+
+		if (!rig_wait_until(&done[at], RIG_WAIT_US))
+			return;
+		if (ops[at].what == SCOUT__L2_STORE && ops[at].result == SCOUT__L2_OK)
+			(void)atomic_fetch_add(&shared->stored, 1);
+		(void)atomic_fetch_add(&shared->completed, 1);
+		ops[at] = (struct scout__l2_op){.what = loads ? SCOUT__L2_LOAD : SCOUT__L2_STORE,
+						.key = &keys[i],
+						.data = loads ? loaded[at] : payloads[i],
+						.bytes = bytes_of(i),
+						.deadline_us = UINT64_MAX,
+						.user = &done[at]};
+		done[at] = false;
+		if (!scout__l2_files.submit(rig.adapter, &ops[at]))
+			return;
+	}
+}
+
+/* Until it is at work, and then for a random number of operations more. */
+static void
+let_it_work(unsigned *seed)
+{
+	uint64_t until_us = scout__now_us() + RIG_WAIT_US;
+	uint64_t wanted = atomic_load(&shared->completed) + WINDOW + 1 + (uint64_t)rand_r(seed) % 100;
+
+	while (atomic_load(&shared->completed) < wanted && scout__now_us() < until_us)
+		(void)sched_yield();
+	ck_assert_uint_ge(atomic_load(&shared->completed), wanted);
+}
+
+/* Returns how many remains it removed: proof that the process was in the middle of something. */
+static uint64_t
+check_after_a_crash(void)
+{
+	struct scout__l2_gauges gauges;
+	struct l2_folder_report report;
+	static uint8_t bytes[BYTES_MAX];
+	uint32_t there = 0;
+
+	rig_open(&rig, LIMIT);
+	gauges = rig_gauges(&rig);
+	l2_folder_check(rig.folder, &report);
+	ck_assert_msg(report.damaged + report.temporaries + report.foreign == 0, "%s", report.first_bad);
+	ck_assert_uint_eq(report.objects, gauges.objects);
+	ck_assert_uint_eq(report.bytes, gauges.bytes);
+	ck_assert_uint_le(gauges.bytes, 4 * 1024 * 1024);
+	for (uint32_t i = 0; i < KEYS; i++) {
+		if (!rig_exists(&rig, i, false))
+			continue;
+		there++;
+		ck_assert_int_eq(rig_load_bytes(&rig, &keys[i], bytes, bytes_of(i)), SCOUT__L2_OK);
+		ck_assert_mem_eq(bytes, payloads[i], bytes_of(i));
+	}
+	ck_assert_uint_eq(there, gauges.objects);
+	rig_close(&rig);
+	return gauges.leftover;
+}
+
+START_TEST(a_process_killed_at_any_moment_leaves_whole_objects_only)
+{
+	unsigned seed = 1;
+	uint64_t leftovers = 0;
+
+	for (unsigned i = 0; i < KILLS; i++) {
+		pid_t child = crash_start(work, &(unsigned){i});
+
+		let_it_work(&seed);
+		ck_assert(crash_kill(child));
+		leftovers += check_after_a_crash();
+	}
+	ck_assert_uint_gt(leftovers, KILLS / 4);
+	ck_assert_uint_gt(atomic_load(&shared->stored), KILLS);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("l2_files_crash");
+	TCase *tcase = tcase_create("crash");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_set_timeout(tcase, 150);
+	tcase_add_test(tcase, a_process_killed_at_any_moment_leaves_whole_objects_only);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
