@@ -436,7 +436,7 @@ scout__bank_check(const struct scout__bank *bank)
 			held_bytes += e->holds > 0 ? bank->chunk_bytes : 0;
 			in_use += e->in_use;
 			in_order += e->in_order;
-			saving += e->saving > 0;
+			saving += e->saving > 0 && !e->stuck;
 			out += !e->in_use && !e->is_free;
 		}
 		if (extent == bank->leaving)

@@ -73,6 +73,7 @@ struct scout__entry {
 	uint8_t is_free : 1;   /* on the free list */
 	uint8_t temporary : 1; /* loaded, and to go when its readers are done */
 	uint8_t tracked : 1;   /* the bank's owner is told when nothing pins it any more */
+	uint8_t stuck : 1;     /* its writing takes too long: nobody waits for the slot */
 };
 
 _Static_assert(sizeof(struct scout__entry) == 64, "one cache line");
@@ -164,7 +165,7 @@ struct scout__bank {
 	uint32_t n_extents;
 	uint32_t cap_extents;
 	void *policy_state;
-	uint32_t n_saving;              /* entries that are being written to the second tier */
+	uint32_t n_saving;              /* entries that are being written to the second tier, and not stuck */
 	struct scout__queues temporary; /* in queue 0, the first to go at its head */
 	void *user;                     /* the owner's */
 };
@@ -303,6 +304,8 @@ SCOUT_ON_LOOP bool scout__bank_load(struct scout__bank *bank, uint32_t entry, ui
 SCOUT_ON_LOOP void scout__bank_load_late(struct scout__bank *bank, uint32_t entry, uint32_t rank);
 /* A readable shard is being written to the second tier: its slot stays as it is until _saved(). False: too often. */
 SCOUT_ON_LOOP bool scout__bank_save(struct scout__bank *bank, uint32_t entry);
+/* It takes too long: stores do not wait for its slot any more. */
+SCOUT_ON_LOOP void scout__bank_save_late(struct scout__bank *bank, uint32_t entry);
 SCOUT_ON_LOOP void scout__bank_saved(struct scout__bank *bank, uint32_t entry);
 /* Where the bytes of a shard lie in this process; the pool must have been told to map them. */
 SCOUT_ON_LOOP uint8_t *scout__bank_data(const struct scout__bank *bank, uint32_t entry, uint32_t rank);

@@ -114,6 +114,16 @@ scout__bank_save(struct scout__bank *bank, uint32_t entry)
 }
 
 void
+scout__bank_save_late(struct scout__bank *bank, uint32_t entry)
+{
+	struct scout__entry *e = &bank->entries[entry];
+
+	SCOUT_ASSERT(e->in_use && e->saving > 0);
+	bank->n_saving -= !e->stuck;
+	e->stuck = 1;
+}
+
+void
 scout__bank_saved(struct scout__bank *bank, uint32_t entry)
 {
 	struct scout__entry *e = &bank->entries[entry];
@@ -122,7 +132,8 @@ scout__bank_saved(struct scout__bank *bank, uint32_t entry)
 	/* It would have been evicted or dropped meanwhile, and was only taken out of the order. */
 	if (--e->saving > 0)
 		return;
-	bank->n_saving--;
+	bank->n_saving -= !e->stuck;
+	e->stuck = 0;
 	if (!e->in_order || e->spoiled)
 		scout__entry_unpin(bank, entry);
 }

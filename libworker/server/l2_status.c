@@ -62,6 +62,7 @@ put_tier(const struct scout__tier2 *t, struct list *list)
 	put(list, "l2.writes.failed", c->writes_failed);
 	put(list, "l2.writes.dropped", c->writes_dropped);
 	put(list, "l2.writes.outdated", c->writes_outdated);
+	put(list, "l2.writes.late", c->writes_late);
 	put(list, "l2.bad_keys", c->bad_keys);
 }
 

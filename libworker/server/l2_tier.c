@@ -75,6 +75,7 @@ tier2_init(struct scout_server *s, struct scout__tier2 *t)
 	scout__list_init(&t->loads_queued);
 	scout__list_init(&t->loads_running);
 	scout__list_init(&t->writes_queued);
+	scout__list_init(&t->writes_running);
 	t->write_sweep.step = scout__write_sweep_step;
 	t->timeout_us = s->cfg.l2_timeout_ms * UINT64_C(1000);
 	t->bad_us = s->cfg.bad_key_ms * UINT64_C(1000);
@@ -239,6 +240,7 @@ scout__tier2_turn(struct scout_server *s)
 			s->count.longest_us = s->now_us - before_us;
 	} while (more && s->now_us < end_us);
 	scout__loads_tick(s);
+	scout__writes_tick(s);
 }
 
 uint64_t
@@ -255,6 +257,12 @@ scout__tier2_next_us(const struct scout_server *s)
 
 		if (!load->late && load->due_us < at_us)
 			at_us = load->due_us;
+	}
+	if (!scout__list_empty(&t->writes_running)) {
+		const struct scout__write *w = SCOUT__OWNER(t->writes_running.next, struct scout__write, node);
+
+		if (w->due_us < at_us)
+			at_us = w->due_us;
 	}
 	return at_us;
 }

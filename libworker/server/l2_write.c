@@ -15,6 +15,9 @@
  * A shard that is queued or written keeps its slot (scout__bank_save), and its place in the order of eviction: see
  * bank_second.c. What came from the second tier is not queued.
  *
+ * A store waits for a slot that is being written, but not for a disk: a write that is late lets it go on without. When all
+ * that run are late the tier is stuck, and nothing is queued until one of them has ended.
+ *
  * After a RESET what is queued is of older weights. It is dropped when its turn comes, and by a sweep over the queue: what
  * stays goes round once, so its order stays too.
  *
@@ -65,6 +68,8 @@ write_done(void *user, struct scout__l2_op *op)
 	else
 		s->tier2->count.writes_failed++;
 	s->tier2->n_writes_running--;
+	s->tier2->n_writes_late -= w->late;
+	scout__list_del(&w->node);
 	write_end(s, w);
 	writes_start(s);
 }
@@ -97,10 +102,12 @@ write_start(struct scout_server *s, struct scout__write *w)
 	t->n_writes_queued--;
 	t->n_writes_running++;
 	w->n_running = t->n;
+	w->due_us = s->now_us + t->timeout_us;
+	scout__list_add(&t->writes_running, &w->node);
 	for (uint32_t i = 0; i < t->n; i++) {
 		w->ops[i] = (struct scout__l2_op){
 			.what = SCOUT__L2_STORE,
-			.deadline_us = s->now_us + t->timeout_us,
+			.deadline_us = w->due_us,
 			.key = w->key,
 			.data = scout__bank_data(w->ns->bank, w->entry, w->rank),
 			.bytes = w->ns->layouts[w->rank].shard_bytes,
@@ -115,6 +122,12 @@ SCOUT_ON_LOOP static bool
 is_outdated(const struct scout__write *w)
 {
 	return w->instance != w->ns->instance || w->ns->bank->entries[w->entry].spoiled;
+}
+
+static bool
+is_stuck(const struct scout__tier2 *t)
+{
+	return t->n_writes_late >= SCOUT__WRITE_OPS;
 }
 
 SCOUT_ON_LOOP static void
@@ -147,6 +160,10 @@ scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry,
 
 	if (!t || !ns->expected || t->stopping)
 		return;
+	if (is_stuck(t)) {
+		t->count.writes_dropped++;
+		return;
+	}
 	if (bytes > t->max_write_bytes - t->write_bytes) {
 		t->count.writes_dropped++;
 		return;
@@ -170,6 +187,28 @@ scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry,
 	writes_start(s);
 }
 
+void
+scout__writes_tick(struct scout_server *s)
+{
+	struct scout__tier2 *t = s->tier2;
+
+	/* All are given equally long, so the first in the list is the first to be late. */
+	while (!scout__list_empty(&t->writes_running)) {
+		struct scout__write *w = SCOUT__OWNER(t->writes_running.next, struct scout__write, node);
+
+		if (w->due_us > s->now_us)
+			return;
+		/* In no list from here on: it is found again when it is reaped. */
+		scout__list_del(&w->node);
+		w->late = true;
+		t->count.writes_late++;
+		if (++t->n_writes_late == SCOUT__WRITE_OPS)
+			scout__writes_sweep(s);
+		scout__bank_save_late(w->ns->bank, w->entry);
+		scout__tasks_wake(s, &w->ns->pool_waiters);
+	}
+}
+
 /* ---- dropping ---- */
 
 void
@@ -191,6 +230,9 @@ scout__write_sweep_step(struct scout_server *s, struct scout__job *job)
 
 		if (is_outdated(w)) {
 			t->count.writes_outdated++;
+			drop_queued(s, w);
+		} else if (is_stuck(t)) {
+			t->count.writes_dropped++;
 			drop_queued(s, w);
 		} else {
 			scout__list_del(&w->node);

@@ -87,13 +87,15 @@ struct scout__load {
 
 /* And the other way. */
 struct scout__write {
-	struct scout__list node; /* in writes_queued */
+	struct scout__list node; /* in writes_queued or writes_running */
 	struct scout_server *server;
 	struct scout__ns *ns;
 	uint64_t instance;
 	uint32_t entry, rank;
 	uint32_t n_running; /* adapters */
 	bool kept;          /* one of them has it */
+	bool late;          /* due_us has passed */
+	uint64_t due_us;
 	struct scout__l2_key *key;
 	struct scout__l2_op *ops; /* one for each adapter, with the key behind them, while it runs */
 };
@@ -110,7 +112,7 @@ struct scout__tier2_counters {
 	uint64_t asks_refused; /* or as there was no memory for the question */
 	uint64_t hit_chunks;   /* chunks that counted and were not in the pool */
 	uint64_t loads, loaded, loads_failed, loads_late, loads_cancelled;
-	uint64_t writes_queued, written, writes_failed, writes_dropped, writes_outdated;
+	uint64_t writes_queued, written, writes_failed, writes_dropped, writes_outdated, writes_late;
 	uint64_t bad_keys;
 };
 
@@ -130,8 +132,8 @@ struct scout__tier2 {
 	struct scout__list ask_waiters; /* lookups whose question is built and has to wait for others */
 	struct scout__list loads_queued, loads_running;
 	uint32_t n_loads_queued, n_loads_running;
-	struct scout__list writes_queued;
-	uint32_t n_writes_queued, n_writes_running;
+	struct scout__list writes_queued, writes_running; /* the second without those that are late */
+	uint32_t n_writes_queued, n_writes_running, n_writes_late;
 	uint64_t write_bytes, max_write_bytes; /* queued and running */
 	struct scout__job write_sweep;         /* drops what is of older weights */
 	uint32_t sweep_left;
@@ -229,6 +231,7 @@ SCOUT_ON_LOOP void scout__load_cancel(struct scout_server *s, struct scout__load
 SCOUT_ON_LOOP void scout__loads_start(struct scout_server *s);
 /* Those that take too long. */
 SCOUT_ON_LOOP void scout__loads_tick(struct scout_server *s);
+SCOUT_ON_LOOP void scout__writes_tick(struct scout_server *s);
 
 /* ---- l2_write.c ---- */
 

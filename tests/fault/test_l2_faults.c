@@ -49,7 +49,7 @@ remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 
 /* With a second tier whose operations have @timeout_ms. */
 static void
-up(const char *timeout_ms, const char *bad_key_ms)
+up_with(uint32_t pool_chunks, const char *timeout_ms, const char *bad_key_ms)
 {
 	static unsigned n_folders;
 	char path[160];
@@ -60,7 +60,7 @@ up(const char *timeout_ms, const char *bad_key_ms)
 	(void)snprintf(path, sizeof(path), "%s.control", folder);
 	control = l2_fault_map(path);
 	(void)snprintf(l2_url, sizeof(l2_url), "fault+fs://%s?control=%s&threads=2", folder, path);
-	f.pool_chunks = POOL_CHUNKS;
+	f.pool_chunks = pool_chunks;
 	f.transfer_timeout_ms = FAULT_DEADLINE_MS;
 	f.more[0] = "l2";
 	f.more[1] = l2_url;
@@ -76,6 +76,12 @@ up(const char *timeout_ms, const char *bad_key_ms)
 	sched = fault_scheduler(&f);
 	worker = fault_worker(&f);
 	fault_wait(&f, "l2.0.ready", 1);
+}
+
+static void
+up(const char *timeout_ms, const char *bad_key_ms)
+{
+	up_with(POOL_CHUNKS, timeout_ms, bad_key_ms);
 }
 
 /* All ends in order; the folder holds whole objects and nothing else. */
@@ -436,7 +442,8 @@ writes_come_back(uint32_t first)
 	}
 	ck_assert_uint_eq(count("l2.0.writes_off"), 0);
 	store(90000, 3);
-	out_of_the_pool();
+	for (uint32_t chunks = 0; chunks < 2 * f.pool_chunks; chunks += 16)
+		store(90001 + chunks, 16);
 	ck_assert_uint_eq(fetch(90000, 3, &done), 3);
 }
 
@@ -642,6 +649,29 @@ START_TEST(a_write_that_hangs_holds_its_slot_and_the_server_stops_in_time)
 }
 END_TEST
 
+/* As many as run at once hang: what would wait behind them gives its slots back, and nothing is queued. */
+START_TEST(writes_that_all_hang_do_not_fill_the_pool)
+{
+	const uint32_t at_once = 32;
+
+	up_with(8 * at_once, "100", "1");
+	control->ops[SCOUT__L2_STORE].hang = 1;
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(fault_store(worker, 0, 1 + i, 20).chunks, 20);
+	fault_wait(&f, "l2.writes.late", at_once);
+	fault_wait(&f, "l2.writes.waiting", at_once);
+	ck_assert_uint_eq(count("l2.writes.dropped"), 60 - at_once);
+	ck_assert_uint_eq(fault_store(worker, 0, 10, 5).chunks, 5);
+	ck_assert_uint_eq(count("l2.writes.waiting"), at_once);
+	for (uint32_t i = 0; i < 8; i++)
+		ck_assert_uint_eq(fault_store(worker, 0, 20 + i, at_once).no_room, 0);
+	control->ops[SCOUT__L2_STORE].hang = 0;
+	fault_wait(&f, "l2.writes.waiting", 0);
+	writes_come_back(1000);
+	down();
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -665,6 +695,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_lookup_waits_for_a_slow_store_until_its_deadline_at_most);
 	tcase_add_test(tc, a_disk_that_hangs_holds_its_slots_and_nothing_else);
 	tcase_add_loop_test(tc, a_write_that_hangs_holds_its_slot_and_the_server_stops_in_time, 1, 3);
+	tcase_add_test(tc, writes_that_all_hang_do_not_fill_the_pool);
 	suite_add_tcase(suite, tc);
 	return suite;
 }
