@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "log.h"
+#include "thread.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: the CUDA backend's life, its thread, and its fence.
+ *
+ * One thread does all of CUDA but the pinning: it sets the device up, enqueues, looks at events, and tears down. So the
+ * threads of the engine above never get a context, a device or an error by us. It makes its calls in relaxed capture mode:
+ * a stream capture anywhere in the process is not disturbed by them.
+ *
+ * The thread looks at events instead of waiting for one: it serves two directions, and new batches. Between two looks with
+ * nothing to do it sleeps, 20 us at first and up to an eighth of the time that it has waited, at most 1 ms: some 8 spans
+ * are in flight, of some 80 us each on a fast link, so the streams do not run dry, and what ends is seen soon. A new batch
+ * wakes it at once; with nothing in flight it sleeps until then.
+ *
+ * Fence. scout__cuda_fence() runs on the caller's thread. It takes the lock under which spans are enqueued; every batch whose
+ * stop was set before is from then on enqueued no further, and the caller's stream is made to wait for the events of all
+ * spans that are. No copy is waited for by a CPU.
+ *
+ * Locks: `mu` is held while spans are enqueued and taken off. A call of CUDA under it may take a while (a batch of 4096
+ * pieces some milliseconds), nothing under it waits for the GPU but a device that fails.
+ *
+ * Rejected: a thread for each direction (the driver's own lock makes them take turns); host functions in the streams
+ * (cudaLaunchHostFunc) to wake the thread: they cost the stream some 10 us each, and are not called when a device fails.
+ */
+
+#define MAX_BATCHES (1u << 20)
+#define FIRST_NAP_NS 20000
+#define LONGEST_NAP_NS 1000000
+#define PART_BYTES (UINT64_C(256) << 20)
+#define STAGE_ALIGN 256u
+
+/* ---- what there is ---- */
+
+int
+scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, size_t err_len)
+{
+	int n = 0;
+	int rc = api->device_count(&n);
+
+	if (rc)
+		return scout__fail(err, err_len, SCOUT_ERR_DEVICE, "no CUDA device: %s", api->error_name(rc));
+	if (n == 0)
+		return scout__fail(err, err_len, SCOUT_ERR_DEVICE, "no CUDA device");
+	if (device < 0 || device >= n)
+		return scout__fail(err, err_len, SCOUT_ERR_DEVICE, "no CUDA device %d: there are %d", (int)device, n);
+	return 0;
+}
+
+bool
+scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_layout *layout, int32_t device)
+{
+	return layout->n_planes > 0 && api->is_in_use(device) && api->is_device_memory(layout->planes[0].base, device);
+}
+
+/* ---- setting up, on the thread ---- */
+
+/* The planes lie on the device, from their first byte to their last. */
+static int
+check_planes(struct scout__cuda *cuda)
+{
+	const struct scout__copy_layout *layout = &cuda->layout;
+
+	for (uint32_t i = 0; i < layout->n_planes; i++) {
+		const struct scout__copy_plane *plane = &layout->planes[i];
+		const uint8_t *last = plane->base + (layout->n_blocks - 1) * plane->stride + plane->block_bytes - 1;
+
+		if (!cuda->api->is_device_memory(plane->base, cuda->device) ||
+		    !cuda->api->is_device_memory(last, cuda->device))
+			return scout__fail(cuda->text, sizeof(cuda->text), SCOUT_ERR_INVALID,
+					   "planes[%u] is not memory of CUDA device %d from end to end", (unsigned)i,
+					   cuda->device);
+	}
+	return 0;
+}
+
+static int
+set_up_lane(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint8_t *stages)
+{
+	const struct scout__cuda_api *api = cuda->api;
+	int rc = api->stream_new(&lane->dma, cuda->priority);
+
+	rc = rc ? rc : api->stream_new(&lane->kernel, cuda->priority);
+	for (uint32_t i = 0; i < SCOUT__CUDA_SPANS && rc == 0; i++) {
+		struct scout__cuda_span *span = &lane->spans[i];
+
+		span->stage = stages + i * (cuda->stage_bytes + STAGE_ALIGN);
+		rc = api->event_new(&span->done);
+		rc = rc ? rc : api->event_new(&span->other);
+	}
+	return rc;
+}
+
+/* Everything on the device. Returns a CUDA error; what was made is torn down by tear_down(). */
+static int
+set_up_device(struct scout__cuda *cuda)
+{
+	const struct scout__cuda_api *api = cuda->api;
+	uint64_t lane_bytes = SCOUT__CUDA_SPANS * (cuda->stage_bytes + STAGE_ALIGN);
+	size_t table_bytes = (size_t)cuda->layout.n_planes * sizeof(*cuda->planes);
+	void *stages = NULL, *table = NULL;
+	int rc = api->malloc(&stages, 2 * lane_bytes);
+
+	cuda->stages = stages;
+	rc = rc ? rc : api->malloc(&table, table_bytes);
+	cuda->planes_on_gpu = table;
+	rc = rc ? rc : set_up_lane(cuda, &cuda->lanes[0], cuda->stages);
+	rc = rc ? rc : set_up_lane(cuda, &cuda->lanes[1], cuda->stages + lane_bytes);
+	rc = rc ? rc : api->copy(cuda->planes_on_gpu, cuda->planes, table_bytes, true, cuda->lanes[0].dma);
+	return rc ? rc : api->stream_sync(cuda->lanes[0].dma);
+}
+
+static void
+tear_down(struct scout__cuda *cuda)
+{
+	const struct scout__cuda_api *api = cuda->api;
+
+	for (int l = 0; l < 2; l++) {
+		struct scout__cuda_lane *lane = &cuda->lanes[l];
+
+		/* Where setting up failed, the upload of the planes may be running. */
+		if (lane->dma)
+			(void)api->stream_sync(lane->dma);
+		for (uint32_t i = 0; i < SCOUT__CUDA_SPANS; i++) {
+			if (lane->spans[i].done)
+				api->event_free(lane->spans[i].done);
+			if (lane->spans[i].other)
+				api->event_free(lane->spans[i].other);
+		}
+		if (lane->kernel)
+			api->stream_free(lane->kernel);
+		if (lane->dma)
+			api->stream_free(lane->dma);
+	}
+	if (cuda->planes_on_gpu)
+		api->free(cuda->planes_on_gpu);
+	if (cuda->stages)
+		api->free(cuda->stages);
+	api->clear_error();
+}
+
+static int
+set_up(struct scout__cuda *cuda)
+{
+	int rc = cuda->api->enter_thread(cuda->device);
+
+	if (rc)
+		return scout__fail(cuda->text, sizeof(cuda->text), SCOUT_ERR_DEVICE,
+				   "CUDA device %d cannot be used: %s", cuda->device, cuda->api->error_name(rc));
+	rc = check_planes(cuda);
+	if (rc)
+		return rc;
+	cuda->has_batch = cuda->api->has_batch();
+	rc = set_up_device(cuda);
+	if (rc)
+		return scout__fail(
+			cuda->text, sizeof(cuda->text), SCOUT_ERR_DEVICE,
+			"CUDA device %d: %s while taking %llu bytes of staging memory (stage_bytes), streams and "
+			"events",
+			cuda->device, cuda->api->error_name(rc),
+			(unsigned long long)(2 * SCOUT__CUDA_SPANS * cuda->stage_bytes));
+	if (cuda->log)
+		scout__log(cuda->log, SCOUT_LOG_INFO, "CUDA device %d: method %s, batch copies %s", cuda->device,
+			   scout__cuda_method_name(cuda->method), cuda->has_batch ? "in one call" : "one by one");
+	return 0;
+}
+
+/* ---- the thread ---- */
+
+SCOUT_ON_COPY_THREAD static bool
+step(struct scout__cuda *cuda, bool *ret_in_flight)
+{
+	struct scout__copy_batch *batch;
+	bool moved = false;
+
+	while ((batch = scout__copy_queue_next(&cuda->queue)) != NULL)
+		scout__cuda_lane_add(cuda, batch);
+	(void)pthread_mutex_lock(&cuda->mu);
+	for (int i = 0; i < 2; i++)
+		moved |= scout__cuda_lane_step(cuda, &cuda->lanes[i]);
+	*ret_in_flight = cuda->lanes[0].n + cuda->lanes[1].n > 0;
+	(void)pthread_mutex_unlock(&cuda->mu);
+	return moved;
+}
+
+SCOUT_ON_COPY_THREAD static void
+serve(struct scout__cuda *cuda)
+{
+	int64_t waited_ns = 0, nap_ns;
+	bool in_flight;
+
+	while (!scout__copy_queue_stopped(&cuda->queue)) {
+		if (step(cuda, &in_flight)) {
+			waited_ns = 0;
+			continue;
+		}
+		nap_ns = waited_ns / 8;
+		nap_ns = nap_ns < FIRST_NAP_NS ? FIRST_NAP_NS : nap_ns;
+		nap_ns = nap_ns > LONGEST_NAP_NS ? LONGEST_NAP_NS : nap_ns;
+		scout__copy_queue_park(&cuda->queue, in_flight ? nap_ns : -1);
+		waited_ns += nap_ns;
+	}
+	(void)pthread_mutex_lock(&cuda->mu);
+	for (int i = 0; i < 2; i++)
+		scout__cuda_lane_end(cuda, &cuda->lanes[i]);
+	(void)pthread_mutex_unlock(&cuda->mu);
+}
+
+static void *
+cuda_main(void *arg)
+{
+	struct scout__cuda *cuda = arg;
+	int rc = set_up(cuda);
+
+	scout__enter_copy_thread();
+	/* Naps are short; where the kernel makes them longer, copies are seen a little later. */
+	(void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+	(void)pthread_mutex_lock(&cuda->mu);
+	cuda->opened = rc;
+	(void)pthread_cond_broadcast(&cuda->cond);
+	(void)pthread_mutex_unlock(&cuda->mu);
+	if (rc == 0)
+		serve(cuda);
+	tear_down(cuda);
+	return NULL;
+}
+
+/* ---- open and close ---- */
+
+/* What is not the thread's; for a half-opened engine, too. */
+static void
+release(struct scout__cuda *cuda)
+{
+	scout__copy_queue_fini(&cuda->queue);
+	(void)pthread_cond_destroy(&cuda->cond);
+	(void)pthread_mutex_destroy(&cuda->mu);
+	free(cuda->piece_to);
+	free(cuda->piece_from);
+	free(cuda->piece_bytes);
+	free(cuda->planes);
+	free(cuda);
+}
+
+static int
+check_config(const struct scout__copy_config *cfg, enum scout__cuda_method *ret_method, char *err, size_t err_len)
+{
+	const char *fault = scout__copy_layout_fault(&cfg->layout);
+
+	if (fault)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "CUDA copy engine: %s", fault);
+	if (cfg->layout.n_blocks > INT32_MAX)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "CUDA copy engine: more than %d blocks", INT32_MAX);
+	if (cfg->max_batches == 0 || cfg->max_batches > MAX_BATCHES)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "CUDA copy engine: max_batches is outside 1..%u",
+				   MAX_BATCHES);
+	if (!scout__cuda_method_find(cfg->method ? cfg->method : "auto", ret_method))
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				   "CUDA copy engine: method \"%s\" is none of auto, batch, staged, direct",
+				   cfg->method);
+	return 0;
+}
+
+static int
+allocate(struct scout__cuda *cuda, const struct scout__copy_config *cfg, char *err, size_t err_len)
+{
+	int rc = scout__copy_queue_init(&cuda->queue, cfg->max_batches, err, err_len);
+
+	if (rc)
+		return rc;
+	cuda->piece_to = calloc(SCOUT__CUDA_PIECES, sizeof(void *));
+	cuda->piece_from = calloc(SCOUT__CUDA_PIECES, sizeof(void *));
+	cuda->piece_bytes = calloc(SCOUT__CUDA_PIECES, sizeof(*cuda->piece_bytes));
+	cuda->planes = calloc((size_t)cfg->layout.n_planes + 1, sizeof(*cuda->planes));
+	if (!cuda->piece_to || !cuda->piece_from || !cuda->piece_bytes || !cuda->planes)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "CUDA copy engine: out of memory");
+	scout__tile_table(&cfg->layout, cuda->planes);
+	return 0;
+}
+
+/* Memory became usable, or will never be: the courier may try again. */
+static void
+on_memory(void *user)
+{
+	struct scout__cuda *cuda = user;
+
+	scout__copy_queue_nudge(&cuda->queue);
+}
+
+/* Start the thread and wait for what it says. */
+static int
+start_thread(struct scout__cuda *cuda, char *err, size_t err_len)
+{
+	int rc = scout__thread_start(&cuda->thread, "scout-cuda", cuda_main, cuda);
+
+	if (rc)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "CUDA copy engine: no thread (errno %d)", rc);
+	(void)pthread_mutex_lock(&cuda->mu);
+	while (cuda->opened == SCOUT_NOT_YET)
+		(void)pthread_cond_wait(&cuda->cond, &cuda->mu);
+	rc = cuda->opened;
+	(void)pthread_mutex_unlock(&cuda->mu);
+	if (rc == 0)
+		return 0;
+	(void)pthread_join(cuda->thread, NULL);
+	return scout__fail(err, err_len, rc, "%s", cuda->text);
+}
+
+static void
+stop_thread(struct scout__cuda *cuda)
+{
+	struct scout__copy_batch *batch;
+
+	scout__copy_queue_stop(&cuda->queue);
+	(void)pthread_join(cuda->thread, NULL);
+	scout__enter_copy_thread(); /* it has ended: its part of the queue is ours */
+	while ((batch = scout__copy_queue_next(&cuda->queue)) != NULL)
+		batch->status = SCOUT_ERR_CLOSED;
+}
+
+int
+scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, void **ret_engine, char *err,
+		 size_t err_len)
+{
+	enum scout__cuda_method method = SCOUT__CUDA_AUTO;
+	uint64_t stage_bytes = (cfg->stage_bytes ? cfg->stage_bytes : SCOUT__CUDA_STAGE_BYTES) / SCOUT__CUDA_SPANS;
+	int rc = check_config(cfg, &method, err, err_len);
+	struct scout__cuda *cuda;
+
+	rc = rc ? rc : scout__cuda_probe(api, cfg->device, err, err_len);
+	if (rc)
+		return rc;
+	cuda = calloc(1, sizeof(*cuda));
+	if (!cuda)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "CUDA copy engine: out of memory");
+	cuda->api = api;
+	cuda->layout = cfg->layout;
+	cuda->log = cfg->log;
+	cuda->device = cfg->device;
+	cuda->priority = cfg->priority;
+	cuda->method = method;
+	cuda->stage_bytes = stage_bytes < SCOUT__CUDA_STAGE_MIN ? SCOUT__CUDA_STAGE_MIN : stage_bytes / 256 * 256;
+	cuda->opened = SCOUT_NOT_YET;
+	(void)pthread_mutex_init(&cuda->mu, NULL); /* neither fails here */
+	(void)pthread_cond_init(&cuda->cond, NULL);
+	rc = allocate(cuda, cfg, err, err_len);
+	rc = rc ? rc : start_thread(cuda, err, err_len);
+	if (rc)
+		goto err_release;
+	rc = scout__cuda_memory_init(&cuda->memory, api, cfg->device, PART_BYTES, on_memory, cuda, cfg->log);
+	if (rc) {
+		rc = scout__fail(err, err_len, rc, "CUDA copy engine: no thread for pinning");
+		goto err_stop;
+	}
+	*ret_engine = cuda;
+	return 0;
+
+err_stop:
+	stop_thread(cuda);
+err_release:
+	release(cuda);
+	return rc;
+}
+
+void
+scout__cuda_close(void *engine)
+{
+	struct scout__cuda *cuda = engine;
+
+	stop_thread(cuda);
+	scout__cuda_memory_fini(&cuda->memory);
+	release(cuda);
+}
+
+/* ---- for the courier ---- */
+
+int
+scout__cuda_add_memory(void *engine, const struct scout__copy_memory *memory)
+{
+	struct scout__cuda *cuda = engine;
+
+	return scout__cuda_memory_add(&cuda->memory, memory);
+}
+
+void
+scout__cuda_remove_memory(void *engine, void *base)
+{
+	struct scout__cuda *cuda = engine;
+
+	scout__cuda_memory_remove(&cuda->memory, base);
+}
+
+int
+scout__cuda_start(void *engine, struct scout__copy_batch *batch)
+{
+	struct scout__cuda *cuda = engine;
+	uint64_t unused;
+
+	for (uint32_t i = 0; i < batch->n; i++)
+		if (scout__cuda_memory_find(&cuda->memory, batch->items[i].slot, &unused) == SCOUT__CUDA_PINNING)
+			return SCOUT_ERR_BUSY;
+	return scout__copy_queue_start(&cuda->queue, batch);
+}
+
+struct scout__copy_batch *
+scout__cuda_poll(void *engine)
+{
+	struct scout__cuda *cuda = engine;
+
+	return scout__copy_queue_poll(&cuda->queue);
+}
+
+int
+scout__cuda_fd(void *engine)
+{
+	struct scout__cuda *cuda = engine;
+
+	return cuda->queue.ended_fd;
+}
+
+/* ---- fence ---- */
+
+int
+scout__cuda_fence(void *engine, void *stream)
+{
+	struct scout__cuda *cuda = engine;
+	int rc = 0;
+
+	(void)pthread_mutex_lock(&cuda->mu);
+	for (int l = 0; l < 2; l++) {
+		const struct scout__cuda_lane *lane = &cuda->lanes[l];
+
+		for (uint32_t i = 0; i < lane->n && rc == 0; i++) {
+			const struct scout__cuda_span *span = &lane->spans[(lane->head + i) % SCOUT__CUDA_SPANS];
+
+			rc = cuda->api->stream_wait(stream, span->done);
+			if (rc == 0 && span->await_other)
+				rc = cuda->api->stream_wait(stream, span->other);
+		}
+	}
+	if (rc)
+		cuda->api->clear_error();
+	if (rc && cuda->log)
+		scout__log(cuda->log, SCOUT_LOG_DEBUG, "the stream of a fence cannot wait: %s",
+			   cuda->api->error_name(rc));
+	rc = rc || cuda->failed ? SCOUT_ERR_DEVICE : 0;
+	(void)pthread_mutex_unlock(&cuda->mu);
+	return rc;
+}

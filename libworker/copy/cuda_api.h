@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_COPY_CUDA_API_H
+#define SCOUT_COPY_CUDA_API_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tile.h"
+
+/*
+ * All of CUDA that the backend uses, behind one table of functions. The one in cuda_api.c calls the runtime; tests put
+ * another one in its place, so the engine's states can be walked on a machine without a GPU. Nothing in here needs a header of
+ * CUDA's, so the engine is compiled and tested everywhere.
+ *
+ * Functions return a cudaError_t as a number. Streams and events are CUDA's handles.
+ */
+#define SCOUT__CUDA_OK 0
+#define SCOUT__CUDA_NOT_READY 600
+
+struct scout__cuda_api {
+	/* Once, before anything else; may say SCOUT__CUDA_OK with *ret_n == 0. */
+	int (*device_count)(int *ret_n);
+	/* Whether somebody in this process uses the device already, and whether @p lies in memory of it. Make no context. */
+	bool (*is_in_use)(int device);
+	bool (*is_device_memory)(const void *p, int device);
+
+	/* Of the calling thread: its device, and that its calls disturb no stream capture elsewhere in the process. */
+	int (*enter_thread)(int device);
+	/* Forget the last error, so that it is not taken for that of the next call. */
+	void (*clear_error)(void);
+	const char *(*error_name)(int error);
+
+	int (*malloc)(void **ret_p, size_t bytes);
+	void (*free)(void *p);
+	int (*host_register)(void *base, size_t bytes);
+	int (*host_unregister)(void *base);
+	int (*host_device_pointer)(void **ret_p, void *host);
+
+	/* @priority is clamped to what the device has. */
+	int (*stream_new)(void **ret_stream, int priority);
+	void (*stream_free)(void *stream);
+	int (*stream_sync)(void *stream);
+	int (*stream_wait)(void *stream, void *event);
+	int (*event_new)(void **ret_event);
+	void (*event_free)(void *event);
+	int (*event_record)(void *event, void *stream);
+	int (*event_query)(void *event); /* SCOUT__CUDA_OK, SCOUT__CUDA_NOT_READY or an error */
+
+	/* @to_device: from host memory to the GPU's; else the other way round. */
+	int (*copy)(void *to, const void *from, size_t bytes, bool to_device, void *stream);
+	/* @n copies in no particular order; whether one call can do that (else the engine calls copy() for each). */
+	bool (*has_batch)(void);
+	int (*copy_batch)(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream);
+	/* Move a span; its planes are in GPU memory. @n_groups: groups of lanes that share the tiles. */
+	int (*launch)(const struct scout__tile_span *span, uint32_t n_groups, void *stream);
+};
+
+extern const struct scout__cuda_api scout__cuda_runtime;
+
+#endif

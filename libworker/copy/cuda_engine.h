@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_COPY_CUDA_ENGINE_H
+#define SCOUT_COPY_CUDA_ENGINE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "copy.h"
+#include "cuda_api.h"
+#include "cuda_memory.h"
+#include "queue.h"
+#include "tile.h"
+
+/*
+ * The insides of the CUDA backend, shared by cuda.c (life and thread), cuda_lane.c (what is in flight) and cuda_method.c
+ * (how bytes move). It knows CUDA only through a table of functions: see cuda_api.h.
+ */
+
+/* Copies in flight in each direction. */
+#define SCOUT__CUDA_SPANS 8u
+/* Copies of one call of method `batch`. */
+#define SCOUT__CUDA_PIECES 4096u
+#define SCOUT__CUDA_STAGE_BYTES (UINT64_C(32) << 20) /* default, for each direction */
+#define SCOUT__CUDA_STAGE_MIN (UINT64_C(64) << 10)   /* of one span */
+
+enum scout__cuda_method {
+	SCOUT__CUDA_AUTO = 0,
+	SCOUT__CUDA_BATCH,
+	SCOUT__CUDA_STAGED,
+	SCOUT__CUDA_DIRECT
+};
+
+/*
+ * A part of a slot that was enqueued. `done` is recorded behind its last step; `other` in the other stream where the
+ * steps are in two.
+ */
+struct scout__cuda_span {
+	struct scout__copy_batch *batch;
+	void *done;     /* const after open: event */
+	void *other;    /* const after open: event */
+	uint8_t *stage; /* const after open: GPU memory */
+	bool await_other;
+	bool is_failed; /* it counts for nothing but its memory */
+	bool ends_item, ends_layer, ends_batch;
+	uint32_t layer;
+	uint64_t bytes; /* of the item in this layer, if it ends here */
+};
+
+/* One direction. Copy thread; what fence() looks at is G:mu of the engine as well. */
+struct scout__cuda_lane {
+	void *dma;                                        /* const after open: stream of the copies */
+	void *kernel;                                     /* const after open: stream of the kernels */
+	struct scout__cuda_span spans[SCOUT__CUDA_SPANS]; /* G:mu; a ring, oldest first */
+	uint32_t head, n;                                 /* G:mu */
+	struct scout__copy_batch *first, *last;           /* not completely enqueued */
+	/* Where `first` stands. */
+	bool begun;
+	enum scout__cuda_method method;
+	uint32_t layer, item;
+	uint64_t tile;
+};
+
+struct scout__cuda {
+	const struct scout__cuda_api *api;       /* const after open */
+	struct scout__copy_layout layout;        /* const after open */
+	const struct scout__log *log;            /* const after open; may be NULL */
+	int device, priority;                    /* const after open */
+	enum scout__cuda_method method;          /* const after open */
+	bool has_batch;                          /* const after open */
+	uint64_t stage_bytes;                    /* const after open: of one span */
+	struct scout__tile_plane *planes;        /* const after open: n_planes + 1 */
+	struct scout__tile_plane *planes_on_gpu; /* const after open */
+	uint8_t *stages;                         /* const after open: all of them, one allocation */
+	void **piece_to, **piece_from;           /* copy thread: SCOUT__CUDA_PIECES */
+	size_t *piece_bytes;                     /* copy thread */
+	struct scout__cuda_memory memory;
+	struct scout__copy_queue queue;
+	pthread_t thread; /* const after open */
+
+	pthread_mutex_t mu;
+	pthread_cond_t cond;              /* open waits for the thread */
+	int opened;                       /* G:mu: SCOUT_NOT_YET, 0 or SCOUT_ERR_* */
+	char text[300];                   /* G:mu: of an error in opened */
+	bool failed;                      /* G:mu: the device; for ever */
+	struct scout__cuda_lane lanes[2]; /* LOAD, SAVE */
+};
+
+/* ---- cuda.c: the vtable, on any table of functions ---- */
+
+int scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, size_t err_len);
+bool scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_layout *layout, int32_t device);
+int scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, void **ret_engine,
+		     char *err, size_t err_len);
+void scout__cuda_close(void *engine);
+int scout__cuda_add_memory(void *engine, const struct scout__copy_memory *memory);
+void scout__cuda_remove_memory(void *engine, void *base);
+int scout__cuda_start(void *engine, struct scout__copy_batch *batch) SCOUT_ON_COURIER;
+struct scout__copy_batch *scout__cuda_poll(void *engine) SCOUT_ON_COURIER;
+int scout__cuda_fd(void *engine);
+int scout__cuda_fence(void *engine, void *stream);
+
+/* ---- cuda_lane.c ---- */
+
+static inline bool
+scout__cuda_is_load(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
+{
+	return lane == &cuda->lanes[0];
+}
+
+/* A batch has come: behind the others of its direction. */
+void scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
+/* Take off what is over, enqueue what there is room for. True: something happened. The lock is held. */
+bool scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+/* The engine closes: wait for what is enqueued; the rest ends as closed. The lock is held. */
+void scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+
+/* ---- cuda_method.c ---- */
+
+/* By name; false if there is none of it. */
+bool scout__cuda_method_find(const char *name, enum scout__cuda_method *ret_method);
+const char *scout__cuda_method_name(enum scout__cuda_method method);
+/* What `auto` takes for so many pieces of together so many bytes. */
+enum scout__cuda_method scout__cuda_method_choose(enum scout__copy_direction direction, uint64_t bytes,
+						  uint64_t n_pieces, bool has_batch);
+/* ... for a batch: neighbouring pages are one piece. */
+enum scout__cuda_method scout__cuda_method_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch);
+
+/* The stream in which a method touches pages, and that in which it is done. */
+void *scout__cuda_page_stream(const struct scout__cuda_lane *lane);
+void *scout__cuda_done_stream(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane);
+
+/*
+ * Enqueue the next part of the lane's item, up to tile @limit; @device_slot is where the GPU finds the slot. Returns a CUDA
+ * error, or 0 with the tile that comes next. After an error some of its steps may be enqueued.
+ */
+int scout__cuda_enqueue(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
+			uint64_t device_slot, uint64_t limit, uint64_t *ret_next) SCOUT_ON_COPY_THREAD;
+
+#endif

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_engine.h"
+
+#include <string.h>
+
+/*
+ * DESIGN
+ *
+ * Purpose: what is in flight in one direction.
+ *
+ * A batch is enqueued span by span, layer by layer, and in each layer item by item; SCOUT__CUDA_SPANS may be in flight. Each
+ * ends in an event that belongs to its place in the ring, and the place (with its staging buffer) is taken again only when the
+ * thread has seen that event. Spans are taken off in the order of their enqueueing.
+ *
+ * Every look at an event has three outcomes: over, not yet, failed.
+ *
+ * Nothing that was enqueued is forgotten. Where a step of a span fails, earlier steps of it may be running. Its place is then
+ * kept as a failed span, with an event recorded in both streams, and its batch is reported only when both are over. Where
+ * even that cannot be recorded, the device has failed: the streams are waited for (they end with an error), every batch on
+ * it ends with SCOUT_ERR_DEVICE, and so does every later one. The process stays alive; only a new one gets a device back.
+ *
+ * Rejected: waiting for the streams at every error. A save may stand behind the caller's event, which may stand behind a
+ * retrieve that this very thread has yet to enqueue.
+ */
+
+/* ---- the ring ---- */
+
+static struct scout__cuda_span *
+span_at(struct scout__cuda_lane *lane, uint32_t i)
+{
+	return &lane->spans[(lane->head + i) % SCOUT__CUDA_SPANS];
+}
+
+void
+scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch)
+{
+	struct scout__cuda_lane *lane = &cuda->lanes[batch->direction == SCOUT__COPY_SAVE];
+
+	batch->next = NULL;
+	if (lane->first)
+		lane->last->next = batch;
+	else
+		lane->first = batch;
+	lane->last = batch;
+}
+
+/* The first batch will enqueue nothing more: it is reported when its last span is over. */
+static void end_first(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int status) SCOUT_ON_COPY_THREAD;
+static void
+end_first(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int status)
+{
+	struct scout__copy_batch *batch = lane->first;
+	struct scout__cuda_span *newest = lane->n ? span_at(lane, lane->n - 1) : NULL;
+
+	lane->first = batch->next;
+	lane->begun = false;
+	if (status)
+		batch->status = status;
+	if (newest && newest->batch == batch)
+		newest->ends_batch = true;
+	else
+		scout__copy_queue_report(&cuda->queue, batch);
+}
+
+/* ---- failing ---- */
+
+static void drop_all(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+static void
+drop_all(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	for (uint32_t i = 0; i < lane->n; i++) {
+		struct scout__cuda_span *span = span_at(lane, i);
+
+		span->batch->status = SCOUT_ERR_DEVICE;
+		if (span->ends_batch)
+			scout__copy_queue_report(&cuda->queue, span->batch);
+	}
+	lane->n = 0;
+	while (lane->first)
+		end_first(cuda, lane, SCOUT_ERR_DEVICE);
+}
+
+/* Nothing works on this device any more. */
+static void fail_device(struct scout__cuda *cuda, int error, const char *what) SCOUT_ON_COPY_THREAD;
+static void
+fail_device(struct scout__cuda *cuda, int error, const char *what)
+{
+	cuda->failed = true;
+	if (cuda->log)
+		scout__log(
+			cuda->log, SCOUT_LOG_ERROR,
+			"CUDA device %d failed (%s: %s): all jobs on it end, and no later one can run in this process",
+			cuda->device, what, cuda->api->error_name(error));
+	/* Either the context is dead, and these return at once, or they return when all is over. */
+	for (int i = 0; i < 2; i++) {
+		(void)cuda->api->stream_sync(cuda->lanes[i].dma);
+		(void)cuda->api->stream_sync(cuda->lanes[i].kernel);
+	}
+	cuda->api->clear_error();
+	drop_all(cuda, &cuda->lanes[0]);
+	drop_all(cuda, &cuda->lanes[1]);
+}
+
+static void
+say_failed(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, int error, const char *what)
+{
+	if (cuda->log)
+		scout__log(cuda->log, SCOUT_LOG_WARN, "a %s of %u chunks failed: %s: %s",
+			   batch->direction == SCOUT__COPY_LOAD ? "retrieve" : "store", (unsigned)batch->n, what,
+			   cuda->api->error_name(error));
+}
+
+/* A step of the next span failed, with others of it perhaps running: its place waits for both streams. */
+static void bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error) SCOUT_ON_COPY_THREAD;
+static void
+bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
+{
+	struct scout__cuda_span *span = span_at(lane, lane->n);
+	int rc;
+
+	cuda->api->clear_error();
+	say_failed(cuda, lane->first, error, "a copy could not be enqueued");
+	rc = cuda->api->event_record(span->done, lane->dma);
+	rc = rc ? rc : cuda->api->event_record(span->other, lane->kernel);
+	if (rc) {
+		fail_device(cuda, rc, "an event could not be recorded");
+		return;
+	}
+	span->batch = lane->first;
+	span->is_failed = true;
+	span->await_other = true;
+	span->ends_batch = false;
+	lane->n++;
+	end_first(cuda, lane, SCOUT_ERR_DEVICE);
+}
+
+/* ---- taking off ---- */
+
+static void finish_span(struct scout__cuda *cuda, struct scout__cuda_span *span) SCOUT_ON_COPY_THREAD;
+static void
+finish_span(struct scout__cuda *cuda, struct scout__cuda_span *span)
+{
+	struct scout__copy_batch *batch = span->batch;
+
+	if (!span->is_failed) {
+		batch->bytes += span->bytes;
+		batch->n_done += span->ends_item && span->layer + 1 == scout__copy_layers(batch);
+		if (span->ends_layer && batch->progress)
+			atomic_store(&batch->progress->copied, span->layer + 1);
+	}
+	if (span->ends_batch)
+		scout__copy_queue_report(&cuda->queue, batch);
+}
+
+static int query(const struct scout__cuda *cuda, const struct scout__cuda_span *span) SCOUT_ON_COPY_THREAD;
+static int
+query(const struct scout__cuda *cuda, const struct scout__cuda_span *span)
+{
+	int rc = cuda->api->event_query(span->done);
+
+	return rc || !span->await_other ? rc : cuda->api->event_query(span->other);
+}
+
+static bool take_off(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+static bool
+take_off(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	bool moved = false;
+	int rc;
+
+	while (lane->n > 0) {
+		rc = query(cuda, span_at(lane, 0));
+		if (rc == SCOUT__CUDA_NOT_READY)
+			return moved;
+		moved = true;
+		if (rc) {
+			fail_device(cuda, rc, "a copy");
+			break;
+		}
+		finish_span(cuda, span_at(lane, 0));
+		lane->head = (lane->head + 1) % SCOUT__CUDA_SPANS;
+		lane->n--;
+	}
+	return moved;
+}
+
+/* ---- enqueueing ---- */
+
+static uint64_t
+layer_begin(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t layer)
+{
+	return cuda->planes[scout__copy_first_plane(&cuda->layout, batch, layer)].first_tile;
+}
+
+/* Bytes that one item has in one layer, null blocks not counted. */
+static uint64_t
+bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item, uint32_t layer)
+{
+	uint32_t first = scout__copy_first_plane(&cuda->layout, batch, layer);
+	uint32_t end = scout__copy_first_plane(&cuda->layout, batch, layer + 1);
+	uint64_t per_block = 0, blocks = 0;
+
+	for (uint32_t p = first; p < end; p++)
+		per_block += cuda->layout.planes[p].block_bytes;
+	for (uint32_t b = 0; b < cuda->layout.blocks_per_chunk; b++)
+		blocks += batch->items[item].block_ids[b] >= 0;
+	return blocks * per_block;
+}
+
+/* The first batch has not begun: what it waits for. Returns a CUDA error. */
+static int begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+static int
+begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	struct scout__copy_batch *batch = lane->first;
+
+	lane->method = scout__cuda_method_of(cuda, batch);
+	lane->begun = true;
+	lane->layer = 0;
+	lane->item = 0;
+	lane->tile = 0;
+	return batch->after ? cuda->api->stream_wait(scout__cuda_page_stream(lane), batch->after) : 0;
+}
+
+/*
+ * Behind the steps of the last span of a layer, and of a batch: the caller's events, and only then ours, so that what is seen
+ * to be copied has its event behind it. Returns a CUDA error.
+ */
+static int record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends_layer) SCOUT_ON_COPY_THREAD;
+static int
+record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends_layer)
+{
+	struct scout__copy_batch *batch = lane->first;
+	struct scout__cuda_span *span = span_at(lane, lane->n);
+	void *stream = scout__cuda_done_stream(cuda, lane);
+	int rc = 0;
+
+	if (ends_layer && scout__cuda_is_load(cuda, lane)) {
+		if (batch->layer_events)
+			rc = cuda->api->event_record(batch->layer_events[lane->layer], stream);
+		if (rc == 0 && batch->event && lane->layer + 1 == scout__copy_layers(batch))
+			rc = cuda->api->event_record(batch->event, stream);
+	}
+	return rc ? rc : cuda->api->event_record(span->done, stream);
+}
+
+/* The span that was enqueued up to tile @next is one in flight; step on. */
+static void advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t next,
+		    uint64_t limit) SCOUT_ON_COPY_THREAD;
+static void
+advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t next, uint64_t limit)
+{
+	struct scout__copy_batch *batch = lane->first;
+	struct scout__cuda_span *span = span_at(lane, lane->n++);
+
+	span->batch = batch;
+	span->layer = lane->layer;
+	span->is_failed = false;
+	span->await_other = false;
+	span->ends_item = next == limit;
+	span->ends_layer = span->ends_item && lane->item + 1 == batch->n;
+	span->ends_batch = false;
+	span->bytes = span->ends_item ? bytes_of(cuda, batch, lane->item, lane->layer) : 0;
+	lane->tile = next;
+	if (!span->ends_item)
+		return;
+	lane->item++;
+	lane->tile = layer_begin(cuda, batch, lane->layer);
+	if (!span->ends_layer)
+		return;
+	lane->item = 0;
+	lane->layer++;
+	if (batch->progress)
+		atomic_store(&batch->progress->enqueued, lane->layer);
+	if (lane->layer == scout__copy_layers(batch))
+		end_first(cuda, lane, 0);
+	else
+		lane->tile = layer_begin(cuda, batch, lane->layer);
+}
+
+/* What the next span of the first batch waits for. Returns a CUDA error. */
+static int await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+static int
+await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	struct scout__copy_batch *batch = lane->first;
+	int rc = lane->begun ? 0 : begin(cuda, lane);
+
+	if (rc || !batch->layer_events || scout__cuda_is_load(cuda, lane) || lane->item > 0 ||
+	    lane->tile != layer_begin(cuda, batch, lane->layer))
+		return rc;
+	return cuda->api->stream_wait(scout__cuda_page_stream(lane), batch->layer_events[lane->layer]);
+}
+
+/* The next span of the first batch; there is a place for it. */
+static void enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+static void
+enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	struct scout__copy_batch *batch = lane->first;
+	uint64_t limit, next = 0, device_slot = 0;
+	int rc = await_events(cuda, lane);
+
+	if (rc) {
+		cuda->api->clear_error();
+		say_failed(cuda, batch, rc, "an event of the caller's cannot be awaited");
+		end_first(cuda, lane, SCOUT_ERR_DEVICE);
+		return;
+	}
+	if (scout__cuda_memory_find(&cuda->memory, batch->items[lane->item].slot, &device_slot) != SCOUT__CUDA_PINNED) {
+		end_first(cuda, lane, SCOUT_ERR_DEVICE); /* why was said when it could not be pinned */
+		return;
+	}
+	limit = layer_begin(cuda, batch, lane->layer + 1);
+	rc = scout__cuda_enqueue(cuda, lane, span_at(lane, lane->n), device_slot, limit, &next);
+	rc = rc ? rc : record_events(cuda, lane, next == limit && lane->item + 1 == batch->n);
+	if (rc)
+		bury(cuda, lane, rc);
+	else
+		advance(cuda, lane, next, limit);
+}
+
+static bool
+is_stopped(const struct scout__copy_batch *batch)
+{
+	return batch->stop && atomic_load(batch->stop);
+}
+
+bool
+scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	bool moved = take_off(cuda, lane);
+
+	while (lane->first && lane->n < SCOUT__CUDA_SPANS) {
+		moved = true;
+		if (cuda->failed)
+			end_first(cuda, lane, SCOUT_ERR_DEVICE);
+		else if (is_stopped(lane->first))
+			end_first(cuda, lane, SCOUT_ERR_CANCELED);
+		else
+			enqueue_one(cuda, lane);
+	}
+	return moved;
+}
+
+void
+scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	/* An error here is the device's, and then nothing runs either; the next look at an event says so. */
+	(void)cuda->api->stream_sync(lane->dma);
+	(void)cuda->api->stream_sync(lane->kernel);
+	while (lane->n > 0 && take_off(cuda, lane))
+		;
+	while (lane->first) {
+		struct scout__copy_batch *batch = lane->first;
+
+		lane->first = batch->next;
+		batch->status = SCOUT_ERR_CLOSED;
+	}
+}

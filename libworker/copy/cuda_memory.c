@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "clock.h"
+#include "thread.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: pin the pool's memory without anybody waiting for it.
+ *
+ * Pinning takes some 0.1 to 0.5 s for a GiB, so a thread of its own does it, and copies and the courier's heartbeats go on
+ * meanwhile. Memory is pinned in parts of part_bytes: a removal waits for one of them at most, and the log tells of
+ * progress. A part ends where a page and a slot end, so no page is pinned twice and every slot has one device address. A
+ * pool whose slots never end on a page becomes one part.
+ *
+ * Memory that cannot be pinned is said with what to raise, and stays unusable: copying from pageable memory would work, at a
+ * fraction of the speed and without being asynchronous, and nobody would know why.
+ *
+ * Who waits: scout__cuda_memory_remove(), on the courier. The mapping ends behind it, and the driver must have let go of it.
+ *
+ * Threads: regions belong to the mutex; the pinning thread drops it around calls of CUDA. Only that thread takes a region
+ * away, so the one that it works on stays.
+ */
+
+#define PAGE_BYTES 4096u
+#define PROGRESS_US 1000000u
+
+struct part {
+	uint64_t at; /* offset of its first byte in the mapping */
+	uint64_t end;
+	uint64_t device; /* address of its first byte on the GPU */
+};
+
+/* All fields: G:mu, but while it is being pinned or unpinned, parts and n_parts are the pinning thread's. */
+struct scout__cuda_region {
+	struct scout__copy_memory of;
+	enum scout__cuda_pinning state;
+	bool drop; /* somebody waits for its end */
+	struct part *parts;
+	uint64_t n_parts, max_parts;
+};
+
+uint64_t
+scout__cuda_part_end(const struct scout__copy_memory *of, uint64_t at, uint64_t part_bytes)
+{
+	uint64_t slots, end;
+
+	if (of->stride == 0 || of->bytes - at <= part_bytes || at + part_bytes <= of->first_slot)
+		return of->bytes;
+	slots = (at + part_bytes - of->first_slot + of->stride - 1) / of->stride;
+	/* Which ends are on a page repeats after PAGE_BYTES slots at the latest. */
+	for (uint32_t i = 0; i < PAGE_BYTES; i++) {
+		end = of->first_slot + (slots + i) * of->stride;
+		if (end >= of->bytes)
+			break;
+		if (end % PAGE_BYTES == 0)
+			return end;
+	}
+	return of->bytes;
+}
+
+/* ---- looking up ---- */
+
+/* The number of regions that begin at or below @address. */
+static size_t
+count_below(const struct scout__cuda_memory *memory, uintptr_t address)
+{
+	size_t low = 0, high = memory->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if ((uintptr_t)memory->regions[middle]->of.base <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static struct scout__cuda_region *
+find_region(const struct scout__cuda_memory *memory, const void *p)
+{
+	size_t below = count_below(memory, (uintptr_t)p);
+	struct scout__cuda_region *region;
+
+	if (below == 0)
+		return NULL;
+	region = memory->regions[below - 1];
+	return (uintptr_t)p - (uintptr_t)region->of.base < region->of.bytes ? region : NULL;
+}
+
+static uint64_t
+device_address(const struct scout__cuda_region *region, uint64_t at)
+{
+	uint64_t low = 0, high = region->n_parts;
+
+	while (high - low > 1) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (region->parts[middle].at <= at)
+			low = middle;
+		else
+			high = middle;
+	}
+	return region->parts[low].device + (at - region->parts[low].at);
+}
+
+enum scout__cuda_pinning
+scout__cuda_memory_find(struct scout__cuda_memory *memory, const void *slot, uint64_t *ret_device_address)
+{
+	enum scout__cuda_pinning state = SCOUT__CUDA_UNKNOWN;
+	struct scout__cuda_region *region;
+
+	(void)pthread_mutex_lock(&memory->mu);
+	region = find_region(memory, slot);
+	if (region && !region->drop)
+		state = region->state;
+	if (state == SCOUT__CUDA_PINNED)
+		*ret_device_address = device_address(region, (uintptr_t)slot - (uintptr_t)region->of.base);
+	(void)pthread_mutex_unlock(&memory->mu);
+	return state;
+}
+
+/* ---- the pinning thread ---- */
+
+static void
+say(const struct scout__cuda_memory *memory, int level, const char *text)
+{
+	if (memory->log)
+		scout__log(memory->log, level, "%s", text);
+}
+
+static void
+say_unpinnable(const struct scout__cuda_memory *memory, uint64_t bytes, int error)
+{
+	struct rlimit limit = {0};
+	char now[32] = "unlimited", text[400];
+
+	if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+		(void)snprintf(now, sizeof(now), "%" PRIu64 " KiB", (uint64_t)limit.rlim_cur / 1024);
+	(void)snprintf(
+		text, sizeof(text),
+		"cannot pin %" PRIu64 " MiB of the pool for the GPU (%s): raise RLIMIT_MEMLOCK (now %s; ulimit -l, "
+		"LimitMEMLOCK= of a systemd unit, --ulimit memlock=-1 of a container) or the memory limit of the "
+		"container, or make l1_bytes smaller; chunks in this memory cannot be copied",
+		bytes >> 20, memory->api->error_name(error), now);
+	say(memory, SCOUT_LOG_ERROR, text);
+}
+
+/* Pin the next part of a region. Returns a CUDA error. The lock is not held. */
+static int
+pin_part(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
+{
+	struct part *part = &region->parts[region->n_parts];
+	uint8_t *base;
+	void *device = NULL;
+	int rc;
+
+	part->at = region->n_parts ? part[-1].end : 0;
+	part->end = scout__cuda_part_end(&region->of, part->at, memory->part_bytes);
+	base = region->of.base + part->at;
+	rc = memory->api->host_register(base, part->end - part->at);
+	if (rc)
+		return rc;
+	rc = memory->api->host_device_pointer(&device, base);
+	if (rc) {
+		(void)memory->api->host_unregister(base); /* what failed is said by rc */
+		return rc;
+	}
+	part->device = (uintptr_t)device;
+	return 0;
+}
+
+/* The lock is not held. */
+static void
+unpin(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
+{
+	while (region->n_parts > 0) {
+		region->n_parts--;
+		/* Fails only where the device has failed; then the driver lets go of the pages with the process. */
+		if (memory->api->host_unregister(region->of.base + region->parts[region->n_parts].at) != 0)
+			memory->api->clear_error();
+	}
+}
+
+static struct scout__cuda_region *
+find_work(const struct scout__cuda_memory *memory)
+{
+	for (size_t i = 0; i < memory->n; i++)
+		if (memory->regions[i]->drop)
+			return memory->regions[i];
+	for (size_t i = 0; i < memory->n; i++)
+		if (memory->regions[i]->state == SCOUT__CUDA_PINNING)
+			return memory->regions[i];
+	return NULL;
+}
+
+static void
+forget(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
+{
+	size_t at = count_below(memory, (uintptr_t)region->of.base) - 1;
+
+	memory->n--;
+	memmove(memory->regions + at, memory->regions + at + 1, (memory->n - at) * sizeof(struct scout__cuda_region *));
+	free(region->parts);
+	free(region);
+	(void)pthread_cond_broadcast(&memory->cond);
+}
+
+/* What is pinned and what is to be, over all regions; the lock is held. */
+static void
+say_progress(const struct scout__cuda_memory *memory, uint64_t *last_us)
+{
+	uint64_t now_us = scout__now_us(), done = 0, all = 0;
+	char text[100];
+
+	if (now_us - *last_us < PROGRESS_US)
+		return;
+	*last_us = now_us;
+	for (size_t i = 0; i < memory->n; i++) {
+		const struct scout__cuda_region *region = memory->regions[i];
+
+		all += region->of.bytes;
+		done += region->n_parts ? region->parts[region->n_parts - 1].end : 0;
+	}
+	(void)snprintf(text, sizeof(text), "pinned %" PRIu64 " of %" PRIu64 " MiB of the pool for the GPU", done >> 20,
+		       all >> 20);
+	say(memory, SCOUT_LOG_INFO, text);
+}
+
+/* One step of work on a region: pin a part, or unpin all. The lock is held, and dropped in between. */
+static void
+work_on(struct scout__cuda_memory *memory, struct scout__cuda_region *region, uint64_t *last_us)
+{
+	bool drop = region->drop;
+	bool changed = false;
+	int rc = 0;
+
+	if (drop)
+		region->state = SCOUT__CUDA_PINNING; /* nobody looks at its parts now */
+	(void)pthread_mutex_unlock(&memory->mu);
+	if (drop)
+		unpin(memory, region);
+	else
+		rc = pin_part(memory, region);
+	if (rc) {
+		memory->api->clear_error();
+		say_unpinnable(memory, region->of.bytes, rc);
+		unpin(memory, region);
+	}
+	(void)pthread_mutex_lock(&memory->mu);
+	if (drop) {
+		forget(memory, region);
+		return;
+	}
+	if (rc) {
+		region->state = SCOUT__CUDA_UNPINNABLE;
+		changed = true;
+	} else if (region->parts[region->n_parts++].end == region->of.bytes) {
+		region->state = SCOUT__CUDA_PINNED;
+		changed = true;
+	}
+	say_progress(memory, last_us);
+	(void)pthread_mutex_unlock(&memory->mu);
+	if (changed)
+		memory->ready(memory->user);
+	(void)pthread_mutex_lock(&memory->mu);
+}
+
+static void *
+pin_main(void *arg)
+{
+	struct scout__cuda_memory *memory = arg;
+	struct scout__cuda_region *region;
+	uint64_t last_us = scout__now_us();
+
+	/* If this fails, so will every call, and that is said there. */
+	(void)memory->api->enter_thread(memory->device);
+	(void)pthread_mutex_lock(&memory->mu);
+	for (;;) {
+		region = find_work(memory);
+		if (region)
+			work_on(memory, region, &last_us);
+		else if (memory->stop)
+			break;
+		else
+			(void)pthread_cond_wait(&memory->cond, &memory->mu);
+	}
+	(void)pthread_mutex_unlock(&memory->mu);
+	return NULL;
+}
+
+/* ---- for the engine ---- */
+
+int
+scout__cuda_memory_init(struct scout__cuda_memory *memory, const struct scout__cuda_api *api, int device,
+			uint64_t part_bytes, void (*ready)(void *), void *user, const struct scout__log *log)
+{
+	memset(memory, 0, sizeof(*memory));
+	memory->api = api;
+	memory->log = log;
+	memory->device = device;
+	memory->part_bytes = part_bytes;
+	memory->ready = ready;
+	memory->user = user;
+	(void)pthread_mutex_init(&memory->mu, NULL); /* neither fails here */
+	(void)pthread_cond_init(&memory->cond, NULL);
+	if (scout__thread_start(&memory->thread, "scout-pin", pin_main, memory) == 0)
+		return 0;
+	(void)pthread_cond_destroy(&memory->cond);
+	(void)pthread_mutex_destroy(&memory->mu);
+	return SCOUT_ERR_SYSTEM;
+}
+
+void
+scout__cuda_memory_fini(struct scout__cuda_memory *memory)
+{
+	(void)pthread_mutex_lock(&memory->mu);
+	memory->stop = true;
+	for (size_t i = 0; i < memory->n; i++)
+		memory->regions[i]->drop = true;
+	(void)pthread_cond_broadcast(&memory->cond);
+	(void)pthread_mutex_unlock(&memory->mu);
+	(void)pthread_join(memory->thread, NULL);
+	(void)pthread_cond_destroy(&memory->cond);
+	(void)pthread_mutex_destroy(&memory->mu);
+	free(memory->regions);
+}
+
+static struct scout__cuda_region *
+region_new(const struct scout__copy_memory *added, uint64_t part_bytes)
+{
+	struct scout__cuda_region *region = calloc(1, sizeof(*region));
+	uint64_t at = 0;
+
+	if (!region)
+		return NULL;
+	region->of = *added;
+	region->state = SCOUT__CUDA_PINNING;
+	while (at < added->bytes) {
+		at = scout__cuda_part_end(added, at, part_bytes);
+		region->max_parts++;
+	}
+	region->parts = calloc(region->max_parts, sizeof(*region->parts));
+	if (region->parts)
+		return region;
+	free(region);
+	return NULL;
+}
+
+/* The lock is held. */
+static int
+make_room(struct scout__cuda_memory *memory)
+{
+	size_t want = memory->cap ? memory->cap * 2 : 16;
+	struct scout__cuda_region **bigger;
+
+	if (memory->n < memory->cap)
+		return 0;
+	bigger = realloc(memory->regions, want * sizeof(struct scout__cuda_region *));
+	if (!bigger)
+		return SCOUT_ERR_NOMEM;
+	memory->regions = bigger;
+	memory->cap = want;
+	return 0;
+}
+
+int
+scout__cuda_memory_add(struct scout__cuda_memory *memory, const struct scout__copy_memory *added)
+{
+	struct scout__cuda_region *region = region_new(added, memory->part_bytes);
+	size_t at;
+	int rc;
+
+	if (!region)
+		return SCOUT_ERR_NOMEM;
+	(void)pthread_mutex_lock(&memory->mu);
+	rc = make_room(memory);
+	if (rc == 0) {
+		at = count_below(memory, (uintptr_t)added->base);
+		memmove(memory->regions + at + 1, memory->regions + at,
+			(memory->n - at) * sizeof(struct scout__cuda_region *));
+		memory->regions[at] = region;
+		memory->n++;
+		(void)pthread_cond_broadcast(&memory->cond);
+	}
+	(void)pthread_mutex_unlock(&memory->mu);
+	if (rc) {
+		free(region->parts);
+		free(region);
+	}
+	return rc;
+}
+
+void
+scout__cuda_memory_remove(struct scout__cuda_memory *memory, const void *base)
+{
+	struct scout__cuda_region *region;
+
+	(void)pthread_mutex_lock(&memory->mu);
+	region = find_region(memory, base);
+	if (region) {
+		region->drop = true;
+		(void)pthread_cond_broadcast(&memory->cond);
+	}
+	/* It is gone when nothing is found any more: addresses are not mapped again before this returns. */
+	while (region && find_region(memory, base))
+		(void)pthread_cond_wait(&memory->cond, &memory->mu);
+	(void)pthread_mutex_unlock(&memory->mu);
+}

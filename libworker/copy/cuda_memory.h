@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_COPY_CUDA_MEMORY_H
+#define SCOUT_COPY_CUDA_MEMORY_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "copy.h"
+#include "cuda_api.h"
+#include "log.h"
+
+/*
+ * The pool's memory as the GPU knows it: each mapping is pinned (cudaHostRegister) by a thread of its own, part by part. See
+ * the DESIGN comment of cuda_memory.c.
+ */
+
+enum scout__cuda_pinning {
+	SCOUT__CUDA_UNKNOWN = 0, /* no such memory */
+	SCOUT__CUDA_PINNING,     /* not all of it yet */
+	SCOUT__CUDA_PINNED,
+	SCOUT__CUDA_UNPINNABLE /* has been logged */
+};
+
+struct scout__cuda_region;
+
+struct scout__cuda_memory {
+	const struct scout__cuda_api *api; /* const after init */
+	const struct scout__log *log;      /* const after init; may be NULL */
+	int device;                        /* const after init */
+	uint64_t part_bytes;               /* const after init: what one call pins, about */
+	void (*ready)(void *user);         /* const after init: a region's state has changed; on the pinning thread */
+	void *user;                        /* const after init */
+	pthread_t thread;                  /* const after init */
+	pthread_mutex_t mu;
+	pthread_cond_t cond;                 /* something to do, or a region is gone */
+	struct scout__cuda_region **regions; /* G:mu; ascending by address */
+	size_t n, cap;                       /* G:mu */
+	bool stop;                           /* G:mu */
+};
+
+/* Start the thread. Returns 0, SCOUT_ERR_NOMEM or SCOUT_ERR_SYSTEM. */
+int scout__cuda_memory_init(struct scout__cuda_memory *memory, const struct scout__cuda_api *api, int device,
+			    uint64_t part_bytes, void (*ready)(void *), void *user, const struct scout__log *log);
+/* Unpin all, end the thread. Nothing on the GPU uses the memory any more. */
+void scout__cuda_memory_fini(struct scout__cuda_memory *memory);
+
+/* Begin to pin a mapping. Returns 0 or SCOUT_ERR_NOMEM. */
+int scout__cuda_memory_add(struct scout__cuda_memory *memory, const struct scout__copy_memory *added);
+/* Unpin it; returns when that is done. Waits at most for one call that pins or unpins. */
+void scout__cuda_memory_remove(struct scout__cuda_memory *memory, const void *base);
+
+/* Of the memory that @slot lies in; where the GPU finds the slot, if it is pinned. Any thread. */
+enum scout__cuda_pinning scout__cuda_memory_find(struct scout__cuda_memory *memory, const void *slot,
+						 uint64_t *ret_device_address);
+
+/* Where the part that begins at offset @at of a mapping ends: on a page, and on the boundary of two slots if one lies there. */
+uint64_t scout__cuda_part_end(const struct scout__copy_memory *of, uint64_t at, uint64_t part_bytes);
+
+#endif

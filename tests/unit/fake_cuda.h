@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TESTS_FAKE_CUDA_H
+#define KVSCOUT_TESTS_FAKE_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "copy.h"
+#include "cuda_engine.h"
+#include "cuda_api.h"
+
+/*
+ * A stand-in for the CUDA runtime, so that the states of the CUDA backend can be walked on a machine without a GPU: a
+ * thread executes what was enqueued, streams in order, different streams in any order, and fails on demand. It shows that the
+ * engine asks for the right things in the right order and survives their failing. It is no GPU: whether CUDA does what it is
+ * asked is shown by the programs in tests/gpu alone.
+ *
+ * "GPU memory" is what was announced by fake_cuda_device_range() or allocated through the table; copies and kernels that reach
+ * outside of it, or into host memory that is not pinned, are counted as violations, as are calls from threads that did not
+ * enter.
+ */
+
+extern const struct scout__cuda_api fake_cuda;
+/* The backend on it. */
+extern const struct scout__copy_ops fake_cuda_ops;
+
+enum {
+	FAKE_CUDA_OUT_OF_MEMORY = 2,
+	FAKE_CUDA_NO_DRIVER = 35,
+	FAKE_CUDA_INVALID_HANDLE = 400,
+	FAKE_CUDA_ILLEGAL_ADDRESS = 700
+};
+
+struct fake_cuda_options {
+	int n_devices;
+	int count_error;    /* of device_count */
+	bool no_batch;      /* the driver has no batch copies */
+	uint64_t seed;      /* of the order in which streams go on; 0: the oldest first */
+	uint64_t fail_call; /* the n-th enqueuing or allocating call fails, once; 0: none */
+	int fail_error;
+	uint64_t break_op; /* from the n-th executed operation on, everything fails with break_error; 0: never */
+	int break_error;
+	uint64_t fail_pin;            /* the n-th host_register fails; 0: none */
+	bool (*gate)(void *user);     /* while true, nothing is executed; on the executing thread */
+	bool (*pin_gate)(void *user); /* while true, host_register does not return */
+	void *user;
+};
+
+struct fake_cuda_counts {
+	uint64_t calls, ops, copies, batch_calls, launches, pins, unpins, queries, violations;
+	uint64_t live; /* allocations, streams and events that were not freed, pins that were not undone */
+};
+
+/* One at a time. Starts the thread; stop() ends it, and tells what has been counted. */
+void fake_cuda_start(const struct fake_cuda_options *options);
+struct fake_cuda_counts fake_cuda_counts(void);
+struct fake_cuda_counts fake_cuda_stop(void);
+/* From now on, the n-th call fails, once. 0: none. */
+void fake_cuda_fail_call(uint64_t n, int error);
+/* Copies and launches that are enqueued and not executed. */
+uint64_t fake_cuda_pending(void);
+void fake_cuda_device_range(const void *p, size_t bytes);
+/* Whether an event's last record has been executed. */
+bool fake_cuda_event_over(void *event);
+/* Whether anybody has recorded it. */
+bool fake_cuda_event_recorded(void *event);
+/* Enqueue something that stands still until it is released; the oldest of a stream first. */
+void fake_cuda_hold(void *stream);
+void fake_cuda_release(void *stream);
+/* Pretend that this thread has entered. */
+void fake_cuda_enter_test_thread(void);
+
+#endif
