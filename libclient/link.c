@@ -194,6 +194,7 @@ min_u64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+static uint64_t silent_after_us(const struct scout__link *link) SCOUT_ON_COURIER;
 static uint64_t
 silent_after_us(const struct scout__link *link)
 {

@@ -50,6 +50,7 @@ set_options(void *sock)
 	return rc == 0;
 }
 
+static bool open_monitor(struct scout__link *link) SCOUT_ON_COURIER;
 static bool
 open_monitor(struct scout__link *link)
 {

@@ -26,6 +26,7 @@ scout__link_ops_init(struct scout__link *link)
 	link->free_head = 0;
 }
 
+static uint64_t overdue_after_us(const struct scout__link *link) SCOUT_ON_COURIER;
 static uint64_t
 overdue_after_us(const struct scout__link *link)
 {
@@ -34,6 +35,7 @@ overdue_after_us(const struct scout__link *link)
 	return (ms > OVERDUE_MIN_MS ? ms : OVERDUE_MIN_MS) * 1000;
 }
 
+static uint64_t take_slot(struct scout__link *link, uint8_t opcode, uint64_t cookie, bool internal) SCOUT_ON_COURIER;
 static uint64_t
 take_slot(struct scout__link *link, uint8_t opcode, uint64_t cookie, bool internal)
 {
@@ -108,6 +110,7 @@ scout__link_has_overdue(struct scout__link *link, uint64_t now_us)
 
 /* ---- sending ---- */
 
+static bool reserve_out(struct scout__link *link, size_t more) SCOUT_ON_COURIER;
 static bool
 reserve_out(struct scout__link *link, size_t more)
 {
@@ -145,6 +148,8 @@ scout__link_send(struct scout__link *link)
 	scout__count(&scout__link_view(link)->stats->frames_sent);
 }
 
+static struct scout__writer *begin_op(struct scout__link *link, uint8_t opcode, uint32_t budget_us, uint64_t corr)
+	SCOUT_ON_COURIER;
 static struct scout__writer *
 begin_op(struct scout__link *link, uint8_t opcode, uint32_t budget_us, uint64_t corr)
 {

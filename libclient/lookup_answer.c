@@ -29,6 +29,7 @@ scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket)
 }
 
 /* A lane that waited to send its LOOKUP does so no more. */
+static void lane_unsend(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane) SCOUT_ON_COURIER;
 static void
 lane_unsend(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane)
 {
@@ -71,6 +72,7 @@ scout__slot_release_if_done(struct scout_client *c, uint32_t i)
 
 /* ---- answers ---- */
 
+static void count_answer(struct scout_client *c, const struct scout_hit *hit) SCOUT_ON_COURIER;
 static void
 count_answer(struct scout_client *c, const struct scout_hit *hit)
 {

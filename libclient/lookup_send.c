@@ -9,6 +9,7 @@
 
 /* ---- sending ---- */
 
+static uint32_t budget_us(const struct scout__slot *slot, uint64_t now_us) SCOUT_ON_COURIER;
 static uint32_t
 budget_us(const struct scout__slot *slot, uint64_t now_us)
 {

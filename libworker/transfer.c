@@ -212,6 +212,7 @@ put_store(struct scout_worker *w, struct scout__writer *writer, const struct sco
 	scout__put_store(writer, &msg, w->cfg.hash_bytes);
 }
 
+static uint32_t budget_of(const struct scout__job *job, uint64_t now_us) SCOUT_ON_COURIER;
 static uint32_t
 budget_of(const struct scout__job *job, uint64_t now_us)
 {
@@ -288,6 +289,8 @@ scout__transfer_pump(struct scout_worker *w, bool may_ask, uint64_t now_us)
 /* ---- replies ---- */
 
 /* Take a reply of STORE or RETRIEVE apart. Returns 0 or SCOUT_ERR_*. */
+static int read_grants(const struct scout__hold *hold, const struct scout__op *op, struct scout__grants *ret,
+		       uint32_t *ret_granted) SCOUT_ON_COURIER;
 static int
 read_grants(const struct scout__hold *hold, const struct scout__op *op, struct scout__grants *ret,
 	    uint32_t *ret_granted)

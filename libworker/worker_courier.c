@@ -86,12 +86,14 @@ send_register(struct scout_worker *w)
 	w->reg_in_flight = true;
 }
 
+static bool is_registered(const struct scout_worker *w) SCOUT_ON_COURIER;
 static bool
 is_registered(const struct scout_worker *w)
 {
 	return w->up && w->reg_epoch != 0 && w->reg_epoch == w->epoch;
 }
 
+static bool must_register(const struct scout_worker *w, uint64_t now_us) SCOUT_ON_COURIER;
 static bool
 must_register(const struct scout_worker *w, uint64_t now_us)
 {
@@ -111,6 +113,8 @@ text_of(const struct scout__op *op, char *buf, size_t len)
 }
 
 /* Whether the reply is what we need. Otherwise the code, and a sentence in @text. */
+static int judge_reply(const struct scout_worker *w, const struct scout__op *op, char *text, size_t len)
+	SCOUT_ON_COURIER;
 static int
 judge_reply(const struct scout_worker *w, const struct scout__op *op, char *text, size_t len)
 {
