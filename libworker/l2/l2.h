@@ -107,6 +107,8 @@ struct scout__l2_gauges {
 	uint64_t pinned;              /* objects */
 	uint64_t recovered, leftover; /* at start: objects taken over, remains of a crash removed */
 	uint64_t reconnects;          /* connections made anew */
+	uint64_t moved, asked;        /* answers that sent an operation to another node: for good, or this once */
+	uint64_t login_refused;       /* connections that the store did not let in: user or password */
 	bool ready;                   /* false while a catalogue is rebuilt or no server was reached yet */
 };
 

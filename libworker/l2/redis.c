@@ -367,17 +367,26 @@ redis_close(void *adapter)
 	free_state(adapter);
 }
 
+static uint64_t
+read_counter(const atomic_uint_fast64_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
 static void
 redis_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 {
-	struct redis *r = adapter;
+	const struct redis_counters *c = scout__redis_counters(adapter);
 
 	*ret_gauges = (struct scout__l2_gauges){
 		.objects = UINT64_MAX,
 		.bytes = UINT64_MAX,
 		.max_bytes = UINT64_MAX,
-		.reconnects = atomic_load_explicit(&r->counters.reconnects, memory_order_relaxed),
-		.ready = atomic_load_explicit(&r->counters.ready, memory_order_relaxed),
+		.reconnects = read_counter(&c->reconnects),
+		.moved = read_counter(&c->moved),
+		.asked = read_counter(&c->ask),
+		.login_refused = read_counter(&c->auth_refused),
+		.ready = atomic_load_explicit(&c->ready, memory_order_relaxed),
 	};
 }
 

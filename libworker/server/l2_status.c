@@ -114,6 +114,9 @@ put_adapter(const struct scout__tier2 *t, struct list *list)
 	put_of(list, "recovered", g.recovered);
 	put_of(list, "leftovers", g.leftover);
 	put_of(list, "reconnects", g.reconnects);
+	put_of(list, "moved", g.moved);
+	put_of(list, "asked", g.asked);
+	put_of(list, "login_refused", g.login_refused);
 	put_results(c, list);
 }
 
