@@ -375,6 +375,10 @@ scout__pool_stop(struct scout__pool *pool)
 	ring_bell(pool->wake_fd);
 	(void)pthread_join(pool->grower, NULL); /* cannot fail: started, joined once, and not by itself */
 	pool->grower_started = false;
+	(void)close(pool->ready_fd);
+	(void)close(pool->wake_fd);
+	scout__ring_fini(&pool->ready);
+	scout__ring_fini(&pool->wanted);
 }
 
 void
@@ -390,10 +394,6 @@ scout__pool_fini(struct scout__pool *pool)
 		scout__extent_free(pool, extent);
 	}
 	SCOUT_ASSERT(pool->used_bytes == 0 && pool->extra_bytes == 0);
-	(void)close(pool->ready_fd);
-	(void)close(pool->wake_fd);
-	scout__ring_fini(&pool->ready);
-	scout__ring_fini(&pool->wanted);
 }
 
 uint64_t

@@ -96,7 +96,7 @@ SCOUT_ON_ANY uint64_t scout__slot_stride(uint64_t shard_bytes);
  */
 SCOUT_ON_LOOP int scout__pool_init(struct scout__pool *pool, uint64_t l1_bytes, uint64_t extent_bytes,
 				   const struct scout__log *log, char *err, size_t err_len);
-/* Stops the grower, in bounded time, and nothing else: for a pool that must stay mapped. */
+/* Ends the grower, in bounded time, and frees what is its own; the memory stays: for a pool that must stay mapped. */
 SCOUT_ON_LOOP void scout__pool_stop(struct scout__pool *pool);
 /* Stops the grower, in bounded time. Every bank is gone already. */
 SCOUT_ON_LOOP void scout__pool_fini(struct scout__pool *pool);
