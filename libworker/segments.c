@@ -33,10 +33,9 @@
 #define MAX_SEGMENTS (1u << 20)
 
 void
-scout__segments_init(struct scout__segments *segs, const struct scout__copy_ops *copy, const struct scout__log *log)
+scout__segments_init(struct scout__segments *segs, const struct scout__log *log)
 {
 	memset(segs, 0, sizeof(*segs));
-	segs->copy = copy;
 	segs->log = log;
 }
 
@@ -102,8 +101,9 @@ scout__segments_fini(struct scout__segments *segs)
 }
 
 void
-scout__segments_attach(struct scout__segments *segs, void *engine)
+scout__segments_attach(struct scout__segments *segs, const struct scout__copy_ops *copy, void *engine)
 {
+	segs->copy = copy;
 	segs->engine = engine;
 	for (size_t i = 0; i < segs->n; i++) {
 		if (introduce(segs, segs->list[i]) == 0)

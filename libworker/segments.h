@@ -32,21 +32,21 @@ struct scout__segment {
 struct scout__segments {
 	struct scout__segment **list; /* of the current epoch, ascending by id */
 	size_t n, cap;
-	struct scout__segment *last;     /* found last */
-	struct scout__segment *retired;  /* of earlier connections, or withdrawn: in use by a batch */
-	struct scout__segment *released; /* withdrawn and unmapped: the server has to be told */
-	const struct scout__copy_ops *copy;
-	void *engine; /* NULL: none is open */
+	struct scout__segment *last;        /* found last */
+	struct scout__segment *retired;     /* of earlier connections, or withdrawn: in use by a batch */
+	struct scout__segment *released;    /* withdrawn and unmapped: the server has to be told */
+	const struct scout__copy_ops *copy; /* of the engine */
+	void *engine;                       /* NULL: none is open */
 	const struct scout__log *log;
 };
 
-void scout__segments_init(struct scout__segments *segs, const struct scout__copy_ops *copy,
-			  const struct scout__log *log);
+void scout__segments_init(struct scout__segments *segs, const struct scout__log *log);
 /* Unmap everything. No batch runs any more. */
 void scout__segments_fini(struct scout__segments *segs);
 
 /* An engine was opened, or is about to be closed: tell it of all memory. */
-void scout__segments_attach(struct scout__segments *segs, void *engine) SCOUT_ON_COURIER;
+void scout__segments_attach(struct scout__segments *segs, const struct scout__copy_ops *copy, void *engine)
+	SCOUT_ON_COURIER;
 void scout__segments_detach(struct scout__segments *segs) SCOUT_ON_COURIER;
 
 /*

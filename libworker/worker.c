@@ -138,6 +138,34 @@ destroy(struct scout_worker *w)
 	free(w);
 }
 
+/*
+ * What copies. "auto" is host until register() knows the pages, where a device could be used, and for good where none can;
+ * this is said, because nobody else would.
+ */
+static int
+choose_backend(struct scout_worker *w, char *err, size_t err_len)
+{
+	const struct scout__copy_ops *cuda = scout__copy_find("cuda");
+	char text[200];
+	int rc;
+
+	if (strcmp(w->cfg.backend, "auto") != 0) {
+		w->copy = scout__copy_find(w->cfg.backend);
+		if (!w->copy)
+			return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "backend \"%s\" is not in this build",
+					   w->cfg.backend);
+		return w->copy->probe(w->cfg.device, err, err_len);
+	}
+	w->copy = &scout__copy_host;
+	if (!cuda)
+		return 0;
+	rc = cuda->probe(w->cfg.device, text, sizeof(text));
+	w->may_use_cuda = rc == 0;
+	if (rc)
+		scout__log(&w->log, SCOUT_LOG_INFO, "%s: copying with the host backend", text);
+	return 0;
+}
+
 /* The configuration is accepted: build the rest. On error destroy() cleans up. */
 static int
 build(struct scout_worker *w, char *err, size_t err_len)
@@ -146,11 +174,10 @@ build(struct scout_worker *w, char *err, size_t err_len)
 
 	(void)snprintf(w->who, sizeof(w->who), "worker %u.%u", (unsigned)w->cfg.kv_rank, (unsigned)w->cfg.reader);
 	w->log = (struct scout__log){.fn = w->cfg.log, .user = w->cfg.log_user, .who = w->who};
-	w->copy = scout__copy_find(w->cfg.backend);
-	if (!w->copy)
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "backend \"%s\" is not in this build",
-				   w->cfg.backend);
-	scout__segments_init(&w->segments, w->copy, &w->log);
+	scout__segments_init(&w->segments, &w->log);
+	rc = choose_backend(w, err, err_len);
+	if (rc)
+		return rc;
 	rc = allocate_slots(w);
 	if (rc)
 		return scout__fail(err, err_len, rc, "no memory for %u jobs", (unsigned)w->cfg.max_jobs);
@@ -313,11 +340,19 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 		.layout = w->layout,
 		.max_batches = w->cfg.max_jobs,
 		.device = w->cfg.device,
+		.priority = -(int32_t)w->cfg.copy_priority, /* CUDA counts downwards */
+		.method = w->cfg.copy_method,
+		.stage_bytes = w->cfg.stage_bytes,
 		.log = &w->log,
 	};
 	struct epoll_event event = {.events = EPOLLIN};
-	int rc = w->copy->open(&cfg, &w->engine, err, err_len);
+	int rc;
 
+	if (w->may_use_cuda)
+		w->copy = scout__copy_find("cuda");
+	if (w->may_use_cuda && !w->copy->claims(&w->layout, w->cfg.device))
+		w->copy = &scout__copy_host;
+	rc = w->copy->open(&cfg, &w->engine, err, err_len);
 	if (rc)
 		return rc;
 	/* The registration goes when the engine closes its descriptor. */

@@ -36,8 +36,8 @@ static const struct scout__option options[] = {
 		.offset = FIELD(backend),
 		.min = 1,
 		.max = 64,
-		.def_text = "host",
-		.doc = "Copy engine: host or cuda",
+		.def_text = "auto",
+		.doc = "Copy engine: host, cuda, or auto: cuda for pages in the memory of a CUDA device",
 	},
 	{
 		.name = "chunk_tokens",
@@ -169,6 +169,32 @@ static const struct scout__option options[] = {
 		.doc = "GPU of the cuda backend",
 	},
 	{
+		.name = "copy_method",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(copy_method),
+		.min = 1,
+		.max = 16,
+		.def_text = "auto",
+		.doc = "How the cuda backend copies: staged, batch, direct, or auto, by the size of the pieces",
+	},
+	{
+		.name = "copy_priority",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(copy_priority),
+		.min = 0,
+		.max = 16,
+		.doc = "Priority of the cuda backend's streams, in steps above the lowest",
+	},
+	{
+		.name = "stage_bytes",
+		.type = SCOUT_OPTION_SIZE,
+		.offset = FIELD(stage_bytes),
+		.def = 32 << 20,
+		.min = 512 << 10,
+		.max = 16ull << 30,
+		.doc = "GPU memory that the cuda backend takes for each direction",
+	},
+	{
 		.name = "numa_node",
 		.type = SCOUT_OPTION_STRING,
 		.offset = FIELD(numa_node),
@@ -220,9 +246,10 @@ check(const struct scout_worker_config *cfg, char *err, size_t err_len)
 {
 	uint16_t node;
 
-	if (cfg->flags || cfg->reserved)
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "flags = %u, reserved = %u: must be 0",
-				   (unsigned)cfg->flags, (unsigned)cfg->reserved);
+	if (cfg->flags || cfg->reserved || cfg->reserved2)
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
+				   "flags = %u, reserved = %u, reserved2 = %u: must be 0", (unsigned)cfg->flags,
+				   (unsigned)cfg->reserved, (unsigned)cfg->reserved2);
 	if (!cfg->endpoint)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "endpoint is not set: must name a server");
 	if (cfg->rank_first + cfg->rank_count > cfg->kv_ranks)

@@ -179,7 +179,7 @@ on_word_register(struct scout_worker *w)
 	w->reg_first = true;
 	w->reg_retry_us = 0;
 	w->reg_error = 0;
-	scout__segments_attach(&w->segments, w->engine);
+	scout__segments_attach(&w->segments, w->copy, w->engine);
 	if (!w->up && error && !scout_err_is_retriable(error))
 		give_up(w, error, w->down_text);
 }

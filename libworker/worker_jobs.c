@@ -144,10 +144,11 @@ take_request(void *own, size_t own_bytes, size_t head_bytes, const void *request
 	return 0;
 }
 
+/* Without streams and events. */
 static bool
 is_host(const struct scout_worker *w)
 {
-	return w->copy == &scout__copy_host;
+	return !w->copy->fence;
 }
 
 static int
@@ -629,6 +630,14 @@ is_running(const struct scout__job *job)
 	return job->id != 0 && atomic_load(&job->phase) != SCOUT__PHASE_OVER;
 }
 
+static void
+wait_marked(struct scout_worker *w)
+{
+	for (uint32_t i = 0; i < w->cfg.max_jobs; i++)
+		if (is_running(&w->jobs[i]) && atomic_load(&w->jobs[i].stop) && uses_marked(w, &w->jobs[i]))
+			wait_copy(w, &w->jobs[i]);
+}
+
 int
 scout_worker_fence(struct scout_worker *w, const int64_t *block_ids, size_t n, void *stream)
 {
@@ -650,9 +659,9 @@ scout_worker_fence(struct scout_worker *w, const int64_t *block_ids, size_t n, v
 			if (drop(&w->jobs[i]))
 				kick(w);
 		}
-	for (uint32_t i = 0; i < w->cfg.max_jobs; i++)
-		if (is_running(&w->jobs[i]) && atomic_load(&w->jobs[i].stop) && uses_marked(w, &w->jobs[i]))
-			wait_copy(w, &w->jobs[i]);
+	/* The engine has seen `stop` by this, and the stream waits; otherwise it is for us to wait. */
+	if (!stream || w->copy->fence(w->engine, stream) != 0)
+		wait_marked(w);
 	mark(w, block_ids, n, false);
 	return 0;
 }

@@ -165,12 +165,13 @@ struct scout_worker {
 	struct scout_worker_config cfg; /* strings are ours */
 	struct scout__log log;
 	char who[32];
-	const struct scout__copy_ops *copy;
+	bool may_use_cuda; /* backend "auto", on a machine with a device */
 	struct scout__courier *courier;
 	int done_fd;  /* eventfd: readable while the done ring has something */
 	int epoll_fd; /* the courier's user_fd: an engine is opened later than the courier */
 
 	/* caller, before WORD_REGISTER; const while registered */
+	const struct scout__copy_ops *copy;
 	void *engine;
 	struct scout__copy_plane *planes;
 	struct scout__copy_layout layout;

@@ -31,7 +31,7 @@ struct scout_worker_config {
 	uint32_t flags;
 	const char *endpoint;         /* of the server on this machine */
 	const char *name_space;       /* key "namespace" */
-	const char *backend;          /* copy engine: "host" (default) or "cuda" */
+	const char *backend;          /* copy engine: "auto" (default), "host" or "cuda" */
 	uint32_t chunk_tokens;        /* default 256 */
 	uint32_t kv_ranks;            /* default 1 */
 	uint32_t rank_first;          /* first KV rank that this server holds, default 0 */
@@ -52,6 +52,10 @@ struct scout_worker_config {
 	scout_log_fn log;
 	void *log_user;
 	void *owned;
+	const char *copy_method; /* of the cuda backend: "auto" (default), "staged", "batch" or "direct" */
+	uint32_t copy_priority;  /* of the cuda backend's streams, in steps above the lowest; default 0 */
+	uint32_t reserved2;      /* 0 */
+	uint64_t stage_bytes;    /* GPU memory that the cuda backend takes for each direction, default 32 MiB */
 };
 
 SCOUT_API void scout_worker_config_init_sized(struct scout_worker_config *cfg, uint32_t size);
@@ -71,8 +75,8 @@ SCOUT_API void scout_worker_config_fini(struct scout_worker_config *cfg);
 
 /* One plane of paged KV memory. */
 struct scout_plane {
-	void *base; /* of block 0; host or device memory, by backend. Stays the engine's; must outlive the worker. */
-	uint64_t stride;      /* bytes from one block to the next, >= block_bytes */
+	void *base;      /* of block 0; host or GPU memory, by backend. Stays the engine's; must outlive the worker. */
+	uint64_t stride; /* bytes from one block to the next, >= block_bytes */
 	uint64_t block_bytes; /* bytes of one block in this plane, not 0 */
 };
 
@@ -88,6 +92,10 @@ struct scout_layout {
 
 /**
  * Make a worker and start its courier and copy engine.
+ *
+ * Backend "auto" is cuda where there is a CUDA device and the pages that are registered lie in its memory, else host; where there
+ * is no device it says so, once, in the log. Backend "cuda" without a device is SCOUT_ERR_DEVICE here. A build without CUDA
+ * knows only host.
  *
  * @cfg  borrowed for the call; copied.
  * @err  receives one sentence on error; may be NULL.
@@ -258,10 +266,12 @@ SCOUT_API int scout_worker_cancel(struct scout_worker *worker, uint64_t job);
 
 /**
  * Make pages reusable: of the jobs that use any of @block_ids, those whose copies are not enqueued are dropped (they end as
- * cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream.
+ * cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream (a cudaStream_t; NULL, or one
+ * that cannot wait because it is being captured: by the caller). What is enqueued in @stream from then on may use the pages; the
+ * jobs end later, by poll, naming as missing what was not copied any more.
  *
  * Thread:   the caller's.
- * Blocks:   host backend: until the running copies on these pages are done.
+ * Blocks:   where the caller waits, until the running copies on these pages are done; else while one copy is being enqueued.
  * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
  * Since:    0.1
  */

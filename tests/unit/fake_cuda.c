@@ -669,6 +669,15 @@ fake_cuda_fail_call(uint64_t n, int error)
 	pthread_mutex_unlock(&fake.mu);
 }
 
+void
+fake_cuda_break_at(uint64_t n, int error)
+{
+	pthread_mutex_lock(&fake.mu);
+	fake.opt.break_op = fake.counts.ops + n;
+	fake.opt.break_error = error;
+	pthread_mutex_unlock(&fake.mu);
+}
+
 uint64_t
 fake_cuda_pending(void)
 {

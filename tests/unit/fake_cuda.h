@@ -58,6 +58,8 @@ struct fake_cuda_counts fake_cuda_counts(void);
 struct fake_cuda_counts fake_cuda_stop(void);
 /* From now on, the n-th call fails, once. 0: none. */
 void fake_cuda_fail_call(uint64_t n, int error);
+/* The n-th operation from now on, and all behind it, fail. */
+void fake_cuda_break_at(uint64_t n, int error);
 /* Copies and launches that are enqueued and not executed. */
 uint64_t fake_cuda_pending(void);
 void fake_cuda_device_range(const void *p, size_t bytes);

@@ -388,7 +388,8 @@ static const struct setting worker_settings[] = {
 	{"heartbeat_ms", "70"},    {"connect_timeout_ms", "9"},
 	{"max_jobs", "10"},        {"spin_us", "11"},
 	{"weights_version", "12"}, {"device", "13"},
-	{"numa_node", "3"},
+	{"copy_method", "batch"},  {"copy_priority", "2"},
+	{"stage_bytes", "64Mi"},   {"numa_node", "3"},
 };
 
 START_TEST(each_worker_key_sets_its_field)
@@ -421,6 +422,9 @@ START_TEST(each_worker_key_sets_its_field)
 	ck_assert_uint_eq(taken.spin_us, 11);
 	ck_assert_uint_eq(taken.weights_version, 12);
 	ck_assert_int_eq(taken.device, 13);
+	ck_assert_str_eq(taken.copy_method, "batch");
+	ck_assert_uint_eq(taken.copy_priority, 2);
+	ck_assert_uint_eq(taken.stage_bytes, 64 << 20);
 	ck_assert_str_eq(taken.numa_node, "3");
 	scout_worker_config_fini(&taken);
 }
@@ -436,7 +440,7 @@ START_TEST(worker_defaults_are_the_documented_ones)
 	cfg.kv_ranks = 4;
 	ck_assert_int_eq(scout__worker_config_accept(&taken, &cfg, err, sizeof(err)), 0);
 	ck_assert_str_eq(taken.name_space, "default");
-	ck_assert_str_eq(taken.backend, "host");
+	ck_assert_str_eq(taken.backend, "auto");
 	ck_assert_uint_eq(taken.chunk_tokens, 256);
 	ck_assert_uint_eq(taken.rank_first, 0);
 	ck_assert_uint_eq(taken.rank_count, 4);
@@ -587,7 +591,7 @@ START_TEST(worker_fields_must_agree_with_each_other)
 	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "reader = 1: must be 0..0, below readers");
 	cfg.reader = 0;
 	cfg.reserved = 1;
-	check_worker_refused(&cfg, SCOUT_ERR_UNSUPPORTED, "flags = 0, reserved = 1: must be 0");
+	check_worker_refused(&cfg, SCOUT_ERR_UNSUPPORTED, "flags = 0, reserved = 1, reserved2 = 0: must be 0");
 }
 END_TEST
 

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_rig.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "check_main.h"
+#include "fake_cuda.h"
+#include "worker_priv.h"
+
+/*
+ * The worker on the CUDA backend, which runs on a fake CUDA runtime (fake_cuda.h says what that shows and what not), and how it
+ * chooses between the backends on a machine with and without a device.
+ */
+
+#define CHUNKS 5u
+#define BLOCKS (CHUNKS * 4u)
+
+static struct rig rig;
+static atomic_int passes; /* operations of the fake GPU that may still pass; negative: all */
+static char said[4096];
+static unsigned n_said;
+
+static bool
+gate(void *user)
+{
+	int left = atomic_load(&passes);
+
+	(void)user;
+	if (left < 0)
+		return false;
+	while (left > 0)
+		if (atomic_compare_exchange_weak(&passes, &left, left - 1))
+			return false;
+	return true;
+}
+
+static void
+keep_log(void *user, int level, const char *text)
+{
+	(void)user;
+	if (level > SCOUT_LOG_INFO || !strstr(text, "CUDA"))
+		return;
+	n_said++;
+	snprintf(said, sizeof(said), "%s", text);
+}
+
+static struct fake_cuda_options
+options(void)
+{
+	return (struct fake_cuda_options){.n_devices = 1, .seed = 5, .gate = gate};
+}
+
+static void
+setup(void)
+{
+	rig_init(&rig);
+	atomic_store(&passes, -1);
+	n_said = 0;
+	fake_cuda_enter_test_thread();
+	scout__copy_override(&fake_cuda_ops);
+}
+
+static void
+teardown(void)
+{
+	atomic_store(&passes, -1);
+	rig_stop(&rig);
+	scout__copy_override(NULL);
+}
+
+/* A worker on @backend; the pages are announced as GPU memory or not. */
+static int
+start(const struct fake_cuda_options *opt, const char *backend, const char *method, bool on_gpu, char *err)
+{
+	static const uint64_t bytes[3] = {61, 128, 20000}, padding[3] = {3, 0, 96};
+	struct scout_worker_config cfg;
+	struct scout_layout layout;
+	int rc;
+
+	rig_start_server(&rig);
+	rig_client_start(&rig);
+	rig_pages_init(&rig.pages[0], 3, bytes, padding, 64);
+	fake_cuda_start(opt);
+	for (uint32_t p = 0; p < 3 && on_gpu; p++)
+		fake_cuda_device_range(rig.pages[0].planes[p].base,
+				       rig.pages[0].planes[p].stride * rig.pages[0].n_blocks);
+	rig_worker_config(&rig, 0, &cfg);
+	cfg.backend = backend;
+	cfg.copy_method = method;
+	cfg.stage_bytes = 512 << 10;
+	cfg.log = keep_log;
+	rc = scout_worker_new(&cfg, &rig.workers[0], err, 256);
+	if (rc)
+		return rc;
+	rig_layout(&rig, &rig.pages[0], &layout);
+	return scout_worker_register(rig.workers[0], &layout, RIG_DEADLINE_MS, err, 256);
+}
+
+/* Nothing is left behind, and nothing was done that CUDA forbids. */
+static void
+end(void)
+{
+	struct fake_cuda_counts counts;
+
+	atomic_store(&passes, -1);
+	scout_worker_free(rig.workers[0]);
+	rig.workers[0] = NULL;
+	counts = fake_cuda_stop();
+	ck_assert_uint_eq(counts.violations, 0);
+}
+
+static struct scout_hit
+store_and_look_up(uint32_t prompt)
+{
+	char id[32];
+
+	rig_store_all(&rig, prompt, CHUNKS, 1);
+	return rig_lookup(&rig, prompt, CHUNKS, id);
+}
+
+static void
+assert_filled(const int64_t *ids, uint32_t prompt, const struct scout_done *done)
+{
+	uint32_t m = 0;
+
+	for (uint64_t b = 0; b < BLOCKS; b++) {
+		if (m < done->n_missing && done->missing[m] == b) {
+			m++;
+			continue;
+		}
+		ck_assert(rig_page_is(&rig.pages[0], ids[b], prompt, 0, b));
+	}
+	ck_assert_uint_eq(m, done->n_missing);
+}
+
+START_TEST(what_was_stored_from_gpu_pages_comes_back_in_others)
+{
+	static const char *const methods[] = {"staged", "batch", "direct", "auto"};
+	struct fake_cuda_options opt = options();
+	int64_t *ids = rig_ids(63, -1, BLOCKS);
+	struct scout_done done;
+	struct scout_hit hit;
+	char err[256] = "";
+	int rc = start(&opt, _i & 1 ? "auto" : "cuda", methods[_i / 2], true, err);
+
+	ck_assert_msg(rc == 0, "%s: %s", scout_err_name(rc), err);
+	hit = store_and_look_up(1);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 1));
+	ck_assert_int_eq(done.status, 0);
+	ck_assert(rig_page_untouched(&rig.pages[0], ids[0]));
+	for (uint64_t b = 1; b < BLOCKS; b++)
+		ck_assert(rig_page_is(&rig.pages[0], ids[b], 1, 0, b));
+	ck_assert(rig_gaps_untouched(&rig.pages[0]));
+	ck_assert_uint_gt(fake_cuda_counts().copies + fake_cuda_counts().launches, 1);
+	end();
+	free(ids);
+}
+END_TEST
+
+/* _i: no driver; a driver, no device; a device, but pages in host memory. */
+START_TEST(auto_copies_on_the_host_where_there_is_nothing_else)
+{
+	struct fake_cuda_options opt = options();
+	struct scout_done done;
+	struct scout_hit hit;
+	int64_t *ids = rig_ids(63, -1, BLOCKS);
+	char err[256] = "";
+
+	opt.n_devices = _i == 2;
+	opt.count_error = _i == 0 ? FAKE_CUDA_NO_DRIVER : 0;
+	ck_assert_int_eq(start(&opt, "auto", NULL, false, err), 0);
+	hit = store_and_look_up(1);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0));
+	ck_assert_int_eq(done.status, 0);
+	assert_filled(ids, 1, &done);
+	ck_assert_uint_eq(fake_cuda_counts().ops, 0);
+	ck_assert_uint_eq(n_said, _i == 2 ? 0 : 1);
+	if (_i < 2)
+		ck_assert_ptr_nonnull(strstr(said, "no CUDA device"));
+	end();
+	free(ids);
+}
+END_TEST
+
+START_TEST(cuda_without_a_device_is_an_error)
+{
+	struct fake_cuda_options opt = {.count_error = FAKE_CUDA_NO_DRIVER};
+	char err[256] = "";
+
+	ck_assert_int_eq(start(&opt, "cuda", NULL, false, err), SCOUT_ERR_DEVICE);
+	ck_assert_ptr_nonnull(strstr(err, "no CUDA device"));
+	ck_assert_ptr_null(rig.workers[0]);
+	end();
+}
+END_TEST
+
+/* The real runtime, on a machine as this one may be. */
+START_TEST(a_build_with_cuda_starts_without_a_driver)
+{
+	const struct scout__copy_ops *cuda;
+	struct scout_worker_config cfg;
+	struct scout_worker *worker = NULL;
+	char err[256] = "", probe[256] = "";
+
+	scout__copy_override(NULL);
+	cuda = scout__copy_find("cuda");
+	rig_start_server(&rig);
+	rig_worker_config(&rig, 0, &cfg);
+	cfg.backend = "cuda";
+	cfg.log = keep_log;
+	if (!cuda) {
+		ck_assert_int_eq(scout_worker_new(&cfg, &worker, err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
+	} else if (cuda->probe(0, probe, sizeof(probe)) == SCOUT_ERR_DEVICE) {
+		ck_assert_int_eq(scout_worker_new(&cfg, &worker, err, sizeof(err)), SCOUT_ERR_DEVICE);
+		ck_assert_str_eq(err, probe);
+		cfg.backend = "auto";
+		ck_assert_int_eq(scout_worker_new(&cfg, &worker, err, sizeof(err)), 0);
+		ck_assert_uint_eq(n_said, 1);
+		ck_assert_ptr_nonnull(strstr(said, "no CUDA device"));
+		scout_worker_free(worker);
+	}
+}
+END_TEST
+
+START_TEST(a_device_that_breaks_under_a_retrieve_names_what_is_not_filled)
+{
+	struct fake_cuda_options opt = options();
+	int64_t *ids = rig_ids(63, -1, BLOCKS);
+	struct scout_done done;
+	struct scout_hit hit;
+	uint64_t job;
+	char err[256] = "";
+
+	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
+	hit = store_and_look_up(1);
+	fake_cuda_break_at((uint64_t)_i * 4 + 1, FAKE_CUDA_ILLEGAL_ADDRESS);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0));
+	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
+	ck_assert_uint_eq(done.n_missing, BLOCKS - 4 * done.chunks);
+	ck_assert_uint_gt(done.n_missing, 0);
+	assert_filled(ids, 1, &done);
+	ck_assert_ptr_nonnull(strstr(said, "cudaErrorIllegalAddress"));
+	/* The process lives, and what comes later ends as well. */
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 7, 2, 1));
+	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
+	ck_assert_uint_eq(done.chunks, 0);
+	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, SCOUT_ERR_DEVICE);
+	end();
+	free(ids);
+}
+END_TEST
+
+START_TEST(a_fence_lets_the_stream_wait_and_drops_the_rest)
+{
+	struct fake_cuda_options opt = options();
+	int64_t *ids = rig_ids(63, -1, BLOCKS);
+	struct scout_done done;
+	struct scout_hit hit;
+	void *stream, *event;
+	uint64_t job, pending, end_us = scout__now_us() + RIG_DEADLINE_MS * 1000u;
+	char err[256] = "";
+
+	ck_assert_int_eq(start(&opt, "cuda", _i & 1 ? "batch" : "staged", true, err), 0);
+	hit = store_and_look_up(1);
+	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
+	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
+	atomic_store(&passes, 0);
+	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0);
+	while (fake_cuda_pending() == 0) {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		(void)sched_yield();
+	}
+	/* A page of the last chunk alone. No CPU waits: the gate is shut. */
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &ids[BLOCKS - 1], 1, stream), 0);
+	pending = fake_cuda_pending();
+	ck_assert_int_eq(fake_cuda.event_record(event, stream), 0);
+	ck_assert(!fake_cuda_event_over(event));
+	ck_assert_uint_eq(fake_cuda_pending(), pending);
+	atomic_store(&passes, -1);
+	ck_assert_int_eq(fake_cuda.stream_sync(stream), 0);
+	ck_assert_uint_eq(fake_cuda_pending(), 0);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert(done.status == SCOUT_ERR_CANCELED || done.status == 0);
+	ck_assert_uint_eq(done.n_missing, BLOCKS - 4 * done.chunks);
+	assert_filled(ids, 1, &done);
+	fake_cuda.event_free(event);
+	fake_cuda.stream_free(stream);
+	end();
+	free(ids);
+}
+END_TEST
+
+START_TEST(layers_have_events_of_the_callers)
+{
+	static const uint32_t layers[2] = {1, 2};
+	struct fake_cuda_options opt = options();
+	int64_t *ids = rig_ids(63, -1, BLOCKS);
+	struct scout_progress progress = {.size = sizeof(progress)};
+	struct scout_retrieve retrieve;
+	struct scout_done done;
+	struct scout_hit hit;
+	void *events[3];
+	uint64_t job = 0, end_us = scout__now_us() + RIG_DEADLINE_MS * 1000u;
+	char err[256] = "";
+
+	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
+	hit = store_and_look_up(1);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(fake_cuda.event_new(&events[i]), 0);
+	retrieve = (struct scout_retrieve){
+		.ticket = hit.ticket,
+		.to_token = BLOCKS * 16,
+		.block_ids = ids,
+		.n_blocks = BLOCKS,
+		.size = sizeof(retrieve),
+		.n_layers = 2,
+		.layer_planes = layers,
+		.event = events[2],
+		.layer_events = events,
+	};
+	atomic_store(&passes, 0);
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
+	do {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		ck_assert_int_eq(scout_worker_progress(rig.workers[0], job, &progress), 0);
+		(void)sched_yield();
+	} while (progress.enqueued == 0);
+	/* What is enqueued has its event, which stands for copies that have not been made. */
+	ck_assert(fake_cuda_event_recorded(events[0]));
+	ck_assert(!fake_cuda_event_over(events[0]));
+	ck_assert_uint_eq(progress.copied, 0);
+	atomic_store(&passes, -1);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, 0);
+	assert_filled(ids, 1, &done);
+	for (int i = 0; i < 3; i++) {
+		ck_assert(fake_cuda_event_over(events[i]));
+		fake_cuda.event_free(events[i]);
+	}
+	end();
+	free(ids);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("worker_cuda");
+	TCase *tc = tcase_create("worker_cuda");
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, what_was_stored_from_gpu_pages_comes_back_in_others, 0, 8);
+	tcase_add_loop_test(tc, auto_copies_on_the_host_where_there_is_nothing_else, 0, 3);
+	tcase_add_test(tc, cuda_without_a_device_is_an_error);
+	tcase_add_test(tc, a_build_with_cuda_starts_without_a_driver);
+	tcase_add_loop_test(tc, a_device_that_breaks_under_a_retrieve_names_what_is_not_filled, 0, 12);
+	tcase_add_loop_test(tc, a_fence_lets_the_stream_wait_and_drops_the_rest, 0, 2);
+	tcase_add_test(tc, layers_have_events_of_the_callers);
+	suite_add_tcase(s, tc);
+	return s;
+}
