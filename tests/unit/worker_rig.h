@@ -27,7 +27,7 @@
  */
 
 #define RIG_MAX_WORKERS 4
-#define RIG_MAX_PLANES 5
+#define RIG_MAX_PLANES 122
 #define RIG_SERVERS 2 /* starts of the server in one test */
 #define RIG_DEADLINE_MS 20000
 #define RIG_CANARY 0xa5
