@@ -202,6 +202,7 @@ END_TEST
 
 START_TEST(operations_come_out_once_in_the_order_of_their_end)
 {
+	scout__enter_loop();
 	for (unsigned i = 0; i < 4; i++)
 		submit(i, SCOUT__L2_LOAD, 10);
 	ck_assert_uint_eq(scout__l2_running(l2), 4);
@@ -235,6 +236,7 @@ START_TEST(keys_and_bytes_are_counted)
 	struct scout__l2_op *op = &ops[0];
 	uint8_t some[5] = {9, 9, 9, 9, 9};
 
+	scout__enter_loop();
 	submit(0, SCOUT__L2_EXISTS, 0);
 	script_end(script, 0, SCOUT__L2_OK, 0);
 	reap(0);
@@ -258,6 +260,7 @@ END_TEST
 
 START_TEST(a_reap_in_parts_stays_readable)
 {
+	scout__enter_loop();
 	for (unsigned i = 0; i < 5; i++)
 		submit(i, SCOUT__L2_LOAD, 0);
 	while (script->n)
@@ -274,6 +277,7 @@ END_TEST
 
 START_TEST(two_adapters_come_out_by_turns)
 {
+	scout__enter_loop();
 	open_front("script:///a", "script:///b");
 	for (unsigned i = 0; i < 6; i++) {
 		submit(i, SCOUT__L2_LOAD, 0);
@@ -300,6 +304,7 @@ END_TEST
 
 START_TEST(what_has_no_room_is_refused_by_the_reap)
 {
+	scout__enter_loop();
 	for (unsigned i = 0; i < MAX_OPS + 3; i++)
 		submit(i, SCOUT__L2_LOAD, 0);
 	ck_assert_uint_eq(script->n, MAX_OPS);
@@ -373,6 +378,7 @@ on_done_submit_again(void *user, struct scout__l2_op *op)
 
 START_TEST(done_may_submit_again)
 {
+	scout__enter_loop();
 	submit(0, SCOUT__L2_LOAD, 0);
 	ops[0].done = on_done_submit_again;
 	again = 3;
@@ -397,6 +403,7 @@ open_breaker(enum scout__l2_what what, uint64_t now_us)
 
 START_TEST(failures_in_a_row_switch_reads_off)
 {
+	scout__enter_loop();
 	for (unsigned i = 1; i < SCOUT__L2_FAILURES; i++)
 		ck_assert_int_eq(one(SCOUT__L2_LOAD, i % 2 ? SCOUT__L2_ERROR : SCOUT__L2_TIMEOUT, 5, 0),
 				 i % 2 ? SCOUT__L2_ERROR : SCOUT__L2_TIMEOUT);
@@ -460,6 +467,7 @@ END_TEST
 
 START_TEST(reads_are_tried_by_the_load_that_failed_last)
 {
+	scout__enter_loop();
 	uint64_t now_us = 100;
 	uint64_t retry_us;
 	struct scout__l2_op *trial;
@@ -561,6 +569,7 @@ END_TEST
 
 START_TEST(writes_are_tried_by_the_next_store)
 {
+	scout__enter_loop();
 	uint64_t now_us = 50;
 
 	open_breaker(SCOUT__L2_STORE, now_us);
@@ -684,6 +693,7 @@ END_TEST
 
 START_TEST(a_write_trial_that_hangs_is_the_only_one)
 {
+	scout__enter_loop();
 	open_breaker(SCOUT__L2_STORE, 0);
 	submit(1, SCOUT__L2_STORE, S);
 	tick(2 * S);
@@ -705,6 +715,7 @@ END_TEST
 
 START_TEST(a_stop_ends_everything)
 {
+	scout__enter_loop();
 	open_breaker(SCOUT__L2_EXISTS, 0);
 	tick(next_us());
 	ck_assert_uint_eq(script->n, 1);
@@ -739,6 +750,7 @@ END_TEST
 
 START_TEST(an_adapter_that_hangs_is_left_alone)
 {
+	scout__enter_loop();
 	open_front("script:///a", "script:///b");
 	submit(0, SCOUT__L2_LOAD, 0);
 	submit(1, SCOUT__L2_LOAD, 0);

@@ -195,7 +195,7 @@ wait_for_end(void)
 	ck_assert_int_eq(poll(&fd, 1, -1), 1);
 }
 
-static void
+SCOUT_ON_LOOP static void
 check_counters(void)
 {
 	uint64_t all = 0, refused = 0, results = 0, opened = 0;
