@@ -27,6 +27,7 @@
 
 #define READY_MS 5000u
 #define MAX_JOBS 256u
+#define L2_TIMEOUT_MS 30000u /* tools measure what is there; a busy disk must not turn it into a miss */
 
 struct running {
 	uint64_t job;
@@ -98,6 +99,11 @@ start_server(struct engine *engine, char *err, size_t err_len)
 	cfg.l1_bytes = engine->cfg.l1_bytes;
 	cfg.max_promised = engine->cfg.max_promised;
 	cfg.eviction = engine->cfg.eviction;
+	if (engine->cfg.l2) {
+		cfg.l2 = engine->cfg.l2;
+		cfg.l2_timeout_ms = L2_TIMEOUT_MS;
+		cfg.l2_queue_bytes = engine->cfg.l1_bytes;
+	}
 	cfg.log = print_log;
 	cfg.log_user = engine;
 	return scout_server_start(&cfg, &engine->server, err, err_len);

@@ -25,6 +25,7 @@ struct engine_config {
 	const char *endpoint; /* NULL: start an embedded server */
 	const char *name_space;
 	const char *eviction;  /* embedded server */
+	const char *l2;        /* embedded server: URLs of its second tier; NULL: none */
 	uint64_t l1_bytes;     /* embedded server */
 	uint64_t max_promised; /* embedded server; 0: its default */
 	uint32_t chunk_tokens;

@@ -10,6 +10,10 @@
  * and equal to that of a simulation. The order on the two connections is kept by waiting: finish is sent when the
  * stores have ended, so that its touch covers them, and the next lookup follows finish on the same connection.
  *
+ * With a second tier every store is written to it before the next lookup: it is unlimited then as a simulation's is, and
+ * no hit depends on how fast the disk is. What waits to be written may take a quarter of the pool, so stores are no longer
+ * than that.
+ *
  * A request is moved through a fixed number of pages, in pieces, so its length does not matter. One that is longer
  * than the whole pool stores its leading blocks, as many as fit behind its hit: more would evict its own head.
  */
@@ -51,6 +55,7 @@ struct options {
 	uint64_t kv_ranks;
 	bool l1_blocks_given;
 	bool eviction_given;
+	bool l2_given;
 };
 
 struct replay {
@@ -68,6 +73,8 @@ struct replay {
 	uint64_t requests;
 	uint64_t blocks;
 	uint64_t hit_blocks;
+	uint64_t l2_hit_blocks;
+	bool has_l2; /* the server has a second tier */
 	uint64_t evicted_before;
 	uint64_t evicted;
 	uint64_t start_ns;
@@ -132,6 +139,33 @@ retrieve(struct replay *replay, const struct scout_hit *hit, const struct trace_
 	return 0;
 }
 
+/* Until all that was stored is in the second tier, if there is one. */
+static int
+wait_written(struct replay *replay, const struct trace_request *request)
+{
+	uint64_t end_ns = scout__now_ns() + TRANSFER_MS * UINT64_C(1000000);
+	uint64_t waiting = replay->has_l2;
+	int rc = 0;
+
+	while (rc == 0 && waiting > 0) {
+		rc = probe_counter(replay->probe, "l2.writes.waiting", &waiting, replay->err, sizeof(replay->err));
+		if (rc == 0 && waiting > 0 && scout__now_ns() > end_ns)
+			rc = SCOUT_ERR_TIMEOUT;
+	}
+	return rc < 0 ? fail(replay, rc, "writing to the second tier", request->line) : 0;
+}
+
+/* Blocks that one store may have. */
+static size_t
+store_limit(const struct replay *replay)
+{
+	uint64_t quarter = replay->opt->l1_blocks / 4;
+
+	if (!replay->opt->l2 || quarter >= replay->n_pages)
+		return replay->n_pages;
+	return quarter ? quarter : 1;
+}
+
 static int
 store(struct replay *replay, const struct scout_hit *hit, const struct trace_request *request)
 {
@@ -152,7 +186,7 @@ store(struct replay *replay, const struct scout_hit *hit, const struct trace_req
 		const uint8_t *hashes = replay->hashes + at * TRACE_HASH_BYTES;
 		int rc;
 
-		n = end - at < replay->n_pages ? end - at : replay->n_pages;
+		n = end - at < store_limit(replay) ? end - at : store_limit(replay);
 		engine_compute(replay->engine, hashes, n, replay->pages);
 		rc = engine_store(replay->engine, &replay->transfer, hit->ticket, at, hashes, n, replay->pages);
 		if (rc == 0)
@@ -161,6 +195,9 @@ store(struct replay *replay, const struct scout_hit *hit, const struct trace_req
 			rc = replay->transfer.status;
 		if (rc < 0)
 			return fail(replay, rc, "store", request->line);
+		rc = wait_written(replay, request);
+		if (rc < 0)
+			return rc;
 	}
 	/* Not one block has ever been stored: a hit ratio of 0 would be this server's state, not the trace's. */
 	if (stats->chunks_no_room > 0 && stats->chunks_stored == 0) {
@@ -209,6 +246,7 @@ replay_one(struct replay *replay, const struct trace_request *request)
 	replay->requests++;
 	replay->blocks += request->n;
 	replay->hit_blocks += hit.chunks;
+	replay->l2_hit_blocks += hit.l2_chunks;
 	return 0;
 }
 
@@ -266,6 +304,7 @@ start(struct replay *replay)
 		.endpoint = opt->endpoint,
 		.name_space = replay->name_space,
 		.eviction = opt->eviction,
+		.l2 = opt->l2,
 		.chunk_tokens = TRACE_BLOCK_TOKENS,
 		.block_tokens = TRACE_BLOCK_TOKENS,
 		.kv_ranks = (uint32_t)opt->kv_ranks,
@@ -295,9 +334,13 @@ connect_probe(struct replay *replay)
 		.hash_bytes = ENGINE_HASH_BYTES,
 	};
 	int rc = probe_new(&cfg, &replay->probe, replay->err, sizeof(replay->err));
+	uint64_t waiting;
 
 	if (rc < 0)
 		return rc;
+	replay->has_l2 =
+		probe_counter(replay->probe, "l2.writes.waiting", &waiting, replay->err, sizeof(replay->err)) == 0;
+	replay->err[0] = '\0';
 	return probe_counter(replay->probe, "l1.evictions", &replay->evicted_before, replay->err, sizeof(replay->err));
 }
 
@@ -348,20 +391,22 @@ result_json(const struct replay *replay)
 {
 	const struct engine_stats *stats = engine_stats(replay->engine);
 	const struct options *opt = replay->opt;
-	json_t *config = json_pack("{s:s, s:s, s:I, s:I, s:I, s:s?}", "trace", opt->trace, "eviction", opt->eviction,
-				   "block_bytes", (json_int_t)opt->block_bytes, "kv_ranks", (json_int_t)opt->kv_ranks,
-				   "limit", (json_int_t)opt->limit, "endpoint", opt->endpoint);
+	json_t *config =
+		json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:s?}", "trace", opt->trace, "eviction", opt->eviction, "l2",
+			  opt->l2, "block_bytes", (json_int_t)opt->block_bytes, "kv_ranks", (json_int_t)opt->kv_ranks,
+			  "limit", (json_int_t)opt->limit, "endpoint", opt->endpoint);
 
 	if (config)
 		json_object_set_new(config, "l1_blocks",
 				    opt->endpoint ? json_null() : json_integer((json_int_t)opt->l1_blocks));
-	return json_pack("{s:s, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o}", "tool", TOOL, "requests",
-			 (json_int_t)replay->requests, "blocks", (json_int_t)replay->blocks, "hit_blocks",
-			 (json_int_t)replay->hit_blocks, "hit_ratio", hit_ratio(replay), "evicted",
-			 (json_int_t)replay->evicted, "missing_blocks", (json_int_t)stats->blocks_missing,
-			 "no_room_blocks", (json_int_t)stats->chunks_no_room, "bytes_verified",
-			 (json_int_t)stats->bytes_verified, "wrong_bytes", (json_int_t)stats->wrong_bytes, "wall_s",
-			 (double)replay->wall_ns / 1e9, "config", config, "environment", json_env());
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o}", "tool", TOOL,
+			 "requests", (json_int_t)replay->requests, "blocks", (json_int_t)replay->blocks, "hit_blocks",
+			 (json_int_t)replay->hit_blocks, "l2_hit_blocks", (json_int_t)replay->l2_hit_blocks,
+			 "hit_ratio", hit_ratio(replay), "evicted", (json_int_t)replay->evicted, "missing_blocks",
+			 (json_int_t)stats->blocks_missing, "no_room_blocks", (json_int_t)stats->chunks_no_room,
+			 "bytes_verified", (json_int_t)stats->bytes_verified, "wrong_bytes",
+			 (json_int_t)stats->wrong_bytes, "wall_s", (double)replay->wall_ns / 1e9, "config", config,
+			 "environment", json_env());
 }
 
 static void
@@ -375,13 +420,14 @@ print_text(const struct replay *replay)
 	say("requests        %" PRIu64 "\n"
 	    "blocks          %" PRIu64 "\n"
 	    "hit blocks      %" PRIu64 "\n"
+	    "  second tier   %" PRIu64 "\n"
 	    "hit ratio       %.4f\n"
 	    "evicted         %" PRIu64 "\n"
 	    "bytes verified  %" PRIu64 "\n"
 	    "wall time       %.2f s\n"
 	    "wrong bytes: %" PRIu64 "\n",
-	    replay->requests, replay->blocks, replay->hit_blocks, hit_ratio(replay), replay->evicted,
-	    stats->bytes_verified, (double)replay->wall_ns / 1e9, stats->wrong_bytes);
+	    replay->requests, replay->blocks, replay->hit_blocks, replay->l2_hit_blocks, hit_ratio(replay),
+	    replay->evicted, stats->bytes_verified, (double)replay->wall_ns / 1e9, stats->wrong_bytes);
 }
 
 static int
@@ -422,7 +468,12 @@ parse(int argc, char **argv, struct options *opt, int *ret_status)
 		 .value_name = "POLICY",
 		 .doc = "eviction policy of the embedded server",
 		 .given = &opt->eviction_given},
-		CLI_TEXT("l2", "URL", &opt->l2, "second tier of the cache; not in this build yet"),
+		{.name = "l2",
+		 .type = CLI_TYPE_TEXT,
+		 .to = &opt->l2,
+		 .value_name = "URL",
+		 .doc = "second tier of the embedded server, such as fs:///folder",
+		 .given = &opt->l2_given},
 		CLI_NUMBER("limit", &opt->limit, 0, UINT64_MAX, "requests to replay; 0: the whole trace"),
 		CLI_TEXT("json", "FILE|-", &opt->json, "write the result as JSON; - is standard output"),
 		CLI_BYTES("block-bytes", &opt->block_bytes, 2, 16 << 20, "bytes of one block on one KV rank"),
@@ -441,11 +492,10 @@ parse(int argc, char **argv, struct options *opt, int *ret_status)
 		return false;
 	if (!opt->trace)
 		*ret_status = cli_usage_error(&cli, "--trace FILE is required");
-	else if (opt->l2)
-		*ret_status = cli_usage_error(&cli, "--l2 %s: a second tier is not in this build yet", opt->l2);
-	else if (opt->endpoint && (opt->l1_blocks_given || opt->eviction_given))
-		*ret_status = cli_usage_error(&cli, "--l1-blocks and --eviction are of the embedded server; the one at "
-						    "--endpoint has its own");
+	else if (opt->endpoint && (opt->l1_blocks_given || opt->eviction_given || opt->l2_given))
+		*ret_status =
+			cli_usage_error(&cli, "--l1-blocks, --eviction and --l2 are of the embedded server; the one "
+					      "at --endpoint has its own");
 	else
 		return true;
 	return false;

@@ -164,7 +164,9 @@ scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry,
 		t->count.writes_dropped++;
 		return;
 	}
-	if (bytes > t->max_write_bytes - t->write_bytes) {
+	/* One may always be written, also where a quarter of the pool is less. */
+	if (t->write_bytes > 0 &&
+	    (t->write_bytes >= t->max_write_bytes || bytes > t->max_write_bytes - t->write_bytes)) {
 		t->count.writes_dropped++;
 		return;
 	}

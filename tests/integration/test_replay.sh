@@ -32,6 +32,22 @@ agrees() {
 	[ "$bytes_verified" -eq $((hit_blocks * $3 * $4)) ] && [ "$wrong_bytes" -eq 0 ] && [ "$missing_blocks" -eq 0 ]
 }
 
+# With a second tier on files a pool of 300 blocks hits what an infinite cache does: the longest prompt fits into it.
+agrees_with_l2() {
+	timeout 300 "$replay" --trace "$trace" --l1-blocks 300 --block-bytes 1024 --kv-ranks "$1" --l2 "fs://$tap_dir/l2-$1" \
+		--json "$tap_dir/result.json" || return 1
+	want=$("$python" "$here/lru_sim.py" simulate "$trace" 1000000) || return 1
+	for name in requests blocks hit_blocks l2_hit_blocks evicted bytes_verified wrong_bytes missing_blocks; do
+		eval "$name=\$(field "$tap_dir/result.json" $name)" || return 1
+	done
+	echo "simulation: $want"
+	echo "replay:     $requests $blocks $hit_blocks, of these $l2_hit_blocks from the second tier; evicted $evicted"
+	[ "${want% *}" = "$requests $blocks $hit_blocks" ] || return 1
+	[ "$l2_hit_blocks" -gt 0 ] && [ "$evicted" -gt 0 ] || return 1
+	echo "verified $bytes_verified, wrong $wrong_bytes, missing $missing_blocks"
+	[ "$bytes_verified" -eq $((hit_blocks * 1024 * $1)) ] && [ "$wrong_bytes" -eq 0 ] && [ "$missing_blocks" -eq 0 ]
+}
+
 # The same through a server process, whose pool of 16 MiB has room for 4096 blocks.
 agrees_with_kvscoutd() {
 	sh "$here/with_server.sh" "$kvscoutd" "$replay" --trace "$trace" --json "$tap_dir/result.json" --endpoint || return 1
@@ -74,6 +90,8 @@ check "requests longer than a pool of 50 blocks keep their heads" agrees "$trace
 check "a pool of one block" agrees "$trace" 1 4096 1
 check "three KV ranks, odd sizes" agrees "$trace" 200 1001 3
 check "blocks of two bytes" agrees "$trace" 100 2 1
+check "a second tier makes the pool as good as an infinite one" agrees_with_l2 1
+check "a second tier, three KV ranks" agrees_with_l2 3
 check "--limit ends after so many requests" agrees "$trace" 200 4096 1 333
 if [ -n "$kvscoutd" ]; then
 	check "through kvscoutd at an endpoint" agrees_with_kvscoutd
@@ -83,7 +101,8 @@ fi
 check "--json - writes one JSON object and nothing else" json_on_stdout
 check "--help lists the options" ends_with 0 --l1-blocks "$replay" --help
 check "--trace is required" ends_with 2 "--trace FILE is required" "$replay"
-check "--l2 is refused by name" ends_with 2 "not in this build yet" "$replay" --trace "$trace" --l2 fs:///tmp/x
+check "--l2 with a wrong URL is told what is wrong" ends_with 1 "path is missing" "$replay" --trace "$trace" --l2 fs://
+check "--l2 with --endpoint is refused" ends_with 2 "--endpoint" "$replay" --trace "$trace" --l2 fs:///x --endpoint ipc:///x
 check "an unknown eviction policy is refused by name" ends_with 1 fifo9 "$replay" --trace "$trace" --eviction fifo9
 check "a pool larger than memory is refused" ends_with 1 "memory" "$replay" --trace "$trace" --l1-blocks 100000000 \
 	--block-bytes 1Mi

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server_l2_rig.h"
+
+#include "check_main.h"
+
+/* What fails, what ends in the middle, and what a new weights version does to it: nothing wrong, nothing left behind. */
+
+static uint64_t
+ask_to_retrieve(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to)
+{
+	const struct scout__retrieve_msg m = {.ticket = ticket, .from = from, .to = to};
+	uint64_t corr;
+
+	scout__put_retrieve(wire_begin(p, SCOUT_OP_RETRIEVE), &m);
+	corr = wire_end(p);
+	wire_flush(p);
+	return corr;
+}
+
+/* The status of the answer, and how many were granted. */
+static int
+answer_of(struct wire_peer *p, uint64_t corr, uint32_t *ret_granted)
+{
+	struct wire_reply *reply = wire_wait(p, corr);
+	struct scout__reader r = {.p = reply->body, .left = reply->length};
+	int status = reply->status;
+	uint32_t n, granted = 0;
+
+	if (status == SCOUT_WIRE_OK) {
+		(void)scout__get_u64(&r);
+		n = scout__get_u32(&r);
+		(void)scout__get_u32(&r);
+		for (uint32_t i = 0; i < n; i++) {
+			(void)scout__get_u32(&r);
+			granted += scout__get_u16(&r) == SCOUT_GRANT_GRANTED;
+			(void)scout__get_u16(&r);
+			(void)scout__get_u64(&r);
+			(void)scout__get_u64(&r);
+		}
+		*ret_granted = granted;
+	}
+	wire_reply_free(reply);
+	return status;
+}
+
+/* Eight chunks in the second tier only, and a lookup (ticket 1) that hits them. */
+static void
+eight_expected(struct l2_rig *r)
+{
+	l2_up(r);
+	for (uint64_t key = 1; key <= 8; key++)
+		l2_store(&r->rig.worker, key, 1);
+	l2_restart(r);
+	l2_lookup(&r->rig.client, 1, 1, 8, 0, 8);
+}
+
+/* ---- loads that fail: S9 ---- */
+
+START_TEST(a_failed_load_is_missing_and_is_not_offered_again)
+{
+	static const enum scout__l2_result results[] = {SCOUT__L2_CORRUPT, SCOUT__L2_ABSENT, SCOUT__L2_ERROR,
+							SCOUT__L2_TIMEOUT};
+	struct l2_rig r = l2_rig_of(64);
+
+	eight_expected(&r);
+	l2_memory_fail(r.m, SCOUT__L2_LOAD, 1, results[_i]);
+	/* Exactly the first is missing: the others are as good as before. */
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 7);
+	rig_finish(&r.rig.client, 1);
+	/* The store may still have it; the lookup does not count it, nor what is behind it. */
+	l2_lookup(&r.rig.client, 2, 1, 8, 0, 0);
+	rig_finish(&r.rig.client, 2);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.bad_keys"), 1);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.loads.failed"), 1);
+	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_REMOVE), results[_i] == SCOUT__L2_CORRUPT);
+	/* Stored anew it counts at once. */
+	l2_store(&r.rig.worker, 1, 1);
+	l2_lookup(&r.rig.client, 3, 1, 8, 8, 0);
+	rig_finish(&r.rig.client, 3);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(a_bad_key_counts_again_after_its_time)
+{
+	struct l2_rig r = l2_rig_of(64);
+	uint64_t until_us = wire_deadline_us();
+	struct scout__lookup_reply m = {.hit = 0};
+	uint64_t ticket = 1;
+
+	r.cfg.bad_key_ms = 20;
+	eight_expected(&r);
+	l2_memory_fail(r.m, SCOUT__L2_LOAD, 1, SCOUT__L2_ERROR);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 1), 0);
+	rig_finish(&r.rig.client, 1);
+	while (m.hit < 8) {
+		ck_assert_uint_lt(scout__now_us(), until_us);
+		ck_assert_int_eq(wire_lookup(&r.rig.client, ++ticket, 1, 8, 0, &m), SCOUT_WIRE_OK);
+		rig_finish(&r.rig.client, ticket);
+	}
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(a_load_that_is_late_is_missing_and_its_slot_is_left_alone)
+{
+	struct l2_rig r = l2_rig_of(64);
+	uint32_t granted = 9;
+	uint64_t corr;
+
+	r.cfg.l2_timeout_ms = 50;
+	eight_expected(&r);
+	l2_memory_pause(r.m, SCOUT__L2_LOAD);
+	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 8);
+	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(granted, 0);
+	rig_finish(&r.rig.client, 1);
+	/* Nothing is promised; the slots are the loads' until they are over. The keys do not count meanwhile. */
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.bytes_held"), 8 * SHARD_BYTES);
+	l2_lookup(&r.rig.client, 2, 1, 8, 0, 0);
+	for (uint64_t key = 1000; key < 1056; key += 8)
+		l2_store_in_pool(&r.rig.worker, key, 8);
+	ck_assert_uint_eq(rig_granted(&r.rig.worker, 0, 2000, 8, &corr), 8);
+	ck_assert_int_eq(wire_store_done(&r.rig.worker, corr, 8, 0, &granted), SCOUT_WIRE_OK);
+	l2_memory_resume(r.m, SCOUT__L2_LOAD);
+	rig_finish(&r.rig.client, 2);
+	l2_check_idle(&r);
+	/* What came late is there all the same. */
+	l2_lookup(&r.rig.client, 3, 1, 8, 8, 0);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 3, 1, 0, 8), 8);
+	rig_finish(&r.rig.client, 3);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(an_object_deleted_behind_its_lookup_is_missing)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	eight_expected(&r);
+	l2_memory_delete(r.m, 3);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 7);
+	rig_finish(&r.rig.client, 1);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+/* ---- who goes in the middle ---- */
+
+START_TEST(finish_in_the_middle_of_a_load_leaves_nothing)
+{
+	struct l2_rig r = l2_rig_of(64);
+	uint32_t granted = 9;
+	uint64_t corr;
+
+	eight_expected(&r);
+	l2_memory_pause(r.m, SCOUT__L2_LOAD);
+	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 8);
+	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
+	rig_finish(&r.rig.client, 1);
+	l2_memory_resume(r.m, SCOUT__L2_LOAD);
+	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(granted, 0);
+	l2_check_idle(&r);
+	l2_lookup(&r.rig.client, 2, 1, 8, 8, 0);
+	rig_finish(&r.rig.client, 2);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(a_worker_that_goes_in_the_middle_of_a_load_leaves_nothing)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	eight_expected(&r);
+	l2_memory_pause(r.m, SCOUT__L2_LOAD);
+	(void)ask_to_retrieve(&r.rig.worker, 1, 0, 8);
+	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
+	wire_lease_bye(&r.rig.worker);
+	wire_wait_status(&r.rig.client, "ops.waiting", 0);
+	l2_memory_resume(r.m, SCOUT__L2_LOAD);
+	rig_finish(&r.rig.client, 1);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(a_store_takes_the_place_of_what_is_expected)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	eight_expected(&r);
+	l2_store(&r.rig.worker, 1, 4);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 8);
+	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_LOAD), 4);
+	rig_finish(&r.rig.client, 1);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(a_retrieve_waits_for_the_store_that_took_its_place)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct wire_grants g;
+	uint32_t granted = 9, readable;
+	uint64_t corr;
+
+	eight_expected(&r);
+	ck_assert_int_eq(wire_store(&r.rig.worker, 0, 1, 1, &g), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g.n_granted, 1);
+	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 1);
+	wire_wait_status(&r.rig.client, "ops.waiting", 1);
+	ck_assert(!wire_has(&r.rig.worker, corr));
+	l2_fill(wire_slot(&r.rig.worker, &g.grants[0]), 1);
+	ck_assert_int_eq(wire_store_done(&r.rig.worker, g.id, 1, 1, &readable), SCOUT_WIRE_OK);
+	free(g.grants);
+	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(granted, 1);
+	ck_assert_int_eq(wire_retrieve_done(&r.rig.worker, corr, 0), SCOUT_WIRE_OK);
+	rig_finish(&r.rig.client, 1);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+/* ---- S8 ---- */
+
+START_TEST(new_weights_end_a_question)
+{
+	struct l2_rig r = l2_rig_of(64);
+	const struct scout__lookup_msg m = {.ticket = 9, .n = 8};
+	uint64_t corr;
+
+	eight_expected(&r);
+	rig_finish(&r.rig.client, 1);
+	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
+	corr = wire_add_lookup(&r.rig.client, &m, 1);
+	wire_flush(&r.rig.client);
+	l2_memory_wait(r.m, SCOUT__L2_EXISTS, 2);
+	ck_assert_int_eq(wire_simple(&r.rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	wire_reply_free(wire_wait(&r.rig.client, corr));
+	ck_assert_uint_eq(wire_status(&r.rig.client, "ops.waiting"), 0);
+	l2_memory_resume(r.m, SCOUT__L2_EXISTS);
+	l2_check_idle(&r);
+	l2_lookup(&r.rig.client, 10, 1, 8, 0, 0);
+	rig_finish(&r.rig.client, 10);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(new_weights_in_the_middle_of_a_load_commit_nothing)
+{
+	struct l2_rig r = l2_rig_of(64);
+	uint32_t granted = 9;
+	uint64_t corr;
+
+	eight_expected(&r);
+	l2_memory_pause(r.m, SCOUT__L2_LOAD);
+	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 8);
+	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
+	ck_assert_int_eq(wire_simple(&r.rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	l2_memory_resume(r.m, SCOUT__L2_LOAD);
+	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_WEIGHTS);
+	l2_check_idle(&r);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.chunks"), 0);
+	l2_lookup(&r.rig.client, 2, 1, 8, 0, 0);
+	rig_finish(&r.rig.client, 2);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(what_waits_to_be_written_is_dropped_with_its_weights)
+{
+	struct l2_rig r = l2_rig_of(512);
+
+	l2_up(&r);
+	l2_memory_pause(r.m, SCOUT__L2_STORE);
+	l2_store_in_pool(&r.rig.worker, 1, 100);
+	l2_memory_wait(r.m, SCOUT__L2_STORE, 32);
+	ck_assert_int_eq(wire_simple(&r.rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	wire_wait_status(&r.rig.client, "l2.writes.outdated", 68);
+	l2_memory_resume(r.m, SCOUT__L2_STORE);
+	l2_check_idle(&r);
+	/* Those that were on their way are of the old version: nobody finds them. */
+	ck_assert_uint_eq(l2_memory_objects(r.m), 32);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.chunks"), 0);
+	l2_lookup(&r.rig.client, 1, 1, 100, 0, 0);
+	rig_finish(&r.rig.client, 1);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(after_a_restart_the_version_says_what_is_found)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	l2_up(&r);
+	ck_assert_int_eq(wire_simple(&r.rig.client, SCOUT_OP_RESET, 1), SCOUT_WIRE_OK);
+	l2_store(&r.rig.worker, 1, 8);
+	ck_assert_int_eq(wire_simple(&r.rig.client, SCOUT_OP_RESET, 2), SCOUT_WIRE_OK);
+	l2_store(&r.rig.worker, 1, 4);
+	l2_down(&r);
+	r.rig.server = rig_start(&r.cfg);
+	r.rig.endpoint = scout_server_endpoint(r.rig.server);
+	wire_open(&r.rig.client, r.rig.endpoint);
+	r.rig.client.hello.weights = 2;
+	ck_assert_int_eq(wire_hello(&r.rig.client), SCOUT_WIRE_OK);
+	rig_worker(&r.rig.worker, r.rig.endpoint);
+	l2_lookup(&r.rig.client, 1, 1, 8, 0, 4);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 4), 4);
+	rig_finish(&r.rig.client, 1);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+/* ---- writing ---- */
+
+START_TEST(what_does_not_fit_into_the_queue_is_dropped_and_counted)
+{
+	struct l2_rig r = l2_rig_of(256);
+
+	r.cfg.l2_queue_bytes = 40 * SHARD_BYTES;
+	l2_up(&r);
+	l2_memory_pause(r.m, SCOUT__L2_STORE);
+	l2_store_in_pool(&r.rig.worker, 1, 100);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.waiting"), 40);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.dropped"), 60);
+	l2_memory_resume(r.m, SCOUT__L2_STORE);
+	l2_check_idle(&r);
+	ck_assert_uint_eq(l2_memory_objects(r.m), 40);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(a_failed_write_is_counted_and_not_tried_again)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	l2_up(&r);
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 3, SCOUT__L2_FULL);
+	l2_store(&r.rig.worker, 1, 8);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.failed"), 3);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.done"), 5);
+	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_STORE), 8);
+	/* The pool does not care. */
+	l2_lookup(&r.rig.client, 1, 1, 8, 8, 0);
+	rig_finish(&r.rig.client, 1);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(what_is_being_written_is_not_overwritten)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	l2_up(&r);
+	l2_memory_pause(r.m, SCOUT__L2_STORE);
+	l2_store_in_pool(&r.rig.worker, 1, 16);
+	/* All else is evicted three times over. */
+	for (uint64_t key = 1000; key < 1200; key += 8)
+		l2_store_in_pool(&r.rig.worker, key, 8);
+	l2_memory_resume(r.m, SCOUT__L2_STORE);
+	wire_wait_status(&r.rig.client, "l2.writes.waiting", 0);
+	l2_restart(&r);
+	l2_lookup(&r.rig.client, 1, 1, 16, 0, 16);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 16), 16);
+	rig_finish(&r.rig.client, 1);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+/* ---- stopping ---- */
+
+START_TEST(stopping_writes_what_waits)
+{
+	struct l2_rig r = l2_rig_of(512);
+
+	l2_up(&r);
+	l2_store_in_pool(&r.rig.worker, 1, 100);
+	l2_down(&r);
+	ck_assert_uint_eq(l2_memory_objects(r.m), 100);
+}
+END_TEST
+
+START_TEST(stopping_in_the_middle_of_everything)
+{
+	struct l2_rig r = l2_rig_of(256);
+	const struct scout__lookup_msg m = {.ticket = 2, .n = 12};
+
+	r.cfg.l2_timeout_ms = 50;
+	eight_expected(&r);
+	l2_memory_pause(r.m, SCOUT__L2_LOAD);
+	l2_memory_pause(r.m, SCOUT__L2_STORE);
+	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
+	(void)ask_to_retrieve(&r.rig.worker, 1, 0, 8);
+	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
+	l2_store_in_pool(&r.rig.worker, 100, 60);
+	(void)wire_add_lookup(&r.rig.client, &m, 1);
+	wire_flush(&r.rig.client);
+	l2_memory_wait(r.m, SCOUT__L2_EXISTS, 2);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(an_adapter_that_hangs_does_not_keep_the_server)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	r.cfg.l2_timeout_ms = 50;
+	eight_expected(&r);
+	l2_memory_hang(r.m);
+	l2_memory_pause(r.m, SCOUT__L2_LOAD);
+	(void)ask_to_retrieve(&r.rig.worker, 1, 0, 8);
+	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
+	l2_down(&r);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("server_l2_ends");
+	TCase *tc = tcase_create("ends");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, a_failed_load_is_missing_and_is_not_offered_again, 0, 4);
+	tcase_add_test(tc, a_bad_key_counts_again_after_its_time);
+	tcase_add_test(tc, a_load_that_is_late_is_missing_and_its_slot_is_left_alone);
+	tcase_add_test(tc, an_object_deleted_behind_its_lookup_is_missing);
+	tcase_add_test(tc, finish_in_the_middle_of_a_load_leaves_nothing);
+	tcase_add_test(tc, a_worker_that_goes_in_the_middle_of_a_load_leaves_nothing);
+	tcase_add_test(tc, a_store_takes_the_place_of_what_is_expected);
+	tcase_add_test(tc, a_retrieve_waits_for_the_store_that_took_its_place);
+	tcase_add_test(tc, new_weights_end_a_question);
+	tcase_add_test(tc, new_weights_in_the_middle_of_a_load_commit_nothing);
+	tcase_add_test(tc, what_waits_to_be_written_is_dropped_with_its_weights);
+	tcase_add_test(tc, after_a_restart_the_version_says_what_is_found);
+	tcase_add_test(tc, what_does_not_fit_into_the_queue_is_dropped_and_counted);
+	tcase_add_test(tc, a_failed_write_is_counted_and_not_tried_again);
+	tcase_add_test(tc, what_is_being_written_is_not_overwritten);
+	tcase_add_test(tc, stopping_writes_what_waits);
+	tcase_add_test(tc, stopping_in_the_middle_of_everything);
+	tcase_add_test(tc, an_adapter_that_hangs_does_not_keep_the_server);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
