@@ -108,7 +108,8 @@ SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
  * Workers keep their own mappings of the pool until they let go.
  *
  * Thread:   any but the loop's.
- * Blocks:   at most about 500 ms.
+ * Blocks:   at most about 500 ms; with a second tier l2_timeout_ms more, in which it writes what is queued, and about 2 s if a
+ *           store does not stop. One that hangs in the system keeps the pool mapped until the process ends.
  * Since:    0.1
  */
 SCOUT_API void scout_server_stop(struct scout_server *server);

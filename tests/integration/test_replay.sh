@@ -35,8 +35,8 @@ agrees() {
 # With a second tier on files a pool of 300 blocks hits what an infinite cache does: the longest prompt fits into it.
 agrees_with_l2() {
 	timeout 300 "$replay" --trace "$trace" --l1-blocks 300 --block-bytes 1024 --kv-ranks "$1" --l2 "fs://$tap_dir/l2-$1" \
-		--json "$tap_dir/result.json" || return 1
-	want=$("$python" "$here/lru_sim.py" simulate "$trace" 1000000) || return 1
+		--limit "$2" --json "$tap_dir/result.json" || return 1
+	want=$("$python" "$here/lru_sim.py" simulate "$trace" 1000000 "$2") || return 1
 	for name in requests blocks hit_blocks l2_hit_blocks evicted bytes_verified wrong_bytes missing_blocks; do
 		eval "$name=\$(field "$tap_dir/result.json" $name)" || return 1
 	done
@@ -90,8 +90,8 @@ check "requests longer than a pool of 50 blocks keep their heads" agrees "$trace
 check "a pool of one block" agrees "$trace" 1 4096 1
 check "three KV ranks, odd sizes" agrees "$trace" 200 1001 3
 check "blocks of two bytes" agrees "$trace" 100 2 1
-check "a second tier makes the pool as good as an infinite one" agrees_with_l2 1
-check "a second tier, three KV ranks" agrees_with_l2 3
+check "a second tier makes the pool as good as an infinite one" agrees_with_l2 1 500
+check "a second tier, three KV ranks" agrees_with_l2 3 200
 check "--limit ends after so many requests" agrees "$trace" 200 4096 1 333
 if [ -n "$kvscoutd" ]; then
 	check "through kvscoutd at an endpoint" agrees_with_kvscoutd
