@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server_l2_rig.h"
 
+#include <unistd.h>
+
+#include <kvscout/client.h>
+
 #include "check_main.h"
 
 /* The server over two tiers: what is found, promised, loaded and written, and what becomes of it when somebody goes. */
@@ -181,6 +185,103 @@ START_TEST(a_client_that_goes_while_it_is_asked_leaves_no_pin)
 }
 END_TEST
 
+#define RANKS 3
+
+/* A client and a worker of each of RANKS KV ranks. */
+static struct scout_server *
+up_with_ranks(const struct l2_rig *r, struct wire_peer *client, struct wire_peer workers[RANKS])
+{
+	struct scout_server_config cfg = r->cfg;
+	struct scout_server *server = rig_start(&cfg);
+
+	wire_open(client, scout_server_endpoint(server));
+	client->hello.rank_count = client->hello.kv_ranks = RANKS;
+	ck_assert_int_eq(wire_hello(client), SCOUT_WIRE_OK);
+	for (uint16_t rank = 0; rank < RANKS; rank++) {
+		rig_worker_unregistered(&workers[rank], scout_server_endpoint(server), RANKS, 1);
+		ck_assert_int_eq(wire_register(&workers[rank], rank, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	}
+	return server;
+}
+
+static void
+down_with_ranks(struct scout_server *server, struct wire_peer *client, struct wire_peer workers[RANKS])
+{
+	for (uint16_t rank = 0; rank < RANKS; rank++)
+		wire_close(&workers[rank]);
+	wire_close(client);
+	scout_server_stop(server);
+}
+
+START_TEST(the_shards_of_a_chunk_may_come_from_both_tiers)
+{
+	struct l2_rig r = l2_rig_of(64 * RANKS);
+	struct wire_peer client, workers[RANKS];
+	struct scout_server *server = up_with_ranks(&r, &client, workers);
+
+	/* A chunk whose shards are not all there is no hit, in the second tier either. */
+	for (uint16_t rank = 0; rank < RANKS; rank++)
+		l2_store(&workers[rank], 1, 4);
+	l2_store(&workers[0], 5, 1);
+	l2_store(&workers[1], 5, 1);
+	down_with_ranks(server, &client, workers);
+	server = up_with_ranks(&r, &client, workers);
+	l2_store(&workers[1], 1, 2);
+	l2_lookup(&client, 1, 1, 6, 0, 4);
+	ck_assert_uint_eq(wire_status(&client, "l2.0.keys_asked"), 6 * RANKS - 2);
+	for (uint16_t rank = 0; rank < RANKS; rank++)
+		ck_assert_uint_eq(l2_retrieve(&workers[rank], 1, 1, 0, 4), 4);
+	ck_assert_uint_eq(wire_status(&client, "l2.loads.done"), 4 * RANKS - 2);
+	rig_finish(&client, 1);
+	l2_lookup(&client, 2, 1, 6, 4, 0);
+	rig_finish(&client, 2);
+	wire_wait_status(&client, "l1.bytes_promised", 0);
+	l2_memory_wait_unpinned(r.m);
+	down_with_ranks(server, &client, workers);
+}
+END_TEST
+
+/* Otherwise what was written under older weights would be found again. */
+START_TEST(a_client_that_changed_the_weights_says_so_to_a_server_that_restarted)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct scout_client_config cfg;
+	struct scout_client *client;
+	char folder[] = "/tmp/kvscout-l2-XXXXXX";
+	char listen[64], err[256];
+	struct wire_peer other;
+
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	(void)snprintf(listen, sizeof(listen), "ipc://%s/s", folder);
+	r.cfg.listen = listen;
+	l2_up(&r);
+	l2_store(&r.rig.worker, 1, 8);
+	scout_client_config_init(&cfg);
+	cfg.endpoint = listen;
+	cfg.name_space = "test";
+	cfg.chunk_tokens = 16;
+	cfg.hash_bytes = 16;
+	ck_assert_int_eq(scout_client_new(&cfg, &client, err, sizeof(err)), 0);
+	ck_assert_msg(scout_client_wait_ready(client, 20000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_int_eq(scout_reset(client, 7), 0);
+	wire_wait_status(&r.rig.client, "ns.test.weights", 7);
+	wire_close(&r.rig.worker);
+	wire_close(&r.rig.client);
+	scout_server_stop(r.rig.server);
+	r.rig.server = rig_start(&r.cfg);
+	ck_assert_msg(scout_client_wait_ready(client, 20000, err, sizeof(err)) == 0, "%s", err);
+	rig_client(&other, listen);
+	wire_wait_status(&other, "ns.test.weights", 7);
+	rig_worker(&r.rig.worker, listen);
+	l2_lookup(&other, 1, 1, 8, 0, 0);
+	scout_client_free(client);
+	wire_close(&other);
+	wire_close(&r.rig.worker);
+	scout_server_stop(r.rig.server);
+	ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -196,6 +297,8 @@ suite_of_this_file(void)
 	tcase_add_test(tc, it_counts_only_as_far_as_room_is_promised);
 	tcase_add_test(tc, a_slow_store_costs_only_its_part);
 	tcase_add_test(tc, a_client_that_goes_while_it_is_asked_leaves_no_pin);
+	tcase_add_test(tc, the_shards_of_a_chunk_may_come_from_both_tiers);
+	tcase_add_test(tc, a_client_that_changed_the_weights_says_so_to_a_server_that_restarted);
 	suite_add_tcase(suite, tc);
 	return suite;
 }
