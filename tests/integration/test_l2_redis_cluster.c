@@ -291,6 +291,33 @@ START_TEST(a_cluster_without_slots_is_waited_for)
 }
 END_TEST
 
+START_TEST(a_user_with_the_documented_rights_can_do_everything)
+{
+	uint16_t slot = slot_of(&objects[0]);
+	uint32_t from = redis_cluster_owner(&cluster, slot), to = (from + 1) % REDIS_NODES;
+	char key[SCOUT__REDIS_KEY_BYTES + 1];
+
+	for (uint32_t i = 0; i < REDIS_NODES; i++)
+		redis_ok(&cluster.nodes[i],
+			 "ACL SETUSER kv on >pass ~kvscout:* +get +set +exists +del +watch +unwatch +multi "
+			 "+exec +asking +cluster|slots");
+	(void)snprintf(url, sizeof(url), "redis://kv:pass@127.0.0.1:%u?cluster=yes", cluster.nodes[0].port);
+	adapter_up(&rig, url);
+	store_all();
+	redis_cluster_open_move(&cluster, slot, from, to);
+	redis_cluster_migrate(&cluster, slot, from, to);
+	ck_assert_uint_eq(object_exists(&rig, objects, N), N);
+	ck_assert_int_eq(object_load(&rig, &objects[0]), SCOUT__L2_OK);
+	ck_assert_uint_eq(COUNTER(ask), 2);
+	redis_cluster_close_move(&cluster, slot, to);
+	scout__redis_key(objects[0].key.digest, key);
+	(void)redis_number(&cluster.nodes[to], "SETRANGE %s 600 damaged", key);
+	ck_assert_int_eq(object_remove(&rig, &objects[0]), SCOUT__L2_OK);
+	ck_assert_int_eq((int)redis_number(&cluster.nodes[to], "EXISTS %s", key), 0);
+	ck_assert_uint_eq(adapter_logged(&rig, "refused"), 0);
+}
+END_TEST
+
 static Suite *
 suite(void)
 {
@@ -309,6 +336,7 @@ suite(void)
 	tcase_add_test(tc, a_node_that_is_stopped_holds_up_its_own_keys_only_until_it_is_known);
 	tcase_add_test(tc, a_whole_cluster_that_is_away_fails_at_once_and_heals);
 	tcase_add_test(tc, a_cluster_without_slots_is_waited_for);
+	tcase_add_test(tc, a_user_with_the_documented_rights_can_do_everything);
 	suite_add_tcase(s, tc);
 	return s;
 }
