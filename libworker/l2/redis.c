@@ -45,6 +45,8 @@
  * reading from replicas (they lag); MGET in place of EXISTS and GET (one reply that is as large as all values).
  */
 
+#define OPERATIONS_AT_ONCE 256u
+
 struct options {
 	uint32_t size;
 	uint32_t ttl;
@@ -94,7 +96,8 @@ take_operations(struct redis *r) SCOUT_ON_REDIS
 {
 	struct scout__l2_op *op;
 
-	while ((op = scout__l2_queue_try(&r->queue)))
+	/* A producer that keeps up with us must not keep us from the sockets. */
+	for (uint32_t i = 0; i < OPERATIONS_AT_ONCE && (op = scout__l2_queue_try(&r->queue)); i++)
 		scout__redis_job_begin(r, op);
 }
 
@@ -130,6 +133,8 @@ work(struct redis *r) SCOUT_ON_REDIS
 	scout__redis_jobs_issue(r);
 	scout__redis_jobs_expire(r, false);
 	next_us = scout__redis_nodes_tick(r);
+	/* What is sent now is owed from now on, not from when this turn began. */
+	r->now_us = scout__now_us();
 	scout__redis_links_flush(r);
 	/* A failure may have put something in the way of which nothing above knew. */
 	if (r->urgent || r->hashing.head)
@@ -166,7 +171,8 @@ run(void *arg)
 	while (!scout__l2_queue_is_closed(&r->queue))
 		wait_for_events(r, work(r));
 	r->now_us = scout__now_us();
-	take_operations(r);
+	for (uint32_t i = 0; i <= r->max_ops / OPERATIONS_AT_ONCE; i++)
+		take_operations(r);
 	/* No socket may be in the middle of a value when its operation ends. */
 	for (uint32_t i = 0; i < r->n_nodes; i++)
 		for (int lane = 0; r->nodes[i] && lane < REDIS_LANES; lane++)

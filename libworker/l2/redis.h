@@ -251,7 +251,7 @@ struct redis {
 	uint64_t now_us;
 	uint64_t random;
 	uint64_t sweep_us; /* when to look for stalled links */
-	struct scout__log_limit too_large, refused_limit, moved_limit;
+	struct scout__log_limit too_large, refused_limit, moved_limit, slots_limit;
 };
 
 /* ---- redis_job.c ---- */

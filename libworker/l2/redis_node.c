@@ -285,7 +285,7 @@ no_cluster(struct redis *r, struct redis_node *node, const char *text) SCOUT_ON_
 	if (r->mode == REDIS_CLUSTER || r->must_be_cluster ||
 	    (error != SCOUT__REDIS_OTHER && error != SCOUT__REDIS_NOPERM)) {
 		scout__redis_error_word(text, word, sizeof(word));
-		scout__log_limited(r->log, &r->moved_limit, r->now_us, 60000000, SCOUT_LOG_ERROR,
+		scout__log_limited(r->log, &r->slots_limit, r->now_us, 60000000, SCOUT_LOG_ERROR,
 				   "%s: %s:%u does not tell who serves which slot (%s)", r->shown, node->host,
 				   node->port, word[0] ? word : "an error");
 		scout__redis_refresh_failed(r);
@@ -342,7 +342,7 @@ scout__redis_refresh_done(struct redis *r, struct redis_node *node, const struct
 	memset(map->slots, 0xff, sizeof(map->slots));
 	served = scout__redis_read_slots(reply, add_range, map);
 	if (served <= 0) {
-		scout__log_limited(r->log, &r->moved_limit, r->now_us, 60000000, SCOUT_LOG_ERROR, "%s: %s:%u: %s",
+		scout__log_limited(r->log, &r->slots_limit, r->now_us, 60000000, SCOUT_LOG_ERROR, "%s: %s:%u: %s",
 				   r->shown, node->host, node->port,
 				   served == 0 ? "no node of the cluster serves any slot yet"
 					       : "its slot map cannot be read");
