@@ -233,18 +233,14 @@ start_unpins(struct scout__l2_port *port, uint64_t now_us)
 {
 	port->unpins_us = UINT64_MAX;
 	while (port->unpins.head && port->n_running < port->l2->max_ops) {
-		struct scout__l2_op *op = scout__l2_list_pop(&port->unpins);
-		struct scout__l2_op *next = op->next;
+		/* Before it is given away: the adapter may use its `next`. */
+		struct scout__l2_op *next = port->unpins.head->next;
 
-		if (start(port, op))
-			continue;
-		/* Back to where it was. */
-		op->next = next;
-		port->unpins.head = op;
-		if (!next)
-			port->unpins.tail = op;
-		port->unpins_us = now_us + UNPIN_RETRY_US;
-		return;
+		if (!start(port, port->unpins.head)) {
+			port->unpins_us = now_us + UNPIN_RETRY_US;
+			return;
+		}
+		port->unpins.head = next;
 	}
 }
 

@@ -60,7 +60,7 @@ static void
 submit(unsigned i, enum scout__l2_what what, uint64_t now_us)
 {
 	scout__enter_loop();
-	keys[i].digest = digests[i] = (struct scout__l2_digest){i, i};
+	keys[i].digest = digests[i] = (struct scout__l2_digest){i + 1, i + 2};
 	keys[i].len = 1;
 	ended[i] = 0;
 	ops[i] = (struct scout__l2_op){
@@ -444,6 +444,9 @@ START_TEST(answers_that_are_no_failures_keep_it_closed)
 		for (size_t j = 0; j < sizeof(good) / sizeof(good[0]); j++)
 			ck_assert_int_eq(one(good[j].what, good[j].result, 0, 0), good[j].result);
 	}
+	/* A limit of the adapter's own, by itself: nothing else begins the count anew. */
+	for (unsigned i = 0; i < 4 * SCOUT__L2_FAILURES; i++)
+		ck_assert_int_eq(one(SCOUT__L2_STORE, SCOUT__L2_FULL, 0, 0), SCOUT__L2_FULL);
 	/* And each begins the count of its kind anew. */
 	for (unsigned i = 1; i < 4 * SCOUT__L2_FAILURES; i++)
 		one(SCOUT__L2_LOAD, i % SCOUT__L2_FAILURES ? SCOUT__L2_ERROR : SCOUT__L2_ABSENT, 0, 0);

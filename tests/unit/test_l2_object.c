@@ -243,6 +243,20 @@ START_TEST(a_key_that_is_none_is_damage)
 }
 END_TEST
 
+/* All lengths agree, but one is beyond what the protocol has. */
+START_TEST(a_key_with_a_hash_too_long_is_damage)
+{
+	struct scout__l2_header got;
+	struct scout__l2_key bad = key;
+
+	memmove(bad.bytes + 64, bad.bytes + 63, key.len - 63u);
+	bad.bytes[30] = 33;
+	bad.len++;
+	scout__l2_header_put(header, &bad, 1, (struct scout__l2_digest){1, 2});
+	ck_assert_int_eq(scout__l2_header_get(header, &got), SCOUT__L2_HEADER_DAMAGED);
+}
+END_TEST
+
 START_TEST(a_flipped_bit_anywhere_in_a_payload_changes_its_sum)
 {
 	struct scout__l2_digest sum = scout__l2_sum(payload, sizeof(payload));
@@ -297,6 +311,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_flipped_bit_anywhere_in_a_header_is_found);
 	tcase_add_test(tc, a_header_of_another_object_is_told_apart);
 	tcase_add_test(tc, a_key_that_is_none_is_damage);
+	tcase_add_test(tc, a_key_with_a_hash_too_long_is_damage);
 	tcase_add_test(tc, a_flipped_bit_anywhere_in_a_payload_changes_its_sum);
 	tcase_add_test(tc, digests_have_one_spelling);
 	suite_add_tcase(suite, tc);
