@@ -34,6 +34,7 @@
 
 #include "clock.h"
 #include "copy.h"
+#include "copy_tool.h"
 
 /* The build system says which; a build by hand does not know. */
 #ifdef SCOUT_BUILD_TYPE
@@ -46,16 +47,9 @@
 #define SCOUT_BUILD_TYPE "unknown"
 #endif
 
-#define MAX_REPEAT 1000u
 #define MAX_BYTES (UINT64_C(1) << 40)
 #define WAIT_MS 60000
 #define WRONG 0xa5
-
-enum {
-	EXIT_WRONG = 1,
-	EXIT_USAGE = 2,
-	EXIT_NOT_HERE = 77 /* as a skipped test */
-};
 
 enum way {
 	ENGINE,
@@ -73,22 +67,11 @@ enum direction {
 static const char *const way_names[N_WAYS] = {"engine", "scattered", "contiguous"};
 static const char *const direction_names[N_DIRECTIONS] = {"h2d", "d2h"};
 
-struct options {
-	const char *backend;
-	const char *direction;
-	const char *method;
-	const char *json;
-	uint64_t piece_bytes;
-	uint64_t pieces;
-	uint64_t seed;
-	uint64_t repeat;
-};
-
-static const struct options defaults = {
+static const struct copy_options defaults = {
 	.backend = "host",
 	.direction = "both",
 	.method = "memcpy",
-	.json = NULL,
+	.total_bytes = 128 << 20,
 	.piece_bytes = 64 << 10,
 	.pieces = 2048,
 	.seed = 1,
@@ -96,7 +79,7 @@ static const struct options defaults = {
 };
 
 struct bench {
-	struct options opt;
+	struct copy_options opt;
 	uint64_t total_bytes;
 	uint64_t wrong_bytes;
 	uint64_t verified_bytes;
@@ -107,11 +90,11 @@ struct bench {
 	uint8_t *slot;
 	uint8_t *random; /* what the source holds, in the source's order */
 	int64_t *ids;    /* the page of each piece */
-	double gbps[N_DIRECTIONS][N_WAYS][MAX_REPEAT];
+	double gbps[N_DIRECTIONS][N_WAYS][COPY_MAX_REPEAT];
 };
 
-static uint64_t
-next_random(uint64_t *seed)
+uint64_t
+copy_random(uint64_t *seed)
 {
 	uint64_t z = *seed += 0x9e3779b97f4a7c15u;
 
@@ -132,19 +115,25 @@ usage(FILE *to)
 	       "  --direction WHICH   h2d (slot to pages), d2h (pages to slot) or both (default %s)\n"
 	       "  --piece-bytes N     bytes of one piece; K, M, G are powers of 1024 (default %" PRIu64 ")\n"
 	       "  --pieces N          pieces in one copy (default %" PRIu64 ")\n"
-	       "  --method NAME       how the backend copies; host: memcpy (default %s)\n"
+	       "  --method NAME       how the backend copies; host: memcpy; cuda: staged, batch, direct, auto\n"
+	       "                      (default: %s on the host, all of them on cuda)\n"
 	       "  --json FILE         write the result as JSON; - is standard output (default: text)\n"
+	       "  --sweep             cuda: pieces of 256 bytes to 2 MiB, every method, both directions at once too, and what\n"
+	       "                      the copies cost a running matrix product\n"
+	       "  --total-bytes N     of one copy of the sweep (default %" PRIu64 ")\n"
+	       "  --svg FILE          draw the sweep\n"
+	       "  --device N          cuda: which GPU (default %d)\n"
 	       "  --seed N            of the data and of the page order (default %" PRIu64 ")\n"
 	       "  --repeat N          rounds, 1 to %u (default %" PRIu64 ")\n"
 	       "  --help              this text\n"
 	       "\n"
 	       "Exit status: 0, 1 on a failure or wrong bytes, 2 on wrong usage, 77 if this build or machine lacks the backend.\n",
 	       defaults.backend, defaults.direction, defaults.piece_bytes, defaults.pieces, defaults.method,
-	       defaults.seed, MAX_REPEAT, defaults.repeat);
+	       defaults.total_bytes, defaults.device, defaults.seed, COPY_MAX_REPEAT, defaults.repeat);
 }
 
-__attribute__((format(printf, 2, 3), noreturn)) static void
-die(int status, const char *fmt, ...)
+void
+copy_die(int status, const char *fmt, ...)
 {
 	char text[512];
 	va_list ap;
@@ -170,18 +159,18 @@ parse_number(const char *option, const char *text, uint64_t min, uint64_t max)
 	if (*end) {
 		suffix = strchr(suffixes, *end);
 		if (!suffix || end[1])
-			die(EXIT_USAGE, "--%s: \"%s\" is not a number", option, text);
+			copy_die(EXIT_USAGE, "--%s: \"%s\" is not a number", option, text);
 		factor = UINT64_C(1) << (10 * (suffix - suffixes + 1));
 	}
 	if (text[0] < '0' || text[0] > '9' || errno)
-		die(EXIT_USAGE, "--%s: \"%s\" is not a number", option, text);
+		copy_die(EXIT_USAGE, "--%s: \"%s\" is not a number", option, text);
 	if (__builtin_mul_overflow(value, factor, &value) || value < min || value > max)
-		die(EXIT_USAGE, "--%s: \"%s\" is outside %" PRIu64 "..%" PRIu64, option, text, min, max);
+		copy_die(EXIT_USAGE, "--%s: \"%s\" is outside %" PRIu64 "..%" PRIu64, option, text, min, max);
 	return value;
 }
 
 static void
-parse_one(struct options *opt, int c)
+parse_one(struct copy_options *opt, int c)
 {
 	switch (c) {
 	case 'b':
@@ -192,12 +181,14 @@ parse_one(struct options *opt, int c)
 		break;
 	case 'p':
 		opt->piece_bytes = parse_number("piece-bytes", optarg, 1, MAX_BYTES);
+		opt->has_piece_bytes = true;
 		break;
 	case 'n':
 		opt->pieces = parse_number("pieces", optarg, 1, INT32_MAX);
 		break;
 	case 'm':
 		opt->method = optarg;
+		opt->has_method = true;
 		break;
 	case 'j':
 		opt->json = optarg;
@@ -206,7 +197,19 @@ parse_one(struct options *opt, int c)
 		opt->seed = parse_number("seed", optarg, 0, UINT64_MAX);
 		break;
 	case 'r':
-		opt->repeat = parse_number("repeat", optarg, 1, MAX_REPEAT);
+		opt->repeat = parse_number("repeat", optarg, 1, COPY_MAX_REPEAT);
+		break;
+	case 'w':
+		opt->sweep = true;
+		break;
+	case 't':
+		opt->total_bytes = parse_number("total-bytes", optarg, COPY_MIN_TOTAL, COPY_MAX_TOTAL);
+		break;
+	case 'g':
+		opt->svg = optarg;
+		break;
+	case 'v':
+		opt->device = (int)parse_number("device", optarg, 0, 1023);
 		break;
 	case 'h':
 		usage(stdout);
@@ -218,7 +221,7 @@ parse_one(struct options *opt, int c)
 }
 
 static void
-parse_options(int argc, char **argv, struct options *opt)
+parse_options(int argc, char **argv, struct copy_options *opt)
 {
 	static const struct option names[] = {
 		{"backend", required_argument, NULL, 'b'},
@@ -229,6 +232,10 @@ parse_options(int argc, char **argv, struct options *opt)
 		{"json", required_argument, NULL, 'j'},
 		{"seed", required_argument, NULL, 's'},
 		{"repeat", required_argument, NULL, 'r'},
+		{"sweep", no_argument, NULL, 'w'},
+		{"total-bytes", required_argument, NULL, 't'},
+		{"svg", required_argument, NULL, 'g'},
+		{"device", required_argument, NULL, 'v'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -238,33 +245,33 @@ parse_options(int argc, char **argv, struct options *opt)
 	while ((c = getopt_long(argc, argv, "", names, NULL)) != -1)
 		parse_one(opt, c);
 	if (optind < argc)
-		die(EXIT_USAGE, "unexpected argument \"%s\"", argv[optind]);
+		copy_die(EXIT_USAGE, "unexpected argument \"%s\"", argv[optind]);
 	if (strcmp(opt->backend, "host") != 0 && strcmp(opt->backend, "cuda") != 0)
-		die(EXIT_USAGE, "--backend: \"%s\" is neither host nor cuda", opt->backend);
+		copy_die(EXIT_USAGE, "--backend: \"%s\" is neither host nor cuda", opt->backend);
 	if (strcmp(opt->direction, "h2d") != 0 && strcmp(opt->direction, "d2h") != 0 &&
 	    strcmp(opt->direction, "both") != 0)
-		die(EXIT_USAGE, "--direction: \"%s\" is none of h2d, d2h, both", opt->direction);
+		copy_die(EXIT_USAGE, "--direction: \"%s\" is none of h2d, d2h, both", opt->direction);
 }
 
 static bool
-measures(const struct options *opt, enum direction direction)
+measures(const struct copy_options *opt, enum direction direction)
 {
 	return strcmp(opt->direction, "both") == 0 || strcmp(opt->direction, direction_names[direction]) == 0;
 }
 
-static void *
-must_alloc(uint64_t bytes)
+void *
+copy_alloc(uint64_t bytes)
 {
 	void *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
 
 	if (!p)
-		die(EXIT_WRONG, "out of memory (%" PRIu64 " bytes)", bytes);
+		copy_die(EXIT_WRONG, "out of memory (%" PRIu64 " bytes)", bytes);
 	return p;
 }
 
 /* A random order in which no page is followed by its neighbour. */
-static void
-shuffle(int64_t *ids, uint64_t n, uint64_t *seed)
+void
+copy_shuffle(int64_t *ids, uint64_t n, uint64_t *seed)
 {
 	bool neighbours = true;
 	int64_t swap;
@@ -273,7 +280,7 @@ shuffle(int64_t *ids, uint64_t n, uint64_t *seed)
 	for (uint64_t i = 0; i < n; i++)
 		ids[i] = (int64_t)i;
 	for (uint64_t i = n; i > 1; i--) {
-		j = next_random(seed) % i;
+		j = copy_random(seed) % i;
 		swap = ids[i - 1];
 		ids[i - 1] = ids[j];
 		ids[j] = swap;
@@ -284,7 +291,7 @@ shuffle(int64_t *ids, uint64_t n, uint64_t *seed)
 			if (ids[i + 1] != ids[i] + 1)
 				continue;
 			neighbours = true;
-			j = next_random(seed) % n;
+			j = copy_random(seed) % n;
 			swap = ids[i];
 			ids[i] = ids[j];
 			ids[j] = swap;
@@ -306,14 +313,14 @@ bench_init(struct bench *bench)
 
 	if (__builtin_mul_overflow(bench->opt.piece_bytes, bench->opt.pieces, &bench->total_bytes) ||
 	    bench->total_bytes > MAX_BYTES)
-		die(EXIT_USAGE, "--piece-bytes times --pieces is more than %" PRIu64, (uint64_t)MAX_BYTES);
-	bench->pages = must_alloc(bench->total_bytes);
-	bench->slot = must_alloc(bench->total_bytes);
-	bench->random = must_alloc(bench->total_bytes);
-	bench->ids = must_alloc(bench->opt.pieces * sizeof(*bench->ids));
-	shuffle(bench->ids, bench->opt.pieces, &seed);
+		copy_die(EXIT_USAGE, "--piece-bytes times --pieces is more than %" PRIu64, (uint64_t)MAX_BYTES);
+	bench->pages = copy_alloc(bench->total_bytes);
+	bench->slot = copy_alloc(bench->total_bytes);
+	bench->random = copy_alloc(bench->total_bytes);
+	bench->ids = copy_alloc(bench->opt.pieces * sizeof(*bench->ids));
+	copy_shuffle(bench->ids, bench->opt.pieces, &seed);
 	for (uint64_t i = 0; i < bench->total_bytes; i += sizeof(word)) {
-		word = next_random(&seed);
+		word = copy_random(&seed);
 		memcpy(bench->random + i, &word, bench->total_bytes - i < 8 ? bench->total_bytes - i : 8);
 	}
 	bench->plane.base = bench->pages;
@@ -325,12 +332,12 @@ bench_init(struct bench *bench)
 	cfg.layout.n_blocks = bench->opt.pieces;
 	rc = bench->ops->open(&cfg, &bench->engine, err, sizeof(err));
 	if (rc)
-		die(EXIT_WRONG, "backend %s: %s (%d)", bench->opt.backend, err, rc);
+		copy_die(EXIT_WRONG, "backend %s: %s (%d)", bench->opt.backend, err, rc);
 	memory = (struct scout__copy_memory){
 		.base = bench->slot, .bytes = bench->total_bytes, .stride = bench->total_bytes};
 	rc = bench->ops->add_memory(bench->engine, &memory);
 	if (rc)
-		die(EXIT_WRONG, "backend %s: the slot cannot be registered (%d)", bench->opt.backend, rc);
+		copy_die(EXIT_WRONG, "backend %s: the slot cannot be registered (%d)", bench->opt.backend, rc);
 }
 
 static void
@@ -354,14 +361,14 @@ copy_by_engine(struct bench *bench, enum direction direction)
 	int rc = bench->ops->start(bench->engine, &batch);
 
 	if (rc)
-		die(EXIT_WRONG, "the engine refuses a batch (%d)", rc);
+		copy_die(EXIT_WRONG, "the engine refuses a batch (%d)", rc);
 	while (!bench->ops->poll(bench->engine)) {
 		rc = poll(&pfd, 1, WAIT_MS);
 		if (rc == 0)
-			die(EXIT_WRONG, "the engine did not end a batch in %d ms", WAIT_MS);
+			copy_die(EXIT_WRONG, "the engine did not end a batch in %d ms", WAIT_MS);
 	}
 	if (batch.status || batch.n_done != 1 || batch.bytes != bench->total_bytes)
-		die(EXIT_WRONG, "the engine failed a batch (%d)", batch.status);
+		copy_die(EXIT_WRONG, "the engine failed a batch (%d)", batch.status);
 }
 
 static void
@@ -467,36 +474,32 @@ compare_doubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-struct summary {
-	double min, p50, max;
-};
-
-static struct summary
-summarize(const double *values, uint64_t n)
+struct copy_summary
+copy_summarize(const double *values, uint64_t n)
 {
-	double sorted[MAX_REPEAT];
+	double sorted[COPY_MAX_REPEAT];
 
 	memcpy(sorted, values, n * sizeof(*sorted));
 	qsort(sorted, n, sizeof(*sorted), compare_doubles);
-	return (struct summary){sorted[0], n & 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2,
-				sorted[n - 1]};
+	return (struct copy_summary){sorted[0], n & 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2,
+				     sorted[n - 1]};
 }
 
 /* The engine against another way, round by round. */
-static struct summary
+static struct copy_summary
 ratio(const struct bench *bench, enum direction direction, enum way to)
 {
-	double ratios[MAX_REPEAT];
+	double ratios[COPY_MAX_REPEAT];
 
 	for (uint64_t i = 0; i < bench->opt.repeat; i++)
 		ratios[i] = bench->gbps[direction][ENGINE][i] / bench->gbps[direction][to][i];
-	return summarize(ratios, bench->opt.repeat);
+	return copy_summarize(ratios, bench->opt.repeat);
 }
 
 static void
 print_text(const struct bench *bench)
 {
-	struct summary s;
+	struct copy_summary s;
 
 	say("kvscout-copy: backend %s, method %s, %" PRIu64 " pieces of %" PRIu64 " bytes, %" PRIu64
 	    " rounds, build %s\n",
@@ -506,7 +509,7 @@ print_text(const struct bench *bench)
 		if (!measures(&bench->opt, (enum direction)d))
 			continue;
 		for (unsigned int w = 0; w < N_WAYS; w++) {
-			s = summarize(bench->gbps[d][w], bench->opt.repeat);
+			s = copy_summarize(bench->gbps[d][w], bench->opt.repeat);
 			say("  %s %-10s %8.2f GB/s  (min %.2f, max %.2f)", direction_names[d], way_names[w], s.p50,
 			    s.min, s.max);
 			if (w != ENGINE) {
@@ -519,8 +522,8 @@ print_text(const struct bench *bench)
 	say("  %" PRIu64 " bytes verified, %" PRIu64 " wrong\n", bench->verified_bytes, bench->wrong_bytes);
 }
 
-static void
-json_string(FILE *out, const char *text)
+void
+copy_json_string(FILE *out, const char *text)
 {
 	say_to(out, "\"");
 	for (; *text; text++) {
@@ -534,8 +537,8 @@ json_string(FILE *out, const char *text)
 	say_to(out, "\"");
 }
 
-static void
-json_summary(FILE *out, const char *name, struct summary s, uint64_t n)
+void
+copy_json_summary(FILE *out, const char *name, struct copy_summary s, uint64_t n)
 {
 	say_to(out, "\"%s\": {\"n\": %" PRIu64 ", \"min\": %.4f, \"p50\": %.4f, \"max\": %.4f}", name, n, s.min, s.p50,
 	       s.max);
@@ -557,24 +560,24 @@ json_cpu(FILE *out)
 		value += strspn(value, ": \t");
 		value[strcspn(value, "\n")] = 0;
 	}
-	json_string(out, value ? value : "unknown");
+	copy_json_string(out, value ? value : "unknown");
 }
 
-static void
-json_environment(FILE *out)
+void
+copy_json_environment(FILE *out)
 {
 	struct utsname uts;
 
 	say_to(out, "  \"environment\": {\"version\": \"" SCOUT_VERSION_STRING "\", \"revision\": ");
-	json_string(out, SCOUT_GIT_REVISION);
+	copy_json_string(out, SCOUT_GIT_REVISION);
 	say_to(out, ", \"build_type\": ");
-	json_string(out, SCOUT_BUILD_TYPE);
+	copy_json_string(out, SCOUT_BUILD_TYPE);
 	say_to(out, ", \"compiler\": ");
-	json_string(out, __VERSION__);
+	copy_json_string(out, __VERSION__);
 	say_to(out, ", \"cpu\": ");
 	json_cpu(out);
 	say_to(out, ", \"kernel\": ");
-	json_string(out, uname(&uts) == 0 ? uts.release : "unknown");
+	copy_json_string(out, uname(&uts) == 0 ? uts.release : "unknown");
 	say_to(out, "},\n");
 }
 
@@ -586,27 +589,27 @@ json_direction(FILE *out, const struct bench *bench, enum direction direction)
 	say_to(out, "    \"%s\": {\"gbps\": {", direction_names[direction]);
 	for (unsigned int w = 0; w < N_WAYS; w++) {
 		say_to(out, "%s", w ? ", " : "");
-		json_summary(out, way_names[w], summarize(bench->gbps[direction][w], n), n);
+		copy_json_summary(out, way_names[w], copy_summarize(bench->gbps[direction][w], n), n);
 	}
 	say_to(out, "},\n      \"engine_ratio\": {");
-	json_summary(out, "scattered", ratio(bench, direction, SCATTERED), n);
+	copy_json_summary(out, "scattered", ratio(bench, direction, SCATTERED), n);
 	say_to(out, ", ");
-	json_summary(out, "contiguous", ratio(bench, direction, CONTIGUOUS), n);
+	copy_json_summary(out, "contiguous", ratio(bench, direction, CONTIGUOUS), n);
 	say_to(out, "}}");
 }
 
 static void
 print_json(const struct bench *bench)
 {
-	const struct options *opt = &bench->opt;
+	const struct copy_options *opt = &bench->opt;
 	FILE *out = say_open(opt->json);
 	bool first = true;
 	int error;
 
 	if (!out)
-		die(EXIT_WRONG, "cannot write %s (errno %d)", opt->json, errno);
+		copy_die(EXIT_WRONG, "cannot write %s (errno %d)", opt->json, errno);
 	say_to(out, "{\n  \"tool\": \"kvscout-copy\",\n");
-	json_environment(out);
+	copy_json_environment(out);
 	say_to(out,
 	       "  \"backend\": \"%s\", \"method\": \"%s\", \"direction\": \"%s\", \"piece_bytes\": %" PRIu64
 	       ", \"pieces\": %" PRIu64 ",\n  \"total_bytes\": %" PRIu64 ", \"seed\": %" PRIu64 ", \"repeat\": %" PRIu64
@@ -624,7 +627,7 @@ print_json(const struct bench *bench)
 	       bench->verified_bytes, bench->wrong_bytes);
 	error = say_close(out);
 	if (error)
-		die(EXIT_WRONG, "cannot write %s (errno %d)", opt->json, error);
+		copy_die(EXIT_WRONG, "cannot write %s (errno %d)", opt->json, error);
 }
 
 int
@@ -634,11 +637,13 @@ main(int argc, char **argv)
 
 	say_begin("kvscout-copy");
 	parse_options(argc, argv, &bench.opt);
+	if (strcmp(bench.opt.backend, "cuda") == 0)
+		return copy_cuda_run(&bench.opt);
 	bench.ops = scout__copy_find(bench.opt.backend);
 	if (!bench.ops)
-		die(EXIT_NOT_HERE, "backend %s: SCOUT_ERR_UNSUPPORTED: not in this build", bench.opt.backend);
+		copy_die(EXIT_NOT_HERE, "backend %s: SCOUT_ERR_UNSUPPORTED: not in this build", bench.opt.backend);
 	if (strcmp(bench.opt.method, "memcpy") != 0)
-		die(EXIT_USAGE, "--method: backend %s has only memcpy", bench.opt.backend);
+		copy_die(EXIT_USAGE, "--method: backend %s has only memcpy", bench.opt.backend);
 	bench_init(&bench);
 	for (unsigned int d = 0; d < N_DIRECTIONS; d++) {
 		if (measures(&bench.opt, (enum direction)d))
@@ -650,7 +655,7 @@ main(int argc, char **argv)
 		print_text(&bench);
 	bench_fini(&bench);
 	if (bench.wrong_bytes)
-		die(EXIT_WRONG, "%" PRIu64 " bytes are wrong", bench.wrong_bytes);
+		copy_die(EXIT_WRONG, "%" PRIu64 " bytes are wrong", bench.wrong_bytes);
 	return 0;
 }
 /* NOLINTEND(concurrency-mt-unsafe) */
