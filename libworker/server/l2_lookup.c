@@ -277,6 +277,25 @@ is_complete(const struct scout_server *s, const struct scout__task *task, const 
 	return true;
 }
 
+/* Whether the question says nothing about a shard that is needed: it was here then and has been evicted since. */
+SCOUT_ON_LOOP static bool
+is_unasked(const struct scout__task *task)
+{
+	const struct scout__bank *bank = task->ns->bank;
+	const struct scout__ask_chunk *chunk = &task->ask->chunks[task->next - task->ask->first];
+	uint32_t entry = SCOUT__NO_ENTRY;
+
+	if (task->space)
+		entry = scout__bank_find(bank, task->space, task->hashes + (size_t)task->next * task->ns->hash_bytes);
+	for (uint32_t rank = 0; rank < bank->n_ranks; rank++) {
+		bool absent = entry == SCOUT__NO_ENTRY || scout__bank_state(bank, entry, rank) == SCOUT__SHARD_ABSENT;
+
+		if (absent && key_at(chunk, rank) == UINT32_MAX)
+			return true;
+	}
+	return false;
+}
+
 /* Move the pins of the found shards into the record of the entry. False: no memory. */
 SCOUT_ON_LOOP static bool
 expect(struct scout__task *task, const struct scout__ask_chunk *chunk, uint32_t entry)
@@ -389,8 +408,9 @@ wait(struct scout_server *s, struct scout__task *task)
 	return SCOUT__ASKED_WAIT;
 }
 
-enum scout__asked
-scout__ask_next(struct scout_server *s, struct scout__task *task)
+/* Go on until there is a question that is over: TAKEN. */
+SCOUT_ON_LOOP static enum scout__asked
+find_out(struct scout_server *s, struct scout__task *task)
 {
 	enum scout__asked what;
 
@@ -411,13 +431,28 @@ scout__ask_next(struct scout_server *s, struct scout__task *task)
 			s->tier2->count.asks_late++;
 		}
 		if (ask->over)
-			break;
+			return SCOUT__ASKED_TAKEN;
 		what = wait(s, task);
 		if (what != SCOUT__ASKED_TAKEN)
 			return what;
 	}
+}
+
+enum scout__asked
+scout__ask_next(struct scout_server *s, struct scout__task *task)
+{
+	enum scout__asked what = find_out(s, task);
+
+	if (what != SCOUT__ASKED_TAKEN)
+		return what;
 	what = take(s, task);
-	if (what != SCOUT__ASKED_TAKEN && what != SCOUT__ASKED_WAIT)
-		scout__ask_drop(s, task);
+	if (what == SCOUT__ASKED_TAKEN || what == SCOUT__ASKED_WAIT)
+		return what;
+	/* What makes room for the head of a prompt may be its own tail: the next question is about that. */
+	if (what == SCOUT__ASKED_GAP && is_unasked(task)) {
+		task->poll_next_us = 0;
+		what = SCOUT__ASKED_MORE;
+	}
+	scout__ask_drop(s, task);
 	return what;
 }

@@ -168,6 +168,7 @@ take_apart(struct scout_server *s)
 		scout__pool_stop(&s->l1.pool);
 		scout__tier2_free(s);
 		s->l1_ready = false;
+		s->hangs = true;
 		return;
 	}
 	for (uint32_t i = 0; i < s->n_ns; i++)

@@ -349,6 +349,8 @@ outdate(struct scout_server *s, struct scout__ns *ns)
 		ns->spaces[i].id = 0;
 	ns->sweep_next = 0;
 	scout__tasks_wake(s, &ns->pool_waiters);
+	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
+		scout__tasks_wake(s, &ns->chunk_waiters[i]);
 	scout__job_queue(s, &ns->sweep);
 	scout__writes_sweep(s);
 }

@@ -233,7 +233,8 @@ server_free(struct scout_server *s)
 	free_tables(s);
 	free(s->endpoint);
 	scout_server_config_fini(&s->cfg);
-	free(s);
+	if (!s->hangs)
+		free(s);
 }
 
 static struct scout_server *

@@ -410,6 +410,7 @@ struct scout_server {
 	struct scout__l1 l1;
 	bool l1_ready;
 	struct scout__tier2 *tier2; /* NULL: there is none */
+	bool hangs;                 /* a thread of it did not end: it may log, so this structure stays */
 
 	uint64_t now_us;
 	bool draining;

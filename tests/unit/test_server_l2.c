@@ -52,6 +52,29 @@ START_TEST(the_pool_s_part_comes_first_and_one_question_asks_for_the_rest)
 }
 END_TEST
 
+START_TEST(a_prompt_whose_head_takes_the_room_of_its_tail_is_hit_as_a_whole)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	r.cfg.eviction = "lru";
+	l2_up(&r);
+	l2_store(&r.rig.worker, 1, 10);
+	l2_store(&r.rig.worker, 11, 10);
+	l2_restart(&r);
+	/* The tail is in the pool, and the next to be evicted. */
+	l2_store(&r.rig.worker, 11, 10);
+	for (uint64_t key = 1000; key < 1054; key += 6)
+		l2_store(&r.rig.worker, key, 6);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.chunks"), 64);
+	l2_lookup(&r.rig.client, 1, 1, 20, 0, 20);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.evictions"), 20);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 20), 20);
+	rig_finish(&r.rig.client, 1);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
 START_TEST(a_second_lookup_finds_what_the_first_expects)
 {
 	struct l2_rig r = l2_rig_of(64);
@@ -291,6 +314,7 @@ suite_of_this_file(void)
 	tcase_set_timeout(tc, 30);
 	tcase_add_test(tc, what_was_stored_is_hit_after_a_restart);
 	tcase_add_test(tc, the_pool_s_part_comes_first_and_one_question_asks_for_the_rest);
+	tcase_add_test(tc, a_prompt_whose_head_takes_the_room_of_its_tail_is_hit_as_a_whole);
 	tcase_add_test(tc, a_second_lookup_finds_what_the_first_expects);
 	tcase_add_test(tc, one_load_serves_all_who_ask);
 	tcase_add_test(tc, what_nobody_retrieves_leaves_nothing_behind);
