@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "files_catalogue.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,11 +268,14 @@ END_TEST
 static void *
 drop_later(void *arg)
 {
-	uint32_t entry = *(uint32_t *)arg;
+	uint32_t entry = *(uint32_t *)arg, waiters = 0;
 
-	/* The other waits by now, or will find it dropped: both are right. */
-	while (__atomic_load_n(&cat.waiters, __ATOMIC_RELAXED) == 0)
+	while (waiters == 0) {
 		(void)sched_yield();
+		(void)pthread_mutex_lock(&cat.mu);
+		waiters = cat.waiters;
+		(void)pthread_mutex_unlock(&cat.mu);
+	}
 	scout__cat_drop(&cat, entry);
 	return NULL;
 }
