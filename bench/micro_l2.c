@@ -56,10 +56,10 @@ die(const char *what)
 static void *
 must_alloc(size_t n, size_t size)
 {
-	void *p;
-
 	/* Aligned as slots of the pool are. */
-	if (posix_memalign(&p, 4096, n * size) != 0)
+	void *p = aligned_alloc(4096, (n * size + 4095) / 4096 * 4096);
+
+	if (!p)
 		die("out of memory");
 	memset(p, 0, n * size);
 	return p;
@@ -207,8 +207,10 @@ by_value(const void *a, const void *b)
 static double
 median_ms(struct bench *b, enum phase phase, uint32_t rounds)
 {
+	uint32_t middle = rounds / 2;
+
 	qsort(b->us[phase], rounds, sizeof(uint64_t), by_value);
-	return (double)b->us[phase][rounds / 2] / 1000;
+	return (double)b->us[phase][middle] / 1000;
 }
 
 static void
@@ -319,6 +321,7 @@ main(int argc, char **argv)
 	int option;
 
 	say_begin("micro_l2");
+	/* Before there are threads. NOLINTNEXTLINE(concurrency-mt-unsafe) */
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		uint64_t value = optarg ? strtoull(optarg, NULL, 10) : 0;
 

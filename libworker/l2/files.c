@@ -93,6 +93,12 @@ static const struct scout__option_table table = {
 	.owned_offset = FIELD(owned),
 };
 
+size_t
+scout__files_options_help(char *buf, size_t len)
+{
+	return scout__options_help(&table, buf, len);
+}
+
 /* ---- threads ---- */
 
 int

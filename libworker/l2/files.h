@@ -32,7 +32,7 @@
 #define SCOUT__FILES_MARKER "kvscout-l2"
 #define SCOUT__FILES_TMP "tmp"
 #define SCOUT__FILES_PAYLOAD 4096u /* offset; also what O_DIRECT is aligned to */
-#define SCOUT__FILES_PIECE (512u * 1024u)
+#define SCOUT__FILES_PIECE (UINT64_C(512) * 1024)
 #define SCOUT__FILES_PATH 48u /* bytes of a name inside the folder, with the NUL */
 #define SCOUT__FILES_THREADS_MAX 64u
 
@@ -168,6 +168,9 @@ void scout__files_crew_ask(struct scout__files *files, struct scout__l2_op *op);
 void scout__files_crew_stop(struct scout__files *files);
 /* The threads have ended. */
 void scout__files_crew_free(struct scout__files *files);
+
+/* The options of a fs:// URL as a Markdown table; returns the full length as snprintf() does. */
+size_t scout__files_options_help(char *buf, size_t len);
 
 /* ---- files.c, for the others ---- */
 

@@ -27,7 +27,8 @@
  * Claims: whoever changes a name on disk has claimed it, so two stores of one key, an eviction and a store, or the scan and
  * a store never meet in the folder. Whoever holds a claim never waits for another one: no deadlock.
  *
- * Pinned objects are not in the order of use: evicting is O(1), and one that loses its last pin was used last.
+ * Pinned objects are not in the order of use: evicting is O(1), and one that loses its last pin was used last. Of one batch
+ * that is the first key, so that the head of a shared prefix is the last to be evicted.
  *
  * Threads: any.
  */
@@ -325,6 +326,7 @@ add_pin(struct scout__cat *cat, uint32_t i)
 {
 	struct scout__cat_entry *entry = entry_of(cat, i);
 
+	entry->is_cold = false;
 	if (entry->pins++ > 0)
 		return;
 	if (entry->state == PRESENT)
@@ -416,14 +418,12 @@ scout__cat_exists(struct scout__cat *cat, const struct scout__l2_digest *digests
 	uint32_t n_found = 0;
 
 	lock(cat);
-	for (uint32_t i = n; i-- > 0;) {
+	for (uint32_t i = 0; i < n; i++) {
 		uint32_t at = find(cat, digests[i]);
 		bool is_there = at != SCOUT__CAT_NONE && entry_of(cat, at)->state == PRESENT;
 
-		if (is_there && pin) {
-			touch(cat, at);
+		if (is_there && pin)
 			add_pin(cat, at);
-		}
 		ret_found[i] = is_there;
 		n_found += is_there;
 		breathe(cat, i);

@@ -81,8 +81,7 @@ void scout__cat_fini(struct scout__cat *cat);
 void scout__cat_stop(struct scout__cat *cat);
 
 /*
- * Which of @digests are PRESENT. With @pin each that is gets one pin and counts as used, the last of them first, so that
- * the head of a shared prefix is the last to be evicted. Returns how many.
+ * Which of @digests are PRESENT. With @pin each that is gets one pin, and counts as used when it loses it. Returns how many.
  */
 uint32_t scout__cat_exists(struct scout__cat *cat, const struct scout__l2_digest *digests, uint32_t n, bool pin,
 			   uint8_t *ret_found);

@@ -210,16 +210,22 @@ static void
 see_object(struct scan *scan, const char *folder, const char *name)
 {
 	struct scout__l2_digest digest;
-	char path[SCOUT__FILES_PATH] = "";
+	char path[SCOUT__FILES_PATH];
 	uint32_t entry;
 
-	if (strlen(name) == 32 && scout__l2_digest_parse(name, &digest))
-		scout__files_object_path(digest, path);
-	if (strncmp(path, folder, 5) != 0) {
+	if (strlen(name) != 32 || !scout__l2_digest_parse(name, &digest)) {
 		foreign(scan, folder, name);
 		return;
 	}
 	progress(scan, folder);
+	scout__files_object_path(digest, path);
+	if (strncmp(path, folder, 5) != 0) {
+		/* In a folder where nobody would look for it. */
+		(void)snprintf(path, sizeof(path), "%.5s/%.32s", folder, name);
+		if (unlinkat(scan->files->root.fd, path, 0) == 0)
+			leftover_removed(scan);
+		return;
+	}
 	/* A deadline in the past: what another has claimed is being stored or removed at this moment. */
 	if (scout__cat_claim(&scan->files->cat, digest, 0, &entry) == SCOUT__CAT_CLAIMED)
 		judge_object(scan, path, digest, entry);

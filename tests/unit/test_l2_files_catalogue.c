@@ -265,6 +265,25 @@ START_TEST(a_limit_is_kept_by_the_oldest)
 }
 END_TEST
 
+START_TEST(what_was_seen_is_not_taken_for_what_came_after_it)
+{
+	struct scout__cat_ref old, now;
+	bool is_stale;
+
+	put(1, 10);
+	ck_assert(scout__cat_use(&cat, digest_of(1), 0, &old, &is_stale));
+	ck_assert(scout__cat_claim_ref(&cat, old));
+	scout__cat_drop(&cat, old.entry);
+	ck_assert(!scout__cat_claim_ref(&cat, old));
+	put(1, 10);
+	ck_assert(scout__cat_use(&cat, digest_of(1), 0, &now, &is_stale));
+	ck_assert_uint_eq(now.entry, old.entry); /* or this proves nothing */
+	ck_assert(!scout__cat_claim_ref(&cat, old));
+	ck_assert(is_there(1));
+	ck_assert(scout__cat_claim_ref(&cat, now));
+}
+END_TEST
+
 static void *
 drop_later(void *arg)
 {
@@ -331,6 +350,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_million_objects_come_and_go);
 	tcase_add_loop_test(tcase, it_behaves_as_the_model_does, 1, 9);
 	tcase_add_test(tcase, a_limit_is_kept_by_the_oldest);
+	tcase_add_test(tcase, what_was_seen_is_not_taken_for_what_came_after_it);
 	tcase_add_test(tcase, who_waits_for_a_claim_gets_it_or_hears_of_the_end);
 	tcase_add_test(tcase, what_was_there_before_is_older_than_what_was_used_since);
 	suite_add_tcase(suite, tcase);

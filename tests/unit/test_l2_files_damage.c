@@ -203,6 +203,12 @@ START_TEST(damage_that_is_found_at_the_start_is_removed_and_counted)
 	path[strlen(path) - 1] ^= 1;
 	put_file(path, bytes, sizeof(bytes));
 	path[strlen(path) - 1] ^= 1;
+	/* And one under its own name in another's folder. */
+	text = strdup(second_path);
+	ck_assert_ptr_nonnull(text);
+	memcpy(strrchr(text, '/') + 1, strrchr(path, '/') + 1, 32);
+	put_file(text, bytes, sizeof(bytes));
+	free(text);
 	ck_assert_int_gt(asprintf(&text, "%s/tmp/0123456789abcdef-1f", rig.folder), 0);
 	put_file(text, "half", 4);
 	free(text);
@@ -219,10 +225,10 @@ START_TEST(damage_that_is_found_at_the_start_is_removed_and_counted)
 	rig_open(&rig, "");
 	gauges = rig_gauges(&rig);
 	ck_assert_uint_eq(gauges.recovered, 1);
-	ck_assert_uint_eq(gauges.leftover, 4);
+	ck_assert_uint_eq(gauges.leftover, 5);
 	ck_assert_uint_eq(gauges.objects, 1);
 	ck_assert(rig_logged(&rig, "is not of kvscout's; left alone"));
-	ck_assert(rig_logged(&rig, "1 objects of 0 MiB taken over, 4 leftovers of a crash removed, 4 foreign"));
+	ck_assert(rig_logged(&rig, "1 objects of 0 MiB taken over, 5 leftovers of a crash removed, 4 foreign"));
 	ck_assert_int_eq(access(text, F_OK), 0);
 	ck_assert_int_eq(access(second_path, F_OK), -1);
 	ck_assert_int_eq(access(third_path, F_OK), -1);

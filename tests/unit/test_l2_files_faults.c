@@ -18,7 +18,8 @@ enum mode {
 	NONE = 0,
 	FAIL,  /* the nth call fails with errnum */
 	SHORT, /* reads and writes move half of what they could, from the nth on */
-	HANG   /* reads wait at the gate */
+	HANG,  /* reads wait at the gate */
+	BROKEN /* reads fail with EIO */
 };
 
 static struct {
@@ -128,6 +129,10 @@ ssize_t
 __wrap_pread64(int fd, void *data, size_t n, off_t at)
 {
 	wait_at_gate();
+	if (atomic_load(&fault.mode) == BROKEN && !pthread_equal(pthread_self(), fault.test_thread)) {
+		errno = EIO;
+		return -1;
+	}
 	return fails() ? -1 : __real_pread64(fd, data, shortened(n), at);
 }
 
@@ -311,6 +316,25 @@ START_TEST(reads_and_writes_that_do_half_are_continued)
 	}
 	disarm();
 	rig_check_folder(&rig, 4);
+}
+END_TEST
+
+START_TEST(what_the_disk_cannot_read_is_not_offered_again)
+{
+	struct scout__l2_key key = rig_key(1);
+	uint8_t data[BYTES];
+	struct scout__l2_op op = {.what = SCOUT__L2_LOAD, .key = &key, .data = data, .bytes = BYTES};
+
+	rig_open(&rig, "");
+	ck_assert_int_eq(rig_store(&rig, 1, BYTES), SCOUT__L2_OK);
+	arm(BROKEN, 0, 0);
+	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_ERROR);
+	ck_assert_int_eq(op.detail, EIO);
+	disarm();
+	ck_assert(!rig_exists(&rig, 1, false));
+	ck_assert(rig_logged(&rig, "a load of "));
+	ck_assert_int_eq(rig_store(&rig, 1, BYTES), SCOUT__L2_OK);
+	ck_assert_int_eq(rig_load(&rig, 1, BYTES), SCOUT__L2_OK);
 }
 END_TEST
 
@@ -548,6 +572,7 @@ suite_of_this_file(void)
 			    (int)(sizeof(sweeps) / sizeof(sweeps[0])));
 	tcase_add_test(tcase, whichever_call_fails_in_the_scan_the_next_one_is_right);
 	tcase_add_test(tcase, reads_and_writes_that_do_half_are_continued);
+	tcase_add_test(tcase, what_the_disk_cannot_read_is_not_offered_again);
 	tcase_add_test(tcase, a_disk_that_hangs_delays_no_answer_what_exists);
 	tcase_add_test(tcase, stop_does_not_wait_for_a_disk_that_hangs);
 	tcase_add_test(tcase, a_limit_on_file_sizes_ends_a_store_and_not_the_process);
