@@ -12,6 +12,8 @@
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
+#include "files.h"
+
 static const char *const scopes[] = {"", "call", "request", "connection", "client", "device"};
 
 static void
@@ -49,6 +51,8 @@ main(int argc, char **argv)
 		print_help(scout_server_config_help);
 	else if (strcmp(what, "worker") == 0)
 		print_help(scout_worker_config_help);
+	else if (strcmp(what, "fs") == 0)
+		print_help(scout__files_options_help);
 	else if (strcmp(what, "errors") == 0)
 		print_errors();
 	else
