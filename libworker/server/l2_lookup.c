@@ -52,6 +52,20 @@ dispose_step(struct scout_server *s, struct scout__job *job)
 		ask_free(s, ask);
 }
 
+/* There may be room for a question that waits. */
+SCOUT_ON_LOOP static void
+wake_waiter(struct scout_server *s)
+{
+	struct scout__list *waiters = &s->tier2->ask_waiters;
+
+	if (!scout__list_empty(waiters)) {
+		struct scout__task *task = SCOUT__OWNER(waiters->next, struct scout__task, waiting);
+
+		scout__list_del(&task->waiting);
+		scout__job_queue(s, &task->job);
+	}
+}
+
 void
 scout__ask_drop(struct scout_server *s, struct scout__task *task)
 {
@@ -61,6 +75,9 @@ scout__ask_drop(struct scout_server *s, struct scout__task *task)
 		return;
 	task->ask = NULL;
 	ask->task = NULL;
+	/* It may have been woken to be sent, and needs it no more: the room is the next one's. */
+	if (!ask->sent)
+		wake_waiter(s);
 	if (ask->n_running == 0)
 		dispose_step(s, &ask->job);
 }
@@ -189,13 +206,7 @@ ask_done(void *user, struct scout__l2_op *op)
 		scout__job_queue(s, &ask->task->job);
 	else if (!ask->task && ask->n_running == 0)
 		scout__job_queue(s, &ask->job);
-	/* There is room for a question that waited. */
-	if (!scout__list_empty(&s->tier2->ask_waiters)) {
-		struct scout__task *task = SCOUT__OWNER(s->tier2->ask_waiters.next, struct scout__task, waiting);
-
-		scout__list_del(&task->waiting);
-		scout__job_queue(s, &task->job);
-	}
+	wake_waiter(s);
 }
 
 /* Send the question to all @adapters. False: they have too many now, or there is no memory (then it is over). */

@@ -182,6 +182,64 @@ START_TEST(a_slow_store_costs_only_its_part)
 }
 END_TEST
 
+START_TEST(a_lookup_with_little_time_is_answered_within_it)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct scout__lookup_reply m;
+	uint64_t start_us;
+
+	r.cfg.l2_timeout_ms = 60000;
+	l2_up(&r);
+	l2_store(&r.rig.worker, 1, 8);
+	l2_restart(&r);
+	l2_store(&r.rig.worker, 1, 3);
+	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
+	r.rig.client.budget_us = 2000000;
+	start_us = scout__now_us();
+	ck_assert_int_eq(wire_lookup(&r.rig.client, 1, 1, 8, 0, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_lt(scout__now_us() - start_us, 2000000);
+	ck_assert_uint_eq(m.hit, 3);
+	l2_memory_resume(r.m, SCOUT__L2_EXISTS);
+	rig_finish(&r.rig.client, 1);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(four_thousand_lookups_at_once_are_all_asked_for)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct scout__lookup_msg m = {.n = 1};
+	uint64_t corr[SCOUT_MAX_OPS];
+
+	r.cfg.l2_timeout_ms = 20000;
+	l2_up(&r);
+	l2_store(&r.rig.worker, 1, 4);
+	l2_restart(&r);
+	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
+	r.rig.client.budget_us = 20000000;
+	for (unsigned i = 0; i < SCOUT_MAX_OPS; i++) {
+		m.ticket = 1000 + i;
+		corr[i] = wire_add_lookup(&r.rig.client, &m, 1 + i % 8);
+	}
+	wire_flush(&r.rig.client);
+	l2_memory_wait(r.m, SCOUT__L2_EXISTS, 1024);
+	l2_memory_resume(r.m, SCOUT__L2_EXISTS);
+	for (unsigned i = 0; i < SCOUT_MAX_OPS; i++) {
+		struct wire_reply *reply = wire_wait(&r.rig.client, corr[i]);
+
+		ck_assert_int_eq(reply->status, SCOUT_WIRE_OK);
+		ck_assert_uint_eq(reply->body[0], i % 8 < 4);
+		wire_reply_free(reply);
+	}
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.lookups.late"), 0);
+	for (unsigned i = 0; i < SCOUT_MAX_OPS; i++)
+		rig_finish(&r.rig.client, 1000 + i);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
 START_TEST(a_client_that_goes_while_it_is_asked_leaves_no_pin)
 {
 	struct l2_rig r = l2_rig_of(64);
@@ -320,6 +378,8 @@ suite_of_this_file(void)
 	tcase_add_test(tc, what_nobody_retrieves_leaves_nothing_behind);
 	tcase_add_test(tc, it_counts_only_as_far_as_room_is_promised);
 	tcase_add_test(tc, a_slow_store_costs_only_its_part);
+	tcase_add_test(tc, a_lookup_with_little_time_is_answered_within_it);
+	tcase_add_test(tc, four_thousand_lookups_at_once_are_all_asked_for);
 	tcase_add_test(tc, a_client_that_goes_while_it_is_asked_leaves_no_pin);
 	tcase_add_test(tc, the_shards_of_a_chunk_may_come_from_both_tiers);
 	tcase_add_test(tc, a_client_that_changed_the_weights_says_so_to_a_server_that_restarted);
