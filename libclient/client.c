@@ -626,6 +626,8 @@ start_courier(struct scout_client *client, const char *const *endpoints, char *e
 		.endpoints = endpoints,
 		.n_links = client->n_links,
 		.hello = hello,
+		.curve_secret_file = client->cfg.curve_secret_file,
+		.curve_server_key = client->cfg.curve_server_key,
 	};
 
 	fill_hellos(client, hello);

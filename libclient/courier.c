@@ -47,6 +47,7 @@ struct scout__courier {
 	void *user;
 	const struct scout__log *log;
 	struct scout__courier_view view;
+	struct scout__curve_keys curve;
 	int wake_fd;
 	int user_fd;
 	uint32_t spin_us;
@@ -365,6 +366,7 @@ destroy(struct scout__courier *c)
 	scout__ring_fini(&c->ring);
 	free(c->items);
 	free(c->links);
+	explicit_bzero(&c->curve, sizeof(c->curve));
 	free(c);
 }
 
@@ -464,6 +466,34 @@ open_descriptors(struct scout__courier *c, uint32_t n_links, char *err, size_t e
 	return 0;
 }
 
+/* view.curve is set if there are keys. */
+static int
+load_keys(struct scout__courier *c, const struct scout__courier_config *cfg, char *err, size_t err_len)
+{
+	int rc;
+
+	if (!cfg->curve_secret_file && !cfg->curve_server_key)
+		return 0;
+	if (!cfg->curve_secret_file || !cfg->curve_server_key)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				   "curve_secret_file and curve_server_key must be set both, or none");
+	if (!zmq_has("curve"))
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "this libzmq was built without CURVE");
+	if (!scout__curve_is_key(cfg->curve_server_key))
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				   "curve_server_key = \"%s\": must be a public key, 40 characters of Z85",
+				   cfg->curve_server_key);
+	rc = scout__curve_read_secret(cfg->curve_secret_file, c->curve.secret, err, err_len);
+	if (rc)
+		return rc;
+	memcpy(c->curve.server, cfg->curve_server_key, sizeof(c->curve.server));
+	if (zmq_curve_public(c->curve.public, c->curve.secret) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s: not a secret key",
+				   cfg->curve_secret_file);
+	c->view.curve = &c->curve;
+	return 0;
+}
+
 int
 scout__courier_new(const struct scout__courier_config *cfg, struct scout__courier **ret_courier, char *err,
 		   size_t err_len)
@@ -473,7 +503,9 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 
 	if (!c)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	rc = open_descriptors(c, cfg->n_links, err, err_len);
+	rc = load_keys(c, cfg, err, err_len);
+	if (rc == 0)
+		rc = open_descriptors(c, cfg->n_links, err, err_len);
 	for (uint32_t i = 0; rc == 0 && i < cfg->n_links; i++)
 		rc = check_endpoint(c->view.zmq, cfg->endpoints[i], err, err_len);
 	if (rc == 0)

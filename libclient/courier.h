@@ -78,10 +78,14 @@ struct scout__courier_config {
 	const char *const *endpoints;
 	uint32_t n_links;
 	const struct scout__hello *hello; /* n_links of them; tokens are drawn here. name_space is copied. */
+	/* CURVE: both or none. The file is read here. */
+	const char *curve_secret_file;
+	const char *curve_server_key;
 };
 
 /* *ret_courier is set before the thread starts, since the callbacks need it; NULL on error.
-   Returns 0, SCOUT_ERR_INVALID (an endpoint that zmq does not take; @err names it), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM. */
+   Returns 0, SCOUT_ERR_INVALID (an endpoint or a key that zmq does not take; @err names it), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM;
+   of the key file SCOUT_ERR_FORMAT, SCOUT_ERR_PERMISSION; SCOUT_ERR_UNSUPPORTED (a libzmq without CURVE). */
 int scout__courier_new(const struct scout__courier_config *cfg, struct scout__courier **ret_courier, char *err,
 		       size_t err_len);
 /*

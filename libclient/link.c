@@ -212,7 +212,10 @@ first_connect_due(struct scout__link *link, uint64_t now_us)
 		return UINT64_MAX;
 	if (now_us < due)
 		return due;
-	tell_down(link, SCOUT_ERR_UNREACHABLE, "no connection within connect_timeout_ms");
+	tell_down(link, SCOUT_ERR_UNREACHABLE,
+		  link->greeting_failed ? "no connection within connect_timeout_ms, the security handshake fails: is "
+					  "curve_server_key the server's?"
+					: "no connection within connect_timeout_ms");
 	return UINT64_MAX;
 }
 

@@ -3,6 +3,7 @@
 #define SCOUT_LINK_H
 
 #include "courier.h"
+#include "curve.h"
 
 /*
  * One connection to one server: DEALER socket, its monitor, the lease connection, HELLO, heartbeat, credits, and the table of
@@ -57,6 +58,7 @@ struct scout__link {
 	int reset_error;      /* why */
 	char reset_text[512]; /* the same for a person; empty: as the error says */
 	int error;            /* why it is not up; 0 = none yet */
+	bool greeting_failed; /* the security handshake ended without a reason, at least once */
 	uint64_t epoch;       /* of the server now; 0 before HELLO */
 	uint64_t known_epoch; /* of the last link_up */
 
@@ -138,6 +140,13 @@ struct scout__courier_view {
 	uint32_t heartbeat_ms;
 	uint32_t connect_timeout_ms;
 	uint64_t started_us;
+	const struct scout__curve_keys *curve; /* NULL: none */
+};
+
+struct scout__curve_keys {
+	char secret[SCOUT__CURVE_KEY + 1];
+	char public[SCOUT__CURVE_KEY + 1];
+	char server[SCOUT__CURVE_KEY + 1];
 };
 const struct scout__courier_view *scout__courier_view(const struct scout__courier *courier);
 

@@ -16,6 +16,9 @@
 
 #define RECONNECT_IVL_MS 10
 #define CONNECT_AGAIN_MS UINT64_C(500)
+#define EVENTS                                                                                                         \
+	(ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |         \
+	 ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
 
 /* ---- connecting ---- */
 
@@ -50,6 +53,17 @@ set_options(void *sock)
 	return rc == 0;
 }
 
+static bool set_keys(struct scout__link *link) SCOUT_ON_COURIER;
+static bool
+set_keys(struct scout__link *link)
+{
+	const struct scout__curve_keys *keys = scout__link_view(link)->curve;
+
+	return !keys || (zmq_setsockopt(link->sock, ZMQ_CURVE_SERVERKEY, keys->server, sizeof(keys->server)) == 0 &&
+			 zmq_setsockopt(link->sock, ZMQ_CURVE_PUBLICKEY, keys->public, sizeof(keys->public)) == 0 &&
+			 zmq_setsockopt(link->sock, ZMQ_CURVE_SECRETKEY, keys->secret, sizeof(keys->secret)) == 0);
+}
+
 static bool open_monitor(struct scout__link *link) SCOUT_ON_COURIER;
 static bool
 open_monitor(struct scout__link *link)
@@ -60,7 +74,7 @@ open_monitor(struct scout__link *link)
 
 	/* The address lives in our own context: the pointer makes it unique there. */
 	(void)snprintf(address, sizeof(address), "inproc://monitor-%p", link->sock);
-	if (zmq_socket_monitor(link->sock, address, ZMQ_EVENT_DISCONNECTED) != 0)
+	if (zmq_socket_monitor(link->sock, address, EVENTS) != 0)
 		return false;
 	pair = zmq_socket(scout__link_view(link)->zmq, ZMQ_PAIR);
 	if (!pair)
@@ -84,7 +98,8 @@ scout__link_connect(struct scout__link *link, uint64_t now_us)
 	if (!link->sock)
 		return;
 	(void)zmq_setsockopt(link->sock, ZMQ_CONNECT_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
-	if (!set_options(link->sock) || !open_monitor(link) || zmq_connect(link->sock, link->endpoint) != 0) {
+	if (!set_options(link->sock) || !set_keys(link) || !open_monitor(link) ||
+	    zmq_connect(link->sock, link->endpoint) != 0) {
 		scout__log(scout__link_view(link)->log, SCOUT_LOG_ERROR, "%s: cannot connect: %s", link->endpoint,
 			   zmq_strerror(zmq_errno()));
 		scout__link_close(link, 0);
@@ -104,27 +119,55 @@ scout__link_writable(struct scout__link *link, uint64_t now_us)
 	scout__link_send_own(link, SCOUT_OP_HELLO);
 }
 
+/* One event: u16 what and u32 value in host order (zmq_socket_monitor(3)), then the address. False: there is none. */
+static bool read_event(struct scout__link *link, uint16_t *ret_what, uint32_t *ret_value) SCOUT_ON_COURIER;
+static bool
+read_event(struct scout__link *link, uint16_t *ret_what, uint32_t *ret_value)
+{
+	uint8_t head[6], address[512];
+
+	if (zmq_recv(link->monitor, head, sizeof(head), ZMQ_DONTWAIT) != (int)sizeof(head))
+		return false;
+	memcpy(ret_what, head, sizeof(*ret_what));
+	memcpy(ret_value, head + sizeof(*ret_what), sizeof(*ret_value));
+	(void)zmq_recv(link->monitor, address, sizeof(address), ZMQ_DONTWAIT); /* arrives with the first part */
+	return true;
+}
+
+/*
+ * The security handshake failed. What no later try will mend by itself is told as a refusal; a connection that just ended in the
+ * middle may be anything, also a server that could not read what was encrypted with another's key.
+ */
+static void handshake_failed(struct scout__link *link, uint16_t what, uint32_t value) SCOUT_ON_COURIER;
+static void
+handshake_failed(struct scout__link *link, uint16_t what, uint32_t value)
+{
+	bool has_keys = scout__link_view(link)->curve != NULL;
+
+	if (what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
+		scout__link_refused(link, SCOUT_ERR_PERMISSION,
+				    "the server does not let this key in (curve_secret_file)");
+	else if (what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
+		scout__link_refused(link, SCOUT_ERR_PERMISSION,
+				    has_keys ? "curve_secret_file is set, but the server has no CURVE keys"
+					     : "the server wants CURVE keys: curve_secret_file is not set");
+	else
+		link->greeting_failed = has_keys;
+}
+
 void
 scout__link_monitor_ready(struct scout__link *link)
 {
 	bool lost = false;
-	zmq_msg_t msg;
+	uint16_t what;
+	uint32_t value;
 
-	/* Two parts per event: u16 event and u32 value, then the address. Only DISCONNECTED is subscribed. */
-	for (;;) {
-		(void)zmq_msg_init(&msg);
-		if (zmq_msg_recv(&msg, link->monitor, ZMQ_DONTWAIT) < 0) {
-			(void)zmq_msg_close(&msg);
-			break;
-		}
-		if (zmq_msg_more(&msg) && zmq_msg_size(&msg) >= 2) {
-			uint16_t event;
-
-			memcpy(&event, zmq_msg_data(&msg), sizeof(event)); /* host order, by zmq_socket_monitor(3) */
-			lost |= event == ZMQ_EVENT_DISCONNECTED;
-		}
-		(void)zmq_msg_close(&msg);
+	/* A refusal closes the socket, and with it the monitor. */
+	while (link->monitor && read_event(link, &what, &value)) {
+		lost |= what == ZMQ_EVENT_DISCONNECTED;
+		if (what != ZMQ_EVENT_DISCONNECTED)
+			handshake_failed(link, what, value);
 	}
-	if (lost)
+	if (lost && link->monitor)
 		scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the connection was lost");
 }

@@ -142,6 +142,22 @@ static const struct scout__option options[] = {
 		.doc = "A chunk whose load failed does not count for this long, whatever the second tier says",
 	},
 	{
+		.name = "curve_secret_file",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(curve_secret_file),
+		.min = 1,
+		.max = 4095,
+		.doc = "CURVE: file with the server's secret key, which only its owner may read; unset: no encryption",
+	},
+	{
+		.name = "curve_clients_file",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(curve_clients_file),
+		.min = 1,
+		.max = 4095,
+		.doc = "CURVE: file with the public keys of the clients and workers that may connect, one on each line",
+	},
+	{
 		.name = "credits",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(credits),

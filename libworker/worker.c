@@ -107,6 +107,8 @@ start_courier(struct scout_worker *w, char *err, size_t err_len)
 		.endpoints = &endpoint,
 		.n_links = 1,
 		.hello = &hello,
+		.curve_secret_file = cfg->curve_secret_file,
+		.curve_server_key = cfg->curve_server_key,
 	};
 
 	return scout__courier_new(&courier, &w->courier, err, err_len);

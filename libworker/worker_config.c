@@ -118,6 +118,22 @@ static const struct scout__option options[] = {
 		.doc = "A job that could not start its first copy ends after this time",
 	},
 	{
+		.name = "curve_secret_file",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(curve_secret_file),
+		.min = 1,
+		.max = 4095,
+		.doc = "CURVE: file with the secret key of this side, which only its owner may read; unset: no encryption",
+	},
+	{
+		.name = "curve_server_key",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(curve_server_key),
+		.min = 40,
+		.max = 40,
+		.doc = "CURVE: the server's public key",
+	},
+	{
 		.name = "heartbeat_ms",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(heartbeat_ms),

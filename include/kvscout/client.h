@@ -64,6 +64,9 @@ struct scout_client_config {
 	scout_log_fn log;                      /* NULL: silent */
 	void *log_user;
 	void *owned; /* strings that scout_client_config_set() made; see _fini */
+	/* CURVE: both or none; NULL: no encryption. */
+	const char *curve_secret_file; /* with this side's secret key */
+	const char *curve_server_key;  /* the server's public key */
 };
 
 /* Never call this directly. */

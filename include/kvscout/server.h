@@ -61,6 +61,9 @@ struct scout_server_config {
 	uint32_t l2_objects;     /* enum scout_l2_objects */
 	uint32_t l2_timeout_ms;  /* of each operation on the second tier, default 1000 */
 	uint32_t bad_key_ms;     /* a chunk whose load failed does not count for this long, default 30000 */
+	/* CURVE: both or none; NULL: no encryption, everybody may connect. Read once, at start. */
+	const char *curve_secret_file;  /* the server's secret key */
+	const char *curve_clients_file; /* the public keys that may connect */
 };
 
 SCOUT_API void scout_server_config_init_sized(struct scout_server_config *cfg, uint32_t size);

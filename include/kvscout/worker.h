@@ -56,6 +56,9 @@ struct scout_worker_config {
 	uint32_t copy_priority;  /* of the cuda backend's streams, in steps above the lowest; default 0 */
 	uint32_t reserved2;      /* 0 */
 	uint64_t stage_bytes;    /* GPU memory that the cuda backend takes for each direction, default 32 MiB */
+	/* CURVE: both or none; NULL: no encryption. */
+	const char *curve_secret_file; /* with this side's secret key */
+	const char *curve_server_key;  /* the server's public key */
 };
 
 SCOUT_API void scout_worker_config_init_sized(struct scout_worker_config *cfg, uint32_t size);

@@ -13,6 +13,7 @@
 #include <kvscout/server.h>
 
 #include "accept_guard.h"
+#include "keygen.h"
 
 /*
  * DESIGN
@@ -78,6 +79,8 @@ help(void)
 		"\n"
 		"  --config FILE      read `key = value` lines; options after it override them\n"
 		"  --log-level LEVEL  error, warn, info (default) or debug\n"
+		"  --curve-keygen FILE\n"
+		"                     write a new secret key to FILE, print its public key\n"
 		"  --version\n"
 		"  --help\n"
 		"\n"
@@ -152,6 +155,10 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 		value = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
 		if (!value)
 			(void)snprintf(err, sizeof(err), "--%s needs a value", key);
+		if (value && strcmp(key, "curve-keygen") == 0) {
+			*ret_exit = scout__keygen(value);
+			return 1;
+		}
 		if (!value || set_option(cfg, key, value, err, sizeof(err)) != 0) {
 			*ret_exit = usage(err);
 			return 1;

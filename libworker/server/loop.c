@@ -131,6 +131,7 @@ turn(struct scout_server *s)
 	s->inline_left = SCOUT__INLINE_CHUNKS;
 	kernel_events(s);
 	scout__conns_read(s);
+	scout__curve_answer(s);
 	scout__tier2_turn(s);
 	more = scout__receive(s);
 	s->now_us = scout__now_us();
@@ -192,16 +193,17 @@ void *
 scout__loop_main(void *arg)
 {
 	struct scout_server *s = arg;
-	zmq_pollitem_t items[3] = {
+	zmq_pollitem_t items[4] = {
 		{.socket = s->router, .events = ZMQ_POLLIN},
 		{.socket = NULL, .fd = s->epoll_fd, .events = ZMQ_POLLIN},
 		{.socket = s->monitor, .events = ZMQ_POLLIN},
+		{.socket = s->zap, .events = ZMQ_POLLIN},
 	};
 	bool more = false;
 
 	scout__enter_loop();
 	for (;;) {
-		if (zmq_poll(items, 3, more ? 0 : TICK_MS) < 0 && errno != EINTR) {
+		if (zmq_poll(items, s->zap ? 4 : 3, more ? 0 : TICK_MS) < 0 && errno != EINTR) {
 			scout__log(&s->log, SCOUT_LOG_ERROR, "zmq_poll: %s", zmq_strerror(errno));
 			begin_to_stop(s);
 		}

@@ -38,6 +38,16 @@ int scout__conns_open(struct scout_server *s, char *err, size_t err_len);
 void scout__conns_close(struct scout_server *s);
 SCOUT_ON_LOOP void scout__conns_read(struct scout_server *s);
 
+/* ---- curve.c: who may connect ---- */
+
+/* Set the router's keys, if it is to have any. Before it is bound. */
+int scout__curve_open(struct scout_server *s, char *err, size_t err_len);
+/* After the router is closed. */
+void scout__curve_close(struct scout_server *s);
+/* Tell if the endpoint is open to others. */
+void scout__curve_warn(const struct scout_server *s);
+SCOUT_ON_LOOP void scout__curve_answer(struct scout_server *s);
+
 /* ---- packet.c: what arrives ---- */
 
 SCOUT_ON_LOOP void scout__packet_ref(struct scout__packet *packet);

@@ -179,6 +179,8 @@ make_socket(struct scout_server *s, const char *address, char *err, size_t err_l
 	if (set_options(s) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZeroMQ socket option: %s", zmq_strerror(errno));
 	rc = scout__conns_open(s, err, err_len);
+	if (rc == 0)
+		rc = scout__curve_open(s, err, err_len);
 	if (rc)
 		return rc;
 	if (zmq_bind(s->router, address) != 0)
@@ -220,6 +222,7 @@ server_free(struct scout_server *s)
 		(void)set_int(s->router, ZMQ_LINGER, STOP_LINGER_MS);
 		(void)zmq_close(s->router);
 	}
+	scout__curve_close(s);
 	if (s->zctx)
 		(void)zmq_ctx_term(s->zctx); /* waits for the linger time at most */
 	scout__tier2_free(s);                /* the loop has, if it ran */
@@ -316,6 +319,7 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 	}
 	scout__log(&s->log, SCOUT_LOG_INFO, "serving %s, epoch %016llx, pool of %llu bytes", s->endpoint,
 		   (unsigned long long)s->epoch, (unsigned long long)s->cfg.l1_bytes);
+	scout__curve_warn(s);
 	*ret_server = s;
 	return 0;
 

@@ -374,7 +374,7 @@ struct scout__counters {
 	uint64_t asked_chunks, hit_chunks, lookups_limited;
 	uint64_t replies_undone, out_of_memory;
 	uint64_t mismatches;
-	uint64_t conns_refused;
+	uint64_t conns_refused, curve_refused;
 	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, leases_refused;
 	uint64_t longest_us;
 };
@@ -399,9 +399,12 @@ struct scout_server {
 	struct scout__paths paths;
 	void *zctx;
 	void *router;
-	void *monitor;        /* of the router: connections that come and go */
-	uint32_t n_conns;     /* that it has */
-	uint32_t conns_limit; /* const after start */
+	void *monitor;                /* of the router: connections that come and go */
+	uint32_t n_conns;             /* that it has */
+	uint32_t conns_limit;         /* const after start */
+	void *zap;                    /* who may connect is asked here; NULL: everybody may */
+	uint8_t (*curve_clients)[32]; /* their public keys; const after start */
+	uint32_t n_curve_clients;     /* const after start */
 	int epoll_fd;
 	struct scout__watch stop, timer, pool_ready, listener;
 	bool listener_paused; /* no descriptors left: try again later */
@@ -453,7 +456,7 @@ struct scout_server {
 	uint32_t n_withdrawn;
 	struct scout__job share;  /* takes extents from one namespace for another */
 	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
-	struct scout__log_limit limit_refused, limit_bad, limit_memory, limit_undo, limit_conns;
+	struct scout__log_limit limit_refused, limit_bad, limit_memory, limit_undo, limit_conns, limit_curve;
 	struct scout__counters count;
 };
 

@@ -62,6 +62,7 @@ put_server(const struct scout_server *s, struct list *list)
 	put(list, "connections", s->n_conns);
 	put(list, "connections.limit", s->conns_limit);
 	put(list, "connections.refused", s->count.conns_refused);
+	put(list, "curve.refused", s->count.curve_refused);
 	put(list, "leases", s->n_leases);
 	put(list, "leases.refused", s->count.leases_refused);
 	put(list, "sessions", s->cfg.max_sessions - s->n_free_sessions);

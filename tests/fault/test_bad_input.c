@@ -147,6 +147,28 @@ START_TEST(bad_input_a_pool_of_exactly_one_chunk_works)
 }
 END_TEST
 
+START_TEST(bad_input_a_key_is_never_written_over_another)
+{
+	char path[160], text[512];
+	char *argv[] = {(char *)(uintptr_t)fault_kvscoutd(), (char *)(uintptr_t) "--curve-keygen", path, NULL};
+	struct stat st;
+	int status;
+
+	fault_up(&f);
+	(void)snprintf(path, sizeof(path), "%s/key", f.folder);
+	status = fault_server_run(argv, text, sizeof(text));
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s", text);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_uint_eq(st.st_mode & 0777, 0600);
+	ck_assert_int_eq(st.st_size, 41);
+	status = fault_server_run(argv, text, sizeof(text));
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+	ck_assert_msg(strstr(text, path) && strstr(text, "is there already"), "%s", text);
+	ck_assert_int_eq(unlink(path), 0);
+	fault_down(&f);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -159,6 +181,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, bad_input_a_runtime_folder_that_others_can_write_is_refused_and_named);
 	tcase_add_test(tc, bad_input_a_second_server_on_the_endpoint_is_refused_and_told_who_holds_it);
 	tcase_add_test(tc, bad_input_leftovers_of_a_killed_server_are_reclaimed);
+	tcase_add_test(tc, bad_input_a_key_is_never_written_over_another);
 	tcase_add_test(tc, bad_input_a_pool_larger_than_the_memory_is_refused_with_the_numbers);
 	tcase_add_test(tc, bad_input_a_pool_smaller_than_a_chunk_is_told_at_register_with_the_numbers);
 	tcase_add_test(tc, bad_input_a_pool_of_exactly_one_chunk_works);

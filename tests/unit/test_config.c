@@ -173,6 +173,8 @@ struct setting {
 	const char *value;
 };
 
+#define PUBLIC_KEY "0123456789012345678901234567890123456789"
+
 static const struct setting client_settings[] = {
 	{"endpoint", "ipc:///run/a,tcp://[::1]:7000"},
 	{"namespace", "m"},
@@ -192,6 +194,8 @@ static const struct setting client_settings[] = {
 	{"connect_timeout_ms", "12"},
 	{"arena_bytes", "64Ki"},
 	{"weights_version", "18446744073709551615"},
+	{"curve_secret_file", "/k"},
+	{"curve_server_key", PUBLIC_KEY},
 };
 
 /* All keys that users rely on, each into its own field, through the string and then into the library's own copy. */
@@ -225,6 +229,8 @@ START_TEST(each_client_key_sets_its_field)
 	ck_assert_uint_eq(taken.connect_timeout_ms, 12);
 	ck_assert_uint_eq(taken.arena_bytes, 65536);
 	ck_assert_uint_eq(taken.weights_version, UINT64_MAX);
+	ck_assert_str_eq(taken.curve_secret_file, "/k");
+	ck_assert_str_eq(taken.curve_server_key, PUBLIC_KEY);
 	scout_client_config_fini(&taken);
 }
 END_TEST
@@ -304,6 +310,8 @@ static const struct setting server_settings[] = {
 	{"l2_timeout_ms", "13"},
 	{"l2_queue_bytes", "14"},
 	{"bad_key_ms", "15"},
+	{"curve_secret_file", "/k"},
+	{"curve_clients_file", "/c"},
 	{"credits", "10"},
 	{"reply_delay_us", "11"},
 	{"reply_jitter_us", "12"},
@@ -338,6 +346,8 @@ START_TEST(each_server_key_sets_its_field)
 	ck_assert_uint_eq(taken.l2_timeout_ms, 13);
 	ck_assert_uint_eq(taken.l2_queue_bytes, 14);
 	ck_assert_uint_eq(taken.bad_key_ms, 15);
+	ck_assert_str_eq(taken.curve_secret_file, "/k");
+	ck_assert_str_eq(taken.curve_clients_file, "/c");
 	scout_server_config_fini(&taken);
 }
 END_TEST
@@ -379,17 +389,30 @@ START_TEST(server_defaults_are_the_documented_ones)
 END_TEST
 
 static const struct setting worker_settings[] = {
-	{"endpoint", "ipc:///w"},  {"namespace", "m"},
-	{"backend", "cuda"},       {"chunk_tokens", "16"},
-	{"kv_ranks", "8"},         {"rank_first", "2"},
-	{"rank_count", "4"},       {"kv_rank", "5"},
-	{"readers", "3"},          {"reader", "2"},
-	{"hash_bytes", "20"},      {"transfer_timeout_ms", "6"},
-	{"heartbeat_ms", "70"},    {"connect_timeout_ms", "9"},
-	{"max_jobs", "10"},        {"spin_us", "11"},
-	{"weights_version", "12"}, {"device", "13"},
-	{"copy_method", "batch"},  {"copy_priority", "2"},
-	{"stage_bytes", "64Mi"},   {"numa_node", "3"},
+	{"endpoint", "ipc:///w"},
+	{"namespace", "m"},
+	{"backend", "cuda"},
+	{"chunk_tokens", "16"},
+	{"kv_ranks", "8"},
+	{"rank_first", "2"},
+	{"rank_count", "4"},
+	{"kv_rank", "5"},
+	{"readers", "3"},
+	{"reader", "2"},
+	{"hash_bytes", "20"},
+	{"transfer_timeout_ms", "6"},
+	{"heartbeat_ms", "70"},
+	{"connect_timeout_ms", "9"},
+	{"max_jobs", "10"},
+	{"spin_us", "11"},
+	{"weights_version", "12"},
+	{"device", "13"},
+	{"copy_method", "batch"},
+	{"copy_priority", "2"},
+	{"stage_bytes", "64Mi"},
+	{"numa_node", "3"},
+	{"curve_secret_file", "/k"},
+	{"curve_server_key", PUBLIC_KEY},
 };
 
 START_TEST(each_worker_key_sets_its_field)
@@ -426,6 +449,8 @@ START_TEST(each_worker_key_sets_its_field)
 	ck_assert_uint_eq(taken.copy_priority, 2);
 	ck_assert_uint_eq(taken.stage_bytes, 64 << 20);
 	ck_assert_str_eq(taken.numa_node, "3");
+	ck_assert_str_eq(taken.curve_secret_file, "/k");
+	ck_assert_str_eq(taken.curve_server_key, PUBLIC_KEY);
 	scout_worker_config_fini(&taken);
 }
 END_TEST

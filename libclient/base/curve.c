@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "curve.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <kvscout/error.h>
+
+#include "log.h"
+
+#define LINE_BYTES 256
+/* RFC 32 of the ZeroMQ project. */
+#define Z85 "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+bool
+scout__curve_is_key(const char *text)
+{
+	return strlen(text) == SCOUT__CURVE_KEY && strspn(text, Z85) == SCOUT__CURVE_KEY;
+}
+
+int
+scout__curve_next_key(FILE *file, unsigned *line, char ret_key[SCOUT__CURVE_KEY + 1])
+{
+	char buf[LINE_BYTES], *text;
+	int rc = 0;
+
+	while (rc == 0 && fgets(buf, sizeof(buf), file)) {
+		++*line;
+		text = buf + strspn(buf, " \t");
+		text[strcspn(text, " \t\r\n")] = '\0';
+		/* '#' is of Z85, too: a comment is what is not as long as a key. */
+		if (*text == '\0' || (*text == '#' && strlen(text) != SCOUT__CURVE_KEY))
+			continue;
+		rc = scout__curve_is_key(text) ? 1 : SCOUT_ERR_FORMAT;
+		if (rc == 1)
+			memcpy(ret_key, text, SCOUT__CURVE_KEY + 1);
+	}
+	explicit_bzero(buf, sizeof(buf));
+	return rc;
+}
+
+static int
+read_secret(FILE *file, const char *path, char ret_key[SCOUT__CURVE_KEY + 1], char *err, size_t err_len)
+{
+	char key[SCOUT__CURVE_KEY + 1], more[SCOUT__CURVE_KEY + 1];
+	struct stat st;
+	unsigned line = 0;
+	int rc;
+
+	if (fstat(fileno(file), &st) != 0 || !S_ISREG(st.st_mode))
+		return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s: not a file", path);
+	if (st.st_mode & 077)
+		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION,
+				   "key file %s: others than its owner may use it (mode %o); chmod 600 it", path,
+				   (unsigned)st.st_mode & 0777);
+	setbuf(file, NULL); /* no copy of the key in memory that is not ours */
+	rc = scout__curve_next_key(file, &line, key);
+	if (rc == 1 && scout__curve_next_key(file, &line, more) != 0)
+		rc = SCOUT_ERR_FORMAT;
+	if (rc == 1)
+		memcpy(ret_key, key, sizeof(key));
+	explicit_bzero(key, sizeof(key));
+	explicit_bzero(more, sizeof(more));
+	if (rc == 1)
+		return 0;
+	return scout__fail(err, err_len, SCOUT_ERR_FORMAT,
+			   "key file %s, line %u: must be one secret key, 40 characters of Z85", path, line);
+}
+
+int
+scout__curve_read_secret(const char *path, char ret_key[SCOUT__CURVE_KEY + 1], char *err, size_t err_len)
+{
+	FILE *file = fopen(path, "re");
+	int rc;
+
+	if (!file)
+		return scout__fail(err, err_len, errno == EACCES ? SCOUT_ERR_PERMISSION : SCOUT_ERR_FORMAT,
+				   "key file %s cannot be read (errno %d)", path, errno);
+	rc = read_secret(file, path, ret_key, err, err_len);
+	(void)fclose(file); /* read only: nothing is lost */
+	return rc;
+}

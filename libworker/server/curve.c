@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "curve.h"
+
+/*
+ * DESIGN
+ *
+ * CURVE: with `curve_secret_file` set, the ROUTER speaks to those only whose public key is in `curve_clients_file`. libzmq does the
+ * cryptography; it asks whether a key may come in over ZAP (RFC 27), which is an inproc address of our own context: the loop
+ * answers it. Both files are read once, at start. Without an allow-list there would be encryption for everybody who
+ * knows the server's public key, so one is required.
+ *
+ * A tcp endpoint that others can reach and that has no keys serves whoever connects: that is worth a warning.
+ *
+ * Threads: loop; start before it.
+ */
+
+#define ZAP_ADDRESS "inproc://zeromq.zap.01"
+#define ZAP_DOMAIN "kvscout"
+#define KEY_BYTES 32
+#define ZAP_PARTS 8
+#define ZAP_PART_BYTES 256
+#define MAX_CLIENTS 65536u
+
+static int
+add_client(struct scout_server *s, const char *text)
+{
+	uint8_t(*list)[KEY_BYTES];
+
+	if (s->n_curve_clients == MAX_CLIENTS)
+		return SCOUT_ERR_LIMIT;
+	list = realloc(s->curve_clients, (s->n_curve_clients + 1) * sizeof(*list));
+	if (!list)
+		return SCOUT_ERR_NOMEM;
+	s->curve_clients = list;
+	if (!zmq_z85_decode(list[s->n_curve_clients], text))
+		return SCOUT_ERR_FORMAT;
+	s->n_curve_clients++;
+	return 0;
+}
+
+static int
+read_clients(struct scout_server *s, char *err, size_t err_len)
+{
+	const char *path = s->cfg.curve_clients_file;
+	char key[SCOUT__CURVE_KEY + 1];
+	FILE *file = path ? fopen(path, "re") : NULL;
+	unsigned line = 0;
+	int rc;
+
+	if (!path)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				   "curve_secret_file needs curve_clients_file: whose keys may connect");
+	if (!file)
+		return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s cannot be read (errno %d)", path,
+				   errno);
+	while ((rc = scout__curve_next_key(file, &line, key)) == 1)
+		if ((rc = add_client(s, key)) != 0)
+			break;
+	(void)fclose(file); /* read only: nothing is lost */
+	if (rc == 0)
+		return 0;
+	return scout__fail(err, err_len, rc, "key file %s, line %u: %s", path, line,
+			   rc == SCOUT_ERR_FORMAT ? "must be a public key, 40 characters of Z85" : scout_strerror(rc));
+}
+
+static int
+open_zap(struct scout_server *s, char *err, size_t err_len)
+{
+	const int zero = 0;
+
+	s->zap = zmq_socket(s->zctx, ZMQ_REP);
+	if (!s->zap || zmq_setsockopt(s->zap, ZMQ_LINGER, &zero, sizeof(zero)) != 0 ||
+	    zmq_bind(s->zap, ZAP_ADDRESS) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZAP: %s", zmq_strerror(errno));
+	return 0;
+}
+
+static int
+set_keys(struct scout_server *s, char *err, size_t err_len)
+{
+	char secret[SCOUT__CURVE_KEY + 1], public[SCOUT__CURVE_KEY + 1];
+	const int one = 1;
+	int rc = scout__curve_read_secret(s->cfg.curve_secret_file, secret, err, err_len);
+
+	if (rc)
+		return rc;
+	if (zmq_curve_public(public, secret) != 0 ||
+	    zmq_setsockopt(s->router, ZMQ_CURVE_SERVER, &one, sizeof(one)) != 0 ||
+	    zmq_setsockopt(s->router, ZMQ_CURVE_SECRETKEY, secret, sizeof(secret)) != 0 ||
+	    zmq_setsockopt(s->router, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, sizeof(ZAP_DOMAIN) - 1) != 0)
+		rc = scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s: not a secret key",
+				 s->cfg.curve_secret_file);
+	explicit_bzero(secret, sizeof(secret));
+	if (rc == 0)
+		scout__log(&s->log, SCOUT_LOG_INFO, "CURVE: public key %s, %u clients may connect", public,
+			   (unsigned)s->n_curve_clients);
+	return rc;
+}
+
+int
+scout__curve_open(struct scout_server *s, char *err, size_t err_len)
+{
+	int rc;
+
+	if (!s->cfg.curve_secret_file && !s->cfg.curve_clients_file)
+		return 0;
+	if (!s->cfg.curve_secret_file)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "curve_clients_file needs curve_secret_file");
+	if (!zmq_has("curve"))
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "this libzmq was built without CURVE");
+	rc = read_clients(s, err, err_len);
+	if (rc == 0)
+		rc = open_zap(s, err, err_len);
+	if (rc == 0)
+		rc = set_keys(s, err, err_len);
+	return rc;
+}
+
+void
+scout__curve_close(struct scout_server *s)
+{
+	if (s->zap)
+		(void)zmq_close(s->zap);
+	s->zap = NULL;
+	free(s->curve_clients);
+	s->curve_clients = NULL;
+	s->n_curve_clients = 0;
+}
+
+void
+scout__curve_warn(const struct scout_server *s)
+{
+	static const char *const local[] = {"tcp://127.", "tcp://localhost:", "tcp://[::1]:"};
+
+	if (s->zap || strncmp(s->endpoint, "tcp://", 6) != 0)
+		return;
+	for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
+		if (strncmp(s->endpoint, local[i], strlen(local[i])) == 0)
+			return;
+	scout__log(&s->log, SCOUT_LOG_WARN,
+		   "%s can be reached from other machines and has no keys: everybody may connect, and read along; "
+		   "see curve_secret_file",
+		   s->endpoint);
+}
+
+/* ---- ZAP ---- */
+
+struct part {
+	uint8_t bytes[ZAP_PART_BYTES];
+	size_t len;
+};
+
+/* The parts of one request, which arrive together. Their number; 0: there is none. */
+SCOUT_ON_LOOP static unsigned
+receive_request(struct scout_server *s, struct part parts[ZAP_PARTS])
+{
+	unsigned n = 0;
+	int more = 1;
+
+	while (more) {
+		struct part spare, *part = n < ZAP_PARTS ? &parts[n] : &spare;
+		size_t size = sizeof(more);
+		int len = zmq_recv(s->zap, part->bytes, sizeof(part->bytes), ZMQ_DONTWAIT);
+
+		if (len < 0 || zmq_getsockopt(s->zap, ZMQ_RCVMORE, &more, &size) != 0)
+			return 0;
+		part->len = (size_t)len < sizeof(part->bytes) ? (size_t)len : sizeof(part->bytes);
+		n++;
+	}
+	return n;
+}
+
+/* version, request id, domain, address, identity, mechanism, key */
+SCOUT_ON_LOOP static bool
+is_allowed(const struct scout_server *s, const struct part *parts, unsigned n)
+{
+	if (n != 7 || parts[5].len != 5 || memcmp(parts[5].bytes, "CURVE", 5) != 0 || parts[6].len != KEY_BYTES)
+		return false;
+	for (uint32_t i = 0; i < s->n_curve_clients; i++)
+		if (memcmp(s->curve_clients[i], parts[6].bytes, KEY_BYTES) == 0)
+			return true;
+	return false;
+}
+
+SCOUT_ON_LOOP static void
+note_refusal(struct scout_server *s, const struct part *parts, unsigned n)
+{
+	char key[SCOUT__CURVE_KEY + 1] = "none";
+
+	if (n == 7 && parts[6].len == KEY_BYTES)
+		(void)zmq_z85_encode(key, parts[6].bytes, KEY_BYTES);
+	s->count.curve_refused++;
+	scout__log_limited(&s->log, &s->limit_curve, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			   "a peer at %.*s is refused: its public key %s is not in %s", n > 3 ? (int)parts[3].len : 0,
+			   n > 3 ? (const char *)parts[3].bytes : "", key, s->cfg.curve_clients_file);
+}
+
+SCOUT_ON_LOOP static void
+reply(struct scout_server *s, const struct part *request_id, const char *status, const char *text)
+{
+	/* The socket is ours and has one request in hand: nothing of this can fail, and if it did, the peer would time out. */
+	(void)zmq_send(s->zap, "1.0", 3, ZMQ_SNDMORE);
+	(void)zmq_send(s->zap, request_id->bytes, request_id->len, ZMQ_SNDMORE);
+	(void)zmq_send(s->zap, status, strlen(status), ZMQ_SNDMORE);
+	(void)zmq_send(s->zap, text, strlen(text), ZMQ_SNDMORE);
+	(void)zmq_send(s->zap, "", 0, ZMQ_SNDMORE);
+	(void)zmq_send(s->zap, "", 0, 0);
+}
+
+void
+scout__curve_answer(struct scout_server *s)
+{
+	struct part parts[ZAP_PARTS];
+	unsigned n;
+
+	while (s->zap && (n = receive_request(s, parts)) > 0) {
+		const struct part *id = n > 1 ? &parts[1] : &parts[0];
+
+		if (is_allowed(s, parts, n)) {
+			reply(s, id, "200", "OK");
+		} else {
+			note_refusal(s, parts, n);
+			reply(s, id, "400", "this key may not connect");
+		}
+	}
+}
