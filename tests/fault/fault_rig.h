@@ -41,7 +41,7 @@
 #ifndef FAULT_SANITIZED
 #define FAULT_SANITIZED false
 #endif
-#define FAULT_SLOW_MS(ms) ((ms) * (FAULT_SANITIZED ? 5u : 1u))
+#define FAULT_SLOW_MS(ms) ((ms) * (FAULT_SANITIZED ? 20u : 1u))
 #define FAULT_SHARD_BYTES 4096u
 #define FAULT_CHUNK_TOKENS 64u
 #define FAULT_BLOCK_TOKENS 16u

@@ -20,6 +20,7 @@
 
 /* C2, with room for a busy machine; a sanitizer makes any machine one. */
 #define LATE_US (FAULT_SANITIZED ? UINT64_C(5000000) : UINT64_C(1000000))
+#define HEARTBEAT_MS (FAULT_SANITIZED ? 250u : 50u)
 #define WORKS_US UINT64_C(15000000)
 
 /* ---- what breaks ---- */
@@ -62,7 +63,7 @@ matrix_client_at(struct matrix *m, const char *endpoint)
 	cfg.endpoint = endpoint;
 	cfg.name_space = "rig";
 	cfg.chunk_tokens = FAULT_CHUNK_TOKENS;
-	cfg.heartbeat_ms = m->heartbeat_ms ? m->heartbeat_ms : FAULT_SLOW_MS(50);
+	cfg.heartbeat_ms = m->heartbeat_ms ? m->heartbeat_ms : HEARTBEAT_MS;
 	cfg.lookup_timeout_ms = m->timeout_ms;
 	cfg.connect_timeout_ms = m->connect_timeout_ms ? m->connect_timeout_ms : 2000;
 	cfg.kv_ranks = strchr(endpoint, ',') ? 2 : 1;
