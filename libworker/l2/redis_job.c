@@ -45,8 +45,7 @@ void
 scout__redis_job_part(struct redis *r, struct redis_job *job, uint32_t index, bool found, enum scout__l2_result result,
 		      int detail)
 {
-	if (job->expired)
-		return; /* it ends as a whole */
+	SCOUT_ASSERT(!job->expired); /* it ends as a whole: its commands were taken from it */
 	if (result == SCOUT__L2_OK)
 		job->answered++;
 	else if (job->result == SCOUT__L2_OK) {

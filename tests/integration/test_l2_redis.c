@@ -198,6 +198,29 @@ START_TEST(a_value_of_another_length_or_key_never_gets_into_the_slot)
 }
 END_TEST
 
+START_TEST(a_sound_value_of_another_size_does_not_overrun_the_slot)
+{
+	struct adapter_object o;
+	const uint64_t sizes[] = {4000, 4992, 5008, 9000, 300000};
+
+	object_init(&o, 1, 5000);
+	adapter_up(&rig, url);
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		uint8_t *value = calloc(1, SCOUT__L2_HEADER_BYTES + sizes[i]);
+
+		/* Of this key, and every checksum is right. */
+		scout__l2_header_put(value, &o.key, sizes[i], scout__l2_sum(value + SCOUT__L2_HEADER_BYTES, sizes[i]));
+		redis_set(&server, key_of(&o), value, SCOUT__L2_HEADER_BYTES + sizes[i]);
+		memset(o.slot + o.bytes, 0x5a, 8); /* it has 8 bytes more than it says */
+		ck_assert_msg(object_load(&rig, &o) == SCOUT__L2_CORRUPT, "%zu bytes", (size_t)sizes[i]);
+		for (uint64_t b = 0; b < o.bytes + 8; b++)
+			ck_assert_uint_eq(o.slot[b], b < o.bytes ? 0xee : 0x5a);
+		free(value);
+	}
+	object_fini(&o);
+}
+END_TEST
+
 START_TEST(a_key_of_another_type_is_an_error_and_stays)
 {
 	struct adapter_object o;
@@ -477,6 +500,7 @@ suite(void)
 	tcase_add_test(tc, objects_expire_after_ttl_and_no_store_makes_them_younger);
 	tcase_add_test(tc, a_flipped_bit_anywhere_is_damage_and_is_removed);
 	tcase_add_test(tc, a_value_of_another_length_or_key_never_gets_into_the_slot);
+	tcase_add_test(tc, a_sound_value_of_another_size_does_not_overrun_the_slot);
 	tcase_add_test(tc, a_key_of_another_type_is_an_error_and_stays);
 	tcase_add_test(tc, what_is_sound_is_not_removed);
 	tcase_add_test(tc, large_values_travel_whole);
