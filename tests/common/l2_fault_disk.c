@@ -42,7 +42,7 @@ int __wrap_linkat(int from_at, const char *from, int to_at, const char *to, int 
 int __real_unlinkat(int at, const char *path, int flags);
 int __wrap_unlinkat(int at, const char *path, int flags);
 
-static const char *folder; /* const after the init */
+static char *folder; /* const while there is an adapter */
 static size_t folder_len;
 static struct l2_fault_disk *disk;
 
@@ -55,8 +55,9 @@ l2_fault_disk_init(const char *path, struct l2_fault_disk *rules)
 	if (mkdir(path, 0700) != 0 && errno != EEXIST)
 		return;
 	real = realpath(path, NULL);
-	if (!real || disk)
+	if (!real)
 		abort();
+	free(folder);
 	folder = real;
 	folder_len = strlen(real);
 	disk = rules;

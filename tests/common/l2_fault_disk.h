@@ -4,7 +4,7 @@
 
 #include "l2_fault.h"
 
-/* From now on @disk rules over what lies below @folder. Once in a program. */
+/* From now on @disk rules over what lies below @folder. Not while an adapter is open. */
 void l2_fault_disk_init(const char *folder, struct l2_fault_disk *disk);
 
 #endif

@@ -542,7 +542,47 @@ START_TEST(a_disk_that_cannot_be_read_is_switched_off_and_on_again)
 }
 END_TEST
 
+/* ---- a load that fails above the disk: the store still says that it has the object ---- */
+
+START_TEST(a_load_that_fails_is_not_offered_again_for_bad_key_ms)
+{
+	uint64_t begin_us, end_us;
+	struct fault_done done;
+
+	up("1000", "1500");
+	store(1, 2);
+	out_of_the_pool();
+	control->ops[SCOUT__L2_LOAD].fail = 1 + SCOUT__L2_ERROR;
+	control->ops[SCOUT__L2_LOAD].detail = EIO;
+	begin_us = scout__now_us();
+	ck_assert_uint_eq(fetch(1, 2, &done), 0);
+	ck_assert_uint_eq(done.n_missing, 2 * FAULT_BPC);
+	end_us = scout__now_us();
+	control->ops[SCOUT__L2_LOAD].fail = 0;
+	/* It is no hit, until the time is over; then it is one, and comes. */
+	while (fetch(1, 2, &done) != 2) {
+		ck_assert_uint_eq(done.n_missing, 0);
+		ck_assert_uint_lt(scout__now_us() - end_us, FAULT_DEADLINE_MS * UINT64_C(1000));
+	}
+	ck_assert_uint_ge(scout__now_us() - begin_us, 1500000);
+	ck_assert_uint_eq(count("l2.loads.failed"), 2);
+	ck_assert_uint_eq(count("l2.loads.done"), 2);
+	down();
+}
+END_TEST
+
 /* ---- a disk that is slow or hangs ---- */
+
+/* Stores get what room there is, and soon: they wait for no disk. */
+static uint32_t
+press(uint32_t rounds)
+{
+	uint64_t begin_us = scout__now_us();
+	uint32_t no_room = fault_pressure(&f, worker, rounds);
+
+	ck_assert_uint_lt(scout__now_us() - begin_us, 5000000);
+	return no_room;
+}
 
 START_TEST(a_slow_disk_costs_its_deadline_and_no_more)
 {
@@ -616,15 +656,15 @@ START_TEST(a_disk_that_hangs_holds_its_slots_and_nothing_else)
 	 * The slots that a late read may still fill are nobody else's, however hard the pool is pressed; a quarter of the pool
 	 * may wait to be written.
 	 */
-	ck_assert_uint_ge(fault_pressure(&f, worker, 3), 3 * 6);
+	ck_assert_uint_ge(press(3), 3 * 6);
 	fault_wait(&f, "l2.writes.waiting", 0);
-	ck_assert_uint_le(fault_pressure(&f, worker, 1), 6 + POOL_CHUNKS / 4);
+	ck_assert_uint_le(press(1), 6 + POOL_CHUNKS / 4);
 	fault_wait(&f, "l2.writes.waiting", 0);
 	check_pool(50);
 	control->ops[SCOUT__L2_LOAD].hang = 0;
 	fault_wait(&f, "l2.0.late", 6);
 	fault_wait(&f, "l2.0.reads_off", 0);
-	ck_assert_uint_eq(fault_pressure(&f, worker, 1), 0);
+	ck_assert_uint_eq(press(1), 0);
 	heals(1, 6);
 	down();
 }
@@ -641,7 +681,7 @@ START_TEST(a_write_that_hangs_holds_its_slot_and_the_server_stops_in_time)
 	done = fault_store(worker, 0, 1, 3);
 	ck_assert_uint_eq(done.chunks, 3);
 	wait_count("l2.writes.waiting", 3);
-	ck_assert_uint_le(fault_pressure(&f, worker, 2), 2 * 3 + POOL_CHUNKS);
+	ck_assert_uint_le(press(2), 2 * 3 + POOL_CHUNKS);
 	ck_assert_uint_eq(fetch(1, 3, &done), 3);
 	begin_us = scout__now_us();
 	fault_down(&f);
@@ -691,6 +731,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_disk_that_gets_full_in_the_middle_of_a_write_keeps_no_half_object);
 	tcase_add_test(tc, a_disk_that_lands_other_bytes_is_found_out_at_the_load);
 	tcase_add_test(tc, a_disk_that_cannot_be_read_is_switched_off_and_on_again);
+	tcase_add_test(tc, a_load_that_fails_is_not_offered_again_for_bad_key_ms);
 	tcase_add_test(tc, a_slow_disk_costs_its_deadline_and_no_more);
 	tcase_add_test(tc, a_lookup_waits_for_a_slow_store_until_its_deadline_at_most);
 	tcase_add_test(tc, a_disk_that_hangs_holds_its_slots_and_nothing_else);

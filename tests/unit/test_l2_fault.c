@@ -20,7 +20,7 @@
 #define BYTES 100000u
 #define DEADLINE_MS 20000
 
-static char home[] = "/tmp/kvscout-test-l2-fault-XXXXXX";
+static char home[64];
 static struct l2_fault_control *control;
 static struct scout__l2 *l2;
 static uint8_t data[BYTES], loaded[BYTES];
@@ -46,6 +46,7 @@ setup(void)
 	char url[512], path[256], err[512] = "";
 	const char *urls[] = {url};
 
+	snprintf(home, sizeof(home), "/tmp/kvscout-test-l2-fault-XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(home));
 	snprintf(path, sizeof(path), "%s/control", home);
 	control = l2_fault_map(path);
