@@ -28,7 +28,7 @@ extern "C" {
 	X(UNSUPPORTED, -6, CALL, false, "not supported by this build, backend or structure size")                      \
 	X(FORKED, -7, CLIENT, false, "called in a forked child; only the process that made the object may use it")     \
 	X(TIMEOUT, -8, REQUEST, true, "the deadline passed before an answer came")                                     \
-	X(CANCELED, -9, REQUEST, false, "the job was cancelled before its first copy")                                 \
+	X(CANCELED, -9, REQUEST, false, "the job was cancelled before all of it was copied")                           \
 	X(UNREACHABLE, -10, CONNECTION, true, "the server does not answer")                                            \
 	X(CONFIG_KEY, -11, CALL, false, "unknown configuration key")                                                   \
 	X(CONFIG_RANGE, -12, CALL, false, "configuration value outside its range")                                     \
