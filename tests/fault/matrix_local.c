@@ -102,6 +102,7 @@ hello_refused(struct matrix *m, const struct matrix_row *row)
 {
 	(void)row;
 	matrix_fake(m);
+	m->timeout_ms = 5000;
 	fake_script(m->fake, SCOUT_OP_HELLO, FAKE_REFUSE, SCOUT_WIRE_NAMESPACE);
 	matrix_client(m);
 	matrix_ask(m, 2);
