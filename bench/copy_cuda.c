@@ -411,7 +411,7 @@ time_products(struct state *s, unsigned int way)
 	CUDA(cudaEventRecord(s->end, s->product));
 	while ((rc = (int)cudaEventQuery(s->end)) == cudaErrorNotReady) {
 		if (way == COPY_N_WAYS)
-			rc = (int)cudaEventSynchronize(s->end);
+			CUDA(cudaEventSynchronize(s->end));
 		else
 			copy_once(s, way, s->n_items / 2);
 	}

@@ -242,7 +242,7 @@ fill_layers(struct scout__work *work, const uint32_t *layer_planes, void *const 
 	work->first_plane[0] = 0;
 	for (uint32_t l = 0; l < work->n_layers; l++)
 		work->first_plane[l + 1] = work->first_plane[l] + layer_planes[l];
-	if (work->layer_events)
+	if (events)
 		memcpy(work->layer_events, events, work->n_layers * sizeof(*events));
 }
 

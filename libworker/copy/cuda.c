@@ -167,7 +167,7 @@ set_up(struct scout__cuda *cuda)
 			"CUDA device %d: %s while taking %llu bytes of staging memory (stage_bytes), streams and "
 			"events",
 			cuda->device, cuda->api->error_name(rc),
-			(unsigned long long)(2 * SCOUT__CUDA_SPANS * cuda->stage_bytes));
+			(unsigned long long)cuda->stage_bytes * SCOUT__CUDA_SPANS * 2);
 	if (cuda->log)
 		scout__log(cuda->log, SCOUT_LOG_INFO, "CUDA device %d: method %s, batch copies %s", cuda->device,
 			   scout__cuda_method_name(cuda->method), cuda->has_batch ? "in one call" : "one by one");
