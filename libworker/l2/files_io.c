@@ -397,7 +397,7 @@ scout__files_read(struct scout__files_hand *hand, const char *path, const struct
 		  uint64_t bytes, bool stamp, struct stat *ret_st)
 {
 	static const struct timespec now_and_as_it_was[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
-	int fd;
+	int fd = -1; /* gcc does not follow it through open_object() at -O3 */
 	int rc = open_object(hand->files, path, hand->files->direct ? O_DIRECT : 0, &fd, ret_st);
 
 	if (rc)
@@ -416,7 +416,7 @@ scout__files_look(const struct scout__files *files, const char *path, const stru
 {
 	uint8_t header[SCOUT__L2_HEADER_BYTES];
 	struct scout__l2_digest sum;
-	int fd;
+	int fd = -1; /* gcc does not follow it through open_object() at -O3 */
 	int rc = open_object(files, path, 0, &fd, ret_st);
 
 	if (rc)
