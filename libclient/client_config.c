@@ -24,8 +24,8 @@ static const struct scout__option options[] = {
 		.offset = FIELD(endpoint),
 		.min = 1,
 		.max = 4096,
-		.doc = "Where the server listens, `ipc:///path` or `tcp://host:port`; several, "
-		       "comma separated: the hit is the smallest of theirs",
+		.doc = "Where the server listens, `ipc:///path`, `tcp://host:port` or `inproc://name` (a server in this process); "
+		       "several, comma separated: the hit is the smallest of theirs",
 	},
 	{
 		.name = "namespace",

@@ -5,8 +5,9 @@
  * The courier thread's loop. It owns the zmq context, all links and the user_fd; the caller touches only the ring, the doorbell
  * and `parked`.
  *
- * One turn: drain the ring, let the user put operations into frames, read what has come, run timers, send the frames. A turn
- * that found nothing to do parks in zmq_poll until a socket, the doorbell, the user_fd or the nearest timer.
+ * One turn: drain the ring, let the user put operations into frames, send them; read what has come, run timers, send what follows
+ * from that. A turn that found nothing to do parks in zmq_poll until a socket, the doorbell, the user_fd or the nearest
+ * timer.
  *
  * Parking: parked = 1, seq_cst fence, look at the ring (and stop) again, poll. Submitting: push, seq_cst fence, exchange parked
  * with 0, write the eventfd if it was 1. Either the courier sees the word or the caller sees parked; exchange, not load, so
@@ -16,6 +17,8 @@
  *
  * Scheduling: the doorbell wakes the courier, often on the caller's own core, where it would preempt the scheduler's step in the
  * middle. SCHED_BATCH, which needs no privilege, lets the caller finish; where another core is idle it changes nothing.
+ *
+ * inproc://NAME: the context is that of the server (inproc.h), and whoever leaves it last terminates it.
  *
  * Fork: a child has no courier thread and must not call libzmq, whose own threads are gone too. pthread_atfork() counts
  * generations; every public entry compares one word.
@@ -33,6 +36,7 @@
 #include <zmq.h>
 
 #include "clock.h"
+#include "inproc.h"
 #include "link.h"
 
 #define RECEIVE_BATCH 64u
@@ -176,6 +180,16 @@ run_timers(struct scout__courier *c, uint64_t now_us)
 	return next;
 }
 
+static void send_all(struct scout__courier *c, uint64_t now_us) SCOUT_ON_COURIER;
+static void
+send_all(struct scout__courier *c, uint64_t now_us)
+{
+	if (c->ops->flush)
+		c->ops->flush(c->user, now_us);
+	for (uint32_t i = 0; i < c->n_links; i++)
+		scout__link_send(&c->links[i]);
+}
+
 /* One turn without waiting. Returns whether there was anything to do; *ret_next is the nearest timer. */
 static bool turn(struct scout__courier *c, uint64_t *ret_next) SCOUT_ON_COURIER;
 static bool
@@ -184,12 +198,11 @@ turn(struct scout__courier *c, uint64_t *ret_next)
 	uint64_t now_us = scout__now_us();
 	bool any = drain_ring(c, now_us);
 
+	if (any) /* somebody waits for these: looking for messages takes libzmq some system calls */
+		send_all(c, now_us);
 	any |= receive_all(c);
 	*ret_next = run_timers(c, now_us);
-	if (c->ops->flush)
-		c->ops->flush(c->user, now_us);
-	for (uint32_t i = 0; i < c->n_links; i++)
-		scout__link_send(&c->links[i]);
+	send_all(c, now_us);
 	return any;
 }
 
@@ -288,6 +301,18 @@ spin(struct scout__courier *c, uint64_t *next_us)
 	return false;
 }
 
+/* All sockets are closed. */
+static void
+close_context(struct scout__courier *c)
+{
+	void *zmq = c->view.inproc ? scout__inproc_leave(c->view.inproc) : c->view.zmq;
+
+	if (zmq)
+		(void)zmq_ctx_term(zmq);
+	c->view.inproc = NULL;
+	c->view.zmq = NULL;
+}
+
 static void finish(struct scout__courier *c) SCOUT_ON_COURIER;
 static void
 finish(struct scout__courier *c)
@@ -310,8 +335,7 @@ finish(struct scout__courier *c)
 		scout__link_bye(&c->links[i]);
 		scout__link_fini(&c->links[i], DRAIN_LINGER_MS);
 	}
-	(void)zmq_ctx_term(c->view.zmq);
-	c->view.zmq = NULL;
+	close_context(c);
 }
 
 static void *
@@ -359,8 +383,7 @@ destroy(struct scout__courier *c)
 	scout__enter_courier(); /* the thread has ended, or never ran */
 	for (uint32_t i = 0; c->links && i < c->n_links; i++)
 		scout__link_fini(&c->links[i], 0);
-	if (c->view.zmq)
-		(void)zmq_ctx_term(c->view.zmq);
+	close_context(c);
 	if (c->wake_fd >= 0)
 		(void)close(c->wake_fd);
 	scout__ring_fini(&c->ring);
@@ -385,8 +408,8 @@ check_endpoint(void *zmq, const char *endpoint, char *err, size_t err_len)
 	(void)zmq_setsockopt(sock, ZMQ_LINGER, &zero, sizeof(zero));
 	if (zmq_connect(sock, endpoint) != 0)
 		rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				 "endpoint \"%s\": %s; allowed are ipc:///path and tcp://host:port", endpoint,
-				 zmq_strerror(zmq_errno()));
+				 "endpoint \"%s\": %s; allowed are ipc:///path, tcp://host:port and inproc://name",
+				 endpoint, zmq_strerror(zmq_errno()));
 	(void)zmq_close(sock);
 	return rc;
 }
@@ -448,6 +471,38 @@ has_descriptors(const struct scout__courier *c, uint32_t n_links)
 	return enough;
 }
 
+/* Become part of the context of a server in this process. */
+static int
+join(struct scout__courier *c, const char *endpoint, char *err, size_t err_len)
+{
+	if (c->view.inproc)
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "endpoint \"%s\": only one may be inproc://",
+				   endpoint);
+	c->view.inproc = scout__inproc_join(endpoint);
+	if (!c->view.inproc)
+		return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE,
+				   "endpoint \"%s\": no server of this process listens there", endpoint);
+	c->view.zmq = scout__inproc_zmq(c->view.inproc);
+	return 0;
+}
+
+static int
+open_context(struct scout__courier *c, const char *const *endpoints, uint32_t n, char *err, size_t err_len)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < n && rc == 0; i++)
+		if (scout__inproc_is(endpoints[i]))
+			rc = join(c, endpoints[i], err, err_len);
+	if (rc != 0 || c->view.zmq)
+		return rc;
+	c->view.zmq = zmq_ctx_new();
+	if (!c->view.zmq)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "zmq_ctx_new: %s", zmq_strerror(zmq_errno()));
+	(void)zmq_ctx_set(c->view.zmq, ZMQ_MAX_SOCKETS, 1023);
+	return 0;
+}
+
 static int
 open_descriptors(struct scout__courier *c, uint32_t n_links, char *err, size_t err_len)
 {
@@ -459,10 +514,6 @@ open_descriptors(struct scout__courier *c, uint32_t n_links, char *err, size_t e
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
 				   "fewer than %u descriptors are left: raise the limit of open files",
 				   ZMQ_DESCRIPTORS + n_links * LINK_DESCRIPTORS);
-	c->view.zmq = zmq_ctx_new();
-	if (!c->view.zmq)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "zmq_ctx_new: %s", zmq_strerror(zmq_errno()));
-	(void)zmq_ctx_set(c->view.zmq, ZMQ_MAX_SOCKETS, 1023);
 	return 0;
 }
 
@@ -506,8 +557,11 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 	rc = load_keys(c, cfg, err, err_len);
 	if (rc == 0)
 		rc = open_descriptors(c, cfg->n_links, err, err_len);
+	if (rc == 0)
+		rc = open_context(c, cfg->endpoints, cfg->n_links, err, err_len);
 	for (uint32_t i = 0; rc == 0 && i < cfg->n_links; i++)
-		rc = check_endpoint(c->view.zmq, cfg->endpoints[i], err, err_len);
+		rc = scout__inproc_is(cfg->endpoints[i]) ? 0
+							 : check_endpoint(c->view.zmq, cfg->endpoints[i], err, err_len);
 	if (rc == 0)
 		rc = start_links(c, cfg, err, err_len);
 	if (rc == 0) {

@@ -132,6 +132,7 @@ void scout__link_send_own(struct scout__link *link, uint8_t opcode) SCOUT_ON_COU
 
 /* courier.c, for the link: what the link needs of its courier. */
 struct scout__courier_view {
+	struct scout__inproc *inproc; /* NULL, or of the one endpoint that is inproc:// */
 	const struct scout__courier_ops *ops;
 	void *user;
 	void *zmq;

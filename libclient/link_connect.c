@@ -13,6 +13,7 @@
 #include <zmq.h>
 
 #include "clock.h"
+#include "inproc.h"
 
 #define RECONNECT_IVL_MS 10
 #define CONNECT_AGAIN_MS UINT64_C(500)
@@ -88,18 +89,32 @@ open_monitor(struct scout__link *link)
 	return true;
 }
 
+static bool
+connect_socket(const struct scout__link *link)
+{
+	char address[SCOUT__INPROC_ADDRESS_BYTES];
+
+	if (!scout__inproc_is(link->endpoint))
+		return zmq_connect(link->sock, link->endpoint) == 0;
+	scout__inproc_address(scout__link_view(link)->inproc, address, sizeof(address));
+	return zmq_connect(link->sock, address) == 0;
+}
+
 void
 scout__link_connect(struct scout__link *link, uint64_t now_us)
 {
 	int timeout_ms = (int)scout__link_view(link)->connect_timeout_ms;
 
+	if (scout__inproc_is(link->endpoint) && !scout__inproc_is_served(scout__link_view(link)->inproc)) {
+		link->next_try_us = now_us + RECONNECT_IVL_MS * 1000;
+		return;
+	}
 	link->next_try_us = now_us + CONNECT_AGAIN_MS * 1000; /* if something below fails: no descriptors, usually */
 	link->sock = zmq_socket(scout__link_view(link)->zmq, ZMQ_DEALER);
 	if (!link->sock)
 		return;
 	(void)zmq_setsockopt(link->sock, ZMQ_CONNECT_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
-	if (!set_options(link->sock) || !set_keys(link) || !open_monitor(link) ||
-	    zmq_connect(link->sock, link->endpoint) != 0) {
+	if (!set_options(link->sock) || !set_keys(link) || !open_monitor(link) || !connect_socket(link)) {
 		scout__log(scout__link_view(link)->log, SCOUT_LOG_ERROR, "%s: cannot connect: %s", link->endpoint,
 			   zmq_strerror(zmq_errno()));
 		scout__link_close(link, 0);

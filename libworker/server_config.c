@@ -19,7 +19,8 @@ static const struct scout__option options[] = {
 		.offset = FIELD(listen),
 		.min = 1,
 		.max = 4096,
-		.doc = "Endpoint, `ipc:///path` or `tcp://host:port`; none: in a private folder",
+		.doc = "Endpoint, `ipc:///path`, `tcp://host:port`, or `inproc://name` for clients in the same process; none: ipc in a "
+		       "private folder",
 	},
 	{
 		.name = "eviction",
@@ -156,6 +157,14 @@ static const struct scout__option options[] = {
 		.min = 1,
 		.max = 4095,
 		.doc = "CURVE: file with the public keys of the clients and workers that may connect, one on each line",
+	},
+	{
+		.name = "spin_us",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(spin_us),
+		.min = 0,
+		.max = 1000000,
+		.doc = "How long the loop looks for the next message before it sleeps; takes a core while it does",
 	},
 	{
 		.name = "credits",

@@ -43,7 +43,7 @@ enum scout_lookup_mode {
 struct scout_client_config {
 	uint32_t size;                         /* of this structure; set by scout_client_config_init() */
 	uint32_t flags;                        /* 0 */
-	const char *endpoint;                  /* one or several, comma separated */
+	const char *endpoint;                  /* one or several, comma separated; of inproc:// one */
 	const char *name_space;                /* key "namespace" */
 	uint32_t chunk_tokens;                 /* tokens in a chunk, default 256 */
 	uint32_t kv_ranks;                     /* default 1 */
@@ -194,7 +194,8 @@ struct scout_hit {
  * Thread:   any.
  * Blocks:   no, but allocates and starts a thread.
  * Returns:  0, or SCOUT_ERR_INVALID (also: no endpoint), SCOUT_ERR_CONFIG_RANGE (a field is out of range; @err names it),
- *           SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
+ *           SCOUT_ERR_UNSUPPORTED (structure size; two inproc endpoints), SCOUT_ERR_UNREACHABLE (inproc://name without a server of
+ *           that name in this process), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
  * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config *cfg, struct scout_client **ret_client,

@@ -36,7 +36,7 @@ enum scout_l2_objects {
 struct scout_server_config {
 	uint32_t size;
 	uint32_t flags;
-	const char *listen;       /* ipc:///path or tcp://host:port; default: ipc in a private folder of its own */
+	const char *listen;       /* ipc:///path, tcp://host:port or inproc://name; default: ipc in a private folder */
 	const char *eviction;     /* policy, default adaptive; see scout_server_config_help() */
 	uint64_t l1_bytes;        /* bytes of slots in host memory, default 1 GiB */
 	uint64_t extent_bytes;    /* the pool grows by this much at a time, default 64 MiB */
@@ -64,6 +64,7 @@ struct scout_server_config {
 	/* CURVE: both or none; NULL: no encryption, everybody may connect. Read once, at start. */
 	const char *curve_secret_file;  /* the server's secret key */
 	const char *curve_clients_file; /* the public keys that may connect */
+	uint32_t spin_us;        /* the loop looks for this long after a message before it sleeps, default 0 */
 };
 
 SCOUT_API void scout_server_config_init_sized(struct scout_server_config *cfg, uint32_t size);
@@ -92,8 +93,8 @@ SCOUT_API void scout_server_config_fini(struct scout_server_config *cfg);
  * Thread:   any.
  * Blocks:   shortly, on bind and thread start.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size, transport, policy, kernel older than 5.6),
- *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_BIND (cannot be bound; path too long), SCOUT_ERR_IN_USE (held by a living server;
- *           @err says which pid), SCOUT_ERR_PERMISSION (others may write the folder), SCOUT_ERR_POOL_SIZE (l1_bytes is more
+ *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_BIND (cannot be bound; path too long; not an inproc name), SCOUT_ERR_IN_USE
+ *           (held by a living server; @err says which pid), SCOUT_ERR_PERMISSION (others may write the folder), SCOUT_ERR_POOL_SIZE (l1_bytes is more
  *           than this machine's memory), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
  * Since:    0.1
  */
@@ -108,7 +109,8 @@ SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
 
 /**
  * Stop: no new work, running replies go out, loop thread joined, sockets and folders removed. NULL is ignored.
- * Workers keep their own mappings of the pool until they let go.
+ * Workers keep their own mappings of the pool until they let go. Clients and workers on inproc:// may be freed before or after:
+ * they find the server unreachable, and a server that is started under the same name is found again.
  *
  * Thread:   any but the loop's.
  * Blocks:   at most about 500 ms; with a second tier l2_timeout_ms more, in which it writes what is queued, and about 2 s if a

@@ -91,7 +91,7 @@ scout__conns_open(struct scout_server *s, char *err, size_t err_len)
 	const int zero = 0, greeting_ms = GREETING_MS;
 	int rc = set_limit(s, err, err_len);
 
-	if (rc)
+	if (rc || s->inproc) /* in one process there are no connections but leases */
 		return rc;
 	s->monitor = zmq_socket(s->zctx, ZMQ_PAIR);
 	/* No high-water mark: the I/O thread would wait for us there, with a lock that closing needs. */

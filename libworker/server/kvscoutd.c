@@ -164,6 +164,10 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 			return 1;
 		}
 	}
+	if (cfg->listen && strncmp(cfg->listen, "inproc:", 7) == 0) {
+		*ret_exit = usage("--listen inproc:// is for a server inside the clients' own process");
+		return 1;
+	}
 	return 0;
 }
 

@@ -18,6 +18,8 @@
  * queue, the tick; then every answer of the turn leaves, one frame for each peer. Kernel events come first, so that a
  * goodbye or a death is known before the same peer's frames are read.
  *
+ * With spin_us it looks for that long after a message before it sleeps again.
+ *
  * The timer is a timerfd because zmq_poll() counts in milliseconds and answers are held back by microseconds.
  *
  * Stop: operations are refused from then on, those that run get DRAIN_US to be answered, and what waits to be written to the
@@ -123,13 +125,14 @@ set_timer(struct scout_server *s)
 
 /* One turn. Returns whether there is more to do at once. */
 SCOUT_ON_LOOP static bool
-turn(struct scout_server *s)
+turn(struct scout_server *s, bool has_events)
 {
 	bool more;
 
 	s->now_us = scout__now_us();
 	s->inline_left = SCOUT__INLINE_CHUNKS;
-	kernel_events(s);
+	if (has_events)
+		kernel_events(s);
 	scout__conns_read(s);
 	scout__curve_answer(s);
 	scout__tier2_turn(s);
@@ -199,15 +202,20 @@ scout__loop_main(void *arg)
 		{.socket = s->monitor, .events = ZMQ_POLLIN},
 		{.socket = s->zap, .events = ZMQ_POLLIN},
 	};
+	const int n_items = s->zap ? 4 : s->monitor ? 3 : 2;
+	uint64_t spin_end_us = 0, received = 0;
 	bool more = false;
 
 	scout__enter_loop();
 	for (;;) {
-		if (zmq_poll(items, s->zap ? 4 : 3, more ? 0 : TICK_MS) < 0 && errno != EINTR) {
+		if (zmq_poll(items, n_items, more || s->now_us < spin_end_us ? 0 : TICK_MS) < 0 && errno != EINTR) {
 			scout__log(&s->log, SCOUT_LOG_ERROR, "zmq_poll: %s", zmq_strerror(errno));
 			begin_to_stop(s);
 		}
-		more = turn(s);
+		more = turn(s, items[1].revents != 0);
+		if (s->cfg.spin_us && s->count.frames_received != received)
+			spin_end_us = s->now_us + s->cfg.spin_us;
+		received = s->count.frames_received;
 		if (s->draining && is_drained(s, more))
 			break;
 	}

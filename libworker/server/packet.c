@@ -247,13 +247,13 @@ take_packet(struct scout_server *s, struct scout__packet *packet)
 	run_inbox(s);
 }
 
-/* With ipc everybody is; with tcp the address says it. */
+/* With ipc and inproc everybody is; with tcp the address says it. */
 SCOUT_ON_LOOP static bool
 is_local(const struct scout_server *s, zmq_msg_t *msg)
 {
 	const char *address;
 
-	if (s->paths.socket)
+	if (s->paths.socket || s->inproc)
 		return true;
 	address = zmq_msg_gets(msg, "Peer-Address");
 	return address && (strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0);

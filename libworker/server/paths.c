@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fork_guard.h"
+#include "inproc.h"
 #include "parts.h"
 
 #include <errno.h>
@@ -211,8 +212,9 @@ open_private(struct scout__paths *paths, char *err, size_t err_len)
 	return rc;
 }
 
+/* tcp and inproc have no file of their own, but the lease socket is one. */
 static int
-open_tcp(struct scout__paths *paths, char *err, size_t err_len)
+open_folder(struct scout__paths *paths, char *err, size_t err_len)
 {
 	int rc = make_folder(paths, err, err_len);
 
@@ -234,11 +236,11 @@ scout__paths_open(struct scout__paths *paths, const char *listen, char **ret_bin
 		rc = open_private(paths, err, err_len);
 	else if (strncmp(listen, "ipc://", 6) == 0)
 		rc = open_ipc(paths, listen + 6, err, err_len);
-	else if (strncmp(listen, "tcp://", 6) == 0)
-		rc = open_tcp(paths, err, err_len);
+	else if (strncmp(listen, "tcp://", 6) == 0 || scout__inproc_is(listen))
+		rc = open_folder(paths, err, err_len);
 	else
 		rc = scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
-				 "listen \"%s\": only ipc:// and tcp:// are served", listen);
+				 "listen \"%s\": only ipc://, tcp:// and inproc:// are served", listen);
 	if (rc)
 		return rc;
 	if (paths->socket)

@@ -12,6 +12,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "inproc.h"
 #include "server_config.h"
 #include "tier2.h"
 
@@ -22,7 +23,8 @@
  * sockets; the thread is last, so before it nothing needs a lock and after it nothing is touched here. server_free() takes
  * apart what there is, however far start came.
  *
- * Nothing of the process is changed: no signal, no limit, no umask. libzmq's context is our own.
+ * Nothing of the process is changed: no signal, no limit, no umask. libzmq's context is our own, but that of inproc://,
+ * which clients in this process share (inproc.h).
  *
  * Threads: the caller's, as the loop's deputy before the loop runs and after it is joined.
  */
@@ -32,6 +34,7 @@
 #endif
 
 #define STOP_LINGER_MS 100
+#define INPROC_SOCKETS 16383
 #define MIN_EXTENTS 8u
 
 static int
@@ -156,7 +159,10 @@ keep_endpoint(struct scout_server *s, char *err, size_t err_len)
 	char text[512];
 	size_t len = sizeof(text);
 
-	if (zmq_getsockopt(s->router, ZMQ_LAST_ENDPOINT, text, &len) != 0)
+	if (s->inproc)
+		len = (size_t)snprintf(text, sizeof(text), "%s",
+				       s->cfg.listen); /* what is bound is libzmq's business */
+	else if (zmq_getsockopt(s->router, ZMQ_LAST_ENDPOINT, text, &len) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZMQ_LAST_ENDPOINT: %s", zmq_strerror(errno));
 	s->endpoint = strdup(text);
 	if (!s->endpoint)
@@ -172,7 +178,12 @@ make_socket(struct scout_server *s, const char *address, char *err, size_t err_l
 {
 	int rc;
 
-	s->zctx = zmq_ctx_new();
+	if (s->inproc) {
+		s->zctx = scout__inproc_zmq(s->inproc);
+		(void)zmq_ctx_set(s->zctx, ZMQ_MAX_SOCKETS, INPROC_SOCKETS); /* its clients' are among them */
+	} else {
+		s->zctx = zmq_ctx_new();
+	}
 	s->router = s->zctx ? zmq_socket(s->zctx, ZMQ_ROUTER) : NULL;
 	if (!s->router)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no ZeroMQ socket: %s", zmq_strerror(errno));
@@ -187,6 +198,33 @@ make_socket(struct scout_server *s, const char *address, char *err, size_t err_l
 		return scout__fail(err, err_len, errno == EADDRINUSE ? SCOUT_ERR_IN_USE : SCOUT_ERR_BIND,
 				   "%s cannot be bound: %s", address, zmq_strerror(errno));
 	return keep_endpoint(s, err, err_len);
+}
+
+static int
+take_name(struct scout_server *s, char **ret_address, char *err, size_t err_len)
+{
+	char address[SCOUT__INPROC_ADDRESS_BYTES];
+	int rc;
+
+	if (!s->cfg.listen || !scout__inproc_is(s->cfg.listen))
+		return 0;
+	rc = scout__inproc_listen(s->cfg.listen, zmq_ctx_new, &s->inproc, err, err_len);
+	if (rc)
+		return rc;
+	scout__inproc_address(s->inproc, address, sizeof(address));
+	free(*ret_address);
+	*ret_address = strdup(address);
+	return *ret_address ? 0 : no_memory(err, err_len);
+}
+
+/* The router is closed. */
+static void
+close_context(struct scout_server *s)
+{
+	void *zctx = s->inproc ? scout__inproc_leave(s->inproc) : s->zctx;
+
+	if (zctx)
+		(void)zmq_ctx_term(zctx); /* waits for the linger time at most */
 }
 
 static void
@@ -217,15 +255,16 @@ static void
 server_free(struct scout_server *s)
 {
 	scout__enter_loop();
+	if (s->inproc)
+		scout__inproc_unlisten(s->inproc);
 	scout__conns_close(s);
 	if (s->router) {
 		(void)set_int(s->router, ZMQ_LINGER, STOP_LINGER_MS);
 		(void)zmq_close(s->router);
 	}
 	scout__curve_close(s);
-	if (s->zctx)
-		(void)zmq_ctx_term(s->zctx); /* waits for the linger time at most */
-	scout__tier2_free(s);                /* the loop has, if it ran */
+	close_context(s);
+	scout__tier2_free(s); /* the loop has, if it ran */
 	if (s->l1_ready)
 		scout__l1_fini(&s->l1);
 	close_fd(s->listener.fd);
@@ -285,6 +324,8 @@ make_parts(struct scout_server *s, char *err, size_t err_len)
 	if (rc == 0)
 		rc = scout__paths_open(&s->paths, s->cfg.listen, &address, err, err_len);
 	if (rc == 0)
+		rc = take_name(s, &address, err, err_len);
+	if (rc == 0)
 		rc = make_socket(s, address, err, err_len);
 	if (rc == 0)
 		rc = scout__lease_listen(s, err, err_len);
@@ -320,6 +361,8 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 	scout__log(&s->log, SCOUT_LOG_INFO, "serving %s, epoch %016llx, pool of %llu bytes", s->endpoint,
 		   (unsigned long long)s->epoch, (unsigned long long)s->cfg.l1_bytes);
 	scout__curve_warn(s);
+	if (s->inproc)
+		scout__inproc_serve(s->inproc);
 	*ret_server = s;
 	return 0;
 

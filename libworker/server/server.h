@@ -382,7 +382,7 @@ struct scout__counters {
 /* The files beside an ipc endpoint; all strings are ours. Const after start. */
 struct scout__paths {
 	char *dir;    /* made by us, to be removed */
-	char *socket; /* ipc path, NULL with tcp */
+	char *socket; /* ipc path, else NULL */
 	char *lease;
 	char *lock;
 	int lock_fd;
@@ -397,6 +397,7 @@ struct scout_server {
 	uint64_t start_us;              /* const after start */
 	char *endpoint;                 /* const after start */
 	struct scout__paths paths;
+	struct scout__inproc *inproc; /* NULL unless it listens there; then zctx is shared */
 	void *zctx;
 	void *router;
 	void *monitor;                /* of the router: connections that come and go */

@@ -163,7 +163,7 @@ START_TEST(other_transports_and_bad_configurations_are_refused)
 	struct scout_server *server = NULL;
 	char err[256] = "";
 
-	ck_assert_int_eq(start("inproc://x", err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(start("udp://x", err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
 	ck_assert_int_eq(start("ipc://relative", err, sizeof(err)), SCOUT_ERR_BIND);
 	ck_assert_int_eq(start("ipc:///no/such/folder/s", err, sizeof(err)), SCOUT_ERR_BIND);
 	cfg.credits = 70000;
