@@ -130,6 +130,8 @@ start_server(struct session *session)
 		opt->l1_bytes ? opt->l1_bytes : L1_SPARE_BYTES + lat->keys.n_prompts * lat->keys.chunks * L1_KEY_BYTES;
 	/* All of it may be promised: how promises are limited is not what is measured. */
 	cfg.max_promised = cfg.l1_bytes;
+	cfg.listen = opt->transport == LAT_INPROC ? "inproc://kvscout-latency" : NULL;
+	cfg.spin_us = (uint32_t)opt->server_spin_us;
 	cfg.reply_delay_us = (uint32_t)opt->server_delay_us;
 	cfg.reply_jitter_us = (uint32_t)opt->server_jitter_us;
 	/* The modes beside async and polled have one connection each; nothing here may run into these limits. */
@@ -349,16 +351,39 @@ n_to_stdout(const struct lat_options *opt)
 	return is_stdout(opt->json) + is_stdout(opt->csv) + is_stdout(opt->plot);
 }
 
+/* What was said, as far as it matters; options of the embedded server by the index in embedded_only. */
+#define N_EMBEDDED 5
+static const char *const embedded_only[N_EMBEDDED] = {"server-delay-us", "server-jitter-us", "server-spin-us",
+						      "transport", "l1-bytes"};
+
+struct given {
+	bool mode, rounds, embedded[N_EMBEDDED];
+};
+
+static void
+note_given(struct cli_option *options, size_t n, struct given *given)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(options[i].name, "mode") == 0)
+			options[i].given = &given->mode;
+		else if (strcmp(options[i].name, "rounds") == 0)
+			options[i].given = &given->rounds;
+		for (size_t k = 0; k < N_EMBEDDED; k++)
+			if (strcmp(options[i].name, embedded_only[k]) == 0)
+				options[i].given = &given->embedded[k];
+	}
+}
+
 /* What needs more than one option. Returns 0 or CLI_EXIT_USAGE. */
 static int
-check_options(const struct cli *cli, struct lat_options *opt, bool has_mode, bool has_delay, bool has_rounds)
+check_options(const struct cli *cli, struct lat_options *opt, const struct given *given)
 {
-	if (opt->compare && has_mode)
+	if (opt->compare && given->mode)
 		return cli_usage_error(cli, "--mode and --compare exclude each other");
-	if (opt->endpoint && has_delay)
-		return cli_usage_error(cli, "--server-delay-us is for the embedded server, not for --endpoint");
-	if (opt->endpoint && opt->l1_bytes)
-		return cli_usage_error(cli, "--l1-bytes is for the embedded server, not for --endpoint");
+	for (size_t i = 0; i < N_EMBEDDED; i++)
+		if (opt->endpoint && given->embedded[i])
+			return cli_usage_error(cli, "--%s is for the embedded server, not for --endpoint",
+					       embedded_only[i]);
 	if (opt->endpoint && strchr(opt->endpoint, ','))
 		return cli_usage_error(cli, "--endpoint = \"%s\": must be one endpoint", opt->endpoint);
 	if (opt->peer && !opt->compare)
@@ -376,7 +401,7 @@ check_options(const struct cli *cli, struct lat_options *opt, bool has_mode, boo
 		return cli_usage_error(cli, "--namespace: must have 1..255 bytes");
 	if (opt->chunks * (opt->prompts ? opt->prompts : 1) > MAX_KEYS)
 		return cli_usage_error(cli, "--chunks times --prompts: must be 1..%llu", (unsigned long long)MAX_KEYS);
-	if (!has_rounds && !opt->compare)
+	if (!given->rounds && !opt->compare)
 		opt->rounds = 1;
 	return 0;
 }
@@ -386,7 +411,7 @@ static bool
 parse(struct lat_options *opt, int argc, char **argv, int *ret_status)
 {
 	static const char *const mode_words[] = {"async", "polled", "sync", "floor", NULL};
-	bool has_mode = false, has_delay = false, has_jitter = false, has_rounds = false;
+	struct given given = {0};
 	struct cli_option options[] = {
 		CLI_TEXT("endpoint", "EP", &opt->endpoint, "a running server; without it, one is embedded"),
 		CLI_WORDS("mode", &opt->mode, mode_words, "what to run"),
@@ -404,7 +429,10 @@ parse(struct lat_options *opt, int argc, char **argv, int *ret_status)
 		CLI_NUMBER("server-delay-us", &opt->server_delay_us, 0, 10000000, "hold answers back, embedded"),
 		CLI_NUMBER("server-jitter-us", &opt->server_jitter_us, 0, 10000000, "and by up to this much more"),
 		CLI_BYTES("l1-bytes", &opt->l1_bytes, 0, UINT64_C(1) << 40, "embedded server's pool; 0: enough"),
-		CLI_NUMBER("spin-us", &opt->spin_us, 0, 1000000, "courier spins before it sleeps"),
+		CLI_NUMBER("server-spin-us", &opt->server_spin_us, 0, 1000000, "its loop spins before it sleeps"),
+		CLI_WORDS("transport", &opt->transport, lat_transport_names,
+			  "to the embedded server; of the floor too"),
+		CLI_NUMBER("spin-us", &opt->spin_us, 0, 1000000, "courier, and who waits, spin before they sleep"),
 		CLI_TEXT("pin", "CPU,CPU", &opt->pin, "where the main thread runs, and where all others"),
 		CLI_NUMBER("seed", &opt->seed, 0, INT64_MAX, "of the chunk hashes"),
 		CLI_TEXT("namespace", "NAME", &opt->name_space, "on the server"),
@@ -423,24 +451,10 @@ parse(struct lat_options *opt, int argc, char **argv, int *ret_status)
 		.notes = notes,
 	};
 
-	for (size_t i = 0; i < cli.n; i++) {
-		if (options[i].to == &opt->mode)
-			options[i].given = &has_mode;
-		else if (options[i].to == &opt->server_delay_us)
-			options[i].given = &has_delay;
-		else if (options[i].to == &opt->server_jitter_us)
-			options[i].given = &has_jitter;
-		else if (options[i].to == &opt->rounds)
-			options[i].given = &has_rounds;
-	}
+	note_given(options, cli.n, &given);
 	if (!cli_parse(&cli, argc, argv, ret_status))
 		return false;
-	if (opt->endpoint && has_jitter) {
-		*ret_status =
-			cli_usage_error(&cli, "--server-jitter-us is for the embedded server, not for --endpoint");
-		return false;
-	}
-	*ret_status = check_options(&cli, opt, has_mode, has_delay, has_rounds);
+	*ret_status = check_options(&cli, opt, &given);
 	return *ret_status == 0;
 }
 

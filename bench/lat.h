@@ -47,6 +47,13 @@ enum lat_mode {
 	LAT_N_MODES
 };
 
+/* To the embedded server, and of the floor. */
+enum lat_transport {
+	LAT_IPC,
+	LAT_INPROC
+};
+
+extern const char *const lat_transport_names[]; /* ends with NULL */
 extern const char *const lat_mode_names[LAT_N_MODES];
 
 /* What a mode measures. */
@@ -87,6 +94,8 @@ struct lat_options {
 	uint64_t server_jitter_us;
 	uint64_t l1_bytes; /* 0: what the prompts need */
 	uint64_t spin_us;
+	uint64_t server_spin_us;
+	unsigned int transport;
 	uint64_t seed;
 };
 

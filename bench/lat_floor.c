@@ -4,7 +4,7 @@
  *
  * Purpose: what the transport alone takes. A DEALER on the main thread and a ROUTER on a thread of its own send each
  * other messages of the sizes that a lookup and its answer have, over ipc in a private folder, each with a context of
- * its own - as client and embedded server have - and nobody looks at what is in them. It is paced like `sync`:
+ * its own - as client and embedded server have; with --transport inproc, in one context - and nobody looks at what is in them. It is paced like `sync`:
  * `inflight` round trips in each step, then rest until the next one.
  *
  * Invariant: the echo thread ends when it receives a message of one byte, or when its receive times out after `stop`
@@ -31,8 +31,8 @@
 
 struct floor {
 	struct lat *lat;
-	void *near_ctx;
-	void *near; /* DEALER */
+	void *near_ctx; /* NULL: it is far_ctx */
+	void *near;     /* DEALER */
 	void *far_ctx;
 	void *far; /* ROUTER; the echo thread's while it runs */
 	uint8_t *question;
@@ -142,8 +142,9 @@ start_echo(struct floor *floor)
 
 	floor->far_ctx = zmq_ctx_new();
 	floor->far = make_socket(floor->far_ctx, ZMQ_ROUTER, ECHO_TIMEOUT_MS);
-	floor->near_ctx = zmq_ctx_new();
-	floor->near = make_socket(floor->near_ctx, ZMQ_DEALER, (int)LAT_TIMEOUT_MS);
+	if (floor->lat->opt->transport == LAT_IPC)
+		floor->near_ctx = zmq_ctx_new();
+	floor->near = make_socket(floor->near_ctx ? floor->near_ctx : floor->far_ctx, ZMQ_DEALER, (int)LAT_TIMEOUT_MS);
 	if (!floor->far || !floor->near)
 		return lat_fail(floor->lat, "floor: no socket (%s)", zmq_strerror(errno));
 	if (zmq_bind(floor->far, floor->endpoint) || zmq_connect(floor->near, floor->endpoint))
@@ -172,7 +173,11 @@ floor_open(struct lat *lat, void **ret_self)
 		(void)lat_fail(lat, "out of memory");
 		goto err_close;
 	}
-	if (make_folder(floor) || start_echo(floor))
+	if (lat->opt->transport == LAT_INPROC)
+		(void)snprintf(floor->endpoint, sizeof(floor->endpoint), "inproc://floor");
+	else if (make_folder(floor))
+		goto err_close;
+	if (start_echo(floor))
 		goto err_close;
 	*ret_self = floor;
 	return 0;

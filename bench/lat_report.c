@@ -10,6 +10,7 @@
 #include "json_env.h"
 #include "say.h"
 
+const char *const lat_transport_names[] = {"ipc", "inproc", NULL};
 const char *const lat_mode_names[LAT_N_MODES] = {"async", "polled", "sync", "floor", "peer"};
 
 const char *const lat_metric_names[LAT_N_METRICS] = {
@@ -128,8 +129,12 @@ print_head(const struct lat *lat)
 	if (opt->endpoint)
 		say("server at %s\n", opt->endpoint);
 	else
-		say("embedded server, answers held back by %" PRIu64 "..%" PRIu64 " us\n", opt->server_delay_us,
+		say("embedded server on %s, answers held back by %" PRIu64 "..%" PRIu64 " us\n",
+		    lat_transport_names[opt->transport], opt->server_delay_us,
 		    opt->server_delay_us + opt->server_jitter_us);
+	if (opt->spin_us || opt->server_spin_us)
+		say("spinning before they sleep: client %" PRIu64 " us, server %" PRIu64 " us\n", opt->spin_us,
+		    opt->server_spin_us);
 	if (json_env_is_slow_build(&why))
 		say("THESE NUMBERS MEAN NOTHING: %s\n", why);
 }

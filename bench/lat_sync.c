@@ -24,6 +24,7 @@
 
 #include <zmq.h>
 
+#include "inproc.h"
 #include "msg.h"
 
 #define HEARTBEAT_MS 60000u
@@ -34,6 +35,7 @@
 struct sync {
 	struct lat *lat;
 	void *ctx;
+	struct scout__inproc *inproc; /* whose the context is; NULL: our own */
 	void *socket;
 	uint8_t *out; /* frame to send */
 	uint8_t *in;
@@ -194,8 +196,19 @@ open_socket(struct sync *sync)
 {
 	int timeout_ms = (int)lat_timeout_ms(sync->lat->opt);
 	const int zero = 0, one = 1;
+	char address[SCOUT__INPROC_ADDRESS_BYTES];
+	const char *endpoint = sync->lat->endpoint;
 
-	sync->ctx = zmq_ctx_new();
+	if (scout__inproc_is(endpoint)) {
+		sync->inproc = scout__inproc_join(endpoint);
+		if (!sync->inproc)
+			return lat_fail(sync->lat, "sync: no server at %s", endpoint);
+		sync->ctx = scout__inproc_zmq(sync->inproc);
+		scout__inproc_address(sync->inproc, address, sizeof(address));
+		endpoint = address;
+	} else {
+		sync->ctx = zmq_ctx_new();
+	}
 	sync->socket = sync->ctx ? zmq_socket(sync->ctx, ZMQ_DEALER) : NULL;
 	if (!sync->socket)
 		return lat_fail(sync->lat, "sync: no socket (%s)", zmq_strerror(errno));
@@ -203,7 +216,7 @@ open_socket(struct sync *sync)
 	    zmq_setsockopt(sync->socket, ZMQ_IMMEDIATE, &one, sizeof(one)) ||
 	    zmq_setsockopt(sync->socket, ZMQ_SNDTIMEO, &timeout_ms, sizeof(timeout_ms)) ||
 	    zmq_setsockopt(sync->socket, ZMQ_RCVTIMEO, &timeout_ms, sizeof(timeout_ms)) ||
-	    zmq_connect(sync->socket, sync->lat->endpoint))
+	    zmq_connect(sync->socket, endpoint))
 		return lat_fail(sync->lat, "sync: cannot connect to %s (%s)", sync->lat->endpoint, zmq_strerror(errno));
 	return 0;
 }
@@ -217,6 +230,8 @@ sync_close(void *self)
 		return;
 	if (sync->socket)
 		(void)zmq_close(sync->socket);
+	if (sync->inproc)
+		sync->ctx = scout__inproc_leave(sync->inproc);
 	if (sync->ctx)
 		(void)zmq_ctx_term(sync->ctx);
 	free(sync->out);
