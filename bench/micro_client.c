@@ -30,6 +30,7 @@
 #include "cli.h"
 #include "clock.h"
 #include "hist.h"
+#include "say.h"
 
 #define HASH_BYTES 32u
 #define CHUNK_TOKENS 256u
@@ -54,7 +55,7 @@ struct bench {
 static void
 die(const char *what, const char *text)
 {
-	(void)fprintf(stderr, "micro_client: %s: %s\n", what, text);
+	complain("%s: %s", what, text);
 	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
 }
 
@@ -63,10 +64,10 @@ print(const char *name, const struct scout__hist *hist, uint64_t clock_p50)
 {
 	uint64_t p50 = scout__hist_quantile(hist, 0.5);
 
-	printf("%-24s p50 %6" PRIu64 "  p90 %6" PRIu64 "  p99 %6" PRIu64 "  p99.9 %6" PRIu64 "  max %8" PRIu64
-	       "  above clock %6" PRIu64 " ns  (n %" PRIu64 ")\n",
-	       name, p50, scout__hist_quantile(hist, 0.9), scout__hist_quantile(hist, 0.99),
-	       scout__hist_quantile(hist, 0.999), hist->max, p50 > clock_p50 ? p50 - clock_p50 : 0, hist->n);
+	say("%-24s p50 %6" PRIu64 "  p90 %6" PRIu64 "  p99 %6" PRIu64 "  p99.9 %6" PRIu64 "  max %8" PRIu64
+	    "  above clock %6" PRIu64 " ns  (n %" PRIu64 ")\n",
+	    name, p50, scout__hist_quantile(hist, 0.9), scout__hist_quantile(hist, 0.99),
+	    scout__hist_quantile(hist, 0.999), hist->max, p50 > clock_p50 ? p50 - clock_p50 : 0, hist->n);
 }
 
 static uint64_t
@@ -263,8 +264,8 @@ measure_pending(struct bench *b, uint64_t clock_p50)
 	for (uint64_t round = 0; round < b->rounds; round++)
 		for (uint64_t i = 0; i < b->live; i++)
 			b->sink += (uint64_t)scout_try_lookup(client, &b->lookups[i], &hit);
-	printf("%-24s %.1f ns a call\n", "pending, no clock",
-	       (double)(scout__now_ns() - start_ns) / (double)(b->rounds * b->live));
+	say("%-24s %.1f ns a call\n", "pending, no clock",
+	    (double)(scout__now_ns() - start_ns) / (double)(b->rounds * b->live));
 
 	scout__hist_init(&hist);
 	for (uint64_t round = 0; round < b->rounds / 4 + 1; round++) {

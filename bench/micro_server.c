@@ -31,6 +31,7 @@
 #include "clock.h"
 #include "hist.h"
 #include "msg.h"
+#include "say.h"
 
 #define HASH_BYTES 32u
 #define CHUNK_TOKENS 16u
@@ -70,7 +71,7 @@ struct bench {
 static void
 die(const char *what, const char *text)
 {
-	(void)fprintf(stderr, "micro_server: %s: %s\n", what, text);
+	complain("%s: %s", what, text);
 	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
 }
 
@@ -390,12 +391,12 @@ print(const struct bench *b, const char *name, uint64_t wall_ns, uint64_t loop_n
 {
 	double lookups = (double)b->answered;
 
-	printf("%-10s %8.0f lookups/s  %8.0f per second of the loop's CPU  loop %5.1f %%  io %5.1f %%  "
-	       "p50 %" PRIu64 "  p99 %" PRIu64 "  p99.9 %" PRIu64 " ns  wrong %" PRIu64 "  (n %" PRIu64 ")\n",
-	       name, lookups / ((double)wall_ns / 1e9), lookups / ((double)loop_ns / 1e9),
-	       100 * (double)loop_ns / (double)wall_ns, 100 * (double)io_ns / (double)wall_ns,
-	       scout__hist_quantile(&b->times, 0.5), scout__hist_quantile(&b->times, 0.99),
-	       scout__hist_quantile(&b->times, 0.999), b->wrong, b->answered);
+	say("%-10s %8.0f lookups/s  %8.0f per second of the loop's CPU  loop %5.1f %%  io %5.1f %%  "
+	    "p50 %" PRIu64 "  p99 %" PRIu64 "  p99.9 %" PRIu64 " ns  wrong %" PRIu64 "  (n %" PRIu64 ")\n",
+	    name, lookups / ((double)wall_ns / 1e9), lookups / ((double)loop_ns / 1e9),
+	    100 * (double)loop_ns / (double)wall_ns, 100 * (double)io_ns / (double)wall_ns,
+	    scout__hist_quantile(&b->times, 0.5), scout__hist_quantile(&b->times, 0.99),
+	    scout__hist_quantile(&b->times, 0.999), b->wrong, b->answered);
 }
 
 /* @rate: lookups per second; 0: as fast as it goes. Returns lookups per second. */
@@ -445,9 +446,9 @@ run(struct bench *b)
 	store_all(b);
 	find_threads(b);
 	connect_to_server(b);
-	printf("# %" PRIu64 " chunks stored, %" PRIu64 " keys in a lookup, %" PRIu64 " lookups in a frame, %" PRIu64
-	       " frames in flight\n",
-	       b->n_prompts * b->keys, b->keys, b->ops, b->frames);
+	say("# %" PRIu64 " chunks stored, %" PRIu64 " keys in a lookup, %" PRIu64 " lookups in a frame, %" PRIu64
+	    " frames in flight\n",
+	    b->n_prompts * b->keys, b->keys, b->ops, b->frames);
 	rate = measure(b, "full", 0);
 	(void)measure(b, "half", rate / 2);
 	(void)zmq_close(b->dealer);
