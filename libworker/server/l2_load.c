@@ -25,10 +25,7 @@
 SCOUT_ON_LOOP static void
 load_free(struct scout__load *load)
 {
-	struct scout__expected *x = scout__expected_of(load->ns, load->entry);
-
-	if (x && x->shards[load->rank].load == load)
-		x->shards[load->rank].load = NULL;
+	load->expected->shards[load->rank].load = NULL;
 	free(load);
 }
 
@@ -89,7 +86,7 @@ submit(struct scout_server *s, struct scout__load *load, uint32_t adapter)
 SCOUT_ON_LOOP static void
 give_up(struct scout_server *s, struct scout__load *load)
 {
-	struct scout__expected_shard *shard = &scout__expected_of(load->ns, load->entry)->shards[load->rank];
+	struct scout__expected_shard *shard = &load->expected->shards[load->rank];
 
 	s->tier2->count.loads_failed++;
 	scout__tier2_unpin(s, shard->digest, shard->pinned);
@@ -102,7 +99,7 @@ SCOUT_ON_LOOP static void
 load_start(struct scout_server *s, struct scout__load *load)
 {
 	struct scout__ns *ns = load->ns;
-	const struct scout__expected *x = scout__expected_of(ns, load->entry);
+	const struct scout__expected *x = load->expected;
 	uint32_t adapter;
 
 	scout__list_del(&load->node);
@@ -147,6 +144,7 @@ scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, u
 	}
 	load->server = s;
 	load->ns = ns;
+	load->expected = x;
 	load->instance = ns->instance;
 	load->entry = entry;
 	load->rank = rank;
@@ -196,7 +194,7 @@ load_succeeded(struct scout_server *s, struct scout__load *load)
 	struct scout__ns *ns = load->ns;
 	uint32_t entry = load->entry;
 	uint32_t rank = load->rank;
-	struct scout__expected_shard *shard = &scout__expected_of(ns, entry)->shards[rank];
+	struct scout__expected_shard *shard = &load->expected->shards[rank];
 
 	s->tier2->count.loaded++;
 	scout__tier2_unpin(s, shard->digest, shard->pinned);

@@ -170,7 +170,6 @@ take_apart(struct scout_server *s)
 	if (!scout__tier2_stop(s)) {
 		/* Its threads may still touch the pool: it stays as it is, and so do the banks. */
 		scout__pool_stop(&s->l1.pool);
-		scout__tier2_free(s);
 		s->l1_ready = false;
 		s->hangs = true;
 		return;

@@ -2,6 +2,7 @@
 #include "parts.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -250,6 +251,17 @@ close_fd(int fd)
 		(void)close(fd);
 }
 
+/* A server of which a thread hangs stays for the life of the process, and so does what it points to. */
+static void
+keep(struct scout_server *s)
+{
+	static _Atomic(struct scout_server *) hanging;
+
+	s->next_hanging = atomic_load(&hanging);
+	while (!atomic_compare_exchange_weak(&hanging, &s->next_hanging, s))
+		;
+}
+
 /* Any state, but the loop does not run. */
 static void
 server_free(struct scout_server *s)
@@ -275,7 +287,9 @@ server_free(struct scout_server *s)
 	free_tables(s);
 	free(s->endpoint);
 	scout_server_config_fini(&s->cfg);
-	if (!s->hangs)
+	if (s->hangs)
+		keep(s);
+	else
 		free(s);
 }
 

@@ -414,7 +414,8 @@ struct scout_server {
 	struct scout__l1 l1;
 	bool l1_ready;
 	struct scout__tier2 *tier2; /* NULL: there is none */
-	bool hangs;                 /* a thread of it did not end: it may log, so this structure stays */
+	bool hangs;                 /* a thread of it did not end and may use all that it knows: this structure stays */
+	struct scout_server *next_hanging;
 
 	uint64_t now_us;
 	bool draining;

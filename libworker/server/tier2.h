@@ -74,6 +74,7 @@ struct scout__load {
 	struct scout__list node; /* in loads_queued or loads_running */
 	struct scout_server *server;
 	struct scout__ns *ns;
+	struct scout__expected *expected; /* of the entry, and as long-lived */
 	uint64_t instance;
 	uint64_t due_us;
 	uint32_t entry, rank;

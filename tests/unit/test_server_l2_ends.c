@@ -149,6 +149,31 @@ START_TEST(an_object_deleted_behind_its_lookup_is_missing)
 }
 END_TEST
 
+START_TEST(a_store_that_is_switched_off_is_not_asked_and_comes_back)
+{
+	struct l2_rig r = l2_rig_of(64);
+	uint64_t ticket = 1;
+
+	eight_expected(&r);
+	rig_finish(&r.rig.client, 1);
+	l2_store(&r.rig.worker, 1, 3);
+	l2_memory_fail(r.m, SCOUT__L2_EXISTS, UINT32_MAX, SCOUT__L2_ERROR);
+	for (uint32_t i = 0; i <= SCOUT__L2_FAILURES; i++) {
+		l2_lookup(&r.rig.client, ++ticket, 1, 8, 3, 0);
+		rig_finish(&r.rig.client, ticket);
+	}
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.lookups.skipped"), 1);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.0.reads_off"), 1);
+	l2_memory_fail(r.m, SCOUT__L2_EXISTS, 0, SCOUT__L2_OK);
+	wire_wait_status(&r.rig.client, "l2.0.reads_off", 0);
+	l2_lookup(&r.rig.client, ++ticket, 1, 8, 3, 5);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, ticket, 1, 0, 8), 8);
+	rig_finish(&r.rig.client, ticket);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
 /* ---- who goes in the middle ---- */
 
 START_TEST(finish_in_the_middle_of_a_load_leaves_nothing)
@@ -198,6 +223,30 @@ START_TEST(a_store_takes_the_place_of_what_is_expected)
 	l2_store(&r.rig.worker, 1, 4);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 8);
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_LOAD), 4);
+	rig_finish(&r.rig.client, 1);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(a_store_takes_the_place_of_a_load_that_has_not_begun)
+{
+	struct l2_rig r = l2_rig_of(512);
+
+	r.cfg.prefetch = SCOUT_PREFETCH_ON_LOOKUP;
+	r.cfg.l2_timeout_ms = 20000;
+	l2_up(&r);
+	l2_store(&r.rig.worker, 1, 80);
+	l2_restart(&r);
+	l2_memory_pause(r.m, SCOUT__L2_LOAD);
+	l2_lookup(&r.rig.client, 1, 1, 80, 0, 80);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.loads.running"), 64);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.loads.queued"), 16);
+	l2_store_in_pool(&r.rig.worker, 75, 6);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.loads.queued"), 10);
+	l2_memory_resume(r.m, SCOUT__L2_LOAD);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 80), 80);
+	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_LOAD), 74);
 	rig_finish(&r.rig.client, 1);
 	l2_check_idle(&r);
 	l2_down(&r);
@@ -436,9 +485,11 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_bad_key_counts_again_after_its_time);
 	tcase_add_test(tc, a_load_that_is_late_is_missing_and_its_slot_is_left_alone);
 	tcase_add_test(tc, an_object_deleted_behind_its_lookup_is_missing);
+	tcase_add_test(tc, a_store_that_is_switched_off_is_not_asked_and_comes_back);
 	tcase_add_test(tc, finish_in_the_middle_of_a_load_leaves_nothing);
 	tcase_add_test(tc, a_worker_that_goes_in_the_middle_of_a_load_leaves_nothing);
 	tcase_add_test(tc, a_store_takes_the_place_of_what_is_expected);
+	tcase_add_test(tc, a_store_takes_the_place_of_a_load_that_has_not_begun);
 	tcase_add_test(tc, a_retrieve_waits_for_the_store_that_took_its_place);
 	tcase_add_test(tc, new_weights_end_a_question);
 	tcase_add_test(tc, new_weights_in_the_middle_of_a_load_commit_nothing);

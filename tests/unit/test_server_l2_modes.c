@@ -256,6 +256,7 @@ START_TEST(who_has_all_need_not_wait_for_who_is_slow)
 	l2_restart(&r);
 	l2_memory_pause(b, SCOUT__L2_EXISTS);
 	l2_lookup(&r.rig.client, 1, 1, 8, 0, 8);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.lookups.late"), 0);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 8);
 	rig_finish(&r.rig.client, 1);
 	l2_memory_resume(b, SCOUT__L2_EXISTS);
