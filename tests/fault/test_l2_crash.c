@@ -16,10 +16,11 @@
  * KVSCOUT_CRASHES: how often, default 100.
  */
 
-#define KEYS 32u    /* stored in each round */
+#define KEYS 200u   /* stored in each round */
+#define SAMPLE 8u   /* one of so many is looked at */
 #define ROUNDS 100u /* kills, at least */
-#define POOL 128u   /* chunks */
-#define KEEP "1Mi"  /* of objects: some rounds' worth, so that eviction goes on, too */
+#define POOL 1024u  /* chunks: a quarter of them may wait to be written */
+#define KEEP "4Mi"  /* of objects: some rounds' worth, so that eviction goes on, too */
 
 static struct fault f;
 static struct wire_peer client, worker;
@@ -75,7 +76,7 @@ store(uint64_t first_key)
 	free(g.grants);
 }
 
-/* What there is of a round's keys, one lookup for each since any may be lost; returns how many came back, all right. */
+/* Some of a round's keys, one lookup for each since any may be lost; returns how many came back, all of them right. */
 static uint32_t
 load(uint64_t first_key, uint64_t *ticket)
 {
@@ -84,7 +85,7 @@ load(uint64_t first_key, uint64_t *ticket)
 	struct wire_grants g;
 	uint32_t n = 0;
 
-	for (uint64_t key = first_key; key < first_key + KEYS; key++) {
+	for (uint64_t key = first_key; key < first_key + KEYS; key += SAMPLE) {
 		++*ticket;
 		ck_assert_int_eq(wire_lookup(&client, *ticket, key, 1, 0, &hit), SCOUT_WIRE_OK);
 		if (hit.hit == 0)
@@ -100,14 +101,26 @@ load(uint64_t first_key, uint64_t *ticket)
 	return n;
 }
 
-/* Some time within the writing of a round's keys. */
 static void
-wait_a_moment(uint64_t longest_us)
+wait_a_moment(uint64_t us)
 {
-	uint64_t us = draw(longest_us + 1);
 	const struct timespec moment = {.tv_nsec = (long)(us * 1000)};
 
 	(void)ppoll(NULL, 0, &moment, NULL);
+}
+
+/*
+ * How long the next kill may wait: a random time of a window that is made larger when it met nothing written, and smaller when all was.
+ * So it meets the middle, however fast disk and machine are at this moment.
+ */
+static uint64_t
+fit_window(uint64_t window_us, uint32_t n)
+{
+	if (n == 0)
+		return window_us < 400000 ? window_us * 2 : window_us;
+	if (n == KEYS / SAMPLE)
+		return window_us > 100 ? window_us * 2 / 3 : window_us;
+	return window_us;
 }
 
 START_TEST(killed_at_any_moment_of_writing_the_files_are_whole)
@@ -115,12 +128,12 @@ START_TEST(killed_at_any_moment_of_writing_the_files_are_whole)
 	const char *text = getenv("KVSCOUT_CRASHES");
 	uint32_t rounds = text ? (uint32_t)strtoul(text, NULL, 10) : ROUNDS;
 	struct l2_folder_report report;
-	uint64_t ticket = 0, write_us = 20000, start_us;
+	uint64_t ticket = 0, window_us = 20000;
 	uint32_t in_the_middle = 0, came_back = 0;
 	char folder[160], url[256];
 
 	(void)snprintf(folder, sizeof(folder), "%s/l2-crash", fault_home());
-	(void)snprintf(url, sizeof(url), "fs://%s?max_bytes=" KEEP, folder);
+	(void)snprintf(url, sizeof(url), "fs://%s?threads=1&max_bytes=" KEEP, folder);
 	f = (struct fault){.pool_chunks = POOL, .more = {"l2", url, "l2_queue_bytes", "1Gi", "l2_timeout_ms", "20000"}};
 	fault_up(&f);
 	fault_server_kill(&f);
@@ -130,21 +143,15 @@ START_TEST(killed_at_any_moment_of_writing_the_files_are_whole)
 		ck_assert_msg(report.damaged + report.temporaries + report.foreign == 0, "round %u: %s", round,
 			      report.first_bad);
 		ck_assert_uint_eq(fault_status(&f, "l2.0.objects"), report.objects);
-		if (round > 1) {
+		if (round > 0) {
 			uint32_t n = load((round - 1) * (uint64_t)KEYS, &ticket);
 
-			in_the_middle += n < KEYS;
+			in_the_middle += n > 0 && n < KEYS / SAMPLE;
 			came_back += n;
+			window_us = fit_window(window_us, n);
 		}
 		store((uint64_t)round * KEYS);
-		start_us = scout__now_us();
-		if (round == 0) {
-			/* How long it takes here. */
-			fault_wait(&f, "l2.writes.waiting", 0);
-			write_us = scout__now_us() - start_us;
-		} else {
-			wait_a_moment(write_us < 100000 ? write_us : 100000);
-		}
+		wait_a_moment(draw(window_us));
 		fault_server_kill(&f);
 		leave_server();
 	}
