@@ -509,9 +509,12 @@ one_operation(void)
 		break;
 	case 1:
 	case 2:
-		if (draw(4) == 0 && l1.pool.growing)
-			wait_ready(&l1.pool);
+		/* Look before waiting: of two that came together the second is in the ring, and the bell was heard. */
 		extent = scout__pool_ready(&l1.pool);
+		if (!extent && draw(4) == 0 && l1.pool.growing) {
+			wait_ready(&l1.pool);
+			extent = scout__pool_ready(&l1.pool);
+		}
 		if (extent)
 			(void)scout__bank_grow(extent->owner, extent);
 		break;
