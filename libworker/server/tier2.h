@@ -166,7 +166,7 @@ SCOUT_ON_LOOP bool scout__tier2_is_idle(const struct scout_server *s);
 SCOUT_ON_LOOP void scout__tier2_remove(struct scout_server *s, uint32_t adapter, const struct scout__l2_key *key);
 /* All peers are gone: stop the adapters. False: one hangs, and the pool must stay mapped. */
 SCOUT_ON_LOOP bool scout__tier2_stop(struct scout_server *s);
-/* After the last bank, or in place of it when an adapter hangs. */
+/* After the last bank; not when an adapter hangs. */
 SCOUT_ON_LOOP void scout__tier2_free(struct scout_server *s);
 static inline bool
 scout__same_digest(struct scout__l2_digest a, struct scout__l2_digest b)
