@@ -27,6 +27,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -550,6 +551,7 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 		   size_t err_len)
 {
 	struct scout__courier *c = allocate(cfg);
+	sigset_t all, before;
 	int rc;
 
 	if (!c)
@@ -557,11 +559,15 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 	rc = load_keys(c, cfg, err, err_len);
 	if (rc == 0)
 		rc = open_descriptors(c, cfg->n_links, err, err_len);
+	/* The first socket starts libzmq's threads, which block signals only once they run: the host's are the host's. */
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_BLOCK, &all, &before);
 	if (rc == 0)
 		rc = open_context(c, cfg->endpoints, cfg->n_links, err, err_len);
 	for (uint32_t i = 0; rc == 0 && i < cfg->n_links; i++)
 		rc = scout__inproc_is(cfg->endpoints[i]) ? 0
 							 : check_endpoint(c->view.zmq, cfg->endpoints[i], err, err_len);
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc == 0)
 		rc = start_links(c, cfg, err, err_len);
 	if (rc == 0) {
