@@ -86,7 +86,8 @@ reserve_arrays(struct scout__bank *bank)
 	bank->table = reserve_array(cells, sizeof(*bank->table));
 	bank->shard_state = reserve_array(shards, sizeof(*bank->shard_state));
 	bank->shard_gen = reserve_array(shards, sizeof(*bank->shard_gen));
-	if (!bank->entries || !bank->table || !bank->shard_state || !bank->shard_gen)
+	bank->used_by = reserve_array(bank->max_entries, sizeof(*bank->used_by));
+	if (!bank->entries || !bank->table || !bank->shard_state || !bank->shard_gen || !bank->used_by)
 		return SCOUT_ERR_NOMEM;
 	return 0;
 }
@@ -100,6 +101,7 @@ release_arrays(struct scout__bank *bank)
 	release_array(bank->table, bank->table_mask + 1, sizeof(*bank->table));
 	release_array(bank->shard_state, shards, sizeof(*bank->shard_state));
 	release_array(bank->shard_gen, shards, sizeof(*bank->shard_gen));
+	release_array(bank->used_by, bank->max_entries, sizeof(*bank->used_by));
 }
 
 /* Sets strides, chunk_bytes and max_entries. */
@@ -219,10 +221,40 @@ scout__entry_discard(struct scout__bank *bank, uint32_t entry)
 	scout__slot_put(bank, entry);
 }
 
+static SCOUT_ON_LOOP bool
+is_own(const struct scout__bank *bank, uint32_t entry, const struct scout__user *user)
+{
+	return user && user->number && bank->used_by[entry].number == user->number && !bank->entries[entry].temporary;
+}
+
+/*
+ * Let what @user has at the head of the order become the newest. 0: something else is at the head, or nothing; or why there
+ * is no victim.
+ */
+static SCOUT_ON_LOOP enum scout__reserve
+spare_own(struct scout__bank *bank, struct scout__user *user)
+{
+	uint32_t entry;
+
+	while ((entry = scout__order_victim(bank)) != SCOUT__NO_ENTRY && is_own(bank, entry, user)) {
+		/* One that became the newest in this turn, by whomever: nothing is left that should rather go. */
+		if (bank->used_by[entry].turn >= user->turn)
+			return SCOUT__RESERVE_NO_ROOM;
+		if (user->spares == 0)
+			return SCOUT__RESERVE_AGAIN;
+		user->spares--;
+		bank->used_by[entry].turn = bank->turn & ((UINT64_C(1) << SCOUT__TURN_BITS) - 1);
+		scout__order_remove(bank, entry, SCOUT__REMOVE_PINNED);
+		scout__order_insert(bank, entry);
+	}
+	return 0;
+}
+
 enum scout__reserve
-scout__bank_make_room(struct scout__bank *bank)
+scout__bank_make_room(struct scout__bank *bank, struct scout__user *user)
 {
 	unsigned tries = VICTIMS;
+	enum scout__reserve refused;
 	uint32_t victim;
 	bool needy;
 
@@ -234,8 +266,11 @@ scout__bank_make_room(struct scout__bank *bank)
 		return SCOUT__RESERVE_WAIT;
 	needy = scout__share_ask(bank);
 	do {
+		refused = spare_own(bank, user);
+		if (refused == SCOUT__RESERVE_AGAIN)
+			return refused;
 		victim = scout__order_victim(bank);
-		if (victim == SCOUT__NO_ENTRY)
+		if (refused || victim == SCOUT__NO_ENTRY)
 			return bank->growing || needy || bank->n_saving ? SCOUT__RESERVE_WAIT : SCOUT__RESERVE_NO_ROOM;
 		if (bank->entries[victim].saving) {
 			/* It is back when it is written: see scout__bank_saved(). */
@@ -257,6 +292,7 @@ scout__entry_create(struct scout__bank *bank, uint32_t space, const uint8_t *has
 	struct scout__entry *e = &bank->entries[entry];
 
 	*e = (struct scout__entry){.space = space, .gen = e->gen + 1, .in_use = 1};
+	bank->used_by[entry].number = 0;
 	memcpy(e->hash, hash, bank->hash_bytes);
 	scout__table_insert(bank, entry);
 	bank->n_entries++;
@@ -286,12 +322,19 @@ is_taken(uint8_t state)
 enum scout__reserve
 scout__bank_reserve(struct scout__bank *bank, uint32_t space, const uint8_t *hash, uint32_t rank, uint32_t *ret_entry)
 {
+	return scout__bank_reserve_for(bank, space, hash, rank, NULL, ret_entry);
+}
+
+enum scout__reserve
+scout__bank_reserve_for(struct scout__bank *bank, uint32_t space, const uint8_t *hash, uint32_t rank,
+			struct scout__user *user, uint32_t *ret_entry)
+{
 	uint32_t entry = scout__bank_find(bank, space, hash);
 	enum scout__reserve refused;
 
 	SCOUT_ASSERT(rank < bank->n_ranks);
 	if (entry == SCOUT__NO_ENTRY) {
-		refused = scout__bank_make_room(bank);
+		refused = scout__bank_make_room(bank, user);
 		if (refused) {
 			bank->l1->refusals += refused == SCOUT__RESERVE_NO_ROOM;
 			return refused;
@@ -367,7 +410,7 @@ scout__bank_index_bytes(const struct scout__bank *bank)
 {
 	uint64_t shard = sizeof(*bank->shard_state) + sizeof(*bank->shard_gen);
 
-	return bank->max_entries * (sizeof(*bank->entries) + shard * bank->n_ranks) +
+	return bank->max_entries * (sizeof(*bank->entries) + sizeof(*bank->used_by) + shard * bank->n_ranks) +
 	       (bank->table_mask + 1) * sizeof(*bank->table) + bank->l1->policy->state_bytes(bank->policy_state);
 }
 

@@ -118,6 +118,15 @@ struct scout__l1 {
 	struct scout__retire retire;
 };
 
+#define SCOUT__USER_BITS 24
+#define SCOUT__TURN_BITS 40 /* at 100000 stores a second, four months */
+
+/* Who stored or retrieved a chunk last; 0: nobody who gave a number. */
+struct scout__used {
+	uint64_t number : SCOUT__USER_BITS;
+	uint64_t turn : SCOUT__TURN_BITS; /* of the newest user when it was spared last */
+};
+
 struct scout__bank {
 	struct scout__l1 *l1;
 	uint32_t n_ranks;
@@ -129,13 +138,15 @@ struct scout__bank {
 	struct scout__entry *entries; /* max_entries, mapped lazily */
 	uint64_t *table;              /* cells: tag << 32 | entry + 1; 0 = free */
 	uint64_t table_mask;
-	uint8_t *shard_state; /* [entry * n_ranks + rank] */
-	uint32_t *shard_gen;  /* likewise: what the generation word holds (low 32 bits of a counter, never 0) */
-	uint32_t n_entries;   /* in use */
-	uint32_t n_slots;     /* of all extents */
-	uint32_t free_head;   /* free list through entry node.link[0] */
-	uint32_t n_free;      /* fresh ones and those on the free list */
-	uint32_t n_fresh;     /* never used since their extent came */
+	uint8_t *shard_state;        /* [entry * n_ranks + rank] */
+	uint32_t *shard_gen;         /* likewise: what the generation word holds (low 32 bits of a counter, never 0) */
+	struct scout__used *used_by; /* [entry] */
+	uint64_t turn;               /* users so far */
+	uint32_t n_entries;          /* in use */
+	uint32_t n_slots;            /* of all extents */
+	uint32_t free_head;          /* free list through entry node.link[0] */
+	uint32_t n_free;             /* fresh ones and those on the free list */
+	uint32_t n_fresh;            /* never used since their extent came */
 	struct scout__extent *fresh_from; /* from where fresh ones are taken, NULL: to be found */
 	uint32_t last_slots;              /* of the newest extent */
 	uint32_t next_fresh;              /* slots from here on were never used at all */
@@ -254,11 +265,40 @@ enum scout__reserve {
 	SCOUT__RESERVE_GRANTED = 1, /* shard is WRITING now, held, its generation bumped */
 	SCOUT__RESERVE_PRESENT,     /* readable, being written, or in quarantine */
 	SCOUT__RESERVE_NO_ROOM,     /* everything is pinned (counted) */
-	SCOUT__RESERVE_WAIT         /* an extent is being grown: ask again when it has come */
+	SCOUT__RESERVE_WAIT,        /* an extent is being grown: ask again when it has come */
+	SCOUT__RESERVE_AGAIN        /* looked for a victim for long enough: ask again, after others (only for a user) */
 };
+
+/*
+ * For whom slots are reserved. What scout__bank_used() noted for the same number is not evicted for it: who stores the tail
+ * of a prompt in place of its head has stored nothing. When it is the next to go, it becomes the newest instead, once in a
+ * turn, and the next one goes; if the policy names it again, the policy has nothing that should rather go, and there is no
+ * room. What is temporary may go: it is in the second tier as well.
+ */
+struct scout__user {
+	uint32_t number; /* 0: nobody */
+	uint32_t spares; /* how much may be spared until AGAIN; counts down */
+	uint64_t turn;
+};
+
 /* @ret_entry is written for GRANTED and PRESENT. */
 SCOUT_ON_LOOP enum scout__reserve scout__bank_reserve(struct scout__bank *bank, uint32_t space, const uint8_t *hash,
 						      uint32_t rank, uint32_t *ret_entry);
+/* The same for a user: never one of its own goes. NULL: as above. */
+SCOUT_ON_LOOP enum scout__reserve scout__bank_reserve_for(struct scout__bank *bank, uint32_t space, const uint8_t *hash,
+							  uint32_t rank, struct scout__user *user, uint32_t *ret_entry);
+/* The caller names its users by numbers; only the low 24 bits count. A turn is one STORE. */
+static inline SCOUT_ON_LOOP struct scout__user
+scout__bank_user(struct scout__bank *bank, uint64_t number)
+{
+	return (struct scout__user){.number = number & ((1u << SCOUT__USER_BITS) - 1), .turn = ++bank->turn};
+}
+/* Note that user @number stored or read the chunk. */
+static inline SCOUT_ON_LOOP void
+scout__bank_used(struct scout__bank *bank, uint32_t entry, uint64_t number)
+{
+	bank->used_by[entry].number = number & ((1u << SCOUT__USER_BITS) - 1);
+}
 /*
  * The shard is completely written; the hold of the reserve ends. Returns whether the chunk has become readable as a
  * whole (all ranks).

@@ -23,8 +23,11 @@ SCOUT_ON_LOOP void scout__entry_held(struct scout__bank *bank, uint32_t entry);
 SCOUT_ON_LOOP void scout__entry_unheld(struct scout__bank *bank, uint32_t entry);
 /* Out of order, table and use; its slot goes to the free list. Nothing pins it. */
 SCOUT_ON_LOOP void scout__entry_discard(struct scout__bank *bank, uint32_t entry);
-/* See that there is a free slot: grow, else take an extent of another bank, else evict. 0, or why there is none. */
-SCOUT_ON_LOOP enum scout__reserve scout__bank_make_room(struct scout__bank *bank);
+/*
+ * See that there is a free slot: grow, else take an extent of another bank, else evict what is not @user's (NULL: nobody's).
+ * 0, or why there is none.
+ */
+SCOUT_ON_LOOP enum scout__reserve scout__bank_make_room(struct scout__bank *bank, struct scout__user *user);
 /* A new entry for a key that has none: there is a free slot. */
 SCOUT_ON_LOOP uint32_t scout__entry_create(struct scout__bank *bank, uint32_t space, const uint8_t *hash);
 /* Into its order, and out of it. */

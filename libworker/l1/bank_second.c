@@ -43,7 +43,7 @@ scout__bank_expect(struct scout__bank *bank, uint32_t space, const uint8_t *hash
 		/* Before anything is evicted for it. */
 		if (!may_promise_one(bank->l1, bank->chunk_bytes))
 			return SCOUT__RESERVE_NO_ROOM;
-		refused = scout__bank_make_room(bank);
+		refused = scout__bank_make_room(bank, NULL);
 		if (refused)
 			return refused;
 		entry = scout__entry_create(bank, space, hash);

@@ -248,6 +248,7 @@ struct scout__task {
 	uint32_t space;
 	uint32_t from, to;
 	uint32_t limited;
+	struct scout__user user; /* STORE: its session */
 	uint64_t poll_end_us;
 	uint64_t poll_interval_us;
 	uint64_t poll_next_us; /* the second tier is asked again then */

@@ -15,7 +15,9 @@
  * socket is full, the finished reply waits (peer.lease_waiters).
  *
  * STORE waits for an extent that is being grown (ns.pool_waiters); when its budget ends, what it has is granted and the rest gets
- * no room. RETRIEVE holds what is there, and waits for what the second tier has: it starts the loads of its whole range, then
+ * no room. No store evicts what its own session stored or retrieved: a prompt longer than the pool keeps its head.
+ *
+ * RETRIEVE holds what is there, and waits for what the second tier has: it starts the loads of its whole range, then
  * grants in order, each chunk as it arrives; what has not come in time is missing. Its hold comes before its promise
  * unit goes, so that nothing can be evicted in between.
  *
@@ -24,6 +26,7 @@
 
 #define HEAD_BYTES (SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + 16)
 #define STORE_STEP_US 100u /* a slot that is used for the first time costs several page faults: look at the clock */
+#define STORE_SPARES 256u  /* chunks of its own that a step may pass over when it looks for one to evict */
 #define SMALL_BYTES 16384u /* shorter replies travel with others */
 
 /* The reply's buffer, and where its slots are noted. False: refused, the task is gone. */
@@ -156,8 +159,8 @@ is_outdated(struct scout_server *s, struct scout__task *task)
 
 /* ---- STORE ---- */
 
-/* One chunk. False: it has to wait. */
-SCOUT_ON_LOOP static bool
+/* One chunk. GRANTED, PRESENT and NO_ROOM are in the reply. */
+SCOUT_ON_LOOP static enum scout__reserve
 store_one(struct scout_server *s, struct scout__task *task, struct scout__session *session)
 {
 	struct scout__bank *bank = task->ns->bank;
@@ -166,10 +169,11 @@ store_one(struct scout_server *s, struct scout__task *task, struct scout__sessio
 	uint32_t entry = SCOUT__NO_ENTRY;
 
 	if (bank && !task->limited)
-		what = scout__bank_reserve(bank, task->space, hash, (uint32_t)task->peer->rank, &entry);
-	if (what == SCOUT__RESERVE_WAIT) {
+		what = scout__bank_reserve_for(bank, task->space, hash, (uint32_t)task->peer->rank, &task->user,
+					       &entry);
+	if (what == SCOUT__RESERVE_WAIT || what == SCOUT__RESERVE_AGAIN) {
 		if (s->now_us < task->deadline_us)
-			return false;
+			return what;
 		what = SCOUT__RESERVE_NO_ROOM;
 	}
 	if (what == SCOUT__RESERVE_GRANTED) {
@@ -185,8 +189,11 @@ store_one(struct scout_server *s, struct scout__task *task, struct scout__sessio
 	/* Every rank stores the same keys, so one of them speaks for all. */
 	if (session && entry != SCOUT__NO_ENTRY && task->peer->rank == 0)
 		scout__session_stored(s, session, scout__bank_handle(bank, entry), what == SCOUT__RESERVE_PRESENT);
+	/* What this session stores next does not take its slot. */
+	if (session && entry != SCOUT__NO_ENTRY)
+		scout__bank_used(bank, entry, session->serial);
 	task->next++;
-	return true;
+	return what;
 }
 
 SCOUT_ON_LOOP static void
@@ -201,10 +208,16 @@ store_step(struct scout_server *s, struct scout__job *job)
 	scout__timer_clear(s, task);
 	if (is_outdated(s, task))
 		return;
+	task->user.spares = STORE_SPARES;
 	for (; left && task->next < task->n; left--) {
+		enum scout__reserve what;
+
 		if (left % 16 == 0 && scout__now_us() >= end_us)
 			break;
-		if (store_one(s, task, session))
+		what = store_one(s, task, session);
+		if (what == SCOUT__RESERVE_AGAIN)
+			break;
+		if (what != SCOUT__RESERVE_WAIT)
 			continue;
 		task->state = SCOUT__TASK_POOL;
 		scout__list_add(&task->ns->pool_waiters, &task->waiting);
@@ -238,6 +251,7 @@ void
 scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet, const struct scout__op *op,
 	     uint64_t deadline_us)
 {
+	struct scout__session *session;
 	struct scout__store_msg m;
 	struct scout__task *task;
 	const char *field = "";
@@ -264,6 +278,9 @@ scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 	task->hashes = m.hashes;
 	task->n = m.n;
 	task->space = space;
+	session = scout__session_find(s, peer->ns, m.ticket);
+	if (session && peer->ns->bank)
+		task->user = scout__bank_user(peer->ns->bank, session->serial);
 	if (begin(s, task, SCOUT__HOLD_WRITE))
 		scout__job_start(s, &task->job, task->n);
 }
@@ -323,6 +340,7 @@ retrieve_one(struct scout_server *s, struct scout__task *task, struct scout__ses
 		return true;
 	}
 	scout__session_use(s, session, task->next++, rank * bank->readers + task->peer->reader);
+	scout__bank_used(bank, handle.entry, session->serial);
 	put_granted(task, handle.entry);
 	return true;
 }

@@ -123,27 +123,42 @@ let_go(struct model *m, struct model_chunk *c)
 }
 
 static struct model_chunk *
-next_victim(struct model *m)
+oldest(struct model *m)
 {
-	struct model_chunk *victim = NULL;
+	struct model_chunk *found = NULL;
 
 	for (uint32_t i = 0; i < MODEL_CHUNKS; i++) {
 		struct model_chunk *c = &m->chunks[i];
 
-		if (c->serial && !is_pinned(c) && (!victim || c->time < victim->time))
-			victim = c;
+		if (c->serial && !is_pinned(c) && (!found || c->time < found->time))
+			found = c;
 	}
-	return victim;
+	return found;
+}
+
+/* The next to go for @user (0: nobody in particular). NULL: all the others are pinned. */
+static struct model_chunk *
+next_victim(struct model *m, uint64_t user)
+{
+	struct model_chunk *c;
+
+	while ((c = oldest(m)) && user && c->used_by == user) {
+		if (c->spared == m->number)
+			return NULL;
+		c->spared = m->number;
+		c->time = ++m->clock;
+	}
+	return c;
 }
 
 /* A new chunk, at the cost of another one if need be. NULL: all are pinned. */
 static struct model_chunk *
-create(struct model *m, uint32_t tenant, uint32_t key)
+create(struct model *m, uint32_t tenant, uint32_t key, uint64_t user)
 {
 	uint32_t i = 0;
 
 	if (n_chunks(m) == m->capacity) {
-		struct model_chunk *victim = next_victim(m);
+		struct model_chunk *victim = next_victim(m, user);
 
 		if (!victim) {
 			m->refusals++;
@@ -464,14 +479,14 @@ may_transfer(const struct model *m, uint32_t peer)
 	return weights_fit(m, peer) ? 0 : SCOUT_WIRE_WEIGHTS;
 }
 
-/* What STORE of one chunk grants; *ret_c: the chunk, if there is one. */
+/* What STORE of one chunk grants; *ret_c: the chunk, if there is one. @user: the session, 0: none. */
 static uint16_t
-reserve(struct model *m, uint32_t tenant, uint32_t key, uint32_t rank, struct model_chunk **ret_c)
+reserve(struct model *m, uint32_t tenant, uint32_t key, uint32_t rank, uint64_t user, struct model_chunk **ret_c)
 {
 	struct model_chunk *c = find_key(m, tenant, key);
 
 	if (!c)
-		c = create(m, tenant, key);
+		c = create(m, tenant, key, user);
 	*ret_c = c;
 	if (!c)
 		return SCOUT_GRANT_NO_ROOM;
@@ -502,9 +517,11 @@ model_store(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, cons
 		uint16_t state = SCOUT_GRANT_NO_ROOM;
 
 		if (!full)
-			state = reserve(m, run->tenant, run->keys[i], h.rank, &c);
+			state = reserve(m, run->tenant, run->keys[i], h.rank, s ? s->opened : 0, &c);
 		full = state == SCOUT_GRANT_NO_ROOM;
 		put_grant(m, &h, ret, state, c);
+		if (s && c)
+			c->used_by = s->opened;
 		if (s && c && h.rank == 0) {
 			MUST(s->n_stored < 2 * MODEL_STORED);
 			s->stored[s->n_stored++] = c->serial;
@@ -591,6 +608,7 @@ model_retrieve(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, u
 			continue;
 		}
 		c->reads++;
+		c->used_by = s->opened;
 		if (s->kept[i] && (s->units[i] >> unit & 1)) {
 			s->units[i] &= ~(UINT32_C(1) << unit);
 			c->promises--;

@@ -12,7 +12,9 @@
  * no index, no slots, no list of what is to be evicted, no jobs. One call is one operation: it returns the status of the
  * reply, and the reply itself when the status is OK.
  *
- * A chunk that nothing pins has a time: when it was last let go or touched. The one with the smallest time is evicted.
+ * A chunk that nothing pins has a time: when it was last let go or touched. The one with the smallest time is evicted; but
+ * for a session never one that it stored or retrieved itself, if nobody else did since. That gets a new time instead, once in
+ * an operation.
  *
  * Namespace 0 has workers and memory; namespace 1 has clients only, so it never hits anything.
  *
@@ -51,7 +53,9 @@ struct model_chunk {
 	uint32_t promises; /* units */
 	uint32_t reads;    /* holds of retrieves */
 	uint64_t time;
-	bool spoiled; /* was seen to change under a copy: nobody gets it any more */
+	uint64_t used_by; /* by which session's operations it was stored or retrieved last: its LOOKUP's number */
+	uint64_t spared;  /* number of the operation that got another chunk in its place, last */
+	bool spoiled;     /* was seen to change under a copy: nobody gets it any more */
 	uint8_t shard[MODEL_RANKS];
 };
 

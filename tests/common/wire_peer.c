@@ -430,8 +430,8 @@ call_grants(struct wire_peer *p, struct wire_grants *ret)
 	return 0;
 }
 
-int
-wire_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, struct wire_grants *ret)
+static void
+begin_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n)
 {
 	struct scout__store_msg m = {.ticket = ticket, .n = n};
 	uint8_t *hashes = make_hashes(p, first_key, n);
@@ -439,6 +439,19 @@ wire_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n,
 	m.hashes = hashes;
 	scout__put_store(wire_begin(p, SCOUT_OP_STORE), &m, p->hello.hash_bytes);
 	free(hashes);
+}
+
+uint64_t
+wire_add_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n)
+{
+	begin_store(p, ticket, first_key, n);
+	return wire_end(p);
+}
+
+int
+wire_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, struct wire_grants *ret)
+{
+	begin_store(p, ticket, first_key, n);
 	return call_grants(p, ret);
 }
 

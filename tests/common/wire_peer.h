@@ -101,6 +101,9 @@ void wire_wait_status(struct wire_peer *p, const char *name, uint64_t value);
 /* A lookup to be added to a frame; returns its corr. */
 uint64_t wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t first_key);
 
+/* A store, likewise. */
+uint64_t wire_add_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n);
+
 /* Lease: connect and LEASE_HELLO. Returns the type of the answer (SCOUT_LEASE_OK, SCOUT_LEASE_GONE), or 0 for the end. */
 int wire_lease(struct wire_peer *p);
 void wire_lease_bye(struct wire_peer *p);

@@ -278,6 +278,88 @@ START_TEST(a_store_after_the_end_of_its_session_is_good)
 }
 END_TEST
 
+START_TEST(a_prompt_longer_than_the_pool_keeps_its_head)
+{
+	struct rig rig;
+
+	rig_up(&rig, 8);
+	rig_hit(&rig.client, 9, 1, 12);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(rig_store(&rig.worker, 9, 1 + 4 * i, 4), i < 2 ? 4 : 0);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 12), 8);
+	/* Of somebody else it is evicted as ever, the tail first. */
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 3), 3);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 12), 5);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(what_a_session_stored_stays_while_it_stores_more)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct rig rig;
+
+	cfg.eviction = "lru"; /* others protect what was read */
+	rig_up_with(&rig, &cfg);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 4), 4);
+	rig_hit(&rig.client, 9, 1, 8);
+	ck_assert_uint_eq(rig_store(&rig.worker, 9, 1, 4), 4);
+	/* Now the others are newer, and go nevertheless. */
+	ck_assert_uint_eq(rig_peek(&rig.client, 101, 4), 4);
+	ck_assert_uint_eq(rig_store(&rig.worker, 9, 5, 4), 4);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 8), 8);
+	ck_assert_uint_eq(rig_peek(&rig.client, 101, 4), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(what_a_session_retrieved_stays_while_it_stores)
+{
+	struct wire_grants g;
+	struct rig rig;
+
+	rig_up(&rig, 8);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4);
+	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 12), 4);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &g), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
+	free(g.grants);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 4), 4);
+	ck_assert_uint_eq(rig_store(&rig.worker, 9, 5, 8), 4);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 12), 8);
+	rig_down(&rig);
+}
+END_TEST
+
+/* Each of them meets what the other one passed over; both must come to an end. */
+START_TEST(two_stores_of_one_session_in_a_pool_of_its_own_chunks_end)
+{
+	enum {
+		POOL = 1000
+	};
+	struct wire_peer second;
+	uint64_t corr[2];
+	struct rig rig;
+
+	rig_up(&rig, POOL);
+	rig_worker(&second, rig.endpoint);
+	rig_hit(&rig.client, 9, 1, POOL + 20);
+	ck_assert_uint_eq(rig_store(&rig.worker, 9, 1, POOL), POOL);
+	corr[0] = wire_add_store(&rig.worker, 9, 1 + POOL, 10);
+	corr[1] = wire_add_store(&second, 9, 11 + POOL, 10);
+	wire_flush(&rig.worker);
+	wire_flush(&second);
+	wire_reply_free(wire_wait(&rig.worker, corr[0]));
+	wire_reply_free(wire_wait(&second, corr[1]));
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, POOL), POOL);
+	wire_close(&second);
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(finish_during_a_retrieve_keeps_the_hold)
 {
 	struct rig rig;
@@ -602,6 +684,10 @@ suite_of_this_file(void)
 	tcase_add_test(store, a_retrieve_after_a_withdrawal_gets_what_is_still_there);
 	tcase_add_test(store, a_retrieve_beyond_the_hit_is_missing_and_beyond_the_lookup_out_of_range);
 	tcase_add_test(store, done_twice_is_harmless);
+	tcase_add_test(store, a_prompt_longer_than_the_pool_keeps_its_head);
+	tcase_add_test(store, what_a_session_stored_stays_while_it_stores_more);
+	tcase_add_test(store, what_a_session_retrieved_stays_while_it_stores);
+	tcase_add_test(store, two_stores_of_one_session_in_a_pool_of_its_own_chunks_end);
 	tcase_add_test(store, nobody_gives_back_the_hold_of_another);
 	tcase_add_test(store, a_store_after_the_end_of_its_session_is_good);
 	tcase_add_test(store, finish_during_a_retrieve_keeps_the_hold);
