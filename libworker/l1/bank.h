@@ -201,6 +201,11 @@ SCOUT_ON_LOOP int scout__bank_new_on(struct scout__l1 *l1, const uint64_t *shard
 				     uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes,
 				     struct scout__bank **ret_bank);
 SCOUT_ON_LOOP void scout__bank_free(struct scout__bank *bank);
+/*
+ * Right before scout__bank_free(), as often as it returns one: an extent that somebody may still map. It stays counted until
+ * scout__share_freed() frees it. NULL: there is none left.
+ */
+SCOUT_ON_LOOP struct scout__extent *scout__bank_surrender(struct scout__bank *bank);
 
 /*
  * Take an extent that scout__pool_ready() returned for this bank: add its slots, or note its failure (the error has

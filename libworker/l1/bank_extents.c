@@ -199,6 +199,19 @@ scout__bank_extent_remove(struct scout__bank *bank, struct scout__extent *extent
 	extent->owner = NULL;
 }
 
+struct scout__extent *
+scout__bank_surrender(struct scout__bank *bank)
+{
+	struct scout__extent *extent;
+
+	if (bank->n_extents == 0)
+		return NULL;
+	extent = bank->extents[bank->n_extents - 1];
+	scout__bank_extent_remove(bank, extent);
+	extent->taken_from = extent->taken_for = 0;
+	return extent;
+}
+
 bool
 scout__bank_grow(struct scout__bank *bank, struct scout__extent *extent)
 {

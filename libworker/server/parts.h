@@ -218,6 +218,8 @@ SCOUT_ON_LOOP void scout__graves_free(struct scout_server *s);
 
 /* The step of server.share. */
 SCOUT_ON_LOOP void scout__share_job(struct scout_server *s, struct scout__job *job);
+/* The bank of @ns goes: its workers are told to let go of all of it. */
+SCOUT_ON_LOOP void scout__withdraw_bank(struct scout_server *s, const struct scout__ns *ns);
 /* LEASE_RELEASED. */
 SCOUT_ON_LOOP void scout__withdraw_released(struct scout_server *s, const struct scout__peer *peer, uint32_t segment);
 /* @peer leaves, or has a new lease connection: it maps nothing any more that was withdrawn. */

@@ -147,6 +147,7 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false, 0);
 	while (ns->n_sessions)
 		scout__jobs_run(s);
+	scout__withdraw_bank(s, ns);
 	scout__ns_drop_bank(ns);
 	peer->rank = -1;
 }

@@ -98,6 +98,15 @@ withdraw(struct scout_server *s, const struct scout__ns *ns, struct scout__exten
 	free_if_released(s, w);
 }
 
+void
+scout__withdraw_bank(struct scout_server *s, const struct scout__ns *ns)
+{
+	struct scout__extent *extent;
+
+	while (ns->bank && (extent = scout__bank_surrender(ns->bank)))
+		withdraw(s, ns, extent);
+}
+
 /* @segment 0: all of them. */
 SCOUT_ON_LOOP static void
 release(struct scout_server *s, const struct scout__peer *peer, uint32_t segment)

@@ -507,6 +507,20 @@ send_released(const struct wire_peer *p, uint32_t segment)
 	ck_assert_int_eq(send(p->lease_fd, buf, len, MSG_NOSIGNAL), (ssize_t)len);
 }
 
+/* Store keys 1 to @n, all of which fit. */
+static void
+fill_raw(struct wire_peer *p, uint32_t n)
+{
+	struct wire_grants g;
+	uint32_t readable;
+
+	ck_assert_int_eq(wire_store(p, 0, 1, n, &g), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g.n_granted, n);
+	ck_assert_int_eq(wire_store_done(p, g.id, n, n, &readable), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(readable, n);
+	free(g.grants);
+}
+
 START_TEST(memory_is_back_when_the_worker_says_so_or_connects_anew)
 {
 	struct wire_peer raw;
@@ -544,6 +558,34 @@ START_TEST(memory_is_back_when_the_worker_says_so_or_connects_anew)
 	send_released(&raw, segment);
 	ck_assert_uint_eq(counter("leases"), 3);
 	expect_bytes(0, 1, 16);
+	wire_close(&raw);
+	wire_close(&status);
+}
+END_TEST
+
+START_TEST(another_layout_of_the_only_worker_gives_back_the_memory_of_the_first)
+{
+	struct wire_peer raw;
+	uint32_t n;
+
+	rig_start_server(&rig);
+	wire_open(&raw, rig.endpoint);
+	raw.hello.role = SCOUT_ROLE_WORKER;
+	ck_assert_int_eq(wire_hello(&raw), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lease(&raw), SCOUT_LEASE_OK);
+	ck_assert_int_eq(wire_register(&raw, 0, 0, SLOT_BYTES), SCOUT_WIRE_OK);
+	open_status();
+	fill_raw(&raw, CHUNKS);
+	ck_assert_int_eq(wire_register(&raw, 0, 0, 2 * SLOT_BYTES), SCOUT_WIRE_OK);
+	/* It maps all of the old memory, so none of that is there for the new one. */
+	n = (uint32_t)counter("l1.extents_leaving");
+	ck_assert_uint_eq(n, 8);
+	for (; n > 0; n--) {
+		ck_assert_uint_eq(counter("l1.extents_leaving"), n);
+		send_released(&raw, wait_withdraw(&raw));
+		wire_wait_status(&status, "l1.extents_leaving", n - 1);
+	}
+	fill_raw(&raw, CHUNKS / 2);
 	wire_close(&raw);
 	wire_close(&status);
 }
@@ -673,6 +715,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tcase, a_worker_that_dies_or_leaves_lets_go_of_everything, 0, 2);
 	tcase_add_test(tcase, a_donor_whose_chunks_are_all_pinned_is_a_typed_refusal);
 	tcase_add_loop_test(tcase, memory_is_back_when_the_worker_says_so_or_connects_anew, 0, 2);
+	tcase_add_test(tcase, another_layout_of_the_only_worker_gives_back_the_memory_of_the_first);
 	tcase_add_test(tcase, a_restarted_server_serves_again_and_nothing_is_left);
 	tcase_add_test(tcase, a_forked_child_keeps_neither_the_lease_connection_nor_the_pool);
 	suite_add_tcase(suite, tcase);
