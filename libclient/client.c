@@ -702,13 +702,16 @@ static int
 start(struct scout_client *client, char *err, size_t err_len)
 {
 	const char *endpoints[ENDPOINTS_MAX];
-	char *list = client->cfg.endpoint ? strdup(client->cfg.endpoint) : NULL;
+	char *list;
 	int rc;
 
-	if (!list)
+	if (!client->cfg.endpoint)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
 				   "endpoint is not set: one or several of ipc:///path or "
 				   "tcp://host:port, comma separated");
+	list = strdup(client->cfg.endpoint);
+	if (!list)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	client->n_links = split_endpoints(list, endpoints);
 	if (client->n_links == 0)
 		rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,

@@ -454,22 +454,25 @@ allocate(const struct scout__courier_config *cfg)
  * libzmq aborts the process when its context finds no descriptor for an epoll. So it is asked for only when there are enough:
  * not a reservation, but it turns the common case (a host at its limit) into an error.
  */
-static bool
-has_descriptors(const struct scout__courier *c, uint32_t n_links)
+static int
+check_descriptors(const struct scout__courier *c, uint32_t n_links, char *err, size_t err_len)
 {
 	uint32_t n = ZMQ_DESCRIPTORS + n_links * LINK_DESCRIPTORS, i = 0;
 	int *fds = calloc(n, sizeof(*fds));
 	bool enough;
 
 	if (!fds)
-		return false;
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	while (i < n && (fds[i] = fcntl(c->wake_fd, F_DUPFD_CLOEXEC, 0)) >= 0)
 		i++;
 	enough = i == n;
 	while (i > 0)
 		(void)close(fds[--i]);
 	free(fds);
-	return enough;
+	if (enough)
+		return 0;
+	return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
+			   "fewer than %u descriptors are left: raise the limit of open files", n);
 }
 
 /* Become part of the context of a server in this process. */
@@ -511,11 +514,7 @@ open_descriptors(struct scout__courier *c, uint32_t n_links, char *err, size_t e
 	if (c->wake_fd < 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
 				   "eventfd failed (errno %d): raise the limit of open files", errno);
-	if (!has_descriptors(c, n_links))
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
-				   "fewer than %u descriptors are left: raise the limit of open files",
-				   ZMQ_DESCRIPTORS + n_links * LINK_DESCRIPTORS);
-	return 0;
+	return check_descriptors(c, n_links, err, err_len);
 }
 
 /* view.curve is set if there are keys. */
