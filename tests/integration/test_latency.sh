@@ -187,6 +187,17 @@ assert rtt["min"] >= 1000000 and rtt["p90"] >= rtt["min"] + 1000000, rtt
 PY
 ok $? "--server-jitter-us spreads the delay"
 
+# shellcheck disable=SC2086
+run 0 $small --requests 40 --compare --rounds 2 --transport inproc --spin-us 20 --server-spin-us 20 --verify --json - &&
+	"$python" - "$dir/out" <<'PY'
+import json, sys
+top = json.load(open(sys.argv[1]))
+assert top["options"]["transport"] == "inproc" and top["options"]["server_spin_us"] == 20, top["options"]
+for mode in ("async", "polled", "sync", "floor"):
+    assert any(metric["n"] for metric in top["modes"][mode].values()), mode
+PY
+ok $? "all modes run on inproc, spinning, with the right answers"
+
 # A server that takes 3 ms for each is asked 2000 times a second: one round trip after the other cannot follow, and the
 # time from the intended start says so, which the round trip does not.
 # shellcheck disable=SC2086
@@ -346,6 +357,8 @@ refused --hit-ratio half "0..1"
 refused --prompts 1000001 "0..1000000"
 refused --server-delay-us 10000001 "0..10000000"
 refused --spin-us 1000001 "0..1000000"
+refused --server-spin-us 1000001 "0..1000000"
+refused --transport tcp "ipc, inproc"
 refused --server-jitter-us 10000001 "0..10000000"
 refused --rate 10000001 "0..10000000"
 refused --clients 0 "1..1000"
@@ -369,10 +382,10 @@ run 2 --json - --csv - && grep -q "only one of" "$dir/err"
 ok $? "two outputs cannot share standard output"
 run 2 --clients 1000 --inflight 4096 && grep -q -e "--clients times --inflight" "$dir/err"
 ok $? "--clients times --inflight is limited"
-run 2 --endpoint "ipc://$dir/none" --server-jitter-us 5 && grep -q -e --server-jitter-us "$dir/err"
-ok $? "--server-jitter-us is refused with --endpoint"
-run 2 --endpoint "ipc://$dir/none" --server-delay-us 5 && grep -q -e --server-delay-us "$dir/err"
-ok $? "--server-delay-us is refused with --endpoint"
+for option in --server-delay-us=5 --server-jitter-us=5 --server-spin-us=5 --transport=inproc --l1-bytes=1Mi; do
+	run 2 --endpoint "ipc://$dir/none" $option && grep -q -e "${option%=*} is for the embedded server" "$dir/err"
+	ok $? "${option%=*} is refused with --endpoint"
+done
 run 2 --requests && grep -q "needs a value" "$dir/err"
 ok $? "a missing value is named"
 run 0 --help && grep -q -- "--requests N .*(default: 10000; 1..100000000)" "$dir/out"
