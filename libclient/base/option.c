@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "option.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,8 +153,7 @@ store_string(const struct scout__option_table *table, const struct scout__option
 
 	if (!owned)
 		return SCOUT_ERR_NOMEM;
-	memcpy(owned->text, head, head_length);
-	memcpy(owned->text + head_length, text, length + 1);
+	(void)snprintf(owned->text, head_length + length + 1, "%s%s", head, text); /* it fits */
 	owned->next = read_owned(table, cfg);
 	write_owned(table, cfg, owned);
 	write_string(option, cfg, owned->text);

@@ -447,9 +447,8 @@ scout__files_remove_same(struct scout__files *files, const char *path, const str
 
 	/* All who compare and remove come one after the other; nobody replaces a file that has its name. */
 	SCOUT_ASSERT(pthread_mutex_lock(&files->removing) == 0);
-	if (fstatat(files->root.fd, path, &now, AT_SYMLINK_NOFOLLOW) != 0)
-		rc = errno == ENOENT ? 0 : errno;
-	else if (is_same(&now, st) && unlinkat(files->root.fd, path, S_ISDIR(now.st_mode) ? AT_REMOVEDIR : 0) != 0)
+	if (fstatat(files->root.fd, path, &now, AT_SYMLINK_NOFOLLOW) != 0 ||
+	    (is_same(&now, st) && unlinkat(files->root.fd, path, S_ISDIR(now.st_mode) ? AT_REMOVEDIR : 0) != 0))
 		rc = errno == ENOENT ? 0 : errno;
 	SCOUT_ASSERT(pthread_mutex_unlock(&files->removing) == 0);
 	return rc;

@@ -34,7 +34,8 @@ struct part {
 static int
 no_memory(char *err, size_t err_len)
 {
-	return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	(void)scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	return SCOUT_ERR_NOMEM;
 }
 
 #define WRONG(...) scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, __VA_ARGS__)
@@ -142,7 +143,6 @@ scout__l2_url_mask(const char *text)
 
 		out = append(out, from, colon ? (size_t)(colon + 1 - from) : 0);
 		out = append(out, "***", 3);
-		from = at;
 		authority = (struct part){at, strcspn(at, AUTHORITY_END)};
 	}
 	out = mask_ports(out, authority);
