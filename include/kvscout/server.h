@@ -64,7 +64,7 @@ struct scout_server_config {
 	/* CURVE: both or none; NULL: no encryption, everybody may connect. Read once, at start. */
 	const char *curve_secret_file;  /* the server's secret key */
 	const char *curve_clients_file; /* the public keys that may connect */
-	uint32_t spin_us;        /* the loop looks for this long after a message before it sleeps, default 0 */
+	uint32_t spin_us;               /* the loop looks for this long after a message before it sleeps, default 0 */
 };
 
 SCOUT_API void scout_server_config_init_sized(struct scout_server_config *cfg, uint32_t size);
