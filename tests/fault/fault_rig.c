@@ -268,7 +268,7 @@ fault_server_run(char *const argv[], char *text, size_t len)
 	pid_t pid;
 
 	make_pipe(err);
-	pid = spawn(argv, (const int[4]){-1, -1, err[1], -1});
+	pid = spawn(argv, (const int[4]){-1, err[1], err[1], -1});
 	(void)close(err[1]);
 	while (at < len - 1 && (n = read(err[0], text + at, len - 1 - at)) > 0)
 		at += (size_t)n;

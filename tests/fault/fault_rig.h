@@ -96,7 +96,7 @@ void fault_settle(struct fault *f);
 
 void fault_server_start(struct fault *f);
 void fault_server_kill(struct fault *f);
-/* Run kvscoutd with these options until it ends; its exit status, and its stderr in @text. */
+/* Run kvscoutd with these options until it ends; its exit status, and its stdout and stderr in @text. */
 int fault_server_run(char *const argv[], char *text, size_t len);
 const char *fault_kvscoutd(void);
 

@@ -158,6 +158,7 @@ START_TEST(bad_input_a_key_is_never_written_over_another)
 	(void)snprintf(path, sizeof(path), "%s/key", f.folder);
 	status = fault_server_run(argv, text, sizeof(text));
 	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s", text);
+	ck_assert_uint_eq(strcspn(text, "\n"), 40);
 	ck_assert_int_eq(stat(path, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 0777, 0600);
 	ck_assert_int_eq(st.st_size, 41);
