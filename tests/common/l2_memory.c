@@ -239,7 +239,7 @@ exists(struct l2_memory *m, struct scout__l2_op *op)
 		struct object *object = find(m, op->digests[i]);
 
 		op->found[i] = object && object->data && !object->hidden;
-		if (op->found[i] && op->pin)
+		if (object && op->found[i] && op->pin)
 			object->pins++;
 	}
 }

@@ -146,9 +146,9 @@ END_TEST
 
 START_TEST(unknown_and_malformed_names_are_typed_errors)
 {
-	static const char *const bad[] = {"inproc://", "inproc://a b", "inproc://a/b",
-					  "inproc://"
-					  "0123456789012345678901234567890123456789012345678901234567890123456789"};
+	static const char too_long[] =
+		"inproc://0123456789012345678901234567890123456789012345678901234567890123456789";
+	static const char *const bad[] = {"inproc://", "inproc://a b", "inproc://a/b", too_long};
 	struct scout_worker_config worker_cfg;
 	struct scout_worker *worker = NULL;
 	struct scout_server *server = NULL;
