@@ -35,7 +35,7 @@ void *__wrap_aligned_alloc(size_t align, size_t size);
 int __wrap_posix_memalign(void **ret, size_t align, size_t size);
 char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t n);
-int __wrap_asprintf(char **ret, const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) int __wrap_asprintf(char **ret, const char *fmt, ...);
 void *__wrap_mmap64(void *at, size_t len, int prot, int flags, int fd, off_t offset);
 void __wrap_free(void *p);
 

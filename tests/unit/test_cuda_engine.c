@@ -66,7 +66,7 @@ copy_all(struct world *w, enum scout__copy_direction direction, const int64_t *i
 START_TEST(every_method_copies_every_byte_and_no_other)
 {
 	struct fake_cuda_options opt = options();
-	int64_t ids[3 * 20];
+	int64_t ids[3 * 20] = {0};
 
 	opt.no_batch = _i % 8 >= 4;
 	random_world(&world, 500 + (uint64_t)_i);
