@@ -201,7 +201,7 @@ store_all(struct bench *b)
 static void
 make_hashes(struct bench *b)
 {
-	uint64_t words = b->n_prompts * b->keys * (HASH_BYTES / sizeof(uint64_t));
+	uint64_t words = (uint64_t)b->n_prompts * b->keys * (HASH_BYTES / sizeof(uint64_t));
 
 	b->hashes = malloc(words * sizeof(uint64_t));
 	if (!b->hashes)

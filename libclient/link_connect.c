@@ -106,7 +106,7 @@ scout__link_connect(struct scout__link *link, uint64_t now_us)
 	int timeout_ms = (int)scout__link_view(link)->connect_timeout_ms;
 
 	if (scout__inproc_is(link->endpoint) && !scout__inproc_is_served(scout__link_view(link)->inproc)) {
-		link->next_try_us = now_us + RECONNECT_IVL_MS * 1000;
+		link->next_try_us = now_us + RECONNECT_IVL_MS * UINT64_C(1000);
 		return;
 	}
 	link->next_try_us = now_us + CONNECT_AGAIN_MS * 1000; /* if something below fails: no descriptors, usually */

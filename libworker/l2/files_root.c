@@ -260,7 +260,7 @@ block_bytes_of(int fd)
 {
 	struct statvfs vfs;
 
-	if (fstatvfs(fd, &vfs) != 0 || vfs.f_frsize < 512 || vfs.f_frsize > 1024 * 1024 ||
+	if (fstatvfs(fd, &vfs) != 0 || vfs.f_frsize < 512 || vfs.f_frsize > UINT64_C(1) << 20 ||
 	    (vfs.f_frsize & (vfs.f_frsize - 1)))
 		return 4096;
 	return (uint32_t)vfs.f_frsize;
@@ -269,7 +269,7 @@ block_bytes_of(int fd)
 static int
 take_folder(struct scout__files_root *root, const char *path, bool shared, bool direct, char *err, size_t err_len)
 {
-	struct marker marker;
+	struct marker marker = {.pid = 0};
 	int rc;
 
 	rc = open_marker(root, path, shared, err, err_len);

@@ -79,8 +79,8 @@ init_port(struct scout__l2_port *port, struct scout__l2 *l2, const char *text, u
 	int rc;
 
 	*port = (struct scout__l2_port){.l2 = l2, .due_us = UINT64_MAX, .unpins_us = UINT64_MAX};
-	scout__l2_switch_init(&port->sides[SCOUT__L2_READS], seed + 2 * l2->n);
-	scout__l2_switch_init(&port->sides[SCOUT__L2_WRITES], seed + 2 * l2->n + 1);
+	scout__l2_switch_init(&port->sides[SCOUT__L2_READS], seed + UINT64_C(2) * l2->n);
+	scout__l2_switch_init(&port->sides[SCOUT__L2_WRITES], seed + UINT64_C(2) * l2->n + 1);
 	rc = scout__l2_url_parse(text, &port->url, err, err_len);
 	if (rc)
 		return rc;
