@@ -44,7 +44,7 @@ descriptors_in_use(void)
 
 	if (!dir)
 		return RESERVE; /* no /proc: a guess */
-	while (readdir(dir)) // NOLINT(concurrency-mt-unsafe): a stream of our own
+	while (readdir(dir))    // NOLINT(concurrency-mt-unsafe): a stream of our own
 		n++;
 	(void)closedir(dir);
 	return n;
