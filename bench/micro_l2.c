@@ -344,7 +344,7 @@ main(int argc, char **argv)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	static struct bench b = {.n = 96, .bytes = 1 << 20};
+	struct bench b = {.n = 96, .bytes = 1 << 20};
 	uint64_t rounds = 9;
 	int option;
 

@@ -201,15 +201,15 @@ store_all(struct bench *b)
 static void
 make_hashes(struct bench *b)
 {
-	uint64_t words = (uint64_t)b->n_prompts * b->keys * (HASH_BYTES / sizeof(uint64_t));
+	size_t bytes = b->n_prompts * b->keys * HASH_BYTES;
+	uint64_t word;
 
-	b->hashes = malloc(words * sizeof(uint64_t));
+	b->hashes = malloc(bytes);
 	if (!b->hashes)
 		die("start", "out of memory");
-	for (uint64_t i = 0; i < words; i++) {
-		uint64_t word = mix(i);
-
-		memcpy(b->hashes + i * sizeof(word), &word, sizeof(word));
+	for (size_t at = 0; at < bytes; at += sizeof(word)) {
+		word = mix(at / sizeof(word));
+		memcpy(b->hashes + at, &word, sizeof(word));
 	}
 }
 
@@ -434,7 +434,7 @@ run(struct bench *b)
 	double rate;
 
 	b->n_prompts = b->stored / b->keys;
-	b->out_cap = 1024 + OPS_MAX * (b->keys * HASH_BYTES + 256) + 2 * FRAMES_MAX * OPS_MAX * 64;
+	b->out_cap = 1024 + OPS_MAX * (b->keys * HASH_BYTES + 256) + (size_t)2 * FRAMES_MAX * OPS_MAX * 64;
 	b->out = malloc(b->out_cap);
 	b->ended = calloc((size_t)FRAMES_MAX * OPS_MAX, sizeof(*b->ended));
 	if (!b->out || !b->ended || b->n_prompts == 0)

@@ -170,7 +170,7 @@ static void
 judge_object(struct scan *scan, const char *path, struct scout__l2_digest digest, uint32_t entry)
 {
 	struct scout__files *files = scan->files;
-	struct stat st;
+	struct stat st = {.st_nlink = 0};
 	uint64_t bytes = 0;
 	int rc = examine(scan, path, digest, &bytes, &st);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "front.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -42,14 +43,10 @@ fail_scheme(const char *scheme, char *err, size_t err_len)
 				   "this build has no Redis: it was made without hiredis");
 #endif
 	for (uint32_t i = 0; scout__l2_adapters[i] && len + 32 < sizeof(known); i++) {
-		const char *name = scout__l2_adapters[i]->scheme;
-		size_t name_len = strnlen(name, 29);
+		int n = snprintf(known + len, sizeof(known) - len, "%s%.29s", len ? ", " : "",
+				 scout__l2_adapters[i]->scheme);
 
-		if (len)
-			memcpy(known + len, ", ", 2);
-		len += len ? 2 : 0;
-		memcpy(known + len, name, name_len);
-		len += name_len;
+		len += n > 0 ? (size_t)n : 0;
 	}
 	return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "scheme \"%.32s\": must be one of %s", scheme, known);
 }

@@ -38,7 +38,7 @@ no_memory(char *err, size_t err_len)
 	return SCOUT_ERR_NOMEM;
 }
 
-#define WRONG(...) scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, __VA_ARGS__)
+#define WRONG(...) ((void)scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, __VA_ARGS__), SCOUT_ERR_CONFIG_RANGE)
 
 static bool
 is_digits(struct part part)

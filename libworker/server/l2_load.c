@@ -94,7 +94,7 @@ give_up(struct scout_server *s, struct scout__load *load)
 	scout__chunk_wake(s, load->ns, load->ns->bank->entries[load->entry].hash);
 }
 
-/* A queued load whose turn it is. */
+/* A load whose turn it is, out of the queue. */
 SCOUT_ON_LOOP static void
 load_start(struct scout_server *s, struct scout__load *load)
 {
@@ -102,7 +102,6 @@ load_start(struct scout_server *s, struct scout__load *load)
 	const struct scout__expected *x = load->expected;
 	uint32_t adapter;
 
-	scout__list_del(&load->node);
 	s->tier2->n_loads_queued--;
 	if (load->instance != ns->instance || !next_adapter(s, load, &adapter) ||
 	    !scout__bank_load(ns->bank, load->entry, load->rank)) {
@@ -124,7 +123,7 @@ scout__loads_start(struct scout_server *s)
 	struct scout__tier2 *t = s->tier2;
 
 	while (t->n_loads_running < SCOUT__LOAD_OPS && !scout__list_empty(&t->loads_queued) && !t->stopping)
-		load_start(s, SCOUT__OWNER(t->loads_queued.next, struct scout__load, node));
+		load_start(s, SCOUT__OWNER(scout__list_pop(&t->loads_queued), struct scout__load, node));
 }
 
 void

@@ -44,12 +44,12 @@ write_end(struct scout_server *s, struct scout__write *w)
 		scout__tasks_wake(s, &ns->pool_waiters);
 }
 
-SCOUT_ON_LOOP static void
-drop_queued(struct scout_server *s, struct scout__write *w)
+/* The first of the queue, which must not be empty, out of it. */
+SCOUT_ON_LOOP static struct scout__write *
+take_queued(struct scout__tier2 *t)
 {
-	scout__list_del(&w->node);
-	s->tier2->n_writes_queued--;
-	write_end(s, w);
+	t->n_writes_queued--;
+	return SCOUT__OWNER(scout__list_pop(&t->writes_queued), struct scout__write, node);
 }
 
 SCOUT_ON_LOOP static void writes_start(struct scout_server *s);
@@ -87,6 +87,7 @@ make_ops(const struct scout__tier2 *t, struct scout__write *w)
 	return true;
 }
 
+/* One whose turn it is, out of the queue. */
 SCOUT_ON_LOOP static void
 write_start(struct scout_server *s, struct scout__write *w)
 {
@@ -95,11 +96,9 @@ write_start(struct scout_server *s, struct scout__write *w)
 	if (!make_ops(t, w)) {
 		s->count.out_of_memory++;
 		t->count.writes_dropped++;
-		drop_queued(s, w);
+		write_end(s, w);
 		return;
 	}
-	scout__list_del(&w->node);
-	t->n_writes_queued--;
 	t->n_writes_running++;
 	w->n_running = t->n;
 	w->due_us = s->now_us + t->timeout_us;
@@ -138,15 +137,17 @@ writes_start(struct scout_server *s)
 
 	/* The sweep drops what is outdated behind these. */
 	for (; left > 0 && !scout__list_empty(&t->writes_queued) && !t->stopping; left--) {
-		struct scout__write *w = SCOUT__OWNER(t->writes_queued.next, struct scout__write, node);
+		bool outdated = is_outdated(SCOUT__OWNER(t->writes_queued.next, struct scout__write, node));
+		struct scout__write *w;
 
-		if (is_outdated(w)) {
-			t->count.writes_outdated++;
-			drop_queued(s, w);
-		} else if (t->n_writes_running < SCOUT__WRITE_OPS) {
-			write_start(s, w);
-		} else {
+		if (!outdated && t->n_writes_running >= SCOUT__WRITE_OPS)
 			return;
+		w = take_queued(t);
+		if (outdated) {
+			t->count.writes_outdated++;
+			write_end(s, w);
+		} else {
+			write_start(s, w);
 		}
 	}
 }
@@ -228,17 +229,17 @@ scout__write_sweep_step(struct scout_server *s, struct scout__job *job)
 	struct scout__tier2 *t = s->tier2;
 
 	for (uint32_t i = 0; i < SWEEP && t->sweep_left > 0 && t->n_writes_queued > 0; i++, t->sweep_left--) {
-		struct scout__write *w = SCOUT__OWNER(t->writes_queued.next, struct scout__write, node);
+		struct scout__write *w = take_queued(t);
 
 		if (is_outdated(w)) {
 			t->count.writes_outdated++;
-			drop_queued(s, w);
+			write_end(s, w);
 		} else if (is_stuck(t)) {
 			t->count.writes_dropped++;
-			drop_queued(s, w);
+			write_end(s, w);
 		} else {
-			scout__list_del(&w->node);
 			scout__list_add(&t->writes_queued, &w->node);
+			t->n_writes_queued++;
 		}
 	}
 	if (t->sweep_left > 0 && t->n_writes_queued > 0)
@@ -260,8 +261,10 @@ scout__writes_drop(struct scout_server *s, const struct scout__ns *ns)
 		node = node->next;
 		if (ns && w->ns != ns)
 			continue;
+		scout__list_del(&w->node);
+		s->tier2->n_writes_queued--;
 		s->tier2->count.writes_dropped++;
-		drop_queued(s, w);
+		write_end(s, w);
 		n++;
 	}
 	return n;
