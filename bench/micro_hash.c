@@ -8,9 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#include <openssl/evp.h>
-
 #include "say.h"
+#include "sha256.h"
 
 /*
  * DESIGN
@@ -32,7 +31,7 @@
 
 struct job {
 	struct scout_hasher *hasher;
-	EVP_MD_CTX *ctx;
+	struct scout__sha256 sha;
 	uint32_t tokens[N_TOKENS];
 	uint32_t block_tokens;
 	size_t lengths[N_TOKENS]; /* bytes that each block is encoded to */
@@ -61,9 +60,8 @@ pass_floor(struct job *job)
 	size_t i, n = N_TOKENS / job->block_tokens;
 
 	for (i = 0; i < n; i++) {
-		if (EVP_DigestInit_ex2(job->ctx, NULL, NULL) != 1 ||
-		    EVP_DigestUpdate(job->ctx, job->message, job->lengths[i]) != 1 ||
-		    EVP_DigestFinal_ex(job->ctx, job->hashes + i * SCOUT_SHA256_BYTES, NULL) != 1)
+		if (scout__sha256_digest(&job->sha, job->message, job->lengths[i],
+					 job->hashes + i * SCOUT_SHA256_BYTES) != 0)
 			return false;
 	}
 	return true;
@@ -123,8 +121,6 @@ prepare(struct job *job, uint32_t block_tokens)
 	struct scout_hasher_config cfg;
 	size_t block, i, longest = 0;
 	uint64_t x = 88172645463325252u;
-	EVP_MD *md;
-	bool ok;
 
 	for (i = 0; i < N_TOKENS; i++) {
 		x ^= x << 13;
@@ -144,21 +140,17 @@ prepare(struct job *job, uint32_t block_tokens)
 	}
 	scout_hasher_config_init(&cfg);
 	cfg.block_tokens = block_tokens;
-	md = EVP_MD_fetch(NULL, "SHA256", NULL);
-	job->ctx = EVP_MD_CTX_new();
 	job->message = calloc(longest, 1);
 	job->hashes = calloc(N_TOKENS, SCOUT_SHA256_BYTES);
-	ok = md && job->ctx && job->message && job->hashes && EVP_DigestInit_ex2(job->ctx, md, NULL) == 1 &&
-	     scout_hasher_new(&cfg, &job->hasher) == 0;
-	EVP_MD_free(md); /* the context keeps its own reference */
-	return ok;
+	return scout__sha256_init(&job->sha) == 0 && job->message && job->hashes &&
+	       scout_hasher_new(&cfg, &job->hasher) == 0;
 }
 
 static void
 release(struct job *job)
 {
 	scout_hasher_free(job->hasher);
-	EVP_MD_CTX_free(job->ctx);
+	scout__sha256_fini(&job->sha);
 	free(job->message);
 	free(job->hashes);
 }

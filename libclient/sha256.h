@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_LIBCLIENT_SHA256_H
+#define KVSCOUT_LIBCLIENT_SHA256_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <openssl/core_dispatch.h>
+#include <openssl/evp.h>
+
+#include <kvscout/hash.h>
+
+/*
+ * SHA-256 of many short messages, by libcrypto.
+ *
+ * Threads: none of its own; belongs to the thread that calls.
+ */
+struct scout__sha256 {
+	EVP_MD *md;      /* const after init; keeps the provider loaded */
+	EVP_MD_CTX *evp; /* caller; NULL where the provider's own functions are used */
+	void *ctx;       /* caller: the provider's context, or NULL */
+
+	/* const after init */
+	OSSL_FUNC_digest_init_fn *init;
+	OSSL_FUNC_digest_update_fn *update;
+	OSSL_FUNC_digest_final_fn *final;
+	OSSL_FUNC_digest_newctx_fn *newctx;
+	OSSL_FUNC_digest_freectx_fn *freectx;
+};
+
+/* 0, SCOUT_ERR_NOMEM, SCOUT_ERR_UNSUPPORTED (no provider has it), SCOUT_ERR_SYSTEM. To be ended in any case. */
+int scout__sha256_init(struct scout__sha256 *sha);
+void scout__sha256_fini(struct scout__sha256 *sha);
+/* @ret_digest may lie within @bytes. 0, or SCOUT_ERR_SYSTEM. */
+int scout__sha256_digest(struct scout__sha256 *sha, const uint8_t *bytes, size_t len, uint8_t *ret_digest);
+
+#endif
