@@ -117,6 +117,8 @@ start_client(struct engine *engine, char *err, size_t err_len)
 
 	scout_client_config_init(&cfg);
 	cfg.endpoint = engine->endpoint;
+	cfg.curve_secret_file = engine->cfg.curve_secret_file;
+	cfg.curve_server_key = engine->cfg.curve_server_key;
 	cfg.name_space = engine->cfg.name_space;
 	cfg.chunk_tokens = engine->cfg.chunk_tokens;
 	cfg.kv_ranks = engine->cfg.kv_ranks;
@@ -143,6 +145,8 @@ start_rank(struct engine *engine, uint32_t kv_rank, char *err, size_t err_len)
 				   kv_rank, scout_strerror(rc));
 	scout_worker_config_init(&cfg);
 	cfg.endpoint = engine->endpoint;
+	cfg.curve_secret_file = engine->cfg.curve_secret_file;
+	cfg.curve_server_key = engine->cfg.curve_server_key;
 	cfg.name_space = engine->cfg.name_space;
 	cfg.chunk_tokens = engine->cfg.chunk_tokens;
 	cfg.kv_ranks = engine->cfg.kv_ranks;

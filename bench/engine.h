@@ -21,8 +21,9 @@
 #define ENGINE_MAX_RANKS 16
 
 struct engine_config {
-	const char *tool;     /* prefix of log lines on standard error */
-	const char *endpoint; /* NULL: start an embedded server */
+	const char *tool;                                 /* prefix of log lines on standard error */
+	const char *endpoint;                             /* NULL: start an embedded server */
+	const char *curve_secret_file, *curve_server_key; /* for the one at endpoint; NULL: no encryption */
 	const char *name_space;
 	const char *eviction;  /* embedded server */
 	const char *l2;        /* embedded server: URLs of its second tier; NULL: none */

@@ -56,6 +56,7 @@ const struct lat_runner *const lat_runners[LAT_N_MODES] = {
 /* The modes of one run, in the order of the enum; NULL where it does not run. */
 struct session {
 	struct lat *lat;
+	struct scout__curve_keys keys; /* lat->curve, where there are some */
 	struct scout_server *server;
 	void *runners[LAT_N_MODES];
 };
@@ -65,7 +66,7 @@ static const char notes[] =
 	"  async   a scheduler loop: every waiting request asks once in each step and is never waited for\n"
 	"  polled  the same client, waiting for each answer\n"
 	"  sync    what engines did before: a blocking round trip for each request, on the scheduler thread\n"
-	"  floor   bare ZeroMQ ping-pong of messages of the same sizes\n"
+	"  floor   bare ZeroMQ ping-pong of messages of the same sizes, on this machine; encrypted if the others are\n"
 	"\n"
 	"Metrics (nanoseconds): submit_ns a call that queues a lookup; pending_ns a call that answers \"not yet\";\n"
 	"landed_ns submit to the answer's publishing by the client's courier, the caller blocked;\n"
@@ -144,6 +145,21 @@ start_server(struct session *session)
 	if (rc)
 		return lat_fail(lat, "embedded server: %s", err[0] ? err : scout_strerror(rc));
 	lat->endpoint = scout_server_endpoint(session->server);
+	return 0;
+}
+
+/* Before anything is started: a wrong key file should be told at once. */
+static int
+load_keys(struct session *session)
+{
+	const struct keys_option *from = &session->lat->opt->keys;
+	char err[LAT_ERR_BYTES] = "";
+
+	if (!from->secret_file)
+		return 0;
+	if (scout__curve_load(from->secret_file, from->server_key, &session->keys, err, sizeof(err)))
+		return lat_fail(session->lat, "--curve-secret-file: %s", err);
+	session->lat->curve = &session->keys;
 	return 0;
 }
 
@@ -246,7 +262,9 @@ run_session(struct session *session)
 	struct lat *lat = session->lat;
 	int rc;
 
-	rc = lat_keys_init(lat);
+	rc = load_keys(session);
+	if (!rc)
+		rc = lat_keys_init(lat);
 	if (!rc)
 		rc = pin(lat, PLACE_OTHERS);
 	/* The floor alone needs no server. */
@@ -265,6 +283,8 @@ run_session(struct session *session)
 		lat_runners[mode]->close(session->runners[mode]);
 	scout_server_stop(session->server);
 	lat->endpoint = NULL; /* was the server's */
+	lat->curve = NULL;
+	explicit_bzero(&session->keys, sizeof(session->keys));
 	return rc;
 }
 
@@ -386,8 +406,13 @@ check_options(const struct cli *cli, struct lat_options *opt, const struct given
 					       embedded_only[i]);
 	if (opt->endpoint && strchr(opt->endpoint, ','))
 		return cli_usage_error(cli, "--endpoint = \"%s\": must be one endpoint", opt->endpoint);
+	if (keys_option_check(&opt->keys, cli, opt->endpoint))
+		return CLI_EXIT_USAGE;
 	if (opt->peer && !opt->compare)
 		return cli_usage_error(cli, "--peer is for --compare");
+	if (opt->peer && opt->keys.secret_file)
+		return cli_usage_error(cli, "--peer brings a server of its own, which has no keys: not with "
+					    "--curve-secret-file");
 	if (n_to_stdout(opt) > 1)
 		return cli_usage_error(cli, "only one of --json, --csv and --plot can have standard output");
 	if (is_stdout(opt->hgrm))
@@ -414,6 +439,7 @@ parse(struct lat_options *opt, int argc, char **argv, int *ret_status)
 	struct given given = {0};
 	struct cli_option options[] = {
 		CLI_TEXT("endpoint", "EP", &opt->endpoint, "a running server; without it, one is embedded"),
+		KEYS_OPTION_ROWS(&opt->keys),
 		CLI_WORDS("mode", &opt->mode, mode_words, "what to run"),
 		CLI_SWITCH("compare", &opt->compare, "run all modes, interleaved, with ratios to the floor"),
 		CLI_NUMBER("requests", &opt->requests, 1, 100000000, "lookups of each mode"),

@@ -30,6 +30,7 @@
 #include "clock.h"
 #include "engine.h"
 #include "json_env.h"
+#include "keys_option.h"
 #include "log.h"
 #include "probe.h"
 #include "say.h"
@@ -49,6 +50,7 @@ struct options {
 	const char *l2;
 	const char *json;
 	const char *endpoint;
+	struct keys_option keys;
 	uint64_t l1_blocks;
 	uint64_t limit;
 	uint64_t block_bytes;
@@ -302,6 +304,8 @@ start(struct replay *replay)
 	struct engine_config cfg = {
 		.tool = TOOL,
 		.endpoint = opt->endpoint,
+		.curve_secret_file = opt->keys.secret_file,
+		.curve_server_key = opt->keys.server_key,
 		.name_space = replay->name_space,
 		.eviction = opt->eviction,
 		.l2 = opt->l2,
@@ -328,6 +332,8 @@ connect_probe(struct replay *replay)
 {
 	struct probe_config cfg = {
 		.endpoint = engine_endpoint(replay->engine),
+		.curve_secret_file = replay->opt->keys.secret_file,
+		.curve_server_key = replay->opt->keys.server_key,
 		.name_space = replay->name_space,
 		.chunk_tokens = TRACE_BLOCK_TOKENS,
 		.kv_ranks = (uint32_t)replay->opt->kv_ranks,
@@ -391,10 +397,10 @@ result_json(const struct replay *replay)
 {
 	const struct engine_stats *stats = engine_stats(replay->engine);
 	const struct options *opt = replay->opt;
-	json_t *config =
-		json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:s?}", "trace", opt->trace, "eviction", opt->eviction, "l2",
-			  opt->l2, "block_bytes", (json_int_t)opt->block_bytes, "kv_ranks", (json_int_t)opt->kv_ranks,
-			  "limit", (json_int_t)opt->limit, "endpoint", opt->endpoint);
+	json_t *config = json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:s?, s:b}", "trace", opt->trace, "eviction",
+				   opt->eviction, "l2", opt->l2, "block_bytes", (json_int_t)opt->block_bytes,
+				   "kv_ranks", (json_int_t)opt->kv_ranks, "limit", (json_int_t)opt->limit, "endpoint",
+				   opt->endpoint, "curve", opt->keys.secret_file != NULL);
 
 	if (config)
 		json_object_set_new(config, "l1_blocks",
@@ -479,6 +485,7 @@ parse(int argc, char **argv, struct options *opt, int *ret_status)
 		CLI_BYTES("block-bytes", &opt->block_bytes, 2, 16 << 20, "bytes of one block on one KV rank"),
 		CLI_NUMBER("kv-ranks", &opt->kv_ranks, 1, ENGINE_MAX_RANKS, "KV ranks, each with a worker"),
 		CLI_TEXT("endpoint", "EP", &opt->endpoint, "of a running server; without it, one is embedded"),
+		KEYS_OPTION_ROWS(&opt->keys),
 	};
 	const struct cli cli = {
 		.tool = TOOL,
@@ -497,8 +504,8 @@ parse(int argc, char **argv, struct options *opt, int *ret_status)
 			cli_usage_error(&cli, "--l1-blocks, --eviction and --l2 are of the embedded server; the one "
 					      "at --endpoint has its own");
 	else
-		return true;
-	return false;
+		*ret_status = keys_option_check(&opt->keys, &cli, opt->endpoint);
+	return *ret_status == 0;
 }
 
 int

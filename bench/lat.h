@@ -10,6 +10,8 @@
 
 #include "clock.h"
 #include "hist.h"
+#include "keys.h"
+#include "keys_option.h"
 
 /*
  * The parts of kvscout-latency.
@@ -72,6 +74,7 @@ extern const char *const lat_metric_names[LAT_N_METRICS];
 
 struct lat_options {
 	const char *endpoint; /* NULL: embedded server */
+	struct keys_option keys;
 	const char *name_space;
 	const char *json, *csv, *hgrm, *plot;
 	const char *peer; /* command; NULL: none */
@@ -126,6 +129,7 @@ struct lat_result {
 struct lat {
 	const struct lat_options *opt;
 	const char *endpoint;
+	const struct scout__curve_keys *curve; /* NULL: none */
 	struct lat_keys keys;
 	struct lat_result results[LAT_N_MODES];
 	struct lat_result scratch;                                      /* of one round, or of the warm-up */

@@ -100,6 +100,8 @@ start_client(struct loop *loop)
 
 	scout_client_config_init(&cfg);
 	cfg.endpoint = loop->lat->endpoint;
+	cfg.curve_secret_file = opt->keys.secret_file;
+	cfg.curve_server_key = opt->keys.server_key;
 	cfg.name_space = opt->name_space;
 	cfg.chunk_tokens = LAT_CHUNK_TOKENS;
 	cfg.hash_bytes = LAT_HASH_BYTES;

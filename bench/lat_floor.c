@@ -4,8 +4,11 @@
  *
  * Purpose: what the transport alone takes. A DEALER on the main thread and a ROUTER on a thread of its own send each
  * other messages of the sizes that a lookup and its answer have, over ipc in a private folder, each with a context of
- * its own - as client and embedded server have; with --transport inproc, in one context - and nobody looks at what is in them. It is paced like `sync`:
- * `inflight` round trips in each step, then rest until the next one.
+ * its own - as client and embedded server have; with --transport inproc, in one context - and nobody looks at what is in
+ * them. It is paced like `sync`: `inflight` round trips in each step, then rest until the next one.
+ *
+ * It stays on this machine and on ipc where the server of the other modes is elsewhere (--endpoint): a floor under any
+ * transport. Where they have keys it has some, made for the run: encrypting is a part of what the transport takes.
  *
  * Invariant: the echo thread ends when it receives a message of one byte, or when its receive times out after `stop`
  * was set, so closing is bounded also if the message is lost.
@@ -19,6 +22,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <zmq.h>
@@ -135,6 +139,25 @@ floor_close(void *self)
 	free(floor);
 }
 
+/* Both ends. The echo's needs no list: who knows its folder is this process. */
+static int
+use_keys(struct floor *floor)
+{
+	struct scout__curve_keys keys;
+	char echo_secret[sizeof(keys.secret)];
+	const int one = 1;
+	int rc = 0;
+
+	if (zmq_curve_keypair(keys.server, echo_secret) || zmq_curve_keypair(keys.public, keys.secret) ||
+	    zmq_setsockopt(floor->far, ZMQ_CURVE_SERVER, &one, sizeof(one)) ||
+	    zmq_setsockopt(floor->far, ZMQ_CURVE_SECRETKEY, echo_secret, sizeof(echo_secret)) ||
+	    !scout__curve_use(floor->near, &keys))
+		rc = lat_fail(floor->lat, "floor: no keys (%s)", zmq_strerror(errno));
+	explicit_bzero(&keys, sizeof(keys));
+	explicit_bzero(echo_secret, sizeof(echo_secret));
+	return rc;
+}
+
 static int
 start_echo(struct floor *floor)
 {
@@ -147,6 +170,8 @@ start_echo(struct floor *floor)
 	floor->near = make_socket(floor->near_ctx ? floor->near_ctx : floor->far_ctx, ZMQ_DEALER, (int)LAT_TIMEOUT_MS);
 	if (!floor->far || !floor->near)
 		return lat_fail(floor->lat, "floor: no socket (%s)", zmq_strerror(errno));
+	if (floor->lat->curve && use_keys(floor))
+		return -1;
 	if (zmq_bind(floor->far, floor->endpoint) || zmq_connect(floor->near, floor->endpoint))
 		return lat_fail(floor->lat, "floor: %s (%s)", floor->endpoint, zmq_strerror(errno));
 	error = scout__thread_start(&floor->echo, "lat-floor", echo_main, floor);

@@ -194,6 +194,8 @@ start_worker(struct storer *storer)
 
 	scout_worker_config_init(&cfg);
 	cfg.endpoint = lat->endpoint;
+	cfg.curve_secret_file = lat->opt->keys.secret_file;
+	cfg.curve_server_key = lat->opt->keys.server_key;
 	cfg.name_space = lat->opt->name_space;
 	cfg.chunk_tokens = LAT_CHUNK_TOKENS;
 	cfg.hash_bytes = LAT_HASH_BYTES;

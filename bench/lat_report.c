@@ -127,7 +127,7 @@ print_head(const struct lat *lat)
 	if (opt->pin)
 		say("pinned: main thread and all others to CPU %s\n", opt->pin);
 	if (opt->endpoint)
-		say("server at %s\n", opt->endpoint);
+		say("server at %s%s\n", opt->endpoint, opt->keys.secret_file ? ", encrypted (CURVE)" : "");
 	else
 		say("embedded server on %s, answers held back by %" PRIu64 "..%" PRIu64 " us\n",
 		    lat_transport_names[opt->transport], opt->server_delay_us,

@@ -212,6 +212,8 @@ open_socket(struct sync *sync)
 	sync->socket = sync->ctx ? zmq_socket(sync->ctx, ZMQ_DEALER) : NULL;
 	if (!sync->socket)
 		return lat_fail(sync->lat, "sync: no socket (%s)", zmq_strerror(errno));
+	if (sync->lat->curve && !scout__curve_use(sync->socket, sync->lat->curve))
+		return lat_fail(sync->lat, "sync: the keys are refused (%s)", zmq_strerror(errno));
 	if (zmq_setsockopt(sync->socket, ZMQ_LINGER, &zero, sizeof(zero)) ||
 	    zmq_setsockopt(sync->socket, ZMQ_IMMEDIATE, &one, sizeof(one)) ||
 	    zmq_setsockopt(sync->socket, ZMQ_SNDTIMEO, &timeout_ms, sizeof(timeout_ms)) ||

@@ -11,6 +11,7 @@
 #include <kvscout/error.h>
 
 #include "clock.h"
+#include "keys.h"
 #include "log.h"
 #include "msg.h"
 
@@ -140,9 +141,27 @@ hello(struct probe *probe, const struct probe_config *cfg, char *err, size_t err
 }
 
 static int
-open_socket(struct probe *probe, const char *endpoint, char *err, size_t err_len)
+use_keys(struct probe *probe, const struct probe_config *cfg, char *err, size_t err_len)
+{
+	struct scout__curve_keys keys;
+	int rc = 0;
+
+	if (!cfg->curve_secret_file)
+		return 0;
+	rc = scout__curve_load(cfg->curve_secret_file, cfg->curve_server_key, &keys, err, err_len);
+	if (rc < 0)
+		return rc;
+	if (!scout__curve_use(probe->socket, &keys))
+		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "the keys are refused: %s", zmq_strerror(zmq_errno()));
+	explicit_bzero(&keys, sizeof(keys));
+	return rc;
+}
+
+static int
+open_socket(struct probe *probe, const struct probe_config *cfg, char *err, size_t err_len)
 {
 	int linger = 0, immediate = 1, timeout_ms = REPLY_MS;
+	int rc;
 
 	probe->ctx = zmq_ctx_new();
 	if (!probe->ctx)
@@ -151,11 +170,13 @@ open_socket(struct probe *probe, const char *endpoint, char *err, size_t err_len
 	if (!probe->socket || zmq_setsockopt(probe->socket, ZMQ_LINGER, &linger, sizeof(linger)) < 0 ||
 	    zmq_setsockopt(probe->socket, ZMQ_IMMEDIATE, &immediate, sizeof(immediate)) < 0 ||
 	    zmq_setsockopt(probe->socket, ZMQ_SNDTIMEO, &timeout_ms, sizeof(timeout_ms)) < 0 ||
-	    zmq_setsockopt(probe->socket, ZMQ_RCVTIMEO, &timeout_ms, sizeof(timeout_ms)) < 0 ||
-	    zmq_connect(probe->socket, endpoint) < 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cannot connect to %s: %s", endpoint,
-				   zmq_strerror(zmq_errno()));
-	return 0;
+	    zmq_setsockopt(probe->socket, ZMQ_RCVTIMEO, &timeout_ms, sizeof(timeout_ms)) < 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no socket: %s", zmq_strerror(zmq_errno()));
+	rc = use_keys(probe, cfg, err, err_len);
+	if (rc == 0 && zmq_connect(probe->socket, cfg->endpoint) < 0)
+		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cannot connect to %s: %s", cfg->endpoint,
+				 zmq_strerror(zmq_errno()));
+	return rc;
 }
 
 int
@@ -181,7 +202,7 @@ probe_new(const struct probe_config *cfg, struct probe **ret_probe, char *err, s
 		goto err_free;
 	}
 	probe->next_ticket = probe->next_ticket >> 1 | 1; /* not 0, and never reaches it */
-	rc = open_socket(probe, cfg->endpoint, err, err_len);
+	rc = open_socket(probe, cfg, err, err_len);
 	if (rc == 0)
 		rc = hello(probe, cfg, err, err_len);
 	if (rc < 0)

@@ -14,6 +14,7 @@ struct probe;
 
 struct probe_config {
 	const char *endpoint;
+	const char *curve_secret_file, *curve_server_key; /* NULL: no encryption */
 	const char *name_space;
 	uint32_t chunk_tokens;
 	uint32_t kv_ranks;

@@ -525,24 +525,10 @@ load_keys(struct scout__courier *c, const struct scout__courier_config *cfg, cha
 
 	if (!cfg->curve_secret_file && !cfg->curve_server_key)
 		return 0;
-	if (!cfg->curve_secret_file || !cfg->curve_server_key)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "curve_secret_file and curve_server_key must be set both, or none");
-	if (!zmq_has("curve"))
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "this libzmq was built without CURVE");
-	if (!scout__curve_is_key(cfg->curve_server_key))
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "curve_server_key = \"%s\": must be a public key, 40 characters of Z85",
-				   cfg->curve_server_key);
-	rc = scout__curve_read_secret(cfg->curve_secret_file, c->curve.secret, err, err_len);
-	if (rc)
-		return rc;
-	memcpy(c->curve.server, cfg->curve_server_key, sizeof(c->curve.server));
-	if (zmq_curve_public(c->curve.public, c->curve.secret) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s: not a secret key",
-				   cfg->curve_secret_file);
-	c->view.curve = &c->curve;
-	return 0;
+	rc = scout__curve_load(cfg->curve_secret_file, cfg->curve_server_key, &c->curve, err, err_len);
+	if (rc == 0)
+		c->view.curve = &c->curve;
+	return rc;
 }
 
 int

@@ -3,7 +3,7 @@
 #define SCOUT_LINK_H
 
 #include "courier.h"
-#include "curve.h"
+#include "keys.h"
 
 /*
  * One connection to one server: DEALER socket, its monitor, the lease connection, HELLO, heartbeat, credits, and the table of
@@ -144,11 +144,6 @@ struct scout__courier_view {
 	const struct scout__curve_keys *curve; /* NULL: none */
 };
 
-struct scout__curve_keys {
-	char secret[SCOUT__CURVE_KEY + 1];
-	char public[SCOUT__CURVE_KEY + 1];
-	char server[SCOUT__CURVE_KEY + 1];
-};
 const struct scout__courier_view *scout__courier_view(const struct scout__courier *courier);
 
 static inline const struct scout__courier_view *

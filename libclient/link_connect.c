@@ -60,9 +60,7 @@ set_keys(struct scout__link *link)
 {
 	const struct scout__curve_keys *keys = scout__link_view(link)->curve;
 
-	return !keys || (zmq_setsockopt(link->sock, ZMQ_CURVE_SERVERKEY, keys->server, sizeof(keys->server)) == 0 &&
-			 zmq_setsockopt(link->sock, ZMQ_CURVE_PUBLICKEY, keys->public, sizeof(keys->public)) == 0 &&
-			 zmq_setsockopt(link->sock, ZMQ_CURVE_SECRETKEY, keys->secret, sizeof(keys->secret)) == 0);
+	return !keys || scout__curve_use(link->sock, keys);
 }
 
 static bool open_monitor(struct scout__link *link) SCOUT_ON_COURIER;

@@ -386,6 +386,15 @@ for option in --server-delay-us=5 --server-jitter-us=5 --server-spin-us=5 --tran
 	run 2 --endpoint "ipc://$dir/none" $option && grep -q -e "${option%=*} is for the embedded server" "$dir/err"
 	ok $? "${option%=*} is refused with --endpoint"
 done
+key=0123456789abcdefghijklmnopqrstuvwxyzABCD
+run 2 --curve-secret-file "$dir/x" --curve-server-key $key && grep -q "for a server at --endpoint" "$dir/err"
+ok $? "keys are refused without --endpoint"
+run 2 --endpoint "ipc://$dir/none" --curve-secret-file "$dir/x" && grep -q "given both, or none" "$dir/err" &&
+	run 2 --endpoint "ipc://$dir/none" --curve-server-key $key && grep -q "given both, or none" "$dir/err"
+ok $? "one key without the other is refused"
+run 2 --endpoint "ipc://$dir/none" --curve-secret-file "$dir/x" --curve-server-key ${key}E &&
+	grep -q -e "--curve-server-key = \"${key}E\": must be a public key, 40 characters" "$dir/err"
+ok $? "a server key that is none is refused by name and value"
 run 2 --requests && grep -q "needs a value" "$dir/err"
 ok $? "a missing value is named"
 run 0 --help && grep -q -- "--requests N .*(default: 10000; 1..100000000)" "$dir/out"
@@ -421,8 +430,47 @@ if [ -n "$daemon" ]; then
 			--json - && check 200 async polled sync floor
 		ok $? "--endpoint measures a running daemon, hit ratio $ratio"
 	done
+
+	# A second one, with keys, over tcp.
+	server_key=$("$daemon" --curve-keygen "$dir/server.key") &&
+		"$daemon" --curve-keygen "$dir/tool.key" >"$dir/clients.keys" &&
+		"$daemon" --curve-keygen "$dir/stranger.key" >"$dir/stranger.pub"
+	kill "$daemon_pid" && wait "$daemon_pid" 2>/dev/null
+	"$daemon" --listen "tcp://127.0.0.1:*" --l1_bytes 64Mi --curve_secret_file "$dir/server.key" \
+		--curve_clients_file "$dir/clients.keys" >"$dir/ready" 2>"$dir/daemon.err" &
+	daemon_pid=$!
+	read -r line <"$dir/ready"
+	address=${line#kvscoutd: ready on }
+	# encrypted STATUS SECRET_FILE SERVER_KEY ARGUMENT...: run the tool with these keys.
+	encrypted() {
+		encrypted_status=$1 encrypted_file=$2 encrypted_key=$3
+		shift 3
+		# shellcheck disable=SC2086
+		run "$encrypted_status" $small --endpoint "$address" --curve-secret-file "$encrypted_file" \
+			--curve-server-key "$encrypted_key" "$@"
+	}
+	encrypted 0 "$dir/tool.key" "$server_key" --compare --rounds 2 --verify --json - &&
+		check 200 async polled sync floor && grep -q '"curve": true' "$dir/out"
+	ok $? "with its keys a daemon on tcp is measured in all modes"
+	encrypted 0 "$dir/tool.key" "$server_key" --mode floor && grep -qF "$address, encrypted (CURVE)" "$dir/out"
+	ok $? "the table says that it was encrypted"
+	# shellcheck disable=SC2086
+	run 1 $small --endpoint "$address" && grep -q "the server wants CURVE keys" "$dir/err"
+	ok $? "without keys it is told that the server wants some"
+	encrypted 1 "$dir/stranger.key" "$server_key" && grep -q "does not let this key in" "$dir/err"
+	ok $? "a key that is not on the server's list is told"
+	encrypted 1 "$dir/tool.key" "$(cat "$dir/stranger.pub")" && grep -q "is curve_server_key the server's" "$dir/err"
+	ok $? "a key that is not the server's is told"
+	encrypted 1 "$dir/none.key" "$server_key" && grep -qF -e "--curve-secret-file: key file $dir/none.key" "$dir/err"
+	ok $? "a key file that is not there is named"
+	chmod 644 "$dir/tool.key"
+	encrypted 1 "$dir/tool.key" "$server_key" && grep -q "tool.key: others than its owner may use it" "$dir/err"
+	ok $? "a key file that others can read is refused"
+	encrypted 2 "$dir/tool.key" "$server_key" --compare --peer cat && grep -q "no keys" "$dir/err"
+	ok $? "--peer is refused with keys"
 else
 	skip "--endpoint measures a running daemon" "no kvscoutd given"
+	skip "with its keys a daemon on tcp is measured in all modes" "no kvscoutd given"
 fi
 
 echo "1..$n"

@@ -59,6 +59,24 @@ agrees_with_kvscoutd() {
 	[ "$want" = "$requests $blocks $hit_blocks $evicted" ] && [ "$wrong_bytes" -eq 0 ]
 }
 
+# The same through one with keys, on tcp.
+agrees_with_keys() {
+	server_key=$("$kvscoutd" --curve-keygen "$tap_dir/server.key") || return 1
+	"$kvscoutd" --curve-keygen "$tap_dir/tool.key" >"$tap_dir/clients.keys" || return 1
+	printf '%s\n' 'listen = tcp://127.0.0.1:*' "curve_secret_file = $tap_dir/server.key" \
+		"curve_clients_file = $tap_dir/clients.keys" >"$tap_dir/keys.conf"
+	KVSCOUTD_CONFIG=$tap_dir/keys.conf sh "$here/with_server.sh" "$kvscoutd" "$replay" --trace "$trace" --limit 300 \
+		--json "$tap_dir/result.json" --curve-secret-file "$tap_dir/tool.key" --curve-server-key "$server_key" \
+		--endpoint || return 1
+	want=$("$python" "$here/lru_sim.py" simulate "$trace" 4096 300) || return 1
+	for name in requests blocks hit_blocks evicted wrong_bytes; do
+		eval "$name=\$(field "$tap_dir/result.json" $name)" || return 1
+	done
+	echo "simulation: $want"
+	[ "$want" = "$requests $blocks $hit_blocks $evicted" ] && [ "$wrong_bytes" -eq 0 ] &&
+		grep -q '"curve": true' "$tap_dir/result.json"
+}
+
 # The whole object is on standard output, and nothing else.
 json_on_stdout() {
 	timeout 120 "$replay" --trace "$trace" --limit 20 --json - >"$tap_dir/stdout.json" || return 1
@@ -95,8 +113,10 @@ check "a second tier, three KV ranks" agrees_with_l2 3 200
 check "--limit ends after so many requests" agrees "$trace" 200 4096 1 333
 if [ -n "$kvscoutd" ]; then
 	check "through kvscoutd at an endpoint" agrees_with_kvscoutd
+	check "through kvscoutd with keys, on tcp" agrees_with_keys
 else
 	skip "through kvscoutd at an endpoint" "no kvscoutd was given"
+	skip "through kvscoutd with keys, on tcp" "no kvscoutd was given"
 fi
 check "--json - writes one JSON object and nothing else" json_on_stdout
 check "--help lists the options" ends_with 0 --l1-blocks "$replay" --help
@@ -108,6 +128,15 @@ check "a pool larger than memory is refused" ends_with 1 "memory" "$replay" --tr
 	--block-bytes 1Mi
 check "--l1-blocks with --endpoint is refused" ends_with 2 "--endpoint" "$replay" --trace "$trace" --l1-blocks 5 \
 	--endpoint ipc:///nowhere
+key=0123456789abcdefghijklmnopqrstuvwxyzABCD
+check "keys are refused without --endpoint" ends_with 2 "for a server at --endpoint" "$replay" --trace "$trace" \
+	--curve-secret-file x --curve-server-key $key
+check "one key without the other is refused" ends_with 2 "given both, or none" "$replay" --trace "$trace" \
+	--endpoint ipc:///nowhere --curve-server-key $key
+check "a server key that is none is refused by name and value" ends_with 2 "--curve-server-key = \"x\"" "$replay" \
+	--trace "$trace" --endpoint ipc:///nowhere --curve-secret-file x --curve-server-key x
+check "a key file that is not there is named" ends_with 1 "key file $tap_dir/none.key" "$replay" --trace "$trace" \
+	--endpoint ipc:///nowhere --curve-secret-file "$tap_dir/none.key" --curve-server-key $key
 check "a missing trace file is named" ends_with 1 "$tap_dir/none.jsonl" "$replay" --trace "$tap_dir/none.jsonl"
 check "a JSON file that cannot be written is named" ends_with 1 "$tap_dir/none/x.json" "$replay" --trace "$trace" \
 	--limit 5 --json "$tap_dir/none/x.json"

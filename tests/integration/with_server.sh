@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # with_server.sh KVSCOUTD COMMAND [ARGS...]: start kvscoutd on a private ipc endpoint, run COMMAND ARGS ENDPOINT, stop the
-# server by SIGTERM, and fail unless both ended well. The command's output (TAP) is passed on.
+# server by SIGTERM, and fail unless both ended well. The command's output (TAP) is passed on. KVSCOUTD_CONFIG may name a config
+# file, which overrides that endpoint.
 set -u
 kvscoutd=$1
 shift
@@ -18,7 +19,8 @@ trap 'exit 1' INT TERM
 
 # A fifo, so that waiting for the ready line is a blocking read and not a loop.
 mkfifo "$dir/ready"
-"$kvscoutd" --listen "ipc://$dir/kvscout.sock" --l1_bytes 16Mi >"$dir/ready" 2>"$dir/log" &
+"$kvscoutd" --listen "ipc://$dir/kvscout.sock" --l1_bytes 16Mi ${KVSCOUTD_CONFIG:+--config "$KVSCOUTD_CONFIG"} \
+	>"$dir/ready" 2>"$dir/log" &
 server=$!
 read -r line <"$dir/ready" || line=
 case $line in
