@@ -550,8 +550,8 @@ scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *
 	else if (client->ready_error != 0 && !scout_err_is_retriable(client->ready_error))
 		rc = scout__fail(err, err_len, client->ready_error, "%s", client->ready_text);
 	else
-		rc = scout__fail(err, err_len, SCOUT_ERR_TIMEOUT, "no answer to HELLO within %u ms%s%s", timeout_ms,
-				 client->ready_text[0] ? ": " : "", client->ready_text);
+		rc = scout__fail(err, err_len, SCOUT_ERR_TIMEOUT, "no answer to HELLO within %u ms: %s", timeout_ms,
+				 client->ready_text);
 	(void)pthread_mutex_unlock(&client->ready_mu);
 	return rc;
 }
@@ -709,6 +709,8 @@ start(struct scout_client *client, char *err, size_t err_len)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
 				   "endpoint is not set: one or several of ipc:///path or "
 				   "tcp://host:port, comma separated");
+	/* Until the courier has something to say. */
+	(void)snprintf(client->ready_text, sizeof(client->ready_text), "%s", client->cfg.endpoint);
 	list = strdup(client->cfg.endpoint);
 	if (!list)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");

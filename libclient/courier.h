@@ -117,6 +117,7 @@ bool scout__link_is_up(const struct scout__link *link) SCOUT_ON_COURIER;
 bool scout__link_is_hopeful(const struct scout__link *link) SCOUT_ON_COURIER;
 /* Why it is not up, SCOUT_ERR_*; 0 while up or hopeful. */
 int scout__link_error(const struct scout__link *link) SCOUT_ON_COURIER;
+const char *scout__link_endpoint(const struct scout__link *link);
 uint64_t scout__link_epoch(const struct scout__link *link) SCOUT_ON_COURIER;
 bool scout__link_has_lease(const struct scout__link *link) SCOUT_ON_COURIER;
 

@@ -19,10 +19,12 @@
  */
 #include "link.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "clock.h"
 
@@ -57,6 +59,12 @@ int
 scout__link_error(const struct scout__link *link)
 {
 	return scout__link_is_hopeful(link) ? 0 : link->error;
+}
+
+const char *
+scout__link_endpoint(const struct scout__link *link)
+{
+	return link->endpoint;
 }
 
 uint64_t
@@ -201,6 +209,25 @@ silent_after_us(const struct scout__link *link)
 	return (uint64_t)scout__link_view(link)->heartbeat_ms * 1000 * SILENT_HEARTBEATS;
 }
 
+/* What keeps a first connection from coming, as far as it can be seen from here. */
+static const char *
+no_connection(const struct scout__link *link)
+{
+	static const char ipc[] = "ipc://";
+
+	if (link->greeting_failed)
+		return "no connection within connect_timeout_ms, the security handshake fails: is curve_server_key the "
+		       "server's?";
+	if (strncmp(link->endpoint, ipc, sizeof(ipc) - 1) != 0 || access(link->endpoint + sizeof(ipc) - 1, W_OK) == 0)
+		return "no connection within connect_timeout_ms";
+	if (errno == ENOENT)
+		return "no connection within connect_timeout_ms: there is no such socket; does the server run?";
+	if (errno == EACCES || errno == EPERM)
+		return "no connection within connect_timeout_ms: this user may not use the socket; it is for the user "
+		       "that started the server";
+	return "no connection within connect_timeout_ms";
+}
+
 /* A first connection that does not come: say so once, and go on trying. */
 static uint64_t first_connect_due(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
 static uint64_t
@@ -212,10 +239,7 @@ first_connect_due(struct scout__link *link, uint64_t now_us)
 		return UINT64_MAX;
 	if (now_us < due)
 		return due;
-	tell_down(link, SCOUT_ERR_UNREACHABLE,
-		  link->greeting_failed ? "no connection within connect_timeout_ms, the security handshake fails: is "
-					  "curve_server_key the server's?"
-					: "no connection within connect_timeout_ms");
+	tell_down(link, SCOUT_ERR_UNREACHABLE, no_connection(link));
 	return UINT64_MAX;
 }
 

@@ -60,8 +60,8 @@ scout__link_lease_connect(struct scout__link *link, const struct scout__str *pat
 	int fd = connect_path(path);
 
 	if (fd < 0 || send(fd, buf, scout__put_lease(buf, &hello), MSG_NOSIGNAL) < 0) {
-		scout__log(log, SCOUT_LOG_INFO, "%s: no lease connection at %.*s (errno %d)", link->endpoint,
-			   (int)path->len, path->p, errno);
+		scout__log(log, SCOUT_LOG_INFO, "%s: no lease connection at %.*s (%s)", link->endpoint, (int)path->len,
+			   path->p, scout__errno_text(errno));
 		if (fd >= 0)
 			(void)close(fd);
 		return false;

@@ -108,10 +108,12 @@ scout__lookup_op_ended(void *user, struct scout__link *link, uint64_t cookie, co
 
 /* ---- links ---- */
 
-static void tell_ready(struct scout_client *c, const char *text) SCOUT_ON_COURIER;
+/* @news: the link that has just come up or gone; @text: why it is gone, NULL when it is up. */
+static void tell_ready(struct scout_client *c, const struct scout__link *news, const char *text) SCOUT_ON_COURIER;
 static void
-tell_ready(struct scout_client *c, const char *text)
+tell_ready(struct scout_client *c, const struct scout__link *news, const char *text)
 {
+	const struct scout__link *missing = NULL;
 	uint32_t up = 0;
 	unsigned down = 0;
 	int error = 0;
@@ -120,6 +122,8 @@ tell_ready(struct scout_client *c, const char *text)
 		struct scout__link *link = scout__courier_link(c->courier, i);
 
 		up += scout__link_is_up(link);
+		if (!scout__link_is_up(link) && !missing)
+			missing = link;
 		if (!down && scout__link_error(link) != 0) {
 			error = scout__link_error(link);
 			down = SCOUT__DOWN(i, error);
@@ -129,7 +133,10 @@ tell_ready(struct scout_client *c, const char *text)
 	(void)pthread_mutex_lock(&c->ready_mu);
 	c->ready_up = up;
 	c->ready_error = error;
-	(void)snprintf(c->ready_text, sizeof(c->ready_text), "%s", text);
+	if (text)
+		(void)snprintf(c->ready_text, sizeof(c->ready_text), "%s: %s", scout__link_endpoint(news), text);
+	else if (missing)
+		(void)snprintf(c->ready_text, sizeof(c->ready_text), "%s", scout__link_endpoint(missing));
 	(void)pthread_cond_broadcast(&c->ready_cond);
 	(void)pthread_mutex_unlock(&c->ready_mu);
 }
@@ -167,16 +174,15 @@ scout__lookup_link_up(void *user, struct scout__link *link, bool new_epoch)
 	for (uint32_t i = 0; i < c->n_slots; i++)
 		if (c->slots[i].lanes[index].want_admit)
 			scout__todo_add(c, i);
-	tell_ready(c, "");
+	tell_ready(c, link, NULL);
 }
 
 void
 scout__lookup_link_going(void *user, struct scout__link *link, int error, const char *text)
 {
-	(void)link;
 	(void)error;
 	scout__enter_courier();
-	tell_ready(user, text);
+	tell_ready(user, link, text);
 }
 
 /* What waits for this connection ends now: unsent lookups too (C5). */

@@ -212,8 +212,8 @@ map(struct scout__segments *segs, struct scout__segment *seg, const struct scout
 	}
 	base = mmap(NULL, (size_t)msg->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (base == MAP_FAILED) {
-		scout__log(segs->log, SCOUT_LOG_ERROR, "pool segment %u: mmap of %llu bytes failed (errno %d)",
-			   (unsigned)msg->segment, (unsigned long long)msg->bytes, errno);
+		scout__log(segs->log, SCOUT_LOG_ERROR, "pool segment %u: mmap of %llu bytes failed (%s)",
+			   (unsigned)msg->segment, (unsigned long long)msg->bytes, scout__errno_text(errno));
 		return SCOUT_ERR_SYSTEM;
 	}
 	(void)madvise(base, (size_t)msg->bytes, MADV_DONTFORK); /* advice; without it a child has it too */

@@ -41,7 +41,8 @@ open_descriptors(struct scout_worker *w, char *err, size_t err_len)
 	if (w->done_fd >= 0)
 		w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (w->done_fd < 0 || w->epoll_fd < 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cannot make a descriptor (errno %d)", errno);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cannot make a descriptor (%s)",
+				   scout__errno_text(errno));
 	return 0;
 }
 
@@ -359,7 +360,7 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 		return rc;
 	/* The registration goes when the engine closes its descriptor. */
 	if (epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->copy->fd(w->engine), &event) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl failed (errno %d)", errno);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl failed (%s)", scout__errno_text(errno));
 	return 0;
 }
 

@@ -76,7 +76,7 @@ scout__curve_read_secret(const char *path, char ret_key[SCOUT__CURVE_KEY + 1], c
 
 	if (!file)
 		return scout__fail(err, err_len, errno == EACCES ? SCOUT_ERR_PERMISSION : SCOUT_ERR_FORMAT,
-				   "key file %s cannot be read (errno %d)", path, errno);
+				   "key file %s cannot be read (%s)", path, scout__errno_text(errno));
 	rc = read_secret(file, path, ret_key, err, err_len);
 	(void)fclose(file); /* read only: nothing is lost */
 	return rc;

@@ -109,6 +109,14 @@ scout__log_limited(const struct scout__log *log, struct scout__log_limit *limit,
 	emit(log, level, line);
 }
 
+const char *
+scout__errno_text(int errnum)
+{
+	const char *text = strerrordesc_np(errnum);
+
+	return text ? text : "unknown error";
+}
+
 int
 scout__fail(char *err, size_t err_len, int code, const char *fmt, ...)
 {

@@ -30,6 +30,9 @@ __attribute__((format(printf, 6, 7))) void scout__log_limited(const struct scout
 							      struct scout__log_limit *limit, uint64_t now_us,
 							      uint64_t interval_us, int level, const char *fmt, ...);
 
+/* What an errno value means, for texts: "No space left on device". Static, never NULL; errno itself is left alone. */
+const char *scout__errno_text(int errnum);
+
 /* snprintf into a caller's error buffer that may be NULL; always terminates. Returns @code, so that callers can return it. */
 __attribute__((format(printf, 4, 5))) int scout__fail(char *err, size_t err_len, int code, const char *fmt, ...);
 

@@ -302,7 +302,8 @@ start_thread(struct scout__cuda *cuda, char *err, size_t err_len)
 	int rc = scout__thread_start(&cuda->thread, "scout-cuda", cuda_main, cuda);
 
 	if (rc)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "CUDA copy engine: no thread (errno %d)", rc);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "CUDA copy engine: no thread (%s)",
+				   scout__errno_text(rc));
 	(void)pthread_mutex_lock(&cuda->mu);
 	while (cuda->opened == SCOUT_NOT_YET)
 		(void)pthread_cond_wait(&cuda->cond, &cuda->mu);

@@ -284,7 +284,8 @@ host_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, si
 	}
 	rc = scout__thread_start(&host->thread, "scout-copy", host_main, host);
 	if (rc) {
-		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "host copy engine: no thread (errno %d)", rc);
+		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "host copy engine: no thread (%s)",
+				 scout__errno_text(rc));
 		goto err_release;
 	}
 	*ret_engine = host;

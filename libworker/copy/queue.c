@@ -92,7 +92,8 @@ scout__copy_queue_init(struct scout__copy_queue *q, uint32_t max_batches, char *
 	if (q->wake_fd >= 0)
 		q->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (q->ended_fd < 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "copy engine: eventfd fails (errno %d)", errno);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "copy engine: eventfd fails (%s)",
+				   scout__errno_text(errno));
 	if (ring_init(&q->todo, max_batches) || ring_init(&q->ended, max_batches))
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "copy engine: out of memory");
 	return 0;

@@ -52,11 +52,11 @@ end_failed(struct scout__files_hand *hand, struct scout__l2_op *op, const char *
 
 	end(op, has_no_room(errnum) ? SCOUT__L2_FULL : SCOUT__L2_ERROR, errnum);
 	scout__log_limited(files->log, &hand->limit, scout__now_us(), LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			   "files tier %s: %s of %s failed (errno %d)", files->path,
+			   "files tier %s: %s of %s failed (%s)", files->path,
 			   op->what == SCOUT__L2_STORE  ? "a store"
 			   : op->what == SCOUT__L2_LOAD ? "a load"
 							: "a check",
-			   path, errnum);
+			   path, scout__errno_text(errnum));
 }
 
 uint64_t
@@ -243,7 +243,8 @@ store_claimed(struct scout__files_hand *hand, struct scout__l2_op *op, uint32_t 
 		rc = place_file(files, op, tmp, path);
 	if (rc && unlinkat(files->root.fd, tmp, 0) != 0 && errno != ENOENT)
 		scout__log_limited(files->log, &hand->limit, scout__now_us(), LOG_INTERVAL_US, SCOUT_LOG_WARN,
-				   "files tier %s: %s cannot be removed (errno %d)", files->path, tmp, errno);
+				   "files tier %s: %s cannot be removed (%s)", files->path, tmp,
+				   scout__errno_text(errno));
 	if (rc && rc != EEXIST) {
 		scout__cat_drop(&files->cat, entry);
 		end_failed(hand, op, path, rc);

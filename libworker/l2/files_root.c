@@ -55,13 +55,15 @@ open_folder(const char *path, int *ret_fd, char *err, size_t err_len)
 		if (errno == ENOENT || errno == ENOTDIR)
 			return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 					   "%s: the folder that it would be made in does not exist", path);
-		return scout__fail(err, err_len, code_of(errno), "%s cannot be made (errno %d)", path, errno);
+		return scout__fail(err, err_len, code_of(errno), "%s cannot be made (%s)", path,
+				   scout__errno_text(errno));
 	}
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 && errno == ENOTDIR)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "%s is not a folder", path);
 	if (fd < 0)
-		return scout__fail(err, err_len, code_of(errno), "%s cannot be opened (errno %d)", path, errno);
+		return scout__fail(err, err_len, code_of(errno), "%s cannot be opened (%s)", path,
+				   scout__errno_text(errno));
 	scout__fork_guard_add(fd);
 	*ret_fd = fd;
 	return 0;
@@ -84,7 +86,8 @@ check_empty(int root, const char *path, char *err, size_t err_len)
 	int rc = 0;
 
 	if (!dir) {
-		rc = scout__fail(err, err_len, code_of(errno), "%s cannot be listed (errno %d)", path, errno);
+		rc = scout__fail(err, err_len, code_of(errno), "%s cannot be listed (%s)", path,
+				 scout__errno_text(errno));
 		if (fd >= 0)
 			(void)close(fd);
 		return rc;
@@ -123,12 +126,13 @@ make_marker(const struct scout__files_root *root, const char *path, char *err, s
 	int fd, rc;
 
 	if (getrandom(id, sizeof(id), 0) != (ssize_t)sizeof(id))
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "getrandom: errno %d", errno);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "getrandom: %s", scout__errno_text(errno));
 	(void)snprintf(marker.id, sizeof(marker.id), "%016" PRIx64 "%016" PRIx64, id[0], id[1]);
 	(void)snprintf(name, sizeof(name), SCOUT__FILES_MARKER ".%016" PRIx64, root->instance);
 	fd = openat(root->fd, name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
-		return scout__fail(err, err_len, code_of(errno), "%s cannot be written (errno %d)", path, errno);
+		return scout__fail(err, err_len, code_of(errno), "%s cannot be written (%s)", path,
+				   scout__errno_text(errno));
 	errno = 0;
 	rc = write_marker(fd, &marker);
 	if (rc == 0 && fsync(fd) != 0)
@@ -139,7 +143,7 @@ make_marker(const struct scout__files_root *root, const char *path, char *err, s
 	if (rc)
 		(void)unlinkat(root->fd, name, 0);
 	if (rc && rc != EEXIST)
-		return scout__fail(err, err_len, code_of(rc), "%s cannot be written (errno %d)", path, rc);
+		return scout__fail(err, err_len, code_of(rc), "%s cannot be written (%s)", path, scout__errno_text(rc));
 	return 0;
 }
 
@@ -157,7 +161,8 @@ open_marker(struct scout__files_root *root, const char *path, bool shared, char 
 		}
 		if (errno != ENOENT)
 			return scout__fail(err, err_len, code_of(errno),
-					   "%s/" SCOUT__FILES_MARKER " cannot be opened (errno %d)", path, errno);
+					   "%s/" SCOUT__FILES_MARKER " cannot be opened (%s)", path,
+					   scout__errno_text(errno));
 		rc = check_empty(root->fd, path, err, err_len);
 		if (rc == 0)
 			rc = make_marker(root, path, err, err_len);
@@ -179,8 +184,8 @@ read_marker(int fd, const char *path, struct marker *ret_marker, char *err, size
 	long version;
 
 	if (n < 0)
-		return scout__fail(err, err_len, code_of(errno), "%s/" SCOUT__FILES_MARKER " cannot be read (errno %d)",
-				   path, errno);
+		return scout__fail(err, err_len, code_of(errno), "%s/" SCOUT__FILES_MARKER " cannot be read (%s)", path,
+				   scout__errno_text(errno));
 	if (strncmp(text, MARKER_TITLE, sizeof(MARKER_TITLE) - 1) != 0)
 		goto err_not_ours;
 	version = strtol(at, &end, 10);
@@ -222,8 +227,8 @@ take_lock(const struct scout__files_root *root, const char *path, bool shared, c
 	if (shared)
 		return 0;
 	return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
-			   "%s cannot be locked (errno %d); a file system of several machines needs shared=1", path,
-			   errno);
+			   "%s cannot be locked (%s); a file system of several machines needs shared=1", path,
+			   scout__errno_text(errno));
 }
 
 /* A small file is written and removed, so that what cannot work is said at the start. A full disk is none of that. */
@@ -240,7 +245,8 @@ probe(const struct scout__files_root *root, const char *path, bool direct, char 
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				   "direct=1: the file system of %s does not support direct I/O", path);
 	if (fd < 0)
-		return scout__fail(err, err_len, code_of(errno), "%s cannot be written (errno %d)", path, errno);
+		return scout__fail(err, err_len, code_of(errno), "%s cannot be written (%s)", path,
+				   scout__errno_text(errno));
 	if (posix_memalign(&block, SCOUT__FILES_PAYLOAD, SCOUT__FILES_PAYLOAD)) {
 		rc = scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	} else {
@@ -285,7 +291,8 @@ take_folder(struct scout__files_root *root, const char *path, bool shared, bool 
 	if (!shared && write_marker(root->marker_fd, &marker) == EROFS)
 		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION, "%s is on a read-only file system", path);
 	if (mkdirat(root->fd, SCOUT__FILES_TMP, 0700) != 0 && errno != EEXIST)
-		return scout__fail(err, err_len, code_of(errno), "%s cannot be written (errno %d)", path, errno);
+		return scout__fail(err, err_len, code_of(errno), "%s cannot be written (%s)", path,
+				   scout__errno_text(errno));
 	root->block_bytes = block_bytes_of(root->fd);
 	return probe(root, path, direct, err, err_len);
 }
@@ -298,7 +305,7 @@ scout__files_root_open(const char *path, bool shared, bool direct, struct scout_
 	int rc;
 
 	if (getrandom(&root.instance, sizeof(root.instance), 0) != (ssize_t)sizeof(root.instance))
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "getrandom: errno %d", errno);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "getrandom: %s", scout__errno_text(errno));
 	rc = open_folder(path, &root.fd, err, err_len);
 	if (rc)
 		return rc;

@@ -72,8 +72,8 @@ walk(struct scan *scan, const char *folder, entry_fn fn)
 	const struct dirent *entry;
 
 	if (!dir) {
-		scout__log(scan->files->log, SCOUT_LOG_WARN, "files tier %s: %s cannot be listed (errno %d)",
-			   scan->files->path, folder, errno);
+		scout__log(scan->files->log, SCOUT_LOG_WARN, "files tier %s: %s cannot be listed (%s)",
+			   scan->files->path, folder, scout__errno_text(errno));
 		if (fd >= 0)
 			(void)close(fd);
 		return;
@@ -190,7 +190,8 @@ judge_object(struct scan *scan, const char *path, struct scout__l2_digest digest
 		leftover_removed(scan);
 	else if (rc != ENOENT)
 		scout__log_limited(files->log, &scan->limit, scout__now_us(), PROGRESS_US, SCOUT_LOG_WARN,
-				   "files tier %s: %s cannot be read or removed (errno %d)", files->path, path, rc);
+				   "files tier %s: %s cannot be read or removed (%s)", files->path, path,
+				   scout__errno_text(rc));
 }
 
 static void
@@ -341,8 +342,8 @@ rebuild(struct scan *scan)
 		return;
 	if (!scout__files_make_room(files, &detail))
 		scout__log(files->log, SCOUT_LOG_WARN,
-			   "files tier %s: more than max_bytes is in use, and cannot be removed (errno %d)",
-			   files->path, detail);
+			   "files tier %s: more than max_bytes is in use, and cannot be removed (%s)", files->path,
+			   scout__errno_text(detail));
 	scout__log(files->log, SCOUT_LOG_INFO,
 		   "files tier %s: ready after %" PRIu64 " ms: %" PRIu64 " objects of %" PRIu64
 		   " MiB taken over, %" PRIu64 " leftovers of a crash removed, %" PRIu64 " foreign names left alone",

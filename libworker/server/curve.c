@@ -58,8 +58,8 @@ read_clients(struct scout_server *s, char *err, size_t err_len)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
 				   "curve_secret_file needs curve_clients_file: whose keys may connect");
 	if (!file)
-		return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s cannot be read (errno %d)", path,
-				   errno);
+		return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s cannot be read (%s)", path,
+				   scout__errno_text(errno));
 	while ((rc = scout__curve_next_key(file, &line, key)) == 1)
 		if ((rc = add_client(s, key)) != 0)
 			break;
@@ -99,8 +99,8 @@ set_keys(struct scout_server *s, char *err, size_t err_len)
 				 s->cfg.curve_secret_file);
 	explicit_bzero(secret, sizeof(secret));
 	if (rc == 0)
-		scout__log(&s->log, SCOUT_LOG_INFO, "CURVE: public key %s, %u clients may connect", public,
-			   (unsigned)s->n_curve_clients);
+		scout__log(&s->log, s->n_curve_clients ? SCOUT_LOG_INFO : SCOUT_LOG_WARN,
+			   "CURVE: public key %s, %u clients may connect", public, (unsigned)s->n_curve_clients);
 	return rc;
 }
 

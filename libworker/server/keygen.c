@@ -13,7 +13,7 @@
 static int
 complain(const char *path, const char *what)
 {
-	(void)fprintf(stderr, "kvscoutd: %s: %s (errno %d)\n", path, what, errno);
+	(void)fprintf(stderr, "kvscoutd: %s: %s (%s)\n", path, what, strerrordesc_np(errno));
 	return 1;
 }
 

@@ -62,7 +62,7 @@ printed(void)
 {
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return 0;
-	(void)fprintf(stderr, "kvscoutd: standard output could not be written (errno %d)\n", errno);
+	(void)fprintf(stderr, "kvscoutd: standard output could not be written (%s)\n", strerrordesc_np(errno));
 	return 1;
 }
 
@@ -83,6 +83,9 @@ help(void)
 		"                     write a new secret key to FILE, print its public key\n"
 		"  --version\n"
 		"  --help\n"
+		"\n"
+		"Exit status: 0 after SIGTERM or SIGINT; 1 it could not start, or output could not be written; 2 wrong\n"
+		"usage, or a wrong line in a configuration file.\n"
 		"\n"
 		"Keys:\n\n");
 	text = malloc(len + 1);
@@ -219,7 +222,7 @@ serve(const struct scout_server_config *cfg)
 	int fd = block_signals(&set);
 
 	if (fd < 0) {
-		(void)fprintf(stderr, "kvscoutd: signals cannot be taken (errno %d)\n", errno);
+		(void)fprintf(stderr, "kvscoutd: signals cannot be taken (%s)\n", strerrordesc_np(errno));
 		return 1;
 	}
 	raise_descriptors();

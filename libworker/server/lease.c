@@ -71,12 +71,13 @@ scout__lease_listen(struct scout_server *s, char *err, size_t err_len)
 	memcpy(address.sun_path, s->paths.lease, len + 1);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "socket: errno %d", errno);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "socket: %s", scout__errno_text(errno));
 	s->listener = (struct scout__watch){SCOUT__WATCH_LISTENER, fd, s};
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s cannot be bound: errno %d", s->paths.lease, errno);
+		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s cannot be bound: %s", s->paths.lease,
+				   scout__errno_text(errno));
 	if (chmod(s->paths.lease, 0600) != 0 || listen(fd, 128) != 0 || scout__watch_add(s, &s->listener) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s: errno %d", s->paths.lease, errno);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s: %s", s->paths.lease, scout__errno_text(errno));
 	return 0;
 }
 

@@ -160,6 +160,7 @@ SCOUT_ON_LOOP static bool
 rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello, uint16_t *ret_status,
 	char *text, size_t text_len)
 {
+	uint32_t n_chunks;
 	uint64_t weights;
 
 	if (ns->n_peers) {
@@ -176,8 +177,9 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 			ns->name, (unsigned)ns->n_sessions, (unsigned)ns->n_holds, (unsigned)ns->n_moving);
 		return false;
 	}
-	scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\" is made anew: its last peer has left, and now %s",
-		   ns->name, text);
+	n_chunks = ns->bank ? ns->bank->n_entries : 0;
+	scout__log(&s->log, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
+		   "%s, and nobody else is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
 	weights = hello->weights ? hello->weights : ns->weights;
 	outdate(s, ns);
 	scout__ns_drop_bank(ns);

@@ -178,15 +178,18 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 SCOUT_ON_LOOP static void
 bad_frame(struct scout_server *s, struct scout__dest *dest, int status, const void *data, size_t len)
 {
+	char who[SCOUT__WHO_BYTES];
+
+	scout__peer_who(s, dest, who);
 	if (status < 0) {
 		s->count.frames_dropped++;
 		scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-				   "dropped a message of %zu bytes that is not of this protocol", len);
+				   "dropped a message of %zu bytes from %s that is not of this protocol", len, who);
 		return;
 	}
 	s->count.frames_bad++;
 	scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			   "refused a frame of %zu bytes: %s", len, scout__wire_name((unsigned)status));
+			   "refused a frame of %zu bytes from %s: %s", len, who, scout__wire_name((unsigned)status));
 	if (status == SCOUT_WIRE_BAD_VERSION)
 		scout__refuse(s, dest, SCOUT_OP_ERROR, 0, (uint16_t)status,
 			      "the frame is of protocol version %u, this server speaks version %d",

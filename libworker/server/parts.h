@@ -102,6 +102,9 @@ SCOUT_ON_LOOP struct scout__peer *scout__peer_by_identity(struct scout_server *s
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_token(struct scout_server *s, uint64_t token);
 /* Note a frame of @peer; returns for how many microseconds it had waited somewhere. */
 SCOUT_ON_LOOP uint64_t scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sent_us);
+#define SCOUT__WHO_BYTES 64
+/* Whose destination it is, for log lines: "worker 0123456789abcdef (pid 12)". */
+SCOUT_ON_LOOP void scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
 /* HELLO. Returns the peer of the sender from now on: NULL when it was refused and was none. */
 SCOUT_ON_LOOP struct scout__peer *scout__peer_hello(struct scout_server *s, struct scout__peer *peer,
 						    const struct scout__op *op, uint64_t sent_us);

@@ -46,8 +46,8 @@ check_folder(const char *path, char *err, size_t err_len)
 	memcpy(folder, path, len);
 	folder[len] = '\0';
 	if (stat(folder, &st) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s: the folder cannot be used (errno %d)", folder,
-				   errno);
+		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s: the folder cannot be used (%s)", folder,
+				   scout__errno_text(errno));
 	if (!S_ISDIR(st.st_mode))
 		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s is not a folder", folder);
 	if (st.st_uid != geteuid() && st.st_uid != 0)
@@ -102,11 +102,11 @@ take_lock(struct scout__paths *paths, char *err, size_t err_len)
 		if (fd < 0)
 			return scout__fail(err, err_len,
 					   errno == EACCES || errno == EPERM ? SCOUT_ERR_PERMISSION : SCOUT_ERR_BIND,
-					   "%s cannot be opened (errno %d)", paths->lock, errno);
+					   "%s cannot be opened (%s)", paths->lock, scout__errno_text(errno));
 		if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
 			code = errno == EWOULDBLOCK ? in_use(fd, paths->socket, err, err_len)
-						    : scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "flock %s: errno %d",
-								  paths->lock, errno);
+						    : scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "flock %s: %s",
+								  paths->lock, scout__errno_text(errno));
 			(void)close(fd);
 			return code;
 		}
@@ -115,8 +115,8 @@ take_lock(struct scout__paths *paths, char *err, size_t err_len)
 			paths->lock_fd = fd;
 			if (write_pid(fd) == 0)
 				return 0;
-			return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s cannot be written (errno %d)",
-					   paths->lock, errno);
+			return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s cannot be written (%s)", paths->lock,
+					   scout__errno_text(errno));
 		}
 		(void)close(fd);
 	}
@@ -134,7 +134,8 @@ remove_stale(const char *path, char *err, size_t err_len)
 	if (!S_ISSOCK(st.st_mode))
 		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s exists and is not a socket", path);
 	if (unlink(path) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION, "%s cannot be removed (errno %d)", path, errno);
+		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION, "%s cannot be removed (%s)", path,
+				   scout__errno_text(errno));
 	return 0;
 }
 
@@ -153,8 +154,8 @@ make_folder(struct scout__paths *paths, char *err, size_t err_len)
 	if (!mkdtemp(paths->dir)) {
 		free(paths->dir);
 		paths->dir = NULL;
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no folder can be made under %s (errno %d)", base,
-				   errno);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no folder can be made under %s (%s)", base,
+				   scout__errno_text(errno));
 	}
 	return 0;
 }

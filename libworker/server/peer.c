@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -262,15 +263,35 @@ scout__peer_weights_fit(struct scout_server *s, struct scout__peer *peer, const 
 }
 
 void
+scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES])
+{
+	const struct scout__peer *peer;
+	int n;
+
+	if (dest == &s->stranger) {
+		(void)snprintf(who, SCOUT__WHO_BYTES, "a peer without HELLO");
+		return;
+	}
+	peer = SCOUT__OWNER(dest, struct scout__peer, dest);
+	n = snprintf(who, SCOUT__WHO_BYTES, "%s %016llx", peer->role == SCOUT_ROLE_WORKER ? "worker" : "client",
+		     (unsigned long long)peer->token);
+	/* Only the lease connection tells the process. */
+	if (n > 0 && peer->pid > 0)
+		(void)snprintf(who + n, SCOUT__WHO_BYTES - (size_t)n, " (pid %d)", (int)peer->pid);
+}
+
+void
 scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 {
+	char who[SCOUT__WHO_BYTES];
+
 	if (peer->leaving)
 		return;
 	peer->leaving = true;
 	peer->died = died;
-	scout__log(&s->log, died ? SCOUT_LOG_WARN : SCOUT_LOG_INFO, "%s %016llx (pid %d) %s, with %u holds",
-		   peer->role == SCOUT_ROLE_WORKER ? "worker" : "client", (unsigned long long)peer->token,
-		   (int)peer->pid, died ? "died" : "left", (unsigned)peer->n_holds);
+	scout__peer_who(s, &peer->dest, who);
+	scout__log(&s->log, died ? SCOUT_LOG_WARN : SCOUT_LOG_INFO, "%s %s, with %u holds", who, died ? "died" : "left",
+		   (unsigned)peer->n_holds);
 	s->count.peers_left++;
 	if (died)
 		s->count.peers_died++;

@@ -141,8 +141,11 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 {
 	struct scout__ns *ns = peer->ns;
 
-	scout__log(&s->log, SCOUT_LOG_INFO,
-		   "namespace \"%s\": a worker with another layout, all else is gone; starting anew", ns->name);
+	uint32_t n_chunks = ns->bank ? ns->bank->n_entries : 0;
+
+	scout__log(&s->log, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
+		   "namespace \"%s\": its only worker has another layout: it is made anew, %u chunks are dropped",
+		   ns->name, (unsigned)n_chunks);
 	while (!scout__list_empty(&ns->sessions))
 		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false, 0);
 	while (ns->n_sessions)

@@ -235,6 +235,46 @@ scout__reply_empty(struct scout_server *s, struct scout__dest *dest, uint8_t opc
 		scout__reply_end(s, dest, op);
 }
 
+/* Only the operator can mend it: a limit that he set is reached, or peers are configured differently. */
+SCOUT_ON_LOOP static bool
+is_for_the_operator(uint8_t opcode, uint16_t status)
+{
+	switch (status) {
+	case SCOUT_WIRE_LIMIT:
+	case SCOUT_WIRE_NO_ROOM:
+	case SCOUT_WIRE_NAMESPACE:
+	case SCOUT_WIRE_SHARD_BYTES:
+		return true;
+	case SCOUT_WIRE_WEIGHTS: /* of other operations: what a RESET ended, as it should be */
+	case SCOUT_WIRE_RANGE:
+	case SCOUT_WIRE_ROLE:
+		return opcode == SCOUT_OP_HELLO || opcode == SCOUT_OP_REGISTER;
+	default:
+		return false;
+	}
+}
+
+SCOUT_ON_LOOP static void
+log_refusal(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint16_t status, const char *text)
+{
+	bool full = status == SCOUT_WIRE_LIMIT || status == SCOUT_WIRE_NO_ROOM;
+	char who[SCOUT__WHO_BYTES];
+
+	if (!s->log.fn)
+		return;
+	scout__peer_who(s, dest, who);
+	if (!is_for_the_operator(opcode, status)) {
+		scout__log_limited(&s->log, &s->limit_refused, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_DEBUG,
+				   "%s of %s refused (%s): %s", scout__op_name(opcode), who, scout__wire_name(status),
+				   text);
+		return;
+	}
+	/* Peers try again for as long as it lasts; a mismatch is not to hide a limit, nor the other way round. */
+	scout__log_limited(&s->log, full ? &s->limit_full : &s->limit_mismatch, s->now_us, SCOUT__WARN_INTERVAL_US,
+			   SCOUT_LOG_WARN, "%s of %s refused (%s): %s", scout__op_name(opcode), who,
+			   scout__wire_name(status), text);
+}
+
 void
 scout__refuse(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t corr, uint16_t status,
 	      const char *fmt, ...)
@@ -248,8 +288,7 @@ scout__refuse(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, 
 	(void)vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	s->count.ops_refused++;
-	scout__log_limited(&s->log, &s->limit_refused, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_DEBUG,
-			   "%s refused (%s): %s", scout__op_name(opcode), scout__wire_name(status), text);
+	log_refusal(s, dest, opcode, status, text);
 	w = scout__reply_begin(s, dest, opcode, status, corr, sizeof(uint16_t) + strlen(text), &op);
 	if (!w)
 		return;

@@ -98,7 +98,7 @@ draw_numbers(struct scout_server *s, char *err, size_t err_len)
 	do {
 		if (getrandom(&s->epoch, sizeof(s->epoch), 0) != (ssize_t)sizeof(s->epoch) ||
 		    getrandom(&s->seed, sizeof(s->seed), 0) != (ssize_t)sizeof(s->seed))
-			return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "getrandom: errno %d", errno);
+			return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "getrandom: %s", scout__errno_text(errno));
 	} while (s->epoch == 0);
 	return 0;
 }
@@ -112,7 +112,8 @@ make_events(struct scout_server *s, char *err, size_t err_len)
 	s->timer_us = UINT64_MAX;
 	if (s->epoll_fd < 0 || s->stop.fd < 0 || s->timer.fd < 0 || scout__watch_add(s, &s->stop) != 0 ||
 	    scout__watch_add(s, &s->timer) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll, eventfd or timerfd: errno %d", errno);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll, eventfd or timerfd: %s",
+				   scout__errno_text(errno));
 	return 0;
 }
 
@@ -132,7 +133,7 @@ make_pool(struct scout_server *s, char *err, size_t err_len)
 	s->l1_ready = true;
 	s->pool_ready.fd = s->l1.pool.ready_fd;
 	if (scout__watch_add(s, &s->pool_ready) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl: errno %d", errno);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl: %s", scout__errno_text(errno));
 	return 0;
 }
 
@@ -170,8 +171,20 @@ keep_endpoint(struct scout_server *s, char *err, size_t err_len)
 		return no_memory(err, err_len);
 	/* The lease socket has its mode from us, libzmq's from the umask. */
 	if (s->paths.socket && chmod(s->paths.socket, 0600) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "chmod %s: errno %d", s->paths.socket, errno);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "chmod %s: %s", s->paths.socket,
+				   scout__errno_text(errno));
 	return 0;
+}
+
+/* What libzmq says of a tcp address tells nobody what is wrong with it. */
+static const char *
+bind_error(const char *address, int error)
+{
+	if (strncmp(address, "tcp://", 6) == 0 && error == EINVAL)
+		return "it must be tcp://address:port, where port 0 lets the kernel choose";
+	if (strncmp(address, "tcp://", 6) == 0 && error == ENODEV)
+		return "no interface of this machine has this address";
+	return zmq_strerror(error);
 }
 
 static int
@@ -197,7 +210,7 @@ make_socket(struct scout_server *s, const char *address, char *err, size_t err_l
 		return rc;
 	if (zmq_bind(s->router, address) != 0)
 		return scout__fail(err, err_len, errno == EADDRINUSE ? SCOUT_ERR_IN_USE : SCOUT_ERR_BIND,
-				   "%s cannot be bound: %s", address, zmq_strerror(errno));
+				   "%s cannot be bound: %s", address, bind_error(address, errno));
 	return keep_endpoint(s, err, err_len);
 }
 
@@ -369,7 +382,8 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 		goto err_free_server;
 	rc = scout__thread_start(&s->thread, "scout-server", scout__loop_main, s);
 	if (rc) {
-		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "the loop thread cannot be started: errno %d", rc);
+		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "the loop thread cannot be started: %s",
+				 scout__errno_text(rc));
 		goto err_free_server;
 	}
 	scout__log(&s->log, SCOUT_LOG_INFO, "serving %s, epoch %016llx, pool of %llu bytes", s->endpoint,
@@ -395,13 +409,16 @@ void
 scout_server_stop(struct scout_server *server)
 {
 	const uint64_t one = 1;
+	struct scout__log log;
 	ssize_t n;
 
 	if (!server)
 		return;
+	log = server->log;
 	/* The counter cannot be full, and a write of 8 bytes is whole or fails for a reason that cannot be here. */
 	n = write(server->stop.fd, &one, sizeof(one));
 	(void)n;
 	(void)pthread_join(server->thread, NULL); /* joinable, and only we join it */
 	server_free(server);
+	scout__log(&log, SCOUT_LOG_INFO, "stopped");
 }

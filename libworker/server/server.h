@@ -45,7 +45,8 @@
 #define SCOUT__LOCK_SUFFIX ".lock"
 #define SCOUT__IPC_PATH_MAX 107 /* sun_path without its terminator */
 #define SCOUT__LOG_INTERVAL_US 1000000u
-#define SCOUT__WAITER_BITS 7u /* buckets of tasks that wait for a chunk, for each namespace */
+#define SCOUT__WARN_INTERVAL_US 10000000u /* of what lasts until an operator mends it */
+#define SCOUT__WAITER_BITS 7u             /* buckets of tasks that wait for a chunk, for each namespace */
 
 struct scout_server;
 struct scout__peer;
@@ -334,7 +335,7 @@ struct scout__hold {
 };
 
 struct scout__peer {
-	struct scout__dest dest; /* first: see scout__peer_of() */
+	struct scout__dest dest; /* its peer is found from it: scout__peer_who() */
 	struct scout__job job;   /* leaving */
 	uint32_t slot;
 	uint64_t identity_key;
@@ -459,7 +460,8 @@ struct scout_server {
 	uint32_t n_withdrawn;
 	struct scout__job share;  /* takes extents from one namespace for another */
 	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
-	struct scout__log_limit limit_refused, limit_bad, limit_memory, limit_undo, limit_conns, limit_curve;
+	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
+		limit_conns, limit_curve;
 	struct scout__counters count;
 };
 

@@ -192,10 +192,37 @@ START_TEST(refused_hello_is_a_refused_answer_and_named_by_wait_ready)
 	fake_script(fake, SCOUT_OP_HELLO, FAKE_REFUSE, SCOUT_WIRE_NAMESPACE);
 	rig_client(NULL, NULL);
 	ck_assert_int_eq(scout_client_wait_ready(client, 10000, err, sizeof(err)), SCOUT_ERR_NAMESPACE);
-	ck_assert_str_eq(err, "refused by the script");
+	ck_assert_msg(strstr(err, "refused by the script") != NULL, "%s", err);
+	ck_assert_msg(strstr(err, "ipc://") == err, "which server: %s", err);
 	hit = rig_answer("r1", 2);
 	ck_assert_int_eq(hit.reason, SCOUT_REASON_REFUSED);
 	ck_assert_int_eq(hit.error, SCOUT_ERR_NAMESPACE);
+}
+END_TEST
+
+/* No such socket, one that this user may not use, and one where nobody answers yet: said by name, and why. */
+START_TEST(a_server_that_is_not_there_is_named_with_what_can_be_seen)
+{
+	static const char path[] = "/nonexistent/kvscout.sock";
+	struct scout_client_config cfg;
+	struct scout_client *lost;
+	char err[512] = "";
+
+	scout_client_config_init(&cfg);
+	cfg.endpoint = "ipc:///nonexistent/kvscout.sock";
+	cfg.connect_timeout_ms = 60000;
+	ck_assert_int_eq(scout_client_new(&cfg, &lost, err, sizeof(err)), 0);
+	ck_assert_int_eq(scout_client_wait_ready(lost, 1, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
+	ck_assert_msg(strstr(err, path) != NULL, "%s", err);
+	scout_client_free(lost);
+	cfg.connect_timeout_ms = 20;
+	ck_assert_int_eq(scout_client_new(&cfg, &lost, err, sizeof(err)), 0);
+	for (uint64_t end = scout__now_us() + 10000000; !strstr(err, "there is no such socket");) {
+		ck_assert_msg(scout__now_us() < end, "%s", err);
+		ck_assert_int_eq(scout_client_wait_ready(lost, 10, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
+	}
+	ck_assert_msg(strstr(err, path) != NULL, "%s", err);
+	scout_client_free(lost);
 }
 END_TEST
 
@@ -337,6 +364,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, answer_that_comes_twice_is_counted_and_dropped);
 	tcase_add_test(tc, silent_server_is_noticed_by_heartbeat);
 	tcase_add_test(tc, refused_hello_is_a_refused_answer_and_named_by_wait_ready);
+	tcase_add_test(tc, a_server_that_is_not_there_is_named_with_what_can_be_seen);
 	tcase_add_test(tc, ten_thousand_lookups_at_a_silent_server_end_by_their_deadlines);
 	tcase_add_test(tc, lease_that_is_answered_late_is_used);
 	tcase_add_loop_test(tc, server_of_another_version_is_a_typed_error_that_names_both, 0, 2);

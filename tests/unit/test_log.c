@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -231,6 +232,15 @@ START_TEST(a_name_too_long_for_the_kernel_aborts)
 }
 END_TEST
 
+START_TEST(an_errno_value_has_words)
+{
+	errno = EINTR;
+	ck_assert_str_eq(scout__errno_text(ENOSPC), "No space left on device");
+	ck_assert_str_eq(scout__errno_text(-5), "unknown error");
+	ck_assert_int_eq(errno, EINTR);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -245,6 +255,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_storm_becomes_one_line_with_the_number_dropped);
 	tcase_add_test(tcase, the_number_dropped_is_said_behind_a_cut_text);
 	tcase_add_test(tcase, fail_returns_its_code_and_fills_what_is_there);
+	tcase_add_test(tcase, an_errno_value_has_words);
 	tcase_add_test_raise_signal(tcase, a_failed_assertion_aborts, SIGABRT);
 	tcase_add_test(tcase, a_true_assertion_goes_on);
 	tcase_add_test(tcase, a_failed_assertion_writes_one_line_with_its_place);

@@ -166,6 +166,9 @@ START_TEST(other_transports_and_bad_configurations_are_refused)
 	ck_assert_int_eq(start("udp://x", err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
 	ck_assert_int_eq(start("ipc://relative", err, sizeof(err)), SCOUT_ERR_BIND);
 	ck_assert_int_eq(start("ipc:///no/such/folder/s", err, sizeof(err)), SCOUT_ERR_BIND);
+	ck_assert_ptr_nonnull(strstr(err, "No such file or directory"));
+	ck_assert_int_eq(start("tcp://127.0.0.1", err, sizeof(err)), SCOUT_ERR_BIND);
+	ck_assert_ptr_nonnull(strstr(err, "must be tcp://address:port"));
 	cfg.credits = 70000;
 	ck_assert_int_eq(scout_server_start(&cfg, &server, err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
 	ck_assert_int_eq(scout_server_start(NULL, &server, err, sizeof(err)), SCOUT_ERR_INVALID);

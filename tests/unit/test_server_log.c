@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "server_rig.h"
+
+/* What the server's log tells its operator: which peer, what is wrong, what it has cost; and not too often. */
+
+#define LINES 256
+
+static struct {
+	pthread_mutex_t mu;
+	unsigned n;
+	int level[LINES];
+	char text[LINES][512];
+} said = {.mu = PTHREAD_MUTEX_INITIALIZER};
+
+static void
+listen(void *user, int level, const char *text)
+{
+	(void)user;
+	(void)pthread_mutex_lock(&said.mu);
+	if (said.n < LINES) {
+		said.level[said.n] = level;
+		(void)snprintf(said.text[said.n], sizeof(said.text[0]), "%s", text);
+		said.n++;
+	}
+	(void)pthread_mutex_unlock(&said.mu);
+}
+
+/* How many lines of @level have @a and @b in them. */
+static unsigned
+heard(int level, const char *a, const char *b)
+{
+	unsigned n = 0;
+
+	(void)pthread_mutex_lock(&said.mu);
+	for (unsigned i = 0; i < said.n; i++)
+		n += said.level[i] == level && strstr(said.text[i], a) && strstr(said.text[i], b);
+	(void)pthread_mutex_unlock(&said.mu);
+	return n;
+}
+
+static void
+up_loud(struct rig *rig, struct scout_server_config *cfg)
+{
+	cfg->log = listen;
+	rig_up_with(rig, cfg);
+}
+
+START_TEST(a_limit_that_is_reached_is_a_warning_but_no_flood)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct wire_peer third;
+	struct rig rig;
+	char who[64];
+
+	cfg.max_peers = 2;
+	cfg.max_sessions = 1;
+	up_loud(&rig, &cfg);
+	(void)snprintf(who, sizeof(who), "client %016llx (pid ", (unsigned long long)rig.client.hello.token);
+	wire_open(&third, rig.endpoint);
+	for (int i = 0; i < 50; i++)
+		ck_assert_int_eq(wire_hello(&third), SCOUT_WIRE_LIMIT);
+	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, "a peer without HELLO", "max_peers = 2"), 1);
+	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, "refused", ""), 1);
+	wire_close(&third);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_peer_with_another_configuration_is_a_warning)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct wire_peer other;
+	struct rig rig;
+
+	cfg.max_sessions = 1;
+	up_loud(&rig, &cfg);
+	wire_open(&other, rig.endpoint);
+	other.hello.chunk_tokens = rig.client.hello.chunk_tokens * 2;
+	ck_assert_int_eq(wire_hello(&other), SCOUT_WIRE_NAMESPACE);
+	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, "HELLO of a peer without HELLO refused (NAMESPACE)", "chunk_tokens"),
+			  1);
+	/* It does not hide a limit, and the peer is named. */
+	(void)rig_hit(&rig.client, 5, 1, 1);
+	ck_assert_int_eq(wire_lookup(&rig.client, 6, 1, 1, 0, NULL), SCOUT_WIRE_LIMIT);
+	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, "LOOKUP of client ", "max_sessions"), 1);
+	/* What only the peer itself has done wrong is not for the operator. */
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 99), SCOUT_WIRE_NO_SESSION);
+	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, "FINISH", ""), 0);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(what_a_namespace_made_anew_costs_is_told)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout_server *server;
+	struct wire_peer worker, next, watcher;
+	uint64_t deadline_us;
+
+	cfg.log = listen;
+	server = rig_start(&cfg);
+	wire_open(&watcher, scout_server_endpoint(server));
+	rig_worker(&worker, scout_server_endpoint(server));
+	ck_assert_uint_eq(rig_store(&worker, 0, 1, 4), 4);
+	wire_lease_bye(&worker);
+	wire_wait_status(&watcher, "peers", 0);
+	wire_open(&next, scout_server_endpoint(server));
+	next.hello.hash_bytes = 32;
+	for (deadline_us = wire_deadline_us(); wire_hello(&next) != SCOUT_WIRE_OK;)
+		ck_assert_uint_lt(scout__now_us(), deadline_us);
+	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, "has hash_bytes = ", "4 chunks are dropped"), 1);
+	wire_close(&next);
+	wire_close(&worker);
+	wire_close(&watcher);
+	scout_server_stop(server);
+	ck_assert_uint_eq(heard(SCOUT_LOG_INFO, "stopped", ""), 1);
+	/* It never had a lease connection, so nobody knows its process. */
+	ck_assert_uint_eq(heard(SCOUT_LOG_INFO, "(pid 0)", ""), 0);
+}
+END_TEST
+
+START_TEST(a_bad_frame_is_told_with_its_sender)
+{
+	struct scout_server_config cfg = rig_config(8);
+	uint8_t frame[SCOUT_FRAME_HEADER_BYTES] = {'K', 'V', 'S', 'C', 1};
+	char who[64];
+	struct rig rig;
+
+	up_loud(&rig, &cfg);
+	(void)snprintf(who, sizeof(who), "client %016llx", (unsigned long long)rig.client.hello.token);
+	wire_raw(&rig.client, frame, sizeof(frame), false);
+	wire_reply_free(wire_wait(&rig.client, 0));
+	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, who, "TOO_LARGE"), 1);
+	rig_down(&rig);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("server_log");
+	TCase *tcase = tcase_create("log");
+
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, a_limit_that_is_reached_is_a_warning_but_no_flood);
+	tcase_add_test(tcase, a_peer_with_another_configuration_is_a_warning);
+	tcase_add_test(tcase, what_a_namespace_made_anew_costs_is_told);
+	tcase_add_test(tcase, a_bad_frame_is_told_with_its_sender);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
