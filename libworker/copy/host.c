@@ -12,11 +12,14 @@
  * and an engine that computes on this CPU reads its pages next.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "copy.h"
 #include "log.h"
@@ -257,6 +260,46 @@ allocate(struct host *host, uint32_t max_batches)
 	return 0;
 }
 
+/* The kernel reads the byte for us: where we may not, it says so, and nobody dies of it. */
+static bool
+is_readable(const int pipe_fds[2], const uint8_t *at)
+{
+	uint8_t byte;
+
+	if (write(pipe_fds[1], at, 1) != 1)
+		return errno != EFAULT;
+	return read(pipe_fds[0], &byte, 1) == 1;
+}
+
+/*
+ * The first and the last byte of each plane are memory of this process. Pages of a GPU are not: an engine on a GPU gets here
+ * when `auto` finds no device that this build can use, such as with a driver that is older than the build's runtime, and the
+ * first copy would kill it.
+ */
+static int
+check_mapped(const struct scout__copy_layout *layout, char *err, size_t err_len)
+{
+	int fds[2], rc = 0;
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "host copy engine: no pipe (%s)",
+				   scout__errno_text(errno));
+	for (uint32_t i = 0; i < layout->n_planes && rc == 0; i++) {
+		const struct scout__copy_plane *plane = &layout->planes[i];
+		const uint8_t *base = plane->base;
+		const uint8_t *last = base + (layout->n_blocks - 1) * plane->stride + plane->block_bytes - 1;
+
+		if (!is_readable(fds, base) || !is_readable(fds, last))
+			rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,
+					 "planes[%" PRIu32 "]: %p to %p is not memory that this process can read: the "
+					 "host backend copies plain memory only, no GPU's",
+					 i, (const void *)base, (const void *)last);
+	}
+	(void)close(fds[0]);
+	(void)close(fds[1]);
+	return rc;
+}
+
 static int
 host_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len)
 {
@@ -269,6 +312,9 @@ host_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, si
 	if (cfg->max_batches == 0 || cfg->max_batches > MAX_BATCHES)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "host copy engine: max_batches is outside 1..%u",
 				   MAX_BATCHES);
+	rc = check_mapped(&cfg->layout, err, err_len);
+	if (rc)
+		return rc;
 	host = calloc(1, sizeof(*host));
 	if (!host)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "host copy engine: out of memory");

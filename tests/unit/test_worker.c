@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <sys/mman.h>
+
 #include "worker_rig.h"
 
 #include "check_main.h"
@@ -540,6 +542,37 @@ START_TEST(a_wrong_layout_is_refused_and_the_right_one_still_taken)
 END_TEST
 #undef REFUSED
 
+/* What a GPU's pages look like to a process without its driver: addresses that are taken, and cannot be read. */
+START_TEST(pages_that_are_no_host_memory_are_refused_and_kill_nobody)
+{
+	struct scout_plane planes[2];
+	struct scout_layout layout;
+	struct scout_worker *worker;
+	size_t bytes;
+	char err[512] = "";
+
+	rig_start(&rig);
+	worker = rig_worker_new(&rig, 0);
+	rig_layout(&rig, &rig.pages[0], &layout);
+	planes[0] = layout.planes[0];
+	planes[1] = layout.planes[1];
+	layout.n_planes = 2;
+	layout.planes = planes;
+	bytes = (size_t)(planes[1].stride * layout.n_blocks);
+	planes[1].base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	ck_assert(planes[1].base != MAP_FAILED);
+	ck_assert_int_eq(scout_worker_register(worker, &layout, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_msg(strstr(err, "planes[1]") && strstr(err, "no GPU's"), "%s", err);
+	/* All but its end. */
+	ck_assert_int_eq(mprotect(planes[1].base, bytes / 2, PROT_READ | PROT_WRITE), 0);
+	ck_assert_int_eq(scout_worker_register(worker, &layout, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(mprotect(planes[1].base, bytes, PROT_READ | PROT_WRITE), 0);
+	ck_assert_msg(scout_worker_register(worker, &layout, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	scout_worker_free(worker);
+	(void)munmap(planes[1].base, bytes);
+}
+END_TEST
+
 START_TEST(register_without_a_server_ends_in_time_and_can_be_repeated)
 {
 	struct scout_layout layout;
@@ -662,6 +695,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, nothing_goes_before_register_and_register_goes_once);
 	tcase_add_test(tc, a_registration_that_does_not_fit_is_refused_at_once);
 	tcase_add_test(tc, a_wrong_layout_is_refused_and_the_right_one_still_taken);
+	tcase_add_test(tc, pages_that_are_no_host_memory_are_refused_and_kill_nobody);
 	tcase_add_test(tc, register_without_a_server_ends_in_time_and_can_be_repeated);
 	tcase_add_test(tc, a_bad_configuration_makes_no_worker);
 	tcase_add_test(tc, the_descriptor_is_readable_exactly_while_poll_has_something);
