@@ -166,6 +166,12 @@ SCOUT_ON_LOOP void scout__session_use(struct scout_server *s, struct scout__sess
 /* Remember what it stores, to be touched at its end. @present: somebody else stored it. */
 SCOUT_ON_LOOP void scout__session_stored(struct scout_server *s, struct scout__session *session,
 					 struct scout__handle handle, bool present);
+/* ---- outdated.c: tickets of sessions that a new weights version ended ---- */
+
+SCOUT_ON_LOOP void scout__outdated_add(struct scout_server *s, uint64_t ticket);
+SCOUT_ON_LOOP bool scout__outdated_has(const struct scout_server *s, const struct scout__ns *ns, uint64_t ticket);
+SCOUT_ON_LOOP void scout__outdated_fini(struct scout_server *s);
+
 SCOUT_ON_LOOP void scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 					const struct scout__op *op, uint64_t deadline_us);
 SCOUT_ON_LOOP void scout__session_finish(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);

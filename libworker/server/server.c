@@ -254,6 +254,7 @@ free_tables(struct scout_server *s)
 	scout__map_fini(&s->by_identity);
 	scout__map_fini(&s->by_token);
 	scout__map_fini(&s->by_ticket);
+	scout__outdated_fini(s);
 	scout__map_fini(&s->by_hold);
 }
 

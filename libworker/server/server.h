@@ -362,6 +362,13 @@ struct scout__peer {
 	struct scout__list tasks, sessions, holds, lease_waiters;
 };
 
+/* Tickets that a new weights version ended, see outdated.c. */
+struct scout__outdated {
+	struct scout__map map;
+	uint64_t *tickets; /* ring, oldest at next once it is full; NULL: none yet */
+	uint32_t n, cap, next;
+};
+
 struct scout__lease {
 	struct scout__watch watch;
 	struct scout__list node;  /* in server.leases */
@@ -448,6 +455,7 @@ struct scout_server {
 	uint64_t session_bytes;
 	uint64_t grant_bytes;
 	struct scout__map by_ticket;
+	struct scout__outdated outdated;
 	struct scout__hold **holds;
 	uint32_t *free_holds;
 	uint32_t n_free_holds;

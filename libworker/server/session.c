@@ -285,6 +285,8 @@ session_free(struct scout_server *s, struct scout__session *session)
 		if (peer->connection == session->finish_connection)
 			scout__reply_empty(s, &peer->dest, SCOUT_OP_FINISH, session->finish_corr);
 	}
+	if (session->instance != session->ns->instance)
+		scout__outdated_add(s, session->ticket);
 	scout__list_del(&session->of_peer);
 	(void)scout__session_resize(s, session, 0);
 	(void)resize(s, session->stored, session->cap_stored, 0);

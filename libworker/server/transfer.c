@@ -264,6 +264,11 @@ scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 	}
 	if (!may_transfer(s, peer, op))
 		return;
+	if (m.ticket && scout__outdated_has(s, peer->ns, m.ticket)) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_WEIGHTS,
+			      "the session of this ticket was of older weights: what it computed is, too");
+		return;
+	}
 	space = scout__ns_space_make(s, peer->ns, &m.tenant, m.group);
 	if (!space) {
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,

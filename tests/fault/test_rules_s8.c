@@ -301,6 +301,40 @@ START_TEST(S8_reset_makes_everything_older_unreadable_at_once)
 }
 END_TEST
 
+START_TEST(S8_a_store_of_a_session_of_the_old_weights_is_refused_however_late)
+{
+	struct wire_peer bare;
+	struct fault_done done;
+	struct fault_hit hit;
+
+	fault_up(&f);
+	sched = fault_scheduler(&f);
+	worker = fault_worker(&f);
+	fault_bare_client(&f, &bare);
+	hit = fault_lookup(sched, "a", 1, 4);
+	ck_assert_uint_ne(hit.ticket, 0);
+	ck_assert_int_eq(wire_simple(&bare, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	/* Twice: before the old session is swept away, if it can be, and after that. The worker has no version of its own. */
+	for (int i = 0; i < 2; i++) {
+		(void)fault_store_begin(worker, 0, 1, 1, 4, hit.ticket);
+		done = fault_wait_done(worker, 0);
+		ck_assert_msg(done.status == SCOUT_ERR_WEIGHTS, "%s", scout_err_name(done.status));
+		ck_assert_uint_eq(done.chunks, 0);
+		fault_wait(&f, "sessions", 0);
+	}
+	ck_assert_uint_eq(fault_status(&f, "l1.chunks"), 0);
+	(void)fault_ask(sched, "finish a");
+	/* Of a request of the new weights it is good. */
+	hit = fault_lookup(sched, "b", 1, 4);
+	(void)fault_store_begin(worker, 0, 1, 51, 4, hit.ticket);
+	ck_assert_uint_eq(fault_wait_done(worker, 0).chunks, 4);
+	(void)fault_ask(sched, "finish b");
+	wire_lease_bye(&bare);
+	wire_close(&bare);
+	fault_down(&f);
+}
+END_TEST
+
 START_TEST(S8_an_answer_of_the_old_weights_is_not_served)
 {
 	struct wire_peer bare;
@@ -416,6 +450,7 @@ suite_of_this_file(void)
 	tcase_add_checked_fixture(weights, setup, NULL);
 	tcase_add_test(weights, S8_reset_between_reserve_and_commit_is_not_readable_after);
 	tcase_add_test(weights, S8_reset_makes_everything_older_unreadable_at_once);
+	tcase_add_test(weights, S8_a_store_of_a_session_of_the_old_weights_is_refused_however_late);
 	tcase_add_test(weights, S8_an_answer_of_the_old_weights_is_not_served);
 	tcase_add_test(weights, S8_peers_of_an_older_weights_version_neither_read_nor_write);
 	tcase_add_test(weights, S8_a_peer_of_another_protocol_version_is_told_so);

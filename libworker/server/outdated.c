@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+
+/*
+ * DESIGN
+ *
+ * The tickets of sessions that a new weights version ended. A STORE that names one carries KV of the old weights, however late
+ * it comes: a worker that gives no version of its own may not know of the new one yet, and under it these bytes would be
+ * served. Room for max_sessions tickets, so for every session that one RESET can end; beyond that the oldest are forgotten.
+ * Nothing is allocated before the first one.
+ *
+ * Out of memory: the ticket is not remembered, and its store is taken as one of a session that nobody knows.
+ *
+ * Threads: loop.
+ */
+
+SCOUT_ON_LOOP static bool
+make_room(struct scout__outdated *o, uint32_t cap)
+{
+	if (o->tickets)
+		return true;
+	if (scout__map_init(&o->map, cap) != 0)
+		return false;
+	o->tickets = calloc(cap, sizeof(*o->tickets));
+	if (!o->tickets) {
+		scout__map_fini(&o->map);
+		return false;
+	}
+	o->cap = cap;
+	return true;
+}
+
+void
+scout__outdated_add(struct scout_server *s, uint64_t ticket)
+{
+	struct scout__outdated *o = &s->outdated;
+
+	if (!make_room(o, s->cfg.max_sessions)) {
+		s->count.out_of_memory++;
+		return;
+	}
+	if (o->n == o->cap)
+		(void)scout__map_del(&o->map, o->tickets[o->next]);
+	else
+		o->n++;
+	/* There is room. A ticket that was drawn twice is in the ring twice, and forgotten with the first. */
+	(void)scout__map_put(&o->map, ticket, 0);
+	o->tickets[o->next] = ticket;
+	o->next = o->next + 1 == o->cap ? 0 : o->next + 1;
+}
+
+bool
+scout__outdated_has(const struct scout_server *s, const struct scout__ns *ns, uint64_t ticket)
+{
+	uint32_t slot = scout__map_get(&s->by_ticket, ticket);
+
+	/* The sweep has not come to it yet. */
+	if (slot != SCOUT__MAP_NONE)
+		return s->sessions[slot]->ns == ns && s->sessions[slot]->instance != ns->instance;
+	return s->outdated.tickets && scout__map_get(&s->outdated.map, ticket) != SCOUT__MAP_NONE;
+}
+
+void
+scout__outdated_fini(struct scout_server *s)
+{
+	scout__map_fini(&s->outdated.map);
+	free(s->outdated.tickets);
+}
