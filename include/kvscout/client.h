@@ -14,6 +14,10 @@
  *     scout_try_lookup ... scout_try_lookup -> answer -> scout_admit -> scout_finish
  *
  * and scout_finish is legal at any point of it.
+ *
+ * C++ and bindings: struct scout_lookup and struct scout_client_stats share their names with functions, so in C++ write the
+ * word struct before them. A language that cannot call the inline scout_client_config_init() calls
+ * scout_client_config_init_sized() with the size of its own copy of the structure.
  */
 
 #include <stdbool.h>
@@ -69,7 +73,7 @@ struct scout_client_config {
 	const char *curve_server_key;  /* the server's public key */
 };
 
-/* Never call this directly. */
+/* In C and C++ call scout_client_config_init(). @size: of the caller's struct scout_client_config. */
 SCOUT_API void scout_client_config_init_sized(struct scout_client_config *cfg, uint32_t size);
 
 /**
@@ -164,7 +168,8 @@ struct scout_lookup {
 	const char *id;           /* request id, 1..255 bytes, NUL-terminated */
 	const void *hashes;       /* n chained chunk hashes of hash_len bytes each, without gaps */
 	size_t hash_len;          /* 16..32, the configured hash_bytes */
-	size_t n;                 /* full chunks of the prompt; 0 is legal and answers 0 at once */
+	size_t n;                 /* full chunks of the prompt, at most prompt_tokens / chunk_tokens; n * hash_len bytes
+				     fit into half of arena_bytes. 0 is legal and answers 0 at once */
 	uint64_t prompt_tokens;   /* length of the prompt */
 	uint64_t computed_tokens; /* leading tokens that the GPU's own cache has already */
 	uint64_t expect_tokens;   /* tokens that should appear soon (disaggregated prefill), 0 = no expectation */
@@ -216,7 +221,7 @@ SCOUT_API void scout_client_free(struct scout_client *client);
 /**
  * Wait until every endpoint has answered HELLO. For program start; the loop itself need not.
  *
- * @err    receives the server's or the library's sentence; may be NULL.
+ * @err    receives the server's or the library's sentence, with the endpoint; may be NULL.
  *
  * Thread:   the caller's.
  * Blocks:   up to @timeout_ms.
@@ -237,8 +242,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_wait_ready(struct scout_client *clie
  *
  * Thread:   the caller's.
  * Blocks:   never. No lock, no allocation; no system call while the answer is pending; a submit rings the courier at most once.
- * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_HASH_LEN,
- *           SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id), SCOUT_ERR_BUSY (slots or arena full),
+ * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID (no pointer; n beyond what struct scout_lookup allows),
+ *           SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_REQUEST_ID, SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id), SCOUT_ERR_BUSY (slots or arena full),
  *           SCOUT_ERR_FORKED, SCOUT_ERR_CLOSED.
  * Since:    0.1
  */
@@ -306,7 +311,11 @@ SCOUT_API int scout_finish(struct scout_client *client, const char *id);
 
 /**
  * The model got new weights: everything that is cached under another version is unreadable from the moment the server has
- * read this. All live requests of this client end as if finished.
+ * read this. All live requests of this client end as if finished. The version that the namespace has already changes nothing.
+ *
+ * Stores of KV that was computed before are refused (SCOUT_ERR_WEIGHTS) if they name the ticket of a request that was live, or if
+ * their worker was made with a weights_version. Any other store must have ended before this call, or its bytes count
+ * as computed with the new weights: poll for it, or cancel it and poll.
  *
  * @weights_version  not 0.
  *

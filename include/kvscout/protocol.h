@@ -9,7 +9,8 @@
  * TRANSPORT
  *   ZeroMQ. The server binds a ROUTER, a client connects a DEALER. One protocol frame = one ZeroMQ message of one part
  *   (no empty delimiter). Client sockets should set ZMQ_IMMEDIATE=1 and ZMQ_LINGER=0, so that a request never reaches a
- *   server that was started after it was sent.
+ *   server that was started after it was sent. A server with keys speaks ZeroMQ's CURVE: set the ZMQ_CURVE_* options, the rest
+ *   is the same.
  *
  * NUMBERS
  *   All integers are unsigned and little-endian, without padding beyond what is written here. "bytes[n]" is n raw
@@ -50,11 +51,12 @@
  *   applies, in this order:
  *     version is not SCOUT_WIRE_VERSION                                             SCOUT_WIRE_BAD_VERSION (the reply
  *                         frame has the server's version; the text names it)
- *     length field and message size differ, an operation reaches beyond the end, or bytes are left behind the last one
- *                                                                                   SCOUT_WIRE_TRUNCATED
  *     longer than SCOUT_MAX_FRAME, or op_count 0 or over SCOUT_MAX_OPS              SCOUT_WIRE_TOO_LARGE
- *     a reserved field of the frame or of an operation header is not 0, kind is not 0, corr is 0
- *                                                                                   SCOUT_WIRE_BAD_RESERVED
+ *     length field and message size differ                                          SCOUT_WIRE_TRUNCATED
+ *     the frame's reserved field is not 0                                           SCOUT_WIRE_BAD_RESERVED
+ *     operation by operation: it reaches beyond the end                             SCOUT_WIRE_TRUNCATED
+ *                             reserved, kind or status is not 0, or corr is 0       SCOUT_WIRE_BAD_RESERVED
+ *     bytes are left behind the last operation                                      SCOUT_WIRE_TRUNCATED
  *   None of the operations of such a frame is executed. A message whose magic is wrong, or that is shorter than a
  *   frame header, is counted and dropped without an answer: whoever sent it does not speak this protocol.
  *
@@ -81,8 +83,12 @@
  *                u64 weights         version of the model weights; 0 = whatever the namespace has
  *                str namespace       1..255 bytes
  *                The first HELLO of a namespace fixes its parameters; a later one with others is refused with
- *                SCOUT_WIRE_NAMESPACE, and the text names the field. A HELLO that repeats a known token replaces the
+ *                SCOUT_WIRE_NAMESPACE, and the text names the field. When all peers have left, a HELLO with other
+ *                parameters makes the namespace anew, and what is cached in it is lost (while sessions or holds of those
+ *                peers are still being ended: LIMIT, try again). A HELLO that repeats a known token replaces the
  *                old connection of that client; its sessions stay.
+ *                A peer that gave a version of the weights is refused with SCOUT_WIRE_WEIGHTS, at HELLO and at LOOKUP, STORE and
+ *                RETRIEVE, while the namespace has another one; that of a namespace that all have left is replaced.
  *   reply:       u32 credits         operations that the client may have unanswered
  *                u32 max_frame       bytes; larger frames are refused
  *                u64 weights         the version that the namespace has
@@ -90,7 +96,8 @@
  *                str lease_path      unix socket (SOCK_SEQPACKET) of the lease connection; empty when the server is not on
  *                                    this machine
  *
- * PING           (empty)
+ * PING           (empty)             for whoever has sent nothing else for a heartbeat; one whose PING is not answered for some
+ *                                    heartbeats should connect anew
  *   reply:       (empty)
  *
  * LOOKUP         u64 ticket          random, not 0, new for every lookup: names the session that this opens
@@ -120,7 +127,7 @@
  *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when there is none: harmless
  *
  * RESET          u64 weights         new version of the weights, not 0: all that is cached under another one is unreadable
- *                                    from the reply on, sessions of the namespace end
+ *                                    from the reply on, sessions of the namespace end. The version that it has: no change
  *   reply:       (empty)
  *
  * REGISTER       (role worker)
@@ -133,14 +140,18 @@
  *                u32 n_planes        1..SCOUT_MAX_PLANES
  *                n_planes * u64      bytes per block of each plane. A slot holds, plane by plane, the blocks of a chunk in
  *                                    token order: shard bytes = sum * chunk_tokens / block_tokens
- *                The first REGISTER of a KV rank fixes its layout; another one is refused with SCOUT_WIRE_SHARD_BYTES.
+ *                The first REGISTER of a KV rank fixes its layout; another one is refused with SCOUT_WIRE_SHARD_BYTES, unless it is
+ *                of the only worker left and nothing is held: then the pool starts anew with it.
+ *                SCOUT_WIRE_STATE without a lease connection: HELLO, then LEASE_HELLO and its LEASE_OK, then REGISTER.
  *   reply:       u64 shard_bytes
  *                u64 slot_stride     bytes from one slot to the next
- *                u32 segments        how many pool segments the lease connection has delivered or will deliver at once
+ *                u32 segments        how many pool segments the lease connection has delivered or will deliver at once; 0 is usual
+ *                                    at the start: the pool grows with the first STORE
  *                u32 reserved        0
  *
  * STORE          (role worker)
- *                u64 ticket          session that the keys belong to; 0 or an ended one is not an error
+ *                u64 ticket          session that the keys belong to; 0 or an ended one is not an error, but one that a RESET
+ *                                    ended is: SCOUT_WIRE_WEIGHTS, for what it computed is of the old weights
  *                u32 n               1..SCOUT_MAX_CHUNKS
  *                u16 group           0
  *                u16 reserved        0
@@ -186,7 +197,9 @@
  *                u16 reserved        0
  *                u64 offset          of the slot's first byte in the segment
  *                u64 generation      what the slot's generation word holds now. The words lie at the start of the segment, one
- *                                    u64 for each slot: word i belongs to the slot at data_offset + i * slot_stride.
+ *                                    u64 for each slot: word i belongs to the slot at data_offset + i * slot_stride. Only the
+ *                                    server writes them. A reader compares the word with this value before its copy and
+ *                                    (acquire) after it: another value means that the bytes are not this chunk's.
  *
  * LEASE CONNECTION
  *   A SOCK_SEQPACKET unix socket beside the ZeroMQ one, for peers on the same machine; workers must have it. Messages
@@ -199,13 +212,16 @@
  *   server -> client  LEASE_OK     u32 magic, u16 type 3, u16 version, u64 epoch: bound to the peer of that token
  *                     LEASE_SEGMENT u32 magic, u16 type 4, u16 version, u32 segment, u32 slots, u64 bytes (of the memfd),
  *                                  u64 data_offset, u64 slot_stride, with one sealed memfd as SCM_RIGHTS. Sent
- *                                  to a worker for each segment of its KV rank, before the first grant in it. A new lease
+ *                                  to a worker for each segment of its KV rank, before the first grant in it; who finds an
+ *                                  unknown segment in a grant reads on here. A new lease
  *                                  connection gets all of them again, under the same numbers.
  *                                  What an earlier connection brought is then to be unmapped, when the last copy in it has ended.
  *                     LEASE_WITHDRAW u32 magic, u16 type 6, u16 version, u32 segment: the server takes this segment away from the
  *                                  worker's namespace. No grant in it is open and none will follow. The worker unmaps it and
  *                                  answers LEASE_RELEASED; until then its bytes count as used. No time limit.
- *                     LEASE_GONE   u32 magic, u16 type 5, u16 version, u64 reserved: the server refuses this lease
+ *                     LEASE_GONE   u32 magic, u16 type 5, u16 version, u64 reserved: the server refuses this lease (no HELLO with
+ *                                  this token, another process's token, another user, too many) and closes
+ *   What is malformed, of another version or out of turn closes the connection without a word.
  *   The server reads the peer's pid and uid from the kernel (SO_PEERCRED) and watches the process by pidfd. While the process
  *   lives, what its workers hold stays held, however silent it is.
  */

@@ -67,6 +67,7 @@ struct scout_server_config {
 	uint32_t spin_us;               /* the loop looks for this long after a message before it sleeps, default 0 */
 };
 
+/* In C and C++ call scout_server_config_init(). @size: of the caller's struct scout_server_config. */
 SCOUT_API void scout_server_config_init_sized(struct scout_server_config *cfg, uint32_t size);
 
 /** Fill @cfg with the defaults. Any thread, does not block. Since 0.1 */

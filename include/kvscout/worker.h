@@ -45,10 +45,11 @@ struct scout_worker_config {
 	uint32_t connect_timeout_ms;  /* default 2000 */
 	uint32_t max_jobs;            /* default 256 */
 	uint32_t spin_us;             /* default 0 */
-	uint64_t weights_version;     /* 0: whatever the server has */
-	int32_t device;               /* of the cuda backend */
-	uint32_t reserved;            /* 0 */
-	const char *numa_node; /* "auto" (default), "none" or a number: where this KV rank's pool memory should be */
+	uint64_t weights_version; /* 0: whatever the server has; else for the worker's life: jobs end SCOUT_ERR_WEIGHTS
+					 after a scout_reset() to another one, see there */
+	int32_t device;           /* of the cuda backend */
+	uint32_t reserved;        /* 0 */
+	const char *numa_node;    /* "auto" (default), "none" or a number: where this KV rank's pool memory should be */
 	scout_log_fn log;
 	void *log_user;
 	void *owned;
@@ -61,6 +62,7 @@ struct scout_worker_config {
 	const char *curve_server_key;  /* the server's public key */
 };
 
+/* In C and C++ call scout_worker_config_init(). @size: of the caller's struct scout_worker_config. */
 SCOUT_API void scout_worker_config_init_sized(struct scout_worker_config *cfg, uint32_t size);
 
 /** Fill @cfg with the defaults. Any thread, does not block. Since 0.1 */
@@ -117,7 +119,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config
  *
  * Thread:   the caller's.
  * Blocks:   up to @timeout_ms, for the server's answer. For program start.
- * Returns:  0, or SCOUT_ERR_INVALID (@err names the field), SCOUT_ERR_STATE (registered already), SCOUT_ERR_TIMEOUT,
+ * Returns:  0, or SCOUT_ERR_INVALID (@err names the field; also: pages that this process cannot read, on the host backend), SCOUT_ERR_STATE (registered already), SCOUT_ERR_TIMEOUT,
  *           SCOUT_ERR_UNREACHABLE, SCOUT_ERR_NAMESPACE, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_NO_ROOM (the pool is smaller than one
  *           chunk) or another refusal of the server.
  * Since:    0.1
@@ -210,9 +212,9 @@ struct scout_done {
 	uint64_t job;
 	uint64_t ticket;
 	int kind; /* enum scout_job_kind */
-	/* 0: everything copied. Retrieve: SCOUT_ERR_MISSING (see @missing), SCOUT_ERR_CORRUPT. Both: SCOUT_ERR_TIMEOUT,
-	   SCOUT_ERR_CANCELED, SCOUT_ERR_UNREACHABLE, SCOUT_ERR_EPOCH, SCOUT_ERR_NO_SESSION, SCOUT_ERR_WEIGHTS,
-	   SCOUT_ERR_DEVICE, SCOUT_ERR_CLOSED. */
+	/* 0: everything copied. Retrieve: SCOUT_ERR_MISSING (see @missing), SCOUT_ERR_CORRUPT, SCOUT_ERR_NO_SESSION. Both:
+	   SCOUT_ERR_TIMEOUT, SCOUT_ERR_CANCELED, SCOUT_ERR_UNREACHABLE, SCOUT_ERR_EPOCH, SCOUT_ERR_WEIGHTS, SCOUT_ERR_LIMIT or
+	   another refusal of the server, SCOUT_ERR_DEVICE, SCOUT_ERR_CLOSED. */
 	int status;
 	uint64_t bytes; /* copied */
 	uint32_t

@@ -95,7 +95,7 @@ say(int fd, uint16_t type, uint64_t word)
 SCOUT_ON_LOOP static void
 pause_listener(struct scout_server *s)
 {
-	scout__log_limited(&s->log, &s->limit_refused, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
+	scout__log_limited(&s->log, &s->limit_lease, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
 			   "lease connections wait: no file descriptors left");
 	/* It stays readable; without this the loop would spin. */
 	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listener.fd, NULL);
@@ -110,7 +110,7 @@ is_welcome(struct scout_server *s, int fd, const struct ucred *who)
 			return true;
 	}
 	s->count.leases_refused++;
-	scout__log_limited(&s->log, &s->limit_refused, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+	scout__log_limited(&s->log, &s->limit_lease, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			   "lease connection of pid %d, uid %u refused", (int)who->pid, (unsigned)who->uid);
 	say(fd, SCOUT_LEASE_GONE, 0);
 	return false;
@@ -247,7 +247,7 @@ lease_bind(struct scout_server *s, struct scout__lease *lease, uint64_t token)
 
 	if (!fits || (peer->process.fd < 0 && !watch_process(s, peer, lease))) {
 		s->count.leases_refused++;
-		scout__log_limited(&s->log, &s->limit_refused, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+		scout__log_limited(&s->log, &s->limit_lease, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 				   "lease connection of pid %d refused: %s", (int)lease->pid,
 				   !peer  ? "no HELLO with its token"
 				   : fits ? "its process cannot be watched"

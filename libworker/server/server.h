@@ -469,7 +469,7 @@ struct scout_server {
 	struct scout__job share;  /* takes extents from one namespace for another */
 	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
-		limit_conns, limit_curve;
+		limit_conns, limit_curve, limit_lease;
 	struct scout__counters count;
 };
 

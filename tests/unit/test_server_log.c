@@ -126,6 +126,25 @@ START_TEST(what_a_namespace_made_anew_costs_is_told)
 }
 END_TEST
 
+/* kvscoutd drops debug lines behind the limit, so what they use up is lost for others. */
+START_TEST(a_refused_lease_is_told_among_refusals_that_nobody_reads)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct wire_peer stranger;
+	struct rig rig;
+
+	up_loud(&rig, &cfg);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 99), SCOUT_WIRE_NO_SESSION);
+	ck_assert_uint_eq(heard(SCOUT_LOG_DEBUG, "FINISH", "NO_SESSION"), 1);
+	wire_open(&stranger, rig.endpoint);
+	memcpy(stranger.lease_path, rig.client.lease_path, sizeof(stranger.lease_path));
+	ck_assert_int_eq(wire_lease(&stranger), SCOUT_LEASE_GONE);
+	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, "lease connection of pid", "no HELLO with its token"), 1);
+	wire_close(&stranger);
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(a_bad_frame_is_told_with_its_sender)
 {
 	struct scout_server_config cfg = rig_config(8);
@@ -152,6 +171,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_limit_that_is_reached_is_a_warning_but_no_flood);
 	tcase_add_test(tcase, a_peer_with_another_configuration_is_a_warning);
 	tcase_add_test(tcase, what_a_namespace_made_anew_costs_is_told);
+	tcase_add_test(tcase, a_refused_lease_is_told_among_refusals_that_nobody_reads);
 	tcase_add_test(tcase, a_bad_frame_is_told_with_its_sender);
 	suite_add_tcase(suite, tcase);
 	return suite;
