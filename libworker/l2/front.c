@@ -306,7 +306,7 @@ scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op
 /* ---- reap ---- */
 
 static void
-count(struct scout__l2_port *port, const struct scout__l2_op *op)
+count(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t now_us)
 {
 	struct scout__l2_counters *counters = &port->counters;
 
@@ -314,6 +314,8 @@ count(struct scout__l2_port *port, const struct scout__l2_op *op)
 		scout__assert_failed("an adapter's result is none", __FILE__, __LINE__);
 	counters->results[op->what][op->result]++;
 	counters->late += op->timed_out;
+	if (op->result != SCOUT__L2_REFUSED && op->result != SCOUT__L2_CANCELLED)
+		scout__latency_add(&counters->took[op->what], now_us - op->submitted_us);
 	if (op->what == SCOUT__L2_EXISTS && op->result != SCOUT__L2_REFUSED && op->result != SCOUT__L2_CANCELLED) {
 		counters->keys_asked += op->n;
 		for (uint32_t i = 0; i < op->n; i++)
@@ -405,7 +407,7 @@ scout__l2_reap(struct scout__l2 *l2, uint32_t max, uint64_t now_us)
 		if (!op)
 			return false;
 		if (op->done) {
-			count(&l2->ports[op->adapter], op);
+			count(&l2->ports[op->adapter], op, now_us);
 			op->done(op->user, op);
 		} else {
 			l2->ports[op->adapter].trial.is_running = false;

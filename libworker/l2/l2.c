@@ -250,3 +250,15 @@ scout__l2_running(const struct scout__l2 *l2)
 		n += l2->ports[i].n_running;
 	return n;
 }
+
+uint32_t
+scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter)
+{
+	return l2->ports[adapter].n_running;
+}
+
+const char *
+scout__l2_scheme_of(const struct scout__l2 *l2, uint32_t adapter)
+{
+	return l2->ports[adapter].ops->scheme;
+}

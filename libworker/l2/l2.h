@@ -8,6 +8,7 @@
 
 #include <kvscout/protocol.h>
 
+#include "latency.h"
 #include "log.h"
 #include "thread.h"
 
@@ -185,6 +186,8 @@ struct scout__l2_counters {
 	uint64_t keys_asked, keys_found; /* EXISTS */
 	uint64_t bytes_loaded, bytes_stored;
 	uint64_t opened[2]; /* times that a breaker opened, by enum scout__l2_side */
+	struct scout__latency
+		took[6]; /* by enum scout__l2_what: from submit to reap, of what was not refused or cancelled */
 };
 
 struct scout__l2;
@@ -219,11 +222,14 @@ SCOUT_ON_ANY void scout__l2_gauges_of(const struct scout__l2 *l2, uint32_t adapt
 				      struct scout__l2_gauges *ret_gauges);
 /* The URL without its password. */
 SCOUT_ON_ANY const char *scout__l2_name_of(const struct scout__l2 *l2, uint32_t adapter);
+/* "fs", "redis". */
+SCOUT_ON_ANY const char *scout__l2_scheme_of(const struct scout__l2 *l2, uint32_t adapter);
 /* "load", "absent": for log lines and STATUS. */
 SCOUT_ON_ANY const char *scout__l2_what_name(uint8_t what);
 SCOUT_ON_ANY const char *scout__l2_result_name(uint8_t result);
 /* Operations that are an adapter's at this moment. */
 SCOUT_ON_LOOP uint32_t scout__l2_running(const struct scout__l2 *l2);
+SCOUT_ON_LOOP uint32_t scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter);
 /*
  * Stop all adapters, reap everything. False: an adapter hangs; then the pool's mappings must stay as they are (they are leaked)
  * and _free() frees only what is safe.

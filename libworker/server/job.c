@@ -50,9 +50,7 @@ run_one(struct scout_server *s, struct scout__job *job)
 	uint64_t before = s->now_us;
 
 	job->step(s, job);
-	s->now_us = scout__now_us();
-	if (s->now_us - before > s->count.longest_us)
-		s->count.longest_us = s->now_us - before;
+	scout__note_step(s, before);
 }
 
 void

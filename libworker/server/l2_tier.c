@@ -235,9 +235,7 @@ scout__tier2_turn(struct scout_server *s)
 	do {
 		before_us = s->now_us;
 		more = scout__l2_reap(t->l2, REAP, s->now_us);
-		s->now_us = scout__now_us();
-		if (s->now_us - before_us > s->count.longest_us)
-			s->count.longest_us = s->now_us - before_us;
+		scout__note_step(s, before_us);
 	} while (more && s->now_us < end_us);
 	scout__loads_tick(s);
 	scout__writes_tick(s);

@@ -31,6 +31,28 @@
  */
 
 SCOUT_ON_LOOP static void
+count_answer(struct scout_server *s, const struct scout__task *task, const struct scout__lookup_reply *m)
+{
+	struct scout__ns *ns = task->ns;
+	uint32_t asked = task->n - task->skip;
+	uint32_t hit = m->l1 + m->l2;
+
+	s->count.asked_chunks += asked;
+	s->count.hit_chunks += hit;
+	if (s->tier2)
+		s->tier2->count.hit_chunks += m->l2;
+	s->count.lookups_limited += m->limited;
+	s->count.lookups_full += hit == asked;
+	s->count.lookups_partial += hit > 0 && hit < asked;
+	s->count.lookups_none += hit == 0 && asked > 0;
+	ns->count.lookups++;
+	ns->count.asked_chunks += asked;
+	ns->count.hit_chunks += hit;
+	ns->count.asked_tokens += (uint64_t)asked * ns->chunk_tokens;
+	ns->count.hit_tokens += (uint64_t)hit * ns->chunk_tokens;
+}
+
+SCOUT_ON_LOOP static void
 answer(struct scout_server *s, struct scout__task *task)
 {
 	struct scout__session *session = task->session;
@@ -42,14 +64,11 @@ answer(struct scout_server *s, struct scout__task *task)
 		.limited = task->limited,
 	};
 	uint64_t ticket = session->ticket;
+	uint64_t arrived_us = task->arrived_us;
 	struct scout__writer *w;
 	size_t op;
 
-	s->count.asked_chunks += task->n - task->skip;
-	s->count.hit_chunks += m.l1 + m.l2;
-	if (s->tier2)
-		s->tier2->count.hit_chunks += m.l2;
-	s->count.lookups_limited += m.limited;
+	count_answer(s, task, &m);
 	w = scout__reply_begin(s, dest, task->opcode, SCOUT_WIRE_OK, task->corr, 16, &op);
 	if (!w) {
 		scout__task_cancel(s, task);
@@ -61,7 +80,7 @@ answer(struct scout_server *s, struct scout__task *task)
 	(void)scout__session_resize(s, session, session->hit);
 	/* The lookup is answered before its undoing is noted: what is undone may be that very session. */
 	scout__task_free(s, task);
-	scout__reply_grants(s, dest, SCOUT_OP_LOOKUP, ticket);
+	scout__reply_grants(s, dest, SCOUT_OP_LOOKUP, ticket, arrived_us);
 }
 
 /* 0..@max_us, by the ticket: a lookup keeps its delay however often it is looked at. */

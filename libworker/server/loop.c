@@ -130,6 +130,7 @@ turn(struct scout_server *s, bool has_events)
 	bool more;
 
 	s->now_us = scout__now_us();
+	s->count.turns++;
 	s->inline_left = SCOUT__INLINE_CHUNKS;
 	if (has_events)
 		kernel_events(s);

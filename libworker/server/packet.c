@@ -246,7 +246,11 @@ take_packet(struct scout_server *s, struct scout__packet *packet)
 	in->packet = packet;
 	in->ops = scout__frame_ops(data, len);
 	in->read_us = s->now_us;
-	in->waited_us = peer ? scout__peer_heard(s, peer, in->frame.sent_us) : 0;
+	in->waited_us = 0;
+	if (peer) {
+		in->waited_us = scout__peer_heard(s, peer, in->frame.sent_us);
+		scout__latency_add(&s->count.frame_wait, in->waited_us);
+	}
 	run_inbox(s);
 }
 
@@ -298,14 +302,6 @@ receive_packet(struct scout_server *s, zmq_msg_t *identity)
 	take_packet(s, packet);
 }
 
-SCOUT_ON_LOOP static void
-note_duration(struct scout_server *s, uint64_t before_us)
-{
-	s->now_us = scout__now_us();
-	if (s->now_us - before_us > s->count.longest_us)
-		s->count.longest_us = s->now_us - before_us;
-}
-
 bool
 scout__receive(struct scout_server *s)
 {
@@ -314,7 +310,7 @@ scout__receive(struct scout_server *s)
 
 	if (s->inbox.packet) {
 		run_inbox(s);
-		note_duration(s, before_us);
+		scout__note_step(s, before_us);
 	}
 	while (!s->inbox.packet && s->now_us < end_us && s->inline_left >= SCOUT__SLICE_CHUNKS) {
 		zmq_msg_t identity;
@@ -328,7 +324,7 @@ scout__receive(struct scout_server *s)
 		else
 			s->count.frames_dropped++;
 		(void)zmq_msg_close(&identity);
-		note_duration(s, before_us);
+		scout__note_step(s, before_us);
 	}
 	return true;
 }

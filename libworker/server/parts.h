@@ -21,8 +21,12 @@ SCOUT_ON_LOOP void scout__reply_empty(struct scout_server *s, struct scout__dest
 SCOUT_ON_LOOP __attribute__((format(printf, 6, 7))) void scout__refuse(struct scout_server *s, struct scout__dest *dest,
 								       uint8_t opcode, uint64_t corr, uint16_t status,
 								       const char *fmt, ...);
-/* The reply just ended granted something: take it back if the frame cannot be sent. */
-SCOUT_ON_LOOP void scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t id);
+/*
+ * The reply just ended granted something: take it back if the frame cannot be sent. @arrived_us: when a LOOKUP came, of which the
+ * time is taken when the frame has left.
+ */
+SCOUT_ON_LOOP void scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t id,
+				       uint64_t arrived_us);
 /* Send a frame that was built apart; takes @buf (malloc). */
 SCOUT_ON_LOOP void scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_t len,
 				      uint8_t opcode, uint64_t id);

@@ -133,14 +133,25 @@ note_failure(struct scout_server *s, int error)
 						 : zmq_strerror(error));
 }
 
+/* A frame has left: so long its lookups took. */
+SCOUT_ON_LOOP static void
+note_lookups(struct scout_server *s, const struct scout__dest *dest, uint64_t now_us)
+{
+	for (uint32_t i = 0; i < dest->n_undo; i++)
+		if (dest->undo[i].opcode == SCOUT_OP_LOOKUP)
+			scout__latency_add(&s->count.lookup_time, now_us - dest->undo[i].arrived_us);
+}
+
 void
 scout__dest_flush(struct scout_server *s, struct scout__dest *dest)
 {
+	uint64_t now_us;
 	int error;
 
 	if (dest->w.len == 0)
 		return;
-	scout__frame_end(&dest->w, dest->n_ops, s->epoch, scout__now_us());
+	now_us = scout__now_us();
+	scout__frame_end(&dest->w, dest->n_ops, s->epoch, now_us);
 	SCOUT_ASSERT(!dest->w.bad);
 	if (dest->w.len > HANDOVER_BYTES) {
 		error = send_owned(s, dest, dest->w.buf, dest->w.len);
@@ -155,6 +166,7 @@ scout__dest_flush(struct scout_server *s, struct scout__dest *dest)
 		undo_all(s, dest);
 	} else {
 		s->count.frames_sent++;
+		note_lookups(s, dest, now_us);
 		dest->n_undo = 0;
 	}
 }
@@ -289,6 +301,7 @@ scout__refuse(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, 
 	va_end(args);
 	s->count.ops_refused++;
 	log_refusal(s, dest, opcode, status, text);
+	s->count.refused[status <= SCOUT_WIRE_LAST ? status : SCOUT_WIRE_OK]++;
 	w = scout__reply_begin(s, dest, opcode, status, corr, sizeof(uint16_t) + strlen(text), &op);
 	if (!w)
 		return;
@@ -297,7 +310,7 @@ scout__refuse(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, 
 }
 
 void
-scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t id)
+scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t id, uint64_t arrived_us)
 {
 	if (dest->n_undo == dest->cap_undo) {
 		uint32_t cap = dest->cap_undo ? dest->cap_undo * 2 : 16;
@@ -305,7 +318,7 @@ scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t op
 
 		if (!list) {
 			/* It cannot be noted, so it leaves now: then there is nothing to note. */
-			struct scout__undo last = {opcode, id};
+			struct scout__undo last = {opcode, id, arrived_us};
 			uint64_t sent = s->count.frames_sent;
 
 			scout__dest_flush(s, dest);
@@ -316,7 +329,7 @@ scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t op
 		dest->undo = list;
 		dest->cap_undo = cap;
 	}
-	dest->undo[dest->n_undo++] = (struct scout__undo){opcode, id};
+	dest->undo[dest->n_undo++] = (struct scout__undo){opcode, id, arrived_us};
 }
 
 void
@@ -331,5 +344,5 @@ scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *bu
 	}
 	note_failure(s, error);
 	if (id)
-		undo(s, &(struct scout__undo){opcode, id});
+		undo(s, &(struct scout__undo){opcode, id, 0});
 }

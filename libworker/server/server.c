@@ -15,6 +15,7 @@
 
 #include "inproc.h"
 #include "server_config.h"
+#include "stats.h"
 #include "tier2.h"
 
 /*
@@ -69,7 +70,9 @@ make_tables(struct scout_server *s, char *err, size_t err_len)
 	s->free_sessions = free_list(sessions);
 	s->holds = calloc(SCOUT__MAX_HOLDS, sizeof(struct scout__hold *));
 	s->free_holds = free_list(SCOUT__MAX_HOLDS);
-	if (!s->peers || !s->free_peers || !s->sessions || !s->free_sessions || !s->holds || !s->free_holds)
+	s->stats = calloc(1, sizeof(*s->stats));
+	if (!s->peers || !s->free_peers || !s->sessions || !s->free_sessions || !s->holds || !s->free_holds ||
+	    !s->stats)
 		return no_memory(err, err_len);
 	s->n_free_peers = peers;
 	s->n_free_sessions = sessions;
@@ -250,6 +253,7 @@ free_tables(struct scout_server *s)
 	free(s->free_sessions);
 	free(s->holds);
 	free(s->free_holds);
+	free(s->stats);
 	free(s->heap);
 	scout__map_fini(&s->by_identity);
 	scout__map_fini(&s->by_token);

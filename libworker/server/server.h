@@ -13,6 +13,7 @@
 
 #include "bank.h"
 #include "clock.h"
+#include "latency.h"
 #include "log.h"
 #include "map.h"
 #include "msg.h"
@@ -35,6 +36,7 @@
 
 #define SCOUT__SLICE_CHUNKS 512u   /* chunks that one step may touch */
 #define SCOUT__INLINE_CHUNKS 4096u /* chunks that the operations of one turn may touch before they have to queue */
+#define SCOUT__STEP_US 200u        /* no step and no handler is to take longer */
 #define SCOUT__TURN_US 500u        /* after this long, answers go out before anything else is read or run */
 #define SCOUT__MAX_NAMESPACES 256u
 #define SCOUT__MAX_SPACES 65536u                     /* tenants of one namespace */
@@ -58,6 +60,7 @@ struct scout__tier2;
 struct scout__ask;
 struct scout__expected;
 struct scout__l2_fingerprint;
+struct scout__stats;
 
 /* Something that goes on in steps. */
 struct scout__job {
@@ -137,6 +140,7 @@ struct scout__inbox {
 struct scout__undo {
 	uint8_t opcode;
 	uint64_t id;
+	uint64_t arrived_us; /* of the operation; LOOKUP only */
 };
 
 /* Where replies go, and those of this turn. */
@@ -213,6 +217,11 @@ struct scout__ns {
 	uint32_t n_moving;                          /* shards that are loaded or written now: their slots are in use */
 	struct scout__list sessions;
 	uint32_t n_peers, n_sessions, n_holds;
+	struct {
+		uint64_t lookups;
+		uint64_t asked_chunks, hit_chunks;
+		uint64_t asked_tokens, hit_tokens;
+	} count; /* of what was answered; what is skipped is not asked for */
 };
 
 enum scout__job_of_task {
@@ -380,12 +389,20 @@ struct scout__lease {
 struct scout__counters {
 	uint64_t frames_received, frames_sent, frames_dropped, frames_bad;
 	uint64_t ops[SCOUT_OP_LAST + 1], ops_unknown, ops_expired, ops_refused;
+	uint64_t refused[SCOUT_WIRE_LAST + 1]; /* the same as ops_refused, by status */
 	uint64_t asked_chunks, hit_chunks, lookups_limited;
+	uint64_t lookups_full, lookups_partial, lookups_none; /* answered: all, some, nothing of what was asked for */
 	uint64_t replies_undone, out_of_memory;
 	uint64_t mismatches;
 	uint64_t conns_refused, curve_refused;
 	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, leases_refused;
-	uint64_t longest_us;
+	uint64_t turns;
+	uint64_t longest_us; /* of one step or frame */
+	uint64_t slow_steps; /* that took longer than SCOUT__STEP_US */
+	/* From when its frame was taken to when its answer was given to libzmq. */
+	struct scout__latency lookup_time;
+	/* How much longer a frame was on its way than the fastest of its peer. */
+	struct scout__latency frame_wait;
 };
 
 /* The files beside an ipc endpoint; all strings are ours. Const after start. */
@@ -471,6 +488,20 @@ struct scout_server {
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
 		limit_conns, limit_curve, limit_lease;
 	struct scout__counters count;
+	struct scout__stats *stats; /* room for STATUS */
 };
+
+/* A step that began at @before_us is over: look at the clock, and remember how long it took. */
+static inline void
+scout__note_step(struct scout_server *s, uint64_t before_us)
+{
+	uint64_t took_us;
+
+	s->now_us = scout__now_us();
+	took_us = s->now_us - before_us;
+	if (took_us > s->count.longest_us)
+		s->count.longest_us = took_us;
+	s->count.slow_steps += took_us > SCOUT__STEP_US;
+}
 
 #endif

@@ -174,12 +174,6 @@ scout__same_digest(struct scout__l2_digest a, struct scout__l2_digest b)
 	return a.lo == b.lo && a.hi == b.hi;
 }
 
-/* ---- l2_status.c ---- */
-
-#define SCOUT__TIER2_STATUS_BYTES (2048u + SCOUT__L2_MAX_ADAPTERS * 4096u)
-/* Items of STATUS; their number. */
-SCOUT_ON_LOOP uint32_t scout__tier2_status(const struct scout_server *s, struct scout__writer *w);
-
 /* ---- l2_keys.c ---- */
 
 /* The namespace has a bank: fingerprints and the side table. Without memory for them it has no second tier; logged. */

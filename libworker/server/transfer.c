@@ -112,7 +112,7 @@ send_reply(struct scout_server *s, struct scout__task *task, uint64_t id)
 		scout__put_bytes(w, reply.buf + head, reply.len - head);
 		scout__reply_end(s, dest, op);
 		if (id)
-			scout__reply_grants(s, dest, opcode, id);
+			scout__reply_grants(s, dest, opcode, id, 0);
 	} else if (id) {
 		scout__hold_undo(s, s->holds[scout__map_get(&s->by_hold, id)]);
 	}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_STATS_H
+#define SCOUT_SERVER_STATS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "l2.h"
+#include "server.h"
+#include "tier2.h"
+
+/*
+ * All that the server tells about itself, as one block of plain values. The loop fills it in some microseconds, and from then on
+ * any thread that has it can read it: STATUS, /status and /metrics are three ways to write the same block.
+ *
+ * What is told under which name stands once, in the tables of stats_items.c: a value that is in one of the three and not in
+ * the others is so on purpose.
+ */
+
+#define SCOUT__STATS_NS 64u   /* namespaces beyond these are not told one by one */
+#define SCOUT__STATS_URL 160u /* of a URL in a name */
+
+struct scout__stats_l1 {
+	uint64_t limit, total, used, free, promised, max_promised, held, index;
+	uint64_t chunks, slots, extents, extents_retired, extents_leaving, retire_failed;
+	uint64_t pool, extra;
+	uint64_t evictions, refusals, promise_limited;
+};
+
+struct scout__stats_tier2 {
+	struct scout__tier2_counters count;
+	uint64_t adapters;
+	uint64_t loads_queued, loads_running;
+	uint64_t writes_waiting, write_bytes, max_write_bytes;
+};
+
+/* One adapter of the second tier. */
+struct scout__stats_l2 {
+	char url[SCOUT__STATS_URL + 1];
+	const char *scheme; /* static */
+	struct scout__l2_counters count;
+	struct scout__l2_gauges gauges;
+	uint64_t ready, running;
+	uint64_t reads_off, writes_off;         /* 0 or 1 */
+	uint64_t reads_breaker, writes_breaker; /* enum scout__l2_breaker */
+};
+
+struct scout__stats_ns {
+	char name[SCOUT_MAX_NAME + 1];
+	uint64_t name_len;
+	uint64_t peers, sessions, holds, weights, tenants;
+	uint64_t chunks, slots, bytes, bytes_promised, bytes_held, bytes_total;
+	uint64_t lookups, asked_chunks, hit_chunks, asked_tokens, hit_tokens;
+};
+
+struct scout__stats {
+	uint64_t taken_us; /* the loop's clock */
+	uint64_t epoch, uptime_ms, draining;
+	uint64_t namespaces, peers, peers_limit, connections, connections_limit, leases;
+	uint64_t sessions, sessions_limit, session_bytes, tasks, holds, quarantine;
+	struct scout__counters count;
+	struct scout__stats_l1 l1;
+	struct scout__stats_tier2 tier2;
+	bool has_tier2;
+	uint32_t n_l2;
+	struct scout__stats_l2 l2[SCOUT__L2_MAX_ADAPTERS];
+	uint32_t n_ns; /* that are listed */
+	struct scout__stats_ns ns[SCOUT__STATS_NS];
+};
+
+/* ---- stats.c ---- */
+
+/* Fill @ret; walks nothing but the namespaces. Also on the starting thread, before the loop. */
+SCOUT_ON_LOOP void scout__stats_take(const struct scout_server *s, struct scout__stats *ret);
+
+/* ---- stats_items.c ---- */
+
+enum scout__stats_kind {
+	SCOUT__COUNTER = 1, /* only grows while the server lives */
+	SCOUT__GAUGE,
+	SCOUT__HISTOGRAM
+};
+
+/* One value: where it is, what STATUS calls it, and what /metrics does. */
+struct scout__stats_item {
+	const char *status;  /* NULL: not in STATUS. Of an adapter or namespace without its "l2.N." or "ns.NAME." */
+	const char *metric;  /* without "kvscout_"; NULL: not in /metrics. Rows of one name follow each other */
+	const char *labels;  /* static ones, "result=\"full\""; NULL: none */
+	const char *help;    /* of the first row of a name */
+	uint16_t offset;     /* of the uint64_t, in its structure */
+	uint8_t kind;        /* enum scout__stats_kind */
+	uint32_t per_unit;   /* of the value in one base unit of the metric: 1000 for milliseconds; 0: 1 */
+	bool unknown_is_max; /* UINT64_MAX: it is not known and not told */
+};
+
+struct scout__stats_table {
+	const struct scout__stats_item *items;
+	size_t n;
+};
+
+extern const struct scout__stats_table scout__stats_server; /* of struct scout__stats */
+extern const struct scout__stats_table scout__stats_tier2;  /* likewise; only with a second tier */
+extern const struct scout__stats_table scout__stats_l2;     /* of struct scout__stats_l2 */
+extern const struct scout__stats_table scout__stats_ns;     /* of struct scout__stats_ns */
+
+static inline uint64_t
+scout__stats_value(const struct scout__stats_item *item, const void *of)
+{
+	return *(const uint64_t *)(const void *)((const char *)of + item->offset);
+}
+
+/* "lookup" for SCOUT_OP_LOOKUP, "no_hello" for SCOUT_WIRE_NO_HELLO. */
+SCOUT_ON_ANY void scout__stats_op_name(unsigned opcode, char *ret_name, size_t len);
+SCOUT_ON_ANY void scout__stats_refusal_name(unsigned status, char *ret_name, size_t len);
+
+/* Each value by the name that STATUS has for it; returns their number. */
+typedef void (*scout__stats_fn)(void *user, const char *name, uint64_t value);
+SCOUT_ON_ANY uint32_t scout__stats_each(const struct scout__stats *stats, scout__stats_fn fn, void *user);
+
+#endif
