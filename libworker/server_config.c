@@ -159,6 +159,15 @@ static const struct scout__option options[] = {
 		.doc = "CURVE: file with the public keys of the clients and workers that may connect, one on each line",
 	},
 	{
+		.name = "metrics",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(metrics),
+		.min = 1,
+		.max = 512,
+		.doc = "HTTP for operators, `HOST:PORT` (port 0: the kernel chooses): /metrics, /healthz, /status. Plain HTTP, so "
+		       "bind a loopback or private address; unset: none",
+	},
+	{
 		.name = "spin_us",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(spin_us),

@@ -65,6 +65,11 @@ struct scout_server_config {
 	const char *curve_secret_file;  /* the server's secret key */
 	const char *curve_clients_file; /* the public keys that may connect */
 	uint32_t spin_us;               /* the loop looks for this long after a message before it sleeps, default 0 */
+	/*
+	 * HTTP for operators on "HOST:PORT": /metrics (Prometheus), /healthz, /status (JSON). Plain and for everybody who reaches it, so
+	 * bind a loopback or private address. Port 0: the kernel chooses, and a log line says which. NULL: none.
+	 */
+	const char *metrics;
 };
 
 /* In C and C++ call scout_server_config_init(). @size: of the caller's struct scout_server_config. */
@@ -93,7 +98,8 @@ SCOUT_API void scout_server_config_fini(struct scout_server_config *cfg);
  *
  * Thread:   any.
  * Blocks:   shortly, on bind and thread start.
- * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size, transport, policy, kernel older than 5.6),
+ * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size, transport, policy, kernel older than 5.6; metrics in a
+ *           build without libmicrohttpd), SCOUT_ERR_CONFIG_SYNTAX (metrics is not HOST:PORT),
  *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_BIND (cannot be bound; path too long; not an inproc name), SCOUT_ERR_IN_USE
  *           (held by a living server; @err says which pid), SCOUT_ERR_PERMISSION (others may write the folder), SCOUT_ERR_POOL_SIZE (l1_bytes is more
  *           than this machine's memory), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.

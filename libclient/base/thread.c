@@ -69,29 +69,27 @@ scout__assert_failed(const char *what, const char *file, int line_number)
  * All signals but those that a thread raises by its own fault. Nobody else can take these, and the kernel kills a
  * process that blocks one, past every crash handler of the host.
  */
-static void
-fill_blocked(sigset_t *set)
+int
+scout__block_signals(sigset_t *ret_before)
 {
-	sigfillset(set);
-	sigdelset(set, SIGSEGV);
-	sigdelset(set, SIGBUS);
-	sigdelset(set, SIGFPE);
-	sigdelset(set, SIGILL);
-	sigdelset(set, SIGTRAP);
-	sigdelset(set, SIGSYS);
+	static const int raised[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+	sigset_t set;
+
+	sigfillset(&set);
+	for (size_t i = 0; i < sizeof(raised) / sizeof(raised[0]); i++)
+		sigdelset(&set, raised[i]);
+	return pthread_sigmask(SIG_SETMASK, &set, ret_before);
 }
 
 int
 scout__thread_start(pthread_t *ret_thread, const char *name, void *(*main)(void *), void *arg)
 {
 	pthread_t thread;
-	sigset_t blocked;
 	sigset_t before;
 	int err;
 
 	SCOUT_ASSERT(strlen(name) <= 15);
-	fill_blocked(&blocked);
-	err = pthread_sigmask(SIG_SETMASK, &blocked, &before);
+	err = scout__block_signals(&before);
 	if (err)
 		return err;
 	err = pthread_create(&thread, NULL, main, arg);

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -53,6 +54,12 @@ scout__enter_loop(void) SCOUT_TSA(assert_capability(scout__loop_role))
 #endif
 
 _Noreturn void scout__assert_failed(const char *what, const char *file, int line);
+
+/*
+ * Block all signals on this thread but those that a thread raises itself (SIGSEGV, SIGSYS ...), for a library that starts threads
+ * and does not ask: they inherit it. pthread_sigmask(SIG_SETMASK, ret_before, NULL) takes it back. Returns 0 or an errno value.
+ */
+int scout__block_signals(sigset_t *ret_before);
 
 /*
  * Start a thread with all signals blocked but those that it raises itself (SIGSEGV, SIGSYS ...), so that the host's handlers

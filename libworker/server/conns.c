@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "metrics.h"
+
 /*
  * DESIGN
  *
@@ -50,12 +52,12 @@ descriptors_in_use(void)
 	return n;
 }
 
-/* How many connections the process has descriptors for. */
+/* How many connections the process has descriptors for, beside @http of the HTTP endpoint. */
 static uint64_t
-affordable(uint64_t *ret_limit)
+affordable(uint32_t http, uint64_t *ret_limit)
 {
 	struct rlimit limit;
-	uint64_t used = descriptors_in_use() + (uint64_t)RESERVE;
+	uint64_t used = descriptors_in_use() + (uint64_t)RESERVE + http;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
 		return UINT64_MAX;
@@ -68,7 +70,7 @@ set_limit(struct scout_server *s, char *err, size_t err_len)
 {
 	uint64_t want = s->cfg.max_peers + (uint64_t)s->cfg.max_peers / 4 + FEWEST;
 	uint64_t limit = 0;
-	uint64_t can = affordable(&limit);
+	uint64_t can = affordable(s->cfg.metrics ? SCOUT__METRICS_DESCRIPTORS : 0, &limit);
 
 	if (can < FEWEST)
 		return scout__fail(

@@ -6,6 +6,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "metrics.h"
 #include "tier2.h"
 
 /*
@@ -49,6 +50,8 @@ begin_to_stop(struct scout_server *s)
 		return;
 	s->draining = true;
 	s->drain_end_us = s->now_us + DRAIN_US;
+	if (s->metrics)
+		scout__metrics_enter(s, SCOUT__METRICS_DRAINING);
 	scout__log(&s->log, SCOUT_LOG_INFO, "stopping: %u operations are running", (unsigned)s->n_tasks);
 }
 
@@ -73,6 +76,9 @@ one_event(struct scout_server *s, struct scout__watch *watch)
 		break;
 	case SCOUT__WATCH_L2:
 		break; /* scout__tier2_turn() drains it */
+	case SCOUT__WATCH_METRICS:
+		scout__metrics_asked(s);
+		break;
 	case SCOUT__WATCH_LISTENER:
 		scout__lease_accept(s);
 		break;
@@ -131,6 +137,8 @@ turn(struct scout_server *s, bool has_events)
 
 	s->now_us = scout__now_us();
 	s->count.turns++;
+	if (s->metrics)
+		scout__metrics_beat(s);
 	s->inline_left = SCOUT__INLINE_CHUNKS;
 	if (has_events)
 		kernel_events(s);
@@ -219,6 +227,8 @@ scout__loop_main(void *arg)
 		if (s->draining && is_drained(s, more))
 			break;
 	}
+	if (s->metrics)
+		scout__metrics_enter(s, SCOUT__METRICS_ENDED);
 	take_apart(s);
 	return NULL;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "inproc.h"
+#include "metrics.h"
 #include "server_config.h"
 #include "stats.h"
 #include "tier2.h"
@@ -285,6 +286,7 @@ static void
 server_free(struct scout_server *s)
 {
 	scout__enter_loop();
+	scout__metrics_close(s);
 	if (s->inproc)
 		scout__inproc_unlisten(s->inproc);
 	scout__conns_close(s);
@@ -361,6 +363,8 @@ make_parts(struct scout_server *s, char *err, size_t err_len)
 		rc = make_socket(s, address, err, err_len);
 	if (rc == 0)
 		rc = scout__lease_listen(s, err, err_len);
+	if (rc == 0)
+		rc = scout__metrics_open(s, err, err_len);
 	free(address);
 	return rc;
 }
@@ -391,6 +395,8 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 				 scout__errno_text(rc));
 		goto err_free_server;
 	}
+	if (s->metrics)
+		scout__metrics_serve(s);
 	scout__log(&s->log, SCOUT_LOG_INFO, "serving %s, epoch %016llx, pool of %llu bytes", s->endpoint,
 		   (unsigned long long)s->epoch, (unsigned long long)s->cfg.l1_bytes);
 	scout__curve_warn(s);

@@ -61,6 +61,7 @@ struct scout__ask;
 struct scout__expected;
 struct scout__l2_fingerprint;
 struct scout__stats;
+struct scout__metrics;
 
 /* Something that goes on in steps. */
 struct scout__job {
@@ -162,7 +163,8 @@ enum scout__watch_kind {
 	SCOUT__WATCH_LISTENER,
 	SCOUT__WATCH_LEASE,
 	SCOUT__WATCH_PROCESS,
-	SCOUT__WATCH_L2
+	SCOUT__WATCH_L2,
+	SCOUT__WATCH_METRICS
 };
 
 /* What the epoll descriptor names. */
@@ -488,7 +490,8 @@ struct scout_server {
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
 		limit_conns, limit_curve, limit_lease;
 	struct scout__counters count;
-	struct scout__stats *stats; /* room for STATUS */
+	struct scout__stats *stats;     /* room for STATUS */
+	struct scout__metrics *metrics; /* const after start; NULL: there is no HTTP endpoint */
 };
 
 /* A step that began at @before_us is over: look at the clock, and remember how long it took. */

@@ -312,6 +312,7 @@ static const struct setting server_settings[] = {
 	{"bad_key_ms", "15"},
 	{"curve_secret_file", "/k"},
 	{"curve_clients_file", "/c"},
+	{"metrics", "127.0.0.1:0"},
 	{"spin_us", "16"},
 	{"credits", "10"},
 	{"reply_delay_us", "11"},
@@ -349,6 +350,7 @@ START_TEST(each_server_key_sets_its_field)
 	ck_assert_uint_eq(taken.bad_key_ms, 15);
 	ck_assert_str_eq(taken.curve_secret_file, "/k");
 	ck_assert_str_eq(taken.curve_clients_file, "/c");
+	ck_assert_str_eq(taken.metrics, "127.0.0.1:0");
 	ck_assert_uint_eq(taken.spin_us, 16);
 	scout_server_config_fini(&taken);
 }
@@ -378,6 +380,7 @@ START_TEST(server_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(taken.l2_timeout_ms, 1000);
 	ck_assert_uint_eq(taken.l2_queue_bytes, 1 << 27);
 	ck_assert_uint_eq(taken.bad_key_ms, 30000);
+	ck_assert_ptr_null(taken.metrics);
 	ck_assert_uint_eq(taken.spin_us, 0);
 	scout_server_config_fini(&taken);
 	cfg.l1_bytes = 1;

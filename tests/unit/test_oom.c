@@ -281,6 +281,9 @@ make_server(struct made *made)
 	cfg.l1_bytes = 1 << 20;
 	cfg.max_sessions = 64;
 	cfg.max_peers = 16;
+#ifdef HAVE_MICROHTTPD
+	cfg.metrics = "127.0.0.1:0";
+#endif
 	rc = scout_server_start(&cfg, &server, made->err, sizeof(made->err));
 	made->thing = server;
 	return rc;

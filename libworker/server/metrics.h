@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_METRICS_H
+#define SCOUT_SERVER_METRICS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "stats.h"
+#include "text.h"
+
+/*
+ * The HTTP endpoint for operators: /metrics, /healthz, /status. Optional when built (libmicrohttpd) and when run (key
+ * `metrics`); without either, server.metrics is NULL and nothing here costs anything.
+ *
+ *   metrics.c         what goes from the loop to the HTTP thread
+ *   metrics_listen.c  HOST:PORT to a listening socket
+ *   metrics_text.c    a block of values as a page
+ *   metrics_http.c    the HTTP thread; the only file that knows libmicrohttpd
+ *   metrics_none.c    instead of all these in a build without it
+ */
+
+#define SCOUT__METRICS_CONNS 16u        /* requests at once; the next one takes the place of the oldest */
+#define SCOUT__METRICS_DESCRIPTORS 40u  /* at most: twice the connections, and its own */
+#define SCOUT__METRICS_ADDRESS 64u      /* "[v6 address]:port" */
+#define SCOUT__METRICS_HUNG_US 3000000u /* a loop that has not turned for so long hangs; it turns 50 times a second */
+
+enum scout__metrics_phase {
+	SCOUT__METRICS_STARTING = 0,
+	SCOUT__METRICS_SERVING,
+	SCOUT__METRICS_DRAINING,
+	SCOUT__METRICS_ENDED
+};
+
+struct scout__metrics;
+
+/* ---- for the server ---- */
+
+/*
+ * Without the key: 0, and server.metrics stays NULL. Else bind it and start the HTTP thread; the server answers "starting" until the
+ * loop does. Returns 0, SCOUT_ERR_UNSUPPORTED (built without libmicrohttpd), SCOUT_ERR_CONFIG_SYNTAX, _CONFIG_RANGE, _BIND,
+ * _IN_USE, _PERMISSION, _NOMEM, _SYSTEM. On the starting thread.
+ */
+int scout__metrics_open(struct scout_server *s, char *err, size_t err_len);
+/* After the loop. In bounded time, whatever its clients do. */
+void scout__metrics_close(struct scout_server *s);
+/* The loop's thread has been started: on the starting thread, so that who knows of the server finds it healthy. */
+void scout__metrics_serve(struct scout_server *s);
+/* The loop has turned. */
+SCOUT_ON_LOOP void scout__metrics_beat(struct scout_server *s);
+/* DRAINING or ENDED. */
+SCOUT_ON_LOOP void scout__metrics_enter(struct scout_server *s, enum scout__metrics_phase phase);
+/* The HTTP thread wants new values. */
+SCOUT_ON_LOOP void scout__metrics_asked(struct scout_server *s);
+
+/* ---- for the HTTP thread ---- */
+
+/* What is known beside the block of values. */
+struct scout__metrics_facts {
+	const char *endpoint, *eviction, *prefetch, *l2_objects;
+	uint64_t start_time_s; /* Unix time */
+	uint64_t heartbeat_age_us, snapshot_age_us;
+	uint64_t loop_cpu_us, process_cpu_us;
+	uint64_t resident_bytes, open_fds, max_fds; /* of the process; UINT64_MAX: unknown */
+	bool healthy;
+	char reason[128]; /* if not */
+};
+
+/* The newest values that are to be had shortly, and all else. HTTP thread. */
+const struct scout__stats *scout__metrics_look(struct scout__metrics *m, struct scout__metrics_facts *ret_facts);
+/* Whether the loop turns, and serves; @reason says why not. Any thread. */
+bool scout__metrics_healthy(const struct scout__metrics *m, char *reason, size_t len);
+const struct scout__log *scout__metrics_log(const struct scout__metrics *m);
+/* "127.0.0.1:9570", with the port that the kernel chose. */
+const char *scout__metrics_address(const struct scout__metrics *m);
+
+/* ---- metrics_listen.c ---- */
+
+/* A socket that listens on @text, HOST:PORT; codes and messages of scout__metrics_open(). *ret_private: others cannot reach it. */
+int scout__metrics_listen(const char *text, int *ret_fd, char *ret_address, bool *ret_private, char *err,
+			  size_t err_len);
+
+/* ---- metrics_text.c ---- */
+
+/* Prometheus' text format 0.0.4. */
+void scout__metrics_text(const struct scout__stats *stats, const struct scout__metrics_facts *facts,
+			 struct scout__text *text);
+/* JSON: the facts, and under "status" what STATUS tells. */
+void scout__metrics_json(const struct scout__stats *stats, const struct scout__metrics_facts *facts,
+			 struct scout__text *text);
+
+/* ---- metrics_http.c ---- */
+
+struct scout__http;
+
+/* Serve @m on @listen_fd, which is taken in any case, from a thread of its own. Returns 0, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM. */
+int scout__http_start(struct scout__metrics *m, int listen_fd, struct scout__http **ret_http, char *err,
+		      size_t err_len);
+/* Ends all connections. NULL is ignored. */
+void scout__http_stop(struct scout__http *http);
+
+#endif

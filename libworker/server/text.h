@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_TEXT_H
+#define SCOUT_SERVER_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * A text that grows, for what is written to people and their tools. Without memory, or beyond SCOUT__TEXT_MAX, it latches
+ * `failed` and stays as it is. One thread.
+ */
+#define SCOUT__TEXT_MAX (UINT32_C(8) << 20)
+
+struct scout__text {
+	char *p; /* malloc; not terminated */
+	size_t len, cap;
+	bool failed;
+};
+
+__attribute__((format(printf, 2, 3))) void scout__text_add(struct scout__text *text, const char *fmt, ...);
+/* @value / @per_unit as a decimal fraction with a point, whatever the locale; per_unit: 1 (or 0), 1000, 1000000. */
+void scout__text_number(struct scout__text *text, uint64_t value, uint32_t per_unit);
+/*
+ * @len bytes that somebody else has chosen, as the inside of a quoted string. Bytes that are no UTF-8, and NUL, are written as
+ * \xNN, so that both formats stay readable.
+ */
+void scout__text_label(struct scout__text *text, const char *bytes, size_t len); /* Prometheus */
+void scout__text_json(struct scout__text *text, const char *bytes, size_t len);
+void scout__text_fini(struct scout__text *text);
+
+#endif

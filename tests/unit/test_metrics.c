@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "metrics_rig.h"
+#include "server_l2_rig.h"
+
+/* What /metrics and /status say: that it can be read, that it is what STATUS says, and that counters only grow. */
+
+static struct page page, before;
+static char different[512]; /* the last series that was not what STATUS says */
+
+/* ---- each line ---- */
+
+static void
+hello_as(struct wire_peer *p, const char *endpoint, const char *name, size_t len)
+{
+	wire_open(p, endpoint);
+	p->hello.name_space = (struct scout__str){name, len};
+	ck_assert_int_eq(wire_hello(p), SCOUT_WIRE_OK);
+}
+
+START_TEST(every_line_can_be_read_whatever_a_namespace_is_called)
+{
+	static const char *const names[] = {"a\"b", "c\\d", "e\nf", "g{h=\"i\"} 1", "\xff\xfe", "caf\xc3\xa9", "k v"};
+	struct l2_rig r = l2_rig_of(8);
+	struct wire_peer peers[7];
+
+	r.cfg.metrics = "127.0.0.1:0";
+	l2_up(&r);
+	for (size_t i = 0; i < 7; i++)
+		hello_as(&peers[i], r.rig.endpoint, names[i], strlen(names[i]));
+	l2_store(&r.rig.worker, 1, 4);
+	page_wait(&page, metrics_address(r.rig.server), "kvscout_namespaces", 8);
+	ck_assert(page_value(&page, "kvscout_namespace_peers{namespace=\"test\"}") == 2);
+	ck_assert(page_value(&page, "kvscout_namespace_peers{namespace=\"a\\\"b\"}") == 1);
+	ck_assert(page_value(&page, "kvscout_namespace_peers{namespace=\"e\\nf\"}") == 1);
+	ck_assert(page_value(&page, "kvscout_namespace_peers{namespace=\"\\\\xff\\\\xfe\"}") == 1);
+	ck_assert(page_value(&page, "kvscout_namespace_peers{namespace=\"caf\xc3\xa9\"}") == 1);
+	ck_assert(page_value(&page, "kvscout_l2_info{adapter=\"0\",scheme=\"memory\",url=\"memory://a\"}") == 1);
+	for (size_t i = 0; i < 7; i++)
+		wire_close(&peers[i]);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(namespaces_beyond_the_limit_are_counted_and_not_listed)
+{
+	struct wire_peer peers[SCOUT__STATS_NS + 4];
+	char name[32];
+	struct rig rig;
+
+	metrics_up(&rig, 8);
+	for (unsigned i = 0; i < SCOUT__STATS_NS + 4; i++) {
+		(void)snprintf(name, sizeof(name), "ns-%u", i);
+		hello_as(&peers[i], rig.endpoint, name, strlen(name));
+	}
+	page_wait(&page, metrics_address(rig.server), "kvscout_namespaces", SCOUT__STATS_NS + 5);
+	ck_assert(page_value(&page, "kvscout_namespace_peers{namespace=\"ns-62\"}") == 1);
+	ck_assert(page_value(&page, "kvscout_namespace_peers{namespace=\"ns-63\"}") == -1);
+	for (unsigned i = 0; i < SCOUT__STATS_NS + 4; i++)
+		wire_close(&peers[i]);
+	rig_down(&rig);
+}
+END_TEST
+
+/* A value may be told by STATUS alone, or by /metrics alone; these are the only ones. */
+START_TEST(each_value_has_a_name_for_both)
+{
+	static const char *const only[] = {"epoch",           "reads_off",        "writes_off",           "weights",
+					   "pool_free_bytes", "l2_breaker_state", "l2_operations_running"};
+	const struct scout__stats_table *const tables[] = {&scout__stats_server, &scout__stats_tier2, &scout__stats_l2,
+							   &scout__stats_ns};
+
+	for (size_t t = 0; t < 4; t++) {
+		for (size_t i = 0; i < tables[t]->n; i++) {
+			const struct scout__stats_item *item = &tables[t]->items[i];
+			const char *name = item->status ? item->status : item->metric;
+			bool is_allowed = false;
+
+			ck_assert_ptr_nonnull(name);
+			for (size_t j = 0; j < sizeof(only) / sizeof(only[0]); j++)
+				is_allowed |= strcmp(name, only[j]) == 0;
+			ck_assert_msg(is_allowed || (item->status && item->metric), "%s", name);
+		}
+	}
+}
+END_TEST
+
+/* ---- the same as STATUS ---- */
+
+/* What changes by asking, and with time. */
+static bool
+changes(const char *status)
+{
+	static const char *const names[] = {"uptime_ms",       "frames.received", "frames.sent",
+					    "loop.longest_us", "loop.slow_steps", "loop.turns"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(status, names[i]) == 0)
+			return true;
+	return false;
+}
+
+/* Rows that differ between /metrics and STATUS, both asked now. */
+static unsigned
+differences(struct wire_peer *p, const struct scout__stats_table *table, const char *prefix, const char *labels)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < table->n; i++) {
+		const struct scout__stats_item *item = &table->items[i];
+		char status[320], series[512];
+		bool both = *labels && item->labels;
+		double value;
+		uint64_t want;
+
+		if (!item->status || !item->metric || changes(item->status))
+			continue;
+		(void)snprintf(status, sizeof(status), "%s%s", prefix, item->status);
+		(void)snprintf(series, sizeof(series), "kvscout_%s%s%s%s%s%s", item->metric,
+			       *labels || item->labels ? "{" : "", labels, both ? "," : "",
+			       item->labels ? item->labels : "", *labels || item->labels ? "}" : "");
+		value = page_value(&page, series);
+		want = wire_status(p, status);
+		if (want == UINT64_MAX ? value == -1 : value * (item->per_unit ? item->per_unit : 1) == (double)want)
+			continue;
+		(void)snprintf(different, sizeof(different), "%s", series);
+		n++;
+	}
+	return n;
+}
+
+START_TEST(values_are_those_of_status)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct wire_peer *p = &r.rig.client;
+	uint64_t end_us = wire_deadline_us();
+	unsigned n;
+
+	r.cfg.metrics = "127.0.0.1:0";
+	l2_up(&r);
+	l2_store(&r.rig.worker, 1, 8);
+	l2_lookup(p, 11, 1, 8, 8, 0);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 11, 1, 0, 8), 8);
+	do {
+		ck_assert_msg(scout__now_us() < end_us, "%s is %f", different, page_value(&page, different));
+		page_get(&page, metrics_address(r.rig.server));
+		n = differences(p, &scout__stats_server, "", "");
+		n += differences(p, &scout__stats_tier2, "", "");
+		n += differences(p, &scout__stats_l2, "l2.0.", "adapter=\"0\",scheme=\"memory\"");
+		n += differences(p, &scout__stats_ns, "ns.test.", "namespace=\"test\"");
+	} while (n > 0);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(values_are_what_happened)
+{
+	struct scout__lookup_reply m;
+	struct rig rig;
+	uint32_t kept;
+	double total;
+
+	metrics_up(&rig, 8);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 6);
+	ck_assert_uint_eq(rig_hit(&rig.client, 1, 1, 6), 6);
+	ck_assert_uint_eq(rig_hit(&rig.client, 2, 1, 8), 6);
+	ck_assert_uint_eq(rig_hit(&rig.client, 3, 101, 5), 0);
+	ck_assert_int_eq(wire_lookup(&rig.client, 4, 1, 6, 2, &m), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_admit(&rig.client, 99, 0, 1, &kept), SCOUT_WIRE_NO_SESSION);
+	ck_assert_int_eq(wire_simple(&rig.client, 77, 0), SCOUT_WIRE_UNKNOWN_OP);
+	rig_finish(&rig.client, 1);
+	page_wait(&page, metrics_address(rig.server), "kvscout_operations_total{operation=\"finish\"}", 1);
+	ck_assert(page_value(&page, "kvscout_up") == 1);
+	ck_assert(page_value(&page, "kvscout_operations_total{operation=\"lookup\"}") == 4);
+	ck_assert(page_value(&page, "kvscout_lookups_total{result=\"full\"}") == 2);
+	ck_assert(page_value(&page, "kvscout_lookups_total{result=\"partial\"}") == 1);
+	ck_assert(page_value(&page, "kvscout_lookups_total{result=\"none\"}") == 1);
+	ck_assert(page_value(&page, "kvscout_lookup_asked_chunks_total") == 6 + 8 + 5 + 4);
+	ck_assert(page_value(&page, "kvscout_lookup_hit_chunks_total") == 6 + 6 + 0 + 4);
+	ck_assert(page_value(&page, "kvscout_namespace_lookups_total{namespace=\"test\"}") == 4);
+	ck_assert(page_value(&page, "kvscout_namespace_lookup_asked_tokens_total{namespace=\"test\"}") == 23 * 16);
+	ck_assert(page_value(&page, "kvscout_namespace_lookup_hit_tokens_total{namespace=\"test\"}") == 16 * 16);
+	ck_assert(page_value(&page, "kvscout_refusals_total{reason=\"no_session\"}") == 1);
+	ck_assert(page_value(&page, "kvscout_refusals_total{reason=\"unknown_op\"}") == 1);
+	ck_assert(page_value(&page, "kvscout_refusals_total{reason=\"limit\"}") == 0);
+	ck_assert(page_value(&page, "kvscout_operations_refused_total") == 2);
+	ck_assert(page_value(&page, "kvscout_sessions") == 3);
+	ck_assert(page_value(&page, "kvscout_promised_bytes") == 6 * SHARD_BYTES);
+	ck_assert(page_value(&page, "kvscout_pool_used_bytes") == 6 * SHARD_BYTES);
+	/* The pool grows as it is used. */
+	total = page_value(&page, "kvscout_pool_total_bytes");
+	ck_assert(total >= 6 * SHARD_BYTES && total <= 8 * SHARD_BYTES);
+	ck_assert(page_value(&page, "kvscout_pool_free_bytes") == total - 6 * SHARD_BYTES);
+	ck_assert(page_value(&page, "kvscout_evictions_total{policy=\"adaptive\"}") == 0);
+	ck_assert(page_value(&page, "kvscout_generation_mismatches_total") == 0);
+	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_count") == 4);
+	ck_assert_uint_eq(wire_status(&rig.client, "refused.no_session"), 1);
+	ck_assert_uint_eq(wire_status(&rig.client, "refused.limit"), UINT64_MAX);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(lookups_fall_into_the_bucket_of_their_time)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct rig rig;
+
+	cfg.metrics = "127.0.0.1:0";
+	cfg.reply_delay_us = 30000;
+	rig_up_with(&rig, &cfg);
+	for (unsigned i = 1; i <= 5; i++)
+		(void)rig_hit(&rig.client, i, 1, 4);
+	page_wait(&page, metrics_address(rig.server), "kvscout_lookup_duration_seconds_count", 5);
+	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_bucket{le=\"0.025000\"}") == 0);
+	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_bucket{le=\"10\"}") == 5);
+	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_bucket{le=\"+Inf\"}") == 5);
+	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_sum") >= 0.15);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(stores_of_the_second_tier_are_timed)
+{
+	static const char bucket[] =
+		"kvscout_l2_operation_duration_seconds_count{adapter=\"0\",scheme=\"memory\",operation=\"%s\"}";
+	struct l2_rig r = l2_rig_of(64);
+	char series[160];
+
+	r.cfg.metrics = "127.0.0.1:0";
+	l2_up(&r);
+	l2_store(&r.rig.worker, 1, 4);
+	(void)snprintf(series, sizeof(series), bucket, "store");
+	page_wait(&page, metrics_address(r.rig.server), series, 4);
+	l2_restart(&r);
+	l2_lookup(&r.rig.client, 11, 1, 4, 0, 4);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 11, 1, 0, 4), 4);
+	(void)snprintf(series, sizeof(series), bucket, "load");
+	page_wait(&page, metrics_address(r.rig.server), series, 4);
+	(void)snprintf(series, sizeof(series), bucket, "exists");
+	ck_assert(page_value(&page, series) == 1);
+	ck_assert(page_value(&page, "kvscout_l2_hit_chunks_total") == 4);
+	ck_assert(page_value(&page, "kvscout_l2_breaker_state{adapter=\"0\",scheme=\"memory\",side=\"reads\"}") == 0);
+	ck_assert(page_value(&page, "kvscout_l2_operations_total{adapter=\"0\",scheme=\"memory\",operation=\"load\","
+				    "result=\"ok\"}") == 4);
+	/* A store that fails five times is switched off, and here is where one sees it. */
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 5, SCOUT__L2_ERROR);
+	l2_store(&r.rig.worker, 101, 2);
+	l2_store(&r.rig.worker, 201, 2);
+	l2_store(&r.rig.worker, 301, 2);
+	page_wait(&page, metrics_address(r.rig.server),
+		  "kvscout_l2_breaker_state{adapter=\"0\",scheme=\"memory\",side=\"writes\"}", 1);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(status_is_json_of_the_same_names)
+{
+	static const char *const names[] = {"l1.chunks", "lookups.full", "peers", "ns.te\"st.peers", "ops.lookup"};
+	static const uint64_t values[] = {6, 1, 3, 1, 1};
+	struct wire_peer p;
+	struct rig rig;
+	char *text, line[128];
+
+	metrics_up(&rig, 8);
+	hello_as(&p, rig.endpoint, "te\"st", 5);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 6);
+	ck_assert_uint_eq(rig_hit(&rig.client, 1, 1, 6), 6);
+	page_wait(&page, metrics_address(rig.server), "kvscout_operations_total{operation=\"lookup\"}", 1);
+	text = http_get(metrics_address(rig.server), "/status");
+	for (size_t i = 0; i < 5; i++) {
+		(void)snprintf(line, sizeof(line), "\t\t\"%s\": %llu", i == 3 ? "ns.te\\\"st.peers" : names[i],
+			       (unsigned long long)values[i]);
+		ck_assert_msg(strstr(text, line), "no %s in %s", line, text);
+		ck_assert_uint_eq(wire_status(&rig.client, names[i]), values[i]);
+	}
+	(void)snprintf(line, sizeof(line), "\"epoch\": \"%016llx\"", (unsigned long long)rig.client.epoch);
+	ck_assert_ptr_nonnull(strstr(text, line));
+	ck_assert_ptr_nonnull(strstr(text, "\"healthy\": true"));
+	free(text);
+	wire_close(&p);
+	rig_down(&rig);
+}
+END_TEST
+
+/* ---- under load ---- */
+
+struct load {
+	const char *endpoint;
+	atomic_bool stop;
+	atomic_uint n;
+};
+
+static void *
+load_main(void *arg)
+{
+	struct load *load = arg;
+	struct scout__lookup_reply m;
+	struct wire_peer p;
+	uint64_t ticket = 1000;
+
+	wire_open(&p, load->endpoint);
+	if (wire_hello(&p) != SCOUT_WIRE_OK)
+		abort();
+	while (!atomic_load(&load->stop)) {
+		if (wire_lookup(&p, ++ticket, 1, 6, 0, &m) != SCOUT_WIRE_OK ||
+		    wire_simple(&p, SCOUT_OP_FINISH, ticket) != SCOUT_WIRE_OK)
+			abort();
+		atomic_fetch_add(&load->n, 1);
+	}
+	wire_close(&p);
+	return NULL;
+}
+
+START_TEST(counters_only_grow_under_load)
+{
+	struct load load = {.stop = false};
+	uint64_t end_us = wire_deadline_us();
+	pthread_t thread;
+	struct rig rig;
+	unsigned n = 0;
+
+	metrics_up(&rig, 8);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 6);
+	load.endpoint = rig.endpoint;
+	ck_assert_int_eq(pthread_create(&thread, NULL, load_main, &load), 0);
+	page_wait(&before, metrics_address(rig.server), "kvscout_chunks", 6);
+	/* Often, and until something has happened, too. */
+	while (n < 50 || atomic_load(&load.n) < 200) {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		page_get(&page, metrics_address(rig.server));
+		ck_assert_uint_eq(page.n, before.n);
+		for (size_t i = 0; i < page.n; i++) {
+			ck_assert_str_eq(page.series[i].name, before.series[i].name);
+			ck_assert_msg(!page.series[i].grows || page.series[i].value >= before.series[i].value,
+				      "%s fell from %f to %f", page.series[i].name, before.series[i].value,
+				      page.series[i].value);
+		}
+		before = page;
+		n++;
+	}
+	atomic_store(&load.stop, true);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	page_wait(&page, metrics_address(rig.server), "kvscout_lookups_total{result=\"full\"}", atomic_load(&load.n));
+	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_count") == atomic_load(&load.n));
+	rig_down(&rig);
+}
+END_TEST
+
+/* However often somebody asks, the loop is asked 50 times a second at most. */
+START_TEST(a_flood_of_requests_does_not_keep_the_loop_busy)
+{
+	uint64_t start_us, took_us;
+	double turns, again;
+	struct rig rig;
+
+	metrics_up(&rig, 8);
+	page_get(&page, metrics_address(rig.server));
+	turns = page_value(&page, "kvscout_loop_turns_total");
+	start_us = scout__now_us();
+	for (unsigned i = 0; i < 500; i++)
+		free(http_get(metrics_address(rig.server), "/metrics"));
+	took_us = scout__now_us() - start_us;
+	page_get(&page, metrics_address(rig.server));
+	again = page_value(&page, "kvscout_loop_turns_total");
+	/* It turns 50 times a second by itself. */
+	ck_assert_msg(again - turns <= 10 + 2 * (double)took_us / 20000, "%f turns in %f s", again - turns,
+		      (double)took_us / 1e6);
+	rig_down(&rig);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("metrics");
+	TCase *tcase = tcase_create("values");
+
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, every_line_can_be_read_whatever_a_namespace_is_called);
+	tcase_add_test(tcase, namespaces_beyond_the_limit_are_counted_and_not_listed);
+	tcase_add_test(tcase, each_value_has_a_name_for_both);
+	tcase_add_test(tcase, values_are_those_of_status);
+	tcase_add_test(tcase, values_are_what_happened);
+	tcase_add_test(tcase, lookups_fall_into_the_bucket_of_their_time);
+	tcase_add_test(tcase, stores_of_the_second_tier_are_timed);
+	tcase_add_test(tcase, status_is_json_of_the_same_names);
+	tcase_add_test(tcase, counters_only_grow_under_load);
+	tcase_add_test(tcase, a_flood_of_requests_does_not_keep_the_loop_busy);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
