@@ -123,4 +123,32 @@ l2_check_idle(struct l2_rig *r)
 	l2_memory_wait_unpinned(r->m);
 }
 
+/* A server whose second tier has the keys 1 to @n and whose pool is empty. */
+static inline void
+l2_up_with_keys(struct l2_rig *r, uint32_t n)
+{
+	l2_up(r);
+	l2_store(&r->rig.worker, 1, n);
+	l2_restart(r);
+}
+
+/* The same; they came one after the other, so that the first is the oldest. */
+static inline void
+l2_up_with_keys_in_order(struct l2_rig *r, uint32_t n)
+{
+	l2_up(r);
+	for (uint64_t key = 1; key <= n; key++)
+		l2_store(&r->rig.worker, key, 1);
+	l2_restart(r);
+}
+
+/* The last session ends, and nothing is left of any. */
+static inline void
+l2_end(struct l2_rig *r, uint64_t ticket)
+{
+	rig_finish(&r->rig.client, ticket);
+	l2_check_idle(r);
+	l2_down(r);
+}
+
 #endif

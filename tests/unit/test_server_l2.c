@@ -37,18 +37,14 @@ START_TEST(the_pool_s_part_comes_first_and_one_question_asks_for_the_rest)
 {
 	struct l2_rig r = l2_rig_of(64);
 
-	l2_up(&r);
-	l2_store(&r.rig.worker, 1, 16);
-	l2_restart(&r);
+	l2_up_with_keys(&r, 16);
 	l2_store(&r.rig.worker, 1, 4);
 	l2_store(&r.rig.worker, 8, 2);
 	l2_lookup(&r.rig.client, 1, 1, 20, 6, 10);
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_EXISTS), 1);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.0.keys_asked"), 14);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 16), 16);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -69,9 +65,7 @@ START_TEST(a_prompt_whose_head_takes_the_room_of_its_tail_is_hit_as_a_whole)
 	l2_lookup(&r.rig.client, 1, 1, 20, 0, 20);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.evictions"), 20);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 20), 20);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -79,17 +73,13 @@ START_TEST(a_second_lookup_finds_what_the_first_expects)
 {
 	struct l2_rig r = l2_rig_of(64);
 
-	l2_up(&r);
-	l2_store(&r.rig.worker, 1, 4);
-	l2_restart(&r);
+	l2_up_with_keys(&r, 4);
 	l2_lookup(&r.rig.client, 1, 1, 4, 0, 4);
 	l2_lookup(&r.rig.client, 2, 1, 4, 0, 4);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.bytes_promised"), 4 * SHARD_BYTES);
 	rig_finish(&r.rig.client, 1);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 2, 1, 0, 4), 4);
-	rig_finish(&r.rig.client, 2);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 2);
 }
 END_TEST
 
@@ -98,9 +88,7 @@ START_TEST(one_load_serves_all_who_ask)
 	struct l2_rig r = l2_rig_of(64);
 	uint64_t corr[3];
 
-	l2_up(&r);
-	l2_store(&r.rig.worker, 1, 1);
-	l2_restart(&r);
+	l2_up_with_keys(&r, 1);
 	l2_memory_pause(r.m, SCOUT__L2_LOAD);
 	for (uint64_t i = 0; i < 3; i++) {
 		l2_lookup(&r.rig.client, i + 1, 1, 1, 0, 1);
@@ -134,9 +122,7 @@ START_TEST(what_nobody_retrieves_leaves_nothing_behind)
 {
 	struct l2_rig r = l2_rig_of(64);
 
-	l2_up(&r);
-	l2_store(&r.rig.worker, 1, 8);
-	l2_restart(&r);
+	l2_up_with_keys(&r, 8);
 	l2_lookup(&r.rig.client, 1, 1, 8, 0, 8);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.chunks"), 8);
 	rig_finish(&r.rig.client, 1);
@@ -151,15 +137,11 @@ START_TEST(it_counts_only_as_far_as_room_is_promised)
 	struct l2_rig r = l2_rig_of(64);
 
 	r.cfg.max_promised = 5 * SHARD_BYTES;
-	l2_up(&r);
-	l2_store(&r.rig.worker, 1, 8);
-	l2_restart(&r);
+	l2_up_with_keys(&r, 8);
 	l2_lookup(&r.rig.client, 1, 1, 8, 0, 5);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.bytes_promised"), 5 * SHARD_BYTES);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "lookups.limited"), 1);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -168,17 +150,13 @@ START_TEST(a_slow_store_costs_only_its_part)
 	struct l2_rig r = l2_rig_of(64);
 
 	r.cfg.l2_timeout_ms = 50;
-	l2_up(&r);
-	l2_store(&r.rig.worker, 1, 8);
-	l2_restart(&r);
+	l2_up_with_keys(&r, 8);
 	l2_store(&r.rig.worker, 1, 3);
 	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
 	l2_lookup(&r.rig.client, 1, 1, 8, 3, 0);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.lookups.late"), 1);
 	l2_memory_resume(r.m, SCOUT__L2_EXISTS);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -189,9 +167,7 @@ START_TEST(a_lookup_with_little_time_is_answered_within_it)
 	uint64_t start_us;
 
 	r.cfg.l2_timeout_ms = 60000;
-	l2_up(&r);
-	l2_store(&r.rig.worker, 1, 8);
-	l2_restart(&r);
+	l2_up_with_keys(&r, 8);
 	l2_store(&r.rig.worker, 1, 3);
 	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
 	r.rig.client.budget_us = 2000000;
@@ -200,9 +176,7 @@ START_TEST(a_lookup_with_little_time_is_answered_within_it)
 	ck_assert_uint_lt(scout__now_us() - start_us, 2000000);
 	ck_assert_uint_eq(m.hit, 3);
 	l2_memory_resume(r.m, SCOUT__L2_EXISTS);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -213,9 +187,7 @@ START_TEST(four_thousand_lookups_at_once_are_all_asked_for)
 	uint64_t corr[SCOUT_MAX_OPS];
 
 	r.cfg.l2_timeout_ms = 20000;
-	l2_up(&r);
-	l2_store(&r.rig.worker, 1, 4);
-	l2_restart(&r);
+	l2_up_with_keys(&r, 4);
 	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
 	r.rig.client.budget_us = 20000000;
 	for (unsigned i = 0; i < SCOUT_MAX_OPS; i++) {
@@ -246,9 +218,7 @@ START_TEST(a_client_that_goes_while_it_is_asked_leaves_no_pin)
 	const struct scout__lookup_msg m = {.ticket = 1, .n = 8};
 	struct wire_peer other;
 
-	l2_up(&r);
-	l2_store(&r.rig.worker, 1, 8);
-	l2_restart(&r);
+	l2_up_with_keys(&r, 8);
 	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
 	rig_client(&other, r.rig.endpoint);
 	ck_assert_int_eq(wire_lease(&other), SCOUT_LEASE_OK);

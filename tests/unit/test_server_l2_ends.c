@@ -47,11 +47,21 @@ answer_of(struct wire_peer *p, uint64_t corr, uint32_t *ret_granted)
 static void
 eight_expected(struct l2_rig *r)
 {
-	l2_up(r);
-	for (uint64_t key = 1; key <= 8; key++)
-		l2_store(&r->rig.worker, key, 1);
-	l2_restart(r);
+	l2_up_with_keys_in_order(r, 8);
 	l2_lookup(&r->rig.client, 1, 1, 8, 0, 8);
+}
+
+/* A retrieve of them, whose loads are under way until they are resumed. Returns what its answer will be named by. */
+static uint64_t
+eight_loading(struct l2_rig *r)
+{
+	uint64_t corr;
+
+	eight_expected(r);
+	l2_memory_pause(r->m, SCOUT__L2_LOAD);
+	corr = ask_to_retrieve(&r->rig.worker, 1, 0, 8);
+	l2_memory_wait(r->m, SCOUT__L2_LOAD, 8);
+	return corr;
 }
 
 /* ---- loads that fail: S9 ---- */
@@ -76,9 +86,7 @@ START_TEST(a_failed_load_is_missing_and_is_not_offered_again)
 	/* Stored anew it counts at once. */
 	l2_store(&r.rig.worker, 1, 1);
 	l2_lookup(&r.rig.client, 3, 1, 8, 8, 0);
-	rig_finish(&r.rig.client, 3);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 3);
 }
 END_TEST
 
@@ -130,9 +138,7 @@ START_TEST(a_load_that_is_late_is_missing_and_its_slot_is_left_alone)
 	/* What came late is there all the same. */
 	l2_lookup(&r.rig.client, 3, 1, 8, 8, 0);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 3, 1, 0, 8), 8);
-	rig_finish(&r.rig.client, 3);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 3);
 }
 END_TEST
 
@@ -143,9 +149,7 @@ START_TEST(an_object_deleted_behind_its_lookup_is_missing)
 	eight_expected(&r);
 	l2_memory_delete(r.m, 3);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 7);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -168,9 +172,7 @@ START_TEST(a_store_that_is_switched_off_is_not_asked_and_comes_back)
 	wire_wait_status(&r.rig.client, "l2.0.reads_off", 0);
 	l2_lookup(&r.rig.client, ++ticket, 1, 8, 3, 5);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, ticket, 1, 0, 8), 8);
-	rig_finish(&r.rig.client, ticket);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, ticket);
 }
 END_TEST
 
@@ -182,19 +184,14 @@ START_TEST(finish_in_the_middle_of_a_load_leaves_nothing)
 	uint32_t granted = 9;
 	uint64_t corr;
 
-	eight_expected(&r);
-	l2_memory_pause(r.m, SCOUT__L2_LOAD);
-	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 8);
-	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
+	corr = eight_loading(&r);
 	rig_finish(&r.rig.client, 1);
 	l2_memory_resume(r.m, SCOUT__L2_LOAD);
 	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(granted, 0);
 	l2_check_idle(&r);
 	l2_lookup(&r.rig.client, 2, 1, 8, 8, 0);
-	rig_finish(&r.rig.client, 2);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 2);
 }
 END_TEST
 
@@ -202,16 +199,11 @@ START_TEST(a_worker_that_goes_in_the_middle_of_a_load_leaves_nothing)
 {
 	struct l2_rig r = l2_rig_of(64);
 
-	eight_expected(&r);
-	l2_memory_pause(r.m, SCOUT__L2_LOAD);
-	(void)ask_to_retrieve(&r.rig.worker, 1, 0, 8);
-	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
+	(void)eight_loading(&r);
 	wire_lease_bye(&r.rig.worker);
 	wire_wait_status(&r.rig.client, "ops.waiting", 0);
 	l2_memory_resume(r.m, SCOUT__L2_LOAD);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -223,9 +215,7 @@ START_TEST(a_store_takes_the_place_of_what_is_expected)
 	l2_store(&r.rig.worker, 1, 4);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 8);
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_LOAD), 4);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -235,9 +225,7 @@ START_TEST(a_store_takes_the_place_of_a_load_that_has_not_begun)
 
 	r.cfg.prefetch = SCOUT_PREFETCH_ON_LOOKUP;
 	r.cfg.l2_timeout_ms = 20000;
-	l2_up(&r);
-	l2_store(&r.rig.worker, 1, 80);
-	l2_restart(&r);
+	l2_up_with_keys(&r, 80);
 	l2_memory_pause(r.m, SCOUT__L2_LOAD);
 	l2_lookup(&r.rig.client, 1, 1, 80, 0, 80);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.loads.running"), 64);
@@ -247,9 +235,7 @@ START_TEST(a_store_takes_the_place_of_a_load_that_has_not_begun)
 	l2_memory_resume(r.m, SCOUT__L2_LOAD);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 80), 80);
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_LOAD), 74);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -272,9 +258,7 @@ START_TEST(a_retrieve_waits_for_the_store_that_took_its_place)
 	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(granted, 1);
 	ck_assert_int_eq(wire_retrieve_done(&r.rig.worker, corr, 0), SCOUT_WIRE_OK);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -309,10 +293,7 @@ START_TEST(new_weights_in_the_middle_of_a_load_commit_nothing)
 	uint32_t granted = 9;
 	uint64_t corr;
 
-	eight_expected(&r);
-	l2_memory_pause(r.m, SCOUT__L2_LOAD);
-	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 8);
-	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
+	corr = eight_loading(&r);
 	ck_assert_int_eq(wire_simple(&r.rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
 	l2_memory_resume(r.m, SCOUT__L2_LOAD);
 	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_WEIGHTS);
@@ -363,9 +344,7 @@ START_TEST(after_a_restart_the_version_says_what_is_found)
 	rig_worker(&r.rig.worker, r.rig.endpoint);
 	l2_lookup(&r.rig.client, 1, 1, 8, 0, 4);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 4), 4);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -400,9 +379,7 @@ START_TEST(a_failed_write_is_counted_and_not_tried_again)
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_STORE), 8);
 	/* The pool does not care. */
 	l2_lookup(&r.rig.client, 1, 1, 8, 8, 0);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
@@ -421,9 +398,7 @@ START_TEST(what_is_being_written_is_not_overwritten)
 	l2_restart(&r);
 	l2_lookup(&r.rig.client, 1, 1, 16, 0, 16);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 16), 16);
-	rig_finish(&r.rig.client, 1);
-	l2_check_idle(&r);
-	l2_down(&r);
+	l2_end(&r, 1);
 }
 END_TEST
 
