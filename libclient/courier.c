@@ -286,7 +286,10 @@ park(struct scout__courier *c, uint64_t next_us)
 		scout__log(c->log, SCOUT_LOG_ERROR, "poll failed: %s", zmq_strerror(zmq_errno()));
 }
 
-/* Look for work for spin_us before parking. Returns whether there was some. */
+/*
+ * Look for work for spin_us before parking. Returns whether there was some. It yields between two looks: who has the answer may wait for
+ * this very core, and with fewer cores than spinning threads it would get it only when the spinning is over.
+ */
 static bool spin(struct scout__courier *c, uint64_t *next_us) SCOUT_ON_COURIER;
 static bool
 spin(struct scout__courier *c, uint64_t *next_us)
@@ -298,6 +301,7 @@ spin(struct scout__courier *c, uint64_t *next_us)
 			return true;
 		if (atomic_load_explicit(&c->stop, memory_order_relaxed))
 			return false;
+		(void)sched_yield();
 	}
 	return false;
 }

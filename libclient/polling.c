@@ -7,7 +7,8 @@
  * lookup_poll_interval_ms all the same, so that a lost wake costs one interval and no more. The deadline is the courier's (C2): the
  * answer word is set by then in any case, and the adapter adds no request and no timer of its own.
  *
- * With spin_us it looks for that long without pause before it first sleeps.
+ * With spin_us it looks for that long before it first sleeps, and yields the core now and then: the answer comes from other threads,
+ * which may have no other one.
  *
  * sleeping = 1, seq_cst fence, look again, futex wait; courier: answer (release), seq_cst fence, read sleeping, futex wake.
  */
@@ -23,7 +24,7 @@
 #include "polling.h"
 
 #define WARN_INTERVAL_US 1000000u
-#define LOOKS_PER_CLOCK 32u /* between two looks at the clock, when spinning */
+#define LOOKS_PER_CLOCK 32u /* between two looks at the clock, and two yields, when spinning */
 
 /* The kernel's futex word is 32 bits, and so is atomic_uint on every platform that we build for. */
 _Static_assert(sizeof(atomic_uint) == 4, "a futex is 32 bits");
@@ -76,6 +77,7 @@ spin_on(const struct scout__slot *slot, uint32_t spin_us)
 				return;
 			relax();
 		}
+		(void)sched_yield();
 	} while (scout__now_us() < end_us);
 }
 

@@ -2,6 +2,7 @@
 #include "parts.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -19,7 +20,8 @@
  * queue, the tick; then every answer of the turn leaves, one frame for each peer. Kernel events come first, so that a
  * goodbye or a death is known before the same peer's frames are read.
  *
- * With spin_us it looks for that long after a message before it sleeps again.
+ * With spin_us it looks for that long after a message before it sleeps again, and yields between two looks: the next message may be
+ * on its way in a thread that waits for this core.
  *
  * The timer is a timerfd because zmq_poll() counts in milliseconds and answers are held back by microseconds.
  *
@@ -216,6 +218,8 @@ scout__loop_main(void *arg)
 
 	scout__enter_loop();
 	for (;;) {
+		if (!more && s->now_us < spin_end_us)
+			(void)sched_yield();
 		if (zmq_poll(items, n_items, more || s->now_us < spin_end_us ? 0 : TICK_MS) < 0 && errno != EINTR) {
 			scout__log(&s->log, SCOUT_LOG_ERROR, "zmq_poll: %s", zmq_strerror(errno));
 			begin_to_stop(s);
