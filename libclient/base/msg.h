@@ -221,6 +221,7 @@ struct scout__lease_msg {
 	uint64_t word; /* HELLO, BYE: token; OK: epoch */
 	uint32_t segment, slots;
 	uint64_t bytes, data_offset, slot_stride;
+	uint32_t request_bytes, reply_bytes; /* CHANNEL */
 };
 /* @buf has SCOUT__LEASE_SEGMENT_BYTES. Returns the length; 0 for a type that there is not. */
 size_t scout__put_lease(uint8_t *buf, const struct scout__lease_msg *m);

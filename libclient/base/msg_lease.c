@@ -14,6 +14,8 @@ lease_bytes(uint16_t type)
 	case SCOUT_LEASE_BYE:
 	case SCOUT_LEASE_OK:
 	case SCOUT_LEASE_GONE:
+	case SCOUT_LEASE_ASK_CHANNEL:
+	case SCOUT_LEASE_CHANNEL:
 		return SCOUT__LEASE_SHORT_BYTES;
 	case SCOUT_LEASE_SEGMENT:
 		return SCOUT__LEASE_SEGMENT_BYTES;
@@ -23,6 +25,12 @@ lease_bytes(uint16_t type)
 	default:
 		return 0;
 	}
+}
+
+static bool
+has_no_word(uint16_t type)
+{
+	return type == SCOUT_LEASE_GONE || type == SCOUT_LEASE_ASK_CHANNEL;
 }
 
 size_t
@@ -43,8 +51,11 @@ scout__put_lease(uint8_t *buf, const struct scout__lease_msg *m)
 		scout__put_u64(&w, m->slot_stride);
 	} else if (m->type == SCOUT_LEASE_WITHDRAW || m->type == SCOUT_LEASE_RELEASED) {
 		scout__put_u32(&w, m->segment);
+	} else if (m->type == SCOUT_LEASE_CHANNEL) {
+		scout__put_u32(&w, m->request_bytes);
+		scout__put_u32(&w, m->reply_bytes);
 	} else {
-		scout__put_u64(&w, m->type == SCOUT_LEASE_GONE ? 0 : m->word);
+		scout__put_u64(&w, has_no_word(m->type) ? 0 : m->word);
 	}
 	return w.len;
 }
@@ -69,10 +80,13 @@ scout__get_lease(const void *buf, size_t len, struct scout__lease_msg *ret)
 		m.slot_stride = scout__get_u64(&r);
 	} else if (m.type == SCOUT_LEASE_WITHDRAW || m.type == SCOUT_LEASE_RELEASED) {
 		m.segment = scout__get_u32(&r);
+	} else if (m.type == SCOUT_LEASE_CHANNEL) {
+		m.request_bytes = scout__get_u32(&r);
+		m.reply_bytes = scout__get_u32(&r);
 	} else {
 		m.word = scout__get_u64(&r);
 	}
-	if (m.type == SCOUT_LEASE_GONE && m.word != 0)
+	if (has_no_word(m.type) && m.word != 0)
 		return false;
 	*ret = m;
 	return true;

@@ -576,8 +576,9 @@ END_TEST
 
 START_TEST(lease_messages_with_a_word)
 {
-	static const uint16_t types[] = {SCOUT_LEASE_HELLO, SCOUT_LEASE_BYE, SCOUT_LEASE_OK, SCOUT_LEASE_GONE};
-	uint64_t word = types[_i] == SCOUT_LEASE_GONE ? 0 : 0x1122334455667788;
+	static const uint16_t types[] = {SCOUT_LEASE_HELLO, SCOUT_LEASE_BYE, SCOUT_LEASE_OK, SCOUT_LEASE_GONE,
+					 SCOUT_LEASE_ASK_CHANNEL};
+	uint64_t word = _i >= 3 ? 0 : 0x1122334455667788;
 	struct frame golden = copy_of(golden_lease_hello, sizeof(golden_lease_hello), 0);
 	const struct scout__lease_msg m = {.type = types[_i], .word = word};
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
@@ -591,6 +592,27 @@ START_TEST(lease_messages_with_a_word)
 	ck_assert_uint_eq(got.type, types[_i]);
 	ck_assert_uint_eq(got.word, word);
 	ck_assert_uint_eq(got.slots, 0);
+	free(golden.bytes);
+}
+END_TEST
+
+START_TEST(lease_message_with_a_channel)
+{
+	struct frame golden = copy_of(golden_lease_hello, sizeof(golden_lease_hello), 0);
+	const struct scout__lease_msg m = {
+		.type = SCOUT_LEASE_CHANNEL, .request_bytes = 0x11121314, .reply_bytes = 0x21222324};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct scout__lease_msg got;
+
+	set(&golden, 4, 2, SCOUT_LEASE_CHANNEL);
+	set(&golden, 8, 4, m.request_bytes);
+	set(&golden, 12, 4, m.reply_bytes);
+	ck_assert_uint_eq(scout__put_lease(buf, &m), SCOUT__LEASE_SHORT_BYTES);
+	ck_assert_mem_eq(buf, golden.bytes, golden.len);
+	ck_assert(scout__get_lease(golden.bytes, golden.len, &got));
+	ck_assert_uint_eq(got.request_bytes, m.request_bytes);
+	ck_assert_uint_eq(got.reply_bytes, m.reply_bytes);
+	ck_assert_uint_eq(got.word, 0);
 	free(golden.bytes);
 }
 END_TEST
@@ -653,7 +675,8 @@ START_TEST(lease_messages_that_are_not_exactly_right_are_refused)
 	expect_no_lease(golden_lease_hello, 16, 4, 4);
 	expect_no_lease(golden_lease_hello, 16, 4, 6);
 	expect_no_lease(golden_lease_hello, 16, 4, 7);
-	expect_no_lease(golden_lease_hello, 16, 4, 8);
+	expect_no_lease(golden_lease_hello, 16, 4, 8); /* ASK_CHANNEL, whose word is reserved */
+	expect_no_lease(golden_lease_hello, 16, 4, 10);
 	expect_no_lease(golden_lease_withdraw, 12, 4, 1);
 	expect_no_lease(golden_lease_withdraw, 12, 4, 4);
 	expect_no_lease(golden_lease_hello, 16, 5, 1);
@@ -667,7 +690,7 @@ END_TEST
 START_TEST(a_lease_message_of_an_unknown_type_is_not_written)
 {
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES] = {0};
-	const struct scout__lease_msg m = {.type = 8, .word = 1};
+	const struct scout__lease_msg m = {.type = 10, .word = 1};
 
 	ck_assert_uint_eq(scout__put_lease(buf, &m), 0);
 	ck_assert_uint_eq(buf[0], 0);
@@ -712,8 +735,9 @@ lease_cases(void)
 {
 	TCase *tcase = tcase_create("lease");
 
-	tcase_add_loop_test(tcase, lease_messages_with_a_word, 0, 4);
+	tcase_add_loop_test(tcase, lease_messages_with_a_word, 0, 5);
 	tcase_add_loop_test(tcase, lease_messages_that_name_a_segment, 0, 2);
+	tcase_add_test(tcase, lease_message_with_a_channel);
 	tcase_add_test(tcase, lease_message_with_a_segment);
 	tcase_add_test(tcase, lease_messages_that_are_not_exactly_right_are_refused);
 	tcase_add_test(tcase, a_lease_message_of_an_unknown_type_is_not_written);

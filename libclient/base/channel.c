@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * A record is 8 bytes of header (u32 length of the frame, u32 0), the frame, and padding to a multiple of 8. So positions are multiples
+ * of 8, and a header never wraps around. A record may be longer than the ring: it is written as room comes and read as
+ * bytes come.
+ *
+ * Nobody is rung who looks anyway. Who is about to sleep says so in the ring, fences, and looks again; who has moved its end fences
+ * and looks whether somebody sleeps: one of the two sees the other (the courier's doorbell works the same way). The word is taken with
+ * an exchange, so that a burst rings once.
+ *
+ * The memory is a memfd sealed against shrinking: a peer that truncates it cannot make the other side fault.
+ *
+ * Threads: one for each side, the courier and the server's loop.
+ */
+#include "channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <kvscout/error.h>
+
+#define HEADER_BYTES 8u
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define LINE 64
+
+/* Each word on a line of its own: they are written by different sides. */
+struct scout__channel_words {
+	_Alignas(LINE) atomic_uint_fast64_t tail; /* writer: bytes written */
+	_Alignas(LINE) atomic_uint_fast64_t head; /* reader: bytes read */
+	_Alignas(LINE) atomic_uint reader_sleeps; /* reader: ring when bytes come */
+	_Alignas(LINE) atomic_uint writer_waits;  /* writer: ring when room comes */
+};
+_Static_assert(offsetof(struct scout__channel_words, tail) == SCOUT_CHANNEL_TAIL, "layout");
+_Static_assert(offsetof(struct scout__channel_words, head) == SCOUT_CHANNEL_HEAD, "layout");
+_Static_assert(offsetof(struct scout__channel_words, reader_sleeps) == SCOUT_CHANNEL_READER_SLEEPS, "layout");
+_Static_assert(offsetof(struct scout__channel_words, writer_waits) == SCOUT_CHANNEL_WRITER_WAITS, "layout");
+_Static_assert(sizeof(atomic_uint_fast64_t) == 8 && sizeof(atomic_uint) == 4, "layout");
+
+/* ---- life ---- */
+
+static size_t
+bytes_of(uint32_t request_bytes, uint32_t reply_bytes)
+{
+	return SCOUT_CHANNEL_DATA + (size_t)request_bytes + reply_bytes;
+}
+
+static struct scout__channel_flow
+flow_at(uint8_t *map, size_t words, size_t data, uint32_t size)
+{
+	return (struct scout__channel_flow){
+		.words = (struct scout__channel_words *)(void *)(map + words), .data = map + data, .size = size};
+}
+
+/* False: errno says why. */
+static bool
+map_memory(struct scout__channel *ch, int fd, uint32_t request_bytes, uint32_t reply_bytes, bool is_server)
+{
+	struct scout__channel_flow requests, replies;
+	uint8_t *map;
+
+	ch->map_bytes = bytes_of(request_bytes, reply_bytes);
+	map = mmap(NULL, ch->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return false;
+	(void)madvise(map, ch->map_bytes, MADV_DONTFORK); /* a forked child has no use for it */
+	ch->map = map;
+	requests = flow_at(map, SCOUT_CHANNEL_REQUESTS, SCOUT_CHANNEL_DATA, request_bytes);
+	replies = flow_at(map, SCOUT_CHANNEL_REPLIES, SCOUT_CHANNEL_DATA + (size_t)request_bytes, reply_bytes);
+	ch->in = is_server ? requests : replies;
+	ch->out = is_server ? replies : requests;
+	return true;
+}
+
+static void
+channel_init(struct scout__channel *ch)
+{
+	*ch = (struct scout__channel){.bell_fd = -1, .other_bell_fd = -1};
+	ch->last = &ch->first;
+}
+
+void
+scout__channel_close(struct scout__channel *ch)
+{
+	if (!ch->map)
+		return;
+	(void)munmap(ch->map, ch->map_bytes);
+	(void)close(ch->bell_fd);
+	(void)close(ch->other_bell_fd);
+	while (ch->first) {
+		struct scout__channel_backlog *one = ch->first;
+
+		ch->first = one->next;
+		free(one);
+	}
+	channel_init(ch);
+}
+
+static int
+new_memory(size_t bytes)
+{
+	int fd = memfd_create("kvscout-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0)
+		return -1;
+	if (ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0)
+		return fd;
+	(void)close(fd);
+	return -1;
+}
+
+int
+scout__channel_create(struct scout__channel *ch, uint32_t request_bytes, uint32_t reply_bytes,
+		      int fds[SCOUT__CHANNEL_FDS])
+{
+	int error;
+
+	channel_init(ch);
+	fds[SCOUT__CHANNEL_MEMORY] = new_memory(bytes_of(request_bytes, reply_bytes));
+	fds[SCOUT__CHANNEL_SERVER_BELL] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	fds[SCOUT__CHANNEL_PEER_BELL] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (fds[SCOUT__CHANNEL_MEMORY] >= 0 && fds[SCOUT__CHANNEL_SERVER_BELL] >= 0 &&
+	    fds[SCOUT__CHANNEL_PEER_BELL] >= 0 &&
+	    map_memory(ch, fds[SCOUT__CHANNEL_MEMORY], request_bytes, reply_bytes, true)) {
+		ch->bell_fd = fds[SCOUT__CHANNEL_SERVER_BELL];
+		ch->other_bell_fd = fds[SCOUT__CHANNEL_PEER_BELL];
+		return 0;
+	}
+	error = errno;
+	for (int i = 0; i < SCOUT__CHANNEL_FDS; i++)
+		if (fds[i] >= 0)
+			(void)close(fds[i]);
+	errno = error;
+	return SCOUT_ERR_SYSTEM;
+}
+
+/* Memory of the agreed size that cannot shrink under us. */
+static bool
+is_sound(int fd, size_t bytes)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 && st.st_size == (off_t)bytes;
+}
+
+int
+scout__channel_attach(struct scout__channel *ch, const int fds[SCOUT__CHANNEL_FDS], uint32_t request_bytes,
+		      uint32_t reply_bytes)
+{
+	bool fits = request_bytes >= SCOUT_CHANNEL_MIN_BYTES && request_bytes % HEADER_BYTES == 0 &&
+		    reply_bytes >= SCOUT_CHANNEL_MIN_BYTES && reply_bytes % HEADER_BYTES == 0;
+	int rc = SCOUT_ERR_PROTOCOL;
+
+	channel_init(ch);
+	if (fits && is_sound(fds[SCOUT__CHANNEL_MEMORY], bytes_of(request_bytes, reply_bytes)))
+		rc = map_memory(ch, fds[SCOUT__CHANNEL_MEMORY], request_bytes, reply_bytes, false) ? 0
+												   : SCOUT_ERR_SYSTEM;
+	(void)close(fds[SCOUT__CHANNEL_MEMORY]);
+	if (rc != 0) {
+		(void)close(fds[SCOUT__CHANNEL_SERVER_BELL]);
+		(void)close(fds[SCOUT__CHANNEL_PEER_BELL]);
+		return rc;
+	}
+	ch->bell_fd = fds[SCOUT__CHANNEL_PEER_BELL];
+	ch->other_bell_fd = fds[SCOUT__CHANNEL_SERVER_BELL];
+	return 0;
+}
+
+/* ---- both directions ---- */
+
+/* Ring if the other side has said that it sleeps. After moving our end. */
+static void
+ring_if(const struct scout__channel *ch, atomic_uint *asked)
+{
+	uint64_t one = 1;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(asked, memory_order_relaxed) == 0 || atomic_exchange(asked, 0) == 0)
+		return;
+	/* Cannot fail but for EAGAIN at 2^64 - 1, and then it is readable anyway. */
+	(void)!write(ch->other_bell_fd, &one, sizeof(one));
+}
+
+/* How many bytes lie between the other side's end and ours; more than there can be: it broke the rules. */
+static uint64_t
+checked(struct scout__channel *ch, const struct scout__channel_flow *flow, uint64_t bytes)
+{
+	if (bytes > flow->size || bytes % HEADER_BYTES)
+		ch->broken = true;
+	return ch->broken ? 0 : bytes;
+}
+
+static uint64_t
+padded(uint64_t len)
+{
+	return (len + HEADER_BYTES - 1) / HEADER_BYTES * HEADER_BYTES;
+}
+
+/* ---- reading ---- */
+
+static uint64_t
+readable(struct scout__channel *ch)
+{
+	uint64_t tail = atomic_load_explicit(&ch->in.words->tail, memory_order_acquire);
+
+	return checked(ch, &ch->in, tail - ch->in.at);
+}
+
+bool
+scout__channel_has_bytes(const struct scout__channel *ch)
+{
+	return atomic_load_explicit(&ch->in.words->tail, memory_order_acquire) != ch->in.at;
+}
+
+uint32_t
+scout__channel_begin(struct scout__channel *ch)
+{
+	uint32_t len;
+
+	if (readable(ch) < HEADER_BYTES)
+		return 0;
+	memcpy(&len, ch->in.data + ch->in.at % ch->in.size, sizeof(len));
+	if (len == 0 || len > SCOUT_MAX_FRAME) {
+		ch->broken = true;
+		return 0;
+	}
+	ch->in.at += HEADER_BYTES;
+	ch->left = padded(len);
+	return len;
+}
+
+static void
+copy_out(const struct scout__channel_flow *flow, uint8_t *to, size_t len)
+{
+	uint64_t at = flow->at % flow->size;
+	size_t to_end = flow->size - at < len ? (size_t)(flow->size - at) : len;
+
+	memcpy(to, flow->data + at, to_end);
+	memcpy(to + to_end, flow->data, len - to_end);
+}
+
+size_t
+scout__channel_read(struct scout__channel *ch, uint8_t *to, size_t len)
+{
+	uint64_t take = readable(ch);
+
+	if (take > ch->left)
+		take = ch->left;
+	if (len > take)
+		len = (size_t)take;
+	copy_out(&ch->in, to, len);
+	ch->in.at += take;
+	ch->left -= take;
+	atomic_store_explicit(&ch->in.words->head, ch->in.at, memory_order_release);
+	ring_if(ch, &ch->in.words->writer_waits);
+	return len;
+}
+
+bool
+scout__channel_sleep(struct scout__channel *ch)
+{
+	atomic_store_explicit(&ch->in.words->reader_sleeps, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (ch->broken || !scout__channel_has_bytes(ch))
+		return true;
+	scout__channel_wake(ch);
+	return false;
+}
+
+void
+scout__channel_wake(struct scout__channel *ch)
+{
+	atomic_store_explicit(&ch->in.words->reader_sleeps, 0, memory_order_relaxed);
+}
+
+/* ---- writing ---- */
+
+static uint64_t
+room(struct scout__channel *ch)
+{
+	uint64_t head = atomic_load_explicit(&ch->out.words->head, memory_order_acquire);
+
+	return ch->out.size - checked(ch, &ch->out, ch->out.at - head);
+}
+
+static void
+copy_in(struct scout__channel_flow *flow, const uint8_t *from, size_t len)
+{
+	uint64_t at = flow->at % flow->size;
+	size_t to_end = flow->size - at < len ? (size_t)(flow->size - at) : len;
+
+	memcpy(flow->data + at, from, to_end);
+	memcpy(flow->data, from + to_end, len - to_end);
+}
+
+/* Write on from @done bytes of the record of this frame. Returns how many are written then. */
+static size_t
+write_some(struct scout__channel *ch, const uint8_t *frame, size_t len, size_t done)
+{
+	const uint64_t header = len; /* little-endian: the upper half is reserved */
+	uint64_t left = room(ch), n;
+
+	if (ch->broken || left == 0)
+		return done;
+	if (done == 0) {
+		copy_in(&ch->out, (const uint8_t *)&header, HEADER_BYTES);
+		ch->out.at += HEADER_BYTES;
+		left -= HEADER_BYTES;
+		done = HEADER_BYTES;
+	}
+	n = padded(len) + HEADER_BYTES - done;
+	n = n < left ? n : left;
+	copy_in(&ch->out, frame + (done - HEADER_BYTES), n < len + HEADER_BYTES - done ? n : len + HEADER_BYTES - done);
+	ch->out.at += n;
+	atomic_store_explicit(&ch->out.words->tail, ch->out.at, memory_order_release);
+	ring_if(ch, &ch->out.words->reader_sleeps);
+	return done + (size_t)n;
+}
+
+static bool
+is_whole(size_t len, size_t done)
+{
+	return done == HEADER_BYTES + padded(len);
+}
+
+/* Ask to be rung when there is room. False: there is. */
+static bool
+wait_for_room(struct scout__channel *ch)
+{
+	atomic_store_explicit(&ch->out.words->writer_waits, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (ch->broken || room(ch) == 0)
+		return true;
+	atomic_store_explicit(&ch->out.words->writer_waits, 0, memory_order_relaxed);
+	return false;
+}
+
+void
+scout__channel_push(struct scout__channel *ch)
+{
+	while (ch->first && !ch->broken) {
+		struct scout__channel_backlog *one = ch->first;
+
+		one->done = write_some(ch, one->bytes, one->len, one->done);
+		if (is_whole(one->len, one->done)) {
+			ch->first = one->next;
+			if (!ch->first)
+				ch->last = &ch->first;
+			ch->backlog_bytes -= one->len;
+			free(one);
+		} else if (wait_for_room(ch)) {
+			return;
+		}
+	}
+}
+
+int
+scout__channel_send(struct scout__channel *ch, const uint8_t *frame, size_t len)
+{
+	struct scout__channel_backlog *one;
+	size_t done = 0;
+
+	if (!ch->first && room(ch) >= HEADER_BYTES + padded(len))
+		done = write_some(ch, frame, len, 0);
+	if (ch->broken)
+		return EPIPE;
+	if (done)
+		return 0;
+	one = malloc(sizeof(*one) + len);
+	if (!one)
+		return ENOMEM;
+	*one = (struct scout__channel_backlog){.len = len};
+	memcpy(one->bytes, frame, len);
+	*ch->last = one;
+	ch->last = &one->next;
+	ch->backlog_bytes += len;
+	scout__channel_push(ch);
+	return ch->broken ? EPIPE : 0;
+}
