@@ -628,6 +628,7 @@ start_courier(struct scout_client *client, const char *const *endpoints, char *e
 		.hello = hello,
 		.curve_secret_file = client->cfg.curve_secret_file,
 		.curve_server_key = client->cfg.curve_server_key,
+		.shm = client->cfg.local_transport == SCOUT_LOCAL_SHM,
 	};
 
 	fill_hellos(client, hello);

@@ -17,6 +17,8 @@ static const char *const lookup_modes[] = {
 	NULL,
 };
 
+static const char *const local_transport_words[] = {"shm", "socket", NULL};
+
 static const struct scout__option options[] = {
 	{
 		.name = "endpoint",
@@ -192,6 +194,15 @@ static const struct scout__option options[] = {
 		.min = 0,
 		.max = UINT64_MAX,
 		.doc = "Version of the model's weights; 0: whatever the server has",
+	},
+	{
+		.name = "local_transport",
+		.type = SCOUT_OPTION_WORD,
+		.offset = FIELD(local_transport),
+		.def = SCOUT_LOCAL_SHM,
+		.max = SCOUT_LOCAL_SOCKET,
+		.words = local_transport_words,
+		.doc = "Frames to a server on the same machine travel through shared memory (shm) or the socket",
 	},
 };
 

@@ -41,10 +41,11 @@
 #include "link.h"
 
 #define RECEIVE_BATCH 64u
-#define ITEMS_PER_LINK 3u /* socket, monitor, lease */
+#define ITEMS_PER_LINK 4u /* socket, monitor, lease, channel */
 #define DRAIN_LINGER_MS 100
-#define ZMQ_DESCRIPTORS 8u  /* of a context with one I/O thread */
-#define LINK_DESCRIPTORS 6u /* socket, monitor (two), connection, lease, and one more while it connects */
+#define ZMQ_DESCRIPTORS 8u /* of a context with one I/O thread */
+#define LINK_DESCRIPTORS                                                                                               \
+	9u /* socket, monitor (two), connection, lease, channel (three), and one more while it connects */
 
 struct scout__courier {
 	/* const after start */
@@ -157,7 +158,9 @@ receive_all(struct scout__courier *c)
 	unsigned n = 0;
 
 	for (uint32_t i = 0; i < c->n_links; i++)
-		if (c->links[i].state >= SCOUT__LINK_GREETING)
+		if (scout__channel_is_open(&c->links[i].channel))
+			n += scout__link_channel_receive(&c->links[i], RECEIVE_BATCH);
+		else if (c->links[i].state >= SCOUT__LINK_GREETING)
 			n += scout__link_receive(&c->links[i], RECEIVE_BATCH);
 	return n > 0;
 }
@@ -228,6 +231,8 @@ fill_items(struct scout__courier *c)
 		}
 		if (link->lease_fd >= 0)
 			c->items[n++] = (zmq_pollitem_t){.fd = link->lease_fd, .events = ZMQ_POLLIN};
+		if (scout__channel_is_open(&link->channel))
+			c->items[n++] = (zmq_pollitem_t){.fd = link->channel.bell_fd, .events = ZMQ_POLLIN};
 	}
 	return n;
 }
@@ -247,11 +252,17 @@ dispatch(struct scout__courier *c, uint64_t now_us)
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct scout__link *link = &c->links[i];
 		bool has_sock = link->sock != NULL, has_lease = link->lease_fd >= 0;
+		bool has_channel = scout__channel_is_open(&link->channel);
 		int sock = has_sock ? c->items[n++].revents : 0;
 		int monitor = has_sock ? c->items[n++].revents : 0;
 		int lease = has_lease ? c->items[n++].revents : 0;
+		int bell = has_channel ? c->items[n++].revents : 0;
 
+		if (bell)
+			(void)!read(link->channel.bell_fd, &count, sizeof(count));
 		/* What was received before the connection went is still good: read before the monitor is believed. */
+		if (has_channel)
+			scout__link_channel_receive(link, RECEIVE_BATCH);
 		if (sock & ZMQ_POLLIN)
 			scout__link_receive(link, RECEIVE_BATCH);
 		if ((sock & ZMQ_POLLOUT) && link->state == SCOUT__LINK_CONNECTING)
@@ -263,27 +274,41 @@ dispatch(struct scout__courier *c, uint64_t now_us)
 	}
 }
 
+/* Sleep until a descriptor, a channel or @wait_ms ends it, and look after what did. */
+static void wait_for_events(struct scout__courier *c, long wait_ms) SCOUT_ON_COURIER;
+static void
+wait_for_events(struct scout__courier *c, long wait_ms)
+{
+	int n = (int)fill_items(c);
+
+	for (uint32_t i = 0; i < c->n_links; i++)
+		if (scout__channel_is_open(&c->links[i].channel) && !scout__channel_sleep(&c->links[i].channel))
+			wait_ms = 0;
+	n = zmq_poll(c->items, n, wait_ms);
+	atomic_store_explicit(&c->parked, 0, memory_order_relaxed);
+	for (uint32_t i = 0; i < c->n_links; i++)
+		if (scout__channel_is_open(&c->links[i].channel))
+			scout__channel_wake(&c->links[i].channel);
+	if (n > 0)
+		dispatch(c, scout__now_us());
+	else if (n < 0 && zmq_errno() != EINTR)
+		scout__log(c->log, SCOUT_LOG_ERROR, "poll failed: %s", zmq_strerror(zmq_errno()));
+}
+
 static void park(struct scout__courier *c, uint64_t next_us) SCOUT_ON_COURIER;
 static void
 park(struct scout__courier *c, uint64_t next_us)
 {
 	uint64_t now_us = scout__now_us();
 	long wait_ms = -1;
-	int n;
 
 	if (next_us != UINT64_MAX)
 		wait_ms = next_us <= now_us ? 0 : (long)((next_us - now_us + 999) / 1000);
-	n = (int)fill_items(c);
 	atomic_store_explicit(&c->parked, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!scout__ring_empty(&c->ring) || atomic_load_explicit(&c->stop, memory_order_relaxed))
 		wait_ms = 0;
-	n = zmq_poll(c->items, n, wait_ms);
-	atomic_store_explicit(&c->parked, 0, memory_order_relaxed);
-	if (n > 0)
-		dispatch(c, scout__now_us());
-	else if (n < 0 && zmq_errno() != EINTR)
-		scout__log(c->log, SCOUT_LOG_ERROR, "poll failed: %s", zmq_strerror(zmq_errno()));
+	wait_for_events(c, wait_ms);
 }
 
 /*
@@ -330,10 +355,8 @@ finish(struct scout__courier *c)
 	while (c->ops->drained && !c->ops->drained(c->user)) {
 		/* Its own stop flag would keep it from waiting: at most 10 ms a turn, ended by any descriptor. */
 		uint64_t soon_us = scout__now_us() + 10000;
-		int n = (int)fill_items(c);
 
-		if (zmq_poll(c->items, n, 10) > 0)
-			dispatch(c, scout__now_us());
+		wait_for_events(c, 10);
 		turn(c, &soon_us);
 	}
 	for (uint32_t i = 0; i < c->n_links; i++) {
@@ -449,6 +472,7 @@ allocate(const struct scout__courier_config *cfg)
 		.stats = &c->stats,
 		.heartbeat_ms = cfg->heartbeat_ms,
 		.connect_timeout_ms = cfg->connect_timeout_ms,
+		.shm = cfg->shm,
 		.started_us = scout__now_us(),
 	};
 	return c;

@@ -81,6 +81,7 @@ struct scout__courier_config {
 	/* CURVE: both or none. The file is read here. */
 	const char *curve_secret_file;
 	const char *curve_server_key;
+	bool shm; /* ask for channels */
 };
 
 /* *ret_courier is set before the thread starts, since the callbacks need it; NULL on error.

@@ -3,7 +3,7 @@
  * DESIGN
  *
  * One server connection (states in link.h): its life and its timers. How it connects is in link_connect.c, what is in flight and
- * how it is sent in link_ops.c, what comes in in link_receive.c, the lease in link_lease.c. Rules that all of them keep:
+ * how it is sent in link_ops.c, what comes in in link_receive.c, the lease in link_lease.c, shared memory in link_channel.c. Rules that all of them keep:
  *
  * - Each operation that was begun ends exactly once: by its reply, or by link_lost(), which ends all of them.
  * - A correlation id is (generation, slot): a reply to an operation that has ended already finds another generation and is only
@@ -142,6 +142,13 @@ scout__link_refused(struct scout__link *link, int error, const char *text)
 	link->pause_ms = REFUSED_PAUSE_MS;
 	scout__link_lost(link, error, text);
 	tell_down(link, error, text);
+}
+
+void
+scout__link_bound(struct scout__link *link)
+{
+	if (!scout__link_channel_ask(link))
+		scout__link_leased(link);
 }
 
 void
@@ -293,9 +300,10 @@ scout__link_tick(struct scout__link *link, uint64_t now_us)
 	case SCOUT__LINK_LEASING:
 		if (now_us < due)
 			return due;
-		scout__log(scout__link_view(link)->log, SCOUT_LOG_WARN, "%s: no answer on the lease connection",
-			   link->endpoint);
-		scout__link_lease_close(link);
+		scout__log(scout__link_view(link)->log, SCOUT_LOG_WARN, "%s: no answer on the lease connection%s",
+			   link->endpoint, link->lease_bound ? " about shared memory" : "");
+		if (!link->lease_bound)
+			scout__link_lease_close(link);
 		scout__link_leased(link);
 		return now_us;
 	case SCOUT__LINK_UP:
@@ -364,8 +372,10 @@ scout__link_fini(struct scout__link *link, int linger_ms)
 	free(link->name_space);
 	free(link->in_flight);
 	free(link->out.buf);
+	free(link->in_buf);
 	link->endpoint = NULL;
 	link->name_space = NULL;
 	link->in_flight = NULL;
 	link->out.buf = NULL;
+	link->in_buf = NULL;
 }

@@ -2,16 +2,17 @@
 #ifndef SCOUT_LINK_H
 #define SCOUT_LINK_H
 
+#include "channel.h"
 #include "courier.h"
 #include "keys.h"
 
 /*
- * One connection to one server: DEALER socket, its monitor, the lease connection, HELLO, heartbeat, credits, and the table of
+ * One connection to one server: DEALER socket, its monitor, the lease connection, the channel, HELLO, heartbeat, credits, and the table of
  * operations in flight. Private to the courier; every field is touched by the courier thread only.
  *
- *   IDLE ──try──▶ CONNECTING ──writable──▶ GREETING ──HELLO ok──▶ LEASING ──LEASE_OK or none──▶ UP
- *    ▲                                                                                          │
- *    └──────────── lost, silent, refused, protocol broken: socket closed, new one after a pause ┘
+ *   IDLE ──try──▶ CONNECTING ──writable──▶ GREETING ──HELLO ok──▶ LEASING ──lease, channel, or none──▶ UP
+ *    ▲                                                                                                 │
+ *    └──────────── lost, silent, refused, protocol broken: socket closed, new one after a pause ───────┘
  *
  * A connection that was lost is never reused: a fresh DEALER cannot deliver what the old one still had queued.
  */
@@ -28,6 +29,7 @@ enum scout__link_state {
 #define SCOUT__LINK_SPARE 2u /* for HELLO and PING, beyond the credits */
 #define SCOUT__LINK_SLOTS (SCOUT__LINK_MAX_INFLIGHT + SCOUT__LINK_SPARE)
 #define SCOUT__LINK_NO_SLOT UINT32_MAX
+#define SCOUT__LINK_BACKLOG ((size_t)1 << 20) /* bytes that wait for the channel before operations find no credit */
 
 struct scout__in_flight {
 	uint64_t cookie;
@@ -66,6 +68,11 @@ struct scout__link {
 	bool lease_bound;
 	uint64_t lease_epoch;
 
+	struct scout__channel channel; /* open: all frames travel through it */
+	uint8_t *in_buf;               /* the frame that arrives there */
+	size_t in_cap, in_filled;
+	uint32_t in_len; /* 0: between two */
+
 	uint64_t last_rx_us;
 	uint64_t ping_sent_us; /* 0: none in flight */
 	uint64_t next_scan_us; /* for operations that were never answered */
@@ -90,7 +97,7 @@ void scout__link_fini(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
 uint64_t scout__link_tick(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
 /* The socket is writable (only of interest while CONNECTING). */
 void scout__link_writable(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
-/* Read up to @max frames. Returns how many. */
+/* Read up to @max frames from the socket. Returns how many. */
 unsigned scout__link_receive(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
 void scout__link_monitor_ready(struct scout__link *link) SCOUT_ON_COURIER;
 void scout__link_lease_ready(struct scout__link *link) SCOUT_ON_COURIER;
@@ -103,9 +110,27 @@ void scout__link_bye(struct scout__link *link) SCOUT_ON_COURIER;
 bool scout__link_lease_connect(struct scout__link *link, const struct scout__str *path) SCOUT_ON_COURIER;
 void scout__link_lease_close(struct scout__link *link) SCOUT_ON_COURIER;
 
+/* link_channel.c */
+
+/* Ask for a channel. False: none is wanted, or to be had. */
+bool scout__link_channel_ask(struct scout__link *link) SCOUT_ON_COURIER;
+/* The answer to it; takes @fds. */
+void scout__link_channel_take(struct scout__link *link, const struct scout__lease_msg *msg,
+			      const int fds[SCOUT__CHANNEL_FDS]) SCOUT_ON_COURIER;
+void scout__link_channel_close(struct scout__link *link) SCOUT_ON_COURIER;
+/* So much waits in it that no operation may follow. */
+bool scout__link_channel_is_full(const struct scout__link *link) SCOUT_ON_COURIER;
+/* As scout__link_receive(), from the channel; writes what waits for room, too. */
+unsigned scout__link_channel_receive(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
+
 /* ---- between the parts of the link ---- */
 
-/* link.c: the lease is bound, or will not be. */
+/* link_receive.c: one frame, wherever it came from. May end the connection. */
+void scout__link_frame(struct scout__link *link, const void *data, size_t len) SCOUT_ON_COURIER;
+/* link.c: the lease is bound; now the channel. */
+void scout__link_bound(struct scout__link *link) SCOUT_ON_COURIER;
+
+/* Lease and channel are there, or will not be. */
 void scout__link_leased(struct scout__link *link) SCOUT_ON_COURIER;
 /* The connection is over: everything in flight ends with @error, and a new one is tried after a pause. */
 void scout__link_lost(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
@@ -142,6 +167,7 @@ struct scout__courier_view {
 	uint32_t connect_timeout_ms;
 	uint64_t started_us;
 	const struct scout__curve_keys *curve; /* NULL: none */
+	bool shm;
 };
 
 const struct scout__courier_view *scout__courier_view(const struct scout__courier *courier);

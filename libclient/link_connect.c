@@ -32,6 +32,7 @@ scout__link_close(struct scout__link *link, int linger_ms)
 	(void)zmq_socket_monitor(link->sock, NULL, 0);
 	(void)zmq_close(link->sock);
 	(void)zmq_close(link->monitor);
+	scout__link_channel_close(link);
 	link->sock = NULL;
 	link->monitor = NULL;
 	link->out.len = 0;

@@ -84,12 +84,25 @@ scout__link_released(struct scout__link *link, uint32_t segment)
 	       (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
-/* One message, with the descriptor it carries or -1. Returns its length, 0 at end of file, -1 when there is none. */
+/* The descriptors that came with a message. */
+struct passed {
+	int fds[SCOUT__CHANNEL_FDS];
+	size_t n;
+};
+
+static void
+close_passed(const struct passed *passed)
+{
+	for (size_t i = 0; i < passed->n; i++)
+		(void)close(passed->fds[i]);
+}
+
+/* One message. Returns its length, 0 at end of file, -1 when there is none. */
 static ssize_t
-receive(int fd, uint8_t *buf, size_t len, int *ret_passed)
+receive(int fd, uint8_t *buf, size_t len, struct passed *ret_passed)
 {
 	union {
-		char bytes[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_SPACE(sizeof(ret_passed->fds))];
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = {.iov_base = buf, .iov_len = len};
@@ -99,48 +112,84 @@ receive(int fd, uint8_t *buf, size_t len, int *ret_passed)
 			     .msg_controllen = sizeof(control.bytes)};
 	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
-	*ret_passed = -1;
+	ret_passed->n = 0;
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? -1 : 0;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c))
-		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-			memcpy(ret_passed, CMSG_DATA(c), sizeof(int));
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && ret_passed->n == 0) {
+			ret_passed->n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+			memcpy(ret_passed->fds, CMSG_DATA(c), ret_passed->n * sizeof(int));
+		}
 	return n;
 }
 
+/* The answer to the question for a channel; one that comes too late is not used. Takes @passed. */
+static void on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const struct passed *passed)
+	SCOUT_ON_COURIER;
+static void
+on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const struct passed *passed)
+{
+	bool in_time = link->state == SCOUT__LINK_LEASING && link->lease_bound;
+
+	if (in_time && passed->n == SCOUT__CHANNEL_FDS)
+		scout__link_channel_take(link, msg, passed->fds);
+	else
+		close_passed(passed);
+	if (in_time)
+		scout__link_leased(link);
+}
+
+static void on_bound(struct scout__link *link, uint64_t epoch) SCOUT_ON_COURIER;
+static void
+on_bound(struct scout__link *link, uint64_t epoch)
+{
+	const struct scout__courier_view *v = scout__courier_view(link->courier);
+
+	if (v->ops->lease_new)
+		v->ops->lease_new(v->user, link);
+	link->lease_bound = true;
+	link->lease_epoch = epoch;
+	if (link->state == SCOUT__LINK_LEASING)
+		scout__link_bound(link);
+}
+
+static void on_withdraw(struct scout__link *link, uint32_t segment) SCOUT_ON_COURIER;
+static void
+on_withdraw(struct scout__link *link, uint32_t segment)
+{
+	const struct scout__courier_view *v = scout__courier_view(link->courier);
+
+	if (v->ops->withdraw)
+		v->ops->withdraw(v->user, link, segment);
+	else
+		(void)scout__link_released(link, segment); /* never mapped; the server asks no second time */
+}
+
 /* Takes @passed. False: the lease is over. */
-static bool on_message(struct scout__link *link, const uint8_t *buf, size_t len, int passed) SCOUT_ON_COURIER;
+static bool on_message(struct scout__link *link, const uint8_t *buf, size_t len, const struct passed *passed)
+	SCOUT_ON_COURIER;
 static bool
-on_message(struct scout__link *link, const uint8_t *buf, size_t len, int passed)
+on_message(struct scout__link *link, const uint8_t *buf, size_t len, const struct passed *passed)
 {
 	const struct scout__courier_view *v = scout__courier_view(link->courier);
 	struct scout__lease_msg msg;
 	bool good = scout__get_lease(buf, len, &msg);
 
-	if (good && msg.type == SCOUT_LEASE_SEGMENT && passed >= 0 && v->ops->segment) {
-		v->ops->segment(v->user, link, &msg, passed);
+	if (good && msg.type == SCOUT_LEASE_SEGMENT && passed->n == 1 && v->ops->segment) {
+		v->ops->segment(v->user, link, &msg, passed->fds[0]);
 		return true;
 	}
-	if (passed >= 0)
-		(void)close(passed);
+	if (good && msg.type == SCOUT_LEASE_CHANNEL) {
+		on_channel(link, &msg, passed);
+		return true;
+	}
+	close_passed(passed);
 	if (!good || msg.type == SCOUT_LEASE_GONE)
 		return false;
-	if (msg.type == SCOUT_LEASE_WITHDRAW) {
-		if (v->ops->withdraw)
-			v->ops->withdraw(v->user, link, msg.segment);
-		else
-			(void)scout__link_released(link,
-						   msg.segment); /* never mapped; the server asks no second time */
-		return true;
-	}
-	if (msg.type == SCOUT_LEASE_OK) {
-		if (v->ops->lease_new)
-			v->ops->lease_new(v->user, link);
-		link->lease_bound = true;
-		link->lease_epoch = msg.word;
-		if (link->state == SCOUT__LINK_LEASING)
-			scout__link_leased(link);
-	}
+	if (msg.type == SCOUT_LEASE_WITHDRAW)
+		on_withdraw(link, msg.segment);
+	else if (msg.type == SCOUT_LEASE_OK)
+		on_bound(link, msg.word);
 	return true;
 }
 
@@ -151,12 +200,12 @@ scout__link_lease_ready(struct scout__link *link)
 	bool was_leasing = link->state == SCOUT__LINK_LEASING;
 
 	for (int i = 0; i < LEASE_BATCH && link->lease_fd >= 0; i++) {
-		int passed;
+		struct passed passed;
 		ssize_t n = receive(link->lease_fd, buf, sizeof(buf), &passed);
 
 		if (n < 0)
 			return;
-		if (n > 0 && on_message(link, buf, (size_t)n, passed))
+		if (n > 0 && on_message(link, buf, (size_t)n, &passed))
 			continue;
 		scout__link_lease_close(link);
 		if (was_leasing && link->state == SCOUT__LINK_LEASING)

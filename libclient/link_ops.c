@@ -129,6 +129,16 @@ reserve_out(struct scout__link *link, size_t more)
 	return true;
 }
 
+static bool send_frame(struct scout__link *link, size_t len) SCOUT_ON_COURIER;
+static bool
+send_frame(struct scout__link *link, size_t len)
+{
+	if (scout__channel_is_open(&link->channel))
+		return scout__channel_send(&link->channel, link->out.buf, len) == 0;
+	/* Credits keep us below the high-water mark: only a connection that is going can refuse. */
+	return zmq_send(link->sock, link->out.buf, len, ZMQ_DONTWAIT) >= 0;
+}
+
 void
 scout__link_send(struct scout__link *link)
 {
@@ -140,8 +150,7 @@ scout__link_send(struct scout__link *link)
 	link->out.len = 0;
 	link->out_ops = 0;
 	SCOUT_ASSERT(!link->out.bad); /* room was made before each operation */
-	if (zmq_send(link->sock, link->out.buf, len, ZMQ_DONTWAIT) < 0) {
-		/* Credits keep us below the high-water mark: only a connection that is going can refuse. */
+	if (!send_frame(link, len)) {
 		link->must_reset = true; /* by the next tick, not under a user that walks its lists */
 		return;
 	}
@@ -174,7 +183,7 @@ scout__link_op_begin(struct scout__link *link, uint8_t opcode, uint32_t budget_u
 		return NULL;
 	if (link->out_ops >= SCOUT_MAX_OPS || link->out.len + whole > SCOUT_MAX_FRAME)
 		scout__link_send(link);
-	if (link->must_reset || !reserve_out(link, whole))
+	if (link->must_reset || scout__link_channel_is_full(link) || !reserve_out(link, whole))
 		return NULL;
 	uint64_t corr = take_slot(link, opcode, cookie, false);
 

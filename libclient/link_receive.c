@@ -47,13 +47,13 @@ on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t ep
 	}
 	link->credits = reply.credits < SCOUT__LINK_MAX_INFLIGHT ? reply.credits : SCOUT__LINK_MAX_INFLIGHT;
 	link->epoch = epoch;
+	link->state = SCOUT__LINK_LEASING;
+	link->state_since_us = scout__now_us();
 	if (link->lease_bound && link->lease_epoch == epoch) {
-		scout__link_leased(link);
+		scout__link_bound(link);
 		return;
 	}
 	scout__link_lease_close(link);
-	link->state = SCOUT__LINK_LEASING;
-	link->state_since_us = scout__now_us();
 	if (reply.lease_path.len == 0 || !scout__link_lease_connect(link, &reply.lease_path))
 		scout__link_leased(link);
 }
@@ -127,9 +127,8 @@ other_version(struct scout__link *link, unsigned version)
 		scout__link_lost(link, SCOUT_ERR_PROTOCOL, text);
 }
 
-static void on_frame(struct scout__link *link, const void *data, size_t len) SCOUT_ON_COURIER;
-static void
-on_frame(struct scout__link *link, const void *data, size_t len)
+void
+scout__link_frame(struct scout__link *link, const void *data, size_t len)
 {
 	struct scout__frame frame;
 	struct scout__reader ops;
@@ -174,7 +173,7 @@ scout__link_receive(struct scout__link *link, unsigned max)
 			link->must_reset = true;
 			link->reset_error = SCOUT_ERR_PROTOCOL;
 		}
-		on_frame(link, zmq_msg_data(&msg), zmq_msg_size(&msg));
+		scout__link_frame(link, zmq_msg_data(&msg), zmq_msg_size(&msg));
 		(void)zmq_msg_close(&msg);
 	}
 	return n;

@@ -7,6 +7,7 @@
 
 /* The server's option table, and the public calls on it. Any thread. */
 
+static const char *const local_transport_words[] = {"shm", "socket", NULL};
 static const char *const prefetch_words[] = {"on_retrieve", "on_lookup", "before_answer", NULL};
 static const char *const l2_objects_words[] = {"retain", "temporary", NULL};
 
@@ -174,6 +175,24 @@ static const struct scout__option options[] = {
 		.min = 0,
 		.max = 1000000,
 		.doc = "How long the loop looks for the next message before it sleeps; takes a core while it does",
+	},
+	{
+		.name = "local_transport",
+		.type = SCOUT_OPTION_WORD,
+		.offset = FIELD(local_transport),
+		.def = SCOUT_LOCAL_SHM,
+		.max = SCOUT_LOCAL_SOCKET,
+		.words = local_transport_words,
+		.doc = "Whether peers on this machine are offered shared memory (shm), or all use the socket",
+	},
+	{
+		.name = "shm_bytes",
+		.type = SCOUT_OPTION_SIZE,
+		.offset = FIELD(shm_bytes),
+		.def = 256 << 10,
+		.min = 4 << 10,
+		.max = 16 << 20,
+		.doc = "Shared memory that each peer on this machine sends through; a quarter more is for the way back",
 	},
 	{
 		.name = "credits",

@@ -110,6 +110,7 @@ start_courier(struct scout_worker *w, char *err, size_t err_len)
 		.hello = &hello,
 		.curve_secret_file = cfg->curve_secret_file,
 		.curve_server_key = cfg->curve_server_key,
+		.shm = cfg->local_transport == SCOUT_LOCAL_SHM,
 	};
 
 	return scout__courier_new(&courier, &w->courier, err, err_len);

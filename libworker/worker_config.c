@@ -12,6 +12,8 @@
 
 #define FIELD(name) offsetof(struct scout_worker_config, name)
 
+static const char *const local_transport_words[] = {"shm", "socket", NULL};
+
 static const struct scout__option options[] = {
 	{
 		.name = "endpoint",
@@ -219,6 +221,15 @@ static const struct scout__option options[] = {
 		.def_text = "auto",
 		.doc = "NUMA node for the pool's memory of this KV rank: a number, none, or auto, the node that the worker "
 		       "registers on; with several readers the first to register decides",
+	},
+	{
+		.name = "local_transport",
+		.type = SCOUT_OPTION_WORD,
+		.offset = FIELD(local_transport),
+		.def = SCOUT_LOCAL_SHM,
+		.max = SCOUT_LOCAL_SOCKET,
+		.words = local_transport_words,
+		.doc = "Frames to a server on the same machine travel through shared memory (shm) or the socket",
 	},
 };
 

@@ -71,6 +71,7 @@ struct scout_client_config {
 	/* CURVE: both or none; NULL: no encryption. */
 	const char *curve_secret_file; /* with this side's secret key */
 	const char *curve_server_key;  /* the server's public key */
+	uint32_t local_transport;      /* enum scout_local_transport: how a server on this machine is talked to */
 };
 
 /* In C and C++ call scout_client_config_init(). @size: of the caller's struct scout_client_config. */

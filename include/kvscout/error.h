@@ -114,6 +114,12 @@ enum scout_log_level {
 	SCOUT_LOG_DEBUG = 4
 };
 
+/* How client, worker and server of one machine talk. HELLO and what peers of other machines send uses the socket in any case. */
+enum scout_local_transport {
+	SCOUT_LOCAL_SHM = 0,   /* through shared memory, where both sides want it */
+	SCOUT_LOCAL_SOCKET = 1 /* through the socket */
+};
+
 /**
  * Receives log lines. Off by default: the libraries write nowhere by themselves.
  *

@@ -70,6 +70,9 @@ struct scout_server_config {
 	 * bind a loopback or private address. Port 0: the kernel chooses, and a log line says which. NULL: none.
 	 */
 	const char *metrics;
+	uint32_t local_transport; /* enum scout_local_transport: what peers on this machine are offered */
+	/* Shared memory for what each of them sends, default 256 KiB; a quarter of it more for the answers, a page at least. */
+	uint64_t shm_bytes;
 };
 
 /* In C and C++ call scout_server_config_init(). @size: of the caller's struct scout_server_config. */

@@ -35,7 +35,7 @@
 #define MONITOR "inproc://kvscout-connections"
 #define GREETING_MS 5000
 #define RESERVE 64u             /* descriptors for memory, stores, logs */
-#define DESCRIPTORS_PER_CONN 4u /* itself, two lease connections, a pidfd */
+#define DESCRIPTORS_PER_CONN 6u /* itself, two lease connections, a pidfd, two bells */
 #define FEWEST 4u
 
 static uint32_t

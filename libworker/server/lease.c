@@ -172,6 +172,7 @@ scout__lease_close(struct scout_server *s, struct scout__lease *lease)
 		return;
 	lease->peer = NULL;
 	peer->lease = NULL;
+	scout__shm_close(s, peer); /* it came over this connection */
 	scout__tasks_wake(s, &peer->lease_waiters);
 }
 
@@ -268,8 +269,8 @@ lease_bind(struct scout_server *s, struct scout__lease *lease, uint64_t token)
 }
 
 /* The connection ended without a goodbye, or broke the protocol. */
-SCOUT_ON_LOOP static void
-lease_ended(struct scout_server *s, struct scout__lease *lease)
+void
+scout__lease_end(struct scout_server *s, struct scout__lease *lease)
 {
 	struct scout__peer *peer = lease->peer;
 
@@ -298,18 +299,20 @@ scout__lease_readable(struct scout_server *s, struct scout__lease *lease)
 		if (len < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return;
 		if (len <= 0 || !scout__get_lease(buf, (size_t)len, &m)) {
-			lease_ended(s, lease);
+			scout__lease_end(s, lease);
 			return;
 		}
 		if (m.type == SCOUT_LEASE_HELLO) {
 			if (!lease_bind(s, lease, m.word))
-				lease_ended(s, lease);
+				scout__lease_end(s, lease);
 		} else if (m.type == SCOUT_LEASE_BYE && lease->peer && lease->peer->token == m.word) {
 			scout__peer_leave(s, lease->peer, false);
 		} else if (m.type == SCOUT_LEASE_RELEASED && lease->peer) {
 			scout__withdraw_released(s, lease->peer, m.segment);
+		} else if (m.type == SCOUT_LEASE_ASK_CHANNEL && lease->peer) {
+			scout__shm_open(s, lease->peer);
 		} else {
-			lease_ended(s, lease);
+			scout__lease_end(s, lease);
 		}
 	}
 }
@@ -408,7 +411,7 @@ scout__leases_tick(struct scout_server *s)
 		node = node->next;
 		if (!peer) {
 			if (s->now_us - lease->accepted_us > UNBOUND_US)
-				lease_ended(s, lease);
+				scout__lease_end(s, lease);
 			continue;
 		}
 		if (!peer->ns->bank || peer->rank < 0 ||

@@ -76,6 +76,9 @@ one_event(struct scout_server *s, struct scout__watch *watch)
 		drain_counter(watch->fd);
 		scout__ns_pool_ready(s);
 		break;
+	case SCOUT__WATCH_SHM:
+		scout__shm_rang(s, watch->owner);
+		break;
 	case SCOUT__WATCH_L2:
 		break; /* scout__tier2_turn() drains it */
 	case SCOUT__WATCH_METRICS:
@@ -147,6 +150,7 @@ turn(struct scout_server *s, bool has_events)
 	scout__conns_read(s);
 	scout__curve_answer(s);
 	scout__tier2_turn(s);
+	scout__shm_look(s);
 	more = scout__receive(s);
 	s->now_us = scout__now_us();
 	scout__timers_run(s);
@@ -218,9 +222,12 @@ scout__loop_main(void *arg)
 
 	scout__enter_loop();
 	for (;;) {
-		if (!more && s->now_us < spin_end_us)
+		bool is_spinning = s->now_us < spin_end_us;
+		bool may_sleep = !more && !is_spinning && scout__shm_park(s);
+
+		if (is_spinning && !more)
 			(void)sched_yield();
-		if (zmq_poll(items, n_items, more || s->now_us < spin_end_us ? 0 : TICK_MS) < 0 && errno != EINTR) {
+		if (zmq_poll(items, n_items, may_sleep ? TICK_MS : 0) < 0 && errno != EINTR) {
 			scout__log(&s->log, SCOUT_LOG_ERROR, "zmq_poll: %s", zmq_strerror(errno));
 			begin_to_stop(s);
 		}

@@ -21,6 +21,20 @@
  * Threads: loop.
  */
 
+struct scout__packet *
+scout__packet_new(size_t len)
+{
+	struct scout__packet *packet = malloc(sizeof(*packet));
+
+	if (!packet)
+		return NULL;
+	packet->refs = 1;
+	if (zmq_msg_init_size(&packet->msg, len) == 0)
+		return packet;
+	free(packet);
+	return NULL;
+}
+
 void
 scout__packet_ref(struct scout__packet *packet)
 {
@@ -254,6 +268,19 @@ take_packet(struct scout_server *s, struct scout__packet *packet)
 	run_inbox(s);
 }
 
+void
+scout__packet_take(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet)
+{
+	uint64_t before_us = s->now_us;
+
+	memcpy(s->stranger.identity, peer->dest.identity, peer->dest.identity_len);
+	s->stranger.identity_len = peer->dest.identity_len;
+	s->sender_is_local = true;
+	s->count.shm_frames_received++;
+	take_packet(s, packet);
+	scout__note_step(s, before_us);
+}
+
 /* With ipc and inproc everybody is; with tcp the address says it. */
 SCOUT_ON_LOOP static bool
 is_local(const struct scout_server *s, zmq_msg_t *msg)
@@ -302,20 +329,13 @@ receive_packet(struct scout_server *s, zmq_msg_t *identity)
 	take_packet(s, packet);
 }
 
-bool
-scout__receive(struct scout_server *s)
+SCOUT_ON_LOOP static bool
+receive_socket(struct scout_server *s, uint64_t end_us)
 {
-	uint64_t end_us = s->now_us + SCOUT__TURN_US;
-	uint64_t before_us = s->now_us;
-
-	if (s->inbox.packet) {
-		run_inbox(s);
-		scout__note_step(s, before_us);
-	}
 	while (!s->inbox.packet && s->now_us < end_us && s->inline_left >= SCOUT__SLICE_CHUNKS) {
+		uint64_t before_us = s->now_us;
 		zmq_msg_t identity;
 
-		before_us = s->now_us;
 		(void)zmq_msg_init(&identity); /* cannot fail */
 		if (zmq_msg_recv(&identity, s->router, ZMQ_DONTWAIT) < 0)
 			return errno == EINTR;
@@ -327,4 +347,24 @@ scout__receive(struct scout_server *s)
 		scout__note_step(s, before_us);
 	}
 	return true;
+}
+
+/* Socket and channels share a turn; who comes first changes, so that neither can starve the other. */
+bool
+scout__receive(struct scout_server *s)
+{
+	uint64_t before_us = s->now_us, end_us = before_us + SCOUT__TURN_US;
+	bool more = false;
+
+	if (s->inbox.packet) {
+		run_inbox(s);
+		scout__note_step(s, before_us);
+	}
+	s->shm_first = !s->shm_first;
+	if (s->shm_first)
+		more |= scout__shm_receive(s, end_us);
+	more |= receive_socket(s, end_us);
+	if (!s->shm_first)
+		more |= scout__shm_receive(s, end_us);
+	return more;
 }

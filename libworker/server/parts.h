@@ -59,6 +59,27 @@ SCOUT_ON_LOOP void scout__packet_unref(struct scout__packet *packet);
 /* Receive and execute what is there, for at most about SCOUT__TURN_US. Returns whether there may be more. */
 SCOUT_ON_LOOP bool scout__receive(struct scout_server *s);
 
+SCOUT_ON_LOOP struct scout__packet *scout__packet_new(size_t len);
+/* A frame of @peer that did not come through the socket. Takes it. */
+SCOUT_ON_LOOP void scout__packet_take(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet);
+
+/* ---- shm.c: frames through shared memory ---- */
+
+SCOUT_ON_LOOP void scout__shm_init(struct scout__peer *peer);
+/* A new channel for this peer, or the answer that there is none. It has a lease connection. */
+SCOUT_ON_LOOP void scout__shm_open(struct scout_server *s, struct scout__peer *peer);
+/* With all that is in it. */
+SCOUT_ON_LOOP void scout__shm_close(struct scout_server *s, struct scout__peer *peer);
+SCOUT_ON_LOOP void scout__shm_rang(struct scout_server *s, struct scout__peer *peer);
+/* Execute what is there, until @end_us. Returns whether there may be more. */
+SCOUT_ON_LOOP bool scout__shm_receive(struct scout_server *s, uint64_t end_us);
+/* While spinning: find those that have something. */
+SCOUT_ON_LOOP void scout__shm_look(struct scout_server *s);
+/* Before the loop sleeps: all are to ring. False: one has something, do not sleep. */
+SCOUT_ON_LOOP bool scout__shm_park(struct scout_server *s);
+/* 0 or an errno: EAGAIN, the peer does not read. */
+SCOUT_ON_LOOP int scout__shm_send(struct scout__peer *peer, const uint8_t *buf, size_t len);
+
 /* ---- job.c: work in steps, and timers ---- */
 
 SCOUT_ON_LOOP void scout__job_queue(struct scout_server *s, struct scout__job *job);
@@ -220,6 +241,8 @@ SCOUT_ON_LOOP void scout__lease_readable(struct scout_server *s, struct scout__l
 SCOUT_ON_LOOP void scout__process_ended(struct scout_server *s, struct scout__peer *peer);
 /* Send @peer every segment that it does not have yet. False: the socket is full; try again later. */
 SCOUT_ON_LOOP bool scout__lease_deliver(struct scout_server *s, struct scout__peer *peer);
+/* As if the peer had closed it. */
+SCOUT_ON_LOOP void scout__lease_end(struct scout_server *s, struct scout__lease *lease);
 SCOUT_ON_LOOP void scout__lease_close(struct scout_server *s, struct scout__lease *lease);
 SCOUT_ON_LOOP void scout__process_unwatch(struct scout_server *s, struct scout__peer *peer);
 /* Close connections that never said who they are; try blocked deliveries again. */

@@ -128,6 +128,7 @@ peer_new(struct scout_server *s, uint64_t token)
 	scout__list_init(&peer->sessions);
 	scout__list_init(&peer->holds);
 	scout__list_init(&peer->lease_waiters);
+	scout__shm_init(peer);
 	return peer;
 
 err_unmap:
@@ -142,6 +143,7 @@ SCOUT_ON_LOOP static bool
 move(struct scout_server *s, struct scout__peer *peer)
 {
 	scout__dest_flush(s, &peer->dest);
+	scout__shm_close(s, peer);
 	scout__tasks_cancel(s, peer);
 	scout__dest_drop(s, &peer->dest);
 	(void)scout__map_del(&s->by_identity, peer->identity_key);
@@ -299,6 +301,7 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 	if (peer->dest.identity_len)
 		(void)scout__map_del(&s->by_identity, peer->identity_key);
 	scout__process_unwatch(s, peer);
+	scout__shm_close(s, peer);
 	if (peer->lease) {
 		struct scout__lease *lease = peer->lease;
 

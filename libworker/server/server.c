@@ -334,6 +334,8 @@ server_new(void)
 	scout__list_init(&s->leases);
 	scout__list_init(&s->grave);
 	scout__list_init(&s->withdrawn);
+	scout__list_init(&s->shm_hot);
+	scout__list_init(&s->shm_warm);
 	s->share.step = scout__share_job;
 	scout__dest_init(&s->stranger);
 	return s;

@@ -12,6 +12,7 @@
 #include <kvscout/server.h>
 
 #include "bank.h"
+#include "channel.h"
 #include "clock.h"
 #include "latency.h"
 #include "log.h"
@@ -164,7 +165,8 @@ enum scout__watch_kind {
 	SCOUT__WATCH_LEASE,
 	SCOUT__WATCH_PROCESS,
 	SCOUT__WATCH_L2,
-	SCOUT__WATCH_METRICS
+	SCOUT__WATCH_METRICS,
+	SCOUT__WATCH_SHM
 };
 
 /* What the epoll descriptor names. */
@@ -345,6 +347,16 @@ struct scout__hold {
 	uint32_t entries[];
 };
 
+/* A peer's channel through shared memory, see shm.c. */
+struct scout__shm {
+	struct scout__watch watch; /* its bell; fd -1: there is none */
+	struct scout__channel channel;
+	struct scout__list node;      /* in server.shm_hot or .shm_warm; alone: asleep */
+	struct scout__packet *packet; /* the frame that arrives; NULL: between two */
+	size_t filled;                /* of it */
+	bool is_used;                 /* a frame has come: answers go there */
+};
+
 struct scout__peer {
 	struct scout__dest dest; /* its peer is found from it: scout__peer_who() */
 	struct scout__job job;   /* leaving */
@@ -371,6 +383,7 @@ struct scout__peer {
 	pid_t pid;                   /* 0: unknown */
 	struct scout__watch process; /* pidfd, -1: none */
 	struct scout__list tasks, sessions, holds, lease_waiters;
+	struct scout__shm shm;
 };
 
 /* Tickets that a new weights version ended, see outdated.c. */
@@ -390,6 +403,7 @@ struct scout__lease {
 
 struct scout__counters {
 	uint64_t frames_received, frames_sent, frames_dropped, frames_bad;
+	uint64_t shm_frames_received, shm_frames_sent; /* of these, through shared memory */
 	uint64_t ops[SCOUT_OP_LAST + 1], ops_unknown, ops_expired, ops_refused;
 	uint64_t refused[SCOUT_WIRE_LAST + 1]; /* the same as ops_refused, by status */
 	uint64_t asked_chunks, hit_chunks, lookups_limited;
@@ -457,7 +471,10 @@ struct scout_server {
 	struct scout__list dirty;    /* destinations with a frame to send */
 	struct scout__dest stranger; /* of the frame in hand, when its sender has not said HELLO */
 	struct scout__inbox inbox;
-	bool sender_is_local; /* the sender of the frame in hand is on this machine */
+	bool sender_is_local;                 /* the sender of the frame in hand is on this machine */
+	struct scout__list shm_hot, shm_warm; /* channels, see shm.c */
+	uint32_t n_channels;
+	bool shm_first; /* this turn reads channels before the socket */
 
 	struct scout__ns *ns[SCOUT__MAX_NAMESPACES];
 	uint32_t n_ns;
@@ -488,7 +505,7 @@ struct scout_server {
 	struct scout__job share;  /* takes extents from one namespace for another */
 	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
-		limit_conns, limit_curve, limit_lease;
+		limit_conns, limit_curve, limit_lease, limit_shm;
 	struct scout__counters count;
 	struct scout__stats *stats;     /* room for STATUS */
 	struct scout__metrics *metrics; /* const after start; NULL: there is no HTTP endpoint */

@@ -90,6 +90,7 @@ wire_open_hwm(struct wire_peer *p, const char *endpoint, int rcvhwm)
 void
 wire_close(struct wire_peer *p)
 {
+	scout__channel_close(&p->channel);
 	wire_lease_close(p);
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		if (p->segments[i].map)
@@ -132,6 +133,10 @@ wire_raw(struct wire_peer *p, const void *data, size_t len, bool more)
 {
 	int timeout_ms = WAIT_US / 1000;
 
+	if (scout__channel_is_open(&p->channel)) {
+		MUST(!more && scout__channel_send(&p->channel, data, len) == 0);
+		return;
+	}
 	MUST(zmq_setsockopt(p->dealer, ZMQ_SNDTIMEO, &timeout_ms, sizeof(timeout_ms)) == 0);
 	MUST(zmq_send(p->dealer, data, len, more ? ZMQ_SNDMORE : 0) == (int)len);
 }
@@ -167,15 +172,69 @@ keep_reply(struct wire_peer *p, const struct scout__op *op, uint64_t epoch)
 	*end = reply;
 }
 
-/* One message, if there is one within @timeout_ms. */
-static bool
-receive(struct wire_peer *p, int timeout_ms)
+static void
+keep_frame(struct wire_peer *p, const void *data, size_t len)
 {
 	struct scout__frame frame;
 	struct scout__reader ops;
 	struct scout__op op;
+
+	MUST(scout__frame_check(data, len, false, &frame) == SCOUT_WIRE_OK);
+	ops = scout__frame_ops(data, len);
+	while (scout__frame_next(&ops, &op))
+		keep_reply(p, &op, frame.epoch);
+}
+
+/* Until the other side rings, or @end_us. */
+static bool
+sleep_on_channel(struct wire_peer *p, uint64_t end_us)
+{
+	struct pollfd bell = {.fd = p->channel.bell_fd, .events = POLLIN};
+	uint64_t now_us = scout__now_us(), count;
+	bool rang = true;
+
+	if (scout__channel_sleep(&p->channel)) {
+		rang = poll(&bell, 1, now_us < end_us ? (int)((end_us - now_us + 999) / 1000) : 0) == 1;
+		if (rang)
+			MUST(read(bell.fd, &count, sizeof(count)) == (ssize_t)sizeof(count));
+		scout__channel_wake(&p->channel);
+	}
+	return rang;
+}
+
+static bool
+receive_channel(struct wire_peer *p, int timeout_ms)
+{
+	uint64_t end_us = scout__now_us() + (uint64_t)timeout_ms * 1000;
+	uint32_t len;
+	size_t filled = 0;
+	uint8_t *frame;
+
+	while ((len = scout__channel_begin(&p->channel)) == 0) {
+		scout__channel_push(&p->channel);
+		if (!sleep_on_channel(p, end_us) && !scout__channel_has_bytes(&p->channel))
+			return false;
+	}
+	frame = malloc(len);
+	MUST(frame);
+	for (end_us = wire_deadline_us(); filled < len;) {
+		filled += scout__channel_read(&p->channel, frame + filled, len - filled);
+		if (filled < len)
+			MUST(sleep_on_channel(p, end_us));
+	}
+	keep_frame(p, frame, len);
+	free(frame);
+	return true;
+}
+
+/* One message, if there is one within @timeout_ms. */
+static bool
+receive(struct wire_peer *p, int timeout_ms)
+{
 	zmq_msg_t msg;
 
+	if (scout__channel_is_open(&p->channel))
+		return receive_channel(p, timeout_ms);
 	MUST(zmq_setsockopt(p->dealer, ZMQ_RCVTIMEO, &timeout_ms, sizeof(timeout_ms)) == 0);
 	MUST(zmq_msg_init(&msg) == 0);
 	if (zmq_msg_recv(&msg, p->dealer, 0) < 0) {
@@ -183,10 +242,7 @@ receive(struct wire_peer *p, int timeout_ms)
 		return false;
 	}
 	MUST(!zmq_msg_more(&msg));
-	MUST(scout__frame_check(zmq_msg_data(&msg), zmq_msg_size(&msg), false, &frame) == SCOUT_WIRE_OK);
-	ops = scout__frame_ops(zmq_msg_data(&msg), zmq_msg_size(&msg));
-	while (scout__frame_next(&ops, &op))
-		keep_reply(p, &op, frame.epoch);
+	keep_frame(p, zmq_msg_data(&msg), zmq_msg_size(&msg));
 	(void)zmq_msg_close(&msg);
 	return true;
 }
@@ -524,20 +580,20 @@ wire_wait_status(struct wire_peer *p, const char *name, uint64_t value)
 static void
 lease_send(struct wire_peer *p, uint16_t type)
 {
-	struct scout__lease_msg m = {.type = type, .word = p->hello.token};
+	struct scout__lease_msg m = {.type = type, .word = type == SCOUT_LEASE_ASK_CHANNEL ? 0 : p->hello.token};
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 	size_t len = scout__put_lease(buf, &m);
 
 	MUST(send(p->lease_fd, buf, len, MSG_NOSIGNAL) == (ssize_t)len);
 }
 
-/* The next message; its type, 0 at the end. Segments are kept. */
+/* The next message; its type, 0 at the end. Segments are kept, a channel is opened. */
 static int
 lease_receive(struct wire_peer *p)
 {
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_SPACE(sizeof(int) * SCOUT__CHANNEL_FDS)];
 	} control;
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 	struct iovec part = {.iov_base = buf, .iov_len = sizeof(buf)};
@@ -560,6 +616,13 @@ lease_receive(struct wire_peer *p)
 	if (m.type != SCOUT_LEASE_SEGMENT) {
 		if (m.type == SCOUT_LEASE_OK)
 			MUST(m.word == p->epoch);
+		if (m.type == SCOUT_LEASE_CHANNEL && m.request_bytes != 0) {
+			int fds[SCOUT__CHANNEL_FDS];
+
+			MUST(CMSG_FIRSTHDR(&msg) && CMSG_FIRSTHDR(&msg)->cmsg_len == CMSG_LEN(sizeof(fds)));
+			memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fds));
+			MUST(scout__channel_attach(&p->channel, fds, m.request_bytes, m.reply_bytes) == 0);
+		}
 		return m.type;
 	}
 	MUST(CMSG_FIRSTHDR(&msg) && p->n_segments < WIRE_SEGMENTS);
@@ -582,6 +645,19 @@ wire_lease(struct wire_peer *p)
 	MUST(connect(p->lease_fd, (struct sockaddr *)&address, sizeof(address)) == 0);
 	lease_send(p, SCOUT_LEASE_HELLO);
 	return lease_receive(p);
+}
+
+bool
+wire_channel(struct wire_peer *p)
+{
+	int type;
+
+	scout__channel_close(&p->channel);
+	lease_send(p, SCOUT_LEASE_ASK_CHANNEL);
+	while ((type = lease_receive(p)) == SCOUT_LEASE_SEGMENT)
+		;
+	MUST(type == SCOUT_LEASE_CHANNEL);
+	return scout__channel_is_open(&p->channel);
 }
 
 void

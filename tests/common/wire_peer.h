@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "channel.h"
 #include "msg.h"
 
 /*
@@ -46,6 +47,7 @@ struct wire_peer {
 	uint32_t budget_us;    /* of every operation */
 	uint64_t last_corr;
 	int lease_fd;
+	struct scout__channel channel; /* open: frames travel through it */
 	struct wire_segment segments[WIRE_SEGMENTS];
 	uint32_t n_segments;
 	struct scout__writer out;
@@ -106,6 +108,8 @@ uint64_t wire_add_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key
 
 /* Lease: connect and LEASE_HELLO. Returns the type of the answer (SCOUT_LEASE_OK, SCOUT_LEASE_GONE), or 0 for the end. */
 int wire_lease(struct wire_peer *p);
+/* Ask for a channel. From then on frames travel through it; false: there is none to be had. */
+bool wire_channel(struct wire_peer *p);
 void wire_lease_bye(struct wire_peer *p);
 void wire_lease_close(struct wire_peer *p);
 /* Receive segments until there is one with this id; the mapped bytes of the grant's slot. */

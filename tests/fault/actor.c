@@ -136,6 +136,7 @@ do_client(char **args)
 	cfg.readers = me.readers;
 	cfg.heartbeat_ms = me.heartbeat_ms;
 	cfg.weights_version = me.weights;
+	cfg.local_transport = rig_transport();
 	cfg.log = rig_log;
 	rc = scout_client_new(&cfg, &me.client, err, sizeof(err));
 	if (rc == 0)

@@ -66,6 +66,8 @@ matrix_client_at(struct matrix *m, const char *endpoint)
 	cfg.heartbeat_ms = m->heartbeat_ms ? m->heartbeat_ms : HEARTBEAT_MS;
 	cfg.lookup_timeout_ms = m->timeout_ms;
 	cfg.connect_timeout_ms = m->connect_timeout_ms ? m->connect_timeout_ms : 2000;
+	/* What a proxy does to the bytes must matter. */
+	cfg.local_transport = m->proxy ? SCOUT_LOCAL_SOCKET : rig_transport();
 	cfg.kv_ranks = strchr(endpoint, ',') ? 2 : 1;
 	if (m->max_lookups)
 		cfg.max_lookups = m->max_lookups;

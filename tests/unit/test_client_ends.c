@@ -313,6 +313,7 @@ START_TEST(lease_that_is_answered_late_is_used)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct scout__lease_msg ok = {.type = SCOUT_LEASE_OK};
+	const struct scout__lease_msg none = {.type = SCOUT_LEASE_CHANNEL};
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 	struct pollfd ready;
 	uint64_t until;
@@ -334,6 +335,9 @@ START_TEST(lease_that_is_answered_late_is_used)
 	ck_assert_int_eq(lease_hear(fd).type, SCOUT_LEASE_HELLO);
 	ok.word = fake_epoch(fake);
 	len = scout__put_lease(buf, &ok);
+	ck_assert_int_eq(send(fd, buf, len, MSG_NOSIGNAL), (int)len);
+	ck_assert_int_eq(lease_hear(fd).type, SCOUT_LEASE_ASK_CHANNEL);
+	len = scout__put_lease(buf, &none);
 	ck_assert_int_eq(send(fd, buf, len, MSG_NOSIGNAL), (int)len);
 	rig_ready();
 	scout_client_free(client);

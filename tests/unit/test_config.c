@@ -196,6 +196,7 @@ static const struct setting client_settings[] = {
 	{"weights_version", "18446744073709551615"},
 	{"curve_secret_file", "/k"},
 	{"curve_server_key", PUBLIC_KEY},
+	{"local_transport", "socket"},
 };
 
 /* All keys that users rely on, each into its own field, through the string and then into the library's own copy. */
@@ -226,6 +227,7 @@ START_TEST(each_client_key_sets_its_field)
 	ck_assert_uint_eq(taken.max_lookups, 9);
 	ck_assert_uint_eq(taken.hash_bytes, 16);
 	ck_assert_uint_eq(taken.spin_us, 11);
+	ck_assert_uint_eq(taken.local_transport, SCOUT_LOCAL_SOCKET);
 	ck_assert_uint_eq(taken.connect_timeout_ms, 12);
 	ck_assert_uint_eq(taken.arena_bytes, 65536);
 	ck_assert_uint_eq(taken.weights_version, UINT64_MAX);
@@ -314,6 +316,8 @@ static const struct setting server_settings[] = {
 	{"curve_clients_file", "/c"},
 	{"metrics", "127.0.0.1:0"},
 	{"spin_us", "16"},
+	{"local_transport", "socket"},
+	{"shm_bytes", "17Ki"},
 	{"credits", "10"},
 	{"reply_delay_us", "11"},
 	{"reply_jitter_us", "12"},
@@ -352,6 +356,8 @@ START_TEST(each_server_key_sets_its_field)
 	ck_assert_str_eq(taken.curve_clients_file, "/c");
 	ck_assert_str_eq(taken.metrics, "127.0.0.1:0");
 	ck_assert_uint_eq(taken.spin_us, 16);
+	ck_assert_uint_eq(taken.local_transport, SCOUT_LOCAL_SOCKET);
+	ck_assert_uint_eq(taken.shm_bytes, 17 << 10);
 	scout_server_config_fini(&taken);
 }
 END_TEST
@@ -419,6 +425,7 @@ static const struct setting worker_settings[] = {
 	{"numa_node", "3"},
 	{"curve_secret_file", "/k"},
 	{"curve_server_key", PUBLIC_KEY},
+	{"local_transport", "socket"},
 };
 
 START_TEST(each_worker_key_sets_its_field)
@@ -449,6 +456,7 @@ START_TEST(each_worker_key_sets_its_field)
 	ck_assert_uint_eq(taken.connect_timeout_ms, 9);
 	ck_assert_uint_eq(taken.max_jobs, 10);
 	ck_assert_uint_eq(taken.spin_us, 11);
+	ck_assert_uint_eq(taken.local_transport, SCOUT_LOCAL_SOCKET);
 	ck_assert_uint_eq(taken.weights_version, 12);
 	ck_assert_int_eq(taken.device, 13);
 	ck_assert_str_eq(taken.copy_method, "batch");

@@ -147,7 +147,7 @@ count_mapped(pid_t pid, uint64_t *ret_bytes)
 		char *end;
 		uint64_t from, to;
 
-		if (!strstr(line, "memfd:kvscout"))
+		if (!strstr(line, "memfd:kvscout "))
 			continue;
 		from = strtoull(line, &end, 16);
 		to = strtoull(end + 1, NULL, 16);

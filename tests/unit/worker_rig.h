@@ -269,6 +269,13 @@ rig_gaps_untouched(const struct rig_pages *pages)
 
 /* ---- client and workers ---- */
 
+/* How they talk to the server: the default, or the socket, when the same tests run once more for it. */
+static inline uint32_t
+rig_transport(void)
+{
+	return getenv("KVSCOUT_TEST_SOCKET") ? SCOUT_LOCAL_SOCKET : SCOUT_LOCAL_SHM;
+}
+
 static inline void
 rig_client_start(struct rig *rig)
 {
@@ -282,6 +289,7 @@ rig_client_start(struct rig *rig)
 	cfg.chunk_tokens = rig->chunk_tokens;
 	cfg.kv_ranks = rig->kv_ranks;
 	cfg.readers = rig->readers;
+	cfg.local_transport = rig_transport();
 	rc = scout_client_new(&cfg, &rig->client, err, sizeof(err));
 	ck_assert_msg(rc == 0, "client: %s", err);
 	rc = scout_client_wait_ready(rig->client, RIG_DEADLINE_MS, err, sizeof(err));
@@ -311,6 +319,7 @@ rig_worker_config(const struct rig *rig, uint32_t i, struct scout_worker_config 
 	cfg->transfer_timeout_ms = rig->transfer_timeout_ms;
 	cfg->heartbeat_ms = rig->heartbeat_ms;
 	cfg->log = rig_log;
+	cfg->local_transport = rig_transport();
 }
 
 static inline void

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/*
+ * DESIGN
+ *
+ * Channels: peers on this machine send their frames through shared memory (channel.h, and CHANNEL in protocol.h). A peer asks over
+ * its lease connection, so it is one whose process is known and may be on this machine's pool, too; what arrives is then handled as any
+ * frame of that peer. Answers leave through the channel once a frame has come through it.
+ *
+ * A channel is in one of three states:
+ *   asleep   its bell is armed; the kernel tells through epoll (edge-triggered: nobody reads the bell)
+ *   hot      it has bytes, or may have: each turn reads from it, one frame at a time by turns with the others
+ *   warm     empty while the loop spins: the loop looks at its memory each turn, and its peer needs no system call
+ *
+ * What does not fit into the ring of answers is kept and written as the peer reads on, up to BACKLOG_MAX: then the peer counts as
+ * one that does not read, and what the answer granted is taken back.
+ *
+ * A peer that breaks the rules of the channel is told that its lease is over, as one that breaks those of the lease.
+ *
+ * Threads: loop.
+ */
+
+#define BACKLOG_MAX ((size_t)2 * SCOUT_MAX_FRAME)
+#define REPLY_PART 4u
+
+void
+scout__shm_init(struct scout__peer *peer)
+{
+	peer->shm.watch = (struct scout__watch){SCOUT__WATCH_SHM, -1, peer};
+	scout__list_init(&peer->shm.node);
+}
+
+void
+scout__shm_close(struct scout_server *s, struct scout__peer *peer)
+{
+	struct scout__shm *shm = &peer->shm;
+
+	if (!scout__channel_is_open(&shm->channel))
+		return;
+	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, shm->watch.fd, NULL); /* it was added */
+	shm->watch.fd = -1;
+	scout__list_del(&shm->node);
+	scout__channel_close(&shm->channel);
+	if (shm->packet)
+		scout__packet_unref(shm->packet);
+	shm->packet = NULL;
+	shm->is_used = false;
+	s->n_channels--;
+}
+
+/* The answer to the question for a channel: with its descriptors, or without any. False: it could not be sent. */
+SCOUT_ON_LOOP static bool
+send_answer(int lease_fd, uint32_t request_bytes, uint32_t reply_bytes, const int *fds, size_t n)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int) * SCOUT__CHANNEL_FDS)];
+	} control;
+	const struct scout__lease_msg m = {
+		.type = SCOUT_LEASE_CHANNEL, .request_bytes = request_bytes, .reply_bytes = reply_bytes};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct iovec part = {.iov_base = buf, .iov_len = scout__put_lease(buf, &m)};
+	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
+	struct cmsghdr *head;
+
+	if (n > 0) {
+		memset(&control, 0, sizeof(control));
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = CMSG_SPACE(sizeof(int) * n);
+		head = CMSG_FIRSTHDR(&msg);
+		head->cmsg_level = SOL_SOCKET;
+		head->cmsg_type = SCM_RIGHTS;
+		head->cmsg_len = CMSG_LEN(sizeof(int) * n);
+		memcpy(CMSG_DATA(head), fds, sizeof(int) * n);
+	}
+	return sendmsg(lease_fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+}
+
+/* Made, watched, asleep, and passed on. */
+SCOUT_ON_LOOP static bool
+open_channel(struct scout_server *s, struct scout__peer *peer)
+{
+	uint32_t request_bytes = (uint32_t)((s->cfg.shm_bytes + 4095) / 4096 * 4096);
+	uint32_t reply_bytes = (request_bytes / REPLY_PART + 4095) / 4096 * 4096;
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.ptr = &peer->shm.watch}};
+	struct scout__channel *ch = &peer->shm.channel;
+	int fds[SCOUT__CHANNEL_FDS];
+	bool done;
+
+	if (scout__channel_create(ch, request_bytes, reply_bytes, fds) != 0)
+		return false;
+	done = epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, ch->bell_fd, &event) == 0 && scout__channel_sleep(ch) &&
+	       send_answer(peer->lease->watch.fd, request_bytes, reply_bytes, fds, SCOUT__CHANNEL_FDS);
+	(void)close(fds[SCOUT__CHANNEL_MEMORY]);
+	if (!done) {
+		scout__channel_close(ch);
+		return false;
+	}
+	peer->shm.watch.fd = ch->bell_fd;
+	s->n_channels++;
+	return true;
+}
+
+void
+scout__shm_open(struct scout_server *s, struct scout__peer *peer)
+{
+	bool offers = s->cfg.local_transport == SCOUT_LOCAL_SHM && !s->draining;
+
+	scout__shm_close(s, peer);
+	if (offers && open_channel(s, peer))
+		return;
+	if (offers)
+		scout__log_limited(&s->log, &s->limit_shm, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+				   "no shared memory for peer %016llx (errno %d): it uses the socket",
+				   (unsigned long long)peer->token, errno);
+	(void)send_answer(peer->lease->watch.fd, 0, 0, NULL, 0);
+}
+
+void
+scout__shm_rang(struct scout_server *s, struct scout__peer *peer)
+{
+	scout__channel_push(&peer->shm.channel);
+	scout__list_del(&peer->shm.node);
+	scout__list_add(&s->shm_hot, &peer->shm.node);
+}
+
+/* ---- frames from peers ---- */
+
+/* NULL: none yet, or none whole. */
+SCOUT_ON_LOOP static struct scout__packet *
+read_packet(struct scout_server *s, struct scout__shm *shm)
+{
+	struct scout__packet *packet = shm->packet;
+	uint32_t len;
+
+	if (!packet) {
+		len = scout__channel_begin(&shm->channel);
+		if (len == 0)
+			return NULL;
+		packet = scout__packet_new(len);
+		if (!packet) {
+			s->count.out_of_memory++;
+			shm->channel.broken = true; /* it cannot be skipped: the peer's next connection will do */
+			return NULL;
+		}
+		shm->packet = packet;
+		shm->filled = 0;
+	}
+	shm->filled += scout__channel_read(&shm->channel, (uint8_t *)zmq_msg_data(&packet->msg) + shm->filled,
+					   zmq_msg_size(&packet->msg) - shm->filled);
+	if (shm->filled < zmq_msg_size(&packet->msg))
+		return NULL;
+	shm->packet = NULL;
+	return packet;
+}
+
+SCOUT_ON_LOOP static void
+is_broken(struct scout_server *s, struct scout__peer *peer)
+{
+	s->count.frames_dropped++;
+	scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			   "peer %016llx (pid %d) broke the rules of its channel: its lease ends",
+			   (unsigned long long)peer->token, (int)peer->pid);
+	scout__shm_close(s, peer);
+	if (peer->lease)
+		scout__lease_end(s, peer->lease);
+}
+
+/* An empty one: asleep, or warm. */
+SCOUT_ON_LOOP static void
+cool_down(struct scout_server *s, struct scout__shm *shm)
+{
+	if (s->cfg.spin_us)
+		scout__list_add(&s->shm_warm, &shm->node);
+	else if (!scout__channel_sleep(&shm->channel))
+		scout__list_add(&s->shm_hot, &shm->node);
+}
+
+bool
+scout__shm_receive(struct scout_server *s, uint64_t end_us)
+{
+	while (!s->inbox.packet && !scout__list_empty(&s->shm_hot)) {
+		struct scout__peer *peer;
+		struct scout__packet *packet;
+
+		if (s->now_us >= end_us || s->inline_left < SCOUT__SLICE_CHUNKS)
+			return true;
+		peer = SCOUT__OWNER(scout__list_pop(&s->shm_hot), struct scout__peer, shm.node);
+		packet = read_packet(s, &peer->shm);
+		if (packet) {
+			peer->shm.is_used = true;
+			scout__list_add(&s->shm_hot, &peer->shm.node); /* before: it may leave */
+			scout__packet_take(s, peer, packet);
+		} else if (peer->shm.channel.broken) {
+			is_broken(s, peer);
+		} else {
+			cool_down(s, &peer->shm);
+		}
+	}
+	return s->inbox.packet != NULL;
+}
+
+void
+scout__shm_look(struct scout_server *s)
+{
+	struct scout__list *node = s->shm_warm.next;
+
+	while (node != &s->shm_warm) {
+		struct scout__peer *peer = SCOUT__OWNER(node, struct scout__peer, shm.node);
+
+		node = node->next;
+		scout__channel_push(&peer->shm.channel);
+		if (!scout__channel_has_bytes(&peer->shm.channel))
+			continue;
+		scout__list_del(&peer->shm.node);
+		scout__list_add(&s->shm_hot, &peer->shm.node);
+	}
+}
+
+bool
+scout__shm_park(struct scout_server *s)
+{
+	struct scout__list *node;
+
+	while ((node = scout__list_pop(&s->shm_warm))) {
+		struct scout__shm *shm = SCOUT__OWNER(node, struct scout__shm, node);
+
+		if (!scout__channel_sleep(&shm->channel))
+			scout__list_add(&s->shm_hot, &shm->node);
+	}
+	return scout__list_empty(&s->shm_hot);
+}
+
+/* ---- answers ---- */
+
+int
+scout__shm_send(struct scout__peer *peer, const uint8_t *buf, size_t len)
+{
+	struct scout__channel *ch = &peer->shm.channel;
+
+	if (ch->backlog_bytes + len > BACKLOG_MAX)
+		return EAGAIN;
+	return scout__channel_send(ch, buf, len);
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Frames through shared memory, between a real server and peers: bare ones, which may be as wrong as they like, and the library's own
+ * client. That a worker's jobs work through it is shown by the worker's tests, which use it by default.
+ */
+#include "check_main.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <kvscout/client.h>
+
+#include "server_rig.h"
+
+#define CHUNKS 64u
+
+static struct scout_server *server;
+static struct wire_peer watcher; /* through the socket: what STATUS says */
+
+static void
+up_with(const char *key, const char *value)
+{
+	struct scout_server_config cfg = rig_config(CHUNKS);
+	char err[256] = "";
+
+	if (key)
+		ck_assert_int_eq(scout_server_config_set(&cfg, key, value, err, sizeof(err)), 0);
+	server = rig_start(&cfg);
+	rig_client(&watcher, scout_server_endpoint(server));
+}
+
+static void
+up(void)
+{
+	up_with(NULL, NULL);
+}
+
+static void
+up_small(void)
+{
+	up_with("shm_bytes", "4Ki");
+}
+
+static void
+down(void)
+{
+	wire_close(&watcher);
+	scout_server_stop(server);
+}
+
+static uint64_t
+status(const char *name)
+{
+	return wire_status(&watcher, name);
+}
+
+/* A client that talks through a channel. */
+static void
+open_peer(struct wire_peer *p)
+{
+	rig_client(p, scout_server_endpoint(server));
+	ck_assert_int_eq(wire_lease(p), SCOUT_LEASE_OK);
+	ck_assert(wire_channel(p));
+}
+
+static void
+open_worker(struct wire_peer *p)
+{
+	rig_worker_unregistered(p, scout_server_endpoint(server), 1, 1);
+	ck_assert(wire_channel(p));
+	ck_assert_int_eq(wire_register(p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+}
+
+/* ---- bare peers ---- */
+
+START_TEST(operations_are_answered_the_way_they_came)
+{
+	struct wire_peer worker, client;
+
+	open_worker(&worker);
+	open_peer(&client);
+	ck_assert_uint_eq(status("channels"), 2);
+	ck_assert_uint_eq(rig_store(&worker, 1, 100, 16), 16);
+	ck_assert_uint_eq(rig_hit(&client, 2, 100, 20), 16);
+	rig_finish(&client, 2);
+	ck_assert_int_eq(wire_ping(&client), SCOUT_WIRE_OK);
+	ck_assert_int_ne(wire_simple(&client, SCOUT_OP_RESET, 0), SCOUT_WIRE_OK); /* refusals, too */
+	ck_assert_uint_ge(status("frames.received_shm"), 7);
+	ck_assert_uint_eq(status("frames.received_shm"), status("frames.sent_shm"));
+	wire_close(&client);
+	wire_close(&worker);
+	wire_wait_status(&watcher, "channels", 0);
+}
+END_TEST
+
+/* Before its first frame a channel is nobody's: who got one and does not use it is answered on the socket. */
+START_TEST(a_channel_that_is_not_used_changes_nothing)
+{
+	struct scout__channel unused;
+	struct wire_peer p;
+
+	open_peer(&p);
+	unused = p.channel;
+	memset(&p.channel, 0, sizeof(p.channel));
+	ck_assert_int_eq(wire_ping(&p), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_peek(&p, 5, 3), 0);
+	ck_assert_uint_eq(status("frames.received_shm"), 0);
+	p.channel = unused;
+	p.channel.last = &p.channel.first;
+	ck_assert_int_eq(wire_ping(&p), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(status("frames.received_shm"), 1);
+	wire_close(&p);
+}
+END_TEST
+
+START_TEST(frames_larger_than_the_ring_pass)
+{
+	struct scout__lookup_reply m;
+	struct wire_peer worker, client;
+	uint64_t corr[2000];
+
+	open_worker(&worker);
+	open_peer(&client);
+	ck_assert_uint_eq(rig_store(&worker, 1, 0, CHUNKS), CHUNKS);
+	ck_assert_int_eq(wire_lookup(&client, 2, 0, 10000, 0, &m), SCOUT_WIRE_OK); /* 160 KB through 4 */
+	ck_assert_uint_eq(m.hit, CHUNKS);
+	rig_finish(&client, 2);
+	for (unsigned i = 0; i < 2000; i++) { /* many answers: the way back is smaller still */
+		(void)wire_begin(&client, SCOUT_OP_PING);
+		corr[i] = wire_end(&client);
+	}
+	wire_flush(&client);
+	for (unsigned i = 0; i < 2000; i++)
+		wire_reply_free(wire_wait(&client, corr[i]));
+	ck_assert_uint_eq(status("frames.dropped"), 0);
+	wire_close(&client);
+	wire_close(&worker);
+}
+END_TEST
+
+/* A HELLO from a new connection is the end of the channel before it, and of what was not read from it. */
+START_TEST(a_new_connection_ends_the_old_channel)
+{
+	struct wire_peer old, again;
+
+	open_peer(&old);
+	ck_assert_int_eq(wire_ping(&old), SCOUT_WIRE_OK);
+	wire_open(&again, scout_server_endpoint(server));
+	again.hello.token = old.hello.token;
+	ck_assert_int_eq(wire_hello(&again), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(status("channels"), 0);
+	(void)wire_begin(&old, SCOUT_OP_PING);
+	(void)wire_end(&old);
+	wire_flush(&old); /* into memory that nobody reads */
+	ck_assert_int_eq(wire_ping(&again), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lease(&again), SCOUT_LEASE_OK);
+	ck_assert(wire_channel(&again));
+	ck_assert_int_eq(wire_ping(&again), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(status("channels"), 1);
+	ck_assert_uint_eq(status("frames.received_shm"), 2);
+	wire_close(&old);
+	wire_close(&again);
+}
+END_TEST
+
+/* ---- peers that break the rules ---- */
+
+static void
+set_word(const struct wire_peer *p, size_t at, uint64_t value)
+{
+	memcpy((uint8_t *)p->channel.map + at, &value, sizeof(value));
+}
+
+static void
+ring(const struct wire_peer *p)
+{
+	uint64_t one = 1;
+
+	ck_assert_int_eq(write(p->channel.other_bell_fd, &one, sizeof(one)), sizeof(one));
+}
+
+/* The lease of @p ends, and nothing else. */
+static void
+expect_thrown_out(struct wire_peer *p, struct wire_peer *other)
+{
+	struct pollfd lease = {.fd = p->lease_fd, .events = POLLIN};
+	char c;
+
+	ck_assert_int_eq(poll(&lease, 1, 10000), 1);
+	ck_assert_int_eq(read(p->lease_fd, &c, 1), 0);
+	ck_assert_int_eq(wire_ping(other), SCOUT_WIRE_OK);
+	wire_wait_status(&watcher, "channels", 1);
+	wire_close(p);
+	wire_close(other);
+}
+
+START_TEST(nonsense_in_the_shared_words_ends_the_lease_of_that_peer_alone)
+{
+	static const struct {
+		size_t at;
+		uint64_t value;
+	} nonsense[] = {
+		{SCOUT_CHANNEL_REQUESTS + SCOUT_CHANNEL_TAIL, UINT64_C(1) << 40},
+		{SCOUT_CHANNEL_REQUESTS + SCOUT_CHANNEL_TAIL, 3},
+		{SCOUT_CHANNEL_REQUESTS + SCOUT_CHANNEL_TAIL, 0}, /* back, after frames */
+	};
+	struct wire_peer bad, good;
+
+	open_peer(&good);
+	open_peer(&bad);
+	ck_assert_int_eq(wire_ping(&bad), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_ping(&good), SCOUT_WIRE_OK);
+	set_word(&bad, nonsense[_i].at, nonsense[_i].value);
+	ring(&bad);
+	expect_thrown_out(&bad, &good);
+}
+END_TEST
+
+START_TEST(a_frame_of_impossible_length_ends_the_lease)
+{
+	struct wire_peer bad, good;
+
+	open_peer(&good);
+	open_peer(&bad);
+	set_word(&bad, SCOUT_CHANNEL_DATA, (uint64_t)SCOUT_MAX_FRAME + 1);
+	set_word(&bad, SCOUT_CHANNEL_REQUESTS + SCOUT_CHANNEL_TAIL, 64);
+	ring(&bad);
+	expect_thrown_out(&bad, &good);
+}
+END_TEST
+
+/* What is no frame is judged as on the socket: dropped or refused, and counted; the channel lives. */
+START_TEST(bytes_that_are_no_frame_are_counted)
+{
+	struct wire_peer p;
+	uint64_t dropped;
+
+	open_peer(&p);
+	dropped = status("frames.dropped");
+	wire_raw(&p, "no frame", 8, false);
+	ck_assert_int_eq(wire_ping(&p), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(status("frames.dropped"), dropped + 1);
+	wire_close(&p);
+}
+END_TEST
+
+/* It has a frame begun and dies: what it holds comes back as of any that dies. */
+START_TEST(a_peer_that_dies_in_the_middle_of_a_frame_leaves_nothing)
+{
+	struct wire_peer worker;
+	int status_of_child;
+	pid_t pid;
+
+	open_worker(&worker);
+	ck_assert_uint_eq(rig_store(&worker, 1, 0, 8), 8);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		struct wire_peer p;
+
+		open_peer(&p);
+		(void)rig_hit(&p, 9, 0, 8);
+		set_word(&p, SCOUT_CHANNEL_DATA + p.channel.out.at % p.channel.out.size, 1000);
+		set_word(&p, SCOUT_CHANNEL_REQUESTS + SCOUT_CHANNEL_TAIL, p.channel.out.at + 64);
+		ring(&p);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status_of_child, 0), pid);
+	ck_assert_int_eq(status_of_child, 0);
+	wire_wait_status(&watcher, "channels", 1);
+	wire_wait_status(&watcher, "sessions", 0);
+	wire_wait_status(&watcher, "l1.bytes_promised", 0);
+	wire_close(&worker);
+}
+END_TEST
+
+/* Write on until all has found room. */
+static void
+push_all(struct wire_peer *p)
+{
+	struct pollfd bell = {.fd = p->channel.bell_fd, .events = POLLIN};
+	uint64_t count;
+
+	for (scout__channel_push(&p->channel); p->channel.first; scout__channel_push(&p->channel)) {
+		ck_assert_int_eq(poll(&bell, 1, 10000), 1);
+		ck_assert_int_eq(read(bell.fd, &count, sizeof(count)), sizeof(count));
+	}
+}
+
+START_TEST(answers_wait_for_a_peer_that_reads_late)
+{
+	enum {
+		LOOKUPS = 400
+	};
+	struct wire_peer late;
+	uint64_t first;
+
+	open_peer(&late);
+	first = late.last_corr + 1;
+	for (uint64_t i = 0; i < LOOKUPS; i++) {
+		const struct scout__lookup_msg m = {.ticket = 100 + i, .n = 4};
+
+		(void)wire_add_lookup(&late, &m, 0);
+		wire_flush(&late);
+		push_all(&late);
+	}
+	wire_wait_status(&watcher, "sessions", LOOKUPS);
+	for (uint64_t i = 0; i < LOOKUPS; i++)
+		wire_reply_free(wire_wait(&late, first + i));
+	ck_assert_uint_eq(status("replies.undone"), 0);
+	wire_close(&late);
+}
+END_TEST
+
+/* Up to a limit, then it counts as one that never reads: what a lost answer has promised is taken back. */
+START_TEST(a_peer_that_does_not_read_is_limited)
+{
+	struct wire_peer worker, deaf;
+	uint64_t asked = 0;
+
+	open_worker(&worker);
+	ck_assert_uint_eq(rig_store(&worker, 1, 0, 4), 4);
+	open_peer(&deaf);
+	while (status("replies.undone") == 0) {
+		const struct scout__lookup_msg m = {.ticket = 100 + asked++, .n = 4};
+
+		ck_assert_uint_lt(asked, 100);
+		(void)wire_add_lookup(&deaf, &m, 0);
+		for (unsigned k = 0; k < 1000; k++) { /* the largest answer for the smallest question */
+			(void)wire_begin(&deaf, SCOUT_OP_STATUS);
+			(void)wire_end(&deaf);
+		}
+		wire_flush(&deaf);
+		push_all(&deaf);
+		ck_assert_int_eq(wire_ping(&worker), SCOUT_WIRE_OK);
+	}
+	ck_assert_uint_ge(status("frames.dropped"), 1);
+	ck_assert_uint_lt(status("sessions"), asked);
+	wire_close(&deaf);
+	wire_wait_status(&watcher, "channels", 1);
+	wire_close(&worker);
+}
+END_TEST
+
+/* ---- the library's client ---- */
+
+static struct scout_client *
+client_new(const char *key, const char *value)
+{
+	struct scout_client_config cfg;
+	struct scout_client *client = NULL;
+	char err[256] = "";
+
+	scout_client_config_init(&cfg);
+	cfg.endpoint = scout_server_endpoint(server);
+	cfg.chunk_tokens = 16;
+	if (key)
+		ck_assert_int_eq(scout_client_config_set(&cfg, key, value, err, sizeof(err)), 0);
+	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, 10000, err, sizeof(err)) == 0, "%s", err);
+	scout_client_config_fini(&cfg);
+	return client;
+}
+
+static struct scout_hit
+ask(struct scout_client *client, size_t n)
+{
+	uint8_t *hashes = calloc(n, 32);
+	struct scout_lookup q = {.id = "r", .hashes = hashes, .hash_len = 32, .n = n, .prompt_tokens = n * 16 + 1};
+	struct scout_hit hit;
+
+	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+	ck_assert_int_eq(scout_finish(client, "r"), 0);
+	free(hashes);
+	return hit;
+}
+
+START_TEST(a_client_of_this_machine_uses_it)
+{
+	struct scout_client *client = client_new(NULL, NULL);
+	struct scout_client *other = client_new("local_transport", "socket");
+
+	ck_assert_int_eq(ask(client, 100000).reason, SCOUT_REASON_MISS); /* 3.2 MB */
+	ck_assert_uint_eq(status("channels"), 1);
+	ck_assert_uint_ge(status("frames.received_shm"), 1);
+	ck_assert_int_eq(ask(other, 100000).reason, SCOUT_REASON_MISS);
+	scout_client_free(client);
+	scout_client_free(other);
+	wire_wait_status(&watcher, "channels", 0);
+}
+END_TEST
+
+START_TEST(a_server_that_has_none_is_used_through_the_socket)
+{
+	struct scout_client *client = client_new(NULL, NULL);
+
+	ck_assert_int_eq(ask(client, 8).reason, SCOUT_REASON_MISS);
+	ck_assert_uint_eq(status("channels"), 0);
+	ck_assert_uint_eq(status("frames.received_shm"), 0);
+	scout_client_free(client);
+}
+END_TEST
+
+static void
+up_socket(void)
+{
+	up_with("local_transport", "socket");
+}
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("shm");
+	TCase *tc = tcase_create("shm");
+	TCase *small = tcase_create("small_rings");
+	TCase *none = tcase_create("none");
+
+	tcase_add_checked_fixture(tc, up, down);
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, operations_are_answered_the_way_they_came);
+	tcase_add_test(tc, a_channel_that_is_not_used_changes_nothing);
+	tcase_add_test(tc, a_new_connection_ends_the_old_channel);
+	tcase_add_loop_test(tc, nonsense_in_the_shared_words_ends_the_lease_of_that_peer_alone, 0, 3);
+	tcase_add_test(tc, a_frame_of_impossible_length_ends_the_lease);
+	tcase_add_test(tc, bytes_that_are_no_frame_are_counted);
+	tcase_add_test(tc, a_peer_that_dies_in_the_middle_of_a_frame_leaves_nothing);
+	tcase_add_test(tc, a_client_of_this_machine_uses_it);
+	suite_add_tcase(s, tc);
+	tcase_add_checked_fixture(small, up_small, down);
+	tcase_set_timeout(small, 60);
+	tcase_add_test(small, operations_are_answered_the_way_they_came);
+	tcase_add_test(small, frames_larger_than_the_ring_pass);
+	tcase_add_test(small, answers_wait_for_a_peer_that_reads_late);
+	tcase_add_test(small, a_peer_that_does_not_read_is_limited);
+	tcase_add_test(small, a_client_of_this_machine_uses_it);
+	suite_add_tcase(s, small);
+	tcase_add_checked_fixture(none, up_socket, down);
+	tcase_set_timeout(none, 60);
+	tcase_add_test(none, a_server_that_has_none_is_used_through_the_socket);
+	suite_add_tcase(s, none);
+	return s;
+}
