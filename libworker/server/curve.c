@@ -101,6 +101,9 @@ set_keys(struct scout_server *s, char *err, size_t err_len)
 	if (rc == 0)
 		scout__log(&s->log, s->n_curve_clients ? SCOUT_LOG_INFO : SCOUT_LOG_WARN,
 			   "CURVE: public key %s, %u clients may connect", public, (unsigned)s->n_curve_clients);
+	/* Who has our own secret key could be this server: kvscoutd --status asks with it. */
+	if (rc == 0 && (rc = add_client(s, public)) != 0)
+		rc = scout__fail(err, err_len, rc, "%s", scout_strerror(rc));
 	return rc;
 }
 

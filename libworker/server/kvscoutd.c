@@ -13,6 +13,7 @@
 #include <kvscout/server.h>
 
 #include "accept_guard.h"
+#include "ask.h"
 #include "keygen.h"
 
 /*
@@ -81,11 +82,12 @@ help(void)
 		"  --log-level LEVEL  error, warn, info (default) or debug\n"
 		"  --curve-keygen FILE\n"
 		"                     write a new secret key to FILE, print its public key\n"
+		"  --status ENDPOINT  print the counters of the server there, with its curve_secret_file if it has one\n"
 		"  --version\n"
 		"  --help\n"
 		"\n"
-		"Exit status: 0 after SIGTERM or SIGINT; 1 it could not start, or output could not be written; 2 wrong\n"
-		"usage, or a wrong line in a configuration file.\n"
+		"Exit status: 0 after SIGTERM or SIGINT; 1 it could not start, --status had no answer, or output could\n"
+		"not be written; 2 wrong usage, or a wrong line in a configuration file.\n"
 		"\n"
 		"Keys:\n\n");
 	text = malloc(len + 1);
@@ -133,6 +135,7 @@ set_option(struct scout_server_config *cfg, const char *key, const char *value, 
 static int
 read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_exit)
 {
+	const char *ask = NULL;
 	char err[512] = "";
 
 	for (int i = 1; i < argc; i++) {
@@ -162,10 +165,18 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 			*ret_exit = scout__keygen(value);
 			return 1;
 		}
+		if (value && strcmp(key, "status") == 0) {
+			ask = value;
+			continue;
+		}
 		if (!value || set_option(cfg, key, value, err, sizeof(err)) != 0) {
 			*ret_exit = usage(err);
 			return 1;
 		}
+	}
+	if (ask) {
+		*ret_exit = scout__ask_status(ask, cfg->curve_secret_file);
+		return 1;
 	}
 	if (cfg->listen && strncmp(cfg->listen, "inproc:", 7) == 0) {
 		*ret_exit = usage("--listen inproc:// is for a server inside the clients' own process");
@@ -225,6 +236,8 @@ serve(const struct scout_server_config *cfg)
 		(void)fprintf(stderr, "kvscoutd: signals cannot be taken (%s)\n", strerrordesc_np(errno));
 		return 1;
 	}
+	/* Whoever reads our output may leave: that is told by the write, and no reason to stop serving. */
+	(void)signal(SIGPIPE, SIG_IGN);
 	raise_descriptors();
 	scout__accept_guard_init();
 	if (scout_server_start(cfg, &server, err, sizeof(err)) != 0) {
