@@ -2,6 +2,7 @@
 #include "check_main.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -271,7 +272,8 @@ START_TEST(what_is_no_http_does_no_harm)
 		memcpy(big, "GET /metrics HTTP/1.1\r\nX: ", 26);
 		big[sizeof(big) - 1] = '\0';
 		http_send(fd, i < sizeof(texts) / sizeof(texts[0]) ? texts[i] : big);
-		ck_assert_int_eq(shutdown(fd, SHUT_WR), 0);
+		/* The server may have ended the connection already. */
+		ck_assert(shutdown(fd, SHUT_WR) == 0 || errno == ENOTCONN);
 		http_receive(fd, &a);
 		free(a.body);
 		ck_assert_int_eq(close(fd), 0);
