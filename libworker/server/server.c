@@ -248,6 +248,7 @@ close_context(struct scout_server *s)
 static void
 free_tables(struct scout_server *s)
 {
+	scout__enter_loop();
 	free(s->peers);
 	free(s->free_peers);
 	free(s->sessions);
