@@ -288,6 +288,7 @@ make(struct scout_server *s, struct scout__metrics *m, char *err, size_t err_len
 	int rc, listen_fd;
 	bool is_private;
 
+	scout__enter_loop();
 	m->mail = calloc(1, sizeof(*m->mail));
 	m->last = calloc(1, sizeof(*m->last));
 	if (!m->mail || !m->last)
@@ -321,7 +322,6 @@ scout__metrics_open(struct scout_server *s, char *err, size_t err_len)
 
 	if (!s->cfg.metrics)
 		return 0;
-	scout__enter_loop();
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
