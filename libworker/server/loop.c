@@ -134,9 +134,21 @@ set_timer(struct scout_server *s)
 	(void)timerfd_settime(s->timer.fd, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-/* One turn. Returns whether there is more to do at once. */
+/* What the loop sleeps on, by index in its list. */
+enum {
+	ITEM_ROUTER,
+	ITEM_FILES,
+	ITEM_MONITOR,
+	ITEM_ZAP,
+	N_ITEMS
+};
+
+/*
+ * One turn. Returns whether there is more to do at once. What zmq_poll() has found empty is left alone: to look again costs a system
+ * call each, and a long walk takes a turn for each of its slices.
+ */
 SCOUT_ON_LOOP static bool
-turn(struct scout_server *s, bool has_events)
+turn(struct scout_server *s, const zmq_pollitem_t *items)
 {
 	bool more;
 
@@ -145,13 +157,15 @@ turn(struct scout_server *s, bool has_events)
 	if (s->metrics)
 		scout__metrics_beat(s);
 	s->inline_left = SCOUT__INLINE_CHUNKS;
-	if (has_events)
+	if (items[ITEM_FILES].revents)
 		kernel_events(s);
-	scout__conns_read(s);
-	scout__curve_answer(s);
+	if (items[ITEM_MONITOR].revents)
+		scout__conns_read(s);
+	if (items[ITEM_ZAP].revents)
+		scout__curve_answer(s);
 	scout__tier2_turn(s);
 	scout__shm_look(s);
-	more = scout__receive(s);
+	more = scout__receive(s, items[ITEM_ROUTER].revents != 0);
 	s->now_us = scout__now_us();
 	scout__timers_run(s);
 	scout__quarantine_run(s);
@@ -210,13 +224,13 @@ void *
 scout__loop_main(void *arg)
 {
 	struct scout_server *s = arg;
-	zmq_pollitem_t items[4] = {
-		{.socket = s->router, .events = ZMQ_POLLIN},
-		{.socket = NULL, .fd = s->epoll_fd, .events = ZMQ_POLLIN},
-		{.socket = s->monitor, .events = ZMQ_POLLIN},
-		{.socket = s->zap, .events = ZMQ_POLLIN},
+	zmq_pollitem_t items[N_ITEMS] = {
+		[ITEM_ROUTER] = {.socket = s->router, .events = ZMQ_POLLIN},
+		[ITEM_FILES] = {.socket = NULL, .fd = s->epoll_fd, .events = ZMQ_POLLIN},
+		[ITEM_MONITOR] = {.socket = s->monitor, .events = ZMQ_POLLIN},
+		[ITEM_ZAP] = {.socket = s->zap, .events = ZMQ_POLLIN},
 	};
-	const int n_items = s->zap ? 4 : s->monitor ? 3 : 2;
+	const int n_items = s->zap ? N_ITEMS : s->monitor ? ITEM_ZAP : ITEM_MONITOR;
 	uint64_t spin_end_us = 0, received = 0;
 	bool more = false;
 
@@ -231,7 +245,7 @@ scout__loop_main(void *arg)
 			scout__log(&s->log, SCOUT_LOG_ERROR, "zmq_poll: %s", zmq_strerror(errno));
 			begin_to_stop(s);
 		}
-		more = turn(s, items[1].revents != 0);
+		more = turn(s, items);
 		if (s->cfg.spin_us && s->count.frames_received != received)
 			spin_end_us = s->now_us + s->cfg.spin_us;
 		received = s->count.frames_received;

@@ -351,7 +351,7 @@ receive_socket(struct scout_server *s, uint64_t end_us)
 
 /* Socket and channels share a turn; who comes first changes, so that neither can starve the other. */
 bool
-scout__receive(struct scout_server *s)
+scout__receive(struct scout_server *s, bool has_socket)
 {
 	uint64_t before_us = s->now_us, end_us = before_us + SCOUT__TURN_US;
 	bool more = false;
@@ -363,7 +363,8 @@ scout__receive(struct scout_server *s)
 	s->shm_first = !s->shm_first;
 	if (s->shm_first)
 		more |= scout__shm_receive(s, end_us);
-	more |= receive_socket(s, end_us);
+	if (has_socket)
+		more |= receive_socket(s, end_us);
 	if (!s->shm_first)
 		more |= scout__shm_receive(s, end_us);
 	return more;

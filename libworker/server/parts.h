@@ -56,8 +56,8 @@ SCOUT_ON_LOOP void scout__curve_answer(struct scout_server *s);
 
 SCOUT_ON_LOOP void scout__packet_ref(struct scout__packet *packet);
 SCOUT_ON_LOOP void scout__packet_unref(struct scout__packet *packet);
-/* Receive and execute what is there, for at most about SCOUT__TURN_US. Returns whether there may be more. */
-SCOUT_ON_LOOP bool scout__receive(struct scout_server *s);
+/* Receive and execute what is there, for at most about SCOUT__TURN_US. Returns whether there may be more. @has_socket: the ROUTER is readable. */
+SCOUT_ON_LOOP bool scout__receive(struct scout_server *s, bool has_socket);
 
 SCOUT_ON_LOOP struct scout__packet *scout__packet_new(size_t len);
 /* A frame of @peer that did not come through the socket. Takes it. */
