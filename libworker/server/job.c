@@ -44,6 +44,15 @@ scout__jobs_empty(const struct scout_server *s)
 	return s->queue.next == &s->queue;
 }
 
+bool
+scout__jobs_wait(const struct scout_server *s)
+{
+	const struct scout__job *mark = &s->turn_mark;
+	const struct scout__job *first = s->queue.next == mark ? mark->next : s->queue.next;
+
+	return first != &s->queue;
+}
+
 SCOUT_ON_LOOP static void
 run_one(struct scout_server *s, struct scout__job *job)
 {

@@ -87,6 +87,8 @@ SCOUT_ON_LOOP void scout__job_unqueue(struct scout__job *job);
 /* One round of the run queue, or as much as fits into SCOUT__TURN_US. */
 SCOUT_ON_LOOP void scout__jobs_run(struct scout_server *s);
 SCOUT_ON_LOOP bool scout__jobs_empty(const struct scout_server *s);
+/* Whether a job other than the one that runs is in the run queue. */
+SCOUT_ON_LOOP bool scout__jobs_wait(const struct scout_server *s);
 /* Run the step now if this turn may touch @chunks more, else queue it. */
 SCOUT_ON_LOOP void scout__job_start(struct scout_server *s, struct scout__job *job, uint32_t chunks);
 /* Wake @task (queue its job) at @wake_us, or before. */

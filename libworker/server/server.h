@@ -487,6 +487,7 @@ struct scout_server {
 	struct scout__session **sessions; /* max_sessions slots */
 	uint32_t *free_sessions;
 	uint32_t n_free_sessions;
+	uint32_t n_releasing; /* sessions that ended and have something left to give back */
 	uint64_t next_serial;
 	uint64_t session_bytes;
 	uint64_t grant_bytes;

@@ -18,13 +18,16 @@
  *
  * End: the ticket names nothing from that moment. The job then walks what was stored from last to first, then what was looked
  * up from last to first, giving back and (after FINISH) touching each: the head of the prompt, which other prompts share,
- * comes out as the last to be evicted.
+ * comes out as the last to be evicted. A long walk makes room for operations that somebody waits for (release_slice()).
  *
  * Memory: one block of handles, as long as the hit; rows and stored keys only for those who need them. Everything counts against
  * SCOUT__MAX_SESSION_BYTES.
  *
  * Threads: loop.
  */
+
+#define STEP_BACK 8u     /* how many times shorter the slices of a release are while others wait */
+#define STEP_BACK_MAX 2u /* with more sessions than these to release they are not: what is pinned must not pile up */
 
 SCOUT_ON_LOOP static void release_step(struct scout_server *s, struct scout__job *job);
 
@@ -263,6 +266,7 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 		scout__list_del(&session->of_peer);
 		session->peer = NULL;
 	}
+	s->n_releasing++;
 	scout__job_start(s, &session->job, session->hit + session->n_stored);
 }
 
@@ -295,14 +299,24 @@ session_free(struct scout_server *s, struct scout__session *session)
 	s->sessions[session->slot] = NULL;
 	s->free_sessions[s->n_free_sessions++] = session->slot;
 	session->ns->n_sessions--;
+	s->n_releasing--;
 	free(session);
+}
+
+/* Nobody waits for what is given back, but for an operation in the queue somebody does: few chunks go in between its slices. */
+SCOUT_ON_LOOP static uint32_t
+release_slice(const struct scout_server *s, const struct scout__session *session)
+{
+	bool steps_back = session->hit > SCOUT__SLICE_CHUNKS && s->n_releasing <= STEP_BACK_MAX && scout__jobs_wait(s);
+
+	return steps_back ? SCOUT__SLICE_CHUNKS / STEP_BACK : SCOUT__SLICE_CHUNKS;
 }
 
 SCOUT_ON_LOOP static void
 release_step(struct scout_server *s, struct scout__job *job)
 {
 	struct scout__session *session = SCOUT__OWNER(job, struct scout__session, job);
-	uint32_t left = SCOUT__SLICE_CHUNKS;
+	uint32_t left = release_slice(s, session);
 
 	for (; left && session->n_stored; left--) {
 		struct scout__handle handle = session->stored[--session->n_stored];

@@ -370,6 +370,59 @@ START_TEST(finish_in_the_middle_of_a_long_lookup_leaves_nothing_promised)
 }
 END_TEST
 
+/* FINISH of the first @n sessions and one more long lookup, in one frame. Returns how many FINISHes are answered before it. */
+static uint32_t
+finished_before_a_lookup(uint32_t n)
+{
+	enum {
+		MANY = 20000,
+		MOST = 4
+	};
+	/* Skipped chunks make a session long without being stored. */
+	struct scout__lookup_msg m = {.ticket = 99, .n = MANY, .skip = MANY};
+	struct scout__lookup_reply answer;
+	uint64_t finish[MOST], lookup;
+	uint32_t before = 0;
+	struct wire_reply *reply;
+	struct rig rig;
+
+	ck_assert_uint_le(n, MOST);
+	rig_up(&rig, 8);
+	for (uint32_t i = 0; i < n; i++)
+		ck_assert_int_eq(wire_lookup(&rig.client, 1 + i, 1, MANY, MANY, &answer), SCOUT_WIRE_OK);
+	for (uint32_t i = 0; i < n; i++) {
+		scout__put_one_u64(wire_begin(&rig.client, SCOUT_OP_FINISH), 1 + i);
+		finish[i] = wire_end(&rig.client);
+	}
+	lookup = wire_add_lookup(&rig.client, &m, 1);
+	wire_flush(&rig.client);
+	reply = wire_wait(&rig.client, lookup);
+	ck_assert_int_eq(reply->status, SCOUT_WIRE_OK);
+	for (uint32_t i = 0; i < n; i++) {
+		struct wire_reply *end = wire_wait(&rig.client, finish[i]);
+
+		ck_assert_int_eq(end->status, SCOUT_WIRE_OK);
+		before += end->order < reply->order;
+		wire_reply_free(end);
+	}
+	wire_reply_free(reply);
+	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 1);
+	rig_down(&rig);
+	return before;
+}
+
+START_TEST(a_long_finish_steps_back_for_a_lookup)
+{
+	ck_assert_uint_eq(finished_before_a_lookup(1), 0);
+}
+END_TEST
+
+START_TEST(what_many_finishes_give_back_does_not_pile_up_behind_lookups)
+{
+	ck_assert_uint_eq(finished_before_a_lookup(4), 4);
+}
+END_TEST
+
 START_TEST(four_thousand_lookups_in_a_frame_each_get_one_reply)
 {
 	struct scout__lookup_msg m = {.n = 8};
@@ -416,6 +469,8 @@ suite_of_this_file(void)
 	tcase_add_test(promises, an_expected_key_that_comes_late_is_waited_for);
 	tcase_add_test(promises, a_short_lookup_does_not_wait_for_a_long_one);
 	tcase_add_test(promises, finish_in_the_middle_of_a_long_lookup_leaves_nothing_promised);
+	tcase_add_test(promises, a_long_finish_steps_back_for_a_lookup);
+	tcase_add_test(promises, what_many_finishes_give_back_does_not_pile_up_behind_lookups);
 	tcase_add_test(promises, four_thousand_lookups_in_a_frame_each_get_one_reply);
 	suite_add_tcase(suite, promises);
 	return suite;
