@@ -33,7 +33,6 @@
 #define REFUSED_PAUSE_MS 1000u
 #define SILENT_HEARTBEATS 3u
 #define LEASE_MIN_US UINT64_C(1000000) /* without a lease a peer is worth little: not for a moment's delay */
-#define OUT_INITIAL ((size_t)64 * 1024)
 
 /* ---- accessors ---- */
 
@@ -340,8 +339,8 @@ scout__link_init(struct scout__link *link, struct scout__courier *courier, uint3
 	link->endpoint = strdup(endpoint);
 	link->name_space = strndup(hello->name_space.p, hello->name_space.len);
 	link->in_flight = calloc(SCOUT__LINK_SLOTS, sizeof(*link->in_flight));
-	link->out.buf = malloc(OUT_INITIAL);
-	link->out.cap = OUT_INITIAL;
+	link->out.buf = malloc(SCOUT__LINK_OUT_INITIAL);
+	link->out.cap = SCOUT__LINK_OUT_INITIAL;
 	if (!link->endpoint || !link->name_space || !link->in_flight || !link->out.buf || link->hello.token == 0) {
 		scout__link_fini(link, 0);
 		return SCOUT_ERR_NOMEM;

@@ -30,6 +30,7 @@ enum scout__link_state {
 #define SCOUT__LINK_SLOTS (SCOUT__LINK_MAX_INFLIGHT + SCOUT__LINK_SPARE)
 #define SCOUT__LINK_NO_SLOT UINT32_MAX
 #define SCOUT__LINK_BACKLOG ((size_t)1 << 20) /* bytes that wait for the channel before operations find no credit */
+#define SCOUT__LINK_OUT_INITIAL ((size_t)64 * 1024) /* room for a frame, to begin with */
 
 struct scout__in_flight {
 	uint64_t cookie;

@@ -14,6 +14,7 @@
 
 #define OVERDUE_HEARTBEATS 10u
 #define OVERDUE_MIN_MS 1000u
+#define HAND_OVER_BYTES SCOUT__LINK_OUT_INITIAL
 
 /* ---- operations in flight ---- */
 
@@ -119,6 +120,8 @@ reserve_out(struct scout__link *link, size_t more)
 
 	if (want <= cap)
 		return true;
+	if (cap == 0)
+		cap = SCOUT__LINK_OUT_INITIAL; /* the frame before went with its buffer */
 	while (cap < want)
 		cap *= 2;
 	buf = realloc(link->out.buf, cap);
@@ -129,6 +132,34 @@ reserve_out(struct scout__link *link, size_t more)
 	return true;
 }
 
+static void
+free_frame(void *data, void *hint)
+{
+	(void)hint;
+	free(data);
+}
+
+/*
+ * A frame of many hashes leaves with its buffer, and the next one begins in a new one: a copy would cost as much as the encoding
+ * did. A small one is copied, and its buffer stays warm.
+ */
+static int send_socket(struct scout__link *link, size_t len) SCOUT_ON_COURIER;
+static int
+send_socket(struct scout__link *link, size_t len)
+{
+	zmq_msg_t msg;
+	int rc;
+
+	if (len < HAND_OVER_BYTES || zmq_msg_init_data(&msg, link->out.buf, len, free_frame, NULL) != 0)
+		return zmq_send(link->sock, link->out.buf, len, ZMQ_DONTWAIT);
+	link->out.buf = NULL;
+	link->out.cap = 0;
+	rc = zmq_msg_send(&msg, link->sock, ZMQ_DONTWAIT);
+	if (rc < 0)
+		(void)zmq_msg_close(&msg);
+	return rc;
+}
+
 static bool send_frame(struct scout__link *link, size_t len) SCOUT_ON_COURIER;
 static bool
 send_frame(struct scout__link *link, size_t len)
@@ -136,7 +167,7 @@ send_frame(struct scout__link *link, size_t len)
 	if (scout__channel_is_open(&link->channel))
 		return scout__channel_send(&link->channel, link->out.buf, len) == 0;
 	/* Credits keep us below the high-water mark: only a connection that is going can refuse. */
-	return zmq_send(link->sock, link->out.buf, len, ZMQ_DONTWAIT) >= 0;
+	return send_socket(link, len) >= 0;
 }
 
 void

@@ -57,6 +57,33 @@ START_TEST(full_hash_arena_is_busy_and_drains)
 }
 END_TEST
 
+/* A frame of many hashes leaves with its buffer, a small one without; the one behind either begins as it should. */
+START_TEST(frames_large_and_small_in_turn_arrive_whole)
+{
+	static const size_t sizes[] = {1, 5000, 5000, 64, 2047, 2048, 1, 20000, 3};
+	const size_t n = sizeof(sizes) / sizeof(sizes[0]), longest = 20000;
+	uint8_t *hashes = calloc(longest, RIG_HASH);
+	struct scout_hit hit;
+	char id[32];
+
+	ck_assert_ptr_nonnull(hashes);
+	for (size_t i = 0; i < longest * RIG_HASH; i++)
+		hashes[i] = (uint8_t)(i * 13 + i / 251);
+	fake_set_hit(fake, UINT32_MAX);
+	for (size_t i = 0; i < 3 * n; i++) {
+		struct scout_lookup q = rig_question(id, sizes[i % n]);
+
+		(void)snprintf(id, sizeof(id), "r%zu", i);
+		q.hashes = hashes;
+		ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+		ck_assert_uint_eq(hit.chunks, sizes[i % n]);
+		ck_assert_int_eq(scout_finish(client, id), 0);
+	}
+	ck_assert_uint_eq(rig_stats().reconnects, 0);
+	free(hashes);
+}
+END_TEST
+
 START_TEST(few_credits_delay_lookups_but_lose_none)
 {
 	struct scout_hit hit;
@@ -243,6 +270,7 @@ suite_of_this_file(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, more_live_requests_than_max_lookups_is_busy);
 	tcase_add_test(tc, full_hash_arena_is_busy_and_drains);
+	tcase_add_test(tc, frames_large_and_small_in_turn_arrive_whole);
 	tcase_add_test(tc, few_credits_delay_lookups_but_lose_none);
 	tcase_add_test(tc, queued_lookups_end_at_their_deadline_too);
 	tcase_add_test(tc, bad_request_ids);
