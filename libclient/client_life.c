@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * How a client begins and ends: its memory, what it says at HELLO, and its courier. One destroy() also takes what is half built. The
+ * courier's thread is started last and joined first, so nothing else runs while there is only a part of the client.
+ */
+#include "client_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "client_config.h"
+
+#define ENDPOINTS_MAX 64u
+
+/* Cut the list in place: "a,b" -> a, b. Returns how many, 0 when one is empty or there are too many. */
+static uint32_t
+split_endpoints(char *list, const char **endpoints)
+{
+	uint32_t n = 0;
+	char *rest = list, *one;
+
+	while ((one = strsep(&rest, ","))) {
+		while (*one == ' ')
+			one++;
+		for (char *end = one + strlen(one); end > one && end[-1] == ' ';)
+			*--end = '\0';
+		if (*one == '\0' || n == ENDPOINTS_MAX)
+			return 0;
+		endpoints[n++] = one;
+	}
+	return n;
+}
+
+/* KV ranks are spread over the servers in the order of the list, evenly. */
+static void
+fill_hellos(const struct scout_client *client, struct scout__hello *hello)
+{
+	const struct scout_client_config *cfg = &client->cfg;
+	uint32_t each = cfg->kv_ranks / client->n_links;
+
+	for (uint32_t i = 0; i < client->n_links; i++)
+		hello[i] = (struct scout__hello){
+			.role = SCOUT_ROLE_CLIENT,
+			.hash_bytes = (uint16_t)cfg->hash_bytes,
+			.chunk_tokens = cfg->chunk_tokens,
+			.rank_first = (uint16_t)(i * each),
+			.rank_count = (uint16_t)each,
+			.kv_ranks = (uint16_t)cfg->kv_ranks,
+			.readers = (uint16_t)cfg->readers,
+			.heartbeat_ms = cfg->heartbeat_ms,
+			.weights = cfg->weights_version,
+			.name_space = {cfg->name_space, (uint16_t)strlen(cfg->name_space)},
+		};
+}
+
+static int
+start_courier(struct scout_client *client, const char *const *endpoints, char *err, size_t err_len)
+{
+	struct scout__hello hello[ENDPOINTS_MAX];
+	struct scout__courier_config cc = {
+		.ops = &scout__lookup_ops,
+		.user = client,
+		.name = "scout-courier",
+		.log = &client->log,
+		.ring_words = client->n_slots * SCOUT__WORDS_PER_SLOT + 8,
+		.user_fd = -1,
+		.spin_us = client->cfg.spin_us,
+		.heartbeat_ms = client->cfg.heartbeat_ms,
+		.connect_timeout_ms = client->cfg.connect_timeout_ms,
+		.endpoints = endpoints,
+		.n_links = client->n_links,
+		.hello = hello,
+		.curve_secret_file = client->cfg.curve_secret_file,
+		.curve_server_key = client->cfg.curve_server_key,
+		.shm = client->cfg.local_transport == SCOUT_LOCAL_SHM,
+	};
+
+	fill_hellos(client, hello);
+	return scout__courier_new(&cc, &client->courier, err, err_len);
+}
+
+static int
+init_ready(struct scout_client *client)
+{
+	pthread_condattr_t attr;
+	int rc;
+
+	if (pthread_condattr_init(&attr) != 0)
+		return SCOUT_ERR_NOMEM;
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	rc = pthread_cond_init(&client->ready_cond, &attr);
+	(void)pthread_condattr_destroy(&attr);
+	if (rc != 0)
+		return SCOUT_ERR_NOMEM;
+	(void)pthread_mutex_init(&client->ready_mu, NULL); /* cannot fail on Linux */
+	return 0;
+}
+
+static int
+init_give_back(struct scout_client *client)
+{
+	client->give_back = calloc(client->n_links, sizeof(*client->give_back));
+	client->reset_todo = calloc(client->n_links, sizeof(*client->reset_todo));
+	if (!client->give_back || !client->reset_todo)
+		return SCOUT_ERR_NOMEM;
+	for (uint32_t i = 0; i < client->n_links; i++) {
+		client->give_back[i].cap = 4 * client->n_slots;
+		client->give_back[i].tickets = malloc(client->give_back[i].cap * sizeof(uint64_t));
+		if (!client->give_back[i].tickets)
+			return SCOUT_ERR_NOMEM;
+	}
+	return 0;
+}
+
+static void
+destroy(struct scout_client *client)
+{
+	for (uint32_t i = 0; client->give_back && i < client->n_links; i++)
+		free(client->give_back[i].tickets);
+	free(client->give_back);
+	free(client->reset_todo);
+	scout__ring_fini(&client->freed);
+	scout__arena_fini(&client->arena);
+	scout__table_fini(client);
+	if (client->event_fd >= 0)
+		(void)close(client->event_fd);
+	(void)pthread_cond_destroy(&client->ready_cond);
+	(void)pthread_mutex_destroy(&client->ready_mu);
+	scout_client_config_fini(&client->cfg);
+	free(client);
+}
+
+static int
+allocate(struct scout_client *client)
+{
+	client->n_slots = 2 * client->cfg.max_lookups;
+	client->todo_head = client->todo_tail = SCOUT__NO_SLOT;
+	client->deadline_head = client->deadline_tail = SCOUT__NO_SLOT;
+	if (scout__table_init(client) != 0 || scout__arena_init(&client->arena, client->cfg.arena_bytes) != 0 ||
+	    scout__ring_init(&client->freed, client->n_slots) != 0 || init_give_back(client) != 0)
+		return SCOUT_ERR_NOMEM;
+	client->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return client->event_fd < 0 ? SCOUT_ERR_SYSTEM : 0;
+}
+
+static int
+start(struct scout_client *client, char *err, size_t err_len)
+{
+	const char *endpoints[ENDPOINTS_MAX];
+	char *list;
+	int rc;
+
+	if (!client->cfg.endpoint)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				   "endpoint is not set: one or several of ipc:///path or "
+				   "tcp://host:port, comma separated");
+	/* Until the courier has something to say. */
+	(void)snprintf(client->ready_text, sizeof(client->ready_text), "%s", client->cfg.endpoint);
+	list = strdup(client->cfg.endpoint);
+	if (!list)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	client->n_links = split_endpoints(list, endpoints);
+	if (client->n_links == 0)
+		rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				 "endpoint = \"%s\": 1..%u endpoints, none of them empty", client->cfg.endpoint,
+				 ENDPOINTS_MAX);
+	else if (client->cfg.kv_ranks % client->n_links != 0)
+		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				 "kv_ranks = \"%u\": must be a multiple of the number of endpoints (%u)",
+				 client->cfg.kv_ranks, client->n_links);
+	else if ((rc = allocate(client)) != 0)
+		rc = scout__fail(err, err_len, rc, "%s", scout_strerror(rc));
+	else
+		rc = start_courier(client, endpoints, err, err_len);
+	free(list);
+	return rc;
+}
+
+int
+scout_client_new(const struct scout_client_config *cfg, struct scout_client **ret_client, char *err, size_t err_len)
+{
+	struct scout_client *client;
+	int rc;
+
+	if (!cfg || !ret_client)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "cfg and ret_client must not be NULL");
+	client = aligned_alloc(_Alignof(struct scout_client), sizeof(*client));
+	if (!client)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	memset(client, 0, sizeof(*client));
+	client->event_fd = -1;
+	if (init_ready(client) != 0) {
+		free(client);
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	}
+	rc = scout__client_config_accept(&client->cfg, cfg, err, err_len);
+	client->log = (struct scout__log){client->cfg.log, client->cfg.log_user, "client"};
+	if (rc == 0)
+		rc = start(client, err, err_len);
+	if (rc != 0) {
+		destroy(client);
+		return rc;
+	}
+	scout__live_add(&client->live);
+	*ret_client = client;
+	return 0;
+}
+
+void
+scout_client_free(struct scout_client *client)
+{
+	if (!client || !scout__live_take(&client->live) || scout__courier_forked(client->courier))
+		return; /* freed before; or a child's copy: the parent's courier uses the original, and here no thread does */
+	scout__courier_free(client->courier);
+	destroy(client);
+}
