@@ -57,9 +57,11 @@ answer(struct scout_server *s, struct scout__task *task)
 {
 	struct scout__session *session = task->session;
 	struct scout__dest *dest = &task->peer->dest;
+	/* Its budget may end before the walk has passed what is skipped, which is a hit without it. */
+	uint32_t hit = session->hit > task->skip ? session->hit : task->skip;
 	struct scout__lookup_reply m = {
-		.hit = session->hit,
-		.l1 = session->hit - task->skip - task->l2,
+		.hit = hit,
+		.l1 = hit - task->skip - task->l2,
 		.l2 = task->l2,
 		.limited = task->limited,
 	};

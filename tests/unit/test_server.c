@@ -379,6 +379,27 @@ START_TEST(a_lookup_is_answered_within_its_budget)
 }
 END_TEST
 
+/* What is skipped is in the GPU, so it is a hit however far the walk got. */
+START_TEST(a_budget_that_ends_among_the_skipped_chunks_is_a_hit_of_these)
+{
+	struct scout__lookup_reply m;
+	struct rig rig;
+
+	rig_up(&rig, 8);
+	rig.client.budget_us = 100;
+	rig.client.sent_us_shift = 10000000; /* the frame is large; it has not waited all the same */
+	ck_assert_int_eq(wire_lookup(&rig.client, 1, 1, SCOUT_MAX_CHUNKS, SCOUT_MAX_CHUNKS - 1, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.hit, SCOUT_MAX_CHUNKS - 1);
+	ck_assert_uint_eq(m.l1, 0);
+	ck_assert_uint_eq(m.l2, 0);
+	rig.client.budget_us = 0;
+	ck_assert_uint_eq(wire_status(&rig.client, "lookups.hit_chunks"), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "lookups.none"), 1);
+	rig_finish(&rig.client, 1);
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(operations_beyond_the_credits_are_refused)
 {
 	struct scout_server_config cfg = rig_config(8);
@@ -444,6 +465,7 @@ suite_of_this_file(void)
 	tcase_add_test(wire, a_body_of_the_wrong_length_is_refused_for_every_opcode);
 	tcase_add_test(wire, an_expired_operation_is_not_executed);
 	tcase_add_test(wire, a_lookup_is_answered_within_its_budget);
+	tcase_add_test(wire, a_budget_that_ends_among_the_skipped_chunks_is_a_hit_of_these);
 	tcase_add_test(wire, operations_beyond_the_credits_are_refused);
 	tcase_add_test(wire, max_sessions_is_a_typed_refusal);
 	suite_add_tcase(suite, wire);
