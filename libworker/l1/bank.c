@@ -27,7 +27,7 @@
  * Threads: loop.
  */
 
-#define MAX_ENTRIES (1u << 31)
+#define MAX_ENTRIES SCOUT__MAX_QUEUED
 #define REGROW_US 1000000u
 #define VICTIMS 64u /* in the extent that is on its way out, before a store waits for the rest to go */
 
@@ -163,12 +163,17 @@ scout__bank_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uint
 	code = l1->policy->open(&bank->policy_state, bank->entries, bank->max_entries, &l1->policy_args);
 	if (code)
 		goto err_release_arrays;
-	scout__queues_init(&bank->temporary, &bank->entries[0].node, sizeof(bank->entries[0]));
+	code = scout__queues_init(&bank->temporary, &bank->entries[0].node, sizeof(bank->entries[0]),
+				  bank->max_entries);
+	if (code)
+		goto err_close_policy;
 	scout__share_join(bank);
 	scout__bank_ask(bank);
 	*ret_bank = bank;
 	return 0;
 
+err_close_policy:
+	l1->policy->close(bank->policy_state);
 err_release_arrays:
 	release_arrays(bank);
 err_free_strides:
@@ -188,6 +193,7 @@ scout__bank_free(struct scout__bank *bank)
 	for (uint32_t i = 0; i < bank->n_extents; i++)
 		scout__extent_free(&bank->l1->pool, bank->extents[i]);
 	bank->l1->promised_bytes -= bank->promised_bytes;
+	scout__queues_fini(&bank->temporary);
 	bank->l1->policy->close(bank->policy_state);
 	release_arrays(bank);
 	free(bank->extents);
@@ -278,6 +284,7 @@ scout__bank_make_room(struct scout__bank *bank, struct scout__user *user)
 			continue;
 		}
 		scout__entry_discard(bank, victim);
+		scout__order_load_ahead(bank);
 		bank->l1->evictions++;
 		/* None came free when it lay in the extent that is on its way out. */
 	} while (bank->n_free == 0 && --tries > 0);

@@ -58,8 +58,12 @@ enum scout__shard_state {
 struct scout__entry {
 	uint8_t hash[SCOUT_MAX_HASH]; /* zero-padded */
 	uint32_t space;
-	uint32_t gen;            /* bumped whenever the entry is created or dropped: handles name (entry, gen) */
-	struct scout__node node; /* policy; the free list while it is not in use */
+	uint32_t gen; /* bumped whenever the entry is created or dropped: handles name (entry, gen) */
+	union {
+		struct scout__node node; /* policy */
+		uint32_t link[2];        /* the free list, while it is not in use */
+	};
+	uint32_t unused;
 	uint32_t promises;
 	uint16_t holds;
 	uint8_t readable; /* ranks that are READABLE */
@@ -144,7 +148,7 @@ struct scout__bank {
 	uint64_t turn;               /* users so far */
 	uint32_t n_entries;          /* in use */
 	uint32_t n_slots;            /* of all extents */
-	uint32_t free_head;          /* free list through entry node.link[0] */
+	uint32_t free_head;          /* free list through entry link[0] */
 	uint32_t n_free;             /* fresh ones and those on the free list */
 	uint32_t n_fresh;            /* never used since their extent came */
 	struct scout__extent *fresh_from; /* from where fresh ones are taken, NULL: to be found */

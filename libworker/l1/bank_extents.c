@@ -297,10 +297,10 @@ scout__slot_put(struct scout__bank *bank, uint32_t entry)
 	if (bank->leaving && entry - bank->leaving->first < bank->leaving->slots)
 		return;
 	e->is_free = 1;
-	e->node.link[NEXT] = bank->free_head;
-	e->node.link[PREV] = SCOUT__NO_ENTRY;
+	e->link[NEXT] = bank->free_head;
+	e->link[PREV] = SCOUT__NO_ENTRY;
 	if (bank->free_head != SCOUT__NO_ENTRY)
-		bank->entries[bank->free_head].node.link[PREV] = entry;
+		bank->entries[bank->free_head].link[PREV] = entry;
 	bank->free_head = entry;
 	bank->n_free++;
 }
@@ -309,14 +309,14 @@ void
 scout__slot_unlist(struct scout__bank *bank, uint32_t entry)
 {
 	struct scout__entry *e = &bank->entries[entry];
-	const uint32_t *link = e->node.link;
+	const uint32_t *link = e->link;
 
 	if (link[PREV] == SCOUT__NO_ENTRY)
 		bank->free_head = link[NEXT];
 	else
-		bank->entries[link[PREV]].node.link[NEXT] = link[NEXT];
+		bank->entries[link[PREV]].link[NEXT] = link[NEXT];
 	if (link[NEXT] != SCOUT__NO_ENTRY)
-		bank->entries[link[NEXT]].node.link[PREV] = link[PREV];
+		bank->entries[link[NEXT]].link[PREV] = link[PREV];
 	e->is_free = 0;
 	bank->n_free--;
 }
@@ -379,12 +379,12 @@ check_free_list(const struct scout__bank *bank)
 	uint32_t n = bank->n_fresh;
 	uint32_t prev = SCOUT__NO_ENTRY;
 
-	for (uint32_t at = bank->free_head; at != SCOUT__NO_ENTRY; at = bank->entries[at].node.link[NEXT]) {
+	for (uint32_t at = bank->free_head; at != SCOUT__NO_ENTRY; at = bank->entries[at].link[NEXT]) {
 		const struct scout__extent *extent = scout__bank_extent_from(bank, at);
 
 		SCOUT_ASSERT(extent && at - extent->first < extent->fresh);
 		SCOUT_ASSERT(bank->entries[at].is_free && !bank->entries[at].in_use);
-		SCOUT_ASSERT(bank->entries[at].node.link[PREV] == prev);
+		SCOUT_ASSERT(bank->entries[at].link[PREV] == prev);
 		SCOUT_ASSERT(n < bank->n_free);
 		prev = at;
 		n++;

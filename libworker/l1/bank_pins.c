@@ -58,9 +58,21 @@ scout__order_remove(struct scout__bank *bank, uint32_t entry, enum scout__remove
 uint32_t
 scout__order_victim(struct scout__bank *bank)
 {
-	uint32_t entry = bank->temporary.head[0];
+	uint32_t entry = scout__queues_head(&bank->temporary, 0);
 
 	return entry != SCOUT__NO_ENTRY ? entry : bank->l1->policy->victim(bank->policy_state);
+}
+
+void
+scout__order_load_ahead(struct scout__bank *bank)
+{
+	uint32_t entry = scout__queues_head(&bank->temporary, 0);
+
+	if (entry == SCOUT__NO_ENTRY)
+		entry = bank->l1->policy->soon(bank->policy_state);
+	/* The queues have loaded the entry itself. */
+	if (entry != SCOUT__NO_ENTRY)
+		scout__bank_prefetch(bank, bank->entries[entry].space, bank->entries[entry].hash);
 }
 
 void

@@ -35,6 +35,8 @@ SCOUT_ON_LOOP void scout__order_insert(struct scout__bank *bank, uint32_t entry)
 SCOUT_ON_LOOP void scout__order_remove(struct scout__bank *bank, uint32_t entry, enum scout__remove why);
 /* The next to go, or SCOUT__NO_ENTRY. */
 SCOUT_ON_LOOP uint32_t scout__order_victim(struct scout__bank *bank);
+/* Something was evicted: what the next eviction needs is loaded. */
+SCOUT_ON_LOOP void scout__order_load_ahead(struct scout__bank *bank);
 /* Make everything that readers know of the shard's bytes outdated. */
 SCOUT_ON_LOOP void scout__shard_bump(struct scout__bank *bank, uint32_t entry, uint32_t rank);
 

@@ -104,19 +104,6 @@ prefetch_entry(const struct scout__bank *bank, uint32_t tag)
 	}
 }
 
-/* Start loading what the policy will touch when @entry leaves its order: the neighbours, in a linked list. */
-static void
-prefetch_links(const struct scout__bank *bank, uint32_t entry)
-{
-	const struct scout__entry *e = &bank->entries[entry];
-
-	if (!e->in_order)
-		return;
-	for (unsigned i = 0; i < 2; i++)
-		if (e->node.link[i] < bank->max_entries)
-			load_ahead(&bank->entries[e->node.link[i]]);
-}
-
 /*
  * Three stages, each a run behind the one before: load cells, load entries, compare. So up to 2 * RUN misses overlap
  * and a key costs the work on it, not the latency of memory.
@@ -144,7 +131,6 @@ scout__bank_find_run(const struct scout__bank *bank, uint32_t space, const uint8
 			entry = find_tagged(bank, tags[done % (4 * RUN)], space, hashes + done * hash_bytes);
 			if (entry == SCOUT__NO_ENTRY)
 				return (uint32_t)done;
-			prefetch_links(bank, entry);
 			ret_entries[done] = entry;
 		}
 	}

@@ -18,9 +18,9 @@ struct scout__entry;
  * UNPINNED; node and byte stay meanwhile. Loop thread only.
  */
 
-/* Links of a list (bank and policy), and what the policies that have several lists note. */
+/* Where an element of queues.h is, and what the policies that have several queues note. */
 struct scout__node {
-	uint32_t link[2];
+	uint32_t at;          /* slot */
 	uint32_t stamp : 29;  /* when it was put where it is */
 	uint32_t queue : 2;   /* in which list */
 	uint32_t sampled : 1; /* the policy's simulations follow this key */
@@ -67,6 +67,8 @@ struct scout__evict_ops {
 	void (*read_finished)(void *state, uint32_t entry);
 	/* The entry to go next; stays in the order. SCOUT__NO_ENTRY when the order is empty. */
 	uint32_t (*victim)(void *state);
+	/* One that will probably go next, to load what that takes; SCOUT__NO_ENTRY. Changes nothing. */
+	uint32_t (*soon)(const void *state);
 	/* Debug and tests: abort unless the order is sound and has exactly @n entries. */
 	void (*check)(void *state, uint32_t n);
 	/* Bytes of the state, for a bank of that many entries. */

@@ -3,34 +3,34 @@
 
 #include "bank.h"
 #include "evict.h"
+#include "queues.h"
 #include "thread.h"
 
 /*
- * Least recently used: a doubly linked list through the entries' two words, the next to go at its head. What was
- * created, unpinned or accessed goes to the tail; reading and storing count alike. Loop thread.
+ * Least recently used: one queue, the next to go at its head. What was created, unpinned or accessed becomes the newest;
+ * reading and storing count alike. Loop thread.
  */
 
-enum {
-	PREV = 0,
-	NEXT = 1
-};
-
 struct lru {
+	struct scout__queues queues; /* only queue 0; first: a test walks it */
 	struct scout__entry *entries;
-	uint32_t head;
-	uint32_t tail;
 };
 
 static int
 lru_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries, const struct scout__evict_args *args)
 {
 	struct lru *lru = malloc(sizeof(*lru));
+	int code;
 
-	(void)max_entries; /* the list needs no room of its own */
 	(void)args;
 	if (!lru)
 		return SCOUT_ERR_NOMEM;
-	*lru = (struct lru){.entries = entries, .head = SCOUT__NO_ENTRY, .tail = SCOUT__NO_ENTRY};
+	lru->entries = entries;
+	code = scout__queues_init(&lru->queues, &entries[0].node, sizeof(entries[0]), max_entries);
+	if (code) {
+		free(lru);
+		return code;
+	}
 	*ret_state = lru;
 	return 0;
 }
@@ -38,50 +38,28 @@ lru_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries, c
 static void
 lru_close(void *state)
 {
-	free(state);
-}
+	struct lru *lru = state;
 
-static void
-append(struct lru *lru, uint32_t entry)
-{
-	uint32_t *link = lru->entries[entry].node.link;
-
-	link[PREV] = lru->tail;
-	link[NEXT] = SCOUT__NO_ENTRY;
-	if (lru->tail == SCOUT__NO_ENTRY)
-		lru->head = entry;
-	else
-		lru->entries[lru->tail].node.link[NEXT] = entry;
-	lru->tail = entry;
-}
-
-static void
-unlink_entry(struct lru *lru, uint32_t entry)
-{
-	const uint32_t *link = lru->entries[entry].node.link;
-
-	if (link[PREV] == SCOUT__NO_ENTRY)
-		lru->head = link[NEXT];
-	else
-		lru->entries[link[PREV]].node.link[NEXT] = link[NEXT];
-	if (link[NEXT] == SCOUT__NO_ENTRY)
-		lru->tail = link[PREV];
-	else
-		lru->entries[link[NEXT]].node.link[PREV] = link[PREV];
+	scout__queues_fini(&lru->queues);
+	free(lru);
 }
 
 static void
 lru_insert(void *state, uint32_t entry, enum scout__insert why)
 {
+	struct lru *lru = state;
+
 	(void)why; /* new and unpinned are both the most recent */
-	append(state, entry);
+	scout__queues_append(&lru->queues, 0, entry);
 }
 
 static void
 lru_remove(void *state, uint32_t entry, enum scout__remove why)
 {
+	struct lru *lru = state;
+
 	(void)why; /* it comes back as the most recent, or not at all */
-	unlink_entry(state, entry);
+	scout__queues_unlink(&lru->queues, entry);
 }
 
 static void
@@ -91,10 +69,10 @@ lru_accessed(void *state, uint32_t entry, enum scout__access how, uint32_t depth
 
 	(void)how; /* order of use, whatever the use */
 	(void)depth;
-	if (lru->tail == entry)
+	if (scout__queues_is_tail(&lru->queues, entry))
 		return;
-	unlink_entry(lru, entry);
-	append(lru, entry);
+	scout__queues_unlink(&lru->queues, entry);
+	scout__queues_append(&lru->queues, 0, entry);
 }
 
 static void
@@ -105,29 +83,34 @@ lru_read_finished(void *state, uint32_t entry)
 }
 
 static uint32_t
+lru_soon(const void *state)
+{
+	const struct lru *lru = state;
+
+	return scout__queues_head(&lru->queues, 0);
+}
+
+static uint32_t
 lru_victim(void *state)
 {
 	const struct lru *lru = state;
 
-	return lru->head;
+	return lru_soon(lru);
 }
 
 static void
 lru_check(void *state, uint32_t n)
 {
 	const struct lru *lru = state;
-	uint32_t prev = SCOUT__NO_ENTRY;
-	uint32_t seen = 0;
 
-	for (uint32_t at = lru->head; at != SCOUT__NO_ENTRY; at = lru->entries[at].node.link[NEXT]) {
-		SCOUT_ASSERT(lru->entries[at].node.link[PREV] == prev);
+	scout__queues_check(&lru->queues);
+	SCOUT_ASSERT(lru->queues.n[0] == n);
+	for (uint32_t at = scout__queues_head(&lru->queues, 0); at != SCOUT__NO_ENTRY;
+	     at = scout__queues_next(&lru->queues, at)) {
 		SCOUT_ASSERT(lru->entries[at].in_order);
-		SCOUT_ASSERT(seen < n);
-		prev = at;
-		seen++;
+		n--;
 	}
-	SCOUT_ASSERT(lru->tail == prev);
-	SCOUT_ASSERT(seen == n);
+	SCOUT_ASSERT(n == 0);
 }
 
 static uint64_t
@@ -135,7 +118,7 @@ lru_bytes(const void *state)
 {
 	const struct lru *lru = state;
 
-	return sizeof(*lru);
+	return sizeof(*lru) + scout__queues_bytes(&lru->queues);
 }
 
 const struct scout__evict_ops scout__evict_lru = {
@@ -148,6 +131,7 @@ const struct scout__evict_ops scout__evict_lru = {
 	.accessed = lru_accessed,
 	.read_finished = lru_read_finished,
 	.victim = lru_victim,
+	.soon = lru_soon,
 	.check = lru_check,
 	.state_bytes = lru_bytes,
 };

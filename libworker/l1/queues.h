@@ -2,6 +2,7 @@
 #ifndef SCOUT_L1_QUEUES_H
 #define SCOUT_L1_QUEUES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,23 +10,41 @@
 #include "thread.h"
 
 /*
- * Up to four lists over one array of elements that each have a node. An element is in at most one of them; its node
- * says in which. The head is the oldest. Loop thread.
+ * Up to four queues over one array of elements that each have a node. An element is in at most one of them; its node
+ * says in which, and where. The head is the oldest. Every call is O(1) but for a bounded number of moves, see queues.c.
+ * Taking an element out, or putting it in, touches its node and a line or two that many elements share: none of its
+ * neighbours. Loop thread.
  */
 
 #define SCOUT__QUEUES 4u
+#define SCOUT__STRIP_SLOTS 256u
+#define SCOUT__MAX_QUEUED (1u << 30) /* slots must have numbers of 32 bits */
 
-enum {
-	SCOUT__PREV = 0,
-	SCOUT__NEXT = 1
-};
+/* A part of a queue: slots in the order of their age, of which some are empty. One cache line. */
+struct scout__strip {
+	uint64_t stays[SCOUT__STRIP_SLOTS / 64]; /* a bit for each slot: what was put there was not taken out */
+	uint32_t prev, next;                     /* in its queue; next: those that are free, too */
+	uint32_t sparse_prev, sparse_next;
+	uint16_t end;  /* slots from here on were not used yet */
+	uint16_t live; /* elements in those before */
+	uint8_t queue;
+	uint8_t sparse; /* what it and the next one hold fits well into one */
+} __attribute__((aligned(64)));
 
 struct scout__queues {
-	char *nodes;   /* of element 0 */
-	size_t stride; /* bytes from one element's node to the next */
-	uint32_t head[SCOUT__QUEUES];
-	uint32_t tail[SCOUT__QUEUES];
-	uint32_t n[SCOUT__QUEUES];
+	char *nodes;                    /* of element 0 */
+	size_t stride;                  /* bytes from one element's node to the next */
+	struct scout__strip *strips;    /* cap_strips, mapped lazily */
+	uint32_t *slots;                /* elements, SCOUT__STRIP_SLOTS for each strip; mapped lazily */
+	uint32_t max;                   /* elements */
+	uint32_t cap_strips;            /* enough for whatever order calls come in */
+	uint32_t n_strips;              /* that were ever used */
+	uint32_t n_used;                /* that are */
+	uint32_t free_strip;            /* the first of the others */
+	uint32_t sparse;                /* the first of those that can be joined with the next one */
+	uint32_t oldest[SCOUT__QUEUES]; /* strips */
+	uint32_t newest[SCOUT__QUEUES];
+	uint32_t n[SCOUT__QUEUES]; /* elements */
 };
 
 static inline struct scout__node *
@@ -34,28 +53,57 @@ scout__node_at(const struct scout__queues *queues, uint32_t i)
 	return (struct scout__node *)(void *)(queues->nodes + i * queues->stride);
 }
 
-static inline void
-scout__queues_init(struct scout__queues *queues, struct scout__node *first, size_t stride)
+/*
+ * For up to @max elements, at most MAX_QUEUED, whose nodes lie @stride bytes apart from @first on. Returns 0 or SCOUT_ERR_NOMEM.
+ * Memory is used as it is touched.
+ */
+int scout__queues_init(struct scout__queues *queues, struct scout__node *first, size_t stride, uint32_t max);
+void scout__queues_fini(struct scout__queues *queues);
+/* Of memory, when all elements are in queues that nobody left yet. */
+uint64_t scout__queues_bytes(const struct scout__queues *queues);
+
+/* The oldest element of a queue, and the next newer one of an element; or SCOUT__NO_ENTRY. */
+uint32_t scout__queues_head(const struct scout__queues *queues, uint32_t queue);
+uint32_t scout__queues_next(const struct scout__queues *queues, uint32_t i);
+
+/* Whether @i is the newest element of its queue. */
+static inline bool
+scout__queues_is_tail(const struct scout__queues *queues, uint32_t i)
 {
-	*queues = (struct scout__queues){.nodes = (char *)first, .stride = stride};
-	for (uint32_t i = 0; i < SCOUT__QUEUES; i++)
-		queues->head[i] = queues->tail[i] = SCOUT__NO_ENTRY;
+	const struct scout__node *node = scout__node_at(queues, i);
+	uint32_t s = queues->newest[node->queue];
+
+	/* The rest of the time, it is in the same strip and those behind it have been taken out. */
+	return node->at == s * SCOUT__STRIP_SLOTS + queues->strips[s].end - 1 ||
+	       (node->at / SCOUT__STRIP_SLOTS == s && scout__queues_next(queues, i) == SCOUT__NO_ENTRY);
 }
+
+/* Debug and tests: every invariant of queues.c. */
+void scout__queues_check(const struct scout__queues *queues);
+
+/* Of queues.c: a new newest strip; strip @s has become empty, or thinner by a step. */
+uint32_t scout__queues_extend(struct scout__queues *queues, uint32_t queue);
+void scout__queues_thinned(struct scout__queues *queues, uint32_t s);
+
+/* Who may be joined is looked at when a strip has lost that many. */
+#define SCOUT__STRIP_STEP 32u
 
 static inline void
 scout__queues_append(struct scout__queues *queues, uint32_t queue, uint32_t i)
 {
 	struct scout__node *node = scout__node_at(queues, i);
-	uint32_t tail = queues->tail[queue];
+	uint32_t s = queues->newest[queue];
+	struct scout__strip *strip;
+	uint32_t slot;
 
-	node->link[SCOUT__PREV] = tail;
-	node->link[SCOUT__NEXT] = SCOUT__NO_ENTRY;
+	if (s == SCOUT__NO_ENTRY || queues->strips[s].end == SCOUT__STRIP_SLOTS)
+		s = scout__queues_extend(queues, queue);
+	strip = &queues->strips[s];
+	slot = strip->end++;
+	strip->live++;
+	node->at = s * SCOUT__STRIP_SLOTS + slot;
 	node->queue = queue & 3;
-	if (tail == SCOUT__NO_ENTRY)
-		queues->head[queue] = i;
-	else
-		scout__node_at(queues, tail)->link[SCOUT__NEXT] = i;
-	queues->tail[queue] = i;
+	queues->slots[node->at] = i;
 	queues->n[queue]++;
 }
 
@@ -63,39 +111,15 @@ static inline void
 scout__queues_unlink(struct scout__queues *queues, uint32_t i)
 {
 	const struct scout__node *node = scout__node_at(queues, i);
-	uint32_t prev = node->link[SCOUT__PREV];
-	uint32_t next = node->link[SCOUT__NEXT];
+	uint32_t s = node->at / SCOUT__STRIP_SLOTS;
+	uint32_t slot = node->at % SCOUT__STRIP_SLOTS;
+	struct scout__strip *strip = &queues->strips[s];
 
-	if (prev == SCOUT__NO_ENTRY)
-		queues->head[node->queue] = next;
-	else
-		scout__node_at(queues, prev)->link[SCOUT__NEXT] = next;
-	if (next == SCOUT__NO_ENTRY)
-		queues->tail[node->queue] = prev;
-	else
-		scout__node_at(queues, next)->link[SCOUT__PREV] = prev;
+	strip->stays[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+	strip->live--;
 	queues->n[node->queue]--;
-}
-
-/* Debug and tests: links, queue numbers and counts. */
-static inline void
-scout__queues_check(const struct scout__queues *queues)
-{
-	for (uint32_t queue = 0; queue < SCOUT__QUEUES; queue++) {
-		uint32_t prev = SCOUT__NO_ENTRY;
-		uint32_t seen = 0;
-
-		for (uint32_t at = queues->head[queue]; at != SCOUT__NO_ENTRY;) {
-			const struct scout__node *node = scout__node_at(queues, at);
-
-			SCOUT_ASSERT(node->queue == queue && node->link[SCOUT__PREV] == prev);
-			SCOUT_ASSERT(seen < queues->n[queue]);
-			seen++;
-			prev = at;
-			at = node->link[SCOUT__NEXT];
-		}
-		SCOUT_ASSERT(queues->tail[queue] == prev && seen == queues->n[queue]);
-	}
+	if (strip->live % SCOUT__STRIP_STEP == 0)
+		scout__queues_thinned(queues, s);
 }
 
 #endif

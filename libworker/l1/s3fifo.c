@@ -50,15 +50,21 @@ s3fifo_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries
 	if (!s)
 		return SCOUT_ERR_NOMEM;
 	code = scout__ghost_init(&s->ghost, max_entries);
-	if (code) {
-		free(s);
-		return code;
-	}
-	scout__queues_init(&s->queues, &entries[0].node, sizeof(entries[0]));
+	if (code)
+		goto err_free;
+	code = scout__queues_init(&s->queues, &entries[0].node, sizeof(entries[0]), max_entries);
+	if (code)
+		goto err_free_ghost;
 	s->entries = entries;
 	s->share = args->share;
 	*ret_state = s;
 	return 0;
+
+err_free_ghost:
+	scout__ghost_fini(&s->ghost);
+err_free:
+	free(s);
+	return code;
 }
 
 static void
@@ -66,6 +72,7 @@ s3fifo_close(void *state)
 {
 	struct s3fifo *s = state;
 
+	scout__queues_fini(&s->queues);
 	scout__ghost_fini(&s->ghost);
 	free(s);
 }
@@ -127,10 +134,15 @@ move_to_main(struct s3fifo *s, uint32_t entry)
 static uint32_t
 next_head(const struct s3fifo *s)
 {
-	const uint32_t *head = s->queues.head;
 	bool main_full = (uint64_t)s->queues.n[MAIN] * 100 > (uint64_t)(100 - s->share) * s->live;
 
-	return main_full || head[SMALL] == SCOUT__NO_ENTRY ? head[MAIN] : head[SMALL];
+	return scout__queues_head(&s->queues, main_full || s->queues.n[SMALL] == 0 ? MAIN : SMALL);
+}
+
+static uint32_t
+s3fifo_soon(const void *state)
+{
+	return next_head(state);
 }
 
 static uint32_t
@@ -163,8 +175,8 @@ s3fifo_check(void *state, uint32_t n)
 	scout__queues_check(&s->queues);
 	SCOUT_ASSERT(s->queues.n[SMALL] + s->queues.n[MAIN] == n && s->live >= n);
 	for (uint32_t queue = 0; queue < 2; queue++)
-		for (uint32_t at = s->queues.head[queue]; at != SCOUT__NO_ENTRY;
-		     at = s->entries[at].node.link[SCOUT__NEXT])
+		for (uint32_t at = scout__queues_head(&s->queues, queue); at != SCOUT__NO_ENTRY;
+		     at = scout__queues_next(&s->queues, at))
 			SCOUT_ASSERT(s->entries[at].in_order);
 }
 
@@ -173,7 +185,7 @@ s3fifo_bytes(const void *state)
 {
 	const struct s3fifo *s = state;
 
-	return sizeof(*s) + scout__ghost_bytes(&s->ghost);
+	return sizeof(*s) + scout__queues_bytes(&s->queues) + scout__ghost_bytes(&s->ghost);
 }
 
 const struct scout__evict_ops scout__evict_s3fifo = {
@@ -188,6 +200,7 @@ const struct scout__evict_ops scout__evict_s3fifo = {
 	.accessed = s3fifo_accessed,
 	.read_finished = s3fifo_read_finished,
 	.victim = s3fifo_victim,
+	.soon = s3fifo_soon,
 	.check = s3fifo_check,
 	.state_bytes = s3fifo_bytes,
 };

@@ -42,15 +42,21 @@ open_fixed(void **ret_state, struct scout__entry *entries, uint32_t max_entries,
 	if (!s)
 		return SCOUT_ERR_NOMEM;
 	code = scout__ghost_init(&s->ghost, max_entries);
-	if (code) {
-		free(s);
-		return code;
-	}
-	scout__queues_init(&s->order.queues, &entries[0].node, sizeof(entries[0]));
+	if (code)
+		goto err_free;
+	code = scout__queues_init(&s->order.queues, &entries[0].node, sizeof(entries[0]), max_entries);
+	if (code)
+		goto err_free_ghost;
 	s->order.args = *args;
 	s->entries = entries;
 	*ret_state = s;
 	return 0;
+
+err_free_ghost:
+	scout__ghost_fini(&s->ghost);
+err_free:
+	free(s);
+	return code;
 }
 
 static void
@@ -59,6 +65,7 @@ segmented_close(void *state)
 	struct segmented *s = state;
 
 	scout__shadow_free(s->shadow);
+	scout__queues_fini(&s->order.queues);
 	scout__ghost_fini(&s->ghost);
 	free(s);
 }
@@ -145,11 +152,17 @@ segmented_read_finished(void *state, uint32_t entry)
 }
 
 static uint32_t
-segmented_victim(void *state)
+segmented_soon(const void *state)
 {
 	const struct segmented *s = state;
 
 	return scout__segmented_victim(&s->order);
+}
+
+static uint32_t
+segmented_victim(void *state)
+{
+	return segmented_soon(state);
 }
 
 static void
@@ -162,8 +175,8 @@ segmented_check(void *state, uint32_t n)
 	SCOUT_ASSERT(queues->n[SCOUT__SPARE] + queues->n[SCOUT__PROBATION] + queues->n[SCOUT__PROTECTED] == n);
 	SCOUT_ASSERT(queues->n[SCOUT__GHOST] == 0 && s->order.live >= n);
 	for (uint32_t queue = 0; queue < SCOUT__QUEUES; queue++)
-		for (uint32_t at = queues->head[queue]; at != SCOUT__NO_ENTRY;
-		     at = s->entries[at].node.link[SCOUT__NEXT])
+		for (uint32_t at = scout__queues_head(queues, queue); at != SCOUT__NO_ENTRY;
+		     at = scout__queues_next(queues, at))
 			SCOUT_ASSERT(s->entries[at].in_order);
 	if (s->shadow)
 		scout__shadow_check(s->shadow);
@@ -174,7 +187,8 @@ segmented_bytes(const void *state)
 {
 	const struct segmented *s = state;
 
-	return sizeof(*s) + scout__ghost_bytes(&s->ghost) + (s->shadow ? scout__shadow_bytes(s->shadow) : 0);
+	return sizeof(*s) + scout__queues_bytes(&s->order.queues) + scout__ghost_bytes(&s->ghost) +
+	       (s->shadow ? scout__shadow_bytes(s->shadow) : 0);
 }
 
 const struct scout__evict_ops scout__evict_slru = {
@@ -189,6 +203,7 @@ const struct scout__evict_ops scout__evict_slru = {
 	.accessed = segmented_accessed,
 	.read_finished = segmented_read_finished,
 	.victim = segmented_victim,
+	.soon = segmented_soon,
 	.check = segmented_check,
 	.state_bytes = segmented_bytes,
 };
@@ -204,6 +219,7 @@ const struct scout__evict_ops scout__evict_adaptive = {
 	.accessed = segmented_accessed,
 	.read_finished = segmented_read_finished,
 	.victim = segmented_victim,
+	.soon = segmented_soon,
 	.check = segmented_check,
 	.state_bytes = segmented_bytes,
 };

@@ -51,7 +51,7 @@ scout__segmented_accessed(struct scout__segmented *s, uint32_t i, enum scout__ac
 	else if (queue != SCOUT__PROTECTED)
 		queue = s->args.cut && depth >= s->args.cut ? SCOUT__SPARE : SCOUT__PROBATION;
 	/* As after every unpin: it is the newest there already. */
-	if (queue == from && s->queues.tail[queue] == i)
+	if (queue == from && scout__queues_is_tail(&s->queues, i))
 		return;
 	scout__queues_unlink(&s->queues, i);
 	scout__segmented_put(s, queue, i);
@@ -73,15 +73,16 @@ static inline uint32_t
 scout__segmented_victim(const struct scout__segmented *s)
 {
 	const struct scout__queues *q = &s->queues;
-	uint32_t young = scout__segmented_older(s, q->head[SCOUT__SPARE], q->head[SCOUT__PROBATION]);
+	uint32_t spare = scout__queues_head(q, SCOUT__SPARE);
+	uint32_t young = scout__segmented_older(s, spare, scout__queues_head(q, SCOUT__PROBATION));
 	uint32_t n_protected = q->n[SCOUT__PROTECTED];
 
-	if (s->args.cut && q->n[SCOUT__SPARE])
-		return q->head[SCOUT__SPARE];
+	if (s->args.cut && spare != SCOUT__NO_ENTRY)
+		return spare;
 	if (s->args.share >= 100)
-		return scout__segmented_older(s, young, q->head[SCOUT__PROTECTED]);
+		return scout__segmented_older(s, young, scout__queues_head(q, SCOUT__PROTECTED));
 	if ((uint64_t)n_protected * 100 > (uint64_t)(100 - s->args.share) * s->live || young == SCOUT__NO_ENTRY)
-		return q->head[SCOUT__PROTECTED];
+		return scout__queues_head(q, SCOUT__PROTECTED);
 	return young;
 }
 

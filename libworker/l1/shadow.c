@@ -25,7 +25,7 @@
  *
  * A read that hit in the bank may miss in a simulation; there the session would have stored the chunk, so it does that.
  *
- * Memory: each simulation has nodes for as many keys as it holds and as many ghosts, and a chained table over both.
+ * Memory: each simulation has nodes for as many keys as it holds and as many ghosts, queues of them, and a chained table over both.
  * The sample has 512 to 1023 entries of the bank up to 524287 entries, above that one in 512.
  *
  * Rejected: sampling conversations by their first chunk (many share it, and nothing else is known of them when a chunk
@@ -127,7 +127,11 @@ scout__shadow_new(uint32_t max_entries, struct scout__shadow **ret_shadow)
 
 		sim->elements = (struct element *)(void *)(shadow->block + sim_bytes(shadow) * i);
 		sim->buckets = (uint32_t *)(void *)(sim->elements + shadow->n_elements);
-		scout__queues_init(&sim->order.queues, &sim->elements[0].node, sizeof(sim->elements[0]));
+		if (scout__queues_init(&sim->order.queues, &sim->elements[0].node, sizeof(sim->elements[0]),
+				       shadow->n_elements)) {
+			scout__shadow_free(shadow);
+			return SCOUT_ERR_NOMEM;
+		}
 		sim->order.args = candidates[i];
 	}
 	*ret_shadow = shadow;
@@ -139,6 +143,8 @@ scout__shadow_free(struct scout__shadow *shadow)
 {
 	if (!shadow)
 		return;
+	for (uint32_t i = 0; i < N_SIMS; i++)
+		scout__queues_fini(&shadow->sims[i].order.queues);
 	(void)munmap(shadow->block, shadow->bytes);
 	free(shadow);
 }
@@ -177,7 +183,7 @@ evict(struct sim *sim)
 static uint32_t
 element_take(const struct scout__shadow *shadow, struct sim *sim)
 {
-	uint32_t i = sim->order.queues.head[SCOUT__GHOST];
+	uint32_t i = scout__queues_head(&sim->order.queues, SCOUT__GHOST);
 	uint32_t *at;
 
 	if (sim->n_used < shadow->n_elements && sim->order.queues.n[SCOUT__GHOST] < shadow->cap + shadow->cap / 4)
@@ -351,7 +357,7 @@ scout__shadow_choice(const struct scout__shadow *shadow)
 uint64_t
 scout__shadow_bytes(const struct scout__shadow *shadow)
 {
-	return sizeof(*shadow) + shadow->bytes;
+	return sizeof(*shadow) + shadow->bytes + scout__queues_bytes(&shadow->sims[0].order.queues) * N_SIMS;
 }
 
 static void

@@ -320,10 +320,11 @@ compare_chunk(uint32_t i)
 	}
 }
 
-/* Counters, and the whole order: LRU keeps it in node.link[1], starting at the victim. */
+/* Counters, and the whole order: LRU's state begins with the queue. */
 static SCOUT_ON_LOOP void
 compare_all(void)
 {
+	const struct scout__queues *queues = bank->policy_state;
 	uint32_t at = l1.policy->victim(bank->policy_state);
 
 	model_assert(l1.promised_bytes == model_promised() * bank->chunk_bytes);
@@ -335,7 +336,7 @@ compare_all(void)
 	for (uint32_t n = 0; n < m.n_order; n++) {
 		model_assert(at != SCOUT__NO_ENTRY);
 		model_assert(at == m.chunks[m.order[n]].handle.entry);
-		at = bank->entries[at].node.link[1];
+		at = scout__queues_next(queues, at);
 	}
 	model_assert(at == SCOUT__NO_ENTRY);
 }
