@@ -29,6 +29,7 @@ struct bench {
 	uint64_t seed;
 	uint64_t n_chunks;
 	uint64_t n_prefixes;
+	uint32_t entries[64][PREFIX]; /* of the prefixes that are being stored */
 	uint32_t *version; /* of each prefix: rises when it was evicted and is stored anew under other keys */
 	uint64_t random;
 	const char *eviction;
@@ -88,9 +89,11 @@ wait_for_extent(struct bench *b)
 			fail("growing failed");
 }
 
+/* Chunk @i of @prefix, whose chunks before it were stored lately. As the server does it for one STORE. */
 static SCOUT_ON_LOOP void
-store(struct bench *b, const uint8_t *hash)
+store(struct bench *b, uint64_t prefix, uint32_t i, const uint8_t *hash)
 {
+	uint32_t *entries = b->entries[prefix % 64];
 	enum scout__reserve got;
 	uint32_t entry;
 
@@ -99,6 +102,9 @@ store(struct bench *b, const uint8_t *hash)
 	if (got != SCOUT__RESERVE_GRANTED)
 		fail("a store was refused");
 	(void)scout__bank_commit(b->bank, entry, 0);
+	entries[i] = entry;
+	if (i >= SCOUT__AHEAD)
+		scout__bank_follows(b->bank, entries[i - SCOUT__AHEAD], entry);
 }
 
 /*
@@ -121,7 +127,7 @@ fill(struct bench *b, uint64_t interleave, struct scout__hist *per_store)
 				if (b->bank->n_free == 0)
 					wait_for_extent(b);
 				t0 = scout__now_ns();
-				store(b, hash);
+				store(b, prefix, i, hash);
 				scout__hist_add(per_store, scout__now_ns() - t0);
 			}
 		}
@@ -145,7 +151,7 @@ churn(struct bench *b, struct scout__hist *per_store)
 
 				make_key(b, prefix, b->version[prefix], i, hash);
 				t0 = scout__now_ns();
-				store(b, hash);
+				store(b, prefix, i, hash);
 				scout__hist_add(per_store, scout__now_ns() - t0);
 			}
 		}

@@ -63,7 +63,7 @@ struct scout__entry {
 		struct scout__node node; /* policy */
 		uint32_t link[2];        /* the free list, while it is not in use */
 	};
-	uint32_t unused;
+	uint32_t ahead; /* the entry of a later chunk, plus 1; 0: not known. See scout__bank_follows() */
 	uint32_t promises;
 	uint16_t holds;
 	uint8_t readable; /* ranks that are READABLE */
@@ -225,6 +225,17 @@ SCOUT_ON_LOOP uint32_t scout__bank_find(const struct scout__bank *bank, uint32_t
  */
 SCOUT_ON_LOOP uint32_t scout__bank_find_run(const struct scout__bank *bank, uint32_t space, const uint8_t *hashes,
 					    uint32_t n, uint32_t *ret_entries);
+/*
+ * @later is the entry of the chunk AHEAD places behind the one of @earlier, where both were just stored: a lookup will guess
+ * so. find_run() notes it by itself. No more than a guess: entries may go, and others follow.
+ */
+#define SCOUT__AHEAD 24u
+static inline SCOUT_ON_LOOP void
+scout__bank_follows(const struct scout__bank *bank, uint32_t earlier, uint32_t later)
+{
+	if (bank->entries[earlier].ahead != later + 1)
+		bank->entries[earlier].ahead = later + 1;
+}
 /* Start loading the table cell of a key that will be asked for soon. */
 SCOUT_ON_LOOP void scout__bank_prefetch(const struct scout__bank *bank, uint32_t space, const uint8_t *hash);
 /* All shards readable, and to be believed. */

@@ -9,7 +9,8 @@
 /*
  * DESIGN
  *
- * Purpose: key -> entry in two cache misses, the cell and the entry, both of which can be started ahead.
+ * Purpose: key -> entry in two cache misses, the cell and the entry, both of which can be started ahead; and in a run of
+ * keys that were used together before, in one.
  *
  * A cell is a word: the upper half of the key's hash (tag) and entry + 1; 0 is free. Linear probing from tag & mask.
  * Because the home position follows from the tag, deletion shifts the following cells back without looking at an
@@ -20,7 +21,8 @@
  *
  * Rejected: cells with the key inside (40 bytes instead of 8 to hold the load factor down), buckets with control bytes
  * (no gain at two thirds full, when the entry has to be fetched anyway), ck_ht and ck_hs (4 times slower, and stop to
- * grow).
+ * grow), guessing the entries of a run by the distance of the last two (chunks of one prompt lie in order only until the
+ * pool is full), noting the next chunk instead of one further ahead (each miss waits for the one before).
  *
  * Threads: loop.
  */
@@ -53,6 +55,15 @@ key_equal(const struct scout__bank *bank, const struct scout__entry *entry, uint
 
 	return memcmp(entry->hash, hash, 16) == 0 && memcmp(entry->hash + tail, hash + tail, 16) == 0 &&
 	       entry->space == space;
+}
+
+/* For an entry that is a guess. */
+static bool
+is_entry_of(const struct scout__bank *bank, uint32_t entry, uint32_t space, const uint8_t *hash)
+{
+	const struct scout__entry *e = &bank->entries[entry];
+
+	return e->in_use && key_equal(bank, e, space, hash);
 }
 
 static uint32_t
@@ -104,38 +115,125 @@ prefetch_entry(const struct scout__bank *bank, uint32_t tag)
 	}
 }
 
+/* ---- runs ---- */
+
 /*
- * Three stages, each a run behind the one before: load cells, load entries, compare. So up to 2 * RUN misses overlap
- * and a key costs the work on it, not the latency of memory.
+ * A run is looked for in stages. What the table has to tell comes in three of them, each RUN keys behind the one before: load
+ * cells, load entries, compare. So up to 2 * RUN misses overlap and a key costs the work on it, not the latency of memory.
+ *
+ * Better is not to ask the table. An entry notes which one was AHEAD chunks behind it, when that was stored or looked up last:
+ * `ahead`. So where a run goes that somebody went before is known early enough to load it, and a key costs one miss. It is a
+ * guess: the entry says whether it has the key. When it has not - the run leaves the one that was taken last, or what
+ * followed was evicted - all guesses under way are given up, and the table is asked for the next AHEAD keys, then for twice
+ * as many, and so on: keys that are no run at all cost little more than without guesses. What the table says is noted anew.
  */
+
+#define DEPTH (2 * RUN)
+#define AHEAD SCOUT__AHEAD
+#define RING 64u /* more than there are keys from the first in the stages to the last that is guessed */
+#define MAX_WRONG 5u
+
+_Static_assert(AHEAD >= DEPTH && DEPTH + AHEAD <= RING && (RING & (RING - 1)) == 0, "keys have a place each");
+
+struct walk {
+	const struct scout__bank *bank;
+	uint32_t space;
+	const uint8_t *hashes;
+	uint32_t n;
+	uint32_t *entries;    /* what was found */
+	uint64_t first;       /* the stages have keys from here on */
+	uint64_t guess_from;  /* keys before this one are looked for in the table */
+	uint32_t wrong;       /* guesses */
+	uint32_t tags[RING];  /* of keys that are looked for in the table */
+	uint32_t guess[RING]; /* of the others; NO_ENTRY: look in the table */
+};
+
+static inline const uint8_t *
+walk_key(const struct walk *w, uint64_t i)
+{
+	return w->hashes + i * w->bank->hash_bytes;
+}
+
+static inline void
+walk_load_cell(struct walk *w, uint64_t i)
+{
+	uint32_t tag;
+
+	if (w->guess[i % RING] != SCOUT__NO_ENTRY)
+		return;
+	tag = key_tag(w->bank, w->space, walk_key(w, i));
+	w->tags[i % RING] = tag;
+	load_ahead(&w->bank->table[tag & w->bank->table_mask]);
+}
+
+static inline void
+walk_load_entry(const struct walk *w, uint64_t i)
+{
+	if (w->guess[i % RING] == SCOUT__NO_ENTRY)
+		prefetch_entry(w->bank, w->tags[i % RING]);
+}
+
+/* Key @i has the entry @entry: that knows, maybe, the one of the key AHEAD further. */
+static inline void
+walk_found(struct walk *w, uint64_t i, uint32_t entry)
+{
+	uint64_t later = i + AHEAD;
+	uint32_t guess = SCOUT__NO_ENTRY;
+
+	w->entries[i] = entry;
+	if (later >= w->n)
+		return;
+	if (later >= w->guess_from)
+		guess = w->bank->entries[entry].ahead - 1; /* 0 is none */
+	w->guess[later % RING] = guess;
+	if (guess != SCOUT__NO_ENTRY)
+		load_ahead(&w->bank->entries[guess]);
+}
+
+static void
+walk_guessed_wrong(struct walk *w, uint64_t i)
+{
+	w->first = i;
+	w->guess_from = i + ((uint64_t)AHEAD << w->wrong);
+	w->wrong += w->wrong < MAX_WRONG;
+	memset(w->guess, 0xff, sizeof(w->guess)); /* NO_ENTRY */
+}
+
 uint32_t
 scout__bank_find_run(const struct scout__bank *bank, uint32_t space, const uint8_t *hashes, uint32_t n,
 		     uint32_t *ret_entries)
 {
-	uint32_t tags[4 * RUN];
-	uint64_t hash_bytes = bank->hash_bytes;
+	struct walk w = {.bank = bank, .space = space, .hashes = hashes, .n = n, .entries = ret_entries};
 
-	for (uint64_t i = 0; i < (uint64_t)n + 2 * RUN; i++) {
-		if (i < n) {
-			uint32_t tag = key_tag(bank, space, hashes + i * hash_bytes);
+	memset(w.guess, 0xff, sizeof(w.guess)); /* NO_ENTRY */
+	for (uint64_t i = 0; i < (uint64_t)n + DEPTH; i++) {
+		if (i >= w.first + DEPTH) {
+			uint64_t done = i - DEPTH;
+			uint32_t entry = w.guess[done % RING];
 
-			tags[i % (4 * RUN)] = tag;
-			load_ahead(&bank->table[tag & bank->table_mask]);
+			if (entry == SCOUT__NO_ENTRY) {
+				entry = find_tagged(bank, w.tags[done % RING], space, walk_key(&w, done));
+				if (entry == SCOUT__NO_ENTRY)
+					return (uint32_t)done;
+				if (done >= AHEAD)
+					scout__bank_follows(bank, ret_entries[done - AHEAD], entry);
+				walk_found(&w, done, entry);
+			} else if (is_entry_of(bank, entry, space, walk_key(&w, done))) {
+				walk_found(&w, done, entry);
+			} else {
+				walk_guessed_wrong(&w, done);
+				i = done;
+			}
 		}
-		if (i >= RUN && i - RUN < n)
-			prefetch_entry(bank, tags[(i - RUN) % (4 * RUN)]);
-		if (i >= 2 * RUN) {
-			uint64_t done = i - 2 * RUN;
-			uint32_t entry;
-
-			entry = find_tagged(bank, tags[done % (4 * RUN)], space, hashes + done * hash_bytes);
-			if (entry == SCOUT__NO_ENTRY)
-				return (uint32_t)done;
-			ret_entries[done] = entry;
-		}
+		if (i < n)
+			walk_load_cell(&w, i);
+		if (i >= w.first + RUN && i - RUN < n)
+			walk_load_entry(&w, i - RUN);
 	}
 	return n;
 }
+
+/* ---- the table ---- */
 
 uint64_t
 scout__table_cells(uint32_t max_entries)

@@ -159,6 +159,17 @@ is_outdated(struct scout_server *s, struct scout__task *task)
 
 /* ---- STORE ---- */
 
+/* @entry is the newest of task.hold: lookups of what is stored here will go the same way. */
+SCOUT_ON_LOOP static void
+note_order(const struct scout__task *task, uint32_t entry)
+{
+	const struct scout__hold *hold = task->hold;
+
+	/* Of what was there already, the hold has nothing: then the distance is another one. */
+	if (hold->n > SCOUT__AHEAD && hold->n == task->next + 1)
+		scout__bank_follows(task->ns->bank, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
+}
+
 /* One chunk. GRANTED, PRESENT and NO_ROOM are in the reply. */
 SCOUT_ON_LOOP static enum scout__reserve
 store_one(struct scout_server *s, struct scout__task *task, struct scout__session *session)
@@ -179,6 +190,7 @@ store_one(struct scout_server *s, struct scout__task *task, struct scout__sessio
 	if (what == SCOUT__RESERVE_GRANTED) {
 		scout__expected_replaced(s, task->ns, entry, task->hold->rank);
 		put_granted(task, entry);
+		note_order(task, entry);
 	} else if (what == SCOUT__RESERVE_PRESENT) {
 		put_state(task, SCOUT_GRANT_PRESENT);
 	} else {
