@@ -184,6 +184,7 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 	} else if (op->opcode == SCOUT_OP_HELLO) {
 		return scout__peer_hello(s, peer, op, frame->sent_us);
 	} else if (!refused(s, peer, dest, frame, op, waited_us)) {
+		SCOUT_ASSERT(peer); /* who is no peer was refused */
 		execute(s, peer, packet, op, deadline_of(s, op, waited_us));
 	}
 	return peer;
