@@ -13,7 +13,9 @@
  * with 0, write the eventfd if it was 1. Either the courier sees the word or the caller sees parked; exchange, not load, so
  * that a burst of submits writes the eventfd once.
  *
- * zmq_poll and not epoll on ZMQ_FD: that descriptor is edge-triggered, and zmq_send() consumes its edge.
+ * zmq_poll and not epoll on ZMQ_FD: that descriptor is edge-triggered, and zmq_send() consumes its edge. But zmq_poll is some eight
+ * system calls. Links whose frames travel through a channel make no call on their sockets, so no edge can be consumed: once
+ * zmq_poll has found nothing on them, poll() on their ZMQ_FDs is enough until one of them becomes readable.
  *
  * Scheduling: the doorbell wakes the courier, often on the caller's own core, where it would preempt the scheduler's step in the
  * middle. SCHED_BATCH, which needs no privilege, lets the caller finish; where another core is idle it changes nothing.
@@ -26,6 +28,8 @@
 #include "courier.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <fcntl.h>
@@ -65,6 +69,8 @@ struct scout__courier {
 	/* courier */
 	struct scout__link *links;
 	zmq_pollitem_t *items;
+	struct pollfd *fds; /* the same, when the sockets are quiet */
+	bool is_quiet;      /* zmq_poll() has found nothing on any socket, and none was called since */
 
 	/* shared */
 	struct scout__ring ring; /* caller -> courier */
@@ -157,11 +163,14 @@ receive_all(struct scout__courier *c)
 {
 	unsigned n = 0;
 
-	for (uint32_t i = 0; i < c->n_links; i++)
-		if (scout__channel_is_open(&c->links[i].channel))
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		if (scout__channel_is_open(&c->links[i].channel)) {
 			n += scout__link_channel_receive(&c->links[i], RECEIVE_BATCH);
-		else if (c->links[i].state >= SCOUT__LINK_GREETING)
+		} else if (c->links[i].state >= SCOUT__LINK_GREETING) {
 			n += scout__link_receive(&c->links[i], RECEIVE_BATCH);
+			c->is_quiet = false;
+		}
+	}
 	return n > 0;
 }
 
@@ -274,17 +283,65 @@ dispatch(struct scout__courier *c, uint64_t now_us)
 	}
 }
 
+/* Whether no link uses its socket. */
+static bool channels_only(const struct scout__courier *c) SCOUT_ON_COURIER;
+static bool
+channels_only(const struct scout__courier *c)
+{
+	for (uint32_t i = 0; i < c->n_links; i++)
+		if (c->links[i].sock && !scout__channel_is_open(&c->links[i].channel))
+			return false;
+	return true;
+}
+
+static int poll_all(struct scout__courier *c, size_t n, long wait_ms) SCOUT_ON_COURIER;
+static int
+poll_all(struct scout__courier *c, size_t n, long wait_ms)
+{
+	int rc = zmq_poll(c->items, (int)n, wait_ms);
+
+	c->is_quiet = rc >= 0;
+	for (size_t i = 0; i < n && rc > 0; i++)
+		if (c->items[i].socket && c->items[i].revents)
+			c->is_quiet = false;
+	return rc;
+}
+
+/* As poll_all(), but of a socket it only learns that it is not quiet any more: the next poll_all() says why. */
+static int poll_quietly(struct scout__courier *c, size_t n, long wait_ms) SCOUT_ON_COURIER;
+static int
+poll_quietly(struct scout__courier *c, size_t n, long wait_ms)
+{
+	int rc;
+
+	for (size_t i = 0; i < n; i++) {
+		c->fds[i] = (struct pollfd){.fd = c->items[i].fd, .events = POLLIN};
+		if (c->items[i].socket)
+			c->fds[i].fd = scout__link_socket_fd(c->items[i].socket);
+	}
+	rc = poll(c->fds, n, wait_ms > INT_MAX ? INT_MAX : (int)wait_ms);
+	for (size_t i = 0; i < n; i++) {
+		bool is_ready = rc > 0 && c->fds[i].revents;
+
+		c->items[i].revents = is_ready && !c->items[i].socket ? ZMQ_POLLIN : 0;
+		if (is_ready && c->items[i].socket)
+			c->is_quiet = false;
+	}
+	return rc;
+}
+
 /* Sleep until a descriptor, a channel or @wait_ms ends it, and look after what did. */
 static void wait_for_events(struct scout__courier *c, long wait_ms) SCOUT_ON_COURIER;
 static void
 wait_for_events(struct scout__courier *c, long wait_ms)
 {
-	int n = (int)fill_items(c);
+	size_t n_items = fill_items(c);
+	int n;
 
 	for (uint32_t i = 0; i < c->n_links; i++)
 		if (scout__channel_is_open(&c->links[i].channel) && !scout__channel_sleep(&c->links[i].channel))
 			wait_ms = 0;
-	n = zmq_poll(c->items, n, wait_ms);
+	n = c->is_quiet && channels_only(c) ? poll_quietly(c, n_items, wait_ms) : poll_all(c, n_items, wait_ms);
 	atomic_store_explicit(&c->parked, 0, memory_order_relaxed);
 	for (uint32_t i = 0; i < c->n_links; i++)
 		if (scout__channel_is_open(&c->links[i].channel))
@@ -416,6 +473,7 @@ destroy(struct scout__courier *c)
 		(void)close(c->wake_fd);
 	scout__ring_fini(&c->ring);
 	free(c->items);
+	free(c->fds);
 	free(c->links);
 	explicit_bzero(&c->curve, sizeof(c->curve));
 	free(c);
@@ -457,9 +515,11 @@ allocate(const struct scout__courier_config *cfg)
 	c->wake_fd = -1;
 	c->links = calloc(cfg->n_links, sizeof(*c->links));
 	c->items = calloc((size_t)cfg->n_links * ITEMS_PER_LINK + 2, sizeof(*c->items));
-	if (!c->links || !c->items || scout__ring_init(&c->ring, cfg->ring_words) != 0) {
+	c->fds = calloc((size_t)cfg->n_links * ITEMS_PER_LINK + 2, sizeof(*c->fds));
+	if (!c->links || !c->items || !c->fds || scout__ring_init(&c->ring, cfg->ring_words) != 0) {
 		free(c->links);
 		free(c->items);
+		free(c->fds);
 		free(c);
 		return NULL;
 	}

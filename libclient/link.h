@@ -141,6 +141,8 @@ void scout__link_refused(struct scout__link *link, int error, const char *text) 
 void scout__link_run_reset(struct scout__link *link) SCOUT_ON_COURIER;
 
 /* link_connect.c */
+/* The descriptor that becomes readable when something happens to a socket of libzmq. */
+int scout__link_socket_fd(void *sock) SCOUT_ON_COURIER;
 void scout__link_connect(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
 void scout__link_close(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
 

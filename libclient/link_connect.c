@@ -23,6 +23,16 @@
 
 /* ---- connecting ---- */
 
+int
+scout__link_socket_fd(void *sock)
+{
+	int fd = -1;
+	size_t len = sizeof(fd);
+
+	(void)zmq_getsockopt(sock, ZMQ_FD, &fd, &len); /* it has one */
+	return fd;
+}
+
 void
 scout__link_close(struct scout__link *link, int linger_ms)
 {

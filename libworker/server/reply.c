@@ -117,6 +117,7 @@ send_owned(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_
 		return rc;
 	}
 
+	s->look = true;
 	if (zmq_msg_init_data(&msg, buf, len, free_frame, NULL) != 0) {
 		free(buf);
 		return ENOMEM;
@@ -140,6 +141,7 @@ send_copied(struct scout_server *s, struct scout__dest *dest, const uint8_t *buf
 
 	if (peer)
 		return scout__shm_send(peer, buf, len);
+	s->look = true;
 	if (zmq_send(s->router, dest->identity, dest->identity_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
 		return errno;
 	return zmq_send(s->router, buf, len, ZMQ_DONTWAIT) < 0 ? errno : 0;
