@@ -4,10 +4,14 @@
  *
  * How many lookups the server's loop does in a second, and what they wait at half of that.
  *
- * A bare DEALER sends frames of several LOOKUPs, for prompts drawn at random from all that are stored, and with them the FINISHes of
+ * A bare peer sends frames of several LOOKUPs, through shared memory as clients of the same machine do, or with --socket through
+ * its DEALER, for prompts drawn at random from all that are stored, and with them the FINISHes of
  * those that were answered before: each lookup walks the index, promises every chunk, is answered, and gives all back. Every
  * answer is checked. First as fast as it goes, with some frames in flight; then at half of that rate, in frames that leave when they
  * should whether the server is ready or not, and a lookup's time counts from then.
+ *
+ * Through the socket at half rate five threads share the cores (this one, the loop, and libzmq's), and p99 is what the kernel's
+ * scheduler makes of it; through shared memory there are two.
  *
  * The CPU time of the server's loop and of its I/O thread are read apart from /proc/self/task: on a machine where both, and this
  * sender, share two cores, "per second of the loop's CPU" is what one core gives to the loop.
@@ -20,6 +24,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <zmq.h>
@@ -27,6 +33,7 @@
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
+#include "channel.h"
 #include "cli.h"
 #include "clock.h"
 #include "hist.h"
@@ -57,6 +64,12 @@ struct bench {
 	struct scout_server *server;
 	int loop_tid, io_tid;
 	void *zmq, *dealer;
+	int lease_fd;
+	struct scout__channel channel; /* open: frames travel through it */
+	bool use_socket;
+	uint8_t *in; /* the frame that arrives through it, out_cap bytes */
+	uint32_t in_len;
+	size_t in_filled;
 	uint8_t *out;
 	size_t out_cap;
 	uint64_t epoch, corr, random;
@@ -221,8 +234,70 @@ send_frame(struct bench *b, struct scout__writer *w, uint32_t n_ops)
 	scout__frame_end(w, n_ops, b->epoch, scout__now_us());
 	if (w->bad)
 		die("frame", "too large");
-	if (zmq_send(b->dealer, w->buf, w->len, 0) < 0)
+	if (scout__channel_is_open(&b->channel)) {
+		if (scout__channel_send(&b->channel, w->buf, w->len) != 0)
+			die("send", "the channel broke");
+	} else if (zmq_send(b->dealer, w->buf, w->len, 0) < 0) {
 		die("send", zmq_strerror(zmq_errno()));
+	}
+}
+
+/* One lease message; the descriptors that came with it. */
+static struct scout__lease_msg
+hear_lease(const struct bench *b, int fds[SCOUT__CHANNEL_FDS])
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int) * SCOUT__CHANNEL_FDS)];
+		struct cmsghdr align;
+	} control;
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct iovec part = {.iov_base = buf, .iov_len = sizeof(buf)};
+	struct msghdr msg = {.msg_iov = &part,
+			     .msg_iovlen = 1,
+			     .msg_control = control.bytes,
+			     .msg_controllen = sizeof(control.bytes)};
+	struct scout__lease_msg m;
+	ssize_t len = recvmsg(b->lease_fd, &msg, MSG_CMSG_CLOEXEC);
+
+	if (len <= 0 || !scout__get_lease(buf, (size_t)len, &m))
+		die("lease", "no answer");
+	if (m.type == SCOUT_LEASE_CHANNEL && CMSG_FIRSTHDR(&msg) &&
+	    CMSG_FIRSTHDR(&msg)->cmsg_len == CMSG_LEN(sizeof(int) * SCOUT__CHANNEL_FDS))
+		memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int) * SCOUT__CHANNEL_FDS);
+	return m;
+}
+
+static void
+say_lease(const struct bench *b, uint16_t type, uint64_t word)
+{
+	const struct scout__lease_msg m = {.type = type, .word = word};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	size_t len = scout__put_lease(buf, &m);
+
+	if (send(b->lease_fd, buf, len, MSG_NOSIGNAL) != (ssize_t)len)
+		die("lease", "it is closed");
+}
+
+static void
+open_channel(struct bench *b, const struct scout__str *path, uint64_t token)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fds[SCOUT__CHANNEL_FDS] = {-1, -1, -1};
+	struct scout__lease_msg m;
+
+	if (path->len == 0 || path->len >= sizeof(address.sun_path))
+		die("lease", "the server has none");
+	memcpy(address.sun_path, path->p, path->len);
+	b->lease_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (b->lease_fd < 0 || connect(b->lease_fd, (struct sockaddr *)&address, sizeof(address)) != 0)
+		die("lease", "cannot connect");
+	say_lease(b, SCOUT_LEASE_HELLO, token);
+	if (hear_lease(b, fds).type != SCOUT_LEASE_OK)
+		die("lease", "refused");
+	say_lease(b, SCOUT_LEASE_ASK_CHANNEL, 0);
+	m = hear_lease(b, fds);
+	if (fds[0] < 0 || scout__channel_attach(&b->channel, fds, m.request_bytes, m.reply_bytes) != 0)
+		die("channel", "none to be had");
 }
 
 static void
@@ -239,7 +314,11 @@ connect_to_server(struct bench *b)
 				     .name_space = {"default", 7}};
 	struct scout__writer w = {.buf = b->out, .cap = b->out_cap};
 	const int zero = 0, timeout_ms = TIMEOUT_MS;
+	struct scout__hello_reply reply;
+	struct scout__reader ops;
 	struct scout__frame frame;
+	struct scout__op op;
+	const char *field;
 	uint8_t in[1024];
 	size_t at;
 	int len;
@@ -260,6 +339,11 @@ connect_to_server(struct bench *b)
 	if (len <= 0 || scout__frame_check(in, (size_t)len, false, &frame) != SCOUT_WIRE_OK)
 		die("HELLO", "no answer");
 	b->epoch = frame.epoch;
+	ops = scout__frame_ops(in, (size_t)len);
+	if (!scout__frame_next(&ops, &op) || scout__get_hello_reply(&op, &reply, &field) != SCOUT_WIRE_OK)
+		die("HELLO", "refused");
+	if (!b->use_socket)
+		open_channel(b, &reply.lease_path, hello.token);
 }
 
 static void
@@ -322,29 +406,98 @@ take_answer(struct bench *b, const struct scout__op *op, uint64_t now_ns)
 		b->free_batches[b->n_free++] = (uint32_t)(batch - b->batches);
 }
 
-/* What has come. Waits for the first of it when @wait. */
 static void
-receive(struct bench *b, bool wait)
+take_frame(struct bench *b, const void *data, size_t len)
 {
+	uint64_t now_ns = scout__now_ns();
 	struct scout__frame frame;
 	struct scout__reader ops;
 	struct scout__op op;
+
+	if (scout__frame_check(data, len, false, &frame) != SCOUT_WIRE_OK)
+		die("answer", "malformed");
+	ops = scout__frame_ops(data, len);
+	while (scout__frame_next(&ops, &op))
+		take_answer(b, &op, now_ns);
+}
+
+static void
+receive_socket(struct bench *b, bool wait)
+{
 	zmq_msg_t msg;
 
 	(void)zmq_msg_init(&msg);
 	while (zmq_msg_recv(&msg, b->dealer, wait ? 0 : ZMQ_DONTWAIT) >= 0) {
-		uint64_t now_ns = scout__now_ns();
-
-		if (scout__frame_check(zmq_msg_data(&msg), zmq_msg_size(&msg), false, &frame) != SCOUT_WIRE_OK)
-			die("answer", "malformed");
-		ops = scout__frame_ops(zmq_msg_data(&msg), zmq_msg_size(&msg));
-		while (scout__frame_next(&ops, &op))
-			take_answer(b, &op, now_ns);
+		take_frame(b, zmq_msg_data(&msg), zmq_msg_size(&msg));
 		wait = false;
 	}
 	if (wait)
 		die("answer", zmq_strerror(zmq_errno()));
 	(void)zmq_msg_close(&msg);
+}
+
+/* Until @fd is readable. False: not within @timeout. */
+static bool
+sleep_on(int fd, const struct timespec *timeout)
+{
+	struct pollfd pfd = {.fd = fd, .events = POLLIN};
+
+	return ppoll(&pfd, 1, timeout, NULL) > 0;
+}
+
+/* Until the server rings, if it has nothing for us now. */
+static bool
+sleep_on_channel(struct bench *b, const struct timespec *timeout)
+{
+	uint64_t count;
+	bool rang = true;
+
+	if (scout__channel_sleep(&b->channel)) {
+		rang = sleep_on(b->channel.bell_fd, timeout);
+		if (rang && read(b->channel.bell_fd, &count, sizeof(count)) < 0)
+			die("bell", "cannot be read");
+		scout__channel_wake(&b->channel);
+	}
+	return rang;
+}
+
+static void
+receive_channel(struct bench *b, bool wait)
+{
+	const struct timespec timeout = {.tv_sec = TIMEOUT_MS / 1000};
+
+	while (!b->channel.broken) {
+		scout__channel_push(&b->channel);
+		if (b->in_len == 0) {
+			b->in_len = scout__channel_begin(&b->channel);
+			b->in_filled = 0;
+			if (b->in_len > b->out_cap)
+				die("answer", "too long");
+		}
+		if (b->in_len)
+			b->in_filled +=
+				scout__channel_read(&b->channel, b->in + b->in_filled, b->in_len - b->in_filled);
+		if (b->in_len && b->in_filled == b->in_len) {
+			take_frame(b, b->in, b->in_len);
+			b->in_len = 0;
+			wait = false;
+		} else if (!wait) {
+			return;
+		} else if (!sleep_on_channel(b, &timeout)) {
+			die("answer", "none came");
+		}
+	}
+	die("answer", "the channel broke");
+}
+
+/* What has come. Waits for the first of it when @wait. */
+static void
+receive(struct bench *b, bool wait)
+{
+	if (scout__channel_is_open(&b->channel))
+		receive_channel(b, wait);
+	else
+		receive_socket(b, wait);
 }
 
 /* Until there is something to read, or @until_ns. All was read just before: the descriptor tells of what came since. */
@@ -353,11 +506,15 @@ sleep_until(struct bench *b, double until_ns)
 {
 	double left_ns = until_ns - (double)scout__now_ns();
 	struct timespec timeout = {.tv_nsec = left_ns > 1e8 ? 100000000 : (long)left_ns};
-	struct pollfd pfd = {.events = POLLIN};
-	size_t len = sizeof(pfd.fd);
+	size_t len = sizeof(int);
+	int fd;
 
-	if (left_ns > 0 && zmq_getsockopt(b->dealer, ZMQ_FD, &pfd.fd, &len) == 0)
-		(void)ppoll(&pfd, 1, &timeout, NULL);
+	if (left_ns <= 0)
+		return;
+	if (scout__channel_is_open(&b->channel))
+		(void)sleep_on_channel(b, &timeout);
+	else if (zmq_getsockopt(b->dealer, ZMQ_FD, &fd, &len) == 0)
+		(void)sleep_on(fd, &timeout);
 }
 
 static void
@@ -436,8 +593,9 @@ run(struct bench *b)
 	b->n_prompts = b->stored / b->keys;
 	b->out_cap = 1024 + OPS_MAX * (b->keys * HASH_BYTES + 256) + (size_t)2 * FRAMES_MAX * OPS_MAX * 64;
 	b->out = malloc(b->out_cap);
+	b->in = malloc(b->out_cap);
 	b->ended = calloc((size_t)FRAMES_MAX * OPS_MAX, sizeof(*b->ended));
-	if (!b->out || !b->ended || b->n_prompts == 0)
+	if (!b->out || !b->in || !b->ended || b->n_prompts == 0)
 		die("start", b->n_prompts ? "out of memory" : "--stored must not be less than --keys");
 	for (uint32_t i = 0; i < b->frames; i++)
 		b->free_batches[b->n_free++] = i;
@@ -451,23 +609,28 @@ run(struct bench *b)
 	    b->n_prompts * b->keys, b->keys, b->ops, b->frames);
 	rate = measure(b, "full", 0);
 	(void)measure(b, "half", rate / 2);
+	scout__channel_close(&b->channel);
+	if (b->lease_fd >= 0)
+		(void)close(b->lease_fd);
 	(void)zmq_close(b->dealer);
 	(void)zmq_ctx_term(b->zmq);
 	scout_server_stop(b->server);
 	free(b->hashes);
 	free(b->out);
+	free(b->in);
 	free(b->ended);
 }
 
 int
 main(int argc, char **argv)
 {
-	static struct bench b = {.stored = 1000000, .keys = 256, .ops = 8, .frames = 8, .seconds = 3};
+	static struct bench b = {.stored = 1000000, .keys = 256, .ops = 8, .frames = 8, .seconds = 3, .lease_fd = -1};
 	const struct cli_option options[] = {
 		CLI_NUMBER("stored", &b.stored, 1, 20000000, "chunks in the index"),
 		CLI_NUMBER("keys", &b.keys, 1, 4096, "chunk hashes in a lookup"),
 		CLI_NUMBER("ops", &b.ops, 1, OPS_MAX, "lookups in a frame"),
 		CLI_NUMBER("frames", &b.frames, 1, FRAMES_MAX, "frames in flight"),
+		CLI_SWITCH("socket", &b.use_socket, "through the socket instead of shared memory"),
 		CLI_NUMBER("seconds", &b.seconds, 1, 600, "of each of the two measurements"),
 	};
 	const struct cli cli = {

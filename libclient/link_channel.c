@@ -19,15 +19,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "inproc.h"
-
 bool
 scout__link_channel_ask(struct scout__link *link)
 {
 	const struct scout__lease_msg ask = {.type = SCOUT_LEASE_ASK_CHANNEL};
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 
-	if (!scout__link_view(link)->shm || scout__inproc_is(link->endpoint))
+	if (!scout__link_view(link)->shm)
 		return false;
 	return send(link->lease_fd, buf, scout__put_lease(buf, &ask), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
