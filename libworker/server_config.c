@@ -191,7 +191,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(shm_bytes),
 		.def = 256 << 10,
 		.min = 4 << 10,
-		.max = 16 << 20,
+		.max = 1 << 20, /* copying that much is a step of the loop */
 		.doc = "Shared memory that each peer on this machine sends through; a quarter more is for the way back",
 	},
 	{

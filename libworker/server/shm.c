@@ -202,6 +202,8 @@ scout__shm_receive(struct scout_server *s, uint64_t end_us)
 		} else if (peer->shm.channel.broken) {
 			is_broken(s, peer);
 		} else {
+			/* A long frame that arrives while it is read must not last longer than the turn. */
+			s->now_us = scout__now_us();
 			cool_down(s, &peer->shm);
 		}
 	}
