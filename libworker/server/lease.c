@@ -85,11 +85,9 @@ scout__lease_listen(struct scout_server *s, char *err, size_t err_len)
 SCOUT_ON_LOOP static void
 say(int fd, uint16_t type, uint64_t word)
 {
-	struct scout__lease_msg m = {.type = type, .word = word};
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	size_t len = scout__put_lease(buf, &m);
+	const struct scout__lease_msg m = {.type = type, .word = word};
 
-	(void)send(fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	(void)scout__lease_send(fd, &m, NULL, 0);
 }
 
 SCOUT_ON_LOOP static void
@@ -323,15 +321,37 @@ scout__process_ended(struct scout_server *s, struct scout__peer *peer)
 	scout__peer_leave(s, peer, true);
 }
 
+bool
+scout__lease_send(int fd, const struct scout__lease_msg *m, const int *fds, size_t n)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int) * SCOUT__CHANNEL_FDS)];
+	} control;
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	struct iovec part = {.iov_base = buf, .iov_len = scout__put_lease(buf, m)};
+	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
+	struct cmsghdr *head;
+
+	SCOUT_ASSERT(n <= SCOUT__CHANNEL_FDS);
+	if (n > 0) {
+		memset(&control, 0, sizeof(control));
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = CMSG_SPACE(sizeof(int) * n);
+		head = CMSG_FIRSTHDR(&msg);
+		head->cmsg_level = SOL_SOCKET;
+		head->cmsg_type = SCM_RIGHTS;
+		head->cmsg_len = CMSG_LEN(sizeof(int) * n);
+		memcpy(CMSG_DATA(head), fds, sizeof(int) * n);
+	}
+	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+}
+
 /* False: not now. */
 SCOUT_ON_LOOP static bool
 send_segment(int fd, const struct scout__segment *segment, uint32_t slots)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct scout__lease_msg m = {
+	const struct scout__lease_msg m = {
 		.type = SCOUT_LEASE_SEGMENT,
 		.segment = segment->id,
 		.slots = slots,
@@ -339,23 +359,8 @@ send_segment(int fd, const struct scout__segment *segment, uint32_t slots)
 		.data_offset = segment->data_offset,
 		.slot_stride = segment->stride,
 	};
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct iovec part = {.iov_base = buf, .iov_len = scout__put_lease(buf, &m)};
-	struct msghdr msg = {
-		.msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = control.bytes,
-		.msg_controllen = sizeof(control.bytes),
-	};
-	struct cmsghdr *head;
 
-	memset(&control, 0, sizeof(control));
-	head = CMSG_FIRSTHDR(&msg);
-	head->cmsg_level = SOL_SOCKET;
-	head->cmsg_type = SCM_RIGHTS;
-	head->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(head), &segment->fd, sizeof(int));
-	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+	return scout__lease_send(fd, &m, &segment->fd, 1);
 }
 
 /* The first place in bank->by_age of an extent that @peer was not sent. */

@@ -243,6 +243,8 @@ SCOUT_ON_LOOP void scout__lease_readable(struct scout_server *s, struct scout__l
 SCOUT_ON_LOOP void scout__process_ended(struct scout_server *s, struct scout__peer *peer);
 /* Send @peer every segment that it does not have yet. False: the socket is full; try again later. */
 SCOUT_ON_LOOP bool scout__lease_deliver(struct scout_server *s, struct scout__peer *peer);
+/* One message, with @n descriptors, to the connection @fd. False: it could not be sent now. */
+SCOUT_ON_LOOP bool scout__lease_send(int fd, const struct scout__lease_msg *m, const int *fds, size_t n);
 /* As if the peer had closed it. */
 SCOUT_ON_LOOP void scout__lease_end(struct scout_server *s, struct scout__lease *lease);
 SCOUT_ON_LOOP void scout__lease_close(struct scout_server *s, struct scout__lease *lease);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 /*
@@ -60,28 +59,10 @@ scout__shm_close(struct scout_server *s, struct scout__peer *peer)
 SCOUT_ON_LOOP static bool
 send_answer(int lease_fd, uint32_t request_bytes, uint32_t reply_bytes, const int *fds, size_t n)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int) * SCOUT__CHANNEL_FDS)];
-	} control;
 	const struct scout__lease_msg m = {
 		.type = SCOUT_LEASE_CHANNEL, .request_bytes = request_bytes, .reply_bytes = reply_bytes};
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct iovec part = {.iov_base = buf, .iov_len = scout__put_lease(buf, &m)};
-	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
-	struct cmsghdr *head;
 
-	if (n > 0) {
-		memset(&control, 0, sizeof(control));
-		msg.msg_control = control.bytes;
-		msg.msg_controllen = CMSG_SPACE(sizeof(int) * n);
-		head = CMSG_FIRSTHDR(&msg);
-		head->cmsg_level = SOL_SOCKET;
-		head->cmsg_type = SCM_RIGHTS;
-		head->cmsg_len = CMSG_LEN(sizeof(int) * n);
-		memcpy(CMSG_DATA(head), fds, sizeof(int) * n);
-	}
-	return sendmsg(lease_fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+	return scout__lease_send(lease_fd, &m, fds, n);
 }
 
 /* Made, watched, asleep, and passed on. */
