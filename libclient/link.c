@@ -3,7 +3,8 @@
  * DESIGN
  *
  * One server connection (states in link.h): its life and its timers. How it connects is in link_connect.c, what is in flight and
- * how it is sent in link_ops.c, what comes in in link_receive.c, the lease in link_lease.c, shared memory in link_channel.c. Rules that all of them keep:
+ * how it is sent in link_ops.c, what comes in in link_receive.c, the lease in link_lease.c, shared memory in
+ * link_channel.c. Rules that all of them keep:
  *
  * - Each operation that was begun ends exactly once: by its reply, or by link_lost(), which ends all of them.
  * - A correlation id is (generation, slot): a reply to an operation that has ended already finds another generation and is only

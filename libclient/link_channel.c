@@ -14,7 +14,6 @@
  */
 #include "link.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -38,8 +37,8 @@ scout__link_channel_take(struct scout__link *link, const struct scout__lease_msg
 	int rc = scout__channel_attach(&link->channel, fds, msg->request_bytes, msg->reply_bytes);
 
 	if (rc != 0)
-		scout__log(log, SCOUT_LOG_WARN, "%s: the server's shared memory cannot be used (%s, errno %d)",
-			   link->endpoint, scout_err_name(rc), errno);
+		scout__log(log, SCOUT_LOG_WARN, "%s: the server's shared memory cannot be used: %s", link->endpoint,
+			   scout_strerror(rc));
 	else
 		scout__log(log, SCOUT_LOG_DEBUG, "%s: through shared memory", link->endpoint);
 }

@@ -109,7 +109,8 @@ receive(int fd, uint8_t *buf, size_t len, struct passed *ret_passed)
 	struct msghdr msg = {.msg_iov = &iov,
 			     .msg_iovlen = 1,
 			     .msg_control = control.bytes,
-			     .msg_controllen = sizeof(control.bytes)};
+			     /* Not CMSG_SPACE: its padding has room for one descriptor more than there is here. */
+			     .msg_controllen = CMSG_LEN(sizeof(ret_passed->fds))};
 	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	ret_passed->n = 0;

@@ -75,14 +75,17 @@ open_channel(struct scout_server *s, struct scout__peer *peer)
 	struct scout__channel *ch = &peer->shm.channel;
 	int fds[SCOUT__CHANNEL_FDS];
 	bool done;
+	int error;
 
 	if (scout__channel_create(ch, request_bytes, reply_bytes, fds) != 0)
 		return false;
 	done = epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, ch->bell_fd, &event) == 0 && scout__channel_sleep(ch) &&
 	       send_answer(peer->lease->watch.fd, request_bytes, reply_bytes, fds, SCOUT__CHANNEL_FDS);
+	error = errno;
 	(void)close(fds[SCOUT__CHANNEL_MEMORY]);
 	if (!done) {
 		scout__channel_close(ch);
+		errno = error; /* not that of what was closed */
 		return false;
 	}
 	peer->shm.watch.fd = ch->bell_fd;
@@ -100,8 +103,8 @@ scout__shm_open(struct scout_server *s, struct scout__peer *peer)
 		return;
 	if (offers)
 		scout__log_limited(&s->log, &s->limit_shm, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-				   "no shared memory for peer %016llx (errno %d): it uses the socket",
-				   (unsigned long long)peer->token, errno);
+				   "no shared memory for peer %016llx (%s): it uses the socket",
+				   (unsigned long long)peer->token, scout__errno_text(errno));
 	(void)send_answer(peer->lease->watch.fd, 0, 0, NULL, 0);
 }
 
