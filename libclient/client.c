@@ -494,7 +494,7 @@ collect_stats(struct scout_client *client, struct scout_client_stats *s)
 
 	*s = client->stats;
 	s->size = sizeof(*s);
-	s->servers_up = atomic_load_explicit(&courier->servers_up, memory_order_relaxed);
+	s->servers_up = atomic_load_explicit(&courier->servers_up, memory_order_acquire);
 	s->answers += load(&client->counts.answers);
 	s->hits += load(&client->counts.hits);
 	s->timeouts += load(&client->counts.timeouts);

@@ -120,12 +120,13 @@ scout__link_lost(struct scout__link *link, int error, const char *text)
 	link->must_reset = false;
 	link->reset_error = 0;
 	link->reset_text[0] = '\0';
-	if (was_up)
-		atomic_fetch_sub_explicit(&scout__link_view(link)->stats->servers_up, 1, memory_order_relaxed);
 	if (link->ever_up)
 		tell_down(link, error, text);
 	else
 		scout__link_ops_end(link, error); /* the connect timeout speaks for a first connection */
+	/* Last: who reads that the server is down must not be told by anything else that it is up. */
+	if (was_up)
+		atomic_fetch_sub_explicit(&scout__link_view(link)->stats->servers_up, 1, memory_order_release);
 }
 
 void

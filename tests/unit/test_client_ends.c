@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sched.h>
+#include <semaphore.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -177,6 +178,56 @@ START_TEST(silent_server_is_noticed_by_heartbeat)
 	while (rig_stats().servers_up) /* heartbeat 50 ms: some 200 ms */
 		(void)sched_yield();
 	fake_always(fake, SCOUT_OP_PING, FAKE_ANSWER, 0);
+	rig_ready();
+	hit = rig_answer("r1", 2);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_MISS);
+}
+END_TEST
+
+static sem_t heard, checked;
+
+/* Holds the courier up where it says that the server is silent. */
+static void
+hold_at_silence(void *user, int level, const char *text)
+{
+	(void)user;
+	(void)level;
+	if (!strstr(text, "the server is silent"))
+		return;
+	(void)sem_post(&heard);
+	while (sem_wait(&checked) != 0) {
+	}
+}
+
+/* While lookups may still be taken for the server, the count says so: it falls after the client knows, not before. */
+START_TEST(server_counts_as_up_until_the_client_takes_it_for_down)
+{
+	struct scout_client_config cfg;
+	struct scout_hit hit;
+	char err[256] = "";
+
+	ck_assert_int_eq(sem_init(&heard, 0, 0), 0);
+	ck_assert_int_eq(sem_init(&checked, 0, 0), 0);
+	scout_client_free(client);
+	scout_client_config_init(&cfg);
+	cfg.endpoint = fake_endpoint(fake);
+	cfg.heartbeat_ms = 200;
+	cfg.log = hold_at_silence;
+	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
+	rig_ready();
+	fake_always(fake, SCOUT_OP_PING, FAKE_DROP, 0);
+	fake_always(fake, SCOUT_OP_HELLO, FAKE_DROP, 0);
+	while (sem_wait(&heard) != 0) {
+	}
+	ck_assert_uint_eq(rig_stats().servers_up, 1);
+	ck_assert_int_eq(sem_post(&checked), 0);
+	while (rig_stats().servers_up)
+		(void)sched_yield();
+	ck_assert_int_eq(scout_client_wait_ready(client, 0, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
+	fake_always(fake, SCOUT_OP_PING, FAKE_ANSWER, 0);
+	fake_always(fake, SCOUT_OP_HELLO, FAKE_ANSWER, 0);
+	for (int i = 0; i < 100; i++) /* a loaded machine may look silent once more */
+		ck_assert_int_eq(sem_post(&checked), 0);
 	rig_ready();
 	hit = rig_answer("r1", 2);
 	ck_assert_int_eq(hit.reason, SCOUT_REASON_MISS);
@@ -367,6 +418,7 @@ suite_of_this_file(void)
 			    (int)(sizeof(broken) / sizeof(broken[0])));
 	tcase_add_test(tc, answer_that_comes_twice_is_counted_and_dropped);
 	tcase_add_test(tc, silent_server_is_noticed_by_heartbeat);
+	tcase_add_test(tc, server_counts_as_up_until_the_client_takes_it_for_down);
 	tcase_add_test(tc, refused_hello_is_a_refused_answer_and_named_by_wait_ready);
 	tcase_add_test(tc, a_server_that_is_not_there_is_named_with_what_can_be_seen);
 	tcase_add_test(tc, ten_thousand_lookups_at_a_silent_server_end_by_their_deadlines);
