@@ -449,13 +449,12 @@ sleep_on(int fd, const struct timespec *timeout)
 static bool
 sleep_on_channel(struct bench *b, const struct timespec *timeout)
 {
-	uint64_t count;
 	bool rang = true;
 
 	if (scout__channel_sleep(&b->channel)) {
 		rang = sleep_on(b->channel.bell_fd, timeout);
-		if (rang && read(b->channel.bell_fd, &count, sizeof(count)) < 0)
-			die("bell", "cannot be read");
+		if (rang && !scout__channel_hear(&b->channel))
+			die("bell", "the server has closed the channel");
 		scout__channel_wake(&b->channel);
 	}
 	return rang;

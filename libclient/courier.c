@@ -267,10 +267,10 @@ dispatch(struct scout__courier *c, uint64_t now_us)
 		int lease = has_lease ? c->items[n++].revents : 0;
 		int bell = has_channel ? c->items[n++].revents : 0;
 
-		if (bell)
-			(void)!read(link->channel.bell_fd, &count, sizeof(count));
 		/* What was received before the connection went is still good: read before the monitor is believed. */
-		if (has_channel)
+		if (bell)
+			scout__link_channel_rang(link, RECEIVE_BATCH);
+		else if (has_channel)
 			scout__link_channel_receive(link, RECEIVE_BATCH);
 		if (sock & ZMQ_POLLIN)
 			scout__link_receive(link, RECEIVE_BATCH);

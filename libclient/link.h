@@ -123,6 +123,8 @@ void scout__link_channel_close(struct scout__link *link) SCOUT_ON_COURIER;
 bool scout__link_channel_is_full(const struct scout__link *link) SCOUT_ON_COURIER;
 /* As scout__link_receive(), from the channel; writes what waits for room, too. */
 unsigned scout__link_channel_receive(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
+/* The same after its bell. That may say that the server has closed the channel: then the connection is over. */
+void scout__link_channel_rang(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
 
 /* ---- between the parts of the link ---- */
 

@@ -224,8 +224,9 @@
  *                     LEASE_GONE   u32 magic, u16 type 5, u16 version, u64 reserved: the server refuses this lease (no HELLO with
  *                                  this token, another process's token, another user, too many) and closes
  *                     LEASE_CHANNEL u32 magic, u16 type 9, u16 version, u32 request_bytes, u32 reply_bytes, with three descriptors
- *                                  as SCM_RIGHTS: a sealed memfd, the server's doorbell, the peer's doorbell (eventfds). Answers
- *                                  LEASE_ASK_CHANNEL; without descriptors and with both sizes 0: there is none to be had.
+ *                                  as SCM_RIGHTS: a sealed memfd, the server's doorbell (an eventfd), the peer's (one end of
+ *                                  a stream socket pair), neither of which waits. Answers LEASE_ASK_CHANNEL;
+ *                                  without descriptors and with both sizes 0: there is none to be had.
  *   What is malformed, of another version or out of turn closes the connection without a word.
  *   The server reads the peer's pid and uid from the kernel (SO_PEERCRED) and watches the process by pidfd. While the process
  *   lives, what its workers hold stays held, however silent it is.
@@ -249,8 +250,10 @@
  *   A record: u32 length of the frame (1 .. SCOUT_MAX_FRAME), u32 0, the frame, padding to a multiple of 8. Tail and head move by
  *   multiples of 8, at any place in a record: one may be longer than the ring, and is written as it is read.
  *   Who moves an end: store it (release), full fence, read the other side's word; if it is 1, exchange it with 0, and if it was
- *   still 1, add 1 to the other side's eventfd. Who wants to sleep: store 1 in its word, full fence, look at the other end once
- *   more. A channel that breaks these rules ends the lease connection (by the server), or the connection (by the peer).
+ *   still 1, ring the other side: the peer adds 1 to the server's eventfd, the server sends a byte to the peer's socket. Who wants to
+ *   sleep: store 1 in its word, full fence, look at the other end once more. Who was rung takes what is readable there (the
+ *   server's needs no reading), then looks at the rings. End of file on the peer's socket: the server has closed the channel.
+ *   A channel that breaks these rules ends the lease connection (by the server), or the connection (by the peer).
  */
 
 /* Frame. */

@@ -12,6 +12,12 @@
  *
  * The memory is a memfd sealed against shrinking: a peer that truncates it cannot make the other side fault.
  *
+ * Both sides have the same open file behind a descriptor that was passed on, and with it the flag O_NONBLOCK: a peer may clear
+ * it. So the server, which must not wait for anybody, only listens to its bell, an eventfd, by epoll; and it rings the peer through
+ * a socket, where each call says for itself that it does not wait. Rejected: an eventfd for that way, too (a peer that fills it up would
+ * stop the server in write()); a pipe (who reads into memory that never comes keeps the pipe's lock); a socket for both (0.9 us for a
+ * question and its answer; this way it is the half).
+ *
  * Threads: one for each side, the courier and the server's loop.
  */
 #include "channel.h"
@@ -22,6 +28,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,6 +79,7 @@ map_memory(struct scout__channel *ch, int fd, uint32_t request_bytes, uint32_t r
 		return false;
 	(void)madvise(map, ch->map_bytes, MADV_DONTFORK); /* a forked child has no use for it */
 	ch->map = map;
+	ch->is_server = is_server;
 	requests = flow_at(map, SCOUT_CHANNEL_REQUESTS, SCOUT_CHANNEL_DATA, request_bytes);
 	replies = flow_at(map, SCOUT_CHANNEL_REPLIES, SCOUT_CHANNEL_DATA + (size_t)request_bytes, reply_bytes);
 	ch->in = is_server ? requests : replies;
@@ -116,39 +124,60 @@ new_memory(size_t bytes)
 	return -1;
 }
 
+static void
+close_if_open(int fd)
+{
+	if (fd >= 0)
+		(void)close(fd);
+}
+
 int
 scout__channel_create(struct scout__channel *ch, uint32_t request_bytes, uint32_t reply_bytes,
 		      int fds[SCOUT__CHANNEL_FDS])
 {
+	int pair[2] = {-1, -1};
 	int error;
 
 	channel_init(ch);
+	fds[SCOUT__CHANNEL_SERVER_BELL] = -1;
 	fds[SCOUT__CHANNEL_MEMORY] = new_memory(bytes_of(request_bytes, reply_bytes));
-	fds[SCOUT__CHANNEL_SERVER_BELL] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	fds[SCOUT__CHANNEL_PEER_BELL] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (fds[SCOUT__CHANNEL_MEMORY] >= 0 && fds[SCOUT__CHANNEL_SERVER_BELL] >= 0 &&
-	    fds[SCOUT__CHANNEL_PEER_BELL] >= 0 &&
+	if (fds[SCOUT__CHANNEL_MEMORY] >= 0 &&
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0)
+		fds[SCOUT__CHANNEL_SERVER_BELL] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (fds[SCOUT__CHANNEL_SERVER_BELL] >= 0 &&
 	    map_memory(ch, fds[SCOUT__CHANNEL_MEMORY], request_bytes, reply_bytes, true)) {
 		ch->bell_fd = fds[SCOUT__CHANNEL_SERVER_BELL];
-		ch->other_bell_fd = fds[SCOUT__CHANNEL_PEER_BELL];
+		ch->other_bell_fd = pair[0];
+		fds[SCOUT__CHANNEL_PEER_BELL] = pair[1];
 		return 0;
 	}
 	error = errno;
-	for (int i = 0; i < SCOUT__CHANNEL_FDS; i++)
-		if (fds[i] >= 0)
-			(void)close(fds[i]);
+	close_if_open(fds[SCOUT__CHANNEL_MEMORY]);
+	close_if_open(fds[SCOUT__CHANNEL_SERVER_BELL]);
+	close_if_open(pair[0]);
+	close_if_open(pair[1]);
 	errno = error;
 	return SCOUT_ERR_SYSTEM;
 }
 
 /* Memory of the agreed size that cannot shrink under us. */
 static bool
-is_sound(int fd, size_t bytes)
+is_memory(int fd, size_t bytes)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
 
 	return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 && st.st_size == (off_t)bytes;
+}
+
+/* Bells that do not make us wait: of a server that is mistaken, not of one that means harm (whom nobody asks for KV). */
+static bool
+are_bells(int server_bell, int peer_bell)
+{
+	int flags = fcntl(server_bell, F_GETFL);
+	struct stat st;
+
+	return flags >= 0 && (flags & O_NONBLOCK) && fstat(peer_bell, &st) == 0 && S_ISSOCK(st.st_mode);
 }
 
 int
@@ -160,7 +189,8 @@ scout__channel_attach(struct scout__channel *ch, const int fds[SCOUT__CHANNEL_FD
 	int rc = SCOUT_ERR_PROTOCOL;
 
 	channel_init(ch);
-	if (fits && is_sound(fds[SCOUT__CHANNEL_MEMORY], bytes_of(request_bytes, reply_bytes)))
+	if (fits && is_memory(fds[SCOUT__CHANNEL_MEMORY], bytes_of(request_bytes, reply_bytes)) &&
+	    are_bells(fds[SCOUT__CHANNEL_SERVER_BELL], fds[SCOUT__CHANNEL_PEER_BELL]))
 		rc = map_memory(ch, fds[SCOUT__CHANNEL_MEMORY], request_bytes, reply_bytes, false) ? 0
 												   : SCOUT_ERR_SYSTEM;
 	(void)close(fds[SCOUT__CHANNEL_MEMORY]);
@@ -185,8 +215,11 @@ ring_if(const struct scout__channel *ch, atomic_uint *asked)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(asked, memory_order_relaxed) == 0 || atomic_exchange(asked, 0) == 0)
 		return;
-	/* Cannot fail but for EAGAIN at 2^64 - 1, and then it is readable anyway. */
-	(void)!write(ch->other_bell_fd, &one, sizeof(one));
+	/* Either fails with EAGAIN if it is full, and then it is readable anyway; or if nobody listens any more. */
+	if (ch->is_server)
+		(void)send(ch->other_bell_fd, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	else
+		(void)!write(ch->other_bell_fd, &one, sizeof(one));
 }
 
 /* How many bytes lie between the other side's end and ours; more than there can be: it broke the rules. */
@@ -223,7 +256,7 @@ scout__channel_has_bytes(const struct scout__channel *ch)
 uint32_t
 scout__channel_begin(struct scout__channel *ch)
 {
-	uint32_t len;
+	uint64_t len; /* little-endian, so with the reserved half, which is 0 */
 
 	if (readable(ch) < HEADER_BYTES)
 		return 0;
@@ -234,7 +267,7 @@ scout__channel_begin(struct scout__channel *ch)
 	}
 	ch->in.at += HEADER_BYTES;
 	ch->left = padded(len);
-	return len;
+	return (uint32_t)len;
 }
 
 static void
@@ -279,6 +312,14 @@ void
 scout__channel_wake(struct scout__channel *ch)
 {
 	atomic_store_explicit(&ch->in.words->reader_sleeps, 0, memory_order_relaxed);
+}
+
+bool
+scout__channel_hear(struct scout__channel *ch)
+{
+	uint8_t rings[64];
+
+	return recv(ch->bell_fd, rings, sizeof(rings), MSG_DONTWAIT) != 0;
 }
 
 /* ---- writing ---- */
@@ -370,6 +411,9 @@ scout__channel_send(struct scout__channel *ch, const uint8_t *frame, size_t len)
 
 	if (!ch->first && room(ch) >= HEADER_BYTES + padded(len))
 		done = write_some(ch, frame, len, 0);
+	/* Its reader went back meanwhile: the rest would be missing. */
+	if (done && !is_whole(len, done))
+		ch->broken = true;
 	if (ch->broken)
 		return EPIPE;
 	if (done)

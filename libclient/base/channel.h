@@ -11,7 +11,7 @@
 
 /*
  * A channel between two processes of one machine: a ring of bytes for each direction in one piece of shared memory, and a doorbell
- * (eventfd) for each side. It carries the same frames as the ZeroMQ socket, in order, and neither side ever waits in a call. Layout and
+ * for each side. It carries the same frames as the ZeroMQ socket, in order, and neither side ever waits in a call. Layout and
  * rules are part of the protocol: include/kvscout/protocol.h, CHANNEL.
  *
  * Each side is one thread. What the other side has written is believed only as far as it is checked: positions must lie
@@ -40,6 +40,7 @@ struct scout__channel_backlog {
 struct scout__channel {
 	void *map; /* NULL: there is no channel */
 	size_t map_bytes;
+	bool is_server;
 	int bell_fd;       /* the other side rings: bytes have come, or room */
 	int other_bell_fd; /* we ring */
 	struct scout__channel_flow in, out;
@@ -86,6 +87,8 @@ size_t scout__channel_read(struct scout__channel *ch, uint8_t *to, size_t len);
 bool scout__channel_sleep(struct scout__channel *ch);
 /* No ringing from now on: we look. */
 void scout__channel_wake(struct scout__channel *ch);
+/* Peer: its bell is readable; silence it. False: the server has closed the channel. (The server's is edge-triggered: nobody reads it.) */
+bool scout__channel_hear(struct scout__channel *ch);
 
 /* ---- writing ---- */
 

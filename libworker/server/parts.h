@@ -78,7 +78,7 @@ SCOUT_ON_LOOP void scout__shm_look(struct scout_server *s);
 /* Before the loop sleeps: all are to ring. False: one has something, do not sleep. */
 SCOUT_ON_LOOP bool scout__shm_park(struct scout_server *s);
 /* 0 or an errno: EAGAIN, the peer does not read. */
-SCOUT_ON_LOOP int scout__shm_send(struct scout__peer *peer, const uint8_t *buf, size_t len);
+SCOUT_ON_LOOP int scout__shm_send(struct scout_server *s, struct scout__peer *peer, const uint8_t *buf, size_t len);
 
 /* ---- job.c: work in steps, and timers ---- */
 

@@ -112,7 +112,7 @@ send_owned(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_
 	int rc;
 
 	if (peer) {
-		rc = scout__shm_send(peer, buf, len);
+		rc = scout__shm_send(s, peer, buf, len);
 		free(buf);
 		return rc;
 	}
@@ -140,7 +140,7 @@ send_copied(struct scout_server *s, struct scout__dest *dest, const uint8_t *buf
 	struct scout__peer *peer = shm_peer(s, dest);
 
 	if (peer)
-		return scout__shm_send(peer, buf, len);
+		return scout__shm_send(s, peer, buf, len);
 	s->look = true;
 	if (zmq_send(s->router, dest->identity, dest->identity_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
 		return errno;

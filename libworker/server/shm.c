@@ -204,7 +204,7 @@ scout__shm_look(struct scout_server *s)
 
 		node = node->next;
 		scout__channel_push(&peer->shm.channel);
-		if (!scout__channel_has_bytes(&peer->shm.channel))
+		if (!scout__channel_has_bytes(&peer->shm.channel) && !peer->shm.channel.broken)
 			continue;
 		scout__list_del(&peer->shm.node);
 		scout__list_add(&s->shm_hot, &peer->shm.node);
@@ -228,11 +228,17 @@ scout__shm_park(struct scout_server *s)
 /* ---- answers ---- */
 
 int
-scout__shm_send(struct scout__peer *peer, const uint8_t *buf, size_t len)
+scout__shm_send(struct scout_server *s, struct scout__peer *peer, const uint8_t *buf, size_t len)
 {
 	struct scout__channel *ch = &peer->shm.channel;
+	int rc;
 
 	if (ch->backlog_bytes + len > BACKLOG_MAX)
 		return EAGAIN;
-	return scout__channel_send(ch, buf, len);
+	rc = scout__channel_send(ch, buf, len);
+	if (ch->broken) { /* found here: it need not ring for its end, which comes where channels are read */
+		scout__list_del(&peer->shm.node);
+		scout__list_add(&s->shm_hot, &peer->shm.node);
+	}
+	return rc;
 }

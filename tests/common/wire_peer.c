@@ -190,13 +190,13 @@ static bool
 sleep_on_channel(struct wire_peer *p, uint64_t end_us)
 {
 	struct pollfd bell = {.fd = p->channel.bell_fd, .events = POLLIN};
-	uint64_t now_us = scout__now_us(), count;
+	uint64_t now_us = scout__now_us();
 	bool rang = true;
 
 	if (scout__channel_sleep(&p->channel)) {
 		rang = poll(&bell, 1, now_us < end_us ? (int)((end_us - now_us + 999) / 1000) : 0) == 1;
 		if (rang)
-			MUST(read(bell.fd, &count, sizeof(count)) == (ssize_t)sizeof(count));
+			MUST(scout__channel_hear(&p->channel));
 		scout__channel_wake(&p->channel);
 	}
 	return rang;

@@ -109,13 +109,18 @@ read_number(struct scout__channel *ch, struct reading *r, uint64_t number, size_
 	return true;
 }
 
-/* Of the other side; its counter is left at 0. */
+/* Of the other side, since the last time: a number, or a byte for each. */
 static uint64_t
 rings_of(const struct scout__channel *ch)
 {
+	uint8_t rings[64];
 	uint64_t n = 0;
+	ssize_t got;
 
-	return read(ch->bell_fd, &n, sizeof(n)) == (ssize_t)sizeof(n) ? n : 0;
+	if (ch == &server)
+		return read(ch->bell_fd, &n, sizeof(n)) == (ssize_t)sizeof(n) ? n : 0;
+	got = recv(ch->bell_fd, rings, sizeof(rings), MSG_DONTWAIT);
+	return got > 0 ? (uint64_t)got : 0;
 }
 
 /* ---- bytes ---- */
@@ -300,7 +305,7 @@ END_TEST
 
 START_TEST(lengths_that_cannot_be_break_the_channel)
 {
-	static const uint64_t lengths[] = {0, (uint64_t)SCOUT_MAX_FRAME + 1, UINT32_MAX};
+	static const uint64_t lengths[] = {0, (uint64_t)SCOUT_MAX_FRAME + 1, UINT32_MAX, UINT64_C(1) << 32 | 40};
 
 	set_word(&peer, SCOUT_CHANNEL_DATA, lengths[_i]);
 	set_word(&peer, SCOUT_CHANNEL_REQUESTS + SCOUT_CHANNEL_TAIL, 64);
@@ -336,10 +341,21 @@ memory(size_t bytes, int seals)
 	return fd;
 }
 
-static void
-expect_refused(int memory_fd, uint32_t request_bytes, uint32_t reply_bytes)
+/* A bell for the peer, as it should be; its other end is closed at once. */
+static int
+peer_bell(void)
 {
-	int fds[] = {memory_fd, eventfd(0, EFD_CLOEXEC), eventfd(0, EFD_CLOEXEC)};
+	int pair[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+	ck_assert_int_eq(close(pair[0]), 0);
+	return pair[1];
+}
+
+static void
+expect_fds_refused(int memory_fd, int server_bell_fd, int peer_bell_fd, uint32_t request_bytes, uint32_t reply_bytes)
+{
+	int fds[] = {memory_fd, server_bell_fd, peer_bell_fd};
 	struct scout__channel ch;
 
 	ck_assert_int_eq(scout__channel_attach(&ch, fds, request_bytes, reply_bytes), SCOUT_ERR_PROTOCOL);
@@ -348,6 +364,12 @@ expect_refused(int memory_fd, uint32_t request_bytes, uint32_t reply_bytes)
 		ck_assert_int_eq(fcntl(fds[i], F_GETFD), -1);
 		ck_assert_int_eq(errno, EBADF);
 	}
+}
+
+static void
+expect_refused(int memory_fd, uint32_t request_bytes, uint32_t reply_bytes)
+{
+	expect_fds_refused(memory_fd, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), peer_bell(), request_bytes, reply_bytes);
 }
 
 START_TEST(memory_that_can_shrink_or_has_another_size_is_refused)
@@ -366,6 +388,41 @@ START_TEST(memory_that_can_shrink_or_has_another_size_is_refused)
 }
 END_TEST
 
+/* The courier would wait in them. */
+START_TEST(bells_of_another_kind_are_refused)
+{
+	const size_t whole = SCOUT_CHANNEL_DATA + 2 * SMALL;
+	int pipes[2][2];
+
+	ck_assert_int_eq(pipe(pipes[0]), 0);
+	ck_assert_int_eq(pipe2(pipes[1], O_NONBLOCK), 0);
+	expect_fds_refused(memory(whole, F_SEAL_SHRINK), eventfd(0, 0), peer_bell(), SMALL, SMALL);
+	expect_fds_refused(memory(whole, F_SEAL_SHRINK), pipes[0][1], peer_bell(), SMALL, SMALL);
+	expect_fds_refused(memory(whole, F_SEAL_SHRINK), open("/", O_RDONLY), peer_bell(), SMALL, SMALL);
+	expect_fds_refused(memory(whole, F_SEAL_SHRINK), eventfd(0, EFD_NONBLOCK), pipes[1][0], SMALL, SMALL);
+	expect_fds_refused(memory(whole, F_SEAL_SHRINK), eventfd(0, EFD_NONBLOCK), open("/", O_RDONLY), SMALL, SMALL);
+	(void)close(pipes[0][0]);
+	(void)close(pipes[1][1]);
+}
+END_TEST
+
+START_TEST(the_peer_hears_when_the_server_closes)
+{
+	struct pollfd bell = {.fd = peer.bell_fd, .events = POLLIN};
+
+	ck_assert(scout__channel_sleep(&peer));
+	ck_assert_int_eq(poll(&bell, 1, 0), 0);
+	ck_assert(scout__channel_hear(&peer)); /* nothing yet */
+	ck_assert_int_eq(send_number(&server, 1, 40), 0);
+	ck_assert_int_eq(poll(&bell, 1, 10000), 1);
+	ck_assert(scout__channel_hear(&peer));
+	ck_assert_int_eq(poll(&bell, 1, 0), 0);
+	scout__channel_close(&server);
+	ck_assert_int_eq(poll(&bell, 1, 10000), 1);
+	ck_assert(!scout__channel_hear(&peer));
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -381,9 +438,11 @@ suite_of_this_file(void)
 	tcase_add_test(tc, two_threads_lose_no_frame_and_no_ring);
 	tcase_add_loop_test(tc, positions_that_cannot_be_break_the_channel, 0, 4);
 	tcase_add_test(tc, a_reader_ahead_of_the_writer_breaks_the_channel);
-	tcase_add_loop_test(tc, lengths_that_cannot_be_break_the_channel, 0, 3);
+	tcase_add_loop_test(tc, lengths_that_cannot_be_break_the_channel, 0, 4);
 	tcase_add_test(tc, a_tail_that_moves_back_in_the_middle_of_a_frame_breaks_the_channel);
 	tcase_add_test(tc, memory_that_can_shrink_or_has_another_size_is_refused);
+	tcase_add_test(tc, bells_of_another_kind_are_refused);
+	tcase_add_test(tc, the_peer_hears_when_the_server_closes);
 	suite_add_tcase(s, tc);
 	return s;
 }

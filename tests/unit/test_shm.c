@@ -5,7 +5,9 @@
  */
 #include "check_main.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -230,6 +232,66 @@ START_TEST(a_frame_of_impossible_length_ends_the_lease)
 }
 END_TEST
 
+/* Nothing rings for it: the server finds it when it writes an answer that was held back. */
+START_TEST(a_position_that_cannot_be_ends_the_lease_when_an_answer_finds_it)
+{
+	const struct scout__lookup_msg m = {
+		.ticket = 77, .n = 1, .expect = 1, .poll_timeout_ms = 60000, .poll_interval_ms = 60000};
+	struct wire_peer bad, good, worker;
+	struct wire_grants grants;
+	uint32_t readable;
+
+	rig_worker(&worker, scout_server_endpoint(server));
+	open_peer(&good);
+	open_peer(&bad);
+	ck_assert_int_eq(wire_store(&worker, 1, 0, 1, &grants), SCOUT_WIRE_OK);
+	(void)wire_add_lookup(&bad, &m, 0);
+	wire_flush(&bad);
+	wire_wait_status(&watcher, "frames.received_shm", 1);
+	set_word(&bad, SCOUT_CHANNEL_REPLIES + SCOUT_CHANNEL_HEAD, 64);
+	ck_assert_int_eq(wire_store_done(&worker, grants.id, 1, 1, &readable), SCOUT_WIRE_OK); /* what it waits for */
+	expect_thrown_out(&bad, &good);
+	free(grants.grants);
+	wire_close(&worker);
+}
+END_TEST
+
+/*
+ * The open file behind a bell is shared, and so is its O_NONBLOCK: a peer clears it, fills up what the server rings, and asks to be rung
+ * again and again. The server must neither wait for it nor count it as one that does not read.
+ */
+START_TEST(a_peer_whose_bell_is_full_and_would_block_holds_up_nobody)
+{
+	const uint64_t most = UINT64_MAX - 1;
+	uint64_t deadline_us = wire_deadline_us();
+	struct wire_peer bad, good;
+
+	open_peer(&good);
+	open_peer(&bad);
+	ck_assert_int_eq(fcntl(bad.channel.bell_fd, F_SETFL, 0), 0);
+	ck_assert_int_eq(write(bad.channel.bell_fd, &most, sizeof(most)), sizeof(most));
+	for (unsigned i = 0; i < 1000; i++) {
+		uint8_t frame[256];
+		uint32_t len;
+
+		ck_assert(scout__channel_sleep(&bad.channel));
+		(void)wire_begin(&bad, SCOUT_OP_PING);
+		(void)wire_end(&bad);
+		wire_flush(&bad);
+		while ((len = scout__channel_begin(&bad.channel)) == 0) { /* its bell is not read */
+			ck_assert_uint_lt(scout__now_us(), deadline_us);
+			(void)sched_yield();
+		}
+		ck_assert_uint_le(len, sizeof(frame));
+		ck_assert_uint_eq(scout__channel_read(&bad.channel, frame, len), len);
+	}
+	ck_assert_int_eq(wire_ping(&good), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(status("frames.dropped"), 0);
+	wire_close(&good);
+	wire_close(&bad);
+}
+END_TEST
+
 /* What is no frame is judged as on the socket: dropped or refused, and counted; the channel lives. */
 START_TEST(bytes_that_are_no_frame_are_counted)
 {
@@ -313,11 +375,10 @@ static void
 push_all(struct wire_peer *p)
 {
 	struct pollfd bell = {.fd = p->channel.bell_fd, .events = POLLIN};
-	uint64_t count;
 
 	for (scout__channel_push(&p->channel); p->channel.first; scout__channel_push(&p->channel)) {
 		ck_assert_int_eq(poll(&bell, 1, 10000), 1);
-		ck_assert_int_eq(read(bell.fd, &count, sizeof(count)), sizeof(count));
+		ck_assert(scout__channel_hear(&p->channel));
 	}
 }
 
@@ -457,6 +518,8 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_new_connection_ends_the_old_channel);
 	tcase_add_loop_test(tc, nonsense_in_the_shared_words_ends_the_lease_of_that_peer_alone, 0, 3);
 	tcase_add_test(tc, a_frame_of_impossible_length_ends_the_lease);
+	tcase_add_test(tc, a_position_that_cannot_be_ends_the_lease_when_an_answer_finds_it);
+	tcase_add_test(tc, a_peer_whose_bell_is_full_and_would_block_holds_up_nobody);
 	tcase_add_test(tc, bytes_that_are_no_frame_are_counted);
 	tcase_add_test(tc, a_client_of_this_machine_uses_it);
 	suite_add_tcase(s, tc);
