@@ -16,6 +16,9 @@
  * process has one descriptor to spare: when there is no other, it is given up for a moment, the connection is taken
  * with it and closed, and the caller is told that the peer went away (ECONNABORTED), which both kinds of listener bear.
  *
+ * While the spare one is given up, another thread may take the place. Then it is lost until a descriptor is free again; the guard
+ * is the first to ask, before the next connection. Until then a connection waits in the listener's queue.
+ *
  * This takes the place of the C library's accept4() for all libraries of the process, as an executable's definition does.
  *
  * Threads: any; the spare descriptor belongs to whoever has exchanged it against -1.
@@ -26,7 +29,10 @@ static atomic_int spare = -1;
 void
 scout__accept_guard_init(void)
 {
-	atomic_store(&spare, open("/dev/null", O_RDONLY | O_CLOEXEC));
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), none = -1;
+
+	if (fd >= 0 && !atomic_compare_exchange_strong(&spare, &none, fd))
+		(void)close(fd); /* another thread was faster */
 }
 
 static int
@@ -38,11 +44,18 @@ accept_plain(int fd, struct sockaddr *address, socklen_t *len, int flags)
 __attribute__((visibility("default"))) int
 accept4(int fd, __SOCKADDR_ARG address, socklen_t *restrict len, int flags)
 {
-	/* glibc declares the address as a union of all its types. */
-	int conn = accept_plain(fd, address.__sockaddr__, len, flags), mine;
+	int conn, mine;
 
-	if (conn >= 0 || errno != EMFILE)
+	if (atomic_load_explicit(&spare, memory_order_relaxed) < 0)
+		scout__accept_guard_init();
+	/* glibc declares the address as a union of all its types. */
+	conn = accept_plain(fd, address.__sockaddr__, len, flags);
+	if (conn >= 0 || (errno != EMFILE && errno != ENOMEM && errno != ENOBUFS))
 		return conn;
+	if (errno != EMFILE) { /* an ipc listener does not bear these either; it tries again */
+		errno = ECONNABORTED;
+		return -1;
+	}
 	mine = atomic_exchange(&spare, -1);
 	if (mine >= 0) {
 		(void)close(mine);
