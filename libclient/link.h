@@ -69,6 +69,7 @@ struct scout__link {
 	bool lease_bound;
 	uint64_t lease_epoch;
 
+	uint32_t channel_asks;         /* on this lease connection, that were not answered */
 	struct scout__channel channel; /* open: all frames travel through it */
 	uint8_t *in_buf;               /* the frame that arrives there */
 	size_t in_cap, in_filled;

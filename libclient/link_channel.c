@@ -8,7 +8,8 @@
  *
  * Each connection asks for a channel of its own over the lease connection, before anything else is in flight, and waits for it in the
  * state LEASING. So no operation ever has a reply on the one way and its request on the other. What does not come in time, or
- * cannot be used, costs speed only: the link goes up with the socket.
+ * cannot be used, costs speed only: the link goes up with the socket. The lease connection outlives others, and with it questions that were
+ * not answered (a stopped server); each gets its answer, in order, and only that to the last one is of this connection.
  *
  * A full ring keeps frames here (backlog). When that is much, operations find no credit until the server has read on.
  */
@@ -24,9 +25,11 @@ scout__link_channel_ask(struct scout__link *link)
 	const struct scout__lease_msg ask = {.type = SCOUT_LEASE_ASK_CHANNEL};
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 
-	if (!scout__link_view(link)->shm)
+	if (!scout__link_view(link)->shm ||
+	    send(link->lease_fd, buf, scout__put_lease(buf, &ask), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return false;
-	return send(link->lease_fd, buf, scout__put_lease(buf, &ask), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+	link->channel_asks++;
+	return true;
 }
 
 void

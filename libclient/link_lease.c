@@ -29,6 +29,7 @@ scout__link_lease_close(struct scout__link *link)
 	link->lease_fd = -1;
 	link->lease_bound = false;
 	link->lease_epoch = 0;
+	link->channel_asks = 0;
 }
 
 static int
@@ -124,14 +125,16 @@ receive(int fd, uint8_t *buf, size_t len, struct passed *ret_passed)
 	return n;
 }
 
-/* The answer to the question for a channel; one that comes too late is not used. Takes @passed. */
+/* The answer to a question for a channel; one that comes too late, or to an earlier one, is not used. Takes @passed. */
 static void on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const struct passed *passed)
 	SCOUT_ON_COURIER;
 static void
 on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const struct passed *passed)
 {
-	bool in_time = link->state == SCOUT__LINK_LEASING && link->lease_bound;
+	bool in_time = link->state == SCOUT__LINK_LEASING && link->lease_bound && link->channel_asks == 1;
 
+	if (link->channel_asks > 0)
+		link->channel_asks--;
 	if (in_time && passed->n == SCOUT__CHANNEL_FDS)
 		scout__link_channel_take(link, msg, passed->fds);
 	else

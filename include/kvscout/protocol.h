@@ -210,7 +210,8 @@
  *                     LEASE_RELEASED u32 magic, u16 type 7, u16 version, u32 segment: answer to LEASE_WITHDRAW: it is unmapped, or
  *                                  was never mapped. About a segment that was not withdrawn: changes nothing.
  *                     LEASE_ASK_CHANNEL u32 magic, u16 type 8, u16 version, u64 reserved: asks for a channel (below). After
- *                                  LEASE_OK; once for each HELLO.
+ *                                  LEASE_OK; once for each HELLO that was said from a new ZeroMQ identity:
+ *                                  whoever asks again is told that there is none. Each is answered, in order.
  *   server -> client  LEASE_OK     u32 magic, u16 type 3, u16 version, u64 epoch: bound to the peer of that token
  *                     LEASE_SEGMENT u32 magic, u16 type 4, u16 version, u32 segment, u32 slots, u64 bytes (of the memfd),
  *                                  u64 data_offset, u64 slot_stride, with one sealed memfd as SCM_RIGHTS. Sent

