@@ -59,7 +59,8 @@ enum scout__channel_fd {
 };
 
 /*
- * Server: make one. @fds are what the peer needs; of them the bells stay the channel's, fds[SCOUT__CHANNEL_MEMORY] is the caller's to close.
+ * Server: make one. @fds are what the peer needs; of them the server's bell stays the channel's, the other two are the caller's to
+ * close, when they have been passed on.
  * Returns 0 or SCOUT_ERR_SYSTEM (errno says why).
  */
 int scout__channel_create(struct scout__channel *ch, uint32_t request_bytes, uint32_t reply_bytes,

@@ -83,6 +83,7 @@ open_channel(struct scout_server *s, struct scout__peer *peer)
 	       send_answer(peer->lease->watch.fd, request_bytes, reply_bytes, fds, SCOUT__CHANNEL_FDS);
 	error = errno;
 	(void)close(fds[SCOUT__CHANNEL_MEMORY]);
+	(void)close(fds[SCOUT__CHANNEL_PEER_BELL]);
 	if (!done) {
 		scout__channel_close(ch);
 		errno = error; /* not that of what was closed */

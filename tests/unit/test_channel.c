@@ -33,6 +33,7 @@ open_both(uint32_t request_bytes, uint32_t reply_bytes)
 	for (int i = 0; i < SCOUT__CHANNEL_FDS; i++)
 		copies[i] = dup(fds[i]);
 	ck_assert_int_eq(close(fds[SCOUT__CHANNEL_MEMORY]), 0);
+	ck_assert_int_eq(close(fds[SCOUT__CHANNEL_PEER_BELL]), 0);
 	ck_assert_int_eq(scout__channel_attach(&peer, copies, request_bytes, reply_bytes), 0);
 }
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -206,10 +207,15 @@ static void
 expect_thrown_out(struct wire_peer *p, struct wire_peer *other)
 {
 	struct pollfd lease = {.fd = p->lease_fd, .events = POLLIN};
+	struct pollfd bell = {.fd = p->channel.bell_fd, .events = POLLIN};
 	char c;
 
 	ck_assert_int_eq(poll(&lease, 1, 10000), 1);
 	ck_assert_int_eq(read(p->lease_fd, &c, 1), 0);
+	ck_assert_int_eq(poll(&bell, 1, 10000), 1); /* nobody else has its other end, so it says the same */
+	while (recv(p->channel.bell_fd, &c, 1, MSG_DONTWAIT) > 0)
+		;
+	ck_assert(!scout__channel_hear(&p->channel));
 	ck_assert_int_eq(wire_ping(other), SCOUT_WIRE_OK);
 	wire_wait_status(&watcher, "channels", 1);
 	wire_close(p);
