@@ -117,6 +117,8 @@ fault_main(void *arg)
 	struct pollfd fd = {.fd = fault->queue.fd, .events = POLLIN};
 
 	for (;;) {
+		/* Asked before the queue is emptied: what is pushed before the close is still taken. */
+		bool is_closed = scout__l2_queue_is_closed(&fault->queue);
 		struct scout__l2_op *op;
 
 		while ((op = scout__l2_queue_try(&fault->queue))) {
@@ -126,7 +128,7 @@ fault_main(void *arg)
 				take(fault, op);
 		}
 		look_at_held(fault);
-		if (scout__l2_queue_is_closed(&fault->queue) && !fault->held)
+		if (is_closed && !fault->held)
 			break;
 		if (scout__l2_queue_sleep(&fault->queue) || fault->held)
 			(void)poll(&fd, 1, fault->held ? 1 : -1);
