@@ -14,6 +14,7 @@
 #include "check_main.h"
 #include "clock.h"
 #include "oom.h"
+#include "wire_peer.h"
 
 /*
  * What is made, made again with each allocation failing in turn, until none fails: each time the code says so, nothing was
@@ -337,12 +338,27 @@ drop_worker(void *worker)
 	scout_worker_free(worker);
 }
 
+/* One worker, until the server has made the first extent for it: a thread of the pool does so after the register was answered. */
+static void
+have_extent_made(void)
+{
+	struct made first = {0};
+	struct wire_peer p;
+
+	ck_assert_int_eq(make_worker(&first), 0);
+	wire_open(&p, scout_server_endpoint(server));
+	wire_wait_status(&p, "l1.extents", 1);
+	wire_close(&p);
+	drop_worker(first.thing);
+}
+
 START_TEST(a_worker)
 {
 	struct made made = {0};
 
 	ck_assert_int_eq(make_server(&made), 0);
 	server = made.thing;
+	have_extent_made();
 	sweep("worker", make_worker, drop_worker, OOM_NO_SERVER);
 	scout_server_stop(server);
 }
