@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 /*
  * DESIGN
  *
@@ -85,11 +87,15 @@ hit(void)
 	atomic_fetch_add(&disk->hits, 1);
 }
 
+/* Or until the rule is changed: the other process has only memory to tell us through. */
 static void
-wait_ms(uint32_t ms)
+wait_for(const _Atomic uint32_t *delay_ms)
 {
+	uint64_t begin_us = scout__now_us();
+
 	hit();
-	(void)poll(NULL, 0, (int)ms);
+	while (scout__now_us() - begin_us < UINT64_C(1000) * atomic_load(delay_ms))
+		(void)poll(NULL, 0, 1);
 }
 
 /* ---- reading ---- */
@@ -99,11 +105,10 @@ read_at(int fd, uint8_t *data, size_t len, uint64_t at)
 {
 	uint64_t end = atomic_load(&disk->read_end);
 	uint64_t flip = atomic_load(&disk->read_flip);
-	uint32_t delay_ms = atomic_load(&disk->read_delay_ms);
 	ssize_t n;
 
-	if (delay_ms)
-		wait_ms(delay_ms);
+	if (atomic_load(&disk->read_delay_ms))
+		wait_for(&disk->read_delay_ms);
 	if (atomic_load(&disk->read_errno)) {
 		hit();
 		errno = atomic_load(&disk->read_errno);
@@ -152,11 +157,10 @@ write_at(int fd, const uint8_t *data, size_t len, uint64_t at)
 {
 	uint64_t room = atomic_load(&disk->write_room);
 	uint64_t flip = atomic_load(&disk->write_flip);
-	uint32_t delay_ms = atomic_load(&disk->write_delay_ms);
 	int error = atomic_load(&disk->write_errno);
 
-	if (delay_ms)
-		wait_ms(delay_ms);
+	if (atomic_load(&disk->write_delay_ms))
+		wait_for(&disk->write_delay_ms);
 	if (error && at + len > room) {
 		hit();
 		if (at >= room) {

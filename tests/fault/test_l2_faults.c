@@ -180,15 +180,21 @@ fetch(uint32_t prompt, uint32_t n, struct fault_done *ret_done)
 
 /* All of it comes, sooner or later: bad keys are forgotten, breakers close. */
 static void
-heals(uint32_t prompt, uint32_t n)
+comes_back(uint32_t prompt, uint32_t n)
 {
 	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
 	struct fault_done done;
 
-	/* What was lost is computed again and stored again. */
-	store(prompt, n);
 	while (fetch(prompt, n, &done) != n)
 		ck_assert_msg(scout__now_us() < end_us, "prompt %u does not come back", (unsigned)prompt);
+}
+
+/* Also what was lost, once it is computed again and stored again. */
+static void
+heals(uint32_t prompt, uint32_t n)
+{
+	store(prompt, n);
+	comes_back(prompt, n);
 }
 
 /* The pool alone does its work. */
@@ -573,14 +579,14 @@ END_TEST
 
 /* ---- a disk that is slow or hangs ---- */
 
-/* Stores get what room there is, and soon: they wait for no disk. */
+/* Stores get what room there is: they wait for no disk, which they would do until their own timeout. */
 static uint32_t
 press(uint32_t rounds)
 {
 	uint64_t begin_us = scout__now_us();
 	uint32_t no_room = fault_pressure(&f, worker, rounds);
 
-	ck_assert_uint_lt(scout__now_us() - begin_us, 5000000);
+	ck_assert_uint_lt(scout__now_us() - begin_us, FAULT_DEADLINE_MS * UINT64_C(1000));
 	return no_room;
 }
 
@@ -589,14 +595,13 @@ START_TEST(a_slow_disk_costs_its_deadline_and_no_more)
 	uint64_t begin_us;
 	struct fault_done done;
 
-	up("100", "1");
+	up("1000", "1");
 	store(1, 2);
 	out_of_the_pool();
-	control->disk.read_delay_ms = 1500;
+	control->disk.read_delay_ms = 600000;
 	begin_us = scout__now_us();
 	ck_assert_uint_eq(fetch(1, 2, &done), 0);
-	ck_assert_uint_ge(scout__now_us() - begin_us, 100000);
-	ck_assert_uint_lt(scout__now_us() - begin_us, 1400000);
+	ck_assert_uint_ge(scout__now_us() - begin_us, 1000000);
 	ck_assert_uint_eq(done.n_missing, 2 * FAULT_BPC);
 	ck_assert_uint_ge(count("l2.loads.late"), 1);
 	check_pool(50);
@@ -612,16 +617,16 @@ START_TEST(a_lookup_waits_for_a_slow_store_until_its_deadline_at_most)
 {
 	struct fault_done done;
 	struct fault_hit hit;
+	uint64_t skipped;
 
-	up("150", "1");
+	up("500", "1");
 	store(1, 4);
 	out_of_the_pool();
 	store(2, 2);
-	control->ops[SCOUT__L2_EXISTS].delay_ms = 3000;
+	control->ops[SCOUT__L2_EXISTS].delay_ms = 600000;
 	/* Two are in the pool and count; that there may be more nobody knows in time. */
 	hit = fault_lookup(sched, "a", 2, 4);
 	ck_assert_uint_eq(hit.chunks, 2);
-	ck_assert_uint_lt(hit.us, 2000000);
 	(void)fault_ask(sched, "finish a");
 	ck_assert_uint_eq(count("l2.lookups.late"), 1);
 	/* After some of these it is not asked any more, and lookups cost nothing. */
@@ -629,13 +634,13 @@ START_TEST(a_lookup_waits_for_a_slow_store_until_its_deadline_at_most)
 		ck_assert_uint_lt(i, 50);
 		ck_assert_uint_eq(fetch(1, 4, &done), 0);
 	}
+	skipped = count("l2.lookups.skipped");
 	hit = fault_lookup(sched, "b", 2, 4);
 	ck_assert_uint_eq(hit.chunks, 2);
-	ck_assert_uint_lt(hit.us, 140000);
+	ck_assert_uint_eq(count("l2.lookups.skipped"), skipped + 1);
 	(void)fault_ask(sched, "finish b");
 	control->ops[SCOUT__L2_EXISTS].delay_ms = 0;
-	fault_wait(&f, "l2.0.reads_off", 0);
-	ck_assert_uint_eq(fetch(1, 4, &done), 4);
+	comes_back(1, 4);
 	down();
 }
 END_TEST
@@ -644,7 +649,7 @@ START_TEST(a_disk_that_hangs_holds_its_slots_and_nothing_else)
 {
 	struct fault_done done;
 
-	up("100", "1");
+	up("1000", "1");
 	store(1, 6);
 	out_of_the_pool();
 	control->ops[SCOUT__L2_LOAD].hang = 1;
