@@ -10,6 +10,10 @@
  * what comes back from the second tier can be compared.
  */
 
+/* l2_timeout_ms where nothing is to be late, and where something is to be and all else must not. */
+#define L2_PATIENT_MS 20000u
+#define L2_LATE_MS 1000u
+
 struct l2_rig {
 	struct rig rig;
 	struct scout_server_config cfg;
@@ -22,6 +26,7 @@ l2_rig_of(uint32_t chunks)
 	struct l2_rig r = {.cfg = rig_config(chunks), .m = l2_memory("a")};
 
 	r.cfg.l2 = "memory://a";
+	r.cfg.l2_timeout_ms = L2_PATIENT_MS;
 	r.cfg.l2_queue_bytes = r.cfg.l1_bytes;
 	return r;
 }
@@ -123,11 +128,21 @@ l2_check_idle(struct l2_rig *r)
 	l2_memory_wait_unpinned(r->m);
 }
 
+/* A server that stores, however short the timeout of the one after it. */
+static inline void
+l2_up_to_store(struct l2_rig *r)
+{
+	struct scout_server_config cfg = r->cfg;
+
+	cfg.l2_timeout_ms = L2_PATIENT_MS;
+	rig_up_with(&r->rig, &cfg);
+}
+
 /* A server whose second tier has the keys 1 to @n and whose pool is empty. */
 static inline void
 l2_up_with_keys(struct l2_rig *r, uint32_t n)
 {
-	l2_up(r);
+	l2_up_to_store(r);
 	l2_store(&r->rig.worker, 1, n);
 	l2_restart(r);
 }
@@ -136,7 +151,7 @@ l2_up_with_keys(struct l2_rig *r, uint32_t n)
 static inline void
 l2_up_with_keys_in_order(struct l2_rig *r, uint32_t n)
 {
-	l2_up(r);
+	l2_up_to_store(r);
 	for (uint64_t key = 1; key <= n; key++)
 		l2_store(&r->rig.worker, key, 1);
 	l2_restart(r);

@@ -118,7 +118,7 @@ START_TEST(a_load_that_is_late_is_missing_and_its_slot_is_left_alone)
 	uint32_t granted = 9;
 	uint64_t corr;
 
-	r.cfg.l2_timeout_ms = 50;
+	r.cfg.l2_timeout_ms = L2_LATE_MS;
 	eight_expected(&r);
 	l2_memory_pause(r.m, SCOUT__L2_LOAD);
 	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 8);
@@ -224,7 +224,6 @@ START_TEST(a_store_takes_the_place_of_a_load_that_has_not_begun)
 	struct l2_rig r = l2_rig_of(512);
 
 	r.cfg.prefetch = SCOUT_PREFETCH_ON_LOOKUP;
-	r.cfg.l2_timeout_ms = 20000;
 	l2_up_with_keys(&r, 80);
 	l2_memory_pause(r.m, SCOUT__L2_LOAD);
 	l2_lookup(&r.rig.client, 1, 1, 80, 0, 80);
@@ -420,17 +419,19 @@ START_TEST(stopping_in_the_middle_of_everything)
 	struct l2_rig r = l2_rig_of(256);
 	const struct scout__lookup_msg m = {.ticket = 2, .n = 12};
 
-	r.cfg.l2_timeout_ms = 50;
+	/* For so long the server waits for what is being written. */
+	r.cfg.l2_timeout_ms = L2_LATE_MS;
 	eight_expected(&r);
 	l2_memory_pause(r.m, SCOUT__L2_LOAD);
 	l2_memory_pause(r.m, SCOUT__L2_STORE);
 	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
-	(void)ask_to_retrieve(&r.rig.worker, 1, 0, 8);
-	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
-	l2_store_in_pool(&r.rig.worker, 100, 60);
+	/* The question first: loads that are late would have reads switched off, and nothing would be asked. */
 	(void)wire_add_lookup(&r.rig.client, &m, 1);
 	wire_flush(&r.rig.client);
 	l2_memory_wait(r.m, SCOUT__L2_EXISTS, 2);
+	(void)ask_to_retrieve(&r.rig.worker, 1, 0, 8);
+	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
+	l2_store_in_pool(&r.rig.worker, 100, 60);
 	l2_down(&r);
 }
 END_TEST
@@ -439,7 +440,7 @@ START_TEST(an_adapter_that_hangs_does_not_keep_the_server)
 {
 	struct l2_rig r = l2_rig_of(64);
 
-	r.cfg.l2_timeout_ms = 50;
+	r.cfg.l2_timeout_ms = L2_LATE_MS;
 	eight_expected(&r);
 	l2_memory_hang(r.m);
 	l2_memory_pause(r.m, SCOUT__L2_LOAD);
