@@ -414,7 +414,8 @@ struct scout__counters {
 	uint64_t conns_refused, curve_refused;
 	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, leases_refused;
 	uint64_t turns;
-	uint64_t longest_us; /* of one step or frame */
+	uint64_t steps;      /* of jobs, frames, and looks at what the second tier has done */
+	uint64_t longest_us; /* of one of them */
 	uint64_t slow_steps; /* that took longer than SCOUT__STEP_US */
 	/* From when its frame was taken to when its answer was given to libzmq. */
 	struct scout__latency lookup_time;
@@ -522,6 +523,7 @@ scout__note_step(struct scout_server *s, uint64_t before_us)
 
 	s->now_us = scout__now_us();
 	took_us = s->now_us - before_us;
+	s->count.steps++;
 	if (took_us > s->count.longest_us)
 		s->count.longest_us = took_us;
 	s->count.slow_steps += took_us > SCOUT__STEP_US;

@@ -106,6 +106,8 @@ static const struct scout__stats_item server_items[] = {
 	{"out_of_memory", "out_of_memory_total", NULL, "Allocations that failed.", AT(count.out_of_memory),
 	 SCOUT__COUNTER, 0, false},
 	{"loop.turns", "loop_turns_total", NULL, "Turns of the loop.", AT(count.turns), SCOUT__COUNTER, 0, false},
+	{"loop.steps", "loop_steps_total", NULL, "Steps of the loop: each does a bounded piece of work.",
+	 AT(count.steps), SCOUT__COUNTER, 0, false},
 	{"loop.longest_us", "loop_longest_step_seconds", NULL, "The longest step since the start.",
 	 AT(count.longest_us), SCOUT__GAUGE, 1000000, false},
 	{"loop.slow_steps", "loop_slow_steps_total", NULL, "Steps that took longer than 200 microseconds.",

@@ -9,6 +9,7 @@
 #include "../../libworker/l2/adapters.h"
 #include "../../libworker/l2/url.h"
 #include "clock.h"
+#include "tier2.h"
 #include "wire_peer.h"
 
 #define MAX_STORES 8
@@ -33,6 +34,8 @@ struct l2_memory {
 	bool stopping, hangs;
 	bool paused[KINDS];
 	unsigned given[KINDS];
+	struct l2_memory_asked asked;
+	uint64_t step, step_keys; /* the server's step that asked last, and for how many keys */
 	unsigned failing[KINDS];
 	enum scout__l2_result failure[KINDS];
 	struct object objects[MAX_OBJECTS];
@@ -121,6 +124,17 @@ l2_memory_count(struct l2_memory *m, enum scout__l2_what what)
 	n = m->given[what];
 	unlock(m);
 	return n;
+}
+
+struct l2_memory_asked
+l2_memory_asked(struct l2_memory *m)
+{
+	struct l2_memory_asked asked;
+
+	lock(m);
+	asked = m->asked;
+	unlock(m);
+	return asked;
 }
 
 static unsigned
@@ -371,6 +385,22 @@ memory_open(const struct scout__l2_open *args, void **ret_adapter, char *err, si
 	return 0;
 }
 
+/* The loop submits, so its count of steps stands still meanwhile. */
+static void
+note_question(struct l2_memory *m, const struct scout__l2_op *op)
+{
+	const struct scout__ask *ask = op->user;
+
+	if (m->step != ask->server->count.steps)
+		m->step_keys = 0;
+	m->step = ask->server->count.steps;
+	m->step_keys += op->n;
+	m->asked.questions++;
+	m->asked.keys += op->n;
+	if (m->step_keys > m->asked.most_keys)
+		m->asked.most_keys = m->step_keys;
+}
+
 static bool
 memory_submit(void *adapter, struct scout__l2_op *op)
 {
@@ -381,6 +411,8 @@ memory_submit(void *adapter, struct scout__l2_op *op)
 	*m->last = op;
 	m->last = &op->next;
 	m->given[op->what]++;
+	if (op->what == SCOUT__L2_EXISTS && op->done) /* without: the front tries whether reads work again */
+		note_question(m, op);
 	unlock(m);
 	return true;
 }

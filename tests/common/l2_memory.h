@@ -37,6 +37,12 @@ unsigned l2_memory_pins(struct l2_memory *m);
 /* Wait until there are none. */
 void l2_memory_wait_unpinned(struct l2_memory *m);
 
+/* What lookups asked for, all of them and the most in one step of the server's loop. */
+struct l2_memory_asked {
+	uint64_t questions, keys, most_keys;
+};
+struct l2_memory_asked l2_memory_asked(struct l2_memory *m);
+
 /* Objects by the order in which they were stored, from 0. */
 void l2_memory_hide_all(struct l2_memory *m);
 void l2_memory_show(struct l2_memory *m, unsigned i);

@@ -96,8 +96,8 @@ END_TEST
 static bool
 changes(const char *status)
 {
-	static const char *const names[] = {"uptime_ms",       "frames.received", "frames.sent",
-					    "loop.longest_us", "loop.slow_steps", "loop.turns"};
+	static const char *const names[] = {"uptime_ms",       "frames.received", "frames.sent", "loop.longest_us",
+					    "loop.slow_steps", "loop.steps",      "loop.turns"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (strcmp(status, names[i]) == 0)
