@@ -179,7 +179,8 @@ struct scout_client {
 	_Alignas(SCOUT__CACHE_LINE) uint32_t todo_head;
 	uint32_t todo_tail;
 	uint32_t deadline_head, deadline_tail;
-	bool held; /* inside a step: nothing is sent */
+	uint32_t n_finishing; /* slots that are finished and not given back to the caller */
+	bool held;            /* inside a step: nothing is sent */
 	bool closing;
 	struct scout__give_back *give_back; /* n_links */
 	uint64_t reset_version;             /* being carried out, 0 = none */

@@ -56,6 +56,9 @@ struct scout__courier_ops {
 	void (*lease_new)(void *user, struct scout__link *link);
 	/* The user's own descriptor (scout__courier_config.user_fd) is readable. */
 	void (*user_ready)(void *user);
+	/* Whether somebody waits for the answer to an operation in flight. While nobody does, answers may be read late: at the next
+	   job or timer. Asked before each sleep. NULL: always. */
+	bool (*is_awaited)(void *user);
 	/* Timers: do what is due, return when to be called again (monotonic us), UINT64_MAX for never. */
 	uint64_t (*tick)(void *user, uint64_t now_us);
 	/* The courier is about to stop: last chance to send (give back what is promised), and to complete what is open. */

@@ -276,6 +276,12 @@ tick_up(struct scout__link *link, uint64_t now_us)
 	return link->next_try_us;
 }
 
+bool
+scout__link_awaits(const struct scout__link *link)
+{
+	return link->state != SCOUT__LINK_UP || link->ping_sent_us != 0;
+}
+
 uint64_t
 scout__link_tick(struct scout__link *link, uint64_t now_us)
 {

@@ -103,6 +103,8 @@ void scout__link_writable(struct scout__link *link, uint64_t now_us) SCOUT_ON_CO
 unsigned scout__link_receive(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
 void scout__link_monitor_ready(struct scout__link *link) SCOUT_ON_COURIER;
 void scout__link_lease_ready(struct scout__link *link) SCOUT_ON_COURIER;
+/* Whether the link itself waits for an answer, whatever its user does. */
+bool scout__link_awaits(const struct scout__link *link) SCOUT_ON_COURIER;
 /* Send the frame that was collected, if any. */
 void scout__link_send(struct scout__link *link) SCOUT_ON_COURIER;
 /* Tell the server that this peer leaves with nothing running. */

@@ -66,6 +66,7 @@ start_finish(struct scout_client *c, uint32_t i)
 	struct scout__slot *slot = &c->slots[i];
 
 	slot->finished = true;
+	c->n_finishing++;
 	slot->ended = true; /* nobody will read an answer; a late reply finds this */
 	scout__deadlines_remove(c, i);
 	for (uint32_t link = 0; link < c->n_links; link++)
@@ -136,6 +137,25 @@ on_tick(void *user, uint64_t now_us)
 	return UINT64_MAX;
 }
 
+/*
+ * The answers to ADMIT and FINISH change nothing for anybody but the slot, which comes back with them: a courier that is woken for
+ * each would be woken three times for a lookup instead of twice, and the server would ring twice instead of once. As long as at
+ * most half of the slots are on their way back, the caller finds a free one (client_priv.h: there are twice as many as live requests), and
+ * what it asks wakes the courier.
+ */
+static bool
+on_is_awaited(void *user)
+{
+	const struct scout_client *c = user;
+	bool gives_back = false;
+
+	scout__enter_courier();
+	for (uint32_t i = 0; i < c->n_links; i++)
+		gives_back |= c->give_back[i].n > 0;
+	return c->deadline_head != SCOUT__NO_SLOT || c->todo_head != SCOUT__NO_SLOT || c->reset_version != 0 ||
+	       c->n_finishing > c->cfg.max_lookups || gives_back || c->closing;
+}
+
 static void
 on_closing(void *user)
 {
@@ -162,6 +182,7 @@ const struct scout__courier_ops scout__lookup_ops = {
 	.link_going = scout__lookup_link_going,
 	.link_down = scout__lookup_link_down,
 	.ended = scout__lookup_op_ended,
+	.is_awaited = on_is_awaited,
 	.tick = on_tick,
 	.closing = on_closing,
 };

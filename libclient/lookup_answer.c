@@ -67,6 +67,7 @@ scout__slot_release_if_done(struct scout_client *c, uint32_t i)
 		if (slot->lanes[link].state != SCOUT__LANE_NONE || slot->lanes[link].in_flight)
 			return;
 	slot->finished = false;
+	c->n_finishing--;
 	SCOUT_ASSERT(scout__ring_push(&c->freed, (uint64_t)i + 1)); /* as large as there are slots */
 }
 

@@ -252,7 +252,8 @@
  *   multiples of 8, at any place in a record: one may be longer than the ring, and is written as it is read.
  *   Who moves an end: store it (release), full fence, read the other side's word; if it is 1, exchange it with 0, and if it was
  *   still 1, ring the other side: the peer adds 1 to the server's eventfd, the server sends a byte to the peer's socket. Who wants to
- *   sleep: store 1 in its word, full fence, look at the other end once more. Who was rung takes what is readable there (the
+ *   sleep: store 1 in its word, full fence, look at the other end once more. A reader to whom nothing urgent can come may sleep without
+ *   it: the bytes stay until it reads. Who was rung takes what is readable there (the
  *   server's needs no reading), then looks at the rings. End of file on the peer's socket: the server has closed the channel.
  *   A channel that breaks these rules ends the lease connection (by the server), or the connection (by the peer).
  */
