@@ -404,28 +404,34 @@ scout__lease_deliver(struct scout_server *s, struct scout__peer *peer)
 	return true;
 }
 
+/* What was not delivered, and who does not say who he is. */
+SCOUT_ON_LOOP static void
+tick(struct scout_server *s, struct scout__lease *lease)
+{
+	struct scout__peer *peer = lease->peer;
+
+	if (!peer) {
+		if (s->now_us - lease->accepted_us > UNBOUND_US)
+			scout__lease_end(s, lease);
+	} else if (peer->ns->bank && peer->rank >= 0 &&
+		   first_unsent(peer->ns->bank, peer) < peer->ns->bank->n_extents) {
+		if (scout__lease_deliver(s, peer))
+			scout__tasks_wake(s, &peer->lease_waiters);
+	}
+}
+
 void
 scout__leases_tick(struct scout_server *s)
 {
-	struct scout__list *node = s->leases.next;
+	uint32_t left = scout__tick_share(s->n_leases);
+	struct scout__list *node;
 
 	if (s->listener_paused && scout__watch_add(s, &s->listener) == 0)
 		s->listener_paused = false;
-	while (node != &s->leases) {
-		struct scout__lease *lease = SCOUT__OWNER(node, struct scout__lease, node);
-		struct scout__peer *peer = lease->peer;
-
-		node = node->next;
-		if (!peer) {
-			if (s->now_us - lease->accepted_us > UNBOUND_US)
-				scout__lease_end(s, lease);
-			continue;
-		}
-		if (!peer->ns->bank || peer->rank < 0 ||
-		    first_unsent(peer->ns->bank, peer) == peer->ns->bank->n_extents)
-			continue;
-		if (scout__lease_deliver(s, peer))
-			scout__tasks_wake(s, &peer->lease_waiters);
+	/* By turns, as the peers. */
+	while (left-- && (node = scout__list_pop(&s->leases))) {
+		scout__list_add(&s->leases, node);
+		tick(s, SCOUT__OWNER(node, struct scout__lease, node));
 	}
 	scout__withdraw_tick(s);
 }

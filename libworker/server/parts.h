@@ -140,6 +140,8 @@ SCOUT_ON_LOOP bool scout__peer_weights_fit(struct scout_server *s, struct scout_
 					   const struct scout__op *op);
 /* It said goodbye, was forgotten, or died (@died: what it was writing is set aside). */
 SCOUT_ON_LOOP void scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died);
+/* Of @n peers or leases, how many a tick looks at: the rest have their turn at the next ones. */
+uint32_t scout__tick_share(uint32_t n);
 /* Look at some of the peers: who has been silent for too long? */
 SCOUT_ON_LOOP void scout__peers_tick(struct scout_server *s);
 /* Free all. After the loop. */

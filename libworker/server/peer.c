@@ -14,7 +14,8 @@
  * present connection. A reconnect brings a new identity and the old token; what the peer holds stays. Operations that were not
  * answered on the old connection are cancelled then, for nobody waits for them, and what they had granted is taken back.
  *
- * Silence: a peer without lease connection is forgotten after 10 heartbeats. One whose process is watched and that holds slots
+ * Silence: a peer without lease connection is forgotten after 10 heartbeats, and at most a second: a tick looks at some, by turns, so
+ * that tens of thousands do not make it long. One whose process is watched and that holds slots
  * is never forgotten, only its process's end frees them: memory under a running copy is not reused. Time in which this loop
  * itself did not run (a stopped server) is nobody's silence.
  *
@@ -29,7 +30,9 @@
 #define WINDOW_US UINT64_C(60000000) /* clocks drift: a smallest difference counts for one to two of these */
 #define TICK_US UINT64_C(20000)
 #define STOPPED_US UINT64_C(500000)
-#define LEAVE_STEP 64u /* sessions and holds that one step ends */
+#define LEAVE_STEP 64u  /* sessions and holds that one step ends */
+#define TICK_PEERS 256u /* that one tick looks at */
+#define TICK_SHARE 50u  /* or this part of all, if that is more: a round takes a second at most */
 
 SCOUT_ON_LOOP static uint64_t
 key_of(const struct scout_server *s, const void *identity, size_t len)
@@ -377,6 +380,29 @@ is_forgotten(const struct scout_server *s, const struct scout__peer *peer)
 	return s->now_us - peer->seen_us > (uint64_t)SILENT_HEARTBEATS * peer->heartbeat_ms * 1000;
 }
 
+/* This loop did not run for that long. */
+SCOUT_ON_LOOP static void
+forgive(struct scout_server *s, uint64_t gap_us)
+{
+	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
+		struct scout__peer *peer = s->peers[i];
+
+		if (!peer)
+			continue;
+		peer->seen_us += gap_us;
+		if (peer->seen_us > s->now_us)
+			peer->seen_us = s->now_us;
+	}
+}
+
+uint32_t
+scout__tick_share(uint32_t n)
+{
+	uint32_t share = n / TICK_SHARE > TICK_PEERS ? n / TICK_SHARE : TICK_PEERS;
+
+	return n < share ? n : share;
+}
+
 void
 scout__peers_tick(struct scout_server *s)
 {
@@ -386,16 +412,13 @@ scout__peers_tick(struct scout_server *s)
 		return;
 	s->next_tick_us = s->now_us + TICK_US;
 	s->last_tick_us = s->now_us;
-	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
-		struct scout__peer *peer = s->peers[i];
+	if (gap_us > STOPPED_US)
+		forgive(s, gap_us);
+	for (uint32_t left = scout__tick_share(s->cfg.max_peers); left; left--) {
+		struct scout__peer *peer = s->peers[s->tick_peer];
 
-		if (!peer)
-			continue;
-		if (gap_us > STOPPED_US)
-			peer->seen_us += gap_us;
-		if (peer->seen_us > s->now_us)
-			peer->seen_us = s->now_us;
-		if (is_forgotten(s, peer)) {
+		s->tick_peer = (s->tick_peer + 1) % s->cfg.max_peers;
+		if (peer && is_forgotten(s, peer)) {
 			s->count.peers_forgotten++;
 			scout__peer_leave(s, peer, false);
 		}

@@ -486,6 +486,7 @@ struct scout_server {
 	uint32_t n_free_peers;
 	uint64_t next_tick_us;
 	uint64_t last_tick_us;
+	uint32_t tick_peer; /* slot of the first that the next tick looks at */
 	struct scout__map by_identity, by_token;
 	struct scout__session **sessions; /* max_sessions slots */
 	uint32_t *free_sessions;

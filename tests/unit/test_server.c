@@ -4,6 +4,7 @@
 #include <string.h>
 #include <zmq.h>
 
+#include "parts.h"
 #include "server_rig.h"
 
 /*
@@ -341,6 +342,21 @@ START_TEST(a_silent_client_is_forgotten_with_its_promises)
 }
 END_TEST
 
+/* S6: none of them makes the loop's turn long, and each has its turn within a second. */
+START_TEST(a_tick_looks_at_few_of_many_peers)
+{
+	ck_assert_uint_eq(scout__tick_share(0), 0);
+	ck_assert_uint_eq(scout__tick_share(3), 3);
+	for (uint32_t n = 1; n <= 65536; n++) {
+		uint32_t share = scout__tick_share(n);
+
+		ck_assert_uint_le(share, n);
+		ck_assert_uint_le(share, 1311);
+		ck_assert_uint_ge(share * 51, n);
+	}
+}
+END_TEST
+
 /* ---- budgets and credits ---- */
 
 START_TEST(an_expired_operation_is_not_executed)
@@ -479,6 +495,7 @@ suite_of_this_file(void)
 	tcase_add_test(hello, one_connection_one_token_one_role);
 	tcase_add_test(hello, max_peers_is_a_typed_refusal);
 	tcase_add_test(hello, a_silent_client_is_forgotten_with_its_promises);
+	tcase_add_test(hello, a_tick_looks_at_few_of_many_peers);
 	suite_add_tcase(suite, hello);
 	return suite;
 }
