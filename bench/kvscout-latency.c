@@ -34,6 +34,7 @@
 #include "cli.h"
 #include "lat.h"
 #include "say.h"
+#include "thread_cpu.h"
 
 #define EXIT_FAILED 1
 #define CLOCK_READINGS 100000u
@@ -58,6 +59,7 @@ struct session {
 	struct lat *lat;
 	struct scout__curve_keys keys; /* lat->curve, where there are some */
 	struct scout_server *server;
+	int server_tid; /* of its loop; 0: not embedded */
 	void *runners[LAT_N_MODES];
 };
 
@@ -145,6 +147,7 @@ start_server(struct session *session)
 	if (rc)
 		return lat_fail(lat, "embedded server: %s", err[0] ? err : scout_strerror(rc));
 	lat->endpoint = scout_server_endpoint(session->server);
+	session->server_tid = thread_cpu_find("scout-server");
 	return 0;
 }
 
@@ -228,12 +231,51 @@ open_runners(struct session *session)
 	return 0;
 }
 
+/* What the process has used until now. */
+struct usage {
+	uint64_t wall_ns, switches, others_ns, server_ns;
+};
+
+static uint64_t
+cpu_of(const struct rusage *usage)
+{
+	return ((uint64_t)usage->ru_utime.tv_sec + (uint64_t)usage->ru_stime.tv_sec) * UINT64_C(1000000000) +
+	       ((uint64_t)usage->ru_utime.tv_usec + (uint64_t)usage->ru_stime.tv_usec) * 1000;
+}
+
+static struct usage
+usage_now(const struct session *session)
+{
+	struct rusage all, self;
+	struct usage now = {.wall_ns = scout__now_ns()};
+
+	(void)getrusage(RUSAGE_SELF, &all); /* cannot fail, nor can the other */
+	(void)getrusage(RUSAGE_THREAD, &self);
+	now.switches = (uint64_t)all.ru_nvcsw + (uint64_t)all.ru_nivcsw;
+	now.others_ns = cpu_of(&all) - cpu_of(&self);
+	if (session->server_tid)
+		now.server_ns = thread_cpu_ns(session->server_tid);
+	return now;
+}
+
+static void
+count_usage(const struct session *session, const struct usage *from, struct lat_result *result)
+{
+	struct usage now = usage_now(session);
+
+	result->wall_ns = now.wall_ns - from->wall_ns;
+	result->switches = now.switches - from->switches;
+	result->others_ns = now.others_ns - from->others_ns;
+	result->server_ns = now.server_ns - from->server_ns;
+}
+
 static int
 run_rounds(struct session *session)
 {
 	struct lat *lat = session->lat;
 	const struct lat_options *opt = lat->opt;
-	uint64_t from, to, start_ns;
+	struct usage before;
+	uint64_t from, to;
 	unsigned int mode;
 
 	for (uint64_t round = 0; round < opt->rounds; round++) {
@@ -246,10 +288,10 @@ run_rounds(struct session *session)
 			if (!session->runners[mode] || to == from)
 				continue;
 			clear_result(&lat->scratch);
-			start_ns = scout__now_ns();
+			before = usage_now(session);
 			if (lat_runners[mode]->run(session->runners[mode], &lat->scratch, to - from))
 				return -1;
-			lat->scratch.wall_ns = scout__now_ns() - start_ns;
+			count_usage(session, &before, &lat->scratch);
 			lat_end_round(lat, round, mode);
 		}
 	}

@@ -114,6 +114,9 @@ struct lat_result {
 	struct scout__hist metrics[LAT_N_METRICS];
 	struct scout__hist asks; /* async: calls that said "not yet", the submit among them, before the answer */
 	uint64_t wall_ns;
+	uint64_t switches;       /* context switches of all threads */
+	uint64_t others_ns;      /* CPU time of all threads but the scheduler's */
+	uint64_t server_ns;      /* of these the embedded server's loop; 0: there is none */
 	uint64_t landed_in_step; /* async: answers published before the next step began */
 	uint64_t requests;       /* ended */
 	uint64_t steps;

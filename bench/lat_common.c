@@ -190,6 +190,9 @@ lat_end_round(struct lat *lat, uint64_t round, unsigned int mode)
 		memcpy(into->first_wrong, from->first_wrong, sizeof(into->first_wrong));
 	scout__hist_merge(&into->asks, &from->asks);
 	into->wall_ns += from->wall_ns;
+	into->switches += from->switches;
+	into->others_ns += from->others_ns;
+	into->server_ns += from->server_ns;
 	into->landed_in_step += from->landed_in_step;
 	into->requests += from->requests;
 	into->steps += from->steps;

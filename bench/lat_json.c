@@ -64,6 +64,11 @@ scheduler_json(const struct lat *lat, unsigned int mode)
 	set_real(object, "lookups_per_s", seconds > 0, (double)result->requests / seconds);
 	set_real(object, "stall_ns_per_request", stall->n && result->requests, stall->sum / (double)result->requests);
 	set_real(object, "same_step_share", result->asks.n, (double)result->landed_in_step / (double)result->asks.n);
+	set_real(object, "switches_per_lookup", result->requests, (double)result->switches / (double)result->requests);
+	set_real(object, "others_cpu_ns_per_lookup", result->requests,
+		 (double)result->others_ns / (double)result->requests);
+	set_real(object, "lookups_per_server_cpu_s", result->server_ns,
+		 (double)result->requests * 1e9 / (double)result->server_ns);
 	(void)json_object_set_new(object, "steps_to_answer", json_hist(&result->asks));
 	return object;
 }

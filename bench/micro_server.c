@@ -18,7 +18,6 @@
  *
  * Threads: main; those of the embedded server and of the worker that stores.
  */
-#include <dirent.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -39,6 +38,7 @@
 #include "hist.h"
 #include "msg.h"
 #include "say.h"
+#include "thread_cpu.h"
 
 #define HASH_BYTES 32u
 #define CHUNK_TOKENS 16u
@@ -97,45 +97,14 @@ mix(uint64_t z)
 	return z ^ (z >> 31);
 }
 
-/* ---- CPU time of a thread ---- */
-
-/* The thread of this process whose name begins so; 0: none. */
-static int
-find_thread(const char *name)
-{
-	DIR *dir = opendir("/proc/self/task");
-	struct dirent *entry;
-	char path[320], text[64];
-	int found = 0;
-
-	while (dir && (entry = readdir(dir))) { // NOLINT(concurrency-mt-unsafe): a stream of our own
-		int tid = (int)strtol(entry->d_name, NULL, 10);
-		FILE *file;
-
-		(void)snprintf(path, sizeof(path), "/proc/self/task/%d/comm", tid);
-		if (tid <= 0 || !(file = fopen(path, "re")))
-			continue;
-		if (fgets(text, sizeof(text), file) && strncmp(text, name, strlen(name)) == 0)
-			found = tid;
-		(void)fclose(file); /* only read */
-	}
-	if (dir)
-		(void)closedir(dir);
-	return found;
-}
-
 static uint64_t
 cpu_ns(int tid)
 {
-	char path[64], text[128] = "";
-	FILE *file;
+	uint64_t ns = thread_cpu_ns(tid);
 
-	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", tid);
-	file = fopen(path, "re");
-	if (!file || !fgets(text, sizeof(text), file))
-		die(path, "cannot be read");
-	(void)fclose(file); /* only read */
-	return strtoull(text, NULL, 10);
+	if (ns == UINT64_MAX)
+		die("/proc/self/task", "cannot be read");
+	return ns;
 }
 
 /* ---- what is stored ---- */
@@ -158,8 +127,8 @@ start_server(struct bench *b)
 static void
 find_threads(struct bench *b)
 {
-	b->loop_tid = find_thread("scout-server");
-	b->io_tid = find_thread("ZMQbg/IO");
+	b->loop_tid = thread_cpu_find("scout-server");
+	b->io_tid = thread_cpu_find("ZMQbg/IO");
 	if (!b->loop_tid || !b->io_tid)
 		die("server", "its threads are not found");
 }

@@ -100,6 +100,8 @@ for mode in modes:
     if mode == "async":
         assert scheduler["steps_to_answer"]["n"] == requests, scheduler
         assert scheduler["steps_to_answer"]["min"] >= 1 and 0 <= scheduler["same_step_share"] <= 1, scheduler
+        assert scheduler["switches_per_lookup"] >= 0 and scheduler["others_cpu_ns_per_lookup"] > 0, scheduler
+        assert top["options"]["endpoint"] or scheduler["lookups_per_server_cpu_s"] > 0, scheduler
     else:
         assert scheduler["same_step_share"] is None, (mode, scheduler)
     if "landed_ns" in metrics:  # each answer is published before its caller has it

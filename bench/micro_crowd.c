@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * The floor under many clients of one server (kvscout-latency --mode async --clients N --inflight M): what waking the same threads takes,
+ * when nothing else is done.
+ *
+ * A scheduler - main - walks N clients and never sleeps. Each client is a thread that sleeps in read() on an eventfd. A question goes
+ * from main to the client's thread and on to one server thread, the answer back to the client's thread and to main; then main
+ * gives back what was answered, through the client's thread to the server, who does not answer that. As in the tool, all
+ * that a client is told in one step is told with one wake, and a question is not asked in the step that gives its predecessor back.
+ *
+ * A question is a number that grows. There are no frames, no hashes, no index, no deadlines, no connection that can be lost, and the
+ * threads share one list of who has something to say, which processes that do not trust each other cannot. Nobody is rung who
+ * is awake, and a ring is one write() and one read(): less cannot be had of threads that sleep.
+ *
+ * Threads: main, one for each client, the server.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "clock.h"
+#include "say.h"
+#include "thread.h"
+#include "thread_cpu.h"
+
+#define CLIENTS_MAX 1000u
+#define STACK_BYTES ((size_t)128 * 1024)
+#define LINE 64
+
+/* Who sleeps on an eventfd, and says so before. */
+struct sleeper {
+	int fd;
+	atomic_uint sleeps;
+};
+
+struct crowd;
+
+/* Numbers that grow: how many were asked, given back, answered. */
+struct client {
+	_Alignas(LINE) atomic_uint_fast64_t asked, given;   /* main */
+	_Alignas(LINE) atomic_uint_fast64_t sent, returned; /* client, for the server */
+	atomic_uint_fast64_t seen;                          /* client, for main: answered */
+	_Alignas(LINE) atomic_uint_fast64_t answered;       /* server */
+	_Alignas(LINE) atomic_bool is_listed;               /* in crowd.ready */
+	struct client *next_ready;
+	_Alignas(LINE) struct sleeper sleeper;
+	struct crowd *crowd;
+	pthread_t thread;
+	/* main */
+	uint64_t n_asked, n_given;
+};
+
+struct crowd {
+	uint64_t n, inflight, requests;
+	struct client *clients;
+	atomic_bool stop;
+	struct sleeper server;
+	_Alignas(LINE) _Atomic(struct client *) ready; /* clients -> server: a stack, taken whole */
+	pthread_t thread;
+};
+
+static void
+die(const char *what, const char *text)
+{
+	complain("%s: %s", what, text);
+	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
+}
+
+/* ---- sleeping ---- */
+
+/* After what the other is to see was stored. */
+static void
+ring(struct sleeper *sleeper)
+{
+	const uint64_t one = 1;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&sleeper->sleeps, memory_order_relaxed) && atomic_exchange(&sleeper->sleeps, 0))
+		(void)!write(sleeper->fd, &one, sizeof(one)); /* the count cannot overflow */
+}
+
+/* To be followed by a last look, then by nap() or wake(). */
+static void
+lie_down(struct sleeper *sleeper)
+{
+	atomic_store_explicit(&sleeper->sleeps, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+static void
+nap(const struct sleeper *sleeper)
+{
+	uint64_t count;
+
+	(void)!read(sleeper->fd, &count, sizeof(count)); /* blocks until rung */
+}
+
+/* A ring that came meanwhile ends the next nap early: no harm. */
+static void
+wake(struct sleeper *sleeper)
+{
+	atomic_store_explicit(&sleeper->sleeps, 0, memory_order_relaxed);
+}
+
+/* ---- clients and server ---- */
+
+/* Hand on what is new, in both directions. False: there was nothing. */
+static bool
+carry(struct client *c)
+{
+	uint64_t asked = atomic_load_explicit(&c->asked, memory_order_acquire);
+	uint64_t given = atomic_load_explicit(&c->given, memory_order_acquire);
+	uint64_t answered = atomic_load_explicit(&c->answered, memory_order_acquire);
+	bool is_new = asked != atomic_load_explicit(&c->sent, memory_order_relaxed) ||
+		      given != atomic_load_explicit(&c->returned, memory_order_relaxed);
+	bool is_answer = answered != atomic_load_explicit(&c->seen, memory_order_relaxed);
+
+	if (is_answer)
+		atomic_store_explicit(&c->seen, answered, memory_order_release);
+	if (!is_new)
+		return is_answer;
+	atomic_store_explicit(&c->sent, asked, memory_order_relaxed);
+	atomic_store_explicit(&c->returned, given, memory_order_release);
+	if (!atomic_exchange(&c->is_listed, true)) {
+		c->next_ready = atomic_load(&c->crowd->ready);
+		while (!atomic_compare_exchange_weak(&c->crowd->ready, &c->next_ready, c))
+			;
+		ring(&c->crowd->server);
+	}
+	return true;
+}
+
+static void *
+client_main(void *arg)
+{
+	const struct sched_param no_priority = {.sched_priority = 0};
+	struct client *c = arg;
+
+	(void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &no_priority); /* as couriers are */
+	while (!atomic_load(&c->crowd->stop)) {
+		if (carry(c))
+			continue;
+		lie_down(&c->sleeper);
+		if (!carry(c) && !atomic_load(&c->crowd->stop))
+			nap(&c->sleeper);
+		wake(&c->sleeper);
+	}
+	return NULL;
+}
+
+/* False: nobody had anything. */
+static bool
+serve(struct crowd *crowd)
+{
+	struct client *c = atomic_exchange(&crowd->ready, NULL), *next;
+	bool any = c != NULL;
+
+	for (; c; c = next) {
+		uint64_t sent;
+
+		next = c->next_ready;
+		atomic_store(&c->is_listed, false); /* before looking: what comes after lists it again */
+		sent = atomic_load(&c->sent);
+		if (sent == atomic_load_explicit(&c->answered, memory_order_relaxed))
+			continue;
+		atomic_store_explicit(&c->answered, sent, memory_order_release);
+		ring(&c->sleeper);
+	}
+	return any;
+}
+
+static void *
+server_main(void *arg)
+{
+	struct crowd *crowd = arg;
+
+	while (!atomic_load(&crowd->stop)) {
+		if (serve(crowd))
+			continue;
+		lie_down(&crowd->server);
+		if (!serve(crowd) && !atomic_load(&crowd->stop))
+			nap(&crowd->server);
+		wake(&crowd->server);
+	}
+	return NULL;
+}
+
+/* ---- the scheduler ---- */
+
+/* One step of one client. Returns how many requests ended. */
+static uint64_t
+step(struct client *c, uint64_t inflight, uint64_t *left)
+{
+	uint64_t seen = atomic_load_explicit(&c->seen, memory_order_acquire);
+	uint64_t ended = seen - c->n_given, room = inflight - (c->n_asked - c->n_given);
+	uint64_t asks = room < *left ? room : *left;
+
+	if (!asks && !ended)
+		return 0;
+	*left -= asks;
+	c->n_asked += asks;
+	c->n_given = seen;
+	atomic_store_explicit(&c->given, c->n_given, memory_order_relaxed);
+	atomic_store_explicit(&c->asked, c->n_asked, memory_order_release);
+	ring(&c->sleeper);
+	return ended;
+}
+
+static void
+run(struct crowd *crowd, uint64_t requests)
+{
+	uint64_t left = requests, done = 0;
+
+	while (done < requests)
+		for (uint64_t i = 0; i < crowd->n; i++)
+			done += step(&crowd->clients[i], crowd->inflight, &left);
+}
+
+static int
+open_bell(void)
+{
+	int fd = eventfd(0, EFD_CLOEXEC);
+
+	if (fd < 0)
+		die("eventfd", "no descriptor is left");
+	return fd;
+}
+
+static void
+start(struct crowd *crowd)
+{
+	pthread_attr_t attr;
+	int error;
+
+	crowd->server.fd = open_bell();
+	(void)pthread_attr_init(&attr);
+	(void)pthread_attr_setstacksize(&attr, STACK_BYTES);
+	error = scout__thread_start(&crowd->thread, "crowd-server", server_main, crowd);
+	for (uint64_t i = 0; i < crowd->n && !error; i++) {
+		crowd->clients[i].crowd = crowd;
+		crowd->clients[i].sleeper.fd = open_bell();
+		error = pthread_create(&crowd->clients[i].thread, &attr, client_main, &crowd->clients[i]);
+	}
+	(void)pthread_attr_destroy(&attr);
+	if (error)
+		die("start", "no thread is left");
+}
+
+static void
+stop(struct crowd *crowd)
+{
+	const uint64_t one = 1;
+
+	atomic_store(&crowd->stop, true);
+	(void)!write(crowd->server.fd, &one, sizeof(one));
+	(void)pthread_join(crowd->thread, NULL);
+	(void)close(crowd->server.fd);
+	for (uint64_t i = 0; i < crowd->n; i++) {
+		(void)!write(crowd->clients[i].sleeper.fd, &one, sizeof(one));
+		(void)pthread_join(crowd->clients[i].thread, NULL);
+		(void)close(crowd->clients[i].sleeper.fd);
+	}
+}
+
+static uint64_t
+switches(void)
+{
+	struct rusage usage;
+
+	(void)getrusage(RUSAGE_SELF, &usage); /* cannot fail */
+	return (uint64_t)usage.ru_nvcsw + (uint64_t)usage.ru_nivcsw;
+}
+
+static void
+measure(struct crowd *crowd)
+{
+	int server = thread_cpu_find("crowd-server");
+	uint64_t start_ns, wall_ns, before, server_ns;
+
+	run(crowd, crowd->requests / 10 + 1); /* warm-up */
+	server_ns = thread_cpu_ns(server);
+	before = switches();
+	start_ns = scout__now_ns();
+	run(crowd, crowd->requests);
+	wall_ns = scout__now_ns() - start_ns;
+	server_ns = thread_cpu_ns(server) - server_ns;
+	say("%" PRIu64 " clients, %" PRIu64 " waiting each: %.0f lookups/s, %.2f switches per lookup, "
+	    "%.0f lookups per second of the server's CPU (n %" PRIu64 ")\n",
+	    crowd->n, crowd->inflight, (double)crowd->requests * 1e9 / (double)wall_ns,
+	    (double)(switches() - before) / (double)crowd->requests,
+	    (double)crowd->requests * 1e9 / (double)(server_ns ? server_ns : 1), crowd->requests);
+}
+
+int
+main(int argc, char **argv)
+{
+	static struct crowd crowd = {.n = 1, .inflight = 1, .requests = 40000};
+	const struct cli_option options[] = {
+		CLI_NUMBER("clients", &crowd.n, 1, CLIENTS_MAX, "threads between the scheduler and the server"),
+		CLI_NUMBER("inflight", &crowd.inflight, 1, 4096, "requests that wait at once, of each client"),
+		CLI_NUMBER("requests", &crowd.requests, 1, 100000000, "in all"),
+	};
+	const struct cli cli = {
+		.tool = "micro_crowd",
+		.about = "The floor under many clients: what waking as many threads takes.",
+		.options = options,
+		.n = sizeof(options) / sizeof(options[0]),
+	};
+	int status;
+
+	if (!cli_parse(&cli, argc, argv, &status))
+		return status;
+	crowd.clients = aligned_alloc(LINE, crowd.n * sizeof(*crowd.clients));
+	if (!crowd.clients)
+		die("start", "out of memory");
+	memset(crowd.clients, 0, crowd.n * sizeof(*crowd.clients));
+	start(&crowd);
+	measure(&crowd);
+	stop(&crowd);
+	free(crowd.clients);
+	return EXIT_SUCCESS;
+}
