@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define LEASE_BATCH 64
+#define NO_FDS_PAUSE_MS 500 /* until some may be free */
 
 void
 scout__link_lease_close(struct scout__link *link)
@@ -179,9 +180,17 @@ on_message(struct scout__link *link, const uint8_t *buf, size_t len, const struc
 	struct scout__lease_msg msg;
 	bool good = scout__get_lease(buf, len, &msg);
 
-	if (good && msg.type == SCOUT_LEASE_SEGMENT && passed->n == 1 && v->ops->segment) {
-		v->ops->segment(v->user, link, &msg, passed->fds[0]);
-		return true;
+	if (good && msg.type == SCOUT_LEASE_SEGMENT && v->ops->segment) {
+		if (passed->n == 1) {
+			v->ops->segment(v->user, link, &msg, passed->fds[0]);
+			return true;
+		}
+		/* It is sent once on each lease connection, and without it every job that needs it would wait in vain. */
+		scout__log(v->log, SCOUT_LOG_WARN,
+			   "%s: pool segment %u came without its memory; are there descriptors left?", link->endpoint,
+			   (unsigned)msg.segment);
+		link->pause_ms = NO_FDS_PAUSE_MS;
+		good = false;
 	}
 	if (good && msg.type == SCOUT_LEASE_CHANNEL) {
 		on_channel(link, &msg, passed);
@@ -201,9 +210,9 @@ void
 scout__link_lease_ready(struct scout__link *link)
 {
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES + 1];
-	bool was_leasing = link->state == SCOUT__LINK_LEASING;
 
 	for (int i = 0; i < LEASE_BATCH && link->lease_fd >= 0; i++) {
+		bool was_bound = link->lease_bound;
 		struct passed passed;
 		ssize_t n = receive(link->lease_fd, buf, sizeof(buf), &passed);
 
@@ -212,9 +221,9 @@ scout__link_lease_ready(struct scout__link *link)
 		if (n > 0 && on_message(link, buf, (size_t)n, &passed))
 			continue;
 		scout__link_lease_close(link);
-		if (was_leasing && link->state == SCOUT__LINK_LEASING)
+		if (link->state == SCOUT__LINK_LEASING && !was_bound)
 			scout__link_leased(link); /* refused: go on without, the log line says so */
-		else if (link->state == SCOUT__LINK_UP)
-			scout__link_reset(link, SCOUT_ERR_UNREACHABLE, "the server closed the lease connection");
+		else if (link->state >= SCOUT__LINK_LEASING)
+			scout__link_reset(link, SCOUT_ERR_UNREACHABLE, "the lease connection is over");
 	}
 }

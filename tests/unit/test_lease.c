@@ -13,6 +13,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <kvscout/worker.h>
+
 #include "channel.h"
 #include "client_rig.h"
 #include "msg.h"
@@ -98,15 +100,21 @@ give_channel(struct scout__channel *ch)
 }
 
 static void
-up(void)
+listen_for_leases(void)
 {
-	rig_up();
-	scout_client_free(client);
 	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s.lease", fake_endpoint(fake) + strlen("ipc://"));
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
 	ck_assert_int_eq(listen(listener, 8), 0);
 	fake_set_lease(fake, address.sun_path);
+}
+
+static void
+up(void)
+{
+	rig_up();
+	scout_client_free(client);
+	listen_for_leases();
 	rig_client("heartbeat_ms", "20000"); /* what is noticed, is not by silence */
 	take_lease();
 	ck_assert_int_eq(hear().type, SCOUT_LEASE_ASK_CHANNEL);
@@ -217,11 +225,71 @@ START_TEST(a_channel_that_the_server_closes_is_the_end_of_the_connection)
 }
 END_TEST
 
+/* ---- a worker ---- */
+
+static struct scout_worker *worker;
+
+static void
+up_worker(void)
+{
+	struct scout_worker_config cfg;
+	char err[256] = "";
+
+	fake = fake_start();
+	listen_for_leases();
+	scout_worker_config_init(&cfg);
+	cfg.endpoint = fake_endpoint(fake);
+	cfg.heartbeat_ms = 20000;
+	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
+	take_lease();
+	ck_assert_int_eq(hear().type, SCOUT_LEASE_ASK_CHANNEL);
+}
+
+static void
+down_worker(void)
+{
+	scout_worker_free(worker);
+	(void)close(lease);
+	(void)close(listener);
+	ck_assert_int_eq(unlink(address.sun_path), 0);
+	fake_stop(fake);
+}
+
+/*
+ * So it looks where the worker's process has no descriptor left when a segment comes: before the channel's answer, or later. It is sent
+ * once, so only a new lease connection brings it again.
+ */
+START_TEST(a_segment_without_its_memory_is_asked_for_again)
+{
+	const struct scout__lease_msg segment = {.type = SCOUT_LEASE_SEGMENT,
+						 .segment = 1,
+						 .slots = 1,
+						 .bytes = 8192,
+						 .data_offset = 4096,
+						 .slot_stride = 4096};
+	struct pollfd ready = {.events = POLLIN};
+	char c;
+
+	if (_i == 1)
+		say_none();
+	say(&segment, NULL, 0);
+	ready.fd = lease;
+	ck_assert_int_eq(poll(&ready, 1, 20000), 1);
+	while (recv(lease, &c, 1, 0) > 0) /* a goodbye, perhaps */
+		;
+	(void)close(lease);
+	take_lease();
+	ck_assert_int_eq(hear().type, SCOUT_LEASE_ASK_CHANNEL);
+	say_none();
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
 	Suite *s = suite_create("lease");
 	TCase *tc = tcase_create("lease");
+	TCase *of_worker = tcase_create("worker");
 
 	tcase_add_checked_fixture(tc, up, down);
 	tcase_set_timeout(tc, 60);
@@ -230,5 +298,9 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, wrong_descriptors_are_closed_and_the_socket_is_used, 0, 6);
 	tcase_add_test(tc, a_channel_that_the_server_closes_is_the_end_of_the_connection);
 	suite_add_tcase(s, tc);
+	tcase_add_checked_fixture(of_worker, up_worker, down_worker);
+	tcase_set_timeout(of_worker, 60);
+	tcase_add_loop_test(of_worker, a_segment_without_its_memory_is_asked_for_again, 0, 2);
+	suite_add_tcase(s, of_worker);
 	return s;
 }
