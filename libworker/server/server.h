@@ -476,8 +476,9 @@ struct scout_server {
 	bool sender_is_local;                 /* the sender of the frame in hand is on this machine */
 	struct scout__list shm_hot, shm_warm; /* channels, see shm.c */
 	uint32_t n_channels;
-	bool shm_first; /* this turn reads channels before the socket */
-	bool look;      /* a socket was called, or may have something: only zmq_poll() can tell */
+	size_t shm_backlog; /* bytes that wait in all of them */
+	bool shm_first;     /* this turn reads channels before the socket */
+	bool look;          /* a socket was called, or may have something: only zmq_poll() can tell */
 
 	struct scout__ns *ns[SCOUT__MAX_NAMESPACES];
 	uint32_t n_ns;

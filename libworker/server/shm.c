@@ -20,7 +20,8 @@
  *   warm     empty while the loop spins: the loop looks at its memory each turn, and its peer needs no system call
  *
  * What does not fit into the ring of answers is kept and written as the peer reads on, up to BACKLOG_MAX: then the peer counts as
- * one that does not read, and what the answer granted is taken back.
+ * one that does not read, and what the answer granted is taken back. All together have BACKLOG_ALL, and each may keep no more than
+ * what is left of it: so those that never read share it evenly and leave as much for the others, however many they are.
  *
  * A peer that breaks the rules of the channel is told that its lease is over, as one that breaks those of the lease.
  *
@@ -28,6 +29,7 @@
  */
 
 #define BACKLOG_MAX ((size_t)2 * SCOUT_MAX_FRAME)
+#define BACKLOG_ALL ((size_t)8 * SCOUT_MAX_FRAME)
 #define REPLY_PART 4u
 
 void
@@ -47,6 +49,7 @@ scout__shm_close(struct scout_server *s, struct scout__peer *peer)
 	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, shm->watch.fd, NULL); /* it was added */
 	shm->watch.fd = -1;
 	scout__list_del(&shm->node);
+	s->shm_backlog -= shm->channel.backlog_bytes;
 	scout__channel_close(&shm->channel);
 	if (shm->packet)
 		scout__packet_unref(shm->packet);
@@ -109,10 +112,21 @@ scout__shm_open(struct scout_server *s, struct scout__peer *peer)
 	(void)send_answer(peer->lease->watch.fd, 0, 0, NULL, 0);
 }
 
+/* Write on what waits for room. */
+SCOUT_ON_LOOP static void
+push(struct scout_server *s, struct scout__peer *peer)
+{
+	struct scout__channel *ch = &peer->shm.channel;
+	size_t before = ch->backlog_bytes;
+
+	scout__channel_push(ch);
+	s->shm_backlog -= before - ch->backlog_bytes;
+}
+
 void
 scout__shm_rang(struct scout_server *s, struct scout__peer *peer)
 {
-	scout__channel_push(&peer->shm.channel);
+	push(s, peer);
 	scout__list_del(&peer->shm.node);
 	scout__list_add(&s->shm_hot, &peer->shm.node);
 }
@@ -204,7 +218,7 @@ scout__shm_look(struct scout_server *s)
 		struct scout__peer *peer = SCOUT__OWNER(node, struct scout__peer, shm.node);
 
 		node = node->next;
-		scout__channel_push(&peer->shm.channel);
+		push(s, peer);
 		if (!scout__channel_has_bytes(&peer->shm.channel) && !peer->shm.channel.broken)
 			continue;
 		scout__list_del(&peer->shm.node);
@@ -232,11 +246,13 @@ int
 scout__shm_send(struct scout_server *s, struct scout__peer *peer, const uint8_t *buf, size_t len)
 {
 	struct scout__channel *ch = &peer->shm.channel;
+	size_t before = ch->backlog_bytes, left = BACKLOG_ALL - s->shm_backlog;
 	int rc;
 
-	if (ch->backlog_bytes + len > BACKLOG_MAX)
+	if (before + len > (left < BACKLOG_MAX ? left : BACKLOG_MAX))
 		return EAGAIN;
 	rc = scout__channel_send(ch, buf, len);
+	s->shm_backlog += ch->backlog_bytes - before; /* or less than before: what waited found room */
 	if (ch->broken) { /* found here: it need not ring for its end, which comes where channels are read */
 		scout__list_del(&peer->shm.node);
 		scout__list_add(&s->shm_hot, &peer->shm.node);

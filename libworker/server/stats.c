@@ -27,6 +27,7 @@ take_server(const struct scout_server *s, struct scout__stats *t)
 	t->connections = s->n_conns;
 	t->connections_limit = s->conns_limit;
 	t->channels = s->n_channels;
+	t->channels_backlog = s->shm_backlog;
 	t->leases = s->n_leases;
 	t->sessions = s->cfg.max_sessions - s->n_free_sessions;
 	t->sessions_limit = s->cfg.max_sessions;

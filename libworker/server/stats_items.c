@@ -48,6 +48,8 @@ static const struct scout__stats_item server_items[] = {
 	{"curve.refused", "curve_refused_total", NULL, "Connections whose CURVE key was not on the list.",
 	 AT(count.curve_refused), SCOUT__COUNTER, 0, false},
 	{"channels", "channels", NULL, "Peers with rings in shared memory.", AT(channels), SCOUT__GAUGE, 0, false},
+	{"channels.backlog_bytes", "channels_backlog_bytes", NULL, "Answers that wait for room in these rings.",
+	 AT(channels_backlog), SCOUT__GAUGE, 0, false},
 	{"leases", "leases", NULL, "Lease connections.", AT(leases), SCOUT__GAUGE, 0, false},
 	{"leases.refused", "leases_refused_total", NULL, "Lease connections that were refused.",
 	 AT(count.leases_refused), SCOUT__COUNTER, 0, false},

@@ -8,8 +8,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -464,6 +467,126 @@ START_TEST(a_peer_that_does_not_read_is_limited)
 }
 END_TEST
 
+/* ---- floods ---- */
+
+static atomic_bool flood_ends;
+
+/* Frames as fast as they go, of which the answers are not read. */
+static void *
+flood_frames(void *arg)
+{
+	struct wire_peer *p = arg;
+
+	while (!atomic_load(&flood_ends)) {
+		for (unsigned i = 0; i < 1000; i++) {
+			(void)wire_begin(p, SCOUT_OP_PING);
+			(void)wire_end(p);
+		}
+		wire_flush(p);
+		while (p->channel.first && !atomic_load(&flood_ends))
+			scout__channel_push(&p->channel);
+	}
+	return NULL;
+}
+
+/* Lease messages as fast as they go. */
+static void *
+flood_lease(void *arg)
+{
+	const struct scout__lease_msg m = {.type = SCOUT_LEASE_RELEASED, .segment = 1};
+	const struct wire_peer *p = arg;
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	size_t len = scout__put_lease(buf, &m);
+
+	while (!atomic_load(&flood_ends) && send(p->lease_fd, buf, len, MSG_NOSIGNAL) == (ssize_t)len)
+		;
+	return NULL;
+}
+
+/* Lease connections that say nothing. */
+static void *
+flood_connections(void *arg)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const struct wire_peer *p = arg;
+
+	memcpy(address.sun_path, p->lease_path, strlen(p->lease_path) + 1);
+	while (!atomic_load(&flood_ends)) {
+		int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+		(void)connect(fd, (const struct sockaddr *)&address, sizeof(address));
+		(void)close(fd);
+	}
+	return NULL;
+}
+
+START_TEST(floods_keep_nobody_waiting)
+{
+	void *(*const floods[])(void *) = {flood_frames, flood_lease, flood_connections};
+	pthread_t threads[2];
+	struct wire_peer bad[2], good;
+
+	open_peer(&good);
+	for (unsigned i = 0; i < 2; i++) {
+		open_peer(&bad[i]);
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, floods[_i], &bad[i]), 0);
+	}
+	for (unsigned i = 0; i < 200; i++) {
+		ck_assert_int_eq(wire_ping(&good), SCOUT_WIRE_OK);
+		ck_assert_int_eq(wire_ping(&watcher), SCOUT_WIRE_OK);
+	}
+	atomic_store(&flood_ends, true);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+		wire_close(&bad[i]);
+	}
+	wire_close(&good);
+}
+END_TEST
+
+/* A thousand of the largest answers for the smallest question; they are not read. */
+static void
+ask_much(struct wire_peer *p)
+{
+	for (unsigned i = 0; i < 1000; i++) {
+		(void)wire_begin(p, SCOUT_OP_STATUS);
+		(void)wire_end(p);
+	}
+	wire_flush(p);
+	push_all(p);
+}
+
+START_TEST(answers_that_are_not_read_share_a_limit_and_leave_room_for_others)
+{
+	enum {
+		DEAF = 6,
+		TIMES = 12
+	};
+	struct wire_peer deaf[DEAF], good;
+	uint64_t dropped;
+
+	for (unsigned i = 0; i < DEAF; i++)
+		open_peer(&deaf[i]);
+	open_peer(&good);
+	for (unsigned k = 0; k < TIMES; k++)
+		for (unsigned i = 0; i < DEAF; i++)
+			ask_much(&deaf[i]);
+	ck_assert_int_eq(wire_ping(&good), SCOUT_WIRE_OK);
+	ck_assert_uint_le(status("channels.backlog_bytes"), (uint64_t)8 * SCOUT_MAX_FRAME);
+	ck_assert_uint_ge(status("channels.backlog_bytes"), (uint64_t)4 * SCOUT_MAX_FRAME); /* it was needed */
+	dropped = status("frames.dropped");
+	ck_assert_uint_gt(dropped, 0);
+	ask_much(&good);
+	for (unsigned i = 0; i < 1000; i++)
+		wire_reply_free(wire_wait(&good, good.last_corr - i));
+	ck_assert_uint_eq(status("frames.dropped"), dropped);
+	for (unsigned i = 0; i < DEAF; i++)
+		wire_close(&deaf[i]);
+	wire_wait_status(&watcher, "channels.backlog_bytes", 0);
+	wire_close(&good);
+}
+END_TEST
+
 /* ---- the library's client ---- */
 
 static struct scout_client *
@@ -664,6 +787,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_client_of_this_machine_uses_it);
 	tcase_add_test(tc, nobody_is_woken_for_the_answer_to_a_finish);
 	tcase_add_test(tc, what_somebody_waits_for_is_rung_for);
+	tcase_add_loop_test(tc, floods_keep_nobody_waiting, 0, 3);
 	suite_add_tcase(s, tc);
 	tcase_add_checked_fixture(dying, up_doomed, down);
 	tcase_set_timeout(dying, 60);
@@ -675,6 +799,7 @@ suite_of_this_file(void)
 	tcase_add_test(small, frames_larger_than_the_ring_pass);
 	tcase_add_test(small, answers_wait_for_a_peer_that_reads_late);
 	tcase_add_test(small, a_peer_that_does_not_read_is_limited);
+	tcase_add_test(small, answers_that_are_not_read_share_a_limit_and_leave_room_for_others);
 	tcase_add_test(small, a_client_of_this_machine_uses_it);
 	suite_add_tcase(s, small);
 	tcase_add_checked_fixture(none, up_socket, down);
