@@ -47,6 +47,14 @@ up(void)
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
+/* Sanitizers need some to end. */
+static void
+down(void)
+{
+	while (n_fill > 0)
+		(void)close(fill[--n_fill]);
+}
+
 static void
 use_up_descriptors(void)
 {
@@ -155,7 +163,7 @@ suite_of_this_file(void)
 	Suite *s = suite_create("accept_guard");
 	TCase *tc = tcase_create("accept_guard");
 
-	tcase_add_checked_fixture(tc, up, NULL);
+	tcase_add_checked_fixture(tc, up, down);
 	tcase_add_test(tc, with_descriptors_it_is_the_usual_accept);
 	tcase_add_test(tc, without_descriptors_connections_are_taken_and_closed);
 	tcase_add_test(tc, a_spare_descriptor_that_was_lost_comes_back);
