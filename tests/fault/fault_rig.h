@@ -41,7 +41,10 @@
 #ifndef FAULT_SANITIZED
 #define FAULT_SANITIZED false
 #endif
-#define FAULT_SLOW_MS(ms) ((ms) * (FAULT_SANITIZED ? 20u : 1u))
+/* Short where many of them are to pass; but a machine that stands still for half a second is no silent server (after four). */
+#define FAULT_HEARTBEAT_MS (FAULT_SANITIZED ? 500u : 200u)
+/* A server forgets who is silent for ten of them, if it may. */
+#define FAULT_FORGOTTEN_US (UINT64_C(12000) * FAULT_HEARTBEAT_MS)
 #define FAULT_SHARD_BYTES 4096u
 #define FAULT_CHUNK_TOKENS 64u
 #define FAULT_BLOCK_TOKENS 16u

@@ -21,6 +21,7 @@ struct matrix_request {
 	bool accepted, answered, finished;
 	uint64_t accepted_us;
 	struct scout_hit hit;
+	uint32_t late_steps; /* after the deadline, without an answer */
 };
 
 struct matrix {

@@ -174,8 +174,8 @@ START_TEST(S5_a_stopped_worker_keeps_its_holds_past_every_timer_and_reads_right_
 	struct fault_hit hit;
 
 	/* All timers are over many times while it stands still. */
-	f.heartbeat_ms = FAULT_SLOW_MS(50);
-	f.transfer_timeout_ms = FAULT_SLOW_MS(300);
+	f.heartbeat_ms = FAULT_HEARTBEAT_MS;
+	f.transfer_timeout_ms = 5 * FAULT_HEARTBEAT_MS;
 	f.dead_writer_ms = 100;
 	fault_up(&f);
 	sched = fault_scheduler(&f);
@@ -191,7 +191,7 @@ START_TEST(S5_a_stopped_worker_keeps_its_holds_past_every_timer_and_reads_right_
 	(void)fault_ask(sched, "finish a");
 	fault_wait(&f, "sessions", 0);
 	fault_freeze(worker);
-	end_us = scout__now_us() + 3000000;
+	end_us = scout__now_us() + 2 * FAULT_FORGOTTEN_US;
 	do {
 		/* 3 slots are left to the others, each time. */
 		ck_assert_uint_eq(fault_pressure(&f, other, 1), 5);
@@ -229,7 +229,7 @@ START_TEST(S5_a_stopped_scheduler_keeps_its_promises)
 	struct fault_hit hit;
 	uint64_t end_us;
 
-	f.heartbeat_ms = FAULT_SLOW_MS(20);
+	f.heartbeat_ms = FAULT_HEARTBEAT_MS;
 	fault_up(&f);
 	sched = fault_scheduler(&f);
 	worker = fault_worker(&f);
@@ -237,7 +237,7 @@ START_TEST(S5_a_stopped_scheduler_keeps_its_promises)
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 4).chunks, 4);
 	hit = fault_lookup(sched, "a", 1, 4);
 	fault_freeze(sched);
-	end_us = scout__now_us() + 1000000;
+	end_us = scout__now_us() + FAULT_FORGOTTEN_US;
 	do
 		ck_assert_uint_eq(fault_pressure(&f, other, 1), 4);
 	while (scout__now_us() < end_us);
@@ -256,14 +256,14 @@ START_TEST(S5_an_idle_worker_is_not_declared_dead)
 	struct fault_done done;
 	struct fault_hit hit;
 
-	f.heartbeat_ms = FAULT_SLOW_MS(20);
+	f.heartbeat_ms = FAULT_HEARTBEAT_MS;
 	fault_up(&f);
 	sched = fault_scheduler(&f);
 	worker = fault_worker(&f);
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 4).chunks, 4);
 	hit = fault_lookup(sched, "a", 1, 4);
 	joined = fault_status(&f, "peers.joined");
-	until_ms = fault_status(&f, "uptime_ms") + 40 * f.heartbeat_ms;
+	until_ms = fault_status(&f, "uptime_ms") + FAULT_FORGOTTEN_US / 1000;
 	while (fault_status(&f, "uptime_ms") < until_ms)
 		ck_assert_uint_eq(fault_status(&f, "peers"), 2);
 	ck_assert_uint_eq(fault_status(&f, "peers.joined"), joined);

@@ -313,7 +313,7 @@ START_TEST(free_with_lookups_in_flight_is_bounded)
 	ck_assert(fake_wait(fake, SCOUT_OP_LOOKUP, 1));
 	start = scout__now_us();
 	scout_client_free(client);
-	ck_assert_uint_lt(scout__now_us() - start, 2000000);
+	ck_assert_uint_lt(scout__now_us() - start, 4000000); /* below the lookup's timeout */
 	/* Without a lease, what was asked is given back on the way out. */
 	ck_assert(fake_wait(fake, SCOUT_OP_FINISH, 1));
 	rig_client(NULL, NULL);

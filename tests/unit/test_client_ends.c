@@ -11,6 +11,9 @@
 
 /* Ends of a lookup that are no answer: silence, loss, refusal, bytes that mean nothing. */
 
+/* After its deadline, with room for a machine that does not let us run: what has no deadline never ends. */
+#define LATE_US UINT64_C(5000000)
+
 START_TEST(silent_server_is_a_timeout_that_stays_readable)
 {
 	struct scout_lookup q = rig_question("r1", 8);
@@ -23,7 +26,7 @@ START_TEST(silent_server_is_a_timeout_that_stays_readable)
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
 	took = scout__now_us() - start;
 	ck_assert_uint_ge(took, 300000);
-	ck_assert_uint_lt(took, 1300000);
+	ck_assert_uint_lt(took, 300000 + LATE_US);
 	ck_assert_uint_eq(hit.tokens, 0);
 	ck_assert_int_eq(hit.reason, SCOUT_REASON_TIMEOUT);
 	ck_assert_int_eq(hit.error, SCOUT_ERR_TIMEOUT);
@@ -173,9 +176,9 @@ START_TEST(silent_server_is_noticed_by_heartbeat)
 {
 	struct scout_hit hit;
 
-	rig_reopen("heartbeat_ms", "50");
+	rig_reopen("heartbeat_ms", "250"); /* a pause of the machine is no silence yet */
 	fake_always(fake, SCOUT_OP_PING, FAKE_DROP, 0);
-	while (rig_stats().servers_up) /* heartbeat 50 ms: some 200 ms */
+	while (rig_stats().servers_up) /* some second */
 		(void)sched_yield();
 	fake_always(fake, SCOUT_OP_PING, FAKE_ANSWER, 0);
 	rig_ready();
@@ -309,7 +312,6 @@ END_TEST
 #define MANY 10000u
 #define MANY_AT_ONCE 1000u
 #define MANY_TIMEOUT_US UINT64_C(300000)
-#define MANY_LATE_US UINT64_C(1000000)
 
 /* Twice as many as there are credits: half of them are never sent. All end by their deadline, and none before. */
 START_TEST(ten_thousand_lookups_at_a_silent_server_end_by_their_deadlines)
@@ -337,7 +339,7 @@ START_TEST(ten_thousand_lookups_at_a_silent_server_end_by_their_deadlines)
 			took_us = scout__now_us() - asked_us[i];
 			ck_assert_int_eq(hit.reason, SCOUT_REASON_TIMEOUT);
 			ck_assert_uint_ge(took_us, MANY_TIMEOUT_US);
-			ck_assert_uint_le(took_us, MANY_TIMEOUT_US + MANY_LATE_US);
+			ck_assert_uint_le(took_us, MANY_TIMEOUT_US + LATE_US);
 		}
 	}
 }
@@ -359,7 +361,10 @@ lease_hear(int fd)
 	return msg;
 }
 
-/* Ten heartbeats late: the client waits, for a peer without a lease loses what it is promised as soon as it is silent. */
+/*
+ * Four heartbeats late, where three are silence: the client waits, for a peer without a lease loses what it is promised as soon as
+ * it is silent.
+ */
 START_TEST(lease_that_is_answered_late_is_used)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -377,9 +382,9 @@ START_TEST(lease_that_is_answered_late_is_used)
 	ck_assert_int_eq(bind(ready.fd, (struct sockaddr *)&address, sizeof(address)), 0);
 	ck_assert_int_eq(listen(ready.fd, 1), 0);
 	fake_set_lease(fake, address.sun_path);
-	rig_client("heartbeat_ms", "20");
+	rig_client("heartbeat_ms", "100"); /* a pause of the machine is no silence yet */
 	ck_assert_int_eq(poll(&ready, 1, 10000), 1);
-	for (until = scout__now_us() + 200000; scout__now_us() < until;)
+	for (until = scout__now_us() + 400000; scout__now_us() < until;)
 		(void)poll(NULL, 0, 1);
 	fd = accept(ready.fd, NULL, NULL);
 	ck_assert_int_ge(fd, 0);

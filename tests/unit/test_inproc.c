@@ -249,7 +249,8 @@ START_TEST(lookup_in_flight_ends_when_the_server_stops)
 	scout_server_stop(server);
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
 	ck_assert_uint_eq(hit.tokens, 0);
-	ck_assert_uint_lt(scout__now_us() - start_us, 3000000);
+	ck_assert_int_ne(hit.reason, SCOUT_REASON_TIMEOUT); /* nor did it wait for its deadline */
+	ck_assert_uint_lt(scout__now_us() - start_us, 20000000);
 	scout_client_free(client);
 }
 END_TEST

@@ -209,7 +209,7 @@ START_TEST(stop_with_running_operations_is_bounded)
 	ck_assert_int_eq(wire_ping(&rig.client), SCOUT_WIRE_OK);
 	before_us = scout__now_us();
 	scout_server_stop(rig.server);
-	ck_assert_uint_lt(scout__now_us() - before_us, 3000000);
+	ck_assert_uint_lt(scout__now_us() - before_us, 20000000);
 	wire_close(&rig.client);
 	wire_close(&rig.worker);
 }

@@ -353,7 +353,7 @@ START_TEST(free_does_not_wait_for_a_server_that_stands_still)
 	begin_us = scout__now_us();
 	scout_worker_free(rig.workers[0]);
 	rig.workers[0] = NULL;
-	ck_assert_uint_lt(scout__now_us() - begin_us, 2000000);
+	ck_assert_uint_lt(scout__now_us() - begin_us, 10000000);
 	rig_server_thaw(&rig);
 }
 END_TEST
@@ -522,7 +522,7 @@ START_TEST(a_silent_server_that_wakes_up_is_told_late)
 	uint64_t stored, retrieved;
 	char id[32];
 
-	rig.heartbeat_ms = 50;
+	rig.heartbeat_ms = 250; /* a pause of the machine is no silence yet */
 	rig_start(&rig);
 	rig_store_all(&rig, 1, 3, 1);
 	hit = rig_lookup(&rig, 1, 3, id);

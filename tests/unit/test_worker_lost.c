@@ -33,7 +33,7 @@ up(void)
 	fake = fake_start();
 	scout_worker_config_init(&cfg);
 	cfg.endpoint = fake_endpoint(fake);
-	cfg.heartbeat_ms = 50;
+	cfg.heartbeat_ms = 250; /* a pause of the machine is no silence yet */
 	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
 	ck_assert_msg(scout_worker_register(worker, &layout, 10000, err, sizeof(err)) == 0, "%s", err);
 }
