@@ -135,18 +135,20 @@ static void
 finish(FILE *out, const char *path)
 {
 	int error = say_close(out);
+	char text[SAY_ERROR];
 
 	if (error)
-		copy_die(EXIT_WRONG, "cannot write %s (errno %d)", path, error);
+		copy_die(EXIT_WRONG, "cannot write %s: %s", path, say_error(text, error));
 }
 
 void
 copy_report_json(const struct copy_sweep *sweep, const char *path)
 {
 	FILE *out = say_open(path);
+	char why[SAY_ERROR];
 
 	if (!out)
-		copy_die(EXIT_WRONG, "cannot write %s (errno %d)", path, errno);
+		copy_die(EXIT_WRONG, "cannot write %s: %s", path, say_error(why, errno));
 	say_to(out, "{\n  \"tool\": \"kvscout-copy\",\n");
 	copy_json_environment(out);
 	say_to(out, "  \"backend\": \"cuda\", \"gpu\": ");
@@ -219,10 +221,11 @@ copy_report_svg(const struct copy_sweep *sweep, const char *path)
 {
 	FILE *out = say_open(path);
 	double top = highest(sweep);
+	char why[SAY_ERROR];
 	unsigned int x = LEFT;
 
 	if (!out)
-		copy_die(EXIT_WRONG, "cannot write %s (errno %d)", path, errno);
+		copy_die(EXIT_WRONG, "cannot write %s: %s", path, say_error(why, errno));
 	say_to(out,
 	       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" font-family=\"sans-serif\" "
 	       "font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"

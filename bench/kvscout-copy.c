@@ -605,10 +605,11 @@ print_json(const struct bench *bench)
 	const struct copy_options *opt = &bench->opt;
 	FILE *out = say_open(opt->json);
 	bool first = true;
+	char text[SAY_ERROR];
 	int error;
 
 	if (!out)
-		copy_die(EXIT_WRONG, "cannot write %s (errno %d)", opt->json, errno);
+		copy_die(EXIT_WRONG, "cannot write %s: %s", opt->json, say_error(text, errno));
 	say_to(out, "{\n  \"tool\": \"kvscout-copy\",\n");
 	copy_json_environment(out);
 	say_to(out,
@@ -628,7 +629,7 @@ print_json(const struct bench *bench)
 	       bench->verified_bytes, bench->wrong_bytes);
 	error = say_close(out);
 	if (error)
-		copy_die(EXIT_WRONG, "cannot write %s (errno %d)", opt->json, error);
+		copy_die(EXIT_WRONG, "cannot write %s: %s", opt->json, say_error(text, error));
 }
 
 int

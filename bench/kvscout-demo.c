@@ -160,7 +160,7 @@ print_intro(const struct demo *demo, const struct options *opt)
 	    table_bytes(opt->l1_bytes, pool), KV_RANKS, table_ns(opt->step_us * 1000, step));
 	if (json_env_is_slow_build(&why))
 		say("note: %s; times mean little\n", why);
-	(void)fflush(stdout); /* before the progress on standard error; an error is told at exit */
+	say_flush(); /* before the progress on standard error */
 }
 
 static void

@@ -32,7 +32,9 @@ static bool has_round;
 _Noreturn static void
 die(const char *what)
 {
-	complain("floor: %s: errno %d", what, errno);
+	char text[SAY_ERROR];
+
+	complain("floor: %s: %s", what, say_error(text, errno));
 	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
 }
 

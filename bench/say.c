@@ -9,16 +9,19 @@
 
 /* Const after say_begin(), which runs before there are threads. */
 static const char *tool_name;
+/* Why standard output failed first: the stream itself remembers only that. Main thread. */
+static int stdout_error;
 
 /* After main: the last moment at which buffered text can fail to be written. */
 static void
 check_standard_output(void)
 {
 	int error = say_close(stdout);
+	char text[SAY_ERROR];
 
 	if (!error)
 		return;
-	complain("standard output could not be written (errno %d)", error);
+	complain("standard output could not be written: %s", say_error(text, error));
 	_exit(EXIT_FAILURE);
 }
 
@@ -51,7 +54,8 @@ say(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	(void)vprintf(fmt, ap); /* as above */
+	if (vprintf(fmt, ap) < 0 && !stdout_error)
+		stdout_error = errno;
 	va_end(ap);
 }
 
@@ -73,6 +77,19 @@ say_open(const char *path)
 	return strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
 }
 
+const char *
+say_error(char buf[SAY_ERROR], int error)
+{
+	return strerror_r(error, buf, SAY_ERROR); /* GNU's: a constant, or made in the buffer */
+}
+
+void
+say_flush(void)
+{
+	if (fflush(stdout) != 0 && !stdout_error)
+		stdout_error = errno;
+}
+
 int
 say_close(FILE *out)
 {
@@ -81,6 +98,10 @@ say_close(FILE *out)
 	errno = 0;
 	if (fflush(out) != 0 || ferror(out))
 		error = errno ? errno : EIO; /* an earlier write failed: its errno is gone */
+	if (out == stdout && error) {
+		stdout_error = stdout_error ? stdout_error : error;
+		error = stdout_error;
+	}
 	if (out != stdout && fclose(out) != 0 && !error)
 		error = errno;
 	return error;

@@ -18,6 +18,9 @@ void say_begin(const char *tool);
 /* To standard output. */
 __attribute__((format(printf, 1, 2))) void say(const char *fmt, ...);
 
+/* Now, before what follows on standard error. Main thread; an error is told at exit. */
+void say_flush(void);
+
 /* To @out; returns the characters written, 0 after an error. */
 __attribute__((format(printf, 2, 3))) int say_to(FILE *out, const char *fmt, ...);
 
@@ -26,6 +29,13 @@ __attribute__((format(printf, 1, 2))) void complain(const char *fmt, ...);
 
 /* A file to write, or standard output for "-". NULL: errno says why. */
 FILE *say_open(const char *path);
+
+/*
+ * The sentence of an errno value: "No space left on device". It may lie in @buf. Here and not from base, because kvscout-copy needs libc only, an
+ * old one too.
+ */
+#define SAY_ERROR 96
+const char *say_error(char buf[SAY_ERROR], int error);
 
 /* All of it is written, or an errno value. Closes @out unless it is standard output. */
 int say_close(FILE *out);
