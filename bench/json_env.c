@@ -112,6 +112,9 @@ json_env_is_slow_build(const char **ret_why)
 #ifndef __OPTIMIZE__
 	*ret_why = "built without optimisation";
 	return true;
+#elif defined(SCOUT_DEBUG)
+	*ret_why = "built with debug assertions; measure with --buildtype=release (./dev bench does)";
+	return true;
 #else
 	return false;
 #endif
@@ -152,6 +155,7 @@ write_value(json_t *value, FILE *out)
 int
 json_write_file(json_t *value, const char *path, char *err, size_t err_len)
 {
+	char text[SAY_ERROR];
 	FILE *out;
 	int error;
 
@@ -162,7 +166,7 @@ json_write_file(json_t *value, const char *path, char *err, size_t err_len)
 	out = say_open(path);
 	error = out ? write_value(value, out) : errno;
 	if (error)
-		(void)snprintf(err, err_len, "cannot write %s (errno %d)", path, error);
+		(void)snprintf(err, err_len, "cannot write %s: %s", path, say_error(text, error));
 	json_decref(value);
 	return error ? -1 : 0;
 }

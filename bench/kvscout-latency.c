@@ -16,7 +16,8 @@
  * to the others' CPU for that, and to its own for measuring.
  *
  * Invariants: prompts are stored, connections made and a warm-up done before anything counts; while a step runs
- * nothing is printed or allocated. SIGINT and SIGTERM end the run, and what was measured until then is printed.
+ * nothing is printed or allocated. SIGINT and SIGTERM end the run, and so does a mode that cannot go on (its server died,
+ * say): what was measured until then is printed. A second signal ends the process at once, whatever it waits for.
  *
  * Threads: main; those of the libraries, which block all signals, so that handlers run on main and interrupt what it
  * waits in.
@@ -31,21 +32,15 @@
 
 #include <kvscout/server.h>
 
-#include "cli.h"
 #include "lat.h"
 #include "say.h"
 #include "thread_cpu.h"
 
-#define EXIT_FAILED 1
 #define CLOCK_READINGS 100000u
-#define COMPARE_ROUNDS 10u
-/* All prompts together; a hash has 32 bytes. */
-#define MAX_KEYS UINT64_C(16000000)
 #define L1_SPARE_BYTES (UINT64_C(64) << 20)
 /* Of pool for each key: its slot, generously. */
 #define L1_KEY_BYTES 512u
 #define SPARE_PEERS 16u
-#define MAX_WAITING UINT64_C(1000000)
 
 static volatile sig_atomic_t stop_signal;
 
@@ -63,31 +58,13 @@ struct session {
 	void *runners[LAT_N_MODES];
 };
 
-static const char notes[] =
-	"Modes:\n"
-	"  async   a scheduler loop: every waiting request asks once in each step and is never waited for\n"
-	"  polled  the same client, waiting for each answer\n"
-	"  sync    what engines did before: a blocking round trip for each request, on the scheduler thread\n"
-	"  floor   bare ZeroMQ ping-pong of messages of the same sizes, on this machine; encrypted if the others are\n"
-	"\n"
-	"Metrics (nanoseconds): submit_ns a call that queues a lookup; pending_ns a call that answers \"not yet\";\n"
-	"landed_ns submit to the answer's publishing by the client's courier, the caller blocked;\n"
-	"seen_ns submit (--rate: intended start) to the caller's having the answer;\n"
-	"service_ns (--rate) submit to the caller's having the answer;\n"
-	" stall_ns_per_step time in calls in one step;\n"
-	"rtt_ns one round trip. A time holds one reading of the clock, which is measured too. Percentiles are at\n"
-	"most 0.8 % too high. A step in which nothing is asked for does not count.\n"
-	"Times of lookups that failed are left out; the failures are counted.\n"
-	"\n"
-	"Ratios (--compare): a p50 over the p50 of the floor's round trip in the same round; the median of the\n"
-	"rounds, then the smallest and the largest.\n"
-	"\n"
-	"Exit status: 0, 1 when the run or a lookup failed or (with --verify) an answer was wrong, 2 on wrong usage,\n"
-	"128 + signal when interrupted.\n";
-
 static void
 on_signal(int number)
 {
+	if (stop_signal) {
+		(void)signal(number, SIG_DFL);
+		(void)raise(number); /* takes effect on return: it is blocked here */
+	}
 	stop_signal = number;
 }
 
@@ -126,7 +103,7 @@ start_server(struct session *session)
 
 	if (opt->endpoint) {
 		lat->endpoint = opt->endpoint;
-		return 0;
+		return lat_wait_for_server(lat);
 	}
 	scout_server_config_init(&cfg);
 	cfg.l1_bytes =
@@ -198,6 +175,7 @@ enum place {
 static int
 pin(struct lat *lat, enum place place)
 {
+	char text[SAY_ERROR];
 	cpu_set_t set;
 
 	if (lat->opt->cpus[0] < 0)
@@ -208,7 +186,49 @@ pin(struct lat *lat, enum place place)
 			CPU_SET(lat->opt->cpus[i], &set);
 	}
 	if (sched_setaffinity(0, sizeof(set), &set))
-		return lat_fail(lat, "--pin %s: this process may not run there (errno %d)", lat->opt->pin, errno);
+		return lat_fail(lat, "--pin %s: %s", lat->opt->pin, say_error(text, errno));
+	return 0;
+}
+
+/* "0-3,8", cut where there is no more room. */
+static void
+show_cpus(char *buf, size_t len, const cpu_set_t *set)
+{
+	size_t at = 0;
+	int last, n;
+
+	buf[0] = '\0';
+	for (int cpu = 0; cpu < CPU_SETSIZE && at < len; cpu = last + 1) {
+		last = cpu;
+		if (!CPU_ISSET(cpu, set))
+			continue;
+		while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set))
+			last++;
+		n = snprintf(buf + at, len - at, last > cpu ? "%s%d-%d" : "%s%d", at ? "," : "", cpu, last);
+		at += n > 0 ? (size_t)n : 0;
+	}
+}
+
+/* Each CPU alone: the kernel takes a set of which one is there. Leaves main on the last. */
+static int
+check_pin(struct lat *lat)
+{
+	char allowed[LAT_TEXT_BYTES];
+	cpu_set_t before, set;
+
+	if (lat->opt->cpus[0] < 0)
+		return 0;
+	CPU_ZERO(&before);
+	(void)sched_getaffinity(0, sizeof(before), &before); /* only to be told */
+	for (int i = 0; i < 2; i++) {
+		CPU_ZERO(&set);
+		CPU_SET(lat->opt->cpus[i], &set);
+		if (!sched_setaffinity(0, sizeof(set), &set))
+			continue;
+		show_cpus(allowed, sizeof(allowed), &before);
+		return lat_fail(lat, "--pin %s: this process may not run on CPU %d; it may on %s", lat->opt->pin,
+				lat->opt->cpus[i], allowed);
+	}
 	return 0;
 }
 
@@ -277,6 +297,7 @@ run_rounds(struct session *session)
 	struct usage before;
 	uint64_t from, to;
 	unsigned int mode;
+	int rc;
 
 	for (uint64_t round = 0; round < opt->rounds; round++) {
 		from = opt->requests * round / opt->rounds;
@@ -289,10 +310,11 @@ run_rounds(struct session *session)
 				continue;
 			clear_result(&lat->scratch);
 			before = usage_now(session);
-			if (lat_runners[mode]->run(session->runners[mode], &lat->scratch, to - from))
-				return -1;
+			rc = lat_runners[mode]->run(session->runners[mode], &lat->scratch, to - from);
 			count_usage(session, &before, &lat->scratch);
-			lat_end_round(lat, round, mode);
+			lat_end_round(lat, round, mode); /* also when it failed in the middle */
+			if (rc)
+				return -1;
 		}
 	}
 	return 0;
@@ -306,13 +328,15 @@ run_session(struct session *session)
 
 	rc = load_keys(session);
 	if (!rc)
+		rc = check_pin(lat);
+	if (!rc)
 		rc = lat_keys_init(lat);
 	if (!rc)
 		rc = pin(lat, PLACE_OTHERS);
 	/* The floor alone needs no server. */
 	if (!rc && (lat->opt->compare || lat->opt->mode != LAT_FLOOR)) {
 		rc = start_server(session);
-		if (!rc)
+		if (!rc && !lat_is_stopped())
 			rc = lat_keys_store(lat);
 	}
 	if (!rc)
@@ -341,20 +365,19 @@ judge(const struct lat *lat)
 		result = &lat->results[mode];
 		if (result->failed) {
 			complain("%s: lookups failed; the first: %s", lat_mode_names[mode], result->first_failure);
-			status = EXIT_FAILED;
+			status = EXIT_FAILURE;
 		}
-		if (result->wrong && lat->opt->verify) {
+		if (result->wrong)
 			complain("%s: wrong answers; the first: %s", lat_mode_names[mode], result->first_wrong);
-			status = EXIT_FAILED;
-		}
+		if (result->wrong && lat->opt->verify)
+			status = EXIT_FAILURE;
+		else if (result->wrong)
+			complain(
+				"%s: so the times are not those of the hit ratio that was asked for: is the pool too small "
+				"for the prompts, or does somebody else store in this namespace?",
+				lat_mode_names[mode]);
 	}
 	return status;
-}
-
-static bool
-is_stdout(const char *path)
-{
-	return path && strcmp(path, "-") == 0;
 }
 
 /* Say what went wrong, and go on: what was measured should not be lost. */
@@ -366,164 +389,34 @@ note(const struct lat *lat, int rc)
 	return rc != 0;
 }
 
+static bool
+has_results(const struct lat *lat)
+{
+	uint64_t n = 0;
+
+	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++)
+		n += lat->results[mode].requests;
+	return n > 0;
+}
+
 static int
 report(struct lat *lat)
 {
 	const struct lat_options *opt = lat->opt;
-	bool is_interrupted = lat_is_stopped();
 	int status = judge(lat);
 
-	if (!is_stdout(opt->json) && !is_stdout(opt->csv) && !is_stdout(opt->plot))
-		lat_print_table(lat, is_interrupted);
+	if (!lat_is_stdout(opt->json) && !lat_is_stdout(opt->csv) && !lat_is_stdout(opt->plot))
+		lat_print_table(lat);
 	/* Each of them is written, also when another could not be. */
-	if (opt->json && note(lat, lat_write_json(lat, opt->json, is_interrupted)))
-		status = EXIT_FAILED;
-	if (opt->csv && note(lat, lat_write_csv(lat, opt->csv, is_interrupted)))
-		status = EXIT_FAILED;
+	if (opt->json && note(lat, lat_write_json(lat, opt->json)))
+		status = EXIT_FAILURE;
+	if (opt->csv && note(lat, lat_write_csv(lat, opt->csv)))
+		status = EXIT_FAILURE;
 	if (opt->hgrm && note(lat, lat_write_hgrm(lat, opt->hgrm)))
-		status = EXIT_FAILED;
+		status = EXIT_FAILURE;
 	if (opt->plot && note(lat, lat_write_plot(lat, opt->plot)))
-		status = EXIT_FAILED;
+		status = EXIT_FAILURE;
 	return status;
-}
-
-/* "CPU,CPU" */
-static int
-parse_pin(const struct cli *cli, struct lat_options *opt)
-{
-	const char *at = opt->pin;
-	char *end = NULL;
-	long cpu;
-
-	for (int i = 0; i < 2; i++) {
-		cpu = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : -1;
-		if (cpu < 0 || cpu >= CPU_SETSIZE || *end != (i ? '\0' : ','))
-			return cli_usage_error(cli, "--pin = \"%s\": must be CPU,CPU: two numbers, 0..%d", opt->pin,
-					       CPU_SETSIZE - 1);
-		opt->cpus[i] = (int)cpu;
-		at = end + 1;
-	}
-	return 0;
-}
-
-/* Outputs that are for standard output. */
-static int
-n_to_stdout(const struct lat_options *opt)
-{
-	return is_stdout(opt->json) + is_stdout(opt->csv) + is_stdout(opt->plot);
-}
-
-/* What was said, as far as it matters; options of the embedded server by the index in embedded_only. */
-#define N_EMBEDDED 5
-static const char *const embedded_only[N_EMBEDDED] = {"server-delay-us", "server-jitter-us", "server-spin-us",
-						      "transport", "l1-bytes"};
-
-struct given {
-	bool mode, rounds, embedded[N_EMBEDDED];
-};
-
-static void
-note_given(struct cli_option *options, size_t n, struct given *given)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(options[i].name, "mode") == 0)
-			options[i].given = &given->mode;
-		else if (strcmp(options[i].name, "rounds") == 0)
-			options[i].given = &given->rounds;
-		for (size_t k = 0; k < N_EMBEDDED; k++)
-			if (strcmp(options[i].name, embedded_only[k]) == 0)
-				options[i].given = &given->embedded[k];
-	}
-}
-
-/* What needs more than one option. Returns 0 or CLI_EXIT_USAGE. */
-static int
-check_options(const struct cli *cli, struct lat_options *opt, const struct given *given)
-{
-	if (opt->compare && given->mode)
-		return cli_usage_error(cli, "--mode and --compare exclude each other");
-	for (size_t i = 0; i < N_EMBEDDED; i++)
-		if (opt->endpoint && given->embedded[i])
-			return cli_usage_error(cli, "--%s is for the embedded server, not for --endpoint",
-					       embedded_only[i]);
-	if (opt->endpoint && strchr(opt->endpoint, ','))
-		return cli_usage_error(cli, "--endpoint = \"%s\": must be one endpoint", opt->endpoint);
-	if (keys_option_check(&opt->keys, cli, opt->endpoint))
-		return CLI_EXIT_USAGE;
-	if (opt->peer && !opt->compare)
-		return cli_usage_error(cli, "--peer is for --compare");
-	if (opt->peer && opt->keys.secret_file)
-		return cli_usage_error(cli, "--peer brings a server of its own, which has no keys: not with "
-					    "--curve-secret-file");
-	if (n_to_stdout(opt) > 1)
-		return cli_usage_error(cli, "only one of --json, --csv and --plot can have standard output");
-	if (is_stdout(opt->hgrm))
-		return cli_usage_error(cli, "--hgrm = \"-\": must be a file's name; several are written");
-	if (opt->clients * opt->inflight > MAX_WAITING)
-		return cli_usage_error(cli, "--clients times --inflight: must be 1..%llu",
-				       (unsigned long long)MAX_WAITING);
-	if (opt->pin && parse_pin(cli, opt))
-		return CLI_EXIT_USAGE;
-	if (strlen(opt->name_space) > 255)
-		return cli_usage_error(cli, "--namespace: must have 1..255 bytes");
-	if (opt->chunks * (opt->prompts ? opt->prompts : 1) > MAX_KEYS)
-		return cli_usage_error(cli, "--chunks times --prompts: must be 1..%llu", (unsigned long long)MAX_KEYS);
-	if (!given->rounds && !opt->compare)
-		opt->rounds = 1;
-	return 0;
-}
-
-/* False: leave with *ret_status. */
-static bool
-parse(struct lat_options *opt, int argc, char **argv, int *ret_status)
-{
-	static const char *const mode_words[] = {"async", "polled", "sync", "floor", NULL};
-	struct given given = {0};
-	struct cli_option options[] = {
-		CLI_TEXT("endpoint", "EP", &opt->endpoint, "a running server; without it, one is embedded"),
-		KEYS_OPTION_ROWS(&opt->keys),
-		CLI_WORDS("mode", &opt->mode, mode_words, "what to run"),
-		CLI_SWITCH("compare", &opt->compare, "run all modes, interleaved, with ratios to the floor"),
-		CLI_NUMBER("requests", &opt->requests, 1, 100000000, "lookups of each mode"),
-		CLI_NUMBER("warmup", &opt->warmup, 0, 100000000, "lookups before them that do not count"),
-		CLI_NUMBER("rounds", &opt->rounds, 1, LAT_MAX_ROUNDS, "turns that modes take; 1 without --compare"),
-		CLI_NUMBER("chunks", &opt->chunks, 1, 100000, "chunk hashes in a lookup"),
-		CLI_NUMBER("inflight", &opt->inflight, 1, 4096, "requests that wait at once, of each client"),
-		CLI_NUMBER("clients", &opt->clients, 1, 1000, "async, polled: schedulers, in turn on one thread"),
-		CLI_NUMBER("rate", &opt->rate, 0, 10000000, "open loop: arrivals per second; 0: closed loop"),
-		CLI_NUMBER("step-us", &opt->step_us, 0, 10000000, "length of a step; 0: without a pause"),
-		CLI_FRACTION("hit-ratio", &opt->hit_ratio, 0, 1, "share of the chunks that are cached"),
-		CLI_NUMBER("prompts", &opt->prompts, 0, 1000000, "different prompts; 0: 1 to 64, by --chunks"),
-		CLI_NUMBER("server-delay-us", &opt->server_delay_us, 0, 10000000, "hold answers back, embedded"),
-		CLI_NUMBER("server-jitter-us", &opt->server_jitter_us, 0, 10000000, "and by up to this much more"),
-		CLI_BYTES("l1-bytes", &opt->l1_bytes, 0, UINT64_C(1) << 40, "embedded server's pool; 0: enough"),
-		CLI_NUMBER("server-spin-us", &opt->server_spin_us, 0, 1000000, "its loop spins before it sleeps"),
-		CLI_WORDS("transport", &opt->transport, lat_transport_names,
-			  "to the embedded server; of the floor too"),
-		CLI_NUMBER("spin-us", &opt->spin_us, 0, 1000000, "courier, and who waits, spin before they sleep"),
-		CLI_TEXT("pin", "CPU,CPU", &opt->pin, "where the main thread runs, and where all others"),
-		CLI_NUMBER("seed", &opt->seed, 0, INT64_MAX, "of the chunk hashes"),
-		CLI_TEXT("namespace", "NAME", &opt->name_space, "on the server"),
-		CLI_SWITCH("verify", &opt->verify, "fail if an answer is not what was stored"),
-		CLI_TEXT("peer", "COMMAND", &opt->peer, "--compare: run this beside, as bench/peer_python.py"),
-		CLI_TEXT("json", "FILE|-", &opt->json, "write the result as JSON; - is standard output"),
-		CLI_TEXT("csv", "FILE|-", &opt->csv, "write a line for each metric"),
-		CLI_TEXT("hgrm", "FILE", &opt->hgrm, "write percentile tables: FILE.MODE.METRIC.hgrm"),
-		CLI_TEXT("plot", "FILE|-", &opt->plot, "write percentile curves as SVG"),
-	};
-	const struct cli cli = {
-		.tool = "kvscout-latency",
-		.about = "What asking for cached prefixes costs a scheduler loop.",
-		.options = options,
-		.n = sizeof(options) / sizeof(options[0]),
-		.notes = notes,
-	};
-
-	note_given(options, cli.n, &given);
-	if (!cli_parse(&cli, argc, argv, ret_status))
-		return false;
-	*ret_status = check_options(&cli, opt, &given);
-	return *ret_status == 0;
 }
 
 /* A thousand clients have some twenty descriptors each. Where it is not allowed, opening them says so. */
@@ -542,23 +435,11 @@ int
 main(int argc, char **argv)
 {
 	static struct lat lat; /* large: histograms */
-	struct lat_options opt = {
-		.name_space = "kvscout-latency",
-		.requests = 10000,
-		.warmup = 500,
-		.rounds = COMPARE_ROUNDS,
-		.chunks = 256,
-		.inflight = 64,
-		.clients = 1,
-		.cpus = {-1, -1},
-		.step_us = 1000,
-		.hit_ratio = 1,
-		.seed = 1,
-	};
+	struct lat_options opt;
 	struct session session = {.lat = &lat};
 	int status;
 
-	if (!parse(&opt, argc, argv, &status))
+	if (!lat_options_parse(&opt, argc, argv, &status))
 		return status;
 	lat.opt = &opt;
 	scout__hist_init(&lat.clock);
@@ -570,13 +451,14 @@ main(int argc, char **argv)
 	allow_files();
 	catch_signals();
 	measure_clock(&lat);
-	status = 0;
+	status = EXIT_SUCCESS;
 	if (run_session(&session)) {
 		complain("%s", lat.err);
-		status = EXIT_FAILED;
-	} else {
-		status = report(&lat);
+		(void)snprintf(lat.failure, sizeof(lat.failure), "%s", lat.err);
+		status = EXIT_FAILURE;
 	}
+	if (!status || has_results(&lat))
+		status |= report(&lat);
 	lat_keys_fini(&lat.keys);
 	return stop_signal ? 128 + stop_signal : status;
 }

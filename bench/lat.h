@@ -22,6 +22,7 @@
  *   lat_sync.c         blocking round trips of a bare socket that speaks the protocol
  *   lat_floor.c        two threads, one ping-pong, no protocol
  *   lat_peer.c         another program that does the same (bench/peer_python.py), run beside
+ *   lat_options.c      the command line
  *   lat_report.c       the table
  *   lat_json.c         JSON
  *   lat_export.c       CSV, .hgrm
@@ -35,6 +36,8 @@
 #define LAT_HASH_BYTES 32u
 #define LAT_PAGE_BYTES 64u
 #define LAT_ERR_BYTES 512
+/* A sentence with an error in it. */
+#define LAT_LINE_BYTES (LAT_ERR_BYTES + 64)
 #define LAT_TEXT_BYTES 256
 #define LAT_MAX_ROUNDS 1000u
 /* Of a lookup, beside the delay that the user asked for. */
@@ -143,6 +146,7 @@ struct lat {
 	uint64_t done;                                                  /* requests of all modes, warm-up included */
 	uint64_t total;
 	char err[LAT_ERR_BYTES];
+	char failure[LAT_ERR_BYTES]; /* what ended the run early; "": nothing did */
 };
 
 /* Whether the mode is part of this run, and its metrics: bits, 1 << enum lat_metric. */
@@ -166,6 +170,11 @@ extern const struct lat_runner *const lat_runners[LAT_N_MODES];
 
 /* kvscout-latency.c: whether the user wants it to end. */
 bool lat_is_stopped(void);
+
+/* ---- lat_options.c ---- */
+/* False: leave with *ret_status. */
+bool lat_options_parse(struct lat_options *opt, int argc, char **argv, int *ret_status);
+bool lat_is_stdout(const char *path);
 
 /* Write the sentence into lat->err; returns -1. */
 __attribute__((format(printf, 2, 3))) int lat_fail(struct lat *lat, const char *fmt, ...);
@@ -230,20 +239,38 @@ struct lat_ratio lat_ratio_to_floor(const struct lat *lat, unsigned int mode, un
 /* What a lookup may take, all told. */
 uint32_t lat_timeout_ms(const struct lat_options *opt);
 
+/* Lookups that were answered, in a second of the mode's wall time; 0: unknown. A failure is no answer. */
+double lat_lookups_per_s(const struct lat_result *result);
+/* Time in calls for each that was answered; 0: unknown. */
+double lat_stall_per_request_ns(const struct lat_result *result);
+
+/* One line: why the run is not the whole one. NULL: it is. */
+const char *lat_why_ended(const struct lat *lat, char buf[LAT_LINE_BYTES]);
+
+/* ---- lat_async.c ---- */
+/* Until a server answers at the endpoint. 0 too when interrupted. */
+int lat_wait_for_server(struct lat *lat);
+
 /* ---- lat_sync.c ---- */
 /* Frame sizes of one lookup and of its answer, for the floor. */
 size_t lat_lookup_bytes(const struct lat_options *opt);
 size_t lat_answer_bytes(void);
 
+/* ---- lat_floor.c ---- */
+/* What the floor runs on: "ipc", "inproc" or "tcp", always within this machine. */
+const char *lat_floor_transport(const struct lat_options *opt);
+
 /* ---- lat_report.c ---- */
-void lat_print_table(const struct lat *lat, bool is_interrupted);
+void lat_print_table(const struct lat *lat);
 /* "850 ns", "12.34 us" */
 #define LAT_CELL 24
 const char *lat_show_ns(char buf[LAT_CELL], uint64_t ns);
 
 /* ---- lat_json.c, lat_export.c, lat_plot.c: 0, or -1 with lat->err. "-" is standard output. ---- */
-int lat_write_json(struct lat *lat, const char *path, bool is_interrupted);
-int lat_write_csv(struct lat *lat, const char *path, bool is_interrupted);
+int lat_write_json(struct lat *lat, const char *path);
+/* All options by their names, as JSON. */
+struct json_t *lat_options_json(const struct lat_options *opt);
+int lat_write_csv(struct lat *lat, const char *path);
 /* One file for each mode and metric, named after @path: x.hgrm gives x.async.submit_ns.hgrm. */
 int lat_write_hgrm(struct lat *lat, const char *path);
 int lat_write_plot(struct lat *lat, const char *path);

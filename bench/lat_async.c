@@ -22,11 +22,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client_priv.h"
 #include "say.h"
 
 #define ID_BYTES 32
+#define WAIT_SLICE_MS 100u
 #define SMALL_ARENA_BYTES (UINT64_C(1) << 20)
 
 enum asker_state {
@@ -89,17 +91,42 @@ fleet_close(void *self)
 	free(fleet);
 }
 
+/* Make a client and wait until the server has answered it; in slices, so that Ctrl-C is heard. Interrupted is ready. */
 static int
-start_client(struct loop *loop)
+connect_client(struct lat *lat, const struct scout_client_config *cfg, struct scout_client **ret_client)
 {
-	const struct lat_options *opt = loop->lat->opt;
-	struct scout_client_config cfg;
+	uint64_t until_ms = scout__now_us() / 1000 + LAT_TIMEOUT_MS;
 	char err[LAT_ERR_BYTES] = "";
+	struct scout_client *client;
+	const char *why;
+	int rc = scout_client_new(cfg, &client, err, sizeof(err));
+
+	if (rc)
+		return lat_fail(lat, "client of %s: %s", lat->endpoint, err[0] ? err : scout_strerror(rc));
+	do {
+		rc = scout_client_wait_ready(client, WAIT_SLICE_MS, err, sizeof(err));
+	} while (rc == SCOUT_ERR_TIMEOUT && !lat_is_stopped() && scout__now_us() / 1000 < until_ms);
+	if (rc && !lat_is_stopped()) {
+		scout_client_free(client);
+		why = rc == SCOUT_ERR_TIMEOUT ? strstr(err, ": ") : NULL; /* before it: how long a slice is */
+		if (rc == SCOUT_ERR_TIMEOUT)
+			return lat_fail(lat, "no kvscout server answers at %s within %u ms%s", lat->endpoint,
+					LAT_TIMEOUT_MS, why ? why : "");
+		return lat_fail(lat, "client of %s: %s", lat->endpoint, err[0] ? err : scout_strerror(rc));
+	}
+	*ret_client = client;
+	return 0;
+}
+
+static void
+client_config(const struct lat *lat, struct scout_client_config *ret_cfg)
+{
+	const struct lat_options *opt = lat->opt;
+	struct scout_client_config cfg;
 	uint64_t arena;
-	int rc;
 
 	scout_client_config_init(&cfg);
-	cfg.endpoint = loop->lat->endpoint;
+	cfg.endpoint = lat->endpoint;
 	cfg.curve_secret_file = opt->keys.secret_file;
 	cfg.curve_server_key = opt->keys.server_key;
 	cfg.name_space = opt->name_space;
@@ -117,11 +144,30 @@ start_client(struct loop *loop)
 		cfg.arena_bytes = SMALL_ARENA_BYTES;
 	if (arena > cfg.arena_bytes)
 		cfg.arena_bytes = arena < UINT64_C(4) << 30 ? arena : UINT64_C(4) << 30;
-	rc = scout_client_new(&cfg, &loop->client, err, sizeof(err));
-	if (!rc)
-		rc = scout_client_wait_ready(loop->client, LAT_TIMEOUT_MS, err, sizeof(err));
-	if (rc)
-		return lat_fail(loop->lat, "client of %s: %s", loop->lat->endpoint, err[0] ? err : scout_strerror(rc));
+	*ret_cfg = cfg;
+}
+
+int
+lat_wait_for_server(struct lat *lat)
+{
+	struct scout_client_config cfg;
+	struct scout_client *client;
+
+	client_config(lat, &cfg);
+	if (connect_client(lat, &cfg, &client))
+		return -1;
+	scout_client_free(client);
+	return 0;
+}
+
+static int
+start_client(struct loop *loop)
+{
+	struct scout_client_config cfg;
+
+	client_config(loop->lat, &cfg);
+	if (connect_client(loop->lat, &cfg, &loop->client))
+		return -1;
 	scout__client_stamp_answers(loop->client);
 	return 0;
 }

@@ -46,7 +46,7 @@ lat_metrics(const struct lat *lat, unsigned int mode)
 {
 	unsigned int metrics = lat_runners[mode]->metrics;
 
-	if (!lat->opt->rate || mode == LAT_FLOOR || mode == LAT_PEER)
+	if (!lat->opt->rate || mode == LAT_FLOOR)
 		return metrics;
 	/* A round trip is its own service time. */
 	return mode == LAT_SYNC ? metrics | 1u << LAT_SEEN : metrics | 1u << LAT_SERVICE;
@@ -201,6 +201,33 @@ lat_end_round(struct lat *lat, uint64_t round, unsigned int mode)
 	into->busy += from->busy;
 	into->failed += from->failed;
 	into->wrong += from->wrong;
+}
+
+double
+lat_lookups_per_s(const struct lat_result *result)
+{
+	return result->wall_ns ? (double)(result->requests - result->failed) * 1e9 / (double)result->wall_ns : 0;
+}
+
+double
+lat_stall_per_request_ns(const struct lat_result *result)
+{
+	const struct scout__hist *stall = &result->metrics[LAT_STALL];
+
+	return stall->n && result->requests > result->failed ? stall->sum / (double)(result->requests - result->failed)
+							     : 0;
+}
+
+const char *
+lat_why_ended(const struct lat *lat, char buf[LAT_LINE_BYTES])
+{
+	if (lat->failure[0])
+		(void)snprintf(buf, LAT_LINE_BYTES, "ended early, what was measured until then: %s", lat->failure);
+	else if (lat_is_stopped())
+		(void)snprintf(buf, LAT_LINE_BYTES, "interrupted: what was measured until then");
+	else
+		return NULL;
+	return buf;
 }
 
 static int

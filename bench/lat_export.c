@@ -21,10 +21,10 @@ static FILE *
 open_out(struct lat *lat, const char *path)
 {
 	FILE *out = say_open(path);
-	int error = errno;
+	char text[SAY_ERROR];
 
 	if (!out)
-		(void)lat_fail(lat, "cannot write %s (errno %d)", path, error);
+		(void)lat_fail(lat, "cannot write %s: %s", path, say_error(text, errno));
 	return out;
 }
 
@@ -32,33 +32,60 @@ static int
 close_out(struct lat *lat, const char *path, FILE *out)
 {
 	int error = say_close(out);
+	char text[SAY_ERROR];
 
-	return error ? lat_fail(lat, "cannot write %s (errno %d)", path, error) : 0;
+	return error ? lat_fail(lat, "cannot write %s: %s", path, say_error(text, error)) : 0;
+}
+
+/* A text that stays on its line. */
+static void
+put_plain(FILE *out, const char *text)
+{
+	for (; *text; text++)
+		say_to(out, "%c", (unsigned char)*text < ' ' ? '?' : *text);
+}
+
+/* "# key: value" for each member that has a value. Takes the reference. */
+static void
+put_members(FILE *out, json_t *object)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach(object, key, value)
+	{
+		if (json_is_null(value))
+			continue;
+		say_to(out, "# %s: ", key);
+		if (json_is_string(value))
+			put_plain(out, json_string_value(value));
+		else if (json_is_number(value))
+			say_to(out, "%.12g", json_number_value(value));
+		else
+			say_to(out, "%s", json_is_true(value) ? "true" : "false");
+		say_to(out, "\n");
+	}
+	json_decref(object);
 }
 
 /* As comments: each output says what it depends on. */
 static void
 put_environment(FILE *out, const struct lat *lat)
 {
-	json_t *env = json_env();
-	const char *why = NULL;
-	const char *key;
-	json_t *value;
+	const char *why = NULL, *ended;
+	char text[LAT_LINE_BYTES];
 
 	if (json_env_is_slow_build(&why))
 		say_to(out, "# THESE NUMBERS MEAN NOTHING: %s\n", why);
-	json_object_foreach(env, key, value)
-	{
-		if (json_is_string(value))
-			say_to(out, "# %s: %s\n", key, json_string_value(value));
+	ended = lat_why_ended(lat, text);
+	if (ended) {
+		say_to(out, "# ");
+		put_plain(out, ended);
+		say_to(out, "\n");
 	}
-	json_decref(env);
-	say_to(out,
-	       "# %s loop, rate %" PRIu64 "/s, chunks %" PRIu64 ", inflight %" PRIu64 ", clients %" PRIu64
-	       ", step_us %" PRIu64 ", hit_ratio %g, server_delay_us %" PRIu64 ", server_jitter_us %" PRIu64 "\n",
-	       lat->opt->rate ? "open" : "closed", lat->opt->rate, lat->opt->chunks, lat->opt->inflight,
-	       lat->opt->clients, lat->opt->step_us, lat->opt->hit_ratio, lat->opt->server_delay_us,
-	       lat->opt->server_jitter_us);
+	put_members(out, json_env());
+	say_to(out, "# loop: %s\n", lat->opt->rate ? "open" : "closed");
+	put_members(out, lat_options_json(lat->opt));
 }
 
 static void
@@ -78,15 +105,13 @@ put_csv_row(FILE *out, const char *mode, const char *metric, const struct scout_
 }
 
 int
-lat_write_csv(struct lat *lat, const char *path, bool is_interrupted)
+lat_write_csv(struct lat *lat, const char *path)
 {
 	FILE *out = open_out(lat, path);
 
 	if (!out)
 		return -1;
 	put_environment(out, lat);
-	if (is_interrupted)
-		say_to(out, "# interrupted: what was measured until then\n");
 	say_to(out, "mode,metric,n,min,p50,p90,p99,p999,max\n");
 	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
 		for (unsigned int m = 0; lat_is_chosen(lat->opt, mode) && m < LAT_N_METRICS; m++) {
@@ -124,23 +149,38 @@ deviation(const struct scout__hist *hist, double mean)
 	return sqrt(sum / (double)hist->n);
 }
 
+/* The row of quantile @q. False: nothing is above it, which is the last row's to say. */
+static bool
+put_hgrm_row(FILE *out, const struct scout__hist *hist, double q)
+{
+	uint64_t value = scout__hist_quantile(hist, q);
+	uint64_t seen = count_up_to(hist, value);
+
+	if (seen < hist->n)
+		say_to(out, "%12" PRIu64 ".000 %2.12f %10" PRIu64 " %14.2f\n", value, q, seen, 1 / (1 - q));
+	return seen < hist->n;
+}
+
+/* HdrHistogram's ticks, and between them the quantiles that the other outputs have: a reader finds the same numbers. */
 static void
 put_hgrm(FILE *out, const struct scout__hist *hist)
 {
-	double mean = hist->n ? hist->sum / (double)hist->n : 0;
-	double q = 0, half = 1;
-	uint64_t value, seen = 0;
+	static const double reported[] = {0.9, 0.99, 0.999};
+	const size_t n_reported = sizeof(reported) / sizeof(reported[0]);
+	double mean = hist->n ? hist->sum / (double)hist->n : 0, q;
+	bool is_more = hist->n > 0;
+	size_t next = 0;
 
 	say_to(out, "%12s %14s %10s %14s\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
 	/* Of n samples fewer than one is above after 64 halvings, whatever n is. */
-	for (int tick = 0; tick < 64 * TICKS_PER_HALF && seen < hist->n; tick++) {
-		value = scout__hist_quantile(hist, q);
-		seen = count_up_to(hist, value);
-		if (seen < hist->n)
-			say_to(out, "%12" PRIu64 ".000 %2.12f %10" PRIu64 " %14.2f\n", value, q, seen, 1 / (1 - q));
-		q += half / 2 / TICKS_PER_HALF;
-		if (tick % TICKS_PER_HALF == TICKS_PER_HALF - 1)
-			half /= 2;
+	for (int tick = 0; tick < 64 * TICKS_PER_HALF && is_more; tick++) {
+		/* Not by adding: sums miss 0.9 by one rounding, and so its sample by one. */
+		q = 1 - (2.0 * TICKS_PER_HALF - tick % TICKS_PER_HALF) /
+				(2.0 * TICKS_PER_HALF * ldexp(1, tick / TICKS_PER_HALF));
+		for (; is_more && next < n_reported && reported[next] <= q; next++)
+			is_more = put_hgrm_row(out, hist, reported[next]);
+		if (is_more && (!next || reported[next - 1] < q))
+			is_more = put_hgrm_row(out, hist, q);
 	}
 	if (hist->n)
 		say_to(out, "%12" PRIu64 ".000 %2.12f %10" PRIu64 "\n", hist->max, 1.0, hist->n);

@@ -7,8 +7,9 @@
  * its own - as client and embedded server have; with --transport inproc, in one context - and nobody looks at what is in
  * them. It is paced like `sync`: `inflight` round trips in each step, then rest until the next one.
  *
- * It stays on this machine and on ipc where the server of the other modes is elsewhere (--endpoint): a floor under any
- * transport. Where they have keys it has some, made for the run: encrypting is a part of what the transport takes.
+ * It stays on this machine where the server of the other modes is elsewhere (--endpoint tcp://...), but on their kind of
+ * transport: TCP by the loopback interface. Where they have keys it has some, made for the run: encrypting is a part of what
+ * the transport takes.
  *
  * Invariant: the echo thread ends when it receives a message of one byte, or when its receive times out after `stop`
  * was set, so closing is bounded also if the message is lost.
@@ -27,6 +28,7 @@
 
 #include <zmq.h>
 
+#include "say.h"
 #include "thread.h"
 
 #define PATH_BYTES 80
@@ -49,6 +51,14 @@ struct floor {
 	char folder[PATH_BYTES];
 	char endpoint[PATH_BYTES + 32];
 };
+
+const char *
+lat_floor_transport(const struct lat_options *opt)
+{
+	if (opt->endpoint && strncmp(opt->endpoint, "tcp://", 6) == 0)
+		return "tcp";
+	return lat_transport_names[opt->transport];
+}
 
 static void *
 echo_main(void *arg)
@@ -76,15 +86,15 @@ static int
 make_folder(struct floor *floor)
 {
 	const char *tmp = secure_getenv("TMPDIR");
+	char text[SAY_ERROR];
 	int n = snprintf(floor->folder, sizeof(floor->folder), "%s/kvscout-floor-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
 
 	/* A long TMPDIR would not leave room for a socket's name. */
 	if (n < 0 || (size_t)n >= sizeof(floor->folder))
 		(void)snprintf(floor->folder, sizeof(floor->folder), "/tmp/kvscout-floor-XXXXXX");
 	if (!mkdtemp(floor->folder)) {
-		int error = errno;
-
-		(void)lat_fail(floor->lat, "floor: cannot make the folder %s (errno %d)", floor->folder, error);
+		(void)lat_fail(floor->lat, "floor: cannot make the folder %s: %s", floor->folder,
+			       say_error(text, errno));
 		floor->folder[0] = '\0';
 		return -1;
 	}
@@ -161,6 +171,8 @@ use_keys(struct floor *floor)
 static int
 start_echo(struct floor *floor)
 {
+	char text[SAY_ERROR];
+	size_t len;
 	int error;
 
 	floor->far_ctx = zmq_ctx_new();
@@ -172,11 +184,15 @@ start_echo(struct floor *floor)
 		return lat_fail(floor->lat, "floor: no socket (%s)", zmq_strerror(errno));
 	if (floor->lat->curve && use_keys(floor))
 		return -1;
-	if (zmq_bind(floor->far, floor->endpoint) || zmq_connect(floor->near, floor->endpoint))
+	len = sizeof(floor->endpoint);
+	/* The port of a tcp endpoint is chosen here. */
+	if (zmq_bind(floor->far, floor->endpoint) ||
+	    zmq_getsockopt(floor->far, ZMQ_LAST_ENDPOINT, floor->endpoint, &len) ||
+	    zmq_connect(floor->near, floor->endpoint))
 		return lat_fail(floor->lat, "floor: %s (%s)", floor->endpoint, zmq_strerror(errno));
 	error = scout__thread_start(&floor->echo, "lat-floor", echo_main, floor);
 	if (error)
-		return lat_fail(floor->lat, "floor: no thread (errno %d)", error);
+		return lat_fail(floor->lat, "floor: no thread: %s", say_error(text, error));
 	floor->has_echo = true;
 	return 0;
 }
@@ -200,6 +216,8 @@ floor_open(struct lat *lat, void **ret_self)
 	}
 	if (lat->opt->transport == LAT_INPROC)
 		(void)snprintf(floor->endpoint, sizeof(floor->endpoint), "inproc://floor");
+	else if (strcmp(lat_floor_transport(lat->opt), "tcp") == 0)
+		(void)snprintf(floor->endpoint, sizeof(floor->endpoint), "tcp://127.0.0.1:*");
 	else if (make_folder(floor))
 		goto err_close;
 	if (start_echo(floor))

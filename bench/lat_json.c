@@ -4,8 +4,8 @@
 
 #include "json_env.h"
 
-static json_t *
-options_json(const struct lat_options *opt)
+json_t *
+lat_options_json(const struct lat_options *opt)
 {
 	return json_pack(
 		"{s:s?, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:s?, "
@@ -57,18 +57,16 @@ static json_t *
 scheduler_json(const struct lat *lat, unsigned int mode)
 {
 	const struct lat_result *result = &lat->results[mode];
-	const struct scout__hist *stall = &result->metrics[LAT_STALL];
-	double seconds = (double)result->wall_ns / 1e9;
+	double stall_ns = lat_stall_per_request_ns(result), answered = (double)(result->requests - result->failed);
 	json_t *object = json_object();
 
-	set_real(object, "lookups_per_s", seconds > 0, (double)result->requests / seconds);
-	set_real(object, "stall_ns_per_request", stall->n && result->requests, stall->sum / (double)result->requests);
+	set_real(object, "seconds", result->wall_ns, (double)result->wall_ns / 1e9);
+	set_real(object, "lookups_per_s", result->wall_ns, lat_lookups_per_s(result));
+	set_real(object, "stall_ns_per_request", stall_ns > 0, stall_ns);
 	set_real(object, "same_step_share", result->asks.n, (double)result->landed_in_step / (double)result->asks.n);
-	set_real(object, "switches_per_lookup", result->requests, (double)result->switches / (double)result->requests);
-	set_real(object, "others_cpu_ns_per_lookup", result->requests,
-		 (double)result->others_ns / (double)result->requests);
-	set_real(object, "lookups_per_server_cpu_s", result->server_ns,
-		 (double)result->requests * 1e9 / (double)result->server_ns);
+	set_real(object, "switches_per_lookup", answered > 0, (double)result->switches / answered);
+	set_real(object, "others_cpu_ns_per_lookup", answered > 0, (double)result->others_ns / answered);
+	set_real(object, "lookups_per_server_cpu_s", result->server_ns, answered * 1e9 / (double)result->server_ns);
 	(void)json_object_set_new(object, "steps_to_answer", json_hist(&result->asks));
 	return object;
 }
@@ -102,7 +100,7 @@ histograms_json(const struct lat *lat, unsigned int mode)
 	return object;
 }
 
-/* The median of each round, for whoever wants to know how much it moves within a run. */
+/* The median of each round, null where nothing was measured: whoever divides must divide within a round. */
 static json_t *
 rounds_json(const struct lat *lat, unsigned int mode)
 {
@@ -113,9 +111,9 @@ rounds_json(const struct lat *lat, unsigned int mode)
 			continue;
 		array = json_array();
 		for (uint64_t round = 0; round < lat->opt->rounds; round++) {
-			if (lat->round_p50[round][mode][m])
-				(void)json_array_append_new(array,
-							    json_integer((json_int_t)lat->round_p50[round][mode][m]));
+			uint64_t p50 = lat->round_p50[round][mode][m];
+
+			(void)json_array_append_new(array, p50 ? json_integer((json_int_t)p50) : json_null());
 		}
 		(void)json_object_set_new(object, lat_metric_names[m], array);
 	}
@@ -145,7 +143,7 @@ set(json_t *object, const char *key, json_t *value)
 }
 
 int
-lat_write_json(struct lat *lat, const char *path, bool is_interrupted)
+lat_write_json(struct lat *lat, const char *path)
 {
 	json_t *root = json_object(), *modes = json_object(), *counts = json_object(), *ratios = json_object();
 	json_t *scheduler = json_object(), *histograms = json_object(), *rounds = json_object();
@@ -167,9 +165,11 @@ lat_write_json(struct lat *lat, const char *path, bool is_interrupted)
 	}
 	rc |= set(root, "tool", json_string("kvscout-latency"));
 	rc |= set(root, "loop", json_string(lat->opt->rate ? "open" : "closed"));
-	rc |= set(root, "interrupted", json_boolean(is_interrupted));
+	rc |= set(root, "interrupted", json_boolean(lat_is_stopped()));
+	rc |= set(root, "failure", lat->failure[0] ? json_string(lat->failure) : json_null());
 	rc |= set(root, "environment", json_env());
-	rc |= set(root, "options", options_json(lat->opt));
+	rc |= set(root, "options", lat_options_json(lat->opt));
+	rc |= set(root, "floor_transport", json_string(lat_floor_transport(lat->opt)));
 	rc |= set(root, "clock_ns", json_hist(&lat->clock));
 	rc |= set(root, "modes", modes);
 	rc |= set(root, "counts", counts);

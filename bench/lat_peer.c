@@ -5,7 +5,8 @@
  * Purpose: another implementation of the same scheduler loop in the same run (bench/peer_python.py), so that both meet
  * the same machine. The program lives through all rounds, as our modes' connections do, and speaks lines:
  *
- *   it is started as   COMMAND --serve --chunks N --inflight N --step-us N --hit-ratio X --delay-us N
+ *   it is started as   COMMAND --serve --chunks N --inflight N --step-us N --hit-ratio X --delay-us N --jitter-us N
+ *                      --rate N
  *   it reads           run N
  *   it writes          METRIC NANOSECONDS         for each time; METRIC as in our JSON
  *                      count requests|steps|hit_chunks|asked_chunks|wrong N
@@ -30,6 +31,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "say.h"
 
 #define COMMAND_BYTES 4096
 #define LINE_BYTES 256
@@ -152,7 +155,7 @@ peer_open(struct lat *lat, void **ret_self)
 {
 	const struct lat_options *opt = lat->opt;
 	struct peer *peer = calloc(1, sizeof(*peer));
-	char command[COMMAND_BYTES];
+	char command[COMMAND_BYTES], text[SAY_ERROR];
 	int error, n;
 
 	if (!peer)
@@ -162,15 +165,16 @@ peer_open(struct lat *lat, void **ret_self)
 	(void)signal(SIGPIPE, SIG_IGN);
 	n = snprintf(command, sizeof(command),
 		     "exec %s --serve --chunks %" PRIu64 " --inflight %" PRIu64 " --step-us %" PRIu64
-		     " --hit-ratio %.6f --delay-us %" PRIu64,
-		     opt->peer, opt->chunks, opt->inflight, opt->step_us, opt->hit_ratio, opt->server_delay_us);
+		     " --hit-ratio %.6f --delay-us %" PRIu64 " --jitter-us %" PRIu64 " --rate %" PRIu64,
+		     opt->peer, opt->chunks, opt->inflight, opt->step_us, opt->hit_ratio, opt->server_delay_us,
+		     opt->server_jitter_us, opt->rate);
 	if (n < 0 || (size_t)n >= sizeof(command)) {
 		(void)lat_fail(lat, "--peer: the command is too long");
 		goto err_close;
 	}
 	error = start(peer, command);
 	if (error) {
-		(void)lat_fail(lat, "--peer: cannot start it (errno %d)", error);
+		(void)lat_fail(lat, "--peer: cannot start it: %s", say_error(text, error));
 		goto err_close;
 	}
 	*ret_self = peer;

@@ -179,8 +179,8 @@ static void
 put_head(FILE *out, const struct lat *lat)
 {
 	const struct lat_options *opt = lat->opt;
-	char text[2 * LAT_TEXT_BYTES];
-	const char *why = NULL;
+	char text[2 * LAT_LINE_BYTES], ended_text[LAT_LINE_BYTES];
+	const char *why = NULL, *ended = lat_why_ended(lat, ended_text);
 	int n;
 
 	say_to(out,
@@ -191,16 +191,18 @@ put_head(FILE *out, const struct lat *lat)
 		     opt->rate ? "open" : "closed");
 	if (opt->rate)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, " (%" PRIu64 "/s)", opt->rate);
-	(void)snprintf(text + n, sizeof(text) - (size_t)n,
-		       ", %" PRIu64 " chunks in a lookup, %" PRIu64 " in flight, step %" PRIu64
-		       " us, server delay %" PRIu64 "..%" PRIu64 " us",
-		       opt->chunks, opt->inflight, opt->step_us, opt->server_delay_us,
-		       opt->server_delay_us + opt->server_jitter_us);
+	n += snprintf(text + n, sizeof(text) - (size_t)n,
+		      ", %" PRIu64 " chunks in a lookup, %" PRIu64 " in flight, step %" PRIu64 " us", opt->chunks,
+		      opt->inflight, opt->step_us);
+	if (!opt->endpoint)
+		(void)snprintf(text + n, sizeof(text) - (size_t)n, ", server delay %" PRIu64 "..%" PRIu64 " us",
+			       opt->server_delay_us, opt->server_delay_us + opt->server_jitter_us);
 	put_text(out, WIDTH / 2.0, 24, "middle", "font-size=\"15\"", text);
 	json_env_line(text, sizeof(text));
 	put_text(out, WIDTH / 2.0, 42, "middle", "fill=\"#555\"", text);
-	if (json_env_is_slow_build(&why)) {
-		(void)snprintf(text, sizeof(text), "THESE NUMBERS MEAN NOTHING: %s", why);
+	if (json_env_is_slow_build(&why) || ended) {
+		(void)snprintf(text, sizeof(text), "%s%s%s%s", why ? "THESE NUMBERS MEAN NOTHING: " : "",
+			       why ? why : "", why && ended ? "; " : "", ended ? ended : "");
 		put_text(out, WIDTH / 2.0, 58, "middle", "fill=\"#c00\" font-weight=\"bold\"", text);
 	}
 }
@@ -214,9 +216,10 @@ lat_write_plot(struct lat *lat, const char *path)
 	};
 	FILE *out = say_open(path);
 	int error = errno;
+	char text[SAY_ERROR];
 
 	if (!out)
-		return lat_fail(lat, "cannot write %s (errno %d)", path, error);
+		return lat_fail(lat, "cannot write %s: %s", path, say_error(text, error));
 	put_head(out, lat);
 	for (int i = 0; i < N_PANELS; i++) {
 		fill_panel(lat, &panels[i], i > 0);
@@ -229,5 +232,5 @@ lat_write_plot(struct lat *lat, const char *path)
 	put_legend(out, panels);
 	say_to(out, "</svg>\n");
 	error = say_close(out);
-	return error ? lat_fail(lat, "cannot write %s (errno %d)", path, error) : 0;
+	return error ? lat_fail(lat, "cannot write %s: %s", path, say_error(text, error)) : 0;
 }

@@ -77,7 +77,7 @@ print_counts(const struct lat *lat, unsigned int mode)
 	if (result->busy)
 		say(", %" PRIu64 " submits put off (busy)", result->busy);
 	if (result->wall_ns)
-		say(", %.0f lookups/s", (double)result->requests * 1e9 / (double)result->wall_ns);
+		say(", %.0f lookups/s", lat_lookups_per_s(result));
 	say("\n");
 	if (result->asks.n)
 		say("       steps until the answer: p50 %" PRIu64 ", p99 %" PRIu64 ", max %" PRIu64
@@ -103,8 +103,8 @@ print_verdict_against(const struct lat *lat, unsigned int mode)
 		return;
 	say("\nthe scheduler loop waits, in a step (p50):    %s async, %s %s: 1/%.1f\n", lat_show_ns(a, a_ns),
 	    lat_show_ns(b, b_ns), name, (double)b_ns / (double)a_ns);
-	a_ns = (uint64_t)(ours->metrics[LAT_STALL].sum / (double)ours->requests) + 1;
-	b_ns = (uint64_t)(theirs->metrics[LAT_STALL].sum / (double)theirs->requests) + 1;
+	a_ns = (uint64_t)lat_stall_per_request_ns(ours) + 1;
+	b_ns = (uint64_t)lat_stall_per_request_ns(theirs) + 1;
 	say("                 for a request (whole run): %s async, %s %s: 1/%.1f\n", lat_show_ns(a, a_ns),
 	    lat_show_ns(b, b_ns), name, (double)b_ns / (double)a_ns);
 }
@@ -114,8 +114,10 @@ print_head(const struct lat *lat)
 {
 	const struct lat_options *opt = lat->opt;
 	const char *why = NULL;
+	char text[LAT_LINE_BYTES];
 
-	say("kvscout-latency %s: ", SCOUT_VERSION_STRING);
+	json_env_line(text, sizeof(text));
+	say("kvscout-latency %s: %s\n", SCOUT_VERSION_STRING, text);
 	if (opt->rate)
 		say("open loop, %" PRIu64 " arrivals/s", opt->rate);
 	else
@@ -127,7 +129,8 @@ print_head(const struct lat *lat)
 	if (opt->pin)
 		say("pinned: main thread and all others to CPU %s\n", opt->pin);
 	if (opt->endpoint)
-		say("server at %s%s\n", opt->endpoint, opt->keys.secret_file ? ", encrypted (CURVE)" : "");
+		say("server at %s%s; the floor is within this machine, on %s\n", opt->endpoint,
+		    opt->keys.secret_file ? ", encrypted (CURVE)" : "", lat_floor_transport(opt));
 	else
 		say("embedded server on %s, answers held back by %" PRIu64 "..%" PRIu64 " us\n",
 		    lat_transport_names[opt->transport], opt->server_delay_us,
@@ -140,11 +143,14 @@ print_head(const struct lat *lat)
 }
 
 void
-lat_print_table(const struct lat *lat, bool is_interrupted)
+lat_print_table(const struct lat *lat)
 {
+	char text[LAT_LINE_BYTES];
+	const char *ended = lat_why_ended(lat, text);
+
 	print_head(lat);
-	if (is_interrupted)
-		say("interrupted: what was measured until then\n");
+	if (ended)
+		say("%s\n", ended);
 	say("\n%-7s %-18s %9s %10s %10s %10s %10s %10s %10s%s\n", "mode", "metric", "n", "min", "p50", "p90", "p99",
 	    "p99.9", "max", lat->opt->compare ? "  p50 over floor's" : "");
 	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
@@ -162,5 +168,5 @@ lat_print_table(const struct lat *lat, bool is_interrupted)
 		if (lat->opt->peer)
 			print_verdict_against(lat, LAT_PEER);
 	}
-	(void)fflush(stdout); /* before what follows on standard error; an error is told at exit */
+	say_flush(); /* before what follows on standard error */
 }

@@ -100,7 +100,10 @@ send_frame(struct sync *sync, struct scout__writer *w, uint32_t op_count)
 		return 0;
 	if (errno == EINTR)
 		return INTERRUPTED;
-	return lat_fail(sync->lat, "sync: no server at %s (%s)", sync->lat->endpoint, zmq_strerror(errno));
+	if (errno == EAGAIN)
+		return lat_fail(sync->lat, "sync: no connection to %s for %" PRIu32 " ms", sync->lat->endpoint,
+				lat_timeout_ms(sync->lat->opt));
+	return lat_fail(sync->lat, "sync: cannot send to %s: %s", sync->lat->endpoint, zmq_strerror(errno));
 }
 
 /* The next frame of answers. Returns 0, INTERRUPTED or -1. */
@@ -112,8 +115,12 @@ receive_frame(struct sync *sync, struct scout__frame *ret_frame, struct scout__r
 
 	if (len < 0 && errno == EINTR)
 		return INTERRUPTED;
+	if (len < 0 && errno == EAGAIN)
+		return lat_fail(sync->lat, "sync: %s did not answer within %" PRIu32 " ms", sync->lat->endpoint,
+				lat_timeout_ms(sync->lat->opt));
 	if (len < 0)
-		return lat_fail(sync->lat, "sync: %s does not answer (%s)", sync->lat->endpoint, zmq_strerror(errno));
+		return lat_fail(sync->lat, "sync: cannot receive from %s: %s", sync->lat->endpoint,
+				zmq_strerror(errno));
 	status = (size_t)len > ANSWER_ROOM ? SCOUT_WIRE_TOO_LARGE
 					   : scout__frame_check(sync->in, (size_t)len, false, ret_frame);
 	if (status != SCOUT_WIRE_OK)

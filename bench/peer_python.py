@@ -17,6 +17,7 @@ bench/lat_peer.c).
 import argparse
 import json
 import os
+import random
 import struct
 import sys
 import tempfile
@@ -29,7 +30,7 @@ import zmq
 HASH_BYTES = 32
 PROMPTS_MAX = 64
 KEYS_AUTO = 65536
-METRICS = ("submit_ns", "pending_ns", "seen_ns", "stall_ns_per_step", "rtt_ns")
+METRICS = ("submit_ns", "pending_ns", "seen_ns", "service_ns", "stall_ns_per_step", "rtt_ns")
 now_ns = time.perf_counter_ns
 
 
@@ -44,7 +45,7 @@ def make_prompts(chunks, hit_ratio):
     return prompts, truth
 
 
-def serve(endpoint, cached, delay_s, parent):
+def serve(endpoint, cached, delay_s, jitter_s, parent):
     """The worker's side: one thread that answers one question after the other."""
     socket = zmq.Context().socket(zmq.REP)
     socket.setsockopt(zmq.RCVTIMEO, 1000)
@@ -59,8 +60,8 @@ def serve(endpoint, cached, delay_s, parent):
         if not blob and struct.unpack("<Q", count)[0] == 0:
             socket.send(b"")
             return
-        if delay_s:
-            time.sleep(delay_s)
+        if delay_s or jitter_s:
+            time.sleep(delay_s + random.uniform(0, jitter_s))
         hit = 0
         for at in range(0, len(blob), HASH_BYTES):
             if blob[at : at + HASH_BYTES] not in cached:
@@ -108,8 +109,29 @@ class LookupClient:
         self.context.term()
 
 
+class Arrivals:
+    """When requests may start, as kvscout-latency has it: at once, or (rate) at times that do not depend on the server."""
+
+    def __init__(self, rate, requests):
+        self.mean_ns = 1e9 / rate if rate else 0
+        self.left = requests
+        self.next_ns = now_ns() + self.gap()
+
+    def gap(self):
+        return random.expovariate(1) * self.mean_ns
+
+    def take(self, now):
+        """None: none is due. Else when it should have started; 0 in the closed loop."""
+        if not self.left or (self.mean_ns and now < self.next_ns):
+            return None
+        self.left -= 1
+        intended = int(self.next_ns) if self.mean_ns else 0
+        self.next_ns += self.gap()
+        return intended
+
+
 class Loop:
-    """A scheduler with a fixed number of waiting requests."""
+    """A scheduler with room for so many waiting requests."""
 
     def __init__(self, client, prompts, truth, options):
         self.client = client
@@ -117,21 +139,26 @@ class Loop:
         self.truth = truth
         self.inflight = options.inflight
         self.step_ns = options.step_us * 1000
+        self.rate = options.rate
         self.next_request = 0
 
     def run(self, requests):
         samples = {name: [] for name in METRICS}
         counts = {"requests": 0, "steps": 0, "hit_chunks": 0, "asked_chunks": 0, "wrong": 0}
-        waiting = {}  # request -> time of its submit
-        started = 0
+        waiting = {}  # request -> [time of its submit, intended start]
+        arrivals = Arrivals(self.rate, requests)
         self.client.rtts = samples["rtt_ns"]
         next_step = now_ns() + self.step_ns
         while counts["requests"] < requests:
-            while len(waiting) < self.inflight and started < requests:
-                waiting[self.next_request] = None
+            now = now_ns()
+            while len(waiting) < self.inflight:
+                intended = arrivals.take(now)
+                if intended is None:
+                    break
+                waiting[self.next_request] = [None, intended]
                 self.next_request += 1
-                started += 1
-            self.step(waiting, samples, counts)
+            if waiting:
+                self.step(waiting, samples, counts)
             rest = next_step - now_ns()
             if rest > 0:
                 time.sleep(rest / 1e9)
@@ -151,14 +178,17 @@ class Loop:
         samples["stall_ns_per_step"].append(now_ns() - begin)
         counts["steps"] += 1
         for request, hit, before, after in calls:
-            if waiting[request] is None:
+            if waiting[request][0] is None:
                 samples["submit_ns"].append(after - before)
-                waiting[request] = before
+                waiting[request][0] = before
             elif hit is None:
                 samples["pending_ns"].append(after - before)
             if hit is None:
                 continue
-            samples["seen_ns"].append(after - waiting.pop(request))
+            submitted, intended = waiting.pop(request)
+            samples["seen_ns"].append(after - (intended or submitted))
+            if intended:
+                samples["service_ns"].append(after - submitted)
             prompt = request % len(self.prompts)
             counts["requests"] += 1
             counts["hit_chunks"] += hit
@@ -207,12 +237,18 @@ def parse():
     parser.add_argument("--step-us", type=int, default=1000)
     parser.add_argument("--hit-ratio", type=float, default=1.0)
     parser.add_argument("--delay-us", type=int, default=0)
+    parser.add_argument("--jitter-us", type=int, default=0)
+    parser.add_argument("--rate", type=int, default=0, help="open loop: arrivals per second")
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--warmup", type=int, default=200)
     parser.add_argument("--serve", action="store_true", help="take commands from standard input")
     options = parser.parse_args()
-    if options.chunks < 1 or options.inflight < 1 or options.step_us < 0 or not 0 <= options.hit_ratio <= 1:
-        parser.error("out of range")
+    for name, low in (("chunks", 1), ("inflight", 1), ("step_us", 0), ("delay_us", 0), ("jitter_us", 0), ("rate", 0),
+                      ("requests", 1), ("warmup", 0)):
+        if getattr(options, name) < low:
+            parser.error(f"--{name.replace('_', '-')} must be at least {low}")
+    if not 0 <= options.hit_ratio <= 1:
+        parser.error("--hit-ratio must be 0 to 1")
     return options
 
 
@@ -226,7 +262,7 @@ def main():
     if child == 0:
         try:
             serve(endpoint, {h for p, hashes in enumerate(prompts) for h in hashes[: truth[p]]}, options.delay_us / 1e6,
-                  parent)
+                  options.jitter_us / 1e6, parent)
         finally:
             os._exit(0)
     client = LookupClient(endpoint)
