@@ -35,6 +35,9 @@
 #define SILENT_HEARTBEATS 3u
 #define LEASE_MIN_US UINT64_C(1000000) /* without a lease a peer is worth little: not for a moment's delay */
 
+_Static_assert(SCOUT__LINK_UNREAD *(SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + 32) <= SCOUT_CHANNEL_MIN_BYTES,
+	       "what nobody reads for a while must not wait in the server for room");
+
 /* ---- accessors ---- */
 
 uint32_t
@@ -279,7 +282,7 @@ tick_up(struct scout__link *link, uint64_t now_us)
 bool
 scout__link_awaits(const struct scout__link *link)
 {
-	return link->state != SCOUT__LINK_UP || link->ping_sent_us != 0;
+	return link->state != SCOUT__LINK_UP || link->ping_sent_us != 0 || link->n_in_flight > SCOUT__LINK_UNREAD;
 }
 
 uint64_t

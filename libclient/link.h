@@ -30,6 +30,7 @@ enum scout__link_state {
 #define SCOUT__LINK_SLOTS (SCOUT__LINK_MAX_INFLIGHT + SCOUT__LINK_SPARE)
 #define SCOUT__LINK_NO_SLOT UINT32_MAX
 #define SCOUT__LINK_BACKLOG ((size_t)1 << 20) /* bytes that wait for the channel before operations find no credit */
+#define SCOUT__LINK_UNREAD 32u /* answers that may come unheard: each a frame, the smallest ring has room for them */
 #define SCOUT__LINK_OUT_INITIAL ((size_t)64 * 1024) /* room for a frame, to begin with */
 
 struct scout__in_flight {
@@ -103,7 +104,7 @@ void scout__link_writable(struct scout__link *link, uint64_t now_us) SCOUT_ON_CO
 unsigned scout__link_receive(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
 void scout__link_monitor_ready(struct scout__link *link) SCOUT_ON_COURIER;
 void scout__link_lease_ready(struct scout__link *link) SCOUT_ON_COURIER;
-/* Whether the link itself waits for an answer, whatever its user does. */
+/* Whether the link itself waits for an answer, or for too many, whatever its user does. */
 bool scout__link_awaits(const struct scout__link *link) SCOUT_ON_COURIER;
 /* Send the frame that was collected, if any. */
 void scout__link_send(struct scout__link *link) SCOUT_ON_COURIER;

@@ -5,7 +5,6 @@
  */
 #include "check_main.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -18,7 +17,6 @@
 
 #include <kvscout/client.h>
 
-#include "client_priv.h"
 #include "server_rig.h"
 
 #define CHUNKS 64u
@@ -646,118 +644,6 @@ START_TEST(a_server_that_has_none_is_used_through_the_socket)
 }
 END_TEST
 
-/* ---- who is woken ---- */
-
-/* The client's courier: the folder of its thread. */
-static void
-find_courier(char folder[64])
-{
-	DIR *dir = opendir("/proc/self/task");
-	struct dirent *entry;
-	char path[320], name[32];
-
-	ck_assert_ptr_nonnull(dir);
-	folder[0] = '\0';
-	while ((entry = readdir(dir))) {
-		FILE *file;
-
-		(void)snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
-		file = entry->d_name[0] == '.' ? NULL : fopen(path, "re");
-		if (file && fgets(name, sizeof(name), file) && strcmp(name, "scout-courier\n") == 0)
-			(void)snprintf(folder, 64, "/proc/self/task/%.20s", entry->d_name);
-		if (file)
-			(void)fclose(file);
-	}
-	(void)closedir(dir);
-	ck_assert_str_ne(folder, "");
-}
-
-/* How often the thread has gone to sleep, once it does. */
-static uint64_t
-naps(const char *folder)
-{
-	char path[128], line[256], state = 0;
-	unsigned long long n = 0;
-
-	(void)snprintf(path, sizeof(path), "%s/status", folder);
-	while (state != 'S') {
-		FILE *file = fopen(path, "re");
-
-		ck_assert_ptr_nonnull(file);
-		while (fgets(line, sizeof(line), file)) {
-			(void)sscanf(line, "State: %c", &state);
-			(void)sscanf(line, "voluntary_ctxt_switches: %llu", &n);
-		}
-		(void)fclose(file);
-	}
-	return n;
-}
-
-/* A question, its answer, a finish: the caller rings twice, the server once, and what it says to the finish is read with the next. */
-START_TEST(nobody_is_woken_for_the_answer_to_a_finish)
-{
-	enum {
-		ROUNDS = 200
-	};
-	struct scout_client *client = client_new("heartbeat_ms", "60000");
-	uint64_t first, sent;
-	char courier[64];
-
-	find_courier(courier);
-	first = naps(courier);
-	sent = status("frames.sent_shm");
-	for (int i = 0; i < ROUNDS; i++) {
-		(void)ask(client, 8); /* finishes, too */
-		sent += 2;
-		wire_wait_status(&watcher, "frames.sent_shm", sent);
-		(void)naps(courier);
-	}
-	/* Three times a round at most; when it was rung for all answers, it was more than three and a half. */
-	ck_assert_uint_le(naps(courier) - first, ROUNDS * 13 / 4);
-	scout_client_free(client);
-}
-END_TEST
-
-/*
- * While one of these lasts, the courier is rung for every answer. The places: were all of them on their way back and nobody rung, the caller
- * could not submit, and what it submits is what would wake the courier.
- */
-START_TEST(what_somebody_waits_for_is_rung_for)
-{
-	bool (*is_awaited)(void *) = scout__lookup_ops.is_awaited;
-	struct scout__give_back give_back = {0};
-	struct scout_client *c = aligned_alloc(_Alignof(struct scout_client), sizeof(*c));
-
-	ck_assert_ptr_nonnull(c);
-	memset(c, 0, sizeof(*c));
-	c->n_links = 1;
-	c->give_back = &give_back;
-	c->cfg.max_lookups = 2;
-	c->todo_head = c->deadline_head = SCOUT__NO_SLOT;
-	ck_assert(!is_awaited(c));
-	c->n_finishing = c->cfg.max_lookups;
-	ck_assert(!is_awaited(c));
-	c->n_finishing++;
-	ck_assert(is_awaited(c));
-	c->n_finishing = 0;
-	c->deadline_head = 0; /* a lookup */
-	ck_assert(is_awaited(c));
-	c->deadline_head = SCOUT__NO_SLOT;
-	c->todo_head = 0; /* what waits for credit */
-	ck_assert(is_awaited(c));
-	c->todo_head = SCOUT__NO_SLOT;
-	give_back.n = 1;
-	ck_assert(is_awaited(c));
-	give_back.n = 0;
-	c->reset_version = 7;
-	ck_assert(is_awaited(c));
-	c->reset_version = 0;
-	c->closing = true;
-	ck_assert(is_awaited(c));
-	free(c);
-}
-END_TEST
-
 static void
 up_socket(void)
 {
@@ -785,8 +671,6 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_peer_whose_bell_is_full_and_would_block_holds_up_nobody);
 	tcase_add_test(tc, bytes_that_are_no_frame_are_counted);
 	tcase_add_test(tc, a_client_of_this_machine_uses_it);
-	tcase_add_test(tc, nobody_is_woken_for_the_answer_to_a_finish);
-	tcase_add_test(tc, what_somebody_waits_for_is_rung_for);
 	tcase_add_loop_test(tc, floods_keep_nobody_waiting, 0, 3);
 	suite_add_tcase(s, tc);
 	tcase_add_checked_fixture(dying, up_doomed, down);
