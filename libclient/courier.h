@@ -141,6 +141,13 @@ bool scout__link_released(struct scout__link *link, uint32_t segment) SCOUT_ON_C
 
 /* Change what later HELLOs say about the weights version. */
 void scout__link_set_weights(struct scout__link *link, uint64_t weights) SCOUT_ON_COURIER;
+/*
+ * Say HELLO once more on the living connection, with this weights version: it changes what the server takes our version to be, and
+ * nothing else. An operation like any other; false: not now. Later HELLOs say what scout__link_set_weights() was given.
+ */
+bool scout__link_hello_again(struct scout__link *link, uint64_t weights, uint64_t cookie) SCOUT_ON_COURIER;
+/* Whatever it waits for before the next attempt to connect is over: our next HELLO says something else. */
+void scout__link_try_now(struct scout__link *link) SCOUT_ON_COURIER;
 
 /*
  * Drop the connection and connect anew, as if it had been lost (a peer that breaks the protocol). Operations in flight end.

@@ -88,6 +88,13 @@ scout__link_set_weights(struct scout__link *link, uint64_t weights)
 	link->hello.weights = weights;
 }
 
+void
+scout__link_try_now(struct scout__link *link)
+{
+	if (link->state == SCOUT__LINK_IDLE)
+		link->next_try_us = 0;
+}
+
 /* Mark the link as down, end what is in flight, tell the user: in this order, see courier.h. */
 static void tell_down(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
 static void

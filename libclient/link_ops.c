@@ -14,6 +14,7 @@
 
 #define OVERDUE_HEARTBEATS 10u
 #define OVERDUE_MIN_MS 1000u
+#define HELLO_BYTES 512u /* of a body: more than any */
 #define HAND_OVER_BYTES SCOUT__LINK_OUT_INITIAL
 
 /* ---- operations in flight ---- */
@@ -238,10 +239,24 @@ scout__link_op_end(struct scout__link *link)
 	link->out_ops++;
 }
 
+bool
+scout__link_hello_again(struct scout__link *link, uint64_t weights, uint64_t cookie)
+{
+	struct scout__hello hello = link->hello;
+	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_HELLO, 0, cookie, HELLO_BYTES);
+
+	if (!w)
+		return false;
+	hello.weights = weights;
+	scout__put_hello(w, &hello);
+	scout__link_op_end(link);
+	return true;
+}
+
 void
 scout__link_send_own(struct scout__link *link, uint8_t opcode)
 {
-	if (!reserve_out(link, SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + 512))
+	if (!reserve_out(link, SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + HELLO_BYTES))
 		return; /* out of memory: the next heartbeat tries again */
 	struct scout__writer *w = begin_op(link, opcode, 0, take_slot(link, opcode, 0, true));
 

@@ -84,7 +84,7 @@ report(struct scout_worker *w, struct scout__job *job)
 	(void)pthread_mutex_unlock(&w->mu);
 }
 
-/* Which blocks the engine has to compute itself. */
+/* Which blocks the engine has to compute itself. By the courier, or by the caller when the job has ended. */
 void
 scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *work)
 {
@@ -191,8 +191,11 @@ scout__transfer_accept(struct scout_worker *w, struct scout__job *job)
 	TAILQ_INSERT_TAIL(&w->timed, job, timed_link);
 	job->timed = true;
 	TAILQ_INSERT_TAIL(&w->to_ask, job, queue_link);
+	job->asked_before = w->adopt.n_asked;
 	if (job->work->n_chunks == 0)
 		scout__transfer_end_early(w, job, 0);
+	else if (atomic_load(&job->phase) == SCOUT__PHASE_DROPPED) /* a reset's word may have come before the job */
+		scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
 	else if (w->closing)
 		scout__transfer_end_early(w, job, SCOUT_ERR_CLOSED);
 }
@@ -437,11 +440,22 @@ scout__transfer_close(struct scout_worker *w)
 }
 
 void
-scout__transfer_link_down(struct scout_worker *w, int error)
+scout__transfer_fail_asking(struct scout_worker *w, uint64_t n_asked, int error)
+{
+	struct scout__job *job, *next;
+
+	for (job = TAILQ_FIRST(&w->to_ask); job; job = next) {
+		next = TAILQ_NEXT(job, queue_link);
+		if (job->asked_before < n_asked)
+			scout__transfer_end_early(w, job, job_error(error));
+	}
+}
+
+void
+scout__transfer_fail_due(struct scout_worker *w, int error)
 {
 	struct scout__hold *hold;
 
-	scout__transfer_fail_waiting(w, error);
 	/* Copied, but the server cannot be told now. */
 	TAILQ_FOREACH(hold, &w->due, link)
 	{

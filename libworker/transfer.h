@@ -33,8 +33,10 @@ void scout__transfer_sweep(struct scout_worker *w) SCOUT_ON_COURIER;
 
 /* End every job that has no operation in flight and no copy running. */
 void scout__transfer_fail_waiting(struct scout_worker *w, int error) SCOUT_ON_COURIER;
-/* The connection is lost: also end the stores whose DONE cannot be sent. */
-void scout__transfer_link_down(struct scout_worker *w, int error) SCOUT_ON_COURIER;
+/* End those in to_ask that came before our version of the weights was asked for the @n_asked-th time. */
+void scout__transfer_fail_asking(struct scout_worker *w, uint64_t n_asked, int error) SCOUT_ON_COURIER;
+/* The connection is lost: end the stores whose DONE cannot be sent. */
+void scout__transfer_fail_due(struct scout_worker *w, int error) SCOUT_ON_COURIER;
 /* The worker closes: end every job without a running copy. */
 void scout__transfer_close(struct scout_worker *w) SCOUT_ON_COURIER;
 
@@ -49,7 +51,7 @@ uint64_t scout__transfer_tick(struct scout_worker *w, uint64_t now_us) SCOUT_ON_
 /* transfer.c: phases and the end of a job. */
 bool scout__transfer_move_phase(struct scout__job *job, unsigned from, unsigned to) SCOUT_ON_ANY;
 void scout__transfer_publish_phase(struct scout_worker *w, struct scout__job *job, unsigned phase) SCOUT_ON_COURIER;
-void scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_COURIER;
+void scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_ANY;
 void scout__transfer_unqueue(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
 void scout__transfer_untime(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
 void scout__transfer_finish(struct scout_worker *w, struct scout__job *job, int status) SCOUT_ON_COURIER;

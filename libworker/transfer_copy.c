@@ -300,7 +300,7 @@ settle_store(struct scout_worker *w, struct scout__job *job)
 		scout__transfer_next_part(w, job);
 		return;
 	}
-	scout__transfer_hold_due(w, hold, work->batch.n_done);
+	scout__transfer_hold_due(w, hold, scout__worker_outdated(w, work) ? 0 : work->batch.n_done);
 	if (w->up) {
 		scout__transfer_send_dones(w);
 		return;

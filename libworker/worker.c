@@ -29,7 +29,7 @@
  * with it.
  */
 
-/* Words in the ring at once: each live job once, and the three others. */
+/* Words in the ring at once: each live job once, and the four others. */
 #define EXTRA_WORDS 8u
 
 /* ---- new ---- */
@@ -186,6 +186,8 @@ build(struct scout_worker *w, char *err, size_t err_len)
 	if (rc)
 		return scout__fail(err, err_len, rc, "no memory for %u jobs", (unsigned)w->cfg.max_jobs);
 	scout__transfer_init(w);
+	w->version = w->cfg.weights_version;
+	w->adopt.version = w->version; /* the first HELLO says it */
 	rc = open_descriptors(w, err, err_len);
 	if (rc)
 		return rc;

@@ -21,6 +21,8 @@
  * A lost connection is only noted in link_down and acted upon in flush: the courier may notice it in the middle of
  * our own sending, with our lists half walked.
  *
+ * The weights. What each HELLO says, and when jobs may ask: worker_weights.c.
+ *
  * Closing. Jobs without a running copy end as closed. Running copies are waited for without limit, since the memory
  * is somebody else's; after them, the replies to the last DONEs for at most DRAIN_US: the lease connection's BYE
  * must not overtake a STORE_DONE.
@@ -169,6 +171,14 @@ on_registered(struct scout_worker *w, uint64_t attempt, const struct scout__op *
 		give_up(w, rc, text);
 }
 
+/* The connection is refused with @error, and will be until somebody changes something. */
+static bool is_final(const struct scout_worker *w, int error) SCOUT_ON_COURIER;
+static bool
+is_final(const struct scout_worker *w, int error)
+{
+	return !scout_err_is_retriable(error) && !scout__worker_adopt_mends(w, error);
+}
+
 static void on_word_register(struct scout_worker *w) SCOUT_ON_COURIER;
 static void
 on_word_register(struct scout_worker *w)
@@ -180,7 +190,7 @@ on_word_register(struct scout_worker *w)
 	w->reg_retry_us = 0;
 	w->reg_error = 0;
 	scout__segments_attach(&w->segments, w->copy, w->engine);
-	if (!w->up && error && !scout_err_is_retriable(error))
+	if (!w->up && error && is_final(w, error))
 		give_up(w, error, w->down_text);
 }
 
@@ -208,6 +218,8 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 		on_word_register(w);
 	} else if (word == SCOUT__WORD_FORGET) {
 		on_word_forget(w);
+	} else if (word == SCOUT__WORD_RESET) {
+		scout__worker_on_reset(w);
 	} else if (word == SCOUT__WORD_KICK) {
 		/* Before the sweep: a drop that comes later kicks again. */
 		atomic_store(&w->kicked, false);
@@ -227,8 +239,22 @@ tell_jobs_down(struct scout_worker *w)
 	int error = w->down_pending;
 
 	w->down_pending = 0;
-	if (error)
-		scout__transfer_link_down(w, error);
+	if (!error)
+		return;
+	if (!scout__worker_adopt_mends(w, error))
+		scout__transfer_fail_waiting(w, error);
+	scout__transfer_fail_due(w, error);
+}
+
+/* No connection is in sight. Refused for our weights is another matter than not being there. */
+static void tell_jobs_hopeless(struct scout_worker *w) SCOUT_ON_COURIER;
+static void
+tell_jobs_hopeless(struct scout_worker *w)
+{
+	int error = scout__link_error(w->link) == SCOUT_ERR_WEIGHTS ? SCOUT_ERR_WEIGHTS : SCOUT_ERR_UNREACHABLE;
+
+	if (!scout__worker_adopt_mends(w, error))
+		scout__transfer_fail_waiting(w, error);
 }
 
 /* Tell the server what has been unmapped; what the socket does not take waits for the next turn. */
@@ -254,12 +280,13 @@ on_flush(void *user, uint64_t now_us)
 	tell_released(w);
 	tell_jobs_down(w);
 	if (!w->up && !scout__link_is_hopeful(w->link))
-		scout__transfer_fail_waiting(w, SCOUT_ERR_UNREACHABLE);
+		tell_jobs_hopeless(w);
 	if (must_register(w, now_us))
 		send_register(w);
 	if (w->up && w->reg_error && !is_registered(w))
 		scout__transfer_fail_waiting(w, w->reg_error);
-	scout__transfer_pump(w, is_registered(w), now_us);
+	scout__worker_adopt(w);
+	scout__transfer_pump(w, is_registered(w) && !w->adopt.pending, now_us);
 }
 
 static void on_link_up(void *user, struct scout__link *link, bool new_epoch) SCOUT_ON_COURIER;
@@ -277,6 +304,7 @@ on_link_up(void *user, struct scout__link *link, bool new_epoch)
 	(void)pthread_mutex_lock(&w->mu);
 	w->down_code = 0;
 	(void)pthread_mutex_unlock(&w->mu);
+	scout__worker_adopt_up(w);
 	if (!new_epoch)
 		return;
 	scout__segments_retire(&w->segments);
@@ -297,7 +325,9 @@ on_link_down(void *user, struct scout__link *link, int error, const char *text)
 	w->down_code = error;
 	(void)snprintf(w->down_text, sizeof(w->down_text), "%s", text);
 	(void)pthread_mutex_unlock(&w->mu);
-	if (w->reg_first && !scout_err_is_retriable(error))
+	if (scout__worker_adopt_mends(w, error))
+		scout__link_try_now(link); /* this HELLO was on its way when the weights changed */
+	else if (w->reg_first && !scout_err_is_retriable(error))
 		give_up(w, error, text);
 }
 
@@ -316,6 +346,9 @@ on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct sco
 		break;
 	case SCOUT__COOKIE_GRANTS:
 		scout__transfer_grants(w, number, op, error);
+		break;
+	case SCOUT__COOKIE_ADOPT:
+		scout__worker_adopt_answer(w, op);
 		break;
 	default:
 		scout__transfer_told(w, number, op, error);

@@ -255,6 +255,7 @@ submit(struct scout_worker *w, struct scout__work *work, uint64_t *ret_job)
 	uint64_t id = w->next_seq << SCOUT__SLOT_BITS | slot;
 
 	work->deadline_us = scout__now_us() + (uint64_t)w->cfg.transfer_timeout_ms * 1000;
+	work->generation = atomic_load_explicit(&w->generation, memory_order_relaxed);
 	job->work = work;
 	job->id = id;
 	atomic_store(&job->phase, SCOUT__PHASE_WAITING);
@@ -466,6 +467,8 @@ collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
 	struct scout__work *work = job->work;
 
 	SCOUT_ASSERT(job->id == id);
+	if (scout__worker_outdated(w, work))
+		scout__worker_outdate(w, work);
 	*done = (struct scout_done){
 		.job = id,
 		.ticket = work->ticket,
@@ -537,6 +540,8 @@ scout_worker_progress(struct scout_worker *w, uint64_t id, struct scout_progress
 	outcome = atomic_load(&work->outcome);
 	if (outcome < 0)
 		return outcome;
+	if (scout__worker_outdated(w, work))
+		return SCOUT_ERR_WEIGHTS;
 	layers = work->n_layers ? work->n_layers : 1;
 	/* One that ended well had perhaps nothing to copy. */
 	ret_progress->enqueued = outcome == 0 ? layers : atomic_load(&work->progress.enqueued);

@@ -22,7 +22,7 @@
 
 /*
  * The insides of a worker, shared by worker.c (life, register), worker_jobs.c (submit, poll, cancel, fence),
- * worker_courier.c (the courier's callbacks, registration) and transfer.c (what becomes of a job).
+ * worker_courier.c (the courier's callbacks, registration), worker_weights.c (new weights) and transfer.c (what becomes of a job).
  *
  * A job lives in one of max_jobs slots. The caller fills a slot and pushes its number; from then on the courier owns
  * it, until it pushes the number into the done ring; poll frees the slot. Only `phase` and `stop` are touched from
@@ -33,6 +33,7 @@
 #define SCOUT__WORD_REGISTER 1u
 #define SCOUT__WORD_FORGET 2u /* give a registration up */
 #define SCOUT__WORD_KICK 3u   /* jobs were dropped: look */
+#define SCOUT__WORD_RESET 4u  /* reset_to has changed */
 
 /* Job number = sequence << SLOT_BITS | slot, the sequence from 1: never one of the words above. */
 #define SCOUT__SLOT_BITS 20
@@ -73,6 +74,7 @@ struct scout__work {
 	int kind;
 	uint16_t tenant_len;
 	uint64_t ticket;
+	uint64_t generation;  /* of the worker when it was submitted */
 	uint64_t deadline_us; /* for the first copy */
 	uint32_t n_chunks;
 	uint32_t first_chunk;  /* retrieve: chunk index in the prompt */
@@ -116,7 +118,8 @@ struct scout__job {
 	atomic_bool stop;         /* atomic: start nothing more (cancel) */
 	/* courier */
 	enum scout__stage stage;
-	bool timed; /* in `timed`: nothing was enqueued yet */
+	bool timed;            /* in `timed`: nothing was enqueued yet */
+	uint64_t asked_before; /* how often we had asked for our version of the weights when it came */
 	struct scout__hold *hold;
 	TAILQ_ENTRY(scout__job) open_link;
 	TAILQ_ENTRY(scout__job) timed_link;
@@ -156,6 +159,31 @@ enum scout__reg_state {
 	SCOUT__REG_FAILED
 };
 
+/* What is in flight of it. */
+enum scout__adopt_step {
+	SCOUT__ADOPT_NONE = 0,
+	SCOUT__ADOPT_ASK,     /* HELLO without a version: which one has the server? */
+	SCOUT__ADOPT_COMPARE, /* HELLO with one that we left */
+	SCOUT__ADOPT_RESET,
+	SCOUT__ADOPT_SAY /* HELLO with ours */
+};
+
+#define SCOUT__LEFT_VERSIONS 8u
+
+/* How this connection gets to know our version of the weights, see worker_weights.c. The courier's. */
+struct scout__adopt {
+	uint64_t version; /* ours; 0: whatever the server has */
+	bool pending;     /* the server does not take us for a worker of `version` yet: no job may ask */
+	bool wanted;      /* ask, even if no job waits for it */
+	enum scout__adopt_step step;
+	uint64_t said;                       /* `version` at that step: another one since then makes its answer void */
+	uint64_t n_asked;                    /* how often we have asked */
+	uint64_t seen;                       /* the server's version that was logged last */
+	uint64_t left[SCOUT__LEFT_VERSIONS]; /* versions that we had before, the latest of them; 0: none */
+	uint32_t next_left;
+	uint32_t n_races; /* steps in a row that came too late for what the one before had found */
+};
+
 #define SCOUT__TEXT_BYTES 384
 
 struct scout_worker {
@@ -189,11 +217,15 @@ struct scout_worker {
 	uint32_t n_free;
 	struct scout__work *dead; /* freed by the next poll */
 	uint64_t *marks;          /* fence: one bit for each block */
+	uint64_t version;         /* of the weights, as last given to us */
 
 	/* shared */
-	struct scout__ring done; /* courier -> caller: job numbers; room for all jobs */
-	atomic_bool kicked;      /* a WORD_KICK is on its way */
-	atomic_bool fd_raised;   /* done_fd is readable; written under mu */
+	atomic_uint_fast64_t generation; /* caller: counts the resets; jobs of an older one are over */
+	atomic_uint_fast64_t reset_to;   /* caller -> courier: version of the weights */
+	atomic_bool reset_queued;        /* a WORD_RESET is on its way */
+	struct scout__ring done;         /* courier -> caller: job numbers; room for all jobs */
+	atomic_bool kicked;              /* a WORD_KICK is on its way */
+	atomic_bool fd_raised;           /* done_fd is readable; written under mu */
 	pthread_mutex_t mu;
 	pthread_cond_t cond;               /* a phase or the registration changed */
 	enum scout__reg_state reg;         /* G:mu */
@@ -226,6 +258,7 @@ struct scout_worker {
 	struct scout__hold_list due;
 	uint32_t n_told;    /* DONEs in flight */
 	uint32_t n_copying; /* batches in the engine */
+	struct scout__adopt adopt;
 	struct scout__log_limit mismatch_limit;
 };
 
@@ -236,9 +269,31 @@ extern const struct scout__courier_ops scout__worker_courier_ops;
 enum scout__cookie_kind {
 	SCOUT__COOKIE_REGISTER = 0,
 	SCOUT__COOKIE_GRANTS = 1,
-	SCOUT__COOKIE_DONE = 2
+	SCOUT__COOKIE_DONE = 2,
+	SCOUT__COOKIE_ADOPT = 3
 };
 #define SCOUT__COOKIE_BITS 2
+
+/* worker_weights.c */
+
+/* The job is of older weights than the worker is. */
+static inline bool
+scout__worker_outdated(const struct scout_worker *w, const struct scout__work *work)
+{
+	return work->generation != atomic_load(&w->generation);
+}
+
+/* What poll reports of a job that has ended, and is outdated. */
+void scout__worker_outdate(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_CALLER;
+void scout__worker_on_reset(struct scout_worker *w) SCOUT_ON_COURIER;
+/* A connection of this worker is up: it has said HELLO. */
+void scout__worker_adopt_up(struct scout_worker *w) SCOUT_ON_COURIER;
+/* Ask for our version, if it is time to. */
+void scout__worker_adopt(struct scout_worker *w) SCOUT_ON_COURIER;
+/* The answer; @op NULL: the connection went. */
+void scout__worker_adopt_answer(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
+/* A connection is refused with @error, but the next HELLO says something else. */
+bool scout__worker_adopt_mends(const struct scout_worker *w, int error) SCOUT_ON_COURIER;
 
 /* worker_jobs.c: free what the jobs still have. After the courier was joined. */
 void scout__worker_free_jobs(struct scout_worker *w);

@@ -314,9 +314,10 @@ SCOUT_API int scout_finish(struct scout_client *client, const char *id);
  * The model got new weights: everything that is cached under another version is unreadable from the moment the server has
  * read this. All live requests of this client end as if finished. The version that the namespace has already changes nothing.
  *
- * Stores of KV that was computed before are refused (SCOUT_ERR_WEIGHTS) if they name the ticket of a request that was live, or if
- * their worker was made with a weights_version. Any other store must have ended before this call, or its bytes count
- * as computed with the new weights: poll for it, or cancel it and poll.
+ * Each worker is told by scout_worker_reset(), before this or after it. Stores of KV that was computed before are refused
+ * (SCOUT_ERR_WEIGHTS) if they name the ticket of a request that was live, or if their worker has a weights_version (it was made
+ * with one, or was reset before). Any other store must have ended before this call, or its bytes count as computed with the
+ * new weights: call scout_worker_reset() on that worker first, or poll for it, or cancel it and poll.
  *
  * @weights_version  not 0.
  *

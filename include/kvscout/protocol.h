@@ -88,7 +88,11 @@
  *                peers are still being ended: LIMIT, try again). A HELLO that repeats a known token replaces the
  *                old connection of that client; its sessions stay.
  *                A peer that gave a version of the weights is refused with SCOUT_WIRE_WEIGHTS, at HELLO and at LOOKUP, STORE and
- *                RETRIEVE, while the namespace has another one; that of a namespace that all have left is replaced.
+ *                RETRIEVE, while the namespace has another one; that of a namespace that all have left is replaced. A namespace
+ *                that nobody gave a version takes the first one as the name of what it has: give it none (0) and look at the
+ *                reply, if that could be of other weights than yours, and RESET.
+ *                HELLO on a connection that has said it changes the version that this peer gave (and heartbeat_ms) from the
+ *                next operation on, and nothing else; one that is refused changes nothing.
  *   reply:       u32 credits         operations that the client may have unanswered
  *                u32 max_frame       bytes; larger frames are refused
  *                u64 weights         the version that the namespace has
@@ -127,7 +131,9 @@
  *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when there is none: harmless
  *
  * RESET          u64 weights         new version of the weights, not 0: all that is cached under another one is unreadable
- *                                    from the reply on, sessions of the namespace end. The version that it has: no change
+ *                                    from the reply on, sessions of the namespace end. The version that it has: no change.
+ *                                    A peer that gave a version has given this one from then on. Of a worker that gave one it
+ *                                    is refused with SCOUT_WIRE_WEIGHTS while the namespace has another one: it is late
  *   reply:       (empty)
  *
  * REGISTER       (role worker)

@@ -45,8 +45,8 @@ struct scout_worker_config {
 	uint32_t connect_timeout_ms;  /* default 2000 */
 	uint32_t max_jobs;            /* default 256 */
 	uint32_t spin_us;             /* default 0 */
-	uint64_t weights_version; /* 0: whatever the server has; else for the worker's life: jobs end SCOUT_ERR_WEIGHTS
-					 after a scout_reset() to another one, see there */
+	uint64_t weights_version; /* 0: whatever the server has; else jobs end SCOUT_ERR_WEIGHTS while the server has
+					 another one: from a scout_reset() to it until scout_worker_reset() */
 	int32_t device;           /* of the cuda backend */
 	uint32_t reserved;        /* 0 */
 	const char *numa_node;    /* "auto" (default), "none" or a number: where this KV rank's pool memory should be */
@@ -283,6 +283,35 @@ SCOUT_API int scout_worker_cancel(struct scout_worker *worker, uint64_t job);
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, const int64_t *block_ids, size_t n,
 						  void *stream);
+
+/**
+ * The model got new weights: this worker goes over to their version, without being made anew. The registration, the copy engine
+ * and the mapped pool stay.
+ *
+ * Every job that was submitted before, and that poll has not reported, is of the old weights. When this returns, no copy of such a
+ * job starts any more; one that is running ends (its pages are the job's until then, see scout_worker_fence()). Poll
+ * reports them all, and none of them as good: SCOUT_ERR_WEIGHTS, or another error that came first. A retrieve names all its
+ * blocks as missing, and `chunks` is 0.
+ *
+ * The version becomes the worker's as if it had been made with it, also if it was made with 0. For the server it is what
+ * scout_reset() is, for which client and workers may be called in any order: the first one that comes makes everything older
+ * unreadable for all, those that have not been called yet get SCOUT_ERR_WEIGHTS until they are. One that comes late with a
+ * version that the others have left again does not take them back: its own jobs end SCOUT_ERR_WEIGHTS until it is called with
+ * theirs. (Versions are names. A worker takes for older what it was told to leave itself; of any other one that the server has it
+ * cannot know, and leaves the matter to a client's scout_reset().) Nothing has to be waited for, and nothing is to be done
+ * again after a restart of the server or a lost connection: the worker tells each server that it meets.
+ *
+ * The version that the worker has already changes nothing, so this may be called again to be sure. A second call overtakes the
+ * first. Legal before scout_worker_register() too.
+ *
+ * @weights_version  not 0.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never.
+ * Returns:  0, SCOUT_ERR_INVALID (@worker is NULL, @weights_version 0), SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_reset(struct scout_worker *worker, uint64_t weights_version);
 
 /**
  * A descriptor that is readable while scout_worker_poll() has something to report. Owned by the worker.

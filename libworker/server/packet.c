@@ -76,6 +76,9 @@ reset(struct scout_server *s, struct scout__peer *peer, const struct scout__op *
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RESET: %s is wrong", field);
 		return;
 	}
+	/* A client decides. A worker moves on from the version that it was in: one that comes late takes nobody back. */
+	if (peer->role == SCOUT_ROLE_WORKER && !scout__peer_weights_fit(s, peer, op))
+		return;
 	scout__ns_reset(s, peer->ns, weights);
 	if (peer->weights)
 		peer->weights = weights;

@@ -47,7 +47,7 @@ struct fake_server {
 	pthread_cond_t cond;
 	/* G:mu */
 	bool stop, want_bind, want_unbind, bound, release, silent;
-	uint64_t epoch;
+	uint64_t epoch, weights, said_weights;
 	char lease[108];
 	uint32_t hit, credits;
 	struct scripted queue[256][QUEUE];
@@ -94,6 +94,7 @@ put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op
 				    how.action == FAKE_NO_CORR ? 0 : op->corr, 0);
 	struct scout__hello_reply hello = {.credits = f->credits,
 					   .max_frame = SCOUT_MAX_FRAME,
+					   .weights = f->weights,
 					   .lease_path = {f->lease, strlen(f->lease)},
 					   .software = {"fake", 4}};
 	struct scout__lookup_reply reply = {0};
@@ -129,6 +130,7 @@ record(struct fake_server *f, const struct scout__op *op)
 	struct scout__reader body = scout__reader(op->body, op->length);
 	struct scout__admit_msg admit;
 	struct scout__lookup_msg lookup;
+	struct scout__hello hello;
 	const char *field;
 
 	f->last_corr[op->opcode] = op->corr;
@@ -142,6 +144,8 @@ record(struct fake_server *f, const struct scout__op *op)
 	} else if (op->opcode == SCOUT_OP_ADMIT && scout__get_admit(op, &admit, &field) == SCOUT_WIRE_OK) {
 		f->admit_from = admit.from;
 		f->admit_to = admit.to;
+	} else if (op->opcode == SCOUT_OP_HELLO && scout__get_hello(op, &hello, &field) == SCOUT_WIRE_OK) {
+		f->said_weights = hello.weights;
 	}
 }
 
@@ -438,6 +442,21 @@ void
 fake_set_lease(struct fake_server *f, const char *path)
 {
 	LOCKED((void)snprintf(f->lease, sizeof(f->lease), "%s", path));
+}
+
+void
+fake_set_weights(struct fake_server *f, uint64_t weights)
+{
+	LOCKED(f->weights = weights);
+}
+
+uint64_t
+fake_said_weights(struct fake_server *f)
+{
+	uint64_t weights;
+
+	LOCKED(weights = f->said_weights);
+	return weights;
 }
 
 uint64_t

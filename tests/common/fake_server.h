@@ -48,6 +48,9 @@ void fake_bind(struct fake_server *f, bool new_epoch);
 void fake_set_hit(struct fake_server *f, uint32_t chunks);
 /* What HELLO replies say of a lease connection: the test serves it. Before there is a client. */
 void fake_set_lease(struct fake_server *f, const char *path);
+/* What HELLO replies say of the namespace's weights version; and the version that the last HELLO said. */
+void fake_set_weights(struct fake_server *f, uint64_t weights);
+uint64_t fake_said_weights(struct fake_server *f);
 uint64_t fake_epoch(struct fake_server *f);
 void fake_set_credits(struct fake_server *f, uint32_t credits);
 /* The next request of this opcode is treated so (a queue for each opcode). */

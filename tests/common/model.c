@@ -219,6 +219,8 @@ model_reset(struct model *m, uint32_t peer, uint64_t weights)
 	struct model_ns *ns = &m->ns[p->ns];
 
 	m->ops[SCOUT_OP_RESET]++;
+	if (p->worker && !model_weights_fit(m, peer))
+		return model_refuse(m, SCOUT_WIRE_WEIGHTS);
 	if (p->weights)
 		p->weights = weights;
 	if (weights == ns->weights)

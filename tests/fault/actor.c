@@ -380,21 +380,42 @@ do_retrieve(char **args)
 	free(ids);
 }
 
-/* enqueued W JOB */
+/* Wait while a job is in phase @from, which must become @to. */
 static void
-do_enqueued(char **args)
+wait_phase(char **args, unsigned from, unsigned to)
 {
 	struct scout_worker *worker = me.workers[worker_of(args[1])];
 	struct scout__job *job = &worker->jobs[number(args[2]) & (SCOUT__MAX_JOBS - 1)];
 	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
 	unsigned phase;
 
-	while ((phase = atomic_load(&job->phase)) == SCOUT__PHASE_WAITING && scout__now_us() < end_us)
+	while ((phase = atomic_load(&job->phase)) == from && scout__now_us() < end_us)
 		(void)sched_yield();
-	if (phase == SCOUT__PHASE_ENQUEUED)
+	if (phase == to)
 		say("ok");
 	else
 		say("err the job is in phase %u", phase);
+}
+
+/* enqueued W JOB */
+static void
+do_enqueued(char **args)
+{
+	wait_phase(args, SCOUT__PHASE_WAITING, SCOUT__PHASE_ENQUEUED);
+}
+
+/* copied W JOB: it was enqueued */
+static void
+do_copied(char **args)
+{
+	wait_phase(args, SCOUT__PHASE_ENQUEUED, SCOUT__PHASE_OVER);
+}
+
+/* wreset W WEIGHTS */
+static void
+do_wreset(char **args)
+{
+	say("ok %d", scout_worker_reset(me.workers[worker_of(args[1])], number(args[2])));
 }
 
 /* done W: the next job that ends */
@@ -503,6 +524,7 @@ static const struct {
 	{"finish", 1, do_finish},     {"reset", 1, do_reset},
 	{"stats", 0, do_stats},       {"store", 6, do_store},
 	{"retrieve", 5, do_retrieve}, {"enqueued", 2, do_enqueued},
+	{"copied", 2, do_copied},     {"wreset", 2, do_wreset},
 	{"done", 1, do_done},         {"ended", 1, do_ended},
 	{"pages", 5, do_pages},       {"wipe", 1, do_wipe},
 	{"gate", 1, do_gate},         {"fail", 1, do_fail},

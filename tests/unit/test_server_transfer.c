@@ -644,6 +644,38 @@ START_TEST(peers_of_another_weights_version_are_refused_until_they_say_hello)
 }
 END_TEST
 
+/* A client decides; a worker that comes late with an older version takes nobody back. */
+START_TEST(a_worker_resets_only_from_the_version_that_it_is_in)
+{
+	struct wire_grants g;
+	struct rig rig;
+
+	rig_up(&rig, 8);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 5), SCOUT_WIRE_OK);
+	/* HELLO again on the same connection: another version, and it is registered as before. */
+	rig.worker.hello.weights = 5;
+	ck_assert_int_eq(wire_hello(&rig.worker), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 6), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_simple(&rig.worker, SCOUT_OP_RESET, 7), SCOUT_WIRE_WEIGHTS);
+	ck_assert_ptr_nonnull(strstr(rig.worker.text, "version 5"));
+	ck_assert_ptr_nonnull(strstr(rig.worker.text, "has 6"));
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.weights"), 6);
+	/* A HELLO that is refused changes nothing. */
+	ck_assert_int_eq(wire_hello(&rig.worker), SCOUT_WIRE_WEIGHTS);
+	ck_assert_int_eq(wire_store(&rig.worker, 0, 1, 1, &g), SCOUT_WIRE_WEIGHTS);
+	rig.worker.hello.weights = 6;
+	ck_assert_int_eq(wire_hello(&rig.worker), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_simple(&rig.worker, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.weights"), 7);
+	/* It is in 7 now, without saying so. */
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 2), 2);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 2), 2);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 8), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_store(&rig.worker, 0, 1, 1, &g), SCOUT_WIRE_WEIGHTS);
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(reset_ends_a_lookup_that_is_not_answered)
 {
 	struct scout_server_config cfg = rig_config(8);
@@ -708,6 +740,7 @@ suite_of_this_file(void)
 	tcase_add_test(weights, a_reset_between_reserve_and_commit_commits_nothing);
 	tcase_add_test(weights, reset_keeps_the_hold_of_a_running_retrieve);
 	tcase_add_test(weights, peers_of_another_weights_version_are_refused_until_they_say_hello);
+	tcase_add_test(weights, a_worker_resets_only_from_the_version_that_it_is_in);
 	tcase_add_test(weights, reset_ends_a_lookup_that_is_not_answered);
 	suite_add_tcase(suite, weights);
 	return suite;

@@ -659,6 +659,7 @@ START_TEST(a_forked_child_is_told_so)
 		bool good = scout_worker_retrieve(rig.workers[0], &retrieve, &job) == SCOUT_ERR_FORKED &&
 			    scout_worker_poll(rig.workers[0], &done, 1) == SCOUT_ERR_FORKED &&
 			    scout_worker_cancel(rig.workers[0], 1) == SCOUT_ERR_FORKED &&
+			    scout_worker_reset(rig.workers[0], 7) == SCOUT_ERR_FORKED &&
 			    scout_worker_fence(rig.workers[0], &page, 1, NULL) == SCOUT_ERR_FORKED;
 
 		scout_worker_free(rig.workers[0]);

@@ -57,6 +57,7 @@ struct rig {
 	uint32_t chunk_tokens, block_tokens, bpc;
 	uint32_t kv_ranks, readers, n_workers;
 	uint32_t max_jobs, transfer_timeout_ms, heartbeat_ms;
+	uint64_t weights; /* of clients and workers that are made from now on */
 	struct scout_worker *workers[RIG_MAX_WORKERS];
 	struct rig_pages pages[RIG_MAX_WORKERS];
 	unsigned next_id;
@@ -289,6 +290,7 @@ rig_client_start(struct rig *rig)
 	cfg.chunk_tokens = rig->chunk_tokens;
 	cfg.kv_ranks = rig->kv_ranks;
 	cfg.readers = rig->readers;
+	cfg.weights_version = rig->weights;
 	cfg.local_transport = rig_transport();
 	rc = scout_client_new(&cfg, &rig->client, err, sizeof(err));
 	ck_assert_msg(rc == 0, "client: %s", err);
@@ -318,6 +320,7 @@ rig_worker_config(const struct rig *rig, uint32_t i, struct scout_worker_config 
 	cfg->max_jobs = rig->max_jobs;
 	cfg->transfer_timeout_ms = rig->transfer_timeout_ms;
 	cfg->heartbeat_ms = rig->heartbeat_ms;
+	cfg->weights_version = rig->weights;
 	cfg->log = rig_log;
 	cfg->local_transport = rig_transport();
 }

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transfer.h"
+
+#include <string.h>
+
+/*
+ * DESIGN
+ *
+ * Purpose: new weights without a new worker: scout_worker_reset(), on both sides of the ring.
+ *
+ * Two things have to be kept apart from the old weights: the jobs that we have, and what the server lets us do.
+ *
+ * Jobs. Each carries the worker's generation at its submit; a reset counts it up, on the caller's thread. There and then
+ * everything that waits is taken away from the courier (WAITING -> DROPPED, as cancel does), and what runs is told to stop. So
+ * nothing old starts after the call has returned, whatever the courier is doing. How a job really ended is the courier's
+ * affair as ever; that nothing of an older generation is good is decided in one place, where poll reports it. What a
+ * running store has copied is given up instead of committed: under the old version nobody would ask for it much longer.
+ *
+ * The server. It lets a worker store and retrieve that said no version of the weights in its HELLO, or that of the
+ * namespace, and judges each STORE by that when it reads it. So the one thing that must never happen is that a STORE of new
+ * bytes travels while the server takes us for what we were, or for one without a version. Until the server has accepted a HELLO with
+ * the new version (`pending`), nothing asks. That HELLO goes over the living connection, where it changes the version that
+ * this peer is taken to have and nothing else: registration, holds, lease and segments stay.
+ *
+ *   HELLO(0) ──▶ the server's version is
+ *     ours                     ──HELLO(ours)──▶ settled: HELLOs of later connections say ours
+ *     none                     ──RESET──▶ HELLO(ours) ──▶ settled
+ *     one that we had to leave ──HELLO(it)──▶ RESET ──▶ HELLO(ours) ──▶ settled
+ *     another one              jobs that waited for this answer end WEIGHTS
+ *
+ * - A namespace whose version nobody ever said takes that of the next HELLO as a name for what it has, the old bytes too. Hence
+ *   the question first, and RESET before ours is said.
+ * - RESET makes client and workers equal: whoever comes first, from there on nothing older is served to anybody. And a server
+ *   that was restarted can have got its version from us, before we knew better; those who are further would be refused for
+ *   ever if we only went along.
+ * - But a worker that was stopped over two updates must not take everybody back to the first one when it wakes (if it then
+ *   dies, there they stay). Which version is newer cannot be seen; but what our own user has told us to leave is older. The
+ *   server refuses RESET to a worker whose version is not the namespace's, so saying HELLO with that one first makes it a
+ *   comparison and a change in one.
+ * - Who asks again: nobody by the clock. A job that arrives makes us ask; a question that was sent before it came does not
+ *   answer for it. With the ticket of a lookup under the new version it is bound to be good.
+ * - Connections. While pending they begin with HELLO(0): neither an older nor a newer server version can lock us out, and the
+ *   question follows. When settled, HELLO says ours, and a server that has another one refuses the connection as it refuses
+ *   that of a worker that was made with our version: jobs end WEIGHTS.
+ * - Several resets: the latest counts. An answer about a version that is not ours any more only makes us ask again.
+ *
+ * Rejected: only ever adopting what a client's RESET has set. It works until the server is restarted between two ranks' resets, see
+ * above. Rejected: RESET without a question, for the worker that wakes. Rejected: a new connection with the new version. Less
+ * code, but every job in flight would end unreachable.
+ *
+ * Threads: caller above, courier below; they share `generation`, `reset_to` and `reset_queued`.
+ */
+
+#define MAX_RACES 3u /* answers in a row that the server did not stand by */
+
+/* ---- the caller ---- */
+
+/* No copy of any job that we have now starts any more. */
+static void
+drop_all(struct scout_worker *w)
+{
+	for (uint32_t i = 0; i < w->cfg.max_jobs; i++) {
+		struct scout__job *job = &w->jobs[i];
+
+		if (job->id == 0)
+			continue;
+		atomic_store(&job->stop, true);
+		(void)scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED);
+	}
+}
+
+int
+scout_worker_reset(struct scout_worker *w, uint64_t weights_version)
+{
+	bool pushed;
+
+	if (!w || weights_version == 0)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	if (weights_version == w->version)
+		return 0;
+	w->version = weights_version;
+	(void)atomic_fetch_add(&w->generation, 1);
+	drop_all(w);
+	/* In this order: a courier that has taken the word off before this exchange has not read the version yet. */
+	atomic_store(&w->reset_to, weights_version);
+	if (atomic_exchange(&w->reset_queued, true))
+		return 0;
+	pushed = scout__courier_push(w->courier, SCOUT__WORD_RESET);
+	SCOUT_ASSERT(pushed); /* one at most, besides the jobs */
+	(void)scout__courier_ring(w->courier);
+	return 0;
+}
+
+void
+scout__worker_outdate(const struct scout_worker *w, struct scout__work *work)
+{
+	switch (work->status) {
+	case 0:
+	case SCOUT_ERR_MISSING:
+	case SCOUT_ERR_CANCELED:
+	case SCOUT_ERR_NO_SESSION:
+		work->status = SCOUT_ERR_WEIGHTS;
+		break;
+	default: /* what happened to the device or the server is news all the same */
+		break;
+	}
+	work->chunks = 0;
+	if (work->kind != SCOUT_JOB_RETRIEVE)
+		return;
+	memset(work->filled, 0, work->n_chunks);
+	scout__transfer_name_missing(w, work);
+}
+
+/* ---- the courier ---- */
+
+/* Whether our user has told us to leave this version. */
+static bool is_left(const struct scout_worker *w, uint64_t version) SCOUT_ON_COURIER;
+static bool
+is_left(const struct scout_worker *w, uint64_t version)
+{
+	for (uint32_t i = 0; i < SCOUT__LEFT_VERSIONS; i++)
+		if (version != 0 && w->adopt.left[i] == version)
+			return true;
+	return false;
+}
+
+/* From our version to another one, which may be one that we have had before. */
+static void leave(struct scout_worker *w, uint64_t version) SCOUT_ON_COURIER;
+static void
+leave(struct scout_worker *w, uint64_t version)
+{
+	struct scout__adopt *adopt = &w->adopt;
+
+	if (adopt->version != 0 && !is_left(w, adopt->version))
+		adopt->left[adopt->next_left++ % SCOUT__LEFT_VERSIONS] = adopt->version;
+	for (uint32_t i = 0; i < SCOUT__LEFT_VERSIONS; i++)
+		if (adopt->left[i] == version)
+			adopt->left[i] = 0;
+	adopt->version = version;
+}
+
+void
+scout__worker_on_reset(struct scout_worker *w)
+{
+	struct scout__link *link = scout__courier_link(w->courier, 0);
+	uint64_t version;
+
+	/* Before the version is read: one that comes later sends its own word. */
+	atomic_store(&w->reset_queued, false);
+	version = atomic_load(&w->reset_to);
+	scout__transfer_sweep(w);
+	if (version == w->adopt.version)
+		return;
+	leave(w, version);
+	w->adopt.pending = true;
+	w->adopt.wanted = true;
+	w->adopt.seen = 0;
+	scout__link_set_weights(link, 0);
+	scout__link_try_now(link);
+}
+
+void
+scout__worker_adopt_up(struct scout_worker *w)
+{
+	w->adopt.wanted = w->adopt.pending;
+}
+
+bool
+scout__worker_adopt_mends(const struct scout_worker *w, int error)
+{
+	return w->adopt.pending && error == SCOUT_ERR_WEIGHTS;
+}
+
+static bool say(struct scout_worker *w, enum scout__adopt_step step, uint64_t version) SCOUT_ON_COURIER;
+static bool
+say(struct scout_worker *w, enum scout__adopt_step step, uint64_t version)
+{
+	struct scout__writer *writer;
+
+	if (step != SCOUT__ADOPT_RESET) {
+		if (!scout__link_hello_again(w->link, version, SCOUT__COOKIE_ADOPT))
+			return false;
+	} else {
+		writer = scout__link_op_begin(w->link, SCOUT_OP_RESET, 0, SCOUT__COOKIE_ADOPT, sizeof(uint64_t));
+		if (!writer)
+			return false;
+		scout__put_one_u64(writer, version);
+		scout__link_op_end(w->link);
+	}
+	w->adopt.step = step;
+	w->adopt.said = w->adopt.version;
+	return true;
+}
+
+/* What it could not send, the next turn tries again: whatever was in the way makes one. */
+void
+scout__worker_adopt(struct scout_worker *w)
+{
+	struct scout__adopt *adopt = &w->adopt;
+
+	if (!adopt->pending || adopt->step != SCOUT__ADOPT_NONE || !w->up || w->closing)
+		return;
+	if ((!adopt->wanted && TAILQ_EMPTY(&w->to_ask)) || !say(w, SCOUT__ADOPT_ASK, 0))
+		return;
+	adopt->wanted = false;
+	adopt->n_asked++;
+}
+
+static void settle(struct scout_worker *w) SCOUT_ON_COURIER;
+static void
+settle(struct scout_worker *w)
+{
+	w->adopt.pending = false;
+	w->adopt.n_races = 0;
+	scout__link_set_weights(w->link, w->adopt.version);
+	scout__log(&w->log, SCOUT_LOG_INFO, "weights version %llu", (unsigned long long)w->adopt.version);
+}
+
+/* Not now: the jobs that waited for this answer are over. */
+static void refused(struct scout_worker *w, int error) SCOUT_ON_COURIER;
+static void
+refused(struct scout_worker *w, int error)
+{
+	w->adopt.n_races = 0;
+	scout__transfer_fail_asking(w, w->adopt.n_asked, error);
+}
+
+/* The server's version is nothing to us. Said once for each: jobs bring it up again and again. */
+static void differs(struct scout_worker *w, uint64_t version) SCOUT_ON_COURIER;
+static void
+differs(struct scout_worker *w, uint64_t version)
+{
+	if (w->adopt.seen != version)
+		scout__log(&w->log, SCOUT_LOG_INFO,
+			   "weights version %llu, but the server has %llu: jobs are refused until one of both is reset",
+			   (unsigned long long)w->adopt.version, (unsigned long long)version);
+	w->adopt.seen = version;
+	refused(w, SCOUT_ERR_WEIGHTS);
+}
+
+/* We know what the server has: the next step, or none. */
+static void go_on(struct scout_worker *w, uint64_t version) SCOUT_ON_COURIER;
+static void
+go_on(struct scout_worker *w, uint64_t version)
+{
+	uint64_t ours = w->adopt.version;
+	bool sent;
+
+	if (version == ours)
+		sent = say(w, SCOUT__ADOPT_SAY, ours);
+	else if (version == 0)
+		sent = say(w, SCOUT__ADOPT_RESET, ours);
+	else if (is_left(w, version))
+		sent = say(w, SCOUT__ADOPT_COMPARE, version);
+	else {
+		differs(w, version);
+		return;
+	}
+	w->adopt.wanted |= !sent; /* from the start, then */
+}
+
+void
+scout__worker_adopt_answer(struct scout_worker *w, const struct scout__op *op)
+{
+	struct scout__adopt *adopt = &w->adopt;
+	enum scout__adopt_step step = adopt->step;
+	struct scout__hello_reply reply = {.weights = 0};
+	const char *field;
+
+	adopt->step = SCOUT__ADOPT_NONE;
+	/* Without an answer jobs end with their connection, and the next one asks by itself. */
+	if (!op || adopt->said != adopt->version)
+		return;
+	if (op->status == SCOUT_WIRE_WEIGHTS && step != SCOUT__ADOPT_ASK && adopt->n_races++ < MAX_RACES) {
+		adopt->wanted = true; /* the server went on meanwhile: perhaps to ours */
+		return;
+	}
+	if (op->status != SCOUT_WIRE_OK) {
+		refused(w, scout__wire_error(op->status));
+		return;
+	}
+	if (step != SCOUT__ADOPT_RESET && scout__get_hello_reply(op, &reply, &field) != SCOUT_WIRE_OK) {
+		refused(w, SCOUT_ERR_PROTOCOL);
+		scout__link_reset(w->link, SCOUT_ERR_PROTOCOL, "a reply to HELLO makes no sense");
+		return;
+	}
+	switch (step) {
+	case SCOUT__ADOPT_ASK:
+		go_on(w, reply.weights);
+		break;
+	case SCOUT__ADOPT_COMPARE:
+		adopt->wanted |= !say(w, SCOUT__ADOPT_RESET, adopt->version);
+		break;
+	case SCOUT__ADOPT_RESET:
+		adopt->wanted |= !say(w, SCOUT__ADOPT_SAY, adopt->version);
+		break;
+	default:
+		settle(w);
+		break;
+	}
+}
