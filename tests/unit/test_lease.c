@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -192,6 +193,7 @@ END_TEST
 /* Descriptors that are something else, too few, too many. */
 START_TEST(wrong_descriptors_are_closed_and_the_socket_is_used)
 {
+	uint64_t end_us = scout__now_us() + 20000000;
 	unsigned before = count_fds();
 	int fds[MAX_PASSED], n = 0, pipes[2];
 
@@ -206,7 +208,11 @@ START_TEST(wrong_descriptors_are_closed_and_the_socket_is_used)
 		ck_assert_int_eq(close(fds[i]), 0);
 	rig_ready();
 	expect_answer("r");
-	ck_assert_uint_eq(count_fds(), before);
+	/* libzmq closes on a thread of its own: of the first client there may have been some left. */
+	while (count_fds() > before) {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		(void)sched_yield();
+	}
 }
 END_TEST
 
