@@ -19,6 +19,7 @@
  */
 #include <inttypes.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,9 @@ struct options {
 	bool eviction_given;
 	bool l2_given;
 };
+
+/* What the user wants it to end with; 0: nothing yet. */
+static volatile sig_atomic_t stop_signal;
 
 struct replay {
 	const struct options *opt;
@@ -279,7 +283,7 @@ replay_all(struct replay *replay)
 
 	replay->start_ns = scout__now_ns();
 	replay->next_progress_ns = replay->start_ns + PROGRESS_NS;
-	while (replay->opt->limit == 0 || replay->requests < replay->opt->limit) {
+	while (!stop_signal && (replay->opt->limit == 0 || replay->requests < replay->opt->limit)) {
 		rc = trace_next(replay->trace, &request, replay->err, sizeof(replay->err));
 		if (rc <= 0)
 			break;
@@ -291,7 +295,7 @@ replay_all(struct replay *replay)
 	replay->wall_ns = scout__now_ns() - replay->start_ns;
 	if (isatty(STDERR_FILENO))
 		say_to(stderr, "\r\033[K");
-	if (rc == 0 && replay->requests == 0)
+	if (rc == 0 && replay->requests == 0 && !stop_signal)
 		rc = scout__fail(replay->err, sizeof(replay->err), SCOUT_ERR_FORMAT,
 				 "trace file %s has no request in it", replay->opt->trace);
 	return rc < 0 ? rc : 0;
@@ -382,6 +386,12 @@ run(struct replay *replay)
 }
 
 static void
+on_signal(int number)
+{
+	stop_signal = number;
+}
+
+static void
 fini(struct replay *replay)
 {
 	probe_free(replay->probe);
@@ -405,14 +415,14 @@ result_json(const struct replay *replay)
 	if (config)
 		json_object_set_new(config, "l1_blocks",
 				    opt->endpoint ? json_null() : json_integer((json_int_t)opt->l1_blocks));
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o}", "tool", TOOL,
-			 "requests", (json_int_t)replay->requests, "blocks", (json_int_t)replay->blocks, "hit_blocks",
-			 (json_int_t)replay->hit_blocks, "l2_hit_blocks", (json_int_t)replay->l2_hit_blocks,
-			 "hit_ratio", hit_ratio(replay), "evicted", (json_int_t)replay->evicted, "missing_blocks",
-			 (json_int_t)stats->blocks_missing, "no_room_blocks", (json_int_t)stats->chunks_no_room,
-			 "bytes_verified", (json_int_t)stats->bytes_verified, "wrong_bytes",
-			 (json_int_t)stats->wrong_bytes, "wall_s", (double)replay->wall_ns / 1e9, "config", config,
-			 "environment", json_env());
+	return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o}", "tool", TOOL,
+			 "interrupted", stop_signal != 0, "requests", (json_int_t)replay->requests, "blocks",
+			 (json_int_t)replay->blocks, "hit_blocks", (json_int_t)replay->hit_blocks, "l2_hit_blocks",
+			 (json_int_t)replay->l2_hit_blocks, "hit_ratio", hit_ratio(replay), "evicted",
+			 (json_int_t)replay->evicted, "missing_blocks", (json_int_t)stats->blocks_missing,
+			 "no_room_blocks", (json_int_t)stats->chunks_no_room, "bytes_verified",
+			 (json_int_t)stats->bytes_verified, "wrong_bytes", (json_int_t)stats->wrong_bytes, "wall_s",
+			 (double)replay->wall_ns / 1e9, "config", config, "environment", json_env());
 }
 
 static void
@@ -492,7 +502,11 @@ parse(int argc, char **argv, struct options *opt, int *ret_status)
 		.about = "Replay a trace of requests through the cache, compare every byte, and report the hit ratio.",
 		.options = options,
 		.n = sizeof(options) / sizeof(options[0]),
-		.notes = "Exit status: 0; 1 on a failure, missing or wrong bytes; 2 on wrong usage.\n",
+		.notes =
+			"SIGINT or SIGTERM ends the replay after the request that runs, and prints what was replayed until then;\n"
+			"a second one ends it at once.\n"
+			"Exit status: 0; 1 on a failure, missing or wrong bytes; 2 on wrong usage; 128 + signal when\n"
+			"interrupted.\n",
 	};
 
 	if (!cli_parse(&cli, argc, argv, ret_status))
@@ -513,10 +527,15 @@ main(int argc, char **argv)
 {
 	struct options opt = {.eviction = "lru", .l1_blocks = 10000, .block_bytes = 4096, .kv_ranks = 1};
 	struct replay replay = {.opt = &opt};
+	/* The second one has its default: whatever is waited for, it ends. */
+	struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
 	int status;
 
 	if (!parse(argc, argv, &opt, &status))
 		return status;
+	sigemptyset(&action.sa_mask);
+	(void)sigaction(SIGINT, &action, NULL);
+	(void)sigaction(SIGTERM, &action, NULL);
 	if (run(&replay) < 0) {
 		complain("%s", replay.err);
 		status = EXIT_FAILURE;
@@ -524,5 +543,7 @@ main(int argc, char **argv)
 		status = report(&replay);
 	}
 	fini(&replay);
-	return status;
+	if (stop_signal && !status)
+		complain("interrupted; the numbers are of what was replayed until then");
+	return stop_signal && !status ? 128 + stop_signal : status;
 }

@@ -155,4 +155,27 @@ if [ -n "$KVSCOUT_TRACE" ]; then
 else
 	skip "the trace in KVSCOUT_TRACE, 10000 blocks" "KVSCOUT_TRACE is not set"
 fi
+
+# Long enough to be interrupted for certain; progress on standard error says that it replays.
+interrupt_is_no_loss() {
+	"$python" -c 'for i in range(400000):
+    print("{\"timestamp\": %d, \"input_length\": 1536, \"output_length\": 1, \"hash_ids\": [%d, %d, %d]}" % (i, i % 97, i % 89, i))' \
+		>"$tap_dir/long.jsonl"
+	rm -f "$tap_dir/result.json"
+	"$replay" --trace "$tap_dir/long.jsonl" --json "$tap_dir/result.json" >"$tap_dir/long.out" 2>"$tap_dir/long.err" &
+	pid=$!
+	tries=0
+	until grep -q "requests" "$tap_dir/long.err" || [ $tries -ge 600 ]; do
+		tries=$((tries + 1))
+		"$python" -c 'import select; select.select([], [], [], 0.1)'
+	done
+	kill -INT $pid
+	wait $pid
+	status=$?
+	cat "$tap_dir/long.out" "$tap_dir/long.err"
+	requests=$(field "$tap_dir/result.json" requests) && [ $status -eq 130 ] && [ "$requests" -gt 0 ] &&
+		[ "$requests" -lt 400000 ] && [ "$(field "$tap_dir/result.json" interrupted)" = True ] &&
+		grep -q "^kvscout-replay: interrupted" "$tap_dir/long.err" && grep -q "^hit ratio" "$tap_dir/long.out"
+}
+check "an interrupt prints what was replayed until then" interrupt_is_no_loss
 finish
