@@ -255,6 +255,12 @@ scout_worker_config_set(struct scout_worker_config *cfg, const char *key, const 
 	return scout__options_set(&scout__worker_options, cfg, key, value, err, err_len);
 }
 
+int
+scout_worker_config_load(struct scout_worker_config *cfg, const char *path, char *err, size_t err_len)
+{
+	return scout__options_load(&scout__worker_options, cfg, path, err, err_len);
+}
+
 size_t
 scout_worker_config_help(char *buf, size_t len)
 {

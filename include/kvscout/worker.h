@@ -73,9 +73,11 @@ scout_worker_config_init(struct scout_worker_config *cfg)
 	scout_worker_config_init_sized(cfg, (uint32_t)sizeof(*cfg));
 }
 
-/** As scout_client_config_set(), _help() and _fini(). Since 0.1 */
+/** As scout_client_config_set(), _load(), _help() and _fini(). Since 0.1 */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_config_set(struct scout_worker_config *cfg, const char *key,
 						       const char *value, char *err, size_t err_len);
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_config_load(struct scout_worker_config *cfg, const char *path, char *err,
+							size_t err_len);
 SCOUT_API size_t scout_worker_config_help(char *buf, size_t len);
 SCOUT_API void scout_worker_config_fini(struct scout_worker_config *cfg);
 

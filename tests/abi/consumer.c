@@ -25,6 +25,7 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	struct scout_store store;
 	struct scout_done done;
 	struct scout_layout layout;
+	struct scout_worker_config config;
 	uint64_t job = 0;
 	int rc = 0;
 
@@ -32,6 +33,7 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	memset(&retrieve, 0, sizeof(retrieve));
 	memset(&store, 0, sizeof(store));
 	memset(&layout, 0, sizeof(layout));
+	scout_worker_config_init(&config);
 	memset(&stats, 0, sizeof(stats));
 	rc += scout_client_wait_ready(c, 1, NULL, 0);
 	scout_step_begin(c);
@@ -43,6 +45,7 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	rc += scout_worker_register(w, &layout, 1, NULL, 0) + scout_worker_retrieve(w, &retrieve, &job) +
 	      scout_worker_store(w, &store, &job) + scout_worker_poll(w, &done, 1) + scout_worker_cancel(w, job) +
 	      scout_worker_fence(w, NULL, 0, NULL) + scout_worker_fd(w) + scout_worker_reset(w, 1);
+	rc += scout_worker_config_load(&config, "worker.conf", NULL, 0);
 	scout_client_free(c);
 	scout_worker_free(w);
 	scout_server_stop(s);

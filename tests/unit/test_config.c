@@ -598,6 +598,68 @@ START_TEST(lines_of_a_file_add_to_the_second_tier)
 }
 END_TEST
 
+/* Load a file with this text. */
+static int
+load_worker(struct scout_worker_config *cfg, const char *text)
+{
+	char path[] = "/tmp/kvscout-test-config-XXXXXX";
+	int fd = mkstemp(path), rc;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	ck_assert_int_eq(close(fd), 0);
+	rc = scout_worker_config_load(cfg, path, err, sizeof(err));
+	ck_assert_int_eq(unlink(path), 0);
+	return rc;
+}
+
+START_TEST(a_worker_reads_a_file)
+{
+	struct scout_worker_config cfg;
+
+	scout_worker_config_init(&cfg);
+	ck_assert_int_eq(load_worker(&cfg, "# rank 1\nendpoint = ipc:///f # here\nkv_ranks=2\nkv_rank = 1\n"
+					   "weights_version = 7\nbackend = host\n"),
+			 0);
+	ck_assert_str_eq(cfg.endpoint, "ipc:///f");
+	ck_assert_uint_eq(cfg.kv_ranks, 2);
+	ck_assert_uint_eq(cfg.kv_rank, 1);
+	ck_assert_uint_eq(cfg.weights_version, 7);
+	ck_assert_str_eq(cfg.backend, "host");
+	scout_worker_config_fini(&cfg);
+}
+END_TEST
+
+static const struct {
+	const char *text;
+	int code;
+	const char *message; /* behind the file's name */
+} worker_bad_lines[] = {
+	{"max_jobs = 3\n\nmax_jobs = many\n", SCOUT_ERR_CONFIG_SYNTAX,
+	 ":3: max_jobs = \"many\": must be a number, 1.."},
+	{"max_jobs = 3\nmax_jobs = 0\n", SCOUT_ERR_CONFIG_RANGE, ":2: max_jobs = \"0\": must be 1.."},
+	{"max_jobs = 3\nlisten = ipc:///x\n", SCOUT_ERR_CONFIG_KEY, ":2: \"listen\" is no configuration key"},
+	{"max_jobs = 3\nlocal_transport = tcp\n", SCOUT_ERR_CONFIG_SYNTAX, ":2: local_transport = \"tcp\": must be"},
+	{"max_jobs = 3\nmax_jobs 4\n", SCOUT_ERR_FORMAT, ":2: the line has no '='"},
+	{"max_jobs = 3\n = 4\n", SCOUT_ERR_FORMAT, ":2: no key before '='"},
+};
+
+START_TEST(a_wrong_line_of_a_workers_file_is_named)
+{
+	struct scout_worker_config cfg;
+
+	scout_worker_config_init(&cfg);
+	ck_assert_int_eq(load_worker(&cfg, worker_bad_lines[_i].text), worker_bad_lines[_i].code);
+	ck_assert_msg(strstr(err, worker_bad_lines[_i].message), "%s", err);
+	/* The lines before it have been applied. */
+	ck_assert_uint_eq(cfg.max_jobs, 3);
+	ck_assert_int_eq(scout_worker_config_load(&cfg, "/nonexistent/worker.conf", err, sizeof(err)),
+			 SCOUT_ERR_FORMAT);
+	ck_assert_str_eq(err, "/nonexistent/worker.conf: No such file or directory");
+	scout_worker_config_fini(&cfg);
+}
+END_TEST
+
 static void
 check_worker_refused(const struct scout_worker_config *cfg, int code, const char *text)
 {
@@ -673,6 +735,9 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, numa_node_takes_auto_none_and_numbers);
 	tcase_add_test(tcase, numa_node_auto_is_none_on_a_machine_of_one_node);
 	tcase_add_test(tcase, each_worker_key_sets_its_field);
+	tcase_add_test(tcase, a_worker_reads_a_file);
+	tcase_add_loop_test(tcase, a_wrong_line_of_a_workers_file_is_named, 0,
+			    sizeof(worker_bad_lines) / sizeof(worker_bad_lines[0]));
 	tcase_add_test(tcase, worker_fields_must_agree_with_each_other);
 	suite_add_tcase(suite, tcase);
 	return suite;
