@@ -24,11 +24,13 @@
 #include "say.h"
 
 #define WIDTH 1000
-#define HEIGHT 470
+#define HEIGHT 490
 #define PANEL_WIDTH 390
 #define PANEL_HEIGHT 310
-#define PANEL_TOP 80
+#define PANEL_TOP 100
 #define N_PANELS 2
+#define WARNING_LETTERS 120
+#define WARNING_STYLE "fill=\"#c00\" font-weight=\"bold\""
 #define POINTS_PER_NINE 40
 #define MAX_NINES 5
 
@@ -200,10 +202,14 @@ put_head(FILE *out, const struct lat *lat)
 	put_text(out, WIDTH / 2.0, 24, "middle", "font-size=\"15\"", text);
 	json_env_line(text, sizeof(text));
 	put_text(out, WIDTH / 2.0, 42, "middle", "fill=\"#555\"", text);
-	if (json_env_is_slow_build(&why) || ended) {
-		(void)snprintf(text, sizeof(text), "%s%s%s%s", why ? "THESE NUMBERS MEAN NOTHING: " : "",
-			       why ? why : "", why && ended ? "; " : "", ended ? ended : "");
-		put_text(out, WIDTH / 2.0, 58, "middle", "fill=\"#c00\" font-weight=\"bold\"", text);
+	/* Cut, because the picture is as wide as it is. */
+	if (json_env_is_slow_build(&why)) {
+		(void)snprintf(text, sizeof(text), "THESE NUMBERS MEAN NOTHING: %.*s", WARNING_LETTERS, why);
+		put_text(out, WIDTH / 2.0, 58, "middle", WARNING_STYLE, text);
+	}
+	if (ended) {
+		(void)snprintf(text, sizeof(text), "%.*s", WARNING_LETTERS, ended);
+		put_text(out, WIDTH / 2.0, 73, "middle", WARNING_STYLE, text);
 	}
 }
 
