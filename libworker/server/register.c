@@ -71,14 +71,18 @@ measure(const struct scout__ns *ns, const struct scout__register_msg *m, struct 
 		uint64_t bytes = scout__plane_bytes(m, i);
 
 		if (bytes == 0 || bytes > SHARD_BYTES_MAX || sum + bytes > SHARD_BYTES_MAX)
-			return refuse(refusal, SCOUT_WIRE_RANGE, "plane %u has %llu bytes per block", (unsigned)i,
-				      (unsigned long long)bytes);
+			return refuse(
+				refusal, SCOUT_WIRE_RANGE,
+				"plane %u has %llu bytes per block: must be 1 or more, and all planes together %llu at most",
+				(unsigned)i, (unsigned long long)bytes, (unsigned long long)SHARD_BYTES_MAX);
 		sum += bytes;
 	}
 	if (__builtin_mul_overflow(sum, (uint64_t)(ns->chunk_tokens / m->block_tokens), &layout->shard_bytes) ||
 	    layout->shard_bytes > SHARD_BYTES_MAX)
-		return refuse(refusal, SCOUT_WIRE_RANGE, "a shard of %u blocks of %llu bytes is too large",
-			      (unsigned)(ns->chunk_tokens / m->block_tokens), (unsigned long long)sum);
+		return refuse(refusal, SCOUT_WIRE_RANGE,
+			      "a shard of %u blocks of %llu bytes: must be %llu bytes at most",
+			      (unsigned)(ns->chunk_tokens / m->block_tokens), (unsigned long long)sum,
+			      (unsigned long long)SHARD_BYTES_MAX);
 	layout->block_tokens = m->block_tokens;
 	layout->dtype = m->dtype;
 	layout->n_planes = m->n_planes;

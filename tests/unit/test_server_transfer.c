@@ -543,6 +543,10 @@ START_TEST(register_needs_the_role_the_rank_and_the_lease)
 	ck_assert_int_eq(wire_store(&p, 0, 1, 1, &g), SCOUT_WIRE_STATE);
 	ck_assert_int_eq(wire_register(&p, 1, 0, SHARD_BYTES), SCOUT_WIRE_ROLE);
 	ck_assert_int_eq(wire_register(&p, 0, 1, SHARD_BYTES), SCOUT_WIRE_RANGE);
+	ck_assert_int_eq(wire_register(&p, 0, 0, 0), SCOUT_WIRE_RANGE);
+	ck_assert_msg(strstr(p.text, "must be 1 or more"), "%s", p.text);
+	ck_assert_int_eq(wire_register(&p, 0, 0, UINT64_C(1) << 60), SCOUT_WIRE_RANGE);
+	ck_assert_msg(strstr(p.text, "1125899906842624 at most"), "%s", p.text);
 	ck_assert_int_eq(wire_register(&p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
 	wire_close(&p);
 	rig_down(&rig);
