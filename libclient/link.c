@@ -234,8 +234,11 @@ no_connection(const struct scout__link *link)
 	static const char ipc[] = "ipc://";
 
 	if (link->greeting_failed)
-		return "no connection within connect_timeout_ms, the security handshake fails: is curve_server_key the "
-		       "server's?";
+		return scout__link_view(link)->curve
+			       ? "no connection within connect_timeout_ms, the security handshake fails: is "
+				 "curve_server_key the server's?"
+			       : "no connection within connect_timeout_ms, the other side hangs up: the server wants CURVE "
+				 "keys (curve_secret_file is not set), has no room for more peers, or is no kvscoutd";
 	if (strncmp(link->endpoint, ipc, sizeof(ipc) - 1) != 0 || access(link->endpoint + sizeof(ipc) - 1, W_OK) == 0)
 		return "no connection within connect_timeout_ms";
 	if (errno == ENOENT)

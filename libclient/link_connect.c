@@ -160,7 +160,8 @@ read_event(struct scout__link *link, uint16_t *ret_what, uint32_t *ret_value)
 
 /*
  * The security handshake failed. What no later try will mend by itself is told as a refusal; a connection that just ended in the
- * middle may be anything, also a server that could not read what was encrypted with another's key.
+ * middle may be anything: a server that could not read what was encrypted with another's key, or one that wants keys and hung up
+ * before it had said so (libzmq drops the rest of its greeting when it finds that the peer's is not for it).
  */
 static void handshake_failed(struct scout__link *link, uint16_t what, uint32_t value) SCOUT_ON_COURIER;
 static void
@@ -176,7 +177,7 @@ handshake_failed(struct scout__link *link, uint16_t what, uint32_t value)
 				    has_keys ? "curve_secret_file is set, but the server has no CURVE keys"
 					     : "the server wants CURVE keys: curve_secret_file is not set");
 	else
-		link->greeting_failed = has_keys;
+		link->greeting_failed = true;
 }
 
 void

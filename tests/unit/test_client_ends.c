@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <netinet/in.h>
+#include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <sys/socket.h>
@@ -237,6 +239,48 @@ START_TEST(server_counts_as_up_until_the_client_takes_it_for_down)
 }
 END_TEST
 
+static void *
+hang_up(void *arg)
+{
+	int listener = *(int *)arg, fd;
+
+	while ((fd = accept(listener, NULL, NULL)) >= 0)
+		(void)close(fd);
+	return NULL;
+}
+
+/* As a server with keys does, if it is quicker than its own greeting. */
+START_TEST(who_hangs_up_before_a_word_may_want_keys)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(address);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct scout_client_config cfg;
+	struct scout_client *lost;
+	char endpoint[64], err[512] = "";
+	pthread_t thread;
+
+	ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, len), 0);
+	ck_assert_int_eq(listen(listener, 16), 0);
+	ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&address, &len), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, hang_up, &listener), 0);
+	(void)snprintf(endpoint, sizeof(endpoint), "tcp://127.0.0.1:%u", (unsigned)ntohs(address.sin_port));
+	scout_client_config_init(&cfg);
+	cfg.endpoint = endpoint;
+	cfg.connect_timeout_ms = 1500; /* by then it has been hung up on, however loaded the machine is */
+	ck_assert_int_eq(scout_client_new(&cfg, &lost, err, sizeof(err)), 0);
+	for (uint64_t end = scout__now_us() + 10000000; !strstr(err, "within connect_timeout_ms");) {
+		ck_assert_msg(scout__now_us() < end, "%s", err);
+		ck_assert_int_eq(scout_client_wait_ready(lost, 20, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
+	}
+	ck_assert_msg(strstr(err, "the server wants CURVE keys (curve_secret_file is not set)"), "%s", err);
+	scout_client_free(lost);
+	ck_assert_int_eq(shutdown(listener, SHUT_RDWR), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	(void)close(listener);
+}
+END_TEST
+
 START_TEST(refused_hello_is_a_refused_answer_and_named_by_wait_ready)
 {
 	char err[256] = "";
@@ -424,6 +468,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, answer_that_comes_twice_is_counted_and_dropped);
 	tcase_add_test(tc, silent_server_is_noticed_by_heartbeat);
 	tcase_add_test(tc, server_counts_as_up_until_the_client_takes_it_for_down);
+	tcase_add_test(tc, who_hangs_up_before_a_word_may_want_keys);
 	tcase_add_test(tc, refused_hello_is_a_refused_answer_and_named_by_wait_ready);
 	tcase_add_test(tc, a_server_that_is_not_there_is_named_with_what_can_be_seen);
 	tcase_add_test(tc, ten_thousand_lookups_at_a_silent_server_end_by_their_deadlines);
