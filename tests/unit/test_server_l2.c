@@ -187,6 +187,7 @@ START_TEST(an_answer_is_due_before_its_budget_ends)
 	static const uint64_t budgets_us[] = {8, 100, 8000, 40000, 2000000, UINT32_MAX};
 	struct scout__task task = {.arrived_us = 1000000};
 
+	scout__enter_loop();
 	for (size_t i = 0; i < sizeof(budgets_us) / sizeof(budgets_us[0]); i++) {
 		uint64_t margin_us = budgets_us[i] / 8;
 
