@@ -22,7 +22,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -62,7 +61,7 @@ struct client {
 
 struct crowd {
 	uint64_t n, inflight, requests;
-	struct client *clients;
+	struct client clients[CLIENTS_MAX];
 	atomic_bool stop;
 	struct sleeper server;
 	_Alignas(LINE) _Atomic(struct client *) ready; /* clients -> server: a stack, taken whole */
@@ -239,7 +238,6 @@ open_bell(void)
 static void
 start(struct crowd *crowd)
 {
-	struct client *clients = crowd->clients; /* held here for the analyzer: starting the server does not change it */
 	pthread_attr_t attr;
 	int error;
 
@@ -248,9 +246,9 @@ start(struct crowd *crowd)
 	(void)pthread_attr_setstacksize(&attr, STACK_BYTES);
 	error = scout__thread_start(&crowd->thread, "crowd-server", server_main, crowd);
 	for (uint64_t i = 0; i < crowd->n && !error; i++) {
-		clients[i].crowd = crowd;
-		clients[i].sleeper.fd = open_bell();
-		error = pthread_create(&clients[i].thread, &attr, client_main, &clients[i]);
+		crowd->clients[i].crowd = crowd;
+		crowd->clients[i].sleeper.fd = open_bell();
+		error = pthread_create(&crowd->clients[i].thread, &attr, client_main, &crowd->clients[i]);
 	}
 	(void)pthread_attr_destroy(&attr);
 	if (error)
@@ -305,7 +303,7 @@ measure(struct crowd *crowd)
 int
 main(int argc, char **argv)
 {
-	static struct crowd crowd = {.n = 1, .inflight = 1, .requests = 40000};
+	static struct crowd crowd;
 	const struct cli_option options[] = {
 		CLI_NUMBER("clients", &crowd.n, 1, CLIENTS_MAX, "threads between the scheduler and the server"),
 		CLI_NUMBER("inflight", &crowd.inflight, 1, 4096, "requests that wait at once, of each client"),
@@ -319,15 +317,13 @@ main(int argc, char **argv)
 	};
 	int status;
 
+	crowd.n = 1;
+	crowd.inflight = 1;
+	crowd.requests = 40000;
 	if (!cli_parse(&cli, argc, argv, &status))
 		return status;
-	crowd.clients = aligned_alloc(LINE, crowd.n * sizeof(*crowd.clients));
-	if (!crowd.clients)
-		die("start", "out of memory");
-	memset(crowd.clients, 0, crowd.n * sizeof(*crowd.clients));
 	start(&crowd);
 	measure(&crowd);
 	stop(&crowd);
-	free(crowd.clients);
 	return EXIT_SUCCESS;
 }
