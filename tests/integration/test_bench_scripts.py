@@ -184,7 +184,7 @@ def run_bench_says_which_tool_does_not_run():
 
 @case
 def run_bench_keeps_what_it_has_when_it_is_interrupted():
-    """Two tools that print what they should; the second of them ends the script, as Ctrl-C would."""
+    """Two tools that print what they should; the second of them ends the script, as Ctrl-C would. There is no git."""
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(f"{folder}/bench")
         tools = {"micro_hash": 'echo "block 16: 5.0 ns/token (spread 1.0 %), floor 4.0 ns/token"', "micro_client": "kill -TERM $PPID",
@@ -193,11 +193,12 @@ def run_bench_keeps_what_it_has_when_it_is_interrupted():
             with open(f"{folder}/bench/{name}", "w", encoding="utf-8") as file:
                 file.write(f"#!/bin/sh\n{script}\n")
             os.chmod(f"{folder}/bench/{name}", 0o755)
-        os.environ["PATH"] = f"{folder}/bench:" + os.environ["PATH"]
+        os.environ["PATH"] = f"{folder}/bench"
         status, out, err = run("--out", f"{folder}/out", "--build", folder, "--only", "hashing", "--only", "calls",
                                tool="run-bench")
         assert status == 130 and "interrupted" in out and "sha256_cbor, block 16" in out, (status, out, err)
         (name,) = os.listdir(f"{folder}/out")
+        assert name.startswith("unknown-"), name
         with open(f"{folder}/out/{name}", encoding="utf-8") as file:
             top = json.load(file)
         assert top["interrupted"] is True and top["results"]["hashing"]["block 16"]["ns_per_token"] == 5, top
