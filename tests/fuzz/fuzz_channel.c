@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "fuzz.h"
 
 /*
  * DESIGN
@@ -16,16 +17,6 @@
  * words and bytes, and what ours is asked to do in between. Nothing must be read or written outside the rings and the buffers, which
  * are heap blocks of exactly their size; ours writes to its own ring only; and a channel that is broken stays so and carries nothing.
  */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define MUST(condition)                                                                                                \
-	do {                                                                                                           \
-		if (!(condition)) {                                                                                    \
-			(void)fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 #define RING SCOUT_CHANNEL_MIN_BYTES
 #define MAX_BACKLOG ((size_t)256 * 1024)

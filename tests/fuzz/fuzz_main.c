@@ -6,12 +6,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "fuzz.h"
+
 /*
  * Runs a fuzz target over files and the files of directories: the corpus as a test, where there is no libFuzzer. A
  * target that finds a fault aborts. It fails too when no input ran, so that a wrong path cannot look like success.
  */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static int
 run_file(const char *path, size_t size)

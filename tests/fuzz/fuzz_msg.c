@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../common/msg_recode.h"
+#include "fuzz.h"
 
 /*
  * DESIGN
@@ -14,16 +15,6 @@
  * connection. What is accepted must encode to the very bytes that came in. Everything lies in heap blocks of exactly
  * its size, so that the address sanitizer sees a read or a write one byte too far.
  */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define MUST(condition)                                                                                                \
-	do {                                                                                                           \
-		if (!(condition)) {                                                                                    \
-			(void)fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 static uint8_t *
 exact_block(const uint8_t *data, size_t size)
