@@ -392,7 +392,8 @@ admit(struct scout_client *client, const char *id, int64_t from_token, int64_t t
 		return SCOUT_ERR_STATE;
 	from = clamp_token(&slot->hit, from_token, chunk_tokens);
 	to = clamp_token(&slot->hit, to_token, chunk_tokens);
-	slot->admit_from = (uint32_t)((from + chunk_tokens - 1) / chunk_tokens);
+	/* A retrieve starts at a block, anywhere in a chunk, and needs that whole chunk: only the end is rounded inwards. */
+	slot->admit_from = (uint32_t)(from / chunk_tokens);
 	slot->admit_to = (uint32_t)(to / chunk_tokens);
 	slot->admitted = true;
 	if (slot->submitted)

@@ -288,8 +288,10 @@ SCOUT_API void scout_step_end(struct scout_client *client);
  * Say which part of the hit will be loaded; the promise on the rest is given back, and the answer is released.
  *
  * @from_token, @to_token  the half-open range. Negative counts from the end of the hit's last chunk; values beyond the hit
- *                         are clamped to it. Rounded inwards to whole chunks, where hit.tokens itself counts as the end of
- *                         its last chunk (it may be one token short of it). An empty range gives back everything.
+ *                         are clamped to it. @from_token is rounded down to a chunk: a retrieve that starts at a block inside
+ *                         a chunk (behind what the GPU's own cache has) reads from that chunk. @to_token is rounded down, too,
+ *                         where hit.tokens itself counts as the end of its last chunk (it may be one token short of it). An
+ *                         empty range, from_token >= to_token, gives back everything.
  *
  * Thread:   the caller's.
  * Blocks:   never; room was set aside at submit.

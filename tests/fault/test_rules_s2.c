@@ -90,16 +90,17 @@ static const struct {
 	{0, SCOUT_TO_END, 0, 8},
 	{0, 512, 0, 8},
 	{64, 128, 1, 2},
-	/* Unaligned: rounded inwards. */
-	{1, 129, 1, 2},
-	{63, 257, 1, 4},
-	{65, 447, 2, 6},
+	/* Unaligned: both ends are rounded down to a chunk, for a retrieve starts at a block and needs that block's chunk. */
+	{1, 129, 0, 2},
+	{63, 257, 0, 4},
+	{80, SCOUT_TO_END, 1, 8},
+	{65, 447, 1, 6},
 	{100, 120, 0, 0},
 	{65, 127, 0, 0},
 	/* Negative: from the end of the hit. */
 	{-64, SCOUT_TO_END, 7, 8},
 	{-128, -64, 6, 7},
-	{-130, -1, 6, 7},
+	{-130, -1, 5, 7},
 	{0, -448, 0, 1},
 	{0, -449, 0, 0},
 	/* Beyond the hit: clamped. */

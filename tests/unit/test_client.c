@@ -144,16 +144,20 @@ check_admit(int64_t from, int64_t to, uint32_t want_from, uint32_t want_to)
 	ck_assert_int_eq(scout_finish(client, "r1"), 0);
 }
 
-START_TEST(admit_rounds_inwards_counts_from_the_end_and_clamps)
+/* A retrieve reads from the block that it starts at: the chunk of that block keeps its promise. */
+START_TEST(admit_rounds_down_counts_from_the_end_and_clamps)
 {
 	fake_set_hit(fake, 8);
 	check_admit(256, 1024, 1, 4);
-	check_admit(1, 1023, 1, 3);
+	check_admit(1, 1023, 0, 3);
+	check_admit(304, SCOUT_TO_END, 1, 8);
 	check_admit(0, 300, 0, 1);
 	check_admit(-512, SCOUT_TO_END, 6, 8);
 	check_admit(0, -256, 0, 7);
-	check_admit(-300, -1, 7, 7); /* empty */
-	check_admit(300, 400, 2, 1); /* empty */
+	check_admit(-300, -1, 6, 7);
+	check_admit(300, 400, 1, 1); /* no whole chunk ends in it */
+	check_admit(400, 300, 1, 1); /* empty */
+	check_admit(600, 300, 2, 1); /* empty */
 	check_admit(INT64_MIN, 512, 0, 2);
 	check_admit(4096, 9999, 8, 8); /* empty: beyond the hit */
 }
@@ -430,7 +434,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, polled_mode_waits_for_the_answer);
 	tcase_add_test(tc, async_mode_does_not_wait);
 	tcase_add_test(tc, try_then_wait_is_one_lookup);
-	tcase_add_test(tc, admit_rounds_inwards_counts_from_the_end_and_clamps);
+	tcase_add_test(tc, admit_rounds_down_counts_from_the_end_and_clamps);
 	tcase_add_test(tc, admitting_the_reported_tokens_keeps_the_last_chunk);
 	tcase_add_test(tc, admit_before_the_answer_twice_or_of_an_unknown_id_is_a_state_error);
 	tcase_add_test(tc, asking_after_admit_is_a_new_generation);
