@@ -141,12 +141,36 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register(struct scout_worker *worker
 SCOUT_API void scout_worker_free(struct scout_worker *worker);
 
 /*
+ * STREAMS  cuda backend only; each is a cudaStream_t, passed as it is: `(void *)stream`. NULL is no stream. CUDA knows its legacy
+ * default stream by handle 0, too (which is what `torch.cuda.current_stream().cuda_stream` is where no other stream was made
+ * current): scout_stream() gives it the name that this library takes. CUDA's default streams are those of the calling thread and
+ * its current device.
+ */
+#define SCOUT_STREAM_LEGACY ((void *)0x1)     /* cudaStreamLegacy */
+#define SCOUT_STREAM_PER_THREAD ((void *)0x2) /* cudaStreamPerThread */
+
+/**
+ * What to pass as a stream: @cuda_stream, and for handle 0 the legacy default stream, which that is.
+ *
+ * Thread:   any.
+ * Blocks:   never.
+ * Since:    0.1
+ */
+static inline void *
+scout_stream(void *cuda_stream)
+{
+	return cuda_stream ? cuda_stream : SCOUT_STREAM_LEGACY;
+}
+
+/*
  * LAYERS  A job can be copied layer by layer, so that the forward pass of layer 0 starts while layer 1 is still on its way, or
  * layer 0 is stored while layer 1 is computed. A layer is the next layer_planes[l] planes of the layout, of all the job's blocks.
  * scout_worker_progress() tells how many leading layers are copied. On the cuda backend each layer can have an event, too.
  *
  * EVENTS  cuda backend only; each is a cudaEvent_t, passed as it is: `.event = (void *)event`. An event that a job waits for must
- * have been recorded before the job is submitted: CUDA takes one that never was for one that is over. An event that a job records
+ * have been recorded before the job is submitted: CUDA takes one that never was for one that is over. (In a stream that is
+ * captured record it as cudaEventRecordExternal, and submit the job when the graph has been launched; otherwise it stands for
+ * nothing that runs, and the job ends SCOUT_ERR_DEVICE.) An event that a job records
  * is recorded only when its copies are enqueued, some time after the submit, and until then cudaStreamWaitEvent() on it waits for
  * nothing: ask scout_worker_progress() first. All of them must live until the job has ended.
  */
@@ -274,8 +298,8 @@ SCOUT_API int scout_worker_cancel(struct scout_worker *worker, uint64_t job);
 
 /**
  * Make pages reusable: of the jobs that use any of @block_ids, those whose copies are not enqueued are dropped (they end as
- * cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream (a cudaStream_t; NULL, or one
- * that cannot wait because it is being captured: by the caller). What is enqueued in @stream from then on may use the pages; the
+ * cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream (see STREAMS; NULL, or one that
+ * cannot wait because it is being captured: by the caller, and the capture goes on undisturbed). What is enqueued in @stream from then on may use the pages; the
  * jobs end later, by poll, naming as missing what was not copied any more.
  *
  * Thread:   the caller's.

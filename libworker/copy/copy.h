@@ -133,7 +133,8 @@ struct scout__copy_ops {
 	int (*fd)(void *engine);
 	/*
 	 * Of the batches whose stop is true, nothing more is enqueued when this returns, and @stream waits for all that is
-	 * enqueued by then. Any thread; waits for no copy. Returns 0 or SCOUT_ERR_DEVICE. NULL: the backend has no streams.
+	 * enqueued by then. Any thread; waits for no copy. Returns 0, or SCOUT_ERR_DEVICE: the stream cannot wait (it is being
+	 * captured, say), so the caller must. NULL: the backend has no streams.
 	 */
 	int (*fence)(void *engine, void *stream);
 };

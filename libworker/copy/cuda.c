@@ -24,7 +24,8 @@
  *
  * Fence. scout__cuda_fence() runs on the caller's thread. It takes the lock under which spans are enqueued; every batch whose
  * stop was set before is from then on enqueued no further, and the caller's stream is made to wait for the events of all
- * spans that are. No copy is waited for by a CPU.
+ * spans that are. No copy is waited for by a CPU. A stream that is being captured must not wait for an event from outside of
+ * its capture: that would invalidate the capture. So the engine asks first, and says that such a stream cannot wait.
  *
  * Locks: `mu` is held while spans are enqueued and taken off. A call of CUDA under it may take a while (a batch of 4096
  * pieces some milliseconds), nothing under it waits for the GPU but a device that fails.
@@ -435,6 +436,8 @@ scout__cuda_fence(void *engine, void *stream)
 	struct scout__cuda *cuda = engine;
 	int rc = 0;
 
+	if (cuda->api->is_capturing(stream))
+		return SCOUT_ERR_DEVICE;
 	(void)pthread_mutex_lock(&cuda->mu);
 	for (int l = 0; l < 2; l++) {
 		const struct scout__cuda_lane *lane = &cuda->lanes[l];

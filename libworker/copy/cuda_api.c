@@ -203,6 +203,18 @@ api_stream_wait(void *stream, void *event)
 	return (int)cudaStreamWaitEvent(stream, event, 0);
 }
 
+static bool
+api_is_capturing(void *stream)
+{
+	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+	cudaError_t rc = cudaStreamIsCapturing(stream, &status);
+
+	/* An error: the legacy stream, while a stream is captured that orders itself with it. */
+	if (rc != cudaSuccess)
+		(void)cudaGetLastError();
+	return rc != cudaSuccess || status != cudaStreamCaptureStatusNone;
+}
+
 static int
 api_event_new(void **ret_event)
 {
@@ -277,6 +289,7 @@ const struct scout__cuda_api scout__cuda_runtime = {
 	.stream_free = api_stream_free,
 	.stream_sync = api_stream_sync,
 	.stream_wait = api_stream_wait,
+	.is_capturing = api_is_capturing,
 	.event_new = api_event_new,
 	.event_free = api_event_free,
 	.event_record = api_event_record,

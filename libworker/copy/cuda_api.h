@@ -42,6 +42,8 @@ struct scout__cuda_api {
 	void (*stream_free)(void *stream);
 	int (*stream_sync)(void *stream);
 	int (*stream_wait)(void *stream, void *event);
+	/* True: nothing may be enqueued in it that is not meant for its graph. True also where CUDA cannot tell. */
+	bool (*is_capturing)(void *stream);
 	int (*event_new)(void **ret_event);
 	void (*event_free)(void *event);
 	int (*event_record)(void *event, void *stream);

@@ -207,6 +207,21 @@ bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, 
 	return blocks * per_block;
 }
 
+/*
+ * Wait for an event of the caller's, in the stream that touches pages. Returns a CUDA error.
+ *
+ * Asked first: one that the caller recorded in a stream while that was captured stands for nothing that will be executed, and
+ * waiting for it would draw our stream into the capture, for all that comes after. Such a job fails, and no other.
+ */
+static int await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event) SCOUT_ON_COPY_THREAD;
+static int
+await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event)
+{
+	int rc = cuda->api->event_query(event);
+
+	return rc == SCOUT__CUDA_NOT_READY ? cuda->api->stream_wait(scout__cuda_page_stream(lane), event) : rc;
+}
+
 /* The first batch has not begun: what it waits for. Returns a CUDA error. */
 static int begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
 static int
@@ -219,7 +234,7 @@ begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	lane->layer = 0;
 	lane->item = 0;
 	lane->tile = 0;
-	return batch->after ? cuda->api->stream_wait(scout__cuda_page_stream(lane), batch->after) : 0;
+	return batch->after ? await(cuda, lane, batch->after) : 0;
 }
 
 /*
@@ -289,7 +304,7 @@ await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	if (rc || !batch->layer_events || scout__cuda_is_load(cuda, lane) || lane->item > 0 ||
 	    lane->tile != layer_begin(cuda, batch, lane->layer))
 		return rc;
-	return cuda->api->stream_wait(scout__cuda_page_stream(lane), batch->layer_events[lane->layer]);
+	return await(cuda, lane, batch->layer_events[lane->layer]);
 }
 
 /* The next span of the first batch; there is a place for it. */

@@ -23,7 +23,8 @@ enum op_kind {
 };
 
 struct event {
-	uint64_t recorded, executed; /* numbers of records; 0: none */
+	uint64_t recorded, executed;  /* numbers of records; 0: none */
+	struct stream *captured_from; /* last recorded in this stream while it was captured; NULL: it was not */
 };
 
 struct op {
@@ -39,6 +40,8 @@ struct op {
 
 struct stream {
 	bool in_use;
+	bool capturing, invalid; /* captured; and something has broken the capture */
+	bool blocking;           /* orders itself with the legacy stream */
 	struct op *first, **end;
 };
 
@@ -62,6 +65,34 @@ static struct {
 } fake = {.mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
 
 static _Thread_local bool entered;
+
+/* The first two are CUDA's own. */
+static struct stream *const legacy = &fake.streams[0], *const per_thread = &fake.streams[1];
+
+/* ---- streams that are captured ---- */
+
+/* CUDA's handles of its own streams are small numbers. */
+static struct stream *
+stream_of(void *handle)
+{
+	if (handle == SCOUT_STREAM_LEGACY)
+		return legacy;
+	if (handle == SCOUT_STREAM_PER_THREAD)
+		return per_thread;
+	if (!handle)
+		fake.counts.violations++; /* the engine takes "no stream" for none */
+	return handle ? handle : legacy;
+}
+
+/* A blocking stream that is captured makes the legacy stream unusable; NULL: there is none. */
+static struct stream *
+captured_blocking(void)
+{
+	for (int i = 0; i < MAX_STREAMS; i++)
+		if (fake.streams[i].capturing && fake.streams[i].blocking)
+			return &fake.streams[i];
+	return NULL;
+}
 
 /* ---- ranges ---- */
 
@@ -325,6 +356,8 @@ api_error_name(int error)
 		return "cudaErrorInsufficientDriver";
 	case FAKE_CUDA_ILLEGAL_ADDRESS:
 		return "cudaErrorIllegalAddress";
+	case FAKE_CUDA_CAPTURED_EVENT:
+		return "cudaErrorCapturedEvent";
 	default:
 		return "cudaErrorUnknown";
 	}
@@ -406,7 +439,7 @@ api_stream_new(void **ret_stream, int priority)
 	int rc = begin_call();
 
 	(void)priority;
-	for (int i = 0; i < MAX_STREAMS && rc == 0; i++) {
+	for (int i = 2; i < MAX_STREAMS && rc == 0; i++) {
 		if (!fake.streams[i].in_use) {
 			fake.streams[i] = (struct stream){.in_use = true, .end = &fake.streams[i].first};
 			fake.counts.live++;
@@ -433,23 +466,58 @@ api_stream_free(void *handle)
 static int
 api_stream_sync(void *handle)
 {
-	struct stream *stream = handle;
 	int rc = begin_call();
+	struct stream *stream = stream_of(handle);
 
 	while (rc == 0 && stream->first && !fake.broken)
 		pthread_cond_wait(&fake.cond, &fake.mu);
 	return end_call(rc ? rc : fake.broken);
 }
 
+/* What a capture makes of a wait, with the lock: 0, or an error. */
 static int
-api_stream_wait(void *stream, void *handle)
+wait_and_captures(struct stream *stream, const struct event *event)
 {
-	struct event *event = handle;
-	int rc = begin_call();
+	struct stream *other = captured_blocking();
 
-	if (rc == 0 && event->recorded)
+	if (stream == legacy && other) {
+		other->invalid = true;
+		return fail(FAKE_CUDA_CAPTURE_IMPLICIT);
+	}
+	if (stream->capturing && event->recorded && event->captured_from != stream) {
+		stream->invalid = true;
+		return fail(FAKE_CUDA_CAPTURE_ISOLATION);
+	}
+	/* CUDA would draw the stream into the capture, and what is enqueued in it later would never be executed. */
+	if (!stream->capturing && event->captured_from)
+		fake.counts.violations++;
+	return 0;
+}
+
+static int
+api_stream_wait(void *handle, void *event_handle)
+{
+	struct event *event = event_handle;
+	int rc = begin_call();
+	struct stream *stream = stream_of(handle);
+
+	rc = rc ? rc : wait_and_captures(stream, event);
+	if (rc == 0 && event->recorded && !event->captured_from)
 		rc = push(stream, (struct op){.kind = OP_WAIT, .event = event, .number = event->recorded});
 	return end_call(rc);
+}
+
+static bool
+api_is_capturing(void *handle)
+{
+	struct stream *stream;
+	bool capturing;
+
+	pthread_mutex_lock(&fake.mu);
+	stream = stream_of(handle);
+	capturing = stream->capturing || (stream == legacy && captured_blocking());
+	pthread_mutex_unlock(&fake.mu);
+	return capturing;
 }
 
 static int
@@ -474,15 +542,18 @@ api_event_free(void *event)
 }
 
 static int
-api_event_record(void *handle, void *stream)
+api_event_record(void *handle, void *stream_handle)
 {
 	struct event *event = handle;
 	int rc = begin_call();
+	struct stream *stream = stream_of(stream_handle);
 
 	if (rc == 0) {
 		event->recorded = ++fake.n_records;
-		rc = push(stream, (struct op){.kind = OP_RECORD, .event = event, .number = event->recorded});
+		event->captured_from = stream->capturing ? stream : NULL;
 	}
+	if (rc == 0 && !stream->capturing)
+		rc = push(stream, (struct op){.kind = OP_RECORD, .event = event, .number = event->recorded});
 	return end_call(rc);
 }
 
@@ -497,6 +568,10 @@ api_event_query(void *handle)
 		fake.counts.violations++;
 	fake.counts.queries++;
 	rc = event->executed >= event->recorded ? SCOUT__CUDA_OK : SCOUT__CUDA_NOT_READY;
+	if (event->captured_from) {
+		event->captured_from->invalid = true;
+		rc = fail(FAKE_CUDA_CAPTURED_EVENT);
+	}
 	if (fake.broken)
 		rc = fake.broken;
 	return end_call(rc);
@@ -577,6 +652,7 @@ const struct scout__cuda_api fake_cuda = {
 	.stream_free = api_stream_free,
 	.stream_sync = api_stream_sync,
 	.stream_wait = api_stream_wait,
+	.is_capturing = api_is_capturing,
 	.event_new = api_event_new,
 	.event_free = api_event_free,
 	.event_record = api_event_record,
@@ -628,6 +704,8 @@ fake_cuda_start(const struct fake_cuda_options *options)
 	fake.opt = *options;
 	memset(&fake.counts, 0, sizeof(fake.counts));
 	memset(fake.streams, 0, sizeof(fake.streams));
+	for (int i = 0; i < 2; i++)
+		fake.streams[i] = (struct stream){.in_use = true, .end = &fake.streams[i].first};
 	memset(fake.device, 0, sizeof(fake.device));
 	memset(fake.pinned, 0, sizeof(fake.pinned));
 	fake.broken = 0;
@@ -727,16 +805,43 @@ void
 fake_cuda_hold(void *stream)
 {
 	pthread_mutex_lock(&fake.mu);
-	(void)push(stream, (struct op){.kind = OP_HOLD});
+	(void)push(stream_of(stream), (struct op){.kind = OP_HOLD});
 	pthread_mutex_unlock(&fake.mu);
+}
+
+void
+fake_cuda_begin_capture(void *handle, bool blocking)
+{
+	struct stream *stream = handle;
+
+	pthread_mutex_lock(&fake.mu);
+	stream->capturing = true;
+	stream->invalid = false;
+	stream->blocking = blocking;
+	pthread_mutex_unlock(&fake.mu);
+}
+
+bool
+fake_cuda_end_capture(void *handle)
+{
+	struct stream *stream = handle;
+	bool good;
+
+	pthread_mutex_lock(&fake.mu);
+	good = !stream->invalid;
+	stream->capturing = false;
+	stream->blocking = false;
+	pthread_mutex_unlock(&fake.mu);
+	return good;
 }
 
 void
 fake_cuda_release(void *handle)
 {
-	struct stream *stream = handle;
+	struct stream *stream;
 
 	pthread_mutex_lock(&fake.mu);
+	stream = stream_of(handle);
 	for (struct op *op = stream->first; op; op = op->next) {
 		if (op->kind == OP_HOLD && op->number == 0) {
 			op->number = 1;

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <kvscout/worker.h>
+
 #include "copy.h"
 #include "cuda_engine.h"
 #include "cuda_api.h"
@@ -29,7 +31,10 @@ enum {
 	FAKE_CUDA_OUT_OF_MEMORY = 2,
 	FAKE_CUDA_NO_DRIVER = 35,
 	FAKE_CUDA_INVALID_HANDLE = 400,
-	FAKE_CUDA_ILLEGAL_ADDRESS = 700
+	FAKE_CUDA_ILLEGAL_ADDRESS = 700,
+	FAKE_CUDA_CAPTURE_ISOLATION = 905,
+	FAKE_CUDA_CAPTURE_IMPLICIT = 906,
+	FAKE_CUDA_CAPTURED_EVENT = 907
 };
 
 struct fake_cuda_options {
@@ -70,6 +75,12 @@ bool fake_cuda_event_recorded(void *event);
 /* Enqueue something that stands still until it is released; the oldest of a stream first. */
 void fake_cuda_hold(void *stream);
 void fake_cuda_release(void *stream);
+/*
+ * Capture a stream, as for a graph: what is enqueued in it is not executed. @blocking: it would order itself with the legacy
+ * stream, which cannot be used meanwhile. End: whether the capture is good; what CUDA forbids in one breaks it.
+ */
+void fake_cuda_begin_capture(void *stream, bool blocking);
+bool fake_cuda_end_capture(void *stream);
 /* Pretend that this thread has entered. */
 void fake_cuda_enter_test_thread(void);
 

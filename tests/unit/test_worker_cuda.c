@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_rig.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -292,6 +293,55 @@ START_TEST(a_fence_lets_the_stream_wait_and_drops_the_rest)
 }
 END_TEST
 
+/* When the fence has stopped the job. */
+static void *
+open_gate(void *arg)
+{
+	const struct scout__job *job = arg;
+
+	while (!atomic_load(&job->stop))
+		(void)sched_yield();
+	atomic_store(&passes, -1);
+	return NULL;
+}
+
+/* A captured stream cannot wait for what is not in its capture, and must not be made to: the caller waits. */
+START_TEST(a_fence_on_a_captured_stream_waits_itself_and_keeps_the_capture)
+{
+	struct fake_cuda_options opt = options();
+	int64_t *ids = rig_ids(63, -1, BLOCKS);
+	struct scout_done done;
+	struct scout_hit hit;
+	void *stream;
+	pthread_t opener;
+	uint64_t job, end_us = scout__now_us() + RIG_DEADLINE_MS * 1000u;
+	char err[256] = "";
+
+	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
+	hit = store_and_look_up(1);
+	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
+	fake_cuda_begin_capture(stream, false);
+	atomic_store(&passes, 0);
+	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0);
+	while (fake_cuda_pending() == 0) {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		(void)sched_yield();
+	}
+	ck_assert_int_eq(pthread_create(&opener, NULL, open_gate, &rig.workers[0]->jobs[job & (SCOUT__MAX_JOBS - 1)]),
+			 0);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], ids, BLOCKS, stream), 0);
+	ck_assert_uint_eq(fake_cuda_pending(), 0);
+	ck_assert(fake_cuda_end_capture(stream));
+	ck_assert_int_eq(pthread_join(opener, NULL), 0);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert(done.status == SCOUT_ERR_CANCELED || done.status == 0);
+	assert_filled(ids, 1, &done);
+	fake_cuda.stream_free(stream);
+	end();
+	free(ids);
+}
+END_TEST
+
 START_TEST(layers_have_events_of_the_callers)
 {
 	static const uint32_t layers[2] = {1, 2};
@@ -358,6 +408,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_build_with_cuda_starts_without_a_driver);
 	tcase_add_loop_test(tc, a_device_that_breaks_under_a_retrieve_names_what_is_not_filled, 0, 12);
 	tcase_add_loop_test(tc, a_fence_lets_the_stream_wait_and_drops_the_rest, 0, 2);
+	tcase_add_test(tc, a_fence_on_a_captured_stream_waits_itself_and_keeps_the_capture);
 	tcase_add_test(tc, layers_have_events_of_the_callers);
 	suite_add_tcase(s, tc);
 	return s;
