@@ -21,7 +21,7 @@
 #include "segments.h"
 
 /*
- * The insides of a worker, shared by worker.c (life, register), worker_jobs.c (submit, poll, cancel, fence),
+ * The insides of a worker, shared by worker.c (life, register), worker_submit.c (jobs begin), worker_jobs.c (poll, cancel, fence),
  * worker_courier.c (the courier's callbacks, registration), worker_weights.c (new weights) and transfer.c (what becomes of a job).
  *
  * A job lives in one of max_jobs slots. The caller fills a slot and pushes its number; from then on the courier owns
@@ -294,6 +294,23 @@ void scout__worker_adopt(struct scout_worker *w) SCOUT_ON_COURIER;
 void scout__worker_adopt_answer(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
 /* A connection is refused with @error, but the next HELLO says something else. */
 bool scout__worker_adopt_mends(const struct scout_worker *w, int error) SCOUT_ON_COURIER;
+
+/* worker_submit.c: 0, SCOUT_ERR_INVALID (no ids) or SCOUT_ERR_BLOCK_ID (one is outside the pages). */
+int scout__worker_check_ids(const struct scout_worker *w, const int64_t *ids, size_t n) SCOUT_ON_CALLER;
+
+/* -1 for what is never touched. */
+static inline int64_t
+scout__worker_plain_id(const struct scout_worker *w, int64_t id)
+{
+	return id < 0 || id == w->null_block ? -1 : id;
+}
+
+/* The copy engine knows no events and no streams. */
+static inline bool
+scout__worker_is_host(const struct scout_worker *w)
+{
+	return !w->copy->fence;
+}
 
 /* worker_jobs.c: free what the jobs still have. After the courier was joined. */
 void scout__worker_free_jobs(struct scout_worker *w);

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: from a request to a job of the courier, on the caller's thread: check, copy, hand over.
+ *
+ * Everything that can be wrong with a job is found before anything starts. A job's memory is one allocation that is
+ * laid out in advance for its whole life, so nothing later can fail for want of memory.
+ *
+ * Positions. A retrieve is rounded outwards to whole chunks; `ids` has one entry for each block of these chunks, -1
+ * where nothing is to be written (outside the range, skipped, null). Chunks at either end without any block to write
+ * are cut off: they are not asked for, and need not be there. A store keeps only the chunks of its reader.
+ */
+
+#define ALIGN 16u
+
+/* Sizes of the arrays of one job, added up with overflow seen. */
+struct plan {
+	size_t bytes;
+	bool overflow;
+};
+
+/* The offset of an array of @n elements. */
+static size_t
+place(struct plan *plan, size_t n, size_t size)
+{
+	size_t bytes, at = plan->bytes;
+
+	if (__builtin_mul_overflow(n, size, &bytes) || __builtin_add_overflow(bytes, (size_t)ALIGN - 1, &bytes) ||
+	    __builtin_add_overflow(at, bytes & ~(size_t)(ALIGN - 1), &plan->bytes))
+		plan->overflow = true;
+	return at;
+}
+
+struct shape {
+	int kind;
+	uint32_t n_chunks;
+	uint32_t n_grants; /* at once */
+	size_t n_blocks;   /* retrieve: of the request, for the missing list */
+	size_t hash_bytes; /* of all hashes */
+	size_t tenant_len;
+	uint32_t n_layers;
+	bool has_events; /* one for each layer */
+};
+
+static void *
+at(struct scout__work *work, size_t offset)
+{
+	return (uint8_t *)work + offset;
+}
+
+/* One allocation for the job and all its arrays; only those that its kind needs. */
+static struct scout__work *
+work_new(const struct scout_worker *w, const struct shape *s)
+{
+	bool is_retrieve = s->kind == SCOUT_JOB_RETRIEVE;
+	struct plan plan = {.bytes = 0};
+	struct scout__work *work;
+	size_t n_ids = (size_t)s->n_chunks * w->layout.blocks_per_chunk;
+	size_t head = place(&plan, 1, sizeof(*work));
+	size_t ids = place(&plan, n_ids, sizeof(*work->ids));
+	size_t grants = place(&plan, s->n_grants, sizeof(*work->grants));
+	size_t items = place(&plan, s->n_grants, sizeof(*work->items));
+	size_t segments = place(&plan, s->n_grants, sizeof(struct scout__segment *));
+	size_t item_chunk = place(&plan, s->n_grants, sizeof(*work->item_chunk));
+	size_t filled = place(&plan, is_retrieve ? s->n_chunks : 0, sizeof(*work->filled));
+	size_t missing = place(&plan, is_retrieve ? s->n_blocks : 0, sizeof(*work->missing));
+	size_t hashes = place(&plan, s->hash_bytes, 1);
+	size_t tenant = place(&plan, s->tenant_len, 1);
+	size_t first_plane = place(&plan, s->n_layers ? (size_t)s->n_layers + 1 : 0, sizeof(*work->first_plane));
+	size_t layer_events = place(&plan, s->has_events ? s->n_layers : 0, sizeof(void *));
+
+	if (plan.overflow)
+		return NULL;
+	work = malloc(plan.bytes);
+	if (!work)
+		return NULL;
+	memset(work, 0, sizeof(*work));
+	(void)head;
+	work->kind = s->kind;
+	work->n_chunks = s->n_chunks;
+	work->ids = at(work, ids);
+	work->grants = at(work, grants);
+	work->items = at(work, items);
+	work->segments = at(work, segments);
+	work->item_chunk = at(work, item_chunk);
+	work->filled = at(work, filled);
+	work->missing = at(work, missing);
+	work->hashes = at(work, hashes);
+	work->tenant = at(work, tenant);
+	work->n_layers = s->n_layers;
+	work->first_plane = at(work, first_plane);
+	work->layer_events = s->has_events ? at(work, layer_events) : NULL;
+	atomic_init(&work->outcome, SCOUT_NOT_YET);
+	if (is_retrieve)
+		memset(work->filled, 0, s->n_chunks);
+	return work;
+}
+
+/* ---- checks ---- */
+
+static int
+check_worker(const struct scout_worker *w, const void *request, const uint64_t *ret_job)
+{
+	if (!w || !request || !ret_job)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	return 0;
+}
+
+/* Bytes of a request up to and with its field `size`: what is there for certain. */
+#define HEAD_BYTES(type) (offsetof(type, size) + sizeof(uint32_t))
+
+/* Take over as much of a request as its maker knew of; the rest stays 0. */
+static int
+take_request(void *own, size_t own_bytes, size_t head_bytes, const void *request, uint32_t size)
+{
+	/* The first structures ended with `size`, rounded up to the alignment of a pointer. */
+	size_t head_sizeof = (head_bytes + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
+
+	if (size != 0 && size != head_sizeof && size != own_bytes)
+		return SCOUT_ERR_INVALID;
+	memset(own, 0, own_bytes);
+	memcpy(own, request, size == own_bytes ? own_bytes : head_bytes);
+	return 0;
+}
+
+/* Without streams and events. */
+int
+scout__worker_check_ids(const struct scout_worker *w, const int64_t *ids, size_t n)
+{
+	if (n > 0 && !ids)
+		return SCOUT_ERR_INVALID;
+	for (size_t i = 0; i < n; i++)
+		if (ids[i] >= 0 && (uint64_t)ids[i] >= w->layout.n_blocks)
+			return SCOUT_ERR_BLOCK_ID;
+	return 0;
+}
+
+/* Layers that take the layout's planes exactly, and events where the backend knows any. */
+static int
+check_layers(const struct scout_worker *w, uint32_t n, const uint32_t *layer_planes, const void *events)
+{
+	uint64_t sum = 0;
+
+	if (events && scout__worker_is_host(w))
+		return SCOUT_ERR_UNSUPPORTED;
+	if (n == 0)
+		return events || layer_planes ? SCOUT_ERR_INVALID : 0;
+	if (!layer_planes || n > w->layout.n_planes)
+		return SCOUT_ERR_INVALID;
+	for (uint32_t l = 0; l < n; l++) {
+		if (layer_planes[l] == 0)
+			return SCOUT_ERR_INVALID;
+		sum += layer_planes[l];
+	}
+	return sum == w->layout.n_planes ? 0 : SCOUT_ERR_INVALID;
+}
+
+static int
+check_retrieve(const struct scout_worker *w, const struct scout_retrieve *r)
+{
+	uint64_t tokens;
+	int rc = check_layers(w, r->n_layers, r->layer_planes, r->layer_events);
+
+	if (rc)
+		return rc;
+	if (r->stream || ((r->after || r->event) && scout__worker_is_host(w)))
+		return SCOUT_ERR_UNSUPPORTED;
+	if (r->ticket == 0 || r->from_token > r->to_token || r->from_token % w->block_tokens != 0)
+		return SCOUT_ERR_INVALID;
+	if (r->to_token > (uint64_t)SCOUT_MAX_CHUNKS * w->cfg.chunk_tokens)
+		return SCOUT_ERR_INVALID;
+	tokens = r->to_token - r->from_token;
+	if (r->n_blocks != (tokens + w->block_tokens - 1) / w->block_tokens || r->skip_blocks > r->n_blocks)
+		return SCOUT_ERR_INVALID;
+	return scout__worker_check_ids(w, r->block_ids, r->n_blocks);
+}
+
+static int
+check_store(const struct scout_worker *w, const struct scout_store *s)
+{
+	int rc = check_layers(w, s->n_layers, s->layer_planes, s->layer_events);
+
+	if (rc)
+		return rc;
+	if (s->hash_len != w->cfg.hash_bytes)
+		return SCOUT_ERR_HASH_LEN;
+	if (s->tenant && strnlen(s->tenant, SCOUT_MAX_NAME + 1) > SCOUT_MAX_NAME)
+		return SCOUT_ERR_TENANT;
+	if (s->event && scout__worker_is_host(w))
+		return SCOUT_ERR_UNSUPPORTED;
+	if (s->n > SCOUT_MAX_CHUNKS || (s->n > 0 && !s->hashes))
+		return SCOUT_ERR_INVALID;
+	/* One part: layer by layer means one pass over the chunks for each layer. */
+	if (s->n_layers > 0 && s->n > SCOUT__STORE_PART)
+		return SCOUT_ERR_INVALID;
+	if (s->n_blocks != s->n * (size_t)w->layout.blocks_per_chunk)
+		return SCOUT_ERR_INVALID;
+	return scout__worker_check_ids(w, s->block_ids, s->n_blocks);
+}
+
+/* ---- submit ---- */
+
+static void
+fill_layers(struct scout__work *work, const uint32_t *layer_planes, void *const *events)
+{
+	if (work->n_layers == 0)
+		return;
+	work->first_plane[0] = 0;
+	for (uint32_t l = 0; l < work->n_layers; l++)
+		work->first_plane[l + 1] = work->first_plane[l] + layer_planes[l];
+	if (events)
+		memcpy(work->layer_events, events, work->n_layers * sizeof(*events));
+}
+
+/* Hand a job to the courier. Takes @work on success. */
+static int
+submit(struct scout_worker *w, struct scout__work *work, uint64_t *ret_job)
+{
+	uint32_t slot = w->free_slots[w->n_free - 1];
+	struct scout__job *job = &w->jobs[slot];
+	uint64_t id = w->next_seq << SCOUT__SLOT_BITS | slot;
+
+	work->deadline_us = scout__now_us() + (uint64_t)w->cfg.transfer_timeout_ms * 1000;
+	work->generation = atomic_load_explicit(&w->generation, memory_order_relaxed);
+	job->work = work;
+	job->id = id;
+	atomic_store(&job->phase, SCOUT__PHASE_WAITING);
+	atomic_store(&job->stop, false);
+	if (!scout__courier_push(w->courier, id)) {
+		job->id = 0;
+		job->work = NULL;
+		return SCOUT_ERR_BUSY;
+	}
+	w->n_free--;
+	w->next_seq++;
+	(void)scout__courier_ring(w->courier);
+	*ret_job = id;
+	return 0;
+}
+
+/* Blocks of the prompt that a retrieve has to write: [first, end), empty when there is none. */
+struct span {
+	uint64_t first;
+	uint64_t end;
+};
+
+static struct span
+wanted_span(const struct scout_worker *w, const struct scout_retrieve *r)
+{
+	uint64_t from = r->from_token / w->block_tokens;
+	size_t low = r->skip_blocks;
+	size_t high = r->n_blocks;
+
+	while (low < high && scout__worker_plain_id(w, r->block_ids[low]) < 0)
+		low++;
+	while (high > low && scout__worker_plain_id(w, r->block_ids[high - 1]) < 0)
+		high--;
+	return (struct span){.first = from + low, .end = from + high};
+}
+
+static void
+fill_retrieve(const struct scout_worker *w, const struct scout_retrieve *r, const struct span *span,
+	      struct scout__work *work)
+{
+	uint64_t n_ids = (uint64_t)work->n_chunks * w->layout.blocks_per_chunk;
+	uint64_t base = (uint64_t)work->first_chunk * w->layout.blocks_per_chunk;
+
+	for (uint64_t i = 0; i < n_ids; i++) {
+		uint64_t block = base + i;
+
+		work->ids[i] = block < span->first || block >= span->end
+				       ? -1
+				       : scout__worker_plain_id(w, r->block_ids[block - work->from_block]);
+	}
+}
+
+static int
+retrieve(struct scout_worker *w, const struct scout_retrieve *r, uint64_t *ret_job)
+{
+	struct shape shape = {
+		.kind = SCOUT_JOB_RETRIEVE, .n_layers = r->n_layers, .has_events = r->layer_events != NULL};
+	int rc = w->registered ? check_retrieve(w, r) : SCOUT_ERR_STATE;
+	struct scout__work *work;
+	struct span span;
+	uint64_t first = 0, end = 0;
+
+	if (rc)
+		return rc;
+	if (w->n_free == 0)
+		return SCOUT_ERR_BUSY;
+	span = wanted_span(w, r);
+	if (span.first < span.end) {
+		first = span.first / w->layout.blocks_per_chunk;
+		end = (span.end - 1) / w->layout.blocks_per_chunk + 1;
+	}
+	shape.n_chunks = (uint32_t)(end - first);
+	shape.n_grants = shape.n_chunks;
+	shape.n_blocks = r->n_blocks;
+	work = work_new(w, &shape);
+	if (!work)
+		return SCOUT_ERR_NOMEM;
+	work->ticket = r->ticket;
+	work->first_chunk = (uint32_t)first;
+	work->from_block = r->from_token / w->block_tokens;
+	work->after = r->after;
+	work->event = r->event;
+	fill_layers(work, r->layer_planes, r->layer_events);
+	fill_retrieve(w, r, &span, work);
+	rc = submit(w, work, ret_job);
+	if (rc)
+		free(work);
+	return rc;
+}
+
+int
+scout_worker_retrieve(struct scout_worker *w, const struct scout_retrieve *request, uint64_t *ret_job)
+{
+	int rc = check_worker(w, request, ret_job);
+	struct scout_retrieve own;
+
+	if (rc == 0)
+		rc = take_request(&own, sizeof(own), HEAD_BYTES(struct scout_retrieve), request, request->size);
+	return rc ? rc : retrieve(w, &own, ret_job);
+}
+
+/* Chunk @i of a store is this reader's. */
+static bool
+is_ours(const struct scout_worker *w, const struct scout_store *s, size_t i)
+{
+	return (s->first_chunk % w->cfg.readers + i) % w->cfg.readers == w->cfg.reader;
+}
+
+static void
+fill_store(const struct scout_worker *w, const struct scout_store *s, struct scout__work *work)
+{
+	uint32_t bpc = w->layout.blocks_per_chunk;
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		if (!is_ours(w, s, i))
+			continue;
+		memcpy(work->hashes + n * s->hash_len, (const uint8_t *)s->hashes + i * s->hash_len, s->hash_len);
+		for (uint32_t b = 0; b < bpc; b++)
+			work->ids[n * bpc + b] = scout__worker_plain_id(w, s->block_ids[i * bpc + b]);
+		n++;
+	}
+	if (work->tenant_len > 0)
+		memcpy(work->tenant, s->tenant, work->tenant_len);
+}
+
+static int
+store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
+{
+	struct shape shape = {.kind = SCOUT_JOB_STORE, .n_layers = s->n_layers, .has_events = s->layer_events != NULL};
+	int rc = w->registered ? check_store(w, s) : SCOUT_ERR_STATE;
+	struct scout__work *work;
+
+	if (rc)
+		return rc;
+	if (w->n_free == 0)
+		return SCOUT_ERR_BUSY;
+	for (size_t i = 0; i < s->n; i++)
+		shape.n_chunks += is_ours(w, s, i);
+	shape.n_grants = shape.n_chunks < SCOUT__STORE_PART ? shape.n_chunks : SCOUT__STORE_PART;
+	shape.hash_bytes = shape.n_chunks * s->hash_len;
+	shape.tenant_len = s->tenant ? strlen(s->tenant) : 0;
+	work = work_new(w, &shape);
+	if (!work)
+		return SCOUT_ERR_NOMEM;
+	work->ticket = s->ticket;
+	work->tenant_len = (uint16_t)shape.tenant_len;
+	work->after = s->event;
+	fill_layers(work, s->layer_planes, s->layer_events);
+	fill_store(w, s, work);
+	rc = submit(w, work, ret_job);
+	if (rc)
+		free(work);
+	return rc;
+}
+
+int
+scout_worker_store(struct scout_worker *w, const struct scout_store *request, uint64_t *ret_job)
+{
+	int rc = check_worker(w, request, ret_job);
+	struct scout_store own;
+
+	if (rc == 0)
+		rc = take_request(&own, sizeof(own), HEAD_BYTES(struct scout_store), request, request->size);
+	return rc ? rc : store(w, &own, ret_job);
+}
