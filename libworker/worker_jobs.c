@@ -75,6 +75,7 @@ collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
 		.chunks = work->chunks,
 		.present = work->present,
 		.no_room = work->no_room,
+		.null_chunks = work->null_chunks,
 		.n_missing = work->n_missing,
 		.missing = work->n_missing ? work->missing : NULL,
 	};

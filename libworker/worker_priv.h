@@ -77,9 +77,10 @@ struct scout__work {
 	uint64_t generation;  /* of the worker when it was submitted */
 	uint64_t deadline_us; /* for the first copy */
 	uint32_t n_chunks;
+	uint32_t null_chunks;  /* store: left out */
 	uint32_t first_chunk;  /* retrieve: chunk index in the prompt */
 	uint64_t from_block;   /* retrieve: block index in the prompt of block_ids[0] */
-	int64_t *ids;          /* n_chunks * blocks_per_chunk; -1: not touched */
+	int64_t *ids;          /* n_chunks * blocks_per_chunk; retrieve: -1 is not touched */
 	uint8_t *hashes;       /* store */
 	char *tenant;          /* store */
 	void *after;           /* an event, or NULL */

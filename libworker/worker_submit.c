@@ -16,7 +16,9 @@
  *
  * Positions. A retrieve is rounded outwards to whole chunks; `ids` has one entry for each block of these chunks, -1
  * where nothing is to be written (outside the range, skipped, null). Chunks at either end without any block to write
- * are cut off: they are not asked for, and need not be there. A store keeps only the chunks of its reader.
+ * are cut off: they are not asked for, and need not be there. A store keeps only the chunks of its reader, and of those
+ * only whole ones: a chunk with a null block has no KV for it, and would be a hit with zeros. Presence is by chunk, so
+ * the chunks behind it are stored.
  */
 
 #define ALIGN 16u
@@ -340,6 +342,18 @@ is_ours(const struct scout_worker *w, const struct scout_store *s, size_t i)
 	return (s->first_chunk % w->cfg.readers + i) % w->cfg.readers == w->cfg.reader;
 }
 
+/* Each block of chunk @i of a store has a page. */
+static bool
+is_whole(const struct scout_worker *w, const struct scout_store *s, size_t i)
+{
+	uint32_t bpc = w->layout.blocks_per_chunk;
+
+	for (uint32_t b = 0; b < bpc; b++)
+		if (scout__worker_plain_id(w, s->block_ids[i * bpc + b]) < 0)
+			return false;
+	return true;
+}
+
 static void
 fill_store(const struct scout_worker *w, const struct scout_store *s, struct scout__work *work)
 {
@@ -347,11 +361,10 @@ fill_store(const struct scout_worker *w, const struct scout_store *s, struct sco
 	size_t n = 0;
 
 	for (size_t i = 0; i < s->n; i++) {
-		if (!is_ours(w, s, i))
+		if (!is_ours(w, s, i) || !is_whole(w, s, i))
 			continue;
 		memcpy(work->hashes + n * s->hash_len, (const uint8_t *)s->hashes + i * s->hash_len, s->hash_len);
-		for (uint32_t b = 0; b < bpc; b++)
-			work->ids[n * bpc + b] = scout__worker_plain_id(w, s->block_ids[i * bpc + b]);
+		memcpy(work->ids + n * bpc, s->block_ids + i * bpc, bpc * sizeof(*work->ids));
 		n++;
 	}
 	if (work->tenant_len > 0)
@@ -364,13 +377,20 @@ store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
 	struct shape shape = {.kind = SCOUT_JOB_STORE, .n_layers = s->n_layers, .has_events = s->layer_events != NULL};
 	int rc = w->registered ? check_store(w, s) : SCOUT_ERR_STATE;
 	struct scout__work *work;
+	uint32_t n_null = 0;
 
 	if (rc)
 		return rc;
 	if (w->n_free == 0)
 		return SCOUT_ERR_BUSY;
-	for (size_t i = 0; i < s->n; i++)
-		shape.n_chunks += is_ours(w, s, i);
+	for (size_t i = 0; i < s->n; i++) {
+		if (!is_ours(w, s, i))
+			continue;
+		if (is_whole(w, s, i))
+			shape.n_chunks++;
+		else
+			n_null++;
+	}
 	shape.n_grants = shape.n_chunks < SCOUT__STORE_PART ? shape.n_chunks : SCOUT__STORE_PART;
 	shape.hash_bytes = shape.n_chunks * s->hash_len;
 	shape.tenant_len = s->tenant ? strlen(s->tenant) : 0;
@@ -378,6 +398,7 @@ store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
 	if (!work)
 		return SCOUT_ERR_NOMEM;
 	work->ticket = s->ticket;
+	work->null_chunks = n_null;
 	work->tenant_len = (uint16_t)shape.tenant_len;
 	work->after = s->event;
 	fill_layers(work, s->layer_planes, s->layer_events);

@@ -95,7 +95,7 @@ struct scout_layout {
 	uint32_t n_planes;
 	const struct scout_plane *planes; /* borrowed for the call; copied */
 	uint64_t n_blocks;                /* blocks in every plane; ids are 0 .. n_blocks - 1 */
-	int64_t null_block;               /* id that is never read or written (besides negative ones); -1 = none */
+	int64_t null_block;               /* id that is never read or written, as negative ones; -1 = none */
 };
 
 /**
@@ -194,11 +194,13 @@ struct scout_retrieve {
 
 /* Pages to pool. All pointers are borrowed for the call; copied. */
 struct scout_store {
-	uint64_t ticket;          /* session that the keys belong to; 0 = none */
-	const void *hashes;       /* n chunk hashes of hash_bytes each */
-	size_t hash_len;          /* the configured hash_bytes */
-	size_t n;                 /* chunks; with layers at most 4096 */
-	const int64_t *block_ids; /* pages of these chunks in token order: n * chunk_tokens / block_tokens */
+	uint64_t ticket;    /* session that the keys belong to; 0 = none */
+	const void *hashes; /* n chunk hashes of hash_bytes each */
+	size_t hash_len;    /* the configured hash_bytes */
+	size_t n;           /* chunks; with layers at most 4096 */
+	/* Pages of these chunks in token order: n * chunk_tokens / block_tokens. A chunk with a null or negative id among its
+	   own is not stored, and counted in scout_done.null_chunks; the chunks behind it are stored. */
+	const int64_t *block_ids;
 	size_t n_blocks;
 	uint64_t first_chunk; /* index of the first of these chunks in its prompt; with several readers, reader r
 				 stores those whose index mod readers is r */
@@ -246,9 +248,10 @@ struct scout_done {
 	uint64_t bytes; /* copied */
 	uint32_t
 		chunks; /* retrieve: chunks read. store: chunks that became a hit by this job (all other ranks had them) */
-	uint32_t present;   /* store: chunks that were there already, or are being written by somebody else */
-	uint32_t no_room;   /* store: chunks at the end that got no slot */
-	uint32_t n_missing; /* retrieve: blocks that were not filled and must be recomputed */
+	uint32_t present;     /* store: chunks that were there already, or are being written by somebody else */
+	uint32_t no_room;     /* store: chunks at the end that got no slot */
+	uint32_t null_chunks; /* store: chunks with a null or negative block id. They are not stored */
+	uint32_t n_missing;   /* retrieve: blocks that were not filled and must be recomputed */
 	/* Their positions in the request's block_ids, ascending; borrowed until the next poll. All of them on a failure. */
 	const uint32_t *missing;
 };

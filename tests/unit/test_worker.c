@@ -129,32 +129,79 @@ START_TEST(a_range_without_a_block_to_write_ends_well_at_once)
 }
 END_TEST
 
-START_TEST(null_blocks_of_a_store_come_back_as_zeroes)
+/* Chunk 1 has a null block, chunk 3 a negative one: no request may get their zeros for KV. */
+START_TEST(a_chunk_with_a_null_block_is_not_stored_and_counted)
 {
-	uint8_t *hashes = rig_hashes(1, 1);
-	int64_t ids[4] = {5, 0, -3, 6};
-	int64_t to[4] = {50, 51, 52, 53};
-	struct scout_store store = {.hashes = hashes, .hash_len = RIG_HASH, .n = 1, .block_ids = ids, .n_blocks = 4};
+	int64_t *ids = rig_ids(20, 1, 20), *to = rig_ids(100, 1, 20);
+	uint8_t *hashes = rig_hashes(1, 5);
+	struct scout_store store = {.hashes = hashes, .hash_len = RIG_HASH, .n = 5, .block_ids = ids, .n_blocks = 20};
 	struct scout_done done;
 	struct scout_hit hit;
 	uint64_t job;
 	char id[32];
 
 	rig_start(&rig);
-	rig_fill(&rig.pages[0], 5, 1, 0, 0);
-	rig_fill(&rig.pages[0], 6, 1, 0, 3);
+	for (uint64_t b = 0; b < 20; b++)
+		rig_fill(&rig.pages[0], ids[b], 1, 0, b);
+	ids[5] = 0;
+	ids[12] = -3;
 	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_int_eq(done.status, 0);
-	ck_assert_uint_eq(done.chunks, 1);
-	hit = rig_lookup(&rig, 1, 1, id);
-	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, to, 4, 0));
+	ck_assert_uint_eq(done.chunks, 3);
+	ck_assert_uint_eq(done.null_chunks, 2);
+	ck_assert_uint_eq(done.bytes, 3 * 4 * 190);
+	ck_assert_uint_eq(done.no_room, 0);
+	hit = rig_lookup(&rig, 1, 5, id);
+	ck_assert_uint_eq(hit.chunks, 1);
+	/* Presence is by chunk: what lay behind the holes is there when another request fills them. */
+	ids[5] = 25;
+	ids[12] = 32;
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
+	done = rig_wait(rig.workers[0], job);
 	ck_assert_int_eq(done.status, 0);
-	ck_assert(rig_page_is(&rig.pages[0], 50, 1, 0, 0));
-	ck_assert(rig_page_is(&rig.pages[0], 53, 1, 0, 3));
-	for (int64_t page = 51; page < 53; page++)
-		for (uint64_t o = 0; o < 61; o++)
-			ck_assert_uint_eq(rig_page(&rig.pages[0], 0, page)[o], 0);
+	ck_assert_uint_eq(done.chunks, 2);
+	ck_assert_uint_eq(done.present, 3);
+	ck_assert_uint_eq(done.null_chunks, 0);
+	hit = rig_lookup(&rig, 1, 5, id);
+	ck_assert_uint_eq(hit.chunks, 5);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, to, 20, 0));
+	ck_assert_int_eq(done.status, 0);
+	for (uint64_t b = 0; b < 20; b++)
+		ck_assert(rig_page_is(&rig.pages[0], to[b], 1, 0, b));
+	/* Nothing but holes: ends well, without a word to the server. */
+	for (int b = 0; b < 20; b += 4)
+		ids[b] = 0;
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.null_chunks, 5);
+	ck_assert_uint_eq(done.bytes + done.chunks + done.present, 0);
+	free(hashes);
+	free(ids);
+	free(to);
+}
+END_TEST
+
+/* The null chunk is reader 1's: reader 0 does not count it. */
+START_TEST(a_null_chunk_is_counted_by_its_reader)
+{
+	int64_t ids[8] = {1, 2, 3, 4, 5, 0, 7, 8};
+	uint8_t *hashes = rig_hashes(1, 2);
+	struct scout_store store = {.hashes = hashes, .hash_len = RIG_HASH, .n = 2, .block_ids = ids, .n_blocks = 8};
+	uint64_t job;
+
+	rig.readers = 2;
+	rig_start(&rig);
+	for (uint32_t w = 0; w < 2; w++) {
+		struct scout_done done;
+
+		ck_assert_int_eq(scout_worker_store(rig.workers[w], &store, &job), 0);
+		done = rig_wait(rig.workers[w], job);
+		ck_assert_int_eq(done.status, 0);
+		ck_assert_uint_eq(done.null_chunks, w);
+		ck_assert_uint_eq(done.bytes, w ? 0 : 4 * 190);
+	}
 	free(hashes);
 }
 END_TEST
@@ -682,7 +729,8 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, what_was_stored_comes_back_in_other_pages, 0, N_SHAPES);
 	tcase_add_test(tc, only_the_asked_blocks_are_written);
 	tcase_add_test(tc, a_range_without_a_block_to_write_ends_well_at_once);
-	tcase_add_test(tc, null_blocks_of_a_store_come_back_as_zeroes);
+	tcase_add_test(tc, a_chunk_with_a_null_block_is_not_stored_and_counted);
+	tcase_add_test(tc, a_null_chunk_is_counted_by_its_reader);
 	tcase_add_test(tc, a_long_store_is_sent_in_parts);
 	tcase_add_test(tc, evicted_chunks_are_named_block_by_block);
 	tcase_add_test(tc, an_unknown_ticket_misses_everything);
