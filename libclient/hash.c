@@ -16,7 +16,9 @@
  *
  * Purpose: vLLM's sha256_cbor block hashes at the speed of SHA-256 itself. The format comes from vLLM's
  * vllm/v1/core/kv_cache_utils.py (hash_block_tokens, generate_block_hash_extra_keys, _gen_mm_extra_hash_keys,
- * _gen_prompt_embeds_extra_hash_keys, init_none_hash) and vllm/utils/hashing.py (sha256_cbor).
+ * _gen_lora_extra_hash_keys, _gen_prompt_embeds_extra_hash_keys, init_none_hash) and vllm/utils/hashing.py (sha256_cbor).
+ * vLLM 0.31 put a word in front of each extra key ("tags"), for two kinds of keys could spell the same, and took the adapter's
+ * path in; the two dialects differ in nothing else.
  *
  * Each block is encoded into one scratch buffer, whose front never changes but for the parent's hash:
  *
@@ -35,10 +37,17 @@
  * Rejected: EVP_sha256() (looked up again at each init, three times as slow as a fetched EVP_MD); two tokens encoded in
  * one go, or each with a single store of eight bytes (no faster); blocks encoded ahead of the digest (slower: the processor
  * overlaps the encoding with the digest before it as it is); a state of the walk over the multimodal items kept between
- * calls (it can be computed from the position, so a request keeps nothing but its last hash). vLLM itself, when decoding
+ * calls (it can be computed from the position, so a request keeps nothing but its last hash). vLLM up to 0.30, when decoding
  * completes a block, looks only at the last item; that differs from its own hash of the same tokens given as one prompt if
  * two items share that block. Here both are the hash of the whole prompt, which is what another request will ask for.
  */
+
+/* The tags of extra keys; each is shorter than 24 bytes, so its head is one byte. */
+#define TAG_MAX 14
+#define TAG_LORA "lora"
+#define TAG_ITEM "mm"
+#define TAG_SALT "cache_salt"
+#define TAG_EMBEDS "prompt_embeds"
 
 #define PARENT_AT 3 /* offset of the parent's hash in the scratch buffer */
 #define TOKENS_HEAD_AT (PARENT_AT + SCOUT_SHA256_BYTES)
@@ -50,6 +59,7 @@ struct scout_hasher {
 	size_t tokens_at;                         /* const after new: offset of the first token in scratch */
 	uint32_t block_tokens;                    /* const after new */
 	uint32_t chunk_tokens;                    /* const after new */
+	bool has_tags;                            /* const after new: the dialect puts a word before each extra key */
 	uint8_t none_hash[SCOUT_SHA256_BYTES];    /* const after new */
 	uint8_t empty_digest[SCOUT_SHA256_BYTES]; /* const after new: SHA-256 of no bytes */
 };
@@ -63,6 +73,7 @@ struct run {
 	bool has_extra;
 	struct scout_hash_extra extra;
 	size_t lora_len;
+	size_t path_len;
 	size_t salt_len;
 	size_t mm_next; /* all items before this one end at or before the block at hand */
 };
@@ -178,6 +189,15 @@ init_sizes(struct scout_hasher *h, const struct scout_hasher_config *cfg)
 	return 0;
 }
 
+static int
+init_dialect(struct scout_hasher *h, const char *dialect)
+{
+	if (!dialect)
+		dialect = SCOUT_HASH_DIALECT_DEFAULT;
+	h->has_tags = strcmp(dialect, SCOUT_HASH_VLLM_0_31) == 0;
+	return h->has_tags || strcmp(dialect, SCOUT_HASH_VLLM_0_30) == 0 ? 0 : SCOUT_ERR_UNSUPPORTED;
+}
+
 int
 scout_hasher_new(const struct scout_hasher_config *cfg, struct scout_hasher **ret_hasher)
 {
@@ -207,7 +227,9 @@ scout_hasher_new(const struct scout_hasher_config *cfg, struct scout_hasher **re
 		return SCOUT_ERR_NOMEM;
 	/* What goes wrong is in the code returned; the caller's queue of libcrypto errors stays as it was. */
 	(void)ERR_set_mark();
-	rc = init_sizes(h, cfg);
+	rc = init_dialect(h, cfg->dialect);
+	if (!rc)
+		rc = init_sizes(h, cfg);
 	if (!rc)
 		rc = init_digests(h, seed, seed_len);
 	if (!rc)
@@ -253,18 +275,33 @@ check_items(const struct run *run, uint64_t end_token, size_t *bytes)
 		rc = check_text(items[i].identifier, &len);
 		if (rc)
 			return rc;
-		/* The pair's own head, the identifier, the offset. Below 2^32 items of 64 KiB: no overflow. */
-		*bytes += (size_t)3 * SCOUT_CBOR_HEAD_MAX + len;
+		/* The array's head, the tag, the identifier, the offset. Below 2^32 items of 64 KiB: no overflow. */
+		*bytes += (size_t)3 * SCOUT_CBOR_HEAD_MAX + TAG_MAX + len;
 	}
 	return 0;
+}
+
+static int
+check_lora(const struct scout_hasher *h, struct run *run)
+{
+	const struct scout_hash_extra *extra = &run->extra;
+	int rc;
+
+	if (!extra->lora_name)
+		return 0;
+	rc = check_text(extra->lora_name, &run->lora_len);
+	if (rc || !h->has_tags)
+		return rc;
+	/* Without the path the hash would be another one than the engine's: never a hit, and no word of why. */
+	return extra->lora_path ? check_text(extra->lora_path, &run->path_len) : SCOUT_ERR_INVALID;
 }
 
 /* Check and take over @extra, and make room for the longest block that it can give. */
 static int
 take_extra(struct scout_hasher *h, struct run *run, const struct scout_hash_extra *extra)
 {
-	/* The heads of the array, the name, the salt and the embedding's digest. */
-	size_t bytes = (size_t)4 * SCOUT_CBOR_HEAD_MAX + SCOUT_SHA256_BYTES;
+	/* The heads of the array of keys, of three keys, and of their texts: name, path, salt, digest. */
+	size_t bytes = (size_t)8 * SCOUT_CBOR_HEAD_MAX + (size_t)3 * TAG_MAX + SCOUT_SHA256_BYTES;
 	int rc;
 
 	rc = check_size(extra, extra->size, sizeof(*extra));
@@ -276,17 +313,15 @@ take_extra(struct scout_hasher *h, struct run *run, const struct scout_hash_extr
 		return SCOUT_ERR_INVALID;
 	run->extra = *extra;
 	run->has_extra = true;
-	if (extra->lora_name) {
-		rc = check_text(extra->lora_name, &run->lora_len);
-		if (rc)
-			return rc;
-	}
+	rc = check_lora(h, run);
+	if (rc)
+		return rc;
 	if (extra->cache_salt) {
 		rc = check_text(extra->cache_salt, &run->salt_len);
 		if (rc)
 			return rc;
 	}
-	bytes += run->lora_len + run->salt_len;
+	bytes += run->lora_len + run->path_len + run->salt_len;
 	rc = check_items(run, run->first_token + run->n_blocks * h->block_tokens, &bytes);
 	if (rc)
 		return rc;
@@ -324,8 +359,29 @@ find_items(struct run *run, uint64_t start, uint64_t end)
 	return span;
 }
 
+/* Begin an extra key of @n_values: in a tagged dialect an array with the tag in front, else an array only where needed. */
 static uint8_t *
-put_items(uint8_t *at, const struct run *run, const struct mm_span *span, uint64_t start)
+put_key(uint8_t *at, const struct scout_hasher *h, const char *tag, uint64_t n_values)
+{
+	if (h->has_tags) {
+		at = scout__cbor_put_head(at, SCOUT_CBOR_ARRAY, n_values + 1);
+		return scout__cbor_put_string(at, SCOUT_CBOR_TEXT, tag, strlen(tag));
+	}
+	return n_values > 1 ? scout__cbor_put_head(at, SCOUT_CBOR_ARRAY, n_values) : at;
+}
+
+static uint8_t *
+put_lora(uint8_t *at, const struct scout_hasher *h, const struct run *run)
+{
+	at = put_key(at, h, TAG_LORA, h->has_tags ? 2 : 1);
+	at = scout__cbor_put_string(at, SCOUT_CBOR_TEXT, run->extra.lora_name, run->lora_len);
+	if (h->has_tags)
+		at = scout__cbor_put_string(at, SCOUT_CBOR_TEXT, run->extra.lora_path, run->path_len);
+	return at;
+}
+
+static uint8_t *
+put_items(uint8_t *at, const struct scout_hasher *h, const struct run *run, const struct mm_span *span, uint64_t start)
 {
 	const struct scout_hash_mm_item *item;
 	size_t i;
@@ -334,7 +390,7 @@ put_items(uint8_t *at, const struct run *run, const struct mm_span *span, uint64
 		item = &run->extra.mm_items[i];
 		if (item_end(item) <= start)
 			continue;
-		at = scout__cbor_put_head(at, SCOUT_CBOR_ARRAY, 2);
+		at = put_key(at, h, TAG_ITEM, 2);
 		at = scout__cbor_put_string(at, SCOUT_CBOR_TEXT, item->identifier, strlen(item->identifier));
 		at = scout__cbor_put_int(at, (int64_t)item->offset - (int64_t)start);
 	}
@@ -357,11 +413,14 @@ put_extra(uint8_t *at, const struct scout_hasher *h, struct run *run, uint64_t b
 	}
 	at = scout__cbor_put_head(at, SCOUT_CBOR_ARRAY, count);
 	if (extra->lora_name)
-		at = scout__cbor_put_string(at, SCOUT_CBOR_TEXT, extra->lora_name, run->lora_len);
-	at = put_items(at, run, &span, start);
-	if (has_salt)
+		at = put_lora(at, h, run);
+	at = put_items(at, h, run, &span, start);
+	if (has_salt) {
+		at = put_key(at, h, TAG_SALT, 1);
 		at = scout__cbor_put_string(at, SCOUT_CBOR_TEXT, extra->cache_salt, run->salt_len);
+	}
 	if (has_embeds) {
+		at = put_key(at, h, TAG_EMBEDS, 1);
 		if (block < extra->n_embed_digests)
 			embeds = extra->embed_digests + block * SCOUT_SHA256_BYTES;
 		at = scout__cbor_put_string(at, SCOUT_CBOR_BYTES, embeds, SCOUT_SHA256_BYTES);

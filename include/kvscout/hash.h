@@ -23,15 +23,32 @@ extern "C" {
  * stands for everything from the first token to the end of its block. Only full blocks have one. The hash of a chunk
  * is the hash of its last block.
  *
- * extra is null, or the array of whatever of these the block has, in this order: the LoRA name, one [identifier,
- * offset] pair for each multimodal item in the block, the cache salt (first block only), the digest of the block's
- * prompt embeddings. A pair's offset counts from the start of the block; it is negative where the item began earlier.
+ * extra is null, or the array of those keys that the block has, in this order: the LoRA adapter, each multimodal item in
+ * the block, the cache salt (first block only), the digest of the block's prompt embeddings. An item's offset counts from
+ * the start of the block; it is negative where the item began earlier. How a key is written depends on the engine's
+ * version, so a hasher speaks a dialect:
+ *
+ *                        SCOUT_HASH_VLLM_0_30              SCOUT_HASH_VLLM_0_31
+ *   engine versions      vLLM 0.20 to 0.30                 vLLM 0.31 and newer (checked up to 0.32)
+ *   LoRA adapter         name                              ["lora", name, path]
+ *   multimodal item      [identifier, offset]              ["mm", identifier, offset]
+ *   cache salt           salt                              ["cache_salt", salt]
+ *   prompt embeddings    digest                            ["prompt_embeds", digest]
+ *
+ * vLLM before 0.29 draws a random seed at each start unless PYTHONHASHSEED is set: set it there, and give it as the seed.
+ * Requests without any of these keys have the same hashes in both dialects. Two engines share cached KV only if they hash alike: put
+ * the dialect into the namespace's name where both generations use one server.
  */
 
-/* Length of one hash in bytes. Who configured a shorter hash_bytes uses the leading bytes. */
+/* Dialects, for struct scout_hasher_config. */
+#define SCOUT_HASH_VLLM_0_30 "vllm-0.30"
+#define SCOUT_HASH_VLLM_0_31 "vllm-0.31"
+#define SCOUT_HASH_DIALECT_DEFAULT SCOUT_HASH_VLLM_0_31
+
+/* Length of one hash in bytes. With a shorter hash_bytes configured, use the leading bytes. */
 #define SCOUT_SHA256_BYTES 32
 
-/* The seed where the caller gives none; vLLM's own where PYTHONHASHSEED is not set. */
+/* The seed where the caller gives none: vLLM's own for its SHA-256 algorithms where PYTHONHASHSEED is not set. */
 #define SCOUT_HASH_SEED_DEFAULT "vllm-none-hash"
 
 #define SCOUT_HASH_BLOCK_TOKENS_DEFAULT 16
@@ -39,7 +56,7 @@ extern "C" {
 #define SCOUT_HASH_BLOCK_TOKENS_MAX (1u << 16)
 #define SCOUT_HASH_CHUNK_TOKENS_MAX (1u << 24)
 
-/* Longest seed, LoRA name, cache salt or identifier, in bytes without the terminating NUL. */
+/* Longest seed, LoRA name, LoRA path, cache salt or identifier, in bytes without the terminating NUL. */
 #define SCOUT_HASH_TEXT_MAX 65535
 
 /* Computes hashes; one thread at a time uses it. */
@@ -52,6 +69,7 @@ struct scout_hasher_config {
 	const char *seed;      /* UTF-8; "" is a seed of its own. What the engine has in PYTHONHASHSEED. */
 	uint32_t block_tokens; /* tokens in a block, as in the engine */
 	uint32_t chunk_tokens; /* tokens in a chunk; a multiple of block_tokens */
+	const char *dialect;   /* SCOUT_HASH_VLLM_*; which engine's hashes these are */
 };
 
 /*
@@ -68,9 +86,11 @@ struct scout_hash_mm_item {
  * values with each call as its tokens grow. Set up by scout_hash_extra_init(); every field is optional.
  */
 struct scout_hash_extra {
-	uint32_t size;          /* sizeof of this structure as the caller was compiled */
-	uint32_t flags;         /* none yet: 0 */
-	const char *lora_name;  /* UTF-8; NULL: no LoRA. "" is a name. */
+	uint32_t size;         /* sizeof of this structure as the caller was compiled */
+	uint32_t flags;        /* none yet: 0 */
+	const char *lora_name; /* UTF-8; NULL: no LoRA. "" is a name. */
+	const char *
+		lora_path; /* UTF-8, as the engine was given it; vllm-0.31: needed with lora_name. vllm-0.30 ignores it */
 	const char *cache_salt; /* UTF-8; NULL or "": no salt */
 	/*
 	 * Items sorted by offset. Where items overlap each other, the engine's walk is followed exactly: an item that
@@ -104,6 +124,7 @@ scout_hasher_config_init(struct scout_hasher_config *cfg)
 	cfg->seed = NULL;
 	cfg->block_tokens = 0;
 	cfg->chunk_tokens = 0;
+	cfg->dialect = NULL;
 }
 
 /**
@@ -122,6 +143,7 @@ scout_hash_extra_init(struct scout_hash_extra *extra)
 	extra->size = (uint32_t)sizeof(*extra);
 	extra->flags = 0;
 	extra->lora_name = NULL;
+	extra->lora_path = NULL;
 	extra->cache_salt = NULL;
 	extra->mm_items = NULL;
 	extra->embed_digests = NULL;
@@ -140,7 +162,8 @@ scout_hash_extra_init(struct scout_hash_extra *extra)
  * Blocks:   no (the first call in a process may load libcrypto's configuration file).
  * Returns:  0, or SCOUT_ERR_INVALID (@ret_hasher is NULL, the seed is no UTF-8 or too long, size is too small),
  *           SCOUT_ERR_CONFIG_RANGE (block_tokens or chunk_tokens above its maximum, or chunk_tokens no multiple of
- *           block_tokens), SCOUT_ERR_UNSUPPORTED (unknown flags or fields; libcrypto has no SHA-256),
+ *           block_tokens), SCOUT_ERR_UNSUPPORTED (unknown flags, fields or dialect; libcrypto has no
+ *           SHA-256),
  *           SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM (libcrypto failed).
  * Since:    0.1
  */
@@ -181,7 +204,8 @@ SCOUT_API void scout_hasher_free(struct scout_hasher *hasher);
  * Thread:   any, one at a time for each hasher. Valid in a forked child.
  * Blocks:   no.
  * Returns:  0, or SCOUT_ERR_INVALID (a NULL that is not allowed; more full blocks than @max_hashes; items not sorted;
- *           a text that is no UTF-8 or too long; token positions beyond 2^63), SCOUT_ERR_UNSUPPORTED (unknown flags or
+ *           a text that is no UTF-8 or too long; in vllm-0.31 a LoRA name without its path; token positions beyond
+ *           2^63), SCOUT_ERR_UNSUPPORTED (unknown flags or
  *           fields in @extra), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM (libcrypto failed).
  * Since:    0.1
  */

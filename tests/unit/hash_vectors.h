@@ -16,11 +16,11 @@ struct token_run {
 
 struct hash_vector {
 	const char *name;
-	const char *seed; /* NULL: the default */
+	const char *dialect, *seed; /* NULL: the default */
 	uint32_t block_tokens, chunk_tokens;
 	const struct token_run *runs;
 	size_t n_runs, n_tokens;
-	const char *lora_name, *cache_salt;
+	const char *lora_name, *lora_path, *cache_salt;
 	const struct scout_hash_mm_item *mm_items;
 	size_t n_mm_items;
 	const char *const *embed_digests; /* in hexadecimal */
@@ -722,6 +722,24 @@ static const struct token_run lora_runs[] = {
 };
 
 static const char *const lora_hashes[] = {
+	"5fa87c4809c2e9078535b81a8f52a3240e15605aba579711f52fdc89becfbcc5",
+	"e0edece5522406e7252bf4ca2f73e7e5a06148899979aa63d279fde6ac666fa4",
+	"3d8b4097bff78b7d99e359621499ea081855603c0fa25d1b383fe9fb833d1276",
+};
+
+static const struct token_run lora_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const lora_untagged_hashes[] = {
 	"23cbb32cf96c4b30ec393d2913cfc14784307713188ec54ea004cdbd407f8de3",
 	"bcdd53bb773f8b172bbc0c9679171e8b42c0de6b4a80b26ac8d515a146eb7d41",
 	"afbf69665fe1c72f557f09e729afe3ff969c2d073954d2c83d630e672871e8a1",
@@ -740,9 +758,99 @@ static const struct token_run lora_empty_name_runs[] = {
 };
 
 static const char *const lora_empty_name_hashes[] = {
+	"07740674b1e24259d1d8a49fb90be7bcc1aac027a8dcf1fc6fb0df8284cbc773",
+	"341da0242eb174fd9000314a26bcc6ebc30e179045498de2faf91eec918e0007",
+	"284e76e197ded6653b3cccf4e3ff34de38a3002a323a3fc5fd8c0ba6a984f36c",
+};
+
+static const struct token_run lora_empty_name_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const lora_empty_name_untagged_hashes[] = {
 	"9e21bb5913cf4221c1da3cc28a5e2886351e2537a37809f74ee8e65220cd588e",
 	"7f4f669ef754dcbb7a7c7696133dd302ae39b7e4abf80105c28e1a1799434f9c",
 	"8c06473dc700897cb310fcd77e339be1e6437bf83495e5ef9413b40b6a2bb355",
+};
+
+static const struct token_run lora_other_path_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const lora_other_path_hashes[] = {
+	"c5de4655347fe01eb27e05ddbe49221403179c82e88afcfe325c06e42c78cb67",
+	"374aad0e55625c20e4498e2c73752de684ef05e95d9063908d1dd8ea500e323d",
+	"4e2027af8467e4fe9bb4eb46cd9be2a694c5d4eac93057950ad047bea75795b8",
+};
+
+static const struct token_run lora_other_path_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const lora_other_path_untagged_hashes[] = {
+	"23cbb32cf96c4b30ec393d2913cfc14784307713188ec54ea004cdbd407f8de3",
+	"bcdd53bb773f8b172bbc0c9679171e8b42c0de6b4a80b26ac8d515a146eb7d41",
+	"afbf69665fe1c72f557f09e729afe3ff969c2d073954d2c83d630e672871e8a1",
+};
+
+static const struct token_run lora_path_of_300_bytes_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const lora_path_of_300_bytes_hashes[] = {
+	"2616403f4b5deaa1c9aeaa9a0d3e1ea4241a36bbe87b51b908a64394a395c214",
+	"a92367971b86e198ee40bc3013bea78a1aa47581365533530ba25b453d0441e6",
+	"e6a6f62a7a26acaf28eaf64816f5e06b4a2136cd5b710ed0f7f0a325ba27d1b5",
+};
+
+static const struct token_run lora_path_of_300_bytes_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const lora_path_of_300_bytes_untagged_hashes[] = {
+	"010a8f3dc81733a7c047d60e4f04d4157ed6954cb6808d26c2a847ab0f53712c",
+	"c53eef5f0b731acdbf6b2f2437701a6bd2c84a43a1127e678f544bf71fefda9c",
+	"c33bb766e764f5184e87436a94b8113528a10532c42cbae7d445ce1ec9aa0145",
 };
 
 static const struct token_run lora_not_ascii_runs[] = {
@@ -758,6 +866,24 @@ static const struct token_run lora_not_ascii_runs[] = {
 };
 
 static const char *const lora_not_ascii_hashes[] = {
+	"5a40abf2232157ace5404c4b25e0a2f14b78f7a79d6334c706d4cd25ad6fee9c",
+	"6e4d2b66e01af9b9f8b99ce4cb409e0bea5b78a7b84a912e8b73efc701211cbf",
+	"4c5e1c934633ef80886d2dd37982400b79e07d88672d97c80c6501c232efcd81",
+};
+
+static const struct token_run lora_not_ascii_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const lora_not_ascii_untagged_hashes[] = {
 	"9189f45bb43599a6ac496a0b0ab7891de4c6da0e65f5990d6d1f3714542b8cdc",
 	"4fd1e8d4baa359174b4eae2cf073556c63844d81a7a470dca64cda47b8cebb0a",
 	"acfece0e3c932174737d5b5a1d4407d1c221684e2475123ca26ca010e070261a",
@@ -776,6 +902,24 @@ static const struct token_run lora_of_256_bytes_runs[] = {
 };
 
 static const char *const lora_of_256_bytes_hashes[] = {
+	"067bd51f63fd0779bdbfe98cce4fc51fa4fb50bc979ffd623c50e58cfce7fac9",
+	"ff7590d397b101522ca910c0f9baec52c9d4bc02b8b7988aefcda70aeded54c9",
+	"a9c4f3edaaed3623ec76afe14edf96491e42adb836678c4bbef7fe793eae0e46",
+};
+
+static const struct token_run lora_of_256_bytes_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const lora_of_256_bytes_untagged_hashes[] = {
 	"37a670712eaf315ca67a2b1be82f74093b8d97fcebe3d27ee20550665b1e7119",
 	"9ad1f7ad76f2cb922a65ae2f16bd66ce54eec8d5096147bc2a300fa16f22b67e",
 	"6ea66337be711e50550107e979b690ce793a17466e3c5c1422c408d6a5889341",
@@ -794,6 +938,24 @@ static const struct token_run salt_first_block_only_runs[] = {
 };
 
 static const char *const salt_first_block_only_hashes[] = {
+	"9ea9e772fec2d464d01c6f996e13c7a6de8fe0a08e0202e9a016f3bc85cf7816",
+	"9f4950b4ff84aa27bf2b02b304e5eb6ff4819694034feaa9c8b7413e42eaf638",
+	"d07f2d78a98bfe37ad7fe6816eda6d14ca3164087c224be6b131911f288a09f2",
+};
+
+static const struct token_run salt_first_block_only_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const salt_first_block_only_untagged_hashes[] = {
 	"8976b690841b40831d75e4dd2f19f73b25516d19f4109e8fde30f310a5168f7d",
 	"0f458f722c386469e18437c9957dd1dd367bdc4dd398a99e0369356d6c463f56",
 	"b95e79a8957304c0031dc4cecebfd1f2f294e0dc77f934ec11930e66d26fdf3b",
@@ -830,6 +992,24 @@ static const struct token_run salt_not_ascii_runs[] = {
 };
 
 static const char *const salt_not_ascii_hashes[] = {
+	"1d09515acd51af778f75100d9f362b308ee14b6297de27a10d980a58391229de",
+	"198f0b119fe0b507469a7b4b08ca078bafe36c6a3ef31c81f3b6cbd2ef811630",
+	"fe8a54a41e544942f15a1c53f512cf933471fd20f406b77b3e396a8f3f5326a2",
+};
+
+static const struct token_run salt_not_ascii_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const salt_not_ascii_untagged_hashes[] = {
 	"42454aecbd52af4e76c6133c50d65a7524df4dc2488fd4e726c13e4eae8491d9",
 	"2cede2069549f09e28527dd339f2be95ee7fd7f80c584f3dbaa75d0a7006aed6",
 	"8523dd897eb2041a5ed4f470683cd764e45e70cf0f21927249aab8a71273c769",
@@ -848,6 +1028,24 @@ static const struct token_run salt_of_24_bytes_runs[] = {
 };
 
 static const char *const salt_of_24_bytes_hashes[] = {
+	"4b802cc8e9c31bd9a7468eaf7b50e844ae44fca1322d1e2ab43f8cb0174d7065",
+	"8a5934ef1ec567da4178b7533bbb01e821029cfb9a7ec92d35fec5d23ca886cc",
+	"d823241f1c3cc023e01d4f6a9d0d75b5eb24974c21c308317710f3fab0e5b401",
+};
+
+static const struct token_run salt_of_24_bytes_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const salt_of_24_bytes_untagged_hashes[] = {
 	"21658be859cdc55105b3940d50ce7d3c40b229d60523db1e97cdb143e6bbb451",
 	"80a05f3f9bf5a5736c6e7212e446e54c4932b073a5056cb68640e4852982cddf",
 	"580c3b1dca6a0a340b4918a375d973672e5d3553617724644560c145f500ae6e",
@@ -866,9 +1064,149 @@ static const struct token_run lora_and_salt_runs[] = {
 };
 
 static const char *const lora_and_salt_hashes[] = {
+	"e5221e82da701f9798ca7a905a50c1cea26adb6a22a30384fde2611de8b213ba",
+	"c1f546c0653187e7b0a95e3318fb53011a56c89f8c4d9d2c9f3298602a3f4dc4",
+	"b08bccd81767a8cf0d866faa23e1215f265d5a66611d37b117f2193369535e6c",
+};
+
+static const struct token_run lora_and_salt_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const lora_and_salt_untagged_hashes[] = {
 	"b9bc60a930627332975e55089731d0b74893fdf8e856ef8b7d808723f76d26d7",
 	"cc7495e4407a53bef537040b2ceb845c378a026400ced9c6546726d632855887",
 	"b5f6b308e9c2efdd07dd877ee9f6c3fd8a78c1abc6e8ab2cf995b17a4874b051",
+};
+
+static const struct token_run salt_that_spells_the_lora_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const salt_that_spells_the_lora_hashes[] = {
+	"4e68bcf2a3e89eeb532dde8ba05b33af8686bcd85e7acb6a1725b411c3809a38",
+	"257d84d8ca6541fa19de9abc2ba828e3b906daac2bc524f0e73e4ebffe6c3881",
+	"5ecd432c232649825c92f93f1ce4719dceb7caeea23f4eb4f42d5427ce8498f7",
+};
+
+static const struct token_run salt_that_spells_the_lora_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u},
+};
+
+static const char *const salt_that_spells_the_lora_untagged_hashes[] = {
+	"23cbb32cf96c4b30ec393d2913cfc14784307713188ec54ea004cdbd407f8de3",
+	"c1e10451ba4e91da307fab9d2a0ad96246f67776b5001e94ab6d9d0333cdd5df",
+	"b4507db4793bd5e55cd486c56feaf32d4b4012c5c478b1ebd7e27acff3e655ef",
+};
+
+static const struct token_run salt_beyond_the_first_block_of_64_runs[] = {
+	{1, 59055u}, {1, 100820u}, {1, 140329u}, {1, 97741u}, {1, 4369u}, {1, 70464u},
+	{1, 27062u}, {1, 84304u}, {1, 19410u}, {1, 113769u}, {1, 72688u}, {1, 53312u},
+	{1, 63992u}, {1, 66606u}, {1, 13300u}, {1, 85854u}, {1, 50716u}, {1, 146432u},
+	{1, 33737u}, {1, 112298u}, {1, 131091u}, {1, 92405u}, {1, 91872u}, {1, 122201u},
+	{1, 139472u}, {1, 103831u}, {1, 55477u}, {1, 118037u}, {1, 116463u}, {1, 42520u},
+	{1, 141472u}, {1, 92393u}, {1, 57663u}, {1, 107834u}, {1, 13372u}, {1, 129526u},
+	{1, 1089u}, {1, 133927u}, {1, 15131u}, {1, 924u}, {1, 138063u}, {1, 139777u},
+	{1, 137681u}, {1, 81802u}, {1, 37722u}, {1, 98228u}, {1, 145519u}, {1, 37800u},
+	{1, 32574u}, {1, 138908u}, {1, 36824u}, {1, 103338u}, {1, 82893u}, {1, 101473u},
+	{1, 49385u}, {1, 28587u}, {1, 128070u}, {1, 76927u}, {1, 129375u}, {1, 117253u},
+	{1, 147317u}, {1, 125713u}, {1, 37520u}, {1, 146861u}, {1, 100557u}, {1, 14889u},
+	{1, 85063u}, {1, 20403u}, {1, 51114u}, {1, 79486u}, {1, 64282u}, {1, 137426u},
+	{1, 7197u}, {1, 147286u}, {1, 76766u}, {1, 46989u}, {1, 89411u}, {1, 20111u},
+	{1, 3342u}, {1, 151150u}, {1, 113989u}, {1, 113724u}, {1, 73335u}, {1, 66413u},
+	{1, 79528u}, {1, 24596u}, {1, 125315u}, {1, 120236u}, {1, 101038u}, {1, 52592u},
+	{1, 10355u}, {1, 125939u}, {1, 97253u}, {1, 18273u}, {1, 20820u}, {1, 70086u},
+	{1, 81213u}, {1, 148370u}, {1, 62535u}, {1, 25058u}, {1, 82294u}, {1, 37387u},
+	{1, 80816u}, {1, 66805u}, {1, 143276u}, {1, 70549u}, {1, 5800u}, {1, 69935u},
+	{1, 128994u}, {1, 85843u}, {1, 99901u}, {1, 148298u}, {1, 36460u}, {1, 134056u},
+	{1, 26765u}, {1, 53402u}, {1, 119589u}, {1, 94179u}, {1, 110598u}, {1, 78246u},
+	{1, 2598u}, {1, 64970u}, {1, 122136u}, {1, 131719u}, {1, 99734u}, {1, 72629u},
+	{1, 13566u}, {1, 83355u}, {1, 41920u}, {1, 48772u}, {1, 621u}, {1, 147299u},
+	{1, 114403u}, {1, 34019u}, {1, 74636u}, {1, 91055u}, {1, 78534u}, {1, 23653u},
+	{1, 149327u}, {1, 50956u}, {1, 700u}, {1, 62467u}, {1, 65005u}, {1, 87407u},
+	{1, 81437u}, {1, 149016u}, {1, 106315u}, {1, 142445u}, {1, 105162u}, {1, 70012u},
+	{1, 83164u}, {1, 40341u}, {1, 122953u}, {1, 18926u}, {1, 60867u}, {1, 69053u},
+	{1, 69376u}, {1, 7970u}, {1, 54838u}, {1, 89115u}, {1, 141697u}, {1, 43144u},
+	{1, 78671u}, {1, 150635u}, {1, 138036u}, {1, 644u}, {1, 6104u}, {1, 52209u},
+	{1, 114721u}, {1, 95326u}, {1, 108418u}, {1, 117766u}, {1, 31164u}, {1, 20796u},
+	{1, 72069u}, {1, 17415u}, {1, 96116u}, {1, 143784u}, {1, 135402u}, {1, 70860u},
+	{1, 68668u}, {1, 54005u}, {1, 19652u}, {1, 74774u}, {1, 119323u}, {1, 112582u},
+	{1, 67680u}, {1, 30890u}, {1, 137675u}, {1, 145909u}, {1, 134326u}, {1, 86699u},
+	{1, 65382u}, {1, 43966u}, {1, 91803u}, {1, 121864u}, {1, 150486u}, {1, 124439u},
+	{1, 71315u}, {1, 73051u},
+};
+
+static const char *const salt_beyond_the_first_block_of_64_hashes[] = {
+	"57384be4ab7f357b3d7bf31fdf3a177cea370f7e0908643c68d6b0b173305a2c",
+	"f83abdf4337318837c394672098920cccae2dac2bae052e7a482a2b32c62565a",
+	"52061426aa0fd754afd008bca3d5f36d0dc4ba66479adfa809582abf8878e090",
+};
+
+static const struct token_run salt_beyond_the_first_block_of_64_untagged_runs[] = {
+	{1, 59055u}, {1, 100820u}, {1, 140329u}, {1, 97741u}, {1, 4369u}, {1, 70464u},
+	{1, 27062u}, {1, 84304u}, {1, 19410u}, {1, 113769u}, {1, 72688u}, {1, 53312u},
+	{1, 63992u}, {1, 66606u}, {1, 13300u}, {1, 85854u}, {1, 50716u}, {1, 146432u},
+	{1, 33737u}, {1, 112298u}, {1, 131091u}, {1, 92405u}, {1, 91872u}, {1, 122201u},
+	{1, 139472u}, {1, 103831u}, {1, 55477u}, {1, 118037u}, {1, 116463u}, {1, 42520u},
+	{1, 141472u}, {1, 92393u}, {1, 57663u}, {1, 107834u}, {1, 13372u}, {1, 129526u},
+	{1, 1089u}, {1, 133927u}, {1, 15131u}, {1, 924u}, {1, 138063u}, {1, 139777u},
+	{1, 137681u}, {1, 81802u}, {1, 37722u}, {1, 98228u}, {1, 145519u}, {1, 37800u},
+	{1, 32574u}, {1, 138908u}, {1, 36824u}, {1, 103338u}, {1, 82893u}, {1, 101473u},
+	{1, 49385u}, {1, 28587u}, {1, 128070u}, {1, 76927u}, {1, 129375u}, {1, 117253u},
+	{1, 147317u}, {1, 125713u}, {1, 37520u}, {1, 146861u}, {1, 100557u}, {1, 14889u},
+	{1, 85063u}, {1, 20403u}, {1, 51114u}, {1, 79486u}, {1, 64282u}, {1, 137426u},
+	{1, 7197u}, {1, 147286u}, {1, 76766u}, {1, 46989u}, {1, 89411u}, {1, 20111u},
+	{1, 3342u}, {1, 151150u}, {1, 113989u}, {1, 113724u}, {1, 73335u}, {1, 66413u},
+	{1, 79528u}, {1, 24596u}, {1, 125315u}, {1, 120236u}, {1, 101038u}, {1, 52592u},
+	{1, 10355u}, {1, 125939u}, {1, 97253u}, {1, 18273u}, {1, 20820u}, {1, 70086u},
+	{1, 81213u}, {1, 148370u}, {1, 62535u}, {1, 25058u}, {1, 82294u}, {1, 37387u},
+	{1, 80816u}, {1, 66805u}, {1, 143276u}, {1, 70549u}, {1, 5800u}, {1, 69935u},
+	{1, 128994u}, {1, 85843u}, {1, 99901u}, {1, 148298u}, {1, 36460u}, {1, 134056u},
+	{1, 26765u}, {1, 53402u}, {1, 119589u}, {1, 94179u}, {1, 110598u}, {1, 78246u},
+	{1, 2598u}, {1, 64970u}, {1, 122136u}, {1, 131719u}, {1, 99734u}, {1, 72629u},
+	{1, 13566u}, {1, 83355u}, {1, 41920u}, {1, 48772u}, {1, 621u}, {1, 147299u},
+	{1, 114403u}, {1, 34019u}, {1, 74636u}, {1, 91055u}, {1, 78534u}, {1, 23653u},
+	{1, 149327u}, {1, 50956u}, {1, 700u}, {1, 62467u}, {1, 65005u}, {1, 87407u},
+	{1, 81437u}, {1, 149016u}, {1, 106315u}, {1, 142445u}, {1, 105162u}, {1, 70012u},
+	{1, 83164u}, {1, 40341u}, {1, 122953u}, {1, 18926u}, {1, 60867u}, {1, 69053u},
+	{1, 69376u}, {1, 7970u}, {1, 54838u}, {1, 89115u}, {1, 141697u}, {1, 43144u},
+	{1, 78671u}, {1, 150635u}, {1, 138036u}, {1, 644u}, {1, 6104u}, {1, 52209u},
+	{1, 114721u}, {1, 95326u}, {1, 108418u}, {1, 117766u}, {1, 31164u}, {1, 20796u},
+	{1, 72069u}, {1, 17415u}, {1, 96116u}, {1, 143784u}, {1, 135402u}, {1, 70860u},
+	{1, 68668u}, {1, 54005u}, {1, 19652u}, {1, 74774u}, {1, 119323u}, {1, 112582u},
+	{1, 67680u}, {1, 30890u}, {1, 137675u}, {1, 145909u}, {1, 134326u}, {1, 86699u},
+	{1, 65382u}, {1, 43966u}, {1, 91803u}, {1, 121864u}, {1, 150486u}, {1, 124439u},
+	{1, 71315u}, {1, 73051u},
+};
+
+static const char *const salt_beyond_the_first_block_of_64_untagged_hashes[] = {
+	"e16c61e35c8b3ed144e9065dccaade578ce84266498cf127a816df4620d35f00",
+	"bee560779f34a876f3d7e9489e4426a3a04316861c0c8b9abf7e0a555d8e2146",
+	"033d02a39a11e31474a324c989ac75075abe54e75871b8b68c84cb48f356c0ec",
 };
 
 static const struct token_run item_in_one_block_runs[] = {
@@ -880,6 +1218,20 @@ static const struct scout_hash_mm_item item_in_one_block_items[] = {
 };
 
 static const char *const item_in_one_block_hashes[] = {
+	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
+	"1f2294484f214c3a2c330a46f58c9750238070d41179b08df80faa274bc86325",
+	"b63267bc9df5a1abb532cfd500d43df35262cfc55b2c99567c6ee5f7b2f4cf86",
+};
+
+static const struct token_run item_in_one_block_untagged_runs[] = {
+	{48, 151655u},
+};
+
+static const struct scout_hash_mm_item item_in_one_block_untagged_items[] = {
+	{"img", 20, 5},
+};
+
+static const char *const item_in_one_block_untagged_hashes[] = {
 	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
 	"0793184db0efca18e1044009e0a80f764062ee16af64e7b5375164c411feceff",
 	"886411cb852dd4be133cc88bbfd33ff7dc630ca5c3c0d667b6d91e673a700ddb",
@@ -895,6 +1247,20 @@ static const struct scout_hash_mm_item item_at_block_start_items[] = {
 
 static const char *const item_at_block_start_hashes[] = {
 	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
+	"8b07719115ebf16ca2b377fdca781eb2bd778cd16339c996fdad7357437615c1",
+	"a06b17417e3579ceb938beec1dd50e2b025d9023ee9b01c26a3d9d7a9e543938",
+};
+
+static const struct token_run item_at_block_start_untagged_runs[] = {
+	{48, 151655u},
+};
+
+static const struct scout_hash_mm_item item_at_block_start_untagged_items[] = {
+	{"img", 16, 4},
+};
+
+static const char *const item_at_block_start_untagged_hashes[] = {
+	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
 	"205777c12af8b26b774a33d4bd8460184d3c8e72f839a51ce2411a6cc0c3e471",
 	"bf61eb90b6908aa9aec4d164ae4860734f758a3557927e80ecfccf816e84df66",
 };
@@ -909,6 +1275,20 @@ static const struct scout_hash_mm_item item_ends_at_block_end_items[] = {
 
 static const char *const item_ends_at_block_end_hashes[] = {
 	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
+	"1f2294484f214c3a2c330a46f58c9750238070d41179b08df80faa274bc86325",
+	"b63267bc9df5a1abb532cfd500d43df35262cfc55b2c99567c6ee5f7b2f4cf86",
+};
+
+static const struct token_run item_ends_at_block_end_untagged_runs[] = {
+	{48, 151655u},
+};
+
+static const struct scout_hash_mm_item item_ends_at_block_end_untagged_items[] = {
+	{"img", 20, 12},
+};
+
+static const char *const item_ends_at_block_end_untagged_hashes[] = {
+	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
 	"0793184db0efca18e1044009e0a80f764062ee16af64e7b5375164c411feceff",
 	"886411cb852dd4be133cc88bbfd33ff7dc630ca5c3c0d667b6d91e673a700ddb",
 };
@@ -922,6 +1302,20 @@ static const struct scout_hash_mm_item item_fills_block_items[] = {
 };
 
 static const char *const item_fills_block_hashes[] = {
+	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
+	"8b07719115ebf16ca2b377fdca781eb2bd778cd16339c996fdad7357437615c1",
+	"a06b17417e3579ceb938beec1dd50e2b025d9023ee9b01c26a3d9d7a9e543938",
+};
+
+static const struct token_run item_fills_block_untagged_runs[] = {
+	{48, 151655u},
+};
+
+static const struct scout_hash_mm_item item_fills_block_untagged_items[] = {
+	{"img", 16, 16},
+};
+
+static const char *const item_fills_block_untagged_hashes[] = {
 	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
 	"205777c12af8b26b774a33d4bd8460184d3c8e72f839a51ce2411a6cc0c3e471",
 	"bf61eb90b6908aa9aec4d164ae4860734f758a3557927e80ecfccf816e84df66",
@@ -940,6 +1334,19 @@ static const char *const item_begins_at_block_end_hashes[] = {
 	"073d0c07b655685c0deb9eaed885bcfc3838f867c2874eae72bb7eb8768394be",
 };
 
+static const struct token_run item_begins_at_block_end_untagged_runs[] = {
+	{32, 151655u},
+};
+
+static const struct scout_hash_mm_item item_begins_at_block_end_untagged_items[] = {
+	{"img", 32, 4},
+};
+
+static const char *const item_begins_at_block_end_untagged_hashes[] = {
+	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
+	"073d0c07b655685c0deb9eaed885bcfc3838f867c2874eae72bb7eb8768394be",
+};
+
 static const struct token_run item_last_token_of_block_runs[] = {
 	{48, 151655u},
 };
@@ -949,6 +1356,20 @@ static const struct scout_hash_mm_item item_last_token_of_block_items[] = {
 };
 
 static const char *const item_last_token_of_block_hashes[] = {
+	"6757995402cc414e42b5cd70e31aadfcf00aa5cfc46aee2fe7b7fbd4ddda063f",
+	"351df541f9d13b8af16797191d399022c9c14c602ab64ea6270bba4eb7bcec13",
+	"6802e02fb4040f0364b0555ea1eace0e5a4f225e425aee3bf2a500f07ff44838",
+};
+
+static const struct token_run item_last_token_of_block_untagged_runs[] = {
+	{48, 151655u},
+};
+
+static const struct scout_hash_mm_item item_last_token_of_block_untagged_items[] = {
+	{"img", 15, 1},
+};
+
+static const char *const item_last_token_of_block_untagged_hashes[] = {
 	"00cbbffd6de5219f2ae1afbad5c2ea01dcf5fee7ee86e3abfc265d69b4e86823",
 	"791dee7b23a4e3058c32fd712d68b3068590c337dcbc3bc8866bb4b61307e00f",
 	"c122b8863e9a002b6b7d32fa71e32cf642bd1932dba62e0e6ef3fa48345989f5",
@@ -963,6 +1384,22 @@ static const struct scout_hash_mm_item item_over_blocks_negative_offset_items[] 
 };
 
 static const char *const item_over_blocks_negative_offset_hashes[] = {
+	"185cbc7b159b07e27b91627173c3ce99b3fb46662c4745ae761691bf1c6e5e2b",
+	"9950f814bd9bbeb90ea693f2363be5cfb00556660cd3c3f7af518354995fc3ab",
+	"bc6a98a4a526713674a8e61ccd68356148ce3d4a77e6c32014848d4959e52958",
+	"6c35a962742546e298d25abce8c4a96969ff3ecf5a025a11e0917ac54458f747",
+	"68f47b75024c98a8fdab6593f35eebbae98005846b150bfa05991e6b18867f15",
+};
+
+static const struct token_run item_over_blocks_negative_offset_untagged_runs[] = {
+	{80, 151655u},
+};
+
+static const struct scout_hash_mm_item item_over_blocks_negative_offset_untagged_items[] = {
+	{"img", 10, 50},
+};
+
+static const char *const item_over_blocks_negative_offset_untagged_hashes[] = {
 	"9bba603352095afa1a77663d0f4e00ee7d2900ca920ce3a8fbe039583e0d5ae6",
 	"8723bb660a83e45b186eff93d01ff214769438ce4d32ccef28efaa9a295966d2",
 	"3058950804bf0f578916f88ace8883670635721e1300049cabd221aaedb06371",
@@ -979,6 +1416,60 @@ static const struct scout_hash_mm_item item_long_two_byte_negative_offset_items[
 };
 
 static const char *const item_long_two_byte_negative_offset_hashes[] = {
+	"a55ae43ba3f17b3988d46afcc86410c908f03d825bf304c1effb342826101a72",
+	"09ab2cb48776913c1cc2f3d609fc0405a37e70be611e12abf449c450ea3168c4",
+	"26443afb818886e949b63f9248074700f1ad3aa0d4f11fd2a82034436eabf55c",
+	"5f8601b90527037b358c84ad30626f5e3bfded1858b5c29892475b3305374655",
+	"ac5eba80442a68d9f85ed3070f067493355083cd252578496a75640330b61258",
+	"c5c7e92a21a4f4b5471f1483fa762650bd424f0d2ce666f6f765b13167132928",
+	"fa4e777ca3c115c65c238c348879db6c432d5fc8b91c30d6f289b9e2d4fc3f1c",
+	"8d5ea0743b177f4902390f1bfec45d79dab2cdff78619f2aa11726dcf63ef52f",
+	"8938bd03dfbf585f76244fea6e649ec74aafc36d53c4c7cead3027303c662c60",
+	"7a17ac2819a8b603bd97a58230c5260ce772a1a842c4476c50e5b61b289a6e93",
+	"cea33f00af1037611d3c613ec4a7a89818cd8fa1fdd4068fbc0ea653f131a88a",
+	"2d2c243e7677aa9875f36706c1ce1016c94aa4907163b228e79cbd25b3767b18",
+	"b14d27bd5a58ad6ba9d54937ddcd52aeb64dbdb891f3dc4212cfeb77904c439f",
+	"c0863bcbd05203d95378c0fdee0568c2309af85dac775ed8fdcb320a45a0ccc6",
+	"aae5468deb9dada8f2b21f37d89270e41d94d3e32bef79a2958480612b5c8db9",
+	"2a5c3423e433bf76752ef354e114fcf7f5df89caae29dbdf134ceaed55e6f6ce",
+	"0420ed675c112581857e61beb7b9e4ea7c7cd363e521e6ba9720f3034d44ca28",
+	"157edbe49e1cd9ee330ce6a60e1518c55f78a1dd8a5aae6ef4c3d138d7c9defc",
+	"c8df09ac7213bdac3cc6ee665fa96813914677c3b31acc7d8b75bb016f631e78",
+	"482ef0684d82a0c891a580e7ca9f8820822338a1ac2a23315dfbf03eee26b213",
+	"1cbcd89030e5c41b687031501c731356c7dfa6de500ff68c17156f8a1b36c46e",
+	"ff9d18f4971957c23f76ced57311809703d33b64f907b7642da9928ff96e785c",
+	"a249520d8377d96f994281e7079df7cf4398e246d1afe4a6d90dbbc172b064c2",
+	"ff1a9e016a33160853f7c3f039c31b0da07d933b217c5aa0d8fc25870a298f5f",
+	"3768b773a10a45816c997b2fcfc7f43b4a2f461e0b125095522ec54caef1dee6",
+	"01103d3c025c1e43c506bb3632499f4eb82dae6bcda4e3fd4ae801b06f1e2df4",
+	"63b7f5eb1a127ee9d92469c66964531d742241f053b7bdb0cbbc98227b640f12",
+	"45c8fd90f94fdbc5549683bea2d8b3aa0d4d3d406b820f22564c1105997d52cb",
+	"77a4b9aa7b2bd3f3821056d569e29e1ad68a5ff7d69743d3754f9a5c3614fa44",
+	"6f8d773378a91d0c953860cf7abaa767e1eb0286eb4ab399e4d82caafec890fd",
+	"37fd1896e5e802d998ac1759afbfd2ad076e6879deea5436a58ddafeb1eea46f",
+	"8c5eefa1aa68fdfa7d718c0acd09ccebbc863e8e257b140ab784e819a7246e0c",
+	"4130e9333e1f2d0a5062d77ca5ddb58a196afb04fe10fe4e21e1c2efe676044d",
+	"1071a9806a7d3d9c87cfbae76706fd74aa1e4f0cad698aba3828cd3032e6065a",
+	"2858d9e29618f2bb85d21f805e7a8449f151aa14fd0c8558a78563385345ad96",
+	"f106083636db47c16dc690907557a75ff95e803c675d32c6959afa6c2946aee0",
+	"2d3f7b8006932f4e6c159e4c4cb64e4a2fb3056453eb8dfc4830f684cb853c6a",
+	"f224d82e6ddd4ea3662dd8b231611d6ba7281aad77ba6f986d70313f51a8367a",
+	"0b5cebdfc5ced275cb398199a234fd4a597eb4f13a78fcddb7e16e8ec267bf68",
+	"6a1c72c290d12b214f3b6120f088b838e476bbd4c23cc58eaf004cbf80209473",
+	"183a4f76791855d4014f252a28906d1bd63cd43fbc5527243a564e46bc2cbc8a",
+	"bf44fcd7eb2d379493611c800f495dbe7e41825ca28d903776be3be22dbb5844",
+	"0a01136f15da02a6b39d8a52da7f554b4db60d71c50b2db582c55374398b5f67",
+};
+
+static const struct token_run item_long_two_byte_negative_offset_untagged_runs[] = {
+	{700, 1u},
+};
+
+static const struct scout_hash_mm_item item_long_two_byte_negative_offset_untagged_items[] = {
+	{"img", 3, 600},
+};
+
+static const char *const item_long_two_byte_negative_offset_untagged_hashes[] = {
 	"fef5e2994bdf5eaa2af65ec795a881fee8fcfdb47dedfd9ee1a07dedc5e757dc",
 	"5d7f9939dd6f47d08e58ffe9934a2fa7a4acfd724647ade8c3633fdf69bcb428",
 	"a632a38d05d34085d00fdd1c09cf3193e70c8461934ccc680a4128d4e975ac8d",
@@ -1033,6 +1524,20 @@ static const struct scout_hash_mm_item item_of_24_byte_identifier_items[] = {
 };
 
 static const char *const item_of_24_byte_identifier_hashes[] = {
+	"46b3292df6de758ff212847400914303e392a0a96f85f4d0a9eea4f6ba2cefb3",
+	"e865ece108fca7f4963b0062170f15cd1cdf154afb2343dcd132588b15ed790f",
+	"3e39f3362d4f0b6bb243a16287deeb5903c9f554e908b26cdb76d16f6daef79f",
+};
+
+static const struct token_run item_of_24_byte_identifier_untagged_runs[] = {
+	{48, 151655u},
+};
+
+static const struct scout_hash_mm_item item_of_24_byte_identifier_untagged_items[] = {
+	{"iiiiiiiiiiiiiiiiiiiiiiii", 2, 20},
+};
+
+static const char *const item_of_24_byte_identifier_untagged_hashes[] = {
 	"8db53388435d9116726be3316b74df94de1dcee8e0bbefcdfee5813ceb27a8dd",
 	"88493036510e7fc643bcd8a6dc8df885ecc96686a27b26b9d4c49d5e9e828485",
 	"513bb76bbf1d524b22337201f5079c9b31af60f92a5f495f417172b238dc4049",
@@ -1047,6 +1552,20 @@ static const struct scout_hash_mm_item item_of_64_byte_identifier_items[] = {
 };
 
 static const char *const item_of_64_byte_identifier_hashes[] = {
+	"2d49c21d2f74ca92ce2f3d4b8eef2bf07c3035cf61415e5c3a0a536dd8730e1b",
+	"230830ffdb6230dee8761737ca522aa8eb7e7c32a7984dc1f91cdb9e4492446c",
+	"60445959e0144373e81d40425207b8ff228cc581130294436ffcf4cc792286f1",
+};
+
+static const struct token_run item_of_64_byte_identifier_untagged_runs[] = {
+	{48, 151655u},
+};
+
+static const struct scout_hash_mm_item item_of_64_byte_identifier_untagged_items[] = {
+	{"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", 2, 20},
+};
+
+static const char *const item_of_64_byte_identifier_untagged_hashes[] = {
 	"513e8c0ff0238bed3ab4cd01101d4c580ed3d040f438b26d5eaeac26d8f888bc",
 	"5292c1860e1438f8c63face5b0d4d0ea4bc4ebc1fe796e15945fd6070ed5a162",
 	"5c931193645a560fa69212b13d101ef913e305b7ad953e6862c29e77241e08be",
@@ -1064,6 +1583,23 @@ static const struct scout_hash_mm_item item_of_256_byte_identifier_items[] = {
 };
 
 static const char *const item_of_256_byte_identifier_hashes[] = {
+	"6e0ff2629368834585e3cdfed4da169a9b42c6dcb950ff44531d38d48176c37a",
+	"72e037371a589d4e3d041255091a0788ba73ab33f2d4766b4398c43e1f903f18",
+	"7e3e60f8e5d6c2452e977df74b59e41719e8e65f39f083d2becfbbc7f884bcc0",
+};
+
+static const struct token_run item_of_256_byte_identifier_untagged_runs[] = {
+	{48, 151655u},
+};
+
+static const struct scout_hash_mm_item item_of_256_byte_identifier_untagged_items[] = {
+	{"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+		"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+		"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+		"0123456789abcdef", 2, 20},
+};
+
+static const char *const item_of_256_byte_identifier_untagged_hashes[] = {
 	"e459695fcc3846c102678ac66a1f2186352d75609fe8b2bb0692df4717c1dd1e",
 	"1a32e6ebd2fff7f1010e1ccb5666891f11284d8432ca103d5d1fbc319c7afa40",
 	"f4423d7b6be4db036547e7e53df655dcf47fadf79a47c36e27b13d9e95ae9b46",
@@ -1078,6 +1614,20 @@ static const struct scout_hash_mm_item item_offset_of_five_bytes_items[] = {
 };
 
 static const char *const item_offset_of_five_bytes_hashes[] = {
+	"59eeed8d9d3a4397eae283cc075fed7bd56d8d16cc4349d1112cce1e0542bd93",
+	"887785e022397732a5f8fc3a88c534065bddbce4b98e692151ab3cc232ea6e6e",
+	"c4c90de5e799757d5f82be79cd5ebee8b8491a349f230722b7e50e36d5fdd4bc",
+};
+
+static const struct token_run item_offset_of_five_bytes_untagged_runs[] = {
+	{196608, 0u},
+};
+
+static const struct scout_hash_mm_item item_offset_of_five_bytes_untagged_items[] = {
+	{"far", 0, 262144},
+};
+
+static const char *const item_offset_of_five_bytes_untagged_hashes[] = {
 	"d8b41889a09b6efe1a08a01a1f118140988a0d12e743e522288c73ce6d069d7b",
 	"a0ca987b83d4c82f75cdbdb41e4fd476b5767133eb940a2c4e72daf186784811",
 	"85fe35375a2fe14a369f8117d5c974b1712074bd0333f14a573d977899ab974a",
@@ -1092,6 +1642,18 @@ static const struct scout_hash_mm_item item_offset_of_three_bytes_items[] = {
 };
 
 static const char *const item_offset_of_three_bytes_hashes[] = {
+	"1148fe489fb39868dbe03f84f9125251f030a5627f1e641016b2def83b3528c9",
+};
+
+static const struct token_run item_offset_of_three_bytes_untagged_runs[] = {
+	{66000, 0u},
+};
+
+static const struct scout_hash_mm_item item_offset_of_three_bytes_untagged_items[] = {
+	{"far", 65500, 50},
+};
+
+static const char *const item_offset_of_three_bytes_untagged_hashes[] = {
 	"2ddb2936f5070884a04ec4db470ab8dbc3cc241e2a2157ca6c12e0868eacfb93",
 };
 
@@ -1104,6 +1666,20 @@ static const struct scout_hash_mm_item item_identifier_not_ascii_items[] = {
 };
 
 static const char *const item_identifier_not_ascii_hashes[] = {
+	"95c2041c7f7bc9a5817d1bec82600d7157276d852cce37cd0784ba183790087c",
+	"da92ece4521f3ec8c880bb395dbefb4e5be8294308dc9e9209e531cefb5c9e2f",
+	"cbd30af07497256ed6ad941e6dd28d48aaae518fe3410d0eb66b2ce6a126604f",
+};
+
+static const struct token_run item_identifier_not_ascii_untagged_runs[] = {
+	{48, 151655u},
+};
+
+static const struct scout_hash_mm_item item_identifier_not_ascii_untagged_items[] = {
+	{"\347\224\273\345\203\217", 2, 20},
+};
+
+static const char *const item_identifier_not_ascii_untagged_hashes[] = {
 	"33554fcf24f555effe2ba2879f9d2dece350aff1ad57e8c4f8e87ff9d432eb7f",
 	"8f65ace3d71b7a2f9310173cb699a0eefe609da3acf01436467d62f2d8517491",
 	"ccfc05d3df6a6cac2700adbd8a4e1b7c1d66320483dea1debc85977c6bcf9da6",
@@ -1118,6 +1694,20 @@ static const struct scout_hash_mm_item item_beyond_prompt_items[] = {
 };
 
 static const char *const item_beyond_prompt_hashes[] = {
+	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
+	"073d0c07b655685c0deb9eaed885bcfc3838f867c2874eae72bb7eb8768394be",
+	"1c06b58da74e69741adaf4a293b415759932a63dd727bc56a70bce5426bb1804",
+};
+
+static const struct token_run item_beyond_prompt_untagged_runs[] = {
+	{48, 151655u},
+};
+
+static const struct scout_hash_mm_item item_beyond_prompt_untagged_items[] = {
+	{"img", 40, 100},
+};
+
+static const char *const item_beyond_prompt_untagged_hashes[] = {
 	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
 	"073d0c07b655685c0deb9eaed885bcfc3838f867c2874eae72bb7eb8768394be",
 	"29ca3f80e9d175c9f5c23992f5f4903f34c3fb51ca697c38d9077d957cb63371",
@@ -1135,6 +1725,22 @@ static const struct scout_hash_mm_item item_of_no_tokens_items[] = {
 
 static const char *const item_of_no_tokens_hashes[] = {
 	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
+	"6f080b66c1206151dd499728daee65755694e28d1a0234fcfe084b240e62b4fb",
+	"40da52af9c884330510512a982d17cf99df7898077ed08dcf60f15e2e77436b1",
+};
+
+static const struct token_run item_of_no_tokens_untagged_runs[] = {
+	{48, 151655u},
+};
+
+static const struct scout_hash_mm_item item_of_no_tokens_untagged_items[] = {
+	{"none", 20, 0},
+	{"none-at-start", 32, 0},
+	{"img", 40, 2},
+};
+
+static const char *const item_of_no_tokens_untagged_hashes[] = {
+	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
 	"6780083179347bfb948bf860a3a51d8f21efdbc30a500095406579b190330a2e",
 	"b381659d71ff252de7caa3343519c4203aac697c1c2bc78f92b8aae195122b36",
 };
@@ -1149,6 +1755,22 @@ static const struct scout_hash_mm_item two_items_in_one_block_items[] = {
 };
 
 static const char *const two_items_in_one_block_hashes[] = {
+	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
+	"b4ac5be103d94615a7fafcd17c73bb2a4ff514849c1d5e7d64ca6aab41da0466",
+	"7b98818185de6ccdf7794ec61ac01a519b4e0e00c1fe8a10310b6728ba2ce319",
+	"c0428ea78b798c17ecd6bd11b096e027b81a6d0d97bbb2e90103273a920351f1",
+};
+
+static const struct token_run two_items_in_one_block_untagged_runs[] = {
+	{64, 151655u},
+};
+
+static const struct scout_hash_mm_item two_items_in_one_block_untagged_items[] = {
+	{"a", 17, 4},
+	{"b", 25, 6},
+};
+
+static const char *const two_items_in_one_block_untagged_hashes[] = {
 	"3474769394a16397d84db1da9306068bb610e777699a10cef0f4e9bc0fb0d3b9",
 	"b8a91d49b871eb8958a846eebbe6a44c6f159be847a8d7a852a8068f417d326b",
 	"32d9305f35a7100b123ed2831db461bfd0518169db0b2c01d0159ad4ec09277a",
@@ -1165,6 +1787,22 @@ static const struct scout_hash_mm_item two_items_meet_in_a_block_items[] = {
 };
 
 static const char *const two_items_meet_in_a_block_hashes[] = {
+	"60d3c1684da59f3b7eeeb49a6f9412aa689cdfd72c763ddfe0c1157d160c4713",
+	"bfe559ec291b8432436ead5e8fac96c2ab6e78004cf5091fbcbf59a06c82ff78",
+	"4e0432053bdcae3fe649d58d2611f5f10652efcc2fee1e17d0bd6823fc5b4f56",
+	"01fbe09792c8b0c358eba14793b10da58642d56b88f70b20de1a3941c7c53742",
+};
+
+static const struct token_run two_items_meet_in_a_block_untagged_runs[] = {
+	{64, 151655u},
+};
+
+static const struct scout_hash_mm_item two_items_meet_in_a_block_untagged_items[] = {
+	{"a", 4, 20},
+	{"b", 24, 20},
+};
+
+static const char *const two_items_meet_in_a_block_untagged_hashes[] = {
 	"138396215f99d262abf5e6ff69db18b83460358ddf206ce4b3cc0908b51cf48d",
 	"30e4778fe8a7c881e29bf8e14b86dbed214b2a17a27c9ba0737551a695c8c249",
 	"046e0764c02033cb0f8a02faa20a169fef8c8e6300a880d5543bf8ea68d0f80b",
@@ -1181,6 +1819,22 @@ static const struct scout_hash_mm_item two_items_adjacent_at_block_end_items[] =
 };
 
 static const char *const two_items_adjacent_at_block_end_hashes[] = {
+	"60d3c1684da59f3b7eeeb49a6f9412aa689cdfd72c763ddfe0c1157d160c4713",
+	"897d1bab16f5020e25d31d46d378867e71223dcec39c2c97c7f7db8bcc8c48c2",
+	"35a4e8cc0e2a085381722aad09899395c1c81b2f81c79a408fd5ee5a7c1dfd1a",
+	"c766db6534b3096688038126b7093d7562c75c908996f1b0854a6814bead3102",
+};
+
+static const struct token_run two_items_adjacent_at_block_end_untagged_runs[] = {
+	{64, 151655u},
+};
+
+static const struct scout_hash_mm_item two_items_adjacent_at_block_end_untagged_items[] = {
+	{"a", 4, 12},
+	{"b", 16, 8},
+};
+
+static const char *const two_items_adjacent_at_block_end_untagged_hashes[] = {
 	"138396215f99d262abf5e6ff69db18b83460358ddf206ce4b3cc0908b51cf48d",
 	"a3574b5f2a1509150d906836b2307dccf636eea7e2d618668864aa5de00e6f72",
 	"f96a20c34b26d3ca919e306c639cef9d20699c0f16a3dad19b1ee6a5eda2ee97",
@@ -1197,6 +1851,22 @@ static const struct scout_hash_mm_item same_item_twice_items[] = {
 };
 
 static const char *const same_item_twice_hashes[] = {
+	"60d3c1684da59f3b7eeeb49a6f9412aa689cdfd72c763ddfe0c1157d160c4713",
+	"8bf3bff2bce1709f7cfae8427c74f0b56b593a418a0d425474f80da57015637d",
+	"30a893fa7e9de22cd6e9e30213c0800e6890526f5caf0a6e931dba2503ff442d",
+	"1f7fa5e96394c4c8f129821ad280d45508926bbaeb1db97279869a93aa63ccbd",
+};
+
+static const struct token_run same_item_twice_untagged_runs[] = {
+	{64, 151655u},
+};
+
+static const struct scout_hash_mm_item same_item_twice_untagged_items[] = {
+	{"a", 4, 20},
+	{"a", 36, 20},
+};
+
+static const char *const same_item_twice_untagged_hashes[] = {
 	"138396215f99d262abf5e6ff69db18b83460358ddf206ce4b3cc0908b51cf48d",
 	"494de05002a7deeb65e97117001848574f410d7b231a80d0cd42288036ca438b",
 	"603a28a20ccbe90d6da752a8db55777b9751a70a2b0acf2ca1adcde7f9a51147",
@@ -1242,6 +1912,49 @@ static const struct scout_hash_mm_item thirty_items_in_one_block_items[] = {
 
 static const char *const thirty_items_in_one_block_hashes[] = {
 	"b7e5e6fa75abbd0e47518d16aac05fbdf4aad07cadd7693d3f4f0ad16ae17b44",
+	"95f66e56b80c3c7226deab35cdd15eaad3aaa887a6c37055f007a0c9740be972",
+	"982657c4497b32ed90cd2abb35571b72189e65596018d949523c082da676e669",
+};
+
+static const struct token_run thirty_items_in_one_block_untagged_runs[] = {
+	{96, 151655u},
+};
+
+static const struct scout_hash_mm_item thirty_items_in_one_block_untagged_items[] = {
+	{"i0", 32, 1},
+	{"i1", 33, 1},
+	{"i2", 34, 1},
+	{"i3", 35, 1},
+	{"i4", 36, 1},
+	{"i5", 37, 1},
+	{"i6", 38, 1},
+	{"i7", 39, 1},
+	{"i8", 40, 1},
+	{"i9", 41, 1},
+	{"i10", 42, 1},
+	{"i11", 43, 1},
+	{"i12", 44, 1},
+	{"i13", 45, 1},
+	{"i14", 46, 1},
+	{"i15", 47, 1},
+	{"i16", 48, 1},
+	{"i17", 49, 1},
+	{"i18", 50, 1},
+	{"i19", 51, 1},
+	{"i20", 52, 1},
+	{"i21", 53, 1},
+	{"i22", 54, 1},
+	{"i23", 55, 1},
+	{"i24", 56, 1},
+	{"i25", 57, 1},
+	{"i26", 58, 1},
+	{"i27", 59, 1},
+	{"i28", 60, 1},
+	{"i29", 61, 1},
+};
+
+static const char *const thirty_items_in_one_block_untagged_hashes[] = {
+	"b7e5e6fa75abbd0e47518d16aac05fbdf4aad07cadd7693d3f4f0ad16ae17b44",
 	"e1d1c96db48c85a61863cecb0de8e5820322837940f87fa7fa506dc15fbbe184",
 	"9f72758e8719e2c2097329caf9fc112c62d676e93d96f3f99ba956872662515b",
 };
@@ -1257,6 +1970,25 @@ static const struct scout_hash_mm_item items_overlap_long_hides_short_items[] = 
 };
 
 static const char *const items_overlap_long_hides_short_hashes[] = {
+	"8ce6a553ae46299b303b5a8e4de74d26b1b8c6822bb2891dafa79e351e09b558",
+	"deb5bb695eaec72ac1ea124c8fedd2606b69e5dc20524d88dcfe567ae4df0c31",
+	"4c0f85b64051d8f4f9499670a0c81f40dd3c87b1956577990fce18afc4d8eaf7",
+	"6cd9075086cd6fb2cb6842bc6f05abc41c9ab375f452312e34a6181af4d4e2bf",
+	"c686d4d4e10690c44160b3ea15ff128927c461f598f99c17f4173d6574780508",
+	"0bf03ef7638036d95596c238712fb9959de290bc6b27e86b4ca1ac2f252c5c39",
+};
+
+static const struct token_run items_overlap_long_hides_short_untagged_runs[] = {
+	{96, 151655u},
+};
+
+static const struct scout_hash_mm_item items_overlap_long_hides_short_untagged_items[] = {
+	{"video", 2, 60},
+	{"audio", 6, 20},
+	{"end", 80, 4},
+};
+
+static const char *const items_overlap_long_hides_short_untagged_hashes[] = {
 	"36ea4678ac2aeb90194d096d396516cefdbd99900f8f51f4deea9d9d3c7343d5",
 	"e3a810f4733548338622a0ccb60273f4b6de1ebafce01b52f6fc6e5687438d43",
 	"73feb5eb14dff1fd93e554c91c23bf421e1a0445af0022b06fb084c57da84e4a",
@@ -1275,6 +2007,24 @@ static const struct scout_hash_mm_item items_overlap_last_ends_first_items[] = {
 };
 
 static const char *const items_overlap_last_ends_first_hashes[] = {
+	"8ce6a553ae46299b303b5a8e4de74d26b1b8c6822bb2891dafa79e351e09b558",
+	"deb5bb695eaec72ac1ea124c8fedd2606b69e5dc20524d88dcfe567ae4df0c31",
+	"73e7ad75cf9dda9ed1fe741bfd323c8284eba532df3fe36d8bdd574bc6f4b8ed",
+	"cb847c4916cd144516d132058656087e8ef804ff1826e858ffbfcb4104ef9557",
+	"05e3ad4b3a8c0c785a71ddfcecc1b00aa7d61c6b92070db7afddcb3802a5d4ec",
+	"ec3b7876bee380dc1cbc6c3448dfed2034b76d2c82a6bd620f529378e37bac95",
+};
+
+static const struct token_run items_overlap_last_ends_first_untagged_runs[] = {
+	{96, 151655u},
+};
+
+static const struct scout_hash_mm_item items_overlap_last_ends_first_untagged_items[] = {
+	{"video", 2, 80},
+	{"audio", 6, 20},
+};
+
+static const char *const items_overlap_last_ends_first_untagged_hashes[] = {
 	"36ea4678ac2aeb90194d096d396516cefdbd99900f8f51f4deea9d9d3c7343d5",
 	"e3a810f4733548338622a0ccb60273f4b6de1ebafce01b52f6fc6e5687438d43",
 	"1dea4b3c663ca807a4fd8a5a44fcbcef40f3d3550e7dc8ed282b2d91357ec6a7",
@@ -1293,6 +2043,22 @@ static const struct scout_hash_mm_item items_same_offset_items[] = {
 };
 
 static const char *const items_same_offset_hashes[] = {
+	"f32c9f34a72f2482cecb1fbba590101d4bbee840ee82ff703ede2986f2ff616d",
+	"b4766f8bf7c4663bc10c263475ee670f953f11da79d8f369e250e44735561237",
+	"264cfd6e0dda67a3194a035485e35b0c7d15322f3e532ebced31243687e3b088",
+	"ee2668ee968671cd32e81ebc98b32ca7e80ad6b184e51ecdfdaf179fea653675",
+};
+
+static const struct token_run items_same_offset_untagged_runs[] = {
+	{64, 151655u},
+};
+
+static const struct scout_hash_mm_item items_same_offset_untagged_items[] = {
+	{"a", 4, 6},
+	{"b", 4, 30},
+};
+
+static const char *const items_same_offset_untagged_hashes[] = {
 	"704bdd75ff5e07f14f83fe0cfb636ccb79bae7c89f45dc97a8a544099c418de5",
 	"8e1051c4fd53e091c3525d4a5c76a239b1f6e3d43bc90c17d282fe8a1c947370",
 	"53dbcc445ceb4980bdc934b8c64159913f363635566e962db424aa4e292fded8",
@@ -1310,6 +2076,22 @@ static const char *const embeds_whole_blocks_embeds[] = {
 };
 
 static const char *const embeds_whole_blocks_hashes[] = {
+	"3edf1a7c5b142e9f6dc36f7766f999a118cb02e726a9cc041e69c4ca577b3a4a",
+	"2589a4b0093b57e1acc221e5f0a28c48c74089f531576e73357a677f1bad0020",
+	"9b91ec8667030e02eb71246a54ef7cea644e140b057e694afd34fa7945b3d45c",
+};
+
+static const struct token_run embeds_whole_blocks_untagged_runs[] = {
+	{48, 0u},
+};
+
+static const char *const embeds_whole_blocks_untagged_embeds[] = {
+	"43e5b558cf853f2001a3c70266743c3255799eb4b510b15ba9b48dd39292f1ab",
+	"321e82f136ad2d9f01ac52830a95b2990c849dcddbb9b8238fe0a8429eacd8f6",
+	"8decab330287300abbf307c166bd737195b3c8c1218f4f1890f4ef3901d387e1",
+};
+
+static const char *const embeds_whole_blocks_untagged_hashes[] = {
 	"52d0d6da8aacd127766bb75abb226c86e6c5573716dfda61eb25f1a5f5820f93",
 	"121c39c70e8e7d06bd9bf1dab29cc4120d7c32870e092581c9c43d7b29c53a07",
 	"2c09d0054e237374bdd26efd5e78215ab8c0d89e64e96717873a5795fd55a0c2",
@@ -1330,6 +2112,27 @@ static const char *const embeds_end_inside_block_embeds[] = {
 };
 
 static const char *const embeds_end_inside_block_hashes[] = {
+	"3edf1a7c5b142e9f6dc36f7766f999a118cb02e726a9cc041e69c4ca577b3a4a",
+	"2589a4b0093b57e1acc221e5f0a28c48c74089f531576e73357a677f1bad0020",
+	"9f30823b41b8c77b3a6e3d6fbec9d357bd5ba547e3cd4de93ac449d3ec7a8922",
+	"17b98fbb6713276fafbf44fd6ce4d483300632a8c4fdd1526d287c130bded32f",
+};
+
+static const struct token_run embeds_end_inside_block_untagged_runs[] = {
+	{40, 0u}, {1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u},
+	{1, 84714u}, {1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u},
+	{1, 24730u}, {1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u},
+	{1, 145301u}, {1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u},
+	{1, 55268u},
+};
+
+static const char *const embeds_end_inside_block_untagged_embeds[] = {
+	"43e5b558cf853f2001a3c70266743c3255799eb4b510b15ba9b48dd39292f1ab",
+	"321e82f136ad2d9f01ac52830a95b2990c849dcddbb9b8238fe0a8429eacd8f6",
+	"0180a1f924f89f9f9e9718fa2f2cc8314f580275ef9a6ad0c3bf7c52b0b5d8fe",
+};
+
+static const char *const embeds_end_inside_block_untagged_hashes[] = {
 	"52d0d6da8aacd127766bb75abb226c86e6c5573716dfda61eb25f1a5f5820f93",
 	"121c39c70e8e7d06bd9bf1dab29cc4120d7c32870e092581c9c43d7b29c53a07",
 	"1926703ba8622177b7c56357f3c90c68589838fa7a2d8adeac8f69c6e3a9c641",
@@ -1354,6 +2157,31 @@ static const char *const embeds_then_decoded_blocks_embeds[] = {
 };
 
 static const char *const embeds_then_decoded_blocks_hashes[] = {
+	"3edf1a7c5b142e9f6dc36f7766f999a118cb02e726a9cc041e69c4ca577b3a4a",
+	"2589a4b0093b57e1acc221e5f0a28c48c74089f531576e73357a677f1bad0020",
+	"0e1969e34b8992a6fa2161b77d461d68921cb06d4f33d4d853dbc1df809508b2",
+	"19568d0bf5f075da70f2429570b43f0ac05e4cf1b42504d71c09665c4ff03ceb",
+	"d586dfd65acd4bd44ab08d139a86bc9d83a96f06c1468f64219c4752b01cec42",
+};
+
+static const struct token_run embeds_then_decoded_blocks_untagged_runs[] = {
+	{32, 0u}, {1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u},
+	{1, 84714u}, {1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u},
+	{1, 24730u}, {1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u},
+	{1, 145301u}, {1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u},
+	{1, 55268u}, {1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u},
+	{1, 117651u}, {1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u},
+	{1, 138468u}, {1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u},
+	{1, 6856u}, {1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u},
+	{1, 73071u},
+};
+
+static const char *const embeds_then_decoded_blocks_untagged_embeds[] = {
+	"43e5b558cf853f2001a3c70266743c3255799eb4b510b15ba9b48dd39292f1ab",
+	"321e82f136ad2d9f01ac52830a95b2990c849dcddbb9b8238fe0a8429eacd8f6",
+};
+
+static const char *const embeds_then_decoded_blocks_untagged_hashes[] = {
 	"52d0d6da8aacd127766bb75abb226c86e6c5573716dfda61eb25f1a5f5820f93",
 	"121c39c70e8e7d06bd9bf1dab29cc4120d7c32870e092581c9c43d7b29c53a07",
 	"4d618edd3a4616dc76966fcdc4eabc47c7fbd1bfc1e395b3e77d42c5c1769d4c",
@@ -1395,6 +2223,47 @@ static const char *const everything_embeds[] = {
 };
 
 static const char *const everything_hashes[] = {
+	"b7f5df04d83ffe44f3e78c7b88538e0d6dcd20a4007ccf976e0d0c972a5f5a6c",
+	"204862c814e40a60004ca70d19751923c1e19d9cf9c3ac29613addbef8f6b46e",
+	"0d4a574d4b3e4967e837d0d4bf5a5dee159c5fc8e97d86a75dc3abc6e217cf56",
+	"0fe1e1f98055ea82a211212d06826c5cf68926d7b21c418bdfe1af37b4b9edb5",
+	"3916939e10895cc3743c651d193c00a237321233c9908ff4bf72be38369f7985",
+};
+
+static const struct token_run everything_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u}, {1, 22882u}, {1, 70270u}, {1, 105228u}, {1, 103302u},
+	{1, 40525u}, {1, 131288u}, {1, 8336u}, {1, 59930u}, {1, 75703u}, {1, 25370u},
+	{1, 142001u}, {1, 97825u}, {1, 28262u}, {1, 145743u}, {1, 62516u}, {1, 132403u},
+	{1, 109744u}, {1, 18080u}, {1, 85070u}, {1, 94392u}, {1, 46964u}, {1, 47053u},
+	{1, 96112u}, {1, 51285u}, {1, 117266u}, {1, 35869u}, {1, 95498u}, {1, 78473u},
+	{1, 100688u}, {1, 63292u}, {1, 106304u}, {1, 46618u}, {1, 33950u}, {1, 53070u},
+	{1, 4385u}, {1, 121412u}, {1, 13508u}, {1, 86082u}, {1, 21332u}, {1, 116686u},
+};
+
+static const struct scout_hash_mm_item everything_untagged_items[] = {
+	{"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", 3, 30},
+	{"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+		"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+		"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+		"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", 40, 4},
+};
+
+static const char *const everything_untagged_embeds[] = {
+	"2d305180bc6b865dd46c90e4c30fac0ae9600f5323c67cf30db38e0fb3ca7ea8",
+	"6d7865c09b8f120c04b0edba62dea6b8a37a123c467b099fea13550c689fe2fc",
+	"ee0f9aa8127390f2c2445bd1df34adb8249571a9982c4b1263b961b55ff1e213",
+	"dbb6ea04c5673435ae098ad81969622ea3f681496d64f6c2b35fbde80549ceef",
+};
+
+static const char *const everything_untagged_hashes[] = {
 	"0fc341e831cfd7db6e58a8d3cb4de4ca10de2dddcc9c524974e8ad3458e1c46b",
 	"921b11bda00933a888a19cd03a998636ad04a799656e7262706600e9485e3e97",
 	"b0ac0e5543268f8df00aec54523e6457ed38e1a2108301f5209b6f1e8d0560bb",
@@ -1436,6 +2305,47 @@ static const char *const everything_given_seed_embeds[] = {
 };
 
 static const char *const everything_given_seed_hashes[] = {
+	"29589d61ecdc0173973ef3037ff1f7fee82f51212fef9a16eb9d707d75215080",
+	"c2ed9493b2cb55176cfc32bf3454ecd168ec13d0eddd856d17df9bdab5e92e20",
+	"b51375c024f39bfcefa36469b664a530ae6db47432e262280cbe180f6a37bca3",
+	"9f56eec9b0c14a2f60d0f445fe4860277718528ae4742bfa2a8f0dac0efb3b96",
+	"2202b39924fa50f3ac2a3c0a6c9b0c79422603fcd5ed67aafcb3332c415e2fe4",
+};
+
+static const struct token_run everything_given_seed_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u}, {1, 22882u}, {1, 70270u}, {1, 105228u}, {1, 103302u},
+	{1, 40525u}, {1, 131288u}, {1, 8336u}, {1, 59930u}, {1, 75703u}, {1, 25370u},
+	{1, 142001u}, {1, 97825u}, {1, 28262u}, {1, 145743u}, {1, 62516u}, {1, 132403u},
+	{1, 109744u}, {1, 18080u}, {1, 85070u}, {1, 94392u}, {1, 46964u}, {1, 47053u},
+	{1, 96112u}, {1, 51285u}, {1, 117266u}, {1, 35869u}, {1, 95498u}, {1, 78473u},
+	{1, 100688u}, {1, 63292u}, {1, 106304u}, {1, 46618u}, {1, 33950u}, {1, 53070u},
+	{1, 4385u}, {1, 121412u}, {1, 13508u}, {1, 86082u}, {1, 21332u}, {1, 116686u},
+};
+
+static const struct scout_hash_mm_item everything_given_seed_untagged_items[] = {
+	{"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", 3, 30},
+	{"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+		"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+		"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+		"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", 40, 4},
+};
+
+static const char *const everything_given_seed_untagged_embeds[] = {
+	"2d305180bc6b865dd46c90e4c30fac0ae9600f5323c67cf30db38e0fb3ca7ea8",
+	"6d7865c09b8f120c04b0edba62dea6b8a37a123c467b099fea13550c689fe2fc",
+	"ee0f9aa8127390f2c2445bd1df34adb8249571a9982c4b1263b961b55ff1e213",
+	"dbb6ea04c5673435ae098ad81969622ea3f681496d64f6c2b35fbde80549ceef",
+};
+
+static const char *const everything_given_seed_untagged_hashes[] = {
 	"dfc9dc15bce0d7de2f5b05bf9fcd9cc652386280e025ac7b339b5b57d837a550",
 	"d7722091c5fb19ae947d95898e5c454f4598fd500d5e70af01c265f4876deaec",
 	"e5fb5ab863e8eb1e978e592cf8bfd72fc075698ed263b7745c199e22b879e653",
@@ -1476,6 +2386,44 @@ static const char *const everything_block_of_24_embeds[] = {
 };
 
 static const char *const everything_block_of_24_hashes[] = {
+	"09d0f2530ccfb250b4bcd2639facc8766f505b9dc7821529adc388916605905c",
+	"6215a7b67815ca80244bd47ea66a4d9a6da48f643764c6dba46c69d319dba94a",
+	"6bc43b6a899634d5bf3cbb88e36e6cd5325211138645d248d3bd298794e8a475",
+};
+
+static const struct token_run everything_block_of_24_untagged_runs[] = {
+	{1, 2149u}, {1, 26527u}, {1, 73688u}, {1, 38884u}, {1, 134873u}, {1, 84714u},
+	{1, 2762u}, {1, 146629u}, {1, 150244u}, {1, 91486u}, {1, 74912u}, {1, 24730u},
+	{1, 6816u}, {1, 127871u}, {1, 19395u}, {1, 115185u}, {1, 147690u}, {1, 145301u},
+	{1, 106596u}, {1, 60733u}, {1, 34384u}, {1, 40424u}, {1, 64275u}, {1, 55268u},
+	{1, 109598u}, {1, 131038u}, {1, 133671u}, {1, 652u}, {1, 66265u}, {1, 117651u},
+	{1, 96034u}, {1, 115481u}, {1, 128036u}, {1, 44652u}, {1, 91031u}, {1, 138468u},
+	{1, 145358u}, {1, 68855u}, {1, 33905u}, {1, 123657u}, {1, 132407u}, {1, 6856u},
+	{1, 27707u}, {1, 113778u}, {1, 140619u}, {1, 13883u}, {1, 78336u}, {1, 73071u},
+	{1, 40973u}, {1, 30694u}, {1, 22882u}, {1, 70270u}, {1, 105228u}, {1, 103302u},
+	{1, 40525u}, {1, 131288u}, {1, 8336u}, {1, 59930u}, {1, 75703u}, {1, 25370u},
+	{1, 142001u}, {1, 97825u}, {1, 28262u}, {1, 145743u}, {1, 62516u}, {1, 132403u},
+	{1, 109744u}, {1, 18080u}, {1, 85070u}, {1, 94392u}, {1, 46964u}, {1, 47053u},
+	{1, 96112u}, {1, 51285u}, {1, 117266u}, {1, 35869u}, {1, 95498u}, {1, 78473u},
+	{1, 100688u}, {1, 63292u}, {1, 106304u}, {1, 46618u}, {1, 33950u}, {1, 53070u},
+	{1, 4385u}, {1, 121412u}, {1, 13508u}, {1, 86082u}, {1, 21332u}, {1, 116686u},
+};
+
+static const struct scout_hash_mm_item everything_block_of_24_untagged_items[] = {
+	{"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", 3, 30},
+	{"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+		"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+		"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+		"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", 40, 4},
+};
+
+static const char *const everything_block_of_24_untagged_embeds[] = {
+	"c10760d6b04ec923f963b3019d24406904389ad007cb2f86d63a1f9742a82f67",
+	"2ab1beb54a88f7e4bee83210d59ff5fc13c152634f3c8b600d3ebf9f70705f81",
+	"dbb6ea04c5673435ae098ad81969622ea3f681496d64f6c2b35fbde80549ceef",
+};
+
+static const char *const everything_block_of_24_untagged_hashes[] = {
 	"ac9b984fe635dc03a682d654ec2e560324a3a2922dc0a9a42526fd98a6b7f4a4",
 	"89c3640a09beedab0bf8a7ca8248a78a454d616c1b8578688e2cf9ccedbad3b2",
 	"a69e333c51c4adf737a3906f392fe375b558c3aed622e9060d840ac638bd2687",
@@ -1568,6 +2516,123 @@ static const struct scout_hash_mm_item drawn_overlaps_0_items[] = {
 };
 
 static const char *const drawn_overlaps_0_hashes[] = {
+	"a5ecc3c3fbea15038ed8fb76e60fb58979e54ac25140f4c12952445ca1fce551",
+	"42c9be750ad8bf929fcc551725b6750d53933aa43ff1cb97be8b748ffefd687f",
+	"5b3688a54231e65d565662eadeabf13c4cc5e0d6887973ee371279117e96b844",
+	"08676ed8df066d10312dff4fac34cfcf249c9fd77ac3a7d88e930322c10d446e",
+	"644543656b7ef2b89792ac506ae23c36932610811d3083b471caa4cd1bbb8802",
+	"5a63122ae3be34c77d8ec8a67a7f07ddc40d087a6890159f82fd636f8a8781d8",
+	"69219d3736b6945048b4cf225e43c68b6a8845b7c5e9913037131aa297ac01f4",
+	"4ad5ef8bcf04b5b3e66ec155f55902270178bbcf3acefed0c963979e18dcd5b3",
+	"40d4d2dbae43974c8be660d50fc788ea7d1926a524fc72412c4f08abb0086c28",
+	"a60f6ba6b1af080a048e4eeea6b190e57cda0ef2de68e791324f45df4a098aef",
+	"a2b2126954d42b5f58784a500af29844cec227b779fe9adfe67c06e98da2b44a",
+	"d392f3fdf20d70bae76d695adb60e9a9c8c4ab5cac117e8e9e226371635abfc3",
+	"f3266591df83bcda8f49539549d1f99b8e65ab9e4034936bc3beb583eeee93e4",
+	"cac711f76851d50b8472112a13f3596bc5e3b63a77d0e99afcb6c323004e6fe3",
+	"cf005c1d13bce4e8d1893e78c86665374c9195dd8ee2d88cfa6fb46e0f4544fd",
+	"56c3f80e3e5ce6ccb6be4ed12ab528f54773faf316ceaf56dcb27126ef143c29",
+	"32027f957c3a2c3fbae0517ec8084c713ca53332c88545d40ea898b9c2593fd7",
+	"6214320bb467b5c8bc8c5f6f4953322b4664a22c7c81fb6681666abe5b84f6fb",
+	"5a1b7276fb2ed2f56217c7a73307868af2697889994e34f3a20b06b751798fe3",
+	"7dae42c39721f5476e2bfd02f14127632a563eaa171a428669810f7485001441",
+	"424c268f5493c47af0654c1b1b397c57257fd914f6836a291edde725c06871dc",
+	"53a8a02ca73b55e508e2dc6b0e3e5d518ad1e7a06b39f7213c1677ff38b2f790",
+	"fc3498768e4676dc4c20b3e28bfa26153d24073d1e6dc2c5aca535dd6a1c812b",
+	"7569ec87014bc3f2bbc083e65cec4103648397a7a8e61ffb36fb4f19dee30efe",
+	"fa789dbb4244b21fe6af518d4829b7709f109d3be2c00b58efbdf4b38a8bde5f",
+	"f18d107ee8f9be96ce03166717bf08f9a811374760cae1acd26a4a17288e4095",
+	"adee71902198dc2ea8cd91cd297a43bf2c44b284d2cd538d2e3dd7aea50edf3a",
+	"c37260b20d6e6e8a066ef8104a8c1db762640797aea4b173e28f70f8a98fa1d8",
+};
+
+static const struct token_run drawn_overlaps_0_untagged_runs[] = {
+	{1, 49947u}, {1, 117735u}, {1, 44706u}, {1, 101130u}, {1, 84225u}, {1, 14550u},
+	{1, 44704u}, {1, 21912u}, {1, 93906u}, {1, 150796u}, {1, 103588u}, {1, 83061u},
+	{1, 53650u}, {1, 42872u}, {1, 13220u}, {1, 6093u}, {1, 96429u}, {1, 35796u},
+	{1, 136553u}, {1, 44688u}, {1, 18499u}, {1, 23569u}, {1, 116758u}, {1, 46407u},
+	{1, 12217u}, {1, 37632u}, {1, 116815u}, {1, 106670u}, {1, 57319u}, {1, 83100u},
+	{1, 132870u}, {1, 41277u}, {1, 149348u}, {1, 127479u}, {1, 150635u}, {1, 117661u},
+	{1, 86154u}, {1, 26873u}, {1, 59732u}, {1, 106334u}, {1, 24558u}, {1, 93608u},
+	{1, 145652u}, {1, 40148u}, {1, 12673u}, {1, 137018u}, {1, 88162u}, {1, 18339u},
+	{1, 112905u}, {1, 76664u}, {1, 130836u}, {1, 126907u}, {1, 122304u}, {1, 62993u},
+	{1, 96355u}, {1, 145789u}, {1, 127342u}, {1, 53497u}, {1, 125579u}, {1, 41847u},
+	{1, 150215u}, {1, 31793u}, {1, 18104u}, {1, 68566u}, {1, 137083u}, {1, 26230u},
+	{1, 29760u}, {1, 85946u}, {1, 81434u}, {1, 131920u}, {1, 52107u}, {1, 75461u},
+	{1, 70391u}, {1, 107766u}, {1, 72324u}, {1, 19232u}, {1, 136228u}, {1, 8550u},
+	{1, 43326u}, {1, 42600u}, {1, 145064u}, {1, 66639u}, {1, 115415u}, {1, 70409u},
+	{1, 148745u}, {1, 143707u}, {1, 23657u}, {1, 80924u}, {1, 117917u}, {1, 82962u},
+	{1, 81491u}, {1, 84278u}, {1, 7314u}, {1, 10748u}, {1, 14843u}, {1, 38364u},
+	{1, 83658u}, {1, 86311u}, {1, 67574u}, {1, 68089u}, {1, 46136u}, {1, 72029u},
+	{1, 84254u}, {1, 126468u}, {1, 149223u}, {1, 92626u}, {1, 107873u}, {1, 146927u},
+	{1, 74009u}, {1, 44486u}, {1, 65502u}, {1, 75998u}, {1, 135590u}, {1, 18748u},
+	{1, 131054u}, {1, 50926u}, {1, 80573u}, {1, 89881u}, {1, 84627u}, {1, 29453u},
+	{1, 84373u}, {1, 114678u}, {1, 105496u}, {1, 12978u}, {1, 121534u}, {1, 91767u},
+	{1, 1543u}, {1, 108914u}, {1, 43256u}, {1, 6834u}, {1, 5446u}, {1, 19043u},
+	{1, 114920u}, {1, 71054u}, {1, 34489u}, {1, 42683u}, {1, 109719u}, {1, 125631u},
+	{1, 93662u}, {1, 4083u}, {1, 120059u}, {1, 81073u}, {1, 101009u}, {1, 100453u},
+	{1, 149846u}, {1, 105648u}, {1, 122346u}, {1, 117723u}, {1, 52150u}, {1, 35554u},
+	{1, 55868u}, {1, 12876u}, {1, 32850u}, {1, 74072u}, {1, 99464u}, {1, 58868u},
+	{1, 122304u}, {1, 25381u}, {1, 90145u}, {1, 74645u}, {1, 247u}, {1, 15137u},
+	{1, 68281u}, {1, 146408u}, {1, 41095u}, {1, 115862u}, {1, 42633u}, {1, 4110u},
+	{1, 15030u}, {1, 1567u}, {1, 91757u}, {1, 42604u}, {1, 54163u}, {1, 115790u},
+	{1, 23944u}, {1, 48190u}, {1, 135160u}, {1, 12893u}, {1, 112924u}, {1, 50527u},
+	{1, 39803u}, {1, 96046u}, {1, 22436u}, {1, 129638u}, {1, 54058u}, {1, 145473u},
+	{1, 74165u}, {1, 25830u}, {1, 72591u}, {1, 41101u}, {1, 51926u}, {1, 11930u},
+	{1, 84082u}, {1, 62263u}, {1, 105073u}, {1, 113560u}, {1, 95663u}, {1, 73842u},
+	{1, 949u}, {1, 131709u}, {1, 120473u}, {1, 102122u}, {1, 135768u}, {1, 33477u},
+	{1, 91122u}, {1, 80908u}, {1, 29725u}, {1, 56143u}, {1, 17392u}, {1, 10368u},
+	{1, 9468u}, {1, 101624u}, {1, 111803u}, {1, 32391u}, {1, 103581u}, {1, 8749u},
+	{1, 33595u}, {1, 140569u}, {1, 7424u}, {1, 69382u}, {1, 1765u}, {1, 104534u},
+	{1, 56912u}, {1, 105433u}, {1, 124755u}, {1, 79204u}, {1, 6995u}, {1, 13788u},
+	{1, 101166u}, {1, 61448u}, {1, 79403u}, {1, 68581u}, {1, 125313u}, {1, 130977u},
+	{1, 28316u}, {1, 112990u}, {1, 140630u}, {1, 58637u}, {1, 37132u}, {1, 1210u},
+	{1, 143247u}, {1, 113049u}, {1, 143755u}, {1, 95977u}, {1, 12355u}, {1, 96463u},
+	{1, 32464u}, {1, 98105u}, {1, 33464u}, {1, 143119u}, {1, 23042u}, {1, 76777u},
+	{1, 88612u}, {1, 150821u}, {1, 140736u}, {1, 49106u}, {1, 129269u}, {1, 37357u},
+	{1, 106631u}, {1, 66823u}, {1, 76821u}, {1, 26688u}, {1, 118034u}, {1, 142265u},
+	{1, 100058u}, {1, 47612u}, {1, 39219u}, {1, 94056u}, {1, 84439u}, {1, 28898u},
+	{1, 67622u}, {1, 47240u}, {1, 98637u}, {1, 40634u}, {1, 142389u}, {1, 38959u},
+	{1, 33502u}, {1, 47945u}, {1, 47930u}, {1, 3109u}, {1, 12564u}, {1, 150773u},
+	{1, 64118u}, {1, 96791u}, {1, 94340u}, {1, 8669u}, {1, 70016u}, {1, 19700u},
+	{1, 100621u}, {1, 41256u}, {1, 139222u}, {1, 87909u}, {1, 140017u}, {1, 103354u},
+	{1, 89869u}, {1, 58526u}, {1, 87815u}, {1, 1865u}, {1, 113734u}, {1, 123920u},
+	{1, 95145u}, {1, 122912u}, {1, 48221u}, {1, 141016u}, {1, 99865u}, {1, 81143u},
+	{1, 39371u}, {1, 56733u}, {1, 29035u}, {1, 112401u}, {1, 65375u}, {1, 131144u},
+	{1, 80023u}, {1, 3422u}, {1, 108610u}, {1, 82006u}, {1, 140520u}, {1, 18744u},
+	{1, 131372u}, {1, 15901u}, {1, 21259u}, {1, 123018u}, {1, 134004u}, {1, 148989u},
+	{1, 110790u}, {1, 99362u}, {1, 9037u}, {1, 11317u}, {1, 102779u}, {1, 75293u},
+	{1, 16538u}, {1, 74813u}, {1, 130056u}, {1, 7234u}, {1, 13550u}, {1, 44675u},
+	{1, 123675u}, {1, 45914u}, {1, 53045u}, {1, 72842u}, {1, 43711u}, {1, 64118u},
+	{1, 37663u}, {1, 119550u}, {1, 24103u}, {1, 127435u}, {1, 122664u}, {1, 137694u},
+	{1, 123246u}, {1, 92037u}, {1, 5385u}, {1, 23338u}, {1, 60294u}, {1, 115133u},
+	{1, 114289u}, {1, 135381u}, {1, 61354u}, {1, 135960u}, {1, 1434u}, {1, 24065u},
+	{1, 35296u}, {1, 82972u}, {1, 93860u}, {1, 93897u}, {1, 47968u}, {1, 81418u},
+	{1, 96464u}, {1, 30260u}, {1, 55196u}, {1, 38892u}, {1, 61840u}, {1, 143803u},
+	{1, 76905u}, {1, 132314u}, {1, 146530u}, {1, 35085u}, {1, 7718u}, {1, 67194u},
+	{1, 136789u}, {1, 137602u}, {1, 147933u}, {1, 87001u}, {1, 76348u}, {1, 43746u},
+	{1, 128047u}, {1, 101487u}, {1, 121068u}, {1, 69843u}, {1, 36757u}, {1, 80839u},
+	{1, 121997u}, {1, 32858u}, {1, 78715u}, {1, 64711u}, {1, 6321u}, {1, 66217u},
+	{1, 111013u}, {1, 136155u}, {1, 43969u}, {1, 150096u}, {1, 2188u}, {1, 67720u},
+	{1, 118908u}, {1, 19160u}, {1, 20745u}, {1, 57127u}, {1, 56443u}, {1, 99886u},
+	{1, 132609u}, {1, 27704u}, {1, 121268u}, {1, 101999u}, {1, 116886u}, {1, 71907u},
+	{1, 80955u}, {1, 91207u}, {1, 44978u}, {1, 149324u}, {1, 101227u}, {1, 127165u},
+	{1, 113841u}, {1, 66870u}, {1, 13081u}, {1, 138776u}, {1, 102846u}, {1, 7136u},
+	{1, 20807u}, {1, 16295u}, {1, 112601u}, {1, 5059u}, {1, 31806u}, {1, 73760u},
+	{1, 146480u}, {1, 63166u}, {1, 56546u}, {1, 109170u}, {1, 52164u}, {1, 19309u},
+	{1, 94767u}, {1, 125405u}, {1, 3816u}, {1, 102717u}, {1, 123046u}, {1, 87765u},
+	{1, 3761u}, {1, 52805u}, {1, 25354u}, {1, 3085u}, {1, 122610u}, {1, 84765u},
+};
+
+static const struct scout_hash_mm_item drawn_overlaps_0_untagged_items[] = {
+	{"mm-0-0", 114, 49},
+	{"mm-0-1", 119, 69},
+	{"mm-0-2", 271, 88},
+	{"mm-0-3", 279, 58},
+	{"mm-0-4", 311, 39},
+};
+
+static const char *const drawn_overlaps_0_untagged_hashes[] = {
 	"6971aac73f90c710d55d454090962fa053078bb004845e3d12b954408ce3b4a3",
 	"5011390ff80751862da0331b93a0fd92fc406b81c828d8f1312fa891b0d9c6a1",
 	"ee03c4579b69f47b6e7bd6c84f9c47e17af5af56c123f32cefa1f3a993c785d3",
@@ -1685,6 +2750,123 @@ static const struct scout_hash_mm_item drawn_overlaps_1_items[] = {
 };
 
 static const char *const drawn_overlaps_1_hashes[] = {
+	"85c333f949e4da25eb33a9b9713726b97b9f5b1509bada3264a1dbba0aceeea6",
+	"42a969661de873cbb64501cc2581cc54b08c91995044123a19d12d58ec0a83e2",
+	"8cd27538db1bb681da992a05b4a9730b299d5f1d32cf7113fb5db3d6c5310741",
+	"2a046d2e693b3a7e2d4c5bd81ddf22182bf045c12cc11a2a5ee9ff5a573feee3",
+	"c07dff4f9abaa2e5e23158849be2b22a4debba01eae158130c028f51f2900fc9",
+	"d048360628eda1c5758f0027b4e894cfa9d3c082a091ce73b6da8271c82f1339",
+	"464249282f37402eae007251bf56a404e00367d23a3d1408d5307db4a1880de6",
+	"94be215cabce2b8e186dff1f0bbc299b54fefd28a700ef8412b3751b6bf5b999",
+	"77953f0df92fabc4716c1ad881667a442dff011150be45092cb08fd2b8e10d8f",
+	"29692ca6b77c3d0da0f9e413cf310b8156ee3bbc8ceda2f02f53675a46831e86",
+	"f3675f24675efec88d82c5484ae406596c5d8771402b703ef547db254cf66398",
+	"6cad44c0ba0cb0f27d2c3ee5ae719d22cacb679f40c3ec42fb83df6430722abb",
+	"bce43fc16747f7695da38b3bc5271c7ff03e39f2b16c949bae3780cdb82592da",
+	"5082ecf5bb34ddf53e32585e0abef0b919da90b648ece75ef0f191628ebc02cb",
+	"599c221bfd673b44e270fcb8cfa27511e3d70fa9103e889f50bc996b93c87398",
+	"79cc8a8aa2b1f472818e2c577ac5eb7309b49dbb6a2654b5ea52fcf5a4e0356c",
+	"7af30255f777c6856de1c1dbbb7eae163663799a4bdd4d91fd1785aed898a59e",
+	"9020ae247245b3e30345cd399eb668ef4eb36269d184aa1a45f91825409b59c8",
+	"e8011904e3c7d97b809de423d74d4cfdd429de5908c778a15df0d23ecb638327",
+	"2e5817da329f6160b16210ac011458ae52861d929bd7235a713df7eef54adafc",
+	"9fd9a2b768e4acedd1492d38186bf90a091813036a68249eda2e45a65c790912",
+	"8e4a67574e687ea756497ad889eded5611eab3593692e5fc2bbc9c3a201242d9",
+	"18c102e065573d3705ac0e20a9de96aca7429863fa8e9cc43fb69b375ffc2781",
+	"3b458054e6bab5091cdc1e1968a8fb6b073e93e2bf8b56d3379dd4f071d17eed",
+	"94dceb93f97527a51928d50f17d5176dad9f5a5bd3fa90f6ef3ac6e584d602e2",
+	"3c29cafe75765af967916b672e9161a7e25b393a116d1a27adbfeb7ae0cc3d5a",
+	"a1f91744caa7b93d1c77c9912474f8de70cb37f3569fa78b27ec05449ef73ae9",
+	"1a2b1840ee614f65d37a1674a84181f0faae154e04f66dcff637c4826ff4b0e0",
+};
+
+static const struct token_run drawn_overlaps_1_untagged_runs[] = {
+	{1, 77700u}, {1, 86636u}, {1, 87131u}, {1, 104276u}, {1, 144334u}, {1, 41503u},
+	{1, 36420u}, {1, 126733u}, {1, 74310u}, {1, 135408u}, {1, 34654u}, {1, 25140u},
+	{1, 23351u}, {1, 51952u}, {1, 88606u}, {1, 51236u}, {1, 106590u}, {1, 74000u},
+	{1, 15635u}, {1, 57157u}, {1, 138199u}, {1, 146641u}, {1, 131402u}, {1, 20380u},
+	{1, 90618u}, {1, 117327u}, {1, 72581u}, {1, 123527u}, {1, 106111u}, {1, 150996u},
+	{1, 82220u}, {1, 51631u}, {1, 87157u}, {1, 73567u}, {1, 141697u}, {1, 137050u},
+	{1, 72465u}, {1, 96083u}, {1, 82853u}, {1, 10798u}, {1, 115715u}, {1, 14221u},
+	{1, 118209u}, {1, 95913u}, {1, 119768u}, {1, 47767u}, {1, 22267u}, {1, 94587u},
+	{1, 33830u}, {1, 63850u}, {1, 119117u}, {1, 84096u}, {1, 65687u}, {1, 117909u},
+	{1, 44220u}, {1, 30899u}, {1, 121833u}, {1, 106066u}, {1, 110632u}, {1, 97314u},
+	{1, 19888u}, {1, 54327u}, {1, 151611u}, {1, 97191u}, {1, 136560u}, {1, 65587u},
+	{1, 130057u}, {1, 6762u}, {1, 82043u}, {1, 112523u}, {1, 109517u}, {1, 131251u},
+	{1, 55944u}, {1, 7318u}, {1, 39073u}, {1, 34535u}, {1, 143965u}, {1, 67779u},
+	{1, 99203u}, {1, 96493u}, {1, 73729u}, {1, 88240u}, {1, 137470u}, {1, 131998u},
+	{1, 66695u}, {1, 123654u}, {1, 13224u}, {1, 20182u}, {1, 20672u}, {1, 79243u},
+	{1, 63301u}, {1, 98708u}, {1, 100629u}, {1, 144868u}, {1, 66849u}, {1, 104609u},
+	{1, 122039u}, {1, 103561u}, {1, 61788u}, {1, 41237u}, {1, 147295u}, {1, 11769u},
+	{1, 3918u}, {1, 29758u}, {1, 28437u}, {1, 94560u}, {1, 16561u}, {1, 63177u},
+	{1, 130308u}, {1, 43408u}, {1, 128071u}, {1, 21000u}, {1, 95168u}, {1, 104855u},
+	{1, 52922u}, {1, 72254u}, {1, 89896u}, {1, 87074u}, {1, 136457u}, {1, 75687u},
+	{1, 134732u}, {1, 54083u}, {1, 96551u}, {1, 33919u}, {1, 11611u}, {1, 108748u},
+	{1, 120870u}, {1, 39025u}, {1, 138688u}, {1, 151140u}, {1, 89208u}, {1, 118699u},
+	{1, 14535u}, {1, 44270u}, {1, 27680u}, {1, 76311u}, {1, 39127u}, {1, 56144u},
+	{1, 114473u}, {1, 36401u}, {1, 85005u}, {1, 107084u}, {1, 83400u}, {1, 68346u},
+	{1, 71074u}, {1, 144281u}, {1, 24579u}, {1, 143696u}, {1, 146791u}, {1, 25770u},
+	{1, 26172u}, {1, 135882u}, {1, 45238u}, {1, 58734u}, {1, 233u}, {1, 15067u},
+	{1, 28247u}, {1, 38192u}, {1, 20827u}, {1, 124041u}, {1, 127840u}, {1, 20233u},
+	{1, 23623u}, {1, 9108u}, {1, 58710u}, {1, 102182u}, {1, 120748u}, {1, 46240u},
+	{1, 110031u}, {1, 81784u}, {1, 10827u}, {1, 78625u}, {1, 31046u}, {1, 1908u},
+	{1, 101113u}, {1, 32694u}, {1, 24775u}, {1, 54714u}, {1, 36835u}, {1, 102521u},
+	{1, 132133u}, {1, 55020u}, {1, 51375u}, {1, 78591u}, {1, 137543u}, {1, 146196u},
+	{1, 32134u}, {1, 115418u}, {1, 40138u}, {1, 115108u}, {1, 83468u}, {1, 88026u},
+	{1, 140716u}, {1, 145983u}, {1, 64912u}, {1, 75789u}, {1, 23745u}, {1, 151210u},
+	{1, 133117u}, {1, 69029u}, {1, 22901u}, {1, 103971u}, {1, 10215u}, {1, 32616u},
+	{1, 56735u}, {1, 68836u}, {1, 24397u}, {1, 62111u}, {1, 27135u}, {1, 49980u},
+	{1, 141380u}, {1, 120354u}, {1, 114094u}, {1, 89763u}, {1, 14456u}, {1, 82508u},
+	{1, 78921u}, {1, 94612u}, {1, 28260u}, {1, 26262u}, {1, 114644u}, {1, 92899u},
+	{1, 97861u}, {1, 138601u}, {1, 100011u}, {1, 5756u}, {1, 124928u}, {1, 112278u},
+	{1, 74972u}, {1, 57386u}, {1, 63443u}, {1, 104526u}, {1, 81931u}, {1, 32587u},
+	{1, 74951u}, {1, 28685u}, {1, 112074u}, {1, 133927u}, {1, 94147u}, {1, 74814u},
+	{1, 103012u}, {1, 20355u}, {1, 33398u}, {1, 122378u}, {1, 113772u}, {1, 132869u},
+	{1, 146606u}, {1, 109994u}, {1, 93188u}, {1, 28995u}, {1, 24325u}, {1, 50357u},
+	{1, 55082u}, {1, 112777u}, {1, 33590u}, {1, 11075u}, {1, 102881u}, {1, 137348u},
+	{1, 142401u}, {1, 87678u}, {1, 131907u}, {1, 5575u}, {1, 72523u}, {1, 137737u},
+	{1, 34201u}, {1, 86510u}, {1, 147126u}, {1, 132516u}, {1, 76289u}, {1, 37156u},
+	{1, 29481u}, {1, 16116u}, {1, 44129u}, {1, 7808u}, {1, 121672u}, {1, 9032u},
+	{1, 26488u}, {1, 54137u}, {1, 39181u}, {1, 139255u}, {1, 94768u}, {1, 82643u},
+	{1, 79837u}, {1, 56966u}, {1, 146786u}, {1, 127557u}, {1, 48956u}, {1, 59692u},
+	{1, 128466u}, {1, 90973u}, {1, 84629u}, {1, 130269u}, {1, 98934u}, {1, 114550u},
+	{1, 112519u}, {1, 136856u}, {1, 47899u}, {1, 121127u}, {1, 127759u}, {1, 11332u},
+	{1, 127585u}, {1, 97765u}, {1, 94100u}, {1, 86027u}, {1, 89951u}, {1, 68607u},
+	{1, 82876u}, {1, 129988u}, {1, 112636u}, {1, 27287u}, {1, 139344u}, {1, 26061u},
+	{1, 71194u}, {1, 93691u}, {1, 105987u}, {1, 92488u}, {1, 2892u}, {1, 1694u},
+	{1, 17956u}, {1, 124438u}, {1, 112891u}, {1, 138903u}, {1, 113447u}, {1, 137800u},
+	{1, 90035u}, {1, 101567u}, {1, 107731u}, {1, 58146u}, {1, 59532u}, {1, 107367u},
+	{1, 116990u}, {1, 151892u}, {1, 87835u}, {1, 99396u}, {1, 32255u}, {1, 113547u},
+	{1, 77353u}, {1, 114134u}, {1, 92057u}, {1, 115652u}, {1, 131868u}, {1, 77778u},
+	{1, 18787u}, {1, 6197u}, {1, 72103u}, {1, 124033u}, {1, 148615u}, {1, 74369u},
+	{1, 7737u}, {1, 100749u}, {1, 45904u}, {1, 13717u}, {1, 29862u}, {1, 18928u},
+	{1, 106394u}, {1, 133323u}, {1, 145375u}, {1, 106331u}, {1, 110814u}, {1, 63723u},
+	{1, 136638u}, {1, 86161u}, {1, 65879u}, {1, 136711u}, {1, 112263u}, {1, 14078u},
+	{1, 6281u}, {1, 140438u}, {1, 144781u}, {1, 121460u}, {1, 98710u}, {1, 77939u},
+	{1, 129112u}, {1, 3583u}, {1, 149600u}, {1, 121305u}, {1, 23155u}, {1, 65201u},
+	{1, 25079u}, {1, 141967u}, {1, 19138u}, {1, 82853u}, {1, 140178u}, {1, 111683u},
+	{1, 84075u}, {1, 20946u}, {1, 28501u}, {1, 37982u}, {1, 102031u}, {1, 58572u},
+	{1, 136290u}, {1, 11322u}, {1, 61609u}, {1, 134501u}, {1, 63262u}, {1, 72023u},
+	{1, 45867u}, {1, 118637u}, {1, 2215u}, {1, 102617u}, {1, 1535u}, {1, 62186u},
+	{1, 47845u}, {1, 14530u}, {1, 132185u}, {1, 136219u}, {1, 106134u}, {1, 118504u},
+	{1, 32964u}, {1, 315u}, {1, 138614u}, {1, 106873u}, {1, 66859u}, {1, 86717u},
+	{1, 89831u}, {1, 53637u}, {1, 79974u}, {1, 58435u}, {1, 117041u}, {1, 31397u},
+	{1, 8024u}, {1, 81075u}, {1, 14926u}, {1, 94008u}, {1, 98818u}, {1, 31327u},
+	{1, 69200u}, {1, 49604u}, {1, 94686u}, {1, 134553u}, {1, 13901u}, {1, 41432u},
+	{1, 85894u}, {1, 40967u}, {1, 113058u}, {1, 86169u}, {1, 90155u}, {1, 135594u},
+	{1, 63302u}, {1, 45544u}, {1, 93152u}, {1, 143317u}, {1, 26041u}, {1, 147001u},
+	{1, 21827u}, {1, 113386u}, {1, 132645u}, {1, 48206u}, {1, 109968u}, {1, 20678u},
+};
+
+static const struct scout_hash_mm_item drawn_overlaps_1_untagged_items[] = {
+	{"mm-1-0", 194, 6},
+	{"mm-1-1", 230, 4},
+	{"mm-1-2", 250, 69},
+	{"mm-1-3", 345, 48},
+	{"mm-1-4", 380, 60},
+};
+
+static const char *const drawn_overlaps_1_untagged_hashes[] = {
 	"8cbca6f1c2f92c5e11bf7007852414199aafe6f9ab07a8c7db975d67ad71248f",
 	"b61cb55809f3d72dd20cbe4c2617fe8774e93977a3955d0c88bd90ee0c3da615",
 	"edb204207d9b1244cc30d09f1994e1f11da3268a08ba1fe5149a3b21a87959c9",
@@ -1802,6 +2984,123 @@ static const struct scout_hash_mm_item drawn_overlaps_2_items[] = {
 };
 
 static const char *const drawn_overlaps_2_hashes[] = {
+	"1543136603d6d241f94bbd0da715eb86f66f82af23a5694a5d9a4ce4f23ad06d",
+	"ce0491a235c1a3119d106590bae98566e074ad3052f12b252d4ae62649059d78",
+	"b8428fd6eceea41137eacff96737424d0085a44af15ab7284f8b61e4d7ba6838",
+	"8f55fce7841f40dbb638874ef6f7b0690740bd78d307d94d1494c09ac7149d2a",
+	"7c68c1149fbb92cc7ef326983c66e616d7de784d6dcc090471cf0d8cd1409a2a",
+	"58fd3b4ff5c9047ff765f6d92b0276d28949aa311f72574217c62e157a26778a",
+	"9e2d670db7b7d0b05fba4c696ea6aeb748e9f782bae9537a7ac2d4e2b279e618",
+	"55816bfe1abafacd61607a5ec557527be7eeeb4addcb357b25d2658513847ab1",
+	"926b313fd7634584a2aa05abdb587600e7c2a44f93ebcbbf5e6ca671f4de9ce2",
+	"34fa9f2e72bd019dfb8c0ee3ba35b0858ed8847f25b888e3bf6021d15201daf6",
+	"6881cef151b1d798dcf0a090a39684857481a2e434165a9b6971cf6158c9a93a",
+	"fbe1d94b50467f3af6c0745f5e1a451a49c0f6c18d0794358c7b966a9ce5364e",
+	"b1c12369d3bd5d5f9f98d38125aa3bd183ab704c13035b5563f46f83997e0eed",
+	"27f6a7a65dacc74272abbfc8d8672a104792c219ddf3b9012cef42b45a3418a3",
+	"a37128457acef2984d480083a790ea704dec1af63c4011f60c6e1e55929601b5",
+	"71fc7f8a6ec19aa775d90acac3e64423cdb64d925f7614370bd017d3c761e296",
+	"c922c46b8cc42b04cce5f8f220c7e52f08703178fa2a4b1b0b0e28fc9b311412",
+	"dab03a7854742c7f2b41851375a10ba0bf3f6af59e9612b5b4842466476db6e9",
+	"7bc9c6d69ed987cdf0beb15122787049f5b212a8dcba2657eb866fac4fbd0209",
+	"2676f2daa3f044ca7fe550eb36e478f62e92c95dd49f4f5d2ec1dd563284d123",
+	"05686746e1cb08ffe2290420f224f5e85c698701737d776a6afbf554bfd4e968",
+	"214448e592e5c9b01b64f8150e1e73b610abd7b2fac69f1fde144a57b85f83a2",
+	"e8b0055612c996e2c216ee4831aa24d56f1e268fc762fc9e39bd4df263368e03",
+	"032187b7ccbf0c2b025fe7c0d4ffd7c63db26e4c1f093f505963143568334207",
+	"206bf8013494aded62c7e8ef5818aabb93f9295adb45cad9ec9d4c4155eb8a02",
+	"d2f62e7cd628005b1fc76b4fb643d9b577a93e7e5aca79d148a1a26f7295f301",
+	"521b6010e6a517ac1a54da8668ea409445d0af0f6c403be8e1499cbc190f6445",
+	"118a62b889f6098c6914e61df849ed070cc839e2dedc9392fe96bb9419e4e337",
+};
+
+static const struct token_run drawn_overlaps_2_untagged_runs[] = {
+	{1, 3988u}, {1, 109147u}, {1, 65151u}, {1, 120537u}, {1, 134862u}, {1, 43438u},
+	{1, 30017u}, {1, 56500u}, {1, 151085u}, {1, 9765u}, {1, 76142u}, {1, 145949u},
+	{1, 144764u}, {1, 59836u}, {1, 88784u}, {1, 19827u}, {1, 54476u}, {1, 63792u},
+	{1, 81338u}, {1, 93617u}, {1, 50683u}, {1, 82558u}, {1, 61216u}, {1, 35477u},
+	{1, 79050u}, {1, 26927u}, {1, 139502u}, {1, 13880u}, {1, 98409u}, {1, 126428u},
+	{1, 91667u}, {1, 1641u}, {1, 47320u}, {1, 113870u}, {1, 100435u}, {1, 49610u},
+	{1, 41583u}, {1, 30804u}, {1, 32052u}, {1, 146281u}, {1, 150426u}, {1, 87866u},
+	{1, 141941u}, {1, 59863u}, {1, 69170u}, {1, 78022u}, {1, 8626u}, {1, 27852u},
+	{1, 2360u}, {1, 51256u}, {1, 79667u}, {1, 28983u}, {1, 49386u}, {1, 57046u},
+	{1, 137852u}, {1, 6959u}, {1, 60429u}, {1, 40309u}, {1, 10375u}, {1, 89998u},
+	{1, 11619u}, {1, 25034u}, {1, 75530u}, {1, 121402u}, {1, 111862u}, {1, 123107u},
+	{1, 104250u}, {1, 11402u}, {1, 93477u}, {1, 122024u}, {1, 10835u}, {1, 45236u},
+	{1, 81564u}, {1, 34575u}, {1, 72064u}, {1, 76820u}, {1, 87882u}, {1, 27233u},
+	{1, 62357u}, {1, 88648u}, {1, 85338u}, {1, 37685u}, {1, 2291u}, {1, 71452u},
+	{1, 1808u}, {1, 29125u}, {1, 21849u}, {1, 121189u}, {1, 149146u}, {1, 2176u},
+	{1, 113853u}, {1, 54662u}, {1, 89316u}, {1, 33905u}, {1, 123641u}, {1, 51113u},
+	{1, 140100u}, {1, 59422u}, {1, 82082u}, {1, 143840u}, {1, 56280u}, {1, 69226u},
+	{1, 119804u}, {1, 1907u}, {1, 1476u}, {1, 49989u}, {1, 108453u}, {1, 138989u},
+	{1, 112049u}, {1, 86452u}, {1, 138605u}, {1, 84330u}, {1, 27049u}, {1, 1868u},
+	{1, 102086u}, {1, 151768u}, {1, 21628u}, {1, 100282u}, {1, 99401u}, {1, 46537u},
+	{1, 106384u}, {1, 114858u}, {1, 103612u}, {1, 98830u}, {1, 23407u}, {1, 16834u},
+	{1, 34543u}, {1, 77787u}, {1, 97204u}, {1, 128005u}, {1, 8798u}, {1, 108410u},
+	{1, 77196u}, {1, 54917u}, {1, 11058u}, {1, 47073u}, {1, 18330u}, {1, 140359u},
+	{1, 118834u}, {1, 40610u}, {1, 116041u}, {1, 39784u}, {1, 148803u}, {1, 118552u},
+	{1, 9790u}, {1, 44436u}, {1, 12794u}, {1, 29101u}, {1, 132361u}, {1, 3709u},
+	{1, 4457u}, {1, 74964u}, {1, 24990u}, {1, 148826u}, {1, 66842u}, {1, 24092u},
+	{1, 93635u}, {1, 2009u}, {1, 81153u}, {1, 85161u}, {1, 141766u}, {1, 129366u},
+	{1, 64010u}, {1, 94629u}, {1, 107363u}, {1, 60546u}, {1, 34148u}, {1, 38050u},
+	{1, 127330u}, {1, 58968u}, {1, 86092u}, {1, 95754u}, {1, 27823u}, {1, 139353u},
+	{1, 147120u}, {1, 36733u}, {1, 75493u}, {1, 41039u}, {1, 117913u}, {1, 87158u},
+	{1, 104114u}, {1, 65857u}, {1, 55413u}, {1, 64415u}, {1, 49582u}, {1, 108901u},
+	{1, 151646u}, {1, 11395u}, {1, 128522u}, {1, 127523u}, {1, 34113u}, {1, 86059u},
+	{1, 14314u}, {1, 112318u}, {1, 113747u}, {1, 63032u}, {1, 40996u}, {1, 133155u},
+	{1, 76297u}, {1, 135983u}, {1, 75541u}, {1, 54699u}, {1, 37517u}, {1, 83126u},
+	{1, 11098u}, {1, 76941u}, {1, 107622u}, {1, 82163u}, {1, 57520u}, {1, 149783u},
+	{1, 95529u}, {1, 132180u}, {1, 3315u}, {1, 145903u}, {1, 46441u}, {1, 144713u},
+	{1, 31394u}, {1, 72340u}, {1, 114658u}, {1, 81251u}, {1, 121179u}, {1, 80192u},
+	{1, 68518u}, {1, 15530u}, {1, 16494u}, {1, 104749u}, {1, 61925u}, {1, 104554u},
+	{1, 115456u}, {1, 34389u}, {1, 60331u}, {1, 84109u}, {1, 108691u}, {1, 96440u},
+	{1, 83548u}, {1, 97463u}, {1, 78704u}, {1, 21834u}, {1, 55100u}, {1, 58523u},
+	{1, 20574u}, {1, 35339u}, {1, 40263u}, {1, 30562u}, {1, 123420u}, {1, 127560u},
+	{1, 54598u}, {1, 77484u}, {1, 20846u}, {1, 111347u}, {1, 45453u}, {1, 61249u},
+	{1, 40649u}, {1, 125278u}, {1, 41476u}, {1, 102543u}, {1, 87427u}, {1, 62568u},
+	{1, 134122u}, {1, 80054u}, {1, 124484u}, {1, 75204u}, {1, 98138u}, {1, 5516u},
+	{1, 104541u}, {1, 134332u}, {1, 18872u}, {1, 70592u}, {1, 24165u}, {1, 22165u},
+	{1, 74814u}, {1, 60672u}, {1, 46870u}, {1, 136073u}, {1, 94978u}, {1, 2111u},
+	{1, 81021u}, {1, 24925u}, {1, 51950u}, {1, 6899u}, {1, 145635u}, {1, 114418u},
+	{1, 62177u}, {1, 120156u}, {1, 57962u}, {1, 107894u}, {1, 27448u}, {1, 20571u},
+	{1, 140055u}, {1, 134412u}, {1, 25435u}, {1, 123785u}, {1, 3008u}, {1, 51706u},
+	{1, 74946u}, {1, 107856u}, {1, 26174u}, {1, 81219u}, {1, 86349u}, {1, 53605u},
+	{1, 4868u}, {1, 80640u}, {1, 78827u}, {1, 134018u}, {1, 145980u}, {1, 124288u},
+	{1, 18298u}, {1, 29044u}, {1, 52537u}, {1, 94908u}, {1, 151126u}, {1, 23151u},
+	{1, 69713u}, {1, 19284u}, {1, 117735u}, {1, 39366u}, {1, 44303u}, {1, 120698u},
+	{1, 35896u}, {1, 29972u}, {1, 7719u}, {1, 122344u}, {1, 97262u}, {1, 34925u},
+	{1, 112213u}, {1, 78440u}, {1, 85360u}, {1, 60834u}, {1, 143853u}, {1, 85030u},
+	{1, 106679u}, {1, 6620u}, {1, 25569u}, {1, 29434u}, {1, 51509u}, {1, 107286u},
+	{1, 26484u}, {1, 95950u}, {1, 76137u}, {1, 26029u}, {1, 77478u}, {1, 91289u},
+	{1, 23332u}, {1, 134548u}, {1, 47919u}, {1, 108803u}, {1, 30436u}, {1, 6105u},
+	{1, 98775u}, {1, 116647u}, {1, 4121u}, {1, 151271u}, {1, 88730u}, {1, 31892u},
+	{1, 51389u}, {1, 13702u}, {1, 144919u}, {1, 60757u}, {1, 105551u}, {1, 108330u},
+	{1, 20663u}, {1, 19729u}, {1, 24436u}, {1, 126371u}, {1, 142195u}, {1, 6979u},
+	{1, 33011u}, {1, 76951u}, {1, 48533u}, {1, 74318u}, {1, 13921u}, {1, 42553u},
+	{1, 50296u}, {1, 90793u}, {1, 114681u}, {1, 120867u}, {1, 61830u}, {1, 102225u},
+	{1, 136241u}, {1, 43337u}, {1, 114929u}, {1, 65075u}, {1, 119008u}, {1, 79915u},
+	{1, 127231u}, {1, 110229u}, {1, 52206u}, {1, 37182u}, {1, 141203u}, {1, 29831u},
+	{1, 123920u}, {1, 101071u}, {1, 94958u}, {1, 50385u}, {1, 34239u}, {1, 5585u},
+	{1, 138722u}, {1, 15095u}, {1, 67540u}, {1, 2538u}, {1, 144535u}, {1, 7825u},
+	{1, 49463u}, {1, 109738u}, {1, 112305u}, {1, 120337u}, {1, 133061u}, {1, 90405u},
+	{1, 150957u}, {1, 55991u}, {1, 67439u}, {1, 135011u}, {1, 26879u}, {1, 12162u},
+	{1, 29466u}, {1, 96592u}, {1, 117188u}, {1, 151288u}, {1, 142113u}, {1, 66671u},
+	{1, 42233u}, {1, 117519u}, {1, 13321u}, {1, 22149u}, {1, 113258u}, {1, 114654u},
+	{1, 119367u}, {1, 52498u}, {1, 115392u}, {1, 88522u}, {1, 48081u}, {1, 72754u},
+	{1, 77717u}, {1, 149908u}, {1, 60872u}, {1, 118541u}, {1, 76475u}, {1, 135587u},
+	{1, 38706u}, {1, 94426u}, {1, 23953u}, {1, 92566u}, {1, 82055u}, {1, 102506u},
+	{1, 130425u}, {1, 104884u}, {1, 127171u}, {1, 8884u}, {1, 135648u}, {1, 108577u},
+};
+
+static const struct scout_hash_mm_item drawn_overlaps_2_untagged_items[] = {
+	{"mm-2-0", 108, 19},
+	{"mm-2-1", 134, 38},
+	{"mm-2-2", 164, 22},
+	{"mm-2-3", 208, 49},
+	{"mm-2-4", 307, 63},
+};
+
+static const char *const drawn_overlaps_2_untagged_hashes[] = {
 	"9a4e7a49056d0679e0a4f78222a411cd8c04de81ca4574a0d64f792b0813ab67",
 	"ce2e5cdf3057de40893e71ffb8097e83657e7d35f831693a57b93f2e4460cdc0",
 	"b1525cc7ad9a570fcafb24b9fba0ce65bba3d3a6ffdfd4b3f684a3c8b53f9b71",
@@ -1919,6 +3218,123 @@ static const struct scout_hash_mm_item drawn_overlaps_3_items[] = {
 };
 
 static const char *const drawn_overlaps_3_hashes[] = {
+	"7a9407a5f423aaa6ad5fa8fbe9d9571131e276b71c70f1d9d074d67966e4b574",
+	"82ddfdae949626a1de379f95f493ac4adf95ec9b6ed909a272f7f13654444001",
+	"fbdd431c7ffa022ea15390bff5d2ce9f9b8d2e125b2315ca994adae1d52ecb41",
+	"f6b20c9711d276a6c091338c766f460ba48a767531a52f30f9a7112c081b53e9",
+	"9f3833a27fd95b1d248fcf3892254feda2ff98161de7d30fffd3c28c4297ebfd",
+	"38622b82a40c1f3d0c9517635d745b9b09686bb341968e25c0ca49d6aa4a79f5",
+	"e3072a00a893460ee7049577d8df67f74e5a16c6c9dcf446cfcc930239df1d26",
+	"9486ddeaa2509ad844ad8d14472903553ea5575ee01b4f837d8fe58dbee583a7",
+	"1ec41a1d874aaf456e37200d48bb2fcacef394b2676a9dada6300357a5817585",
+	"2bb4baca1ce9fa65068694cfc24754f4659f314ac81fd6fc34bab2d10d15df16",
+	"5239623f07c22494f598685d79f47dfaf0d8cdd201ae667ffc42fd73f3f8e98a",
+	"b36495f8dc7bcea8a915ba435c326be74ccda861c11c6a38bb129a003570b135",
+	"79ab8093e1b9b8261b7dc2ee9100c370a5b0444cf7e59afdd00ec5e681454be0",
+	"8bde222a8de74f1bf6c8e930f187b29f88c4a977c93677860460ed90a0dc0722",
+	"b9fa76fde6d93b693254891d4cd79405588fa8707ce3dda4e482e9fe9164b1aa",
+	"0f920dde49285086af5744438c203c6f0bf1314e6d29910630d85efc86e0c7c4",
+	"287964a9313c020f855a3275c383d92855e1e2da9f89f27d9779b3abde631a87",
+	"3c1c795a88a4a2754af5261405882cbe48ef1ae88c09ae02ad70223ca13b897d",
+	"4550802b2c8e453bf0e1d746b4109a06831dd77e1ae809d1e6950ede45a45d59",
+	"021a2551068c806415571b007cd1a446fdbeec43d938e8189de09d22b14138b9",
+	"2a0187eadefac40b35ddf3533422964169161c82d8dc4e69e193e61ea924ba63",
+	"d3fbcbe0e8caa2fbf566ad8add694236f7c572451a25f62543cc278286969ef0",
+	"a9b59b37ca89622162289a71c5788a77a3279fc53355886c57d6c368c7f2d4d6",
+	"044bb51ed82d78734406f84b8daef6cb4fe7286c63ef4a2290942fab7f13f64f",
+	"b3f118ca5d5fdddd676097146825dbb82303c61ac00d12dfad4c9e8bb6ea7bd4",
+	"f91a71967be1ce40c816b2206b606fca366b044796a4ac93805819248606f666",
+	"0dde9e7907a3113fdea1be65f12c041f553a91431d1af4f28bfceaddc45a12ce",
+	"ebef1ca275bc6f2c015d893ee0267a5113e3a18dac9fd06ed9d1f2f04c527ec8",
+};
+
+static const struct token_run drawn_overlaps_3_untagged_runs[] = {
+	{1, 95087u}, {1, 114925u}, {1, 87246u}, {1, 78314u}, {1, 69806u}, {1, 40904u},
+	{1, 85871u}, {1, 10912u}, {1, 15615u}, {1, 78158u}, {1, 31929u}, {1, 101501u},
+	{1, 146633u}, {1, 88983u}, {1, 94348u}, {1, 78266u}, {1, 13058u}, {1, 116714u},
+	{1, 38666u}, {1, 63848u}, {1, 14403u}, {1, 23513u}, {1, 25804u}, {1, 42535u},
+	{1, 85468u}, {1, 33314u}, {1, 89711u}, {1, 68995u}, {1, 40119u}, {1, 15135u},
+	{1, 29297u}, {1, 31264u}, {1, 90623u}, {1, 124735u}, {1, 63107u}, {1, 84503u},
+	{1, 111629u}, {1, 61562u}, {1, 87940u}, {1, 94365u}, {1, 134204u}, {1, 136902u},
+	{1, 10284u}, {1, 89178u}, {1, 104285u}, {1, 43625u}, {1, 81994u}, {1, 50085u},
+	{1, 37180u}, {1, 42714u}, {1, 146608u}, {1, 40340u}, {1, 128388u}, {1, 57759u},
+	{1, 5885u}, {1, 55333u}, {1, 15209u}, {1, 74672u}, {1, 79344u}, {1, 125510u},
+	{1, 97122u}, {1, 143844u}, {1, 116977u}, {1, 51403u}, {1, 105376u}, {1, 12255u},
+	{1, 96490u}, {1, 112635u}, {1, 65860u}, {1, 48151u}, {1, 60215u}, {1, 139273u},
+	{1, 120969u}, {1, 88469u}, {1, 56259u}, {1, 37963u}, {1, 50799u}, {1, 54606u},
+	{1, 63993u}, {1, 66643u}, {1, 68740u}, {1, 60646u}, {1, 4293u}, {1, 86724u},
+	{1, 34070u}, {1, 148018u}, {1, 96864u}, {1, 130684u}, {1, 3657u}, {1, 92581u},
+	{1, 106798u}, {1, 91520u}, {1, 41953u}, {1, 115968u}, {1, 60141u}, {1, 3201u},
+	{1, 103848u}, {1, 107682u}, {1, 6126u}, {1, 21019u}, {1, 101011u}, {1, 49415u},
+	{1, 113903u}, {1, 23426u}, {1, 86577u}, {1, 19245u}, {1, 129061u}, {1, 8241u},
+	{1, 61248u}, {1, 97603u}, {1, 90091u}, {1, 1449u}, {1, 4651u}, {1, 90062u},
+	{1, 70060u}, {1, 8919u}, {1, 60059u}, {1, 77408u}, {1, 748u}, {1, 136776u},
+	{1, 70366u}, {1, 25443u}, {1, 61194u}, {1, 26142u}, {1, 121985u}, {1, 4406u},
+	{1, 8084u}, {1, 8137u}, {1, 34915u}, {1, 115707u}, {1, 95951u}, {1, 31800u},
+	{1, 136775u}, {1, 54408u}, {1, 45445u}, {1, 149752u}, {1, 43279u}, {1, 33751u},
+	{1, 43865u}, {1, 3039u}, {1, 146276u}, {1, 83314u}, {1, 27814u}, {1, 147716u},
+	{1, 61502u}, {1, 61966u}, {1, 115031u}, {1, 126184u}, {1, 110238u}, {1, 70905u},
+	{1, 24239u}, {1, 42411u}, {1, 90349u}, {1, 122908u}, {1, 75573u}, {1, 93486u},
+	{1, 96837u}, {1, 63490u}, {1, 81135u}, {1, 38995u}, {1, 113579u}, {1, 138739u},
+	{1, 89602u}, {1, 57109u}, {1, 83921u}, {1, 143827u}, {1, 84949u}, {1, 46622u},
+	{1, 85253u}, {1, 93187u}, {1, 42844u}, {1, 41788u}, {1, 100052u}, {1, 61960u},
+	{1, 22698u}, {1, 84995u}, {1, 32243u}, {1, 132736u}, {1, 104717u}, {1, 45420u},
+	{1, 22365u}, {1, 71156u}, {1, 141098u}, {1, 133631u}, {1, 118756u}, {1, 131352u},
+	{1, 71316u}, {1, 95055u}, {1, 1973u}, {1, 143317u}, {1, 31556u}, {1, 110937u},
+	{1, 101980u}, {1, 86053u}, {1, 2028u}, {1, 22193u}, {1, 116063u}, {1, 130484u},
+	{1, 6264u}, {1, 7585u}, {1, 134434u}, {1, 80552u}, {1, 115929u}, {1, 43116u},
+	{1, 62287u}, {1, 1264u}, {1, 24865u}, {1, 95723u}, {1, 37882u}, {1, 137383u},
+	{1, 28968u}, {1, 61444u}, {1, 142097u}, {1, 97564u}, {1, 88759u}, {1, 32460u},
+	{1, 85420u}, {1, 7116u}, {1, 78322u}, {1, 71379u}, {1, 144240u}, {1, 124198u},
+	{1, 100129u}, {1, 30749u}, {1, 56362u}, {1, 69980u}, {1, 93163u}, {1, 100369u},
+	{1, 82359u}, {1, 100895u}, {1, 12297u}, {1, 809u}, {1, 142919u}, {1, 12617u},
+	{1, 135945u}, {1, 71188u}, {1, 76295u}, {1, 111809u}, {1, 72327u}, {1, 125512u},
+	{1, 48676u}, {1, 100870u}, {1, 25188u}, {1, 101926u}, {1, 18763u}, {1, 33586u},
+	{1, 88593u}, {1, 2823u}, {1, 86749u}, {1, 146769u}, {1, 51310u}, {1, 69738u},
+	{1, 60758u}, {1, 51945u}, {1, 11832u}, {1, 57711u}, {1, 116155u}, {1, 44005u},
+	{1, 8329u}, {1, 74578u}, {1, 59637u}, {1, 60484u}, {1, 75843u}, {1, 48250u},
+	{1, 84687u}, {1, 34154u}, {1, 47721u}, {1, 16899u}, {1, 81566u}, {1, 87417u},
+	{1, 60624u}, {1, 19583u}, {1, 13143u}, {1, 143552u}, {1, 124016u}, {1, 2540u},
+	{1, 2155u}, {1, 139771u}, {1, 60464u}, {1, 111139u}, {1, 109955u}, {1, 84087u},
+	{1, 37010u}, {1, 144927u}, {1, 10140u}, {1, 64075u}, {1, 87814u}, {1, 79653u},
+	{1, 73000u}, {1, 130932u}, {1, 86263u}, {1, 93848u}, {1, 103706u}, {1, 107202u},
+	{1, 137903u}, {1, 62485u}, {1, 102360u}, {1, 60430u}, {1, 129576u}, {1, 105810u},
+	{1, 125786u}, {1, 11221u}, {1, 57850u}, {1, 113788u}, {1, 9458u}, {1, 112057u},
+	{1, 21317u}, {1, 93750u}, {1, 27130u}, {1, 17061u}, {1, 121655u}, {1, 38813u},
+	{1, 104046u}, {1, 120971u}, {1, 123451u}, {1, 71321u}, {1, 58957u}, {1, 32194u},
+	{1, 41515u}, {1, 1703u}, {1, 38812u}, {1, 89444u}, {1, 58835u}, {1, 50877u},
+	{1, 53750u}, {1, 98697u}, {1, 74505u}, {1, 148686u}, {1, 113639u}, {1, 108888u},
+	{1, 57451u}, {1, 44691u}, {1, 127228u}, {1, 108610u}, {1, 96482u}, {1, 128164u},
+	{1, 107941u}, {1, 123851u}, {1, 126101u}, {1, 104242u}, {1, 135438u}, {1, 27226u},
+	{1, 11424u}, {1, 9197u}, {1, 29155u}, {1, 129819u}, {1, 97635u}, {1, 44195u},
+	{1, 13050u}, {1, 84348u}, {1, 145631u}, {1, 60377u}, {1, 31044u}, {1, 62514u},
+	{1, 25317u}, {1, 128115u}, {1, 62705u}, {1, 116892u}, {1, 123109u}, {1, 103294u},
+	{1, 51041u}, {1, 66534u}, {1, 12381u}, {1, 77202u}, {1, 83547u}, {1, 61922u},
+	{1, 119242u}, {1, 54716u}, {1, 145081u}, {1, 146926u}, {1, 75533u}, {1, 30047u},
+	{1, 123970u}, {1, 90753u}, {1, 44429u}, {1, 53783u}, {1, 38863u}, {1, 8885u},
+	{1, 39511u}, {1, 69990u}, {1, 116523u}, {1, 8855u}, {1, 52414u}, {1, 148868u},
+	{1, 62671u}, {1, 92320u}, {1, 59495u}, {1, 31717u}, {1, 97169u}, {1, 55470u},
+	{1, 131658u}, {1, 4129u}, {1, 111267u}, {1, 62522u}, {1, 138626u}, {1, 138705u},
+	{1, 76748u}, {1, 135189u}, {1, 11564u}, {1, 71806u}, {1, 47074u}, {1, 36331u},
+	{1, 27008u}, {1, 88781u}, {1, 94744u}, {1, 117082u}, {1, 40500u}, {1, 61245u},
+	{1, 111948u}, {1, 15582u}, {1, 102303u}, {1, 55651u}, {1, 86502u}, {1, 42662u},
+	{1, 79500u}, {1, 20727u}, {1, 13886u}, {1, 119502u}, {1, 6507u}, {1, 69042u},
+	{1, 20696u}, {1, 75412u}, {1, 95867u}, {1, 122439u}, {1, 52325u}, {1, 138698u},
+	{1, 144672u}, {1, 2807u}, {1, 127111u}, {1, 107966u}, {1, 123141u}, {1, 73130u},
+	{1, 125147u}, {1, 98592u}, {1, 134547u}, {1, 47902u}, {1, 122099u}, {1, 84337u},
+	{1, 22678u}, {1, 106023u}, {1, 88421u}, {1, 25814u}, {1, 135042u}, {1, 41014u},
+	{1, 53328u}, {1, 103187u}, {1, 136423u}, {1, 144764u}, {1, 62410u}, {1, 54480u},
+};
+
+static const struct scout_hash_mm_item drawn_overlaps_3_untagged_items[] = {
+	{"mm-3-0", 17, 80},
+	{"mm-3-1", 168, 22},
+	{"mm-3-2", 237, 1},
+	{"mm-3-3", 271, 8},
+	{"mm-3-4", 280, 52},
+};
+
+static const char *const drawn_overlaps_3_untagged_hashes[] = {
 	"b5728bca314e8f5d3834ba51fd2eee5d618926e35ec488cd3221f060011842ec",
 	"a14d3ba3d89f3d6439428547c1bce04f0b25ea8aa730bc876c8d4342de8cde4f",
 	"4810c0f948314a688fece08e67488d73dca03dfc9dba6d35e80a8e9410fb2dc4",
@@ -2036,6 +3452,123 @@ static const struct scout_hash_mm_item drawn_overlaps_4_items[] = {
 };
 
 static const char *const drawn_overlaps_4_hashes[] = {
+	"4d8d14d65b39f843fd18576fbea4c672f26bd99a9577593b3bf1027c18587209",
+	"908ea3831f71244cc74b15caa11caf998bcea8602e4bfbfe0e9f27602c762be6",
+	"a2b73bbe64334cc391e709e8c55c51fcd06619441e4cd49f3c883bb80d6ec73d",
+	"1ef0ec4f7dda2ece0f5bcf122cf2af9df713f420a6c96e93996a29d509cbcef1",
+	"b933cfd4b960ed9e2e1c4edcb271be97a700306d8c51230264f589c84b834dbf",
+	"2fe4a3aee90733451e1c40dc28a23d1a5b5d1272d532485361e3628b308b6bc2",
+	"52766bfda5f5068c64ae35b4bac40f09355f7bfcd8940021a192f940ace8ac0a",
+	"960a4dbbbdce0bf12d1a784f91089f3dcc0866b6a1cdcf3bf03cc98cd9f444ed",
+	"21066c1a067e02f79d91979fafb8302c73909c1c092d00d96490c644aa217448",
+	"40c9c0242e60350278ddff23f491f90fe1395481a519ed1388bb630ded534e01",
+	"53c17c095a2b976beeb0a73baf54ab9a5015827ee3b7dfde4cad13ebf5b42d2f",
+	"e34ae9a0bd750faeca8c496ece99a3d98889a9c9185892871dbd78d1362cb6be",
+	"3749545069d4a8f2d641ee850dfd6009023f7a2312444e5c46bc146e31b5a809",
+	"ec81549aa7f9bec69f599e1f784763f08f244e526b245e0353063be05aeb8b45",
+	"753ddfb5023126cc755020787c5281b42159aa573c54672122a8bdd16bf28cd5",
+	"949a3ba33f1308f57cf208387d0e65a2d51d11b3eb71ac6e5c84fca29e7b0dea",
+	"b7b12960d70971e37c965fd742a3695353918018d3a0a41def0b0a41d3c3f0d2",
+	"e8cded3459bfb187b4e18e1d1d486e8f3e615d137fff083b7ac72eaac2ca6d1c",
+	"5be024854f58c888adc3942369697bcf463609527909df30549c1ba0e7bd8e2d",
+	"bf8ccc3a3cab51717307cb8219cef6431142559b3fb5e849df83cf1d007cb72b",
+	"dd51a3adc6523dcf28a529cb8306e9395984b5fa73b84695ca7c7580076017b9",
+	"57138e5bd4cc3ccdc859b1d0c12fff9dab5e59918a02a750c653ae52bf974253",
+	"84e15661a26f0910f0a02eff7d94b3dff25564fafab001f35b89ae8391286d98",
+	"5b13427a0b1e3bc200d202cf28d3dd213a3787c7823331762f4f2cacc39790ad",
+	"5ba7a02f9426f4f5fd5d8c75c284d6a0d54e212e17841ac118a9a25d6b45b6d2",
+	"39de3f4995d46c5d303289d6bff4479e0f3df76f5b2b2a3012771eb010849640",
+	"a51c683cbed6d81e585e65e00f5d3c8ed66058c84bccafec0e87a016f001732f",
+	"2e14fde2e204403f920b6431c1895cad2c1611391d091411b7e329f682ed845f",
+};
+
+static const struct token_run drawn_overlaps_4_untagged_runs[] = {
+	{1, 82204u}, {1, 52378u}, {1, 9100u}, {1, 4624u}, {1, 74526u}, {1, 105387u},
+	{1, 43304u}, {1, 101362u}, {1, 21422u}, {1, 95376u}, {1, 146413u}, {1, 106339u},
+	{1, 61973u}, {1, 146852u}, {1, 90086u}, {1, 145651u}, {1, 56729u}, {1, 45317u},
+	{1, 44843u}, {1, 61142u}, {1, 9611u}, {1, 49518u}, {1, 14497u}, {1, 73991u},
+	{1, 67820u}, {1, 149743u}, {1, 111148u}, {1, 87833u}, {1, 80681u}, {1, 18802u},
+	{1, 106093u}, {1, 130115u}, {1, 45767u}, {1, 29722u}, {1, 72919u}, {1, 134422u},
+	{1, 1144u}, {1, 97730u}, {1, 126819u}, {1, 81437u}, {1, 128274u}, {1, 33393u},
+	{1, 150458u}, {1, 61410u}, {1, 134765u}, {1, 83520u}, {1, 103782u}, {1, 104581u},
+	{1, 89061u}, {1, 132124u}, {1, 38417u}, {1, 47684u}, {1, 80592u}, {1, 97382u},
+	{1, 40879u}, {1, 32860u}, {1, 106128u}, {1, 68942u}, {1, 115040u}, {1, 133024u},
+	{1, 11397u}, {1, 49490u}, {1, 144371u}, {1, 130724u}, {1, 30028u}, {1, 125343u},
+	{1, 91397u}, {1, 54124u}, {1, 116915u}, {1, 8994u}, {1, 104298u}, {1, 101559u},
+	{1, 103823u}, {1, 147362u}, {1, 58677u}, {1, 41724u}, {1, 94920u}, {1, 149285u},
+	{1, 29164u}, {1, 139974u}, {1, 136334u}, {1, 122827u}, {1, 92179u}, {1, 116384u},
+	{1, 30156u}, {1, 59418u}, {1, 109487u}, {1, 32843u}, {1, 106679u}, {1, 6044u},
+	{1, 127659u}, {1, 20871u}, {1, 9126u}, {1, 76449u}, {1, 19203u}, {1, 95534u},
+	{1, 130490u}, {1, 34432u}, {1, 120228u}, {1, 24406u}, {1, 59552u}, {1, 100153u},
+	{1, 119862u}, {1, 106729u}, {1, 114694u}, {1, 42310u}, {1, 36405u}, {1, 104864u},
+	{1, 627u}, {1, 149342u}, {1, 147056u}, {1, 45021u}, {1, 102888u}, {1, 109085u},
+	{1, 34324u}, {1, 7909u}, {1, 84958u}, {1, 93751u}, {1, 77018u}, {1, 65532u},
+	{1, 63962u}, {1, 88822u}, {1, 115584u}, {1, 41729u}, {1, 74915u}, {1, 134706u},
+	{1, 104951u}, {1, 70130u}, {1, 129434u}, {1, 119395u}, {1, 64559u}, {1, 122744u},
+	{1, 86219u}, {1, 314u}, {1, 25565u}, {1, 128578u}, {1, 137594u}, {1, 150917u},
+	{1, 145868u}, {1, 34811u}, {1, 123163u}, {1, 114648u}, {1, 139711u}, {1, 118685u},
+	{1, 27061u}, {1, 24060u}, {1, 5013u}, {1, 73876u}, {1, 129571u}, {1, 105290u},
+	{1, 38106u}, {1, 61918u}, {1, 50659u}, {1, 150053u}, {1, 80369u}, {1, 141869u},
+	{1, 60570u}, {1, 100543u}, {1, 117496u}, {1, 117578u}, {1, 88537u}, {1, 20607u},
+	{1, 87532u}, {1, 41755u}, {1, 72158u}, {1, 116827u}, {1, 80354u}, {1, 117027u},
+	{1, 150811u}, {1, 109239u}, {1, 25762u}, {1, 99669u}, {1, 32208u}, {1, 13939u},
+	{1, 59789u}, {1, 89386u}, {1, 44485u}, {1, 31097u}, {1, 85212u}, {1, 122873u},
+	{1, 131005u}, {1, 134117u}, {1, 38990u}, {1, 149979u}, {1, 143791u}, {1, 49465u},
+	{1, 58906u}, {1, 150665u}, {1, 87739u}, {1, 102092u}, {1, 69297u}, {1, 135779u},
+	{1, 150604u}, {1, 10456u}, {1, 141944u}, {1, 79213u}, {1, 19073u}, {1, 6007u},
+	{1, 143598u}, {1, 75926u}, {1, 42854u}, {1, 147165u}, {1, 37803u}, {1, 109041u},
+	{1, 3765u}, {1, 81787u}, {1, 33742u}, {1, 118823u}, {1, 142943u}, {1, 31379u},
+	{1, 66267u}, {1, 148192u}, {1, 45851u}, {1, 103852u}, {1, 147788u}, {1, 18132u},
+	{1, 135995u}, {1, 75642u}, {1, 116647u}, {1, 117259u}, {1, 144527u}, {1, 134211u},
+	{1, 71749u}, {1, 121065u}, {1, 127472u}, {1, 99257u}, {1, 1201u}, {1, 60630u},
+	{1, 123831u}, {1, 36598u}, {1, 142395u}, {1, 63959u}, {1, 84993u}, {1, 110255u},
+	{1, 114419u}, {1, 36627u}, {1, 67230u}, {1, 85190u}, {1, 72766u}, {1, 140742u},
+	{1, 131266u}, {1, 81274u}, {1, 87882u}, {1, 107236u}, {1, 132021u}, {1, 76132u},
+	{1, 107061u}, {1, 98611u}, {1, 79125u}, {1, 51485u}, {1, 32497u}, {1, 140517u},
+	{1, 58789u}, {1, 7319u}, {1, 53920u}, {1, 91131u}, {1, 87232u}, {1, 83862u},
+	{1, 60258u}, {1, 98366u}, {1, 116744u}, {1, 29363u}, {1, 106191u}, {1, 85217u},
+	{1, 108562u}, {1, 25492u}, {1, 107288u}, {1, 30026u}, {1, 105600u}, {1, 125536u},
+	{1, 99790u}, {1, 113365u}, {1, 143843u}, {1, 158u}, {1, 7071u}, {1, 91535u},
+	{1, 144509u}, {1, 21426u}, {1, 151569u}, {1, 36468u}, {1, 85791u}, {1, 64574u},
+	{1, 30236u}, {1, 36144u}, {1, 83386u}, {1, 79607u}, {1, 104895u}, {1, 28853u},
+	{1, 68134u}, {1, 24274u}, {1, 50930u}, {1, 105838u}, {1, 7071u}, {1, 108757u},
+	{1, 6181u}, {1, 135563u}, {1, 144896u}, {1, 35882u}, {1, 72390u}, {1, 93787u},
+	{1, 144520u}, {1, 45186u}, {1, 58592u}, {1, 93358u}, {1, 95702u}, {1, 84302u},
+	{1, 101059u}, {1, 90744u}, {1, 53687u}, {1, 108490u}, {1, 31196u}, {1, 74875u},
+	{1, 127132u}, {1, 133413u}, {1, 31860u}, {1, 22415u}, {1, 102100u}, {1, 7499u},
+	{1, 74317u}, {1, 106142u}, {1, 10029u}, {1, 88037u}, {1, 31328u}, {1, 86671u},
+	{1, 105380u}, {1, 15487u}, {1, 100901u}, {1, 18636u}, {1, 112359u}, {1, 104807u},
+	{1, 64520u}, {1, 94855u}, {1, 8250u}, {1, 31083u}, {1, 53171u}, {1, 15528u},
+	{1, 33560u}, {1, 83962u}, {1, 77745u}, {1, 1313u}, {1, 75284u}, {1, 81304u},
+	{1, 42557u}, {1, 116209u}, {1, 22023u}, {1, 85746u}, {1, 148402u}, {1, 14627u},
+	{1, 84977u}, {1, 141411u}, {1, 104964u}, {1, 66943u}, {1, 151261u}, {1, 34843u},
+	{1, 2773u}, {1, 40188u}, {1, 87607u}, {1, 30150u}, {1, 57994u}, {1, 118313u},
+	{1, 1622u}, {1, 125338u}, {1, 56850u}, {1, 69165u}, {1, 110659u}, {1, 17066u},
+	{1, 90114u}, {1, 126617u}, {1, 128431u}, {1, 37125u}, {1, 16474u}, {1, 86872u},
+	{1, 69416u}, {1, 11520u}, {1, 146238u}, {1, 61877u}, {1, 15991u}, {1, 93501u},
+	{1, 111701u}, {1, 15259u}, {1, 50143u}, {1, 109070u}, {1, 112736u}, {1, 8734u},
+	{1, 102709u}, {1, 31735u}, {1, 14573u}, {1, 81888u}, {1, 73837u}, {1, 101746u},
+	{1, 90069u}, {1, 78488u}, {1, 59180u}, {1, 73014u}, {1, 61454u}, {1, 116289u},
+	{1, 101134u}, {1, 147545u}, {1, 67356u}, {1, 111972u}, {1, 5507u}, {1, 4777u},
+	{1, 53987u}, {1, 37855u}, {1, 17815u}, {1, 50228u}, {1, 33336u}, {1, 7850u},
+	{1, 101930u}, {1, 116430u}, {1, 117659u}, {1, 12156u}, {1, 74945u}, {1, 106831u},
+	{1, 41951u}, {1, 5678u}, {1, 82554u}, {1, 150969u}, {1, 99235u}, {1, 93000u},
+	{1, 97281u}, {1, 115447u}, {1, 87084u}, {1, 42168u}, {1, 135376u}, {1, 91660u},
+	{1, 21715u}, {1, 129224u}, {1, 130026u}, {1, 141150u}, {1, 133367u}, {1, 66210u},
+	{1, 69673u}, {1, 127197u}, {1, 15466u}, {1, 94467u}, {1, 27393u}, {1, 30910u},
+	{1, 78941u}, {1, 113151u}, {1, 22572u}, {1, 49992u}, {1, 37760u}, {1, 35896u},
+	{1, 114306u}, {1, 14782u}, {1, 83707u}, {1, 40232u}, {1, 65348u}, {1, 61843u},
+};
+
+static const struct scout_hash_mm_item drawn_overlaps_4_untagged_items[] = {
+	{"mm-4-0", 10, 1},
+	{"mm-4-1", 30, 51},
+	{"mm-4-2", 87, 29},
+	{"mm-4-3", 198, 66},
+	{"mm-4-4", 214, 61},
+};
+
+static const char *const drawn_overlaps_4_untagged_hashes[] = {
 	"b674096db26ed07a0b0c92c3affd64bc23f7e0f42842c4aa97424dfbba80f433",
 	"2aeaf38e73a49a59c531d788e58846f7d11951eab628aea8a0ec03ea4aa0dce6",
 	"27b2e15161319386c2178a9b6bd89376918cdb8b1af9915196f8093e006b18c3",
@@ -2153,6 +3686,123 @@ static const struct scout_hash_mm_item drawn_overlaps_5_items[] = {
 };
 
 static const char *const drawn_overlaps_5_hashes[] = {
+	"3246d172a1d8cac0544a06c493deee9ccfb70c6de228eb1fd88a54467f808933",
+	"be1e4a272b434ede688b6df678ee20d4308786efd71304452fd45327b4108055",
+	"4631440a41ee57d1c61d773fcf65a7b7a777bc9676ef9c055290a1add726aff7",
+	"f6f36bcd1831738779566d47a64982887bc745d259b0b8d0159eabdac4e9dac5",
+	"6643b5b7c6772b0e23811e328d1f4eb7b778765e147d8191fdc73aba33e86c87",
+	"11a9b231d0aeb93f71b1e6845a92e4f2302f02bb806170f2108f92dbae6acb3d",
+	"72bc910dcdfb566efa6758bb51e9e768bd4bc351f912656b61d4d84cc457fe4f",
+	"386e594e5dc62ca2bffc5a2d9567ac427537b50c4f028c8ebfbcd6d67ed78438",
+	"cd9042a53e34d720e6b8cf33598e726fe61d6987c244f496ae25d615e5c25a48",
+	"9959ab4b9b2aa81a1070091a231b97518d0c2c4445ce7d27527e173416b4047c",
+	"5a73ef2d25195c60717b4593fab5360580f109597136a8b88117588c2fb82cdb",
+	"8587b783fe423cfea8d1646729dd23139303a232074d47a8a8e60f7503c1e525",
+	"abd81fc538034049ba9da1a860247caf76b4c91f31138acff9db89511ba24c99",
+	"f010f21872980de83e8fe21f08132528eaccc7cce11df322d6ffacac11e94fd7",
+	"80a069559d2bce6525b30bcc5ce5092b5615c16002c35d92b680d5ae46dc35e9",
+	"fa984a77a650f4ad357142acea5b2d38b518367a8a52a098037b67a07147a4c3",
+	"0f872d5fbfafdb47e8ba6629970ddabbe6ae97aa0766e2f35531235892229244",
+	"123e50bd464e241b5df8c98a019c7b4c9fe03743f2c4de543e79a8ad443f7fb0",
+	"cf94d9f2f134499ff446c2e4d36c9983b7daca5bed7a5d7ed005902c1d822716",
+	"afaed9fd46d5af88f45a63c778eee4adecd5a8ad27ce02af2708516496a2f46d",
+	"cf5cb058963b387f0c05275da4d0056f893dd8728cfec75b36f03f2ec3f9e6db",
+	"71969e32867c547b2bf183248d603e6f68a93df6b3b03cc664e21b78d31a1684",
+	"b0eec9c811ea802419f23f530ede638ce09abd047a0c938ce9dc3ef10451b420",
+	"4e252069e201d4e156eec2ff2194fb4c0c387c4228beba5a1c550238d05c90ba",
+	"1efa368eff90b151d9ad6c2ccda59771c20d9487b1685f6bd19c79f7a99f756e",
+	"dda481f47ced76ce75bcf93de4f1c26f5e2617cda76f593df60e7de5d2542528",
+	"cfa7a9b77792253b314c5ebfae80db65bb82c6405485d47ce267b9320e7e40d7",
+	"5efcc0ebcd090ffec30d448f5dfc104e01b38c4174bb6f609a30acff417a8030",
+};
+
+static const struct token_run drawn_overlaps_5_untagged_runs[] = {
+	{1, 85407u}, {1, 101217u}, {1, 89981u}, {1, 84600u}, {1, 102926u}, {1, 65471u},
+	{1, 109236u}, {1, 21531u}, {1, 148654u}, {1, 76044u}, {1, 115363u}, {1, 8934u},
+	{1, 150471u}, {1, 53700u}, {1, 144914u}, {1, 13841u}, {1, 52267u}, {1, 86130u},
+	{1, 27959u}, {1, 135936u}, {1, 44084u}, {1, 21527u}, {1, 89743u}, {1, 63932u},
+	{1, 75799u}, {1, 137738u}, {1, 96745u}, {1, 69559u}, {1, 78294u}, {1, 77438u},
+	{1, 110218u}, {1, 57477u}, {1, 4848u}, {1, 57910u}, {1, 68852u}, {1, 47288u},
+	{1, 71469u}, {1, 66055u}, {1, 99906u}, {1, 84422u}, {1, 13704u}, {1, 63697u},
+	{1, 143970u}, {1, 23139u}, {1, 121903u}, {1, 97965u}, {1, 109061u}, {1, 19277u},
+	{1, 119382u}, {1, 150009u}, {1, 132286u}, {1, 118075u}, {1, 145874u}, {1, 46718u},
+	{1, 46388u}, {1, 115471u}, {1, 134123u}, {1, 51450u}, {1, 35916u}, {1, 151343u},
+	{1, 51494u}, {1, 83703u}, {1, 19646u}, {1, 51289u}, {1, 117613u}, {1, 40014u},
+	{1, 32674u}, {1, 52480u}, {1, 91741u}, {1, 110404u}, {1, 132479u}, {1, 64533u},
+	{1, 52504u}, {1, 94183u}, {1, 137639u}, {1, 6035u}, {1, 18801u}, {1, 83929u},
+	{1, 64909u}, {1, 29264u}, {1, 108755u}, {1, 67374u}, {1, 120429u}, {1, 149321u},
+	{1, 133380u}, {1, 118916u}, {1, 33394u}, {1, 13116u}, {1, 127074u}, {1, 78623u},
+	{1, 42563u}, {1, 129456u}, {1, 17729u}, {1, 14858u}, {1, 47249u}, {1, 120130u},
+	{1, 22177u}, {1, 12625u}, {1, 143195u}, {1, 109883u}, {1, 26625u}, {1, 100741u},
+	{1, 36161u}, {1, 92057u}, {1, 151007u}, {1, 127728u}, {1, 132886u}, {1, 113463u},
+	{1, 27485u}, {1, 75678u}, {1, 92499u}, {1, 96220u}, {1, 88212u}, {1, 118916u},
+	{1, 73366u}, {1, 131493u}, {1, 63846u}, {1, 107136u}, {1, 1896u}, {1, 139697u},
+	{1, 130196u}, {1, 100144u}, {1, 135961u}, {1, 73120u}, {1, 52422u}, {1, 100469u},
+	{1, 121073u}, {1, 60990u}, {1, 3405u}, {1, 95969u}, {1, 37192u}, {1, 50366u},
+	{1, 24839u}, {1, 68227u}, {1, 129901u}, {1, 147905u}, {1, 68562u}, {1, 74102u},
+	{1, 49381u}, {1, 132358u}, {1, 52919u}, {1, 140576u}, {1, 133196u}, {1, 34256u},
+	{1, 17799u}, {1, 47426u}, {1, 131887u}, {1, 28896u}, {1, 82774u}, {1, 25387u},
+	{1, 145943u}, {1, 123592u}, {1, 118643u}, {1, 134272u}, {1, 115147u}, {1, 19733u},
+	{1, 101821u}, {1, 146163u}, {1, 120581u}, {1, 96335u}, {1, 129770u}, {1, 52761u},
+	{1, 104964u}, {1, 6571u}, {1, 90412u}, {1, 143513u}, {1, 11726u}, {1, 135643u},
+	{1, 11801u}, {1, 75239u}, {1, 151527u}, {1, 102140u}, {1, 136474u}, {1, 15035u},
+	{1, 138951u}, {1, 119680u}, {1, 91222u}, {1, 46190u}, {1, 39267u}, {1, 106744u},
+	{1, 142660u}, {1, 61996u}, {1, 95537u}, {1, 50521u}, {1, 107491u}, {1, 31594u},
+	{1, 13514u}, {1, 143167u}, {1, 104156u}, {1, 117803u}, {1, 17421u}, {1, 137778u},
+	{1, 146942u}, {1, 94345u}, {1, 86238u}, {1, 11052u}, {1, 149680u}, {1, 71786u},
+	{1, 24914u}, {1, 21727u}, {1, 63609u}, {1, 22563u}, {1, 137016u}, {1, 97509u},
+	{1, 66879u}, {1, 35446u}, {1, 135311u}, {1, 120275u}, {1, 116466u}, {1, 127014u},
+	{1, 79639u}, {1, 110361u}, {1, 95526u}, {1, 97416u}, {1, 63792u}, {1, 136361u},
+	{1, 69699u}, {1, 109326u}, {1, 130158u}, {1, 134425u}, {1, 121987u}, {1, 114107u},
+	{1, 28262u}, {1, 143786u}, {1, 66204u}, {1, 63775u}, {1, 79880u}, {1, 62394u},
+	{1, 56671u}, {1, 114972u}, {1, 14190u}, {1, 105567u}, {1, 90189u}, {1, 52779u},
+	{1, 105651u}, {1, 38291u}, {1, 56675u}, {1, 1729u}, {1, 71335u}, {1, 57085u},
+	{1, 59302u}, {1, 67481u}, {1, 89034u}, {1, 86809u}, {1, 16376u}, {1, 147896u},
+	{1, 106243u}, {1, 84260u}, {1, 105629u}, {1, 46380u}, {1, 59226u}, {1, 22243u},
+	{1, 29043u}, {1, 44170u}, {1, 112328u}, {1, 78782u}, {1, 141896u}, {1, 32711u},
+	{1, 107888u}, {1, 93533u}, {1, 62256u}, {1, 141818u}, {1, 55269u}, {1, 84212u},
+	{1, 65666u}, {1, 114879u}, {1, 47764u}, {1, 67903u}, {1, 118792u}, {1, 147267u},
+	{1, 99436u}, {1, 131461u}, {1, 34191u}, {1, 33719u}, {1, 120321u}, {1, 8798u},
+	{1, 21501u}, {1, 88351u}, {1, 148992u}, {1, 2139u}, {1, 72976u}, {1, 115552u},
+	{1, 49872u}, {1, 68793u}, {1, 15341u}, {1, 10238u}, {1, 2320u}, {1, 46201u},
+	{1, 75865u}, {1, 122642u}, {1, 119983u}, {1, 29058u}, {1, 24744u}, {1, 43943u},
+	{1, 35586u}, {1, 95108u}, {1, 28261u}, {1, 150696u}, {1, 107014u}, {1, 20481u},
+	{1, 92354u}, {1, 39442u}, {1, 148345u}, {1, 89007u}, {1, 126793u}, {1, 83370u},
+	{1, 88424u}, {1, 96929u}, {1, 24904u}, {1, 13419u}, {1, 85628u}, {1, 85730u},
+	{1, 85687u}, {1, 21490u}, {1, 139639u}, {1, 58724u}, {1, 97261u}, {1, 137608u},
+	{1, 37768u}, {1, 2471u}, {1, 72838u}, {1, 106619u}, {1, 112814u}, {1, 123479u},
+	{1, 32210u}, {1, 127597u}, {1, 86879u}, {1, 122134u}, {1, 85632u}, {1, 16229u},
+	{1, 65416u}, {1, 109165u}, {1, 72262u}, {1, 137250u}, {1, 72595u}, {1, 33443u},
+	{1, 109927u}, {1, 18647u}, {1, 148303u}, {1, 55163u}, {1, 105320u}, {1, 103718u},
+	{1, 61186u}, {1, 123768u}, {1, 81646u}, {1, 61436u}, {1, 8870u}, {1, 147525u},
+	{1, 97060u}, {1, 42025u}, {1, 23726u}, {1, 46808u}, {1, 140731u}, {1, 52203u},
+	{1, 88206u}, {1, 30112u}, {1, 14951u}, {1, 30357u}, {1, 50785u}, {1, 21087u},
+	{1, 15662u}, {1, 81650u}, {1, 53487u}, {1, 140131u}, {1, 129206u}, {1, 86586u},
+	{1, 47056u}, {1, 105630u}, {1, 2588u}, {1, 22670u}, {1, 123451u}, {1, 3488u},
+	{1, 79063u}, {1, 140271u}, {1, 101843u}, {1, 84694u}, {1, 12218u}, {1, 1244u},
+	{1, 38356u}, {1, 17922u}, {1, 103165u}, {1, 96450u}, {1, 62554u}, {1, 65187u},
+	{1, 42116u}, {1, 149486u}, {1, 114075u}, {1, 88753u}, {1, 32471u}, {1, 24532u},
+	{1, 28976u}, {1, 73770u}, {1, 389u}, {1, 135716u}, {1, 39139u}, {1, 38387u},
+	{1, 58053u}, {1, 79473u}, {1, 146986u}, {1, 378u}, {1, 144794u}, {1, 83968u},
+	{1, 40463u}, {1, 76131u}, {1, 137578u}, {1, 9433u}, {1, 141663u}, {1, 54774u},
+	{1, 131137u}, {1, 81449u}, {1, 45302u}, {1, 99045u}, {1, 140264u}, {1, 28563u},
+	{1, 18543u}, {1, 105033u}, {1, 18931u}, {1, 3842u}, {1, 129u}, {1, 119976u},
+	{1, 139400u}, {1, 122318u}, {1, 113579u}, {1, 82762u}, {1, 46720u}, {1, 77868u},
+	{1, 147722u}, {1, 134774u}, {1, 138645u}, {1, 120797u}, {1, 58039u}, {1, 19741u},
+	{1, 149181u}, {1, 100328u}, {1, 129036u}, {1, 11413u}, {1, 99950u}, {1, 66975u},
+	{1, 150425u}, {1, 106743u}, {1, 144096u}, {1, 73859u}, {1, 149875u}, {1, 55281u},
+	{1, 63120u}, {1, 46578u}, {1, 116416u}, {1, 149142u}, {1, 6088u}, {1, 45314u},
+};
+
+static const struct scout_hash_mm_item drawn_overlaps_5_untagged_items[] = {
+	{"mm-5-0", 48, 25},
+	{"mm-5-1", 49, 86},
+	{"mm-5-2", 264, 50},
+	{"mm-5-3", 326, 53},
+	{"mm-5-4", 363, 80},
+};
+
+static const char *const drawn_overlaps_5_untagged_hashes[] = {
 	"7eaf4aa3881b2960046c6c1b08f7a06dc80a95b258d06a9f4ce4b87dd344683a",
 	"d32d19d883364112d22bb52fa567a2ee26f83a0a59a383a21af793cb9f036d0a",
 	"805044001bca81f6e17dd3ed96d05b06ddfc2017225bc8d2b802e202f4b21aa6",
@@ -2185,524 +3835,897 @@ static const char *const drawn_overlaps_5_hashes[] = {
 
 static const struct hash_vector hash_vectors[] = {
 	{"no_tokens",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, NULL, 0, 0,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 NULL, 0},
 	{"one_token_less_than_a_block",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, one_token_less_than_a_block_runs, 15, 15,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 NULL, 0},
 	{"one_block",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, one_block_runs, 16, 16,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 one_block_hashes, 1},
 	{"one_token_more_than_a_block",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, one_token_more_than_a_block_runs, 17, 17,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 one_token_more_than_a_block_hashes, 1},
 	{"ids_of_one_byte",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, ids_of_one_byte_runs, 25, 32,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 ids_of_one_byte_hashes, 2},
 	{"ids_of_two_bytes",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, ids_of_two_bytes_runs, 32, 32,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 ids_of_two_bytes_hashes, 2},
 	{"ids_of_three_bytes",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, ids_of_three_bytes_runs, 32, 32,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 ids_of_three_bytes_hashes, 2},
 	{"ids_of_five_bytes",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, ids_of_five_bytes_runs, 32, 32,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 ids_of_five_bytes_hashes, 2},
 	{"ids_at_every_edge",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, ids_at_every_edge_runs, 16, 16,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 ids_at_every_edge_hashes, 1},
 	{"ids_at_every_edge_backwards",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, ids_at_every_edge_backwards_runs, 16, 16,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 ids_at_every_edge_backwards_hashes, 1},
 	{"vocabulary_100_tokens",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, vocabulary_100_tokens_runs, 100, 100,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 vocabulary_100_tokens_hashes, 6},
 	{"chunk_of_one_block",
-	 NULL,
+	 NULL, NULL,
 	 16, 16, chunk_of_one_block_runs, 100, 100,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 chunk_of_one_block_hashes, 6},
 	{"chunk_of_three_blocks",
-	 NULL,
+	 NULL, NULL,
 	 16, 48, chunk_of_three_blocks_runs, 100, 100,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 chunk_of_three_blocks_hashes, 6},
 	{"chunk_longer_than_the_prompt",
-	 NULL,
+	 NULL, NULL,
 	 16, 128, chunk_longer_than_the_prompt_runs, 100, 100,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 chunk_longer_than_the_prompt_hashes, 6},
 	{"block_of_1",
-	 NULL,
+	 NULL, NULL,
 	 1, 4, block_of_1_runs, 9, 9,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 block_of_1_hashes, 9},
 	{"block_of_23",
-	 NULL,
+	 NULL, NULL,
 	 23, 46, block_of_23_runs, 60, 60,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 block_of_23_hashes, 2},
 	{"block_of_24",
-	 NULL,
+	 NULL, NULL,
 	 24, 48, block_of_24_runs, 60, 60,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 block_of_24_hashes, 2},
 	{"block_of_64",
-	 NULL,
+	 NULL, NULL,
 	 64, 128, block_of_64_runs, 200, 200,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 block_of_64_hashes, 3},
 	{"block_of_255",
-	 NULL,
+	 NULL, NULL,
 	 255, 255, block_of_255_runs, 300, 300,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 block_of_255_hashes, 1},
 	{"block_of_256",
-	 NULL,
+	 NULL, NULL,
 	 256, 512, block_of_256_runs, 520, 520,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 block_of_256_hashes, 2},
 	{"block_of_300",
-	 NULL,
+	 NULL, NULL,
 	 300, 600, block_of_300_runs, 610, 610,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 block_of_300_hashes, 2},
 	{"seed_given",
-	 "0",
+	 NULL, "0",
 	 16, 32, seed_given_runs, 40, 40,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 seed_given_hashes, 2},
 	{"seed_empty",
-	 "",
+	 NULL, "",
 	 16, 32, seed_empty_runs, 40, 40,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 seed_empty_hashes, 2},
 	{"seed_spelled_as_the_default",
-	 "vllm-none-hash",
+	 NULL, "vllm-none-hash",
 	 16, 32, seed_spelled_as_the_default_runs, 40, 40,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 seed_spelled_as_the_default_hashes, 2},
 	{"seed_of_23_bytes",
-	 "sssssssssssssssssssssss",
+	 NULL, "sssssssssssssssssssssss",
 	 16, 32, seed_of_23_bytes_runs, 40, 40,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 seed_of_23_bytes_hashes, 2},
 	{"seed_of_24_bytes",
-	 "ssssssssssssssssssssssss",
+	 NULL, "ssssssssssssssssssssssss",
 	 16, 32, seed_of_24_bytes_runs, 40, 40,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 seed_of_24_bytes_hashes, 2},
 	{"seed_of_300_bytes",
-	 "seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077"
+	 NULL, "seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077"
 		"seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077"
 		"seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077"
 		"seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077"
 		"seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077"
 		"seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077seed\077",
 	 16, 32, seed_of_300_bytes_runs, 40, 40,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 seed_of_300_bytes_hashes, 2},
 	{"seed_not_ascii",
-	 "Gr\303\274\303\237e \342\230\203 \360\237\224\221",
+	 NULL, "Gr\303\274\303\237e \342\230\203 \360\237\224\221",
 	 16, 32, seed_not_ascii_runs, 40, 40,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 seed_not_ascii_hashes, 2},
 	{"lora",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, lora_runs, 50, 50,
-	 "sql-adapter",
+	 "sql-adapter", "/adapters/sql",
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 lora_hashes, 3},
-	{"lora_empty_name",
+	{"lora_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, lora_untagged_runs, 50, 50,
+	 "sql-adapter", "/adapters/sql",
 	 NULL,
+	 NULL, 0, NULL, 0,
+	 lora_untagged_hashes, 3},
+	{"lora_empty_name",
+	 "vllm-0.31", NULL,
 	 16, 32, lora_empty_name_runs, 50, 50,
-	 "",
+	 "", "",
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 lora_empty_name_hashes, 3},
-	{"lora_not_ascii",
+	{"lora_empty_name_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, lora_empty_name_untagged_runs, 50, 50,
+	 "", "",
 	 NULL,
+	 NULL, 0, NULL, 0,
+	 lora_empty_name_untagged_hashes, 3},
+	{"lora_other_path",
+	 "vllm-0.31", NULL,
+	 16, 32, lora_other_path_runs, 50, 50,
+	 "sql-adapter", "/adapters/sql-2",
+	 NULL,
+	 NULL, 0, NULL, 0,
+	 lora_other_path_hashes, 3},
+	{"lora_other_path_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, lora_other_path_untagged_runs, 50, 50,
+	 "sql-adapter", "/adapters/sql-2",
+	 NULL,
+	 NULL, 0, NULL, 0,
+	 lora_other_path_untagged_hashes, 3},
+	{"lora_path_of_300_bytes",
+	 "vllm-0.31", NULL,
+	 16, 32, lora_path_of_300_bytes_runs, 50, 50,
+	 "a", "/adapters/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+		"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+		"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+		"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+	 NULL,
+	 NULL, 0, NULL, 0,
+	 lora_path_of_300_bytes_hashes, 3},
+	{"lora_path_of_300_bytes_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, lora_path_of_300_bytes_untagged_runs, 50, 50,
+	 "a", "/adapters/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+		"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+		"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+		"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+	 NULL,
+	 NULL, 0, NULL, 0,
+	 lora_path_of_300_bytes_untagged_hashes, 3},
+	{"lora_not_ascii",
+	 "vllm-0.31", NULL,
 	 16, 32, lora_not_ascii_runs, 50, 50,
-	 "\351\201\251\351\205\215\345\231\250-\316\262\360\237\247\240",
+	 "\351\201\251\351\205\215\345\231\250-\316\262\360\237\247\240", "/\351\201\251",
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 lora_not_ascii_hashes, 3},
-	{"lora_of_256_bytes",
+	{"lora_not_ascii_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, lora_not_ascii_untagged_runs, 50, 50,
+	 "\351\201\251\351\205\215\345\231\250-\316\262\360\237\247\240", "/\351\201\251",
 	 NULL,
+	 NULL, 0, NULL, 0,
+	 lora_not_ascii_untagged_hashes, 3},
+	{"lora_of_256_bytes",
+	 "vllm-0.31", NULL,
 	 16, 32, lora_of_256_bytes_runs, 50, 50,
 	 "loraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloralora"
 		"loraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloralora"
 		"loraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloralora"
-		"loraloraloralora",
+		"loraloraloralora", "/l",
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 lora_of_256_bytes_hashes, 3},
+	{"lora_of_256_bytes_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, lora_of_256_bytes_untagged_runs, 50, 50,
+	 "loraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloralora"
+		"loraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloralora"
+		"loraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloraloralora"
+		"loraloraloralora", "/l",
+	 NULL,
+	 NULL, 0, NULL, 0,
+	 lora_of_256_bytes_untagged_hashes, 3},
 	{"salt_first_block_only",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, salt_first_block_only_runs, 50, 50,
-	 NULL,
+	 NULL, NULL,
 	 "tenant-7",
 	 NULL, 0, NULL, 0,
 	 salt_first_block_only_hashes, 3},
+	{"salt_first_block_only_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, salt_first_block_only_untagged_runs, 50, 50,
+	 NULL, NULL,
+	 "tenant-7",
+	 NULL, 0, NULL, 0,
+	 salt_first_block_only_untagged_hashes, 3},
 	{"salt_empty_is_none",
-	 NULL,
+	 NULL, NULL,
 	 16, 32, salt_empty_is_none_runs, 50, 50,
-	 NULL,
+	 NULL, NULL,
 	 "",
 	 NULL, 0, NULL, 0,
 	 salt_empty_is_none_hashes, 3},
 	{"salt_not_ascii",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, salt_not_ascii_runs, 50, 50,
-	 NULL,
+	 NULL, NULL,
 	 "cl\303\251 \320\272\320\273\321\216\321\207",
 	 NULL, 0, NULL, 0,
 	 salt_not_ascii_hashes, 3},
+	{"salt_not_ascii_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, salt_not_ascii_untagged_runs, 50, 50,
+	 NULL, NULL,
+	 "cl\303\251 \320\272\320\273\321\216\321\207",
+	 NULL, 0, NULL, 0,
+	 salt_not_ascii_untagged_hashes, 3},
 	{"salt_of_24_bytes",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, salt_of_24_bytes_runs, 50, 50,
-	 NULL,
+	 NULL, NULL,
 	 "xxxxxxxxxxxxxxxxxxxxxxxx",
 	 NULL, 0, NULL, 0,
 	 salt_of_24_bytes_hashes, 3},
+	{"salt_of_24_bytes_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, salt_of_24_bytes_untagged_runs, 50, 50,
+	 NULL, NULL,
+	 "xxxxxxxxxxxxxxxxxxxxxxxx",
+	 NULL, 0, NULL, 0,
+	 salt_of_24_bytes_untagged_hashes, 3},
 	{"lora_and_salt",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, lora_and_salt_runs, 50, 50,
-	 "a",
+	 "a", "/b",
 	 "b",
 	 NULL, 0, NULL, 0,
 	 lora_and_salt_hashes, 3},
+	{"lora_and_salt_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, lora_and_salt_untagged_runs, 50, 50,
+	 "a", "/b",
+	 "b",
+	 NULL, 0, NULL, 0,
+	 lora_and_salt_untagged_hashes, 3},
+	{"salt_that_spells_the_lora",
+	 "vllm-0.31", NULL,
+	 16, 32, salt_that_spells_the_lora_runs, 50, 50,
+	 NULL, NULL,
+	 "sql-adapter",
+	 NULL, 0, NULL, 0,
+	 salt_that_spells_the_lora_hashes, 3},
+	{"salt_that_spells_the_lora_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, salt_that_spells_the_lora_untagged_runs, 50, 50,
+	 NULL, NULL,
+	 "sql-adapter",
+	 NULL, 0, NULL, 0,
+	 salt_that_spells_the_lora_untagged_hashes, 3},
+	{"salt_beyond_the_first_block_of_64",
+	 "vllm-0.31", NULL,
+	 64, 128, salt_beyond_the_first_block_of_64_runs, 200, 200,
+	 NULL, NULL,
+	 "tenant-7",
+	 NULL, 0, NULL, 0,
+	 salt_beyond_the_first_block_of_64_hashes, 3},
+	{"salt_beyond_the_first_block_of_64_untagged",
+	 "vllm-0.30", NULL,
+	 64, 128, salt_beyond_the_first_block_of_64_untagged_runs, 200, 200,
+	 NULL, NULL,
+	 "tenant-7",
+	 NULL, 0, NULL, 0,
+	 salt_beyond_the_first_block_of_64_untagged_hashes, 3},
 	{"item_in_one_block",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_in_one_block_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_in_one_block_items, 1, NULL, 0,
 	 item_in_one_block_hashes, 3},
+	{"item_in_one_block_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_in_one_block_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 item_in_one_block_untagged_items, 1, NULL, 0,
+	 item_in_one_block_untagged_hashes, 3},
 	{"item_at_block_start",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_at_block_start_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_at_block_start_items, 1, NULL, 0,
 	 item_at_block_start_hashes, 3},
+	{"item_at_block_start_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_at_block_start_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 item_at_block_start_untagged_items, 1, NULL, 0,
+	 item_at_block_start_untagged_hashes, 3},
 	{"item_ends_at_block_end",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_ends_at_block_end_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_ends_at_block_end_items, 1, NULL, 0,
 	 item_ends_at_block_end_hashes, 3},
+	{"item_ends_at_block_end_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_ends_at_block_end_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 item_ends_at_block_end_untagged_items, 1, NULL, 0,
+	 item_ends_at_block_end_untagged_hashes, 3},
 	{"item_fills_block",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_fills_block_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_fills_block_items, 1, NULL, 0,
 	 item_fills_block_hashes, 3},
+	{"item_fills_block_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_fills_block_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 item_fills_block_untagged_items, 1, NULL, 0,
+	 item_fills_block_untagged_hashes, 3},
 	{"item_begins_at_block_end",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_begins_at_block_end_runs, 1, 32,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_begins_at_block_end_items, 1, NULL, 0,
 	 item_begins_at_block_end_hashes, 2},
+	{"item_begins_at_block_end_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_begins_at_block_end_untagged_runs, 1, 32,
+	 NULL, NULL,
+	 NULL,
+	 item_begins_at_block_end_untagged_items, 1, NULL, 0,
+	 item_begins_at_block_end_untagged_hashes, 2},
 	{"item_last_token_of_block",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_last_token_of_block_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_last_token_of_block_items, 1, NULL, 0,
 	 item_last_token_of_block_hashes, 3},
+	{"item_last_token_of_block_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_last_token_of_block_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 item_last_token_of_block_untagged_items, 1, NULL, 0,
+	 item_last_token_of_block_untagged_hashes, 3},
 	{"item_over_blocks_negative_offset",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_over_blocks_negative_offset_runs, 1, 80,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_over_blocks_negative_offset_items, 1, NULL, 0,
 	 item_over_blocks_negative_offset_hashes, 5},
+	{"item_over_blocks_negative_offset_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_over_blocks_negative_offset_untagged_runs, 1, 80,
+	 NULL, NULL,
+	 NULL,
+	 item_over_blocks_negative_offset_untagged_items, 1, NULL, 0,
+	 item_over_blocks_negative_offset_untagged_hashes, 5},
 	{"item_long_two_byte_negative_offset",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 64, item_long_two_byte_negative_offset_runs, 1, 700,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_long_two_byte_negative_offset_items, 1, NULL, 0,
 	 item_long_two_byte_negative_offset_hashes, 43},
+	{"item_long_two_byte_negative_offset_untagged",
+	 "vllm-0.30", NULL,
+	 16, 64, item_long_two_byte_negative_offset_untagged_runs, 1, 700,
+	 NULL, NULL,
+	 NULL,
+	 item_long_two_byte_negative_offset_untagged_items, 1, NULL, 0,
+	 item_long_two_byte_negative_offset_untagged_hashes, 43},
 	{"item_of_24_byte_identifier",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_of_24_byte_identifier_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_of_24_byte_identifier_items, 1, NULL, 0,
 	 item_of_24_byte_identifier_hashes, 3},
+	{"item_of_24_byte_identifier_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_of_24_byte_identifier_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 item_of_24_byte_identifier_untagged_items, 1, NULL, 0,
+	 item_of_24_byte_identifier_untagged_hashes, 3},
 	{"item_of_64_byte_identifier",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_of_64_byte_identifier_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_of_64_byte_identifier_items, 1, NULL, 0,
 	 item_of_64_byte_identifier_hashes, 3},
+	{"item_of_64_byte_identifier_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_of_64_byte_identifier_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 item_of_64_byte_identifier_untagged_items, 1, NULL, 0,
+	 item_of_64_byte_identifier_untagged_hashes, 3},
 	{"item_of_256_byte_identifier",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_of_256_byte_identifier_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_of_256_byte_identifier_items, 1, NULL, 0,
 	 item_of_256_byte_identifier_hashes, 3},
+	{"item_of_256_byte_identifier_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_of_256_byte_identifier_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 item_of_256_byte_identifier_untagged_items, 1, NULL, 0,
+	 item_of_256_byte_identifier_untagged_hashes, 3},
 	{"item_offset_of_five_bytes",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 65536, 65536, item_offset_of_five_bytes_runs, 1, 196608,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_offset_of_five_bytes_items, 1, NULL, 0,
 	 item_offset_of_five_bytes_hashes, 3},
+	{"item_offset_of_five_bytes_untagged",
+	 "vllm-0.30", NULL,
+	 65536, 65536, item_offset_of_five_bytes_untagged_runs, 1, 196608,
+	 NULL, NULL,
+	 NULL,
+	 item_offset_of_five_bytes_untagged_items, 1, NULL, 0,
+	 item_offset_of_five_bytes_untagged_hashes, 3},
 	{"item_offset_of_three_bytes",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 65536, 65536, item_offset_of_three_bytes_runs, 1, 66000,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_offset_of_three_bytes_items, 1, NULL, 0,
 	 item_offset_of_three_bytes_hashes, 1},
+	{"item_offset_of_three_bytes_untagged",
+	 "vllm-0.30", NULL,
+	 65536, 65536, item_offset_of_three_bytes_untagged_runs, 1, 66000,
+	 NULL, NULL,
+	 NULL,
+	 item_offset_of_three_bytes_untagged_items, 1, NULL, 0,
+	 item_offset_of_three_bytes_untagged_hashes, 1},
 	{"item_identifier_not_ascii",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_identifier_not_ascii_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_identifier_not_ascii_items, 1, NULL, 0,
 	 item_identifier_not_ascii_hashes, 3},
+	{"item_identifier_not_ascii_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_identifier_not_ascii_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 item_identifier_not_ascii_untagged_items, 1, NULL, 0,
+	 item_identifier_not_ascii_untagged_hashes, 3},
 	{"item_beyond_prompt",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_beyond_prompt_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_beyond_prompt_items, 1, NULL, 0,
 	 item_beyond_prompt_hashes, 3},
+	{"item_beyond_prompt_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_beyond_prompt_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 item_beyond_prompt_untagged_items, 1, NULL, 0,
+	 item_beyond_prompt_untagged_hashes, 3},
 	{"item_of_no_tokens",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, item_of_no_tokens_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 item_of_no_tokens_items, 3, NULL, 0,
 	 item_of_no_tokens_hashes, 3},
+	{"item_of_no_tokens_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, item_of_no_tokens_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 item_of_no_tokens_untagged_items, 3, NULL, 0,
+	 item_of_no_tokens_untagged_hashes, 3},
 	{"two_items_in_one_block",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, two_items_in_one_block_runs, 1, 64,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 two_items_in_one_block_items, 2, NULL, 0,
 	 two_items_in_one_block_hashes, 4},
+	{"two_items_in_one_block_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, two_items_in_one_block_untagged_runs, 1, 64,
+	 NULL, NULL,
+	 NULL,
+	 two_items_in_one_block_untagged_items, 2, NULL, 0,
+	 two_items_in_one_block_untagged_hashes, 4},
 	{"two_items_meet_in_a_block",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, two_items_meet_in_a_block_runs, 1, 64,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 two_items_meet_in_a_block_items, 2, NULL, 0,
 	 two_items_meet_in_a_block_hashes, 4},
+	{"two_items_meet_in_a_block_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, two_items_meet_in_a_block_untagged_runs, 1, 64,
+	 NULL, NULL,
+	 NULL,
+	 two_items_meet_in_a_block_untagged_items, 2, NULL, 0,
+	 two_items_meet_in_a_block_untagged_hashes, 4},
 	{"two_items_adjacent_at_block_end",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, two_items_adjacent_at_block_end_runs, 1, 64,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 two_items_adjacent_at_block_end_items, 2, NULL, 0,
 	 two_items_adjacent_at_block_end_hashes, 4},
+	{"two_items_adjacent_at_block_end_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, two_items_adjacent_at_block_end_untagged_runs, 1, 64,
+	 NULL, NULL,
+	 NULL,
+	 two_items_adjacent_at_block_end_untagged_items, 2, NULL, 0,
+	 two_items_adjacent_at_block_end_untagged_hashes, 4},
 	{"same_item_twice",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, same_item_twice_runs, 1, 64,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 same_item_twice_items, 2, NULL, 0,
 	 same_item_twice_hashes, 4},
+	{"same_item_twice_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, same_item_twice_untagged_runs, 1, 64,
+	 NULL, NULL,
+	 NULL,
+	 same_item_twice_untagged_items, 2, NULL, 0,
+	 same_item_twice_untagged_hashes, 4},
 	{"thirty_items_in_one_block",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 32, 64, thirty_items_in_one_block_runs, 1, 96,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 thirty_items_in_one_block_items, 30, NULL, 0,
 	 thirty_items_in_one_block_hashes, 3},
+	{"thirty_items_in_one_block_untagged",
+	 "vllm-0.30", NULL,
+	 32, 64, thirty_items_in_one_block_untagged_runs, 1, 96,
+	 NULL, NULL,
+	 NULL,
+	 thirty_items_in_one_block_untagged_items, 30, NULL, 0,
+	 thirty_items_in_one_block_untagged_hashes, 3},
 	{"items_overlap_long_hides_short",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, items_overlap_long_hides_short_runs, 1, 96,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 items_overlap_long_hides_short_items, 3, NULL, 0,
 	 items_overlap_long_hides_short_hashes, 6},
+	{"items_overlap_long_hides_short_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, items_overlap_long_hides_short_untagged_runs, 1, 96,
+	 NULL, NULL,
+	 NULL,
+	 items_overlap_long_hides_short_untagged_items, 3, NULL, 0,
+	 items_overlap_long_hides_short_untagged_hashes, 6},
 	{"items_overlap_last_ends_first",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, items_overlap_last_ends_first_runs, 1, 96,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 items_overlap_last_ends_first_items, 2, NULL, 0,
 	 items_overlap_last_ends_first_hashes, 6},
+	{"items_overlap_last_ends_first_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, items_overlap_last_ends_first_untagged_runs, 1, 96,
+	 NULL, NULL,
+	 NULL,
+	 items_overlap_last_ends_first_untagged_items, 2, NULL, 0,
+	 items_overlap_last_ends_first_untagged_hashes, 6},
 	{"items_same_offset",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, items_same_offset_runs, 1, 64,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 items_same_offset_items, 2, NULL, 0,
 	 items_same_offset_hashes, 4},
+	{"items_same_offset_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, items_same_offset_untagged_runs, 1, 64,
+	 NULL, NULL,
+	 NULL,
+	 items_same_offset_untagged_items, 2, NULL, 0,
+	 items_same_offset_untagged_hashes, 4},
 	{"embeds_whole_blocks",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, embeds_whole_blocks_runs, 1, 48,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, embeds_whole_blocks_embeds, 3,
 	 embeds_whole_blocks_hashes, 3},
+	{"embeds_whole_blocks_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, embeds_whole_blocks_untagged_runs, 1, 48,
+	 NULL, NULL,
+	 NULL,
+	 NULL, 0, embeds_whole_blocks_untagged_embeds, 3,
+	 embeds_whole_blocks_untagged_hashes, 3},
 	{"embeds_end_inside_block",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, embeds_end_inside_block_runs, 25, 64,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, embeds_end_inside_block_embeds, 3,
 	 embeds_end_inside_block_hashes, 4},
+	{"embeds_end_inside_block_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, embeds_end_inside_block_untagged_runs, 25, 64,
+	 NULL, NULL,
+	 NULL,
+	 NULL, 0, embeds_end_inside_block_untagged_embeds, 3,
+	 embeds_end_inside_block_untagged_hashes, 4},
 	{"embeds_then_decoded_blocks",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, embeds_then_decoded_blocks_runs, 49, 80,
-	 NULL,
+	 NULL, NULL,
 	 NULL,
 	 NULL, 0, embeds_then_decoded_blocks_embeds, 2,
 	 embeds_then_decoded_blocks_hashes, 5},
-	{"everything",
+	{"embeds_then_decoded_blocks_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, embeds_then_decoded_blocks_untagged_runs, 49, 80,
+	 NULL, NULL,
 	 NULL,
+	 NULL, 0, embeds_then_decoded_blocks_untagged_embeds, 2,
+	 embeds_then_decoded_blocks_untagged_hashes, 5},
+	{"everything",
+	 "vllm-0.31", NULL,
 	 16, 32, everything_runs, 90, 90,
-	 "sql-adapter",
+	 "sql-adapter", "/adapters/sql",
 	 "tenant-7",
 	 everything_items, 2, everything_embeds, 4,
 	 everything_hashes, 5},
+	{"everything_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, everything_untagged_runs, 90, 90,
+	 "sql-adapter", "/adapters/sql",
+	 "tenant-7",
+	 everything_untagged_items, 2, everything_untagged_embeds, 4,
+	 everything_untagged_hashes, 5},
 	{"everything_given_seed",
-	 "1337",
+	 "vllm-0.31", "1337",
 	 16, 32, everything_given_seed_runs, 90, 90,
-	 "sql-adapter",
+	 "sql-adapter", "/adapters/sql",
 	 "tenant-7",
 	 everything_given_seed_items, 2, everything_given_seed_embeds, 4,
 	 everything_given_seed_hashes, 5},
+	{"everything_given_seed_untagged",
+	 "vllm-0.30", "1337",
+	 16, 32, everything_given_seed_untagged_runs, 90, 90,
+	 "sql-adapter", "/adapters/sql",
+	 "tenant-7",
+	 everything_given_seed_untagged_items, 2, everything_given_seed_untagged_embeds, 4,
+	 everything_given_seed_untagged_hashes, 5},
 	{"everything_block_of_24",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 24, 48, everything_block_of_24_runs, 90, 90,
-	 "sql-adapter",
+	 "sql-adapter", "/adapters/sql",
 	 "tenant-7",
 	 everything_block_of_24_items, 2, everything_block_of_24_embeds, 3,
 	 everything_block_of_24_hashes, 3},
+	{"everything_block_of_24_untagged",
+	 "vllm-0.30", NULL,
+	 24, 48, everything_block_of_24_untagged_runs, 90, 90,
+	 "sql-adapter", "/adapters/sql",
+	 "tenant-7",
+	 everything_block_of_24_untagged_items, 2, everything_block_of_24_untagged_embeds, 3,
+	 everything_block_of_24_untagged_hashes, 3},
 	{"drawn_overlaps_0",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, drawn_overlaps_0_runs, 450, 450,
-	 NULL,
+	 NULL, NULL,
 	 "s0",
 	 drawn_overlaps_0_items, 5, NULL, 0,
 	 drawn_overlaps_0_hashes, 28},
+	{"drawn_overlaps_0_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, drawn_overlaps_0_untagged_runs, 450, 450,
+	 NULL, NULL,
+	 "s0",
+	 drawn_overlaps_0_untagged_items, 5, NULL, 0,
+	 drawn_overlaps_0_untagged_hashes, 28},
 	{"drawn_overlaps_1",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, drawn_overlaps_1_runs, 450, 450,
-	 NULL,
+	 NULL, NULL,
 	 "s1",
 	 drawn_overlaps_1_items, 5, NULL, 0,
 	 drawn_overlaps_1_hashes, 28},
+	{"drawn_overlaps_1_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, drawn_overlaps_1_untagged_runs, 450, 450,
+	 NULL, NULL,
+	 "s1",
+	 drawn_overlaps_1_untagged_items, 5, NULL, 0,
+	 drawn_overlaps_1_untagged_hashes, 28},
 	{"drawn_overlaps_2",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, drawn_overlaps_2_runs, 450, 450,
-	 NULL,
+	 NULL, NULL,
 	 "s2",
 	 drawn_overlaps_2_items, 5, NULL, 0,
 	 drawn_overlaps_2_hashes, 28},
+	{"drawn_overlaps_2_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, drawn_overlaps_2_untagged_runs, 450, 450,
+	 NULL, NULL,
+	 "s2",
+	 drawn_overlaps_2_untagged_items, 5, NULL, 0,
+	 drawn_overlaps_2_untagged_hashes, 28},
 	{"drawn_overlaps_3",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, drawn_overlaps_3_runs, 450, 450,
-	 NULL,
+	 NULL, NULL,
 	 "s3",
 	 drawn_overlaps_3_items, 5, NULL, 0,
 	 drawn_overlaps_3_hashes, 28},
+	{"drawn_overlaps_3_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, drawn_overlaps_3_untagged_runs, 450, 450,
+	 NULL, NULL,
+	 "s3",
+	 drawn_overlaps_3_untagged_items, 5, NULL, 0,
+	 drawn_overlaps_3_untagged_hashes, 28},
 	{"drawn_overlaps_4",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, drawn_overlaps_4_runs, 450, 450,
-	 NULL,
+	 NULL, NULL,
 	 "s4",
 	 drawn_overlaps_4_items, 5, NULL, 0,
 	 drawn_overlaps_4_hashes, 28},
+	{"drawn_overlaps_4_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, drawn_overlaps_4_untagged_runs, 450, 450,
+	 NULL, NULL,
+	 "s4",
+	 drawn_overlaps_4_untagged_items, 5, NULL, 0,
+	 drawn_overlaps_4_untagged_hashes, 28},
 	{"drawn_overlaps_5",
-	 NULL,
+	 "vllm-0.31", NULL,
 	 16, 32, drawn_overlaps_5_runs, 450, 450,
-	 NULL,
+	 NULL, NULL,
 	 "s5",
 	 drawn_overlaps_5_items, 5, NULL, 0,
 	 drawn_overlaps_5_hashes, 28},
+	{"drawn_overlaps_5_untagged",
+	 "vllm-0.30", NULL,
+	 16, 32, drawn_overlaps_5_untagged_runs, 450, 450,
+	 NULL, NULL,
+	 "s5",
+	 drawn_overlaps_5_untagged_items, 5, NULL, 0,
+	 drawn_overlaps_5_untagged_hashes, 28},
 };
 
 #endif

@@ -4,15 +4,19 @@
 
     hash_vectors.py > hash_vectors.h    make the header
     hash_vectors.py --check             exit 1 when the header beside this file is not what would be made now
+    hash_vectors.py --against-vllm      exit 1 when a vector of the installed vLLM's dialect differs from what a request
+                                        object of that vLLM has; needs vLLM 0.30 or newer, and prints which
 
-Exits 77 (skipped) where cbor2 is not installed. The rules follow vLLM's vllm/v1/core/kv_cache_utils.py and
+Exits 77 (skipped) where cbor2 (or vLLM) is not installed. The rules follow vLLM's vllm/v1/core/kv_cache_utils.py and
 vllm/utils/hashing.py (sha256_cbor). The walk over multimodal items carries its position from block to block, as
 vLLM's does; the library computes it from the block's position, so each checks the other.
 """
 
 import hashlib
+import os
 import pathlib
 import sys
+import types
 
 try:
     import cbor2
@@ -20,6 +24,8 @@ except ImportError:
     sys.exit(77)
 
 DEFAULT_SEED = "vllm-none-hash"
+UNTAGGED = "vllm-0.30"
+TAGGED = "vllm-0.31"
 
 
 def sha256_cbor(value):
@@ -49,18 +55,23 @@ class Items:
         return pairs
 
 
-def block_hashes(tokens, block_tokens, seed, lora, items, salt, embeds):
+def block_hashes(dialect, tokens, block_tokens, seed, lora, items, salt, embeds):
+    def key(tag, *values):
+        if dialect == TAGGED:
+            return (tag, *values)
+        return values[0] if tag != "mm" else values
+
     walk = Items(items)
     parent = sha256_cbor(DEFAULT_SEED if seed is None else seed)
     hashes = []
     for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
         end = start + block_tokens
-        extra = [] if lora is None else [lora]
-        extra += walk.pairs_of_block(start, end)
+        extra = [] if lora is None else [key("lora", *lora)]
+        extra += [key("mm", *pair) for pair in walk.pairs_of_block(start, end)]
         if salt and start == 0:
-            extra.append(salt)
+            extra.append(key("cache_salt", salt))
         if embeds is not None:
-            extra.append(hashlib.sha256(embeds[start * EMBED_ROW : end * EMBED_ROW]).digest())
+            extra.append(key("prompt_embeds", hashlib.sha256(embeds[start * EMBED_ROW : end * EMBED_ROW]).digest()))
         parent = sha256_cbor((parent, tuple(tokens[start:end]), tuple(extra) if extra else None))
         hashes.append(parent)
     return hashes
@@ -89,9 +100,13 @@ VECTORS = []
 
 
 def vector(name, tokens, block=16, chunk=None, seed=None, lora=None, items=(), salt=None, embeds=None):
+    """One vector; with extra keys one in each dialect. @lora is (name, path)."""
     chunk = block * 2 if chunk is None else chunk
-    hashes = block_hashes(tokens, block, seed, lora, list(items), salt, embeds)
-    VECTORS.append((name, tokens, block, chunk, seed, lora, list(items), salt, embeds, hashes))
+    has_keys = lora is not None or items or salt or embeds is not None
+    for dialect in (TAGGED, UNTAGGED) if has_keys else (None,):
+        hashes = block_hashes(dialect, tokens, block, seed, lora, list(items), salt, embeds)
+        label = f"{name}_untagged" if dialect == UNTAGGED else name
+        VECTORS.append((label, dialect, tokens, block, chunk, seed, lora, list(items), salt, embeds, hashes))
 
 
 def fill():
@@ -133,15 +148,19 @@ def fill():
     vector("seed_not_ascii", text[:40], seed="Gr\u00fc\u00dfe \u2603 \U0001f511")
 
     # LoRA and salt.
-    vector("lora", text[:50], lora="sql-adapter")
-    vector("lora_empty_name", text[:50], lora="")
-    vector("lora_not_ascii", text[:50], lora="\u9069\u914d\u5668-\u03b2\U0001f9e0")
-    vector("lora_of_256_bytes", text[:50], lora="lora" * 64)
+    vector("lora", text[:50], lora=("sql-adapter", "/adapters/sql"))
+    vector("lora_empty_name", text[:50], lora=("", ""))
+    vector("lora_other_path", text[:50], lora=("sql-adapter", "/adapters/sql-2"))
+    vector("lora_path_of_300_bytes", text[:50], lora=("a", "/adapters/" + "x" * 290))
+    vector("lora_not_ascii", text[:50], lora=("\u9069\u914d\u5668-\u03b2\U0001f9e0", "/\u9069"))
+    vector("lora_of_256_bytes", text[:50], lora=("lora" * 64, "/l"))
     vector("salt_first_block_only", text[:50], salt="tenant-7")
     vector("salt_empty_is_none", text[:50], salt="")
     vector("salt_not_ascii", text[:50], salt="cl\u00e9 \u043a\u043b\u044e\u0447")
     vector("salt_of_24_bytes", text[:50], salt="x" * 24)
-    vector("lora_and_salt", text[:50], lora="a", salt="b")
+    vector("lora_and_salt", text[:50], lora=("a", "/b"), salt="b")
+    vector("salt_that_spells_the_lora", text[:50], salt="sql-adapter")
+    vector("salt_beyond_the_first_block_of_64", draw("s64", 200, vocabulary), block=64, salt="tenant-7")
 
     # Multimodal items.
     pad = [151655] * 100
@@ -177,7 +196,10 @@ def fill():
 
     # All together.
     everything = dict(
-        lora="sql-adapter", salt="tenant-7", items=[(art, 3, 30), ("b" * 300, 40, 4)], embeds=embeddings("all", 60)
+        lora=("sql-adapter", "/adapters/sql"),
+        salt="tenant-7",
+        items=[(art, 3, 30), ("b" * 300, 40, 4)],
+        embeds=embeddings("all", 60),
     )
     vector("everything", text[:90], **everything)
     vector("everything_given_seed", text[:90], seed="1337", **everything)
@@ -233,14 +255,14 @@ def header():
     out.append("#include <stddef.h>\n#include <stdint.h>\n\n#include <kvscout/hash.h>\n")
     out.append("/* @count times @token. */")
     out.append("struct token_run {\n\tuint32_t count, token;\n};\n")
-    out.append("struct hash_vector {\n\tconst char *name;\n\tconst char *seed; /* NULL: the default */")
+    out.append("struct hash_vector {\n\tconst char *name;\n\tconst char *dialect, *seed; /* NULL: the default */")
     out.append("\tuint32_t block_tokens, chunk_tokens;\n\tconst struct token_run *runs;\n\tsize_t n_runs, n_tokens;")
-    out.append("\tconst char *lora_name, *cache_salt;\n\tconst struct scout_hash_mm_item *mm_items;")
+    out.append("\tconst char *lora_name, *lora_path, *cache_salt;\n\tconst struct scout_hash_mm_item *mm_items;")
     out.append("\tsize_t n_mm_items;\n\tconst char *const *embed_digests; /* in hexadecimal */")
     out.append("\tsize_t n_embed_digests;\n\tconst char *const *hashes; /* of the blocks, in hexadecimal */")
     out.append("\tsize_t n_hashes;\n};\n")
     table = []
-    for name, tokens, block, chunk, seed, lora, items, salt, embeds, hashes in VECTORS:
+    for name, dialect, tokens, block, chunk, seed, lora, items, salt, embeds, hashes in VECTORS:
         pairs = [f"{{{count}, {token}u}}" for count, token in runs(tokens)]
         fields = {"runs": ("NULL", 0), "items": ("NULL", 0), "embeds": ("NULL", 0), "hashes": ("NULL", 0)}
 
@@ -258,8 +280,8 @@ def header():
         array("embeds", "const char *const", [f'"{digest}"' for digest in digests], 1)
         array("hashes", "const char *const", [f'"{value.hex()}"' for value in hashes], 1)
         table.append(
-            f'\t{{"{name}",\n\t {c_string(seed)},\n\t {block}, {chunk}, {fields["runs"][0]}, {fields["runs"][1]}, '
-            f"{len(tokens)},\n\t {c_string(lora)},\n\t {c_string(salt)},\n\t "
+            f'\t{{"{name}",\n\t {c_string(dialect)}, {c_string(seed)},\n\t {block}, {chunk}, {fields["runs"][0]}, {fields["runs"][1]}, '
+            f"{len(tokens)},\n\t {c_string(lora and lora[0])}, {c_string(lora and lora[1])},\n\t {c_string(salt)},\n\t "
             + ", ".join(f"{fields[kind][0]}, {fields[kind][1]}" for kind in ("items", "embeds"))
             + f',\n\t {fields["hashes"][0]}, {fields["hashes"][1]}}},'
         )
@@ -268,12 +290,86 @@ def header():
     return "\n".join(out) + "\n"
 
 
+# --- The same from the engine ---------------------------------------------------------------------------------------
+
+
+def engine_hashes(vllm, dialect, tokens, block, seed, lora, items, salt, embeds):
+    """What a request object of the installed vLLM has for its blocks."""
+    os.environ.pop("PYTHONHASHSEED", None)
+    if seed is not None:
+        os.environ["PYTHONHASHSEED"] = seed
+    vllm.kv.init_none_hash(vllm.sha256_cbor)
+    features = [
+        vllm.Feature(data=None, modality="image", identifier=name, mm_position=vllm.Range(offset=at, length=length))
+        for name, at, length in items
+    ]
+    prompt, decoded, rows = tokens, [], None
+    if embeds is not None:
+        n = len(embeds) // EMBED_ROW
+        rows = vllm.torch.frombuffer(bytearray(embeds), dtype=vllm.torch.float32).reshape(n, EMBED_ROW // 4)
+        prompt, decoded = tokens[:n], tokens[n:]
+    request = vllm.Request(
+        request_id="r",
+        prompt_token_ids=prompt,
+        sampling_params=vllm.Sampling(max_tokens=1),
+        pooling_params=None,
+        prompt_embeds=rows,
+        mm_features=features or None,
+        lora_request=lora and vllm.Lora(lora_name=lora[0], lora_int_id=1, lora_path=lora[1]),
+        cache_salt=salt,
+        block_hasher=vllm.kv.get_request_block_hasher(block, vllm.sha256_cbor),
+    )
+    for token in decoded:
+        request.append_output_token_ids(token)
+    return [bytes(value) for value in request.block_hashes]
+
+
+def against_vllm():
+    try:
+        import torch
+        import vllm
+        from vllm.lora.request import LoRARequest
+        from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+        from vllm.sampling_params import SamplingParams
+        from vllm.utils.hashing import sha256_cbor as engine_digest
+        from vllm.v1.core import kv_cache_utils
+        from vllm.v1.request import Request
+    except ImportError as e:
+        print(f"vLLM 0.30 or newer is not here: {e}")
+        sys.exit(77)
+    engine = types.SimpleNamespace(
+        torch=torch, kv=kv_cache_utils, sha256_cbor=engine_digest, Request=Request, Lora=LoRARequest,
+        Feature=MultiModalFeatureSpec, Range=PlaceholderRange, Sampling=SamplingParams,
+    )
+    release = tuple(int(part) for part in vllm.__version__.split(".")[:2])
+    spoken = TAGGED if release >= (0, 31) else UNTAGGED
+    equal, refused, differ = 0, [], []
+    for name, dialect, tokens, block, _, seed, lora, items, salt, embeds, hashes in VECTORS:
+        if dialect not in (None, spoken):
+            continue
+        try:
+            got = engine_hashes(engine, dialect, tokens, block, seed, lora, items, salt, embeds)
+        except (AssertionError, ValueError) as e:
+            refused.append(f"{name} ({type(e).__name__}: {e})")
+            continue
+        if got == hashes:
+            equal += 1
+        else:
+            differ.append(name)
+    print(f"vLLM {vllm.__version__} ({spoken}): {equal} vectors equal, {len(differ)} differ: {' '.join(differ)}")
+    for line in refused:
+        print(f"  the engine refuses {line}")
+    sys.exit(1 if differ or not equal else 0)
+
+
 def main():
     fill()
     if sys.argv[1:] == ["--check"]:
         path = pathlib.Path(__file__).with_name("hash_vectors.h")
         if not path.exists() or path.read_text(encoding="ascii") != header():
             sys.exit(f"{path.name} is stale: make it again with {pathlib.Path(__file__).name} > {path.name}")
+    elif sys.argv[1:] == ["--against-vllm"]:
+        against_vllm()
     elif len(sys.argv) > 1:
         sys.exit(__doc__)
     else:

@@ -58,12 +58,13 @@ from_hex(const char *const *lines, size_t n)
 }
 
 static struct scout_hasher *
-make_hasher(const char *seed, uint32_t block_tokens, uint32_t chunk_tokens)
+make_hasher_of(const char *dialect, const char *seed, uint32_t block_tokens, uint32_t chunk_tokens)
 {
 	struct scout_hasher_config cfg;
 	struct scout_hasher *hasher = NULL;
 
 	scout_hasher_config_init(&cfg);
+	cfg.dialect = dialect;
 	cfg.seed = seed;
 	cfg.block_tokens = block_tokens;
 	cfg.chunk_tokens = chunk_tokens;
@@ -72,13 +73,19 @@ make_hasher(const char *seed, uint32_t block_tokens, uint32_t chunk_tokens)
 	return hasher;
 }
 
+static struct scout_hasher *
+make_hasher(const char *seed, uint32_t block_tokens, uint32_t chunk_tokens)
+{
+	return make_hasher_of(NULL, seed, block_tokens, chunk_tokens);
+}
+
 static struct fixture
 set_up(const struct hash_vector *v)
 {
 	struct fixture f = {0};
 	size_t i, k;
 
-	f.hasher = make_hasher(v->seed, v->block_tokens, v->chunk_tokens);
+	f.hasher = make_hasher_of(v->dialect, v->seed, v->block_tokens, v->chunk_tokens);
 	f.tokens = alloc(v->n_tokens, sizeof(*f.tokens));
 	for (i = 0; i < v->n_runs; i++) {
 		for (k = 0; k < v->runs[i].count; k++)
@@ -90,6 +97,7 @@ set_up(const struct hash_vector *v)
 	f.n_expected = v->n_hashes;
 	scout_hash_extra_init(&f.extra);
 	f.extra.lora_name = v->lora_name;
+	f.extra.lora_path = v->lora_path;
 	f.extra.cache_salt = v->cache_salt;
 	f.extra.mm_items = v->mm_items;
 	f.extra.n_mm_items = (uint32_t)v->n_mm_items;
@@ -193,7 +201,8 @@ START_TEST(one_hasher_serves_requests_in_any_order)
 			struct fixture f;
 			uint8_t *got;
 
-			if (v->seed || v->block_tokens != 16)
+			if (v->seed || v->block_tokens != 16 ||
+			    (v->dialect && strcmp(v->dialect, SCOUT_HASH_VLLM_0_31)))
 				continue;
 			f = set_up(v);
 			got = alloc(f.n_expected, H);
@@ -227,6 +236,49 @@ START_TEST(defaults_are_blocks_of_16_and_chunks_of_256)
 	ck_assert_mem_ne(a, a + H, H);
 	scout_hasher_free(plain);
 	scout_hasher_free(spelled);
+}
+END_TEST
+
+/* In the first position of "vllm-0.30" a salt and a LoRA name spell the same key. */
+START_TEST(a_salt_is_not_a_lora_in_the_tagged_dialect)
+{
+	uint32_t tokens[16] = {1, 2, 3};
+	uint8_t lora[H], salt[H];
+	struct scout_hash_extra extra;
+	size_t n;
+
+	for (int tagged = 0; tagged < 2; tagged++) {
+		struct scout_hasher *hasher =
+			make_hasher_of(tagged ? SCOUT_HASH_VLLM_0_31 : SCOUT_HASH_VLLM_0_30, NULL, 16, 16);
+
+		scout_hash_extra_init(&extra);
+		extra.lora_name = "x";
+		extra.lora_path = "";
+		ck_assert_int_eq(scout_hash_blocks(hasher, NULL, 0, tokens, 16, &extra, lora, 1, &n), 0);
+		scout_hash_extra_init(&extra);
+		extra.cache_salt = "x";
+		ck_assert_int_eq(scout_hash_blocks(hasher, NULL, 0, tokens, 16, &extra, salt, 1, &n), 0);
+		ck_assert_int_eq(memcmp(lora, salt, H) != 0, tagged);
+		scout_hasher_free(hasher);
+	}
+}
+END_TEST
+
+START_TEST(a_lora_needs_its_path_in_the_tagged_dialect_only)
+{
+	struct scout_hasher *untagged = make_hasher_of(SCOUT_HASH_VLLM_0_30, NULL, 16, 16);
+	struct scout_hash_extra extra;
+	uint32_t tokens[16] = {0};
+	uint8_t a[H], b[H];
+	size_t n = 0;
+
+	scout_hash_extra_init(&extra);
+	extra.lora_name = "sql";
+	ck_assert_int_eq(scout_hash_blocks(untagged, NULL, 0, tokens, 16, &extra, a, 1, &n), 0);
+	extra.lora_path = "/adapters/sql";
+	ck_assert_int_eq(scout_hash_blocks(untagged, NULL, 0, tokens, 16, &extra, b, 1, &n), 0);
+	ck_assert_mem_eq(a, b, H);
+	scout_hasher_free(untagged);
 }
 END_TEST
 
@@ -340,6 +392,10 @@ START_TEST(bad_extras_are_refused_and_nothing_is_written)
 	REFUSED(SCOUT_ERR_INVALID, n_mm_items, 1);
 	REFUSED(SCOUT_ERR_INVALID, n_embed_digests, 1);
 	REFUSED(SCOUT_ERR_INVALID, lora_name, "\xc3(");
+	REFUSED(SCOUT_ERR_INVALID, lora_name, "a name without its path");
+	good.lora_name = "a name";
+	REFUSED(SCOUT_ERR_INVALID, lora_path, "\xc3(");
+	good.lora_name = NULL;
 	REFUSED(SCOUT_ERR_INVALID, cache_salt, "cut \xe2\x82");
 	good.n_mm_items = 2;
 	REFUSED(SCOUT_ERR_INVALID, mm_items, unsorted);
@@ -369,7 +425,7 @@ START_TEST(texts_are_limited_to_their_maximum)
 	memset(text, 'x', SCOUT_HASH_TEXT_MAX);
 	scout_hash_extra_init(&extra);
 	scout_hasher_config_init(&cfg);
-	cfg.seed = extra.lora_name = extra.cache_salt = text;
+	cfg.seed = extra.lora_name = extra.lora_path = extra.cache_salt = text;
 	ck_assert_int_eq(scout_hash_blocks(hasher, NULL, 0, tokens, 16, &extra, out, 1, &n), 0);
 	ck_assert_uint_eq(n, 1);
 	ck_assert_int_eq(scout_hasher_new(&cfg, &none), 0);
@@ -413,6 +469,8 @@ START_TEST(bad_configurations_are_refused)
 	REFUSED(SCOUT_ERR_INVALID, size, good.size - 1);
 	REFUSED(SCOUT_ERR_UNSUPPORTED, flags, 1);
 	REFUSED(SCOUT_ERR_INVALID, seed, "\xed\xa0\x80");
+	REFUSED(SCOUT_ERR_UNSUPPORTED, dialect, "vllm-0.29");
+	REFUSED(SCOUT_ERR_UNSUPPORTED, dialect, "");
 	REFUSED(SCOUT_ERR_CONFIG_RANGE, block_tokens, SCOUT_HASH_BLOCK_TOKENS_MAX + 1);
 	REFUSED(SCOUT_ERR_CONFIG_RANGE, block_tokens, 300); /* no divisor of the default chunk */
 	REFUSED(SCOUT_ERR_CONFIG_RANGE, chunk_tokens, 8);   /* shorter than the default block */
@@ -560,6 +618,8 @@ suite_of_this_file(void)
 	tcase_add_test(vectors, one_hasher_serves_requests_in_any_order);
 	suite_add_tcase(suite, vectors);
 	tcase_add_test(calls, defaults_are_blocks_of_16_and_chunks_of_256);
+	tcase_add_test(calls, a_salt_is_not_a_lora_in_the_tagged_dialect);
+	tcase_add_test(calls, a_lora_needs_its_path_in_the_tagged_dialect_only);
 	tcase_add_test(calls, no_extra_and_an_empty_extra_are_the_same);
 	tcase_add_test(calls, nothing_to_hash_is_success_with_no_hashes);
 	tcase_add_test(calls, bad_arguments_are_refused_and_nothing_is_written);
