@@ -473,6 +473,36 @@ describe(struct copy_sweep *sweep)
 	sweep->has_batch = scout__cuda_runtime.has_batch();
 }
 
+/* The runtime says "driver too old" also where there is none; the version tells the two apart. */
+int
+copy_cuda_devices(void)
+{
+	struct cudaDeviceProp properties;
+	int driver = 0, runtime = 0, n = 0, rc;
+
+	(void)cudaRuntimeGetVersion(&runtime); /* fails never */
+	if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+		say("no CUDA device: there is no driver\n");
+		return EXIT_NOT_HERE;
+	}
+	rc = (int)cudaGetDeviceCount(&n);
+	if (rc == cudaErrorNoDevice || (rc == 0 && n == 0)) {
+		say("no CUDA device: the driver finds none\n");
+		return EXIT_NOT_HERE;
+	}
+	for (int i = 0; i < n && rc == 0; i++) {
+		rc = (int)cudaGetDeviceProperties(&properties, i);
+		if (rc == 0)
+			say("device %d: %s, compute capability %d.%d, %zu MiB\n", i, properties.name, properties.major,
+			    properties.minor, properties.totalGlobalMem >> 20);
+	}
+	say("driver %d.%d, runtime %d.%d\n", driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+	if (rc == 0)
+		return 0;
+	say("the driver cannot be used: %s\n", cudaGetErrorName((cudaError_t)rc));
+	return EXIT_WRONG;
+}
+
 static bool
 is_method(const char *name)
 {

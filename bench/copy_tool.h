@@ -51,6 +51,11 @@ void copy_json_environment(FILE *out);
 
 /* copy_cuda.c, or copy_nocuda.c in builds without CUDA: `--backend cuda`. Returns the exit status. */
 int copy_cuda_run(const struct copy_options *opt);
+/*
+ * Print the CUDA devices, or why there is none. Returns the exit status: 0, EXIT_NOT_HERE without a driver or a device,
+ * EXIT_WRONG where there is a driver and it cannot be used.
+ */
+int copy_cuda_devices(void);
 
 /* ---- the sweep on cuda, and its report (copy_report.c) ---- */
 

@@ -123,6 +123,7 @@ usage(FILE *to)
 	       "  --total-bytes N     of one copy of the sweep (default %" PRIu64 ")\n"
 	       "  --svg FILE          draw the sweep\n"
 	       "  --device N          cuda: which GPU (default %d)\n"
+	       "  --devices           print the CUDA devices and end: 0 if there is one, 77 if there is none\n"
 	       "  --seed N            of the data and of the page order (default %" PRIu64 ")\n"
 	       "  --repeat N          rounds, 1 to %u (default %" PRIu64 ")\n"
 	       "  --help              this text\n"
@@ -212,6 +213,8 @@ parse_one(struct copy_options *opt, int c)
 	case 'v':
 		opt->device = (int)parse_number("device", optarg, 0, 1023);
 		break;
+	case 'l':
+		exit(copy_cuda_devices());
 	case 'h':
 		usage(stdout);
 		exit(0);
@@ -237,6 +240,7 @@ parse_options(int argc, char **argv, struct copy_options *opt)
 		{"total-bytes", required_argument, NULL, 't'},
 		{"svg", required_argument, NULL, 'g'},
 		{"device", required_argument, NULL, 'v'},
+		{"devices", no_argument, NULL, 'l'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+#
+# `./dev gpu`: build everything that needs a GPU, test it, and measure it. `dev` sources this file; it uses say(), wants_werror(),
+# ROOT and CALLED_FROM of it.
+#
+# A machine with a GPU often has neither meson nor a network, and it may be there for minutes only. So gcc, g++ and nvcc build all of it,
+# from an exported tree too; a build that fails is a failure everywhere; results are printed and written as they come; and every step has
+# a time limit, so that a step that hangs costs only itself.
+
+GPU_DIR=$ROOT/build-gpu
+GPU_LIMIT_S=570       # the whole command
+GPU_QUICK_LIMIT_S=285 # with --quick
+GPU_TESTS_LIMIT_S=200 # one program of tests/gpu
+GPU_QUICK_TESTS_LIMIT_S=90
+# The cases of tests/gpu/gpu_copy.c that run once more: with the driver's compiler, and under compute-sanitizer.
+GPU_CASE=every_method_copies_every_byte_and_no_other
+
+gpu_usage()
+{
+	cat <<'END'
+usage: ./dev gpu [--quick] [--build] [OPTIONS OF kvscout-copy...]
+
+  --quick   at most 5 minutes instead of 10: fewer rounds, no compute-sanitizer
+  --build   build only
+
+OUT=FOLDER in the environment: results are written there (default: build-gpu).
+END
+}
+
+# ---- building --------------------------------------------------------------------------------------------------------
+
+# Sets GPU_NVCC, GPU_CC and GPU_CXX; prints the names of those that are missing.
+gpu_find_tools()
+{
+	GPU_CC=${CC:-gcc}
+	GPU_CXX=${CXX:-g++}
+	GPU_NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+	GPU_MISSING=
+	command -v "$GPU_CC" >/dev/null 2>&1 || GPU_MISSING="$GPU_MISSING $GPU_CC"
+	command -v "$GPU_CXX" >/dev/null 2>&1 || GPU_MISSING="$GPU_MISSING $GPU_CXX"
+	command -v "$GPU_NVCC" >/dev/null 2>&1 || GPU_MISSING="$GPU_MISSING nvcc"
+	GPU_MISSING=${GPU_MISSING# }
+}
+
+# The programs of this tree, by the contents of what they are built from.
+gpu_stamp()
+{
+	(cd "$ROOT" && cat scripts/gpu.sh bench/*copy* bench/say.[ch] tests/gpu/*.[ch] include/kvscout/*.h libclient/base/*.[ch] \
+		libworker/copy/*) | cksum
+}
+
+# gpu_nvcc SOURCE OBJECT: machine code for the data center's GPUs that this nvcc knows, and for all others the PTX of the oldest
+# architecture that it knows, which their driver compiles.
+gpu_nvcc()
+{
+	gn_known=$("$GPU_NVCC" --list-gpu-arch) || return 1
+	gn_arch=
+	gn_oldest=
+	for gn_name in $gn_known; do
+		case $gn_name in
+		compute_80 | compute_90 | compute_100) gn_arch="$gn_arch -gencode arch=$gn_name,code=sm_${gn_name#compute_}" ;;
+		esac
+		[ "$gn_name" = compute_75 ] && gn_oldest=$gn_name
+	done
+	[ -n "$gn_oldest" ] || gn_oldest=${gn_known%%[!a-z0-9_]*}
+	gn_arch="$gn_arch -gencode arch=$gn_oldest,code=$gn_oldest"
+	gn_strict=
+	wants_werror && gn_strict='-Werror all-warnings'
+	# shellcheck disable=SC2086 # lists of flags
+	"$GPU_NVCC" -ccbin "$GPU_CXX" -O3 -std=c++17 -Xcompiler -fno-exceptions,-fno-threadsafe-statics $gn_strict $gn_arch -t 4 \
+		-I"$ROOT/libworker/copy" -c "$1" -o "$2"
+}
+
+# gpu_compile_kernels: every .cu at once; they take most of the time.
+gpu_compile_kernels()
+{
+	gk_pids=
+	for gk_source in "$ROOT"/libworker/copy/*.cu "$ROOT"/bench/copy_*.cu; do
+		gk_name=$(basename "$gk_source" .cu)
+		case $gk_source in
+		*/bench/*) gk_object=$GPU_DIR/tool/$gk_name.o ;;
+		*) gk_object=$GPU_DIR/engine/$gk_name.o ;;
+		esac
+		gpu_nvcc "$gk_source" "$gk_object" &
+		gk_pids="$gk_pids $!"
+	done
+	gk_status=0
+	for gk_pid in $gk_pids; do
+		wait "$gk_pid" || gk_status=1
+	done
+	return $gk_status
+}
+
+gpu_build()
+{
+	rm -rf "$GPU_DIR/engine" "$GPU_DIR/tool" "${GPU_DIR:?}/bin" "$GPU_DIR/stamp"
+	mkdir -p "$GPU_DIR/engine" "$GPU_DIR/tool" "$GPU_DIR/bin" || return 1
+	gb_home=$(dirname "$(dirname "$(readlink -f "$(command -v "$GPU_NVCC")")")")
+	printf '#define SCOUT_GIT_REVISION "%s"\n' "$(git -C "$ROOT" describe --always --dirty 2>/dev/null || echo unknown)" \
+		>"$GPU_DIR/revision.h"
+	gb_copy=$ROOT/libworker/copy
+	gb_base=$ROOT/libclient/base
+	gb_strict=
+	wants_werror && gb_strict=-Werror
+	gb_flags="-std=gnu11 -O2 -g -Wall -Wextra $gb_strict -D_GNU_SOURCE -DSCOUT_HAVE_CUDA -I$ROOT/include -I$ROOT/libclient -I$gb_base
+		-I$gb_copy -I$GPU_DIR -isystem $gb_home/include"
+	gb_libs="-L$gb_home/lib64 -L$gb_home/lib -lcudart_static -ldl -lrt -lpthread -lm"
+	gpu_compile_kernels || return 1
+	# shellcheck disable=SC2086 # lists of flags
+	(cd "$GPU_DIR/engine" && "$GPU_CC" $gb_flags -c "$gb_copy"/*.c "$gb_base/error.c" "$gb_base/log.c" "$gb_base/thread.c") || return 1
+	for gb_source in "$ROOT"/tests/gpu/gpu_*.c; do
+		# shellcheck disable=SC2086 # lists of flags
+		"$GPU_CC" $gb_flags -o "$GPU_DIR/bin/$(basename "$gb_source" .c)" "$gb_source" "$GPU_DIR"/engine/*.o $gb_libs || return 1
+	done
+	gb_tool=$(gpu_tool_sources)
+	# shellcheck disable=SC2086 # lists of flags and files
+	(cd "$GPU_DIR/tool" && "$GPU_CC" $gb_flags '-DSCOUT_BUILD_TYPE="release"' -c $gb_tool) || return 1
+	# shellcheck disable=SC2086 # a list of flags
+	"$GPU_CC" -o "$GPU_DIR/bin/kvscout-copy" "$GPU_DIR"/tool/*.o "$GPU_DIR"/engine/*.o $gb_libs || return 1
+	gpu_stamp >"$GPU_DIR/stamp"
+}
+
+gpu_tool_sources()
+{
+	for gs_source in "$ROOT"/bench/kvscout-copy.c "$ROOT"/bench/copy_*.c "$ROOT"/bench/say.c; do
+		case $gs_source in
+		*/copy_nocuda.c) ;;
+		*) printf '%s\n' "$gs_source" ;;
+		esac
+	done
+}
+
+# Counts the build as one case. Fails where there is nothing to run.
+gpu_build_step()
+{
+	gpu_find_tools
+	if [ -n "$GPU_MISSING" ]; then
+		if [ -f "$GPU_DIR/stamp" ] && [ "$(cat "$GPU_DIR/stamp")" = "$(gpu_stamp)" ]; then
+			say "build: not found: $GPU_MISSING; using the programs in build-gpu, which were built from this tree"
+			gpu_add 0 0 1
+			return 0
+		fi
+		say "build: SKIPPED, not found: $GPU_MISSING"
+		say "       (gcc by PATH or CC, g++ by PATH or CXX, nvcc by PATH, NVCC or in /usr/local/cuda/bin)"
+		gpu_add 0 0 1
+		return 1
+	fi
+	if [ -f "$GPU_DIR/stamp" ] && [ "$(cat "$GPU_DIR/stamp")" = "$(gpu_stamp)" ]; then
+		say "build: up to date"
+	elif gpu_build; then
+		say "build: passed"
+	else
+		say "build: FAILED; the first error is above"
+		gpu_add 0 1 0
+		return 1
+	fi
+	gpu_add 1 0 0
+}
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+
+gpu_add()
+{
+	GPU_PASSED=$((GPU_PASSED + $1))
+	GPU_FAILED=$((GPU_FAILED + $2))
+	GPU_SKIPPED=$((GPU_SKIPPED + $3))
+}
+
+# Seconds that are left of this command's time.
+gpu_left()
+{
+	echo $((GPU_END_S - $(date +%s)))
+}
+
+# gpu_case NAME STATUS: one case by its exit status; 77 is skipped.
+gpu_case()
+{
+	case $2 in
+	0)
+		say "$1: passed"
+		gpu_add 1 0 0
+		;;
+	77)
+		say "$1: SKIPPED"
+		gpu_add 0 0 1
+		;;
+	124 | 137)
+		say "$1: FAILED, it did not end in its time limit"
+		gpu_add 0 1 0
+		;;
+	*)
+		say "$1: FAILED, exit status $2"
+		gpu_add 0 1 0
+		;;
+	esac
+}
+
+# gpu_logged SECONDS LOG COMMAND...: what the command prints is seen at once and kept in LOG. Sets GPU_STATUS.
+gpu_logged()
+{
+	gl_limit=$1
+	gl_log=$2
+	shift 2
+	{
+		timeout -k 10 "$gl_limit" "$@" 2>&1
+		echo $? >"$GPU_DIR/status"
+	} | tee "$gl_log" | tee -a "$GPU_OUT/gpu.log"
+	GPU_STATUS=$(cat "$GPU_DIR/status")
+}
+
+# gpu_count_tap NAME LOG STATUS: count the cases of a TAP program by its lines. What did not run is skipped; what a program that ended
+# badly does not say is one failure.
+gpu_count_tap()
+{
+	gc_plan=$(sed -n 's/^1\.\.\([0-9][0-9]*\).*/\1/p' "$2" | head -n 1)
+	gc_skipped=$(grep -c '^ok .*# SKIP' "$2")
+	gc_passed=$(($(grep -c '^ok ' "$2") - gc_skipped))
+	gc_failed=$(grep -c '^not ok ' "$2")
+	gc_rest=$((${gc_plan:-0} - gc_passed - gc_failed - gc_skipped))
+	gpu_add $gc_passed "$gc_failed" "$gc_skipped"
+	case $3 in
+	124 | 137)
+		say "$1: FAILED, the case behind the last line did not end in its time limit"
+		[ $gc_rest -gt 0 ] || gc_rest=1
+		gpu_add 0 1 $((gc_rest - 1))
+		;;
+	0)
+		if [ -z "$gc_plan" ] || [ $gc_rest -ne 0 ]; then
+			say "$1: FAILED, it ended early"
+			gpu_add 0 1 0
+		elif [ "$gc_plan" -eq 0 ]; then
+			gpu_add 0 0 1
+		fi
+		;;
+	*)
+		if [ "$gc_failed" -eq 0 ]; then
+			say "$1: FAILED, exit status $3"
+			gpu_add 0 1 0
+		fi
+		;;
+	esac
+}
+
+# Every program of tests/gpu.
+gpu_tests()
+{
+	gt_limit=$GPU_TESTS_LIMIT_S
+	[ "$GPU_QUICK" = yes ] && gt_limit=$GPU_QUICK_TESTS_LIMIT_S
+	for gt_program in "$GPU_DIR"/bin/gpu_*; do
+		gt_name=$(basename "$gt_program")
+		say "== $gt_name"
+		gpu_logged "$gt_limit" "$GPU_DIR/$gt_name.tap" "$gt_program"
+		gpu_count_tap "$gt_name" "$GPU_DIR/$gt_name.tap" "$GPU_STATUS"
+	done
+}
+
+# One case with the machine code that the driver makes of the PTX.
+gpu_jit()
+{
+	say "== one case by the driver's compiler (PTX)"
+	timeout -k 10 60 env CUDA_FORCE_PTX_JIT=1 CUDA_CACHE_DISABLE=1 "$GPU_DIR/bin/gpu_copy" $GPU_CASE 0
+	gpu_case "ptx" $?
+}
+
+# The sanitizer looks at one run of each method. Some virtual machines refuse it the device.
+gpu_sanitize()
+{
+	gz_tool=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+	say "== compute-sanitizer"
+	if ! [ -x "$gz_tool" ]; then
+		say "there is no compute-sanitizer here"
+		gpu_case compute-sanitizer 77
+		return
+	fi
+	for gz_i in 0 1 2 3; do
+		gz_left=$(gpu_left)
+		if [ "$gz_left" -lt 30 ]; then
+			say "compute-sanitizer, method $gz_i: not run, the time is used up"
+			gpu_add 0 0 1
+			continue
+		fi
+		gpu_logged "$gz_left" "$GPU_DIR/sanitizer.log" "$gz_tool" --error-exitcode 9 "$GPU_DIR/bin/gpu_copy" $GPU_CASE $gz_i
+		grep -q 'Device not supported' "$GPU_DIR/sanitizer.log" && GPU_STATUS=77
+		gpu_case "compute-sanitizer, method $gz_i" "$GPU_STATUS"
+	done
+}
+
+gpu_measure()
+{
+	gm_quick=
+	[ "$GPU_QUICK" = yes ] && gm_quick=--quick
+	gm_budget=$(($(gpu_left) - 20))
+	# The sanitizer comes last, and gets a minute.
+	[ "$GPU_QUICK" = yes ] || gm_budget=$((gm_budget - 60))
+	say "== kvscout-copy, at most $gm_budget s"
+	# shellcheck disable=SC2086 # an option or nothing
+	gpu_logged $((gm_budget + 30)) "$GPU_DIR/kvscout-copy.log" "$GPU_DIR/bin/kvscout-copy" --backend cuda --sweep $gm_quick \
+		--json "$GPU_OUT/kvscout-copy.json" --svg "$GPU_OUT/kvscout-copy.svg" "$@"
+	gpu_case kvscout-copy "$GPU_STATUS"
+}
+
+# The programs ask the driver, not a device file. 77: there is no GPU; anything else but 0: there is one that cannot be used.
+gpu_probe()
+{
+	timeout -k 10 60 "$GPU_DIR/bin/kvscout-copy" --devices
+}
+
+gpu_main()
+{
+	GPU_PASSED=0
+	GPU_FAILED=0
+	GPU_SKIPPED=0
+	GPU_QUICK=no
+	gp_build_only=no
+	while [ $# -gt 0 ]; do
+		case $1 in
+		--quick) GPU_QUICK=yes ;;
+		--build) gp_build_only=yes ;;
+		-h | --help)
+			gpu_usage
+			return 0
+			;;
+		*) break ;;
+		esac
+		shift
+	done
+	gp_limit=$GPU_LIMIT_S
+	[ "$GPU_QUICK" = yes ] && gp_limit=$GPU_QUICK_LIMIT_S
+	GPU_END_S=$(($(date +%s) + gp_limit))
+	GPU_OUT=${OUT:-$GPU_DIR}
+	case $GPU_OUT in
+	/*) ;;
+	*) GPU_OUT=$CALLED_FROM/$GPU_OUT ;;
+	esac
+	mkdir -p "$GPU_DIR" "$GPU_OUT" && : >"$GPU_OUT/gpu.log" || return 1
+	if gpu_build_step && [ $gp_build_only = no ]; then
+		gpu_probe
+		gp_probe=$?
+		case $gp_probe in
+		0) ;;
+		77) say "no GPU here: everything is built, the rest is not run" ;;
+		*) gpu_case "looking for a GPU" $gp_probe ;;
+		esac
+		gpu_tests
+		if [ $gp_probe -eq 0 ]; then
+			gpu_jit
+			gpu_measure "$@"
+			[ "$GPU_QUICK" = yes ] || gpu_sanitize
+		else
+			say "not run: ptx, kvscout-copy, compute-sanitizer"
+			gpu_add 0 0 3
+		fi
+	fi
+	say "$GPU_PASSED passed, $GPU_FAILED failed, $GPU_SKIPPED skipped"
+	[ $GPU_FAILED -eq 0 ]
+}
