@@ -27,8 +27,8 @@
  * spans that are. No copy is waited for by a CPU. A stream that is being captured must not wait for an event from outside of
  * its capture: that would invalidate the capture. So the engine asks first, and says that such a stream cannot wait.
  *
- * Locks: `mu` is held while spans are enqueued and taken off. A call of CUDA under it may take a while (a batch of 4096
- * pieces some milliseconds), nothing under it waits for the GPU but a device that fails.
+ * Locks: `mu` is held while spans are enqueued and taken off. A call of CUDA under it may take a while (a batch of 128
+ * pieces some 0.1 ms), nothing under it waits for the GPU but a device that fails: what is outstanding fits the streams' queues.
  *
  * Rejected: a thread for each direction (the driver's own lock makes them take turns); host functions in the streams
  * (cudaLaunchHostFunc) to wake the thread: they cost the stream some 10 us each, and are not called when a device fails.
@@ -114,6 +114,7 @@ set_up_device(struct scout__cuda *cuda)
 	cuda->stages = stages;
 	rc = rc ? rc : api->malloc(&table, table_bytes);
 	cuda->planes_on_gpu = table;
+	rc = rc ? rc : api->load_kernel();
 	rc = rc ? rc : set_up_lane(cuda, &cuda->lanes[0], cuda->stages);
 	rc = rc ? rc : set_up_lane(cuda, &cuda->lanes[1], cuda->stages + lane_bytes);
 	rc = rc ? rc : api->copy(cuda->planes_on_gpu, cuda->planes, table_bytes, true, cuda->lanes[0].dma);
@@ -165,8 +166,8 @@ set_up(struct scout__cuda *cuda)
 	if (rc)
 		return scout__fail(
 			cuda->text, sizeof(cuda->text), SCOUT_ERR_DEVICE,
-			"CUDA device %d: %s while taking %llu bytes of staging memory (stage_bytes), streams and "
-			"events",
+			"CUDA device %d: %s while taking %llu bytes of staging memory (stage_bytes), the kernel, "
+			"streams and events",
 			cuda->device, cuda->api->error_name(rc),
 			(unsigned long long)cuda->stage_bytes * SCOUT__CUDA_SPANS * 2);
 	if (cuda->log)

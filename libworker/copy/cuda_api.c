@@ -297,5 +297,6 @@ const struct scout__cuda_api scout__cuda_runtime = {
 	.copy = api_copy,
 	.has_batch = api_has_batch,
 	.copy_batch = api_copy_batch,
+	.load_kernel = scout__cuda_load_tiles,
 	.launch = scout__cuda_launch_tiles,
 };

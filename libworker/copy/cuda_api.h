@@ -51,9 +51,14 @@ struct scout__cuda_api {
 
 	/* @to_device: from host memory to the GPU's; else the other way round. */
 	int (*copy)(void *to, const void *from, size_t bytes, bool to_device, void *stream);
-	/* @n copies in no particular order; whether one call can do that (else the engine calls copy() for each). */
+	/*
+	 * @n copies in no particular order, of host memory by the GPU's address of it; whether one call can do that (else the
+	 * engine calls copy() for each).
+	 */
 	bool (*has_batch)(void);
 	int (*copy_batch)(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream);
+	/* Load the kernel now: otherwise its first launch does, which may wait for all that runs on the device. */
+	int (*load_kernel)(void);
 	/* Move a span; its planes are in GPU memory. @n_groups: groups of lanes that share the tiles. */
 	int (*launch)(const struct scout__tile_span *span, uint32_t n_groups, void *stream);
 };

@@ -19,8 +19,12 @@
 
 /* Copies in flight in each direction. */
 #define SCOUT__CUDA_SPANS 8u
-/* Copies of one call of method `batch`. */
-#define SCOUT__CUDA_PIECES 4096u
+/*
+ * Copies of one call of method `batch`, and how many of them may be outstanding in one direction. A stream's queue has room for
+ * about a thousand, then a call waits for the GPU; and drivers of the 580 series hang, or worse, with tens of thousands.
+ */
+#define SCOUT__CUDA_PIECES 128u
+#define SCOUT__CUDA_OUTSTANDING 512u
 #define SCOUT__CUDA_STAGE_BYTES (UINT64_C(32) << 20) /* default, for each direction */
 #define SCOUT__CUDA_STAGE_MIN (UINT64_C(64) << 10)   /* of one span */
 
@@ -44,7 +48,8 @@ struct scout__cuda_span {
 	bool is_failed; /* it counts for nothing but its memory */
 	bool ends_item, ends_layer, ends_batch;
 	uint32_t layer;
-	uint64_t bytes; /* of the item in this layer, if it ends here */
+	uint32_t pieces; /* copies that it was enqueued as */
+	uint64_t bytes;  /* of the item in this layer, if it ends here */
 };
 
 /* One direction. Copy thread; what fence() looks at is G:mu of the engine as well. */
@@ -53,6 +58,7 @@ struct scout__cuda_lane {
 	void *kernel;                                     /* const after open: stream of the kernels */
 	struct scout__cuda_span spans[SCOUT__CUDA_SPANS]; /* G:mu; a ring, oldest first */
 	uint32_t head, n;                                 /* G:mu */
+	uint32_t pieces;                                  /* outstanding: of all spans */
 	struct scout__copy_batch *first, *last;           /* not completely enqueued */
 	/* Where `first` stands. */
 	bool begun;
@@ -62,14 +68,14 @@ struct scout__cuda_lane {
 };
 
 struct scout__cuda {
-	const struct scout__cuda_api *api;       /* const after open */
-	struct scout__copy_layout layout;        /* const after open */
-	const struct scout__log *log;            /* const after open; may be NULL */
-	int device, priority;                    /* const after open */
-	enum scout__cuda_method method;          /* const after open */
-	bool has_batch;                          /* const after open */
-	uint64_t stage_bytes;                    /* const after open: of one span */
-	struct scout__tile_plane *planes;        /* const after open: n_planes + 1 */
+	const struct scout__cuda_api *api; /* const after open */
+	struct scout__copy_layout layout;  /* const after open */
+	const struct scout__log *log;      /* const after open; may be NULL */
+	int device, priority;              /* const after open */
+	enum scout__cuda_method method;    /* const after open */
+	bool has_batch;                    /* copy thread: one call takes many copies; false once it was refused */
+	uint64_t stage_bytes;              /* const after open: of one span */
+	struct scout__tile_plane *planes;  /* const after open: n_planes + 1 */
 	struct scout__tile_plane *planes_on_gpu; /* const after open */
 	uint8_t *stages;                         /* const after open: all of them, one allocation */
 	void **piece_to, **piece_from;           /* copy thread: SCOUT__CUDA_PIECES */

@@ -30,6 +30,14 @@ scout__cuda_move_tiles(const __grid_constant__ struct scout__tile_span span)
 }
 
 extern "C" int
+scout__cuda_load_tiles(void)
+{
+	cudaFuncAttributes attributes;
+
+	return (int)cudaFuncGetAttributes(&attributes, (const void *)scout__cuda_move_tiles);
+}
+
+extern "C" int
 scout__cuda_launch_tiles(const struct scout__tile_span *span, uint32_t n_groups, void *stream)
 {
 	static_assert(sizeof(*span) <= 4096, "parameters of a launch");

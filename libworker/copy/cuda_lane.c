@@ -76,6 +76,7 @@ drop_all(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 			scout__copy_queue_report(&cuda->queue, span->batch);
 	}
 	lane->n = 0;
+	lane->pieces = 0;
 	while (lane->first)
 		end_first(cuda, lane, SCOUT_ERR_DEVICE);
 }
@@ -126,6 +127,7 @@ bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
 		fail_device(cuda, rc, "an event could not be recorded");
 		return;
 	}
+	lane->pieces += span->pieces;
 	span->batch = lane->first;
 	span->is_failed = true;
 	span->await_other = true;
@@ -177,6 +179,7 @@ take_off(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 			fail_device(cuda, rc, "a copy");
 			break;
 		}
+		lane->pieces -= span_at(lane, 0)->pieces;
 		finish_span(cuda, span_at(lane, 0));
 		lane->head = (lane->head + 1) % SCOUT__CUDA_SPANS;
 		lane->n--;
@@ -268,6 +271,7 @@ advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t next, 
 	struct scout__copy_batch *batch = lane->first;
 	struct scout__cuda_span *span = span_at(lane, lane->n++);
 
+	lane->pieces += span->pieces;
 	span->batch = batch;
 	span->layer = lane->layer;
 	span->is_failed = false;
@@ -335,6 +339,14 @@ enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 		advance(cuda, lane, next, limit);
 }
 
+/* Whatever the next span is enqueued as, there is room for it. */
+static bool has_room(const struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+static bool
+has_room(const struct scout__cuda_lane *lane)
+{
+	return lane->pieces + SCOUT__CUDA_PIECES <= SCOUT__CUDA_OUTSTANDING;
+}
+
 static bool
 is_stopped(const struct scout__copy_batch *batch)
 {
@@ -347,13 +359,15 @@ scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	bool moved = take_off(cuda, lane);
 
 	while (lane->first && lane->n < SCOUT__CUDA_SPANS) {
-		moved = true;
 		if (cuda->failed)
 			end_first(cuda, lane, SCOUT_ERR_DEVICE);
 		else if (is_stopped(lane->first))
 			end_first(cuda, lane, SCOUT_ERR_CANCELED);
-		else
+		else if (has_room(lane))
 			enqueue_one(cuda, lane);
+		else
+			break;
+		moved = true;
 	}
 	return moved;
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "log.h"
+
 /*
  * DESIGN
  *
@@ -10,14 +12,21 @@
  *
  *   staged   the slot's bytes in one DMA to (or from) a staging buffer on the GPU, and a kernel that scatters (or gathers)
  *            them at the speed of the GPU's own memory. Two streams: the DMA of the next span runs beside the kernel.
- *   batch    one DMA for each piece, all in one call (cudaMemcpyBatchAsync), or one call each where the driver cannot.
- *            No kernel at all, so nothing of the model's; but small pieces cost more than their bytes.
+ *   batch    one DMA for each piece, all in one call (cudaMemcpyBatchAsync), or one call each where the driver cannot or
+ *            has refused. No kernel at all, so nothing of the model's; but small pieces cost more than their bytes.
  *   direct   the same kernel as staged, reading or writing the pinned slot over the link itself.
  *
  * `auto` decides by the mean size of the pieces of a batch, neighbouring pages merged, once per batch: then all of it is
  * done in one stream, in order, and one event behind it speaks for all.
  *
  * Null blocks of a save become zeroes in the slot: the kernel writes them, or this CPU where there is none.
+ *
+ * Addresses. The kernel and the batch call get a slot by the address that the GPU knows it by, single copies by the host's.
+ * They differ where the device attribute CanUseHostPointerForRegisteredMem is 0; there a batch of host addresses is refused,
+ * or faults.
+ *
+ * A batch call that is refused: its copies are then enqueued one by one. If that works, it was the call, and it is not tried
+ * again. Some of its copies may have been enqueued: they write the same bytes to the same places.
  */
 
 /* Groups of 16 lanes that share a span's tiles: 16 blocks of 512 threads at most. */
@@ -179,18 +188,21 @@ enqueue_direct(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t
 
 /* ---- batch ---- */
 
-/* Pieces that are gathered for one call. */
+/* Pieces that are gathered for one call; slots by the address that the GPU knows them by. */
 struct pieces {
 	size_t n;
 	uint64_t bytes;
+	uint64_t device_slot;
 };
 
-static void add_piece(struct scout__cuda *cuda, struct pieces *pieces, bool is_load, uint8_t *page, uint8_t *in_slot,
+static void add_piece(struct scout__cuda *cuda, struct pieces *pieces, bool is_load, void *page, uint64_t slot_at,
 		      uint64_t bytes) SCOUT_ON_COPY_THREAD;
 static void
-add_piece(struct scout__cuda *cuda, struct pieces *pieces, bool is_load, uint8_t *page, uint8_t *in_slot,
-	  uint64_t bytes)
+add_piece(struct scout__cuda *cuda, struct pieces *pieces, bool is_load, void *page, uint64_t slot_at, uint64_t bytes)
 {
+	/* No memory of this CPU's, perhaps. NOLINTNEXTLINE(performance-no-int-to-ptr) */
+	void *in_slot = (void *)(uintptr_t)(pieces->device_slot + slot_at);
+
 	cuda->piece_to[pieces->n] = is_load ? page : in_slot;
 	cuda->piece_from[pieces->n] = is_load ? in_slot : page;
 	cuda->piece_bytes[pieces->n] = bytes;
@@ -211,32 +223,78 @@ gather_plane(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, uint
 	bool is_load = scout__cuda_is_load(cuda, lane);
 
 	for (; b < n && pieces->n < SCOUT__CUDA_PIECES && pieces->bytes < CALL_BYTES; b += run) {
-		uint8_t *in_slot = item->slot + cuda->planes[p].slot_at + b * plane->block_bytes;
+		uint64_t slot_at = cuda->planes[p].slot_at + b * plane->block_bytes;
 		int64_t id = item->block_ids[b];
 
 		run = scout__copy_run(plane, item->block_ids + b, n - b);
 		if (id >= 0)
-			add_piece(cuda, pieces, is_load, plane->base + (uint64_t)id * plane->stride, in_slot,
+			add_piece(cuda, pieces, is_load, plane->base + (uint64_t)id * plane->stride, slot_at,
 				  run * plane->block_bytes);
 		else if (!is_load)
-			memset(in_slot, 0, run * plane->block_bytes);
+			memset(item->slot + slot_at, 0, run * plane->block_bytes);
 	}
 	return b;
 }
 
-static int enqueue_batch(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t limit,
-			 uint64_t *ret_next) SCOUT_ON_COPY_THREAD;
+/* A call for each of the pieces. Returns a CUDA error. */
+static int copy_one_by_one(struct scout__cuda *cuda, const struct scout__cuda_lane *lane,
+			   const struct pieces *pieces) SCOUT_ON_COPY_THREAD;
 static int
-enqueue_batch(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t limit, uint64_t *ret_next)
+copy_one_by_one(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const struct pieces *pieces)
 {
-	const struct scout__cuda_api *api = cuda->api;
-	struct pieces pieces = {.n = 0};
+	uint8_t *slot = lane->first->items[lane->item].slot;
+	bool is_load = scout__cuda_is_load(cuda, lane);
+	int rc = 0;
+
+	for (size_t i = 0; i < pieces->n && rc == 0; i++) {
+		void *to = cuda->piece_to[i], *from = cuda->piece_from[i];
+
+		if (is_load)
+			from = slot + ((uintptr_t)from - pieces->device_slot);
+		else
+			to = slot + ((uintptr_t)to - pieces->device_slot);
+		rc = cuda->api->copy(to, from, cuda->piece_bytes[i], is_load, lane->dma);
+	}
+	return rc;
+}
+
+static int copy_pieces(struct scout__cuda *cuda, const struct scout__cuda_lane *lane,
+		       const struct pieces *pieces) SCOUT_ON_COPY_THREAD;
+static int
+copy_pieces(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const struct pieces *pieces)
+{
+	int refused, rc;
+
+	if (!cuda->has_batch || pieces->n <= 1)
+		return copy_one_by_one(cuda, lane, pieces);
+	refused = cuda->api->copy_batch(cuda->piece_to, cuda->piece_from, cuda->piece_bytes, pieces->n,
+					scout__cuda_is_load(cuda, lane), lane->dma);
+	if (refused == 0)
+		return 0;
+	cuda->api->clear_error();
+	rc = copy_one_by_one(cuda, lane, pieces);
+	if (rc)
+		return rc;
+	cuda->has_batch = false;
+	if (cuda->log)
+		scout__log(
+			cuda->log, SCOUT_LOG_WARN,
+			"CUDA device %d: the driver refuses a batch of %zu copies (%s): from now on each is a call of its own",
+			cuda->device, pieces->n, cuda->api->error_name(refused));
+	return 0;
+}
+
+static int enqueue_batch(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
+			 uint64_t device_slot, uint64_t limit, uint64_t *ret_next) SCOUT_ON_COPY_THREAD;
+static int
+enqueue_batch(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
+	      uint64_t device_slot, uint64_t limit, uint64_t *ret_next)
+{
+	struct pieces pieces = {.device_slot = device_slot};
 	uint32_t n = cuda->layout.blocks_per_chunk;
 	uint32_t p = scout__tile_plane_of(cuda->planes, 0, cuda->layout.n_planes, lane->tile);
 	/* This method moves whole blocks, so it always stands at the start of one. */
 	uint32_t b = (uint32_t)((lane->tile - cuda->planes[p].first_tile) / cuda->planes[p].tiles_per_block);
-	bool is_load = scout__cuda_is_load(cuda, lane);
-	int rc = 0;
 
 	while (cuda->planes[p].first_tile < limit) {
 		b = gather_plane(cuda, lane, p, b, &pieces);
@@ -246,21 +304,18 @@ enqueue_batch(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t 
 		p++;
 	}
 	*ret_next = cuda->planes[p].first_tile + b * cuda->planes[p].tiles_per_block;
-	if (cuda->has_batch && pieces.n > 1)
-		return api->copy_batch(cuda->piece_to, cuda->piece_from, cuda->piece_bytes, pieces.n, is_load,
-				       lane->dma);
-	for (size_t i = 0; i < pieces.n && rc == 0; i++)
-		rc = api->copy(cuda->piece_to[i], cuda->piece_from[i], cuda->piece_bytes[i], is_load, lane->dma);
-	return rc;
+	span->pieces = (uint32_t)pieces.n;
+	return copy_pieces(cuda, lane, &pieces);
 }
 
 int
 scout__cuda_enqueue(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
 		    uint64_t device_slot, uint64_t limit, uint64_t *ret_next)
 {
+	span->pieces = 1;
 	switch (lane->method) {
 	case SCOUT__CUDA_BATCH:
-		return enqueue_batch(cuda, lane, limit, ret_next);
+		return enqueue_batch(cuda, lane, span, device_slot, limit, ret_next);
 	case SCOUT__CUDA_DIRECT:
 		return enqueue_direct(cuda, lane, device_slot, limit, ret_next);
 	default:

@@ -61,6 +61,8 @@ static struct {
 	int broken;
 	int last_error;
 	uint64_t n_records;
+	uint64_t pending; /* copies and launches */
+	bool loaded;      /* the kernel */
 	bool stop;
 } fake = {.mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
 
@@ -131,9 +133,19 @@ range_holds(const struct range *ranges, uintptr_t p, size_t bytes)
 
 /* ---- executing ---- */
 
-static void
-do_launch(const struct scout__tile_span *span)
+/* The host's address of what the GPU knows by @address. */
+static uintptr_t
+host_of(uintptr_t address)
 {
+	return range_holds(fake.pinned, address - fake.opt.alias, 1) ? address - fake.opt.alias : address;
+}
+
+static void
+do_launch(struct scout__tile_span *span)
+{
+	uint64_t first = scout__tile_locate(span, span->first_tile).slot_at;
+
+	span->slot = host_of(span->slot + first) - first;
 	for (uint64_t t = span->first_tile; t < span->end_tile; t++) {
 		struct scout__tile tile = scout__tile_locate(span, t);
 		uintptr_t in_slot = span->slot + tile.slot_at;
@@ -154,10 +166,12 @@ do_op(struct op *op)
 	case OP_COPY:
 		memcpy(op->to, op->from, op->bytes);
 		fake.counts.copies++;
+		fake.pending--;
 		break;
 	case OP_LAUNCH:
 		do_launch(&op->span);
 		fake.counts.launches++;
+		fake.pending--;
 		break;
 	case OP_RECORD:
 		if (op->number > op->event->executed)
@@ -216,6 +230,7 @@ drop_ops(void)
 		}
 		fake.streams[i].end = &fake.streams[i].first;
 	}
+	fake.pending = 0;
 }
 
 static bool
@@ -301,6 +316,9 @@ push(void *handle, struct op op)
 	copy->next = NULL;
 	*stream->end = copy;
 	stream->end = &copy->next;
+	fake.pending += op.kind == OP_COPY || op.kind == OP_LAUNCH;
+	if (fake.pending > fake.counts.most_pending)
+		fake.counts.most_pending = fake.pending;
 	return 0;
 }
 
@@ -356,6 +374,8 @@ api_error_name(int error)
 		return "cudaErrorInsufficientDriver";
 	case FAKE_CUDA_ILLEGAL_ADDRESS:
 		return "cudaErrorIllegalAddress";
+	case FAKE_CUDA_NOT_SUPPORTED:
+		return "cudaErrorNotSupported";
 	case FAKE_CUDA_CAPTURED_EVENT:
 		return "cudaErrorCapturedEvent";
 	default:
@@ -429,7 +449,7 @@ api_host_unregister(void *base)
 static int
 api_host_device_pointer(void **ret_p, void *host)
 {
-	*ret_p = host;
+	*ret_p = (uint8_t *)host + fake.opt.alias;
 	return 0;
 }
 
@@ -577,12 +597,10 @@ api_event_query(void *handle)
 	return end_call(rc);
 }
 
-/* With the lock. The upload of the planes is the one copy from memory that is not pinned. */
+/* With the lock; @host by the host's address. The upload of the planes is the one copy from memory that is not pinned. */
 static void
-check_copy(const void *to, const void *from, size_t bytes, bool to_device)
+check_copy(const void *device, const void *host, size_t bytes)
 {
-	const void *device = to_device ? to : from, *host = to_device ? from : to;
-
 	if (!range_holds(fake.device, (uintptr_t)device, bytes))
 		fake.counts.violations++;
 	if (!range_holds(fake.pinned, (uintptr_t)host, bytes) && fake.counts.ops > 0)
@@ -595,7 +613,7 @@ api_copy(void *to, const void *from, size_t bytes, bool to_device, void *stream)
 	int rc = begin_call();
 
 	if (rc == 0) {
-		check_copy(to, from, bytes, to_device);
+		check_copy(to_device ? to : from, to_device ? from : to, bytes);
 		rc = push(stream, (struct op){.kind = OP_COPY, .to = to, .from = from, .bytes = bytes});
 	}
 	return end_call(rc);
@@ -612,13 +630,30 @@ api_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, 
 {
 	int rc = begin_call();
 
-	if (rc == 0)
-		fake.counts.batch_calls++;
+	if (rc == 0 && fake.opt.refuse_batch)
+		rc = fail(fake.opt.refuse_batch);
+	fake.counts.batch_calls += rc == 0;
+	fake.counts.refused += rc != 0;
 	/* In no particular order: here, backwards. */
 	for (size_t i = n; rc == 0 && i-- > 0;) {
-		check_copy(to[i], from[i], bytes[i], to_device);
-		rc = push(stream, (struct op){.kind = OP_COPY, .to = to[i], .from = from[i], .bytes = bytes[i]});
+		const uint8_t *host = to_device ? from[i] : to[i];
+
+		host -= fake.opt.alias;
+		check_copy(to_device ? to[i] : from[i], host, bytes[i]);
+		rc = push(stream, (struct op){.kind = OP_COPY,
+					      .to = to_device ? to[i] : (uint8_t *)to[i] - fake.opt.alias,
+					      .from = to_device ? host : from[i],
+					      .bytes = bytes[i]});
 	}
+	return end_call(rc);
+}
+
+static int
+api_load_kernel(void)
+{
+	int rc = begin_call();
+
+	fake.loaded |= rc == 0;
 	return end_call(rc);
 }
 
@@ -629,7 +664,7 @@ api_launch(const struct scout__tile_span *span, uint32_t n_groups, void *stream)
 
 	if (rc == 0 && !range_holds(fake.device, (uintptr_t)span->planes, sizeof(*span->planes)))
 		fake.counts.violations++;
-	if (n_groups == 0)
+	if (n_groups == 0 || !fake.loaded)
 		fake.counts.violations++;
 	if (rc == 0)
 		rc = push(stream, (struct op){.kind = OP_LAUNCH, .span = *span});
@@ -660,6 +695,7 @@ const struct scout__cuda_api fake_cuda = {
 	.copy = api_copy,
 	.has_batch = api_has_batch,
 	.copy_batch = api_copy_batch,
+	.load_kernel = api_load_kernel,
 	.launch = api_launch,
 };
 
@@ -710,6 +746,8 @@ fake_cuda_start(const struct fake_cuda_options *options)
 	memset(fake.pinned, 0, sizeof(fake.pinned));
 	fake.broken = 0;
 	fake.last_error = 0;
+	fake.pending = 0;
+	fake.loaded = false;
 	fake.stop = false;
 	pthread_mutex_unlock(&fake.mu);
 	if (scout__thread_start(&fake.thread, "fake-gpu", fake_main, NULL) != 0)
@@ -759,12 +797,10 @@ fake_cuda_break_at(uint64_t n, int error)
 uint64_t
 fake_cuda_pending(void)
 {
-	uint64_t n = 0;
+	uint64_t n;
 
 	pthread_mutex_lock(&fake.mu);
-	for (int i = 0; i < MAX_STREAMS; i++)
-		for (const struct op *op = fake.streams[i].first; op; op = op->next)
-			n += op->kind == OP_COPY || op->kind == OP_LAUNCH;
+	n = fake.pending;
 	pthread_mutex_unlock(&fake.mu);
 	return n;
 }

@@ -32,6 +32,7 @@ enum {
 	FAKE_CUDA_NO_DRIVER = 35,
 	FAKE_CUDA_INVALID_HANDLE = 400,
 	FAKE_CUDA_ILLEGAL_ADDRESS = 700,
+	FAKE_CUDA_NOT_SUPPORTED = 801,
 	FAKE_CUDA_CAPTURE_ISOLATION = 905,
 	FAKE_CUDA_CAPTURE_IMPLICIT = 906,
 	FAKE_CUDA_CAPTURED_EVENT = 907
@@ -41,6 +42,8 @@ struct fake_cuda_options {
 	int n_devices;
 	int count_error;    /* of device_count */
 	bool no_batch;      /* the driver has no batch copies */
+	int refuse_batch;   /* ... has them, and refuses each with this error; 0: no */
+	uint64_t alias;     /* pinned memory has this much higher addresses on the GPU; 0: the host's */
 	uint64_t seed;      /* of the order in which streams go on; 0: the oldest first */
 	uint64_t fail_call; /* the n-th enqueuing or allocating call fails, once; 0: none */
 	int fail_error;
@@ -53,8 +56,9 @@ struct fake_cuda_options {
 };
 
 struct fake_cuda_counts {
-	uint64_t calls, ops, copies, batch_calls, launches, pins, unpins, queries, violations;
-	uint64_t live; /* allocations, streams and events that were not freed, pins that were not undone */
+	uint64_t calls, ops, copies, batch_calls, refused, launches, pins, unpins, queries, violations;
+	uint64_t most_pending; /* copies and launches that were enqueued and not executed at once */
+	uint64_t live;         /* allocations, streams and events that were not freed, pins that were not undone */
 };
 
 /* One at a time. Starts the thread; stop() ends it, and tells what has been counted. */

@@ -5,6 +5,9 @@
 #include "cuda_rig.h"
 #include "../common/check_main.h"
 
+/* How much higher the GPU's addresses of pinned memory are, where it does not know the host's. */
+#define ALIAS (UINT64_C(1) << 45)
+
 /* ---- bytes ---- */
 
 static void
@@ -69,6 +72,7 @@ START_TEST(every_method_copies_every_byte_and_no_other)
 	int64_t ids[3 * 20] = {0};
 
 	opt.no_batch = _i % 8 >= 4;
+	opt.alias = _i >= 16 ? ALIAS : 0;
 	random_world(&world, 500 + (uint64_t)_i);
 	gpu_start(&world, &opt);
 	gpu_open(&world, methods[_i % 4]);
@@ -125,6 +129,77 @@ START_TEST(neighbouring_pages_are_one_copy)
 	ck_assert_uint_eq(fake_cuda_counts().copies - before, 1 + 4 + 4);
 	ck_assert_uint_eq(fake_cuda_counts().batch_calls, 1);
 	ck_assert_uint_eq(fake_cuda_counts().launches, 0);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+/* Thousands of pieces in both directions at once, behind a GPU that stands still. */
+START_TEST(a_thousand_pieces_are_outstanding_at_most)
+{
+	struct fake_cuda_options opt = options();
+	struct scout__copy_batch batches[2];
+	struct scout__copy_item items[2];
+	int64_t *ids = must_alloc(3000 * sizeof(*ids));
+
+	opt.gate = gate;
+	opt.no_batch = _i & 1;
+	atomic_store(&gate_steps, -1);
+	memset(&world, 0, sizeof(world));
+	world.seed = 3;
+	world.planes[0] = (struct scout__copy_plane){.block_bytes = 40, .stride = 48};
+	world.planes[1] = (struct scout__copy_plane){.block_bytes = 16, .stride = 32};
+	world_fill(&world, 2, 1500, 3000, 2);
+	gpu_start(&world, &opt);
+	gpu_open(&world, "batch");
+	for (int64_t i = 0; i < 3000; i++)
+		ids[i] = 2999 - i;
+	atomic_store(&gate_steps, 0);
+	for (uint32_t b = 0; b < 2; b++) {
+		items[b] = (struct scout__copy_item){slot_in(&world, world.slots, b), ids + (size_t)b * 1500};
+		batches[b] = (struct scout__copy_batch){
+			.direction = b ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD, .n = 1, .items = &items[b]};
+		ck_assert_int_eq(ops->start(world.engine, &batches[b]), 0);
+	}
+	while (fake_cuda_pending() < 512) /* of one direction, and some of the other */
+		sched_yield();
+	wait_queries(20);
+	ck_assert_uint_le(fake_cuda_pending(), 1024);
+	atomic_store(&gate_steps, -1);
+	for (uint32_t b = 0; b < 2; b++) {
+		const struct scout__copy_batch *ended = next_ended(world.engine);
+
+		ck_assert_int_eq(ended->status, 0);
+		ck_assert_uint_eq(ended->n_done, 1);
+	}
+	model_copy(&world, SCOUT__COPY_LOAD, 0, ids);
+	model_copy(&world, SCOUT__COPY_SAVE, 1, ids + 1500);
+	assert_as_model(&world, "after both");
+	ck_assert_uint_le(fake_cuda_counts().most_pending, 1024);
+	free(ids);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+/* _i: whether the GPU knows pinned memory by other addresses; single copies take the host's. */
+START_TEST(a_batch_that_the_driver_refuses_is_copied_one_by_one_and_not_tried_again)
+{
+	struct fake_cuda_options opt = options();
+	int64_t ids[8] = {4, 6, 1, 9, 0, 2, 3, 5};
+
+	opt.refuse_batch = FAKE_CUDA_NOT_SUPPORTED;
+	opt.alias = _i ? ALIAS : 0;
+	world_layered(&world, 2);
+	gpu_start(&world, &opt);
+	gpu_open(&world, "batch");
+	copy_all(&world, SCOUT__COPY_SAVE, ids);
+	copy_all(&world, SCOUT__COPY_LOAD, ids);
+	assert_as_model(&world, "after both");
+	ck_assert_uint_eq(fake_cuda_counts().refused, 1);
+	ck_assert_uint_eq(fake_cuda_counts().batch_calls, 0);
+	ck_assert_ptr_nonnull(strstr(last_log, "refuses a batch"));
+	ck_assert_ptr_nonnull(strstr(last_log, "cudaErrorNotSupported"));
 	gpu_stop(&world);
 	world_fini(&world);
 }
@@ -275,6 +350,8 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, every_method_copies_every_byte_and_no_other, 0, 32);
 	tcase_add_loop_test(tc, a_chunk_of_many_blocks_is_cut, 0, 4);
 	tcase_add_test(tc, neighbouring_pages_are_one_copy);
+	tcase_add_loop_test(tc, a_thousand_pieces_are_outstanding_at_most, 0, 2);
+	tcase_add_loop_test(tc, a_batch_that_the_driver_refuses_is_copied_one_by_one_and_not_tried_again, 0, 2);
 	tcase_add_test(tc, auto_takes_larger_methods_for_larger_pieces);
 	tcase_add_loop_test(tc, layers_are_enqueued_and_copied_in_order_with_their_events, 0, 8);
 	tcase_add_loop_test(tc, nothing_is_copied_before_the_callers_events, 0, 8);
