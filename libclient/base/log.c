@@ -94,10 +94,15 @@ scout__log_limited(const struct scout__log *log, struct scout__log_limit *limit,
 
 	if (!log || !log->fn)
 		return;
-	if (now_us < limit->next_us) {
+	if (now_us >= limit->next_us) {
+		limit->next_us = now_us + interval_us;
+		limit->left = limit->burst + 1;
+	}
+	if (limit->left == 0) {
 		limit->dropped++;
 		return;
 	}
+	limit->left--;
 	begin(log, line);
 	va_start(args, fmt);
 	append(line, fmt, args);
@@ -105,7 +110,6 @@ scout__log_limited(const struct scout__log *log, struct scout__log_limit *limit,
 	if (limit->dropped)
 		append_dropped(line, limit->dropped);
 	limit->dropped = 0;
-	limit->next_us = now_us + interval_us;
 	emit(log, level, line);
 }
 

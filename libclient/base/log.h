@@ -18,12 +18,14 @@ struct scout__log {
 __attribute__((format(printf, 3, 4))) void scout__log(const struct scout__log *log, int level, const char *fmt, ...);
 
 /*
- * One line at most every interval_us, for events that may storm. Owned by the thread that logs. What was dropped is said with
- * the next line ("... (and 12 more)").
+ * One line at most every interval_us, for events that may storm, or 1 + `burst` lines. Owned by the thread that logs. What was
+ * dropped is said with the next line ("... (and 12 more)").
  */
 struct scout__log_limit {
-	uint64_t next_us;
+	uint64_t next_us; /* end of the interval */
 	uint64_t dropped;
+	uint32_t burst; /* const: lines that may follow the first of an interval */
+	uint32_t left;  /* of these */
 };
 
 __attribute__((format(printf, 6, 7))) void scout__log_limited(const struct scout__log *log,

@@ -298,9 +298,10 @@ scout__retrieve_done(struct scout_server *s, struct scout__peer *peer, const str
 	}
 	if (m.mismatches) {
 		s->count.mismatches += m.mismatches;
-		scout__log(&s->log, SCOUT_LOG_ERROR,
-			   "BUG: worker %016llx saw %u slots change under retrieve %llu, which held them",
-			   (unsigned long long)peer->token, (unsigned)m.mismatches, (unsigned long long)m.retrieve_id);
+		scout__log_limited(&s->log, &s->limit_bug, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
+				   "BUG: worker %016llx saw %u slots change under retrieve %llu, which held them",
+				   (unsigned long long)peer->token, (unsigned)m.mismatches,
+				   (unsigned long long)m.retrieve_id);
 		hold->spoiled = true;
 	}
 	done(s, peer, hold, op, SCOUT__END_RELEASE, 0);

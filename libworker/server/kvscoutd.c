@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <kvscout/server.h>
@@ -15,6 +14,7 @@
 #include "accept_guard.h"
 #include "ask.h"
 #include "keygen.h"
+#include "log_queue.h"
 
 /*
  * DESIGN
@@ -25,36 +25,22 @@
  *
  * The signals are blocked before the server starts, so every thread of it has them blocked and none is lost.
  *
- * Threads: main; log lines come from the server's threads, each is one write().
+ * Log lines go through a queue to a thread of their own (log_queue.c): whatever reads standard error may stall, and the server
+ * serves on and ends.
+ *
+ * Threads: main; log lines come from the server's threads.
  */
 
+#define FLUSH_MS 1000u /* that log lines may take at the end */
+
 static int log_level = SCOUT_LOG_INFO; /* const after the options are read */
+static struct scout__log_queue log_queue;
 
 static void
 log_line(void *user, int level, const char *text)
 {
-	static const char *const names[] = {"?", "error", "warn", "info", "debug"};
-	char line[1280];
-	struct timespec now;
-	struct tm tm;
-	size_t len;
-	int n;
-
-	(void)user;
-	if (level > log_level || level < SCOUT_LOG_ERROR)
-		return;
-	(void)clock_gettime(CLOCK_REALTIME, &now);
-	(void)gmtime_r(&now.tv_sec, &tm);
-	len = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &tm);
-	n = snprintf(line + len, sizeof(line) - len, ".%03ldZ %s %s\n", now.tv_nsec / 1000000, names[level], text);
-	if (n < 0)
-		return;
-	len += (size_t)n;
-	if (len >= sizeof(line))
-		len = sizeof(line) - 1;
-	/* A log that cannot be written is no reason to stop serving. */
-	if (write(STDERR_FILENO, line, len) < 0)
-		return;
+	if (level <= log_level && level >= SCOUT_LOG_ERROR)
+		scout__log_queue_put(user, level, text);
 }
 
 /* What was printed is printed: 0, else 1. A full disk, or a pipe that somebody closed, tell so only now. */
@@ -224,34 +210,51 @@ wait_for_signal(int fd)
 	}
 }
 
+/* From start to stop. 0, or 1 and @err says why it could not start. */
 static int
-serve(const struct scout_server_config *cfg)
+serve_until(int signal_fd, const struct scout_server_config *cfg, char *err, size_t err_len)
 {
 	struct scout_server *server;
+
+	if (scout_server_start(cfg, &server, err, err_len) != 0)
+		return 1;
+	(void)printf("kvscoutd: ready on %s\n", scout_server_endpoint(server));
+	if (fflush(stdout) != 0)
+		scout__log_queue_put(&log_queue, SCOUT_LOG_WARN, "kvscoutd: the ready line could not be written");
+	(void)wait_for_signal(signal_fd);
+	scout_server_stop(server);
+	return 0;
+}
+
+static int
+serve(struct scout_server_config *cfg)
+{
 	char err[512] = "";
 	sigset_t set;
-	int fd = block_signals(&set);
+	int rc, fd = block_signals(&set);
 
 	if (fd < 0) {
-		(void)fprintf(stderr, "kvscoutd: signals cannot be taken (%s)\n", strerrordesc_np(errno));
+		(void)fprintf(stderr, "kvscoutd: cannot set up signal handling (%s)\n", strerrordesc_np(errno));
 		return 1;
 	}
 	/* Whoever reads our output may leave: that is told by the write, and no reason to stop serving. */
 	(void)signal(SIGPIPE, SIG_IGN);
 	raise_descriptors();
 	scout__accept_guard_init();
-	if (scout_server_start(cfg, &server, err, sizeof(err)) != 0) {
-		(void)fprintf(stderr, "kvscoutd: %s\n", err);
+	rc = scout__log_queue_start(&log_queue, STDERR_FILENO);
+	if (rc) {
+		(void)fprintf(stderr, "kvscoutd: cannot start the log's thread (%s)\n", strerrordesc_np(rc));
 		(void)close(fd);
 		return 1;
 	}
-	(void)printf("kvscoutd: ready on %s\n", scout_server_endpoint(server));
-	if (fflush(stdout) != 0)
-		log_line(NULL, SCOUT_LOG_WARN, "the ready line could not be written");
-	(void)wait_for_signal(fd);
-	scout_server_stop(server);
+	cfg->log = log_line;
+	cfg->log_user = &log_queue;
+	rc = serve_until(fd, cfg, err, sizeof(err));
+	/* The reason comes after the log lines, which may say more. A reader that has stalled would stall this, too. */
+	if (scout__log_queue_stop(&log_queue, FLUSH_MS) && rc)
+		(void)fprintf(stderr, "kvscoutd: %s\n", err);
 	(void)close(fd);
-	return 0;
+	return rc;
 }
 
 int
@@ -261,7 +264,6 @@ main(int argc, char **argv)
 	int rc = 0;
 
 	scout_server_config_init(&cfg);
-	cfg.log = log_line;
 	if (read_options(&cfg, argc, argv, &rc) == 0)
 		rc = serve(&cfg);
 	scout_server_config_fini(&cfg);

@@ -224,8 +224,8 @@ watch_process(struct scout_server *s, struct scout__peer *peer, const struct sco
 	peer->pid = lease->pid;
 	peer->process.fd = fd;
 	if (fd < 0) {
-		scout__log(
-			&s->log, SCOUT_LOG_INFO,
+		scout__log_limited(
+			&s->log, &s->limit_join, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
 			"peer %016llx is in another pid namespace; the end of its lease connection counts as its death",
 			(unsigned long long)peer->token);
 		return true;
@@ -281,8 +281,9 @@ scout__lease_end(struct scout_server *s, struct scout__lease *lease)
 		scout__peer_leave(s, peer, true);
 		return;
 	}
-	scout__log(&s->log, SCOUT_LOG_INFO, "peer %016llx closed its lease connection; pid %d lives and keeps %u holds",
-		   (unsigned long long)peer->token, (int)peer->pid, (unsigned)peer->n_holds);
+	scout__log_limited(&s->log, &s->limit_leave, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "peer %016llx closed its lease connection; pid %d lives and keeps %u holds",
+			   (unsigned long long)peer->token, (int)peer->pid, (unsigned)peer->n_holds);
 }
 
 void

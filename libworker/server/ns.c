@@ -178,8 +178,9 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 		return false;
 	}
 	n_chunks = ns->bank ? ns->bank->n_entries : 0;
-	scout__log(&s->log, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
-		   "%s, and nobody else is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
+	scout__log_limited(
+		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
+		"%s, and nobody else is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
 	weights = hello->weights ? hello->weights : ns->weights;
 	outdate(s, ns);
 	scout__ns_drop_bank(ns);
@@ -362,11 +363,12 @@ scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights)
 {
 	if (weights == ns->weights)
 		return;
-	scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\": weights version %llu, was %llu", ns->name,
-		   (unsigned long long)weights, (unsigned long long)ns->weights);
+	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "namespace \"%s\": weights version %llu, was %llu", ns->name, (unsigned long long)weights,
+			   (unsigned long long)ns->weights);
 	if (s->tier2 && !ns->weights)
-		scout__log(
-			&s->log, SCOUT_LOG_WARN,
+		scout__log_limited(
+			&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			"namespace \"%s\": what was written to the second tier before is of no version, and can be hit "
 			"after a restart by who says none; set weights_version in every client and worker",
 			ns->name);

@@ -190,8 +190,9 @@ join(struct scout_server *s, struct scout__peer *peer, struct scout__ns *ns, con
 	ns->n_peers++;
 	scout__ns_note_use(ns);
 	s->count.peers_joined++;
-	scout__log(&s->log, SCOUT_LOG_INFO, "%s %016llx joined namespace \"%s\"",
-		   hello->role == SCOUT_ROLE_WORKER ? "worker" : "client", (unsigned long long)hello->token, ns->name);
+	scout__log_limited(&s->log, &s->limit_join, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "%s %016llx joined namespace \"%s\"", hello->role == SCOUT_ROLE_WORKER ? "worker" : "client",
+			   (unsigned long long)hello->token, ns->name);
 }
 
 /* What can be said against this HELLO before its namespace is looked at. */
@@ -296,8 +297,9 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 	peer->leaving = true;
 	peer->died = died;
 	scout__peer_who(s, &peer->dest, who);
-	scout__log(&s->log, died ? SCOUT_LOG_WARN : SCOUT_LOG_INFO, "%s %s, with %u holds", who, died ? "died" : "left",
-		   (unsigned)peer->n_holds);
+	scout__log_limited(&s->log, died ? &s->limit_died : &s->limit_leave, s->now_us, SCOUT__LOG_INTERVAL_US,
+			   died ? SCOUT_LOG_WARN : SCOUT_LOG_INFO, "%s %s, with %u holds", who, died ? "died" : "left",
+			   (unsigned)peer->n_holds);
 	s->count.peers_left++;
 	if (died)
 		s->count.peers_died++;

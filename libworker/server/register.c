@@ -147,9 +147,10 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 
 	uint32_t n_chunks = ns->bank ? ns->bank->n_entries : 0;
 
-	scout__log(&s->log, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
-		   "namespace \"%s\": its only worker has another layout: it is made anew, %u chunks are dropped",
-		   ns->name, (unsigned)n_chunks);
+	scout__log_limited(
+		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
+		"namespace \"%s\": its only worker has another layout: it is made anew, %u chunks are dropped",
+		ns->name, (unsigned)n_chunks);
 	while (!scout__list_empty(&ns->sessions))
 		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false, 0);
 	while (ns->n_sessions)
@@ -197,8 +198,9 @@ make_bank(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
 			      (unsigned long long)s->cfg.l1_bytes, scout_strerror(rc));
 	}
 	scout__tier2_open_ns(s, ns);
-	scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\" is complete: %u ranks, %llu bytes a chunk", ns->name,
-		   (unsigned)ns->rank_count, (unsigned long long)ns->bank->chunk_bytes);
+	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "namespace \"%s\" is complete: %u ranks, %llu bytes a chunk", ns->name,
+			   (unsigned)ns->rank_count, (unsigned long long)ns->bank->chunk_bytes);
 	return true;
 }
 

@@ -338,6 +338,7 @@ server_new(void)
 	scout__list_init(&s->shm_hot);
 	scout__list_init(&s->shm_warm);
 	s->share.step = scout__share_job;
+	s->limit_join.burst = s->limit_leave.burst = s->limit_died.burst = s->limit_ns.burst = SCOUT__LOG_BURST;
 	scout__dest_init(&s->stranger);
 	return s;
 }

@@ -49,7 +49,8 @@
 #define SCOUT__IPC_PATH_MAX 107 /* sun_path without its terminator */
 #define SCOUT__LOG_INTERVAL_US 1000000u
 #define SCOUT__WARN_INTERVAL_US 10000000u /* of what lasts until an operator mends it */
-#define SCOUT__WAITER_BITS 7u             /* buckets of tasks that wait for a chunk, for each namespace */
+#define SCOUT__LOG_BURST 31u  /* lines beyond the first for each SCOUT__LOG_INTERVAL_US, where peers come and go */
+#define SCOUT__WAITER_BITS 7u /* buckets of tasks that wait for a chunk, for each namespace */
 
 struct scout_server;
 struct scout__peer;
@@ -511,7 +512,8 @@ struct scout_server {
 	struct scout__job share;  /* takes extents from one namespace for another */
 	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
-		limit_conns, limit_curve, limit_lease, limit_shm;
+		limit_conns, limit_curve, limit_lease, limit_shm, limit_bug;
+	struct scout__log_limit limit_join, limit_leave, limit_died, limit_ns; /* with SCOUT__LOG_BURST */
 	struct scout__counters count;
 	struct scout__stats *stats;     /* room for STATUS */
 	struct scout__metrics *metrics; /* const after start; NULL: there is no HTTP endpoint */

@@ -238,7 +238,7 @@ fault_server_start(struct fault *f)
 		argv[13 + i] = option[i];
 	}
 	make_pipe(out);
-	f->server = spawn_limited(argv, (const int[4]){-1, out[1], quiet, -1}, f->nofile);
+	f->server = spawn_limited(argv, (const int[4]){-1, out[1], f->log_fd ? f->log_fd : quiet, -1}, f->nofile);
 	(void)close(out[1]);
 	if (quiet >= 0)
 		(void)close(quiet);

@@ -69,6 +69,7 @@ struct fault {
 	uint32_t reply_delay_us;
 	uint64_t l1_bytes;                    /* pool_chunks of them */
 	uint64_t nofile;                      /* the server's limit of open files */
+	int log_fd;                           /* the server's standard error; the caller closes it */
 	const char *more[FAULT_MORE_OPTIONS]; /* of the server: key, value, key, value ... */
 
 	char folder[96];

@@ -93,6 +93,22 @@ START_TEST(a_storm_becomes_one_line_with_the_number_dropped)
 }
 END_TEST
 
+START_TEST(a_burst_passes_and_the_rest_is_counted)
+{
+	struct scout__log_limit limit = {.burst = 2};
+
+	for (int i = 0; i < 10; i++)
+		scout__log_limited(&logger, &limit, 1000, 50, SCOUT_LOG_WARN, "line %d", i);
+	ck_assert_int_eq(sink.n, 3);
+	ck_assert_str_eq(sink.text, "worker 2: line 2");
+	for (int i = 0; i < 10; i++)
+		scout__log_limited(&logger, &limit, 1050, 50, SCOUT_LOG_WARN, "line %d", i);
+	ck_assert_int_eq(sink.n, 6);
+	ck_assert_str_eq(sink.text, "worker 2: line 2");
+	ck_assert_uint_eq(limit.dropped, 7);
+}
+END_TEST
+
 START_TEST(the_number_dropped_is_said_behind_a_cut_text)
 {
 	struct scout__log_limit limit = {.dropped = UINT64_MAX};
@@ -253,6 +269,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_text_from_a_peer_stays_one_line);
 	tcase_add_test(tcase, a_long_text_is_cut);
 	tcase_add_test(tcase, a_storm_becomes_one_line_with_the_number_dropped);
+	tcase_add_test(tcase, a_burst_passes_and_the_rest_is_counted);
 	tcase_add_test(tcase, the_number_dropped_is_said_behind_a_cut_text);
 	tcase_add_test(tcase, fail_returns_its_code_and_fills_what_is_there);
 	tcase_add_test(tcase, an_errno_value_has_words);

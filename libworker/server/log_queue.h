@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_LOG_QUEUE_H
+#define SCOUT_SERVER_LOG_QUEUE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * kvscoutd's log: lines wait in a bounded queue for a thread of their own, which alone waits for whatever reads standard error.
+ * When the queue is full, info and debug lines are dropped first; what is dropped is counted and printed.
+ */
+#define SCOUT__LOG_LINES 256u         /* that may wait */
+#define SCOUT__LOG_LINES_RESERVED 64u /* of these, only for warnings and errors */
+#define SCOUT__LOG_LINE_BYTES 1280u   /* a longer line is cut */
+
+struct scout__log_line {
+	struct scout__log_line *next;
+	uint32_t len;
+	bool is_urgent; /* a warning or an error */
+	char text[SCOUT__LOG_LINE_BYTES];
+};
+
+struct scout__log_queue {
+	int fd;           /* const after start */
+	pthread_t thread; /* starter */
+	pthread_mutex_t mu;
+	pthread_cond_t filled, ended;
+	struct scout__log_line *head, *tail;   /* G:mu: oldest first */
+	struct scout__log_line *free;          /* G:mu */
+	uint32_t n_info;                       /* G:mu: lines in the queue that are not urgent */
+	uint64_t dropped_info, dropped_urgent; /* G:mu: since the last line that told it */
+	bool stopping, has_ended;              /* G:mu */
+	struct scout__log_line lines[SCOUT__LOG_LINES];
+};
+
+/*
+ * Start the thread, which writes to @fd. @queue has static storage: a thread that still waits for its reader at exit uses it.
+ * Returns 0 or an errno value.
+ */
+int scout__log_queue_start(struct scout__log_queue *queue, int fd);
+/* A scout_log_fn with the queue as its user: adds the time and the level. Any thread. Never waits for the reader. */
+void scout__log_queue_put(void *queue, int level, const char *text);
+/*
+ * Write what waits, for at most @flush_ms, and end the thread. Returns whether all was written; a thread that is still writing is
+ * left behind, and the process may exit. Nothing is put any more afterwards.
+ */
+bool scout__log_queue_stop(struct scout__log_queue *queue, uint32_t flush_ms);
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <kvscout/error.h>
+
+#include "clock.h"
+#include "log_queue.h"
+
+/* kvscoutd's log with a reader that is late, slow or absent. */
+
+static struct scout__log_queue queue;
+static int fds[2];
+
+static void
+setup(void)
+{
+	ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
+	ck_assert_int_eq(fcntl(fds[1], F_SETPIPE_SZ, 4096), 4096);
+	ck_assert_int_eq(scout__log_queue_start(&queue, fds[1]), 0);
+}
+
+/* Put lines until the pipe is full and the thread waits in write(): then nothing leaves the queue any more. */
+static void
+stall(void)
+{
+	uint64_t end_us = scout__now_us() + 10000000;
+	char text[1000];
+	bool waits = false;
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	for (unsigned i = 0; i < 8; i++) /* twice the pipe */
+		scout__log_queue_put(&queue, SCOUT_LOG_ERROR, text);
+	while (!waits) {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		(void)pthread_mutex_lock(&queue.mu);
+		/* Three whole lines fit, the fourth is being written. */
+		waits = queue.head && queue.head->next && queue.head->next->next && queue.head->next->next->next &&
+			!queue.head->next->next->next->next;
+		(void)pthread_mutex_unlock(&queue.mu);
+	}
+}
+
+static void
+put(int level, const char *word, unsigned n)
+{
+	char text[64];
+
+	for (unsigned i = 0; i < n; i++) {
+		(void)snprintf(text, sizeof(text), "%s %u.", word, i);
+		scout__log_queue_put(&queue, level, text);
+	}
+}
+
+static char heard[1 << 20];
+
+static void *
+read_main(void *arg)
+{
+	size_t at = 0;
+	ssize_t n;
+
+	(void)arg;
+	while (at < sizeof(heard) - 1 && (n = read(fds[0], heard + at, sizeof(heard) - 1 - at)) > 0)
+		at += (size_t)n;
+	heard[at] = '\0';
+	return NULL;
+}
+
+/* The reader comes back; all that the queue writes until its end is in heard[]. */
+static void
+read_all(void)
+{
+	pthread_t reader;
+
+	ck_assert_int_eq(pthread_create(&reader, NULL, read_main, NULL), 0);
+	ck_assert(scout__log_queue_stop(&queue, 10000));
+	(void)close(fds[1]);
+	ck_assert_int_eq(pthread_join(reader, NULL), 0);
+}
+
+static unsigned
+count(const char *what)
+{
+	unsigned n = 0;
+
+	for (const char *at = heard; (at = strstr(at, what)); at += strlen(what))
+		n++;
+	return n;
+}
+
+START_TEST(lines_keep_their_order_and_have_a_time_and_a_level)
+{
+	scout__log_queue_put(&queue, SCOUT_LOG_INFO, "first");
+	scout__log_queue_put(&queue, SCOUT_LOG_ERROR, "second");
+	scout__log_queue_put(&queue, SCOUT_LOG_DEBUG, "third");
+	read_all();
+	ck_assert_int_eq(heard[4], '-');
+	ck_assert_int_eq(heard[10], 'T');
+	ck_assert_ptr_nonnull(strstr(heard, "Z info first\n20"));
+	ck_assert_ptr_nonnull(strstr(strstr(heard, "first\n"), "Z error second\n"));
+	ck_assert_ptr_nonnull(strstr(strstr(heard, "second\n"), "Z debug third\n"));
+	ck_assert_uint_eq(count("dropped"), 0);
+}
+END_TEST
+
+START_TEST(info_is_dropped_first_and_leaves_a_part_to_warnings)
+{
+	unsigned info = SCOUT__LOG_LINES - SCOUT__LOG_LINES_RESERVED;
+
+	stall(); /* four places are taken by warnings, one by the line that is being written */
+	put(SCOUT_LOG_INFO, "info", info + 10);
+	put(SCOUT_LOG_WARN, "warning", SCOUT__LOG_LINES_RESERVED - 5);
+	read_all();
+	ck_assert_uint_eq(count("info info "), info);
+	ck_assert_uint_eq(count("warn warning "), SCOUT__LOG_LINES_RESERVED - 5);
+	ck_assert_uint_eq(count("10 log lines were dropped, 0 of them warnings or errors"), 1);
+	ck_assert_ptr_nonnull(strstr(heard, "info 0."));
+}
+END_TEST
+
+START_TEST(a_warning_takes_the_place_of_the_oldest_info_line)
+{
+	unsigned info = SCOUT__LOG_LINES - SCOUT__LOG_LINES_RESERVED;
+
+	stall();
+	put(SCOUT_LOG_INFO, "info", info);
+	put(SCOUT_LOG_WARN, "warning", SCOUT__LOG_LINES_RESERVED - 5 + 3);
+	read_all();
+	ck_assert_uint_eq(count("warn warning "), SCOUT__LOG_LINES_RESERVED - 5 + 3);
+	ck_assert_uint_eq(count("info info "), info - 3);
+	ck_assert_ptr_null(strstr(heard, "info 2."));
+	ck_assert_ptr_nonnull(strstr(heard, "info 3."));
+	ck_assert_uint_eq(count("3 log lines were dropped, 0 of them warnings or errors"), 1);
+}
+END_TEST
+
+START_TEST(warnings_beyond_the_whole_queue_are_dropped_and_counted)
+{
+	stall();
+	put(SCOUT_LOG_INFO, "info", SCOUT__LOG_LINES);
+	put(SCOUT_LOG_WARN, "warning", SCOUT__LOG_LINES);
+	read_all();
+	ck_assert_uint_eq(count("info info "), 0);
+	ck_assert_uint_eq(count("warn warning "), SCOUT__LOG_LINES - 5);
+	ck_assert_uint_eq(count("261 log lines were dropped, 5 of them warnings or errors"), 1);
+}
+END_TEST
+
+START_TEST(the_end_does_not_wait_for_a_reader_that_never_reads)
+{
+	uint64_t begin_us;
+
+	stall();
+	begin_us = scout__now_us();
+	ck_assert(!scout__log_queue_stop(&queue, 300));
+	ck_assert_uint_ge(scout__now_us() - begin_us, 300000);
+	ck_assert_uint_lt(scout__now_us() - begin_us, 5000000);
+	/* The thread is still there, and a late line harms nothing. */
+	scout__log_queue_put(&queue, SCOUT_LOG_INFO, "late");
+}
+END_TEST
+
+START_TEST(a_long_line_is_cut_and_still_one_line)
+{
+	static char text[5000];
+
+	memset(text, 'x', sizeof(text) - 1);
+	scout__log_queue_put(&queue, SCOUT_LOG_INFO, text);
+	scout__log_queue_put(&queue, SCOUT_LOG_INFO, "next");
+	read_all();
+	ck_assert_uint_eq(count("\n"), 2);
+	ck_assert_uint_eq(strcspn(heard, "\n"), SCOUT__LOG_LINE_BYTES - 2);
+}
+END_TEST
+
+START_TEST(a_reader_that_has_left_costs_the_lines_and_nothing_else)
+{
+	(void)signal(SIGPIPE, SIG_IGN); /* as kvscoutd does */
+	(void)close(fds[0]);
+	put(SCOUT_LOG_ERROR, "error", 1000);
+	ck_assert(scout__log_queue_stop(&queue, 10000));
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("log_queue");
+	TCase *tc = tcase_create("queue");
+
+	tcase_add_checked_fixture(tc, setup, NULL);
+	tcase_add_test(tc, lines_keep_their_order_and_have_a_time_and_a_level);
+	tcase_add_test(tc, info_is_dropped_first_and_leaves_a_part_to_warnings);
+	tcase_add_test(tc, a_warning_takes_the_place_of_the_oldest_info_line);
+	tcase_add_test(tc, warnings_beyond_the_whole_queue_are_dropped_and_counted);
+	tcase_add_test(tc, the_end_does_not_wait_for_a_reader_that_never_reads);
+	tcase_add_test(tc, a_long_line_is_cut_and_still_one_line);
+	tcase_add_test(tc, a_reader_that_has_left_costs_the_lines_and_nothing_else);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
