@@ -22,7 +22,7 @@
 
 /*
  * The insides of a worker, shared by worker.c (life, register), worker_submit.c (jobs begin), worker_jobs.c (poll, cancel, fence),
- * worker_courier.c (the courier's callbacks, registration), worker_weights.c (new weights) and transfer.c (what becomes of a job).
+ * worker_courier.c (the courier's callbacks), worker_register.c (registration), worker_weights.c (new weights) and transfer.c (what becomes of a job).
  *
  * A job lives in one of max_jobs slots. The caller fills a slot and pushes its number; from then on the courier owns
  * it, until it pushes the number into the done ring; poll frees the slot. Only `phase` and `stop` are touched from
@@ -274,6 +274,20 @@ enum scout__cookie_kind {
 	SCOUT__COOKIE_ADOPT = 3
 };
 #define SCOUT__COOKIE_BITS 2
+
+/* worker_register.c */
+void scout__worker_on_register(struct scout_worker *w) SCOUT_ON_COURIER;
+void scout__worker_on_forget(struct scout_worker *w) SCOUT_ON_COURIER;
+/* The answer to REGISTER number @attempt; @op NULL: the connection went. */
+void scout__worker_on_registered(struct scout_worker *w, uint64_t attempt, const struct scout__op *op) SCOUT_ON_COURIER;
+/* Refused for good: the caller has to change something. */
+void scout__worker_give_up(struct scout_worker *w, int code, const char *text) SCOUT_ON_COURIER;
+/* The server of this connection has our registration. */
+bool scout__worker_is_registered(const struct scout_worker *w) SCOUT_ON_COURIER;
+/* Register, if it is time to; end the jobs that wait for a registration that was refused. */
+void scout__worker_register_pump(struct scout_worker *w, uint64_t now_us) SCOUT_ON_COURIER;
+/* When scout__worker_register_pump() has something to do. */
+uint64_t scout__worker_register_next(const struct scout_worker *w) SCOUT_ON_COURIER;
 
 /* worker_weights.c */
 
