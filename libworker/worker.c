@@ -22,8 +22,9 @@
  * The courier starts before the pages are known, the copy engine with them. So the courier is given an epoll
  * descriptor to wait on, and the engine's own goes into that one when it is opened.
  *
- * scout_worker_register() leaves no trace when it fails: it takes the registration back from the courier and waits
+ * scout_worker_register() leaves no trace when it is refused: it takes the registration back from the courier and waits
  * until the courier has let go of the engine (the courier never blocks, so that is short), and only then closes it.
+ * Otherwise the courier goes on with it, see worker_register.c.
  *
  * free() after fork: the child has neither the courier nor the engine's threads. It frees nothing; the memory goes
  * with it.
@@ -388,7 +389,9 @@ deadline_in(struct timespec *ts, uint32_t timeout_ms)
 	}
 }
 
-/* Wait until the courier has spoken, or the time is over. */
+/*
+ * Wait until the courier has spoken, or the time is over. Returns 0, SCOUT_ERR_TIMEOUT (it goes on), or why we were refused.
+ */
 static int
 wait_registered(struct scout_worker *w, uint32_t timeout_ms, char *err, size_t err_len)
 {
@@ -403,11 +406,10 @@ wait_registered(struct scout_worker *w, uint32_t timeout_ms, char *err, size_t e
 		rc = 0;
 	else if (w->reg == SCOUT__REG_FAILED)
 		rc = scout__fail(err, err_len, w->reg_code, "%s", w->reg_text);
-	else if (w->down_code)
-		rc = scout__fail(err, err_len, w->down_code, "%s: %s", w->cfg.endpoint, w->down_text);
 	else
-		rc = scout__fail(err, err_len, SCOUT_ERR_TIMEOUT, "%s did not answer within %u ms", w->cfg.endpoint,
-				 (unsigned)timeout_ms);
+		rc = scout__fail(err, err_len, SCOUT_ERR_TIMEOUT,
+				 "%s: not registered within %u ms%s%s; goes on in the background", w->cfg.endpoint,
+				 (unsigned)timeout_ms, w->down_code ? ": " : "", w->down_code ? w->down_text : "");
 	(void)pthread_mutex_unlock(&w->mu);
 	return rc;
 }
@@ -451,13 +453,13 @@ scout_worker_register(struct scout_worker *w, const struct scout_layout *layout,
 	w->reg = SCOUT__REG_WANTED;
 	(void)pthread_mutex_unlock(&w->mu);
 	post(w, SCOUT__WORD_REGISTER);
-	rc = wait_registered(w, timeout_ms, err, err_len);
-	if (rc) {
+	rc = timeout_ms ? wait_registered(w, timeout_ms, err, err_len) : 0;
+	if (rc && rc != SCOUT_ERR_TIMEOUT) {
 		take_back(w);
 		goto err_drop;
 	}
 	w->registered = true;
-	return 0;
+	return rc;
 
 err_drop:
 	drop_layout(w);

@@ -65,13 +65,15 @@ tell_jobs_down(struct scout_worker *w)
 	scout__transfer_fail_due(w, error);
 }
 
-/* No connection is in sight. Refused for our weights is another matter than not being there. */
+/* No connection is in sight: the server is away, or refuses us, which jobs are told. */
 static void tell_jobs_hopeless(struct scout_worker *w) SCOUT_ON_COURIER;
 static void
 tell_jobs_hopeless(struct scout_worker *w)
 {
-	int error = scout__link_error(w->link) == SCOUT_ERR_WEIGHTS ? SCOUT_ERR_WEIGHTS : SCOUT_ERR_UNREACHABLE;
+	int error = scout__link_error(w->link);
 
+	if (scout_err_is_retriable(error))
+		error = SCOUT_ERR_UNREACHABLE;
 	if (!scout__worker_adopt_mends(w, error))
 		scout__transfer_fail_waiting(w, error);
 }
@@ -143,8 +145,8 @@ on_link_down(void *user, struct scout__link *link, int error, const char *text)
 	(void)pthread_mutex_unlock(&w->mu);
 	if (scout__worker_adopt_mends(w, error))
 		scout__link_try_now(link); /* this HELLO was on its way when the weights changed */
-	else if (w->reg_first && !scout_err_is_retriable(error))
-		scout__worker_give_up(w, error, text);
+	else
+		scout__worker_register_down(w, error, text);
 }
 
 static void on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct scout__op *op, int error)

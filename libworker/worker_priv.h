@@ -157,7 +157,7 @@ enum scout__reg_state {
 	SCOUT__REG_NONE = 0,
 	SCOUT__REG_WANTED,
 	SCOUT__REG_OK,
-	SCOUT__REG_FAILED
+	SCOUT__REG_FAILED /* tried again, unless the caller takes it back */
 };
 
 /* What is in flight of it. */
@@ -199,7 +199,7 @@ struct scout_worker {
 	int done_fd;  /* eventfd: readable while the done ring has something */
 	int epoll_fd; /* the courier's user_fd: an engine is opened later than the courier */
 
-	/* caller, before WORD_REGISTER; const while registered */
+	/* caller, before WORD_REGISTER; const from then on, until a WORD_FORGET was answered */
 	const struct scout__copy_ops *copy;
 	void *engine;
 	struct scout__copy_plane *planes;
@@ -211,7 +211,7 @@ struct scout_worker {
 	uint16_t numa; /* node that the server should prefer, plus 1; 0: none */
 
 	/* caller */
-	bool registered;
+	bool registered; /* the layout was taken: jobs may come */
 	uint64_t next_seq;
 	struct scout__job *jobs; /* max_jobs; see struct scout__job */
 	uint32_t *free_slots;
@@ -243,12 +243,11 @@ struct scout_worker {
 	uint64_t drain_until_us; /* 0: still copying */
 	uint64_t epoch;          /* of the last connection */
 	bool reg_wanted;
-	bool reg_first; /* the caller waits for this one */
 	bool reg_in_flight;
 	uint64_t reg_epoch;   /* the epoch that we are registered in; 0 = none */
 	uint64_t reg_attempt; /* names the REGISTER in flight */
 	uint64_t reg_retry_us;
-	int reg_error; /* of the last refused one, after the first */
+	int reg_error; /* of the last refused one on this connection */
 	struct scout__segments segments;
 	struct scout__job_list open;  /* all jobs of the courier */
 	struct scout__job_list timed; /* ... that have enqueued nothing yet, oldest first */
@@ -280,8 +279,8 @@ void scout__worker_on_register(struct scout_worker *w) SCOUT_ON_COURIER;
 void scout__worker_on_forget(struct scout_worker *w) SCOUT_ON_COURIER;
 /* The answer to REGISTER number @attempt; @op NULL: the connection went. */
 void scout__worker_on_registered(struct scout_worker *w, uint64_t attempt, const struct scout__op *op) SCOUT_ON_COURIER;
-/* Refused for good: the caller has to change something. */
-void scout__worker_give_up(struct scout_worker *w, int code, const char *text) SCOUT_ON_COURIER;
+/* The connection is refused, or lost. */
+void scout__worker_register_down(struct scout_worker *w, int error, const char *text) SCOUT_ON_COURIER;
 /* The server of this connection has our registration. */
 bool scout__worker_is_registered(const struct scout_worker *w) SCOUT_ON_COURIER;
 /* Register, if it is time to; end the jobs that wait for a registration that was refused. */

@@ -10,37 +10,37 @@
  *
  * Purpose: the registration, on the courier.
  *
- * The server must know the layout of our KV rank before it grants slots. The first REGISTER is asked
- * for by the caller, who waits for its end. After that it belongs to the courier: whenever the connection comes back
- * with another epoch it registers again, before any job asks. Jobs wait for it in to_ask, under their own deadline.
- * A later refusal (another worker of that rank came first, with another layout) fails jobs with its error, and is
- * tried again every second. A REGISTER that the caller gave up may still be answered; its number of attempt tells.
+ * The server must know the layout of our KV rank before it grants slots. The caller describes the pages once; from then
+ * on the registration belongs to the courier, the first one as the later ones: whenever a connection comes up with an
+ * epoch that does not know us, it registers before any job asks. Jobs wait for that in to_ask, within their own time.
+ *
+ * A refusal (another worker of that rank came first, with another layout) ends the jobs with its error, is logged once for
+ * each reason, and is tried again every second: the other worker may go. So does a connection that is refused for good: the
+ * link tries again by itself.
+ *
+ * The caller may wait for the first registration. It is told of a refusal, takes the registration back and may come again
+ * with another layout. When its time is over, all goes on without it. A REGISTER that was taken back may still be answered:
+ * its number of attempt tells.
+ *
+ * Rejected: keeping a refused registration while its caller is told. The engine is open on the layout that was refused, and
+ * the caller, who changes it, would have to close it first.
  */
 
 #define REGISTER_AGAIN_US 1000000u
 #define REGISTER_NO_ROOM_US 10000u /* no credit or no memory for the operation */
 #define REGISTER_BODY_BYTES 16u
 
-/* Tell the caller, if it waits. */
+/* For the caller, if it waits. */
 static void conclude(struct scout_worker *w, enum scout__reg_state state, int code, const char *text) SCOUT_ON_COURIER;
 static void
 conclude(struct scout_worker *w, enum scout__reg_state state, int code, const char *text)
 {
-	w->reg_first = false;
 	(void)pthread_mutex_lock(&w->mu);
 	w->reg = state;
 	w->reg_code = code;
 	(void)snprintf(w->reg_text, sizeof(w->reg_text), "%s", text);
 	(void)pthread_cond_broadcast(&w->cond);
 	(void)pthread_mutex_unlock(&w->mu);
-}
-
-/* Refused for good: the caller has to change something. */
-void
-scout__worker_give_up(struct scout_worker *w, int code, const char *text)
-{
-	w->reg_wanted = false;
-	conclude(w, SCOUT__REG_FAILED, code, text);
 }
 
 static void send_register(struct scout_worker *w) SCOUT_ON_COURIER;
@@ -156,26 +156,22 @@ scout__worker_on_registered(struct scout_worker *w, uint64_t attempt, const stru
 	rc = judge_reply(w, op, text, sizeof(text));
 	w->reg_error = rc;
 	if (rc == 0) {
+		scout__log(&w->log, SCOUT_LOG_INFO, w->reg_epoch ? "registered again" : "registered");
 		w->reg_epoch = w->epoch;
-		if (w->reg_first)
-			conclude(w, SCOUT__REG_OK, 0, "");
-		else
-			scout__log(&w->log, SCOUT_LOG_INFO, "registered again");
+		conclude(w, SCOUT__REG_OK, 0, "");
 		return;
 	}
 	/* Tried again every second: said once for each reason. */
 	scout__log(&w->log, rc == before ? SCOUT_LOG_DEBUG : SCOUT_LOG_ERROR, "cannot register: %s", text);
 	w->reg_retry_us = scout__now_us() + REGISTER_AGAIN_US;
-	if (w->reg_first)
-		scout__worker_give_up(w, rc, text);
+	conclude(w, SCOUT__REG_FAILED, rc, text);
 }
 
-/* The connection is refused with @error, and will be until somebody changes something. */
-static bool is_final(const struct scout_worker *w, int error) SCOUT_ON_COURIER;
-static bool
-is_final(const struct scout_worker *w, int error)
+void
+scout__worker_register_down(struct scout_worker *w, int error, const char *text)
 {
-	return !scout_err_is_retriable(error) && !scout__worker_adopt_mends(w, error);
+	if (w->reg_wanted && !scout_err_is_retriable(error) && !scout__worker_adopt_mends(w, error))
+		conclude(w, SCOUT__REG_FAILED, error, text);
 }
 
 void
@@ -184,12 +180,11 @@ scout__worker_on_register(struct scout_worker *w)
 	int error = w->link ? scout__link_error(w->link) : 0;
 
 	w->reg_wanted = true;
-	w->reg_first = true;
 	w->reg_retry_us = 0;
 	w->reg_error = 0;
 	scout__segments_attach(&w->segments, w->copy, w->engine);
-	if (!w->up && error && is_final(w, error))
-		scout__worker_give_up(w, error, w->down_text);
+	if (!w->up && error)
+		scout__worker_register_down(w, error, w->down_text);
 }
 
 void

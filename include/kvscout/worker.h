@@ -118,13 +118,25 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config
 						char *err, size_t err_len);
 
 /**
- * Describe the KV pages, once, and register with the server. After a server restart the courier registers again by itself.
+ * Describe the KV pages, once. The worker's background thread registers them with the server, as soon as there is one and again
+ * after each of its restarts; the caller may wait for the first time, and need not.
+ *
+ * Jobs may be submitted from then on. While the server is not there they end with SCOUT_ERR_UNREACHABLE at once (within
+ * connect_timeout_ms of scout_worker_new() they wait for it), so an engine runs on without a cache; while it is there and has
+ * not answered the registration yet, they wait within their own time. A server that refuses the registration (text in the
+ * log, once for each reason) ends them with the refusal's error; it is asked again every second.
+ *
+ * @layout      borrowed for the call; copied. The pages stay the engine's.
+ * @timeout_ms  0: do not wait. Else for how long.
+ * @err         receives one sentence on error; may be NULL.
  *
  * Thread:   the caller's.
- * Blocks:   up to @timeout_ms, for the server's answer. For program start.
- * Returns:  0, or SCOUT_ERR_INVALID (@err names the field; also: pages that this process cannot read, on the host backend), SCOUT_ERR_STATE (registered already), SCOUT_ERR_TIMEOUT,
- *           SCOUT_ERR_UNREACHABLE, SCOUT_ERR_NAMESPACE, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_NO_ROOM (the pool is smaller than one
- *           chunk) or another refusal of the server.
+ * Blocks:   up to @timeout_ms, for the server's answer. The copy engine is opened in any case: some milliseconds; on a GPU more.
+ * Returns:  0: registered, or with @timeout_ms 0: going on. SCOUT_ERR_TIMEOUT: not registered yet, going on; not to be
+ *           repeated. On any other error nothing is kept, and it may be called again: SCOUT_ERR_INVALID (@err names the field;
+ *           also: pages that this process cannot read, on the host backend), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED,
+ *           SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM. Only who waits is told of refusals: SCOUT_ERR_NAMESPACE,
+ *           SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS, SCOUT_ERR_NO_ROOM (the pool is smaller than one chunk) or another one.
  * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_register(struct scout_worker *worker, const struct scout_layout *layout,

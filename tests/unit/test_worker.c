@@ -620,26 +620,6 @@ START_TEST(pages_that_are_no_host_memory_are_refused_and_kill_nobody)
 }
 END_TEST
 
-START_TEST(register_without_a_server_ends_in_time_and_can_be_repeated)
-{
-	struct scout_layout layout;
-	char err[512] = "";
-	uint64_t begin_us;
-
-	rig_start(&rig);
-	scout_worker_free(rig.workers[0]);
-	rig_server_end(&rig, SIGTERM);
-	rig.workers[0] = rig_worker_new(&rig, 0);
-	rig_layout(&rig, &rig.pages[0], &layout);
-	begin_us = scout__now_us();
-	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 100, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
-	ck_assert_uint_lt(scout__now_us() - begin_us, 5000000);
-	rig_server_start(&rig);
-	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, RIG_DEADLINE_MS, err, sizeof(err)), 0);
-	rig_store_all(&rig, 1, 3, 1);
-}
-END_TEST
-
 START_TEST(a_bad_configuration_makes_no_worker)
 {
 	struct scout_worker_config cfg;
@@ -745,7 +725,6 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_registration_that_does_not_fit_is_refused_at_once);
 	tcase_add_test(tc, a_wrong_layout_is_refused_and_the_right_one_still_taken);
 	tcase_add_test(tc, pages_that_are_no_host_memory_are_refused_and_kill_nobody);
-	tcase_add_test(tc, register_without_a_server_ends_in_time_and_can_be_repeated);
 	tcase_add_test(tc, a_bad_configuration_makes_no_worker);
 	tcase_add_test(tc, the_descriptor_is_readable_exactly_while_poll_has_something);
 	tcase_add_test(tc, a_forked_child_is_told_so);
