@@ -112,7 +112,7 @@
  *                u32 poll_timeout_ms how long to re-ask for late keys; 0 = one shot
  *                u32 poll_interval_ms
  *                u16 group           0
- *                u16 reserved        0
+ *                u16 flags           SCOUT_LOOKUP_*; all other bits are 0
  *                str tenant          0..255 bytes
  *                bytes[n * hash_bytes] the chunk hashes, in order
  *   reply:       u32 hit             leading chunks (with the skipped ones) that are readable and promised, 0..n
@@ -120,6 +120,18 @@
  *                u32 l2              of these: in the second tier only; l1 + l2 <= hit
  *                u32 limited         1: the hit was cut because max_promised is reached; else 0
  *                A session exists from now on, also for hit = 0, until FINISH, or until the client is gone.
+ *   SCOUT_LOOKUP_RENEW asks again in the session that an earlier LOOKUP of this client opened and that has been answered.
+ *                ticket, n, tenant and hashes are those of that LOOKUP (RANGE otherwise, as far as the server can tell: it
+ *                compares n, and hash and tenant of the last chunk that the session promises); expect is 0, and nothing is
+ *                waited for. skip is the same too; after an ADMIT whose range was not empty, any chunk from its `from` up to
+ *                the end of what the session still promises. What the session promises stays promised and is not looked at
+ *                again: the server goes on behind it, and promises what it finds there. Nothing is touched, and the
+ *                statistics of lookups do not count it a second time. Reply: as above, for the session as a whole, so within
+ *                one session hit only grows; l1 and l2 say where each chunk was when it was found.
+ *                Refused with NO_SESSION when this client has no such session, with STATE while a LOOKUP or an ADMIT of the
+ *                session is not answered and after a RETRIEVE from it. A refusal changes nothing: the session stays, with
+ *                what it promised, and so it does when the budget ends (EXPIRED). An ADMIT or RETRIEVE that arrives before
+ *                the reply ends the renewal: it is answered first, with what has been found so far.
  *
  * ADMIT          u64 ticket
  *                u32 from            chunks [from, to) of the hit keep their promise, all others are given back;
@@ -300,6 +312,10 @@
 
 #define SCOUT_KIND_REQUEST 0
 #define SCOUT_KIND_REPLY 1
+
+/* Flags of LOOKUP. */
+#define SCOUT_LOOKUP_RENEW 1u
+#define SCOUT_LOOKUP_FLAGS 1u /* all of them */
 
 #define SCOUT_ROLE_CLIENT 1
 #define SCOUT_ROLE_WORKER 2

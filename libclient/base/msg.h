@@ -102,6 +102,7 @@ struct scout__lookup_msg {
 	uint64_t ticket;
 	uint32_t n, skip, expect, poll_timeout_ms, poll_interval_ms;
 	uint16_t group;
+	uint16_t flags; /* SCOUT_LOOKUP_* */
 	struct scout__str tenant;
 	const uint8_t *hashes;
 };

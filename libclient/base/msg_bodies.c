@@ -189,7 +189,7 @@ scout__put_lookup(struct scout__writer *w, const struct scout__lookup_msg *m, un
 	scout__put_u32(w, m->poll_timeout_ms);
 	scout__put_u32(w, m->poll_interval_ms);
 	scout__put_u16(w, m->group);
-	scout__put_u16(w, 0);
+	scout__put_u16(w, m->flags);
 	scout__put_str(w, m->tenant.p, m->tenant.len);
 	put_hashes(w, m->hashes, m->n, hash_bytes);
 }
@@ -201,7 +201,7 @@ lookup_bad_field(const struct scout__lookup_msg *m)
 		return "ticket";
 	if (m->skip > m->n)
 		return "skip";
-	if (m->expect > m->n)
+	if (m->expect > m->n || (m->expect && m->flags & SCOUT_LOOKUP_RENEW))
 		return "expect";
 	if (m->group != 0)
 		return "group";
@@ -216,7 +216,6 @@ scout__get_lookup(const struct scout__op *op, unsigned hash_bytes, struct scout_
 {
 	struct scout__reader r = body_of(op);
 	struct scout__lookup_msg m;
-	uint16_t reserved;
 	int status;
 
 	m.ticket = scout__get_u64(&r);
@@ -226,12 +225,12 @@ scout__get_lookup(const struct scout__op *op, unsigned hash_bytes, struct scout_
 	m.poll_timeout_ms = scout__get_u32(&r);
 	m.poll_interval_ms = scout__get_u32(&r);
 	m.group = scout__get_u16(&r);
-	reserved = scout__get_u16(&r);
+	m.flags = scout__get_u16(&r);
 	get_view(&r, &m.tenant);
 	if (!r.bad && !is_chunk_count(m.n))
 		return fault(SCOUT_WIRE_RANGE, "n", ret_field);
 	m.hashes = scout__get_bytes(&r, (size_t)m.n * hash_bytes);
-	status = judge(&r, reserved, lookup_bad_field(&m), ret_field);
+	status = judge(&r, m.flags & ~(unsigned)SCOUT_LOOKUP_FLAGS, lookup_bad_field(&m), ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;

@@ -27,6 +27,8 @@
  * Chunks below `skip` are in the GPU already. They are remembered where they are cached too, so that the end of the session can
  * touch them, but are neither required nor promised.
  *
+ * A renewal (renew.c) is a lookup whose walk begins behind what its session promises.
+ *
  * Threads: loop.
  */
 
@@ -57,20 +59,25 @@ answer(struct scout_server *s, struct scout__task *task)
 {
 	struct scout__session *session = task->session;
 	struct scout__dest *dest = &task->peer->dest;
+	/* A renewal that was cut may have loads under way: what has not arrived does not count. */
+	uint32_t found = task->state == SCOUT__TASK_LOADS ? task->load_next : session->hit;
 	/* Its budget may end before the walk has passed what is skipped, which is a hit without it. */
-	uint32_t hit = session->hit > task->skip ? session->hit : task->skip;
-	struct scout__lookup_reply m = {
-		.hit = hit,
-		.l1 = hit - task->skip - task->l2,
-		.l2 = task->l2,
-		.limited = task->limited,
-	};
+	uint32_t hit = found > task->skip ? found : task->skip;
+	struct scout__lookup_reply m = {.hit = hit, .limited = task->limited};
+	bool renews = task->renews;
 	uint64_t ticket = session->ticket;
 	uint64_t arrived_us = task->arrived_us;
 	struct scout__writer *w;
 	size_t op;
 
-	count_answer(s, task, &m);
+	session->l2 += task->l2;
+	/* What was found before in the pool may have been admitted since: then the range is smaller than the count. */
+	m.l2 = session->l2 < hit - task->skip ? session->l2 : hit - task->skip;
+	m.l1 = hit - task->skip - m.l2;
+	if (renews)
+		s->count.lookups_renewed++;
+	else
+		count_answer(s, task, &m);
 	w = scout__reply_begin(s, dest, task->opcode, SCOUT_WIRE_OK, task->corr, 16, &op);
 	if (!w) {
 		scout__task_cancel(s, task);
@@ -82,7 +89,15 @@ answer(struct scout_server *s, struct scout__task *task)
 	(void)scout__session_resize(s, session, session->hit);
 	/* The lookup is answered before its undoing is noted: what is undone may be that very session. */
 	scout__task_free(s, task);
-	scout__reply_grants(s, dest, SCOUT_OP_LOOKUP, ticket, arrived_us);
+	/* A renewal whose answer is lost leaves a session that promises more than its client knows, until it is admitted. */
+	if (!renews)
+		scout__reply_grants(s, dest, SCOUT_OP_LOOKUP, ticket, arrived_us);
+}
+
+void
+scout__lookup_cut(struct scout_server *s, struct scout__task *task)
+{
+	answer(s, task);
 }
 
 /* 0..@max_us, by the ticket: a lookup keeps its delay however often it is looked at. */
@@ -288,7 +303,7 @@ walked(struct scout_server *s, struct scout__task *task)
 		return;
 	}
 	task->state = SCOUT__TASK_LOADS;
-	task->load_next = task->skip;
+	task->load_next = task->first;
 	task->l2 = 0;
 	task->wait_end_us = s->now_us + s->tier2->timeout_us;
 	if (task->wait_end_us > scout__task_answer_by(task))
@@ -362,13 +377,6 @@ scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__pa
 	task = scout__task_new(s, peer, packet, op, deadline_us);
 	if (!task)
 		return;
-	task->session = scout__session_new(s, peer, m.ticket, m.n, &refusal, &text);
-	if (!task->session) {
-		scout__task_refuse(s, task, refusal, "%s", text);
-		return;
-	}
-	task->session->lookup = task;
-	task->session->skip = m.skip;
 	task->job.step = lookup_step;
 	task->hashes = m.hashes;
 	task->tenant = m.tenant;
@@ -377,6 +385,17 @@ scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__pa
 	task->skip = m.skip;
 	task->expect = m.expect;
 	task->space = scout__ns_space(s, peer->ns, &m.tenant, m.group);
+	if (m.flags & SCOUT_LOOKUP_RENEW)
+		task->session = scout__renew(s, peer, task, m.ticket, &refusal, &text);
+	else
+		task->session = scout__session_new(s, peer, m.ticket, m.n, &refusal, &text);
+	if (!task->session) {
+		scout__task_refuse(s, task, refusal, "%s", text);
+		return;
+	}
+	task->session->lookup = task;
+	task->session->skip = m.skip;
+	task->first = task->next > m.skip ? task->next : m.skip;
 	task->poll_end_us = s->now_us + (uint64_t)m.poll_timeout_ms * 1000;
 	task->poll_interval_us = m.poll_interval_ms ? m.poll_interval_ms * UINT64_C(1000) : 1000;
 	/* Without memory for it the answer counts what is on its way, too. */

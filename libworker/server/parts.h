@@ -209,6 +209,18 @@ SCOUT_ON_LOOP void scout__session_finish(struct scout_server *s, struct scout__p
 
 SCOUT_ON_LOOP void scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 				 const struct scout__op *op, uint64_t deadline_us);
+/* Answer a renewal now, with what it has found so far. */
+SCOUT_ON_LOOP void scout__lookup_cut(struct scout_server *s, struct scout__task *task);
+
+/* ---- renew.c ---- */
+
+/*
+ * The session of @ticket, for @task to go on with from task.next, which is set. NULL and *ret_status, *ret_text when it is
+ * refused: then the session is as it was.
+ */
+SCOUT_ON_LOOP struct scout__session *scout__renew(struct scout_server *s, struct scout__peer *peer,
+						  struct scout__task *task, uint64_t ticket, uint16_t *ret_status,
+						  const char **ret_text);
 
 /* ---- transfer.c ---- */
 

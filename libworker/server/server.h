@@ -260,9 +260,11 @@ struct scout__task {
 	struct scout__str tenant;
 	uint16_t group;
 	uint32_t n, next, skip, expect;
+	uint32_t first; /* LOOKUP: chunk that the walk begins with, behind what is skipped or promised already */
 	uint32_t space;
 	uint32_t from, to;
 	uint32_t limited;
+	bool renews;             /* LOOKUP: of a session that was answered before */
 	struct scout__user user; /* STORE: its session */
 	uint64_t poll_end_us;
 	uint64_t poll_interval_us;
@@ -298,6 +300,8 @@ struct scout__session {
 	uint32_t n;                 /* as asked */
 	uint32_t skip;
 	uint32_t hit;                  /* so far, while the lookup is not answered */
+	uint32_t l2;                   /* of the hit: chunks that were not in the pool when they were found */
+	uint32_t n_admits;             /* ADMITs that are not answered */
 	uint32_t kept_from, kept_to;   /* chunks whose units are promised, but for those that a bitmap marks as used */
 	struct scout__handle *handles; /* hit of them */
 	uint32_t cap_handles;
@@ -408,7 +412,7 @@ struct scout__counters {
 	uint64_t shm_frames_received, shm_frames_sent; /* of these, through shared memory */
 	uint64_t ops[SCOUT_OP_LAST + 1], ops_unknown, ops_expired, ops_refused;
 	uint64_t refused[SCOUT_WIRE_LAST + 1]; /* the same as ops_refused, by status */
-	uint64_t asked_chunks, hit_chunks, lookups_limited;
+	uint64_t asked_chunks, hit_chunks, lookups_limited, lookups_renewed;
 	uint64_t lookups_full, lookups_partial, lookups_none; /* answered: all, some, nothing of what was asked for */
 	uint64_t replies_undone, out_of_memory;
 	uint64_t mismatches;

@@ -406,6 +406,8 @@ scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct sc
 	session = own_session(s, peer, op, m.ticket);
 	if (!session)
 		return;
+	if (session->lookup && session->lookup->renews)
+		scout__lookup_cut(s, session->lookup);
 	if (session->lookup) {
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "the lookup is not answered yet");
 		return;
@@ -416,6 +418,7 @@ scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct sc
 	task->job.step = admit_step;
 	task->ticket = m.ticket;
 	task->serial = session->serial;
+	session->n_admits++;
 	task->from = m.from;
 	task->to = m.from < m.to ? m.to : 0; /* an empty range: everything goes, from the tail */
 	scout__job_start(s, &task->job, session->kept_to - session->kept_from);

@@ -47,6 +47,16 @@ scout__task_new(struct scout_server *s, struct scout__peer *peer, struct scout__
 	return task;
 }
 
+/* However it ended: from now on its session may be renewed. */
+SCOUT_ON_LOOP static void
+admit_is_over(struct scout_server *s, const struct scout__task *task)
+{
+	struct scout__session *session = scout__session_find(s, task->ns, task->ticket);
+
+	if (session && session->serial == task->serial)
+		session->n_admits--;
+}
+
 void
 scout__task_free(struct scout_server *s, struct scout__task *task)
 {
@@ -57,6 +67,8 @@ scout__task_free(struct scout_server *s, struct scout__task *task)
 	scout__ask_drop(s, task);
 	if (task->session)
 		task->session->lookup = NULL;
+	if (task->opcode == SCOUT_OP_ADMIT)
+		admit_is_over(s, task);
 	if (task->reply.cap)
 		s->grant_bytes -= task->reply.cap;
 	free(task->reply.buf);
@@ -79,7 +91,8 @@ take_back(struct scout_server *s, struct scout__task *task)
 	if (session) {
 		task->session = NULL;
 		session->lookup = NULL;
-		if (!session->ended)
+		/* What a renewal has promised is the session's, as what was promised before: its next answer says it. */
+		if (!session->ended && !task->renews)
 			scout__session_end(s, session, false, 0);
 	}
 }

@@ -409,6 +409,8 @@ session_of(struct scout_server *s, struct scout__peer *peer, const struct scout_
 {
 	struct scout__session *session = scout__session_find(s, peer->ns, m->ticket);
 
+	if (session && session->lookup && session->lookup->renews)
+		scout__lookup_cut(s, session->lookup);
 	if (!session)
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
 			      "no session has this ticket");

@@ -133,13 +133,33 @@ promise(struct model *m, struct model_session *s, struct model_chunk *c)
 	return true;
 }
 
+/* From where the session stands: what is skipped, then what is promised. */
+static void
+walk(struct model *m, struct model_session *s, const struct model_run *run, uint32_t skip, struct model_hit *ret)
+{
+	struct model_chunk *c;
+	bool enough = true;
+
+	for (; s->hit < skip; s->hit++) {
+		c = s->ns == 0 ? model_find_key(m, run->tenant, run->keys[s->hit]) : NULL;
+		s->serials[s->hit] = c ? c->serial : 0;
+	}
+	while (s->hit < run->n && s->ns == 0) {
+		c = model_find_key(m, run->tenant, run->keys[s->hit]);
+		if (!c || c->spoiled || model_shards(c, MODEL_READABLE) < m->ranks)
+			break;
+		enough = promise(m, s, c);
+		if (!enough)
+			break;
+	}
+	*ret = (struct model_hit){.hit = s->hit, .l1 = s->hit - skip, .limited = !enough};
+}
+
 int
 model_lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model_run *run, uint32_t skip,
 	     struct model_hit *ret)
 {
 	struct model_session *s = m->sessions;
-	struct model_chunk *c;
-	bool enough = true;
 
 	m->ops[SCOUT_OP_LOOKUP]++;
 	if (!model_weights_fit(m, peer))
@@ -155,23 +175,54 @@ model_lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model
 				    .ns = m->peers[peer].ns,
 				    .ticket = ticket,
 				    .opened = m->number,
+				    .run = *run,
 				    .n = run->n};
-	for (; s->hit < skip; s->hit++) {
-		c = s->ns == 0 ? model_find_key(m, run->tenant, run->keys[s->hit]) : NULL;
-		s->serials[s->hit] = c ? c->serial : 0;
-	}
-	while (s->hit < run->n && s->ns == 0) {
-		c = model_find_key(m, run->tenant, run->keys[s->hit]);
-		if (!c || c->spoiled || model_shards(c, MODEL_READABLE) < m->ranks)
-			break;
-		enough = promise(m, s, c);
-		if (!enough)
-			break;
-	}
-	*ret = (struct model_hit){.hit = s->hit, .l1 = s->hit - skip, .limited = !enough};
+	walk(m, s, run, skip, ret);
 	m->asked += run->n - skip;
 	m->hits += ret->l1;
 	m->limited += ret->limited;
+	return SCOUT_WIRE_OK;
+}
+
+/* Whether @run with @skip goes on where what @s promises, [from, to), ends. */
+static bool
+goes_on(struct model *m, const struct model_session *s, const struct model_run *run, uint32_t skip, uint32_t from,
+	uint32_t to)
+{
+	const struct model_chunk *last = to ? model_find_serial(m, s->serials[to - 1]) : NULL;
+
+	if (run->n != s->n)
+		return false;
+	return from == to ||
+	       (skip >= from && skip <= to && last && last->tenant == run->tenant && last->key == run->keys[to - 1]);
+}
+
+int
+model_renew(struct model *m, uint32_t peer, uint64_t ticket, const struct model_run *run, uint32_t skip,
+	    struct model_hit *ret)
+{
+	struct model_session *s = own_session(m, peer, ticket);
+	uint32_t from = 0;
+	uint32_t to;
+
+	m->ops[SCOUT_OP_LOOKUP]++;
+	if (!model_weights_fit(m, peer))
+		return model_refuse(m, SCOUT_WIRE_WEIGHTS);
+	if (!s)
+		return model_refuse(m, SCOUT_WIRE_NO_SESSION);
+	if (s->retrieved)
+		return model_refuse(m, SCOUT_WIRE_STATE);
+	while (from < s->hit && !s->kept[from])
+		from++;
+	for (to = from; to < s->hit && s->kept[to];)
+		to++;
+	if (!goes_on(m, s, run, skip, from, to))
+		return model_refuse(m, SCOUT_WIRE_RANGE);
+	if (from < to)
+		s->hit = to;
+	else if (s->hit > skip)
+		s->hit = skip;
+	walk(m, s, run, skip, ret);
 	return SCOUT_WIRE_OK;
 }
 

@@ -64,6 +64,8 @@ struct model_session {
 	uint32_t peer, ns;
 	uint64_t ticket;
 	uint64_t opened; /* number of the LOOKUP */
+	struct model_run run;
+	bool retrieved; /* something of what it promised */
 	uint32_t n, hit;
 	uint32_t serials[MODEL_RUN]; /* 0: not there when it was looked up */
 	bool kept[MODEL_RUN];        /* promised and not withdrawn */
@@ -137,6 +139,9 @@ void model_bye(struct model *m, uint32_t peer);
 
 int model_lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model_run *run, uint32_t skip,
 		 struct model_hit *ret);
+/* The same with SCOUT_LOOKUP_RENEW. */
+int model_renew(struct model *m, uint32_t peer, uint64_t ticket, const struct model_run *run, uint32_t skip,
+		struct model_hit *ret);
 int model_admit(struct model *m, uint32_t peer, uint64_t ticket, uint32_t from, uint32_t to, uint32_t *ret_kept);
 int model_finish(struct model *m, uint32_t peer, uint64_t ticket);
 int model_reset(struct model *m, uint32_t peer, uint64_t weights);

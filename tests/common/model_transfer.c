@@ -212,6 +212,7 @@ model_retrieve(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, u
 		}
 		c->reads++;
 		c->used_by = s->opened;
+		s->retrieved |= s->kept[i];
 		if (s->kept[i] && (s->units[i] >> unit & 1)) {
 			s->units[i] &= ~(UINT32_C(1) << unit);
 			c->promises--;

@@ -397,17 +397,15 @@ wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t
 	return wire_end(p);
 }
 
-int
-wire_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
-	    struct scout__lookup_reply *ret)
+static int
+lookup(struct wire_peer *p, struct scout__lookup_msg m, uint64_t first_key, struct scout__lookup_reply *ret)
 {
-	struct scout__lookup_msg m = {.ticket = ticket, .n = n, .skip = skip};
 	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
 	int status;
 
-	m.hashes = make_hashes(p, first_key, n);
+	m.hashes = make_hashes(p, first_key, m.n);
 	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &m, p->hello.hash_bytes);
 	free((void *)(uintptr_t)m.hashes);
 	status = call(p, &reply, &op);
@@ -416,6 +414,22 @@ wire_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n
 	MUST(scout__get_lookup_reply(&op, ret, &field) == SCOUT_WIRE_OK);
 	wire_reply_free(reply);
 	return 0;
+}
+
+int
+wire_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
+	    struct scout__lookup_reply *ret)
+{
+	return lookup(p, (struct scout__lookup_msg){.ticket = ticket, .n = n, .skip = skip}, first_key, ret);
+}
+
+int
+wire_renew(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
+	   struct scout__lookup_reply *ret)
+{
+	struct scout__lookup_msg m = {.ticket = ticket, .n = n, .skip = skip, .flags = SCOUT_LOOKUP_RENEW};
+
+	return lookup(p, m, first_key, ret);
 }
 
 int

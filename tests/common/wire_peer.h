@@ -83,6 +83,9 @@ int wire_ping(struct wire_peer *p);
 int wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word); /* FINISH, RESET */
 int wire_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
 		struct scout__lookup_reply *ret);
+/* The same again, in the session that wire_lookup() opened. */
+int wire_renew(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
+	       struct scout__lookup_reply *ret);
 int wire_admit(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, uint32_t *ret_kept);
 int wire_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint64_t shard_bytes);
 struct wire_grants {

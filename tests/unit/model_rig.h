@@ -26,7 +26,7 @@ struct op {
 	uint64_t number; /* in the order in which they are sent */
 	uint64_t corr;
 	uint64_t ticket; /* or the id of a store or retrieve, or weights */
-	uint32_t a, b;   /* skip; from, to; n, committed; mismatches */
+	uint32_t a, b;   /* skip, 1 to renew; from, to; n, committed; mismatches */
 	struct model_run run;
 	/* What the model says. */
 	int status;
@@ -250,7 +250,7 @@ execute(struct op *op, uint32_t peer)
 	m.number = op->number;
 	switch (op->opcode) {
 	case SCOUT_OP_LOOKUP:
-		op->status = model_lookup(&m, peer, op->ticket, &op->run, op->a, &op->hit);
+		op->status = (op->b ? model_renew : model_lookup)(&m, peer, op->ticket, &op->run, op->a, &op->hit);
 		break;
 	case SCOUT_OP_ADMIT:
 		op->status = model_admit(&m, peer, op->ticket, op->a, op->b, &op->count);
@@ -288,6 +288,7 @@ put_body(struct scout__writer *w, const struct op *op)
 	struct scout__lookup_msg lookup = {.ticket = op->ticket,
 					   .n = op->run.n,
 					   .skip = op->a,
+					   .flags = op->b ? SCOUT_LOOKUP_RENEW : 0,
 					   .tenant = tenants[op->run.tenant],
 					   .hashes = hashes};
 	struct scout__store_msg store = {

@@ -146,6 +146,7 @@ START_TEST(lookup_request)
 	ck_assert_uint_eq(got.poll_timeout_ms, m.poll_timeout_ms);
 	ck_assert_uint_eq(got.poll_interval_ms, m.poll_interval_ms);
 	ck_assert_uint_eq(got.group, 0);
+	ck_assert_uint_eq(got.flags, 0);
 	check_str(got.tenant, "te");
 	ck_assert_ptr_eq(got.hashes, f.body + 36);
 	end();

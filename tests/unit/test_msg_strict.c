@@ -125,7 +125,7 @@ static const struct {
 	uint32_t offset;
 	unsigned width;
 } reserved[] = {
-	{REQUEST(HELLO), 28, 4},  {REQUEST(LOOKUP), 30, 2},        {REPLY(ADMIT), 4, 4},     {REPLY(REGISTER), 20, 4},
+	{REQUEST(HELLO), 28, 4},  {REQUEST(LOOKUP), 31, 1},        {REPLY(ADMIT), 4, 4},     {REPLY(REGISTER), 20, 4},
 	{REQUEST(STORE), 14, 2},  {REPLY(STORE), 12, 4},           {REPLY(STORE), 22, 2},    {REPLY(STORE), 46, 2},
 	{REPLY(STORE), 70, 2},    {REPLY(STORE_DONE), 4, 4},       {REPLY(RETRIEVE), 12, 4}, {REPLY(RETRIEVE), 22, 2},
 	{REPLY(RETRIEVE), 46, 2}, {REQUEST(RETRIEVE_DONE), 12, 4},
@@ -140,6 +140,21 @@ START_TEST(a_reserved_field_that_is_not_zero_is_refused)
 			set(&b, reserved[_i].offset + byte, 1, 1u << bit);
 			expect(&b, SCOUT_WIRE_BAD_BODY, "reserved");
 		}
+	}
+}
+END_TEST
+
+START_TEST(a_lookup_with_an_unknown_flag_is_refused)
+{
+	for (unsigned flag = 1; flag < 1u << 16; flag <<= 1) {
+		struct body b = golden_body(SCOUT_OP_LOOKUP, SCOUT_KIND_REQUEST);
+
+		set(&b, 16, 4, 0);
+		set(&b, 30, 2, flag);
+		if (flag & SCOUT_LOOKUP_FLAGS)
+			expect(&b, SCOUT_WIRE_OK, NULL);
+		else
+			expect(&b, SCOUT_WIRE_BAD_BODY, "reserved");
 	}
 }
 END_TEST
@@ -186,6 +201,7 @@ static const struct range {
 	{REQUEST(LOOKUP), 12, 4, UINT32_MAX, "skip"},
 	{REQUEST(LOOKUP), 16, 4, 0, NULL},
 	{REQUEST(LOOKUP), 16, 4, 3, "expect"},
+	{REQUEST(LOOKUP), 30, 1, SCOUT_LOOKUP_RENEW, "expect"}, /* 2 are expected */
 	{REQUEST(LOOKUP), 28, 2, 1, "group"},
 	{REQUEST(LOOKUP), 28, 2, 0x0100, "group"},
 	{REPLY(LOOKUP), 0, 4, 262144, NULL},
@@ -369,6 +385,7 @@ add_to(TCase *tcase)
 	tcase_add_loop_test(tcase, a_body_with_bytes_behind_its_end_is_refused, 0, N_MSG_CODECS);
 	tcase_add_loop_test(tcase, a_reserved_field_that_is_not_zero_is_refused, 0,
 			    sizeof(reserved) / sizeof(reserved[0]));
+	tcase_add_test(tcase, a_lookup_with_an_unknown_flag_is_refused);
 	tcase_add_loop_test(tcase, a_number_outside_its_range_is_refused_by_name, 0,
 			    sizeof(ranges) / sizeof(ranges[0]));
 	tcase_add_loop_test(tcase, a_count_that_does_not_fit_the_body_is_refused, 0,

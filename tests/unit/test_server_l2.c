@@ -147,6 +147,26 @@ START_TEST(it_counts_only_as_far_as_room_is_promised)
 }
 END_TEST
 
+START_TEST(a_renewal_asks_the_stores_too)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct scout__lookup_reply m;
+
+	r.cfg.max_promised = 5 * SHARD_BYTES;
+	l2_up_with_keys(&r, 8);
+	l2_lookup(&r.rig.client, 1, 4, 5, 0, 5);
+	l2_lookup(&r.rig.client, 2, 1, 8, 0, 0);
+	rig_finish(&r.rig.client, 1);
+	ck_assert_int_eq(wire_renew(&r.rig.client, 2, 1, 8, 0, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.hit, 5);
+	ck_assert_uint_eq(m.l2, 5);
+	ck_assert_uint_eq(m.limited, 1);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.bytes_promised"), 5 * SHARD_BYTES);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 2, 1, 0, 5), 5);
+	l2_end(&r, 2);
+}
+END_TEST
+
 START_TEST(a_slow_store_costs_only_its_part)
 {
 	struct l2_rig r = l2_rig_of(64);
@@ -367,6 +387,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, one_load_serves_all_who_ask);
 	tcase_add_test(tc, what_nobody_retrieves_leaves_nothing_behind);
 	tcase_add_test(tc, it_counts_only_as_far_as_room_is_promised);
+	tcase_add_test(tc, a_renewal_asks_the_stores_too);
 	tcase_add_test(tc, a_slow_store_costs_only_its_part);
 	tcase_add_test(tc, a_lookup_with_little_time_does_not_wait_for_a_slow_store);
 	tcase_add_test(tc, an_answer_is_due_before_its_budget_ends);

@@ -146,6 +146,25 @@ ask_lookup(struct player *p)
 }
 
 static void
+ask_renewal(struct player *p)
+{
+	const struct model_session *s = draw_session(p->peer, one_in(20));
+	struct op op = {.opcode = SCOUT_OP_LOOKUP, .b = 1, .ticket = s ? s->ticket : new_ticket()};
+
+	if (s && !one_in(15))
+		op.run = s->run;
+	else
+		draw_run(&op.run, MODEL_RUN);
+	while (s && op.a < s->hit && !s->kept[op.a])
+		op.a++;
+	if (one_in(6))
+		op.a = draw(op.run.n + 1);
+	if (op.a > op.run.n)
+		op.a = op.run.n;
+	(void)add(p, &op, 0);
+}
+
+static void
 ask_admit(struct player *p)
 {
 	const struct model_session *s = draw_session(p->peer, false);
@@ -261,9 +280,11 @@ ask_as_client(struct player *p)
 		ask_retrieve(p);
 	else if (what < 7)
 		ask_done(p);
-	else if ((what < 50 && !full) || none)
+	else if ((what < 40 && !full) || none)
 		ask_lookup(p);
-	else if (what < 70)
+	else if (what < 55)
+		ask_renewal(p);
+	else if (what < 72)
 		ask_admit(p);
 	else
 		ask_finish(p);
