@@ -144,16 +144,12 @@ destroy(struct scout_worker *w)
 }
 
 /*
- * What copies. "auto" is host until register() knows the pages, where a device could be used, and for good where none can;
- * this is said, because nobody else would.
+ * What copies. "auto" is host until register() knows the pages. Until then nothing of CUDA is called: initialising it here
+ * would leave every process without it that is forked before the pages are made.
  */
 static int
 choose_backend(struct scout_worker *w, char *err, size_t err_len)
 {
-	const struct scout__copy_ops *cuda = scout__copy_find("cuda");
-	char text[200];
-	int rc;
-
 	if (strcmp(w->cfg.backend, "auto") != 0) {
 		w->copy = scout__copy_find(w->cfg.backend);
 		if (!w->copy)
@@ -162,12 +158,7 @@ choose_backend(struct scout_worker *w, char *err, size_t err_len)
 		return w->copy->probe(w->cfg.device, err, err_len);
 	}
 	w->copy = &scout__copy_host;
-	if (!cuda)
-		return 0;
-	rc = cuda->probe(w->cfg.device, text, sizeof(text));
-	w->may_use_cuda = rc == 0;
-	if (rc)
-		scout__log(&w->log, SCOUT_LOG_INFO, "%s: copying with the host backend", text);
+	w->may_use_cuda = scout__copy_find("cuda") != NULL;
 	return 0;
 }
 
@@ -357,8 +348,11 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 
 	if (w->may_use_cuda)
 		w->copy = scout__copy_find("cuda");
-	if (w->may_use_cuda && !w->copy->claims(&w->layout, w->cfg.device))
+	if (w->may_use_cuda && !w->copy->claims(&w->layout)) {
 		w->copy = &scout__copy_host;
+		scout__log(&w->log, SCOUT_LOG_INFO,
+			   "the pages are not memory of a CUDA device: copying with the host backend");
+	}
 	rc = w->copy->open(&cfg, &w->engine, err, err_len);
 	if (rc)
 		return rc;

@@ -194,7 +194,7 @@ struct scout_worker {
 	struct scout_worker_config cfg; /* strings are ours */
 	struct scout__log log;
 	char who[32];
-	bool may_use_cuda; /* backend "auto", on a machine with a device */
+	bool may_use_cuda; /* backend "auto", in a build that has CUDA */
 	struct scout__courier *courier;
 	int done_fd;  /* eventfd: readable while the done ring has something */
 	int epoll_fd; /* the courier's user_fd: an engine is opened later than the courier */

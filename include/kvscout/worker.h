@@ -101,9 +101,10 @@ struct scout_layout {
 /**
  * Make a worker and start its courier and copy engine.
  *
- * Backend "auto" is cuda where there is a CUDA device and the pages that are registered lie in its memory, else host; where there
- * is no device it says so, once, in the log. Backend "cuda" without a device is SCOUT_ERR_DEVICE here. A build without CUDA
- * knows only host.
+ * Backend "auto" is cuda where the pages that are registered lie in the memory of a CUDA device, else host, and logs that it is.
+ * It calls nothing of CUDA before scout_worker_register(), so this process may still fork others that use CUDA, and never
+ * initialises CUDA in a process that has not done so itself. Backend "cuda" initialises it here; without a device that is
+ * SCOUT_ERR_DEVICE. A build without CUDA knows only host.
  *
  * @cfg  borrowed for the call; copied.
  * @err  receives one sentence on error; may be NULL.
@@ -134,8 +135,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config
  * Blocks:   up to @timeout_ms, for the server's answer. The copy engine is opened in any case: some milliseconds; on a GPU more.
  * Returns:  0: registered, or with @timeout_ms 0: going on. SCOUT_ERR_TIMEOUT: not registered yet, going on; not to be
  *           repeated. On any other error nothing is kept, and it may be called again: SCOUT_ERR_INVALID (@err names the field;
- *           also: pages that this process cannot read, on the host backend), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED,
- *           SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM. Only who waits is told of refusals: SCOUT_ERR_NAMESPACE,
+ *           also: pages that this process cannot read, on the host backend, or that are not all memory of the configured device,
+ *           on cuda), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM. Only who waits is told of refusals: SCOUT_ERR_NAMESPACE,
  *           SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS, SCOUT_ERR_NO_ROOM (the pool is smaller than one chunk) or another one.
  * Since:    0.1
  */

@@ -103,8 +103,8 @@ struct scout__copy_ops {
 	const char *name;
 	/* Whether this machine has what the backend needs. Returns 0 or SCOUT_ERR_DEVICE with a sentence. Any thread. */
 	int (*probe)(int32_t device, char *err, size_t err_len);
-	/* Whether these pages lie in memory of this backend's kind. Only where probe() says 0. Any thread. */
-	bool (*claims)(const struct scout__copy_layout *layout, int32_t device);
+	/* Whether these pages lie in memory of this backend's kind. Initialises nothing, unlike probe(). Any thread. */
+	bool (*claims)(const struct scout__copy_layout *layout);
 	/* Returns 0 or SCOUT_ERR_* with a sentence in @err. */
 	int (*open)(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len);
 	/*

@@ -58,9 +58,11 @@ scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, 
 }
 
 bool
-scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_layout *layout, int32_t device)
+scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_layout *layout)
 {
-	return layout->n_planes > 0 && api->is_in_use(device) && api->is_device_memory(layout->planes[0].base, device);
+	int device = layout->n_planes > 0 ? api->device_of(layout->planes[0].base) : -1;
+
+	return device >= 0 && api->is_in_use(device);
 }
 
 /* ---- setting up, on the thread ---- */
@@ -75,8 +77,15 @@ check_planes(struct scout__cuda *cuda)
 		const struct scout__copy_plane *plane = &layout->planes[i];
 		const uint8_t *last = plane->base + (layout->n_blocks - 1) * plane->stride + plane->block_bytes - 1;
 
-		if (!cuda->api->is_device_memory(plane->base, cuda->device) ||
-		    !cuda->api->is_device_memory(last, cuda->device))
+		int device = cuda->api->device_of(plane->base);
+
+		if (device >= 0 && device != cuda->device)
+			return scout__fail(
+				cuda->text, sizeof(cuda->text), SCOUT_ERR_INVALID,
+				"planes[%u] is memory of CUDA device %d, the worker is for device %d: set its "
+				"key device",
+				(unsigned)i, device, cuda->device);
+		if (device < 0 || cuda->api->device_of(last) != device)
 			return scout__fail(cuda->text, sizeof(cuda->text), SCOUT_ERR_INVALID,
 					   "planes[%u] is not memory of CUDA device %d from end to end", (unsigned)i,
 					   cuda->device);

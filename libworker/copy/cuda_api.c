@@ -4,7 +4,8 @@
  *
  * The runtime is linked statically and finds the driver by itself, so a program with this in it runs on machines without
  * one. What the runtime cannot say without making a context, and the batch copy that older toolkits do not know, come from
- * the driver, by the names under which it exports them: cuMemcpyBatchAsync is the call of CUDA 12.8 (with the index of a
+ * the driver, if the process has loaded it (a look at some pages must not: a process that forks later has no CUDA in its
+ * children otherwise), by the names under which it exports them: cuMemcpyBatchAsync is the call of CUDA 12.8 (with the index of a
  * failed copy), cuMemcpyBatchAsync_v2 that of 13.0. The driver's structure is declared here, so any toolkit will do.
  *
  * Source access order. In a batch from the GPU the sources are pages that kernels before it in the stream write, so it says
@@ -43,16 +44,16 @@ struct batch_attributes {
 typedef uint64_t device_ptr;
 
 static struct {
-	int (*init)(unsigned int flags);
+	void *library;
 	int (*context_state)(int device, unsigned int *flags, int *active);
 	int (*pointer_attribute)(void *data, int attribute, device_ptr p);
 	int (*batch_12)(device_ptr *to, device_ptr *from, size_t *sizes, size_t n, struct batch_attributes *attributes,
 			size_t *indices, size_t n_attributes, size_t *failed, void *stream);
 	int (*batch_13)(device_ptr *to, device_ptr *from, size_t *sizes, size_t n, struct batch_attributes *attributes,
 			size_t *indices, size_t n_attributes, void *stream);
-} driver; /* const after load_driver() */
+} driver; /* G:driver_mu; const after `library` was set */
 
-static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t driver_mu = PTHREAD_MUTEX_INITIALIZER;
 
 static void
 load(void *library, const char *name, void *ret_function, size_t size)
@@ -64,19 +65,29 @@ load(void *library, const char *name, void *ret_function, size_t size)
 }
 
 static void
-load_driver(void)
+load_functions(void *library)
 {
-	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-
-	if (!library)
-		return; /* and it stays loaded for the life of the process otherwise */
-	load(library, "cuInit", &driver.init, sizeof(driver.init));
 	load(library, "cuDevicePrimaryCtxGetState", &driver.context_state, sizeof(driver.context_state));
 	load(library, "cuPointerGetAttribute", &driver.pointer_attribute, sizeof(driver.pointer_attribute));
 	load(library, "cuMemcpyBatchAsync", &driver.batch_12, sizeof(driver.batch_12));
 	load(library, "cuMemcpyBatchAsync_v2", &driver.batch_13, sizeof(driver.batch_13));
-	if (driver.init)
-		(void)driver.init(0); /* again by the runtime, which reports what is wrong */
+}
+
+/* Whether the process has loaded the driver; it stays then. Its functions fail until it is initialised. */
+static bool
+has_driver(void)
+{
+	bool has;
+
+	(void)pthread_mutex_lock(&driver_mu);
+	if (!driver.library) {
+		driver.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+		if (driver.library)
+			load_functions(driver.library);
+	}
+	has = driver.library != NULL;
+	(void)pthread_mutex_unlock(&driver_mu);
+	return has;
 }
 
 /* ---- devices and memory ---- */
@@ -96,22 +107,21 @@ api_is_in_use(int device)
 	unsigned int flags;
 	int active = 0;
 
-	(void)pthread_once(&driver_once, load_driver);
-	return driver.context_state && driver.context_state(device, &flags, &active) == DRIVER_OK && active;
+	return has_driver() && driver.context_state && driver.context_state(device, &flags, &active) == DRIVER_OK &&
+	       active;
 }
 
-static bool
-api_is_device_memory(const void *p, int device)
+static int
+api_device_of(const void *p)
 {
 	unsigned int type = 0;
-	int of_device = -1;
+	int device = -1;
 
-	(void)pthread_once(&driver_once, load_driver);
-	if (!driver.pointer_attribute)
-		return false;
+	if (!has_driver() || !driver.pointer_attribute)
+		return -1;
 	if (driver.pointer_attribute(&type, MEMORY_TYPE, (uintptr_t)p) != DRIVER_OK || type != MEMORY_TYPE_DEVICE)
-		return false;
-	return driver.pointer_attribute(&of_device, DEVICE_ORDINAL, (uintptr_t)p) == DRIVER_OK && of_device == device;
+		return -1;
+	return driver.pointer_attribute(&device, DEVICE_ORDINAL, (uintptr_t)p) == DRIVER_OK ? device : -1;
 }
 
 static int
@@ -256,8 +266,7 @@ api_copy(void *to, const void *from, size_t bytes, bool to_device, void *stream)
 static bool
 api_has_batch(void)
 {
-	(void)pthread_once(&driver_once, load_driver);
-	return driver.batch_12 || driver.batch_13;
+	return has_driver() && (driver.batch_12 || driver.batch_13);
 }
 
 static int
@@ -276,7 +285,7 @@ api_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, 
 const struct scout__cuda_api scout__cuda_runtime = {
 	.device_count = api_device_count,
 	.is_in_use = api_is_in_use,
-	.is_device_memory = api_is_device_memory,
+	.device_of = api_device_of,
 	.enter_thread = api_enter_thread,
 	.clear_error = api_clear_error,
 	.error_name = api_error_name,

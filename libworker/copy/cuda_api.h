@@ -21,9 +21,12 @@
 struct scout__cuda_api {
 	/* Once, before anything else; may say SCOUT__CUDA_OK with *ret_n == 0. */
 	int (*device_count)(int *ret_n);
-	/* Whether somebody in this process uses the device already, and whether @p lies in memory of it. Make no context. */
+	/*
+	 * Whether this process uses the device already, and in memory of which device @p lies (-1: of none). They initialise
+	 * nothing: where nobody in the process has, no memory is a device's.
+	 */
 	bool (*is_in_use)(int device);
-	bool (*is_device_memory)(const void *p, int device);
+	int (*device_of)(const void *p);
 
 	/* Of the calling thread: its device, and that its calls disturb no stream capture elsewhere in the process. */
 	int (*enter_thread)(int device);

@@ -9,9 +9,9 @@ backend_probe(int32_t device, char *err, size_t err_len)
 }
 
 static bool
-backend_claims(const struct scout__copy_layout *layout, int32_t device)
+backend_claims(const struct scout__copy_layout *layout)
 {
-	return scout__cuda_claims(&scout__cuda_runtime, layout, device);
+	return scout__cuda_claims(&scout__cuda_runtime, layout);
 }
 
 static int

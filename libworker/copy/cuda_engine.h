@@ -95,7 +95,7 @@ struct scout__cuda {
 /* ---- cuda.c: the vtable, on any table of functions ---- */
 
 int scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, size_t err_len);
-bool scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_layout *layout, int32_t device);
+bool scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_layout *layout);
 int scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, void **ret_engine,
 		     char *err, size_t err_len);
 void scout__cuda_close(void *engine);

@@ -236,10 +236,9 @@ host_probe(int32_t device, char *err, size_t err_len)
 }
 
 static bool
-host_claims(const struct scout__copy_layout *layout, int32_t device)
+host_claims(const struct scout__copy_layout *layout)
 {
 	(void)layout;
-	(void)device;
 	return true;
 }
 

@@ -430,7 +430,7 @@ host_memory_is_no_plane(int i)
 	(void)i;
 	REQUIRE(ops->open(&cfg, &engine, err, sizeof(err)) == SCOUT_ERR_INVALID);
 	REQUIRE(strstr(err, "planes[0]"));
-	REQUIRE(!ops->claims(&cfg.layout, 0));
+	REQUIRE(!ops->claims(&cfg.layout));
 }
 
 static const struct gpu_case cases[] = {

@@ -288,6 +288,7 @@ begin_call(void)
 {
 	pthread_mutex_lock(&fake.mu);
 	fake.counts.calls++;
+	fake.counts.inits++;
 	if (!entered)
 		fake.counts.violations++;
 	if (fake.broken)
@@ -325,6 +326,9 @@ push(void *handle, struct op op)
 static int
 api_device_count(int *ret_n)
 {
+	pthread_mutex_lock(&fake.mu);
+	fake.counts.inits++;
+	pthread_mutex_unlock(&fake.mu);
 	if (fake.opt.count_error)
 		return fake.opt.count_error;
 	*ret_n = fake.opt.n_devices;
@@ -334,18 +338,22 @@ api_device_count(int *ret_n)
 static bool
 api_is_in_use(int device)
 {
+	pthread_mutex_lock(&fake.mu);
+	fake.counts.looks++;
+	pthread_mutex_unlock(&fake.mu);
 	return device < fake.opt.n_devices;
 }
 
-static bool
-api_is_device_memory(const void *p, int device)
+static int
+api_device_of(const void *p)
 {
-	bool is;
+	int device;
 
 	pthread_mutex_lock(&fake.mu);
-	is = device < fake.opt.n_devices && range_holds(fake.device, (uintptr_t)p, 1);
+	fake.counts.looks++;
+	device = fake.opt.n_devices > 0 && range_holds(fake.device, (uintptr_t)p, 1) ? 0 : -1;
 	pthread_mutex_unlock(&fake.mu);
-	return is;
+	return device;
 }
 
 static int
@@ -674,7 +682,7 @@ api_launch(const struct scout__tile_span *span, uint32_t n_groups, void *stream)
 const struct scout__cuda_api fake_cuda = {
 	.device_count = api_device_count,
 	.is_in_use = api_is_in_use,
-	.is_device_memory = api_is_device_memory,
+	.device_of = api_device_of,
 	.enter_thread = api_enter_thread,
 	.clear_error = api_clear_error,
 	.error_name = api_error_name,
@@ -706,9 +714,9 @@ ops_probe(int32_t device, char *err, size_t err_len)
 }
 
 static bool
-ops_claims(const struct scout__copy_layout *layout, int32_t device)
+ops_claims(const struct scout__copy_layout *layout)
 {
-	return scout__cuda_claims(&fake_cuda, layout, device);
+	return scout__cuda_claims(&fake_cuda, layout);
 }
 
 static int

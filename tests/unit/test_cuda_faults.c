@@ -248,15 +248,22 @@ START_TEST(what_cannot_be_opened_is_refused_with_a_sentence)
 	uint64_t stride;
 	char err[300] = "";
 
+	opt.n_devices = 2;
 	world_layered(&world, 1);
 	gpu_start(&world, &opt);
 	ck_assert_int_eq(try_open(&world, "quick", err, sizeof(err)), SCOUT_ERR_INVALID);
 	ck_assert_ptr_nonnull(strstr(err, "\"quick\""));
 	world.planes[1].base = world.slots;
-	ck_assert(ops->claims(&world.layout, 0));
+	ck_assert(ops->claims(&world.layout));
 	ck_assert_int_eq(try_open(&world, "auto", err, sizeof(err)), SCOUT_ERR_INVALID);
 	ck_assert_ptr_nonnull(strstr(err, "planes[1]"));
 	world.planes[1].base = world.pages[1] + GUARD;
+	{
+		struct scout__copy_config cfg = {.layout = world.layout, .max_batches = 1, .device = 1};
+
+		ck_assert_int_eq(ops->open(&cfg, &world.engine, err, sizeof(err)), SCOUT_ERR_INVALID);
+		ck_assert_ptr_nonnull(strstr(err, "planes[0] is memory of CUDA device 0, the worker is for device 1"));
+	}
 	/* The first block is the GPU's, the last is not. */
 	stride = world.planes[2].stride;
 	world.planes[2].stride = stride * 2;
@@ -267,7 +274,7 @@ START_TEST(what_cannot_be_opened_is_refused_with_a_sentence)
 	ck_assert_int_eq(try_open(&world, "auto", err, sizeof(err)), SCOUT_ERR_INVALID);
 	world.layout.n_blocks = 12;
 	world.planes[0].base = world.slots;
-	ck_assert(!ops->claims(&world.layout, 0));
+	ck_assert(!ops->claims(&world.layout));
 	world.planes[0].base = world.pages[0] + GUARD;
 	gpu_stop(&world);
 	world_fini(&world);
