@@ -25,8 +25,8 @@
 
 /* ---- single caller ---- */
 
-static void
-enter(struct scout_client *client)
+void
+scout__client_enter(struct scout_client *client)
 {
 #ifdef SCOUT_DEBUG
 	SCOUT_ASSERT(atomic_exchange(&client->busy_check, 1) == 0); /* two threads use one client */
@@ -35,8 +35,8 @@ enter(struct scout_client *client)
 #endif
 }
 
-static int
-leave(struct scout_client *client, int rc)
+int
+scout__client_leave(struct scout_client *client, int rc)
 {
 #ifdef SCOUT_DEBUG
 	atomic_store(&client->busy_check, 0);
@@ -57,8 +57,8 @@ scout__id_ok(const char *id, size_t *ret_len)
 
 /* ---- words to the courier ---- */
 
-static void
-push(struct scout_client *client, uint64_t word)
+void
+scout__client_push(struct scout_client *client, uint64_t word)
 {
 	if (client->in_step) {
 		word |= SCOUT__WORD_HELD;
@@ -268,16 +268,16 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 	slot->submitted = true;
 	scout__table_asked(client, i);
 	slot->deadline_us = scout__now_us() + (uint64_t)client->cfg.lookup_timeout_ms * 1000;
-	push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
+	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
 	return SCOUT_NOT_YET;
 }
 
-static void
-forget(struct scout_client *client, uint32_t i)
+void
+scout__client_forget(struct scout_client *client, uint32_t i)
 {
 	scout__table_forget(client, i);
 	if (client->slots[i].submitted)
-		push(client, SCOUT__WORD(SCOUT__JOB_FINISH, i));
+		scout__client_push(client, SCOUT__WORD(SCOUT__JOB_FINISH, i));
 	else
 		scout__table_release(client, i);
 }
@@ -327,7 +327,7 @@ try_lookup(struct scout_client *client, const struct scout_lookup *q, struct sco
 			scout__table_asked(client, i);
 			return read_slot(client, slot, ret_hit);
 		}
-		forget(client, i); /* admitted before, or the GPU's own cache shrank: a new generation */
+		scout__client_forget(client, i); /* admitted before, or the GPU's own cache shrank: a new generation */
 	}
 	if (q->n == 0) {
 		*ret_hit = (struct scout_hit){.reason = SCOUT_REASON_MISS, .endpoint = -1};
@@ -346,19 +346,19 @@ scout_try_lookup(struct scout_client *client, const struct scout_lookup *q, stru
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(client->courier))
 		return SCOUT_ERR_FORKED;
-	enter(client);
+	scout__client_enter(client);
 	uint32_t guess = client->slots[client->last_asked].next_asked;
 	const struct scout__slot *slot = &client->slots[guess];
 
 	if (!asks_again(client, slot, q))
-		return leave(client, try_lookup(client, q, ret_hit));
+		return scout__client_leave(client, try_lookup(client, q, ret_hit));
 	client->last_asked = guess;
 	__builtin_prefetch(&client->slots[slot->next_asked]);
 	__builtin_prefetch(client->slots[slot->next_asked].id);
-	return leave(client, read_slot(client, slot, ret_hit));
+	return scout__client_leave(client, read_slot(client, slot, ret_hit));
 }
 
-/* ---- admit, finish, reset ---- */
+/* ---- admit, finish ---- */
 
 /*
  * One end of an admitted range, in tokens of the hit's whole chunks: negative counts from the end, values beyond it are clamped,
@@ -397,7 +397,7 @@ admit(struct scout_client *client, const char *id, int64_t from_token, int64_t t
 	slot->admit_to = (uint32_t)(to / chunk_tokens);
 	slot->admitted = true;
 	if (slot->submitted)
-		push(client, SCOUT__WORD(SCOUT__JOB_ADMIT, i));
+		scout__client_push(client, SCOUT__WORD(SCOUT__JOB_ADMIT, i));
 	return 0;
 }
 
@@ -408,8 +408,8 @@ scout_admit(struct scout_client *client, const char *id, int64_t from_token, int
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(client->courier))
 		return SCOUT_ERR_FORKED;
-	enter(client);
-	return leave(client, admit(client, id, from_token, to_token));
+	scout__client_enter(client);
+	return scout__client_leave(client, admit(client, id, from_token, to_token));
 }
 
 int
@@ -424,35 +424,11 @@ scout_finish(struct scout_client *client, const char *id)
 		return SCOUT_ERR_FORKED;
 	if (!scout__id_ok(id, &len))
 		return SCOUT_ERR_REQUEST_ID;
-	enter(client);
+	scout__client_enter(client);
 	i = scout__table_find(client, id, len, scout__id_hash(id, len));
 	if (i != SCOUT__NO_SLOT)
-		forget(client, i);
-	return leave(client, 0);
-}
-
-static int
-reset(struct scout_client *client, uint64_t weights_version)
-{
-	if (atomic_load_explicit(&client->reset_to, memory_order_acquire) != 0)
-		return SCOUT_ERR_BUSY;
-	for (uint32_t b = 0; b <= client->bucket_mask; b++)
-		while (client->buckets[b] != SCOUT__NO_SLOT)
-			forget(client, client->buckets[b]);
-	atomic_store_explicit(&client->reset_to, weights_version, memory_order_relaxed);
-	push(client, SCOUT__WORD(SCOUT__JOB_RESET, 0));
-	return 0;
-}
-
-int
-scout_reset(struct scout_client *client, uint64_t weights_version)
-{
-	if (!client || weights_version == 0)
-		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
-		return SCOUT_ERR_FORKED;
-	enter(client);
-	return leave(client, reset(client, weights_version));
+		scout__client_forget(client, i);
+	return scout__client_leave(client, 0);
 }
 
 /* ---- observation ---- */

@@ -105,9 +105,13 @@ static int
 init_give_back(struct scout_client *client)
 {
 	client->give_back = calloc(client->n_links, sizeof(*client->give_back));
-	client->reset_todo = calloc(client->n_links, sizeof(*client->reset_todo));
-	if (!client->give_back || !client->reset_todo)
+	if (!client->give_back)
 		return SCOUT_ERR_NOMEM;
+	for (uint32_t what = 0; what < SCOUT__TELLS; what++) {
+		client->tells[what].links = calloc(client->n_links, sizeof(*client->tells[what].links));
+		if (!client->tells[what].links)
+			return SCOUT_ERR_NOMEM;
+	}
 	for (uint32_t i = 0; i < client->n_links; i++) {
 		client->give_back[i].cap = 4 * client->n_slots;
 		client->give_back[i].tickets = malloc(client->give_back[i].cap * sizeof(uint64_t));
@@ -123,7 +127,8 @@ destroy(struct scout_client *client)
 	for (uint32_t i = 0; client->give_back && i < client->n_links; i++)
 		free(client->give_back[i].tickets);
 	free(client->give_back);
-	free(client->reset_todo);
+	for (uint32_t what = 0; what < SCOUT__TELLS; what++)
+		free(client->tells[what].links);
 	scout__ring_fini(&client->freed);
 	scout__arena_fini(&client->arena);
 	scout__table_fini(client);

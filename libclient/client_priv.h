@@ -29,7 +29,7 @@
  * later request of the same id. There are twice as many slots as live requests.
  *
  * Room in the ring: a slot causes at most LOOKUP, ADMIT and FINISH, each with at most one END of a step. The ring holds that for
- * all slots, so no push can fail, and finish and admit need no error path.
+ * all slots and for one TELL of each kind, so no push can fail, and finish and admit need no error path.
  */
 
 #define SCOUT__NO_SLOT UINT32_MAX
@@ -39,7 +39,7 @@ enum scout__job_op {
 	SCOUT__JOB_LOOKUP = 1,
 	SCOUT__JOB_ADMIT,
 	SCOUT__JOB_FINISH,
-	SCOUT__JOB_RESET,
+	SCOUT__JOB_TELL, /* the "slot" is what: enum scout__tell_what */
 	SCOUT__JOB_STEP_END
 };
 /* A job word: operation, whether it is part of a step (then nothing is sent before STEP_END), slot. */
@@ -135,6 +135,25 @@ struct scout__give_back {
 	uint32_t in_flight; /* operations; more than `sent` when a full ring has dropped some */
 };
 
+/* What goes to every server and ends everything, see reset.c. */
+enum scout__tell_what {
+	SCOUT__TELL_RESET = 0,
+	SCOUT__TELLS
+};
+
+struct scout__tell_link {
+	uint64_t todo;      /* number to send, 0 = none */
+	uint32_t in_flight; /* sent and not answered */
+};
+
+struct scout__tell {
+	atomic_uint_fast64_t number; /* caller -> courier: the latest */
+	atomic_bool queued;          /* a job for it is in the ring */
+	/* courier */
+	uint64_t latest;
+	struct scout__tell_link *links; /* n_links */
+};
+
 struct scout_client {
 	struct scout__live live; /* until one thread frees it */
 
@@ -164,10 +183,9 @@ struct scout_client {
 
 	/* shared */
 	struct scout__arena arena;
-	struct scout__ring freed;      /* courier -> caller: slot + 1 */
-	atomic_uint down;              /* courier writes: 0, or SCOUT__DOWN() of a server that is not there */
-	atomic_uint_fast64_t reset_to; /* caller -> courier: weights version; courier sets 0 when it is done */
-	int event_fd;                  /* scout_client_fd(); made at start */
+	struct scout__ring freed; /* courier -> caller: slot + 1 */
+	atomic_uint down;         /* courier writes: 0, or SCOUT__DOWN() of a server that is not there */
+	int event_fd;             /* scout_client_fd(); made at start */
 	atomic_uint event_armed;
 	pthread_mutex_t ready_mu;  /* wait_ready only */
 	pthread_cond_t ready_cond; /* G:ready_mu: the four below */
@@ -182,10 +200,8 @@ struct scout_client {
 	uint32_t n_finishing; /* slots that are finished and not given back to the caller */
 	bool held;            /* inside a step: nothing is sent */
 	bool closing;
-	struct scout__give_back *give_back; /* n_links */
-	uint64_t reset_version;             /* being carried out, 0 = none */
-	uint64_t *reset_todo;               /* per link: version to send, 0 = none */
-	uint32_t reset_in_flight;
+	struct scout__give_back *give_back;     /* n_links */
+	struct scout__tell tells[SCOUT__TELLS]; /* shared: `number` and `queued` */
 	struct {
 		atomic_uint_fast64_t answers, hits, timeouts, unreachable, refused, late, hit_tokens;
 	} counts;
@@ -210,6 +226,11 @@ void scout__client_stamp_answers(struct scout_client *client);
 uint64_t scout__client_landed_ns(const struct scout_client *client, const char *id);
 
 /* ---- client.c: caller ---- */
+void scout__client_enter(struct scout_client *client);
+int scout__client_leave(struct scout_client *client, int rc);
+void scout__client_push(struct scout_client *client, uint64_t word);
+/* The request is over; a later one of its id finds nothing of it. */
+void scout__client_forget(struct scout_client *client, uint32_t slot);
 /* Whether the id is legal; its length. */
 bool scout__id_ok(const char *id, size_t *ret_len);
 /* If inside a step: send now all the same (somebody is going to wait). */

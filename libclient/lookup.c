@@ -74,19 +74,6 @@ start_finish(struct scout_client *c, uint32_t i)
 	scout__slot_release_if_done(c, i);
 }
 
-static void start_reset(struct scout_client *c) SCOUT_ON_COURIER;
-static void
-start_reset(struct scout_client *c)
-{
-	c->reset_version = atomic_load_explicit(&c->reset_to, memory_order_relaxed);
-	c->reset_in_flight = c->n_links;
-	for (uint32_t link = 0; link < c->n_links; link++) {
-		c->reset_todo[link] = c->reset_version;
-		/* Until it is done, a reconnect must not be refused for the old version. */
-		scout__link_set_weights(scout__courier_link(c->courier, link), 0);
-	}
-}
-
 static void
 on_job(void *user, uint64_t word, uint64_t now_us)
 {
@@ -107,8 +94,8 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 	case SCOUT__JOB_FINISH:
 		start_finish(c, i);
 		break;
-	case SCOUT__JOB_RESET:
-		start_reset(c);
+	case SCOUT__JOB_TELL:
+		scout__tell_start(c, i);
 		break;
 	case SCOUT__JOB_STEP_END:
 		c->held = false;
@@ -152,7 +139,7 @@ on_is_awaited(void *user)
 	scout__enter_courier();
 	for (uint32_t i = 0; i < c->n_links; i++)
 		gives_back |= c->give_back[i].n > 0;
-	return c->deadline_head != SCOUT__NO_SLOT || c->todo_head != SCOUT__NO_SLOT || c->reset_version != 0 ||
+	return c->deadline_head != SCOUT__NO_SLOT || c->todo_head != SCOUT__NO_SLOT || scout__tell_is_open(c) ||
 	       c->n_finishing > c->cfg.max_lookups || gives_back || c->closing;
 }
 

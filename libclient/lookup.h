@@ -14,7 +14,7 @@ enum cookie_kind {
 	COOKIE_ADMIT,
 	COOKIE_FINISH,
 	COOKIE_GIVE_BACK,
-	COOKIE_RESET
+	COOKIE_TELL
 };
 #define COOKIE(kind, slot) ((uint64_t)(kind) << 32 | (slot))
 
@@ -94,6 +94,20 @@ void scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t tick
 void scout__lookup_flush(void *user, uint64_t now_us);
 /* One FINISH of the give-back ring has ended: answered, or lost with the connection. */
 void scout__give_back_ended(struct scout_client *c, uint32_t index, bool lost) SCOUT_ON_COURIER;
+
+/* ---- reset.c ---- */
+
+/* The caller has left a number. */
+void scout__tell_start(struct scout_client *c, uint32_t what) SCOUT_ON_COURIER;
+/* Whether something has to be sent on this link before any lookup. */
+bool scout__tell_is_due(const struct scout_client *c, uint32_t link) SCOUT_ON_COURIER;
+/* Whether anything is to be sent or not answered. */
+bool scout__tell_is_open(const struct scout_client *c) SCOUT_ON_COURIER;
+/* Whether anything was sent. */
+bool scout__tell_send(struct scout_client *c) SCOUT_ON_COURIER;
+/* @op NULL: the connection was lost. */
+void scout__tell_reply(struct scout_client *c, uint32_t what, uint32_t index, const struct scout__op *op)
+	SCOUT_ON_COURIER;
 
 /* ---- lookup_reply.c: callbacks of the courier ---- */
 

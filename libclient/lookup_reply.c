@@ -42,24 +42,6 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 		scout__lookup_all_answered(c, i);
 }
 
-static void reset_reply(struct scout_client *c, uint32_t link, const struct scout__op *op) SCOUT_ON_COURIER;
-static void
-reset_reply(struct scout_client *c, uint32_t link, const struct scout__op *op)
-{
-	if (!op) { /* lost on the way: once more when the server is back; it changes nothing twice */
-		c->reset_todo[link] = c->reset_version;
-		return;
-	}
-	if (op->status != SCOUT_WIRE_OK)
-		scout__log(&c->log, SCOUT_LOG_ERROR, "reset to weights version %llu was refused: %s",
-			   (unsigned long long)c->reset_version, scout__wire_name(op->status));
-	scout__link_set_weights(scout__courier_link(c->courier, link), c->reset_version);
-	if (--c->reset_in_flight == 0) {
-		c->reset_version = 0;
-		atomic_store_explicit(&c->reset_to, 0, memory_order_release);
-	}
-}
-
 /* The connection went while an operation of this lane was in flight. */
 static void lane_lost(struct scout_client *c, uint32_t i, uint32_t link, uint32_t kind, int error) SCOUT_ON_COURIER;
 static void
@@ -90,8 +72,8 @@ scout__lookup_op_ended(void *user, struct scout__link *link, uint64_t cookie, co
 		scout__give_back_ended(c, index, op == NULL);
 		return;
 	}
-	if (kind == COOKIE_RESET) {
-		reset_reply(c, index, op);
+	if (kind == COOKIE_TELL) {
+		scout__tell_reply(c, i, index, op);
 		return;
 	}
 	struct scout__lane *lane = &c->slots[i].lanes[index];

@@ -108,7 +108,7 @@ lane_send(struct scout_client *c, uint32_t i, uint32_t index, uint64_t now_us)
 	struct scout__lane *lane = &c->slots[i].lanes[index];
 
 	/* A lookup that comes after a reset must not be answered before it. */
-	if (lane->state == SCOUT__LANE_WAIT && (c->reset_todo[index] != 0 || !send_lookup(c, i, link, now_us)))
+	if (lane->state == SCOUT__LANE_WAIT && (scout__tell_is_due(c, index) || !send_lookup(c, i, link, now_us)))
 		return false;
 	if (lane->want_admit && lane->state == SCOUT__LANE_OPEN && scout__link_is_up(link) && !send_admit(c, i, link))
 		return false;
@@ -148,25 +148,6 @@ scout__give_back_ended(struct scout_client *c, uint32_t index, bool lost)
 	g->sent = 0;
 }
 
-/* Whether one was sent. */
-static bool send_reset(struct scout_client *c, uint32_t index) SCOUT_ON_COURIER;
-static bool
-send_reset(struct scout_client *c, uint32_t index)
-{
-	struct scout__link *link = scout__courier_link(c->courier, index);
-	struct scout__writer *w;
-
-	if (c->reset_todo[index] == 0)
-		return false;
-	w = scout__link_op_begin(link, SCOUT_OP_RESET, 0, COOKIE(COOKIE_RESET, 0), 8);
-	if (!w)
-		return false;
-	scout__put_one_u64(w, c->reset_todo[index]);
-	scout__link_op_end(link);
-	c->reset_todo[index] = 0;
-	return true;
-}
-
 static void walk_todo(struct scout_client *c, uint64_t now_us) SCOUT_ON_COURIER;
 static void
 walk_todo(struct scout_client *c, uint64_t now_us)
@@ -194,7 +175,6 @@ void
 scout__lookup_flush(void *user, uint64_t now_us)
 {
 	struct scout_client *c = user;
-	bool was_reset = false;
 
 	scout__enter_courier();
 	if (c->held && !c->closing)
@@ -202,9 +182,7 @@ scout__lookup_flush(void *user, uint64_t now_us)
 	for (uint32_t link = 0; link < c->n_links; link++)
 		send_give_back(c, link);
 	walk_todo(c, now_us);
-	if (c->reset_version != 0) /* behind the FINISHes that it implies, and before the lookups that follow it */
-		for (uint32_t link = 0; link < c->n_links; link++)
-			was_reset |= send_reset(c, link);
-	if (was_reset)
+	/* Behind the FINISHes that it implies, and before the lookups that follow it. */
+	if (scout__tell_send(c))
 		walk_todo(c, now_us);
 }

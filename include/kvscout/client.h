@@ -321,11 +321,13 @@ SCOUT_API int scout_finish(struct scout_client *client, const char *id);
  * with one, or was reset before). Any other store must have ended before this call, or its bytes count as computed with the
  * new weights: call scout_worker_reset() on that worker first, or poll for it, or cancel it and poll.
  *
+ * A server that is away is told when it is back. A later call overtakes one that is still on its way: the latest one wins.
+ *
  * @weights_version  not 0.
  *
  * Thread:   the caller's.
  * Blocks:   never.
- * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_BUSY (an earlier reset is still on its way), SCOUT_ERR_FORKED.
+ * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
  * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t weights_version);

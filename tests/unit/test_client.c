@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <sched.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -248,6 +250,43 @@ START_TEST(reset_ends_live_requests_and_reaches_the_server)
 }
 END_TEST
 
+/* A server that is away makes no reset BUSY: it is told the latest one when it is back, before any lookup. */
+START_TEST(the_latest_of_several_resets_reaches_a_server_that_was_away)
+{
+	(void)rig_answer("r1", 2);
+	fake_unbind(fake);
+	for (uint64_t version = 7; version < 10; version++)
+		ck_assert_int_eq(scout_reset(client, version), 0);
+	fake_bind(fake, true);
+	ck_assert(fake_wait(fake, SCOUT_OP_RESET, 1));
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_RESET), 9);
+	rig_ready();
+	(void)rig_answer("r2", 2);
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_RESET), 1);
+	ck_assert_uint_lt(fake_last_order(fake, SCOUT_OP_RESET), fake_last_order(fake, SCOUT_OP_LOOKUP));
+}
+END_TEST
+
+/* One that is on its way, and not answered, is overtaken, too. */
+START_TEST(resets_that_are_not_waited_for_are_all_taken)
+{
+	uint64_t end_us = scout__now_us() + 10000000;
+
+	fake_script(fake, SCOUT_OP_RESET, FAKE_HOLD, 0);
+	for (uint64_t version = 1; version <= 100; version++)
+		ck_assert_int_eq(scout_reset(client, version), 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_RESET, 1));
+	ck_assert_int_eq(scout_reset(client, 101), 0);
+	fake_release(fake);
+	while (fake_last_word(fake, SCOUT_OP_RESET) != 101) {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		(void)sched_yield();
+	}
+	(void)rig_answer("r1", 2);
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_RESET), 101);
+}
+END_TEST
+
 /* ---- steps ---- */
 
 START_TEST(step_travels_in_one_frame_and_rings_at_most_once)
@@ -441,6 +480,8 @@ suite_of_this_file(void)
 	tcase_add_test(tc, finish_of_an_unknown_id_is_no_error);
 	tcase_add_test(tc, slots_come_back_after_finish);
 	tcase_add_test(tc, reset_ends_live_requests_and_reaches_the_server);
+	tcase_add_test(tc, the_latest_of_several_resets_reaches_a_server_that_was_away);
+	tcase_add_test(tc, resets_that_are_not_waited_for_are_all_taken);
 	tcase_add_test(tc, step_travels_in_one_frame_and_rings_at_most_once);
 	tcase_add_test(tc, waiting_inside_a_step_sends_what_is_queued);
 	tcase_add_test(tc, submit_outside_a_step_is_sent_at_once);
