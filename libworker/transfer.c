@@ -129,6 +129,7 @@ scout__transfer_finish(struct scout_worker *w, struct scout__job *job, int statu
 
 	work->status = status;
 	atomic_store(&work->outcome, status);
+	scout__copy_progress_wake(&work->progress);
 	if (status)
 		scout__log(&w->log, SCOUT_LOG_DEBUG, "%s %llu ended: %s (%u chunks done)",
 			   work->kind == SCOUT_JOB_STORE ? "store" : "retrieve", (unsigned long long)job->id,

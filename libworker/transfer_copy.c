@@ -147,6 +147,23 @@ has_more(const struct scout__work *work)
 	return work->part_first + work->part_n < work->n_chunks;
 }
 
+/* Leading layers that may be read. */
+static uint32_t
+ready_layers(const struct scout__work *work)
+{
+	return work->announced ? atomic_load(&work->ready) : work->n_layers;
+}
+
+/* It has slots to fill, and the next layer is not computed yet. */
+static bool waits_for_layer(const struct scout__job *job) SCOUT_ON_COURIER;
+static bool
+waits_for_layer(const struct scout__job *job)
+{
+	const struct scout__work *work = job->work;
+
+	return work->announced && job->hold->n > 0 && ready_layers(work) <= work->layers_done;
+}
+
 /* Give the batch to the engine. False: it has no room now; nothing has changed. */
 static bool enqueue(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
 static bool
@@ -159,12 +176,17 @@ enqueue(struct scout_worker *w, struct scout__job *job)
 	batch->items = work->items;
 	batch->n_layers = work->n_layers;
 	batch->first_plane = work->first_plane;
+	if (work->announced) {
+		work->layers_end = ready_layers(work);
+		batch->n_layers = work->layers_end - work->layers_done;
+		batch->first_plane = work->first_plane + work->layers_done;
+	}
 	batch->after = work->after;
 	batch->event = work->event;
 	batch->layer_events = work->layer_events;
 	batch->stop = &job->stop;
-	/* A job of several parts has no layers: it is copied when its last part is. */
-	batch->progress = has_more(work) ? NULL : &work->progress;
+	/* A job of several parts has no layers: it is copied when its last part is. What is announced, count_layers() tells. */
+	batch->progress = has_more(work) || work->announced ? NULL : &work->progress;
 	batch->cookie = job->id;
 	batch->status = 0;
 	batch->n_done = 0;
@@ -182,6 +204,8 @@ scout__transfer_start(struct scout_worker *w, struct scout__job *job)
 {
 	struct scout__work *work = job->work;
 
+	if (waits_for_layer(job))
+		return;
 	if (!(work->kind == SCOUT_JOB_STORE ? build_store(w, work) : build_retrieve(w, work)))
 		return;
 	if (work->batch.n == 0) {
@@ -321,6 +345,43 @@ settle(struct scout_worker *w, struct scout__job *job)
 		settle_retrieve(w, job);
 }
 
+/*
+ * The layers of a batch are copied. True: others are to be announced, or to be copied, and the job has what it needs for them:
+ * it waits in `granted`, or has ended there.
+ */
+static bool goes_on(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static bool
+goes_on(struct scout_worker *w, struct scout__job *job)
+{
+	struct scout__work *work = job->work;
+
+	if (!work->announced || work->layers_end == work->n_layers)
+		return false;
+	if (work->batch.status) {
+		work->batch.n_done = 0; /* no slot has all its layers */
+		return false;
+	}
+	work->layers_done = work->layers_end;
+	work->bytes += work->batch.bytes;
+	atomic_store(&work->progress.enqueued, work->layers_done);
+	scout__copy_progress_copied(&work->progress, work->layers_done);
+	job->stage = SCOUT__STAGE_GRANTED;
+	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
+	/* In this order: fence and cancel set `stop`, then look at the phase. */
+	scout__transfer_publish_phase(w, job, SCOUT__PHASE_WAITING);
+	if (w->closing)
+		scout__transfer_end_early(w, job, SCOUT_ERR_CLOSED);
+	else if (atomic_load(&job->stop))
+		scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
+	else if (!w->up)
+		scout__transfer_end_early(w, job, SCOUT_ERR_UNREACHABLE);
+	else if (job->hold->epoch != w->epoch)
+		scout__transfer_end_early(w, job, SCOUT_ERR_EPOCH);
+	else
+		scout__transfer_start(w, job);
+	return true;
+}
+
 void
 scout__transfer_collect(struct scout_worker *w)
 {
@@ -336,6 +397,8 @@ scout__transfer_collect(struct scout_worker *w)
 		if (work->kind == SCOUT_JOB_RETRIEVE)
 			verify(w, work);
 		use_segments(w, work, false);
+		if (goes_on(w, job))
+			continue;
 		scout__transfer_publish_phase(w, job, has_more(work) ? SCOUT__PHASE_WAITING : SCOUT__PHASE_OVER);
 		settle(w, job);
 	}

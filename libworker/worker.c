@@ -30,7 +30,7 @@
  * with it.
  */
 
-/* Words in the ring at once: each live job once, and the four others. */
+/* Words in the ring at once: each live job once, and the five others. */
 #define EXTRA_WORDS 8u
 
 /* ---- new ---- */

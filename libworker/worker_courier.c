@@ -39,6 +39,9 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 		scout__worker_on_forget(w);
 	} else if (word == SCOUT__WORD_RESET) {
 		scout__worker_on_reset(w);
+	} else if (word == SCOUT__WORD_LAYER) {
+		/* Before the flush that follows: it reads what is ready. */
+		atomic_store(&w->layer_queued, false);
 	} else if (word == SCOUT__WORD_KICK) {
 		/* Before the sweep: a drop that comes later kicks again. */
 		atomic_store(&w->kicked, false);

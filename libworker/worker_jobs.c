@@ -110,42 +110,12 @@ scout_worker_fd(struct scout_worker *w)
 	return w ? w->done_fd : SCOUT_ERR_INVALID;
 }
 
-/* The live job of that number, or NULL. */
-static struct scout__job *
-find_job(struct scout_worker *w, uint64_t id)
+struct scout__job *
+scout__worker_find_job(struct scout_worker *w, uint64_t id)
 {
 	uint64_t slot = id & (SCOUT__MAX_JOBS - 1);
 
 	return id != 0 && slot < w->cfg.max_jobs && w->jobs[slot].id == id ? &w->jobs[slot] : NULL;
-}
-
-int
-scout_worker_progress(struct scout_worker *w, uint64_t id, struct scout_progress *ret_progress)
-{
-	struct scout__job *job;
-	struct scout__work *work;
-	uint32_t layers;
-	int outcome;
-
-	if (!w || !ret_progress || ret_progress->size != sizeof(*ret_progress))
-		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(w->courier))
-		return SCOUT_ERR_FORKED;
-	job = find_job(w, id);
-	if (!job)
-		return SCOUT_ERR_STATE;
-	work = job->work;
-	outcome = atomic_load(&work->outcome);
-	if (outcome < 0)
-		return outcome;
-	if (scout__worker_outdated(w, work))
-		return SCOUT_ERR_WEIGHTS;
-	layers = work->n_layers ? work->n_layers : 1;
-	/* One that ended well had perhaps nothing to copy. */
-	ret_progress->enqueued = outcome == 0 ? layers : atomic_load(&work->progress.enqueued);
-	ret_progress->copied = outcome == 0 ? layers : atomic_load(&work->progress.copied);
-	ret_progress->layers = layers;
-	return 0;
 }
 
 /* ---- drop ---- */
@@ -181,7 +151,7 @@ scout_worker_cancel(struct scout_worker *w, uint64_t id)
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(w->courier))
 		return SCOUT_ERR_FORKED;
-	job = find_job(w, id);
+	job = scout__worker_find_job(w, id);
 	if (!job)
 		return SCOUT_ERR_STATE;
 	atomic_store(&job->stop, true);

@@ -21,7 +21,7 @@
 #include "segments.h"
 
 /*
- * The insides of a worker, shared by worker.c (life, register), worker_submit.c (jobs begin), worker_jobs.c (poll, cancel, fence),
+ * The insides of a worker, shared by worker.c (life, register), worker_submit.c (jobs begin), worker_jobs.c (poll, cancel, fence), worker_layers.c (layer by layer),
  * worker_courier.c (the courier's callbacks), worker_register.c (registration), worker_weights.c (new weights) and transfer.c (what becomes of a job).
  *
  * A job lives in one of max_jobs slots. The caller fills a slot and pushes its number; from then on the courier owns
@@ -34,6 +34,7 @@
 #define SCOUT__WORD_FORGET 2u /* give a registration up */
 #define SCOUT__WORD_KICK 3u   /* jobs were dropped: look */
 #define SCOUT__WORD_RESET 4u  /* reset_to has changed */
+#define SCOUT__WORD_LAYER 5u  /* layers are ready: jobs in granted may go on */
 
 /* Job number = sequence << SLOT_BITS | slot, the sequence from 1: never one of the words above. */
 #define SCOUT__SLOT_BITS 20
@@ -88,6 +89,7 @@ struct scout__work {
 	uint32_t n_layers;     /* 0: none */
 	uint32_t *first_plane; /* n_layers + 1 */
 	void **layer_events;   /* n_layers; NULL: none */
+	bool announced;        /* store: a layer is copied when `ready` says so */
 
 	/* courier */
 	uint32_t part_first, part_n; /* chunks that are being asked for or copied now */
@@ -99,6 +101,10 @@ struct scout__work {
 	uint32_t *missing;                /* retrieve */
 	struct scout__copy_batch batch;
 	uint32_t mismatches;
+	uint32_t layers_done, layers_end; /* announced: copied, and with the batch that runs */
+
+	/* caller -> courier */
+	atomic_uint ready; /* atomic: leading layers that are computed */
 
 	/* the engine's, read by anyone */
 	struct scout__copy_progress progress;
@@ -226,6 +232,7 @@ struct scout_worker {
 	atomic_bool reset_queued;        /* a WORD_RESET is on its way */
 	struct scout__ring done;         /* courier -> caller: job numbers; room for all jobs */
 	atomic_bool kicked;              /* a WORD_KICK is on its way */
+	atomic_bool layer_queued;        /* a WORD_LAYER is on its way */
 	atomic_bool fd_raised;           /* done_fd is readable; written under mu */
 	pthread_mutex_t mu;
 	pthread_cond_t cond;               /* a phase or the registration changed */
@@ -326,6 +333,8 @@ scout__worker_is_host(const struct scout_worker *w)
 	return !w->copy->fence;
 }
 
+/* worker_jobs.c: the live job of that number, or NULL. */
+struct scout__job *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;
 /* worker_jobs.c: free what the jobs still have. After the courier was joined. */
 void scout__worker_free_jobs(struct scout_worker *w);
 

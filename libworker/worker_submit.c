@@ -202,6 +202,10 @@ check_store(const struct scout_worker *w, const struct scout_store *s)
 		return SCOUT_ERR_UNSUPPORTED;
 	if (s->n > SCOUT_MAX_CHUNKS || (s->n > 0 && !s->hashes))
 		return SCOUT_ERR_INVALID;
+	if (s->announced && !scout__worker_is_host(w))
+		return SCOUT_ERR_UNSUPPORTED;
+	if (s->announced > 1 || s->reserved || (s->announced && s->n_layers == 0))
+		return SCOUT_ERR_INVALID;
 	/* One part: layer by layer means one pass over the chunks for each layer. */
 	if (s->n_layers > 0 && s->n > SCOUT__STORE_PART)
 		return SCOUT_ERR_INVALID;
@@ -399,6 +403,7 @@ store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
 		return SCOUT_ERR_NOMEM;
 	work->ticket = s->ticket;
 	work->null_chunks = n_null;
+	work->announced = s->announced;
 	work->tenant_len = (uint16_t)shape.tenant_len;
 	work->after = s->event;
 	fill_layers(work, s->layer_planes, s->layer_events);

@@ -178,7 +178,8 @@ scout_stream(void *cuda_stream)
 /*
  * LAYERS  A job can be copied layer by layer, so that the forward pass of layer 0 starts while layer 1 is still on its way, or
  * layer 0 is stored while layer 1 is computed. A layer is the next layer_planes[l] planes of the layout, of all the job's blocks.
- * scout_worker_progress() tells how many leading layers are copied. On the cuda backend each layer can have an event, too.
+ * scout_worker_progress() tells how many leading layers are copied, scout_worker_wait_layer() waits for one. On the cuda backend
+ * each layer can have an event, too; on the host backend the caller announces what it has computed: scout_worker_layer_ready().
  *
  * EVENTS  cuda backend only; each is a cudaEvent_t, passed as it is: `.event = (void *)event`. An event that a job waits for must
  * have been recorded before the job is submitted: CUDA takes one that never was for one that is over. (In a stream that is
@@ -223,6 +224,8 @@ struct scout_store {
 	uint32_t n_layers;    /* 0: all planes at once */
 	const uint32_t *layer_planes; /* as in struct scout_retrieve */
 	void *const *layer_events;    /* cuda: n_layers events; no page of a layer is read before its own; NULL */
+	uint32_t announced; /* host: 1: no page of a layer is read before scout_worker_layer_ready() announced it */
+	uint32_t reserved;  /* 0 */
 };
 
 /**
@@ -301,6 +304,38 @@ struct scout_progress {
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_progress(struct scout_worker *worker, uint64_t job,
 						     struct scout_progress *ret_progress);
+
+/**
+ * Wait until leading layers of a job are copied: for the layers of a model in turn, with 1, 2 and so on. The thread sleeps
+ * meanwhile, and a layer that is there already costs no system call. As with scout_worker_progress(), copied is not verified.
+ *
+ * @layers      how many, at most the job's (1 for a job without layers); 0 only asks after the job.
+ * @timeout_ms  0: do not wait.
+ *
+ * Thread:   the caller's.
+ * Blocks:   up to @timeout_ms.
+ * Returns:  0: they are copied. SCOUT_ERR_TIMEOUT: not yet; the job goes on. The status of a job that has ended otherwise than by
+ *           success. SCOUT_ERR_STATE (no such job, or poll has reported it), SCOUT_ERR_INVALID (more layers than the job has),
+ *           SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_wait_layer(struct scout_worker *worker, uint64_t job, uint32_t layers,
+						       uint32_t timeout_ms);
+
+/**
+ * The first @layers layers of a store that was submitted with `announced` are computed: their pages may be read. What else the
+ * worker has to copy goes on meanwhile, and the slots are reserved from the submit on. A store whose layers are never announced
+ * stays until it is cancelled, its connection is lost or the worker is freed; none at all: transfer_timeout_ms.
+ *
+ * @layers  at most the job's; fewer than were announced before change nothing.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never.
+ * Returns:  0, also for a store that has ended and that poll has not reported yet. SCOUT_ERR_STATE (no such job, or poll has
+ *           reported it), SCOUT_ERR_INVALID (more layers than the job has, or a job without `announced`), SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_layer_ready(struct scout_worker *worker, uint64_t job, uint32_t layers);
 
 /**
  * Ask a job to end early. Copies that are enqueued run to their end; poll reports the job in any case.

@@ -54,7 +54,19 @@ struct scout__copy_item {
 struct scout__copy_progress {
 	atomic_uint enqueued; /* atomic */
 	atomic_uint copied;   /* atomic; release: who sees it sees the bytes */
+	atomic_uint turn;     /* atomic: counts the news; a futex */
+	atomic_uint waiters;  /* atomic: threads in scout__copy_progress_sleep(), or about to be */
 };
+
+/* Any thread. News of @progress have been stored: end the sleep of who waits for them. */
+void scout__copy_progress_wake(struct scout__copy_progress *progress);
+/* Store `copied`, and wake. */
+void scout__copy_progress_copied(struct scout__copy_progress *progress, uint32_t layers);
+/*
+ * Sleep until there are news after @turn, at most @timeout_us; may return early. Between setting `waiters` and this: read
+ * `turn`, then look at the news.
+ */
+void scout__copy_progress_sleep(struct scout__copy_progress *progress, unsigned turn, uint64_t timeout_us);
 
 /*
  * Layers: layer l is the planes first_plane[l] to first_plane[l + 1] - 1 of all items. Nothing of a layer is copied

@@ -148,7 +148,7 @@ finish_span(struct scout__cuda *cuda, struct scout__cuda_span *span)
 		batch->bytes += span->bytes;
 		batch->n_done += span->ends_item && span->layer + 1 == scout__copy_layers(batch);
 		if (span->ends_layer && batch->progress)
-			atomic_store(&batch->progress->copied, span->layer + 1);
+			scout__copy_progress_copied(batch->progress, span->layer + 1);
 	}
 	if (span->ends_batch)
 		scout__copy_queue_report(&cuda->queue, batch);

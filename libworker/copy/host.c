@@ -186,7 +186,7 @@ run_batch(struct host *host, struct scout__copy_batch *batch)
 		}
 		if (batch->progress) {
 			atomic_store(&batch->progress->enqueued, l + 1);
-			atomic_store(&batch->progress->copied, l + 1);
+			scout__copy_progress_copied(batch->progress, l + 1);
 		}
 	}
 }

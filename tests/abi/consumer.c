@@ -44,7 +44,8 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	scout_client_fd_clear(c);
 	rc += scout_worker_register(w, &layout, 1, NULL, 0) + scout_worker_retrieve(w, &retrieve, &job) +
 	      scout_worker_store(w, &store, &job) + scout_worker_poll(w, &done, 1) + scout_worker_cancel(w, job) +
-	      scout_worker_fence(w, NULL, 0, NULL) + scout_worker_fd(w) + scout_worker_reset(w, 1);
+	      scout_worker_fence(w, NULL, 0, NULL) + scout_worker_fd(w) + scout_worker_reset(w, 1) +
+	      scout_worker_wait_layer(w, job, 1, 1) + scout_worker_layer_ready(w, job, 1);
 	rc += scout_worker_config_load(&config, "worker.conf", NULL, 0);
 	scout_client_free(c);
 	scout_worker_free(w);

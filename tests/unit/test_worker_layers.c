@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_rig.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #include "check_main.h"
 #include "worker_priv.h"
@@ -385,6 +387,262 @@ START_TEST(what_an_older_caller_does_not_have_is_not_read)
 }
 END_TEST
 
+/* ---- waiting for a layer ---- */
+
+static struct scout__work *
+work_of(uint64_t job)
+{
+	struct scout__job *found = scout__worker_find_job(rig.workers[0], job);
+
+	ck_assert_ptr_nonnull(found);
+	return found->work;
+}
+
+/* Lets the next layer pass when the test's thread sleeps, or is about to. */
+static void *
+open_for_sleeper(void *arg)
+{
+	struct scout__work *work = arg;
+
+	while (atomic_load(&work->progress.waiters) == 0)
+		(void)sched_yield();
+	let_pass(CHUNKS);
+	return NULL;
+}
+
+static uint64_t
+cpu_us(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+START_TEST(waiting_for_a_layer_sleeps_until_it_is_copied)
+{
+	int64_t *ids = rig_ids(60, -2, BLOCKS);
+	uint64_t job = 0, begin_us, cpu_begin_us;
+	struct scout_retrieve retrieve;
+	struct scout_hit hit;
+	char id[32];
+
+	rig_store_all(&rig, 1, CHUNKS, 1);
+	rig_pages_wipe(&rig.pages[0]);
+	hit = rig_lookup(&rig, 1, CHUNKS, id);
+	retrieve = layered_retrieve(hit.ticket, ids);
+	close_gate();
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 0, 0), 0);
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, 0), SCOUT_ERR_TIMEOUT);
+	begin_us = scout__now_us();
+	cpu_begin_us = cpu_us();
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, 300), SCOUT_ERR_TIMEOUT);
+	ck_assert_uint_ge(scout__now_us() - begin_us, 300000);
+	ck_assert_uint_lt(cpu_us() - cpu_begin_us, 100000);
+	for (uint32_t l = 1; l <= 3; l++) {
+		pthread_t helper;
+
+		ck_assert_int_eq(pthread_create(&helper, NULL, open_for_sleeper, work_of(job)), 0);
+		ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, l, RIG_DEADLINE_MS), 0);
+		ck_assert_int_eq(pthread_join(helper, NULL), 0);
+		assert_layers(ids, 1, l);
+	}
+	/* Those that are there already. */
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 2, 0), 0);
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 4, 0), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_wait_layer(NULL, job, 1, 0), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, RIG_DEADLINE_MS), SCOUT_ERR_STATE);
+	free(ids);
+}
+END_TEST
+
+/* Neither an end nor an error leaves it asleep: nothing of these jobs is ever copied. */
+START_TEST(the_end_of_a_job_ends_the_waiting_for_its_layers)
+{
+	int64_t ids[4] = {1, 2, 3, 4}, nulls[4] = {-1, 0, -5, -1};
+	uint64_t job;
+
+	job = rig_retrieve(&rig, 0, 4711, 0, ids, 4, 0);
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, RIG_DEADLINE_MS), SCOUT_ERR_NO_SESSION);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, SCOUT_ERR_NO_SESSION);
+	job = rig_retrieve(&rig, 0, 4711, 0, nulls, 4, 0);
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, RIG_DEADLINE_MS), 0);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
+}
+END_TEST
+
+/* ---- announced layers ---- */
+
+static struct scout_store
+announced_store(const uint8_t *hashes, const int64_t *ids)
+{
+	return (struct scout_store){
+		.hashes = hashes,
+		.hash_len = RIG_HASH,
+		.n = CHUNKS,
+		.block_ids = ids,
+		.n_blocks = BLOCKS,
+		.size = sizeof(struct scout_store),
+		.n_layers = 3,
+		.layer_planes = layers,
+		.announced = 1,
+	};
+}
+
+/* What layer @l computes, or what is there before and after. */
+static void
+write_layer(const int64_t *ids, uint32_t l, uint32_t prompt)
+{
+	for (uint64_t b = 0; b < BLOCKS; b++)
+		for (uint32_t p = layer_begin[l]; p < layer_begin[l + 1]; p++)
+			for (uint64_t o = 0; o < rig.pages[0].planes[p].block_bytes; o++)
+				rig_page(&rig.pages[0], p, ids[b])[o] =
+					prompt ? rig_byte(prompt, 0, b, p, o) : RIG_CANARY;
+}
+
+START_TEST(a_layer_is_read_when_it_is_announced_and_retrieves_overtake)
+{
+	int64_t *ids = rig_ids(1, 1, BLOCKS), *back = rig_ids(40, 1, BLOCKS);
+	uint8_t *hashes = rig_hashes(9, CHUNKS);
+	struct scout_store store = announced_store(hashes, ids);
+	struct scout_progress progress;
+	struct scout_done done;
+	struct scout_hit hit;
+	uint64_t job = 0;
+	char id[32];
+
+	rig_store_all(&rig, 1, CHUNKS, 20);
+	hit = rig_lookup(&rig, 1, CHUNKS, id);
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
+	for (uint32_t l = 0; l < 3; l++) {
+		/* The forward pass needs a retrieve that was submitted behind the store. */
+		done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, back, BLOCKS, 0));
+		ck_assert_int_eq(done.status, 0);
+		ck_assert_int_eq(progress_of(job, &progress), 0);
+		ck_assert_uint_eq(progress.copied, l);
+		ck_assert_uint_eq(progress.layers, 3);
+		write_layer(ids, l, 9);
+		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, l + 1), 0);
+		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, l), 0);
+		ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, l + 1, RIG_DEADLINE_MS), 0);
+		write_layer(ids, l, 0); /* read by now, and not once more */
+	}
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks, CHUNKS);
+	ck_assert_uint_eq(done.bytes, BLOCKS * (61 + 128 + 1 + 300 + 64));
+	hit = rig_lookup(&rig, 9, CHUNKS, id);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, back, BLOCKS, 0));
+	ck_assert_int_eq(done.status, 0);
+	assert_layers(back, 9, 3);
+	/* What is there already needs no layers. */
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.present, CHUNKS);
+	free(hashes);
+	free(back);
+	free(ids);
+}
+END_TEST
+
+/* After _i layers. By cancel, by fence, by the end of the worker. */
+START_TEST(a_store_that_waits_for_a_layer_can_be_ended)
+{
+	int64_t *ids = rig_ids(1, 1, BLOCKS);
+	uint8_t *hashes = rig_hashes(9, CHUNKS);
+	struct scout_store store = announced_store(hashes, ids);
+	uint32_t n = (uint32_t)_i / 4, way = (uint32_t)_i % 4;
+	struct scout_done done;
+	uint64_t job = 0;
+	char id[32];
+
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
+	ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, n), 0);
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, n, RIG_DEADLINE_MS), 0);
+	if (way == 0) {
+		ck_assert_int_eq(scout_worker_cancel(rig.workers[0], job), 0);
+	} else if (way == 1) {
+		ck_assert_int_eq(scout_worker_fence(rig.workers[0], ids, BLOCKS, NULL), 0);
+	} else if (way == 2) {
+		rig_server_end(&rig, SIGKILL);
+	} else {
+		scout_worker_free(rig.workers[0]);
+		rig.workers[0] = NULL;
+	}
+	if (rig.workers[0]) {
+		done = rig_wait(rig.workers[0], job);
+		ck_assert_int_eq(done.status, way == 2 ? SCOUT_ERR_UNREACHABLE : SCOUT_ERR_CANCELED);
+		ck_assert_uint_eq(done.chunks, 0);
+		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, 3), SCOUT_ERR_STATE);
+	}
+	if (way != 2)
+		ck_assert_uint_eq(rig_lookup(&rig, 9, CHUNKS, id).chunks, 0);
+	free(hashes);
+	free(ids);
+}
+END_TEST
+
+/* Item _i + 1 of the nine fails, each layer in a batch of its own: only whole chunks are committed. */
+START_TEST(an_announced_layer_that_fails_commits_whole_chunks_only)
+{
+	struct scout__copy_faults faults = {.fail_item = (uint64_t)_i + 1};
+	int64_t *ids = rig_ids(1, 1, BLOCKS);
+	uint8_t *hashes = rig_hashes(9, CHUNKS);
+	struct scout_store store = announced_store(hashes, ids);
+	struct scout_done done;
+	uint64_t job = 0;
+	char id[32];
+	int rc = 0;
+
+	scout__copy_host_faults(&faults);
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
+	for (uint32_t l = 1; l <= 3 && rc == 0; l++) {
+		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, l), 0);
+		rc = scout_worker_wait_layer(rig.workers[0], job, l, RIG_DEADLINE_MS);
+	}
+	ck_assert_int_eq(rc, SCOUT_ERR_DEVICE);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
+	ck_assert_uint_eq(done.chunks, _i < 6 ? 0 : _i - 6);
+	ck_assert_uint_eq(rig_lookup(&rig, 9, CHUNKS, id).chunks, _i < 6 ? 0 : _i - 6);
+	free(hashes);
+	free(ids);
+}
+END_TEST
+
+START_TEST(announcing_what_cannot_be_announced_is_refused)
+{
+	int64_t *ids = rig_ids(1, 1, BLOCKS);
+	uint8_t *hashes = rig_hashes(9, CHUNKS);
+	struct scout_store store = announced_store(hashes, ids);
+	uint64_t job = 0, plain;
+
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
+	ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, 4), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_layer_ready(NULL, job, 1), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], 77, 1), SCOUT_ERR_STATE);
+	plain = rig_store(&rig, 0, 3, 1, 40);
+	ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], plain, 1), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(rig_wait(rig.workers[0], plain).status, 0);
+	ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, 3), 0);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
+	store.announced = 2;
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), SCOUT_ERR_INVALID);
+	store.announced = 1;
+	store.reserved = 1;
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), SCOUT_ERR_INVALID);
+	store.reserved = 0;
+	store.n_layers = 0;
+	store.layer_planes = NULL;
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), SCOUT_ERR_INVALID);
+	free(hashes);
+	free(ids);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -399,6 +657,12 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_job_without_layers_has_one);
 	tcase_add_test(tc, wrong_layers_are_refused);
 	tcase_add_test(tc, what_an_older_caller_does_not_have_is_not_read);
+	tcase_add_test(tc, waiting_for_a_layer_sleeps_until_it_is_copied);
+	tcase_add_test(tc, the_end_of_a_job_ends_the_waiting_for_its_layers);
+	tcase_add_test(tc, a_layer_is_read_when_it_is_announced_and_retrieves_overtake);
+	tcase_add_loop_test(tc, a_store_that_waits_for_a_layer_can_be_ended, 0, 12);
+	tcase_add_loop_test(tc, an_announced_layer_that_fails_commits_whole_chunks_only, 0, 9);
+	tcase_add_test(tc, announcing_what_cannot_be_announced_is_refused);
 	suite_add_tcase(s, tc);
 	return s;
 }

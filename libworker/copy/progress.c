@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN: how far a batch is, told to a thread that sleeps until it is further.
+ *
+ * Told: the news, turn + 1, look at `waiters`, wake. Waiting: waiters = 1, turn is read, the news are looked at, sleep
+ * while turn is still that. All of it is sequentially consistent, so either the waiting thread sees the news or its sleep
+ * is ended. Without a waiting thread, telling makes no system call.
+ *
+ * Rejected: the worker's mutex and condition. The engine's thread would take a lock for each layer, and knows no worker.
+ */
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "copy.h"
+
+/* The kernel's futex word is 32 bits, and so is atomic_uint on every platform that we build for. */
+_Static_assert(sizeof(atomic_uint) == 4, "a futex is 32 bits");
+
+void
+scout__copy_progress_wake(struct scout__copy_progress *progress)
+{
+	(void)atomic_fetch_add(&progress->turn, 1);
+	if (atomic_load(&progress->waiters) > 0)
+		(void)syscall(SYS_futex, &progress->turn, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void
+scout__copy_progress_copied(struct scout__copy_progress *progress, uint32_t layers)
+{
+	atomic_store(&progress->copied, layers);
+	scout__copy_progress_wake(progress);
+}
+
+void
+scout__copy_progress_sleep(struct scout__copy_progress *progress, unsigned turn, uint64_t timeout_us)
+{
+	const struct timespec timeout = {.tv_sec = (time_t)(timeout_us / 1000000),
+					 .tv_nsec = (long)(timeout_us % 1000000) * 1000};
+
+	/* However it ends, the caller looks again. */
+	(void)syscall(SYS_futex, &progress->turn, FUTEX_WAIT_PRIVATE, turn, &timeout, NULL, 0);
+}

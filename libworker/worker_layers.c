@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_priv.h"
+
+#include "base/clock.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: jobs that are copied layer by layer, on the caller's side: ask how far one is, wait for a layer, announce one.
+ *
+ * Waiting sleeps on the job's progress (copy/progress.c): the copy engine tells each layer, the courier the end. The job's
+ * memory cannot go meanwhile, for only the caller's poll frees it.
+ *
+ * Announcing. A store with `announced` reserves its slots at once and copies the layers that are computed, in as many batches as
+ * it takes: between two of them it stands in `granted`, as a job does whose segment has not come, and cancel, fence or a lost
+ * connection end it there. The courier is told by a word; one at most is in the ring.
+ *
+ * Rejected: letting the host engine's thread wait inside a batch, as CUDA's streams do. Behind a store that waits for the forward
+ * pass stand the retrieves that this pass waits for.
+ */
+
+int
+scout_worker_progress(struct scout_worker *w, uint64_t id, struct scout_progress *ret_progress)
+{
+	struct scout__job *job;
+	struct scout__work *work;
+	uint32_t layers;
+	int outcome;
+
+	if (!w || !ret_progress || ret_progress->size != sizeof(*ret_progress))
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	job = scout__worker_find_job(w, id);
+	if (!job)
+		return SCOUT_ERR_STATE;
+	work = job->work;
+	outcome = atomic_load(&work->outcome);
+	if (outcome < 0)
+		return outcome;
+	if (scout__worker_outdated(w, work))
+		return SCOUT_ERR_WEIGHTS;
+	layers = work->n_layers ? work->n_layers : 1;
+	/* One that ended well had perhaps nothing to copy. */
+	ret_progress->enqueued = outcome == 0 ? layers : atomic_load(&work->progress.enqueued);
+	ret_progress->copied = outcome == 0 ? layers : atomic_load(&work->progress.copied);
+	ret_progress->layers = layers;
+	return 0;
+}
+
+static uint64_t
+left_until(uint64_t end_us)
+{
+	uint64_t now_us = scout__now_us();
+
+	return now_us < end_us ? end_us - now_us : 0;
+}
+
+int
+scout_worker_wait_layer(struct scout_worker *w, uint64_t id, uint32_t layers, uint32_t timeout_ms)
+{
+	struct scout_progress now = {.size = sizeof(now)};
+	uint64_t end_us = scout__now_us() + (uint64_t)timeout_ms * 1000, left_us = 1;
+	int rc = scout_worker_progress(w, id, &now);
+	struct scout__copy_progress *progress;
+
+	if (rc)
+		return rc;
+	if (layers > now.layers)
+		return SCOUT_ERR_INVALID;
+	if (now.copied >= layers)
+		return 0;
+	progress = &scout__worker_find_job(w, id)->work->progress;
+	atomic_store(&progress->waiters, 1);
+	while (left_us > 0) {
+		unsigned turn = atomic_load(&progress->turn);
+
+		rc = scout_worker_progress(w, id, &now);
+		if (rc || now.copied >= layers)
+			break;
+		left_us = left_until(end_us);
+		if (left_us > 0)
+			scout__copy_progress_sleep(progress, turn, left_us);
+		else
+			rc = SCOUT_ERR_TIMEOUT;
+	}
+	atomic_store(&progress->waiters, 0);
+	return rc;
+}
+
+int
+scout_worker_layer_ready(struct scout_worker *w, uint64_t id, uint32_t layers)
+{
+	struct scout__job *job;
+	bool pushed;
+
+	if (!w)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	job = scout__worker_find_job(w, id);
+	if (!job)
+		return SCOUT_ERR_STATE;
+	if (!job->work->announced || layers > job->work->n_layers)
+		return SCOUT_ERR_INVALID;
+	if (layers <= atomic_load_explicit(&job->work->ready, memory_order_relaxed))
+		return 0;
+	/* Before the flag: a courier that has taken the word off already has not read the layers yet. */
+	atomic_store(&job->work->ready, layers);
+	if (atomic_exchange(&w->layer_queued, true))
+		return 0;
+	pushed = scout__courier_push(w->courier, SCOUT__WORD_LAYER);
+	SCOUT_ASSERT(pushed); /* one at most, besides the jobs */
+	(void)scout__courier_ring(w->courier);
+	return 0;
+}
