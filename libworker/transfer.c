@@ -183,6 +183,17 @@ scout__transfer_init(struct scout_worker *w)
 		TAILQ_INSERT_TAIL(&w->free_holds, &w->holds[i], link);
 }
 
+/* Nothing is asked for, but the job's events have to be recorded: as if all of it were granted. */
+static void skip_asking(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static void
+skip_asking(struct scout_worker *w, struct scout__job *job)
+{
+	scout__transfer_unqueue(w, job);
+	job->stage = SCOUT__STAGE_GRANTED;
+	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
+	scout__transfer_start(w, job);
+}
+
 void
 scout__transfer_accept(struct scout_worker *w, struct scout__job *job)
 {
@@ -193,12 +204,14 @@ scout__transfer_accept(struct scout_worker *w, struct scout__job *job)
 	job->timed = true;
 	TAILQ_INSERT_TAIL(&w->to_ask, job, queue_link);
 	job->asked_before = w->adopt.n_asked;
-	if (job->work->n_chunks == 0)
+	if (job->work->n_chunks == 0 && !scout__transfer_has_events(job->work))
 		scout__transfer_end_early(w, job, 0);
 	else if (atomic_load(&job->phase) == SCOUT__PHASE_DROPPED) /* a reset's word may have come before the job */
 		scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
 	else if (w->closing)
 		scout__transfer_end_early(w, job, SCOUT_ERR_CLOSED);
+	else if (job->work->n_chunks == 0)
+		skip_asking(w, job);
 }
 
 static void put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__work *work)

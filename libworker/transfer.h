@@ -48,6 +48,13 @@ uint64_t scout__transfer_tick(struct scout_worker *w, uint64_t now_us) SCOUT_ON_
 
 /* ---- between the files of the transfer ---- */
 
+/* A job whose events the copy engine records, also if it has nothing to copy. */
+static inline bool
+scout__transfer_has_events(const struct scout__work *work)
+{
+	return work->kind == SCOUT_JOB_RETRIEVE && (work->event || work->layer_events);
+}
+
 /* transfer.c: phases and the end of a job. */
 bool scout__transfer_move_phase(struct scout__job *job, unsigned from, unsigned to) SCOUT_ON_ANY;
 void scout__transfer_publish_phase(struct scout_worker *w, struct scout__job *job, unsigned phase) SCOUT_ON_COURIER;

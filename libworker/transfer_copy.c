@@ -208,7 +208,7 @@ scout__transfer_start(struct scout_worker *w, struct scout__job *job)
 		return;
 	if (!(work->kind == SCOUT_JOB_STORE ? build_store(w, work) : build_retrieve(w, work)))
 		return;
-	if (work->batch.n == 0) {
+	if (work->batch.n == 0 && !scout__transfer_has_events(work)) {
 		scout__transfer_unqueue(w, job);
 		job->stage = SCOUT__STAGE_COPYING;
 		work->batch.status = 0;
@@ -271,8 +271,10 @@ settle_retrieve(struct scout_worker *w, struct scout__job *job)
 	else if (!status && work->n_missing)
 		status = SCOUT_ERR_MISSING;
 	scout__transfer_detach(job);
-	scout__transfer_hold_due(w, hold, work->mismatches);
-	scout__transfer_send_dones(w);
+	if (hold) { /* or nothing was asked for */
+		scout__transfer_hold_due(w, hold, work->mismatches);
+		scout__transfer_send_dones(w);
+	}
 	scout__transfer_finish(w, job, status);
 }
 

@@ -186,7 +186,8 @@ scout_stream(void *cuda_stream)
  * captured record it as cudaEventRecordExternal, and submit the job when the graph has been launched; otherwise it stands for
  * nothing that runs, and the job ends SCOUT_ERR_DEVICE.) An event that a job records
  * is recorded only when its copies are enqueued, some time after the submit, and until then cudaStreamWaitEvent() on it waits for
- * nothing: ask scout_worker_progress() first. All of them must live until the job has ended.
+ * nothing: ask scout_worker_progress() first. A job with nothing to copy records its events, too; one that ends early may not.
+ * All of them must live until the job has ended.
  */
 
 /* Pool to pages. All pointers are borrowed for the call; copied. */

@@ -72,7 +72,7 @@ void scout__copy_progress_sleep(struct scout__copy_progress *progress, unsigned 
  * Layers: layer l is the planes first_plane[l] to first_plane[l + 1] - 1 of all items. Nothing of a layer is copied
  * before everything of the ones before it is enqueued. Without layers all planes are one.
  *
- * Events are the backend's (cuda: cudaEvent_t); the host backend has none.
+ * Events are the backend's (cuda: cudaEvent_t); the host backend has none. A batch may have no items: it records its events.
  */
 struct scout__copy_batch {
 	enum scout__copy_direction direction;

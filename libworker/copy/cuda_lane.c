@@ -240,6 +240,24 @@ begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	return batch->after ? await(cuda, lane, batch->after) : 0;
 }
 
+/* The caller's events of the layer that ends here, and of the batch. Returns a CUDA error. */
+static int record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+static int
+record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	struct scout__copy_batch *batch = lane->first;
+	void *stream = scout__cuda_done_stream(cuda, lane);
+	int rc = 0;
+
+	if (!scout__cuda_is_load(cuda, lane))
+		return 0;
+	if (batch->layer_events)
+		rc = cuda->api->event_record(batch->layer_events[lane->layer], stream);
+	if (rc == 0 && batch->event && lane->layer + 1 == scout__copy_layers(batch))
+		rc = cuda->api->event_record(batch->event, stream);
+	return rc;
+}
+
 /*
  * Behind the steps of the last span of a layer, and of a batch: the caller's events, and only then ours, so that what is seen
  * to be copied has its event behind it. Returns a CUDA error.
@@ -248,18 +266,10 @@ static int record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane
 static int
 record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends_layer)
 {
-	struct scout__copy_batch *batch = lane->first;
 	struct scout__cuda_span *span = span_at(lane, lane->n);
-	void *stream = scout__cuda_done_stream(cuda, lane);
-	int rc = 0;
+	int rc = ends_layer ? record_callers(cuda, lane) : 0;
 
-	if (ends_layer && scout__cuda_is_load(cuda, lane)) {
-		if (batch->layer_events)
-			rc = cuda->api->event_record(batch->layer_events[lane->layer], stream);
-		if (rc == 0 && batch->event && lane->layer + 1 == scout__copy_layers(batch))
-			rc = cuda->api->event_record(batch->event, stream);
-	}
-	return rc ? rc : cuda->api->event_record(span->done, stream);
+	return rc ? rc : cuda->api->event_record(span->done, scout__cuda_done_stream(cuda, lane));
 }
 
 /* The span that was enqueued up to tile @next is one in flight; step on. */
@@ -339,6 +349,42 @@ enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 		advance(cuda, lane, next, limit);
 }
 
+/* The first batch has nothing to copy: its events alone, as one span; there is a place for it. */
+static void enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+static void
+enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	struct scout__copy_batch *batch = lane->first;
+	struct scout__cuda_span *span = span_at(lane, lane->n);
+	uint32_t last = scout__copy_layers(batch) - 1;
+	int rc = begin(cuda, lane);
+
+	if (rc) {
+		cuda->api->clear_error();
+		say_failed(cuda, batch, rc, "an event of the caller's cannot be awaited");
+		end_first(cuda, lane, SCOUT_ERR_DEVICE);
+		return;
+	}
+	span->pieces = 0;
+	for (; lane->layer < last && rc == 0; lane->layer++)
+		rc = record_callers(cuda, lane);
+	rc = rc ? rc : record_events(cuda, lane, true);
+	if (rc) {
+		bury(cuda, lane, rc);
+		return;
+	}
+	*span = (struct scout__cuda_span){.batch = batch,
+					  .done = span->done,
+					  .other = span->other,
+					  .stage = span->stage,
+					  .ends_layer = true,
+					  .layer = last};
+	lane->n++;
+	if (batch->progress)
+		atomic_store(&batch->progress->enqueued, last + 1);
+	end_first(cuda, lane, 0);
+}
+
 /* Whatever the next span is enqueued as, there is room for it. */
 static bool has_room(const struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
 static bool
@@ -363,6 +409,8 @@ scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 			end_first(cuda, lane, SCOUT_ERR_DEVICE);
 		else if (is_stopped(lane->first))
 			end_first(cuda, lane, SCOUT_ERR_CANCELED);
+		else if (lane->first->n == 0)
+			enqueue_events(cuda, lane);
 		else if (has_room(lane))
 			enqueue_one(cuda, lane);
 		else

@@ -415,6 +415,71 @@ START_TEST(layers_have_events_of_the_callers)
 }
 END_TEST
 
+/* _i: no blocks; all skipped; all null; chunks that nobody has stored. */
+START_TEST(a_retrieve_with_nothing_to_copy_records_its_events)
+{
+	static const uint32_t layers[2] = {1, 2};
+	struct fake_cuda_options opt = options();
+	struct scout_progress progress = {.size = sizeof(progress)};
+	int64_t *ids = rig_ids(63, -1, BLOCKS), *none = rig_ids(-1, 0, BLOCKS);
+	struct scout_retrieve retrieve;
+	struct scout_done done;
+	struct scout_hit hit;
+	void *events[3], *after, *stream;
+	uint64_t job = 0, end_us = scout__now_us() + RIG_DEADLINE_MS * 1000u;
+	uint64_t n = _i == 0 ? 0 : BLOCKS;
+	char err[256] = "";
+
+	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
+	hit = store_and_look_up(1);
+	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
+	ck_assert_int_eq(fake_cuda.event_new(&after), 0);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(fake_cuda.event_new(&events[i]), 0);
+	fake_cuda_hold(stream);
+	ck_assert_int_eq(fake_cuda.event_record(after, stream), 0);
+	retrieve = (struct scout_retrieve){
+		.ticket = hit.ticket,
+		.from_token = _i == 3 ? BLOCKS * 16 : 0, /* behind what was looked up */
+		.to_token = (_i == 3 ? BLOCKS * 16 : 0) + n * 16,
+		.block_ids = _i == 2 ? none : ids,
+		.n_blocks = n,
+		.skip_blocks = _i == 1 ? n : 0,
+		.size = sizeof(retrieve),
+		.n_layers = 2,
+		.layer_planes = layers,
+		.after = after,
+		.event = events[2],
+		.layer_events = events,
+	};
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
+	if (_i < 3) {
+		do {
+			ck_assert_uint_lt(scout__now_us(), end_us);
+			ck_assert_int_eq(scout_worker_progress(rig.workers[0], job, &progress), 0);
+			(void)sched_yield();
+		} while (progress.enqueued < 2);
+		ck_assert_uint_eq(progress.copied, 0);
+		for (int i = 0; i < 3; i++)
+			ck_assert(fake_cuda_event_recorded(events[i]) && !fake_cuda_event_over(events[i]));
+	}
+	fake_cuda_release(stream);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, _i == 3 ? SCOUT_ERR_MISSING : 0);
+	ck_assert_uint_eq(done.n_missing, _i == 3 ? BLOCKS : 0);
+	for (int i = 0; i < 3; i++) {
+		ck_assert(_i == 3 || fake_cuda_event_over(events[i]));
+		fake_cuda.event_free(events[i]);
+	}
+	ck_assert_int_eq(fake_cuda.stream_sync(stream), 0);
+	fake_cuda.event_free(after);
+	fake_cuda.stream_free(stream);
+	end();
+	free(ids);
+	free(none);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -432,6 +497,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, a_fence_lets_the_stream_wait_and_drops_the_rest, 0, 2);
 	tcase_add_test(tc, a_fence_on_a_captured_stream_waits_itself_and_keeps_the_capture);
 	tcase_add_test(tc, layers_have_events_of_the_callers);
+	tcase_add_loop_test(tc, a_retrieve_with_nothing_to_copy_records_its_events, 0, 4);
 	suite_add_tcase(s, tc);
 	return s;
 }
