@@ -105,6 +105,15 @@ size_ok(const struct scout_lookup *q)
 	return q->size == 0 || q->size >= offsetof(struct scout_lookup, size) + sizeof(q->size);
 }
 
+/* The question's own timeout; 0: none. A caller that was compiled with an older structure has no such field. */
+static uint32_t
+own_timeout(const struct scout_lookup *q)
+{
+	bool has_field = q->size == 0 || q->size >= offsetof(struct scout_lookup, timeout_ms) + sizeof(q->timeout_ms);
+
+	return has_field ? q->timeout_ms : 0;
+}
+
 static int
 check_question(const struct scout_client *client, const struct scout_lookup *q, size_t *ret_id_len, size_t *ret_tenant)
 {
@@ -119,6 +128,7 @@ check_question(const struct scout_client *client, const struct scout_lookup *q, 
 		return SCOUT_ERR_TENANT;
 	if (q->n > SCOUT_MAX_CHUNKS || (q->n > 0 && !q->hashes) ||
 	    q->n * (uint64_t)client->cfg.chunk_tokens > q->prompt_tokens ||
+	    own_timeout(q) > SCOUT_LOOKUP_TIMEOUT_MAX_MS ||
 	    !scout__arena_can_hold(&client->arena, q->n * (uint64_t)q->hash_len))
 		return SCOUT_ERR_INVALID;
 	return 0;
@@ -130,6 +140,33 @@ min_chunks(uint64_t tokens, uint32_t chunk_tokens, size_t n)
 	uint64_t chunks = tokens / chunk_tokens;
 
 	return (uint32_t)(chunks < n ? chunks : n);
+}
+
+/* Of how many leading chunks the server may wait for those that are late. 0: of none, the lookup is one shot. */
+static uint32_t
+expected_chunks(const struct scout_client *client, const struct scout_lookup *q)
+{
+	const struct scout_client_config *cfg = &client->cfg;
+
+	if (cfg->lookup_poll_key_timeout_ms == 0 || cfg->lookup_poll_key_intervals_ms == 0)
+		return 0;
+	if (q->expect_tokens == 0)
+		return cfg->lookup_poll_key_all ? (uint32_t)q->n : 0;
+	return min_chunks(q->expect_tokens, cfg->chunk_tokens, q->n);
+}
+
+static uint32_t
+max_u32(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint32_t
+timeout_of(const struct scout_client *client, const struct scout_lookup *q, uint32_t expect)
+{
+	uint32_t late_keys_ms = expect > 0 ? client->cfg.lookup_poll_key_timeout_ms : 0;
+
+	return max_u32(max_u32(client->cfg.lookup_timeout_ms, late_keys_ms), own_timeout(q));
 }
 
 static const uint8_t *
@@ -197,7 +234,8 @@ fill_slot(const struct scout_client *client, struct scout__slot *slot, const str
 {
 	slot->n = (uint32_t)q->n;
 	slot->skip = min_chunks(q->computed_tokens, client->cfg.chunk_tokens, q->n);
-	slot->expect = min_chunks(q->expect_tokens, client->cfg.chunk_tokens, q->n);
+	slot->expect = expected_chunks(client, q);
+	slot->timeout_ms = timeout_of(client, q, slot->expect);
 	slot->prompt_tokens = q->prompt_tokens;
 	slot->admitted = false;
 	slot->tenant_len = (uint8_t)tenant_len;
@@ -267,7 +305,7 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 	slot->ticket = ticket;
 	slot->submitted = true;
 	scout__table_asked(client, i);
-	slot->deadline_us = scout__now_us() + (uint64_t)client->cfg.lookup_timeout_ms * 1000;
+	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
 	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
 	return SCOUT_NOT_YET;
 }
@@ -301,7 +339,7 @@ read_slot(struct scout_client *client, const struct scout__slot *slot, struct sc
 static bool
 asks_again(const struct scout_client *client, const struct scout__slot *slot, const struct scout_lookup *q)
 {
-	return q->id && *q->id && strcmp(slot->id, q->id) == 0 && size_ok(q) && q->hashes &&
+	return q->id && slot->id_len != 0 && strcmp(slot->id, q->id) == 0 && size_ok(q) && q->hashes &&
 	       q->hash_len == client->cfg.hash_bytes && same_question(slot, q) && !slot->admitted &&
 	       q->n * (uint64_t)client->cfg.chunk_tokens <= q->prompt_tokens && covers_skipped(client, slot, q);
 }

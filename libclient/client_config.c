@@ -79,10 +79,11 @@ static const struct scout__option options[] = {
 		.name = "lookup_timeout_ms",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(lookup_timeout_ms),
-		.def = 5000,
+		.def = 500,
 		.min = 1,
-		.max = 3600000,
-		.doc = "A lookup without an answer ends as a miss after this time",
+		.max = SCOUT_LOOKUP_TIMEOUT_MAX_MS,
+		.doc = "A lookup without an answer ends as a miss after this time, unless it has a longer timeout of its own or waits "
+		       "for late keys",
 	},
 	{
 		.name = "lookup_poll_interval_ms",
@@ -99,7 +100,8 @@ static const struct scout__option options[] = {
 		.offset = FIELD(lookup_poll_key_timeout_ms),
 		.min = 0,
 		.max = 3600000,
-		.doc = "How long the server waits for chunks that are expected; 0: not at all",
+		.doc = "How long the server waits for chunks that are expected (`expect_tokens`), and the lookup for its answer; "
+		       "0: not at all",
 	},
 	{
 		.name = "lookup_poll_key_intervals_ms",
@@ -116,7 +118,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(lookup_poll_key_all),
 		.min = 0,
 		.max = 1,
-		.doc = "Wait for the chunks of every lookup, not only of those that expect tokens",
+		.doc = "With both times set, wait for all chunks of lookups that do not say what they expect, too",
 	},
 	{
 		.name = "curve_secret_file",

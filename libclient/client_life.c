@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "client_config.h"
+#include "lookup.h"
 
 #define ENDPOINTS_MAX 64u
 
@@ -145,7 +146,7 @@ allocate(struct scout_client *client)
 {
 	client->n_slots = 2 * client->cfg.max_lookups;
 	client->todo_head = client->todo_tail = SCOUT__NO_SLOT;
-	client->deadline_head = client->deadline_tail = SCOUT__NO_SLOT;
+	scout__deadlines_init(client);
 	if (scout__table_init(client) != 0 || scout__arena_init(&client->arena, client->cfg.arena_bytes) != 0 ||
 	    scout__ring_init(&client->freed, client->n_slots) != 0 || init_give_back(client) != 0)
 		return SCOUT_ERR_NOMEM;

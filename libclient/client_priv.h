@@ -89,17 +89,18 @@ struct scout__slot {
 	uint32_t next_asked; /* whom the caller asked for after this one, last time; a guess */
 	uint32_t skip;
 	uint32_t n;
-	uint8_t id_len;
+	uint8_t id_len; /* 0: not in the table */
 	uint8_t tenant_len;
 	bool submitted; /* the courier knows it */
 	bool admitted;
 	uint8_t last_hash[SCOUT_MAX_HASH];
-	char id[SCOUT_MAX_NAME + 1]; /* "": not in the table */
+	char id[SCOUT_MAX_NAME + 1]; /* stays when the slot leaves the table: the courier may name it in its log */
 	char tenant[SCOUT_MAX_NAME + 1];
 
 	/* caller; const for the courier between the LOOKUP word and the return through `freed` */
 	uint32_t next_free;
-	uint32_t expect;
+	uint32_t expect;     /* chunks that the server waits for when they are late */
+	uint32_t timeout_ms; /* what deadline_us was made from */
 	/* caller writes: somebody sleeps on `answer` */
 	atomic_uint sleeping;
 	uint64_t prompt_tokens;
@@ -121,8 +122,8 @@ struct scout__slot {
 	uint16_t unanswered; /* lanes */
 	uint16_t unsent;     /* lanes that need the arena's bytes */
 	uint32_t todo_next;
-	uint32_t deadline_prev, deadline_next;
-	struct scout__lane *lanes; /* n_links */
+	uint32_t deadline_prev, deadline_next, deadline_child; /* lookup_deadlines.c */
+	struct scout__lane *lanes;                             /* n_links */
 };
 _Static_assert(offsetof(struct scout__slot, id) == SCOUT__CACHE_LINE, "what is hot fills one cache line");
 _Static_assert(SCOUT_MAX_NAME <= UINT8_MAX, "lengths of ids and tenants are bytes");
@@ -178,8 +179,7 @@ struct scout_client {
 	uint64_t tickets[SCOUT__TICKET_BATCH]; /* random words drawn ahead: one system call for many lookups */
 	uint32_t n_tickets;
 	struct scout_client_stats stats; /* the caller's part */
-	struct scout__log_limit timeout_limit;
-	atomic_uint busy_check; /* debug: a call is in progress */
+	atomic_uint busy_check;          /* debug: a call is in progress */
 
 	/* shared */
 	struct scout__arena arena;
@@ -196,7 +196,8 @@ struct scout_client {
 	/* courier; on lines of its own, for it writes them all the time */
 	_Alignas(SCOUT__CACHE_LINE) uint32_t todo_head;
 	uint32_t todo_tail;
-	uint32_t deadline_head, deadline_tail;
+	uint32_t deadline_head, deadline_tail, deadline_root; /* lookup_deadlines.c */
+	struct scout__log_limit timeout_limit;
 	uint32_t n_finishing; /* slots that are finished and not given back to the caller */
 	bool held;            /* inside a step: nothing is sent */
 	bool closing;

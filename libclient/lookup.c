@@ -12,7 +12,7 @@
  *     LOOKUP ends the session that the LOOKUP opens, whether its reply comes or not.
  * Nothing is ever sent twice but FINISH, which changes nothing the second time.
  *
- * All lookups have the same timeout, so the order of submit is the order of deadlines: a list, no heap.
+ * The order of deadlines is kept by lookup_deadlines.c. A lookup that ends by its deadline is logged here, at most once a second.
  *
  * `todo` holds the slots with something unsent. It is walked once per turn; what finds no credit or no connection stays in it.
  *
@@ -20,6 +20,8 @@
  * server that restarted has nothing to give back. So a slot never waits for a dead server.
  */
 #include "lookup.h"
+
+#define TIMEOUT_LOG_US UINT64_C(1000000) /* between two lines about timeouts */
 
 /* ---- jobs ---- */
 
@@ -113,12 +115,14 @@ on_tick(void *user, uint64_t now_us)
 	struct scout_client *c = user;
 
 	scout__enter_courier();
-	while (c->deadline_head != SCOUT__NO_SLOT) {
-		uint32_t i = c->deadline_head;
+	for (uint32_t i; (i = scout__deadlines_first(c)) != SCOUT__NO_SLOT;) {
 		const struct scout__slot *slot = &c->slots[i];
 
 		if (now_us < slot->deadline_us)
 			return slot->deadline_us;
+		scout__log_limited(&c->log, &c->timeout_limit, now_us, TIMEOUT_LOG_US, SCOUT_LOG_WARN,
+				   "request %s: no answer within %u ms, going on without the cache", slot->id,
+				   slot->timeout_ms);
 		scout__lookup_fail(c, i, SCOUT_REASON_TIMEOUT, SCOUT_ERR_TIMEOUT, -1);
 	}
 	return UINT64_MAX;
@@ -139,22 +143,20 @@ on_is_awaited(void *user)
 	scout__enter_courier();
 	for (uint32_t i = 0; i < c->n_links; i++)
 		gives_back |= c->give_back[i].n > 0;
-	return c->deadline_head != SCOUT__NO_SLOT || c->todo_head != SCOUT__NO_SLOT || scout__tell_is_open(c) ||
-	       c->n_finishing > c->cfg.max_lookups || gives_back || c->closing;
+	return scout__deadlines_first(c) != SCOUT__NO_SLOT || c->todo_head != SCOUT__NO_SLOT ||
+	       scout__tell_is_open(c) || c->n_finishing > c->cfg.max_lookups || gives_back || c->closing;
 }
 
 static void
 on_closing(void *user)
 {
 	struct scout_client *c = user;
-	uint32_t i, next;
+	uint32_t i;
 
 	scout__enter_courier();
 	c->closing = true;
-	for (i = c->deadline_head; i != SCOUT__NO_SLOT; i = next) {
-		next = c->slots[i].deadline_next;
+	while ((i = scout__deadlines_first(c)) != SCOUT__NO_SLOT)
 		scout__lookup_fail(c, i, SCOUT_REASON_CLOSED, SCOUT_ERR_CLOSED, -1);
-	}
 	/* With a lease, its BYE ends every session at once; without, each is finished. */
 	for (i = 0; i < c->n_slots; i++)
 		for (uint32_t link = 0; link < c->n_links; link++)

@@ -35,46 +35,22 @@ scout__todo_add(struct scout_client *c, uint32_t i)
 	c->todo_tail = i;
 }
 
-static inline void scout__deadlines_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static inline void
-scout__deadlines_add(struct scout_client *c, uint32_t i)
-{
-	struct scout__slot *slot = &c->slots[i];
-
-	slot->in_deadlines = true;
-	slot->deadline_prev = c->deadline_tail;
-	slot->deadline_next = SCOUT__NO_SLOT;
-	if (c->deadline_tail == SCOUT__NO_SLOT)
-		c->deadline_head = i;
-	else
-		c->slots[c->deadline_tail].deadline_next = i;
-	c->deadline_tail = i;
-}
-
-static inline void scout__deadlines_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static inline void
-scout__deadlines_remove(struct scout_client *c, uint32_t i)
-{
-	struct scout__slot *slot = &c->slots[i];
-
-	if (!slot->in_deadlines)
-		return;
-	slot->in_deadlines = false;
-	if (slot->deadline_prev == SCOUT__NO_SLOT)
-		c->deadline_head = slot->deadline_next;
-	else
-		c->slots[slot->deadline_prev].deadline_next = slot->deadline_next;
-	if (slot->deadline_next == SCOUT__NO_SLOT)
-		c->deadline_tail = slot->deadline_prev;
-	else
-		c->slots[slot->deadline_next].deadline_prev = slot->deadline_prev;
-}
-
 static inline void
 scout__count_n(atomic_uint_fast64_t *counter, uint64_t n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
+
+/* ---- lookup_deadlines.c ---- */
+
+/* Before the courier runs. */
+void scout__deadlines_init(struct scout_client *c);
+/* A pending lookup; its slot's deadline_us and timeout_ms stay as they are until it is removed. */
+void scout__deadlines_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* Nothing if it is not there. */
+void scout__deadlines_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* The pending lookup whose deadline is the nearest; SCOUT__NO_SLOT: none is pending. */
+uint32_t scout__deadlines_first(const struct scout_client *c) SCOUT_ON_COURIER;
 
 /* ---- lookup_answer.c ---- */
 

@@ -172,13 +172,11 @@ void
 scout__lookup_link_down(void *user, struct scout__link *link, int error, const char *text)
 {
 	struct scout_client *c = user;
-	uint32_t index, i, next;
+	uint32_t index, i;
 
 	(void)text;
 	scout__enter_courier();
 	index = scout__link_index(link);
-	for (i = c->deadline_head; i != SCOUT__NO_SLOT; i = next) {
-		next = c->slots[i].deadline_next;
+	while ((i = scout__deadlines_first(c)) != SCOUT__NO_SLOT)
 		scout__lookup_fail(c, i, scout__reason_of(error), error, (int)index);
-	}
 }

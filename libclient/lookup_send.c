@@ -29,8 +29,8 @@ send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, uint64
 		.n = slot->n,
 		.skip = slot->skip,
 		.expect = slot->expect,
-		.poll_timeout_ms = slot->expect || c->cfg.lookup_poll_key_all ? c->cfg.lookup_poll_key_timeout_ms : 0,
-		.poll_interval_ms = c->cfg.lookup_poll_key_intervals_ms,
+		.poll_timeout_ms = slot->expect ? c->cfg.lookup_poll_key_timeout_ms : 0,
+		.poll_interval_ms = slot->expect ? c->cfg.lookup_poll_key_intervals_ms : 0,
 		.tenant = {slot->tenant, slot->tenant_len},
 		.hashes = scout__arena_at(&c->arena, slot->arena_pos),
 	};

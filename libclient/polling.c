@@ -23,7 +23,6 @@
 #include "clock.h"
 #include "polling.h"
 
-#define WARN_INTERVAL_US 1000000u
 #define LOOKS_PER_CLOCK 32u /* between two looks at the clock, and two yields, when spinning */
 
 /* The kernel's futex word is 32 bits, and so is atomic_uint on every platform that we build for. */
@@ -100,10 +99,6 @@ scout_wait_lookup(struct scout_client *client, const struct scout_lookup *lookup
 	while (is_pending(slot))
 		sleep_on(slot, client->cfg.lookup_poll_interval_ms);
 	*ret_hit = slot->hit;
-	if (slot->hit.reason == SCOUT_REASON_TIMEOUT)
-		scout__log_limited(&client->log, &client->timeout_limit, scout__now_us(), WARN_INTERVAL_US,
-				   SCOUT_LOG_WARN, "request %s: no answer within %u ms, going on without the cache",
-				   slot->id, client->cfg.lookup_timeout_ms);
 	return 0;
 }
 

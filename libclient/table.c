@@ -109,7 +109,7 @@ scout__table_forget(struct scout_client *client, uint32_t i)
 	while (*at != i)
 		at = &client->slots[*at].next_in_bucket;
 	*at = slot->next_in_bucket;
-	slot->id[0] = '\0';
+	slot->id_len = 0;
 	client->n_live--;
 }
 

@@ -54,11 +54,11 @@ struct scout_client_config {
 	uint32_t readers;                      /* default 1 */
 	uint32_t hash_bytes;                   /* default 32 */
 	uint32_t lookup_mode;                  /* enum scout_lookup_mode */
-	uint32_t lookup_timeout_ms;            /* default 5000 */
+	uint32_t lookup_timeout_ms;            /* default 500; a lookup may have a longer one of its own */
 	uint32_t lookup_poll_interval_ms;      /* default 5 */
-	uint32_t lookup_poll_key_timeout_ms;   /* default 0: one shot */
-	uint32_t lookup_poll_key_intervals_ms; /* default 0: one shot */
-	uint32_t lookup_poll_key_all;          /* 0 or 1 */
+	uint32_t lookup_poll_key_timeout_ms;   /* default 0: one shot. Late keys are waited for when this and */
+	uint32_t lookup_poll_key_intervals_ms; /* ... this are set. Default 0: one shot */
+	uint32_t lookup_poll_key_all;          /* 1: also for lookups whose expect_tokens is 0; default 0 */
 	uint32_t heartbeat_ms;                 /* default 1000 */
 	uint32_t connect_timeout_ms;           /* default 2000: how long lookups wait for the first connection */
 	uint32_t max_lookups;                  /* live requests, default 1024 */
@@ -152,7 +152,7 @@ enum scout_reason {
 	SCOUT_REASON_NONE = 0,
 	SCOUT_REASON_HIT = 1,         /* at least one chunk */
 	SCOUT_REASON_MISS = 2,        /* the server has nothing, or the prompt has no full chunk */
-	SCOUT_REASON_TIMEOUT = 3,     /* no answer before the deadline */
+	SCOUT_REASON_TIMEOUT = 3,     /* no answer before the deadline (timeout_ms of struct scout_lookup) */
 	SCOUT_REASON_UNREACHABLE = 4, /* a server is not there; @error says more */
 	SCOUT_REASON_REFUSED = 5,     /* a server refused; @error is its reason */
 	SCOUT_REASON_CLOSED = 6       /* the client is being closed */
@@ -164,6 +164,8 @@ enum scout_reason {
  */
 SCOUT_API const char *scout_reason_name(int reason);
 
+#define SCOUT_LOOKUP_TIMEOUT_MAX_MS 3600000u
+
 /* One question. All pointers are borrowed for the call; hashes are copied by the call that submits. */
 struct scout_lookup {
 	const char *id;           /* request id, 1..255 bytes, NUL-terminated */
@@ -173,9 +175,16 @@ struct scout_lookup {
 				     fit into half of arena_bytes. 0 is legal and answers 0 at once */
 	uint64_t prompt_tokens;   /* length of the prompt */
 	uint64_t computed_tokens; /* leading tokens that the GPU's own cache has already */
-	uint64_t expect_tokens;   /* tokens that should appear soon (disaggregated prefill), 0 = no expectation */
-	const char *tenant;       /* cache salt, at most 255 bytes; NULL = "" */
-	uint32_t size;            /* 0, or the size of this structure as the caller was compiled */
+	/* Leading tokens that should be cached by now or soon (disaggregated prefill): with lookup_poll_key_timeout_ms and
+	   lookup_poll_key_intervals_ms both set, the server waits for those that are late. 0: no expectation, or, with
+	   lookup_poll_key_all, all n chunks. */
+	uint64_t expect_tokens;
+	const char *tenant; /* cache salt, at most 255 bytes; NULL = "" */
+	uint32_t size;      /* 0, or the size of this structure as the caller was compiled */
+	/* This lookup's own timeout, at most SCOUT_LOOKUP_TIMEOUT_MAX_MS; 0: none. The deadline is the largest of it,
+	   lookup_timeout_ms and, for a lookup that waits for late keys, lookup_poll_key_timeout_ms. A server with
+	   prefetch=before_answer counts what it can load until then: give long prompts more. */
+	uint32_t timeout_ms;
 };
 
 /* One answer. */
@@ -243,7 +252,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_wait_ready(struct scout_client *clie
  *
  * Thread:   the caller's.
  * Blocks:   never. No lock, no allocation; no system call while the answer is pending; a submit rings the courier at most once.
- * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID (no pointer; n beyond what struct scout_lookup allows),
+ * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID (no pointer; n or timeout_ms beyond what struct scout_lookup allows),
  *           SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_REQUEST_ID, SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id), SCOUT_ERR_BUSY (slots or arena full),
  *           SCOUT_ERR_FORKED, SCOUT_ERR_CLOSED.
  * Since:    0.1
@@ -255,8 +264,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup(struct scout_client *client, con
  * Ask and wait for the answer: scout_try_lookup() with a wait behind it. Sends no second request.
  *
  * Thread:   the caller's.
- * Blocks:   until the answer lands, at the latest until lookup_timeout_ms after the submit (then 0 tokens, reason `timeout`,
- *           and a warning in the log). At once when a server is known to be unreachable.
+ * Blocks:   until the answer lands, at the latest until the lookup's deadline (timeout_ms of struct scout_lookup; then 0 tokens,
+ *           reason `timeout`, and a warning in the log). At once when a server is known to be unreachable.
  * Returns:  0 or the errors of scout_try_lookup(); never SCOUT_NOT_YET.
  * Since:    0.1
  */

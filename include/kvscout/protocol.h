@@ -109,8 +109,9 @@
  *                u32 skip            leading chunks that the GPU has already: they count as present, are not looked at and
  *                                    not promised; 0..n
  *                u32 expect          chunks that the caller expects to appear soon (key polling), 0 = none; 0..n
- *                u32 poll_timeout_ms how long to re-ask for late keys; 0 = one shot
- *                u32 poll_interval_ms
+ *                u32 poll_timeout_ms how long to re-ask for those of them that are late; 0 = one shot. It ends with budget_us, if
+ *                                    that is sooner
+ *                u32 poll_interval_ms how often; 0 = one shot
  *                u16 group           0
  *                u16 flags           SCOUT_LOOKUP_*; all other bits are 0
  *                str tenant          0..255 bytes

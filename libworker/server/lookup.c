@@ -396,8 +396,9 @@ scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__pa
 	task->session->lookup = task;
 	task->session->skip = m.skip;
 	task->first = task->next > m.skip ? task->next : m.skip;
-	task->poll_end_us = s->now_us + (uint64_t)m.poll_timeout_ms * 1000;
-	task->poll_interval_us = m.poll_interval_ms ? m.poll_interval_ms * UINT64_C(1000) : 1000;
+	/* Without an interval the keys are asked for once. */
+	task->poll_end_us = m.poll_interval_ms ? s->now_us + (uint64_t)m.poll_timeout_ms * 1000 : 0;
+	task->poll_interval_us = m.poll_interval_ms * UINT64_C(1000);
 	/* Without memory for it the answer counts what is on its way, too. */
 	if (s->tier2 && s->tier2->load_before_answer)
 		task->from_l2 = calloc((m.n + 7) / 8, 1);

@@ -57,6 +57,7 @@ struct fake_server {
 	unsigned frames, max_ops;
 	uint64_t looked_up[TICKETS], finished[TICKETS];
 	uint32_t admit_from, admit_to;
+	struct fake_lookup lookup;
 	uint64_t last_corr[256], last_word[256];
 	unsigned received, order[256];
 	unsigned first_of_epoch; /* LOOKUPs before it were another server start's */
@@ -137,8 +138,14 @@ record(struct fake_server *f, const struct scout__op *op)
 	f->order[op->opcode] = ++f->received;
 	f->last_word[op->opcode] = scout__get_u64(&body);
 	if (op->opcode == SCOUT_OP_LOOKUP && n < TICKETS) {
-		if (scout__get_lookup(op, HASH_BYTES, &lookup, &field) == SCOUT_WIRE_OK)
-			f->looked_up[n] = lookup.ticket;
+		if (scout__get_lookup(op, HASH_BYTES, &lookup, &field) != SCOUT_WIRE_OK)
+			return;
+		f->looked_up[n] = lookup.ticket;
+		f->lookup = (struct fake_lookup){.n = lookup.n,
+						 .expect = lookup.expect,
+						 .poll_timeout_ms = lookup.poll_timeout_ms,
+						 .poll_interval_ms = lookup.poll_interval_ms,
+						 .budget_us = op->budget_us};
 	} else if (op->opcode == SCOUT_OP_FINISH && n < TICKETS) {
 		(void)scout__get_one_u64(op, &f->finished[n], &field);
 	} else if (op->opcode == SCOUT_OP_ADMIT && scout__get_admit(op, &admit, &field) == SCOUT_WIRE_OK) {
@@ -571,6 +578,15 @@ fake_last_word(struct fake_server *f, unsigned opcode)
 
 	LOCKED(word = f->last_word[opcode]);
 	return word;
+}
+
+struct fake_lookup
+fake_last_lookup(struct fake_server *f)
+{
+	struct fake_lookup lookup;
+
+	LOCKED(lookup = f->lookup);
+	return lookup;
 }
 
 void

@@ -76,6 +76,11 @@ uint64_t fake_last_word(struct fake_server *f, unsigned opcode);
 unsigned fake_last_order(struct fake_server *f, unsigned opcode);
 /* Sessions of this epoch that were looked up and never finished. */
 unsigned fake_open_sessions(struct fake_server *f);
+/* Of the last LOOKUP. */
+struct fake_lookup {
+	uint32_t n, expect, poll_timeout_ms, poll_interval_ms, budget_us;
+};
+struct fake_lookup fake_last_lookup(struct fake_server *f);
 /* from and to of the last ADMIT. */
 void fake_last_admit(struct fake_server *f, uint32_t *ret_from, uint32_t *ret_to);
 

@@ -129,6 +129,7 @@ do_client(char **args)
 
 	(void)args;
 	scout_client_config_init(&cfg);
+	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
 	cfg.endpoint = me.endpoint;
 	cfg.name_space = "rig";
 	cfg.chunk_tokens = CHUNK_TOKENS;

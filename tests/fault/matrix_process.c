@@ -197,6 +197,7 @@ child_asks(const char *endpoint)
 	int rc;
 
 	scout_client_config_init(&cfg);
+	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
 	cfg.endpoint = endpoint;
 	cfg.name_space = "rig";
 	cfg.chunk_tokens = FAULT_CHUNK_TOKENS;

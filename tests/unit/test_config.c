@@ -153,7 +153,7 @@ START_TEST(client_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(cfg.readers, 1);
 	ck_assert_uint_eq(cfg.hash_bytes, 32);
 	ck_assert_uint_eq(cfg.lookup_mode, SCOUT_LOOKUP_ASYNC);
-	ck_assert_uint_eq(cfg.lookup_timeout_ms, 5000);
+	ck_assert_uint_eq(cfg.lookup_timeout_ms, 500);
 	ck_assert_uint_eq(cfg.lookup_poll_interval_ms, 5);
 	ck_assert_uint_eq(cfg.lookup_poll_key_timeout_ms, 0);
 	ck_assert_uint_eq(cfg.lookup_poll_key_intervals_ms, 0);

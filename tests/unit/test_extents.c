@@ -90,6 +90,7 @@ start_client_in(const char *name_space)
 	char err[256] = "";
 
 	scout_client_config_init(&cfg);
+	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
 	cfg.endpoint = rig.endpoint;
 	cfg.name_space = name_space;
 	cfg.chunk_tokens = rig.chunk_tokens;

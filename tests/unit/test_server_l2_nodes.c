@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server_rig.h"
+#include "nodes_rig.h"
 
 #include "check_main.h"
 #include "l2_folder.h"
 
 /* Two servers over one folder of files, as two nodes over a parallel file system: one writes, the other one waits for it. */
-
-struct node {
-	struct scout_server_config cfg;
-	struct rig rig;
-};
 
 static char url[256];
 static char *folder;
@@ -28,56 +23,6 @@ teardown(void)
 	free(folder);
 }
 
-static void
-node_up(struct node *node)
-{
-	node->cfg = rig_config(64);
-	node->cfg.l2 = url;
-	node->cfg.l2_timeout_ms = 20000;
-	rig_up_with(&node->rig, &node->cfg);
-	wire_wait_status(&node->rig.client, "l2.0.ready", 1);
-}
-
-static void
-fill(uint8_t *slot, uint64_t key)
-{
-	for (uint32_t i = 0; i < SHARD_BYTES; i++)
-		slot[i] = (uint8_t)(key * 59 + i * 3 + (i >> 9));
-}
-
-static void
-write_one(struct node *node, uint64_t key)
-{
-	struct wire_peer *p = &node->rig.worker;
-	struct wire_grants g;
-	uint32_t readable;
-
-	ck_assert_int_eq(wire_store(p, 0, key, 1, &g), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(g.n_granted, 1);
-	fill(wire_slot(p, &g.grants[0]), key);
-	ck_assert_int_eq(wire_store_done(p, g.id, 1, 1, &readable), SCOUT_WIRE_OK);
-	free(g.grants);
-	wire_wait_status(&node->rig.client, "l2.writes.waiting", 0);
-}
-
-static void
-read_all(struct node *node, uint64_t ticket, uint64_t first_key, uint32_t n)
-{
-	struct wire_peer *p = &node->rig.worker;
-	struct wire_grants g;
-
-	ck_assert_int_eq(wire_retrieve(p, ticket, 0, n, &g), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(g.n_granted, n);
-	for (uint32_t i = 0; i < n; i++) {
-		uint8_t expected[SHARD_BYTES];
-
-		fill(expected, first_key + i);
-		ck_assert_mem_eq(wire_slot(p, &g.grants[i]), expected, SHARD_BYTES);
-	}
-	ck_assert_int_eq(wire_retrieve_done(p, g.id, 0), SCOUT_WIRE_OK);
-	free(g.grants);
-}
-
 START_TEST(a_node_waits_for_what_another_writes_late_and_out_of_order)
 {
 	static const uint64_t order[] = {6, 2, 8, 1, 4, 3, 7, 5};
@@ -90,13 +35,13 @@ START_TEST(a_node_waits_for_what_another_writes_late_and_out_of_order)
 	struct scout__op op;
 	uint64_t corr;
 
-	node_up(&writer);
-	node_up(&reader);
+	node_up(&writer, url);
+	node_up(&reader, url);
 	corr = wire_add_lookup(&reader.rig.client, &m, 1);
 	wire_flush(&reader.rig.client);
 	for (unsigned i = 0; i < 8; i++) {
 		ck_assert(!wire_has(&reader.rig.client, corr));
-		write_one(&writer, order[i]);
+		node_write(&writer, order[i]);
 	}
 	reply = wire_wait(&reader.rig.client, corr);
 	ck_assert_uint_eq(reply->status, SCOUT_WIRE_OK);
@@ -109,11 +54,17 @@ START_TEST(a_node_waits_for_what_another_writes_late_and_out_of_order)
 	wire_reply_free(reply);
 	ck_assert_uint_eq(hit.hit, 8);
 	ck_assert_uint_eq(hit.l2, 8);
-	read_all(&reader, 1, 1, 8);
+	node_read(&reader, 1, 1, 8);
 	rig_finish(&reader.rig.client, 1);
 	wire_wait_status(&reader.rig.client, "l2.0.pinned", 0);
 	rig_down(&reader.rig);
 	rig_down(&writer.rig);
+}
+END_TEST
+
+START_TEST(a_decode_scheduler_gets_what_a_prefill_node_writes_late_and_out_of_order)
+{
+	nodes_wait_for_late_keys(url, _i != 0);
 }
 END_TEST
 
@@ -122,17 +73,17 @@ START_TEST(a_server_that_restarts_finds_what_it_had_written)
 	struct node node;
 	struct scout__lookup_reply hit;
 
-	node_up(&node);
+	node_up(&node, url);
 	for (uint64_t key = 1; key <= 8; key++)
-		write_one(&node, key);
+		node_write(&node, key);
 	rig_down(&node.rig);
 	(void)snprintf(url, sizeof(url), "fs://%s/kv", folder);
-	node_up(&node);
+	node_up(&node, url);
 	ck_assert_uint_eq(wire_status(&node.rig.client, "l2.0.recovered"), 8);
 	ck_assert_int_eq(wire_lookup(&node.rig.client, 1, 1, 9, 0, &hit), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(hit.l1, 0);
 	ck_assert_uint_eq(hit.l2, 8);
-	read_all(&node, 1, 1, 8);
+	node_read(&node, 1, 1, 8);
 	rig_finish(&node.rig.client, 1);
 	wire_wait_status(&node.rig.client, "l2.0.pinned", 0);
 	rig_down(&node.rig);
@@ -148,6 +99,7 @@ suite_of_this_file(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_node_waits_for_what_another_writes_late_and_out_of_order);
+	tcase_add_loop_test(tc, a_decode_scheduler_gets_what_a_prefill_node_writes_late_and_out_of_order, 0, 2);
 	tcase_add_test(tc, a_server_that_restarts_finds_what_it_had_written);
 	suite_add_tcase(suite, tc);
 	return suite;

@@ -595,6 +595,7 @@ client_new(const char *key, const char *value)
 	char err[256] = "";
 
 	scout_client_config_init(&cfg);
+	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
 	cfg.endpoint = scout_server_endpoint(server);
 	cfg.chunk_tokens = 16;
 	if (key)

@@ -85,6 +85,7 @@ client_new(void)
 	char err[256] = "";
 
 	scout_client_config_init(&cfg);
+	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
 	cfg.endpoint = scout_server_endpoint(server);
 	cfg.chunk_tokens = 16;
 	cfg.heartbeat_ms = 60000;
@@ -148,7 +149,7 @@ START_TEST(what_somebody_waits_for_is_rung_for)
 	for (int what = 0; what < SCOUT__TELLS; what++)
 		c->tells[what].links = &tell;
 	c->cfg.max_lookups = 2;
-	c->todo_head = c->deadline_head = SCOUT__NO_SLOT;
+	c->todo_head = c->deadline_head = c->deadline_root = SCOUT__NO_SLOT;
 	ck_assert(!is_awaited(c));
 	c->n_finishing = c->cfg.max_lookups;
 	ck_assert(!is_awaited(c));
@@ -158,6 +159,9 @@ START_TEST(what_somebody_waits_for_is_rung_for)
 	c->deadline_head = 0; /* a lookup */
 	ck_assert(is_awaited(c));
 	c->deadline_head = SCOUT__NO_SLOT;
+	c->deadline_root = 0; /* one with another timeout */
+	ck_assert(is_awaited(c));
+	c->deadline_root = SCOUT__NO_SLOT;
 	c->todo_head = 0; /* what waits for credit */
 	ck_assert(is_awaited(c));
 	c->todo_head = SCOUT__NO_SLOT;

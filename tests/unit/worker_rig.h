@@ -285,6 +285,7 @@ rig_client_start(struct rig *rig)
 	int rc;
 
 	scout_client_config_init(&cfg);
+	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
 	cfg.endpoint = rig->endpoint;
 	cfg.name_space = "rig";
 	cfg.chunk_tokens = rig->chunk_tokens;

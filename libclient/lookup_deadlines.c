@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * Which pending lookup has the nearest deadline. Most have the client's own timeout: their deadlines come in the order of their
+ * submits, so they stand in a list, and adding and removing are a few stores. Lookups with another timeout (their own timeout_ms, or
+ * the time for late keys) are in a pairing heap: a list sorted by deadline would cost each of them a walk over all that wait longer.
+ *
+ * The heap's links are in the slots, so it needs no memory of its own. `deadline_prev` of a node is its left sibling, or its parent if
+ * it is the first child; `deadline_next` is its right sibling.
+ *
+ * Rejected: one array heap for all. Each removal would write the positions of a dozen other slots, whose lines nothing else touches.
+ */
+#include "lookup.h"
+
+/* ---- the list: lookups with the client's own timeout ---- */
+
+static bool in_list(const struct scout_client *c, const struct scout__slot *slot) SCOUT_ON_COURIER;
+static bool
+in_list(const struct scout_client *c, const struct scout__slot *slot)
+{
+	return slot->timeout_ms == c->cfg.lookup_timeout_ms;
+}
+
+static void list_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+static void
+list_add(struct scout_client *c, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	slot->deadline_prev = c->deadline_tail;
+	slot->deadline_next = SCOUT__NO_SLOT;
+	if (c->deadline_tail == SCOUT__NO_SLOT)
+		c->deadline_head = i;
+	else
+		c->slots[c->deadline_tail].deadline_next = i;
+	c->deadline_tail = i;
+}
+
+static void list_remove(struct scout_client *c, const struct scout__slot *slot) SCOUT_ON_COURIER;
+static void
+list_remove(struct scout_client *c, const struct scout__slot *slot)
+{
+	if (slot->deadline_prev == SCOUT__NO_SLOT)
+		c->deadline_head = slot->deadline_next;
+	else
+		c->slots[slot->deadline_prev].deadline_next = slot->deadline_next;
+	if (slot->deadline_next == SCOUT__NO_SLOT)
+		c->deadline_tail = slot->deadline_prev;
+	else
+		c->slots[slot->deadline_next].deadline_prev = slot->deadline_prev;
+}
+
+/* ---- the heap: all others ---- */
+
+/* Two heaps become one; either may be empty. Returns its root. */
+static uint32_t meld(struct scout_client *c, uint32_t a, uint32_t b) SCOUT_ON_COURIER;
+static uint32_t
+meld(struct scout_client *c, uint32_t a, uint32_t b)
+{
+	struct scout__slot *parent, *child;
+
+	if (a == SCOUT__NO_SLOT || b == SCOUT__NO_SLOT)
+		return a == SCOUT__NO_SLOT ? b : a;
+	if (c->slots[b].deadline_us < c->slots[a].deadline_us) {
+		uint32_t t = a;
+
+		a = b;
+		b = t;
+	}
+	parent = &c->slots[a];
+	child = &c->slots[b];
+	child->deadline_prev = a;
+	child->deadline_next = parent->deadline_child;
+	if (child->deadline_next != SCOUT__NO_SLOT)
+		c->slots[child->deadline_next].deadline_prev = b;
+	parent->deadline_child = b;
+	return a;
+}
+
+/* The siblings from @first on become one heap: melded by pairs, and the pairs from the last to the first. Returns its root. */
+static uint32_t meld_siblings(struct scout_client *c, uint32_t first) SCOUT_ON_COURIER;
+static uint32_t
+meld_siblings(struct scout_client *c, uint32_t first)
+{
+	uint32_t pairs = SCOUT__NO_SLOT, root = SCOUT__NO_SLOT;
+
+	while (first != SCOUT__NO_SLOT) {
+		uint32_t a = first, b = c->slots[a].deadline_next;
+
+		first = b == SCOUT__NO_SLOT ? b : c->slots[b].deadline_next;
+		a = meld(c, a, b);
+		c->slots[a].deadline_next = pairs;
+		pairs = a;
+	}
+	while (pairs != SCOUT__NO_SLOT) {
+		uint32_t next = c->slots[pairs].deadline_next;
+
+		root = meld(c, root, pairs);
+		pairs = next;
+	}
+	return root;
+}
+
+static void heap_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+static void
+heap_add(struct scout_client *c, uint32_t i)
+{
+	c->slots[i].deadline_child = SCOUT__NO_SLOT;
+	c->slots[i].deadline_prev = c->slots[i].deadline_next = SCOUT__NO_SLOT;
+	c->deadline_root = meld(c, c->deadline_root, i);
+}
+
+static void heap_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+static void
+heap_remove(struct scout_client *c, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+	uint32_t below = meld_siblings(c, slot->deadline_child);
+
+	if (i == c->deadline_root) {
+		c->deadline_root = below;
+		return;
+	}
+	if (c->slots[slot->deadline_prev].deadline_child == i)
+		c->slots[slot->deadline_prev].deadline_child = slot->deadline_next;
+	else
+		c->slots[slot->deadline_prev].deadline_next = slot->deadline_next;
+	if (slot->deadline_next != SCOUT__NO_SLOT)
+		c->slots[slot->deadline_next].deadline_prev = slot->deadline_prev;
+	c->deadline_root = meld(c, c->deadline_root, below);
+}
+
+/* ---- both ---- */
+
+void
+scout__deadlines_init(struct scout_client *c)
+{
+	c->deadline_head = c->deadline_tail = c->deadline_root = SCOUT__NO_SLOT;
+}
+
+void
+scout__deadlines_add(struct scout_client *c, uint32_t i)
+{
+	c->slots[i].in_deadlines = true;
+	if (in_list(c, &c->slots[i]))
+		list_add(c, i);
+	else
+		heap_add(c, i);
+}
+
+void
+scout__deadlines_remove(struct scout_client *c, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	if (!slot->in_deadlines)
+		return;
+	slot->in_deadlines = false;
+	if (in_list(c, slot))
+		list_remove(c, slot);
+	else
+		heap_remove(c, i);
+}
+
+uint32_t
+scout__deadlines_first(const struct scout_client *c)
+{
+	if (c->deadline_head == SCOUT__NO_SLOT || c->deadline_root == SCOUT__NO_SLOT)
+		return c->deadline_head == SCOUT__NO_SLOT ? c->deadline_root : c->deadline_head;
+	return c->slots[c->deadline_root].deadline_us < c->slots[c->deadline_head].deadline_us ? c->deadline_root
+											       : c->deadline_head;
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdatomic.h>
+
+#include "check_main.h"
+#include "client_rig.h"
+
+/* When a lookup ends that gets no answer, and what its server is told of that: deadlines, the time for late keys. */
+
+/* After its deadline, with room for a machine that does not let us run: what has no deadline never ends. */
+#define LATE_US UINT64_C(5000000)
+
+/* ---- the time for late keys ---- */
+
+static const struct {
+	const char *timeout_ms, *interval_ms, *all;
+	uint64_t expect_tokens;
+	uint32_t expect, budget_ms; /* what the server is told; polled if expect > 0. The rig's own timeout is 5000 */
+} polls[] = {
+	/* An expectation alone is none: a lookup is one shot unless both times are set. */
+	{"0", "0", "0", 8 * RIG_CHUNK, 0, 5000},
+	{"9000", "0", "1", 8 * RIG_CHUNK, 0, 5000},
+	{"0", "7", "1", 8 * RIG_CHUNK, 0, 5000},
+	/* Those that expect something are waited for; rounded down to chunks, at most all. */
+	{"9000", "7", "0", 0, 0, 5000},
+	{"9000", "7", "0", 3 * RIG_CHUNK, 3, 9000},
+	{"9000", "7", "0", 3 * RIG_CHUNK + 255, 3, 9000},
+	{"9000", "7", "0", 100 * RIG_CHUNK, 8, 9000},
+	{"200", "7", "0", 3 * RIG_CHUNK, 3, 5000},
+	/* Or all of them. */
+	{"9000", "7", "1", 0, 8, 9000},
+	{"9000", "7", "1", 3 * RIG_CHUNK, 3, 9000},
+};
+
+START_TEST(the_server_is_told_to_wait_for_late_keys_when_both_times_are_set)
+{
+	struct scout_client_config cfg;
+	struct scout_lookup q = rig_question("r1", 8);
+	struct fake_lookup seen;
+	struct scout_hit hit;
+	char err[256] = "";
+
+	scout_client_free(client);
+	scout_client_config_init(&cfg);
+	cfg.endpoint = fake_endpoint(fake);
+	cfg.lookup_timeout_ms = 5000;
+	ck_assert_int_eq(
+		scout_client_config_set(&cfg, "lookup_poll_key_timeout_ms", polls[_i].timeout_ms, err, sizeof(err)), 0);
+	ck_assert_int_eq(
+		scout_client_config_set(&cfg, "lookup_poll_key_intervals_ms", polls[_i].interval_ms, err, sizeof(err)),
+		0);
+	ck_assert_int_eq(scout_client_config_set(&cfg, "lookup_poll_key_all", polls[_i].all, err, sizeof(err)), 0);
+	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
+	scout_client_config_fini(&cfg);
+	q.expect_tokens = polls[_i].expect_tokens;
+	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+	seen = fake_last_lookup(fake);
+	ck_assert_uint_eq(seen.expect, polls[_i].expect);
+	ck_assert_uint_eq(seen.poll_timeout_ms, seen.expect ? strtoul(polls[_i].timeout_ms, NULL, 10) : 0);
+	ck_assert_uint_eq(seen.poll_interval_ms, seen.expect ? strtoul(polls[_i].interval_ms, NULL, 10) : 0);
+	ck_assert_uint_le(seen.budget_us, polls[_i].budget_ms * 1000);
+	ck_assert_uint_gt(seen.budget_us, (polls[_i].budget_ms - 3000) * 1000);
+}
+END_TEST
+
+/* ---- deadlines ---- */
+
+/* The largest counts: a lookup's own timeout cannot end it before the client's. */
+START_TEST(a_lookups_own_timeout_counts_where_it_is_the_largest)
+{
+	static const uint32_t own[] = {0, 1, 1000, 9000}, effective_ms[] = {2000, 2000, 2000, 9000};
+	char id[32];
+
+	rig_reopen("lookup_timeout_ms", "2000");
+	for (unsigned i = 0; i < 4; i++) {
+		struct scout_lookup q;
+		struct scout_hit hit;
+
+		(void)snprintf(id, sizeof(id), "r%u", i);
+		q = rig_question(id, 8);
+		q.timeout_ms = own[i];
+		ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+		ck_assert_uint_le(fake_last_lookup(fake).budget_us, effective_ms[i] * 1000);
+		ck_assert_uint_gt(fake_last_lookup(fake).budget_us, (effective_ms[i] - 1500) * 1000);
+	}
+}
+END_TEST
+
+START_TEST(a_timeout_that_is_too_long_is_refused_and_one_beyond_the_callers_structure_ignored)
+{
+	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_hit hit;
+
+	q.timeout_ms = SCOUT_LOOKUP_TIMEOUT_MAX_MS + 1;
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
+	q.size = offsetof(struct scout_lookup, timeout_ms);
+	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+	ck_assert_uint_le(fake_last_lookup(fake).budget_us, 5000000);
+	(void)scout_finish(client, "r1");
+	q.size = sizeof(q);
+	q.timeout_ms = SCOUT_LOOKUP_TIMEOUT_MAX_MS;
+	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+	ck_assert_uint_gt(fake_last_lookup(fake).budget_us, 3500000000u);
+}
+END_TEST
+
+#define MIXED 200u
+
+/* Timeouts of all kinds in one queue, some finished in between: each ends at its own deadline, none before and none much later. */
+START_TEST(lookups_of_different_timeouts_end_each_by_its_own)
+{
+	static uint64_t asked_us[MIXED];
+	static uint32_t timeout_ms[MIXED];
+	struct scout_hit hit;
+	char id[32];
+
+	rig_reopen("lookup_timeout_ms", "400");
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
+	for (uint32_t i = 0; i < MIXED; i++) {
+		struct scout_lookup q;
+
+		(void)snprintf(id, sizeof(id), "r%u", i);
+		q = rig_question(id, 2);
+		q.timeout_ms = i % 3 == 0 ? 0 : 300 + i * 7919 % 900;
+		timeout_ms[i] = q.timeout_ms > 400 ? q.timeout_ms : 400;
+		asked_us[i] = scout__now_us();
+		ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
+		if (i % 5 == 4) {
+			(void)snprintf(id, sizeof(id), "r%u", i - 2);
+			ck_assert_int_eq(scout_finish(client, id), 0);
+		}
+	}
+	for (uint32_t left = MIXED - MIXED / 5; left > 0;) {
+		struct pollfd p = {.fd = scout_client_fd(client), .events = POLLIN};
+
+		(void)poll(&p, 1, 1000);
+		scout_client_fd_clear(client);
+		for (uint32_t i = 0; i < MIXED; i++) {
+			struct scout_lookup q;
+			uint64_t now_us = scout__now_us();
+
+			(void)snprintf(id, sizeof(id), "r%u", i);
+			q = rig_question(id, 2);
+			if (i % 5 == 2 || timeout_ms[i] == 0 || scout_try_lookup(client, &q, &hit) == SCOUT_NOT_YET) {
+				if (i % 5 != 2 && timeout_ms[i] != 0)
+					ck_assert_uint_lt(now_us, asked_us[i] + timeout_ms[i] * 1000 + LATE_US);
+				continue;
+			}
+			ck_assert_int_eq(hit.reason, SCOUT_REASON_TIMEOUT);
+			ck_assert_uint_ge(scout__now_us(), asked_us[i] + timeout_ms[i] * 1000);
+			timeout_ms[i] = 0;
+			left--;
+		}
+	}
+}
+END_TEST
+
+/* ---- what is logged ---- */
+
+static atomic_uint n_timeout_lines;
+static char timeout_line[256]; /* before n_timeout_lines */
+
+static void
+note_timeouts(void *user, int level, const char *text)
+{
+	(void)user;
+	if (!strstr(text, "no answer within"))
+		return;
+	ck_assert_int_eq(level, SCOUT_LOG_WARN);
+	if (atomic_load(&n_timeout_lines) == 0)
+		(void)snprintf(timeout_line, sizeof(timeout_line), "%s", text);
+	atomic_fetch_add(&n_timeout_lines, 1);
+}
+
+/* Also where nobody waits for the answer; one line a second, however many they are. */
+START_TEST(timeouts_are_logged_at_most_once_a_second)
+{
+	struct scout_client_config cfg;
+	struct scout_hit hit;
+	char id[32], err[256] = "";
+
+	scout_client_free(client);
+	scout_client_config_init(&cfg);
+	cfg.endpoint = fake_endpoint(fake);
+	cfg.lookup_timeout_ms = 300;
+	cfg.log = note_timeouts;
+	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
+	rig_ready();
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
+	scout_step_begin(client);
+	for (unsigned i = 0; i < 100; i++) {
+		struct scout_lookup q;
+
+		(void)snprintf(id, sizeof(id), "request-%u", i);
+		q = rig_question(id, 2);
+		ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
+	}
+	scout_step_end(client);
+	ck_assert_int_eq(rig_answer("request-99", 2).reason, SCOUT_REASON_TIMEOUT);
+	ck_assert_uint_ge(atomic_load(&n_timeout_lines), 1);
+	ck_assert_uint_le(atomic_load(&n_timeout_lines), 5); /* more only where this took seconds */
+	ck_assert_msg(strstr(timeout_line, "request request-0: no answer within 300 ms") != NULL, "%s", timeout_line);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("client_times");
+	TCase *tc = tcase_create("times");
+
+	tcase_add_checked_fixture(tc, rig_up, rig_down);
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, the_server_is_told_to_wait_for_late_keys_when_both_times_are_set, 0,
+			    (int)(sizeof(polls) / sizeof(polls[0])));
+	tcase_add_test(tc, a_lookups_own_timeout_counts_where_it_is_the_largest);
+	tcase_add_test(tc, a_timeout_that_is_too_long_is_refused_and_one_beyond_the_callers_structure_ignored);
+	tcase_add_test(tc, lookups_of_different_timeouts_end_each_by_its_own);
+	tcase_add_test(tc, timeouts_are_logged_at_most_once_a_second);
+	suite_add_tcase(s, tc);
+	return s;
+}
