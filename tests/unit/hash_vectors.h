@@ -758,9 +758,9 @@ static const struct token_run lora_empty_name_runs[] = {
 };
 
 static const char *const lora_empty_name_hashes[] = {
-	"07740674b1e24259d1d8a49fb90be7bcc1aac027a8dcf1fc6fb0df8284cbc773",
-	"341da0242eb174fd9000314a26bcc6ebc30e179045498de2faf91eec918e0007",
-	"284e76e197ded6653b3cccf4e3ff34de38a3002a323a3fc5fd8c0ba6a984f36c",
+	"64b8da3d79877b04e7f9ce3a80525e1e250fe89108fb0be854a0f2945f0bedfc",
+	"e2c6f4a9793ab582b6c0bb4f89339d64224121deb52d01b80c8e994f4eae0ea4",
+	"534c482cf036e07e10b64154d2cce72ea167c3d19510f1475bd11792204d9cb3",
 };
 
 static const struct token_run lora_empty_name_untagged_runs[] = {
@@ -4052,14 +4052,14 @@ static const struct hash_vector hash_vectors[] = {
 	{"lora_empty_name",
 	 "vllm-0.31", NULL,
 	 16, 32, lora_empty_name_runs, 50, 50,
-	 "", "",
+	 "", "/adapters/none",
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 lora_empty_name_hashes, 3},
 	{"lora_empty_name_untagged",
 	 "vllm-0.30", NULL,
 	 16, 32, lora_empty_name_untagged_runs, 50, 50,
-	 "", "",
+	 "", "/adapters/none",
 	 NULL,
 	 NULL, 0, NULL, 0,
 	 lora_empty_name_untagged_hashes, 3},

@@ -149,7 +149,7 @@ def fill():
 
     # LoRA and salt.
     vector("lora", text[:50], lora=("sql-adapter", "/adapters/sql"))
-    vector("lora_empty_name", text[:50], lora=("", ""))
+    vector("lora_empty_name", text[:50], lora=("", "/adapters/none"))
     vector("lora_other_path", text[:50], lora=("sql-adapter", "/adapters/sql-2"))
     vector("lora_path_of_300_bytes", text[:50], lora=("a", "/adapters/" + "x" * 290))
     vector("lora_not_ascii", text[:50], lora=("\u9069\u914d\u5668-\u03b2\U0001f9e0", "/\u9069"))
