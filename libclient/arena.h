@@ -6,9 +6,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include <kvscout/error.h>
+
+#include "lazy.h"
 
 /*
  * The hash arena: a ring of bytes in which the caller leaves a copy of a lookup's hashes for the courier. Regions are taken in
@@ -19,8 +20,8 @@
  * wrap around the end: the rest of the ring is then a region of its own that is done from the start.
  *
  * When nothing is in use, the caller goes on at the start of the ring. So a scheduler whose hashes are gone before its next step
- * writes to the same memory in each, which the caches still have, and pages that no burst ever needed are never touched. The
- * courier learns it from the next region: where all that it was told of is done, its head goes there.
+ * writes to the same memory in each, which the caches still have, and pages that no burst ever needed are never touched: the arena
+ * is as large as a step of the whole queue may need and takes as much memory as the largest step did need. The courier learns it from the next region: where all that it was told of is done, its head goes there.
  */
 struct scout__arena {
 	uint8_t *bytes;
@@ -44,7 +45,7 @@ static inline int
 scout__arena_init(struct scout__arena *arena, uint64_t size)
 {
 	arena->size = size / SCOUT__ARENA_ALIGN * SCOUT__ARENA_ALIGN;
-	arena->bytes = aligned_alloc(64, (arena->size + 63) / 64 * 64);
+	arena->bytes = scout__lazy_alloc(arena->size);
 	arena->tail = 0;
 	arena->empty_at = 0;
 	arena->start = 0;
@@ -56,7 +57,7 @@ scout__arena_init(struct scout__arena *arena, uint64_t size)
 static inline void
 scout__arena_fini(struct scout__arena *arena)
 {
-	free(arena->bytes);
+	scout__lazy_free(arena->bytes, arena->size);
 	arena->bytes = NULL;
 }
 

@@ -9,6 +9,10 @@
 
 /* The client's option table, and the public calls on it. Any thread. */
 
+#define MAX_LOOKUPS 65536u
+/* One step may ask for the whole queue: for each the hashes of 65,536 tokens, with some room around them. */
+#define ARENA_BYTES (MAX_LOOKUPS * UINT64_C(8704))
+
 #define FIELD(name) offsetof(struct scout_client_config, name)
 
 static const char *const lookup_modes[] = {
@@ -158,10 +162,10 @@ static const struct scout__option options[] = {
 		.name = "max_lookups",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(max_lookups),
-		.def = 1024,
+		.def = MAX_LOOKUPS,
 		.min = 1,
-		.max = 65536,
-		.doc = "Live request ids",
+		.max = 1048576,
+		.doc = "Live request ids; memory is taken as they are used",
 	},
 	{
 		.name = "hash_bytes",
@@ -184,10 +188,10 @@ static const struct scout__option options[] = {
 		.name = "arena_bytes",
 		.type = SCOUT_OPTION_SIZE,
 		.offset = FIELD(arena_bytes),
-		.def = UINT64_C(8) << 20,
+		.def = ARENA_BYTES,
 		.min = UINT64_C(64) << 10,
-		.max = UINT64_C(4) << 30,
-		.doc = "Memory for hashes that wait for the courier",
+		.max = UINT64_C(64) << 30,
+		.doc = "Memory for hashes that wait for the courier; taken as it is used, so as much as the largest step needs",
 	},
 	{
 		.name = "weights_version",

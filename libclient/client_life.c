@@ -115,7 +115,7 @@ init_give_back(struct scout_client *client)
 	}
 	for (uint32_t i = 0; i < client->n_links; i++) {
 		client->give_back[i].cap = 4 * client->n_slots;
-		client->give_back[i].tickets = malloc(client->give_back[i].cap * sizeof(uint64_t));
+		client->give_back[i].tickets = scout__lazy_alloc(client->give_back[i].cap * sizeof(uint64_t));
 		if (!client->give_back[i].tickets)
 			return SCOUT_ERR_NOMEM;
 	}
@@ -126,7 +126,7 @@ static void
 destroy(struct scout_client *client)
 {
 	for (uint32_t i = 0; client->give_back && i < client->n_links; i++)
-		free(client->give_back[i].tickets);
+		scout__lazy_free(client->give_back[i].tickets, client->give_back[i].cap * sizeof(uint64_t));
 	free(client->give_back);
 	for (uint32_t what = 0; what < SCOUT__TELLS; what++)
 		free(client->tells[what].links);
@@ -145,7 +145,7 @@ static int
 allocate(struct scout_client *client)
 {
 	client->n_slots = 2 * client->cfg.max_lookups;
-	client->todo_head = client->todo_tail = SCOUT__NO_SLOT;
+	client->todo = client->blocked = (struct scout__slot_list){SCOUT__NO_SLOT, SCOUT__NO_SLOT};
 	scout__deadlines_init(client);
 	if (scout__table_init(client) != 0 || scout__arena_init(&client->arena, client->cfg.arena_bytes) != 0 ||
 	    scout__ring_init(&client->freed, client->n_slots) != 0 || init_give_back(client) != 0)

@@ -85,8 +85,8 @@ struct scout__slot {
 	uint64_t id_hash;
 	/* courier writes (release), caller reads (acquire); also a futex */
 	atomic_uint answer;
-	uint32_t next_in_bucket;
-	uint32_t next_asked; /* whom the caller asked for after this one, last time; a guess */
+	uint32_t next_in_bucket; /* slot plus 1; 0: the last one */
+	uint32_t next_asked;     /* whom the caller asked for after this one, last time; a guess */
 	uint32_t skip;
 	uint32_t n;
 	uint8_t id_len; /* 0: not in the table */
@@ -119,14 +119,19 @@ struct scout__slot {
 	bool finished; /* FINISH word came */
 	bool in_todo;
 	bool in_deadlines;
-	uint16_t unanswered; /* lanes */
-	uint16_t unsent;     /* lanes that need the arena's bytes */
-	uint32_t todo_next;
+	uint16_t unanswered;                                   /* lanes */
+	uint16_t unsent;                                       /* lanes that need the arena's bytes */
+	uint32_t todo_prev, todo_next;                         /* in whichever list it is */
 	uint32_t deadline_prev, deadline_next, deadline_child; /* lookup_deadlines.c */
 	struct scout__lane *lanes;                             /* n_links */
 };
 _Static_assert(offsetof(struct scout__slot, id) == SCOUT__CACHE_LINE, "what is hot fills one cache line");
 _Static_assert(SCOUT_MAX_NAME <= UINT8_MAX, "lengths of ids and tenants are bytes");
+
+/* Slots, through their todo_prev and todo_next. */
+struct scout__slot_list {
+	uint32_t head, tail; /* SCOUT__NO_SLOT: empty */
+};
 
 /* Tickets to give back once a server is there again (same epoch). Courier. */
 struct scout__give_back {
@@ -170,9 +175,10 @@ struct scout_client {
 	/* caller */
 	struct scout__slot *slots;
 	struct scout__lane *lanes; /* n_slots * n_links; courier's content */
-	uint32_t *buckets;
-	uint32_t last_asked; /* slot, in the table or not */
-	uint32_t free_head;
+	uint32_t *buckets;         /* each a slot plus 1; 0: empty */
+	uint32_t last_asked;       /* slot, in the table or not */
+	uint32_t free_head;        /* of the slots that were used before */
+	uint32_t n_fresh;          /* slots from this one on were never used */
 	uint32_t n_live;
 	bool in_step;
 	bool step_dirty;                       /* a word was pushed in this step */
@@ -194,10 +200,13 @@ struct scout_client {
 	char ready_text[512];
 
 	/* courier; on lines of its own, for it writes them all the time */
-	_Alignas(SCOUT__CACHE_LINE) uint32_t todo_head;
-	uint32_t todo_tail;
+	/* A slot with something unsent is in one of these: not looked at yet, and what could not be sent when it was. */
+	_Alignas(SCOUT__CACHE_LINE) struct scout__slot_list todo;
+	struct scout__slot_list blocked;
+	bool may_unblock; /* something has changed since: a credit, a connection, a reset */
 	uint32_t deadline_head, deadline_tail, deadline_root; /* lookup_deadlines.c */
 	struct scout__log_limit timeout_limit;
+	uint32_t n_seen;      /* slots from this one on never came in a word: what walks over all slots ends here */
 	uint32_t n_finishing; /* slots that are finished and not given back to the caller */
 	bool held;            /* inside a step: nothing is sent */
 	bool closing;
@@ -213,6 +222,8 @@ int scout__table_init(struct scout_client *client);
 void scout__table_fini(struct scout_client *client);
 uint64_t scout__id_hash(const char *id, size_t len);
 uint32_t scout__table_find(const struct scout_client *client, const char *id, size_t len, uint64_t hash);
+/* A live slot in @bucket or in the first bucket behind it that has one, which @bucket then is; SCOUT__NO_SLOT: none. */
+uint32_t scout__table_any(const struct scout_client *client, uint32_t *bucket);
 /* The caller has just asked for this one. */
 void scout__table_asked(struct scout_client *client, uint32_t slot);
 /* A slot for a new request id, in the table; SCOUT__NO_SLOT when there is none. */

@@ -119,6 +119,8 @@ struct scout__link *scout__courier_link(struct scout__courier *courier, uint32_t
 bool scout__link_is_up(const struct scout__link *link) SCOUT_ON_COURIER;
 /* Whether an answer can still be hoped for: up, or within the connect timeout of the first connection. */
 bool scout__link_is_hopeful(const struct scout__link *link) SCOUT_ON_COURIER;
+/* Whether an operation could begin now: up, a credit left, and not too much waits to be written. */
+bool scout__link_has_room(const struct scout__link *link) SCOUT_ON_COURIER;
 /* Why it is not up, SCOUT_ERR_*; 0 while up or hopeful. */
 int scout__link_error(const struct scout__link *link) SCOUT_ON_COURIER;
 const char *scout__link_endpoint(const struct scout__link *link);

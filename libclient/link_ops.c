@@ -205,13 +205,20 @@ begin_op(struct scout__link *link, uint8_t opcode, uint32_t budget_us, uint64_t 
 	return &link->out;
 }
 
+bool
+scout__link_has_room(const struct scout__link *link)
+{
+	return link->state == SCOUT__LINK_UP && link->n_in_flight < link->credits && !link->must_reset &&
+	       !scout__link_channel_is_full(link);
+}
+
 struct scout__writer *
 scout__link_op_begin(struct scout__link *link, uint8_t opcode, uint32_t budget_us, uint64_t cookie, size_t body_bytes)
 {
 	size_t whole = SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + body_bytes;
 
 	SCOUT_DASSERT(!link->op_open);
-	if (link->state != SCOUT__LINK_UP || link->n_in_flight >= link->credits || whole > SCOUT_MAX_FRAME)
+	if (!scout__link_has_room(link) || whole > SCOUT_MAX_FRAME)
 		return NULL;
 	if (link->out_ops >= SCOUT_MAX_OPS || link->out.len + whole > SCOUT_MAX_FRAME)
 		scout__link_send(link);

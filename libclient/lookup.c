@@ -14,8 +14,6 @@
  *
  * The order of deadlines is kept by lookup_deadlines.c. A lookup that ends by its deadline is logged here, at most once a second.
  *
- * `todo` holds the slots with something unsent. It is walked once per turn; what finds no credit or no connection stays in it.
- *
  * A FINISH whose connection is lost is kept as a bare ticket in a bounded ring and sent when the same server start is back; a
  * server that restarted has nothing to give back. So a slot never waits for a dead server.
  */
@@ -31,6 +29,8 @@ start_lookup(struct scout_client *c, uint32_t i)
 {
 	struct scout__slot *slot = &c->slots[i];
 
+	if (i >= c->n_seen)
+		c->n_seen = i + 1;
 	scout__arena_see(&c->arena, slot->arena_pos);
 	slot->unanswered = (uint16_t)c->n_links;
 	slot->unsent = (uint16_t)c->n_links;
@@ -71,8 +71,12 @@ start_finish(struct scout_client *c, uint32_t i)
 	c->n_finishing++;
 	slot->ended = true; /* nobody will read an answer; a late reply finds this */
 	scout__deadlines_remove(c, i);
+	scout__todo_remove(c, i); /* it may have waited to ask */
 	for (uint32_t link = 0; link < c->n_links; link++)
 		scout__lane_end(c, i, link);
+	for (uint32_t link = 0; link < c->n_links; link++)
+		if (slot->lanes[link].want_finish)
+			scout__todo_add(c, i);
 	scout__slot_release_if_done(c, i);
 }
 
@@ -143,8 +147,9 @@ on_is_awaited(void *user)
 	scout__enter_courier();
 	for (uint32_t i = 0; i < c->n_links; i++)
 		gives_back |= c->give_back[i].n > 0;
-	return scout__deadlines_first(c) != SCOUT__NO_SLOT || c->todo_head != SCOUT__NO_SLOT ||
-	       scout__tell_is_open(c) || c->n_finishing > c->cfg.max_lookups || gives_back || c->closing;
+	return scout__deadlines_first(c) != SCOUT__NO_SLOT || c->todo.head != SCOUT__NO_SLOT ||
+	       c->blocked.head != SCOUT__NO_SLOT || scout__tell_is_open(c) || c->n_finishing > c->cfg.max_lookups ||
+	       gives_back || c->closing;
 }
 
 static void
@@ -158,7 +163,7 @@ on_closing(void *user)
 	while ((i = scout__deadlines_first(c)) != SCOUT__NO_SLOT)
 		scout__lookup_fail(c, i, SCOUT_REASON_CLOSED, SCOUT_ERR_CLOSED, -1);
 	/* With a lease, its BYE ends every session at once; without, each is finished. */
-	for (i = 0; i < c->n_slots; i++)
+	for (i = 0; i < c->n_seen; i++)
 		for (uint32_t link = 0; link < c->n_links; link++)
 			if (!scout__link_has_lease(scout__courier_link(c->courier, link)))
 				scout__lane_end(c, i, link);

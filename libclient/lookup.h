@@ -18,22 +18,12 @@ enum cookie_kind {
 };
 #define COOKIE(kind, slot) ((uint64_t)(kind) << 32 | (slot))
 
-static inline void scout__todo_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static inline void
-scout__todo_add(struct scout_client *c, uint32_t i)
-{
-	struct scout__slot *slot = &c->slots[i];
+/* ---- lookup_send.c ---- */
 
-	if (slot->in_todo)
-		return;
-	slot->in_todo = true;
-	slot->todo_next = SCOUT__NO_SLOT;
-	if (c->todo_tail == SCOUT__NO_SLOT)
-		c->todo_head = i;
-	else
-		c->slots[c->todo_tail].todo_next = i;
-	c->todo_tail = i;
-}
+/* The slot has something to send that was not tried yet. Also for one that is waiting. */
+void scout__todo_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* It has nothing to send any more. */
+void scout__todo_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 
 static inline void
 scout__count_n(atomic_uint_fast64_t *counter, uint64_t n)
@@ -64,8 +54,6 @@ void scout__lane_end(struct scout_client *c, uint32_t i, uint32_t link) SCOUT_ON
 void scout__slot_release_if_done(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* FINISH @ticket once its server is there again. */
 void scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket) SCOUT_ON_COURIER;
-
-/* ---- lookup_send.c ---- */
 
 void scout__lookup_flush(void *user, uint64_t now_us);
 /* One FINISH of the give-back ring has ended: answered, or lost with the connection. */

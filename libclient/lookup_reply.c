@@ -67,6 +67,7 @@ scout__lookup_op_ended(void *user, struct scout__link *link, uint64_t cookie, co
 	uint32_t i = (uint32_t)cookie, kind = (uint32_t)(cookie >> 32), index;
 
 	scout__enter_courier();
+	c->may_unblock = true; /* its credit is back */
 	index = scout__link_index(link);
 	if (kind == COOKIE_GIVE_BACK) {
 		scout__give_back_ended(c, index, op == NULL);
@@ -129,7 +130,7 @@ static void
 forget_sessions(struct scout_client *c, uint32_t index)
 {
 	c->give_back[index].n = c->give_back[index].sent = 0;
-	for (uint32_t i = 0; i < c->n_slots; i++) {
+	for (uint32_t i = 0; i < c->n_seen; i++) {
 		struct scout__lane *lane = &c->slots[i].lanes[index];
 
 		if (lane->state != SCOUT__LANE_OPEN && lane->state != SCOUT__LANE_ASKED &&
@@ -150,10 +151,11 @@ scout__lookup_link_up(void *user, struct scout__link *link, bool new_epoch)
 	uint32_t index;
 
 	scout__enter_courier();
+	c->may_unblock = true;
 	index = scout__link_index(link);
 	if (new_epoch)
 		forget_sessions(c, index);
-	for (uint32_t i = 0; i < c->n_slots; i++)
+	for (uint32_t i = 0; i < c->n_seen; i++)
 		if (c->slots[i].lanes[index].want_admit)
 			scout__todo_add(c, i);
 	tell_ready(c, link, NULL);
@@ -176,6 +178,7 @@ scout__lookup_link_down(void *user, struct scout__link *link, int error, const c
 
 	(void)text;
 	scout__enter_courier();
+	c->may_unblock = true; /* what is to be given back there is kept for later */
 	index = scout__link_index(link);
 	while ((i = scout__deadlines_first(c)) != SCOUT__NO_SLOT)
 		scout__lookup_fail(c, i, scout__reason_of(error), error, (int)index);

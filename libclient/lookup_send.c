@@ -2,8 +2,12 @@
 /*
  * DESIGN
  *
- * What the slots want, put into the links' frames. `todo` holds the slots with something unsent; it is walked once per turn,
- * and what finds no credit or no connection stays in it. In a step nothing is sent before its end.
+ * What the slots want, put into the links' frames. In a step nothing is sent before its end.
+ *
+ * A slot with something unsent is in `todo`, from which each turn takes what the links have room for, or in `blocked`, if a link
+ * that it needs was away or full when it was looked at. Those are looked at again when a credit or a connection has come, never just
+ * because a turn is made: a scheduler may have 65,536 requests waiting for 4,096 credits, and each frame of replies is a turn.
+ * Both lists are linked in both directions, so a request that is finished while it waits leaves at once.
  */
 #include "lookup.h"
 
@@ -148,26 +152,118 @@ scout__give_back_ended(struct scout_client *c, uint32_t index, bool lost)
 	g->sent = 0;
 }
 
+/* ---- what waits ---- */
+
+static void append(struct scout_client *c, struct scout__slot_list *list, uint32_t i) SCOUT_ON_COURIER;
+static void
+append(struct scout_client *c, struct scout__slot_list *list, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	slot->in_todo = true;
+	slot->todo_prev = list->tail;
+	slot->todo_next = SCOUT__NO_SLOT;
+	if (list->tail == SCOUT__NO_SLOT)
+		list->head = i;
+	else
+		c->slots[list->tail].todo_next = i;
+	list->tail = i;
+}
+
+void
+scout__todo_remove(struct scout_client *c, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	if (!slot->in_todo)
+		return;
+	slot->in_todo = false;
+	for (unsigned k = 0; k < 2; k++) { /* the ends of a list tell which one it is in */
+		struct scout__slot_list *list = k ? &c->blocked : &c->todo;
+
+		if (list->head == i)
+			list->head = slot->todo_next;
+		if (list->tail == i)
+			list->tail = slot->todo_prev;
+	}
+	if (slot->todo_prev != SCOUT__NO_SLOT)
+		c->slots[slot->todo_prev].todo_next = slot->todo_next;
+	if (slot->todo_next != SCOUT__NO_SLOT)
+		c->slots[slot->todo_next].todo_prev = slot->todo_prev;
+}
+
+void
+scout__todo_add(struct scout_client *c, uint32_t i)
+{
+	scout__todo_remove(c, i);
+	append(c, &c->todo, i);
+}
+
+/* Everything that was blocked is to be tried again, before what came after it. */
+static void unblock(struct scout_client *c) SCOUT_ON_COURIER;
+static void
+unblock(struct scout_client *c)
+{
+	c->may_unblock = false;
+	if (c->blocked.head == SCOUT__NO_SLOT)
+		return;
+	if (c->todo.head == SCOUT__NO_SLOT) {
+		c->todo.tail = c->blocked.tail;
+	} else {
+		c->slots[c->blocked.tail].todo_next = c->todo.head;
+		c->slots[c->todo.head].todo_prev = c->blocked.tail;
+	}
+	c->todo.head = c->blocked.head;
+	c->blocked = (struct scout__slot_list){SCOUT__NO_SLOT, SCOUT__NO_SLOT};
+}
+
+static uint32_t links_with_room(const struct scout_client *c) SCOUT_ON_COURIER;
+static uint32_t
+links_with_room(const struct scout_client *c)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < c->n_links; i++)
+		n += scout__link_has_room(scout__courier_link(c->courier, i));
+	return n;
+}
+
+/* Whether looking at a slot could change anything: not while all servers are there and none takes an operation. */
+static bool may_send(const struct scout_client *c) SCOUT_ON_COURIER;
+static bool
+may_send(const struct scout_client *c)
+{
+	if (links_with_room(c) > 0)
+		return true;
+	for (uint32_t i = 0; i < c->n_links; i++)
+		if (!scout__link_is_up(scout__courier_link(c->courier, i)))
+			return true; /* what is for that one may end, or be kept for later */
+	return false;
+}
+
 static void walk_todo(struct scout_client *c, uint64_t now_us) SCOUT_ON_COURIER;
 static void
 walk_todo(struct scout_client *c, uint64_t now_us)
 {
-	uint32_t i = c->todo_head;
+	uint32_t i;
 
-	c->todo_head = c->todo_tail = SCOUT__NO_SLOT;
-	while (i != SCOUT__NO_SLOT) {
-		struct scout__slot *slot = &c->slots[i];
-		uint32_t next = slot->todo_next;
+	if (c->may_unblock)
+		unblock(c);
+	while ((i = c->todo.head) != SCOUT__NO_SLOT && may_send(c)) {
 		bool done = true;
 
-		slot->in_todo = false;
+		scout__todo_remove(c, i);
 		for (uint32_t link = 0; link < c->n_links; link++)
 			done &= lane_send(c, i, link, now_us);
-		if (!done)
-			scout__todo_add(c, i);
-		else
+		if (c->slots[i].in_todo)
+			continue; /* a connection was lost meanwhile, and something else is to be sent */
+		if (done) {
 			scout__slot_release_if_done(c, i);
-		i = next;
+		} else {
+			append(c, &c->blocked, i);
+			/* Room everywhere: memory for the frame is what is short. The next turn tries again. */
+			c->may_unblock |= links_with_room(c) == c->n_links;
+		}
 	}
 }
 
@@ -183,6 +279,8 @@ scout__lookup_flush(void *user, uint64_t now_us)
 		send_give_back(c, link);
 	walk_todo(c, now_us);
 	/* Behind the FINISHes that it implies, and before the lookups that follow it. */
-	if (scout__tell_send(c))
+	if (scout__tell_send(c)) {
+		c->may_unblock = true;
 		walk_todo(c, now_us);
+	}
 }

@@ -22,10 +22,10 @@ static int
 tell(struct scout_client *client, enum scout__tell_what what, uint64_t number)
 {
 	struct scout__tell *t = &client->tells[what];
+	uint32_t bucket = 0, i;
 
-	for (uint32_t b = 0; b <= client->bucket_mask; b++)
-		while (client->buckets[b] != SCOUT__NO_SLOT)
-			scout__client_forget(client, client->buckets[b]);
+	while ((i = scout__table_any(client, &bucket)) != SCOUT__NO_SLOT)
+		scout__client_forget(client, i);
 	atomic_store(&t->number, number);
 	if (!atomic_exchange(&t->queued, true))
 		scout__client_push(client, SCOUT__WORD(SCOUT__JOB_TELL, (uint32_t)what));

@@ -4,11 +4,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include <ck_ring.h>
 
 #include <kvscout/error.h>
+
+#include "lazy.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define SCOUT__TSAN 1
@@ -37,8 +38,9 @@ struct scout__ring {
 	struct ck_ring_buffer *buffer;
 	uint32_t capacity; /* words that fit: a power of two less one */
 };
+_Static_assert(sizeof(struct ck_ring_buffer) == sizeof(uint64_t), "one word, one cell");
 
-/* Room for at least @n words. Returns 0 or SCOUT_ERR_NOMEM. */
+/* Room for at least @n words; what was never used costs no memory. Returns 0 or SCOUT_ERR_NOMEM. */
 static inline int
 scout__ring_init(struct scout__ring *ring, uint32_t n)
 {
@@ -46,7 +48,7 @@ scout__ring_init(struct scout__ring *ring, uint32_t n)
 
 	while (size < n + 1)
 		size *= 2;
-	ring->buffer = calloc(size, sizeof(*ring->buffer));
+	ring->buffer = scout__lazy_alloc(size * sizeof(*ring->buffer));
 	if (!ring->buffer)
 		return SCOUT_ERR_NOMEM;
 	ck_ring_init(&ring->ring, size);
@@ -57,7 +59,7 @@ scout__ring_init(struct scout__ring *ring, uint32_t n)
 static inline void
 scout__ring_fini(struct scout__ring *ring)
 {
-	free(ring->buffer);
+	scout__lazy_free(ring->buffer, ((size_t)ring->capacity + 1) * sizeof(*ring->buffer));
 	ring->buffer = NULL;
 }
 

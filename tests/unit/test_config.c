@@ -160,9 +160,9 @@ START_TEST(client_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(cfg.lookup_poll_key_all, 0);
 	ck_assert_uint_eq(cfg.heartbeat_ms, 1000);
 	ck_assert_uint_eq(cfg.connect_timeout_ms, 2000);
-	ck_assert_uint_eq(cfg.max_lookups, 1024);
+	ck_assert_uint_eq(cfg.max_lookups, 65536);
 	ck_assert_uint_eq(cfg.spin_us, 0);
-	ck_assert_uint_eq(cfg.arena_bytes, 8 << 20);
+	ck_assert_uint_eq(cfg.arena_bytes, 544 << 20);
 	ck_assert_uint_eq(cfg.weights_version, 0);
 	scout_client_config_fini(&cfg);
 }

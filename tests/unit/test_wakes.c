@@ -149,7 +149,7 @@ START_TEST(what_somebody_waits_for_is_rung_for)
 	for (int what = 0; what < SCOUT__TELLS; what++)
 		c->tells[what].links = &tell;
 	c->cfg.max_lookups = 2;
-	c->todo_head = c->deadline_head = c->deadline_root = SCOUT__NO_SLOT;
+	c->todo.head = c->blocked.head = c->deadline_head = c->deadline_root = SCOUT__NO_SLOT;
 	ck_assert(!is_awaited(c));
 	c->n_finishing = c->cfg.max_lookups;
 	ck_assert(!is_awaited(c));
@@ -162,9 +162,12 @@ START_TEST(what_somebody_waits_for_is_rung_for)
 	c->deadline_root = 0; /* one with another timeout */
 	ck_assert(is_awaited(c));
 	c->deadline_root = SCOUT__NO_SLOT;
-	c->todo_head = 0; /* what waits for credit */
+	c->todo.head = 0; /* what was not sent yet */
 	ck_assert(is_awaited(c));
-	c->todo_head = SCOUT__NO_SLOT;
+	c->todo.head = SCOUT__NO_SLOT;
+	c->blocked.head = 0; /* what waits for credit */
+	ck_assert(is_awaited(c));
+	c->blocked.head = SCOUT__NO_SLOT;
 	give_back.n = 1;
 	ck_assert(is_awaited(c));
 	give_back.n = 0;
