@@ -67,6 +67,16 @@
  *   every STALE_EPOCH. A client that is silent for 10 of its heartbeats and has no lease connection is forgotten:
  *   its sessions end, and its next operation is refused with NO_HELLO.
  *
+ * FLOW CONTROL
+ *   Operations: a peer may have `credits` (of HELLO's reply) unanswered; one more is refused with SCOUT_WIRE_LIMIT. PING and STATUS
+ *   need no credit. A frame may have one STATUS; each further one in it is refused with SCOUT_WIRE_LIMIT. Wait for the reply to a
+ *   STATUS before the next: it may have several hundred KB.
+ *   Bytes: read replies as they come. The server ends the connection of a peer with more than SCOUT_MAX_UNREAD bytes of replies that
+ *   it has not taken (on the ZeroMQ connection: that its sockets could not pass on; in a channel: that wait for room in the ring), and
+ *   of a connection that has not said HELLO with more than SCOUT_MAX_UNREAD_STRANGER. All peers together have four times the first,
+ *   all others sixteen times the second, and one connection at most what is left of that. What the lost replies had granted is
+ *   taken back; the peer stays known by its token, and HELLO on a new connection goes on.
+ *
  * BODIES. Requests first, then the reply with status 0. Each is followed by nothing: a body that is longer or shorter
  * than its fields is refused with SCOUT_WIRE_BAD_BODY.
  *
@@ -206,7 +216,7 @@
  *                u32 reserved        0
  *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when this worker has no such hold: harmless, changes nothing
  *
- * STATUS         (empty)
+ * STATUS         (empty)             one for each frame, see FLOW CONTROL
  *   reply:       u32 n, then n times { str name, u64 value }: counters by name, for example "l1.bytes_used". Names are only
  *                ever added.
  *
@@ -291,7 +301,9 @@
 #define SCOUT_MAX_RANKS 64
 #define SCOUT_MAX_READERS 64
 #define SCOUT_MAX_PLANES 4096
-#define SCOUT_MAX_NAME 255 /* namespace, tenant, request id */
+#define SCOUT_MAX_NAME 255                 /* namespace, tenant, request id */
+#define SCOUT_MAX_UNREAD 33554432u         /* 32 MiB of replies that a peer does not read */
+#define SCOUT_MAX_UNREAD_STRANGER 2097152u /* 2 MiB before HELLO */
 #define SCOUT_MIN_HASH 16
 #define SCOUT_MAX_HASH 32
 

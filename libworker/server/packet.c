@@ -180,7 +180,11 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 	s->count.ops[op->opcode]++;
 	if (op->opcode == SCOUT_OP_PING) {
 		ping(s, dest, op);
+	} else if (op->opcode == SCOUT_OP_STATUS && s->inbox.has_status) {
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
+			      "a frame may have one STATUS, this is one more");
 	} else if (op->opcode == SCOUT_OP_STATUS) {
+		s->inbox.has_status = true;
 		scout__status(s, dest, op);
 	} else if (s->draining) {
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, "the server is stopping");
@@ -255,6 +259,12 @@ take_packet(struct scout_server *s, struct scout__packet *packet)
 	int status = scout__frame_check(data, len, true, &in->frame);
 
 	s->count.frames_received++;
+	if (!peer) {
+		scout__unsent_note_fd(&s->stranger, zmq_msg_get(&packet->msg, ZMQ_SRCFD));
+	} else { /* it may leave before the last operation of its frame is answered */
+		s->stranger.fd = peer->dest.fd;
+		s->stranger.fd_inode = peer->dest.fd_inode;
+	}
 	if (status) {
 		bad_frame(s, peer ? &peer->dest : &s->stranger, status, data, len);
 		scout__dest_flush(s, &s->stranger);
@@ -265,6 +275,7 @@ take_packet(struct scout_server *s, struct scout__packet *packet)
 	in->ops = scout__frame_ops(data, len);
 	in->read_us = s->now_us;
 	in->waited_us = 0;
+	in->has_status = false;
 	if (peer) {
 		in->waited_us = scout__peer_heard(s, peer, in->frame.sent_us);
 		scout__latency_add(&s->count.frame_wait, in->waited_us);

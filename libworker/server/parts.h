@@ -35,6 +35,27 @@ SCOUT_ON_LOOP void scout__dest_flush(struct scout_server *s, struct scout__dest 
 SCOUT_ON_LOOP void scout__dest_drop(struct scout_server *s, struct scout__dest *dest);
 SCOUT_ON_LOOP void scout__flush_all(struct scout_server *s);
 
+/* ---- unsent.c: replies that libzmq has, and the kernel has not ---- */
+
+/* After scout__conns_open(). Returns 0 or SCOUT_ERR_NOMEM. */
+int scout__unsent_init(struct scout_server *s);
+void scout__unsent_fini(struct scout_server *s);
+/*
+ * Send a frame through the ROUTER: @buf is copied, or @owned (malloc) taken in every case. Returns 0 or an errno value: EAGAIN, the
+ * connection does not read and is being ended; EHOSTUNREACH, it has ended.
+ */
+SCOUT_ON_LOOP int scout__unsent_send(struct scout_server *s, struct scout__dest *dest, const uint8_t *buf,
+				     uint8_t *owned, size_t len);
+/* The descriptor that frames of @dest come from; -1: none. */
+SCOUT_ON_LOOP void scout__unsent_note_fd(struct scout__dest *dest, int fd);
+/* @dest has another connection from now on, or none. */
+SCOUT_ON_LOOP void scout__unsent_forget(struct scout__dest *dest);
+/* Bytes that all connections have unsent. */
+SCOUT_ON_LOOP size_t scout__unsent_bytes(const struct scout_server *s);
+/* How many more bytes peers may have unsent, on both transports together. */
+SCOUT_ON_LOOP size_t scout__unsent_left(const struct scout_server *s);
+SCOUT_ON_LOOP void scout__unsent_tick(struct scout_server *s);
+
 /* ---- conns.c: how many connections there are ---- */
 
 /* Count the router's connections from now on. Before it is bound. */
@@ -126,6 +147,8 @@ SCOUT_ON_LOOP uint64_t scout__task_answer_by(const struct scout__task *task);
 /* ---- peer.c ---- */
 
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len);
+/* What maps name a connection by: a hash of its identity that peers cannot choose. */
+SCOUT_ON_LOOP uint64_t scout__peer_identity_key(const struct scout_server *s, const void *identity, size_t len);
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_token(struct scout_server *s, uint64_t token);
 /* Note a frame of @peer; returns for how many microseconds it had waited somewhere. */
 SCOUT_ON_LOOP uint64_t scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sent_us);

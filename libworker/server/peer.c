@@ -34,8 +34,8 @@
 #define TICK_PEERS 256u /* that one tick looks at */
 #define TICK_SHARE 50u  /* or this part of all, if that is more: a round takes a second at most */
 
-SCOUT_ON_LOOP static uint64_t
-key_of(const struct scout_server *s, const void *identity, size_t len)
+uint64_t
+scout__peer_identity_key(const struct scout_server *s, const void *identity, size_t len)
 {
 	return XXH3_64bits_withSeed(identity, len, s->seed);
 }
@@ -43,7 +43,7 @@ key_of(const struct scout_server *s, const void *identity, size_t len)
 struct scout__peer *
 scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len)
 {
-	uint32_t slot = scout__map_get(&s->by_identity, key_of(s, identity, len));
+	uint32_t slot = scout__map_get(&s->by_identity, scout__peer_identity_key(s, identity, len));
 	struct scout__peer *peer;
 
 	if (slot == SCOUT__MAP_NONE)
@@ -91,7 +91,7 @@ SCOUT_ON_LOOP static bool
 take_identity(struct scout_server *s, struct scout__peer *peer)
 {
 	const struct scout__dest *sender = &s->stranger;
-	uint64_t key = key_of(s, sender->identity, sender->identity_len);
+	uint64_t key = scout__peer_identity_key(s, sender->identity, sender->identity_len);
 
 	if (scout__map_get(&s->by_identity, key) != SCOUT__MAP_NONE)
 		return false;
@@ -100,6 +100,7 @@ take_identity(struct scout_server *s, struct scout__peer *peer)
 	peer->identity_key = key;
 	memcpy(peer->dest.identity, sender->identity, sender->identity_len);
 	peer->dest.identity_len = sender->identity_len;
+	scout__unsent_note_fd(&peer->dest, sender->fd);
 	return true;
 }
 
@@ -152,6 +153,7 @@ move(struct scout_server *s, struct scout__peer *peer)
 	scout__dest_drop(s, &peer->dest);
 	(void)scout__map_del(&s->by_identity, peer->identity_key);
 	peer->connection++;
+	scout__unsent_forget(&peer->dest);
 	if (take_identity(s, peer))
 		return true;
 	/* Nobody can reach it now; it will HELLO again from another identity, or be forgotten. */
@@ -367,6 +369,7 @@ leave_step(struct scout_server *s, struct scout__job *job)
 		return;
 	}
 	scout__dest_drop(s, &peer->dest);
+	scout__unsent_forget(&peer->dest);
 	s->peers[peer->slot] = NULL;
 	s->free_peers[s->n_free_peers++] = peer->slot;
 	free(peer);
@@ -426,6 +429,7 @@ scout__peers_tick(struct scout_server *s)
 		}
 	}
 	scout__leases_tick(s);
+	scout__unsent_tick(s);
 }
 
 void

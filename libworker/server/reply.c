@@ -12,9 +12,9 @@
  * Answers are collected by destination and leave once a turn, one frame for each destination. A large answer (a list of grants)
  * is a frame of its own, built by its task and handed to libzmq without a copy.
  *
- * A send never waits. EAGAIN means that a peer does not read what it asked for, EHOSTUNREACH that it is gone: in both
- * cases nobody will ever know what the frame granted, so it is taken back: sessions of lookups end, stores and retrieves are
- * given up. That is why each destination has a list of what its frame grants.
+ * A send never waits. EAGAIN means that a peer does not read what it asked for, and that its connection ends for it (unsent.c,
+ * shm.c); EHOSTUNREACH that it is gone. In both cases nobody will ever know what the frame granted, so it is taken back: sessions
+ * of lookups end, stores and retrieves are given up. That is why each destination has a list of what its frame grants.
  *
  * Threads: loop.
  */
@@ -53,6 +53,7 @@ scout__dest_init(struct scout__dest *dest)
 {
 	memset(dest, 0, sizeof(*dest));
 	scout__list_init(&dest->dirty_node);
+	dest->fd = -1;
 }
 
 SCOUT_ON_LOOP static void
@@ -84,13 +85,6 @@ clean(struct scout__dest *dest)
 	}
 }
 
-static void
-free_frame(void *data, void *hint)
-{
-	(void)hint;
-	free(data);
-}
-
 /* The peer whose answers leave through shared memory, or NULL. */
 SCOUT_ON_LOOP static struct scout__peer *
 shm_peer(struct scout_server *s, struct scout__dest *dest)
@@ -108,29 +102,12 @@ SCOUT_ON_LOOP static int
 send_owned(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_t len)
 {
 	struct scout__peer *peer = shm_peer(s, dest);
-	zmq_msg_t msg;
 	int rc;
 
-	if (peer) {
-		rc = scout__shm_send(s, peer, buf, len);
-		free(buf);
-		return rc;
-	}
-
-	s->look = true;
-	if (zmq_msg_init_data(&msg, buf, len, free_frame, NULL) != 0) {
-		free(buf);
-		return ENOMEM;
-	}
-	if (zmq_send(s->router, dest->identity, dest->identity_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
-		goto err_close;
-	if (zmq_msg_send(&msg, s->router, ZMQ_DONTWAIT) < 0)
-		goto err_close;
-	return 0;
-
-err_close:
-	rc = errno;
-	(void)zmq_msg_close(&msg); /* cannot fail for an initialised message */
+	if (!peer)
+		return scout__unsent_send(s, dest, NULL, buf, len);
+	rc = scout__shm_send(s, peer, buf, len);
+	free(buf);
 	return rc;
 }
 
@@ -139,12 +116,7 @@ send_copied(struct scout_server *s, struct scout__dest *dest, const uint8_t *buf
 {
 	struct scout__peer *peer = shm_peer(s, dest);
 
-	if (peer)
-		return scout__shm_send(s, peer, buf, len);
-	s->look = true;
-	if (zmq_send(s->router, dest->identity, dest->identity_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
-		return errno;
-	return zmq_send(s->router, buf, len, ZMQ_DONTWAIT) < 0 ? errno : 0;
+	return peer ? scout__shm_send(s, peer, buf, len) : scout__unsent_send(s, dest, buf, NULL, len);
 }
 
 SCOUT_ON_LOOP static void

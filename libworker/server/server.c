@@ -208,6 +208,8 @@ make_socket(struct scout_server *s, const char *address, char *err, size_t err_l
 	if (set_options(s) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZeroMQ socket option: %s", zmq_strerror(errno));
 	rc = scout__conns_open(s, err, err_len);
+	if (rc == 0 && scout__unsent_init(s) != 0)
+		rc = no_memory(err, err_len);
 	if (rc == 0)
 		rc = scout__curve_open(s, err, err_len);
 	if (rc)
@@ -297,6 +299,7 @@ server_free(struct scout_server *s)
 	}
 	scout__curve_close(s);
 	close_context(s);
+	scout__unsent_fini(s);
 	scout__tier2_free(s); /* the loop has, if it ran */
 	if (s->l1_ready)
 		scout__l1_fini(&s->l1);

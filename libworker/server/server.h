@@ -40,10 +40,12 @@
 #define SCOUT__STEP_US 200u        /* no step and no handler is to take longer */
 #define SCOUT__TURN_US 500u        /* after this long, answers go out before anything else is read or run */
 #define SCOUT__MAX_NAMESPACES 256u
-#define SCOUT__MAX_SPACES 65536u                     /* tenants of one namespace */
-#define SCOUT__MAX_HOLDS 262144u                     /* retrieves and stores that are not done, of all workers */
-#define SCOUT__MAX_SESSION_BYTES (UINT64_C(1) << 30) /* of all sessions together: handles and bitmaps */
-#define SCOUT__MAX_GRANT_BYTES (UINT64_C(1) << 28)   /* of all grant lists that are being built */
+#define SCOUT__MAX_SPACES 65536u                         /* tenants of one namespace */
+#define SCOUT__MAX_HOLDS 262144u                         /* retrieves and stores that are not done, of all workers */
+#define SCOUT__MAX_SESSION_BYTES (UINT64_C(1) << 30)     /* of all sessions together: handles and bitmaps */
+#define SCOUT__MAX_GRANT_BYTES (UINT64_C(1) << 28)       /* of all grant lists that are being built */
+#define SCOUT__UNSENT_MAX ((size_t)SCOUT_MAX_UNREAD)     /* bytes of replies that one peer has not taken */
+#define SCOUT__UNSENT_ALL ((size_t)4 * SCOUT_MAX_UNREAD) /* and of all of them */
 #define SCOUT__LEASE_SUFFIX ".lease"
 #define SCOUT__LOCK_SUFFIX ".lock"
 #define SCOUT__IPC_PATH_MAX 107 /* sun_path without its terminator */
@@ -63,6 +65,8 @@ struct scout__ask;
 struct scout__expected;
 struct scout__l2_fingerprint;
 struct scout__stats;
+struct scout__unsent;
+struct scout__stranger;
 struct scout__metrics;
 
 /* Something that goes on in steps. */
@@ -137,6 +141,7 @@ struct scout__inbox {
 	struct scout__reader ops;
 	uint64_t read_us;
 	uint64_t waited_us; /* before it was read */
+	bool has_status;    /* a STATUS of it was answered: the next one is refused */
 };
 
 /* If a reply cannot be sent, what it granted is taken back: the id of a session, store or retrieve. */
@@ -156,6 +161,19 @@ struct scout__dest {
 	uint32_t n_ops;
 	struct scout__undo *undo;
 	uint32_t n_undo, cap_undo;
+	/* Of the ROUTER's connection, see unsent.c. */
+	struct scout__unsent *unsent; /* NULL: nothing was sent yet */
+	int fd;                       /* -1: unknown */
+	uint64_t fd_inode;            /* of the socket that fd was when its first frame came */
+	bool is_dropped;              /* it did not read, and its connection ends */
+};
+
+/* Replies on their way through libzmq, see unsent.c. */
+struct scout__unsent_table {
+	struct scout__unsent *peers_all, *strangers_all;
+	struct scout__stranger *strangers; /* n_places */
+	uint32_t n_places, n_strangers, free_place, hand;
+	struct scout__map by_key; /* of an identity */
 };
 
 enum scout__watch_kind {
@@ -360,6 +378,7 @@ struct scout__shm {
 	struct scout__packet *packet; /* the frame that arrives; NULL: between two */
 	size_t filled;                /* of it */
 	bool is_used;                 /* a frame has come: answers go there */
+	bool is_deaf;                 /* its peer does not read: it ends where channels are read */
 	bool was_asked;               /* for one, since the last HELLO */
 };
 
@@ -417,7 +436,7 @@ struct scout__counters {
 	uint64_t replies_undone, out_of_memory;
 	uint64_t mismatches;
 	uint64_t conns_refused, curve_refused;
-	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, leases_refused;
+	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, peers_dropped, leases_refused;
 	uint64_t turns;
 	uint64_t steps;      /* of jobs, frames, and looks at what the second tier has done */
 	uint64_t longest_us; /* of one of them */
@@ -478,6 +497,7 @@ struct scout_server {
 	struct scout__list dirty;    /* destinations with a frame to send */
 	struct scout__dest stranger; /* of the frame in hand, when its sender has not said HELLO */
 	struct scout__inbox inbox;
+	struct scout__unsent_table unsent;
 	bool sender_is_local;                 /* the sender of the frame in hand is on this machine */
 	struct scout__list shm_hot, shm_warm; /* channels, see shm.c */
 	uint32_t n_channels;

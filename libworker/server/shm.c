@@ -19,17 +19,16 @@
  *   hot      it has bytes, or may have: each turn reads from it, one frame at a time by turns with the others
  *   warm     empty while the loop spins: the loop looks at its memory each turn, and its peer needs no system call
  *
- * What does not fit into the ring of answers is kept and written as the peer reads on, up to BACKLOG_MAX: then the peer counts as
- * one that does not read, and what the answer granted is taken back. All together have BACKLOG_ALL, and each may keep no more than
- * what is left of it: so those that never read share it evenly and leave as much for the others, however many they are.
+ * What does not fit into the ring of answers is kept and written as the peer reads on, up to SCOUT__UNSENT_MAX: then the peer counts
+ * as one that does not read, what the answer granted is taken back, and its lease and channel end. All together have
+ * SCOUT__UNSENT_ALL with those on the socket (unsent.c), and each may keep no more than what is left of it: so those that never read
+ * share it evenly and leave as much for the others, however many they are.
  *
  * A peer that breaks the rules of the channel is told that its lease is over, as one that breaks those of the lease.
  *
  * Threads: loop.
  */
 
-#define BACKLOG_MAX ((size_t)2 * SCOUT_MAX_FRAME)
-#define BACKLOG_ALL ((size_t)8 * SCOUT_MAX_FRAME)
 #define REPLY_PART 4u
 
 void
@@ -55,6 +54,7 @@ scout__shm_close(struct scout_server *s, struct scout__peer *peer)
 		scout__packet_unref(shm->packet);
 	shm->packet = NULL;
 	shm->is_used = false;
+	shm->is_deaf = false;
 	s->n_channels--;
 }
 
@@ -164,10 +164,18 @@ read_packet(struct scout_server *s, struct scout__shm *shm)
 SCOUT_ON_LOOP static void
 is_broken(struct scout_server *s, struct scout__peer *peer)
 {
-	s->count.frames_dropped++;
-	scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			   "peer %016llx (pid %d) broke the rules of its channel: its lease ends",
-			   (unsigned long long)peer->token, (int)peer->pid);
+	if (peer->shm.is_deaf) {
+		s->count.peers_dropped++;
+		scout__log_limited(
+			&s->log, &s->limit_undo, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			"peer %016llx (pid %d) does not read its replies, %zu bytes wait: its channel and its lease end",
+			(unsigned long long)peer->token, (int)peer->pid, peer->shm.channel.backlog_bytes);
+	} else {
+		s->count.frames_dropped++;
+		scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+				   "peer %016llx (pid %d) broke the rules of its channel: its lease ends",
+				   (unsigned long long)peer->token, (int)peer->pid);
+	}
 	scout__shm_close(s, peer);
 	if (peer->lease)
 		scout__lease_end(s, peer->lease);
@@ -246,12 +254,15 @@ int
 scout__shm_send(struct scout_server *s, struct scout__peer *peer, const uint8_t *buf, size_t len)
 {
 	struct scout__channel *ch = &peer->shm.channel;
-	size_t before = ch->backlog_bytes, left = BACKLOG_ALL - s->shm_backlog;
-	int rc;
+	size_t before = ch->backlog_bytes, left = scout__unsent_left(s);
+	int rc = EAGAIN;
 
-	if (before + len > (left < BACKLOG_MAX ? left : BACKLOG_MAX))
-		return EAGAIN;
-	rc = scout__channel_send(ch, buf, len);
+	if (before + len > (left < SCOUT__UNSENT_MAX ? left : SCOUT__UNSENT_MAX)) {
+		peer->shm.is_deaf = true;
+		ch->broken = true;
+	} else {
+		rc = scout__channel_send(ch, buf, len);
+	}
 	s->shm_backlog += ch->backlog_bytes - before; /* or less than before: what waited found room */
 	if (ch->broken) { /* found here: it need not ring for its end, which comes where channels are read */
 		scout__list_del(&peer->shm.node);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stats.h"
 
+#include "parts.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -28,6 +30,7 @@ take_server(const struct scout_server *s, struct scout__stats *t)
 	t->connections_limit = s->conns_limit;
 	t->channels = s->n_channels;
 	t->channels_backlog = s->shm_backlog;
+	t->unsent_bytes = scout__unsent_bytes(s);
 	t->leases = s->n_leases;
 	t->sessions = s->cfg.max_sessions - s->n_free_sessions;
 	t->sessions_limit = s->cfg.max_sessions;

@@ -57,7 +57,7 @@ struct scout__stats {
 	uint64_t taken_us; /* the loop's clock */
 	uint64_t epoch, uptime_ms, draining;
 	uint64_t namespaces, peers, peers_limit, connections, connections_limit, channels, leases;
-	uint64_t channels_backlog; /* bytes */
+	uint64_t channels_backlog, unsent_bytes;
 	uint64_t sessions, sessions_limit, session_bytes, tasks, holds, quarantine;
 	struct scout__counters count;
 	struct scout__stats_l1 l1;

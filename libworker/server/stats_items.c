@@ -37,6 +37,11 @@ static const struct scout__stats_item server_items[] = {
 	{"peers.forgotten", "peers_forgotten_total", NULL,
 	 "Of those that left, the ones that had been silent for too long.", AT(count.peers_forgotten), SCOUT__COUNTER,
 	 0, false},
+	{"peers.dropped", "peers_dropped_total", NULL,
+	 "Connections that were ended because they did not read their replies.", AT(count.peers_dropped),
+	 SCOUT__COUNTER, 0, false},
+	{"replies.unsent_bytes", "replies_unsent_bytes", NULL,
+	 "Replies that wait in the ROUTER socket for their peers.", AT(unsent_bytes), SCOUT__GAUGE, 0, false},
 	{"connections", "connections", NULL, "Connections of the ROUTER socket.", AT(connections), SCOUT__GAUGE, 0,
 	 false},
 	{"connections.limit", "connections_limit", NULL,
@@ -340,6 +345,7 @@ static void
 put_rows(struct list *list, const struct scout__stats_table *table, const char *prefix, const void *of)
 {
 	char name[SCOUT_MAX_NAME + 64];
+	size_t len = (size_t)snprintf(name, sizeof(name), "%s", prefix);
 
 	for (size_t i = 0; i < table->n; i++) {
 		const struct scout__stats_item *item = &table->items[i];
@@ -347,7 +353,7 @@ put_rows(struct list *list, const struct scout__stats_table *table, const char *
 
 		if (!item->status || (item->unknown_is_max && value == UINT64_MAX))
 			continue;
-		(void)snprintf(name, sizeof(name), "%s%s", prefix, item->status);
+		(void)snprintf(name + len, sizeof(name) - len, "%s", item->status);
 		put(list, name, value);
 	}
 }
