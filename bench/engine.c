@@ -259,6 +259,49 @@ engine_stats(const struct engine *engine)
 	return &engine->stats;
 }
 
+static struct scout_worker_stats
+stats_of(const struct rank *rank)
+{
+	struct scout_worker_stats stats = {.size = sizeof(stats)};
+
+	(void)scout_worker_stats(rank->worker, &stats); /* zeroes stay where it fails */
+	return stats;
+}
+
+struct engine_job_times
+engine_retrieve_times(const struct engine *engine)
+{
+	struct engine_job_times times = {0};
+
+	for (uint32_t r = 0; r < engine->cfg.kv_ranks; r++) {
+		struct scout_worker_stats stats = stats_of(&engine->ranks[r]);
+
+		times.jobs += stats.retrieves_ok;
+		times.queued_us += stats.retrieve_queued_us;
+		times.server_us += stats.retrieve_server_us;
+		times.copy_us += stats.retrieve_copy_us;
+		times.bytes += stats.retrieved_bytes;
+	}
+	return times;
+}
+
+struct engine_job_times
+engine_store_times(const struct engine *engine)
+{
+	struct engine_job_times times = {0};
+
+	for (uint32_t r = 0; r < engine->cfg.kv_ranks; r++) {
+		struct scout_worker_stats stats = stats_of(&engine->ranks[r]);
+
+		times.jobs += stats.stores_ok;
+		times.queued_us += stats.store_queued_us;
+		times.server_us += stats.store_server_us;
+		times.copy_us += stats.store_copy_us;
+		times.bytes += stats.stored_bytes;
+	}
+	return times;
+}
+
 uint32_t
 engine_chunk_blocks(const struct engine *engine)
 {

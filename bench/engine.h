@@ -73,6 +73,14 @@ void engine_stop(struct engine *engine);
 struct scout_client *engine_client(struct engine *engine);
 const char *engine_endpoint(const struct engine *engine);
 const struct engine_stats *engine_stats(const struct engine *engine);
+/* Where the time of one kind of jobs went, over all KV ranks: sums, of jobs that ran side by side. */
+struct engine_job_times {
+	uint64_t jobs; /* that ended well */
+	uint64_t queued_us, server_us, copy_us;
+	uint64_t bytes;
+};
+struct engine_job_times engine_retrieve_times(const struct engine *engine);
+struct engine_job_times engine_store_times(const struct engine *engine);
 uint32_t engine_chunk_blocks(const struct engine *engine);
 
 /* Bytes that one chunk occupies in the pool, over all KV ranks; 0 when the sizes make no sense. */

@@ -403,8 +403,26 @@ fini(struct replay *replay)
 }
 
 static json_t *
+times_json(const struct engine_job_times *times)
+{
+	return json_pack("{s:I, s:I, s:I, s:I, s:I}", "jobs", (json_int_t)times->jobs, "bytes",
+			 (json_int_t)times->bytes, "queued_us", (json_int_t)times->queued_us, "server_us",
+			 (json_int_t)times->server_us, "copy_us", (json_int_t)times->copy_us);
+}
+
+static void
+print_times(const char *what, const struct engine_job_times *times)
+{
+	say("%-15s %" PRIu64 " jobs, %.1f MiB: queued %.3f s, server %.3f s, copying %.3f s\n", what, times->jobs,
+	    (double)times->bytes / (1 << 20), (double)times->queued_us / 1e6, (double)times->server_us / 1e6,
+	    (double)times->copy_us / 1e6);
+}
+
+static json_t *
 result_json(const struct replay *replay)
 {
+	const struct engine_job_times retrieves = engine_retrieve_times(replay->engine);
+	const struct engine_job_times stores = engine_store_times(replay->engine);
 	const struct engine_stats *stats = engine_stats(replay->engine);
 	const struct options *opt = replay->opt;
 	json_t *config = json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:s?, s:b}", "trace", opt->trace, "eviction",
@@ -415,20 +433,23 @@ result_json(const struct replay *replay)
 	if (config)
 		json_object_set_new(config, "l1_blocks",
 				    opt->endpoint ? json_null() : json_integer((json_int_t)opt->l1_blocks));
-	return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o}", "tool", TOOL,
-			 "interrupted", stop_signal != 0, "requests", (json_int_t)replay->requests, "blocks",
-			 (json_int_t)replay->blocks, "hit_blocks", (json_int_t)replay->hit_blocks, "l2_hit_blocks",
-			 (json_int_t)replay->l2_hit_blocks, "hit_ratio", hit_ratio(replay), "evicted",
+	return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o}",
+			 "tool", TOOL, "interrupted", stop_signal != 0, "requests", (json_int_t)replay->requests,
+			 "blocks", (json_int_t)replay->blocks, "hit_blocks", (json_int_t)replay->hit_blocks,
+			 "l2_hit_blocks", (json_int_t)replay->l2_hit_blocks, "hit_ratio", hit_ratio(replay), "evicted",
 			 (json_int_t)replay->evicted, "missing_blocks", (json_int_t)stats->blocks_missing,
 			 "no_room_blocks", (json_int_t)stats->chunks_no_room, "bytes_verified",
 			 (json_int_t)stats->bytes_verified, "wrong_bytes", (json_int_t)stats->wrong_bytes, "wall_s",
-			 (double)replay->wall_ns / 1e9, "config", config, "environment", json_env());
+			 (double)replay->wall_ns / 1e9, "retrieves", times_json(&retrieves), "stores",
+			 times_json(&stores), "config", config, "environment", json_env());
 }
 
 static void
 print_text(const struct replay *replay)
 {
 	const struct engine_stats *stats = engine_stats(replay->engine);
+	const struct engine_job_times retrieves = engine_retrieve_times(replay->engine);
+	const struct engine_job_times stores = engine_store_times(replay->engine);
 	const char *why;
 
 	if (json_env_is_slow_build(&why))
@@ -444,6 +465,8 @@ print_text(const struct replay *replay)
 	    "wrong bytes: %" PRIu64 "\n",
 	    replay->requests, replay->blocks, replay->hit_blocks, replay->l2_hit_blocks, hit_ratio(replay),
 	    replay->evicted, stats->bytes_verified, (double)replay->wall_ns / 1e9, stats->wrong_bytes);
+	print_times("retrieves", &retrieves);
+	print_times("stores", &stores);
 }
 
 static int

@@ -101,6 +101,31 @@ scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *w
 	work->n_missing = n;
 }
 
+/* Where the time of a job goes: waiting in the worker, for the server, or being copied. */
+static uint64_t *
+clock_of(struct scout__job *job)
+{
+	switch (job->stage) {
+	case SCOUT__STAGE_ASKED:
+	case SCOUT__STAGE_TOLD:
+		return &job->work->server_us;
+	case SCOUT__STAGE_COPYING:
+		return &job->work->copy_us;
+	default:
+		return &job->work->queued_us;
+	}
+}
+
+void
+scout__transfer_enter(struct scout__job *job, enum scout__stage stage)
+{
+	uint64_t now_us = scout__now_us();
+
+	*clock_of(job) += now_us - job->work->since_us;
+	job->work->since_us = now_us;
+	job->stage = stage;
+}
+
 void
 scout__transfer_unqueue(struct scout_worker *w, struct scout__job *job)
 {
@@ -127,6 +152,7 @@ scout__transfer_finish(struct scout_worker *w, struct scout__job *job, int statu
 {
 	struct scout__work *work = job->work;
 
+	scout__transfer_enter(job, job->stage);
 	work->status = status;
 	atomic_store(&work->outcome, status);
 	scout__copy_progress_wake(&work->progress);
@@ -273,7 +299,7 @@ ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
 	}
 	scout__link_op_end(w->link);
 	scout__transfer_unqueue(w, job);
-	job->stage = SCOUT__STAGE_ASKED;
+	scout__transfer_enter(job, SCOUT__STAGE_ASKED);
 	job->hold = hold;
 	TAILQ_REMOVE(&w->free_holds, hold, link);
 	hold->state = SCOUT__HOLD_ASKED;
@@ -349,7 +375,7 @@ refuse(struct scout_worker *w, struct scout__hold *hold, const struct scout__op 
 		scout__transfer_hold_due(w, hold, 0);
 	}
 	if (op && op->status == SCOUT_WIRE_STATE)
-		w->reg_epoch = 0; /* it does not know our registration: register again */
+		scout__worker_unregistered(w); /* it does not know our registration: register again */
 	if (op && op->status == SCOUT_WIRE_OK)
 		scout__link_reset(w->link, SCOUT_ERR_PROTOCOL, "a reply with grants makes no sense");
 }
@@ -377,7 +403,7 @@ scout__transfer_grants(struct scout_worker *w, uint64_t number, const struct sco
 	}
 	for (uint32_t i = 0; i < grants.n; i++)
 		job->work->grants[i] = scout__grant_at(&grants, i);
-	job->stage = SCOUT__STAGE_GRANTED;
+	scout__transfer_enter(job, SCOUT__STAGE_GRANTED);
 	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
 	scout__transfer_start(w, job);
 }

@@ -59,6 +59,8 @@ scout__transfer_has_events(const struct scout__work *work)
 bool scout__transfer_move_phase(struct scout__job *job, unsigned from, unsigned to) SCOUT_ON_ANY;
 void scout__transfer_publish_phase(struct scout_worker *w, struct scout__job *job, unsigned phase) SCOUT_ON_COURIER;
 void scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_ANY;
+/* The time of its stage until now counts for that stage; the next one begins. */
+void scout__transfer_enter(struct scout__job *job, enum scout__stage stage) SCOUT_ON_COURIER;
 void scout__transfer_unqueue(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
 void scout__transfer_untime(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
 void scout__transfer_finish(struct scout_worker *w, struct scout__job *job, int status) SCOUT_ON_COURIER;

@@ -210,7 +210,7 @@ scout__transfer_start(struct scout_worker *w, struct scout__job *job)
 		return;
 	if (work->batch.n == 0 && !scout__transfer_has_events(work)) {
 		scout__transfer_unqueue(w, job);
-		job->stage = SCOUT__STAGE_COPYING;
+		scout__transfer_enter(job, SCOUT__STAGE_COPYING);
 		work->batch.status = 0;
 		work->batch.n_done = 0;
 		work->batch.bytes = 0;
@@ -227,7 +227,7 @@ scout__transfer_start(struct scout_worker *w, struct scout__job *job)
 	}
 	scout__transfer_unqueue(w, job);
 	scout__transfer_untime(w, job);
-	job->stage = SCOUT__STAGE_COPYING;
+	scout__transfer_enter(job, SCOUT__STAGE_COPYING);
 	w->n_copying++;
 }
 
@@ -298,7 +298,7 @@ scout__transfer_next_part(struct scout_worker *w, struct scout__job *job)
 		return;
 	}
 	work->part_first = at;
-	job->stage = SCOUT__STAGE_ASK;
+	scout__transfer_enter(job, SCOUT__STAGE_ASK);
 	TAILQ_INSERT_TAIL(&w->to_ask, job, queue_link);
 }
 
@@ -318,7 +318,7 @@ settle_store(struct scout_worker *w, struct scout__job *job)
 		work->present += work->grants[i].state == SCOUT_GRANT_PRESENT;
 		work->no_room += work->grants[i].state == SCOUT_GRANT_NO_ROOM;
 	}
-	job->stage = SCOUT__STAGE_TOLD;
+	scout__transfer_enter(job, SCOUT__STAGE_TOLD);
 	if (hold->id == 0 || lost) {
 		scout__transfer_hold_free(w, hold);
 		if (lost)
@@ -367,7 +367,7 @@ goes_on(struct scout_worker *w, struct scout__job *job)
 	work->bytes += work->batch.bytes;
 	atomic_store(&work->progress.enqueued, work->layers_done);
 	scout__copy_progress_copied(&work->progress, work->layers_done);
-	job->stage = SCOUT__STAGE_GRANTED;
+	scout__transfer_enter(job, SCOUT__STAGE_GRANTED);
 	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
 	/* In this order: fence and cancel set `stop`, then look at the phase. */
 	scout__transfer_publish_phase(w, job, SCOUT__PHASE_WAITING);

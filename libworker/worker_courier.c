@@ -120,6 +120,8 @@ on_link_up(void *user, struct scout__link *link, bool new_epoch)
 	tell_jobs_down(w);
 	w->up = true;
 	w->epoch = scout__link_epoch(link);
+	atomic_store(&w->is_up, true);
+	atomic_store(&w->is_registered, scout__worker_is_registered(w));
 	w->reg_retry_us = 0;
 	w->reg_error = 0;
 	(void)pthread_mutex_lock(&w->mu);
@@ -140,6 +142,8 @@ on_link_down(void *user, struct scout__link *link, int error, const char *text)
 
 	w->link = link;
 	w->up = false;
+	atomic_store(&w->is_up, false);
+	atomic_store(&w->is_registered, false);
 	w->reg_in_flight = false;
 	w->down_pending = error;
 	(void)pthread_mutex_lock(&w->mu);

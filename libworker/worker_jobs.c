@@ -78,7 +78,12 @@ collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
 		.null_chunks = work->null_chunks,
 		.n_missing = work->n_missing,
 		.missing = work->n_missing ? work->missing : NULL,
+		.queued_us = work->queued_us,
+		.server_us = work->server_us,
+		.copy_us = work->copy_us,
+		.total_us = work->since_us - work->submitted_us,
 	};
+	scout__worker_count_end(w, work, done);
 	work->next_dead = w->dead;
 	w->dead = work;
 	job->work = NULL;

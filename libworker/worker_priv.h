@@ -21,7 +21,7 @@
 #include "segments.h"
 
 /*
- * The insides of a worker, shared by worker.c (life, register), worker_submit.c (jobs begin), worker_jobs.c (poll, cancel, fence), worker_layers.c (layer by layer),
+ * The insides of a worker, shared by worker.c (life, register), worker_submit.c (jobs begin), worker_jobs.c (poll, cancel, fence), worker_layers.c (layer by layer), worker_stats.c,
  * worker_courier.c (the courier's callbacks), worker_register.c (registration), worker_weights.c (new weights) and transfer.c (what becomes of a job).
  *
  * A job lives in one of max_jobs slots. The caller fills a slot and pushes its number; from then on the courier owns
@@ -75,7 +75,8 @@ struct scout__work {
 	int kind;
 	uint16_t tenant_len;
 	uint64_t ticket;
-	uint64_t generation;  /* of the worker when it was submitted */
+	uint64_t generation; /* of the worker when it was submitted */
+	uint64_t submitted_us;
 	uint64_t deadline_us; /* for the first copy */
 	uint32_t n_chunks;
 	uint32_t null_chunks;  /* store: left out */
@@ -114,6 +115,8 @@ struct scout__work {
 	int status;
 	uint64_t bytes;
 	uint32_t chunks, present, no_room, n_missing;
+	uint64_t queued_us, server_us, copy_us; /* until `since_us` */
+	uint64_t since_us;                      /* the stage began; once it has ended: its end */
 };
 
 struct scout__hold;
@@ -222,9 +225,10 @@ struct scout_worker {
 	struct scout__job *jobs; /* max_jobs; see struct scout__job */
 	uint32_t *free_slots;
 	uint32_t n_free;
-	struct scout__work *dead; /* freed by the next poll */
-	uint64_t *marks;          /* fence: one bit for each block */
-	uint64_t version;         /* of the weights, as last given to us */
+	struct scout__work *dead;        /* freed by the next poll */
+	uint64_t *marks;                 /* fence: one bit for each block */
+	uint64_t version;                /* of the weights, as last given to us */
+	struct scout_worker_stats stats; /* what is counted here; the rest is put in when it is read */
 
 	/* shared */
 	atomic_uint_fast64_t generation; /* caller: counts the resets; jobs of an older one are over */
@@ -234,6 +238,8 @@ struct scout_worker {
 	atomic_bool kicked;              /* a WORD_KICK is on its way */
 	atomic_bool layer_queued;        /* a WORD_LAYER is on its way */
 	atomic_bool fd_raised;           /* done_fd is readable; written under mu */
+	atomic_bool is_up;               /* courier, read by the caller: `up`, and the server knows our pages */
+	atomic_bool is_registered;
 	pthread_mutex_t mu;
 	pthread_cond_t cond;               /* a phase or the registration changed */
 	enum scout__reg_state reg;         /* G:mu */
@@ -288,6 +294,8 @@ void scout__worker_on_forget(struct scout_worker *w) SCOUT_ON_COURIER;
 void scout__worker_on_registered(struct scout_worker *w, uint64_t attempt, const struct scout__op *op) SCOUT_ON_COURIER;
 /* The connection is refused, or lost. */
 void scout__worker_register_down(struct scout_worker *w, int error, const char *text) SCOUT_ON_COURIER;
+/* The server says that it does not know us, or is not to know us any more. */
+void scout__worker_unregistered(struct scout_worker *w) SCOUT_ON_COURIER;
 /* The server of this connection has our registration. */
 bool scout__worker_is_registered(const struct scout_worker *w) SCOUT_ON_COURIER;
 /* Register, if it is time to; end the jobs that wait for a registration that was refused. */
@@ -332,6 +340,11 @@ scout__worker_is_host(const struct scout_worker *w)
 {
 	return !w->copy->fence;
 }
+
+/* worker_stats.c: what poll reports is counted. */
+void scout__worker_count_submit(struct scout_worker *w, int kind) SCOUT_ON_CALLER;
+void scout__worker_count_end(struct scout_worker *w, const struct scout__work *work,
+			     const struct scout_done *done) SCOUT_ON_CALLER;
 
 /* worker_jobs.c: the live job of that number, or NULL. */
 struct scout__job *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;

@@ -158,6 +158,7 @@ scout__worker_on_registered(struct scout_worker *w, uint64_t attempt, const stru
 	if (rc == 0) {
 		scout__log(&w->log, SCOUT_LOG_INFO, w->reg_epoch ? "registered again" : "registered");
 		w->reg_epoch = w->epoch;
+		atomic_store(&w->is_registered, true);
 		conclude(w, SCOUT__REG_OK, 0, "");
 		return;
 	}
@@ -165,6 +166,13 @@ scout__worker_on_registered(struct scout_worker *w, uint64_t attempt, const stru
 	scout__log(&w->log, rc == before ? SCOUT_LOG_DEBUG : SCOUT_LOG_ERROR, "cannot register: %s", text);
 	w->reg_retry_us = scout__now_us() + REGISTER_AGAIN_US;
 	conclude(w, SCOUT__REG_FAILED, rc, text);
+}
+
+void
+scout__worker_unregistered(struct scout_worker *w)
+{
+	w->reg_epoch = 0;
+	atomic_store(&w->is_registered, false);
 }
 
 void
@@ -192,7 +200,7 @@ scout__worker_on_forget(struct scout_worker *w)
 {
 	w->reg_wanted = false;
 	w->reg_in_flight = false;
-	w->reg_epoch = 0;
+	scout__worker_unregistered(w);
 	scout__segments_detach(&w->segments);
 	conclude(w, SCOUT__REG_NONE, 0, "");
 }

@@ -236,7 +236,9 @@ submit(struct scout_worker *w, struct scout__work *work, uint64_t *ret_job)
 	struct scout__job *job = &w->jobs[slot];
 	uint64_t id = w->next_seq << SCOUT__SLOT_BITS | slot;
 
-	work->deadline_us = scout__now_us() + (uint64_t)w->cfg.transfer_timeout_ms * 1000;
+	work->submitted_us = scout__now_us();
+	work->since_us = work->submitted_us;
+	work->deadline_us = work->submitted_us + (uint64_t)w->cfg.transfer_timeout_ms * 1000;
 	work->generation = atomic_load_explicit(&w->generation, memory_order_relaxed);
 	job->work = work;
 	job->id = id;
@@ -249,6 +251,7 @@ submit(struct scout_worker *w, struct scout__work *work, uint64_t *ret_job)
 	}
 	w->n_free--;
 	w->next_seq++;
+	scout__worker_count_submit(w, work->kind);
 	(void)scout__courier_ring(w->courier);
 	*ret_job = id;
 	return 0;
@@ -328,6 +331,13 @@ retrieve(struct scout_worker *w, const struct scout_retrieve *r, uint64_t *ret_j
 	return rc;
 }
 
+static int
+count_busy(struct scout_worker *w, int rc)
+{
+	w->stats.busy += rc == SCOUT_ERR_BUSY;
+	return rc;
+}
+
 int
 scout_worker_retrieve(struct scout_worker *w, const struct scout_retrieve *request, uint64_t *ret_job)
 {
@@ -336,7 +346,7 @@ scout_worker_retrieve(struct scout_worker *w, const struct scout_retrieve *reque
 
 	if (rc == 0)
 		rc = take_request(&own, sizeof(own), HEAD_BYTES(struct scout_retrieve), request, request->size);
-	return rc ? rc : retrieve(w, &own, ret_job);
+	return rc ? rc : count_busy(w, retrieve(w, &own, ret_job));
 }
 
 /* Chunk @i of a store is this reader's. */
@@ -422,5 +432,5 @@ scout_worker_store(struct scout_worker *w, const struct scout_store *request, ui
 
 	if (rc == 0)
 		rc = take_request(&own, sizeof(own), HEAD_BYTES(struct scout_store), request, request->size);
-	return rc ? rc : store(w, &own, ret_job);
+	return rc ? rc : count_busy(w, store(w, &own, ret_job));
 }

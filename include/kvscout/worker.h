@@ -8,6 +8,8 @@
  * THREADS  As the client: one caller per worker, one courier thread of its own behind it, and the copy engine's threads. Jobs
  * are asynchronous: submit, then scout_worker_poll() or wait on scout_worker_fd().
  *
+ * C++: struct scout_worker_stats shares its name with a function, so write the word struct before it.
+ *
  * PAGES  The engine's paged KV memory is described as a list of planes. A plane is one base address, a stride from one block to
  * the next and a number of bytes per block; block b of a plane lies at base + b * stride. One tensor per layer, K and V
  * apart or together, all layers in one tensor: each is some list of planes. A slot of the pool holds the chunk's blocks plane
@@ -271,6 +273,13 @@ struct scout_done {
 	uint32_t n_missing;   /* retrieve: blocks that were not filled and must be recomputed */
 	/* Their positions in the request's block_ids, ascending; borrowed until the next poll. All of them on a failure. */
 	const uint32_t *missing;
+	/* Where its time went, in microseconds. total_us, from the submit to the end, is the sum of the other three. */
+	uint64_t
+		queued_us; /* waiting in the worker: for its registration, for the copy engine, for an announced layer */
+	uint64_t
+		server_us; /* waiting for the server's answers; a retrieve: for what is loaded from a second tier, too */
+	uint64_t copy_us;  /* being copied; cuda: with the wait for its events */
+	uint64_t total_us;
 };
 
 /**
@@ -390,6 +399,65 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, c
  * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_reset(struct scout_worker *worker, uint64_t weights_version);
+
+/* What a worker has done since it was made. Each job that was submitted is live, or counted in one of the ends of its kind. */
+struct scout_worker_stats {
+	uint32_t size;       /* set by the caller to sizeof */
+	uint32_t server_up;  /* 1: connected */
+	uint32_t registered; /* 1: and the server knows this worker's pages */
+	uint32_t live;       /* jobs that poll has not reported */
+	uint64_t retrieves;  /* submitted */
+	uint64_t stores;
+	uint64_t busy; /* times SCOUT_ERR_BUSY was returned */
+	/* Ends, as poll reported them. */
+	uint64_t retrieves_ok;
+	uint64_t retrieves_missing;     /* SCOUT_ERR_MISSING */
+	uint64_t retrieves_timeout;     /* SCOUT_ERR_TIMEOUT */
+	uint64_t retrieves_canceled;    /* SCOUT_ERR_CANCELED, _CLOSED */
+	uint64_t retrieves_unreachable; /* SCOUT_ERR_UNREACHABLE, _EPOCH */
+	uint64_t retrieves_refused;     /* SCOUT_ERR_NO_SESSION, _WEIGHTS, _LIMIT and other refusals */
+	uint64_t retrieves_failed;      /* SCOUT_ERR_DEVICE, _CORRUPT */
+	uint64_t stores_ok;
+	uint64_t stores_timeout;
+	uint64_t stores_canceled;
+	uint64_t stores_unreachable;
+	uint64_t stores_refused;
+	uint64_t stores_failed;
+	/* Sums over the ended jobs, of the fields of struct scout_done. */
+	uint64_t retrieved_chunks;
+	uint64_t retrieved_bytes;
+	uint64_t missing_blocks;
+	uint64_t mismatches; /* slots that changed under a copy: a bug somewhere; their bytes were not used */
+	uint64_t retrieve_queued_us;
+	uint64_t retrieve_server_us;
+	uint64_t retrieve_copy_us;
+	uint64_t retrieve_total_us;
+	uint64_t stored_chunks;
+	uint64_t stored_bytes;
+	uint64_t present_chunks;
+	uint64_t no_room_chunks;
+	uint64_t null_chunks;
+	uint64_t store_queued_us;
+	uint64_t store_server_us;
+	uint64_t store_copy_us;
+	uint64_t store_total_us;
+	/* The connection. */
+	uint64_t frames_sent;
+	uint64_t frames_received;
+	uint64_t reconnects; /* HELLOs accepted after the first */
+	uint64_t epochs;     /* server restarts seen */
+	uint64_t protocol_errors;
+};
+
+/**
+ * Read the counters.
+ *
+ * Thread:   the caller's.
+ * Blocks:   no.
+ * Returns:  0, SCOUT_ERR_INVALID (NULL, or stats->size smaller than the first four fields).
+ * Since:    0.1
+ */
+SCOUT_API int scout_worker_stats(struct scout_worker *worker, struct scout_worker_stats *stats);
 
 /**
  * A descriptor that is readable while scout_worker_poll() has something to report. Owned by the worker.

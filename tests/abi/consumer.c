@@ -21,6 +21,7 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	struct scout_lookup q;
 	struct scout_hit hit;
 	struct scout_client_stats stats;
+	struct scout_worker_stats worker_stats;
 	struct scout_retrieve retrieve;
 	struct scout_store store;
 	struct scout_done done;
@@ -35,6 +36,7 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	memset(&layout, 0, sizeof(layout));
 	scout_worker_config_init(&config);
 	memset(&stats, 0, sizeof(stats));
+	memset(&worker_stats, 0, sizeof(worker_stats));
 	rc += scout_client_wait_ready(c, 1, NULL, 0);
 	scout_step_begin(c);
 	rc += scout_try_lookup(c, &q, &hit) + scout_wait_lookup(c, &q, &hit) + scout_lookup(c, &q, &hit);
@@ -46,6 +48,8 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	      scout_worker_store(w, &store, &job) + scout_worker_poll(w, &done, 1) + scout_worker_cancel(w, job) +
 	      scout_worker_fence(w, NULL, 0, NULL) + scout_worker_fd(w) + scout_worker_reset(w, 1) +
 	      scout_worker_wait_layer(w, job, 1, 1) + scout_worker_layer_ready(w, job, 1);
+	worker_stats.size = sizeof(worker_stats);
+	rc += scout_worker_stats(w, &worker_stats);
 	rc += scout_worker_config_load(&config, "worker.conf", NULL, 0);
 	scout_client_free(c);
 	scout_worker_free(w);

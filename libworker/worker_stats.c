@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_priv.h"
+
+#include <string.h>
+
+/*
+ * DESIGN
+ *
+ * Purpose: what a worker has done. Jobs are counted on the caller's thread, where they are submitted and where poll reports
+ * them; so the counters need no atomics, and submitted = live + ended at any time. What the courier counts is read when it is
+ * asked for.
+ */
+
+void
+scout__worker_count_submit(struct scout_worker *w, int kind)
+{
+	if (kind == SCOUT_JOB_STORE)
+		w->stats.stores++;
+	else
+		w->stats.retrieves++;
+}
+
+/* The counter of how a job ended. */
+static uint64_t *
+end_of(struct scout_worker_stats *s, int kind, int status)
+{
+	bool is_store = kind == SCOUT_JOB_STORE;
+
+	switch (status) {
+	case 0:
+		return is_store ? &s->stores_ok : &s->retrieves_ok;
+	case SCOUT_ERR_MISSING:
+		return &s->retrieves_missing; /* of retrieves only */
+	case SCOUT_ERR_TIMEOUT:
+		return is_store ? &s->stores_timeout : &s->retrieves_timeout;
+	case SCOUT_ERR_CANCELED:
+	case SCOUT_ERR_CLOSED:
+		return is_store ? &s->stores_canceled : &s->retrieves_canceled;
+	case SCOUT_ERR_UNREACHABLE:
+	case SCOUT_ERR_EPOCH:
+		return is_store ? &s->stores_unreachable : &s->retrieves_unreachable;
+	case SCOUT_ERR_DEVICE:
+	case SCOUT_ERR_CORRUPT:
+		return is_store ? &s->stores_failed : &s->retrieves_failed;
+	default:
+		return is_store ? &s->stores_refused : &s->retrieves_refused;
+	}
+}
+
+void
+scout__worker_count_end(struct scout_worker *w, const struct scout__work *work, const struct scout_done *done)
+{
+	struct scout_worker_stats *s = &w->stats;
+
+	(*end_of(s, done->kind, done->status))++;
+	if (done->kind == SCOUT_JOB_STORE) {
+		s->stored_chunks += done->chunks;
+		s->stored_bytes += done->bytes;
+		s->present_chunks += done->present;
+		s->no_room_chunks += done->no_room;
+		s->null_chunks += done->null_chunks;
+		s->store_queued_us += done->queued_us;
+		s->store_server_us += done->server_us;
+		s->store_copy_us += done->copy_us;
+		s->store_total_us += done->total_us;
+		return;
+	}
+	s->retrieved_chunks += done->chunks;
+	s->retrieved_bytes += done->bytes;
+	s->missing_blocks += done->n_missing;
+	s->mismatches += work->mismatches;
+	s->retrieve_queued_us += done->queued_us;
+	s->retrieve_server_us += done->server_us;
+	s->retrieve_copy_us += done->copy_us;
+	s->retrieve_total_us += done->total_us;
+}
+
+int
+scout_worker_stats(struct scout_worker *w, struct scout_worker_stats *stats)
+{
+	const struct scout__courier_stats *courier;
+	struct scout_worker_stats own;
+	uint32_t size;
+
+	if (!w || !stats || stats->size < offsetof(struct scout_worker_stats, retrieves))
+		return SCOUT_ERR_INVALID;
+	courier = scout__courier_stats(w->courier);
+	own = w->stats;
+	own.size = stats->size;
+	own.live = w->cfg.max_jobs - w->n_free;
+	own.server_up = atomic_load(&w->is_up);
+	own.registered = atomic_load(&w->is_registered);
+	own.frames_sent = atomic_load_explicit(&courier->frames_sent, memory_order_relaxed);
+	own.frames_received = atomic_load_explicit(&courier->frames_received, memory_order_relaxed);
+	own.reconnects = atomic_load_explicit(&courier->reconnects, memory_order_relaxed);
+	own.epochs = atomic_load_explicit(&courier->epochs, memory_order_relaxed);
+	own.protocol_errors = atomic_load_explicit(&courier->protocol_errors, memory_order_relaxed);
+	size = stats->size < sizeof(own) ? stats->size : (uint32_t)sizeof(own);
+	memcpy(stats, &own, size);
+	return 0;
+}
