@@ -108,7 +108,7 @@ submit(struct bench *b, struct scout__l2_op *op, uint64_t now_us)
 {
 	op->done = on_done;
 	op->user = b;
-	op->deadline_us = now_us + UINT64_C(1000) * TIMEOUT_MS;
+	op->timeout_us = UINT64_C(1000) * TIMEOUT_MS;
 	b->left++;
 	scout__l2_submit(b->l2, 0, op, now_us);
 }

@@ -124,7 +124,7 @@ pass(struct bench *b, enum scout__l2_what what, uint8_t *memory) SCOUT_ON_LOOP
 			.key = &b->key[i],
 			.data = memory + i * b->bytes,
 			.bytes = b->bytes,
-			.deadline_us = scout__now_us() + 60000000,
+			.timeout_us = 60000000,
 			.done = done,
 			.user = b,
 		};
@@ -154,7 +154,7 @@ ask(struct bench *b) SCOUT_ON_LOOP
 		.n = (uint32_t)b->keys,
 		.digests = b->digests,
 		.found = b->found,
-		.deadline_us = scout__now_us() + 10000000,
+		.timeout_us = 10000000,
 		.done = done,
 		.user = b,
 	};

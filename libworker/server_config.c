@@ -123,7 +123,17 @@ static const struct scout__option options[] = {
 		.def = 1000,
 		.min = 1,
 		.max = 600000,
-		.doc = "Deadline of each operation on the second tier",
+		.doc = "An operation on the second tier that makes no progress for this long is a miss; waiting for its turn "
+		       "does not count, nor how long it takes while bytes move",
+	},
+	{
+		.name = "l2_lookup_timeout_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(l2_lookup_timeout_ms),
+		.def = 500,
+		.min = 1,
+		.max = 600000,
+		.doc = "How long a lookup waits to hear what the second tier has, if its own time is not over before",
 	},
 	{
 		.name = "l2_queue_bytes",
@@ -132,7 +142,8 @@ static const struct scout__option options[] = {
 		.min = 0,
 		.max = UINT64_C(1) << 50,
 		.def_text = "an eighth of l1_bytes",
-		.doc = "Bytes that may wait to be written to the second tier; what is beyond is not written; 0: the default",
+		.doc = "Bytes that may wait to be written to the second tier; beyond it the oldest is not written; at most a "
+		       "quarter of l1_bytes; 0: the default",
 	},
 	{
 		.name = "bad_key_ms",

@@ -59,7 +59,7 @@ struct scout_server_config {
 	uint64_t l2_queue_bytes; /* that may wait to be written to the second tier, default an eighth of l1_bytes */
 	uint32_t prefetch;       /* enum scout_prefetch */
 	uint32_t l2_objects;     /* enum scout_l2_objects */
-	uint32_t l2_timeout_ms;  /* of each operation on the second tier, default 1000 */
+	uint32_t l2_timeout_ms;  /* an operation there without progress for so long is a miss, default 1000 */
 	uint32_t bad_key_ms;     /* a chunk whose load failed does not count for this long, default 30000 */
 	/* CURVE: both or none; NULL: no encryption, everybody may connect. Read once, at start. */
 	const char *curve_secret_file;  /* the server's secret key */
@@ -70,7 +70,8 @@ struct scout_server_config {
 	 * bind a loopback or private address. Port 0: the kernel chooses, and a log line says which. NULL: none.
 	 */
 	const char *metrics;
-	uint32_t local_transport; /* enum scout_local_transport: what peers on this machine are offered */
+	uint32_t local_transport;      /* enum scout_local_transport: what peers on this machine are offered */
+	uint32_t l2_lookup_timeout_ms; /* a lookup waits so long to hear what the second tier has, default 500 */
 	/* Shared memory for what each of them sends, default 256 KiB; a quarter of it more for the answers, a page at least. */
 	uint64_t shm_bytes;
 };

@@ -46,13 +46,20 @@ scout__l2_switch_worked(struct scout__l2_switch *sw, uint8_t what)
 	sw->failures[what] = 0;
 }
 
+void
+scout__l2_switch_open(struct scout__l2_switch *sw, uint64_t now_us)
+{
+	SCOUT_ASSERT(sw->state == SCOUT__L2_CLOSED);
+	open_for(sw, sw->wait_us && now_us < sw->closed_us + sw->wait_us ? 2 * sw->wait_us : SCOUT__L2_WAIT_MIN_US,
+		 now_us);
+}
+
 bool
 scout__l2_switch_failed(struct scout__l2_switch *sw, uint8_t what, uint64_t now_us)
 {
 	if (sw->state != SCOUT__L2_CLOSED || ++sw->failures[what] < SCOUT__L2_FAILURES)
 		return false;
-	open_for(sw, sw->wait_us && now_us < sw->closed_us + sw->wait_us ? 2 * sw->wait_us : SCOUT__L2_WAIT_MIN_US,
-		 now_us);
+	scout__l2_switch_open(sw, now_us);
 	return true;
 }
 

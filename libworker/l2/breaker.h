@@ -31,6 +31,8 @@ void scout__l2_switch_init(struct scout__l2_switch *sw, uint64_t seed);
 /* An operation that was not a trial worked or failed. The second returns whether that opened it. */
 void scout__l2_switch_worked(struct scout__l2_switch *sw, uint8_t what);
 bool scout__l2_switch_failed(struct scout__l2_switch *sw, uint8_t what, uint64_t now_us);
+/* The store hangs as a whole: open it, which must be closed, at once. */
+void scout__l2_switch_open(struct scout__l2_switch *sw, uint64_t now_us);
 /* Whether a trial may begin. */
 bool scout__l2_switch_is_due(const struct scout__l2_switch *sw, uint64_t now_us);
 void scout__l2_switch_begin(struct scout__l2_switch *sw);

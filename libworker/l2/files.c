@@ -24,6 +24,14 @@
  * object that is not known yet is a miss, which costs a computation and is right; a wait could cost every lookup its deadline. The gauge
  * `ready` says when it is over.
  *
+ * Clocks (l2.h): a disk thread begins an operation when it takes it, and says that it has moved after each piece of
+ * SCOUT__FILES_PIECE that was read or written, and after each file that was removed to make room. With sync=1 what was written is
+ * sent to the disk every few pieces, so that the last flush has little left to do and a slow disk shows as one. A question begins
+ * when the catalogue is asked, or when the crew takes its first slice, and moves with each slice.
+ *
+ * At once: as many loads as there are threads, and as many again so that none of them waits for the loop between two; of
+ * writes one less than threads (or one), so that they never hold all of them.
+ *
  * Ending: every thread sees `stopping` within one operation. One that hangs in the kernel is left alone: stop() says so,
  * nothing is freed, and whatever it holds stays mapped.
  *
@@ -159,14 +167,11 @@ answer_names(struct scout__files *files, struct scout__l2_op *op)
 	} else if (scout__files_is_stopping(files)) {
 		cancel(files, op);
 		return;
-	} else if (scout__now_us() >= op->deadline_us) {
-		op->result = SCOUT__L2_TIMEOUT;
-		scout__l2_complete(files->port, op);
-		return;
 	} else if (files->crew && op->n > 0) {
 		scout__files_crew_ask(files, op);
 		return;
 	} else {
+		scout__l2_moved(op);
 		(void)scout__cat_exists(&files->cat, op->digests, op->n, op->pin, op->found);
 	}
 	op->result = SCOUT__L2_OK;
@@ -195,6 +200,8 @@ disk_main(void *arg)
 	struct scout__l2_op *op;
 
 	while ((op = scout__l2_queue_wait(&files->disk))) {
+		scout__l2_moved(op);
+		hand->op = op;
 		scout__files_do(hand, op);
 		scout__l2_complete(files->port, op);
 	}
@@ -323,6 +330,7 @@ init(struct scout__files *files, const struct config *cfg, const struct scout__l
 	files->log = args->log;
 	files->max_bytes = cfg->max_bytes ? cfg->max_bytes : UINT64_MAX;
 	files->n_threads = cfg->threads;
+	files->timeout_us = (uint64_t)args->timeout_ms * 1000;
 	files->direct = cfg->direct;
 	files->sync = cfg->sync;
 	files->shared = cfg->shared;
@@ -410,6 +418,16 @@ files_submit(void *adapter, struct scout__l2_op *op)
 	return scout__l2_queue_push(of_names ? &files->names : &files->disk, op);
 }
 
+static uint32_t
+files_at_once(const void *adapter, enum scout__l2_side side)
+{
+	const struct scout__files *files = adapter;
+
+	if (side == SCOUT__L2_READS)
+		return 2 * files->n_threads;
+	return files->n_threads > 1 ? files->n_threads - 1 : 1;
+}
+
 static void
 files_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 {
@@ -433,6 +451,7 @@ const struct scout__l2_adapter scout__l2_files = {
 	.scheme = "fs",
 	.open = files_open,
 	.submit = files_submit,
+	.at_once = files_at_once,
 	.stop = files_stop,
 	.close = files_close,
 	.gauges = files_gauges,

@@ -46,7 +46,8 @@ struct scout__files_root {
 /* One of the adapter's threads that do disk I/O. */
 struct scout__files_hand {
 	struct scout__files *files;
-	uint8_t *bounce; /* SCOUT__FILES_PIECE, aligned for O_DIRECT */
+	struct scout__l2_op *op; /* what it works on */
+	uint8_t *bounce;         /* SCOUT__FILES_PIECE, aligned for O_DIRECT */
 	struct scout__log_limit limit;
 	pthread_t thread;
 };
@@ -61,6 +62,7 @@ struct scout__files {
 	uint32_t n_threads;
 	bool direct, sync, shared;
 	struct scout__cat cat;
+	uint64_t timeout_us;             /* l2_timeout_ms */
 	struct scout__l2_queue names;    /* EXISTS, UNPIN */
 	struct scout__l2_queue disk;     /* LOAD, STORE, REMOVE */
 	struct scout__files_hand *hands; /* n_threads */
@@ -150,8 +152,11 @@ int scout__files_sync_folder(const struct scout__files *files, const char *folde
 
 /* Do what @op says, or find out that it cannot be done; sets result and detail, completes nothing. */
 void scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op);
-/* Evict until max_bytes is kept. False: what is left is pinned, or cannot be removed (*ret_detail is why). */
-bool scout__files_make_room(struct scout__files *files, int32_t *ret_detail);
+/*
+ * Evict until max_bytes is kept. False: what is left is pinned, or cannot be removed (*ret_detail is why). @op, unless NULL, is
+ * what it is done for: each file that is removed is progress.
+ */
+bool scout__files_make_room(struct scout__files *files, struct scout__l2_op *op, int32_t *ret_detail);
 
 /* ---- files_scan.c ---- */
 

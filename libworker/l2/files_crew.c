@@ -57,7 +57,7 @@ is_file(const struct scout__files *files, struct scout__l2_digest digest, int *r
 	return false;
 }
 
-/* Returns 0 or an errno value: ECANCELED and ETIME are ours. */
+/* Returns 0 or an errno value: ECANCELED is ours. */
 static int
 ask(const struct scout__files *files, struct scout__l2_op *op, uint32_t first, uint32_t n)
 {
@@ -67,8 +67,6 @@ ask(const struct scout__files *files, struct scout__l2_op *op, uint32_t first, u
 		op->found[i] = 0;
 		if (scout__files_is_stopping(files))
 			errnum = ECANCELED;
-		else if (scout__now_us() >= op->deadline_us)
-			errnum = ETIME;
 		else
 			op->found[i] = is_file(files, op->digests[i], &errnum);
 	}
@@ -84,11 +82,9 @@ answer(struct scout__files *files, struct scout__l2_op *op, int errnum)
 		op->result = SCOUT__L2_OK;
 	else if (errnum == ECANCELED)
 		op->result = SCOUT__L2_CANCELLED;
-	else if (errnum == ETIME)
-		op->result = SCOUT__L2_TIMEOUT;
 	else
 		op->result = SCOUT__L2_ERROR;
-	op->detail = errnum == ECANCELED || errnum == ETIME ? 0 : errnum;
+	op->detail = errnum == ECANCELED ? 0 : errnum;
 	/* A pin is given with the answer that it is there, and with no other. */
 	if (pins)
 		scout__cat_unpin(&files->cat, op->digests, op->n, errnum ? NULL : op->found);
@@ -132,7 +128,9 @@ crew_main(void *arg)
 			continue;
 		}
 		SCOUT_ASSERT(pthread_mutex_unlock(&crew->mu) == 0);
+		scout__l2_moved(job->op);
 		errnum = ask(files, job->op, first, n);
+		scout__l2_moved(job->op);
 		SCOUT_ASSERT(pthread_mutex_lock(&crew->mu) == 0);
 		if (errnum && !job->errnum)
 			job->errnum = errnum;

@@ -91,7 +91,7 @@ remove_victim(struct scout__files *files, const struct scout__cat_victim *victim
 }
 
 bool
-scout__files_make_room(struct scout__files *files, int32_t *ret_detail)
+scout__files_make_room(struct scout__files *files, struct scout__l2_op *op, int32_t *ret_detail)
 {
 	struct scout__cat_victim victim;
 
@@ -104,12 +104,14 @@ scout__files_make_room(struct scout__files *files, int32_t *ret_detail)
 		*ret_detail = remove_victim(files, &victim);
 		if (*ret_detail)
 			return false;
+		if (op)
+			scout__l2_moved(op);
 	}
 }
 
 /* The disk is full. Whether so much was removed that it is worth another try. */
 static bool
-free_disk(struct scout__files *files, uint64_t bytes)
+free_disk(struct scout__files *files, struct scout__l2_op *op, uint64_t bytes)
 {
 	struct scout__cat_victim victim;
 	uint64_t freed = 0;
@@ -120,6 +122,7 @@ free_disk(struct scout__files *files, uint64_t bytes)
 		if (remove_victim(files, &victim) != 0)
 			break;
 		freed += victim.bytes;
+		scout__l2_moved(op);
 	}
 	return freed > 0;
 }
@@ -203,7 +206,7 @@ write_file(struct scout__files_hand *hand, const struct scout__l2_op *op, const 
 	if (rc != ENOSPC && rc != EDQUOT)
 		return rc;
 	(void)unlinkat(files->root.fd, tmp, 0);
-	if (!scout__files_evicts(files) || !free_disk(files, scout__files_disk_bytes(files, op->bytes)))
+	if (!scout__files_evicts(files) || !free_disk(files, hand->op, scout__files_disk_bytes(files, op->bytes)))
 		return rc;
 	return scout__files_write(hand, tmp, op->key, op->data, op->bytes);
 }
@@ -290,7 +293,8 @@ store(struct scout__files_hand *hand, struct scout__l2_op *op)
 		end(op, SCOUT__L2_PRESENT, 0);
 		return;
 	}
-	switch (scout__cat_claim(&files->cat, op->key->digest, op->deadline_us, &entry)) {
+	/* It waits for another store of the same name, which is late itself by then. */
+	switch (scout__cat_claim(&files->cat, op->key->digest, scout__now_us() + files->timeout_us, &entry)) {
 	case SCOUT__CAT_CLAIMED:
 		break;
 	case SCOUT__CAT_PRESENT:
@@ -307,7 +311,7 @@ store(struct scout__files_hand *hand, struct scout__l2_op *op)
 		return;
 	}
 	if (!scout__cat_reserve(&files->cat, entry, scout__files_disk_bytes(files, op->bytes)) ||
-	    !scout__files_make_room(files, &detail)) {
+	    !scout__files_make_room(files, op, &detail)) {
 		scout__cat_drop(&files->cat, entry);
 		if (detail)
 			end_failed(hand, op, path, detail);
@@ -323,8 +327,6 @@ scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op)
 {
 	if (scout__files_is_stopping(hand->files))
 		end(op, SCOUT__L2_CANCELLED, 0);
-	else if (scout__now_us() >= op->deadline_us)
-		end(op, SCOUT__L2_TIMEOUT, 0);
 	else if (op->what == SCOUT__L2_LOAD)
 		load(hand, op);
 	else if (op->what == SCOUT__L2_STORE)

@@ -340,7 +340,7 @@ rebuild(struct scan *scan)
 	free(scan->found);
 	if (is_stopping(scan))
 		return;
-	if (!scout__files_make_room(files, &detail))
+	if (!scout__files_make_room(files, NULL, &detail))
 		scout__log(files->log, SCOUT_LOG_WARN,
 			   "files tier %s: more than max_bytes is in use, and cannot be removed (%s)", files->path,
 			   scout__errno_text(detail));

@@ -11,17 +11,22 @@
  *
  * Operations between the loop and the adapters. An operation is in one place at a time:
  *
- *   running   the adapter's, or in the ring of what has ended; in port->running for the sake of its deadline
+ *   waiting   LOADs, STOREs and REMOVEs that the adapter has no thread free for: the loop's own list, so what is in it can
+ *             end at once when the store is switched off, also if all threads of the adapter hang
+ *   running   the adapter's, or in the ring of what has ended; in port->running for the sake of its clock
  *   unpins    UNPINs that wait for room: they give something back, so they are never refused
  *   ended     refused, or submitted after the stop: comes out of the next reap
  *
  * and leaves by done(), from reap only, so that a submit never calls back into the server in the middle of its work.
  *
+ * What waits starts as others of its side come back. An adapter asks for fewer writes at once than it has threads, so that the
+ * next LOAD finds one, however many writes there are.
+ *
  * Waking the loop: completing pushes, then sets is_signalled, and writes to the eventfd if it was not set. Reap reads the
  * eventfd, clears is_signalled, and only then looks at the rings. So what is pushed later is either seen or signalled.
  *
- * A deadline that passes is counted once, as a failure; the late end of such an operation says nothing about the store
- * of now and counts for nothing, whatever it brings: a disk that answers everything too late would never be switched off.
+ * Rejected: one deadline for the way through queue and store, as it was: at tens of megabytes an object, what stands behind
+ * others in our own queue is late before it begins, though the store is well.
  *
  * Threads: the loop; scout__l2_complete() is any thread's.
  */
@@ -29,14 +34,7 @@
 #define LOG_INTERVAL_US UINT64_C(1000000)
 #define UNPIN_RETRY_US UINT64_C(10000)
 
-enum verdict {
-	NOTHING, /* about the store */
-	WORKED,
-	FAILED
-};
-
 static const char *const what_names[] = {"?", "exists", "unpin", "load", "store", "remove"};
-static const char *const side_names[] = {"reads", "writes"};
 static const char *const result_names[SCOUT__L2_RESULTS] = {
 	"ok", "absent", "present", "corrupt", "full", "timeout", "error", "refused", "cancelled",
 };
@@ -74,33 +72,6 @@ scout__l2_list_pop(struct scout__l2_list *list)
 	return op;
 }
 
-static enum scout__l2_side
-side_of(const struct scout__l2_op *op)
-{
-	return op->what == SCOUT__L2_STORE || op->what == SCOUT__L2_REMOVE ? SCOUT__L2_WRITES : SCOUT__L2_READS;
-}
-
-static enum verdict
-verdict_of(const struct scout__l2_op *op)
-{
-	switch ((enum scout__l2_result)op->result) {
-	case SCOUT__L2_OK:
-	case SCOUT__L2_ABSENT:
-	case SCOUT__L2_PRESENT:
-	case SCOUT__L2_CORRUPT:
-		return WORKED;
-	case SCOUT__L2_FULL:
-		return op->detail ? FAILED : WORKED;
-	case SCOUT__L2_TIMEOUT:
-	case SCOUT__L2_ERROR:
-		return FAILED;
-	case SCOUT__L2_REFUSED:
-	case SCOUT__L2_CANCELLED:
-		break;
-	}
-	return NOTHING;
-}
-
 /* ---- waking the loop ---- */
 
 static void
@@ -136,85 +107,29 @@ scout__l2_end(struct scout__l2 *l2, struct scout__l2_op *op, enum scout__l2_resu
 	signal_loop(l2);
 }
 
-/* ---- breakers ---- */
+/* ---- submit ---- */
 
-/* Keep what is needed to try reads again: @op itself is the server's. */
-static void
-remember_trial(struct scout__l2_trial *trial, const struct scout__l2_op *op)
+void
+scout__l2_end_waiting(struct scout__l2_port *port, enum scout__l2_side side, enum scout__l2_result result)
 {
-	if (trial->is_running)
-		return;
-	trial->what = op->what;
-	trial->digest = (struct scout__l2_digest){0, 0};
-	if (op->what == SCOUT__L2_LOAD) {
-		trial->key = *op->key;
-		trial->digest = op->key->digest;
-		trial->bytes = op->bytes;
-	} else if (op->n) {
-		trial->digest = op->digests[0];
+	struct scout__l2_op *op;
+
+	while ((op = scout__l2_list_pop(&port->waiting[side]))) {
+		port->n_waiting--;
+		scout__l2_end(port->l2, op, result);
 	}
 }
 
-static void
-count_failure(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t now_us)
-{
-	enum scout__l2_side side = side_of(op);
-	struct scout__l2_switch *sw = &port->sides[side];
-
-	if (!scout__l2_switch_failed(sw, op->what, now_us))
-		return;
-	port->counters.opened[side]++;
-	if (side == SCOUT__L2_READS)
-		remember_trial(&port->trial, op);
-	scout__log(port->l2->log, SCOUT_LOG_WARN,
-		   "L2 %s: %s are switched off after %u failures of %s in a row; tried again in %llu ms",
-		   port->url.shown, side_names[side], SCOUT__L2_FAILURES, what_names[op->what],
-		   (unsigned long long)(sw->retry_us - now_us) / 1000);
-}
-
-static void
-begin_trial(struct scout__l2_port *port, enum scout__l2_side side)
-{
-	scout__l2_switch_begin(&port->sides[side]);
-	scout__log(port->l2->log, SCOUT_LOG_INFO, "L2 %s: %s are tried again", port->url.shown, side_names[side]);
-}
-
-static void
-end_trial(struct scout__l2_port *port, enum scout__l2_side side, bool worked, uint64_t now_us)
-{
-	struct scout__l2_switch *sw = &port->sides[side];
-
-	scout__l2_switch_end(sw, worked, now_us);
-	if (worked)
-		scout__log(port->l2->log, SCOUT_LOG_INFO, "L2 %s: %s work again", port->url.shown, side_names[side]);
-	else
-		scout__log(port->l2->log, SCOUT_LOG_WARN, "L2 %s: %s still fail; tried again in %llu ms",
-			   port->url.shown, side_names[side], (unsigned long long)(sw->retry_us - now_us) / 1000);
-}
-
 static bool
-is_trial(const struct scout__l2_port *port, const struct scout__l2_op *op)
+needs_a_turn(const struct scout__l2_op *op)
 {
-	return op == &port->trial.op || op == port->write_trial;
+	return op->what == SCOUT__L2_LOAD || op->what == SCOUT__L2_STORE || op->what == SCOUT__L2_REMOVE;
 }
 
-/* @op ended, or its deadline passed. */
-static void
-judge(struct scout__l2_port *port, const struct scout__l2_op *op, enum verdict verdict, uint64_t now_us)
+bool
+scout__l2_give(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 {
-	if (is_trial(port, op))
-		end_trial(port, side_of(op), verdict == WORKED, now_us);
-	else if (verdict == WORKED)
-		scout__l2_switch_worked(&port->sides[side_of(op)], op->what);
-	else if (verdict == FAILED)
-		count_failure(port, op, now_us);
-}
-
-/* ---- submit ---- */
-
-static bool
-start(struct scout__l2_port *port, struct scout__l2_op *op)
-{
+	op->given_us = now_us;
 	if (!port->ops->submit(port->adapter, op))
 		return false;
 	op->prev_running = NULL;
@@ -223,20 +138,38 @@ start(struct scout__l2_port *port, struct scout__l2_op *op)
 		port->running->prev_running = op;
 	port->running = op;
 	port->n_running++;
-	if (op->deadline_us && op->deadline_us < port->due_us)
-		port->due_us = op->deadline_us;
+	port->n_given[scout__l2_side_of(op)] += needs_a_turn(op);
+	if (op->timeout_us && now_us + op->timeout_us < port->due_us)
+		port->due_us = now_us + op->timeout_us;
 	return true;
 }
 
-static void
-start_unpins(struct scout__l2_port *port, uint64_t now_us)
+/* Those that wait for their turn, as far as the adapter wants them. */
+SCOUT_ON_LOOP static void
+start_waiting(struct scout__l2_port *port, uint64_t now_us)
+{
+	for (unsigned side = SCOUT__L2_READS; side <= SCOUT__L2_WRITES; side++) {
+		struct scout__l2_list *list = &port->waiting[side];
+
+		while (list->head && port->n_given[side] < port->at_once[side]) {
+			struct scout__l2_op *op = scout__l2_list_pop(list);
+
+			port->n_waiting--;
+			if (!scout__l2_give(port, op, now_us))
+				scout__l2_end(port->l2, op, SCOUT__L2_REFUSED);
+		}
+	}
+}
+
+void
+scout__l2_start_unpins(struct scout__l2_port *port, uint64_t now_us)
 {
 	port->unpins_us = UINT64_MAX;
-	while (port->unpins.head && port->n_running < port->l2->max_ops) {
+	while (port->unpins.head && port->n_running + port->n_waiting < port->l2->max_ops) {
 		/* Before it is given away: the adapter may use its `next`. */
 		struct scout__l2_op *next = port->unpins.head->next;
 
-		if (!start(port, port->unpins.head)) {
+		if (!scout__l2_give(port, port->unpins.head, now_us)) {
 			port->unpins_us = now_us + UNPIN_RETRY_US;
 			return;
 		}
@@ -259,7 +192,7 @@ SCOUT_ON_LOOP static void
 submit(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 {
 	struct scout__l2 *l2 = port->l2;
-	enum scout__l2_side side = side_of(op);
+	enum scout__l2_side side = scout__l2_side_of(op);
 	bool is_closed = port->sides[side].state == SCOUT__L2_CLOSED;
 
 	/* A REMOVE is no trial: it may succeed on a full disk. */
@@ -268,13 +201,25 @@ submit(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
 		return;
 	}
-	if (port->n_running >= l2->max_ops || !start(port, op)) {
+	if (port->n_running + port->n_waiting >= l2->max_ops) {
+		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
+		return;
+	}
+	if (is_closed && needs_a_turn(op) && port->n_given[side] >= port->at_once[side]) {
+		scout__l2_list_push(&port->waiting[side], op);
+		port->n_waiting++;
+		/* Behind threads that hang: nothing else would make the next tick look. */
+		if (port->n_late > 0)
+			port->due_us = now_us;
+		return;
+	}
+	if (!scout__l2_give(port, op, now_us)) {
 		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
 		return;
 	}
 	if (!is_closed) {
 		port->write_trial = op;
-		begin_trial(port, SCOUT__L2_WRITES);
+		scout__l2_begin_trial(port, SCOUT__L2_WRITES);
 	}
 }
 
@@ -287,17 +232,18 @@ scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op
 	SCOUT_ASSERT(op->n <= SCOUT__L2_MAX_KEYS && op->done);
 	op->adapter = (uint8_t)adapter;
 	op->detail = 0;
-	op->timed_out = false;
+	op->is_late = false;
 	op->submitted_us = now_us;
+	atomic_store_explicit(&op->moved_us, 0, memory_order_relaxed);
 	port->counters.submitted[op->what]++;
 	if (op->what == SCOUT__L2_EXISTS)
 		memset(op->found, 0, op->n);
 	if (l2->is_stopped) {
 		scout__l2_end(l2, op, SCOUT__L2_CANCELLED);
 	} else if (op->what == SCOUT__L2_UNPIN) {
-		op->deadline_us = 0;
+		op->timeout_us = 0;
 		scout__l2_list_push(&port->unpins, op);
-		start_unpins(port, now_us);
+		scout__l2_start_unpins(port, now_us);
 	} else {
 		submit(port, op, now_us);
 	}
@@ -313,7 +259,7 @@ count(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t now_u
 	if (op->result >= SCOUT__L2_RESULTS)
 		scout__assert_failed("an adapter's result is none", __FILE__, __LINE__);
 	counters->results[op->what][op->result]++;
-	counters->late += op->timed_out;
+	counters->late += op->is_late;
 	if (op->result != SCOUT__L2_REFUSED && op->result != SCOUT__L2_CANCELLED)
 		scout__latency_add(&counters->took[op->what], now_us - op->submitted_us);
 	if (op->what == SCOUT__L2_EXISTS && op->result != SCOUT__L2_REFUSED && op->result != SCOUT__L2_CANCELLED) {
@@ -332,7 +278,7 @@ count(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t now_u
 static void
 log_failure(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t now_us)
 {
-	if (op->result != SCOUT__L2_CORRUPT && verdict_of(op) != FAILED)
+	if (op->result != SCOUT__L2_CORRUPT && scout__l2_verdict_of(op) != SCOUT__L2_FAILED)
 		return;
 	scout__log_limited(port->l2->log, &port->limit, now_us, LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			   "L2 %s: %s: %s (detail %d)", port->url.shown, what_names[op->what], result_names[op->result],
@@ -340,7 +286,7 @@ log_failure(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t
 }
 
 /* It came out of the adapter. */
-static void
+SCOUT_ON_LOOP static void
 take_back(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 {
 	if (op->next_running)
@@ -351,12 +297,16 @@ take_back(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 		port->running = op->next_running;
 	if (--port->n_running == 0)
 		port->due_us = UINT64_MAX;
+	port->n_given[scout__l2_side_of(op)] -= needs_a_turn(op);
+	port->n_late -= op->is_late;
+	port->ended_us[needs_a_turn(op)] = now_us;
 	log_failure(port, op, now_us);
-	if (!op->timed_out && !port->l2->is_stopped)
-		judge(port, op, verdict_of(op), now_us);
+	if (!op->is_late && !port->l2->is_stopped)
+		scout__l2_judge(port, op, scout__l2_verdict_of(op), now_us);
 	if (op == port->write_trial)
 		port->write_trial = NULL;
-	start_unpins(port, now_us);
+	start_waiting(port, now_us);
+	scout__l2_start_unpins(port, now_us);
 }
 
 static struct scout__l2_op *
@@ -367,7 +317,7 @@ pop_done(struct scout__l2_port *port)
 }
 
 /* The next that has ended, of the adapters by turns. */
-static struct scout__l2_op *
+SCOUT_ON_LOOP static struct scout__l2_op *
 next_ended(struct scout__l2 *l2, uint64_t now_us)
 {
 	struct scout__l2_op *op = scout__l2_list_pop(&l2->ended);
@@ -421,88 +371,16 @@ scout__l2_reap(struct scout__l2 *l2, uint32_t max, uint64_t now_us)
 
 /* ---- tick ---- */
 
-static void
-check_deadlines(struct scout__l2_port *port, uint64_t now_us)
-{
-	/* What has ended meanwhile waits for the next reap, and may have been in time. */
-	if (now_us < port->due_us || !scout__ring_empty(&port->done))
-		return;
-	port->due_us = UINT64_MAX;
-	for (struct scout__l2_op *op = port->running; op; op = op->next_running) {
-		if (!op->deadline_us || op->timed_out)
-			continue;
-		if (op->deadline_us > now_us) {
-			if (op->deadline_us < port->due_us)
-				port->due_us = op->deadline_us;
-			continue;
-		}
-		op->timed_out = true;
-		if (op != &port->trial.op)
-			port->counters.overdue[op->what]++;
-		scout__log_limited(port->l2->log, &port->limit, now_us, LOG_INTERVAL_US, SCOUT_LOG_WARN,
-				   "L2 %s: %s: not done after %llu ms", port->url.shown, what_names[op->what],
-				   (unsigned long long)(now_us - op->submitted_us) / 1000);
-		judge(port, op, FAILED, now_us);
-	}
-}
-
-static bool
-has_buffer(struct scout__l2_trial *trial)
-{
-	void *buffer;
-
-	if (trial->buffer_bytes >= trial->bytes)
-		return true;
-	/* As slots of the pool are aligned, for adapters that read around the page cache. */
-	if (posix_memalign(&buffer, 4096, trial->bytes) != 0)
-		return false;
-	free(trial->buffer);
-	trial->buffer = buffer;
-	trial->buffer_bytes = trial->bytes;
-	return true;
-}
-
-static void
-try_reads(struct scout__l2_port *port, uint64_t now_us)
-{
-	struct scout__l2_switch *sw = &port->sides[SCOUT__L2_READS];
-	struct scout__l2_trial *trial = &port->trial;
-
-	if (trial->is_running || !scout__l2_switch_is_due(sw, now_us))
-		return;
-	trial->op = (struct scout__l2_op){
-		.what = SCOUT__L2_EXISTS,
-		.adapter = (uint8_t)(port - port->l2->ports),
-		.deadline_us = now_us + port->l2->timeout_us,
-		.submitted_us = now_us,
-		.n = 1,
-		.digests = &trial->digest,
-		.found = &trial->found,
-	};
-	/* Without memory for a LOAD, whether it answers at all must do. */
-	if (trial->what == SCOUT__L2_LOAD && has_buffer(trial)) {
-		trial->op.what = SCOUT__L2_LOAD;
-		trial->op.key = &trial->key;
-		trial->op.data = trial->buffer;
-		trial->op.bytes = trial->bytes;
-		trial->op.n = 0;
-	}
-	begin_trial(port, SCOUT__L2_READS);
-	trial->is_running = start(port, &trial->op);
-	if (!trial->is_running)
-		end_trial(port, SCOUT__L2_READS, false, now_us);
-}
-
 void
 scout__l2_tick(struct scout__l2 *l2, uint64_t now_us)
 {
 	for (uint32_t i = 0; i < l2->n && !l2->is_stopped; i++) {
 		struct scout__l2_port *port = &l2->ports[i];
 
-		check_deadlines(port, now_us);
-		try_reads(port, now_us);
+		scout__l2_look_at_clocks(port, now_us);
+		scout__l2_try_reads(port, now_us);
 		if (now_us >= port->unpins_us)
-			start_unpins(port, now_us);
+			scout__l2_start_unpins(port, now_us);
 	}
 }
 

@@ -10,7 +10,10 @@
 #include "ring.h"
 #include "url.h"
 
-/* The front's own structures, between l2.c (life and death) and front.c (operations). */
+/*
+ * The front's own structures, between l2.c (life and death), front.c (operations), lateness.c (their clocks) and switching.c
+ * (breakers).
+ */
 
 /* First in, first out, by op->next. */
 struct scout__l2_list {
@@ -41,7 +44,13 @@ struct scout__l2_port {
 	struct scout__ring done;      /* operations that have ended: adapter's threads to the loop */
 	struct scout__l2_op *running; /* list by next_running */
 	uint32_t n_running;
-	uint64_t due_us;              /* no deadline of running is earlier */
+	uint32_t n_given[2];              /* of these: LOADs, and STOREs and REMOVEs, by enum scout__l2_side */
+	uint32_t at_once[2];              /* n_given stays below; const after open */
+	struct scout__l2_list waiting[2]; /* until n_given is below; empty unless the breaker is closed */
+	uint32_t n_waiting;
+	uint32_t n_late;      /* of running */
+	uint64_t due_us;      /* nothing of running is late before */
+	uint64_t ended_us[2]; /* when a question, or something that needs the disk, came back last: see lateness.c */
 	struct scout__l2_list unpins; /* wait for room */
 	uint64_t unpins_us;           /* when to try them again, if nothing ends before */
 	struct scout__l2_switch sides[2];
@@ -68,7 +77,47 @@ struct scout__l2 {
 void scout__l2_list_push(struct scout__l2_list *list, struct scout__l2_op *op);
 struct scout__l2_op *scout__l2_list_pop(struct scout__l2_list *list);
 
+static inline enum scout__l2_side
+scout__l2_side_of(const struct scout__l2_op *op)
+{
+	return op->what == SCOUT__L2_STORE || op->what == SCOUT__L2_REMOVE ? SCOUT__L2_WRITES : SCOUT__L2_READS;
+}
+
+/* ---- front.c ---- */
+
 /* @op ends with @result without having been an adapter's. */
 SCOUT_ON_LOOP void scout__l2_end(struct scout__l2 *l2, struct scout__l2_op *op, enum scout__l2_result result);
+/* All that waits for its turn at the adapter ends like that. */
+SCOUT_ON_LOOP void scout__l2_end_waiting(struct scout__l2_port *port, enum scout__l2_side side,
+					 enum scout__l2_result result);
+/* Give @op to the adapter. False: it does not take it. */
+SCOUT_ON_LOOP bool scout__l2_give(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us);
+/* The UNPINs that wait, as far as there is room. */
+SCOUT_ON_LOOP void scout__l2_start_unpins(struct scout__l2_port *port, uint64_t now_us);
+
+/* ---- switching.c ---- */
+
+enum scout__l2_verdict {
+	SCOUT__L2_NOTHING, /* about the store */
+	SCOUT__L2_WORKED,
+	SCOUT__L2_FAILED
+};
+
+/* What the result of @op says. */
+enum scout__l2_verdict scout__l2_verdict_of(const struct scout__l2_op *op);
+/* @op ended, or is late. */
+SCOUT_ON_LOOP void scout__l2_judge(struct scout__l2_port *port, const struct scout__l2_op *op,
+				   enum scout__l2_verdict verdict, uint64_t now_us);
+/* Nothing of @side moves; @op is one that waits. */
+SCOUT_ON_LOOP void scout__l2_hangs(struct scout__l2_port *port, enum scout__l2_side side, const struct scout__l2_op *op,
+				   uint64_t now_us);
+SCOUT_ON_LOOP void scout__l2_begin_trial(struct scout__l2_port *port, enum scout__l2_side side);
+/* Reads that are switched off are tried again if it is time. */
+SCOUT_ON_LOOP void scout__l2_try_reads(struct scout__l2_port *port, uint64_t now_us);
+
+/* ---- lateness.c ---- */
+
+/* Find what is late. */
+SCOUT_ON_LOOP void scout__l2_look_at_clocks(struct scout__l2_port *port, uint64_t now_us);
 
 #endif

@@ -12,7 +12,7 @@
 /*
  * DESIGN
  *
- * Life and death of the front and its adapters; what happens to operations meanwhile is front.c.
+ * Life and death of the front and its adapters; what happens to operations meanwhile is front.c, lateness.c and switching.c.
  *
  * Each adapter has a ring for what has ended, with room for everything that it can have at a time, so that completing
  * never fails. An adapter whose thread hangs in the kernel may complete something at any later time: then its port, and the front
@@ -61,11 +61,16 @@ open_adapter(struct scout__l2_port *port, uint32_t timeout_ms, char *err, size_t
 		.max_ops = port->l2->max_ops + 1,
 		.timeout_ms = timeout_ms,
 	};
+	int rc;
 
 	port->ops = find_adapter(port->url.scheme);
 	if (!port->ops)
 		return fail_scheme(port->url.scheme, err, err_len);
-	return port->ops->open(&args, &port->adapter, err, err_len);
+	rc = port->ops->open(&args, &port->adapter, err, err_len);
+	for (unsigned side = SCOUT__L2_READS; !rc && side <= SCOUT__L2_WRITES; side++)
+		port->at_once[side] =
+			port->ops->at_once ? port->ops->at_once(port->adapter, (enum scout__l2_side)side) : UINT32_MAX;
+	return rc;
 }
 
 static int
@@ -169,6 +174,8 @@ scout__l2_stop(struct scout__l2 *l2, uint32_t timeout_ms)
 		hangs |= port->hangs;
 		while ((op = scout__l2_list_pop(&port->unpins)))
 			scout__l2_end(l2, op, SCOUT__L2_CANCELLED);
+		scout__l2_end_waiting(port, SCOUT__L2_READS, SCOUT__L2_CANCELLED);
+		scout__l2_end_waiting(port, SCOUT__L2_WRITES, SCOUT__L2_CANCELLED);
 	}
 	while (scout__l2_reap(l2, UINT32_MAX, scout__now_us()))
 		;

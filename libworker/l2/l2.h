@@ -2,12 +2,14 @@
 #ifndef SCOUT_L2_L2_H
 #define SCOUT_L2_L2_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <kvscout/protocol.h>
 
+#include "clock.h"
 #include "latency.h"
 #include "log.h"
 #include "thread.h"
@@ -19,11 +21,21 @@
  *   loop ── submit ──▶ breaker ──▶ adapter's own threads ── complete ──▶ ring + eventfd ──▶ scout__l2_reap() on the loop
  *
  * An object is one shard: the KV of one chunk of one KV rank. An operation (scout__l2_op) is the loop's before submit, the
- * adapter's from a submit that returned true until it comes out of scout__l2_reap(), and the loop's again then. It
- * comes out exactly once, however late: memory that it names (a slot of the pool) is untouchable until then, also past its
- * deadline. The loop never waits: who needs an answer by a time has a timer of its own and goes on without it. The
- * deadline in the operation is for the adapter, which ends it by then where it can (Redis can, a read of a dead
- * disk cannot).
+ * second tier's from then on, and the loop's again when it comes out of scout__l2_reap(). It comes out exactly once, however
+ * late: memory that it names (a slot of the pool) is untouchable until then, also when it is late. The loop never waits:
+ * what needs an answer by a time has a timer of its own and goes on without it.
+ *
+ * Clocks of an operation:
+ *
+ *   it waits       from the submit until the adapter begins it: behind others, in the front's list or the adapter's queue. This
+ *                  has no deadline and says nothing about the store. Only if the store hangs, or is switched off, it ends.
+ *   it progresses  from scout__l2_moved() on, which the adapter calls when it begins an operation and each time that bytes
+ *                  of it have moved. The time since the last call must stay below op->timeout_us; the total may be any.
+ *   it is late     that much time has passed without progress: it counts as a failure of the store, op->late() is called, and
+ *                  nothing waits for it any more. What it brings later changes no breaker.
+ *
+ * An adapter whose threads cannot hang (Redis: non-blocking sockets) needs no scout__l2_moved(): it ends each operation itself,
+ * as TIMEOUT, by the same rule.
  *
  * The loop takes no lock here: operations travel to the adapters and back through rings.
  */
@@ -62,20 +74,20 @@ enum scout__l2_result {
 	SCOUT__L2_PRESENT,  /* STORE: it was there already, nothing was written */
 	SCOUT__L2_CORRUPT,  /* LOAD: length, key, header or checksum do not match; data may be half written */
 	SCOUT__L2_FULL,     /* STORE: no room: the disk or max_bytes, everything pinned */
-	SCOUT__L2_TIMEOUT,  /* the deadline passed in the adapter */
+	SCOUT__L2_TIMEOUT,  /* no progress for timeout_us, as the adapter found */
 	SCOUT__L2_ERROR,    /* the store cannot be reached or failed; see `detail` */
-	SCOUT__L2_REFUSED,  /* the breaker is open, or a queue is full: nothing was tried */
+	SCOUT__L2_REFUSED,  /* the breaker is open or opened before its turn, or a queue is full: nothing was tried */
 	SCOUT__L2_CANCELLED /* the adapter was stopped */
 };
 #define SCOUT__L2_RESULTS 9u
 
 struct scout__l2_op {
-	uint8_t what;         /* enum scout__l2_what */
-	uint8_t adapter;      /* set by scout__l2_submit() */
-	uint8_t result;       /* enum scout__l2_result; written by the adapter */
-	bool pin;             /* EXISTS: what is found is not evicted by the adapter until as many UNPINs */
-	int32_t detail;       /* errno or the like, for the log */
-	uint64_t deadline_us; /* monotonic, as scout__now_us(); 0: none */
+	uint8_t what;        /* enum scout__l2_what */
+	uint8_t adapter;     /* set by scout__l2_submit() */
+	uint8_t result;      /* enum scout__l2_result; written by the adapter */
+	bool pin;            /* EXISTS: what is found is not evicted by the adapter until as many UNPINs */
+	int32_t detail;      /* errno or the like, for the log */
+	uint64_t timeout_us; /* without progress, once it has begun; 0: none */
 	/* EXISTS, UNPIN */
 	uint32_t n;
 	struct scout__l2_digest *digests; /* n, the submitter's, untouched until reaped */
@@ -87,12 +99,34 @@ struct scout__l2_op {
 	uint64_t bytes;
 	/* The submitter's. */
 	void (*done)(void *user, struct scout__l2_op *op); /* called by scout__l2_reap(), on the loop */
+	void (*late)(void *user, struct scout__l2_op *op); /* or NULL; called by scout__l2_tick(), once, before done */
 	void *user;
 	/* The front's and the adapter's. */
 	struct scout__l2_op *next;
-	uint64_t submitted_us;
-	bool timed_out; /* the front has counted its deadline as passed */
+	_Atomic uint64_t moved_us; /* when it was begun, or made progress last; 0: it waits */
+	uint64_t submitted_us, given_us;
+	bool is_late;
 	struct scout__l2_op *prev_running, *next_running;
+};
+
+/* The adapter begins @op, or bytes of it have moved. Any thread that has @op. */
+static inline void
+scout__l2_moved(struct scout__l2_op *op)
+{
+	atomic_store_explicit(&op->moved_us, scout__now_us(), memory_order_relaxed);
+}
+
+/* Whether the adapter has begun it: else what became of it says nothing about its object. */
+static inline bool
+scout__l2_has_begun(const struct scout__l2_op *op)
+{
+	return atomic_load_explicit(&op->moved_us, memory_order_relaxed) != 0;
+}
+
+/* Of a store, see the breakers below. */
+enum scout__l2_side {
+	SCOUT__L2_READS = 0,
+	SCOUT__L2_WRITES
 };
 
 /* ---- adapters ---- */
@@ -135,6 +169,11 @@ struct scout__l2_adapter {
 	 */
 	bool (*submit)(void *adapter, struct scout__l2_op *op);
 	/*
+	 * How many LOADs (READS), or STOREs and REMOVEs (WRITES), it wants at once: those that it works on, and as many more as
+	 * keep its threads busy. Further ones wait in the front. Const after open. NULL: no limit.
+	 */
+	uint32_t (*at_once)(const void *adapter, enum scout__l2_side side);
+	/*
 	 * End every operation (those that were not begun: CANCELLED) and the threads. Waits until @deadline_us at most;
 	 * false: a thread hangs in the kernel. Then nothing is freed and memory of its operations must stay mapped.
 	 */
@@ -158,16 +197,14 @@ SCOUT_ON_ANY void scout__l2_complete(struct scout__l2_port *port, struct scout__
  * Each adapter has two breakers, for a store that can be read but not written (a full or read-only disk) is still worth
  * reading. SCOUT__L2_READS stands for EXISTS and LOAD, SCOUT__L2_WRITES for STORE and REMOVE; UNPIN passes always.
  *
- * A failure is an ERROR, a TIMEOUT, a deadline that passes while the adapter has the operation, or FULL with a `detail` (the
- * store itself is full; FULL without one is the adapter's own limit with everything pinned, and no failure). SCOUT__L2_FAILURES of
- * one kind in a row open the breaker. It is tried again after 1 s, then 2, 4 ... 30 s (less up to a quarter, so that many
- * servers do not come at once): reads by an operation of the front's own, so that no lookup pays for it; writes by
- * the next STORE, one at a time.
+ * A failure is an ERROR, a TIMEOUT, an operation that is late, or FULL with a `detail` (the store itself is full; FULL without
+ * one is the adapter's own limit with everything pinned, and no failure). SCOUT__L2_FAILURES of one kind in a row open the
+ * breaker; so does a store that hangs as a whole: whatever it has begun is late, and more waits behind. What waits then ends
+ * as REFUSED, and what the adapter has and did not begin is late, without a failure.
+ *
+ * It is tried again after 1 s, then 2, 4 ... 30 s (less up to a quarter, so that many servers do not come at once): reads by
+ * an operation of the front's own, so that no lookup pays for it; writes by the next STORE, one at a time.
  */
-enum scout__l2_side {
-	SCOUT__L2_READS = 0,
-	SCOUT__L2_WRITES
-};
 #define SCOUT__L2_FAILURES 5u
 
 enum scout__l2_breaker {
@@ -180,10 +217,9 @@ enum scout__l2_breaker {
 struct scout__l2_counters {
 	uint64_t submitted[6];                  /* by enum scout__l2_what */
 	uint64_t results[6][SCOUT__L2_RESULTS]; /* by what and result */
-	uint64_t overdue
-		[6];   /* operations whose deadline passed while the adapter had them; in results too, once they end */
-	uint64_t late; /* of these: have ended */
-	uint64_t keys_asked, keys_found; /* EXISTS */
+	uint64_t overdue[6];                    /* operations that were late; in results too, once they end */
+	uint64_t late;                          /* of these: have ended */
+	uint64_t keys_asked, keys_found;        /* EXISTS */
 	uint64_t bytes_loaded, bytes_stored;
 	uint64_t opened[2]; /* times that a breaker opened, by enum scout__l2_side */
 	struct scout__latency
@@ -211,7 +247,7 @@ SCOUT_ON_LOOP bool scout__l2_usable(const struct scout__l2 *l2, uint32_t adapter
 SCOUT_ON_LOOP void scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op, uint64_t now_us);
 /* Call done() of what has ended, of at most @max operations. Returns whether there is more. */
 SCOUT_ON_LOOP bool scout__l2_reap(struct scout__l2 *l2, uint32_t max, uint64_t now_us);
-/* Deadlines that passed (they count for the breaker), trials of open breakers, UNPINs that wait. Cheap. */
+/* What is late (it counts for the breaker), trials of open breakers, UNPINs that wait. Cheap. Calls late(). */
 SCOUT_ON_LOOP void scout__l2_tick(struct scout__l2 *l2, uint64_t now_us);
 /* When scout__l2_tick() has something to do next, for the loop's timeout; UINT64_MAX: nothing by itself. */
 SCOUT_ON_LOOP uint64_t scout__l2_next_us(const struct scout__l2 *l2);
@@ -227,7 +263,7 @@ SCOUT_ON_ANY const char *scout__l2_scheme_of(const struct scout__l2 *l2, uint32_
 /* "load", "absent": for log lines and STATUS. */
 SCOUT_ON_ANY const char *scout__l2_what_name(uint8_t what);
 SCOUT_ON_ANY const char *scout__l2_result_name(uint8_t result);
-/* Operations that are an adapter's at this moment. */
+/* Operations that are an adapter's at this moment, without those that wait for it in the front. */
 SCOUT_ON_LOOP uint32_t scout__l2_running(const struct scout__l2 *l2);
 SCOUT_ON_LOOP uint32_t scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter);
 /*

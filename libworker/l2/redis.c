@@ -34,9 +34,10 @@
  * of their own both ways. Here SET sends header and payload by sendmsg() from the slot of the pool, GET is read by readv() into it,
  * and checksums are taken in slices, so that one large object does not keep the others waiting.
  *
- * Deadlines: an operation ends by its own (redis_job.c), whatever the server does. A server that shows no life for
- * l2_timeout_ms while it owes a reply is down: see redis_node.c. What is repeated after a lost connection may have been done
- * before; every command here may be done twice.
+ * Clocks: an operation that was sent ends when neither it nor its connection makes progress for its timeout, whatever the
+ * server does (redis_job.c). A server that shows no life for l2_timeout_ms while it owes a reply is down: see redis_node.c. What
+ * waits for its turn on a connection has no deadline. No thread here can hang, so the front needs not look (scout__l2_moved()).
+ * What is repeated after a lost connection may have been done before; every command here may be done twice.
  *
  * Bounds: max_ops jobs; SCOUT__REDIS_MAX_COMMANDS questions under way; SCOUT__REDIS_WINDOW_BYTES asked for or sent and unanswered
  * on each link (or one value); two buffers for each link.

@@ -47,7 +47,8 @@ scout__enter_redis(void) SCOUT_TSA(assert_capability(scout__redis_role))
 #define SCOUT__REDIS_MAX_TRIES 6u             /* redirects and TRYAGAINs of one command */
 #define SCOUT__REDIS_MAX_LOSSES 2u            /* connections that may go under one command */
 #define SCOUT__REDIS_MAX_NODES 1024u
-#define SCOUT__REDIS_SLICE_BYTES (2u << 20) /* hashed, or read from one link, before others get their turn */
+#define SCOUT__REDIS_SLICE_BYTES (2u << 20)     /* hashed, or read from one link, before others get their turn */
+#define SCOUT__REDIS_PROGRESS_BYTES (64u << 10) /* of a value, within l2_timeout_ms: less is none */
 #define SCOUT__REDIS_TRYAGAIN_US 20000u
 #define SCOUT__REDIS_REFRESH_US 100000u /* at most one question for the slot map in this time */
 #define SCOUT__REDIS_BACKOFF_MS_MIN 20u
@@ -91,7 +92,8 @@ struct redis_job {
 	uint32_t left;                           /* keys (or the one command) not yet answered */
 	uint32_t answered;                       /* of those that were: by a server */
 	uint8_t result;                          /* worst of its parts: enum scout__l2_result */
-	bool expired;                            /* past its deadline, or being cancelled: about to be finished */
+	bool expired;                            /* no progress, or being cancelled: about to be finished */
+	uint64_t moved_us;                       /* when it made progress last: see redis_job.c; 0: it waits */
 	int32_t detail;
 	uint16_t slot;
 	uint64_t hashed; /* STORE: bytes */
@@ -154,6 +156,7 @@ struct redis_link {
 	struct redis_queue queue, sent;
 	uint64_t sent_bytes;
 	uint64_t progress_us; /* the server last showed life, or began to owe something */
+	uint64_t trickle;     /* bytes of a value that moved since then */
 	uint64_t ready_us;
 	/* Out: buffer[at..split), then the payload, then buffer[split..len). */
 	uint8_t *out;
@@ -242,7 +245,7 @@ struct redis {
 	struct redis_job *free_jobs, *live;
 	struct redis_jobs waiting[REDIS_LANES]; /* for commands, or for somebody to ask */
 	struct redis_jobs hashing;
-	uint64_t earliest_us; /* no deadline of a live job is before */
+	uint64_t earliest_us; /* no live job can be expired before */
 	struct redis_command *free_commands;
 	uint32_t n_exists;          /* commands of EXISTS */
 	struct redis_queue delayed; /* TRYAGAIN */
@@ -260,7 +263,7 @@ void scout__redis_job_begin(struct redis *r, struct scout__l2_op *op) SCOUT_ON_R
 void scout__redis_jobs_issue(struct redis *r) SCOUT_ON_REDIS;
 /* A slice of checksums of values to be stored. */
 void scout__redis_jobs_hash(struct redis *r) SCOUT_ON_REDIS;
-/* Jobs past their deadline (or @all: every one, as CANCELLED) let go of everything and end. */
+/* Jobs without progress (or @all: every one, as CANCELLED) let go of everything and end. */
 void scout__redis_jobs_expire(struct redis *r, bool all) SCOUT_ON_REDIS;
 /* All that wait for somebody to ask end as ERROR. */
 void scout__redis_jobs_fail_waiting(struct redis *r, int detail) SCOUT_ON_REDIS;
@@ -319,6 +322,8 @@ void scout__redis_link_close(struct redis *r, struct redis_link *link) SCOUT_ON_
  */
 void scout__redis_link_lost(struct redis *r, struct redis_link *link, enum redis_why why, int error,
 			    const char *text) SCOUT_ON_REDIS;
+/* @n bytes of the connection have moved. */
+void scout__redis_link_moved(struct redis *r, struct redis_link *link, uint64_t n) SCOUT_ON_REDIS;
 /* Jobs that are `expired` are taken off; nothing of the link touches their memory afterwards. */
 void scout__redis_link_forget(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
 

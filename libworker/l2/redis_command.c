@@ -115,6 +115,8 @@ scout__redis_command_send_to(struct redis *r, struct redis_command *command, str
 		return;
 	}
 	node->used_us = r->now_us;
+	if (command->job && link->state != REDIS_READY)
+		command->job->moved_us = r->now_us;
 	scout__redis_queue_push(&link->queue, command);
 	scout__redis_link_touch(r, link);
 }
@@ -249,8 +251,12 @@ scout__redis_command_write(struct redis *r, struct redis_link *link, struct redi
 	SCOUT_ASSERT(!w.bad);
 	link->out_len += w.len;
 	command->since_us = r->now_us;
-	if (!link->sent.head)
+	if (command->job)
+		command->job->moved_us = r->now_us;
+	if (!link->sent.head) {
 		link->progress_us = r->now_us; /* from now on it owes us something */
+		link->trickle = 0;
+	}
 	link->sent_bytes += command->bytes;
 	scout__redis_queue_push(&link->sent, command);
 	return true;

@@ -8,7 +8,12 @@
 #include "l2.h"
 
 /*
- * Operations of the front: taken apart into commands, put together again, ended by their deadline.
+ * Operations of the front: taken apart into commands, put together again, ended when they make no progress.
+ *
+ * The clock of a job starts when the first of its commands is written. It starts anew with each further one, with each reply, and
+ * with all that moves on a connection that owes it a reply: values come one after the other, and one of tens of megabytes in
+ * front of another is no fault of the other. Before, a job waits for its turn, and only the failure of the node that it waits
+ * for ends it. A connection that is being made, and the first slot map, are the store's: the clock runs.
  *
  * A job ends when all of its commands have ended, or when it is expired: then every link forgets it first, and only
  * afterwards it is completed, so that nothing writes into a slot of the pool, or reads from one, that is the server's again.
@@ -128,6 +133,7 @@ new_job(struct redis *r, struct scout__l2_op *op)
 	job->result = SCOUT__L2_OK;
 	job->detail = 0;
 	job->expired = false;
+	job->moved_us = 0;
 	job->hashed = 0;
 	return job;
 }
@@ -147,8 +153,10 @@ scout__redis_job_begin(struct redis *r, struct scout__l2_op *op)
 		finish(r, job, SCOUT__L2_FULL, EFBIG);
 		return;
 	}
-	if (op->deadline_us < r->earliest_us)
-		r->earliest_us = op->deadline_us;
+	if (r->mode == REDIS_UNKNOWN)
+		job->moved_us = r->now_us;
+	if (r->now_us + op->timeout_us < r->earliest_us)
+		r->earliest_us = r->now_us + op->timeout_us;
 	if (op->what != SCOUT__L2_EXISTS) {
 		scout__redis_key(op->key->digest, job->key);
 		job->slot = scout__redis_slot(job->key, SCOUT__REDIS_KEY_BYTES);
@@ -174,6 +182,8 @@ issue_one(struct redis *r, struct redis_jobs *list) SCOUT_ON_REDIS
 	command = scout__redis_command_new(r, kind, job);
 	if (!command)
 		return false;
+	if (job->issued == 0)
+		job->moved_us = 0; /* from here on it waits for us */
 	command->index = job->issued++;
 	if (job->issued == parts_of(job))
 		(void)leave(list); /* before it is routed: the job may end by that */
@@ -245,7 +255,7 @@ scout__redis_jobs_hash(struct redis *r)
 	}
 }
 
-/* ---- deadlines ---- */
+/* ---- clocks ---- */
 
 static void
 forget_waiting(struct redis_jobs *list)
@@ -296,6 +306,26 @@ forget(struct redis *r) SCOUT_ON_REDIS
 			scout__redis_link_forget(r, &r->nodes[i]->links[lane]);
 }
 
+/* What moves on a connection counts for all whose replies it owes. */
+static void
+note_progress(struct redis *r) SCOUT_ON_REDIS
+{
+	for (uint32_t i = 0; i < r->n_nodes; i++) {
+		for (int lane = 0; r->nodes[i] && lane < REDIS_LANES; lane++) {
+			const struct redis_link *link = &r->nodes[i]->links[lane];
+
+			for (struct redis_command *command = link->sent.head; command; command = command->next)
+				if (command->job && command->job->moved_us < link->progress_us)
+					command->job->moved_us = link->progress_us;
+			/* The connection that it waited for is there: from here on it waits for its turn. */
+			for (struct redis_command *command = link->queue.head; command && link->state == REDIS_READY;
+			     command = command->next)
+				if (command->job && command->job->op->what != SCOUT__L2_EXISTS)
+					command->job->moved_us = 0;
+		}
+	}
+}
+
 void
 scout__redis_jobs_expire(struct redis *r, bool all)
 {
@@ -305,11 +335,14 @@ scout__redis_jobs_expire(struct redis *r, bool all)
 
 	if (!all && r->now_us < r->earliest_us)
 		return;
+	note_progress(r);
 	for (job = r->live; job; job = job->next_live) {
-		job->expired = all || job->op->deadline_us <= r->now_us;
+		uint64_t due_us = (job->moved_us ? job->moved_us : r->now_us) + job->op->timeout_us;
+
+		job->expired = all || due_us <= r->now_us;
 		any |= job->expired;
-		if (!job->expired && job->op->deadline_us < earliest_us)
-			earliest_us = job->op->deadline_us;
+		if (!job->expired && due_us < earliest_us)
+			earliest_us = due_us;
 	}
 	r->earliest_us = earliest_us;
 	if (!any)

@@ -123,6 +123,7 @@ requeue(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 		} else if (has_work(command)) {
 			if (command->kind == REDIS_EXEC)
 				command->kind = REDIS_VERIFY; /* its watch is gone */
+			command->job->moved_us = r->now_us;   /* it waits for the store, which has to take us back */
 			scout__redis_queue_push(&link->queue, command);
 		} else {
 			scout__redis_command_free(r, command);
@@ -411,8 +412,19 @@ gather(const struct redis_link *link, struct iovec iov[3])
 	return n;
 }
 
+void
+scout__redis_link_moved(struct redis *r, struct redis_link *link, uint64_t n)
+{
+	link->trickle += n;
+	/* Within a value a few bytes now and then are no life. */
+	if ((link->value.active || link->payload) && link->trickle < SCOUT__REDIS_PROGRESS_BYTES)
+		return;
+	link->progress_us = r->now_us;
+	link->trickle = 0;
+}
+
 static void
-written(struct redis_link *link, uint64_t n, uint64_t now_us)
+written(struct redis *r, struct redis_link *link, uint64_t n) SCOUT_ON_REDIS
 {
 	if (link->payload) {
 		uint64_t first = link->out_at < link->out_split ? link->out_split - link->out_at : 0;
@@ -423,8 +435,6 @@ written(struct redis_link *link, uint64_t n, uint64_t now_us)
 		link->out_at += first;
 		n -= first;
 		of_value = n < link->payload_left ? n : link->payload_left;
-		if (of_value > 0)
-			link->progress_us = now_us;
 		link->payload += of_value;
 		link->payload_left -= of_value;
 		n -= of_value;
@@ -432,6 +442,8 @@ written(struct redis_link *link, uint64_t n, uint64_t now_us)
 			link->payload = NULL;
 			link->writing = NULL;
 		}
+		if (of_value > 0)
+			scout__redis_link_moved(r, link, of_value);
 	}
 	link->out_at += n;
 	if (!link->payload && link->out_at == link->out_len)
@@ -465,7 +477,7 @@ write_out(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 			scout__redis_link_lost(r, link, REDIS_UNREACHABLE, errno, "the connection broke");
 			return false;
 		}
-		written(link, (uint64_t)n, r->now_us);
+		written(r, link, (uint64_t)n);
 		bytes += (uint64_t)n;
 	}
 	return true;

@@ -102,12 +102,23 @@ scout__redis_node_get(struct redis *r, const char *host, uint16_t port)
 }
 
 static void
-drop_queue(struct redis *r, struct redis_queue *queue, int detail) SCOUT_ON_REDIS
+drop_queue(struct redis *r, struct redis_queue *queue, enum scout__l2_result result, int detail) SCOUT_ON_REDIS
 {
 	struct redis_command *command;
 
 	while ((command = scout__redis_queue_pop(queue)))
-		scout__redis_command_fail(r, command, SCOUT__L2_ERROR, detail);
+		scout__redis_command_fail(r, command, result, detail);
+}
+
+/* What waited behind others was not tried, and says nothing about its object. What waited for a connection found none. */
+static void
+drop_link(struct redis *r, struct redis_link *link, int detail) SCOUT_ON_REDIS
+{
+	bool was_working = link->sent.head && link->sent.head->kind < REDIS_AUTH;
+	enum scout__l2_result result = was_working ? SCOUT__L2_REFUSED : SCOUT__L2_ERROR;
+
+	drop_queue(r, &link->sent, SCOUT__L2_ERROR, detail);
+	drop_queue(r, &link->queue, result, detail);
 }
 
 void
@@ -115,8 +126,7 @@ scout__redis_node_free(struct redis *r, struct redis_node *node)
 {
 	for (int lane = 0; lane < REDIS_LANES; lane++) {
 		scout__redis_link_close(r, &node->links[lane]);
-		drop_queue(r, &node->links[lane].sent, ECANCELED);
-		drop_queue(r, &node->links[lane].queue, ECANCELED);
+		drop_link(r, &node->links[lane], ECANCELED);
 	}
 	free(node->host);
 	free(node);
@@ -164,10 +174,8 @@ scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_wh
 	/* All sockets first: nothing may be read or written for a job that has ended. */
 	for (int lane = 0; lane < REDIS_LANES; lane++)
 		scout__redis_link_close(r, &node->links[lane]);
-	for (int lane = 0; lane < REDIS_LANES; lane++) {
-		drop_queue(r, &node->links[lane].sent, error);
-		drop_queue(r, &node->links[lane].queue, error);
-	}
+	for (int lane = 0; lane < REDIS_LANES; lane++)
+		drop_link(r, &node->links[lane], error);
 	if (r->mode == REDIS_CLUSTER)
 		scout__redis_refresh(r); /* another may have its slots by now */
 	r->urgent = true;

@@ -305,7 +305,7 @@ scout__redis_link_receive(struct redis *r, struct redis_link *link)
 				       n < 0 ? "the connection broke" : "it closed the connection");
 		return;
 	}
-	link->progress_us = r->now_us;
+	scout__redis_link_moved(r, link, (uint64_t)n);
 	if (direct > (uint64_t)n)
 		direct = (uint64_t)n;
 	if (direct > 0)

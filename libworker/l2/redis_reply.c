@@ -217,6 +217,8 @@ scout__redis_reply(struct redis *r, struct redis_link *link, struct redis_comman
 		   const struct redisReply *reply)
 {
 	link->sent_bytes -= command->bytes;
+	if (command->job)
+		command->job->moved_us = r->now_us;
 	scout__redis_link_touch(r, link);
 	switch (command->kind) {
 	case REDIS_AUTH:
@@ -301,6 +303,8 @@ scout__redis_reply_value(struct redis *r, struct redis_link *link, struct redis_
 			 enum scout__l2_result result)
 {
 	link->sent_bytes -= command->bytes;
+	if (command->job)
+		command->job->moved_us = r->now_us;
 	scout__redis_link_touch(r, link);
 	if (command->kind == REDIS_VERIFY) {
 		verified(r, link, command, result);

@@ -14,7 +14,11 @@
  *   want ─▶ queued ─▶ running on an adapter ─▶ verified: readable     ─▶ who waits for the chunk is woken
  *                        │    ▲                failed: the next adapter that has it, else the shard is given up,
  *                        │    └── next adapter        the key is bad for a while
- *                        └─ late: does not count any more, the key is bad; the slot stays its own until it is reaped
+ *                        └─ late: the adapter has begun it and does not get on with it (the key is bad), or hangs as a whole
+ *                           before it has begun: it does not count any more; the slot stays its own until it is reaped
+ *
+ * A load that waits, here or in the second tier's front, has no deadline: what it waits for are other loads, which get on or
+ * are late. A retrieve waits for its loads as long as its own budget allows (transfer.c).
  *
  * While it runs it holds its entry, so the slot under it is never another chunk's. What comes late and is good is
  * readable all the same. After a RESET nothing of before is committed.
@@ -61,6 +65,7 @@ next_adapter(const struct scout_server *s, struct scout__load *load, uint32_t *r
 }
 
 SCOUT_ON_LOOP static void load_done(void *user, struct scout__l2_op *op);
+SCOUT_ON_LOOP static void load_late(void *user, struct scout__l2_op *op);
 
 SCOUT_ON_LOOP static void
 submit(struct scout_server *s, struct scout__load *load, uint32_t adapter)
@@ -70,15 +75,14 @@ submit(struct scout_server *s, struct scout__load *load, uint32_t adapter)
 
 	*op = (struct scout__l2_op){
 		.what = SCOUT__L2_LOAD,
-		.deadline_us = s->now_us + t->timeout_us,
+		.timeout_us = t->timeout_us,
 		.key = &load->key,
 		.data = scout__bank_data(load->ns->bank, load->entry, load->rank),
 		.bytes = load->ns->layouts[load->rank].shard_bytes,
 		.done = load_done,
+		.late = load_late,
 		.user = load,
 	};
-	load->due_us = op->deadline_us;
-	scout__list_add(&t->loads_running, &load->node);
 	scout__l2_submit(t->l2, adapter, op, s->now_us);
 }
 
@@ -212,7 +216,6 @@ load_done(void *user, struct scout__l2_op *op)
 	bool fits = load->instance == load->ns->instance && !s->tier2->stopping;
 	uint32_t adapter;
 
-	scout__list_del(&load->node);
 	if (op->result == SCOUT__L2_CORRUPT)
 		scout__tier2_remove(s, op->adapter, &load->key);
 	if (op->result != SCOUT__L2_OK && fits && !load->late && next_adapter(s, load, &adapter)) {
@@ -228,23 +231,17 @@ load_done(void *user, struct scout__l2_op *op)
 	scout__loads_start(s);
 }
 
-void
-scout__loads_tick(struct scout_server *s)
+SCOUT_ON_LOOP static void
+load_late(void *user, struct scout__l2_op *op)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__load *load = user;
+	struct scout_server *s = load->server;
 
-	/* All are given equally long, so the first in the list is the first to be late. */
-	while (!scout__list_empty(&t->loads_running)) {
-		struct scout__load *load = SCOUT__OWNER(t->loads_running.next, struct scout__load, node);
-
-		if (load->due_us > s->now_us)
-			return;
-		/* In no list from here on: it is found again when it is reaped. */
-		scout__list_del(&load->node);
-		load->late = true;
-		t->count.loads_late++;
+	load->late = true;
+	s->tier2->count.loads_late++;
+	/* Behind a store that hangs it is not the object's fault. */
+	if (scout__l2_has_begun(op))
 		scout__bad_add(s, load->key.digest);
-		scout__bank_load_late(load->ns->bank, load->entry, load->rank);
-		scout__chunk_wake(s, load->ns, load->ns->bank->entries[load->entry].hash);
-	}
+	scout__bank_load_late(load->ns->bank, load->entry, load->rank);
+	scout__chunk_wake(s, load->ns, load->ns->bank->entries[load->entry].hash);
 }

@@ -136,7 +136,7 @@ ask_new(struct scout_server *s, struct scout__task *task)
 	ask->weights = task->ns->weights;
 	ask->first = task->next;
 	ask->n = n;
-	ask->end_us = s->now_us + t->timeout_us;
+	ask->end_us = s->now_us + t->lookup_timeout_us;
 	if (ask->end_us > scout__task_answer_by(task))
 		ask->end_us = scout__task_answer_by(task);
 	return ask;
@@ -236,7 +236,7 @@ send_ask(struct scout_server *s, struct scout__ask *ask, uint8_t adapters)
 
 			op->what = SCOUT__L2_EXISTS;
 			op->pin = true;
-			op->deadline_us = s->now_us + t->timeout_us; /* says how well the store does, not this lookup */
+			op->timeout_us = t->lookup_timeout_us;
 			op->n = n;
 			op->digests = ask->digests + from;
 			op->found = ask->found + (size_t)adapter * ask->n_keys + from;

@@ -73,11 +73,10 @@ tier2_init(struct scout_server *s, struct scout__tier2 *t)
 
 	scout__list_init(&t->ask_waiters);
 	scout__list_init(&t->loads_queued);
-	scout__list_init(&t->loads_running);
 	scout__list_init(&t->writes_queued);
-	scout__list_init(&t->writes_running);
 	t->write_sweep.step = scout__write_sweep_step;
 	t->timeout_us = s->cfg.l2_timeout_ms * UINT64_C(1000);
+	t->lookup_timeout_us = s->cfg.l2_lookup_timeout_ms * UINT64_C(1000);
 	t->bad_us = s->cfg.bad_key_ms * UINT64_C(1000);
 	t->temporary = s->cfg.l2_objects == SCOUT_L2_TEMPORARY;
 	t->load_at_lookup = s->cfg.prefetch != SCOUT_PREFETCH_ON_RETRIEVE;
@@ -139,7 +138,6 @@ flush_one(struct scout_server *s, uint32_t adapter)
 	op->what = SCOUT__L2_UNPIN;
 	op->digests = t->unpins[adapter].digests;
 	op->n = t->unpins[adapter].n;
-	op->deadline_us = s->now_us + t->timeout_us;
 	op->done = simple_done;
 	t->unpins[adapter].digests = NULL;
 	t->unpins[adapter].n = 0;
@@ -212,7 +210,7 @@ scout__tier2_remove(struct scout_server *s, uint32_t adapter, const struct scout
 	r->key = *key;
 	r->op.what = SCOUT__L2_REMOVE;
 	r->op.key = &r->key;
-	r->op.deadline_us = s->now_us + s->tier2->timeout_us;
+	r->op.timeout_us = s->tier2->timeout_us;
 	r->op.done = removal_done;
 	r->op.user = r;
 	scout__l2_submit(s->tier2->l2, adapter, &r->op, s->now_us);
@@ -237,32 +235,12 @@ scout__tier2_turn(struct scout_server *s)
 		more = scout__l2_reap(t->l2, REAP, s->now_us);
 		scout__note_step(s, before_us);
 	} while (more && s->now_us < end_us);
-	scout__loads_tick(s);
-	scout__writes_tick(s);
 }
 
 uint64_t
 scout__tier2_next_us(const struct scout_server *s)
 {
-	const struct scout__tier2 *t = s->tier2;
-	uint64_t at_us;
-
-	if (!t)
-		return UINT64_MAX;
-	at_us = scout__l2_next_us(t->l2);
-	if (!scout__list_empty(&t->loads_running)) {
-		const struct scout__load *load = SCOUT__OWNER(t->loads_running.next, struct scout__load, node);
-
-		if (!load->late && load->due_us < at_us)
-			at_us = load->due_us;
-	}
-	if (!scout__list_empty(&t->writes_running)) {
-		const struct scout__write *w = SCOUT__OWNER(t->writes_running.next, struct scout__write, node);
-
-		if (w->due_us < at_us)
-			at_us = w->due_us;
-	}
-	return at_us;
+	return s->tier2 ? scout__l2_next_us(s->tier2->l2) : UINT64_MAX;
 }
 
 bool

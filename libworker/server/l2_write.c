@@ -9,14 +9,16 @@
  * DESIGN
  *
  * Pool -> second tier: what workers have stored is written through to every adapter, first come first served, WRITE_OPS shards
- * at once. The queue is bounded in bytes; what does not fit is not written, and counted. Nothing is tried twice: a store that
- * fails is counted, and the chunk is written when it is stored again some day.
+ * at once. Waiting has no deadline, only room: the queue is bounded in bytes (l2_queue_bytes, and never more than a quarter of the
+ * pool, since what waits keeps its slot), and what comes when it is full takes the place of the oldest that was not begun, which
+ * is counted and logged. Nothing is tried twice: a store that fails is counted, and the chunk is written when it is stored again
+ * some day.
  *
  * A shard that is queued or written keeps its slot (scout__bank_save), and its place in the order of eviction: see
  * bank_second.c. What came from the second tier is not queued.
  *
- * A store waits for a slot that is being written, but not for a disk: a write that is late lets it go on without. When all
- * that run are late the tier is stuck, and nothing is queued until one of them has ended.
+ * A store waits for a slot that is being written, but not for a disk: a write that is late lets it go on without. When a store
+ * hangs as a whole its breaker opens, and what is queued for it ends at once, so it cannot fill the pool.
  *
  * After a RESET what is queued is of older weights. It is dropped when its turn comes, and by a sweep over the queue: what
  * stays goes round once, so its order stays too.
@@ -53,6 +55,7 @@ take_queued(struct scout__tier2 *t)
 }
 
 SCOUT_ON_LOOP static void writes_start(struct scout_server *s);
+SCOUT_ON_LOOP static void write_late(void *user, struct scout__l2_op *op);
 
 SCOUT_ON_LOOP static void
 write_done(void *user, struct scout__l2_op *op)
@@ -68,8 +71,6 @@ write_done(void *user, struct scout__l2_op *op)
 	else
 		s->tier2->count.writes_failed++;
 	s->tier2->n_writes_running--;
-	s->tier2->n_writes_late -= w->late;
-	scout__list_del(&w->node);
 	write_end(s, w);
 	writes_start(s);
 }
@@ -101,16 +102,15 @@ write_start(struct scout_server *s, struct scout__write *w)
 	}
 	t->n_writes_running++;
 	w->n_running = t->n;
-	w->due_us = s->now_us + t->timeout_us;
-	scout__list_add(&t->writes_running, &w->node);
 	for (uint32_t i = 0; i < t->n; i++) {
 		w->ops[i] = (struct scout__l2_op){
 			.what = SCOUT__L2_STORE,
-			.deadline_us = w->due_us,
+			.timeout_us = t->timeout_us,
 			.key = w->key,
 			.data = scout__bank_data(w->ns->bank, w->entry, w->rank),
 			.bytes = w->ns->layouts[w->rank].shard_bytes,
 			.done = write_done,
+			.late = write_late,
 			.user = w,
 		};
 		scout__l2_submit(t->l2, i, &w->ops[i], s->now_us);
@@ -121,12 +121,6 @@ SCOUT_ON_LOOP static bool
 is_outdated(const struct scout__write *w)
 {
 	return w->instance != w->ns->instance || w->ns->bank->entries[w->entry].spoiled;
-}
-
-static bool
-is_stuck(const struct scout__tier2 *t)
-{
-	return t->n_writes_late >= SCOUT__WRITE_OPS;
 }
 
 SCOUT_ON_LOOP static void
@@ -152,6 +146,37 @@ writes_start(struct scout_server *s)
 	}
 }
 
+/* One is not written because of others. */
+SCOUT_ON_LOOP static void
+drop(struct scout_server *s)
+{
+	struct scout__tier2 *t = s->tier2;
+
+	t->count.writes_dropped++;
+	scout__log_limited(
+		&s->log, &t->limit_dropped, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
+		"the second tier takes writes more slowly than workers store: the oldest of the %llu bytes that "
+		"wait (l2_queue_bytes) is not written",
+		(unsigned long long)t->write_bytes);
+}
+
+/* Room for @bytes more in the queue, if need be in place of the oldest that are not begun. False: there is none. */
+SCOUT_ON_LOOP static bool
+make_room(struct scout_server *s, uint64_t bytes)
+{
+	struct scout__tier2 *t = s->tier2;
+
+	/* One may always be written, also where a quarter of the pool is less. */
+	while (t->write_bytes > 0 &&
+	       (t->write_bytes >= t->max_write_bytes || bytes > t->max_write_bytes - t->write_bytes)) {
+		if (t->n_writes_queued == 0)
+			return false;
+		drop(s);
+		write_end(s, take_queued(t));
+	}
+	return true;
+}
+
 void
 scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank)
 {
@@ -161,14 +186,8 @@ scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry,
 
 	if (!t || !ns->expected || t->stopping)
 		return;
-	if (is_stuck(t)) {
-		t->count.writes_dropped++;
-		return;
-	}
-	/* One may always be written, also where a quarter of the pool is less. */
-	if (t->write_bytes > 0 &&
-	    (t->write_bytes >= t->max_write_bytes || bytes > t->max_write_bytes - t->write_bytes)) {
-		t->count.writes_dropped++;
+	if (!make_room(s, bytes)) {
+		drop(s);
 		return;
 	}
 	w = calloc(1, sizeof(*w));
@@ -190,26 +209,20 @@ scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry,
 	writes_start(s);
 }
 
-void
-scout__writes_tick(struct scout_server *s)
+SCOUT_ON_LOOP static void
+write_late(void *user, struct scout__l2_op *op)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__write *w = user;
+	struct scout_server *s = w->server;
 
-	/* All are given equally long, so the first in the list is the first to be late. */
-	while (!scout__list_empty(&t->writes_running)) {
-		struct scout__write *w = SCOUT__OWNER(t->writes_running.next, struct scout__write, node);
-
-		if (w->due_us > s->now_us)
-			return;
-		/* In no list from here on: it is found again when it is reaped. */
-		scout__list_del(&w->node);
-		w->late = true;
-		t->count.writes_late++;
-		if (++t->n_writes_late == SCOUT__WRITE_OPS)
-			scout__writes_sweep(s);
-		scout__bank_save_late(w->ns->bank, w->entry);
-		scout__tasks_wake(s, &w->ns->pool_waiters);
-	}
+	(void)op;
+	/* One of several adapters may be late after another. */
+	if (w->late)
+		return;
+	w->late = true;
+	s->tier2->count.writes_late++;
+	scout__bank_save_late(w->ns->bank, w->entry);
+	scout__tasks_wake(s, &w->ns->pool_waiters);
 }
 
 /* ---- dropping ---- */
@@ -233,9 +246,6 @@ scout__write_sweep_step(struct scout_server *s, struct scout__job *job)
 
 		if (is_outdated(w)) {
 			t->count.writes_outdated++;
-			write_end(s, w);
-		} else if (is_stuck(t)) {
-			t->count.writes_dropped++;
 			write_end(s, w);
 		} else {
 			scout__list_add(&t->writes_queued, &w->node);

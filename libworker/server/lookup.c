@@ -305,9 +305,7 @@ walked(struct scout_server *s, struct scout__task *task)
 	task->state = SCOUT__TASK_LOADS;
 	task->load_next = task->first;
 	task->l2 = 0;
-	task->wait_end_us = s->now_us + s->tier2->timeout_us;
-	if (task->wait_end_us > scout__task_answer_by(task))
-		task->wait_end_us = scout__task_answer_by(task);
+	task->wait_end_us = scout__task_answer_by(task);
 	arrive(s, task);
 }
 

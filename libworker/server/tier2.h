@@ -71,12 +71,11 @@ struct scout__ask {
 
 /* A shard on its way from an adapter into its slot. */
 struct scout__load {
-	struct scout__list node; /* in loads_queued or loads_running */
+	struct scout__list node; /* in loads_queued, while it waits there */
 	struct scout_server *server;
 	struct scout__ns *ns;
 	struct scout__expected *expected; /* of the entry, and as long-lived */
 	uint64_t instance;
-	uint64_t due_us;
 	uint32_t entry, rank;
 	uint8_t known; /* adapters that said they have it */
 	uint8_t left;  /* those that may be tried yet */
@@ -88,15 +87,14 @@ struct scout__load {
 
 /* And the other way. */
 struct scout__write {
-	struct scout__list node; /* in writes_queued or writes_running */
+	struct scout__list node; /* in writes_queued, while it waits there */
 	struct scout_server *server;
 	struct scout__ns *ns;
 	uint64_t instance;
 	uint32_t entry, rank;
 	uint32_t n_running; /* adapters */
 	bool kept;          /* one of them has it */
-	bool late;          /* due_us has passed */
-	uint64_t due_us;
+	bool late;          /* one of them does not get on with it */
 	struct scout__l2_key *key;
 	struct scout__l2_op *ops; /* one for each adapter, with the key behind them, while it runs */
 };
@@ -123,7 +121,8 @@ struct scout__tier2 {
 	bool stopping;
 	bool hangs; /* an adapter did not stop: memory stays as it is */
 	struct scout__watch ready;
-	uint64_t timeout_us;
+	uint64_t timeout_us;        /* without progress, of loads, writes and removals */
+	uint64_t lookup_timeout_us; /* of a question, and how long a lookup waits for its answer */
 	uint64_t bad_us;
 	bool temporary;
 	bool load_at_lookup;
@@ -131,13 +130,14 @@ struct scout__tier2 {
 	uint32_t n_ask_ops; /* of the adapter that has most: each gets as many */
 	uint64_t ask_bytes;
 	struct scout__list ask_waiters; /* lookups whose question is built and has to wait for others */
-	struct scout__list loads_queued, loads_running;
+	struct scout__list loads_queued;
 	uint32_t n_loads_queued, n_loads_running;
-	struct scout__list writes_queued, writes_running; /* the second without those that are late */
-	uint32_t n_writes_queued, n_writes_running, n_writes_late;
+	struct scout__list writes_queued;
+	uint32_t n_writes_queued, n_writes_running;
 	uint64_t write_bytes, max_write_bytes; /* queued and running */
 	struct scout__job write_sweep;         /* drops what is of older weights */
 	uint32_t sweep_left;
+	struct scout__log_limit limit_dropped;
 	struct {
 		struct scout__l2_digest *digests;
 		uint32_t n;
@@ -224,9 +224,6 @@ SCOUT_ON_LOOP void scout__load_want_all(struct scout_server *s, struct scout__ns
 /* A queued one is not needed any more. */
 SCOUT_ON_LOOP void scout__load_cancel(struct scout_server *s, struct scout__load *load);
 SCOUT_ON_LOOP void scout__loads_start(struct scout_server *s);
-/* Those that take too long. */
-SCOUT_ON_LOOP void scout__loads_tick(struct scout_server *s);
-SCOUT_ON_LOOP void scout__writes_tick(struct scout_server *s);
 
 /* ---- l2_write.c ---- */
 

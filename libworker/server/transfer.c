@@ -18,8 +18,9 @@
  * no room. No store evicts what its own session stored or retrieved: a prompt longer than the pool keeps its head.
  *
  * RETRIEVE holds what is there, and waits for what the second tier has: it starts the loads of its whole range, then
- * grants in order, each chunk as it arrives; what has not come in time is missing. Its hold comes before its promise
- * unit goes, so that nothing can be evicted in between.
+ * grants in order, each chunk as it arrives. It waits as long as its budget allows (the worker's transfer_timeout_ms): each load
+ * ends by itself, for one that does not get on is late. What has not come when the budget ends is missing. Its hold comes before
+ * its promise unit goes, so that nothing can be evicted in between.
  *
  * Threads: loop.
  */
@@ -28,6 +29,7 @@
 #define STORE_STEP_US 100u /* a slot that is used for the first time costs several page faults: look at the clock */
 #define STORE_SPARES 256u  /* chunks of its own that a step may pass over when it looks for one to evict */
 #define SMALL_BYTES 16384u /* shorter replies travel with others */
+#define COPY_MARGIN_US UINT64_C(100000) /* a RETRIEVE is answered so long before its budget ends, or an eighth of it */
 
 /* The reply's buffer, and where its slots are noted. False: refused, the task is gone. */
 SCOUT_ON_LOOP static bool
@@ -402,6 +404,17 @@ retrieve_step(struct scout_server *s, struct scout__job *job)
 		answer(s, task);
 }
 
+/* Until when loads are waited for: what has come by then is to be copied before the job's time is over. */
+static uint64_t
+load_wait_end(const struct scout__task *task)
+{
+	uint64_t margin_us = (task->deadline_us - task->arrived_us) / 8;
+
+	if (task->deadline_us == UINT64_MAX)
+		return UINT64_MAX;
+	return task->deadline_us - (margin_us < COPY_MARGIN_US ? margin_us : COPY_MARGIN_US);
+}
+
 /* The session that @m names, if it may be retrieved from. */
 SCOUT_ON_LOOP static struct scout__session *
 session_of(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op,
@@ -453,9 +466,7 @@ scout__retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__
 	task->next = task->load_next = m.from;
 	task->to = m.to;
 	task->n = m.to - m.from;
-	task->wait_end_us = scout__task_answer_by(task);
-	if (s->tier2 && task->wait_end_us > s->now_us + s->tier2->timeout_us)
-		task->wait_end_us = s->now_us + s->tier2->timeout_us;
+	task->wait_end_us = load_wait_end(task);
 	if (begin(s, task, SCOUT__HOLD_READ))
 		scout__job_start(s, &task->job, task->n);
 }

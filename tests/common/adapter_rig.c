@@ -161,7 +161,8 @@ object_fini(struct adapter_object *o)
 static void
 submit(struct adapter_rig *rig, struct adapter_object *o, uint32_t timeout_ms)
 {
-	o->op.deadline_us = scout__now_us() + (uint64_t)timeout_ms * 1000;
+	o->op.timeout_us = (uint64_t)timeout_ms * 1000;
+	o->due_us = scout__now_us() + o->op.timeout_us;
 	o->op.user = o;
 	o->op.result = 0xff;
 	atomic_store(&o->ended, 0);

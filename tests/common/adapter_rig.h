@@ -36,6 +36,7 @@ struct adapter_object {
 	uint8_t *slot; /* what operations are given */
 	uint64_t bytes;
 	struct scout__l2_op op;
+	uint64_t due_us;                  /* when the timeout of the operation is over, from its begin */
 	struct scout__l2_digest *digests; /* EXISTS */
 	atomic_uint ended;
 };

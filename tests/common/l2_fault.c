@@ -70,6 +70,7 @@ take(struct fault *fault, struct scout__l2_op *op)
 	if (fail) {
 		end(fault, op, fail - 1, atomic_load(&rule->detail));
 	} else if (is_held) {
+		scout__l2_moved(op); /* begun, and hanging from then on */
 		op->next = fault->held;
 		fault->held = op;
 	} else {
@@ -233,6 +234,14 @@ fault_close(void *adapter)
 	free(fault);
 }
 
+static uint32_t
+fault_at_once(const void *adapter, enum scout__l2_side side)
+{
+	const struct fault *fault = adapter;
+
+	return fault->inner->at_once ? fault->inner->at_once(fault->inner_adapter, side) : UINT32_MAX;
+}
+
 static void
 fault_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 {
@@ -251,6 +260,7 @@ static const struct scout__l2_adapter fault_files = {
 	.scheme = "fault+fs",
 	.open = open_files,
 	.submit = fault_submit,
+	.at_once = fault_at_once,
 	.stop = fault_stop,
 	.close = fault_close,
 	.gauges = fault_gauges,
@@ -267,6 +277,7 @@ static const struct scout__l2_adapter fault_redis = {
 	.scheme = "fault+redis",
 	.open = open_redis,
 	.submit = fault_submit,
+	.at_once = fault_at_once,
 	.stop = fault_stop,
 	.close = fault_close,
 	.gauges = fault_gauges,

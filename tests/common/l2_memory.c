@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "l2_memory.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ struct l2_memory {
 	struct scout__l2_op *first, **last; /* not ended, by next */
 	bool stopping, hangs;
 	bool paused[KINDS];
+	unsigned slow_ms[KINDS];
 	unsigned given[KINDS];
 	struct l2_memory_asked asked;
 	uint64_t step, step_keys; /* the server's step that asked last, and for how many keys */
@@ -95,6 +97,14 @@ l2_memory_resume(struct l2_memory *m, enum scout__l2_what what)
 {
 	lock(m);
 	m->paused[what] = false;
+	unlock(m);
+}
+
+void
+l2_memory_slow(struct l2_memory *m, enum scout__l2_what what, unsigned ms)
+{
+	lock(m);
+	m->slow_ms[what] = ms;
 	unlock(m);
 }
 
@@ -337,6 +347,20 @@ execute(struct l2_memory *m, struct scout__l2_op *op)
 	}
 }
 
+/* A disk that is slow and well: it moves every few milliseconds, and questions are answered elsewhere. */
+static void
+work(struct l2_memory *m, struct scout__l2_op *op)
+{
+	uint64_t until_us = scout__now_us() + UINT64_C(1000) * m->slow_ms[op->what];
+
+	while (scout__now_us() < until_us && !m->stopping) {
+		scout__l2_moved(op);
+		(void)pthread_mutex_unlock(&m->mu);
+		(void)poll(NULL, 0, 5);
+		(void)pthread_mutex_lock(&m->mu);
+	}
+}
+
 static void
 end(struct l2_memory *m, struct scout__l2_op **at, bool cancel)
 {
@@ -345,6 +369,8 @@ end(struct l2_memory *m, struct scout__l2_op **at, bool cancel)
 	*at = op->next;
 	if (!*at)
 		m->last = at;
+	if (!cancel && m->slow_ms[op->what])
+		work(m, op);
 	op->result = (uint8_t)(cancel ? SCOUT__L2_CANCELLED : execute(m, op));
 	scout__l2_complete(m->port, op);
 }
@@ -407,6 +433,9 @@ memory_submit(void *adapter, struct scout__l2_op *op)
 	struct l2_memory *m = adapter;
 
 	lock(m);
+	/* What is paused hangs, as if each had a thread. */
+	if (!m->slow_ms[op->what])
+		scout__l2_moved(op);
 	op->next = NULL;
 	*m->last = op;
 	m->last = &op->next;

@@ -24,6 +24,8 @@ void l2_memory_pause(struct l2_memory *m, enum scout__l2_what what);
 void l2_memory_resume(struct l2_memory *m, enum scout__l2_what what);
 /* The next @n of this kind end like that. A LOAD that fails has scribbled over half of the slot. */
 void l2_memory_fail(struct l2_memory *m, enum scout__l2_what what, unsigned n, enum scout__l2_result result);
+/* Operations of this kind take so long each, one after the other, and move all the while. 0: no time. */
+void l2_memory_slow(struct l2_memory *m, enum scout__l2_what what, unsigned ms);
 /* From now on it does not stop: what is paused stays with it for ever. */
 void l2_memory_hang(struct l2_memory *m);
 

@@ -55,7 +55,7 @@ end_in_time(struct adapter_object *o)
 {
 	enum scout__l2_result result = object_end(o);
 
-	ck_assert_uint_lt(scout__now_us(), o->op.deadline_us + LATE_US);
+	ck_assert_uint_lt(scout__now_us(), o->due_us + LATE_US);
 	return result;
 }
 

@@ -237,7 +237,7 @@ START_TEST(a_node_that_is_stopped_holds_up_its_own_keys_only_until_it_is_known)
 	for (uint32_t i = 0; i < N; i++) {
 		enum scout__l2_result result = object_end(&objects[i]);
 
-		ck_assert_uint_lt(scout__now_us(), objects[i].op.deadline_us + LATE_US);
+		ck_assert_uint_lt(scout__now_us(), objects[i].due_us + LATE_US);
 		timeouts += result == SCOUT__L2_TIMEOUT;
 	}
 	ck_assert_uint_gt(timeouts, 0);
@@ -246,7 +246,7 @@ START_TEST(a_node_that_is_stopped_holds_up_its_own_keys_only_until_it_is_known)
 	/* Known: a question with a minute's time is answered without the part that nobody knows. */
 	object_begin_exists(&rig, &asked, objects, N, 60000);
 	ck_assert_int_eq(object_end(&asked), SCOUT__L2_OK);
-	ck_assert_uint_lt(scout__now_us(), asked.op.deadline_us - 60000000 + 10000000);
+	ck_assert_uint_lt(scout__now_us(), asked.due_us - 60000000 + 10000000);
 	redis_thaw(&cluster.nodes[0]);
 	adapter_wait(object_exists(&rig, objects, N) == N);
 	object_fini(&asked);

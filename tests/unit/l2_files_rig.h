@@ -250,8 +250,8 @@ rig_submit(void *adapter, struct scout__l2_op *op, bool *done)
 	*done = false;
 	op->user = done;
 	op->result = 0xff;
-	if (op->deadline_us == 0)
-		op->deadline_us = scout__now_us() + RIG_WAIT_US;
+	if (op->timeout_us == 0)
+		op->timeout_us = RIG_WAIT_US;
 	ck_assert(scout__l2_files.submit(adapter, op));
 }
 

@@ -20,6 +20,7 @@ static struct scout__l2_digest digests[N];
 static uint8_t found[N];
 static uint8_t data[16];
 static unsigned ended[N]; /* times */
+static unsigned lates[N]; /* times */
 static struct scout__l2_op *order[4 * N];
 static unsigned n_ended;
 static char err[512];
@@ -30,6 +31,14 @@ on_done(void *user, struct scout__l2_op *op)
 	ck_assert_ptr_eq(user, &ended[op - ops]);
 	ended[op - ops]++;
 	order[n_ended++ % (4 * N)] = op;
+}
+
+static void
+on_late(void *user, struct scout__l2_op *op)
+{
+	ck_assert_ptr_eq(user, &ended[op - ops]);
+	ck_assert_uint_eq(ended[op - ops], 0);
+	lates[op - ops]++;
 }
 
 static void
@@ -44,7 +53,7 @@ open_front(const char *a, const char *b)
 	ck_assert_int_eq(scout__l2_new(urls, b ? 2 : 1, 1000, MAX_OPS, &test_log, &l2, err, sizeof(err)), 0);
 }
 
-static void
+static inline void
 setup(void)
 {
 	open_front("script:///a", NULL);
@@ -59,17 +68,24 @@ teardown(void)
 	ck_assert(scripts[0].is_closed);
 }
 
-/* Operation @i on adapter 0, due in a second. */
+/* The adapter makes progress with @op. */
+static void
+moves(struct scout__l2_op *op, uint64_t now_us)
+{
+	atomic_store(&op->moved_us, now_us ? now_us : 1);
+}
+
+/* Operation @i on adapter 0, which begins it at once: late after a second. */
 static void
 submit(unsigned i, enum scout__l2_what what, uint64_t now_us)
 {
 	scout__enter_loop();
 	keys[i].digest = digests[i] = (struct scout__l2_digest){i + 1, i + 2};
 	keys[i].len = 1;
-	ended[i] = 0;
+	ended[i] = lates[i] = 0;
 	ops[i] = (struct scout__l2_op){
 		.what = (uint8_t)what,
-		.deadline_us = now_us + S,
+		.timeout_us = S,
 		.n = what <= SCOUT__L2_UNPIN ? 1 : 0,
 		.digests = &digests[i],
 		.found = &found[i],
@@ -77,10 +93,12 @@ submit(unsigned i, enum scout__l2_what what, uint64_t now_us)
 		.data = data,
 		.bytes = 7,
 		.done = on_done,
+		.late = on_late,
 		.user = &ended[i],
 	};
 	scout__l2_submit(l2, 0, &ops[i], now_us);
 	ck_assert_uint_eq(ended[i], 0);
+	moves(&ops[i], now_us);
 }
 
 static void
@@ -91,7 +109,7 @@ reap(uint64_t now_us)
 }
 
 /* Submit one and have it end; returns the result that came out. */
-static enum scout__l2_result
+static inline enum scout__l2_result
 one(enum scout__l2_what what, enum scout__l2_result result, int detail, uint64_t now_us)
 {
 	submit(0, what, now_us);
@@ -130,7 +148,7 @@ next_us(void)
 	return scout__l2_next_us(l2);
 }
 
-static void
+static inline void
 open_breaker(enum scout__l2_what what, uint64_t now_us)
 {
 	for (unsigned i = 0; i < SCOUT__L2_FAILURES; i++)

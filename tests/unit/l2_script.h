@@ -32,6 +32,7 @@ struct script {
 
 static struct script scripts[SCOUT__L2_MAX_ADAPTERS + 1];
 static unsigned n_scripts;
+static uint32_t script_wants[2] = {UINT32_MAX, UINT32_MAX}; /* at once, by enum scout__l2_side; of those opened next */
 
 static int
 script_open(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len)
@@ -104,10 +105,18 @@ script_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 	*ret_gauges = (struct scout__l2_gauges){.objects = script->n, .ready = true};
 }
 
+static uint32_t
+script_at_once(const void *adapter, enum scout__l2_side side)
+{
+	(void)adapter;
+	return script_wants[side];
+}
+
 static const struct scout__l2_adapter script_adapter = {
 	.scheme = "script",
 	.open = script_open,
 	.submit = script_submit,
+	.at_once = script_at_once,
 	.stop = script_stop,
 	.close = script_close,
 	.gauges = script_gauges,

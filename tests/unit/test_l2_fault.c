@@ -87,7 +87,7 @@ begin(enum scout__l2_what what, unsigned key)
 	memset(loaded, 0, sizeof(loaded));
 	op = (struct scout__l2_op){
 		.what = (uint8_t)what,
-		.deadline_us = scout__now_us() + DEADLINE_MS * UINT64_C(1000),
+		.timeout_us = DEADLINE_MS * UINT64_C(1000),
 		.n = 1,
 		.digests = &keys[key].digest,
 		.found = &found,

@@ -366,27 +366,40 @@ END_TEST
 
 /* ---- time ---- */
 
-START_TEST(an_operation_whose_deadline_passed_is_not_begun)
+/* However long it waited: what has no time left is for those who wait for it to say. */
+START_TEST(an_operation_moves_with_each_piece_and_has_no_deadline_here)
 {
+	const uint64_t bytes = UINT64_C(4) * 512 * 1024;
 	struct scout__l2_key key = rig_key(1);
-	uint8_t data[100] = {0}, found = 7;
-	struct scout__l2_op store = {
-		.what = SCOUT__L2_STORE, .key = &key, .data = data, .bytes = 100, .deadline_us = 1};
-	struct scout__l2_op load = store, exists = {.what = SCOUT__L2_EXISTS,
-						    .digests = &key.digest,
-						    .n = 1,
-						    .pin = true,
-						    .found = &found,
-						    .deadline_us = 1};
+	uint8_t *data = calloc(1, bytes);
+	struct scout__l2_op ops[] = {
+		{.what = SCOUT__L2_STORE, .key = &key, .data = data, .bytes = bytes, .timeout_us = 1},
+		{.what = SCOUT__L2_LOAD, .key = &key, .data = data, .bytes = bytes, .timeout_us = 1},
+	};
 
-	load.what = SCOUT__L2_LOAD;
 	rig_open(&rig, "");
-	ck_assert_int_eq(rig_run(&rig, &store), SCOUT__L2_TIMEOUT);
-	rig_check_folder(&rig, 0);
-	ck_assert_int_eq(rig_store(&rig, 1, 100), SCOUT__L2_OK);
-	ck_assert_int_eq(rig_run(&rig, &load), SCOUT__L2_TIMEOUT);
-	ck_assert_int_eq(rig_run(&rig, &exists), SCOUT__L2_TIMEOUT);
-	ck_assert_uint_eq(rig_gauges(&rig).pinned, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		uint64_t before_us = scout__now_us();
+
+		ck_assert(!scout__l2_has_begun(&ops[i]));
+		ck_assert_int_eq(rig_run(&rig, &ops[i]), SCOUT__L2_OK);
+		ck_assert(scout__l2_has_begun(&ops[i]));
+		ck_assert_uint_ge(atomic_load(&ops[i].moved_us), before_us);
+		ck_assert_uint_le(atomic_load(&ops[i].moved_us), scout__now_us());
+	}
+	free(data);
+}
+END_TEST
+
+START_TEST(an_adapter_of_files_wants_no_more_than_keeps_its_threads_busy)
+{
+	rig_open(&rig, "?threads=4");
+	ck_assert_uint_eq(scout__l2_files.at_once(rig.adapter, SCOUT__L2_READS), 8);
+	ck_assert_uint_eq(scout__l2_files.at_once(rig.adapter, SCOUT__L2_WRITES), 3);
+	rig_close(&rig);
+	rig_open(&rig, "?threads=1");
+	ck_assert_uint_eq(scout__l2_files.at_once(rig.adapter, SCOUT__L2_READS), 2);
+	ck_assert_uint_eq(scout__l2_files.at_once(rig.adapter, SCOUT__L2_WRITES), 1);
 }
 END_TEST
 
@@ -466,7 +479,8 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, an_object_larger_than_the_limit_is_refused_and_evicts_nothing);
 	tcase_add_test(tcase, the_order_of_use_survives_a_restart);
 	tcase_add_test(tcase, a_load_writes_its_time_down);
-	tcase_add_test(tcase, an_operation_whose_deadline_passed_is_not_begun);
+	tcase_add_test(tcase, an_operation_moves_with_each_piece_and_has_no_deadline_here);
+	tcase_add_test(tcase, an_adapter_of_files_wants_no_more_than_keeps_its_threads_busy);
 	tcase_add_test(tcase, stopping_ends_every_operation);
 	tcase_add_test(tcase, a_remove_takes_what_is_damaged_and_nothing_else);
 	suite_add_tcase(suite, tcase);

@@ -93,7 +93,6 @@ work(void *arg)
 						.key = &keys[i],
 						.data = loads ? loaded[at] : payloads[i],
 						.bytes = bytes_of(i),
-						.deadline_us = UINT64_MAX,
 						.user = &done[at]};
 		done[at] = false;
 		if (!scout__l2_files.submit(rig.adapter, &ops[at]))

@@ -432,7 +432,6 @@ START_TEST(a_limit_on_file_sizes_ends_a_store_and_not_the_process)
 	ck_assert(action.sa_handler == SIG_DFL);
 	limit.rlim_cur = RLIM_INFINITY;
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	op.deadline_us = 0;
 	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
 	free(op.data);
 }

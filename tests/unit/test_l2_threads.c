@@ -172,7 +172,7 @@ submit_one(struct slot *slot, uint64_t now_us)
 	slot->is_live = true;
 	slot->op = (struct scout__l2_op){
 		.what = (uint8_t)(has_keys ? SCOUT__L2_EXISTS + roll(&seed, 2) : SCOUT__L2_LOAD + roll(&seed, 3)),
-		.deadline_us = now_us + roll(&seed, 100000),
+		.timeout_us = 1 + roll(&seed, 100000),
 		.n = has_keys ? N_KEYS : 0,
 		.digests = slot->digests,
 		.found = slot->found,

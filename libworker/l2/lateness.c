@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front.h"
+
+/*
+ * DESIGN
+ *
+ * The clocks of operations that an adapter has (l2.h says which there are). The adapter's threads write when an operation
+ * moved last; the loop looks, at the latest when the first of them can be late. One that has not begun cannot be late before
+ * timeout_us from now, so no look is missed and an operation that hangs is found when its time is over.
+ *
+ * Whole stores that hang. Threads that hang take no further operation, so those behind them would wait for ever and no count of
+ * failures would be reached. Two cases, and in both the breaker of the waiting side opens at once:
+ *
+ *   full    all that the adapter wants of that side at once is late, and more waits in the front
+ *   stuck   all that it has begun is late, nothing came back for timeout_us, and something that it was given as long ago was not
+ *           begun
+ *
+ * Questions and what needs the disk are looked at apart, as adapters have other threads or connections for them.
+ *
+ * A slow store that moves is never late, whatever waits behind it.
+ *
+ * Threads: the loop.
+ */
+
+#define LOG_INTERVAL_US UINT64_C(1000000)
+
+/* What the operations of one kind of thread do. */
+struct state {
+	uint32_t n_moving;          /* begun and not late */
+	uint32_t n_late;            /* and late */
+	struct scout__l2_op *stale; /* given timeout_us ago and not begun */
+};
+
+static bool
+is_question(const struct scout__l2_op *op)
+{
+	return op->what == SCOUT__L2_EXISTS || op->what == SCOUT__L2_UNPIN;
+}
+
+/* Nothing waits for @op any more. It stays the adapter's until it comes back. */
+SCOUT_ON_LOOP static void
+give_up(struct scout__l2_port *port, struct scout__l2_op *op)
+{
+	op->is_late = true;
+	port->n_late++;
+	if (op != &port->trial.op)
+		port->counters.overdue[op->what]++;
+	if (op->late)
+		op->late(op->user, op);
+}
+
+/* Returns when @op can be late at the earliest; UINT64_MAX: never, or it is. */
+SCOUT_ON_LOOP static uint64_t
+look_at(struct scout__l2_port *port, struct scout__l2_op *op, struct state *state, uint64_t now_us)
+{
+	uint64_t moved_us = atomic_load_explicit(&op->moved_us, memory_order_relaxed);
+
+	if (moved_us == 0) {
+		if (op->is_late || op->timeout_us == 0)
+			return UINT64_MAX;
+		if (now_us - op->given_us >= op->timeout_us)
+			state->stale = op;
+		return now_us + op->timeout_us;
+	}
+	if (!op->is_late && op->timeout_us && now_us >= moved_us + op->timeout_us) {
+		scout__log_limited(port->l2->log, &port->limit, now_us, LOG_INTERVAL_US, SCOUT_LOG_WARN,
+				   "L2 %s: %s: no progress for %llu ms", port->url.shown, scout__l2_what_name(op->what),
+				   (unsigned long long)(now_us - moved_us) / 1000);
+		give_up(port, op);
+		scout__l2_judge(port, op, SCOUT__L2_FAILED, now_us);
+	}
+	if (op->is_late)
+		state->n_late++;
+	else
+		state->n_moving++;
+	return op->is_late || op->timeout_us == 0 ? UINT64_MAX : moved_us + op->timeout_us;
+}
+
+/* What the adapter has and did not begin, behind threads that hang. */
+SCOUT_ON_LOOP static void
+give_up_stuck(struct scout__l2_port *port, bool questions, uint64_t now_us)
+{
+	for (struct scout__l2_op *op = port->running; op; op = op->next_running) {
+		if (op->is_late || op->timeout_us == 0 || is_question(op) != questions || scout__l2_has_begun(op))
+			continue;
+		give_up(port, op);
+		if (op == &port->trial.op || op == port->write_trial)
+			scout__l2_judge(port, op, SCOUT__L2_FAILED, now_us);
+		else
+			scout__l2_hangs(port, scout__l2_side_of(op), op, now_us);
+	}
+}
+
+/* Whether all that the adapter was given of @side is late. */
+static bool
+is_full_of_late(const struct scout__l2_port *port, enum scout__l2_side side)
+{
+	for (const struct scout__l2_op *op = port->running; op; op = op->next_running) {
+		if (!is_question(op) && scout__l2_side_of(op) == side && !op->is_late)
+			return false;
+	}
+	return true;
+}
+
+SCOUT_ON_LOOP static void
+look_for_hanging(struct scout__l2_port *port, const struct state states[2], uint64_t now_us)
+{
+	for (unsigned of_disk = 0; of_disk < 2; of_disk++) {
+		const struct state *state = &states[of_disk];
+
+		if (state->stale && state->n_late > 0 && state->n_moving == 0 &&
+		    now_us - port->ended_us[of_disk] >= state->stale->timeout_us)
+			give_up_stuck(port, of_disk == 0, now_us);
+	}
+	for (unsigned side = SCOUT__L2_READS; side <= SCOUT__L2_WRITES; side++) {
+		if (port->waiting[side].head && is_full_of_late(port, (enum scout__l2_side)side))
+			scout__l2_hangs(port, (enum scout__l2_side)side, port->waiting[side].head, now_us);
+	}
+}
+
+void
+scout__l2_look_at_clocks(struct scout__l2_port *port, uint64_t now_us)
+{
+	struct state states[2] = {{.n_moving = 0}, {.n_moving = 0}};
+
+	/* What has ended meanwhile waits for the next reap, and may have been in time. */
+	if (now_us < port->due_us || !scout__ring_empty(&port->done))
+		return;
+	port->due_us = UINT64_MAX;
+	for (struct scout__l2_op *op = port->running; op; op = op->next_running) {
+		uint64_t due_us = look_at(port, op, &states[!is_question(op)], now_us);
+
+		if (due_us < port->due_us)
+			port->due_us = due_us;
+	}
+	look_for_hanging(port, states, now_us);
+}

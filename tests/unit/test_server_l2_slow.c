@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server_l2_rig.h"
+
+#include "check_main.h"
+
+/*
+ * A store that is slow and well: nothing is lost, and nothing is held against it. Each operation takes less than l2_timeout_ms, all
+ * together take much longer.
+ */
+
+#define EACH_MS 40u
+
+/* Nothing was late, nothing failed, nothing is switched off. */
+static void
+check_no_blame(struct l2_rig *r)
+{
+	static const char *const none[] = {
+		"l2.loads.late", "l2.loads.failed", "l2.writes.late",  "l2.writes.failed",
+		"l2.bad_keys",   "l2.0.reads_off",  "l2.0.writes_off", "l2.0.late",
+	};
+
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+		uint64_t value = wire_status(&r->rig.client, none[i]);
+
+		/* Some are not listed while they are 0. */
+		ck_assert_msg(value == 0 || value == UINT64_MAX, "%s is %llu", none[i], (unsigned long long)value);
+	}
+}
+
+START_TEST(a_retrieve_goes_on_while_its_loads_do)
+{
+	struct l2_rig r = l2_rig_of(512);
+
+	r.cfg.l2_timeout_ms = L2_LATE_MS;
+	l2_up_with_keys(&r, 100);
+	l2_memory_slow(r.m, SCOUT__L2_LOAD, EACH_MS);
+	l2_lookup(&r.rig.client, 1, 1, 100, 0, 100);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 100), 100);
+	check_no_blame(&r);
+	l2_memory_slow(r.m, SCOUT__L2_LOAD, 0);
+	l2_end(&r, 1);
+}
+END_TEST
+
+/* The budget of the RETRIEVE is what bounds it: what has come is granted, the rest is missing, and no key is bad. */
+START_TEST(a_retrieve_ends_with_its_budget_and_has_what_came)
+{
+	struct l2_rig r = l2_rig_of(512);
+	uint64_t begin_us;
+	uint32_t n;
+
+	r.cfg.l2_timeout_ms = L2_LATE_MS;
+	l2_up_with_keys(&r, 100);
+	l2_memory_slow(r.m, SCOUT__L2_LOAD, EACH_MS);
+	l2_lookup(&r.rig.client, 1, 1, 100, 0, 100);
+	r.rig.worker.budget_us = 2000000;
+	begin_us = scout__now_us();
+	n = l2_retrieve(&r.rig.worker, 1, 1, 0, 100);
+	ck_assert_uint_lt(scout__now_us() - begin_us, 100u * EACH_MS * 1000);
+	ck_assert_uint_gt(n, 0);
+	ck_assert_uint_lt(n, 100);
+	check_no_blame(&r);
+	l2_memory_slow(r.m, SCOUT__L2_LOAD, 0);
+	r.rig.worker.budget_us = 0;
+	/* The others still come. */
+	wire_wait_status(&r.rig.client, "l2.loads.done", 100);
+	l2_lookup(&r.rig.client, 2, 1, 100, 100, 0);
+	rig_finish(&r.rig.client, 2);
+	l2_end(&r, 1);
+}
+END_TEST
+
+START_TEST(writes_wait_for_their_turn_and_none_is_lost)
+{
+	struct l2_rig r = l2_rig_of(256);
+
+	r.cfg.l2_timeout_ms = L2_LATE_MS;
+	l2_up(&r);
+	l2_memory_slow(r.m, SCOUT__L2_STORE, EACH_MS);
+	l2_store_in_pool(&r.rig.worker, 1, 60);
+	wire_wait_status(&r.rig.client, "l2.writes.waiting", 0);
+	ck_assert_uint_eq(l2_memory_objects(r.m), 60);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.dropped"), 0);
+	check_no_blame(&r);
+	l2_memory_slow(r.m, SCOUT__L2_STORE, 0);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+/* Forty fit. The first 32 are the store's, the next eight wait; each that comes then takes the place of the oldest of these. */
+START_TEST(beyond_the_queue_the_oldest_is_dropped_and_counted)
+{
+	struct l2_rig r = l2_rig_of(256);
+
+	r.cfg.l2_queue_bytes = 40 * SHARD_BYTES;
+	l2_up(&r);
+	l2_memory_pause(r.m, SCOUT__L2_STORE);
+	for (uint64_t key = 1; key <= 60; key++)
+		l2_store_in_pool(&r.rig.worker, key, 1);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.waiting"), 40);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.dropped"), 20);
+	l2_memory_resume(r.m, SCOUT__L2_STORE);
+	l2_check_idle(&r);
+	ck_assert_uint_eq(l2_memory_objects(r.m), 40);
+	l2_restart(&r);
+	/* The first 32 and the last eight. */
+	l2_lookup(&r.rig.client, 1, 1, 60, 0, 32);
+	rig_finish(&r.rig.client, 1);
+	l2_lookup(&r.rig.client, 2, 52, 1, 0, 0);
+	rig_finish(&r.rig.client, 2);
+	l2_lookup(&r.rig.client, 3, 53, 8, 0, 8);
+	l2_end(&r, 3);
+}
+END_TEST
+
+/* What a dropped write held is free: a pool that waits for a slow store takes new chunks all the same. */
+START_TEST(writes_that_wait_do_not_fill_the_pool)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	r.cfg.l2_queue_bytes = r.cfg.l1_bytes;
+	l2_up(&r);
+	l2_memory_slow(r.m, SCOUT__L2_STORE, EACH_MS);
+	for (uint64_t key = 1; key <= 640; key += 8)
+		l2_store_in_pool(&r.rig.worker, key, 8);
+	ck_assert_uint_le(wire_status(&r.rig.client, "l2.writes.waiting"), 64 / 4);
+	ck_assert_uint_gt(wire_status(&r.rig.client, "l2.writes.dropped"), 0);
+	l2_memory_slow(r.m, SCOUT__L2_STORE, 0);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+/* A question has its own time, which is not that of loads. */
+START_TEST(a_lookup_waits_for_its_question_and_not_for_l2_timeout_ms)
+{
+	struct l2_rig r = l2_rig_of(64);
+	uint64_t begin_us;
+
+	r.cfg.l2_timeout_ms = L2_PATIENT_MS;
+	r.cfg.l2_lookup_timeout_ms = 50;
+	l2_up_with_keys(&r, 8);
+	l2_store(&r.rig.worker, 1, 3);
+	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
+	begin_us = scout__now_us();
+	l2_lookup(&r.rig.client, 1, 1, 8, 3, 0);
+	ck_assert_uint_lt(scout__now_us() - begin_us, L2_PATIENT_MS * UINT64_C(1000) / 2);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.lookups.late"), 1);
+	l2_memory_resume(r.m, SCOUT__L2_EXISTS);
+	l2_end(&r, 1);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("server_l2_slow");
+	TCase *tc = tcase_create("slow");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, a_retrieve_goes_on_while_its_loads_do);
+	tcase_add_test(tc, a_retrieve_ends_with_its_budget_and_has_what_came);
+	tcase_add_test(tc, writes_wait_for_their_turn_and_none_is_lost);
+	tcase_add_test(tc, beyond_the_queue_the_oldest_is_dropped_and_counted);
+	tcase_add_test(tc, writes_that_wait_do_not_fill_the_pool);
+	tcase_add_test(tc, a_lookup_waits_for_its_question_and_not_for_l2_timeout_ms);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
