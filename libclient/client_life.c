@@ -205,7 +205,7 @@ scout_client_new(const struct scout_client_config *cfg, struct scout_client **re
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	}
 	rc = scout__client_config_accept(&client->cfg, cfg, err, err_len);
-	client->log = (struct scout__log){client->cfg.log, client->cfg.log_user, "client"};
+	client->log = (struct scout__log){client->cfg.log, client->cfg.log_user, "client", &client->log_gate};
 	if (rc == 0)
 		rc = start(client, err, err_len);
 	if (rc != 0) {
@@ -224,4 +224,12 @@ scout_client_free(struct scout_client *client)
 		return; /* freed before; or a child's copy: the parent's courier uses the original, and here no thread does */
 	scout__courier_free(client->courier);
 	destroy(client);
+}
+
+void
+scout_client_log_off(struct scout_client *client)
+{
+	/* A child's copy of the gate may count a call that only the parent will end. */
+	if (client && !scout__courier_forked(client->courier))
+		scout__log_shut(&client->log_gate);
 }

@@ -166,6 +166,7 @@ struct scout_client {
 	/* const after start */
 	struct scout_client_config cfg; /* own copy */
 	struct scout__log log;
+	struct scout__log_gate log_gate; /* of log */
 	struct scout__courier *courier;
 	uint32_t n_links;
 	uint32_t n_slots;

@@ -169,7 +169,7 @@ build(struct scout_worker *w, char *err, size_t err_len)
 	int rc;
 
 	(void)snprintf(w->who, sizeof(w->who), "worker %u.%u", (unsigned)w->cfg.kv_rank, (unsigned)w->cfg.reader);
-	w->log = (struct scout__log){.fn = w->cfg.log, .user = w->cfg.log_user, .who = w->who};
+	w->log = (struct scout__log){.fn = w->cfg.log, .user = w->cfg.log_user, .who = w->who, .gate = &w->log_gate};
 	scout__segments_init(&w->segments, &w->log);
 	rc = choose_backend(w, err, err_len);
 	if (rc)
@@ -458,4 +458,12 @@ scout_worker_register(struct scout_worker *w, const struct scout_layout *layout,
 err_drop:
 	drop_layout(w);
 	return rc;
+}
+
+void
+scout_worker_log_off(struct scout_worker *worker)
+{
+	/* A child's copy of the gate may count a call that only the parent will end. */
+	if (worker && !scout__courier_forked(worker->courier))
+		scout__log_shut(&worker->log_gate);
 }

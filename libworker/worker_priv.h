@@ -202,6 +202,7 @@ struct scout_worker {
 	/* const after start */
 	struct scout_worker_config cfg; /* strings are ours */
 	struct scout__log log;
+	struct scout__log_gate log_gate; /* of log */
 	char who[32];
 	bool may_use_cuda; /* backend "auto", in a build that has CUDA */
 	struct scout__courier *courier;

@@ -387,6 +387,18 @@ struct scout_client_stats {
  */
 SCOUT_API int scout_client_stats(struct scout_client *client, struct scout_client_stats *stats);
 
+/**
+ * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die before
+ * the client does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
+ *
+ * Thread:   any, also while other calls on the client run; not while it is being freed. From inside the callback itself it does not
+ *           wait: that call of the callback is the last one to end.
+ * Blocks:   until calls of the callback that are running have returned. In a forked child: no.
+ * Returns:  nothing; NULL is ignored.
+ * Since:    0.1
+ */
+SCOUT_API void scout_client_log_off(struct scout_client *client);
+
 #ifdef __cplusplus
 }
 #endif

@@ -128,7 +128,8 @@ enum scout_local_transport {
  * @text    one line without newline; borrowed for the call.
  *
  * Called from the caller's, the courier's and the server's threads, no locks held; must be thread-safe, must not
- * block for long and must not call back into the object that logs.
+ * block for long and must not call back into the object that logs, but for its scout_*_log_off(), which takes the callback
+ * back from any thread.
  */
 typedef void (*scout_log_fn)(void *user, int level, const char *text);
 

@@ -130,6 +130,18 @@ SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
  */
 SCOUT_API void scout_server_stop(struct scout_server *server);
 
+/**
+ * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die before
+ * the server does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
+ *
+ * Thread:   any, also while other calls on the server run; not while it is being freed. From inside the callback itself it does not
+ *           wait: that call of the callback is the last one to end.
+ * Blocks:   until calls of the callback that are running have returned. Not valid in a forked child.
+ * Returns:  nothing; NULL is ignored.
+ * Since:    0.1
+ */
+SCOUT_API void scout_server_log_off(struct scout_server *server);
+
 #ifdef __cplusplus
 }
 #endif

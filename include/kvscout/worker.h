@@ -469,6 +469,18 @@ SCOUT_API int scout_worker_stats(struct scout_worker *worker, struct scout_worke
  */
 SCOUT_API int scout_worker_fd(struct scout_worker *worker);
 
+/**
+ * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die before
+ * the worker does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
+ *
+ * Thread:   any, also while other calls on the worker run; not while it is being freed. From inside the callback itself it does not
+ *           wait: that call of the callback is the last one to end.
+ * Blocks:   until calls of the callback that are running have returned. In a forked child: no.
+ * Returns:  nothing; NULL is ignored.
+ * Since:    0.1
+ */
+SCOUT_API void scout_worker_log_off(struct scout_worker *worker);
+
 #ifdef __cplusplus
 }
 #endif

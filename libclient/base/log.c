@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 
+#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /*
  * DESIGN
@@ -11,9 +14,56 @@
  * Texts may come from a peer, so control characters become '?': one event is one line.
  *
  * Threads: any; a struct scout__log_limit belongs to the thread that logs with it.
+ *
+ * The gate counts the calls that are running in the word that also says whether it is shut, so that one atomic operation
+ * enters and learns whether it may. Who shuts it sleeps on that word until the count is 0; the last call to leave wakes it.
  */
 
 #define LINE_BYTES 1024
+#define GATE_SHUT 0x80000000u
+
+static _Thread_local unsigned in_callback; /* calls of callbacks that this thread is in */
+
+/* ---- the gate ---- */
+
+static bool
+gate_enter(struct scout__log_gate *gate)
+{
+	if (!gate)
+		return true;
+	if (!(atomic_fetch_add(&gate->word, 1) & GATE_SHUT))
+		return true;
+	atomic_fetch_sub(&gate->word, 1);
+	return false;
+}
+
+static void
+gate_leave(struct scout__log_gate *gate)
+{
+	if (gate && atomic_fetch_sub(&gate->word, 1) == (GATE_SHUT | 1))
+		(void)syscall(SYS_futex, &gate->word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+void
+scout__log_shut(struct scout__log_gate *gate)
+{
+	unsigned word = atomic_fetch_or(&gate->word, GATE_SHUT) | GATE_SHUT;
+
+	if (in_callback > 0)
+		return;
+	while (word != GATE_SHUT) {
+		(void)syscall(SYS_futex, &gate->word, FUTEX_WAIT_PRIVATE, word, NULL, NULL, 0);
+		word = atomic_load(&gate->word);
+	}
+}
+
+bool
+scout__log_is_shut(const struct scout__log_gate *gate)
+{
+	return (atomic_load(&gate->word) & GATE_SHUT) != 0;
+}
+
+/* ---- lines ---- */
 
 static void
 clean(char *text)
@@ -54,8 +104,13 @@ begin(const struct scout__log *log, char line[LINE_BYTES])
 static void
 emit(const struct scout__log *log, int level, char line[LINE_BYTES])
 {
+	if (!gate_enter(log->gate))
+		return;
 	clean(line);
+	in_callback++;
 	log->fn(log->user, level, line);
+	in_callback--;
+	gate_leave(log->gate);
 }
 
 void

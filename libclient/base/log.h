@@ -3,17 +3,32 @@
 #define SCOUT_BASE_LOG_H
 
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <kvscout/error.h>
 
+/* Lets the user take the callback back while threads log. Zero: open. */
+struct scout__log_gate {
+	atomic_uint word; /* any thread, a futex: calls of the callback that are running, and whether it is shut */
+};
+
 /* Where one object logs to: the user's callback, or nowhere. Const after start. */
 struct scout__log {
 	scout_log_fn fn;
 	void *user;
-	const char *who; /* prefix: "client", "worker 2", "server"; static or owned by the object */
+	const char *who;              /* prefix: "client", "worker 2", "server"; static or owned by the object */
+	struct scout__log_gate *gate; /* of the same object; NULL: cannot be shut */
 };
+
+/*
+ * Shut the gate: afterwards the callback is not running and is not called any more. Waits for calls that are running, but
+ * not when it is itself called from a callback: then the callback runs until it returns, for the last time. Any thread.
+ */
+void scout__log_shut(struct scout__log_gate *gate);
+bool scout__log_is_shut(const struct scout__log_gate *gate);
 
 __attribute__((format(printf, 3, 4))) void scout__log(const struct scout__log *log, int level, const char *fmt, ...);
 

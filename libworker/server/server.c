@@ -392,7 +392,7 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 		free(s);
 		return rc;
 	}
-	s->log = (struct scout__log){s->cfg.log, s->cfg.log_user, "server"};
+	s->log = (struct scout__log){s->cfg.log, s->cfg.log_user, "server", &s->log_gate};
 	rc = make_parts(s, err, err_len);
 	if (rc)
 		goto err_free_server;
@@ -432,11 +432,21 @@ scout_server_stop(struct scout_server *server)
 
 	if (!server)
 		return;
-	log = server->log;
 	/* The counter cannot be full, and a write of 8 bytes is whole or fails for a reason that cannot be here. */
 	n = write(server->stop.fd, &one, sizeof(one));
 	(void)n;
 	(void)pthread_join(server->thread, NULL); /* joinable, and only we join it */
+	log = server->log;
+	log.gate = NULL; /* it goes with the server */
+	if (scout__log_is_shut(&server->log_gate))
+		log.fn = NULL;
 	server_free(server);
 	scout__log(&log, SCOUT_LOG_INFO, "stopped");
+}
+
+void
+scout_server_log_off(struct scout_server *server)
+{
+	if (server)
+		scout__log_shut(&server->log_gate);
 }

@@ -460,10 +460,11 @@ struct scout__paths {
 struct scout_server {
 	struct scout_server_config cfg; /* const after start */
 	struct scout__log log;          /* const after start */
-	uint64_t epoch;                 /* const after start */
-	uint64_t seed;                  /* const after start: of the hashes of what peers choose */
-	uint64_t start_us;              /* const after start */
-	char *endpoint;                 /* const after start */
+	struct scout__log_gate log_gate;
+	uint64_t epoch;    /* const after start */
+	uint64_t seed;     /* const after start: of the hashes of what peers choose */
+	uint64_t start_us; /* const after start */
+	char *endpoint;    /* const after start */
 	struct scout__paths paths;
 	struct scout__inproc *inproc; /* NULL unless it listens there; then zctx is shared */
 	void *zctx;

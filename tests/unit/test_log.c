@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,6 +48,98 @@ START_TEST(a_line_without_prefix_is_only_its_text)
 
 	scout__log(&bare, SCOUT_LOG_DEBUG, "text");
 	ck_assert_str_eq(sink.text, "text");
+}
+END_TEST
+
+/* ---- the gate ---- */
+
+static struct scout__log_gate gate;
+static atomic_uint inside, calls, may_return;
+
+/* A callback that stays inside until it is let go. */
+static void
+hang(void *user, int level, const char *text)
+{
+	(void)user;
+	(void)level;
+	(void)text;
+	atomic_fetch_add(&calls, 1);
+	atomic_fetch_add(&inside, 1);
+	while (!atomic_load(&may_return))
+		(void)sched_yield();
+	atomic_fetch_sub(&inside, 1);
+}
+
+static const struct scout__log gated = {.fn = hang, .who = "client", .gate = &gate};
+
+static void *
+log_one(void *unused)
+{
+	(void)unused;
+	scout__log(&gated, SCOUT_LOG_INFO, "text");
+	return NULL;
+}
+
+static void *
+let_go_when_shut(void *unused)
+{
+	(void)unused;
+	while (!scout__log_is_shut(&gate))
+		(void)sched_yield();
+	atomic_store(&may_return, 1);
+	return NULL;
+}
+
+START_TEST(a_shut_log_calls_no_callback)
+{
+	atomic_store(&may_return, 1);
+	scout__log(&gated, SCOUT_LOG_INFO, "text");
+	ck_assert_uint_eq(atomic_load(&calls), 1);
+	scout__log_shut(&gate);
+	scout__log_shut(&gate);
+	scout__log(&gated, SCOUT_LOG_ERROR, "text");
+	ck_assert_uint_eq(atomic_load(&calls), 1);
+}
+END_TEST
+
+START_TEST(shutting_waits_for_the_callbacks_that_run)
+{
+	enum {
+		LOGGERS = 3
+	};
+	pthread_t threads[LOGGERS + 1];
+
+	for (unsigned i = 0; i < LOGGERS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, log_one, NULL), 0);
+	while (atomic_load(&inside) < LOGGERS)
+		(void)sched_yield();
+	ck_assert_int_eq(pthread_create(&threads[LOGGERS], NULL, let_go_when_shut, NULL), 0);
+	scout__log_shut(&gate);
+	ck_assert_uint_eq(atomic_load(&inside), 0);
+	ck_assert_uint_eq(atomic_load(&calls), LOGGERS);
+	for (unsigned i = 0; i <= LOGGERS; i++)
+		ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+}
+END_TEST
+
+static void
+shut_from_inside(void *user, int level, const char *text)
+{
+	(void)user;
+	(void)level;
+	(void)text;
+	scout__log_shut(&gate);
+	atomic_fetch_add(&calls, 1);
+}
+
+START_TEST(shutting_from_inside_the_callback_does_not_wait_for_itself)
+{
+	const struct scout__log log = {.fn = shut_from_inside, .gate = &gate};
+
+	scout__log(&log, SCOUT_LOG_INFO, "text");
+	scout__log(&log, SCOUT_LOG_INFO, "text");
+	ck_assert_uint_eq(atomic_load(&calls), 1);
+	scout__log_shut(&gate); /* and nothing is left that counts as running */
 }
 END_TEST
 
@@ -265,6 +359,9 @@ suite_of_this_file(void)
 
 	tcase_add_test(tcase, a_line_has_its_prefix_and_level);
 	tcase_add_test(tcase, a_line_without_prefix_is_only_its_text);
+	tcase_add_test(tcase, a_shut_log_calls_no_callback);
+	tcase_add_test(tcase, shutting_waits_for_the_callbacks_that_run);
+	tcase_add_test(tcase, shutting_from_inside_the_callback_does_not_wait_for_itself);
 	tcase_add_test(tcase, a_silent_log_costs_nothing_and_counts_nothing);
 	tcase_add_test(tcase, a_text_from_a_peer_stays_one_line);
 	tcase_add_test(tcase, a_long_text_is_cut);
