@@ -1,476 +1,269 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * DESIGN: kvscout-copy on a GPU.
- *
- * A KV cache as engines have it: planes of blocks of one size (16 blocks to a chunk, up to 128 planes, slots of at most 32 MiB),
- * its pages in random order. The same bytes move by each method of the copy engine and by one contiguous, pinned
- * cudaMemcpyAsync; slot to page (h2d), page to slot (d2h) and half of them each way at once. All ways take turns within each
- * round, in an order that rotates; ratios are taken within a round. Each engine has slots of its own, since memory is
- * pinned once; all share the pages.
- *
- * Every copy is verified: its destination is filled with a wrong pattern before, and every byte is compared with random data
- * after. Neither is in the time.
- *
- * The matrix product runs without a pause in a stream of its own while copies go both ways beside it, and is timed by
- * events; its time alone is taken before and after, as the mean of the two.
- *
- * Threads: main only, besides the engines'. All errors of CUDA end the program.
- */
-#include <inttypes.h>
-#include <poll.h>
+/* The GPU of kvscout-copy, on CUDA: see copy_gpu.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include <cuda_runtime_api.h>
 
-#include <kvscout/error.h>
-
-#include "clock.h"
-#include "copy.h"
-#include "copy_matmul.h"
-#include "copy_tool.h"
+#include "copy_gpu.h"
+#include "copy_kernels.h"
 #include "cuda_api.h"
 #include "say.h"
 
-#define BLOCKS_PER_CHUNK 16u
-#define MAX_PLANES 128u
-#define SLOT_BYTES (UINT64_C(32) << 20)
-#define SMALLEST_PIECE 256u
-#define LARGEST_PIECE (2u << 20)
-#define WRONG 0xa5
-#define WAIT_MS 60000
-#define PRODUCT_N 2048
-#define PRODUCTS 40
+/* ---- the device ---- */
 
-struct state {
-	struct copy_sweep *sweep;
-	uint64_t total, piece, slot_bytes, n_items;
-	struct scout__copy_layout layout;
-	struct scout__copy_plane planes[MAX_PLANES];
-	int64_t *ids; /* n_items * BLOCKS_PER_CHUNK */
-	struct scout__copy_item *items;
-	uint8_t *random;             /* host: what slots hold, in their order */
-	uint8_t *check;              /* host, pinned: pages as they are */
-	uint8_t *slots[COPY_N_WAYS]; /* host; contiguous: pinned by us; engines': by them */
-	uint8_t *pages;              /* GPU */
-	uint8_t *page_image;         /* GPU: pages full of the random data, in their order */
-	uint8_t *half_image;         /* GPU: as page_image, but the pages of the first half of the items are wrong */
-	uint8_t *slot_image;         /* GPU: the random data as slots have it, for the contiguous copy */
-	void *engines[COPY_N_WAYS];
-	cudaStream_t up, down, product;
-	cudaEvent_t begin, end;
-	float *a, *b, *c;
+/* One line of a file in /sys, or "". */
+static void
+read_line(const char *path, char *buf, size_t len)
+{
+	FILE *in = fopen(path, "re");
+
+	buf[0] = 0;
+	if (!in)
+		return;
+	if (!fgets(buf, (int)len, in))
+		buf[0] = 0;
+	buf[strcspn(buf, "\n")] = 0;
+	(void)fclose(in); /* only read */
+}
+
+/* Virtual machines often do not show it. */
+static void
+read_link(int device, char *buf, size_t len)
+{
+	char bus[32], path[96], speed[32], width[16];
+
+	buf[0] = 0;
+	if (cudaDeviceGetPCIBusId(bus, sizeof(bus), device) != cudaSuccess)
+		return;
+	for (char *c = bus; *c; c++)
+		if (*c >= 'A' && *c <= 'F')
+			*c = (char)(*c - 'A' + 'a');
+	(void)snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/current_link_speed", bus);
+	read_line(path, speed, sizeof(speed));
+	(void)snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/current_link_width", bus);
+	read_line(path, width, sizeof(width));
+	if (speed[0])
+		(void)snprintf(buf, len, "%s x%s", speed, width);
+}
+
+static int
+gpu_info(int device, struct copy_gpu_info *ret_info)
+{
+	struct copy_gpu_info info = {.driver = 0};
+	struct cudaDeviceProp properties;
+	size_t free_bytes = 0, total_bytes = 0;
+	int rc = (int)cudaSetDevice(device);
+
+	rc = rc ? rc : (int)cudaGetDeviceProperties(&properties, device);
+	rc = rc ? rc : (int)cudaMemGetInfo(&free_bytes, &total_bytes);
+	rc = rc ? rc : (int)cudaDriverGetVersion(&info.driver);
+	rc = rc ? rc : (int)cudaRuntimeGetVersion(&info.runtime);
+	if (rc)
+		return rc;
+	(void)snprintf(info.name, sizeof(info.name), "%.120s", properties.name);
+	read_link(device, info.link, sizeof(info.link));
+	info.n_sms = properties.multiProcessorCount;
+	info.has_batch = scout__cuda_runtime.has_batch();
+	info.free_bytes = free_bytes;
+	info.total_bytes = total_bytes;
+	*ret_info = info;
+	return 0;
+}
+
+static int
+gpu_host_alloc(void **ret_p, size_t bytes)
+{
+	return (int)cudaHostAlloc(ret_p, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+}
+
+static void
+gpu_host_free(void *p)
+{
+	(void)cudaFreeHost(p); /* fails only where the device has failed */
+}
+
+static int
+gpu_timer_new(void **ret_event)
+{
+	cudaEvent_t event;
+	int rc = (int)cudaEventCreate(&event);
+
+	if (rc == 0)
+		*ret_event = event;
+	return rc;
+}
+
+static int
+gpu_elapsed_ms(float *ret_ms, void *begin, void *end)
+{
+	return (int)cudaEventElapsedTime(ret_ms, begin, end);
+}
+
+/* ---- the work beside ---- */
+
+struct load {
+	enum copy_load kind;
+	struct copy_load_size size;
+	float *a, *b, *c; /* GPU */
+	volatile uint32_t *stop;
+	uint32_t *stop_on_gpu;
+	int n_sms;
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
 };
 
 static void
-check_cuda(int rc, const char *what)
+load_stop(void *arg)
 {
-	if (rc != cudaSuccess)
-		copy_die(EXIT_WRONG, "%s: %s", what, cudaGetErrorName((cudaError_t)rc));
-}
-#define CUDA(call) check_cuda((int)(call), #call)
+	struct load *load = arg;
 
-/* ---- the memory ---- */
-
-static void *
-gpu_alloc(uint64_t bytes)
-{
-	void *p;
-
-	CUDA(cudaMalloc(&p, bytes));
-	return p;
-}
-
-static void *
-pinned_alloc(uint64_t bytes)
-{
-	void *p;
-
-	CUDA(cudaHostAlloc(&p, bytes, cudaHostAllocDefault));
-	return p;
+	if (load->stop)
+		*load->stop = 1;
 }
 
 static void
-set_up(struct state *s, struct copy_sweep *sweep)
+load_free(void *arg)
 {
-	uint64_t seed = sweep->opt->seed, word, product = (uint64_t)PRODUCT_N * PRODUCT_N * sizeof(float);
+	struct load *load = arg;
 
-	s->sweep = sweep;
-	s->total = sweep->total_bytes;
-	s->random = copy_alloc(s->total);
-	for (uint64_t i = 0; i < s->total; i += sizeof(word)) {
-		word = copy_random(&seed);
-		memcpy(s->random + i, &word, sizeof(word));
-	}
-	s->check = pinned_alloc(s->total);
-	s->slots[COPY_CONTIGUOUS] = pinned_alloc(s->total);
-	for (unsigned int w = COPY_STAGED; w < COPY_N_WAYS; w++)
-		s->slots[w] = copy_alloc(s->total);
-	s->pages = gpu_alloc(s->total);
-	s->page_image = gpu_alloc(s->total);
-	s->half_image = gpu_alloc(s->total);
-	s->slot_image = gpu_alloc(s->total);
-	CUDA(cudaMemcpy(s->slot_image, s->random, s->total, cudaMemcpyHostToDevice));
-	CUDA(cudaStreamCreateWithFlags(&s->up, cudaStreamNonBlocking));
-	CUDA(cudaStreamCreateWithFlags(&s->down, cudaStreamNonBlocking));
-	CUDA(cudaStreamCreateWithFlags(&s->product, cudaStreamNonBlocking));
-	CUDA(cudaEventCreate(&s->begin));
-	CUDA(cudaEventCreate(&s->end));
-	s->a = gpu_alloc(product);
-	s->b = gpu_alloc(product);
-	s->c = gpu_alloc(product);
-	CUDA(cudaMemset(s->a, 0, product));
-	CUDA(cudaMemset(s->b, 0, product));
+	load_stop(load);
+	if (load->exec)
+		(void)cudaGraphExecDestroy(load->exec); /* of no more use, whatever it says */
+	if (load->graph)
+		(void)cudaGraphDestroy(load->graph);
+	(void)cudaFree(load->a); /* NULL is nothing */
+	(void)cudaFree(load->b);
+	(void)cudaFree(load->c);
+	if (load->stop)
+		(void)cudaFreeHost((void *)(uintptr_t)load->stop);
+	free(load);
 }
 
-static void
-tear_down(struct state *s)
+static int
+make_graph(struct load *load, cudaStream_t stream)
 {
-	CUDA(cudaFree(s->a));
-	CUDA(cudaFree(s->b));
-	CUDA(cudaFree(s->c));
-	CUDA(cudaEventDestroy(s->begin));
-	CUDA(cudaEventDestroy(s->end));
-	CUDA(cudaStreamDestroy(s->up));
-	CUDA(cudaStreamDestroy(s->down));
-	CUDA(cudaStreamDestroy(s->product));
-	CUDA(cudaFree(s->pages));
-	CUDA(cudaFree(s->page_image));
-	CUDA(cudaFree(s->half_image));
-	CUDA(cudaFree(s->slot_image));
-	CUDA(cudaFreeHost(s->check));
-	CUDA(cudaFreeHost(s->slots[COPY_CONTIGUOUS]));
-	for (unsigned int w = COPY_STAGED; w < COPY_N_WAYS; w++)
-		free(s->slots[w]);
-	free(s->random);
+	/* Once outside of the capture: a kernel is loaded by its first launch. */
+	int rc = copy_small_launch(load->c, load->n_sms, stream), end;
+
+	rc = rc ? rc : (int)cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+	if (rc)
+		return rc;
+	for (unsigned int i = 0; i < load->size.graph_kernels && rc == 0; i++)
+		rc = copy_small_launch(load->c, load->n_sms, stream);
+	end = (int)cudaStreamEndCapture(stream, &load->graph);
+	rc = rc ? rc : end;
+	rc = rc ? rc : (int)cudaGraphInstantiateWithFlags(&load->exec, load->graph, 0);
+	return rc ? rc : (int)cudaGraphUpload(load->exec, stream);
 }
 
-/* Offset of a piece among the pages; plane by plane. */
-static uint64_t
-page_at(const struct state *s, uint64_t item, uint64_t plane, uint64_t block)
+static int
+make_stop_word(struct load *load)
 {
-	return plane * s->layout.n_blocks * s->piece + (uint64_t)s->ids[item * BLOCKS_PER_CHUNK + block] * s->piece;
-}
-
-/* Walk all pieces of items [first, end): compare, or copy from slot order to page order. Returns wrong bytes. */
-static uint64_t
-walk(const struct state *s, uint64_t first, uint64_t end, const uint8_t *slots, uint8_t *pages, bool fill)
-{
-	uint64_t wrong = 0;
-
-	for (uint64_t i = first; i < end; i++)
-		for (uint64_t p = 0; p < s->layout.n_planes; p++)
-			for (uint64_t b = 0; b < BLOCKS_PER_CHUNK; b++) {
-				const uint8_t *in_slot =
-					slots + i * s->slot_bytes + (p * BLOCKS_PER_CHUNK + b) * s->piece;
-				uint8_t *page = pages + page_at(s, i, p, b);
-
-				if (fill)
-					memcpy(page, in_slot, s->piece);
-				else if (memcmp(page, in_slot, s->piece) != 0)
-					for (uint64_t k = 0; k < s->piece; k++)
-						wrong += page[k] != in_slot[k];
-			}
-	return wrong;
-}
-
-/* Pieces of another size: the layout, the order of the pages, and the pages' random data. */
-static void
-lay_out(struct state *s, uint64_t piece)
-{
-	uint64_t seed = s->sweep->opt->seed + piece, planes = SLOT_BYTES / (BLOCKS_PER_CHUNK * piece);
-
-	s->piece = piece;
-	planes = planes > MAX_PLANES ? MAX_PLANES : planes;
-	s->slot_bytes = planes * BLOCKS_PER_CHUNK * piece;
-	s->n_items = s->total / s->slot_bytes;
-	s->layout = (struct scout__copy_layout){.planes = s->planes,
-						.n_planes = (uint32_t)planes,
-						.blocks_per_chunk = BLOCKS_PER_CHUNK,
-						.n_blocks = s->n_items * BLOCKS_PER_CHUNK};
-	for (uint64_t p = 0; p < planes; p++)
-		s->planes[p] = (struct scout__copy_plane){
-			.base = s->pages + p * s->layout.n_blocks * piece, .stride = piece, .block_bytes = piece};
-	s->ids = copy_alloc(s->layout.n_blocks * sizeof(*s->ids));
-	s->items = copy_alloc(s->n_items * sizeof(*s->items));
-	copy_shuffle(s->ids, s->layout.n_blocks, &seed);
-	memset(s->check, WRONG, s->total);
-	(void)walk(s, s->n_items / 2, s->n_items, s->random, s->check, true);
-	CUDA(cudaMemcpy(s->half_image, s->check, s->total, cudaMemcpyHostToDevice));
-	(void)walk(s, 0, s->n_items / 2, s->random, s->check, true);
-	CUDA(cudaMemcpy(s->page_image, s->check, s->total, cudaMemcpyHostToDevice));
-}
-
-/* ---- the engines ---- */
-
-static bool
-is_wanted(const struct state *s, unsigned int way)
-{
-	const struct copy_options *opt = s->sweep->opt;
-
-	return way == COPY_CONTIGUOUS || !opt->has_method || strcmp(opt->method, copy_way_names[way]) == 0;
-}
-
-static void
-wait_fd(void *engine)
-{
-	struct pollfd pfd = {.fd = scout__copy_cuda.fd(engine), .events = POLLIN};
-
-	if (poll(&pfd, 1, WAIT_MS) == 0)
-		copy_die(EXIT_WRONG, "the engine said nothing for %d ms", WAIT_MS);
-}
-
-static void
-open_engine(struct state *s, unsigned int way)
-{
-	struct scout__copy_config cfg = {
-		.layout = s->layout, .max_batches = 2, .device = s->sweep->opt->device, .method = copy_way_names[way]};
-	struct scout__copy_memory memory = {
-		.base = s->slots[way], .bytes = s->total, .first_slot = 0, .stride = s->slot_bytes};
-	char err[300] = "";
-	int rc = scout__copy_cuda.open(&cfg, &s->engines[way], err, sizeof(err));
+	void *word = NULL, *on_gpu = NULL;
+	int rc = (int)cudaHostAlloc(&word, sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped);
 
 	if (rc)
-		copy_die(EXIT_WRONG, "backend cuda: %s (%s)", err, scout_err_name(rc));
-	rc = scout__copy_cuda.add_memory(s->engines[way], &memory);
-	if (rc)
-		copy_die(EXIT_WRONG, "backend cuda: %s", scout_strerror(rc));
-	/* It is pinned when the descriptor says so; a failure shows in the first copy. */
-	wait_fd(s->engines[way]);
-	(void)scout__copy_cuda.poll(s->engines[way]);
+		return rc;
+	load->stop = word;
+	*load->stop = 0;
+	rc = (int)cudaHostGetDevicePointer(&on_gpu, word, 0);
+	load->stop_on_gpu = on_gpu;
+	return rc;
 }
 
-static void
-close_engines(struct state *s)
-{
-	for (unsigned int w = COPY_STAGED; w < COPY_N_WAYS; w++) {
-		if (!s->engines[w])
-			continue;
-		scout__copy_cuda.remove_memory(s->engines[w], s->slots[w]);
-		scout__copy_cuda.close(s->engines[w]);
-		s->engines[w] = NULL;
-	}
-	free(s->ids);
-	free(s->items);
-}
-
-/* ---- one copy ---- */
-
-/* Items [0, split) go to the GPU, the others from it. */
+/* Bytes of each of the arrays a, b and c. */
 static uint64_t
-split_of(const struct state *s, unsigned int course)
+array_bytes(const struct load *load)
 {
-	if (course == COPY_BOTH)
-		return s->n_items / 2;
-	return course == COPY_H2D ? s->n_items : 0;
-}
-
-static void
-copy_contiguous(struct state *s, uint64_t split)
-{
-	uint64_t up = split * s->slot_bytes, down = s->n_items * s->slot_bytes - up;
-	uint8_t *host = s->slots[COPY_CONTIGUOUS];
-
-	if (up)
-		CUDA(cudaMemcpyAsync(s->pages, host, up, cudaMemcpyHostToDevice, s->up));
-	if (down)
-		CUDA(cudaMemcpyAsync(host + up, s->slot_image + up, down, cudaMemcpyDeviceToHost, s->down));
-	CUDA(cudaStreamSynchronize(s->up));
-	CUDA(cudaStreamSynchronize(s->down));
-}
-
-static void
-copy_by_engine(struct state *s, unsigned int way, uint64_t split)
-{
-	struct scout__copy_batch up = {.direction = SCOUT__COPY_LOAD, .n = (uint32_t)split, .items = s->items};
-	struct scout__copy_batch down = {
-		.direction = SCOUT__COPY_SAVE, .n = (uint32_t)(s->n_items - split), .items = s->items + split};
-	unsigned int left = 0;
-	int rc = 0;
-
-	for (uint64_t i = 0; i < s->n_items; i++)
-		s->items[i] = (struct scout__copy_item){.slot = s->slots[way] + i * s->slot_bytes,
-							.block_ids = s->ids + i * BLOCKS_PER_CHUNK};
-	if (up.n) {
-		rc = scout__copy_cuda.start(s->engines[way], &up);
-		left++;
-	}
-	if (down.n && rc == 0) {
-		rc = scout__copy_cuda.start(s->engines[way], &down);
-		left++;
-	}
-	if (rc)
-		copy_die(EXIT_WRONG, "the engine refuses a batch (%s)", scout_err_name(rc));
-	while (left > 0) {
-		if (scout__copy_cuda.poll(s->engines[way]))
-			left--;
-		else
-			wait_fd(s->engines[way]);
-	}
-	if (up.status || down.status)
-		copy_die(EXIT_WRONG, "the engine failed a copy (%s)",
-			 scout_err_name(up.status ? up.status : down.status));
-}
-
-static void
-copy_once(struct state *s, unsigned int way, uint64_t split)
-{
-	if (way == COPY_CONTIGUOUS)
-		copy_contiguous(s, split);
-	else
-		copy_by_engine(s, way, split);
-}
-
-/* Sources are right, destinations wrong. */
-static void
-prepare(struct state *s, unsigned int way, uint64_t split)
-{
-	uint64_t up = split * s->slot_bytes;
-
-	memcpy(s->slots[way], s->random, up);
-	memset(s->slots[way] + up, WRONG, s->total - up);
-	if (split == s->n_items || way == COPY_CONTIGUOUS)
-		CUDA(cudaMemset(s->pages, WRONG, s->total));
-	else
-		CUDA(cudaMemcpy(s->pages, split ? s->half_image : s->page_image, s->total, cudaMemcpyDeviceToDevice));
-	CUDA(cudaDeviceSynchronize());
-}
-
-static void
-verify(struct state *s, unsigned int way, uint64_t split)
-{
-	uint64_t up = split * s->slot_bytes, all = s->n_items * s->slot_bytes, wrong = 0;
-
-	CUDA(cudaMemcpy(s->check, s->pages, s->total, cudaMemcpyDeviceToHost));
-	if (way == COPY_CONTIGUOUS) {
-		for (uint64_t k = 0; k < up; k++)
-			wrong += s->check[k] != s->random[k];
-	} else {
-		wrong += walk(s, 0, split, s->random, s->check, false);
-	}
-	if (memcmp(s->slots[way] + up, s->random + up, all - up) != 0)
-		for (uint64_t k = up; k < all; k++)
-			wrong += s->slots[way][k] != s->random[k];
-	s->sweep->verified_bytes += all;
-	s->sweep->wrong_bytes += wrong;
-}
-
-/* GB/s */
-static double
-run_one(struct state *s, unsigned int way, unsigned int course)
-{
-	uint64_t split = split_of(s, course), begin_ns, end_ns;
-
-	prepare(s, way, split);
-	begin_ns = scout__now_ns();
-	copy_once(s, way, split);
-	end_ns = scout__now_ns();
-	verify(s, way, split);
-	return (double)(s->n_items * s->slot_bytes) / (double)(end_ns > begin_ns ? end_ns - begin_ns : 1);
-}
-
-static void
-run_course(struct state *s, struct copy_point *point, unsigned int course)
-{
-	static double gbps[COPY_N_WAYS][COPY_MAX_REPEAT];
-	uint64_t n = s->sweep->opt->repeat;
-
-	/* The first round warms up and does not count. */
-	for (uint64_t round = 0; round <= n; round++) {
-		for (unsigned int k = 0; k < COPY_N_WAYS; k++) {
-			unsigned int w = (unsigned int)((k + round) % COPY_N_WAYS);
-
-			if (is_wanted(s, w))
-				gbps[w][round ? round - 1 : 0] = run_one(s, w, course);
-		}
-	}
-	for (unsigned int w = COPY_N_WAYS; w-- > 0;) {
-		if (!is_wanted(s, w))
-			continue;
-		point->ran[w] = true;
-		point->gbps[course][w] = copy_summarize(gbps[w], n);
-		for (uint64_t round = 0; round < n && w != COPY_CONTIGUOUS; round++)
-			gbps[w][round] /= gbps[COPY_CONTIGUOUS][round];
-		if (w != COPY_CONTIGUOUS)
-			point->ratio[course][w] = copy_summarize(gbps[w], n);
+	switch (load->kind) {
+	case COPY_GEMM:
+		return (uint64_t)load->size.matmul_n * (uint64_t)load->size.matmul_n * sizeof(float);
+	case COPY_MEMORY:
+		return load->size.stream_floats * sizeof(float);
+	default:
+		return (uint64_t)load->n_sms * 1024 * sizeof(float);
 	}
 }
 
-/* ---- beside a matrix product ---- */
-
-/* Milliseconds of PRODUCTS products; with copies by @way beside them, or COPY_N_WAYS: alone. */
-static double
-time_products(struct state *s, unsigned int way)
+static int
+make_load(struct load *load, cudaStream_t stream)
 {
-	float ms = 0;
+	uint64_t bytes;
+	int device = 0, rc = (int)cudaGetDevice(&device);
+
+	rc = rc ? rc : (int)cudaDeviceGetAttribute(&load->n_sms, cudaDevAttrMultiProcessorCount, device);
+	bytes = array_bytes(load);
+	rc = rc ? rc : (int)cudaMalloc((void **)&load->a, bytes);
+	rc = rc ? rc : (int)cudaMalloc((void **)&load->b, bytes);
+	rc = rc ? rc : (int)cudaMalloc((void **)&load->c, bytes);
+	rc = rc ? rc : (int)cudaMemsetAsync(load->a, 0, bytes, stream);
+	rc = rc ? rc : (int)cudaMemsetAsync(load->b, 0, bytes, stream);
+	if (rc == 0 && load->kind == COPY_PERSISTENT)
+		rc = make_stop_word(load);
+	if (rc == 0 && load->kind == COPY_GRAPH)
+		rc = make_graph(load, stream);
+	return rc;
+}
+
+static int
+load_new(enum copy_load kind, const struct copy_load_size *size, void *stream, void **ret_load)
+{
+	struct load *load = calloc(1, sizeof(*load));
 	int rc;
 
-	CUDA(cudaEventRecord(s->begin, s->product));
-	for (int i = 0; i < PRODUCTS; i++)
-		CUDA(copy_matmul_launch(s->a, s->b, s->c, PRODUCT_N, s->product));
-	CUDA(cudaEventRecord(s->end, s->product));
-	while ((rc = (int)cudaEventQuery(s->end)) == cudaErrorNotReady) {
-		if (way == COPY_N_WAYS)
-			CUDA(cudaEventSynchronize(s->end));
-		else
-			copy_once(s, way, s->n_items / 2);
+	if (!load)
+		return (int)cudaErrorMemoryAllocation;
+	load->kind = kind;
+	load->size = *size;
+	rc = make_load(load, stream);
+	if (rc) {
+		load_free(load);
+		(void)cudaGetLastError(); /* or the next launch reports it */
+		return rc;
 	}
-	check_cuda(rc, "a matrix product");
-	CUDA(cudaEventElapsedTime(&ms, s->begin, s->end));
-	return (double)ms;
+	*ret_load = load;
+	return 0;
 }
 
-static void
-run_products(struct state *s, struct copy_point *point)
+static int
+load_launch(void *arg, void *stream)
 {
-	double values[COPY_N_WAYS][3], before, beside;
+	struct load *load = arg;
 
-	(void)time_products(s, COPY_N_WAYS);
-	for (unsigned int round = 0; round < 3; round++) {
-		for (unsigned int w = 0; w < COPY_N_WAYS; w++) {
-			if (!is_wanted(s, w))
-				continue;
-			before = time_products(s, COPY_N_WAYS);
-			beside = time_products(s, w);
-			s->sweep->product_ms = (before + time_products(s, COPY_N_WAYS)) / 2;
-			values[w][round] = (beside / s->sweep->product_ms - 1) * 100;
-		}
+	switch (load->kind) {
+	case COPY_GEMM:
+		return copy_matmul_launch(load->a, load->b, load->c, load->size.matmul_n, stream);
+	case COPY_MEMORY:
+		return copy_stream_launch(load->a, load->b, load->c, load->size.stream_floats, stream);
+	case COPY_PERSISTENT:
+		return copy_persistent_launch(load->c, load->n_sms, load->size.persistent_rounds, load->stop_on_gpu,
+					      stream);
+	default:
+		return (int)cudaGraphLaunch(load->exec, stream);
 	}
-	s->sweep->product_ms /= PRODUCTS;
-	for (unsigned int w = 0; w < COPY_N_WAYS; w++)
-		if (is_wanted(s, w))
-			point->slower[w] = copy_summarize(values[w], 3).p50;
 }
 
-static void
-run_point(struct state *s, uint64_t piece)
+const struct copy_gpu copy_gpu_cuda = {
+	.api = &scout__cuda_runtime,
+	.ops = &scout__copy_cuda,
+	.info = gpu_info,
+	.host_alloc = gpu_host_alloc,
+	.host_free = gpu_host_free,
+	.timer_new = gpu_timer_new,
+	.elapsed_ms = gpu_elapsed_ms,
+	.flat = copy_flat_launch,
+	.pages = copy_pages_launch,
+	.load_new = load_new,
+	.load_launch = load_launch,
+	.load_stop = load_stop,
+	.load_free = load_free,
+};
+
+int
+copy_cuda_run(const struct copy_options *opt)
 {
-	struct copy_point *point = &s->sweep->points[s->sweep->n_points++];
-
-	lay_out(s, piece);
-	point->piece_bytes = piece;
-	point->pieces = s->n_items * s->slot_bytes / piece;
-	for (unsigned int w = COPY_STAGED; w < COPY_N_WAYS; w++)
-		if (is_wanted(s, w))
-			open_engine(s, w);
-	for (unsigned int course = 0; course < COPY_N_COURSES; course++)
-		run_course(s, point, course);
-	run_products(s, point);
-	close_engines(s);
-}
-
-static void
-describe(struct copy_sweep *sweep)
-{
-	struct cudaDeviceProp properties;
-
-	CUDA(cudaSetDevice(sweep->opt->device));
-	CUDA(cudaGetDeviceProperties(&properties, sweep->opt->device));
-	memcpy(sweep->gpu, properties.name, sizeof(sweep->gpu));
-	sweep->gpu[sizeof(sweep->gpu) - 1] = 0;
-	CUDA(cudaDriverGetVersion(&sweep->driver));
-	CUDA(cudaRuntimeGetVersion(&sweep->runtime));
-	sweep->has_batch = scout__cuda_runtime.has_batch();
+	return copy_run(opt, &copy_gpu_cuda, NULL);
 }
 
 /* The runtime says "driver too old" also where there is none; the version tells the two apart. */
@@ -501,49 +294,4 @@ copy_cuda_devices(void)
 		return 0;
 	say("the driver cannot be used: %s\n", cudaGetErrorName((cudaError_t)rc));
 	return EXIT_WRONG;
-}
-
-static bool
-is_method(const char *name)
-{
-	for (unsigned int w = COPY_STAGED; w < COPY_N_WAYS; w++)
-		if (strcmp(name, copy_way_names[w]) == 0)
-			return true;
-	return false;
-}
-
-int
-copy_cuda_run(const struct copy_options *opt)
-{
-	static struct copy_sweep sweep;
-	static struct state state;
-	char err[300] = "";
-
-	if (opt->has_method && !is_method(opt->method))
-		copy_die(EXIT_USAGE, "--method: \"%s\" is none of staged, batch, direct, auto", opt->method);
-	if (opt->has_piece_bytes &&
-	    (opt->piece_bytes < SMALLEST_PIECE || opt->piece_bytes > LARGEST_PIECE || opt->piece_bytes % 8))
-		copy_die(EXIT_USAGE, "--piece-bytes: on cuda a multiple of 8 from %u to %u", SMALLEST_PIECE,
-			 LARGEST_PIECE);
-	if (scout__copy_cuda.probe(opt->device, err, sizeof(err)) != 0)
-		copy_die(EXIT_NOT_HERE, "backend cuda: SCOUT_ERR_DEVICE: %s", err);
-	sweep.opt = opt;
-	sweep.total_bytes = opt->total_bytes / 8 * 8;
-	describe(&sweep);
-	set_up(&state, &sweep);
-	if (opt->sweep || !opt->has_piece_bytes)
-		for (uint64_t piece = SMALLEST_PIECE; piece <= LARGEST_PIECE; piece *= 2)
-			run_point(&state, piece);
-	else
-		run_point(&state, opt->piece_bytes);
-	tear_down(&state);
-	if (opt->json)
-		copy_report_json(&sweep, opt->json);
-	if (opt->svg)
-		copy_report_svg(&sweep, opt->svg);
-	if (!opt->json || strcmp(opt->json, "-") != 0)
-		copy_report_table(&sweep);
-	if (sweep.wrong_bytes)
-		copy_die(EXIT_WRONG, "%" PRIu64 " bytes are wrong", sweep.wrong_bytes);
-	return 0;
 }

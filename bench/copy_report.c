@@ -1,242 +1,306 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DESIGN
- *
- * Purpose: what the sweep on a GPU has measured: a table for the README, JSON, and one SVG of GB/s over piece size (a panel
- * for each course, a line for each way). By hand, because the tool needs nothing but libc. Main thread only.
+ * DESIGN: a run on a GPU, as it goes: a line for each point on standard output, and the same as a line of JSON, both flushed at
+ * once, so that a run that is cut off has lost only what it had not measured. At the end the goals, and all as one JSON object.
+ * By hand, because the tool needs nothing but libc.
  */
+#include "copy_report.h"
+
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
-#include "copy_tool.h"
+#include "clock.h"
 #include "say.h"
 
-#define PANEL_WIDTH 300
-#define PANEL_HEIGHT 240
-#define LEFT 60
-#define TOP 60
-#define GAP 50
+static const char *const status_names[] = {"not measured", "measured", "unavailable", "failed"};
 
-const char *const copy_way_names[COPY_N_WAYS] = {"contiguous", "staged", "batch", "direct", "auto"};
-const char *const copy_course_names[COPY_N_COURSES] = {"h2d", "d2h", "both"};
-
-/* Distinct for all kinds of colour vision. */
-static const char *const colours[COPY_N_WAYS] = {"#555555", "#0072b2", "#d55e00", "#cc79a7", "#009e73"};
-
-static void
-size_text(char *buf, size_t len, uint64_t bytes)
+const char *
+copy_verdict_name(enum copy_verdict verdict)
 {
-	if (bytes >= 1 << 20 && bytes % (1 << 20) == 0)
-		(void)snprintf(buf, len, "%" PRIu64 " MiB", bytes >> 20);
-	else if (bytes >= 1024 && bytes % 1024 == 0)
-		(void)snprintf(buf, len, "%" PRIu64 " KiB", bytes >> 10);
-	else
-		(void)snprintf(buf, len, "%" PRIu64 " B", bytes);
-}
+	static const char *const names[] = {"-", "PASS", "FAIL", "INCOMPLETE"};
 
-/* ---- table ---- */
-
-static void
-table_course(const struct copy_sweep *sweep, unsigned int course)
-{
-	char size[32];
-
-	say("\n%s: GB/s, median of %" PRIu64
-	    " rounds (%% of the contiguous copy in the same round)\n\n| piece | contiguous |",
-	    copy_course_names[course], sweep->opt->repeat);
-	for (unsigned int w = COPY_STAGED; w < COPY_N_WAYS; w++)
-		if (sweep->points[0].ran[w])
-			say(" %s |", copy_way_names[w]);
-	say("\n|---|---|");
-	for (unsigned int w = COPY_STAGED; w < COPY_N_WAYS; w++)
-		say("%s", sweep->points[0].ran[w] ? "---|" : "");
-	say("\n");
-	for (unsigned int i = 0; i < sweep->n_points; i++) {
-		const struct copy_point *point = &sweep->points[i];
-
-		size_text(size, sizeof(size), point->piece_bytes);
-		say("| %s | %.1f |", size, point->gbps[course][COPY_CONTIGUOUS].p50);
-		for (unsigned int w = COPY_STAGED; w < COPY_N_WAYS; w++)
-			if (point->ran[w])
-				say(" %.1f (%.0f %%) |", point->gbps[course][w].p50, point->ratio[course][w].p50 * 100);
-		say("\n");
-	}
-}
-
-static void
-table_product(const struct copy_sweep *sweep)
-{
-	char size[32];
-
-	say("\nA matrix product (%.2f ms alone) is slower by, beside copies both ways\n\n|piece|", sweep->product_ms);
-	for (unsigned int w = 0; w < COPY_N_WAYS; w++)
-		if (sweep->points[0].ran[w])
-			say(" %s |", copy_way_names[w]);
-	say("\n|---|");
-	for (unsigned int w = 0; w < COPY_N_WAYS; w++)
-		say("%s", sweep->points[0].ran[w] ? "---|" : "");
-	say("\n");
-	for (unsigned int i = 0; i < sweep->n_points; i++) {
-		size_text(size, sizeof(size), sweep->points[i].piece_bytes);
-		say("| %s |", size);
-		for (unsigned int w = 0; w < COPY_N_WAYS; w++)
-			if (sweep->points[i].ran[w])
-				say(" %.1f %% |", sweep->points[i].slower[w]);
-		say("\n");
-	}
+	return names[verdict];
 }
 
 void
-copy_report_table(const struct copy_sweep *sweep)
+copy_extras_text(const struct copy_point *point, char *buf, size_t len)
 {
-	say("kvscout-copy: %s, driver %d.%d, runtime %d.%d, batch copies %s, %" PRIu64 " MiB in each copy\n",
-	    sweep->gpu, sweep->driver / 1000, sweep->driver % 1000 / 10, sweep->runtime / 1000,
-	    sweep->runtime % 1000 / 10, sweep->has_batch ? "in one call" : "one by one", sweep->total_bytes >> 20);
-	for (unsigned int course = 0; course < COPY_N_COURSES; course++)
-		table_course(sweep, course);
-	table_product(sweep);
-	say("\n%" PRIu64 " bytes verified, %" PRIu64 " wrong\n", sweep->verified_bytes, sweep->wrong_bytes);
+	char groups[32] = "";
+
+	if (point->groups > 1)
+		(void)snprintf(groups, sizeof(groups), ", %u groups", point->groups);
+	(void)snprintf(buf, len, "%s%s%s%s", point->layered ? ", by layers" : "", groups,
+		       point->slots == COPY_MEMFD ? "" : ", ",
+		       point->slots == COPY_MEMFD ? "" : copy_slots_names[point->slots]);
+}
+
+void
+copy_goal_text(const struct copy_goal *goal, char *buf, size_t len)
+{
+	char size[32];
+
+	buf[0] = 0;
+	if (goal->worst_piece == 0)
+		return;
+	copy_size_text(size, sizeof(size), goal->worst_piece);
+	if (goal->is_slowdown)
+		(void)snprintf(buf, len, "%+.1f %% at %s%s", goal->worst, size,
+			       goal->waited ? ", and the copy waited" : "");
+	else
+		(void)snprintf(buf, len, "%.1f %% at %s", goal->worst * 100, size);
+}
+
+/* ---- a line for people ---- */
+
+static void
+say_way(const struct copy_point *point, const struct copy_way_result *got, unsigned int way)
+{
+	if (point->load != COPY_NO_LOAD)
+		say(" | %s %+.1f %% (%.3f/%.3f/%.3f ms), %.1f GB/s (%.0f %%)", copy_way_names[way], got->slower.p50,
+		    got->beside_ms.min, got->beside_ms.p50, got->beside_ms.max, got->gbps.p50, got->ratio.p50 * 100);
+	else if (way == COPY_CONTIGUOUS)
+		say(" | %s %.1f", copy_way_names[way], got->gbps.p50);
+	else
+		say(" | %s %.1f (%.0f %%)", copy_way_names[way], got->gbps.p50, got->ratio.p50 * 100);
+}
+
+static void
+say_point(const struct copy_report *report, unsigned int i)
+{
+	const struct copy_point *point = &report->points[i];
+	const struct copy_result *result = &report->results[i];
+	char size[32], extras[96];
+
+	copy_size_text(size, sizeof(size), point->piece_bytes);
+	copy_extras_text(point, extras, sizeof(extras));
+	say("[%6.1f s] %s %s%s", (double)(scout__now_us() - report->begin_us) / 1e6, copy_course_names[point->course],
+	    size, extras);
+	if (point->load != COPY_NO_LOAD)
+		say(" beside %s", copy_load_names[point->load]);
+	if (result->status != COPY_MEASURED)
+		say(": %s: %s", status_names[result->status], result->text);
+	for (unsigned int way = 0; way < COPY_N_WAYS && result->status == COPY_MEASURED; way++)
+		if (result->ways[way].ran)
+			say_way(point, &result->ways[way], way);
+	if (result->wrong_bytes)
+		say(" | %" PRIu64 " BYTES ARE WRONG", result->wrong_bytes);
+	say("  %s\n", copy_verdict_name(copy_judge(point, result, copy_goal_way(report->opt))));
+	say_flush();
 }
 
 /* ---- JSON ---- */
 
 static void
-json_point(FILE *out, const struct copy_sweep *sweep, const struct copy_point *point)
+json_way(FILE *out, const struct copy_point *point, const struct copy_way_result *got)
 {
-	uint64_t n = sweep->opt->repeat;
-
-	say_to(out, "    {\"piece_bytes\": %" PRIu64 ", \"pieces\": %" PRIu64, point->piece_bytes, point->pieces);
-	for (unsigned int course = 0; course < COPY_N_COURSES; course++) {
-		say_to(out, ",\n      \"%s\": {\"gbps\": {", copy_course_names[course]);
-		for (unsigned int w = 0, any = 0; w < COPY_N_WAYS; w++) {
-			if (!point->ran[w])
-				continue;
-			say_to(out, "%s", any++ ? ", " : "");
-			copy_json_summary(out, copy_way_names[w], point->gbps[course][w], n);
-		}
-		say_to(out, "}, \"ratio\": {");
-		for (unsigned int w = COPY_STAGED, any = 0; w < COPY_N_WAYS; w++) {
-			if (!point->ran[w])
-				continue;
-			say_to(out, "%s", any++ ? ", " : "");
-			copy_json_summary(out, copy_way_names[w], point->ratio[course][w], n);
-		}
-		say_to(out, "}}");
+	say_to(out, "{");
+	copy_json_summary(out, "gbps", got->gbps, got->n);
+	say_to(out, ", ");
+	copy_json_summary(out, "ratio", got->ratio, got->n);
+	if (point->load != COPY_NO_LOAD) {
+		say_to(out, ", ");
+		copy_json_summary(out, "slower_percent", got->slower, got->n);
+		say_to(out, ", ");
+		copy_json_summary(out, "alone_ms", got->alone_ms, got->n);
+		say_to(out, ", ");
+		copy_json_summary(out, "beside_ms", got->beside_ms, got->n);
 	}
-	say_to(out, ",\n      \"product_slower_percent\": {");
-	for (unsigned int w = 0, any = 0; w < COPY_N_WAYS; w++)
-		if (point->ran[w])
-			say_to(out, "%s\"%s\": %.3f", any++ ? ", " : "", copy_way_names[w], point->slower[w]);
-	say_to(out, "}}");
-}
-
-static void
-finish(FILE *out, const char *path)
-{
-	int error = say_close(out);
-	char text[SAY_ERROR];
-
-	if (error)
-		copy_die(EXIT_WRONG, "cannot write %s: %s", path, say_error(text, error));
+	say_to(out, "}");
 }
 
 void
-copy_report_json(const struct copy_sweep *sweep, const char *path)
+copy_json_point(FILE *out, const struct copy_report *report, unsigned int i)
 {
-	FILE *out = say_open(path);
-	char why[SAY_ERROR];
+	const struct copy_point *point = &report->points[i];
+	const struct copy_result *result = &report->results[i];
 
-	if (!out)
-		copy_die(EXIT_WRONG, "cannot write %s: %s", path, say_error(why, errno));
-	say_to(out, "{\n  \"tool\": \"kvscout-copy\",\n");
-	copy_json_environment(out);
-	say_to(out, "  \"backend\": \"cuda\", \"gpu\": ");
-	copy_json_string(out, sweep->gpu);
 	say_to(out,
-	       ", \"driver\": %d, \"runtime\": %d, \"has_batch\": %s,\n  \"total_bytes\": %" PRIu64
-	       ", \"seed\": %" PRIu64 ", \"repeat\": %" PRIu64 ", \"product_ms\": %.4f,\n  \"points\": [\n",
-	       sweep->driver, sweep->runtime, sweep->has_batch ? "true" : "false", sweep->total_bytes, sweep->opt->seed,
-	       sweep->opt->repeat, sweep->product_ms);
-	for (unsigned int i = 0; i < sweep->n_points; i++) {
-		say_to(out, "%s", i ? ",\n" : "");
-		json_point(out, sweep, &sweep->points[i]);
-	}
-	say_to(out, "\n  ],\n  \"verified_bytes\": %" PRIu64 ", \"wrong_bytes\": %" PRIu64 "\n}\n",
-	       sweep->verified_bytes, sweep->wrong_bytes);
-	finish(out, path);
-}
-
-/* ---- SVG ---- */
-
-static double
-highest(const struct copy_sweep *sweep)
-{
-	double top = 1;
-
-	for (unsigned int i = 0; i < sweep->n_points; i++)
-		for (unsigned int course = 0; course < COPY_N_COURSES; course++)
-			for (unsigned int w = 0; w < COPY_N_WAYS; w++)
-				if (sweep->points[i].ran[w] && sweep->points[i].gbps[course][w].p50 > top)
-					top = sweep->points[i].gbps[course][w].p50;
-	return top * 1.05;
-}
-
-static double
-x_of(const struct copy_sweep *sweep, unsigned int i)
-{
-	return sweep->n_points > 1 ? (double)i * PANEL_WIDTH / (sweep->n_points - 1) : PANEL_WIDTH / 2.0;
-}
-
-static void
-svg_panel(FILE *out, const struct copy_sweep *sweep, unsigned int course, double top)
-{
-	char size[32];
-
-	say_to(out, "<g transform=\"translate(%u,%u)\">\n<text x=\"%u\" y=\"-12\" text-anchor=\"middle\">%s</text>\n",
-	       LEFT + course * (PANEL_WIDTH + GAP), TOP, PANEL_WIDTH / 2, copy_course_names[course]);
-	say_to(out, "<rect width=\"%u\" height=\"%u\" fill=\"none\" stroke=\"#999\"/>\n", PANEL_WIDTH, PANEL_HEIGHT);
-	for (int step = 0; step <= 4; step++)
-		say_to(out, "<text x=\"-6\" y=\"%.1f\" text-anchor=\"end\">%.0f</text>\n",
-		       PANEL_HEIGHT - step * PANEL_HEIGHT / 4.0 + 4, top * step / 4);
-	for (unsigned int i = 0; i < sweep->n_points; i += 3) {
-		size_text(size, sizeof(size), sweep->points[i].piece_bytes);
-		say_to(out, "<text x=\"%.1f\" y=\"%u\" text-anchor=\"middle\">%s</text>\n", x_of(sweep, i),
-		       PANEL_HEIGHT + 18, size);
-	}
-	for (unsigned int w = 0; w < COPY_N_WAYS; w++) {
-		if (!sweep->points[0].ran[w])
+	       "\"point\": %u, \"direction\": \"%s\", \"piece_bytes\": %" PRIu64
+	       ", \"layered\": %s, \"slots\": \"%s\", "
+	       "\"groups\": %u, \"beside\": \"%s\", \"status\": \"%s\", \"text\": ",
+	       i, copy_course_names[point->course], point->piece_bytes, point->layered ? "true" : "false",
+	       copy_slots_names[point->slots], point->groups, copy_load_names[point->load],
+	       status_names[result->status]);
+	copy_json_string(out, result->text);
+	say_to(out,
+	       ", \"total_bytes\": %" PRIu64 ", \"pool_bytes\": %" PRIu64 ", \"slot_region_bytes\": %" PRIu64
+	       ", \"verified_bytes\": %" PRIu64 ", \"wrong_bytes\": %" PRIu64 ", \"goal\": \"%s\", \"methods\": {",
+	       result->total_bytes, result->pool_bytes, result->slot_region_bytes, result->verified_bytes,
+	       result->wrong_bytes, copy_verdict_name(copy_judge(point, result, copy_goal_way(report->opt))));
+	for (unsigned int way = 0, any = 0; way < COPY_N_WAYS; way++) {
+		if (!result->ways[way].ran)
 			continue;
-		say_to(out, "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\" points=\"", colours[w]);
-		for (unsigned int i = 0; i < sweep->n_points; i++)
-			say_to(out, "%.1f,%.1f ", x_of(sweep, i),
-			       PANEL_HEIGHT - sweep->points[i].gbps[course][w].p50 * PANEL_HEIGHT / top);
-		say_to(out, "\"/>\n");
+		say_to(out, "%s\"%s\": ", any++ ? ", " : "", copy_way_names[way]);
+		json_way(out, point, &result->ways[way]);
 	}
-	say_to(out, "</g>\n");
+	say_to(out, "}");
+}
+
+static void
+json_run(FILE *out, const struct copy_report *report)
+{
+	const struct copy_gpu_info *info = &report->info;
+
+	say_to(out, "\"tool\": \"kvscout-copy\", ");
+	copy_json_environment(out);
+	say_to(out, ", \"backend\": \"cuda\", \"gpu\": ");
+	copy_json_string(out, info->name);
+	say_to(out, ", \"link\": ");
+	copy_json_string(out, info->link);
+	say_to(out,
+	       ", \"driver\": %d, \"runtime\": %d, \"has_batch\": %s, \"gpu_bytes\": %" PRIu64 ", \"seed\": %" PRIu64
+	       ", \"method\": \"%s\", \"planned_points\": %u",
+	       info->driver, info->runtime, info->has_batch ? "true" : "false", info->total_bytes, report->opt->seed,
+	       copy_way_names[copy_goal_way(report->opt)], report->n_points);
 }
 
 void
-copy_report_svg(const struct copy_sweep *sweep, const char *path)
+copy_json_goals(FILE *out, const struct copy_report *report)
 {
-	FILE *out = say_open(path);
-	double top = highest(sweep);
+	struct copy_goal goals[COPY_MAX_GOALS];
+	unsigned int n =
+		copy_goals(report->points, report->results, report->n_points, copy_goal_way(report->opt), goals);
+
+	for (unsigned int i = 0; i < n; i++)
+		say_to(out,
+		       "%s{\"name\": \"%s\", \"verdict\": \"%s\", \"measured\": %u, \"points\": %u, \"worst\": %.4f, "
+		       "\"worst_piece_bytes\": %" PRIu64 "}",
+		       i ? ", " : "", goals[i].name, copy_verdict_name(goals[i].verdict), goals[i].n_measured,
+		       goals[i].n_points, goals[i].worst, goals[i].worst_piece);
+}
+
+/* A line is written when it is there. */
+static void
+end_line(struct copy_report *report)
+{
+	say_to(report->lines, "}\n");
+	(void)fflush(report->lines); /* the stream remembers an error until it is closed */
+}
+
+static void
+write_json(const struct copy_report *report)
+{
+	FILE *out = say_open(report->opt->json);
 	char why[SAY_ERROR];
-	unsigned int x = LEFT;
 
 	if (!out)
-		copy_die(EXIT_WRONG, "cannot write %s: %s", path, say_error(why, errno));
-	say_to(out,
-	       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" font-family=\"sans-serif\" "
-	       "font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
-	       "<text x=\"%u\" y=\"20\">GB/s over the size of one piece, %s</text>\n",
-	       LEFT + COPY_N_COURSES * (PANEL_WIDTH + GAP), TOP + PANEL_HEIGHT + 70, LEFT, sweep->gpu);
-	for (unsigned int course = 0; course < COPY_N_COURSES; course++)
-		svg_panel(out, sweep, course, top);
-	for (unsigned int w = 0; w < COPY_N_WAYS; w++, x += 120)
-		if (sweep->points[0].ran[w])
-			say_to(out, "<text x=\"%u\" y=\"%u\" fill=\"%s\">%s</text>\n", x, TOP + PANEL_HEIGHT + 50,
-			       colours[w], copy_way_names[w]);
-	say_to(out, "</svg>\n");
-	finish(out, path);
+		copy_die(EXIT_WRONG, "cannot write %s: %s", report->opt->json, say_error(why, errno));
+	say_to(out, "{");
+	json_run(out, report);
+	say_to(out, ",\n\"points\": [\n");
+	for (unsigned int i = 0; i < report->n_points; i++) {
+		say_to(out, "%s{", i ? ",\n" : "");
+		copy_json_point(out, report, i);
+		say_to(out, "}");
+	}
+	say_to(out, "],\n\"goals\": [");
+	copy_json_goals(out, report);
+	say_to(out, "]}\n");
+	copy_finish(out, report->opt->json);
+}
+
+/* ---- a run ---- */
+
+void
+copy_report_begin(struct copy_report *report)
+{
+	const struct copy_gpu_info *info = &report->info;
+	char why[SAY_ERROR];
+
+	if (!report->is_quiet)
+		say("kvscout-copy: %s%s%s, driver %d.%d, runtime %d.%d, batch copies %s; %u points planned\n"
+		    "each line: GB/s (%% of one contiguous copy in the same round); beside a kernel: how much slower it is, its "
+		    "min/p50/max,\nand the GB/s of the copy meanwhile (%% of its speed alone)\n",
+		    info->name, info->link[0] ? ", " : "", info->link, info->driver / 1000, info->driver % 1000 / 10,
+		    info->runtime / 1000, info->runtime % 1000 / 10, info->has_batch ? "in one call" : "one by one",
+		    report->n_points);
+	say_flush();
+	if (!report->opt->lines)
+		return;
+	report->lines = say_open(report->opt->lines);
+	if (!report->lines)
+		copy_die(EXIT_WRONG, "cannot write %s: %s", report->opt->lines, say_error(why, errno));
+	say_to(report->lines, "{\"kind\": \"run\", ");
+	json_run(report->lines, report);
+	end_line(report);
+}
+
+void
+copy_report_point(struct copy_report *report, unsigned int i)
+{
+	if (!report->is_quiet)
+		say_point(report, i);
+	if (report->lines) {
+		say_to(report->lines, "{\"kind\": \"point\", ");
+		copy_json_point(report->lines, report, i);
+		end_line(report);
+	}
+	if (report->opt->markdown)
+		copy_markdown_write(report, report->opt->markdown);
+}
+
+static void
+say_goals(const struct copy_report *report)
+{
+	struct copy_goal goals[COPY_MAX_GOALS];
+	unsigned int counts[COPY_INCOMPLETE + 1] = {0};
+	unsigned int n =
+		copy_goals(report->points, report->results, report->n_points, copy_goal_way(report->opt), goals);
+	char text[96];
+
+	say("\ngoals, for method %s and pieces of 2 KiB and more: 95 %% of a contiguous copy; a kernel at most 2 %% slower\n",
+	    copy_way_names[copy_goal_way(report->opt)]);
+	for (unsigned int i = 0; i < n; i++) {
+		copy_goal_text(&goals[i], text, sizeof(text));
+		say("  %-10s %-34s %2u of %2u points%s%s\n", copy_verdict_name(goals[i].verdict), goals[i].name,
+		    goals[i].n_measured, goals[i].n_points, text[0] ? "; worst: " : "", text);
+		counts[goals[i].verdict]++;
+	}
+	say("goals: %u passed, %u failed, %u incomplete\n", counts[COPY_PASS], counts[COPY_FAIL],
+	    counts[COPY_INCOMPLETE]);
+}
+
+static void
+say_unmeasured(const struct copy_report *report)
+{
+	char size[32], extras[96];
+	bool any = false;
+
+	for (unsigned int i = 0; i < report->n_points; i++) {
+		const struct copy_point *point = &report->points[i];
+
+		if (report->results[i].status != COPY_NOT_MEASURED)
+			continue;
+		copy_size_text(size, sizeof(size), point->piece_bytes);
+		copy_extras_text(point, extras, sizeof(extras));
+		say("%s %s %s%s%s%s",
+		    any ? ";" : "\nnot measured, the time was used up:", copy_course_names[point->course], size, extras,
+		    point->load != COPY_NO_LOAD ? " beside " : "",
+		    point->load != COPY_NO_LOAD ? copy_load_names[point->load] : "");
+		any = true;
+	}
+	say("%s", any ? "\n" : "");
+}
+
+void
+copy_report_end(struct copy_report *report)
+{
+	if (!report->is_quiet) {
+		say_unmeasured(report);
+		say_goals(report);
+	}
+	if (report->lines) {
+		say_to(report->lines, "{\"kind\": \"goals\", \"goals\": [");
+		copy_json_goals(report->lines, report);
+		say_to(report->lines, "]");
+		end_line(report);
+		copy_finish(report->lines, report->opt->lines);
+		report->lines = NULL;
+	}
+	if (report->opt->markdown)
+		copy_markdown_write(report, report->opt->markdown);
+	if (report->opt->json)
+		write_json(report);
+	if (report->opt->svg)
+		copy_svg_write(report, report->opt->svg);
 }

@@ -9,8 +9,11 @@
 /* What the files of kvscout-copy share. Main thread only. */
 
 #define COPY_MAX_REPEAT 1000u
-#define COPY_MIN_TOTAL (UINT64_C(64) << 20)
+#define COPY_MIN_TOTAL (UINT64_C(1) << 20)
 #define COPY_MAX_TOTAL (UINT64_C(8) << 30)
+#define COPY_SMALLEST_PIECE 256u
+#define COPY_LARGEST_PIECE (2u << 20)
+#define COPY_MAX_GROUPS 4u
 
 enum {
 	EXIT_WRONG = 1,
@@ -22,88 +25,67 @@ struct copy_options {
 	const char *backend;
 	const char *direction;
 	const char *method;
-	const char *json; /* NULL: none */
-	const char *svg;  /* NULL: none */
+	const char *json;     /* NULL: none */
+	const char *lines;    /* cuda; NULL: none */
+	const char *markdown; /* cuda; NULL: none */
+	const char *svg;      /* cuda; NULL: none */
 	uint64_t piece_bytes;
 	uint64_t pieces;
-	uint64_t total_bytes; /* of the sweep on cuda */
+	uint64_t total_bytes; /* of one copy on cuda */
+	uint64_t pool_bytes;  /* cuda: GPU memory that the pages are spread over */
 	uint64_t seed;
 	uint64_t repeat;
+	uint64_t budget_s; /* cuda; 0: none */
+	uint64_t groups;   /* cuda; 0: as planned */
 	int device;
-	bool sweep;
-	bool has_piece_bytes, has_method; /* were given */
+	bool sweep, quick;
+	bool has_piece_bytes, has_pieces, has_method, has_repeat; /* were given */
 };
 
 struct copy_summary {
 	double min, p50, max;
 };
 
-/* kvscout-copy.c */
+/* ---- copy_options.c ---- */
+
+/* Ends the program on wrong usage and for --help. */
+void copy_options_parse(int argc, char **argv, struct copy_options *opt);
+
+/* ---- copy_common.c ---- */
+
 __attribute__((format(printf, 2, 3), noreturn)) void copy_die(int status, const char *fmt, ...);
+/* What copy_die() calls first; NULL: nothing. It need not return. */
+extern void (*copy_on_death)(int status, const char *text);
 uint64_t copy_random(uint64_t *seed);
 void *copy_alloc(uint64_t bytes);
 /* A random order in which no page is followed by its neighbour. */
 void copy_shuffle(int64_t *ids, uint64_t n, uint64_t *seed);
 struct copy_summary copy_summarize(const double *values, uint64_t n);
+/* "4 KiB" */
+void copy_size_text(char *buf, size_t len, uint64_t bytes);
 void copy_json_string(FILE *out, const char *text);
 void copy_json_summary(FILE *out, const char *name, struct copy_summary s, uint64_t n);
+/* The member "environment" of an object. */
 void copy_json_environment(FILE *out);
+void copy_cpu_name(char *buf, size_t len);
+const char *copy_revision(void);
+const char *copy_build_type(void);
+/* Closes @out. */
+void copy_finish(FILE *out, const char *path);
 
-/* copy_cuda.c, or copy_nocuda.c in builds without CUDA: `--backend cuda`. Returns the exit status. */
+/* ---- copy_host.c ---- */
+
+/* `--backend host`. Returns the exit status. */
+int copy_host_run(const struct copy_options *opt);
+
+/* ---- copy_cuda.c, or copy_nocuda.c in builds without CUDA ---- */
+
+/* `--backend cuda`. Returns the exit status. */
 int copy_cuda_run(const struct copy_options *opt);
 /*
  * Print the CUDA devices, or why there is none. Returns the exit status: 0, EXIT_NOT_HERE without a driver or a device,
  * EXIT_WRONG where there is a driver and it cannot be used.
  */
 int copy_cuda_devices(void);
-
-/* ---- the sweep on cuda, and its report (copy_report.c) ---- */
-
-enum copy_way {
-	COPY_CONTIGUOUS,
-	COPY_STAGED,
-	COPY_BATCH,
-	COPY_DIRECT,
-	COPY_AUTO,
-	COPY_N_WAYS
-};
-
-enum copy_course {
-	COPY_H2D,
-	COPY_D2H,
-	COPY_BOTH,
-	COPY_N_COURSES
-};
-
-#define COPY_MAX_POINTS 16u
-
-/* One piece size. */
-struct copy_point {
-	uint64_t piece_bytes;
-	uint64_t pieces;
-	bool ran[COPY_N_WAYS];
-	struct copy_summary gbps[COPY_N_COURSES][COPY_N_WAYS];
-	struct copy_summary ratio[COPY_N_COURSES][COPY_N_WAYS]; /* to contiguous, round by round */
-	double slower[COPY_N_WAYS]; /* the matrix product beside copies both ways, in percent; negative: faster */
-};
-
-struct copy_sweep {
-	const struct copy_options *opt;
-	char gpu[256];
-	int driver, runtime;
-	bool has_batch;
-	uint64_t total_bytes;
-	uint64_t verified_bytes, wrong_bytes;
-	double product_ms;
-	unsigned int n_points;
-	struct copy_point points[COPY_MAX_POINTS];
-};
-
-extern const char *const copy_way_names[COPY_N_WAYS];
-extern const char *const copy_course_names[COPY_N_COURSES];
-
-void copy_report_table(const struct copy_sweep *sweep);
-void copy_report_json(const struct copy_sweep *sweep, const char *path);
-void copy_report_svg(const struct copy_sweep *sweep, const char *path);
 
 #endif

@@ -22,9 +22,10 @@ gpu_usage()
 usage: ./dev gpu [--quick] [--build] [OPTIONS OF kvscout-copy...]
 
   --quick   at most 5 minutes instead of 10: fewer rounds, no compute-sanitizer
-  --build   build only
+  --build   build only; the programs in build-gpu run where there is no compiler, too
 
-OUT=FOLDER in the environment: results are written there (default: build-gpu).
+Results are written to the folder that OUT names in the environment (default: build-gpu): kvscout-copy.md (the table for docs/gpu.md),
+kvscout-copy.jsonl (a line for each result, as it comes), kvscout-copy.json, kvscout-copy.svg, and gpu.log (what the programs print).
 END
 }
 
@@ -286,18 +287,29 @@ gpu_sanitize()
 	done
 }
 
+# The tool counts as one case, and so does each goal: what is incomplete counts as not run.
 gpu_measure()
 {
 	gm_quick=
 	[ "$GPU_QUICK" = yes ] && gm_quick=--quick
-	gm_budget=$(($(gpu_left) - 20))
 	# The sanitizer comes last, and gets a minute.
+	gm_budget=$(($(gpu_left) - 20))
 	[ "$GPU_QUICK" = yes ] || gm_budget=$((gm_budget - 60))
+	if [ $gm_budget -lt 10 ]; then
+		say "kvscout-copy: not run, the time is used up"
+		gpu_add 0 0 1
+		return
+	fi
 	say "== kvscout-copy, at most $gm_budget s"
 	# shellcheck disable=SC2086 # an option or nothing
-	gpu_logged $((gm_budget + 30)) "$GPU_DIR/kvscout-copy.log" "$GPU_DIR/bin/kvscout-copy" --backend cuda --sweep $gm_quick \
-		--json "$GPU_OUT/kvscout-copy.json" --svg "$GPU_OUT/kvscout-copy.svg" "$@"
+	gpu_logged $((gm_budget + 15)) "$GPU_DIR/kvscout-copy.log" "$GPU_DIR/bin/kvscout-copy" --backend cuda --sweep $gm_quick \
+		--budget-s $gm_budget --lines "$GPU_OUT/kvscout-copy.jsonl" --json "$GPU_OUT/kvscout-copy.json" \
+		--markdown "$GPU_OUT/kvscout-copy.md" --svg "$GPU_OUT/kvscout-copy.svg" "$@"
 	gpu_case kvscout-copy "$GPU_STATUS"
+	gm_goals=$(sed -n 's/^goals: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) incomplete$/\1 \2 \3/p' "$GPU_DIR/kvscout-copy.log")
+	# shellcheck disable=SC2086 # three numbers
+	gpu_add ${gm_goals:-0 0 0}
+	say "the table for docs/gpu.md is $GPU_OUT/kvscout-copy.md"
 }
 
 # The programs ask the driver, not a device file. 77: there is no GPU; anything else but 0: there is one that cannot be used.

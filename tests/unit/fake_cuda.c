@@ -11,7 +11,7 @@
 /* Everything is G:mu but where it says otherwise. */
 
 #define MAX_RANGES 512
-#define MAX_STREAMS 16
+#define MAX_STREAMS 64
 #define GATE_NS 20000
 
 enum op_kind {

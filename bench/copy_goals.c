@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN: what a GPU has to show, judged from the results.
+ *
+ * Pieces of 2 KiB and more move at 95 % of one contiguous copy of the same bytes in the same round, and kernels beside the copies are
+ * at most 2 % slower. A copy that waits for the kernel costs it nothing and is worth nothing: it must reach half of its speed alone,
+ * or the point fails. So does a point with wrong bytes. All by the median of the rounds.
+ */
+#include "copy_plan.h"
+
+enum copy_verdict
+copy_judge(const struct copy_point *point, const struct copy_result *result, enum copy_way way)
+{
+	const struct copy_way_result *got = &result->ways[way];
+
+	if (result->status == COPY_FAILED || (result->status == COPY_MEASURED && result->wrong_bytes > 0))
+		return COPY_FAIL;
+	if (point->piece_bytes < COPY_GOAL_PIECE)
+		return COPY_NO_GOAL;
+	if (result->status != COPY_MEASURED || !got->ran)
+		return COPY_INCOMPLETE;
+	if (point->load == COPY_NO_LOAD)
+		return got->ratio.p50 >= COPY_GOAL_RATIO ? COPY_PASS : COPY_FAIL;
+	return got->slower.p50 <= COPY_GOAL_SLOWER && got->ratio.p50 >= COPY_GOAL_MOVED ? COPY_PASS : COPY_FAIL;
+}
+
+static const struct {
+	const char *name;
+	struct copy_point like;
+} table[] = {
+	{"h2d", {.course = COPY_H2D, .groups = 1}},
+	{"d2h", {.course = COPY_D2H, .groups = 1}},
+	{"both ways at once", {.course = COPY_BOTH, .groups = 1}},
+	{"h2d, layer by layer", {.course = COPY_H2D, .groups = 1, .layered = true}},
+	{"d2h, layer by layer", {.course = COPY_D2H, .groups = 1, .layered = true}},
+	{"both ways at once, layer by layer", {.course = COPY_BOTH, .groups = 1, .layered = true}},
+	{"slots in huge pages", {.slots = COPY_HUGE, .groups = 1}},
+	{"slots spread over 16 GiB", {.slots = COPY_WIDE, .groups = 1}},
+	{"several groups", {.groups = 2}},
+	{"beside a matrix product", {.load = COPY_GEMM, .groups = 1}},
+	{"beside a memory-bound kernel", {.load = COPY_MEMORY, .groups = 1}},
+	{"beside a persistent kernel", {.load = COPY_PERSISTENT, .groups = 1}},
+	{"beside a graph of small kernels", {.load = COPY_GRAPH, .groups = 1}},
+};
+
+/* Whether a point belongs to row @i of the table. */
+static bool
+belongs(unsigned int i, const struct copy_point *point)
+{
+	const struct copy_point *like = &table[i].like;
+
+	if (point->piece_bytes < COPY_GOAL_PIECE || point->load != like->load)
+		return false;
+	if (like->load != COPY_NO_LOAD)
+		return true;
+	if (like->groups > 1 || point->groups > 1)
+		return like->groups > 1 && point->groups > 1;
+	if (point->slots != like->slots)
+		return false;
+	return like->slots != COPY_MEMFD || (point->course == like->course && point->layered == like->layered);
+}
+
+static void
+note_worst(struct copy_goal *goal, const struct copy_point *point, const struct copy_way_result *got)
+{
+	double value = goal->is_slowdown ? got->slower.p50 : got->ratio.p50;
+	bool is_worse = goal->is_slowdown ? value > goal->worst : value < goal->worst;
+
+	goal->waited |= goal->is_slowdown && got->ratio.p50 < COPY_GOAL_MOVED;
+	if (goal->worst_piece != 0 && !is_worse)
+		return;
+	goal->worst = value;
+	goal->worst_piece = point->piece_bytes;
+}
+
+static void
+judge_row(unsigned int row, const struct copy_point *points, const struct copy_result *results, unsigned int n_points,
+	  enum copy_way way, struct copy_goal *goal)
+{
+	bool any_failed = false;
+
+	*goal = (struct copy_goal){.name = table[row].name, .is_slowdown = table[row].like.load != COPY_NO_LOAD};
+	for (unsigned int i = 0; i < n_points; i++) {
+		if (!belongs(row, &points[i]))
+			continue;
+		goal->n_points++;
+		any_failed |= copy_judge(&points[i], &results[i], way) == COPY_FAIL;
+		if (results[i].status != COPY_MEASURED || !results[i].ways[way].ran)
+			continue;
+		goal->n_measured++;
+		note_worst(goal, &points[i], &results[i].ways[way]);
+	}
+	goal->verdict = goal->n_measured == goal->n_points ? COPY_PASS : COPY_INCOMPLETE;
+	if (any_failed)
+		goal->verdict = COPY_FAIL;
+}
+
+unsigned int
+copy_goals(const struct copy_point *points, const struct copy_result *results, unsigned int n_points, enum copy_way way,
+	   struct copy_goal goals[COPY_MAX_GOALS])
+{
+	unsigned int n = 0;
+
+	_Static_assert(sizeof(table) / sizeof(table[0]) <= COPY_MAX_GOALS, "room for all goals");
+	for (unsigned int row = 0; row < sizeof(table) / sizeof(table[0]); row++) {
+		judge_row(row, points, results, n_points, way, &goals[n]);
+		if (goals[n].n_points > 0)
+			n++;
+	}
+	return n;
+}

@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * Purpose: a KV cache as engines have it, and one copy in it.
+ *
+ * Pages: plane behind plane in one large allocation, at random places all over it, no page followed by its neighbour. Slots:
+ * at random places of sealed memfds that the engine pins, as the pool's are. Each method has an engine and slots of its own, because
+ * memory is pinned once; all share the pages. Several groups are what they are to the copy engine: a layout each (pieces of other
+ * sizes, page ids of their own), so an engine each, and a copy is one batch on every one of them.
+ *
+ * Ways take the same bytes: COPY_CONTIGUOUS is one cudaMemcpyAsync (one each way) between memory that the driver pinned and plain
+ * GPU memory.
+ *
+ * Every byte is verified. Kernels of this tool (copy_pattern.h) spoil the destination before a copy and check it after; slots
+ * are checked by sending them to the GPU in one piece. The CPU compares the slots itself once per point and method.
+ *
+ * Every wait has a deadline, because a driver may hang.
+ */
+#include "copy_gpu_world.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <kvscout/error.h>
+
+#include "clock.h"
+#include "copy_slots.h"
+
+#define WAIT_MS 20000u
+#define PIN_MS 60000u
+#define SLOT_BYTES (UINT64_C(32) << 20)
+#define POOL_BYTES (UINT64_C(17) << 30) /* planes do not fill it to the last byte, and 16 GiB of it should be in use */
+#define SPREAD_BYTES (UINT64_C(16) << 30)
+
+void
+copy_check_cuda(const struct copy_world *w, int rc, const char *what)
+{
+	if (rc)
+		copy_die(EXIT_WRONG, "%s: %s", what, w->gpu->api->error_name(rc));
+}
+#define CHECK(w, call) copy_check_cuda((w), (call), #call)
+
+void
+copy_world_wait(const struct copy_world *w, void *stream, void *mark)
+{
+	const struct scout__cuda_api *api = w->gpu->api;
+	uint64_t until_us = scout__now_us() + WAIT_MS * UINT64_C(1000);
+	int rc;
+
+	CHECK(w, api->event_record(mark, stream));
+	while ((rc = api->event_query(mark)) == SCOUT__CUDA_NOT_READY)
+		if (scout__now_us() > until_us)
+			copy_die(EXIT_WRONG, "a stream did not end in %u s", WAIT_MS / 1000);
+	copy_check_cuda(w, rc, "a stream");
+}
+
+/* ---- what is there for all points ---- */
+
+static void *
+gpu_alloc(const struct copy_world *w, uint64_t bytes)
+{
+	void *p = NULL;
+
+	CHECK(w, w->gpu->api->malloc(&p, bytes));
+	return p;
+}
+
+void
+copy_world_open(struct copy_world *w, const struct copy_options *opt, const struct copy_gpu *gpu,
+		const struct copy_load_size *size)
+{
+	const struct scout__cuda_api *api = gpu->api;
+	char err[300] = "";
+	static const struct copy_load_size usual = {.matmul_n = 2048,
+						    .stream_floats = 128 << 20,
+						    .persistent_rounds = 500000,
+						    .graph_kernels = 200,
+						    .window_ms = 80};
+	void *p;
+
+	*w = (struct copy_world){.opt = opt, .gpu = gpu, .part = 1};
+	w->load_size = size ? *size : usual;
+	if (gpu->ops->probe(opt->device, err, sizeof(err)) != 0)
+		copy_die(EXIT_NOT_HERE, "SCOUT_ERR_DEVICE: %s", err);
+	CHECK(w, api->enter_thread(opt->device));
+	CHECK(w, gpu->info(opt->device, &w->info));
+	w->total = opt->total_bytes / 4096 * 4096;
+	w->pool_bytes = opt->pool_bytes ? opt->pool_bytes : POOL_BYTES;
+	if (!opt->pool_bytes && w->pool_bytes > w->info.free_bytes / 2)
+		w->pool_bytes = w->info.free_bytes / 2;
+	if (w->pool_bytes < w->total * 2)
+		copy_die(EXIT_NOT_HERE, "%" PRIu64 " MiB of free GPU memory are too few for copies of %" PRIu64 " MiB",
+			 w->info.free_bytes >> 20, w->total >> 20);
+	w->pool = gpu_alloc(w, w->pool_bytes);
+	w->flat = gpu_alloc(w, w->total);
+	w->spoiled = gpu_alloc(w, w->total);
+	w->wrong = gpu_alloc(w, sizeof(*w->wrong));
+	CHECK(w, gpu->host_alloc(&p, w->total));
+	w->host_flat = p;
+	CHECK(w, gpu->host_alloc(&p, 2 * sizeof(*w->host_wrong)));
+	w->host_wrong = p;
+	w->host_wrong[1] = 0;
+	CHECK(w, api->stream_new(&w->up, 0));
+	CHECK(w, api->stream_new(&w->down, 0));
+	CHECK(w, api->stream_new(&w->work, 0));
+	CHECK(w, api->event_new(&w->mark_up));
+	CHECK(w, api->event_new(&w->mark_down));
+	for (unsigned int d = 0; d < 2; d++)
+		for (unsigned int l = 0; l < COPY_MAX_PLANES; l++)
+			CHECK(w, api->event_new(&w->layer_events[d][l]));
+	for (uint64_t i = 0; i < w->total / 8; i++)
+		((uint64_t *)(void *)w->host_flat)[i] = copy_pattern_word(i);
+	CHECK(w, gpu->flat(COPY_SPOIL, w->spoiled, w->total, 0, w->wrong, w->work));
+	copy_world_wait(w, w->work, w->mark_up);
+}
+
+void
+copy_world_close(struct copy_world *w)
+{
+	const struct scout__cuda_api *api = w->gpu->api;
+
+	copy_world_clear(w);
+	for (unsigned int d = 0; d < 2; d++)
+		for (unsigned int l = 0; l < COPY_MAX_PLANES; l++)
+			api->event_free(w->layer_events[d][l]);
+	api->event_free(w->mark_up);
+	api->event_free(w->mark_down);
+	api->stream_free(w->up);
+	api->stream_free(w->down);
+	api->stream_free(w->work);
+	w->gpu->host_free(w->host_wrong);
+	w->gpu->host_free(w->host_flat);
+	api->free(w->wrong);
+	api->free(w->spoiled);
+	api->free(w->flat);
+	api->free(w->pool);
+}
+
+/* ---- layout ---- */
+
+/* Two planes (keys and values) make a layer. */
+static void
+lay_out_planes(struct copy_world *w, struct copy_group *group, uint64_t n_planes, uint64_t n_blocks)
+{
+	group->n_layers = n_planes > 1 ? (uint32_t)(n_planes / 2) : 1;
+	for (uint32_t l = 0; l < group->n_layers; l++)
+		group->first_plane[l] = 2 * l;
+	group->first_plane[group->n_layers] = (uint32_t)n_planes;
+	group->layout = (struct scout__copy_layout){.planes = group->planes,
+						    .n_planes = (uint32_t)n_planes,
+						    .blocks_per_chunk = COPY_BLOCKS_PER_CHUNK,
+						    .n_blocks = n_blocks};
+	for (uint64_t p = 0; p < n_planes; p++)
+		group->planes[p] =
+			(struct scout__copy_plane){.base = w->pool + group->pool_at + p * n_blocks * group->piece,
+						   .stride = group->piece,
+						   .block_bytes = group->piece};
+}
+
+/* The pages of the items, at random among all. */
+static void
+choose_pages(struct copy_world *w, struct copy_group *group, uint64_t *seed)
+{
+	uint64_t n_ids = group->n_items * COPY_BLOCKS_PER_CHUNK, bytes = n_ids * sizeof(*group->ids);
+	const struct scout__cuda_api *api = w->gpu->api;
+	void *ids = NULL;
+
+	group->ids = copy_alloc(group->layout.n_blocks * sizeof(*group->ids));
+	copy_shuffle(group->ids, group->layout.n_blocks, seed);
+	group->ids_on_gpu = gpu_alloc(w, bytes);
+	CHECK(w, w->gpu->host_alloc(&ids, bytes));
+	memcpy(ids, group->ids, bytes);
+	CHECK(w, api->copy(group->ids_on_gpu, ids, bytes, true, w->work));
+	copy_world_wait(w, w->work, w->mark_up);
+	w->gpu->host_free(ids);
+	group->pages = (struct copy_pages){.base = w->pool + group->pool_at,
+					   .ids = group->ids_on_gpu,
+					   .piece = group->piece,
+					   .n_planes = group->layout.n_planes,
+					   .n_blocks = group->layout.n_blocks,
+					   .blocks_per_chunk = COPY_BLOCKS_PER_CHUNK,
+					   .first_word = group->first_word};
+}
+
+static uint64_t
+least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Group @g has smaller pieces than the first, as groups of one model have. */
+static uint64_t
+piece_of(uint64_t piece, uint32_t g)
+{
+	static const unsigned int shifts[COPY_MAX_GROUPS] = {0, 2, 1, 3};
+	uint64_t bytes = (piece >> shifts[g]) / 8 * 8;
+
+	return bytes < COPY_SMALLEST_PIECE ? least(piece, COPY_SMALLEST_PIECE) : bytes;
+}
+
+static bool
+lay_out(struct copy_world *w, char *text, size_t len)
+{
+	uint64_t each = w->total / w->n_groups, pool_each = w->pool_bytes / w->n_groups / 4096 * 4096, words = 0, chunk;
+	uint64_t seed = w->opt->seed + w->point.piece_bytes, planes;
+
+	for (uint32_t g = 0; g < w->n_groups; g++) {
+		struct copy_group *group = &w->groups[g];
+
+		*group = (struct copy_group){.piece = piece_of(w->point.piece_bytes, g), .first_word = words};
+		group->pool_at = g * pool_each;
+		chunk = group->piece * COPY_BLOCKS_PER_CHUNK;
+		planes = least(least(COPY_MAX_PLANES, SLOT_BYTES / chunk), each / 2 / chunk);
+		if (planes == 0) {
+			(void)snprintf(text, len, "copies of %" PRIu64 " bytes hold no two chunks of 16 such pieces",
+				       each);
+			return false;
+		}
+		group->slot_bytes = planes * chunk;
+		group->n_items = each / group->slot_bytes;
+		words += group->n_items * group->slot_bytes / 8;
+		lay_out_planes(w, group, planes, pool_each / (planes * group->piece));
+		choose_pages(w, group, &seed);
+		group->items = copy_alloc(group->n_items * sizeof(*group->items));
+	}
+	return true;
+}
+
+/* ---- engines and slots ---- */
+
+static void
+wait_fd(const struct copy_world *w, void *engine, unsigned int ms)
+{
+	struct pollfd pfd = {.fd = w->gpu->ops->fd(engine), .events = POLLIN};
+
+	if (poll(&pfd, 1, (int)ms) == 0)
+		copy_die(EXIT_WRONG, "the engine said nothing for %u s", ms / 1000);
+}
+
+/* A slot is right from the start; each copy leaves it so. */
+static void
+fill_slots(struct copy_world *w, unsigned int way, uint32_t g)
+{
+	const struct copy_group *group = &w->groups[g];
+	const struct copy_region *region = &w->regions[way][g];
+	uint64_t words = group->slot_bytes / 8;
+
+	for (uint64_t i = 0; i < group->n_items; i++) {
+		uint64_t *slot = (uint64_t *)(void *)(region->base + (uint64_t)region->slots[i] * group->slot_bytes);
+
+		for (uint64_t k = 0; k < words; k++)
+			slot[k] = copy_pattern_word(group->first_word + i * words + k);
+	}
+}
+
+static void
+open_engine(struct copy_world *w, unsigned int way, uint32_t g)
+{
+	const struct copy_group *group = &w->groups[g];
+	const struct copy_region *region = &w->regions[way][g];
+	struct scout__copy_config cfg = {
+		.layout = group->layout, .max_batches = 2, .device = w->opt->device, .method = copy_way_names[way]};
+	struct scout__copy_memory memory = {.base = region->base, .bytes = region->bytes, .stride = group->slot_bytes};
+	void **engine = &w->engines[way][g];
+	char err[300] = "";
+	int rc = w->gpu->ops->open(&cfg, engine, err, sizeof(err));
+
+	if (rc)
+		copy_die(EXIT_WRONG, "method %s: %s (%s)", copy_way_names[way], err, scout_err_name(rc));
+	rc = w->gpu->ops->add_memory(*engine, &memory);
+	if (rc)
+		copy_die(EXIT_WRONG, "method %s: the slots cannot be added (%s)", copy_way_names[way],
+			 scout_err_name(rc));
+	/* They are pinned when the descriptor says so; a failure shows in the first copy. */
+	wait_fd(w, *engine, PIN_MS);
+	(void)w->gpu->ops->poll(*engine);
+}
+
+bool
+copy_world_set_up(struct copy_world *w, const struct copy_point *point, char *text, size_t len)
+{
+	uint64_t seed = w->opt->seed;
+
+	copy_world_clear(w);
+	w->point = *point;
+	w->n_groups = point->groups;
+	if (!lay_out(w, text, len))
+		return false;
+	for (unsigned int way = COPY_STAGED; way < COPY_N_WAYS; way++) {
+		for (uint32_t g = 0; g < w->n_groups && copy_is_wanted(w->opt, point, way); g++) {
+			struct copy_region *region = &w->regions[way][g];
+			uint64_t want = w->groups[g].n_items * w->groups[g].slot_bytes / 4 * 5;
+
+			if (point->slots == COPY_WIDE)
+				want = SPREAD_BYTES / w->n_groups;
+			region->base = copy_slots_map(point->slots, want, &region->bytes, text, len);
+			if (!region->base)
+				return false;
+			region->slots = copy_alloc(region->bytes / w->groups[g].slot_bytes * sizeof(*region->slots));
+			copy_shuffle(region->slots, region->bytes / w->groups[g].slot_bytes, &seed);
+			fill_slots(w, way, g);
+			open_engine(w, way, g);
+		}
+	}
+	return true;
+}
+
+void
+copy_world_clear(struct copy_world *w)
+{
+	for (unsigned int way = 0; way < COPY_N_WAYS; way++) {
+		for (uint32_t g = 0; g < COPY_MAX_GROUPS; g++) {
+			struct copy_region *region = &w->regions[way][g];
+
+			if (w->engines[way][g]) {
+				w->gpu->ops->remove_memory(w->engines[way][g], region->base);
+				w->gpu->ops->close(w->engines[way][g]);
+				w->engines[way][g] = NULL;
+			}
+			if (region->base)
+				copy_slots_unmap(region->base, region->bytes);
+			free(region->slots);
+			*region = (struct copy_region){.base = NULL};
+		}
+	}
+	for (uint32_t g = 0; g < w->n_groups; g++) {
+		free(w->groups[g].ids);
+		free(w->groups[g].items);
+		if (w->groups[g].ids_on_gpu)
+			w->gpu->api->free(w->groups[g].ids_on_gpu);
+		w->groups[g] = (struct copy_group){.piece = 0};
+	}
+	w->n_groups = 0;
+}
+
+/* ---- one copy ---- */
+
+/* Of a group's items, the first @up go to the GPU and the last @down come from it. */
+struct share {
+	uint64_t up, down;
+};
+
+static struct share
+share_of(const struct copy_world *w, uint32_t g, enum copy_course course)
+{
+	uint64_t n = w->groups[g].n_items, half = n / 2, part = course == COPY_BOTH ? half / w->part : n / w->part;
+
+	part = part ? part : 1;
+	switch (course) {
+	case COPY_H2D:
+		return (struct share){part, 0};
+	case COPY_D2H:
+		return (struct share){0, part};
+	default:
+		return (struct share){part, part};
+	}
+}
+
+/* Bytes that go up, and that come down, in all groups. */
+static struct share
+bytes_of(const struct copy_world *w, enum copy_course course)
+{
+	struct share bytes = {0, 0};
+
+	for (uint32_t g = 0; g < w->n_groups; g++) {
+		struct share items = share_of(w, g, course);
+
+		bytes.up += items.up * w->groups[g].slot_bytes;
+		bytes.down += items.down * w->groups[g].slot_bytes;
+	}
+	return bytes;
+}
+
+uint64_t
+copy_world_bytes(const struct copy_world *w, enum copy_course course)
+{
+	struct share bytes = bytes_of(w, course);
+
+	return bytes.up + bytes.down;
+}
+
+static uint8_t *
+slot_of(const struct copy_world *w, unsigned int way, uint32_t g, uint64_t item)
+{
+	const struct copy_region *region = &w->regions[way][g];
+
+	return region->base + (uint64_t)region->slots[item] * w->groups[g].slot_bytes;
+}
+
+/* The contiguous copy takes the first bytes up, and those behind them down. */
+static uint64_t
+copy_contiguous(struct copy_world *w, enum copy_course course)
+{
+	const struct scout__cuda_api *api = w->gpu->api;
+	struct share bytes = bytes_of(w, course);
+
+	if (bytes.up)
+		CHECK(w, api->copy(w->flat, w->host_flat, bytes.up, true, w->up));
+	if (bytes.down)
+		CHECK(w, api->copy(w->host_flat + bytes.up, w->flat + bytes.up, bytes.down, false, w->down));
+	if (bytes.up)
+		copy_world_wait(w, w->up, w->mark_up);
+	if (bytes.down)
+		copy_world_wait(w, w->down, w->mark_down);
+	return bytes.up + bytes.down;
+}
+
+/* Until @left batches have ended, on whichever engine. */
+static void
+wait_batches(struct copy_world *w, unsigned int way, unsigned int left)
+{
+	uint64_t until_us = scout__now_us() + WAIT_MS * UINT64_C(1000);
+	struct pollfd fds[COPY_MAX_GROUPS];
+
+	while (left > 0) {
+		for (uint32_t g = 0; g < w->n_groups; g++) {
+			while (w->gpu->ops->poll(w->engines[way][g]))
+				left--;
+			fds[g] = (struct pollfd){.fd = w->gpu->ops->fd(w->engines[way][g]), .events = POLLIN};
+		}
+		if (left > 0 && (scout__now_us() > until_us || poll(fds, w->n_groups, (int)WAIT_MS) == 0))
+			copy_die(EXIT_WRONG, "method %s did not end a batch in %u s", copy_way_names[way],
+				 WAIT_MS / 1000);
+	}
+}
+
+/* Start a group's batch in one direction; returns how many there are. */
+static unsigned int
+start_batch(struct copy_world *w, unsigned int way, uint32_t g, struct scout__copy_batch *batch, uint64_t first,
+	    uint64_t n, bool layered)
+{
+	struct copy_group *group = &w->groups[g];
+	int rc;
+
+	if (n == 0)
+		return 0;
+	for (uint64_t i = first; i < first + n; i++)
+		group->items[i] = (struct scout__copy_item){.slot = slot_of(w, way, g, i),
+							    .block_ids = group->ids + i * COPY_BLOCKS_PER_CHUNK};
+	batch->n = (uint32_t)n;
+	batch->items = group->items + first;
+	if (layered) {
+		batch->n_layers = group->n_layers;
+		batch->first_plane = group->first_plane;
+		batch->layer_events = w->layer_events[batch->direction == SCOUT__COPY_SAVE];
+	}
+	rc = w->gpu->ops->start(w->engines[way][g], batch);
+	if (rc)
+		copy_die(EXIT_WRONG, "method %s refuses a batch (%s)", copy_way_names[way], scout_err_name(rc));
+	return 1;
+}
+
+uint64_t
+copy_world_copy(struct copy_world *w, unsigned int way, enum copy_course course, bool layered)
+{
+	struct scout__copy_batch up[COPY_MAX_GROUPS] = {{.n = 0}}, down[COPY_MAX_GROUPS] = {{.n = 0}};
+	unsigned int started = 0;
+
+	if (way == COPY_CONTIGUOUS)
+		return copy_contiguous(w, course);
+	for (uint32_t g = 0; g < w->n_groups; g++) {
+		struct share items = share_of(w, g, course);
+
+		up[g].direction = SCOUT__COPY_LOAD;
+		down[g].direction = SCOUT__COPY_SAVE;
+		started += start_batch(w, way, g, &up[g], 0, items.up, layered);
+		started += start_batch(w, way, g, &down[g], w->groups[g].n_items - items.down, items.down, layered);
+	}
+	wait_batches(w, way, started);
+	for (uint32_t g = 0; g < w->n_groups; g++)
+		if (up[g].status || down[g].status)
+			copy_die(EXIT_WRONG, "method %s failed a copy (%s)", copy_way_names[way],
+				 scout_err_name(up[g].status ? up[g].status : down[g].status));
+	return copy_world_bytes(w, course);
+}
+
+/* ---- before and after ---- */
+
+void
+copy_world_prepare(struct copy_world *w, unsigned int way, enum copy_course course)
+{
+	const struct scout__cuda_api *api = w->gpu->api;
+	struct share bytes = bytes_of(w, course);
+
+	if (way == COPY_CONTIGUOUS) {
+		CHECK(w, w->gpu->flat(COPY_SPOIL, w->flat, bytes.up, 0, w->wrong, w->work));
+		CHECK(w, w->gpu->flat(COPY_FILL, w->flat + bytes.up, bytes.down, bytes.up / 8, w->wrong, w->work));
+		if (bytes.down)
+			CHECK(w, api->copy(w->host_flat + bytes.up, w->spoiled + bytes.up, bytes.down, false, w->work));
+	}
+	for (uint32_t g = 0; g < w->n_groups && way != COPY_CONTIGUOUS; g++) {
+		const struct copy_group *group = &w->groups[g];
+		struct share items = share_of(w, g, course);
+		uint64_t words = group->slot_bytes / 8, first = group->n_items - items.down;
+
+		CHECK(w, w->gpu->pages(COPY_SPOIL, &group->pages, 0, items.up * words, w->wrong, w->work));
+		CHECK(w, w->gpu->pages(COPY_FILL, &group->pages, first * words, group->n_items * words, w->wrong,
+				       w->work));
+		for (uint64_t i = first; i < group->n_items; i++)
+			CHECK(w, api->copy(slot_of(w, way, g, i), w->spoiled + (group->first_word + i * words) * 8,
+					   group->slot_bytes, false, w->work));
+	}
+	/* The layers of a save are computed. */
+	for (unsigned int l = 0; l < COPY_MAX_PLANES; l++)
+		CHECK(w, api->event_record(w->layer_events[1][l], w->work));
+	copy_world_wait(w, w->work, w->mark_up);
+}
+
+static uint64_t
+count_on_cpu(const uint8_t *memory, uint64_t bytes, uint64_t first_word)
+{
+	uint64_t wrong = 0;
+
+	for (uint64_t k = 0; k < bytes / 8; k++) {
+		uint64_t word;
+
+		memcpy(&word, memory + k * 8, sizeof(word));
+		wrong += copy_pattern_do(COPY_CHECK, &word, first_word + k);
+	}
+	return wrong;
+}
+
+/* Slots and pages of one group. Returns what the CPU finds; the GPU adds to its counter. */
+static uint64_t
+verify_group(struct copy_world *w, unsigned int way, uint32_t g, enum copy_course course, bool by_cpu)
+{
+	const struct copy_group *group = &w->groups[g];
+	struct share items = share_of(w, g, course);
+	uint64_t words = group->slot_bytes / 8, first = group->n_items - items.down, wrong = 0;
+
+	CHECK(w, w->gpu->pages(COPY_CHECK, &group->pages, 0, items.up * words, w->wrong, w->work));
+	for (uint64_t i = first; i < group->n_items; i++) {
+		uint64_t word = group->first_word + i * words;
+
+		CHECK(w,
+		      w->gpu->api->copy(w->flat + word * 8, slot_of(w, way, g, i), group->slot_bytes, true, w->work));
+		if (by_cpu)
+			wrong += count_on_cpu(slot_of(w, way, g, i), group->slot_bytes, word);
+	}
+	if (items.down)
+		CHECK(w, w->gpu->flat(COPY_CHECK, w->flat + (group->first_word + first * words) * 8,
+				      items.down * group->slot_bytes, group->first_word + first * words, w->wrong,
+				      w->work));
+	return wrong;
+}
+
+uint64_t
+copy_world_verify(struct copy_world *w, unsigned int way, enum copy_course course, bool by_cpu)
+{
+	const struct scout__cuda_api *api = w->gpu->api;
+	struct share bytes = bytes_of(w, course);
+	uint64_t by_this_cpu = 0;
+
+	CHECK(w, api->copy(w->wrong, w->host_wrong + 1, sizeof(*w->wrong), true, w->work));
+	if (way == COPY_CONTIGUOUS) {
+		CHECK(w, w->gpu->flat(COPY_CHECK, w->flat, bytes.up, 0, w->wrong, w->work));
+		if (bytes.down)
+			CHECK(w, api->copy(w->flat + bytes.up, w->host_flat + bytes.up, bytes.down, true, w->work));
+		CHECK(w, w->gpu->flat(COPY_CHECK, w->flat + bytes.up, bytes.down, bytes.up / 8, w->wrong, w->work));
+		if (by_cpu)
+			by_this_cpu = count_on_cpu(w->host_flat + bytes.up, bytes.down, bytes.up / 8);
+	}
+	for (uint32_t g = 0; g < w->n_groups && way != COPY_CONTIGUOUS; g++)
+		by_this_cpu += verify_group(w, way, g, course, by_cpu);
+	CHECK(w, api->copy(w->host_wrong, w->wrong, sizeof(*w->wrong), false, w->work));
+	copy_world_wait(w, w->work, w->mark_up);
+	return w->host_wrong[0] > by_this_cpu ? w->host_wrong[0] : by_this_cpu;
+}

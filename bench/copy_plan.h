@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_BENCH_COPY_PLAN_H
+#define KVSCOUT_BENCH_COPY_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "copy_tool.h"
+
+/*
+ * What kvscout-copy measures on a GPU: the points in the order of their importance, the result of each, and the goals that
+ * they answer. Plain data and pure functions; no CUDA.
+ */
+
+enum copy_way {
+	COPY_CONTIGUOUS,
+	COPY_STAGED,
+	COPY_BATCH,
+	COPY_DIRECT,
+	COPY_AUTO,
+	COPY_N_WAYS
+};
+
+enum copy_course {
+	COPY_H2D,
+	COPY_D2H,
+	COPY_BOTH,
+	COPY_N_COURSES
+};
+
+/* What the slots lie in: sealed memfds, of pages of 4 KiB or 2 MiB, or spread over a large one. */
+enum copy_slots {
+	COPY_MEMFD,
+	COPY_HUGE,
+	COPY_WIDE,
+	COPY_N_SLOTS
+};
+
+/* Kernels that run beside the copies. */
+enum copy_load {
+	COPY_NO_LOAD,
+	COPY_GEMM,
+	COPY_MEMORY,
+	COPY_PERSISTENT,
+	COPY_GRAPH,
+	COPY_N_LOADS
+};
+
+#define COPY_MAX_POINTS 256u
+
+struct copy_point {
+	uint64_t piece_bytes; /* of the first group */
+	enum copy_course course;
+	enum copy_slots slots;
+	enum copy_load load;
+	uint32_t groups;
+	bool layered;
+	bool only_auto; /* the other methods are left out */
+};
+
+struct copy_way_result {
+	bool ran;
+	uint32_t n;                    /* rounds */
+	struct copy_summary gbps;      /* beside a kernel: while it ran */
+	struct copy_summary ratio;     /* to contiguous in the same round; beside a kernel: to the same copy alone */
+	struct copy_summary alone_ms;  /* a kernel, without copies */
+	struct copy_summary beside_ms; /* a kernel, beside copies */
+	struct copy_summary slower;    /* in percent, by rounds; negative: faster */
+};
+
+enum copy_status {
+	COPY_NOT_MEASURED = 0, /* no time was left, or it was not reached */
+	COPY_MEASURED,
+	COPY_UNAVAILABLE, /* the machine lacks something: text */
+	COPY_FAILED       /* text */
+};
+
+struct copy_result {
+	enum copy_status status;
+	char text[200];
+	uint64_t total_bytes; /* of one copy */
+	uint64_t pool_bytes;  /* that the pages are spread over */
+	uint64_t slot_region_bytes;
+	uint64_t verified_bytes, wrong_bytes;
+	struct copy_way_result ways[COPY_N_WAYS];
+};
+
+enum copy_verdict {
+	COPY_NO_GOAL = 0, /* the point is measured for information */
+	COPY_PASS,
+	COPY_FAIL,
+	COPY_INCOMPLETE /* of a goal: nothing failed, but not all of its points are measured */
+};
+
+struct copy_goal {
+	const char *name;
+	enum copy_verdict verdict;
+	unsigned int n_measured, n_points;
+	double worst;         /* ratio, or percent slower; of the measured ones */
+	uint64_t worst_piece; /* where; 0: nothing measured */
+	bool is_slowdown;     /* what worst is */
+	bool waited;          /* a copy beside a kernel hardly moved */
+};
+
+#define COPY_MAX_GOALS 16u
+#define COPY_GOAL_PIECE 2048u /* the goals are for pieces of at least so many bytes */
+#define COPY_GOAL_RATIO 0.95
+#define COPY_GOAL_SLOWER 2.0 /* percent */
+#define COPY_GOAL_MOVED 0.5  /* of its speed alone: what a copy must reach beside a kernel for its cost to count */
+
+extern const char *const copy_way_names[COPY_N_WAYS];
+extern const char *const copy_course_names[COPY_N_COURSES];
+extern const char *const copy_slots_names[COPY_N_SLOTS];
+extern const char *const copy_load_names[COPY_N_LOADS];
+
+/* Fill @points, most important first; points of one layout stand together. Returns their number. */
+unsigned int copy_plan(const struct copy_options *opt, struct copy_point points[COPY_MAX_POINTS]);
+/* Whether two points need the same engines and slots. */
+bool copy_same_setup(const struct copy_point *a, const struct copy_point *b);
+/* Whether a way is measured at a point. */
+bool copy_is_wanted(const struct copy_options *opt, const struct copy_point *point, unsigned int way);
+/* The way that the goals are for: auto, or the one that --method names. */
+enum copy_way copy_goal_way(const struct copy_options *opt);
+
+/* How a measured point answers its goal. */
+enum copy_verdict copy_judge(const struct copy_point *point, const struct copy_result *result, enum copy_way way);
+/* All goals that have points. Returns their number. */
+unsigned int copy_goals(const struct copy_point *points, const struct copy_result *results, unsigned int n_points,
+			enum copy_way way, struct copy_goal goals[COPY_MAX_GOALS]);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_BENCH_COPY_REPORT_H
+#define KVSCOUT_BENCH_COPY_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "copy_gpu.h"
+#include "copy_plan.h"
+
+/* What a run on a GPU has measured so far, and what is written of it. In the reporting process; main thread only. */
+
+struct copy_report {
+	const struct copy_options *opt;
+	struct copy_gpu_info info;
+	bool has_info;
+	bool is_quiet; /* standard output is for JSON */
+	unsigned int n_points;
+	struct copy_point points[COPY_MAX_POINTS];
+	struct copy_result results[COPY_MAX_POINTS];
+	uint64_t begin_us;
+	FILE *lines; /* NULL: none */
+};
+
+/* One line on standard output, and one of JSON, flushed; the table is written anew. */
+void copy_report_begin(struct copy_report *report);
+void copy_report_point(struct copy_report *report, unsigned int i);
+/* The goals, on standard output and in all files. */
+void copy_report_end(struct copy_report *report);
+
+/* Members of a point's JSON object, without its braces. */
+void copy_json_point(FILE *out, const struct copy_report *report, unsigned int i);
+void copy_json_goals(FILE *out, const struct copy_report *report);
+
+void copy_markdown_write(const struct copy_report *report, const char *path); /* copy_markdown.c */
+void copy_svg_write(const struct copy_report *report, const char *path);      /* copy_svg.c */
+
+const char *copy_verdict_name(enum copy_verdict verdict);
+/* "93.1 % at 4 KiB", "+1.2 % at 16 KiB, and the copy waited", "" */
+void copy_goal_text(const struct copy_goal *goal, char *buf, size_t len);
+/* "layers", "4 groups", "huge pages", "" */
+void copy_extras_text(const struct copy_point *point, char *buf, size_t len);
+
+#endif

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * Purpose: a run on a GPU that loses nothing it has measured.
+ *
+ * Two processes. The one that reports has no CUDA in it: it prints and writes each result as it comes, and keeps the time. A child
+ * measures point after point and sends results through a pipe. A child that crashes, meets a sticky error of the device, or says
+ * nothing for POINT_LIMIT_S is ended and costs the point that it was at; a new child goes on behind it, in a new context. So one
+ * method that hangs in one driver does not take the table with it.
+ *
+ * Budget: past --budget-s the child begins no new point, and a little later it is ended in the middle of one. Points are in
+ * the order of their importance (copy_plan.c).
+ *
+ * Messages are smaller than PIPE_BUF, so each arrives whole. The child is forked before anything of CUDA is called.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "copy_gpu.h"
+#include "copy_measure.h"
+#include "copy_report.h"
+#include "say.h"
+
+#define INIT_LIMIT_S 120u
+#define POINT_LIMIT_S 90u
+#define GRACE_S 10u
+#define MAX_CHILDREN 8u
+
+enum message_kind {
+	MESSAGE_INFO,
+	MESSAGE_BEGIN,
+	MESSAGE_RESULT,
+	MESSAGE_TEXT /* why the child ends */
+};
+
+struct message {
+	enum message_kind kind;
+	unsigned int point;
+	int status; /* exit status that goes with a text */
+	union {
+		struct copy_gpu_info info;
+		struct copy_result result;
+		char text[200];
+	} u;
+};
+
+_Static_assert(sizeof(struct message) <= PIPE_BUF, "messages are written whole");
+
+/* ---- the child ---- */
+
+static int child_pipe = -1; /* const after the fork */
+
+static void
+send_message(const struct message *message)
+{
+	ssize_t n;
+
+	do
+		n = write(child_pipe, message, sizeof(*message));
+	while (n < 0 && errno == EINTR);
+	if (n != (ssize_t)sizeof(*message))
+		_exit(EXIT_WRONG); /* nobody reads */
+}
+
+/* Instead of a line on standard error: the reporting process puts it where it belongs. */
+static void
+send_death(int status, const char *text)
+{
+	struct message message = {.kind = MESSAGE_TEXT, .status = status};
+
+	(void)snprintf(message.u.text, sizeof(message.u.text), "%s", text);
+	send_message(&message);
+	_exit(status); /* no destructors: the device may be hung */
+}
+
+static uint64_t
+region_bytes(const struct copy_world *w)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t g = 0; g < w->n_groups; g++)
+		bytes += w->regions[copy_goal_way(w->opt)][g].bytes;
+	return bytes;
+}
+
+static uint64_t
+spread_bytes(const struct copy_world *w)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t g = 0; g < w->n_groups; g++)
+		bytes += w->groups[g].layout.n_planes * w->groups[g].layout.n_blocks * w->groups[g].piece;
+	return bytes;
+}
+
+static void
+measure(struct copy_world *w, const struct copy_point *point, bool is_set_up, struct message *message)
+{
+	struct copy_result *result = &message->u.result;
+
+	*result = (struct copy_result){.status = COPY_UNAVAILABLE};
+	if (!is_set_up && !copy_world_set_up(w, point, result->text, sizeof(result->text)))
+		return;
+	w->point = *point;
+	result->total_bytes = copy_world_bytes(w, point->course);
+	result->pool_bytes = spread_bytes(w);
+	result->slot_region_bytes = region_bytes(w);
+	if (point->load == COPY_NO_LOAD)
+		copy_measure_point(w, point, result);
+	else
+		copy_measure_beside(w, point, result);
+	result->status = COPY_MEASURED;
+}
+
+__attribute__((noreturn)) static void
+child_main(const struct copy_report *report, const struct copy_gpu *gpu, const struct copy_load_size *size,
+	   uint64_t end_us)
+{
+	static struct copy_world w;
+	struct message message = {.kind = MESSAGE_INFO};
+	bool is_set_up = false;
+
+	(void)prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
+	copy_on_death = send_death;
+	copy_world_open(&w, report->opt, gpu, size);
+	message.u.info = w.info;
+	send_message(&message);
+	for (unsigned int i = 0; i < report->n_points && scout__now_us() < end_us; i++) {
+		if (report->results[i].status != COPY_NOT_MEASURED)
+			continue;
+		message = (struct message){.kind = MESSAGE_BEGIN, .point = i};
+		send_message(&message);
+		is_set_up = is_set_up && copy_same_setup(&w.point, &report->points[i]);
+		message.kind = MESSAGE_RESULT;
+		measure(&w, &report->points[i], is_set_up, &message);
+		is_set_up = message.u.result.status == COPY_MEASURED;
+		send_message(&message);
+	}
+	copy_world_close(&w);
+	_exit(0);
+}
+
+/* ---- the process that reports ---- */
+
+struct run {
+	struct copy_report report;
+	uint64_t end_us; /* no point begins after this */
+	pid_t child;
+	int fd;
+	int at;         /* the point that the child is at; -1: none yet */
+	char text[200]; /* why it ends */
+	int status;     /* with that */
+	bool has_said, is_out_of_time;
+};
+
+static void
+start_child(struct run *run, const struct copy_gpu *gpu, const struct copy_load_size *size)
+{
+	int fds[2];
+
+	say_flush(); /* or the child has it, too */
+	if (run->report.lines)
+		(void)fflush(run->report.lines); /* likewise; an error shows at the end */
+	if (pipe(fds) != 0)
+		copy_die(EXIT_WRONG, "no pipe");
+	run->at = -1;
+	run->has_said = false;
+	run->text[0] = 0;
+	run->child = fork();
+	if (run->child < 0)
+		copy_die(EXIT_WRONG, "no process");
+	if (run->child == 0) {
+		(void)close(fds[0]);
+		child_pipe = fds[1];
+		child_main(&run->report, gpu, size, run->end_us);
+	}
+	(void)close(fds[1]);
+	run->fd = fds[0];
+}
+
+/* Milliseconds that the child may say nothing. */
+static int
+patience_ms(const struct run *run)
+{
+	uint64_t now_us = scout__now_us(), last_us = run->end_us + GRACE_S * UINT64_C(1000000);
+	uint64_t limit_ms = (run->at < 0 && !run->report.has_info ? INIT_LIMIT_S : POINT_LIMIT_S) * UINT64_C(1000);
+
+	if (run->end_us == UINT64_MAX)
+		return (int)limit_ms;
+	if (now_us >= last_us)
+		return 0;
+	return (int)((last_us - now_us) / 1000 < limit_ms ? (last_us - now_us) / 1000 + 1 : limit_ms);
+}
+
+static void
+take(struct run *run, const struct message *message)
+{
+	switch (message->kind) {
+	case MESSAGE_INFO:
+		if (!run->report.has_info) {
+			run->report.info = message->u.info;
+			run->report.has_info = true;
+			copy_report_begin(&run->report);
+		}
+		break;
+	case MESSAGE_BEGIN:
+		run->at = (int)message->point;
+		break;
+	case MESSAGE_RESULT:
+		run->report.results[message->point] = message->u.result;
+		copy_report_point(&run->report, message->point);
+		run->at = -1;
+		break;
+	case MESSAGE_TEXT:
+		(void)snprintf(run->text, sizeof(run->text), "%s", message->u.text);
+		run->status = message->status;
+		run->has_said = true;
+		break;
+	}
+}
+
+/* Until the child has no more to say or is out of time. */
+static void
+listen_to_child(struct run *run)
+{
+	struct pollfd pfd = {.fd = run->fd, .events = POLLIN};
+	struct message message;
+	ssize_t n;
+	int rc;
+
+	for (;;) {
+		rc = poll(&pfd, 1, patience_ms(run));
+		if (rc < 0 && errno == EINTR)
+			continue;
+		if (rc == 0) {
+			run->is_out_of_time = scout__now_us() >= run->end_us;
+			if (!run->has_said)
+				(void)snprintf(run->text, sizeof(run->text), "nothing happened for %u s",
+					       POINT_LIMIT_S);
+			(void)kill(run->child, SIGKILL); /* it is our child: it is there until we wait for it */
+			return;
+		}
+		n = read(run->fd, &message, sizeof(message));
+		if (n != (ssize_t)sizeof(message))
+			return;
+		take(run, &message);
+	}
+}
+
+/* A process that hangs in the driver may not end; it is not waited for longer than a moment. */
+static int
+reap(const struct run *run)
+{
+	uint64_t until_us = scout__now_us() + UINT64_C(5000000);
+	int status = 0;
+
+	while (waitpid(run->child, &status, WNOHANG) == 0) {
+		if (scout__now_us() > until_us)
+			return -1;
+		(void)poll(NULL, 0, 10);
+	}
+	return status;
+}
+
+/* The child is over: what that means for the point that it was at. Returns whether another one is worth starting. */
+static bool
+end_child(struct run *run)
+{
+	int status = reap(run);
+	struct copy_result *result = run->at >= 0 ? &run->report.results[run->at] : NULL;
+
+	(void)close(run->fd);
+	if (run->is_out_of_time)
+		return false; /* the point that it was at is not measured */
+	if (status == 0 && !run->has_said)
+		return false; /* done, or no time left */
+	if (run->text[0] == 0 && status > 0 && WIFSIGNALED(status))
+		(void)snprintf(run->text, sizeof(run->text), "the measuring process ended by signal %d",
+			       WTERMSIG(status));
+	else if (run->text[0] == 0)
+		(void)snprintf(run->text, sizeof(run->text), "the measuring process ended with status %d",
+			       WIFEXITED(status) ? WEXITSTATUS(status) : status);
+	if (!result)
+		return false; /* it did not come to a point: nor would the next one */
+	*result = (struct copy_result){.status = COPY_FAILED};
+	memcpy(result->text, run->text, sizeof(result->text));
+	copy_report_point(&run->report, (unsigned int)run->at);
+	return scout__now_us() < run->end_us;
+}
+
+static int
+exit_status(const struct run *run)
+{
+	const struct copy_report *report = &run->report;
+	unsigned int failed = 0;
+	uint64_t wrong = 0;
+
+	for (unsigned int i = 0; i < report->n_points; i++) {
+		failed += report->results[i].status == COPY_FAILED;
+		wrong += report->results[i].wrong_bytes;
+	}
+	if (wrong)
+		complain("%" PRIu64 " bytes are wrong", wrong);
+	if (failed)
+		complain("%u points failed", failed);
+	return wrong || failed ? EXIT_WRONG : 0;
+}
+
+static bool
+is_method(const char *name)
+{
+	for (unsigned int w = COPY_STAGED; w < COPY_N_WAYS; w++)
+		if (strcmp(name, copy_way_names[w]) == 0)
+			return true;
+	return false;
+}
+
+static void
+check_options(const struct copy_options *opt)
+{
+	if (opt->has_method && !is_method(opt->method))
+		copy_die(EXIT_USAGE, "--method: \"%s\" is none of staged, batch, direct, auto", opt->method);
+	if (opt->has_piece_bytes &&
+	    (opt->piece_bytes < COPY_SMALLEST_PIECE || opt->piece_bytes > COPY_LARGEST_PIECE || opt->piece_bytes % 8))
+		copy_die(EXIT_USAGE, "--piece-bytes: on cuda a multiple of 8 from %u to %u", COPY_SMALLEST_PIECE,
+			 COPY_LARGEST_PIECE);
+}
+
+/* --pieces counts the pieces of one copy, as on the host. */
+static void
+settle_options(struct copy_options *opt)
+{
+	if (!opt->has_piece_bytes)
+		opt->sweep = true;
+	if (!opt->sweep && opt->has_pieces)
+		opt->total_bytes = opt->piece_bytes * opt->pieces;
+	if (opt->total_bytes < COPY_MIN_TOTAL || opt->total_bytes > COPY_MAX_TOTAL)
+		copy_die(EXIT_USAGE, "--piece-bytes times --pieces is outside %" PRIu64 "..%" PRIu64,
+			 (uint64_t)COPY_MIN_TOTAL, (uint64_t)COPY_MAX_TOTAL);
+}
+
+int
+copy_run(const struct copy_options *given, const struct copy_gpu *gpu, const struct copy_load_size *size)
+{
+	static struct run run; /* large: all results */
+	struct copy_options opt = *given;
+
+	check_options(&opt);
+	settle_options(&opt);
+	run = (struct run){.report = {.opt = &opt, .begin_us = scout__now_us()}};
+	run.end_us = opt.budget_s ? run.report.begin_us + opt.budget_s * UINT64_C(1000000) : UINT64_MAX;
+	run.report.is_quiet = opt.json && strcmp(opt.json, "-") == 0;
+	run.report.n_points = copy_plan(&opt, run.report.points);
+	for (unsigned int children = 0; children < MAX_CHILDREN; children++) {
+		start_child(&run, gpu, size);
+		listen_to_child(&run);
+		if (!end_child(&run))
+			break;
+	}
+	if (!run.report.has_info)
+		copy_die(run.has_said ? run.status : EXIT_WRONG, "backend cuda: %s", run.text);
+	copy_report_end(&run.report);
+	return exit_status(&run);
+}
