@@ -247,7 +247,11 @@ gpu_count_tap()
 gpu_tests()
 {
 	gt_limit=$GPU_TESTS_LIMIT_S
-	[ "$GPU_QUICK" = yes ] && gt_limit=$GPU_QUICK_TESTS_LIMIT_S
+	if [ "$GPU_QUICK" = yes ]; then
+		gt_limit=$GPU_QUICK_TESTS_LIMIT_S
+		GPU_TEST_QUICK=1 # each case once
+		export GPU_TEST_QUICK
+	fi
 	for gt_program in "$GPU_DIR"/bin/gpu_*; do
 		gt_name=$(basename "$gt_program")
 		say "== $gt_name"

@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA backend among the caller's streams on a real GPU: streams that are captured, CUDA's default streams, graphs that are
+ * replayed layer by layer with retrieves and stores, one hardware queue for all streams, engines beside each other, load.
+ */
+#include "gpu_world.h"
+
+#define ROUNDS 8
+
+static struct world w;
+static const struct shape two_slots = {2, 16, 2, {65536, 4096, 4096}, {0, 0, 0}};
+static const struct shape layered = {3, 16, 4, {65536, 4096, 256}, {0, 0, 0}};
+static const uint32_t first_plane[4] = {0, 1, 2, 3};
+
+/* A batch of all slots with pages of its own choice. */
+struct job {
+	int64_t ids[64];
+	struct scout__copy_item items[MAX_ITEMS];
+	struct scout__copy_batch batch;
+	struct scout__copy_progress progress;
+	atomic_bool stop;
+};
+
+static void
+job_init(struct job *job, enum scout__copy_direction direction)
+{
+	memset(job, 0, sizeof(*job));
+	random_ids(&w, job->ids);
+	items_of(&w, job->items, job->ids);
+	job->batch.direction = direction;
+	job->batch.n = w.n_items;
+	job->batch.items = job->items;
+	job->batch.progress = &job->progress;
+	job->batch.stop = &job->stop;
+}
+
+static void
+job_model(const struct job *job)
+{
+	for (uint32_t k = 0; k < w.n_items; k++)
+		model_copy(&w, job->batch.direction, k, job->items[k].block_ids);
+}
+
+static void
+job_run(struct job *job)
+{
+	job_model(job);
+	REQUIRE(ops->start(w.engine, &job->batch) == 0);
+	REQUIRE(next_ended(&w) == &job->batch && job->batch.status == 0);
+}
+
+/* ---- captures ---- */
+
+/* The engine copies, pins and unpins while a stream is captured in the strictest mode. */
+static void
+a_capture_elsewhere_is_not_disturbed(int i)
+{
+	struct scout__copy_memory more = {.bytes = 1 << 20, .stride = 1 << 20};
+	cudaStream_t stream;
+	cudaGraph_t graph = NULL;
+	struct job job;
+	void *target;
+
+	w.seed = 9;
+	world_make(&w, &two_slots, methods[i]);
+	CUDA(cudaMalloc(&target, 1 << 20));
+	more.base = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	REQUIRE(more.base != MAP_FAILED);
+	stream = new_stream();
+	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	for (int n = 0; n < 20; n++) {
+		CUDA(cudaMemsetAsync(target, n, 1 << 20, stream));
+		job_init(&job, n & 1 ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD);
+		job_run(&job);
+	}
+	REQUIRE(ops->add_memory(w.engine, &more) == 0);
+	ops->remove_memory(w.engine, more.base);
+	CUDA(cudaStreamEndCapture(stream, &graph));
+	REQUIRE(graph);
+	require_as_model(&w);
+	ops->close(w.engine);
+}
+
+/* An engine is opened and closed, which allocates and frees, during a capture in the strictest mode. */
+static void
+an_engine_comes_and_goes_during_a_capture(int i)
+{
+	cudaStream_t stream;
+	cudaGraph_t graph = NULL;
+	void *target;
+
+	w.seed = 12;
+	world_init(&w, &two_slots);
+	CUDA(cudaMalloc(&target, 1 << 20));
+	stream = new_stream();
+	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	CUDA(cudaMemsetAsync(target, 1, 1 << 20, stream));
+	world_open(&w, methods[i]);
+	ops->close(w.engine);
+	CUDA(cudaMemsetAsync(target, 2, 1 << 20, stream));
+	CUDA(cudaStreamEndCapture(stream, &graph));
+	REQUIRE(graph);
+}
+
+/* A fence on the captured stream itself: the caller waits, and the capture is good, and so is what is captured after it. */
+static void
+a_fence_leaves_the_capture_of_its_stream_alone(int i)
+{
+	cudaStream_t stream;
+	cudaGraph_t graph = NULL;
+	cudaGraphExec_t exec = NULL;
+	struct job job;
+	uint8_t *seen = malloc(1 << 20);
+	void *target;
+
+	REQUIRE(seen);
+	w.seed = 13;
+	world_make(&w, &two_slots, methods[i]);
+	CUDA(cudaMalloc(&target, 1 << 20));
+	stream = new_stream();
+	job_init(&job, SCOUT__COPY_SAVE);
+	job_model(&job);
+	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	CUDA(cudaMemsetAsync(target, 1, 1 << 20, stream));
+	REQUIRE(ops->start(w.engine, &job.batch) == 0);
+	REQUIRE(ops->fence(w.engine, stream) == SCOUT_ERR_DEVICE);
+	CUDA(cudaMemsetAsync(target, 7, 1 << 20, stream));
+	CUDA(cudaStreamEndCapture(stream, &graph));
+	REQUIRE(next_ended(&w) == &job.batch && job.batch.status == 0);
+	CUDA(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+	CUDA(cudaGraphLaunch(exec, stream));
+	CUDA(cudaStreamSynchronize(stream));
+	CUDA(cudaMemcpy(seen, target, 1 << 20, cudaMemcpyDeviceToHost));
+	for (int b = 0; b < 1 << 20; b++)
+		REQUIRE(seen[b] == 7);
+	REQUIRE(ops->fence(w.engine, stream) == 0);
+	require_as_model(&w);
+	ops->close(w.engine);
+}
+
+/* While a stream is captured that orders itself with the legacy stream, that one cannot wait, nor may it be tried. */
+static void
+a_fence_on_the_legacy_stream_leaves_another_capture_alone(int i)
+{
+	cudaStream_t blocking;
+	cudaGraph_t graph = NULL;
+	struct job job;
+	void *target;
+
+	w.seed = 14;
+	world_make(&w, &two_slots, methods[i]);
+	CUDA(cudaMalloc(&target, 1 << 20));
+	CUDA(cudaStreamCreate(&blocking));
+	job_init(&job, SCOUT__COPY_LOAD);
+	job_model(&job);
+	CUDA(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeGlobal));
+	CUDA(cudaMemsetAsync(target, 1, 1 << 20, blocking));
+	REQUIRE(ops->start(w.engine, &job.batch) == 0);
+	REQUIRE(ops->fence(w.engine, cudaStreamLegacy) == SCOUT_ERR_DEVICE);
+	CUDA(cudaMemsetAsync(target, 2, 1 << 20, blocking));
+	CUDA(cudaStreamEndCapture(blocking, &graph));
+	REQUIRE(graph);
+	REQUIRE(next_ended(&w) == &job.batch && job.batch.status == 0);
+	REQUIRE(ops->fence(w.engine, cudaStreamLegacy) == 0);
+	require_as_model(&w);
+	ops->close(w.engine);
+}
+
+/* The job fails that waits for an event of a capture; the engine's streams stay out of it, and go on. */
+static void
+an_event_of_a_capture_fails_its_job_and_no_other(int i)
+{
+	cudaStream_t stream;
+	cudaEvent_t event;
+	cudaGraph_t graph = NULL;
+	struct job job;
+	void *target;
+
+	w.seed = 15;
+	world_make(&w, &two_slots, methods[i]);
+	CUDA(cudaMalloc(&target, 1 << 20));
+	stream = new_stream();
+	event = new_event();
+	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	CUDA(cudaMemsetAsync(target, 1, 1 << 20, stream));
+	CUDA(cudaEventRecord(event, stream));
+	job_init(&job, SCOUT__COPY_SAVE);
+	job.batch.after = event;
+	REQUIRE(ops->start(w.engine, &job.batch) == 0);
+	REQUIRE(next_ended(&w) == &job.batch && job.batch.status == SCOUT_ERR_DEVICE);
+	(void)cudaStreamEndCapture(stream, &graph);
+	(void)cudaGetLastError();
+	job_init(&job, SCOUT__COPY_SAVE);
+	job_run(&job);
+	require_as_model(&w);
+	ops->close(w.engine);
+}
+
+/* ---- default streams ---- */
+
+/* _i: the legacy stream, that of the thread. What is enqueued behind a fence must not reach what is copied before it. */
+static void
+the_default_streams_wait_in_a_fence(int i)
+{
+	static const struct shape shape = {1, 16, 6, {1 << 20, 1 << 20, 1 << 20}, {0, 0, 0}};
+	cudaStream_t stream = i & 1 ? cudaStreamPerThread : cudaStreamLegacy;
+	int64_t ids[16 * 6];
+	struct scout__copy_item items[MAX_ITEMS];
+	atomic_bool stop = false;
+	struct scout__copy_batch batch = {.direction = SCOUT__COPY_SAVE, .n = 6, .items = items, .stop = &stop};
+
+	w.seed = 16;
+	world_make(&w, &shape, methods[i / 2]);
+	for (int64_t k = 0; k < 16 * 6; k++)
+		ids[k] = k;
+	items_of(&w, items, ids);
+	REQUIRE(ops->start(w.engine, &batch) == 0);
+	atomic_store(&stop, true);
+	REQUIRE(ops->fence(w.engine, stream) == 0);
+	CUDA(cudaMemsetAsync(w.planes[0].base, 0xee, span_of(&w, 0), stream));
+	REQUIRE(next_ended(&w) == &batch);
+	for (uint32_t k = 0; k < batch.n_done; k++)
+		REQUIRE(memcmp(w.slots + slot_at(&w, k), w.host[0] + (uint64_t)k * (16 << 20), 16 << 20) == 0);
+	CUDA(cudaStreamSynchronize(stream));
+	ops->close(w.engine);
+}
+
+/* ---- graphs, layer by layer ---- */
+
+/*
+ * A graph as an engine replays it: each layer waits for its event and then reads its pages. The events are recorded by the
+ * retrieve, outside of the graph, anew for each replay.
+ */
+static void
+a_graph_reads_each_layer_behind_its_retrieve(int i)
+{
+	cudaStream_t stream;
+	cudaGraph_t graph = NULL;
+	cudaGraphExec_t exec = NULL;
+	void *layer_events[3], *copies[3];
+	uint8_t *seen = malloc(1 << 23);
+	struct job job;
+
+	REQUIRE(seen);
+	w.seed = 17;
+	world_make(&w, &layered, methods[i]);
+	stream = new_stream();
+	for (int l = 0; l < 3; l++) {
+		layer_events[l] = new_event();
+		CUDA(cudaMalloc(&copies[l], span_of(&w, (uint32_t)l)));
+	}
+	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	for (uint32_t l = 0; l < 3; l++) {
+		CUDA(cudaStreamWaitEvent(stream, layer_events[l], cudaEventWaitExternal));
+		CUDA(cudaMemcpyAsync(copies[l], w.planes[l].base, span_of(&w, l), cudaMemcpyDeviceToDevice, stream));
+	}
+	CUDA(cudaStreamEndCapture(stream, &graph));
+	CUDA(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+	for (int n = 0; n < ROUNDS; n++) {
+		fill_random(&w, w.slots + 4096, w.stride * w.n_items);
+		memcpy(w.model, w.slots, w.bytes);
+		job_init(&job, SCOUT__COPY_LOAD);
+		job.batch.n_layers = 3;
+		job.batch.first_plane = first_plane;
+		job.batch.layer_events = layer_events;
+		job_model(&job);
+		REQUIRE(ops->start(w.engine, &job.batch) == 0);
+		/* All events stand for this round's copies when they are recorded, which is before they are over. */
+		while (atomic_load(&job.progress.enqueued) < 3)
+			;
+		CUDA(cudaGraphLaunch(exec, stream));
+		CUDA(cudaStreamSynchronize(stream));
+		for (uint32_t l = 0; l < 3; l++) {
+			CUDA(cudaMemcpy(seen, copies[l], span_of(&w, l), cudaMemcpyDeviceToHost));
+			REQUIRE(memcmp(seen, w.host[l], span_of(&w, l)) == 0);
+		}
+		REQUIRE(next_ended(&w) == &job.batch && job.batch.status == 0);
+	}
+	require_as_model(&w);
+	ops->close(w.engine);
+}
+
+/* A graph that writes layer after layer and records an event behind each; the store of a layer begins behind its own. */
+static void
+a_store_saves_each_layer_that_a_graph_has_written(int i)
+{
+	cudaStream_t stream;
+	cudaGraph_t graph = NULL;
+	cudaGraphExec_t exec = NULL;
+	void *layer_events[3], *source[3];
+	struct job job;
+
+	w.seed = 18;
+	world_make(&w, &layered, methods[i]);
+	stream = new_stream();
+	for (int l = 0; l < 3; l++) {
+		layer_events[l] = new_event();
+		CUDA(cudaMalloc(&source[l], span_of(&w, (uint32_t)l)));
+	}
+	busy_then_fill(&w, stream, 0, 0); /* allocates, which a capture forbids */
+	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	for (uint32_t l = 0; l < 3; l++) {
+		busy_then_fill(&w, stream, l, 0);
+		CUDA(cudaMemcpyAsync(w.planes[l].base, source[l], span_of(&w, l), cudaMemcpyDeviceToDevice, stream));
+		CUDA(cudaEventRecordWithFlags(layer_events[l], stream, cudaEventRecordExternal));
+	}
+	CUDA(cudaStreamEndCapture(stream, &graph));
+	CUDA(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+	for (int n = 0; n < ROUNDS; n++) {
+		for (uint32_t l = 0; l < 3; l++) {
+			fill_random(&w, w.host[l], span_of(&w, l));
+			CUDA(cudaMemcpy(source[l], w.host[l], span_of(&w, l), cudaMemcpyHostToDevice));
+		}
+		CUDA(cudaGraphLaunch(exec, stream));
+		job_init(&job, SCOUT__COPY_SAVE);
+		job.batch.n_layers = 3;
+		job.batch.first_plane = first_plane;
+		job.batch.layer_events = layer_events;
+		job_run(&job);
+		require_as_model(&w);
+	}
+	ops->close(w.engine);
+}
+
+/* The same without a graph: the forward pass records its events in a stream, and is far behind. */
+static void
+a_store_waits_layer_by_layer(int i)
+{
+	cudaStream_t stream;
+	void *layer_events[3];
+	struct job job;
+
+	w.seed = 19;
+	world_make(&w, &layered, methods[i]);
+	stream = new_stream();
+	for (uint32_t l = 0; l < 3; l++) {
+		layer_events[l] = new_event();
+		busy_then_fill(&w, stream, l, 0x30 + (int)l);
+		CUDA(cudaEventRecord(layer_events[l], stream));
+		memset(w.host[l], 0x30 + (int)l, span_of(&w, l));
+	}
+	job_init(&job, SCOUT__COPY_SAVE);
+	job.batch.n_layers = 3;
+	job.batch.first_plane = first_plane;
+	job.batch.layer_events = layer_events;
+	job_run(&job);
+	require_as_model(&w);
+	ops->close(w.engine);
+}
+
+/* ---- one hardware queue ---- */
+
+/*
+ * All streams of the process share one queue of the GPU, as some frameworks want it (CUDA_DEVICE_MAX_CONNECTIONS=1): what waits in
+ * one stream holds up the others behind it. Nothing may wait for what was enqueued later.
+ */
+static void
+one_hardware_queue_is_enough(int i)
+{
+	cudaStream_t stream;
+	cudaEvent_t event, loaded;
+	struct job save, load;
+	uint8_t *seen = malloc(1 << 23);
+	void *copy;
+
+	REQUIRE(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1) == 0);
+	REQUIRE(seen);
+	w.seed = 20;
+	world_make(&w, &two_slots, methods[i]);
+	stream = new_stream();
+	event = new_event();
+	loaded = new_event();
+	CUDA(cudaMalloc(&copy, span_of(&w, 0)));
+	for (int n = 0; n < ROUNDS; n++) {
+		busy_then_fill(&w, stream, 0, n);
+		CUDA(cudaEventRecord(event, stream));
+		memset(w.host[0], n, span_of(&w, 0));
+		job_init(&save, SCOUT__COPY_SAVE);
+		save.batch.after = event;
+		job_model(&save);
+		job_init(&load, SCOUT__COPY_LOAD);
+		load.batch.event = loaded;
+		REQUIRE(ops->start(w.engine, &save.batch) == 0);
+		REQUIRE(next_ended(&w) == &save.batch && save.batch.status == 0);
+		job_model(&load);
+		REQUIRE(ops->start(w.engine, &load.batch) == 0);
+		while (atomic_load(&load.progress.enqueued) < 1)
+			;
+		CUDA(cudaStreamWaitEvent(stream, loaded, 0));
+		CUDA(cudaMemcpyAsync(copy, w.planes[0].base, span_of(&w, 0), cudaMemcpyDeviceToDevice, stream));
+		REQUIRE(ops->fence(w.engine, stream) == 0);
+		CUDA(cudaStreamSynchronize(stream));
+		CUDA(cudaMemcpy(seen, copy, span_of(&w, 0), cudaMemcpyDeviceToHost));
+		REQUIRE(memcmp(seen, w.host[0], span_of(&w, 0)) == 0);
+		REQUIRE(next_ended(&w) == &load.batch && load.batch.status == 0);
+	}
+	require_as_model(&w);
+	ops->close(w.engine);
+}
+
+/* ---- engines beside each other, and load ---- */
+
+static struct world v;
+
+/* Two engines on one device, as of two workers in a process, both busy in both directions. */
+static void
+two_engines_share_a_device(int i)
+{
+	static const struct shape shape = {12, 16, 2, {256, 1000, 4096}, {0, 24, 0}};
+	int64_t ids[2][16 * 2];
+	struct scout__copy_item items[2][MAX_ITEMS];
+	struct scout__copy_batch batches[2];
+	struct world *worlds[2] = {&w, &v};
+
+	w.seed = 21;
+	v.seed = 22;
+	world_make(&w, &shape, methods[i]);
+	world_make(&v, &shape, methods[(i + 1) % 4]);
+	for (int n = 0; n < 200; n++) {
+		for (int k = 0; k < 2; k++) {
+			random_ids(worlds[k], ids[k]);
+			items_of(worlds[k], items[k], ids[k]);
+			batches[k] = (struct scout__copy_batch){.direction = (n + k) & 1 ? SCOUT__COPY_SAVE
+											 : SCOUT__COPY_LOAD,
+								.n = 2,
+								.items = items[k]};
+			for (uint32_t m = 0; m < 2; m++)
+				model_copy(worlds[k], batches[k].direction, m, items[k][m].block_ids);
+			REQUIRE(ops->start(worlds[k]->engine, &batches[k]) == 0);
+		}
+		for (int k = 0; k < 2; k++)
+			REQUIRE(next_ended(worlds[k]) == &batches[k] && batches[k].status == 0);
+	}
+	require_as_model(&w);
+	require_as_model(&v);
+	ops->close(w.engine);
+	require_as_model(&v);
+	ops->close(v.engine);
+}
+
+#define N_JOBS 24
+
+/* Jobs in both directions, each on a slot and pages of its own; which of them were stopped is left to chance. */
+static void
+stop_and_close_under_load(int i)
+{
+	static const struct shape shape = {4, 64, 6, {16384, 65536, 4096}, {0, 64, 0}};
+	static struct scout__copy_batch batches[6];
+	static struct scout__copy_item items[6];
+	static int64_t ids[6][64];
+	static atomic_bool stops[6];
+	uint32_t n_good = 0, n_stopped = 0;
+
+	w.seed = 300 + (uint64_t)i;
+	world_make(&w, &shape, methods[i % 4]);
+	for (int n = 0; n < N_JOBS; n++) {
+		bool last = n == N_JOBS - 1;
+
+		for (uint32_t k = 0; k < 6; k++) {
+			for (uint32_t b = 0; b < 64; b++)
+				ids[k][b] = (int64_t)(k * 64 + (b * 37) % 64);
+			items[k] = (struct scout__copy_item){w.slots + slot_at(&w, k), ids[k]};
+			atomic_store(&stops[k], false);
+			batches[k] = (struct scout__copy_batch){.direction = below(&w, 2) ? SCOUT__COPY_SAVE
+											  : SCOUT__COPY_LOAD,
+								.n = 1,
+								.items = &items[k],
+								.stop = &stops[k]};
+			REQUIRE(ops->start(w.engine, &batches[k]) == 0);
+			if (below(&w, 3) == 0)
+				atomic_store(&stops[k], true);
+		}
+		if (last) {
+			ops->close(w.engine);
+			break;
+		}
+		for (uint32_t k = 0; k < 6; k++) {
+			struct scout__copy_batch *batch = next_ended(&w);
+
+			REQUIRE(batch->status == 0 || batch->status == SCOUT_ERR_CANCELED);
+			n_stopped += batch->status != 0;
+			n_good += batch->status == 0;
+		}
+		/* What was good is in both places; what was stopped, in part: start anew from what is there. */
+		for (uint32_t k = 0; k < 6; k++)
+			if (batches[k].status == 0)
+				model_copy(&w, batches[k].direction, k, ids[k]);
+			else if (batches[k].direction == SCOUT__COPY_SAVE)
+				memcpy(w.model + slot_at(&w, k), w.slots + slot_at(&w, k), w.shard);
+			else
+				for (uint32_t p = 0; p < w.layout.n_planes; p++)
+					CUDA(cudaMemcpy(w.host[p] + k * 64 * w.planes[p].stride,
+							w.planes[p].base + k * 64 * w.planes[p].stride,
+							64 * w.planes[p].stride, cudaMemcpyDeviceToHost));
+		if (n % 6 == 5)
+			require_as_model(&w);
+	}
+	for (uint32_t k = 0; k < 6; k++)
+		REQUIRE(batches[k].status == 0 || batches[k].status == SCOUT_ERR_CANCELED ||
+			batches[k].status == SCOUT_ERR_CLOSED);
+	CUDA(cudaDeviceSynchronize());
+	printf("# %u good, %u stopped\n", n_good, n_stopped);
+}
+
+static const struct gpu_case cases[] = {
+	{"a_capture_elsewhere_is_not_disturbed", a_capture_elsewhere_is_not_disturbed, 4},
+	{"an_engine_comes_and_goes_during_a_capture", an_engine_comes_and_goes_during_a_capture, 1},
+	{"a_fence_leaves_the_capture_of_its_stream_alone", a_fence_leaves_the_capture_of_its_stream_alone, 3},
+	{"a_fence_on_the_legacy_stream_leaves_another_capture_alone",
+	 a_fence_on_the_legacy_stream_leaves_another_capture_alone, 1},
+	{"an_event_of_a_capture_fails_its_job_and_no_other", an_event_of_a_capture_fails_its_job_and_no_other, 3},
+	{"the_default_streams_wait_in_a_fence", the_default_streams_wait_in_a_fence, 6},
+	{"a_graph_reads_each_layer_behind_its_retrieve", a_graph_reads_each_layer_behind_its_retrieve, 4},
+	{"a_store_saves_each_layer_that_a_graph_has_written", a_store_saves_each_layer_that_a_graph_has_written, 4},
+	{"a_store_waits_layer_by_layer", a_store_waits_layer_by_layer, 4},
+	{"one_hardware_queue_is_enough", one_hardware_queue_is_enough, 4},
+	{"two_engines_share_a_device", two_engines_share_a_device, 4},
+	{"stop_and_close_under_load", stop_and_close_under_load, 8},
+};
+
+int
+main(int argc, char **argv)
+{
+	return world_main(argc, argv, cases, (int)(sizeof(cases) / sizeof(cases[0])));
+}

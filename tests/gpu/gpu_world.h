@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TESTS_GPU_WORLD_H
+#define KVSCOUT_TESTS_GPU_WORLD_H
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+#include <cuda_runtime_api.h>
+
+#include <kvscout/error.h>
+
+#include "clock.h"
+#include "copy.h"
+#include "gpu_test.h"
+
+/*
+ * Pages in a GPU's memory, slots in this process's, the CUDA backend between them, and a model of what both should hold. Nothing is
+ * given back: each case has a process of its own.
+ */
+
+#define MAX_PLANES 122
+#define MAX_ITEMS 6
+#define WAIT_MS 60000
+
+static const struct scout__copy_ops *const ops = &scout__copy_cuda;
+static const char *const methods[] = {"staged", "batch", "direct", "auto"};
+
+struct world {
+	uint64_t seed;
+	struct scout__copy_plane planes[MAX_PLANES];
+	struct scout__copy_layout layout;
+	uint8_t *host[MAX_PLANES]; /* what the planes should hold */
+	uint8_t *slots, *model;    /* slots, and what they should hold */
+	uint64_t shard, stride, bytes;
+	uint32_t n_items;
+	void *engine;
+	void *(*alloc)(uint64_t bytes); /* GPU memory for a plane; NULL: cudaMalloc */
+	int slots_fd;                   /* of a memfd for the slots; 0: anonymous memory */
+};
+
+/* Blocks of each plane: those of plane p have bytes[p % 3], and as much more is between them. */
+struct shape {
+	uint32_t n_planes, blocks_per_chunk, n_items;
+	uint64_t bytes[3], padding[3];
+};
+
+static inline uint64_t
+below(struct world *w, uint64_t n)
+{
+	uint64_t z = w->seed += 0x9e3779b97f4a7c15u;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return (z ^ (z >> 31)) % n;
+}
+
+static inline void
+fill_random(struct world *w, uint8_t *p, uint64_t n)
+{
+	uint64_t i = 0, z;
+
+	for (; i + 8 <= n; i += 8) {
+		z = below(w, UINT64_MAX);
+		memcpy(p + i, &z, 8);
+	}
+	for (; i < n; i++)
+		p[i] = (uint8_t)below(w, 256);
+}
+
+static inline uint64_t
+span_of(const struct world *w, uint32_t p)
+{
+	return w->planes[p].stride * w->layout.n_blocks;
+}
+
+static inline void
+wait_readable(const struct world *w)
+{
+	struct pollfd pfd = {.fd = ops->fd(w->engine), .events = POLLIN};
+
+	REQUIRE(poll(&pfd, 1, WAIT_MS) == 1);
+}
+
+static inline struct scout__copy_batch *
+next_ended(struct world *w)
+{
+	struct scout__copy_batch *batch;
+
+	while ((batch = ops->poll(w->engine)) == NULL)
+		wait_readable(w);
+	return batch;
+}
+
+static inline void *
+plain_alloc(uint64_t bytes)
+{
+	void *p = NULL;
+
+	CUDA(cudaMalloc(&p, bytes));
+	return p;
+}
+
+static inline void
+world_slots(struct world *w)
+{
+	int flags = w->slots_fd ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS;
+
+	w->bytes = (4096 + w->stride * w->n_items + 4095) / 4096 * 4096;
+	if (w->slots_fd)
+		REQUIRE(ftruncate(w->slots_fd, (off_t)w->bytes) == 0);
+	w->slots = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, flags, w->slots_fd ? w->slots_fd : -1, 0);
+	REQUIRE(w->slots != MAP_FAILED);
+	fill_random(w, w->slots, w->bytes);
+	w->model = malloc(w->bytes);
+	REQUIRE(w->model);
+	memcpy(w->model, w->slots, w->bytes);
+}
+
+/* Planes and slots with random bytes. */
+static inline void
+world_init(struct world *w, const struct shape *shape)
+{
+	w->layout = (struct scout__copy_layout){.planes = w->planes,
+						.n_planes = shape->n_planes,
+						.blocks_per_chunk = shape->blocks_per_chunk,
+						.n_blocks = (uint64_t)shape->blocks_per_chunk * shape->n_items + 7};
+	for (uint32_t p = 0; p < shape->n_planes; p++) {
+		w->planes[p].block_bytes = shape->bytes[p % 3];
+		w->planes[p].stride = shape->bytes[p % 3] + shape->padding[p % 3];
+		w->host[p] = malloc(span_of(w, p));
+		REQUIRE(w->host[p]);
+		fill_random(w, w->host[p], span_of(w, p));
+		w->planes[p].base = w->alloc ? w->alloc(span_of(w, p)) : plain_alloc(span_of(w, p));
+		CUDA(cudaMemcpy(w->planes[p].base, w->host[p], span_of(w, p), cudaMemcpyHostToDevice));
+	}
+	w->n_items = shape->n_items;
+	w->shard = scout__copy_shard_bytes(&w->layout);
+	w->stride = (w->shard + 63) / 64 * 64;
+	world_slots(w);
+}
+
+/* The engine, with the slots pinned. */
+static inline void
+world_open(struct world *w, const char *method)
+{
+	struct scout__copy_config cfg = {
+		.layout = w->layout, .max_batches = 64, .method = method, .stage_bytes = 4 << 20};
+	struct scout__copy_memory memory = {
+		.base = w->slots, .bytes = w->bytes, .first_slot = 4096, .stride = w->stride};
+	char err[300] = "";
+
+	if (ops->open(&cfg, &w->engine, err, sizeof(err)) != 0)
+		printf("# %s\n", err);
+	REQUIRE(w->engine);
+	REQUIRE(ops->add_memory(w->engine, &memory) == 0);
+	wait_readable(w);
+	REQUIRE(ops->poll(w->engine) == NULL);
+}
+
+static inline void
+world_make(struct world *w, const struct shape *shape, const char *method)
+{
+	world_init(w, shape);
+	world_open(w, method);
+}
+
+static inline uint64_t
+slot_at(const struct world *w, uint32_t i)
+{
+	return 4096 + i * w->stride;
+}
+
+static inline void
+model_copy(struct world *w, enum scout__copy_direction direction, uint32_t item, const int64_t *ids)
+{
+	uint8_t *at = w->model + slot_at(w, item);
+
+	for (uint32_t p = 0; p < w->layout.n_planes; p++)
+		for (uint32_t b = 0; b < w->layout.blocks_per_chunk; b++, at += w->planes[p].block_bytes) {
+			uint8_t *page = ids[b] < 0 ? NULL : w->host[p] + (uint64_t)ids[b] * w->planes[p].stride;
+
+			if (direction == SCOUT__COPY_SAVE && page)
+				memcpy(at, page, w->planes[p].block_bytes);
+			else if (direction == SCOUT__COPY_SAVE)
+				memset(at, 0, w->planes[p].block_bytes);
+			else if (page)
+				memcpy(page, at, w->planes[p].block_bytes);
+		}
+}
+
+/* A plane of GPU memory holds what the model's does, gaps and neighbours too. */
+static inline void
+require_plane(const struct world *w, uint32_t p)
+{
+	uint8_t *now = malloc(span_of(w, p));
+
+	REQUIRE(now);
+	CUDA(cudaMemcpy(now, w->planes[p].base, span_of(w, p), cudaMemcpyDeviceToHost));
+	REQUIRE(memcmp(now, w->host[p], span_of(w, p)) == 0);
+	free(now);
+}
+
+static inline void
+require_as_model(const struct world *w)
+{
+	for (uint32_t p = 0; p < w->layout.n_planes; p++)
+		require_plane(w, p);
+	REQUIRE(memcmp(w->slots, w->model, w->bytes) == 0);
+}
+
+/* Different pages for all items, some of them neighbours, some null. */
+static inline void
+random_ids(struct world *w, int64_t *ids)
+{
+	uint64_t n = w->layout.n_blocks, want = (uint64_t)w->n_items * w->layout.blocks_per_chunk;
+	int64_t *all = malloc(n * sizeof(*all)), swap;
+
+	REQUIRE(all);
+	for (uint64_t i = 0; i < n; i++)
+		all[i] = (int64_t)i;
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t j = below(w, 4) ? i + below(w, n - i) : i;
+
+		swap = all[i];
+		all[i] = all[j];
+		all[j] = swap;
+	}
+	for (uint64_t i = 0; i < want; i++)
+		ids[i] = below(w, 8) ? all[i] : -1;
+	free(all);
+}
+
+static inline void
+items_of(const struct world *w, struct scout__copy_item *items, const int64_t *ids)
+{
+	for (uint32_t i = 0; i < w->n_items; i++)
+		items[i] = (struct scout__copy_item){w->slots + slot_at(w, i),
+						     ids + (size_t)i * w->layout.blocks_per_chunk};
+}
+
+static inline void
+copy_and_check(struct world *w, enum scout__copy_direction direction, const int64_t *ids)
+{
+	struct scout__copy_item items[MAX_ITEMS];
+	struct scout__copy_batch batch = {.direction = direction, .n = w->n_items, .items = items};
+
+	items_of(w, items, ids);
+	for (uint32_t i = 0; i < w->n_items; i++)
+		model_copy(w, direction, i, items[i].block_ids);
+	REQUIRE(ops->start(w->engine, &batch) == 0);
+	REQUIRE(next_ended(w) == &batch);
+	REQUIRE(batch.status == 0 && batch.n_done == w->n_items);
+}
+
+/* Both directions, and all of both memories, some times over. */
+static inline void
+round_trips(struct world *w, int n)
+{
+	int64_t *ids = malloc((size_t)w->n_items * w->layout.blocks_per_chunk * sizeof(*ids));
+
+	REQUIRE(ids);
+	for (int i = 0; i < n; i++) {
+		random_ids(w, ids);
+		copy_and_check(w, SCOUT__COPY_SAVE, ids);
+		random_ids(w, ids);
+		copy_and_check(w, SCOUT__COPY_LOAD, ids);
+		require_as_model(w);
+	}
+	free(ids);
+}
+
+/* Some 20 ms of work, and then @value over all of plane @p. */
+static inline void
+busy_then_fill(const struct world *w, cudaStream_t stream, uint32_t p, int value)
+{
+	static void *big;
+
+	if (!big)
+		CUDA(cudaMalloc(&big, 1 << 30));
+	for (int n = 0; n < 40; n++)
+		CUDA(cudaMemsetAsync(big, n, 1 << 30, stream));
+	CUDA(cudaMemsetAsync(w->planes[p].base, value, span_of(w, p), stream));
+}
+
+static inline cudaStream_t
+new_stream(void)
+{
+	cudaStream_t stream;
+
+	CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	return stream;
+}
+
+static inline cudaEvent_t
+new_event(void)
+{
+	cudaEvent_t event;
+
+	CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+	return event;
+}
+
+/* Run the cases, or say of each why it cannot run. */
+static inline int
+world_main(int argc, char **argv, const struct gpu_case *cases, int n)
+{
+	static char err[300];
+
+	return gpu_main(argc, argv, cases, n, argc == 1 && ops->probe(0, err, sizeof(err)) != 0 ? err : NULL);
+}
+
+#endif
