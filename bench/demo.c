@@ -16,12 +16,13 @@
  *
  *   arrive    take new requests while fewer than DEMO_MAX_WAITING wait
  *   compare   ask the same new questions the old way, in blocking round trips, beside the loop's own time
- *   ask       scout_step_begin(), scout_try_lookup() for each waiting request, scout_step_end(): what the loop pays
+ *   ask       scout_step_begin(), scout_lookup() for each waiting request, scout_step_end(): what the loop pays
  *   collect   transfers that have ended: compare the bytes, or finish the request
  *   admit     answered requests, oldest first, while there are pages: scout_admit() and start to retrieve
  *   compute   the chunks that were no hit, up to the step's budget; a request that has all of them starts to store
  *
- * Nothing in a step waits for the cache; "compare" does, and is not part of any number but its own. An answered
+ * Nothing in a step waits for the cache, unless lookup_mode is polled: then "ask" waits for each answer. "compare" waits, too, and
+ * is not part of any number but its own. An answered
  * request that finds no free pages stays in line and is asked about again, as engines do; that costs one read of its
  * slot.
  */
@@ -140,7 +141,7 @@ ask_one(struct demo *demo, struct demo_job *job)
 		.size = sizeof(lookup),
 	};
 	struct scout_hit hit;
-	int rc = scout_try_lookup(engine_client(demo->engine), &lookup, &hit);
+	int rc = scout_lookup(engine_client(demo->engine), &lookup, &hit);
 
 	job->is_new = false;
 	if (rc == SCOUT_ERR_BUSY || rc == SCOUT_NOT_YET) {

@@ -124,6 +124,7 @@ start_client(struct engine *engine, char *err, size_t err_len)
 	cfg.chunk_tokens = engine->cfg.chunk_tokens;
 	cfg.kv_ranks = engine->cfg.kv_ranks;
 	cfg.hash_bytes = ENGINE_HASH_BYTES;
+	cfg.lookup_mode = engine->cfg.lookup_mode;
 	cfg.log = print_log;
 	cfg.log_user = engine;
 	rc = scout_client_new(&cfg, &engine->client, err, err_len);

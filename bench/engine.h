@@ -35,6 +35,7 @@ struct engine_config {
 	uint32_t n_planes;
 	uint64_t plane_bytes[ENGINE_MAX_PLANES]; /* of one block */
 	uint64_t pages;                          /* blocks in every plane */
+	uint32_t lookup_mode;                    /* enum scout_lookup_mode: of scout_lookup() */
 };
 
 struct engine;

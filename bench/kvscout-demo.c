@@ -40,8 +40,11 @@ struct options {
 	uint64_t seed;
 	uint64_t l1_bytes;
 	uint64_t step_us;
+	unsigned int lookup_mode; /* enum scout_lookup_mode */
 	bool requests_given;
 };
+
+static const char *const lookup_modes[] = {[SCOUT_LOOKUP_ASYNC] = "async", [SCOUT_LOOKUP_POLLED] = "polled", NULL};
 
 static volatile sig_atomic_t interrupted;
 
@@ -132,6 +135,7 @@ start(struct demo *demo, const struct options *opt)
 		.n_planes = 4,
 		.plane_bytes = {1024, 1024, 1024, 1024},
 		.pages = 8192,
+		.lookup_mode = opt->lookup_mode,
 	};
 	struct probe_config probe = {.name_space = NAME_SPACE, .kv_ranks = KV_RANKS, .hash_bytes = ENGINE_HASH_BYTES};
 	int rc = workload_new(&workload, &demo->workload, demo->err, sizeof(demo->err));
@@ -188,12 +192,15 @@ print_answers(const struct demo_stats *stats)
 }
 
 static void
-print_asking(const struct demo_stats *stats)
+print_asking(const struct demo_stats *stats, const char *lookup_mode)
 {
+	char asking[64];
+
 	char one[TABLE_TEXT], ours[TABLE_TEXT], theirs[TABLE_TEXT];
 
 	say("\ntime of a step that the loop spent asking       p50        p99        max      steps\n");
-	print_times("scout_try_lookup, all waiting requests", &stats->asking_ns);
+	(void)snprintf(asking, sizeof(asking), "scout_lookup, %s, all waiting", lookup_mode);
+	print_times(asking, &stats->asking_ns);
 	print_times("the same questions, blocking", &stats->blocking_ns);
 	say("  one blocking round trip: p50 %s; all together: %s asking, %s blocking\n",
 	    table_ns(scout__hist_quantile(&stats->round_trip_ns, 0.5), one), table_ns(stats->asked_ns, ours),
@@ -209,7 +216,7 @@ print_bytes(const char *name, uint64_t bytes)
 }
 
 static void
-print_table(const struct demo *demo, uint64_t evicted, uint64_t wall_ns)
+print_table(const struct demo *demo, const struct options *opt, uint64_t evicted, uint64_t wall_ns)
 {
 	const struct engine_stats *engine = engine_stats(demo->engine);
 	const struct demo_stats *stats = &demo->stats;
@@ -223,7 +230,7 @@ print_table(const struct demo *demo, uint64_t evicted, uint64_t wall_ns)
 	say("chunks stored                            %10" PRIu64 "   %" PRIu64 " evicted\n", engine->chunks_stored,
 	    evicted);
 	print_answers(stats);
-	print_asking(stats);
+	print_asking(stats, lookup_modes[opt->lookup_mode]);
 	say("\n");
 	print_bytes("bytes copied into the cache", engine->bytes_stored);
 	print_bytes("bytes copied out of the cache", engine->bytes_retrieved);
@@ -255,7 +262,7 @@ play(struct demo *demo, const struct options *opt)
 		complain("%s", demo->err);
 		return EXIT_FAILURE;
 	}
-	print_table(demo, evicted, begin);
+	print_table(demo, opt, evicted, begin);
 	engine = engine_stats(demo->engine);
 	if (interrupted)
 		complain("interrupted; the numbers are of what was done until then");
@@ -280,10 +287,12 @@ parse(int argc, char **argv, struct options *opt, int *ret_status)
 		CLI_NUMBER("seed", &opt->seed, 0, UINT64_MAX, "of the generated chat"),
 		CLI_BYTES("l1-bytes", &opt->l1_bytes, 1 << 20, UINT64_C(1) << 40, "host memory for the cache"),
 		CLI_NUMBER("step-us", &opt->step_us, 0, 1000000, "length of one step of the loop"),
+		CLI_WORDS("lookup-mode", &opt->lookup_mode, lookup_modes,
+			  "async: the loop never waits; polled: it waits for each answer"),
 	};
 	const struct cli cli = {
 		.tool = TOOL,
-		.about = "A miniature engine: a scheduler loop that never waits, two workers, and every byte compared.",
+		.about = "A miniature engine: a scheduler loop, two workers, and every byte compared.",
 		.options = options,
 		.n = sizeof(options) / sizeof(options[0]),
 		.notes = "Exit status: 0; 1 on a failure or wrong bytes; 2 on wrong usage.\n",

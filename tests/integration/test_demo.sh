@@ -61,6 +61,10 @@ check "a generated chat ends with no wrong byte" shows '^wrong bytes: 0$' "$demo
 check "the table adds up, with eviction under way" adds_up
 check "blocking round trips are shown beside" shows 'the same questions, blocking .*[1-9]' "$demo" --requests 50 \
 	--step-us 500
+check "polled, every answer is there at the first ask" shows 'came "not yet" at the first ask *0$' "$demo" --requests 50 \
+	--step-us 500 --lookup-mode polled
+check "polled is what the table says" shows 'scout_lookup, polled, all waiting' "$demo" --requests 20 --lookup-mode polled
+check "an unknown lookup mode is refused with the known ones" ends_with 2 "async" "$demo" --lookup-mode sync
 check "the loop without a pause" shows '^wrong bytes: 0$' "$demo" --requests 200 --step-us 0 --seed 5
 check "a trace, whole" shows '^requests  *300 ' "$demo" --trace "$trace" --step-us 200 --l1-bytes 2Mi
 check "the first requests of a trace" shows '^requests  *40 ' "$demo" --trace "$trace" --requests 40 --step-us 200
