@@ -205,8 +205,6 @@ scout__transfer_init(struct scout_worker *w)
 	TAILQ_INIT(&w->granted);
 	TAILQ_INIT(&w->free_holds);
 	TAILQ_INIT(&w->due);
-	for (uint32_t i = 0; i < 2 * w->cfg.max_jobs; i++)
-		TAILQ_INSERT_TAIL(&w->free_holds, &w->holds[i], link);
 }
 
 /* Nothing is asked for, but the job's events have to be recorded: as if all of it were granted. */
@@ -272,7 +270,7 @@ static bool
 ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
 {
 	struct scout__work *work = job->work;
-	struct scout__hold *hold = TAILQ_FIRST(&w->free_holds);
+	struct scout__hold *hold = scout__transfer_free_hold(w);
 	bool is_store = work->kind == SCOUT_JOB_STORE;
 	uint32_t n = work->n_chunks - work->part_first;
 	struct scout__writer *writer;
@@ -301,7 +299,7 @@ ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
 	scout__transfer_unqueue(w, job);
 	scout__transfer_enter(job, SCOUT__STAGE_ASKED);
 	job->hold = hold;
-	TAILQ_REMOVE(&w->free_holds, hold, link);
+	scout__transfer_take_hold(w, hold);
 	hold->state = SCOUT__HOLD_ASKED;
 	hold->kind = work->kind;
 	hold->job = job;

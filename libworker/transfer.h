@@ -72,6 +72,9 @@ void scout__transfer_next_part(struct scout_worker *w, struct scout__job *job) S
 
 /* transfer_holds.c */
 uint64_t scout__transfer_number_of(const struct scout_worker *w, const struct scout__hold *hold) SCOUT_ON_COURIER;
+/* One that is free, or NULL; and: it is in use now. */
+struct scout__hold *scout__transfer_free_hold(struct scout_worker *w) SCOUT_ON_COURIER;
+void scout__transfer_take_hold(struct scout_worker *w, struct scout__hold *hold) SCOUT_ON_COURIER;
 void scout__transfer_hold_free(struct scout_worker *w, struct scout__hold *hold) SCOUT_ON_COURIER;
 void scout__transfer_hold_due(struct scout_worker *w, struct scout__hold *hold, uint32_t result) SCOUT_ON_COURIER;
 void scout__transfer_detach(struct scout__job *job) SCOUT_ON_COURIER;

@@ -391,7 +391,7 @@ scout__transfer_collect(struct scout_worker *w)
 
 	/* Until NULL, also when nothing is running: only that makes the engine's descriptor quiet again. */
 	while (w->segments.engine && (batch = w->copy->poll(w->segments.engine)) != NULL) {
-		struct scout__job *job = &w->jobs[batch->cookie & (SCOUT__MAX_JOBS - 1)];
+		struct scout__job *job = &w->jobs[batch->cookie & SCOUT__SLOT_MASK];
 		struct scout__work *work = job->work;
 
 		SCOUT_ASSERT(job->id == batch->cookie && batch == &work->batch);

@@ -18,6 +18,26 @@ scout__transfer_number_of(const struct scout_worker *w, const struct scout__hold
 	return (uint64_t)(hold - w->holds);
 }
 
+/* Those that were used before come first: a page of the table is touched when it is needed. */
+struct scout__hold *
+scout__transfer_free_hold(struct scout_worker *w)
+{
+	struct scout__hold *hold = TAILQ_FIRST(&w->free_holds);
+
+	if (!hold && w->n_used_holds < 2 * w->cfg.max_jobs)
+		hold = &w->holds[w->n_used_holds];
+	return hold;
+}
+
+void
+scout__transfer_take_hold(struct scout_worker *w, struct scout__hold *hold)
+{
+	if (hold == &w->holds[w->n_used_holds])
+		w->n_used_holds++;
+	else
+		TAILQ_REMOVE(&w->free_holds, hold, link);
+}
+
 void
 scout__transfer_hold_free(struct scout_worker *w, struct scout__hold *hold)
 {

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/lazy.h"
 #include "transfer.h"
 #include "numa.h"
 #include "worker_config.h"
@@ -33,6 +34,9 @@
 /* Words in the ring at once: each live job once, and the five others. */
 #define EXTRA_WORDS 8u
 
+/* In the copy engine at once; its rings have room for so many. Further jobs wait in the worker. */
+#define MAX_BATCHES 4096u
+
 /* ---- new ---- */
 
 static int
@@ -52,15 +56,12 @@ allocate_slots(struct scout_worker *w)
 {
 	uint32_t n = w->cfg.max_jobs;
 
-	if (n > SCOUT__MAX_JOBS)
-		return SCOUT_ERR_CONFIG_RANGE;
-	w->jobs = calloc(n, sizeof(*w->jobs));
-	w->free_slots = calloc(n, sizeof(*w->free_slots));
-	w->holds = calloc((size_t)n * 2, sizeof(*w->holds));
+	TAILQ_INIT(&w->live_jobs);
+	w->jobs = scout__lazy_alloc(n * sizeof(*w->jobs));
+	w->free_slots = scout__lazy_alloc(n * sizeof(*w->free_slots));
+	w->holds = scout__lazy_alloc((size_t)n * 2 * sizeof(*w->holds));
 	if (!w->jobs || !w->free_slots || !w->holds || scout__ring_init(&w->done, n) != 0)
 		return SCOUT_ERR_NOMEM;
-	for (uint32_t i = 0; i < n; i++)
-		w->free_slots[w->n_free++] = n - 1 - i;
 	return 0;
 }
 
@@ -136,9 +137,9 @@ destroy(struct scout_worker *w)
 	(void)pthread_mutex_destroy(&w->mu);
 	free(w->planes);
 	free(w->marks);
-	free(w->jobs);
-	free(w->free_slots);
-	free(w->holds);
+	scout__lazy_free(w->jobs, w->cfg.max_jobs * sizeof(*w->jobs));
+	scout__lazy_free(w->free_slots, w->cfg.max_jobs * sizeof(*w->free_slots));
+	scout__lazy_free(w->holds, (size_t)w->cfg.max_jobs * 2 * sizeof(*w->holds));
 	scout_worker_config_fini(&w->cfg);
 	free(w);
 }
@@ -336,7 +337,7 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 {
 	struct scout__copy_config cfg = {
 		.layout = w->layout,
-		.max_batches = w->cfg.max_jobs,
+		.max_batches = w->cfg.max_jobs < MAX_BATCHES ? w->cfg.max_jobs : MAX_BATCHES,
 		.device = w->cfg.device,
 		.priority = -(int32_t)w->cfg.copy_priority, /* CUDA counts downwards */
 		.method = w->cfg.copy_method,

@@ -157,10 +157,10 @@ static const struct scout__option options[] = {
 		.name = "max_jobs",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(max_jobs),
-		.def = 256,
+		.def = 4096,
 		.min = 1,
-		.max = 65536,
-		.doc = "Jobs that may run at once",
+		.max = SCOUT__MAX_JOBS,
+		.doc = "Jobs that poll has not reported, at most; memory is taken as they are used",
 	},
 	{
 		.name = "spin_us",

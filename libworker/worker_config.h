@@ -8,6 +8,8 @@
 
 #include "option.h"
 
+#define SCOUT__MAX_JOBS 65536u /* the largest max_jobs */
+
 extern const struct scout__option_table scout__worker_options;
 
 /*

@@ -47,7 +47,7 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 		atomic_store(&w->kicked, false);
 		scout__transfer_sweep(w);
 	} else {
-		struct scout__job *job = &w->jobs[word & (SCOUT__MAX_JOBS - 1)];
+		struct scout__job *job = &w->jobs[word & SCOUT__SLOT_MASK];
 
 		SCOUT_ASSERT(job->id == word);
 		scout__transfer_accept(w, job);

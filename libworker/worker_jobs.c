@@ -16,6 +16,9 @@
  * start, at once and without waiting for the courier; the kick only makes it end soon. If not, its copy runs (or is
  * over), and fence waits on the condition until it does not.
  *
+ * Nothing here walks the table of jobs: those that are live are in a list, and fence looks into the pages of such only
+ * whose lowest and highest page leave it in doubt.
+ *
  * Rejected: an index from block to jobs, for fence. It would cost every submit; walking the live jobs costs the
  * fence alone.
  */
@@ -59,7 +62,7 @@ lower_fd(struct scout_worker *w)
 static void
 collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
 {
-	uint32_t slot = (uint32_t)(id & (SCOUT__MAX_JOBS - 1));
+	uint32_t slot = (uint32_t)(id & SCOUT__SLOT_MASK);
 	struct scout__job *job = &w->jobs[slot];
 	struct scout__work *work = job->work;
 
@@ -88,6 +91,8 @@ collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
 	w->dead = work;
 	job->work = NULL;
 	job->id = 0;
+	TAILQ_REMOVE(&w->live_jobs, job, live_link);
+	w->n_live--;
 	w->free_slots[w->n_free++] = slot;
 }
 
@@ -118,9 +123,9 @@ scout_worker_fd(struct scout_worker *w)
 struct scout__job *
 scout__worker_find_job(struct scout_worker *w, uint64_t id)
 {
-	uint64_t slot = id & (SCOUT__MAX_JOBS - 1);
+	uint64_t slot = id & SCOUT__SLOT_MASK;
 
-	return id != 0 && slot < w->cfg.max_jobs && w->jobs[slot].id == id ? &w->jobs[slot] : NULL;
+	return id != 0 && slot < w->n_used && w->jobs[slot].id == id ? &w->jobs[slot] : NULL;
 }
 
 /* ---- drop ---- */
@@ -165,13 +170,20 @@ scout_worker_cancel(struct scout_worker *w, uint64_t id)
 	return 0;
 }
 
-static void
-mark(struct scout_worker *w, const int64_t *ids, size_t n, bool on)
-{
-	for (size_t i = 0; i < n; i++) {
-		uint64_t id = (uint64_t)ids[i];
+/* Pages that a fence is for. */
+struct pages {
+	const int64_t *ids;
+	size_t n;
+	int64_t low, high; /* of those that are no null blocks */
+};
 
-		if (scout__worker_plain_id(w, ids[i]) < 0)
+static void
+mark(struct scout_worker *w, const struct pages *pages, bool on)
+{
+	for (size_t i = 0; i < pages->n; i++) {
+		uint64_t id = (uint64_t)pages->ids[i];
+
+		if (scout__worker_plain_id(w, pages->ids[i]) < 0)
 			continue;
 		if (on)
 			w->marks[id / 64] |= (uint64_t)1 << (id % 64);
@@ -180,12 +192,32 @@ mark(struct scout_worker *w, const int64_t *ids, size_t n, bool on)
 	}
 }
 
-static bool
-uses_marked(const struct scout_worker *w, const struct scout__job *job)
+static struct pages
+pages_of(const struct scout_worker *w, const int64_t *ids, size_t n)
 {
-	uint64_t n = (uint64_t)job->work->n_chunks * w->layout.blocks_per_chunk;
-	const int64_t *ids = job->work->ids;
+	struct pages pages = {.ids = ids, .n = n, .low = INT64_MAX, .high = -1};
 
+	for (size_t i = 0; i < n; i++) {
+		if (scout__worker_plain_id(w, ids[i]) < 0)
+			continue;
+		pages.low = ids[i] < pages.low ? ids[i] : pages.low;
+		pages.high = ids[i] > pages.high ? ids[i] : pages.high;
+	}
+	return pages;
+}
+
+/* It may still touch one of the pages, which are marked. */
+static bool
+is_affected(const struct scout_worker *w, const struct scout__job *job, const struct pages *pages)
+{
+	const struct scout__work *work = job->work;
+	uint64_t n = (uint64_t)work->n_chunks * w->layout.blocks_per_chunk;
+	const int64_t *ids = work->ids;
+
+	if (work->low_id > pages->high || work->high_id < pages->low)
+		return false;
+	if (atomic_load(&job->phase) == SCOUT__PHASE_OVER)
+		return false;
 	for (uint64_t i = 0; i < n; i++)
 		if (ids[i] >= 0 && (w->marks[(uint64_t)ids[i] / 64] >> ((uint64_t)ids[i] % 64) & 1))
 			return true;
@@ -202,23 +234,24 @@ wait_copy(struct scout_worker *w, struct scout__job *job)
 	(void)pthread_mutex_unlock(&w->mu);
 }
 
-static bool
-is_running(const struct scout__job *job)
-{
-	return job->id != 0 && atomic_load(&job->phase) != SCOUT__PHASE_OVER;
-}
-
 static void
-wait_marked(struct scout_worker *w)
+wait_marked(struct scout_worker *w, const struct pages *pages)
 {
-	for (uint32_t i = 0; i < w->cfg.max_jobs; i++)
-		if (is_running(&w->jobs[i]) && atomic_load(&w->jobs[i].stop) && uses_marked(w, &w->jobs[i]))
-			wait_copy(w, &w->jobs[i]);
+	struct scout__job *job;
+
+	TAILQ_FOREACH(job, &w->live_jobs, live_link)
+	{
+		if (atomic_load(&job->stop) && is_affected(w, job, pages))
+			wait_copy(w, job);
+	}
 }
 
 int
 scout_worker_fence(struct scout_worker *w, const int64_t *block_ids, size_t n, void *stream)
 {
+	struct scout__job *job;
+	struct pages pages;
+
 	if (!w || (n > 0 && !block_ids))
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(w->courier))
@@ -229,18 +262,21 @@ scout_worker_fence(struct scout_worker *w, const int64_t *block_ids, size_t n, v
 		return 0; /* no job, then */
 	if (scout__worker_check_ids(w, block_ids, n) != 0)
 		return SCOUT_ERR_INVALID;
-	mark(w, block_ids, n, true);
+	pages = pages_of(w, block_ids, n);
+	mark(w, &pages, true);
 	/* First take away all that has not started; a copy that must be waited for takes longer. */
-	for (uint32_t i = 0; i < w->cfg.max_jobs; i++)
-		if (is_running(&w->jobs[i]) && uses_marked(w, &w->jobs[i])) {
-			atomic_store(&w->jobs[i].stop, true);
-			if (drop(&w->jobs[i]))
-				kick(w);
-		}
+	TAILQ_FOREACH(job, &w->live_jobs, live_link)
+	{
+		if (!is_affected(w, job, &pages))
+			continue;
+		atomic_store(&job->stop, true);
+		if (drop(job))
+			kick(w);
+	}
 	/* The engine has seen `stop` by this, and the stream waits; otherwise it is for us to wait. */
 	if (!stream || w->copy->fence(w->engine, stream) != 0)
-		wait_marked(w);
-	mark(w, block_ids, n, false);
+		wait_marked(w, &pages);
+	mark(w, &pages, false);
 	return 0;
 }
 
@@ -249,7 +285,11 @@ scout_worker_fence(struct scout_worker *w, const int64_t *block_ids, size_t n, v
 void
 scout__worker_free_jobs(struct scout_worker *w)
 {
+	struct scout__job *job;
+
 	free_dead(w);
-	for (uint32_t i = 0; w->jobs && i < w->cfg.max_jobs; i++)
-		free(w->jobs[i].work);
+	if (!w->jobs)
+		return; /* half built */
+	TAILQ_FOREACH(job, &w->live_jobs, live_link)
+	free(job->work);
 }

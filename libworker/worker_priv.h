@@ -19,6 +19,7 @@
 #include "courier.h"
 #include "live.h"
 #include "segments.h"
+#include "worker_config.h"
 
 /*
  * The insides of a worker, shared by worker.c (life, register), worker_submit.c (jobs begin), worker_jobs.c (poll, cancel, fence), worker_layers.c (layer by layer), worker_stats.c,
@@ -38,7 +39,8 @@
 
 /* Job number = sequence << SLOT_BITS | slot, the sequence from 1: never one of the words above. */
 #define SCOUT__SLOT_BITS 20
-#define SCOUT__MAX_JOBS (1u << SCOUT__SLOT_BITS)
+#define SCOUT__SLOT_MASK ((UINT64_C(1) << SCOUT__SLOT_BITS) - 1)
+_Static_assert(SCOUT__MAX_JOBS <= SCOUT__SLOT_MASK + 1, "a job's number has room for each slot");
 
 /*
  * Chunks of one STORE: below every frame limit, and no handler of the server runs long. Longer jobs send several, in
@@ -79,18 +81,19 @@ struct scout__work {
 	uint64_t submitted_us;
 	uint64_t deadline_us; /* for the first copy */
 	uint32_t n_chunks;
-	uint32_t null_chunks;  /* store: left out */
-	uint32_t first_chunk;  /* retrieve: chunk index in the prompt */
-	uint64_t from_block;   /* retrieve: block index in the prompt of block_ids[0] */
-	int64_t *ids;          /* n_chunks * blocks_per_chunk; retrieve: -1 is not touched */
-	uint8_t *hashes;       /* store */
-	char *tenant;          /* store */
-	void *after;           /* an event, or NULL */
-	void *event;           /* retrieve: as after */
-	uint32_t n_layers;     /* 0: none */
-	uint32_t *first_plane; /* n_layers + 1 */
-	void **layer_events;   /* n_layers; NULL: none */
-	bool announced;        /* store: a layer is copied when `ready` says so */
+	uint32_t null_chunks;    /* store: left out */
+	uint32_t first_chunk;    /* retrieve: chunk index in the prompt */
+	uint64_t from_block;     /* retrieve: block index in the prompt of block_ids[0] */
+	int64_t low_id, high_id; /* of ids, without -1; high_id is below low_id where there are none */
+	int64_t *ids;            /* n_chunks * blocks_per_chunk; retrieve: -1 is not touched */
+	uint8_t *hashes;         /* store */
+	char *tenant;            /* store */
+	void *after;             /* an event, or NULL */
+	void *event;             /* retrieve: as after */
+	uint32_t n_layers;       /* 0: none */
+	uint32_t *first_plane;   /* n_layers + 1 */
+	void **layer_events;     /* n_layers; NULL: none */
+	bool announced;          /* store: a layer is copied when `ready` says so */
 
 	/* courier */
 	uint32_t part_first, part_n; /* chunks that are being asked for or copied now */
@@ -122,10 +125,11 @@ struct scout__work {
 struct scout__hold;
 
 struct scout__job {
-	uint64_t id;              /* caller; const while it is the courier's. 0: the slot is free */
-	struct scout__work *work; /* as id */
-	atomic_uint phase;        /* atomic: enum scout__phase */
-	atomic_bool stop;         /* atomic: start nothing more (cancel) */
+	uint64_t id;                       /* caller; const while it is the courier's. 0: the slot is free */
+	struct scout__work *work;          /* as id */
+	TAILQ_ENTRY(scout__job) live_link; /* caller */
+	atomic_uint phase;                 /* atomic: enum scout__phase */
+	atomic_bool stop;                  /* atomic: start nothing more (cancel) */
 	/* courier */
 	enum scout__stage stage;
 	bool timed;            /* in `timed`: nothing was enqueued yet */
@@ -223,9 +227,12 @@ struct scout_worker {
 	/* caller */
 	bool registered; /* the layout was taken: jobs may come */
 	uint64_t next_seq;
-	struct scout__job *jobs; /* max_jobs; see struct scout__job */
-	uint32_t *free_slots;
-	uint32_t n_free;
+	struct scout__job *jobs; /* max_jobs, mapped lazily: slots from 0 to n_used were used; see struct scout__job */
+	uint32_t *free_slots;    /* max_jobs, mapped lazily: a stack */
+	uint32_t n_free;         /* in free_slots: those that were used before, and come first */
+	uint32_t n_used;
+	struct scout__job_list live_jobs; /* submitted, and not reported by poll */
+	uint32_t n_live;
 	struct scout__work *dead;        /* freed by the next poll */
 	uint64_t *marks;                 /* fence: one bit for each block */
 	uint64_t version;                /* of the weights, as last given to us */
@@ -267,8 +274,9 @@ struct scout_worker {
 	struct scout__job_list timed; /* ... that have enqueued nothing yet, oldest first */
 	struct scout__job_list to_ask;
 	struct scout__job_list granted; /* wait for a segment */
-	struct scout__hold *holds;      /* 2 * max_jobs */
-	struct scout__hold_list free_holds;
+	struct scout__hold *holds;      /* 2 * max_jobs, mapped lazily: from 0 to n_used_holds were used */
+	uint32_t n_used_holds;
+	struct scout__hold_list free_holds; /* of these */
 	struct scout__hold_list due;
 	uint32_t n_told;    /* DONEs in flight */
 	uint32_t n_copying; /* batches in the engine */

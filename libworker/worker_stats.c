@@ -87,7 +87,7 @@ scout_worker_stats(struct scout_worker *w, struct scout_worker_stats *stats)
 	courier = scout__courier_stats(w->courier);
 	own = w->stats;
 	own.size = stats->size;
-	own.live = w->cfg.max_jobs - w->n_free;
+	own.live = w->n_live;
 	own.server_up = atomic_load(&w->is_up);
 	own.registered = atomic_load(&w->is_registered);
 	own.frames_sent = atomic_load_explicit(&courier->frames_sent, memory_order_relaxed);

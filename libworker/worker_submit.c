@@ -228,14 +228,30 @@ fill_layers(struct scout__work *work, const uint32_t *layer_planes, void *const 
 		memcpy(work->layer_events, events, work->n_layers * sizeof(*events));
 }
 
+static void
+find_bounds(const struct scout_worker *w, struct scout__work *work)
+{
+	uint64_t n = (uint64_t)work->n_chunks * w->layout.blocks_per_chunk;
+
+	work->low_id = INT64_MAX;
+	work->high_id = -1;
+	for (uint64_t i = 0; i < n; i++) {
+		if (work->ids[i] < 0)
+			continue;
+		work->low_id = work->ids[i] < work->low_id ? work->ids[i] : work->low_id;
+		work->high_id = work->ids[i] > work->high_id ? work->ids[i] : work->high_id;
+	}
+}
+
 /* Hand a job to the courier. Takes @work on success. */
 static int
 submit(struct scout_worker *w, struct scout__work *work, uint64_t *ret_job)
 {
-	uint32_t slot = w->free_slots[w->n_free - 1];
+	uint32_t slot = w->n_free > 0 ? w->free_slots[w->n_free - 1] : w->n_used;
 	struct scout__job *job = &w->jobs[slot];
 	uint64_t id = w->next_seq << SCOUT__SLOT_BITS | slot;
 
+	find_bounds(w, work);
 	work->submitted_us = scout__now_us();
 	work->since_us = work->submitted_us;
 	work->deadline_us = work->submitted_us + (uint64_t)w->cfg.transfer_timeout_ms * 1000;
@@ -249,7 +265,12 @@ submit(struct scout_worker *w, struct scout__work *work, uint64_t *ret_job)
 		job->work = NULL;
 		return SCOUT_ERR_BUSY;
 	}
-	w->n_free--;
+	if (w->n_free > 0)
+		w->n_free--;
+	else
+		w->n_used++;
+	TAILQ_INSERT_TAIL(&w->live_jobs, job, live_link);
+	w->n_live++;
 	w->next_seq++;
 	scout__worker_count_submit(w, work->kind);
 	(void)scout__courier_ring(w->courier);
@@ -305,7 +326,7 @@ retrieve(struct scout_worker *w, const struct scout_retrieve *r, uint64_t *ret_j
 
 	if (rc)
 		return rc;
-	if (w->n_free == 0)
+	if (w->n_live == w->cfg.max_jobs)
 		return SCOUT_ERR_BUSY;
 	span = wanted_span(w, r);
 	if (span.first < span.end) {
@@ -395,7 +416,7 @@ store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
 
 	if (rc)
 		return rc;
-	if (w->n_free == 0)
+	if (w->n_live == w->cfg.max_jobs)
 		return SCOUT_ERR_BUSY;
 	for (size_t i = 0; i < s->n; i++) {
 		if (!is_ours(w, s, i))

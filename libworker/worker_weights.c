@@ -59,11 +59,10 @@
 static void
 drop_all(struct scout_worker *w)
 {
-	for (uint32_t i = 0; i < w->cfg.max_jobs; i++) {
-		struct scout__job *job = &w->jobs[i];
+	struct scout__job *job;
 
-		if (job->id == 0)
-			continue;
+	TAILQ_FOREACH(job, &w->live_jobs, live_link)
+	{
 		atomic_store(&job->stop, true);
 		(void)scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED);
 	}

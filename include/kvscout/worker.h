@@ -45,7 +45,7 @@ struct scout_worker_config {
 	uint32_t transfer_timeout_ms; /* a job that could not start its first copy by then ends; default 30000 */
 	uint32_t heartbeat_ms;        /* default 1000 */
 	uint32_t connect_timeout_ms;  /* default 2000 */
-	uint32_t max_jobs;            /* default 256 */
+	uint32_t max_jobs;            /* default 4096; memory is taken as jobs are used */
 	uint32_t spin_us;             /* default 0 */
 	uint64_t weights_version; /* 0: whatever the server has; else jobs end SCOUT_ERR_WEIGHTS while the server has
 					 another one: from a scout_reset() to it until scout_worker_reset() */
@@ -241,7 +241,7 @@ struct scout_store {
  * Thread:   the caller's.
  * Blocks:   never.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a block id is outside the
- *           registered pages; nothing was started), SCOUT_ERR_STATE (not registered), SCOUT_ERR_BUSY (max_jobs are running),
+ *           registered pages; nothing was started), SCOUT_ERR_STATE (not registered), SCOUT_ERR_BUSY (max_jobs are live),
  *           SCOUT_ERR_UNSUPPORTED (event or stream on the host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED.
  * Since:    0.1
  */

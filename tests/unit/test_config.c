@@ -490,7 +490,7 @@ START_TEST(worker_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(taken.transfer_timeout_ms, 30000);
 	ck_assert_uint_eq(taken.heartbeat_ms, 1000);
 	ck_assert_uint_eq(taken.connect_timeout_ms, 2000);
-	ck_assert_uint_eq(taken.max_jobs, 256);
+	ck_assert_uint_eq(taken.max_jobs, 4096);
 	ck_assert_int_eq(taken.device, 0);
 	ck_assert_str_eq(taken.numa_node, "auto");
 	scout_worker_config_fini(&taken);

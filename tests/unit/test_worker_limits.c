@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_rig.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+#include "check_main.h"
+#include "worker_priv.h"
+
+/* Limits as an engine meets them: a whole queue of jobs, and what a large limit costs while it is not used. */
+
+#define QUEUE 4096u
+#define IDLE_BYTES (UINT64_C(2) << 20)
+
+static struct rig rig;
+static atomic_bool shut;
+
+static bool
+gate(void *user)
+{
+	(void)user;
+	return atomic_load(&shut);
+}
+
+static void
+setup(void)
+{
+	struct scout__copy_faults faults = {.gate = gate};
+
+	atomic_store(&shut, false);
+	rig_init(&rig);
+	rig_start(&rig);
+	scout__copy_host_faults(&faults);
+}
+
+static void
+teardown(void)
+{
+	atomic_store(&shut, false);
+	rig_stop(&rig);
+	scout__copy_host_faults(NULL);
+}
+
+/* One chunk of its own, from the pages of all. */
+static int
+store_one(uint32_t prompt, uint64_t *ret_job)
+{
+	static const int64_t ids[4] = {1, 2, 3, 4};
+	uint8_t *hashes = rig_hashes(prompt, 1);
+	struct scout_store store = {.hashes = hashes, .hash_len = RIG_HASH, .n = 1, .block_ids = ids, .n_blocks = 4};
+	int rc = scout_worker_store(rig.workers[0], &store, ret_job);
+
+	free(hashes);
+	return rc;
+}
+
+/* Collect @n jobs, each once. */
+static void
+collect(uint32_t n)
+{
+	uint64_t end_us = scout__now_us() + 3 * RIG_DEADLINE_MS * UINT64_C(1000);
+	struct scout_done done[64];
+
+	while (n > 0) {
+		struct pollfd pfd = {.fd = scout_worker_fd(rig.workers[0]), .events = POLLIN};
+		int got = scout_worker_poll(rig.workers[0], done, 64);
+
+		ck_assert_int_ge(got, 0);
+		ck_assert_uint_le((uint32_t)got, n);
+		for (int i = 0; i < got; i++)
+			ck_assert_msg(done[i].status == 0, "%s", scout_err_name(done[i].status));
+		n -= (uint32_t)got;
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		(void)poll(&pfd, 1, n > 0 ? 100 : 0);
+	}
+}
+
+/* Twice: the slots of the first round come back. */
+START_TEST(a_queue_of_4096_stores_is_taken_by_default)
+{
+	uint64_t job;
+
+	for (uint32_t round = 0; round < 2; round++) {
+		atomic_store(&shut, true);
+		for (uint32_t i = 0; i < QUEUE; i++)
+			ck_assert_msg(store_one(1 + i, &job) == 0, "job %u", (unsigned)i);
+		ck_assert_int_eq(store_one(QUEUE + 1, &job), SCOUT_ERR_BUSY);
+		atomic_store(&shut, false);
+		collect(QUEUE);
+	}
+	ck_assert_int_eq(store_one(QUEUE + 1, &job), 0);
+	collect(1);
+}
+END_TEST
+
+static uint64_t
+cpu_us(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+/* A walk over 65,536 slots takes some 100 us: 10,000 of them a second. */
+START_TEST(fence_and_poll_do_not_walk_all_slots)
+{
+	static const int64_t pages[2] = {100, 101};
+	struct scout_done done[4];
+	uint64_t job, begin_us;
+
+	scout_worker_free(rig.workers[0]);
+	rig.max_jobs = SCOUT__MAX_JOBS;
+	rig_worker_start(&rig, 0);
+	atomic_store(&shut, true);
+	ck_assert_int_eq(store_one(1, &job), 0);
+	begin_us = cpu_us();
+	for (int i = 0; i < 10000; i++) {
+		ck_assert_int_eq(scout_worker_fence(rig.workers[0], pages, 2, NULL), 0);
+		ck_assert_int_eq(scout_worker_poll(rig.workers[0], done, 4), 0);
+	}
+	ck_assert_uint_lt(cpu_us() - begin_us, 300000);
+	atomic_store(&shut, false);
+	collect(1);
+}
+END_TEST
+
+/* Jobs side by side with pages apart and shared: only those of the fence are dropped. */
+START_TEST(a_fence_finds_its_jobs_among_many)
+{
+	uint8_t *hashes = rig_hashes(1, 64);
+	uint64_t jobs[64];
+	struct scout_done done;
+	int64_t pages[3] = {0, 5 + 4 * 40 + 2, 5 + 4 * 20};
+	unsigned canceled = 0;
+
+	rig_server_freeze(&rig);
+	for (int i = 0; i < 64; i++) {
+		int64_t ids[4] = {5 + 4 * i, 6 + 4 * i, 7 + 4 * i, 8 + 4 * i};
+		struct scout_store store = {.hashes = hashes + (size_t)i * RIG_HASH,
+					    .hash_len = RIG_HASH,
+					    .n = 1,
+					    .block_ids = ids,
+					    .n_blocks = 4};
+
+		ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &jobs[i]), 0);
+	}
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], pages, 3, NULL), 0);
+	rig_server_thaw(&rig);
+	for (int i = 0; i < 64; i++) {
+		done = rig_wait(rig.workers[0], 0);
+		if (done.job == jobs[20] || done.job == jobs[40]) {
+			ck_assert_int_eq(done.status, SCOUT_ERR_CANCELED);
+			canceled++;
+		} else {
+			ck_assert_msg(done.status == 0, "%s", scout_err_name(done.status));
+		}
+	}
+	ck_assert_uint_eq(canceled, 2);
+	free(hashes);
+}
+END_TEST
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* Bytes of this process that are its own and in memory. */
+static uint64_t
+anonymous_bytes(void)
+{
+	char line[256];
+	unsigned long long kib = UINT64_MAX;
+	FILE *f = fopen("/proc/self/status", "re");
+
+	ck_assert_ptr_nonnull(f);
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "RssAnon: %llu kB", &kib) == 1)
+			break;
+	ck_assert_int_eq(fclose(f), 0);
+	ck_assert_uint_ne(kib, UINT64_MAX);
+	return kib * 1024;
+}
+
+START_TEST(an_idle_worker_takes_two_mebibytes_at_any_limit)
+{
+	static const uint32_t limits[] = {1, QUEUE, SCOUT__MAX_JOBS};
+
+	for (unsigned i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		uint64_t before, after, job;
+		struct scout_done done;
+
+		scout_worker_free(rig.workers[0]);
+		rig.workers[0] = NULL;
+		before = anonymous_bytes();
+		rig.max_jobs = limits[i];
+		rig_worker_start(&rig, 0);
+		ck_assert_int_eq(store_one(1 + i, &job), 0);
+		collect(1);
+		ck_assert_int_eq(scout_worker_fence(rig.workers[0], (const int64_t[1]){1}, 1, NULL), 0);
+		ck_assert_int_eq(scout_worker_poll(rig.workers[0], &done, 1), 0);
+		after = anonymous_bytes();
+		ck_assert_msg(after < before + IDLE_BYTES, "max_jobs %u: %llu KiB", (unsigned)limits[i],
+			      (unsigned long long)(after - before) / 1024);
+	}
+}
+END_TEST
+#endif
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("worker_limits");
+	TCase *tc = tcase_create("worker_limits");
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_set_timeout(tc, 150);
+	tcase_add_test(tc, a_queue_of_4096_stores_is_taken_by_default);
+	tcase_add_test(tc, fence_and_poll_do_not_walk_all_slots);
+	tcase_add_test(tc, a_fence_finds_its_jobs_among_many);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	tcase_add_test(tc, an_idle_worker_takes_two_mebibytes_at_any_limit);
+#endif
+	suite_add_tcase(s, tc);
+	return s;
+}
