@@ -79,6 +79,16 @@ static const struct scout__option options[] = {
 		.doc = "Clients and workers that may be connected at once",
 	},
 	{
+		.name = "max_namespaces",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(max_namespaces),
+		.def = 256,
+		.min = 1,
+		.max = 4096,
+		.doc = "Namespaces that there may be at once; for one more, the one that all peers left first makes room, those "
+		       "without chunks before the others",
+	},
+	{
 		.name = "dead_writer_ms",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(dead_writer_ms),

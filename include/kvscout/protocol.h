@@ -101,6 +101,9 @@
  *                RETRIEVE, while the namespace has another one; that of a namespace that all have left is replaced. A namespace
  *                that nobody gave a version takes the first one as the name of what it has: give it none (0) and look at the
  *                reply, if that could be of other weights than yours, and RESET.
+ *                A server has room for a configured number of namespaces (max_namespaces, 256 unless set). For one more it drops the
+ *                one that all peers left first, with what is cached in it, those without chunks before the others; when all are in
+ *                use, HELLO is refused with LIMIT.
  *                HELLO on a connection that has said it changes the version that this peer gave (and heartbeat_ms) from the
  *                next operation on, and nothing else; one that is refused changes nothing.
  *   reply:       u32 credits         operations that the client may have unanswered

@@ -74,6 +74,7 @@ struct scout_server_config {
 	uint32_t l2_lookup_timeout_ms; /* a lookup waits so long to hear what the second tier has, default 500 */
 	/* Shared memory for what each of them sends, default 256 KiB; a quarter of it more for the answers, a page at least. */
 	uint64_t shm_bytes;
+	uint32_t max_namespaces; /* default 256 */
 };
 
 /* In C and C++ call scout_server_config_init(). @size: of the caller's struct scout_server_config. */

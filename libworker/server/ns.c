@@ -21,7 +21,7 @@
  * running. Its memory comes back in steps: the sweep ends the old sessions and drops what nothing pins; what is pinned is
  * dropped when its last pin goes (scout__ns_unpinned).
  *
- * Other parameters for a name that nobody uses any more: the namespace is made anew.
+ * Other parameters for a name that nobody uses any more: the namespace is made anew. A place for one more name: ns_reuse.c.
  *
  * Threads: loop.
  */
@@ -30,7 +30,6 @@
 #define SWEEP_SESSIONS 64u
 
 SCOUT_ON_LOOP static void sweep_step(struct scout_server *s, struct scout__job *job);
-SCOUT_ON_LOOP static void outdate(struct scout_server *s, struct scout__ns *ns);
 
 SCOUT_ON_LOOP static struct scout__ns *
 ns_find(struct scout_server *s, const struct scout__str *name)
@@ -54,22 +53,18 @@ set_parameters(struct scout__ns *ns, const struct scout__hello *hello)
 	ns->weights = hello->weights;
 }
 
+/* In the next free place of the table. */
 SCOUT_ON_LOOP static struct scout__ns *
-ns_new(struct scout_server *s, const struct scout__hello *hello)
+ns_new(struct scout_server *s)
 {
-	struct scout__ns *ns;
+	struct scout__ns *ns = calloc(1, sizeof(*ns));
 
-	if (s->n_ns == SCOUT__MAX_NAMESPACES)
-		return NULL;
-	ns = calloc(1, sizeof(*ns));
 	if (!ns)
 		return NULL;
 	if (scout__map_init(&ns->space_map, SCOUT__MAX_SPACES) != 0) {
 		free(ns);
 		return NULL;
 	}
-	ns->name_len = hello->name_space.len;
-	memcpy(ns->name, hello->name_space.p, hello->name_space.len);
 	ns->sweep.step = sweep_step;
 	ns->next_space = 1;
 	ns->space_first = 1;
@@ -77,8 +72,23 @@ ns_new(struct scout_server *s, const struct scout__hello *hello)
 	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
 		scout__list_init(&ns->chunk_waiters[i]);
 	scout__list_init(&ns->sessions);
-	set_parameters(ns, hello);
 	s->ns[s->n_ns++] = ns;
+	return ns;
+}
+
+/* A namespace of this name; NULL: no place, or no memory. */
+SCOUT_ON_LOOP static struct scout__ns *
+ns_make(struct scout_server *s, const struct scout__hello *hello)
+{
+	struct scout__ns *ns = s->n_ns < s->cfg.max_namespaces ? ns_new(s) : scout__ns_reuse(s, &hello->name_space);
+
+	if (!ns)
+		return NULL;
+	ns->name_len = hello->name_space.len;
+	memcpy(ns->name, hello->name_space.p, hello->name_space.len);
+	ns->left_us = s->now_us; /* until its peer is there */
+	set_parameters(ns, hello);
+	scout__ns_warn(s, ns);
 	return ns;
 }
 
@@ -182,7 +192,7 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
 		"%s, and nobody else is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
 	weights = hello->weights ? hello->weights : ns->weights;
-	outdate(s, ns);
+	scout__ns_outdate(s, ns);
 	scout__ns_drop_bank(ns);
 	set_parameters(ns, hello);
 	/* The version is what users say; a HELLO that says none has not gone back to "none". */
@@ -202,11 +212,12 @@ scout__ns_hello(struct scout_server *s, const struct scout__hello *hello, const 
 		return NULL;
 	}
 	if (!ns) {
-		ns = ns_new(s, hello);
+		ns = ns_make(s, hello);
 		if (!ns) {
 			*ret_status = SCOUT_WIRE_LIMIT;
-			(void)snprintf(text, text_len, "no room for one more namespace, there are %u",
-				       (unsigned)s->n_ns);
+			(void)snprintf(text, text_len,
+				       "no place for one more namespace: %u are in use, max_namespaces is %u",
+				       (unsigned)s->n_ns, (unsigned)s->cfg.max_namespaces);
 		}
 		return ns;
 	}
@@ -342,8 +353,8 @@ scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct 
 /* ---- weights ---- */
 
 /* Everything that is cached is unreachable from here on. */
-SCOUT_ON_LOOP static void
-outdate(struct scout_server *s, struct scout__ns *ns)
+void
+scout__ns_outdate(struct scout_server *s, struct scout__ns *ns)
 {
 	ns->instance++;
 	ns->space_floor = ns->space_first = ns->next_space;
@@ -373,7 +384,7 @@ scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights)
 			"after a restart by who says none; set weights_version in every client and worker",
 			ns->name);
 	ns->weights = weights;
-	outdate(s, ns);
+	scout__ns_outdate(s, ns);
 }
 
 void

@@ -176,6 +176,8 @@ SCOUT_ON_LOOP void scout__peers_fini(struct scout_server *s);
 SCOUT_ON_LOOP struct scout__ns *scout__ns_hello(struct scout_server *s, const struct scout__hello *hello,
 						const struct scout__peer *known, uint16_t *ret_status, char *text,
 						size_t text_len);
+/* Everything that is cached in it is unreachable from here on. */
+SCOUT_ON_LOOP void scout__ns_outdate(struct scout_server *s, struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__ns_register(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
 /* RESET: another version of the weights; no-op if it is the same. */
 SCOUT_ON_LOOP void scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights);
@@ -196,6 +198,14 @@ SCOUT_ON_LOOP void scout__ns_note_use(struct scout__ns *ns);
 /* No session and no hold points into it. Forgets the layouts too. */
 SCOUT_ON_LOOP void scout__ns_drop_bank(struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__ns_free(struct scout_server *s, struct scout__ns *ns);
+
+/* ---- ns_reuse.c ---- */
+
+/* One that all peers have left, emptied, for @name: the caller gives it that and its parameters. NULL: there is none. */
+SCOUT_ON_LOOP struct scout__ns *scout__ns_reuse(struct scout_server *s, const struct scout__str *name);
+/* @fresh is one more, of which the peer is still to join: tell the operator if they become too many. */
+SCOUT_ON_LOOP void scout__ns_warn(struct scout_server *s, const struct scout__ns *fresh);
+SCOUT_ON_LOOP uint32_t scout__ns_count_abandoned(const struct scout_server *s);
 
 /* ---- session.c ---- */
 

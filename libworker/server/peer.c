@@ -320,6 +320,8 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 	scout__tasks_cancel(s, peer);
 	scout__withdraw_gone(s, peer);
 	peer->ns->n_peers--;
+	peer->ns->n_leaving++;
+	peer->ns->left_us = s->now_us;
 	scout__ns_note_use(peer->ns);
 	scout__job_queue(s, &peer->job);
 }
@@ -370,6 +372,7 @@ leave_step(struct scout_server *s, struct scout__job *job)
 	}
 	scout__dest_drop(s, &peer->dest);
 	scout__unsent_forget(&peer->dest);
+	peer->ns->n_leaving--;
 	s->peers[peer->slot] = NULL;
 	s->free_peers[s->n_free_peers++] = peer->slot;
 	free(peer);

@@ -65,6 +65,7 @@ make_tables(struct scout_server *s, char *err, size_t err_len)
 	uint32_t peers = s->cfg.max_peers;
 	uint32_t sessions = s->cfg.max_sessions;
 
+	s->ns = calloc(s->cfg.max_namespaces, sizeof(struct scout__ns *));
 	s->peers = calloc(peers, sizeof(struct scout__peer *));
 	s->free_peers = free_list(peers);
 	s->sessions = calloc(sessions, sizeof(struct scout__session *));
@@ -72,7 +73,7 @@ make_tables(struct scout_server *s, char *err, size_t err_len)
 	s->holds = calloc(SCOUT__MAX_HOLDS, sizeof(struct scout__hold *));
 	s->free_holds = free_list(SCOUT__MAX_HOLDS);
 	s->stats = calloc(1, sizeof(*s->stats));
-	if (!s->peers || !s->free_peers || !s->sessions || !s->free_sessions || !s->holds || !s->free_holds ||
+	if (!s->ns || !s->peers || !s->free_peers || !s->sessions || !s->free_sessions || !s->holds || !s->free_holds ||
 	    !s->stats)
 		return no_memory(err, err_len);
 	s->n_free_peers = peers;
@@ -251,6 +252,7 @@ static void
 free_tables(struct scout_server *s)
 {
 	scout__enter_loop();
+	free(s->ns);
 	free(s->peers);
 	free(s->free_peers);
 	free(s->sessions);

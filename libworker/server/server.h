@@ -39,9 +39,8 @@
 #define SCOUT__INLINE_CHUNKS 4096u /* chunks that the operations of one turn may touch before they have to queue */
 #define SCOUT__STEP_US 200u        /* no step and no handler is to take longer */
 #define SCOUT__TURN_US 500u        /* after this long, answers go out before anything else is read or run */
-#define SCOUT__MAX_NAMESPACES 256u
-#define SCOUT__MAX_SPACES 65536u                         /* tenants of one namespace */
-#define SCOUT__MAX_HOLDS 262144u                         /* retrieves and stores that are not done, of all workers */
+#define SCOUT__MAX_SPACES 65536u   /* tenants of one namespace */
+#define SCOUT__MAX_HOLDS 262144u   /* retrieves and stores that are not done, of all workers */
 #define SCOUT__MAX_SESSION_BYTES (UINT64_C(1) << 30)     /* of all sessions together: handles and bitmaps */
 #define SCOUT__MAX_GRANT_BYTES (UINT64_C(1) << 28)       /* of all grant lists that are being built */
 #define SCOUT__UNSENT_MAX ((size_t)SCOUT_MAX_UNREAD)     /* bytes of replies that one peer has not taken */
@@ -240,6 +239,8 @@ struct scout__ns {
 	uint32_t n_moving;                          /* shards that are loaded or written now: their slots are in use */
 	struct scout__list sessions;
 	uint32_t n_peers, n_sessions, n_holds;
+	uint32_t n_leaving; /* peers that left and have something left to give back */
+	uint64_t left_us;   /* when the last peer left */
 	struct {
 		uint64_t lookups;
 		uint64_t asked_chunks, hit_chunks;
@@ -437,6 +438,7 @@ struct scout__counters {
 	uint64_t mismatches;
 	uint64_t conns_refused, curve_refused;
 	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, peers_dropped, leases_refused;
+	uint64_t namespaces_reused;
 	uint64_t turns;
 	uint64_t steps;      /* of jobs, frames, and looks at what the second tier has done */
 	uint64_t longest_us; /* of one of them */
@@ -506,7 +508,7 @@ struct scout_server {
 	bool shm_first;     /* this turn reads channels before the socket */
 	bool look;          /* a socket was called, or may have something: only zmq_poll() can tell */
 
-	struct scout__ns *ns[SCOUT__MAX_NAMESPACES];
+	struct scout__ns **ns; /* max_namespaces places */
 	uint32_t n_ns;
 	struct scout__peer **peers; /* max_peers slots */
 	uint32_t *free_peers;
@@ -537,7 +539,7 @@ struct scout_server {
 	struct scout__job share;  /* takes extents from one namespace for another */
 	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
-		limit_conns, limit_curve, limit_lease, limit_shm, limit_bug;
+		limit_conns, limit_curve, limit_lease, limit_shm, limit_bug, limit_names;
 	struct scout__log_limit limit_join, limit_leave, limit_died, limit_ns; /* with SCOUT__LOG_BURST */
 	struct scout__counters count;
 	struct scout__stats *stats;     /* room for STATUS */

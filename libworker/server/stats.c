@@ -24,6 +24,8 @@ take_server(const struct scout_server *s, struct scout__stats *t)
 	t->uptime_ms = (s->now_us - s->start_us) / 1000;
 	t->draining = s->draining;
 	t->namespaces = s->n_ns;
+	t->namespaces_limit = s->cfg.max_namespaces;
+	t->namespaces_abandoned = scout__ns_count_abandoned(s);
 	t->peers = s->cfg.max_peers - s->n_free_peers;
 	t->peers_limit = s->cfg.max_peers;
 	t->connections = s->n_conns;

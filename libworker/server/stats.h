@@ -56,7 +56,8 @@ struct scout__stats_ns {
 struct scout__stats {
 	uint64_t taken_us; /* the loop's clock */
 	uint64_t epoch, uptime_ms, draining;
-	uint64_t namespaces, peers, peers_limit, connections, connections_limit, channels, leases;
+	uint64_t namespaces, namespaces_limit, namespaces_abandoned;
+	uint64_t peers, peers_limit, connections, connections_limit, channels, leases;
 	uint64_t channels_backlog, unsent_bytes;
 	uint64_t sessions, sessions_limit, session_bytes, tasks, holds, quarantine;
 	struct scout__counters count;

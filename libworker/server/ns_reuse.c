@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * DESIGN
+ *
+ * The table of namespaces has max_namespaces places, and a name stays in it when its last peer leaves: its chunks wait for whoever
+ * comes back. When a new name finds no place, it gets that of a namespace that all peers have left and in which nothing runs any
+ * more: the one left first of those without chunks, else the one left first. Only when every namespace is in use, HELLO is refused.
+ *
+ * The structure is emptied and not freed: what refers to it by the number of an older instance (loads, writes) finds that out as after
+ * a RESET.
+ *
+ * Rejected: forgetting a namespace some time after its last peer left. An engine that is away for a night finds its chunks again.
+ *
+ * Threads: loop.
+ */
+
+/* All peers have left, and nothing of theirs is being ended, moved or set aside. */
+SCOUT_ON_LOOP static bool
+is_abandoned(const struct scout__ns *ns)
+{
+	return ns->n_peers == 0 && ns->n_leaving == 0 && ns->n_sessions == 0 && ns->n_holds == 0 && ns->n_moving == 0;
+}
+
+SCOUT_ON_LOOP static bool
+is_empty(const struct scout__ns *ns)
+{
+	return !ns->bank || ns->bank->n_entries == 0;
+}
+
+/* Whether @a goes before @b, which may be NULL. */
+SCOUT_ON_LOOP static bool
+is_better(const struct scout__ns *a, const struct scout__ns *b)
+{
+	if (!b || is_empty(a) != is_empty(b))
+		return !b || is_empty(a);
+	return a->left_us < b->left_us;
+}
+
+SCOUT_ON_LOOP static void
+forget_tenants(struct scout__ns *ns)
+{
+	scout__map_fini(&ns->space_map);
+	for (uint32_t i = 0; i < ns->n_spaces; i++)
+		free(ns->spaces[i].tenant);
+	ns->n_spaces = 0;
+}
+
+struct scout__ns *
+scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
+{
+	struct scout__ns *best = NULL;
+	struct scout__map empty;
+	uint32_t n_chunks;
+
+	for (uint32_t i = 0; i < s->n_ns; i++)
+		if (is_abandoned(s->ns[i]) && is_better(s->ns[i], best))
+			best = s->ns[i];
+	if (!best || scout__map_init(&empty, SCOUT__MAX_SPACES) != 0)
+		return NULL;
+	n_chunks = is_empty(best) ? 0 : best->bank->n_entries;
+	s->count.namespaces_reused++;
+	scout__log_limited(
+		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
+		"namespace \"%.*s\" takes the place of \"%s\", which all peers left %llu s ago: max_namespaces = "
+		"%u are there; %u chunks are dropped",
+		(int)name->len, name->p, best->name, (unsigned long long)((s->now_us - best->left_us) / 1000000),
+		(unsigned)s->cfg.max_namespaces, (unsigned)n_chunks);
+	scout__ns_outdate(s, best);
+	scout__ns_drop_bank(best);
+	forget_tenants(best);
+	best->space_map = empty;
+	memset(best->name, 0, sizeof(best->name));
+	memset(&best->count, 0, sizeof(best->count));
+	return best;
+}
+
+void
+scout__ns_warn(struct scout_server *s, const struct scout__ns *fresh)
+{
+	uint32_t n = 0, max = s->cfg.max_namespaces;
+
+	for (uint32_t i = 0; i < s->n_ns; i++)
+		n += s->ns[i] == fresh || !is_abandoned(s->ns[i]) || !is_empty(s->ns[i]);
+	/* With a handful an operator means it so. */
+	if (max < 5 || (uint64_t)n * 5 < (uint64_t)max * 4)
+		return;
+	scout__log_limited(
+		&s->log, &s->limit_names, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
+		"%u of max_namespaces = %u namespaces have peers or chunks; one that all peers have left is dropped "
+		"for a new one, and when there is none, HELLO is refused",
+		(unsigned)n, (unsigned)max);
+}
+
+uint32_t
+scout__ns_count_abandoned(const struct scout_server *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->n_ns; i++)
+		n += is_abandoned(s->ns[i]);
+	return n;
+}
