@@ -311,6 +311,7 @@ static const struct setting server_settings[] = {
 	{"prefetch", "before_answer"},
 	{"l2_objects", "temporary"},
 	{"l2_timeout_ms", "13"},
+	{"l2_lookup_timeout_ms", "19"},
 	{"l2_queue_bytes", "14"},
 	{"bad_key_ms", "15"},
 	{"curve_secret_file", "/k"},
@@ -352,6 +353,7 @@ START_TEST(each_server_key_sets_its_field)
 	ck_assert_uint_eq(taken.prefetch, SCOUT_PREFETCH_BEFORE_ANSWER);
 	ck_assert_uint_eq(taken.l2_objects, SCOUT_L2_TEMPORARY);
 	ck_assert_uint_eq(taken.l2_timeout_ms, 13);
+	ck_assert_uint_eq(taken.l2_lookup_timeout_ms, 19);
 	ck_assert_uint_eq(taken.l2_queue_bytes, 14);
 	ck_assert_uint_eq(taken.bad_key_ms, 15);
 	ck_assert_str_eq(taken.curve_secret_file, "/k");
