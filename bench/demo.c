@@ -164,7 +164,8 @@ note_answer(struct demo *demo, const struct demo_job *job)
 	stats->answers++;
 	stats->prompt_tokens += job->request.prompt_tokens;
 	stats->hit_tokens += job->hit.tokens;
-	if (job->hit.reason != SCOUT_REASON_HIT && job->hit.reason != SCOUT_REASON_MISS)
+	if (job->hit.reason != SCOUT_REASON_HIT && job->hit.reason != SCOUT_REASON_MISS &&
+	    job->hit.reason != SCOUT_REASON_LIMITED)
 		stats->unanswered++;
 	if (job->not_yet == 0)
 		return;

@@ -116,7 +116,8 @@ look_up(struct replay *replay, const char *id, const struct trace_request *reque
 
 	if (rc < 0)
 		return fail(replay, rc, "lookup", request->line);
-	if (ret_hit->reason != SCOUT_REASON_HIT && ret_hit->reason != SCOUT_REASON_MISS)
+	if (ret_hit->reason != SCOUT_REASON_HIT && ret_hit->reason != SCOUT_REASON_MISS &&
+	    ret_hit->reason != SCOUT_REASON_LIMITED)
 		return fail(replay, ret_hit->error ? ret_hit->error : SCOUT_ERR_UNREACHABLE,
 			    scout_reason_name(ret_hit->reason), request->line);
 	if (request->n == 0)

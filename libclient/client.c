@@ -9,7 +9,7 @@
  * all before it, and a pending answer stays a matter of one cache line.
  *
  * While a server is known to be gone, a new lookup is answered here and the courier never hears of it. It still gets a slot: an
- * answer must not change when the server comes back between two calls (C3).
+ * answer must not change between an ask and its admit (C3). What becomes of answers that grow old is in renew.c.
  */
 #include "client_priv.h"
 
@@ -211,8 +211,8 @@ fetch_ahead(const struct scout_lookup *q)
 		__builtin_prefetch((const uint8_t *)q->hashes + at);
 }
 
-static uint64_t
-draw_ticket(struct scout_client *client)
+uint64_t
+scout__client_ticket(struct scout_client *client)
 {
 	for (;;) {
 		if (client->n_tickets == 0) {
@@ -246,6 +246,9 @@ fill_slot(const struct scout_client *client, struct scout__slot *slot, const str
 	slot->hit = (struct scout_hit){.endpoint = -1};
 	slot->ended = false;
 	slot->finished = false;
+	slot->admit_came = slot->was_renewed = slot->again = slot->renewing = false;
+	slot->renew_left = 0;
+	slot->renewed_us = 0;
 	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->answer, SCOUT__PENDING, memory_order_relaxed);
 }
@@ -257,7 +260,10 @@ answer_unreachable(struct scout_client *client, struct scout__slot *slot, unsign
 	int error = SCOUT__DOWN_ERROR(down);
 
 	slot->submitted = false;
+	slot->ended = true;
 	slot->ticket = 0;
+	slot->landed_us = scout__now_us();
+	slot->epochs = atomic_load_explicit(&client->epochs, memory_order_relaxed);
 	slot->hit = (struct scout_hit){
 		.error = error, .reason = scout__reason_of(error), .endpoint = SCOUT__DOWN_ENDPOINT(down)};
 	client->stats.answers++;
@@ -274,7 +280,7 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 {
 	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
 	fetch_ahead(q);
-	uint64_t ticket = draw_ticket(client), pos = UINT64_MAX;
+	uint64_t ticket = scout__client_ticket(client), pos = UINT64_MAX;
 	uint32_t i;
 
 	if (ticket == 0)
@@ -314,22 +320,49 @@ void
 scout__client_forget(struct scout_client *client, uint32_t i)
 {
 	scout__table_forget(client, i);
+	scout__renew_forget(client, &client->slots[i]);
 	if (client->slots[i].submitted)
 		scout__client_push(client, SCOUT__WORD(SCOUT__JOB_FINISH, i));
 	else
 		scout__table_release(client, i);
 }
 
-/* The slot is live: its answer, or what stands in the way of one. */
-static int
-read_slot(struct scout_client *client, const struct scout__slot *slot, struct scout_hit *ret_hit)
+/* A server was restarted since @i was answered: what it promised is gone, and what it said with it. */
+__attribute__((noinline)) static int
+ask_restarted(struct scout_client *client, uint32_t i, const struct scout_lookup *q, struct scout_hit *ret_hit)
 {
-	if (atomic_load_explicit(&slot->answer, memory_order_acquire) != SCOUT__ANSWERED) {
-		client->stats.not_yet++;
-		return SCOUT_NOT_YET;
-	}
+	const struct scout__slot *slot = &client->slots[i];
+	uint64_t hash = slot->id_hash;
+	size_t id_len = slot->id_len, tenant_len = slot->tenant_len;
+	int rc;
+
+	scout__client_forget(client, i);
+	rc = submit(client, q, id_len, tenant_len, hash, ret_hit);
+	client->stats.busy += rc == SCOUT_ERR_BUSY;
+	return rc;
+}
+
+/* The answer of a live slot that is asked for again. */
+__attribute__((noinline)) static int
+read_answer(struct scout_client *client, uint32_t i, const struct scout_lookup *q, struct scout_hit *ret_hit)
+{
+	const struct scout__slot *slot = &client->slots[i];
+
+	scout__renew_look(client, i, q);
+	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
+		return ask_restarted(client, i, q, ret_hit);
 	*ret_hit = slot->hit;
 	return 0;
+}
+
+/* The slot is live: its answer, or what stands in the way of one. */
+static int
+read_slot(struct scout_client *client, uint32_t i, const struct scout_lookup *q, struct scout_hit *ret_hit)
+{
+	if (atomic_load_explicit(&client->slots[i].answer, memory_order_acquire) != SCOUT__PENDING)
+		return read_answer(client, i, q, ret_hit);
+	client->stats.not_yet++;
+	return SCOUT_NOT_YET;
 }
 
 /*
@@ -363,7 +396,7 @@ try_lookup(struct scout_client *client, const struct scout_lookup *q, struct sco
 			return SCOUT_ERR_STATE;
 		if (!slot->admitted && covers_skipped(client, slot, q)) {
 			scout__table_asked(client, i);
-			return read_slot(client, slot, ret_hit);
+			return read_slot(client, i, q, ret_hit);
 		}
 		scout__client_forget(client, i); /* admitted before, or the GPU's own cache shrank: a new generation */
 	}
@@ -393,7 +426,7 @@ scout_try_lookup(struct scout_client *client, const struct scout_lookup *q, stru
 	client->last_asked = guess;
 	__builtin_prefetch(&client->slots[slot->next_asked]);
 	__builtin_prefetch(client->slots[slot->next_asked].id);
-	return scout__client_leave(client, read_slot(client, slot, ret_hit));
+	return scout__client_leave(client, read_slot(client, guess, q, ret_hit));
 }
 
 /* ---- admit, finish ---- */
@@ -426,8 +459,9 @@ admit(struct scout_client *client, const char *id, int64_t from_token, int64_t t
 	if (i == SCOUT__NO_SLOT)
 		return SCOUT_ERR_STATE;
 	slot = &client->slots[i];
-	if (slot->admitted || atomic_load_explicit(&slot->answer, memory_order_acquire) != SCOUT__ANSWERED)
+	if (slot->admitted || atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
 		return SCOUT_ERR_STATE;
+	scout__renew_forget(client, slot);
 	from = clamp_token(&slot->hit, from_token, chunk_tokens);
 	to = clamp_token(&slot->hit, to_token, chunk_tokens);
 	/* A retrieve starts at a block, anywhere in a chunk, and needs that whole chunk: only the end is rounded inwards. */
@@ -567,7 +601,8 @@ scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *
 	return rc;
 }
 
-static const char *const reason_names[] = {"none", "hit", "miss", "timeout", "unreachable", "refused", "closed"};
+static const char *const reason_names[] = {"none",        "hit",     "miss",   "timeout",
+					   "unreachable", "refused", "closed", "limited"};
 
 const char *
 scout_reason_name(int reason)

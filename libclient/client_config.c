@@ -90,6 +90,16 @@ static const struct scout__option options[] = {
 		       "for late keys",
 	},
 	{
+		.name = "lookup_refresh_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(lookup_refresh_ms),
+		.def = 1000,
+		.min = 1,
+		.max = 3600000,
+		.beyond = "never",
+		.doc = "An answer that is this old when it is asked for again, and was not admitted, is asked anew in the background",
+	},
+	{
 		.name = "lookup_poll_interval_ms",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(lookup_poll_interval_ms),

@@ -22,14 +22,17 @@
  *   into the arena, pushes a word  ──ring──▶      LOOKUP to every link
  *   reads slot->answer  ◀───────────────────      writes slot->hit, then answer = ANSWERED (release)
  *   ADMIT, FINISH words  ──ring──▶                sends them, waits for the replies
+ *   RENEW word  ──ring──▶                         asks anew (renew.c, lookup_renew.c)
+ *   takes slot->newer  ◀────────────────────      writes it, then answer = RENEWED (release)
  *   takes the slot from `freed`  ◀──ring──        the slot again, when nothing in flight names it
  *
  * A slot belongs to one lookup generation of one request. scout_finish() forgets the id at once; the slot itself comes back
  * through `freed` when the courier is done with it. So an answer that lands late finds a slot that nobody reads, never that of a
  * later request of the same id. There are twice as many slots as live requests.
  *
- * Room in the ring: a slot causes at most LOOKUP, ADMIT and FINISH, each with at most one END of a step. The ring holds that for
- * all slots and for one TELL of each kind, so no push can fail, and finish and admit need no error path.
+ * Room in the ring: a slot causes at most LOOKUP, RENEW, ADMIT and FINISH, each with at most one END of a step; a second RENEW
+ * only when the first was answered. The ring holds that for all slots and for one TELL of each kind, so no push can fail, and finish
+ * and admit need no error path.
  */
 
 #define SCOUT__NO_SLOT UINT32_MAX
@@ -40,14 +43,15 @@ enum scout__job_op {
 	SCOUT__JOB_ADMIT,
 	SCOUT__JOB_FINISH,
 	SCOUT__JOB_TELL, /* the "slot" is what: enum scout__tell_what */
-	SCOUT__JOB_STEP_END
+	SCOUT__JOB_STEP_END,
+	SCOUT__JOB_RENEW
 };
 /* A job word: operation, whether it is part of a step (then nothing is sent before STEP_END), slot. */
 #define SCOUT__WORD_OP(word) ((word)&15u)
 #define SCOUT__WORD_HELD (1u << 4)
 #define SCOUT__WORD(op, slot) ((uint64_t)(op) | (uint64_t)(slot) << 8)
 #define SCOUT__WORD_SLOT(word) ((uint32_t)((word) >> 8))
-#define SCOUT__WORDS_PER_SLOT 6u
+#define SCOUT__WORDS_PER_SLOT 8u
 /* One word, so that it is read whole: which endpoint, and why. */
 #define SCOUT__DOWN(endpoint, error) ((uint32_t)((endpoint) + 1) | (uint32_t) - (error) << 16)
 #define SCOUT__DOWN_ENDPOINT(down) ((int)((down)&0xffff) - 1)
@@ -56,7 +60,8 @@ enum scout__job_op {
 
 enum scout__answer {
 	SCOUT__PENDING = 0,
-	SCOUT__ANSWERED = 1
+	SCOUT__ANSWERED = 1,
+	SCOUT__RENEWED = 2 /* and slot->newer says what was found when it was asked anew */
 };
 
 /* What the courier does with one slot on one link. */
@@ -72,7 +77,9 @@ struct scout__lane {
 	uint8_t state;
 	bool want_admit;
 	bool want_finish;
+	bool want_renew;
 	uint8_t in_flight; /* operations of this slot on this link */
+	bool limited;
 	uint32_t hit, l1, l2;
 };
 
@@ -105,18 +112,32 @@ struct scout__slot {
 	atomic_uint sleeping;
 	uint64_t prompt_tokens;
 	uint64_t deadline_us;
-	uint64_t ticket;
+	uint64_t ticket; /* the courier's with the RENEW word of an answer without a session */
 	uint64_t arena_pos;
 	/* caller, before the ADMIT word */
 	uint32_t admit_from, admit_to;
+	/* caller, see renew.c */
+	bool renewing;         /* asked anew, and no news yet */
+	uint64_t renewed_us;   /* when that ended last; 0: never */
+	uint64_t renew_ticket; /* before the RENEW word: of a new session; 0: in that of the answer */
 
-	/* courier until ANSWERED, then const */
+	/* courier until ANSWERED, then the caller's */
 	_Alignas(SCOUT__CACHE_LINE) struct scout_hit hit;
-	uint64_t landed_ns; /* when it was published, if the client stamps answers */
+	uint64_t landed_us; /* when it was published */
+	uint32_t epochs;    /* of the client, likewise */
+	uint64_t landed_ns; /* the same, if the client stamps answers */
+	/* courier from the RENEW word until RENEWED, then the caller's */
+	struct scout_hit newer; /* reason NONE: no news */
+	uint32_t newer_epochs;
 
 	/* courier */
 	bool ended;    /* answered in some way */
 	bool finished; /* FINISH word came */
+	bool admit_came;
+	bool was_renewed;    /* servers may promise more than they have told */
+	bool again;          /* a lookup in place of an answer without a session: its answer goes to `newer` */
+	uint16_t renew_left; /* lanes that have not answered a renewal; 0: none is under way */
+	uint32_t least;      /* chunks that all servers promise */
 	bool in_todo;
 	bool in_deadlines;
 	uint16_t unanswered;                                   /* lanes */
@@ -182,7 +203,10 @@ struct scout_client {
 	uint32_t n_fresh;          /* slots from this one on were never used */
 	uint32_t n_live;
 	bool in_step;
-	bool step_dirty;                       /* a word was pushed in this step */
+	bool step_dirty;     /* a word was pushed in this step */
+	uint32_t n_renewing; /* see renew.c */
+	uint32_t renew_tokens;
+	uint64_t renew_refill_us;
 	uint64_t tickets[SCOUT__TICKET_BATCH]; /* random words drawn ahead: one system call for many lookups */
 	uint32_t n_tickets;
 	struct scout_client_stats stats; /* the caller's part */
@@ -192,6 +216,7 @@ struct scout_client {
 	struct scout__arena arena;
 	struct scout__ring freed; /* courier -> caller: slot + 1 */
 	atomic_uint down;         /* courier writes: 0, or SCOUT__DOWN() of a server that is not there */
+	atomic_uint epochs;       /* courier writes: counts server starts seen. What was answered before is over */
 	int event_fd;             /* scout_client_fd(); made at start */
 	atomic_uint event_armed;
 	pthread_mutex_t ready_mu;  /* wait_ready only */
@@ -208,6 +233,7 @@ struct scout_client {
 	uint32_t deadline_head, deadline_tail, deadline_root; /* lookup_deadlines.c */
 	struct scout__log_limit timeout_limit;
 	uint32_t n_seen;      /* slots from this one on never came in a word: what walks over all slots ends here */
+	uint32_t n_renewals;  /* slots whose renew_left is not 0 */
 	uint32_t n_finishing; /* slots that are finished and not given back to the caller */
 	bool held;            /* inside a step: nothing is sent */
 	bool closing;
@@ -238,12 +264,21 @@ void scout__client_stamp_answers(struct scout_client *client);
 /* When the answer to @id was published, on the clock of clock.h; 0 while there is none, or without stamps. */
 uint64_t scout__client_landed_ns(const struct scout_client *client, const char *id);
 
+/* ---- renew.c: caller ---- */
+
+/* An answered, unadmitted slot is asked for by @q: take over what is newer, and ask anew if it is old. */
+void scout__renew_look(struct scout_client *client, uint32_t slot, const struct scout_lookup *q);
+/* The slot is admitted or forgotten: nobody waits for news of it. */
+void scout__renew_forget(struct scout_client *client, struct scout__slot *slot);
+
 /* ---- client.c: caller ---- */
 void scout__client_enter(struct scout_client *client);
 int scout__client_leave(struct scout_client *client, int rc);
 void scout__client_push(struct scout_client *client, uint64_t word);
 /* The request is over; a later one of its id finds nothing of it. */
 void scout__client_forget(struct scout_client *client, uint32_t slot);
+/* A random ticket; 0: no entropy yet, at boot. */
+uint64_t scout__client_ticket(struct scout_client *client);
 /* Whether the id is legal; its length. */
 bool scout__id_ok(const char *id, size_t *ret_len);
 /* If inside a step: send now all the same (somebody is going to wait). */

@@ -23,15 +23,14 @@
 
 /* ---- jobs ---- */
 
-static void start_lookup(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static void
-start_lookup(struct scout_client *c, uint32_t i)
+void
+scout__lookup_start(struct scout_client *c, uint32_t i)
 {
 	struct scout__slot *slot = &c->slots[i];
 
 	if (i >= c->n_seen)
 		c->n_seen = i + 1;
-	scout__arena_see(&c->arena, slot->arena_pos);
+	slot->least = 0;
 	slot->unanswered = (uint16_t)c->n_links;
 	slot->unsent = (uint16_t)c->n_links;
 	for (uint32_t link = 0; link < c->n_links; link++)
@@ -54,10 +53,12 @@ start_admit(struct scout_client *c, uint32_t i)
 {
 	struct scout__slot *slot = &c->slots[i];
 
-	if (slot->admit_from == 0 && slot->admit_to >= slot->hit.chunks)
+	slot->admit_came = true;
+	scout__renew_stop(c, i);
+	if (slot->admit_from == 0 && slot->admit_to >= slot->least && !slot->was_renewed)
 		return; /* all of it: nothing to give back. Longer lanes were cut when the answer was made. */
 	for (uint32_t link = 0; link < c->n_links; link++)
-		slot->lanes[link].want_admit = true;
+		slot->lanes[link].want_admit = slot->lanes[link].state == SCOUT__LANE_OPEN;
 	scout__todo_add(c, i);
 }
 
@@ -69,6 +70,7 @@ start_finish(struct scout_client *c, uint32_t i)
 
 	slot->finished = true;
 	c->n_finishing++;
+	scout__renew_stop(c, i);
 	slot->ended = true; /* nobody will read an answer; a late reply finds this */
 	scout__deadlines_remove(c, i);
 	scout__todo_remove(c, i); /* it may have waited to ask */
@@ -92,7 +94,11 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 		c->held = true;
 	switch (SCOUT__WORD_OP(word)) {
 	case SCOUT__JOB_LOOKUP:
-		start_lookup(c, i);
+		scout__arena_see(&c->arena, c->slots[i].arena_pos);
+		scout__lookup_start(c, i);
+		break;
+	case SCOUT__JOB_RENEW:
+		scout__renew_start(c, i);
 		break;
 	case SCOUT__JOB_ADMIT:
 		start_admit(c, i);
@@ -148,8 +154,8 @@ on_is_awaited(void *user)
 	for (uint32_t i = 0; i < c->n_links; i++)
 		gives_back |= c->give_back[i].n > 0;
 	return scout__deadlines_first(c) != SCOUT__NO_SLOT || c->todo.head != SCOUT__NO_SLOT ||
-	       c->blocked.head != SCOUT__NO_SLOT || scout__tell_is_open(c) || c->n_finishing > c->cfg.max_lookups ||
-	       gives_back || c->closing;
+	       c->blocked.head != SCOUT__NO_SLOT || scout__tell_is_open(c) || c->n_renewals > 0 ||
+	       c->n_finishing > c->cfg.max_lookups || gives_back || c->closing;
 }
 
 static void

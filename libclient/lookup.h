@@ -14,7 +14,8 @@ enum cookie_kind {
 	COOKIE_ADMIT,
 	COOKIE_FINISH,
 	COOKIE_GIVE_BACK,
-	COOKIE_TELL
+	COOKIE_TELL,
+	COOKIE_RENEW
 };
 #define COOKIE(kind, slot) ((uint64_t)(kind) << 32 | (slot))
 
@@ -42,7 +43,32 @@ void scout__deadlines_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIE
 /* The pending lookup whose deadline is the nearest; SCOUT__NO_SLOT: none is pending. */
 uint32_t scout__deadlines_first(const struct scout_client *c) SCOUT_ON_COURIER;
 
+/* ---- lookup.c ---- */
+
+/* The LOOKUP word, or a RENEW word that opens a session. The arena's region was seen. */
+void scout__lookup_start(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+
+/* ---- lookup_renew.c ---- */
+
+/* The RENEW word. */
+void scout__renew_start(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* ADMIT or FINISH came: what is under way is of no use any more. */
+void scout__renew_stop(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* The connection of a lane went: whatever is under way ends without news. */
+void scout__renew_lost(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* The answer of a lane; nobody may wait for it. */
+void scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op) SCOUT_ON_COURIER;
+/* The lookup that opened a session in place of an answer without one has ended so. */
+void scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit) SCOUT_ON_COURIER;
+/* A lane that waited to send its renewal does so no more. */
+void scout__lane_unrenew(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane) SCOUT_ON_COURIER;
+
 /* ---- lookup_answer.c ---- */
+
+/* What a server has answered. */
+void scout__lane_take(struct scout__lane *lane, const struct scout__lookup_reply *reply) SCOUT_ON_COURIER;
+/* The hit of all lanes is their minimum. Those that promised more give it back. */
+void scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit) SCOUT_ON_COURIER;
 
 /* Answer 0 tokens, and give back what any server may have promised. Nothing if there is an answer already. */
 void scout__lookup_fail(struct scout_client *c, uint32_t i, int reason, int error, int endpoint) SCOUT_ON_COURIER;

@@ -46,6 +46,7 @@ scout__lane_end(struct scout_client *c, uint32_t i, uint32_t link)
 	struct scout__lane *lane = &slot->lanes[link];
 
 	lane->want_admit = false;
+	scout__lane_unrenew(c, slot, lane);
 	if (lane->state == SCOUT__LANE_WAIT) {
 		lane_unsend(c, slot, lane);
 	} else if (lane->state == SCOUT__LANE_ASKED || lane->state == SCOUT__LANE_OPEN) {
@@ -80,7 +81,8 @@ count_answer(struct scout_client *c, const struct scout_hit *hit)
 	scout__count_n(&c->counts.answers, 1);
 	switch (hit->reason) {
 	case SCOUT_REASON_HIT:
-		scout__count_n(&c->counts.hits, 1);
+	case SCOUT_REASON_LIMITED:
+		scout__count_n(&c->counts.hits, hit->chunks > 0);
 		scout__count_n(&c->counts.hit_tokens, hit->tokens);
 		break;
 	case SCOUT_REASON_TIMEOUT:
@@ -108,9 +110,15 @@ publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 	SCOUT_DASSERT(!slot->ended);
 	slot->ended = true;
 	scout__deadlines_remove(c, i);
+	if (slot->again) {
+		scout__renew_publish(c, i, hit);
+		return;
+	}
 	count_answer(c, hit);
 	slot->hit = *hit;
 	slot->hit.ticket = slot->ticket;
+	slot->landed_us = scout__now_us();
+	slot->epochs = atomic_load_explicit(&c->epochs, memory_order_relaxed);
 	if (c->stamps_answers)
 		slot->landed_ns = scout__now_ns();
 	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_release);
@@ -148,30 +156,54 @@ scout__reason_of(int error)
 	}
 }
 
-/* All lanes have answered: the hit is their minimum. */
 void
-scout__lookup_all_answered(struct scout_client *c, uint32_t i)
+scout__lane_take(struct scout__lane *lane, const struct scout__lookup_reply *reply)
+{
+	lane->hit = reply->hit;
+	lane->l1 = reply->l1;
+	lane->l2 = reply->l2;
+	lane->limited = reply->limited;
+}
+
+void
+scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
 {
 	struct scout__slot *slot = &c->slots[i];
 	const struct scout__lane *least = &slot->lanes[0];
-	struct scout_hit hit = {.endpoint = -1};
+	bool limited = true;
 	uint64_t tokens;
 
 	for (uint32_t link = 1; link < c->n_links; link++)
 		if (slot->lanes[link].hit < least->hit)
 			least = &slot->lanes[link];
-	tokens = (uint64_t)least->hit * c->cfg.chunk_tokens;
-	hit.chunks = least->hit;
-	hit.l1_chunks = least->l1;
-	hit.l2_chunks = least->l2;
-	hit.tokens = tokens < slot->prompt_tokens ? tokens : slot->prompt_tokens - 1;
-	hit.reason = least->hit ? SCOUT_REASON_HIT : SCOUT_REASON_MISS;
-	slot->admit_from = 0;
-	slot->admit_to = least->hit;
+	/* It could be longer only if none of those that end here has nothing more. */
 	for (uint32_t link = 0; link < c->n_links; link++)
-		if (slot->lanes[link].hit > least->hit) {
+		limited &= slot->lanes[link].hit > least->hit || slot->lanes[link].limited;
+	tokens = (uint64_t)least->hit * c->cfg.chunk_tokens;
+	*ret_hit = (struct scout_hit){
+		.tokens = tokens < slot->prompt_tokens ? tokens : slot->prompt_tokens - 1,
+		.chunks = least->hit,
+		.l1_chunks = least->l1,
+		.l2_chunks = least->l2,
+		.reason = limited      ? SCOUT_REASON_LIMITED
+			  : least->hit ? SCOUT_REASON_HIT
+				       : SCOUT_REASON_MISS,
+		.endpoint = -1,
+	};
+	slot->least = least->hit;
+	for (uint32_t link = 0; link < c->n_links; link++)
+		if (slot->lanes[link].hit > slot->least) {
+			slot->lanes[link].hit = slot->least;
 			slot->lanes[link].want_admit = true;
 			scout__todo_add(c, i);
 		}
+}
+
+void
+scout__lookup_all_answered(struct scout_client *c, uint32_t i)
+{
+	struct scout_hit hit;
+
+	scout__lookup_minimum(c, i, &hit);
 	publish(c, i, &hit);
 }

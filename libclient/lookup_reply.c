@@ -35,9 +35,7 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 		return;
 	}
 	lane->state = SCOUT__LANE_OPEN;
-	lane->hit = reply.hit;
-	lane->l1 = reply.l1;
-	lane->l2 = reply.l2;
+	scout__lane_take(lane, &reply);
 	if (--slot->unanswered == 0)
 		scout__lookup_all_answered(c, i);
 }
@@ -51,6 +49,8 @@ lane_lost(struct scout_client *c, uint32_t i, uint32_t link, uint32_t kind, int 
 
 	if (kind == COOKIE_LOOKUP) {
 		scout__lookup_fail(c, i, scout__reason_of(error), error, (int)link);
+	} else if (kind == COOKIE_RENEW) {
+		scout__renew_lost(c, i);
 	} else if (kind == COOKIE_FINISH) {
 		scout__give_back_later(c, link, c->slots[i].ticket);
 		lane->state = SCOUT__LANE_NONE;
@@ -84,6 +84,8 @@ scout__lookup_op_ended(void *user, struct scout__link *link, uint64_t cookie, co
 		lane_lost(c, i, index, kind, error);
 	else if (kind == COOKIE_LOOKUP)
 		lookup_reply(c, i, index, op);
+	else if (kind == COOKIE_RENEW)
+		scout__renew_reply(c, i, index, op);
 	else if (kind == COOKIE_FINISH)
 		lane->state = SCOUT__LANE_NONE; /* also when there was no such session */
 	scout__slot_release_if_done(c, i);
@@ -136,6 +138,7 @@ forget_sessions(struct scout_client *c, uint32_t index)
 		if (lane->state != SCOUT__LANE_OPEN && lane->state != SCOUT__LANE_ASKED &&
 		    lane->state != SCOUT__LANE_ENDING)
 			continue;
+		scout__renew_lost(c, i);
 		lane->state = SCOUT__LANE_NONE;
 		lane->want_finish = false;
 		lane->want_admit = false;
@@ -153,8 +156,10 @@ scout__lookup_link_up(void *user, struct scout__link *link, bool new_epoch)
 	scout__enter_courier();
 	c->may_unblock = true;
 	index = scout__link_index(link);
-	if (new_epoch)
+	if (new_epoch) {
 		forget_sessions(c, index);
+		atomic_fetch_add_explicit(&c->epochs, 1, memory_order_relaxed);
+	}
 	for (uint32_t i = 0; i < c->n_seen; i++)
 		if (c->slots[i].lanes[index].want_admit)
 			scout__todo_add(c, i);

@@ -22,9 +22,11 @@ budget_us(const struct scout__slot *slot, uint64_t now_us)
 	return left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
 }
 
-static bool send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
+/* As COOKIE_LOOKUP, or COOKIE_RENEW. */
+static bool send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum cookie_kind kind,
+			uint64_t now_us) SCOUT_ON_COURIER;
 static bool
-send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, uint64_t now_us)
+send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum cookie_kind kind, uint64_t now_us)
 {
 	struct scout__slot *slot = &c->slots[i];
 	struct scout__lane *lane = &slot->lanes[scout__link_index(link)];
@@ -40,14 +42,19 @@ send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, uint64
 	};
 	size_t room = 64 + (size_t)slot->tenant_len + (size_t)slot->n * c->cfg.hash_bytes;
 	struct scout__writer *w =
-		scout__link_op_begin(link, SCOUT_OP_LOOKUP, budget_us(slot, now_us), COOKIE(COOKIE_LOOKUP, i), room);
+		scout__link_op_begin(link, SCOUT_OP_LOOKUP, budget_us(slot, now_us), COOKIE(kind, i), room);
 
 	if (!w)
 		return false;
+	if (kind == COOKIE_RENEW) {
+		msg.flags = SCOUT_LOOKUP_RENEW;
+		msg.expect = msg.poll_timeout_ms = msg.poll_interval_ms = 0;
+	}
 	scout__put_lookup(w, &msg, c->cfg.hash_bytes);
 	scout__link_op_end(link);
 	lane->in_flight++;
-	lane->state = SCOUT__LANE_ASKED;
+	if (kind == COOKIE_LOOKUP)
+		lane->state = SCOUT__LANE_ASKED;
 	if (--slot->unsent == 0)
 		scout__arena_give(&c->arena, slot->arena_pos);
 	return true;
@@ -59,11 +66,15 @@ send_admit(struct scout_client *c, uint32_t i, struct scout__link *link)
 {
 	struct scout__slot *slot = &c->slots[i];
 	struct scout__lane *lane = &slot->lanes[scout__link_index(link)];
-	struct scout__admit_msg msg = {slot->ticket, slot->admit_from, slot->admit_to};
+	struct scout__admit_msg msg = {.ticket = slot->ticket, .to = slot->least};
 	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_ADMIT, 0, COOKIE(COOKIE_ADMIT, i), 16);
 
 	if (!w)
 		return false;
+	if (slot->admit_came) { /* else it cuts a lane that promised more than the others */
+		msg.from = slot->admit_from;
+		msg.to = slot->admit_to;
+	}
 	scout__put_admit(w, &msg);
 	scout__link_op_end(link);
 	lane->in_flight++;
@@ -112,8 +123,16 @@ lane_send(struct scout_client *c, uint32_t i, uint32_t index, uint64_t now_us)
 	struct scout__lane *lane = &c->slots[i].lanes[index];
 
 	/* A lookup that comes after a reset must not be answered before it. */
-	if (lane->state == SCOUT__LANE_WAIT && (scout__tell_is_due(c, index) || !send_lookup(c, i, link, now_us)))
+	if (lane->state == SCOUT__LANE_WAIT &&
+	    (scout__tell_is_due(c, index) || !send_lookup(c, i, link, COOKIE_LOOKUP, now_us)))
 		return false;
+	if (lane->want_renew && !scout__link_is_up(link))
+		scout__renew_lost(c, i);
+	if (lane->want_renew) {
+		if (!send_lookup(c, i, link, COOKIE_RENEW, now_us))
+			return false;
+		lane->want_renew = false;
+	}
 	if (lane->want_admit && lane->state == SCOUT__LANE_OPEN && scout__link_is_up(link) && !send_admit(c, i, link))
 		return false;
 	return !lane->want_finish || lane_finish(c, i, link);

@@ -183,7 +183,7 @@ scout__client_landed_ns(const struct scout_client *client, const char *id)
 	uint32_t i = scout__table_find(client, id, len, scout__id_hash(id, len));
 
 	if (i == SCOUT__NO_SLOT || !client->stamps_answers ||
-	    atomic_load_explicit(&client->slots[i].answer, memory_order_acquire) != SCOUT__ANSWERED)
+	    atomic_load_explicit(&client->slots[i].answer, memory_order_acquire) == SCOUT__PENDING)
 		return 0;
 	return client->slots[i].landed_ns;
 }

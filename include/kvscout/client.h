@@ -72,7 +72,11 @@ struct scout_client_config {
 	const char *curve_secret_file; /* with this side's secret key */
 	const char *curve_server_key;  /* the server's public key */
 	uint32_t local_transport;      /* enum scout_local_transport: how a server on this machine is talked to */
+	uint32_t lookup_refresh_ms; /* default 1000: answers older than this are asked anew; SCOUT_NEVER: not at all */
 };
+
+/* Instead of a time, where a key takes the word "never". */
+#define SCOUT_NEVER UINT32_MAX
 
 /* In C and C++ call scout_client_config_init(). @size: of the caller's struct scout_client_config. */
 SCOUT_API void scout_client_config_init_sized(struct scout_client_config *cfg, uint32_t size);
@@ -150,16 +154,20 @@ SCOUT_API void scout_client_config_fini(struct scout_client_config *cfg);
 /* Why an answer is what it is. */
 enum scout_reason {
 	SCOUT_REASON_NONE = 0,
-	SCOUT_REASON_HIT = 1,         /* at least one chunk */
+	SCOUT_REASON_HIT = 1,         /* at least one chunk, and all that the servers have */
 	SCOUT_REASON_MISS = 2,        /* the server has nothing, or the prompt has no full chunk */
 	SCOUT_REASON_TIMEOUT = 3,     /* no answer before the deadline (timeout_ms of struct scout_lookup) */
 	SCOUT_REASON_UNREACHABLE = 4, /* a server is not there; @error says more */
 	SCOUT_REASON_REFUSED = 5,     /* a server refused; @error is its reason */
-	SCOUT_REASON_CLOSED = 6       /* the client is being closed */
+	SCOUT_REASON_CLOSED = 6,      /* the client is being closed */
+	/* The hit was cut, to 0 or more tokens: other requests hold all that max_promised of a server allows. What it says is
+	   promised, as with HIT; there may be more later, which an ask after lookup_refresh_ms finds out. */
+	SCOUT_REASON_LIMITED = 7
 };
 
 /**
- * A static word for @reason: "hit", "miss", "timeout", "unreachable", "refused", "closed". Any thread, never NULL.
+ * A static word for @reason: "hit", "miss", "timeout", "unreachable", "refused", "closed", "limited". Any thread, never
+ * NULL.
  * Since:    0.1
  */
 SCOUT_API const char *scout_reason_name(int reason);
@@ -245,6 +253,14 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_wait_ready(struct scout_client *clie
 /**
  * Ask, or ask again. The first call for an id queues the lookup; later calls read one slot. The answer stays readable until
  * scout_admit() or scout_finish(). A call with a smaller computed_tokens than the lookup was asked with starts a new lookup.
+ *
+ * An answer grows old while its request waits: others store its prefix, or finish and leave room for promises. A call that finds an
+ * answer older than lookup_refresh_ms, not admitted yet, returns it and lets the server be asked anew in the background; a later
+ * call returns what came. Nothing else changes an answer, so it is the same from an ask to its admit. tokens only grow, but for a
+ * server that was restarted: what it answered before is over, and the next call is SCOUT_NOT_YET, with a new ticket and a new
+ * deadline. At most 256 answers a second are asked anew for each client, at most 32 at once: first those that are asked for
+ * first. A renewal needs the hashes again, so pass them with every call; with a full arena it comes later, and is never BUSY.
+ *
  * "Other hashes" are recognised by hash_len, n, tenant length and the last hash, which in a chain covers all before it.
  *
  * @lookup   borrowed for the call.
@@ -294,7 +310,9 @@ SCOUT_API void scout_step_end(struct scout_client *client);
 #define SCOUT_TO_END INT64_MAX
 
 /**
- * Say which part of the hit will be loaded; the promise on the rest is given back, and the answer is released.
+ * Say which part of the hit will be loaded; the promise on the rest is given back, and the answer is released. The hit is the one
+ * that the last scout_try_lookup() returned. That of a server which was restarted since promises nothing: the call succeeds, and
+ * the workers' retrieves will name all blocks as missing.
  *
  * @from_token, @to_token  the half-open range. Negative counts from the end of the hit's last chunk; values beyond the hit
  *                         are clamped to it. @from_token is rounded down to a chunk: a retrieve that starts at a block inside
@@ -375,6 +393,8 @@ struct scout_client_stats {
 	uint64_t hit_tokens;
 	uint64_t asked_tokens; /* prompt tokens of all lookups */
 	uint64_t live;         /* request ids known now */
+	uint64_t renewals;     /* old answers that were asked anew */
+	uint64_t renewed;      /* ... and had become longer, when they were asked for again */
 };
 
 /**

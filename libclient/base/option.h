@@ -31,6 +31,7 @@ struct scout__option {
 	uint64_t min, max;    /* strings and lists: of the length in bytes */
 	const char *def_text; /* strings: default or NULL; lists: NULL; numbers: how help shows the default, or NULL */
 	const char *const *words; /* SCOUT_OPTION_WORD: NULL-terminated */
+	const char *beyond; /* SCOUT_OPTION_U32: a word for UINT32_MAX, which is allowed beside min..max; or NULL */
 	const char *doc;
 };
 

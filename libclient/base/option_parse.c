@@ -52,9 +52,19 @@ print_size(uint64_t number, char *buf, size_t len)
 	(void)snprintf(buf, len, "%" PRIu64 "%s", number, suffixes[i]);
 }
 
+static bool
+is_beyond(const struct scout__option *option, uint64_t number)
+{
+	return option->beyond && number == UINT32_MAX;
+}
+
 const char *
 scout__option_number(const struct scout__option *option, uint64_t number, char buf[SCOUT__OPTION_TEXT])
 {
+	if (is_beyond(option, number)) {
+		(void)snprintf(buf, SCOUT__OPTION_TEXT, "%s", option->beyond);
+		return buf;
+	}
 	switch (option->type) {
 	case SCOUT_OPTION_I32:
 		(void)snprintf(buf, SCOUT__OPTION_TEXT, "%" PRId64, (int64_t)number);
@@ -107,8 +117,9 @@ scout__option_range(const struct scout__option *option, char buf[SCOUT__OPTION_T
 	}
 	scout__option_number(option, option->min, low);
 	scout__option_number(option, option->max, high);
-	(void)snprintf(buf, SCOUT__OPTION_TEXT, "%.40s..%.40s%s", low, high,
-		       option->type == SCOUT_OPTION_STRING || option->type == SCOUT_OPTION_LIST ? " bytes" : "");
+	(void)snprintf(buf, SCOUT__OPTION_TEXT, "%.40s..%.40s%s%s%.20s", low, high,
+		       option->type == SCOUT_OPTION_STRING || option->type == SCOUT_OPTION_LIST ? " bytes" : "",
+		       option->beyond ? ", " : "", option->beyond ? option->beyond : "");
 	return buf;
 }
 
@@ -138,7 +149,7 @@ scout__option_check(const struct scout__option *option, uint64_t number, const c
 	if (option->type == SCOUT_OPTION_I32)
 		ok = (int64_t)number >= (int64_t)option->min && (int64_t)number <= (int64_t)option->max;
 	else
-		ok = number >= option->min && number <= option->max;
+		ok = (number >= option->min && number <= option->max) || is_beyond(option, number);
 	return ok ? 0 : fail(option, SCOUT_ERR_CONFIG_RANGE, shown, err, err_len);
 }
 
@@ -208,6 +219,10 @@ parse_number(const struct scout__option *option, const char *value, uint64_t *re
 	uint64_t number;
 	uint64_t unit = 1;
 
+	if (option->beyond && is_same_word(option->beyond, value)) {
+		*ret_number = UINT32_MAX;
+		return 0;
+	}
 	if (!take_digits(&at, &number, &too_large))
 		return fail(option, SCOUT_ERR_CONFIG_SYNTAX, value, err, err_len);
 	if (option->type == SCOUT_OPTION_SIZE) {

@@ -50,6 +50,7 @@ struct fake_server {
 	uint64_t epoch, weights, said_weights;
 	char lease[108];
 	uint32_t hit, credits;
+	bool limited;
 	struct scripted queue[256][QUEUE];
 	unsigned queue_n[256];
 	struct scripted always[256];
@@ -113,6 +114,7 @@ put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op
 			abort();
 		reply.hit = f->hit < lookup.n ? f->hit : lookup.n;
 		reply.l1 = reply.hit;
+		reply.limited = f->limited;
 		if (how.action == FAKE_BIG_HIT)
 			reply.hit = lookup.n + 1;
 		scout__put_lookup_reply(w, &reply);
@@ -142,6 +144,8 @@ record(struct fake_server *f, const struct scout__op *op)
 			return;
 		f->looked_up[n] = lookup.ticket;
 		f->lookup = (struct fake_lookup){.n = lookup.n,
+						 .skip = lookup.skip,
+						 .flags = lookup.flags,
 						 .expect = lookup.expect,
 						 .poll_timeout_ms = lookup.poll_timeout_ms,
 						 .poll_interval_ms = lookup.poll_interval_ms,
@@ -443,6 +447,12 @@ void
 fake_set_hit(struct fake_server *f, uint32_t chunks)
 {
 	LOCKED(f->hit = chunks);
+}
+
+void
+fake_set_limited(struct fake_server *f, bool limited)
+{
+	LOCKED(f->limited = limited);
 }
 
 void

@@ -46,6 +46,8 @@ void fake_bind(struct fake_server *f, bool new_epoch);
 
 /* What LOOKUPs answer from now on, at most the number asked for. */
 void fake_set_hit(struct fake_server *f, uint32_t chunks);
+/* Whether they say that max_promised has cut them. */
+void fake_set_limited(struct fake_server *f, bool limited);
 /* What HELLO replies say of a lease connection: the test serves it. Before there is a client. */
 void fake_set_lease(struct fake_server *f, const char *path);
 /* What HELLO replies say of the namespace's weights version; and the version that the last HELLO said. */
@@ -78,7 +80,8 @@ unsigned fake_last_order(struct fake_server *f, unsigned opcode);
 unsigned fake_open_sessions(struct fake_server *f);
 /* Of the last LOOKUP. */
 struct fake_lookup {
-	uint32_t n, expect, poll_timeout_ms, poll_interval_ms, budget_us;
+	uint32_t n, skip, expect, poll_timeout_ms, poll_interval_ms, budget_us;
+	uint16_t flags;
 };
 struct fake_lookup fake_last_lookup(struct fake_server *f);
 /* from and to of the last ADMIT. */

@@ -154,6 +154,7 @@ START_TEST(client_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(cfg.hash_bytes, 32);
 	ck_assert_uint_eq(cfg.lookup_mode, SCOUT_LOOKUP_ASYNC);
 	ck_assert_uint_eq(cfg.lookup_timeout_ms, 500);
+	ck_assert_uint_eq(cfg.lookup_refresh_ms, 1000);
 	ck_assert_uint_eq(cfg.lookup_poll_interval_ms, 5);
 	ck_assert_uint_eq(cfg.lookup_poll_key_timeout_ms, 0);
 	ck_assert_uint_eq(cfg.lookup_poll_key_intervals_ms, 0);
@@ -164,6 +165,26 @@ START_TEST(client_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(cfg.spin_us, 0);
 	ck_assert_uint_eq(cfg.arena_bytes, 544 << 20);
 	ck_assert_uint_eq(cfg.weights_version, 0);
+	scout_client_config_fini(&cfg);
+}
+END_TEST
+
+START_TEST(a_time_may_be_never)
+{
+	struct scout_client_config cfg;
+
+	scout_client_config_init(&cfg);
+	ck_assert_int_eq(scout_client_config_set(&cfg, "lookup_refresh_ms", "Never", err, sizeof(err)), 0);
+	ck_assert_uint_eq(cfg.lookup_refresh_ms, SCOUT_NEVER);
+	ck_assert_int_eq(scout_client_config_set(&cfg, "lookup_refresh_ms", "25", err, sizeof(err)), 0);
+	ck_assert_uint_eq(cfg.lookup_refresh_ms, 25);
+	ck_assert_int_eq(scout_client_config_set(&cfg, "lookup_refresh_ms", "3600001", err, sizeof(err)),
+			 SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_str_eq(err, "lookup_refresh_ms = \"3600001\": must be 1..3600000, never");
+	ck_assert_int_eq(scout_client_config_set(&cfg, "lookup_refresh_ms", "nevermore", err, sizeof(err)),
+			 SCOUT_ERR_CONFIG_SYNTAX);
+	ck_assert_int_eq(scout_client_config_set(&cfg, "lookup_timeout_ms", "never", err, sizeof(err)),
+			 SCOUT_ERR_CONFIG_SYNTAX);
 	scout_client_config_fini(&cfg);
 }
 END_TEST
@@ -183,6 +204,7 @@ static const struct setting client_settings[] = {
 	{"readers", "3"},
 	{"lookup_mode", "polled"},
 	{"lookup_timeout_ms", "4"},
+	{"lookup_refresh_ms", "never"},
 	{"lookup_poll_interval_ms", "50"},
 	{"lookup_poll_key_timeout_ms", "6"},
 	{"lookup_poll_key_interval_ms", "7"},
@@ -219,6 +241,7 @@ START_TEST(each_client_key_sets_its_field)
 	ck_assert_uint_eq(taken.readers, 3);
 	ck_assert_uint_eq(taken.lookup_mode, SCOUT_LOOKUP_POLLED);
 	ck_assert_uint_eq(taken.lookup_timeout_ms, 4);
+	ck_assert_uint_eq(taken.lookup_refresh_ms, SCOUT_NEVER);
 	ck_assert_uint_eq(taken.lookup_poll_interval_ms, 50);
 	ck_assert_uint_eq(taken.lookup_poll_key_timeout_ms, 6);
 	ck_assert_uint_eq(taken.lookup_poll_key_intervals_ms, 7);
@@ -729,6 +752,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tcase, help_lists_every_key, 0, 3);
 	tcase_add_test(tcase, client_defaults_are_the_documented_ones);
 	tcase_add_test(tcase, each_client_key_sets_its_field);
+	tcase_add_test(tcase, a_time_may_be_never);
 	tcase_add_test(tcase, client_range_errors_read_as_documented);
 	tcase_add_test(tcase, a_client_needs_an_endpoint_and_no_flags);
 	tcase_add_test(tcase, a_client_reads_a_file_and_the_environment);

@@ -189,6 +189,25 @@ START_TEST(reading_an_answer_makes_no_system_call_and_no_allocation)
 }
 END_TEST
 
+START_TEST(asking_anew_inside_a_step_makes_no_system_call_and_no_allocation)
+{
+	static struct measured m = {.work = read_answer};
+	uint64_t end;
+
+	rig_reopen("lookup_refresh_ms", "1");
+	fake_set_hit(fake, 3);
+	(void)rig_answer("r1", RIG_MAX);
+	end = scout__now_us() + 2000;
+	while (scout__now_us() < end)
+		;
+	scout_step_begin(client);
+	run_measured(&m);
+	ck_assert_uint_eq(rig_stats().renewals, 1);
+	scout_step_end(client);
+	ck_assert(fake_wait(fake, SCOUT_OP_LOOKUP, 2));
+}
+END_TEST
+
 static void
 submit_in_step(struct measured *m)
 {
@@ -226,10 +245,12 @@ suite_of_this_file(void)
 #ifndef SANITIZED /* sanitizers make system calls and allocations of their own */
 	tcase_add_test(tc, pending_makes_no_system_call_and_no_allocation);
 	tcase_add_test(tc, reading_an_answer_makes_no_system_call_and_no_allocation);
+	tcase_add_test(tc, asking_anew_inside_a_step_makes_no_system_call_and_no_allocation);
 	tcase_add_test(tc, submitting_inside_a_step_makes_no_system_call_and_no_allocation);
 #else
 	(void)pending_makes_no_system_call_and_no_allocation;
 	(void)reading_an_answer_makes_no_system_call_and_no_allocation;
+	(void)asking_anew_inside_a_step_makes_no_system_call_and_no_allocation;
 	(void)submitting_inside_a_step_makes_no_system_call_and_no_allocation;
 #endif
 	suite_add_tcase(s, tc);

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * How an answer that was not admitted stays young: the caller's side (the courier's is lookup_renew.c).
+ *
+ * A request may wait for minutes while another one stores its prefix, or while others hold what max_promised allows. So an ask that
+ * finds its answer older than lookup_refresh_ms returns it and lets the courier ask anew; a later ask takes over what came. Nothing
+ * else does, so an answer never changes between an ask and its admit. Nothing is asked on a timer: what nobody asks for any more is
+ * not renewed either.
+ *
+ * The arena has given the hashes back long ago. The caller passes them with each ask, and they are copied once more. A full arena, a
+ * server that is known to be gone, or the bound below means: not now, perhaps at the next ask. It is never an error.
+ *
+ * Bound: RENEWALS_PER_S for each client, and RENEWALS_BURST at once, which is also the most that may be unanswered. A queue of
+ * thousands, asked for in each step, would else ask the server for all of it each second. Who asks first in a step has the first
+ * turn: a scheduler asks in the order in which it will admit, so what is admitted next has the youngest answers.
+ * Rejected: a turn for each, oldest answer first. With 2,000 waiting the head of the queue would be 8 s old.
+ *
+ * An answer with a session (hit, miss, limited) is renewed in it: promised chunks stay promised, and tokens only grow. One without a
+ * session (timeout, unreachable, refused) is asked under a new ticket.
+ */
+#include "client_priv.h"
+
+#include <string.h>
+
+#include "clock.h"
+
+#define RENEWALS_PER_S 256u
+#define RENEWALS_BURST 32u
+
+/* Whether one more may be asked for now. */
+static bool
+has_turn(struct scout_client *client, uint64_t now_us)
+{
+	uint64_t more = (now_us - client->renew_refill_us) * RENEWALS_PER_S / 1000000u;
+
+	if (more > 0) {
+		client->renew_refill_us = now_us;
+		client->renew_tokens = client->renew_tokens + more < RENEWALS_BURST
+					       ? client->renew_tokens + (uint32_t)more
+					       : RENEWALS_BURST;
+	}
+	return client->renew_tokens > 0 && client->n_renewing < RENEWALS_BURST;
+}
+
+static bool
+has_session(const struct scout_hit *hit)
+{
+	return hit->reason == SCOUT_REASON_HIT || hit->reason == SCOUT_REASON_MISS ||
+	       hit->reason == SCOUT_REASON_LIMITED;
+}
+
+static void
+ask_anew(struct scout_client *client, uint32_t i, const struct scout_lookup *q, uint64_t now_us)
+{
+	struct scout__slot *slot = &client->slots[i];
+	bool opens = !has_session(&slot->hit);
+	uint64_t ticket = 0, pos;
+
+	if (opens && atomic_load_explicit(&client->down, memory_order_relaxed))
+		return;
+	if (opens && (ticket = scout__client_ticket(client)) == 0)
+		return;
+	pos = scout__arena_take(&client->arena, q->n * q->hash_len);
+	if (pos == UINT64_MAX)
+		return;
+	memcpy(scout__arena_at(&client->arena, pos), q->hashes, q->n * q->hash_len);
+	slot->arena_pos = pos;
+	slot->renew_ticket = ticket;
+	slot->deadline_us = now_us + (uint64_t)slot->timeout_ms * 1000;
+	slot->renewing = true;
+	slot->submitted = true;
+	client->n_renewing++;
+	client->renew_tokens--;
+	client->stats.renewals++;
+	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_RENEW, i));
+}
+
+/* What came is the answer from now on, unless it says less: within a server's life tokens never decrease. */
+static void
+take_over(struct scout_client *client, struct scout__slot *slot, uint64_t now_us)
+{
+	const struct scout_hit *newer = &slot->newer;
+
+	scout__renew_forget(client, slot);
+	slot->renewed_us = now_us;
+	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_relaxed);
+	if (!has_session(newer) || (has_session(&slot->hit) && newer->chunks < slot->hit.chunks))
+		return;
+	client->stats.renewed += newer->chunks > slot->hit.chunks;
+	slot->hit = *newer;
+	slot->epochs = slot->newer_epochs;
+}
+
+void
+scout__renew_look(struct scout_client *client, uint32_t i, const struct scout_lookup *q)
+{
+	struct scout__slot *slot = &client->slots[i];
+	uint64_t now_us, since_us;
+
+	if (client->cfg.lookup_refresh_ms == SCOUT_NEVER)
+		return;
+	now_us = scout__now_us();
+	if (atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__RENEWED)
+		take_over(client, slot, now_us);
+	since_us = slot->renewed_us > slot->landed_us ? slot->renewed_us : slot->landed_us;
+	if (slot->renewing || now_us < since_us + (uint64_t)client->cfg.lookup_refresh_ms * 1000)
+		return;
+	/* After a restart of a server the caller starts over anyway. */
+	if (slot->epochs == atomic_load_explicit(&client->epochs, memory_order_relaxed) && has_turn(client, now_us))
+		ask_anew(client, i, q, now_us);
+}
+
+void
+scout__renew_forget(struct scout_client *client, struct scout__slot *slot)
+{
+	client->n_renewing -= slot->renewing;
+	slot->renewing = false;
+}
