@@ -50,6 +50,7 @@ as_option(const struct cli_option *option, char name[NAME_BYTES])
 	case CLI_TYPE_REAL:
 	case CLI_TYPE_TEXT:
 	case CLI_TYPE_SWITCH:
+	case CLI_TYPE_LIST:
 		row.type = SCOUT_OPTION_U64;
 		break;
 	}
@@ -86,6 +87,22 @@ set_text(const struct cli_option *option, const char *text, char *err, size_t er
 }
 
 static int
+add_text(const struct cli_option *option, const char *text, char *err, size_t err_len)
+{
+	struct cli_list *list = option->to;
+
+	if (!text[0] || list->n == CLI_LIST_MAX) {
+		if (text[0])
+			(void)snprintf(err, err_len, "--%s: given more than %u times", option->name, CLI_LIST_MAX);
+		else
+			(void)snprintf(err, err_len, "--%s = \"\": must not be empty", option->name);
+		return -1;
+	}
+	list->items[list->n++] = text;
+	return 0;
+}
+
+static int
 set_number(const struct cli_option *option, const char *text, char *err, size_t err_len)
 {
 	char name[NAME_BYTES];
@@ -117,6 +134,9 @@ cli_set(const struct cli_option *option, const char *text, char *err, size_t err
 	case CLI_TYPE_TEXT:
 		rc = set_text(option, text, err, err_len);
 		break;
+	case CLI_TYPE_LIST:
+		rc = add_text(option, text, err, err_len);
+		break;
 	case CLI_TYPE_SWITCH:
 		memcpy(option->to, &yes, sizeof(yes));
 		break;
@@ -137,6 +157,7 @@ value_name(const struct cli_option *option)
 	static const char *const by_type[] = {
 		[CLI_TYPE_U64] = " N",     [CLI_TYPE_SIZE] = " BYTES", [CLI_TYPE_REAL] = " X",
 		[CLI_TYPE_TEXT] = " TEXT", [CLI_TYPE_WORD] = " WORD",  [CLI_TYPE_SWITCH] = "",
+		[CLI_TYPE_LIST] = " TEXT",
 	};
 
 	return by_type[option->type];
@@ -160,7 +181,7 @@ print_default(const struct cli_option *option, FILE *to)
 	} else if (option->type == CLI_TYPE_REAL) {
 		memcpy(&real, option->to, sizeof(real));
 		say_to(to, " (default: %g; %g..%g)", real, option->real_min, option->real_max);
-	} else if (option->type != CLI_TYPE_SWITCH) {
+	} else if (option->type != CLI_TYPE_SWITCH && option->type != CLI_TYPE_LIST) {
 		if (option->type == CLI_TYPE_WORD)
 			value = *(const unsigned int *)option->to;
 		else

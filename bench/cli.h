@@ -34,7 +34,16 @@ enum cli_type {
 	CLI_TYPE_REAL,    /* double, within real_min..real_max */
 	CLI_TYPE_TEXT,    /* const char *: points into argv; not empty */
 	CLI_TYPE_WORD,    /* unsigned int: index into words */
-	CLI_TYPE_SWITCH   /* bool: set to true; takes no value */
+	CLI_TYPE_SWITCH,  /* bool: set to true; takes no value */
+	CLI_TYPE_LIST     /* struct cli_list: each time the option is given adds a text */
+};
+
+#define CLI_LIST_MAX 32u
+
+/* Texts in the order of the command line; they point into argv. */
+struct cli_list {
+	const char *items[CLI_LIST_MAX];
+	size_t n;
 };
 
 struct cli_option {
@@ -66,6 +75,10 @@ struct cli_option {
 	{                                                                                                              \
 		.name = (name_), .type = CLI_TYPE_TEXT, .to = (to_), .value_name = (value_name_), .doc = (doc_)        \
 	}
+#define CLI_LIST(name_, value_name_, to_, doc_)                                                                        \
+	{                                                                                                              \
+		.name = (name_), .type = CLI_TYPE_LIST, .to = (to_), .value_name = (value_name_), .doc = (doc_)        \
+	}
 #define CLI_WORDS(name_, to_, words_, doc_)                                                                            \
 	{                                                                                                              \
 		.name = (name_), .type = CLI_TYPE_WORD, .to = (to_), .words = (words_), .doc = (doc_)                  \
@@ -90,7 +103,7 @@ struct cli {
  * Read the whole command line. True: go on. False: leave with *ret_status: 0 after --help or --version (on standard
  * output), or CLI_EXIT_USAGE with a sentence on standard error that names the option, its value and what is allowed.
  * From here on, standard output that cannot be written makes the exit status 1 (say.h).
- * An option that is given twice means its last value.
+ * An option that is given twice means its last value, but for a list.
  */
 bool cli_parse(const struct cli *cli, int argc, char **argv, int *ret_status);
 

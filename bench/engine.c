@@ -92,6 +92,7 @@ static int
 start_server(struct engine *engine, char *err, size_t err_len)
 {
 	struct scout_server_config cfg;
+	int rc;
 
 	if (engine->cfg.endpoint)
 		return 0;
@@ -102,11 +103,16 @@ start_server(struct engine *engine, char *err, size_t err_len)
 	if (engine->cfg.l2) {
 		cfg.l2 = engine->cfg.l2;
 		cfg.l2_timeout_ms = L2_TIMEOUT_MS;
+		cfg.l2_lookup_timeout_ms = L2_TIMEOUT_MS;
 		cfg.l2_queue_bytes = engine->cfg.l1_bytes;
 	}
 	cfg.log = print_log;
 	cfg.log_user = engine;
-	return scout_server_start(&cfg, &engine->server, err, err_len);
+	rc = settings_server(engine->cfg.settings, &cfg, err, err_len);
+	if (rc == 0)
+		rc = scout_server_start(&cfg, &engine->server, err, err_len);
+	scout_server_config_fini(&cfg);
+	return rc;
 }
 
 static int
@@ -127,7 +133,10 @@ start_client(struct engine *engine, char *err, size_t err_len)
 	cfg.lookup_mode = engine->cfg.lookup_mode;
 	cfg.log = print_log;
 	cfg.log_user = engine;
-	rc = scout_client_new(&cfg, &engine->client, err, err_len);
+	rc = settings_client(engine->cfg.settings, &cfg, err, err_len);
+	if (rc == 0)
+		rc = scout_client_new(&cfg, &engine->client, err, err_len);
+	scout_client_config_fini(&cfg);
 	if (rc < 0)
 		return rc;
 	return scout_client_wait_ready(engine->client, READY_MS, err, err_len);

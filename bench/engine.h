@@ -9,6 +9,8 @@
 #include <kvscout/client.h>
 #include <kvscout/worker.h>
 
+#include "settings.h"
+
 /*
  * A miniature inference engine for the tools: paged KV memory and a worker for each KV rank, a page allocator, the
  * scheduler's client, and, unless there is an endpoint, an embedded server. "Computing" KV means writing a pattern
@@ -25,10 +27,11 @@ struct engine_config {
 	const char *endpoint;                             /* NULL: start an embedded server */
 	const char *curve_secret_file, *curve_server_key; /* for the one at endpoint; NULL: no encryption */
 	const char *name_space;
-	const char *eviction;  /* embedded server */
-	const char *l2;        /* embedded server: URLs of its second tier; NULL: none */
-	uint64_t l1_bytes;     /* embedded server */
-	uint64_t max_promised; /* embedded server; 0: its default */
+	const char *eviction;            /* embedded server */
+	const char *l2;                  /* embedded server: URLs of its second tier; NULL: none */
+	const struct settings *settings; /* more keys of embedded server and client, set last; NULL: none */
+	uint64_t l1_bytes;               /* embedded server */
+	uint64_t max_promised;           /* embedded server; 0: its default */
 	uint32_t chunk_tokens;
 	uint32_t block_tokens;
 	uint32_t kv_ranks;

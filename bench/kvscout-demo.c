@@ -41,6 +41,7 @@ struct options {
 	uint64_t l1_bytes;
 	uint64_t step_us;
 	unsigned int lookup_mode; /* enum scout_lookup_mode */
+	struct settings settings;
 	bool requests_given;
 };
 
@@ -136,6 +137,7 @@ start(struct demo *demo, const struct options *opt)
 		.plane_bytes = {1024, 1024, 1024, 1024},
 		.pages = 8192,
 		.lookup_mode = opt->lookup_mode,
+		.settings = &opt->settings,
 	};
 	struct probe_config probe = {.name_space = NAME_SPACE, .kv_ranks = KV_RANKS, .hash_bytes = ENGINE_HASH_BYTES};
 	int rc = workload_new(&workload, &demo->workload, demo->err, sizeof(demo->err));
@@ -289,6 +291,7 @@ parse(int argc, char **argv, struct options *opt, int *ret_status)
 		CLI_NUMBER("step-us", &opt->step_us, 0, 1000000, "length of one step of the loop"),
 		CLI_WORDS("lookup-mode", &opt->lookup_mode, lookup_modes,
 			  "async: the loop never waits; polled: it waits for each answer"),
+		SETTINGS_ROWS(&opt->settings),
 	};
 	const struct cli cli = {
 		.tool = TOOL,
@@ -302,7 +305,8 @@ parse(int argc, char **argv, struct options *opt, int *ret_status)
 		return false;
 	if (opt->requests == 0)
 		opt->requests_given = false;
-	return true;
+	*ret_status = settings_check(&opt->settings, &cli, NULL);
+	return *ret_status == 0;
 }
 
 int

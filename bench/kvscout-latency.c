@@ -120,7 +120,10 @@ start_server(struct session *session)
 	if (cfg.max_sessions < 4 * opt->clients * opt->inflight)
 		cfg.max_sessions = (uint32_t)(4 * opt->clients * opt->inflight);
 	cfg.log = print_log;
-	rc = scout_server_start(&cfg, &session->server, err, sizeof(err));
+	rc = settings_server(&opt->settings, &cfg, err, sizeof(err));
+	if (!rc)
+		rc = scout_server_start(&cfg, &session->server, err, sizeof(err));
+	scout_server_config_fini(&cfg);
 	if (rc)
 		return lat_fail(lat, "embedded server: %s", err[0] ? err : scout_strerror(rc));
 	lat->endpoint = scout_server_endpoint(session->server);

@@ -52,6 +52,7 @@ struct options {
 	const char *json;
 	const char *endpoint;
 	struct keys_option keys;
+	struct settings settings;
 	uint64_t l1_blocks;
 	uint64_t limit;
 	uint64_t block_bytes;
@@ -314,6 +315,7 @@ start(struct replay *replay)
 		.name_space = replay->name_space,
 		.eviction = opt->eviction,
 		.l2 = opt->l2,
+		.settings = &opt->settings,
 		.chunk_tokens = TRACE_BLOCK_TOKENS,
 		.block_tokens = TRACE_BLOCK_TOKENS,
 		.kv_ranks = (uint32_t)opt->kv_ranks,
@@ -520,6 +522,7 @@ parse(int argc, char **argv, struct options *opt, int *ret_status)
 		CLI_NUMBER("kv-ranks", &opt->kv_ranks, 1, ENGINE_MAX_RANKS, "KV ranks, each with a worker"),
 		CLI_TEXT("endpoint", "EP", &opt->endpoint, "of a running server; without it, one is embedded"),
 		KEYS_OPTION_ROWS(&opt->keys),
+		SETTINGS_ROWS(&opt->settings),
 	};
 	const struct cli cli = {
 		.tool = TOOL,
@@ -543,6 +546,8 @@ parse(int argc, char **argv, struct options *opt, int *ret_status)
 					      "at --endpoint has its own");
 	else
 		*ret_status = keys_option_check(&opt->keys, &cli, opt->endpoint);
+	if (!*ret_status)
+		*ret_status = settings_check(&opt->settings, &cli, opt->endpoint);
 	return *ret_status == 0;
 }
 

@@ -12,6 +12,7 @@
 #include "hist.h"
 #include "keys.h"
 #include "keys_option.h"
+#include "settings.h"
 
 /*
  * The parts of kvscout-latency.
@@ -78,6 +79,7 @@ extern const char *const lat_metric_names[LAT_N_METRICS];
 struct lat_options {
 	const char *endpoint; /* NULL: embedded server */
 	struct keys_option keys;
+	struct settings settings;
 	const char *name_space;
 	const char *json, *csv, *hgrm, *plot;
 	const char *peer; /* command; NULL: none */

@@ -93,14 +93,17 @@ fleet_close(void *self)
 
 /* Make a client and wait until the server has answered it; in slices, so that Ctrl-C is heard. Interrupted is ready. */
 static int
-connect_client(struct lat *lat, const struct scout_client_config *cfg, struct scout_client **ret_client)
+connect_client(struct lat *lat, struct scout_client_config *cfg, struct scout_client **ret_client)
 {
 	uint64_t until_ms = scout__now_us() / 1000 + LAT_TIMEOUT_MS;
 	char err[LAT_ERR_BYTES] = "";
 	struct scout_client *client;
 	const char *why;
-	int rc = scout_client_new(cfg, &client, err, sizeof(err));
+	int rc = settings_client(&lat->opt->settings, cfg, err, sizeof(err));
 
+	if (!rc)
+		rc = scout_client_new(cfg, &client, err, sizeof(err));
+	scout_client_config_fini(cfg);
 	if (rc)
 		return lat_fail(lat, "client of %s: %s", lat->endpoint, err[0] ? err : scout_strerror(rc));
 	do {

@@ -206,7 +206,7 @@ check_options(const struct cli *cli, struct lat_options *opt, const struct given
 					       embedded_only[i]);
 	if (opt->endpoint && strchr(opt->endpoint, ','))
 		return cli_usage_error(cli, "--endpoint = \"%s\": must be one endpoint", opt->endpoint);
-	if (keys_option_check(&opt->keys, cli, opt->endpoint))
+	if (keys_option_check(&opt->keys, cli, opt->endpoint) || settings_check(&opt->settings, cli, opt->endpoint))
 		return CLI_EXIT_USAGE;
 	if (opt->peer && !opt->compare)
 		return cli_usage_error(cli, "--peer is for --compare");
@@ -253,6 +253,7 @@ lat_options_parse(struct lat_options *opt, int argc, char **argv, int *ret_statu
 	struct cli_option options[] = {
 		CLI_TEXT("endpoint", "EP", &opt->endpoint, "a running server; without it, one is embedded"),
 		KEYS_OPTION_ROWS(&opt->keys),
+		SETTINGS_ROWS(&opt->settings),
 		CLI_WORDS("mode", &opt->mode, mode_words, "what to run"),
 		CLI_SWITCH("compare", &opt->compare, "run all modes, interleaved, with ratios to the floor"),
 		CLI_NUMBER("requests", &opt->requests, 1, 100000000, "lookups of each mode"),

@@ -23,6 +23,7 @@ struct values {
 	const char *text;
 	unsigned int word;
 	bool yes;
+	struct cli_list list;
 };
 
 static struct values values;
@@ -42,6 +43,7 @@ static const struct cli_option options[] = {
 	CLI_TEXT("text", "FILE|-", &values.text, "a file"),
 	CLI_WORDS("word", &values.word, words, "a word"),
 	CLI_SWITCH("yes", &values.yes, "a switch"),
+	CLI_LIST("key", "KEY=VALUE", &values.list, "a key"),
 };
 
 static const struct cli cli = {
@@ -158,6 +160,31 @@ START_TEST(the_last_of_two_values_counts)
 {
 	accept(ARGS("--number", "3", "--number", "4"));
 	ck_assert_uint_eq(values.number, 4);
+}
+END_TEST
+
+START_TEST(a_list_keeps_all_of_its_values)
+{
+	static char option[] = "--key";
+	static char value[] = "a=b";
+	char *argv[2 * (CLI_LIST_MAX + 1) + 2] = {option};
+	int status = 0;
+
+	reset();
+	ck_assert(parse(ARGS("--key", "a=1", "--key=b=2"), &status));
+	ck_assert_uint_eq(values.list.n, 2);
+	ck_assert_str_eq(values.list.items[0], "a=1");
+	ck_assert_str_eq(values.list.items[1], "b=2");
+	reset();
+	for (unsigned i = 0; i <= CLI_LIST_MAX; i++) {
+		argv[1 + 2 * i] = option;
+		argv[2 + 2 * i] = value;
+	}
+	ck_assert(cli_parse(&cli, 1 + 2 * (int)CLI_LIST_MAX, argv, &status));
+	ck_assert_uint_eq(values.list.n, CLI_LIST_MAX);
+	reset();
+	ck_assert(!cli_parse(&cli, 3 + 2 * (int)CLI_LIST_MAX, argv, &status));
+	ck_assert_int_eq(status, CLI_EXIT_USAGE);
 }
 END_TEST
 
@@ -351,6 +378,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, no_arguments_leave_the_defaults);
 	tcase_add_test(tc, values_are_taken_behind_a_blank_or_an_equals_sign);
 	tcase_add_test(tc, the_last_of_two_values_counts);
+	tcase_add_test(tc, a_list_keeps_all_of_its_values);
 	tcase_add_test(tc, the_ends_of_a_range_are_in_it);
 	tcase_add_test(tc, sizes_take_units);
 	tcase_add_test(tc, a_value_out_of_range_is_refused_by_name_value_and_range);
