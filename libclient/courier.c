@@ -222,6 +222,11 @@ turn(struct scout__courier *c, uint64_t *ret_next)
 	any |= receive_all(c);
 	*ret_next = run_timers(c, now_us);
 	send_all(c, now_us);
+	for (uint32_t i = 0; i < c->n_links; i++) { /* what has just been sent waits for its answer */
+		uint64_t at = scout__link_ping_due(&c->links[i]);
+
+		*ret_next = at < *ret_next ? at : *ret_next;
+	}
 	return any;
 }
 
@@ -548,7 +553,6 @@ allocate(const struct scout__courier_config *cfg)
 		.heartbeat_ms = cfg->heartbeat_ms,
 		.connect_timeout_ms = cfg->connect_timeout_ms,
 		.shm = cfg->shm,
-		.started_us = scout__now_us(),
 	};
 	return c;
 }

@@ -14,9 +14,12 @@
  * - ZMQ_IMMEDIATE: a message is only taken when a connection is complete. "Writable" therefore means connected.
  * - A server that answers PING but not an operation has lost it (a full socket, a bug). It would keep its credit for ever, so a
  *   client's connection ends when an operation is overdue by ten heartbeats. A worker's does not: its jobs have their own ends.
- * - Silence is measured from the last frame of any kind. A PING goes out after one heartbeat without a frame; three more without any
- *   answer end the connection. Frames are always read before timers are looked at, so that our own process having been stopped
- *   does not look like a silent server.
+ * - A server that is gone without a sign (stopped, or its machine) is noticed by PING, which the server's loop answers at once however
+ *   long it takes for other operations. PING goes out when an operation has waited for 150 ms and no frame came meanwhile; no frame for
+ *   300 ms more ends the connection. While nothing is in flight, PING goes out after a heartbeat without a frame, and three heartbeats of
+ *   silence end the connection.
+ * - Frames are always read before timers are looked at, and silence is counted in pieces: one piece for each time that this thread
+ *   looked, however late it came to it. So neither a pause of our own process nor a machine with too few cores makes a silent server.
  */
 #include "link.h"
 
@@ -33,6 +36,8 @@
 #define PAUSE_MAX_MS 500u
 #define REFUSED_PAUSE_MS 1000u
 #define SILENT_HEARTBEATS 3u
+#define PROBE_US UINT64_C(150000)      /* an operation waits for that long, and nothing was heard meanwhile: PING */
+#define SILENT_US UINT64_C(300000)     /* and nothing for that long after the PING: the server is gone */
 #define LEASE_MIN_US UINT64_C(1000000) /* without a lease a peer is worth little: not for a moment's delay */
 
 _Static_assert(SCOUT__LINK_UNREAD *(SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + 32) <= SCOUT_CHANNEL_MIN_BYTES,
@@ -224,7 +229,9 @@ static uint64_t silent_after_us(const struct scout__link *link) SCOUT_ON_COURIER
 static uint64_t
 silent_after_us(const struct scout__link *link)
 {
-	return (uint64_t)scout__link_view(link)->heartbeat_ms * 1000 * SILENT_HEARTBEATS;
+	uint64_t us = (uint64_t)scout__link_view(link)->heartbeat_ms * 1000 * SILENT_HEARTBEATS;
+
+	return us > SILENT_US ? us : SILENT_US;
 }
 
 /* What keeps a first connection from coming, as far as it can be seen from here. */
@@ -254,37 +261,47 @@ static uint64_t first_connect_due(struct scout__link *link, uint64_t now_us) SCO
 static uint64_t
 first_connect_due(struct scout__link *link, uint64_t now_us)
 {
-	uint64_t due = scout__link_view(link)->started_us + (uint64_t)scout__link_view(link)->connect_timeout_ms * 1000;
+	uint64_t limit_us = (uint64_t)scout__link_view(link)->connect_timeout_ms * 1000, next_us;
 
 	if (link->ever_up || link->told_down)
 		return UINT64_MAX;
-	if (now_us < due)
-		return due;
+	if (!scout__patience_is_over(&link->first, limit_us, now_us, &next_us))
+		return next_us;
 	tell_down(link, SCOUT_ERR_UNREACHABLE, no_connection(link));
 	return UINT64_MAX;
+}
+
+uint64_t
+scout__link_ping_due(const struct scout__link *link)
+{
+	uint64_t idle_us = link->last_rx_us + (uint64_t)scout__link_view(link)->heartbeat_ms * 1000;
+	uint64_t quiet_since_us = link->busy_since_us > link->last_rx_us ? link->busy_since_us : link->last_rx_us;
+
+	if (link->state != SCOUT__LINK_UP || link->ping_sent_us != 0)
+		return UINT64_MAX;
+	return link->n_in_flight > 0 ? min_u64(idle_us, quiet_since_us + PROBE_US) : idle_us;
 }
 
 static uint64_t tick_up(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
 static uint64_t
 tick_up(struct scout__link *link, uint64_t now_us)
 {
-	uint64_t ping_due = link->last_rx_us + (uint64_t)scout__link_view(link)->heartbeat_ms * 1000;
+	uint64_t next_us = scout__link_ping_due(link);
 
 	if (scout__link_has_overdue(link, now_us)) {
 		scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server has lost an operation");
 		return link->next_try_us;
 	}
 	if (link->ping_sent_us == 0) {
-		if (now_us < ping_due)
-			return ping_due;
+		if (now_us < next_us)
+			return next_us;
 		link->ping_sent_us = now_us;
+		link->silence = (struct scout__patience){.looked_us = now_us};
 		scout__link_send_own(link, SCOUT_OP_PING);
-		return now_us + silent_after_us(link);
 	}
-	uint64_t since = link->ping_sent_us > link->last_rx_us ? link->ping_sent_us : link->last_rx_us;
-
-	if (now_us < since + silent_after_us(link))
-		return since + silent_after_us(link);
+	if (!scout__patience_is_over(&link->silence, link->n_in_flight > 0 ? SILENT_US : silent_after_us(link), now_us,
+				     &next_us))
+		return next_us;
 	scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server is silent");
 	return link->next_try_us;
 }
@@ -355,6 +372,7 @@ scout__link_init(struct scout__link *link, struct scout__courier *courier, uint3
 	link->index = index;
 	link->lease_fd = -1;
 	link->pause_ms = PAUSE_FIRST_MS;
+	link->first.looked_us = scout__now_us();
 	link->hello = *hello;
 	link->hello.token = draw_token();
 	link->endpoint = strdup(endpoint);

@@ -33,6 +33,37 @@ enum scout__link_state {
 #define SCOUT__LINK_UNREAD 32u /* answers that may come unheard: each a frame, the smallest ring has room for them */
 #define SCOUT__LINK_OUT_INITIAL ((size_t)64 * 1024) /* room for a frame, to begin with */
 
+/*
+ * How long something has been waited for, as far as this thread was there to see it. Time in which it did not run (a stopped process,
+ * a machine without a free core) is no silence of the server's.
+ */
+struct scout__patience {
+	uint64_t looked_us; /* when it looked last */
+	uint64_t waited_us;
+};
+#define SCOUT__PATIENCE_PIECES 6u /* it is counted in, each for one look */
+#define SCOUT__PATIENCE_PIECE_MAX_US UINT64_C(500000)
+
+/* Look once more. True: @limit_us are over. Otherwise *ret_next_us is when to look again. */
+static inline bool
+scout__patience_is_over(struct scout__patience *p, uint64_t limit_us, uint64_t now_us, uint64_t *ret_next_us)
+{
+	uint64_t piece_us = limit_us / SCOUT__PATIENCE_PIECES + 1, gone_us, left_us;
+
+	if (piece_us > SCOUT__PATIENCE_PIECE_MAX_US)
+		piece_us = SCOUT__PATIENCE_PIECE_MAX_US;
+	if (now_us > p->looked_us) {
+		gone_us = now_us - p->looked_us;
+		p->waited_us += gone_us < piece_us ? gone_us : piece_us;
+		p->looked_us = now_us;
+	}
+	if (p->waited_us >= limit_us)
+		return true;
+	left_us = limit_us - p->waited_us;
+	*ret_next_us = now_us + (left_us < piece_us ? left_us : piece_us);
+	return false;
+}
+
 struct scout__in_flight {
 	uint64_t cookie;
 	uint64_t answer_by_us; /* UINT64_MAX: may take as long as it likes */
@@ -76,9 +107,12 @@ struct scout__link {
 	size_t in_cap, in_filled;
 	uint32_t in_len; /* 0: between two */
 
+	struct scout__patience first; /* for the first connection */
 	uint64_t last_rx_us;
-	uint64_t ping_sent_us; /* 0: none in flight */
-	uint64_t next_scan_us; /* for operations that were never answered */
+	uint64_t busy_since_us;         /* when the first of the operations in flight was begun, after none was */
+	uint64_t ping_sent_us;          /* 0: none in flight */
+	struct scout__patience silence; /* since that PING; begins anew with each frame */
+	uint64_t next_scan_us;          /* for operations that were never answered */
 
 	uint32_t credits;
 	uint32_t n_in_flight; /* not counting internal ones */
@@ -98,6 +132,8 @@ void scout__link_fini(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
 
 /* Do what is due: connect, heartbeat, silence. Returns when to be called again. */
 uint64_t scout__link_tick(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
+/* When a PING is due if nothing is heard until then; UINT64_MAX: not by itself. */
+uint64_t scout__link_ping_due(const struct scout__link *link) SCOUT_ON_COURIER;
 /* The socket is writable (only of interest while CONNECTING). */
 void scout__link_writable(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
 /* Read up to @max frames from the socket. Returns how many. */
@@ -174,7 +210,6 @@ struct scout__courier_view {
 	struct scout__courier_stats *stats;
 	uint32_t heartbeat_ms;
 	uint32_t connect_timeout_ms;
-	uint64_t started_us;
 	const struct scout__curve_keys *curve; /* NULL: none */
 	bool shm;
 };

@@ -16,6 +16,7 @@
 #include "inproc.h"
 
 #define RECONNECT_IVL_MS 10
+#define ATTEMPT_MS 2000u
 #define CONNECT_AGAIN_MS UINT64_C(500)
 #define EVENTS                                                                                                         \
 	(ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |         \
@@ -112,7 +113,9 @@ connect_socket(const struct scout__link *link)
 void
 scout__link_connect(struct scout__link *link, uint64_t now_us)
 {
-	int timeout_ms = (int)scout__link_view(link)->connect_timeout_ms;
+	uint32_t connect_ms = scout__link_view(link)->connect_timeout_ms;
+	/* One attempt may take longer than lookups wait for it: the network may be slow, and they answer at once meanwhile. */
+	int timeout_ms = connect_ms > ATTEMPT_MS ? (int)connect_ms : (int)ATTEMPT_MS;
 
 	if (scout__inproc_is(link->endpoint) && !scout__inproc_is_served(scout__link_view(link)->inproc)) {
 		link->next_try_us = now_us + RECONNECT_IVL_MS * UINT64_C(1000);

@@ -51,8 +51,8 @@ take_slot(struct scout__link *link, uint8_t opcode, uint64_t cookie, bool intern
 	slot->opcode = opcode;
 	slot->cookie = cookie;
 	slot->answer_by_us = UINT64_MAX;
-	if (!internal)
-		link->n_in_flight++;
+	if (!internal && link->n_in_flight++ == 0)
+		link->busy_since_us = scout__now_us();
 	return (uint64_t)slot->gen << 32 | (i + 1);
 }
 

@@ -137,6 +137,7 @@ scout__link_frame(struct scout__link *link, const void *data, size_t len)
 
 	scout__count(&scout__link_view(link)->stats->frames_received);
 	link->last_rx_us = scout__now_us();
+	link->silence = (struct scout__patience){.looked_us = link->last_rx_us};
 	status = scout__frame_check(data, len, false, &frame);
 	if (status != SCOUT_WIRE_OK) {
 		scout__count(&scout__link_view(link)->stats->protocol_errors);

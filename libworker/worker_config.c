@@ -142,16 +142,17 @@ static const struct scout__option options[] = {
 		.def = 1000,
 		.min = 10,
 		.max = 600000,
-		.doc = "Time between two signs of life on a quiet connection",
+		.doc = "PING on an idle connection after this time; three times as long without an answer, and the server is taken "
+		       "for gone. While an answer is awaited, that takes less than half a second, whatever is set here",
 	},
 	{
 		.name = "connect_timeout_ms",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(connect_timeout_ms),
-		.def = 2000,
+		.def = 400,
 		.min = 1,
 		.max = 600000,
-		.doc = "How long jobs wait for the first connection",
+		.doc = "How long jobs wait for the first connection; from then on they end at once until it is there",
 	},
 	{
 		.name = "max_jobs",

@@ -59,8 +59,8 @@ struct scout_client_config {
 	uint32_t lookup_poll_key_timeout_ms;   /* default 0: one shot. Late keys are waited for when this and */
 	uint32_t lookup_poll_key_intervals_ms; /* ... this are set. Default 0: one shot */
 	uint32_t lookup_poll_key_all;          /* 1: also for lookups whose expect_tokens is 0; default 0 */
-	uint32_t heartbeat_ms;                 /* default 1000 */
-	uint32_t connect_timeout_ms;           /* default 2000: how long lookups wait for the first connection */
+	uint32_t heartbeat_ms;                 /* of an idle connection, default 1000 */
+	uint32_t connect_timeout_ms;           /* default 400: how long lookups wait for the first connection */
 	uint32_t max_lookups;                  /* live requests, default 65536 */
 	uint32_t spin_us;                      /* courier, and who waits, spin this long before they sleep, default 0 */
 	uint64_t arena_bytes;                  /* hashes that wait for the courier, default 544 MiB */

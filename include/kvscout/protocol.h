@@ -113,8 +113,9 @@
  *                str lease_path      unix socket (SOCK_SEQPACKET) of the lease connection; empty when the server is not on
  *                                    this machine
  *
- * PING           (empty)             for whoever has sent nothing else for a heartbeat; one whose PING is not answered for some
- *                                    heartbeats should connect anew
+ * PING           (empty)             The server answers it at once, however long it takes for other operations. A peer that waits for
+ *                                    an answer sends one when nothing has come for a while (the library: 150 ms), and
+ *                                    connects anew when no frame follows (300 ms). An idle peer sends one every heartbeat_ms
  *   reply:       (empty)
  *
  * LOOKUP         u64 ticket          random, not 0, new for every lookup: names the session that this opens

@@ -43,8 +43,8 @@ struct scout_worker_config {
 	uint32_t reader;              /* of this worker, 0 .. readers - 1 */
 	uint32_t hash_bytes;          /* default 32 */
 	uint32_t transfer_timeout_ms; /* a job that could not start its first copy by then ends; default 30000 */
-	uint32_t heartbeat_ms;        /* default 1000 */
-	uint32_t connect_timeout_ms;  /* default 2000 */
+	uint32_t heartbeat_ms;        /* of an idle connection, default 1000 */
+	uint32_t connect_timeout_ms;  /* how long jobs wait for the first connection, default 400 */
 	uint32_t max_jobs;            /* default 4096; memory is taken as jobs are used */
 	uint32_t spin_us;             /* default 0 */
 	uint64_t weights_version; /* 0: whatever the server has; else jobs end SCOUT_ERR_WEIGHTS while the server has

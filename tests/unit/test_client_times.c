@@ -3,6 +3,7 @@
 
 #include "check_main.h"
 #include "client_rig.h"
+#include "link.h"
 
 /* When a lookup ends that gets no answer, and what its server is told of that: deadlines, the time for late keys. */
 
@@ -154,6 +155,37 @@ START_TEST(lookups_of_different_timeouts_end_each_by_its_own)
 }
 END_TEST
 
+/* ---- silence ---- */
+
+/* Who looks as often as it should finds the end in time; a pause of its own counts as one look, however long it was. */
+START_TEST(a_pause_of_our_own_is_no_silence)
+{
+	struct scout__patience p = {.looked_us = 1000000};
+	uint64_t now_us = 1000000, next_us = 0;
+	unsigned looks = 0;
+
+	while (!scout__patience_is_over(&p, 300000, now_us, &next_us)) {
+		ck_assert_uint_gt(next_us, now_us);
+		now_us = next_us;
+		looks++;
+	}
+	ck_assert_uint_ge(now_us, 1300000);
+	ck_assert_uint_le(now_us, 1301000);
+	ck_assert_uint_ge(looks, 5);
+	p = (struct scout__patience){.looked_us = 1000000};
+	now_us = 1000000 + 60000000;
+	ck_assert(!scout__patience_is_over(&p, 300000, now_us, &next_us));
+	ck_assert_uint_le(next_us, now_us + 51000);
+	for (looks = 1; !scout__patience_is_over(&p, 300000, now_us, &next_us); looks++)
+		now_us = next_us + 10000000;
+	ck_assert_uint_ge(looks, 6);
+	/* An earlier clock than that of the last look is no time. */
+	p = (struct scout__patience){.looked_us = 1000000};
+	ck_assert(!scout__patience_is_over(&p, 300000, 900000, &next_us));
+	ck_assert_uint_eq(p.waited_us, 0);
+}
+END_TEST
+
 /* ---- what is logged ---- */
 
 static atomic_uint n_timeout_lines;
@@ -215,6 +247,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_lookups_own_timeout_counts_where_it_is_the_largest);
 	tcase_add_test(tc, a_timeout_that_is_too_long_is_refused_and_one_beyond_the_callers_structure_ignored);
 	tcase_add_test(tc, lookups_of_different_timeouts_end_each_by_its_own);
+	tcase_add_test(tc, a_pause_of_our_own_is_no_silence);
 	tcase_add_test(tc, timeouts_are_logged_at_most_once_a_second);
 	suite_add_tcase(s, tc);
 	return s;

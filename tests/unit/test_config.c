@@ -160,7 +160,7 @@ START_TEST(client_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(cfg.lookup_poll_key_intervals_ms, 0);
 	ck_assert_uint_eq(cfg.lookup_poll_key_all, 0);
 	ck_assert_uint_eq(cfg.heartbeat_ms, 1000);
-	ck_assert_uint_eq(cfg.connect_timeout_ms, 2000);
+	ck_assert_uint_eq(cfg.connect_timeout_ms, 400);
 	ck_assert_uint_eq(cfg.max_lookups, 65536);
 	ck_assert_uint_eq(cfg.spin_us, 0);
 	ck_assert_uint_eq(cfg.arena_bytes, 544 << 20);
@@ -517,7 +517,7 @@ START_TEST(worker_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(taken.hash_bytes, 32);
 	ck_assert_uint_eq(taken.transfer_timeout_ms, 30000);
 	ck_assert_uint_eq(taken.heartbeat_ms, 1000);
-	ck_assert_uint_eq(taken.connect_timeout_ms, 2000);
+	ck_assert_uint_eq(taken.connect_timeout_ms, 400);
 	ck_assert_uint_eq(taken.max_jobs, 4096);
 	ck_assert_int_eq(taken.device, 0);
 	ck_assert_str_eq(taken.numa_node, "auto");

@@ -142,6 +142,7 @@ try_client(const char *secret_file, const char *server_key, char *err, size_t le
 	cfg.curve_secret_file = secret_file;
 	cfg.curve_server_key = server_key;
 	cfg.connect_timeout_ms = 1500;
+	cfg.lookup_timeout_ms = 5000;
 	rc = scout_client_new(&cfg, &client, err, len);
 	scout_client_config_fini(&cfg);
 	return rc;
