@@ -172,6 +172,9 @@ begin(struct beside *b)
 	for (unsigned int i = 0; i <= MAX_UNITS; i++)
 		check(b, gpu->timer_new(&b->marks[i]), "an event");
 	check(b, gpu->load_new(b->point->load, &b->w->load_size, b->stream, &b->load), "making the load");
+	for (unsigned int way = 0; way < COPY_N_WAYS; way++)
+		if (copy_is_wanted(b->w->opt, b->point, way))
+			(void)copy_world_copy(b->w, way, b->point->course, false);
 	b->n_units = 1;
 	(void)run_alone(b); /* loads the kernel */
 	/* Twice: the first window raises the clocks of an idle GPU. */

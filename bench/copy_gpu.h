@@ -32,7 +32,8 @@ struct copy_load_size {
 	uint64_t stream_floats;
 	uint64_t persistent_rounds;
 	unsigned int graph_kernels;
-	double window_ms; /* how long a load runs */
+	double window_ms;           /* how long a load runs */
+	unsigned int point_limit_s; /* of a point that says nothing */
 };
 
 struct copy_gpu {

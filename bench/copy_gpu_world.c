@@ -76,15 +76,10 @@ copy_world_open(struct copy_world *w, const struct copy_options *opt, const stru
 {
 	const struct scout__cuda_api *api = gpu->api;
 	char err[300] = "";
-	static const struct copy_load_size usual = {.matmul_n = 2048,
-						    .stream_floats = 128 << 20,
-						    .persistent_rounds = 500000,
-						    .graph_kernels = 200,
-						    .window_ms = 80};
 	void *p;
 
 	*w = (struct copy_world){.opt = opt, .gpu = gpu, .part = 1};
-	w->load_size = size ? *size : usual;
+	w->load_size = *size;
 	if (gpu->ops->probe(opt->device, err, sizeof(err)) != 0)
 		copy_die(EXIT_NOT_HERE, "SCOUT_ERR_DEVICE: %s", err);
 	CHECK(w, api->enter_thread(opt->device));
@@ -119,12 +114,23 @@ copy_world_open(struct copy_world *w, const struct copy_options *opt, const stru
 	copy_world_wait(w, w->work, w->mark_up);
 }
 
+static void
+unmap_region(struct copy_region *region)
+{
+	if (region->base)
+		copy_slots_unmap(region->base, region->bytes);
+	*region = (struct copy_region){.base = NULL};
+}
+
 void
 copy_world_close(struct copy_world *w)
 {
 	const struct scout__cuda_api *api = w->gpu->api;
 
 	copy_world_clear(w);
+	for (unsigned int way = 0; way < COPY_N_WAYS; way++)
+		for (uint32_t g = 0; g < COPY_MAX_GROUPS; g++)
+			unmap_region(&w->regions[way][g]);
 	for (unsigned int d = 0; d < 2; d++)
 		for (unsigned int l = 0; l < COPY_MAX_PLANES; l++)
 			api->event_free(w->layer_events[d][l]);
@@ -281,6 +287,24 @@ open_engine(struct copy_world *w, unsigned int way, uint32_t g)
 	(void)w->gpu->ops->poll(*engine);
 }
 
+/* A mapping that another layout had serves again: its pages are there. */
+static bool
+map_region(const struct copy_world *w, uint32_t g, struct copy_region *region, char *text, size_t len)
+{
+	uint64_t want = w->total / w->n_groups / 4 * 5;
+
+	if (w->point.slots == COPY_WIDE)
+		want = SPREAD_BYTES / w->n_groups;
+	want = want < w->groups[g].slot_bytes ? w->groups[g].slot_bytes : want;
+	if (region->base && region->kind == w->point.slots && region->want == want)
+		return true;
+	unmap_region(region);
+	region->base = copy_slots_map(w->point.slots, want, &region->bytes, text, len);
+	region->kind = w->point.slots;
+	region->want = want;
+	return region->base != NULL;
+}
+
 bool
 copy_world_set_up(struct copy_world *w, const struct copy_point *point, char *text, size_t len)
 {
@@ -294,12 +318,8 @@ copy_world_set_up(struct copy_world *w, const struct copy_point *point, char *te
 	for (unsigned int way = COPY_STAGED; way < COPY_N_WAYS; way++) {
 		for (uint32_t g = 0; g < w->n_groups && copy_is_wanted(w->opt, point, way); g++) {
 			struct copy_region *region = &w->regions[way][g];
-			uint64_t want = w->groups[g].n_items * w->groups[g].slot_bytes / 4 * 5;
 
-			if (point->slots == COPY_WIDE)
-				want = SPREAD_BYTES / w->n_groups;
-			region->base = copy_slots_map(point->slots, want, &region->bytes, text, len);
-			if (!region->base)
+			if (!map_region(w, g, region, text, len))
 				return false;
 			region->slots = copy_alloc(region->bytes / w->groups[g].slot_bytes * sizeof(*region->slots));
 			copy_shuffle(region->slots, region->bytes / w->groups[g].slot_bytes, &seed);
@@ -322,10 +342,11 @@ copy_world_clear(struct copy_world *w)
 				w->gpu->ops->close(w->engines[way][g]);
 				w->engines[way][g] = NULL;
 			}
-			if (region->base)
-				copy_slots_unmap(region->base, region->bytes);
 			free(region->slots);
-			*region = (struct copy_region){.base = NULL};
+			region->slots = NULL;
+			/* Large ones, and those of other points, are not kept. */
+			if (region->kind != COPY_MEMFD)
+				unmap_region(region);
 		}
 	}
 	for (uint32_t g = 0; g < w->n_groups; g++) {

@@ -34,7 +34,8 @@ struct copy_group {
 /* The slots of one way and one group. */
 struct copy_region {
 	uint8_t *base; /* NULL: none */
-	uint64_t bytes;
+	uint64_t bytes, want;
+	enum copy_slots kind;
 	int64_t *slots; /* the slot of each item */
 };
 

@@ -2,7 +2,7 @@
 /*
  * DESIGN: one point of the sweep without a kernel beside it. All ways take turns within each round, in an order that rotates, so that
  * what else goes on in the machine meets all of them alike; ratios are taken within a round. The first round warms up and does not
- * count. A way that is very slow takes part in fewer rounds.
+ * count, but for a way that is very slow: it has its turn once or twice.
  */
 #include "copy_measure.h"
 
@@ -52,14 +52,14 @@ run_round(struct copy_world *w, const struct copy_point *point, unsigned int rou
 	for (unsigned int k = 0; k < COPY_N_WAYS; k++) {
 		unsigned int way = (k + round) % COPY_N_WAYS;
 
-		if (!copy_is_wanted(w->opt, point, way) || (round > 1 && rounds->spent_ns[way] > SLOW_NS))
+		if (!copy_is_wanted(w->opt, point, way) || (rounds->n[way] > 0 && rounds->spent_ns[way] > SLOW_NS))
 			continue;
 		gbps[way] = run_one(w, way, point, round == 0, &rounds->spent_ns[way], result);
 	}
-	for (unsigned int way = 0; way < COPY_N_WAYS && round > 0; way++) {
+	for (unsigned int way = 0; way < COPY_N_WAYS; way++) {
 		unsigned int n = rounds->n[way];
 
-		if (gbps[way] <= 0)
+		if (gbps[way] <= 0 || (round == 0 && rounds->spent_ns[way] <= SLOW_NS))
 			continue;
 		rounds->gbps[way][n] = gbps[way];
 		rounds->ratio[way][n] = gbps[way] / gbps[COPY_CONTIGUOUS];

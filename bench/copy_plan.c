@@ -108,13 +108,15 @@ copy_plan(const struct copy_options *opt, struct copy_point points[COPY_MAX_POIN
 	add_courses(&plan, special);
 	add_size(&plan, 4 << 10, true, false);
 	add_size(&plan, 2 << 20, false, !opt->quick);
-	add_size(&plan, 256, false, false);
 	special.slots = COPY_WIDE;
 	special.groups = 1;
 	if (!opt->quick)
 		add_courses(&plan, special);
-	for (uint64_t piece = COPY_SMALLEST_PIECE; piece <= COPY_LARGEST_PIECE; piece *= 2)
+	for (uint64_t piece = COPY_GOAL_PIECE; piece <= COPY_LARGEST_PIECE; piece *= 2)
 		add_size(&plan, piece, !opt->quick, false);
+	/* No goal is for these, and some methods take long. */
+	for (uint64_t piece = COPY_SMALLEST_PIECE; piece < COPY_GOAL_PIECE; piece *= 2)
+		add_size(&plan, piece, false, false);
 	return plan.n;
 }
 

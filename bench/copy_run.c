@@ -6,7 +6,7 @@
  *
  * Two processes. The one that reports has no CUDA in it: it prints and writes each result as it comes, and keeps the time. A child
  * measures point after point and sends results through a pipe. A child that crashes, meets a sticky error of the device, or says
- * nothing for POINT_LIMIT_S is ended and costs the point that it was at; a new child goes on behind it, in a new context. So one
+ * nothing for too long is ended and costs the point that it was at; a new child goes on behind it, in a new context. So one
  * method that hangs in one driver does not take the table with it.
  *
  * Budget: past --budget-s the child begins no new point, and a little later it is ended in the middle of one. Points are in
@@ -32,7 +32,6 @@
 #include "say.h"
 
 #define INIT_LIMIT_S 120u
-#define POINT_LIMIT_S 90u
 #define GRACE_S 10u
 #define MAX_CHILDREN 8u
 
@@ -154,6 +153,7 @@ child_main(const struct copy_report *report, const struct copy_gpu *gpu, const s
 
 struct run {
 	struct copy_report report;
+	struct copy_load_size size;
 	uint64_t end_us; /* no point begins after this */
 	pid_t child;
 	int fd;
@@ -161,10 +161,11 @@ struct run {
 	char text[200]; /* why it ends */
 	int status;     /* with that */
 	bool has_said, is_out_of_time;
+	bool is_broken; /* it ended badly between two points */
 };
 
 static void
-start_child(struct run *run, const struct copy_gpu *gpu, const struct copy_load_size *size)
+start_child(struct run *run, const struct copy_gpu *gpu)
 {
 	int fds[2];
 
@@ -182,7 +183,7 @@ start_child(struct run *run, const struct copy_gpu *gpu, const struct copy_load_
 	if (run->child == 0) {
 		(void)close(fds[0]);
 		child_pipe = fds[1];
-		child_main(&run->report, gpu, size, run->end_us);
+		child_main(&run->report, gpu, &run->size, run->end_us);
 	}
 	(void)close(fds[1]);
 	run->fd = fds[0];
@@ -193,7 +194,7 @@ static int
 patience_ms(const struct run *run)
 {
 	uint64_t now_us = scout__now_us(), last_us = run->end_us + GRACE_S * UINT64_C(1000000);
-	uint64_t limit_ms = (run->at < 0 && !run->report.has_info ? INIT_LIMIT_S : POINT_LIMIT_S) * UINT64_C(1000);
+	uint64_t limit_ms = (run->report.has_info ? run->size.point_limit_s : INIT_LIMIT_S) * UINT64_C(1000);
 
 	if (run->end_us == UINT64_MAX)
 		return (int)limit_ms;
@@ -246,7 +247,7 @@ listen_to_child(struct run *run)
 			run->is_out_of_time = scout__now_us() >= run->end_us;
 			if (!run->has_said)
 				(void)snprintf(run->text, sizeof(run->text), "nothing happened for %u s",
-					       POINT_LIMIT_S);
+					       run->size.point_limit_s);
 			(void)kill(run->child, SIGKILL); /* it is our child: it is there until we wait for it */
 			return;
 		}
@@ -290,8 +291,10 @@ end_child(struct run *run)
 	else if (run->text[0] == 0)
 		(void)snprintf(run->text, sizeof(run->text), "the measuring process ended with status %d",
 			       WIFEXITED(status) ? WEXITSTATUS(status) : status);
-	if (!result)
+	if (!result) {
+		run->is_broken = run->report.has_info;
 		return false; /* it did not come to a point: nor would the next one */
+	}
 	*result = (struct copy_result){.status = COPY_FAILED};
 	memcpy(result->text, run->text, sizeof(result->text));
 	copy_report_point(&run->report, (unsigned int)run->at);
@@ -313,7 +316,9 @@ exit_status(const struct run *run)
 		complain("%" PRIu64 " bytes are wrong", wrong);
 	if (failed)
 		complain("%u points failed", failed);
-	return wrong || failed ? EXIT_WRONG : 0;
+	if (run->is_broken)
+		complain("%s", run->text);
+	return wrong || failed || run->is_broken ? EXIT_WRONG : 0;
 }
 
 static bool
@@ -352,17 +357,23 @@ settle_options(struct copy_options *opt)
 int
 copy_run(const struct copy_options *given, const struct copy_gpu *gpu, const struct copy_load_size *size)
 {
+	static const struct copy_load_size usual = {.matmul_n = 2048,
+						    .stream_floats = 128 << 20,
+						    .persistent_rounds = 500000,
+						    .graph_kernels = 200,
+						    .window_ms = 80,
+						    .point_limit_s = 90};
 	static struct run run; /* large: all results */
 	struct copy_options opt = *given;
 
 	check_options(&opt);
 	settle_options(&opt);
-	run = (struct run){.report = {.opt = &opt, .begin_us = scout__now_us()}};
+	run = (struct run){.report = {.opt = &opt, .begin_us = scout__now_us()}, .size = size ? *size : usual};
 	run.end_us = opt.budget_s ? run.report.begin_us + opt.budget_s * UINT64_C(1000000) : UINT64_MAX;
 	run.report.is_quiet = opt.json && strcmp(opt.json, "-") == 0;
 	run.report.n_points = copy_plan(&opt, run.report.points);
 	for (unsigned int children = 0; children < MAX_CHILDREN; children++) {
-		start_child(&run, gpu, size);
+		start_child(&run, gpu);
 		listen_to_child(&run);
 		if (!end_child(&run))
 			break;

@@ -39,11 +39,32 @@ meminfo(const char *name)
 	return value;
 }
 
+/* What a container may still take; UINT64_MAX: no limit that is known. */
+static uint64_t
+container_room(void)
+{
+	const char *const paths[2] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"};
+	uint64_t values[2] = {UINT64_MAX, 0};
+	char line[64];
+
+	for (unsigned int i = 0; i < 2; i++) {
+		FILE *in = fopen(paths[i], "re");
+
+		if (in && fgets(line, sizeof(line), in) && line[0] >= '0' && line[0] <= '9')
+			values[i] = strtoull(line, NULL, 10);
+		if (in)
+			(void)fclose(in); /* only read */
+	}
+	return values[0] > values[1] ? values[0] - values[1] : 0;
+}
+
 static bool
 has_room(enum copy_slots slots, uint64_t bytes, char *text, size_t len)
 {
 	uint64_t available = meminfo("MemAvailable") << 10, huge = meminfo("HugePages_Free") * HUGE_PAGE;
 
+	if (available > container_room())
+		available = container_room();
 	if (slots == COPY_HUGE && (huge < bytes || meminfo("Hugepagesize") != 2048)) {
 		(void)snprintf(text, len,
 			       "%" PRIu64 " MiB of huge pages of 2 MiB are needed and %" PRIu64

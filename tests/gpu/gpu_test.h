@@ -2,6 +2,7 @@
 #ifndef KVSCOUT_TESTS_GPU_TEST_H
 #define KVSCOUT_TESTS_GPU_TEST_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ struct gpu_case {
 };
 
 #define GPU_SKIP 77
+#define GPU_CASE_LIMIT_S 60
 
 #define REQUIRE(x)                                                                                                     \
 	do {                                                                                                           \
@@ -61,11 +63,16 @@ gpu_spawn(const char *name, int i)
 		/* A program that another one has loaded (its own ld.so) is told what to start. */
 		const char *self = getenv("GPU_TEST_SELF");
 
+		/* A case that hangs costs the others no more than this. */
+		alarm(GPU_CASE_LIMIT_S);
 		execl(self ? self : "/proc/self/exe", "gpu-test", name, number, (char *)NULL);
 		_exit(127);
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)
 		return 127;
+	if (WIFSIGNALED(status))
+		printf("# ended by signal %d%s\n", WTERMSIG(status),
+		       WTERMSIG(status) == SIGALRM ? ": it took too long" : "");
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

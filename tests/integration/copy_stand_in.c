@@ -7,6 +7,7 @@
  *   none    there is no device
  *   wrong   a byte of a page changes before it is checked
  *   crash   the measuring process is killed where it makes the memory-bound load
+ *   hang    ... and where it stands still
  *   error   making the memory-bound load fails
  *   waits   copies beside the persistent load wait for its end
  * At the end it says what was not freed, and what a GPU would have refused.
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "clock.h"
 #include "copy_gpu.h"
@@ -188,6 +190,8 @@ stand_in_load_new(enum copy_load load, const struct copy_load_size *size, void *
 	(void)stream;
 	if (load == COPY_MEMORY && is_mode("crash"))
 		abort();
+	while (load == COPY_MEMORY && is_mode("hang"))
+		(void)pause();
 	if (load == COPY_MEMORY && is_mode("error"))
 		return FAKE_CUDA_ILLEGAL_ADDRESS;
 	load_kind = (int)load;
@@ -247,7 +251,7 @@ main(int argc, char **argv)
 		.load_stop = stand_in_load_stop,
 		.load_free = stand_in_load_stop,
 	};
-	static const struct copy_load_size size = {.window_ms = 10};
+	static const struct copy_load_size size = {.window_ms = 10, .point_limit_s = 5};
 	struct copy_options opt;
 
 	say_begin("copy_stand_in");

@@ -115,6 +115,7 @@ check "its tables and its drawing are there" tables_are_there
 check "a copy that waits for the kernel fails the goal" waiting_fails
 check "one wrong byte fails the point and the run" wrong_byte_fails
 check "a crash costs one point" costs_one_point crash "the measuring process ended by signal"
+check "a hang costs one point" costs_one_point hang "nothing happened for 5 s"
 check "an error of the device costs one point" costs_one_point error "making the load: cudaErrorIllegalAddress"
 check "no device is a skip" no_device_is_a_skip
 check "groups of other pieces are measured" groups_are_measured
