@@ -324,6 +324,8 @@ SCOUT_ON_LOOP void scout__status(struct scout_server *s, struct scout__dest *des
 
 SCOUT_ON_ANY int scout__paths_open(struct scout__paths *paths, const char *listen, char **ret_bind, char *err,
 				   size_t err_len);
+/* Remove private folders of dead servers under @base; returns how many. */
+SCOUT_ON_ANY uint32_t scout__paths_sweep(const char *base);
 SCOUT_ON_ANY void scout__paths_close(struct scout__paths *paths);
 
 /* ---- loop.c ---- */

@@ -22,6 +22,8 @@
  * remove what a dead server left. The lock file is unlinked while it is held; who got the lock of a file that was
  * unlinked meanwhile opens the path again.
  *
+ * A private folder stays when its server is killed; the next start removes it (paths_sweep.c).
+ *
  * The folder decides who can put something else in our place: nobody but us and root may be able to write it, or it is sticky.
  *
  * Threads: whoever starts and stops the server.
@@ -104,9 +106,10 @@ take_lock(struct scout__paths *paths, char *err, size_t err_len)
 					   errno == EACCES || errno == EPERM ? SCOUT_ERR_PERMISSION : SCOUT_ERR_BIND,
 					   "%s cannot be opened (%s)", paths->lock, scout__errno_text(errno));
 		if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-			code = errno == EWOULDBLOCK ? in_use(fd, paths->socket, err, err_len)
-						    : scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "flock %s: %s",
-								  paths->lock, scout__errno_text(errno));
+			code = errno == EWOULDBLOCK
+				       ? in_use(fd, paths->socket ? paths->socket : paths->dir, err, err_len)
+				       : scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "flock %s: %s", paths->lock,
+						     scout__errno_text(errno));
 			(void)close(fd);
 			return code;
 		}
@@ -147,7 +150,8 @@ make_folder(struct scout__paths *paths, char *err, size_t err_len)
 
 	if (!base || base[0] != '/' || strlen(base) > 48 || access(base, W_OK | X_OK) != 0)
 		base = "/tmp";
-	if (asprintf(&paths->dir, "%s/kvscout-XXXXXX", base) < 0) {
+	paths->n_swept = scout__paths_sweep(base);
+	if (asprintf(&paths->dir, "%s/" SCOUT__PRIVATE_PREFIX "XXXXXX", base) < 0) {
 		paths->dir = NULL;
 		return no_memory(err, err_len);
 	}
@@ -205,7 +209,7 @@ open_private(struct scout__paths *paths, char *err, size_t err_len)
 
 	if (rc)
 		return rc;
-	path = with_suffix(paths->dir, "/kvscout.sock");
+	path = with_suffix(paths->dir, "/" SCOUT__PRIVATE_SOCKET);
 	if (!path)
 		return no_memory(err, err_len);
 	rc = open_ipc(paths, path, err, err_len);
@@ -213,7 +217,7 @@ open_private(struct scout__paths *paths, char *err, size_t err_len)
 	return rc;
 }
 
-/* tcp and inproc have no file of their own, but the lease socket is one. */
+/* tcp and inproc have no file of their own, but the lease socket is one; the lock says whether its server lives. */
 static int
 open_folder(struct scout__paths *paths, char *err, size_t err_len)
 {
@@ -221,9 +225,12 @@ open_folder(struct scout__paths *paths, char *err, size_t err_len)
 
 	if (rc)
 		return rc;
-	paths->lease = with_suffix(paths->dir, "/kvscout.sock" SCOUT__LEASE_SUFFIX);
+	paths->lease = with_suffix(paths->dir, "/" SCOUT__PRIVATE_SOCKET SCOUT__LEASE_SUFFIX);
+	paths->lock = with_suffix(paths->dir, "/" SCOUT__PRIVATE_SOCKET SCOUT__LOCK_SUFFIX);
+	if (!paths->lease || !paths->lock)
+		return no_memory(err, err_len);
 	paths->sockets_are_ours = true;
-	return paths->lease ? 0 : no_memory(err, err_len);
+	return take_lock(paths, err, err_len);
 }
 
 int

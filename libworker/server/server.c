@@ -408,6 +408,9 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 		scout__metrics_serve(s);
 	scout__log(&s->log, SCOUT_LOG_INFO, "serving %s, epoch %016llx, pool of %llu bytes", s->endpoint,
 		   (unsigned long long)s->epoch, (unsigned long long)s->cfg.l1_bytes);
+	if (s->paths.n_swept)
+		scout__log(&s->log, SCOUT_LOG_INFO, "removed %u private folders of servers that were killed",
+			   (unsigned)s->paths.n_swept);
 	scout__curve_warn(s);
 	if (s->inproc)
 		scout__inproc_serve(s->inproc);

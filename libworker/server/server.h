@@ -47,6 +47,8 @@
 #define SCOUT__UNSENT_ALL ((size_t)4 * SCOUT_MAX_UNREAD) /* and of all of them */
 #define SCOUT__LEASE_SUFFIX ".lease"
 #define SCOUT__LOCK_SUFFIX ".lock"
+#define SCOUT__PRIVATE_PREFIX "kvscout-"
+#define SCOUT__PRIVATE_SOCKET "kvscout.sock"
 #define SCOUT__IPC_PATH_MAX 107 /* sun_path without its terminator */
 #define SCOUT__LOG_INTERVAL_US 1000000u
 #define SCOUT__WARN_INTERVAL_US 10000000u /* of what lasts until an operator mends it */
@@ -456,6 +458,7 @@ struct scout__paths {
 	char *lease;
 	char *lock;
 	int lock_fd;
+	uint32_t n_swept;      /* folders of dead servers that were removed */
 	bool sockets_are_ours; /* nothing else is there under these names */
 };
 
