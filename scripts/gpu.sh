@@ -19,10 +19,12 @@ GPU_CASE=every_method_copies_every_byte_and_no_other
 gpu_usage()
 {
 	cat <<'END'
-usage: ./dev gpu [--quick] [--build] [OPTIONS OF kvscout-copy...]
+usage: ./dev gpu [--quick] [--build | --pack] [OPTIONS OF kvscout-copy...]
 
   --quick   at most 5 minutes instead of 10: fewer rounds, no compute-sanitizer
   --build   build only; the programs in build-gpu run where there is no compiler, too
+  --pack    build what needs libzmq and the like, and put it with its libraries into build-gpu-carry; taken along to a machine
+            with a GPU and without them, that folder is tested there, too
 
 Results are written to the folder that OUT names in the environment (default: build-gpu): kvscout-copy.md (the table for docs/gpu.md),
 kvscout-copy.jsonl (a line for each result, as it comes), kvscout-copy.json, kvscout-copy.svg, and gpu.log (what the programs print).
@@ -243,6 +245,79 @@ gpu_count_tap()
 	esac
 }
 
+# ---- what is built elsewhere -----------------------------------------------------------------------------------------
+
+GPU_CARRY=$ROOT/build-gpu-carry
+
+# What the packed program is built from.
+gpu_carry_stamp()
+{
+	(cd "$ROOT" && cat include/kvscout/*.h libclient/*.[ch] libclient/*/*.[ch] libworker/*.[ch] libworker/*/*.[ch] \
+		libworker/*/*/*.[ch] libworker/*/*.cu tests/gpu/*.[ch] 2>/dev/null) | cksum
+}
+
+# A program with all its libraries. It starts with the machine's own libc, or, where that is older than the one that it was built
+# with, by the ld.so and the libc of the machine that packed it.
+gpu_pack()
+{
+	need_base >&2
+	build_default >&2 || return 1
+	gp_program=$ROOT/build/tests/gpu/gpu_worker
+	if ! [ -x "$gp_program" ]; then
+		say "pack: FAILED, the build has no CUDA" >&2
+		return 1
+	fi
+	rm -rf "$GPU_CARRY"
+	mkdir -p "$GPU_CARRY/lib" "$GPU_CARRY/libc" || return 1
+	cp "$gp_program" "$GPU_CARRY/gpu_worker.bin" || return 1
+	for gp_library in $(ldd "$gp_program" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p; s/^[ \t]*\(\/[^ ]*ld-[^ ]*\) .*/\1/p'); do
+		case ${gp_library##*/} in
+		ld-*) cp -L "$gp_library" "$GPU_CARRY/libc/ld.so" || return 1 ;;
+		libc.* | libm.* | libdl.* | librt.* | libpthread.* | libresolv.*)
+			cp -L "$gp_library" "$GPU_CARRY/libc" || return 1
+			;;
+		*) cp -L "$gp_library" "$GPU_CARRY/lib" || return 1 ;;
+		esac
+	done
+	# The driver's library needs these, too: all of a libc, or none of it.
+	for gp_library in libdl.so.2 librt.so.1 libpthread.so.0 libutil.so.1; do
+		gp_path=$(dirname "$(ldd "$gp_program" | sed -n 's/.* => \(\/[^ ]*\/libc\.so\.6\) .*/\1/p')")/$gp_library
+		[ ! -f "$gp_path" ] || cp -L "$gp_path" "$GPU_CARRY/libc" || return 1
+	done
+	strip -g "$GPU_CARRY/gpu_worker.bin" 2>/dev/null
+	cat >"$GPU_CARRY/gpu_worker" <<'END'
+#!/bin/sh
+# Starts gpu_worker.bin with what lies beside it.
+here=$(cd "$(dirname "$0")" && pwd -P)
+GPU_TEST_SELF=$here/gpu_worker
+export GPU_TEST_SELF
+libraries=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+if LD_LIBRARY_PATH=$libraries "$here/gpu_worker.bin" --starts >/dev/null 2>&1; then
+	LD_LIBRARY_PATH=$libraries exec "$here/gpu_worker.bin" "$@"
+fi
+exec "$here/libc/ld.so" --library-path "$here/libc:$libraries" "$here/gpu_worker.bin" "$@"
+END
+	chmod +x "$GPU_CARRY/gpu_worker" || return 1
+	"$GPU_CARRY/gpu_worker" --starts || return 1
+	"$GPU_CARRY/libc/ld.so" --library-path "$GPU_CARRY/libc:$GPU_CARRY/lib" "$GPU_CARRY/gpu_worker.bin" --starts || return 1
+	gpu_carry_stamp >"$GPU_CARRY/stamp"
+	say "pack: build-gpu-carry, $(du -sm "$GPU_CARRY" | cut -f 1) MB"
+}
+
+# Whether the packed program can run; says why not.
+gpu_has_carried()
+{
+	if ! [ -x "$GPU_CARRY/gpu_worker" ]; then
+		say "SKIPPED, there is no build-gpu-carry; ./dev gpu --pack makes it on a machine that has the packages of ./dev test"
+	elif [ "$(cat "$GPU_CARRY/stamp")" != "$(gpu_carry_stamp)" ]; then
+		say "SKIPPED, build-gpu-carry was packed from other sources; run ./dev gpu --pack anew"
+	else
+		return 0
+	fi
+	gpu_add 0 0 1
+	return 1
+}
+
 # Every program of tests/gpu, while their time lasts.
 gpu_tests()
 {
@@ -253,10 +328,11 @@ gpu_tests()
 		export GPU_TEST_QUICK
 	fi
 	gt_end=$(($(date +%s) + gt_limit))
-	for gt_program in "$GPU_DIR"/bin/gpu_*; do
+	for gt_program in "$GPU_DIR"/bin/gpu_* "$GPU_CARRY/gpu_worker"; do
 		gt_name=$(basename "$gt_program")
 		gt_left=$((gt_end - $(date +%s)))
 		say "== $gt_name"
+		[ "$gt_program" != "$GPU_CARRY/gpu_worker" ] || gpu_has_carried || continue
 		if [ $gt_left -lt 5 ]; then
 			say "$gt_name: not run, the time for tests is used up"
 			gpu_add 0 0 1
@@ -340,6 +416,10 @@ gpu_main()
 		case $1 in
 		--quick) GPU_QUICK=yes ;;
 		--build) gp_build_only=yes ;;
+		--pack)
+			gpu_pack
+			return
+			;;
 		-h | --help)
 			gpu_usage
 			return 0

@@ -7,13 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 /*
  * Tests on a real GPU, without Check: GPU machines often have a compiler and the CUDA toolkit and nothing else. Prints TAP. Each
  * case runs in a process of its own, started anew, because a CUDA context survives no fork and a broken device no case. With GPU_TEST_QUICK
- * in the environment each case runs once, the rest is skipped.
+ * in the environment each case runs once, the rest is skipped; GPU_TEST_JOBS says how many run at a time.
  */
 
 struct gpu_case {
@@ -23,7 +24,7 @@ struct gpu_case {
 };
 
 #define GPU_SKIP 77
-#define GPU_CASE_LIMIT_S 60
+#define GPU_CASE_LIMIT_S 60 /* then a case has hung */
 
 #define REQUIRE(x)                                                                                                     \
 	do {                                                                                                           \
@@ -48,32 +49,99 @@ gpu_run_one(const struct gpu_case *cases, int n_cases, const char *name, int i)
 	return 2;
 }
 
-/* The exit status of case @name, run by a new process of this program. */
-static inline int
-gpu_spawn(const char *name, int i)
+/* A case of the program, and how it went. */
+struct gpu_run {
+	const char *name;
+	int i;
+	pid_t pid;    /* 0: not started */
+	int status;   /* exit status, when it has ended */
+	FILE *said;   /* what it printed */
+	bool is_over; /* or is not run */
+};
+
+/* Start a case in a new process of this program. */
+static inline void
+gpu_spawn(struct gpu_run *run)
 {
 	char number[16];
-	int status = 0;
-	pid_t pid;
 
-	snprintf(number, sizeof(number), "%d", i);
+	snprintf(number, sizeof(number), "%d", run->i);
+	run->said = tmpfile();
 	fflush(stdout);
-	pid = fork();
-	if (pid == 0) {
+	run->pid = run->said ? fork() : -1;
+	if (run->pid == 0) {
 		/* A program that another one has loaded (its own ld.so) is told what to start. */
 		const char *self = getenv("GPU_TEST_SELF");
 
-		/* A case that hangs costs the others no more than this. */
-		alarm(GPU_CASE_LIMIT_S);
-		execl(self ? self : "/proc/self/exe", "gpu-test", name, number, (char *)NULL);
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		(void)alarm(GPU_CASE_LIMIT_S);
+		if (dup2(fileno(run->said), STDOUT_FILENO) >= 0 && dup2(fileno(run->said), STDERR_FILENO) >= 0)
+			execl(self ? self : "/proc/self/exe", "gpu-test", run->name, number, (char *)NULL);
 		_exit(127);
 	}
-	if (pid < 0 || waitpid(pid, &status, 0) != pid)
-		return 127;
-	if (WIFSIGNALED(status))
-		printf("# ended by signal %d%s\n", WTERMSIG(status),
-		       WTERMSIG(status) == SIGALRM ? ": it took too long" : "");
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	if (run->pid < 0) {
+		run->status = 127;
+		run->is_over = true;
+	}
+}
+
+/* Wait until one of the running cases has ended. */
+static inline void
+gpu_await(struct gpu_run *runs, int n)
+{
+	int status = 0;
+	pid_t pid = waitpid(-1, &status, 0);
+
+	for (int k = 0; k < n; k++)
+		if (runs[k].pid > 0 && !runs[k].is_over && (runs[k].pid == pid || pid < 0)) {
+			runs[k].status = pid < 0             ? 127
+					 : WIFEXITED(status) ? WEXITSTATUS(status)
+							     : 128 + WTERMSIG(status);
+			runs[k].is_over = true;
+		}
+}
+
+static inline void
+gpu_print(const struct gpu_run *run, int number, const char *why_not)
+{
+	const char *skip = why_not ? why_not : run->pid == 0 ? "quick" : run->status == GPU_SKIP ? "see above" : NULL;
+	char line[1024];
+
+	if (run->said) {
+		rewind(run->said);
+		while (fgets(line, sizeof(line), run->said))
+			fputs(line, stdout);
+		fclose(run->said);
+	}
+	if (run->status > 128)
+		printf("# ended by signal %d%s\n", run->status - 128,
+		       run->status - 128 == SIGALRM ? ": it took too long" : "");
+	printf("%s %d - %s:%d%s%s\n", run->status && !skip ? "not ok" : "ok", number, run->name, run->i,
+	       skip ? " # SKIP " : "", skip ? skip : "");
+	fflush(stdout);
+}
+
+/* Some cases at a time, since most of a case's time is the start of CUDA; their lines come in order. */
+static inline void
+gpu_run_all(struct gpu_run *runs, int n, const char *why_not)
+{
+	const char *text = getenv("GPU_TEST_JOBS");
+	const long jobs = text ? strtol(text, NULL, 10) : 4;
+	int next = 0, printed = 0, running = 0;
+
+	while (printed < n) {
+		for (; next < n && running < (jobs > 1 ? jobs : 1); next++)
+			if (!runs[next].is_over) {
+				gpu_spawn(&runs[next]);
+				running += !runs[next].is_over;
+			}
+		for (; printed < next && runs[printed].is_over; printed++)
+			gpu_print(&runs[printed], printed + 1, why_not);
+		if (running > 0 && printed < n) {
+			gpu_await(runs, n);
+			running--;
+		}
+	}
 }
 
 /* @why_not: NULL, or why no case can run here. */
@@ -81,29 +149,30 @@ static inline int
 gpu_main(int argc, char **argv, const struct gpu_case *cases, int n_cases, const char *why_not)
 {
 	const bool quick = getenv("GPU_TEST_QUICK") != NULL;
-	int n = 0, passed = 0, failed = 0, skipped = 0, rc;
+	int n = 0, passed = 0, failed = 0, skipped = 0;
+	struct gpu_run *runs;
 
 	if (argc == 3)
 		return gpu_run_one(cases, n_cases, argv[1], (int)strtol(argv[2], NULL, 10));
 	for (int c = 0; c < n_cases; c++)
 		n += cases[c].n;
+	runs = calloc((size_t)n, sizeof(*runs));
+	REQUIRE(runs);
 	printf("1..%d\n", n);
 	n = 0;
 	for (int c = 0; c < n_cases; c++)
-		for (int i = 0; i < cases[c].n; i++) {
-			n++;
-			if (why_not || (quick && i > 0)) {
-				printf("ok %d - %s:%d # SKIP %s\n", n, cases[c].name, i, why_not ? why_not : "quick");
-				skipped++;
-				continue;
-			}
-			rc = gpu_spawn(cases[c].name, i);
-			printf("%s %d - %s:%d%s\n", rc && rc != GPU_SKIP ? "not ok" : "ok", n, cases[c].name, i,
-			       rc == GPU_SKIP ? " # SKIP" : "");
-			passed += rc == 0;
-			skipped += rc == GPU_SKIP;
-			failed += rc && rc != GPU_SKIP;
-		}
+		for (int i = 0; i < cases[c].n; i++)
+			runs[n++] =
+				(struct gpu_run){.name = cases[c].name, .i = i, .is_over = why_not || (quick && i > 0)};
+	gpu_run_all(runs, n, why_not);
+	for (int k = 0; k < n; k++) {
+		bool is_skipped = runs[k].pid == 0 || runs[k].status == GPU_SKIP;
+
+		skipped += is_skipped;
+		passed += !is_skipped && runs[k].status == 0;
+		failed += !is_skipped && runs[k].status != 0;
+	}
+	free(runs);
 	printf("# %d passed, %d failed, %d skipped\n", passed, failed, skipped);
 	return failed ? 1 : 0;
 }
