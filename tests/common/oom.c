@@ -6,16 +6,27 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
-/* DESIGN: one countdown for all threads. Which thread reaches zero may differ from run to run; that one does is what counts. */
+/*
+ * DESIGN: one countdown for all threads. Which thread reaches zero may differ from run to run; that one does is what counts.
+ *
+ * A block counts as live if a thread that counts has allocated it, whichever thread frees it: libzmq frees what was given to it on
+ * its own threads. So the addresses of live blocks are kept, in a table with linear probing.
+ */
 
 static atomic_uint left; /* 0: disarmed, or over */
 static atomic_bool failed;
 static atomic_int who;
-static atomic_long live;
+
+#define CELLS (1u << 20)
+#define GONE ((void *)1)
+static void *cells[CELLS]; /* G:cells_mu: NULL, an address, or GONE: was one */
+static pthread_mutex_t cells_mu = PTHREAD_MUTEX_INITIALIZER;
+static long live; /* G:cells_mu */
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
@@ -68,12 +79,63 @@ fails(void)
 	return true;
 }
 
+static unsigned
+first_cell(const void *p)
+{
+	return (unsigned)(((uintptr_t)p >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 44) % CELLS;
+}
+
+static void
+add(void *p)
+{
+	unsigned i = first_cell(p);
+
+	(void)pthread_mutex_lock(&cells_mu);
+	while (cells[i] && cells[i] != GONE)
+		i = (i + 1) % CELLS;
+	cells[i] = p;
+	live++;
+	(void)pthread_mutex_unlock(&cells_mu);
+}
+
 static void *
 counted(void *p)
 {
 	if (p && counts())
-		atomic_fetch_add(&live, 1);
+		add(p);
 	return p;
+}
+
+/* Before it is freed: afterwards another thread may get the same address. Returns whether it had counted. */
+static bool
+forget(const void *p)
+{
+	unsigned i = first_cell(p);
+	bool had;
+
+	if (!p)
+		return false;
+	(void)pthread_mutex_lock(&cells_mu);
+	while (cells[i] && cells[i] != p)
+		i = (i + 1) % CELLS;
+	had = cells[i] != NULL;
+	if (had) {
+		cells[i] = cells[(i + 1) % CELLS] ? GONE : NULL;
+		live--;
+	}
+	(void)pthread_mutex_unlock(&cells_mu);
+	return had;
+}
+
+/* @to is what became of @p, which had counted or not; NULL: it stayed where it was. */
+static void *
+moved(void *p, bool had, void *to)
+{
+	if (!p)
+		return counted(to);
+	if (had)
+		add(to ? to : p);
+	return to;
 }
 
 void
@@ -95,7 +157,12 @@ oom_disarm(void)
 long
 oom_live(void)
 {
-	return atomic_load(&live);
+	long n;
+
+	(void)pthread_mutex_lock(&cells_mu);
+	n = live;
+	(void)pthread_mutex_unlock(&cells_mu);
+	return n;
 }
 
 void *
@@ -113,17 +180,23 @@ __wrap_calloc(size_t n, size_t size)
 void *
 __wrap_realloc(void *p, size_t size)
 {
-	void *to = fails() ? NULL : __real_realloc(p, size);
+	bool had;
 
-	return p ? to : counted(to);
+	if (fails())
+		return NULL;
+	had = forget(p);
+	return moved(p, had, __real_realloc(p, size));
 }
 
 void *
 __wrap_reallocarray(void *p, size_t n, size_t size)
 {
-	void *to = fails() ? NULL : __real_reallocarray(p, n, size);
+	bool had;
 
-	return p ? to : counted(to);
+	if (fails())
+		return NULL;
+	had = forget(p);
+	return moved(p, had, __real_reallocarray(p, n, size));
 }
 
 void *
@@ -179,7 +252,6 @@ __wrap_mmap64(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 void
 __wrap_free(void *p)
 {
-	if (p && counts())
-		atomic_fetch_sub(&live, 1);
+	(void)forget(p);
 	__real_free(p);
 }
