@@ -11,6 +11,9 @@
  * Source access order. In a batch from the GPU the sources are pages that kernels before it in the stream write, so it says
  * STREAM: with ANY the copy engine may read them before those kernels are done. In a batch to the GPU the sources are slots
  * that were complete before the call and are held until the batch has ended: ANY lets it read ahead.
+ *
+ * Batches prefer to overlap with kernels: since 13.1 that means the copy engines, where the driver would also take the
+ * multiprocessors, which are the model's.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -30,7 +33,8 @@ enum {
 	DEVICE_ORDINAL = 9,
 	MEMORY_TYPE_DEVICE = 2,
 	ORDER_STREAM = 1, /* CU_MEMCPY_SRC_ACCESS_ORDER_* */
-	ORDER_ANY = 3
+	ORDER_ANY = 3,
+	PREFER_OVERLAP = 1 /* CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE: a hint */
 };
 
 /* CUmemcpyAttributes_v1 */
@@ -272,7 +276,8 @@ api_has_batch(void)
 static int
 api_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream)
 {
-	struct batch_attributes attributes = {.source_order = to_device ? ORDER_ANY : ORDER_STREAM};
+	struct batch_attributes attributes = {.source_order = to_device ? ORDER_ANY : ORDER_STREAM,
+					      .flags = PREFER_OVERLAP};
 	size_t index = 0, failed = 0;
 
 	_Static_assert(sizeof(device_ptr) == sizeof(void *), "the driver's pointers are ours");
