@@ -138,6 +138,43 @@ a_fence_leaves_the_capture_of_its_stream_alone(int i)
 	ops->close(w.engine);
 }
 
+/* A fence on one stream while another one of the same thread is captured in the strictest mode. */
+static void
+a_fence_beside_a_capture_makes_its_stream_wait(int i)
+{
+	cudaStream_t captured, stream;
+	cudaGraph_t graph = NULL;
+	struct job job;
+	uint8_t *seen = malloc(1 << 23);
+	void *target, *copy;
+
+	REQUIRE(seen);
+	w.seed = 23;
+	world_make(&w, &two_slots, methods[i]);
+	CUDA(cudaMalloc(&target, 1 << 20));
+	CUDA(cudaMalloc(&copy, span_of(&w, 0)));
+	captured = new_stream();
+	stream = new_stream();
+	job_init(&job, SCOUT__COPY_LOAD);
+	job_model(&job);
+	CUDA(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));
+	CUDA(cudaMemsetAsync(target, 1, 1 << 20, captured));
+	REQUIRE(ops->start(w.engine, &job.batch) == 0);
+	while (atomic_load(&job.progress.enqueued) < 1)
+		;
+	REQUIRE(ops->fence(w.engine, stream) == 0);
+	CUDA(cudaMemcpyAsync(copy, w.planes[0].base, span_of(&w, 0), cudaMemcpyDeviceToDevice, stream));
+	CUDA(cudaMemsetAsync(target, 2, 1 << 20, captured));
+	CUDA(cudaStreamEndCapture(captured, &graph));
+	REQUIRE(graph);
+	CUDA(cudaStreamSynchronize(stream));
+	CUDA(cudaMemcpy(seen, copy, span_of(&w, 0), cudaMemcpyDeviceToHost));
+	REQUIRE(memcmp(seen, w.host[0], span_of(&w, 0)) == 0);
+	REQUIRE(next_ended(&w) == &job.batch && job.batch.status == 0);
+	require_as_model(&w);
+	ops->close(w.engine);
+}
+
 /* While a stream is captured that orders itself with the legacy stream, that one cannot wait, nor may it be tried. */
 static void
 a_fence_on_the_legacy_stream_leaves_another_capture_alone(int i)
@@ -506,6 +543,7 @@ static const struct gpu_case cases[] = {
 	{"a_capture_elsewhere_is_not_disturbed", a_capture_elsewhere_is_not_disturbed, 4},
 	{"an_engine_comes_and_goes_during_a_capture", an_engine_comes_and_goes_during_a_capture, 1},
 	{"a_fence_leaves_the_capture_of_its_stream_alone", a_fence_leaves_the_capture_of_its_stream_alone, 3},
+	{"a_fence_beside_a_capture_makes_its_stream_wait", a_fence_beside_a_capture_makes_its_stream_wait, 3},
 	{"a_fence_on_the_legacy_stream_leaves_another_capture_alone",
 	 a_fence_on_the_legacy_stream_leaves_another_capture_alone, 1},
 	{"an_event_of_a_capture_fails_its_job_and_no_other", an_event_of_a_capture_fails_its_job_and_no_other, 3},
