@@ -92,6 +92,21 @@ START_TEST(numbers_are_set)
 }
 END_TEST
 
+START_TEST(zero_means_the_default_where_it_is_no_value_of_its_own)
+{
+	static const char *const zeros[] = {"0", "000", "-0"};
+
+	for (size_t i = 0; i < sizeof(zeros) / sizeof(zeros[0]); i++) {
+		ck_assert_int_eq(set("count", "12"), 0);
+		ck_assert_int_eq(set("count", zeros[i]), 0);
+		ck_assert_uint_eq(cfg.count, 256);
+	}
+	ck_assert_int_eq(set("bytes", "64Ki"), 0);
+	ck_assert_int_eq(set("bytes", "0Ki"), 0);
+	ck_assert_uint_eq(cfg.bytes, 8 << 20);
+}
+END_TEST
+
 START_TEST(signed_numbers_are_set)
 {
 	ck_assert_int_eq(set("offset", "-2147483648"), 0);
@@ -109,13 +124,12 @@ START_TEST(the_alias_sets_the_same_field)
 {
 	ck_assert_int_eq(set("counts", "12"), 0);
 	ck_assert_uint_eq(cfg.count, 12);
-	check_refused("counts", "0", SCOUT_ERR_CONFIG_RANGE, "count = \"0\": must be 1..1000");
+	check_refused("counts", "1001", SCOUT_ERR_CONFIG_RANGE, "count = \"1001\": must be 1..1000");
 }
 END_TEST
 
 START_TEST(a_number_out_of_range_names_key_value_and_range)
 {
-	check_refused("count", "0", SCOUT_ERR_CONFIG_RANGE, "count = \"0\": must be 1..1000");
 	check_refused("count", "1001", SCOUT_ERR_CONFIG_RANGE, "count = \"1001\": must be 1..1000");
 	check_refused("count", "-5", SCOUT_ERR_CONFIG_RANGE, "count = \"-5\": must be 1..1000");
 	check_refused("device", "-1", SCOUT_ERR_CONFIG_RANGE, "device = \"-1\": must be 0..15");
@@ -358,11 +372,11 @@ START_TEST(the_message_may_be_left_out_or_cut)
 {
 	char small[8] = "1234567";
 
-	ck_assert_int_eq(scout__options_set(&table, &cfg, "count", "0", NULL, 0), SCOUT_ERR_CONFIG_RANGE);
-	ck_assert_int_eq(scout__options_set(&table, &cfg, "count", "0", NULL, 100), SCOUT_ERR_CONFIG_RANGE);
-	ck_assert_int_eq(scout__options_set(&table, &cfg, "count", "0", small, 0), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_int_eq(scout__options_set(&table, &cfg, "count", "1001", NULL, 0), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_int_eq(scout__options_set(&table, &cfg, "count", "1001", NULL, 100), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_int_eq(scout__options_set(&table, &cfg, "count", "1001", small, 0), SCOUT_ERR_CONFIG_RANGE);
 	ck_assert_str_eq(small, "1234567");
-	ck_assert_int_eq(scout__options_set(&table, &cfg, "count", "0", small, 6), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_int_eq(scout__options_set(&table, &cfg, "count", "1001", small, 6), SCOUT_ERR_CONFIG_RANGE);
 	ck_assert_str_eq(small, "count");
 	ck_assert_int_eq(scout__options_set(&table, &cfg, "count", "5", small, 6), 0);
 	ck_assert_str_eq(small, "count");
@@ -421,6 +435,7 @@ add_setter_tests(TCase *tcase)
 	tcase_add_test(tcase, init_of_an_older_structure_touches_nothing_behind_it);
 	tcase_add_test(tcase, init_of_a_newer_structure_clears_all_of_it);
 	tcase_add_test(tcase, numbers_are_set);
+	tcase_add_test(tcase, zero_means_the_default_where_it_is_no_value_of_its_own);
 	tcase_add_test(tcase, signed_numbers_are_set);
 	tcase_add_test(tcase, the_alias_sets_the_same_field);
 	tcase_add_test(tcase, a_number_out_of_range_names_key_value_and_range);

@@ -93,8 +93,8 @@ END_TEST
 
 START_TEST(a_wrong_line_is_named_by_its_number)
 {
-	check_load_error("count = 12\n\n# x\ncount = 0\ncount = 99\n", SCOUT_ERR_CONFIG_RANGE,
-			 "4: count = \"0\": must be 1..1000");
+	check_load_error("count = 12\n\n# x\ncount = 1001\ncount = 99\n", SCOUT_ERR_CONFIG_RANGE,
+			 "4: count = \"1001\": must be 1..1000");
 	/* Lines before it have been applied, later ones not. */
 	ck_assert_uint_eq(cfg.count, 12);
 	check_load_error("count = x", SCOUT_ERR_CONFIG_SYNTAX, "1: count = \"x\": must be a number, 1..1000");
