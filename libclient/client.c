@@ -313,6 +313,7 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 	scout__table_asked(client, i);
 	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
 	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
+	client->stats.not_yet++;
 	return SCOUT_NOT_YET;
 }
 
@@ -545,6 +546,7 @@ collect_stats(struct scout_client *client, struct scout_client_stats *s)
 	s->size = sizeof(*s);
 	s->servers_up = atomic_load_explicit(&courier->servers_up, memory_order_acquire);
 	s->answers += load(&client->counts.answers);
+	s->dropped = load(&client->counts.dropped);
 	s->hits += load(&client->counts.hits);
 	s->timeouts += load(&client->counts.timeouts);
 	s->unreachable += load(&client->counts.unreachable);

@@ -240,7 +240,7 @@ struct scout_client {
 	struct scout__give_back *give_back;     /* n_links */
 	struct scout__tell tells[SCOUT__TELLS]; /* shared: `number` and `queued` */
 	struct {
-		atomic_uint_fast64_t answers, hits, timeouts, unreachable, refused, late, hit_tokens;
+		atomic_uint_fast64_t answers, dropped, hits, timeouts, unreachable, refused, late, hit_tokens;
 	} counts;
 };
 

@@ -71,6 +71,8 @@ start_finish(struct scout_client *c, uint32_t i)
 	slot->finished = true;
 	c->n_finishing++;
 	scout__renew_stop(c, i);
+	if (!slot->ended)
+		scout__count_n(&c->counts.dropped, 1);
 	slot->ended = true; /* nobody will read an answer; a late reply finds this */
 	scout__deadlines_remove(c, i);
 	scout__todo_remove(c, i); /* it may have waited to ask */
@@ -130,9 +132,10 @@ on_tick(void *user, uint64_t now_us)
 
 		if (now_us < slot->deadline_us)
 			return slot->deadline_us;
-		scout__log_limited(&c->log, &c->timeout_limit, now_us, TIMEOUT_LOG_US, SCOUT_LOG_WARN,
-				   "request %s: no answer within %u ms, going on without the cache", slot->id,
-				   slot->timeout_ms);
+		if (!slot->again)
+			scout__log_limited(&c->log, &c->timeout_limit, now_us, TIMEOUT_LOG_US, SCOUT_LOG_WARN,
+					   "request %s: no answer within %u ms, going on without the cache", slot->id,
+					   slot->timeout_ms);
 		scout__lookup_fail(c, i, SCOUT_REASON_TIMEOUT, SCOUT_ERR_TIMEOUT, -1);
 	}
 	return UINT64_MAX;

@@ -375,14 +375,17 @@ SCOUT_API void scout_client_fd_clear(struct scout_client *client);
 struct scout_client_stats {
 	uint32_t size;       /* set by the caller to sizeof */
 	uint32_t servers_up; /* endpoints that answer now */
-	uint64_t lookups;    /* submitted */
-	uint64_t answers;    /* ended in any way */
-	uint64_t hits;       /* ... with at least one chunk */
+	/* Asked for the first time, or anew (after an admit, a restart of the server, or with fewer computed_tokens); not those
+	   with n = 0. Each of them has an answer, was dropped, or is pending: lookups = answers + dropped + pending ones. */
+	uint64_t lookups;
+	/* With an answer, for whatever reason: the next four counters; the rest are misses. */
+	uint64_t answers;
+	uint64_t hits; /* with at least one chunk */
 	uint64_t timeouts;
-	uint64_t unreachable;
+	uint64_t unreachable; /* also those that were answered at once because a server was known to be away */
 	uint64_t refused;
 	uint64_t late;    /* answers that came after their lookup had ended; given back */
-	uint64_t not_yet; /* times SCOUT_NOT_YET was returned */
+	uint64_t not_yet; /* asks that found no answer yet; the one that submits is the first of them */
 	uint64_t busy;    /* times SCOUT_ERR_BUSY was returned */
 	uint64_t rings;   /* doorbell writes by the caller */
 	uint64_t frames_sent;
@@ -395,6 +398,7 @@ struct scout_client_stats {
 	uint64_t live;         /* request ids known now */
 	uint64_t renewals;     /* old answers that were asked anew */
 	uint64_t renewed;      /* ... and had become longer, when they were asked for again */
+	uint64_t dropped;      /* lookups that were finished, or ended by a reset, before they had an answer */
 };
 
 /**

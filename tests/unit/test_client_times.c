@@ -234,6 +234,56 @@ START_TEST(timeouts_are_logged_at_most_once_a_second)
 }
 END_TEST
 
+/* ---- what is counted ---- */
+
+static void
+check_sum(uint64_t pending)
+{
+	struct scout_client_stats s = rig_stats();
+
+	ck_assert_uint_eq(s.lookups, s.answers + s.dropped + pending);
+	ck_assert_uint_le(s.hits + s.timeouts + s.unreachable + s.refused, s.answers);
+}
+
+/* Whatever became of it: an answer, a finish before it, or one that this thread gave because the server was known to be away. */
+START_TEST(each_lookup_is_counted_once_as_answered_or_dropped)
+{
+	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_hit hit;
+
+	fake_set_hit(fake, 4);
+	fake_script(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
+	ck_assert_uint_eq(rig_stats().not_yet, 1);
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
+	ck_assert_uint_eq(rig_stats().not_yet, 2);
+	ck_assert(fake_wait(fake, SCOUT_OP_LOOKUP, 1));
+	check_sum(1);
+	ck_assert_int_eq(scout_finish(client, "r1"), 0);
+	(void)rig_answer("r2", 8); /* the courier has read the finish before it */
+	check_sum(0);
+	ck_assert_uint_eq(rig_stats().dropped, 1);
+	ck_assert_uint_eq(rig_stats().answers, 1);
+	ck_assert_uint_eq(rig_stats().hits, 1);
+	/* An answer that is finished is no drop. */
+	ck_assert_int_eq(scout_finish(client, "r2"), 0);
+	fake_script(fake, SCOUT_OP_LOOKUP, FAKE_REFUSE, SCOUT_WIRE_LIMIT);
+	(void)rig_answer("r3", 8);
+	check_sum(0);
+	ck_assert_uint_eq(rig_stats().dropped, 1);
+	ck_assert_uint_eq(rig_stats().refused, 1);
+	fake_unbind(fake);
+	while (rig_stats().servers_up)
+		(void)poll(NULL, 0, 1);
+	q = rig_question("r4", 8);
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), 0);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_UNREACHABLE);
+	check_sum(0);
+	ck_assert_uint_eq(rig_stats().unreachable, 1);
+	ck_assert_uint_eq(rig_stats().answers, 3);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -249,6 +299,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, lookups_of_different_timeouts_end_each_by_its_own);
 	tcase_add_test(tc, a_pause_of_our_own_is_no_silence);
 	tcase_add_test(tc, timeouts_are_logged_at_most_once_a_second);
+	tcase_add_test(tc, each_lookup_is_counted_once_as_answered_or_dropped);
 	suite_add_tcase(s, tc);
 	return s;
 }
