@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "client_config.h"
+#include "cpus.h"
 #include "lookup.h"
 
 #define ENDPOINTS_MAX 64u
@@ -187,6 +188,19 @@ start(struct scout_client *client, char *err, size_t err_len)
 	return rc;
 }
 
+static int
+start_on_cpus(struct scout_client *client, char *err, size_t err_len)
+{
+	struct scout__cpus_scope cpus;
+	int rc = scout__cpus_enter(&cpus, client->cfg.cpus, NULL, err, err_len);
+
+	if (rc)
+		return rc;
+	rc = start(client, err, err_len);
+	scout__cpus_leave(&cpus);
+	return rc;
+}
+
 int
 scout_client_new(const struct scout_client_config *cfg, struct scout_client **ret_client, char *err, size_t err_len)
 {
@@ -207,7 +221,7 @@ scout_client_new(const struct scout_client_config *cfg, struct scout_client **re
 	rc = scout__client_config_accept(&client->cfg, cfg, err, err_len);
 	client->log = (struct scout__log){client->cfg.log, client->cfg.log_user, "client", &client->log_gate};
 	if (rc == 0)
-		rc = start(client, err, err_len);
+		rc = start_on_cpus(client, err, err_len);
 	if (rc != 0) {
 		destroy(client);
 		return rc;

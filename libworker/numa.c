@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cpus.h"
+
 /* Which NUMA node a worker is near to. Any thread. */
 
 /* The kernel lists the nodes as ranges: "0" is one, "0-1" and "0,4" are more. */
@@ -58,4 +60,13 @@ scout__numa_parse(const char *text, const char *root, uint16_t *ret_node)
 		return false;
 	*ret_node = (uint16_t)(node + 1);
 	return true;
+}
+
+bool
+scout__numa_cpus(uint16_t node, const char *root, cpu_set_t *ret_cpus)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpulist", (unsigned)node - 1);
+	return scout__cpus_read(root, path, ret_cpus);
 }

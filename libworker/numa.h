@@ -2,6 +2,7 @@
 #ifndef SCOUT_WORKER_NUMA_H
 #define SCOUT_WORKER_NUMA_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,5 +14,8 @@
  * stands for / in tests). False: it is none of these.
  */
 bool scout__numa_parse(const char *text, const char *root, uint16_t *ret_node);
+
+/* The CPUs of @node (plus 1, as above). False: the kernel names none. */
+bool scout__numa_cpus(uint16_t node, const char *root, cpu_set_t *ret_cpus);
 
 #endif

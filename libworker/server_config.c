@@ -240,6 +240,15 @@ static const struct scout__option options[] = {
 		.max = 60000000,
 		.doc = "For tests: and by up to this much more, evenly distributed",
 	},
+	{
+		.name = "cpus",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(cpus),
+		.min = 1,
+		.max = 1024,
+		.def_text = "auto",
+		.doc = "CPUs of the server's threads: a list (0-3,8), inherit (those of the thread that starts it), or auto: all that the process may use, however that thread is pinned; kvscoutd's auto is inherit",
+	},
 };
 
 const struct scout__option_table scout__server_options = {

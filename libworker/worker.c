@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cpus.h"
 #include "base/lazy.h"
 #include "transfer.h"
 #include "numa.h"
@@ -118,6 +119,19 @@ start_courier(struct scout_worker *w, char *err, size_t err_len)
 	return scout__courier_new(&courier, &w->courier, err, err_len);
 }
 
+static int
+start_courier_on_cpus(struct scout_worker *w, char *err, size_t err_len)
+{
+	struct scout__cpus_scope cpus;
+	int rc = scout__cpus_enter(&cpus, w->cfg.cpus, NULL, err, err_len);
+
+	if (rc)
+		return rc;
+	rc = start_courier(w, err, err_len);
+	scout__cpus_leave(&cpus);
+	return rc;
+}
+
 /* Everything but the courier; also for a half-built worker. */
 static void
 destroy(struct scout_worker *w)
@@ -184,7 +198,7 @@ build(struct scout_worker *w, char *err, size_t err_len)
 	rc = open_descriptors(w, err, err_len);
 	if (rc)
 		return rc;
-	return start_courier(w, err, err_len);
+	return start_courier_on_cpus(w, err, err_len);
 }
 
 int
@@ -363,6 +377,23 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 	return 0;
 }
 
+/* On the node of the pages, where `cpus` says auto. The courier follows when it hears of them. */
+static int
+open_engine_on_cpus(struct scout_worker *w, char *err, size_t err_len)
+{
+	struct scout__cpus_scope cpus;
+	int rc;
+
+	(void)scout__numa_parse(w->cfg.numa_node, "", &w->numa); /* was checked at the start */
+	w->has_node_cpus = w->numa > 0 && scout__numa_cpus(w->numa, "", &w->node_cpus);
+	rc = scout__cpus_enter(&cpus, w->cfg.cpus, w->has_node_cpus ? &w->node_cpus : NULL, err, err_len);
+	if (rc)
+		return rc;
+	rc = open_engine(w, err, err_len);
+	scout__cpus_leave(&cpus);
+	return rc;
+}
+
 static void
 post(struct scout_worker *w, uint64_t word)
 {
@@ -440,10 +471,9 @@ scout_worker_register(struct scout_worker *w, const struct scout_layout *layout,
 		return rc;
 	rc = take_layout(w, layout, err, err_len);
 	if (rc == 0)
-		rc = open_engine(w, err, err_len);
+		rc = open_engine_on_cpus(w, err, err_len);
 	if (rc)
 		goto err_drop;
-	(void)scout__numa_parse(w->cfg.numa_node, "", &w->numa); /* was checked at the start */
 	(void)pthread_mutex_lock(&w->mu);
 	w->reg = SCOUT__REG_WANTED;
 	(void)pthread_mutex_unlock(&w->mu);

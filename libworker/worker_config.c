@@ -232,6 +232,15 @@ static const struct scout__option options[] = {
 		.words = local_transport_words,
 		.doc = "Frames to a server on the same machine travel through shared memory (shm) or the socket",
 	},
+	{
+		.name = "cpus",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(cpus),
+		.min = 1,
+		.max = 1024,
+		.def_text = "auto",
+		.doc = "CPUs of this library's threads: a list (0-3,8), inherit (those of the calling thread), or auto: of all that the process may use those on the NUMA node of the pages, however that thread is pinned",
+	},
 };
 
 const struct scout__option_table scout__worker_options = {

@@ -3,6 +3,7 @@
 #define SCOUT_WORKER_PRIV_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -223,6 +224,8 @@ struct scout_worker {
 	int64_t null_block;
 	uint64_t shard_bytes;
 	uint16_t numa; /* node that the server should prefer, plus 1; 0: none */
+	bool has_node_cpus;
+	cpu_set_t node_cpus; /* of that node */
 
 	/* caller */
 	bool registered; /* the layout was taken: jobs may come */

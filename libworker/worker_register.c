@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/cpus.h"
 
 /*
  * DESIGN
@@ -182,6 +183,18 @@ scout__worker_register_down(struct scout_worker *w, int error, const char *text)
 		conclude(w, SCOUT__REG_FAILED, error, text);
 }
 
+/* The courier was started before the pages were known. */
+static void go_to_node(struct scout_worker *w) SCOUT_ON_COURIER;
+static void
+go_to_node(struct scout_worker *w)
+{
+	struct scout__cpus_scope before; /* for good */
+
+	/* A list was accepted when the worker was made; it is no other now. */
+	if (w->has_node_cpus)
+		(void)scout__cpus_enter(&before, w->cfg.cpus, &w->node_cpus, NULL, 0);
+}
+
 void
 scout__worker_on_register(struct scout_worker *w)
 {
@@ -190,6 +203,7 @@ scout__worker_on_register(struct scout_worker *w)
 	w->reg_wanted = true;
 	w->reg_retry_us = 0;
 	w->reg_error = 0;
+	go_to_node(w);
 	scout__segments_attach(&w->segments, w->copy, w->engine);
 	if (!w->up && error)
 		scout__worker_register_down(w, error, w->down_text);

@@ -73,6 +73,7 @@ struct scout_client_config {
 	const char *curve_server_key;  /* the server's public key */
 	uint32_t local_transport;      /* enum scout_local_transport: how a server on this machine is talked to */
 	uint32_t lookup_refresh_ms; /* default 1000: answers older than this are asked anew; SCOUT_NEVER: not at all */
+	const char *cpus;           /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
 };
 
 /* Instead of a time, where a key takes the word "never". */

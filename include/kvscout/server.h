@@ -75,6 +75,7 @@ struct scout_server_config {
 	/* Shared memory for what each of them sends, default 256 KiB; a quarter of it more for the answers, a page at least. */
 	uint64_t shm_bytes;
 	uint32_t max_namespaces; /* default 256 */
+	const char *cpus;        /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
 };
 
 /* In C and C++ call scout_server_config_init(). @size: of the caller's struct scout_server_config. */

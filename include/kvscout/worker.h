@@ -63,6 +63,7 @@ struct scout_worker_config {
 	const char *curve_secret_file; /* with this side's secret key */
 	const char *curve_server_key;  /* the server's public key */
 	uint32_t local_transport;      /* enum scout_local_transport: how a server on this machine is talked to */
+	const char *cpus;              /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
 };
 
 /* In C and C++ call scout_worker_config_init(). @size: of the caller's struct scout_worker_config. */

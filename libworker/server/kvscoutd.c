@@ -264,8 +264,12 @@ main(int argc, char **argv)
 	int rc = 0;
 
 	scout_server_config_init(&cfg);
-	if (read_options(&cfg, argc, argv, &rc) == 0)
+	if (read_options(&cfg, argc, argv, &rc) == 0) {
+		/* Only an operator has limited this process: a taskset or CPUAffinity= is to be kept. */
+		if (strcmp(cfg.cpus, "auto") == 0)
+			cfg.cpus = "inherit";
 		rc = serve(&cfg);
+	}
 	scout_server_config_fini(&cfg);
 	return rc;
 }

@@ -13,6 +13,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "cpus.h"
 #include "inproc.h"
 #include "metrics.h"
 #include "server_config.h"
@@ -378,6 +379,29 @@ make_parts(struct scout_server *s, char *err, size_t err_len)
 	return rc;
 }
 
+/* All that starts threads, on the CPUs that they are to have. */
+static int
+start_on_cpus(struct scout_server *s, char *err, size_t err_len)
+{
+	struct scout__cpus_scope cpus;
+	int rc = scout__cpus_enter(&cpus, s->cfg.cpus, NULL, err, err_len);
+
+	if (rc)
+		return rc;
+	rc = make_parts(s, err, err_len);
+	if (rc)
+		goto out_leave;
+	rc = scout__thread_start(&s->thread, "scout-server", scout__loop_main, s);
+	if (rc)
+		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "the loop thread cannot be started: %s",
+				 scout__errno_text(rc));
+	else if (s->metrics)
+		scout__metrics_serve(s);
+out_leave:
+	scout__cpus_leave(&cpus);
+	return rc;
+}
+
 int
 scout_server_start(const struct scout_server_config *cfg, struct scout_server **ret_server, char *err, size_t err_len)
 {
@@ -395,17 +419,9 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 		return rc;
 	}
 	s->log = (struct scout__log){s->cfg.log, s->cfg.log_user, "server", &s->log_gate};
-	rc = make_parts(s, err, err_len);
+	rc = start_on_cpus(s, err, err_len);
 	if (rc)
 		goto err_free_server;
-	rc = scout__thread_start(&s->thread, "scout-server", scout__loop_main, s);
-	if (rc) {
-		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "the loop thread cannot be started: %s",
-				 scout__errno_text(rc));
-		goto err_free_server;
-	}
-	if (s->metrics)
-		scout__metrics_serve(s);
 	scout__log(&s->log, SCOUT_LOG_INFO, "serving %s, epoch %016llx, pool of %llu bytes", s->endpoint,
 		   (unsigned long long)s->epoch, (unsigned long long)s->cfg.l1_bytes);
 	if (s->paths.n_swept)

@@ -56,6 +56,25 @@ check "a reader that left does not end it" timeout 60 sh -c 'until "$1" --status
 check "it is told in the log" grep -q "the ready line could not be written" "$tap_dir/left.log"
 check "and it ends as ever" stop
 
+# An operator's taskset (or CPUAffinity= of systemd) is kept: all threads have the CPUs that the process was started with.
+masks() {
+	sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/"$1"/task/*/status | sort -u
+}
+if command -v taskset >/dev/null; then
+	cpu=$(masks $$ | sed 's/[-,].*//')
+	plain_kvscoutd=$kvscoutd
+	# shellcheck disable=SC2016 # for the inner shell
+	printf '#!/bin/sh\nexec taskset -c %s "%s" "$@"\n' "$cpu" "$plain_kvscoutd" >"$tap_dir/pinned"
+	chmod +x "$tap_dir/pinned"
+	kvscoutd=$tap_dir/pinned
+	start pinned
+	check "it keeps the CPUs that it was started with" test "$(masks "$server")" = "$cpu"
+	check "and ends as ever" stop
+	kvscoutd=$plain_kvscoutd
+else
+	skip "it keeps the CPUs that it was started with" "no taskset"
+fi
+
 "$kvscoutd" --curve-keygen "$tap_dir/server.key" >"$tap_dir/public"
 : >"$tap_dir/clients"
 start keys --listen tcp://127.0.0.1:0 --curve_secret_file "$tap_dir/server.key" --curve_clients_file "$tap_dir/clients"

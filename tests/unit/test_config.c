@@ -220,6 +220,7 @@ static const struct setting client_settings[] = {
 	{"curve_secret_file", "/k"},
 	{"curve_server_key", PUBLIC_KEY},
 	{"local_transport", "socket"},
+	{"cpus", "0-3,8"},
 };
 
 /* All keys that users rely on, each into its own field, through the string and then into the library's own copy. */
@@ -257,6 +258,7 @@ START_TEST(each_client_key_sets_its_field)
 	ck_assert_uint_eq(taken.weights_version, UINT64_MAX);
 	ck_assert_str_eq(taken.curve_secret_file, "/k");
 	ck_assert_str_eq(taken.curve_server_key, PUBLIC_KEY);
+	ck_assert_str_eq(taken.cpus, "0-3,8");
 	scout_client_config_fini(&taken);
 }
 END_TEST
@@ -348,6 +350,7 @@ static const struct setting server_settings[] = {
 	{"credits", "10"},
 	{"reply_delay_us", "11"},
 	{"reply_jitter_us", "12"},
+	{"cpus", "inherit"},
 };
 
 START_TEST(each_server_key_sets_its_field)
@@ -387,6 +390,7 @@ START_TEST(each_server_key_sets_its_field)
 	ck_assert_uint_eq(taken.spin_us, 16);
 	ck_assert_uint_eq(taken.local_transport, SCOUT_LOCAL_SOCKET);
 	ck_assert_uint_eq(taken.shm_bytes, 17 << 10);
+	ck_assert_str_eq(taken.cpus, "inherit");
 	scout_server_config_fini(&taken);
 }
 END_TEST
@@ -456,6 +460,7 @@ static const struct setting worker_settings[] = {
 	{"curve_secret_file", "/k"},
 	{"curve_server_key", PUBLIC_KEY},
 	{"local_transport", "socket"},
+	{"cpus", "0-3,8"},
 };
 
 START_TEST(each_worker_key_sets_its_field)
@@ -495,6 +500,7 @@ START_TEST(each_worker_key_sets_its_field)
 	ck_assert_str_eq(taken.numa_node, "3");
 	ck_assert_str_eq(taken.curve_secret_file, "/k");
 	ck_assert_str_eq(taken.curve_server_key, PUBLIC_KEY);
+	ck_assert_str_eq(taken.cpus, "0-3,8");
 	scout_worker_config_fini(&taken);
 }
 END_TEST
