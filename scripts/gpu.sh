@@ -9,10 +9,10 @@
 # a time limit, so that a step that hangs costs only itself.
 
 GPU_DIR=$ROOT/build-gpu
-GPU_LIMIT_S=570       # the whole command
-GPU_QUICK_LIMIT_S=285 # with --quick
-GPU_TESTS_LIMIT_S=240 # all programs of tests/gpu together
-GPU_QUICK_TESTS_LIMIT_S=110
+: "${GPU_LIMIT_S:=570}"       # the whole command
+: "${GPU_QUICK_LIMIT_S:=285}" # with --quick
+: "${GPU_TESTS_LIMIT_S:=240}" # all programs of tests/gpu together
+: "${GPU_QUICK_TESTS_LIMIT_S:=110}"
 # The cases of tests/gpu/gpu_copy.c that run once more: with the driver's compiler, and under compute-sanitizer.
 GPU_CASE=every_method_copies_every_byte_and_no_other
 
