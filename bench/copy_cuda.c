@@ -106,7 +106,7 @@ struct load {
 	enum copy_load kind;
 	struct copy_load_size size;
 	float *a, *b, *c; /* GPU */
-	volatile uint32_t *stop;
+	uint32_t *stop;   /* host; NULL: none */
 	uint32_t *stop_on_gpu;
 	int n_sms;
 	cudaGraph_t graph;
@@ -119,7 +119,7 @@ load_stop(void *arg)
 	struct load *load = arg;
 
 	if (load->stop)
-		*load->stop = 1;
+		*(volatile uint32_t *)load->stop = 1; /* the GPU reads it as it runs */
 }
 
 static void
@@ -136,7 +136,7 @@ load_free(void *arg)
 	(void)cudaFree(load->b);
 	(void)cudaFree(load->c);
 	if (load->stop)
-		(void)cudaFreeHost((void *)(uintptr_t)load->stop);
+		(void)cudaFreeHost(load->stop);
 	free(load);
 }
 
