@@ -449,6 +449,7 @@ files_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 
 const struct scout__l2_adapter scout__l2_files = {
 	.scheme = "fs",
+	.keeps_records = true,
 	.open = files_open,
 	.submit = files_submit,
 	.at_once = files_at_once,

@@ -20,6 +20,7 @@
  *   kvscout-l2      the marker: what this folder is, format version, a random id, the pid of its user; carries the lock
  *   tmp/I-N         a file that is being written: instance (16 hex digits) and number
  *   ab/cd/HEX       an object: 32 hex digits of its key's digest, which begin with abcd
+ *   record-HEX      a record: 32 hex digits of its digest
  *
  * An object's file, for buffered and direct I/O alike:
  *
@@ -31,6 +32,7 @@
 
 #define SCOUT__FILES_MARKER "kvscout-l2"
 #define SCOUT__FILES_TMP "tmp"
+#define SCOUT__FILES_RECORD "record-"
 #define SCOUT__FILES_PAYLOAD 4096u /* offset; also what O_DIRECT is aligned to */
 #define SCOUT__FILES_PIECE (UINT64_C(512) * 1024)
 #define SCOUT__FILES_PATH 48u /* bytes of a name inside the folder, with the NUL */
@@ -64,7 +66,7 @@ struct scout__files {
 	struct scout__cat cat;
 	uint64_t timeout_us;             /* l2_timeout_ms */
 	struct scout__l2_queue names;    /* EXISTS, UNPIN */
-	struct scout__l2_queue disk;     /* LOAD, STORE, REMOVE */
+	struct scout__l2_queue disk;     /* LOAD, STORE, REMOVE, records */
 	struct scout__files_hand *hands; /* n_threads */
 	struct scout__files_crew *crew;  /* shared: asks the file system what exists */
 	pthread_t names_thread, scan_thread;
@@ -157,6 +159,12 @@ void scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op);
  * what it is done for: each file that is removed is progress.
  */
 bool scout__files_make_room(struct scout__files *files, struct scout__l2_op *op, int32_t *ret_detail);
+
+/* ---- files_records.c ---- */
+
+/* RECORD_READ and RECORD_WRITE: 0 or an errno value. */
+int scout__files_record_read(struct scout__files *files, struct scout__l2_op *op);
+int scout__files_record_write(struct scout__files *files, const struct scout__l2_op *op);
 
 /* ---- files_scan.c ---- */
 

@@ -322,6 +322,18 @@ store(struct scout__files_hand *hand, struct scout__l2_op *op)
 	store_claimed(hand, op, entry, path);
 }
 
+static void
+record(struct scout__files_hand *hand, struct scout__l2_op *op)
+{
+	int rc = op->what == SCOUT__L2_RECORD_READ ? scout__files_record_read(hand->files, op)
+						   : scout__files_record_write(hand->files, op);
+
+	if (rc)
+		end_failed(hand, op, "a record", rc);
+	else
+		end(op, SCOUT__L2_OK, 0);
+}
+
 void
 scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op)
 {
@@ -331,6 +343,8 @@ scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op)
 		load(hand, op);
 	else if (op->what == SCOUT__L2_STORE)
 		store(hand, op);
+	else if (op->what == SCOUT__L2_RECORD_READ || op->what == SCOUT__L2_RECORD_WRITE)
+		record(hand, op);
 	else
 		remove_damaged(hand, op);
 }

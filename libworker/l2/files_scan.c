@@ -255,6 +255,7 @@ see_outer(struct scan *scan, const char *folder, const char *name)
 		if (unlinkat(scan->files->root.fd, name, 0) == 0)
 			leftover_removed(scan);
 	} else if (strcmp(name, SCOUT__FILES_MARKER) != 0 && strcmp(name, SCOUT__FILES_TMP) != 0 &&
+		   strncmp(name, SCOUT__FILES_RECORD, sizeof(SCOUT__FILES_RECORD) - 1) != 0 &&
 		   strcmp(name, "lost+found") != 0)
 		foreign(scan, folder, name);
 }

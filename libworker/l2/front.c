@@ -34,7 +34,8 @@
 #define LOG_INTERVAL_US UINT64_C(1000000)
 #define UNPIN_RETRY_US UINT64_C(10000)
 
-static const char *const what_names[] = {"?", "exists", "unpin", "load", "store", "remove"};
+static const char *const what_names[] = {"?",     "exists", "unpin",       "load",
+					 "store", "remove", "record read", "record write"};
 static const char *const result_names[SCOUT__L2_RESULTS] = {
 	"ok", "absent", "present", "corrupt", "full", "timeout", "error", "refused", "cancelled",
 };
@@ -193,7 +194,7 @@ submit(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 {
 	struct scout__l2 *l2 = port->l2;
 	enum scout__l2_side side = scout__l2_side_of(op);
-	bool is_closed = port->sides[side].state == SCOUT__L2_CLOSED;
+	bool is_closed = port->sides[side].state == SCOUT__L2_CLOSED || scout__l2_is_of_record(op);
 
 	/* A REMOVE is no trial: it may succeed on a full disk. */
 	if (!is_closed &&
@@ -228,7 +229,7 @@ scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op
 {
 	struct scout__l2_port *port = &l2->ports[adapter];
 
-	SCOUT_ASSERT(adapter < l2->n && op->what >= SCOUT__L2_EXISTS && op->what <= SCOUT__L2_REMOVE);
+	SCOUT_ASSERT(adapter < l2->n && op->what >= SCOUT__L2_EXISTS && op->what < SCOUT__L2_WHATS);
 	SCOUT_ASSERT(op->n <= SCOUT__L2_MAX_KEYS && op->done);
 	op->adapter = (uint8_t)adapter;
 	op->detail = 0;

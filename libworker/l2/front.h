@@ -83,6 +83,12 @@ scout__l2_side_of(const struct scout__l2_op *op)
 	return op->what == SCOUT__L2_STORE || op->what == SCOUT__L2_REMOVE ? SCOUT__L2_WRITES : SCOUT__L2_READS;
 }
 
+static inline bool
+scout__l2_is_of_record(const struct scout__l2_op *op)
+{
+	return op->what == SCOUT__L2_RECORD_READ || op->what == SCOUT__L2_RECORD_WRITE;
+}
+
 /* ---- front.c ---- */
 
 /* @op ends with @result without having been an adapter's. */

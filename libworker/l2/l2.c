@@ -269,3 +269,9 @@ scout__l2_scheme_of(const struct scout__l2 *l2, uint32_t adapter)
 {
 	return l2->ports[adapter].ops->scheme;
 }
+
+bool
+scout__l2_keeps_records(const struct scout__l2 *l2, uint32_t adapter)
+{
+	return l2->ports[adapter].ops->keeps_records;
+}

@@ -64,8 +64,12 @@ enum scout__l2_what {
 	SCOUT__L2_UNPIN,      /* n digests, each pinned once by an EXISTS with pin; never fails */
 	SCOUT__L2_LOAD,       /* one object into data: exactly `bytes` bytes, or it failed */
 	SCOUT__L2_STORE,      /* one object from data; an object that is there already stays */
-	SCOUT__L2_REMOVE      /* one object: it was found damaged. Nothing is done if it was replaced meanwhile */
+	SCOUT__L2_REMOVE,     /* one object: it was found damaged. Nothing is done if it was replaced meanwhile */
+	/* A small record by the name of one digest, apart from the objects: never evicted. `bytes` of them, to or from `data`. */
+	SCOUT__L2_RECORD_READ, /* found[0] is 1 if there is one; one of another length is read as zeros */
+	SCOUT__L2_RECORD_WRITE /* over the one that is there; durable, and whole or not at all */
 };
+#define SCOUT__L2_WHATS 8u
 
 /* How an operation ended. Counted by name. */
 enum scout__l2_result {
@@ -157,6 +161,7 @@ struct scout__l2_open {
 
 struct scout__l2_adapter {
 	const char *scheme; /* of its URLs: "fs", "redis" */
+	bool keeps_records; /* it knows RECORD_READ and RECORD_WRITE */
 	/*
 	 * Check everything that can be checked at once and start. A store that cannot be reached now is no error (it may
 	 * come): the log says so. Returns 0 or SCOUT_ERR_CONFIG_RANGE, _CONFIG_KEY (an option in the URL), _PERMISSION,
@@ -201,6 +206,7 @@ SCOUT_ON_ANY void scout__l2_complete(struct scout__l2_port *port, struct scout__
  * one is the adapter's own limit with everything pinned, and no failure). SCOUT__L2_FAILURES of one kind in a row open the
  * breaker; so does a store that hangs as a whole: whatever it has begun is late, and more waits behind. What waits then ends
  * as REFUSED, and what the adapter has and did not begin is late, without a failure.
+ * Records pass the breakers, and say nothing to them.
  *
  * It is tried again after 1 s, then 2, 4 ... 30 s (less up to a quarter, so that many servers do not come at once): reads by
  * an operation of the front's own, so that no lookup pays for it; writes by the next STORE, one at a time.
@@ -215,15 +221,15 @@ enum scout__l2_breaker {
 
 /* Of one adapter, for STATUS. Loop. */
 struct scout__l2_counters {
-	uint64_t submitted[6];                  /* by enum scout__l2_what */
-	uint64_t results[6][SCOUT__L2_RESULTS]; /* by what and result */
-	uint64_t overdue[6];                    /* operations that were late; in results too, once they end */
-	uint64_t late;                          /* of these: have ended */
-	uint64_t keys_asked, keys_found;        /* EXISTS */
+	uint64_t submitted[SCOUT__L2_WHATS];                  /* by enum scout__l2_what */
+	uint64_t results[SCOUT__L2_WHATS][SCOUT__L2_RESULTS]; /* by what and result */
+	uint64_t overdue[SCOUT__L2_WHATS]; /* operations that were late; in results too, once they end */
+	uint64_t late;                     /* of these: have ended */
+	uint64_t keys_asked, keys_found;   /* EXISTS */
 	uint64_t bytes_loaded, bytes_stored;
 	uint64_t opened[2]; /* times that a breaker opened, by enum scout__l2_side */
-	struct scout__latency
-		took[6]; /* by enum scout__l2_what: from submit to reap, of what was not refused or cancelled */
+	struct scout__latency took
+		[SCOUT__L2_WHATS]; /* by enum scout__l2_what: from submit to reap, of what was not refused or cancelled */
 };
 
 struct scout__l2;
@@ -263,6 +269,8 @@ SCOUT_ON_ANY const char *scout__l2_scheme_of(const struct scout__l2 *l2, uint32_
 /* "load", "absent": for log lines and STATUS. */
 SCOUT_ON_ANY const char *scout__l2_what_name(uint8_t what);
 SCOUT_ON_ANY const char *scout__l2_result_name(uint8_t result);
+/* Whether this adapter's store keeps records. */
+SCOUT_ON_ANY bool scout__l2_keeps_records(const struct scout__l2 *l2, uint32_t adapter);
 /* Operations that are an adapter's at this moment, without those that wait for it in the front. */
 SCOUT_ON_LOOP uint32_t scout__l2_running(const struct scout__l2 *l2);
 SCOUT_ON_LOOP uint32_t scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter);

@@ -72,6 +72,8 @@ scout__l2_fingerprint(const struct scout__l2_layout *layout, struct scout__l2_fi
 	hash_numbers(&state, fixed, sizeof(fixed) / sizeof(fixed[0]));
 	(void)XXH3_128bits_update(&state, layout->name_space, layout->name_len);
 	hash_numbers(&state, layout->plane_bytes, layout->n_planes);
+	if (layout->generation)
+		hash_numbers(&state, &layout->generation, 1);
 	hash = XXH3_128bits_digest(&state);
 	scout__put_u64(&w, hash.low64);
 	scout__put_u64(&w, hash.high64);

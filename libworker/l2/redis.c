@@ -19,7 +19,7 @@
  *
  *   redis://[user:password@]host:port,host:port...[?ttl=SECONDS&cluster=auto|yes|no]
  *
- * Key "kvscout:2:DIGEST", value = header (object.h) and payload. EXISTS becomes one EXISTS for each key, pipelined, each to
+ * Key "kvscout:2:DIGEST", value = header (object.h) and payload; "kvscout:r:DIGEST" are records (l2.h), without time to live. EXISTS becomes one EXISTS for each key, pipelined, each to
  * the node that serves its slot; STORE is SET NX (an object that is there stays, and its time to live is not begun anew) with PX if
  * the URL has a ttl; LOAD is GET. REMOVE must not delete what was stored anew since it was found damaged, and needs no
  * Lua: WATCH, GET, look at what came; if that is still damaged, MULTI DEL EXEC, which does nothing if the key changed since.
@@ -407,6 +407,7 @@ scout__redis_counters(const void *adapter)
 
 const struct scout__l2_adapter scout__l2_redis = {
 	.scheme = "redis",
+	.keeps_records = true,
 	.open = redis_open,
 	.submit = redis_submit,
 	.stop = redis_stop,

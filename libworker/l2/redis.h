@@ -73,6 +73,8 @@ enum redis_kind {
 	REDIS_WATCH,  /* of REMOVE: then VERIFY ... */
 	REDIS_VERIFY, /* ... a GET that is read and thrown away, then UNWATCH, or MULTI DEL EXEC */
 	REDIS_UNWATCH,
+	REDIS_RECORD_GET,
+	REDIS_RECORD_SET,
 	REDIS_MULTI,
 	REDIS_DEL,
 	REDIS_EXEC,

@@ -216,7 +216,14 @@ put_command(struct redis *r, struct redis_link *link, struct scout__writer *w,
 		put_keyed(w, "EXISTS", key);
 		return true;
 	case REDIS_GET:
+	case REDIS_RECORD_GET:
 		put_keyed(w, "GET", command->job->key);
+		return true;
+	case REDIS_RECORD_SET:
+		scout__redis_put_argc(w, 3);
+		scout__redis_put_arg(w, "SET", 3);
+		scout__redis_put_arg(w, command->job->key, SCOUT__REDIS_KEY_BYTES);
+		scout__redis_put_arg(w, (const char *)command->job->op->data, command->job->op->bytes);
 		return true;
 	case REDIS_SET:
 		put_set(r, link, w, command->job);

@@ -97,6 +97,10 @@ kind_of(const struct redis_job *job)
 		return REDIS_GET;
 	case SCOUT__L2_STORE:
 		return REDIS_SET;
+	case SCOUT__L2_RECORD_READ:
+		return REDIS_RECORD_GET;
+	case SCOUT__L2_RECORD_WRITE:
+		return REDIS_RECORD_SET;
 	default:
 		return REDIS_VERIFY;
 	}
@@ -158,7 +162,10 @@ scout__redis_job_begin(struct redis *r, struct scout__l2_op *op)
 	if (r->now_us + op->timeout_us < r->earliest_us)
 		r->earliest_us = r->now_us + op->timeout_us;
 	if (op->what != SCOUT__L2_EXISTS) {
-		scout__redis_key(op->key->digest, job->key);
+		if (op->key)
+			scout__redis_key(op->key->digest, job->key);
+		else
+			scout__redis_record_key(op->digests[0], job->key);
 		job->slot = scout__redis_slot(job->key, SCOUT__REDIS_KEY_BYTES);
 	}
 	if (op->what == SCOUT__L2_STORE)

@@ -212,6 +212,18 @@ exec_reply(struct redis *r, struct redis_link *link, struct redis_command *comma
 	return true;
 }
 
+/* @job NULL: nobody waits for it any more. */
+static void
+take_record(const struct redis_job *job, const struct redisReply *reply)
+{
+	if (!job)
+		return;
+	memset(job->op->data, 0, job->op->bytes);
+	job->op->found[0] = reply->type == REDIS_REPLY_STRING;
+	if (reply->type == REDIS_REPLY_STRING && reply->len == job->op->bytes)
+		memcpy(job->op->data, reply->str, job->op->bytes);
+}
+
 bool
 scout__redis_reply(struct redis *r, struct redis_link *link, struct redis_command *command,
 		   const struct redisReply *reply)
@@ -255,6 +267,17 @@ scout__redis_reply(struct redis *r, struct redis_link *link, struct redis_comman
 		if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_NIL)
 			break;
 		part(r, command, false, reply->type == REDIS_REPLY_NIL ? SCOUT__L2_PRESENT : SCOUT__L2_OK);
+		return true;
+	case REDIS_RECORD_GET:
+		if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL)
+			break;
+		take_record(command->job, reply);
+		part(r, command, false, SCOUT__L2_OK);
+		return true;
+	case REDIS_RECORD_SET:
+		if (reply->type != REDIS_REPLY_STATUS)
+			break;
+		part(r, command, false, SCOUT__L2_OK);
 		return true;
 	case REDIS_GET:
 	case REDIS_VERIFY:

@@ -29,6 +29,13 @@ scout__redis_key(struct scout__l2_digest digest, char ret_key[SCOUT__REDIS_KEY_B
 	scout__l2_digest_text(digest, ret_key + sizeof(KEY_PREFIX) - 1);
 }
 
+void
+scout__redis_record_key(struct scout__l2_digest digest, char ret_key[SCOUT__REDIS_KEY_BYTES + 1])
+{
+	scout__redis_key(digest, ret_key);
+	ret_key[sizeof(KEY_PREFIX) - 3] = 'r';
+}
+
 uint16_t
 scout__redis_slot(const char *key, size_t len)
 {

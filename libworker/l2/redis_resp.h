@@ -25,6 +25,8 @@
 
 /* The key of an object, NUL-terminated. */
 SCOUT_ON_ANY void scout__redis_key(struct scout__l2_digest digest, char ret_key[SCOUT__REDIS_KEY_BYTES + 1]);
+/* The key of a record: "kvscout:r:" instead of "kvscout:2:". */
+SCOUT_ON_ANY void scout__redis_record_key(struct scout__l2_digest digest, char ret_key[SCOUT__REDIS_KEY_BYTES + 1]);
 /* CRC16 (XMODEM) modulo 16384 of a key without braces, as Redis Cluster computes it. */
 SCOUT_ON_ANY uint16_t scout__redis_slot(const char *key, size_t len);
 

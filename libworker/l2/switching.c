@@ -126,6 +126,8 @@ void
 scout__l2_judge(struct scout__l2_port *port, const struct scout__l2_op *op, enum scout__l2_verdict verdict,
 		uint64_t now_us)
 {
+	if (scout__l2_is_of_record(op))
+		return;
 	if (is_trial(port, op))
 		end_trial(port, scout__l2_side_of(op), verdict == SCOUT__L2_WORKED, now_us);
 	else if (verdict == SCOUT__L2_WORKED)

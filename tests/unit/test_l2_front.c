@@ -67,7 +67,7 @@ START_TEST(a_front_says_what_it_has)
 	scout__l2_gauges_of(l2, 0, &gauges);
 	ck_assert_uint_eq(gauges.objects, 1);
 	ck_assert_str_eq(scout__l2_what_name(SCOUT__L2_REMOVE), "remove");
-	ck_assert_str_eq(scout__l2_what_name(6), "?");
+	ck_assert_str_eq(scout__l2_what_name(SCOUT__L2_WHATS), "?");
 	ck_assert_str_eq(scout__l2_result_name(SCOUT__L2_CANCELLED), "cancelled");
 	ck_assert_str_eq(scout__l2_result_name(9), "?");
 	teardown();
