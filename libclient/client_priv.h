@@ -164,7 +164,8 @@ struct scout__give_back {
 
 /* What goes to every server and ends everything, see reset.c. */
 enum scout__tell_what {
-	SCOUT__TELL_RESET = 0,
+	SCOUT__TELL_RESET = 0, /* number: version of the weights */
+	SCOUT__TELL_CLEAR,     /* number: generation */
 	SCOUT__TELLS
 };
 

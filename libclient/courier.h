@@ -155,5 +155,9 @@ void scout__link_try_now(struct scout__link *link) SCOUT_ON_COURIER;
  * Drop the connection and connect anew, as if it had been lost (a peer that breaks the protocol). Operations in flight end.
  */
 void scout__link_reset(struct scout__link *link, int error, const char *why) SCOUT_ON_COURIER;
+/* What a server has said of the namespace's last clear: later HELLOs repeat it. */
+void scout__link_note_clear(struct scout__link *link, const struct scout__clear_state *clear) SCOUT_ON_COURIER;
+/* A name for a new clear. False: there is no entropy yet, at boot. Any thread. */
+bool scout__draw_generation(uint64_t *ret_generation);
 
 #endif

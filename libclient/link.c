@@ -94,6 +94,32 @@ scout__link_set_weights(struct scout__link *link, uint64_t weights)
 }
 
 void
+scout__link_note_clear(struct scout__link *link, const struct scout__clear_state *clear)
+{
+	struct scout__clear_state *known = &link->hello.clear;
+
+	if (link->hello.role == SCOUT_ROLE_WORKER && clear->joined > known->joined)
+		known->joined = clear->joined;
+	if (clear->cleared < known->cleared)
+		return;
+	known->cleared = clear->cleared;
+	known->generation = clear->generation;
+}
+
+bool
+scout__draw_generation(uint64_t *ret_generation)
+{
+	uint64_t generation;
+
+	do {
+		if (getrandom(&generation, sizeof(generation), GRND_NONBLOCK) != (ssize_t)sizeof(generation))
+			return false;
+	} while (generation == 0 || generation == SCOUT_GENERATION_ANY);
+	*ret_generation = generation;
+	return true;
+}
+
+void
 scout__link_try_now(struct scout__link *link)
 {
 	if (link->state == SCOUT__LINK_IDLE)

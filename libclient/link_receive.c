@@ -47,6 +47,7 @@ on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t ep
 	}
 	link->credits = reply.credits < SCOUT__LINK_MAX_INFLIGHT ? reply.credits : SCOUT__LINK_MAX_INFLIGHT;
 	link->epoch = epoch;
+	scout__link_note_clear(link, &reply.clear);
 	link->state = SCOUT__LINK_LEASING;
 	link->state_since_us = scout__now_us();
 	if (link->lease_bound && link->lease_epoch == epoch) {

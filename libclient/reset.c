@@ -2,8 +2,9 @@
 /*
  * DESIGN
  *
- * What ends everything: a reset (new weights). The caller's call ends its live requests and leaves one number for the courier;
- * the courier sends it to every server, behind the FINISHes that the call implies and before the lookups that follow it.
+ * What ends everything: a reset (new weights) and a clear (drop what is cached). The caller's call ends its live requests and
+ * leaves one number for the courier, the version or the clear's name; the courier sends it to every server, behind the FINISHes
+ * that the call implies and before the lookups that follow it.
  *
  * The latest one wins. The number lies in one word that a later call overwrites, and at most one job is in the ring for it:
  * so the call is never refused, however long a server is away. `queued` is cleared before the number is read: a call that
@@ -11,8 +12,11 @@
  *
  * For each link there is the number to be sent (0: none), and how many were sent and are not answered. One that is lost with
  * its connection is sent again, then as the latest number; carrying out the same one twice changes nothing. A link is settled
- * when nothing is to be sent and nothing is unanswered. Until then its HELLO gives no version of the weights: neither the
- * old nor the new one may lock the RESET out.
+ * when nothing is to be sent and nothing is unanswered. Until a reset is settled its HELLO gives no version of the weights:
+ * neither the old nor the new one may lock the RESET out.
+ *
+ * A clear goes to every server under one name. Each carries it out when it reads it; its answer comes when its stores have
+ * recorded it. Nobody waits for that answer but the log, and the link, which tells later servers of the clear.
  */
 #include "lookup.h"
 
@@ -41,6 +45,24 @@ scout_reset(struct scout_client *client, uint64_t weights_version)
 		return SCOUT_ERR_FORKED;
 	scout__client_enter(client);
 	return scout__client_leave(client, tell(client, SCOUT__TELL_RESET, weights_version));
+}
+
+int
+scout_clear(struct scout_client *client, uint64_t generation, uint64_t *ret_generation)
+{
+	int rc;
+
+	if (!client || generation == SCOUT_GENERATION_ANY)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	if (generation == 0 && !scout__draw_generation(&generation))
+		return SCOUT_ERR_BUSY;
+	scout__client_enter(client);
+	rc = tell(client, SCOUT__TELL_CLEAR, generation);
+	if (ret_generation)
+		*ret_generation = generation;
+	return scout__client_leave(client, rc);
 }
 
 /* ---- the courier ---- */
@@ -95,7 +117,8 @@ send_one(struct scout_client *c, uint32_t what, uint32_t index)
 
 	if (t->todo == 0)
 		return false;
-	w = scout__link_op_begin(link, SCOUT_OP_RESET, 0, COOKIE(COOKIE_TELL, what), 8);
+	w = scout__link_op_begin(link, what == SCOUT__TELL_RESET ? SCOUT_OP_RESET : SCOUT_OP_CLEAR, 0,
+				 COOKIE(COOKIE_TELL, what), 8);
 	if (!w)
 		return false;
 	scout__put_one_u64(w, t->todo);
@@ -116,6 +139,45 @@ scout__tell_send(struct scout_client *c)
 	return sent;
 }
 
+static void reset_reply(struct scout_client *c, uint32_t index, const struct scout__op *op) SCOUT_ON_COURIER;
+static void
+reset_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
+{
+	const struct scout__tell *t = &c->tells[SCOUT__TELL_RESET];
+	const struct scout__tell_link *link = &t->links[index];
+
+	if (op->status != SCOUT_WIRE_OK)
+		scout__log(&c->log, SCOUT_LOG_ERROR, "the server refused a reset of the weights: %s",
+			   scout__wire_name(op->status));
+	if (link->todo == 0 && link->in_flight == 0)
+		scout__link_set_weights(scout__courier_link(c->courier, index), t->latest);
+}
+
+static void clear_reply(struct scout_client *c, uint32_t index, const struct scout__op *op) SCOUT_ON_COURIER;
+static void
+clear_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
+{
+	struct scout__link *link = scout__courier_link(c->courier, index);
+	struct scout__clear_reply reply;
+	const char *field;
+
+	if (op->status != SCOUT_WIRE_OK) {
+		scout__log(&c->log, SCOUT_LOG_ERROR, "%s refused a clear: %s", scout__link_endpoint(link),
+			   scout__wire_name(op->status));
+		return;
+	}
+	if (scout__get_clear_reply(op, &reply, &field) != SCOUT_WIRE_OK) {
+		scout__link_reset(link, SCOUT_ERR_PROTOCOL, "a reply to CLEAR makes no sense");
+		return;
+	}
+	scout__link_note_clear(link, &reply.clear);
+	if (reply.pending)
+		scout__log(&c->log, SCOUT_LOG_WARN,
+			   "%s: %u of %u second-tier stores have not recorded the clear: the server does not use them "
+			   "until they have; if it ends before, what they hold comes back",
+			   scout__link_endpoint(link), (unsigned)reply.pending, (unsigned)reply.stores);
+}
+
 void
 scout__tell_reply(struct scout_client *c, uint32_t what, uint32_t index, const struct scout__op *op)
 {
@@ -127,9 +189,8 @@ scout__tell_reply(struct scout_client *c, uint32_t what, uint32_t index, const s
 		link->todo = t->latest;
 		return;
 	}
-	if (op->status != SCOUT_WIRE_OK)
-		scout__log(&c->log, SCOUT_LOG_ERROR, "the server refused a reset of the weights: %s",
-			   scout__wire_name(op->status));
-	if (link->todo == 0 && link->in_flight == 0)
-		scout__link_set_weights(scout__courier_link(c->courier, index), t->latest);
+	if (what == SCOUT__TELL_RESET)
+		reset_reply(c, index, op);
+	else
+		clear_reply(c, index, op);
 }

@@ -372,6 +372,11 @@ refuse(struct scout_worker *w, struct scout__hold *hold, const struct scout__op 
 		hold->n = 0;
 		scout__transfer_hold_due(w, hold, 0);
 	}
+	if (op && op->status == SCOUT_WIRE_CLEARED)
+		scout__log_limited(
+			&w->log, &w->clear_limit, scout__now_us(), 10000000, SCOUT_LOG_WARN,
+			"the namespace was cleared: jobs end SCOUT_ERR_CLEARED until scout_worker_clear() is "
+			"called on this worker");
 	if (op && op->status == SCOUT_WIRE_STATE)
 		scout__worker_unregistered(w); /* it does not know our registration: register again */
 	if (op && op->status == SCOUT_WIRE_OK)

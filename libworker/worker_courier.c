@@ -37,6 +37,8 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 		scout__worker_on_register(w);
 	} else if (word == SCOUT__WORD_FORGET) {
 		scout__worker_on_forget(w);
+	} else if (word == SCOUT__WORD_CLEAR) {
+		scout__worker_on_clear(w);
 	} else if (word == SCOUT__WORD_RESET) {
 		scout__worker_on_reset(w);
 	} else if (word == SCOUT__WORD_LAYER) {
@@ -107,7 +109,8 @@ on_flush(void *user, uint64_t now_us)
 		tell_jobs_hopeless(w);
 	scout__worker_register_pump(w, now_us);
 	scout__worker_adopt(w);
-	scout__transfer_pump(w, scout__worker_is_registered(w) && !w->adopt.pending, now_us);
+	scout__worker_clear_pump(w);
+	scout__transfer_pump(w, scout__worker_is_registered(w) && !w->adopt.pending && !w->clear.pending, now_us);
 }
 
 static void on_link_up(void *user, struct scout__link *link, bool new_epoch) SCOUT_ON_COURIER;
@@ -174,6 +177,9 @@ on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct sco
 		break;
 	case SCOUT__COOKIE_ADOPT:
 		scout__worker_adopt_answer(w, op);
+		break;
+	case SCOUT__COOKIE_CLEAR:
+		scout__worker_clear_answer(w, op);
 		break;
 	default:
 		scout__transfer_told(w, number, op, error);

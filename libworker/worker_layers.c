@@ -39,7 +39,7 @@ scout_worker_progress(struct scout_worker *w, uint64_t id, struct scout_progress
 	if (outcome < 0)
 		return outcome;
 	if (scout__worker_outdated(w, work))
-		return SCOUT_ERR_WEIGHTS;
+		return scout__worker_outdated_by(w, work);
 	layers = work->n_layers ? work->n_layers : 1;
 	/* One that ended well had perhaps nothing to copy. */
 	ret_progress->enqueued = outcome == 0 ? layers : atomic_load(&work->progress.enqueued);

@@ -37,6 +37,7 @@
 #define SCOUT__WORD_KICK 3u   /* jobs were dropped: look */
 #define SCOUT__WORD_RESET 4u  /* reset_to has changed */
 #define SCOUT__WORD_LAYER 5u  /* layers are ready: jobs in granted may go on */
+#define SCOUT__WORD_CLEAR 6u  /* clear_to has changed */
 
 /* Job number = sequence << SLOT_BITS | slot, the sequence from 1: never one of the words above. */
 #define SCOUT__SLOT_BITS 20
@@ -236,15 +237,18 @@ struct scout_worker {
 	uint32_t n_used;
 	struct scout__job_list live_jobs; /* submitted, and not reported by poll */
 	uint32_t n_live;
-	struct scout__work *dead;        /* freed by the next poll */
-	uint64_t *marks;                 /* fence: one bit for each block */
-	uint64_t version;                /* of the weights, as last given to us */
+	struct scout__work *dead; /* freed by the next poll */
+	uint64_t *marks;          /* fence: one bit for each block */
+	uint64_t version;         /* of the weights, as last given to us */
+	uint64_t reset_at;        /* `generation` since the last reset; what is older ended by it, else by a clear */
 	struct scout_worker_stats stats; /* what is counted here; the rest is put in when it is read */
 
 	/* shared */
-	atomic_uint_fast64_t generation; /* caller: counts the resets; jobs of an older one are over */
+	atomic_uint_fast64_t generation; /* caller: counts resets and clears; jobs of an older one are over */
 	atomic_uint_fast64_t reset_to;   /* caller -> courier: version of the weights */
 	atomic_bool reset_queued;        /* a WORD_RESET is on its way */
+	atomic_uint_fast64_t clear_to;   /* caller -> courier: name of a clear */
+	atomic_bool clear_queued;        /* a WORD_CLEAR is on its way */
 	struct scout__ring done;         /* courier -> caller: job numbers; room for all jobs */
 	atomic_bool kicked;              /* a WORD_KICK is on its way */
 	atomic_bool layer_queued;        /* a WORD_LAYER is on its way */
@@ -284,6 +288,13 @@ struct scout_worker {
 	uint32_t n_told;    /* DONEs in flight */
 	uint32_t n_copying; /* batches in the engine */
 	struct scout__adopt adopt;
+	struct {
+		uint64_t generation; /* the last name that our user gave */
+		uint64_t said;       /* the one that is in flight */
+		bool pending;        /* it was not answered: no job may ask */
+		bool in_flight;
+	} clear; /* see worker_clear.c */
+	struct scout__log_limit clear_limit;
 	struct scout__log_limit mismatch_limit;
 };
 
@@ -295,9 +306,10 @@ enum scout__cookie_kind {
 	SCOUT__COOKIE_REGISTER = 0,
 	SCOUT__COOKIE_GRANTS = 1,
 	SCOUT__COOKIE_DONE = 2,
-	SCOUT__COOKIE_ADOPT = 3
+	SCOUT__COOKIE_ADOPT = 3,
+	SCOUT__COOKIE_CLEAR = 4
 };
-#define SCOUT__COOKIE_BITS 2
+#define SCOUT__COOKIE_BITS 3
 
 /* worker_register.c */
 void scout__worker_on_register(struct scout_worker *w) SCOUT_ON_COURIER;
@@ -324,6 +336,10 @@ scout__worker_outdated(const struct scout_worker *w, const struct scout__work *w
 	return work->generation != atomic_load(&w->generation);
 }
 
+/* What ended a job that is outdated: SCOUT_ERR_WEIGHTS or SCOUT_ERR_CLEARED. */
+int scout__worker_outdated_by(const struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
+/* No copy of any job that we have now starts any more. */
+void scout__worker_drop_all(struct scout_worker *w) SCOUT_ON_CALLER;
 /* What poll reports of a job that has ended, and is outdated. */
 void scout__worker_outdate(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_CALLER;
 void scout__worker_on_reset(struct scout_worker *w) SCOUT_ON_COURIER;
@@ -360,6 +376,13 @@ void scout__worker_count_end(struct scout_worker *w, const struct scout__work *w
 
 /* worker_jobs.c: the live job of that number, or NULL. */
 struct scout__job *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;
+/* worker_clear.c */
+void scout__worker_on_clear(struct scout_worker *w) SCOUT_ON_COURIER;
+/* Send CLEAR, if there is one to be sent. */
+void scout__worker_clear_pump(struct scout_worker *w) SCOUT_ON_COURIER;
+/* The answer; @op NULL: the connection went. */
+void scout__worker_clear_answer(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
+
 /* worker_jobs.c: free what the jobs still have. After the courier was joined. */
 void scout__worker_free_jobs(struct scout_worker *w);
 

@@ -55,9 +55,8 @@
 
 /* ---- the caller ---- */
 
-/* No copy of any job that we have now starts any more. */
-static void
-drop_all(struct scout_worker *w)
+void
+scout__worker_drop_all(struct scout_worker *w)
 {
 	struct scout__job *job;
 
@@ -80,8 +79,8 @@ scout_worker_reset(struct scout_worker *w, uint64_t weights_version)
 	if (weights_version == w->version)
 		return 0;
 	w->version = weights_version;
-	(void)atomic_fetch_add(&w->generation, 1);
-	drop_all(w);
+	w->reset_at = atomic_fetch_add(&w->generation, 1) + 1;
+	scout__worker_drop_all(w);
 	/* In this order: a courier that has taken the word off before this exchange has not read the version yet. */
 	atomic_store(&w->reset_to, weights_version);
 	if (atomic_exchange(&w->reset_queued, true))
@@ -92,6 +91,12 @@ scout_worker_reset(struct scout_worker *w, uint64_t weights_version)
 	return 0;
 }
 
+int
+scout__worker_outdated_by(const struct scout_worker *w, const struct scout__work *work)
+{
+	return work->generation < w->reset_at ? SCOUT_ERR_WEIGHTS : SCOUT_ERR_CLEARED;
+}
+
 void
 scout__worker_outdate(const struct scout_worker *w, struct scout__work *work)
 {
@@ -100,7 +105,7 @@ scout__worker_outdate(const struct scout_worker *w, struct scout__work *work)
 	case SCOUT_ERR_MISSING:
 	case SCOUT_ERR_CANCELED:
 	case SCOUT_ERR_NO_SESSION:
-		work->status = SCOUT_ERR_WEIGHTS;
+		work->status = scout__worker_outdated_by(w, work);
 		break;
 	default: /* what happened to the device or the server is news all the same */
 		break;

@@ -361,6 +361,32 @@ SCOUT_API int scout_finish(struct scout_client *client, const char *id);
 SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t weights_version);
 
 /**
+ * Drop everything that is cached in this namespace, in host memory and in the second tier, without a version of the weights
+ * ("reset prefix cache"). All live requests of this client end as if finished. From the moment a server has read this nothing
+ * older is served, to any client of the namespace; neither a restart of the server nor another server on a shared
+ * second-tier store brings it back: each store records the clear (files: a small file, Redis: a key). A store that cannot is not used
+ * for the namespace until it has recorded it; the log of this client and of the server say so.
+ *
+ * A clear is named by its generation. Client and workers of one engine call with the same one, in any order and as often as they
+ * like; it is carried out once. So the scheduler calls with 0 and hands @ret_generation to its workers, each of which calls
+ * scout_worker_clear(). Until a worker has, it neither stores nor loads (its jobs end SCOUT_ERR_CLEARED): what it has on the
+ * GPU may be of what was to be dropped. That holds for workers of other engines in the namespace, too, but not for a
+ * worker whose weights_version is that of the namespace. Clients need not join: other clients' lookups go on, and hit what is
+ * stored from now on.
+ *
+ * A server that is away is told when it is back. A later call overtakes one that is still on its way: the latest one wins.
+ *
+ * @generation      0: a new one. Else one that another call returned; never one of your own making.
+ * @ret_generation  written on success; may be NULL.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never.
+ * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_BUSY (no random number yet, at boot), SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_clear(struct scout_client *client, uint64_t generation, uint64_t *ret_generation);
+
+/**
  * A file descriptor that becomes readable when an answer lands, for event loops (level-triggered; scout_client_fd_clear()
  * makes it unreadable again, before looking at the answers). From the first call on, each answer costs the courier a write.
  *

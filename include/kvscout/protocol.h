@@ -91,6 +91,10 @@
  *                u32 heartbeat_ms    how often the client will PING, 0 = default 1000
  *                u32 reserved        0
  *                u64 weights         version of the model weights; 0 = whatever the namespace has
+ *                u64 joined          role worker: since when it is in the namespace, as a reply of this or an earlier server said;
+ *                                    0: its first HELLO. Role client: 0
+ *                u64 generation      the last CLEAR of this namespace that the peer has been told of: its name,
+ *                u64 cleared         and its stamp; both 0: none. See CLEAR
  *                str namespace       1..255 bytes
  *                The first HELLO of a namespace fixes its parameters; a later one with others is refused with
  *                SCOUT_WIRE_NAMESPACE, and the text names the field. When all peers have left, a HELLO with other
@@ -109,6 +113,9 @@
  *   reply:       u32 credits         operations that the client may have unanswered
  *                u32 max_frame       bytes; larger frames are refused
  *                u64 weights         the version that the namespace has
+ *                u64 joined          role worker: since when this peer is in the namespace, to be said in later HELLOs. Client: 0
+ *                u64 generation      the last CLEAR that the server knows of, and
+ *                u64 cleared         its stamp; to be said in later HELLOs. Both 0: none
  *                str software        for logs
  *                str lease_path      unix socket (SOCK_SEQPACKET) of the lease connection; empty when the server is not on
  *                                    this machine
@@ -163,6 +170,34 @@
  *                                    is refused with SCOUT_WIRE_WEIGHTS while the namespace has another one: it is late
  *   reply:       (empty)
  *
+ * CLEAR          u64 generation      name of this clear: random, not 0. All that is cached in the namespace, in the pool and in the
+ *                                    second tier, is unreadable from the moment that the server reads this, sessions of the
+ *                                    namespace end, and what is reserved or in flight is not committed. A name that the
+ *                                    namespace has had (the server remembers the last 8) clears nothing again, so client and
+ *                                    workers of one engine may send the same name in any order, and again after a lost reply.
+ *                                    SCOUT_GENERATION_ANY, from a worker: clears nothing, but joins (below).
+ *   reply:       u64 joined          as in HELLO's reply, all three: the namespace's last clear, which is another one when
+ *                u64 generation      this was late
+ *                u64 cleared
+ *                u32 stores          second-tier stores that the server has
+ *                u32 pending         of these, how many have not recorded this clear durably. The server neither reads nor
+ *                                    writes such a store for this namespace until it has, and tries again for as long as it
+ *                                    runs; if it ends before, what the store has comes back. The reply waits for the stores,
+ *                                    at most for the server's l2_timeout_ms.
+ *                Who is in. Stamps are microseconds since 1970 of a server's clock, and each server makes them grow: a clear's
+ *                is larger than any that the server has given or heard before. A worker that gave the version of the
+ *                weights that the namespace has is always in. Any other one is in while its `joined` is not less than
+ *                the namespace's `cleared`. A worker that says HELLO with joined 0 joins then. So does each CLEAR of a
+ *                worker that names the namespace's last clear, or SCOUT_GENERATION_ANY; a late one, which names
+ *                an older clear, does not. STORE and RETRIEVE of a worker that is not in are refused with
+ *                SCOUT_WIRE_CLEARED: what it computes may be of what the clear was to drop. Clients need not join.
+ *                A HELLO whose `cleared` is larger than the namespace's tells a server that was restarted of a clear: it then
+ *                drops what is older, as if it had read the CLEAR.
+ *                A worker whose version of the weights is not the namespace's: SCOUT_WIRE_WEIGHTS, and nothing is cleared.
+ *                Servers that share a second-tier store learn of each other's clears from it: they read the record before
+ *                they use the store for a namespace, when a peer says HELLO, and about once a second while the
+ *                namespace has peers. What was stored before and after a clear has different names in the store in any case.
+ *
  * REGISTER       (role worker)
  *                u16 kv_rank         within [rank_first, rank_first + rank_count)
  *                u16 reader          which of the readers, 0..readers-1
@@ -184,7 +219,8 @@
  *
  * STORE          (role worker)
  *                u64 ticket          session that the keys belong to; 0 or an ended one is not an error, but one that a RESET
- *                                    ended is: SCOUT_WIRE_WEIGHTS, for what it computed is of the old weights
+ *                                    or a CLEAR ended is: SCOUT_WIRE_WEIGHTS, SCOUT_WIRE_CLEARED, for what it computed is of
+ *                                    before
  *                u32 n               1..SCOUT_MAX_CHUNKS
  *                u16 group           0
  *                u16 reserved        0
@@ -305,9 +341,12 @@
 #define SCOUT_MAX_RANKS 64
 #define SCOUT_MAX_READERS 64
 #define SCOUT_MAX_PLANES 4096
-#define SCOUT_MAX_NAME 255                 /* namespace, tenant, request id */
-#define SCOUT_MAX_UNREAD 33554432u         /* 32 MiB of replies that a peer does not read */
-#define SCOUT_MAX_UNREAD_STRANGER 2097152u /* 2 MiB before HELLO */
+#define SCOUT_MAX_NAME 255                      /* namespace, tenant, request id */
+#define SCOUT_MAX_UNREAD 33554432u              /* 32 MiB of replies that a peer does not read */
+#define SCOUT_MAX_UNREAD_STRANGER 2097152u      /* 2 MiB before HELLO */
+#define SCOUT_MAX_STAMP (UINT64_MAX >> 1)       /* joined, cleared in replies */
+#define SCOUT_MAX_HEARD_STAMP (UINT64_MAX >> 2) /* and in requests: a server can always draw a larger one */
+#define SCOUT_GENERATION_ANY UINT64_MAX         /* CLEAR: whatever the namespace has */
 #define SCOUT_MIN_HASH 16
 #define SCOUT_MAX_HASH 32
 
@@ -325,7 +364,8 @@
 #define SCOUT_OP_RETRIEVE_DONE 11
 #define SCOUT_OP_STATUS 12
 #define SCOUT_OP_ERROR 13
-#define SCOUT_OP_LAST 13
+#define SCOUT_OP_CLEAR 14
+#define SCOUT_OP_LAST 14
 
 #define SCOUT_KIND_REQUEST 0
 #define SCOUT_KIND_REPLY 1
@@ -358,7 +398,8 @@
 #define SCOUT_WIRE_RANGE 17    /* a field is outside its range; the text names it */
 #define SCOUT_WIRE_SHUTDOWN 18 /* the server is draining */
 #define SCOUT_WIRE_ROLE 19     /* not for this role, or this KV rank */
-#define SCOUT_WIRE_LAST 19
+#define SCOUT_WIRE_CLEARED 20  /* what is named was dropped by a CLEAR, or the worker is not in since */
+#define SCOUT_WIRE_LAST 20
 
 /* State of a grant. */
 #define SCOUT_GRANT_GRANTED 1

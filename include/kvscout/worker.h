@@ -262,7 +262,7 @@ struct scout_done {
 	uint64_t ticket;
 	int kind; /* enum scout_job_kind */
 	/* 0: everything copied. Retrieve: SCOUT_ERR_MISSING (see @missing), SCOUT_ERR_CORRUPT, SCOUT_ERR_NO_SESSION. Both:
-	   SCOUT_ERR_TIMEOUT, SCOUT_ERR_CANCELED, SCOUT_ERR_UNREACHABLE, SCOUT_ERR_EPOCH, SCOUT_ERR_WEIGHTS, SCOUT_ERR_LIMIT or
+	   SCOUT_ERR_TIMEOUT, SCOUT_ERR_CANCELED, SCOUT_ERR_UNREACHABLE, SCOUT_ERR_EPOCH, SCOUT_ERR_WEIGHTS, SCOUT_ERR_CLEARED, SCOUT_ERR_LIMIT or
 	   another refusal of the server, SCOUT_ERR_DEVICE, SCOUT_ERR_CLOSED. */
 	int status;
 	uint64_t bytes; /* copied */
@@ -459,6 +459,41 @@ struct scout_worker_stats {
  * Since:    0.1
  */
 SCOUT_API int scout_worker_stats(struct scout_worker *worker, struct scout_worker_stats *stats);
+
+/* To scout_worker_clear(): whatever generation the namespace has. */
+#define SCOUT_GENERATION_NEWEST UINT64_MAX
+
+/**
+ * The cache was cleared (see scout_clear()), or is to be: this worker goes over to the new generation. Until it has been called, a
+ * worker without a weights_version neither stores nor loads after any clear of its namespace, its own engine's or another's:
+ * its jobs end SCOUT_ERR_CLEARED.
+ *
+ * Every job that was submitted before, and that poll has not reported, is of before: as for scout_worker_reset(), no copy of
+ * it starts after this call, and poll reports it as SCOUT_ERR_CLEARED, or with another error that came first. Jobs that are
+ * submitted afterwards wait until the server has recorded the clear.
+ *
+ * Three uses:
+ * - @generation from scout_clear() of the same engine, by way of the engine's own metadata: joins that clear, and carries it out if
+ *   the server has not heard of it. Client and workers may call in any order. If another engine has cleared the namespace after
+ *   that, this worker stays out, and the log says so.
+ * - 0: a clear of its own, as scout_clear(client, 0, ...) is: everything is dropped, and all other workers are out until they
+ *   are called with @ret_generation.
+ * - SCOUT_GENERATION_NEWEST: drops nothing that is cached, but joins the generation that the namespace has when the server
+ *   reads this. For an engine that shares a namespace with another one that has cleared it, and whose weights are the same. (To
+ *   a server that has not heard of a clear that is still on its way, that is the generation before it.)
+ *
+ * Nothing has to be waited for, and nothing is to be done again after a restart of the server or a lost connection. A later call
+ * overtakes one that is still on its way. Legal before scout_worker_register() too.
+ *
+ * @ret_generation  written on success; may be NULL.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never.
+ * Returns:  0, SCOUT_ERR_INVALID (@worker is NULL), SCOUT_ERR_BUSY (no random number yet, at boot), SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_clear(struct scout_worker *worker, uint64_t generation,
+						  uint64_t *ret_generation);
 
 /**
  * A descriptor that is readable while scout_worker_poll() has something to report. Owned by the worker.

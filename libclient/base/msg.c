@@ -226,6 +226,7 @@ static const char *const op_names[] = {
 	[SCOUT_OP_RETRIEVE_DONE] = "RETRIEVE_DONE",
 	[SCOUT_OP_STATUS] = "STATUS",
 	[SCOUT_OP_ERROR] = "ERROR",
+	[SCOUT_OP_CLEAR] = "CLEAR",
 };
 _Static_assert(sizeof(op_names) / sizeof(op_names[0]) == SCOUT_OP_LAST + 1, "an opcode has no name");
 
@@ -256,6 +257,7 @@ static const struct {
 	STATUS(RANGE, SCOUT_ERR_PROTOCOL),
 	STATUS(SHUTDOWN, SCOUT_ERR_UNREACHABLE),
 	STATUS(ROLE, SCOUT_ERR_PROTOCOL),
+	STATUS(CLEARED, SCOUT_ERR_CLEARED),
 };
 #undef STATUS
 _Static_assert(sizeof(statuses) / sizeof(statuses[0]) == SCOUT_WIRE_LAST + 1, "a wire status has no row");

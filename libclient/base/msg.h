@@ -71,6 +71,16 @@ void scout__frame_end(struct scout__writer *w, uint32_t op_count, uint64_t epoch
 void scout__put_text(struct scout__writer *w, const char *text);
 int scout__get_text(const struct scout__op *op, struct scout__str *ret_text);
 
+/*
+ * What a peer knows of clears. In a HELLO: its own view; in a reply: the namespace's. Stamps are microseconds since 1970 that the
+ * server makes grow.
+ */
+struct scout__clear_state {
+	uint64_t joined;     /* a worker's: since when it is in; 0: new, or a client */
+	uint64_t generation; /* the last clear's name; 0: none */
+	uint64_t cleared;    /* and its stamp; 0: none */
+};
+
 struct scout__hello {
 	uint64_t token;
 	uint16_t role;
@@ -79,6 +89,7 @@ struct scout__hello {
 	uint16_t rank_first, rank_count, kv_ranks, readers;
 	uint32_t heartbeat_ms;
 	uint64_t weights;
+	struct scout__clear_state clear;
 	struct scout__str name_space;
 };
 void scout__put_hello(struct scout__writer *w, const struct scout__hello *m);
@@ -88,6 +99,7 @@ struct scout__hello_reply {
 	uint32_t credits;
 	uint32_t max_frame;
 	uint64_t weights;
+	struct scout__clear_state clear;
 	struct scout__str software;
 	struct scout__str lease_path;
 };
@@ -125,9 +137,17 @@ int scout__get_admit(const struct scout__op *op, struct scout__admit_msg *ret, c
 void scout__put_admit_reply(struct scout__writer *w, uint32_t kept);
 int scout__get_admit_reply(const struct scout__op *op, uint32_t *ret_kept, const char **ret_field);
 
-/* FINISH request: u64 ticket. RESET request: u64 weights, which must not be 0 (told apart by op->opcode). */
+/* FINISH request: u64 ticket. RESET: u64 weights, CLEAR: u64 generation, which must not be 0 (told apart by op->opcode). */
 void scout__put_one_u64(struct scout__writer *w, uint64_t v);
 int scout__get_one_u64(const struct scout__op *op, uint64_t *ret, const char **ret_field);
+
+struct scout__clear_reply {
+	struct scout__clear_state clear;
+	uint32_t stores;  /* second-tier stores of the server */
+	uint32_t pending; /* of these: have not taken it yet */
+};
+void scout__put_clear_reply(struct scout__writer *w, const struct scout__clear_reply *m);
+int scout__get_clear_reply(const struct scout__op *op, struct scout__clear_reply *ret, const char **ret_field);
 
 /* PING, and the replies that are empty. */
 int scout__get_empty(const struct scout__op *op, const char **ret_field);

@@ -71,6 +71,35 @@ scout__get_text(const struct scout__op *op, struct scout__str *ret_text)
 	return status;
 }
 
+static void
+put_clear_state(struct scout__writer *w, const struct scout__clear_state *m)
+{
+	scout__put_u64(w, m->joined);
+	scout__put_u64(w, m->generation);
+	scout__put_u64(w, m->cleared);
+}
+
+static void
+get_clear_state(struct scout__reader *r, struct scout__clear_state *ret)
+{
+	ret->joined = scout__get_u64(r);
+	ret->generation = scout__get_u64(r);
+	ret->cleared = scout__get_u64(r);
+}
+
+/* The field that is wrong, or NULL. */
+static const char *
+clear_state_bad_field(const struct scout__clear_state *m, uint64_t max)
+{
+	if (m->joined > max)
+		return "joined";
+	if ((m->generation == 0) != (m->cleared == 0) || m->generation == SCOUT_GENERATION_ANY)
+		return "generation";
+	if (m->cleared > max)
+		return "cleared";
+	return NULL;
+}
+
 void
 scout__put_hello(struct scout__writer *w, const struct scout__hello *m)
 {
@@ -85,6 +114,7 @@ scout__put_hello(struct scout__writer *w, const struct scout__hello *m)
 	scout__put_u32(w, m->heartbeat_ms);
 	scout__put_u32(w, 0);
 	scout__put_u64(w, m->weights);
+	put_clear_state(w, &m->clear);
 	scout__put_str(w, m->name_space.p, m->name_space.len);
 }
 
@@ -109,7 +139,7 @@ hello_bad_field(const struct scout__hello *m)
 		return "readers";
 	if (m->name_space.len == 0 || m->name_space.len > SCOUT_MAX_NAME)
 		return "namespace";
-	return NULL;
+	return clear_state_bad_field(&m->clear, SCOUT_MAX_HEARD_STAMP);
 }
 
 int
@@ -131,6 +161,7 @@ scout__get_hello(const struct scout__op *op, struct scout__hello *ret, const cha
 	m.heartbeat_ms = scout__get_u32(&r);
 	reserved = scout__get_u32(&r);
 	m.weights = scout__get_u64(&r);
+	get_clear_state(&r, &m.clear);
 	get_view(&r, &m.name_space);
 	status = judge(&r, reserved, hello_bad_field(&m), ret_field);
 	if (status == SCOUT_WIRE_OK)
@@ -144,6 +175,7 @@ scout__put_hello_reply(struct scout__writer *w, const struct scout__hello_reply 
 	scout__put_u32(w, m->credits);
 	scout__put_u32(w, m->max_frame);
 	scout__put_u64(w, m->weights);
+	put_clear_state(w, &m->clear);
 	scout__put_str(w, m->software.p, m->software.len);
 	scout__put_str(w, m->lease_path.p, m->lease_path.len);
 }
@@ -158,9 +190,10 @@ scout__get_hello_reply(const struct scout__op *op, struct scout__hello_reply *re
 	m.credits = scout__get_u32(&r);
 	m.max_frame = scout__get_u32(&r);
 	m.weights = scout__get_u64(&r);
+	get_clear_state(&r, &m.clear);
 	get_view(&r, &m.software);
 	get_view(&r, &m.lease_path);
-	status = judge(&r, 0, NULL, ret_field);
+	status = judge(&r, 0, clear_state_bad_field(&m.clear, SCOUT_MAX_STAMP), ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;
@@ -344,11 +377,44 @@ scout__get_one_u64(const struct scout__op *op, uint64_t *ret, const char **ret_f
 {
 	struct scout__reader r = body_of(op);
 	uint64_t v = scout__get_u64(&r);
-	const char *bad_field = op->opcode == SCOUT_OP_RESET && v == 0 ? "weights" : NULL;
-	int status = judge(&r, 0, bad_field, ret_field);
+	const char *bad_field = NULL;
+	int status;
 
+	if (v == 0 && op->opcode == SCOUT_OP_RESET)
+		bad_field = "weights";
+	if (v == 0 && op->opcode == SCOUT_OP_CLEAR)
+		bad_field = "generation";
+	status = judge(&r, 0, bad_field, ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = v;
+	return status;
+}
+
+void
+scout__put_clear_reply(struct scout__writer *w, const struct scout__clear_reply *m)
+{
+	put_clear_state(w, &m->clear);
+	scout__put_u32(w, m->stores);
+	scout__put_u32(w, m->pending);
+}
+
+int
+scout__get_clear_reply(const struct scout__op *op, struct scout__clear_reply *ret, const char **ret_field)
+{
+	struct scout__reader r = body_of(op);
+	struct scout__clear_reply m;
+	const char *bad_field;
+	int status;
+
+	get_clear_state(&r, &m.clear);
+	m.stores = scout__get_u32(&r);
+	m.pending = scout__get_u32(&r);
+	bad_field = clear_state_bad_field(&m.clear, SCOUT_MAX_STAMP);
+	if (!bad_field && m.pending > m.stores)
+		bad_field = "pending";
+	status = judge(&r, 0, bad_field, ret_field);
+	if (status == SCOUT_WIRE_OK)
+		*ret = m;
 	return status;
 }
 

@@ -50,10 +50,9 @@ table_bytes(const struct scout__ns *ns)
 	return ns->bank->max_entries * sizeof(struct scout__expected *);
 }
 
-SCOUT_ON_LOOP static bool
-make_fingerprints(struct scout__ns *ns)
+void
+scout__tier2_refingerprint(struct scout__ns *ns)
 {
-	ns->fingerprints = calloc(ns->rank_count, sizeof(*ns->fingerprints));
 	for (uint32_t i = 0; ns->fingerprints && i < ns->rank_count; i++) {
 		const struct scout__layout *layout = &ns->layouts[i];
 		const struct scout__l2_layout l2 = {
@@ -67,10 +66,18 @@ make_fingerprints(struct scout__ns *ns)
 			.dtype = layout->dtype,
 			.n_planes = layout->n_planes,
 			.plane_bytes = layout->plane_bytes,
+			.generation = ns->generation,
 		};
 
 		scout__l2_fingerprint(&l2, &ns->fingerprints[i]);
 	}
+}
+
+SCOUT_ON_LOOP static bool
+make_fingerprints(struct scout__ns *ns)
+{
+	ns->fingerprints = calloc(ns->rank_count, sizeof(*ns->fingerprints));
+	scout__tier2_refingerprint(ns);
 	return ns->fingerprints;
 }
 

@@ -152,7 +152,7 @@ scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, u
 	load->entry = entry;
 	load->rank = rank;
 	load->known = x->shards[rank].pinned;
-	load->left = (uint8_t)((1u << t->n) - 1);
+	load->left = scout__records_stores(ns);
 	x->shards[rank].load = load;
 	scout__list_add(&t->loads_queued, &load->node);
 	t->n_loads_queued++;

@@ -85,14 +85,14 @@ scout__ask_drop(struct scout_server *s, struct scout__task *task)
 /* ---- making it ---- */
 
 SCOUT_ON_LOOP static uint8_t
-usable(const struct scout_server *s)
+usable(const struct scout_server *s, const struct scout__ns *ns)
 {
 	uint8_t adapters = 0;
 
 	for (uint32_t i = 0; i < s->tier2->n; i++)
 		if (scout__l2_usable(s->tier2->l2, i, SCOUT__L2_READS, s->now_us))
 			adapters |= (uint8_t)(1u << i);
-	return adapters;
+	return adapters & scout__records_stores(ns);
 }
 
 /* How many chunks from task.next on are worth asking for. */
@@ -385,7 +385,7 @@ begin(struct scout_server *s, struct scout__task *task)
 		return false;
 	if (s->now_us >= scout__task_answer_by(task))
 		return false;
-	if (!usable(s)) {
+	if (!usable(s, task->ns)) {
 		t->count.asks_skipped += task->n_rounds == 0;
 		return false;
 	}
@@ -405,7 +405,7 @@ wait(struct scout_server *s, struct scout__task *task)
 	if (!ask->sent) {
 		if (!build(ask, task))
 			return SCOUT__ASKED_MORE;
-		if (!send_ask(s, ask, usable(s))) {
+		if (!send_ask(s, ask, usable(s, task->ns))) {
 			scout__list_add(&s->tier2->ask_waiters, &task->waiting);
 			scout__timer_set(s, task, ask->end_us);
 			return SCOUT__ASKED_WAIT;

@@ -72,6 +72,7 @@ tier2_init(struct scout_server *s, struct scout__tier2 *t)
 	uint64_t quarter = s->cfg.l1_bytes / 4;
 
 	scout__list_init(&t->ask_waiters);
+	scout__list_init(&t->records);
 	scout__list_init(&t->loads_queued);
 	scout__list_init(&t->writes_queued);
 	t->write_sweep.step = scout__write_sweep_step;
@@ -235,12 +236,19 @@ scout__tier2_turn(struct scout_server *s)
 		more = scout__l2_reap(t->l2, REAP, s->now_us);
 		scout__note_step(s, before_us);
 	} while (more && s->now_us < end_us);
+	scout__records_tick(s);
 }
 
 uint64_t
 scout__tier2_next_us(const struct scout_server *s)
 {
-	return s->tier2 ? scout__l2_next_us(s->tier2->l2) : UINT64_MAX;
+	uint64_t l2_us, records_us;
+
+	if (!s->tier2)
+		return UINT64_MAX;
+	l2_us = scout__l2_next_us(s->tier2->l2);
+	records_us = scout__records_next_us(s);
+	return l2_us < records_us ? l2_us : records_us;
 }
 
 bool

@@ -93,7 +93,13 @@ SCOUT_ON_LOOP static void
 write_start(struct scout_server *s, struct scout__write *w)
 {
 	struct scout__tier2 *t = s->tier2;
+	uint8_t stores = scout__records_stores(w->ns);
 
+	if (stores == 0) {
+		t->count.writes_dropped++;
+		write_end(s, w);
+		return;
+	}
 	if (!make_ops(t, w)) {
 		s->count.out_of_memory++;
 		t->count.writes_dropped++;
@@ -101,8 +107,10 @@ write_start(struct scout_server *s, struct scout__write *w)
 		return;
 	}
 	t->n_writes_running++;
-	w->n_running = t->n;
+	w->n_running = (uint32_t)__builtin_popcount(stores);
 	for (uint32_t i = 0; i < t->n; i++) {
+		if (!(stores & 1u << i))
+			continue;
 		w->ops[i] = (struct scout__l2_op){
 			.what = SCOUT__L2_STORE,
 			.timeout_us = t->timeout_us,
@@ -131,10 +139,10 @@ writes_start(struct scout_server *s)
 
 	/* The sweep drops what is outdated behind these. */
 	for (; left > 0 && !scout__list_empty(&t->writes_queued) && !t->stopping; left--) {
-		bool outdated = is_outdated(SCOUT__OWNER(t->writes_queued.next, struct scout__write, node));
-		struct scout__write *w;
+		struct scout__write *w = SCOUT__OWNER(t->writes_queued.next, struct scout__write, node);
+		bool outdated = is_outdated(w);
 
-		if (!outdated && t->n_writes_running >= SCOUT__WRITE_OPS)
+		if (!outdated && (t->n_writes_running >= SCOUT__WRITE_OPS || !scout__records_known(w->ns)))
 			return;
 		w = take_queued(t);
 		if (outdated) {
@@ -175,6 +183,12 @@ make_room(struct scout_server *s, uint64_t bytes)
 		write_end(s, take_queued(t));
 	}
 	return true;
+}
+
+void
+scout__writes_go_on(struct scout_server *s)
+{
+	writes_start(s);
 }
 
 void

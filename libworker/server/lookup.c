@@ -318,7 +318,7 @@ lookup_step(struct scout_server *s, struct scout__job *job)
 
 	scout__list_del(&task->waiting);
 	if (task->instance != task->ns->instance) {
-		scout__task_refuse(s, task, SCOUT_WIRE_WEIGHTS, "the weights version changed");
+		scout__task_refuse(s, task, task->ns->ended_by, "%s", scout__ns_ended_text(task->ns));
 		return;
 	}
 	if (task->state == SCOUT__TASK_ANSWER) {
@@ -326,6 +326,8 @@ lookup_step(struct scout_server *s, struct scout__job *job)
 		return;
 	}
 	scout__timer_clear(s, task);
+	if (task->state == SCOUT__TASK_RUN && scout__records_wait(s, task))
+		return;
 	if (task->state == SCOUT__TASK_LOADS) {
 		arrive(s, task);
 		return;

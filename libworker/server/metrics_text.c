@@ -170,7 +170,9 @@ server_arrays(const struct scout__stats *stats, const struct scout__metrics_fact
 	scout__text_label(text, facts->eviction, strlen(facts->eviction));
 	scout__text_add(text, "\"} %" PRIu64 "\n", stats->l1.evictions);
 	family(text, "operations_total", SCOUT__COUNTER, "Operations that arrived.");
-	for (unsigned i = 1; i < SCOUT_OP_ERROR; i++) {
+	for (unsigned i = 1; i <= SCOUT_OP_LAST; i++) {
+		if (i == SCOUT_OP_ERROR)
+			continue;
 		scout__stats_op_name(i, name, sizeof(name));
 		(void)snprintf(labels, sizeof(labels), "operation=\"%s\"", name);
 		sample(text, "operations_total", NULL, labels, stats->count.ops[i], 1);

@@ -69,9 +69,11 @@ ns_new(struct scout_server *s)
 	ns->next_space = 1;
 	ns->space_first = 1;
 	scout__list_init(&ns->pool_waiters);
+	scout__list_init(&ns->record_waiters);
 	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
 		scout__list_init(&ns->chunk_waiters[i]);
 	scout__list_init(&ns->sessions);
+	ns->ended_by = SCOUT_WIRE_WEIGHTS;
 	s->ns[s->n_ns++] = ns;
 	return ns;
 }
@@ -88,6 +90,7 @@ ns_make(struct scout_server *s, const struct scout__hello *hello)
 	memcpy(ns->name, hello->name_space.p, hello->name_space.len);
 	ns->left_us = s->now_us; /* until its peer is there */
 	set_parameters(ns, hello);
+	scout__records_open(s, ns);
 	scout__ns_warn(s, ns);
 	return ns;
 }
@@ -125,6 +128,7 @@ scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 {
 	(void)s;
 	scout__ns_drop_bank(ns);
+	scout__records_close(ns);
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		free(ns->spaces[i].tenant);
 	free(ns->spaces);
@@ -192,9 +196,11 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
 		"%s, and nobody else is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
 	weights = hello->weights ? hello->weights : ns->weights;
-	scout__ns_outdate(s, ns);
+	scout__ns_outdate(s, ns, SCOUT_WIRE_WEIGHTS);
 	scout__ns_drop_bank(ns);
+	scout__records_close(ns);
 	set_parameters(ns, hello);
+	scout__records_open(s, ns);
 	/* The version is what users say; a HELLO that says none has not gone back to "none". */
 	ns->weights = weights;
 	return true;
@@ -352,21 +358,28 @@ scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct 
 
 /* ---- weights ---- */
 
-/* Everything that is cached is unreachable from here on. */
 void
-scout__ns_outdate(struct scout_server *s, struct scout__ns *ns)
+scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status)
 {
 	ns->instance++;
+	ns->ended_by = status;
 	ns->space_floor = ns->space_first = ns->next_space;
 	ns->n_space_at = 0;
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		ns->spaces[i].id = 0;
 	ns->sweep_next = 0;
 	scout__tasks_wake(s, &ns->pool_waiters);
+	scout__tasks_wake(s, &ns->record_waiters);
 	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
 		scout__tasks_wake(s, &ns->chunk_waiters[i]);
 	scout__job_queue(s, &ns->sweep);
 	scout__writes_sweep(s);
+}
+
+const char *
+scout__ns_ended_text(const struct scout__ns *ns)
+{
+	return ns->ended_by == SCOUT_WIRE_CLEARED ? "the namespace was cleared" : "the weights version changed";
 }
 
 void
@@ -384,7 +397,7 @@ scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights)
 			"after a restart by who says none; set weights_version in every client and worker",
 			ns->name);
 	ns->weights = weights;
-	scout__ns_outdate(s, ns);
+	scout__ns_outdate(s, ns, SCOUT_WIRE_WEIGHTS);
 }
 
 void

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tier2.h"
+
 /*
  * DESIGN
  *
@@ -70,8 +72,11 @@ scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
 		"%u are there; %u chunks are dropped",
 		(int)name->len, name->p, best->name, (unsigned long long)((s->now_us - best->left_us) / 1000000),
 		(unsigned)s->cfg.max_namespaces, (unsigned)n_chunks);
-	scout__ns_outdate(s, best);
+	scout__ns_outdate(s, best, SCOUT_WIRE_WEIGHTS);
 	scout__ns_drop_bank(best);
+	scout__records_close(best);
+	best->generation = best->cleared = 0;
+	memset(best->older, 0, sizeof(best->older));
 	forget_tenants(best);
 	best->space_map = empty;
 	memset(best->name, 0, sizeof(best->name));

@@ -6,7 +6,7 @@
 /*
  * DESIGN
  *
- * The tickets of sessions that a new weights version ended. A STORE that names one carries KV of the old weights, however late
+ * The tickets of sessions that a new weights version or a clear ended. A STORE that names one carries KV of before, however late
  * it comes: a worker that gives no version of its own may not know of the new one yet, and under it these bytes would be
  * served. Room for max_sessions tickets, so for every session that one RESET can end; beyond that the oldest are forgotten.
  * Nothing is allocated before the first one.
@@ -33,7 +33,7 @@ make_room(struct scout__outdated *o, uint32_t cap)
 }
 
 void
-scout__outdated_add(struct scout_server *s, uint64_t ticket)
+scout__outdated_add(struct scout_server *s, uint64_t ticket, uint16_t status)
 {
 	struct scout__outdated *o = &s->outdated;
 
@@ -46,20 +46,27 @@ scout__outdated_add(struct scout_server *s, uint64_t ticket)
 	else
 		o->n++;
 	/* There is room. A ticket that was drawn twice is in the ring twice, and forgotten with the first. */
-	(void)scout__map_put(&o->map, ticket, 0);
+	(void)scout__map_put(&o->map, ticket, status);
 	o->tickets[o->next] = ticket;
 	o->next = o->next + 1 == o->cap ? 0 : o->next + 1;
 }
 
-bool
+uint16_t
 scout__outdated_has(const struct scout_server *s, const struct scout__ns *ns, uint64_t ticket)
 {
 	uint32_t slot = scout__map_get(&s->by_ticket, ticket);
+	uint32_t status;
 
 	/* The sweep has not come to it yet. */
-	if (slot != SCOUT__MAP_NONE)
-		return s->sessions[slot]->ns == ns && s->sessions[slot]->instance != ns->instance;
-	return s->outdated.tickets && scout__map_get(&s->outdated.map, ticket) != SCOUT__MAP_NONE;
+	if (slot != SCOUT__MAP_NONE) {
+		const struct scout__session *session = s->sessions[slot];
+
+		return session->ns == ns && session->instance != ns->instance ? ns->ended_by : SCOUT_WIRE_OK;
+	}
+	if (!s->outdated.tickets)
+		return SCOUT_WIRE_OK;
+	status = scout__map_get(&s->outdated.map, ticket);
+	return status == SCOUT__MAP_NONE ? SCOUT_WIRE_OK : (uint16_t)status;
 }
 
 void

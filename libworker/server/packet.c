@@ -115,6 +115,9 @@ execute(struct scout_server *s, struct scout__peer *peer, struct scout__packet *
 	case SCOUT_OP_RESET:
 		reset(s, peer, op);
 		break;
+	case SCOUT_OP_CLEAR:
+		scout__clear(s, peer, packet, op, deadline_us);
+		break;
 	case SCOUT_OP_REGISTER:
 		scout__ns_register(s, peer, op);
 		break;
@@ -171,7 +174,7 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 {
 	struct scout__dest *dest = peer ? &peer->dest : &s->stranger;
 
-	if (op->opcode == 0 || op->opcode >= SCOUT_OP_ERROR) {
+	if (op->opcode == 0 || op->opcode == SCOUT_OP_ERROR || op->opcode > SCOUT_OP_LAST) {
 		s->count.ops_unknown++;
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_UNKNOWN_OP, "opcode %u is not known",
 			      (unsigned)op->opcode);

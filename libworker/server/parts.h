@@ -176,9 +176,11 @@ SCOUT_ON_LOOP void scout__peers_fini(struct scout_server *s);
 SCOUT_ON_LOOP struct scout__ns *scout__ns_hello(struct scout_server *s, const struct scout__hello *hello,
 						const struct scout__peer *known, uint16_t *ret_status, char *text,
 						size_t text_len);
-/* Everything that is cached in it is unreachable from here on. */
-SCOUT_ON_LOOP void scout__ns_outdate(struct scout_server *s, struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__ns_register(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
+/* Everything that is cached is unreachable from here on. @status: why, SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED. */
+SCOUT_ON_LOOP void scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status);
+/* What a person reads about scout__ns.ended_by. */
+SCOUT_ON_LOOP const char *scout__ns_ended_text(const struct scout__ns *ns);
 /* RESET: another version of the weights; no-op if it is the same. */
 SCOUT_ON_LOOP void scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights);
 /* The number of (tenant, group); 0: nothing was ever stored there. */
@@ -207,6 +209,23 @@ SCOUT_ON_LOOP struct scout__ns *scout__ns_reuse(struct scout_server *s, const st
 SCOUT_ON_LOOP void scout__ns_warn(struct scout_server *s, const struct scout__ns *fresh);
 SCOUT_ON_LOOP uint32_t scout__ns_count_abandoned(const struct scout_server *s);
 
+/* ---- clear.c ---- */
+
+SCOUT_ON_LOOP void scout__clear(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+				const struct scout__op *op, uint64_t deadline_us);
+/*
+ * There was a CLEAR: carry it out here if it is later than the last one. Returns whether it is. @older: the names before it,
+ * SCOUT__OLD_GENERATIONS; NULL: not known.
+ */
+SCOUT_ON_LOOP bool scout__ns_learn(struct scout_server *s, struct scout__ns *ns, uint64_t generation, uint64_t cleared,
+				   const uint64_t *older);
+/* Whether @peer may store and load. */
+SCOUT_ON_LOOP bool scout__clear_is_in(const struct scout__peer *peer);
+/* @peer said HELLO with @m. */
+SCOUT_ON_LOOP void scout__clear_hello(struct scout_server *s, struct scout__peer *peer,
+				      const struct scout__clear_state *m);
+SCOUT_ON_LOOP struct scout__clear_state scout__clear_state_of(const struct scout__peer *peer);
+
 /* ---- session.c ---- */
 
 /* Living sessions only: not one that has ended and is still giving back. */
@@ -228,10 +247,12 @@ SCOUT_ON_LOOP void scout__session_use(struct scout_server *s, struct scout__sess
 /* Remember what it stores, to be touched at its end. @present: somebody else stored it. */
 SCOUT_ON_LOOP void scout__session_stored(struct scout_server *s, struct scout__session *session,
 					 struct scout__handle handle, bool present);
-/* ---- outdated.c: tickets of sessions that a new weights version ended ---- */
+/* ---- outdated.c: tickets of sessions that a new weights version or a clear ended ---- */
 
-SCOUT_ON_LOOP void scout__outdated_add(struct scout_server *s, uint64_t ticket);
-SCOUT_ON_LOOP bool scout__outdated_has(const struct scout_server *s, const struct scout__ns *ns, uint64_t ticket);
+/* @status: what ended it. */
+SCOUT_ON_LOOP void scout__outdated_add(struct scout_server *s, uint64_t ticket, uint16_t status);
+/* What ended the session of @ticket; 0: neither. */
+SCOUT_ON_LOOP uint16_t scout__outdated_has(const struct scout_server *s, const struct scout__ns *ns, uint64_t ticket);
 SCOUT_ON_LOOP void scout__outdated_fini(struct scout_server *s);
 
 SCOUT_ON_LOOP void scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,

@@ -170,6 +170,7 @@ hello_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
 		.credits = s->cfg.credits,
 		.max_frame = SCOUT_MAX_FRAME,
 		.weights = peer->ns->weights,
+		.clear = scout__clear_state_of(peer),
 		.software = {software, sizeof(software) - 1},
 		.lease_path = {lease, (uint16_t)strlen(lease)},
 	};
@@ -177,7 +178,7 @@ hello_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
 	size_t op;
 
 	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_HELLO, SCOUT_WIRE_OK, corr,
-			       24 + sizeof(software) + m.lease_path.len, &op);
+			       48 + sizeof(software) + m.lease_path.len, &op);
 	if (!w)
 		return;
 	scout__put_hello_reply(w, &m);
@@ -256,6 +257,7 @@ scout__peer_hello(struct scout_server *s, struct scout__peer *peer, const struct
 	if (known->heartbeat_ms > HEARTBEAT_MS_MAX)
 		known->heartbeat_ms = HEARTBEAT_MS_MAX;
 	(void)scout__peer_heard(s, known, sent_us);
+	scout__clear_hello(s, known, &hello.clear);
 	hello_reply(s, known, op->corr);
 	return known;
 }

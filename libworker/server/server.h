@@ -52,8 +52,9 @@
 #define SCOUT__IPC_PATH_MAX 107 /* sun_path without its terminator */
 #define SCOUT__LOG_INTERVAL_US 1000000u
 #define SCOUT__WARN_INTERVAL_US 10000000u /* of what lasts until an operator mends it */
-#define SCOUT__LOG_BURST 31u  /* lines beyond the first for each SCOUT__LOG_INTERVAL_US, where peers come and go */
-#define SCOUT__WAITER_BITS 7u /* buckets of tasks that wait for a chunk, for each namespace */
+#define SCOUT__LOG_BURST 31u      /* lines beyond the first for each SCOUT__LOG_INTERVAL_US, where peers come and go */
+#define SCOUT__OLD_GENERATIONS 7u /* names of clears that are remembered besides the last */
+#define SCOUT__WAITER_BITS 7u     /* buckets of tasks that wait for a chunk, for each namespace */
 
 struct scout_server;
 struct scout__peer;
@@ -62,6 +63,7 @@ struct scout__task;
 struct scout__hold;
 struct scout__session;
 struct scout__tier2;
+struct scout__records;
 struct scout__ask;
 struct scout__expected;
 struct scout__l2_fingerprint;
@@ -222,8 +224,12 @@ struct scout__ns {
 	uint16_t hash_bytes;
 	uint32_t chunk_tokens;
 	uint16_t rank_first, rank_count, kv_ranks, readers;
-	uint64_t weights;  /* version; 0: nobody has said one */
-	uint64_t instance; /* counts RESETs: what belongs to an older one is over */
+	uint64_t weights;                       /* version; 0: nobody has said one */
+	uint64_t generation;                    /* name of the last CLEAR; 0: none. See clear.c */
+	uint64_t cleared;                       /* and its stamp; 0: none */
+	uint64_t older[SCOUT__OLD_GENERATIONS]; /* names of the clears before, newest first */
+	uint64_t instance;                      /* counts RESETs and CLEARs: what belongs to an older one is over */
+	uint16_t ended_by;                      /* which of both it was: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED */
 	struct scout__layout layouts[SCOUT_MAX_RANKS];
 	struct scout__bank *bank; /* NULL until every rank of this server is registered */
 	struct scout__space *spaces;
@@ -238,6 +244,8 @@ struct scout__ns {
 	/* Of the second tier, see tier2.h; NULL: without. */
 	struct scout__expected **expected;          /* of each entry */
 	struct scout__l2_fingerprint *fingerprints; /* of each rank of the bank */
+	struct scout__records *records;             /* of the last CLEAR, see l2_records.c */
+	struct scout__list record_waiters;          /* tasks */
 	uint32_t n_moving;                          /* shards that are loaded or written now: their slots are in use */
 	struct scout__list sessions;
 	uint32_t n_peers, n_sessions, n_holds;
@@ -396,6 +404,7 @@ struct scout__peer {
 	int32_t rank; /* of the bank; -1: not registered */
 	struct scout__ns *ns;
 	uint64_t weights; /* as it said; 0: follows */
+	uint64_t joined;  /* a worker's, see clear.c */
 	uint32_t heartbeat_ms;
 	uint64_t seen_us;
 	int64_t offset_us[2]; /* smallest (our clock - its clock): in this window and the one before */
@@ -414,7 +423,7 @@ struct scout__peer {
 	struct scout__shm shm;
 };
 
-/* Tickets that a new weights version ended, see outdated.c. */
+/* Tickets that a new weights version or a clear ended, see outdated.c. */
 struct scout__outdated {
 	struct scout__map map;
 	uint64_t *tickets; /* ring, oldest at next once it is full; NULL: none yet */
@@ -438,6 +447,7 @@ struct scout__counters {
 	uint64_t lookups_full, lookups_partial, lookups_none; /* answered: all, some, nothing of what was asked for */
 	uint64_t replies_undone, out_of_memory;
 	uint64_t mismatches;
+	uint64_t clears;
 	uint64_t conns_refused, curve_refused;
 	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, peers_dropped, leases_refused;
 	uint64_t namespaces_reused;
@@ -525,6 +535,7 @@ struct scout_server {
 	uint32_t n_free_sessions;
 	uint32_t n_releasing; /* sessions that ended and have something left to give back */
 	uint64_t next_serial;
+	uint64_t last_stamp; /* see clear.c */
 	uint64_t session_bytes;
 	uint64_t grant_bytes;
 	struct scout__map by_ticket;

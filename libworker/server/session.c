@@ -254,7 +254,7 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 		session->lookup = NULL;
 		lookup->session = NULL;
 		if (session->instance != session->ns->instance)
-			scout__task_refuse(s, lookup, SCOUT_WIRE_WEIGHTS, "the weights version changed");
+			scout__task_refuse(s, lookup, session->ns->ended_by, "%s", scout__ns_ended_text(session->ns));
 		else
 			scout__task_refuse(s, lookup, SCOUT_WIRE_NO_SESSION, "finished before the answer");
 	}
@@ -290,7 +290,7 @@ session_free(struct scout_server *s, struct scout__session *session)
 			scout__reply_empty(s, &peer->dest, SCOUT_OP_FINISH, session->finish_corr);
 	}
 	if (session->instance != session->ns->instance)
-		scout__outdated_add(s, session->ticket);
+		scout__outdated_add(s, session->ticket, session->ns->ended_by);
 	scout__list_del(&session->of_peer);
 	(void)scout__session_resize(s, session, 0);
 	(void)resize(s, session->stored, session->cap_stored, 0);

@@ -103,6 +103,8 @@ static const struct scout__stats_item server_items[] = {
 	{"lookups.renewed", "lookups_renewed_total", NULL,
 	 "Lookups that were asked anew in their session, and answered.", AT(count.lookups_renewed), SCOUT__COUNTER, 0,
 	 false},
+	{"clears", "clears_total", NULL, "CLEARs that dropped what a namespace had cached.", AT(count.clears),
+	 SCOUT__COUNTER, 0, false},
 	{"ops.waiting", "operations_waiting", NULL, "Operations that are read and not answered.", AT(tasks),
 	 SCOUT__GAUGE, 0, false},
 	{"ops.unknown", "operations_unknown_total", NULL, "Operations with an opcode that is not known.",
@@ -369,7 +371,9 @@ put_ops(struct list *list, const struct scout__counters *count)
 {
 	char name[64] = "ops.";
 
-	for (unsigned i = 1; i < SCOUT_OP_ERROR; i++) {
+	for (unsigned i = 1; i <= SCOUT_OP_LAST; i++) {
+		if (i == SCOUT_OP_ERROR)
+			continue;
 		scout__stats_op_name(i, name + 4, sizeof(name) - 4);
 		put(list, name, count->ops[i]);
 	}

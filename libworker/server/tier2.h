@@ -14,6 +14,7 @@
  *   l2_keys.c    which object a shard is; what is expected of an entry; keys that proved bad; who waits for which chunk
  *   l2_lookup.c  existence questions of lookups
  *   l2_load.c    second tier -> pool
+ *   l2_records.c what each store knows of a namespace's last clear
  *   l2_write.c   pool -> second tier
  */
 
@@ -144,7 +145,9 @@ struct scout__tier2 {
 	} unpins[SCOUT__L2_MAX_ADAPTERS];
 	struct scout__bad_key *bad; /* SCOUT__BAD_KEYS, a ring in the order of time */
 	uint32_t bad_first, n_bad;
-	struct scout__map bad_map; /* -> place in the ring */
+	struct scout__map bad_map;  /* -> place in the ring */
+	struct scout__list records; /* of all namespaces */
+	uint64_t records_at_us;     /* when to look at them; 0: to be found out */
 	struct scout__tier2_counters count;
 };
 
@@ -179,6 +182,8 @@ scout__same_digest(struct scout__l2_digest a, struct scout__l2_digest b)
 /* The namespace has a bank: fingerprints and the side table. Without memory for them it has no second tier; logged. */
 SCOUT_ON_LOOP void scout__tier2_open_ns(struct scout_server *s, struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__tier2_close_ns(struct scout__ns *ns);
+/* ns.generation is another one. */
+SCOUT_ON_LOOP void scout__tier2_refingerprint(struct scout__ns *ns);
 /* The object of (tenant, group, hash) of @rank under @weights. */
 SCOUT_ON_LOOP void scout__key_of(const struct scout__ns *ns, uint32_t rank, uint64_t weights,
 				 const struct scout__str *tenant, uint16_t group, const uint8_t *hash,
@@ -225,7 +230,32 @@ SCOUT_ON_LOOP void scout__load_want_all(struct scout_server *s, struct scout__ns
 SCOUT_ON_LOOP void scout__load_cancel(struct scout_server *s, struct scout__load *load);
 SCOUT_ON_LOOP void scout__loads_start(struct scout_server *s);
 
+/* ---- l2_records.c ---- */
+
+/* The namespace is made, or has other parameters: read its records. */
+SCOUT_ON_LOOP void scout__records_open(struct scout_server *s, struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__records_close(struct scout__ns *ns);
+/* ns.generation is another one: every store is to record it. */
+SCOUT_ON_LOOP void scout__records_changed(struct scout_server *s, struct scout__ns *ns);
+/* Read them again now. */
+SCOUT_ON_LOOP void scout__records_look(struct scout_server *s, struct scout__ns *ns);
+/* The stores (bits) that may be used for the namespace. */
+SCOUT_ON_LOOP uint8_t scout__records_stores(const struct scout__ns *ns);
+/* Whether each store has said what it has, or is not waited for any more. */
+SCOUT_ON_LOOP bool scout__records_known(const struct scout__ns *ns);
+/* True: that is not so, and @task was put to sleep until it is, or until it has to be answered. */
+SCOUT_ON_LOOP bool scout__records_wait(struct scout_server *s, struct scout__task *task);
+/* Whether a store may have the last clear recorded soon. */
+SCOUT_ON_LOOP bool scout__records_are_written_now(const struct scout__ns *ns);
+/* How many stores have not. */
+SCOUT_ON_LOOP uint32_t scout__records_pending(const struct scout_server *s, const struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__records_tick(struct scout_server *s);
+SCOUT_ON_LOOP uint64_t scout__records_next_us(const struct scout_server *s);
+
 /* ---- l2_write.c ---- */
+
+/* What holds the queue back may be over. */
+SCOUT_ON_LOOP void scout__writes_go_on(struct scout_server *s);
 
 /* The shard was stored by a worker: write it through. */
 SCOUT_ON_LOOP void scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank);

@@ -149,13 +149,20 @@ answer(struct scout_server *s, struct scout__task *task)
 	send_reply(s, task, id);
 }
 
-/* What a new weights version has done to the task. */
+static const char not_in[] =
+	"the namespace was cleared after this worker joined it: the worker neither stores nor loads "
+	"until it sends CLEAR itself";
+
+/* What a new weights version or a clear has done to the task. True: it is refused. */
 SCOUT_ON_LOOP static bool
 is_outdated(struct scout_server *s, struct scout__task *task)
 {
-	if (task->instance == task->ns->instance)
+	if (task->instance != task->ns->instance)
+		scout__task_refuse(s, task, task->ns->ended_by, "%s", scout__ns_ended_text(task->ns));
+	else if (!scout__clear_is_in(task->peer))
+		scout__task_refuse(s, task, SCOUT_WIRE_CLEARED, "%s", not_in);
+	else
 		return false;
-	scout__task_refuse(s, task, SCOUT_WIRE_WEIGHTS, "the weights version changed");
 	return true;
 }
 
@@ -220,7 +227,7 @@ store_step(struct scout_server *s, struct scout__job *job)
 
 	scout__list_del(&task->waiting);
 	scout__timer_clear(s, task);
-	if (is_outdated(s, task))
+	if (scout__records_wait(s, task) || is_outdated(s, task))
 		return;
 	task->user.spares = STORE_SPARES;
 	for (; left && task->next < task->n; left--) {
@@ -256,6 +263,8 @@ may_transfer(struct scout_server *s, struct scout__peer *peer, const struct scou
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s: no lease connection", name);
 	else if (peer->rank < 0)
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s: REGISTER first", name);
+	else if (!scout__clear_is_in(peer))
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_CLEARED, "%s", not_in);
 	else
 		return scout__peer_weights_fit(s, peer, op);
 	return false;
@@ -269,6 +278,7 @@ scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 	struct scout__store_msg m;
 	struct scout__task *task;
 	const char *field = "";
+	uint16_t refusal;
 	uint32_t space;
 	int status = scout__get_store(op, peer->ns->hash_bytes, &m, &field);
 
@@ -278,9 +288,12 @@ scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 	}
 	if (!may_transfer(s, peer, op))
 		return;
-	if (m.ticket && scout__outdated_has(s, peer->ns, m.ticket)) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_WEIGHTS,
-			      "the session of this ticket was of older weights: what it computed is, too");
+	refusal = m.ticket ? scout__outdated_has(s, peer->ns, m.ticket) : SCOUT_WIRE_OK;
+	if (refusal) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, refusal,
+			      refusal == SCOUT_WIRE_CLEARED
+				      ? "a clear ended the session of this ticket: what it computed is of before"
+				      : "the session of this ticket was of older weights: what it computed is, too");
 		return;
 	}
 	space = scout__ns_space_make(s, peer->ns, &m.tenant, m.group);
@@ -388,7 +401,7 @@ retrieve_step(struct scout_server *s, struct scout__job *job)
 
 	scout__list_del(&task->waiting);
 	scout__timer_clear(s, task);
-	if (is_outdated(s, task))
+	if (scout__records_wait(s, task) || is_outdated(s, task))
 		return;
 	/* A session that ends meanwhile takes its list with it: the rest is missing. */
 	if (session && session->serial != task->serial)

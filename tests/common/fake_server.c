@@ -48,6 +48,7 @@ struct fake_server {
 	/* G:mu */
 	bool stop, want_bind, want_unbind, bound, release, silent;
 	uint64_t epoch, weights, said_weights;
+	struct scout__clear_state clear, said_clear;
 	char lease[108];
 	uint32_t hit, credits;
 	bool limited;
@@ -97,6 +98,7 @@ put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op
 	struct scout__hello_reply hello = {.credits = f->credits,
 					   .max_frame = SCOUT_MAX_FRAME,
 					   .weights = f->weights,
+					   .clear = f->clear,
 					   .lease_path = {f->lease, strlen(f->lease)},
 					   .software = {"fake", 4}};
 	struct scout__lookup_reply reply = {0};
@@ -108,7 +110,11 @@ put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op
 	} else if (how.action == FAKE_SHORT_BODY) {
 		scout__put_u8(w, 1);
 	} else if (op->opcode == SCOUT_OP_HELLO) {
+		/* As a server does with a worker that is new; a client does not look. */
+		hello.clear.joined = f->clear.joined ? f->clear.joined : 1;
 		scout__put_hello_reply(w, &hello);
+	} else if (op->opcode == SCOUT_OP_CLEAR) {
+		scout__put_clear_reply(w, &(struct scout__clear_reply){.clear = f->clear, .stores = 1, .pending = 0});
 	} else if (op->opcode == SCOUT_OP_LOOKUP) {
 		if (scout__get_lookup(op, HASH_BYTES, &lookup, &field) != SCOUT_WIRE_OK)
 			abort();
@@ -157,6 +163,13 @@ record(struct fake_server *f, const struct scout__op *op)
 		f->admit_to = admit.to;
 	} else if (op->opcode == SCOUT_OP_HELLO && scout__get_hello(op, &hello, &field) == SCOUT_WIRE_OK) {
 		f->said_weights = hello.weights;
+		f->said_clear = hello.clear;
+	} else if (op->opcode == SCOUT_OP_CLEAR) {
+		if (f->last_word[op->opcode] != SCOUT_GENERATION_ANY && f->last_word[op->opcode] != 0) {
+			f->clear.cleared += 1000;
+			f->clear.generation = f->last_word[op->opcode];
+		}
+		f->clear.joined = f->clear.cleared + 1;
 	}
 }
 
@@ -465,6 +478,24 @@ void
 fake_set_weights(struct fake_server *f, uint64_t weights)
 {
 	LOCKED(f->weights = weights);
+}
+
+uint64_t
+fake_said_generation(struct fake_server *f)
+{
+	uint64_t generation;
+
+	LOCKED(generation = f->said_clear.generation);
+	return generation;
+}
+
+uint64_t
+fake_said_joined(struct fake_server *f)
+{
+	uint64_t joined;
+
+	LOCKED(joined = f->said_clear.joined);
+	return joined;
 }
 
 uint64_t

@@ -53,6 +53,9 @@ void fake_set_lease(struct fake_server *f, const char *path);
 /* What HELLO replies say of the namespace's weights version; and the version that the last HELLO said. */
 void fake_set_weights(struct fake_server *f, uint64_t weights);
 uint64_t fake_said_weights(struct fake_server *f);
+/* The clear that the last HELLO named; and since when its worker is in. */
+uint64_t fake_said_generation(struct fake_server *f);
+uint64_t fake_said_joined(struct fake_server *f);
 uint64_t fake_epoch(struct fake_server *f);
 void fake_set_credits(struct fake_server *f, uint32_t credits);
 /* The next request of this opcode is treated so (a queue for each opcode). */

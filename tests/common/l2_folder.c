@@ -101,7 +101,8 @@ see(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
 	const char *inside = path + root_len;
 
-	if (ftw->level == 0 || type == FTW_DP || type == FTW_D || strcmp(inside, "/kvscout-l2") == 0)
+	if (ftw->level == 0 || type == FTW_DP || type == FTW_D || strcmp(inside, "/kvscout-l2") == 0 ||
+	    strncmp(inside, "/record-", 8) == 0)
 		return 0;
 	if (strncmp(inside, "/tmp/", 5) == 0) {
 		bad(&report->temporaries, path);

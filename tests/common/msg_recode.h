@@ -30,6 +30,7 @@ struct msg_codec {
 	}
 RECODE(hello, scout__hello)
 RECODE(hello_reply, scout__hello_reply)
+RECODE(clear_reply, scout__clear_reply)
 RECODE(lookup_reply, scout__lookup_reply)
 RECODE(admit, scout__admit_msg)
 RECODE(register_reply, scout__register_reply)
@@ -164,6 +165,8 @@ static const struct msg_codec msg_codecs[] = {
 	{"FINISH reply", SCOUT_OP_FINISH, SCOUT_KIND_REPLY, recode_empty},
 	{"RESET request", SCOUT_OP_RESET, SCOUT_KIND_REQUEST, recode_one_u64},
 	{"RESET reply", SCOUT_OP_RESET, SCOUT_KIND_REPLY, recode_empty},
+	{"CLEAR request", SCOUT_OP_CLEAR, SCOUT_KIND_REQUEST, recode_one_u64},
+	{"CLEAR reply", SCOUT_OP_CLEAR, SCOUT_KIND_REPLY, recode_clear_reply},
 	{"REGISTER request", SCOUT_OP_REGISTER, SCOUT_KIND_REQUEST, recode_register},
 	{"REGISTER reply", SCOUT_OP_REGISTER, SCOUT_KIND_REPLY, recode_register_reply},
 	{"STORE request", SCOUT_OP_STORE, SCOUT_KIND_REQUEST, recode_store},

@@ -339,6 +339,7 @@ wire_hello(struct wire_peer *p)
 	p->lease_path[m.lease_path.len] = '\0';
 	p->epoch = reply->epoch;
 	p->weights = m.weights;
+	p->clear = m.clear;
 	p->credits = m.credits;
 	MUST(m.max_frame == SCOUT_MAX_FRAME && m.software.len > 0);
 	wire_reply_free(reply);
@@ -372,6 +373,24 @@ wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word)
 {
 	scout__put_one_u64(wire_begin(p, opcode), word);
 	return call_empty(p);
+}
+
+int
+wire_clear(struct wire_peer *p, uint64_t generation, struct scout__clear_reply *ret)
+{
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	scout__put_one_u64(wire_begin(p, SCOUT_OP_CLEAR), generation);
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_clear_reply(&op, ret, &field) == SCOUT_WIRE_OK);
+	p->clear = ret->clear;
+	wire_reply_free(reply);
+	return 0;
 }
 
 static uint8_t *

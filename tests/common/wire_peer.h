@@ -42,6 +42,8 @@ struct wire_peer {
 	char lease_path[128];
 	uint64_t epoch;   /* of the last HELLO reply; sent in every frame */
 	uint64_t weights; /* likewise, of the namespace */
+	struct scout__clear_state
+		clear; /* of the last reply to HELLO or CLEAR; hello.clear is what the next HELLO says */
 	uint32_t credits;
 	int64_t sent_us_shift; /* added to the clock that frames carry */
 	uint32_t budget_us;    /* of every operation */
@@ -81,6 +83,7 @@ bool wire_has(struct wire_peer *p, uint64_t corr);
 int wire_hello(struct wire_peer *p);
 int wire_ping(struct wire_peer *p);
 int wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word); /* FINISH, RESET */
+int wire_clear(struct wire_peer *p, uint64_t generation, struct scout__clear_reply *ret);
 int wire_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
 		struct scout__lookup_reply *ret);
 /* The same again, in the session that wire_lookup() opened. */

@@ -128,13 +128,13 @@ class Client:
         return reply
 
     def hello(self, namespace):
-        """The reply, and its fields: credits, max_frame, weights, software, lease_path."""
-        reply = self.ask(HELLO, struct.pack("<QHHIHHHHIIQ", self.token, 1, HASH_BYTES, 256, 0, 1, 1, 1, 1000, 0, 0)
+        """The reply, and its fields: credits, max_frame, weights (joined, generation, cleared), software, lease_path."""
+        reply = self.ask(HELLO, struct.pack("<QHHIHHHHIIQQQQ", self.token, 1, HASH_BYTES, 256, 0, 1, 1, 1, 1000, 0, 0, 0, 0, 0)
                          + text_field(namespace))
         if reply.status != OK:
             raise ValueError(f"HELLO: {reply.status} {reply.text()}")
         fields = struct.unpack_from("<IIQ", reply.body)
-        software, at = take_text(reply.body, 16)
+        software, at = take_text(reply.body, 40)
         lease_path, at = take_text(reply.body, at)
         if at != len(reply.body):
             raise ValueError("bytes behind the HELLO reply")

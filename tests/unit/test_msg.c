@@ -77,6 +77,9 @@ START_TEST(hello_request)
 		.readers = 4,
 		.heartbeat_ms = 0x0a0b0c0d,
 		.weights = 0x0102030405060708,
+		.clear = {.joined = 0x2122232425262728,
+			  .generation = 0x4142434445464748,
+			  .cleared = 0x3132333435363738},
 		.name_space = str("ns1"),
 	};
 	struct scout__hello got;
@@ -94,6 +97,9 @@ START_TEST(hello_request)
 	ck_assert_uint_eq(got.readers, m.readers);
 	ck_assert_uint_eq(got.heartbeat_ms, m.heartbeat_ms);
 	ck_assert_uint_eq(got.weights, m.weights);
+	ck_assert_uint_eq(got.clear.joined, m.clear.joined);
+	ck_assert_uint_eq(got.clear.generation, m.clear.generation);
+	ck_assert_uint_eq(got.clear.cleared, m.clear.cleared);
 	check_str(got.name_space, "ns1");
 	end();
 }
@@ -105,6 +111,9 @@ START_TEST(hello_reply)
 		.credits = 0x01020304,
 		.max_frame = 0x00fffe01,
 		.weights = 0x1112131415161718,
+		.clear = {.joined = 0x2122232425262728,
+			  .generation = 0x4142434445464748,
+			  .cleared = 0x3132333435363738},
 		.software = str("kvscout"),
 		.lease_path = str("/run/l"),
 	};
@@ -116,6 +125,9 @@ START_TEST(hello_reply)
 	ck_assert_uint_eq(got.credits, m.credits);
 	ck_assert_uint_eq(got.max_frame, m.max_frame);
 	ck_assert_uint_eq(got.weights, m.weights);
+	ck_assert_uint_eq(got.clear.joined, m.clear.joined);
+	ck_assert_uint_eq(got.clear.generation, m.clear.generation);
+	ck_assert_uint_eq(got.clear.cleared, m.clear.cleared);
 	check_str(got.software, "kvscout");
 	check_str(got.lease_path, "/run/l");
 	end();
@@ -237,6 +249,41 @@ START_TEST(reset_request)
 	scout__put_one_u64(&f.w, 0x5152535455565758);
 	ck_assert_int_eq(scout__get_one_u64(&f.op, &weights, &f.field), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(weights, 0x5152535455565758);
+	end();
+}
+END_TEST
+
+START_TEST(clear_request)
+{
+	uint64_t generation = 0;
+
+	begin(SCOUT_OP_CLEAR, SCOUT_KIND_REQUEST);
+	scout__put_one_u64(&f.w, 0x6162636465666768);
+	ck_assert_int_eq(scout__get_one_u64(&f.op, &generation, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(generation, 0x6162636465666768);
+	end();
+}
+END_TEST
+
+START_TEST(clear_reply)
+{
+	const struct scout__clear_reply m = {
+		.clear = {.joined = 0x2122232425262728,
+			  .generation = 0x4142434445464748,
+			  .cleared = 0x3132333435363738},
+		.stores = 0x01020304,
+		.pending = 0x01020303,
+	};
+	struct scout__clear_reply got;
+
+	begin(SCOUT_OP_CLEAR, SCOUT_KIND_REPLY);
+	scout__put_clear_reply(&f.w, &m);
+	ck_assert_int_eq(scout__get_clear_reply(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.clear.joined, m.clear.joined);
+	ck_assert_uint_eq(got.clear.generation, m.clear.generation);
+	ck_assert_uint_eq(got.clear.cleared, m.clear.cleared);
+	ck_assert_uint_eq(got.stores, m.stores);
+	ck_assert_uint_eq(got.pending, m.pending);
 	end();
 }
 END_TEST
@@ -497,7 +544,7 @@ START_TEST(operations_have_names)
 {
 	static const char *const names[] = {"op 0",     "HELLO",         "PING",     "LOOKUP", "ADMIT",
 					    "FINISH",   "RESET",         "REGISTER", "STORE",  "STORE_DONE",
-					    "RETRIEVE", "RETRIEVE_DONE", "STATUS",   "ERROR",  "op 14"};
+					    "RETRIEVE", "RETRIEVE_DONE", "STATUS",   "ERROR",  "CLEAR"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		ck_assert_str_eq(scout__op_name(i), names[i]);
@@ -537,7 +584,8 @@ static const struct {
 	{17, "RANGE", SCOUT_ERR_PROTOCOL},
 	{18, "SHUTDOWN", SCOUT_ERR_UNREACHABLE},
 	{19, "ROLE", SCOUT_ERR_PROTOCOL},
-	{20, "unknown status", SCOUT_ERR_PROTOCOL},
+	{20, "CLEARED", SCOUT_ERR_CLEARED},
+	{21, "unknown status", SCOUT_ERR_PROTOCOL},
 	{65535, "unknown status", SCOUT_ERR_PROTOCOL},
 };
 
@@ -564,6 +612,8 @@ suite_of_this_file(void)
 	tcase_add_test(golden, admit_reply);
 	tcase_add_test(golden, finish_request);
 	tcase_add_test(golden, reset_request);
+	tcase_add_test(golden, clear_request);
+	tcase_add_test(golden, clear_reply);
 	tcase_add_loop_test(golden, bodies_that_are_empty, 0, sizeof(empty_bodies) / sizeof(empty_bodies[0]));
 	tcase_add_test(golden, register_request);
 	tcase_add_test(golden, register_reply);

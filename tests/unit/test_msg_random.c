@@ -59,6 +59,18 @@ random_str(uint32_t min, uint32_t max)
 	return (struct scout__str){.p = (const char *)noise + between(0, 100), .len = (uint16_t)between(min, max)};
 }
 
+static struct scout__clear_state
+random_clear_state(void)
+{
+	struct scout__clear_state m = {.joined = random_u64() >> 2};
+
+	if (random_u64() & 1) {
+		m.generation = not_zero() >> 1 | 1;
+		m.cleared = (not_zero() >> 2) + 1;
+	}
+	return m;
+}
+
 static void
 put_random_hello(struct scout__writer *w, unsigned hash_bytes)
 {
@@ -75,6 +87,7 @@ put_random_hello(struct scout__writer *w, unsigned hash_bytes)
 		.readers = (uint16_t)between(1, SCOUT_MAX_READERS),
 		.heartbeat_ms = (uint32_t)random_u64(),
 		.weights = random_u64(),
+		.clear = random_clear_state(),
 		.name_space = random_str(1, SCOUT_MAX_NAME),
 	};
 
@@ -88,6 +101,7 @@ put_random_hello_reply(struct scout__writer *w)
 		.credits = (uint32_t)random_u64(),
 		.max_frame = (uint32_t)random_u64(),
 		.weights = random_u64(),
+		.clear = random_clear_state(),
 		.software = random_str(0, 300),
 		.lease_path = random_str(0, 107),
 	};
@@ -205,6 +219,7 @@ put_random_request(struct scout__writer *w, uint8_t opcode, unsigned hash_bytes)
 		break;
 	case SCOUT_OP_FINISH:
 	case SCOUT_OP_RESET:
+	case SCOUT_OP_CLEAR:
 		scout__put_one_u64(w, not_zero());
 		break;
 	case SCOUT_OP_REGISTER:
@@ -241,6 +256,11 @@ put_random_reply(struct scout__writer *w, uint8_t opcode)
 		break;
 	case SCOUT_OP_ADMIT:
 		scout__put_admit_reply(w, between(0, SCOUT_MAX_CHUNKS));
+		break;
+	case SCOUT_OP_CLEAR:
+		scout__put_clear_reply(w, &(struct scout__clear_reply){.clear = random_clear_state(),
+								       .stores = 4,
+								       .pending = between(0, 4)});
 		break;
 	case SCOUT_OP_REGISTER:
 		scout__put_register_reply(

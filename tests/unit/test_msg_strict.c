@@ -192,6 +192,16 @@ static const struct range {
 	{REQUEST(HELLO), 22, 2, 0, "readers"},
 	{REQUEST(HELLO), 22, 2, 64, NULL},
 	{REQUEST(HELLO), 22, 2, 65, "readers"},
+	{REQUEST(HELLO), 40, 8, 0, NULL},
+	{REQUEST(HELLO), 40, 8, SCOUT_MAX_HEARD_STAMP, NULL},
+	{REQUEST(HELLO), 40, 8, SCOUT_MAX_HEARD_STAMP + 1, "joined"},
+	{REQUEST(HELLO), 48, 8, 0, "generation"},
+	{REQUEST(HELLO), 48, 8, UINT64_MAX, "generation"},
+	{REQUEST(HELLO), 56, 8, 0, "generation"},
+	{REQUEST(HELLO), 56, 8, SCOUT_MAX_HEARD_STAMP + 1, "cleared"},
+	{REPLY(HELLO), 16, 8, SCOUT_MAX_STAMP, NULL},
+	{REPLY(HELLO), 16, 8, SCOUT_MAX_STAMP + 1, "joined"},
+	{REPLY(HELLO), 32, 8, 0, "generation"},
 	{REQUEST(LOOKUP), 0, 8, 0, "ticket"},
 	{REQUEST(LOOKUP), 8, 4, 0, "n"},
 	{REQUEST(LOOKUP), 8, 4, 262145, "n"},
@@ -218,6 +228,12 @@ static const struct range {
 	{REQUEST(FINISH), 0, 8, 0, NULL},
 	{REQUEST(RESET), 0, 8, 0, "weights"},
 	{REQUEST(RESET), 0, 8, 1, NULL},
+	{REQUEST(CLEAR), 0, 8, 0, "generation"},
+	{REQUEST(CLEAR), 0, 8, UINT64_MAX, NULL},
+	{REPLY(CLEAR), 8, 8, 0, "generation"},
+	{REPLY(CLEAR), 16, 8, SCOUT_MAX_STAMP + 1, "cleared"},
+	{REPLY(CLEAR), 28, 4, 0x01020304, NULL},
+	{REPLY(CLEAR), 28, 4, 0x01020305, "pending"},
 	{REQUEST(REGISTER), 0, 2, 63, NULL},
 	{REQUEST(REGISTER), 0, 2, 64, "kv_rank"},
 	{REQUEST(REGISTER), 2, 2, 63, NULL},
@@ -269,9 +285,9 @@ END_TEST
 
 /* Counts inside their range that do not fit the length of the body. */
 static const struct range lengths[] = {
-	{REQUEST(HELLO), 40, 2, 4, "length"},      {REQUEST(HELLO), 40, 2, 2, "length"},
-	{REQUEST(HELLO), 40, 2, 65535, "length"},  {REPLY(HELLO), 16, 2, 8, "length"},
-	{REPLY(HELLO), 25, 2, 5, "length"},        {REQUEST(LOOKUP), 8, 4, 3, "length"},
+	{REQUEST(HELLO), 64, 2, 4, "length"},      {REQUEST(HELLO), 64, 2, 2, "length"},
+	{REQUEST(HELLO), 64, 2, 65535, "length"},  {REPLY(HELLO), 40, 2, 8, "length"},
+	{REPLY(HELLO), 49, 2, 5, "length"},        {REQUEST(LOOKUP), 8, 4, 3, "length"},
 	{REQUEST(LOOKUP), 8, 4, 262144, "length"}, {REQUEST(LOOKUP), 32, 2, 3, "length"},
 	{REQUEST(LOOKUP), 32, 2, 1, "length"},     {REQUEST(REGISTER), 12, 4, 1, "length"},
 	{REQUEST(REGISTER), 12, 4, 3, "length"},   {REQUEST(REGISTER), 12, 4, 4096, "length"},
@@ -312,13 +328,13 @@ static const struct {
 	uint32_t offset, old, len;
 	const char *field;
 } texts[] = {
-	{REQUEST(HELLO), 40, 3, 0, "namespace"}, {REQUEST(HELLO), 40, 3, 1, NULL},
-	{REQUEST(HELLO), 40, 3, 255, NULL},      {REQUEST(HELLO), 40, 3, 256, "namespace"},
+	{REQUEST(HELLO), 64, 3, 0, "namespace"}, {REQUEST(HELLO), 64, 3, 1, NULL},
+	{REQUEST(HELLO), 64, 3, 255, NULL},      {REQUEST(HELLO), 64, 3, 256, "namespace"},
 	{REQUEST(LOOKUP), 32, 2, 0, NULL},       {REQUEST(LOOKUP), 32, 2, 255, NULL},
 	{REQUEST(LOOKUP), 32, 2, 256, "tenant"}, {REQUEST(LOOKUP), 32, 2, 65535, "tenant"},
 	{REQUEST(STORE), 16, 1, 0, NULL},        {REQUEST(STORE), 16, 1, 255, NULL},
-	{REQUEST(STORE), 16, 1, 256, "tenant"},  {REPLY(HELLO), 16, 7, 0, NULL},
-	{REPLY(HELLO), 25, 6, 0, NULL}, /* not on this machine */
+	{REQUEST(STORE), 16, 1, 256, "tenant"},  {REPLY(HELLO), 40, 7, 0, NULL},
+	{REPLY(HELLO), 49, 6, 0, NULL}, /* not on this machine */
 	{REPLY(STATUS), 4, 2, 65535, NULL},      {REPLY(ERROR), 0, 4, 65535, NULL},
 };
 

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "tier2.h"
+
+/*
+ * DESIGN
+ *
+ * The record of a namespace's last clear, in each store: what makes a clear outlive this server, and what other servers on the
+ * same store learn of it by. It is read before a namespace first uses a store, and written before a CLEAR is answered.
+ *
+ *            ┌────────── read: ours, or none and we know of none ──────────┐
+ *   UNREAD ──┤                                                              ▼
+ *            └─ read: older than ours ─▶ BEHIND ──── written ───────────▶ READY ─── looked at again: newer ──▶ (we learn it)
+ *                                          ▲                               │
+ *                                          └──── a CLEAR, or one learned ──┘
+ *   DAMAGED: there is a record, and it makes no sense. What the store has could be of any generation.
+ *
+ * Only a READY store is asked, read or written for the namespace. Until each store has answered its first question, or failed,
+ * or l2_timeout_ms have passed, LOOKUP, STORE, RETRIEVE and CLEAR wait (scout__records_wait), so that nothing is cached
+ * under a generation that turns out to be an old one. After that a store that cannot be reached only is not used.
+ *
+ * Looking again: about once a second while the namespace has peers, and when a peer says HELLO. A store that has lost the
+ * record, or got an older one from a server whose clock is behind, gets ours again. So the records of all servers on one store
+ * converge to the latest clear.
+ *
+ * One operation at a time for each namespace and store; one that hangs blocks only these. Records pass the breakers: they are
+ * few, they are what a store that failed is waited for with, and their failures say nothing about objects.
+ *
+ * The record's name covers what the first HELLO of a namespace fixes and servers with other KV ranks of it have in common. It is
+ * known before any worker registers, so a clear can be recorded from the first moment.
+ *
+ * Threads: loop.
+ */
+
+#define LOOK_US UINT64_C(1000000)  /* a READY store is looked at again */
+#define RETRY_US UINT64_C(1000000) /* after a failure */
+#define RECORD_BYTES 96u
+#define RECORD_VERSION 1u
+#define MAGIC_BYTES 8u
+
+static const uint8_t magic[MAGIC_BYTES] = {'K', 'V', 'S', 'C', 'G', 'E', 'N', '1'};
+
+enum store_state {
+	UNREAD = 0,
+	READY,
+	BEHIND,
+	DAMAGED
+};
+
+struct record_op {
+	struct scout__l2_op op;
+	struct scout_server *server;
+	struct scout__records *records; /* NULL: the namespace is gone */
+	uint32_t store;
+	uint64_t generation, cleared; /* written */
+	uint64_t late_us;             /* it is not waited for any longer */
+	struct scout__l2_digest digest;
+	uint8_t found;
+	uint8_t bytes[RECORD_BYTES];
+};
+
+struct store {
+	uint8_t state; /* enum store_state */
+	bool tried;    /* the first read is over */
+	bool failed;   /* the last write failed */
+	struct record_op *op;
+	uint64_t due_us; /* of the next look or try */
+};
+
+struct scout__records {
+	struct scout__list node; /* in tier2.records */
+	struct scout__ns *ns;
+	struct scout__l2_digest digest;
+	struct store stores[SCOUT__L2_MAX_ADAPTERS];
+};
+
+/* ---- the record ---- */
+
+/*
+ * u8[8] magic, u16 version, u16 0, u32 0, u64 generation, u64 cleared, u64 older[7], u64 XXH3-64 of all before. Little-endian.
+ */
+static void
+put_record(uint8_t bytes[RECORD_BYTES], const struct scout__ns *ns)
+{
+	struct scout__writer w = {.buf = bytes, .cap = RECORD_BYTES};
+
+	scout__put_bytes(&w, magic, MAGIC_BYTES);
+	scout__put_u16(&w, RECORD_VERSION);
+	scout__put_u16(&w, 0);
+	scout__put_u32(&w, 0);
+	scout__put_u64(&w, ns->generation);
+	scout__put_u64(&w, ns->cleared);
+	for (uint32_t i = 0; i < SCOUT__OLD_GENERATIONS; i++)
+		scout__put_u64(&w, ns->older[i]);
+	scout__put_u64(&w, XXH3_64bits(bytes, w.len));
+	SCOUT_ASSERT(!w.bad && w.len == RECORD_BYTES);
+}
+
+static bool
+get_record(const uint8_t bytes[RECORD_BYTES], uint64_t *ret_generation, uint64_t *ret_cleared,
+	   uint64_t ret_older[SCOUT__OLD_GENERATIONS])
+{
+	struct scout__reader r = scout__reader(bytes, RECORD_BYTES);
+
+	if (memcmp(scout__get_bytes(&r, MAGIC_BYTES), magic, MAGIC_BYTES) != 0)
+		return false;
+	if (XXH3_64bits(bytes, RECORD_BYTES - 8) != scout__load_u64(bytes + RECORD_BYTES - 8))
+		return false;
+	if (scout__get_u16(&r) != RECORD_VERSION)
+		return false;
+	(void)scout__get_u16(&r);
+	(void)scout__get_u32(&r);
+	*ret_generation = scout__get_u64(&r);
+	*ret_cleared = scout__get_u64(&r);
+	for (uint32_t i = 0; i < SCOUT__OLD_GENERATIONS; i++)
+		ret_older[i] = scout__get_u64(&r);
+	return *ret_generation && *ret_generation != SCOUT_GENERATION_ANY && *ret_cleared &&
+	       *ret_cleared <= SCOUT_MAX_HEARD_STAMP;
+}
+
+static struct scout__l2_digest
+name_of(const struct scout__ns *ns)
+{
+	uint8_t buf[64 + SCOUT_MAX_NAME];
+	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
+
+	scout__put_bytes(&w, magic, MAGIC_BYTES);
+	scout__put_u32(&w, ns->chunk_tokens);
+	scout__put_u16(&w, ns->hash_bytes);
+	scout__put_u16(&w, ns->kv_ranks);
+	scout__put_str(&w, ns->name, ns->name_len);
+	SCOUT_ASSERT(!w.bad);
+	return scout__l2_sum(buf, w.len);
+}
+
+/* ---- operations ---- */
+
+SCOUT_ON_LOOP static void op_done(void *user, struct scout__l2_op *op);
+
+/* Read the record, or write it if the store is behind. */
+SCOUT_ON_LOOP static void
+start(struct scout_server *s, struct scout__records *records, uint32_t i)
+{
+	struct store *store = &records->stores[i];
+	struct record_op *r;
+
+	if (store->op || s->tier2->stopping)
+		return;
+	store->due_us = s->now_us + RETRY_US;
+	r = calloc(1, sizeof(*r));
+	if (!r) {
+		s->count.out_of_memory++;
+		store->tried = true;
+		store->failed = true;
+		return;
+	}
+	r->server = s;
+	r->records = records;
+	r->store = i;
+	r->digest = records->digest;
+	r->late_us = s->now_us + s->tier2->timeout_us;
+	r->op = (struct scout__l2_op){
+		.what = store->state == BEHIND ? SCOUT__L2_RECORD_WRITE : SCOUT__L2_RECORD_READ,
+		.timeout_us = s->tier2->timeout_us,
+		.n = 1,
+		.digests = &r->digest,
+		.found = &r->found,
+		.data = r->bytes,
+		.bytes = RECORD_BYTES,
+		.done = op_done,
+		.user = r,
+	};
+	if (store->state == BEHIND) {
+		put_record(r->bytes, records->ns);
+		r->generation = records->ns->generation;
+		r->cleared = records->ns->cleared;
+	}
+	store->op = r;
+	s->tier2->records_at_us = 0;
+	scout__l2_submit(s->tier2->l2, i, &r->op, s->now_us);
+}
+
+SCOUT_ON_LOOP static void
+log_state(struct scout_server *s, const struct scout__records *records, uint32_t i, enum store_state before)
+{
+	const struct store *store = &records->stores[i];
+	const char *name = scout__l2_name_of(s->tier2->l2, i);
+
+	if (store->state == DAMAGED && before != DAMAGED)
+		scout__log(
+			&s->log, SCOUT_LOG_ERROR,
+			"namespace \"%s\": the record of its last clear in %s is damaged: the store is not used for it "
+			"until the next clear",
+			records->ns->name, name);
+	if (store->state == READY && before == BEHIND)
+		scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\": its last clear is recorded in %s",
+			   records->ns->name, name);
+}
+
+/* The store has said what it has; all 0: no record. */
+SCOUT_ON_LOOP static void
+compare(struct scout_server *s, struct scout__records *records, uint32_t i, uint64_t generation, uint64_t cleared,
+	const uint64_t *older)
+{
+	struct scout__ns *ns = records->ns;
+	struct store *store = &records->stores[i];
+
+	if (scout__ns_learn(s, ns, generation, cleared, older) ||
+	    (cleared == ns->cleared && generation == ns->generation)) {
+		store->state = READY;
+		return;
+	}
+	store->state = BEHIND; /* op_done() writes it */
+	store->failed = false;
+}
+
+SCOUT_ON_LOOP static void
+read_done(struct scout_server *s, struct scout__records *records, struct record_op *r)
+{
+	struct store *store = &records->stores[r->store];
+	enum store_state before = (enum store_state)store->state;
+	uint64_t older[SCOUT__OLD_GENERATIONS] = {0};
+	uint64_t generation = 0, cleared = 0;
+
+	store->tried = true;
+	if (r->op.result != SCOUT__L2_OK)
+		return;
+	if (!r->found || get_record(r->bytes, &generation, &cleared, older))
+		compare(s, records, r->store, generation, cleared, older);
+	else if (before != BEHIND)
+		store->state = DAMAGED;
+	log_state(s, records, r->store, before);
+}
+
+SCOUT_ON_LOOP static void
+write_done(struct scout_server *s, struct scout__records *records, struct record_op *r)
+{
+	struct store *store = &records->stores[r->store];
+
+	store->failed = r->op.result != SCOUT__L2_OK;
+	if (store->failed || store->state != BEHIND)
+		return;
+	if (r->generation != records->ns->generation || r->cleared != records->ns->cleared)
+		return; /* cleared again meanwhile: op_done() writes that */
+	store->state = READY;
+	store->tried = true;
+	log_state(s, records, r->store, BEHIND);
+}
+
+SCOUT_ON_LOOP static void
+op_done(void *user, struct scout__l2_op *op)
+{
+	struct record_op *r = user;
+	struct scout_server *s = r->server;
+	struct scout__records *records = r->records;
+	struct store *store;
+
+	if (!records) {
+		free(r);
+		return;
+	}
+	store = &records->stores[r->store];
+	store->due_us = s->now_us + LOOK_US;
+	/* As long as it is in store->op, nothing else is started. */
+	if (op->what == SCOUT__L2_RECORD_WRITE)
+		write_done(s, records, r);
+	else
+		read_done(s, records, r);
+	store->op = NULL;
+	if (store->state == BEHIND && !store->failed)
+		start(s, records, r->store);
+	free(r);
+	s->tier2->records_at_us = 0;
+	scout__tasks_wake(s, &records->ns->record_waiters);
+	scout__writes_go_on(s);
+}
+
+/* ---- what the server asks ---- */
+
+void
+scout__records_open(struct scout_server *s, struct scout__ns *ns)
+{
+	struct scout__records *records;
+
+	if (!s->tier2)
+		return;
+	records = calloc(1, sizeof(*records));
+	if (!records) {
+		s->count.out_of_memory++;
+		scout__log(&s->log, SCOUT_LOG_ERROR, "namespace \"%s\" goes without the second tier: out of memory",
+			   ns->name);
+		return;
+	}
+	records->ns = ns;
+	records->digest = name_of(ns);
+	ns->records = records;
+	scout__list_add(&s->tier2->records, &records->node);
+	for (uint32_t i = 0; i < s->tier2->n; i++) {
+		if (scout__l2_keeps_records(s->tier2->l2, i)) {
+			start(s, records, i);
+			continue;
+		}
+		records->stores[i] = (struct store){.state = READY, .tried = true, .due_us = UINT64_MAX};
+	}
+}
+
+void
+scout__records_close(struct scout__ns *ns)
+{
+	struct scout__records *records = ns->records;
+
+	if (!records)
+		return;
+	for (uint32_t i = 0; i < SCOUT__L2_MAX_ADAPTERS; i++)
+		if (records->stores[i].op)
+			records->stores[i].op->records = NULL;
+	scout__list_del(&records->node);
+	free(records);
+	ns->records = NULL;
+}
+
+/* A store without records is as durable as what it holds. */
+static bool
+keeps(const struct store *store)
+{
+	return store->due_us != UINT64_MAX;
+}
+
+void
+scout__records_changed(struct scout_server *s, struct scout__ns *ns)
+{
+	struct scout__records *records = ns->records;
+
+	for (uint32_t i = 0; records && i < s->tier2->n; i++) {
+		struct store *store = &records->stores[i];
+
+		if (!keeps(store))
+			continue;
+		store->state = BEHIND;
+		store->failed = false;
+		start(s, records, i);
+	}
+}
+
+void
+scout__records_look(struct scout_server *s, struct scout__ns *ns)
+{
+	for (uint32_t i = 0; ns->records && i < s->tier2->n; i++)
+		if (keeps(&ns->records->stores[i]))
+			start(s, ns->records, i);
+}
+
+uint8_t
+scout__records_stores(const struct scout__ns *ns)
+{
+	uint8_t stores = 0;
+
+	for (uint32_t i = 0; ns->records && i < SCOUT__L2_MAX_ADAPTERS; i++)
+		stores |= (uint8_t)((ns->records->stores[i].state == READY) << i);
+	return stores;
+}
+
+bool
+scout__records_known(const struct scout__ns *ns)
+{
+	bool known = true;
+
+	for (uint32_t i = 0; ns->records && i < SCOUT__L2_MAX_ADAPTERS; i++)
+		known &= ns->records->stores[i].tried || ns->records->stores[i].due_us == 0;
+	return known;
+}
+
+bool
+scout__records_wait(struct scout_server *s, struct scout__task *task)
+{
+	uint64_t end_us = scout__task_answer_by(task);
+
+	if (scout__records_known(task->ns) || s->now_us >= end_us)
+		return false;
+	scout__list_add(&task->ns->record_waiters, &task->waiting);
+	scout__timer_set(s, task, end_us);
+	return true;
+}
+
+bool
+scout__records_are_written_now(const struct scout__ns *ns)
+{
+	bool now = false;
+
+	for (uint32_t i = 0; ns->records && i < SCOUT__L2_MAX_ADAPTERS; i++)
+		now |= ns->records->stores[i].state == BEHIND && !ns->records->stores[i].failed;
+	return now;
+}
+
+uint32_t
+scout__records_pending(const struct scout_server *s, const struct scout__ns *ns)
+{
+	return s->tier2 ? s->tier2->n - (uint32_t)__builtin_popcount(scout__records_stores(ns)) : 0;
+}
+
+/* ---- time ---- */
+
+/* When @store is looked at next by itself; UINT64_MAX: not at all. */
+static uint64_t
+next_us(const struct scout__records *records, const struct store *store)
+{
+	if (store->op)
+		return store->tried ? UINT64_MAX : store->op->late_us;
+	return store->state == READY && records->ns->n_peers == 0 ? UINT64_MAX : store->due_us;
+}
+
+void
+scout__records_tick(struct scout_server *s)
+{
+	struct scout__tier2 *t = s->tier2;
+
+	if (t->records_at_us > s->now_us)
+		return;
+	t->records_at_us = 0;
+	for (struct scout__list *node = t->records.next; node != &t->records; node = node->next) {
+		struct scout__records *records = SCOUT__OWNER(node, struct scout__records, node);
+
+		for (uint32_t i = 0; i < t->n; i++) {
+			struct store *store = &records->stores[i];
+
+			if (next_us(records, store) > s->now_us)
+				continue;
+			if (!store->op) {
+				start(s, records, i);
+				continue;
+			}
+			/* It hangs: from here on the namespace goes without this store. */
+			store->tried = true;
+			scout__tasks_wake(s, &records->ns->record_waiters);
+			scout__writes_go_on(s);
+		}
+	}
+}
+
+uint64_t
+scout__records_next_us(const struct scout_server *s)
+{
+	struct scout__tier2 *t = s->tier2;
+	uint64_t at_us = UINT64_MAX;
+
+	if (t->records_at_us)
+		return t->records_at_us;
+	for (struct scout__list *node = t->records.next; node != &t->records; node = node->next) {
+		const struct scout__records *records = SCOUT__OWNER(node, struct scout__records, node);
+
+		for (uint32_t i = 0; i < t->n; i++) {
+			uint64_t next = next_us(records, &records->stores[i]);
+
+			if (next < at_us)
+				at_us = next;
+		}
+	}
+	t->records_at_us = at_us;
+	return at_us;
+}

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "check_main.h"
+#include "clear_rig.h"
+#include "l2_folder.h"
+
+/* CLEAR: what it drops, who is in afterwards, and what the stores of the second tier know of it. */
+
+/* ---- without a second tier ---- */
+
+START_TEST(clear_makes_everything_older_unreadable)
+{
+	struct rig rig;
+	struct scout__clear_reply m;
+
+	rig_up_promised(&rig, 8, 4);
+	m = clear_by(&rig.client, CLEAR_X);
+	ck_assert_uint_eq(m.clear.generation, CLEAR_X);
+	ck_assert_uint_gt(m.clear.cleared, 0);
+	ck_assert_uint_eq(m.clear.joined, 0); /* clients need not */
+	ck_assert_uint_eq(m.stores, 0);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
+	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
+	wire_wait_status(&rig.client, "l1.chunks", 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "clears"), 1);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(one_name_clears_once_whoever_sends_it)
+{
+	struct rig rig;
+	struct scout__clear_reply first, again;
+
+	rig_up(&rig, 8);
+	first = clear_by(&rig.worker, CLEAR_X);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4);
+	again = clear_by(&rig.client, CLEAR_X);
+	ck_assert_uint_eq(again.clear.cleared, first.clear.cleared);
+	(void)clear_by(&rig.worker, CLEAR_X);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
+	ck_assert_uint_eq(wire_status(&rig.client, "clears"), 1);
+	rig_down(&rig);
+}
+END_TEST
+
+/* A name that was left does not come back: that of one that was asleep over a later clear. */
+START_TEST(a_late_clear_clears_nothing_and_does_not_join)
+{
+	struct rig rig;
+	struct scout__clear_reply m;
+	struct wire_grants g;
+
+	rig_up(&rig, 8);
+	(void)clear_by(&rig.client, CLEAR_X);
+	(void)clear_by(&rig.client, CLEAR_Y);
+	m = clear_by(&rig.worker, CLEAR_X);
+	ck_assert_uint_eq(m.clear.generation, CLEAR_Y);
+	ck_assert_uint_lt(m.clear.joined, m.clear.cleared);
+	ck_assert_int_eq(wire_store(&rig.worker, 0, 1, 1, &g), SCOUT_WIRE_CLEARED);
+	m = clear_by(&rig.worker, CLEAR_Y);
+	ck_assert_uint_ge(m.clear.joined, m.clear.cleared);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 1), 1);
+	rig_down(&rig);
+}
+END_TEST
+
+/* Two engines: one loads new weights and clears; what the other has computed must not get in. */
+START_TEST(a_worker_that_has_not_joined_neither_stores_nor_loads)
+{
+	struct rig rig;
+	struct wire_peer other;
+	struct wire_grants g;
+	uint32_t readable;
+	uint64_t id;
+
+	rig_up_promised(&rig, 16, 4);
+	rig_worker(&other, rig.endpoint);
+	ck_assert_uint_eq(rig_granted(&other, 0, 5, 4, &id), 4);
+	(void)clear_by(&rig.worker, CLEAR_X);
+	/* In flight at the clear: not committed. */
+	ck_assert_int_eq(wire_store_done(&other, id, 4, 4, &readable), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(readable, 0);
+	ck_assert_uint_eq(rig_peek(&rig.client, 5, 4), 0);
+	ck_assert_int_eq(wire_store(&other, 0, 1, 4, &g), SCOUT_WIRE_CLEARED);
+	ck_assert_msg(strstr(other.text, "CLEAR"), "%s", other.text);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4);
+	ck_assert_uint_eq(rig_hit(&rig.client, 10, 1, 4), 4);
+	ck_assert_int_eq(wire_retrieve(&other, 10, 0, 4, &g), SCOUT_WIRE_CLEARED);
+	/* A ticket of before, in a worker that has joined. */
+	ck_assert_int_eq(wire_store(&rig.worker, 9, 1, 4, &g), SCOUT_WIRE_CLEARED);
+	(void)clear_by(&other, SCOUT_GENERATION_ANY);
+	ck_assert_int_eq(wire_retrieve(&other, 10, 0, 4, &g), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g.n_granted, 4);
+	free(g.grants);
+	ck_assert_uint_eq(rig_store(&other, 0, 5, 4), 4);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_worker_that_names_the_weights_is_always_in)
+{
+	struct rig rig;
+	struct wire_peer other;
+	struct wire_grants g;
+
+	rig_up(&rig, 8);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	rig.worker.hello.weights = 7;
+	ck_assert_int_eq(wire_hello(&rig.worker), SCOUT_WIRE_OK);
+	rig_worker(&other, rig.endpoint); /* names none */
+	(void)clear_by(&rig.client, CLEAR_X);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 2), 2);
+	ck_assert_int_eq(wire_store(&other, 0, 3, 1, &g), SCOUT_WIRE_CLEARED);
+	other.hello.weights = 7;
+	ck_assert_int_eq(wire_hello(&other), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_store(&other, 0, 3, 1), 1);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_worker_that_comes_after_a_clear_is_in)
+{
+	struct rig rig;
+	struct wire_peer late;
+
+	rig_up(&rig, 8);
+	(void)clear_by(&rig.client, CLEAR_X);
+	rig_worker(&late, rig.endpoint);
+	ck_assert_uint_eq(late.clear.generation, CLEAR_X);
+	ck_assert_uint_eq(rig_store(&late, 0, 1, 2), 2);
+	wire_close(&late);
+	rig_down(&rig);
+}
+END_TEST
+
+/* A new server without a second tier knows nothing; the first peer that does tells it, and who was out stays out. */
+START_TEST(a_restarted_server_learns_of_a_clear_from_its_peers)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct rig rig;
+	struct wire_peer out, fresh;
+	struct scout__clear_state knows, missed;
+	struct wire_grants g;
+
+	rig_up(&rig, 8);
+	missed = rig.worker.clear; /* joined before */
+	ck_assert_uint_gt(missed.joined, 0);
+	ck_assert_uint_eq(missed.cleared, 0);
+	knows = clear_by(&rig.worker, CLEAR_X).clear;
+	rig_down(&rig);
+
+	rig_up_with(&rig, &cfg); /* these peers are new */
+	wire_open(&out, rig.endpoint);
+	out.hello.role = SCOUT_ROLE_WORKER;
+	out.hello.clear = missed;
+	ck_assert_int_eq(wire_hello(&out), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lease(&out), SCOUT_LEASE_OK);
+	ck_assert_int_eq(wire_register(&out, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_store(&out, 0, 1, 4), 4); /* nobody here knows better yet */
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
+	rig_worker_unregistered(&fresh, rig.endpoint, 1, 1);
+	fresh.hello.clear = knows;
+	ck_assert_int_eq(wire_hello(&fresh), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
+	ck_assert_int_eq(wire_store(&out, 0, 1, 4, &g), SCOUT_WIRE_CLEARED);
+	ck_assert_int_eq(wire_register(&fresh, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_store(&fresh, 0, 1, 4), 4);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 5, 1), 1); /* it said HELLO after the clear */
+	wire_close(&out);
+	wire_close(&fresh);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_clear_ends_a_lookup_that_is_not_answered)
+{
+	const struct scout__lookup_msg m = {
+		.ticket = 5, .n = 2, .expect = 2, .poll_timeout_ms = 60000, .poll_interval_ms = 1000};
+	struct rig rig;
+	struct wire_peer other;
+	struct wire_reply *reply;
+	uint64_t corr;
+
+	rig_up(&rig, 8);
+	rig_client(&other, rig.endpoint);
+	corr = wire_add_lookup(&other, &m, 1);
+	wire_flush(&other);
+	wire_wait_status(&rig.client, "sessions", 1);
+	(void)clear_by(&rig.client, CLEAR_X);
+	reply = wire_wait(&other, corr);
+	ck_assert_int_eq(reply->status, SCOUT_WIRE_CLEARED);
+	wire_reply_free(reply);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(clears_that_make_no_sense_are_refused)
+{
+	struct rig rig;
+	struct scout__clear_reply m;
+
+	rig_up(&rig, 8);
+	ck_assert_int_eq(wire_clear(&rig.client, 0, &m), SCOUT_WIRE_RANGE);
+	ck_assert_int_eq(wire_clear(&rig.client, SCOUT_GENERATION_ANY, &m), SCOUT_WIRE_RANGE);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	rig.worker.hello.weights = 7;
+	ck_assert_int_eq(wire_hello(&rig.worker), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 8), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_clear(&rig.worker, CLEAR_X, &m), SCOUT_WIRE_WEIGHTS);
+	ck_assert_uint_eq(wire_status(&rig.client, "clears"), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+/* ---- files ---- */
+
+static char url[256], shared_url[256];
+static char *folder;
+
+static void
+setup(void)
+{
+	folder = l2_folder_make(false);
+	(void)snprintf(url, sizeof(url), "fs://%s/kv", folder);
+	(void)snprintf(shared_url, sizeof(shared_url), "fs://%s/shared?shared=1", folder);
+}
+
+static void
+teardown(void)
+{
+	l2_folder_remove(folder);
+	free(folder);
+}
+
+START_TEST(a_clear_drops_pool_and_files)
+{
+	clear_drops_both_tiers(_i ? shared_url : url);
+}
+END_TEST
+
+START_TEST(a_restart_brings_nothing_back)
+{
+	clear_outlives_the_server(_i ? shared_url : url);
+}
+END_TEST
+
+START_TEST(another_server_on_the_folder_drops_it_too)
+{
+	clear_reaches_another_server(shared_url);
+}
+END_TEST
+
+/* The path of the one record in the folder. */
+static void
+record_path(const char *store, char *path, size_t len)
+{
+	char command[512];
+	FILE *p;
+
+	(void)snprintf(command, sizeof(command), "ls -d %s/%s/record-*", folder, store);
+	p = popen(command, "r");
+	ck_assert_ptr_nonnull(p);
+	ck_assert_ptr_nonnull(fgets(path, (int)len, p));
+	ck_assert_int_eq(pclose(p), 0);
+	path[strcspn(path, "\n")] = '\0';
+}
+
+/* A folder in the record's place: it cannot be written, not even by root. */
+static void
+block_record(const char *path)
+{
+	char inside[600];
+
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	(void)snprintf(inside, sizeof(inside), "%s/x", path);
+	ck_assert_int_eq(mkdir(inside, 0700), 0);
+}
+
+static void
+unblock_record(const char *path)
+{
+	char inside[600];
+
+	(void)snprintf(inside, sizeof(inside), "%s/x", path);
+	ck_assert_int_eq(rmdir(inside), 0);
+	ck_assert_int_eq(rmdir(path), 0);
+}
+
+START_TEST(a_store_that_cannot_record_a_clear_is_told_and_not_used)
+{
+	struct scout__clear_reply m;
+	struct node node;
+	char path[512];
+	uint64_t end_us = scout__now_us() + 20000000;
+
+	node_up(&node, url);
+	(void)clear_by(&node.rig.worker, CLEAR_X);
+	clear_write(&node);
+	record_path("kv", path, sizeof(path));
+	block_record(path);
+	ck_assert_int_eq(wire_clear(&node.rig.client, CLEAR_Y, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.stores, 1);
+	ck_assert_uint_eq(m.pending, 1);
+	ck_assert_uint_eq(clear_look(&node.rig.client).hit, 0);
+	/* What is stored now is in the pool only: the store is off. */
+	ck_assert_int_eq(wire_clear(&node.rig.worker, CLEAR_Y, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.pending, 1);
+	clear_write(&node);
+	ck_assert_uint_eq(clear_look(&node.rig.client).l1, 4);
+	ck_assert_uint_gt(wire_status(&node.rig.client, "l2.writes.dropped"), 0);
+	/* It is tried again by itself; from then on the store serves, and a restart brings nothing back. */
+	unblock_record(path);
+	do {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		ck_assert_int_eq(wire_clear(&node.rig.worker, CLEAR_Y, &m), SCOUT_WIRE_OK);
+	} while (m.pending > 0);
+	rig_down(&node.rig);
+	node_up(&node, url);
+	ck_assert_uint_eq(clear_look(&node.rig.client).hit, 0);
+	clear_write(&node);
+	rig_down(&node.rig);
+	node_up(&node, url);
+	ck_assert_uint_eq(clear_look(&node.rig.client).l2, 4);
+	rig_down(&node.rig);
+}
+END_TEST
+
+/* What a damaged record belongs to cannot be known: the store is not used until there is a new one. */
+START_TEST(a_store_whose_record_is_damaged_is_not_used)
+{
+	struct node node;
+	char path[512];
+	FILE *f;
+
+	node_up(&node, url);
+	(void)clear_by(&node.rig.worker, CLEAR_X);
+	clear_write(&node);
+	rig_down(&node.rig);
+	record_path("kv", path, sizeof(path));
+	f = fopen(path, "r+");
+	ck_assert_ptr_nonnull(f);
+	ck_assert_int_eq(fseek(f, _i, SEEK_SET), 0);
+	ck_assert_int_ne(fputc(0x5a, f), EOF);
+	ck_assert_int_eq(fclose(f), 0);
+	node_up(&node, url);
+	ck_assert_uint_eq(clear_look(&node.rig.client).hit, 0);
+	(void)clear_by(&node.rig.worker, CLEAR_Y);
+	clear_write(&node);
+	rig_down(&node.rig);
+	node_up(&node, url);
+	ck_assert_uint_eq(clear_look(&node.rig.client).l2, 4);
+	rig_down(&node.rig);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("server_clear");
+	TCase *pool = tcase_create("pool");
+	TCase *files = tcase_create("files");
+
+	tcase_set_timeout(pool, 60);
+	tcase_add_test(pool, clear_makes_everything_older_unreadable);
+	tcase_add_test(pool, one_name_clears_once_whoever_sends_it);
+	tcase_add_test(pool, a_late_clear_clears_nothing_and_does_not_join);
+	tcase_add_test(pool, a_worker_that_has_not_joined_neither_stores_nor_loads);
+	tcase_add_test(pool, a_worker_that_names_the_weights_is_always_in);
+	tcase_add_test(pool, a_worker_that_comes_after_a_clear_is_in);
+	tcase_add_test(pool, a_restarted_server_learns_of_a_clear_from_its_peers);
+	tcase_add_test(pool, a_clear_ends_a_lookup_that_is_not_answered);
+	tcase_add_test(pool, clears_that_make_no_sense_are_refused);
+	suite_add_tcase(suite, pool);
+	tcase_set_timeout(files, 120);
+	tcase_add_checked_fixture(files, setup, teardown);
+	tcase_add_loop_test(files, a_clear_drops_pool_and_files, 0, 2);
+	tcase_add_loop_test(files, a_restart_brings_nothing_back, 0, 2);
+	tcase_add_test(files, another_server_on_the_folder_drops_it_too);
+	tcase_add_test(files, a_store_that_cannot_record_a_clear_is_told_and_not_used);
+	tcase_add_loop_test(files, a_store_whose_record_is_damaged_is_not_used, 12, 14);
+	suite_add_tcase(suite, files);
+	return suite;
+}
