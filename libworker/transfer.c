@@ -218,14 +218,29 @@ skip_asking(struct scout_worker *w, struct scout__job *job)
 	scout__transfer_start(w, job);
 }
 
+/* In the order of the deadlines. Mostly the last one: jobs with a shorter time than those before them step forward. */
+static void add_timed(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static void
+add_timed(struct scout_worker *w, struct scout__job *job)
+{
+	struct scout__job *before = TAILQ_LAST(&w->timed, scout__job_list);
+
+	while (before && before->work->deadline_us > job->work->deadline_us)
+		before = TAILQ_PREV(before, scout__job_list, timed_link);
+	if (before)
+		TAILQ_INSERT_AFTER(&w->timed, before, job, timed_link);
+	else
+		TAILQ_INSERT_HEAD(&w->timed, job, timed_link);
+	job->timed = true;
+}
+
 void
 scout__transfer_accept(struct scout_worker *w, struct scout__job *job)
 {
 	job->hold = NULL;
 	job->stage = SCOUT__STAGE_ASK;
 	TAILQ_INSERT_TAIL(&w->open, job, open_link);
-	TAILQ_INSERT_TAIL(&w->timed, job, timed_link);
-	job->timed = true;
+	add_timed(w, job);
 	TAILQ_INSERT_TAIL(&w->to_ask, job, queue_link);
 	job->asked_before = w->adopt.n_asked;
 	if (job->work->n_chunks == 0 && !scout__transfer_has_events(job->work))

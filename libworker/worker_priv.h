@@ -278,7 +278,7 @@ struct scout_worker {
 	int reg_error; /* of the last refused one on this connection */
 	struct scout__segments segments;
 	struct scout__job_list open;  /* all jobs of the courier */
-	struct scout__job_list timed; /* ... that have enqueued nothing yet, oldest first */
+	struct scout__job_list timed; /* ... that have enqueued nothing yet, by deadline */
 	struct scout__job_list to_ask;
 	struct scout__job_list granted; /* wait for a segment */
 	struct scout__hold *holds;      /* 2 * max_jobs, mapped lazily: from 0 to n_used_holds were used */

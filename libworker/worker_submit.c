@@ -177,7 +177,7 @@ check_retrieve(const struct scout_worker *w, const struct scout_retrieve *r)
 		return rc;
 	if (r->stream || ((r->after || r->event) && scout__worker_is_host(w)))
 		return SCOUT_ERR_UNSUPPORTED;
-	if (r->ticket == 0 || r->from_token > r->to_token || r->from_token % w->block_tokens != 0)
+	if (r->reserved || r->ticket == 0 || r->from_token > r->to_token || r->from_token % w->block_tokens != 0)
 		return SCOUT_ERR_INVALID;
 	if (r->to_token > (uint64_t)SCOUT_MAX_CHUNKS * w->cfg.chunk_tokens)
 		return SCOUT_ERR_INVALID;
@@ -204,7 +204,7 @@ check_store(const struct scout_worker *w, const struct scout_store *s)
 		return SCOUT_ERR_INVALID;
 	if (s->announced && !scout__worker_is_host(w))
 		return SCOUT_ERR_UNSUPPORTED;
-	if (s->announced > 1 || s->reserved || (s->announced && s->n_layers == 0))
+	if (s->announced > 1 || (s->announced && s->n_layers == 0))
 		return SCOUT_ERR_INVALID;
 	/* One part: layer by layer means one pass over the chunks for each layer. */
 	if (s->n_layers > 0 && s->n > SCOUT__STORE_PART)
@@ -243,9 +243,9 @@ find_bounds(const struct scout_worker *w, struct scout__work *work)
 	}
 }
 
-/* Hand a job to the courier. Takes @work on success. */
+/* Hand a job to the courier. Takes @work on success. @timeout_ms 0: the configured one. */
 static int
-submit(struct scout_worker *w, struct scout__work *work, uint64_t *ret_job)
+submit(struct scout_worker *w, struct scout__work *work, uint32_t timeout_ms, uint64_t *ret_job)
 {
 	uint32_t slot = w->n_free > 0 ? w->free_slots[w->n_free - 1] : w->n_used;
 	struct scout__job *job = &w->jobs[slot];
@@ -254,7 +254,8 @@ submit(struct scout_worker *w, struct scout__work *work, uint64_t *ret_job)
 	find_bounds(w, work);
 	work->submitted_us = scout__now_us();
 	work->since_us = work->submitted_us;
-	work->deadline_us = work->submitted_us + (uint64_t)w->cfg.transfer_timeout_ms * 1000;
+	work->deadline_us =
+		work->submitted_us + (uint64_t)(timeout_ms ? timeout_ms : w->cfg.transfer_timeout_ms) * 1000;
 	work->generation = atomic_load_explicit(&w->generation, memory_order_relaxed);
 	job->work = work;
 	job->id = id;
@@ -346,7 +347,7 @@ retrieve(struct scout_worker *w, const struct scout_retrieve *r, uint64_t *ret_j
 	work->event = r->event;
 	fill_layers(work, r->layer_planes, r->layer_events);
 	fill_retrieve(w, r, &span, work);
-	rc = submit(w, work, ret_job);
+	rc = submit(w, work, r->timeout_ms, ret_job);
 	if (rc)
 		free(work);
 	return rc;
@@ -439,7 +440,7 @@ store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
 	work->after = s->event;
 	fill_layers(work, s->layer_planes, s->layer_events);
 	fill_store(w, s, work);
-	rc = submit(w, work, ret_job);
+	rc = submit(w, work, s->timeout_ms, ret_job);
 	if (rc)
 		free(work);
 	return rc;

@@ -31,27 +31,28 @@ struct scout_worker;
 struct scout_worker_config {
 	uint32_t size;
 	uint32_t flags;
-	const char *endpoint;         /* of the server on this machine */
-	const char *name_space;       /* key "namespace" */
-	const char *backend;          /* copy engine: "auto" (default), "host" or "cuda" */
-	uint32_t chunk_tokens;        /* default 256 */
-	uint32_t kv_ranks;            /* default 1 */
-	uint32_t rank_first;          /* first KV rank that this server holds, default 0 */
-	uint32_t rank_count;          /* KV ranks that this server holds, default kv_ranks */
-	uint32_t kv_rank;             /* of this worker */
-	uint32_t readers;             /* default 1 */
-	uint32_t reader;              /* of this worker, 0 .. readers - 1 */
-	uint32_t hash_bytes;          /* default 32 */
-	uint32_t transfer_timeout_ms; /* a job that could not start its first copy by then ends; default 30000 */
-	uint32_t heartbeat_ms;        /* of an idle connection, default 1000 */
-	uint32_t connect_timeout_ms;  /* how long jobs wait for the first connection, default 400 */
-	uint32_t max_jobs;            /* default 4096; memory is taken as jobs are used */
-	uint32_t spin_us;             /* default 0 */
-	uint64_t weights_version; /* 0: whatever the server has; else jobs end SCOUT_ERR_WEIGHTS while the server has
+	const char *endpoint;   /* of the server on this machine */
+	const char *name_space; /* key "namespace" */
+	const char *backend;    /* copy engine: "auto" (default), "host" or "cuda" */
+	uint32_t chunk_tokens;  /* default 256 */
+	uint32_t kv_ranks;      /* default 1 */
+	uint32_t rank_first;    /* first KV rank that this server holds, default 0 */
+	uint32_t rank_count;    /* KV ranks that this server holds, default kv_ranks */
+	uint32_t kv_rank;       /* of this worker */
+	uint32_t readers;       /* default 1 */
+	uint32_t reader;        /* of this worker, 0 .. readers - 1 */
+	uint32_t hash_bytes;    /* default 32 */
+	uint32_t
+		transfer_timeout_ms; /* a job that could not start its first copy by then ends, if it has no time of its own; default 30000 */
+	uint32_t heartbeat_ms;       /* of an idle connection, default 1000 */
+	uint32_t connect_timeout_ms; /* how long jobs wait for the first connection, default 400 */
+	uint32_t max_jobs;           /* default 4096; memory is taken as jobs are used */
+	uint32_t spin_us;            /* default 0 */
+	uint64_t weights_version;    /* 0: whatever the server has; else jobs end SCOUT_ERR_WEIGHTS while the server has
 					 another one: from a scout_reset() to it until scout_worker_reset() */
-	int32_t device;           /* of the cuda backend */
-	uint32_t reserved;        /* 0 */
-	const char *numa_node;    /* "auto" (default), "none" or a number: where this KV rank's pool memory should be */
+	int32_t device;              /* of the cuda backend */
+	uint32_t reserved;           /* 0 */
+	const char *numa_node; /* "auto" (default), "none" or a number: where this KV rank's pool memory should be */
 	scout_log_fn log;
 	void *log_user;
 	void *owned;
@@ -208,6 +209,8 @@ struct scout_retrieve {
 	void *after;                  /* cuda: no page is written before this event; NULL: at once */
 	void *event;                  /* cuda: recorded behind the last copy; NULL */
 	void *const *layer_events;    /* cuda: n_layers events, each recorded behind the copies of its layer; NULL */
+	uint32_t timeout_ms;          /* it ends if its first copy could not start by then; 0: transfer_timeout_ms */
+	uint32_t reserved;            /* 0 */
 };
 
 /* Pages to pool. All pointers are borrowed for the call; copied. */
@@ -228,8 +231,8 @@ struct scout_store {
 	uint32_t n_layers;    /* 0: all planes at once */
 	const uint32_t *layer_planes; /* as in struct scout_retrieve */
 	void *const *layer_events;    /* cuda: n_layers events; no page of a layer is read before its own; NULL */
-	uint32_t announced; /* host: 1: no page of a layer is read before scout_worker_layer_ready() announced it */
-	uint32_t reserved;  /* 0 */
+	uint32_t announced;  /* host: 1: no page of a layer is read before scout_worker_layer_ready() announced it */
+	uint32_t timeout_ms; /* as in struct scout_retrieve */
 };
 
 /**
@@ -336,7 +339,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_wait_layer(struct scout_worker *work
 /**
  * The first @layers layers of a store that was submitted with `announced` are computed: their pages may be read. What else the
  * worker has to copy goes on meanwhile, and the slots are reserved from the submit on. A store whose layers are never announced
- * stays until it is cancelled, its connection is lost or the worker is freed; none at all: transfer_timeout_ms.
+ * stays until it is cancelled, its connection is lost or the worker is freed; none at all: until its time is over.
  *
  * @layers  at most the job's; fewer than were announced before change nothing.
  *

@@ -632,9 +632,6 @@ START_TEST(announcing_what_cannot_be_announced_is_refused)
 	store.announced = 2;
 	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), SCOUT_ERR_INVALID);
 	store.announced = 1;
-	store.reserved = 1;
-	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), SCOUT_ERR_INVALID);
-	store.reserved = 0;
 	store.n_layers = 0;
 	store.layer_planes = NULL;
 	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), SCOUT_ERR_INVALID);

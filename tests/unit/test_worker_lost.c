@@ -117,6 +117,48 @@ START_TEST(another_server_start_has_nothing_to_be_given_back)
 }
 END_TEST
 
+/* The server has taken all of them, and answers none: the first waits for transfer_timeout_ms. */
+START_TEST(a_job_ends_at_its_own_time_whatever_waits_before_it)
+{
+	static const uint32_t timeouts_ms[3] = {0, 200, 50};
+	int64_t ids[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+	uint8_t hash[32] = {1};
+	struct scout_retrieve r = {.ticket = 5, .to_token = 256, .block_ids = ids, .n_blocks = 16, .size = sizeof(r)};
+	struct scout_store s = {.hashes = hash,
+				.hash_len = 32,
+				.n = 1,
+				.block_ids = ids,
+				.n_blocks = 16,
+				.size = sizeof(s),
+				.timeout_ms = 100};
+	struct scout_progress progress = {.size = sizeof(progress)};
+	uint64_t jobs[3], store, begin_us = scout__now_us();
+	struct scout_done done;
+
+	fake_always(fake, SCOUT_OP_RETRIEVE, FAKE_DROP, 0);
+	fake_always(fake, SCOUT_OP_STORE, FAKE_DROP, 0);
+	for (int i = 0; i < 3; i++) {
+		r.timeout_ms = timeouts_ms[i];
+		ck_assert_int_eq(scout_worker_retrieve(worker, &r, &jobs[i]), 0);
+	}
+	ck_assert_int_eq(scout_worker_store(worker, &s, &store), 0);
+	done = wait_done();
+	ck_assert_uint_eq(done.job, jobs[2]);
+	ck_assert_int_eq(done.status, SCOUT_ERR_TIMEOUT);
+	ck_assert_uint_eq(done.n_missing, 16);
+	done = wait_done();
+	ck_assert_uint_eq(done.job, store);
+	ck_assert_int_eq(done.status, SCOUT_ERR_TIMEOUT);
+	done = wait_done();
+	ck_assert_uint_eq(done.job, jobs[1]);
+	ck_assert_int_eq(done.status, SCOUT_ERR_TIMEOUT);
+	ck_assert_uint_ge(scout__now_us() - begin_us, 200000);
+	ck_assert_int_eq(scout_worker_progress(worker, jobs[0], &progress), 0);
+	r.reserved = 1;
+	ck_assert_int_eq(scout_worker_retrieve(worker, &r, &jobs[0]), SCOUT_ERR_INVALID);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -127,6 +169,7 @@ suite_of_this_file(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, retrieve_whose_reply_was_lost_is_given_back_by_its_correlation_id);
 	tcase_add_test(tc, store_whose_reply_was_lost_is_given_up_by_its_correlation_id);
+	tcase_add_test(tc, a_job_ends_at_its_own_time_whatever_waits_before_it);
 	tcase_add_test(tc, another_server_start_has_nothing_to_be_given_back);
 	suite_add_tcase(s, tc);
 	return s;
