@@ -12,9 +12,6 @@
  * Ways take the same bytes: COPY_CONTIGUOUS is one cudaMemcpyAsync (one each way) between memory that the driver pinned and plain
  * GPU memory.
  *
- * Every byte is verified. Kernels of this tool (copy_pattern.h) spoil the destination before a copy and check it after; slots
- * are checked by sending them to the GPU in one piece. The CPU compares the slots itself once per point and method.
- *
  * Every wait has a deadline, because a driver may hang.
  */
 #include "copy_gpu_world.h"
@@ -22,6 +19,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -30,6 +28,7 @@
 
 #include "clock.h"
 #include "copy_slots.h"
+#include "say.h"
 
 #define WAIT_MS 20000u
 #define PIN_MS 60000u
@@ -43,8 +42,6 @@ copy_check_cuda(const struct copy_world *w, int rc, const char *what)
 	if (rc)
 		copy_die(EXIT_WRONG, "%s: %s", what, w->gpu->api->error_name(rc));
 }
-#define CHECK(w, call) copy_check_cuda((w), (call), #call)
-
 void
 copy_world_wait(const struct copy_world *w, void *stream, void *mark)
 {
@@ -57,6 +54,38 @@ copy_world_wait(const struct copy_world *w, void *stream, void *mark)
 		if (scout__now_us() > until_us)
 			copy_die(EXIT_WRONG, "a stream did not end in %u s", WAIT_MS / 1000);
 	copy_check_cuda(w, rc, "a stream");
+}
+
+/* ---- what the engines log ---- */
+
+static pthread_mutex_t log_mu = PTHREAD_MUTEX_INITIALIZER;
+static char last_log[160]; /* G:log_mu */
+
+/* Any thread. A warning belongs to the output of the run, and the last one to the reason of a failure. */
+static void
+on_log(void *user, int level, const char *text)
+{
+	(void)user;
+	if (level > SCOUT_LOG_WARN)
+		return;
+	complain("%s", text);
+	(void)pthread_mutex_lock(&log_mu);
+	(void)snprintf(last_log, sizeof(last_log), "%s", text);
+	(void)pthread_mutex_unlock(&log_mu);
+}
+
+static const struct scout__log engine_log = {.fn = on_log, .who = "engine"};
+
+__attribute__((noreturn)) static void
+die_of_engine(unsigned int way, const char *what, int rc)
+{
+	char why[sizeof(last_log)];
+
+	(void)pthread_mutex_lock(&log_mu);
+	memcpy(why, last_log, sizeof(why));
+	(void)pthread_mutex_unlock(&log_mu);
+	copy_die(EXIT_WRONG, "method %s %s (%s)%s%s", copy_way_names[way], what, scout_err_name(rc), why[0] ? ": " : "",
+		 why);
 }
 
 /* ---- what is there for all points ---- */
@@ -269,8 +298,11 @@ open_engine(struct copy_world *w, unsigned int way, uint32_t g)
 {
 	const struct copy_group *group = &w->groups[g];
 	const struct copy_region *region = &w->regions[way][g];
-	struct scout__copy_config cfg = {
-		.layout = group->layout, .max_batches = 2, .device = w->opt->device, .method = copy_way_names[way]};
+	struct scout__copy_config cfg = {.layout = group->layout,
+					 .log = &engine_log,
+					 .max_batches = 2,
+					 .device = w->opt->device,
+					 .method = copy_way_names[way]};
 	struct scout__copy_memory memory = {.base = region->base, .bytes = region->bytes, .stride = group->slot_bytes};
 	void **engine = &w->engines[way][g];
 	char err[300] = "";
@@ -280,8 +312,7 @@ open_engine(struct copy_world *w, unsigned int way, uint32_t g)
 		copy_die(EXIT_WRONG, "method %s: %s (%s)", copy_way_names[way], err, scout_err_name(rc));
 	rc = w->gpu->ops->add_memory(*engine, &memory);
 	if (rc)
-		copy_die(EXIT_WRONG, "method %s: the slots cannot be added (%s)", copy_way_names[way],
-			 scout_err_name(rc));
+		die_of_engine(way, "takes no slots", rc);
 	/* They are pinned when the descriptor says so; a failure shows in the first copy. */
 	wait_fd(w, *engine, PIN_MS);
 	(void)w->gpu->ops->poll(*engine);
@@ -361,35 +392,29 @@ copy_world_clear(struct copy_world *w)
 
 /* ---- one copy ---- */
 
-/* Of a group's items, the first @up go to the GPU and the last @down come from it. */
-struct share {
-	uint64_t up, down;
-};
-
-static struct share
-share_of(const struct copy_world *w, uint32_t g, enum copy_course course)
+struct copy_share
+copy_world_share(const struct copy_world *w, uint32_t g, enum copy_course course)
 {
 	uint64_t n = w->groups[g].n_items, half = n / 2, part = course == COPY_BOTH ? half / w->part : n / w->part;
 
 	part = part ? part : 1;
 	switch (course) {
 	case COPY_H2D:
-		return (struct share){part, 0};
+		return (struct copy_share){part, 0};
 	case COPY_D2H:
-		return (struct share){0, part};
+		return (struct copy_share){0, part};
 	default:
-		return (struct share){part, part};
+		return (struct copy_share){part, part};
 	}
 }
 
-/* Bytes that go up, and that come down, in all groups. */
-static struct share
-bytes_of(const struct copy_world *w, enum copy_course course)
+struct copy_share
+copy_world_share_bytes(const struct copy_world *w, enum copy_course course)
 {
-	struct share bytes = {0, 0};
+	struct copy_share bytes = {0, 0};
 
 	for (uint32_t g = 0; g < w->n_groups; g++) {
-		struct share items = share_of(w, g, course);
+		struct copy_share items = copy_world_share(w, g, course);
 
 		bytes.up += items.up * w->groups[g].slot_bytes;
 		bytes.down += items.down * w->groups[g].slot_bytes;
@@ -400,13 +425,13 @@ bytes_of(const struct copy_world *w, enum copy_course course)
 uint64_t
 copy_world_bytes(const struct copy_world *w, enum copy_course course)
 {
-	struct share bytes = bytes_of(w, course);
+	struct copy_share bytes = copy_world_share_bytes(w, course);
 
 	return bytes.up + bytes.down;
 }
 
-static uint8_t *
-slot_of(const struct copy_world *w, unsigned int way, uint32_t g, uint64_t item)
+uint8_t *
+copy_world_slot(const struct copy_world *w, unsigned int way, uint32_t g, uint64_t item)
 {
 	const struct copy_region *region = &w->regions[way][g];
 
@@ -418,7 +443,7 @@ static uint64_t
 copy_contiguous(struct copy_world *w, enum copy_course course)
 {
 	const struct scout__cuda_api *api = w->gpu->api;
-	struct share bytes = bytes_of(w, course);
+	struct copy_share bytes = copy_world_share_bytes(w, course);
 
 	if (bytes.up)
 		CHECK(w, api->copy(w->flat, w->host_flat, bytes.up, true, w->up));
@@ -461,7 +486,7 @@ start_batch(struct copy_world *w, unsigned int way, uint32_t g, struct scout__co
 	if (n == 0)
 		return 0;
 	for (uint64_t i = first; i < first + n; i++)
-		group->items[i] = (struct scout__copy_item){.slot = slot_of(w, way, g, i),
+		group->items[i] = (struct scout__copy_item){.slot = copy_world_slot(w, way, g, i),
 							    .block_ids = group->ids + i * COPY_BLOCKS_PER_CHUNK};
 	batch->n = (uint32_t)n;
 	batch->items = group->items + first;
@@ -472,7 +497,7 @@ start_batch(struct copy_world *w, unsigned int way, uint32_t g, struct scout__co
 	}
 	rc = w->gpu->ops->start(w->engines[way][g], batch);
 	if (rc)
-		copy_die(EXIT_WRONG, "method %s refuses a batch (%s)", copy_way_names[way], scout_err_name(rc));
+		die_of_engine(way, "refuses a batch", rc);
 	return 1;
 }
 
@@ -485,7 +510,7 @@ copy_world_copy(struct copy_world *w, unsigned int way, enum copy_course course,
 	if (way == COPY_CONTIGUOUS)
 		return copy_contiguous(w, course);
 	for (uint32_t g = 0; g < w->n_groups; g++) {
-		struct share items = share_of(w, g, course);
+		struct copy_share items = copy_world_share(w, g, course);
 
 		up[g].direction = SCOUT__COPY_LOAD;
 		down[g].direction = SCOUT__COPY_SAVE;
@@ -495,100 +520,6 @@ copy_world_copy(struct copy_world *w, unsigned int way, enum copy_course course,
 	wait_batches(w, way, started);
 	for (uint32_t g = 0; g < w->n_groups; g++)
 		if (up[g].status || down[g].status)
-			copy_die(EXIT_WRONG, "method %s failed a copy (%s)", copy_way_names[way],
-				 scout_err_name(up[g].status ? up[g].status : down[g].status));
+			die_of_engine(way, "failed a copy", up[g].status ? up[g].status : down[g].status);
 	return copy_world_bytes(w, course);
-}
-
-/* ---- before and after ---- */
-
-void
-copy_world_prepare(struct copy_world *w, unsigned int way, enum copy_course course)
-{
-	const struct scout__cuda_api *api = w->gpu->api;
-	struct share bytes = bytes_of(w, course);
-
-	if (way == COPY_CONTIGUOUS) {
-		CHECK(w, w->gpu->flat(COPY_SPOIL, w->flat, bytes.up, 0, w->wrong, w->work));
-		CHECK(w, w->gpu->flat(COPY_FILL, w->flat + bytes.up, bytes.down, bytes.up / 8, w->wrong, w->work));
-		if (bytes.down)
-			CHECK(w, api->copy(w->host_flat + bytes.up, w->spoiled + bytes.up, bytes.down, false, w->work));
-	}
-	for (uint32_t g = 0; g < w->n_groups && way != COPY_CONTIGUOUS; g++) {
-		const struct copy_group *group = &w->groups[g];
-		struct share items = share_of(w, g, course);
-		uint64_t words = group->slot_bytes / 8, first = group->n_items - items.down;
-
-		CHECK(w, w->gpu->pages(COPY_SPOIL, &group->pages, 0, items.up * words, w->wrong, w->work));
-		CHECK(w, w->gpu->pages(COPY_FILL, &group->pages, first * words, group->n_items * words, w->wrong,
-				       w->work));
-		for (uint64_t i = first; i < group->n_items; i++)
-			CHECK(w, api->copy(slot_of(w, way, g, i), w->spoiled + (group->first_word + i * words) * 8,
-					   group->slot_bytes, false, w->work));
-	}
-	/* The layers of a save are computed. */
-	for (unsigned int l = 0; l < COPY_MAX_PLANES; l++)
-		CHECK(w, api->event_record(w->layer_events[1][l], w->work));
-	copy_world_wait(w, w->work, w->mark_up);
-}
-
-static uint64_t
-count_on_cpu(const uint8_t *memory, uint64_t bytes, uint64_t first_word)
-{
-	uint64_t wrong = 0;
-
-	for (uint64_t k = 0; k < bytes / 8; k++) {
-		uint64_t word;
-
-		memcpy(&word, memory + k * 8, sizeof(word));
-		wrong += copy_pattern_do(COPY_CHECK, &word, first_word + k);
-	}
-	return wrong;
-}
-
-/* Slots and pages of one group. Returns what the CPU finds; the GPU adds to its counter. */
-static uint64_t
-verify_group(struct copy_world *w, unsigned int way, uint32_t g, enum copy_course course, bool by_cpu)
-{
-	const struct copy_group *group = &w->groups[g];
-	struct share items = share_of(w, g, course);
-	uint64_t words = group->slot_bytes / 8, first = group->n_items - items.down, wrong = 0;
-
-	CHECK(w, w->gpu->pages(COPY_CHECK, &group->pages, 0, items.up * words, w->wrong, w->work));
-	for (uint64_t i = first; i < group->n_items; i++) {
-		uint64_t word = group->first_word + i * words;
-
-		CHECK(w,
-		      w->gpu->api->copy(w->flat + word * 8, slot_of(w, way, g, i), group->slot_bytes, true, w->work));
-		if (by_cpu)
-			wrong += count_on_cpu(slot_of(w, way, g, i), group->slot_bytes, word);
-	}
-	if (items.down)
-		CHECK(w, w->gpu->flat(COPY_CHECK, w->flat + (group->first_word + first * words) * 8,
-				      items.down * group->slot_bytes, group->first_word + first * words, w->wrong,
-				      w->work));
-	return wrong;
-}
-
-uint64_t
-copy_world_verify(struct copy_world *w, unsigned int way, enum copy_course course, bool by_cpu)
-{
-	const struct scout__cuda_api *api = w->gpu->api;
-	struct share bytes = bytes_of(w, course);
-	uint64_t by_this_cpu = 0;
-
-	CHECK(w, api->copy(w->wrong, w->host_wrong + 1, sizeof(*w->wrong), true, w->work));
-	if (way == COPY_CONTIGUOUS) {
-		CHECK(w, w->gpu->flat(COPY_CHECK, w->flat, bytes.up, 0, w->wrong, w->work));
-		if (bytes.down)
-			CHECK(w, api->copy(w->flat + bytes.up, w->host_flat + bytes.up, bytes.down, true, w->work));
-		CHECK(w, w->gpu->flat(COPY_CHECK, w->flat + bytes.up, bytes.down, bytes.up / 8, w->wrong, w->work));
-		if (by_cpu)
-			by_this_cpu = count_on_cpu(w->host_flat + bytes.up, bytes.down, bytes.up / 8);
-	}
-	for (uint32_t g = 0; g < w->n_groups && way != COPY_CONTIGUOUS; g++)
-		by_this_cpu += verify_group(w, way, g, course, by_cpu);
-	CHECK(w, api->copy(w->host_wrong, w->wrong, sizeof(*w->wrong), false, w->work));
-	copy_world_wait(w, w->work, w->mark_up);
-	return w->host_wrong[0] > by_this_cpu ? w->host_wrong[0] : by_this_cpu;
 }

@@ -70,7 +70,7 @@ void copy_world_close(struct copy_world *w);
 bool copy_world_set_up(struct copy_world *w, const struct copy_point *point, char *text, size_t len);
 void copy_world_clear(struct copy_world *w);
 
-/* Sources are right and destinations wrong when this returns. */
+/* copy_gpu_verify.c: sources are right and destinations wrong when this returns. */
 void copy_world_prepare(struct copy_world *w, unsigned int way, enum copy_course course);
 /* Copy; returns the bytes. */
 uint64_t copy_world_copy(struct copy_world *w, unsigned int way, enum copy_course course, bool layered);
@@ -82,5 +82,15 @@ uint64_t copy_world_bytes(const struct copy_world *w, enum copy_course course);
 /* For what is enqueued in a stream; @mark is an event for it. */
 void copy_world_wait(const struct copy_world *w, void *stream, void *mark);
 void copy_check_cuda(const struct copy_world *w, int rc, const char *what);
+#define CHECK(w, call) copy_check_cuda((w), (call), #call)
+
+/* Of a group's items, the first @up go to the GPU and the last @down come from it. */
+struct copy_share {
+	uint64_t up, down;
+};
+struct copy_share copy_world_share(const struct copy_world *w, uint32_t g, enum copy_course course);
+/* Bytes that go up, and that come down, in all groups. */
+struct copy_share copy_world_share_bytes(const struct copy_world *w, enum copy_course course);
+uint8_t *copy_world_slot(const struct copy_world *w, unsigned int way, uint32_t g, uint64_t item);
 
 #endif

@@ -106,7 +106,7 @@ copy_table(FILE *out, const struct copy_report *report, unsigned int course, boo
 	if (!has_rows(report, false, layered, special, course))
 		return;
 	say_to(out, "\n%s%s%s: GB/s, median of the rounds (%% of the contiguous copy in the same round)\n\n| piece |",
-	       copy_course_names[course], layered ? ", layer by layer" : "",
+	       course == COPY_BOTH ? "both at once" : copy_course_names[course], layered ? ", layer by layer" : "",
 	       special ? ", other memory and groups" : "");
 	for (unsigned int way = 0; way < COPY_N_WAYS; way++)
 		say_to(out, " %s |", copy_way_names[way]);
@@ -176,15 +176,15 @@ rest(FILE *out, const struct copy_report *report)
 		verified += result->verified_bytes;
 		wrong += result->wrong_bytes;
 		not_measured += result->status == COPY_NOT_MEASURED;
-		if (result->status != COPY_FAILED && result->status != COPY_UNAVAILABLE)
+		if (result->text[0] == 0)
 			continue;
 		copy_size_text(size, sizeof(size), point->piece_bytes);
 		copy_extras_text(point, extras, sizeof(extras));
-		say_to(out, "\n%s: %s %s%s%s%s: %s\n", result->status == COPY_FAILED ? "FAILED" : "Not run",
+		say_to(out, "\n%s: %s %s%s%s%s: %s\n", result->status == COPY_UNAVAILABLE ? "Not run" : "FAILED",
 		       copy_course_names[point->course], size, extras, point->load != COPY_NO_LOAD ? " beside " : "",
 		       point->load != COPY_NO_LOAD ? copy_load_names[point->load] : "", result->text);
 	}
-	say_to(out, "\n%.1f GiB verified, %" PRIu64 " bytes wrong; %u of %u points not measured for lack of time.\n",
+	say_to(out, "\n%.1f GiB verified, %" PRIu64 " bytes wrong; %u of %u points not measured.\n",
 	       (double)verified / (1 << 30), wrong, not_measured, report->n_points);
 }
 

@@ -124,7 +124,7 @@ bool
 copy_same_setup(const struct copy_point *a, const struct copy_point *b)
 {
 	return a->piece_bytes == b->piece_bytes && a->slots == b->slots && a->groups == b->groups &&
-	       a->only_auto == b->only_auto;
+	       a->only_auto == b->only_auto && a->is_reduced == b->is_reduced;
 }
 
 enum copy_way
@@ -141,5 +141,5 @@ copy_is_wanted(const struct copy_options *opt, const struct copy_point *point, u
 {
 	if (way == COPY_CONTIGUOUS || way == (unsigned int)copy_goal_way(opt))
 		return true;
-	return !opt->has_method && !point->only_auto;
+	return !opt->has_method && !point->only_auto && !point->is_reduced;
 }

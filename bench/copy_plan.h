@@ -56,7 +56,8 @@ struct copy_point {
 	enum copy_load load;
 	uint32_t groups;
 	bool layered;
-	bool only_auto; /* the other methods are left out */
+	bool only_auto;  /* by plan: other memory, groups */
+	bool is_reduced; /* the other methods are left out, because one of them broke the point */
 };
 
 struct copy_way_result {

@@ -82,6 +82,8 @@ say_point(const struct copy_report *report, unsigned int i)
 	for (unsigned int way = 0; way < COPY_N_WAYS && result->status == COPY_MEASURED; way++)
 		if (result->ways[way].ran)
 			say_way(point, &result->ways[way], way);
+	if (result->status == COPY_MEASURED && result->text[0])
+		say(" | FAILED %s", result->text);
 	if (result->wrong_bytes)
 		say(" | %" PRIu64 " BYTES ARE WRONG", result->wrong_bytes);
 	say("  %s\n", copy_verdict_name(copy_judge(point, result, copy_goal_way(report->opt))));
@@ -264,6 +266,8 @@ static void
 say_unmeasured(const struct copy_report *report)
 {
 	char size[32], extras[96];
+	const char *why = report->has_given_up ? "\nnot measured, too many processes failed:"
+					       : "\nnot measured, the time was used up:";
 	bool any = false;
 
 	for (unsigned int i = 0; i < report->n_points; i++) {
@@ -273,8 +277,7 @@ say_unmeasured(const struct copy_report *report)
 			continue;
 		copy_size_text(size, sizeof(size), point->piece_bytes);
 		copy_extras_text(point, extras, sizeof(extras));
-		say("%s %s %s%s%s%s",
-		    any ? ";" : "\nnot measured, the time was used up:", copy_course_names[point->course], size, extras,
+		say("%s %s %s%s%s%s", any ? ";" : why, copy_course_names[point->course], size, extras,
 		    point->load != COPY_NO_LOAD ? " beside " : "",
 		    point->load != COPY_NO_LOAD ? copy_load_names[point->load] : "");
 		any = true;

@@ -15,7 +15,8 @@ struct copy_report {
 	const struct copy_options *opt;
 	struct copy_gpu_info info;
 	bool has_info;
-	bool is_quiet; /* standard output is for JSON */
+	bool is_quiet;     /* standard output is for JSON */
+	bool has_given_up; /* too many measuring processes failed */
 	unsigned int n_points;
 	struct copy_point points[COPY_MAX_POINTS];
 	struct copy_result results[COPY_MAX_POINTS];

@@ -7,7 +7,8 @@
  * Two processes. The one that reports has no CUDA in it: it prints and writes each result as it comes, and keeps the time. A child
  * measures point after point and sends results through a pipe. A child that crashes, meets a sticky error of the device, or says
  * nothing for too long is ended and costs the point that it was at; a new child goes on behind it, in a new context. So one
- * method that hangs in one driver does not take the table with it.
+ * method that hangs in one driver does not take the table with it. The point is tried once more with the method that the goals are for
+ * alone; after MAX_REDUCED of these all others are, too.
  *
  * Budget: past --budget-s the child begins no new point, and a little later it is ended in the middle of one. Points are in
  * the order of their importance (copy_plan.c).
@@ -33,7 +34,8 @@
 
 #define INIT_LIMIT_S 120u
 #define GRACE_S 10u
-#define MAX_CHILDREN 8u
+#define MAX_CHILDREN 12u
+#define MAX_REDUCED 3u
 
 enum message_kind {
 	MESSAGE_INFO,
@@ -157,9 +159,10 @@ struct run {
 	uint64_t end_us; /* no point begins after this */
 	pid_t child;
 	int fd;
-	int at;         /* the point that the child is at; -1: none yet */
-	char text[200]; /* why it ends */
-	int status;     /* with that */
+	int at;                 /* the point that the child is at; -1: none yet */
+	char text[200];         /* why it ends */
+	int status;             /* with that */
+	unsigned int n_reduced; /* points that broke with all methods */
 	bool has_said, is_out_of_time;
 	bool is_broken; /* it ended badly between two points */
 };
@@ -203,6 +206,19 @@ patience_ms(const struct run *run)
 	return (int)((last_us - now_us) / 1000 < limit_ms ? (last_us - now_us) / 1000 + 1 : limit_ms);
 }
 
+/* Why it broke with all methods stays with the point. */
+static void
+take_result(struct run *run, const struct message *message)
+{
+	struct copy_result *result = &run->report.results[message->point];
+	char text[sizeof(result->text)];
+
+	memcpy(text, result->text, sizeof(text));
+	*result = message->u.result;
+	if (result->text[0] == 0)
+		memcpy(result->text, text, sizeof(text));
+}
+
 static void
 take(struct run *run, const struct message *message)
 {
@@ -218,7 +234,7 @@ take(struct run *run, const struct message *message)
 		run->at = (int)message->point;
 		break;
 	case MESSAGE_RESULT:
-		run->report.results[message->point] = message->u.result;
+		take_result(run, message);
 		copy_report_point(&run->report, message->point);
 		run->at = -1;
 		break;
@@ -273,6 +289,25 @@ reap(const struct run *run)
 	return status;
 }
 
+/* The point that broke is tried again without the other methods; false: that has been done. */
+static bool
+reduce(struct run *run, struct copy_result *result)
+{
+	struct copy_point *points = run->report.points;
+
+	if (points[run->at].is_reduced || points[run->at].only_auto || run->report.opt->has_method)
+		return false;
+	complain("point %d: %s; once more with method %s alone", run->at, run->text,
+		 copy_way_names[copy_goal_way(run->report.opt)]);
+	points[run->at].is_reduced = true;
+	run->n_reduced++;
+	for (unsigned int i = 0; i < run->report.n_points && run->n_reduced >= MAX_REDUCED; i++)
+		points[i].is_reduced |= run->report.results[i].status == COPY_NOT_MEASURED;
+	*result = (struct copy_result){.status = COPY_NOT_MEASURED};
+	(void)snprintf(result->text, sizeof(result->text), "with all methods: %.180s", run->text);
+	return true;
+}
+
 /* The child is over: what that means for the point that it was at. Returns whether another one is worth starting. */
 static bool
 end_child(struct run *run)
@@ -296,6 +331,8 @@ end_child(struct run *run)
 		return false; /* it did not come to a point: nor would the next one */
 	}
 	*result = (struct copy_result){.status = COPY_FAILED};
+	if (reduce(run, result))
+		return scout__now_us() < run->end_us;
 	memcpy(result->text, run->text, sizeof(result->text));
 	copy_report_point(&run->report, (unsigned int)run->at);
 	return scout__now_us() < run->end_us;
@@ -316,9 +353,11 @@ exit_status(const struct run *run)
 		complain("%" PRIu64 " bytes are wrong", wrong);
 	if (failed)
 		complain("%u points failed", failed);
+	if (run->n_reduced)
+		complain("%u points broke with all methods", run->n_reduced);
 	if (run->is_broken)
 		complain("%s", run->text);
-	return wrong || failed || run->is_broken ? EXIT_WRONG : 0;
+	return wrong || failed || run->n_reduced || run->is_broken ? EXIT_WRONG : 0;
 }
 
 static bool
@@ -372,11 +411,11 @@ copy_run(const struct copy_options *given, const struct copy_gpu *gpu, const str
 	run.end_us = opt.budget_s ? run.report.begin_us + opt.budget_s * UINT64_C(1000000) : UINT64_MAX;
 	run.report.is_quiet = opt.json && strcmp(opt.json, "-") == 0;
 	run.report.n_points = copy_plan(&opt, run.report.points);
-	for (unsigned int children = 0; children < MAX_CHILDREN; children++) {
+	run.report.has_given_up = true;
+	for (unsigned int children = 0; children < MAX_CHILDREN && run.report.has_given_up; children++) {
 		start_child(&run, gpu);
 		listen_to_child(&run);
-		if (!end_child(&run))
-			break;
+		run.report.has_given_up = end_child(&run);
 	}
 	if (!run.report.has_info)
 		copy_die(run.has_said ? run.status : EXIT_WRONG, "backend cuda: %s", run.text);

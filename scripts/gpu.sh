@@ -380,7 +380,7 @@ gpu_measure()
 	gm_quick=
 	[ "$GPU_QUICK" = yes ] && gm_quick=--quick
 	# The sanitizer comes last, and gets a minute.
-	gm_budget=$(($(gpu_left) - 20))
+	gm_budget=$(($(gpu_left) - 30))
 	[ "$GPU_QUICK" = yes ] || gm_budget=$((gm_budget - 60))
 	if [ $gm_budget -lt 10 ]; then
 		say "kvscout-copy: not run, the time is used up"
@@ -389,7 +389,7 @@ gpu_measure()
 	fi
 	say "== kvscout-copy, at most $gm_budget s"
 	# shellcheck disable=SC2086 # an option or nothing
-	gpu_logged $((gm_budget + 15)) "$GPU_DIR/kvscout-copy.log" "$GPU_DIR/bin/kvscout-copy" --backend cuda --sweep $gm_quick \
+	gpu_logged $((gm_budget + 30)) "$GPU_DIR/kvscout-copy.log" "$GPU_DIR/bin/kvscout-copy" --backend cuda --sweep $gm_quick \
 		--budget-s $gm_budget --lines "$GPU_OUT/kvscout-copy.jsonl" --json "$GPU_OUT/kvscout-copy.json" \
 		--markdown "$GPU_OUT/kvscout-copy.md" --svg "$GPU_OUT/kvscout-copy.svg" "$@"
 	gpu_case kvscout-copy "$GPU_STATUS"

@@ -5,6 +5,8 @@
  *
  * STAND_IN in the environment says what goes wrong:
  *   none    there is no device
+ *   pin     the engine's slots cannot be pinned
+ *   batch   the measuring process is killed where it opens an engine of that method
  *   wrong   a byte of a page changes before it is checked
  *   crash   the measuring process is killed where it makes the memory-bound load
  *   hang    ... and where it stands still
@@ -55,6 +57,7 @@ stand_in_probe(int32_t device, char *err, size_t err_len)
 {
 	struct fake_cuda_options options = {.n_devices = is_mode("none") ? 0 : 1, .seed = 1};
 
+	options.fail_pin = is_mode("pin") ? 4 : 0; /* behind the tool's own */
 	fake_cuda_start(&options);
 	return fake_cuda_ops.probe(device, err, err_len);
 }
@@ -229,6 +232,8 @@ stand_in_start(void *engine, struct scout__copy_batch *batch)
 static int
 stand_in_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len)
 {
+	if (is_mode("batch") && strcmp(cfg->method, "batch") == 0)
+		abort();
 	n_opened++;
 	return fake_cuda_ops.open(cfg, ret_engine, err, err_len);
 }

@@ -66,6 +66,22 @@ costs_one_point() {
 	grep -q "\"beside\": \"memory\", \"status\": \"failed\", \"text\": \"$2" "$tap_dir/run.lines" && lines_are_json
 }
 
+# The goals are for auto; what another method breaks is a failure, and costs that method only.
+broken_method_costs_itself() {
+	STAND_IN=batch run && return 1
+	[ $run_status -eq 1 ] && [ "$(points measured)" -eq 10 ] && grep -q '3 points broke with all methods' "$tap_dir/run.out" || return 1
+	grep -q '"point": 0, .*"text": "with all methods: the measuring process ended by signal' "$tap_dir/run.lines" || return 1
+	grep -q '"point": 9, .*"text": "", .*"methods": {"contiguous": .*"auto": ' "$tap_dir/run.lines" && lines_are_json
+}
+
+# Each new process meets it again, and after some of them the run gives up.
+says_why_an_engine_fails() {
+	STAND_IN=pin run && return 1
+	[ $run_status -eq 1 ] && [ "$(points measured)" -eq 0 ] && [ "$(points failed)" -eq 9 ] || return 1
+	grep -q '"text": "method .* failed a copy (SCOUT_ERR_DEVICE): engine: cannot pin' "$tap_dir/run.lines" || return 1
+	grep -q '^not measured, too many processes failed: ' "$tap_dir/run.out"
+}
+
 no_device_is_a_skip() {
 	STAND_IN=none run
 	[ $run_status -eq 77 ] && grep -q 'SCOUT_ERR_DEVICE: no CUDA device' "$tap_dir/run.out"
@@ -90,7 +106,7 @@ budget_ends_a_sweep() {
 # A run that is killed has written all that it had measured.
 killed_keeps_its_lines() {
 	rm -f "$tap_dir"/run.*
-	timeout -s KILL 20 "$stand_in" --backend cuda --sweep --total-bytes 4M --pool-bytes 32M --lines "$tap_dir/run.lines" \
+	"$stand_in" --backend cuda --sweep --total-bytes 4M --pool-bytes 32M --lines "$tap_dir/run.lines" \
 		--markdown "$tap_dir/run.md" >"$tap_dir/run.out" 2>&1 &
 	kk_pid=$!
 	kk_left=200
@@ -117,6 +133,8 @@ check "one wrong byte fails the point and the run" wrong_byte_fails
 check "a crash costs one point" costs_one_point crash "the measuring process ended by signal"
 check "a hang costs one point" costs_one_point hang "nothing happened for 5 s"
 check "an error of the device costs one point" costs_one_point error "making the load: cudaErrorIllegalAddress"
+check "a method that crashes costs that method only" broken_method_costs_itself
+check "what fails in the engine is told with its reason" says_why_an_engine_fails
 check "no device is a skip" no_device_is_a_skip
 check "groups of other pieces are measured" groups_are_measured
 check "a sweep ends with its budget" budget_ends_a_sweep
