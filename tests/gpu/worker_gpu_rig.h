@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TESTS_WORKER_GPU_RIG_H
+#define KVSCOUT_TESTS_WORKER_GPU_RIG_H
+
+/*
+ * A server in a process of its own, a scheduler's client, and a worker or two with pages in a GPU's memory. A page's bytes follow from
+ * (prompt, rank, block of the prompt, plane, offset); whatever is not a page that was filled holds CANARY.
+ */
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+
+#include <cuda_runtime_api.h>
+
+#include <kvscout/client.h>
+#include <kvscout/server.h>
+#include <kvscout/worker.h>
+
+#include "base/clock.h"
+#include "gpu_test.h"
+#include "gpu_vmm.h"
+
+#define DEADLINE_MS 30000
+#define CANARY 0xa5
+#define HASH 32
+#define N_PLANES 3
+#define N_PAGES 400
+#define CHUNK_TOKENS 64
+#define BLOCK_TOKENS 16
+#define BPC (CHUNK_TOKENS / BLOCK_TOKENS)
+#define CHUNKS 5
+#define BLOCKS (CHUNKS * BPC)
+#define READY_FD 3
+
+static const char *const methods[] = {"staged", "batch", "direct", "auto"};
+static const uint32_t two_layers[2] = {1, 2};
+
+/* One worker's. */
+struct engine {
+	struct scout_worker *worker;
+	struct scout_plane planes[N_PLANES];
+};
+
+static struct {
+	pid_t server;
+	char folder[64], endpoint[128];
+	struct scout_client *client;
+	uint32_t ranks;
+	struct engine engines[2];
+	uint64_t seed;
+	unsigned next_id;
+} rig = {.ranks = 1, .seed = 1};
+
+static inline uint64_t
+below(uint64_t n)
+{
+	uint64_t z = rig.seed += 0x9e3779b97f4a7c15u;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return (z ^ (z >> 31)) % n;
+}
+
+/* ---- the server ---- */
+
+static inline int
+server_main(const char *endpoint)
+{
+	struct scout_server_config cfg;
+	struct scout_server *server;
+	char err[256] = "";
+	sigset_t set;
+	int sig;
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	scout_server_config_init(&cfg);
+	cfg.listen = endpoint;
+	cfg.l1_bytes = UINT64_C(256) << 20;
+	cfg.extent_bytes = UINT64_C(64) << 20;
+	if (scout_server_start(&cfg, &server, err, sizeof(err)) != 0) {
+		printf("# server: %s\n", err);
+		return 1;
+	}
+	if (write(READY_FD, "!", 1) != 1)
+		return 1;
+	(void)sigwait(&set, &sig);
+	scout_server_stop(server);
+	return 0;
+}
+
+static inline void
+server_start(void)
+{
+	const char *self = getenv("GPU_TEST_SELF");
+	int ready[2];
+	char c;
+
+	REQUIRE(pipe(ready) == 0);
+	rig.server = fork();
+	REQUIRE(rig.server >= 0);
+	if (rig.server == 0) {
+		if (dup2(ready[1], READY_FD) == READY_FD)
+			execl(self ? self : "/proc/self/exe", "gpu-test", "--server", rig.endpoint, (char *)NULL);
+		_exit(127);
+	}
+	(void)close(ready[1]);
+	REQUIRE(read(ready[0], &c, 1) == 1);
+	(void)close(ready[0]);
+}
+
+static inline void
+server_end(int sig)
+{
+	int status;
+
+	REQUIRE(kill(rig.server, sig) == 0);
+	REQUIRE(waitpid(rig.server, &status, 0) == rig.server);
+}
+
+/* ---- pages ---- */
+
+/* What block @block of @prompt holds in plane @p of rank @rank. */
+static inline void
+bytes_of(uint8_t *to, uint32_t prompt, uint32_t rank, uint64_t block, uint32_t p, uint64_t n)
+{
+	uint64_t key = prompt * UINT64_C(0x9e3779b97f4a7c15) + rank * UINT64_C(0xbf58476d1ce4e5b9) +
+		       block * UINT64_C(0x94d049bb133111eb) + p * UINT64_C(0x2545f4914f6cdd1d),
+		 x;
+
+	for (uint64_t o = 0; o < n; o += 8) {
+		x = (key + o * 1099511628211u) * UINT64_C(0xd6e8feb86659fd93);
+		x ^= x >> 32;
+		memcpy(to + o, &x, n - o < 8 ? n - o : 8);
+	}
+}
+
+static inline uint8_t *
+page_at(const struct engine *engine, uint32_t p, int64_t id)
+{
+	return (uint8_t *)engine->planes[p].base + (uint64_t)id * engine->planes[p].stride;
+}
+
+static inline void
+fill(uint32_t rank, int64_t id, uint32_t prompt, uint64_t block)
+{
+	static uint8_t bytes[1 << 17];
+
+	for (uint32_t p = 0; p < N_PLANES; p++) {
+		const struct scout_plane *plane = &rig.engines[rank].planes[p];
+
+		bytes_of(bytes, prompt, rank, block, p, plane->block_bytes);
+		CUDA(cudaMemcpy(page_at(&rig.engines[rank], p, id), bytes, plane->block_bytes, cudaMemcpyHostToDevice));
+	}
+	/* A copy from memory that is not pinned may be on its way still. */
+	CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+}
+
+static inline bool
+plane_is(uint32_t rank, uint32_t p, int64_t id, uint32_t prompt, uint64_t block)
+{
+	static uint8_t bytes[1 << 17], now[1 << 17];
+	uint64_t n = rig.engines[rank].planes[p].block_bytes;
+
+	bytes_of(bytes, prompt, rank, block, p, n);
+	CUDA(cudaMemcpy(now, page_at(&rig.engines[rank], p, id), n, cudaMemcpyDeviceToHost));
+	return memcmp(now, bytes, n) == 0;
+}
+
+static inline bool
+page_is(uint32_t rank, int64_t id, uint32_t prompt, uint64_t block)
+{
+	for (uint32_t p = 0; p < N_PLANES; p++)
+		if (!plane_is(rank, p, id, prompt, block))
+			return false;
+	return true;
+}
+
+/* Whether all of a page, and the gap behind it, is @value. */
+static inline bool
+page_holds(uint32_t rank, int64_t id, uint8_t value)
+{
+	static uint8_t now[1 << 17];
+
+	for (uint32_t p = 0; p < N_PLANES; p++) {
+		uint64_t n = rig.engines[rank].planes[p].stride;
+
+		CUDA(cudaMemcpy(now, page_at(&rig.engines[rank], p, id), n, cudaMemcpyDeviceToHost));
+		for (uint64_t b = 0; b < n; b++)
+			if (now[b] != value)
+				return false;
+	}
+	return true;
+}
+
+static inline void *
+plain_alloc(uint64_t bytes)
+{
+	void *p = NULL;
+
+	CUDA(cudaMalloc(&p, bytes));
+	return p;
+}
+
+static inline void
+pages_init(uint32_t rank, void *(*alloc)(uint64_t bytes))
+{
+	static const uint64_t bytes[N_PLANES] = {4096, 1000, 65536}, padding[N_PLANES] = {0, 24, 0};
+
+	for (uint32_t p = 0; p < N_PLANES; p++) {
+		struct scout_plane *plane = &rig.engines[rank].planes[p];
+
+		plane->block_bytes = bytes[p];
+		plane->stride = bytes[p] + padding[p];
+		plane->base = alloc(plane->stride * N_PAGES);
+		CUDA(cudaMemset(plane->base, CANARY, plane->stride * N_PAGES));
+	}
+	CUDA(cudaDeviceSynchronize());
+}
+
+/* ---- client and workers ---- */
+
+static inline void
+say(void *user, int level, const char *text)
+{
+	(void)user;
+	if (level <= SCOUT_LOG_WARN)
+		printf("# %s\n", text);
+}
+
+static inline void
+client_start(void)
+{
+	struct scout_client_config cfg;
+	char err[256] = "";
+
+	scout_client_config_init(&cfg);
+	cfg.lookup_timeout_ms = 5000;
+	cfg.endpoint = rig.endpoint;
+	cfg.name_space = "gpu";
+	cfg.chunk_tokens = CHUNK_TOKENS;
+	cfg.kv_ranks = rig.ranks;
+	REQUIRE(scout_client_new(&cfg, &rig.client, err, sizeof(err)) == 0);
+	REQUIRE(scout_client_wait_ready(rig.client, DEADLINE_MS, err, sizeof(err)) == 0);
+}
+
+static inline struct scout_worker *
+worker_new(uint32_t rank, const char *backend, const char *method)
+{
+	struct scout_worker *worker = NULL;
+	struct scout_worker_config cfg;
+	char err[400] = "";
+	int rc;
+
+	scout_worker_config_init(&cfg);
+	cfg.endpoint = rig.endpoint;
+	cfg.name_space = "gpu";
+	cfg.chunk_tokens = CHUNK_TOKENS;
+	cfg.kv_ranks = rig.ranks;
+	cfg.kv_rank = rank;
+	cfg.backend = backend;
+	cfg.copy_method = method;
+	cfg.log = say;
+	rc = scout_worker_new(&cfg, &worker, err, sizeof(err));
+	if (rc)
+		printf("# worker: %s: %s\n", scout_err_name(rc), err);
+	REQUIRE(rc == 0);
+	return worker;
+}
+
+static inline void
+worker_register(uint32_t rank)
+{
+	struct scout_layout layout = {
+		.size = sizeof(layout),
+		.block_tokens = BLOCK_TOKENS,
+		.n_planes = N_PLANES,
+		.planes = rig.engines[rank].planes,
+		.n_blocks = N_PAGES,
+		.null_block = 0,
+	};
+	char err[400] = "";
+	int rc = scout_worker_register(rig.engines[rank].worker, &layout, DEADLINE_MS, err, sizeof(err));
+
+	if (rc)
+		printf("# register: %s: %s\n", scout_err_name(rc), err);
+	REQUIRE(rc == 0);
+}
+
+static inline void
+start_server_and_client(void)
+{
+	snprintf(rig.folder, sizeof(rig.folder), "/tmp/kvscout-gpu-XXXXXX");
+	REQUIRE(mkdtemp(rig.folder));
+	snprintf(rig.endpoint, sizeof(rig.endpoint), "ipc://%s/s", rig.folder);
+	server_start();
+	client_start();
+}
+
+/* All of it, with a worker for each rank. */
+static inline void
+start(const char *backend, const char *method, void *(*alloc)(uint64_t bytes))
+{
+	start_server_and_client();
+	for (uint32_t r = 0; r < rig.ranks; r++) {
+		pages_init(r, alloc);
+		rig.engines[r].worker = worker_new(r, backend, method);
+		worker_register(r);
+	}
+}
+
+static inline void
+end(void)
+{
+	char path[160];
+
+	scout_client_free(rig.client);
+	for (uint32_t r = 0; r < rig.ranks; r++)
+		scout_worker_free(rig.engines[r].worker);
+	server_end(SIGTERM);
+	snprintf(path, sizeof(path), "rm -rf %s", rig.folder);
+	REQUIRE(system(path) == 0);
+}
+
+/* ---- requests ---- */
+
+static inline void
+hashes_of(uint8_t *hashes, uint32_t prompt)
+{
+	for (uint64_t c = 0; c < CHUNKS; c++)
+		bytes_of(hashes + c * HASH, prompt, 77, c, 0, HASH);
+}
+
+/* BLOCKS ids from @first on, @step apart. */
+static inline void
+ids_from(int64_t *ids, int64_t first, int64_t step)
+{
+	for (int64_t b = 0; b < BLOCKS; b++)
+		ids[b] = first + b * step;
+}
+
+static inline struct scout_done
+wait_done(uint32_t rank, uint64_t job)
+{
+	uint64_t end_us = scout__now_us() + DEADLINE_MS * UINT64_C(1000);
+	struct scout_worker *worker = rig.engines[rank].worker;
+	struct scout_done done;
+
+	for (;;) {
+		struct pollfd pfd = {.fd = scout_worker_fd(worker), .events = POLLIN};
+		int n = scout_worker_poll(worker, &done, 1);
+
+		REQUIRE(n >= 0);
+		if (n == 1) {
+			REQUIRE(job == 0 || done.job == job);
+			return done;
+		}
+		REQUIRE(scout__now_us() < end_us);
+		(void)poll(&pfd, 1, 100);
+	}
+}
+
+static inline uint64_t
+submit_store(uint32_t rank, uint32_t prompt, const int64_t *ids, struct scout_store store)
+{
+	uint8_t hashes[CHUNKS * HASH];
+	uint64_t job = 0;
+
+	hashes_of(hashes, prompt);
+	store.size = sizeof(store);
+	store.hashes = hashes;
+	store.hash_len = HASH;
+	store.n = CHUNKS;
+	store.block_ids = ids;
+	store.n_blocks = BLOCKS;
+	REQUIRE(scout_worker_store(rig.engines[rank].worker, &store, &job) == 0);
+	return job;
+}
+
+/* Fill pages with @prompt and store them, on all ranks. */
+static inline void
+store_all(uint32_t prompt, int64_t first)
+{
+	int64_t ids[BLOCKS];
+	uint32_t chunks = 0;
+
+	ids_from(ids, first, 1);
+	for (uint32_t r = 0; r < rig.ranks; r++) {
+		struct scout_done done;
+
+		for (uint64_t b = 0; b < BLOCKS; b++)
+			fill(r, ids[b], prompt, b);
+		done = wait_done(r, submit_store(r, prompt, ids, (struct scout_store){.ticket = 0}));
+		REQUIRE(done.status == 0 && done.no_room == 0);
+		chunks += done.chunks;
+	}
+	REQUIRE(chunks == CHUNKS);
+}
+
+static inline struct scout_hit
+look_up(uint32_t prompt)
+{
+	uint8_t hashes[CHUNKS * HASH];
+	char id[32];
+	struct scout_lookup lookup = {
+		.id = id, .hashes = hashes, .hash_len = HASH, .n = CHUNKS, .prompt_tokens = CHUNKS * CHUNK_TOKENS + 1};
+	struct scout_hit hit;
+
+	hashes_of(hashes, prompt);
+	snprintf(id, sizeof(id), "r%u", rig.next_id++);
+	REQUIRE(scout_wait_lookup(rig.client, &lookup, &hit) == 0);
+	return hit;
+}
+
+static inline uint64_t
+submit_retrieve(uint32_t rank, uint64_t ticket, const int64_t *ids, struct scout_retrieve retrieve)
+{
+	uint64_t job = 0;
+
+	retrieve.size = sizeof(retrieve);
+	retrieve.ticket = ticket;
+	retrieve.to_token = CHUNKS * CHUNK_TOKENS;
+	retrieve.block_ids = ids;
+	retrieve.n_blocks = BLOCKS;
+	REQUIRE(scout_worker_retrieve(rig.engines[rank].worker, &retrieve, &job) == 0);
+	return job;
+}
+
+/* All blocks but those that are named as missing are in their pages. */
+static inline void
+require_filled(uint32_t rank, uint32_t prompt, const int64_t *ids, const struct scout_done *done)
+{
+	uint32_t m = 0;
+
+	for (uint64_t b = 0; b < BLOCKS; b++) {
+		if (m < done->n_missing && done->missing[m] == b) {
+			m++;
+			continue;
+		}
+		REQUIRE(page_is(rank, ids[b], prompt, b));
+	}
+	REQUIRE(m == done->n_missing);
+}
+
+static inline void
+retrieve_all(uint32_t prompt, int64_t first, int64_t step)
+{
+	struct scout_hit hit = look_up(prompt);
+	int64_t ids[BLOCKS];
+
+	REQUIRE(hit.chunks == CHUNKS);
+	ids_from(ids, first, step);
+	for (uint32_t r = 0; r < rig.ranks; r++) {
+		struct scout_done done =
+			wait_done(r, submit_retrieve(r, hit.ticket, ids, (struct scout_retrieve){.stream = NULL}));
+
+		REQUIRE(done.status == 0 && done.n_missing == 0);
+		require_filled(r, prompt, ids, &done);
+	}
+}
+
+static inline cudaStream_t
+new_stream(void)
+{
+	cudaStream_t stream;
+
+	CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	return stream;
+}
+
+static inline cudaEvent_t
+new_event(void)
+{
+	cudaEvent_t event;
+
+	CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+	return event;
+}
+
+/* Some 20 ms of work. */
+static inline void
+keep_busy(cudaStream_t stream)
+{
+	static void *big;
+
+	if (!big)
+		CUDA(cudaMalloc(&big, 1 << 30));
+	for (int n = 0; n < 40; n++)
+		CUDA(cudaMemsetAsync(big, n, 1 << 30, stream));
+}
+
+#endif
