@@ -34,7 +34,7 @@
 
 #define HASH_BYTES 32u
 #define CHUNK_TOKENS 256u
-#define MAX_LIVE 1024u
+#define MAX_LIVE 65536u
 #define ID_BYTES 40
 #define LINE_BYTES 64u
 #define FLUSH_BYTES (UINT64_C(64) << 20)
