@@ -49,12 +49,13 @@ promised_full(struct matrix *m, const struct matrix_row *row)
 	matrix_ask(m, 1);
 	matrix_answers(m);
 	ck_assert_uint_eq(m->requests[0].hit.chunks, 2);
-	ck_assert_int_eq(m->requests[0].hit.reason, SCOUT_REASON_HIT);
+	ck_assert_int_eq(m->requests[0].hit.reason, SCOUT_REASON_LIMITED);
 	/* What is promised already costs nothing more; another prompt gets nothing. */
 	ck_assert_int_eq(fault_store(m->worker, 0, 2, 2).status, 0);
 	other = fault_scheduler(&m->real);
 	hit = fault_lookup(other, "x", 2, 2);
 	ck_assert_uint_eq(hit.chunks, 0);
+	ck_assert_int_eq(hit.reason, SCOUT_REASON_LIMITED);
 	ck_assert_int_eq(hit.error, 0);
 	ck_assert_uint_gt(fault_status(&m->real, "l1.promises_refused"), 0);
 	matrix_finish(m);
