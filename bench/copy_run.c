@@ -34,6 +34,7 @@
 
 #define INIT_LIMIT_S 120u
 #define GRACE_S 10u
+#define REAP_LIMIT_S 15u
 #define MAX_CHILDREN 12u
 #define MAX_REDUCED 3u
 
@@ -41,7 +42,8 @@ enum message_kind {
 	MESSAGE_INFO,
 	MESSAGE_BEGIN,
 	MESSAGE_RESULT,
-	MESSAGE_TEXT /* why the child ends */
+	MESSAGE_TEXT, /* why the child ends */
+	MESSAGE_END   /* it has nothing more to do */
 };
 
 struct message {
@@ -148,6 +150,8 @@ child_main(const struct copy_report *report, const struct copy_gpu *gpu, const s
 		send_message(&message);
 	}
 	copy_world_close(&w);
+	message = (struct message){.kind = MESSAGE_END};
+	send_message(&message);
 	_exit(0);
 }
 
@@ -163,7 +167,7 @@ struct run {
 	char text[200];         /* why it ends */
 	int status;             /* with that */
 	unsigned int n_reduced; /* points that broke with all methods */
-	bool has_said, is_out_of_time;
+	bool has_said, has_ended, is_out_of_time;
 	bool is_broken; /* it ended badly between two points */
 };
 
@@ -179,6 +183,7 @@ start_child(struct run *run, const struct copy_gpu *gpu)
 		copy_die(EXIT_WRONG, "no pipe");
 	run->at = -1;
 	run->has_said = false;
+	run->has_ended = false;
 	run->text[0] = 0;
 	run->child = fork();
 	if (run->child < 0)
@@ -243,6 +248,9 @@ take(struct run *run, const struct message *message)
 		run->status = message->status;
 		run->has_said = true;
 		break;
+	case MESSAGE_END:
+		run->has_ended = true;
+		break;
 	}
 }
 
@@ -274,11 +282,14 @@ listen_to_child(struct run *run)
 	}
 }
 
-/* A process that hangs in the driver may not end; it is not waited for longer than a moment. */
+/*
+ * A process that hangs in the driver may not end. One that does gives its GPU memory back at its very end, which takes a while, and the
+ * next one needs it.
+ */
 static int
 reap(const struct run *run)
 {
-	uint64_t until_us = scout__now_us() + UINT64_C(5000000);
+	uint64_t until_us = scout__now_us() + REAP_LIMIT_S * UINT64_C(1000000);
 	int status = 0;
 
 	while (waitpid(run->child, &status, WNOHANG) == 0) {
@@ -318,8 +329,8 @@ end_child(struct run *run)
 	(void)close(run->fd);
 	if (run->is_out_of_time)
 		return false; /* the point that it was at is not measured */
-	if (status == 0 && !run->has_said)
-		return false; /* done, or no time left */
+	if (run->has_ended)
+		return false;
 	if (run->text[0] == 0 && status > 0 && WIFSIGNALED(status))
 		(void)snprintf(run->text, sizeof(run->text), "the measuring process ended by signal %d",
 			       WTERMSIG(status));
