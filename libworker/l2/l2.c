@@ -242,6 +242,12 @@ scout__l2_gauges_of(const struct scout__l2 *l2, uint32_t adapter, struct scout__
 	port->ops->gauges(port->adapter, ret_gauges);
 }
 
+uint32_t
+scout__l2_at_once(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side)
+{
+	return l2->ports[adapter].at_once[side];
+}
+
 const char *
 scout__l2_name_of(const struct scout__l2 *l2, uint32_t adapter)
 {

@@ -271,6 +271,8 @@ SCOUT_ON_ANY const char *scout__l2_what_name(uint8_t what);
 SCOUT_ON_ANY const char *scout__l2_result_name(uint8_t result);
 /* Whether this adapter's store keeps records. */
 SCOUT_ON_ANY bool scout__l2_keeps_records(const struct scout__l2 *l2, uint32_t adapter);
+/* How many LOADs (READS), or STOREs and REMOVEs (WRITES), it works on at once; further ones wait in the front. */
+SCOUT_ON_ANY uint32_t scout__l2_at_once(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side);
 /* Operations that are an adapter's at this moment, without those that wait for it in the front. */
 SCOUT_ON_LOOP uint32_t scout__l2_running(const struct scout__l2 *l2);
 SCOUT_ON_LOOP uint32_t scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter);

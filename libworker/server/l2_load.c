@@ -8,8 +8,9 @@
 /*
  * DESIGN
  *
- * Second tier -> pool: one load for each shard, however many ask for it. Loads queue behind LOAD_OPS that run, first come first
- * served; one that has not begun is cancelled when nothing pins its entry any more.
+ * Second tier -> pool: one load for each shard, however many ask for it. Loads queue behind as many as the stores work on at once
+ * (load_ops), first come first served; one that is queued is cancelled when nothing pins its entry any more, and given up when no
+ * store can be asked. One that is late keeps no other from running.
  *
  *   want ─▶ queued ─▶ running on an adapter ─▶ verified: readable     ─▶ who waits for the chunk is woken
  *                        │    ▲                failed: the next adapter that has it, else the shard is given up,
@@ -25,6 +26,8 @@
  *
  * Threads: loop.
  */
+
+#define STARTS 128u /* in one go: thousands may have to be given up */
 
 SCOUT_ON_LOOP static void
 load_free(struct scout__load *load)
@@ -121,12 +124,26 @@ load_start(struct scout_server *s, struct scout__load *load)
 	submit(s, load, adapter);
 }
 
+bool
+scout__loads_can_start(const struct scout_server *s)
+{
+	const struct scout__tier2 *t = s->tier2;
+	bool any_usable = false;
+
+	if (scout__list_empty(&t->loads_queued) || t->stopping)
+		return false;
+	for (uint32_t i = 0; i < t->n && !any_usable; i++)
+		any_usable = scout__l2_usable(t->l2, i, SCOUT__L2_READS, s->now_us);
+	/* Without one they are given up. */
+	return !any_usable || t->n_loads_running - t->n_loads_late < t->load_ops;
+}
+
 void
 scout__loads_start(struct scout_server *s)
 {
 	struct scout__tier2 *t = s->tier2;
 
-	while (t->n_loads_running < SCOUT__LOAD_OPS && !scout__list_empty(&t->loads_queued) && !t->stopping)
+	for (unsigned left = STARTS; left > 0 && scout__loads_can_start(s); left--)
 		load_start(s, SCOUT__OWNER(scout__list_pop(&t->loads_queued), struct scout__load, node));
 }
 
@@ -223,6 +240,7 @@ load_done(void *user, struct scout__l2_op *op)
 		return;
 	}
 	s->tier2->n_loads_running--;
+	s->tier2->n_loads_late -= load->late;
 	load->ns->n_moving--;
 	if (op->result == SCOUT__L2_OK && fits)
 		load_succeeded(s, load);
@@ -238,6 +256,7 @@ load_late(void *user, struct scout__l2_op *op)
 	struct scout_server *s = load->server;
 
 	load->late = true;
+	s->tier2->n_loads_late++;
 	s->tier2->count.loads_late++;
 	/* Behind a store that hangs it is not the object's fault. */
 	if (scout__l2_has_begun(op))

@@ -62,6 +62,13 @@ open_adapters(struct scout_server *s, struct scout__tier2 *t, char *err, size_t 
 		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "l2: more than %u URLs", (unsigned)MAX_URLS);
 	else
 		rc = scout__l2_new(urls, t->n, s->cfg.l2_timeout_ms, ops, &s->log, &t->l2, err, err_len);
+	/* More would only wait in the front, where a load that nobody needs any more cannot be cancelled. */
+	for (uint32_t i = 0; !rc && i < t->n && t->load_ops < SCOUT__LOAD_OPS; i++)
+		t->load_ops += scout__l2_at_once(t->l2, i, SCOUT__L2_READS) < SCOUT__LOAD_OPS
+				       ? scout__l2_at_once(t->l2, i, SCOUT__L2_READS)
+				       : SCOUT__LOAD_OPS;
+	if (t->load_ops > SCOUT__LOAD_OPS)
+		t->load_ops = SCOUT__LOAD_OPS;
 	free(text);
 	return rc;
 }
@@ -237,6 +244,8 @@ scout__tier2_turn(struct scout_server *s)
 		scout__note_step(s, before_us);
 	} while (more && s->now_us < end_us);
 	scout__records_tick(s);
+	/* Some may be late now, or the last store switched off. */
+	scout__loads_start(s);
 }
 
 uint64_t
@@ -246,6 +255,8 @@ scout__tier2_next_us(const struct scout_server *s)
 
 	if (!s->tier2)
 		return UINT64_MAX;
+	if (scout__loads_can_start(s))
+		return s->now_us;
 	l2_us = scout__l2_next_us(s->tier2->l2);
 	records_us = scout__records_next_us(s);
 	return l2_us < records_us ? l2_us : records_us;

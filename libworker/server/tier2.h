@@ -19,7 +19,7 @@
  */
 
 #define SCOUT__ASK_OPS 1024u                     /* existence questions that adapters have at once, each */
-#define SCOUT__LOAD_OPS 64u                      /* loads that run at once */
+#define SCOUT__LOAD_OPS 64u                      /* loads that run at once, at most: see load_ops */
 #define SCOUT__WRITE_OPS 32u                     /* chunks that are written at once */
 #define SCOUT__OTHER_OPS 512u                    /* removals, and what of unpinning does not wait in the front */
 #define SCOUT__SLICE_KEYS 1024u                  /* keys that one step may hash */
@@ -133,6 +133,8 @@ struct scout__tier2 {
 	struct scout__list ask_waiters; /* lookups whose question is built and has to wait for others */
 	struct scout__list loads_queued;
 	uint32_t n_loads_queued, n_loads_running;
+	uint32_t n_loads_late; /* of those that run */
+	uint32_t load_ops;     /* so many others run at once; const after start */
 	struct scout__list writes_queued;
 	uint32_t n_writes_queued, n_writes_running;
 	uint64_t write_bytes, max_write_bytes; /* queued and running */
@@ -228,7 +230,9 @@ SCOUT_ON_LOOP void scout__load_want(struct scout_server *s, struct scout__ns *ns
 SCOUT_ON_LOOP void scout__load_want_all(struct scout_server *s, struct scout__ns *ns, uint32_t entry);
 /* A queued one is not needed any more. */
 SCOUT_ON_LOOP void scout__load_cancel(struct scout_server *s, struct scout__load *load);
+/* Some of those that are queued; the next turn goes on while more can. */
 SCOUT_ON_LOOP void scout__loads_start(struct scout_server *s);
+SCOUT_ON_LOOP bool scout__loads_can_start(const struct scout_server *s);
 
 /* ---- l2_records.c ---- */
 

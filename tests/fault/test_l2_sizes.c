@@ -240,7 +240,8 @@ START_TEST(large_loads_take_their_time_and_keep_no_lookup)
 	z.control->disk.read_delay_ms = 10;
 	hit(&z, 1, 1, n);
 	corr = ask_to_retrieve(&z, 1, n);
-	wire_wait_status(&z.rig.client, "l2.loads.running", n);
+	/* Four, and four that their threads go on with; the others can still be cancelled. */
+	wire_wait_status(&z.rig.client, "l2.loads.running", 8);
 	hit(&z, 2, n + 1, 1);
 	ck_assert_uint_gt(wire_status(&z.rig.client, "l2.loads.running"), 0);
 	check_retrieved(&z, corr, n);
@@ -269,6 +270,30 @@ START_TEST(writes_that_are_flushed_wait_and_none_is_lost)
 	hit(&z, 1, 1, n);
 	check_retrieved(&z, ask_to_retrieve(&z, 1, n), n);
 	rig_finish(&z.rig.client, 1);
+	down(&z);
+}
+END_TEST
+
+/* What nobody needs any more is not read: the request ends while most of its loads wait. */
+START_TEST(loads_of_a_request_that_ends_are_not_waited_for)
+{
+	const uint32_t n = 40;
+	struct sizes z = {.shard_bytes = 8 * MIB, .pool_chunks = 64, .timeout_ms = 2000, .options = ""};
+	uint64_t corr;
+
+	up(&z);
+	fill(&z, n);
+	z.control->disk.read_delay_ms = 10;
+	hit(&z, 1, 1, n);
+	corr = ask_to_retrieve(&z, 1, n);
+	wire_wait_status(&z.rig.client, "l2.loads.running", 8);
+	rig_finish(&z.rig.client, 1);
+	wire_wait_status(&z.rig.client, "l2.loads.queued", 0);
+	ck_assert_uint_ge(wire_status(&z.rig.client, "l2.loads.cancelled"), n / 2);
+	wire_reply_free(wire_wait(&z.rig.worker, corr));
+	wire_wait_status(&z.rig.client, "l2.loads.running", 0);
+	ck_assert_uint_le(wire_status(&z.rig.client, "l2.loads.done"), n / 2);
+	check_no_blame(&z);
 	down(&z);
 }
 END_TEST
@@ -311,6 +336,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, many_small_loads_on_one_thread_all_come);
 	tcase_add_test(tc, large_loads_take_their_time_and_keep_no_lookup);
 	tcase_add_test(tc, writes_that_are_flushed_wait_and_none_is_lost);
+	tcase_add_test(tc, loads_of_a_request_that_ends_are_not_waited_for);
 	tcase_add_test(tc, a_disk_that_hangs_in_large_loads_is_found_in_time);
 	suite_add_tcase(suite, tc);
 	return suite;
