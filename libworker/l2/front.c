@@ -300,7 +300,7 @@ take_back(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 		port->due_us = UINT64_MAX;
 	port->n_given[scout__l2_side_of(op)] -= needs_a_turn(op);
 	port->n_late -= op->is_late;
-	port->ended_us[needs_a_turn(op)] = now_us;
+	port->ended_us[!scout__l2_is_question(op)] = now_us;
 	log_failure(port, op, now_us);
 	if (!op->is_late && !port->l2->is_stopped)
 		scout__l2_judge(port, op, scout__l2_verdict_of(op), now_us);

@@ -89,6 +89,13 @@ scout__l2_is_of_record(const struct scout__l2_op *op)
 	return op->what == SCOUT__L2_RECORD_READ || op->what == SCOUT__L2_RECORD_WRITE;
 }
 
+/* Whether threads or connections of their own answer it: it waits for no disk, and no disk for it. */
+static inline bool
+scout__l2_is_question(const struct scout__l2_op *op)
+{
+	return op->what == SCOUT__L2_EXISTS || op->what == SCOUT__L2_UNPIN;
+}
+
 /* ---- front.c ---- */
 
 /* @op ends with @result without having been an adapter's. */

@@ -31,12 +31,6 @@ struct state {
 	struct scout__l2_op *stale; /* given timeout_us ago and not begun */
 };
 
-static bool
-is_question(const struct scout__l2_op *op)
-{
-	return op->what == SCOUT__L2_EXISTS || op->what == SCOUT__L2_UNPIN;
-}
-
 /* Nothing waits for @op any more. It stays the adapter's until it comes back. */
 SCOUT_ON_LOOP static void
 give_up(struct scout__l2_port *port, struct scout__l2_op *op)
@@ -81,7 +75,8 @@ SCOUT_ON_LOOP static void
 give_up_stuck(struct scout__l2_port *port, bool questions, uint64_t now_us)
 {
 	for (struct scout__l2_op *op = port->running; op; op = op->next_running) {
-		if (op->is_late || op->timeout_us == 0 || is_question(op) != questions || scout__l2_has_begun(op))
+		if (op->is_late || op->timeout_us == 0 || scout__l2_is_question(op) != questions ||
+		    scout__l2_has_begun(op))
 			continue;
 		give_up(port, op);
 		if (op == &port->trial.op || op == port->write_trial)
@@ -96,7 +91,7 @@ static bool
 is_full_of_late(const struct scout__l2_port *port, enum scout__l2_side side)
 {
 	for (const struct scout__l2_op *op = port->running; op; op = op->next_running) {
-		if (!is_question(op) && scout__l2_side_of(op) == side && !op->is_late)
+		if (!scout__l2_is_question(op) && scout__l2_side_of(op) == side && !op->is_late)
 			return false;
 	}
 	return true;
@@ -128,7 +123,7 @@ scout__l2_look_at_clocks(struct scout__l2_port *port, uint64_t now_us)
 		return;
 	port->due_us = UINT64_MAX;
 	for (struct scout__l2_op *op = port->running; op; op = op->next_running) {
-		uint64_t due_us = look_at(port, op, &states[!is_question(op)], now_us);
+		uint64_t due_us = look_at(port, op, &states[!scout__l2_is_question(op)], now_us);
 
 		if (due_us < port->due_us)
 			port->due_us = due_us;
