@@ -347,8 +347,8 @@ gpu_tests()
 gpu_jit()
 {
 	say "== one case by the driver's compiler (PTX)"
-	timeout -k 10 60 env CUDA_FORCE_PTX_JIT=1 CUDA_CACHE_DISABLE=1 "$GPU_DIR/bin/gpu_copy" $GPU_CASE 0
-	gpu_case "ptx" $?
+	gpu_logged 60 "$GPU_DIR/ptx.log" env CUDA_FORCE_PTX_JIT=1 CUDA_CACHE_DISABLE=1 "$GPU_DIR/bin/gpu_copy" $GPU_CASE 0
+	gpu_case "ptx" "$GPU_STATUS"
 }
 
 # The sanitizer looks at one run of each method. Some virtual machines refuse it the device.
@@ -402,7 +402,8 @@ gpu_measure()
 # The programs ask the driver, not a device file. 77: there is no GPU; anything else but 0: there is one that cannot be used.
 gpu_probe()
 {
-	timeout -k 10 60 "$GPU_DIR/bin/kvscout-copy" --devices
+	gpu_logged 60 "$GPU_DIR/devices.log" "$GPU_DIR/bin/kvscout-copy" --devices
+	return "$GPU_STATUS"
 }
 
 gpu_main()
