@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "utf8.h"
 
 /* Of the hashes, what is fetched ahead of copying them: it comes while the slot is made. Their rest the processor sees coming. */
 #define FETCH_AHEAD_BYTES 1536u
@@ -285,6 +286,8 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 
 	if (ticket == 0)
 		return SCOUT_ERR_BUSY;
+	if (!scout__utf8_is_name(q->tenant, tenant_len))
+		return SCOUT_ERR_TENANT;
 	i = scout__table_add(client, q->id, id_len, hash);
 	if (i == SCOUT__NO_SLOT)
 		return SCOUT_ERR_BUSY;

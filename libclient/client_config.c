@@ -6,6 +6,7 @@
 #include <kvscout/protocol.h>
 
 #include "log.h"
+#include "utf8.h"
 
 /* The client's option table, and the public calls on it. Any thread. */
 
@@ -286,6 +287,9 @@ check(const struct scout_client_config *cfg, char *err, size_t err_len)
 		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "flags = %u: must be 0", (unsigned)cfg->flags);
 	if (!cfg->endpoint)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "endpoint is not set: must name a server");
+	if (cfg->name_space && !scout__utf8_is_name(cfg->name_space, strlen(cfg->name_space)))
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				   "namespace must be UTF-8 text without control characters");
 	return 0;
 }
 

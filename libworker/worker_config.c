@@ -6,6 +6,7 @@
 #include <kvscout/protocol.h>
 
 #include "log.h"
+#include "utf8.h"
 #include "numa.h"
 
 /* The worker's option table, and the public calls on it. Any thread. */
@@ -310,6 +311,9 @@ check(const struct scout_worker_config *cfg, char *err, size_t err_len)
 	if (cfg->reader >= cfg->readers)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "reader = %u: must be 0..%u, below readers",
 				   (unsigned)cfg->reader, (unsigned)(cfg->readers - 1));
+	if (cfg->name_space && !scout__utf8_is_name(cfg->name_space, strlen(cfg->name_space)))
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				   "namespace must be UTF-8 text without control characters");
 	return 0;
 }
 

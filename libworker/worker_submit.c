@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 /*
  * DESIGN
@@ -196,7 +197,8 @@ check_store(const struct scout_worker *w, const struct scout_store *s)
 		return rc;
 	if (s->hash_len != w->cfg.hash_bytes)
 		return SCOUT_ERR_HASH_LEN;
-	if (s->tenant && strnlen(s->tenant, SCOUT_MAX_NAME + 1) > SCOUT_MAX_NAME)
+	if (s->tenant && (strnlen(s->tenant, SCOUT_MAX_NAME + 1) > SCOUT_MAX_NAME ||
+			  !scout__utf8_is_name(s->tenant, strlen(s->tenant))))
 		return SCOUT_ERR_TENANT;
 	if (s->event && scout__worker_is_host(w))
 		return SCOUT_ERR_UNSUPPORTED;

@@ -54,7 +54,7 @@ extern "C" {
 	X(WEIGHTS, -32, REQUEST, false, "the weights version changed; what was asked belongs to the old one")          \
 	X(FORMAT, -33, CALL, false, "a file is missing or malformed; the text names the line")                         \
 	X(PERMISSION, -34, CALL, false, "the path or peer may not be used by this user")                               \
-	X(TENANT, -35, CALL, false, "tenant is longer than 255 bytes")                                                 \
+	X(TENANT, -35, CALL, false, "tenant is longer than 255 bytes, or not UTF-8 without control characters")        \
 	X(CLEARED, -36, REQUEST, false, "the cache was cleared; the ticket or the worker belongs to the time before")
 
 /* What one code puts in doubt. */

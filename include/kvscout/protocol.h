@@ -9,13 +9,17 @@
  * TRANSPORT
  *   ZeroMQ. The server binds a ROUTER, a client connects a DEALER. One protocol frame = one ZeroMQ message of one part
  *   (no empty delimiter). Client sockets should set ZMQ_IMMEDIATE=1 and ZMQ_LINGER=0, so that a request never reaches a
- *   server that was started after it was sent. A server with keys speaks ZeroMQ's CURVE: set the ZMQ_CURVE_* options, the rest
+ *   server that was started after it was sent. A message of more parts than one is counted and dropped without an answer. A server
+ *   with keys speaks ZeroMQ's CURVE: set the ZMQ_CURVE_* options, the rest
  *   is the same.
  *
  * NUMBERS
  *   All integers are unsigned and little-endian, without padding beyond what is written here. "bytes[n]" is n raw
- *   bytes. "str" is u16 length, then that many bytes of UTF-8 without a terminator. Reserved fields are sent as zero and
- *   refused otherwise (BAD_RESERVED in headers, BAD_BODY in bodies).
+ *   bytes. "str" is u16 length, then that many bytes of UTF-8 without a terminator. A namespace and a tenant
+ *   are names: valid UTF-8 without control characters (U+0000..001F, U+007F..009F) and without U+2028 and U+2029, else RANGE.
+ *   Other texts (of refusals, of `software`, names in STATUS) may hold anything: escape them before a terminal or a log gets them.
+ *   lease_path is bytes, as the file system has them. Reserved fields are sent as zero and refused otherwise (BAD_RESERVED in
+ *   headers, BAD_BODY in bodies).
  *
  * FRAME (SCOUT_FRAME_HEADER_BYTES = 32, then op_count operations back to back, nothing after the last)
  *   offset size field
@@ -30,6 +34,11 @@
  *   24     8    sent_us   sender's monotonic clock in microseconds when the frame was sent. The server keeps the
  *                         smallest difference to its own clock per peer, so it knows how long a frame waited in a
  *                         socket buffer (a stopped server that resumes must not execute what expired meanwhile).
+ *                         0: the sender has no clock, and its frames never count as having waited. Frames of a connection are
+ *                         sent in the order of their sent_us. When it goes back by more than 5 s, the server forgets what it knew
+ *                         of this clock, and this frame has not waited: one wrong number cannot make the operations
+ *                         behind it expire. A smaller one from the future counts as waiting for up to 2 minutes. A wrong clock
+ *                         harms nobody but its own peer.
  *
  * OPERATION (SCOUT_OP_HEADER_BYTES = 24, then the body)
  *    0     1    opcode    SCOUT_OP_*
@@ -40,7 +49,9 @@
  *                         in the reply
  *   16     4    budget_us request: microseconds that are left of the caller's deadline when the frame is sent, 0 = none.
  *                         The server answers before it ends, and SCOUT_WIRE_EXPIRED if it ended before the operation was
- *                         read. reply: 0
+ *                         read: EXPIRED means that it was not executed and changed nothing. Send 0 with FINISH, STORE_DONE and
+ *                         RETRIEVE_DONE: they give back what would stay pinned, and the server executes them whatever their
+ *                         budget says. reply: 0
  *   20     4    reserved  0
  *
  *   Every request gets exactly one reply with the same opcode and corr. Replies may be grouped, split over frames and
@@ -88,7 +99,7 @@
  *                u16 rank_count      how many of the KV ranks this server holds, 1..SCOUT_MAX_RANKS
  *                u16 kv_ranks        KV ranks of the model, 1..SCOUT_MAX_RANKS; rank_first + rank_count <= kv_ranks
  *                u16 readers         workers that read each shard, 1..SCOUT_MAX_READERS
- *                u32 heartbeat_ms    how often the client will PING, 0 = default 1000
+ *                u32 heartbeat_ms    how often the client will PING, 1..600000; 0 = default 1000, more counts as 600000
  *                u32 reserved        0
  *                u64 weights         version of the model weights; 0 = whatever the namespace has
  *                u64 joined          role worker: since when it is in the namespace, as a reply of this or an earlier server said;
@@ -157,7 +168,7 @@
  *
  * ADMIT          u64 ticket
  *                u32 from            chunks [from, to) of the hit keep their promise, all others are given back;
- *                u32 to              from >= to gives back everything
+ *                u32 to              from >= to gives back everything; what is beyond the hit is not there
  *   reply:       u32 kept            chunks whose promise is left
  *                u32 reserved        0
  *
@@ -243,8 +254,10 @@
  *
  * RETRIEVE       (role worker)
  *                u64 ticket
- *                u32 from            chunks [from, to) of the session
- *                u32 to
+ *                u32 from            chunks [from, to) of the session, from <= to
+ *                u32 to              at most n of its LOOKUP, else RANGE. The range need not be what ADMIT kept: a chunk whose
+ *                                    promise was given back, or that the LOOKUP skipped, is granted if it is there. Chunks behind
+ *                                    the hit are MISSING. from = to: n = 0, and retrieve_id 0
  *   reply:       u64 retrieve_id     the correlation id of this RETRIEVE, to be named in RETRIEVE_DONE, also when the reply was
  *                                    never seen; 0 when nothing was granted
  *                u32 n               to - from
@@ -272,7 +285,7 @@
  *
  * LEASE CONNECTION
  *   A SOCK_SEQPACKET unix socket beside the ZeroMQ one, for peers on the same machine; workers must have it. Messages
- *   are little-endian like the rest:
+ *   are little-endian like the rest, "version" is SCOUT_LEASE_VERSION (1):
  *   client -> server  LEASE_HELLO  u32 SCOUT_LEASE_MAGIC, u16 type 1, u16 version, u64 token (that of HELLO)
  *                     LEASE_BYE    u32 magic, u16 type 2, u16 version, u64 token: this peer is leaving and has no copy running.
  *                                  Its sessions end and its holds are free at once.
@@ -298,6 +311,12 @@
  *                                  a stream socket pair), neither of which waits. Answers LEASE_ASK_CHANNEL;
  *                                  without descriptors and with both sizes 0: there is none to be had.
  *   What is malformed, of another version or out of turn closes the connection without a word.
+ *   LEASE_HELLO comes first, within SCOUT_LEASE_HELLO_MS of the connect; a connection without it is closed then (LEASE_GONE), or
+ *   before, the oldest first, when there are more than SCOUT_LEASE_MAX_UNBOUND of them. A second lease connection of a token,
+ *   from the same process, takes the place of the first, which the server closes without a word; from another process it is refused.
+ *   A second LEASE_HELLO on one connection is refused, and that connection closed.
+ *   LEASE_SEGMENT may come before or after the reply to REGISTER, which travels another way; but a grant in a segment is answered
+ *   only when the segment has been sent.
  *   The server reads the peer's pid and uid from the kernel (SO_PEERCRED) and watches the process by pidfd. While the process
  *   lives, what its workers hold stays held, however silent it is.
  *
@@ -420,6 +439,8 @@
 /* Lease connection. */
 #define SCOUT_LEASE_MAGIC 0x4c53564bu /* "KVSL" */
 #define SCOUT_LEASE_VERSION 1
+#define SCOUT_LEASE_HELLO_MS 10000
+#define SCOUT_LEASE_MAX_UNBOUND 256 /* connections that have not said LEASE_HELLO */
 #define SCOUT_LEASE_HELLO 1
 #define SCOUT_LEASE_BYE 2
 #define SCOUT_LEASE_OK 3

@@ -4,6 +4,8 @@
 #include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "utf8.h"
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,7 +13,7 @@
  * DESIGN
  *
  * Purpose: lines for the user's callback. A line is built on the stack and cut at LINE_BYTES: no lock, no memory.
- * Texts may come from a peer, so control characters become '?': one event is one line.
+ * Texts may come from a peer, so control characters and what is no UTF-8 become '?': one event is one line.
  *
  * Threads: any; a struct scout__log_limit belongs to the thread that logs with it.
  *
@@ -65,13 +67,25 @@ scout__log_is_shut(const struct scout__log_gate *gate)
 
 /* ---- lines ---- */
 
+/* Each byte that does not belong to a printable character, and each other character as a whole, becomes one '?'. */
 static void
 clean(char *text)
 {
-	for (; *text; text++) {
-		if ((unsigned char)*text < 0x20 || *text == 0x7f)
-			*text = '?';
+	size_t left = strlen(text), n;
+	char *to = text;
+
+	for (; left > 0; text += n, left -= n) {
+		n = scout__utf8_printable(text, left);
+		if (n > 0) {
+			memmove(to, text, n);
+			to += n;
+			continue;
+		}
+		n = scout__utf8_length(text, left);
+		n = n > 0 ? n : 1;
+		*to++ = '?';
 	}
+	*to = '\0';
 }
 
 /* vsnprintf behind the text that is there. */

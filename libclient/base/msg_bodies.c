@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "msg.h"
 
+#include "utf8.h"
+
 /*
  * DESIGN
  *
@@ -48,6 +50,12 @@ judge(const struct scout__reader *r, uint32_t reserved, const char *bad_field, c
 	if (bad_field)
 		return fault(SCOUT_WIRE_RANGE, bad_field, ret_field);
 	return SCOUT_WIRE_OK;
+}
+
+static bool
+is_name(const struct scout__str *str)
+{
+	return str->len <= SCOUT_MAX_NAME && scout__utf8_is_name(str->p, str->len);
 }
 
 void
@@ -137,7 +145,7 @@ hello_bad_field(const struct scout__hello *m)
 		return "rank_first";
 	if (m->readers == 0 || m->readers > SCOUT_MAX_READERS)
 		return "readers";
-	if (m->name_space.len == 0 || m->name_space.len > SCOUT_MAX_NAME)
+	if (m->name_space.len == 0 || !is_name(&m->name_space))
 		return "namespace";
 	return clear_state_bad_field(&m->clear, SCOUT_MAX_HEARD_STAMP);
 }
@@ -238,7 +246,7 @@ lookup_bad_field(const struct scout__lookup_msg *m)
 		return "expect";
 	if (m->group != 0)
 		return "group";
-	if (m->tenant.len > SCOUT_MAX_NAME)
+	if (!is_name(&m->tenant))
 		return "tenant";
 	return NULL;
 }
@@ -524,7 +532,7 @@ store_bad_field(const struct scout__store_msg *m)
 {
 	if (m->group != 0)
 		return "group";
-	if (m->tenant.len > SCOUT_MAX_NAME)
+	if (!is_name(&m->tenant))
 		return "tenant";
 	return NULL;
 }

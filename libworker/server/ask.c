@@ -11,12 +11,15 @@
 #include "clock.h"
 #include "curve.h"
 #include "msg.h"
+#include "text.h"
 
 /*
  * DESIGN
  *
  * kvscoutd --status: one STATUS frame and its reply, for a person or a script. STATUS needs no HELLO, so asking makes no peer and
  * takes none of max_peers. Waits at most WAIT_MS twice: for the connection, and for the answer.
+ *
+ * A name may hold what a peer chose (its namespace), and the server asked may be any: what is not printable is escaped.
  *
  * A server with CURVE keys is asked with its own key, which it lets in: who has it could be the server.
  *
@@ -64,9 +67,11 @@ print_counters(const char *endpoint, const void *data, size_t len)
 	struct scout__frame frame;
 	struct scout__op op;
 	struct scout__str name;
+	struct scout__text text = {NULL, 0, 0, false};
 	const char *field = "";
 	uint64_t value;
 	uint32_t n;
+	int rc = 0;
 
 	if (scout__frame_check(data, len, false, &frame) != SCOUT_WIRE_OK)
 		return complain(endpoint, "the answer is not of this version of the protocol");
@@ -74,8 +79,17 @@ print_counters(const char *endpoint, const void *data, size_t len)
 	if (!scout__frame_next(&ops, &op) || op.opcode != SCOUT_OP_STATUS || op.status != SCOUT_WIRE_OK ||
 	    scout__get_status(&op, &n, &items, &field) != SCOUT_WIRE_OK)
 		return complain(endpoint, "the server refused STATUS");
-	for (; n > 0 && scout__get_status_item(&items, &name, &value); n--)
-		(void)printf("%.*s %" PRIu64 "\n", (int)name.len, name.p, value);
+	for (; n > 0 && scout__get_status_item(&items, &name, &value); n--) {
+		scout__text_line(&text, name.p, name.len);
+		scout__text_add(&text, " %" PRIu64 "\n", value);
+	}
+	if (text.failed)
+		rc = complain(endpoint, "the answer is too long");
+	else
+		(void)fwrite(text.p, 1, text.len, stdout);
+	scout__text_fini(&text);
+	if (rc)
+		return rc;
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return 0;
 	return complain("standard output", "could not be written");

@@ -41,7 +41,7 @@
 #endif
 
 #define BATCH 128 /* connections, or messages of one, that are taken at a time: who floods us does not keep the loop */
-#define UNBOUND_US UINT64_C(10000000) /* a connection that does not say who it is is closed after this time */
+#define UNBOUND_US (SCOUT_LEASE_HELLO_MS * UINT64_C(1000)) /* a connection that does not say who it is is closed then */
 
 int
 scout__watch_add(struct scout_server *s, struct scout__watch *watch)
@@ -135,9 +135,35 @@ lease_new(struct scout_server *s, int fd)
 		return false;
 	}
 	scout__fork_guard_add(fd);
-	scout__list_add(&s->leases, &lease->node);
+	scout__list_add(&s->unbound, &lease->node);
 	s->n_leases++;
+	s->n_unbound++;
 	return true;
+}
+
+/*
+ * End the connections that have not said who they are: those that are too old, and the oldest while there are too many. What a
+ * connection has sent is read first.
+ */
+SCOUT_ON_LOOP static void
+end_unbound(struct scout_server *s)
+{
+	uint32_t most = s->conns_limit < SCOUT_LEASE_MAX_UNBOUND ? s->conns_limit : SCOUT_LEASE_MAX_UNBOUND;
+
+	while (!scout__list_empty(&s->unbound)) {
+		struct scout__lease *lease = SCOUT__OWNER(s->unbound.next, struct scout__lease, node);
+
+		if (s->n_unbound <= most && s->now_us - lease->accepted_us <= UNBOUND_US)
+			return;
+		scout__lease_readable(s, lease);
+		if (lease->is_bound || lease->watch.fd < 0)
+			continue;
+		s->count.leases_refused++;
+		scout__log_limited(&s->log, &s->limit_lease, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+				   "lease connection of pid %d ended: it did not say LEASE_HELLO", (int)lease->pid);
+		say(lease->watch.fd, SCOUT_LEASE_GONE, 0);
+		scout__lease_close(s, lease);
+	}
 }
 
 void
@@ -156,6 +182,7 @@ scout__lease_accept(struct scout_server *s)
 		}
 		if (!lease_new(s, fd))
 			(void)close(fd);
+		end_unbound(s);
 	}
 }
 
@@ -165,6 +192,7 @@ scout__lease_close(struct scout_server *s, struct scout__lease *lease)
 	struct scout__peer *peer = lease->peer;
 
 	unwatch(s, &lease->watch);
+	s->n_unbound -= !lease->is_bound;
 	scout__list_del(&lease->node);
 	scout__list_add(&s->grave, &lease->node);
 	s->n_leases--;
@@ -258,6 +286,10 @@ lease_bind(struct scout_server *s, struct scout__lease *lease, uint64_t token)
 	}
 	if (peer->lease)
 		scout__lease_close(s, peer->lease);
+	scout__list_del(&lease->node);
+	scout__list_add(&s->leases, &lease->node);
+	s->n_unbound--;
+	lease->is_bound = true;
 	lease->peer = peer;
 	peer->lease = lease;
 	peer->segments_sent = 0;
@@ -405,17 +437,13 @@ scout__lease_deliver(struct scout_server *s, struct scout__peer *peer)
 	return true;
 }
 
-/* What was not delivered, and who does not say who he is. */
+/* What was not delivered. */
 SCOUT_ON_LOOP static void
 tick(struct scout_server *s, struct scout__lease *lease)
 {
 	struct scout__peer *peer = lease->peer;
 
-	if (!peer) {
-		if (s->now_us - lease->accepted_us > UNBOUND_US)
-			scout__lease_end(s, lease);
-	} else if (peer->ns->bank && peer->rank >= 0 &&
-		   first_unsent(peer->ns->bank, peer) < peer->ns->bank->n_extents) {
+	if (peer->ns->bank && peer->rank >= 0 && first_unsent(peer->ns->bank, peer) < peer->ns->bank->n_extents) {
 		if (scout__lease_deliver(s, peer))
 			scout__tasks_wake(s, &peer->lease_waiters);
 	}
@@ -427,6 +455,7 @@ scout__leases_tick(struct scout_server *s)
 	uint32_t left = scout__tick_share(s->n_leases);
 	struct scout__list *node;
 
+	end_unbound(s);
 	if (s->listener_paused && scout__watch_add(s, &s->listener) == 0)
 		s->listener_paused = false;
 	/* By turns, as the peers. */

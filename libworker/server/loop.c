@@ -195,6 +195,8 @@ take_apart(struct scout_server *s)
 		scout__jobs_run(s);
 	while (!scout__list_empty(&s->leases))
 		scout__lease_close(s, SCOUT__OWNER(s->leases.next, struct scout__lease, node));
+	while (!scout__list_empty(&s->unbound))
+		scout__lease_close(s, SCOUT__OWNER(s->unbound.next, struct scout__lease, node));
 	scout__graves_free(s);
 	scout__dest_drop(s, &s->stranger);
 	scout__withdraw_fini(s);

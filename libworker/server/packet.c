@@ -59,7 +59,7 @@ deadline_of(const struct scout_server *s, const struct scout__op *op, uint64_t w
 {
 	uint64_t left_us;
 
-	if (op->budget_us == 0)
+	if (op->budget_us == 0 || waited_us >= op->budget_us)
 		return UINT64_MAX;
 	left_us = op->budget_us - waited_us;
 	return s->now_us + left_us - (left_us / 4 < 2000 ? left_us / 4 : 2000);
@@ -136,6 +136,13 @@ execute(struct scout_server *s, struct scout__peer *peer, struct scout__packet *
 	}
 }
 
+/* It gives back what would stay pinned: it is executed whenever it comes. */
+SCOUT_ON_LOOP static bool
+gives_back(uint8_t opcode)
+{
+	return opcode == SCOUT_OP_FINISH || opcode == SCOUT_OP_STORE_DONE || opcode == SCOUT_OP_RETRIEVE_DONE;
+}
+
 /* Why @op cannot be executed for this sender; false: it can. */
 SCOUT_ON_LOOP static bool
 refused(struct scout_server *s, struct scout__peer *peer, struct scout__dest *dest, const struct scout__frame *frame,
@@ -151,7 +158,7 @@ refused(struct scout_server *s, struct scout__peer *peer, struct scout__dest *de
 			      (unsigned long long)frame->epoch, (unsigned long long)s->epoch);
 		return true;
 	}
-	if (op->budget_us && waited_us >= op->budget_us) {
+	if (op->budget_us && waited_us >= op->budget_us && !gives_back(op->opcode)) {
 		s->count.ops_expired++;
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_EXPIRED,
 			      "waited %llu us on its way, its budget was %u us", (unsigned long long)waited_us,

@@ -19,6 +19,9 @@
  * is never forgotten, only its process's end frees them: memory under a running copy is not reused. Time in which this loop
  * itself did not run (a stopped server) is nobody's silence.
  *
+ * A peer's clock is its own word. A number from the future makes later frames look as if they had waited; so when its clock goes back
+ * by more than CLOCK_BACK_US, what was known of it is forgotten. Only that peer's operations expire by its clock.
+ *
  * Leaving is immediate for the maps and takes steps for what was held; see the job.
  *
  * Threads: loop.
@@ -27,7 +30,9 @@
 #define SILENT_HEARTBEATS 10u
 #define HEARTBEAT_MS_DEFAULT 1000u
 #define HEARTBEAT_MS_MAX 600000u
-#define WINDOW_US UINT64_C(60000000) /* clocks drift: a smallest difference counts for one to two of these */
+#define WINDOW_US UINT64_C(60000000)      /* clocks drift: a smallest difference counts for one to two of these */
+#define CLOCK_BACK_US UINT64_C(5000000)   /* a peer's threads may send in another order than they read the clock */
+#define WAITED_MAX_US (UINT64_C(1) << 32) /* more than any budget */
 #define TICK_US UINT64_C(20000)
 #define STOPPED_US UINT64_C(500000)
 #define LEAVE_STEP 64u  /* sessions and holds that one step ends */
@@ -62,19 +67,28 @@ scout__peer_by_token(struct scout_server *s, uint64_t token)
 	return slot == SCOUT__MAP_NONE ? NULL : s->peers[slot];
 }
 
+/* What is known of its clock is of another one. */
+SCOUT_ON_LOOP static void
+take_clock(struct scout_server *s, struct scout__peer *peer, int64_t offset)
+{
+	peer->offset_us[0] = peer->offset_us[1] = offset;
+	peer->window_us = s->now_us;
+}
+
 uint64_t
 scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sent_us)
 {
 	int64_t offset, least;
+	uint64_t waited;
 
 	peer->seen_us = s->now_us;
 	if (sent_us == 0)
 		return 0; /* it has no clock */
 	offset = (int64_t)(s->now_us - sent_us);
-	if (peer->window_us == 0) {
-		peer->offset_us[0] = peer->offset_us[1] = offset;
-		peer->window_us = s->now_us;
-	}
+	/* Frames of a connection arrive in the order in which they were sent, so a clock that goes back is wrong, or was before. */
+	if (peer->window_us == 0 || (sent_us < peer->sent_us && peer->sent_us - sent_us > CLOCK_BACK_US))
+		take_clock(s, peer, offset);
+	peer->sent_us = sent_us;
 	least = peer->offset_us[0] < peer->offset_us[1] ? peer->offset_us[0] : peer->offset_us[1];
 	if (s->now_us - peer->window_us > WINDOW_US) {
 		peer->offset_us[1] = peer->offset_us[0];
@@ -83,7 +97,10 @@ scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sen
 	} else if (offset < peer->offset_us[0]) {
 		peer->offset_us[0] = offset;
 	}
-	return offset > least ? (uint64_t)(offset - least) : 0;
+	if (offset <= least)
+		return 0;
+	waited = (uint64_t)offset - (uint64_t)least; /* the difference of two such numbers may not fit into one */
+	return waited < WAITED_MAX_US ? waited : WAITED_MAX_US;
 }
 
 /* Bind @peer to the sender of the frame in hand. False: its hash is taken, by chance of 2^-64. */

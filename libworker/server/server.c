@@ -339,6 +339,7 @@ server_new(void)
 	scout__list_init(&s->dirty);
 	scout__list_init(&s->quarantine);
 	scout__list_init(&s->leases);
+	scout__list_init(&s->unbound);
 	scout__list_init(&s->grave);
 	scout__list_init(&s->withdrawn);
 	scout__list_init(&s->shm_hot);

@@ -407,6 +407,7 @@ struct scout__peer {
 	uint64_t joined;  /* a worker's, see clear.c */
 	uint32_t heartbeat_ms;
 	uint64_t seen_us;
+	uint64_t sent_us;     /* by its clock: of the frame that it sent last */
 	int64_t offset_us[2]; /* smallest (our clock - its clock): in this window and the one before */
 	uint64_t window_us;   /* start of this window; 0: no frame yet */
 	uint32_t connection;  /* counts HELLOs from a new identity: answers to an older one are dropped */
@@ -432,8 +433,9 @@ struct scout__outdated {
 
 struct scout__lease {
 	struct scout__watch watch;
-	struct scout__list node;  /* in server.leases */
-	struct scout__peer *peer; /* NULL until its HELLO */
+	struct scout__list node;  /* in server.leases or server.unbound */
+	struct scout__peer *peer; /* NULL until its HELLO, and when the peer has left */
+	bool is_bound;            /* it has said its HELLO */
 	pid_t pid;
 	uint64_t accepted_us;
 };
@@ -546,8 +548,10 @@ struct scout_server {
 	struct scout__map by_hold;
 	struct scout__list quarantine; /* holds, by due_us */
 	uint32_t n_quarantine;
-	struct scout__list leases; /* connections */
-	uint32_t n_leases;
+	struct scout__list leases;  /* connections that have said who they are */
+	struct scout__list unbound; /* those that have not, oldest first */
+	uint32_t n_leases;          /* both */
+	uint32_t n_unbound;
 	struct scout__list withdrawn; /* extents that workers have yet to unmap, see withdraw.c */
 	uint32_t n_withdrawn;
 	struct scout__job share;  /* takes extents from one namespace for another */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "utf8.h"
+
 /* See text.h. Any thread. */
 
 /* Room for @n bytes more. */
@@ -60,41 +62,44 @@ scout__text_number(struct scout__text *text, uint64_t value, uint32_t per_unit)
 		scout__text_add(text, "%llu", whole);
 }
 
-/* Bytes of the UTF-8 character at @p, 1 for ASCII; 0: it is none. */
-static size_t
-utf8_length(const unsigned char *p, size_t left)
-{
-	size_t n = *p < 0x80 ? 1 : *p < 0xc2 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf5 ? 4 : 0;
+enum format {
+	LABEL, /* the inside of a quoted string of /metrics */
+	JSON,
+	LINE /* a part of a line of --status */
+};
 
-	if (n == 0 || n > left)
-		return 0;
-	for (size_t i = 1; i < n; i++)
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	/* Overlong, surrogates, beyond the last character. */
-	if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
-	    (*p == 0xf4 && p[1] > 0x8f))
-		return 0;
-	return n;
+/* A character of @n bytes (0: a byte that belongs to none) that may not stand there as it is. */
+static void
+add_code(struct scout__text *text, const unsigned char *p, size_t n, enum format format)
+{
+	if (format == JSON && n > 0 && *p != 0) {
+		scout__text_add(text, "\\u%04x",
+				n == 1   ? (unsigned)*p
+				: n == 2 ? (*p & 0x1fu) << 6 | (p[1] & 0x3fu)
+					 : (*p & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu));
+		return;
+	}
+	for (size_t i = 0; i < (n > 0 ? n : 1); i++)
+		scout__text_add(text, format == LINE ? "\\x%02x" : "\\\\x%02x", (unsigned)p[i]);
 }
 
 static void
-add_escaped(struct scout__text *text, const char *bytes, size_t len, bool json)
+add_escaped(struct scout__text *text, const char *bytes, size_t len, enum format format)
 {
 	const unsigned char *p = (const unsigned char *)bytes;
 	size_t n;
 
 	for (size_t i = 0; i < len; i += n) {
-		n = utf8_length(p + i, len - i);
-		if (n == 0 || p[i] == 0) {
-			n = 1;
-			scout__text_add(text, "\\\\x%02x", (unsigned)p[i]);
-		} else if (p[i] == '"' || p[i] == '\\') {
+		n = scout__utf8_printable(p + i, len - i);
+		if (n == 0) {
+			n = scout__utf8_length(p + i, len - i);
+			if (p[i] == '\n')
+				scout__text_add(text, "\\n");
+			else
+				add_code(text, p + i, n, format);
+			n = n > 0 ? n : 1;
+		} else if (p[i] == '\\' || (p[i] == '"' && format != LINE)) {
 			scout__text_add(text, "\\%c", p[i]);
-		} else if (p[i] == '\n') {
-			scout__text_add(text, "\\n");
-		} else if (json && p[i] < 0x20) {
-			scout__text_add(text, "\\u%04x", (unsigned)p[i]);
 		} else {
 			scout__text_add(text, "%.*s", (int)n, bytes + i);
 		}
@@ -104,13 +109,19 @@ add_escaped(struct scout__text *text, const char *bytes, size_t len, bool json)
 void
 scout__text_label(struct scout__text *text, const char *bytes, size_t len)
 {
-	add_escaped(text, bytes, len, false);
+	add_escaped(text, bytes, len, LABEL);
 }
 
 void
 scout__text_json(struct scout__text *text, const char *bytes, size_t len)
 {
-	add_escaped(text, bytes, len, true);
+	add_escaped(text, bytes, len, JSON);
+}
+
+void
+scout__text_line(struct scout__text *text, const char *bytes, size_t len)
+{
+	add_escaped(text, bytes, len, LINE);
 }
 
 void

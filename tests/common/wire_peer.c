@@ -144,7 +144,7 @@ wire_raw(struct wire_peer *p, const void *data, size_t len, bool more)
 void
 wire_flush(struct wire_peer *p)
 {
-	scout__frame_end(&p->out, p->n_ops, p->epoch, scout__now_us() + (uint64_t)p->sent_us_shift);
+	scout__frame_end(&p->out, p->n_ops, p->epoch, p->no_clock ? 0 : scout__now_us() + (uint64_t)p->sent_us_shift);
 	MUST(!p->out.bad);
 	wire_raw(p, p->out.buf, p->out.len, false);
 	p->out.len = 0;

@@ -215,6 +215,10 @@ START_TEST(bad_arguments)
 	tenant[256] = '\0';
 	q.tenant = tenant;
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_TENANT);
+	q.tenant = "a\nb";
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_TENANT);
+	q.tenant = "\xff";
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_TENANT);
 	q.tenant = NULL;
 	q.size = 8;
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_UNSUPPORTED);

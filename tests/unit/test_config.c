@@ -434,6 +434,31 @@ START_TEST(server_defaults_are_the_documented_ones)
 }
 END_TEST
 
+START_TEST(a_namespace_is_a_name)
+{
+	static const char *const bad[] = {"a\nb", "\x1b[2J", "\xff", "\xc2\x9b"};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct scout_client_config client = {0}, client_taken;
+		struct scout_worker_config worker = {0}, worker_taken;
+
+		scout_client_config_init(&client);
+		client.endpoint = "ipc:///e";
+		client.name_space = bad[i];
+		ck_assert_int_eq(scout__client_config_accept(&client_taken, &client, err, sizeof(err)),
+				 SCOUT_ERR_CONFIG_RANGE);
+		ck_assert_ptr_nonnull(strstr(err, "namespace must be UTF-8"));
+		scout_worker_config_init(&worker);
+		worker.endpoint = "ipc:///e";
+		worker.name_space = bad[i];
+		err[0] = '\0';
+		ck_assert_int_eq(scout__worker_config_accept(&worker_taken, &worker, err, sizeof(err)),
+				 SCOUT_ERR_CONFIG_RANGE);
+		ck_assert_ptr_nonnull(strstr(err, "namespace must be UTF-8"));
+	}
+}
+END_TEST
+
 static const struct setting worker_settings[] = {
 	{"endpoint", "ipc:///w"},
 	{"namespace", "m"},
@@ -769,6 +794,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_server_configuration_of_the_first_version_has_no_second_tier);
 	tcase_add_test(tcase, lines_of_a_file_add_to_the_second_tier);
 	tcase_add_test(tcase, worker_defaults_are_the_documented_ones);
+	tcase_add_test(tcase, a_namespace_is_a_name);
 	tcase_add_test(tcase, numa_node_takes_auto_none_and_numbers);
 	tcase_add_test(tcase, numa_node_auto_is_none_on_a_machine_of_one_node);
 	tcase_add_test(tcase, each_worker_key_sets_its_field);

@@ -160,6 +160,12 @@ START_TEST(a_text_from_a_peer_stays_one_line)
 {
 	scout__log(&logger, SCOUT_LOG_INFO, "a\nb\x1b[1mc\x7f\xc3\xa9");
 	ck_assert_str_eq(sink.text, "worker 2: a?b?[1mc?\xc3\xa9");
+	/* Control characters of two bytes, the separator of lines, and what is no character. */
+	scout__log(&logger, SCOUT_LOG_INFO,
+		   "a\xc2\x9b"
+		   "1mb\xe2\x80\xa8"
+		   "c\xff\xc3");
+	ck_assert_str_eq(sink.text, "worker 2: a?1mb?c??");
 }
 END_TEST
 

@@ -52,6 +52,7 @@ not_zero(void)
 }
 
 static uint8_t noise[1 << 16];
+static char printable[1 << 10];
 
 static struct scout__str
 random_str(uint32_t min, uint32_t max)
@@ -71,6 +72,13 @@ random_clear_state(void)
 	return m;
 }
 
+/* Of characters that a name may have. */
+static struct scout__str
+random_name(uint32_t min, uint32_t max)
+{
+	return (struct scout__str){.p = printable + between(0, 100), .len = (uint16_t)between(min, max)};
+}
+
 static void
 put_random_hello(struct scout__writer *w, unsigned hash_bytes)
 {
@@ -88,7 +96,7 @@ put_random_hello(struct scout__writer *w, unsigned hash_bytes)
 		.heartbeat_ms = (uint32_t)random_u64(),
 		.weights = random_u64(),
 		.clear = random_clear_state(),
-		.name_space = random_str(1, SCOUT_MAX_NAME),
+		.name_space = random_name(1, SCOUT_MAX_NAME),
 	};
 
 	scout__put_hello(w, &m);
@@ -122,7 +130,7 @@ put_random_lookup(struct scout__writer *w, unsigned hash_bytes)
 		.flags = flags,
 		.poll_timeout_ms = (uint32_t)random_u64(),
 		.poll_interval_ms = (uint32_t)random_u64(),
-		.tenant = random_str(0, SCOUT_MAX_NAME),
+		.tenant = random_name(0, SCOUT_MAX_NAME),
 		.hashes = noise + between(0, 1000),
 	};
 
@@ -162,7 +170,7 @@ put_random_store(struct scout__writer *w, unsigned hash_bytes)
 	const struct scout__store_msg m = {
 		.ticket = random_u64(),
 		.n = between(1, 40),
-		.tenant = random_str(0, SCOUT_MAX_NAME),
+		.tenant = random_name(0, SCOUT_MAX_NAME),
 		.hashes = noise + between(0, 1000),
 	};
 
@@ -347,6 +355,8 @@ START_TEST(random_frames_survive_the_round_trip)
 	ck_assert(frame && buf);
 	for (size_t i = 0; i < sizeof(noise); i++)
 		noise[i] = (uint8_t)random_u64();
+	for (size_t i = 0; i < sizeof(printable); i++)
+		printable[i] = (char)between(' ', '~');
 	for (int round = 0; round < ROUNDS; round++) {
 		unsigned hash_bytes = between(SCOUT_MIN_HASH, SCOUT_MAX_HASH);
 		uint32_t n = between(1, 64);

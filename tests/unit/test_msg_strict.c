@@ -269,6 +269,14 @@ static const struct range {
 	{REQUEST(RETRIEVE), 8, 4, 0x010204, "from"},
 	{REQUEST(RETRIEVE), 12, 4, 262144, NULL},
 	{REQUEST(RETRIEVE), 12, 4, 262145, "to"},
+	{REQUEST(HELLO), 66, 1, '\n', "namespace"}, /* names are UTF-8 without control characters */
+	{REQUEST(HELLO), 67, 1, 0x1b, "namespace"},
+	{REQUEST(HELLO), 68, 1, 0xff, "namespace"},
+	{REQUEST(HELLO), 66, 2, 0xa9c3, NULL},
+	{REQUEST(HELLO), 66, 2, 0x9bc2, "namespace"},
+	{REQUEST(LOOKUP), 34, 1, 0, "tenant"},
+	{REQUEST(LOOKUP), 34, 2, 0x80c2, "tenant"},
+	{REQUEST(STORE), 18, 1, 0x7f, "tenant"},
 	{REPLY(RETRIEVE), 24, 8, 1, "offset"},
 	{REPLY(RETRIEVE), 32, 8, 1, "generation"},
 };

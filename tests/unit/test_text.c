@@ -54,11 +54,21 @@ START_TEST(what_others_chose_is_quoted)
 	const char with_nul[] = {'x', '\0', 'y'};
 
 	scout__text_label(&text, bytes, sizeof(bytes) - 1);
-	is("a\\\"b\\\\c\\nj\te\x01 \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \\\\xff\\\\xc3 \\\\xed\\\\xa0\\\\x80 \\\\xc0\\\\xaf");
+	is("a\\\"b\\\\c\\nj\\\\x09e\\\\x01 \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \\\\xff\\\\xc3 \\\\xed\\\\xa0\\\\x80 \\\\xc0\\\\xaf");
 	scout__text_json(&text, bytes, sizeof(bytes) - 1);
 	is("a\\\"b\\\\c\\nj\\u0009e\\u0001 \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \\\\xff\\\\xc3 \\\\xed\\\\xa0\\\\x80 \\\\xc0\\\\xaf");
 	scout__text_label(&text, with_nul, sizeof(with_nul));
 	is("x\\\\x00y");
+	scout__text_line(&text, bytes, sizeof(bytes) - 1);
+	is("a\"b\\\\c\\nj\\x09e\\x01 \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \\xff\\xc3 \\xed\\xa0\\x80 \\xc0\\xaf");
+	/* A terminal's escapes, in the one and the other form, and the separator of lines. */
+	scout__text_line(&text,
+			 "\x1b[2J\xc2\x9b"
+			 "2J\xe2\x80\xa8",
+			 11);
+	is("\\x1b[2J\\xc2\\x9b2J\\xe2\\x80\\xa8");
+	scout__text_json(&text, "\x7f\xc2\x9b\xe2\x80\xa8", 6);
+	is("\\u007f\\u009b\\u2028");
 	/* Its last character is cut off. */
 	scout__text_label(&text, "\xe2\x82", 2);
 	is("\\\\xe2\\\\x82");

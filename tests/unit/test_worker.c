@@ -466,6 +466,7 @@ START_TEST(a_wrong_store_is_refused_with_its_code)
 	REFUSED(SCOUT_ERR_INVALID, block_ids, NULL);
 	REFUSED(SCOUT_ERR_INVALID, size, 3);
 	REFUSED(SCOUT_ERR_TENANT, tenant, tenant);
+	REFUSED(SCOUT_ERR_TENANT, tenant, "a\nb");
 	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, beyond);
 	REFUSED(SCOUT_ERR_UNSUPPORTED, event, &dummy);
 	tenant[255] = '\0';
