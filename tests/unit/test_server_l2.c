@@ -374,6 +374,51 @@ START_TEST(a_client_that_changed_the_weights_says_so_to_a_server_that_restarted)
 }
 END_TEST
 
+/*
+ * prefetch=before_answer: what cannot be loaded within the client's timeout does not count, unless the lookup brings the time for it. The
+ * store loads nothing before the first lookup has got its answer.
+ */
+START_TEST(a_lookup_with_a_timeout_of_its_own_gets_what_takes_longer_to_load)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct scout_client_config cfg;
+	struct scout_client *client;
+	uint8_t hashes[8 * 16];
+	struct scout_lookup patient = {
+		.id = "patient", .hashes = hashes, .hash_len = 16, .n = 8, .prompt_tokens = 8 * 16 + 1};
+	struct scout_lookup hasty = patient;
+	struct scout_hit hit;
+	char err[256] = "";
+
+	for (uint64_t i = 0; i < 8; i++)
+		wire_hash(hashes + i * 16, 16, i + 1);
+	r.cfg.prefetch = SCOUT_PREFETCH_BEFORE_ANSWER;
+	l2_up_with_keys(&r, 8);
+	l2_memory_pause(r.m, SCOUT__L2_LOAD);
+	scout_client_config_init(&cfg);
+	cfg.endpoint = r.rig.endpoint;
+	cfg.name_space = "test";
+	cfg.chunk_tokens = 16;
+	cfg.hash_bytes = 16;
+	cfg.lookup_timeout_ms = 300;
+	ck_assert_int_eq(scout_client_new(&cfg, &client, err, sizeof(err)), 0);
+	ck_assert_msg(scout_client_wait_ready(client, 20000, err, sizeof(err)) == 0, "%s", err);
+	patient.timeout_ms = 20000;
+	hasty.id = "hasty";
+	ck_assert_int_eq(scout_try_lookup(client, &patient, &hit), SCOUT_NOT_YET);
+	ck_assert_int_eq(scout_wait_lookup(client, &hasty, &hit), 0);
+	ck_assert_uint_eq(hit.tokens, 0);
+	ck_assert_int_eq(scout_try_lookup(client, &patient, &hit), SCOUT_NOT_YET);
+	l2_memory_resume(r.m, SCOUT__L2_LOAD);
+	ck_assert_int_eq(scout_wait_lookup(client, &patient, &hit), 0);
+	ck_assert_uint_eq(hit.chunks, 8);
+	ck_assert_uint_eq(hit.l2_chunks, 8);
+	scout_client_free(client);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -396,6 +441,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_client_that_goes_while_it_is_asked_leaves_no_pin);
 	tcase_add_test(tc, the_shards_of_a_chunk_may_come_from_both_tiers);
 	tcase_add_test(tc, a_client_that_changed_the_weights_says_so_to_a_server_that_restarted);
+	tcase_add_test(tc, a_lookup_with_a_timeout_of_its_own_gets_what_takes_longer_to_load);
 	suite_add_tcase(suite, tc);
 	return suite;
 }
