@@ -52,6 +52,7 @@ START_TEST(the_server_is_told_to_wait_for_late_keys_when_both_times_are_set)
 	ck_assert_int_eq(scout_client_config_set(&cfg, "lookup_poll_key_all", polls[_i].all, err, sizeof(err)), 0);
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
 	scout_client_config_fini(&cfg);
+	rig_ready();
 	q.expect_tokens = polls[_i].expect_tokens;
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
 	seen = fake_last_lookup(fake);
