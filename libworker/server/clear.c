@@ -129,8 +129,9 @@ scout__ns_learn(struct scout_server *s, struct scout__ns *ns, uint64_t generatio
 		memcpy(ns->older, older, sizeof(ns->older));
 	else
 		push_older(ns);
-	scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\": it was cleared %s: what is older is dropped", ns->name,
-		   older ? "as a second-tier store says" : "before this server met it, as a peer says");
+	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "namespace \"%s\": it was cleared %s: what is older is dropped", ns->name,
+			   older ? "as a second-tier store says" : "before this server met it, as a peer says");
 	change(s, ns, generation, cleared, !is_empty(s, ns));
 	return true;
 }
@@ -140,8 +141,8 @@ clear(struct scout_server *s, struct scout__ns *ns, uint64_t generation)
 {
 	push_older(ns);
 	s->count.clears++;
-	scout__log(&s->log, SCOUT_LOG_INFO, "namespace \"%s\" is cleared: generation %016llx", ns->name,
-		   (unsigned long long)generation);
+	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "namespace \"%s\" is cleared: generation %016llx", ns->name, (unsigned long long)generation);
 	change(s, ns, generation, draw_stamp(s), true);
 }
 
@@ -190,8 +191,8 @@ answer(struct scout_server *s, struct scout__task *task)
 	size_t op;
 
 	if (m.pending)
-		scout__log(
-			&s->log, SCOUT_LOG_WARN,
+		scout__log_limited(
+			&s->log, &s->limit_clear, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
 			"namespace \"%s\": %u of %u second-tier stores have not recorded its last clear: they are not "
 			"used for it until they have; if this server ends before, what they have comes back",
 			task->ns->name, (unsigned)m.pending, (unsigned)m.stores);

@@ -25,6 +25,8 @@
  * or l2_timeout_ms have passed, LOOKUP, STORE, RETRIEVE and CLEAR wait (scout__records_wait), so that nothing is cached
  * under a generation that turns out to be an old one. After that a store that cannot be reached only is not used.
  *
+ * Writes wait in the queue until the records are known, or while one is written; they are not lost over it.
+ *
  * Looking again: about once a second while the namespace has peers, and when a peer says HELLO. A store that has lost the
  * record, or got an older one from a server whose clock is behind, gets ours again. So the records of all servers on one store
  * converge to the latest clear.
@@ -68,7 +70,8 @@ struct record_op {
 struct store {
 	uint8_t state; /* enum store_state */
 	bool tried;    /* the first read is over */
-	bool failed;   /* the last write failed */
+	bool failed;   /* the last write failed, or hangs */
+	bool lost;     /* READY: it has lost our record, which is written again */
 	struct record_op *op;
 	uint64_t due_us; /* of the next look or try */
 };
@@ -143,6 +146,12 @@ name_of(const struct scout__ns *ns)
 
 SCOUT_ON_LOOP static void op_done(void *user, struct scout__l2_op *op);
 
+static bool
+is_to_be_written(const struct store *store)
+{
+	return store->state == BEHIND || store->lost;
+}
+
 /* Read the record, or write it if the store is behind. */
 SCOUT_ON_LOOP static void
 start(struct scout_server *s, struct scout__records *records, uint32_t i)
@@ -166,7 +175,7 @@ start(struct scout_server *s, struct scout__records *records, uint32_t i)
 	r->digest = records->digest;
 	r->late_us = s->now_us + s->tier2->timeout_us;
 	r->op = (struct scout__l2_op){
-		.what = store->state == BEHIND ? SCOUT__L2_RECORD_WRITE : SCOUT__L2_RECORD_READ,
+		.what = is_to_be_written(store) ? SCOUT__L2_RECORD_WRITE : SCOUT__L2_RECORD_READ,
 		.timeout_us = s->tier2->timeout_us,
 		.n = 1,
 		.digests = &r->digest,
@@ -176,7 +185,7 @@ start(struct scout_server *s, struct scout__records *records, uint32_t i)
 		.done = op_done,
 		.user = r,
 	};
-	if (store->state == BEHIND) {
+	if (is_to_be_written(store)) {
 		put_record(r->bytes, records->ns);
 		r->generation = records->ns->generation;
 		r->cleared = records->ns->cleared;
@@ -216,7 +225,10 @@ compare(struct scout_server *s, struct scout__records *records, uint32_t i, uint
 		store->state = READY;
 		return;
 	}
-	store->state = BEHIND; /* op_done() writes it */
+	/* op_done() writes it. What a READY store has is ours all the same, and stays in use. */
+	store->lost = store->state == READY;
+	if (!store->lost)
+		store->state = BEHIND;
 	store->failed = false;
 }
 
@@ -228,13 +240,14 @@ read_done(struct scout_server *s, struct scout__records *records, struct record_
 	uint64_t older[SCOUT__OLD_GENERATIONS] = {0};
 	uint64_t generation = 0, cleared = 0;
 
+	if (r->op.result == SCOUT__L2_OK) {
+		if (!r->found || get_record(r->bytes, &generation, &cleared, older))
+			compare(s, records, r->store, generation, cleared, older);
+		else if (before != BEHIND)
+			store->state = DAMAGED;
+	}
+	/* Not before: until now nothing was cached, so there was nothing to drop. */
 	store->tried = true;
-	if (r->op.result != SCOUT__L2_OK)
-		return;
-	if (!r->found || get_record(r->bytes, &generation, &cleared, older))
-		compare(s, records, r->store, generation, cleared, older);
-	else if (before != BEHIND)
-		store->state = DAMAGED;
 	log_state(s, records, r->store, before);
 }
 
@@ -244,6 +257,7 @@ write_done(struct scout_server *s, struct scout__records *records, struct record
 	struct store *store = &records->stores[r->store];
 
 	store->failed = r->op.result != SCOUT__L2_OK;
+	store->lost = false; /* if it could not be written, the next look finds that */
 	if (store->failed || store->state != BEHIND)
 		return;
 	if (r->generation != records->ns->generation || r->cleared != records->ns->cleared)
@@ -273,7 +287,7 @@ op_done(void *user, struct scout__l2_op *op)
 	else
 		read_done(s, records, r);
 	store->op = NULL;
-	if (store->state == BEHIND && !store->failed)
+	if (is_to_be_written(store) && !store->failed)
 		start(s, records, r->store);
 	free(r);
 	s->tier2->records_at_us = 0;
@@ -411,7 +425,7 @@ static uint64_t
 next_us(const struct scout__records *records, const struct store *store)
 {
 	if (store->op)
-		return store->tried ? UINT64_MAX : store->op->late_us;
+		return store->tried && (store->state != BEHIND || store->failed) ? UINT64_MAX : store->op->late_us;
 	return store->state == READY && records->ns->n_peers == 0 ? UINT64_MAX : store->due_us;
 }
 
@@ -437,6 +451,7 @@ scout__records_tick(struct scout_server *s)
 			}
 			/* It hangs: from here on the namespace goes without this store. */
 			store->tried = true;
+			store->failed = true;
 			scout__tasks_wake(s, &records->ns->record_waiters);
 			scout__writes_go_on(s);
 		}

@@ -142,7 +142,8 @@ writes_start(struct scout_server *s)
 		struct scout__write *w = SCOUT__OWNER(t->writes_queued.next, struct scout__write, node);
 		bool outdated = is_outdated(w);
 
-		if (!outdated && (t->n_writes_running >= SCOUT__WRITE_OPS || !scout__records_known(w->ns)))
+		if (!outdated && (t->n_writes_running >= SCOUT__WRITE_OPS || !scout__records_known(w->ns) ||
+				  scout__records_are_written_now(w->ns)))
 			return;
 		w = take_queued(t);
 		if (outdated) {

@@ -558,7 +558,7 @@ struct scout_server {
 	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
 		limit_conns, limit_curve, limit_lease, limit_shm, limit_bug, limit_names;
-	struct scout__log_limit limit_join, limit_leave, limit_died, limit_ns; /* with SCOUT__LOG_BURST */
+	struct scout__log_limit limit_join, limit_leave, limit_died, limit_ns, limit_clear; /* with SCOUT__LOG_BURST */
 	struct scout__counters count;
 	struct scout__stats *stats;     /* room for STATUS */
 	struct scout__metrics *metrics; /* const after start; NULL: there is no HTTP endpoint */

@@ -311,6 +311,19 @@ do_reset(char **args)
 	say("ok %d", scout_reset(me.client, number(args[1])));
 }
 
+/* clear GENERATION: the generation */
+static void
+do_clear(char **args)
+{
+	uint64_t generation = 0;
+	int rc = scout_clear(me.client, number(args[1]), &generation);
+
+	if (rc)
+		say("err %d", rc);
+	else
+		say("ok %" PRIu64, generation);
+}
+
 /* servers_up epochs unreachable live */
 static void
 do_stats(char **args)
@@ -417,6 +430,13 @@ static void
 do_wreset(char **args)
 {
 	say("ok %d", scout_worker_reset(me.workers[worker_of(args[1])], number(args[2])));
+}
+
+/* wclear W GENERATION */
+static void
+do_wclear(char **args)
+{
+	say("ok %d", scout_worker_clear(me.workers[worker_of(args[1])], number(args[2]), NULL));
 }
 
 /* done W: the next job that ends */
@@ -529,6 +549,7 @@ static const struct {
 	{"done", 1, do_done},         {"ended", 1, do_ended},
 	{"pages", 5, do_pages},       {"wipe", 1, do_wipe},
 	{"gate", 1, do_gate},         {"fail", 1, do_fail},
+	{"clear", 1, do_clear},       {"wclear", 2, do_wclear},
 };
 
 static void

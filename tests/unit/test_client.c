@@ -287,6 +287,69 @@ START_TEST(resets_that_are_not_waited_for_are_all_taken)
 }
 END_TEST
 
+START_TEST(a_clear_ends_live_requests_and_reaches_the_server)
+{
+	uint64_t first = 0, second = 0;
+
+	(void)rig_answer("r1", 2);
+	ck_assert_int_eq(scout_clear(client, 0, &first), 0);
+	ck_assert_uint_ne(first, 0);
+	ck_assert_uint_eq(rig_stats().live, 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 1));
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_CLEAR), first);
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_FINISH), 1);
+	(void)rig_answer("r2", 2);
+	ck_assert_int_eq(scout_clear(client, 0, &second), 0);
+	ck_assert_uint_ne(second, first);
+	/* One that another call has returned. */
+	ck_assert_int_eq(scout_clear(client, first, NULL), 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 2));
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_RESET), 0);
+}
+END_TEST
+
+/* No server is BUSY: the latest clear is told when it is back, before any lookup, and later HELLOs say what it was. */
+START_TEST(the_latest_of_several_clears_reaches_a_server_that_was_away)
+{
+	uint64_t last = 0;
+
+	(void)rig_answer("r1", 2);
+	fake_unbind(fake);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(scout_clear(client, 0, &last), 0);
+	ck_assert_int_eq(scout_reset(client, 7), 0);
+	fake_bind(fake, true);
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 1));
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_CLEAR), last);
+	rig_ready();
+	(void)rig_answer("r2", 2);
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_CLEAR), 1);
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_RESET), 1);
+	ck_assert_uint_lt(fake_last_order(fake, SCOUT_OP_CLEAR), fake_last_order(fake, SCOUT_OP_LOOKUP));
+	ck_assert_uint_eq(fake_said_generation(fake), 0);
+	fake_unbind(fake);
+	fake_bind(fake, true);
+	ck_assert(fake_wait(fake, SCOUT_OP_HELLO, 3));
+	ck_assert_uint_eq(fake_said_generation(fake), last);
+	ck_assert_uint_eq(fake_said_joined(fake), 0);
+}
+END_TEST
+
+START_TEST(a_clear_that_was_lost_is_said_again)
+{
+	uint64_t generation = 0;
+
+	(void)rig_answer("r1", 2);
+	fake_script(fake, SCOUT_OP_CLEAR, FAKE_DROP, 0);
+	ck_assert_int_eq(scout_clear(client, 0, &generation), 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 1));
+	fake_unbind(fake);
+	fake_bind(fake, _i != 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 2));
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_CLEAR), generation);
+}
+END_TEST
+
 /* ---- steps ---- */
 
 START_TEST(step_travels_in_one_frame_and_rings_at_most_once)
@@ -483,6 +546,9 @@ suite_of_this_file(void)
 	tcase_add_test(tc, reset_ends_live_requests_and_reaches_the_server);
 	tcase_add_test(tc, the_latest_of_several_resets_reaches_a_server_that_was_away);
 	tcase_add_test(tc, resets_that_are_not_waited_for_are_all_taken);
+	tcase_add_test(tc, a_clear_ends_live_requests_and_reaches_the_server);
+	tcase_add_test(tc, the_latest_of_several_clears_reaches_a_server_that_was_away);
+	tcase_add_loop_test(tc, a_clear_that_was_lost_is_said_again, 0, 2);
 	tcase_add_test(tc, step_travels_in_one_frame_and_rings_at_most_once);
 	tcase_add_test(tc, waiting_inside_a_step_sends_what_is_queued);
 	tcase_add_test(tc, submit_outside_a_step_is_sent_at_once);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a worker tells the server of new weights, operation by operation: what it says in which order, and what it keeps to itself
+ * How a worker tells the server of new weights, or of a clear, operation by operation: what it says in which order, and what it keeps to itself
  * until the server has said yes.
  */
 #include <poll.h>
@@ -308,6 +308,71 @@ START_TEST(a_worker_that_was_refused_for_its_weights_comes_back_without_being_ma
 }
 END_TEST
 
+/* Nothing asks between the call and the answer; what the answer said, later HELLOs repeat. */
+START_TEST(a_clear_is_answered_before_anything_is_asked)
+{
+	uint64_t generation = 0;
+
+	up_with(0);
+	ck_assert_uint_eq(fake_said_joined(fake), 0); /* it was new */
+	fake_script(fake, SCOUT_OP_CLEAR, FAKE_HOLD, 0);
+	ck_assert_int_eq(scout_worker_clear(worker, 0, &generation), 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 1));
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_CLEAR), generation);
+	store();
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_STORE), 0);
+	fake_release(fake);
+	ck_assert(fake_wait(fake, SCOUT_OP_STORE, 1));
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_CLEAR), 1);
+	fake_unbind(fake);
+	fake_bind(fake, true);
+	ck_assert(fake_wait(fake, SCOUT_OP_HELLO, 2));
+	ck_assert_uint_eq(fake_said_generation(fake), generation);
+	ck_assert_uint_gt(fake_said_joined(fake), 1000); /* since the clear's stamp, which is the fake server's */
+}
+END_TEST
+
+/* Lost on the way, to the same server start or to another: said again, and only the latest. */
+START_TEST(a_clear_that_was_lost_is_said_again)
+{
+	uint64_t generation = 0;
+
+	up_with(0);
+	fake_script(fake, SCOUT_OP_CLEAR, FAKE_DROP, 0);
+	ck_assert_int_eq(scout_worker_clear(worker, 0, &generation), 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 1));
+	ck_assert_int_eq(scout_worker_clear(worker, 0, &generation), 0);
+	fake_unbind(fake);
+	fake_bind(fake, _i != 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 2));
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_CLEAR), generation);
+	ck_assert_uint_eq(fake_said_generation(fake), 0);
+	store();
+	ck_assert(fake_wait(fake, SCOUT_OP_STORE, 1));
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_CLEAR), 2);
+}
+END_TEST
+
+/* New weights and a clear at once: the version first, for the server takes no CLEAR from a worker of another one. */
+START_TEST(a_clear_waits_for_the_version_of_the_weights)
+{
+	uint64_t generation = 0;
+
+	up_with(6);
+	fake_script(fake, SCOUT_OP_HELLO, FAKE_HOLD, 0);
+	ck_assert_int_eq(scout_worker_reset(worker, 7), 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_HELLO, 2));
+	ck_assert_int_eq(scout_worker_clear(worker, 0, &generation), 0);
+	store();
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_CLEAR), 0);
+	fake_release(fake);
+	ck_assert(fake_wait(fake, SCOUT_OP_STORE, 1));
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_CLEAR), 1);
+	ck_assert_uint_lt(fake_last_order(fake, SCOUT_OP_RESET), fake_last_order(fake, SCOUT_OP_CLEAR));
+	ck_assert_uint_lt(fake_last_order(fake, SCOUT_OP_CLEAR), fake_last_order(fake, SCOUT_OP_STORE));
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -321,6 +386,9 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_version_that_it_never_had_is_left_alone);
 	tcase_add_test(tc, no_job_asks_before_the_server_has_said_yes);
 	tcase_add_loop_test(tc, a_reset_that_was_lost_is_said_again, 0, 4);
+	tcase_add_test(tc, a_clear_is_answered_before_anything_is_asked);
+	tcase_add_loop_test(tc, a_clear_that_was_lost_is_said_again, 0, 2);
+	tcase_add_test(tc, a_clear_waits_for_the_version_of_the_weights);
 	tcase_add_test(tc, an_answer_about_a_version_that_was_overtaken_is_no_answer);
 	tcase_add_test(tc, a_refusal_is_the_error_of_the_jobs_that_waited);
 	tcase_add_test(tc, a_server_that_went_on_meanwhile_is_asked_again);
