@@ -89,6 +89,16 @@ static const struct scout__option options[] = {
 		       "without chunks before the others",
 	},
 	{
+		.name = "peer_timeout_ms",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(peer_timeout_ms),
+		.def = 10000,
+		.min = 10,
+		.max = 3600000,
+		.doc = "A peer without a lease connection (on another machine) that is silent for this long is forgotten, and what was "
+		       "promised to it is free; one whose heartbeat_ms is longer than a third of this, after three of them",
+	},
+	{
 		.name = "dead_writer_ms",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(dead_writer_ms),

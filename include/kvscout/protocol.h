@@ -75,8 +75,8 @@
  *   HELLO first: anything else but PING and STATUS is refused with SCOUT_WIRE_NO_HELLO (also
  *   when the epoch is wrong too). HELLO again after each
  *   reconnect (a DEALER that reconnects is a new peer for the ROUTER; `token` tells the server who it was), and after
- *   every STALE_EPOCH. A client that is silent for 10 of its heartbeats and has no lease connection is forgotten:
- *   its sessions end, and its next operation is refused with NO_HELLO.
+ *   every STALE_EPOCH. A peer without a lease connection that is silent for peer_timeout_ms (a key of the server, default 10 s), and
+ *   for three of its heartbeats, is forgotten: its sessions end, and its next operation is refused with NO_HELLO.
  *
  * FLOW CONTROL
  *   Operations: a peer may have `credits` (of HELLO's reply) unanswered; one more is refused with SCOUT_WIRE_LIMIT. PING and STATUS

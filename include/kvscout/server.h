@@ -74,8 +74,9 @@ struct scout_server_config {
 	uint32_t l2_lookup_timeout_ms; /* a lookup waits so long to hear what the second tier has, default 500 */
 	/* Shared memory for what each of them sends, default 256 KiB; a quarter of it more for the answers, a page at least. */
 	uint64_t shm_bytes;
-	uint32_t max_namespaces; /* default 256 */
-	const char *cpus;        /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
+	uint32_t max_namespaces;  /* default 256 */
+	const char *cpus;         /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
+	uint32_t peer_timeout_ms; /* how long a peer without a lease connection may be silent, default 10000 */
 };
 
 /* In C and C++ call scout_server_config_init(). @size: of the caller's struct scout_server_config. */

@@ -302,6 +302,9 @@ scout__tier2_free(struct scout_server *s)
 
 	if (!t)
 		return;
+	/* A server that failed to start later than its adapters did has never stopped them. */
+	if (t->l2 && !t->stopping)
+		(void)scout__l2_stop(t->l2, STOP_MS);
 	if (t->l2)
 		scout__l2_free(t->l2);
 	for (uint32_t i = 0; i < SCOUT__L2_MAX_ADAPTERS; i++)

@@ -14,8 +14,8 @@
  * present connection. A reconnect brings a new identity and the old token; what the peer holds stays. Operations that were not
  * answered on the old connection are cancelled then, for nobody waits for them, and what they had granted is taken back.
  *
- * Silence: a peer without lease connection is forgotten after 10 heartbeats, and at most a second: a tick looks at some, by turns, so
- * that tens of thousands do not make it long. One whose process is watched and that holds slots
+ * Silence: a peer without lease connection is forgotten after peer_timeout_ms (three of its heartbeats, if that is longer, for an idle
+ * one says no more than that), and at most a second: a tick looks at some, by turns, so that tens of thousands do not make it long. One whose process is watched and that holds slots
  * is never forgotten, only its process's end frees them: memory under a running copy is not reused. Time in which this loop
  * itself did not run (a stopped server) is nobody's silence.
  *
@@ -27,7 +27,7 @@
  * Threads: loop.
  */
 
-#define SILENT_HEARTBEATS 10u
+#define SILENT_HEARTBEATS 3u
 #define HEARTBEAT_MS_DEFAULT 1000u
 #define HEARTBEAT_MS_MAX 600000u
 #define WINDOW_US UINT64_C(60000000)      /* clocks drift: a smallest difference counts for one to two of these */
@@ -400,11 +400,14 @@ leave_step(struct scout_server *s, struct scout__job *job)
 SCOUT_ON_LOOP static bool
 is_forgotten(const struct scout_server *s, const struct scout__peer *peer)
 {
+	uint64_t promised_ms = (uint64_t)SILENT_HEARTBEATS * peer->heartbeat_ms;
+	uint64_t silent_ms = promised_ms > s->cfg.peer_timeout_ms ? promised_ms : s->cfg.peer_timeout_ms;
+
 	if (peer->leaving || peer->lease)
 		return false;
 	if (peer->n_holds && peer->process.fd >= 0)
 		return false;
-	return s->now_us - peer->seen_us > (uint64_t)SILENT_HEARTBEATS * peer->heartbeat_ms * 1000;
+	return s->now_us - peer->seen_us > silent_ms * 1000;
 }
 
 /* This loop did not run for that long. */

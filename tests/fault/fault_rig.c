@@ -210,8 +210,8 @@ unwatch(struct fault *f)
 void
 fault_server_start(struct fault *f)
 {
-	char l1[32], extent[32], dead[32], delay[32], line[256], want[256];
-	char *argv[13 + FAULT_MORE_OPTIONS + 1] = {(char *)(uintptr_t)fault_kvscoutd(),
+	char l1[32], extent[32], dead[32], delay[32], silent[32], line[256], want[256];
+	char *argv[15 + FAULT_MORE_OPTIONS + 1] = {(char *)(uintptr_t)fault_kvscoutd(),
 						   (char *)(uintptr_t) "--listen",
 						   f->endpoint,
 						   (char *)(uintptr_t) "--l1_bytes",
@@ -223,7 +223,9 @@ fault_server_start(struct fault *f)
 						   (char *)(uintptr_t) "--dead_writer_ms",
 						   dead,
 						   (char *)(uintptr_t) "--reply_delay_us",
-						   delay};
+						   delay,
+						   (char *)(uintptr_t) "--peer_timeout_ms",
+						   silent};
 	char option[FAULT_MORE_OPTIONS][512];
 	int out[2];
 	int quiet = getenv("RIG_LOG") ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -233,9 +235,10 @@ fault_server_start(struct fault *f)
 	(void)snprintf(extent, sizeof(extent), "%" PRIu64, f->l1_bytes < 4096 ? 4096 : f->l1_bytes);
 	(void)snprintf(dead, sizeof(dead), "%u", (unsigned)f->dead_writer_ms);
 	(void)snprintf(delay, sizeof(delay), "%u", (unsigned)f->reply_delay_us);
+	(void)snprintf(silent, sizeof(silent), "%u", 10 * FAULT_HEARTBEAT_MS);
 	for (int i = 0; i < FAULT_MORE_OPTIONS && f->more[i]; i++) {
 		(void)snprintf(option[i], sizeof(option[i]), "%s%s", i % 2 ? "" : "--", f->more[i]);
-		argv[13 + i] = option[i];
+		argv[15 + i] = option[i];
 	}
 	make_pipe(out);
 	f->server = spawn_limited(argv, (const int[4]){-1, out[1], f->log_fd ? f->log_fd : quiet, -1}, f->nofile);

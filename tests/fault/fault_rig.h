@@ -43,7 +43,7 @@
 #endif
 /* Short where many of them are to pass; but a machine that stands still for half a second is no silent server (after four). */
 #define FAULT_HEARTBEAT_MS (FAULT_SANITIZED ? 500u : 200u)
-/* A server forgets who is silent for ten of them, if it may. */
+/* The server's peer_timeout_ms is ten of them: it has forgotten by then who was silent, if it may. */
 #define FAULT_FORGOTTEN_US (UINT64_C(12000) * FAULT_HEARTBEAT_MS)
 #define FAULT_SHARD_BYTES 4096u
 #define FAULT_CHUNK_TOKENS 64u

@@ -295,7 +295,7 @@ START_TEST(S5_a_lease_connection_that_ends_ends_no_hold_of_a_living_worker)
 	ck_assert_int_eq(wire_hello(&bare), SCOUT_WIRE_OK);
 	wire_lease_close(&bare);
 	fault_wait(&f, "leases", 2);
-	until_ms = fault_status(&f, "uptime_ms") + 40 * bare.hello.heartbeat_ms;
+	until_ms = fault_status(&f, "uptime_ms") + FAULT_FORGOTTEN_US / 1000;
 	while (fault_status(&f, "uptime_ms") < until_ms)
 		ck_assert_uint_eq(fault_pressure(&f, other, 1), 6);
 	ck_assert_uint_eq(fault_status(&f, "holds"), 2);

@@ -333,6 +333,7 @@ static const struct setting server_settings[] = {
 	{"max_sessions", "7"},
 	{"max_peers", "8"},
 	{"max_namespaces", "18"},
+	{"peer_timeout_ms", "91"},
 	{"dead_writer_ms", "90"},
 	{"l2", "fs:///a"},
 	{"prefetch", "before_answer"},

@@ -327,10 +327,12 @@ END_TEST
 
 START_TEST(a_silent_client_is_forgotten_with_its_promises)
 {
+	struct scout_server_config cfg = rig_config(8);
 	struct rig rig;
 	struct wire_peer silent;
 
-	rig_up(&rig, 8);
+	cfg.peer_timeout_ms = 60;
+	rig_up_with(&rig, &cfg);
 	rig_store(&rig.worker, 0, 1, 4);
 	wire_open(&silent, rig.endpoint);
 	silent.hello.heartbeat_ms = 20;
@@ -341,6 +343,30 @@ START_TEST(a_silent_client_is_forgotten_with_its_promises)
 	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
 	ck_assert_int_eq(wire_simple(&silent, SCOUT_OP_FINISH, 5), SCOUT_WIRE_NO_HELLO);
 	wire_close(&silent);
+	rig_down(&rig);
+}
+END_TEST
+
+/* The server's key decides, and a peer that said that it would be silent for longer is believed. */
+START_TEST(a_silent_client_is_kept_for_as_long_as_the_server_waits_and_it_said)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct wire_peer silent[3];
+	struct rig rig;
+
+	cfg.peer_timeout_ms = _i == 0 ? 600000 : 60;
+	rig_up_with(&rig, &cfg);
+	for (unsigned i = 0; i < 3; i++) {
+		wire_open(&silent[i], rig.endpoint);
+		silent[i].hello.heartbeat_ms = i == 0 ? 10 : 60000;
+		ck_assert_int_eq(wire_hello(&silent[i]), SCOUT_WIRE_OK);
+	}
+	/* Long enough for the peer with the short heartbeat: it goes where the key allows it. */
+	for (uint64_t end_us = scout__now_us() + 1500000; scout__now_us() < end_us;)
+		(void)wire_status(&rig.client, "peers.forgotten");
+	ck_assert_uint_eq(wire_status(&rig.client, "peers.forgotten"), _i == 0 ? 0 : 1);
+	for (unsigned i = 0; i < 3; i++)
+		wire_close(&silent[i]);
 	rig_down(&rig);
 }
 END_TEST
@@ -498,6 +524,7 @@ suite_of_this_file(void)
 	tcase_add_test(hello, one_connection_one_token_one_role);
 	tcase_add_test(hello, max_peers_is_a_typed_refusal);
 	tcase_add_test(hello, a_silent_client_is_forgotten_with_its_promises);
+	tcase_add_loop_test(hello, a_silent_client_is_kept_for_as_long_as_the_server_waits_and_it_said, 0, 2);
 	tcase_add_test(hello, a_tick_looks_at_few_of_many_peers);
 	suite_add_tcase(suite, hello);
 	return suite;

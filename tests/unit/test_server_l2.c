@@ -201,6 +201,22 @@ START_TEST(a_lookup_with_little_time_does_not_wait_for_a_slow_store)
 }
 END_TEST
 
+/* Its adapters have started by then. */
+START_TEST(a_server_that_cannot_start_stops_its_second_tier)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct scout_server *server = NULL;
+	char err[256] = "";
+
+	r.cfg.metrics = "nowhere";
+	ck_assert_int_lt(scout_server_start(&r.cfg, &server, err, sizeof(err)), 0);
+	ck_assert_ptr_null(server);
+	r.cfg.metrics = NULL;
+	l2_up(&r);
+	l2_down(&r);
+}
+END_TEST
+
 /* When it ends is before the budget does: the answer has a way back. */
 START_TEST(an_answer_is_due_before_its_budget_ends)
 {
@@ -436,6 +452,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_renewal_asks_the_stores_too);
 	tcase_add_test(tc, a_slow_store_costs_only_its_part);
 	tcase_add_test(tc, a_lookup_with_little_time_does_not_wait_for_a_slow_store);
+	tcase_add_test(tc, a_server_that_cannot_start_stops_its_second_tier);
 	tcase_add_test(tc, an_answer_is_due_before_its_budget_ends);
 	tcase_add_test(tc, four_thousand_lookups_at_once_are_all_asked_for);
 	tcase_add_test(tc, a_client_that_goes_while_it_is_asked_leaves_no_pin);

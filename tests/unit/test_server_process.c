@@ -275,12 +275,14 @@ END_TEST
 
 START_TEST(a_living_process_keeps_its_holds_without_a_connection)
 {
+	struct scout_server_config cfg = rig_config(4);
 	struct rig rig;
 	struct wire_peer other, again;
 	struct wire_grants g;
 	uint64_t id, token;
 
-	rig_up(&rig, 4);
+	cfg.peer_timeout_ms = 100;
+	rig_up_with(&rig, &cfg);
 	rig.worker.hello.heartbeat_ms = 10;
 	ck_assert_int_eq(wire_hello(&rig.worker), SCOUT_WIRE_OK);
 	token = rig.worker.hello.token;

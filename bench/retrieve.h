@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_BENCH_RETRIEVE_H
+#define SCOUT_BENCH_RETRIEVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <kvscout/client.h>
+#include <kvscout/server.h>
+#include <kvscout/worker.h>
+
+#include "kvmem.h"
+#include "probe.h"
+#include "settings.h"
+
+/* The parts of micro_retrieve: its nodes (retrieve_node.c), and what it does with them. */
+
+#define TOOL "micro_retrieve"
+#define CHUNK_TOKENS 256u
+#define BLOCKS 16u
+#define PLANES 32u
+#define HASH_BYTES 32u
+#define MAX_ROUNDS 64u
+#define READY_MS 10000u
+#define MODES 3u
+#define ERR_BYTES 512u
+#define PATIENT_MS 600000u
+
+struct options {
+	const char *l2;
+	const char *folder;
+	const char *json;
+	struct settings settings;
+	unsigned int mode;
+	uint64_t chunk_bytes, chunks, rounds, think_us, pages, lookup_timeout_ms, poll_key_ms;
+	bool cold;
+};
+
+/* A server with a client, a worker and a way to its counters. */
+struct node {
+	struct scout_server *server;
+	struct scout_client *client;
+	struct scout_worker *worker;
+	struct probe *probe;
+};
+
+struct sample {
+	double lookup_ms, retrieve_ms, server_ms, copy_ms, all_ms;
+	uint32_t hit, missing;
+};
+
+struct bench {
+	struct options opt;
+	char url[4096];
+	uint8_t *prompts[2];
+	int64_t *ids; /* pages of a prompt's blocks */
+	struct kvmem mem;
+	uint64_t n_blocks, l1_bytes;
+	bool verifies;
+	uint64_t wrong;
+	uint32_t n_incomplete; /* samples */
+	uint32_t n_samples[MODES];
+	struct sample samples[MODES][MAX_ROUNDS];
+	char err[ERR_BYTES];
+};
+
+/* ---- retrieve_node.c. Nothing here returns after a failure ---- */
+
+/* With what b->err says, or else @rc. */
+_Noreturn void retrieve_die(struct bench *b, const char *what, int rc);
+void retrieve_check(struct bench *b, int rc, const char *what);
+void retrieve_node_up(struct bench *b, struct node *node, unsigned mode, uint64_t l1_bytes);
+void retrieve_node_down(struct node *node);
+/* One of the server's counters; 0 where it has none of this name. */
+uint64_t retrieve_counter(struct bench *b, struct node *node, const char *name);
+void retrieve_wait_counter(struct bench *b, struct node *node, const char *name, uint64_t value);
+/* Until job @job, the only one, has ended. */
+struct scout_done retrieve_wait_job(struct bench *b, struct node *node, uint64_t job);
+
+#endif
