@@ -153,6 +153,18 @@
  *                u32 l2              of these: in the second tier only; l1 + l2 <= hit
  *                u32 limited         1: the hit was cut because max_promised is reached; else 0
  *                A session exists from now on, also for hit = 0, until FINISH, or until the client is gone.
+ *   SCOUT_LOOKUP_AHEAD asks for each chunk, not for a run: by a client that does not know yet how many leading chunks the GPU has.
+ *                skip is 0, and RENEW is not set (RANGE). The server goes on behind a chunk that it does not have; it promises
+ *                all that it has, as far as max_promised allows. hit, l1 and l2 of the reply are about the leading run, and it goes
+ *                on with
+ *                u32 known           chunks that were looked at; what is behind them is unknown, for max_promised was reached
+ *                                    (limited is 1) or the budget ended. hit..n
+ *                u32 reserved        0
+ *                bytes[(known + 7) / 8] a bit for each of them, the lowest of the first byte first: 1, it is there and promised
+ *                bytes[(known + 7) / 8] likewise: 1, of these it is in the second tier only
+ *                Then ADMIT says which run is wanted (from: the chunks that the GPU has), and all others are given back. Only
+ *                after that may the session be renewed, with a skip within that run; if it was empty, with any. In the
+ *                replies to such renewals l2 counts what renewals have found.
  *   SCOUT_LOOKUP_RENEW asks again in the session that an earlier LOOKUP of this client opened and that has been answered.
  *                ticket, n, tenant and hashes are those of that LOOKUP (RANGE otherwise, as far as the server can tell: it
  *                compares n, and hash and tenant of the last chunk that the session promises); expect is 0, and nothing is
@@ -391,7 +403,8 @@
 
 /* Flags of LOOKUP. */
 #define SCOUT_LOOKUP_RENEW 1u
-#define SCOUT_LOOKUP_FLAGS 1u /* all of them */
+#define SCOUT_LOOKUP_AHEAD 2u
+#define SCOUT_LOOKUP_FLAGS 3u /* all of them */
 
 #define SCOUT_ROLE_CLIENT 1
 #define SCOUT_ROLE_WORKER 2

@@ -128,6 +128,16 @@ struct scout__lookup_reply {
 void scout__put_lookup_reply(struct scout__writer *w, const struct scout__lookup_reply *m);
 int scout__get_lookup_reply(const struct scout__op *op, struct scout__lookup_reply *ret, const char **ret_field);
 
+/* The reply to a LOOKUP with SCOUT_LOOKUP_AHEAD. Both maps have (known + 7) / 8 bytes. */
+struct scout__ahead_reply {
+	struct scout__lookup_reply lookup;
+	uint32_t known;
+	const uint8_t *present, *in_l2;
+};
+#define SCOUT__AHEAD_REPLY_BYTES(known) (24 + 2 * (((size_t)(known) + 7) / 8))
+void scout__put_ahead_reply(struct scout__writer *w, const struct scout__ahead_reply *m);
+int scout__get_ahead_reply(const struct scout__op *op, struct scout__ahead_reply *ret, const char **ret_field);
+
 struct scout__admit_msg {
 	uint64_t ticket;
 	uint32_t from, to;

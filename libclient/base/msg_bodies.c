@@ -240,7 +240,9 @@ lookup_bad_field(const struct scout__lookup_msg *m)
 {
 	if (m->ticket == 0)
 		return "ticket";
-	if (m->skip > m->n)
+	if (m->flags == (SCOUT_LOOKUP_RENEW | SCOUT_LOOKUP_AHEAD))
+		return "flags";
+	if (m->skip > m->n || (m->skip && m->flags & SCOUT_LOOKUP_AHEAD))
 		return "skip";
 	if (m->expect > m->n || (m->expect && m->flags & SCOUT_LOOKUP_RENEW))
 		return "expect";
@@ -312,6 +314,44 @@ scout__get_lookup_reply(const struct scout__op *op, struct scout__lookup_reply *
 	m.l2 = scout__get_u32(&r);
 	m.limited = scout__get_u32(&r);
 	status = judge(&r, 0, lookup_reply_bad_field(&m), ret_field);
+	if (status == SCOUT_WIRE_OK)
+		*ret = m;
+	return status;
+}
+
+void
+scout__put_ahead_reply(struct scout__writer *w, const struct scout__ahead_reply *m)
+{
+	size_t bytes = ((size_t)m->known + 7) / 8;
+
+	scout__put_lookup_reply(w, &m->lookup);
+	scout__put_u32(w, m->known);
+	scout__put_u32(w, 0);
+	scout__put_bytes(w, m->present, bytes);
+	scout__put_bytes(w, m->in_l2, bytes);
+}
+
+int
+scout__get_ahead_reply(const struct scout__op *op, struct scout__ahead_reply *ret, const char **ret_field)
+{
+	struct scout__reader r = body_of(op);
+	struct scout__ahead_reply m;
+	const char *bad;
+	uint32_t reserved;
+	int status;
+
+	m.lookup.hit = scout__get_u32(&r);
+	m.lookup.l1 = scout__get_u32(&r);
+	m.lookup.l2 = scout__get_u32(&r);
+	m.lookup.limited = scout__get_u32(&r);
+	m.known = scout__get_u32(&r);
+	reserved = scout__get_u32(&r);
+	bad = lookup_reply_bad_field(&m.lookup);
+	if (!r.bad && (m.known > SCOUT_MAX_CHUNKS || m.known < m.lookup.hit))
+		return fault(SCOUT_WIRE_RANGE, "known", ret_field);
+	m.present = scout__get_bytes(&r, ((size_t)m.known + 7) / 8);
+	m.in_l2 = scout__get_bytes(&r, ((size_t)m.known + 7) / 8);
+	status = judge(&r, reserved, bad, ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;

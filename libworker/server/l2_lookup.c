@@ -464,6 +464,9 @@ scout__ask_next(struct scout_server *s, struct scout__task *task)
 		task->poll_next_us = 0;
 		what = SCOUT__ASKED_MORE;
 	}
+	/* A lookup ahead goes on behind the gap: the question is about that, too. */
+	if (what == SCOUT__ASKED_GAP && task->ahead && task->next >= task->expect)
+		return what;
 	scout__ask_drop(s, task);
 	return what;
 }

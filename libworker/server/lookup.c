@@ -27,6 +27,9 @@
  * Chunks below `skip` are in the GPU already. They are remembered where they are cached too, so that the end of the session can
  * touch them, but are neither required nor promised.
  *
+ * A lookup ahead keeps what is there by chunk: it notes a hole and goes on behind it. Its session's kept range then has chunks
+ * without an entry, which count as nothing when they are given back.
+ *
  * A renewal (renew.c) is a lookup whose walk begins behind what its session promises.
  *
  * Threads: loop.
@@ -54,13 +57,28 @@ count_answer(struct scout_server *s, const struct scout__task *task, const struc
 	ns->count.hit_tokens += (uint64_t)hit * ns->chunk_tokens;
 }
 
+static void
+put_presence(struct scout__writer *w, const struct scout__task *task, const struct scout__lookup_reply *m,
+	     uint32_t known)
+{
+	const struct scout__ahead_reply reply = {
+		.lookup = *m,
+		.known = known,
+		.present = task->present,
+		.in_l2 = task->present + (task->n + 7) / 8,
+	};
+
+	scout__put_ahead_reply(w, &reply);
+}
+
 SCOUT_ON_LOOP static void
 answer(struct scout_server *s, struct scout__task *task)
 {
 	struct scout__session *session = task->session;
 	struct scout__dest *dest = &task->peer->dest;
 	/* A renewal that was cut may have loads under way: what has not arrived does not count. */
-	uint32_t found = task->state == SCOUT__TASK_LOADS ? task->load_next : session->hit;
+	uint32_t known = task->state == SCOUT__TASK_LOADS ? task->load_next : session->hit;
+	uint32_t found = known < task->first_hole ? known : task->first_hole;
 	/* Its budget may end before the walk has passed what is skipped, which is a hit without it. */
 	uint32_t hit = found > task->skip ? found : task->skip;
 	struct scout__lookup_reply m = {.hit = hit, .limited = task->limited};
@@ -70,20 +88,26 @@ answer(struct scout_server *s, struct scout__task *task)
 	struct scout__writer *w;
 	size_t op;
 
-	session->l2 += task->l2;
+	session->l2 += task->ahead ? 0 : task->l2;
 	/* What was found before in the pool may have been admitted since: then the range is smaller than the count. */
-	m.l2 = session->l2 < hit - task->skip ? session->l2 : hit - task->skip;
+	m.l2 = task->ahead ? task->l2 : session->l2;
+	if (m.l2 > hit - task->skip)
+		m.l2 = hit - task->skip;
 	m.l1 = hit - task->skip - m.l2;
 	if (renews)
 		s->count.lookups_renewed++;
 	else
 		count_answer(s, task, &m);
-	w = scout__reply_begin(s, dest, task->opcode, SCOUT_WIRE_OK, task->corr, 16, &op);
+	w = scout__reply_begin(s, dest, task->opcode, SCOUT_WIRE_OK, task->corr,
+			       task->ahead ? SCOUT__AHEAD_REPLY_BYTES(known) : 16, &op);
 	if (!w) {
 		scout__task_cancel(s, task);
 		return;
 	}
-	scout__put_lookup_reply(w, &m);
+	if (task->ahead)
+		put_presence(w, task, &m, known);
+	else
+		scout__put_lookup_reply(w, &m);
 	scout__reply_end(s, dest, op);
 	/* A hit of a few chunks must not keep the room of a long prompt. */
 	(void)scout__session_resize(s, session, session->hit);
@@ -172,17 +196,52 @@ walk_skipped(struct scout__task *task, const struct scout__bank *bank, uint32_t 
 	return n;
 }
 
+static void
+set_bit(uint8_t *bits, uint32_t i)
+{
+	bits[i / 8] |= (uint8_t)(1u << i % 8);
+}
+
+static void
+clear_bit(uint8_t *bits, uint32_t i)
+{
+	bits[i / 8] &= (uint8_t) ~(1u << i % 8);
+}
+
 /* Chunk @i counts. */
 SCOUT_ON_LOOP static void
 note_tier(struct scout_server *s, struct scout__task *task, uint32_t i, uint32_t entry)
 {
+	if (task->ahead)
+		set_bit(task->present, i);
 	if (scout__bank_is_hit(task->ns->bank, entry))
 		return;
-	task->l2++;
+	if (task->ahead)
+		set_bit(task->present + (task->n + 7) / 8, i);
+	task->l2 += i < task->first_hole;
 	if (s->tier2->load_at_lookup)
 		scout__load_want_all(s, task->ns, entry);
 	if (task->from_l2)
-		task->from_l2[i / 8] |= (uint8_t)(1u << i % 8);
+		set_bit(task->from_l2, i);
+}
+
+/* Chunk @i of a lookup ahead is not there, or did not arrive. */
+SCOUT_ON_LOOP static void
+note_hole(struct scout__task *task, uint32_t i)
+{
+	scout__session_hole(task->session, i);
+	clear_bit(task->present, i);
+	clear_bit(task->present + (task->n + 7) / 8, i);
+	if (task->first_hole > i)
+		task->first_hole = i;
+}
+
+/* The same of task.next: goes on behind it. */
+SCOUT_ON_LOOP static void
+pass_hole(struct scout__task *task)
+{
+	note_hole(task, task->next++);
+	task->session->hit = task->session->kept_to = task->next;
 }
 
 /* Promise what the pool has, or expects, of the next @n chunks. Less than @n: task->next has it not, or is not allowed. */
@@ -235,9 +294,12 @@ walk(struct scout_server *s, struct scout__task *task, uint32_t left)
 		if (task->limited)
 			return SCOUT__ASKED_LIMITED;
 		what = scout__ask_next(s, task);
-		if (what != SCOUT__ASKED_TAKEN)
+		if (what == SCOUT__ASKED_GAP && task->ahead && task->next >= task->expect)
+			pass_hole(task);
+		else if (what != SCOUT__ASKED_TAKEN)
 			return what;
-		note_tier(s, task, task->next - 1, task->session->handles[task->next - 1].entry);
+		else
+			note_tier(s, task, task->next - 1, task->session->handles[task->next - 1].entry);
 		left--;
 		/* Room for a chunk may cost page faults. */
 		if (end_us == 0)
@@ -273,11 +335,17 @@ arrive(struct scout_server *s, struct scout__task *task)
 		uint32_t i = task->load_next;
 		uint32_t entry = task->session->handles[i].entry;
 
+		if (entry == SCOUT__NO_ENTRY)
+			continue;
 		if (!scout__bank_is_hit(bank, entry) && scout__bank_counts(bank, entry) &&
 		    s->now_us < task->wait_end_us) {
 			scout__chunk_wait(task, bank->entries[entry].hash);
 			scout__timer_set(s, task, task->wait_end_us);
 			return;
+		}
+		if (!scout__bank_is_hit(bank, entry) && task->ahead) {
+			note_hole(task, i);
+			continue;
 		}
 		if (!scout__bank_is_hit(bank, entry)) {
 			if (!cut(task, i, left))
@@ -285,7 +353,7 @@ arrive(struct scout_server *s, struct scout__task *task)
 			finish(s, task);
 			return;
 		}
-		task->l2 += task->from_l2[i / 8] >> i % 8 & 1;
+		task->l2 += i < task->first_hole && (task->from_l2[i / 8] >> i % 8 & 1);
 	}
 	if (task->load_next < task->next)
 		scout__job_queue(s, &task->job);
@@ -348,6 +416,11 @@ lookup_step(struct scout_server *s, struct scout__job *job)
 	case SCOUT__ASKED_GAP:
 		if (polls(s, task))
 			return;
+		if (task->ahead) { /* it was expected, and is late */
+			pass_hole(task);
+			scout__job_queue(s, job);
+			return;
+		}
 		break;
 	case SCOUT__ASKED_LIMITED:
 		task->limited = 1;
@@ -385,6 +458,13 @@ scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__pa
 	task->skip = m.skip;
 	task->expect = m.expect;
 	task->space = scout__ns_space(s, peer->ns, &m.tenant, m.group);
+	task->ahead = m.flags & SCOUT_LOOKUP_AHEAD;
+	task->first_hole = UINT32_MAX;
+	if (task->ahead && !(task->present = calloc((m.n + 7) / 8, 2))) {
+		s->count.out_of_memory++;
+		scout__task_refuse(s, task, SCOUT_WIRE_LIMIT, "the server is out of memory");
+		return;
+	}
 	if (m.flags & SCOUT_LOOKUP_RENEW)
 		task->session = scout__renew(s, peer, task, m.ticket, &refusal, &text);
 	else

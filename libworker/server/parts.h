@@ -239,6 +239,8 @@ SCOUT_ON_LOOP struct scout__session *scout__session_new(struct scout_server *s, 
 SCOUT_ON_LOOP bool scout__session_resize(struct scout_server *s, struct scout__session *session, uint32_t n);
 /* Give back the last chunk that is promised, while the lookup is not answered. */
 SCOUT_ON_LOOP void scout__session_shorten(struct scout__session *session);
+/* Chunk @i, promised or the next to be looked at, is not there; of a lookup ahead that is not answered. */
+SCOUT_ON_LOOP void scout__session_hole(struct scout__session *session, uint32_t i);
 /* End it: unreachable now, promises given back in steps. @touch: by FINISH. */
 SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__session *session, bool touch,
 				      uint64_t finish_corr);

@@ -49,6 +49,8 @@ refusal_of(const struct scout__session *session, const struct scout__task *task,
 		return "an ADMIT of this session is not answered yet";
 	if (session->used_rows)
 		return "chunks of this session were retrieved";
+	if (session->n_holes)
+		return "chunks are missing in what this session promises: ADMIT a run of it first";
 	*ret_status = SCOUT_WIRE_RANGE;
 	if (task->n != session->n)
 		return "n is not that of the session";

@@ -293,7 +293,10 @@ struct scout__task {
 	uint32_t space;
 	uint32_t from, to;
 	uint32_t limited;
-	bool renews;             /* LOOKUP: of a session that was answered before */
+	bool renews;         /* LOOKUP: of a session that was answered before */
+	bool ahead;          /* LOOKUP: goes on behind what is not there */
+	uint32_t first_hole; /* LOOKUP ahead: the first of these; UINT32_MAX: none yet */
+	uint8_t *present; /* LOOKUP ahead: a bit for each chunk that is there, then one for each that is in no pool */
 	struct scout__user user; /* STORE: its session */
 	uint64_t poll_end_us;
 	uint64_t poll_interval_us;
@@ -330,6 +333,7 @@ struct scout__session {
 	uint32_t skip;
 	uint32_t hit;                  /* so far, while the lookup is not answered */
 	uint32_t l2;                   /* of the hit: chunks that were not in the pool when they were found */
+	uint32_t n_holes;              /* kept chunks that were not there: a lookup ahead goes on behind them */
 	uint32_t n_admits;             /* ADMITs that are not answered */
 	uint32_t kept_from, kept_to;   /* chunks whose units are promised, but for those that a bitmap marks as used */
 	struct scout__handle *handles; /* hit of them */

@@ -145,6 +145,10 @@ give_back(struct scout__session *session, uint32_t i)
 	uint32_t entry = session->handles[i].entry;
 	uint32_t used = session->used_count ? session->used_count[i] : 0;
 
+	if (entry == SCOUT__NO_ENTRY) {
+		session->n_holes--;
+		return;
+	}
 	/* All are used: this session pins it no more, and it may be gone, its slot free or another chunk's. */
 	if (used == n_rows(session))
 		return;
@@ -156,6 +160,15 @@ void
 scout__session_shorten(struct scout__session *session)
 {
 	give_back(session, --session->kept_to);
+}
+
+void
+scout__session_hole(struct scout__session *session, uint32_t i)
+{
+	if (i < session->kept_to)
+		give_back(session, i);
+	session->handles[i] = (struct scout__handle){SCOUT__NO_ENTRY, 0};
+	session->n_holes++;
 }
 
 /* Rows of bits and the counts, for the chunks of the hit. */

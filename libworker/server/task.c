@@ -73,6 +73,7 @@ scout__task_free(struct scout_server *s, struct scout__task *task)
 		s->grant_bytes -= task->reply.cap;
 	free(task->reply.buf);
 	free(task->from_l2);
+	free(task->present);
 	scout__packet_unref(task->packet);
 	task->peer->unanswered--;
 	s->n_tasks--;

@@ -452,6 +452,32 @@ wire_renew(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n,
 }
 
 int
+wire_ahead(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, struct scout__ahead_reply *ret,
+	   uint8_t *ret_present)
+{
+	const struct scout__lookup_msg m = {.ticket = ticket, .n = n, .flags = SCOUT_LOOKUP_AHEAD};
+	uint64_t corr = wire_add_lookup(p, &m, first_key);
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	wire_flush(p);
+	reply = wire_wait(p, corr);
+	status = reply->status;
+	op = (struct scout__op){.length = reply->length, .body = reply->body};
+	if (status == SCOUT_WIRE_OK) {
+		MUST(scout__get_ahead_reply(&op, ret, &field) == SCOUT_WIRE_OK);
+		for (uint32_t i = 0; i < ret->known; i++)
+			ret_present[i] =
+				(uint8_t)((ret->present[i / 8] >> i % 8 & 1) + (ret->in_l2[i / 8] >> i % 8 & 1));
+	}
+	ret->present = ret->in_l2 = NULL;
+	wire_reply_free(reply);
+	return status;
+}
+
+int
 wire_admit(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, uint32_t *ret_kept)
 {
 	struct wire_reply *reply;

@@ -90,6 +90,9 @@ int wire_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32
 /* The same again, in the session that wire_lookup() opened. */
 int wire_renew(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
 	       struct scout__lookup_reply *ret);
+/* What is there of each chunk: @ret_present[i] is 0, 1 or, in the second tier only, 2. */
+int wire_ahead(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, struct scout__ahead_reply *ret,
+	       uint8_t *ret_present);
 int wire_admit(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, uint32_t *ret_kept);
 int wire_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint64_t shard_bytes);
 struct wire_grants {

@@ -201,6 +201,41 @@ START_TEST(lookup_reply)
 }
 END_TEST
 
+/* No golden body is behind it, for it is the other reply of an opcode: these are all of its bytes. */
+START_TEST(lookup_ahead_reply)
+{
+	static const uint8_t bytes[] = {2, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0,    0, 1,    0,
+					0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0x83, 1, 0x02, 1};
+	const uint8_t present[] = {0x83, 1}, in_l2[] = {0x02, 1};
+	const struct scout__ahead_reply m = {
+		.lookup = {.hit = 2, .l1 = 1, .l2 = 1, .limited = 1}, .known = 9, .present = present, .in_l2 = in_l2};
+	uint8_t buf[64];
+	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
+	struct scout__op op = {.body = buf, .length = sizeof(bytes)};
+	struct scout__ahead_reply got;
+	const char *field;
+
+	scout__put_ahead_reply(&w, &m);
+	ck_assert_uint_eq(w.len, sizeof(bytes));
+	ck_assert_uint_eq(SCOUT__AHEAD_REPLY_BYTES(9), sizeof(bytes));
+	ck_assert_mem_eq(buf, bytes, sizeof(bytes));
+	ck_assert_int_eq(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.lookup.hit, 2);
+	ck_assert_uint_eq(got.lookup.limited, 1);
+	ck_assert_uint_eq(got.known, 9);
+	ck_assert_mem_eq(got.present, present, 2);
+	ck_assert_mem_eq(got.in_l2, in_l2, 2);
+	for (op.length = 0; op.length < sizeof(bytes); op.length++)
+		ck_assert_int_ne(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_OK);
+	buf[20] = 1;
+	ck_assert_int_eq(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_BAD_BODY);
+	buf[20] = 0;
+	buf[16] = 1; /* fewer than the hit */
+	ck_assert_int_eq(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_RANGE);
+	ck_assert_str_eq(field, "known");
+}
+END_TEST
+
 START_TEST(admit_request)
 {
 	/* From beyond to is legal: it gives back everything. */
@@ -608,6 +643,7 @@ suite_of_this_file(void)
 	tcase_add_test(golden, lookup_request);
 	tcase_add_test(golden, lookup_request_with_hashes_put_later);
 	tcase_add_test(golden, lookup_reply);
+	tcase_add_test(golden, lookup_ahead_reply);
 	tcase_add_test(golden, admit_request);
 	tcase_add_test(golden, admit_reply);
 	tcase_add_test(golden, finish_request);

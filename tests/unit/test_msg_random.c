@@ -121,11 +121,11 @@ static void
 put_random_lookup(struct scout__writer *w, unsigned hash_bytes)
 {
 	uint32_t n = between(1, 40);
-	uint16_t flags = (uint16_t)between(0, SCOUT_LOOKUP_FLAGS);
+	uint16_t flags = (uint16_t)between(0, SCOUT_LOOKUP_AHEAD);
 	const struct scout__lookup_msg m = {
 		.ticket = not_zero(),
 		.n = n,
-		.skip = between(0, n),
+		.skip = flags & SCOUT_LOOKUP_AHEAD ? 0 : between(0, n),
 		.expect = flags & SCOUT_LOOKUP_RENEW ? 0 : between(0, n),
 		.flags = flags,
 		.poll_timeout_ms = (uint32_t)random_u64(),

@@ -152,7 +152,7 @@ START_TEST(a_lookup_with_an_unknown_flag_is_refused)
 		set(&b, 16, 4, 0);
 		set(&b, 30, 2, flag);
 		if (flag & SCOUT_LOOKUP_FLAGS)
-			expect(&b, SCOUT_WIRE_OK, NULL);
+			set(&b, 12, 4, 0), expect(&b, SCOUT_WIRE_OK, NULL); /* nothing is skipped */
 		else
 			expect(&b, SCOUT_WIRE_BAD_BODY, "reserved");
 	}
@@ -212,6 +212,8 @@ static const struct range {
 	{REQUEST(LOOKUP), 16, 4, 0, NULL},
 	{REQUEST(LOOKUP), 16, 4, 3, "expect"},
 	{REQUEST(LOOKUP), 30, 1, SCOUT_LOOKUP_RENEW, "expect"}, /* 2 are expected */
+	{REQUEST(LOOKUP), 30, 1, SCOUT_LOOKUP_AHEAD, "skip"},   /* 1 is skipped */
+	{REQUEST(LOOKUP), 30, 1, SCOUT_LOOKUP_AHEAD | SCOUT_LOOKUP_RENEW, "flags"},
 	{REQUEST(LOOKUP), 28, 2, 1, "group"},
 	{REQUEST(LOOKUP), 28, 2, 0x0100, "group"},
 	{REPLY(LOOKUP), 0, 4, 262144, NULL},

@@ -167,6 +167,33 @@ START_TEST(a_renewal_asks_the_stores_too)
 }
 END_TEST
 
+START_TEST(a_lookup_ahead_knows_where_each_chunk_is)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct scout__ahead_reply m;
+	uint8_t present[12];
+	uint32_t kept;
+
+	l2_up_with_keys(&r, 8);
+	l2_store(&r.rig.worker, 3, 2);
+	l2_store(&r.rig.worker, 10, 2);
+	ck_assert_int_eq(wire_ahead(&r.rig.client, 1, 1, 12, &m, present), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.known, 12);
+	ck_assert_uint_eq(m.lookup.hit, 8);
+	ck_assert_uint_eq(m.lookup.l1, 2);
+	ck_assert_uint_eq(m.lookup.l2, 6);
+	for (uint32_t i = 0; i < 12; i++)
+		ck_assert_uint_eq(present[i], "221122220110"[i] - '0');
+	/* One question to the store for all that is not in the pool. */
+	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_EXISTS), 1);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.bytes_promised"), 10 * SHARD_BYTES);
+	ck_assert_int_eq(wire_admit(&r.rig.client, 1, 5, 8, &kept), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.bytes_promised"), 3 * SHARD_BYTES);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 5, 8), 3);
+	l2_end(&r, 1);
+}
+END_TEST
+
 START_TEST(a_slow_store_costs_only_its_part)
 {
 	struct l2_rig r = l2_rig_of(64);
@@ -450,6 +477,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, what_nobody_retrieves_leaves_nothing_behind);
 	tcase_add_test(tc, it_counts_only_as_far_as_room_is_promised);
 	tcase_add_test(tc, a_renewal_asks_the_stores_too);
+	tcase_add_test(tc, a_lookup_ahead_knows_where_each_chunk_is);
 	tcase_add_test(tc, a_slow_store_costs_only_its_part);
 	tcase_add_test(tc, a_lookup_with_little_time_does_not_wait_for_a_slow_store);
 	tcase_add_test(tc, a_server_that_cannot_start_stops_its_second_tier);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
+
+#include <string.h>
+
+#include "server_rig.h"
+
+/* Lookups ahead: what is there by chunk, before anybody knows what the GPU has. */
+
+#define N 10u
+
+static uint64_t
+promised(struct rig *rig)
+{
+	return wire_status(&rig->client, "l1.bytes_promised") / SHARD_BYTES;
+}
+
+/* Ask ahead for keys 1 to N under ticket 9: @want has a 1 for each that must be there. */
+static struct scout__ahead_reply
+ahead(struct rig *rig, const char *want)
+{
+	struct scout__ahead_reply m;
+	uint8_t present[N];
+
+	ck_assert_int_eq(wire_ahead(&rig->client, 9, 1, N, &m, present), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.known, strlen(want));
+	for (uint32_t i = 0; i < m.known; i++)
+		ck_assert_msg(present[i] == want[i] - '0', "chunk %u", i);
+	return m;
+}
+
+/* A pool with keys 1, 2, 5, 6, 7 and 9. */
+static void
+up_with_holes(struct rig *rig, uint64_t max_promised)
+{
+	struct scout_server_config cfg = rig_config(16);
+
+	cfg.max_promised = max_promised * SHARD_BYTES;
+	rig_up_with(rig, &cfg);
+	rig_store(&rig->worker, 0, 1, 2);
+	rig_store(&rig->worker, 0, 5, 3);
+	rig_store(&rig->worker, 0, 9, 1);
+}
+
+START_TEST(it_says_what_is_there_behind_a_hole_and_promises_it)
+{
+	struct scout__ahead_reply m;
+	struct rig rig;
+
+	up_with_holes(&rig, 16);
+	m = ahead(&rig, "1100111010");
+	ck_assert_uint_eq(m.lookup.hit, 2);
+	ck_assert_uint_eq(m.lookup.l1, 2);
+	ck_assert_uint_eq(m.lookup.l2, 0);
+	ck_assert_uint_eq(m.lookup.limited, 0);
+	ck_assert_uint_eq(promised(&rig), 6);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(promised(&rig), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(an_admit_keeps_the_run_behind_what_the_gpu_has)
+{
+	struct wire_grants g;
+	struct rig rig;
+	uint32_t kept;
+
+	up_with_holes(&rig, 16);
+	(void)ahead(&rig, "1100111010");
+	ck_assert_int_eq(wire_admit(&rig.client, 9, 4, 7, &kept), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(kept, 3);
+	ck_assert_uint_eq(promised(&rig), 3);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 3, 8, &g), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g.n_granted, 3);
+	ck_assert_uint_eq(g.grants[0].state, SCOUT_GRANT_MISSING);
+	ck_assert_uint_eq(g.grants[1].state, SCOUT_GRANT_GRANTED);
+	ck_assert_uint_eq(g.grants[4].state, SCOUT_GRANT_MISSING);
+	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
+	free(g.grants);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(promised(&rig), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(max_promised_ends_it)
+{
+	struct scout__ahead_reply m;
+	struct rig rig;
+
+	up_with_holes(&rig, 3);
+	m = ahead(&rig, "11001");
+	ck_assert_uint_eq(m.lookup.hit, 2);
+	ck_assert_uint_eq(m.lookup.limited, 1);
+	ck_assert_uint_eq(promised(&rig), 3);
+	ck_assert_uint_eq(wire_status(&rig.client, "lookups.limited"), 1);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(promised(&rig), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(it_is_renewed_once_a_run_is_admitted)
+{
+	struct scout__lookup_reply m;
+	struct rig rig;
+	uint32_t kept;
+
+	up_with_holes(&rig, 16);
+	(void)ahead(&rig, "1100111010");
+	ck_assert_int_eq(wire_renew(&rig.client, 9, 1, N, 0, &m), SCOUT_WIRE_STATE);
+	ck_assert_uint_eq(promised(&rig), 6);
+	ck_assert_int_eq(wire_admit(&rig.client, 9, 4, 7, &kept), SCOUT_WIRE_OK);
+	rig_store(&rig.worker, 0, 8, 1);
+	ck_assert_int_eq(wire_renew(&rig.client, 9, 1, N, 4, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.hit, 9);
+	ck_assert_uint_eq(m.l1, 5);
+	ck_assert_uint_eq(promised(&rig), 5);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(promised(&rig), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(an_empty_run_is_renewed_from_anywhere)
+{
+	struct scout__lookup_reply m;
+	struct rig rig;
+	uint32_t kept;
+
+	up_with_holes(&rig, 16);
+	(void)ahead(&rig, "1100111010");
+	ck_assert_int_eq(wire_admit(&rig.client, 9, 7, 7, &kept), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(promised(&rig), 0);
+	rig_store(&rig.worker, 0, 8, 1);
+	ck_assert_int_eq(wire_renew(&rig.client, 9, 1, N, 7, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.hit, 9);
+	ck_assert_uint_eq(m.l1, 2);
+	ck_assert_uint_eq(promised(&rig), 2);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(promised(&rig), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(what_is_expected_is_waited_for_and_else_is_a_hole)
+{
+	const struct scout__lookup_msg m = {
+		.ticket = 9,
+		.n = N,
+		.expect = 4,
+		.poll_timeout_ms = 60,
+		.poll_interval_ms = 1,
+		.flags = SCOUT_LOOKUP_AHEAD,
+	};
+	struct scout__ahead_reply got;
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	struct rig rig;
+	uint64_t corr;
+
+	up_with_holes(&rig, 16);
+	corr = wire_add_lookup(&rig.client, &m, 1);
+	wire_flush(&rig.client);
+	wire_wait_status(&rig.worker, "ops.waiting", 1);
+	rig_store(&rig.worker, 0, 3, 1);
+	reply = wire_wait(&rig.client, corr);
+	op = (struct scout__op){.length = reply->length, .body = reply->body};
+	ck_assert_uint_eq(reply->status, SCOUT_WIRE_OK);
+	ck_assert_int_eq(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.known, N);
+	ck_assert_uint_eq(got.present[0] & ~4u, 0x73); /* keys 1, 2, 5, 6, 7; 3 came, if not too late */
+	ck_assert_uint_eq(got.present[1], 1);
+	wire_reply_free(reply);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(promised(&rig), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_long_prompt_of_holes_is_walked_in_slices)
+{
+	enum {
+		LONG = 3000
+	};
+	static uint8_t present[LONG];
+	struct scout__ahead_reply m;
+	struct rig rig;
+
+	rig_up(&rig, 16);
+	for (uint32_t key = 1; key <= LONG; key += 300)
+		rig_store(&rig.worker, 0, key, 1);
+	ck_assert_int_eq(wire_ahead(&rig.client, 9, 1, LONG, &m, present), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.known, LONG);
+	ck_assert_uint_eq(m.lookup.hit, 1);
+	for (uint32_t i = 0; i < LONG; i++)
+		ck_assert_uint_eq(present[i], i % 300 == 0);
+	ck_assert_uint_eq(promised(&rig), 10);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(promised(&rig), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("server_ahead");
+	TCase *tc = tcase_create("ahead");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, it_says_what_is_there_behind_a_hole_and_promises_it);
+	tcase_add_test(tc, an_admit_keeps_the_run_behind_what_the_gpu_has);
+	tcase_add_test(tc, max_promised_ends_it);
+	tcase_add_test(tc, it_is_renewed_once_a_run_is_admitted);
+	tcase_add_test(tc, an_empty_run_is_renewed_from_anywhere);
+	tcase_add_test(tc, what_is_expected_is_waited_for_and_else_is_a_hole);
+	tcase_add_test(tc, a_long_prompt_of_holes_is_walked_in_slices);
+	suite_add_tcase(s, tc);
+	return s;
+}
