@@ -56,47 +56,6 @@ scout__id_ok(const char *id, size_t *ret_len)
 	return len >= 1 && len <= SCOUT_MAX_NAME;
 }
 
-/* ---- words to the courier ---- */
-
-void
-scout__client_push(struct scout_client *client, uint64_t word)
-{
-	if (client->in_step) {
-		word |= SCOUT__WORD_HELD;
-		client->step_dirty = true;
-	}
-	SCOUT_ASSERT(scout__courier_push(client->courier, word)); /* room was set aside: client_priv.h */
-	if (!client->in_step && scout__courier_ring(client->courier))
-		client->stats.rings++;
-}
-
-void
-scout__client_push_on(struct scout_client *client)
-{
-	if (!client->step_dirty)
-		return;
-	client->step_dirty = false;
-	SCOUT_ASSERT(scout__courier_push(client->courier, SCOUT__WORD(SCOUT__JOB_STEP_END, 0)));
-	if (scout__courier_ring(client->courier))
-		client->stats.rings++;
-}
-
-void
-scout_step_begin(struct scout_client *client)
-{
-	if (client && !scout__courier_forked(client->courier))
-		client->in_step = true;
-}
-
-void
-scout_step_end(struct scout_client *client)
-{
-	if (!client || scout__courier_forked(client->courier))
-		return;
-	client->in_step = false;
-	scout__client_push_on(client);
-}
-
 /* ---- lookup ---- */
 
 /* 0: this version's. A newer one may be larger, and what it adds is ignored. */
