@@ -208,6 +208,7 @@ fill_slot(const struct scout_client *client, struct scout__slot *slot, const str
 	slot->finished = false;
 	slot->admit_came = slot->was_renewed = slot->again = slot->renewing = false;
 	slot->renew_left = 0;
+	slot->ahead = false;
 	slot->renewed_us = 0;
 	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->answer, SCOUT__PENDING, memory_order_relaxed);
@@ -234,9 +235,14 @@ answer_unreachable(struct scout_client *client, struct scout__slot *slot, unsign
 	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_relaxed);
 }
 
+enum how {
+	ASK_NOW,
+	ASK_AHEAD
+};
+
 __attribute__((noinline)) static int
 submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len, size_t tenant_len, uint64_t hash,
-       struct scout_hit *ret_hit)
+       enum how how, struct scout_hit *ret_hit)
 {
 	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
 	fetch_ahead(q);
@@ -272,6 +278,10 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 	slot->arena_pos = pos;
 	slot->ticket = ticket;
 	slot->submitted = true;
+	if (how == ASK_AHEAD) {
+		slot->ahead = true;
+		slot->skip = 0; /* it is not known yet */
+	}
 	scout__table_asked(client, i);
 	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
 	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
@@ -300,7 +310,7 @@ ask_restarted(struct scout_client *client, uint32_t i, const struct scout_lookup
 	int rc;
 
 	scout__client_forget(client, i);
-	rc = submit(client, q, id_len, tenant_len, hash, ret_hit);
+	rc = submit(client, q, id_len, tenant_len, hash, ASK_NOW, ret_hit);
 	client->stats.busy += rc == SCOUT_ERR_BUSY;
 	return rc;
 }
@@ -311,9 +321,12 @@ read_answer(struct scout_client *client, uint32_t i, const struct scout_lookup *
 {
 	const struct scout__slot *slot = &client->slots[i];
 
-	scout__renew_look(client, i, q);
+	if (!slot->ahead)
+		scout__renew_look(client, i, q);
 	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
 		return ask_restarted(client, i, q, ret_hit);
+	if (slot->ahead)
+		scout__ahead_settle(client, i, q);
 	*ret_hit = slot->hit;
 	return 0;
 }
@@ -367,10 +380,34 @@ try_lookup(struct scout_client *client, const struct scout_lookup *q, struct sco
 		*ret_hit = (struct scout_hit){.reason = SCOUT_REASON_MISS, .endpoint = -1};
 		return 0;
 	}
-	rc = submit(client, q, id_len, tenant_len, hash, ret_hit);
+	rc = submit(client, q, id_len, tenant_len, hash, ASK_NOW, ret_hit);
 	if (rc == SCOUT_ERR_BUSY)
 		client->stats.busy++;
 	return rc;
+}
+
+int
+scout__client_ask_ahead(struct scout_client *client, const struct scout_lookup *q)
+{
+	size_t id_len, tenant_len;
+	struct scout_hit unused;
+	int rc = check_question(client, q, &id_len, &tenant_len);
+	uint64_t hash;
+	uint32_t i;
+
+	if (rc != 0)
+		return rc;
+	hash = scout__id_hash(q->id, id_len);
+	i = scout__table_find(client, q->id, id_len, hash);
+	if (i != SCOUT__NO_SLOT && !client->slots[i].admitted)
+		return q->n == 0 || !same_question(&client->slots[i], q) ? SCOUT_ERR_STATE : 0;
+	if (q->n == 0 || atomic_load_explicit(&client->down, memory_order_relaxed))
+		return 0; /* there is nothing to ask, or nobody */
+	if (i != SCOUT__NO_SLOT)
+		scout__client_forget(client, i);
+	rc = submit(client, q, id_len, tenant_len, hash, ASK_AHEAD, &unused);
+	client->stats.busy += rc == SCOUT_ERR_BUSY;
+	return rc == SCOUT_NOT_YET ? 0 : rc;
 }
 
 int
@@ -422,7 +459,8 @@ admit(struct scout_client *client, const char *id, int64_t from_token, int64_t t
 	if (i == SCOUT__NO_SLOT)
 		return SCOUT_ERR_STATE;
 	slot = &client->slots[i];
-	if (slot->admitted || atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
+	if (slot->admitted || slot->ahead ||
+	    atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
 		return SCOUT_ERR_STATE;
 	scout__renew_forget(client, slot);
 	from = clamp_token(&slot->hit, from_token, chunk_tokens);

@@ -131,6 +131,8 @@ destroy(struct scout_client *client)
 	free(client->give_back);
 	for (uint32_t what = 0; what < SCOUT__TELLS; what++)
 		free(client->tells[what].links);
+	for (uint32_t i = 0; client->slots && i < client->n_seen; i++)
+		scout__ahead_free(&client->slots[i]);
 	scout__ring_fini(&client->freed);
 	scout__arena_fini(&client->arena);
 	scout__table_fini(client);

@@ -30,7 +30,7 @@
  * through `freed` when the courier is done with it. So an answer that lands late finds a slot that nobody reads, never that of a
  * later request of the same id. There are twice as many slots as live requests.
  *
- * Room in the ring: a slot causes at most LOOKUP, RENEW, ADMIT and FINISH, each with at most one END of a step; a second RENEW
+ * Room in the ring: a slot causes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step; a second RENEW
  * only when the first was answered. The ring holds that for all slots and for one TELL of each kind, so no push can fail, and finish
  * and admit need no error path.
  */
@@ -44,14 +44,15 @@ enum scout__job_op {
 	SCOUT__JOB_FINISH,
 	SCOUT__JOB_TELL, /* the "slot" is what: enum scout__tell_what */
 	SCOUT__JOB_STEP_END,
-	SCOUT__JOB_RENEW
+	SCOUT__JOB_RENEW,
+	SCOUT__JOB_SETTLE
 };
 /* A job word: operation, whether it is part of a step (then nothing is sent before STEP_END), slot. */
 #define SCOUT__WORD_OP(word) ((word)&15u)
 #define SCOUT__WORD_HELD (1u << 4)
 #define SCOUT__WORD(op, slot) ((uint64_t)(op) | (uint64_t)(slot) << 8)
 #define SCOUT__WORD_SLOT(word) ((uint32_t)((word) >> 8))
-#define SCOUT__WORDS_PER_SLOT 8u
+#define SCOUT__WORDS_PER_SLOT 10u
 /* One word, so that it is read whole: which endpoint, and why. */
 #define SCOUT__DOWN(endpoint, error) ((uint32_t)((endpoint) + 1) | (uint32_t) - (error) << 16)
 #define SCOUT__DOWN_ENDPOINT(down) ((int)((down)&0xffff) - 1)
@@ -116,6 +117,9 @@ struct scout__slot {
 	uint64_t arena_pos;
 	/* caller, before the ADMIT word */
 	uint32_t admit_from, admit_to;
+	/* caller, see ahead.c; before the LOOKUP word, and before the SETTLE word */
+	bool ahead; /* and nobody has read the answer yet */
+	uint32_t settle_from, settle_to, settle_l2;
 	/* caller, see renew.c */
 	bool renewing;         /* asked anew, and no news yet */
 	uint64_t renewed_us;   /* when that ended last; 0: never */
@@ -129,6 +133,10 @@ struct scout__slot {
 	/* courier from the RENEW word until RENEWED, then the caller's */
 	struct scout_hit newer; /* reason NONE: no news */
 	uint32_t newer_epochs;
+	/* courier until the answer, of a lookup ahead: then the caller's until the SETTLE word */
+	uint8_t *present; /* a bit for each chunk, then one for each that is in the second tier; NULL: no memory */
+	uint32_t known;   /* chunks that the bits are about */
+	bool known_limited;
 
 	/* courier */
 	bool ended;    /* answered in some way */
@@ -138,6 +146,8 @@ struct scout__slot {
 	bool again;          /* a lookup in place of an answer without a session: its answer goes to `newer` */
 	uint16_t renew_left; /* lanes that have not answered a renewal; 0: none is under way */
 	uint32_t least;      /* chunks that all servers promise */
+	uint32_t base,
+		base_l2; /* of a lookup ahead that was settled: the first of them, and those in the second tier */
 	bool in_todo;
 	bool in_deadlines;
 	uint16_t unanswered;                                   /* lanes */
@@ -265,6 +275,11 @@ void scout__client_stamp_answers(struct scout_client *client);
 /* When the answer to @id was published, on the clock of clock.h; 0 while there is none, or without stamps. */
 uint64_t scout__client_landed_ns(const struct scout_client *client, const char *id);
 
+/* ---- ahead.c: caller ---- */
+
+/* The answer to a lookup ahead is asked for the first time. */
+void scout__ahead_settle(struct scout_client *client, uint32_t slot, const struct scout_lookup *q);
+
 /* ---- renew.c: caller ---- */
 
 /* An answered, unadmitted slot is asked for by @q: take over what is newer, and ask anew if it is old. */
@@ -278,6 +293,8 @@ int scout__client_leave(struct scout_client *client, int rc);
 void scout__client_push(struct scout_client *client, uint64_t word);
 /* The request is over; a later one of its id finds nothing of it. */
 void scout__client_forget(struct scout_client *client, uint32_t slot);
+/* scout_lookup_ahead(), its arguments checked. */
+int scout__client_ask_ahead(struct scout_client *client, const struct scout_lookup *q);
 /* A random ticket; 0: no entropy yet, at boot. */
 uint64_t scout__client_ticket(struct scout_client *client);
 /* Whether the id is legal; its length. */

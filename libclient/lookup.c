@@ -30,7 +30,7 @@ scout__lookup_start(struct scout_client *c, uint32_t i)
 
 	if (i >= c->n_seen)
 		c->n_seen = i + 1;
-	slot->least = 0;
+	slot->least = slot->base = slot->base_l2 = 0;
 	slot->unanswered = (uint16_t)c->n_links;
 	slot->unsent = (uint16_t)c->n_links;
 	for (uint32_t link = 0; link < c->n_links; link++)
@@ -98,6 +98,9 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 	case SCOUT__JOB_LOOKUP:
 		scout__arena_see(&c->arena, c->slots[i].arena_pos);
 		scout__lookup_start(c, i);
+		break;
+	case SCOUT__JOB_SETTLE:
+		scout__ahead_settled(c, i);
 		break;
 	case SCOUT__JOB_RENEW:
 		scout__renew_start(c, i);

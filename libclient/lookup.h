@@ -48,6 +48,16 @@ uint32_t scout__deadlines_first(const struct scout_client *c) SCOUT_ON_COURIER;
 /* The LOOKUP word, or a RENEW word that opens a session. The arena's region was seen. */
 void scout__lookup_start(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 
+/* ---- lookup_ahead.c ---- */
+
+/* What one server has of it. 0 or SCOUT_ERR_PROTOCOL. */
+int scout__ahead_reply(struct scout_client *c, struct scout__slot *slot, const struct scout__op *op,
+		       struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
+/* The SETTLE word. */
+void scout__ahead_settled(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* The courier's, or whoever destroys the client. */
+void scout__ahead_free(struct scout__slot *slot);
+
 /* ---- lookup_renew.c ---- */
 
 /* The RENEW word. */

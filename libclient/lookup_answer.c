@@ -68,20 +68,23 @@ scout__slot_release_if_done(struct scout_client *c, uint32_t i)
 		if (slot->lanes[link].state != SCOUT__LANE_NONE || slot->lanes[link].in_flight)
 			return;
 	slot->finished = false;
+	scout__ahead_free(slot);
 	c->n_finishing--;
 	SCOUT_ASSERT(scout__ring_push(&c->freed, (uint64_t)i + 1)); /* as large as there are slots */
 }
 
 /* ---- answers ---- */
 
-static void count_answer(struct scout_client *c, const struct scout_hit *hit) SCOUT_ON_COURIER;
+static void count_answer(struct scout_client *c, const struct scout_hit *hit, bool is_ahead) SCOUT_ON_COURIER;
 static void
-count_answer(struct scout_client *c, const struct scout_hit *hit)
+count_answer(struct scout_client *c, const struct scout_hit *hit, bool is_ahead)
 {
 	scout__count_n(&c->counts.answers, 1);
 	switch (hit->reason) {
 	case SCOUT_REASON_HIT:
 	case SCOUT_REASON_LIMITED:
+		if (is_ahead)
+			break; /* how many count is known when it is asked for: ahead.c */
 		scout__count_n(&c->counts.hits, hit->chunks > 0);
 		scout__count_n(&c->counts.hit_tokens, hit->tokens);
 		break;
@@ -114,7 +117,7 @@ publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 		scout__renew_publish(c, i, hit);
 		return;
 	}
-	count_answer(c, hit);
+	count_answer(c, hit, slot->ahead);
 	slot->hit = *hit;
 	slot->hit.ticket = slot->ticket;
 	slot->landed_us = scout__now_us();
@@ -183,14 +186,17 @@ scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_
 	*ret_hit = (struct scout_hit){
 		.tokens = tokens < slot->prompt_tokens ? tokens : slot->prompt_tokens - 1,
 		.chunks = least->hit,
-		.l1_chunks = least->l1,
-		.l2_chunks = least->l2,
+		.l1_chunks =
+			slot->base_l2 || slot->base ? least->hit - slot->base - slot->base_l2 - least->l2 : least->l1,
+		.l2_chunks = slot->base_l2 + least->l2,
 		.reason = limited      ? SCOUT_REASON_LIMITED
 			  : least->hit ? SCOUT_REASON_HIT
 				       : SCOUT_REASON_MISS,
 		.endpoint = -1,
 	};
 	slot->least = least->hit;
+	if (slot->ahead)
+		return; /* what is to be given back is known when it is settled */
 	for (uint32_t link = 0; link < c->n_links; link++)
 		if (slot->lanes[link].hit > slot->least) {
 			slot->lanes[link].hit = slot->least;

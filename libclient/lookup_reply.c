@@ -26,7 +26,11 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 		scout__count_n(&c->counts.late, 1);
 		return;
 	}
-	if (error == 0 && (scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK || reply.hit > slot->n))
+	if (error == 0 && slot->ahead)
+		error = scout__ahead_reply(c, slot, op, &reply);
+	else if (error == 0 && scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK)
+		error = SCOUT_ERR_PROTOCOL;
+	if (error == 0 && reply.hit > slot->n)
 		error = SCOUT_ERR_PROTOCOL;
 	if (error != 0) {
 		if (op->status != SCOUT_WIRE_OK && op->status != SCOUT_WIRE_EXPIRED)

@@ -49,6 +49,8 @@ send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum c
 	if (kind == COOKIE_RENEW) {
 		msg.flags = SCOUT_LOOKUP_RENEW;
 		msg.expect = msg.poll_timeout_ms = msg.poll_interval_ms = 0;
+	} else if (slot->ahead) {
+		msg.flags = SCOUT_LOOKUP_AHEAD;
 	}
 	scout__put_lookup(w, &msg, c->cfg.hash_bytes);
 	scout__link_op_end(link);
@@ -66,12 +68,12 @@ send_admit(struct scout_client *c, uint32_t i, struct scout__link *link)
 {
 	struct scout__slot *slot = &c->slots[i];
 	struct scout__lane *lane = &slot->lanes[scout__link_index(link)];
-	struct scout__admit_msg msg = {.ticket = slot->ticket, .to = slot->least};
+	struct scout__admit_msg msg = {.ticket = slot->ticket, .from = slot->base, .to = slot->least};
 	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_ADMIT, 0, COOKIE(COOKIE_ADMIT, i), 16);
 
 	if (!w)
 		return false;
-	if (slot->admit_came) { /* else it cuts a lane that promised more than the others */
+	if (slot->admit_came) { /* else it cuts a lane that promised more than all do */
 		msg.from = slot->admit_from;
 		msg.to = slot->admit_to;
 	}

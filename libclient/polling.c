@@ -80,26 +80,31 @@ spin_on(const struct scout__slot *slot, uint32_t spin_us)
 	} while (scout__now_us() < end_us);
 }
 
+/* Of a request that was asked for just now. */
+static struct scout__slot *
+slot_of(struct scout_client *client, const char *id)
+{
+	size_t len = strlen(id);
+
+	return &client->slots[scout__table_find(client, id, len, scout__id_hash(id, len))];
+}
+
 int
 scout_wait_lookup(struct scout_client *client, const struct scout_lookup *lookup, struct scout_hit *ret_hit)
 {
-	int rc = scout_try_lookup(client, lookup, ret_hit);
-	size_t len;
-	uint32_t i;
+	int rc;
 
-	if (rc != SCOUT_NOT_YET)
-		return rc;
-	scout__client_push_on(client);
-	len = strlen(lookup->id);
-	i = scout__table_find(client, lookup->id, len, scout__id_hash(lookup->id, len));
-	struct scout__slot *slot = &client->slots[i];
+	/* More than once only if a server was restarted just when it had answered. */
+	while ((rc = scout_try_lookup(client, lookup, ret_hit)) == SCOUT_NOT_YET) {
+		struct scout__slot *slot = slot_of(client, lookup->id);
 
-	if (client->cfg.spin_us)
-		spin_on(slot, client->cfg.spin_us);
-	while (is_pending(slot))
-		sleep_on(slot, client->cfg.lookup_poll_interval_ms);
-	*ret_hit = slot->hit;
-	return 0;
+		scout__client_push_on(client);
+		if (client->cfg.spin_us)
+			spin_on(slot, client->cfg.spin_us);
+		while (is_pending(slot))
+			sleep_on(slot, client->cfg.lookup_poll_interval_ms);
+	}
+	return rc;
 }
 
 int

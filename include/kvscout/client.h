@@ -278,6 +278,23 @@ SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup(struct scout_client *client, con
 						struct scout_hit *ret_hit);
 
 /**
+ * Ask before it is known what the GPU has: when the engine learns of a request, ahead of the step that schedules it. What the
+ * servers have of its chunks is promised (within max_promised), and kept chunk by chunk. The first scout_try_lookup() of the id then
+ * reads the answer with its computed_tokens: a head that was evicted from the servers and is still on the GPU is no miss, and what
+ * the GPU has, or what is behind the first gap, is given back. From then on it is a lookup like any other; if it is never asked
+ * for, scout_finish() ends it.
+ *
+ * @lookup   as for scout_try_lookup(), which then gets the same one; computed_tokens is ignored. Borrowed for the call.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never, as scout_try_lookup(): inside a step nothing is sent before its end.
+ * Returns:  0: it is on its way; or the id is known already, the prompt has no full chunk, or a server is known to be unreachable,
+ *           and nothing was asked. Else the errors of scout_try_lookup(); after SCOUT_ERR_BUSY nothing is lost but time.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_lookup_ahead(struct scout_client *client, const struct scout_lookup *lookup);
+
+/**
  * Ask and wait for the answer: scout_try_lookup() with a wait behind it. Sends no second request.
  *
  * Thread:   the caller's.

@@ -50,7 +50,8 @@ struct fake_server {
 	uint64_t epoch, weights, said_weights;
 	struct scout__clear_state clear, said_clear;
 	char lease[108];
-	uint32_t hit, credits;
+	uint32_t hit, credits, known;
+	uint64_t present, in_l2;
 	bool limited;
 	struct scripted queue[256][QUEUE];
 	unsigned queue_n[256];
@@ -85,6 +86,27 @@ open_router(struct fake_server *f)
 	(void)zmq_setsockopt(f->router, ZMQ_RCVHWM, &hwm, sizeof(hwm));
 	if (zmq_bind(f->router, f->endpoint) != 0)
 		abort();
+}
+
+/* Of the chunks, those whose bit is set in f.present; without any the leading ones. */
+static void
+put_ahead(struct fake_server *f, struct scout__writer *w, struct scout__lookup_reply *reply, uint32_t n)
+{
+	uint8_t present[8], in_l2[8] = {0};
+	struct scout__ahead_reply m = {
+		.known = f->known && f->known < n ? f->known : n, .present = present, .in_l2 = in_l2};
+	uint64_t bits = f->present ? f->present : (UINT64_C(1) << reply->hit) - 1;
+
+	if (m.known < 64)
+		bits &= (UINT64_C(1) << m.known) - 1;
+	for (unsigned i = 0; i < 8; i++) {
+		present[i] = (uint8_t)(bits >> 8 * i);
+		in_l2[i] = (uint8_t)((bits & f->in_l2) >> 8 * i);
+	}
+	reply->hit = bits == UINT64_MAX ? 64 : (uint32_t)__builtin_ctzll(~bits);
+	reply->l1 = reply->hit;
+	m.lookup = *reply;
+	scout__put_ahead_reply(w, &m);
 }
 
 static void
@@ -123,7 +145,10 @@ put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op
 		reply.limited = f->limited;
 		if (how.action == FAKE_BIG_HIT)
 			reply.hit = lookup.n + 1;
-		scout__put_lookup_reply(w, &reply);
+		if (lookup.flags & SCOUT_LOOKUP_AHEAD)
+			put_ahead(f, w, &reply, lookup.n);
+		else
+			scout__put_lookup_reply(w, &reply);
 	} else if (op->opcode == SCOUT_OP_ADMIT) {
 		scout__put_admit_reply(w, 0);
 	} else if (op->opcode == SCOUT_OP_REGISTER) {
@@ -460,6 +485,12 @@ void
 fake_set_hit(struct fake_server *f, uint32_t chunks)
 {
 	LOCKED(f->hit = chunks);
+}
+
+void
+fake_set_present(struct fake_server *f, uint64_t present, uint64_t in_l2, uint32_t known)
+{
+	LOCKED((f->present = present, f->in_l2 = in_l2, f->known = known));
 }
 
 void

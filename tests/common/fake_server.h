@@ -46,6 +46,8 @@ void fake_bind(struct fake_server *f, bool new_epoch);
 
 /* What LOOKUPs answer from now on, at most the number asked for. */
 void fake_set_hit(struct fake_server *f, uint32_t chunks);
+/* What LOOKUPs ahead answer, of at most 64 chunks: a bit for each; how many are known, 0: all. */
+void fake_set_present(struct fake_server *f, uint64_t present, uint64_t in_l2, uint32_t known);
 /* Whether they say that max_promised has cut them. */
 void fake_set_limited(struct fake_server *f, bool limited);
 /* What HELLO replies say of a lease connection: the test serves it. Before there is a client. */

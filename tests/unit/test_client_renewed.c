@@ -193,6 +193,46 @@ START_TEST(nothing_leaks_whenever_a_request_ends)
 }
 END_TEST
 
+START_TEST(a_lookup_ahead_promises_what_the_gpu_does_not_have)
+{
+	struct scout_server_config cfg = rig_config(16);
+	uint8_t hashes[KEYS * HASH];
+	struct scout_lookup q = {
+		.id = "r1", .hashes = hashes, .hash_len = HASH, .n = KEYS, .prompt_tokens = KEYS * CHUNK + 1};
+	struct wire_grants g;
+	struct scout_hit hit;
+	struct rig rig;
+
+	for (uint32_t i = 0; i < KEYS; i++)
+		wire_hash(hashes + (size_t)i * HASH, HASH, i + 1);
+	up(&rig, &cfg);
+	rig_store(&rig.worker, 0, 1, 1); /* the second chunk was evicted, the GPU still has it */
+	rig_store(&rig.worker, 0, 3, 4);
+	ck_assert_int_eq(scout_lookup_ahead(client, &q), 0);
+	wire_wait_status(&rig.client, "l1.bytes_promised", 5 * SHARD_BYTES);
+	q.computed_tokens = 2 * CHUNK;
+	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+	ck_assert_uint_eq(hit.tokens, 6 * CHUNK);
+	ck_assert_uint_eq(hit.l1_chunks, 4);
+	wire_wait_status(&rig.client, "l1.bytes_promised", 4 * SHARD_BYTES);
+	/* Others go on storing, and it grows as any other answer. */
+	rig_store(&rig.worker, 0, 7, 2);
+	for (uint64_t end = scout__now_us() + DEADLINE_US; hit.chunks < 8;) {
+		ck_assert_int_eq(scout_try_lookup(client, &q, &hit), 0);
+		ck_assert_uint_lt(scout__now_us(), end);
+	}
+	ck_assert_int_eq(scout_admit(client, "r1", 2 * CHUNK, SCOUT_TO_END), 0);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, hit.ticket, 2, 8, &g), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g.n_granted, 6);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
+	free(g.grants);
+	ck_assert_int_eq(scout_finish(client, "r1"), 0);
+	wire_wait_status(&rig.client, "sessions", 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	down(&rig);
+}
+END_TEST
+
 /* Another server, at the same place; the client knows it. */
 static void
 restart(struct rig *rig, struct scout_server_config *cfg)
@@ -276,6 +316,7 @@ suite_of_this_file(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_miss_becomes_a_hit_when_another_request_has_stored);
 	tcase_add_test(tc, a_hit_that_max_promised_cut_becomes_whole_when_the_other_finishes);
+	tcase_add_test(tc, a_lookup_ahead_promises_what_the_gpu_does_not_have);
 	tcase_add_test(tc, nothing_leaks_whenever_a_request_ends);
 	tcase_add_test(tc, after_a_restart_of_the_server_what_waits_is_asked_anew);
 	tcase_add_test(tc, a_crowd_that_waits_asks_at_a_bounded_rate);

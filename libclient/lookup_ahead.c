@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * Lookups ahead (ahead.c), the courier's side: what the servers have is kept as a bitmap of chunks, and of several servers as the
+ * chunks that all of them have. The map is made with the first reply and freed with the SETTLE word or with the slot. Without memory
+ * for it only the leading run is known, and the rest is given back when the answer is settled.
+ */
+#include "lookup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the first server has. */
+static void first_reply(struct scout__slot *slot, const struct scout__ahead_reply *reply) SCOUT_ON_COURIER;
+static void
+first_reply(struct scout__slot *slot, const struct scout__ahead_reply *reply)
+{
+	size_t bytes = ((size_t)slot->n + 7) / 8, known = ((size_t)reply->known + 7) / 8;
+
+	slot->known = reply->known;
+	slot->known_limited = reply->lookup.limited;
+	slot->present = calloc(bytes, 2);
+	if (!slot->present)
+		return;
+	memcpy(slot->present, reply->present, known);
+	memcpy(slot->present + bytes, reply->in_l2, known);
+}
+
+/* Less what another one does not have. */
+static void next_reply(struct scout__slot *slot, const struct scout__ahead_reply *reply) SCOUT_ON_COURIER;
+static void
+next_reply(struct scout__slot *slot, const struct scout__ahead_reply *reply)
+{
+	size_t bytes = ((size_t)slot->n + 7) / 8, known = ((size_t)reply->known + 7) / 8;
+
+	if (reply->known == slot->known)
+		slot->known_limited &= reply->lookup.limited;
+	else if (reply->known < slot->known)
+		slot->known_limited = reply->lookup.limited;
+	if (reply->known < slot->known)
+		slot->known = reply->known;
+	for (size_t i = 0; slot->present && i < known; i++) {
+		slot->present[i] &= reply->present[i];
+		slot->present[bytes + i] |= reply->in_l2[i];
+	}
+}
+
+int
+scout__ahead_reply(struct scout_client *c, struct scout__slot *slot, const struct scout__op *op,
+		   struct scout__lookup_reply *ret)
+{
+	struct scout__ahead_reply reply;
+	const char *field;
+
+	if (scout__get_ahead_reply(op, &reply, &field) != SCOUT_WIRE_OK || reply.known > slot->n)
+		return SCOUT_ERR_PROTOCOL;
+	if (slot->unanswered == c->n_links)
+		first_reply(slot, &reply);
+	else
+		next_reply(slot, &reply);
+	*ret = reply.lookup;
+	return 0;
+}
+
+void
+scout__ahead_free(struct scout__slot *slot)
+{
+	free(slot->present);
+	slot->present = NULL;
+}
+
+void
+scout__ahead_settled(struct scout_client *c, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	slot->base = slot->settle_from;
+	slot->base_l2 = slot->settle_l2;
+	slot->least = slot->settle_to;
+	slot->was_renewed = true; /* what an ADMIT gives back is not for the caller's side to know */
+	scout__ahead_free(slot);
+	for (uint32_t link = 0; link < c->n_links; link++) {
+		struct scout__lane *lane = &slot->lanes[link];
+
+		lane->hit = slot->settle_to;
+		lane->l2 = 0;
+		lane->want_admit = lane->state == SCOUT__LANE_OPEN;
+	}
+	scout__todo_add(c, i);
+}
