@@ -165,7 +165,7 @@ START_TEST(pending_makes_no_system_call_and_no_allocation)
 	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
 	run_measured(&m);
-	ck_assert_uint_eq(rig_stats().not_yet, ROUNDS);
+	ck_assert_uint_eq(rig_stats().not_yet, ROUNDS + 1); /* the submit said so, too */
 }
 END_TEST
 
