@@ -285,7 +285,7 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 	scout__table_asked(client, i);
 	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
 	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
-	client->stats.not_yet++;
+	client->stats.not_yet += how == ASK_NOW;
 	return SCOUT_NOT_YET;
 }
 
