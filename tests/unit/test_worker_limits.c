@@ -125,30 +125,35 @@ START_TEST(fence_and_poll_do_not_walk_all_slots)
 }
 END_TEST
 
-/* Jobs side by side with pages apart and shared: only those of the fence are dropped. */
+/* Jobs side by side, none of which may start yet: only those on the pages of the fence are dropped. */
 START_TEST(a_fence_finds_its_jobs_among_many)
 {
+	static const uint32_t layer_planes[1] = {2};
 	uint8_t *hashes = rig_hashes(1, 64);
+	const int64_t pages[3] = {0, 5 + 4 * 40 + 2, 5 + 4 * 20};
 	uint64_t jobs[64];
-	struct scout_done done;
-	int64_t pages[3] = {0, 5 + 4 * 40 + 2, 5 + 4 * 20};
 	unsigned canceled = 0;
 
-	rig_server_freeze(&rig);
 	for (int i = 0; i < 64; i++) {
-		int64_t ids[4] = {5 + 4 * i, 6 + 4 * i, 7 + 4 * i, 8 + 4 * i};
+		const int64_t ids[4] = {5 + 4 * i, 6 + 4 * i, 7 + 4 * i, 8 + 4 * i};
 		struct scout_store store = {.hashes = hashes + (size_t)i * RIG_HASH,
 					    .hash_len = RIG_HASH,
 					    .n = 1,
 					    .block_ids = ids,
-					    .n_blocks = 4};
+					    .n_blocks = 4,
+					    .size = sizeof(store),
+					    .n_layers = 1,
+					    .layer_planes = layer_planes,
+					    .announced = 1};
 
 		ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &jobs[i]), 0);
 	}
 	ck_assert_int_eq(scout_worker_fence(rig.workers[0], pages, 3, NULL), 0);
-	rig_server_thaw(&rig);
+	for (int i = 0; i < 64; i++)
+		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], jobs[i], 1), 0);
 	for (int i = 0; i < 64; i++) {
-		done = rig_wait(rig.workers[0], 0);
+		struct scout_done done = rig_wait(rig.workers[0], 0);
+
 		if (done.job == jobs[20] || done.job == jobs[40]) {
 			ck_assert_int_eq(done.status, SCOUT_ERR_CANCELED);
 			canceled++;
