@@ -152,7 +152,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register(struct scout_worker *worker
  * is a worker that was freed before or that another thread is freeing, as long as no new one was made meanwhile.
  *
  * Thread:   the caller's.
- * Blocks:   until the running copies are done, then at most about 200 ms.
+ * Blocks:   until the running copies are done, then at most about 200 ms. On cuda also until the kernels are done that run on
+ *           the device meanwhile: CUDA waits for them before it frees memory.
  * Since:    0.1
  */
 SCOUT_API void scout_worker_free(struct scout_worker *worker);

@@ -98,7 +98,8 @@ own_pages(int from_parent, int to_parent)
 	CUDA(cudaMalloc(&base, IPC_BYTES));
 	CUDA(cudaMemset(base, IPC_SEED, IPC_BYTES));
 	CUDA(cudaDeviceSynchronize());
-	CUDA(cudaIpcGetMemHandle(&handle, base));
+	if (cudaIpcGetMemHandle(&handle, base) != cudaSuccess)
+		_exit(GPU_SKIP);
 	REQUIRE(write(to_parent, &handle, sizeof(handle)) == sizeof(handle));
 	read_all(from_parent, &c, 1);
 	CUDA(cudaMemcpy(seen, base, IPC_BYTES, cudaMemcpyDeviceToHost));
@@ -116,10 +117,15 @@ ipc_alloc(uint64_t bytes)
 	void *base = NULL;
 
 	REQUIRE(bytes <= IPC_BYTES);
-	read_all(owner.from, &handle, sizeof(handle));
+	if (read(owner.from, &handle, sizeof(handle)) != sizeof(handle)) {
+		printf("# this machine shows no memory to another process\n");
+		fflush(stdout);
+		_exit(GPU_SKIP);
+	}
 	if (cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) {
 		printf("# this machine opens no memory of another process (%s)\n",
 		       cudaGetErrorName(cudaGetLastError()));
+		fflush(stdout);
 		_exit(GPU_SKIP);
 	}
 	return base;
