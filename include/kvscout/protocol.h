@@ -210,9 +210,10 @@
  *                Who is in. Stamps are microseconds since 1970 of a server's clock, and each server makes them grow: a clear's
  *                is larger than any that the server has given or heard before. A worker that gave the version of the
  *                weights that the namespace has is always in. Any other one is in while its `joined` is not less than
- *                the namespace's `cleared`. A worker that says HELLO with joined 0 joins then. So does each CLEAR of a
- *                worker that names the namespace's last clear, or SCOUT_GENERATION_ANY; a late one, which names
- *                an older clear, does not. STORE and RETRIEVE of a worker that is not in are refused with
+ *                the namespace's `cleared`, nor than the moment at which this server found that another one had just cleared
+ *                the namespace. A worker that says HELLO with joined 0 joins then. So does each CLEAR of a worker that
+ *                names the namespace's last clear, or SCOUT_GENERATION_ANY; a late one, which names an older
+ *                clear, does not. STORE and RETRIEVE of a worker that is not in are refused with
  *                SCOUT_WIRE_CLEARED: what it computes may be of what the clear was to drop. Clients need not join.
  *                A HELLO whose `cleared` is larger than the namespace's tells a server that was restarted of a clear: it then
  *                drops what is older, as if it had read the CLEAR.

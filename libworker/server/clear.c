@@ -111,7 +111,7 @@ SCOUT_ON_LOOP static void
 change(struct scout_server *s, struct scout__ns *ns, uint64_t generation, uint64_t cleared, bool drops)
 {
 	ns->generation = generation;
-	ns->cleared = cleared;
+	ns->cleared = ns->in_since = cleared;
 	hear_stamp(s, cleared);
 	scout__tier2_refingerprint(ns);
 	if (drops)
@@ -136,6 +136,12 @@ scout__ns_learn(struct scout_server *s, struct scout__ns *ns, uint64_t generatio
 	return true;
 }
 
+void
+scout__clear_all_out(struct scout_server *s, struct scout__ns *ns)
+{
+	ns->in_since = draw_stamp(s);
+}
+
 SCOUT_ON_LOOP static void
 clear(struct scout_server *s, struct scout__ns *ns, uint64_t generation)
 {
@@ -151,7 +157,7 @@ clear(struct scout_server *s, struct scout__ns *ns, uint64_t generation)
 bool
 scout__clear_is_in(const struct scout__peer *peer)
 {
-	return (peer->weights && peer->weights == peer->ns->weights) || peer->joined >= peer->ns->cleared;
+	return (peer->weights && peer->weights == peer->ns->weights) || peer->joined >= peer->ns->in_since;
 }
 
 void

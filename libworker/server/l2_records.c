@@ -219,9 +219,16 @@ compare(struct scout_server *s, struct scout__records *records, uint32_t i, uint
 {
 	struct scout__ns *ns = records->ns;
 	struct store *store = &records->stores[i];
+	enum store_state was = (enum store_state)store->state; /* learning changes it */
 
-	if (scout__ns_learn(s, ns, generation, cleared, older) ||
-	    (cleared == ns->cleared && generation == ns->generation)) {
+	if (scout__ns_learn(s, ns, generation, cleared, older)) {
+		/* The first time that a store is read, the clear is an old one, as far as anything tells. */
+		if (was != UNREAD)
+			scout__clear_all_out(s, ns);
+		store->state = READY;
+		return;
+	}
+	if (cleared == ns->cleared && generation == ns->generation) {
 		store->state = READY;
 		return;
 	}

@@ -75,7 +75,7 @@ scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
 	scout__ns_outdate(s, best, SCOUT_WIRE_WEIGHTS);
 	scout__ns_drop_bank(best);
 	scout__records_close(best);
-	best->generation = best->cleared = 0;
+	best->generation = best->cleared = best->in_since = 0;
 	memset(best->older, 0, sizeof(best->older));
 	forget_tenants(best);
 	best->space_map = empty;

@@ -219,6 +219,11 @@ SCOUT_ON_LOOP void scout__clear(struct scout_server *s, struct scout__peer *peer
  */
 SCOUT_ON_LOOP bool scout__ns_learn(struct scout_server *s, struct scout__ns *ns, uint64_t generation, uint64_t cleared,
 				   const uint64_t *older);
+/*
+ * The namespace was cleared just now, by another server, whose clock may be behind the one by which our workers joined: all of them
+ * are out.
+ */
+SCOUT_ON_LOOP void scout__clear_all_out(struct scout_server *s, struct scout__ns *ns);
 /* Whether @peer may store and load. */
 SCOUT_ON_LOOP bool scout__clear_is_in(const struct scout__peer *peer);
 /* @peer said HELLO with @m. */

@@ -227,6 +227,7 @@ struct scout__ns {
 	uint64_t weights;                       /* version; 0: nobody has said one */
 	uint64_t generation;                    /* name of the last CLEAR; 0: none. See clear.c */
 	uint64_t cleared;                       /* and its stamp; 0: none */
+	uint64_t in_since;                      /* workers that joined earlier are out */
 	uint64_t older[SCOUT__OLD_GENERATIONS]; /* names of the clears before, newest first */
 	uint64_t instance;                      /* counts RESETs and CLEARs: what belongs to an older one is over */
 	uint16_t ended_by;                      /* which of both it was: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED */

@@ -82,6 +82,29 @@ START_TEST(a_redis_that_hangs_gets_the_clear_when_it_is_back)
 }
 END_TEST
 
+/* A store that answers late tells of a clear that is over: who joined meanwhile is in, and what the pool has is not served. */
+START_TEST(a_redis_that_comes_late_drops_the_pool_and_puts_nobody_out)
+{
+	struct node node;
+
+	node_up(&node, url);
+	(void)clear_by(&node.rig.client, CLEAR_X);
+	rig_down(&node.rig);
+	redis_freeze(&server);
+	node.cfg = rig_config(64);
+	node.cfg.l2 = url;
+	node.cfg.l2_timeout_ms = 300;
+	rig_up_with(&node.rig, &node.cfg);
+	clear_write(&node);
+	ck_assert_uint_eq(clear_look(&node.rig.client).l1, 4);
+	redis_thaw(&server);
+	clear_wait_gone(&node.rig.client);
+	clear_write(&node);
+	ck_assert_uint_eq(clear_look(&node.rig.client).l1, 4);
+	rig_down(&node.rig);
+}
+END_TEST
+
 /* A record that Redis has lost (evicted, or from an older snapshot) is written again while a server runs. */
 START_TEST(a_record_that_was_lost_is_written_again)
 {
@@ -118,6 +141,7 @@ main(void)
 	tcase_add_test(tc, a_restart_brings_nothing_back);
 	tcase_add_test(tc, another_server_on_the_redis_drops_it_too);
 	tcase_add_test(tc, a_redis_that_hangs_gets_the_clear_when_it_is_back);
+	tcase_add_test(tc, a_redis_that_comes_late_drops_the_pool_and_puts_nobody_out);
 	tcase_add_test(tc, a_record_that_was_lost_is_written_again);
 	suite_add_tcase(suite, tc);
 	return redis_rig_main(suite);

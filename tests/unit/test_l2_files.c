@@ -458,6 +458,75 @@ START_TEST(a_remove_takes_what_is_damaged_and_nothing_else)
 }
 END_TEST
 
+/* ---- records ---- */
+
+#define RECORD_BYTES 96u
+
+static int
+record(uint8_t what, struct scout__l2_digest *name, uint8_t *data, uint8_t *found)
+{
+	struct scout__l2_op op = {
+		.what = what, .n = 1, .digests = name, .found = found, .data = data, .bytes = RECORD_BYTES};
+
+	return rig_run(&rig, &op);
+}
+
+/* Written over, apart from the objects, there after a restart, and never evicted. @_i: other servers write here, too. */
+START_TEST(a_record_is_written_over_and_outlives_everything)
+{
+	const char *query = _i ? "?shared=1" : "?max_bytes=64Ki";
+	struct scout__l2_digest name = {.lo = 7, .hi = 9}, other = {.lo = 7, .hi = 8};
+	uint8_t written[RECORD_BYTES], got[RECORD_BYTES];
+	uint8_t found = 9;
+
+	rig_open(&rig, query);
+	memset(got, 1, sizeof(got));
+	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, &name, got, &found), SCOUT__L2_OK);
+	ck_assert_uint_eq(found, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		memset(written, (int)(i * 77 + 5), sizeof(written));
+		ck_assert_int_eq(record(SCOUT__L2_RECORD_WRITE, &name, written, &found), SCOUT__L2_OK);
+		ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, &name, got, &found), SCOUT__L2_OK);
+		ck_assert_uint_eq(found, 1);
+		ck_assert_mem_eq(got, written, sizeof(got));
+	}
+	/* Far more than max_bytes. */
+	for (uint32_t i = 0; i < 40; i++)
+		ck_assert_int_eq(rig_store(&rig, i, 8192), SCOUT__L2_OK);
+	rig_close(&rig);
+	rig_open(&rig, query);
+	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, &name, got, &found), SCOUT__L2_OK);
+	ck_assert_uint_eq(found, 1);
+	ck_assert_mem_eq(got, written, sizeof(got));
+	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, &other, got, &found), SCOUT__L2_OK);
+	ck_assert_uint_eq(found, 0);
+	ck_assert(!rig_logged(&rig, "not of kvscout's"));
+}
+END_TEST
+
+/* One of another length is there, and reads as zeros: no record that anybody wrote. */
+START_TEST(a_record_of_another_length_reads_as_zeros)
+{
+	struct scout__l2_digest name = {.lo = 0x1122, .hi = 0x3344};
+	uint8_t data[RECORD_BYTES], zeros[RECORD_BYTES] = {0};
+	char path[512];
+	uint8_t found = 0;
+	int fd;
+
+	rig_open(&rig, "");
+	memset(data, 3, sizeof(data));
+	ck_assert_int_eq(record(SCOUT__L2_RECORD_WRITE, &name, data, &found), SCOUT__L2_OK);
+	(void)snprintf(path, sizeof(path), "%s/record-00000000000033440000000000001122", rig.folder);
+	fd = open(path, O_WRONLY);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, _i ? RECORD_BYTES + 1 : RECORD_BYTES - 1), 0);
+	ck_assert_int_eq(close(fd), 0);
+	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, &name, data, &found), SCOUT__L2_OK);
+	ck_assert_uint_eq(found, 1);
+	ck_assert_mem_eq(data, zeros, sizeof(data));
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -471,6 +540,8 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, direct_io_takes_slots_of_any_alignment);
 	tcase_add_test(tcase, a_huge_object_takes_its_time_and_is_right);
 	tcase_add_test(tcase, an_object_that_is_there_stays);
+	tcase_add_loop_test(tcase, a_record_is_written_over_and_outlives_everything, 0, 2);
+	tcase_add_loop_test(tcase, a_record_of_another_length_reads_as_zeros, 0, 2);
 	tcase_add_test(tcase, of_many_stores_of_one_key_one_writes);
 	tcase_add_test(tcase, stores_loads_and_evictions_of_the_same_keys_never_mix);
 	tcase_add_test(tcase, the_least_recently_used_go_first);
