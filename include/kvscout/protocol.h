@@ -99,7 +99,7 @@
  *                u16 rank_count      how many of the KV ranks this server holds, 1..SCOUT_MAX_RANKS
  *                u16 kv_ranks        KV ranks of the model, 1..SCOUT_MAX_RANKS; rank_first + rank_count <= kv_ranks
  *                u16 readers         workers that read each shard, 1..SCOUT_MAX_READERS
- *                u32 heartbeat_ms    how often the client will PING, 1..600000; 0 = default 1000, more counts as 600000
+ *                u32 heartbeat_ms    how often the peer sends PING while idle, 1..600000; 0 = default 1000, more counts as 600000
  *                u32 reserved        0
  *                u64 weights         version of the model weights; 0 = whatever the namespace has
  *                u64 joined          role worker: since when it is in the namespace, as a reply of this or an earlier server said;
