@@ -321,8 +321,6 @@ print(const struct bench *b)
 		    v[2][1], v[3][1], v[4][1], v[4][0], v[4][2],
 		    (double)(b->opt.chunks * b->opt.chunk_bytes) / v[4][1] / 1e6);
 	}
-	if (b->wrong)
-		complain("%" PRIu64 " WRONG BYTES", b->wrong);
 }
 
 static json_t *
@@ -492,7 +490,11 @@ main(int argc, char **argv)
 	b.opt.folder = folder;
 	init(&b);
 	run(&b);
-	print(&b);
+	/* Standard output is the JSON's then. */
+	if (!b.opt.json || strcmp(b.opt.json, "-") != 0)
+		print(&b);
+	if (b.wrong)
+		complain("%" PRIu64 " WRONG BYTES", b.wrong);
 	status = b.wrong || b.n_incomplete ? EXIT_FAILURE : EXIT_SUCCESS;
 	if (b.opt.json && write_json(&b) != 0) {
 		complain("%s", b.err);
