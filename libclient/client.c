@@ -281,6 +281,8 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 	if (how == ASK_AHEAD) {
 		slot->ahead = true;
 		slot->skip = 0; /* it is not known yet */
+	} else {
+		scout__step_add(client, i);
 	}
 	scout__table_asked(client, i);
 	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
@@ -294,6 +296,7 @@ scout__client_forget(struct scout_client *client, uint32_t i)
 {
 	scout__table_forget(client, i);
 	scout__renew_forget(client, &client->slots[i]);
+	scout__step_remove(client, i);
 	if (client->slots[i].submitted)
 		scout__client_push(client, SCOUT__WORD(SCOUT__JOB_FINISH, i));
 	else

@@ -101,6 +101,14 @@ static const struct scout__option options[] = {
 		.doc = "An answer that is this old when it is asked for again, and was not admitted, is asked anew in the background",
 	},
 	{
+		.name = "step_wait_us",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(step_wait_us),
+		.min = 0,
+		.max = 1000000,
+		.doc = "How long scout_lookup() may wait for answers in each step, all calls together; 0: not at all",
+	},
+	{
 		.name = "lookup_poll_interval_ms",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(lookup_poll_interval_ms),

@@ -148,6 +148,8 @@ static int
 allocate(struct scout_client *client)
 {
 	client->n_slots = 2 * client->cfg.max_lookups;
+	client->step_no = 1;
+	client->step_head = SCOUT__NO_SLOT;
 	client->todo = client->blocked = (struct scout__slot_list){SCOUT__NO_SLOT, SCOUT__NO_SLOT};
 	scout__deadlines_init(client);
 	if (scout__table_init(client) != 0 || scout__arena_init(&client->arena, client->cfg.arena_bytes) != 0 ||

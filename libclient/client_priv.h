@@ -117,6 +117,8 @@ struct scout__slot {
 	uint64_t arena_pos;
 	/* caller, before the ADMIT word */
 	uint32_t admit_from, admit_to;
+	/* caller, see step.c; in the list of its step if that number is the client's */
+	uint32_t step_no, step_prev, step_next;
 	/* caller, see ahead.c; before the LOOKUP word, and before the SETTLE word */
 	bool ahead; /* and nobody has read the answer yet */
 	uint32_t settle_from, settle_to, settle_l2;
@@ -214,8 +216,10 @@ struct scout_client {
 	uint32_t n_fresh;          /* slots from this one on were never used */
 	uint32_t n_live;
 	bool in_step;
-	bool step_dirty;     /* a word was pushed in this step */
-	uint32_t n_renewing; /* see renew.c */
+	bool step_dirty;             /* a word was pushed in this step */
+	uint32_t step_no, step_head; /* see step.c */
+	uint32_t step_left_us;       /* of step_wait_us, in this step */
+	uint32_t n_renewing;         /* see renew.c */
 	uint32_t renew_tokens;
 	uint64_t renew_refill_us;
 	uint64_t tickets[SCOUT__TICKET_BATCH]; /* random words drawn ahead: one system call for many lookups */
@@ -274,6 +278,13 @@ void scout__table_release(struct scout_client *client, uint32_t slot);
 void scout__client_stamp_answers(struct scout_client *client);
 /* When the answer to @id was published, on the clock of clock.h; 0 while there is none, or without stamps. */
 uint64_t scout__client_landed_ns(const struct scout_client *client, const char *id);
+
+/* ---- step.c: caller ---- */
+
+/* The slot was submitted by an ask. */
+void scout__step_add(struct scout_client *client, uint32_t slot);
+/* It has landed, or is over. */
+void scout__step_remove(struct scout_client *client, uint32_t slot);
 
 /* ---- ahead.c: caller ---- */
 

@@ -43,9 +43,9 @@ is_pending(const struct scout__slot *slot)
 }
 
 static void
-sleep_on(struct scout__slot *slot, uint32_t interval_ms)
+sleep_on(struct scout__slot *slot, uint64_t us)
 {
-	struct timespec timeout = {.tv_sec = interval_ms / 1000, .tv_nsec = (long)(interval_ms % 1000) * 1000000};
+	struct timespec timeout = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
 
 	atomic_store_explicit(&slot->sleeping, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
@@ -80,6 +80,19 @@ spin_on(const struct scout__slot *slot, uint32_t spin_us)
 	} while (scout__now_us() < end_us);
 }
 
+bool
+scout__answer_await(const struct scout_client *client, struct scout__slot *slot, uint64_t until_us)
+{
+	uint64_t interval_us = (uint64_t)client->cfg.lookup_poll_interval_ms * 1000, now_us = scout__now_us();
+
+	if (client->cfg.spin_us && now_us < until_us && is_pending(slot))
+		spin_on(slot,
+			until_us - now_us < client->cfg.spin_us ? (uint32_t)(until_us - now_us) : client->cfg.spin_us);
+	while (is_pending(slot) && (now_us = scout__now_us()) < until_us)
+		sleep_on(slot, until_us - now_us < interval_us ? until_us - now_us : interval_us);
+	return !is_pending(slot);
+}
+
 /* Of a request that was asked for just now. */
 static struct scout__slot *
 slot_of(struct scout_client *client, const char *id)
@@ -102,9 +115,29 @@ scout_wait_lookup(struct scout_client *client, const struct scout_lookup *lookup
 		if (client->cfg.spin_us)
 			spin_on(slot, client->cfg.spin_us);
 		while (is_pending(slot))
-			sleep_on(slot, client->cfg.lookup_poll_interval_ms);
+			sleep_on(slot, (uint64_t)client->cfg.lookup_poll_interval_ms * 1000);
 	}
 	return rc;
+}
+
+/* scout_try_lookup(), and what is left of the step's budget for its answer. */
+static int
+lookup_in_step(struct scout_client *client, const struct scout_lookup *lookup, struct scout_hit *ret_hit)
+{
+	int rc = scout_try_lookup(client, lookup, ret_hit);
+	uint32_t left_us = client->in_step ? client->step_left_us : client->cfg.step_wait_us;
+	uint64_t start_us, took_us;
+	bool landed;
+
+	if (rc != SCOUT_NOT_YET || left_us == 0)
+		return rc;
+	start_us = scout__now_us();
+	scout__client_push_on(client);
+	landed = scout__answer_await(client, slot_of(client, lookup->id), start_us + left_us);
+	took_us = scout__now_us() - start_us;
+	if (client->in_step)
+		client->step_left_us = took_us < left_us ? left_us - (uint32_t)took_us : 0;
+	return landed ? scout_try_lookup(client, lookup, ret_hit) : rc;
 }
 
 int
@@ -113,5 +146,5 @@ scout_lookup(struct scout_client *client, const struct scout_lookup *lookup, str
 	if (!client)
 		return SCOUT_ERR_INVALID;
 	return client->cfg.lookup_mode == SCOUT_LOOKUP_POLLED ? scout_wait_lookup(client, lookup, ret_hit)
-							      : scout_try_lookup(client, lookup, ret_hit);
+							      : lookup_in_step(client, lookup, ret_hit);
 }

@@ -4,8 +4,44 @@
  *
  * Words to the courier, and steps: what is pushed between scout_step_begin() and scout_step_end() is marked as held, so the courier
  * sends nothing of it before the word that ends the step, and rings once for all.
+ *
+ * The lookups that a step has submitted are in a list, the last one first, for scout_step_wait(). It sleeps on the last one: answers
+ * of one frame come together, so when that one is there the others are, and it seldom sleeps twice. A slot is in the list if it has
+ * the number of the step; so a new step forgets the list of the one before without a walk.
  */
 #include "client_priv.h"
+
+#include "clock.h"
+#include "polling.h"
+
+void
+scout__step_add(struct scout_client *client, uint32_t i)
+{
+	struct scout__slot *slot = &client->slots[i];
+
+	slot->step_no = client->step_no;
+	slot->step_prev = SCOUT__NO_SLOT;
+	slot->step_next = client->step_head;
+	if (client->step_head != SCOUT__NO_SLOT)
+		client->slots[client->step_head].step_prev = i;
+	client->step_head = i;
+}
+
+void
+scout__step_remove(struct scout_client *client, uint32_t i)
+{
+	struct scout__slot *slot = &client->slots[i];
+
+	if (slot->step_no != client->step_no)
+		return;
+	slot->step_no = 0;
+	if (slot->step_prev == SCOUT__NO_SLOT)
+		client->step_head = slot->step_next;
+	else
+		client->slots[slot->step_prev].step_next = slot->step_next;
+	if (slot->step_next != SCOUT__NO_SLOT)
+		client->slots[slot->step_next].step_prev = slot->step_prev;
+}
 
 void
 scout__client_push(struct scout_client *client, uint64_t word)
@@ -33,8 +69,15 @@ scout__client_push_on(struct scout_client *client)
 void
 scout_step_begin(struct scout_client *client)
 {
-	if (client && !scout__courier_forked(client->courier))
-		client->in_step = true;
+	if (!client || scout__courier_forked(client->courier))
+		return;
+	if (!client->in_step) {
+		client->step_left_us = client->cfg.step_wait_us;
+		client->step_head = SCOUT__NO_SLOT;
+		if (++client->step_no == 0) /* slots that are in no list have 0 */
+			client->step_no = 1;
+	}
+	client->in_step = true;
 }
 
 void
@@ -44,4 +87,27 @@ scout_step_end(struct scout_client *client)
 		return;
 	client->in_step = false;
 	scout__client_push_on(client);
+}
+
+int
+scout_step_wait(struct scout_client *client, uint32_t us)
+{
+	uint64_t until_us;
+	bool landed = true;
+
+	if (!client)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	scout__client_enter(client);
+	until_us = scout__now_us() + us;
+	scout__client_push_on(client);
+	while (landed && client->step_head != SCOUT__NO_SLOT) {
+		uint32_t i = client->step_head;
+
+		landed = scout__answer_await(client, &client->slots[i], until_us);
+		if (landed)
+			scout__step_remove(client, i);
+	}
+	return scout__client_leave(client, landed ? 0 : SCOUT_NOT_YET);
 }

@@ -74,6 +74,7 @@ struct scout_client_config {
 	uint32_t local_transport;      /* enum scout_local_transport: how a server on this machine is talked to */
 	uint32_t lookup_refresh_ms; /* default 1000: answers older than this are asked anew; SCOUT_NEVER: not at all */
 	const char *cpus;           /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
+	uint32_t step_wait_us;      /* default 0: a budget for the waits of scout_lookup() in each step */
 };
 
 /* Instead of a time, where a key takes the word "never". */
@@ -307,7 +308,15 @@ SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup(struct scout_client *client, co
 						 struct scout_hit *ret_hit);
 
 /**
- * scout_try_lookup() or scout_wait_lookup(), by the configured lookup_mode.
+ * scout_wait_lookup() with lookup_mode=polled. With lookup_mode=async scout_try_lookup(), which waits for a pending answer as long as
+ * something is left of step_wait_us: a budget for each step (scout_step_begin()) that all calls of it share; outside of steps each
+ * call has it. To submit a whole queue first and wait once for all of it, call scout_try_lookup() for each and
+ * scout_step_wait().
+ *
+ * Thread:   the caller's.
+ * Blocks:   async: for at most step_wait_us (default 0) in each step, and inside one it sends what is queued before it waits;
+ *           polled: as scout_wait_lookup().
+ * Returns:  as the one of both.
  * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_lookup(struct scout_client *client, const struct scout_lookup *lookup,
@@ -323,6 +332,20 @@ SCOUT_API SCOUT_MUST_CHECK int scout_lookup(struct scout_client *client, const s
  */
 SCOUT_API void scout_step_begin(struct scout_client *client);
 SCOUT_API void scout_step_end(struct scout_client *client);
+
+/**
+ * Wait once until all lookups have landed that were submitted since scout_step_begin() (by scout_try_lookup() and scout_lookup(), not
+ * by scout_lookup_ahead()), or until the time is over. Legal inside a step, where what is queued is sent first, and after its end; what
+ * was finished is not waited for. Then ask again: what has landed is answered.
+ *
+ * @us  at most so many microseconds; 0: only sends what is queued.
+ *
+ * Thread:   the caller's.
+ * Blocks:   at most @us, and what the kernel takes to wake a thread.
+ * Returns:  0: all have landed, or there were none; SCOUT_NOT_YET: the time is over; SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
+ * Since:    0.1
+ */
+SCOUT_API int scout_step_wait(struct scout_client *client, uint32_t us);
 
 /* Further than any prompt: the end of the hit. */
 #define SCOUT_TO_END INT64_MAX

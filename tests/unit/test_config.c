@@ -206,6 +206,7 @@ static const struct setting client_settings[] = {
 	{"lookup_mode", "polled"},
 	{"lookup_timeout_ms", "4"},
 	{"lookup_refresh_ms", "never"},
+	{"step_wait_us", "13"},
 	{"lookup_poll_interval_ms", "50"},
 	{"lookup_poll_key_timeout_ms", "6"},
 	{"lookup_poll_key_interval_ms", "7"},
@@ -244,6 +245,7 @@ START_TEST(each_client_key_sets_its_field)
 	ck_assert_uint_eq(taken.lookup_mode, SCOUT_LOOKUP_POLLED);
 	ck_assert_uint_eq(taken.lookup_timeout_ms, 4);
 	ck_assert_uint_eq(taken.lookup_refresh_ms, SCOUT_NEVER);
+	ck_assert_uint_eq(taken.step_wait_us, 13);
 	ck_assert_uint_eq(taken.lookup_poll_interval_ms, 50);
 	ck_assert_uint_eq(taken.lookup_poll_key_timeout_ms, 6);
 	ck_assert_uint_eq(taken.lookup_poll_key_intervals_ms, 7);

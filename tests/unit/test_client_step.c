@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
+#include "client_priv.h"
+#include "client_rig.h"
+
+/* Waits for the answers of a step, on a scripted server. */
+
+#define LONG_US 10000000u
+
+static int
+ask(unsigned i)
+{
+	struct scout_lookup q;
+	struct scout_hit hit;
+	char id[16];
+
+	snprintf(id, sizeof(id), "r%u", i);
+	q = rig_question(id, 4);
+	return scout_try_lookup(client, &q, &hit);
+}
+
+START_TEST(all_that_a_step_submitted_is_waited_for_once)
+{
+	uint64_t rings = rig_stats().rings;
+
+	scout_step_begin(client);
+	for (unsigned i = 0; i < 64; i++)
+		ck_assert_int_eq(ask(i), SCOUT_NOT_YET);
+	ck_assert_int_eq(scout_step_wait(client, LONG_US), 0);
+	for (unsigned i = 0; i < 64; i++)
+		ck_assert_int_eq(ask(i), 0);
+	scout_step_end(client);
+	ck_assert_uint_le(rig_stats().rings, rings + 1);
+	ck_assert_uint_ge(fake_max_ops(fake), 64);
+	/* Nothing is left to wait for, not even for a moment. */
+	ck_assert_int_eq(scout_step_wait(client, 0), 0);
+}
+END_TEST
+
+START_TEST(it_works_after_the_end_of_the_step_too)
+{
+	scout_step_begin(client);
+	ck_assert_int_eq(ask(1), SCOUT_NOT_YET);
+	scout_step_end(client);
+	ck_assert_int_eq(scout_step_wait(client, LONG_US), 0);
+	ck_assert_int_eq(ask(1), 0);
+}
+END_TEST
+
+START_TEST(the_time_ends_it)
+{
+	uint64_t start;
+
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
+	scout_step_begin(client);
+	ck_assert_int_eq(ask(1), SCOUT_NOT_YET);
+	start = scout__now_us();
+	ck_assert_int_eq(scout_step_wait(client, 20000), SCOUT_NOT_YET);
+	ck_assert_uint_ge(scout__now_us() - start, 20000);
+	ck_assert_int_eq(ask(1), SCOUT_NOT_YET);
+	ck_assert(fake_wait(fake, SCOUT_OP_LOOKUP, 1)); /* it was sent all the same */
+	fake_release(fake);
+	ck_assert_int_eq(scout_step_wait(client, LONG_US), 0);
+	ck_assert_int_eq(ask(1), 0);
+	scout_step_end(client);
+}
+END_TEST
+
+START_TEST(what_is_finished_ahead_or_of_another_step_is_not_waited_for)
+{
+	struct scout_lookup q = rig_question("ahead", 4);
+
+	ck_assert_int_eq(scout_step_wait(NULL, 0), SCOUT_ERR_INVALID);
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
+	scout_step_begin(client);
+	for (unsigned i = 1; i <= 3; i++)
+		ck_assert_int_eq(ask(i), SCOUT_NOT_YET);
+	ck_assert_int_eq(scout_finish(client, "r2"), 0);
+	ck_assert_int_eq(scout_finish(client, "r3"), 0);
+	ck_assert_int_eq(scout_finish(client, "r1"), 0);
+	ck_assert_int_eq(scout_step_wait(client, LONG_US), 0);
+	ck_assert_int_eq(ask(4), SCOUT_NOT_YET);
+	scout_step_end(client);
+	scout_step_begin(client);
+	ck_assert_int_eq(scout_lookup_ahead(client, &q), 0);
+	ck_assert_int_eq(scout_step_wait(client, LONG_US), 0);
+	ck_assert_int_eq(scout_finish(client, "r4"), 0);
+	scout_step_end(client);
+	fake_release(fake);
+}
+END_TEST
+
+START_TEST(a_step_has_one_budget_for_all_its_lookups)
+{
+	struct scout_lookup q = rig_question("r1", 4), other = rig_question("r2", 4);
+	struct scout_hit hit;
+	uint64_t start;
+
+	rig_reopen("step_wait_us", "20000");
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
+	for (unsigned step = 0; step < 2; step++) {
+		scout_step_begin(client);
+		ck_assert_uint_eq(client->step_left_us, 20000);
+		ck_assert_int_eq(scout_try_lookup(client, &other, &hit), SCOUT_NOT_YET);
+		ck_assert_uint_eq(client->step_left_us, 20000); /* which never waits */
+		start = scout__now_us();
+		ck_assert_int_eq(scout_lookup(client, &q, &hit), SCOUT_NOT_YET);
+		ck_assert_uint_ge(scout__now_us() - start, 20000);
+		ck_assert_uint_eq(client->step_left_us, 0);
+		ck_assert_int_eq(scout_lookup(client, &other, &hit), SCOUT_NOT_YET);
+		scout_step_end(client);
+	}
+	fake_release(fake);
+}
+END_TEST
+
+START_TEST(within_the_budget_the_first_ask_is_answered)
+{
+	struct scout_lookup q = rig_question("r1", 4), other = rig_question("r2", 4);
+	struct scout_hit hit;
+
+	rig_reopen("step_wait_us", "1000000");
+	fake_set_hit(fake, 3);
+	scout_step_begin(client);
+	ck_assert_int_eq(scout_lookup(client, &q, &hit), 0);
+	ck_assert_uint_eq(hit.chunks, 3);
+	ck_assert_uint_gt(client->step_left_us, 0);
+	ck_assert_uint_lt(client->step_left_us, 1000000);
+	scout_step_end(client);
+	ck_assert_int_eq(scout_lookup(client, &other, &hit), 0);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("client_step");
+	TCase *tc = tcase_create("step");
+
+	tcase_add_checked_fixture(tc, rig_up, rig_down);
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, all_that_a_step_submitted_is_waited_for_once);
+	tcase_add_test(tc, it_works_after_the_end_of_the_step_too);
+	tcase_add_test(tc, the_time_ends_it);
+	tcase_add_test(tc, what_is_finished_ahead_or_of_another_step_is_not_waited_for);
+	tcase_add_test(tc, a_step_has_one_budget_for_all_its_lookups);
+	tcase_add_test(tc, within_the_budget_the_first_ask_is_answered);
+	suite_add_tcase(s, tc);
+	return s;
+}
