@@ -294,6 +294,17 @@ unblock_record(const char *path)
 	ck_assert_int_eq(rmdir(path), 0);
 }
 
+/* The bytes of keys 1 to 4 from the store are those that were written. */
+static void
+node_read_back(struct node *node)
+{
+	struct scout__lookup_reply m;
+
+	ck_assert_int_eq(wire_lookup(&node->rig.client, 5, 1, 4, 0, &m), SCOUT_WIRE_OK);
+	node_read(node, 5, 1, 4);
+	rig_finish(&node->rig.client, 5);
+}
+
 START_TEST(a_store_that_cannot_record_a_clear_is_told_and_not_used)
 {
 	struct scout__clear_reply m;
@@ -329,6 +340,39 @@ START_TEST(a_store_that_cannot_record_a_clear_is_told_and_not_used)
 	rig_down(&node.rig);
 	node_up(&node, url);
 	ck_assert_uint_eq(clear_look(&node.rig.client).l2, 4);
+	rig_down(&node.rig);
+}
+END_TEST
+
+/* Of two stores one cannot record it: the other one serves, and a restart brings nothing back from either. */
+START_TEST(each_store_has_a_record_of_its_own)
+{
+	struct scout__clear_reply m;
+	struct node node;
+	char urls[600], path[512];
+
+	(void)snprintf(urls, sizeof(urls), "fs://%s/one fs://%s/two", folder, folder);
+	node_up(&node, urls);
+	(void)clear_by(&node.rig.worker, CLEAR_X);
+	clear_write(&node);
+	record_path("two", path, sizeof(path));
+	block_record(path);
+	ck_assert_int_eq(wire_clear(&node.rig.worker, CLEAR_Y, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.stores, 2);
+	ck_assert_uint_eq(m.pending, 1);
+	ck_assert_uint_eq(clear_look(&node.rig.client).hit, 0);
+	clear_write(&node);
+	rig_down(&node.rig);
+	/* The second has the record of no clear: it learns from the first, and never serves what it has. */
+	unblock_record(path);
+	node_up(&node, urls);
+	ck_assert_uint_eq(clear_look(&node.rig.client).l2, 4);
+	node_read_back(&node);
+	(void)clear_by(&node.rig.client, CLEAR_Y);
+	rig_down(&node.rig);
+	(void)snprintf(urls, sizeof(urls), "fs://%s/two", folder);
+	node_up(&node, urls);
+	ck_assert_uint_eq(clear_look(&node.rig.client).hit, 0);
 	rig_down(&node.rig);
 }
 END_TEST
@@ -385,6 +429,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(files, a_restart_brings_nothing_back, 0, 2);
 	tcase_add_test(files, another_server_on_the_folder_drops_it_too);
 	tcase_add_test(files, a_store_that_cannot_record_a_clear_is_told_and_not_used);
+	tcase_add_test(files, each_store_has_a_record_of_its_own);
 	tcase_add_loop_test(files, a_store_whose_record_is_damaged_is_not_used, 12, 14);
 	suite_add_tcase(suite, files);
 	return suite;
