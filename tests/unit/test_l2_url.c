@@ -313,11 +313,11 @@ START_TEST(options_go_through_the_adapters_table)
 	} cases[] = {
 		{"fs:///a?thread=2", SCOUT_ERR_CONFIG_KEY,
 		 "option 1: \"thread\" is no configuration key; did you mean threads?"},
-		{"fs:///a?max_bytes=1&threads=0", SCOUT_ERR_CONFIG_RANGE, "option 2: threads = \"0\": must be 1..64"},
+		{"fs:///a?max_bytes=1&threads=65", SCOUT_ERR_CONFIG_RANGE, "option 2: threads = \"65\": must be 1..64"},
 		{"fs:///a?threads=two", SCOUT_ERR_CONFIG_SYNTAX,
 		 "option 1: threads = \"two\": must be a number, 1..64"},
 	};
-	struct scout__l2_url url = parse("fs:///a?max_bytes=2Ki");
+	struct scout__l2_url url = parse("fs:///a?max_bytes=2Ki&threads=0"); /* 0: the default */
 	struct cfg cfg;
 
 	ck_assert_int_eq(scout__l2_url_options(&url, &table, &cfg, err, sizeof(err)), 0);
