@@ -263,10 +263,12 @@ may_transfer(struct scout_server *s, struct scout__peer *peer, const struct scou
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s: no lease connection", name);
 	else if (peer->rank < 0)
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s: REGISTER first", name);
+	else if (!scout__peer_weights_fit(s, peer, op))
+		return false; /* before what a CLEAR ended: with the right weights it is in */
 	else if (!scout__clear_is_in(peer))
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_CLEARED, "%s", not_in);
 	else
-		return scout__peer_weights_fit(s, peer, op);
+		return true;
 	return false;
 }
 

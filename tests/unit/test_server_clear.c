@@ -119,6 +119,9 @@ START_TEST(a_worker_that_names_the_weights_is_always_in)
 	other.hello.weights = 7;
 	ck_assert_int_eq(wire_hello(&other), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(rig_store(&other, 0, 3, 1), 1);
+	/* Of other weights by now: that is what it must be told, for CLEAR would not help it. */
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 8), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_store(&rig.worker, 0, 5, 1, &g), SCOUT_WIRE_WEIGHTS);
 	wire_close(&other);
 	rig_down(&rig);
 }
