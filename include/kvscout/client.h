@@ -271,8 +271,9 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_wait_ready(struct scout_client *clie
  * Thread:   the caller's.
  * Blocks:   never. No lock, no allocation; no system call while the answer is pending; a submit rings the courier at most once.
  * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID (no pointer; n or timeout_ms beyond what struct scout_lookup allows),
- *           SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_REQUEST_ID, SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id), SCOUT_ERR_BUSY (slots or arena full),
- *           SCOUT_ERR_FORKED, SCOUT_ERR_CLOSED.
+ *           SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_REQUEST_ID (no id, an empty or too long one),
+ *           SCOUT_ERR_HASH_LEN (also with n = 0), SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id),
+ *           SCOUT_ERR_BUSY (slots or arena full), SCOUT_ERR_FORKED, SCOUT_ERR_CLOSED.
  * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup(struct scout_client *client, const struct scout_lookup *lookup,
@@ -363,8 +364,8 @@ SCOUT_API int scout_step_wait(struct scout_client *client, uint32_t us);
  *
  * Thread:   the caller's.
  * Blocks:   never; room was set aside at submit.
- * Returns:  0, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_STATE (unknown id, not answered yet, or admitted already),
- *           SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
+ * Returns:  0, SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_STATE (unknown id, not answered yet, or
+ *           admitted already), SCOUT_ERR_INVALID (@client is NULL), SCOUT_ERR_FORKED.
  * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const char *id, int64_t from_token,
@@ -375,7 +376,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const ch
  *
  * Thread:   the caller's.
  * Blocks:   never, and is never refused.
- * Returns:  0, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
+ * Returns:  0, SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_INVALID (@client is NULL), SCOUT_ERR_FORKED.
  * Since:    0.1
  */
 SCOUT_API int scout_finish(struct scout_client *client, const char *id);

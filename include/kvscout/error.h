@@ -33,7 +33,7 @@ extern "C" {
 	X(CONFIG_KEY, -11, CALL, false, "unknown configuration key")                                                   \
 	X(CONFIG_RANGE, -12, CALL, false, "configuration value outside its range")                                     \
 	X(CONFIG_SYNTAX, -13, CALL, false, "configuration value is not a number, size, flag or one of the words")      \
-	X(REQUEST_ID, -14, CALL, false, "request id is empty or longer than 255 bytes")                                \
+	X(REQUEST_ID, -14, CALL, false, "request id is NULL, empty or longer than 255 bytes")                          \
 	X(HASH_LEN, -15, CALL, false, "hash_len is outside 16..32 bytes, or is not the configured hash_bytes")         \
 	X(NAMESPACE, -16, CONNECTION, false, "namespace mismatch: chunk_tokens, kv_ranks, readers or layout differ")   \
 	X(SHARD_BYTES, -17, CONNECTION, false, "this KV rank was registered with another layout or shard size")        \

@@ -245,8 +245,8 @@ struct scout_store {
  *
  * Thread:   the caller's.
  * Blocks:   never.
- * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a block id is outside the
- *           registered pages; nothing was started), SCOUT_ERR_STATE (not registered), SCOUT_ERR_BUSY (max_jobs are live),
+ * Returns:  0, or SCOUT_ERR_INVALID (also: structure size), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a block
+ *           id is outside the registered pages; nothing was started), SCOUT_ERR_STATE (not registered), SCOUT_ERR_BUSY (max_jobs are live),
  *           SCOUT_ERR_UNSUPPORTED (event or stream on the host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED.
  * Since:    0.1
  */
