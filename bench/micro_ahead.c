@@ -36,6 +36,7 @@
 
 struct bench {
 	uint64_t live, fresh, chunks, rounds, ahead_us, wait_us, spin_us;
+	bool busy;
 	uint8_t *hashes;
 	char (*ids)[ID_BYTES];
 	struct scout_lookup *lookups;
@@ -90,10 +91,18 @@ rest(void)
 	(void)clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL);
 }
 
-/* Work that is not about the cache. */
+/* Work that is not about the cache: of the GPU, which the scheduler waits for, or (--busy) its own. */
 static void
-work(uint64_t us)
+work(const struct bench *b)
 {
+	struct timespec ts = {.tv_sec = (time_t)(b->ahead_us / 1000000),
+			      .tv_nsec = (long)(b->ahead_us % 1000000) * 1000};
+	uint64_t us = b->ahead_us;
+
+	if (!b->busy) {
+		(void)clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL);
+		return;
+	}
 	for (uint64_t end_us = scout__now_us() + us; scout__now_us() < end_us;)
 		;
 }
@@ -133,7 +142,7 @@ step_of_all(struct bench *b, bool ahead, bool waits)
 			if (scout_lookup_ahead(b->client, &b->lookups[i]) != 0)
 				die("ahead", "refused");
 		scout_step_end(b->client);
-		work(b->ahead_us);
+		work(b);
 	}
 	scout_step_begin(b->client);
 	start_ns = scout__now_ns();
@@ -208,6 +217,7 @@ main(int argc, char **argv)
 		CLI_NUMBER("chunks", &b.chunks, 1, 4096, "hashes of a lookup"),
 		CLI_NUMBER("rounds", &b.rounds, 1, 100000, "steps of each kind"),
 		CLI_NUMBER("ahead-us", &b.ahead_us, 0, 1000000, "work between an ahead lookup and its first ask"),
+		CLI_SWITCH("busy", &b.busy, "that work takes the scheduler's CPU"),
 		CLI_NUMBER("wait-us", &b.wait_us, 0, 1000000, "how long a step may wait"),
 		CLI_NUMBER("spin-us", &b.spin_us, 0, 1000000, "spin_us of the client"),
 	};
