@@ -240,7 +240,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(reply_delay_us),
 		.min = 0,
 		.max = 60000000,
-		.doc = "For tests: answers to lookups are held back by this much",
+		.doc = "For tests: answers are held back by this much, within the lookup's time",
 	},
 	{
 		.name = "reply_jitter_us",

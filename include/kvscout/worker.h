@@ -387,7 +387,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, c
  *
  * The version becomes the worker's as if it had been made with it, also if it was made with 0. For the server it is what
  * scout_reset() is, for which client and workers may be called in any order: the first one that comes makes everything older
- * unreadable for all, those that have not been called yet get SCOUT_ERR_WEIGHTS until they are. One that comes late with a
+ * unreadable for all, and a peer with another version gets SCOUT_ERR_WEIGHTS until its own call. One that comes late with a
  * version that the others have left again does not take them back: its own jobs end SCOUT_ERR_WEIGHTS until it is called with
  * theirs. (Versions are names. A worker takes for older what it was told to leave itself; of any other one that the server has it
  * cannot know, and leaves the matter to a client's scout_reset().) Nothing has to be waited for, and nothing is to be done
