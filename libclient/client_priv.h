@@ -204,13 +204,14 @@ struct scout_client {
 	struct scout__courier *courier;
 	uint32_t n_links;
 	uint32_t n_slots;
-	uint32_t bucket_mask;
 	bool stamps_answers; /* set before the first lookup; for the latency tool */
 
 	/* caller */
 	struct scout__slot *slots;
 	struct scout__lane *lanes; /* n_slots * n_links; courier's content */
 	uint32_t *buckets;         /* each a slot plus 1; 0: empty */
+	uint32_t n_buckets;        /* in use: about as many as there are live requests */
+	uint32_t bucket_mask;      /* the least 2^k - 1 that is not below n_buckets - 1 */
 	uint32_t last_asked;       /* slot, in the table or not */
 	uint32_t free_head;        /* of the slots that were used before */
 	uint32_t n_fresh;          /* slots from this one on were never used */
@@ -264,7 +265,10 @@ int scout__table_init(struct scout_client *client);
 void scout__table_fini(struct scout_client *client);
 uint64_t scout__id_hash(const char *id, size_t len);
 uint32_t scout__table_find(const struct scout_client *client, const char *id, size_t len, uint64_t hash);
-/* A live slot in @bucket or in the first bucket behind it that has one, which @bucket then is; SCOUT__NO_SLOT: none. */
+/*
+ * A live slot; SCOUT__NO_SLOT: none. To forget all: call it with the same @bucket, UINT32_MAX at first, and forget what it returns,
+ * until there is none.
+ */
 uint32_t scout__table_any(const struct scout_client *client, uint32_t *bucket);
 /* The caller has just asked for this one. */
 void scout__table_asked(struct scout_client *client, uint32_t slot);

@@ -26,7 +26,7 @@ static int
 tell(struct scout_client *client, enum scout__tell_what what, uint64_t number)
 {
 	struct scout__tell *t = &client->tells[what];
-	uint32_t bucket = 0, i;
+	uint32_t bucket = UINT32_MAX, i;
 
 	while ((i = scout__table_any(client, &bucket)) != SCOUT__NO_SLOT)
 		scout__client_forget(client, i);
