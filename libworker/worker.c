@@ -151,6 +151,7 @@ destroy(struct scout_worker *w)
 	(void)pthread_mutex_destroy(&w->mu);
 	free(w->planes);
 	free(w->marks);
+	scout__lazy_free(w->uses, w->layout.n_blocks * sizeof(*w->uses));
 	scout__lazy_free(w->jobs, w->cfg.max_jobs * sizeof(*w->jobs));
 	scout__lazy_free(w->free_slots, w->cfg.max_jobs * sizeof(*w->free_slots));
 	scout__lazy_free(w->holds, (size_t)w->cfg.max_jobs * 2 * sizeof(*w->holds));
@@ -301,8 +302,10 @@ drop_layout(struct scout_worker *w)
 	w->engine = NULL;
 	free(w->planes);
 	free(w->marks);
+	scout__lazy_free(w->uses, w->layout.n_blocks * sizeof(*w->uses));
 	w->planes = NULL;
 	w->marks = NULL;
+	w->uses = NULL;
 }
 
 /* Shard bytes fit into 64 bits. */
@@ -340,6 +343,10 @@ take_layout(struct scout_worker *w, const struct scout_layout *layout, char *err
 		.blocks_per_chunk = w->cfg.chunk_tokens / layout->block_tokens,
 		.n_blocks = layout->n_blocks,
 	};
+	if (layout->n_blocks <= SIZE_MAX / sizeof(*w->uses))
+		w->uses = scout__lazy_alloc(layout->n_blocks * sizeof(*w->uses));
+	if (!w->uses)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	w->block_tokens = layout->block_tokens;
 	w->dtype = (uint16_t)layout->dtype;
 	w->null_block = layout->null_block;

@@ -87,6 +87,7 @@ collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
 		.total_us = work->since_us - work->submitted_us,
 	};
 	scout__worker_count_end(w, work, done);
+	scout__worker_uses_remove(w, work);
 	work->next_dead = w->dead;
 	w->dead = work;
 	job->work = NULL;
@@ -192,6 +193,46 @@ mark(struct scout_worker *w, const struct pages *pages, bool on)
 	}
 }
 
+/* ---- which blocks live jobs name ---- */
+
+static uint64_t
+n_ids(const struct scout_worker *w, const struct scout__work *work)
+{
+	return (uint64_t)work->n_chunks * w->layout.blocks_per_chunk;
+}
+
+void
+scout__worker_uses_add(struct scout_worker *w, const struct scout__work *work)
+{
+	uint64_t n = n_ids(w, work);
+
+	for (uint64_t i = 0; i < n; i++)
+		if (work->ids[i] >= 0)
+			w->uses[work->ids[i]]++;
+}
+
+void
+scout__worker_uses_remove(struct scout_worker *w, const struct scout__work *work)
+{
+	uint64_t n = n_ids(w, work);
+
+	for (uint64_t i = 0; i < n; i++)
+		if (work->ids[i] >= 0)
+			w->uses[work->ids[i]]--;
+}
+
+static bool
+has_users(const struct scout_worker *w, const struct pages *pages)
+{
+	for (size_t i = 0; i < pages->n; i++) {
+		int64_t id = scout__worker_plain_id(w, pages->ids[i]);
+
+		if (id >= 0 && w->uses[id] > 0)
+			return true;
+	}
+	return false;
+}
+
 static struct pages
 pages_of(const struct scout_worker *w, const int64_t *ids, size_t n)
 {
@@ -211,7 +252,7 @@ static bool
 is_affected(const struct scout_worker *w, const struct scout__job *job, const struct pages *pages)
 {
 	const struct scout__work *work = job->work;
-	uint64_t n = (uint64_t)work->n_chunks * w->layout.blocks_per_chunk;
+	uint64_t n = n_ids(w, work);
 	const int64_t *ids = work->ids;
 
 	if (work->low_id > pages->high || work->high_id < pages->low)
@@ -263,6 +304,8 @@ scout_worker_fence(struct scout_worker *w, const int64_t *block_ids, size_t n, v
 	if (scout__worker_check_ids(w, block_ids, n) != 0)
 		return SCOUT_ERR_INVALID;
 	pages = pages_of(w, block_ids, n);
+	if (!has_users(w, &pages))
+		return 0; /* the usual case, and no walk over the jobs */
 	mark(w, &pages, true);
 	/* First take away all that has not started; a copy that must be waited for takes longer. */
 	TAILQ_FOREACH(job, &w->live_jobs, live_link)

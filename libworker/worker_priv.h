@@ -239,6 +239,7 @@ struct scout_worker {
 	uint32_t n_live;
 	struct scout__work *dead; /* freed by the next poll */
 	uint64_t *marks;          /* fence: one bit for each block */
+	uint32_t *uses;           /* of each block: how often live jobs name it; n_blocks, mapped lazily */
 	uint64_t version;         /* of the weights, as last given to us */
 	uint64_t reset_at;        /* `generation` since the last reset; what is older ended by it, else by a clear */
 	struct scout_worker_stats stats; /* what is counted here; the rest is put in when it is read */
@@ -354,6 +355,10 @@ bool scout__worker_adopt_mends(const struct scout_worker *w, int error) SCOUT_ON
 
 /* worker_submit.c: 0, SCOUT_ERR_INVALID (no ids) or SCOUT_ERR_BLOCK_ID (one is outside the pages). */
 int scout__worker_check_ids(const struct scout_worker *w, const int64_t *ids, size_t n) SCOUT_ON_CALLER;
+
+/* worker_jobs.c: the blocks of a job become those of a live one, or are so no more. */
+void scout__worker_uses_add(struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
+void scout__worker_uses_remove(struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
 
 /* -1 for what is never touched. */
 static inline int64_t
