@@ -19,8 +19,8 @@ static struct scout__l2_key keys[N];
 static struct scout__l2_digest digests[N];
 static uint8_t found[N];
 static uint8_t data[16];
-static unsigned ended[N]; /* times */
-static unsigned lates[N]; /* times */
+static unsigned ended[N];  /* times */
+static unsigned n_late[N]; /* times */
 static struct scout__l2_op *order[4 * N];
 static unsigned n_ended;
 static char err[512];
@@ -38,7 +38,7 @@ on_late(void *user, struct scout__l2_op *op)
 {
 	ck_assert_ptr_eq(user, &ended[op - ops]);
 	ck_assert_uint_eq(ended[op - ops], 0);
-	lates[op - ops]++;
+	n_late[op - ops]++;
 }
 
 static void
@@ -82,7 +82,7 @@ submit(unsigned i, enum scout__l2_what what, uint64_t now_us)
 	scout__enter_loop();
 	keys[i].digest = digests[i] = (struct scout__l2_digest){i + 1, i + 2};
 	keys[i].len = 1;
-	ended[i] = lates[i] = 0;
+	ended[i] = n_late[i] = 0;
 	ops[i] = (struct scout__l2_op){
 		.what = (uint8_t)what,
 		.timeout_us = S,

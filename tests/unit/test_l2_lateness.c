@@ -68,10 +68,10 @@ START_TEST(what_moves_is_not_late_however_long_it_takes)
 	ck_assert_uint_eq(overdue(), 0);
 	tick(now_us + S);
 	ck_assert_uint_eq(overdue(), 2);
-	ck_assert_uint_eq(lates[0], 1);
-	ck_assert_uint_eq(lates[1], 1);
+	ck_assert_uint_eq(n_late[0], 1);
+	ck_assert_uint_eq(n_late[1], 1);
 	tick(now_us + 10 * S);
-	ck_assert_uint_eq(lates[0], 1);
+	ck_assert_uint_eq(n_late[0], 1);
 	ck_assert_uint_eq(logged("no progress for 1000 ms"), 1);
 	teardown();
 }
@@ -147,9 +147,9 @@ START_TEST(what_waits_for_hanging_writes_is_refused)
 	ck_assert_uint_eq(n_ended, 3);
 	for (unsigned i = 1; i < 4; i++) {
 		ck_assert_int_eq(ops[i].result, SCOUT__L2_REFUSED);
-		ck_assert_uint_eq(lates[i], 0);
+		ck_assert_uint_eq(n_late[i], 0);
 	}
-	ck_assert_uint_eq(lates[0], 1);
+	ck_assert_uint_eq(n_late[0], 1);
 	check_switched(SCOUT__L2_CLOSED, SCOUT__L2_OPEN);
 	ck_assert_uint_eq(logged("writes are switched off: the store hangs"), 1);
 	ck_assert_uint_eq(overdue(), 1);
@@ -170,7 +170,7 @@ START_TEST(what_is_stuck_behind_hanging_loads_is_given_up_without_a_failure)
 	ck_assert_uint_eq(overdue(), 0);
 	tick(100 + S);
 	for (unsigned i = 0; i < 4; i++)
-		ck_assert_uint_eq(lates[i], 1);
+		ck_assert_uint_eq(n_late[i], 1);
 	for (unsigned i = 2; i < 4; i++)
 		ck_assert(!scout__l2_has_begun(&ops[i]));
 	reap(100 + S);
@@ -235,7 +235,7 @@ START_TEST(what_comes_behind_what_is_late_is_looked_at)
 	check_switched(SCOUT__L2_CLOSED, SCOUT__L2_OPEN);
 	tick(102 + 2 * S);
 	reap(102 + 2 * S);
-	ck_assert_uint_eq(lates[2] + lates[3], 2);
+	ck_assert_uint_eq(n_late[2] + n_late[3], 2);
 	ck_assert_int_eq(ops[4].result, SCOUT__L2_REFUSED);
 	check_switched(SCOUT__L2_OPEN, SCOUT__L2_OPEN);
 	end_all(102 + 2 * S);
@@ -254,8 +254,8 @@ START_TEST(questions_and_the_disk_hang_each_by_itself)
 		moves(&ops[2], now_us);
 		tick(now_us);
 	}
-	ck_assert_uint_eq(lates[0] + lates[1], 2);
-	ck_assert_uint_eq(lates[2], 0);
+	ck_assert_uint_eq(n_late[0] + n_late[1], 2);
+	ck_assert_uint_eq(n_late[2], 0);
 	check_switched(SCOUT__L2_OPEN, SCOUT__L2_CLOSED);
 	end_all(200 + S);
 	teardown();
