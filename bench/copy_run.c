@@ -72,7 +72,7 @@ send_message(const struct message *message)
 		n = write(child_pipe, message, sizeof(*message));
 	while (n < 0 && errno == EINTR);
 	if (n != (ssize_t)sizeof(*message))
-		_exit(EXIT_WRONG); /* nobody reads */
+		_exit(EXIT_WRONG); /* the reader has gone */
 }
 
 /* Instead of a line on standard error: the reporting process puts it where it belongs. */

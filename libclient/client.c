@@ -405,7 +405,7 @@ scout__client_ask_ahead(struct scout_client *client, const struct scout_lookup *
 	if (i != SCOUT__NO_SLOT && !client->slots[i].admitted)
 		return q->n == 0 || !same_question(&client->slots[i], q) ? SCOUT_ERR_STATE : 0;
 	if (q->n == 0 || atomic_load_explicit(&client->down, memory_order_relaxed))
-		return 0; /* there is nothing to ask, or nobody */
+		return 0; /* there is nothing to ask, or no server to be asked */
 	if (i != SCOUT__NO_SLOT)
 		scout__client_forget(client, i);
 	rc = submit(client, q, id_len, tenant_len, hash, ASK_AHEAD, &unused);

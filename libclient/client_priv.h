@@ -120,7 +120,7 @@ struct scout__slot {
 	/* caller, see step.c; in the list of its step if that number is the client's */
 	uint32_t step_no, step_prev, step_next;
 	/* caller, see ahead.c; before the LOOKUP word, and before the SETTLE word */
-	bool ahead; /* and nobody has read the answer yet */
+	bool ahead; /* and the answer was not read yet */
 	uint32_t settle_from, settle_to, settle_l2;
 	/* caller, see renew.c */
 	bool renewing;         /* asked anew, and no news yet */
@@ -299,7 +299,7 @@ void scout__ahead_settle(struct scout_client *client, uint32_t slot, const struc
 
 /* An answered, unadmitted slot is asked for by @q: take over what is newer, and ask anew if it is old. */
 void scout__renew_look(struct scout_client *client, uint32_t slot, const struct scout_lookup *q);
-/* The slot is admitted or forgotten: nobody waits for news of it. */
+/* The slot is admitted or forgotten: a renewal of it has no reader any more. */
 void scout__renew_forget(struct scout_client *client, struct scout__slot *slot);
 
 /* ---- client.c: caller ---- */

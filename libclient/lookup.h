@@ -55,7 +55,7 @@ int scout__ahead_reply(struct scout_client *c, struct scout__slot *slot, const s
 		       struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
 /* The SETTLE word. */
 void scout__ahead_settled(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-/* The courier's, or whoever destroys the client. */
+/* On the courier, or on the thread that destroys the client. */
 void scout__ahead_free(struct scout__slot *slot);
 
 /* ---- lookup_renew.c ---- */

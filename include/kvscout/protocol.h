@@ -38,7 +38,7 @@
  *                         sent in the order of their sent_us. When it goes back by more than 5 s, the server forgets what it knew
  *                         of this clock, and this frame has not waited: one wrong number cannot make the operations
  *                         behind it expire. A smaller one from the future counts as waiting for up to 2 minutes. A wrong clock
- *                         harms nobody but its own peer.
+ *                         harms only its own peer.
  *
  * OPERATION (SCOUT_OP_HEADER_BYTES = 24, then the body)
  *    0     1    opcode    SCOUT_OP_*
@@ -254,7 +254,7 @@
  *                                    While it lives, it may not be used for another STORE or RETRIEVE (STATE).
  *                u32 n
  *                u32 reserved        0
- *                n * GRANT           state GRANTED: write here. PRESENT: readable or being written by somebody else, skip it.
+ *                n * GRANT           state GRANTED: write here. PRESENT: readable, or another store is writing it; skip it.
  *                                    NO_ROOM: this one and all behind it got no slot.
  *
  * STORE_DONE     u64 store_id

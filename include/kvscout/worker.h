@@ -140,8 +140,9 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config
  * Returns:  0: registered, or with @timeout_ms 0: going on. SCOUT_ERR_TIMEOUT: not registered yet, going on; not to be
  *           repeated. On any other error nothing is kept, and it may be called again: SCOUT_ERR_INVALID (@err names the field;
  *           also: pages that this process cannot read, on the host backend, or that are not all memory of the configured device,
- *           on cuda), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM. Only who waits is told of refusals: SCOUT_ERR_NAMESPACE,
- *           SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS, SCOUT_ERR_NO_ROOM (the pool is smaller than one chunk) or another one.
+ *           on cuda), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM.
+ *           With @timeout_ms > 0 also refusals of the server: SCOUT_ERR_NAMESPACE, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS,
+ *           SCOUT_ERR_NO_ROOM (the pool is smaller than one chunk) or another one.
  * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_register(struct scout_worker *worker, const struct scout_layout *layout,
@@ -272,7 +273,7 @@ struct scout_done {
 	uint64_t bytes; /* copied */
 	uint32_t
 		chunks; /* retrieve: chunks read. store: chunks that became a hit by this job (all other ranks had them) */
-	uint32_t present;     /* store: chunks that were there already, or are being written by somebody else */
+	uint32_t present;     /* store: chunks that were there already, or that another store is writing */
 	uint32_t no_room;     /* store: chunks at the end that got no slot */
 	uint32_t null_chunks; /* store: chunks with a null or negative block id. They are not stored */
 	uint32_t n_missing;   /* retrieve: blocks that were not filled and must be recomputed */

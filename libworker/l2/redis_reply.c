@@ -212,7 +212,7 @@ exec_reply(struct redis *r, struct redis_link *link, struct redis_command *comma
 	return true;
 }
 
-/* @job NULL: nobody waits for it any more. */
+/* @job NULL: its operation has ended already. */
 static void
 take_record(const struct redis_job *job, const struct redisReply *reply)
 {

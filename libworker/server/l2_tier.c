@@ -62,7 +62,7 @@ open_adapters(struct scout_server *s, struct scout__tier2 *t, char *err, size_t 
 		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "l2: more than %u URLs", (unsigned)MAX_URLS);
 	else
 		rc = scout__l2_new(urls, t->n, s->cfg.l2_timeout_ms, ops, &s->log, &t->l2, err, err_len);
-	/* More would only wait in the front, where a load that nobody needs any more cannot be cancelled. */
+	/* More would only wait in the front, where a load that is not needed any more cannot be cancelled. */
 	for (uint32_t i = 0; !rc && i < t->n && t->load_ops < SCOUT__LOAD_OPS; i++)
 		t->load_ops += scout__l2_at_once(t->l2, i, SCOUT__L2_READS) < SCOUT__LOAD_OPS
 				       ? scout__l2_at_once(t->l2, i, SCOUT__L2_READS)

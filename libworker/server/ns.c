@@ -194,7 +194,7 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 	n_chunks = ns->bank ? ns->bank->n_entries : 0;
 	scout__log_limited(
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
-		"%s, and nobody else is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
+		"%s, and no other peer is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
 	weights = hello->weights ? hello->weights : ns->weights;
 	scout__ns_outdate(s, ns, SCOUT_WIRE_WEIGHTS);
 	scout__ns_drop_bank(ns);

@@ -13,7 +13,7 @@
  *
  * Private folders (kvscout-XXXXXX under the runtime folder or /tmp) that killed servers left. The next start removes them.
  *
- * Dead is a folder whose lock file nobody holds: the kernel drops flock() with its process, however that ends, and knows no process
+ * A folder is dead if no process holds its lock file: the kernel drops flock() with its process, however that ends, and knows no process
  * numbers that others get again. An empty lock file belongs to a server that is starting: it writes its pid once it holds the lock.
  * So does a folder without a lock file; if that server is killed in this moment, its folder stays.
  *
@@ -25,7 +25,7 @@
  * Two starts at once: whoever gets the lock of a dead folder removes it; the other one does not get it, or finds that the file it has
  * locked is not the one in the folder any more.
  *
- * Threads: whoever starts a server.
+ * Threads: the one that starts a server.
  */
 
 #define ENTRIES_MAX 65536 /* of the folder above that one start looks at */
@@ -114,7 +114,7 @@ remove_if_dead(int base, const char *name)
 		(void)unlinkat(folder, lease_name, 0);
 		(void)unlinkat(folder, lock_name, 0);
 		removed = unlinkat(base, name, AT_REMOVEDIR) == 0;
-		(void)close(lock); /* last: until then nobody else removes it */
+		(void)close(lock); /* last: until then no other start removes it */
 	}
 	(void)close(folder);
 	return removed;
