@@ -107,6 +107,8 @@ START_TEST(an_engine_starts_without_a_server_and_has_a_cache_when_one_comes)
 	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 0, err, sizeof(err)), SCOUT_ERR_STATE);
 	rig_server_start(&rig);
 	store_until_stored(1);
+	/* The client finds the server again by itself, and when it does is its own affair. */
+	ck_assert_int_eq(scout_client_wait_ready(rig.client, RIG_DEADLINE_MS, err, sizeof(err)), 0);
 	ck_assert_uint_eq(rig_lookup(&rig, 1, 3, id).chunks, 3);
 	free(ids);
 }
