@@ -66,7 +66,7 @@ void scout__renew_start(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 void scout__renew_stop(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* The connection of a lane went: whatever is under way ends without news. */
 void scout__renew_lost(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-/* The answer of a lane; nobody may wait for it. */
+/* The answer of a lane. Its lookup may have ended already. */
 void scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op) SCOUT_ON_COURIER;
 /* The lookup that opened a session in place of an answer without one has ended so. */
 void scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit) SCOUT_ON_COURIER;

@@ -4,7 +4,7 @@
  *
  * Asking anew for what was answered: the courier's side of renew.c.
  *
- * Each RENEW word is answered once in slot->newer, with news or without, unless ADMIT or FINISH comes first: then nobody reads it. In a
+ * Each RENEW word is answered once in slot->newer, with news or without, unless ADMIT or FINISH comes first: then it is not read. In a
  * session that all servers have, every lane sends LOOKUP with SCOUT_LOOKUP_RENEW; the new hit is the minimum, lanes that promised
  * more give that back, and a lane that refuses or whose answer is lost counts with what it said before. Without a session it is a
  * lookup like the first one, under a new ticket, whose answer goes to `newer`.

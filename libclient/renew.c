@@ -6,7 +6,7 @@
  *
  * A request may wait for minutes while another one stores its prefix, or while others hold what max_promised allows. So an ask that
  * finds its answer older than lookup_refresh_ms returns it and lets the courier ask anew; a later ask takes over what came. Nothing
- * else does, so an answer never changes between an ask and its admit. Nothing is asked on a timer: what nobody asks for any more is
+ * else does, so an answer never changes between an ask and its admit. Nothing is asked on a timer: what the caller asks for no more is
  * not renewed either.
  *
  * The arena has given the hashes back long ago. The caller passes them with each ask, and they are copied once more. A full arena, a

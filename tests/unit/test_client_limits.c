@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "anonymous_bytes.h"
 #include "check_main.h"
 #include "client_rig.h"
 
@@ -98,23 +99,6 @@ START_TEST(requests_that_end_while_they_wait_leave_room)
 END_TEST
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they keep memory of their own */
-/* Bytes of this process that are its own and in memory. */
-static uint64_t
-anonymous_bytes(void)
-{
-	char line[256];
-	unsigned long long kib = UINT64_MAX;
-	FILE *f = fopen("/proc/self/status", "re");
-
-	ck_assert_ptr_nonnull(f);
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "RssAnon: %llu kB", &kib) == 1)
-			break;
-	ck_assert_int_eq(fclose(f), 0);
-	ck_assert_uint_ne(kib, UINT64_MAX);
-	return kib * 1024;
-}
-
 START_TEST(an_idle_client_takes_two_mebibytes_at_any_limit)
 {
 	static const char *const limits[] = {"1", "65536", "1048576"};

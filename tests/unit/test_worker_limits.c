@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "anonymous_bytes.h"
 #include "check_main.h"
 #include "worker_priv.h"
 
@@ -190,23 +191,6 @@ START_TEST(a_fence_finds_its_jobs_among_many)
 END_TEST
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-/* Bytes of this process that are its own and in memory. */
-static uint64_t
-anonymous_bytes(void)
-{
-	char line[256];
-	unsigned long long kib = UINT64_MAX;
-	FILE *f = fopen("/proc/self/status", "re");
-
-	ck_assert_ptr_nonnull(f);
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "RssAnon: %llu kB", &kib) == 1)
-			break;
-	ck_assert_int_eq(fclose(f), 0);
-	ck_assert_uint_ne(kib, UINT64_MAX);
-	return kib * 1024;
-}
-
 START_TEST(an_idle_worker_takes_two_mebibytes_at_any_limit)
 {
 	static const uint32_t limits[] = {1, QUEUE, SCOUT__MAX_JOBS};
