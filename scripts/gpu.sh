@@ -49,7 +49,7 @@ gpu_find_tools()
 # The programs of this tree, by the contents of what they are built from.
 gpu_stamp()
 {
-	(cd "$ROOT" && cat scripts/gpu.sh bench/*copy* bench/say.[ch] tests/gpu/*.[ch] include/kvscout/*.h libclient/base/*.[ch] \
+	(cd "$ROOT" && cat scripts/gpu.sh bench/copy/* bench/common/say.[ch] tests/gpu/*.[ch] include/kvscout/*.h libclient/base/*.[ch] \
 		libworker/copy/*) | cksum
 }
 
@@ -79,10 +79,10 @@ gpu_nvcc()
 gpu_compile_kernels()
 {
 	gk_pids=
-	for gk_source in "$ROOT"/libworker/copy/*.cu "$ROOT"/bench/copy_*.cu; do
+	for gk_source in "$ROOT"/libworker/copy/*.cu "$ROOT"/bench/copy/copy_*.cu; do
 		gk_name=$(basename "$gk_source" .cu)
 		case $gk_source in
-		*/bench/*) gk_object=$GPU_DIR/tool/$gk_name.o ;;
+		*/bench/copy/*) gk_object=$GPU_DIR/tool/$gk_name.o ;;
 		*) gk_object=$GPU_DIR/engine/$gk_name.o ;;
 		esac
 		gpu_nvcc "$gk_source" "$gk_object" &
@@ -107,7 +107,7 @@ gpu_build()
 	gb_strict=
 	wants_werror && gb_strict=-Werror
 	gb_flags="-std=gnu11 -O2 -g -Wall -Wextra $gb_strict -D_GNU_SOURCE -DSCOUT_HAVE_CUDA -I$ROOT/include -I$ROOT/libclient -I$gb_base
-		-I$gb_copy -I$GPU_DIR -isystem $gb_home/include"
+		-I$gb_copy -I$ROOT/bench/common -I$GPU_DIR -isystem $gb_home/include"
 	gb_libs="-L$gb_home/lib64 -L$gb_home/lib -lcudart_static -ldl -lrt -lpthread -lm"
 	gpu_compile_kernels || return 1
 	# shellcheck disable=SC2086 # lists of flags
@@ -127,7 +127,7 @@ gpu_build()
 
 gpu_tool_sources()
 {
-	for gs_source in "$ROOT"/bench/kvscout-copy.c "$ROOT"/bench/copy_*.c "$ROOT"/bench/say.c; do
+	for gs_source in "$ROOT"/bench/copy/kvscout-copy.c "$ROOT"/bench/copy/copy_*.c "$ROOT"/bench/common/say.c; do
 		case $gs_source in
 		*/copy_nocuda.c) ;;
 		*) printf '%s\n' "$gs_source" ;;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/compare.py and bench/run-bench without measuring: statistics against known values, what they say, what they refuse.
+"""compare.py and run-bench of bench/scripts without measuring: statistics against known values, what they say, what they refuse.
 
-TAP. usage: test_bench_scripts.py BENCH_FOLDER
+TAP. usage: test_bench_scripts.py SCRIPTS_FOLDER
 """
 
 import copy
@@ -186,14 +186,14 @@ def run_bench_says_which_tool_does_not_run():
 def run_bench_keeps_what_it_has_when_it_is_interrupted():
     """Two tools that print what they should; the second of them ends the script, as Ctrl-C would. There is no git."""
     with tempfile.TemporaryDirectory() as folder:
-        os.mkdir(f"{folder}/bench")
+        os.makedirs(f"{folder}/bench/micro")
         tools = {"micro_hash": 'echo "block 16: 5.0 ns/token (spread 1.0 %), floor 4.0 ns/token"', "micro_client": "kill -TERM $PPID",
                  "openssl": "exit 0"}
         for name, script in tools.items():
-            with open(f"{folder}/bench/{name}", "w", encoding="utf-8") as file:
+            with open(f"{folder}/bench/micro/{name}", "w", encoding="utf-8") as file:
                 file.write(f"#!/bin/sh\n{script}\n")
-            os.chmod(f"{folder}/bench/{name}", 0o755)
-        os.environ["PATH"] = f"{folder}/bench"
+            os.chmod(f"{folder}/bench/micro/{name}", 0o755)
+        os.environ["PATH"] = f"{folder}/bench/micro"
         status, out, err = run("--out", f"{folder}/out", "--build", folder, "--only", "hashing", "--only", "calls",
                                tool="run-bench")
         assert status == 130 and "interrupted" in out and "sha256_cbor, block 16" in out, (status, out, err)

@@ -295,7 +295,7 @@ ok $? "a CSV file that cannot be written is named"
 run 0 $small --csv - && [ "$(sed '/^#/d' "$dir/out" | head -1)" = "mode,metric,n,min,p50,p90,p99,p999,max" ]
 ok $? "--csv - has standard output for itself"
 
-peer=$(dirname "$0")/../../bench/peer_python.py
+peer=$(dirname "$0")/../../bench/scripts/peer_python.py
 if "$python" -c 'import zmq' 2>/dev/null; then
 	# shellcheck disable=SC2086
 	run 0 $small --compare --rounds 2 --hit-ratio 0.5 --peer "$python $peer" --verify --json - &&
@@ -339,7 +339,7 @@ for i in range(4):
                 if hist["p50"] is not None:
                     hist["p50"] //= factor
 PY
-compare=$(dirname "$0")/../../bench/compare.py
+compare=$(dirname "$0")/../../bench/scripts/compare.py
 "$python" "$compare" "$dir"/same?.json --with "$dir"/slow?.json >"$dir/out" 2>"$dir/err" &&
 	grep -q "^sync rtt_ns p50 .* 2.000  2.000..2.000  higher$" "$dir/out" &&
 	grep -q "^sync rtt_ns p99 .* 1.000  1.000..1.000  no difference$" "$dir/out"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# bench/micro_retrieve at small sizes: every mode brings every byte, from what was stored before and from what is stored meanwhile.
+# bench/micro/micro_retrieve at small sizes: every mode brings every byte, from what was stored before and from what is stored meanwhile.
 # usage: test_retrieve.sh PROGRAM
 . "$(dirname "$0")/tap.sh"
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "../common/check_main.h"
-#include "../../bench/cli.h"
-#include "../../bench/say.h"
+#include "cli.h"
+#include "say.h"
 
 /* What a command line of our tools is taken for, and what is said about a wrong one. */
 

@@ -5,7 +5,7 @@
 #include <kvscout/error.h>
 
 #include "../common/check_main.h"
-#include "../../bench/kvmem.h"
+#include "kvmem.h"
 
 /* The tools' claim "wrong bytes: 0" is worth what these tests say: that a wrong byte would have been counted. */
 

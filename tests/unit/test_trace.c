@@ -10,7 +10,7 @@
 #include <kvscout/error.h>
 
 #include "../common/check_main.h"
-#include "../../bench/trace.h"
+#include "trace.h"
 
 #define GOOD                                                                                                           \
 	"{\"timestamp\": 27, \"input_length\": 6758, \"output_length\": 500, \"hash_ids\": [0, 14, 9007199254740993]}"

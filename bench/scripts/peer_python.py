@@ -11,7 +11,7 @@ It is kind to that mechanism: the hashes travel as one joined byte string instea
 looks for them in a set of its own memory instead of asking another service.
 
 Standalone it prints JSON; with --serve it takes "run N" lines on standard input and writes each sample as a line (see
-bench/lat_peer.c).
+bench/latency/lat_peer.c).
 """
 
 import argparse
