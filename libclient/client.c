@@ -3,15 +3,15 @@
  * DESIGN
  *
  * The public calls, on the caller's thread. They validate, find the slot of the id, and either read it or fill it and push one word.
- * No call but new, free (both in client_life.c), wait_ready and wait_lookup (polling.c) blocks; none but new and free allocates.
+ * No call but new, free (both in client_life.c), wait_ready and wait_lookup (wait.c) blocks; none but new and free allocates.
  *
  * Asking again for a live id compares number, length and last hash of the question: hashes are chained, so the last one covers
  * all before it, and a pending answer stays a matter of one cache line.
  *
  * While a server is known to be gone, a new lookup is answered here and the courier never hears of it. It still gets a slot: an
- * answer must not change between an ask and its admit (C3). What becomes of answers that grow old is in renew.c.
+ * answer must not change between an ask and its admit (C3). What becomes of answers that grow old is in client_renew.c.
  */
-#include "client_priv.h"
+#include "client_internal.h"
 
 #include <errno.h>
 #include <string.h>

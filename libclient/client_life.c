@@ -5,7 +5,7 @@
  * How a client begins and ends: its memory, what it says at HELLO, and its courier. One destroy() also takes what is half built. The
  * courier's thread is started last and joined first, so nothing else runs while there is only a part of the client.
  */
-#include "client_priv.h"
+#include "client_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 #include "client_config.h"
 #include "cpus.h"
-#include "lookup.h"
+#include "lookup_internal.h"
 
 #define ENDPOINTS_MAX 64u
 

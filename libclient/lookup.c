@@ -17,7 +17,7 @@
  * A FINISH whose connection is lost is kept as a bare ticket in a bounded ring and sent when the same server start is back; a
  * server that restarted has nothing to give back. So a slot never waits for a dead server.
  */
-#include "lookup.h"
+#include "lookup_internal.h"
 
 #define TIMEOUT_LOG_US UINT64_C(1000000) /* between two lines about timeouts */
 

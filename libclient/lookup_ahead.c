@@ -2,11 +2,11 @@
 /*
  * DESIGN
  *
- * Lookups ahead (ahead.c), the courier's side: what the servers have is kept as a bitmap of chunks, and of several servers as the
+ * Lookups ahead (client_ahead.c), the courier's side: what the servers have is kept as a bitmap of chunks, and of several servers as the
  * chunks that all of them have. The map is made with the first reply and freed with the SETTLE word or with the slot. Without memory
  * for it only the leading run is known, and the rest is given back when the answer is settled.
  */
-#include "lookup.h"
+#include "lookup_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

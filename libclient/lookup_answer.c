@@ -6,12 +6,12 @@
  * connection, the deadline and closing. What servers have promised beyond the answer is given back from here; the slot
  * returns to the caller when it is finished and no operation names it.
  */
-#include "lookup.h"
+#include "lookup_internal.h"
 
 #include <unistd.h>
 
 #include "clock.h"
-#include "polling.h"
+#include "wait.h"
 
 /* ---- lanes ---- */
 
@@ -84,7 +84,7 @@ count_answer(struct scout_client *c, const struct scout_hit *hit, bool is_ahead)
 	case SCOUT_REASON_HIT:
 	case SCOUT_REASON_LIMITED:
 		if (is_ahead)
-			break; /* how many count is known when it is asked for: ahead.c */
+			break; /* how many count is known when it is asked for: client_ahead.c */
 		scout__count_n(&c->counts.hits, hit->chunks > 0);
 		scout__count_n(&c->counts.hit_tokens, hit->tokens);
 		break;

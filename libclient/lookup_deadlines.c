@@ -11,7 +11,7 @@
  *
  * Rejected: one array heap for all. Each removal would write the positions of a dozen other slots, whose lines nothing else touches.
  */
-#include "lookup.h"
+#include "lookup_internal.h"
 
 /* ---- the list: lookups with the client's own timeout ---- */
 

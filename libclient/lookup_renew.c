@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * Asking anew for what was answered: the courier's side of renew.c.
+ * Asking anew for what was answered: the courier's side of client_renew.c.
  *
  * Each RENEW word is answered once in slot->newer, with news or without, unless ADMIT or FINISH comes first: then it is not read. In a
  * session that all servers have, every lane sends LOOKUP with SCOUT_LOOKUP_RENEW; the new hit is the minimum, lanes that promised
@@ -15,7 +15,7 @@
  * connection ends what is in flight on it. From the first renewal on servers may promise more than the answer says, so every ADMIT is
  * sent.
  */
-#include "lookup.h"
+#include "lookup_internal.h"
 
 #include <unistd.h>
 

@@ -5,7 +5,7 @@
  * What the courier tells: an operation has ended, a connection came or went. A reply that comes after its lookup has ended is
  * counted and dropped; the FINISH that gives back what it promised follows it or is on its way.
  */
-#include "lookup.h"
+#include "lookup_internal.h"
 
 #include <stdio.h>
 

@@ -9,7 +9,7 @@
  * because a turn is made: a scheduler may have 65,536 requests waiting for 4,096 credits, and each frame of replies is a turn.
  * Both lists are linked in both directions, so a request that is finished while it waits leaves at once.
  */
-#include "lookup.h"
+#include "lookup_internal.h"
 
 /* ---- sending ---- */
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/cpus.h"
+#include "cpus.h"
 
 /* Which NUMA node a worker is near to. Any thread. */
 

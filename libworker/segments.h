@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/log.h"
-#include "base/msg.h"
-#include "base/thread.h"
+#include "log.h"
+#include "msg.h"
+#include "thread.h"
 #include "copy/copy.h"
 
 /*

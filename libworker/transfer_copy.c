@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/clock.h"
+#include "clock.h"
 
 /*
  * DESIGN

@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/cpus.h"
-#include "base/lazy.h"
+#include "cpus.h"
+#include "lazy.h"
 #include "transfer.h"
 #include "numa.h"
 #include "worker_config.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_priv.h"
 
-#include "base/clock.h"
+#include "clock.h"
 
 /*
  * DESIGN

@@ -12,10 +12,10 @@
 
 #include <kvscout/worker.h>
 
-#include "base/log.h"
-#include "base/msg.h"
-#include "base/ring.h"
-#include "base/thread.h"
+#include "log.h"
+#include "msg.h"
+#include "ring.h"
+#include "thread.h"
 #include "copy/copy.h"
 #include "courier.h"
 #include "live.h"

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-#include "base/clock.h"
-#include "base/cpus.h"
+#include "clock.h"
+#include "cpus.h"
 
 /*
  * DESIGN

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/utf8.h"
+#include "clock.h"
+#include "utf8.h"
 
 /*
  * DESIGN

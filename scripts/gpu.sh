@@ -106,13 +106,12 @@ gpu_build()
 	gb_base=$ROOT/libclient/base
 	gb_strict=
 	wants_werror && gb_strict=-Werror
-	gb_flags="-std=gnu11 -O2 -g -Wall -Wextra $gb_strict -D_GNU_SOURCE -DSCOUT_HAVE_CUDA -I$ROOT/include -I$ROOT/libclient -I$gb_base
-		-I$gb_copy -I$ROOT/bench/common -I$GPU_DIR -isystem $gb_home/include"
+	gb_flags="-std=gnu11 -O2 -g -Wall -Wextra $gb_strict -D_GNU_SOURCE -DSCOUT_HAVE_CUDA -I$ROOT/include -I$gb_base -I$gb_copy
+		-I$ROOT/bench/common -I$GPU_DIR -isystem $gb_home/include"
 	gb_libs="-L$gb_home/lib64 -L$gb_home/lib -lcudart_static -ldl -lrt -lpthread -lm"
 	gpu_compile_kernels || return 1
 	# shellcheck disable=SC2086 # lists of flags
-	(cd "$GPU_DIR/engine" && "$GPU_CC" $gb_flags -c "$gb_copy"/*.c "$gb_base/error.c" "$gb_base/log.c" "$gb_base/thread.c" \
-		"$gb_base/utf8.c") || return 1
+	(cd "$GPU_DIR/engine" && "$GPU_CC" $gb_flags -c "$gb_copy"/*.c "$gb_base"/*.c) || return 1
 	for gb_source in "$ROOT"/tests/gpu/gpu_*.c; do
 		# shellcheck disable=SC2086 # lists of flags
 		"$GPU_CC" $gb_flags -o "$GPU_DIR/bin/$(basename "$gb_source" .c)" "$gb_source" "$GPU_DIR"/engine/*.o $gb_libs || return 1

@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client_priv.h"
+#include "client_internal.h"
 #include "say.h"
 
 #define ID_BYTES 32

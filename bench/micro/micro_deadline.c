@@ -11,7 +11,7 @@
 #include <kvscout/client.h>
 #include <kvscout/server.h>
 
-#include "client_priv.h"
+#include "client_internal.h"
 #include "clock.h"
 #include "msg.h"
 #include "say.h"

@@ -2,7 +2,7 @@
 #ifndef KVSCOUT_TESTS_MSG_RECODE_H
 #define KVSCOUT_TESTS_MSG_RECODE_H
 
-#include "../../libclient/base/msg.h"
+#include "msg.h"
 
 /*
  * Decode a body and encode what was decoded: the same bytes must come out, since no two bodies mean the same. One row

@@ -14,7 +14,7 @@
 #include <kvscout/client.h>
 #include <kvscout/worker.h>
 
-#include "base/clock.h"
+#include "clock.h"
 #include "wire_peer.h"
 
 /*

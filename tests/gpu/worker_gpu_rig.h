@@ -18,7 +18,7 @@
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
-#include "base/clock.h"
+#include "clock.h"
 #include "gpu_test.h"
 #include "gpu_vmm.h"
 

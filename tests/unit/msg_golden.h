@@ -2,7 +2,7 @@
 #ifndef KVSCOUT_TESTS_MSG_GOLDEN_H
 #define KVSCOUT_TESTS_MSG_GOLDEN_H
 
-#include "../../libclient/base/msg.h"
+#include "msg.h"
 
 /*
  * One body of every kind, byte by byte as <kvscout/protocol.h> orders them. Written by hand from that file and not by

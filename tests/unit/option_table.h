@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../../libclient/base/option.h"
+#include "option.h"
 
 /* An option table on a structure of the tests' own, with one field of each type. Included once in each test binary. */
 struct config {

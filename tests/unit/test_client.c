@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "check_main.h"
-#include "client_priv.h"
+#include "client_internal.h"
 #include "client_rig.h"
 
 /* ---- answers ---- */

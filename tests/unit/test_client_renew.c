@@ -2,7 +2,7 @@
 #include <sched.h>
 
 #include "check_main.h"
-#include "client_priv.h"
+#include "client_internal.h"
 #include "client_rig.h"
 
 /* Answers that grow old, on a scripted server: when they are asked anew, what becomes of it, and what is left behind. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
-#include "client_priv.h"
+#include "client_internal.h"
 #include "client_rig.h"
 
 /* Waits for the answers of a step, on a scripted server. */

@@ -13,7 +13,7 @@
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
-#include "../../libclient/client_config.h"
+#include "client_config.h"
 #include "../../libworker/numa.h"
 #include "../../libworker/server_config.h"
 #include "../../libworker/worker_config.h"

@@ -14,7 +14,7 @@
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
-#include "base/cpus.h"
+#include "cpus.h"
 #include "check_main.h"
 #include "l2_folder.h"
 #include "numa.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "check_main.h"
-#include "lookup.h"
+#include "lookup_internal.h"
 
 /* Which pending lookup has the nearest deadline: compared with the plainest way to say it. */
 

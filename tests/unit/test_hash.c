@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "../common/check_main.h"
-#include "../../libclient/cbor.h"
+#include "cbor.h"
 #include "hash_vectors.h"
 
 /*

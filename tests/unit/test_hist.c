@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "../common/check_main.h"
-#include "../../libclient/base/hist.h"
+#include "hist.h"
 
 static uint64_t
 next_random(uint64_t *state)

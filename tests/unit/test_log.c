@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../libclient/base/log.h"
-#include "../../libclient/base/thread.h"
+#include "log.h"
+#include "thread.h"
 #include "../common/check_main.h"
 
 /* Log lines, the one line of a failed assertion, and how threads of ours start. */

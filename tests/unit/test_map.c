@@ -6,7 +6,7 @@
 #include <kvscout/error.h>
 
 #include "../common/check_main.h"
-#include "../../libclient/base/map.h"
+#include "map.h"
 
 static uint64_t
 next_random(uint64_t *state)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "../common/check_main.h"
-#include "../../libclient/base/msg.h"
+#include "msg.h"
 
 /*
  * Frames: golden bytes written by hand from <kvscout/protocol.h>, and everything that makes a frame one that cannot

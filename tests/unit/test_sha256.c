@@ -9,7 +9,7 @@
 #include <openssl/sha.h>
 
 #include "../common/check_main.h"
-#include "../../libclient/sha256.h"
+#include "sha256.h"
 
 /*
  * DESIGN

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "check_main.h"
-#include "client_priv.h"
+#include "client_internal.h"
 
 /* The table of live requests against an array of flags, while it grows, shrinks and is emptied. No courier. */
 

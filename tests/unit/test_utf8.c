@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "../../libclient/base/utf8.h"
+#include "utf8.h"
 
 /* What is a character, and what may stand in a name. */
 

@@ -6,7 +6,7 @@
 
 #include <kvscout/client.h>
 
-#include "client_priv.h"
+#include "client_internal.h"
 #include "link.h"
 #include "server_rig.h"
 

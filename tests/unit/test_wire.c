@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "../common/check_main.h"
-#include "../../libclient/base/wire.h"
+#include "wire.h"
 
 /* Buffers are heap blocks of exactly the right size, so that the address sanitizer sees an access one byte too far. */
 static uint8_t *

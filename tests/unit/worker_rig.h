@@ -18,7 +18,7 @@
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
-#include "base/clock.h"
+#include "clock.h"
 
 /*
  * A server in a process of its own (so that it can be stopped and killed), one scheduler's client, and some workers

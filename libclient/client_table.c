@@ -15,7 +15,7 @@
  * request too many, by splitting one chain, and takes the last one away, by joining two, when there are twice too many. So
  * no call ever does more than two chains' work, and nothing is allocated.
  */
-#include "client_priv.h"
+#include "client_internal.h"
 
 #include <string.h>
 

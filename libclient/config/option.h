@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_OPTION_H
-#define SCOUT_BASE_OPTION_H
+#ifndef SCOUT_OPTION_H
+#define SCOUT_OPTION_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,10 +9,10 @@
  * of one frame come together, so when that one is there the others are, and it seldom sleeps twice. A slot is in the list if it has
  * the number of the step; so a new step forgets the list of the one before without a walk.
  */
-#include "client_priv.h"
+#include "client_internal.h"
 
 #include "clock.h"
-#include "polling.h"
+#include "wait.h"
 
 void
 scout__step_add(struct scout_client *client, uint32_t i)

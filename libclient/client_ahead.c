@@ -10,7 +10,7 @@
  * An ahead lookup that failed is that failure for the first ask, and is renewed as such. One from before a restart of a server starts
  * over, like all answers.
  */
-#include "client_priv.h"
+#include "client_internal.h"
 
 /* Whether the server has chunk @i; behind what is known: no. */
 static bool

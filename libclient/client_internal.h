@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_CLIENT_PRIV_H
-#define SCOUT_CLIENT_PRIV_H
+#ifndef SCOUT_CLIENT_INTERNAL_H
+#define SCOUT_CLIENT_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,12 +17,12 @@
  * The client: a table of slots between the caller and the courier.
  *
  *   caller                                        courier (lookup*.c)
- *   id -> slot (table.c)
+ *   id -> slot (client_table.c)
  *   fills the slot's question, copies hashes
  *   into the arena, pushes a word  ──ring──▶      LOOKUP to every link
  *   reads slot->answer  ◀───────────────────      writes slot->hit, then answer = ANSWERED (release)
  *   ADMIT, FINISH words  ──ring──▶                sends them, waits for the replies
- *   RENEW word  ──ring──▶                         asks anew (renew.c, lookup_renew.c)
+ *   RENEW word  ──ring──▶                         asks anew (client_renew.c, lookup_renew.c)
  *   takes slot->newer  ◀────────────────────      writes it, then answer = RENEWED (release)
  *   takes the slot from `freed`  ◀──ring──        the slot again, when nothing in flight names it
  *
@@ -117,12 +117,12 @@ struct scout__slot {
 	uint64_t arena_pos;
 	/* caller, before the ADMIT word */
 	uint32_t admit_from, admit_to;
-	/* caller, see step.c; in the list of its step if that number is the client's */
+	/* caller, see client_step.c; in the list of its step if that number is the client's */
 	uint32_t step_no, step_prev, step_next;
-	/* caller, see ahead.c; before the LOOKUP word, and before the SETTLE word */
+	/* caller, see client_ahead.c; before the LOOKUP word, and before the SETTLE word */
 	bool ahead; /* and the answer was not read yet */
 	uint32_t settle_from, settle_to, settle_l2;
-	/* caller, see renew.c */
+	/* caller, see client_renew.c */
 	bool renewing;         /* asked anew, and no news yet */
 	uint64_t renewed_us;   /* when that ended last; 0: never */
 	uint64_t renew_ticket; /* before the RENEW word: of a new session; 0: in that of the answer */
@@ -174,7 +174,7 @@ struct scout__give_back {
 	uint32_t in_flight; /* operations; more than `sent` when a full ring has dropped some */
 };
 
-/* What goes to every server and ends everything, see reset.c. */
+/* What goes to every server and ends everything, see client_reset.c. */
 enum scout__tell_what {
 	SCOUT__TELL_RESET = 0, /* number: version of the weights */
 	SCOUT__TELL_CLEAR,     /* number: generation */
@@ -218,9 +218,9 @@ struct scout_client {
 	uint32_t n_live;
 	bool in_step;
 	bool step_dirty;             /* a word was pushed in this step */
-	uint32_t step_no, step_head; /* see step.c */
+	uint32_t step_no, step_head; /* see client_step.c */
 	uint32_t step_left_us;       /* of step_wait_us, in this step */
-	uint32_t n_renewing;         /* see renew.c */
+	uint32_t n_renewing;         /* see client_renew.c */
 	uint32_t renew_tokens;
 	uint64_t renew_refill_us;
 	uint64_t tickets[SCOUT__TICKET_BATCH]; /* random words drawn ahead: one system call for many lookups */
@@ -260,7 +260,7 @@ struct scout_client {
 	} counts;
 };
 
-/* ---- table.c: caller ---- */
+/* ---- client_table.c: caller ---- */
 int scout__table_init(struct scout_client *client);
 void scout__table_fini(struct scout_client *client);
 uint64_t scout__id_hash(const char *id, size_t len);
@@ -283,19 +283,19 @@ void scout__client_stamp_answers(struct scout_client *client);
 /* When the answer to @id was published, on the clock of clock.h; 0 while there is none, or without stamps. */
 uint64_t scout__client_landed_ns(const struct scout_client *client, const char *id);
 
-/* ---- step.c: caller ---- */
+/* ---- client_step.c: caller ---- */
 
 /* The slot was submitted by an ask. */
 void scout__step_add(struct scout_client *client, uint32_t slot);
 /* It has landed, or is over. */
 void scout__step_remove(struct scout_client *client, uint32_t slot);
 
-/* ---- ahead.c: caller ---- */
+/* ---- client_ahead.c: caller ---- */
 
 /* The answer to a lookup ahead is asked for the first time. */
 void scout__ahead_settle(struct scout_client *client, uint32_t slot, const struct scout_lookup *q);
 
-/* ---- renew.c: caller ---- */
+/* ---- client_renew.c: caller ---- */
 
 /* An answered, unadmitted slot is asked for by @q: take over what is newer, and ask anew if it is old. */
 void scout__renew_look(struct scout_client *client, uint32_t slot, const struct scout_lookup *q);

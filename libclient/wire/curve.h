@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_CURVE_H
-#define SCOUT_BASE_CURVE_H
+#ifndef SCOUT_CURVE_H
+#define SCOUT_CURVE_H
 
 #include <stdbool.h>
 #include <stddef.h>

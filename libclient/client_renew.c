@@ -20,7 +20,7 @@
  * An answer with a session (hit, miss, limited) is renewed in it: promised chunks stay promised, and tokens only grow. One without a
  * session (timeout, unreachable, refused) is asked under a new ticket.
  */
-#include "client_priv.h"
+#include "client_internal.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_CHANNEL_H
-#define SCOUT_BASE_CHANNEL_H
+#ifndef SCOUT_CHANNEL_H
+#define SCOUT_CHANNEL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

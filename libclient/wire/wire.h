@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_WIRE_H
-#define SCOUT_BASE_WIRE_H
+#ifndef SCOUT_WIRE_H
+#define SCOUT_WIRE_H
 
 #include <endian.h>
 #include <stdbool.h>

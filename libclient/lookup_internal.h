@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_LOOKUP_H
-#define SCOUT_LOOKUP_H
+#ifndef SCOUT_LOOKUP_INTERNAL_H
+#define SCOUT_LOOKUP_INTERNAL_H
 
-#include "client_priv.h"
+#include "client_internal.h"
 
 /*
  * Between the parts of the client's half on the courier thread (lookup*.c). Nothing else includes this.
@@ -95,7 +95,7 @@ void scout__lookup_flush(void *user, uint64_t now_us);
 /* One FINISH of the give-back ring has ended: answered, or lost with the connection. */
 void scout__give_back_ended(struct scout_client *c, uint32_t index, bool lost) SCOUT_ON_COURIER;
 
-/* ---- reset.c ---- */
+/* ---- client_reset.c ---- */
 
 /* The caller has left a number. */
 void scout__tell_start(struct scout_client *c, uint32_t what) SCOUT_ON_COURIER;

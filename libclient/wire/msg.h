@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_MSG_H
-#define SCOUT_BASE_MSG_H
+#ifndef SCOUT_MSG_H
+#define SCOUT_MSG_H
 
 #include <kvscout/protocol.h>
 

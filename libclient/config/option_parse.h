@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_OPTION_PARSE_H
-#define SCOUT_BASE_OPTION_PARSE_H
+#ifndef SCOUT_OPTION_PARSE_H
+#define SCOUT_OPTION_PARSE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_POLLING_H
-#define SCOUT_POLLING_H
+#ifndef SCOUT_WAIT_H
+#define SCOUT_WAIT_H
 
-#include "client_priv.h"
+#include "client_internal.h"
 
 /* Courier: the slot's answer was just set; wake who sleeps on it. A system call only if somebody does. */
 void scout__answer_wake(struct scout__slot *slot) SCOUT_ON_COURIER;

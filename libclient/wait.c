@@ -12,7 +12,7 @@
  *
  * sleeping = 1, seq_cst fence, look again, futex wait; courier: answer (release), seq_cst fence, read sleeping, futex wake.
  */
-#include "client_priv.h"
+#include "client_internal.h"
 
 #include <linux/futex.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "polling.h"
+#include "wait.h"
 
 #define LOOKS_PER_CLOCK 32u /* between two looks at the clock, and two yields, when spinning */
 

@@ -18,7 +18,7 @@
  * A clear goes to every server under one name. Each carries it out when it reads it; its answer comes when its stores have
  * recorded it. Nobody waits for that answer but the log, and the link, which tells later servers of the clear.
  */
-#include "lookup.h"
+#include "lookup_internal.h"
 
 /* ---- the caller ---- */
 
