@@ -21,7 +21,7 @@
  * - Before its first copy a job ends by its deadline, by cancel, or with its connection; once a batch was started it
  *   ends only when the engine has reported that batch. WAITING -> ENQUEUED is a compare-and-swap against the
  *   caller's drop.
- * - What was granted is given back: a hold lives from before its STORE or RETRIEVE is sent until the reply to its
+ * - What was granted is given back: a grant record lives from before its STORE or RETRIEVE is sent until the reply to its
  *   DONE, whether its job lives or not. A DONE that met a lost connection is sent again on the next one of the same
  *   epoch. After a restart of the server there is nobody to tell. Holds are taken before an operation is sent: with
  *   none free, jobs wait.
@@ -45,14 +45,14 @@
 /* ---- phases and the end of a job ---- */
 
 bool
-scout__transfer_move_phase(struct scout__job *job, unsigned from, unsigned to)
+scout__transfer_move_phase(struct scout__transfer *job, unsigned from, unsigned to)
 {
 	return atomic_compare_exchange_strong(&job->phase, &from, to);
 }
 
 /* A copy has ended: whoever waits in scout_worker_fence() looks again. */
 void
-scout__transfer_publish_phase(struct scout_worker *w, struct scout__job *job, unsigned phase)
+scout__transfer_publish_phase(struct scout_worker *w, struct scout__transfer *job, unsigned phase)
 {
 	(void)pthread_mutex_lock(&w->mu);
 	atomic_store(&job->phase, phase);
@@ -64,9 +64,9 @@ scout__transfer_publish_phase(struct scout_worker *w, struct scout__job *job, un
  * To the done ring. The descriptor is raised under the lock under which poll lowers it, so that it is readable
  * exactly while there is something.
  */
-static void report(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static void report(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 static void
-report(struct scout_worker *w, struct scout__job *job)
+report(struct scout_worker *w, struct scout__transfer *job)
 {
 	uint64_t one = 1;
 	bool pushed;
@@ -103,7 +103,7 @@ scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *w
 
 /* Where the time of a job goes: waiting in the worker, for the server, or being copied. */
 static uint64_t *
-clock_of(struct scout__job *job)
+clock_of(struct scout__transfer *job)
 {
 	switch (job->stage) {
 	case SCOUT__STAGE_ASKED:
@@ -117,7 +117,7 @@ clock_of(struct scout__job *job)
 }
 
 void
-scout__transfer_enter(struct scout__job *job, enum scout__stage stage)
+scout__transfer_enter(struct scout__transfer *job, enum scout__stage stage)
 {
 	uint64_t now_us = scout__now_us();
 
@@ -127,7 +127,7 @@ scout__transfer_enter(struct scout__job *job, enum scout__stage stage)
 }
 
 void
-scout__transfer_unqueue(struct scout_worker *w, struct scout__job *job)
+scout__transfer_unqueue(struct scout_worker *w, struct scout__transfer *job)
 {
 	if (job->stage == SCOUT__STAGE_ASK)
 		TAILQ_REMOVE(&w->to_ask, job, queue_link);
@@ -136,7 +136,7 @@ scout__transfer_unqueue(struct scout_worker *w, struct scout__job *job)
 }
 
 void
-scout__transfer_untime(struct scout_worker *w, struct scout__job *job)
+scout__transfer_untime(struct scout_worker *w, struct scout__transfer *job)
 {
 	if (job->timed)
 		TAILQ_REMOVE(&w->timed, job, timed_link);
@@ -148,7 +148,7 @@ scout__transfer_untime(struct scout_worker *w, struct scout__job *job)
  * nothing of it may be touched.
  */
 void
-scout__transfer_finish(struct scout_worker *w, struct scout__job *job, int status)
+scout__transfer_finish(struct scout_worker *w, struct scout__transfer *job, int status)
 {
 	struct scout__work *work = job->work;
 
@@ -171,17 +171,17 @@ scout__transfer_finish(struct scout_worker *w, struct scout__job *job, int statu
  * back; those still to come will be.
  */
 void
-scout__transfer_end_early(struct scout_worker *w, struct scout__job *job, int status)
+scout__transfer_end_early(struct scout_worker *w, struct scout__transfer *job, int status)
 {
-	struct scout__hold *hold = job->hold;
+	struct scout__grant_record *record = job->record;
 
 	if (!scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_OVER) &&
 	    atomic_load(&job->phase) == SCOUT__PHASE_DROPPED)
 		status = SCOUT_ERR_CANCELED;
 	scout__transfer_unqueue(w, job);
 	scout__transfer_detach(job);
-	if (hold && hold->state == SCOUT__HOLD_HELD)
-		scout__transfer_hold_due(w, hold, 0);
+	if (record && record->state == SCOUT__GRANT_HELD)
+		scout__transfer_grant_due(w, record, 0);
 	if (job->work->kind == SCOUT_JOB_RETRIEVE)
 		scout__transfer_name_missing(w, job->work);
 	scout__transfer_finish(w, job, status);
@@ -203,14 +203,14 @@ scout__transfer_init(struct scout_worker *w)
 	TAILQ_INIT(&w->timed);
 	TAILQ_INIT(&w->to_ask);
 	TAILQ_INIT(&w->granted);
-	TAILQ_INIT(&w->free_holds);
+	TAILQ_INIT(&w->free_records);
 	TAILQ_INIT(&w->due);
 }
 
 /* Nothing is asked for, but the job's events have to be recorded: as if all of it were granted. */
-static void skip_asking(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static void skip_asking(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 static void
-skip_asking(struct scout_worker *w, struct scout__job *job)
+skip_asking(struct scout_worker *w, struct scout__transfer *job)
 {
 	scout__transfer_unqueue(w, job);
 	job->stage = SCOUT__STAGE_GRANTED;
@@ -219,14 +219,14 @@ skip_asking(struct scout_worker *w, struct scout__job *job)
 }
 
 /* In the order of the deadlines. Mostly the last one: jobs with a shorter time than those before them step forward. */
-static void add_timed(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static void add_timed(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 static void
-add_timed(struct scout_worker *w, struct scout__job *job)
+add_timed(struct scout_worker *w, struct scout__transfer *job)
 {
-	struct scout__job *before = TAILQ_LAST(&w->timed, scout__job_list);
+	struct scout__transfer *before = TAILQ_LAST(&w->timed, scout__transfer_list);
 
 	while (before && before->work->deadline_us > job->work->deadline_us)
-		before = TAILQ_PREV(before, scout__job_list, timed_link);
+		before = TAILQ_PREV(before, scout__transfer_list, timed_link);
 	if (before)
 		TAILQ_INSERT_AFTER(&w->timed, before, job, timed_link);
 	else
@@ -235,9 +235,9 @@ add_timed(struct scout_worker *w, struct scout__job *job)
 }
 
 void
-scout__transfer_accept(struct scout_worker *w, struct scout__job *job)
+scout__transfer_accept(struct scout_worker *w, struct scout__transfer *job)
 {
-	job->hold = NULL;
+	job->record = NULL;
 	job->stage = SCOUT__STAGE_ASK;
 	TAILQ_INSERT_TAIL(&w->open, job, open_link);
 	add_timed(w, job);
@@ -268,9 +268,9 @@ put_store(struct scout_worker *w, struct scout__writer *writer, const struct sco
 	scout__put_store(writer, &msg, w->cfg.hash_bytes);
 }
 
-static uint32_t budget_of(const struct scout__job *job, uint64_t now_us) SCOUT_ON_COURIER;
+static uint32_t budget_of(const struct scout__transfer *job, uint64_t now_us) SCOUT_ON_COURIER;
 static uint32_t
-budget_of(const struct scout__job *job, uint64_t now_us)
+budget_of(const struct scout__transfer *job, uint64_t now_us)
 {
 	uint64_t left_us = job->work->deadline_us > now_us ? job->work->deadline_us - now_us : 1;
 
@@ -280,23 +280,23 @@ budget_of(const struct scout__job *job, uint64_t now_us)
 }
 
 /* Send the STORE or RETRIEVE of a job in to_ask. False: no credit, or nothing to keep the grants in. */
-static bool ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us) SCOUT_ON_COURIER;
+static bool ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us) SCOUT_ON_COURIER;
 static bool
-ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
+ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us)
 {
 	struct scout__work *work = job->work;
-	struct scout__hold *hold = scout__transfer_free_hold(w);
+	struct scout__grant_record *record = scout__transfer_free_grant(w);
 	bool is_store = work->kind == SCOUT_JOB_STORE;
 	uint32_t n = work->n_chunks - work->part_first;
 	struct scout__writer *writer;
 	uint64_t cookie;
 	size_t bytes;
 
-	if (!hold)
+	if (!record)
 		return false;
 	n = is_store && n > SCOUT__STORE_PART ? SCOUT__STORE_PART : n;
 	bytes = is_store ? 18u + work->tenant_len + (size_t)n * w->cfg.hash_bytes : 16u;
-	cookie = scout__transfer_number_of(w, hold) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_GRANTS;
+	cookie = scout__transfer_number_of(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_GRANTS;
 	writer = scout__link_op_begin(w->link, is_store ? SCOUT_OP_STORE : SCOUT_OP_RETRIEVE, budget_of(job, now_us),
 				      cookie, bytes);
 	if (!writer)
@@ -313,21 +313,21 @@ ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
 	scout__link_op_end(w->link);
 	scout__transfer_unqueue(w, job);
 	scout__transfer_enter(job, SCOUT__STAGE_ASKED);
-	job->hold = hold;
-	scout__transfer_take_hold(w, hold);
-	hold->state = SCOUT__HOLD_ASKED;
-	hold->kind = work->kind;
-	hold->job = job;
-	hold->epoch = w->epoch;
-	hold->id = scout__link_last_corr(w->link);
-	hold->n = n;
+	job->record = record;
+	scout__transfer_take_grant(w, record);
+	record->state = SCOUT__GRANT_ASKED;
+	record->kind = work->kind;
+	record->job = job;
+	record->epoch = w->epoch;
+	record->id = scout__link_last_corr(w->link);
+	record->n = n;
 	return true;
 }
 
 void
 scout__transfer_pump(struct scout_worker *w, bool may_ask, uint64_t now_us)
 {
-	struct scout__job *job, *next;
+	struct scout__transfer *job, *next;
 
 	scout__transfer_send_dones(w);
 	for (job = TAILQ_FIRST(&w->granted); job; job = next) {
@@ -345,47 +345,47 @@ scout__transfer_pump(struct scout_worker *w, bool may_ask, uint64_t now_us)
 /* ---- replies ---- */
 
 /* Take a reply of STORE or RETRIEVE apart. Returns 0 or SCOUT_ERR_*. */
-static int read_grants(const struct scout__hold *hold, const struct scout__op *op, struct scout__grants *ret,
+static int read_grants(const struct scout__grant_record *record, const struct scout__op *op, struct scout__grants *ret,
 		       uint32_t *ret_granted) SCOUT_ON_COURIER;
 static int
-read_grants(const struct scout__hold *hold, const struct scout__op *op, struct scout__grants *ret,
+read_grants(const struct scout__grant_record *record, const struct scout__op *op, struct scout__grants *ret,
 	    uint32_t *ret_granted)
 {
 	const char *field;
 	uint32_t granted = 0;
 
 	/* Chunks that the lookup did not ask for: to the engine, as good as gone. */
-	if (op->status == SCOUT_WIRE_RANGE && hold->kind == SCOUT_JOB_RETRIEVE)
+	if (op->status == SCOUT_WIRE_RANGE && record->kind == SCOUT_JOB_RETRIEVE)
 		return SCOUT_ERR_MISSING;
 	if (op->status != SCOUT_WIRE_OK)
 		return scout__wire_error(op->status);
-	if (scout__get_grants(op, ret, &field) != SCOUT_WIRE_OK || ret->n != hold->n)
+	if (scout__get_grants(op, ret, &field) != SCOUT_WIRE_OK || ret->n != record->n)
 		return SCOUT_ERR_PROTOCOL;
 	for (uint32_t i = 0; i < ret->n; i++)
 		granted += scout__grant_at(ret, i).state == SCOUT_GRANT_GRANTED;
-	if (ret->id != (granted > 0 ? hold->id : 0))
+	if (ret->id != (granted > 0 ? record->id : 0))
 		return SCOUT_ERR_PROTOCOL;
 	*ret_granted = granted;
 	return 0;
 }
 
 /* No grants: the connection went, or the server refused, or speaks nonsense. */
-static void refuse(struct scout_worker *w, struct scout__hold *hold, const struct scout__op *op, int error)
+static void refuse(struct scout_worker *w, struct scout__grant_record *record, const struct scout__op *op, int error)
 	SCOUT_ON_COURIER;
 static void
-refuse(struct scout_worker *w, struct scout__hold *hold, const struct scout__op *op, int error)
+refuse(struct scout_worker *w, struct scout__grant_record *record, const struct scout__op *op, int error)
 {
-	struct scout__job *job = hold->job;
+	struct scout__transfer *job = record->job;
 
 	if (job)
 		scout__transfer_end_early(w, job, job_error(error));
 	if (op) {
-		scout__transfer_hold_free(w, hold);
+		scout__transfer_grant_free(w, record);
 	} else {
 		/* The server may have granted it all the same, and would hold it as long as we live: give it back unseen. */
-		hold->state = SCOUT__HOLD_HELD;
-		hold->n = 0;
-		scout__transfer_hold_due(w, hold, 0);
+		record->state = SCOUT__GRANT_HELD;
+		record->n = 0;
+		scout__transfer_grant_due(w, record, 0);
 	}
 	if (op && op->status == SCOUT_WIRE_CLEARED)
 		scout__log_limited(
@@ -401,22 +401,22 @@ refuse(struct scout_worker *w, struct scout__hold *hold, const struct scout__op 
 void
 scout__transfer_grants(struct scout_worker *w, uint64_t number, const struct scout__op *op, int error)
 {
-	struct scout__hold *hold = &w->holds[number];
-	struct scout__job *job = hold->job;
+	struct scout__grant_record *record = &w->records[number];
+	struct scout__transfer *job = record->job;
 	struct scout__grants grants = {.n = 0};
 	uint32_t granted = 0;
-	int rc = op ? read_grants(hold, op, &grants, &granted) : error;
+	int rc = op ? read_grants(record, op, &grants, &granted) : error;
 
-	SCOUT_ASSERT(hold->state == SCOUT__HOLD_ASKED);
+	SCOUT_ASSERT(record->state == SCOUT__GRANT_ASKED);
 	if (rc) {
-		refuse(w, hold, op, rc);
+		refuse(w, record, op, rc);
 		return;
 	}
-	hold->state = SCOUT__HOLD_HELD;
-	hold->id = grants.id;
-	hold->n = granted;
+	record->state = SCOUT__GRANT_HELD;
+	record->id = grants.id;
+	record->n = granted;
 	if (!job) {
-		scout__transfer_hold_due(w, hold, 0);
+		scout__transfer_grant_due(w, record, 0);
 		return;
 	}
 	for (uint32_t i = 0; i < grants.n; i++)
@@ -429,13 +429,13 @@ scout__transfer_grants(struct scout_worker *w, uint64_t number, const struct sco
 void
 scout__transfer_told(struct scout_worker *w, uint64_t number, const struct scout__op *op, int error)
 {
-	struct scout__hold *hold = &w->holds[number];
-	struct scout__job *job = hold->job;
+	struct scout__grant_record *record = &w->records[number];
+	struct scout__transfer *job = record->job;
 	uint32_t readable = 0;
 	const char *field;
 	int rc = 0;
 
-	SCOUT_ASSERT(hold->state == SCOUT__HOLD_TOLD);
+	SCOUT_ASSERT(record->state == SCOUT__GRANT_TOLD);
 	w->n_told--;
 	if (!op) {
 		/* Whether the server has read it is unknown. Twice does no harm. */
@@ -443,15 +443,15 @@ scout__transfer_told(struct scout_worker *w, uint64_t number, const struct scout
 			scout__transfer_detach(job);
 			scout__transfer_finish(w, job, job_error(error));
 		}
-		hold->state = SCOUT__HOLD_HELD;
-		scout__transfer_hold_due(w, hold, hold->result);
+		record->state = SCOUT__GRANT_HELD;
+		scout__transfer_grant_due(w, record, record->result);
 		return;
 	}
 	if (op->status != SCOUT_WIRE_OK)
 		rc = scout__wire_error(op->status);
-	else if (hold->kind == SCOUT_JOB_STORE && scout__get_store_done_reply(op, &readable, &field) != SCOUT_WIRE_OK)
+	else if (record->kind == SCOUT_JOB_STORE && scout__get_store_done_reply(op, &readable, &field) != SCOUT_WIRE_OK)
 		rc = SCOUT_ERR_PROTOCOL;
-	scout__transfer_hold_free(w, hold);
+	scout__transfer_grant_free(w, record);
 	if (!job)
 		return;
 	job->work->chunks += readable;
@@ -465,7 +465,7 @@ scout__transfer_told(struct scout_worker *w, uint64_t number, const struct scout
 void
 scout__transfer_sweep(struct scout_worker *w)
 {
-	struct scout__job *job, *next;
+	struct scout__transfer *job, *next;
 
 	for (job = TAILQ_FIRST(&w->open); job; job = next) {
 		next = TAILQ_NEXT(job, open_link);
@@ -477,7 +477,7 @@ scout__transfer_sweep(struct scout_worker *w)
 void
 scout__transfer_fail_waiting(struct scout_worker *w, int error)
 {
-	struct scout__job *job;
+	struct scout__transfer *job;
 
 	while ((job = TAILQ_FIRST(&w->to_ask)) != NULL)
 		scout__transfer_end_early(w, job, job_error(error));
@@ -488,7 +488,7 @@ scout__transfer_fail_waiting(struct scout_worker *w, int error)
 void
 scout__transfer_close(struct scout_worker *w)
 {
-	struct scout__job *job, *next;
+	struct scout__transfer *job, *next;
 
 	for (job = TAILQ_FIRST(&w->open); job; job = next) {
 		next = TAILQ_NEXT(job, open_link);
@@ -500,7 +500,7 @@ scout__transfer_close(struct scout_worker *w)
 void
 scout__transfer_fail_asking(struct scout_worker *w, uint64_t n_asked, int error)
 {
-	struct scout__job *job, *next;
+	struct scout__transfer *job, *next;
 
 	for (job = TAILQ_FIRST(&w->to_ask); job; job = next) {
 		next = TAILQ_NEXT(job, queue_link);
@@ -512,12 +512,12 @@ scout__transfer_fail_asking(struct scout_worker *w, uint64_t n_asked, int error)
 void
 scout__transfer_fail_due(struct scout_worker *w, int error)
 {
-	struct scout__hold *hold;
+	struct scout__grant_record *record;
 
 	/* Copied, but the server cannot be told now. */
-	TAILQ_FOREACH(hold, &w->due, link)
+	TAILQ_FOREACH(record, &w->due, link)
 	{
-		struct scout__job *job = hold->job;
+		struct scout__transfer *job = record->job;
 
 		if (!job)
 			continue;
@@ -529,7 +529,7 @@ scout__transfer_fail_due(struct scout_worker *w, int error)
 uint64_t
 scout__transfer_tick(struct scout_worker *w, uint64_t now_us)
 {
-	struct scout__job *job;
+	struct scout__transfer *job;
 
 	while ((job = TAILQ_FIRST(&w->timed)) != NULL) {
 		if (job->work->deadline_us > now_us)

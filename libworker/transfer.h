@@ -11,7 +11,7 @@
 void scout__transfer_init(struct scout_worker *w);
 
 /* A job has come through the ring. */
-void scout__transfer_accept(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+void scout__transfer_accept(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 
 /*
  * Send the DONEs that are due, then, if @may_ask, what jobs wait to ask; start what was granted and could not start
@@ -20,9 +20,9 @@ void scout__transfer_accept(struct scout_worker *w, struct scout__job *job) SCOU
 void scout__transfer_pump(struct scout_worker *w, bool may_ask, uint64_t now_us) SCOUT_ON_COURIER;
 
 /* A STORE, RETRIEVE or DONE has ended. */
-void scout__transfer_grants(struct scout_worker *w, uint64_t hold, const struct scout__op *op, int error)
+void scout__transfer_grants(struct scout_worker *w, uint64_t record, const struct scout__op *op, int error)
 	SCOUT_ON_COURIER;
-void scout__transfer_told(struct scout_worker *w, uint64_t hold, const struct scout__op *op, int error)
+void scout__transfer_told(struct scout_worker *w, uint64_t record, const struct scout__op *op, int error)
 	SCOUT_ON_COURIER;
 
 /* Take ended batches from the copy engine. */
@@ -56,28 +56,31 @@ scout__transfer_has_events(const struct scout__work *work)
 }
 
 /* transfer.c: phases and the end of a job. */
-bool scout__transfer_move_phase(struct scout__job *job, unsigned from, unsigned to) SCOUT_ON_ANY;
-void scout__transfer_publish_phase(struct scout_worker *w, struct scout__job *job, unsigned phase) SCOUT_ON_COURIER;
+bool scout__transfer_move_phase(struct scout__transfer *job, unsigned from, unsigned to) SCOUT_ON_ANY;
+void scout__transfer_publish_phase(struct scout_worker *w, struct scout__transfer *job, unsigned phase)
+	SCOUT_ON_COURIER;
 void scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_ANY;
 /* The time of its stage until now counts for that stage; the next one begins. */
-void scout__transfer_enter(struct scout__job *job, enum scout__stage stage) SCOUT_ON_COURIER;
-void scout__transfer_unqueue(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
-void scout__transfer_untime(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
-void scout__transfer_finish(struct scout_worker *w, struct scout__job *job, int status) SCOUT_ON_COURIER;
-void scout__transfer_end_early(struct scout_worker *w, struct scout__job *job, int status) SCOUT_ON_COURIER;
+void scout__transfer_enter(struct scout__transfer *job, enum scout__stage stage) SCOUT_ON_COURIER;
+void scout__transfer_unqueue(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
+void scout__transfer_untime(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
+void scout__transfer_finish(struct scout_worker *w, struct scout__transfer *job, int status) SCOUT_ON_COURIER;
+void scout__transfer_end_early(struct scout_worker *w, struct scout__transfer *job, int status) SCOUT_ON_COURIER;
 
 /* transfer_copy.c: a job that is in `granted` starts its copy, if everything is here; the DONE of a part is over. */
-void scout__transfer_start(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
-void scout__transfer_next_part(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+void scout__transfer_start(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
+void scout__transfer_next_part(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 
-/* transfer_holds.c */
-uint64_t scout__transfer_number_of(const struct scout_worker *w, const struct scout__hold *hold) SCOUT_ON_COURIER;
+/* transfer_grants.c */
+uint64_t scout__transfer_number_of(const struct scout_worker *w, const struct scout__grant_record *record)
+	SCOUT_ON_COURIER;
 /* One that is free, or NULL; and: it is in use now. */
-struct scout__hold *scout__transfer_free_hold(struct scout_worker *w) SCOUT_ON_COURIER;
-void scout__transfer_take_hold(struct scout_worker *w, struct scout__hold *hold) SCOUT_ON_COURIER;
-void scout__transfer_hold_free(struct scout_worker *w, struct scout__hold *hold) SCOUT_ON_COURIER;
-void scout__transfer_hold_due(struct scout_worker *w, struct scout__hold *hold, uint32_t result) SCOUT_ON_COURIER;
-void scout__transfer_detach(struct scout__job *job) SCOUT_ON_COURIER;
+struct scout__grant_record *scout__transfer_free_grant(struct scout_worker *w) SCOUT_ON_COURIER;
+void scout__transfer_take_grant(struct scout_worker *w, struct scout__grant_record *record) SCOUT_ON_COURIER;
+void scout__transfer_grant_free(struct scout_worker *w, struct scout__grant_record *record) SCOUT_ON_COURIER;
+void scout__transfer_grant_due(struct scout_worker *w, struct scout__grant_record *record, uint32_t result)
+	SCOUT_ON_COURIER;
+void scout__transfer_detach(struct scout__transfer *job) SCOUT_ON_COURIER;
 void scout__transfer_send_dones(struct scout_worker *w) SCOUT_ON_COURIER;
 
 #endif

@@ -25,27 +25,28 @@ static bool build_retrieve(struct scout_worker *w, struct scout__work *work) SCO
 static bool build_store(struct scout_worker *w, struct scout__work *work) SCOUT_ON_COURIER;
 
 static void
-add_item(struct scout_worker *w, struct scout__work *work, uint32_t grant, struct scout__segment *seg, uint8_t *slot)
+add_item(struct scout_worker *w, struct scout__work *work, uint32_t grant, struct scout__mapping *mapping,
+	 uint8_t *slot)
 {
 	uint32_t i = work->batch.n++;
 	uint64_t chunk = (uint64_t)work->part_first + grant;
 
 	work->items[i].slot = slot;
 	work->items[i].block_ids = work->ids + chunk * w->layout.blocks_per_chunk;
-	work->segments[i] = seg;
+	work->mappings[i] = mapping;
 	work->item_chunk[i] = grant;
 }
 
 /* Whether there is a slot behind a grant; a server that grants what is none is a bug of its own. */
-static bool find_slot(struct scout_worker *w, const struct scout__segment *seg, const struct scout__grant *grant,
+static bool find_slot(struct scout_worker *w, const struct scout__mapping *mapping, const struct scout__grant *grant,
 		      uint8_t **ret_slot, const _Atomic uint64_t **ret_word) SCOUT_ON_COURIER;
 static bool
-find_slot(struct scout_worker *w, const struct scout__segment *seg, const struct scout__grant *grant,
+find_slot(struct scout_worker *w, const struct scout__mapping *mapping, const struct scout__grant *grant,
 	  uint8_t **ret_slot, const _Atomic uint64_t **ret_word)
 {
-	if (!seg->base)
+	if (!mapping->base)
 		return false;
-	if (scout__segment_slot(seg, grant->offset, w->shard_bytes, ret_slot, ret_word))
+	if (scout__mapping_slot(mapping, grant->offset, w->shard_bytes, ret_slot, ret_word))
 		return true;
 	scout__log_limited(&w->log, &w->mismatch_limit, scout__now_us(), MISMATCH_LOG_US, SCOUT_LOG_ERROR,
 			   "the server granted segment %u offset %llu, which is no slot of %llu bytes",
@@ -84,20 +85,20 @@ build_retrieve(struct scout_worker *w, struct scout__work *work)
 	for (uint32_t i = 0; i < work->part_n; i++) {
 		const struct scout__grant *grant = &work->grants[i];
 		const _Atomic uint64_t *word;
-		struct scout__segment *seg;
+		struct scout__mapping *mapping;
 		uint8_t *slot;
 
 		if (grant->state != SCOUT_GRANT_GRANTED || !wants_blocks(w, work, i))
 			continue;
-		seg = scout__segments_find(&w->segments, grant->segment);
-		if (!seg)
+		mapping = scout__mappings_find(&w->mappings, grant->segment);
+		if (!mapping)
 			return false;
-		if (!find_slot(w, seg, grant, &slot, &word))
+		if (!find_slot(w, mapping, grant, &slot, &word))
 			continue;
 		if (atomic_load_explicit(word, memory_order_acquire) != grant->generation)
 			mismatch(w, work, grant, "before its copy");
 		else
-			add_item(w, work, i, seg, slot);
+			add_item(w, work, i, mapping, slot);
 	}
 	return true;
 }
@@ -110,34 +111,34 @@ build_store(struct scout_worker *w, struct scout__work *work)
 	for (uint32_t i = 0; i < work->part_n; i++) {
 		const struct scout__grant *grant = &work->grants[i];
 		const _Atomic uint64_t *word;
-		struct scout__segment *seg;
+		struct scout__mapping *mapping;
 		uint8_t *slot;
 
 		if (grant->state != SCOUT_GRANT_GRANTED)
 			continue;
-		seg = scout__segments_find(&w->segments, grant->segment);
-		if (!seg)
+		mapping = scout__mappings_find(&w->mappings, grant->segment);
+		if (!mapping)
 			return false;
-		if (!find_slot(w, seg, grant, &slot, &word)) {
+		if (!find_slot(w, mapping, grant, &slot, &word)) {
 			work->status = SCOUT_ERR_DEVICE;
 			return true;
 		}
-		add_item(w, work, i, seg, slot);
+		add_item(w, work, i, mapping, slot);
 	}
 	return true;
 }
 
-static void settle(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static void settle(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 
-static void use_segments(struct scout_worker *w, struct scout__work *work, bool in_use) SCOUT_ON_COURIER;
+static void use_mappings(struct scout_worker *w, struct scout__work *work, bool in_use) SCOUT_ON_COURIER;
 static void
-use_segments(struct scout_worker *w, struct scout__work *work, bool in_use)
+use_mappings(struct scout_worker *w, struct scout__work *work, bool in_use)
 {
 	for (uint32_t i = 0; i < work->batch.n; i++) {
 		if (in_use)
-			scout__segment_use(work->segments[i]);
+			scout__mapping_use(work->mappings[i]);
 		else
-			scout__segment_release(&w->segments, work->segments[i]);
+			scout__mapping_release(&w->mappings, work->mappings[i]);
 	}
 }
 
@@ -155,19 +156,19 @@ ready_layers(const struct scout__work *work)
 }
 
 /* It has slots to fill, and the next layer is not computed yet. */
-static bool waits_for_layer(const struct scout__job *job) SCOUT_ON_COURIER;
+static bool waits_for_layer(const struct scout__transfer *job) SCOUT_ON_COURIER;
 static bool
-waits_for_layer(const struct scout__job *job)
+waits_for_layer(const struct scout__transfer *job)
 {
 	const struct scout__work *work = job->work;
 
-	return work->announced && job->hold->n > 0 && ready_layers(work) <= work->layers_done;
+	return work->announced && job->record->n > 0 && ready_layers(work) <= work->layers_done;
 }
 
 /* Give the batch to the engine. False: it has no room now; nothing has changed. */
-static bool enqueue(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static bool enqueue(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 static bool
-enqueue(struct scout_worker *w, struct scout__job *job)
+enqueue(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__work *work = job->work;
 	struct scout__copy_batch *batch = &work->batch;
@@ -191,16 +192,16 @@ enqueue(struct scout_worker *w, struct scout__job *job)
 	batch->status = 0;
 	batch->n_done = 0;
 	batch->bytes = 0;
-	use_segments(w, work, true);
+	use_mappings(w, work, true);
 	if (w->copy->start(w->engine, batch) == 0)
 		return true;
-	use_segments(w, work, false);
+	use_mappings(w, work, false);
 	return false;
 }
 
 /* A job that is in `granted`: start its copy if everything is here. */
 void
-scout__transfer_start(struct scout_worker *w, struct scout__job *job)
+scout__transfer_start(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__work *work = job->work;
 
@@ -245,7 +246,7 @@ verify(struct scout_worker *w, struct scout__work *work)
 		uint8_t *slot;
 
 		/* The same address as before the copy, found in the same way. */
-		if (!find_slot(w, work->segments[i], grant, &slot, &word))
+		if (!find_slot(w, work->mappings[i], grant, &slot, &word))
 			continue;
 		if (atomic_load_explicit(word, memory_order_acquire) != grant->generation) {
 			mismatch(w, work, grant, "under a copy");
@@ -257,12 +258,12 @@ verify(struct scout_worker *w, struct scout__work *work)
 	work->bytes += work->batch.bytes;
 }
 
-static void settle_retrieve(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static void settle_retrieve(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 static void
-settle_retrieve(struct scout_worker *w, struct scout__job *job)
+settle_retrieve(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__work *work = job->work;
-	struct scout__hold *hold = job->hold;
+	struct scout__grant_record *record = job->record;
 	int status = work->batch.status;
 
 	scout__transfer_name_missing(w, work);
@@ -271,8 +272,8 @@ settle_retrieve(struct scout_worker *w, struct scout__job *job)
 	else if (!status && work->n_missing)
 		status = SCOUT_ERR_MISSING;
 	scout__transfer_detach(job);
-	if (hold) { /* or nothing was asked for */
-		scout__transfer_hold_due(w, hold, work->mismatches);
+	if (record) { /* or nothing was asked for */
+		scout__transfer_grant_due(w, record, work->mismatches);
 		scout__transfer_send_dones(w);
 	}
 	scout__transfer_finish(w, job, status);
@@ -280,7 +281,7 @@ settle_retrieve(struct scout_worker *w, struct scout__job *job)
 
 /* The next part of a store, or its end. Its last DONE is answered, or was not needed. */
 void
-scout__transfer_next_part(struct scout_worker *w, struct scout__job *job)
+scout__transfer_next_part(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__work *work = job->work;
 	uint32_t at = work->part_first + work->part_n;
@@ -303,13 +304,13 @@ scout__transfer_next_part(struct scout_worker *w, struct scout__job *job)
 }
 
 /* The copy of a part is over: commit it. */
-static void settle_store(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static void settle_store(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 static void
-settle_store(struct scout_worker *w, struct scout__job *job)
+settle_store(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__work *work = job->work;
-	struct scout__hold *hold = job->hold;
-	bool lost = hold->id != 0 && w->up && hold->epoch != w->epoch;
+	struct scout__grant_record *record = job->record;
+	bool lost = record->id != 0 && w->up && record->epoch != w->epoch;
 
 	work->bytes += work->batch.bytes;
 	if (work->batch.status)
@@ -319,14 +320,14 @@ settle_store(struct scout_worker *w, struct scout__job *job)
 		work->no_room += work->grants[i].state == SCOUT_GRANT_NO_ROOM;
 	}
 	scout__transfer_enter(job, SCOUT__STAGE_TOLD);
-	if (hold->id == 0 || lost) {
-		scout__transfer_hold_free(w, hold);
+	if (record->id == 0 || lost) {
+		scout__transfer_grant_free(w, record);
 		if (lost)
 			work->status = SCOUT_ERR_EPOCH;
 		scout__transfer_next_part(w, job);
 		return;
 	}
-	scout__transfer_hold_due(w, hold, scout__worker_outdated(w, work) ? 0 : work->batch.n_done);
+	scout__transfer_grant_due(w, record, scout__worker_outdated(w, work) ? 0 : work->batch.n_done);
 	if (w->up) {
 		scout__transfer_send_dones(w);
 		return;
@@ -337,7 +338,7 @@ settle_store(struct scout_worker *w, struct scout__job *job)
 }
 
 static void
-settle(struct scout_worker *w, struct scout__job *job)
+settle(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__work *work = job->work;
 
@@ -351,9 +352,9 @@ settle(struct scout_worker *w, struct scout__job *job)
  * The layers of a batch are copied. True: others are to be announced, or to be copied, and the job has what it needs for them:
  * it waits in `granted`, or has ended there.
  */
-static bool goes_on(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
+static bool goes_on(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 static bool
-goes_on(struct scout_worker *w, struct scout__job *job)
+goes_on(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__work *work = job->work;
 
@@ -377,7 +378,7 @@ goes_on(struct scout_worker *w, struct scout__job *job)
 		scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
 	else if (!w->up)
 		scout__transfer_end_early(w, job, SCOUT_ERR_UNREACHABLE);
-	else if (job->hold->epoch != w->epoch)
+	else if (job->record->epoch != w->epoch)
 		scout__transfer_end_early(w, job, SCOUT_ERR_EPOCH);
 	else
 		scout__transfer_start(w, job);
@@ -390,15 +391,15 @@ scout__transfer_collect(struct scout_worker *w)
 	struct scout__copy_batch *batch;
 
 	/* Until NULL, also when nothing is running: only that makes the engine's descriptor quiet again. */
-	while (w->segments.engine && (batch = w->copy->poll(w->segments.engine)) != NULL) {
-		struct scout__job *job = &w->jobs[batch->cookie & SCOUT__SLOT_MASK];
+	while (w->mappings.engine && (batch = w->copy->poll(w->mappings.engine)) != NULL) {
+		struct scout__transfer *job = &w->jobs[batch->cookie & SCOUT__SLOT_MASK];
 		struct scout__work *work = job->work;
 
 		SCOUT_ASSERT(job->id == batch->cookie && batch == &work->batch);
 		w->n_copying--;
 		if (work->kind == SCOUT_JOB_RETRIEVE)
 			verify(w, work);
-		use_segments(w, work, false);
+		use_mappings(w, work, false);
 		if (goes_on(w, job))
 			continue;
 		scout__transfer_publish_phase(w, job, has_more(work) ? SCOUT__PHASE_WAITING : SCOUT__PHASE_OVER);

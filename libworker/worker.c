@@ -60,8 +60,8 @@ allocate_slots(struct scout_worker *w)
 	TAILQ_INIT(&w->live_jobs);
 	w->jobs = scout__lazy_alloc(n * sizeof(*w->jobs));
 	w->free_slots = scout__lazy_alloc(n * sizeof(*w->free_slots));
-	w->holds = scout__lazy_alloc((size_t)n * 2 * sizeof(*w->holds));
-	if (!w->jobs || !w->free_slots || !w->holds || scout__ring_init(&w->done, n) != 0)
+	w->records = scout__lazy_alloc((size_t)n * 2 * sizeof(*w->records));
+	if (!w->jobs || !w->free_slots || !w->records || scout__ring_init(&w->done, n) != 0)
 		return SCOUT_ERR_NOMEM;
 	return 0;
 }
@@ -138,7 +138,7 @@ destroy(struct scout_worker *w)
 {
 	scout__worker_free_jobs(w);
 	/* Before the engine: it is told of the end of each mapping. */
-	scout__segments_fini(&w->segments);
+	scout__mappings_fini(&w->mappings);
 	if (w->engine)
 		w->copy->close(w->engine);
 	if (w->done_fd >= 0)
@@ -154,7 +154,7 @@ destroy(struct scout_worker *w)
 	scout__lazy_free(w->uses, w->layout.n_blocks * sizeof(*w->uses));
 	scout__lazy_free(w->jobs, w->cfg.max_jobs * sizeof(*w->jobs));
 	scout__lazy_free(w->free_slots, w->cfg.max_jobs * sizeof(*w->free_slots));
-	scout__lazy_free(w->holds, (size_t)w->cfg.max_jobs * 2 * sizeof(*w->holds));
+	scout__lazy_free(w->records, (size_t)w->cfg.max_jobs * 2 * sizeof(*w->records));
 	scout_worker_config_fini(&w->cfg);
 	free(w);
 }
@@ -186,7 +186,7 @@ build(struct scout_worker *w, char *err, size_t err_len)
 
 	(void)snprintf(w->who, sizeof(w->who), "worker %u.%u", (unsigned)w->cfg.kv_rank, (unsigned)w->cfg.reader);
 	w->log = (struct scout__log){.fn = w->cfg.log, .user = w->cfg.log_user, .who = w->who, .gate = &w->log_gate};
-	scout__segments_init(&w->segments, &w->log);
+	scout__mappings_init(&w->mappings, &w->log);
 	rc = choose_backend(w, err, err_len);
 	if (rc)
 		return rc;

@@ -49,7 +49,7 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 		atomic_store(&w->kicked, false);
 		scout__transfer_sweep(w);
 	} else {
-		struct scout__job *job = &w->jobs[word & SCOUT__SLOT_MASK];
+		struct scout__transfer *job = &w->jobs[word & SCOUT__SLOT_MASK];
 
 		SCOUT_ASSERT(job->id == word);
 		scout__transfer_accept(w, job);
@@ -90,8 +90,8 @@ tell_released(struct scout_worker *w)
 {
 	uint32_t id;
 
-	while (w->link && (id = scout__segments_released(&w->segments)) != 0 && scout__link_released(w->link, id))
-		scout__segments_told(&w->segments);
+	while (w->link && (id = scout__mappings_released(&w->mappings)) != 0 && scout__link_released(w->link, id))
+		scout__mappings_told(&w->mappings);
 }
 
 static void on_flush(void *user, uint64_t now_us) SCOUT_ON_COURIER;
@@ -133,7 +133,7 @@ on_link_up(void *user, struct scout__link *link, bool new_epoch)
 	scout__worker_adopt_up(w);
 	if (!new_epoch)
 		return;
-	scout__segments_retire(&w->segments);
+	scout__mappings_retire(&w->mappings);
 	scout__transfer_new_epoch(w);
 }
 
@@ -196,7 +196,7 @@ on_segment(void *user, struct scout__link *link, const struct scout__lease_msg *
 
 	(void)link;
 	/* The lease connection ends with its server: what comes on it is of the epoch that we know. */
-	(void)scout__segments_add(&w->segments, w->epoch, msg, fd); /* has been logged; kept as unusable */
+	(void)scout__mappings_add(&w->mappings, w->epoch, msg, fd); /* has been logged; kept as unusable */
 }
 
 static void on_withdraw(void *user, struct scout__link *link, uint32_t segment) SCOUT_ON_COURIER;
@@ -206,7 +206,7 @@ on_withdraw(void *user, struct scout__link *link, uint32_t segment)
 	struct scout_worker *w = user;
 
 	/* A full socket here means that the server stands still; what it waits for is in the list, or was never mapped. */
-	if (!scout__segments_withdraw(&w->segments, segment))
+	if (!scout__mappings_withdraw(&w->mappings, segment))
 		(void)scout__link_released(link, segment);
 	tell_released(w);
 }
@@ -218,7 +218,7 @@ on_lease_new(void *user, struct scout__link *link)
 	struct scout_worker *w = user;
 
 	(void)link;
-	scout__segments_retire(&w->segments);
+	scout__mappings_retire(&w->mappings);
 }
 
 static void on_user_ready(void *user) SCOUT_ON_COURIER;

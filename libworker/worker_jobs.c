@@ -63,7 +63,7 @@ static void
 collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
 {
 	uint32_t slot = (uint32_t)(id & SCOUT__SLOT_MASK);
-	struct scout__job *job = &w->jobs[slot];
+	struct scout__transfer *job = &w->jobs[slot];
 	struct scout__work *work = job->work;
 
 	SCOUT_ASSERT(job->id == id);
@@ -121,7 +121,7 @@ scout_worker_fd(struct scout_worker *w)
 	return w ? w->done_fd : SCOUT_ERR_INVALID;
 }
 
-struct scout__job *
+struct scout__transfer *
 scout__worker_find_job(struct scout_worker *w, uint64_t id)
 {
 	uint64_t slot = id & SCOUT__SLOT_MASK;
@@ -133,7 +133,7 @@ scout__worker_find_job(struct scout_worker *w, uint64_t id)
 
 /* True: no copy of it will start any more. */
 static bool
-drop(struct scout__job *job)
+drop(struct scout__transfer *job)
 {
 	unsigned waiting = SCOUT__PHASE_WAITING;
 
@@ -156,7 +156,7 @@ kick(struct scout_worker *w)
 int
 scout_worker_cancel(struct scout_worker *w, uint64_t id)
 {
-	struct scout__job *job;
+	struct scout__transfer *job;
 
 	if (!w)
 		return SCOUT_ERR_INVALID;
@@ -249,7 +249,7 @@ pages_of(const struct scout_worker *w, const int64_t *ids, size_t n)
 
 /* It may still touch one of the pages, which are marked. */
 static bool
-is_affected(const struct scout_worker *w, const struct scout__job *job, const struct pages *pages)
+is_affected(const struct scout_worker *w, const struct scout__transfer *job, const struct pages *pages)
 {
 	const struct scout__work *work = job->work;
 	uint64_t n = n_ids(w, work);
@@ -266,7 +266,7 @@ is_affected(const struct scout_worker *w, const struct scout__job *job, const st
 }
 
 static void
-wait_copy(struct scout_worker *w, struct scout__job *job)
+wait_copy(struct scout_worker *w, struct scout__transfer *job)
 {
 	(void)pthread_mutex_lock(&w->mu);
 	/* Between two parts of a long store it is WAITING again: then drop() takes the rest. */
@@ -278,7 +278,7 @@ wait_copy(struct scout_worker *w, struct scout__job *job)
 static void
 wait_marked(struct scout_worker *w, const struct pages *pages)
 {
-	struct scout__job *job;
+	struct scout__transfer *job;
 
 	TAILQ_FOREACH(job, &w->live_jobs, live_link)
 	{
@@ -290,7 +290,7 @@ wait_marked(struct scout_worker *w, const struct pages *pages)
 int
 scout_worker_fence(struct scout_worker *w, const int64_t *block_ids, size_t n, void *stream)
 {
-	struct scout__job *job;
+	struct scout__transfer *job;
 	struct pages pages;
 
 	if (!w || (n > 0 && !block_ids))
@@ -328,7 +328,7 @@ scout_worker_fence(struct scout_worker *w, const int64_t *block_ids, size_t n, v
 void
 scout__worker_free_jobs(struct scout_worker *w)
 {
-	struct scout__job *job;
+	struct scout__transfer *job;
 
 	free_dead(w);
 	if (!w->jobs)

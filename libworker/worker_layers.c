@@ -22,7 +22,7 @@
 int
 scout_worker_progress(struct scout_worker *w, uint64_t id, struct scout_progress *ret_progress)
 {
-	struct scout__job *job;
+	struct scout__transfer *job;
 	struct scout__work *work;
 	uint32_t layers;
 	int outcome;
@@ -91,7 +91,7 @@ scout_worker_wait_layer(struct scout_worker *w, uint64_t id, uint32_t layers, ui
 int
 scout_worker_layer_ready(struct scout_worker *w, uint64_t id, uint32_t layers)
 {
-	struct scout__job *job;
+	struct scout__transfer *job;
 	bool pushed;
 
 	if (!w)

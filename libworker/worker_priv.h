@@ -19,7 +19,7 @@
 #include "copy/copy.h"
 #include "courier.h"
 #include "live.h"
-#include "segments.h"
+#include "mappings.h"
 #include "worker_config.h"
 
 /*
@@ -101,7 +101,7 @@ struct scout__work {
 	uint32_t part_first, part_n; /* chunks that are being asked for or copied now */
 	struct scout__grant *grants; /* of this part */
 	struct scout__copy_item *items;
-	struct scout__segment **segments; /* of each item */
+	struct scout__mapping **mappings; /* of each item */
 	uint32_t *item_chunk;             /* of each item: its place in grants */
 	uint8_t *filled;                  /* retrieve: of each chunk */
 	uint32_t *missing;                /* retrieve */
@@ -124,49 +124,49 @@ struct scout__work {
 	uint64_t since_us;                      /* the stage began; once it has ended: its end */
 };
 
-struct scout__hold;
+struct scout__grant_record;
 
-struct scout__job {
-	uint64_t id;                       /* caller; const while it is the courier's. 0: the slot is free */
-	struct scout__work *work;          /* as id */
-	TAILQ_ENTRY(scout__job) live_link; /* caller */
-	atomic_uint phase;                 /* atomic: enum scout__phase */
-	atomic_bool stop;                  /* atomic: start nothing more (cancel) */
+struct scout__transfer {
+	uint64_t id;                            /* caller; const while it is the courier's. 0: the slot is free */
+	struct scout__work *work;               /* as id */
+	TAILQ_ENTRY(scout__transfer) live_link; /* caller */
+	atomic_uint phase;                      /* atomic: enum scout__phase */
+	atomic_bool stop;                       /* atomic: start nothing more (cancel) */
 	/* courier */
 	enum scout__stage stage;
 	bool timed;            /* in `timed`: nothing was enqueued yet */
 	uint64_t asked_before; /* how often we had asked for our version of the weights when it came */
-	struct scout__hold *hold;
-	TAILQ_ENTRY(scout__job) open_link;
-	TAILQ_ENTRY(scout__job) timed_link;
-	TAILQ_ENTRY(scout__job) queue_link; /* to_ask or granted */
+	struct scout__grant_record *record;
+	TAILQ_ENTRY(scout__transfer) open_link;
+	TAILQ_ENTRY(scout__transfer) timed_link;
+	TAILQ_ENTRY(scout__transfer) queue_link; /* to_ask or granted */
 };
-TAILQ_HEAD(scout__job_list, scout__job);
+TAILQ_HEAD(scout__transfer_list, scout__transfer);
 
 /*
  * One STORE or RETRIEVE and its DONE. It outlives its job: what the server has granted must be given back, however
  * the job ended. There are two for each job slot, and no operation is sent without one: that bounds the DONEs that
  * wait for a server.
  */
-enum scout__hold_state {
-	SCOUT__HOLD_FREE = 0,
-	SCOUT__HOLD_ASKED, /* the operation is in flight */
-	SCOUT__HOLD_HELD,  /* granted */
-	SCOUT__HOLD_DUE,   /* DONE is to be sent */
-	SCOUT__HOLD_TOLD   /* DONE is in flight */
+enum scout__grant_state {
+	SCOUT__GRANT_FREE = 0,
+	SCOUT__GRANT_ASKED, /* the operation is in flight */
+	SCOUT__GRANT_HELD,  /* granted */
+	SCOUT__GRANT_DUE,   /* DONE is to be sent */
+	SCOUT__GRANT_TOLD   /* DONE is in flight */
 };
 
-struct scout__hold {
-	enum scout__hold_state state; /* courier, as all of it */
+struct scout__grant_record {
+	enum scout__grant_state state; /* courier, as all of it */
 	int kind;
-	struct scout__job *job; /* NULL: it has ended */
+	struct scout__transfer *job; /* NULL: it has ended */
 	uint64_t epoch;
 	uint64_t id; /* store_id or retrieve_id: the correlation id of the operation; 0: nothing was granted */
 	uint32_t n;
-	uint32_t result;               /* store: committed; retrieve: mismatches */
-	TAILQ_ENTRY(scout__hold) link; /* free or due */
+	uint32_t result;                       /* store: committed; retrieve: mismatches */
+	TAILQ_ENTRY(scout__grant_record) link; /* free or due */
 };
-TAILQ_HEAD(scout__hold_list, scout__hold);
+TAILQ_HEAD(scout__grant_list, scout__grant_record);
 
 enum scout__reg_state {
 	SCOUT__REG_NONE = 0,
@@ -231,11 +231,12 @@ struct scout_worker {
 	/* caller */
 	bool registered; /* the layout was taken: jobs may come */
 	uint64_t next_seq;
-	struct scout__job *jobs; /* max_jobs, mapped lazily: slots from 0 to n_used were used; see struct scout__job */
-	uint32_t *free_slots;    /* max_jobs, mapped lazily: a stack */
-	uint32_t n_free;         /* in free_slots: those that were used before, and come first */
+	struct scout__transfer
+		*jobs; /* max_jobs, mapped lazily: slots from 0 to n_used were used; see struct scout__transfer */
+	uint32_t *free_slots; /* max_jobs, mapped lazily: a stack */
+	uint32_t n_free;      /* in free_slots: those that were used before, and come first */
 	uint32_t n_used;
-	struct scout__job_list live_jobs; /* submitted, and not reported by poll */
+	struct scout__transfer_list live_jobs; /* submitted, and not reported by poll */
 	uint32_t n_live;
 	struct scout__work *dead; /* freed by the next poll */
 	uint64_t *marks;          /* fence: one bit for each block */
@@ -277,15 +278,15 @@ struct scout_worker {
 	uint64_t reg_attempt; /* names the REGISTER in flight */
 	uint64_t reg_retry_us;
 	int reg_error; /* of the last refused one on this connection */
-	struct scout__segments segments;
-	struct scout__job_list open;  /* all jobs of the courier */
-	struct scout__job_list timed; /* ... that have enqueued nothing yet, by deadline */
-	struct scout__job_list to_ask;
-	struct scout__job_list granted; /* wait for a segment */
-	struct scout__hold *holds;      /* 2 * max_jobs, mapped lazily: from 0 to n_used_holds were used */
-	uint32_t n_used_holds;
-	struct scout__hold_list free_holds; /* of these */
-	struct scout__hold_list due;
+	struct scout__mappings mappings;
+	struct scout__transfer_list open;  /* all jobs of the courier */
+	struct scout__transfer_list timed; /* ... that have enqueued nothing yet, by deadline */
+	struct scout__transfer_list to_ask;
+	struct scout__transfer_list granted; /* wait for a segment */
+	struct scout__grant_record *records; /* 2 * max_jobs, mapped lazily: from 0 to n_used_records were used */
+	uint32_t n_used_records;
+	struct scout__grant_list free_records; /* of these */
+	struct scout__grant_list due;
 	uint32_t n_told;    /* DONEs in flight */
 	uint32_t n_copying; /* batches in the engine */
 	struct scout__adopt adopt;
@@ -380,7 +381,7 @@ void scout__worker_count_end(struct scout_worker *w, const struct scout__work *w
 			     const struct scout_done *done) SCOUT_ON_CALLER;
 
 /* worker_jobs.c: the live job of that number, or NULL. */
-struct scout__job *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;
+struct scout__transfer *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;
 /* worker_clear.c */
 void scout__worker_on_clear(struct scout_worker *w) SCOUT_ON_COURIER;
 /* Send CLEAR, if there is one to be sent. */

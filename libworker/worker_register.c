@@ -204,7 +204,7 @@ scout__worker_on_register(struct scout_worker *w)
 	w->reg_retry_us = 0;
 	w->reg_error = 0;
 	go_to_node(w);
-	scout__segments_attach(&w->segments, w->copy, w->engine);
+	scout__mappings_attach(&w->mappings, w->copy, w->engine);
 	if (!w->up && error)
 		scout__worker_register_down(w, error, w->down_text);
 }
@@ -215,6 +215,6 @@ scout__worker_on_forget(struct scout_worker *w)
 	w->reg_wanted = false;
 	w->reg_in_flight = false;
 	scout__worker_unregistered(w);
-	scout__segments_detach(&w->segments);
+	scout__mappings_detach(&w->mappings);
 	conclude(w, SCOUT__REG_NONE, 0, "");
 }

@@ -71,7 +71,7 @@ work_new(const struct scout_worker *w, const struct shape *s)
 	size_t ids = place(&plan, n_ids, sizeof(*work->ids));
 	size_t grants = place(&plan, s->n_grants, sizeof(*work->grants));
 	size_t items = place(&plan, s->n_grants, sizeof(*work->items));
-	size_t segments = place(&plan, s->n_grants, sizeof(struct scout__segment *));
+	size_t mappings = place(&plan, s->n_grants, sizeof(struct scout__mapping *));
 	size_t item_chunk = place(&plan, s->n_grants, sizeof(*work->item_chunk));
 	size_t filled = place(&plan, is_retrieve ? s->n_chunks : 0, sizeof(*work->filled));
 	size_t missing = place(&plan, is_retrieve ? s->n_blocks : 0, sizeof(*work->missing));
@@ -92,7 +92,7 @@ work_new(const struct scout_worker *w, const struct shape *s)
 	work->ids = at(work, ids);
 	work->grants = at(work, grants);
 	work->items = at(work, items);
-	work->segments = at(work, segments);
+	work->mappings = at(work, mappings);
 	work->item_chunk = at(work, item_chunk);
 	work->filled = at(work, filled);
 	work->missing = at(work, missing);
@@ -250,7 +250,7 @@ static int
 submit(struct scout_worker *w, struct scout__work *work, uint32_t timeout_ms, uint64_t *ret_job)
 {
 	uint32_t slot = w->n_free > 0 ? w->free_slots[w->n_free - 1] : w->n_used;
-	struct scout__job *job = &w->jobs[slot];
+	struct scout__transfer *job = &w->jobs[slot];
 	uint64_t id = w->next_seq << SCOUT__SLOT_BITS | slot;
 
 	find_bounds(w, work);

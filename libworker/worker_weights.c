@@ -58,7 +58,7 @@
 void
 scout__worker_drop_all(struct scout_worker *w)
 {
-	struct scout__job *job;
+	struct scout__transfer *job;
 
 	TAILQ_FOREACH(job, &w->live_jobs, live_link)
 	{

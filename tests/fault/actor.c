@@ -399,7 +399,7 @@ static void
 wait_phase(char **args, unsigned from, unsigned to)
 {
 	struct scout_worker *worker = me.workers[worker_of(args[1])];
-	struct scout__job *job = &worker->jobs[number(args[2]) & (SCOUT__MAX_JOBS - 1)];
+	struct scout__transfer *job = &worker->jobs[number(args[2]) & (SCOUT__MAX_JOBS - 1)];
 	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
 	unsigned phase;
 

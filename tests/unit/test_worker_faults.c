@@ -60,7 +60,7 @@ teardown(void)
 static void
 wait_phase(const struct scout_worker *worker, uint64_t job, unsigned phase)
 {
-	const struct scout__job *slot = &worker->jobs[job & (SCOUT__MAX_JOBS - 1)];
+	const struct scout__transfer *slot = &worker->jobs[job & (SCOUT__MAX_JOBS - 1)];
 	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
 
 	while (atomic_load(&slot->phase) != phase) {
@@ -160,7 +160,7 @@ END_TEST
 START_TEST(a_slot_that_changes_under_a_copy_is_never_reported_as_good)
 {
 	int64_t *ids = rig_ids(100, 1, 12);
-	struct scout__segment *seg;
+	struct scout__mapping *mapping;
 	_Atomic uint64_t *words;
 	struct scout_done done;
 	struct scout_hit hit;
@@ -174,9 +174,9 @@ START_TEST(a_slot_that_changes_under_a_copy_is_never_reported_as_good)
 	close_gate();
 	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0);
 	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
-	seg = rig.workers[0]->segments.list[0];
-	words = (_Atomic uint64_t *)(void *)seg->base;
-	for (uint32_t i = 0; i < seg->slots; i++)
+	mapping = rig.workers[0]->mappings.list[0];
+	words = (_Atomic uint64_t *)(void *)mapping->base;
+	for (uint32_t i = 0; i < mapping->slots; i++)
 		atomic_fetch_add(&words[i], 1);
 	atomic_store(&open_now, true);
 	done = rig_wait(rig.workers[0], job);
@@ -193,7 +193,7 @@ START_TEST(a_slot_that_changes_under_a_copy_is_never_reported_as_good)
 	hit = rig_lookup(&rig, 1, 3, id);
 	ck_assert_uint_eq(hit.chunks, 3);
 	/* Changed already when the copy would start: nothing is copied at all. */
-	for (uint32_t i = 0; i < seg->slots; i++)
+	for (uint32_t i = 0; i < mapping->slots; i++)
 		atomic_fetch_add(&words[i], 1);
 	rig_pages_wipe(&rig.pages[0]);
 	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0));
@@ -485,7 +485,7 @@ START_TEST(after_a_restart_the_worker_registers_by_itself)
 		ck_assert(rig_page_is(&rig.pages[0], ids[b], 2, 0, b));
 	/* What the old server had is gone, and none of its memory is kept. */
 	ck_assert_uint_eq(rig_lookup(&rig, 1, 3, id).chunks, 0);
-	ck_assert_ptr_null(rig.workers[0]->segments.retired);
+	ck_assert_ptr_null(rig.workers[0]->mappings.retired);
 }
 END_TEST
 
@@ -507,11 +507,11 @@ START_TEST(a_store_of_the_old_epoch_is_not_good_in_the_new_one)
 		done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, 4711, 0, ids, 4, 0));
 	} while (done.status == SCOUT_ERR_UNREACHABLE);
 	ck_assert_int_eq(done.status, SCOUT_ERR_NO_SESSION);
-	ck_assert_ptr_nonnull(rig.workers[0]->segments.retired);
+	ck_assert_ptr_nonnull(rig.workers[0]->mappings.retired);
 	atomic_store(&open_now, true);
 	done = rig_wait(rig.workers[0], stored);
 	ck_assert_int_eq(done.status, SCOUT_ERR_EPOCH);
-	ck_assert_ptr_null(rig.workers[0]->segments.retired);
+	ck_assert_ptr_null(rig.workers[0]->mappings.retired);
 }
 END_TEST
 

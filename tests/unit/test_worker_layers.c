@@ -392,7 +392,7 @@ END_TEST
 static struct scout__work *
 work_of(uint64_t job)
 {
-	struct scout__job *found = scout__worker_find_job(rig.workers[0], job);
+	struct scout__transfer *found = scout__worker_find_job(rig.workers[0], job);
 
 	ck_assert_ptr_nonnull(found);
 	return found->work;

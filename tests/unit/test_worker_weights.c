@@ -55,7 +55,7 @@ teardown(void)
 static void
 wait_enqueued(const struct scout_worker *worker, uint64_t job)
 {
-	const struct scout__job *slot = &worker->jobs[job & (SCOUT__MAX_JOBS - 1)];
+	const struct scout__transfer *slot = &worker->jobs[job & (SCOUT__MAX_JOBS - 1)];
 	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
 
 	while (atomic_load(&slot->phase) != SCOUT__PHASE_ENQUEUED) {

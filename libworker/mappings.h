@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WORKER_SEGMENTS_H
-#define SCOUT_WORKER_SEGMENTS_H
+#ifndef SCOUT_WORKER_MAPPINGS_H
+#define SCOUT_WORKER_MAPPINGS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 /*
  * The pool's memory as this worker sees it: one mapping for each memfd that came on the lease connection.
  */
-struct scout__segment {
+struct scout__mapping {
 	uint64_t epoch;
 	uint32_t id;
 	uint32_t slots;
@@ -25,68 +25,68 @@ struct scout__segment {
 	bool known;     /* to the copy engine */
 	bool retired;   /* of an earlier connection, or withdrawn: unmapped with its last user */
 	bool withdrawn; /* the server waits to hear that it is unmapped */
-	struct scout__segment *next_retired;
+	struct scout__mapping *next_retired;
 };
 
 /* All fields: courier; before its start and after its end whoever makes and frees the worker. */
-struct scout__segments {
-	struct scout__segment **list; /* of the current epoch, ascending by id */
+struct scout__mappings {
+	struct scout__mapping **list; /* of the current epoch, ascending by id */
 	size_t n, cap;
-	struct scout__segment *last;        /* found last */
-	struct scout__segment *retired;     /* of earlier connections, or withdrawn: in use by a batch */
-	struct scout__segment *released;    /* withdrawn and unmapped: the server has to be told */
+	struct scout__mapping *last;        /* found last */
+	struct scout__mapping *retired;     /* of earlier connections, or withdrawn: in use by a batch */
+	struct scout__mapping *released;    /* withdrawn and unmapped: the server has to be told */
 	const struct scout__copy_ops *copy; /* of the engine */
 	void *engine;                       /* NULL: none is open */
 	const struct scout__log *log;
 };
 
-void scout__segments_init(struct scout__segments *segs, const struct scout__log *log);
+void scout__mappings_init(struct scout__mappings *mappings, const struct scout__log *log);
 /* Unmap everything. No batch runs any more. */
-void scout__segments_fini(struct scout__segments *segs);
+void scout__mappings_fini(struct scout__mappings *mappings);
 
 /* An engine was opened, or is about to be closed: tell it of all memory. */
-void scout__segments_attach(struct scout__segments *segs, const struct scout__copy_ops *copy, void *engine)
+void scout__mappings_attach(struct scout__mappings *mappings, const struct scout__copy_ops *copy, void *engine)
 	SCOUT_ON_COURIER;
-void scout__segments_detach(struct scout__segments *segs) SCOUT_ON_COURIER;
+void scout__mappings_detach(struct scout__mappings *mappings) SCOUT_ON_COURIER;
 
 /*
  * Map a segment that arrived; takes @fd. What cannot be mapped is kept as unusable, so that jobs need not wait for
  * it. One that is here already is not mapped twice. Returns 0, or SCOUT_ERR_PROTOCOL, _SYSTEM, _NOMEM or the
  * engine's error (logged).
  */
-int scout__segments_add(struct scout__segments *segs, uint64_t epoch, const struct scout__lease_msg *msg, int fd)
+int scout__mappings_add(struct scout__mappings *mappings, uint64_t epoch, const struct scout__lease_msg *msg, int fd)
 	SCOUT_ON_COURIER;
 
 /* By id, of the epoch that is current; NULL: has not come yet. */
-struct scout__segment *scout__segments_find(struct scout__segments *segs, uint32_t id) SCOUT_ON_COURIER;
+struct scout__mapping *scout__mappings_find(struct scout__mappings *mappings, uint32_t id) SCOUT_ON_COURIER;
 
 /*
  * The server was restarted, or the lease connection is a new one: everything there is belongs to the past. Unmaps what no batch
  * uses; the rest goes with its last user.
  */
-void scout__segments_retire(struct scout__segments *segs) SCOUT_ON_COURIER;
+void scout__mappings_retire(struct scout__mappings *mappings) SCOUT_ON_COURIER;
 
 /*
  * The server takes a segment away: it is never found again, unmapped now or with its last user, and then in the list of
  * those that the server is to be told of. False: not known here, tell it at once.
  */
-bool scout__segments_withdraw(struct scout__segments *segs, uint32_t id) SCOUT_ON_COURIER;
+bool scout__mappings_withdraw(struct scout__mappings *mappings, uint32_t id) SCOUT_ON_COURIER;
 /* The next id that the server is to be told of, 0: none; and: it was told. */
-uint32_t scout__segments_released(const struct scout__segments *segs) SCOUT_ON_COURIER;
-void scout__segments_told(struct scout__segments *segs) SCOUT_ON_COURIER;
+uint32_t scout__mappings_released(const struct scout__mappings *mappings) SCOUT_ON_COURIER;
+void scout__mappings_told(struct scout__mappings *mappings) SCOUT_ON_COURIER;
 
 static inline void
-scout__segment_use(struct scout__segment *seg)
+scout__mapping_use(struct scout__mapping *mapping)
 {
-	seg->users++;
+	mapping->users++;
 }
-void scout__segment_release(struct scout__segments *segs, struct scout__segment *seg) SCOUT_ON_COURIER;
+void scout__mapping_release(struct scout__mappings *mappings, struct scout__mapping *mapping) SCOUT_ON_COURIER;
 
 /*
  * The slot at @offset, if there is one and @shard_bytes fit in it; its generation word.
  * False: the server granted something that is not a slot.
  */
-bool scout__segment_slot(const struct scout__segment *seg, uint64_t offset, uint64_t shard_bytes, uint8_t **ret_slot,
-			 const _Atomic uint64_t **ret_word);
+bool scout__mapping_slot(const struct scout__mapping *mapping, uint64_t offset, uint64_t shard_bytes,
+			 uint8_t **ret_slot, const _Atomic uint64_t **ret_word);
 
 #endif

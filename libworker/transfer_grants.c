@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transfer.h"
+
+#include <string.h>
+
+/*
+ * DESIGN
+ *
+ * Purpose: what the server has granted and is owed a DONE for. The rules are in transfer.c. A grant record that is due
+ * stands in `due` until a connection of its epoch takes its DONE; `result` says what that DONE reports.
+ *
+ * Threads: the courier's.
+ */
+
+uint64_t
+scout__transfer_number_of(const struct scout_worker *w, const struct scout__grant_record *record)
+{
+	return (uint64_t)(record - w->records);
+}
+
+/* Those that were used before come first: a page of the table is touched when it is needed. */
+struct scout__grant_record *
+scout__transfer_free_grant(struct scout_worker *w)
+{
+	struct scout__grant_record *record = TAILQ_FIRST(&w->free_records);
+
+	if (!record && w->n_used_records < 2 * w->cfg.max_jobs)
+		record = &w->records[w->n_used_records];
+	return record;
+}
+
+void
+scout__transfer_take_grant(struct scout_worker *w, struct scout__grant_record *record)
+{
+	if (record == &w->records[w->n_used_records])
+		w->n_used_records++;
+	else
+		TAILQ_REMOVE(&w->free_records, record, link);
+}
+
+void
+scout__transfer_grant_free(struct scout_worker *w, struct scout__grant_record *record)
+{
+	if (record->state == SCOUT__GRANT_DUE)
+		TAILQ_REMOVE(&w->due, record, link);
+	if (record->job)
+		record->job->record = NULL;
+	memset(record, 0, sizeof(*record));
+	TAILQ_INSERT_HEAD(&w->free_records, record, link);
+}
+
+void
+scout__transfer_detach(struct scout__transfer *job)
+{
+	if (job->record)
+		job->record->job = NULL;
+	job->record = NULL;
+}
+
+/* DONE is to be sent, with this @result. */
+void
+scout__transfer_grant_due(struct scout_worker *w, struct scout__grant_record *record, uint32_t result)
+{
+	if (record->id == 0 || (w->up && record->epoch != w->epoch)) {
+		scout__transfer_grant_free(w, record);
+		return;
+	}
+	record->state = SCOUT__GRANT_DUE;
+	record->result = result;
+	TAILQ_INSERT_TAIL(&w->due, record, link);
+}
+
+static bool send_done(struct scout_worker *w, struct scout__grant_record *record) SCOUT_ON_COURIER;
+static bool
+send_done(struct scout_worker *w, struct scout__grant_record *record)
+{
+	uint64_t cookie = scout__transfer_number_of(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_DONE;
+	bool is_store = record->kind == SCOUT_JOB_STORE;
+	struct scout__writer *writer =
+		scout__link_op_begin(w->link, is_store ? SCOUT_OP_STORE_DONE : SCOUT_OP_RETRIEVE_DONE, 0, cookie, 16);
+
+	if (!writer)
+		return false;
+	if (is_store) {
+		struct scout__store_done_msg msg = {
+			.store_id = record->id, .n = record->n, .committed = record->result};
+
+		scout__put_store_done(writer, &msg);
+	} else {
+		struct scout__retrieve_done_msg msg = {.retrieve_id = record->id, .mismatches = record->result};
+
+		scout__put_retrieve_done(writer, &msg);
+	}
+	scout__link_op_end(w->link);
+	TAILQ_REMOVE(&w->due, record, link);
+	record->state = SCOUT__GRANT_TOLD;
+	w->n_told++;
+	return true;
+}
+
+/*
+ * Beginning an operation may find out that the connection is gone, and end others in flight: lists may have changed.
+ */
+void
+scout__transfer_send_dones(struct scout_worker *w)
+{
+	struct scout__grant_record *record;
+
+	while (w->up && (record = TAILQ_FIRST(&w->due)) != NULL && send_done(w, record))
+		;
+}
+
+void
+scout__transfer_new_epoch(struct scout_worker *w)
+{
+	struct scout__grant_record *record, *next;
+
+	for (record = TAILQ_FIRST(&w->due); record; record = next) {
+		next = TAILQ_NEXT(record, link);
+		if (record->epoch != w->epoch)
+			scout__transfer_grant_free(w, record);
+	}
+}
