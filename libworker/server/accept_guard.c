@@ -11,15 +11,17 @@
 /*
  * DESIGN
  *
- * An ipc listener of libzmq aborts the process when accept finds no free descriptor (EMFILE), and a tcp listener spins. The server
- * keeps the number of connections below what there is room for (conns.c), but a flood can be faster than its loop. So the
- * process has one descriptor to spare: when there is no other, it is given up for a moment, the connection is taken
- * with it and closed, and the caller is told that the peer went away (ECONNABORTED), which both kinds of listener bear.
+ * An ipc listener of libzmq aborts the process when accept finds no free descriptor (EMFILE), and a tcp listener spins.
+ * The server keeps the number of connections below what there is room for (conns.c), but a flood can be faster than its
+ * loop. So the process has one descriptor to spare: when there is no other, it is given up for a moment, the connection
+ * is taken with it and closed, and the caller is told that the peer went away (ECONNABORTED), which both kinds of
+ * listener bear.
  *
- * While the spare one is given up, another thread may take the place. Then it is lost until a descriptor is free again; the guard
- * is the first to ask, before the next connection. Until then a connection waits in the listener's queue.
+ * While the spare one is given up, another thread may take the place. Then it is lost until a descriptor is free again;
+ * the guard is the first to ask, before the next connection. Until then a connection waits in the listener's queue.
  *
- * This takes the place of the C library's accept4() for all libraries of the process, as an executable's definition does.
+ * This takes the place of the C library's accept4() for all libraries of the process, as an executable's definition
+ * does.
  *
  * Threads: any; the spare descriptor belongs to whoever has exchanged it against -1.
  */

@@ -4,41 +4,43 @@
 #include <string.h>
 #include <time.h>
 
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
  * CLEAR drops everything that a namespace has cached, without a version of the weights. A clear has two numbers:
  *
- *   generation   its name: random, drawn by the client library, part of the fingerprint of every object in the second tier. So
+ *   generation   its name: random, drawn by the client library, part of the fingerprint of every object in L2. So
  *                what was stored before a clear and what is stored after it never have the same key, in any store, on any
  *                server. 0: the namespace was never cleared.
  *   cleared      its stamp: microseconds since 1970, drawn by the server that carries it out. Of two clears the one with the
  *                larger stamp is the later one, wherever they are compared: in a store's record, in a HELLO, here.
  *
- * Names make a clear idempotent: client and workers of one engine send the same name in any order and after lost replies, and the
- * first one that arrives clears. The last names are remembered and recorded, so that a late one does not take a namespace back
- * to a generation that was left. Without names, two calls of one engine would drop what was stored between them.
+ * Names make a clear idempotent: client and workers of one engine send the same name in any order and after lost
+ * replies, and the first one that arrives clears. The last names are remembered and recorded, so that a late one does
+ * not take a namespace back to a generation that was left. Without names, two calls of one engine would drop what was
+ * stored between them.
  *
- * Stamps order clears and say which workers are in. A worker is in since it joined, by its first HELLO or by a CLEAR of its
- * own; one that joined before the last clear is out: what it computes may be of what that clear was to drop. The worker
- * remembers when it joined, and every peer which clear it knows of, and says so in each HELLO. So a server that was restarted without
- * a second tier learns of the last clear from the first peer that knows it, before that peer can do anything, and
- * whoever was out stays out. A worker whose version of the weights is the namespace's is always in: its version says
- * what it computes.
+ * Stamps order clears and say which workers are in. A worker is in since it joined, by its first HELLO or by a CLEAR of
+ * its own; one that joined before the last clear is out: what it computes may be of what that clear was to drop. The
+ * worker remembers when it joined, and every peer which clear it knows of, and says so in each HELLO. So a server that
+ * was restarted without a L2 learns of the last clear from the first peer that knows it, before that peer can do
+ * anything, and whoever was out stays out. A worker whose version of the weights is the namespace's is always in: its
+ * version says what it computes.
  *
- * Each stamp is larger than any that this server has drawn or heard of, and not behind the wall clock: a clock that is set back
- * cannot make a clear older than a worker that it is to put out.
+ * Each stamp is larger than any that this server has drawn or heard of, and not behind the wall clock: a clock that is
+ * set back cannot make a clear older than a worker that it is to put out.
  *
- * The order of events: a clear takes effect in the turn in which it is read, by the instance of the namespace (see ns.c), so
- * lookups behind it in the same connection see the new generation. Its answer waits until every store has a record of it
- * (l2_records.c), or has failed, or l2_timeout_ms have passed. Until the records were read, nothing is cached here,
- * and a CLEAR waits as LOOKUP, STORE and RETRIEVE do: a name that a store knows already must not clear again.
+ * The order of events: a clear takes effect in the turn in which it is read, by the weights_gen of the namespace (see
+ * ns.c), so lookups behind it in the same connection see the new generation. Its answer waits until every store has a
+ * record of it (l2_records.c), or has failed, or l2_timeout_ms have passed. Until the records were read, nothing is
+ * cached here, and a CLEAR waits as LOOKUP, STORE and RETRIEVE do: a name that a store knows already must not clear
+ * again.
  *
- * Rejected: a name that says where it comes from ("leave generation G"), compared and exchanged. It needs no id in the engine's
- * metadata, but the clear of a second engine, that had not joined the first one's, would drop nothing. Rejected: clients
- * that have to join, too. They see no KV bytes; a router that only asks has no hook to call.
+ * Rejected: a name that says where it comes from ("leave generation G"), compared and exchanged. It needs no id in the
+ * engine's metadata, but the clear of a second engine, that had not joined the first one's, would drop nothing.
+ * Rejected: clients that have to join, too. They see no KV bytes; a router that only asks has no hook to call.
  *
  * Threads: loop.
  */
@@ -102,7 +104,7 @@ push_older(struct scout__ns *ns)
 SCOUT_ON_LOOP static bool
 is_empty(const struct scout_server *s, const struct scout__ns *ns)
 {
-	bool may_ask = s->tier2 && scout__records_known(ns);
+	bool may_ask = s->fetch && scout__records_known(ns);
 
 	return !may_ask && (!ns->bank || ns->bank->n_entries == 0);
 }
@@ -113,7 +115,7 @@ change(struct scout_server *s, struct scout__ns *ns, uint64_t generation, uint64
 	ns->generation = generation;
 	ns->cleared = ns->in_since = cleared;
 	hear_stamp(s, cleared);
-	scout__tier2_refingerprint(ns);
+	scout__fetch_refingerprint(ns);
 	if (drops)
 		scout__ns_outdate(s, ns, SCOUT_WIRE_CLEARED);
 	scout__records_changed(s, ns);
@@ -186,12 +188,12 @@ scout__clear_state_of(const struct scout__peer *peer)
 /* ---- CLEAR ---- */
 
 SCOUT_ON_LOOP static void
-answer(struct scout_server *s, struct scout__task *task)
+answer(struct scout_server *s, struct scout__pending_op *pending)
 {
 	struct scout__clear_reply m = {
-		.clear = scout__clear_state_of(task->peer),
-		.stores = s->tier2 ? s->tier2->n : 0,
-		.pending = scout__records_pending(s, task->ns),
+		.clear = scout__clear_state_of(pending->peer),
+		.stores = s->fetch ? s->fetch->n : 0,
+		.pending = scout__records_pending(s, pending->ns),
 	};
 	struct scout__writer *w;
 	size_t op;
@@ -201,47 +203,47 @@ answer(struct scout_server *s, struct scout__task *task)
 			&s->log, &s->limit_clear, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
 			"namespace \"%s\": %u of %u second-tier stores have not recorded its last clear: they are not "
 			"used for it until they have; if this server ends before, what they have comes back",
-			task->ns->name, (unsigned)m.pending, (unsigned)m.stores);
-	w = scout__reply_begin(s, &task->peer->dest, task->opcode, SCOUT_WIRE_OK, task->corr, 32, &op);
+			pending->ns->name, (unsigned)m.pending, (unsigned)m.stores);
+	w = scout__reply_begin(s, &pending->peer->dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, 32, &op);
 	if (w) {
 		scout__put_clear_reply(w, &m);
-		scout__reply_end(s, &task->peer->dest, op);
+		scout__reply_end(s, &pending->peer->dest, op);
 	}
-	scout__task_free(s, task);
+	scout__pending_op_free(s, pending);
 }
 
 SCOUT_ON_LOOP static void
-carry_out(struct scout_server *s, struct scout__task *task)
+carry_out(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__peer *peer = task->peer;
-	uint64_t generation = task->ticket;
+	struct scout__peer *peer = pending->peer;
+	uint64_t generation = pending->ticket;
 
-	if (generation != SCOUT_GENERATION_ANY && !is_known(task->ns, generation))
-		clear(s, task->ns, generation);
+	if (generation != SCOUT_GENERATION_ANY && !is_known(pending->ns, generation))
+		clear(s, pending->ns, generation);
 	if (peer->role == SCOUT_ROLE_WORKER &&
-	    (generation == SCOUT_GENERATION_ANY || generation == task->ns->generation))
+	    (generation == SCOUT_GENERATION_ANY || generation == pending->ns->generation))
 		peer->joined = draw_stamp(s);
 }
 
 SCOUT_ON_LOOP static void
-clear_step(struct scout_server *s, struct scout__job *job)
+clear_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__task *task = SCOUT__OWNER(job, struct scout__task, job);
+	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
 
-	scout__list_del(&task->waiting);
-	scout__timer_clear(s, task);
-	if (task->state == SCOUT__TASK_RUN && scout__records_wait(s, task))
+	scout__list_del(&pending->waiting);
+	scout__timer_clear(s, pending);
+	if (pending->state == SCOUT__OP_WAIT_RUN && scout__records_wait(s, pending))
 		return;
-	if (task->state == SCOUT__TASK_RUN) {
-		task->state = SCOUT__TASK_ANSWER;
-		carry_out(s, task);
+	if (pending->state == SCOUT__OP_WAIT_RUN) {
+		pending->state = SCOUT__OP_WAIT_ANSWER;
+		carry_out(s, pending);
 	}
-	if (s->now_us < task->wait_end_us && scout__records_are_written_now(task->ns)) {
-		scout__list_add(&task->ns->record_waiters, &task->waiting);
-		scout__timer_set(s, task, task->wait_end_us);
+	if (s->now_us < pending->wait_end_us && scout__records_are_written_now(pending->ns)) {
+		scout__list_add(&pending->ns->record_waiters, &pending->waiting);
+		scout__timer_set(s, pending, pending->wait_end_us);
 		return;
 	}
-	answer(s, task);
+	answer(s, pending);
 }
 
 void
@@ -250,7 +252,7 @@ scout__clear(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 {
 	const char *field = "";
 	uint64_t generation;
-	struct scout__task *task;
+	struct scout__pending_op *pending;
 	int status = scout__get_one_u64(op, &generation, &field);
 
 	if (status == SCOUT_WIRE_OK && generation == SCOUT_GENERATION_ANY && peer->role != SCOUT_ROLE_WORKER) {
@@ -264,13 +266,13 @@ scout__clear(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 	/* A client decides. A worker of another version has nothing here that it could want dropped. */
 	if (peer->role == SCOUT_ROLE_WORKER && !scout__peer_weights_fit(s, peer, op))
 		return;
-	task = scout__task_new(s, peer, packet, op, deadline_us);
-	if (!task)
+	pending = scout__pending_op_new(s, peer, packet, op, deadline_us);
+	if (!pending)
 		return;
-	task->job.step = clear_step;
-	task->ticket = generation;
-	task->wait_end_us = scout__task_answer_by(task);
-	if (s->tier2 && task->wait_end_us > s->now_us + s->tier2->timeout_us)
-		task->wait_end_us = s->now_us + s->tier2->timeout_us;
-	clear_step(s, &task->job);
+	pending->run.step = clear_step;
+	pending->ticket = generation;
+	pending->wait_end_us = scout__pending_op_answer_by(pending);
+	if (s->fetch && pending->wait_end_us > s->now_us + s->fetch->timeout_us)
+		pending->wait_end_us = s->now_us + s->fetch->timeout_us;
+	clear_step(s, &pending->run);
 }

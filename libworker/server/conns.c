@@ -12,22 +12,22 @@
 /*
  * DESIGN
  *
- * How many connections the ROUTER has. libzmq takes whatever connects, and aborts the process when an ipc listener finds no free
- * descriptor; so the connections are counted on the socket's monitor, and what comes beyond the limit is shut down at once:
- * the I/O thread then closes it as if its peer had. Those that were there before notice nothing.
+ * How many connections the ROUTER has. libzmq takes whatever connects, and aborts the process when an ipc listener
+ * finds no free descriptor; so the connections are counted on the socket's monitor, and what comes beyond the limit is
+ * shut down at once: the I/O thread then closes it as if its peer had. Those that were there before notice nothing.
  *
- * The limit is max_peers and a quarter (a peer that reconnects has two for a moment, and one too many shall hear the typed refusal
- * of its HELLO), or less where the process may not have as many descriptors as that takes. A sender that does not complete
- * ZeroMQ's greeting within GREETING_MS makes room.
+ * The limit is max_peers and a quarter (a peer that reconnects has two for a moment, and one too many shall hear the
+ * typed refusal of its HELLO), or less where the process may not have as many descriptors as that takes. A sender that
+ * does not complete ZeroMQ's greeting within GREETING_MS makes room.
  *
- * Rejected: zmq_unbind() until some leave. It also ends the sessions of the connections that the listener has accepted (tried
- * with 4.3.4: no message passes any more in either direction, and the peer is not even told).
+ * Rejected: zmq_unbind() until some leave. It also ends the sessions of the connections that the listener has accepted
+ * (tried with 4.3.4: no message passes any more in either direction, and the peer is not even told).
  *
- * A shutdown of a descriptor that was closed and used again since its event was written hits another connection, if it is
- * one; that one comes back as after any loss. All events that there are have been read before.
+ * A shutdown of a descriptor that was closed and used again since its event was written hits another connection, if it
+ * is one; that one comes back as after any loss. All events that there are have been read before.
  *
- * Between an accept and its event more may be accepted: a flood can still use up the descriptors. kvscoutd has an accept guard
- * for that; a process with an embedded server does not.
+ * Between an accept and its event more may be accepted: a flood can still use up the descriptors. kvscoutd has an
+ * accept guard for that; a process with an embedded server does not.
  *
  * Threads: loop; start before it.
  */

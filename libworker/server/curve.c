@@ -11,10 +11,10 @@
 /*
  * DESIGN
  *
- * CURVE: with `curve_secret_file` set, the ROUTER speaks to those only whose public key is in `curve_clients_file`. libzmq does the
- * cryptography; it asks whether a key may come in over ZAP (RFC 27), which is an inproc address of our own context: the loop
- * answers it. Both files are read once, at start. Without an allow-list there would be encryption for everybody who
- * knows the server's public key, so one is required.
+ * CURVE: with `curve_secret_file` set, the ROUTER speaks to those only whose public key is in `curve_clients_file`.
+ * libzmq does the cryptography; it asks whether a key may come in over ZAP (RFC 27), which is an inproc address of our
+ * own context: the loop answers it. Both files are read once, at start. Without an allow-list there would be encryption
+ * for everybody who knows the server's public key, so one is required.
  *
  * A tcp endpoint that others can reach and that has no keys serves whoever connects: that is worth a warning.
  *
@@ -208,7 +208,10 @@ note_refusal(struct scout_server *s, const struct part *parts, unsigned n)
 SCOUT_ON_LOOP static void
 reply(struct scout_server *s, const struct part *request_id, const char *status, const char *text)
 {
-	/* The socket is ours and has one request in hand: nothing of this can fail, and if it did, the peer would time out. */
+	/*
+	 * The socket is ours and has one request in hand: nothing of this can fail, and if it did, the peer would time
+	 * out.
+	 */
 	(void)zmq_send(s->zap, "1.0", 3, ZMQ_SNDMORE);
 	(void)zmq_send(s->zap, request_id->bytes, request_id->len, ZMQ_SNDMORE);
 	(void)zmq_send(s->zap, status, strlen(status), ZMQ_SNDMORE);

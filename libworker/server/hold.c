@@ -6,13 +6,13 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * A hold is what one RETRIEVE (reading) or one STORE (writing) was granted: the entries, in order. It belongs to its worker:
- * nobody else can name it, and only that worker's DONE, its goodbye or its death ends it. No timer does.
+ * A hold is what one RETRIEVE (reading) or one STORE (writing) was granted: the entries, in order. It belongs to its
+ * worker: nobody else can name it, and only that worker's DONE, its goodbye or its death ends it. No timer does.
  *
  *   reading:  DONE, BYE or death            -> RELEASE
  *   writing:  DONE                          -> COMMIT of the first n, the rest given up
@@ -21,23 +21,23 @@
  *                                              may still be writing; then given up (EXPIRED)
  *             never told to the worker      -> as BYE
  *
- * A retrieve whose worker saw a slot change (a bug, counted) takes all its chunks out of the catalogue: DONE says how many
- * changed, not which, and a chunk that stays would be a hit again and fail again.
+ * A retrieve whose worker saw a slot change (a bug, counted) takes all its chunks out of the catalogue: DONE says how
+ * many changed, not which, and a chunk that stays would be a hit again and fail again.
  *
  * A store that was reserved before a RESET commits nothing: its keys are of the old weights.
  *
- * Once ended, a hold has no name any more; giving back goes in steps, and the answer to DONE follows the last of them. It goes
- * from the last chunk to the first, as the end of a session does: what is unpinned later is evicted later, and the head of a
- * prompt is what others share.
+ * Once ended, a hold has no name any more; giving back goes in steps, and the answer to DONE follows the last of them.
+ * It goes from the last chunk to the first, as the end of a session does: what is unpinned later is evicted later, and
+ * the head of a prompt is what others share.
  *
  * Threads: loop.
  */
 
-SCOUT_ON_LOOP static void give_back_step(struct scout_server *s, struct scout__job *job);
+SCOUT_ON_LOOP static void give_back_step(struct scout_server *s, struct scout__run_item *item);
 
 /*
- * A worker names its holds by its own correlation ids, so that it can give back one whose grant it never saw. In one map for
- * all workers they are hashed with the worker's token, which nobody else knows.
+ * A worker names its holds by its own correlation ids, so that it can give back one whose grant it never saw. In one
+ * map for all workers they are hashed with the worker's token, which nobody else knows.
  */
 static uint64_t
 hold_id(const struct scout__peer *peer, uint64_t corr)
@@ -70,10 +70,10 @@ scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, 
 	s->holds[hold->slot] = hold;
 	hold->id = hold_id(peer, corr);
 	hold->corr = corr;
-	hold->job.step = give_back_step;
+	hold->run.step = give_back_step;
 	hold->peer = peer;
 	hold->ns = peer->ns;
-	hold->instance = peer->ns->instance;
+	hold->weights_gen = peer->ns->weights_gen;
 	hold->rank = (uint32_t)peer->rank;
 	hold->kind = kind;
 	scout__list_add(&peer->holds, &hold->of_peer);
@@ -115,7 +115,7 @@ scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__ho
 	hold->peer->n_holds--;
 	if (!hold->done_corr)
 		detach(hold);
-	scout__job_start(s, &hold->job, hold->n);
+	scout__run_queue_start(s, &hold->run, hold->n);
 }
 
 void
@@ -150,7 +150,7 @@ give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 		scout__bank_unhold(bank, entry, e->holds == 1 && e->promises == 0);
 		break;
 	case SCOUT__END_COMMIT:
-		if (i < hold->n_commit && hold->instance == hold->ns->instance)
+		if (i < hold->n_commit && hold->weights_gen == hold->ns->weights_gen)
 			commit_one(s, hold, entry);
 		else
 			scout__bank_abort(bank, entry, hold->rank);
@@ -201,9 +201,9 @@ hold_free(struct scout_server *s, struct scout__hold *hold)
 }
 
 SCOUT_ON_LOOP static void
-give_back_step(struct scout_server *s, struct scout__job *job)
+give_back_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__hold *hold = SCOUT__OWNER(job, struct scout__hold, job);
+	struct scout__hold *hold = SCOUT__OWNER(item, struct scout__hold, run);
 	uint32_t end = hold->n;
 
 	if (end - hold->next > SCOUT__SLICE_CHUNKS)
@@ -211,7 +211,7 @@ give_back_step(struct scout_server *s, struct scout__job *job)
 	for (; hold->next < end; hold->next++)
 		give_back_one(s, hold, hold->n - 1 - hold->next);
 	if (hold->next < hold->n) {
-		scout__job_queue(s, job);
+		scout__run_queue_add(s, item);
 	} else if (hold->end == SCOUT__END_QUARANTINE) {
 		hold->due_us = s->now_us + s->cfg.dead_writer_ms * UINT64_C(1000);
 		scout__list_add(&s->quarantine, &hold->of_peer);
@@ -234,7 +234,7 @@ scout__quarantine_run(struct scout_server *s)
 		s->n_quarantine--;
 		hold->end = SCOUT__END_EXPIRED;
 		hold->next = 0;
-		scout__job_queue(s, &hold->job);
+		scout__run_queue_add(s, &hold->run);
 	}
 }
 

@@ -12,21 +12,21 @@
 #include <kvscout/server.h>
 
 #include "accept_guard.h"
-#include "ask.h"
+#include "status_client.h"
 #include "keygen.h"
 #include "log_queue.h"
 
 /*
  * DESIGN
  *
- * The server as a process: options to a configuration, one line on stdout when it serves, log lines on stderr, an orderly
- * end on SIGTERM and SIGINT. All that is the process's is done here and not in the library: signals, the descriptor limit,
- * standard streams.
+ * The server as a process: options to a configuration, one line on stdout when it serves, log lines on stderr, an
+ * orderly end on SIGTERM and SIGINT. All that is the process's is done here and not in the library: signals, the
+ * descriptor limit, standard streams.
  *
  * The signals are blocked before the server starts, so every thread of it has them blocked and none is lost.
  *
- * Log lines go through a queue to a thread of their own (log_queue.c): whatever reads standard error may stall, and the server
- * serves on and ends.
+ * Log lines go through a queue to a thread of their own (log_queue.c): whatever reads standard error may stall, and the
+ * server serves on and ends.
  *
  * Threads: main; log lines come from the server's threads.
  */

@@ -5,19 +5,19 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * Which object a shard is, and the side table of a bank: what the second tier has of an entry (struct scout__expected).
- * The table is one pointer for each possible entry, reserved like the index and free until touched. A record is made when
- * the first shard of an entry is expected, and goes when nothing pins the entry any more (let_go): then the pins in the
- * stores are given back, and loads that have not begun are cancelled. Pins are given back by the digests that were pinned
- * and not by computing them again: the weights version may have become known in between.
+ * Which object a shard is, and the side table of a bank: what L2 has of an entry (struct scout__expected). The table is
+ * one pointer for each possible entry, reserved like the index and free until touched. A record is made when the first
+ * shard of an entry is expected, and goes when nothing pins the entry any more (let_go): then the pins in the stores
+ * are given back, and loads that have not begun are cancelled. Pins are given back by the digests that were pinned and
+ * not by computing them again: the weights version may have become known in between.
  *
- * Bad keys: what failed to load does not count again for bad_key_ms, whatever the store says. A ring in the order of time,
- * since all stay equally long, with a map on it; when it is full the oldest is forgotten.
+ * Bad keys: what failed to load does not count again for bad_key_ms, whatever the store says. A ring in the order of
+ * time, since all stay equally long, with a map on it; when it is full the oldest is forgotten.
  *
  * Threads: loop.
  */
@@ -51,7 +51,7 @@ table_bytes(const struct scout__ns *ns)
 }
 
 void
-scout__tier2_refingerprint(struct scout__ns *ns)
+scout__fetch_refingerprint(struct scout__ns *ns)
 {
 	for (uint32_t i = 0; ns->fingerprints && i < ns->rank_count; i++) {
 		const struct scout__layout *layout = &ns->layouts[i];
@@ -77,16 +77,16 @@ SCOUT_ON_LOOP static bool
 make_fingerprints(struct scout__ns *ns)
 {
 	ns->fingerprints = calloc(ns->rank_count, sizeof(*ns->fingerprints));
-	scout__tier2_refingerprint(ns);
+	scout__fetch_refingerprint(ns);
 	return ns->fingerprints;
 }
 
 void
-scout__tier2_open_ns(struct scout_server *s, struct scout__ns *ns)
+scout__fetch_open_ns(struct scout_server *s, struct scout__ns *ns)
 {
 	void *p;
 
-	if (!s->tier2)
+	if (!s->fetch)
 		return;
 	ns->bank->user = ns;
 	p = mmap(NULL, table_bytes(ns), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -101,7 +101,7 @@ scout__tier2_open_ns(struct scout_server *s, struct scout__ns *ns)
 }
 
 void
-scout__tier2_close_ns(struct scout__ns *ns)
+scout__fetch_close_ns(struct scout__ns *ns)
 {
 	if (ns->expected)
 		(void)munmap(ns->expected, table_bytes(ns));
@@ -134,7 +134,7 @@ forget_shard(struct scout_server *s, struct scout__expected_shard *shard)
 	if (shard->load && !shard->load->running)
 		scout__load_cancel(s, shard->load);
 	if (shard->pinned)
-		scout__tier2_unpin(s, shard->digest, shard->pinned);
+		scout__fetch_unpin(s, shard->digest, shard->pinned);
 	shard->pinned = 0;
 }
 
@@ -176,7 +176,7 @@ bad_name(struct scout__l2_digest digest)
 }
 
 SCOUT_ON_LOOP static void
-forget_oldest(struct scout__tier2 *t)
+forget_oldest(struct scout__fetch *t)
 {
 	const struct scout__bad_key *bad = &t->bad[t->bad_first];
 	uint64_t name = bad_name(bad->digest);
@@ -191,7 +191,7 @@ forget_oldest(struct scout__tier2 *t)
 void
 scout__bad_add(struct scout_server *s, struct scout__l2_digest digest)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	uint32_t at;
 
 	while (t->n_bad > 0 && (t->n_bad == SCOUT__BAD_KEYS || t->bad[t->bad_first].until_us <= s->now_us))
@@ -206,7 +206,7 @@ scout__bad_add(struct scout_server *s, struct scout__l2_digest digest)
 bool
 scout__bad_is(const struct scout_server *s, struct scout__l2_digest digest)
 {
-	const struct scout__tier2 *t = s->tier2;
+	const struct scout__fetch *t = s->fetch;
 	uint32_t at;
 
 	if (t->n_bad == 0)

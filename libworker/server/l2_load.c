@@ -3,14 +3,14 @@
 
 #include <stdlib.h>
 
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * Second tier -> pool: one load for each shard, however many ask for it. Loads queue behind as many as the stores work on at once
- * (load_ops), first come first served; one that is queued is cancelled when nothing pins its entry any more, and given up when no
- * store can be asked. One that is late keeps no other from running.
+ * Second tier -> pool: one load for each shard, however many ask for it. Loads queue behind as many as the stores work
+ * on at once (load_ops), first come first served; one that is queued is cancelled when nothing pins its entry any more,
+ * and given up when no store can be asked. One that is late keeps no other from running.
  *
  *   want ─▶ queued ─▶ running on an adapter ─▶ verified: readable     ─▶ who waits for the chunk is woken
  *                        │    ▲                failed: the next adapter that has it, else the shard is given up,
@@ -18,7 +18,7 @@
  *                        └─ late: the adapter has begun it and does not get on with it (the key is bad), or hangs as a whole
  *                           before it has begun: it does not count any more; the slot stays its own until it is reaped
  *
- * A load that waits, here or in the second tier's front, has no deadline: what it waits for are other loads, which get on or
+ * A load that waits, here or in L2's front, has no deadline: what it waits for are other loads, which get on or
  * are late. A retrieve waits for its loads as long as its own budget allows (transfer.c).
  *
  * While it runs it holds its entry, so the slot under it is never another chunk's. What comes late and is good is
@@ -40,19 +40,19 @@ void
 scout__load_cancel(struct scout_server *s, struct scout__load *load)
 {
 	scout__list_del(&load->node);
-	s->tier2->n_loads_queued--;
-	s->tier2->count.loads_cancelled++;
+	s->fetch->n_loads_queued--;
+	s->fetch->count.loads_cancelled++;
 	load_free(load);
 }
 
 /*
- * The store that comes first in the order of preference, of those that are left and can be asked: first those that said they have
- * it, then the others, whose answer may have come too late.
+ * The store that comes first in the order of preference, of those that are left and can be asked: first those that said
+ * they have it, then the others, whose answer may have come too late.
  */
 SCOUT_ON_LOOP static bool
 next_adapter(const struct scout_server *s, struct scout__load *load, uint32_t *ret_adapter)
 {
-	const struct scout__tier2 *t = s->tier2;
+	const struct scout__fetch *t = s->fetch;
 
 	while (load->left) {
 		uint32_t adapter =
@@ -73,7 +73,7 @@ SCOUT_ON_LOOP static void load_late(void *user, struct scout__l2_op *op);
 SCOUT_ON_LOOP static void
 submit(struct scout_server *s, struct scout__load *load, uint32_t adapter)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	struct scout__l2_op *op = &load->op;
 
 	*op = (struct scout__l2_op){
@@ -95,8 +95,8 @@ give_up(struct scout_server *s, struct scout__load *load)
 {
 	struct scout__expected_shard *shard = &load->expected->shards[load->rank];
 
-	s->tier2->count.loads_failed++;
-	scout__tier2_unpin(s, shard->digest, shard->pinned);
+	s->fetch->count.loads_failed++;
+	scout__fetch_unpin(s, shard->digest, shard->pinned);
 	shard->pinned = 0;
 	scout__chunk_wake(s, load->ns, load->ns->bank->entries[load->entry].hash);
 }
@@ -109,8 +109,8 @@ load_start(struct scout_server *s, struct scout__load *load)
 	const struct scout__expected *x = load->expected;
 	uint32_t adapter;
 
-	s->tier2->n_loads_queued--;
-	if (load->instance != ns->instance || !next_adapter(s, load, &adapter) ||
+	s->fetch->n_loads_queued--;
+	if (load->weights_gen != ns->weights_gen || !next_adapter(s, load, &adapter) ||
 	    !scout__bank_load(ns->bank, load->entry, load->rank)) {
 		give_up(s, load);
 		scout__bank_unexpect_shard(ns->bank, load->entry, load->rank);
@@ -120,14 +120,14 @@ load_start(struct scout_server *s, struct scout__load *load)
 	scout__key_of_entry(ns, load->entry, load->rank, x->shards[load->rank].weights, x->space, &load->key);
 	load->running = true;
 	ns->n_moving++;
-	s->tier2->n_loads_running++;
+	s->fetch->n_loads_running++;
 	submit(s, load, adapter);
 }
 
 bool
 scout__loads_can_start(const struct scout_server *s)
 {
-	const struct scout__tier2 *t = s->tier2;
+	const struct scout__fetch *t = s->fetch;
 	bool any_usable = false;
 
 	if (scout__list_empty(&t->loads_queued) || t->stopping)
@@ -141,7 +141,7 @@ scout__loads_can_start(const struct scout_server *s)
 void
 scout__loads_start(struct scout_server *s)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 
 	for (unsigned left = STARTS; left > 0 && scout__loads_can_start(s); left--)
 		load_start(s, SCOUT__OWNER(scout__list_pop(&t->loads_queued), struct scout__load, node));
@@ -151,7 +151,7 @@ void
 scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank)
 {
 	struct scout__expected *x = scout__expected_of(ns, entry);
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	struct scout__load *load;
 
 	if (!x || x->shards[rank].load || scout__bank_state(ns->bank, entry, rank) != SCOUT__SHARD_EXPECTED)
@@ -165,7 +165,7 @@ scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, u
 	load->server = s;
 	load->ns = ns;
 	load->expected = x;
-	load->instance = ns->instance;
+	load->weights_gen = ns->weights_gen;
 	load->entry = entry;
 	load->rank = rank;
 	load->known = x->shards[rank].pinned;
@@ -216,8 +216,8 @@ load_succeeded(struct scout_server *s, struct scout__load *load)
 	uint32_t rank = load->rank;
 	struct scout__expected_shard *shard = &load->expected->shards[rank];
 
-	s->tier2->count.loaded++;
-	scout__tier2_unpin(s, shard->digest, shard->pinned);
+	s->fetch->count.loaded++;
+	scout__fetch_unpin(s, shard->digest, shard->pinned);
 	shard->pinned = 0;
 	scout__chunk_wake(s, ns, ns->bank->entries[entry].hash);
 	load_free(load);
@@ -230,17 +230,17 @@ load_done(void *user, struct scout__l2_op *op)
 {
 	struct scout__load *load = user;
 	struct scout_server *s = load->server;
-	bool fits = load->instance == load->ns->instance && !s->tier2->stopping;
+	bool fits = load->weights_gen == load->ns->weights_gen && !s->fetch->stopping;
 	uint32_t adapter;
 
 	if (op->result == SCOUT__L2_CORRUPT)
-		scout__tier2_remove(s, op->adapter, &load->key);
+		scout__fetch_remove(s, op->adapter, &load->key);
 	if (op->result != SCOUT__L2_OK && fits && !load->late && next_adapter(s, load, &adapter)) {
 		submit(s, load, adapter);
 		return;
 	}
-	s->tier2->n_loads_running--;
-	s->tier2->n_loads_late -= load->late;
+	s->fetch->n_loads_running--;
+	s->fetch->n_loads_late -= load->late;
 	load->ns->n_moving--;
 	if (op->result == SCOUT__L2_OK && fits)
 		load_succeeded(s, load);
@@ -256,8 +256,8 @@ load_late(void *user, struct scout__l2_op *op)
 	struct scout_server *s = load->server;
 
 	load->late = true;
-	s->tier2->n_loads_late++;
-	s->tier2->count.loads_late++;
+	s->fetch->n_loads_late++;
+	s->fetch->count.loads_late++;
 	/* Behind a store that hangs it is not the object's fault. */
 	if (scout__l2_has_begun(op))
 		scout__bad_add(s, load->key.digest);

@@ -3,18 +3,20 @@
 
 #include <stdlib.h>
 
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * Where the walk of a lookup over the pool ends, one question goes to all adapters at once: which of the shards that are not in the
- * pool, of all the chunks that are left, do you have? (What key polling asks again is a window, since what comes late
- * comes in order.) Building it and walking over the answer go in slices; in between the task waits, and so does nothing else.
+ * Where the walk of a lookup over the pool ends, one question goes to all adapters at once: which of the shards that
+ * are not in the pool, of all the chunks that are left, do you have? (What key polling asks again is a window, since
+ * what comes late comes in order.) Building it and walking over the answer go in slices; in between the pending
+ * operation waits, and so does nothing else.
  *
- * What is found is pinned in the stores as it is found. A chunk that counts moves its pins into the record of its entry; all
- * other pins are given back when the question is over. It is over when every adapter has answered, or when every key is
- * found, or when its time is up: then what is known by then is the answer, and the rest is given back when it comes.
+ * What is found is pinned in the stores as it is found. A chunk that counts moves its pins into the record of its
+ * entry; all other pins are given back when the question is over. It is over when every adapter has answered, or when
+ * every key is found, or when its time is up: then what is known by then is the answer, and the rest is given back when
+ * it comes.
  *
  * A question outlives its lookup: its memory is the adapters' until the last operation is reaped.
  *
@@ -24,8 +26,8 @@
 SCOUT_ON_LOOP static void
 ask_free(struct scout_server *s, struct scout__ask *ask)
 {
-	scout__job_unqueue(&ask->job);
-	s->tier2->ask_bytes -= ask->bytes;
+	scout__run_queue_remove(&ask->run);
+	s->fetch->ask_bytes -= ask->bytes;
 	free(ask->chunks);
 	free(ask->digests);
 	free(ask->where);
@@ -36,18 +38,18 @@ ask_free(struct scout_server *s, struct scout__ask *ask)
 
 /* Nobody reads the answer any more: give back the pins that nobody took. */
 SCOUT_ON_LOOP static void
-dispose_step(struct scout_server *s, struct scout__job *job)
+dispose_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__ask *ask = SCOUT__OWNER(job, struct scout__ask, job);
+	struct scout__ask *ask = SCOUT__OWNER(item, struct scout__ask, run);
 	uint32_t end = ask->n_keys;
 
 	if (end - ask->given_back > 4 * SCOUT__SLICE_KEYS)
 		end = ask->given_back + 4 * SCOUT__SLICE_KEYS;
 	for (; ask->given_back < end; ask->given_back++)
 		if (ask->where[ask->given_back])
-			scout__tier2_unpin(s, ask->digests[ask->given_back], ask->where[ask->given_back]);
+			scout__fetch_unpin(s, ask->digests[ask->given_back], ask->where[ask->given_back]);
 	if (ask->given_back < ask->n_keys)
-		scout__job_queue(s, job);
+		scout__run_queue_add(s, item);
 	else
 		ask_free(s, ask);
 }
@@ -56,30 +58,30 @@ dispose_step(struct scout_server *s, struct scout__job *job)
 SCOUT_ON_LOOP static void
 wake_waiter(struct scout_server *s)
 {
-	struct scout__list *waiters = &s->tier2->ask_waiters;
+	struct scout__list *waiters = &s->fetch->ask_waiters;
 
 	if (!scout__list_empty(waiters)) {
-		struct scout__task *task = SCOUT__OWNER(waiters->next, struct scout__task, waiting);
+		struct scout__pending_op *pending = SCOUT__OWNER(waiters->next, struct scout__pending_op, waiting);
 
-		scout__list_del(&task->waiting);
-		scout__job_queue(s, &task->job);
+		scout__list_del(&pending->waiting);
+		scout__run_queue_add(s, &pending->run);
 	}
 }
 
 void
-scout__ask_drop(struct scout_server *s, struct scout__task *task)
+scout__ask_drop(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__ask *ask = task->ask;
+	struct scout__ask *ask = pending->ask;
 
 	if (!ask)
 		return;
-	task->ask = NULL;
-	ask->task = NULL;
+	pending->ask = NULL;
+	ask->pending = NULL;
 	/* It may have been woken to be sent, and needs it no more: the room is the next one's. */
 	if (!ask->sent)
 		wake_waiter(s);
 	if (ask->n_running == 0)
-		dispose_step(s, &ask->job);
+		dispose_step(s, &ask->run);
 }
 
 /* ---- making it ---- */
@@ -89,30 +91,30 @@ usable(const struct scout_server *s, const struct scout__ns *ns)
 {
 	uint8_t adapters = 0;
 
-	for (uint32_t i = 0; i < s->tier2->n; i++)
-		if (scout__l2_usable(s->tier2->l2, i, SCOUT__L2_READS, s->now_us))
+	for (uint32_t i = 0; i < s->fetch->n; i++)
+		if (scout__l2_usable(s->fetch->l2, i, SCOUT__L2_READS, s->now_us))
 			adapters |= (uint8_t)(1u << i);
 	return adapters & scout__records_stores(ns);
 }
 
-/* How many chunks from task.next on are worth asking for. */
+/* How many chunks from pending_op.next on are worth asking for. */
 SCOUT_ON_LOOP static uint32_t
-how_many(const struct scout_server *s, const struct scout__task *task)
+how_many(const struct scout_server *s, const struct scout__pending_op *pending)
 {
-	uint64_t n = task->n - task->next;
-	uint64_t room = s->l1.max_promised / task->ns->bank->chunk_bytes + 1;
+	uint64_t n = pending->n - pending->next;
+	uint64_t room = s->l1.max_promised / pending->ns->bank->chunk_bytes + 1;
 
-	if (task->n_rounds > 0 && n > SCOUT__POLL_WINDOW)
+	if (pending->n_rounds > 0 && n > SCOUT__POLL_WINDOW)
 		n = SCOUT__POLL_WINDOW;
 	return (uint32_t)(n < room ? n : room);
 }
 
 SCOUT_ON_LOOP static struct scout__ask *
-ask_new(struct scout_server *s, struct scout__task *task)
+ask_new(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__tier2 *t = s->tier2;
-	uint32_t n = how_many(s, task);
-	uint64_t keys = (uint64_t)n * task->ns->bank->n_ranks;
+	struct scout__fetch *t = s->fetch;
+	uint32_t n = how_many(s, pending);
+	uint64_t keys = (uint64_t)n * pending->ns->bank->n_ranks;
 	uint64_t bytes = n * sizeof(struct scout__ask_chunk) + keys * (sizeof(struct scout__l2_digest) + 1 + t->n);
 	struct scout__ask *ask;
 
@@ -130,28 +132,28 @@ ask_new(struct scout_server *s, struct scout__task *task)
 		ask_free(s, ask);
 		return NULL;
 	}
-	ask->job.step = dispose_step;
+	ask->run.step = dispose_step;
 	ask->server = s;
-	ask->task = task;
-	ask->weights = task->ns->weights;
-	ask->first = task->next;
+	ask->pending = pending;
+	ask->weights = pending->ns->weights;
+	ask->first = pending->next;
 	ask->n = n;
 	ask->end_us = s->now_us + t->lookup_timeout_us;
-	if (ask->end_us > scout__task_answer_by(task))
-		ask->end_us = scout__task_answer_by(task);
+	if (ask->end_us > scout__pending_op_answer_by(pending))
+		ask->end_us = scout__pending_op_answer_by(pending);
 	return ask;
 }
 
 /* The ranks of chunk @i that the pool does not have and does not expect. */
 SCOUT_ON_LOOP static uint64_t
-missing_ranks(const struct scout__task *task, uint32_t i)
+missing_ranks(const struct scout__pending_op *pending, uint32_t i)
 {
-	const struct scout__bank *bank = task->ns->bank;
+	const struct scout__bank *bank = pending->ns->bank;
 	uint64_t all = bank->n_ranks == 64 ? UINT64_MAX : (UINT64_C(1) << bank->n_ranks) - 1;
 	uint32_t entry = SCOUT__NO_ENTRY;
 
-	if (task->space)
-		entry = scout__bank_find(bank, task->space, task->hashes + (size_t)i * task->ns->hash_bytes);
+	if (pending->space)
+		entry = scout__bank_find(bank, pending->space, pending->hashes + (size_t)i * pending->ns->hash_bytes);
 	for (uint32_t rank = 0; entry != SCOUT__NO_ENTRY && rank < bank->n_ranks; rank++) {
 		enum scout__shard_state state = scout__bank_state(bank, entry, rank);
 
@@ -163,9 +165,9 @@ missing_ranks(const struct scout__task *task, uint32_t i)
 
 /* Some more of the keys. True: all are there. */
 SCOUT_ON_LOOP static bool
-build(struct scout__ask *ask, const struct scout__task *task)
+build(struct scout__ask *ask, const struct scout__pending_op *pending)
 {
-	const struct scout__ns *ns = task->ns;
+	const struct scout__ns *ns = pending->ns;
 	uint32_t end = ask->n_keys + SCOUT__SLICE_KEYS;
 	struct scout__l2_key key;
 
@@ -173,11 +175,11 @@ build(struct scout__ask *ask, const struct scout__task *task)
 		uint32_t i = ask->first + ask->n_built;
 		struct scout__ask_chunk *chunk = &ask->chunks[ask->n_built];
 
-		chunk->ranks = missing_ranks(task, i);
+		chunk->ranks = missing_ranks(pending, i);
 		chunk->first = ask->n_keys;
 		for (uint64_t ranks = chunk->ranks; ranks; ranks &= ranks - 1) {
-			scout__key_of(ns, (uint32_t)__builtin_ctzll(ranks), ask->weights, &task->tenant, task->group,
-				      task->hashes + (size_t)i * ns->hash_bytes, &key);
+			scout__key_of(ns, (uint32_t)__builtin_ctzll(ranks), ask->weights, &pending->tenant,
+				      pending->group, pending->hashes + (size_t)i * ns->hash_bytes, &key);
 			ask->digests[ask->n_keys++] = key.digest;
 		}
 	}
@@ -198,14 +200,14 @@ ask_done(void *user, struct scout__l2_op *op)
 		ask->n_found += where[i] == 0;
 		where[i] |= (uint8_t)(1u << op->adapter);
 	}
-	s->tier2->n_ask_ops--;
+	s->fetch->n_ask_ops--;
 	ask->n_running--;
 	if (ask->n_running == 0 || ask->n_found == ask->n_keys)
 		ask->over = true;
-	if (ask->task && ask->over)
-		scout__job_queue(s, &ask->task->job);
-	else if (!ask->task && ask->n_running == 0)
-		scout__job_queue(s, &ask->job);
+	if (ask->pending && ask->over)
+		scout__run_queue_add(s, &ask->pending->run);
+	else if (!ask->pending && ask->n_running == 0)
+		scout__run_queue_add(s, &ask->run);
 	wake_waiter(s);
 }
 
@@ -213,7 +215,7 @@ ask_done(void *user, struct scout__l2_op *op)
 SCOUT_ON_LOOP static bool
 send_ask(struct scout_server *s, struct scout__ask *ask, uint8_t adapters)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	uint32_t batches = (ask->n_keys + SCOUT__L2_MAX_KEYS - 1) / SCOUT__L2_MAX_KEYS;
 	uint32_t n_ops = batches * (uint32_t)__builtin_popcount(adapters);
 	uint32_t at = 0;
@@ -266,11 +268,11 @@ key_at(const struct scout__ask_chunk *chunk, uint32_t rank)
 
 /* Whether each shard of the chunk is in the pool, or free to be loaded and found. */
 SCOUT_ON_LOOP static bool
-is_complete(const struct scout_server *s, const struct scout__task *task, const struct scout__ask_chunk *chunk,
+is_complete(const struct scout_server *s, const struct scout__pending_op *pending, const struct scout__ask_chunk *chunk,
 	    uint32_t entry)
 {
-	const struct scout__bank *bank = task->ns->bank;
-	const struct scout__ask *ask = task->ask;
+	const struct scout__bank *bank = pending->ns->bank;
+	const struct scout__ask *ask = pending->ask;
 
 	if (entry != SCOUT__NO_ENTRY && bank->entries[entry].spoiled)
 		return false;
@@ -290,14 +292,15 @@ is_complete(const struct scout_server *s, const struct scout__task *task, const 
 
 /* Whether the question says nothing about a shard that is needed: it was here then and has been evicted since. */
 SCOUT_ON_LOOP static bool
-is_unasked(const struct scout__task *task)
+is_unasked(const struct scout__pending_op *pending)
 {
-	const struct scout__bank *bank = task->ns->bank;
-	const struct scout__ask_chunk *chunk = &task->ask->chunks[task->next - task->ask->first];
+	const struct scout__bank *bank = pending->ns->bank;
+	const struct scout__ask_chunk *chunk = &pending->ask->chunks[pending->next - pending->ask->first];
 	uint32_t entry = SCOUT__NO_ENTRY;
 
-	if (task->space)
-		entry = scout__bank_find(bank, task->space, task->hashes + (size_t)task->next * task->ns->hash_bytes);
+	if (pending->space)
+		entry = scout__bank_find(bank, pending->space,
+					 pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
 	for (uint32_t rank = 0; rank < bank->n_ranks; rank++) {
 		bool absent = entry == SCOUT__NO_ENTRY || scout__bank_state(bank, entry, rank) == SCOUT__SHARD_ABSENT;
 
@@ -309,11 +312,11 @@ is_unasked(const struct scout__task *task)
 
 /* Move the pins of the found shards into the record of the entry. False: no memory. */
 SCOUT_ON_LOOP static bool
-expect(struct scout__task *task, const struct scout__ask_chunk *chunk, uint32_t entry)
+expect(struct scout__pending_op *pending, const struct scout__ask_chunk *chunk, uint32_t entry)
 {
-	struct scout__bank *bank = task->ns->bank;
-	struct scout__ask *ask = task->ask;
-	struct scout__expected *x = scout__expected_make(task->ns, entry);
+	struct scout__bank *bank = pending->ns->bank;
+	struct scout__ask *ask = pending->ask;
+	struct scout__expected *x = scout__expected_make(pending->ns, entry);
 
 	if (!x)
 		return false;
@@ -333,41 +336,41 @@ expect(struct scout__task *task, const struct scout__ask_chunk *chunk, uint32_t 
 	return true;
 }
 
-/* Chunk task.next of the question, which is over. */
+/* Chunk pending_op.next of the question, which is over. */
 SCOUT_ON_LOOP static enum scout__asked
-take(struct scout_server *s, struct scout__task *task)
+take(struct scout_server *s, struct scout__pending_op *pending)
 {
-	const struct scout__ask_chunk *chunk = &task->ask->chunks[task->next - task->ask->first];
-	const uint8_t *hash = task->hashes + (size_t)task->next * task->ns->hash_bytes;
-	struct scout__bank *bank = task->ns->bank;
-	struct scout__session *session = task->session;
-	uint32_t entry = task->space ? scout__bank_find(bank, task->space, hash) : SCOUT__NO_ENTRY;
+	const struct scout__ask_chunk *chunk = &pending->ask->chunks[pending->next - pending->ask->first];
+	const uint8_t *hash = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
+	struct scout__bank *bank = pending->ns->bank;
+	struct scout__session *session = pending->session;
+	uint32_t entry = pending->space ? scout__bank_find(bank, pending->space, hash) : SCOUT__NO_ENTRY;
 
-	if (!is_complete(s, task, chunk, entry))
+	if (!is_complete(s, pending, chunk, entry))
 		return SCOUT__ASKED_GAP;
-	if (!task->space)
-		task->space = scout__ns_space_make(s, task->ns, &task->tenant, task->group);
-	if (!task->space)
+	if (!pending->space)
+		pending->space = scout__ns_space_make(s, pending->ns, &pending->tenant, pending->group);
+	if (!pending->space)
 		return SCOUT__ASKED_LIMITED;
-	switch (scout__bank_expect(bank, task->space, hash, s->tier2->temporary, &entry)) {
+	switch (scout__bank_expect(bank, pending->space, hash, s->fetch->temporary, &entry)) {
 	case SCOUT__RESERVE_GRANTED:
 		break;
 	case SCOUT__RESERVE_WAIT:
-		if (s->now_us >= scout__task_answer_by(task))
+		if (s->now_us >= scout__pending_op_answer_by(pending))
 			return SCOUT__ASKED_LIMITED;
-		scout__list_add(&task->ns->pool_waiters, &task->waiting);
-		scout__timer_set(s, task, scout__task_answer_by(task));
+		scout__list_add(&pending->ns->pool_waiters, &pending->waiting);
+		scout__timer_set(s, pending, scout__pending_op_answer_by(pending));
 		return SCOUT__ASKED_WAIT;
 	default:
 		return SCOUT__ASKED_LIMITED;
 	}
-	if (!expect(task, chunk, entry)) {
+	if (!expect(pending, chunk, entry)) {
 		s->count.out_of_memory++;
 		scout__bank_unpromise(bank, entry, bank->n_ranks * bank->readers);
 		return SCOUT__ASKED_LIMITED;
 	}
-	session->handles[task->next++] = scout__bank_handle(bank, entry);
-	session->hit = session->kept_to = task->next;
+	session->handles[pending->next++] = scout__bank_handle(bank, entry);
+	session->hit = session->kept_to = pending->next;
 	return SCOUT__ASKED_TAKEN;
 }
 
@@ -375,98 +378,98 @@ take(struct scout_server *s, struct scout__task *task)
 
 /* Begin a question if one may be asked now. */
 SCOUT_ON_LOOP static bool
-begin(struct scout_server *s, struct scout__task *task)
+begin(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 
-	if (!t || !task->ns->bank || !task->ns->expected || s->draining)
+	if (!t || !pending->ns->bank || !pending->ns->expected || s->draining)
 		return false;
-	if (task->n_rounds > 0 && s->now_us < task->poll_next_us)
+	if (pending->n_rounds > 0 && s->now_us < pending->poll_next_us)
 		return false;
-	if (s->now_us >= scout__task_answer_by(task))
+	if (s->now_us >= scout__pending_op_answer_by(pending))
 		return false;
-	if (!usable(s, task->ns)) {
-		t->count.asks_skipped += task->n_rounds == 0;
+	if (!usable(s, pending->ns)) {
+		t->count.asks_skipped += pending->n_rounds == 0;
 		return false;
 	}
-	task->ask = ask_new(s, task);
-	task->n_rounds++;
-	if (!task->ask)
+	pending->ask = ask_new(s, pending);
+	pending->n_rounds++;
+	if (!pending->ask)
 		t->count.asks_refused++;
-	return task->ask;
+	return pending->ask;
 }
 
 /* The question is not over. */
 SCOUT_ON_LOOP static enum scout__asked
-wait(struct scout_server *s, struct scout__task *task)
+wait(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__ask *ask = task->ask;
+	struct scout__ask *ask = pending->ask;
 
 	if (!ask->sent) {
-		if (!build(ask, task))
+		if (!build(ask, pending))
 			return SCOUT__ASKED_MORE;
-		if (!send_ask(s, ask, usable(s, task->ns))) {
-			scout__list_add(&s->tier2->ask_waiters, &task->waiting);
-			scout__timer_set(s, task, ask->end_us);
+		if (!send_ask(s, ask, usable(s, pending->ns))) {
+			scout__list_add(&s->fetch->ask_waiters, &pending->waiting);
+			scout__timer_set(s, pending, ask->end_us);
 			return SCOUT__ASKED_WAIT;
 		}
 		if (ask->over)
 			return SCOUT__ASKED_TAKEN;
 	}
 	/* It may also be stored here meanwhile. */
-	scout__chunk_wait(task, task->hashes + (size_t)task->next * task->ns->hash_bytes);
-	scout__timer_set(s, task, ask->end_us);
+	scout__chunk_wait(pending, pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
+	scout__timer_set(s, pending, ask->end_us);
 	return SCOUT__ASKED_WAIT;
 }
 
 /* Go on until there is a question that is over: TAKEN. */
 SCOUT_ON_LOOP static enum scout__asked
-find_out(struct scout_server *s, struct scout__task *task)
+find_out(struct scout_server *s, struct scout__pending_op *pending)
 {
 	enum scout__asked what;
 
 	for (;;) {
-		struct scout__ask *ask = task->ask;
+		struct scout__ask *ask = pending->ask;
 
 		/* Over to its last chunk: the next question is no other round. */
-		if (ask && task->next >= ask->first + ask->n) {
-			scout__ask_drop(s, task);
-			task->poll_next_us = 0;
+		if (ask && pending->next >= ask->first + ask->n) {
+			scout__ask_drop(s, pending);
+			pending->poll_next_us = 0;
 			ask = NULL;
 		}
-		if (!ask && !begin(s, task))
+		if (!ask && !begin(s, pending))
 			return SCOUT__ASKED_GAP;
-		ask = task->ask;
+		ask = pending->ask;
 		if (!ask->over && s->now_us >= ask->end_us) {
 			ask->over = true;
-			s->tier2->count.asks_late++;
+			s->fetch->count.asks_late++;
 		}
 		if (ask->over)
 			return SCOUT__ASKED_TAKEN;
-		what = wait(s, task);
+		what = wait(s, pending);
 		if (what != SCOUT__ASKED_TAKEN)
 			return what;
 	}
 }
 
 enum scout__asked
-scout__ask_next(struct scout_server *s, struct scout__task *task)
+scout__ask_next(struct scout_server *s, struct scout__pending_op *pending)
 {
-	enum scout__asked what = find_out(s, task);
+	enum scout__asked what = find_out(s, pending);
 
 	if (what != SCOUT__ASKED_TAKEN)
 		return what;
-	what = take(s, task);
+	what = take(s, pending);
 	if (what == SCOUT__ASKED_TAKEN || what == SCOUT__ASKED_WAIT)
 		return what;
 	/* What makes room for the head of a prompt may be its own tail: the next question is about that. */
-	if (what == SCOUT__ASKED_GAP && is_unasked(task)) {
-		task->poll_next_us = 0;
+	if (what == SCOUT__ASKED_GAP && is_unasked(pending)) {
+		pending->poll_next_us = 0;
 		what = SCOUT__ASKED_MORE;
 	}
 	/* A lookup ahead goes on behind the gap: the question is about that, too. */
-	if (what == SCOUT__ASKED_GAP && task->ahead && task->next >= task->expect)
+	if (what == SCOUT__ASKED_GAP && pending->ahead && pending->next >= pending->expect)
 		return what;
-	scout__ask_drop(s, task);
+	scout__ask_drop(s, pending);
 	return what;
 }

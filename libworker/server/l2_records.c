@@ -6,13 +6,14 @@
 
 #include <xxhash.h>
 
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * The record of a namespace's last clear, in each store: what makes a clear outlive this server, and what other servers on the
- * same store learn of it by. It is read before a namespace first uses a store, and written before a CLEAR is answered.
+ * The record of a namespace's last clear, in each store: what makes a clear outlive this server, and what other servers
+ * on the same store learn of it by. It is read before a namespace first uses a store, and written before a CLEAR is
+ * answered.
  *
  *            ┌────────── read: ours, or none and we know of none ──────────┐
  *   UNREAD ──┤                                                              ▼
@@ -21,21 +22,22 @@
  *                                          └──── a CLEAR, or one learned ──┘
  *   DAMAGED: there is a record, and it makes no sense. What the store has could be of any generation.
  *
- * Only a READY store is asked, read or written for the namespace. Until each store has answered its first question, or failed,
- * or l2_timeout_ms have passed, LOOKUP, STORE, RETRIEVE and CLEAR wait (scout__records_wait), so that nothing is cached
- * under a generation that turns out to be an old one. After that a store that cannot be reached only is not used.
+ * Only a READY store is asked, read or written for the namespace. Until each store has answered its first question, or
+ * failed, or l2_timeout_ms have passed, LOOKUP, STORE, RETRIEVE and CLEAR wait (scout__records_wait), so that nothing
+ * is cached under a generation that turns out to be an old one. After that a store that cannot be reached only is not
+ * used.
  *
  * Writes wait in the queue until the records are known, or while one is written; they are not lost over it.
  *
- * Looking again: about once a second while the namespace has peers, and when a peer says HELLO. A store that has lost the
- * record, or got an older one from a server whose clock is behind, gets ours again. So the records of all servers on one store
- * converge to the latest clear.
+ * Looking again: about once a second while the namespace has peers, and when a peer says HELLO. A store that has lost
+ * the record, or got an older one from a server whose clock is behind, gets ours again. So the records of all servers
+ * on one store converge to the latest clear.
  *
- * One operation at a time for each namespace and store; one that hangs blocks only these. Records pass the breakers: they are
- * few, they are what a store that failed is waited for with, and their failures say nothing about objects.
+ * One operation at a time for each namespace and store; one that hangs blocks only these. Records pass the breakers:
+ * they are few, they are what a store that failed is waited for with, and their failures say nothing about objects.
  *
- * The record's name covers what the first HELLO of a namespace fixes and servers with other KV ranks of it have in common. It is
- * known before any worker registers, so a clear can be recorded from the first moment.
+ * The record's name covers what the first HELLO of a namespace fixes and servers with other KV ranks of it have in
+ * common. It is known before any worker registers, so a clear can be recorded from the first moment.
  *
  * Threads: loop.
  */
@@ -77,7 +79,7 @@ struct store {
 };
 
 struct scout__records {
-	struct scout__list node; /* in tier2.records */
+	struct scout__list node; /* in fetch.records */
 	struct scout__ns *ns;
 	struct scout__l2_digest digest;
 	struct store stores[SCOUT__L2_MAX_ADAPTERS];
@@ -86,7 +88,8 @@ struct scout__records {
 /* ---- the record ---- */
 
 /*
- * u8[8] magic, u16 version, u16 0, u32 0, u64 generation, u64 cleared, u64 older[7], u64 XXH3-64 of all before. Little-endian.
+ * u8[8] magic, u16 version, u16 0, u32 0, u64 generation, u64 cleared, u64 older[7], u64 XXH3-64 of all before.
+ * Little-endian.
  */
 static void
 put_record(uint8_t bytes[RECORD_BYTES], const struct scout__ns *ns)
@@ -159,7 +162,7 @@ start(struct scout_server *s, struct scout__records *records, uint32_t i)
 	struct store *store = &records->stores[i];
 	struct record_op *r;
 
-	if (store->op || s->tier2->stopping)
+	if (store->op || s->fetch->stopping)
 		return;
 	store->due_us = s->now_us + RETRY_US;
 	r = calloc(1, sizeof(*r));
@@ -173,10 +176,10 @@ start(struct scout_server *s, struct scout__records *records, uint32_t i)
 	r->records = records;
 	r->store = i;
 	r->digest = records->digest;
-	r->late_us = s->now_us + s->tier2->timeout_us;
+	r->late_us = s->now_us + s->fetch->timeout_us;
 	r->op = (struct scout__l2_op){
 		.what = is_to_be_written(store) ? SCOUT__L2_RECORD_WRITE : SCOUT__L2_RECORD_READ,
-		.timeout_us = s->tier2->timeout_us,
+		.timeout_us = s->fetch->timeout_us,
 		.n = 1,
 		.digests = &r->digest,
 		.found = &r->found,
@@ -191,15 +194,15 @@ start(struct scout_server *s, struct scout__records *records, uint32_t i)
 		r->cleared = records->ns->cleared;
 	}
 	store->op = r;
-	s->tier2->records_at_us = 0;
-	scout__l2_submit(s->tier2->l2, i, &r->op, s->now_us);
+	s->fetch->records_at_us = 0;
+	scout__l2_submit(s->fetch->l2, i, &r->op, s->now_us);
 }
 
 SCOUT_ON_LOOP static void
 log_state(struct scout_server *s, const struct scout__records *records, uint32_t i, enum store_state before)
 {
 	const struct store *store = &records->stores[i];
-	const char *name = scout__l2_name_of(s->tier2->l2, i);
+	const char *name = scout__l2_name_of(s->fetch->l2, i);
 
 	if (store->state == DAMAGED && before != DAMAGED)
 		scout__log(
@@ -297,8 +300,8 @@ op_done(void *user, struct scout__l2_op *op)
 	if (is_to_be_written(store) && !store->failed)
 		start(s, records, r->store);
 	free(r);
-	s->tier2->records_at_us = 0;
-	scout__tasks_wake(s, &records->ns->record_waiters);
+	s->fetch->records_at_us = 0;
+	scout__pending_ops_wake(s, &records->ns->record_waiters);
 	scout__writes_go_on(s);
 }
 
@@ -309,7 +312,7 @@ scout__records_open(struct scout_server *s, struct scout__ns *ns)
 {
 	struct scout__records *records;
 
-	if (!s->tier2)
+	if (!s->fetch)
 		return;
 	records = calloc(1, sizeof(*records));
 	if (!records) {
@@ -321,9 +324,9 @@ scout__records_open(struct scout_server *s, struct scout__ns *ns)
 	records->ns = ns;
 	records->digest = name_of(ns);
 	ns->records = records;
-	scout__list_add(&s->tier2->records, &records->node);
-	for (uint32_t i = 0; i < s->tier2->n; i++) {
-		if (scout__l2_keeps_records(s->tier2->l2, i)) {
+	scout__list_add(&s->fetch->records, &records->node);
+	for (uint32_t i = 0; i < s->fetch->n; i++) {
+		if (scout__l2_keeps_records(s->fetch->l2, i)) {
 			start(s, records, i);
 			continue;
 		}
@@ -358,7 +361,7 @@ scout__records_changed(struct scout_server *s, struct scout__ns *ns)
 {
 	struct scout__records *records = ns->records;
 
-	for (uint32_t i = 0; records && i < s->tier2->n; i++) {
+	for (uint32_t i = 0; records && i < s->fetch->n; i++) {
 		struct store *store = &records->stores[i];
 
 		if (!keeps(store))
@@ -372,7 +375,7 @@ scout__records_changed(struct scout_server *s, struct scout__ns *ns)
 void
 scout__records_look(struct scout_server *s, struct scout__ns *ns)
 {
-	for (uint32_t i = 0; ns->records && i < s->tier2->n; i++)
+	for (uint32_t i = 0; ns->records && i < s->fetch->n; i++)
 		if (keeps(&ns->records->stores[i]))
 			start(s, ns->records, i);
 }
@@ -398,14 +401,14 @@ scout__records_known(const struct scout__ns *ns)
 }
 
 bool
-scout__records_wait(struct scout_server *s, struct scout__task *task)
+scout__records_wait(struct scout_server *s, struct scout__pending_op *pending)
 {
-	uint64_t end_us = scout__task_answer_by(task);
+	uint64_t end_us = scout__pending_op_answer_by(pending);
 
-	if (scout__records_known(task->ns) || s->now_us >= end_us)
+	if (scout__records_known(pending->ns) || s->now_us >= end_us)
 		return false;
-	scout__list_add(&task->ns->record_waiters, &task->waiting);
-	scout__timer_set(s, task, end_us);
+	scout__list_add(&pending->ns->record_waiters, &pending->waiting);
+	scout__timer_set(s, pending, end_us);
 	return true;
 }
 
@@ -422,7 +425,7 @@ scout__records_are_written_now(const struct scout__ns *ns)
 uint32_t
 scout__records_pending(const struct scout_server *s, const struct scout__ns *ns)
 {
-	return s->tier2 ? s->tier2->n - (uint32_t)__builtin_popcount(scout__records_stores(ns)) : 0;
+	return s->fetch ? s->fetch->n - (uint32_t)__builtin_popcount(scout__records_stores(ns)) : 0;
 }
 
 /* ---- time ---- */
@@ -439,7 +442,7 @@ next_us(const struct scout__records *records, const struct store *store)
 void
 scout__records_tick(struct scout_server *s)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 
 	if (t->records_at_us > s->now_us)
 		return;
@@ -459,7 +462,7 @@ scout__records_tick(struct scout_server *s)
 			/* It hangs: from here on the namespace goes without this store. */
 			store->tried = true;
 			store->failed = true;
-			scout__tasks_wake(s, &records->ns->record_waiters);
+			scout__pending_ops_wake(s, &records->ns->record_waiters);
 			scout__writes_go_on(s);
 		}
 	}
@@ -468,7 +471,7 @@ scout__records_tick(struct scout_server *s)
 uint64_t
 scout__records_next_us(const struct scout_server *s)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	uint64_t at_us = UINT64_MAX;
 
 	if (t->records_at_us)

@@ -6,19 +6,19 @@
 #include <unistd.h>
 
 #include "server_config.h"
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * The second tier as the loop sees it: one eventfd in its epoll set, a reap of what adapters have ended, deadlines. What is
+ * L2 as the loop sees it: one eventfd in its epoll set, a reap of what adapters have ended, deadlines. What is
  * unpinned is gathered over a turn and leaves in one operation for each adapter.
  *
- * Every operation belongs to something that lives until the operation is reaped: a question (l2_lookup.c), a load (l2_load.c), a
- * write (l2_write.c), a batch of unpins or a removal (here). Who started it may be gone by then.
+ * Every operation belongs to something that lives until the operation is reaped: a question (l2_lookup.c), a load
+ * (l2_load.c), a write (l2_write.c), a batch of unpins or a removal (here). Who started it may be gone by then.
  *
- * Stop: the adapters end before any bank goes, for their threads read and write its slots. One that hangs in the kernel cannot
- * be ended: then the pool stays mapped, which leaks it, and the process goes on or exits.
+ * Stop: the adapters end before any bank goes, for their threads read and write its slots. One that hangs in the kernel
+ * cannot be ended: then the pool stays mapped, which leaks it, and the process goes on or exits.
  *
  * Threads: loop, and the starting thread before it.
  */
@@ -28,7 +28,10 @@
 #define REAP_US 100u  /* for a turn */
 #define STOP_MS 2000u /* for the adapters to end what they do */
 
-/* The URLs of @text, each ended by a NUL in a copy that the caller frees. Their number, more than MAX_URLS as MAX_URLS + 1. */
+/*
+ * The URLs of @text, each ended by a NUL in a copy that the caller frees. Their number, more than MAX_URLS as MAX_URLS
+ * + 1.
+ */
 static uint32_t
 split(char *text, const char **ret_urls)
 {
@@ -48,7 +51,7 @@ split(char *text, const char **ret_urls)
 }
 
 static int
-open_adapters(struct scout_server *s, struct scout__tier2 *t, char *err, size_t err_len)
+open_adapters(struct scout_server *s, struct scout__fetch *t, char *err, size_t err_len)
 {
 	const char *urls[MAX_URLS];
 	char *text = strdup(s->cfg.l2);
@@ -74,7 +77,7 @@ open_adapters(struct scout_server *s, struct scout__tier2 *t, char *err, size_t 
 }
 
 static void
-tier2_init(struct scout_server *s, struct scout__tier2 *t)
+fetch_init(struct scout_server *s, struct scout__fetch *t)
 {
 	uint64_t quarter = s->cfg.l1_bytes / 4;
 
@@ -94,9 +97,9 @@ tier2_init(struct scout_server *s, struct scout__tier2 *t)
 }
 
 int
-scout__tier2_start(struct scout_server *s, char *err, size_t err_len)
+scout__fetch_start(struct scout_server *s, char *err, size_t err_len)
 {
-	struct scout__tier2 *t;
+	struct scout__fetch *t;
 	int rc;
 
 	if (!s->cfg.l2 || !*s->cfg.l2)
@@ -104,8 +107,8 @@ scout__tier2_start(struct scout_server *s, char *err, size_t err_len)
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	tier2_init(s, t);
-	s->tier2 = t;
+	fetch_init(s, t);
+	s->fetch = t;
 	t->bad = calloc(SCOUT__BAD_KEYS, sizeof(*t->bad));
 	if (!t->bad || scout__map_init(&t->bad_map, SCOUT__BAD_KEYS) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
@@ -134,7 +137,7 @@ simple_done(void *user, struct scout__l2_op *op)
 SCOUT_ON_LOOP static void
 flush_one(struct scout_server *s, uint32_t adapter)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	struct scout__l2_op *op = calloc(1, sizeof(*op));
 
 	if (!op) {
@@ -153,17 +156,17 @@ flush_one(struct scout_server *s, uint32_t adapter)
 }
 
 void
-scout__tier2_flush(struct scout_server *s)
+scout__fetch_flush(struct scout_server *s)
 {
-	for (uint32_t i = 0; s->tier2 && i < s->tier2->n; i++)
-		if (s->tier2->unpins[i].n)
+	for (uint32_t i = 0; s->fetch && i < s->fetch->n; i++)
+		if (s->fetch->unpins[i].n)
 			flush_one(s, i);
 }
 
 SCOUT_ON_LOOP static void
 unpin_one(struct scout_server *s, uint32_t adapter, struct scout__l2_digest digest)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	struct scout__l2_digest **digests = &t->unpins[adapter].digests;
 	uint32_t n = t->unpins[adapter].n;
 
@@ -184,10 +187,10 @@ unpin_one(struct scout_server *s, uint32_t adapter, struct scout__l2_digest dige
 }
 
 void
-scout__tier2_unpin(struct scout_server *s, struct scout__l2_digest digest, uint8_t adapters)
+scout__fetch_unpin(struct scout_server *s, struct scout__l2_digest digest, uint8_t adapters)
 {
 	/* Stopped adapters have forgotten their pins. */
-	for (uint32_t i = 0; !s->tier2->stopping && i < s->tier2->n; i++)
+	for (uint32_t i = 0; !s->fetch->stopping && i < s->fetch->n; i++)
 		if (adapters & 1u << i)
 			unpin_one(s, i, digest);
 }
@@ -207,7 +210,7 @@ removal_done(void *user, struct scout__l2_op *op)
 }
 
 void
-scout__tier2_remove(struct scout_server *s, uint32_t adapter, const struct scout__l2_key *key)
+scout__fetch_remove(struct scout_server *s, uint32_t adapter, const struct scout__l2_key *key)
 {
 	struct removal *r = calloc(1, sizeof(*r));
 
@@ -218,18 +221,18 @@ scout__tier2_remove(struct scout_server *s, uint32_t adapter, const struct scout
 	r->key = *key;
 	r->op.what = SCOUT__L2_REMOVE;
 	r->op.key = &r->key;
-	r->op.timeout_us = s->tier2->timeout_us;
+	r->op.timeout_us = s->fetch->timeout_us;
 	r->op.done = removal_done;
 	r->op.user = r;
-	scout__l2_submit(s->tier2->l2, adapter, &r->op, s->now_us);
+	scout__l2_submit(s->fetch->l2, adapter, &r->op, s->now_us);
 }
 
 /* ---- the loop ---- */
 
 void
-scout__tier2_turn(struct scout_server *s)
+scout__fetch_turn(struct scout_server *s)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	uint64_t before_us, end_us;
 	bool more;
 
@@ -249,29 +252,29 @@ scout__tier2_turn(struct scout_server *s)
 }
 
 uint64_t
-scout__tier2_next_us(const struct scout_server *s)
+scout__fetch_next_us(const struct scout_server *s)
 {
 	uint64_t l2_us, records_us;
 
-	if (!s->tier2)
+	if (!s->fetch)
 		return UINT64_MAX;
 	if (scout__loads_can_start(s))
 		return s->now_us;
-	l2_us = scout__l2_next_us(s->tier2->l2);
+	l2_us = scout__l2_next_us(s->fetch->l2);
 	records_us = scout__records_next_us(s);
 	return l2_us < records_us ? l2_us : records_us;
 }
 
 bool
-scout__tier2_is_idle(const struct scout_server *s)
+scout__fetch_is_idle(const struct scout_server *s)
 {
-	return !s->tier2 || (s->tier2->n_writes_queued == 0 && s->tier2->n_writes_running == 0);
+	return !s->fetch || (s->fetch->n_writes_queued == 0 && s->fetch->n_writes_running == 0);
 }
 
 bool
-scout__tier2_stop(struct scout_server *s)
+scout__fetch_stop(struct scout_server *s)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	uint32_t dropped;
 
 	if (!t)
@@ -287,8 +290,8 @@ scout__tier2_stop(struct scout_server *s)
 	s->now_us = scout__now_us();
 	t->hangs = !scout__l2_stop(t->l2, STOP_MS);
 	/* Questions give back what they found. */
-	while (!scout__jobs_empty(s))
-		scout__jobs_run(s);
+	while (!scout__run_queue_empty(s))
+		scout__run_queue_run(s);
 	if (t->hangs)
 		scout__log(&s->log, SCOUT_LOG_ERROR,
 			   "the second tier hangs in the system: the pool stays mapped until the process ends");
@@ -296,9 +299,9 @@ scout__tier2_stop(struct scout_server *s)
 }
 
 void
-scout__tier2_free(struct scout_server *s)
+scout__fetch_free(struct scout_server *s)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 
 	if (!t)
 		return;
@@ -312,5 +315,5 @@ scout__tier2_free(struct scout_server *s)
 	free(t->bad);
 	scout__map_fini(&t->bad_map);
 	free(t);
-	s->tier2 = NULL;
+	s->fetch = NULL;
 }

@@ -3,25 +3,25 @@
 
 #include <stdlib.h>
 
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * Pool -> second tier: what workers have stored is written through to every adapter, first come first served, WRITE_OPS shards
- * at once. Waiting has no deadline, only room: the queue is bounded in bytes (l2_queue_bytes, and never more than a quarter of the
- * pool, since what waits keeps its slot), and what comes when it is full takes the place of the oldest that was not begun, which
- * is counted and logged. Nothing is tried twice: a store that fails is counted, and the chunk is written when it is stored again
- * some day.
+ * Pool -> L2: what workers have stored is written through to every adapter, first come first served, WRITE_OPS shards
+ * at once. Waiting has no deadline, only room: the queue is bounded in bytes (l2_queue_bytes, and never more than a
+ * quarter of the pool, since what waits keeps its slot), and what comes when it is full takes the place of the oldest
+ * that was not begun, which is counted and logged. Nothing is tried twice: a store that fails is counted, and the chunk
+ * is written when it is stored again some day.
  *
  * A shard that is queued or written keeps its slot (scout__bank_save), and its place in the order of eviction: see
- * bank_second.c. What came from the second tier is not queued.
+ * bank_second.c. What came from L2 is not queued.
  *
- * A store waits for a slot that is being written, but not for a disk: a write that is late lets it go on without. When a store
- * hangs as a whole its breaker opens, and what is queued for it ends at once, so it cannot fill the pool.
+ * A store waits for a slot that is being written, but not for a disk: a write that is late lets it go on without. When
+ * a store hangs as a whole its breaker opens, and what is queued for it ends at once, so it cannot fill the pool.
  *
- * After a RESET what is queued is of older weights. It is dropped when its turn comes, and by a sweep over the queue: what
- * stays goes round once, so its order stays too.
+ * After a RESET what is queued is of older weights. It is dropped when its turn comes, and by a sweep over the queue:
+ * what stays goes round once, so its order stays too.
  *
  * Threads: loop.
  */
@@ -35,7 +35,7 @@ write_end(struct scout_server *s, struct scout__write *w)
 	struct scout__ns *ns = w->ns;
 	uint32_t entry = w->entry;
 
-	s->tier2->write_bytes -= ns->bank->strides[w->rank];
+	s->fetch->write_bytes -= ns->bank->strides[w->rank];
 	ns->n_moving--;
 	free(w->ops);
 	free(w);
@@ -43,12 +43,12 @@ write_end(struct scout_server *s, struct scout__write *w)
 	scout__ns_unpinned(ns, entry);
 	/* A store may have found nothing to evict but this. */
 	if (!scout__list_empty(&ns->pool_waiters))
-		scout__tasks_wake(s, &ns->pool_waiters);
+		scout__pending_ops_wake(s, &ns->pool_waiters);
 }
 
 /* The first of the queue, which must not be empty, out of it. */
 SCOUT_ON_LOOP static struct scout__write *
-take_queued(struct scout__tier2 *t)
+take_queued(struct scout__fetch *t)
 {
 	t->n_writes_queued--;
 	return SCOUT__OWNER(scout__list_pop(&t->writes_queued), struct scout__write, node);
@@ -67,17 +67,17 @@ write_done(void *user, struct scout__l2_op *op)
 	if (--w->n_running > 0)
 		return;
 	if (w->kept)
-		s->tier2->count.written++;
+		s->fetch->count.written++;
 	else
-		s->tier2->count.writes_failed++;
-	s->tier2->n_writes_running--;
+		s->fetch->count.writes_failed++;
+	s->fetch->n_writes_running--;
 	write_end(s, w);
 	writes_start(s);
 }
 
 /* One operation for each adapter, with the key that they share behind them. */
 SCOUT_ON_LOOP static bool
-make_ops(const struct scout__tier2 *t, struct scout__write *w)
+make_ops(const struct scout__fetch *t, struct scout__write *w)
 {
 	w->ops = calloc(1, t->n * sizeof(*w->ops) + sizeof(*w->key));
 	if (!w->ops)
@@ -92,7 +92,7 @@ make_ops(const struct scout__tier2 *t, struct scout__write *w)
 SCOUT_ON_LOOP static void
 write_start(struct scout_server *s, struct scout__write *w)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	uint8_t stores = scout__records_stores(w->ns);
 
 	if (stores == 0) {
@@ -128,13 +128,13 @@ write_start(struct scout_server *s, struct scout__write *w)
 SCOUT_ON_LOOP static bool
 is_outdated(const struct scout__write *w)
 {
-	return w->instance != w->ns->instance || w->ns->bank->entries[w->entry].spoiled;
+	return w->weights_gen != w->ns->weights_gen || w->ns->bank->entries[w->entry].spoiled;
 }
 
 SCOUT_ON_LOOP static void
 writes_start(struct scout_server *s)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	uint32_t left = SWEEP;
 
 	/* The sweep drops what is outdated behind these. */
@@ -159,7 +159,7 @@ writes_start(struct scout_server *s)
 SCOUT_ON_LOOP static void
 drop(struct scout_server *s)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 
 	t->count.writes_dropped++;
 	scout__log_limited(
@@ -173,7 +173,7 @@ drop(struct scout_server *s)
 SCOUT_ON_LOOP static bool
 make_room(struct scout_server *s, uint64_t bytes)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 
 	/* One may always be written, also where a quarter of the pool is less. */
 	while (t->write_bytes > 0 &&
@@ -195,7 +195,7 @@ scout__writes_go_on(struct scout_server *s)
 void
 scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 	uint64_t bytes = ns->bank->strides[rank];
 	struct scout__write *w;
 
@@ -213,7 +213,7 @@ scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry,
 	}
 	w->server = s;
 	w->ns = ns;
-	w->instance = ns->instance;
+	w->weights_gen = ns->weights_gen;
 	w->entry = entry;
 	w->rank = rank;
 	t->write_bytes += bytes;
@@ -235,9 +235,9 @@ write_late(void *user, struct scout__l2_op *op)
 	if (w->late)
 		return;
 	w->late = true;
-	s->tier2->count.writes_late++;
+	s->fetch->count.writes_late++;
 	scout__bank_save_late(w->ns->bank, w->entry);
-	scout__tasks_wake(s, &w->ns->pool_waiters);
+	scout__pending_ops_wake(s, &w->ns->pool_waiters);
 }
 
 /* ---- dropping ---- */
@@ -245,16 +245,16 @@ write_late(void *user, struct scout__l2_op *op)
 void
 scout__writes_sweep(struct scout_server *s)
 {
-	if (!s->tier2)
+	if (!s->fetch)
 		return;
-	s->tier2->sweep_left = s->tier2->n_writes_queued;
-	scout__job_queue(s, &s->tier2->write_sweep);
+	s->fetch->sweep_left = s->fetch->n_writes_queued;
+	scout__run_queue_add(s, &s->fetch->write_sweep);
 }
 
 void
-scout__write_sweep_step(struct scout_server *s, struct scout__job *job)
+scout__write_sweep_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__tier2 *t = s->tier2;
+	struct scout__fetch *t = s->fetch;
 
 	for (uint32_t i = 0; i < SWEEP && t->sweep_left > 0 && t->n_writes_queued > 0; i++, t->sweep_left--) {
 		struct scout__write *w = take_queued(t);
@@ -268,7 +268,7 @@ scout__write_sweep_step(struct scout_server *s, struct scout__job *job)
 		}
 	}
 	if (t->sweep_left > 0 && t->n_writes_queued > 0)
-		scout__job_queue(s, job);
+		scout__run_queue_add(s, item);
 }
 
 uint32_t
@@ -277,18 +277,18 @@ scout__writes_drop(struct scout_server *s, const struct scout__ns *ns)
 	uint32_t n = 0;
 	struct scout__list *node;
 
-	if (!s->tier2)
+	if (!s->fetch)
 		return 0;
-	node = s->tier2->writes_queued.next;
-	while (node != &s->tier2->writes_queued) {
+	node = s->fetch->writes_queued.next;
+	while (node != &s->fetch->writes_queued) {
 		struct scout__write *w = SCOUT__OWNER(node, struct scout__write, node);
 
 		node = node->next;
 		if (ns && w->ns != ns)
 			continue;
 		scout__list_del(&w->node);
-		s->tier2->n_writes_queued--;
-		s->tier2->count.writes_dropped++;
+		s->fetch->n_writes_queued--;
+		s->fetch->count.writes_dropped++;
 		write_end(s, w);
 		n++;
 	}

@@ -17,16 +17,16 @@
 /*
  * DESIGN
  *
- * The lease connection says who a peer is to the kernel: its pid and uid are read from the socket, and a pidfd watches the
- * process. What a peer holds stays held while that process lives, however silent it is and whatever becomes of its
+ * The lease connection says who a peer is to the kernel: its pid and uid are read from the socket, and a pidfd watches
+ * the process. What a peer holds stays held while that process lives, however silent it is and whatever becomes of its
  * connections. The end of the connection alone says nothing (a peer may connect again), unless the process cannot be
  * watched because it is in another pid namespace: then it counts as death.
  *
- * From process to pidfd: SO_PEERPIDFD is exact. Older kernels have pidfd_open(pid), which could hit a process that got the number
- * of a dead one; so the connection must not have ended by then.
+ * From process to pidfd: SO_PEERPIDFD is exact. Older kernels have pidfd_open(pid), which could hit a process that got
+ * the number of a dead one; so the connection must not have ended by then.
  *
- * Segments: each connection is sent every segment of its worker's KV rank, in the order of their ids; a new connection of the
- * same process gets them all again. How they are withdrawn: withdraw.c.
+ * Segments: each connection is sent every segment of its worker's KV rank, in the order of their ids; a new connection
+ * of the same process gets them all again. How they are withdrawn: withdraw.c.
  *
  * Rejected: file locks as a sign of life (they fall before teardown ends, and forked children inherit them).
  *
@@ -142,8 +142,8 @@ lease_new(struct scout_server *s, int fd)
 }
 
 /*
- * End the connections that have not said who they are: those that are too old, and the oldest while there are too many. What a
- * connection has sent is read first.
+ * End the connections that have not said who they are: those that are too old, and the oldest while there are too many.
+ * What a connection has sent is read first.
  */
 SCOUT_ON_LOOP static void
 end_unbound(struct scout_server *s)
@@ -201,7 +201,7 @@ scout__lease_close(struct scout_server *s, struct scout__lease *lease)
 	lease->peer = NULL;
 	peer->lease = NULL;
 	scout__shm_close(s, peer); /* it came over this connection */
-	scout__tasks_wake(s, &peer->lease_waiters);
+	scout__pending_ops_wake(s, &peer->lease_waiters);
 }
 
 void
@@ -445,7 +445,7 @@ tick(struct scout_server *s, struct scout__lease *lease)
 
 	if (peer->ns->bank && peer->rank >= 0 && first_unsent(peer->ns->bank, peer) < peer->ns->bank->n_extents) {
 		if (scout__lease_deliver(s, peer))
-			scout__tasks_wake(s, &peer->lease_waiters);
+			scout__pending_ops_wake(s, &peer->lease_waiters);
 	}
 }
 

@@ -16,18 +16,20 @@
 /*
  * DESIGN
  *
- * The server's threads must not wait for the reader of standard error: a pipe that nobody reads is full after 64 KiB, and a write to
- * it lasts for ever. So a line is copied into one of SCOUT__LOG_LINES places, and one thread writes them in order.
+ * The server's threads must not wait for the reader of standard error: a pipe that nobody reads is full after 64 KiB,
+ * and a write to it lasts for ever. So a line is copied into one of SCOUT__LOG_LINES places, and one thread writes them
+ * in order.
  *
- * Full: info and debug lines may take all places but SCOUT__LOG_LINES_RESERVED. A warning or an error takes any free place, else the
- * place of the oldest info line; it is dropped only when every place holds a warning or an error. A line of the thread's own
- * tells how many lines were dropped: when the queue is empty again, and at least once per DROPS_EVERY_US.
+ * Full: info and debug lines may take all places but SCOUT__LOG_LINES_RESERVED. A warning or an error takes any free
+ * place, else the place of the oldest info line; it is dropped only when every place holds a warning or an error. A
+ * line of the thread's own tells how many lines were dropped: when the queue is empty again, and at least once per
+ * DROPS_EVERY_US.
  *
- * The end: the thread has a bounded time to write what waits. If it is still in write() then, it is detached and ends with the
- * process; write() cannot be interrupted without a signal handler, and nothing needs the thread any more.
+ * The end: the thread has a bounded time to write what waits. If it is still in write() then, it is detached and ends
+ * with the process; write() cannot be interrupted without a signal handler, and nothing needs the thread any more.
  *
- * Rejected: O_NONBLOCK on standard error. The open file is shared with the process that started kvscoutd and with its siblings, which
- * do not expect EAGAIN.
+ * Rejected: O_NONBLOCK on standard error. The open file is shared with the process that started kvscoutd and with its
+ * siblings, which do not expect EAGAIN.
  *
  * Threads: any puts; one starts and stops; the queue's own writes.
  */

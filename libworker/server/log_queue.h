@@ -7,8 +7,9 @@
 #include <stdint.h>
 
 /*
- * kvscoutd's log: lines wait in a bounded queue for a thread of their own, which alone waits for whatever reads standard error.
- * When the queue is full, info and debug lines are dropped first; what is dropped is counted and printed.
+ * kvscoutd's log: lines wait in a bounded queue for a thread of their own, which alone waits for whatever reads
+ * standard error. When the queue is full, info and debug lines are dropped first; what is dropped is counted and
+ * printed.
  */
 #define SCOUT__LOG_LINES 256u         /* that may wait */
 #define SCOUT__LOG_LINES_RESERVED 64u /* of these, only for warnings and errors */
@@ -35,15 +36,15 @@ struct scout__log_queue {
 };
 
 /*
- * Start the thread, which writes to @fd. @queue has static storage: a thread that still waits for its reader at exit uses it.
- * Returns 0 or an errno value.
+ * Start the thread, which writes to @fd. @queue has static storage: a thread that still waits for its reader at exit
+ * uses it. Returns 0 or an errno value.
  */
 int scout__log_queue_start(struct scout__log_queue *queue, int fd);
 /* A scout_log_fn with the queue as its user: adds the time and the level. Any thread. Never waits for the reader. */
 void scout__log_queue_put(void *queue, int level, const char *text);
 /*
- * Write what waits, for at most @flush_ms, and end the thread. Returns whether all was written; a thread that is still writing is
- * left behind, and the process may exit. Nothing is put any more afterwards.
+ * Write what waits, for at most @flush_ms, and end the thread. Returns whether all was written; a thread that is still
+ * writing is left behind, and the process may exit. Nothing is put any more afterwards.
  */
 bool scout__log_queue_stop(struct scout__log_queue *queue, uint32_t flush_ms);
 

@@ -9,27 +9,28 @@
 #include <unistd.h>
 
 #include "metrics.h"
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * The loop thread. It sleeps in one zmq_poll() on the ROUTER socket, its monitor, and one epoll descriptor that carries all that
- * is a file: lease connections, pidfds, the pool's eventfd, the stop eventfd, and a timer. While no call is made on the sockets
- * (peers on this machine do not use them) a poll() on their descriptors does as well, and is one system call instead of eight.
+ * The loop thread. It sleeps in one zmq_poll() on the ROUTER socket, its monitor, and one epoll descriptor that carries
+ * all that is a file: lease connections, pidfds, the pool's eventfd, the stop eventfd, and a timer. While no call is
+ * made on the sockets (peers on this machine do not use them) a poll() on their descriptors does as well, and is one
+ * system call instead of eight.
  *
  * A turn: kernel events, what has been received (for about half a millisecond at most), timers, one round of the run
  * queue, the tick; then every answer of the turn leaves, one frame for each peer. Kernel events come first, so that a
  * goodbye or a death is known before the same peer's frames are read.
  *
- * With spin_us it looks for that long after a message before it sleeps again, and yields between two looks: the next message may be
- * on its way in a thread that waits for this core.
+ * With spin_us it looks for that long after a message before it sleeps again, and yields between two looks: the next
+ * message may be on its way in a thread that waits for this core.
  *
  * The timer is a timerfd because zmq_poll() counts in milliseconds and answers are held back by microseconds.
  *
- * Stop: operations are refused from then on, those that run get DRAIN_US to be answered, and what waits to be written to the
- * second tier gets l2_timeout_ms more; then everything is taken apart by the same code that serves leaving peers, and
- * the bank's accounts must come out even.
+ * Stop: operations are refused from then on, those that run get DRAIN_US to be answered, and what waits to be written
+ * to the L2 gets l2_timeout_ms more; then everything is taken apart by the same code that serves leaving peers, and the
+ * bank's accounts must come out even.
  *
  * Threads: this is the loop.
  */
@@ -56,7 +57,7 @@ begin_to_stop(struct scout_server *s)
 	s->drain_end_us = s->now_us + DRAIN_US;
 	if (s->metrics)
 		scout__metrics_enter(s, SCOUT__METRICS_DRAINING);
-	scout__log(&s->log, SCOUT_LOG_INFO, "stopping: %u operations are running", (unsigned)s->n_tasks);
+	scout__log(&s->log, SCOUT_LOG_INFO, "stopping: %u operations are running", (unsigned)s->n_pending_ops);
 }
 
 SCOUT_ON_LOOP static void
@@ -82,7 +83,7 @@ one_event(struct scout_server *s, struct scout__watch *watch)
 		scout__shm_rang(s, watch->owner);
 		break;
 	case SCOUT__WATCH_L2:
-		break; /* scout__tier2_turn() drains it */
+		break; /* scout__fetch_turn() drains it */
 	case SCOUT__WATCH_METRICS:
 		scout__metrics_asked(s);
 		break;
@@ -109,11 +110,11 @@ kernel_events(struct scout_server *s)
 	scout__graves_free(s);
 }
 
-/* When the next timer is due: that of a task, or the first quarantine. */
+/* When the next timer is due: that of a pending operation, or the first quarantine. */
 SCOUT_ON_LOOP static void
 set_timer(struct scout_server *s)
 {
-	uint64_t tier2_us = scout__tier2_next_us(s);
+	uint64_t fetch_us = scout__fetch_next_us(s);
 	uint64_t at_us = scout__timers_next(s);
 	struct itimerspec when = {.it_value = {0, 0}};
 
@@ -123,8 +124,8 @@ set_timer(struct scout_server *s)
 		if (hold->due_us < at_us)
 			at_us = hold->due_us;
 	}
-	if (tier2_us < at_us)
-		at_us = tier2_us;
+	if (fetch_us < at_us)
+		at_us = fetch_us;
 	if (at_us == s->timer_us)
 		return;
 	s->timer_us = at_us;
@@ -146,8 +147,8 @@ enum {
 };
 
 /*
- * One turn. Returns whether there is more to do at once. What zmq_poll() has found empty is left alone: to look again costs a system
- * call each, and a long walk takes a turn for each of its slices.
+ * One turn. Returns whether there is more to do at once. What zmq_poll() has found empty is left alone: to look again
+ * costs a system call each, and a long walk takes a turn for each of its slices.
  */
 SCOUT_ON_LOOP static bool
 turn(struct scout_server *s, const zmq_pollitem_t *items)
@@ -165,20 +166,20 @@ turn(struct scout_server *s, const zmq_pollitem_t *items)
 		scout__conns_read(s);
 	if (items[ITEM_ZAP].revents)
 		scout__curve_answer(s);
-	scout__tier2_turn(s);
+	scout__fetch_turn(s);
 	scout__shm_look(s);
 	more = scout__receive(s, items[ITEM_ROUTER].revents != 0);
 	s->now_us = scout__now_us();
 	scout__timers_run(s);
 	scout__quarantine_run(s);
 	if (scout__share_is_due(&s->l1) && !s->draining)
-		scout__job_queue(s, &s->share);
-	scout__jobs_run(s);
+		scout__run_queue_add(s, &s->share);
+	scout__run_queue_run(s);
 	scout__peers_tick(s);
-	scout__tier2_flush(s);
+	scout__fetch_flush(s);
 	scout__flush_all(s);
 	set_timer(s);
-	return more || !scout__jobs_empty(s);
+	return more || !scout__run_queue_empty(s);
 }
 
 /* Everything that a peer, a session or a hold has goes back to where it came from. */
@@ -191,8 +192,8 @@ take_apart(struct scout_server *s)
 	s->inbox.packet = NULL;
 	scout__peers_fini(s);
 	scout__quarantine_run(s);
-	while (!scout__jobs_empty(s))
-		scout__jobs_run(s);
+	while (!scout__run_queue_empty(s))
+		scout__run_queue_run(s);
 	while (!scout__list_empty(&s->leases))
 		scout__lease_close(s, SCOUT__OWNER(s->leases.next, struct scout__lease, node));
 	while (!scout__list_empty(&s->unbound))
@@ -200,7 +201,7 @@ take_apart(struct scout_server *s)
 	scout__graves_free(s);
 	scout__dest_drop(s, &s->stranger);
 	scout__withdraw_fini(s);
-	if (!scout__tier2_stop(s)) {
+	if (!scout__fetch_stop(s)) {
 		/* Its threads may still touch the pool: it stays as it is, and so do the banks. */
 		scout__pool_stop(&s->l1.pool);
 		s->l1_ready = false;
@@ -210,18 +211,18 @@ take_apart(struct scout_server *s)
 	for (uint32_t i = 0; i < s->n_ns; i++)
 		scout__ns_free(s, s->ns[i]);
 	s->n_ns = 0;
-	scout__tier2_free(s);
+	scout__fetch_free(s);
 	scout__l1_fini(&s->l1);
 	s->l1_ready = false;
 }
 
-/* Operations are answered or out of time, and what was stored is written to the second tier or out of time, too. */
+/* Operations are answered or out of time, and what was stored is written to L2 or out of time, too. */
 SCOUT_ON_LOOP static bool
 is_drained(const struct scout_server *s, bool more)
 {
-	if (s->now_us < s->drain_end_us && (s->n_tasks > 0 || more))
+	if (s->now_us < s->drain_end_us && (s->n_pending_ops > 0 || more))
 		return false;
-	return scout__tier2_is_idle(s) || s->now_us >= s->drain_end_us + s->tier2->timeout_us;
+	return scout__fetch_is_idle(s) || s->now_us >= s->drain_end_us + s->fetch->timeout_us;
 }
 
 SCOUT_ON_LOOP static int
@@ -236,8 +237,8 @@ fd_of(const zmq_pollitem_t *item)
 }
 
 /*
- * Sleep for at most @wait_ms. Sets s->look: some socket may have something; otherwise none was called since the last zmq_poll(), which
- * found nothing, and their descriptors say when that changes.
+ * Sleep for at most @wait_ms. Sets s->look: some socket may have something; otherwise none was called since the last
+ * zmq_poll(), which found nothing, and their descriptors say when that changes.
  */
 SCOUT_ON_LOOP static int
 wait_for_events(struct scout_server *s, zmq_pollitem_t *items, int n, int wait_ms)

@@ -26,17 +26,19 @@
  *     waits WAIT_MS at most ◀──────────────────────
  *     letter FILLED: changes it for the last one, EMPTY
  *
- * There is one letter, and `letter` says whose it is: the loop's while ASKED, else the HTTP thread's. So nothing is copied twice,
- * nothing is read while it is written, and neither side can hold up the other: the loop fills it or does not, and never
- * waits; a loop that hangs costs the HTTP thread one bounded wait, after which it shows the last values with their age, and no
- * wait at all once the heartbeat is old. The loop is asked FRESH_US after the last time at the soonest, so a flood of
- * requests costs it 50 blocks of values a second; while nobody asks, one relaxed store a turn: the heartbeat.
+ * There is one letter, and `letter` says whose it is: the loop's while ASKED, else the HTTP thread's. So nothing is
+ * copied twice, nothing is read while it is written, and neither side can hold up the other: the loop fills it or does
+ * not, and never waits; a loop that hangs costs the HTTP thread one bounded wait, after which it shows the last values
+ * with their age, and no wait at all once the heartbeat is old. The loop is asked FRESH_US after the last time at the
+ * soonest, so a flood of requests costs it 50 blocks of values a second; while nobody asks, one relaxed store a turn:
+ * the heartbeat.
  *
  * /healthz needs no letter: heartbeat and phase.
  *
- * Rejected: a lock around the counters (the loop would wait for a thread that was preempted with it); a seqlock (its readers race
- * by design, which ThreadSanitizer rightly reports, or each word is an atomic); publishing by a timer (it works for nobody
- * most of the time, and values are old when somebody looks); reading the server's own memory from the HTTP thread.
+ * Rejected: a lock around the counters (the loop would wait for a thread that was preempted with it); a seqlock (its
+ * readers race by design, which ThreadSanitizer rightly reports, or each word is an atomic); publishing by a timer (it
+ * works for nobody most of the time, and values are old when somebody looks); reading the server's own memory from the
+ * HTTP thread.
  *
  * The loop's processor time is read through its clock from the HTTP thread, so it costs the loop nothing.
  *

@@ -37,9 +37,9 @@ struct scout__metrics;
 /* ---- for the server ---- */
 
 /*
- * Without the key: 0, and server.metrics stays NULL. Else bind it and start the HTTP thread; the server answers "starting" until the
- * loop does. Returns 0, SCOUT_ERR_UNSUPPORTED (built without libmicrohttpd), SCOUT_ERR_CONFIG_SYNTAX, _CONFIG_RANGE, _BIND,
- * _IN_USE, _PERMISSION, _NOMEM, _SYSTEM. On the starting thread.
+ * Without the key: 0, and server.metrics stays NULL. Else bind it and start the HTTP thread; the server answers
+ * "starting" until the loop does. Returns 0, SCOUT_ERR_UNSUPPORTED (built without libmicrohttpd),
+ * SCOUT_ERR_CONFIG_SYNTAX, _CONFIG_RANGE, _BIND, _IN_USE, _PERMISSION, _NOMEM, _SYSTEM. On the starting thread.
  */
 int scout__metrics_open(struct scout_server *s, char *err, size_t err_len);
 /* After the loop. In bounded time, whatever its clients do. */
@@ -76,7 +76,10 @@ const char *scout__metrics_address(const struct scout__metrics *m);
 
 /* ---- metrics_listen.c ---- */
 
-/* A socket that listens on @text, HOST:PORT; codes and messages of scout__metrics_open(). *ret_private: others cannot reach it. */
+/*
+ * A socket that listens on @text, HOST:PORT; codes and messages of scout__metrics_open(). *ret_private: others cannot
+ * reach it.
+ */
 int scout__metrics_listen(const char *text, int *ret_fd, char *ret_address, bool *ret_private, char *err,
 			  size_t err_len);
 
@@ -93,7 +96,10 @@ void scout__metrics_json(const struct scout__stats *stats, const struct scout__m
 
 struct scout__http;
 
-/* Serve @m on @listen_fd, which is taken in any case, from a thread of its own. Returns 0, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM. */
+/*
+ * Serve @m on @listen_fd, which is taken in any case, from a thread of its own. Returns 0, SCOUT_ERR_NOMEM,
+ * SCOUT_ERR_SYSTEM.
+ */
 int scout__http_start(struct scout__metrics *m, int listen_fd, struct scout__http **ret_http, char *err,
 		      size_t err_len);
 /* Ends all connections. NULL is ignored. */

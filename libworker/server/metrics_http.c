@@ -18,20 +18,22 @@
 /*
  * DESIGN
  *
- * libmicrohttpd with one thread of its own that polls. A request is a path and nothing else: what a client sends beside it is
- * not looked at, every answer is made in memory and ends the connection. The thread never touches what the loop owns; all it
- * waits for is the letter of metrics.c, and that for a bounded time.
+ * libmicrohttpd with one thread of its own that polls. A request is a path and nothing else: what a client sends beside
+ * it is not looked at, every answer is made in memory and ends the connection. The thread never touches what the loop
+ * owns; all it waits for is the letter of metrics.c, and that for a bounded time.
  *
- * Clients that are slow or many: libmicrohttpd's timeout counts from the last byte, so one byte every few seconds keeps a
- * connection for ever, and at its limit it accepts nobody. So the connections are counted here, and the oldest goes when there
- * are more than SCOUT__METRICS_CONNS: an honest request is answered as soon as it is read and is rarely the oldest, whoever
- * dribbles is. It is shut down, not closed: libmicrohttpd then finds its end and closes it itself. Its own limit, twice as high,
- * is for those on their way out and bounds the descriptors.
+ * Clients that are slow or many: libmicrohttpd's timeout counts from the last byte, so one byte every few seconds keeps
+ * a connection for ever, and at its limit it accepts nobody. So the connections are counted here, and the oldest goes
+ * when there are more than SCOUT__METRICS_CONNS: an honest request is answered as soon as it is read and is rarely the
+ * oldest, whoever dribbles is. It is shut down, not closed: libmicrohttpd then finds its end and closes it itself. Its
+ * own limit, twice as high, is for those on their way out and bounds the descriptors.
  *
- * The listening socket is made by metrics_listen.c and stays ours (quiesce gives it back), for it is closed in forked children.
+ * The listening socket is made by metrics_listen.c and stays ours (quiesce gives it back), for it is closed in forked
+ * children.
  *
- * Rejected: one thread for each connection (threads by the will of strangers), the loop's own epoll (a handler of 200 us has no
- * room for HTTP), TLS (a certificate to look after, for what a scraper on the same machine or a private network reads).
+ * Rejected: one thread for each connection (threads by the will of strangers), the loop's own epoll (a handler of 200
+ * us has no room for HTTP), TLS (a certificate to look after, for what a scraper on the same machine or a private
+ * network reads).
  *
  * Threads: libmicrohttpd's; start and stop of the server.
  */

@@ -15,9 +15,9 @@
 /*
  * DESIGN
  *
- * HOST:PORT to a listening socket, by the server and not by libmicrohttpd, so that each way to fail has its code and a sentence.
- * A host with several addresses (localhost) is served on the first that can be bound. An empty host is refused: who wants
- * all interfaces says so (0.0.0.0 or [::]).
+ * HOST:PORT to a listening socket, by the server and not by libmicrohttpd, so that each way to fail has its code and a
+ * sentence. A host with several addresses (localhost) is served on the first that can be bound. An empty host is
+ * refused: who wants all interfaces says so (0.0.0.0 or [::]).
  *
  * Threads: the starting one; a name may have to be looked up, which may take as long as the resolver does.
  */

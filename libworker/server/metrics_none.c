@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "metrics.h"
 
-/* In the place of the metrics_*.c in a build without libmicrohttpd: the key is refused, server.metrics is always NULL. */
+/*
+ * In the place of the metrics_*.c in a build without libmicrohttpd: the key is refused, server.metrics is always NULL.
+ */
 
 int
 scout__metrics_open(struct scout_server *s, char *err, size_t err_len)

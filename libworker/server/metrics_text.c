@@ -10,9 +10,9 @@
 /*
  * DESIGN
  *
- * One block of values as Prometheus' text format 0.0.4, and as JSON. The format wants all lines of a name together, so each
- * row of a table is written for all adapters or namespaces before the next. Counters are there from the start, also where
- * nothing has happened yet: what appears with its first event has no rate for that event.
+ * One block of values as Prometheus' text format 0.0.4, and as JSON. The format wants all lines of a name together, so
+ * each row of a table is written for all adapters or namespaces before the next. Counters are there from the start,
+ * also where nothing has happened yet: what appears with its first event has no rate for that event.
  *
  * Numbers are written as integers or with a point of our own: printf's %f follows the locale of the host program.
  *
@@ -291,8 +291,8 @@ scout__metrics_text(const struct scout__stats *stats, const struct scout__metric
 	health(facts, text);
 	table(text, &scout__stats_server, &server, 1);
 	server_arrays(stats, facts, text);
-	if (stats->has_tier2) {
-		table(text, &scout__stats_tier2, &server, 1);
+	if (stats->has_fetch) {
+		table(text, &scout__stats_fetch, &server, 1);
 		adapters(stats, text);
 	}
 	namespaces(stats, text);

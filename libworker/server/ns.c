@@ -7,21 +7,22 @@
 
 #include <xxhash.h>
 
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
  * A namespace says which KV bytes are interchangeable. Its first HELLO fixes how prompts are cut and hashed, the first
- * REGISTER of each KV rank how a shard is laid out; when all ranks of this server are known, there is a bank. Until then
- * lookups hit nothing and stores get no room.
+ * REGISTER of each KV rank how a shard is laid out; when all ranks of this server are known, there is a bank. Until
+ * then lookups hit nothing and stores get no room.
  *
- * Weights: an index entry is named by a space number besides its hash. RESET forgets which numbers (tenant, group) had, and
- * numbers are never given twice: so everything old is unreachable in the moment of the RESET, whatever is still
- * running. Its memory comes back in steps: the sweep ends the old sessions and drops what nothing pins; what is pinned is
- * dropped when its last pin goes (scout__ns_unpinned).
+ * Weights: an index entry is named by a space number besides its hash. RESET forgets which numbers (tenant, group) had,
+ * and numbers are never given twice: so everything old is unreachable in the moment of the RESET, whatever is still
+ * running. Its memory comes back in steps: the sweep ends the old sessions and drops what nothing pins; what is pinned
+ * is dropped when its last pin goes (scout__ns_unpinned).
  *
- * Other parameters for a name that nobody uses any more: the namespace is made anew. A place for one more name: ns_reuse.c.
+ * Other parameters for a name that nobody uses any more: the namespace is made anew. A place for one more name:
+ * ns_reuse.c.
  *
  * Threads: loop.
  */
@@ -29,7 +30,7 @@
 #define SWEEP_ENTRIES 1024u
 #define SWEEP_SESSIONS 64u
 
-SCOUT_ON_LOOP static void sweep_step(struct scout_server *s, struct scout__job *job);
+SCOUT_ON_LOOP static void sweep_step(struct scout_server *s, struct scout__run_item *item);
 
 SCOUT_ON_LOOP static struct scout__ns *
 ns_find(struct scout_server *s, const struct scout__str *name)
@@ -115,11 +116,11 @@ void
 scout__ns_drop_bank(struct scout__ns *ns)
 {
 	SCOUT_ASSERT(ns->n_moving == 0);
-	scout__tier2_close_ns(ns);
+	scout__fetch_close_ns(ns);
 	scout__bank_free(ns->bank);
 	ns->bank = NULL;
 	ns->sweep_next = 0;
-	scout__job_unqueue(&ns->sweep);
+	scout__run_queue_remove(&ns->sweep);
 	forget_layouts(ns);
 }
 
@@ -361,18 +362,18 @@ scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct 
 void
 scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status)
 {
-	ns->instance++;
+	ns->weights_gen++;
 	ns->ended_by = status;
 	ns->space_floor = ns->space_first = ns->next_space;
 	ns->n_space_at = 0;
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		ns->spaces[i].id = 0;
 	ns->sweep_next = 0;
-	scout__tasks_wake(s, &ns->pool_waiters);
-	scout__tasks_wake(s, &ns->record_waiters);
+	scout__pending_ops_wake(s, &ns->pool_waiters);
+	scout__pending_ops_wake(s, &ns->record_waiters);
 	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
-		scout__tasks_wake(s, &ns->chunk_waiters[i]);
-	scout__job_queue(s, &ns->sweep);
+		scout__pending_ops_wake(s, &ns->chunk_waiters[i]);
+	scout__run_queue_add(s, &ns->sweep);
 	scout__writes_sweep(s);
 }
 
@@ -390,7 +391,7 @@ scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights)
 	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
 			   "namespace \"%s\": weights version %llu, was %llu", ns->name, (unsigned long long)weights,
 			   (unsigned long long)ns->weights);
-	if (s->tier2 && !ns->weights)
+	if (s->fetch && !ns->weights)
 		scout__log_limited(
 			&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			"namespace \"%s\": what was written to the second tier before is of no version, and can be hit "
@@ -410,20 +411,20 @@ scout__ns_unpinned(struct scout__ns *ns, uint32_t entry)
 }
 
 SCOUT_ON_LOOP static void
-sweep_step(struct scout_server *s, struct scout__job *job)
+sweep_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__ns *ns = SCOUT__OWNER(job, struct scout__ns, sweep);
+	struct scout__ns *ns = SCOUT__OWNER(item, struct scout__ns, sweep);
 	uint32_t end;
 
 	for (uint32_t i = 0; i < SWEEP_SESSIONS && !scout__list_empty(&ns->sessions); i++) {
 		struct scout__session *session = SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns);
 
 		/* Sessions are in the order of their making. */
-		if (session->instance == ns->instance)
+		if (session->weights_gen == ns->weights_gen)
 			break;
 		scout__session_end(s, session, false, 0);
 		if (i + 1 == SWEEP_SESSIONS) {
-			scout__job_queue(s, job);
+			scout__run_queue_add(s, item);
 			return;
 		}
 	}
@@ -435,7 +436,7 @@ sweep_step(struct scout_server *s, struct scout__job *job)
 	for (; ns->sweep_next < end; ns->sweep_next++)
 		scout__ns_unpinned(ns, ns->sweep_next);
 	if (ns->sweep_next < ns->bank->next_fresh)
-		scout__job_queue(s, job);
+		scout__run_queue_add(s, item);
 }
 
 /* ---- extents ---- */
@@ -472,6 +473,6 @@ scout__ns_pool_ready(struct scout_server *s)
 				   (unsigned)ns->bank->n_slots);
 			deliver_to_workers(s, ns);
 		}
-		scout__tasks_wake(s, &ns->pool_waiters);
+		scout__pending_ops_wake(s, &ns->pool_waiters);
 	}
 }

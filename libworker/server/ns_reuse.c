@@ -4,19 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * The table of namespaces has max_namespaces places, and a name stays in it when its last peer leaves: its chunks wait for whoever
- * comes back. When a new name finds no place, it gets that of a namespace that all peers have left and in which nothing runs any
- * more: the one left first of those without chunks, else the one left first. Only when every namespace is in use, HELLO is refused.
+ * The table of namespaces has max_namespaces places, and a name stays in it when its last peer leaves: its chunks wait
+ * for whoever comes back. When a new name finds no place, it gets that of a namespace that all peers have left and in
+ * which nothing runs any more: the one left first of those without chunks, else the one left first. Only when every
+ * namespace is in use, HELLO is refused.
  *
- * The structure is emptied and not freed: what refers to it by the number of an older instance (loads, writes) finds that out as after
- * a RESET.
+ * The structure is emptied and not freed: what refers to it by the number of an older weights_gen (loads, writes) finds
+ * that out as after a RESET.
  *
- * Rejected: forgetting a namespace some time after its last peer left. An engine that is away for a night finds its chunks again.
+ * Rejected: forgetting a namespace some time after its last peer left. An engine that is away for a night finds its
+ * chunks again.
  *
  * Threads: loop.
  */

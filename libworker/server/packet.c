@@ -8,15 +8,15 @@
 /*
  * DESIGN
  *
- * From message to operation. Everything that can be judged without knowing what the operation means is judged here, in this
- * order: is it a frame; is the opcode known; is the server draining; has the sender said HELLO, to this start of the
- * server; did the operation expire on its way; has the peer credit left. The rest is the handlers' business.
+ * From message to operation. Everything that can be judged without knowing what the operation means is judged here, in
+ * this order: is it a frame; is the opcode known; is the server draining; has the sender said HELLO, to this start of
+ * the server; did the operation expire on its way; has the peer credit left. The rest is the handlers' business.
  *
  * A frame of thousands of operations is executed over several turns, so that the first answers leave before the last
  * operation is read. Meanwhile no other message is taken, which keeps the order of each sender's operations.
  *
- * A sender without HELLO is served from one scratch destination, whose frame leaves before the next message is looked at, so
- * strangers cost no memory.
+ * A sender without HELLO is served from one scratch destination, whose frame leaves before the next message is looked
+ * at, so strangers cost no memory.
  *
  * Threads: loop.
  */
@@ -76,7 +76,9 @@ reset(struct scout_server *s, struct scout__peer *peer, const struct scout__op *
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RESET: %s is wrong", field);
 		return;
 	}
-	/* A client decides. A worker moves on from the version that it was in: one that comes late takes nobody back. */
+	/*
+	 * A client decides. A worker moves on from the version that it was in: one that comes late takes nobody back.
+	 */
 	if (peer->role == SCOUT_ROLE_WORKER && !scout__peer_weights_fit(s, peer, op))
 		return;
 	scout__ns_reset(s, peer->ns, weights);
@@ -232,8 +234,8 @@ bad_frame(struct scout_server *s, struct scout__dest *dest, int status, const vo
 }
 
 /*
- * Execute the frame in hand, for as long as this turn lasts. Its sender is asked for each time: it may have left between two
- * turns.
+ * Execute the frame in hand, for as long as this turn lasts. Its sender is asked for each time: it may have left
+ * between two turns.
  */
 SCOUT_ON_LOOP static void
 run_inbox(struct scout_server *s)

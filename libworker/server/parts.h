@@ -9,8 +9,8 @@
 /* ---- reply.c: answers, and frames on their way out ---- */
 
 /*
- * Begin a reply of at most @body_bytes. Returns NULL when there is no memory for it (counted and logged): then nothing is sent,
- * and the caller takes back what the reply would have granted.
+ * Begin a reply of at most @body_bytes. Returns NULL when there is no memory for it (counted and logged): then nothing
+ * is sent, and the caller takes back what the reply would have granted.
  */
 SCOUT_ON_LOOP struct scout__writer *scout__reply_begin(struct scout_server *s, struct scout__dest *dest, uint8_t opcode,
 						       uint16_t status, uint64_t corr, size_t body_bytes,
@@ -22,8 +22,8 @@ SCOUT_ON_LOOP __attribute__((format(printf, 6, 7))) void scout__refuse(struct sc
 								       uint8_t opcode, uint64_t corr, uint16_t status,
 								       const char *fmt, ...);
 /*
- * The reply just ended granted something: take it back if the frame cannot be sent. @arrived_us: when a LOOKUP came, of which the
- * time is taken when the frame has left.
+ * The reply just ended granted something: take it back if the frame cannot be sent. @arrived_us: when a LOOKUP came, of
+ * which the time is taken when the frame has left.
  */
 SCOUT_ON_LOOP void scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t id,
 				       uint64_t arrived_us);
@@ -41,8 +41,8 @@ SCOUT_ON_LOOP void scout__flush_all(struct scout_server *s);
 int scout__unsent_init(struct scout_server *s);
 void scout__unsent_fini(struct scout_server *s);
 /*
- * Send a frame through the ROUTER: @buf is copied, or @owned (malloc) taken in every case. Returns 0 or an errno value: EAGAIN, the
- * connection does not read and is being ended; EHOSTUNREACH, it has ended.
+ * Send a frame through the ROUTER: @buf is copied, or @owned (malloc) taken in every case. Returns 0 or an errno value:
+ * EAGAIN, the connection does not read and is being ended; EHOSTUNREACH, it has ended.
  */
 SCOUT_ON_LOOP int scout__unsent_send(struct scout_server *s, struct scout__dest *dest, const uint8_t *buf,
 				     uint8_t *owned, size_t len);
@@ -77,7 +77,10 @@ SCOUT_ON_LOOP void scout__curve_answer(struct scout_server *s);
 
 SCOUT_ON_LOOP void scout__packet_ref(struct scout__packet *packet);
 SCOUT_ON_LOOP void scout__packet_unref(struct scout__packet *packet);
-/* Receive and execute what is there, for at most about SCOUT__TURN_US. Returns whether there may be more. @has_socket: the ROUTER is readable. */
+/*
+ * Receive and execute what is there, for at most about SCOUT__TURN_US. Returns whether there may be more. @has_socket:
+ * the ROUTER is readable.
+ */
 SCOUT_ON_LOOP bool scout__receive(struct scout_server *s, bool has_socket);
 
 SCOUT_ON_LOOP struct scout__packet *scout__packet_new(size_t len);
@@ -101,48 +104,49 @@ SCOUT_ON_LOOP bool scout__shm_park(struct scout_server *s);
 /* 0 or an errno: EAGAIN, the peer does not read. */
 SCOUT_ON_LOOP int scout__shm_send(struct scout_server *s, struct scout__peer *peer, const uint8_t *buf, size_t len);
 
-/* ---- job.c: work in steps, and timers ---- */
+/* ---- run item.c: work in steps, and timers ---- */
 
-SCOUT_ON_LOOP void scout__job_queue(struct scout_server *s, struct scout__job *job);
-SCOUT_ON_LOOP void scout__job_unqueue(struct scout__job *job);
+SCOUT_ON_LOOP void scout__run_queue_add(struct scout_server *s, struct scout__run_item *item);
+SCOUT_ON_LOOP void scout__run_queue_remove(struct scout__run_item *item);
 /* One round of the run queue, or as much as fits into SCOUT__TURN_US. */
-SCOUT_ON_LOOP void scout__jobs_run(struct scout_server *s);
-SCOUT_ON_LOOP bool scout__jobs_empty(const struct scout_server *s);
-/* Whether a job other than the one that runs is in the run queue. */
-SCOUT_ON_LOOP bool scout__jobs_wait(const struct scout_server *s);
+SCOUT_ON_LOOP void scout__run_queue_run(struct scout_server *s);
+SCOUT_ON_LOOP bool scout__run_queue_empty(const struct scout_server *s);
+/* Whether a run item other than the one that runs is in the run queue. */
+SCOUT_ON_LOOP bool scout__run_queue_wait(const struct scout_server *s);
 /* Run the step now if this turn may touch @chunks more, else queue it. */
-SCOUT_ON_LOOP void scout__job_start(struct scout_server *s, struct scout__job *job, uint32_t chunks);
-/* Wake @task (queue its job) at @wake_us, or before. */
-SCOUT_ON_LOOP void scout__timer_set(struct scout_server *s, struct scout__task *task, uint64_t wake_us);
-SCOUT_ON_LOOP void scout__timer_clear(struct scout_server *s, struct scout__task *task);
+SCOUT_ON_LOOP void scout__run_queue_start(struct scout_server *s, struct scout__run_item *item, uint32_t chunks);
+/* Wake @pending (queue its run item) at @wake_us, or before. */
+SCOUT_ON_LOOP void scout__timer_set(struct scout_server *s, struct scout__pending_op *pending, uint64_t wake_us);
+SCOUT_ON_LOOP void scout__timer_clear(struct scout_server *s, struct scout__pending_op *pending);
 SCOUT_ON_LOOP uint64_t scout__timers_next(const struct scout_server *s);
 SCOUT_ON_LOOP void scout__timers_run(struct scout_server *s);
 
-/* ---- task.c: operations that are not answered yet ---- */
+/* ---- pending_op.c: operations that are not answered yet ---- */
 
 /* NULL: no memory, already answered. */
-SCOUT_ON_LOOP struct scout__task *scout__task_new(struct scout_server *s, struct scout__peer *peer,
-						  struct scout__packet *packet, const struct scout__op *op,
-						  uint64_t deadline_us);
+SCOUT_ON_LOOP struct scout__pending_op *scout__pending_op_new(struct scout_server *s, struct scout__peer *peer,
+							      struct scout__packet *packet, const struct scout__op *op,
+							      uint64_t deadline_us);
 /* Free without an answer; what it granted stays with its session and hold. */
-SCOUT_ON_LOOP void scout__task_free(struct scout_server *s, struct scout__task *task);
+SCOUT_ON_LOOP void scout__pending_op_free(struct scout_server *s, struct scout__pending_op *pending);
 /* Refuse and free. */
-SCOUT_ON_LOOP __attribute__((format(printf, 4, 5))) void scout__task_refuse(struct scout_server *s,
-									    struct scout__task *task, uint16_t status,
-									    const char *fmt, ...);
+SCOUT_ON_LOOP __attribute__((format(printf, 4, 5))) void scout__pending_op_refuse(struct scout_server *s,
+										  struct scout__pending_op *pending,
+										  uint16_t status, const char *fmt,
+										  ...);
 /* Nobody waits for the answer any more: take back what was granted, free. */
-SCOUT_ON_LOOP void scout__task_cancel(struct scout_server *s, struct scout__task *task);
+SCOUT_ON_LOOP void scout__pending_op_cancel(struct scout_server *s, struct scout__pending_op *pending);
 /* The peer's connection or the peer itself is gone: cancel all. */
-SCOUT_ON_LOOP void scout__tasks_cancel(struct scout_server *s, struct scout__peer *peer);
-/* Wake all tasks of a list of waiters. */
-SCOUT_ON_LOOP void scout__tasks_wake(struct scout_server *s, struct scout__list *waiters);
+SCOUT_ON_LOOP void scout__pending_ops_cancel(struct scout_server *s, struct scout__peer *peer);
+/* Wake all pending operations of a list of waiters. */
+SCOUT_ON_LOOP void scout__pending_ops_wake(struct scout_server *s, struct scout__list *waiters);
 
-/* Put @task in wait for the chunk of this hash; it is woken once, see below. */
-SCOUT_ON_LOOP void scout__chunk_wait(struct scout__task *task, const uint8_t *hash);
+/* Put @pending in wait for the chunk of this hash; it is woken once, see below. */
+SCOUT_ON_LOOP void scout__chunk_wait(struct scout__pending_op *pending, const uint8_t *hash);
 /* Something happened to the chunk: it is readable now, or is not going to be. */
 SCOUT_ON_LOOP void scout__chunk_wake(struct scout_server *s, struct scout__ns *ns, const uint8_t *hash);
 /* By when an operation is to be answered: a little before its budget ends, for the way back. */
-SCOUT_ON_LOOP uint64_t scout__task_answer_by(const struct scout__task *task);
+SCOUT_ON_LOOP uint64_t scout__pending_op_answer_by(const struct scout__pending_op *pending);
 
 /* ---- peer.c ---- */
 
@@ -203,7 +207,9 @@ SCOUT_ON_LOOP void scout__ns_free(struct scout_server *s, struct scout__ns *ns);
 
 /* ---- ns_reuse.c ---- */
 
-/* One that all peers have left, emptied, for @name: the caller gives it that and its parameters. NULL: there is none. */
+/*
+ * One that all peers have left, emptied, for @name: the caller gives it that and its parameters. NULL: there is none.
+ */
 SCOUT_ON_LOOP struct scout__ns *scout__ns_reuse(struct scout_server *s, const struct scout__str *name);
 /* @fresh is one more, of which the peer is still to join: tell the operator if they become too many. */
 SCOUT_ON_LOOP void scout__ns_warn(struct scout_server *s, const struct scout__ns *fresh);
@@ -214,14 +220,14 @@ SCOUT_ON_LOOP uint32_t scout__ns_count_abandoned(const struct scout_server *s);
 SCOUT_ON_LOOP void scout__clear(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 				const struct scout__op *op, uint64_t deadline_us);
 /*
- * There was a CLEAR: carry it out here if it is later than the last one. Returns whether it is. @older: the names before it,
- * SCOUT__OLD_GENERATIONS; NULL: not known.
+ * There was a CLEAR: carry it out here if it is later than the last one. Returns whether it is. @older: the names
+ * before it, SCOUT__OLD_GENERATIONS; NULL: not known.
  */
 SCOUT_ON_LOOP bool scout__ns_learn(struct scout_server *s, struct scout__ns *ns, uint64_t generation, uint64_t cleared,
 				   const uint64_t *older);
 /*
- * The namespace was cleared just now, by another server, whose clock may be behind the one by which our workers joined: all of them
- * are out.
+ * The namespace was cleared just now, by another server, whose clock may be behind the one by which our workers joined:
+ * all of them are out.
  */
 SCOUT_ON_LOOP void scout__clear_all_out(struct scout_server *s, struct scout__ns *ns);
 /* Whether @peer may store and load. */
@@ -254,13 +260,14 @@ SCOUT_ON_LOOP void scout__session_use(struct scout_server *s, struct scout__sess
 /* Remember what it stores, to be touched at its end. @present: somebody else stored it. */
 SCOUT_ON_LOOP void scout__session_stored(struct scout_server *s, struct scout__session *session,
 					 struct scout__handle handle, bool present);
-/* ---- outdated.c: tickets of sessions that a new weights version or a clear ended ---- */
+/* ---- stale_tickets.c: tickets of sessions that a new weights version or a clear ended ---- */
 
 /* @status: what ended it. */
-SCOUT_ON_LOOP void scout__outdated_add(struct scout_server *s, uint64_t ticket, uint16_t status);
+SCOUT_ON_LOOP void scout__stale_tickets_add(struct scout_server *s, uint64_t ticket, uint16_t status);
 /* What ended the session of @ticket; 0: neither. */
-SCOUT_ON_LOOP uint16_t scout__outdated_has(const struct scout_server *s, const struct scout__ns *ns, uint64_t ticket);
-SCOUT_ON_LOOP void scout__outdated_fini(struct scout_server *s);
+SCOUT_ON_LOOP uint16_t scout__stale_tickets_find(const struct scout_server *s, const struct scout__ns *ns,
+						 uint64_t ticket);
+SCOUT_ON_LOOP void scout__stale_tickets_fini(struct scout_server *s);
 
 SCOUT_ON_LOOP void scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 					const struct scout__op *op, uint64_t deadline_us);
@@ -271,17 +278,17 @@ SCOUT_ON_LOOP void scout__session_finish(struct scout_server *s, struct scout__p
 SCOUT_ON_LOOP void scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 				 const struct scout__op *op, uint64_t deadline_us);
 /* Answer a renewal now, with what it has found so far. */
-SCOUT_ON_LOOP void scout__lookup_cut(struct scout_server *s, struct scout__task *task);
+SCOUT_ON_LOOP void scout__lookup_cut(struct scout_server *s, struct scout__pending_op *pending);
 
 /* ---- renew.c ---- */
 
 /*
- * The session of @ticket, for @task to go on with from task.next, which is set. NULL and *ret_status, *ret_text when it is
- * refused: then the session is as it was.
+ * The session of @ticket, for @pending to go on with from pending_op.next, which is set. NULL and *ret_status,
+ * *ret_text when it is refused: then the session is as it was.
  */
 SCOUT_ON_LOOP struct scout__session *scout__renew(struct scout_server *s, struct scout__peer *peer,
-						  struct scout__task *task, uint64_t ticket, uint16_t *ret_status,
-						  const char **ret_text);
+						  struct scout__pending_op *pending, uint64_t ticket,
+						  uint16_t *ret_status, const char **ret_text);
 
 /* ---- transfer.c ---- */
 
@@ -332,7 +339,7 @@ SCOUT_ON_LOOP void scout__graves_free(struct scout_server *s);
 /* ---- withdraw.c: memory that moves between namespaces ---- */
 
 /* The step of server.share. */
-SCOUT_ON_LOOP void scout__share_job(struct scout_server *s, struct scout__job *job);
+SCOUT_ON_LOOP void scout__share_job(struct scout_server *s, struct scout__run_item *item);
 /* The bank of @ns goes: its workers are told to let go of all of it. */
 SCOUT_ON_LOOP void scout__withdraw_bank(struct scout_server *s, const struct scout__ns *ns);
 /* LEASE_RELEASED. */

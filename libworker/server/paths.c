@@ -17,14 +17,15 @@
  *
  * The files beside an endpoint: the socket itself, PATH.lease and PATH.lock, or a private folder for them.
  *
- * zmq_bind() on an ipc path unlinks whatever is there, also the socket of a living server. So a lock comes first: an open file with
- * flock(), which the kernel drops when its process ends, however it ends. Who has the lock owns the socket paths and may
- * remove what a dead server left. The lock file is unlinked while it is held; who got the lock of a file that was
- * unlinked meanwhile opens the path again.
+ * zmq_bind() on an ipc path unlinks whatever is there, also the socket of a living server. So a lock comes first: an
+ * open file with flock(), which the kernel drops when its process ends, however it ends. Who has the lock owns the
+ * socket paths and may remove what a dead server left. The lock file is unlinked while it is held; who got the lock of
+ * a file that was unlinked meanwhile opens the path again.
  *
  * A private folder stays when its server is killed; the next start removes it (paths_sweep.c).
  *
- * The folder decides who can put something else in our place: nobody but us and root may be able to write it, or it is sticky.
+ * The folder decides who can put something else in our place: nobody but us and root may be able to write it, or it is
+ * sticky.
  *
  * Threads: whoever starts and stops the server.
  */

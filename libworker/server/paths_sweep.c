@@ -11,19 +11,21 @@
 /*
  * DESIGN
  *
- * Private folders (kvscout-XXXXXX under the runtime folder or /tmp) that killed servers left. The next start removes them.
+ * Private folders (kvscout-XXXXXX under the runtime folder or /tmp) that killed servers left. The next start removes
+ * them.
  *
- * A folder is dead if no process holds its lock file: the kernel drops flock() with its process, however that ends, and knows no process
- * numbers that others get again. An empty lock file belongs to a server that is starting: it writes its pid once it holds the lock.
- * So does a folder without a lock file; if that server is killed in this moment, its folder stays.
+ * A folder is dead if no process holds its lock file: the kernel drops flock() with its process, however that ends, and
+ * knows no process numbers that others get again. An empty lock file belongs to a server that is starting: it writes
+ * its pid once it holds the lock. So does a folder without a lock file; if that server is killed in this moment, its
+ * folder stays.
  *
- * Ours is a folder of this user that only this user may use, with nothing in it but the three names that a server makes, sockets and a
- * file as they should be. Anything else stays in place as a whole. No symbolic link is followed, and everything is named relative to
- * descriptors of the folders that were judged. Under /tmp the sticky bit keeps others from putting something else in the place of a
- * folder of this user.
+ * Ours is a folder of this user that only this user may use, with nothing in it but the three names that a server
+ * makes, sockets and a file as they should be. Anything else stays in place as a whole. No symbolic link is followed,
+ * and everything is named relative to descriptors of the folders that were judged. Under /tmp the sticky bit keeps
+ * others from putting something else in the place of a folder of this user.
  *
- * Two starts at once: whoever gets the lock of a dead folder removes it; the other one does not get it, or finds that the file it has
- * locked is not the one in the folder any more.
+ * Two starts at once: whoever gets the lock of a dead folder removes it; the other one does not get it, or finds that
+ * the file it has locked is not the one in the folder any more.
  *
  * Threads: the one that starts a server.
  */

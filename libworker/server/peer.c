@@ -11,18 +11,21 @@
  * DESIGN
  *
  * A peer is one client or worker object: named by the token of its HELLO, reached through the ZeroMQ identity of its
- * present connection. A reconnect brings a new identity and the old token; what the peer holds stays. Operations that were not
- * answered on the old connection are cancelled then, for nobody waits for them, and what they had granted is taken back.
+ * present connection. A reconnect brings a new identity and the old token; what the peer holds stays. Operations that
+ * were not answered on the old connection are cancelled then, for nobody waits for them, and what they had granted is
+ * taken back.
  *
- * Silence: a peer without lease connection is forgotten after peer_timeout_ms (three of its heartbeats, if that is longer, for an idle
- * one says no more than that), and at most a second: a tick looks at some, by turns, so that tens of thousands do not make it long. One whose process is watched and that holds slots
- * is never forgotten, only its process's end frees them: memory under a running copy is not reused. Time in which this loop
- * itself did not run (a stopped server) is nobody's silence.
+ * Silence: a peer without lease connection is forgotten after peer_timeout_ms (three of its heartbeats, if that is
+ * longer, for an idle one says no more than that), and at most a second: a tick looks at some, by turns, so that tens
+ * of thousands do not make it long. One whose process is watched and that holds slots is never forgotten, only its
+ * process's end frees them: memory under a running copy is not reused. Time in which this loop itself did not run (a
+ * stopped server) is nobody's silence.
  *
- * A peer's clock is its own word. A number from the future makes later frames look as if they had waited; so when its clock goes back
- * by more than CLOCK_BACK_US, what was known of it is forgotten. Only that peer's operations expire by its clock.
+ * A peer's clock is its own word. A number from the future makes later frames look as if they had waited; so when its
+ * clock goes back by more than CLOCK_BACK_US, what was known of it is forgotten. Only that peer's operations expire by
+ * its clock.
  *
- * Leaving is immediate for the maps and takes steps for what was held; see the job.
+ * Leaving is immediate for the maps and takes steps for what was held; see the run item.
  *
  * Threads: loop.
  */
@@ -85,7 +88,10 @@ scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sen
 	if (sent_us == 0)
 		return 0; /* it has no clock */
 	offset = (int64_t)(s->now_us - sent_us);
-	/* Frames of a connection arrive in the order in which they were sent, so a clock that goes back is wrong, or was before. */
+	/*
+	 * Frames of a connection arrive in the order in which they were sent, so a clock that goes back is wrong, or
+	 * was before.
+	 */
 	if (peer->window_us == 0 || (sent_us < peer->sent_us && peer->sent_us - sent_us > CLOCK_BACK_US))
 		take_clock(s, peer, offset);
 	peer->sent_us = sent_us;
@@ -121,7 +127,7 @@ take_identity(struct scout_server *s, struct scout__peer *peer)
 	return true;
 }
 
-SCOUT_ON_LOOP static void leave_step(struct scout_server *s, struct scout__job *job);
+SCOUT_ON_LOOP static void leave_step(struct scout_server *s, struct scout__run_item *item);
 
 SCOUT_ON_LOOP static struct scout__peer *
 peer_new(struct scout_server *s, uint64_t token)
@@ -143,9 +149,9 @@ peer_new(struct scout_server *s, uint64_t token)
 	s->peers[peer->slot] = peer;
 	peer->token = token;
 	peer->rank = -1;
-	peer->job.step = leave_step;
+	peer->run.step = leave_step;
 	peer->process = (struct scout__watch){SCOUT__WATCH_PROCESS, -1, peer};
-	scout__list_init(&peer->tasks);
+	scout__list_init(&peer->pending_ops);
 	scout__list_init(&peer->sessions);
 	scout__list_init(&peer->holds);
 	scout__list_init(&peer->lease_waiters);
@@ -166,7 +172,7 @@ move(struct scout_server *s, struct scout__peer *peer)
 	scout__dest_flush(s, &peer->dest);
 	scout__shm_close(s, peer);
 	peer->shm.was_asked = false;
-	scout__tasks_cancel(s, peer);
+	scout__pending_ops_cancel(s, peer);
 	scout__dest_drop(s, &peer->dest);
 	(void)scout__map_del(&s->by_identity, peer->identity_key);
 	peer->connection++;
@@ -336,13 +342,13 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 		peer->lease = NULL;
 		scout__lease_close(s, lease);
 	}
-	scout__tasks_cancel(s, peer);
+	scout__pending_ops_cancel(s, peer);
 	scout__withdraw_gone(s, peer);
 	peer->ns->n_peers--;
 	peer->ns->n_leaving++;
 	peer->ns->left_us = s->now_us;
 	scout__ns_note_use(peer->ns);
-	scout__job_queue(s, &peer->job);
+	scout__run_queue_add(s, &peer->run);
 }
 
 /* End some of what a leaving peer holds. True: nothing is left. */
@@ -381,12 +387,12 @@ end_some(struct scout_server *s, struct scout__peer *peer)
 }
 
 SCOUT_ON_LOOP static void
-leave_step(struct scout_server *s, struct scout__job *job)
+leave_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__peer *peer = SCOUT__OWNER(job, struct scout__peer, job);
+	struct scout__peer *peer = SCOUT__OWNER(item, struct scout__peer, run);
 
 	if (!end_some(s, peer)) {
-		scout__job_queue(s, job);
+		scout__run_queue_add(s, item);
 		return;
 	}
 	scout__dest_drop(s, &peer->dest);
@@ -464,6 +470,6 @@ scout__peers_fini(struct scout_server *s)
 		if (s->peers[i])
 			scout__peer_leave(s, s->peers[i], false);
 	}
-	while (!scout__jobs_empty(s))
-		scout__jobs_run(s);
+	while (!scout__run_queue_empty(s))
+		scout__run_queue_run(s);
 }

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * REGISTER: how the shards of one KV rank are laid out. A refused REGISTER changes nothing, so everything is judged on a
- * candidate layout first; the last step, making the bank, is undone when it fails.
+ * REGISTER: how the shards of one KV rank are laid out. A refused REGISTER changes nothing, so everything is judged on
+ * a candidate layout first; the last step, making the bank, is undone when it fails.
  *
  * Threads: loop.
  */
@@ -137,8 +137,9 @@ is_alone(const struct scout_server *s, const struct scout__peer *peer)
 }
 
 /*
- * All workers have left and one comes back with another layout: start anew. The sessions that still point into the bank are
- * ended here to the last handle, in one go: it happens when an engine is exchanged under a running scheduler, not in service.
+ * All workers have left and one comes back with another layout: start anew. The sessions that still point into the bank
+ * are ended here to the last handle, in one go: it happens when an engine is exchanged under a running scheduler, not
+ * in service.
  */
 SCOUT_ON_LOOP static void
 start_anew(struct scout_server *s, struct scout__peer *peer)
@@ -154,7 +155,7 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 	while (!scout__list_empty(&ns->sessions))
 		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false, 0);
 	while (ns->n_sessions)
-		scout__jobs_run(s);
+		scout__run_queue_run(s);
 	scout__withdraw_bank(s, ns);
 	scout__ns_drop_bank(ns);
 	peer->rank = -1;
@@ -197,7 +198,7 @@ make_bank(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
 			      "the index for a pool of %llu bytes cannot be made: %s",
 			      (unsigned long long)s->cfg.l1_bytes, scout_strerror(rc));
 	}
-	scout__tier2_open_ns(s, ns);
+	scout__fetch_open_ns(s, ns);
 	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
 			   "namespace \"%s\" is complete: %u ranks, %llu bytes a chunk", ns->name,
 			   (unsigned)ns->rank_count, (unsigned long long)ns->bank->chunk_bytes);

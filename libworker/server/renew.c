@@ -6,24 +6,25 @@
 /*
  * DESIGN
  *
- * LOOKUP with SCOUT_LOOKUP_RENEW: a request has waited for so long that its answer is old, and its client asks whether there is more
- * by now. The walk is that of every lookup (lookup.c); it begins behind what the session promises, so only the difference is
- * promised, and the hit cannot shrink.
+ * LOOKUP with SCOUT_LOOKUP_RENEW: a request has waited for so long that its answer is old, and its client asks whether
+ * there is more by now. The walk is that of every lookup (lookup.c); it begins behind what the session promises, so
+ * only the difference is promised, and the hit cannot shrink.
  *
- * Invariants. The promised chunks are [kept_from, kept_to) of the session, and a renewal moves kept_to upwards while it runs.
- * So nothing else may move it meanwhile, and nothing may have been sized by it: a session with an ADMIT under way or with rows of
- * used units (a RETRIEVE makes them, as long as the hit) is not renewed, and an ADMIT or RETRIEVE that comes ends the
- * renewal first. A renewal that is refused, cancelled or expired leaves its session as it is.
+ * Invariants. The promised chunks are [kept_from, kept_to) of the session, and a renewal moves kept_to upwards while it
+ * runs. So nothing else may move it meanwhile, and nothing may have been sized by it: a session with an ADMIT under way
+ * or with rows of used units (a RETRIEVE makes them, as long as the hit) is not renewed, and an ADMIT or RETRIEVE that
+ * comes ends the renewal first. A renewal that is refused, cancelled or expired leaves its session as it is.
  *
- * The session does not keep the hashes. The last promised chunk's entry is pinned and has its hash and its space, and hashes are
- * chained: one comparison tells whether the prompt is the same. A session that promises nothing has nothing to mix up.
+ * The session does not keep the hashes. The last promised chunk's entry is pinned and has its hash and its space, and
+ * hashes are chained: one comparison tells whether the prompt is the same. A session that promises nothing has nothing
+ * to mix up.
  *
  * Threads: loop.
  */
 
 /* Whether the last chunk that @session promises is that of the question. */
 SCOUT_ON_LOOP static bool
-is_same_prompt(const struct scout__session *session, const struct scout__task *task)
+is_same_prompt(const struct scout__session *session, const struct scout__pending_op *pending)
 {
 	const struct scout__bank *bank = session->ns->bank;
 	uint32_t last = session->kept_to - 1;
@@ -32,13 +33,13 @@ is_same_prompt(const struct scout__session *session, const struct scout__task *t
 	if (session->kept_from >= session->kept_to)
 		return true;
 	e = &bank->entries[session->handles[last].entry];
-	return e->space == task->space &&
-	       memcmp(e->hash, task->hashes + (size_t)last * task->ns->hash_bytes, task->ns->hash_bytes) == 0;
+	return e->space == pending->space &&
+	       memcmp(e->hash, pending->hashes + (size_t)last * pending->ns->hash_bytes, pending->ns->hash_bytes) == 0;
 }
 
 /* Why it cannot be renewed; NULL: it can. */
 SCOUT_ON_LOOP static const char *
-refusal_of(const struct scout__session *session, const struct scout__task *task, uint16_t *ret_status)
+refusal_of(const struct scout__session *session, const struct scout__pending_op *pending, uint16_t *ret_status)
 {
 	bool keeps = session->kept_from < session->kept_to;
 
@@ -52,17 +53,17 @@ refusal_of(const struct scout__session *session, const struct scout__task *task,
 	if (session->n_holes)
 		return "chunks are missing in what this session promises: ADMIT a run of it first";
 	*ret_status = SCOUT_WIRE_RANGE;
-	if (task->n != session->n)
+	if (pending->n != session->n)
 		return "n is not that of the session";
-	if (keeps && (task->skip < session->kept_from || task->skip > session->kept_to))
+	if (keeps && (pending->skip < session->kept_from || pending->skip > session->kept_to))
 		return "skip is outside of what the session promises";
-	if (!is_same_prompt(session, task))
+	if (!is_same_prompt(session, pending))
 		return "hashes or tenant are not those of the session";
 	return NULL;
 }
 
 struct scout__session *
-scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__task *task, uint64_t ticket,
+scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__pending_op *pending, uint64_t ticket,
 	     uint16_t *ret_status, const char **ret_text)
 {
 	struct scout__session *session = scout__session_find(s, peer->ns, ticket);
@@ -72,7 +73,7 @@ scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__tas
 		*ret_text = "no session of this client has this ticket";
 		return NULL;
 	}
-	*ret_text = refusal_of(session, task, ret_status);
+	*ret_text = refusal_of(session, pending, ret_status);
 	if (*ret_text)
 		return NULL;
 	if (!scout__session_resize(s, session, session->n)) {
@@ -80,15 +81,15 @@ scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__tas
 		*ret_text = "the server has no memory for a longer session";
 		return NULL;
 	}
-	task->renews = true;
+	pending->renews = true;
 	if (session->kept_from < session->kept_to) {
 		session->hit = session->kept_to;
 	} else {
 		/* Below skip there may be chunks that were never looked at: its budget ended before. */
-		session->hit = session->hit < task->skip ? session->hit : task->skip;
+		session->hit = session->hit < pending->skip ? session->hit : pending->skip;
 		session->kept_from = session->kept_to = session->hit;
 		session->l2 = 0;
 	}
-	task->next = session->hit;
+	pending->next = session->hit;
 	return session;
 }

@@ -18,14 +18,14 @@
 #include "metrics.h"
 #include "server_config.h"
 #include "stats.h"
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * Start and stop. Start makes everything in the order in which it may fail cheaply: configuration, tables, pool, lock and paths,
- * sockets; the thread is last, so before it nothing needs a lock and after it nothing is touched here. server_free() takes
- * apart what there is, however far start came.
+ * Start and stop. Start makes everything in the order in which it may fail cheaply: configuration, tables, pool, lock
+ * and paths, sockets; the thread is last, so before it nothing needs a lock and after it nothing is touched here.
+ * server_free() takes apart what there is, however far start came.
  *
  * Nothing of the process is changed: no signal, no limit, no umask. libzmq's context is our own, but that of inproc://,
  * which clients in this process share (inproc.h).
@@ -265,7 +265,7 @@ free_tables(struct scout_server *s)
 	scout__map_fini(&s->by_identity);
 	scout__map_fini(&s->by_token);
 	scout__map_fini(&s->by_ticket);
-	scout__outdated_fini(s);
+	scout__stale_tickets_fini(s);
 	scout__map_fini(&s->by_hold);
 }
 
@@ -303,7 +303,7 @@ server_free(struct scout_server *s)
 	scout__curve_close(s);
 	close_context(s);
 	scout__unsent_fini(s);
-	scout__tier2_free(s); /* the loop has, if it ran */
+	scout__fetch_free(s); /* the loop has, if it ran */
 	if (s->l1_ready)
 		scout__l1_fini(&s->l1);
 	close_fd(s->listener.fd);
@@ -365,7 +365,7 @@ make_parts(struct scout_server *s, char *err, size_t err_len)
 	if (rc == 0)
 		rc = make_pool(s, err, err_len);
 	if (rc == 0)
-		rc = scout__tier2_start(s, err, err_len);
+		rc = scout__fetch_start(s, err, err_len);
 	if (rc == 0)
 		rc = scout__paths_open(&s->paths, s->cfg.listen, &address, err, err_len);
 	if (rc == 0)

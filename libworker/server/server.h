@@ -21,18 +21,19 @@
 #include "thread.h"
 
 /*
- * The cache server's private structures. One loop thread owns all of it, so nothing here has a lock; start and stop touch it
- * only before the thread exists and after it is joined. Fields are the loop's unless they say otherwise.
+ * The cache server's private structures. One loop thread owns all of it, so nothing here has a lock; start and stop
+ * touch it only before the thread exists and after it is joined. Fields are the loop's unless they say otherwise.
  *
  * Who owns whom:
  *
  *   server ─ namespaces ─ bank (l1), spaces, layouts
- *          ─ peers ─ sessions (what lookups promised), holds (what retrieves read and stores write), tasks (operations that
+ *          ─ peers ─ sessions (what lookups promised), holds (what retrieves read and stores write), pending operations (read, and
  *                    are not answered yet), lease (unix socket), pidfd
  *
- * Long work is done in slices by jobs. A job is in the run queue or it is not; its step does at most SCOUT__SLICE_CHUNKS
- * chunks and queues itself again while anything is left. Tasks, ended sessions, ended holds, leaving peers and the
- * sweep of a namespace are jobs. What is ended is unreachable at once (no map names it); only the giving back takes turns.
+ * Long work is done in slices by run items. A run item is in the run queue or it is not; its step does at most
+ * SCOUT__SLICE_CHUNKS chunks and queues itself again while anything is left. Pending operations, ended sessions, ended
+ * holds, leaving peers and the sweep of a namespace are run items. What is ended is unreachable at once (no map names
+ * it); only the giving back takes turns.
  */
 
 #define SCOUT__SLICE_CHUNKS 512u   /* chunks that one step may touch */
@@ -54,15 +55,15 @@
 #define SCOUT__WARN_INTERVAL_US 10000000u /* of what lasts until an operator mends it */
 #define SCOUT__LOG_BURST 31u      /* lines beyond the first for each SCOUT__LOG_INTERVAL_US, where peers come and go */
 #define SCOUT__OLD_GENERATIONS 7u /* names of clears that are remembered besides the last */
-#define SCOUT__WAITER_BITS 7u     /* buckets of tasks that wait for a chunk, for each namespace */
+#define SCOUT__WAITER_BITS 7u     /* buckets of pending operations that wait for a chunk, for each namespace */
 
 struct scout_server;
 struct scout__peer;
 struct scout__lease;
-struct scout__task;
+struct scout__pending_op;
 struct scout__hold;
 struct scout__session;
-struct scout__tier2;
+struct scout__fetch;
 struct scout__records;
 struct scout__ask;
 struct scout__expected;
@@ -73,9 +74,9 @@ struct scout__stranger;
 struct scout__metrics;
 
 /* Something that goes on in steps. */
-struct scout__job {
-	struct scout__job *prev, *next;
-	void (*step)(struct scout_server *s, struct scout__job *job);
+struct scout__run_item {
+	struct scout__run_item *prev, *next;
+	void (*step)(struct scout_server *s, struct scout__run_item *item);
 	bool queued;
 };
 
@@ -131,7 +132,7 @@ scout__list_del(struct scout__list *node)
 	scout__list_init(node);
 }
 
-/* A received message. Tasks keep views into it, so it lives as long as the last of them. */
+/* A received message. Pending operations keep views into it, so it lives as long as the last of them. */
 struct scout__packet {
 	zmq_msg_t msg;
 	uint32_t refs;
@@ -217,7 +218,7 @@ struct scout__space {
 };
 
 struct scout__ns {
-	struct scout__job sweep; /* drops what an older weights version left */
+	struct scout__run_item sweep; /* drops what an older weights version left */
 	uint32_t sweep_next;
 	char name[SCOUT_MAX_NAME + 1];
 	uint16_t name_len;
@@ -229,7 +230,7 @@ struct scout__ns {
 	uint64_t cleared;                       /* and its stamp; 0: none */
 	uint64_t in_since;                      /* workers that joined earlier are out */
 	uint64_t older[SCOUT__OLD_GENERATIONS]; /* names of the clears before, newest first */
-	uint64_t instance;                      /* counts RESETs and CLEARs: what belongs to an older one is over */
+	uint64_t weights_gen;                   /* counts RESETs and CLEARs: what belongs to an older one is over */
 	uint16_t ended_by;                      /* which of both it was: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED */
 	struct scout__layout layouts[SCOUT_MAX_RANKS];
 	struct scout__bank *bank; /* NULL until every rank of this server is registered */
@@ -240,13 +241,14 @@ struct scout__ns {
 	uint32_t space_floor;        /* entries of lower spaces are unreachable */
 	uint32_t *space_at;          /* index of each space number that was given since space_first */
 	uint32_t space_first, n_space_at, cap_space_at;
-	struct scout__list pool_waiters;                            /* tasks */
-	struct scout__list chunk_waiters[1u << SCOUT__WAITER_BITS]; /* tasks, by the hash that they wait for */
-	/* Of the second tier, see tier2.h; NULL: without. */
+	struct scout__list pool_waiters; /* pending operations */
+	struct scout__list
+		chunk_waiters[1u << SCOUT__WAITER_BITS]; /* pending operations, by the hash that they wait for */
+	/* Of L2, see fetch.h; NULL: without. */
 	struct scout__expected **expected;          /* of each entry */
 	struct scout__l2_fingerprint *fingerprints; /* of each rank of the bank */
 	struct scout__records *records;             /* of the last CLEAR, see l2_records.c */
-	struct scout__list record_waiters;          /* tasks */
+	struct scout__list record_waiters;          /* pending operations */
 	uint32_t n_moving;                          /* shards that are loaded or written now: their slots are in use */
 	struct scout__list sessions;
 	uint32_t n_peers, n_sessions, n_holds;
@@ -259,31 +261,31 @@ struct scout__ns {
 	} count; /* of what was answered; what is skipped is not asked for */
 };
 
-enum scout__job_of_task {
-	SCOUT__TASK_RUN = 0,
-	SCOUT__TASK_POOL,
-	SCOUT__TASK_LEASE,
-	SCOUT__TASK_ANSWER,
-	SCOUT__TASK_LOADS /* LOOKUP: the walk is over, loads arrive */
+enum scout__op_wait {
+	SCOUT__OP_WAIT_RUN = 0,
+	SCOUT__OP_WAIT_POOL,
+	SCOUT__OP_WAIT_LEASE,
+	SCOUT__OP_WAIT_ANSWER,
+	SCOUT__OP_WAIT_LOADS /* LOOKUP: the walk is over, loads arrive */
 };
 
 /* An operation that is not answered yet. */
-struct scout__task {
-	struct scout__job job;
+struct scout__pending_op {
+	struct scout__run_item run;
 	struct scout__list of_peer;
-	struct scout__list waiting; /* in ns.pool_waiters, ns.chunk_waiters, peer.lease_waiters or tier2.ask_waiters */
+	struct scout__list waiting; /* in ns.pool_waiters, ns.chunk_waiters, peer.lease_waiters or fetch.ask_waiters */
 	struct scout__peer *peer;
 	struct scout__ns *ns;
 	struct scout__packet *packet;
 	uint8_t opcode;
-	uint8_t state; /* enum scout__job_of_task: what it waits for */
+	uint8_t state; /* enum scout__op_wait: what it waits for */
 	uint64_t corr;
-	uint64_t instance; /* of the namespace when it came */
+	uint64_t weights_gen; /* of the namespace when it came */
 	uint64_t arrived_us;
 	uint64_t deadline_us; /* UINT64_MAX: none */
 	uint64_t wake_us;
 	size_t heap_pos;                /* 0: no timer */
-	struct scout__session *session; /* LOOKUP: its own. Never NULL while the task lives */
+	struct scout__session *session; /* LOOKUP: its own. Never NULL while the pending operation lives */
 	uint64_t ticket;
 	uint64_t serial; /* of the session that ADMIT and RETRIEVE name */
 	const uint8_t *hashes;
@@ -301,9 +303,9 @@ struct scout__task {
 	struct scout__user user; /* STORE: its session */
 	uint64_t poll_end_us;
 	uint64_t poll_interval_us;
-	uint64_t poll_next_us; /* the second tier is asked again then */
+	uint64_t poll_next_us; /* L2 is asked again then */
 	uint64_t wait_end_us;  /* RETRIEVE: loads are waited for until then */
-	uint32_t n_rounds;     /* LOOKUP: questions to the second tier */
+	uint32_t n_rounds;     /* LOOKUP: questions to L2 */
 	uint32_t l2;           /* LOOKUP: chunks of the hit that were not in the pool */
 	uint32_t load_next; /* RETRIEVE: loads of the chunks before are under way. LOOKUP: chunks before have arrived */
 	uint8_t *from_l2;   /* LOOKUP: a bit for each chunk, while loads come before the answer */
@@ -316,21 +318,21 @@ struct scout__task {
 
 /* What the server holds for one ticket. */
 struct scout__session {
-	struct scout__job job; /* giving back, after the end */
+	struct scout__run_item run; /* giving back, after the end */
 	struct scout__list of_peer;
 	struct scout__list of_ns;
 	struct scout__peer *peer; /* NULL once ended and the peer is gone */
 	struct scout__ns *ns;
 	uint64_t ticket;
 	uint64_t serial;
-	uint64_t instance;
+	uint64_t weights_gen;
 	uint32_t slot;
 	bool ended;
-	bool touch;                 /* ended by FINISH */
-	struct scout__task *lookup; /* while it is not answered */
-	uint64_t finish_corr;       /* FINISH to be answered when all is given back; 0: none */
-	uint32_t finish_connection; /* of the peer, when it came */
-	uint32_t n;                 /* as asked */
+	bool touch;                       /* ended by FINISH */
+	struct scout__pending_op *lookup; /* while it is not answered */
+	uint64_t finish_corr;             /* FINISH to be answered when all is given back; 0: none */
+	uint32_t finish_connection;       /* of the peer, when it came */
+	uint32_t n;                       /* as asked */
 	uint32_t skip;
 	uint32_t hit;                  /* so far, while the lookup is not answered */
 	uint32_t l2;                   /* of the hit: chunks that were not in the pool when they were found */
@@ -363,13 +365,13 @@ enum scout__hold_end {
 
 /* What one RETRIEVE or STORE was granted. */
 struct scout__hold {
-	struct scout__job job;      /* giving back, after the end */
+	struct scout__run_item run; /* giving back, after the end */
 	struct scout__list of_peer; /* later: server.quarantine */
 	struct scout__peer *peer;   /* NULL when the peer is gone */
 	struct scout__ns *ns;
 	uint64_t id;   /* in server.by_hold: of (peer, corr) */
 	uint64_t corr; /* of the operation that asked: what the worker calls it */
-	uint64_t instance;
+	uint64_t weights_gen;
 	uint64_t due_us; /* quarantine */
 	uint32_t slot;
 	uint32_t rank; /* of the bank */
@@ -399,8 +401,8 @@ struct scout__shm {
 };
 
 struct scout__peer {
-	struct scout__dest dest; /* its peer is found from it: scout__peer_who() */
-	struct scout__job job;   /* leaving */
+	struct scout__dest dest;    /* its peer is found from it: scout__peer_who() */
+	struct scout__run_item run; /* leaving */
 	uint32_t slot;
 	uint64_t identity_key;
 	uint64_t token;
@@ -425,12 +427,12 @@ struct scout__peer {
 	struct scout__lease *lease;
 	pid_t pid;                   /* 0: unknown */
 	struct scout__watch process; /* pidfd, -1: none */
-	struct scout__list tasks, sessions, holds, lease_waiters;
+	struct scout__list pending_ops, sessions, holds, lease_waiters;
 	struct scout__shm shm;
 };
 
-/* Tickets that a new weights version or a clear ended, see outdated.c. */
-struct scout__outdated {
+/* Tickets that a new weights version or a clear ended, see stale_tickets.c. */
+struct scout__stale_tickets {
 	struct scout__map map;
 	uint64_t *tickets; /* ring, oldest at next once it is full; NULL: none yet */
 	uint32_t n, cap, next;
@@ -459,7 +461,7 @@ struct scout__counters {
 	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, peers_dropped, leases_refused;
 	uint64_t namespaces_reused;
 	uint64_t turns;
-	uint64_t steps;      /* of jobs, frames, and looks at what the second tier has done */
+	uint64_t steps;      /* of run items, frames, and looks at what L2 has done */
 	uint64_t longest_us; /* of one of them */
 	uint64_t slow_steps; /* that took longer than SCOUT__STEP_US */
 	/* From when its frame was taken to when its answer was given to libzmq. */
@@ -504,19 +506,19 @@ struct scout_server {
 	pthread_t thread;
 	struct scout__l1 l1;
 	bool l1_ready;
-	struct scout__tier2 *tier2; /* NULL: there is none */
+	struct scout__fetch *fetch; /* NULL: there is none */
 	bool hangs;                 /* a thread of it did not end and may use all that it knows: this structure stays */
 	struct scout_server *next_hanging;
 
 	uint64_t now_us;
 	bool draining;
 	uint64_t drain_end_us;
-	uint32_t inline_left;        /* chunks, this turn */
-	struct scout__job queue;     /* head of the run queue */
-	struct scout__job turn_mark; /* no job: behind the last one of this turn, while it runs */
-	struct scout__task **heap;   /* [1 .. heap_n], by wake_us */
+	uint32_t inline_left;             /* chunks, this turn */
+	struct scout__run_item queue;     /* head of the run queue */
+	struct scout__run_item turn_mark; /* no run item: behind the last one of this turn, while it runs */
+	struct scout__pending_op **heap;  /* [1 .. heap_n], by wake_us */
 	size_t heap_n, heap_cap;
-	uint32_t n_tasks;
+	uint32_t n_pending_ops;
 	struct scout__list dirty;    /* destinations with a frame to send */
 	struct scout__dest stranger; /* of the frame in hand, when its sender has not said HELLO */
 	struct scout__inbox inbox;
@@ -546,7 +548,7 @@ struct scout_server {
 	uint64_t session_bytes;
 	uint64_t grant_bytes;
 	struct scout__map by_ticket;
-	struct scout__outdated outdated;
+	struct scout__stale_tickets stale_tickets;
 	struct scout__hold **holds;
 	uint32_t *free_holds;
 	uint32_t n_free_holds;
@@ -559,8 +561,8 @@ struct scout_server {
 	uint32_t n_unbound;
 	struct scout__list withdrawn; /* extents that workers have yet to unmap, see withdraw.c */
 	uint32_t n_withdrawn;
-	struct scout__job share;  /* takes extents from one namespace for another */
-	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
+	struct scout__run_item share; /* takes extents from one namespace for another */
+	struct scout__list grave;     /* leases that ended: freed after the batch of events that may still name them */
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
 		limit_conns, limit_curve, limit_lease, limit_shm, limit_bug, limit_names;
 	struct scout__log_limit limit_join, limit_leave, limit_died, limit_ns, limit_clear; /* with SCOUT__LOG_BURST */

@@ -7,21 +7,22 @@
 /*
  * DESIGN
  *
- * A session is what one lookup promised. The unit of a promise is (session, chunk, rank, reader): a lookup takes all units of
- * a chunk at once, each worker's retrieve turns its own one into a hold, and what is left is given back by ADMIT,
- * FINISH, RESET or the end of the client.
+ * A session is what one lookup promised. The unit of a promise is (session, chunk, rank, reader): a lookup takes all
+ * units of a chunk at once, each worker's retrieve turns its own one into a hold, and what is left is given back by
+ * ADMIT, FINISH, RESET or the end of the client.
  *
- * Which units are left needs no list: those of the chunks in [kept_from, kept_to), less those that a bitmap marks as used. There
- * is one row of bits for each (rank, reader), made when that worker first retrieves; and one count for each chunk, so
- * that giving back a chunk is one subtraction. The range only ever shrinks and bits are only ever set: so nothing can be given
- * back twice, however often it is asked for.
+ * Which units are left needs no list: those of the chunks in [kept_from, kept_to), less those that a bitmap marks as
+ * used. There is one row of bits for each (rank, reader), made when that worker first retrieves; and one count for each
+ * chunk, so that giving back a chunk is one subtraction. The range only ever shrinks and bits are only ever set: so
+ * nothing can be given back twice, however often it is asked for.
  *
- * End: the ticket names nothing from that moment. The job then walks what was stored from last to first, then what was looked
- * up from last to first, giving back and (after FINISH) touching each: the head of the prompt, which other prompts share,
- * comes out as the last to be evicted. A long walk makes room for operations that somebody waits for (release_slice()).
+ * End: the ticket names nothing from that moment. The run item then walks what was stored from last to first, then what
+ * was looked up from last to first, giving back and (after FINISH) touching each: the head of the prompt, which other
+ * prompts share, comes out as the last to be evicted. A long walk makes room for operations that somebody waits for
+ * (release_slice()).
  *
- * Memory: one block of handles, as long as the hit; rows and stored keys only for those who need them. Everything counts against
- * SCOUT__MAX_SESSION_BYTES.
+ * Memory: one block of handles, as long as the hit; rows and stored keys only for those who need them. Everything
+ * counts against SCOUT__MAX_SESSION_BYTES.
  *
  * Threads: loop.
  */
@@ -29,7 +30,7 @@
 #define STEP_BACK 8u     /* how many times shorter the slices of a release are while others wait */
 #define STEP_BACK_MAX 2u /* with more sessions than these to release they are not: what is pinned must not pile up */
 
-SCOUT_ON_LOOP static void release_step(struct scout_server *s, struct scout__job *job);
+SCOUT_ON_LOOP static void release_step(struct scout_server *s, struct scout__run_item *item);
 
 struct scout__session *
 scout__session_find(struct scout_server *s, const struct scout__ns *ns, uint64_t ticket)
@@ -40,7 +41,7 @@ scout__session_find(struct scout_server *s, const struct scout__ns *ns, uint64_t
 	if (slot == SCOUT__MAP_NONE)
 		return NULL;
 	session = s->sessions[slot];
-	if (session->ended || session->ns != ns || session->instance != ns->instance || session->peer->leaving)
+	if (session->ended || session->ns != ns || session->weights_gen != ns->weights_gen || session->peer->leaving)
 		return NULL;
 	return session;
 }
@@ -110,12 +111,12 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 		goto err_free_handles;
 	s->n_free_sessions--;
 	s->sessions[session->slot] = session;
-	session->job.step = release_step;
+	session->run.step = release_step;
 	session->peer = peer;
 	session->ns = peer->ns;
 	session->ticket = ticket;
 	session->serial = ++s->next_serial;
-	session->instance = peer->ns->instance;
+	session->weights_gen = peer->ns->weights_gen;
 	session->n = n;
 	scout__list_add(&peer->sessions, &session->of_peer);
 	scout__list_add(&peer->ns->sessions, &session->of_ns);
@@ -257,7 +258,7 @@ scout__session_stored(struct scout_server *s, struct scout__session *session, st
 void
 scout__session_end(struct scout_server *s, struct scout__session *session, bool touch, uint64_t finish_corr)
 {
-	struct scout__task *lookup = session->lookup;
+	struct scout__pending_op *lookup = session->lookup;
 
 	SCOUT_ASSERT(!session->ended);
 	session->ended = true;
@@ -266,10 +267,11 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 	if (lookup) {
 		session->lookup = NULL;
 		lookup->session = NULL;
-		if (session->instance != session->ns->instance)
-			scout__task_refuse(s, lookup, session->ns->ended_by, "%s", scout__ns_ended_text(session->ns));
+		if (session->weights_gen != session->ns->weights_gen)
+			scout__pending_op_refuse(s, lookup, session->ns->ended_by, "%s",
+						 scout__ns_ended_text(session->ns));
 		else
-			scout__task_refuse(s, lookup, SCOUT_WIRE_NO_SESSION, "finished before the answer");
+			scout__pending_op_refuse(s, lookup, SCOUT_WIRE_NO_SESSION, "finished before the answer");
 	}
 	session->finish_corr = finish_corr;
 	if (finish_corr) {
@@ -280,7 +282,7 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 		session->peer = NULL;
 	}
 	s->n_releasing++;
-	scout__job_start(s, &session->job, session->hit + session->n_stored);
+	scout__run_queue_start(s, &session->run, session->hit + session->n_stored);
 }
 
 SCOUT_ON_LOOP static void
@@ -302,8 +304,8 @@ session_free(struct scout_server *s, struct scout__session *session)
 		if (peer->connection == session->finish_connection)
 			scout__reply_empty(s, &peer->dest, SCOUT_OP_FINISH, session->finish_corr);
 	}
-	if (session->instance != session->ns->instance)
-		scout__outdated_add(s, session->ticket, session->ns->ended_by);
+	if (session->weights_gen != session->ns->weights_gen)
+		scout__stale_tickets_add(s, session->ticket, session->ns->ended_by);
 	scout__list_del(&session->of_peer);
 	(void)scout__session_resize(s, session, 0);
 	(void)resize(s, session->stored, session->cap_stored, 0);
@@ -316,19 +318,23 @@ session_free(struct scout_server *s, struct scout__session *session)
 	free(session);
 }
 
-/* Nobody waits for what is given back, but for an operation in the queue somebody does: few chunks go in between its slices. */
+/*
+ * Nobody waits for what is given back, but for an operation in the queue somebody does: few chunks go in between its
+ * slices.
+ */
 SCOUT_ON_LOOP static uint32_t
 release_slice(const struct scout_server *s, const struct scout__session *session)
 {
-	bool steps_back = session->hit > SCOUT__SLICE_CHUNKS && s->n_releasing <= STEP_BACK_MAX && scout__jobs_wait(s);
+	bool steps_back =
+		session->hit > SCOUT__SLICE_CHUNKS && s->n_releasing <= STEP_BACK_MAX && scout__run_queue_wait(s);
 
 	return steps_back ? SCOUT__SLICE_CHUNKS / STEP_BACK : SCOUT__SLICE_CHUNKS;
 }
 
 SCOUT_ON_LOOP static void
-release_step(struct scout_server *s, struct scout__job *job)
+release_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__session *session = SCOUT__OWNER(job, struct scout__session, job);
+	struct scout__session *session = SCOUT__OWNER(item, struct scout__session, run);
 	uint32_t left = release_slice(s, session);
 
 	for (; left && session->n_stored; left--) {
@@ -346,7 +352,7 @@ release_step(struct scout_server *s, struct scout__job *job)
 		touch(session, session->handles[i], SCOUT__ACCESS_READ, 0);
 	}
 	if (session->n_stored || session->hit)
-		scout__job_queue(s, job);
+		scout__run_queue_add(s, item);
 	else
 		session_free(s, session);
 }
@@ -354,39 +360,39 @@ release_step(struct scout_server *s, struct scout__job *job)
 /* ---- ADMIT and FINISH ---- */
 
 SCOUT_ON_LOOP static void
-admit_reply(struct scout_server *s, struct scout__task *task, uint32_t kept)
+admit_reply(struct scout_server *s, struct scout__pending_op *pending, uint32_t kept)
 {
 	struct scout__writer *w;
 	size_t op;
 
-	w = scout__reply_begin(s, &task->peer->dest, task->opcode, SCOUT_WIRE_OK, task->corr, 8, &op);
+	w = scout__reply_begin(s, &pending->peer->dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, 8, &op);
 	if (w) {
 		scout__put_admit_reply(w, kept);
-		scout__reply_end(s, &task->peer->dest, op);
+		scout__reply_end(s, &pending->peer->dest, op);
 	}
-	scout__task_free(s, task);
+	scout__pending_op_free(s, pending);
 }
 
 /* Give back from both ends until [from, to) is left. */
 SCOUT_ON_LOOP static void
-admit_step(struct scout_server *s, struct scout__job *job)
+admit_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__task *task = SCOUT__OWNER(job, struct scout__task, job);
-	struct scout__session *session = scout__session_find(s, task->ns, task->ticket);
+	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
+	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
-	if (!session || session->serial != task->serial) {
-		scout__task_refuse(s, task, SCOUT_WIRE_NO_SESSION, "the session ended meanwhile");
+	if (!session || session->serial != pending->serial) {
+		scout__pending_op_refuse(s, pending, SCOUT_WIRE_NO_SESSION, "the session ended meanwhile");
 		return;
 	}
-	for (; left && session->kept_to > task->to && session->kept_to > session->kept_from; left--)
+	for (; left && session->kept_to > pending->to && session->kept_to > session->kept_from; left--)
 		give_back(session, --session->kept_to);
-	for (; left && session->kept_from < task->from && session->kept_from < session->kept_to; left--)
+	for (; left && session->kept_from < pending->from && session->kept_from < session->kept_to; left--)
 		give_back(session, session->kept_from++);
 	if (left == 0)
-		scout__job_queue(s, job);
+		scout__run_queue_add(s, item);
 	else
-		admit_reply(s, task, session->kept_to - session->kept_from);
+		admit_reply(s, pending, session->kept_to - session->kept_from);
 }
 
 /* A session of this very peer: a ticket that workers know must not let them end it. */
@@ -408,7 +414,7 @@ scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct sc
 {
 	struct scout__session *session;
 	struct scout__admit_msg m;
-	struct scout__task *task;
+	struct scout__pending_op *pending;
 	const char *field = "";
 	int status = scout__get_admit(op, &m, &field);
 
@@ -425,16 +431,16 @@ scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct sc
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "the lookup is not answered yet");
 		return;
 	}
-	task = scout__task_new(s, peer, packet, op, deadline_us);
-	if (!task)
+	pending = scout__pending_op_new(s, peer, packet, op, deadline_us);
+	if (!pending)
 		return;
-	task->job.step = admit_step;
-	task->ticket = m.ticket;
-	task->serial = session->serial;
+	pending->run.step = admit_step;
+	pending->ticket = m.ticket;
+	pending->serial = session->serial;
 	session->n_admits++;
-	task->from = m.from;
-	task->to = m.from < m.to ? m.to : 0; /* an empty range: everything goes, from the tail */
-	scout__job_start(s, &task->job, session->kept_to - session->kept_from);
+	pending->from = m.from;
+	pending->to = m.from < m.to ? m.to : 0; /* an empty range: everything goes, from the tail */
+	scout__run_queue_start(s, &pending->run, session->kept_to - session->kept_from);
 }
 
 void

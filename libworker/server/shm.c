@@ -10,19 +10,20 @@
 /*
  * DESIGN
  *
- * Channels: peers on this machine send their frames through shared memory (channel.h, and CHANNEL in protocol.h). A peer asks over
- * its lease connection, so it is one whose process is known and may be on this machine's pool, too; what arrives is then handled as any
- * frame of that peer. Answers leave through the channel once a frame has come through it.
+ * Channels: peers on this machine send their frames through shared memory (channel.h, and CHANNEL in protocol.h). A
+ * peer asks over its lease connection, so it is one whose process is known and may be on this machine's pool, too; what
+ * arrives is then handled as any frame of that peer. Answers leave through the channel once a frame has come through
+ * it.
  *
  * A channel is in one of three states:
  *   asleep   its bell is armed; the kernel tells through epoll (edge-triggered: nobody reads the bell)
  *   hot      it has bytes, or may have: each turn reads from it, one frame at a time by turns with the others
  *   warm     empty while the loop spins: the loop looks at its memory each turn, and its peer needs no system call
  *
- * What does not fit into the ring of answers is kept and written as the peer reads on, up to SCOUT__UNSENT_MAX: then the peer counts
- * as one that does not read, what the answer granted is taken back, and its lease and channel end. All together have
- * SCOUT__UNSENT_ALL with those on the socket (unsent.c), and each may keep no more than what is left of it: so those that never read
- * share it evenly and leave as much for the others, however many they are.
+ * What does not fit into the ring of answers is kept and written as the peer reads on, up to SCOUT__UNSENT_MAX: then
+ * the peer counts as one that does not read, what the answer granted is taken back, and its lease and channel end. All
+ * together have SCOUT__UNSENT_ALL with those on the socket (unsent.c), and each may keep no more than what is left of
+ * it: so those that never read share it evenly and leave as much for the others, however many they are.
  *
  * A peer that breaks the rules of the channel is told that its lease is over, as one that breaks those of the lease.
  *

@@ -9,9 +9,9 @@
 /*
  * DESIGN
  *
- * The server's own structures into one block of values (stats.h). What is here runs on the loop between two operations, so it
- * copies and adds and formats nothing: 64 namespaces and 4 adapters take some 10 us. It may be asked every second, and many
- * times.
+ * The server's own structures into one block of values (stats.h). What is here runs on the loop between two operations,
+ * so it copies and adds and formats nothing: 64 namespaces and 4 adapters take some 10 us. It may be asked every
+ * second, and many times.
  *
  * Threads: loop.
  */
@@ -37,7 +37,7 @@ take_server(const struct scout_server *s, struct scout__stats *t)
 	t->sessions = s->cfg.max_sessions - s->n_free_sessions;
 	t->sessions_limit = s->cfg.max_sessions;
 	t->session_bytes = s->session_bytes;
-	t->tasks = s->n_tasks;
+	t->pending_ops = s->n_pending_ops;
 	t->holds = SCOUT__MAX_HOLDS - s->n_free_holds;
 	t->quarantine = s->n_quarantine;
 	t->count = s->count;
@@ -75,15 +75,15 @@ take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 }
 
 SCOUT_ON_LOOP static void
-take_tier2(const struct scout__tier2 *tier2, struct scout__stats_tier2 *t)
+take_fetch(const struct scout__fetch *fetch, struct scout__stats_fetch *t)
 {
-	t->count = tier2->count;
-	t->adapters = tier2->n;
-	t->loads_queued = tier2->n_loads_queued;
-	t->loads_running = tier2->n_loads_running;
-	t->writes_waiting = tier2->n_writes_queued + tier2->n_writes_running;
-	t->write_bytes = tier2->write_bytes;
-	t->max_write_bytes = tier2->max_write_bytes;
+	t->count = fetch->count;
+	t->adapters = fetch->n;
+	t->loads_queued = fetch->n_loads_queued;
+	t->loads_running = fetch->n_loads_running;
+	t->writes_waiting = fetch->n_writes_queued + fetch->n_writes_running;
+	t->write_bytes = fetch->write_bytes;
+	t->max_write_bytes = fetch->max_write_bytes;
 }
 
 SCOUT_ON_LOOP static void
@@ -132,12 +132,12 @@ scout__stats_take(const struct scout_server *s, struct scout__stats *ret)
 {
 	take_server(s, ret);
 	take_l1(s, &ret->l1);
-	ret->has_tier2 = s->tier2 != NULL;
-	ret->n_l2 = s->tier2 ? s->tier2->n : 0;
-	if (s->tier2)
-		take_tier2(s->tier2, &ret->tier2);
+	ret->has_fetch = s->fetch != NULL;
+	ret->n_l2 = s->fetch ? s->fetch->n : 0;
+	if (s->fetch)
+		take_fetch(s->fetch, &ret->fetch);
 	for (uint32_t i = 0; i < ret->n_l2; i++)
-		take_adapter(s->tier2->l2, i, &ret->l2[i]);
+		take_adapter(s->fetch->l2, i, &ret->l2[i]);
 	ret->n_ns = s->n_ns < SCOUT__STATS_NS ? s->n_ns : SCOUT__STATS_NS;
 	for (uint32_t i = 0; i < ret->n_ns; i++)
 		take_ns(s->ns[i], &ret->ns[i]);

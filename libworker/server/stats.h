@@ -7,14 +7,14 @@
 
 #include "l2.h"
 #include "server.h"
-#include "tier2.h"
+#include "fetch.h"
 
 /*
- * All that the server tells about itself, as one block of plain values. The loop fills it in some microseconds, and from then on
- * any thread that has it can read it: STATUS, /status and /metrics are three ways to write the same block.
+ * All that the server tells about itself, as one block of plain values. The loop fills it in some microseconds, and
+ * from then on any thread that has it can read it: STATUS, /status and /metrics are three ways to write the same block.
  *
- * What is told under which name stands once, in the tables of stats_items.c: a value that is in one of the three and not in
- * the others is so on purpose.
+ * What is told under which name stands once, in the tables of stats_items.c: a value that is in one of the three and
+ * not in the others is so on purpose.
  */
 
 #define SCOUT__STATS_NS 64u   /* namespaces beyond these are not told one by one */
@@ -27,14 +27,14 @@ struct scout__stats_l1 {
 	uint64_t evictions, refusals, promise_limited;
 };
 
-struct scout__stats_tier2 {
-	struct scout__tier2_counters count;
+struct scout__stats_fetch {
+	struct scout__fetch_counters count;
 	uint64_t adapters;
 	uint64_t loads_queued, loads_running;
 	uint64_t writes_waiting, write_bytes, max_write_bytes;
 };
 
-/* One adapter of the second tier. */
+/* One adapter of L2. */
 struct scout__stats_l2 {
 	char url[SCOUT__STATS_URL + 1];
 	const char *scheme; /* static */
@@ -59,11 +59,11 @@ struct scout__stats {
 	uint64_t namespaces, namespaces_limit, namespaces_abandoned;
 	uint64_t peers, peers_limit, connections, connections_limit, channels, leases;
 	uint64_t channels_backlog, unsent_bytes;
-	uint64_t sessions, sessions_limit, session_bytes, tasks, holds, quarantine;
+	uint64_t sessions, sessions_limit, session_bytes, pending_ops, holds, quarantine;
 	struct scout__counters count;
 	struct scout__stats_l1 l1;
-	struct scout__stats_tier2 tier2;
-	bool has_tier2;
+	struct scout__stats_fetch fetch;
+	bool has_fetch;
 	uint32_t n_l2;
 	struct scout__stats_l2 l2[SCOUT__L2_MAX_ADAPTERS];
 	uint32_t n_ns; /* that are listed */
@@ -101,7 +101,7 @@ struct scout__stats_table {
 };
 
 extern const struct scout__stats_table scout__stats_server; /* of struct scout__stats */
-extern const struct scout__stats_table scout__stats_tier2;  /* likewise; only with a second tier */
+extern const struct scout__stats_table scout__stats_fetch;  /* likewise; only with a L2 */
 extern const struct scout__stats_table scout__stats_l2;     /* of struct scout__stats_l2 */
 extern const struct scout__stats_table scout__stats_ns;     /* of struct scout__stats_ns */
 

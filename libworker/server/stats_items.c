@@ -7,10 +7,10 @@
 /*
  * DESIGN
  *
- * The names of all values, for STATUS and /status (a flat list of names and numbers) and for /metrics (families with labels, base
- * units, a sentence each). Names are only ever added: dashboards and alerts hang on them. A row with one name only has a
- * reason: an epoch and a version of weights are no quantities (/metrics has them as labels), and what one side derives
- * from other values is not told twice.
+ * The names of all values, for STATUS and /status (a flat list of names and numbers) and for /metrics (families with
+ * labels, base units, a sentence each). Names are only ever added: dashboards and alerts hang on them. A row with one
+ * name only has a reason: an epoch and a version of weights are no quantities (/metrics has them as labels), and what
+ * one side derives from other values is not told twice.
  *
  * What is counted by opcode, refusal, or operation and result comes from arrays and not from rows.
  *
@@ -105,7 +105,7 @@ static const struct scout__stats_item server_items[] = {
 	 false},
 	{"clears", "clears_total", NULL, "CLEARs that dropped what a namespace had cached.", AT(count.clears),
 	 SCOUT__COUNTER, 0, false},
-	{"ops.waiting", "operations_waiting", NULL, "Operations that are read and not answered.", AT(tasks),
+	{"ops.waiting", "operations_waiting", NULL, "Operations that are read and not answered.", AT(pending_ops),
 	 SCOUT__GAUGE, 0, false},
 	{"ops.unknown", "operations_unknown_total", NULL, "Operations with an opcode that is not known.",
 	 AT(count.ops_unknown), SCOUT__COUNTER, 0, false},
@@ -167,53 +167,53 @@ static const struct scout__stats_item server_items[] = {
 
 #define AT(field) (uint16_t) offsetof(struct scout__stats, field)
 
-static const struct scout__stats_item tier2_items[] = {
-	{"l2.adapters", "l2_adapters", NULL, "Stores of the second tier.", AT(tier2.adapters), SCOUT__GAUGE, 0, false},
-	{"l2.lookups", "l2_lookups_total", NULL, "Questions of lookups to the second tier.", AT(tier2.count.asks),
+static const struct scout__stats_item fetch_items[] = {
+	{"l2.adapters", "l2_adapters", NULL, "Stores of the second tier.", AT(fetch.adapters), SCOUT__GAUGE, 0, false},
+	{"l2.lookups", "l2_lookups_total", NULL, "Questions of lookups to the second tier.", AT(fetch.count.asks),
 	 SCOUT__COUNTER, 0, false},
 	{"l2.lookups.late", "l2_lookups_late_total", NULL, "Of these, answered without all of what the stores know.",
-	 AT(tier2.count.asks_late), SCOUT__COUNTER, 0, false},
+	 AT(fetch.count.asks_late), SCOUT__COUNTER, 0, false},
 	{"l2.lookups.skipped", "l2_lookups_skipped_total", NULL, "Lookups that asked nobody, as no store was usable.",
-	 AT(tier2.count.asks_skipped), SCOUT__COUNTER, 0, false},
+	 AT(fetch.count.asks_skipped), SCOUT__COUNTER, 0, false},
 	{"l2.lookups.refused", "l2_lookups_refused_total", NULL,
-	 "Lookups that asked nobody, as there was no memory for the question.", AT(tier2.count.asks_refused),
+	 "Lookups that asked nobody, as there was no memory for the question.", AT(fetch.count.asks_refused),
 	 SCOUT__COUNTER, 0, false},
 	{"l2.hit_chunks", "l2_hit_chunks_total", NULL, "Chunks of hits that were not in the pool.",
-	 AT(tier2.count.hit_chunks), SCOUT__COUNTER, 0, false},
-	{"l2.loads", "l2_loads_total", NULL, "Shards that were to be loaded.", AT(tier2.count.loads), SCOUT__COUNTER, 0,
+	 AT(fetch.count.hit_chunks), SCOUT__COUNTER, 0, false},
+	{"l2.loads", "l2_loads_total", NULL, "Shards that were to be loaded.", AT(fetch.count.loads), SCOUT__COUNTER, 0,
 	 false},
-	{"l2.loads.queued", "l2_loads_queued", NULL, "Loads that wait.", AT(tier2.loads_queued), SCOUT__GAUGE, 0,
+	{"l2.loads.queued", "l2_loads_queued", NULL, "Loads that wait.", AT(fetch.loads_queued), SCOUT__GAUGE, 0,
 	 false},
-	{"l2.loads.running", "l2_loads_running", NULL, "Loads that run.", AT(tier2.loads_running), SCOUT__GAUGE, 0,
+	{"l2.loads.running", "l2_loads_running", NULL, "Loads that run.", AT(fetch.loads_running), SCOUT__GAUGE, 0,
 	 false},
-	{"l2.loads.done", "l2_loads_ended_total", "result=\"done\"", "Loads that ended.", AT(tier2.count.loaded),
+	{"l2.loads.done", "l2_loads_ended_total", "result=\"done\"", "Loads that ended.", AT(fetch.count.loaded),
 	 SCOUT__COUNTER, 0, false},
-	{"l2.loads.failed", "l2_loads_ended_total", "result=\"failed\"", NULL, AT(tier2.count.loads_failed),
+	{"l2.loads.failed", "l2_loads_ended_total", "result=\"failed\"", NULL, AT(fetch.count.loads_failed),
 	 SCOUT__COUNTER, 0, false},
 	{"l2.loads.late", "l2_loads_late_total", NULL, "Loads that made no progress for l2_timeout_ms.",
-	 AT(tier2.count.loads_late), SCOUT__COUNTER, 0, false},
+	 AT(fetch.count.loads_late), SCOUT__COUNTER, 0, false},
 	{"l2.loads.cancelled", "l2_loads_cancelled_total", NULL, "Loads that nobody needed any more.",
-	 AT(tier2.count.loads_cancelled), SCOUT__COUNTER, 0, false},
-	{"l2.writes", "l2_writes_total", NULL, "Shards that were to be written.", AT(tier2.count.writes_queued),
+	 AT(fetch.count.loads_cancelled), SCOUT__COUNTER, 0, false},
+	{"l2.writes", "l2_writes_total", NULL, "Shards that were to be written.", AT(fetch.count.writes_queued),
 	 SCOUT__COUNTER, 0, false},
-	{"l2.writes.waiting", "l2_writes_waiting", NULL, "Writes that wait or run.", AT(tier2.writes_waiting),
+	{"l2.writes.waiting", "l2_writes_waiting", NULL, "Writes that wait or run.", AT(fetch.writes_waiting),
 	 SCOUT__GAUGE, 0, false},
-	{"l2.writes.bytes", "l2_writes_waiting_bytes", NULL, "Bytes of these.", AT(tier2.write_bytes), SCOUT__GAUGE, 0,
+	{"l2.writes.bytes", "l2_writes_waiting_bytes", NULL, "Bytes of these.", AT(fetch.write_bytes), SCOUT__GAUGE, 0,
 	 false},
 	{"l2.writes.bytes_limit", "l2_writes_limit_bytes", NULL,
-	 "l2_queue_bytes; never more than a quarter of the pool.", AT(tier2.max_write_bytes), SCOUT__GAUGE, 0, false},
-	{"l2.writes.done", "l2_writes_ended_total", "result=\"done\"", "Writes that ended.", AT(tier2.count.written),
+	 "l2_queue_bytes; never more than a quarter of the pool.", AT(fetch.max_write_bytes), SCOUT__GAUGE, 0, false},
+	{"l2.writes.done", "l2_writes_ended_total", "result=\"done\"", "Writes that ended.", AT(fetch.count.written),
 	 SCOUT__COUNTER, 0, false},
-	{"l2.writes.failed", "l2_writes_ended_total", "result=\"failed\"", NULL, AT(tier2.count.writes_failed),
+	{"l2.writes.failed", "l2_writes_ended_total", "result=\"failed\"", NULL, AT(fetch.count.writes_failed),
 	 SCOUT__COUNTER, 0, false},
-	{"l2.writes.dropped", "l2_writes_ended_total", "result=\"dropped\"", NULL, AT(tier2.count.writes_dropped),
+	{"l2.writes.dropped", "l2_writes_ended_total", "result=\"dropped\"", NULL, AT(fetch.count.writes_dropped),
 	 SCOUT__COUNTER, 0, false},
-	{"l2.writes.outdated", "l2_writes_ended_total", "result=\"outdated\"", NULL, AT(tier2.count.writes_outdated),
+	{"l2.writes.outdated", "l2_writes_ended_total", "result=\"outdated\"", NULL, AT(fetch.count.writes_outdated),
 	 SCOUT__COUNTER, 0, false},
 	{"l2.writes.late", "l2_writes_late_total", NULL, "Writes that made no progress for l2_timeout_ms.",
-	 AT(tier2.count.writes_late), SCOUT__COUNTER, 0, false},
+	 AT(fetch.count.writes_late), SCOUT__COUNTER, 0, false},
 	{"l2.bad_keys", "l2_bad_keys_total", NULL, "Chunks whose load failed and that do not count for bad_key_ms.",
-	 AT(tier2.count.bad_keys), SCOUT__COUNTER, 0, false},
+	 AT(fetch.count.bad_keys), SCOUT__COUNTER, 0, false},
 };
 
 #undef AT
@@ -306,7 +306,7 @@ static const struct scout__stats_item ns_items[] = {
 	}
 
 const struct scout__stats_table scout__stats_server = TABLE(server_items);
-const struct scout__stats_table scout__stats_tier2 = TABLE(tier2_items);
+const struct scout__stats_table scout__stats_fetch = TABLE(fetch_items);
 const struct scout__stats_table scout__stats_l2 = TABLE(l2_items);
 const struct scout__stats_table scout__stats_ns = TABLE(ns_items);
 
@@ -432,8 +432,8 @@ scout__stats_each(const struct scout__stats *stats, scout__stats_fn fn, void *us
 	put(&list, "l1.evictions", stats->l1.evictions);
 	put_ops(&list, &stats->count);
 	put_refusals(&list, &stats->count);
-	if (stats->has_tier2)
-		put_rows(&list, &scout__stats_tier2, "", stats);
+	if (stats->has_fetch)
+		put_rows(&list, &scout__stats_fetch, "", stats);
 	for (uint32_t i = 0; i < stats->n_l2; i++)
 		put_adapter(&list, i, &stats->l2[i]);
 	for (uint32_t i = 0; i < stats->n_ns; i++) {

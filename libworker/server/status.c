@@ -5,8 +5,8 @@
 /*
  * DESIGN
  *
- * STATUS: what the server counts, by name (stats_items.c). Everything here is read, nothing is walked but the namespaces, so it
- * may be asked every second.
+ * STATUS: what the server counts, by name (stats_items.c). Everything here is read, nothing is walked but the
+ * namespaces, so it may be asked every second.
  *
  * Threads: loop.
  */

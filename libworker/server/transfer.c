@@ -3,24 +3,25 @@
 
 #include <stdlib.h>
 
-#include "tier2.h"
+#include "fetch.h"
 
 /*
  * DESIGN
  *
- * STORE and RETRIEVE: grants of slots, built slice by slice into a reply that becomes a frame of its own when it is long.
- * What is granted is noted in a hold as it is granted, so cancelling needs nothing but the hold.
+ * STORE and RETRIEVE: grants of slots, built slice by slice into a reply that becomes a frame of its own when it is
+ * long. What is granted is noted in a hold as it is granted, so cancelling needs nothing but the hold.
  *
- * A grant may be answered only when the worker has the memory: every segment goes out on the lease connection before. Where that
- * socket is full, the finished reply waits (peer.lease_waiters).
+ * A grant may be answered only when the worker has the memory: every segment goes out on the lease connection before.
+ * Where that socket is full, the finished reply waits (peer.lease_waiters).
  *
- * STORE waits for an extent that is being grown (ns.pool_waiters); when its budget ends, what it has is granted and the rest gets
- * no room. No store evicts what its own session stored or retrieved: a prompt longer than the pool keeps its head.
+ * STORE waits for an extent that is being grown (ns.pool_waiters); when its budget ends, what it has is granted and the
+ * rest gets no room. No store evicts what its own session stored or retrieved: a prompt longer than the pool keeps its
+ * head.
  *
- * RETRIEVE holds what is there, and waits for what the second tier has: it starts the loads of its whole range, then
- * grants in order, each chunk as it arrives. It waits as long as its budget allows (the worker's transfer_timeout_ms): each load
- * ends by itself, for one that does not get on is late. What has not come when the budget ends is missing. Its hold comes before
- * its promise unit goes, so that nothing can be evicted in between.
+ * RETRIEVE holds what is there, and waits for what L2 has: it starts the loads of its whole range, then grants in
+ * order, each chunk as it arrives. It waits as long as its budget allows (the worker's transfer_timeout_ms): each load
+ * ends by itself, for one that does not get on is late. What has not come when the budget ends is missing. Its hold
+ * comes before its promise unit goes, so that nothing can be evicted in between.
  *
  * Threads: loop.
  */
@@ -31,43 +32,45 @@
 #define SMALL_BYTES 16384u /* shorter replies travel with others */
 #define COPY_MARGIN_US UINT64_C(100000) /* a RETRIEVE is answered so long before its budget ends, or an eighth of it */
 
-/* The reply's buffer, and where its slots are noted. False: refused, the task is gone. */
+/* The reply's buffer, and where its slots are noted. False: refused, the pending operation is gone. */
 SCOUT_ON_LOOP static bool
-begin(struct scout_server *s, struct scout__task *task, uint8_t kind)
+begin(struct scout_server *s, struct scout__pending_op *pending, uint8_t kind)
 {
-	size_t bytes = HEAD_BYTES + (size_t)task->n * SCOUT_GRANT_BYTES;
+	size_t bytes = HEAD_BYTES + (size_t)pending->n * SCOUT_GRANT_BYTES;
 
-	if (scout__hold_name_taken(s, task->peer, task->corr)) {
-		scout__task_refuse(s, task, SCOUT_WIRE_STATE, "this correlation id names a transfer that is not done");
+	if (scout__hold_name_taken(s, pending->peer, pending->corr)) {
+		scout__pending_op_refuse(s, pending, SCOUT_WIRE_STATE,
+					 "this correlation id names a transfer that is not done");
 		return false;
 	}
 	if (s->grant_bytes + bytes > SCOUT__MAX_GRANT_BYTES) {
-		scout__task_refuse(s, task, SCOUT_WIRE_LIMIT, "too many chunks are being granted at once");
+		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "too many chunks are being granted at once");
 		return false;
 	}
-	task->reply.buf = malloc(bytes);
-	if (!task->reply.buf) {
-		scout__task_refuse(s, task, SCOUT_WIRE_LIMIT, "the server is out of memory");
+	pending->reply.buf = malloc(bytes);
+	if (!pending->reply.buf) {
+		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server is out of memory");
 		return false;
 	}
-	task->reply.cap = bytes;
+	pending->reply.cap = bytes;
 	s->grant_bytes += bytes;
-	task->hold = scout__hold_new(s, task->peer, kind, task->n, task->corr);
-	if (!task->hold) {
-		scout__task_refuse(s, task, SCOUT_WIRE_LIMIT, "too many stores and retrieves are not done");
+	pending->hold = scout__hold_new(s, pending->peer, kind, pending->n, pending->corr);
+	if (!pending->hold) {
+		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "too many stores and retrieves are not done");
 		return false;
 	}
-	scout__frame_begin(&task->reply);
-	task->reply_op = scout__op_begin(&task->reply, task->opcode, SCOUT_KIND_REPLY, SCOUT_WIRE_OK, task->corr, 0);
-	scout__put_grants_head(&task->reply, 0, task->n);
+	scout__frame_begin(&pending->reply);
+	pending->reply_op =
+		scout__op_begin(&pending->reply, pending->opcode, SCOUT_KIND_REPLY, SCOUT_WIRE_OK, pending->corr, 0);
+	scout__put_grants_head(&pending->reply, 0, pending->n);
 	return true;
 }
 
 SCOUT_ON_LOOP static void
-put_granted(struct scout__task *task, uint32_t entry)
+put_granted(struct scout__pending_op *pending, uint32_t entry)
 {
-	struct scout__hold *hold = task->hold;
-	struct scout__place place = scout__bank_place(task->ns->bank, entry, hold->rank);
+	struct scout__hold *hold = pending->hold;
+	struct scout__place place = scout__bank_place(pending->ns->bank, entry, hold->rank);
 	struct scout__grant grant = {
 		.segment = place.segment,
 		.state = SCOUT_GRANT_GRANTED,
@@ -76,33 +79,33 @@ put_granted(struct scout__task *task, uint32_t entry)
 	};
 
 	hold->entries[hold->n++] = entry;
-	scout__put_grant(&task->reply, &grant);
+	scout__put_grant(&pending->reply, &grant);
 }
 
 SCOUT_ON_LOOP static void
-put_state(struct scout__task *task, uint16_t state)
+put_state(struct scout__pending_op *pending, uint16_t state)
 {
 	struct scout__grant grant = {.state = state};
 
-	scout__put_grant(&task->reply, &grant);
+	scout__put_grant(&pending->reply, &grant);
 }
 
 /* Short: with the other replies of this turn. Long: as it is. */
 SCOUT_ON_LOOP static void
-send_reply(struct scout_server *s, struct scout__task *task, uint64_t id)
+send_reply(struct scout_server *s, struct scout__pending_op *pending, uint64_t id)
 {
-	struct scout__dest *dest = &task->peer->dest;
-	struct scout__writer reply = task->reply;
+	struct scout__dest *dest = &pending->peer->dest;
+	struct scout__writer reply = pending->reply;
 	size_t head = SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES;
-	uint8_t opcode = task->opcode;
-	uint64_t corr = task->corr;
+	uint8_t opcode = pending->opcode;
+	uint64_t corr = pending->corr;
 	struct scout__writer *w;
 	size_t op;
 
 	/* From here on the hold is the worker's, and taken back through its id. */
 	s->grant_bytes -= reply.cap;
-	task->reply = (struct scout__writer){.buf = NULL};
-	scout__task_free(s, task);
+	pending->reply = (struct scout__writer){.buf = NULL};
+	scout__pending_op_free(s, pending);
 	if (reply.len > SMALL_BYTES) {
 		scout__frame_end(&reply, 1, s->epoch, scout__now_us());
 		SCOUT_ASSERT(!reply.bad);
@@ -122,19 +125,19 @@ send_reply(struct scout_server *s, struct scout__task *task, uint64_t id)
 }
 
 SCOUT_ON_LOOP static void
-answer(struct scout_server *s, struct scout__task *task)
+answer(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__hold *hold = task->hold;
+	struct scout__hold *hold = pending->hold;
 	uint64_t id = 0;
 
 	if (hold->n) {
-		if (!task->peer->lease) {
-			scout__task_refuse(s, task, SCOUT_WIRE_STATE, "the lease connection is gone");
+		if (!pending->peer->lease) {
+			scout__pending_op_refuse(s, pending, SCOUT_WIRE_STATE, "the lease connection is gone");
 			return;
 		}
-		if (!scout__lease_deliver(s, task->peer)) {
-			task->state = SCOUT__TASK_LEASE;
-			scout__list_add(&task->peer->lease_waiters, &task->waiting);
+		if (!scout__lease_deliver(s, pending->peer)) {
+			pending->state = SCOUT__OP_WAIT_LEASE;
+			scout__list_add(&pending->peer->lease_waiters, &pending->waiting);
 			return;
 		}
 		id = hold->id;
@@ -142,25 +145,25 @@ answer(struct scout_server *s, struct scout__task *task)
 	} else {
 		scout__hold_undo(s, hold);
 	}
-	task->hold = NULL;
-	scout__patch_u64(&task->reply, task->reply_op + SCOUT_OP_HEADER_BYTES, id ? task->corr : 0);
-	scout__op_end(&task->reply, task->reply_op);
-	SCOUT_ASSERT(!task->reply.bad);
-	send_reply(s, task, id);
+	pending->hold = NULL;
+	scout__patch_u64(&pending->reply, pending->reply_op + SCOUT_OP_HEADER_BYTES, id ? pending->corr : 0);
+	scout__op_end(&pending->reply, pending->reply_op);
+	SCOUT_ASSERT(!pending->reply.bad);
+	send_reply(s, pending, id);
 }
 
 static const char not_in[] =
 	"the namespace was cleared after this worker joined it: the worker neither stores nor loads "
 	"until it sends CLEAR itself";
 
-/* What a new weights version or a clear has done to the task. True: it is refused. */
+/* What a new weights version or a clear has done to the pending_op. True: it is refused. */
 SCOUT_ON_LOOP static bool
-is_outdated(struct scout_server *s, struct scout__task *task)
+is_outdated(struct scout_server *s, struct scout__pending_op *pending)
 {
-	if (task->instance != task->ns->instance)
-		scout__task_refuse(s, task, task->ns->ended_by, "%s", scout__ns_ended_text(task->ns));
-	else if (!scout__clear_is_in(task->peer))
-		scout__task_refuse(s, task, SCOUT_WIRE_CLEARED, "%s", not_in);
+	if (pending->weights_gen != pending->ns->weights_gen)
+		scout__pending_op_refuse(s, pending, pending->ns->ended_by, "%s", scout__ns_ended_text(pending->ns));
+	else if (!scout__clear_is_in(pending->peer))
+		scout__pending_op_refuse(s, pending, SCOUT_WIRE_CLEARED, "%s", not_in);
 	else
 		return false;
 	return true;
@@ -168,87 +171,87 @@ is_outdated(struct scout_server *s, struct scout__task *task)
 
 /* ---- STORE ---- */
 
-/* @entry is the newest of task.hold: lookups of what is stored here will go the same way. */
+/* @entry is the newest of pending_op.hold: lookups of what is stored here will go the same way. */
 SCOUT_ON_LOOP static void
-note_order(const struct scout__task *task, uint32_t entry)
+note_order(const struct scout__pending_op *pending, uint32_t entry)
 {
-	const struct scout__hold *hold = task->hold;
+	const struct scout__hold *hold = pending->hold;
 
 	/* Of what was there already, the hold has nothing: then the distance is another one. */
-	if (hold->n > SCOUT__AHEAD && hold->n == task->next + 1)
-		scout__bank_follows(task->ns->bank, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
+	if (hold->n > SCOUT__AHEAD && hold->n == pending->next + 1)
+		scout__bank_follows(pending->ns->bank, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
 }
 
 /* One chunk. GRANTED, PRESENT and NO_ROOM are in the reply. */
 SCOUT_ON_LOOP static enum scout__reserve
-store_one(struct scout_server *s, struct scout__task *task, struct scout__session *session)
+store_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session)
 {
-	struct scout__bank *bank = task->ns->bank;
-	const uint8_t *hash = task->hashes + (size_t)task->next * task->ns->hash_bytes;
+	struct scout__bank *bank = pending->ns->bank;
+	const uint8_t *hash = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
 	enum scout__reserve what = SCOUT__RESERVE_NO_ROOM;
 	uint32_t entry = SCOUT__NO_ENTRY;
 
-	if (bank && !task->limited)
-		what = scout__bank_reserve_for(bank, task->space, hash, (uint32_t)task->peer->rank, &task->user,
-					       &entry);
+	if (bank && !pending->limited)
+		what = scout__bank_reserve_for(bank, pending->space, hash, (uint32_t)pending->peer->rank,
+					       &pending->user, &entry);
 	if (what == SCOUT__RESERVE_WAIT || what == SCOUT__RESERVE_AGAIN) {
-		if (s->now_us < task->deadline_us)
+		if (s->now_us < pending->deadline_us)
 			return what;
 		what = SCOUT__RESERVE_NO_ROOM;
 	}
 	if (what == SCOUT__RESERVE_GRANTED) {
-		scout__expected_replaced(s, task->ns, entry, task->hold->rank);
-		put_granted(task, entry);
-		note_order(task, entry);
+		scout__expected_replaced(s, pending->ns, entry, pending->hold->rank);
+		put_granted(pending, entry);
+		note_order(pending, entry);
 	} else if (what == SCOUT__RESERVE_PRESENT) {
-		put_state(task, SCOUT_GRANT_PRESENT);
+		put_state(pending, SCOUT_GRANT_PRESENT);
 	} else {
 		/* The leading ones or none: a chunk without those before it is of no use. */
-		task->limited = 1;
-		put_state(task, SCOUT_GRANT_NO_ROOM);
+		pending->limited = 1;
+		put_state(pending, SCOUT_GRANT_NO_ROOM);
 	}
 	/* Every rank stores the same keys, so one of them speaks for all. */
-	if (session && entry != SCOUT__NO_ENTRY && task->peer->rank == 0)
+	if (session && entry != SCOUT__NO_ENTRY && pending->peer->rank == 0)
 		scout__session_stored(s, session, scout__bank_handle(bank, entry), what == SCOUT__RESERVE_PRESENT);
 	/* What this session stores next does not take its slot. */
 	if (session && entry != SCOUT__NO_ENTRY)
 		scout__bank_used(bank, entry, session->serial);
-	task->next++;
+	pending->next++;
 	return what;
 }
 
 SCOUT_ON_LOOP static void
-store_step(struct scout_server *s, struct scout__job *job)
+store_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__task *task = SCOUT__OWNER(job, struct scout__task, job);
-	struct scout__session *session = scout__session_find(s, task->ns, task->ticket);
+	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
+	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
 	uint64_t end_us = scout__now_us() + STORE_STEP_US;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
-	scout__list_del(&task->waiting);
-	scout__timer_clear(s, task);
-	if (scout__records_wait(s, task) || is_outdated(s, task))
+	scout__list_del(&pending->waiting);
+	scout__timer_clear(s, pending);
+	if (scout__records_wait(s, pending) || is_outdated(s, pending))
 		return;
-	task->user.spares = STORE_SPARES;
-	for (; left && task->next < task->n; left--) {
+	pending->user.spares = STORE_SPARES;
+	for (; left && pending->next < pending->n; left--) {
 		enum scout__reserve what;
 
 		if (left % 16 == 0 && scout__now_us() >= end_us)
 			break;
-		what = store_one(s, task, session);
+		what = store_one(s, pending, session);
 		if (what == SCOUT__RESERVE_AGAIN)
 			break;
 		if (what != SCOUT__RESERVE_WAIT)
 			continue;
-		task->state = SCOUT__TASK_POOL;
-		scout__list_add(&task->ns->pool_waiters, &task->waiting);
-		scout__timer_set(s, task, task->deadline_us);
+		pending->state = SCOUT__OP_WAIT_POOL;
+		scout__list_add(&pending->ns->pool_waiters, &pending->waiting);
+		scout__timer_set(s, pending, pending->deadline_us);
 		return;
 	}
-	if (task->next < task->n)
-		scout__job_queue(s, job);
+	if (pending->next < pending->n)
+		scout__run_queue_add(s, item);
 	else
-		answer(s, task);
+		answer(s, pending);
 }
 
 /* What both operations need. */
@@ -278,7 +281,7 @@ scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 {
 	struct scout__session *session;
 	struct scout__store_msg m;
-	struct scout__task *task;
+	struct scout__pending_op *pending;
 	const char *field = "";
 	uint16_t refusal;
 	uint32_t space;
@@ -290,7 +293,7 @@ scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 	}
 	if (!may_transfer(s, peer, op))
 		return;
-	refusal = m.ticket ? scout__outdated_has(s, peer->ns, m.ticket) : SCOUT_WIRE_OK;
+	refusal = m.ticket ? scout__stale_tickets_find(s, peer->ns, m.ticket) : SCOUT_WIRE_OK;
 	if (refusal) {
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, refusal,
 			      refusal == SCOUT_WIRE_CLEARED
@@ -304,46 +307,48 @@ scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 			      "no room for one more tenant, there are %u", (unsigned)peer->ns->n_spaces);
 		return;
 	}
-	task = scout__task_new(s, peer, packet, op, deadline_us);
-	if (!task)
+	pending = scout__pending_op_new(s, peer, packet, op, deadline_us);
+	if (!pending)
 		return;
-	task->job.step = store_step;
-	task->ticket = m.ticket;
-	task->hashes = m.hashes;
-	task->n = m.n;
-	task->space = space;
+	pending->run.step = store_step;
+	pending->ticket = m.ticket;
+	pending->hashes = m.hashes;
+	pending->n = m.n;
+	pending->space = space;
 	session = scout__session_find(s, peer->ns, m.ticket);
 	if (session && peer->ns->bank)
-		task->user = scout__bank_user(peer->ns->bank, session->serial);
-	if (begin(s, task, SCOUT__HOLD_WRITE))
-		scout__job_start(s, &task->job, task->n);
+		pending->user = scout__bank_user(peer->ns->bank, session->serial);
+	if (begin(s, pending, SCOUT__HOLD_WRITE))
+		scout__run_queue_start(s, &pending->run, pending->n);
 }
 
 /* ---- RETRIEVE ---- */
 
 /* What the session has of chunk @i, if it is still there; else entry NO_ENTRY. */
 SCOUT_ON_LOOP static struct scout__handle
-handle_of(const struct scout__task *task, const struct scout__session *session, uint32_t i)
+handle_of(const struct scout__pending_op *pending, const struct scout__session *session, uint32_t i)
 {
 	struct scout__handle handle = {SCOUT__NO_ENTRY, 0};
 
 	if (session && i < session->hit)
 		handle = session->handles[i];
-	if (handle.entry != SCOUT__NO_ENTRY && !scout__bank_valid(task->ns->bank, handle))
+	if (handle.entry != SCOUT__NO_ENTRY && !scout__bank_valid(pending->ns->bank, handle))
 		handle.entry = SCOUT__NO_ENTRY;
 	return handle;
 }
 
-/* It is not readable. Whether it may be soon: it is loaded, or stored by a worker after the lookup found it elsewhere. */
+/*
+ * It is not readable. Whether it may be soon: it is loaded, or stored by a worker after the lookup found it elsewhere.
+ */
 SCOUT_ON_LOOP static bool
-may_come(const struct scout__task *task, uint32_t entry)
+may_come(const struct scout__pending_op *pending, uint32_t entry)
 {
-	const struct scout__expected *x = scout__expected_of(task->ns, entry);
-	uint32_t rank = task->hold->rank;
+	const struct scout__expected *x = scout__expected_of(pending->ns, entry);
+	uint32_t rank = pending->hold->rank;
 
-	if (!x || task->ns->bank->entries[entry].spoiled)
+	if (!x || pending->ns->bank->entries[entry].spoiled)
 		return false;
-	switch (scout__bank_state(task->ns->bank, entry, rank)) {
+	switch (scout__bank_state(pending->ns->bank, entry, rank)) {
 	case SCOUT__SHARD_EXPECTED:
 		return x->shards[rank].load;
 	case SCOUT__SHARD_LOADING:
@@ -357,77 +362,78 @@ may_come(const struct scout__task *task, uint32_t entry)
 
 /* One chunk. False: it has to wait. */
 SCOUT_ON_LOOP static bool
-retrieve_one(struct scout_server *s, struct scout__task *task, struct scout__session *session)
+retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session)
 {
-	struct scout__bank *bank = task->ns->bank;
-	struct scout__handle handle = handle_of(task, session, task->next);
-	uint32_t rank = task->hold->rank;
+	struct scout__bank *bank = pending->ns->bank;
+	struct scout__handle handle = handle_of(pending, session, pending->next);
+	uint32_t rank = pending->hold->rank;
 
 	if (handle.entry == SCOUT__NO_ENTRY || !scout__bank_hold(bank, handle.entry, rank)) {
-		if (handle.entry != SCOUT__NO_ENTRY && s->now_us < task->wait_end_us && may_come(task, handle.entry)) {
-			scout__chunk_wait(task, bank->entries[handle.entry].hash);
-			scout__timer_set(s, task, task->wait_end_us);
+		if (handle.entry != SCOUT__NO_ENTRY && s->now_us < pending->wait_end_us &&
+		    may_come(pending, handle.entry)) {
+			scout__chunk_wait(pending, bank->entries[handle.entry].hash);
+			scout__timer_set(s, pending, pending->wait_end_us);
 			return false;
 		}
-		put_state(task, SCOUT_GRANT_MISSING);
-		task->next++;
+		put_state(pending, SCOUT_GRANT_MISSING);
+		pending->next++;
 		return true;
 	}
-	scout__session_use(s, session, task->next++, rank * bank->readers + task->peer->reader);
+	scout__session_use(s, session, pending->next++, rank * bank->readers + pending->peer->reader);
 	scout__bank_used(bank, handle.entry, session->serial);
-	put_granted(task, handle.entry);
+	put_granted(pending, handle.entry);
 	return true;
 }
 
 /* See that the chunks of the range are loaded. Returns how many it looked at. */
 SCOUT_ON_LOOP static uint32_t
-start_loads(struct scout_server *s, struct scout__task *task, const struct scout__session *session, uint32_t n)
+start_loads(struct scout_server *s, struct scout__pending_op *pending, const struct scout__session *session, uint32_t n)
 {
 	uint32_t i;
 
-	for (i = 0; i < n && task->load_next < task->to; i++, task->load_next++) {
-		struct scout__handle handle = handle_of(task, session, task->load_next);
+	for (i = 0; i < n && pending->load_next < pending->to; i++, pending->load_next++) {
+		struct scout__handle handle = handle_of(pending, session, pending->load_next);
 
 		if (handle.entry != SCOUT__NO_ENTRY)
-			scout__load_want(s, task->ns, handle.entry, task->hold->rank);
+			scout__load_want(s, pending->ns, handle.entry, pending->hold->rank);
 	}
 	return i;
 }
 
 SCOUT_ON_LOOP static void
-retrieve_step(struct scout_server *s, struct scout__job *job)
+retrieve_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__task *task = SCOUT__OWNER(job, struct scout__task, job);
-	struct scout__session *session = scout__session_find(s, task->ns, task->ticket);
+	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
+	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
-	scout__list_del(&task->waiting);
-	scout__timer_clear(s, task);
-	if (scout__records_wait(s, task) || is_outdated(s, task))
+	scout__list_del(&pending->waiting);
+	scout__timer_clear(s, pending);
+	if (scout__records_wait(s, pending) || is_outdated(s, pending))
 		return;
 	/* A session that ends meanwhile takes its list with it: the rest is missing. */
-	if (session && session->serial != task->serial)
+	if (session && session->serial != pending->serial)
 		session = NULL;
-	if (task->ns->expected)
-		left -= start_loads(s, task, session, left);
-	for (; left && task->next < task->to; left--)
-		if (!retrieve_one(s, task, session))
+	if (pending->ns->expected)
+		left -= start_loads(s, pending, session, left);
+	for (; left && pending->next < pending->to; left--)
+		if (!retrieve_one(s, pending, session))
 			return;
-	if (task->next < task->to)
-		scout__job_queue(s, job);
+	if (pending->next < pending->to)
+		scout__run_queue_add(s, item);
 	else
-		answer(s, task);
+		answer(s, pending);
 }
 
-/* Until when loads are waited for: what has come by then is to be copied before the job's time is over. */
+/* Until when loads are waited for: what has come by then is to be copied before the run item's time is over. */
 static uint64_t
-load_wait_end(const struct scout__task *task)
+load_wait_end(const struct scout__pending_op *pending)
 {
-	uint64_t margin_us = (task->deadline_us - task->arrived_us) / 8;
+	uint64_t margin_us = (pending->deadline_us - pending->arrived_us) / 8;
 
-	if (task->deadline_us == UINT64_MAX)
+	if (pending->deadline_us == UINT64_MAX)
 		return UINT64_MAX;
-	return task->deadline_us - (margin_us < COPY_MARGIN_US ? margin_us : COPY_MARGIN_US);
+	return pending->deadline_us - (margin_us < COPY_MARGIN_US ? margin_us : COPY_MARGIN_US);
 }
 
 /* The session that @m names, if it may be retrieved from. */
@@ -459,7 +465,7 @@ scout__retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__
 {
 	struct scout__session *session;
 	struct scout__retrieve_msg m;
-	struct scout__task *task;
+	struct scout__pending_op *pending;
 	const char *field = "";
 	int status = scout__get_retrieve(op, &m, &field);
 
@@ -472,16 +478,16 @@ scout__retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__
 	session = session_of(s, peer, op, &m);
 	if (!session)
 		return;
-	task = scout__task_new(s, peer, packet, op, deadline_us);
-	if (!task)
+	pending = scout__pending_op_new(s, peer, packet, op, deadline_us);
+	if (!pending)
 		return;
-	task->job.step = retrieve_step;
-	task->ticket = m.ticket;
-	task->serial = session->serial;
-	task->next = task->load_next = m.from;
-	task->to = m.to;
-	task->n = m.to - m.from;
-	task->wait_end_us = load_wait_end(task);
-	if (begin(s, task, SCOUT__HOLD_READ))
-		scout__job_start(s, &task->job, task->n);
+	pending->run.step = retrieve_step;
+	pending->ticket = m.ticket;
+	pending->serial = session->serial;
+	pending->next = pending->load_next = m.from;
+	pending->to = m.to;
+	pending->n = m.to - m.from;
+	pending->wait_end_us = load_wait_end(pending);
+	if (begin(s, pending, SCOUT__HOLD_READ))
+		scout__run_queue_start(s, &pending->run, pending->n);
 }

@@ -11,28 +11,30 @@
 /*
  * DESIGN
  *
- * Replies that were given to libzmq and are not yet with the kernel, in bytes: for each connection, and for all. A connection that
- * does not read is ended when they become too many.
+ * Replies that were given to libzmq and are not yet with the kernel, in bytes: for each connection, and for all. A
+ * connection that does not read is ended when they become too many.
  *
- * ZeroMQ's high-water mark counts messages, and a reply may have 16 MiB. libzmq tells nobody how full its queues are, but it frees
- * each message when its I/O thread has passed the bytes on, or when the connection ends; so every reply is a buffer with a free
- * function, and that function counts down. What is not counted: the kernel's socket buffers, and the last 8 KiB or the one large
- * message that the I/O thread is sending. With inproc:// a reply counts until the client in this process has read it.
+ * ZeroMQ's high-water mark counts messages, and a reply may have 16 MiB. libzmq tells nobody how full its queues are,
+ * but it frees each message when its I/O thread has passed the bytes on, or when the connection ends; so every reply is
+ * a buffer with a free function, and that function counts down. What is not counted: the kernel's socket buffers, and
+ * the last 8 KiB or the one large message that the I/O thread is sending. With inproc:// a reply counts until the
+ * client in this process has read it.
  *
- * Bounds. A peer has PEER_MAX, as with its channel, and all have UNSENT_ALL with the backlogs of all channels; a connection that has
- * not said HELLO has STRANGER_MAX, and those together have STRANGER_ALL, so that strangers take nothing from peers. One connection
- * may not take more than what is left of the sum: connections that never read share it evenly, and leave as much for one more,
- * however many they are.
+ * Bounds. A peer has PEER_MAX, as with its channel, and all have UNSENT_ALL with the backlogs of all channels; a
+ * connection that has not said HELLO has STRANGER_MAX, and those together have STRANGER_ALL, so that strangers take
+ * nothing from peers. One connection may not take more than what is left of the sum: connections that never read share
+ * it evenly, and leave as much for one more, however many they are.
  *
- * The end of a connection: libzmq 4.3 cannot end one, so the descriptor that its frames came from is shut down, and the I/O thread
- * closes it as if the peer had. The inode number of the socket tells whether the descriptor was closed and used again since. A peer
- * on inproc:// has no descriptor: it gets no reply any more, and finds out by its own time limit.
+ * The end of a connection: libzmq 4.3 cannot end one, so the descriptor that its frames came from is shut down, and the
+ * I/O thread closes it as if the peer had. The inode number of the socket tells whether the descriptor was closed and
+ * used again since. A peer on inproc:// has no descriptor: it gets no reply any more, and finds out by its own time
+ * limit.
  *
- * A connection without HELLO has no structure of its own. Its account is in a table by identity, for as long as something is unsent:
- * there are not more of these than connections.
+ * A connection without HELLO has no structure of its own. Its account is in a table by identity, for as long as
+ * something is unsent: there are not more of these than connections.
  *
- * Threads: loop, but for free_parcel(), which libzmq calls on any thread of its own. It touches the two accounts of a message, and
- * these live until their last message is freed.
+ * Threads: loop, but for free_parcel(), which libzmq calls on any thread of its own. It touches the two accounts of a
+ * message, and these live until their last message is freed.
  */
 
 #define PEER_MAX SCOUT__UNSENT_MAX

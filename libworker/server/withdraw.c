@@ -7,14 +7,14 @@
 /*
  * DESIGN
  *
- * Purpose: extents move between namespaces. share.c takes one out of a bank, slice by slice; then every worker that was sent
- * its segment is told LEASE_WITHDRAW, unmaps it, and answers LEASE_RELEASED. When the last one has, the bytes go back to
- * the pool and whoever waits for them grows.
+ * Purpose: extents move between namespaces. share.c takes one out of a bank, slice by slice; then every worker that was
+ * sent its segment is told LEASE_WITHDRAW, unmaps it, and answers LEASE_RELEASED. When the last one has, the bytes go
+ * back to the pool and whoever waits for them grows.
  *
- * Nothing in the extent is pinned when it leaves, so no worker reads or writes in it, and none can be granted anything in it any
- * more: what is waited for is only the memory, which the kernel keeps while anybody maps it. A worker that is gone (died,
- * said goodbye, was forgotten) has let go of it. So has one whose lease connection is new, since it drops what an older
- * connection brought. One that is stopped keeps just these extents waiting.
+ * Nothing in the extent is pinned when it leaves, so no worker reads or writes in it, and none can be granted anything
+ * in it any more: what is waited for is only the memory, which the kernel keeps while anybody maps it. A worker that is
+ * gone (died, said goodbye, was forgotten) has let go of it. So has one whose lease connection is new, since it drops
+ * what an older connection brought. One that is stopped keeps just these extents waiting.
  *
  * Threads: loop.
  */
@@ -168,7 +168,7 @@ ns_of(const struct scout_server *s, const struct scout__bank *bank)
 }
 
 void
-scout__share_job(struct scout_server *s, struct scout__job *job)
+scout__share_job(struct scout_server *s, struct scout__run_item *item)
 {
 	const struct scout__bank *donor = s->l1.retire.phase ? s->l1.retire.donor : NULL;
 	bool was_leaving = donor && donor->leaving;
@@ -181,7 +181,7 @@ scout__share_job(struct scout_server *s, struct scout__job *job)
 	what = scout__share_step(&s->l1, SCOUT__SLICE_CHUNKS, s->now_us, &extent, &bank);
 	/* Stores of the donor may have waited until it was known what becomes of the extent. */
 	if (was_leaving && !donor->leaving)
-		scout__tasks_wake(s, &ns_of(s, donor)->pool_waiters);
+		scout__pending_ops_wake(s, &ns_of(s, donor)->pool_waiters);
 	if (what == SCOUT__RETIRE_TAKEN) {
 		const struct scout__ns *ns = ns_of(s, bank);
 
@@ -189,8 +189,8 @@ scout__share_job(struct scout_server *s, struct scout__job *job)
 			   (unsigned)extent->slots);
 		withdraw(s, ns, extent);
 	} else if (what == SCOUT__RETIRE_NOTHING) {
-		scout__tasks_wake(s, &ns_of(s, bank)->pool_waiters);
+		scout__pending_ops_wake(s, &ns_of(s, bank)->pool_waiters);
 	}
 	if (what != SCOUT__RETIRE_IDLE)
-		scout__job_queue(s, job);
+		scout__run_queue_add(s, item);
 }

@@ -10,7 +10,7 @@
 #include "../../libworker/l2/adapters.h"
 #include "../../libworker/l2/url.h"
 #include "clock.h"
-#include "tier2.h"
+#include "fetch.h"
 #include "wire_peer.h"
 
 #define MAX_STORES 8

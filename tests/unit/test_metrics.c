@@ -74,7 +74,7 @@ START_TEST(each_value_has_a_name_for_both)
 {
 	static const char *const only[] = {"epoch",           "reads_off",        "writes_off",           "weights",
 					   "pool_free_bytes", "l2_breaker_state", "l2_operations_running"};
-	const struct scout__stats_table *const tables[] = {&scout__stats_server, &scout__stats_tier2, &scout__stats_l2,
+	const struct scout__stats_table *const tables[] = {&scout__stats_server, &scout__stats_fetch, &scout__stats_l2,
 							   &scout__stats_ns};
 
 	for (size_t t = 0; t < 4; t++) {
@@ -152,7 +152,7 @@ START_TEST(values_are_those_of_status)
 		ck_assert_msg(scout__now_us() < end_us, "%s is %f", different, page_value(&page, different));
 		page_get(&page, metrics_address(r.rig.server));
 		n = differences(p, &scout__stats_server, "", "");
-		n += differences(p, &scout__stats_tier2, "", "");
+		n += differences(p, &scout__stats_fetch, "", "");
 		n += differences(p, &scout__stats_l2, "l2.0.", "adapter=\"0\",scheme=\"memory\"");
 		n += differences(p, &scout__stats_ns, "ns.test.", "namespace=\"test\"");
 	} while (n > 0);

@@ -7,7 +7,7 @@
 
 #include "check_main.h"
 #include "parts.h"
-#include "tier2.h"
+#include "fetch.h"
 
 /* The server over two tiers: what is found, promised, loaded and written, and what becomes of it when somebody goes. */
 
@@ -248,7 +248,7 @@ END_TEST
 START_TEST(an_answer_is_due_before_its_budget_ends)
 {
 	static const uint64_t budgets_us[] = {8, 100, 8000, 40000, 2000000, UINT32_MAX};
-	struct scout__task task = {.arrived_us = 1000000};
+	struct scout__pending_op pending = {.arrived_us = 1000000};
 
 	scout__enter_loop();
 	for (size_t i = 0; i < sizeof(budgets_us) / sizeof(budgets_us[0]); i++) {
@@ -256,11 +256,11 @@ START_TEST(an_answer_is_due_before_its_budget_ends)
 
 		if (margin_us > SCOUT__ANSWER_MARGIN_US)
 			margin_us = SCOUT__ANSWER_MARGIN_US;
-		task.deadline_us = task.arrived_us + budgets_us[i];
-		ck_assert_uint_eq(scout__task_answer_by(&task), task.deadline_us - margin_us);
+		pending.deadline_us = pending.arrived_us + budgets_us[i];
+		ck_assert_uint_eq(scout__pending_op_answer_by(&pending), pending.deadline_us - margin_us);
 	}
-	task.deadline_us = UINT64_MAX;
-	ck_assert_uint_eq(scout__task_answer_by(&task), UINT64_MAX);
+	pending.deadline_us = UINT64_MAX;
+	ck_assert_uint_eq(scout__pending_op_answer_by(&pending), UINT64_MAX);
 }
 END_TEST
 

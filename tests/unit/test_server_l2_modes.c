@@ -2,7 +2,7 @@
 #include "server_l2_rig.h"
 
 #include "check_main.h"
-#include "tier2.h"
+#include "fetch.h"
 
 /* prefetch, l2_objects, several adapters, and key polling over both tiers. */
 

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_TIER2_H
-#define SCOUT_SERVER_TIER2_H
+#ifndef SCOUT_SERVER_FETCH_H
+#define SCOUT_SERVER_FETCH_H
 
 #include "l2.h"
 #include "object.h"
 #include "server.h"
 
 /*
- * The second tier in the server. What the adapters do is behind l2.h; here is what the server remembers of it. All of it is the
+ * L2 in the server. What the adapters do is behind l2.h; here is what the server remembers of it. All of it is the
  * loop's.
  *
  *   l2_tier.c    start, stop, what comes back, what is unpinned
  *   l2_keys.c    which object a shard is; what is expected of an entry; keys that proved bad; who waits for which chunk
  *   l2_lookup.c  existence questions of lookups
- *   l2_load.c    second tier -> pool
+ *   l2_load.c    L2 -> pool
  *   l2_records.c what each store knows of a namespace's last clear
- *   l2_write.c   pool -> second tier
+ *   l2_write.c   pool -> L2
  */
 
 #define SCOUT__ASK_OPS 1024u                     /* existence questions that adapters have at once, each */
@@ -28,7 +28,7 @@
 #define SCOUT__POLL_WINDOW 64u                   /* chunks that a lookup asks for when it asks again */
 #define SCOUT__ANSWER_MARGIN_US 5000u /* the answer leaves so long before its budget ends, or an eighth of it */
 
-/* What the second tier has of one shard of an entry. */
+/* What L2 has of one shard of an entry. */
 struct scout__expected_shard {
 	struct scout__l2_digest digest;
 	uint64_t weights;         /* of the key */
@@ -50,8 +50,8 @@ struct scout__ask_chunk {
 
 /* One existence question of a lookup: all adapters, all keys. */
 struct scout__ask {
-	struct scout__job job;    /* giving back what was found and is not needed */
-	struct scout__task *task; /* NULL: nobody waits any more */
+	struct scout__run_item run;        /* giving back what was found and is not needed */
+	struct scout__pending_op *pending; /* NULL: nobody waits any more */
 	struct scout_server *server;
 	uint64_t weights;
 	uint64_t end_us;   /* nobody waits longer */
@@ -76,7 +76,7 @@ struct scout__load {
 	struct scout_server *server;
 	struct scout__ns *ns;
 	struct scout__expected *expected; /* of the entry, and as long-lived */
-	uint64_t instance;
+	uint64_t weights_gen;
 	uint32_t entry, rank;
 	uint8_t known; /* adapters that said they have it */
 	uint8_t left;  /* those that may be tried yet */
@@ -91,7 +91,7 @@ struct scout__write {
 	struct scout__list node; /* in writes_queued, while it waits there */
 	struct scout_server *server;
 	struct scout__ns *ns;
-	uint64_t instance;
+	uint64_t weights_gen;
 	uint32_t entry, rank;
 	uint32_t n_running; /* adapters */
 	bool kept;          /* one of them has it */
@@ -105,7 +105,7 @@ struct scout__bad_key {
 	uint64_t until_us;
 };
 
-struct scout__tier2_counters {
+struct scout__fetch_counters {
 	uint64_t asks;         /* questions of lookups */
 	uint64_t asks_late;    /* that were answered without all of what adapters know */
 	uint64_t asks_skipped; /* lookups that asked nobody, as no adapter is usable */
@@ -116,7 +116,7 @@ struct scout__tier2_counters {
 	uint64_t bad_keys;
 };
 
-struct scout__tier2 {
+struct scout__fetch {
 	struct scout__l2 *l2;
 	uint32_t n; /* adapters */
 	bool stopping;
@@ -138,7 +138,7 @@ struct scout__tier2 {
 	struct scout__list writes_queued;
 	uint32_t n_writes_queued, n_writes_running;
 	uint64_t write_bytes, max_write_bytes; /* queued and running */
-	struct scout__job write_sweep;         /* drops what is of older weights */
+	struct scout__run_item write_sweep;    /* drops what is of older weights */
 	uint32_t sweep_left;
 	struct scout__log_limit limit_dropped;
 	struct {
@@ -150,29 +150,29 @@ struct scout__tier2 {
 	struct scout__map bad_map;  /* -> place in the ring */
 	struct scout__list records; /* of all namespaces */
 	uint64_t records_at_us;     /* when to look at them; 0: to be found out */
-	struct scout__tier2_counters count;
+	struct scout__fetch_counters count;
 };
 
 /* ---- l2_tier.c ---- */
 
-/* Opens the adapters of the configuration; none: server.tier2 stays NULL. On the starting thread. */
-int scout__tier2_start(struct scout_server *s, char *err, size_t err_len);
+/* Opens the adapters of the configuration; none: server.fetch stays NULL. On the starting thread. */
+int scout__fetch_start(struct scout_server *s, char *err, size_t err_len);
 /* What the adapters have ended, deadlines, retries. */
-SCOUT_ON_LOOP void scout__tier2_turn(struct scout_server *s);
+SCOUT_ON_LOOP void scout__fetch_turn(struct scout_server *s);
 /* Before the answers of a turn leave: what was unpinned in it. */
-SCOUT_ON_LOOP void scout__tier2_flush(struct scout_server *s);
+SCOUT_ON_LOOP void scout__fetch_flush(struct scout_server *s);
 /* A pin of each of @adapters (bits) goes back. */
-SCOUT_ON_LOOP void scout__tier2_unpin(struct scout_server *s, struct scout__l2_digest digest, uint8_t adapters);
-/* When scout__tier2_turn() has something to do next by itself. */
-SCOUT_ON_LOOP uint64_t scout__tier2_next_us(const struct scout_server *s);
+SCOUT_ON_LOOP void scout__fetch_unpin(struct scout_server *s, struct scout__l2_digest digest, uint8_t adapters);
+/* When scout__fetch_turn() has something to do next by itself. */
+SCOUT_ON_LOOP uint64_t scout__fetch_next_us(const struct scout_server *s);
 /* Nothing waits to be written. */
-SCOUT_ON_LOOP bool scout__tier2_is_idle(const struct scout_server *s);
+SCOUT_ON_LOOP bool scout__fetch_is_idle(const struct scout_server *s);
 /* An object was found damaged. */
-SCOUT_ON_LOOP void scout__tier2_remove(struct scout_server *s, uint32_t adapter, const struct scout__l2_key *key);
+SCOUT_ON_LOOP void scout__fetch_remove(struct scout_server *s, uint32_t adapter, const struct scout__l2_key *key);
 /* All peers are gone: stop the adapters. False: one hangs, and the pool must stay mapped. */
-SCOUT_ON_LOOP bool scout__tier2_stop(struct scout_server *s);
+SCOUT_ON_LOOP bool scout__fetch_stop(struct scout_server *s);
 /* After the last bank; not when an adapter hangs. */
-SCOUT_ON_LOOP void scout__tier2_free(struct scout_server *s);
+SCOUT_ON_LOOP void scout__fetch_free(struct scout_server *s);
 static inline bool
 scout__same_digest(struct scout__l2_digest a, struct scout__l2_digest b)
 {
@@ -181,11 +181,11 @@ scout__same_digest(struct scout__l2_digest a, struct scout__l2_digest b)
 
 /* ---- l2_keys.c ---- */
 
-/* The namespace has a bank: fingerprints and the side table. Without memory for them it has no second tier; logged. */
-SCOUT_ON_LOOP void scout__tier2_open_ns(struct scout_server *s, struct scout__ns *ns);
-SCOUT_ON_LOOP void scout__tier2_close_ns(struct scout__ns *ns);
+/* The namespace has a bank: fingerprints and the side table. Without memory for them it has no L2; logged. */
+SCOUT_ON_LOOP void scout__fetch_open_ns(struct scout_server *s, struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__fetch_close_ns(struct scout__ns *ns);
 /* ns.generation is another one. */
-SCOUT_ON_LOOP void scout__tier2_refingerprint(struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__fetch_refingerprint(struct scout__ns *ns);
 /* The object of (tenant, group, hash) of @rank under @weights. */
 SCOUT_ON_LOOP void scout__key_of(const struct scout__ns *ns, uint32_t rank, uint64_t weights,
 				 const struct scout__str *tenant, uint16_t group, const uint8_t *hash,
@@ -202,7 +202,7 @@ scout__expected_of(const struct scout__ns *ns, uint32_t entry)
 }
 /* struct scout__l1.let_go */
 SCOUT_ON_LOOP void scout__expected_let_go(struct scout__bank *bank, uint32_t entry);
-/* A worker stores the shard itself: nothing is expected of the second tier any more. */
+/* A worker stores the shard itself: nothing is expected of L2 any more. */
 SCOUT_ON_LOOP void scout__expected_replaced(struct scout_server *s, struct scout__ns *ns, uint32_t entry,
 					    uint32_t rank);
 SCOUT_ON_LOOP void scout__bad_add(struct scout_server *s, struct scout__l2_digest digest);
@@ -211,16 +211,16 @@ SCOUT_ON_LOOP bool scout__bad_is(const struct scout_server *s, struct scout__l2_
 /* ---- l2_lookup.c ---- */
 
 enum scout__asked {
-	SCOUT__ASKED_TAKEN = 1, /* the chunk counts and is promised: task.next has moved */
+	SCOUT__ASKED_TAKEN = 1, /* the chunk counts and is promised: pending_op.next has moved */
 	SCOUT__ASKED_MORE,      /* a slice is used up: go on in the next turn */
-	SCOUT__ASKED_WAIT,      /* the task is woken when there is something new */
+	SCOUT__ASKED_WAIT,      /* the pending operation is woken when there is something new */
 	SCOUT__ASKED_GAP,       /* the hit ends here, as far as anybody knows */
 	SCOUT__ASKED_LIMITED    /* there is no room for more */
 };
-/* The chunk task.next of a lookup is not in the pool. */
-SCOUT_ON_LOOP enum scout__asked scout__ask_next(struct scout_server *s, struct scout__task *task);
+/* The chunk pending_op.next of a lookup is not in the pool. */
+SCOUT_ON_LOOP enum scout__asked scout__ask_next(struct scout_server *s, struct scout__pending_op *pending);
 /* The lookup needs no answer any more, or has got it. */
-SCOUT_ON_LOOP void scout__ask_drop(struct scout_server *s, struct scout__task *task);
+SCOUT_ON_LOOP void scout__ask_drop(struct scout_server *s, struct scout__pending_op *pending);
 
 /* ---- l2_load.c ---- */
 
@@ -247,8 +247,8 @@ SCOUT_ON_LOOP void scout__records_look(struct scout_server *s, struct scout__ns 
 SCOUT_ON_LOOP uint8_t scout__records_stores(const struct scout__ns *ns);
 /* Whether each store has said what it has, or is not waited for any more. */
 SCOUT_ON_LOOP bool scout__records_known(const struct scout__ns *ns);
-/* True: that is not so, and @task was put to sleep until it is, or until it has to be answered. */
-SCOUT_ON_LOOP bool scout__records_wait(struct scout_server *s, struct scout__task *task);
+/* True: that is not so, and @pending was put to sleep until it is, or until it has to be answered. */
+SCOUT_ON_LOOP bool scout__records_wait(struct scout_server *s, struct scout__pending_op *pending);
 /* Whether a store may have the last clear recorded soon. */
 SCOUT_ON_LOOP bool scout__records_are_written_now(const struct scout__ns *ns);
 /* How many stores have not. */
@@ -267,6 +267,6 @@ SCOUT_ON_LOOP void scout__write_queue(struct scout_server *s, struct scout__ns *
 SCOUT_ON_LOOP void scout__writes_sweep(struct scout_server *s);
 /* All that is queued, for @ns or (NULL) for all; returns how many. */
 SCOUT_ON_LOOP uint32_t scout__writes_drop(struct scout_server *s, const struct scout__ns *ns);
-SCOUT_ON_LOOP void scout__write_sweep_step(struct scout_server *s, struct scout__job *job);
+SCOUT_ON_LOOP void scout__write_sweep_step(struct scout_server *s, struct scout__run_item *item);
 
 #endif

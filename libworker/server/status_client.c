@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ask.h"
+#include "status_client.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,8 +16,8 @@
 /*
  * DESIGN
  *
- * kvscoutd --status: one STATUS frame and its reply, for a person or a script. STATUS needs no HELLO, so asking makes no peer and
- * takes none of max_peers. Waits at most WAIT_MS twice: for the connection, and for the answer.
+ * kvscoutd --status: one STATUS frame and its reply, for a person or a script. STATUS needs no HELLO, so asking makes
+ * no peer and takes none of max_peers. Waits at most WAIT_MS twice: for the connection, and for the answer.
  *
  * A name may hold what a peer chose (its namespace), and the server asked may be any: what is not printable is escaped.
  *

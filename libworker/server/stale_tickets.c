@@ -6,10 +6,10 @@
 /*
  * DESIGN
  *
- * The tickets of sessions that a new weights version or a clear ended. A STORE that names one carries KV of before, however late
- * it comes: a worker that gives no version of its own may not know of the new one yet, and under it these bytes would be
- * served. Room for max_sessions tickets, so for every session that one RESET can end; beyond that the oldest are forgotten.
- * Nothing is allocated before the first one.
+ * The tickets of sessions that a new weights version or a clear ended. A STORE that names one carries KV of before,
+ * however late it comes: a worker that gives no version of its own may not know of the new one yet, and under it these
+ * bytes would be served. Room for max_sessions tickets, so for every session that one RESET can end; beyond that the
+ * oldest are forgotten. Nothing is allocated before the first one.
  *
  * Out of memory: the ticket is not remembered, and its store is taken as one of a session that nobody knows.
  *
@@ -17,7 +17,7 @@
  */
 
 SCOUT_ON_LOOP static bool
-make_room(struct scout__outdated *o, uint32_t cap)
+make_room(struct scout__stale_tickets *o, uint32_t cap)
 {
 	if (o->tickets)
 		return true;
@@ -33,9 +33,9 @@ make_room(struct scout__outdated *o, uint32_t cap)
 }
 
 void
-scout__outdated_add(struct scout_server *s, uint64_t ticket, uint16_t status)
+scout__stale_tickets_add(struct scout_server *s, uint64_t ticket, uint16_t status)
 {
-	struct scout__outdated *o = &s->outdated;
+	struct scout__stale_tickets *o = &s->stale_tickets;
 
 	if (!make_room(o, s->cfg.max_sessions)) {
 		s->count.out_of_memory++;
@@ -52,7 +52,7 @@ scout__outdated_add(struct scout_server *s, uint64_t ticket, uint16_t status)
 }
 
 uint16_t
-scout__outdated_has(const struct scout_server *s, const struct scout__ns *ns, uint64_t ticket)
+scout__stale_tickets_find(const struct scout_server *s, const struct scout__ns *ns, uint64_t ticket)
 {
 	uint32_t slot = scout__map_get(&s->by_ticket, ticket);
 	uint32_t status;
@@ -61,17 +61,17 @@ scout__outdated_has(const struct scout_server *s, const struct scout__ns *ns, ui
 	if (slot != SCOUT__MAP_NONE) {
 		const struct scout__session *session = s->sessions[slot];
 
-		return session->ns == ns && session->instance != ns->instance ? ns->ended_by : SCOUT_WIRE_OK;
+		return session->ns == ns && session->weights_gen != ns->weights_gen ? ns->ended_by : SCOUT_WIRE_OK;
 	}
-	if (!s->outdated.tickets)
+	if (!s->stale_tickets.tickets)
 		return SCOUT_WIRE_OK;
-	status = scout__map_get(&s->outdated.map, ticket);
+	status = scout__map_get(&s->stale_tickets.map, ticket);
 	return status == SCOUT__MAP_NONE ? SCOUT_WIRE_OK : (uint16_t)status;
 }
 
 void
-scout__outdated_fini(struct scout_server *s)
+scout__stale_tickets_fini(struct scout_server *s)
 {
-	scout__map_fini(&s->outdated.map);
-	free(s->outdated.tickets);
+	scout__map_fini(&s->stale_tickets.map);
+	free(s->stale_tickets.tickets);
 }

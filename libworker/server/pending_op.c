@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fetch.h"
+
+/*
+ * DESIGN
+ *
+ * A pending operation was read and is not answered yet: LOOKUP, ADMIT, STORE, RETRIEVE. It belongs to its peer and
+ * keeps the message alive that it points into. What it has granted so far hangs on its session (LOOKUP) or its hold
+ * (STORE, RETRIEVE), so that it can be taken back at any moment without asking the pending operation how far it got.
+ *
+ * Pending operations that can go on when something happens to one chunk (it is stored, loaded, or given up) wait in a
+ * bucket by its hash. A wrong wake costs a look and changes nothing.
+ *
+ * Threads: loop.
+ */
+
+struct scout__pending_op *
+scout__pending_op_new(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+		      const struct scout__op *op, uint64_t deadline_us)
+{
+	struct scout__pending_op *pending = calloc(1, sizeof(*pending));
+
+	if (!pending) {
+		s->count.out_of_memory++;
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "the server is out of memory");
+		return NULL;
+	}
+	pending->peer = peer;
+	pending->ns = peer->ns;
+	pending->weights_gen = peer->ns->weights_gen;
+	pending->packet = packet;
+	pending->opcode = op->opcode;
+	pending->corr = op->corr;
+	pending->arrived_us = s->now_us;
+	pending->deadline_us = deadline_us;
+	scout__packet_ref(packet);
+	scout__list_init(&pending->waiting);
+	scout__list_add(&peer->pending_ops, &pending->of_peer);
+	peer->unanswered++;
+	s->n_pending_ops++;
+	return pending;
+}
+
+/* However it ended: from now on its session may be renewed. */
+SCOUT_ON_LOOP static void
+admit_is_over(struct scout_server *s, const struct scout__pending_op *pending)
+{
+	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
+
+	if (session && session->serial == pending->serial)
+		session->n_admits--;
+}
+
+void
+scout__pending_op_free(struct scout_server *s, struct scout__pending_op *pending)
+{
+	scout__timer_clear(s, pending);
+	scout__run_queue_remove(&pending->run);
+	scout__list_del(&pending->of_peer);
+	scout__list_del(&pending->waiting);
+	scout__ask_drop(s, pending);
+	if (pending->session)
+		pending->session->lookup = NULL;
+	if (pending->opcode == SCOUT_OP_ADMIT)
+		admit_is_over(s, pending);
+	if (pending->reply.cap)
+		s->grant_bytes -= pending->reply.cap;
+	free(pending->reply.buf);
+	free(pending->from_l2);
+	free(pending->present);
+	scout__packet_unref(pending->packet);
+	pending->peer->unanswered--;
+	s->n_pending_ops--;
+	free(pending);
+}
+
+/* What a pending operation has granted so far, and was never told. */
+SCOUT_ON_LOOP static void
+take_back(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__session *session = pending->session;
+
+	if (pending->hold)
+		scout__hold_undo(s, pending->hold);
+	pending->hold = NULL;
+	if (session) {
+		pending->session = NULL;
+		session->lookup = NULL;
+		/*
+		 * What a renewal has promised is the session's, as what was promised before: its next answer says it.
+		 */
+		if (!session->ended && !pending->renews)
+			scout__session_end(s, session, false, 0);
+	}
+}
+
+void
+scout__pending_op_refuse(struct scout_server *s, struct scout__pending_op *pending, uint16_t status, const char *fmt,
+			 ...)
+{
+	char text[256];
+	va_list args;
+
+	va_start(args, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	take_back(s, pending);
+	scout__refuse(s, &pending->peer->dest, pending->opcode, pending->corr, status, "%s", text);
+	scout__pending_op_free(s, pending);
+}
+
+void
+scout__pending_op_cancel(struct scout_server *s, struct scout__pending_op *pending)
+{
+	take_back(s, pending);
+	scout__pending_op_free(s, pending);
+}
+
+void
+scout__pending_ops_cancel(struct scout_server *s, struct scout__peer *peer)
+{
+	struct scout__list *node;
+
+	while ((node = scout__list_pop(&peer->pending_ops)))
+		scout__pending_op_cancel(s, SCOUT__OWNER(node, struct scout__pending_op, of_peer));
+}
+
+void
+scout__pending_ops_wake(struct scout_server *s, struct scout__list *waiters)
+{
+	struct scout__list *node;
+
+	while ((node = scout__list_pop(waiters)))
+		scout__run_queue_add(s, &SCOUT__OWNER(node, struct scout__pending_op, waiting)->run);
+}
+
+uint64_t
+scout__pending_op_answer_by(const struct scout__pending_op *pending)
+{
+	uint64_t margin_us = (pending->deadline_us - pending->arrived_us) / 8;
+
+	if (pending->deadline_us == UINT64_MAX)
+		return UINT64_MAX;
+	return pending->deadline_us - (margin_us < SCOUT__ANSWER_MARGIN_US ? margin_us : SCOUT__ANSWER_MARGIN_US);
+}
+
+/* ---- who waits for a chunk ---- */
+
+static struct scout__list *
+bucket(struct scout__ns *ns, const uint8_t *hash)
+{
+	uint64_t word;
+
+	memcpy(&word, hash, sizeof(word));
+	return &ns->chunk_waiters[(word * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - SCOUT__WAITER_BITS)];
+}
+
+void
+scout__chunk_wait(struct scout__pending_op *pending, const uint8_t *hash)
+{
+	memcpy(pending->wait_hash, hash, pending->ns->hash_bytes);
+	scout__list_add(bucket(pending->ns, hash), &pending->waiting);
+}
+
+void
+scout__chunk_wake(struct scout_server *s, struct scout__ns *ns, const uint8_t *hash)
+{
+	struct scout__list *list = bucket(ns, hash);
+	struct scout__list *node = list->next;
+
+	while (node != list) {
+		struct scout__pending_op *pending = SCOUT__OWNER(node, struct scout__pending_op, waiting);
+
+		node = node->next;
+		if (memcmp(pending->wait_hash, hash, ns->hash_bytes) != 0)
+			continue;
+		scout__list_del(&pending->waiting);
+		scout__run_queue_add(s, &pending->run);
+	}
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+#include <stdlib.h>
+
+/*
+ * DESIGN
+ *
+ * The run queue: a ring of run items behind a head that is no run item itself. A turn runs each run item that was there
+ * at its beginning once, so a run item of a million chunks and one of ten take turns, and the small one is answered
+ * first. Operations that are short run at once when they arrive, without queueing, until the turn has touched
+ * SCOUT__INLINE_CHUNKS.
+ *
+ * Timers: a binary heap of pending operations, from index 1. A pending operation has at most one. Growing the heap may
+ * fail; the pending operation is then woken at once, which costs time but loses nothing.
+ *
+ * Threads: loop.
+ */
+
+void
+scout__run_queue_add(struct scout_server *s, struct scout__run_item *item)
+{
+	if (item->queued)
+		return;
+	item->queued = true;
+	item->prev = s->queue.prev;
+	item->next = &s->queue;
+	item->prev->next = item;
+	s->queue.prev = item;
+}
+
+void
+scout__run_queue_remove(struct scout__run_item *item)
+{
+	if (!item->queued)
+		return;
+	item->queued = false;
+	item->prev->next = item->next;
+	item->next->prev = item->prev;
+}
+
+bool
+scout__run_queue_empty(const struct scout_server *s)
+{
+	return s->queue.next == &s->queue;
+}
+
+bool
+scout__run_queue_wait(const struct scout_server *s)
+{
+	const struct scout__run_item *mark = &s->turn_mark;
+	const struct scout__run_item *first = s->queue.next == mark ? mark->next : s->queue.next;
+
+	return first != &s->queue;
+}
+
+SCOUT_ON_LOOP static void
+run_one(struct scout_server *s, struct scout__run_item *item)
+{
+	uint64_t before = s->now_us;
+
+	item->step(s, item);
+	scout__note_step(s, before);
+}
+
+void
+scout__run_queue_run(struct scout_server *s)
+{
+	uint64_t end_us = s->now_us + SCOUT__TURN_US;
+	struct scout__run_item *mark = &s->turn_mark;
+
+	if (scout__run_queue_empty(s))
+		return;
+	/* What is queued from here on is for the next turn. */
+	scout__run_queue_add(s, mark);
+	while (s->queue.next != mark && s->now_us < end_us) {
+		struct scout__run_item *item = s->queue.next;
+
+		scout__run_queue_remove(item);
+		run_one(s, item);
+	}
+	scout__run_queue_remove(mark);
+}
+
+void
+scout__run_queue_start(struct scout_server *s, struct scout__run_item *item, uint32_t chunks)
+{
+	if (chunks > SCOUT__SLICE_CHUNKS)
+		chunks = SCOUT__SLICE_CHUNKS;
+	if (s->inline_left < chunks) {
+		scout__run_queue_add(s, item);
+		return;
+	}
+	s->inline_left -= chunks;
+	item->step(s, item);
+}
+
+SCOUT_ON_LOOP static void
+place(struct scout_server *s, size_t i, struct scout__pending_op *pending)
+{
+	s->heap[i] = pending;
+	pending->heap_pos = i;
+}
+
+SCOUT_ON_LOOP static void
+sift_up(struct scout_server *s, size_t i)
+{
+	struct scout__pending_op *pending = s->heap[i];
+
+	while (i > 1 && s->heap[i / 2]->wake_us > pending->wake_us) {
+		place(s, i, s->heap[i / 2]);
+		i /= 2;
+	}
+	place(s, i, pending);
+}
+
+SCOUT_ON_LOOP static void
+sift_down(struct scout_server *s, size_t i)
+{
+	struct scout__pending_op *pending = s->heap[i];
+
+	for (;;) {
+		size_t child = 2 * i;
+
+		if (child > s->heap_n)
+			break;
+		if (child < s->heap_n && s->heap[child + 1]->wake_us < s->heap[child]->wake_us)
+			child++;
+		if (s->heap[child]->wake_us >= pending->wake_us)
+			break;
+		place(s, i, s->heap[child]);
+		i = child;
+	}
+	place(s, i, pending);
+}
+
+SCOUT_ON_LOOP static bool
+heap_room(struct scout_server *s)
+{
+	size_t cap = s->heap_cap ? s->heap_cap * 2 : 64;
+	struct scout__pending_op **heap;
+
+	if (s->heap_n + 1 < s->heap_cap)
+		return true;
+	heap = reallocarray(s->heap, cap, sizeof(struct scout__pending_op *));
+	if (!heap)
+		return false;
+	s->heap = heap;
+	s->heap_cap = cap;
+	return true;
+}
+
+void
+scout__timer_set(struct scout_server *s, struct scout__pending_op *pending, uint64_t wake_us)
+{
+	scout__timer_clear(s, pending);
+	if (wake_us == UINT64_MAX)
+		return;
+	pending->wake_us = wake_us;
+	if (!heap_room(s)) {
+		scout__run_queue_add(s, &pending->run);
+		return;
+	}
+	s->heap[++s->heap_n] = pending;
+	sift_up(s, s->heap_n);
+}
+
+void
+scout__timer_clear(struct scout_server *s, struct scout__pending_op *pending)
+{
+	size_t i = pending->heap_pos;
+	struct scout__pending_op *last;
+
+	if (i == 0)
+		return;
+	pending->heap_pos = 0;
+	last = s->heap[s->heap_n--];
+	if (last == pending)
+		return;
+	place(s, i, last);
+	sift_up(s, i);
+	sift_down(s, last->heap_pos);
+}
+
+uint64_t
+scout__timers_next(const struct scout_server *s)
+{
+	return s->heap_n ? s->heap[1]->wake_us : UINT64_MAX;
+}
+
+void
+scout__timers_run(struct scout_server *s)
+{
+	while (s->heap_n && s->heap[1]->wake_us <= s->now_us) {
+		struct scout__pending_op *pending = s->heap[1];
+
+		scout__timer_clear(s, pending);
+		scout__run_queue_add(s, &pending->run);
+	}
+}
