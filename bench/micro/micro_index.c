@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "bank.h"
+#include "chunk_index.h"
 #include "clock.h"
 #include "hist.h"
 #include "say.h"
@@ -25,7 +25,7 @@
 
 struct bench {
 	struct scout__l1 l1;
-	struct scout__bank *bank;
+	struct scout__chunk_index *index;
 	uint64_t seed;
 	uint64_t n_chunks;
 	uint64_t n_prefixes;
@@ -85,7 +85,7 @@ wait_for_extent(struct bench *b)
 	if (poll(&ready, 1, 60000) <= 0)
 		fail("no extent came");
 	while ((extent = scout__pool_ready(&b->l1.pool)))
-		if (!scout__bank_grow(b->bank, extent))
+		if (!scout__index_grow(b->index, extent))
 			fail("growing failed");
 }
 
@@ -97,14 +97,14 @@ store(struct bench *b, uint64_t prefix, uint32_t i, const uint8_t *hash)
 	enum scout__reserve got;
 	uint32_t entry;
 
-	while ((got = scout__bank_reserve(b->bank, 1, hash, 0, &entry)) == SCOUT__RESERVE_WAIT)
+	while ((got = scout__index_reserve(b->index, 1, hash, 0, &entry)) == SCOUT__RESERVE_WAIT)
 		wait_for_extent(b);
 	if (got != SCOUT__RESERVE_GRANTED)
 		fail("a store was refused");
-	(void)scout__bank_commit(b->bank, entry, 0);
+	(void)scout__index_commit(b->index, entry, 0);
 	entries[i] = entry;
 	if (i >= SCOUT__AHEAD)
-		scout__bank_follows(b->bank, entries[i - SCOUT__AHEAD], entry);
+		scout__index_follows(b->index, entries[i - SCOUT__AHEAD], entry);
 }
 
 /*
@@ -124,7 +124,7 @@ fill(struct bench *b, uint64_t interleave, struct scout__hist *per_store)
 				uint64_t t0;
 
 				make_key(b, prefix, b->version[prefix], i, hash);
-				if (b->bank->n_free == 0)
+				if (b->index->n_free == 0)
 					wait_for_extent(b);
 				t0 = scout__now_ns();
 				store(b, prefix, i, hash);
@@ -163,14 +163,15 @@ static SCOUT_ON_LOOP uint32_t
 look_up_and_finish(struct bench *b, const uint8_t *hashes)
 {
 	uint32_t entries[PREFIX];
-	uint32_t found = scout__bank_find_run(b->bank, 1, hashes, PREFIX, entries);
+	uint32_t found = scout__index_find_run(b->index, 1, hashes, PREFIX, entries);
 	uint32_t hit = 0;
 
-	while (hit < found && scout__bank_is_hit(b->bank, entries[hit]) && scout__bank_promise(b->bank, entries[hit]))
+	while (hit < found && scout__index_is_hit(b->index, entries[hit]) &&
+	       scout__index_promise(b->index, entries[hit]))
 		hit++;
 	for (uint32_t i = hit; i-- > 0;) {
-		scout__bank_unpromise(b->bank, entries[i], 1);
-		scout__bank_touch(b->bank, entries[i], SCOUT__ACCESS_READ, 0);
+		scout__index_unpromise(b->index, entries[i], 1);
+		scout__index_touch(b->index, entries[i], SCOUT__ACCESS_READ, 0);
 	}
 	return hit;
 }
@@ -225,12 +226,12 @@ measure_misses(struct bench *b, uint32_t passes)
 		t0 = scout__now_ns();
 		for (uint32_t i = 0; i < PREFIX; i++) {
 			if (i + 8 < PREFIX)
-				scout__bank_prefetch(b->bank, 1, hashes + (size_t)(i + 8) * HASH_BYTES);
-			if (scout__bank_find(b->bank, 1, hashes + (size_t)i * HASH_BYTES) != SCOUT__NO_ENTRY)
+				scout__index_prefetch(b->index, 1, hashes + (size_t)(i + 8) * HASH_BYTES);
+			if (scout__index_find(b->index, 1, hashes + (size_t)i * HASH_BYTES) != SCOUT__NO_ENTRY)
 				fail("a key was found that was never stored");
 		}
 		scout__hist_add(hist, scout__now_ns() - t0);
-		if (scout__bank_find_run(b->bank, 1, hashes, PREFIX, entries) != 0)
+		if (scout__index_find_run(b->index, 1, hashes, PREFIX, entries) != 0)
 			fail("a run was found that was never stored");
 	}
 	print(b, "miss, all 256 probed", hist, "us/256");
@@ -246,7 +247,7 @@ all_are_there(const struct bench *b)
 	for (uint64_t prefix = 0; prefix < b->n_prefixes; prefix++) {
 		for (uint32_t i = 0; i < PREFIX; i++) {
 			make_key(b, prefix, b->version[prefix], i, hash);
-			if (scout__bank_find(b->bank, 1, hash) == SCOUT__NO_ENTRY)
+			if (scout__index_find(b->index, 1, hash) == SCOUT__NO_ENTRY)
 				return false;
 		}
 	}
@@ -274,7 +275,7 @@ measure_probes(struct bench *b, uint32_t batches)
 				 hashes + (size_t)i * HASH_BYTES);
 		}
 		t0 = scout__now_ns();
-		if (scout__bank_find_run(b->bank, 1, hashes, n, entries) != n)
+		if (scout__index_find_run(b->index, 1, hashes, n, entries) != n)
 			fail("a stored key was not found");
 		spent_ns += scout__now_ns() - t0;
 	}
@@ -319,8 +320,8 @@ run(struct bench *b, uint64_t n_chunks, uint64_t interleave, uint32_t passes)
 			   sizeof(err)))
 		fail(err);
 	resident = resident_bytes();
-	if (scout__bank_new(&b->l1, &shard_bytes, 1, 1, HASH_BYTES, &b->bank))
-		fail("no bank");
+	if (scout__index_new(&b->l1, &shard_bytes, 1, 1, HASH_BYTES, &b->index))
+		fail("no chunk index");
 	say("# %" PRIu64 " chunks, stored %s\n", b->n_chunks,
 	    interleave > 1 ? "64 prefixes at a time" : "prefix by prefix");
 	scout__hist_init(per_store);
@@ -328,7 +329,7 @@ run(struct bench *b, uint64_t n_chunks, uint64_t interleave, uint32_t passes)
 	print(b, "first store (reserve + commit)", per_store, "us");
 	say("%-10" PRIu64 " %-34s %.1f resident, %.1f by count\n", b->n_chunks, "bytes per chunk",
 	    (double)(resident_bytes() - resident) / (double)b->n_chunks,
-	    (double)scout__bank_index_bytes(b->bank) / (double)b->n_chunks);
+	    (double)scout__index_own_bytes(b->index) / (double)b->n_chunks);
 	measure_hits(b, "hit + promise + finish, cold", passes, false);
 	measure_hits(b, "hit + promise + finish, hot", passes, true);
 	measure_misses(b, passes);
@@ -342,7 +343,7 @@ run(struct bench *b, uint64_t n_chunks, uint64_t interleave, uint32_t passes)
 	} else {
 		say("# no lookups after churn: %s kept other chunks\n", b->eviction);
 	}
-	scout__bank_free(b->bank);
+	scout__index_free(b->index);
 	scout__l1_fini(&b->l1);
 	free(b->version);
 	free(per_store);

@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bank.h"
+#include "chunk_index.h"
 #include "clock.h"
 #include "policy_load.h"
 #include "say.h"
 #include "trace.h"
 
 /*
- * Hit ratios of eviction policies in seconds: the real bank with the real policies, slots of 64 bytes, no server and no
- * KV bytes. One session after the other does what the server does for it: the lookup promises the leading run of
+ * Hit ratios of eviction policies in seconds: the real chunk index with the real policies, slots of 64 bytes, no server
+ * and no KV bytes. One session after the other does what the server does for it: the lookup promises the leading run of
  * readable chunks, the retrieve holds them and gives the promise back, the store reserves the rest until there is no
  * room, commits, and the finish touches what was stored and then what was found, each from last to first. Unlike a
  * server under load, sessions do not overlap.
@@ -25,7 +25,7 @@
 
 struct sim {
 	struct scout__l1 l1;
-	struct scout__bank *bank;
+	struct scout__chunk_index *index;
 	uint8_t *hashes; /* of one request */
 	uint32_t *found;
 	uint32_t *stored; /* entries that the session stored, or found present while storing */
@@ -50,18 +50,18 @@ wait_for_extent(struct sim *sim)
 	if (poll(&ready, 1, 60000) <= 0)
 		fail("no extent came");
 	while ((extent = scout__pool_ready(&sim->l1.pool)))
-		if (!scout__bank_grow(sim->bank, extent))
+		if (!scout__index_grow(sim->index, extent))
 			fail("growing failed");
 }
 
 static SCOUT_ON_LOOP uint32_t
 look_up(struct sim *sim, uint32_t n)
 {
-	uint32_t found = scout__bank_find_run(sim->bank, 1, sim->hashes, n, sim->found);
+	uint32_t found = scout__index_find_run(sim->index, 1, sim->hashes, n, sim->found);
 	uint32_t hit = 0;
 
-	while (hit < found && scout__bank_is_hit(sim->bank, sim->found[hit]) &&
-	       scout__bank_promise(sim->bank, sim->found[hit]))
+	while (hit < found && scout__index_is_hit(sim->index, sim->found[hit]) &&
+	       scout__index_promise(sim->index, sim->found[hit]))
 		hit++;
 	return hit;
 }
@@ -70,12 +70,12 @@ static SCOUT_ON_LOOP void
 retrieve(struct sim *sim, uint32_t hit)
 {
 	for (uint32_t i = 0; i < hit; i++) {
-		if (!scout__bank_hold(sim->bank, sim->found[i], 0))
+		if (!scout__index_hold(sim->index, sim->found[i], 0))
 			fail("a promised chunk is not readable");
-		scout__bank_unpromise(sim->bank, sim->found[i], 1);
+		scout__index_unpromise(sim->index, sim->found[i], 1);
 	}
 	for (uint32_t i = 0; i < hit; i++)
-		scout__bank_unhold(sim->bank, sim->found[i], true);
+		scout__index_unhold(sim->index, sim->found[i], true);
 }
 
 static SCOUT_ON_LOOP enum scout__reserve
@@ -84,7 +84,7 @@ reserve(struct sim *sim, uint32_t i, uint32_t *ret_entry)
 	const uint8_t *hash = sim->hashes + (size_t)i * TRACE_HASH_BYTES;
 	enum scout__reserve got;
 
-	while ((got = scout__bank_reserve(sim->bank, 1, hash, 0, ret_entry)) == SCOUT__RESERVE_WAIT)
+	while ((got = scout__index_reserve(sim->index, 1, hash, 0, ret_entry)) == SCOUT__RESERVE_WAIT)
 		wait_for_extent(sim);
 	return got;
 }
@@ -104,7 +104,7 @@ store(struct sim *sim, uint32_t hit, uint32_t n)
 	}
 	for (uint32_t i = 0; i < stored; i++)
 		if (!sim->present[i])
-			(void)scout__bank_commit(sim->bank, sim->stored[i], 0);
+			(void)scout__index_commit(sim->index, sim->stored[i], 0);
 	return stored;
 }
 
@@ -121,11 +121,11 @@ session(struct sim *sim, const uint64_t *ids, uint32_t n)
 	stored = store(sim, hit, n);
 	/* An entry of the hit may have been evicted by the store; then another chunk may have its slot. */
 	for (uint32_t i = stored; i-- > 0;)
-		scout__bank_touch(sim->bank, sim->stored[i],
-				  sim->present[i] ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED, i);
+		scout__index_touch(sim->index, sim->stored[i],
+				   sim->present[i] ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED, i);
 	for (uint32_t i = hit; i-- > 0;)
-		if (scout__bank_find(sim->bank, 1, sim->hashes + (size_t)i * TRACE_HASH_BYTES) == sim->found[i])
-			scout__bank_touch(sim->bank, sim->found[i], SCOUT__ACCESS_READ, 0);
+		if (scout__index_find(sim->index, 1, sim->hashes + (size_t)i * TRACE_HASH_BYTES) == sim->found[i])
+			scout__index_touch(sim->index, sim->found[i], SCOUT__ACCESS_READ, 0);
 	sim->hits += hit;
 	sim->asked += n;
 }
@@ -151,12 +151,12 @@ run(const struct load *load, const char *eviction, uint64_t blocks)
 	if (scout__l1_init(&sim.l1, blocks * SLOT_BYTES, UINT64_C(64) << 20, UINT64_MAX, eviction, &log, err,
 			   sizeof(err)))
 		fail(err);
-	if (scout__bank_new(&sim.l1, &shard_bytes, 1, 1, TRACE_HASH_BYTES, &sim.bank))
-		fail("no bank");
+	if (scout__index_new(&sim.l1, &shard_bytes, 1, 1, TRACE_HASH_BYTES, &sim.index))
+		fail("no chunk index");
 	for (size_t i = 0; i < load->n_requests; i++)
 		session(&sim, load->ids + load->first[i], (uint32_t)(load->first[i + 1] - load->first[i]));
-	scout__bank_check(sim.bank);
-	scout__bank_free(sim.bank);
+	scout__index_check(sim.index);
+	scout__index_free(sim.index);
 	scout__l1_fini(&sim.l1);
 	free(sim.hashes);
 	free(sim.found);

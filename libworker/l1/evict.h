@@ -12,8 +12,8 @@ struct scout__entry;
 #define SCOUT__NO_ENTRY UINT32_MAX
 
 /*
- * An eviction policy orders the entries of one bank that nothing pins. It is told of every change; it never walks.
- * Entries are named by their index; each has a node and a byte for the policy (struct scout__entry: node,
+ * An eviction policy orders the entries of one chunk index that nothing pins. It is told of every change; it never
+ * walks. Entries are named by their index; each has a node and a byte for the policy (struct scout__entry: node,
  * policy_bits), both zero when the entry is created. An entry leaves the order while it is pinned, and comes back as
  * UNPINNED; node and byte stay meanwhile. Loop thread only.
  */
@@ -52,7 +52,7 @@ struct scout__evict_ops {
 	const char *usage; /* name and arguments, for messages */
 	uint32_t n_args;   /* how many of struct scout__evict_args it takes, in their order */
 	struct scout__evict_args defaults;
-	/* @entries is the bank's array, fixed for its life. Returns 0 or SCOUT_ERR_NOMEM. */
+	/* @entries is the chunk index's array, fixed for its life. Returns 0 or SCOUT_ERR_NOMEM. */
 	int (*open)(void **ret_state, struct scout__entry *entries, uint32_t max_entries,
 		    const struct scout__evict_args *args);
 	void (*close)(void *state);
@@ -71,7 +71,7 @@ struct scout__evict_ops {
 	uint32_t (*soon)(const void *state);
 	/* Debug and tests: abort unless the order is sound and has exactly @n entries. */
 	void (*check)(void *state, uint32_t n);
-	/* Bytes of the state, for a bank of that many entries. */
+	/* Bytes of the state, for a chunk index of that many entries. */
 	uint64_t (*state_bytes)(const void *state);
 };
 

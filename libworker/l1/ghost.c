@@ -10,15 +10,15 @@
  * as many cells as entries few buckets overflow before what is in them is out of the window anyway, so this is a list
  * in the order of eviction but for some of its oldest part, without links and without a table over it.
  *
- * Time is the number of additions, in units of an eighth of a thousandth of the bank: the 16 bits of a cell last for 8
- * times the bank. A cell that is neither overwritten nor asked for that long (once in thousands) counts as new again;
- * like any false yes it costs a little room in the wrong queue.
+ * Time is the number of additions, in units of an eighth of a thousandth of the chunk index: the 16 bits of a cell last
+ * for 8 times the index. A cell that is neither overwritten nor asked for that long (once in thousands) counts as new
+ * again; like any false yes it costs a little room in the wrong queue.
  *
  * Rejected: a list with an index (24 bytes and more for each entry), a Bloom filter (cannot forget in order).
  */
 
 #define CELLS 8u
-#define TIME_UNITS 8192u /* in a window of the size of the bank */
+#define TIME_UNITS 8192u /* in a window of the size of the chunk index */
 
 static uint32_t
 now(const struct scout__ghost *ghost)

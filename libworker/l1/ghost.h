@@ -6,12 +6,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "bank.h"
+#include "chunk_index.h"
 
 /*
  * Which keys were evicted lately: one and a half times as many as there are entries. 8 bytes for each entry of the
- * bank; a key is a fingerprint, one in 8,000 questions is answered with yes by mistake. Each call touches 32 bytes.
- * Loop thread.
+ * chunk index; a key is a fingerprint, one in 8,000 questions is answered with yes by mistake. Each call touches 32
+ * bytes. Loop thread.
  */
 struct scout__ghost {
 	uint32_t *cells; /* n_buckets * 8: upper half fingerprint, lower half time; 0 = free */

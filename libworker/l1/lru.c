@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
-#include "bank.h"
+#include "chunk_index.h"
 #include "evict.h"
 #include "queues.h"
 #include "thread.h"
 
 /*
- * Least recently used: one queue, the next to go at its head. What was created, unpinned or accessed becomes the newest;
- * reading and storing count alike. Loop thread.
+ * Least recently used: one queue, the next to go at its head. What was created, unpinned or accessed becomes the
+ * newest; reading and storing count alike. Loop thread.
  */
 
 struct lru {

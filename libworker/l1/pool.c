@@ -174,7 +174,9 @@ segment_open(struct scout__pool *pool, struct scout__extent *extent, struct scou
 	words = mmap(NULL, segment->words_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0);
 	if (words == MAP_FAILED)
 		return failed(extent, "mmap");
-	/* A forked child has no use for it, and must not keep the memory. Advice: a kernel that refuses it is no error. */
+	/*
+	 * A forked child has no use for it, and must not keep the memory. Advice: a kernel that refuses it is no error.
+	 */
 	(void)madvise(words, segment->words_bytes, MADV_DONTFORK);
 	segment->words = words;
 	segment->slots = pool->map_slots ? (uint8_t *)words + segment->data_offset : NULL;

@@ -47,11 +47,11 @@ struct scout__extent {
 	uint32_t n_ranks;
 	uint64_t slot_bytes;              /* counted against l1_bytes: slots * sum of strides */
 	uint64_t extra_bytes;             /* generation words and rounding */
-	void *owner;                      /* the bank that asked; loop only */
+	void *owner;                      /* the chunk index that asked; loop only */
 	struct scout__extent *next;       /* loop: those that are being grown */
-	uint32_t first;                   /* loop: number of its first slot in the bank */
+	uint32_t first;                   /* loop: number of its first slot in the chunk index */
 	uint32_t fresh;                   /* loop: slots from here on were never used since it came */
-	uint64_t taken_from, taken_for;   /* loop: serials of banks, see share.c */
+	uint64_t taken_from, taken_for;   /* loop: serials of chunk indexes, see share.c */
 	bool not_bound;                   /* grower: the node could not be asked for */
 	int error;                        /* grower: 0 or SCOUT_ERR_*; then nothing is allocated */
 	int system_error;                 /* the errno behind it */
@@ -98,7 +98,7 @@ SCOUT_ON_LOOP int scout__pool_init(struct scout__pool *pool, uint64_t l1_bytes, 
 				   const struct scout__log *log, char *err, size_t err_len);
 /* Ends the grower, in bounded time, and frees what is its own; the memory stays: for a pool that must stay mapped. */
 SCOUT_ON_LOOP void scout__pool_stop(struct scout__pool *pool);
-/* Stops the grower, in bounded time. Every bank is gone already. */
+/* Stops the grower, in bounded time. Every chunk index is gone already. */
 SCOUT_ON_LOOP void scout__pool_fini(struct scout__pool *pool);
 
 /*

@@ -7,18 +7,19 @@
 /*
  * DESIGN
  *
- * Purpose: the order of eviction, without the cache misses of a linked list. There, each element that is taken out of the
- * middle - and every promise takes one out - drags in the two that happened to be used before and after it.
+ * Purpose: the order of eviction, without the cache misses of a linked list. There, each element that is taken out of
+ * the middle - and every promise takes one out - drags in the two that happened to be used before and after it.
  *
- * A queue is a list of strips. A strip has 256 slots, filled one after the other, each with the number of an element; its
- * head has a bit for each slot. An element's node says in which slot it is. So taking one out clears a bit, and putting
- * one in sets a bit and writes four bytes behind the last ones: the heads of a million elements are 256 KiB.
+ * A queue is a list of strips. A strip has 256 slots, filled one after the other, each with the number of an element;
+ * its head has a bit for each slot. An element's node says in which slot it is. So taking one out clears a bit, and
+ * putting one in sets a bit and writes four bytes behind the last ones: the heads of a million elements are 256 KiB.
  *
- * A strip whose last element has left is free at once. Of those that only became thin, two neighbours that together hold
- * no more than JOIN are noted as sparse, and joined later: two joins, of at most JOIN moves each, when a strip is begun. So
- * no call takes longer than that, whatever was taken out before it; 256 calls pay for it; and there are never more strips
- * than cap_strips(): while a sparse pair is left, beginning a strip frees two for the one it takes, and when none is left,
- * every two neighbours hold more than JOIN. The newest strip of each queue takes no part, because it is being filled.
+ * A strip whose last element has left is free at once. Of those that only became thin, two neighbours that together
+ * hold no more than JOIN are noted as sparse, and joined later: two joins, of at most JOIN moves each, when a strip is
+ * begun. So no call takes longer than that, whatever was taken out before it; 256 calls pay for it; and there are never
+ * more strips than cap_strips(): while a sparse pair is left, beginning a strip frees two for the one it takes, and
+ * when none is left, every two neighbours hold more than JOIN. The newest strip of each queue takes no part, because it
+ * is being filled.
  *
  * Joining touches what it moves: at worst 1.5 elements for each one that is put in, about none when elements are used
  * together again that were used together before.
@@ -40,8 +41,8 @@
 _Static_assert(sizeof(struct scout__strip) == 64, "one cache line");
 
 /*
- * In a queue, without the newest strip, each two neighbours hold more than JOIN, but for a step of either; so one may be
- * over, and one has been begun.
+ * In a queue, without the newest strip, each two neighbours hold more than JOIN, but for a step of either; so one may
+ * be over, and one has been begun.
  */
 static uint32_t
 cap_strips(uint32_t max)

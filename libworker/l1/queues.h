@@ -54,8 +54,8 @@ scout__node_at(const struct scout__queues *queues, uint32_t i)
 }
 
 /*
- * For up to @max elements, at most MAX_QUEUED, whose nodes lie @stride bytes apart from @first on. Returns 0 or SCOUT_ERR_NOMEM.
- * Memory is used as it is touched.
+ * For up to @max elements, at most MAX_QUEUED, whose nodes lie @stride bytes apart from @first on. Returns 0 or
+ * SCOUT_ERR_NOMEM. Memory is used as it is touched.
  */
 int scout__queues_init(struct scout__queues *queues, struct scout__node *first, size_t stride, uint32_t max);
 void scout__queues_fini(struct scout__queues *queues);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
-#include "bank.h"
+#include "chunk_index.h"
 #include "ghost.h"
 #include "queues.h"
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "bank.h"
+#include "chunk_index.h"
 #include "ghost.h"
 #include "shadow.h"
 
@@ -14,8 +14,8 @@
  * order for both: segmented.h.
  *
  * Why a depth cut: the leading chunks of many prompts serve longer than all chunks of few, because a hit ends at the
- * first chunk that is missing; and a prompt that comes back is worth as much a chunk at its head as at its tail. Depth counts
- * from the first chunk that was not there, so prompts with the same long beginning are not all deep.
+ * first chunk that is missing; and a prompt that comes back is worth as much a chunk at its head as at its tail. Depth
+ * counts from the first chunk that was not there, so prompts with the same long beginning are not all deep.
  *
  * The ghost list is as long as there are entries. What comes back from it is protected at once: it was used twice
  * within twice the life of an entry, only too late for probation.

@@ -19,14 +19,15 @@
  *
  * All candidates see the same keys, so the difference to LRU has much less noise than the ratios themselves. It is
  * noted period by period, with forgetting, which gives a mean and its standard error. A candidate is chosen when its
- * gain exceeds twice that error and a little, and stays until another one's gain is clearly larger. One that lost to LRU
- * recently, or much in the last period, counts as a loser, whatever it gained before. So where nothing is to be gained,
- * LRU stays.
+ * gain exceeds twice that error and a little, and stays until another one's gain is clearly larger. One that lost to
+ * LRU recently, or much in the last period, counts as a loser, whatever it gained before. So where nothing is to be
+ * gained, LRU stays.
  *
- * A read that hit in the bank may miss in a simulation; there the session would have stored the chunk, so it does that.
+ * A read that hit in the chunk index may miss in a simulation; there the session would have stored the chunk, so it
+ * does that.
  *
- * Memory: each simulation has nodes for as many keys as it holds and as many ghosts, queues of them, and a chained table over both.
- * The sample has 512 to 1023 entries of the bank up to 524287 entries, above that one in 512.
+ * Memory: each simulation has nodes for as many keys as it holds and as many ghosts, queues of them, and a chained
+ * table over both. The sample has 512 to 1023 entries of the chunk index up to 524287 entries, above that one in 512.
  *
  * Rejected: sampling conversations by their first chunk (many share it, and nothing else is known of them when a chunk
  * is stored); changing the share step by step as ARC does (loses to LRU where the gradient misleads it).
@@ -208,7 +209,7 @@ sim_store(const struct scout__shadow *shadow, struct sim *sim, uint32_t print)
 		scout__queues_unlink(&sim->order.queues, i);
 		queue = SCOUT__PROTECTED;
 	}
-	/* Two at most, for when the bank lost entries to another namespace: it adjusts little by little. */
+	/* Two at most, for when the chunk index lost entries to another namespace: it adjusts little by little. */
 	for (uint32_t n = 0; n < 2 && sim->order.live >= shadow->cap; n++)
 		evict(sim);
 	if (queue == SCOUT__PROBATION) {
@@ -319,7 +320,7 @@ scout__shadow_created(struct scout__shadow *shadow, uint64_t print)
 		struct sim *sim = &shadow->sims[i];
 
 		if (is_resident(sim, *find(shadow, sim, key))) {
-			/* Only the bank had evicted it. */
+			/* Only the chunk index had evicted it. */
 			sim->hits++;
 			scout__segmented_accessed(&sim->order, *find(shadow, sim, key) - 1, SCOUT__ACCESS_READ, 0);
 		} else {

@@ -21,7 +21,7 @@ void scout__shadow_free(struct scout__shadow *shadow);
 bool scout__shadow_samples(const struct scout__shadow *shadow, uint64_t print);
 void scout__shadow_created(struct scout__shadow *shadow, uint64_t print);
 void scout__shadow_accessed(struct scout__shadow *shadow, uint64_t print, enum scout__access how, uint32_t depth);
-/* Something had to go from the real bank while it had @live entries. */
+/* Something had to go from the real chunk index while it had @live entries. */
 void scout__shadow_full(struct scout__shadow *shadow, uint32_t live);
 
 /* The best candidate so far; plain LRU unless another one is better by more than chance. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bank_private.h"
+#include "chunk_index_internal.h"
 #include "clock.h"
 
 /*
@@ -7,22 +7,23 @@
  *
  * Purpose: a namespace that filled the pool does not starve another one.
  *
- * The rule. A bank's fair share is l1_bytes divided by the banks that hold or want memory and have somebody to use it. When the
- * pool is used up, a bank that one more extent would lift above its share evicts its own; one below it takes an extent
- * from the bank that is most above its share, and evicts its own or waits while that is on its way. Banks that nobody
- * uses have no share and lose first, and a bank that holds nothing may take from any.
+ * The rule. A chunk index's fair share is l1_bytes divided by the chunk indexes that hold or want memory and have
+ * somebody to use it. When the pool is used up, a chunk index that one more extent would lift above its share evicts
+ * its own; one below it takes an extent from the chunk index that is most above its share, and evicts its own or waits
+ * while that is on its way. Chunk indexes that nobody uses have no share and lose first, and a chunk index that holds
+ * nothing may take from any.
  *
- * Since taking needs room for a whole extent below the share, and lifts nobody above it, two banks at their share do not
- * take from each other in turns.
+ * Since taking needs room for a whole extent below the share, and lifts nobody above it, two chunk indexes at their
+ * share do not take from each other in turns.
  *
- * How. share_step() does it in slices: LOOK at the extents of the donor, from the one with its next victim on, for FOUND
- * of them without a pinned entry, and choose the one with the fewest entries in use; DRAIN it: drop its entries, take
- * its slots off the free list. If an entry was pinned meanwhile, UNDO: the slots are given back and another bank is
- * looked at. A drained extent is out of its bank; the server sees that the workers unmap it, then calls
+ * How. share_step() does it in slices: LOOK at the extents of the donor, from the one with its next victim on, for
+ * FOUND of them without a pinned entry, and choose the one with the fewest entries in use; DRAIN it: drop its entries,
+ * take its slots off the free list. If an entry was pinned meanwhile, UNDO: the slots are given back and another chunk
+ * index is looked at. A drained extent is out of its chunk index; the server sees that the workers unmap it, then calls
  * share_freed(). Until then its bytes are in use: l1_bytes holds at every moment.
  *
- * A worker that does not answer delays the return of what it has mapped. Nothing more is taken from that donor meanwhile,
- * and after LATE_US another one is asked instead.
+ * A worker that does not answer delays the return of what it has mapped. Nothing more is taken from that donor
+ * meanwhile, and after LATE_US another one is asked instead.
  *
  * Rejected: slots of a common size (a chunk of two megabytes and one of three would waste each other's memory), moving
  * entries to empty an extent (workers have their addresses), a quota for each namespace (idle memory).
@@ -42,35 +43,35 @@ enum {
 };
 
 void
-scout__share_join(struct scout__bank *bank)
+scout__share_join(struct scout__chunk_index *index)
 {
-	bank->serial = ++bank->l1->last_serial;
-	bank->next = bank->l1->banks;
-	bank->l1->banks = bank;
+	index->serial = ++index->l1->last_serial;
+	index->next = index->l1->indexes;
+	index->l1->indexes = index;
 }
 
-static struct scout__bank *
-bank_of(const struct scout__l1 *l1, uint64_t serial)
+static struct scout__chunk_index *
+index_of(const struct scout__l1 *l1, uint64_t serial)
 {
-	struct scout__bank *bank = l1->banks;
+	struct scout__chunk_index *index = l1->indexes;
 
-	while (bank && bank->serial != serial)
-		bank = bank->next;
-	return bank;
+	while (index && index->serial != serial)
+		index = index->next;
+	return index;
 }
 
 void
-scout__share_settled(struct scout__bank *bank)
+scout__share_settled(struct scout__chunk_index *index)
 {
-	bank->l1->n_needy -= bank->needy;
-	bank->needy = false;
+	index->l1->n_needy -= index->needy;
+	index->needy = false;
 }
 
 /* The extent that is being drained stays: its slots may be used again. */
 static void
 begin_to_undo(struct scout__l1 *l1)
 {
-	struct scout__bank *donor = l1->retire.donor;
+	struct scout__chunk_index *donor = l1->retire.donor;
 	uint32_t fresh = donor->leaving->slots - donor->leaving->fresh;
 
 	donor->n_fresh += fresh;
@@ -83,63 +84,63 @@ begin_to_undo(struct scout__l1 *l1)
 }
 
 void
-scout__share_leave(struct scout__bank *bank)
+scout__share_leave(struct scout__chunk_index *index)
 {
-	struct scout__l1 *l1 = bank->l1;
-	struct scout__bank **at = &l1->banks;
+	struct scout__l1 *l1 = index->l1;
+	struct scout__chunk_index **at = &l1->indexes;
 
-	scout__share_settled(bank);
-	if (l1->retire.phase != PHASE_NONE && l1->retire.donor == bank)
+	scout__share_settled(index);
+	if (l1->retire.phase != PHASE_NONE && l1->retire.donor == index)
 		l1->retire.phase = PHASE_NONE;
-	if (l1->retire.phase == PHASE_DRAIN && l1->retire.needy == bank)
+	if (l1->retire.phase == PHASE_DRAIN && l1->retire.needy == index)
 		begin_to_undo(l1);
-	if (l1->retire.needy == bank)
+	if (l1->retire.needy == index)
 		l1->retire.needy = NULL;
-	while (*at != bank)
+	while (*at != index)
 		at = &(*at)->next;
-	*at = bank->next;
+	*at = index->next;
 }
 
 static uint64_t
-held(const struct scout__bank *bank)
+held(const struct scout__chunk_index *index)
 {
-	return bank->n_slots * bank->chunk_bytes;
+	return index->n_slots * index->chunk_bytes;
 }
 
 static uint64_t
-extent_bytes(const struct scout__bank *bank)
+extent_bytes(const struct scout__chunk_index *index)
 {
-	return scout__pool_extent_slots(&bank->l1->pool, bank->chunk_bytes) * bank->chunk_bytes;
+	return scout__pool_extent_slots(&index->l1->pool, index->chunk_bytes) * index->chunk_bytes;
 }
 
-/* The fair share of a bank, @bank counted in. */
+/* The fair share of a chunk index, @index counted in. */
 static uint64_t
-share(const struct scout__bank *bank)
+share(const struct scout__chunk_index *index)
 {
 	uint64_t n = 1;
 
-	for (const struct scout__bank *other = bank->l1->banks; other; other = other->next)
-		n += other != bank && !other->idle && (other->n_slots > 0 || other->growing || other->needy);
-	return bank->l1->pool.l1_bytes / n;
+	for (const struct scout__chunk_index *other = index->l1->indexes; other; other = other->next)
+		n += other != index && !other->idle && (other->n_slots > 0 || other->growing || other->needy);
+	return index->l1->pool.l1_bytes / n;
 }
 
 static bool
-has_room_below_share(const struct scout__bank *bank, uint64_t fair)
+has_room_below_share(const struct scout__chunk_index *index, uint64_t fair)
 {
-	return held(bank) == 0 || held(bank) + extent_bytes(bank) <= fair;
+	return held(index) == 0 || held(index) + extent_bytes(index) <= fair;
 }
 
 bool
-scout__share_allows(const struct scout__bank *bank)
+scout__share_allows(const struct scout__chunk_index *index)
 {
-	if (bank->l1->n_needy == 0 || bank->needy)
+	if (index->l1->n_needy == 0 || index->needy)
 		return true;
-	return has_room_below_share(bank, share(bank));
+	return has_room_below_share(index, share(index));
 }
 
 /* Whether @needy may take from @other at all. */
 static bool
-may_give(const struct scout__bank *other, const struct scout__bank *needy, uint64_t fair)
+may_give(const struct scout__chunk_index *other, const struct scout__chunk_index *needy, uint64_t fair)
 {
 	if (other == needy || other->n_extents == 0)
 		return false;
@@ -150,7 +151,7 @@ may_give(const struct scout__bank *other, const struct scout__bank *needy, uint6
 
 /* Whether @a is to lose before @b. */
 static bool
-loses_first(const struct scout__bank *a, const struct scout__bank *b)
+loses_first(const struct scout__chunk_index *a, const struct scout__chunk_index *b)
 {
 	if (a->idle != b->idle)
 		return a->idle;
@@ -158,14 +159,14 @@ loses_first(const struct scout__bank *a, const struct scout__bank *b)
 }
 
 /* From whom @needy takes: NULL if there is nobody, or nobody now (*ret_later). */
-static struct scout__bank *
-find_donor(const struct scout__bank *needy, bool *ret_later)
+static struct scout__chunk_index *
+find_donor(const struct scout__chunk_index *needy, bool *ret_later)
 {
 	uint64_t fair = share(needy);
-	struct scout__bank *best = NULL;
+	struct scout__chunk_index *best = NULL;
 
 	*ret_later = false;
-	for (struct scout__bank *other = needy->l1->banks; other; other = other->next) {
+	for (struct scout__chunk_index *other = needy->l1->indexes; other; other = other->next) {
 		if (!may_give(other, needy, fair) || other->looked)
 			continue;
 		if (other->n_going > 0)
@@ -177,31 +178,31 @@ find_donor(const struct scout__bank *needy, bool *ret_later)
 }
 
 static bool
-pool_has_room(const struct scout__bank *bank)
+pool_has_room(const struct scout__chunk_index *index)
 {
-	const struct scout__pool *pool = &bank->l1->pool;
+	const struct scout__pool *pool = &index->l1->pool;
 
-	return pool->l1_bytes - pool->used_bytes >= bank->chunk_bytes;
+	return pool->l1_bytes - pool->used_bytes >= index->chunk_bytes;
 }
 
 bool
-scout__share_ask(struct scout__bank *bank)
+scout__share_ask(struct scout__chunk_index *index)
 {
 	bool later;
 
-	if (bank->needy)
+	if (index->needy)
 		return true;
-	if (!bank->l1->banks->next || bank->growing || !bank->grown_out)
+	if (!index->l1->indexes->next || index->growing || !index->grown_out)
 		return false;
 	/* There is room, or was: it is tried again soon, or the machine has no memory but what others hold. */
-	if (pool_has_room(bank) && !bank->regrow_us)
+	if (pool_has_room(index) && !index->regrow_us)
 		return false;
-	if (bank->ask_again_us && scout__now_us() < bank->ask_again_us)
+	if (index->ask_again_us && scout__now_us() < index->ask_again_us)
 		return false;
-	if (!find_donor(bank, &later) && !later)
+	if (!find_donor(index, &later) && !later)
 		return false;
-	bank->needy = true;
-	bank->l1->n_needy++;
+	index->needy = true;
+	index->l1->n_needy++;
 	return true;
 }
 
@@ -209,7 +210,7 @@ scout__share_ask(struct scout__bank *bank)
 
 /* An extent of @donor that was never used: at most the newest is one, as it came ahead of its use. */
 static struct scout__extent *
-find_unused(const struct scout__bank *donor)
+find_unused(const struct scout__chunk_index *donor)
 {
 	struct scout__extent *newest = donor->by_age[donor->n_extents - 1];
 
@@ -219,7 +220,7 @@ find_unused(const struct scout__bank *donor)
 static void
 begin_to_drain(struct scout__l1 *l1, struct scout__extent *extent)
 {
-	struct scout__bank *donor = l1->retire.donor;
+	struct scout__chunk_index *donor = l1->retire.donor;
 
 	donor->leaving = extent;
 	donor->n_fresh -= extent->slots - extent->fresh;
@@ -229,7 +230,7 @@ begin_to_drain(struct scout__l1 *l1, struct scout__extent *extent)
 }
 
 static SCOUT_ON_LOOP void
-begin_to_look(struct scout__l1 *l1, struct scout__bank *needy, struct scout__bank *donor)
+begin_to_look(struct scout__l1 *l1, struct scout__chunk_index *needy, struct scout__chunk_index *donor)
 {
 	struct scout__retire *r = &l1->retire;
 	uint32_t victim = scout__order_victim(donor);
@@ -240,7 +241,7 @@ begin_to_look(struct scout__l1 *l1, struct scout__bank *needy, struct scout__ban
 		begin_to_drain(l1, unused);
 		return;
 	}
-	r->look_from = victim == SCOUT__NO_ENTRY ? 0 : scout__bank_extent_from(donor, victim)->first;
+	r->look_from = victim == SCOUT__NO_ENTRY ? 0 : scout__index_extent_from(donor, victim)->first;
 	r->look_at = r->look_from;
 }
 
@@ -248,14 +249,14 @@ begin_to_look(struct scout__l1 *l1, struct scout__bank *needy, struct scout__ban
 static SCOUT_ON_LOOP uint32_t
 look_at_extent(struct scout__retire *r, const struct scout__extent *extent, uint32_t entries)
 {
-	const struct scout__bank *bank = r->donor;
+	const struct scout__chunk_index *index = r->donor;
 	uint32_t end = extent->first + extent->fresh;
 	uint32_t seen = 0;
 
 	if (r->look_at < extent->first)
 		r->look_at = extent->first;
 	for (; r->look_at < end && seen < entries && !r->pinned; r->look_at++) {
-		const struct scout__entry *e = &bank->entries[r->look_at];
+		const struct scout__entry *e = &index->entries[r->look_at];
 
 		r->in_use += e->in_use;
 		r->pinned = e->in_use && (scout__entry_is_pinned(e) || e->saving);
@@ -266,7 +267,7 @@ look_at_extent(struct scout__retire *r, const struct scout__extent *extent, uint
 	if (!r->pinned) {
 		r->n_found++;
 		if (!r->best || r->in_use < r->best_in_use) {
-			r->best = scout__bank_extent_from(bank, extent->first);
+			r->best = scout__index_extent_from(index, extent->first);
 			r->best_in_use = r->in_use;
 		}
 	}
@@ -283,7 +284,7 @@ look(struct scout__l1 *l1, uint32_t entries)
 	uint32_t seen = 0;
 
 	while (seen < entries && r->n_found < FOUND && !(r->best && r->best_in_use == 0)) {
-		const struct scout__extent *extent = scout__bank_extent_from(r->donor, r->look_at);
+		const struct scout__extent *extent = scout__index_extent_from(r->donor, r->look_at);
 
 		if (!extent && !r->wrapped) {
 			r->wrapped = true;
@@ -304,12 +305,12 @@ look(struct scout__l1 *l1, uint32_t entries)
 	r->phase = PHASE_NONE;
 }
 
-/* True: the extent is out of its bank. */
+/* True: the extent is out of its index. */
 static SCOUT_ON_LOOP bool
 drain(struct scout__l1 *l1, uint32_t entries)
 {
 	struct scout__retire *r = &l1->retire;
-	struct scout__bank *donor = r->donor;
+	struct scout__chunk_index *donor = r->donor;
 	struct scout__extent *extent = donor->leaving;
 	uint32_t end = extent->first + extent->fresh;
 
@@ -329,7 +330,7 @@ drain(struct scout__l1 *l1, uint32_t entries)
 	if (r->look_at < end)
 		return false;
 	donor->leaving = NULL;
-	scout__bank_extent_remove(donor, extent);
+	scout__index_extent_remove(donor, extent);
 	return true;
 }
 
@@ -363,20 +364,20 @@ note_taken(struct scout__l1 *l1, struct scout__extent *extent, uint64_t now_us)
 	l1->extents_retired++;
 }
 
-/* Nothing is being taken: begin, if a bank waits and there is a donor. */
+/* Nothing is being taken: begin, if a chunk index waits and there is a donor. */
 static SCOUT_ON_LOOP enum scout__retire_result
-begin(struct scout__l1 *l1, uint64_t now_us, struct scout__bank **ret_needy)
+begin(struct scout__l1 *l1, uint64_t now_us, struct scout__chunk_index **ret_needy)
 {
-	struct scout__bank *needy, *donor;
+	struct scout__chunk_index *needy, *donor;
 	bool later;
 
-	for (needy = l1->banks; needy; needy = needy->next) {
+	for (needy = l1->indexes; needy; needy = needy->next) {
 		if (!needy->needy || needy->growing)
 			continue;
 		if (needy->n_coming > 0 && now_us - needy->coming_us < LATE_US)
 			continue;
 		if (pool_has_room(needy) && !needy->regrow_us) {
-			scout__bank_ask(needy);
+			scout__index_ask(needy);
 			continue;
 		}
 		if (needy->round_us == 0)
@@ -386,8 +387,8 @@ begin(struct scout__l1 *l1, uint64_t now_us, struct scout__bank **ret_needy)
 			begin_to_look(l1, needy, donor);
 			return SCOUT__RETIRE_MORE;
 		}
-		for (struct scout__bank *bank = l1->banks; bank; bank = bank->next)
-			bank->looked = false;
+		for (struct scout__chunk_index *index = l1->indexes; index; index = index->next)
+			index->looked = false;
 		if (later || needy->n_coming > 0) {
 			needy->round_us = 0;
 			continue;
@@ -405,7 +406,7 @@ begin(struct scout__l1 *l1, uint64_t now_us, struct scout__bank **ret_needy)
 
 enum scout__retire_result
 scout__share_step(struct scout__l1 *l1, uint32_t entries, uint64_t now_us, struct scout__extent **ret_extent,
-		  struct scout__bank **ret_bank)
+		  struct scout__chunk_index **ret_index)
 {
 	struct scout__retire *r = &l1->retire;
 
@@ -424,22 +425,22 @@ scout__share_step(struct scout__l1 *l1, uint32_t entries, uint64_t now_us, struc
 			return SCOUT__RETIRE_MORE;
 		note_taken(l1, extent, now_us);
 		*ret_extent = extent;
-		*ret_bank = r->donor;
+		*ret_index = r->donor;
 		return SCOUT__RETIRE_TAKEN;
 	}
 	case PHASE_UNDO:
 		undo(l1, entries);
 		return SCOUT__RETIRE_MORE;
 	default:
-		return begin(l1, now_us, ret_bank);
+		return begin(l1, now_us, ret_index);
 	}
 }
 
 void
 scout__share_freed(struct scout__l1 *l1, struct scout__extent *extent)
 {
-	struct scout__bank *donor = bank_of(l1, extent->taken_from);
-	struct scout__bank *needy = bank_of(l1, extent->taken_for);
+	struct scout__chunk_index *donor = index_of(l1, extent->taken_from);
+	struct scout__chunk_index *needy = index_of(l1, extent->taken_for);
 
 	if (donor)
 		donor->n_going--;
@@ -447,8 +448,8 @@ scout__share_freed(struct scout__l1 *l1, struct scout__extent *extent)
 		needy->n_coming--;
 	scout__extent_free(&l1->pool, extent);
 	if (needy && needy->needy)
-		scout__bank_ask(needy);
-	for (struct scout__bank *bank = l1->banks; bank; bank = bank->next)
-		if (bank->needy)
-			scout__bank_ask(bank);
+		scout__index_ask(needy);
+	for (struct scout__chunk_index *index = l1->indexes; index; index = index->next)
+		if (index->needy)
+			scout__index_ask(index);
 }

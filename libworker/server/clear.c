@@ -106,7 +106,7 @@ is_empty(const struct scout_server *s, const struct scout__ns *ns)
 {
 	bool may_ask = s->fetch && scout__records_known(ns);
 
-	return !may_ask && (!ns->bank || ns->bank->n_entries == 0);
+	return !may_ask && (!ns->index || ns->index->n_entries == 0);
 }
 
 SCOUT_ON_LOOP static void

@@ -39,7 +39,7 @@ struct scout__expected_shard {
 /* And of an entry. It lives as long as something pins the entry. */
 struct scout__expected {
 	uint32_t space;                        /* index in ns.spaces */
-	struct scout__expected_shard shards[]; /* of each rank of the bank */
+	struct scout__expected_shard shards[]; /* of each rank of the chunk index */
 };
 
 /* One chunk of a question. */
@@ -171,7 +171,7 @@ SCOUT_ON_LOOP bool scout__fetch_is_idle(const struct scout_server *s);
 SCOUT_ON_LOOP void scout__fetch_remove(struct scout_server *s, uint32_t adapter, const struct scout__l2_key *key);
 /* All peers are gone: stop the adapters. False: one hangs, and the pool must stay mapped. */
 SCOUT_ON_LOOP bool scout__fetch_stop(struct scout_server *s);
-/* After the last bank; not when an adapter hangs. */
+/* After the last chunk index; not when an adapter hangs. */
 SCOUT_ON_LOOP void scout__fetch_free(struct scout_server *s);
 static inline bool
 scout__same_digest(struct scout__l2_digest a, struct scout__l2_digest b)
@@ -181,7 +181,7 @@ scout__same_digest(struct scout__l2_digest a, struct scout__l2_digest b)
 
 /* ---- l2_keys.c ---- */
 
-/* The namespace has a bank: fingerprints and the side table. Without memory for them it has no L2; logged. */
+/* The namespace has a chunk index: fingerprints and the side table. Without memory for them it has no L2; logged. */
 SCOUT_ON_LOOP void scout__fetch_open_ns(struct scout_server *s, struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__fetch_close_ns(struct scout__ns *ns);
 /* ns.generation is another one. */
@@ -201,7 +201,7 @@ scout__expected_of(const struct scout__ns *ns, uint32_t entry)
 	return ns->expected ? ns->expected[entry] : NULL;
 }
 /* struct scout__l1.let_go */
-SCOUT_ON_LOOP void scout__expected_let_go(struct scout__bank *bank, uint32_t entry);
+SCOUT_ON_LOOP void scout__expected_let_go(struct scout__chunk_index *index, uint32_t entry);
 /* A worker stores the shard itself: nothing is expected of L2 any more. */
 SCOUT_ON_LOOP void scout__expected_replaced(struct scout_server *s, struct scout__ns *ns, uint32_t entry,
 					    uint32_t rank);
@@ -263,7 +263,7 @@ SCOUT_ON_LOOP void scout__writes_go_on(struct scout_server *s);
 
 /* The shard was stored by a worker: write it through. */
 SCOUT_ON_LOOP void scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank);
-/* Weights have changed, or the bank is to go: drop what is queued and outdated, in steps. */
+/* Weights have changed, or the chunk index is to go: drop what is queued and outdated, in steps. */
 SCOUT_ON_LOOP void scout__writes_sweep(struct scout_server *s);
 /* All that is queued, for @ns or (NULL) for all; returns how many. */
 SCOUT_ON_LOOP uint32_t scout__writes_drop(struct scout_server *s, const struct scout__ns *ns);

@@ -128,16 +128,16 @@ scout__hold_undo(struct scout_server *s, struct scout__hold *hold)
 SCOUT_ON_LOOP static void
 commit_one(struct scout_server *s, struct scout__hold *hold, uint32_t entry)
 {
-	hold->n_readable += scout__bank_commit(hold->ns->bank, entry, hold->rank);
+	hold->n_readable += scout__index_commit(hold->ns->index, entry, hold->rank);
 	scout__write_queue(s, hold->ns, entry, hold->rank);
 }
 
 SCOUT_ON_LOOP static void
 give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 {
-	struct scout__bank *bank = hold->ns->bank;
+	struct scout__chunk_index *index = hold->ns->index;
 	uint32_t entry = hold->entries[i];
-	const struct scout__entry *e = &bank->entries[entry];
+	const struct scout__entry *e = &index->entries[entry];
 
 	/* Who waits for the chunk looks at it when this is done. */
 	if (hold->kind == SCOUT__HOLD_WRITE)
@@ -145,21 +145,21 @@ give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 	switch (hold->end) {
 	case SCOUT__END_RELEASE:
 		if (hold->spoiled)
-			scout__bank_spoil(bank, entry); /* pinned by this hold at least: goes with the last pin */
+			scout__index_spoil(index, entry); /* pinned by this hold at least: goes with the last pin */
 		/* The last reader, as far as anybody has asked. */
-		scout__bank_unhold(bank, entry, e->holds == 1 && e->promises == 0);
+		scout__index_unhold(index, entry, e->holds == 1 && e->promises == 0);
 		break;
 	case SCOUT__END_COMMIT:
 		if (i < hold->n_commit && hold->weights_gen == hold->ns->weights_gen)
 			commit_one(s, hold, entry);
 		else
-			scout__bank_abort(bank, entry, hold->rank);
+			scout__index_abort(index, entry, hold->rank);
 		break;
 	case SCOUT__END_QUARANTINE:
-		scout__bank_quarantine(bank, entry, hold->rank);
+		scout__index_quarantine(index, entry, hold->rank);
 		return;
 	default:
-		scout__bank_abort(bank, entry, hold->rank);
+		scout__index_abort(index, entry, hold->rank);
 		break;
 	}
 	scout__ns_unpinned(hold->ns, entry);

@@ -10,11 +10,11 @@
 /*
  * DESIGN
  *
- * Which object a shard is, and the side table of a bank: what L2 has of an entry (struct scout__expected). The table is
- * one pointer for each possible entry, reserved like the index and free until touched. A record is made when the first
- * shard of an entry is expected, and goes when nothing pins the entry any more (let_go): then the pins in the stores
- * are given back, and loads that have not begun are cancelled. Pins are given back by the digests that were pinned and
- * not by computing them again: the weights version may have become known in between.
+ * Which object a shard is, and the side table of a chunk index: what L2 has of an entry (struct scout__expected). The
+ * table is one pointer for each possible entry, reserved like the index and free until touched. A record is made when
+ * the first shard of an entry is expected, and goes when nothing pins the entry any more (let_go): then the pins in the
+ * stores are given back, and loads that have not begun are cancelled. Pins are given back by the digests that were
+ * pinned and not by computing them again: the weights version may have become known in between.
  *
  * Bad keys: what failed to load does not count again for bad_key_ms, whatever the store says. A ring in the order of
  * time, since all stay equally long, with a map on it; when it is full the oldest is forgotten.
@@ -39,7 +39,7 @@ scout__key_of_entry(const struct scout__ns *ns, uint32_t entry, uint32_t rank, u
 	const struct scout__space *sp = &ns->spaces[space];
 	const struct scout__str tenant = {sp->tenant, sp->tenant_len};
 
-	scout__key_of(ns, rank, weights, &tenant, sp->group, ns->bank->entries[entry].hash, ret_key);
+	scout__key_of(ns, rank, weights, &tenant, sp->group, ns->index->entries[entry].hash, ret_key);
 }
 
 /* ---- the side table ---- */
@@ -47,7 +47,7 @@ scout__key_of_entry(const struct scout__ns *ns, uint32_t entry, uint32_t rank, u
 static size_t
 table_bytes(const struct scout__ns *ns)
 {
-	return ns->bank->max_entries * sizeof(struct scout__expected *);
+	return ns->index->max_entries * sizeof(struct scout__expected *);
 }
 
 void
@@ -88,7 +88,7 @@ scout__fetch_open_ns(struct scout_server *s, struct scout__ns *ns)
 
 	if (!s->fetch)
 		return;
-	ns->bank->user = ns;
+	ns->index->user = ns;
 	p = mmap(NULL, table_bytes(ns), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p != MAP_FAILED && make_fingerprints(ns)) {
 		ns->expected = p;
@@ -113,12 +113,12 @@ scout__fetch_close_ns(struct scout__ns *ns)
 struct scout__expected *
 scout__expected_make(struct scout__ns *ns, uint32_t entry)
 {
-	struct scout__entry *e = &ns->bank->entries[entry];
+	struct scout__entry *e = &ns->index->entries[entry];
 	struct scout__expected *x = ns->expected[entry];
 
 	if (x)
 		return x;
-	x = calloc(1, sizeof(*x) + ns->bank->n_ranks * sizeof(x->shards[0]));
+	x = calloc(1, sizeof(*x) + ns->index->n_ranks * sizeof(x->shards[0]));
 	if (!x)
 		return NULL;
 	x->space = scout__ns_space_index(ns, e->space);
@@ -148,23 +148,23 @@ scout__expected_replaced(struct scout_server *s, struct scout__ns *ns, uint32_t 
 }
 
 void
-scout__expected_let_go(struct scout__bank *bank, uint32_t entry)
+scout__expected_let_go(struct scout__chunk_index *index, uint32_t entry)
 {
-	struct scout_server *s = bank->l1->user;
-	struct scout__ns *ns = bank->user;
+	struct scout_server *s = index->l1->user;
+	struct scout__ns *ns = index->user;
 	struct scout__expected *x = ns->expected[entry];
 
-	for (uint32_t rank = 0; rank < bank->n_ranks; rank++) {
+	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
 		/* A load that runs holds the entry. */
 		SCOUT_ASSERT(!x->shards[rank].load || !x->shards[rank].load->running);
 		forget_shard(s, &x->shards[rank]);
-		if (scout__bank_state(bank, entry, rank) == SCOUT__SHARD_EXPECTED)
-			scout__bank_unexpect_shard(bank, entry, rank);
+		if (scout__index_state(index, entry, rank) == SCOUT__SHARD_EXPECTED)
+			scout__index_unexpect_shard(index, entry, rank);
 	}
 	ns->expected[entry] = NULL;
-	bank->entries[entry].tracked = 0;
+	index->entries[entry].tracked = 0;
 	free(x);
-	scout__chunk_wake(s, ns, bank->entries[entry].hash);
+	scout__chunk_wake(s, ns, index->entries[entry].hash);
 }
 
 /* ---- bad keys ---- */

@@ -80,7 +80,7 @@ submit(struct scout_server *s, struct scout__load *load, uint32_t adapter)
 		.what = SCOUT__L2_LOAD,
 		.timeout_us = t->timeout_us,
 		.key = &load->key,
-		.data = scout__bank_data(load->ns->bank, load->entry, load->rank),
+		.data = scout__index_data(load->ns->index, load->entry, load->rank),
 		.bytes = load->ns->layouts[load->rank].shard_bytes,
 		.done = load_done,
 		.late = load_late,
@@ -98,7 +98,7 @@ give_up(struct scout_server *s, struct scout__load *load)
 	s->fetch->count.loads_failed++;
 	scout__fetch_unpin(s, shard->digest, shard->pinned);
 	shard->pinned = 0;
-	scout__chunk_wake(s, load->ns, load->ns->bank->entries[load->entry].hash);
+	scout__chunk_wake(s, load->ns, load->ns->index->entries[load->entry].hash);
 }
 
 /* A load whose turn it is, out of the queue. */
@@ -111,9 +111,9 @@ load_start(struct scout_server *s, struct scout__load *load)
 
 	s->fetch->n_loads_queued--;
 	if (load->weights_gen != ns->weights_gen || !next_adapter(s, load, &adapter) ||
-	    !scout__bank_load(ns->bank, load->entry, load->rank)) {
+	    !scout__index_load(ns->index, load->entry, load->rank)) {
 		give_up(s, load);
-		scout__bank_unexpect_shard(ns->bank, load->entry, load->rank);
+		scout__index_unexpect_shard(ns->index, load->entry, load->rank);
 		load_free(load);
 		return;
 	}
@@ -154,7 +154,7 @@ scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, u
 	struct scout__fetch *t = s->fetch;
 	struct scout__load *load;
 
-	if (!x || x->shards[rank].load || scout__bank_state(ns->bank, entry, rank) != SCOUT__SHARD_EXPECTED)
+	if (!x || x->shards[rank].load || scout__index_state(ns->index, entry, rank) != SCOUT__SHARD_EXPECTED)
 		return;
 	load = calloc(1, sizeof(*load));
 	if (!load) {
@@ -180,7 +180,7 @@ scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, u
 void
 scout__load_want_all(struct scout_server *s, struct scout__ns *ns, uint32_t entry)
 {
-	for (uint32_t rank = 0; rank < ns->bank->n_ranks; rank++)
+	for (uint32_t rank = 0; rank < ns->index->n_ranks; rank++)
 		scout__load_want(s, ns, entry, rank);
 }
 
@@ -204,7 +204,7 @@ load_failed(struct scout_server *s, struct scout__load *load)
 		scout__bad_add(s, load->key.digest);
 	give_up(s, load);
 	load_free(load);
-	scout__bank_abort(ns->bank, entry, rank);
+	scout__index_abort(ns->index, entry, rank);
 	scout__ns_unpinned(ns, entry);
 }
 
@@ -219,9 +219,9 @@ load_succeeded(struct scout_server *s, struct scout__load *load)
 	s->fetch->count.loaded++;
 	scout__fetch_unpin(s, shard->digest, shard->pinned);
 	shard->pinned = 0;
-	scout__chunk_wake(s, ns, ns->bank->entries[entry].hash);
+	scout__chunk_wake(s, ns, ns->index->entries[entry].hash);
 	load_free(load);
-	(void)scout__bank_commit(ns->bank, entry, rank);
+	(void)scout__index_commit(ns->index, entry, rank);
 	scout__ns_unpinned(ns, entry);
 }
 
@@ -261,6 +261,6 @@ load_late(void *user, struct scout__l2_op *op)
 	/* Behind a store that hangs it is not the object's fault. */
 	if (scout__l2_has_begun(op))
 		scout__bad_add(s, load->key.digest);
-	scout__bank_load_late(load->ns->bank, load->entry, load->rank);
-	scout__chunk_wake(s, load->ns, load->ns->bank->entries[load->entry].hash);
+	scout__index_load_late(load->ns->index, load->entry, load->rank);
+	scout__chunk_wake(s, load->ns, load->ns->index->entries[load->entry].hash);
 }

@@ -102,7 +102,7 @@ SCOUT_ON_LOOP static uint32_t
 how_many(const struct scout_server *s, const struct scout__pending_op *pending)
 {
 	uint64_t n = pending->n - pending->next;
-	uint64_t room = s->l1.max_promised / pending->ns->bank->chunk_bytes + 1;
+	uint64_t room = s->l1.max_promised / pending->ns->index->chunk_bytes + 1;
 
 	if (pending->n_rounds > 0 && n > SCOUT__POLL_WINDOW)
 		n = SCOUT__POLL_WINDOW;
@@ -114,7 +114,7 @@ ask_new(struct scout_server *s, struct scout__pending_op *pending)
 {
 	struct scout__fetch *t = s->fetch;
 	uint32_t n = how_many(s, pending);
-	uint64_t keys = (uint64_t)n * pending->ns->bank->n_ranks;
+	uint64_t keys = (uint64_t)n * pending->ns->index->n_ranks;
 	uint64_t bytes = n * sizeof(struct scout__ask_chunk) + keys * (sizeof(struct scout__l2_digest) + 1 + t->n);
 	struct scout__ask *ask;
 
@@ -148,14 +148,14 @@ ask_new(struct scout_server *s, struct scout__pending_op *pending)
 SCOUT_ON_LOOP static uint64_t
 missing_ranks(const struct scout__pending_op *pending, uint32_t i)
 {
-	const struct scout__bank *bank = pending->ns->bank;
-	uint64_t all = bank->n_ranks == 64 ? UINT64_MAX : (UINT64_C(1) << bank->n_ranks) - 1;
+	const struct scout__chunk_index *index = pending->ns->index;
+	uint64_t all = index->n_ranks == 64 ? UINT64_MAX : (UINT64_C(1) << index->n_ranks) - 1;
 	uint32_t entry = SCOUT__NO_ENTRY;
 
 	if (pending->space)
-		entry = scout__bank_find(bank, pending->space, pending->hashes + (size_t)i * pending->ns->hash_bytes);
-	for (uint32_t rank = 0; entry != SCOUT__NO_ENTRY && rank < bank->n_ranks; rank++) {
-		enum scout__shard_state state = scout__bank_state(bank, entry, rank);
+		entry = scout__index_find(index, pending->space, pending->hashes + (size_t)i * pending->ns->hash_bytes);
+	for (uint32_t rank = 0; entry != SCOUT__NO_ENTRY && rank < index->n_ranks; rank++) {
+		enum scout__shard_state state = scout__index_state(index, entry, rank);
 
 		if (state == SCOUT__SHARD_READABLE || state == SCOUT__SHARD_EXPECTED || state == SCOUT__SHARD_LOADING)
 			all &= ~(UINT64_C(1) << rank);
@@ -271,15 +271,15 @@ SCOUT_ON_LOOP static bool
 is_complete(const struct scout_server *s, const struct scout__pending_op *pending, const struct scout__ask_chunk *chunk,
 	    uint32_t entry)
 {
-	const struct scout__bank *bank = pending->ns->bank;
+	const struct scout__chunk_index *index = pending->ns->index;
 	const struct scout__ask *ask = pending->ask;
 
-	if (entry != SCOUT__NO_ENTRY && bank->entries[entry].spoiled)
+	if (entry != SCOUT__NO_ENTRY && index->entries[entry].spoiled)
 		return false;
-	for (uint32_t rank = 0; rank < bank->n_ranks; rank++) {
+	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
 		uint32_t key = key_at(chunk, rank);
 		enum scout__shard_state state =
-			entry == SCOUT__NO_ENTRY ? SCOUT__SHARD_ABSENT : scout__bank_state(bank, entry, rank);
+			entry == SCOUT__NO_ENTRY ? SCOUT__SHARD_ABSENT : scout__index_state(index, entry, rank);
 
 		if (state == SCOUT__SHARD_READABLE || state == SCOUT__SHARD_EXPECTED || state == SCOUT__SHARD_LOADING)
 			continue;
@@ -294,15 +294,15 @@ is_complete(const struct scout_server *s, const struct scout__pending_op *pendin
 SCOUT_ON_LOOP static bool
 is_unasked(const struct scout__pending_op *pending)
 {
-	const struct scout__bank *bank = pending->ns->bank;
+	const struct scout__chunk_index *index = pending->ns->index;
 	const struct scout__ask_chunk *chunk = &pending->ask->chunks[pending->next - pending->ask->first];
 	uint32_t entry = SCOUT__NO_ENTRY;
 
 	if (pending->space)
-		entry = scout__bank_find(bank, pending->space,
-					 pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
-	for (uint32_t rank = 0; rank < bank->n_ranks; rank++) {
-		bool absent = entry == SCOUT__NO_ENTRY || scout__bank_state(bank, entry, rank) == SCOUT__SHARD_ABSENT;
+		entry = scout__index_find(index, pending->space,
+					  pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
+	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
+		bool absent = entry == SCOUT__NO_ENTRY || scout__index_state(index, entry, rank) == SCOUT__SHARD_ABSENT;
 
 		if (absent && key_at(chunk, rank) == UINT32_MAX)
 			return true;
@@ -314,7 +314,7 @@ is_unasked(const struct scout__pending_op *pending)
 SCOUT_ON_LOOP static bool
 expect(struct scout__pending_op *pending, const struct scout__ask_chunk *chunk, uint32_t entry)
 {
-	struct scout__bank *bank = pending->ns->bank;
+	struct scout__chunk_index *index = pending->ns->index;
 	struct scout__ask *ask = pending->ask;
 	struct scout__expected *x = scout__expected_make(pending->ns, entry);
 
@@ -325,13 +325,13 @@ expect(struct scout__pending_op *pending, const struct scout__ask_chunk *chunk, 
 		uint32_t key = key_at(chunk, rank);
 
 		/* Somebody else's question may have been faster: then its pins are the ones that are kept. */
-		if (scout__bank_state(bank, entry, rank) != SCOUT__SHARD_ABSENT)
+		if (scout__index_state(index, entry, rank) != SCOUT__SHARD_ABSENT)
 			continue;
 		x->shards[rank].digest = ask->digests[key];
 		x->shards[rank].weights = ask->weights;
 		x->shards[rank].pinned = ask->where[key];
 		ask->where[key] = 0;
-		scout__bank_expect_shard(bank, entry, rank);
+		scout__index_expect_shard(index, entry, rank);
 	}
 	return true;
 }
@@ -342,9 +342,9 @@ take(struct scout_server *s, struct scout__pending_op *pending)
 {
 	const struct scout__ask_chunk *chunk = &pending->ask->chunks[pending->next - pending->ask->first];
 	const uint8_t *hash = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
-	struct scout__bank *bank = pending->ns->bank;
+	struct scout__chunk_index *index = pending->ns->index;
 	struct scout__session *session = pending->session;
-	uint32_t entry = pending->space ? scout__bank_find(bank, pending->space, hash) : SCOUT__NO_ENTRY;
+	uint32_t entry = pending->space ? scout__index_find(index, pending->space, hash) : SCOUT__NO_ENTRY;
 
 	if (!is_complete(s, pending, chunk, entry))
 		return SCOUT__ASKED_GAP;
@@ -352,7 +352,7 @@ take(struct scout_server *s, struct scout__pending_op *pending)
 		pending->space = scout__ns_space_make(s, pending->ns, &pending->tenant, pending->group);
 	if (!pending->space)
 		return SCOUT__ASKED_LIMITED;
-	switch (scout__bank_expect(bank, pending->space, hash, s->fetch->temporary, &entry)) {
+	switch (scout__index_expect(index, pending->space, hash, s->fetch->temporary, &entry)) {
 	case SCOUT__RESERVE_GRANTED:
 		break;
 	case SCOUT__RESERVE_WAIT:
@@ -366,10 +366,10 @@ take(struct scout_server *s, struct scout__pending_op *pending)
 	}
 	if (!expect(pending, chunk, entry)) {
 		s->count.out_of_memory++;
-		scout__bank_unpromise(bank, entry, bank->n_ranks * bank->readers);
+		scout__index_unpromise(index, entry, index->n_ranks * index->readers);
 		return SCOUT__ASKED_LIMITED;
 	}
-	session->handles[pending->next++] = scout__bank_handle(bank, entry);
+	session->handles[pending->next++] = scout__index_handle(index, entry);
 	session->hit = session->kept_to = pending->next;
 	return SCOUT__ASKED_TAKEN;
 }
@@ -382,7 +382,7 @@ begin(struct scout_server *s, struct scout__pending_op *pending)
 {
 	struct scout__fetch *t = s->fetch;
 
-	if (!t || !pending->ns->bank || !pending->ns->expected || s->draining)
+	if (!t || !pending->ns->index || !pending->ns->expected || s->draining)
 		return false;
 	if (pending->n_rounds > 0 && s->now_us < pending->poll_next_us)
 		return false;

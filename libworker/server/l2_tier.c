@@ -17,8 +17,8 @@
  * Every operation belongs to something that lives until the operation is reaped: a question (l2_lookup.c), a load
  * (l2_load.c), a write (l2_write.c), a batch of unpins or a removal (here). Who started it may be gone by then.
  *
- * Stop: the adapters end before any bank goes, for their threads read and write its slots. One that hangs in the kernel
- * cannot be ended: then the pool stays mapped, which leaks it, and the process goes on or exits.
+ * Stop: the adapters end before any chunk index goes, for their threads read and write its slots. One that hangs in the
+ * kernel cannot be ended: then the pool stays mapped, which leaks it, and the process goes on or exits.
  *
  * Threads: loop, and the starting thread before it.
  */

@@ -14,8 +14,8 @@
  * that was not begun, which is counted and logged. Nothing is tried twice: a store that fails is counted, and the chunk
  * is written when it is stored again some day.
  *
- * A shard that is queued or written keeps its slot (scout__bank_save), and its place in the order of eviction: see
- * bank_second.c. What came from L2 is not queued.
+ * A shard that is queued or written keeps its slot (scout__index_save), and its place in the order of eviction: see
+ * chunk_index_second.c. What came from L2 is not queued.
  *
  * A store waits for a slot that is being written, but not for a disk: a write that is late lets it go on without. When
  * a store hangs as a whole its breaker opens, and what is queued for it ends at once, so it cannot fill the pool.
@@ -35,11 +35,11 @@ write_end(struct scout_server *s, struct scout__write *w)
 	struct scout__ns *ns = w->ns;
 	uint32_t entry = w->entry;
 
-	s->fetch->write_bytes -= ns->bank->strides[w->rank];
+	s->fetch->write_bytes -= ns->index->strides[w->rank];
 	ns->n_moving--;
 	free(w->ops);
 	free(w);
-	scout__bank_saved(ns->bank, entry);
+	scout__index_saved(ns->index, entry);
 	scout__ns_unpinned(ns, entry);
 	/* A store may have found nothing to evict but this. */
 	if (!scout__list_empty(&ns->pool_waiters))
@@ -84,7 +84,7 @@ make_ops(const struct scout__fetch *t, struct scout__write *w)
 		return false;
 	w->key = (struct scout__l2_key *)(void *)(w->ops + t->n);
 	scout__key_of_entry(w->ns, w->entry, w->rank, w->ns->weights,
-			    scout__ns_space_index(w->ns, w->ns->bank->entries[w->entry].space), w->key);
+			    scout__ns_space_index(w->ns, w->ns->index->entries[w->entry].space), w->key);
 	return true;
 }
 
@@ -115,7 +115,7 @@ write_start(struct scout_server *s, struct scout__write *w)
 			.what = SCOUT__L2_STORE,
 			.timeout_us = t->timeout_us,
 			.key = w->key,
-			.data = scout__bank_data(w->ns->bank, w->entry, w->rank),
+			.data = scout__index_data(w->ns->index, w->entry, w->rank),
 			.bytes = w->ns->layouts[w->rank].shard_bytes,
 			.done = write_done,
 			.late = write_late,
@@ -128,7 +128,7 @@ write_start(struct scout_server *s, struct scout__write *w)
 SCOUT_ON_LOOP static bool
 is_outdated(const struct scout__write *w)
 {
-	return w->weights_gen != w->ns->weights_gen || w->ns->bank->entries[w->entry].spoiled;
+	return w->weights_gen != w->ns->weights_gen || w->ns->index->entries[w->entry].spoiled;
 }
 
 SCOUT_ON_LOOP static void
@@ -196,7 +196,7 @@ void
 scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank)
 {
 	struct scout__fetch *t = s->fetch;
-	uint64_t bytes = ns->bank->strides[rank];
+	uint64_t bytes = ns->index->strides[rank];
 	struct scout__write *w;
 
 	if (!t || !ns->expected || t->stopping)
@@ -206,7 +206,7 @@ scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry,
 		return;
 	}
 	w = calloc(1, sizeof(*w));
-	if (!w || !scout__bank_save(ns->bank, entry)) {
+	if (!w || !scout__index_save(ns->index, entry)) {
 		free(w);
 		t->count.writes_dropped++;
 		return;
@@ -236,7 +236,7 @@ write_late(void *user, struct scout__l2_op *op)
 		return;
 	w->late = true;
 	s->fetch->count.writes_late++;
-	scout__bank_save_late(w->ns->bank, w->entry);
+	scout__index_save_late(w->ns->index, w->entry);
 	scout__pending_ops_wake(s, &w->ns->pool_waiters);
 }
 

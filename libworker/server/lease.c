@@ -398,17 +398,17 @@ send_segment(int fd, const struct scout__segment *segment, uint32_t slots)
 	return scout__lease_send(fd, &m, &segment->fd, 1);
 }
 
-/* The first place in bank->by_age of an extent that @peer was not sent. */
+/* The first place in index->by_age of an extent that @peer was not sent. */
 SCOUT_ON_LOOP static uint32_t
-first_unsent(const struct scout__bank *bank, const struct scout__peer *peer)
+first_unsent(const struct scout__chunk_index *index, const struct scout__peer *peer)
 {
 	uint32_t low = 0;
-	uint32_t high = bank->n_extents;
+	uint32_t high = index->n_extents;
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (bank->by_age[middle]->segments[0].id <= peer->segments_sent)
+		if (index->by_age[middle]->segments[0].id <= peer->segments_sent)
 			low = middle + 1;
 		else
 			high = middle;
@@ -419,15 +419,15 @@ first_unsent(const struct scout__bank *bank, const struct scout__peer *peer)
 bool
 scout__lease_deliver(struct scout_server *s, struct scout__peer *peer)
 {
-	const struct scout__bank *bank = peer->ns->bank;
+	const struct scout__chunk_index *index = peer->ns->index;
 
 	(void)s;
-	if (!bank || peer->rank < 0)
+	if (!index || peer->rank < 0)
 		return true;
 	if (!peer->lease)
 		return false;
-	for (uint32_t i = first_unsent(bank, peer); i < bank->n_extents; i++) {
-		const struct scout__extent *extent = bank->by_age[i];
+	for (uint32_t i = first_unsent(index, peer); i < index->n_extents; i++) {
+		const struct scout__extent *extent = index->by_age[i];
 
 		/* A full socket or too many descriptors on their way; of a broken one epoll tells. */
 		if (!send_segment(peer->lease->watch.fd, &extent->segments[peer->rank], extent->slots))
@@ -443,7 +443,7 @@ tick(struct scout_server *s, struct scout__lease *lease)
 {
 	struct scout__peer *peer = lease->peer;
 
-	if (peer->ns->bank && peer->rank >= 0 && first_unsent(peer->ns->bank, peer) < peer->ns->bank->n_extents) {
+	if (peer->ns->index && peer->rank >= 0 && first_unsent(peer->ns->index, peer) < peer->ns->index->n_extents) {
 		if (scout__lease_deliver(s, peer))
 			scout__pending_ops_wake(s, &peer->lease_waiters);
 	}

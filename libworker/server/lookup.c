@@ -176,7 +176,7 @@ polls(struct scout_server *s, struct scout__pending_op *pending)
 
 /* The skipped chunks of this slice: remember those that are there. Returns how many it looked at. */
 SCOUT_ON_LOOP static uint32_t
-walk_skipped(struct scout__pending_op *pending, const struct scout__bank *bank, uint32_t n)
+walk_skipped(struct scout__pending_op *pending, const struct scout__chunk_index *index, uint32_t n)
 {
 	struct scout__session *session = pending->session;
 	uint32_t hash_bytes = pending->ns->hash_bytes;
@@ -186,12 +186,12 @@ walk_skipped(struct scout__pending_op *pending, const struct scout__bank *bank, 
 		uint32_t entries[SCOUT__SLICE_CHUNKS];
 		uint32_t found = 0;
 
-		if (bank && pending->space)
-			found = scout__bank_find_run(bank, pending->space,
-						     pending->hashes + (size_t)pending->next * hash_bytes,
-						     end - pending->next, entries);
+		if (index && pending->space)
+			found = scout__index_find_run(index, pending->space,
+						      pending->hashes + (size_t)pending->next * hash_bytes,
+						      end - pending->next, entries);
 		for (uint32_t i = 0; i < found; i++)
-			session->handles[pending->next++] = scout__bank_handle(bank, entries[i]);
+			session->handles[pending->next++] = scout__index_handle(index, entries[i]);
 		if (pending->next < end)
 			session->handles[pending->next++] = (struct scout__handle){SCOUT__NO_ENTRY, 0};
 		session->hit = pending->next;
@@ -218,7 +218,7 @@ note_tier(struct scout_server *s, struct scout__pending_op *pending, uint32_t i,
 {
 	if (pending->ahead)
 		set_bit(pending->present, i);
-	if (scout__bank_is_hit(pending->ns->bank, entry))
+	if (scout__index_is_hit(pending->ns->index, entry))
 		return;
 	if (pending->ahead)
 		set_bit(pending->present + (pending->n + 7) / 8, i);
@@ -256,7 +256,7 @@ SCOUT_ON_LOOP static uint32_t
 walk_pool(struct scout_server *s, struct scout__pending_op *pending, uint32_t n)
 {
 	struct scout__session *session = pending->session;
-	struct scout__bank *bank = pending->ns->bank;
+	struct scout__chunk_index *index = pending->ns->index;
 	const uint8_t *hashes = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
 	uint32_t entries[SCOUT__SLICE_CHUNKS];
 	uint32_t found = 0;
@@ -264,17 +264,17 @@ walk_pool(struct scout_server *s, struct scout__pending_op *pending, uint32_t n)
 
 	if (!pending->space)
 		pending->space = scout__ns_space(s, pending->ns, &pending->tenant, pending->group);
-	if (bank && pending->space)
-		found = scout__bank_find_run(bank, pending->space, hashes, n, entries);
+	if (index && pending->space)
+		found = scout__index_find_run(index, pending->space, hashes, n, entries);
 	for (i = 0; i < found; i++) {
-		if (!scout__bank_counts(bank, entries[i]))
+		if (!scout__index_counts(index, entries[i]))
 			break;
-		if (!scout__bank_promise(bank, entries[i])) {
+		if (!scout__index_promise(index, entries[i])) {
 			pending->limited = 1;
 			break;
 		}
 		note_tier(s, pending, pending->next, entries[i]);
-		session->handles[pending->next++] = scout__bank_handle(bank, entries[i]);
+		session->handles[pending->next++] = scout__index_handle(index, entries[i]);
 		session->hit = session->kept_to = pending->next;
 	}
 	return i;
@@ -335,7 +335,7 @@ cut(struct scout__pending_op *pending, uint32_t at, uint32_t left)
 SCOUT_ON_LOOP static void
 arrive(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__bank *bank = pending->ns->bank;
+	struct scout__chunk_index *index = pending->ns->index;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
 	for (; left > 0 && pending->load_next < pending->next; left--, pending->load_next++) {
@@ -344,17 +344,17 @@ arrive(struct scout_server *s, struct scout__pending_op *pending)
 
 		if (entry == SCOUT__NO_ENTRY)
 			continue;
-		if (!scout__bank_is_hit(bank, entry) && scout__bank_counts(bank, entry) &&
+		if (!scout__index_is_hit(index, entry) && scout__index_counts(index, entry) &&
 		    s->now_us < pending->wait_end_us) {
-			scout__chunk_wait(pending, bank->entries[entry].hash);
+			scout__chunk_wait(pending, index->entries[entry].hash);
 			scout__timer_set(s, pending, pending->wait_end_us);
 			return;
 		}
-		if (!scout__bank_is_hit(bank, entry) && pending->ahead) {
+		if (!scout__index_is_hit(index, entry) && pending->ahead) {
 			note_hole(pending, i);
 			continue;
 		}
-		if (!scout__bank_is_hit(bank, entry)) {
+		if (!scout__index_is_hit(index, entry)) {
 			if (!cut(pending, i, left))
 				break;
 			finish(s, pending);
@@ -408,7 +408,7 @@ lookup_step(struct scout_server *s, struct scout__run_item *item)
 		return;
 	}
 	if (pending->next < pending->skip)
-		left -= walk_skipped(pending, pending->ns->bank,
+		left -= walk_skipped(pending, pending->ns->index,
 				     pending->skip - pending->next < left ? pending->skip - pending->next : left);
 	what = pending->next < pending->skip ? SCOUT__ASKED_MORE : walk(s, pending, left);
 	switch (what) {

@@ -30,7 +30,7 @@
  *
  * Stop: operations are refused from then on, those that run get DRAIN_US to be answered, and what waits to be written
  * to the L2 gets l2_timeout_ms more; then everything is taken apart by the same code that serves leaving peers, and the
- * bank's accounts must come out even.
+ * chunk index's accounts must come out even.
  *
  * Threads: this is the loop.
  */
@@ -202,7 +202,7 @@ take_apart(struct scout_server *s)
 	scout__dest_drop(s, &s->stranger);
 	scout__withdraw_fini(s);
 	if (!scout__fetch_stop(s)) {
-		/* Its threads may still touch the pool: it stays as it is, and so do the banks. */
+		/* Its threads may still touch the pool: it stays as it is, and so do the chunk indexes. */
 		scout__pool_stop(&s->l1.pool);
 		s->l1_ready = false;
 		s->hangs = true;

@@ -13,7 +13,7 @@
  * DESIGN
  *
  * A namespace says which KV bytes are interchangeable. Its first HELLO fixes how prompts are cut and hashed, the first
- * REGISTER of each KV rank how a shard is laid out; when all ranks of this server are known, there is a bank. Until
+ * REGISTER of each KV rank how a shard is laid out; when all ranks of this server are known, there is a index. Until
  * then lookups hit nothing and stores get no room.
  *
  * Weights: an index entry is named by a space number besides its hash. RESET forgets which numbers (tenant, group) had,
@@ -108,17 +108,17 @@ forget_layouts(struct scout__ns *ns)
 void
 scout__ns_note_use(struct scout__ns *ns)
 {
-	if (ns->bank)
-		ns->bank->idle = ns->n_peers == 0;
+	if (ns->index)
+		ns->index->idle = ns->n_peers == 0;
 }
 
 void
-scout__ns_drop_bank(struct scout__ns *ns)
+scout__ns_drop_index(struct scout__ns *ns)
 {
 	SCOUT_ASSERT(ns->n_moving == 0);
 	scout__fetch_close_ns(ns);
-	scout__bank_free(ns->bank);
-	ns->bank = NULL;
+	scout__index_free(ns->index);
+	ns->index = NULL;
 	ns->sweep_next = 0;
 	scout__run_queue_remove(&ns->sweep);
 	forget_layouts(ns);
@@ -128,7 +128,7 @@ void
 scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 {
 	(void)s;
-	scout__ns_drop_bank(ns);
+	scout__ns_drop_index(ns);
 	scout__records_close(ns);
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		free(ns->spaces[i].tenant);
@@ -192,13 +192,13 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 			ns->name, (unsigned)ns->n_sessions, (unsigned)ns->n_holds, (unsigned)ns->n_moving);
 		return false;
 	}
-	n_chunks = ns->bank ? ns->bank->n_entries : 0;
+	n_chunks = ns->index ? ns->index->n_entries : 0;
 	scout__log_limited(
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
 		"%s, and no other peer is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
 	weights = hello->weights ? hello->weights : ns->weights;
 	scout__ns_outdate(s, ns, SCOUT_WIRE_WEIGHTS);
-	scout__ns_drop_bank(ns);
+	scout__ns_drop_index(ns);
 	scout__records_close(ns);
 	set_parameters(ns, hello);
 	scout__records_open(s, ns);
@@ -404,10 +404,10 @@ scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights)
 void
 scout__ns_unpinned(struct scout__ns *ns, uint32_t entry)
 {
-	const struct scout__entry *e = &ns->bank->entries[entry];
+	const struct scout__entry *e = &ns->index->entries[entry];
 
 	if (e->in_use && e->space < ns->space_floor)
-		(void)scout__bank_drop(ns->bank, entry); /* pinned by somebody else: dropped when that pin goes */
+		(void)scout__index_drop(ns->index, entry); /* pinned by somebody else: dropped when that pin goes */
 }
 
 SCOUT_ON_LOOP static void
@@ -428,14 +428,14 @@ sweep_step(struct scout_server *s, struct scout__run_item *item)
 			return;
 		}
 	}
-	if (!ns->bank)
+	if (!ns->index)
 		return;
-	end = ns->bank->next_fresh;
+	end = ns->index->next_fresh;
 	if (end - ns->sweep_next > SWEEP_ENTRIES)
 		end = ns->sweep_next + SWEEP_ENTRIES;
 	for (; ns->sweep_next < end; ns->sweep_next++)
 		scout__ns_unpinned(ns, ns->sweep_next);
-	if (ns->sweep_next < ns->bank->next_fresh)
+	if (ns->sweep_next < ns->index->next_fresh)
 		scout__run_queue_add(s, item);
 }
 
@@ -461,16 +461,16 @@ scout__ns_pool_ready(struct scout_server *s)
 		struct scout__ns *ns = NULL;
 
 		for (uint32_t i = 0; i < s->n_ns; i++) {
-			if (s->ns[i]->bank && s->ns[i]->bank == extent->owner)
+			if (s->ns[i]->index && s->ns[i]->index == extent->owner)
 				ns = s->ns[i];
 		}
 		if (!ns) {
 			scout__extent_free(&s->l1.pool, extent);
 			continue;
 		}
-		if (scout__bank_grow(ns->bank, extent)) {
+		if (scout__index_grow(ns->index, extent)) {
 			scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\": room for %u chunks", ns->name,
-				   (unsigned)ns->bank->n_slots);
+				   (unsigned)ns->index->n_slots);
 			deliver_to_workers(s, ns);
 		}
 		scout__pending_ops_wake(s, &ns->pool_waiters);

@@ -33,7 +33,7 @@ is_abandoned(const struct scout__ns *ns)
 SCOUT_ON_LOOP static bool
 is_empty(const struct scout__ns *ns)
 {
-	return !ns->bank || ns->bank->n_entries == 0;
+	return !ns->index || ns->index->n_entries == 0;
 }
 
 /* Whether @a goes before @b, which may be NULL. */
@@ -66,7 +66,7 @@ scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
 			best = s->ns[i];
 	if (!best || scout__map_init(&empty, SCOUT__MAX_SPACES) != 0)
 		return NULL;
-	n_chunks = is_empty(best) ? 0 : best->bank->n_entries;
+	n_chunks = is_empty(best) ? 0 : best->index->n_entries;
 	s->count.namespaces_reused++;
 	scout__log_limited(
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
@@ -75,7 +75,7 @@ scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
 		(int)name->len, name->p, best->name, (unsigned long long)((s->now_us - best->left_us) / 1000000),
 		(unsigned)s->cfg.max_namespaces, (unsigned)n_chunks);
 	scout__ns_outdate(s, best, SCOUT_WIRE_WEIGHTS);
-	scout__ns_drop_bank(best);
+	scout__ns_drop_index(best);
 	scout__records_close(best);
 	best->generation = best->cleared = best->in_since = 0;
 	memset(best->older, 0, sizeof(best->older));

@@ -197,12 +197,12 @@ SCOUT_ON_LOOP uint32_t scout__ns_space_make(struct scout_server *s, struct scout
 SCOUT_ON_LOOP uint32_t scout__ns_space_index(const struct scout__ns *ns, uint32_t id);
 /* A pin of @entry has just been given back: drop it if it is left over from older weights. */
 SCOUT_ON_LOOP void scout__ns_unpinned(struct scout__ns *ns, uint32_t entry);
-/* Extents that have come, for whichever bank asked. */
+/* Extents that have come, for whichever chunk index asked. */
 SCOUT_ON_LOOP void scout__ns_pool_ready(struct scout_server *s);
 /* Its peers have changed: a namespace without any gives its memory first. */
 SCOUT_ON_LOOP void scout__ns_note_use(struct scout__ns *ns);
 /* No session and no hold points into it. Forgets the layouts too. */
-SCOUT_ON_LOOP void scout__ns_drop_bank(struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__ns_drop_index(struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__ns_free(struct scout_server *s, struct scout__ns *ns);
 
 /* ---- ns_reuse.c ---- */
@@ -340,7 +340,7 @@ SCOUT_ON_LOOP void scout__graves_free(struct scout_server *s);
 
 /* The step of server.share. */
 SCOUT_ON_LOOP void scout__share_job(struct scout_server *s, struct scout__run_item *item);
-/* The bank of @ns goes: its workers are told to let go of all of it. */
+/* The chunk index of @ns goes: its workers are told to let go of all of it. */
 SCOUT_ON_LOOP void scout__withdraw_bank(struct scout_server *s, const struct scout__ns *ns);
 /* LEASE_RELEASED. */
 SCOUT_ON_LOOP void scout__withdraw_released(struct scout_server *s, const struct scout__peer *peer, uint32_t segment);

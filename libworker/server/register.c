@@ -11,7 +11,7 @@
  * DESIGN
  *
  * REGISTER: how the shards of one KV rank are laid out. A refused REGISTER changes nothing, so everything is judged on
- * a candidate layout first; the last step, making the bank, is undone when it fails.
+ * a candidate layout first; the last step, making the chunk index, is undone when it fails.
  *
  * Threads: loop.
  */
@@ -137,16 +137,16 @@ is_alone(const struct scout_server *s, const struct scout__peer *peer)
 }
 
 /*
- * All workers have left and one comes back with another layout: start anew. The sessions that still point into the bank
- * are ended here to the last handle, in one go: it happens when an engine is exchanged under a running scheduler, not
- * in service.
+ * All workers have left and one comes back with another layout: start anew. The sessions that still point into the
+ * chunk index are ended here to the last handle, in one go: it happens when an engine is exchanged under a running
+ * scheduler, not in service.
  */
 SCOUT_ON_LOOP static void
 start_anew(struct scout_server *s, struct scout__peer *peer)
 {
 	struct scout__ns *ns = peer->ns;
 
-	uint32_t n_chunks = ns->bank ? ns->bank->n_entries : 0;
+	uint32_t n_chunks = ns->index ? ns->index->n_entries : 0;
 
 	scout__log_limited(
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
@@ -157,7 +157,7 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 	while (ns->n_sessions)
 		scout__run_queue_run(s);
 	scout__withdraw_bank(s, ns);
-	scout__ns_drop_bank(ns);
+	scout__ns_drop_index(ns);
 	peer->rank = -1;
 }
 
@@ -191,9 +191,9 @@ make_bank(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
 		shard_bytes[i] = ns->layouts[i].shard_bytes;
 		nodes[i] = ns->layouts[i].numa;
 	}
-	rc = scout__bank_new_on(&s->l1, shard_bytes, nodes, ns->rank_count, ns->readers, ns->hash_bytes, &ns->bank);
+	rc = scout__index_new_on(&s->l1, shard_bytes, nodes, ns->rank_count, ns->readers, ns->hash_bytes, &ns->index);
 	if (rc) {
-		ns->bank = NULL;
+		ns->index = NULL;
 		return refuse(refusal, rc == SCOUT_ERR_NO_ROOM ? SCOUT_WIRE_NO_ROOM : SCOUT_WIRE_LIMIT,
 			      "the index for a pool of %llu bytes cannot be made: %s",
 			      (unsigned long long)s->cfg.l1_bytes, scout_strerror(rc));
@@ -201,7 +201,7 @@ make_bank(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
 	scout__fetch_open_ns(s, ns);
 	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
 			   "namespace \"%s\" is complete: %u ranks, %llu bytes a chunk", ns->name,
-			   (unsigned)ns->rank_count, (unsigned long long)ns->bank->chunk_bytes);
+			   (unsigned)ns->rank_count, (unsigned long long)ns->index->chunk_bytes);
 	return true;
 }
 
@@ -270,7 +270,7 @@ register_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
 	struct scout__register_reply m = {
 		.shard_bytes = shard_bytes,
 		.slot_stride = scout__slot_stride(shard_bytes),
-		.segments = ns->bank ? ns->bank->n_extents : 0,
+		.segments = ns->index ? ns->index->n_extents : 0,
 	};
 	struct scout__writer *w;
 	size_t op;

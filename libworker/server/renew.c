@@ -26,13 +26,13 @@
 SCOUT_ON_LOOP static bool
 is_same_prompt(const struct scout__session *session, const struct scout__pending_op *pending)
 {
-	const struct scout__bank *bank = session->ns->bank;
+	const struct scout__chunk_index *index = session->ns->index;
 	uint32_t last = session->kept_to - 1;
 	const struct scout__entry *e;
 
 	if (session->kept_from >= session->kept_to)
 		return true;
-	e = &bank->entries[session->handles[last].entry];
+	e = &index->entries[session->handles[last].entry];
 	return e->space == pending->space &&
 	       memcmp(e->hash, pending->hashes + (size_t)last * pending->ns->hash_bytes, pending->ns->hash_bytes) == 0;
 }

@@ -11,7 +11,7 @@
 
 #include <kvscout/server.h>
 
-#include "bank.h"
+#include "chunk_index.h"
 #include "channel.h"
 #include "clock.h"
 #include "latency.h"
@@ -26,7 +26,7 @@
  *
  * Who owns whom:
  *
- *   server ─ namespaces ─ bank (l1), spaces, layouts
+ *   server ─ namespaces ─ chunk index (l1), spaces, layouts
  *          ─ peers ─ sessions (what lookups promised), holds (what retrieves read and stores write), pending operations (read, and
  *                    are not answered yet), lease (unix socket), pidfd
  *
@@ -233,7 +233,7 @@ struct scout__ns {
 	uint64_t weights_gen;                   /* counts RESETs and CLEARs: what belongs to an older one is over */
 	uint16_t ended_by;                      /* which of both it was: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED */
 	struct scout__layout layouts[SCOUT_MAX_RANKS];
-	struct scout__bank *bank; /* NULL until every rank of this server is registered */
+	struct scout__chunk_index *index; /* NULL until every rank of this server is registered */
 	struct scout__space *spaces;
 	uint32_t n_spaces, cap_spaces;
 	struct scout__map space_map; /* hash of tenant and group -> index */
@@ -246,7 +246,7 @@ struct scout__ns {
 		chunk_waiters[1u << SCOUT__WAITER_BITS]; /* pending operations, by the hash that they wait for */
 	/* Of L2, see fetch.h; NULL: without. */
 	struct scout__expected **expected;          /* of each entry */
-	struct scout__l2_fingerprint *fingerprints; /* of each rank of the bank */
+	struct scout__l2_fingerprint *fingerprints; /* of each rank of the chunk index */
 	struct scout__records *records;             /* of the last CLEAR, see l2_records.c */
 	struct scout__list record_waiters;          /* pending operations */
 	uint32_t n_moving;                          /* shards that are loaded or written now: their slots are in use */
@@ -374,7 +374,7 @@ struct scout__hold {
 	uint64_t weights_gen;
 	uint64_t due_us; /* quarantine */
 	uint32_t slot;
-	uint32_t rank; /* of the bank */
+	uint32_t rank; /* of the chunk index */
 	uint8_t kind;
 	uint8_t end;
 	uint8_t done_opcode;
@@ -408,7 +408,7 @@ struct scout__peer {
 	uint64_t token;
 	uint16_t role;
 	uint16_t reader;
-	int32_t rank; /* of the bank; -1: not registered */
+	int32_t rank; /* of the chunk index; -1: not registered */
 	struct scout__ns *ns;
 	uint64_t weights; /* as it said; 0: follows */
 	uint64_t joined;  /* a worker's, see clear.c */

@@ -135,14 +135,14 @@ err_free_session:
 SCOUT_ON_LOOP static uint32_t
 n_rows(const struct scout__session *session)
 {
-	return session->ns->bank->n_ranks * session->ns->bank->readers;
+	return session->ns->index->n_ranks * session->ns->index->readers;
 }
 
 /* Give back what is left of chunk @i's units. */
 SCOUT_ON_LOOP static void
 give_back(struct scout__session *session, uint32_t i)
 {
-	struct scout__bank *bank = session->ns->bank;
+	struct scout__chunk_index *index = session->ns->index;
 	uint32_t entry = session->handles[i].entry;
 	uint32_t used = session->used_count ? session->used_count[i] : 0;
 
@@ -153,7 +153,7 @@ give_back(struct scout__session *session, uint32_t i)
 	/* All are used: this session pins it no more, and it may be gone, its slot free or another chunk's. */
 	if (used == n_rows(session))
 		return;
-	scout__bank_unpromise(bank, entry, n_rows(session) - used);
+	scout__index_unpromise(index, entry, n_rows(session) - used);
 	scout__ns_unpinned(session->ns, entry);
 }
 
@@ -230,7 +230,7 @@ scout__session_use(struct scout_server *s, struct scout__session *session, uint3
 		return;
 	session->used_rows[row][i / 64] |= bit;
 	session->used_count[i]++;
-	scout__bank_unpromise(session->ns->bank, session->handles[i].entry, 1);
+	scout__index_unpromise(session->ns->index, session->handles[i].entry, 1);
 }
 
 void
@@ -288,10 +288,10 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 SCOUT_ON_LOOP static void
 touch(struct scout__session *session, struct scout__handle handle, enum scout__access how, uint32_t depth)
 {
-	struct scout__bank *bank = session->ns->bank;
+	struct scout__chunk_index *index = session->ns->index;
 
-	if (session->touch && handle.entry != SCOUT__NO_ENTRY && scout__bank_valid(bank, handle))
-		scout__bank_touch(bank, handle.entry, how, depth);
+	if (session->touch && handle.entry != SCOUT__NO_ENTRY && scout__index_valid(index, handle))
+		scout__index_touch(index, handle.entry, how, depth);
 }
 
 SCOUT_ON_LOOP static void

@@ -59,17 +59,17 @@ take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 	l1->refusals = s->l1.refusals;
 	l1->promise_limited = s->l1.promise_limited;
 	for (uint32_t i = 0; i < s->n_ns; i++) {
-		const struct scout__bank *bank = s->ns[i]->bank;
+		const struct scout__chunk_index *index = s->ns[i]->index;
 
-		if (!bank)
+		if (!index)
 			continue;
-		l1->used += scout__bank_used_bytes(bank);
-		l1->total += scout__bank_total_bytes(bank);
-		l1->index += scout__bank_index_bytes(bank);
-		l1->held += bank->held_bytes;
-		l1->chunks += bank->n_entries;
-		l1->slots += bank->n_slots;
-		l1->extents += bank->n_extents;
+		l1->used += scout__index_used_bytes(index);
+		l1->total += scout__index_total_bytes(index);
+		l1->index += scout__index_own_bytes(index);
+		l1->held += index->held_bytes;
+		l1->chunks += index->n_entries;
+		l1->slots += index->n_slots;
+		l1->extents += index->n_extents;
 	}
 	l1->free = l1->total - l1->used;
 }
@@ -104,7 +104,7 @@ take_adapter(const struct scout__l2 *l2, uint32_t i, struct scout__stats_l2 *a)
 SCOUT_ON_LOOP static void
 take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 {
-	const struct scout__bank *bank = ns->bank;
+	const struct scout__chunk_index *index = ns->index;
 
 	memcpy(t->name, ns->name, ns->name_len);
 	t->name[ns->name_len] = '\0';
@@ -114,12 +114,12 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 	t->holds = ns->n_holds;
 	t->weights = ns->weights;
 	t->tenants = ns->n_spaces;
-	t->chunks = bank ? bank->n_entries : 0;
-	t->slots = bank ? bank->n_slots : 0;
-	t->bytes = bank ? scout__bank_used_bytes(bank) : 0;
-	t->bytes_promised = bank ? bank->promised_bytes : 0;
-	t->bytes_held = bank ? bank->held_bytes : 0;
-	t->bytes_total = bank ? scout__bank_total_bytes(bank) : 0;
+	t->chunks = index ? index->n_entries : 0;
+	t->slots = index ? index->n_slots : 0;
+	t->bytes = index ? scout__index_used_bytes(index) : 0;
+	t->bytes_promised = index ? index->promised_bytes : 0;
+	t->bytes_held = index ? index->held_bytes : 0;
+	t->bytes_total = index ? scout__index_total_bytes(index) : 0;
 	t->lookups = ns->count.lookups;
 	t->asked_chunks = ns->count.asked_chunks;
 	t->hit_chunks = ns->count.hit_chunks;

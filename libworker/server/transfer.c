@@ -70,7 +70,7 @@ SCOUT_ON_LOOP static void
 put_granted(struct scout__pending_op *pending, uint32_t entry)
 {
 	struct scout__hold *hold = pending->hold;
-	struct scout__place place = scout__bank_place(pending->ns->bank, entry, hold->rank);
+	struct scout__place place = scout__index_place(pending->ns->index, entry, hold->rank);
 	struct scout__grant grant = {
 		.segment = place.segment,
 		.state = SCOUT_GRANT_GRANTED,
@@ -179,21 +179,21 @@ note_order(const struct scout__pending_op *pending, uint32_t entry)
 
 	/* Of what was there already, the hold has nothing: then the distance is another one. */
 	if (hold->n > SCOUT__AHEAD && hold->n == pending->next + 1)
-		scout__bank_follows(pending->ns->bank, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
+		scout__index_follows(pending->ns->index, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
 }
 
 /* One chunk. GRANTED, PRESENT and NO_ROOM are in the reply. */
 SCOUT_ON_LOOP static enum scout__reserve
 store_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session)
 {
-	struct scout__bank *bank = pending->ns->bank;
+	struct scout__chunk_index *index = pending->ns->index;
 	const uint8_t *hash = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
 	enum scout__reserve what = SCOUT__RESERVE_NO_ROOM;
 	uint32_t entry = SCOUT__NO_ENTRY;
 
-	if (bank && !pending->limited)
-		what = scout__bank_reserve_for(bank, pending->space, hash, (uint32_t)pending->peer->rank,
-					       &pending->user, &entry);
+	if (index && !pending->limited)
+		what = scout__index_reserve_for(index, pending->space, hash, (uint32_t)pending->peer->rank,
+						&pending->user, &entry);
 	if (what == SCOUT__RESERVE_WAIT || what == SCOUT__RESERVE_AGAIN) {
 		if (s->now_us < pending->deadline_us)
 			return what;
@@ -212,10 +212,10 @@ store_one(struct scout_server *s, struct scout__pending_op *pending, struct scou
 	}
 	/* Every rank stores the same keys, so one of them speaks for all. */
 	if (session && entry != SCOUT__NO_ENTRY && pending->peer->rank == 0)
-		scout__session_stored(s, session, scout__bank_handle(bank, entry), what == SCOUT__RESERVE_PRESENT);
+		scout__session_stored(s, session, scout__index_handle(index, entry), what == SCOUT__RESERVE_PRESENT);
 	/* What this session stores next does not take its slot. */
 	if (session && entry != SCOUT__NO_ENTRY)
-		scout__bank_used(bank, entry, session->serial);
+		scout__index_used(index, entry, session->serial);
 	pending->next++;
 	return what;
 }
@@ -316,8 +316,8 @@ scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 	pending->n = m.n;
 	pending->space = space;
 	session = scout__session_find(s, peer->ns, m.ticket);
-	if (session && peer->ns->bank)
-		pending->user = scout__bank_user(peer->ns->bank, session->serial);
+	if (session && peer->ns->index)
+		pending->user = scout__index_user(peer->ns->index, session->serial);
 	if (begin(s, pending, SCOUT__HOLD_WRITE))
 		scout__run_queue_start(s, &pending->run, pending->n);
 }
@@ -332,7 +332,7 @@ handle_of(const struct scout__pending_op *pending, const struct scout__session *
 
 	if (session && i < session->hit)
 		handle = session->handles[i];
-	if (handle.entry != SCOUT__NO_ENTRY && !scout__bank_valid(pending->ns->bank, handle))
+	if (handle.entry != SCOUT__NO_ENTRY && !scout__index_valid(pending->ns->index, handle))
 		handle.entry = SCOUT__NO_ENTRY;
 	return handle;
 }
@@ -346,9 +346,9 @@ may_come(const struct scout__pending_op *pending, uint32_t entry)
 	const struct scout__expected *x = scout__expected_of(pending->ns, entry);
 	uint32_t rank = pending->hold->rank;
 
-	if (!x || pending->ns->bank->entries[entry].spoiled)
+	if (!x || pending->ns->index->entries[entry].spoiled)
 		return false;
-	switch (scout__bank_state(pending->ns->bank, entry, rank)) {
+	switch (scout__index_state(pending->ns->index, entry, rank)) {
 	case SCOUT__SHARD_EXPECTED:
 		return x->shards[rank].load;
 	case SCOUT__SHARD_LOADING:
@@ -364,14 +364,14 @@ may_come(const struct scout__pending_op *pending, uint32_t entry)
 SCOUT_ON_LOOP static bool
 retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session)
 {
-	struct scout__bank *bank = pending->ns->bank;
+	struct scout__chunk_index *index = pending->ns->index;
 	struct scout__handle handle = handle_of(pending, session, pending->next);
 	uint32_t rank = pending->hold->rank;
 
-	if (handle.entry == SCOUT__NO_ENTRY || !scout__bank_hold(bank, handle.entry, rank)) {
+	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_hold(index, handle.entry, rank)) {
 		if (handle.entry != SCOUT__NO_ENTRY && s->now_us < pending->wait_end_us &&
 		    may_come(pending, handle.entry)) {
-			scout__chunk_wait(pending, bank->entries[handle.entry].hash);
+			scout__chunk_wait(pending, index->entries[handle.entry].hash);
 			scout__timer_set(s, pending, pending->wait_end_us);
 			return false;
 		}
@@ -379,8 +379,8 @@ retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct s
 		pending->next++;
 		return true;
 	}
-	scout__session_use(s, session, pending->next++, rank * bank->readers + pending->peer->reader);
-	scout__bank_used(bank, handle.entry, session->serial);
+	scout__session_use(s, session, pending->next++, rank * index->readers + pending->peer->reader);
+	scout__index_used(index, handle.entry, session->serial);
 	put_granted(pending, handle.entry);
 	return true;
 }

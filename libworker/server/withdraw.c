@@ -7,9 +7,9 @@
 /*
  * DESIGN
  *
- * Purpose: extents move between namespaces. share.c takes one out of a bank, slice by slice; then every worker that was
- * sent its segment is told LEASE_WITHDRAW, unmaps it, and answers LEASE_RELEASED. When the last one has, the bytes go
- * back to the pool and whoever waits for them grows.
+ * Purpose: extents move between namespaces. share.c takes one out of a chunk index, slice by slice; then every worker
+ * that was sent its segment is told LEASE_WITHDRAW, unmaps it, and answers LEASE_RELEASED. When the last one has, the
+ * bytes go back to the pool and whoever waits for them grows.
  *
  * Nothing in the extent is pinned when it leaves, so no worker reads or writes in it, and none can be granted anything
  * in it any more: what is waited for is only the memory, which the kernel keeps while anybody maps it. A worker that is
@@ -19,7 +19,7 @@
  * Threads: loop.
  */
 
-/* An extent that is out of its bank and that workers may still map. */
+/* An extent that is out of its chunk index and that workers may still map. */
 struct scout__withdrawn {
 	struct scout__list node; /* in server.withdrawn */
 	struct scout__extent *extent;
@@ -67,7 +67,7 @@ tell(struct scout__withdrawn *w)
 	}
 }
 
-/* @extent is out of the bank of @ns. */
+/* @extent is out of the chunk index of @ns. */
 SCOUT_ON_LOOP static void
 withdraw(struct scout_server *s, const struct scout__ns *ns, struct scout__extent *extent)
 {
@@ -103,7 +103,7 @@ scout__withdraw_bank(struct scout_server *s, const struct scout__ns *ns)
 {
 	struct scout__extent *extent;
 
-	while (ns->bank && (extent = scout__bank_surrender(ns->bank)))
+	while (ns->index && (extent = scout__index_surrender(ns->index)))
 		withdraw(s, ns, extent);
 }
 
@@ -159,10 +159,10 @@ scout__withdraw_fini(struct scout_server *s)
 }
 
 SCOUT_ON_LOOP static struct scout__ns *
-ns_of(const struct scout_server *s, const struct scout__bank *bank)
+ns_of(const struct scout_server *s, const struct scout__chunk_index *index)
 {
 	for (uint32_t i = 0; i < s->n_ns; i++)
-		if (s->ns[i]->bank == bank)
+		if (s->ns[i]->index == index)
 			return s->ns[i];
 	return NULL;
 }
@@ -170,26 +170,26 @@ ns_of(const struct scout_server *s, const struct scout__bank *bank)
 void
 scout__share_job(struct scout_server *s, struct scout__run_item *item)
 {
-	const struct scout__bank *donor = s->l1.retire.phase ? s->l1.retire.donor : NULL;
+	const struct scout__chunk_index *donor = s->l1.retire.phase ? s->l1.retire.donor : NULL;
 	bool was_leaving = donor && donor->leaving;
 	struct scout__extent *extent = NULL;
-	struct scout__bank *bank = NULL;
+	struct scout__chunk_index *index = NULL;
 	enum scout__retire_result what;
 
 	if (s->draining)
 		return;
-	what = scout__share_step(&s->l1, SCOUT__SLICE_CHUNKS, s->now_us, &extent, &bank);
+	what = scout__share_step(&s->l1, SCOUT__SLICE_CHUNKS, s->now_us, &extent, &index);
 	/* Stores of the donor may have waited until it was known what becomes of the extent. */
 	if (was_leaving && !donor->leaving)
 		scout__pending_ops_wake(s, &ns_of(s, donor)->pool_waiters);
 	if (what == SCOUT__RETIRE_TAKEN) {
-		const struct scout__ns *ns = ns_of(s, bank);
+		const struct scout__ns *ns = ns_of(s, index);
 
 		scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\" gives up %u of its chunks' slots", ns->name,
 			   (unsigned)extent->slots);
 		withdraw(s, ns, extent);
 	} else if (what == SCOUT__RETIRE_NOTHING) {
-		scout__pending_ops_wake(s, &ns_of(s, bank)->pool_waiters);
+		scout__pending_ops_wake(s, &ns_of(s, index)->pool_waiters);
 	}
 	if (what != SCOUT__RETIRE_IDLE)
 		scout__run_queue_add(s, item);

@@ -4,13 +4,13 @@
 
 #include "l1_fixture.h"
 
-/* One bank on a pool of its own, with keys named by numbers. */
+/* One chunk index on a pool of its own, with keys named by numbers. */
 
 #define SLOT UINT64_C(64)
 #define LARGE_SLOT (UINT64_C(256) << 10) /* for extents that a limit can tell from Check's files */
 
 static struct scout__l1 l1;
-static struct scout__bank *bank;
+static struct scout__chunk_index *cache;
 static uint32_t n_ranks;
 
 /* A pool of exactly @chunks chunks in extents of @extent, promises for at most @promised of them. */
@@ -27,7 +27,7 @@ start_slots(uint64_t slot, uint32_t ranks, uint32_t readers, uint32_t chunks, ui
 	ck_assert_msg(scout__l1_init(&l1, chunks * chunk, extent * chunk, promised * chunk, "lru", &test_log, err,
 				     sizeof(err)) == 0,
 		      "%s", err);
-	ck_assert_int_eq(scout__bank_new(&l1, shard_bytes, ranks, readers, HASH, &bank), 0);
+	ck_assert_int_eq(scout__index_new(&l1, shard_bytes, ranks, readers, HASH, &cache), 0);
 }
 
 static inline SCOUT_ON_LOOP void
@@ -39,8 +39,8 @@ start(uint32_t ranks, uint32_t readers, uint32_t chunks, uint32_t extent, uint32
 static inline SCOUT_ON_LOOP void
 stop(void)
 {
-	scout__bank_check(bank);
-	scout__bank_free(bank);
+	scout__index_check(cache);
+	scout__index_free(cache);
 	scout__l1_fini(&l1);
 }
 
@@ -49,8 +49,8 @@ reserve(uint32_t i, uint32_t rank, uint32_t *ret_entry)
 {
 	enum scout__reserve got;
 
-	while ((got = scout__bank_reserve(bank, 0, key(i), rank, ret_entry)) == SCOUT__RESERVE_WAIT)
-		ck_assert(wait_grown(bank));
+	while ((got = scout__index_reserve(cache, 0, key(i), rank, ret_entry)) == SCOUT__RESERVE_WAIT)
+		ck_assert(wait_grown(cache));
 	return got;
 }
 
@@ -62,7 +62,7 @@ store(uint32_t i)
 
 	for (uint32_t rank = 0; rank < n_ranks; rank++) {
 		ck_assert_int_eq(reserve(i, rank, &entry), SCOUT__RESERVE_GRANTED);
-		ck_assert_int_eq(scout__bank_commit(bank, entry, rank), rank + 1 == n_ranks);
+		ck_assert_int_eq(scout__index_commit(cache, entry, rank), rank + 1 == n_ranks);
 	}
 	return entry;
 }
@@ -70,16 +70,16 @@ store(uint32_t i)
 static inline SCOUT_ON_LOOP uint32_t
 find(uint32_t i)
 {
-	return scout__bank_find(bank, 0, key(i));
+	return scout__index_find(cache, 0, key(i));
 }
 
 static inline SCOUT_ON_LOOP uint64_t
 word(uint32_t entry, uint32_t rank)
 {
-	struct scout__place place = scout__bank_place(bank, entry, rank);
+	struct scout__place place = scout__index_place(cache, entry, rank);
 
-	for (uint32_t i = 0; i < bank->n_extents; i++) {
-		const struct scout__segment *segment = &bank->extents[i]->segments[rank];
+	for (uint32_t i = 0; i < cache->n_extents; i++) {
+		const struct scout__segment *segment = &cache->extents[i]->segments[rank];
 
 		if (segment->id == place.segment)
 			return atomic_load(&segment->words[(place.offset - segment->data_offset) / segment->stride]);

@@ -10,9 +10,11 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "bank.h"
+#include "chunk_index.h"
 
-/* Shared by the tests of the host-memory tier: captured log lines, keys, waiting for the grower, descriptors counted. */
+/*
+ * Shared by the tests of the host-memory tier: captured log lines, keys, waiting for the grower, descriptors counted.
+ */
 
 #define DEADLINE_MS 60000
 #define HASH 32u
@@ -78,16 +80,16 @@ wait_extent(struct scout__pool *pool)
 	return extent;
 }
 
-/* Give @bank the extent that it asked for. Returns whether there are new slots. */
+/* Give @index the extent that it asked for. Returns whether there are new slots. */
 static inline SCOUT_ON_LOOP bool
-wait_grown(struct scout__bank *bank)
+wait_grown(struct scout__chunk_index *index)
 {
 	struct scout__extent *extent;
 
-	ck_assert(bank->growing);
-	extent = wait_extent(&bank->l1->pool);
-	ck_assert_ptr_eq(extent->owner, bank);
-	return scout__bank_grow(bank, extent);
+	ck_assert(index->growing);
+	extent = wait_extent(&index->l1->pool);
+	ck_assert_ptr_eq(extent->owner, index);
+	return scout__index_grow(index, extent);
 }
 
 /*

@@ -9,11 +9,11 @@
 
 #include <check.h>
 
-#include "bank.h"
+#include "chunk_index.h"
 
 /*
- * A policy without a bank: entries as the bank would have them, driven by hand, or as a cache of small keys. Each test
- * is a process of its own (Check forks), so this is static.
+ * A policy without a chunk index: entries as the chunk index would have them, driven by hand, or as a cache of small
+ * keys. Each test is a process of its own (Check forks), so this is static.
  */
 
 #define RIG_MAX_ENTRIES 4096u

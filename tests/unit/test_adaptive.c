@@ -343,7 +343,7 @@ START_TEST(adaptive_comes_back_to_lru_when_the_uses_change)
 }
 END_TEST
 
-/* A key that the bank has, whatever the simulations have. */
+/* A key that the chunk index has, whatever the simulations have. */
 static void
 use(struct scout__shadow *shadow, uint32_t key)
 {
@@ -367,7 +367,9 @@ START_TEST(shadow_leaves_lru_for_a_gain_and_comes_back_at_once)
 	for (uint32_t i = 0; i < 40 * N; i++)
 		use(shadow, rig_draw(3) ? fresh++ : (uint32_t)rig_draw(N / 2));
 	ck_assert_uint_lt(scout__shadow_choice(shadow).share, 100);
-	/* Nearly as many keys as fit, and all of them once more: only LRU keeps them. The long past does not delay it. */
+	/*
+	 * Nearly as many keys as fit, and all of them once more: only LRU keeps them. The long past does not delay it.
+	 */
 	for (uint32_t i = 0; i < 2 * (N - N / 10); i++)
 		use(shadow, fresh + i % (N - N / 10));
 	ck_assert_uint_eq(scout__shadow_choice(shadow).share, 100);

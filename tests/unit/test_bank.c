@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bank.h"
+#include "chunk_index.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 
 #include "check_main.h"
 
-/* One test for each rule of bank.h. test_bank_model.c has the random operations. */
+/* One test for each rule of chunk_index.h. test_bank_model.c has the random operations. */
 
 /* Sanitizers need more address space than one test leaves. */
 #if defined(__SANITIZE_ADDRESS__) || defined(SCOUT__TSAN)
@@ -21,7 +21,7 @@
 #endif
 #endif
 
-START_TEST(bank_chunk_is_a_hit_when_all_ranks_are_readable)
+START_TEST(index_chunk_is_a_hit_when_all_ranks_are_readable)
 {
 	uint32_t entry;
 	uint32_t again = 77;
@@ -32,22 +32,22 @@ START_TEST(bank_chunk_is_a_hit_when_all_ranks_are_readable)
 	for (uint32_t rank = 0; rank < 3; rank++) {
 		ck_assert_int_eq(reserve(1, rank, &entry), SCOUT__RESERVE_GRANTED);
 		ck_assert_uint_eq(find(1), entry);
-		ck_assert(!scout__bank_is_hit(bank, entry));
+		ck_assert(!scout__index_is_hit(cache, entry));
 	}
-	ck_assert(!scout__bank_commit(bank, entry, 2));
-	ck_assert(!scout__bank_commit(bank, entry, 0));
-	ck_assert(!scout__bank_is_hit(bank, entry));
-	ck_assert(!scout__bank_hold(bank, entry, 1));
-	ck_assert(scout__bank_commit(bank, entry, 1));
-	ck_assert(scout__bank_is_hit(bank, entry));
-	ck_assert_uint_eq(scout__bank_find(bank, 1, key(1)), SCOUT__NO_ENTRY);
+	ck_assert(!scout__index_commit(cache, entry, 2));
+	ck_assert(!scout__index_commit(cache, entry, 0));
+	ck_assert(!scout__index_is_hit(cache, entry));
+	ck_assert(!scout__index_hold(cache, entry, 1));
+	ck_assert(scout__index_commit(cache, entry, 1));
+	ck_assert(scout__index_is_hit(cache, entry));
+	ck_assert_uint_eq(scout__index_find(cache, 1, key(1)), SCOUT__NO_ENTRY);
 	ck_assert_int_eq(reserve(1, 0, &again), SCOUT__RESERVE_PRESENT);
 	ck_assert_uint_eq(again, entry);
 	stop();
 }
 END_TEST
 
-START_TEST(bank_first_writer_wins_until_it_gives_up)
+START_TEST(index_first_writer_wins_until_it_gives_up)
 {
 	uint32_t entry;
 	uint32_t other;
@@ -58,18 +58,18 @@ START_TEST(bank_first_writer_wins_until_it_gives_up)
 	ck_assert_int_eq(reserve(1, 0, &other), SCOUT__RESERVE_PRESENT);
 	ck_assert_int_eq(reserve(1, 1, &other), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(other, entry);
-	scout__bank_abort(bank, entry, 0);
+	scout__index_abort(cache, entry, 0);
 	/* The other writer keeps the entry; the shard that was given up may be written by anybody, in the same slot. */
 	ck_assert_uint_eq(find(1), entry);
 	ck_assert_int_eq(reserve(1, 0, &other), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(other, entry);
-	ck_assert(!scout__bank_commit(bank, entry, 0));
-	ck_assert(scout__bank_commit(bank, entry, 1));
+	ck_assert(!scout__index_commit(cache, entry, 0));
+	ck_assert(scout__index_commit(cache, entry, 1));
 	stop();
 }
 END_TEST
 
-START_TEST(bank_entry_whose_only_store_was_given_up_goes_at_once)
+START_TEST(index_entry_whose_only_store_was_given_up_goes_at_once)
 {
 	struct scout__handle handle;
 	uint32_t entry;
@@ -77,25 +77,25 @@ START_TEST(bank_entry_whose_only_store_was_given_up_goes_at_once)
 	scout__enter_loop();
 	start(2, 1, 8, 8, 8);
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
-	handle = scout__bank_handle(bank, entry);
-	ck_assert(scout__bank_valid(bank, handle));
-	scout__bank_abort(bank, entry, 0);
+	handle = scout__index_handle(cache, entry);
+	ck_assert(scout__index_valid(cache, handle));
+	scout__index_abort(cache, entry, 0);
 	ck_assert_uint_eq(find(1), SCOUT__NO_ENTRY);
-	ck_assert(!scout__bank_valid(bank, handle));
-	ck_assert_uint_eq(scout__bank_used_bytes(bank), 0);
+	ck_assert(!scout__index_valid(cache, handle));
+	ck_assert_uint_eq(scout__index_used_bytes(cache), 0);
 	/* With one readable shard it stays, and may be evicted. */
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
-	(void)scout__bank_commit(bank, entry, 0);
+	(void)scout__index_commit(cache, entry, 0);
 	ck_assert_int_eq(reserve(1, 1, &entry), SCOUT__RESERVE_GRANTED);
-	ck_assert(!scout__bank_drop(bank, entry));
-	scout__bank_abort(bank, entry, 1);
+	ck_assert(!scout__index_drop(cache, entry));
+	scout__index_abort(cache, entry, 1);
 	ck_assert_uint_eq(find(1), entry);
-	ck_assert_uint_eq(l1.policy->victim(bank->policy_state), entry);
+	ck_assert_uint_eq(l1.policy->victim(cache->policy_state), entry);
 	stop();
 }
 END_TEST
 
-START_TEST(bank_quarantine_keeps_the_slot_from_everybody)
+START_TEST(index_quarantine_keeps_the_slot_from_everybody)
 {
 	uint32_t entry;
 	uint32_t other;
@@ -103,20 +103,20 @@ START_TEST(bank_quarantine_keeps_the_slot_from_everybody)
 	scout__enter_loop();
 	start(1, 1, 1, 1, 1);
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
-	scout__bank_quarantine(bank, entry, 0);
+	scout__index_quarantine(cache, entry, 0);
 	ck_assert_int_eq(reserve(1, 0, &other), SCOUT__RESERVE_PRESENT);
 	ck_assert_int_eq(reserve(2, 0, &other), SCOUT__RESERVE_NO_ROOM);
-	ck_assert(!scout__bank_drop(bank, entry));
-	ck_assert(!scout__bank_hold(bank, entry, 0));
-	ck_assert(!scout__bank_is_hit(bank, entry));
-	scout__bank_abort(bank, entry, 0);
+	ck_assert(!scout__index_drop(cache, entry));
+	ck_assert(!scout__index_hold(cache, entry, 0));
+	ck_assert(!scout__index_is_hit(cache, entry));
+	scout__index_abort(cache, entry, 0);
 	ck_assert_uint_eq(find(1), SCOUT__NO_ENTRY);
 	ck_assert_int_eq(reserve(2, 0, &other), SCOUT__RESERVE_GRANTED);
 	stop();
 }
 END_TEST
 
-START_TEST(bank_generation_is_bumped_before_a_grant_and_when_a_shard_is_discarded)
+START_TEST(index_generation_is_bumped_before_a_grant_and_when_a_shard_is_discarded)
 {
 	uint32_t entry;
 	uint32_t other;
@@ -127,16 +127,16 @@ START_TEST(bank_generation_is_bumped_before_a_grant_and_when_a_shard_is_discarde
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	seen = word(entry, 0);
 	ck_assert_uint_ne(seen, 0);
-	ck_assert_uint_eq(seen, scout__bank_place(bank, entry, 0).generation);
+	ck_assert_uint_eq(seen, scout__index_place(cache, entry, 0).generation);
 	ck_assert_uint_eq(word(entry, 1), 0);
-	(void)scout__bank_commit(bank, entry, 0);
+	(void)scout__index_commit(cache, entry, 0);
 	ck_assert_uint_eq(word(entry, 0), seen);
 	ck_assert_int_eq(reserve(1, 1, &entry), SCOUT__RESERVE_GRANTED);
 	seen = word(entry, 1);
-	scout__bank_abort(bank, entry, 1);
+	scout__index_abort(cache, entry, 1);
 	ck_assert_uint_ne(word(entry, 1), seen);
 	seen = word(entry, 0);
-	ck_assert(scout__bank_drop(bank, entry));
+	ck_assert(scout__index_drop(cache, entry));
 	ck_assert_uint_ne(word(entry, 0), seen);
 	/* Evicted: bumped as the old chunk goes, and again as the new one is granted the slot. */
 	other = store(2);
@@ -149,21 +149,21 @@ START_TEST(bank_generation_is_bumped_before_a_grant_and_when_a_shard_is_discarde
 }
 END_TEST
 
-START_TEST(bank_generation_skips_0_when_it_wraps)
+START_TEST(index_generation_skips_0_when_it_wraps)
 {
 	uint32_t entry;
 
 	scout__enter_loop();
 	start(1, 1, 1, 1, 1);
-	ck_assert(wait_grown(bank));
-	bank->shard_gen[0] = UINT32_MAX;
+	ck_assert(wait_grown(cache));
+	cache->shard_gen[0] = UINT32_MAX;
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(word(entry, 0), 1);
 	stop();
 }
 END_TEST
 
-START_TEST(bank_handle_of_a_dropped_entry_is_not_valid_for_its_successor)
+START_TEST(index_handle_of_a_dropped_entry_is_not_valid_for_its_successor)
 {
 	struct scout__handle handle;
 	uint32_t entry;
@@ -171,40 +171,40 @@ START_TEST(bank_handle_of_a_dropped_entry_is_not_valid_for_its_successor)
 	scout__enter_loop();
 	start(1, 1, 1, 1, 1);
 	entry = store(1);
-	handle = scout__bank_handle(bank, entry);
-	ck_assert(scout__bank_drop(bank, entry));
-	ck_assert(!scout__bank_valid(bank, handle));
+	handle = scout__index_handle(cache, entry);
+	ck_assert(scout__index_drop(cache, entry));
+	ck_assert(!scout__index_valid(cache, handle));
 	ck_assert_uint_eq(store(1), entry);
-	ck_assert(!scout__bank_valid(bank, handle));
-	ck_assert(scout__bank_valid(bank, scout__bank_handle(bank, entry)));
+	ck_assert(!scout__index_valid(cache, handle));
+	ck_assert(scout__index_valid(cache, scout__index_handle(cache, entry)));
 	stop();
 }
 END_TEST
 
-START_TEST(bank_promise_counts_bytes_once_and_units_for_each_rank_and_reader)
+START_TEST(index_promise_counts_bytes_once_and_units_for_each_rank_and_reader)
 {
 	uint32_t entry;
 
 	scout__enter_loop();
 	start(2, 3, 4, 4, 4);
 	entry = store(1);
-	ck_assert(scout__bank_promise(bank, entry));
-	ck_assert_uint_eq(bank->entries[entry].promises, 6);
-	ck_assert(scout__bank_promise(bank, entry));
-	ck_assert_uint_eq(bank->entries[entry].promises, 12);
-	ck_assert_uint_eq(l1.promised_bytes, bank->chunk_bytes);
-	scout__bank_unpromise(bank, entry, 11);
-	ck_assert(!scout__bank_drop(bank, entry));
-	ck_assert_uint_eq(l1.promised_bytes, bank->chunk_bytes);
-	scout__bank_unpromise(bank, entry, 1);
+	ck_assert(scout__index_promise(cache, entry));
+	ck_assert_uint_eq(cache->entries[entry].promises, 6);
+	ck_assert(scout__index_promise(cache, entry));
+	ck_assert_uint_eq(cache->entries[entry].promises, 12);
+	ck_assert_uint_eq(l1.promised_bytes, cache->chunk_bytes);
+	scout__index_unpromise(cache, entry, 11);
+	ck_assert(!scout__index_drop(cache, entry));
+	ck_assert_uint_eq(l1.promised_bytes, cache->chunk_bytes);
+	scout__index_unpromise(cache, entry, 1);
 	ck_assert_uint_eq(l1.promised_bytes, 0);
-	scout__bank_unpromise(bank, entry, 0);
-	ck_assert(scout__bank_drop(bank, entry));
+	scout__index_unpromise(cache, entry, 0);
+	ck_assert(scout__index_drop(cache, entry));
 	stop();
 }
 END_TEST
 
-START_TEST(bank_promised_bytes_never_exceed_max_promised)
+START_TEST(index_promised_bytes_never_exceed_max_promised)
 {
 	uint32_t entries[4];
 
@@ -212,43 +212,43 @@ START_TEST(bank_promised_bytes_never_exceed_max_promised)
 	start(1, 1, 4, 4, 2);
 	for (uint32_t i = 0; i < 4; i++)
 		entries[i] = store(i);
-	ck_assert(scout__bank_promise(bank, entries[0]));
-	ck_assert(scout__bank_promise(bank, entries[1]));
-	ck_assert(!scout__bank_promise(bank, entries[2]));
+	ck_assert(scout__index_promise(cache, entries[0]));
+	ck_assert(scout__index_promise(cache, entries[1]));
+	ck_assert(!scout__index_promise(cache, entries[2]));
 	ck_assert_uint_eq(l1.promise_limited, 1);
-	ck_assert_uint_eq(l1.promised_bytes, 2 * bank->chunk_bytes);
+	ck_assert_uint_eq(l1.promised_bytes, 2 * cache->chunk_bytes);
 	/* What is promised already costs nothing more. */
-	ck_assert(scout__bank_promise(bank, entries[1]));
-	scout__bank_unpromise(bank, entries[1], 2);
-	ck_assert(scout__bank_promise(bank, entries[2]));
+	ck_assert(scout__index_promise(cache, entries[1]));
+	scout__index_unpromise(cache, entries[1], 2);
+	ck_assert(scout__index_promise(cache, entries[2]));
 	/* One byte less than a chunk is not enough. */
-	scout__bank_unpromise(bank, entries[2], 1);
+	scout__index_unpromise(cache, entries[2], 1);
 	l1.max_promised--;
-	ck_assert(!scout__bank_promise(bank, entries[2]));
+	ck_assert(!scout__index_promise(cache, entries[2]));
 	l1.max_promised++;
 	stop();
 }
 END_TEST
 
-START_TEST(bank_promise_units_that_would_overflow_are_refused)
+START_TEST(index_promise_units_that_would_overflow_are_refused)
 {
 	uint32_t entry;
 
 	scout__enter_loop();
 	start(1, 2, 1, 1, 1);
 	entry = store(1);
-	ck_assert(scout__bank_promise(bank, entry));
-	bank->entries[entry].promises = UINT32_MAX - 1;
-	ck_assert(!scout__bank_promise(bank, entry));
-	bank->entries[entry].promises = UINT32_MAX - 2;
-	ck_assert(scout__bank_promise(bank, entry));
-	scout__bank_unpromise(bank, entry, UINT32_MAX);
+	ck_assert(scout__index_promise(cache, entry));
+	cache->entries[entry].promises = UINT32_MAX - 1;
+	ck_assert(!scout__index_promise(cache, entry));
+	cache->entries[entry].promises = UINT32_MAX - 2;
+	ck_assert(scout__index_promise(cache, entry));
+	scout__index_unpromise(cache, entry, UINT32_MAX);
 	ck_assert_uint_eq(l1.promised_bytes, 0);
 	stop();
 }
 END_TEST
 
-START_TEST(bank_holds_that_would_overflow_are_refused)
+START_TEST(index_holds_that_would_overflow_are_refused)
 {
 	uint32_t entry;
 	uint32_t other;
@@ -256,22 +256,22 @@ START_TEST(bank_holds_that_would_overflow_are_refused)
 	scout__enter_loop();
 	start(2, 1, 1, 1, 1);
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
-	(void)scout__bank_commit(bank, entry, 0);
+	(void)scout__index_commit(cache, entry, 0);
 	for (uint32_t i = 0; i < UINT16_MAX; i++)
-		ck_assert(scout__bank_hold(bank, entry, 0));
-	ck_assert(!scout__bank_hold(bank, entry, 0));
+		ck_assert(scout__index_hold(cache, entry, 0));
+	ck_assert(!scout__index_hold(cache, entry, 0));
 	ck_assert_int_eq(reserve(1, 1, &other), SCOUT__RESERVE_NO_ROOM);
 	ck_assert_uint_eq(l1.refusals, 1);
 	for (uint32_t i = 0; i < UINT16_MAX; i++) {
-		ck_assert(!scout__bank_drop(bank, entry));
-		scout__bank_unhold(bank, entry, true);
+		ck_assert(!scout__index_drop(cache, entry));
+		scout__index_unhold(cache, entry, true);
 	}
-	ck_assert(scout__bank_drop(bank, entry));
+	ck_assert(scout__index_drop(cache, entry));
 	stop();
 }
 END_TEST
 
-START_TEST(bank_pinned_entries_are_never_evicted)
+START_TEST(index_pinned_entries_are_never_evicted)
 {
 	uint32_t entries[3];
 	uint32_t entry;
@@ -280,8 +280,8 @@ START_TEST(bank_pinned_entries_are_never_evicted)
 	start(1, 1, 3, 3, 3);
 	for (uint32_t i = 0; i < 3; i++)
 		entries[i] = store(i);
-	ck_assert(scout__bank_promise(bank, entries[0]));
-	ck_assert(scout__bank_hold(bank, entries[1], 0));
+	ck_assert(scout__index_promise(cache, entries[0]));
+	ck_assert(scout__index_hold(cache, entries[1], 0));
 	ck_assert_int_eq(reserve(3, 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(entry, entries[2]);
 	ck_assert_uint_eq(find(2), SCOUT__NO_ENTRY);
@@ -290,7 +290,7 @@ START_TEST(bank_pinned_entries_are_never_evicted)
 	ck_assert_uint_eq(l1.refusals, 1);
 	ck_assert_uint_eq(find(0), entries[0]);
 	ck_assert_uint_eq(find(1), entries[1]);
-	scout__bank_unhold(bank, entries[1], true);
+	scout__index_unhold(cache, entries[1], true);
 	ck_assert_int_eq(reserve(4, 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(entry, entries[1]);
 	ck_assert_uint_eq(find(0), entries[0]);
@@ -298,7 +298,7 @@ START_TEST(bank_pinned_entries_are_never_evicted)
 }
 END_TEST
 
-START_TEST(bank_touch_tail_first_leaves_the_head_of_a_prefix_for_last)
+START_TEST(index_touch_tail_first_leaves_the_head_of_a_prefix_for_last)
 {
 	uint32_t entries[4];
 	uint32_t entry;
@@ -308,7 +308,7 @@ START_TEST(bank_touch_tail_first_leaves_the_head_of_a_prefix_for_last)
 	for (uint32_t i = 0; i < 4; i++)
 		entries[i] = store(i);
 	for (uint32_t i = 4; i-- > 0;)
-		scout__bank_touch(bank, entries[i], SCOUT__ACCESS_READ, 0);
+		scout__index_touch(cache, entries[i], SCOUT__ACCESS_READ, 0);
 	for (uint32_t i = 4; i-- > 0;) {
 		ck_assert_int_eq(reserve(10 + i, 0, &entry), SCOUT__RESERVE_GRANTED);
 		ck_assert_uint_eq(find(i), SCOUT__NO_ENTRY);
@@ -318,7 +318,7 @@ START_TEST(bank_touch_tail_first_leaves_the_head_of_a_prefix_for_last)
 }
 END_TEST
 
-START_TEST(bank_touch_of_a_pinned_or_dropped_entry_changes_nothing)
+START_TEST(index_touch_of_a_pinned_or_dropped_entry_changes_nothing)
 {
 	uint32_t first;
 	uint32_t second;
@@ -327,18 +327,18 @@ START_TEST(bank_touch_of_a_pinned_or_dropped_entry_changes_nothing)
 	start(1, 1, 4, 4, 4);
 	first = store(1);
 	second = store(2);
-	ck_assert(scout__bank_promise(bank, first));
-	scout__bank_touch(bank, first, SCOUT__ACCESS_READ, 0);
-	ck_assert_uint_eq(l1.policy->victim(bank->policy_state), second);
-	ck_assert(scout__bank_drop(bank, second));
-	scout__bank_touch(bank, second, SCOUT__ACCESS_STORED, 0);
-	scout__bank_check(bank);
-	scout__bank_unpromise(bank, first, 1);
+	ck_assert(scout__index_promise(cache, first));
+	scout__index_touch(cache, first, SCOUT__ACCESS_READ, 0);
+	ck_assert_uint_eq(l1.policy->victim(cache->policy_state), second);
+	ck_assert(scout__index_drop(cache, second));
+	scout__index_touch(cache, second, SCOUT__ACCESS_STORED, 0);
+	scout__index_check(cache);
+	scout__index_unpromise(cache, first, 1);
 	stop();
 }
 END_TEST
 
-START_TEST(bank_holds_exactly_the_chunks_that_l1_bytes_hold)
+START_TEST(index_holds_exactly_the_chunks_that_l1_bytes_hold)
 {
 	scout__enter_loop();
 	for (uint32_t n = 1; n <= 40; n += 3) {
@@ -352,8 +352,8 @@ START_TEST(bank_holds_exactly_the_chunks_that_l1_bytes_hold)
 				ck_assert_uint_eq(l1.evictions, 0);
 			}
 			ck_assert_int_eq(reserve(n, 0, &entry), SCOUT__RESERVE_NO_ROOM);
-			ck_assert_uint_eq(scout__bank_used_bytes(bank), l1.pool.l1_bytes);
-			ck_assert_uint_eq(scout__bank_total_bytes(bank), l1.pool.l1_bytes);
+			ck_assert_uint_eq(scout__index_used_bytes(cache), l1.pool.l1_bytes);
+			ck_assert_uint_eq(scout__index_total_bytes(cache), l1.pool.l1_bytes);
 			ck_assert_uint_eq(l1.pool.used_bytes, l1.pool.l1_bytes);
 			stop();
 		}
@@ -361,7 +361,7 @@ START_TEST(bank_holds_exactly_the_chunks_that_l1_bytes_hold)
 }
 END_TEST
 
-START_TEST(bank_places_never_overlap)
+START_TEST(index_places_never_overlap)
 {
 	enum {
 		CHUNKS = 23
@@ -375,7 +375,7 @@ START_TEST(bank_places_never_overlap)
 		uint32_t entry = store(i);
 
 		for (uint32_t rank = 0; rank < 2; rank++)
-			places[n++] = scout__bank_place(bank, entry, rank);
+			places[n++] = scout__index_place(cache, entry, rank);
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		ck_assert_uint_ne(places[i].segment, 0);
@@ -387,28 +387,28 @@ START_TEST(bank_places_never_overlap)
 }
 END_TEST
 
-START_TEST(bank_asks_for_the_next_extent_before_the_last_is_full)
+START_TEST(index_asks_for_the_next_extent_before_the_last_is_full)
 {
 	uint32_t entry;
 
 	scout__enter_loop();
 	start(1, 1, 32, 16, 32);
-	ck_assert(bank->growing);
-	ck_assert_int_eq(scout__bank_reserve(bank, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert(cache->growing);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert_uint_eq(l1.refusals, 0);
-	ck_assert(wait_grown(bank));
+	ck_assert(wait_grown(cache));
 	for (uint32_t i = 0; i < 12; i++)
 		(void)store(i);
-	ck_assert(!bank->growing);
+	ck_assert(!cache->growing);
 	(void)store(12);
-	ck_assert(bank->growing);
+	ck_assert(cache->growing);
 	for (uint32_t i = 13; i < 16; i++)
 		(void)store(i);
-	ck_assert_int_eq(scout__bank_reserve(bank, 0, key(16), 0, &entry), SCOUT__RESERVE_WAIT);
-	ck_assert(wait_grown(bank));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(16), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert(wait_grown(cache));
 	for (uint32_t i = 16; i < 32; i++)
 		(void)store(i);
-	ck_assert(bank->grown_out);
+	ck_assert(cache->grown_out);
 	ck_assert_uint_eq(l1.evictions, 0);
 	(void)store(32);
 	ck_assert_uint_eq(l1.evictions, 1);
@@ -417,48 +417,48 @@ START_TEST(bank_asks_for_the_next_extent_before_the_last_is_full)
 }
 END_TEST
 
-START_TEST(bank_stores_evict_after_an_extent_failed_and_growing_is_tried_again)
+START_TEST(index_stores_evict_after_an_extent_failed_and_growing_is_tried_again)
 {
 	uint32_t entry;
 	uint32_t pinned[4];
 
 	scout__enter_loop();
 	start_slots(LARGE_SLOT, 1, 1, 8, 4, 8);
-	ck_assert(wait_grown(bank));
+	ck_assert(wait_grown(cache));
 	l1.regrow_us = UINT64_C(3600) * 1000000;
 	limit_file_size(LARGE_SLOT);
 	for (uint32_t i = 0; i < 4; i++)
 		(void)store(i);
-	ck_assert(bank->growing);
-	ck_assert(!wait_grown(bank));
+	ck_assert(cache->growing);
+	ck_assert(!wait_grown(cache));
 	ck_assert_int_eq(captured.errors, 1);
 	ck_assert_uint_eq(l1.pool.used_bytes, 4 * LARGE_SLOT);
 	/* Not in the next hour. */
 	for (uint32_t i = 4; i < 8; i++) {
 		pinned[i - 4] = store(i);
 		ck_assert_uint_eq(l1.evictions, i - 3);
-		ck_assert(!bank->growing);
+		ck_assert(!cache->growing);
 	}
 	for (uint32_t i = 0; i < 4; i++)
-		ck_assert(scout__bank_hold(bank, pinned[i], 0));
-	ck_assert_int_eq(scout__bank_reserve(bank, 0, key(9), 0, &entry), SCOUT__RESERVE_NO_ROOM);
+		ck_assert(scout__index_hold(cache, pinned[i], 0));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, &entry), SCOUT__RESERVE_NO_ROOM);
 	/* The hour has passed: asked again, and nobody waits for it who can evict. */
-	bank->regrow_us = 1;
+	cache->regrow_us = 1;
 	limit_file_size(RLIM_INFINITY);
-	scout__bank_unhold(bank, pinned[0], true);
-	ck_assert_int_eq(scout__bank_reserve(bank, 0, key(9), 0, &entry), SCOUT__RESERVE_GRANTED);
-	ck_assert(bank->growing);
+	scout__index_unhold(cache, pinned[0], true);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert(cache->growing);
 	ck_assert_uint_eq(l1.evictions, 5);
-	ck_assert_int_eq(scout__bank_reserve(bank, 0, key(10), 0, &entry), SCOUT__RESERVE_WAIT);
-	ck_assert(wait_grown(bank));
-	ck_assert_int_eq(scout__bank_reserve(bank, 0, key(10), 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert(wait_grown(cache));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(l1.evictions, 5);
-	ck_assert_uint_eq(bank->n_slots, 8);
+	ck_assert_uint_eq(cache->n_slots, 8);
 	stop();
 }
 END_TEST
 
-START_TEST(bank_that_got_no_memory_at_all_refuses)
+START_TEST(index_that_got_no_memory_at_all_refuses)
 {
 	uint32_t entry;
 
@@ -466,65 +466,65 @@ START_TEST(bank_that_got_no_memory_at_all_refuses)
 	limit_file_size(LARGE_SLOT);
 	start_slots(LARGE_SLOT, 1, 1, 8, 4, 8);
 	l1.regrow_us = UINT64_C(3600) * 1000000;
-	ck_assert(!wait_grown(bank));
-	ck_assert_int_eq(scout__bank_reserve(bank, 0, key(0), 0, &entry), SCOUT__RESERVE_NO_ROOM);
+	ck_assert(!wait_grown(cache));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_NO_ROOM);
 	ck_assert_uint_eq(l1.refusals, 1);
 	stop();
 }
 END_TEST
 
-START_TEST(bank_grows_when_another_gives_its_memory_back)
+START_TEST(index_grows_when_another_gives_its_memory_back)
 {
 	const uint64_t shard_bytes = SLOT;
-	struct scout__bank *other;
+	struct scout__chunk_index *other;
 	uint32_t entry;
 
 	scout__enter_loop();
 	start(1, 1, 4, 4, 4);
-	ck_assert(wait_grown(bank));
-	ck_assert_int_eq(scout__bank_new(&l1, &shard_bytes, 1, 1, HASH, &other), 0);
+	ck_assert(wait_grown(cache));
+	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &other), 0);
 	ck_assert(!other->growing);
 	/* It may have some of what the first one holds, when that is asked for it. */
-	ck_assert_int_eq(scout__bank_reserve(other, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(other, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
 	(void)store(1);
-	ck_assert(scout__bank_promise(bank, find(1)));
-	scout__bank_free(bank);
+	ck_assert(scout__index_promise(cache, find(1)));
+	scout__index_free(cache);
 	/* Its promises went with it. */
 	ck_assert_uint_eq(l1.promised_bytes, 0);
-	bank = other;
-	ck_assert_int_eq(scout__bank_reserve(bank, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
-	ck_assert(wait_grown(bank));
-	ck_assert_int_eq(scout__bank_reserve(bank, 0, key(0), 0, &entry), SCOUT__RESERVE_GRANTED);
+	cache = other;
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert(wait_grown(cache));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_GRANTED);
 	stop();
 }
 END_TEST
 
-START_TEST(bank_grows_rather_than_evicts_when_there_is_memory_again)
+START_TEST(index_grows_rather_than_evicts_when_there_is_memory_again)
 {
 	const uint64_t shard_bytes = SLOT;
-	struct scout__bank *other;
+	struct scout__chunk_index *other;
 	uint32_t entry;
 
 	scout__enter_loop();
 	start(1, 1, 4, 2, 4);
-	ck_assert(wait_grown(bank));
-	other = bank;
-	ck_assert_int_eq(scout__bank_new(&l1, &shard_bytes, 1, 1, HASH, &bank), 0);
+	ck_assert(wait_grown(cache));
+	other = cache;
+	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &cache), 0);
 	for (uint32_t i = 0; i < 3; i++)
 		(void)store(i);
-	ck_assert(bank->grown_out);
+	ck_assert(cache->grown_out);
 	ck_assert_uint_eq(l1.evictions, 1);
-	scout__bank_free(other);
-	ck_assert_int_eq(scout__bank_reserve(bank, 0, key(3), 0, &entry), SCOUT__RESERVE_WAIT);
+	scout__index_free(other);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(3), 0, &entry), SCOUT__RESERVE_WAIT);
 	(void)store(3);
 	(void)store(4);
 	ck_assert_uint_eq(l1.evictions, 1);
-	ck_assert_uint_eq(bank->n_slots, 4);
+	ck_assert_uint_eq(cache->n_slots, 4);
 	stop();
 }
 END_TEST
 
-START_TEST(bank_freed_while_it_grows_leaks_nothing)
+START_TEST(index_freed_while_it_grows_leaks_nothing)
 {
 	int fds = count_fds();
 
@@ -533,8 +533,8 @@ START_TEST(bank_freed_while_it_grows_leaks_nothing)
 		start(2, 1, 64, 16, 64);
 		if (i % 2)
 			(void)store(1);
-		scout__bank_free(bank);
-		scout__bank_free(NULL);
+		scout__index_free(cache);
+		scout__index_free(NULL);
 		while (l1.pool.n_growing > 0) {
 			wait_ready(&l1.pool);
 			ck_assert_ptr_null(scout__pool_ready(&l1.pool));
@@ -546,12 +546,12 @@ START_TEST(bank_freed_while_it_grows_leaks_nothing)
 }
 END_TEST
 
-START_TEST(bank_larger_than_the_pool_and_unknown_policies_are_refused)
+START_TEST(index_larger_than_the_pool_and_unknown_policies_are_refused)
 {
 	const uint64_t fits = SLOT;
 	const uint64_t large[] = {8 * SLOT, 1};
 	const uint64_t huge[] = {UINT64_MAX, UINT64_MAX};
-	struct scout__bank *none = NULL;
+	struct scout__chunk_index *none = NULL;
 	char err[256] = "";
 
 	scout__enter_loop();
@@ -559,16 +559,16 @@ START_TEST(bank_larger_than_the_pool_and_unknown_policies_are_refused)
 			 SCOUT_ERR_CONFIG_RANGE);
 	ck_assert_ptr_nonnull(strstr(err, "nonesuch"));
 	ck_assert_int_eq(scout__l1_init(&l1, 8 * SLOT, SLOT, 0, "lru", &test_log, err, sizeof(err)), 0);
-	ck_assert_int_eq(scout__bank_new(&l1, large, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
-	ck_assert_int_eq(scout__bank_new(&l1, huge, 1, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
-	ck_assert_int_eq(scout__bank_new(&l1, huge, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_int_eq(scout__index_new(&l1, large, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_int_eq(scout__index_new(&l1, huge, 1, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_int_eq(scout__index_new(&l1, huge, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
 	ck_assert_ptr_null(none);
-	ck_assert_int_eq(scout__bank_new(&l1, &fits, 1, 1, HASH, &bank), 0);
+	ck_assert_int_eq(scout__index_new(&l1, &fits, 1, 1, HASH, &cache), 0);
 	stop();
 }
 END_TEST
 
-START_TEST(bank_keys_are_compared_in_full)
+START_TEST(index_keys_are_compared_in_full)
 {
 	scout__enter_loop();
 	for (uint32_t hash_bytes = SCOUT_MIN_HASH; hash_bytes <= SCOUT_MAX_HASH; hash_bytes++) {
@@ -581,30 +581,30 @@ START_TEST(bank_keys_are_compared_in_full)
 
 		ck_assert_ptr_nonnull(hash);
 		ck_assert_int_eq(scout__l1_init(&l1, 64 * SLOT, 64 * SLOT, 0, "lru", &test_log, err, sizeof(err)), 0);
-		ck_assert_int_eq(scout__bank_new(&l1, &shard_bytes, 1, 1, hash_bytes, &bank), 0);
-		ck_assert(wait_grown(bank));
-		ck_assert_int_eq(scout__bank_reserve(bank, 5, hash, 0, &entry), SCOUT__RESERVE_GRANTED);
-		ck_assert_uint_eq(scout__bank_find(bank, 5, hash), entry);
-		ck_assert_uint_eq(scout__bank_find_run(bank, 5, hash, 1, &other), 1);
+		ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, hash_bytes, &cache), 0);
+		ck_assert(wait_grown(cache));
+		ck_assert_int_eq(scout__index_reserve(cache, 5, hash, 0, &entry), SCOUT__RESERVE_GRANTED);
+		ck_assert_uint_eq(scout__index_find(cache, 5, hash), entry);
+		ck_assert_uint_eq(scout__index_find_run(cache, 5, hash, 1, &other), 1);
 		ck_assert_uint_eq(other, entry);
 		/* The cell leads to an entry whose key differs in one bit: as if two keys had the same tag. */
 		for (uint32_t bit = 0; bit < hash_bytes * 8; bit++) {
-			bank->entries[entry].hash[bit / 8] ^= (uint8_t)(1u << bit % 8);
-			ck_assert_uint_eq(scout__bank_find(bank, 5, hash), SCOUT__NO_ENTRY);
-			ck_assert_uint_eq(scout__bank_find_run(bank, 5, hash, 1, &other), 0);
-			bank->entries[entry].hash[bit / 8] ^= (uint8_t)(1u << bit % 8);
+			cache->entries[entry].hash[bit / 8] ^= (uint8_t)(1u << bit % 8);
+			ck_assert_uint_eq(scout__index_find(cache, 5, hash), SCOUT__NO_ENTRY);
+			ck_assert_uint_eq(scout__index_find_run(cache, 5, hash, 1, &other), 0);
+			cache->entries[entry].hash[bit / 8] ^= (uint8_t)(1u << bit % 8);
 		}
-		bank->entries[entry].space ^= 1;
-		ck_assert_uint_eq(scout__bank_find(bank, 5, hash), SCOUT__NO_ENTRY);
-		bank->entries[entry].space ^= 1;
-		ck_assert_uint_eq(scout__bank_find(bank, 5, hash), entry);
+		cache->entries[entry].space ^= 1;
+		ck_assert_uint_eq(scout__index_find(cache, 5, hash), SCOUT__NO_ENTRY);
+		cache->entries[entry].space ^= 1;
+		ck_assert_uint_eq(scout__index_find(cache, 5, hash), entry);
 		stop();
 		free(hash);
 	}
 }
 END_TEST
 
-START_TEST(bank_run_ends_at_the_first_key_that_is_not_there)
+START_TEST(index_run_ends_at_the_first_key_that_is_not_there)
 {
 	enum {
 		N = 200
@@ -624,27 +624,27 @@ START_TEST(bank_run_ends_at_the_first_key_that_is_not_there)
 			uint32_t expected = missing < n ? missing : n;
 
 			if (missing < N)
-				(void)scout__bank_drop(bank, find(missing));
+				(void)scout__index_drop(cache, find(missing));
 			memset(found, 0xee, sizeof(found));
-			ck_assert_uint_eq(scout__bank_find_run(bank, 0, hashes, n, found), expected);
+			ck_assert_uint_eq(scout__index_find_run(cache, 0, hashes, n, found), expected);
 			for (uint32_t i = 0; i < N; i++)
 				ck_assert_uint_eq(found[i], i < expected ? find(i) : 0xeeeeeeeeu);
 			if (missing < N)
 				(void)store(missing);
 		}
 	}
-	scout__bank_prefetch(bank, 0, hashes);
+	scout__index_prefetch(cache, 0, hashes);
 	stop();
 	free(hashes);
 }
 END_TEST
 
 #ifndef SANITIZED
-START_TEST(bank_without_address_space_is_refused)
+START_TEST(index_without_address_space_is_refused)
 {
 	const uint64_t shard_bytes = 1;
 	const uint64_t l1_bytes = UINT64_C(1) << 30;
-	struct scout__bank *none = NULL;
+	struct scout__chunk_index *none = NULL;
 	struct rlimit limits;
 	char err[256];
 	int fds;
@@ -656,7 +656,7 @@ START_TEST(bank_without_address_space_is_refused)
 	ck_assert_int_eq(getrlimit(RLIMIT_AS, &limits), 0);
 	limits.rlim_cur = UINT64_C(256) << 20;
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limits), 0);
-	ck_assert_int_eq(scout__bank_new(&l1, &shard_bytes, 1, 1, HASH, &none), SCOUT_ERR_NOMEM);
+	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &none), SCOUT_ERR_NOMEM);
 	limits.rlim_cur = limits.rlim_max;
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limits), 0);
 	ck_assert_ptr_null(none);
@@ -667,7 +667,7 @@ START_TEST(bank_without_address_space_is_refused)
 END_TEST
 #endif
 
-START_TEST(bank_index_costs_at_most_105_bytes_per_chunk)
+START_TEST(index_index_costs_at_most_105_bytes_per_chunk)
 {
 	const uint64_t shard_bytes = SLOT;
 	char err[256];
@@ -675,10 +675,10 @@ START_TEST(bank_index_costs_at_most_105_bytes_per_chunk)
 	scout__enter_loop();
 	for (uint64_t n = 1000; n <= 10000000; n *= 10) {
 		ck_assert_int_eq(scout__l1_init(&l1, n * SLOT, SLOT, 0, "lru", &test_log, err, sizeof(err)), 0);
-		ck_assert_int_eq(scout__bank_new(&l1, &shard_bytes, 1, 1, HASH, &bank), 0);
-		ck_assert_uint_eq(bank->max_entries, n);
-		ck_assert_uint_le(scout__bank_index_bytes(bank), 105 * n);
-		scout__bank_free(bank);
+		ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &cache), 0);
+		ck_assert_uint_eq(cache->max_entries, n);
+		ck_assert_uint_le(scout__index_own_bytes(cache), 105 * n);
+		scout__index_free(cache);
 		scout__l1_fini(&l1);
 	}
 	ck_assert_uint_eq(sizeof(struct scout__entry), 64);
@@ -692,35 +692,35 @@ suite_of_this_file(void)
 	TCase *rules = tcase_create("rules");
 
 	tcase_set_timeout(rules, 60);
-	tcase_add_test(rules, bank_chunk_is_a_hit_when_all_ranks_are_readable);
-	tcase_add_test(rules, bank_first_writer_wins_until_it_gives_up);
-	tcase_add_test(rules, bank_entry_whose_only_store_was_given_up_goes_at_once);
-	tcase_add_test(rules, bank_quarantine_keeps_the_slot_from_everybody);
-	tcase_add_test(rules, bank_generation_is_bumped_before_a_grant_and_when_a_shard_is_discarded);
-	tcase_add_test(rules, bank_generation_skips_0_when_it_wraps);
-	tcase_add_test(rules, bank_handle_of_a_dropped_entry_is_not_valid_for_its_successor);
-	tcase_add_test(rules, bank_promise_counts_bytes_once_and_units_for_each_rank_and_reader);
-	tcase_add_test(rules, bank_promised_bytes_never_exceed_max_promised);
-	tcase_add_test(rules, bank_promise_units_that_would_overflow_are_refused);
-	tcase_add_test(rules, bank_holds_that_would_overflow_are_refused);
-	tcase_add_test(rules, bank_pinned_entries_are_never_evicted);
-	tcase_add_test(rules, bank_touch_tail_first_leaves_the_head_of_a_prefix_for_last);
-	tcase_add_test(rules, bank_touch_of_a_pinned_or_dropped_entry_changes_nothing);
-	tcase_add_test(rules, bank_holds_exactly_the_chunks_that_l1_bytes_hold);
-	tcase_add_test(rules, bank_places_never_overlap);
-	tcase_add_test(rules, bank_asks_for_the_next_extent_before_the_last_is_full);
-	tcase_add_test(rules, bank_stores_evict_after_an_extent_failed_and_growing_is_tried_again);
-	tcase_add_test(rules, bank_that_got_no_memory_at_all_refuses);
-	tcase_add_test(rules, bank_grows_when_another_gives_its_memory_back);
-	tcase_add_test(rules, bank_grows_rather_than_evicts_when_there_is_memory_again);
-	tcase_add_test(rules, bank_freed_while_it_grows_leaks_nothing);
-	tcase_add_test(rules, bank_larger_than_the_pool_and_unknown_policies_are_refused);
-	tcase_add_test(rules, bank_keys_are_compared_in_full);
-	tcase_add_test(rules, bank_run_ends_at_the_first_key_that_is_not_there);
+	tcase_add_test(rules, index_chunk_is_a_hit_when_all_ranks_are_readable);
+	tcase_add_test(rules, index_first_writer_wins_until_it_gives_up);
+	tcase_add_test(rules, index_entry_whose_only_store_was_given_up_goes_at_once);
+	tcase_add_test(rules, index_quarantine_keeps_the_slot_from_everybody);
+	tcase_add_test(rules, index_generation_is_bumped_before_a_grant_and_when_a_shard_is_discarded);
+	tcase_add_test(rules, index_generation_skips_0_when_it_wraps);
+	tcase_add_test(rules, index_handle_of_a_dropped_entry_is_not_valid_for_its_successor);
+	tcase_add_test(rules, index_promise_counts_bytes_once_and_units_for_each_rank_and_reader);
+	tcase_add_test(rules, index_promised_bytes_never_exceed_max_promised);
+	tcase_add_test(rules, index_promise_units_that_would_overflow_are_refused);
+	tcase_add_test(rules, index_holds_that_would_overflow_are_refused);
+	tcase_add_test(rules, index_pinned_entries_are_never_evicted);
+	tcase_add_test(rules, index_touch_tail_first_leaves_the_head_of_a_prefix_for_last);
+	tcase_add_test(rules, index_touch_of_a_pinned_or_dropped_entry_changes_nothing);
+	tcase_add_test(rules, index_holds_exactly_the_chunks_that_l1_bytes_hold);
+	tcase_add_test(rules, index_places_never_overlap);
+	tcase_add_test(rules, index_asks_for_the_next_extent_before_the_last_is_full);
+	tcase_add_test(rules, index_stores_evict_after_an_extent_failed_and_growing_is_tried_again);
+	tcase_add_test(rules, index_that_got_no_memory_at_all_refuses);
+	tcase_add_test(rules, index_grows_when_another_gives_its_memory_back);
+	tcase_add_test(rules, index_grows_rather_than_evicts_when_there_is_memory_again);
+	tcase_add_test(rules, index_freed_while_it_grows_leaks_nothing);
+	tcase_add_test(rules, index_larger_than_the_pool_and_unknown_policies_are_refused);
+	tcase_add_test(rules, index_keys_are_compared_in_full);
+	tcase_add_test(rules, index_run_ends_at_the_first_key_that_is_not_there);
 #ifndef SANITIZED
-	tcase_add_test(rules, bank_without_address_space_is_refused);
+	tcase_add_test(rules, index_without_address_space_is_refused);
 #endif
-	tcase_add_test(rules, bank_index_costs_at_most_105_bytes_per_chunk);
+	tcase_add_test(rules, index_index_costs_at_most_105_bytes_per_chunk);
 	suite_add_tcase(suite, rules);
 	return suite;
 }

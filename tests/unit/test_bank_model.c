@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bank.h"
+#include "chunk_index.h"
 
 #include <stdlib.h>
 
@@ -10,9 +10,10 @@
 /*
  * DESIGN
  *
- * The bank against a model that knows nothing of slots, tables and lists: arrays, searched from one end to the other.
- * Every step does one random operation on both and compares what a caller can see of that chunk, all counters, and the
- * whole eviction order. A failure names the seed and the step; the seed is the number of the loop, so it replays.
+ * The chunk index against a model that knows nothing of slots, tables and lists: arrays, searched from one end to the
+ * other. Every step does one random operation on both and compares what a caller can see of that chunk, all counters,
+ * and the whole eviction order. A failure names the seed and the step; the seed is the number of the loop, so it
+ * replays.
  */
 
 #define MODEL_KEYS 96u
@@ -78,7 +79,7 @@ model_hash(uint32_t i)
 static SCOUT_ON_LOOP uint32_t
 model_entry(uint32_t i)
 {
-	return scout__bank_find(bank, model_space(i), model_hash(i));
+	return scout__index_find(cache, model_space(i), model_hash(i));
 }
 
 static uint32_t
@@ -159,7 +160,7 @@ model_reserve(uint32_t i, uint32_t rank)
 	if (c->present && c->state[rank] != SCOUT__SHARD_ABSENT)
 		return SCOUT__RESERVE_PRESENT;
 	if (!c->present) {
-		if (m.n_present == bank->n_slots && bank->n_slots < m.capacity)
+		if (m.n_present == cache->n_slots && cache->n_slots < m.capacity)
 			return SCOUT__RESERVE_WAIT;
 		if (m.n_present == m.capacity && m.n_order == 0) {
 			m.refusals++;
@@ -184,11 +185,11 @@ step_reserve(uint32_t i, uint32_t rank)
 	bool was_present = c->present;
 	uint32_t entry = SCOUT__NO_ENTRY;
 	enum scout__reserve expected = model_reserve(i, rank);
-	enum scout__reserve got = scout__bank_reserve(bank, model_space(i), model_hash(i), rank, &entry);
+	enum scout__reserve got = scout__index_reserve(cache, model_space(i), model_hash(i), rank, &entry);
 
 	model_assert(got == expected);
-	if (got == SCOUT__RESERVE_WAIT || (bank->growing && draw(4) == 0)) {
-		model_assert(wait_grown(bank));
+	if (got == SCOUT__RESERVE_WAIT || (cache->growing && draw(4) == 0)) {
+		model_assert(wait_grown(cache));
 	}
 	if (got != SCOUT__RESERVE_GRANTED && got != SCOUT__RESERVE_PRESENT) {
 		model_assert(entry == SCOUT__NO_ENTRY);
@@ -196,10 +197,10 @@ step_reserve(uint32_t i, uint32_t rank)
 	}
 	model_assert(entry == model_entry(i));
 	if (was_present) {
-		model_assert(scout__bank_valid(bank, c->handle) && c->handle.entry == entry);
+		model_assert(scout__index_valid(cache, c->handle) && c->handle.entry == entry);
 	} else {
-		model_assert(!scout__bank_valid(bank, c->handle));
-		c->handle = scout__bank_handle(bank, entry);
+		model_assert(!scout__index_valid(cache, c->handle));
+		c->handle = scout__index_handle(cache, entry);
 	}
 }
 
@@ -212,14 +213,14 @@ step_end_write(uint32_t i, uint32_t rank, uint32_t entry)
 	if (c->state[rank] != SCOUT__SHARD_WRITING && c->state[rank] != SCOUT__SHARD_QUARANTINE)
 		return;
 	if (c->state[rank] == SCOUT__SHARD_WRITING && draw(8) == 0) {
-		scout__bank_quarantine(bank, entry, rank);
+		scout__index_quarantine(cache, entry, rank);
 		c->state[rank] = SCOUT__SHARD_QUARANTINE;
 	} else if (c->state[rank] == SCOUT__SHARD_QUARANTINE || draw(4) == 0) {
-		scout__bank_abort(bank, entry, rank);
+		scout__index_abort(cache, entry, rank);
 		c->state[rank] = SCOUT__SHARD_ABSENT;
 		model_let_go(i);
 	} else {
-		bool whole = scout__bank_commit(bank, entry, rank);
+		bool whole = scout__index_commit(cache, entry, rank);
 
 		c->state[rank] = SCOUT__SHARD_READABLE;
 		model_assert(whole == (model_count(i, SCOUT__SHARD_READABLE) == m.ranks));
@@ -233,7 +234,7 @@ step_promise(uint32_t i, uint32_t entry)
 	struct model_chunk *c = &m.chunks[i];
 	bool may = c->promises > 0 || model_promised() < m.max_promised;
 
-	model_assert(scout__bank_promise(bank, entry) == may);
+	model_assert(scout__index_promise(cache, entry) == may);
 	m.limited += !may;
 	if (!may)
 		return;
@@ -249,7 +250,7 @@ step_unpromise(uint32_t i, uint32_t entry)
 
 	if (draw(2))
 		units = c->promises;
-	scout__bank_unpromise(bank, entry, units);
+	scout__index_unpromise(cache, entry, units);
 	if (units == 0)
 		return;
 	c->promises -= units;
@@ -262,7 +263,7 @@ step_hold(uint32_t i, uint32_t rank, uint32_t entry)
 {
 	bool may = m.chunks[i].state[rank] == SCOUT__SHARD_READABLE;
 
-	model_assert(scout__bank_hold(bank, entry, rank) == may);
+	model_assert(scout__index_hold(cache, entry, rank) == may);
 	if (!may)
 		return;
 	model_order_remove(i);
@@ -274,7 +275,7 @@ step_unhold(uint32_t i, uint32_t rank, uint32_t entry)
 {
 	if (m.chunks[i].reads[rank] == 0)
 		return;
-	scout__bank_unhold(bank, entry, draw(2));
+	scout__index_unhold(cache, entry, draw(2));
 	m.chunks[i].reads[rank]--;
 	model_let_go(i);
 }
@@ -282,7 +283,7 @@ step_unhold(uint32_t i, uint32_t rank, uint32_t entry)
 static SCOUT_ON_LOOP void
 step_touch(uint32_t i, uint32_t entry)
 {
-	scout__bank_touch(bank, entry, draw(2) ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED, 0);
+	scout__index_touch(cache, entry, draw(2) ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED, 0);
 	if (model_pinned(i))
 		return;
 	model_order_remove(i);
@@ -294,7 +295,7 @@ step_drop(uint32_t i, uint32_t entry)
 {
 	bool may = !model_pinned(i);
 
-	model_assert(scout__bank_drop(bank, entry) == may);
+	model_assert(scout__index_drop(cache, entry) == may);
 	if (may)
 		model_gone(i);
 }
@@ -307,16 +308,16 @@ compare_chunk(uint32_t i)
 	const struct scout__entry *e;
 
 	model_assert((entry != SCOUT__NO_ENTRY) == c->present);
-	model_assert(scout__bank_valid(bank, c->handle) == c->present);
+	model_assert(scout__index_valid(cache, c->handle) == c->present);
 	if (!c->present)
 		return;
-	e = &bank->entries[entry];
-	model_assert(scout__bank_is_hit(bank, entry) == (model_count(i, SCOUT__SHARD_READABLE) == m.ranks));
+	e = &cache->entries[entry];
+	model_assert(scout__index_is_hit(cache, entry) == (model_count(i, SCOUT__SHARD_READABLE) == m.ranks));
 	model_assert(e->promises == c->promises);
 	model_assert(e->holds == model_holds(i));
 	for (uint32_t rank = 0; rank < m.ranks; rank++) {
-		model_assert(bank->shard_state[(uint64_t)entry * m.ranks + rank] == c->state[rank]);
-		model_assert(word(entry, rank) == scout__bank_place(bank, entry, rank).generation);
+		model_assert(cache->shard_state[(uint64_t)entry * m.ranks + rank] == c->state[rank]);
+		model_assert(word(entry, rank) == scout__index_place(cache, entry, rank).generation);
 	}
 }
 
@@ -324,15 +325,15 @@ compare_chunk(uint32_t i)
 static SCOUT_ON_LOOP void
 compare_all(void)
 {
-	const struct scout__queues *queues = bank->policy_state;
-	uint32_t at = l1.policy->victim(bank->policy_state);
+	const struct scout__queues *queues = cache->policy_state;
+	uint32_t at = l1.policy->victim(cache->policy_state);
 
-	model_assert(l1.promised_bytes == model_promised() * bank->chunk_bytes);
+	model_assert(l1.promised_bytes == model_promised() * cache->chunk_bytes);
 	model_assert(l1.evictions == m.evictions);
 	model_assert(l1.refusals == m.refusals);
 	model_assert(l1.promise_limited == m.limited);
-	model_assert(scout__bank_used_bytes(bank) == m.n_present * bank->chunk_bytes);
-	model_assert(bank->n_slots <= m.capacity);
+	model_assert(scout__index_used_bytes(cache) == m.n_present * cache->chunk_bytes);
+	model_assert(cache->n_slots <= m.capacity);
 	for (uint32_t n = 0; n < m.n_order; n++) {
 		model_assert(at != SCOUT__NO_ENTRY);
 		model_assert(at == m.chunks[m.order[n]].handle.entry);
@@ -370,7 +371,7 @@ one_step(void)
 }
 
 /* The loop's number is the seed. */
-START_TEST(bank_agrees_with_the_model)
+START_TEST(index_agrees_with_the_model)
 {
 	scout__enter_loop();
 	memset(&m, 0, sizeof(m));
@@ -381,7 +382,7 @@ START_TEST(bank_agrees_with_the_model)
 	m.capacity = 1 + draw(MODEL_KEYS);
 	m.max_promised = draw(m.capacity + 1);
 	start(m.ranks, m.readers, m.capacity, 1 + draw(24), m.max_promised);
-	ck_assert(wait_grown(bank));
+	ck_assert(wait_grown(cache));
 	for (uint32_t i = 0; i < MODEL_KEYS; i++)
 		m.chunks[i].handle = (struct scout__handle){0, UINT32_MAX};
 	for (m.step = 0; m.step < MODEL_STEPS; m.step++) {
@@ -389,7 +390,7 @@ START_TEST(bank_agrees_with_the_model)
 		if (m.step % 64 == 0) {
 			for (uint32_t i = 0; i < MODEL_KEYS; i++)
 				compare_chunk(i);
-			scout__bank_check(bank);
+			scout__index_check(cache);
 		}
 	}
 	/* The run was worth something. */
@@ -405,7 +406,7 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("model");
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_loop_test(tc, bank_agrees_with_the_model, 1, 51);
+	tcase_add_loop_test(tc, index_agrees_with_the_model, 1, 51);
 	suite_add_tcase(suite, tc);
 	return suite;
 }

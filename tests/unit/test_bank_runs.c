@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bank.h"
+#include "chunk_index.h"
 
 #include "l1_bank_fixture.h"
 
@@ -31,12 +31,12 @@ set_key(uint32_t at, uint32_t i)
 static SCOUT_ON_LOOP uint32_t
 look_up(uint32_t space, uint32_t n)
 {
-	uint32_t found = scout__bank_find_run(bank, space, hashes, n, entries);
+	uint32_t found = scout__index_find_run(cache, space, hashes, n, entries);
 
 	for (uint32_t i = 0; i < found; i++)
-		ck_assert_uint_eq(entries[i], scout__bank_find(bank, space, hashes + (size_t)i * HASH));
+		ck_assert_uint_eq(entries[i], scout__index_find(cache, space, hashes + (size_t)i * HASH));
 	if (found < n)
-		ck_assert_uint_eq(scout__bank_find(bank, space, hashes + (size_t)found * HASH), SCOUT__NO_ENTRY);
+		ck_assert_uint_eq(scout__index_find(cache, space, hashes + (size_t)found * HASH), SCOUT__NO_ENTRY);
 	return found;
 }
 
@@ -51,17 +51,17 @@ START_TEST(run_that_was_looked_up_is_found_without_the_table)
 	for (uint32_t i = 0; i < N; i++)
 		set_key(i, i);
 	ck_assert_uint_eq(look_up(0, N), N);
-	cells = bank->table_mask + 1;
+	cells = cache->table_mask + 1;
 	/* The first ones are asked of the table in any case. */
 	for (uint32_t i = SCOUT__AHEAD; i < N; i++)
 		for (uint64_t at = 0; at < cells; at++)
-			if ((uint32_t)bank->table[at] == entries[i] + 1)
-				bank->table[at] |= UINT64_C(0xffffffff) << 32; /* another key's tag */
-	ck_assert_uint_eq(scout__bank_find_run(bank, 0, hashes, N, entries), N);
+			if ((uint32_t)cache->table[at] == entries[i] + 1)
+				cache->table[at] |= UINT64_C(0xffffffff) << 32; /* another key's tag */
+	ck_assert_uint_eq(scout__index_find_run(cache, 0, hashes, N, entries), N);
 	for (uint32_t i = 0; i < N; i++)
-		ck_assert_uint_eq(memcmp(bank->entries[entries[i]].hash, hashes + (size_t)i * HASH, HASH), 0);
+		ck_assert_uint_eq(memcmp(cache->entries[entries[i]].hash, hashes + (size_t)i * HASH, HASH), 0);
 	/* No check at the end: the table is broken. */
-	scout__bank_free(bank);
+	scout__index_free(cache);
 	scout__l1_fini(&l1);
 }
 END_TEST
@@ -94,18 +94,18 @@ START_TEST(run_ends_where_a_chunk_was_dropped_or_its_entry_has_another_key)
 	ck_assert_uint_eq(look_up(0, N), N);
 	ck_assert_uint_eq(look_up(0, N), N);
 	entry = entries[100];
-	ck_assert(scout__bank_drop(bank, entry));
+	ck_assert(scout__index_drop(cache, entry));
 	ck_assert_uint_eq(look_up(0, N), 100);
 	ck_assert_uint_eq(store(5000), entry);
-	ck_assert_uint_eq(bank->entries[entry].ahead, 0);
+	ck_assert_uint_eq(cache->entries[entry].ahead, 0);
 	ck_assert_uint_eq(look_up(0, N), 100);
 	/* Stored again, elsewhere: what was noted before is wrong, and what is found is noted anew. */
-	ck_assert(scout__bank_drop(bank, entries[50]));
+	ck_assert(scout__index_drop(cache, entries[50]));
 	ck_assert_uint_eq(store(100), entries[50]);
-	ck_assert(scout__bank_drop(bank, entry));
+	ck_assert(scout__index_drop(cache, entry));
 	ck_assert_uint_eq(store(50), entry);
 	ck_assert_uint_eq(look_up(0, N), N);
-	ck_assert_uint_eq(bank->entries[entries[100 - SCOUT__AHEAD]].ahead, entries[100] + 1);
+	ck_assert_uint_eq(cache->entries[entries[100 - SCOUT__AHEAD]].ahead, entries[100] + 1);
 	/* The same hashes in another space are other keys. */
 	ck_assert_uint_eq(look_up(1, N), 0);
 	stop();
@@ -129,9 +129,9 @@ START_TEST(run_is_the_same_whatever_is_guessed)
 			if (entry == SCOUT__NO_ENTRY && draw(20))
 				entry = store(k);
 			if (entry != SCOUT__NO_ENTRY && draw(50) == 0)
-				bank->entries[entry].ahead = draw(KEYS / 2 + 1);
+				cache->entries[entry].ahead = draw(KEYS / 2 + 1);
 			if (entry != SCOUT__NO_ENTRY && draw(400) == 0)
-				(void)scout__bank_drop(bank, entry);
+				(void)scout__index_drop(cache, entry);
 			set_key(i, k);
 		}
 		(void)look_up(0, n);
@@ -152,30 +152,30 @@ START_TEST(eviction_takes_what_is_let_go_in_that_order_while_all_others_are_pinn
 	start(1, 1, KEYS, KEYS, KEYS);
 	for (uint32_t i = 0; i < KEYS; i++) {
 		kept[i] = store(i);
-		ck_assert(scout__bank_promise(bank, kept[i]));
+		ck_assert(scout__index_promise(cache, kept[i]));
 	}
 	ck_assert_int_eq(reserve(KEYS, 0, &entry), SCOUT__RESERVE_NO_ROOM);
 	for (uint32_t i = 0; i < KEYS; i++) {
 		uint32_t k = i * 77 % KEYS;
 
-		scout__bank_unpromise(bank, kept[k], 1);
+		scout__index_unpromise(cache, kept[k], 1);
 		ck_assert_int_eq(reserve(1000 + i, 0, &entry), SCOUT__RESERVE_GRANTED);
 		ck_assert_uint_eq(entry, kept[k]);
 		ck_assert_uint_eq(find(k), SCOUT__NO_ENTRY);
-		(void)scout__bank_commit(bank, entry, 0);
+		(void)scout__index_commit(cache, entry, 0);
 		/* In turns: what was just stored is pinned again, or goes next. */
 		if (i % 2) {
 			ck_assert_int_eq(reserve(2000 + i, 0, &entry), SCOUT__RESERVE_GRANTED);
 			ck_assert_uint_eq(entry, kept[k]);
-			(void)scout__bank_commit(bank, entry, 0);
+			(void)scout__index_commit(cache, entry, 0);
 		}
-		ck_assert(scout__bank_promise(bank, entry));
+		ck_assert(scout__index_promise(cache, entry));
 		ck_assert_int_eq(reserve(KEYS, 0, &entry), SCOUT__RESERVE_NO_ROOM);
 		if (i % 50 == 0)
-			scout__bank_check(bank);
+			scout__index_check(cache);
 	}
 	for (uint32_t i = 0; i < KEYS; i++)
-		scout__bank_unpromise(bank, kept[i], 1);
+		scout__index_unpromise(cache, kept[i], 1);
 	for (uint32_t i = 0; i < KEYS; i++) {
 		ck_assert_int_eq(reserve(3000 + i, 0, &entry), SCOUT__RESERVE_GRANTED);
 		ck_assert_uint_eq(entry, kept[i]);

@@ -15,8 +15,8 @@
 /*
  * Host memory as it moves between namespaces, server starts and processes: a server process, real workers, real bytes.
  *
- * The workers of the rig are of namespace "rig"; `other` is a worker of namespace "other" with the same layout. A chunk is 4 blocks
- * of 61 + 129 bytes: a slot of 768 bytes.
+ * The workers of the rig are of namespace "rig"; `other` is a worker of namespace "other" with the same layout. A chunk
+ * is 4 blocks of 61 + 129 bytes: a slot of 768 bytes.
  */
 
 #define SLOT_BYTES 768u
@@ -537,7 +537,7 @@ START_TEST(memory_is_back_when_the_worker_says_so_or_connects_anew)
 	ck_assert_int_eq(wire_lease(&raw), SCOUT_LEASE_OK);
 	ck_assert_int_eq(wire_register(&raw, 0, 0, SLOT_BYTES), SCOUT_WIRE_OK);
 	open_status();
-	/* The bank of the rig has its first extent, which nobody can take without a need. */
+	/* The chunk index of the rig has its first extent, which nobody can take without a need. */
 	ck_assert_int_eq(wire_store(&raw, 0, 1, CHUNKS, &g), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(g.n_granted, CHUNKS - 8);
 	ck_assert_int_eq(wire_store_done(&raw, g.id, g.n_granted, g.n_granted, &readable), SCOUT_WIRE_OK);
@@ -621,7 +621,10 @@ START_TEST(a_restarted_server_serves_again_and_nothing_is_left)
 	rig_server_end(&rig, SIGKILL);
 	rig_server_start(&rig);
 	open_status();
-	/* By itself: nobody asks the worker for anything. The bank asks for its first extent, and that is all there is. */
+	/*
+	 * By itself: nobody asks the worker for anything. The chunk index asks for its first extent, and that is all
+	 * there is.
+	 */
 	wire_wait_status(&status, "ns.rig.slots", 8);
 	wait_mapped(1);
 	for (uint64_t end_us = wire_deadline_us(); store_some(&rig, 0, 2, CHUNKS / 2) != 0;)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bank.h"
+#include "chunk_index.h"
 #include "evict.h"
 
 #include "check_main.h"

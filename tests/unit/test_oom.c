@@ -10,15 +10,15 @@
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
-#include "bank.h"
+#include "chunk_index.h"
 #include "check_main.h"
 #include "clock.h"
 #include "oom.h"
 #include "wire_peer.h"
 
 /*
- * What is made, made again with each allocation failing in turn, until none fails: each time the code says so, nothing was
- * given out, and nothing is left behind - no block, no descriptor.
+ * What is made, made again with each allocation failing in turn, until none fails: each time the code says so, nothing
+ * was given out, and nothing is left behind - no block, no descriptor.
  */
 
 #define DEADLINE_US 20000000u
@@ -218,7 +218,7 @@ START_TEST(a_hasher)
 }
 END_TEST
 
-/* ---- pool, bank, policy ---- */
+/* ---- pool, chunk index, policy ---- */
 
 static const char *const policies[] = {"lru", "slru:30", "s3fifo:10", "adaptive"};
 static const char *policy;
@@ -226,13 +226,13 @@ static const struct scout__log no_log;
 
 struct l1_thing {
 	struct scout__l1 l1;
-	struct scout__bank *bank;
+	struct scout__chunk_index *index;
 };
 
 static SCOUT_ON_LOOP void
 bank_fini(struct l1_thing *t)
 {
-	scout__bank_free(t->bank);
+	scout__index_free(t->index);
 	scout__l1_fini(&t->l1);
 }
 
@@ -254,7 +254,7 @@ make_bank(struct made *made)
 	rc = scout__l1_init(&t.l1, 1 << 20, 1 << 18, 1 << 19, policy, &no_log, made->err, sizeof(made->err));
 	if (rc)
 		return rc;
-	rc = scout__bank_new(&t.l1, bytes, 2, 1, 32, &t.bank);
+	rc = scout__index_new(&t.l1, bytes, 2, 1, 32, &t.index);
 	if (rc)
 		scout__l1_fini(&t.l1);
 	else
@@ -338,7 +338,10 @@ drop_worker(void *worker)
 	scout_worker_free(worker);
 }
 
-/* One worker, until the server has made the first extent for it: a thread of the pool does so after the register was answered. */
+/*
+ * One worker, until the server has made the first extent for it: a thread of the pool does so after the register was
+ * answered.
+ */
 static void
 have_extent_made(void)
 {

@@ -7,8 +7,9 @@
 #include "clock.h"
 
 /*
- * Extents that move between banks: who takes from whom, how much, and that nothing is lost, leaked or counted wrongly on the
- * way. The server's part (workers that have to unmap) is played by the test: it frees what was taken, when it likes.
+ * Extents that move between chunk indexes: who takes from whom, how much, and that nothing is lost, leaked or counted
+ * wrongly on the way. The server's part (workers that have to unmap) is played by the test: it frees what was taken,
+ * when it likes.
  */
 
 #define SLICE 512u
@@ -16,7 +17,7 @@
 #define MAX_TAKEN 64u
 
 static struct scout__l1 l1;
-static struct scout__bank *banks[MAX_BANKS];
+static struct scout__chunk_index *indexes[MAX_BANKS];
 static struct scout__extent *taken[MAX_TAKEN];
 static uint32_t n_taken;
 
@@ -29,16 +30,16 @@ start(uint64_t l1_bytes, uint64_t extent_bytes)
 		      "%s", err);
 }
 
-static SCOUT_ON_LOOP struct scout__bank *
+static SCOUT_ON_LOOP struct scout__chunk_index *
 add_bank(uint64_t shard_bytes, uint32_t ranks)
 {
 	uint64_t bytes[SCOUT_MAX_RANKS];
-	struct scout__bank *bank;
+	struct scout__chunk_index *index;
 
 	for (uint32_t i = 0; i < ranks; i++)
 		bytes[i] = shard_bytes;
-	ck_assert_int_eq(scout__bank_new(&l1, bytes, ranks, 1, HASH, &bank), 0);
-	return bank;
+	ck_assert_int_eq(scout__index_new(&l1, bytes, ranks, 1, HASH, &index), 0);
+	return index;
 }
 
 static SCOUT_ON_LOOP void
@@ -46,10 +47,10 @@ check_all(void)
 {
 	uint64_t held = 0;
 
-	for (struct scout__bank *bank = l1.banks; bank; bank = bank->next) {
-		scout__bank_check(bank);
-		for (uint32_t i = 0; i < bank->n_extents; i++)
-			held += bank->extents[i]->slot_bytes;
+	for (struct scout__chunk_index *index = l1.indexes; index; index = index->next) {
+		scout__index_check(index);
+		for (uint32_t i = 0; i < index->n_extents; i++)
+			held += index->extents[i]->slot_bytes;
 	}
 	for (uint32_t i = 0; i < n_taken; i++)
 		held += taken[i]->slot_bytes;
@@ -67,7 +68,7 @@ take_grown(void)
 		struct scout__extent *extent = scout__pool_ready(&l1.pool);
 
 		if (extent)
-			(void)scout__bank_grow(extent->owner, extent);
+			(void)scout__index_grow(extent->owner, extent);
 		else if (l1.pool.growing)
 			wait_ready(&l1.pool);
 	}
@@ -88,8 +89,8 @@ run_steps(uint32_t entries)
 
 	for (;;) {
 		struct scout__extent *extent = NULL;
-		struct scout__bank *bank = NULL;
-		enum scout__retire_result now = scout__share_step(&l1, entries, scout__now_us(), &extent, &bank);
+		struct scout__chunk_index *index = NULL;
+		enum scout__retire_result now = scout__share_step(&l1, entries, scout__now_us(), &extent, &index);
 
 		if (now == SCOUT__RETIRE_IDLE)
 			return got;
@@ -103,14 +104,14 @@ run_steps(uint32_t entries)
 
 /* Store key @i with all its shards, whatever has to happen for it. False: there is no room. */
 static SCOUT_ON_LOOP bool
-store(struct scout__bank *bank, uint32_t i)
+store(struct scout__chunk_index *index, uint32_t i)
 {
 	uint32_t entry = SCOUT__NO_ENTRY;
 
-	for (uint32_t rank = 0; rank < bank->n_ranks; rank++) {
+	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
 		enum scout__reserve got;
 
-		while ((got = scout__bank_reserve(bank, 0, key(i), rank, &entry)) == SCOUT__RESERVE_WAIT) {
+		while ((got = scout__index_reserve(index, 0, key(i), rank, &entry)) == SCOUT__RESERVE_WAIT) {
 			(void)run_steps(SLICE);
 			free_taken();
 			take_grown();
@@ -118,7 +119,7 @@ store(struct scout__bank *bank, uint32_t i)
 		if (got == SCOUT__RESERVE_NO_ROOM)
 			return false;
 		if (got == SCOUT__RESERVE_GRANTED)
-			(void)scout__bank_commit(bank, entry, rank);
+			(void)scout__index_commit(index, entry, rank);
 	}
 	(void)run_steps(SLICE);
 	free_taken();
@@ -127,31 +128,31 @@ store(struct scout__bank *bank, uint32_t i)
 }
 
 static SCOUT_ON_LOOP void
-fill(struct scout__bank *bank, uint32_t first, uint32_t n)
+fill(struct scout__chunk_index *index, uint32_t first, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		ck_assert(store(bank, first + i));
+		ck_assert(store(index, first + i));
 }
 
-/* A pool of @chunks chunks that the first bank fills with keys from 0 on. */
-static SCOUT_ON_LOOP struct scout__bank *
+/* A pool of @chunks chunks that the first chunk index fills with keys from 0 on. */
+static SCOUT_ON_LOOP struct scout__chunk_index *
 full_bank(uint32_t chunks, uint32_t extent_chunks)
 {
-	struct scout__bank *bank;
+	struct scout__chunk_index *index;
 
 	start(chunks * UINT64_C(64), extent_chunks * UINT64_C(64));
-	bank = add_bank(64, 1);
-	fill(bank, 0, chunks);
-	return bank;
+	index = add_bank(64, 1);
+	fill(index, 0, chunks);
+	return index;
 }
 
 static SCOUT_ON_LOOP uint32_t
-count_present(const struct scout__bank *bank, uint32_t first, uint32_t n)
+count_present(const struct scout__chunk_index *index, uint32_t first, uint32_t n)
 {
 	uint32_t present = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		present += scout__bank_find(bank, 0, key(first + i)) != SCOUT__NO_ENTRY;
+		present += scout__index_find(index, 0, key(first + i)) != SCOUT__NO_ENTRY;
 	return present;
 }
 
@@ -160,14 +161,14 @@ stop(void)
 {
 	check_all();
 	free_taken();
-	while (l1.banks)
-		scout__bank_free(l1.banks);
+	while (l1.indexes)
+		scout__index_free(l1.indexes);
 	scout__l1_fini(&l1);
 }
 
 START_TEST(a_bank_alone_gets_exactly_the_whole_pool)
 {
-	struct scout__bank *a;
+	struct scout__chunk_index *a;
 
 	scout__enter_loop();
 	/* 100 chunks in extents of 7: the last one is shorter. */
@@ -184,7 +185,7 @@ END_TEST
 
 START_TEST(a_bank_below_its_share_takes_one_extent_for_each_that_it_fills)
 {
-	struct scout__bank *a, *b;
+	struct scout__chunk_index *a, *b;
 
 	scout__enter_loop();
 	a = full_bank(80, 10);
@@ -207,7 +208,7 @@ END_TEST
 
 START_TEST(banks_at_their_share_evict_their_own)
 {
-	struct scout__bank *a, *b;
+	struct scout__chunk_index *a, *b;
 
 	scout__enter_loop();
 	a = full_bank(90, 10);
@@ -226,14 +227,14 @@ END_TEST
 
 START_TEST(the_coldest_extent_goes)
 {
-	struct scout__bank *a, *b;
+	struct scout__chunk_index *a, *b;
 
 	scout__enter_loop();
 	a = full_bank(80, 10);
 	b = add_bank(64, 1);
 	/* The first 30 are used again: 30 .. 39 are the oldest now. */
 	for (uint32_t i = 0; i < 30; i++)
-		scout__bank_touch(a, scout__bank_find(a, 0, key(i)), SCOUT__ACCESS_READ, 0);
+		scout__index_touch(a, scout__index_find(a, 0, key(i)), SCOUT__ACCESS_READ, 0);
 	fill(b, 1000, 1);
 	ck_assert_uint_eq(count_present(a, 0, 30), 30);
 	ck_assert_uint_eq(count_present(a, 30, 10), 0);
@@ -244,7 +245,7 @@ END_TEST
 
 START_TEST(an_extent_with_a_pinned_entry_stays)
 {
-	struct scout__bank *a, *b;
+	struct scout__chunk_index *a, *b;
 	uint32_t pinned[8];
 
 	scout__enter_loop();
@@ -252,9 +253,9 @@ START_TEST(an_extent_with_a_pinned_entry_stays)
 	b = add_bank(64, 1);
 	/* One chunk of every extent but the seventh. */
 	for (uint32_t i = 0; i < 8; i++) {
-		pinned[i] = scout__bank_find(a, 0, key(10 * i + 3));
+		pinned[i] = scout__index_find(a, 0, key(10 * i + 3));
 		if (i != 6)
-			ck_assert(scout__bank_promise(a, pinned[i]));
+			ck_assert(scout__index_promise(a, pinned[i]));
 	}
 	fill(b, 1000, 10);
 	ck_assert_uint_eq(count_present(a, 60, 10), 0);
@@ -270,36 +271,36 @@ START_TEST(an_extent_with_a_pinned_entry_stays)
 	check_all();
 	for (uint32_t i = 0; i < 8; i++)
 		if (i != 6)
-			scout__bank_unpromise(a, pinned[i], 1);
+			scout__index_unpromise(a, pinned[i], 1);
 	stop();
 }
 END_TEST
 
 START_TEST(everything_pinned_is_no_room_and_counted)
 {
-	struct scout__bank *a, *b;
+	struct scout__chunk_index *a, *b;
 	uint32_t entry;
 
 	scout__enter_loop();
 	a = full_bank(8, 1);
 	b = add_bank(64, 1);
 	for (uint32_t i = 0; i < 8; i++)
-		ck_assert(scout__bank_hold(a, scout__bank_find(a, 0, key(i)), 0));
-	ck_assert_int_eq(scout__bank_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
+		ck_assert(scout__index_hold(a, scout__index_find(a, 0, key(i)), 0));
+	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert_int_eq(run_steps(SLICE), SCOUT__RETIRE_NOTHING);
-	ck_assert_int_eq(scout__bank_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_NO_ROOM);
+	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_NO_ROOM);
 	ck_assert_uint_eq(l1.refusals, 1);
 	ck_assert_uint_eq(l1.retire_failed, 1);
 	ck_assert_uint_eq(l1.evictions, 0);
 	/* It looks again after a while, not at every store. */
 	ck_assert_uint_gt(b->ask_again_us, 0);
 	b->ask_again_us = 0;
-	scout__bank_unhold(a, scout__bank_find(a, 0, key(5)), true);
+	scout__index_unhold(a, scout__index_find(a, 0, key(5)), true);
 	ck_assert(store(b, 100));
 	ck_assert_uint_eq(count_present(a, 0, 8), 7);
 	for (uint32_t i = 0; i < 8; i++)
 		if (i != 5)
-			scout__bank_unhold(a, scout__bank_find(a, 0, key(i)), true);
+			scout__index_unhold(a, scout__index_find(a, 0, key(i)), true);
 	stop();
 }
 END_TEST
@@ -307,24 +308,24 @@ END_TEST
 /* At every possible moment of it. */
 START_TEST(a_pin_while_an_extent_is_drained_keeps_it)
 {
-	struct scout__bank *a, *b;
+	struct scout__chunk_index *a, *b;
 	struct scout__extent *extent = NULL;
-	struct scout__bank *bank = NULL;
+	struct scout__chunk_index *index = NULL;
 	uint32_t entry, seen, drained = 0;
 
 	scout__enter_loop();
 	a = full_bank(16, 8);
 	b = add_bank(64, 1);
-	ck_assert_int_eq(scout__bank_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
 	for (seen = 0; seen < 200 && !a->leaving; seen++)
-		ck_assert_int_eq(scout__share_step(&l1, 2, seen, &extent, &bank), SCOUT__RETIRE_MORE);
+		ck_assert_int_eq(scout__share_step(&l1, 2, seen, &extent, &index), SCOUT__RETIRE_MORE);
 	ck_assert_ptr_nonnull(a->leaving);
 	for (int i = 0; i < _i; i++)
-		ck_assert_int_eq(scout__share_step(&l1, 2, seen, &extent, &bank), SCOUT__RETIRE_MORE);
+		ck_assert_int_eq(scout__share_step(&l1, 2, seen, &extent, &index), SCOUT__RETIRE_MORE);
 	check_all();
 	drained = 16 - count_present(a, 0, 16);
 	ck_assert_uint_eq(drained, (unsigned)_i);
-	ck_assert(scout__bank_promise(a, scout__bank_find(a, 0, key(7))));
+	ck_assert(scout__index_promise(a, scout__index_find(a, 0, key(7))));
 	/* No slot of it is handed out, and none is lost. */
 	ck_assert_uint_eq(a->n_free, 0);
 	(void)run_steps(2);
@@ -333,7 +334,7 @@ START_TEST(a_pin_while_an_extent_is_drained_keeps_it)
 	ck_assert_uint_eq(n_taken, 0);
 	ck_assert_uint_eq(a->n_slots, 16);
 	ck_assert_uint_ge(a->n_free, drained);
-	scout__bank_unpromise(a, scout__bank_find(a, 0, key(7)), 1);
+	scout__index_unpromise(a, scout__index_find(a, 0, key(7)), 1);
 	fill(a, 200, 20);
 	ck_assert_uint_eq(count_present(a, 200, 20), 16);
 	stop();
@@ -342,7 +343,7 @@ END_TEST
 
 START_TEST(a_bank_that_nobody_uses_loses_first)
 {
-	struct scout__bank *a, *b, *c;
+	struct scout__chunk_index *a, *b, *c;
 
 	scout__enter_loop();
 	start(80 * 64, 10 * 64);
@@ -369,24 +370,25 @@ END_TEST
 
 START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 {
-	struct scout__bank *a, *b;
+	struct scout__chunk_index *a, *b;
 	uint32_t entry;
 
 	scout__enter_loop();
 	a = full_bank(80, 10);
 	b = add_bank(64, 1);
-	ck_assert_int_eq(scout__bank_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert_int_eq(run_steps(SLICE), SCOUT__RETIRE_TAKEN);
 	ck_assert_uint_eq(n_taken, 1);
 	ck_assert_uint_eq(l1.pool.used_bytes, l1.pool.l1_bytes);
-	/* Its worker does not answer: nothing more is taken from that bank, however long it lasts. */
+	/* Its worker does not answer: nothing more is taken from that chunk index, however long it lasts. */
 	for (int i = 0; i < 100; i++) {
 		struct scout__extent *extent;
-		struct scout__bank *bank;
+		struct scout__chunk_index *index;
 
-		ck_assert_int_eq(scout__bank_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
-		ck_assert_int_eq(scout__share_step(&l1, SLICE, scout__now_us() + (uint64_t)i * 1000000, &extent, &bank),
-				 SCOUT__RETIRE_IDLE);
+		ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
+		ck_assert_int_eq(
+			scout__share_step(&l1, SLICE, scout__now_us() + (uint64_t)i * 1000000, &extent, &index),
+			SCOUT__RETIRE_IDLE);
 	}
 	ck_assert_uint_eq(a->n_slots, 70);
 	/* The donor does not get it back either: it is for the one that waits. */
@@ -404,7 +406,7 @@ END_TEST
 START_TEST(another_bank_is_asked_when_the_first_one_s_memory_is_late)
 {
 	struct scout__extent *extent = NULL;
-	struct scout__bank *a, *b, *c, *bank = NULL;
+	struct scout__chunk_index *a, *b, *c, *index = NULL;
 	uint64_t now_us = 1000000;
 	uint32_t entry;
 
@@ -415,16 +417,16 @@ START_TEST(another_bank_is_asked_when_the_first_one_s_memory_is_late)
 	fill(c, 2000, 28);
 	fill(a, 0, 48);
 	b = add_bank(64, 1);
-	ck_assert_int_eq(scout__bank_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
-	while (scout__share_step(&l1, SLICE, now_us, &extent, &bank) != SCOUT__RETIRE_TAKEN)
+	ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
+	while (scout__share_step(&l1, SLICE, now_us, &extent, &index) != SCOUT__RETIRE_TAKEN)
 		;
-	ck_assert_ptr_eq(bank, a);
+	ck_assert_ptr_eq(index, a);
 	taken[n_taken++] = extent;
-	ck_assert_int_eq(scout__share_step(&l1, SLICE, now_us + 999999, &extent, &bank), SCOUT__RETIRE_IDLE);
+	ck_assert_int_eq(scout__share_step(&l1, SLICE, now_us + 999999, &extent, &index), SCOUT__RETIRE_IDLE);
 	now_us += 1000000;
-	while (scout__share_step(&l1, SLICE, now_us, &extent, &bank) != SCOUT__RETIRE_TAKEN)
+	while (scout__share_step(&l1, SLICE, now_us, &extent, &index) != SCOUT__RETIRE_TAKEN)
 		;
-	ck_assert_ptr_eq(bank, c);
+	ck_assert_ptr_eq(index, c);
 	scout__share_freed(&l1, extent);
 	take_grown();
 	ck_assert_uint_eq(b->n_slots, 10);
@@ -434,7 +436,7 @@ END_TEST
 
 START_TEST(a_large_chunk_gets_several_small_extents)
 {
-	struct scout__bank *a, *b;
+	struct scout__chunk_index *a, *b;
 
 	scout__enter_loop();
 	/* b's only chunk is larger than four extents of a. */
@@ -462,7 +464,7 @@ draw(uint32_t below)
 }
 
 struct pinned {
-	uint32_t bank;
+	uint32_t index;
 	struct scout__handle handle;
 };
 
@@ -472,10 +474,10 @@ static uint32_t n_pins;
 static SCOUT_ON_LOOP void
 unpin_one(uint32_t i)
 {
-	struct scout__bank *bank = banks[pins[i].bank];
+	struct scout__chunk_index *index = indexes[pins[i].index];
 
-	ck_assert(scout__bank_valid(bank, pins[i].handle));
-	scout__bank_unpromise(bank, pins[i].handle.entry, bank->n_ranks);
+	ck_assert(scout__index_valid(index, pins[i].handle));
+	scout__index_unpromise(index, pins[i].handle.entry, index->n_ranks);
 	pins[i] = pins[--n_pins];
 }
 
@@ -483,17 +485,17 @@ static SCOUT_ON_LOOP void
 replace_bank(uint32_t b)
 {
 	for (uint32_t i = n_pins; i-- > 0;)
-		if (pins[i].bank == b)
+		if (pins[i].index == b)
 			unpin_one(i);
-	scout__bank_free(banks[b]);
-	banks[b] = add_bank(64 * (1 + draw(5)), 1 + draw(2));
+	scout__index_free(indexes[b]);
+	indexes[b] = add_bank(64 * (1 + draw(5)), 1 + draw(2));
 }
 
 static SCOUT_ON_LOOP void
 one_operation(void)
 {
 	uint32_t b = draw(MAX_BANKS);
-	struct scout__bank *bank = banks[b], *which = NULL;
+	struct scout__chunk_index *index = indexes[b], *which = NULL;
 	struct scout__extent *extent = NULL;
 	uint32_t entry;
 
@@ -516,27 +518,27 @@ one_operation(void)
 			extent = scout__pool_ready(&l1.pool);
 		}
 		if (extent)
-			(void)scout__bank_grow(extent->owner, extent);
+			(void)scout__index_grow(extent->owner, extent);
 		break;
 	case 3:
 		if (draw(40) == 0)
 			replace_bank(b);
-		bank = banks[b];
-		bank->idle = draw(8) == 0;
+		index = indexes[b];
+		index->idle = draw(8) == 0;
 		break;
 	case 4:
-		entry = scout__bank_find(bank, 0, key(draw(300)));
-		if (entry != SCOUT__NO_ENTRY && n_pins < 32 && scout__bank_promise(bank, entry))
-			pins[n_pins++] = (struct pinned){b, scout__bank_handle(bank, entry)};
+		entry = scout__index_find(index, 0, key(draw(300)));
+		if (entry != SCOUT__NO_ENTRY && n_pins < 32 && scout__index_promise(index, entry))
+			pins[n_pins++] = (struct pinned){b, scout__index_handle(index, entry)};
 		break;
 	case 5:
 		if (n_pins > 0)
 			unpin_one(draw(n_pins));
 		break;
 	case 6:
-		entry = scout__bank_find(bank, 0, key(draw(300)));
+		entry = scout__index_find(index, 0, key(draw(300)));
 		if (entry != SCOUT__NO_ENTRY)
-			(void)scout__bank_drop(bank, entry);
+			(void)scout__index_drop(index, entry);
 		break;
 	case 7:
 	case 8:
@@ -544,12 +546,12 @@ one_operation(void)
 		if (scout__share_step(&l1, 2 + draw(12), scout__now_us() + draw(2000000), &extent, &which) ==
 		    SCOUT__RETIRE_TAKEN)
 			taken[n_taken++] = extent;
-		bank->ask_again_us = 0;
+		index->ask_again_us = 0;
 		break;
 	default:
-		for (uint32_t i = draw(300), rank = 0; rank < bank->n_ranks; rank++)
-			if (scout__bank_reserve(bank, 0, key(i), rank, &entry) == SCOUT__RESERVE_GRANTED)
-				(void)scout__bank_commit(bank, entry, rank);
+		for (uint32_t i = draw(300), rank = 0; rank < index->n_ranks; rank++)
+			if (scout__index_reserve(index, 0, key(i), rank, &entry) == SCOUT__RESERVE_GRANTED)
+				(void)scout__index_commit(index, entry, rank);
 		break;
 	}
 }
@@ -560,7 +562,7 @@ START_TEST(random_traffic_keeps_every_account)
 	seed = UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(_i + 1);
 	start(64 * (60 + draw(100)), 64 * (1 + draw(20)));
 	for (uint32_t b = 0; b < MAX_BANKS; b++)
-		banks[b] = add_bank(64 * (1 + draw(5)), 1 + draw(2));
+		indexes[b] = add_bank(64 * (1 + draw(5)), 1 + draw(2));
 	for (uint32_t i = 0; i < 20000; i++) {
 		one_operation();
 		if (i % 16 == 0)
@@ -569,17 +571,17 @@ START_TEST(random_traffic_keeps_every_account)
 	ck_assert_uint_gt(l1.extents_retired, 10);
 	while (n_pins > 0)
 		unpin_one(0);
-	/* Whatever happened: each bank can have its part, and one that is alone can have everything. */
+	/* Whatever happened: each chunk index can have its part, and one that is alone can have everything. */
 	free_taken();
 	for (uint32_t b = 1; b < MAX_BANKS; b++)
-		scout__bank_free(banks[b]);
+		scout__index_free(indexes[b]);
 	take_grown();
-	banks[0]->idle = false;
+	indexes[0]->idle = false;
 	for (uint32_t i = 0; i < 1000; i++)
-		ck_assert(store(banks[0], 10000 + i));
-	ck_assert_uint_eq(banks[0]->n_slots, banks[0]->max_entries);
-	ck_assert_uint_eq(count_present(banks[0], 11000 - banks[0]->max_entries, banks[0]->max_entries),
-			  banks[0]->max_entries);
+		ck_assert(store(indexes[0], 10000 + i));
+	ck_assert_uint_eq(indexes[0]->n_slots, indexes[0]->max_entries);
+	ck_assert_uint_eq(count_present(indexes[0], 11000 - indexes[0]->max_entries, indexes[0]->max_entries),
+			  indexes[0]->max_entries);
 	stop();
 }
 END_TEST

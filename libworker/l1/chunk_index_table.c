@@ -4,13 +4,13 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "bank_private.h"
+#include "chunk_index_internal.h"
 
 /*
  * DESIGN
  *
- * Purpose: key -> entry in two cache misses, the cell and the entry, both of which can be started ahead; and in a run of
- * keys that were used together before, in one.
+ * Purpose: key -> entry in two cache misses, the cell and the entry, both of which can be started ahead; and in a run
+ * of keys that were used together before, in one.
  *
  * A cell is a word: the upper half of the key's hash (tag) and entry + 1; 0 is free. Linear probing from tag & mask.
  * Because the home position follows from the tag, deletion shifts the following cells back without looking at an
@@ -21,8 +21,8 @@
  *
  * Rejected: cells with the key inside (40 bytes instead of 8 to hold the load factor down), buckets with control bytes
  * (no gain at two thirds full, when the entry has to be fetched anyway), ck_ht and ck_hs (4 times slower, and stop to
- * grow), guessing the entries of a run by the distance of the last two (chunks of one prompt lie in order only until the
- * pool is full), noting the next chunk instead of one further ahead (each miss waits for the one before).
+ * grow), guessing the entries of a run by the distance of the last two (chunks of one prompt lie in order only until
+ * the pool is full), noting the next chunk instead of one further ahead (each miss waits for the one before).
  *
  * Threads: loop.
  */
@@ -42,16 +42,16 @@ load_ahead(const void *p)
 }
 
 static uint32_t
-key_tag(const struct scout__bank *bank, uint32_t space, const uint8_t *hash)
+key_tag(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash)
 {
-	return (uint32_t)(XXH3_64bits_withSeed(hash, bank->hash_bytes, space) >> 32);
+	return (uint32_t)(XXH3_64bits_withSeed(hash, index->hash_bytes, space) >> 32);
 }
 
 /* hash_bytes is 16 to 32: two halves that may overlap cover it without a loop or a call. */
 static bool
-key_equal(const struct scout__bank *bank, const struct scout__entry *entry, uint32_t space, const uint8_t *hash)
+key_equal(const struct scout__chunk_index *index, const struct scout__entry *entry, uint32_t space, const uint8_t *hash)
 {
-	uint32_t tail = bank->hash_bytes - 16;
+	uint32_t tail = index->hash_bytes - 16;
 
 	return memcmp(entry->hash, hash, 16) == 0 && memcmp(entry->hash + tail, hash + tail, 16) == 0 &&
 	       entry->space == space;
@@ -59,11 +59,11 @@ key_equal(const struct scout__bank *bank, const struct scout__entry *entry, uint
 
 /* For an entry that is a guess. */
 static bool
-is_entry_of(const struct scout__bank *bank, uint32_t entry, uint32_t space, const uint8_t *hash)
+is_entry_of(const struct scout__chunk_index *index, uint32_t entry, uint32_t space, const uint8_t *hash)
 {
-	const struct scout__entry *e = &bank->entries[entry];
+	const struct scout__entry *e = &index->entries[entry];
 
-	return e->in_use && key_equal(bank, e, space, hash);
+	return e->in_use && key_equal(index, e, space, hash);
 }
 
 static uint32_t
@@ -79,37 +79,37 @@ cell_entry(uint64_t cell)
 }
 
 static uint32_t
-find_tagged(const struct scout__bank *bank, uint32_t tag, uint32_t space, const uint8_t *hash)
+find_tagged(const struct scout__chunk_index *index, uint32_t tag, uint32_t space, const uint8_t *hash)
 {
 	uint64_t cell;
 
-	for (uint64_t at = tag & bank->table_mask; (cell = bank->table[at]); at = (at + 1) & bank->table_mask)
-		if (cell_tag(cell) == tag && key_equal(bank, &bank->entries[cell_entry(cell)], space, hash))
+	for (uint64_t at = tag & index->table_mask; (cell = index->table[at]); at = (at + 1) & index->table_mask)
+		if (cell_tag(cell) == tag && key_equal(index, &index->entries[cell_entry(cell)], space, hash))
 			return cell_entry(cell);
 	return SCOUT__NO_ENTRY;
 }
 
 uint32_t
-scout__bank_find(const struct scout__bank *bank, uint32_t space, const uint8_t *hash)
+scout__index_find(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash)
 {
-	return find_tagged(bank, key_tag(bank, space, hash), space, hash);
+	return find_tagged(index, key_tag(index, space, hash), space, hash);
 }
 
 void
-scout__bank_prefetch(const struct scout__bank *bank, uint32_t space, const uint8_t *hash)
+scout__index_prefetch(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash)
 {
-	load_ahead(&bank->table[key_tag(bank, space, hash) & bank->table_mask]);
+	load_ahead(&index->table[key_tag(index, space, hash) & index->table_mask]);
 }
 
 /* Start loading the entry that @tag probably leads to. */
 static void
-prefetch_entry(const struct scout__bank *bank, uint32_t tag)
+prefetch_entry(const struct scout__chunk_index *index, uint32_t tag)
 {
 	uint64_t cell;
 
-	for (uint64_t at = tag & bank->table_mask; (cell = bank->table[at]); at = (at + 1) & bank->table_mask) {
+	for (uint64_t at = tag & index->table_mask; (cell = index->table[at]); at = (at + 1) & index->table_mask) {
 		if (cell_tag(cell) == tag) {
-			load_ahead(&bank->entries[cell_entry(cell)]);
+			load_ahead(&index->entries[cell_entry(cell)]);
 			return;
 		}
 	}
@@ -118,14 +118,16 @@ prefetch_entry(const struct scout__bank *bank, uint32_t tag)
 /* ---- runs ---- */
 
 /*
- * A run is looked for in stages. What the table has to tell comes in three of them, each RUN keys behind the one before: load
- * cells, load entries, compare. So up to 2 * RUN misses overlap and a key costs the work on it, not the latency of memory.
+ * A run is looked for in stages. What the table has to tell comes in three of them, each RUN keys behind the one
+ * before: load cells, load entries, compare. So up to 2 * RUN misses overlap and a key costs the work on it, not the
+ * latency of memory.
  *
- * Better is not to ask the table. An entry notes which one was AHEAD chunks behind it, when that was stored or looked up last:
- * `ahead`. So where a run goes that somebody went before is known early enough to load it, and a key costs one miss. It is a
- * guess: the entry says whether it has the key. When it has not - the run leaves the one that was taken last, or what
- * followed was evicted - all guesses under way are given up, and the table is asked for the next AHEAD keys, then for twice
- * as many, and so on: keys that are no run at all cost little more than without guesses. What the table says is noted anew.
+ * Better is not to ask the table. An entry notes which one was AHEAD chunks behind it, when that was stored or looked
+ * up last: `ahead`. So where a run goes that somebody went before is known early enough to load it, and a key costs one
+ * miss. It is a guess: the entry says whether it has the key. When it has not - the run leaves the one that was taken
+ * last, or what followed was evicted - all guesses under way are given up, and the table is asked for the next AHEAD
+ * keys, then for twice as many, and so on: keys that are no run at all cost little more than without guesses. What the
+ * table says is noted anew.
  */
 
 #define DEPTH (2 * RUN)
@@ -136,7 +138,7 @@ prefetch_entry(const struct scout__bank *bank, uint32_t tag)
 _Static_assert(AHEAD >= DEPTH && DEPTH + AHEAD <= RING && (RING & (RING - 1)) == 0, "keys have a place each");
 
 struct walk {
-	const struct scout__bank *bank;
+	const struct scout__chunk_index *index;
 	uint32_t space;
 	const uint8_t *hashes;
 	uint32_t n;
@@ -151,7 +153,7 @@ struct walk {
 static inline const uint8_t *
 walk_key(const struct walk *w, uint64_t i)
 {
-	return w->hashes + i * w->bank->hash_bytes;
+	return w->hashes + i * w->index->hash_bytes;
 }
 
 static inline void
@@ -161,16 +163,16 @@ walk_load_cell(struct walk *w, uint64_t i)
 
 	if (w->guess[i % RING] != SCOUT__NO_ENTRY)
 		return;
-	tag = key_tag(w->bank, w->space, walk_key(w, i));
+	tag = key_tag(w->index, w->space, walk_key(w, i));
 	w->tags[i % RING] = tag;
-	load_ahead(&w->bank->table[tag & w->bank->table_mask]);
+	load_ahead(&w->index->table[tag & w->index->table_mask]);
 }
 
 static inline void
 walk_load_entry(const struct walk *w, uint64_t i)
 {
 	if (w->guess[i % RING] == SCOUT__NO_ENTRY)
-		prefetch_entry(w->bank, w->tags[i % RING]);
+		prefetch_entry(w->index, w->tags[i % RING]);
 }
 
 /* Key @i has the entry @entry: that knows, maybe, the one of the key AHEAD further. */
@@ -184,10 +186,10 @@ walk_found(struct walk *w, uint64_t i, uint32_t entry)
 	if (later >= w->n)
 		return;
 	if (later >= w->guess_from)
-		guess = w->bank->entries[entry].ahead - 1; /* 0 is none */
+		guess = w->index->entries[entry].ahead - 1; /* 0 is none */
 	w->guess[later % RING] = guess;
 	if (guess != SCOUT__NO_ENTRY)
-		load_ahead(&w->bank->entries[guess]);
+		load_ahead(&w->index->entries[guess]);
 }
 
 static void
@@ -200,10 +202,10 @@ walk_guessed_wrong(struct walk *w, uint64_t i)
 }
 
 uint32_t
-scout__bank_find_run(const struct scout__bank *bank, uint32_t space, const uint8_t *hashes, uint32_t n,
-		     uint32_t *ret_entries)
+scout__index_find_run(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes, uint32_t n,
+		      uint32_t *ret_entries)
 {
-	struct walk w = {.bank = bank, .space = space, .hashes = hashes, .n = n, .entries = ret_entries};
+	struct walk w = {.index = index, .space = space, .hashes = hashes, .n = n, .entries = ret_entries};
 
 	memset(w.guess, 0xff, sizeof(w.guess)); /* NO_ENTRY */
 	for (uint64_t i = 0; i < (uint64_t)n + DEPTH; i++) {
@@ -212,13 +214,13 @@ scout__bank_find_run(const struct scout__bank *bank, uint32_t space, const uint8
 			uint32_t entry = w.guess[done % RING];
 
 			if (entry == SCOUT__NO_ENTRY) {
-				entry = find_tagged(bank, w.tags[done % RING], space, walk_key(&w, done));
+				entry = find_tagged(index, w.tags[done % RING], space, walk_key(&w, done));
 				if (entry == SCOUT__NO_ENTRY)
 					return (uint32_t)done;
 				if (done >= AHEAD)
-					scout__bank_follows(bank, ret_entries[done - AHEAD], entry);
+					scout__index_follows(index, ret_entries[done - AHEAD], entry);
 				walk_found(&w, done, entry);
-			} else if (is_entry_of(bank, entry, space, walk_key(&w, done))) {
+			} else if (is_entry_of(index, entry, space, walk_key(&w, done))) {
 				walk_found(&w, done, entry);
 			} else {
 				walk_guessed_wrong(&w, done);
@@ -246,66 +248,66 @@ scout__table_cells(uint32_t max_entries)
 }
 
 void
-scout__table_insert(struct scout__bank *bank, uint32_t entry)
+scout__table_insert(struct scout__chunk_index *index, uint32_t entry)
 {
-	const struct scout__entry *e = &bank->entries[entry];
-	uint32_t tag = key_tag(bank, e->space, e->hash);
-	uint64_t at = tag & bank->table_mask;
+	const struct scout__entry *e = &index->entries[entry];
+	uint32_t tag = key_tag(index, e->space, e->hash);
+	uint64_t at = tag & index->table_mask;
 
-	while (bank->table[at])
-		at = (at + 1) & bank->table_mask;
-	bank->table[at] = (uint64_t)tag << 32 | (entry + 1);
+	while (index->table[at])
+		at = (at + 1) & index->table_mask;
+	index->table[at] = (uint64_t)tag << 32 | (entry + 1);
 }
 
 /* Fill the hole at @hole with the next cell that may lie there, and so on until the end of the cluster. */
 static void
-shift_back(struct scout__bank *bank, uint64_t hole)
+shift_back(struct scout__chunk_index *index, uint64_t hole)
 {
-	uint64_t mask = bank->table_mask;
+	uint64_t mask = index->table_mask;
 	uint64_t cell;
 
-	for (uint64_t at = (hole + 1) & mask; (cell = bank->table[at]); at = (at + 1) & mask) {
+	for (uint64_t at = (hole + 1) & mask; (cell = index->table[at]); at = (at + 1) & mask) {
 		uint64_t home = cell_tag(cell) & mask;
 
 		/* It may move when its home is not between the hole and itself. */
 		if (((at - home) & mask) >= ((at - hole) & mask)) {
-			bank->table[hole] = cell;
+			index->table[hole] = cell;
 			hole = at;
 		}
 	}
-	bank->table[hole] = 0;
+	index->table[hole] = 0;
 }
 
 void
-scout__table_remove(struct scout__bank *bank, uint32_t entry)
+scout__table_remove(struct scout__chunk_index *index, uint32_t entry)
 {
-	const struct scout__entry *e = &bank->entries[entry];
-	uint64_t at = key_tag(bank, e->space, e->hash) & bank->table_mask;
+	const struct scout__entry *e = &index->entries[entry];
+	uint64_t at = key_tag(index, e->space, e->hash) & index->table_mask;
 
-	while (cell_entry(bank->table[at]) != entry) {
-		SCOUT_ASSERT(bank->table[at]);
-		at = (at + 1) & bank->table_mask;
+	while (cell_entry(index->table[at]) != entry) {
+		SCOUT_ASSERT(index->table[at]);
+		at = (at + 1) & index->table_mask;
 	}
-	shift_back(bank, at);
+	shift_back(index, at);
 }
 
 uint64_t
-scout__table_check(const struct scout__bank *bank)
+scout__table_check(const struct scout__chunk_index *index)
 {
 	uint64_t used = 0;
 
-	for (uint64_t at = 0; at <= bank->table_mask; at++) {
-		uint32_t entry = cell_entry(bank->table[at]);
+	for (uint64_t at = 0; at <= index->table_mask; at++) {
+		uint32_t entry = cell_entry(index->table[at]);
 		const struct scout__entry *e;
 
-		if (!bank->table[at])
+		if (!index->table[at])
 			continue;
 		used++;
-		SCOUT_ASSERT(entry < bank->next_fresh);
-		e = &bank->entries[entry];
+		SCOUT_ASSERT(entry < index->next_fresh);
+		e = &index->entries[entry];
 		SCOUT_ASSERT(e->in_use);
-		SCOUT_ASSERT(cell_tag(bank->table[at]) == key_tag(bank, e->space, e->hash));
-		SCOUT_ASSERT(scout__bank_find(bank, e->space, e->hash) == entry);
+		SCOUT_ASSERT(cell_tag(index->table[at]) == key_tag(index, e->space, e->hash));
+		SCOUT_ASSERT(scout__index_find(index, e->space, e->hash) == entry);
 	}
 	return used;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_BANK_H
-#define SCOUT_L1_BANK_H
+#ifndef SCOUT_L1_CHUNK_INDEX_H
+#define SCOUT_L1_CHUNK_INDEX_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,23 +24,22 @@
  * A shard (entry, rank) is  ABSENT -> WRITING (one owner) -> READABLE  and back to ABSENT with the entry.
  * A chunk is a hit when all shards are READABLE.
  *
- * Second tier: a shard that is known to be there, and not in the slot, may be EXPECTED while its chunk is promised: the slot is
- * room for it. EXPECTED -> LOADING (held, the second tier writes the slot) -> READABLE, or back to ABSENT. A chunk counts for
- * a hit when each shard is READABLE, EXPECTED or LOADING. When nothing pins the entry any more, nothing is expected of it
- * either. A chunk may be temporary: it came from the second tier and is the first to go when nothing pins it; the policy
- * never hears of it. What is being written to the second tier (`saving`) stays where it is but keeps its place in the
- * order: only when it would be evicted it leaves the order, until it is written.
+ * Second tier: a shard that is known to be there, and not in the slot, may be EXPECTED while its chunk is promised: the
+ * slot is room for it. EXPECTED -> LOADING (held, the second tier writes the slot) -> READABLE, or back to ABSENT. A
+ * chunk counts for a hit when each shard is READABLE, EXPECTED or LOADING. When nothing pins the entry any more,
+ * nothing is expected of it either. A chunk may be temporary: it came from the second tier and is the first to go when
+ * nothing pins it; the policy never hears of it. What is being written to the second tier (`saving`) stays where it is
+ * but keeps its place in the order: only when it would be evicted it leaves the order, until it is written.
  *
  * Pins: `promises` counts (session, rank, reader) units, `holds` counts running retrieves and reserved stores. While
  * any is not 0 the entry is out of the eviction order and stays where it is. When both have fallen to 0 it goes into
  * the order, or, when no shard of it is readable (its only store was given up), away at once. promised_bytes counts a
  * chunk once while promises > 0, and never exceeds max_promised.
  *
- * Room: fresh slots in order, then the free list, then another extent, then one of another bank (share.c), and only when
- * none is to be had or while it is on its way, eviction.
- * The next extent, the pool's or another bank's, is asked for when less than a quarter of the last one is free, so stores
- * rarely wait. After an
- * extent failed, stores evict; growing is tried again after a while, or when the pool gets bytes back.
+ * Room: fresh slots in order, then the free list, then another extent, then one of another chunk index (share.c), and
+ * only when none is to be had or while it is on its way, eviction. The next extent, the pool's or another chunk
+ * index's, is asked for when less than a quarter of the last one is free, so stores rarely wait. After an extent
+ * failed, stores evict; growing is tried again after a while, or when the pool gets bytes back.
  *
  * The generation word of a shard's slot (in shared memory) is bumped before a store is granted the slot, and when the
  * shard is discarded. Readers compare.
@@ -63,7 +62,7 @@ struct scout__entry {
 		struct scout__node node; /* policy */
 		uint32_t link[2];        /* the free list, while it is not in use */
 	};
-	uint32_t ahead; /* the entry of a later chunk, plus 1; 0: not known. See scout__bank_follows() */
+	uint32_t ahead; /* the entry of a later chunk, plus 1; 0: not known. See scout__index_follows() */
 	uint32_t promises;
 	uint16_t holds;
 	uint8_t readable; /* ranks that are READABLE */
@@ -76,7 +75,7 @@ struct scout__entry {
 	uint8_t spoiled : 1;   /* its bytes are not to be believed: no hit, and away with the last pin */
 	uint8_t is_free : 1;   /* on the free list */
 	uint8_t temporary : 1; /* loaded, and to go when its readers are done */
-	uint8_t tracked : 1;   /* the bank's owner is told when nothing pins it any more */
+	uint8_t tracked : 1;   /* the chunk index's owner is told when nothing pins it any more */
 	uint8_t stuck : 1;     /* its writing takes too long: nobody waits for the slot */
 };
 
@@ -87,17 +86,17 @@ struct scout__handle {
 	uint32_t gen;
 };
 
-/* An extent that is being taken from a bank: see share.c. One at a time. */
+/* An extent that is being taken from a chunk index: see share.c. One at a time. */
 struct scout__retire {
-	uint8_t phase;              /* 0: none */
-	struct scout__bank *needy;  /* for whom */
-	struct scout__bank *donor;  /* from whom */
-	struct scout__extent *best; /* without pins, fewest entries in use, of those looked at */
+	uint8_t phase;                    /* 0: none */
+	struct scout__chunk_index *needy; /* for whom */
+	struct scout__chunk_index *donor; /* from whom */
+	struct scout__extent *best;       /* without pins, fewest entries in use, of those looked at */
 	uint32_t best_in_use;
 	uint32_t look_from, look_at; /* entry numbers: where looking began, and is */
 	uint32_t in_use;             /* of the extent that is looked at */
 	bool pinned;                 /* it has a pinned entry */
-	bool wrapped;                /* looking has passed the end of the bank */
+	bool wrapped;                /* looking has passed the end of the chunk index */
 	uint32_t n_found;            /* extents without pins */
 };
 
@@ -107,17 +106,17 @@ struct scout__l1 {
 	struct scout__evict_args policy_args;
 	uint64_t max_promised;
 	uint64_t promised_bytes;
-	uint64_t evictions;        /* entries evicted to make room */
-	uint64_t refusals;         /* stores that got no room */
-	uint64_t promise_limited;  /* promises refused */
-	uint64_t regrow_us;        /* a failed extent is tried again after this time (default 1 s); tests shorten it */
-	struct scout__bank *banks; /* all of them */
-	uint32_t n_needy;          /* banks that wait for an extent of another one */
-	uint64_t extents_retired;  /* taken from a bank for another one */
-	uint64_t retire_failed;    /* times that no bank had an extent to give: everything was pinned */
+	uint64_t evictions;       /* entries evicted to make room */
+	uint64_t refusals;        /* stores that got no room */
+	uint64_t promise_limited; /* promises refused */
+	uint64_t regrow_us;       /* a failed extent is tried again after this time (default 1 s); tests shorten it */
+	struct scout__chunk_index *indexes; /* all of them */
+	uint32_t n_needy;                   /* chunk indexes that wait for an extent of another one */
+	uint64_t extents_retired;           /* taken from a chunk index for another one */
+	uint64_t retire_failed;             /* times that no chunk index had an extent to give: everything was pinned */
 	uint64_t last_serial;
 	/* Nothing pins a tracked entry any more; it is about to go into the order, or away. Set by the owner. */
-	void (*let_go)(struct scout__bank *bank, uint32_t entry);
+	void (*let_go)(struct scout__chunk_index *index, uint32_t entry);
 	void *user; /* the owner's */
 	struct scout__retire retire;
 };
@@ -131,7 +130,7 @@ struct scout__used {
 	uint64_t turn : SCOUT__TURN_BITS; /* of the newest user when it was spared last */
 };
 
-struct scout__bank {
+struct scout__chunk_index {
 	struct scout__l1 *l1;
 	uint32_t n_ranks;
 	uint32_t readers;
@@ -154,7 +153,7 @@ struct scout__bank {
 	struct scout__extent *fresh_from; /* from where fresh ones are taken, NULL: to be found */
 	uint32_t last_slots;              /* of the newest extent */
 	uint32_t next_fresh;              /* slots from here on were never used at all */
-	uint64_t promised_bytes;          /* this bank's part of the l1's */
+	uint64_t promised_bytes;          /* this chunk index's part of the l1's */
 	uint64_t held_bytes;              /* of chunks that a running retrieve or store holds, each counted once */
 	bool growing;                     /* an extent was asked for */
 	bool grown_out;                   /* the pool allows no further extent, or the last one failed */
@@ -167,9 +166,9 @@ struct scout__bank {
 	struct scout__extent *leaving;   /* is being taken out: no slot of it is given to anybody */
 	uint16_t nodes[SCOUT_MAX_RANKS]; /* NUMA node of each rank plus 1, 0: any */
 	/* Of share.c. */
-	struct scout__bank *next;
+	struct scout__chunk_index *next;
 	bool idle;             /* set by the owner: nobody is there to use it */
-	bool needy;            /* waits for an extent of another bank */
+	bool needy;            /* waits for an extent of another chunk index */
 	uint32_t n_coming;     /* extents that were taken for it and that are not back in the pool */
 	uint64_t coming_us;    /* when the last of them was taken */
 	uint32_t n_going;      /* extents that were taken from it and that are not back in the pool */
@@ -191,95 +190,95 @@ struct scout__bank {
  */
 SCOUT_ON_LOOP int scout__l1_init(struct scout__l1 *l1, uint64_t l1_bytes, uint64_t extent_bytes, uint64_t max_promised,
 				 const char *eviction, const struct scout__log *log, char *err, size_t err_len);
-/* Every bank is gone already. */
+/* Every chunk index is gone already. */
 SCOUT_ON_LOOP void scout__l1_fini(struct scout__l1 *l1);
 
 /*
- * A bank for shards of @shard_bytes[rank]. Returns 0, SCOUT_ERR_NO_ROOM (one chunk does not fit in l1_bytes),
+ * A chunk index for shards of @shard_bytes[rank]. Returns 0, SCOUT_ERR_NO_ROOM (one chunk does not fit in l1_bytes),
  * SCOUT_ERR_NOMEM. Asks for the first extent at once.
  */
-SCOUT_ON_LOOP int scout__bank_new(struct scout__l1 *l1, const uint64_t *shard_bytes, uint32_t n_ranks, uint32_t readers,
-				  uint32_t hash_bytes, struct scout__bank **ret_bank);
+SCOUT_ON_LOOP int scout__index_new(struct scout__l1 *l1, const uint64_t *shard_bytes, uint32_t n_ranks,
+				   uint32_t readers, uint32_t hash_bytes, struct scout__chunk_index **ret_index);
 /* The same, with the NUMA node of each rank plus 1; 0: any. NULL: any for all. */
-SCOUT_ON_LOOP int scout__bank_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uint16_t *nodes,
-				     uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes,
-				     struct scout__bank **ret_bank);
-SCOUT_ON_LOOP void scout__bank_free(struct scout__bank *bank);
+SCOUT_ON_LOOP int scout__index_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uint16_t *nodes,
+				      uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes,
+				      struct scout__chunk_index **ret_index);
+SCOUT_ON_LOOP void scout__index_free(struct scout__chunk_index *index);
 /*
- * Right before scout__bank_free(), as often as it returns one: an extent that somebody may still map. It stays counted until
- * scout__share_freed() frees it. NULL: there is none left.
+ * Right before scout__index_free(), as often as it returns one: an extent that somebody may still map. It stays counted
+ * until scout__share_freed() frees it. NULL: there is none left.
  */
-SCOUT_ON_LOOP struct scout__extent *scout__bank_surrender(struct scout__bank *bank);
+SCOUT_ON_LOOP struct scout__extent *scout__index_surrender(struct scout__chunk_index *index);
 
 /*
- * Take an extent that scout__pool_ready() returned for this bank: add its slots, or note its failure (the error has
- * been logged). True when there are new slots.
+ * Take an extent that scout__pool_ready() returned for this chunk index: add its slots, or note its failure (the error
+ * has been logged). True when there are new slots.
  */
-SCOUT_ON_LOOP bool scout__bank_grow(struct scout__bank *bank, struct scout__extent *extent);
+SCOUT_ON_LOOP bool scout__index_grow(struct scout__chunk_index *index, struct scout__extent *extent);
 
 /* The entry of a key, or SCOUT__NO_ENTRY. Does not pin. */
-SCOUT_ON_LOOP uint32_t scout__bank_find(const struct scout__bank *bank, uint32_t space, const uint8_t *hash);
+SCOUT_ON_LOOP uint32_t scout__index_find(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash);
 /*
  * The same for @n keys at once (@hashes: n * hash_bytes), several times faster than one after another because their
  * cache misses overlap. Writes the entries up to the first key that has none; returns their number.
  */
-SCOUT_ON_LOOP uint32_t scout__bank_find_run(const struct scout__bank *bank, uint32_t space, const uint8_t *hashes,
-					    uint32_t n, uint32_t *ret_entries);
+SCOUT_ON_LOOP uint32_t scout__index_find_run(const struct scout__chunk_index *index, uint32_t space,
+					     const uint8_t *hashes, uint32_t n, uint32_t *ret_entries);
 /*
- * @later is the entry of the chunk AHEAD places behind the one of @earlier, where both were just stored: a lookup will guess
- * so. find_run() notes it by itself. No more than a guess: entries may go, and others follow.
+ * @later is the entry of the chunk AHEAD places behind the one of @earlier, where both were just stored: a lookup will
+ * guess so. find_run() notes it by itself. No more than a guess: entries may go, and others follow.
  */
 #define SCOUT__AHEAD 24u
 static inline SCOUT_ON_LOOP void
-scout__bank_follows(const struct scout__bank *bank, uint32_t earlier, uint32_t later)
+scout__index_follows(const struct scout__chunk_index *index, uint32_t earlier, uint32_t later)
 {
-	if (bank->entries[earlier].ahead != later + 1)
-		bank->entries[earlier].ahead = later + 1;
+	if (index->entries[earlier].ahead != later + 1)
+		index->entries[earlier].ahead = later + 1;
 }
 /* Start loading the table cell of a key that will be asked for soon. */
-SCOUT_ON_LOOP void scout__bank_prefetch(const struct scout__bank *bank, uint32_t space, const uint8_t *hash);
+SCOUT_ON_LOOP void scout__index_prefetch(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash);
 /* All shards readable, and to be believed. */
 static inline SCOUT_ON_LOOP bool
-scout__bank_is_hit(const struct scout__bank *bank, uint32_t entry)
+scout__index_is_hit(const struct scout__chunk_index *index, uint32_t entry)
 {
-	return bank->entries[entry].readable == bank->n_ranks && !bank->entries[entry].spoiled;
+	return index->entries[entry].readable == index->n_ranks && !index->entries[entry].spoiled;
 }
 /* All shards readable or to be had from the second tier. */
 static inline SCOUT_ON_LOOP bool
-scout__bank_counts(const struct scout__bank *bank, uint32_t entry)
+scout__index_counts(const struct scout__chunk_index *index, uint32_t entry)
 {
-	const struct scout__entry *e = &bank->entries[entry];
+	const struct scout__entry *e = &index->entries[entry];
 
-	return (uint32_t)e->readable + e->expected == bank->n_ranks && !e->spoiled;
+	return (uint32_t)e->readable + e->expected == index->n_ranks && !e->spoiled;
 }
 static inline SCOUT_ON_LOOP enum scout__shard_state
-scout__bank_state(const struct scout__bank *bank, uint32_t entry, uint32_t rank)
+scout__index_state(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
 {
-	return (enum scout__shard_state)bank->shard_state[(uint64_t)entry * bank->n_ranks + rank];
+	return (enum scout__shard_state)index->shard_state[(uint64_t)entry * index->n_ranks + rank];
 }
 static inline SCOUT_ON_LOOP struct scout__handle
-scout__bank_handle(const struct scout__bank *bank, uint32_t entry)
+scout__index_handle(const struct scout__chunk_index *index, uint32_t entry)
 {
-	return (struct scout__handle){entry, bank->entries[entry].gen};
+	return (struct scout__handle){entry, index->entries[entry].gen};
 }
 static inline SCOUT_ON_LOOP bool
-scout__bank_valid(const struct scout__bank *bank, struct scout__handle h)
+scout__index_valid(const struct scout__chunk_index *index, struct scout__handle h)
 {
-	return bank->entries[h.entry].in_use && bank->entries[h.entry].gen == h.gen;
+	return index->entries[h.entry].in_use && index->entries[h.entry].gen == h.gen;
 }
 
 /* Pin with n_ranks * readers units. False when max_promised does not allow it (counted). */
-SCOUT_ON_LOOP bool scout__bank_promise(struct scout__bank *bank, uint32_t entry);
+SCOUT_ON_LOOP bool scout__index_promise(struct scout__chunk_index *index, uint32_t entry);
 /* Withdraw @units <= what is promised. */
-SCOUT_ON_LOOP void scout__bank_unpromise(struct scout__bank *bank, uint32_t entry, uint32_t units);
+SCOUT_ON_LOOP void scout__index_unpromise(struct scout__chunk_index *index, uint32_t entry, uint32_t units);
 
 /*
  * A retrieve: hold the readable shard of @rank. False when it is not readable, or held 65535 times. The caller
  * withdraws its promise unit apart.
  */
-SCOUT_ON_LOOP bool scout__bank_hold(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP bool scout__index_hold(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 /* @last_reader: tell the policy that the reading is finished. */
-SCOUT_ON_LOOP void scout__bank_unhold(struct scout__bank *bank, uint32_t entry, bool last_reader);
+SCOUT_ON_LOOP void scout__index_unhold(struct scout__chunk_index *index, uint32_t entry, bool last_reader);
 
 enum scout__reserve {
 	SCOUT__RESERVE_GRANTED = 1, /* shard is WRITING now, held, its generation bumped */
@@ -290,10 +289,10 @@ enum scout__reserve {
 };
 
 /*
- * For whom slots are reserved. What scout__bank_used() noted for the same number is not evicted for it: who stores the tail
- * of a prompt in place of its head has stored nothing. When it is the next to go, it becomes the newest instead, once in a
- * turn, and the next one goes; if the policy names it again, the policy has nothing that should rather go, and there is no
- * room. What is temporary may go: it is in the second tier as well.
+ * For whom slots are reserved. What scout__index_used() noted for the same number is not evicted for it: who stores the
+ * tail of a prompt in place of its head has stored nothing. When it is the next to go, it becomes the newest instead,
+ * once in a turn, and the next one goes; if the policy names it again, the policy has nothing that should rather go,
+ * and there is no room. What is temporary may go: it is in the second tier as well.
  */
 struct scout__user {
 	uint32_t number; /* 0: nobody */
@@ -302,39 +301,43 @@ struct scout__user {
 };
 
 /* @ret_entry is written for GRANTED and PRESENT. */
-SCOUT_ON_LOOP enum scout__reserve scout__bank_reserve(struct scout__bank *bank, uint32_t space, const uint8_t *hash,
-						      uint32_t rank, uint32_t *ret_entry);
+SCOUT_ON_LOOP enum scout__reserve scout__index_reserve(struct scout__chunk_index *index, uint32_t space,
+						       const uint8_t *hash, uint32_t rank, uint32_t *ret_entry);
 /* The same for a user: never one of its own goes. NULL: as above. */
-SCOUT_ON_LOOP enum scout__reserve scout__bank_reserve_for(struct scout__bank *bank, uint32_t space, const uint8_t *hash,
-							  uint32_t rank, struct scout__user *user, uint32_t *ret_entry);
+SCOUT_ON_LOOP enum scout__reserve scout__index_reserve_for(struct scout__chunk_index *index, uint32_t space,
+							   const uint8_t *hash, uint32_t rank, struct scout__user *user,
+							   uint32_t *ret_entry);
 /* The caller names its users by numbers; only the low 24 bits count. A turn is one STORE. */
 static inline SCOUT_ON_LOOP struct scout__user
-scout__bank_user(struct scout__bank *bank, uint64_t number)
+scout__index_user(struct scout__chunk_index *index, uint64_t number)
 {
-	return (struct scout__user){.number = number & ((1u << SCOUT__USER_BITS) - 1), .turn = ++bank->turn};
+	return (struct scout__user){.number = number & ((1u << SCOUT__USER_BITS) - 1), .turn = ++index->turn};
 }
 /* Note that user @number stored or read the chunk. */
 static inline SCOUT_ON_LOOP void
-scout__bank_used(struct scout__bank *bank, uint32_t entry, uint64_t number)
+scout__index_used(struct scout__chunk_index *index, uint32_t entry, uint64_t number)
 {
-	bank->used_by[entry].number = number & ((1u << SCOUT__USER_BITS) - 1);
+	index->used_by[entry].number = number & ((1u << SCOUT__USER_BITS) - 1);
 }
 /*
  * The shard is completely written; the hold of the reserve ends. Returns whether the chunk has become readable as a
  * whole (all ranks).
  */
-SCOUT_ON_LOOP bool scout__bank_commit(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP bool scout__index_commit(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 /* Given up by a living writer with no copy running, or the quarantine is over: ABSENT, the hold ends. */
-SCOUT_ON_LOOP void scout__bank_abort(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP void scout__index_abort(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 /* The writer died. The caller keeps time and calls _abort() later. */
-SCOUT_ON_LOOP void scout__bank_quarantine(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP void scout__index_quarantine(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 
 /* Finish: move in the eviction order, if it is in it. @depth: how many chunks the session stored before this one. */
-SCOUT_ON_LOOP void scout__bank_touch(struct scout__bank *bank, uint32_t entry, enum scout__access how, uint32_t depth);
+SCOUT_ON_LOOP void scout__index_touch(struct scout__chunk_index *index, uint32_t entry, enum scout__access how,
+				      uint32_t depth);
 /* Drop an unpinned entry now. False when it is pinned. */
-SCOUT_ON_LOOP bool scout__bank_drop(struct scout__bank *bank, uint32_t entry);
-/* Its bytes are not to be believed: from now on it is no hit and nobody may read it; it is dropped with its last pin. */
-SCOUT_ON_LOOP void scout__bank_spoil(struct scout__bank *bank, uint32_t entry);
+SCOUT_ON_LOOP bool scout__index_drop(struct scout__chunk_index *index, uint32_t entry);
+/*
+ * Its bytes are not to be believed: from now on it is no hit and nobody may read it; it is dropped with its last pin.
+ */
+SCOUT_ON_LOOP void scout__index_spoil(struct scout__chunk_index *index, uint32_t entry);
 
 /* Where a shard lies. */
 struct scout__place {
@@ -342,55 +345,56 @@ struct scout__place {
 	uint64_t offset;
 	uint64_t generation;
 };
-SCOUT_ON_LOOP struct scout__place scout__bank_place(const struct scout__bank *bank, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP struct scout__place scout__index_place(const struct scout__chunk_index *index, uint32_t entry,
+						     uint32_t rank);
 
-/* ---- bank_second.c: the second tier ---- */
+/* ---- chunk_index_second.c: the second tier ---- */
 
 /*
  * Promise the chunk of @space and @hash, with an entry that is made if there is none: GRANTED, WAIT, or NO_ROOM
  * (everything is pinned, or max_promised does not allow it). @temporary: what to call a new entry.
  */
-SCOUT_ON_LOOP enum scout__reserve scout__bank_expect(struct scout__bank *bank, uint32_t space, const uint8_t *hash,
-						     bool temporary, uint32_t *ret_entry);
+SCOUT_ON_LOOP enum scout__reserve scout__index_expect(struct scout__chunk_index *index, uint32_t space,
+						      const uint8_t *hash, bool temporary, uint32_t *ret_entry);
 /* ABSENT -> EXPECTED, of a chunk that is promised; and back. */
-SCOUT_ON_LOOP void scout__bank_expect_shard(struct scout__bank *bank, uint32_t entry, uint32_t rank);
-SCOUT_ON_LOOP void scout__bank_unexpect_shard(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP void scout__index_expect_shard(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP void scout__index_unexpect_shard(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 /*
- * EXPECTED -> LOADING: held, its generation bumped. Ends with scout__bank_commit() or scout__bank_abort(). False: held 65535
- * times.
+ * EXPECTED -> LOADING: held, its generation bumped. Ends with scout__index_commit() or scout__index_abort(). False:
+ * held 65535 times.
  */
-SCOUT_ON_LOOP bool scout__bank_load(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP bool scout__index_load(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 /* LOADING -> WRITING: it takes too long and does not count any more. Commit and abort are as before. */
-SCOUT_ON_LOOP void scout__bank_load_late(struct scout__bank *bank, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP void scout__index_load_late(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 /* A readable shard is being written to the second tier: its slot stays as it is until _saved(). False: too often. */
-SCOUT_ON_LOOP bool scout__bank_save(struct scout__bank *bank, uint32_t entry);
+SCOUT_ON_LOOP bool scout__index_save(struct scout__chunk_index *index, uint32_t entry);
 /* It takes too long: stores do not wait for its slot any more. */
-SCOUT_ON_LOOP void scout__bank_save_late(struct scout__bank *bank, uint32_t entry);
-SCOUT_ON_LOOP void scout__bank_saved(struct scout__bank *bank, uint32_t entry);
+SCOUT_ON_LOOP void scout__index_save_late(struct scout__chunk_index *index, uint32_t entry);
+SCOUT_ON_LOOP void scout__index_saved(struct scout__chunk_index *index, uint32_t entry);
 /* Where the bytes of a shard lie in this process; the pool must have been told to map them. */
-SCOUT_ON_LOOP uint8_t *scout__bank_data(const struct scout__bank *bank, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP uint8_t *scout__index_data(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 
 /* Bytes of slots in use, and of all slots, for STATUS. */
-SCOUT_ON_LOOP uint64_t scout__bank_used_bytes(const struct scout__bank *bank);
-SCOUT_ON_LOOP uint64_t scout__bank_total_bytes(const struct scout__bank *bank);
+SCOUT_ON_LOOP uint64_t scout__index_used_bytes(const struct scout__chunk_index *index);
+SCOUT_ON_LOOP uint64_t scout__index_total_bytes(const struct scout__chunk_index *index);
 /* Resident bytes that index and state cost when all max_entries are used. */
-SCOUT_ON_LOOP uint64_t scout__bank_index_bytes(const struct scout__bank *bank);
+SCOUT_ON_LOOP uint64_t scout__index_own_bytes(const struct scout__chunk_index *index);
 
-/* ---- share.c: what banks take from each other ---- */
+/* ---- share.c: what chunk indexes take from each other ---- */
 
 enum scout__retire_result {
 	SCOUT__RETIRE_IDLE = 0, /* nothing to do now */
 	SCOUT__RETIRE_MORE,     /* call again */
-	SCOUT__RETIRE_TAKEN,    /* an extent is out of its bank: see that nobody has it mapped, then _freed() */
-	SCOUT__RETIRE_NOTHING   /* a bank gets none, everything is pinned: tell who waits for it */
+	SCOUT__RETIRE_TAKEN,    /* an extent is out of its chunk index: see that nobody has it mapped, then _freed() */
+	SCOUT__RETIRE_NOTHING   /* a chunk index gets none, everything is pinned: tell who waits for it */
 };
 /*
- * Some of the work for banks that wait for an extent: at most @entries entries are touched. *ret_bank: for TAKEN the bank
- * that lost it, for NOTHING the one that gets none.
+ * Some of the work for chunk indexes that wait for an extent: at most @entries entries are touched. *ret_index: for
+ * TAKEN the chunk index that lost it, for NOTHING the one that gets none.
  */
 SCOUT_ON_LOOP enum scout__retire_result scout__share_step(struct scout__l1 *l1, uint32_t entries, uint64_t now_us,
 							  struct scout__extent **ret_extent,
-							  struct scout__bank **ret_bank);
+							  struct scout__chunk_index **ret_index);
 /* Whether _step() may have something to do. */
 static inline SCOUT_ON_LOOP bool
 scout__share_is_due(const struct scout__l1 *l1)
@@ -401,6 +405,6 @@ scout__share_is_due(const struct scout__l1 *l1)
 SCOUT_ON_LOOP void scout__share_freed(struct scout__l1 *l1, struct scout__extent *extent);
 
 /* Debug and tests: every invariant above, by a full walk. Aborts with a message. */
-SCOUT_ON_LOOP void scout__bank_check(const struct scout__bank *bank);
+SCOUT_ON_LOOP void scout__index_check(const struct scout__chunk_index *index);
 
 #endif

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chunk_index.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "chunk_index_internal.h"
+#include "clock.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: the life of an entry: room for it, its shards' states, its end. The index is in chunk_index_table.c, pins
+ * are in chunk_index_pins.c, slots and extents in chunk_index_extents.c; what chunk indexes take from each other is in
+ * share.c.
+ *
+ * Memory: entries, table, states and generations are reserved for the largest number of chunks that l1_bytes can hold,
+ * and cost nothing until they are touched; slots are used in order, so a pool that is half full has touched half of
+ * them. So nothing is ever moved or rehashed, and no operation takes longer than the few cache lines that it touches.
+ *
+ * Rejected: huge pages for the index. They save 5 to 10 % of a lookup, but whoever touches one first waits 300 us
+ * until the kernel has cleared it.
+ *
+ * Invariants: see scout__index_check(), which checks all of them.
+ *
+ * Threads: loop.
+ */
+
+#define MAX_ENTRIES SCOUT__MAX_QUEUED
+#define REGROW_US 1000000u
+#define VICTIMS 64u /* in the extent that is on its way out, before a store waits for the rest to go */
+
+int
+scout__l1_init(struct scout__l1 *l1, uint64_t l1_bytes, uint64_t extent_bytes, uint64_t max_promised,
+	       const char *eviction, const struct scout__log *log, char *err, size_t err_len)
+{
+	struct scout__evict_args args;
+	const struct scout__evict_ops *policy = scout__evict_parse(eviction, &args, err, err_len);
+
+	if (!policy)
+		return SCOUT_ERR_CONFIG_RANGE;
+	memset(l1, 0, sizeof(*l1));
+	l1->policy = policy;
+	l1->policy_args = args;
+	l1->max_promised = max_promised;
+	l1->regrow_us = REGROW_US;
+	return scout__pool_init(&l1->pool, l1_bytes, extent_bytes, log, err, err_len);
+}
+
+void
+scout__l1_fini(struct scout__l1 *l1)
+{
+	scout__pool_fini(&l1->pool);
+	SCOUT_ASSERT(l1->promised_bytes == 0);
+}
+
+/* @n elements of zeroes that cost nothing until touched; NULL when there is no address space. */
+static void *
+reserve_array(uint64_t n, size_t size)
+{
+	uint64_t bytes;
+	void *p;
+
+	if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX)
+		return NULL;
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void
+release_array(void *p, uint64_t n, size_t size)
+{
+	if (p)
+		(void)munmap(p, n * size);
+}
+
+static int
+reserve_arrays(struct scout__chunk_index *index)
+{
+	uint64_t cells = scout__table_cells(index->max_entries);
+	uint64_t shards = (uint64_t)index->max_entries * index->n_ranks;
+
+	index->table_mask = cells - 1;
+	index->entries = reserve_array(index->max_entries, sizeof(*index->entries));
+	index->table = reserve_array(cells, sizeof(*index->table));
+	index->shard_state = reserve_array(shards, sizeof(*index->shard_state));
+	index->shard_gen = reserve_array(shards, sizeof(*index->shard_gen));
+	index->used_by = reserve_array(index->max_entries, sizeof(*index->used_by));
+	if (!index->entries || !index->table || !index->shard_state || !index->shard_gen || !index->used_by)
+		return SCOUT_ERR_NOMEM;
+	return 0;
+}
+
+static void
+release_arrays(struct scout__chunk_index *index)
+{
+	uint64_t shards = (uint64_t)index->max_entries * index->n_ranks;
+
+	release_array(index->entries, index->max_entries, sizeof(*index->entries));
+	release_array(index->table, index->table_mask + 1, sizeof(*index->table));
+	release_array(index->shard_state, shards, sizeof(*index->shard_state));
+	release_array(index->shard_gen, shards, sizeof(*index->shard_gen));
+	release_array(index->used_by, index->max_entries, sizeof(*index->used_by));
+}
+
+/* Sets strides, chunk_bytes and max_entries. */
+static int
+measure(struct scout__chunk_index *index, const uint64_t *shard_bytes)
+{
+	uint64_t l1_bytes = index->l1->pool.l1_bytes;
+	uint64_t max_entries;
+
+	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
+		index->strides[rank] = scout__slot_stride(shard_bytes[rank]);
+		if (__builtin_add_overflow(index->chunk_bytes, index->strides[rank], &index->chunk_bytes))
+			return SCOUT_ERR_NO_ROOM;
+	}
+	max_entries = l1_bytes / index->chunk_bytes;
+	if (max_entries == 0)
+		return SCOUT_ERR_NO_ROOM;
+	index->max_entries = (uint32_t)(max_entries < MAX_ENTRIES ? max_entries : MAX_ENTRIES);
+	return 0;
+}
+
+int
+scout__index_new(struct scout__l1 *l1, const uint64_t *shard_bytes, uint32_t n_ranks, uint32_t readers,
+		 uint32_t hash_bytes, struct scout__chunk_index **ret_index)
+{
+	return scout__index_new_on(l1, shard_bytes, NULL, n_ranks, readers, hash_bytes, ret_index);
+}
+
+int
+scout__index_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uint16_t *nodes, uint32_t n_ranks,
+		    uint32_t readers, uint32_t hash_bytes, struct scout__chunk_index **ret_index)
+{
+	struct scout__chunk_index *index;
+	int code;
+
+	SCOUT_ASSERT(n_ranks >= 1 && n_ranks <= SCOUT_MAX_RANKS && readers >= 1 && readers <= SCOUT_MAX_READERS);
+	SCOUT_ASSERT(hash_bytes >= SCOUT_MIN_HASH && hash_bytes <= SCOUT_MAX_HASH);
+	index = calloc(1, sizeof(*index));
+	if (!index)
+		return SCOUT_ERR_NOMEM;
+	index->l1 = l1;
+	index->n_ranks = n_ranks;
+	index->readers = readers;
+	index->hash_bytes = hash_bytes;
+	index->free_head = SCOUT__NO_ENTRY;
+	index->strides = calloc(n_ranks, sizeof(*index->strides));
+	if (!index->strides) {
+		code = SCOUT_ERR_NOMEM;
+		goto err_free_index;
+	}
+	if (nodes)
+		memcpy(index->nodes, nodes, n_ranks * sizeof(nodes[0]));
+	code = measure(index, shard_bytes);
+	if (code)
+		goto err_free_strides;
+	code = reserve_arrays(index);
+	if (code)
+		goto err_release_arrays;
+	code = l1->policy->open(&index->policy_state, index->entries, index->max_entries, &l1->policy_args);
+	if (code)
+		goto err_release_arrays;
+	code = scout__queues_init(&index->temporary, &index->entries[0].node, sizeof(index->entries[0]),
+				  index->max_entries);
+	if (code)
+		goto err_close_policy;
+	scout__share_join(index);
+	scout__index_ask(index);
+	*ret_index = index;
+	return 0;
+
+err_close_policy:
+	l1->policy->close(index->policy_state);
+err_release_arrays:
+	release_arrays(index);
+err_free_strides:
+	free(index->strides);
+err_free_index:
+	free(index);
+	return code;
+}
+
+void
+scout__index_free(struct scout__chunk_index *index)
+{
+	if (!index)
+		return;
+	scout__share_leave(index);
+	scout__pool_disown(&index->l1->pool, index);
+	for (uint32_t i = 0; i < index->n_extents; i++)
+		scout__extent_free(&index->l1->pool, index->extents[i]);
+	index->l1->promised_bytes -= index->promised_bytes;
+	scout__queues_fini(&index->temporary);
+	index->l1->policy->close(index->policy_state);
+	release_arrays(index);
+	free(index->extents);
+	free(index->by_age);
+	free(index->extent_first);
+	free(index->strides);
+	free(index);
+}
+
+void
+scout__entry_discard(struct scout__chunk_index *index, uint32_t entry)
+{
+	struct scout__entry *e = &index->entries[entry];
+
+	SCOUT_ASSERT(e->in_use && e->promises == 0 && e->holds == 0 && e->saving == 0 && e->expected == 0);
+	if (e->in_order)
+		scout__order_remove(index, entry, SCOUT__REMOVE_GONE);
+	scout__table_remove(index, entry);
+	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
+		uint8_t *state = &index->shard_state[scout__shard_at(index, entry, rank)];
+
+		if (*state == SCOUT__SHARD_ABSENT)
+			continue;
+		*state = SCOUT__SHARD_ABSENT;
+		scout__shard_bump(index, entry, rank);
+	}
+	e->in_use = 0;
+	e->readable = 0;
+	e->gen++;
+	index->n_entries--;
+	scout__slot_put(index, entry);
+}
+
+static SCOUT_ON_LOOP bool
+is_own(const struct scout__chunk_index *index, uint32_t entry, const struct scout__user *user)
+{
+	return user && user->number && index->used_by[entry].number == user->number && !index->entries[entry].temporary;
+}
+
+/*
+ * Let what @user has at the head of the order become the newest. 0: something else is at the head, or nothing; or why
+ * there is no victim.
+ */
+static SCOUT_ON_LOOP enum scout__reserve
+spare_own(struct scout__chunk_index *index, struct scout__user *user)
+{
+	uint32_t entry;
+
+	while ((entry = scout__order_victim(index)) != SCOUT__NO_ENTRY && is_own(index, entry, user)) {
+		/* One that became the newest in this turn, by whomever: nothing is left that should rather go. */
+		if (index->used_by[entry].turn >= user->turn)
+			return SCOUT__RESERVE_NO_ROOM;
+		if (user->spares == 0)
+			return SCOUT__RESERVE_AGAIN;
+		user->spares--;
+		index->used_by[entry].turn = index->turn & ((UINT64_C(1) << SCOUT__TURN_BITS) - 1);
+		scout__order_remove(index, entry, SCOUT__REMOVE_PINNED);
+		scout__order_insert(index, entry);
+	}
+	return 0;
+}
+
+enum scout__reserve
+scout__index_make_room(struct scout__chunk_index *index, struct scout__user *user)
+{
+	unsigned tries = VICTIMS;
+	enum scout__reserve refused;
+	uint32_t victim;
+	bool needy;
+
+	if (index->n_free > 0)
+		return 0;
+	scout__index_ask(index);
+	/* An extent that comes after one failed may fail like that one; what can be evicted need not wait for it. */
+	if (index->growing && !index->grown_out)
+		return SCOUT__RESERVE_WAIT;
+	needy = scout__share_ask(index);
+	do {
+		refused = spare_own(index, user);
+		if (refused == SCOUT__RESERVE_AGAIN)
+			return refused;
+		victim = scout__order_victim(index);
+		if (refused || victim == SCOUT__NO_ENTRY)
+			return index->growing || needy || index->n_saving ? SCOUT__RESERVE_WAIT
+									  : SCOUT__RESERVE_NO_ROOM;
+		if (index->entries[victim].saving) {
+			/* It is back when it is written: see scout__index_saved(). */
+			scout__order_remove(index, victim, SCOUT__REMOVE_PINNED);
+			continue;
+		}
+		scout__entry_discard(index, victim);
+		scout__order_load_ahead(index);
+		index->l1->evictions++;
+		/* None came free when it lay in the extent that is on its way out. */
+	} while (index->n_free == 0 && --tries > 0);
+	/* The rest of that extent goes soon, and the store is told. */
+	return index->n_free == 0 ? SCOUT__RESERVE_WAIT : 0;
+}
+
+uint32_t
+scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash)
+{
+	uint32_t entry = scout__slot_take(index);
+	struct scout__entry *e = &index->entries[entry];
+
+	*e = (struct scout__entry){.space = space, .gen = e->gen + 1, .in_use = 1};
+	index->used_by[entry].number = 0;
+	memcpy(e->hash, hash, index->hash_bytes);
+	scout__table_insert(index, entry);
+	index->n_entries++;
+	return entry;
+}
+
+/* The shard is absent or expected, its entry may be pinned once more. */
+static SCOUT_ON_LOOP void
+grant(struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
+{
+	uint8_t *state = &index->shard_state[scout__shard_at(index, entry, rank)];
+
+	scout__entry_pin(index, entry);
+	scout__entry_held(index, entry);
+	index->entries[entry].expected -= *state == SCOUT__SHARD_EXPECTED;
+	index->entries[entry].temporary = 0;
+	*state = SCOUT__SHARD_WRITING;
+	scout__shard_bump(index, entry, rank);
+}
+
+static bool
+is_taken(uint8_t state)
+{
+	return state != SCOUT__SHARD_ABSENT && state != SCOUT__SHARD_EXPECTED;
+}
+
+enum scout__reserve
+scout__index_reserve(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash, uint32_t rank,
+		     uint32_t *ret_entry)
+{
+	return scout__index_reserve_for(index, space, hash, rank, NULL, ret_entry);
+}
+
+enum scout__reserve
+scout__index_reserve_for(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash, uint32_t rank,
+			 struct scout__user *user, uint32_t *ret_entry)
+{
+	uint32_t entry = scout__index_find(index, space, hash);
+	enum scout__reserve refused;
+
+	SCOUT_ASSERT(rank < index->n_ranks);
+	if (entry == SCOUT__NO_ENTRY) {
+		refused = scout__index_make_room(index, user);
+		if (refused) {
+			index->l1->refusals += refused == SCOUT__RESERVE_NO_ROOM;
+			return refused;
+		}
+		entry = scout__entry_create(index, space, hash);
+	} else if (is_taken(index->shard_state[scout__shard_at(index, entry, rank)])) {
+		*ret_entry = entry;
+		return SCOUT__RESERVE_PRESENT;
+	} else if (index->entries[entry].holds == UINT16_MAX) {
+		index->l1->refusals++;
+		return SCOUT__RESERVE_NO_ROOM;
+	}
+	grant(index, entry, rank);
+	*ret_entry = entry;
+	return SCOUT__RESERVE_GRANTED;
+}
+
+bool
+scout__index_commit(struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
+{
+	struct scout__entry *e = &index->entries[entry];
+	uint8_t *state = &index->shard_state[scout__shard_at(index, entry, rank)];
+
+	SCOUT_ASSERT(e->in_use && e->holds > 0);
+	SCOUT_ASSERT(*state == SCOUT__SHARD_WRITING || *state == SCOUT__SHARD_LOADING);
+	e->expected -= *state == SCOUT__SHARD_LOADING;
+	*state = SCOUT__SHARD_READABLE;
+	e->readable++;
+	scout__entry_unheld(index, entry);
+	scout__entry_unpin(index, entry);
+	return scout__index_is_hit(index, entry);
+}
+
+void
+scout__index_abort(struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
+{
+	struct scout__entry *e = &index->entries[entry];
+	uint8_t *state = &index->shard_state[scout__shard_at(index, entry, rank)];
+
+	SCOUT_ASSERT(e->in_use && e->holds > 0);
+	SCOUT_ASSERT(*state == SCOUT__SHARD_WRITING || *state == SCOUT__SHARD_QUARANTINE ||
+		     *state == SCOUT__SHARD_LOADING);
+	e->expected -= *state == SCOUT__SHARD_LOADING;
+	*state = SCOUT__SHARD_ABSENT;
+	scout__shard_bump(index, entry, rank);
+	scout__entry_unheld(index, entry);
+	scout__entry_unpin(index, entry);
+}
+
+void
+scout__index_quarantine(struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
+{
+	uint8_t *state = &index->shard_state[scout__shard_at(index, entry, rank)];
+
+	SCOUT_ASSERT(index->entries[entry].in_use && *state == SCOUT__SHARD_WRITING);
+	*state = SCOUT__SHARD_QUARANTINE;
+}
+
+uint64_t
+scout__index_used_bytes(const struct scout__chunk_index *index)
+{
+	return index->n_entries * index->chunk_bytes;
+}
+
+uint64_t
+scout__index_total_bytes(const struct scout__chunk_index *index)
+{
+	return index->n_slots * index->chunk_bytes;
+}
+
+uint64_t
+scout__index_own_bytes(const struct scout__chunk_index *index)
+{
+	uint64_t shard = sizeof(*index->shard_state) + sizeof(*index->shard_gen);
+
+	return index->max_entries * (sizeof(*index->entries) + sizeof(*index->used_by) + shard * index->n_ranks) +
+	       (index->table_mask + 1) * sizeof(*index->table) + index->l1->policy->state_bytes(index->policy_state);
+}
+
+/* The states of one entry's shards against its counts and the shared words. */
+static SCOUT_ON_LOOP void
+check_shards(const struct scout__chunk_index *index, uint32_t entry)
+{
+	const struct scout__entry *e = &index->entries[entry];
+	uint32_t readable = 0;
+	uint32_t expected = 0;
+	uint32_t writers = 0;
+
+	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
+		uint64_t at = scout__shard_at(index, entry, rank);
+		uint8_t state = index->shard_state[at];
+
+		SCOUT_ASSERT(state <= SCOUT__SHARD_LOADING);
+		readable += state == SCOUT__SHARD_READABLE;
+		expected += state == SCOUT__SHARD_EXPECTED || state == SCOUT__SHARD_LOADING;
+		writers += state == SCOUT__SHARD_WRITING || state == SCOUT__SHARD_QUARANTINE ||
+			   state == SCOUT__SHARD_LOADING;
+		SCOUT_ASSERT(!is_taken(state) || index->shard_gen[at] != 0);
+		SCOUT_ASSERT(scout__shard_word_is(index, entry, rank, index->shard_gen[at]));
+	}
+	SCOUT_ASSERT(readable == e->readable && expected == e->expected);
+	SCOUT_ASSERT(writers <= e->holds || !e->in_use);
+	SCOUT_ASSERT(e->in_use || (readable == 0 && writers == 0));
+}
+
+static SCOUT_ON_LOOP void
+check_entry(const struct scout__chunk_index *index, uint32_t entry)
+{
+	const struct scout__entry *e = &index->entries[entry];
+	bool pinned = scout__entry_is_pinned(e);
+
+	check_shards(index, entry);
+	if (!e->in_use) {
+		SCOUT_ASSERT(!pinned && !e->in_order);
+		return;
+	}
+	SCOUT_ASSERT(!e->is_free && scout__index_find(index, e->space, e->hash) == entry);
+	SCOUT_ASSERT(pinned ? !e->in_order && (e->expected == 0 || e->tracked) : e->in_order || e->saving);
+	SCOUT_ASSERT(pinned || (e->readable > 0 && e->expected == 0 && (e->stored || e->temporary)));
+	SCOUT_ASSERT(pinned || e->saving || !e->spoiled);
+}
+
+void
+scout__index_check(const struct scout__chunk_index *index)
+{
+	uint64_t promised_bytes = 0;
+	uint64_t held_bytes = 0;
+	uint32_t in_use = 0;
+	uint32_t in_order = 0;
+	uint32_t saving = 0;
+	uint32_t out = 0; /* of the extent that is on its way out: neither used nor free */
+
+	scout__extents_check(index);
+	for (uint32_t i = 0; i < index->n_extents; i++) {
+		const struct scout__extent *extent = index->extents[i];
+
+		for (uint32_t entry = extent->first; entry < extent->first + extent->fresh; entry++) {
+			const struct scout__entry *e = &index->entries[entry];
+
+			check_entry(index, entry);
+			promised_bytes += e->promises > 0 ? index->chunk_bytes : 0;
+			held_bytes += e->holds > 0 ? index->chunk_bytes : 0;
+			in_use += e->in_use;
+			in_order += e->in_order;
+			saving += e->saving > 0 && !e->stuck;
+			out += !e->in_use && !e->is_free;
+		}
+		if (extent == index->leaving)
+			out += extent->slots - extent->fresh;
+	}
+	SCOUT_ASSERT(in_use == index->n_entries && in_use + index->n_free + out == index->n_slots);
+	SCOUT_ASSERT(out == 0 || index->l1->retire.donor == index);
+	SCOUT_ASSERT(scout__table_check(index) == in_use);
+	SCOUT_ASSERT(promised_bytes == index->promised_bytes && promised_bytes <= index->l1->promised_bytes);
+	SCOUT_ASSERT(index->l1->promised_bytes <= index->l1->max_promised);
+	SCOUT_ASSERT(held_bytes == index->held_bytes && saving == index->n_saving);
+	scout__queues_check(&index->temporary);
+	index->l1->policy->check(index->policy_state, in_order - index->temporary.n[0]);
+}

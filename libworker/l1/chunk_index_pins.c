@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chunk_index_internal.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: what keeps a chunk in memory, and what happens when nothing does any more.
+ *
+ * Everything that pins goes through scout__entry_pin(), everything that lets go through scout__entry_unpin(); so an
+ * entry is in the policy's order exactly when it is in use and both counts are 0. Counts never wrap: what would
+ * overflow is refused.
+ *
+ * Threads: loop.
+ */
+
+void
+scout__entry_held(struct scout__chunk_index *index, uint32_t entry)
+{
+	if (index->entries[entry].holds++ == 0)
+		index->held_bytes += index->chunk_bytes;
+}
+
+void
+scout__entry_unheld(struct scout__chunk_index *index, uint32_t entry)
+{
+	if (--index->entries[entry].holds == 0)
+		index->held_bytes -= index->chunk_bytes;
+}
+
+/* ---- the order of eviction: what is temporary first, then what the policy says ---- */
+
+void
+scout__order_insert(struct scout__chunk_index *index, uint32_t entry)
+{
+	struct scout__entry *e = &index->entries[entry];
+
+	e->in_order = 1;
+	if (e->temporary) {
+		scout__queues_append(&index->temporary, 0, entry);
+		return;
+	}
+	index->l1->policy->insert(index->policy_state, entry,
+				  e->stored ? SCOUT__INSERT_UNPINNED : SCOUT__INSERT_CREATED);
+	e->stored = 1;
+}
+
+void
+scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why)
+{
+	struct scout__entry *e = &index->entries[entry];
+
+	e->in_order = 0;
+	if (e->temporary)
+		scout__queues_unlink(&index->temporary, entry);
+	else
+		index->l1->policy->remove(index->policy_state, entry, why);
+}
+
+uint32_t
+scout__order_victim(struct scout__chunk_index *index)
+{
+	uint32_t entry = scout__queues_head(&index->temporary, 0);
+
+	return entry != SCOUT__NO_ENTRY ? entry : index->l1->policy->victim(index->policy_state);
+}
+
+void
+scout__order_load_ahead(struct scout__chunk_index *index)
+{
+	uint32_t entry = scout__queues_head(&index->temporary, 0);
+
+	if (entry == SCOUT__NO_ENTRY)
+		entry = index->l1->policy->soon(index->policy_state);
+	/* The queues have loaded the entry itself. */
+	if (entry != SCOUT__NO_ENTRY)
+		scout__index_prefetch(index, index->entries[entry].space, index->entries[entry].hash);
+}
+
+void
+scout__entry_pin(struct scout__chunk_index *index, uint32_t entry)
+{
+	if (index->entries[entry].in_order)
+		scout__order_remove(index, entry, SCOUT__REMOVE_PINNED);
+}
+
+void
+scout__entry_unpin(struct scout__chunk_index *index, uint32_t entry)
+{
+	struct scout__entry *e = &index->entries[entry];
+
+	if (scout__entry_is_pinned(e))
+		return;
+	if (e->tracked)
+		index->l1->let_go(index, entry);
+	SCOUT_ASSERT(e->expected == 0);
+	if (e->spoiled && e->saving)
+		return; /* until it is saved */
+	if (e->readable == 0 || e->spoiled)
+		scout__entry_discard(index, entry);
+	else
+		scout__order_insert(index, entry);
+}
+
+bool
+scout__index_promise(struct scout__chunk_index *index, uint32_t entry)
+{
+	struct scout__entry *e = &index->entries[entry];
+	struct scout__l1 *l1 = index->l1;
+	uint32_t units = index->n_ranks * index->readers;
+
+	SCOUT_ASSERT(e->in_use);
+	if (e->promises > UINT32_MAX - units)
+		goto refused;
+	if (e->promises == 0) {
+		if (l1->promised_bytes > l1->max_promised || l1->max_promised - l1->promised_bytes < index->chunk_bytes)
+			goto refused;
+		l1->promised_bytes += index->chunk_bytes;
+		index->promised_bytes += index->chunk_bytes;
+		scout__entry_pin(index, entry);
+	}
+	e->promises += units;
+	return true;
+
+refused:
+	l1->promise_limited++;
+	return false;
+}
+
+void
+scout__index_unpromise(struct scout__chunk_index *index, uint32_t entry, uint32_t units)
+{
+	struct scout__entry *e = &index->entries[entry];
+
+	SCOUT_ASSERT(e->in_use && units <= e->promises);
+	if (units == 0)
+		return;
+	e->promises -= units;
+	if (e->promises > 0)
+		return;
+	index->l1->promised_bytes -= index->chunk_bytes;
+	index->promised_bytes -= index->chunk_bytes;
+	scout__entry_unpin(index, entry);
+}
+
+bool
+scout__index_hold(struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
+{
+	struct scout__entry *e = &index->entries[entry];
+
+	SCOUT_ASSERT(rank < index->n_ranks);
+	if (!e->in_use || e->spoiled ||
+	    index->shard_state[scout__shard_at(index, entry, rank)] != SCOUT__SHARD_READABLE)
+		return false;
+	if (e->holds == UINT16_MAX)
+		return false;
+	scout__entry_pin(index, entry);
+	scout__entry_held(index, entry);
+	return true;
+}
+
+void
+scout__index_unhold(struct scout__chunk_index *index, uint32_t entry, bool last_reader)
+{
+	struct scout__entry *e = &index->entries[entry];
+
+	SCOUT_ASSERT(e->in_use && e->holds > 0);
+	if (last_reader && !e->temporary)
+		index->l1->policy->read_finished(index->policy_state, entry);
+	scout__entry_unheld(index, entry);
+	scout__entry_unpin(index, entry);
+}
+
+void
+scout__index_touch(struct scout__chunk_index *index, uint32_t entry, enum scout__access how, uint32_t depth)
+{
+	if (index->entries[entry].in_order && !index->entries[entry].temporary)
+		index->l1->policy->accessed(index->policy_state, entry, how, depth);
+}
+
+bool
+scout__index_drop(struct scout__chunk_index *index, uint32_t entry)
+{
+	const struct scout__entry *e = &index->entries[entry];
+
+	SCOUT_ASSERT(e->in_use);
+	if (scout__entry_is_pinned(e) || e->saving)
+		return false;
+	scout__entry_discard(index, entry);
+	return true;
+}
+
+void
+scout__index_spoil(struct scout__chunk_index *index, uint32_t entry)
+{
+	if (!scout__index_drop(index, entry))
+		index->entries[entry].spoiled = 1;
+}
