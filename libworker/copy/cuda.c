@@ -435,7 +435,7 @@ scout__cuda_fd(void *engine)
 {
 	struct scout__cuda *cuda = engine;
 
-	return cuda->queue.ended_fd;
+	return cuda->queue.over.fd;
 }
 
 /* ---- fence ---- */

@@ -394,7 +394,7 @@ host_fd(void *engine)
 {
 	struct host *host = engine;
 
-	return host->queue.ended_fd;
+	return host->queue.over.fd;
 }
 
 const struct scout__copy_ops scout__copy_host = {

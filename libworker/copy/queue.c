@@ -5,23 +5,16 @@
  * Batches go to the thread through one ring and come back through another. Both rings have room for max_batches and
  * start() counts what is in flight, so no push can fail and nothing is allocated after init.
  *
- * Waking the thread. It parks by: parked = 1, look at the ring again, wait on the eventfd. start() does: push, take
- * parked, write the eventfd if it was 1. Both sides touch `parked` with a read-modify-write, so one of the two comes
- * first: if it is the thread's, start() sees 1 and writes; if it is start()'s, the thread has synchronized with it
- * and its second look finds the batch. That is what a full fence on both sides gives, in a form that ThreadSanitizer
- * understands. Whoever takes the 1 writes, so there is one write for each time the thread parks, and none while it is
- * busy.
+ * Each side has a doorbell (doorbell.h). The copy thread parks when it has nothing to copy.
  *
- * Waking the courier. `signalled` says that ended_fd is readable or is about to be. The thread does: push, set
- * signalled, write if it was 0. poll() that finds the ring empty does: read the eventfd, clear signalled, look again.
- * Three cases:
- *   - The read finds nothing (EAGAIN): the thread stands between setting and writing. signalled stays 1 and the
- *     write is still to come; the descriptor is then readable once for nothing, and the next poll() clears it.
- *     Clearing signalled here would leave a readable descriptor that no poll() clears: a caller's event loop would
- *     spin.
- *   - A batch was pushed between the read and the clearing: nobody wrote for it, but the second look finds it, for
- *     the same reason as above. If there are more behind it, poll() makes the descriptor readable again itself.
- *   - Pushed after the clearing: the thread sees 0 and writes.
+ * The courier stays parked; its caller's event loop has the fd of `over`. poll() that finds the ring empty lowers the bell and looks
+ * again. Three cases:
+ *   - The bell was not raised: the thread has taken the word and is about to write. The word stays taken; the descriptor is then
+ *     readable once for nothing, and the next poll() lowers it. Parking here would leave a readable descriptor that no
+ *     poll() lowers: a caller's event loop would spin.
+ *   - A batch was pushed before the courier parked again: the thread did not ring, but the second look finds it. If there are
+ *     more behind it, poll() rings itself.
+ *   - Pushed after that: the thread rings.
  * So the descriptor is readable while the ring has something, and at rest it is not. A poll() with nothing to do
  * makes no system call.
  *
@@ -33,9 +26,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "log.h"
 #include "queue.h"
@@ -87,13 +78,11 @@ int
 scout__copy_queue_init(struct scout__copy_queue *q, uint32_t max_batches, char *err, size_t err_len)
 {
 	q->max_batches = max_batches;
-	q->ended_fd = -1;
-	q->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (q->wake_fd >= 0)
-		q->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (q->ended_fd < 0)
+	q->over.fd = -1;
+	if (!scout__doorbell_open(&q->wake) || !scout__doorbell_open(&q->over))
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "copy engine: eventfd fails (%s)",
 				   scout__errno_text(errno));
+	scout__park(&q->over.parked);
 	if (ring_init(&q->todo, max_batches) || ring_init(&q->ended, max_batches))
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "copy engine: out of memory");
 	return 0;
@@ -102,36 +91,23 @@ scout__copy_queue_init(struct scout__copy_queue *q, uint32_t max_batches, char *
 void
 scout__copy_queue_fini(struct scout__copy_queue *q)
 {
-	if (q->ended_fd >= 0)
-		(void)close(q->ended_fd);
-	if (q->wake_fd >= 0)
-		(void)close(q->wake_fd);
+	scout__doorbell_close(&q->over);
+	scout__doorbell_close(&q->wake);
 	free(q->ended.slots);
 	free(q->todo.slots);
-}
-
-static void
-signal_fd(int fd)
-{
-	const uint64_t one = 1;
-
-	/* It fails otherwise only where the counter is full, and a full one is readable as well. */
-	while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
 }
 
 void
 scout__copy_queue_stop(struct scout__copy_queue *q)
 {
 	atomic_store(&q->stop, true);
-	signal_fd(q->wake_fd);
+	scout__eventfd_raise(q->wake.fd);
 }
 
 void
 scout__copy_queue_nudge(struct scout__copy_queue *q)
 {
-	if (!atomic_exchange(&q->signalled, true))
-		signal_fd(q->ended_fd);
+	(void)scout__doorbell_ring(&q->over);
 }
 
 /* ---- the courier's side ---- */
@@ -146,23 +122,18 @@ scout__copy_queue_start(struct scout__copy_queue *q, struct scout__copy_batch *b
 	batch->n_done = 0;
 	batch->bytes = 0;
 	push(&q->todo, batch);
-	if (atomic_exchange(&q->parked, false))
-		signal_fd(q->wake_fd);
+	(void)scout__doorbell_ring(&q->wake);
 	return 0;
 }
 
-/* The ring looked empty: make ended_fd say so. Returns a batch that came in between, or NULL. */
+/* The ring looked empty: make the descriptor say so. Returns a batch that came in between, or NULL. */
 SCOUT_ON_COURIER static struct scout__copy_batch *
 clear_and_look_again(struct scout__copy_queue *q)
 {
 	struct scout__copy_batch *batch;
-	uint64_t count;
 
-	if (!atomic_load(&q->signalled))
+	if (atomic_load_explicit(&q->over.parked, memory_order_relaxed) || !scout__doorbell_lower(&q->over))
 		return NULL;
-	if (read(q->ended_fd, &count, sizeof(count)) < 0)
-		return NULL;
-	(void)atomic_exchange(&q->signalled, false);
 	batch = pop(&q->ended);
 	if (batch && !is_empty(&q->ended))
 		scout__copy_queue_nudge(q);
@@ -206,15 +177,13 @@ void
 scout__copy_queue_park(struct scout__copy_queue *q, int64_t timeout_ns)
 {
 	const struct timespec limit = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
-	struct pollfd pfd = {.fd = q->wake_fd, .events = POLLIN};
-	uint64_t count;
+	struct pollfd pfd = {.fd = q->wake.fd, .events = POLLIN};
 
-	/* Not a plain store: see "Waking the thread". */
-	(void)atomic_exchange(&q->parked, true);
+	scout__park(&q->wake.parked);
 	if (is_empty(&q->todo) && !atomic_load(&q->stop)) {
 		/* A failed wait is a spurious wakeup, and so is one for a batch that the second look had found. */
 		(void)ppoll(&pfd, 1, timeout_ns < 0 ? NULL : &limit, NULL);
-		(void)!read(q->wake_fd, &count, sizeof(count));
+		(void)scout__eventfd_lower(q->wake.fd);
 	}
-	atomic_store(&q->parked, false);
+	scout__awake(&q->wake.parked);
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "copy.h"
+#include "doorbell.h"
 #include "thread.h"
 
 /*
@@ -33,14 +34,12 @@ struct scout__copy_ring {
 };
 
 struct scout__copy_queue {
-	int wake_fd;                   /* const after init; the thread sleeps on it */
-	int ended_fd;                  /* const after init; non-blocking */
 	uint32_t max_batches;          /* const after init */
 	uint32_t in_flight;            /* courier: started, not yet polled */
 	struct scout__copy_ring todo;  /* courier -> copy thread */
 	struct scout__copy_ring ended; /* copy thread -> courier */
-	atomic_bool parked;            /* atomic: the thread sleeps or is about to */
-	atomic_bool signalled;         /* atomic: ended_fd is readable or is about to be */
+	struct scout__doorbell wake;   /* the thread sleeps on it */
+	struct scout__doorbell over;   /* the courier stays parked: its fd is readable while `ended` has something */
 	atomic_bool stop;              /* atomic: set once by close */
 };
 
@@ -53,7 +52,7 @@ int scout__copy_queue_start(struct scout__copy_queue *q, struct scout__copy_batc
 /* The next ended batch or NULL, as in struct scout__copy_ops. */
 struct scout__copy_batch *scout__copy_queue_poll(struct scout__copy_queue *q) SCOUT_ON_COURIER;
 
-/* Make ended_fd readable once though no batch has ended: the courier should look whether it can start one. */
+/* Make the fd of `over` readable once though no batch has ended: the courier should look whether it can start one. */
 void scout__copy_queue_nudge(struct scout__copy_queue *q) SCOUT_ON_ANY;
 /* Tell the thread to end. */
 void scout__copy_queue_stop(struct scout__copy_queue *q) SCOUT_ON_ANY;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "front.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /*
  * DESIGN
@@ -22,8 +20,8 @@
  * What waits starts as others of its side come back. An adapter asks for fewer writes at once than it has threads, so that the
  * next LOAD finds one, however many writes there are.
  *
- * Waking the loop: completing pushes, then sets is_signalled, and writes to the eventfd if it was not set. Reap reads the
- * eventfd, clears is_signalled, and only then looks at the rings. So what is pushed later is either seen or signalled.
+ * Waking the loop: a doorbell (doorbell.h). The loop stays parked, completing pushes and rings, and reap lowers the bell before it
+ * looks at the rings.
  *
  * Rejected: one deadline for the way through queue and store, as it was: at tens of megabytes an object, what stands behind
  * others in our own queue is late before it begins, though the store is well.
@@ -73,19 +71,7 @@ scout__l2_list_pop(struct scout__l2_list *list)
 	return op;
 }
 
-/* ---- waking the loop ---- */
-
-static void
-signal_loop(struct scout__l2 *l2)
-{
-	static const uint64_t one = 1;
-
-	if (atomic_exchange_explicit(&l2->is_signalled, true, memory_order_acq_rel))
-		return;
-	/* A write that fails found the counter full, which is readable. */
-	if (write(l2->fd, &one, sizeof(one)) < 0)
-		SCOUT_ASSERT(errno == EAGAIN);
-}
+/* ---- ends ---- */
 
 void
 scout__l2_complete(struct scout__l2_port *port, struct scout__l2_op *op)
@@ -97,7 +83,7 @@ scout__l2_complete(struct scout__l2_port *port, struct scout__l2_op *op)
 	(void)pthread_mutex_unlock(&port->mu);
 	/* There is room for all that was submitted: this one was completed twice. */
 	SCOUT_ASSERT(ok);
-	signal_loop(port->l2);
+	(void)scout__doorbell_ring(&port->l2->bell);
 }
 
 void
@@ -105,7 +91,7 @@ scout__l2_end(struct scout__l2 *l2, struct scout__l2_op *op, enum scout__l2_resu
 {
 	op->result = (uint8_t)result;
 	scout__l2_list_push(&l2->ended, op);
-	signal_loop(l2);
+	(void)scout__doorbell_ring(&l2->bell);
 }
 
 /* ---- submit ---- */
@@ -347,11 +333,7 @@ has_ended(const struct scout__l2 *l2)
 bool
 scout__l2_reap(struct scout__l2 *l2, uint32_t max, uint64_t now_us)
 {
-	uint64_t count_read;
-
-	if (read(l2->fd, &count_read, sizeof(count_read)) < 0)
-		SCOUT_ASSERT(errno == EAGAIN);
-	(void)atomic_exchange_explicit(&l2->is_signalled, false, memory_order_acq_rel);
+	(void)scout__doorbell_lower(&l2->bell); /* not raised: to be looked at all the same */
 	for (uint32_t n = 0; n < max; n++) {
 		struct scout__l2_op *op = next_ended(l2, now_us);
 
@@ -366,7 +348,7 @@ scout__l2_reap(struct scout__l2 *l2, uint32_t max, uint64_t now_us)
 	}
 	if (!has_ended(l2))
 		return false;
-	signal_loop(l2);
+	(void)scout__doorbell_ring(&l2->bell);
 	return true;
 }
 

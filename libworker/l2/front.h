@@ -2,10 +2,9 @@
 #ifndef SCOUT_L2_FRONT_H
 #define SCOUT_L2_FRONT_H
 
-#include <stdatomic.h>
-
 #include "adapters.h"
 #include "breaker.h"
+#include "doorbell.h"
 #include "l2.h"
 #include "ring.h"
 #include "url.h"
@@ -66,8 +65,7 @@ struct scout__l2 {
 	uint64_t timeout_us;
 	uint32_t max_ops;
 	uint32_t n;
-	int fd;
-	atomic_bool is_signalled;    /* fd is readable, or about to be */
+	struct scout__doorbell bell; /* adapters -> loop, which stays parked */
 	struct scout__l2_list ended; /* what no adapter had: refused, or after the stop */
 	uint32_t turn;               /* whose ring comes first in the next reap */
 	bool is_stopped;

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -138,11 +137,11 @@ scout__l2_new(const char *const *urls, uint32_t n, uint32_t timeout_ms, uint32_t
 	l2->log = log;
 	l2->timeout_us = UINT64_C(1000) * timeout_ms;
 	l2->max_ops = max_ops;
-	l2->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (l2->fd < 0) {
+	if (!scout__doorbell_open(&l2->bell)) {
 		free(l2);
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no eventfd for the second tier");
 	}
+	scout__park(&l2->bell.parked);
 	for (uint32_t i = 0; i < n && !rc; i++)
 		rc = add_port(l2, urls[i], timeout_ms, err, err_len);
 	if (rc) {
@@ -206,14 +205,14 @@ scout__l2_free(struct scout__l2 *l2)
 	}
 	if (hangs)
 		return;
-	(void)close(l2->fd);
+	scout__doorbell_close(&l2->bell);
 	free(l2);
 }
 
 int
 scout__l2_fd(const struct scout__l2 *l2)
 {
-	return l2->fd;
+	return l2->bell.fd;
 }
 
 uint32_t

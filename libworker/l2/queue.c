@@ -2,8 +2,6 @@
 #include "queue.h"
 
 #include <errno.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 /*
  * DESIGN
@@ -11,8 +9,7 @@
  * The pool kind counts what is in the ring by a semaphore: a post is an atomic addition, with a system call only if a
  * thread sleeps, and wakes exactly one. An eventfd would wake all that poll it.
  *
- * The pollable kind parks like the couriers do: asleep = 1, seq_cst fence, look at the ring again; the producer pushes,
- * fences, reads asleep. So either the thread sees the operation or the producer sees the thread.
+ * The pollable kind has a doorbell (doorbell.h).
  *
  * Rejected: a mutex and a condition variable. The loop would wait for a consumer that was preempted inside the lock.
  */
@@ -20,22 +17,18 @@
 int
 scout__l2_queue_init(struct scout__l2_queue *queue, uint32_t max_ops, bool pollable)
 {
-	*queue = (struct scout__l2_queue){.fd = -1};
+	*queue = (struct scout__l2_queue){.bell.fd = -1};
 	if (scout__ring_init(&queue->ring, max_ops) != 0)
 		return SCOUT_ERR_NOMEM;
-	if (pollable) {
-		queue->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		if (queue->fd < 0)
-			goto err_free_ring;
-	}
+	if (pollable && !scout__doorbell_open(&queue->bell))
+		goto err_free_ring;
 	if (pthread_mutex_init(&queue->mu, NULL) != 0)
 		goto err_close_fd;
 	SCOUT_ASSERT(sem_init(&queue->ready, 0, 0) == 0); /* fails only for values out of range */
 	return 0;
 
 err_close_fd:
-	if (queue->fd >= 0)
-		(void)close(queue->fd);
+	scout__doorbell_close(&queue->bell);
 err_free_ring:
 	scout__ring_fini(&queue->ring);
 	return SCOUT_ERR_SYSTEM;
@@ -46,28 +39,18 @@ scout__l2_queue_fini(struct scout__l2_queue *queue)
 {
 	(void)sem_destroy(&queue->ready);
 	(void)pthread_mutex_destroy(&queue->mu);
-	if (queue->fd >= 0)
-		(void)close(queue->fd);
+	scout__doorbell_close(&queue->bell);
 	scout__ring_fini(&queue->ring);
 }
 
 static void
 wake(struct scout__l2_queue *queue)
 {
-	static const uint64_t one = 1;
-
-	if (queue->fd < 0) {
+	if (queue->bell.fd >= 0)
+		(void)scout__doorbell_ring(&queue->bell);
+	else
 		/* It fails only when the count overflows: beyond any ring's room. */
 		SCOUT_ASSERT(sem_post(&queue->ready) == 0);
-		return;
-	}
-	atomic_thread_fence(memory_order_seq_cst);
-	if (!atomic_load_explicit(&queue->asleep, memory_order_relaxed))
-		return;
-	atomic_store_explicit(&queue->asleep, false, memory_order_relaxed);
-	/* A write that fails found the counter full, so the thread is woken as it is. */
-	if (write(queue->fd, &one, sizeof(one)) < 0)
-		SCOUT_ASSERT(errno == EAGAIN);
 }
 
 bool
@@ -112,7 +95,7 @@ take(struct scout__l2_queue *queue)
 struct scout__l2_op *
 scout__l2_queue_try(struct scout__l2_queue *queue)
 {
-	if (queue->fd >= 0)
+	if (queue->bell.fd >= 0)
 		return pop(queue);
 	while (sem_trywait(&queue->ready) != 0) {
 		if (errno != EINTR)
@@ -124,7 +107,7 @@ scout__l2_queue_try(struct scout__l2_queue *queue)
 struct scout__l2_op *
 scout__l2_queue_wait(struct scout__l2_queue *queue)
 {
-	SCOUT_ASSERT(queue->fd < 0);
+	SCOUT_ASSERT(queue->bell.fd < 0);
 	while (sem_wait(&queue->ready) != 0)
 		SCOUT_ASSERT(errno == EINTR);
 	return take(queue);
@@ -133,19 +116,14 @@ scout__l2_queue_wait(struct scout__l2_queue *queue)
 bool
 scout__l2_queue_sleep(struct scout__l2_queue *queue)
 {
-	SCOUT_ASSERT(queue->fd >= 0);
-	atomic_store_explicit(&queue->asleep, true, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	SCOUT_ASSERT(queue->bell.fd >= 0);
+	scout__park(&queue->bell.parked);
 	return scout__ring_empty(&queue->ring) && !scout__l2_queue_is_closed(queue);
 }
 
 void
 scout__l2_queue_woke(struct scout__l2_queue *queue)
 {
-	uint64_t count;
-
-	atomic_store_explicit(&queue->asleep, false, memory_order_relaxed);
-	/* Nothing to read is as good: it was the timeout or a socket. */
-	if (read(queue->fd, &count, sizeof(count)) < 0)
-		SCOUT_ASSERT(errno == EAGAIN);
+	scout__awake(&queue->bell.parked);
+	(void)scout__eventfd_lower(queue->bell.fd); /* not raised: it was the timeout or a socket */
 }

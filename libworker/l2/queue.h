@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "doorbell.h"
 #include "l2.h"
 #include "ring.h"
 
@@ -19,7 +20,7 @@
  * Two kinds, by who takes:
  *
  *   pool      several threads that have nothing else to wait for; each sleeps in scout__l2_queue_wait(). A push wakes one of them.
- *   pollable  one thread that waits for sockets too. It has `fd` in its poll set, and sleeps like this:
+ *   pollable  one thread that waits for sockets too. It has the bell's `fd` in its poll set, and sleeps like this:
  *
  *                 while ((op = scout__l2_queue_try(queue))) take(op);
  *                 if (scout__l2_queue_sleep(queue)) poll(fds, n, timeout);   (false: something came, go round again)
@@ -31,10 +32,9 @@
  */
 struct scout__l2_queue {
 	struct scout__ring ring;
-	pthread_mutex_t mu; /* consumers: popping */
-	sem_t ready;        /* pool: one for each operation in the ring, and one more after the close */
-	int fd;             /* pollable: eventfd; else -1 */
-	atomic_bool asleep; /* pollable: the consumer waits for fd */
+	pthread_mutex_t mu;          /* consumers: popping */
+	sem_t ready;                 /* pool: one for each operation in the ring, and one more after the close */
+	struct scout__doorbell bell; /* pollable; else its fd is -1 */
 	atomic_bool closed;
 };
 

@@ -254,7 +254,7 @@ init_state(struct redis *r, const struct scout__l2_url *url)
 	if (rc == 0)
 		rc = copy_text(url->shown, &r->shown);
 	if (rc == 0)
-		rc = scout__redis_dns_new(r->queue.fd, &r->dns);
+		rc = scout__redis_dns_new(r->queue.bell.fd, &r->dns);
 	if (rc != 0)
 		return rc;
 	for (uint32_t i = 0; i < url->n_hosts; i++) {
@@ -267,7 +267,7 @@ init_state(struct redis *r, const struct scout__l2_url *url)
 	}
 	r->n_seeds = r->n_nodes; /* the same host twice is one */
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (r->epoll_fd < 0 || epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->queue.fd, &event) != 0)
+	if (r->epoll_fd < 0 || epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->queue.bell.fd, &event) != 0)
 		return SCOUT_ERR_SYSTEM;
 	if (r->may_be_cluster)
 		scout__redis_refresh(r);

@@ -115,7 +115,7 @@ static void *
 fault_main(void *arg)
 {
 	struct fault *fault = arg;
-	struct pollfd fd = {.fd = fault->queue.fd, .events = POLLIN};
+	struct pollfd fd = {.fd = fault->queue.bell.fd, .events = POLLIN};
 
 	for (;;) {
 		/* Asked before the queue is emptied: what is pushed before the close is still taken. */

@@ -36,7 +36,7 @@ pool_main(void *arg)
 static void *
 poll_main(void *arg)
 {
-	struct pollfd fd = {.fd = queue.fd, .events = POLLIN};
+	struct pollfd fd = {.fd = queue.bell.fd, .events = POLLIN};
 
 	(void)arg;
 	while (!scout__l2_queue_is_closed(&queue) || !scout__ring_empty(&queue.ring)) {
@@ -159,22 +159,22 @@ START_TEST(a_push_wakes_only_who_sleeps)
 	scout__enter_loop();
 	ck_assert_int_eq(scout__l2_queue_init(&queue, ROOM, true), 0);
 	ck_assert(scout__l2_queue_push(&queue, &ops[0]));
-	ck_assert(!is_readable(queue.fd));
+	ck_assert(!is_readable(queue.bell.fd));
 	ck_assert(!scout__l2_queue_sleep(&queue));
 	scout__l2_queue_woke(&queue);
 	ck_assert_ptr_eq(scout__l2_queue_try(&queue), &ops[0]);
 	ck_assert(scout__l2_queue_sleep(&queue));
 	ck_assert(scout__l2_queue_push(&queue, &ops[1]));
-	ck_assert(is_readable(queue.fd));
+	ck_assert(is_readable(queue.bell.fd));
 	scout__l2_queue_woke(&queue);
-	ck_assert(!is_readable(queue.fd));
+	ck_assert(!is_readable(queue.bell.fd));
 	ck_assert(scout__l2_queue_push(&queue, &ops[2]));
-	ck_assert(!is_readable(queue.fd));
+	ck_assert(!is_readable(queue.bell.fd));
 	ck_assert_ptr_eq(scout__l2_queue_try(&queue), &ops[1]);
 	ck_assert_ptr_eq(scout__l2_queue_try(&queue), &ops[2]);
 	ck_assert(scout__l2_queue_sleep(&queue));
 	scout__l2_queue_close(&queue);
-	ck_assert(is_readable(queue.fd));
+	ck_assert(is_readable(queue.bell.fd));
 	scout__l2_queue_fini(&queue);
 }
 END_TEST
