@@ -24,7 +24,6 @@
  */
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,9 +41,7 @@
 #define L1_KEY_BYTES 512u
 #define SPARE_PEERS 16u
 
-static volatile sig_atomic_t stop_signal;
-
-const struct lat_runner *const lat_runners[LAT_N_MODES] = {
+static const struct lat_runner *const runners[LAT_N_MODES] = {
 	[LAT_ASYNC] = &lat_async_runner, [LAT_POLLED] = &lat_polled_runner, [LAT_SYNC] = &lat_sync_runner,
 	[LAT_FLOOR] = &lat_floor_runner, [LAT_PEER] = &lat_peer_runner,
 };
@@ -57,32 +54,6 @@ struct session {
 	int server_tid; /* of its loop; 0: not embedded */
 	void *runners[LAT_N_MODES];
 };
-
-static void
-on_signal(int number)
-{
-	if (stop_signal) {
-		(void)signal(number, SIG_DFL);
-		(void)raise(number); /* takes effect on return: it is blocked here */
-	}
-	stop_signal = number;
-}
-
-bool
-lat_is_stopped(void)
-{
-	return stop_signal != 0;
-}
-
-static void
-catch_signals(void)
-{
-	struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: waits must end */
-
-	sigemptyset(&action.sa_mask);
-	(void)sigaction(SIGINT, &action, NULL);
-	(void)sigaction(SIGTERM, &action, NULL);
-}
 
 static void
 print_log(void *user, int level, const char *text)
@@ -245,10 +216,10 @@ open_runners(struct session *session)
 		if (!lat_is_chosen(lat->opt, mode))
 			continue;
 		if (pin(lat, mode == LAT_PEER ? PLACE_BOTH : PLACE_OTHERS) ||
-		    lat_runners[mode]->open(lat, &session->runners[mode]) || pin(lat, PLACE_MAIN))
+		    runners[mode]->open(lat, &session->runners[mode]) || pin(lat, PLACE_MAIN))
 			return -1;
 		clear_result(&lat->scratch);
-		if (lat->opt->warmup && lat_runners[mode]->run(session->runners[mode], &lat->scratch, lat->opt->warmup))
+		if (lat->opt->warmup && runners[mode]->run(session->runners[mode], &lat->scratch, lat->opt->warmup))
 			return -1;
 	}
 	return 0;
@@ -313,7 +284,7 @@ run_rounds(struct session *session)
 				continue;
 			clear_result(&lat->scratch);
 			before = usage_now(session);
-			rc = lat_runners[mode]->run(session->runners[mode], &lat->scratch, to - from);
+			rc = runners[mode]->run(session->runners[mode], &lat->scratch, to - from);
 			count_usage(session, &before, &lat->scratch);
 			lat_end_round(lat, round, mode); /* also when it failed in the middle */
 			if (rc)
@@ -349,7 +320,7 @@ run_session(struct session *session)
 	if (lat_is_stopped() && !lat->err[0])
 		rc = 0; /* an interrupted wait is no failure */
 	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++)
-		lat_runners[mode]->close(session->runners[mode]);
+		runners[mode]->close(session->runners[mode]);
 	scout_server_stop(session->server);
 	lat->endpoint = NULL; /* was the server's */
 	lat->curve = NULL;
@@ -452,7 +423,7 @@ main(int argc, char **argv)
 			lat.total += opt.requests + opt.warmup;
 	}
 	allow_files();
-	catch_signals();
+	lat_catch_signals();
 	measure_clock(&lat);
 	status = EXIT_SUCCESS;
 	if (run_session(&session)) {
@@ -463,5 +434,5 @@ main(int argc, char **argv)
 	if (!status || has_results(&lat))
 		status |= report(&lat);
 	lat_keys_fini(&lat.keys);
-	return stop_signal ? 128 + stop_signal : status;
+	return lat_stop_signal() ? 128 + lat_stop_signal() : status;
 }

@@ -17,12 +17,14 @@
 /*
  * The parts of kvscout-latency.
  *
- *   kvscout-latency.c  command line, server, rounds
+ *   kvscout-latency.c  server, rounds
+ *   lat_stop.c         signals
+ *   lat_common.c       pace, counts, progress
  *   lat_keys.c         prompts with a known answer, stored through a real worker
  *   lat_async.c        the scheduler loop on scout_try_lookup(), and `polled`: the same with scout_wait_lookup()
  *   lat_sync.c         blocking round trips of a bare socket that speaks the protocol
  *   lat_floor.c        two threads, one ping-pong, no protocol
- *   lat_peer.c         another program that does the same (bench/peer_python.py), run beside
+ *   lat_peer.c         another program that does the same (bench/scripts/peer_python.py), run beside
  *   lat_options.c      the command line
  *   lat_report.c       the table
  *   lat_json.c         JSON
@@ -157,7 +159,6 @@ unsigned int lat_metrics(const struct lat *lat, unsigned int mode);
 
 /* One mode. run() does @requests requests and drains; returns 0, also when interrupted, or -1 with lat->err. */
 struct lat_runner {
-	unsigned int metrics; /* 1 << enum lat_metric */
 	int (*open)(struct lat *lat, void **ret_self);
 	int (*run)(void *self, struct lat_result *result, uint64_t requests);
 	void (*close)(void *self);
@@ -168,9 +169,12 @@ extern const struct lat_runner lat_polled_runner;
 extern const struct lat_runner lat_sync_runner;
 extern const struct lat_runner lat_floor_runner;
 extern const struct lat_runner lat_peer_runner;
-extern const struct lat_runner *const lat_runners[LAT_N_MODES];
 
-/* kvscout-latency.c: whether the user wants it to end. */
+/* ---- lat_stop.c ---- */
+/* From here on SIGINT and SIGTERM end the run; a second signal ends the process. */
+void lat_catch_signals(void);
+/* The signal that ended the run; 0: none. */
+int lat_stop_signal(void);
 bool lat_is_stopped(void);
 
 /* ---- lat_options.c ---- */

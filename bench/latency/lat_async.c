@@ -473,14 +473,12 @@ polled_run(void *self, struct lat_result *result, uint64_t requests)
 }
 
 const struct lat_runner lat_async_runner = {
-	.metrics = 1u << LAT_SUBMIT | 1u << LAT_PENDING | 1u << LAT_SEEN | 1u << LAT_STALL,
 	.open = fleet_open,
 	.run = async_run,
 	.close = fleet_close,
 };
 
 const struct lat_runner lat_polled_runner = {
-	.metrics = 1u << LAT_LANDED | 1u << LAT_SEEN | 1u << LAT_STALL,
 	.open = fleet_open,
 	.run = polled_run,
 	.close = fleet_close,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all modes of kvscout-latency share: pace, counts, progress. Main thread only. */
+/* What all modes of kvscout-latency share: names, pace, counts, progress. Main thread only. */
 #include "lat.h"
 
 #include <inttypes.h>
@@ -15,6 +15,13 @@
 /* Nobody wants to read the progress of a run that is over before they look. */
 #define QUIET_NS UINT64_C(2000000000)
 #define PROGRESS_NS UINT64_C(1000000000)
+
+const char *const lat_transport_names[] = {"ipc", "inproc", NULL};
+const char *const lat_mode_names[LAT_N_MODES] = {"async", "polled", "sync", "floor", "peer"};
+
+const char *const lat_metric_names[LAT_N_METRICS] = {
+	"submit_ns", "pending_ns", "landed_ns", "seen_ns", "service_ns", "stall_ns_per_step", "rtt_ns",
+};
 
 int
 lat_fail(struct lat *lat, const char *fmt, ...)
@@ -41,10 +48,18 @@ lat_is_chosen(const struct lat_options *opt, unsigned int mode)
 	return opt->compare || opt->mode == mode;
 }
 
+static const unsigned int mode_metrics[LAT_N_MODES] = {
+	[LAT_ASYNC] = 1u << LAT_SUBMIT | 1u << LAT_PENDING | 1u << LAT_SEEN | 1u << LAT_STALL,
+	[LAT_POLLED] = 1u << LAT_LANDED | 1u << LAT_SEEN | 1u << LAT_STALL,
+	[LAT_SYNC] = 1u << LAT_STALL | 1u << LAT_RTT,
+	[LAT_FLOOR] = 1u << LAT_RTT,
+	[LAT_PEER] = 1u << LAT_SUBMIT | 1u << LAT_PENDING | 1u << LAT_SEEN | 1u << LAT_STALL | 1u << LAT_RTT,
+};
+
 unsigned int
 lat_metrics(const struct lat *lat, unsigned int mode)
 {
-	unsigned int metrics = lat_runners[mode]->metrics;
+	unsigned int metrics = mode_metrics[mode];
 
 	if (!lat->opt->rate || mode == LAT_FLOOR)
 		return metrics;

@@ -277,7 +277,6 @@ floor_run(void *self, struct lat_result *result, uint64_t requests)
 }
 
 const struct lat_runner lat_floor_runner = {
-	.metrics = 1u << LAT_RTT,
 	.open = floor_open,
 	.run = floor_run,
 	.close = floor_close,

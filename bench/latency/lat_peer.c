@@ -256,7 +256,6 @@ peer_run(void *self, struct lat_result *result, uint64_t requests)
 }
 
 const struct lat_runner lat_peer_runner = {
-	.metrics = 1u << LAT_SUBMIT | 1u << LAT_PENDING | 1u << LAT_SEEN | 1u << LAT_STALL | 1u << LAT_RTT,
 	.open = peer_open,
 	.run = peer_run,
 	.close = peer_close,

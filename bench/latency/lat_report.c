@@ -10,13 +10,6 @@
 #include "json_env.h"
 #include "say.h"
 
-const char *const lat_transport_names[] = {"ipc", "inproc", NULL};
-const char *const lat_mode_names[LAT_N_MODES] = {"async", "polled", "sync", "floor", "peer"};
-
-const char *const lat_metric_names[LAT_N_METRICS] = {
-	"submit_ns", "pending_ns", "landed_ns", "seen_ns", "service_ns", "stall_ns_per_step", "rtt_ns",
-};
-
 const char *
 lat_show_ns(char buf[LAT_CELL], uint64_t ns)
 {

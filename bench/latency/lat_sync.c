@@ -379,7 +379,6 @@ sync_run(void *self, struct lat_result *result, uint64_t requests)
 }
 
 const struct lat_runner lat_sync_runner = {
-	.metrics = 1u << LAT_STALL | 1u << LAT_RTT,
 	.open = sync_open,
 	.run = sync_run,
 	.close = sync_close,
