@@ -27,7 +27,7 @@ usage: ./dev gpu [--quick] [--build | --pack] [OPTIONS OF kvscout-copy...]
             with a GPU and without them, that folder is tested there, too
 
 Results are written to the folder that OUT names in the environment (default: build-gpu): kvscout-copy.md (the table for docs/gpu.md),
-kvscout-copy.jsonl (a line for each result, as it comes), kvscout-copy.json, kvscout-copy.svg, and gpu.log (what the programs print).
+kvscout-copy.jsonl (a line for each result, as it comes), kvscout-copy.json, and gpu.log (what the programs print).
 END
 }
 
@@ -391,7 +391,7 @@ gpu_measure()
 	# shellcheck disable=SC2086 # an option or nothing
 	gpu_logged $((gm_budget + 30)) "$GPU_DIR/kvscout-copy.log" "$GPU_DIR/bin/kvscout-copy" --backend cuda --sweep $gm_quick \
 		--budget-s $gm_budget --lines "$GPU_OUT/kvscout-copy.jsonl" --json "$GPU_OUT/kvscout-copy.json" \
-		--markdown "$GPU_OUT/kvscout-copy.md" --svg "$GPU_OUT/kvscout-copy.svg" "$@"
+		--markdown "$GPU_OUT/kvscout-copy.md" "$@"
 	gpu_case kvscout-copy "$GPU_STATUS"
 	gm_goals=$(sed -n 's/^goals: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) incomplete$/\1 \2 \3/p' "$GPU_DIR/kvscout-copy.log")
 	# shellcheck disable=SC2086 # three numbers

@@ -52,7 +52,6 @@ usage(FILE *to)
 	       "  --pool-bytes N      GPU memory that the pages are spread over (default 17 GiB, or half of what is free)\n"
 	       "  --lines FILE        write each result as a line of JSON as soon as it is there\n"
 	       "  --markdown FILE     tables, written anew after each result\n"
-	       "  --svg FILE          draw the sweep\n"
 	       "  --device N          which GPU (default %d)\n"
 	       "  --devices           print the GPUs and end: 0 if there is one, 77 if there is none\n"
 	       "\n"
@@ -114,9 +113,6 @@ parse_cuda(struct copy_options *opt, int c)
 		return true;
 	case 'k':
 		opt->markdown = optarg;
-		return true;
-	case 'g':
-		opt->svg = optarg;
 		return true;
 	case 'v':
 		opt->device = (int)parse_number("device", optarg, 0, 1023);
@@ -185,7 +181,6 @@ copy_options_parse(int argc, char **argv, struct copy_options *opt)
 		{"repeat", required_argument, NULL, 'r'},
 		{"sweep", no_argument, NULL, 'w'},
 		{"total-bytes", required_argument, NULL, 't'},
-		{"svg", required_argument, NULL, 'g'},
 		{"device", required_argument, NULL, 'v'},
 		{"devices", no_argument, NULL, 'l'},
 		{"quick", no_argument, NULL, 'q'},

@@ -304,6 +304,4 @@ copy_report_end(struct copy_report *report)
 		copy_markdown_write(report, report->opt->markdown);
 	if (report->opt->json)
 		write_json(report);
-	if (report->opt->svg)
-		copy_svg_write(report, report->opt->svg);
 }

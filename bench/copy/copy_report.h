@@ -35,7 +35,6 @@ void copy_json_point(FILE *out, const struct copy_report *report, unsigned int i
 void copy_json_goals(FILE *out, const struct copy_report *report);
 
 void copy_markdown_write(const struct copy_report *report, const char *path); /* copy_markdown.c */
-void copy_svg_write(const struct copy_report *report, const char *path);      /* copy_svg.c */
 
 const char *copy_verdict_name(enum copy_verdict verdict);
 /* "93.1 % at 4 KiB", "+1.2 % at 16 KiB, and the copy waited", "" */

@@ -28,7 +28,6 @@ struct copy_options {
 	const char *json;     /* NULL: none */
 	const char *lines;    /* cuda; NULL: none */
 	const char *markdown; /* cuda; NULL: none */
-	const char *svg;      /* cuda; NULL: none */
 	uint64_t piece_bytes;
 	uint64_t pieces;
 	uint64_t total_bytes; /* of one copy on cuda */

@@ -14,7 +14,7 @@ run() {
 	rm -f "$tap_dir"/run.*
 	# shellcheck disable=SC2086 # options
 	timeout 100 "$stand_in" $small --lines "$tap_dir/run.lines" --json "$tap_dir/run.json" --markdown "$tap_dir/run.md" \
-		--svg "$tap_dir/run.svg" "$@" >"$tap_dir/run.out" 2>&1
+		"$@" >"$tap_dir/run.out" 2>&1
 	run_status=$?
 	cat "$tap_dir/run.out"
 	return $run_status
@@ -44,7 +44,7 @@ measures_everything() {
 tables_are_there() {
 	grep -q '^| at least 95 % of contiguous: h2d |' "$tap_dir/run.md" || return 1
 	grep -q '^| persistent | 4 KiB | auto |' "$tap_dir/run.md" || return 1
-	grep -q '0 bytes wrong; 0 of 10 points not measured' "$tap_dir/run.md" && grep -q '<polyline' "$tap_dir/run.svg"
+	grep -q '0 bytes wrong; 0 of 10 points not measured' "$tap_dir/run.md"
 }
 
 # The kernel on the stand-in loses no time: what fails is the copy.
