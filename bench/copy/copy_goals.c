@@ -6,6 +6,8 @@
  * at most 2 % slower. A copy that waits for the kernel costs it nothing and is worth nothing: it must reach half of its speed alone,
  * or the point fails. So does a point with wrong bytes. All by the median of the rounds.
  */
+#include <stdio.h>
+
 #include "copy_plan.h"
 
 enum copy_verdict
@@ -108,4 +110,28 @@ copy_goals(const struct copy_point *points, const struct copy_result *results, u
 			n++;
 	}
 	return n;
+}
+
+const char *
+copy_verdict_name(enum copy_verdict verdict)
+{
+	static const char *const names[] = {"-", "PASS", "FAIL", "INCOMPLETE"};
+
+	return names[verdict];
+}
+
+void
+copy_goal_text(const struct copy_goal *goal, char *buf, size_t len)
+{
+	char size[32];
+
+	buf[0] = 0;
+	if (goal->worst_piece == 0)
+		return;
+	copy_size_text(size, sizeof(size), goal->worst_piece);
+	if (goal->is_slowdown)
+		(void)snprintf(buf, len, "%+.1f %% at %s%s", goal->worst, size,
+			       goal->waited ? ", and the copy waited" : "");
+	else
+		(void)snprintf(buf, len, "%.1f %% at %s", goal->worst * 100, size);
 }

@@ -6,6 +6,7 @@
  * cost a running kernel, then copies by layers, other memory and groups, then the rest of the sizes. Points that share a layout
  * stand together, because a new layout opens the engines anew and pins their slots.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "copy_plan.h"
@@ -142,4 +143,16 @@ copy_is_wanted(const struct copy_options *opt, const struct copy_point *point, u
 	if (way == COPY_CONTIGUOUS || way == (unsigned int)copy_goal_way(opt))
 		return true;
 	return !opt->has_method && !point->only_auto && !point->is_reduced;
+}
+
+void
+copy_extras_text(const struct copy_point *point, char *buf, size_t len)
+{
+	char groups[32] = "";
+
+	if (point->groups > 1)
+		(void)snprintf(groups, sizeof(groups), ", %u groups", point->groups);
+	(void)snprintf(buf, len, "%s%s%s%s", point->layered ? ", by layers" : "", groups,
+		       point->slots == COPY_MEMFD ? "" : ", ",
+		       point->slots == COPY_MEMFD ? "" : copy_slots_names[point->slots]);
 }

@@ -126,8 +126,13 @@ enum copy_way copy_goal_way(const struct copy_options *opt);
 
 /* How a measured point answers its goal. */
 enum copy_verdict copy_judge(const struct copy_point *point, const struct copy_result *result, enum copy_way way);
+const char *copy_verdict_name(enum copy_verdict verdict);
 /* All goals that have points. Returns their number. */
 unsigned int copy_goals(const struct copy_point *points, const struct copy_result *results, unsigned int n_points,
 			enum copy_way way, struct copy_goal goals[COPY_MAX_GOALS]);
+/* "93.1 % at 4 KiB", "+1.2 % at 16 KiB, and the copy waited", "" */
+void copy_goal_text(const struct copy_goal *goal, char *buf, size_t len);
+/* "layers", "4 groups", "huge pages", "" */
+void copy_extras_text(const struct copy_point *point, char *buf, size_t len);
 
 #endif

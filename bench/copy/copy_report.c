@@ -14,42 +14,6 @@
 
 static const char *const status_names[] = {"not measured", "measured", "unavailable", "failed"};
 
-const char *
-copy_verdict_name(enum copy_verdict verdict)
-{
-	static const char *const names[] = {"-", "PASS", "FAIL", "INCOMPLETE"};
-
-	return names[verdict];
-}
-
-void
-copy_extras_text(const struct copy_point *point, char *buf, size_t len)
-{
-	char groups[32] = "";
-
-	if (point->groups > 1)
-		(void)snprintf(groups, sizeof(groups), ", %u groups", point->groups);
-	(void)snprintf(buf, len, "%s%s%s%s", point->layered ? ", by layers" : "", groups,
-		       point->slots == COPY_MEMFD ? "" : ", ",
-		       point->slots == COPY_MEMFD ? "" : copy_slots_names[point->slots]);
-}
-
-void
-copy_goal_text(const struct copy_goal *goal, char *buf, size_t len)
-{
-	char size[32];
-
-	buf[0] = 0;
-	if (goal->worst_piece == 0)
-		return;
-	copy_size_text(size, sizeof(size), goal->worst_piece);
-	if (goal->is_slowdown)
-		(void)snprintf(buf, len, "%+.1f %% at %s%s", goal->worst, size,
-			       goal->waited ? ", and the copy waited" : "");
-	else
-		(void)snprintf(buf, len, "%.1f %% at %s", goal->worst * 100, size);
-}
-
 /* ---- a line for people ---- */
 
 static void
@@ -110,8 +74,8 @@ json_way(FILE *out, const struct copy_point *point, const struct copy_way_result
 	say_to(out, "}");
 }
 
-void
-copy_json_point(FILE *out, const struct copy_report *report, unsigned int i)
+static void
+json_point(FILE *out, const struct copy_report *report, unsigned int i)
 {
 	const struct copy_point *point = &report->points[i];
 	const struct copy_result *result = &report->results[i];
@@ -156,8 +120,8 @@ json_run(FILE *out, const struct copy_report *report)
 	       copy_way_names[copy_goal_way(report->opt)], report->n_points);
 }
 
-void
-copy_json_goals(FILE *out, const struct copy_report *report)
+static void
+json_goals(FILE *out, const struct copy_report *report)
 {
 	struct copy_goal goals[COPY_MAX_GOALS];
 	unsigned int n =
@@ -192,11 +156,11 @@ write_json(const struct copy_report *report)
 	say_to(out, ",\n\"points\": [\n");
 	for (unsigned int i = 0; i < report->n_points; i++) {
 		say_to(out, "%s{", i ? ",\n" : "");
-		copy_json_point(out, report, i);
+		json_point(out, report, i);
 		say_to(out, "}");
 	}
 	say_to(out, "],\n\"goals\": [");
-	copy_json_goals(out, report);
+	json_goals(out, report);
 	say_to(out, "]}\n");
 	copy_finish(out, report->opt->json);
 }
@@ -234,7 +198,7 @@ copy_report_point(struct copy_report *report, unsigned int i)
 		say_point(report, i);
 	if (report->lines) {
 		say_to(report->lines, "{\"kind\": \"point\", ");
-		copy_json_point(report->lines, report, i);
+		json_point(report->lines, report, i);
 		end_line(report);
 	}
 	if (report->opt->markdown)
@@ -294,7 +258,7 @@ copy_report_end(struct copy_report *report)
 	}
 	if (report->lines) {
 		say_to(report->lines, "{\"kind\": \"goals\", \"goals\": [");
-		copy_json_goals(report->lines, report);
+		json_goals(report->lines, report);
 		say_to(report->lines, "]");
 		end_line(report);
 		copy_finish(report->lines, report->opt->lines);

@@ -30,16 +30,6 @@ void copy_report_point(struct copy_report *report, unsigned int i);
 /* The goals, on standard output and in all files. */
 void copy_report_end(struct copy_report *report);
 
-/* Members of a point's JSON object, without its braces. */
-void copy_json_point(FILE *out, const struct copy_report *report, unsigned int i);
-void copy_json_goals(FILE *out, const struct copy_report *report);
-
 void copy_markdown_write(const struct copy_report *report, const char *path); /* copy_markdown.c */
-
-const char *copy_verdict_name(enum copy_verdict verdict);
-/* "93.1 % at 4 KiB", "+1.2 % at 16 KiB, and the copy waited", "" */
-void copy_goal_text(const struct copy_goal *goal, char *buf, size_t len);
-/* "layers", "4 groups", "huge pages", "" */
-void copy_extras_text(const struct copy_point *point, char *buf, size_t len);
 
 #endif
