@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "files.h"
+#include "files_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +18,7 @@
  *
  * Two queues from the loop. What exists is answered from the catalogue by a thread of its own, which touches no disk: a
  * disk that hangs delays no answer. Loads and stores go to `threads` others, each with one operation at a time in plain
- * pread and pwrite. With shared=1 the names thread deals the keys out to a crew that asks the file system.
+ * pread and pwrite. With shared=1 the names thread deals the keys out to a pool that asks the file system.
  *
  * A third kind of thread rebuilds the catalogue at the start, once. Until it has, what exists is what is known so far: an
  * object that is not known yet is a miss, which costs a computation and is right; a wait could cost every lookup its deadline. The gauge
@@ -27,7 +27,7 @@
  * Clocks (l2.h): a disk thread begins an operation when it takes it, and says that it has moved after each piece of
  * SCOUT__FILES_PIECE that was read or written, and after each file that was removed to make room. With sync=1 what was written is
  * sent to the disk every few pieces, so that the last flush has little left to do and a slow disk shows as one. A question begins
- * when the catalogue is asked, or when the crew takes its first slice, and moves with each slice.
+ * when the catalogue is asked, or when the probe pool takes its first slice, and moves with each slice.
  *
  * At once: as many loads as there are threads, and as many again so that none of them waits for the loop between two; of
  * writes one less than threads (or one), so that they never hold all of them.
@@ -36,12 +36,12 @@
  * nothing is freed, and whatever it holds stays mapped.
  *
  * Threads: open, stop and close run on the server's starter; submit on its loop; the rest as said. Only `threads`, the scan
- * and the crew ever wait for a disk.
+ * and the probe pool ever wait for a disk.
  */
 
 #define THREADS_DEFAULT 4
 
-struct config {
+struct files_options {
 	uint32_t size;
 	uint32_t threads;
 	uint32_t direct, sync, shared;
@@ -49,7 +49,7 @@ struct config {
 	void *owned;
 };
 
-#define FIELD(name) offsetof(struct config, name)
+#define FIELD(name) offsetof(struct files_options, name)
 
 static const struct scout__option options[] = {
 	{
@@ -96,8 +96,8 @@ static const struct scout__option options[] = {
 static const struct scout__option_table table = {
 	.options = options,
 	.n = sizeof(options) / sizeof(options[0]),
-	.struct_size = sizeof(struct config),
-	.v1_size = sizeof(struct config),
+	.struct_size = sizeof(struct files_options),
+	.v1_size = sizeof(struct files_options),
 	.owned_offset = FIELD(owned),
 };
 
@@ -167,8 +167,8 @@ answer_names(struct scout__files *files, struct scout__l2_op *op)
 	} else if (scout__files_is_stopping(files)) {
 		cancel(files, op);
 		return;
-	} else if (files->crew && op->n > 0) {
-		scout__files_crew_ask(files, op);
+	} else if (files->probe_pool && op->n > 0) {
+		scout__probe_pool_ask(files, op);
 		return;
 	} else {
 		scout__l2_moved(op);
@@ -186,8 +186,8 @@ names_main(void *arg)
 
 	while ((op = scout__l2_queue_wait(&files->names)))
 		answer_names(files, op);
-	if (files->crew)
-		scout__files_crew_stop(files);
+	if (files->probe_pool)
+		scout__probe_pool_stop(files);
 	scout__files_thread_ends(files);
 	return NULL;
 }
@@ -248,7 +248,7 @@ start_threads(struct scout__files *files, uint32_t max_ops)
 	int rc = start_hands(files);
 
 	if (rc == 0 && files->shared)
-		rc = scout__files_crew_start(files, max_ops);
+		rc = scout__probe_pool_start(files, max_ops);
 	if (rc)
 		return rc;
 	if (scout__files_thread_start(files, &files->names_thread, "scout-l2-names", names_main, files))
@@ -271,8 +271,8 @@ files_close(void *adapter)
 		(void)pthread_join(files->hands[i].thread, NULL);
 		free(files->hands[i].bounce);
 	}
-	if (files->crew)
-		scout__files_crew_free(files);
+	if (files->probe_pool)
+		scout__probe_pool_free(files);
 	if (files->has_names_thread)
 		(void)pthread_join(files->names_thread, NULL);
 	if (files->has_scan_thread)
@@ -296,8 +296,8 @@ ask_to_stop(struct scout__files *files)
 	scout__l2_queue_close(&files->names);
 	scout__l2_queue_close(&files->disk);
 	scout__cat_stop(&files->cat);
-	if (files->crew && !files->has_names_thread)
-		scout__files_crew_stop(files); /* otherwise that thread does, when it has asked all */
+	if (files->probe_pool && !files->has_names_thread)
+		scout__probe_pool_stop(files); /* otherwise that thread does, when it has asked all */
 }
 
 static bool
@@ -321,7 +321,7 @@ files_stop(void *adapter, uint64_t deadline_us)
 
 /* What cannot fail, and then what can. */
 static int
-init(struct scout__files *files, const struct config *cfg, const struct scout__l2_open *args)
+init(struct scout__files *files, const struct files_options *cfg, const struct scout__l2_open *args)
 {
 	pthread_condattr_t attr;
 	int rc;
@@ -367,7 +367,8 @@ err_destroy:
 }
 
 static int
-open_with(const struct scout__l2_open *args, const struct config *cfg, void **ret_adapter, char *err, size_t err_len)
+open_with(const struct scout__l2_open *args, const struct files_options *cfg, void **ret_adapter, char *err,
+	  size_t err_len)
 {
 	struct scout__files *files;
 	struct scout__files_root root;
@@ -397,7 +398,7 @@ open_with(const struct scout__l2_open *args, const struct config *cfg, void **re
 static int
 files_open(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len)
 {
-	struct config cfg;
+	struct files_options cfg;
 	int rc = scout__l2_url_need_folder(args->url, err, err_len);
 
 	if (rc == 0)

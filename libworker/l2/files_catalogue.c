@@ -38,7 +38,7 @@
 #define FIRST_CELLS 64u
 #define STALE_S 60u
 
-enum state {
+enum cat_state {
 	FREE = 0,
 	PRESENT,
 	BUSY,

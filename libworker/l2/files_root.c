@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "files.h"
+#include "files_internal.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "front.h"
+#include "l2_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +11,10 @@
 /*
  * DESIGN
  *
- * Life and death of the front and its adapters; what happens to operations meanwhile is front.c, lateness.c and switching.c.
+ * Life and death of L2 and its adapters; what happens to operations meanwhile is l2_submit.c, lateness.c and switching.c.
  *
  * Each adapter has a ring for what has ended, with room for everything that it can have at a time, so that completing
- * never fails. An adapter whose thread hangs in the kernel may complete something at any later time: then its port, and the front
+ * never fails. An adapter whose thread hangs in the kernel may complete something at any later time: then its port, and the struct scout__l2
  * that it points to, are never freed.
  */
 

@@ -15,7 +15,7 @@
 #include "thread.h"
 
 /*
- * The second tier: what outlives or outgrows host memory. Adapters (files, Redis) behind one vtable; this front stands
+ * The second tier: what outlives or outgrows host memory. Adapters (files, Redis) behind one vtable; l2_submit stands
  * between them and the server's loop.
  *
  *   loop ── submit ──▶ breaker ──▶ adapter's own threads ── complete ──▶ ring + eventfd ──▶ scout__l2_reap() on the loop
@@ -27,7 +27,7 @@
  *
  * Clocks of an operation:
  *
- *   it waits       from the submit until the adapter begins it: behind others, in the front's list or the adapter's queue. This
+ *   it waits       from the submit until the adapter begins it: behind others, in the list of l2_submit or the adapter's queue. This
  *                  has no deadline and says nothing about the store. Only if the store hangs, or is switched off, it ends.
  *   it progresses  from scout__l2_moved() on, which the adapter calls when it begins an operation and each time that bytes
  *                  of it have moved. The time since the last call must stay below op->timeout_us; the total may be any.
@@ -105,7 +105,7 @@ struct scout__l2_op {
 	void (*done)(void *user, struct scout__l2_op *op); /* called by scout__l2_reap(), on the loop */
 	void (*late)(void *user, struct scout__l2_op *op); /* or NULL; called by scout__l2_tick(), once, before done */
 	void *user;
-	/* The front's and the adapter's. */
+	/* Of l2_submit and of the adapter. */
 	struct scout__l2_op *next;
 	_Atomic uint64_t moved_us; /* when it was begun, or made progress last; 0: it waits */
 	uint64_t submitted_us, given_us;
@@ -175,7 +175,7 @@ struct scout__l2_adapter {
 	bool (*submit)(void *adapter, struct scout__l2_op *op);
 	/*
 	 * How many LOADs (READS), or STOREs and REMOVEs (WRITES), it wants at once: those that it works on, and as many more as
-	 * keep its threads busy. Further ones wait in the front. Const after open. NULL: no limit.
+	 * keep its threads busy. Further ones wait in l2_submit. Const after open. NULL: no limit.
 	 */
 	uint32_t (*at_once)(const void *adapter, enum scout__l2_side side);
 	/*
@@ -196,7 +196,7 @@ extern const struct scout__l2_adapter scout__l2_redis; /* redis.c */
 /* An adapter's thread has ended @op. Any thread; exactly once for each operation that submit took. Never fails. */
 SCOUT_ON_ANY void scout__l2_complete(struct scout__l2_port *port, struct scout__l2_op *op);
 
-/* ---- the front, for the server ---- */
+/* ---- for the server ---- */
 
 /*
  * Each adapter has two breakers, for a store that can be read but not written (a full or read-only disk) is still worth
@@ -209,7 +209,7 @@ SCOUT_ON_ANY void scout__l2_complete(struct scout__l2_port *port, struct scout__
  * Records pass the breakers, and say nothing to them.
  *
  * It is tried again after 1 s, then 2, 4 ... 30 s (less up to a quarter, so that many servers do not come at once): reads by
- * an operation of the front's own, so that no lookup pays for it; writes by the next STORE, one at a time.
+ * an operation of L2's own, so that no lookup pays for it; writes by the next STORE, one at a time.
  */
 #define SCOUT__L2_FAILURES 5u
 
@@ -271,9 +271,9 @@ SCOUT_ON_ANY const char *scout__l2_what_name(uint8_t what);
 SCOUT_ON_ANY const char *scout__l2_result_name(uint8_t result);
 /* Whether this adapter's store keeps records. */
 SCOUT_ON_ANY bool scout__l2_keeps_records(const struct scout__l2 *l2, uint32_t adapter);
-/* How many LOADs (READS), or STOREs and REMOVEs (WRITES), it works on at once; further ones wait in the front. */
+/* How many LOADs (READS), or STOREs and REMOVEs (WRITES), it works on at once; further ones wait in l2_submit. */
 SCOUT_ON_ANY uint32_t scout__l2_at_once(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side);
-/* Operations that are an adapter's at this moment, without those that wait for it in the front. */
+/* Operations that are an adapter's at this moment, without those that wait for it in l2_submit. */
 SCOUT_ON_LOOP uint32_t scout__l2_running(const struct scout__l2 *l2);
 SCOUT_ON_LOOP uint32_t scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter);
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "front.h"
+#include "l2_internal.h"
 
 /*
  * DESIGN
@@ -11,7 +11,7 @@
  * Whole stores that hang. Threads that hang take no further operation, so those behind them would wait for ever and no count of
  * failures would be reached. Two cases, and in both the breaker of the waiting side opens at once:
  *
- *   full    all that the adapter wants of that side at once is late, and more waits in the front
+ *   full    all that the adapter wants of that side at once is late, and more waits in l2_submit
  *   stuck   all that it has begun is late, nothing came back for timeout_us, and something that it was given as long ago was not
  *           begun
  *
@@ -25,7 +25,7 @@
 #define LOG_INTERVAL_US UINT64_C(1000000)
 
 /* What the operations of one kind of thread do. */
-struct state {
+struct clock_view {
 	uint32_t n_moving;          /* begun and not late */
 	uint32_t n_late;            /* and late */
 	struct scout__l2_op *stale; /* given timeout_us ago and not begun */
@@ -45,7 +45,7 @@ give_up(struct scout__l2_port *port, struct scout__l2_op *op)
 
 /* Returns when @op can be late at the earliest; UINT64_MAX: never, or it is. */
 SCOUT_ON_LOOP static uint64_t
-look_at(struct scout__l2_port *port, struct scout__l2_op *op, struct state *state, uint64_t now_us)
+look_at(struct scout__l2_port *port, struct scout__l2_op *op, struct clock_view *view, uint64_t now_us)
 {
 	uint64_t moved_us = atomic_load_explicit(&op->moved_us, memory_order_relaxed);
 
@@ -53,7 +53,7 @@ look_at(struct scout__l2_port *port, struct scout__l2_op *op, struct state *stat
 		if (op->is_late || op->timeout_us == 0)
 			return UINT64_MAX;
 		if (now_us - op->given_us >= op->timeout_us)
-			state->stale = op;
+			view->stale = op;
 		return now_us + op->timeout_us;
 	}
 	if (!op->is_late && op->timeout_us && now_us >= moved_us + op->timeout_us) {
@@ -64,9 +64,9 @@ look_at(struct scout__l2_port *port, struct scout__l2_op *op, struct state *stat
 		scout__l2_judge(port, op, SCOUT__L2_FAILED, now_us);
 	}
 	if (op->is_late)
-		state->n_late++;
+		view->n_late++;
 	else
-		state->n_moving++;
+		view->n_moving++;
 	return op->is_late || op->timeout_us == 0 ? UINT64_MAX : moved_us + op->timeout_us;
 }
 
@@ -98,13 +98,13 @@ is_full_of_late(const struct scout__l2_port *port, enum scout__l2_side side)
 }
 
 SCOUT_ON_LOOP static void
-look_for_hanging(struct scout__l2_port *port, const struct state states[2], uint64_t now_us)
+look_for_hanging(struct scout__l2_port *port, const struct clock_view views[2], uint64_t now_us)
 {
 	for (unsigned of_disk = 0; of_disk < 2; of_disk++) {
-		const struct state *state = &states[of_disk];
+		const struct clock_view *view = &views[of_disk];
 
-		if (state->stale && state->n_late > 0 && state->n_moving == 0 &&
-		    now_us - port->ended_us[of_disk] >= state->stale->timeout_us)
+		if (view->stale && view->n_late > 0 && view->n_moving == 0 &&
+		    now_us - port->ended_us[of_disk] >= view->stale->timeout_us)
 			give_up_stuck(port, of_disk == 0, now_us);
 	}
 	for (unsigned side = SCOUT__L2_READS; side <= SCOUT__L2_WRITES; side++) {
@@ -116,17 +116,17 @@ look_for_hanging(struct scout__l2_port *port, const struct state states[2], uint
 void
 scout__l2_look_at_clocks(struct scout__l2_port *port, uint64_t now_us)
 {
-	struct state states[2] = {{.n_moving = 0}, {.n_moving = 0}};
+	struct clock_view views[2] = {{.n_moving = 0}, {.n_moving = 0}};
 
 	/* What has ended meanwhile waits for the next reap, and may have been in time. */
 	if (now_us < port->due_us || !scout__ring_empty(&port->done))
 		return;
 	port->due_us = UINT64_MAX;
 	for (struct scout__l2_op *op = port->running; op; op = op->next_running) {
-		uint64_t due_us = look_at(port, op, &states[!scout__l2_is_question(op)], now_us);
+		uint64_t due_us = look_at(port, op, &views[!scout__l2_is_question(op)], now_us);
 
 		if (due_us < port->due_us)
 			port->due_us = due_us;
 	}
-	look_for_hanging(port, states, now_us);
+	look_for_hanging(port, views, now_us);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "redis.h"
+#include "redis_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@
  *
  * Clocks: an operation that was sent ends when neither it nor its connection makes progress for its timeout, whatever the
  * server does (redis_job.c). A server that shows no life for l2_timeout_ms while it owes a reply is down: see redis_node.c. What
- * waits for its turn on a connection has no deadline. No thread here can hang, so the front needs not look (scout__l2_moved()).
+ * waits for its turn on a connection has no deadline. No thread here can hang, so L2 need not look (scout__l2_moved()).
  * What is repeated after a lost connection may have been done before; every command here may be done twice.
  *
  * Bounds: max_ops jobs; SCOUT__REDIS_MAX_COMMANDS questions under way; SCOUT__REDIS_WINDOW_BYTES asked for or sent and unanswered
@@ -48,7 +48,7 @@
 
 #define OPERATIONS_AT_ONCE 256u
 
-struct options {
+struct redis_options {
 	uint32_t size;
 	uint32_t ttl;
 	uint32_t cluster;
@@ -67,7 +67,7 @@ static const struct scout__option url_options[] = {
 	{
 		.name = "ttl",
 		.type = SCOUT_OPTION_U32,
-		.offset = offsetof(struct options, ttl),
+		.offset = offsetof(struct redis_options, ttl),
 		.max = 315360000,
 		.def_text = "none",
 		.doc = "Objects expire this many seconds after they were stored; 0: never",
@@ -75,7 +75,7 @@ static const struct scout__option url_options[] = {
 	{
 		.name = "cluster",
 		.type = SCOUT_OPTION_WORD,
-		.offset = offsetof(struct options, cluster),
+		.offset = offsetof(struct redis_options, cluster),
 		.max = CLUSTER_NO,
 		.words = cluster_words,
 		.doc = "Whether it is a Redis Cluster; auto: ask",
@@ -85,9 +85,9 @@ static const struct scout__option url_options[] = {
 static const struct scout__option_table url_table = {
 	.options = url_options,
 	.n = sizeof(url_options) / sizeof(url_options[0]),
-	.struct_size = sizeof(struct options),
-	.v1_size = sizeof(struct options),
-	.owned_offset = offsetof(struct options, owned),
+	.struct_size = sizeof(struct redis_options),
+	.v1_size = sizeof(struct redis_options),
+	.owned_offset = offsetof(struct redis_options, owned),
 };
 
 /* ---- the thread ---- */
@@ -277,9 +277,9 @@ init_state(struct redis *r, const struct scout__l2_url *url)
 }
 
 static int
-read_url(const struct scout__l2_url *url, struct options *ret_options, char *err, size_t err_len)
+read_url(const struct scout__l2_url *url, struct redis_options *ret_options, char *err, size_t err_len)
 {
-	struct options options = {.ttl = 0};
+	struct redis_options options = {.ttl = 0};
 	int rc = scout__l2_url_need_hosts(url, err, err_len);
 
 	if (rc != 0)
@@ -300,7 +300,7 @@ read_url(const struct scout__l2_url *url, struct options *ret_options, char *err
 static int
 redis_open(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len)
 {
-	struct options options = {.ttl = 0};
+	struct redis_options options = {.ttl = 0};
 	struct redis *r;
 	int rc = read_url(args->url, &options, err, err_len);
 

@@ -31,22 +31,22 @@ struct question {
 	char host[];
 };
 
-struct list {
+struct question_list {
 	struct question *head, **tail;
 };
 
 struct scout__redis_dns {
 	pthread_mutex_t mu;
 	pthread_cond_t cond;
-	struct list asked, answered; /* G:mu */
-	uint32_t n_waiting;          /* G:mu */
-	int wake_fd;                 /* G:mu; -1: closed */
-	bool started;                /* adapter */
-	bool closed;                 /* G:mu */
+	struct question_list asked, answered; /* G:mu */
+	uint32_t n_waiting;                   /* G:mu */
+	int wake_fd;                          /* G:mu; -1: closed */
+	bool started;                         /* adapter */
+	bool closed;                          /* G:mu */
 };
 
 static void
-append(struct list *list, struct question *q)
+append(struct question_list *list, struct question *q)
 {
 	q->next = NULL;
 	*list->tail = q;
@@ -54,7 +54,7 @@ append(struct list *list, struct question *q)
 }
 
 static struct question *
-take(struct list *list)
+take(struct question_list *list)
 {
 	struct question *q = list->head;
 

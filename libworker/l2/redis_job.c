@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "redis.h"
+#include "redis_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include "l2.h"
 
 /*
- * Operations of the front: taken apart into commands, put together again, ended when they make no progress.
+ * Operations of L2: taken apart into commands, put together again, ended when they make no progress.
  *
  * The clock of a job starts when the first of its commands is written. It starts anew with each further one, with each reply, and
  * with all that moves on a connection that owes it a reply: values come one after the other, and one of tens of megabytes in
@@ -123,7 +123,7 @@ new_job(struct redis *r, struct scout__l2_op *op)
 {
 	struct redis_job *job = r->free_jobs;
 
-	SCOUT_ASSERT(job); /* the front never has more than max_ops */
+	SCOUT_ASSERT(job); /* L2 never submits more than max_ops */
 	r->free_jobs = job->next;
 	job->op = op;
 	job->next = NULL;
@@ -212,7 +212,7 @@ void
 scout__redis_jobs_issue(struct redis *r)
 {
 	if (r->mode == REDIS_UNKNOWN) {
-		if (r->hopeless)
+		if (r->unreachable)
 			scout__redis_jobs_fail_waiting(r, ENOTCONN);
 		return;
 	}

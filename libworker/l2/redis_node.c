@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "redis.h"
+#include "redis_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
  *
  * A node that failed is `down`: what it had fails at once, and so does what comes, instead of waiting for its deadline each
  * time. Meanwhile one connection is tried again and again, with a back-off and jitter; when its handshake is
- * through the node is used again. So the front's breaker sees errors that cost nothing, and finds the store working soon after
+ * through the node is used again. So the breaker sees errors that cost nothing, and finds the store working soon after
  * it works.
  *
  * The slot map is asked for (CLUSTER SLOTS) at the start, when a node says MOVED, when one fails, and when a slot is nobody's; at
@@ -214,7 +214,7 @@ round_failed(struct redis *r) SCOUT_ON_REDIS
 	r->refresh.tried = 0;
 	r->refresh.not_before_us = r->now_us + back_off_us(r, &r->refresh.backoff_ms);
 	if (r->mode == REDIS_UNKNOWN) {
-		r->hopeless = true;
+		r->unreachable = true;
 		scout__redis_jobs_fail_waiting(r, ENOTCONN);
 	}
 }
@@ -261,7 +261,7 @@ refreshed(struct redis *r, enum redis_mode mode) SCOUT_ON_REDIS
 		scout__log(r->log, SCOUT_LOG_INFO, "%s: %s", r->shown,
 			   mode == REDIS_CLUSTER ? "a cluster" : "a single server");
 	r->mode = (uint8_t)mode;
-	r->hopeless = false;
+	r->unreachable = false;
 	r->refresh.wanted = false;
 	r->refresh.tried = 0;
 	r->refresh.backoff_ms = 0;

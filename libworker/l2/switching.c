@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "front.h"
+#include "l2_internal.h"
 
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
  * operation says about its store is judged once: when it ends, or when it is late (lateness.c), whichever is first.
  *
  * When a breaker opens, what waits for the adapter ends as REFUSED in the next reap: the server goes on to the next adapter, or
- * without. Reads are tried again by the operation that failed last, once more, into memory of the front's own.
+ * without. Reads are tried again by the operation that failed last, once more, into memory of its own.
  *
  * Threads: the loop.
  */

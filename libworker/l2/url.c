@@ -26,7 +26,7 @@
 #define AUTHORITY_END "/?"
 
 /* A part of the text; not terminated. */
-struct part {
+struct url_part {
 	const char *p;
 	size_t len;
 };
@@ -41,7 +41,7 @@ no_memory(char *err, size_t err_len)
 #define WRONG(...) ((void)scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, __VA_ARGS__), SCOUT_ERR_CONFIG_RANGE)
 
 static bool
-is_digits(struct part part)
+is_digits(struct url_part part)
 {
 	for (size_t i = 0; i < part.len; i++) {
 		if (part.p[i] < '0' || part.p[i] > '9')
@@ -63,11 +63,11 @@ hex_of(char c)
 }
 
 /* Cut *rest at the first @separator: returns what is before it, *rest is what is behind; all and nothing without one. */
-static struct part
-cut(struct part *rest, char separator, bool *ret_found)
+static struct url_part
+cut(struct url_part *rest, char separator, bool *ret_found)
 {
 	const char *at = rest->len ? memchr(rest->p, separator, rest->len) : NULL;
-	struct part head = {rest->p, at ? (size_t)(at - rest->p) : rest->len};
+	struct url_part head = {rest->p, at ? (size_t)(at - rest->p) : rest->len};
 
 	*ret_found = at != NULL;
 	rest->p += head.len + (at ? 1 : 0);
@@ -79,13 +79,13 @@ cut(struct part *rest, char separator, bool *ret_found)
 
 /* Where the authority begins and ends; false without "://". */
 static bool
-find_authority(const char *text, struct part *ret_authority)
+find_authority(const char *text, struct url_part *ret_authority)
 {
 	const char *colon = strchr(text, ':');
 
 	if (!colon || colon[1] != '/' || colon[2] != '/')
 		return false;
-	*ret_authority = (struct part){colon + 3, strcspn(colon + 3, AUTHORITY_END)};
+	*ret_authority = (struct url_part){colon + 3, strcspn(colon + 3, AUTHORITY_END)};
 	return true;
 }
 
@@ -98,14 +98,14 @@ append(char *out, const char *p, size_t len)
 
 /* The hosts from *at up to @end, a port that is no number as ***. */
 static char *
-mask_ports(char *out, struct part hosts)
+mask_ports(char *out, struct url_part hosts)
 {
 	bool more = true;
 
 	while (more) {
-		struct part host = cut(&hosts, ',', &more);
+		struct url_part host = cut(&hosts, ',', &more);
 		const char *colon = host.len ? memrchr(host.p, ':', host.len) : NULL;
-		struct part port = {colon ? colon + 1 : NULL, colon ? (size_t)(host.p + host.len - colon) - 1 : 0};
+		struct url_part port = {colon ? colon + 1 : NULL, colon ? (size_t)(host.p + host.len - colon) - 1 : 0};
 		bool hide = colon && !is_digits(port) && host.p[host.len - 1] != ']';
 
 		out = append(out, host.p, hide ? host.len - port.len : host.len);
@@ -122,7 +122,7 @@ scout__l2_url_mask(const char *text)
 {
 	size_t len = strlen(text);
 	const char *at = strrchr(text, '@');
-	struct part authority = {text, 0};
+	struct url_part authority = {text, 0};
 	const char *from;
 	char *shown;
 	char *out;
@@ -135,7 +135,7 @@ scout__l2_url_mask(const char *text)
 		return NULL;
 	/* Not even the form of a URL: with an '@' everything before that is suspect. */
 	if (!find_authority(text, &authority) || (at && at < authority.p))
-		authority = (struct part){text, at ? (size_t)(at - text) : 0};
+		authority = (struct url_part){text, at ? (size_t)(at - text) : 0};
 	out = append(shown, text, (size_t)(authority.p - text));
 	from = authority.p;
 	if (at && authority.len) {
@@ -143,7 +143,7 @@ scout__l2_url_mask(const char *text)
 
 		out = append(out, from, colon ? (size_t)(colon + 1 - from) : 0);
 		out = append(out, "***", 3);
-		authority = (struct part){at, strcspn(at, AUTHORITY_END)};
+		authority = (struct url_part){at, strcspn(at, AUTHORITY_END)};
 	}
 	out = mask_ports(out, authority);
 	from = authority.p + authority.len;
@@ -156,7 +156,7 @@ scout__l2_url_mask(const char *text)
 
 /* A decoded copy. @what: "the path", for messages. */
 static int
-decode(struct part part, const char *what, char **ret_text, char *err, size_t err_len)
+decode(struct url_part part, const char *what, char **ret_text, char *err, size_t err_len)
 {
 	char *text = malloc(part.len + 1);
 	char *out = text;
@@ -187,10 +187,10 @@ decode(struct part part, const char *what, char **ret_text, char *err, size_t er
 }
 
 static int
-take_scheme(struct part *rest, struct scout__l2_url *url, char *err, size_t err_len)
+take_scheme(struct url_part *rest, struct scout__l2_url *url, char *err, size_t err_len)
 {
 	bool found;
-	struct part scheme = cut(rest, ':', &found);
+	struct url_part scheme = cut(rest, ':', &found);
 
 	if (!found || rest->len < 2 || memcmp(rest->p, "//", 2) != 0)
 		return WRONG(
@@ -212,10 +212,10 @@ take_scheme(struct part *rest, struct scout__l2_url *url, char *err, size_t err_
 /* ---- authority ---- */
 
 static int
-take_user(struct part user, struct scout__l2_url *url, char *err, size_t err_len)
+take_user(struct url_part user, struct scout__l2_url *url, char *err, size_t err_len)
 {
 	bool has_password;
-	struct part name = cut(&user, ':', &has_password);
+	struct url_part name = cut(&user, ':', &has_password);
 	int rc;
 
 	if (memchr(name.p, '@', name.len) || (user.len && memchr(user.p, '@', user.len)))
@@ -231,7 +231,7 @@ take_user(struct part user, struct scout__l2_url *url, char *err, size_t err_len
 }
 
 static bool
-is_host_name(struct part name)
+is_host_name(struct url_part name)
 {
 	for (size_t i = 0; i < name.len; i++) {
 		char c = name.p[i];
@@ -244,7 +244,7 @@ is_host_name(struct part name)
 }
 
 static int
-take_port(struct part port, uint32_t number, uint16_t *ret_port, char *err, size_t err_len)
+take_port(struct url_part port, uint32_t number, uint16_t *ret_port, char *err, size_t err_len)
 {
 	uint32_t value = 0;
 
@@ -258,7 +258,7 @@ take_port(struct part port, uint32_t number, uint16_t *ret_port, char *err, size
 
 /* "[...]": the name without brackets; *rest is what is behind. */
 static int
-take_bracket(struct part *rest, uint32_t number, struct part *ret_name, char *err, size_t err_len)
+take_bracket(struct url_part *rest, uint32_t number, struct url_part *ret_name, char *err, size_t err_len)
 {
 	char text[INET6_ADDRSTRLEN];
 	struct in6_addr address;
@@ -280,10 +280,10 @@ take_bracket(struct part *rest, uint32_t number, struct part *ret_name, char *er
 
 /* Host @number, from 1. */
 static int
-take_host(struct part text, uint32_t number, struct scout__l2_host *ret_host, char *err, size_t err_len)
+take_host(struct url_part text, uint32_t number, struct scout__l2_host *ret_host, char *err, size_t err_len)
 {
 	bool has_port;
-	struct part name;
+	struct url_part name;
 	int rc;
 
 	ret_host->name = NULL;
@@ -316,14 +316,14 @@ take_host(struct part text, uint32_t number, struct scout__l2_host *ret_host, ch
 }
 
 static int
-take_authority(struct part authority, struct scout__l2_url *url, char *err, size_t err_len)
+take_authority(struct url_part authority, struct scout__l2_url *url, char *err, size_t err_len)
 {
 	const char *at = authority.len ? memrchr(authority.p, '@', authority.len) : NULL;
 	bool more = true;
 	int rc;
 
 	if (at) {
-		rc = take_user((struct part){authority.p, (size_t)(at - authority.p)}, url, err, err_len);
+		rc = take_user((struct url_part){authority.p, (size_t)(at - authority.p)}, url, err, err_len);
 		if (rc)
 			return rc;
 		authority.len -= (size_t)(at + 1 - authority.p);
@@ -335,7 +335,7 @@ take_authority(struct part authority, struct scout__l2_url *url, char *err, size
 	if (!url->hosts)
 		return no_memory(err, err_len);
 	while (more) {
-		struct part host = cut(&authority, ',', &more);
+		struct url_part host = cut(&authority, ',', &more);
 
 		if (url->n_hosts == SCOUT__L2_MAX_HOSTS)
 			return WRONG("more than %u hosts", SCOUT__L2_MAX_HOSTS);
@@ -350,10 +350,10 @@ take_authority(struct part authority, struct scout__l2_url *url, char *err, size
 /* ---- query ---- */
 
 static int
-take_option(struct part value, struct scout__l2_url *url, char *err, size_t err_len)
+take_option(struct url_part value, struct scout__l2_url *url, char *err, size_t err_len)
 {
 	bool has_value;
-	struct part name = cut(&value, '=', &has_value);
+	struct url_part name = cut(&value, '=', &has_value);
 	struct scout__l2_url_option *option;
 	int rc;
 
@@ -376,7 +376,7 @@ take_option(struct part value, struct scout__l2_url *url, char *err, size_t err_
 }
 
 static int
-take_options(struct part query, struct scout__l2_url *url, char *err, size_t err_len)
+take_options(struct url_part query, struct scout__l2_url *url, char *err, size_t err_len)
 {
 	bool more = true;
 	int rc;
@@ -416,15 +416,15 @@ check_text(const char *text, char *err, size_t err_len)
 static int
 parse(const char *text, struct scout__l2_url *url, char *err, size_t err_len)
 {
-	struct part rest = {text, strlen(text)};
-	struct part authority;
+	struct url_part rest = {text, strlen(text)};
+	struct url_part authority;
 	bool has_options;
 	int rc;
 
 	rc = take_scheme(&rest, url, err, err_len);
 	if (rc)
 		return rc;
-	authority = (struct part){rest.p, strcspn(rest.p, AUTHORITY_END)};
+	authority = (struct url_part){rest.p, strcspn(rest.p, AUTHORITY_END)};
 	rest.p += authority.len;
 	rest.len -= authority.len;
 	rc = take_authority(authority, url, err, err_len);

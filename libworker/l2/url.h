@@ -17,7 +17,7 @@
  * Parsed in two steps: the form here (percent-decoding, hosts, brackets for IPv6, query); what the options mean in the
  * adapter, by an option table (scout__l2_url_options), so that a wrong value is told as everywhere else.
  *
- * Messages are sentences about a part of the URL. None contains anything that could be a password; the front puts the URL
+ * Messages are sentences about a part of the URL. None contains anything that could be a password; l2.c puts the URL
  * before them, as scout__l2_url_mask() shows it.
  */
 

@@ -18,7 +18,7 @@
  *                        └─ late: the adapter has begun it and does not get on with it (the key is bad), or hangs as a whole
  *                           before it has begun: it does not count any more; the slot stays its own until it is reaped
  *
- * A load that waits, here or in L2's front, has no deadline: what it waits for are other loads, which get on or
+ * A load that waits, here or in the queue of L2, has no deadline: what it waits for are other loads, which get on or
  * are late. A retrieve waits for its loads as long as its own budget allows (transfer.c).
  *
  * While it runs it holds its entry, so the slot under it is never another chunk's. What comes late and is good is

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "../../libworker/l2/adapters.h"
-#include "../../libworker/l2/queue.h"
+#include "../../libworker/l2/l2_queue.h"
 #include "../../libworker/l2/url.h"
 #include "clock.h"
 #include "l2_fault_disk.h"

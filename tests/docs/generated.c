@@ -12,7 +12,7 @@
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
-#include "files.h"
+#include "files_internal.h"
 
 static const char *const scopes[] = {"", "call", "request", "connection", "client", "device"};
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "../../libworker/l2/adapters.h"
-#include "../../libworker/l2/queue.h"
+#include "../../libworker/l2/l2_queue.h"
 
 #include "check_main.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "queue.h"
+#include "l2_queue.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_FRONT_H
-#define SCOUT_L2_FRONT_H
+#ifndef SCOUT_L2_INTERNAL_H
+#define SCOUT_L2_INTERNAL_H
 
 #include "adapters.h"
 #include "breaker.h"
@@ -10,7 +10,7 @@
 #include "url.h"
 
 /*
- * The front's own structures, between l2.c (life and death), front.c (operations), lateness.c (their clocks) and switching.c
+ * The structures that only this room uses, between l2.c (life and death), l2_submit.c (operations), lateness.c (their clocks) and switching.c
  * (breakers).
  */
 
@@ -94,7 +94,7 @@ scout__l2_is_question(const struct scout__l2_op *op)
 	return op->what == SCOUT__L2_EXISTS || op->what == SCOUT__L2_UNPIN;
 }
 
-/* ---- front.c ---- */
+/* ---- l2_submit.c ---- */
 
 /* @op ends with @result without having been an adapter's. */
 SCOUT_ON_LOOP void scout__l2_end(struct scout__l2 *l2, struct scout__l2_op *op, enum scout__l2_result result);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "files.h"
+#include "files_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,33 +11,33 @@
  * DESIGN
  *
  * What exists in a folder that other nodes write too: only the file system can say, and on a parallel one each question is a
- * round trip. So the keys of one EXISTS are dealt out in slices to a crew of threads of their own; loads and stores, which
+ * round trip. So the keys of one EXISTS are dealt out in slices to a pool of threads of their own; loads and stores, which
  * take their time, keep none of them busy. Who finishes the last slice answers.
  *
  * A file that is there by name and length counts; whether it is good shows the load. With eviction (max_bytes), the keys are pinned
  * before they are looked for, and those that are not there unpinned afterwards: nothing can go in between.
  *
- * Threads: jobs and the queue of those that have keys left are under crew->mu; the keys of a slice belong to who took it.
+ * Threads: jobs and the queue of those that have keys left are under pool->mu; the keys of a slice belong to who took it.
  */
 
 #define SLICE 16u
 
-struct job {
+struct probe_job {
 	struct scout__l2_op *op;
 	uint32_t next_key; /* the first that was not dealt out */
 	uint32_t left;     /* keys that are not answered */
 	int errnum;        /* of the first key that failed */
-	struct job *next;
+	struct probe_job *next;
 };
 
-struct scout__files_crew {
+struct scout__probe_pool {
 	pthread_mutex_t mu;
 	pthread_cond_t more;
-	struct job *jobs;
+	struct probe_job *jobs;
 	/* mu */
-	struct job *free;
-	struct job *first, *last; /* with keys to deal out */
-	bool closed;              /* nobody asks any more */
+	struct probe_job *free;
+	struct probe_job *first, *last; /* with keys to deal out */
+	bool closed;                    /* nobody asks any more */
 	/* const after start */
 	pthread_t threads[SCOUT__FILES_THREADS_MAX];
 	uint32_t n_threads;
@@ -91,11 +91,11 @@ answer(struct scout__files *files, struct scout__l2_op *op, int errnum)
 	scout__l2_complete(files->port, op);
 }
 
-/* With crew->mu: the next slice. NULL: there is none. */
-static struct job *
-deal(struct scout__files_crew *crew, uint32_t *ret_first, uint32_t *ret_n)
+/* With pool->mu: the next slice. NULL: there is none. */
+static struct probe_job *
+deal(struct scout__probe_pool *pool, uint32_t *ret_first, uint32_t *ret_n)
 {
-	struct job *job = crew->first;
+	struct probe_job *job = pool->first;
 	uint32_t rest;
 
 	if (!job)
@@ -105,33 +105,33 @@ deal(struct scout__files_crew *crew, uint32_t *ret_first, uint32_t *ret_n)
 	*ret_n = rest < SLICE ? rest : SLICE;
 	job->next_key += *ret_n;
 	if (rest <= SLICE)
-		crew->first = job->next;
+		pool->first = job->next;
 	return job;
 }
 
 static void *
-crew_main(void *arg)
+probe_main(void *arg)
 {
 	struct scout__files *files = arg;
-	struct scout__files_crew *crew = files->crew;
+	struct scout__probe_pool *pool = files->probe_pool;
 	uint32_t first, n;
 
-	SCOUT_ASSERT(pthread_mutex_lock(&crew->mu) == 0);
+	SCOUT_ASSERT(pthread_mutex_lock(&pool->mu) == 0);
 	for (;;) {
-		struct job *job = deal(crew, &first, &n);
+		struct probe_job *job = deal(pool, &first, &n);
 		int errnum;
 
-		if (!job && crew->closed)
+		if (!job && pool->closed)
 			break;
 		if (!job) {
-			(void)pthread_cond_wait(&crew->more, &crew->mu);
+			(void)pthread_cond_wait(&pool->more, &pool->mu);
 			continue;
 		}
-		SCOUT_ASSERT(pthread_mutex_unlock(&crew->mu) == 0);
+		SCOUT_ASSERT(pthread_mutex_unlock(&pool->mu) == 0);
 		scout__l2_moved(job->op);
 		errnum = ask(files, job->op, first, n);
 		scout__l2_moved(job->op);
-		SCOUT_ASSERT(pthread_mutex_lock(&crew->mu) == 0);
+		SCOUT_ASSERT(pthread_mutex_lock(&pool->mu) == 0);
 		if (errnum && !job->errnum)
 			job->errnum = errnum;
 		job->left -= n;
@@ -139,52 +139,52 @@ crew_main(void *arg)
 			struct scout__l2_op *op = job->op;
 
 			errnum = job->errnum;
-			job->next = crew->free;
-			crew->free = job;
-			SCOUT_ASSERT(pthread_mutex_unlock(&crew->mu) == 0);
+			job->next = pool->free;
+			pool->free = job;
+			SCOUT_ASSERT(pthread_mutex_unlock(&pool->mu) == 0);
 			answer(files, op, errnum);
-			SCOUT_ASSERT(pthread_mutex_lock(&crew->mu) == 0);
+			SCOUT_ASSERT(pthread_mutex_lock(&pool->mu) == 0);
 		}
 	}
-	SCOUT_ASSERT(pthread_mutex_unlock(&crew->mu) == 0);
+	SCOUT_ASSERT(pthread_mutex_unlock(&pool->mu) == 0);
 	scout__files_thread_ends(files);
 	return NULL;
 }
 
 int
-scout__files_crew_start(struct scout__files *files, uint32_t max_ops)
+scout__probe_pool_start(struct scout__files *files, uint32_t max_ops)
 {
-	struct scout__files_crew *crew = calloc(1, sizeof(*crew));
+	struct scout__probe_pool *pool = calloc(1, sizeof(*pool));
 
-	if (!crew)
+	if (!pool)
 		return SCOUT_ERR_NOMEM;
-	crew->jobs = calloc(max_ops, sizeof(*crew->jobs));
-	if (!crew->jobs) {
-		free(crew);
+	pool->jobs = calloc(max_ops, sizeof(*pool->jobs));
+	if (!pool->jobs) {
+		free(pool);
 		return SCOUT_ERR_NOMEM;
 	}
 	for (uint32_t i = 0; i < max_ops; i++) {
-		crew->jobs[i].next = crew->free;
-		crew->free = &crew->jobs[i];
+		pool->jobs[i].next = pool->free;
+		pool->free = &pool->jobs[i];
 	}
 	/* These do not fail on Linux. */
-	SCOUT_ASSERT(pthread_mutex_init(&crew->mu, NULL) == 0);
-	SCOUT_ASSERT(pthread_cond_init(&crew->more, NULL) == 0);
-	files->crew = crew;
-	while (crew->n_threads < files->n_threads) {
-		if (scout__files_thread_start(files, &crew->threads[crew->n_threads], "scout-l2-stat", crew_main,
+	SCOUT_ASSERT(pthread_mutex_init(&pool->mu, NULL) == 0);
+	SCOUT_ASSERT(pthread_cond_init(&pool->more, NULL) == 0);
+	files->probe_pool = pool;
+	while (pool->n_threads < files->n_threads) {
+		if (scout__files_thread_start(files, &pool->threads[pool->n_threads], "scout-l2-stat", probe_main,
 					      files))
 			return SCOUT_ERR_SYSTEM;
-		crew->n_threads++;
+		pool->n_threads++;
 	}
 	return 0;
 }
 
 void
-scout__files_crew_ask(struct scout__files *files, struct scout__l2_op *op)
+scout__probe_pool_ask(struct scout__files *files, struct scout__l2_op *op)
 {
-	struct scout__files_crew *crew = files->crew;
-	struct job *job;
+	struct scout__probe_pool *pool = files->probe_pool;
+	struct probe_job *job;
 
 	if (op->pin && scout__files_evicts(files)) {
 		uint32_t n = scout__cat_pin(&files->cat, op->digests, op->n);
@@ -197,39 +197,39 @@ scout__files_crew_ask(struct scout__files *files, struct scout__l2_op *op)
 			return;
 		}
 	}
-	SCOUT_ASSERT(pthread_mutex_lock(&crew->mu) == 0);
-	job = crew->free;
+	SCOUT_ASSERT(pthread_mutex_lock(&pool->mu) == 0);
+	job = pool->free;
 	SCOUT_ASSERT(job); /* as many as operations */
-	crew->free = job->next;
-	*job = (struct job){.op = op, .left = op->n};
-	if (crew->first)
-		crew->last->next = job;
+	pool->free = job->next;
+	*job = (struct probe_job){.op = op, .left = op->n};
+	if (pool->first)
+		pool->last->next = job;
 	else
-		crew->first = job;
-	crew->last = job;
-	(void)pthread_cond_broadcast(&crew->more);
-	SCOUT_ASSERT(pthread_mutex_unlock(&crew->mu) == 0);
+		pool->first = job;
+	pool->last = job;
+	(void)pthread_cond_broadcast(&pool->more);
+	SCOUT_ASSERT(pthread_mutex_unlock(&pool->mu) == 0);
 }
 
 void
-scout__files_crew_stop(struct scout__files *files)
+scout__probe_pool_stop(struct scout__files *files)
 {
-	SCOUT_ASSERT(pthread_mutex_lock(&files->crew->mu) == 0);
-	files->crew->closed = true;
-	(void)pthread_cond_broadcast(&files->crew->more);
-	SCOUT_ASSERT(pthread_mutex_unlock(&files->crew->mu) == 0);
+	SCOUT_ASSERT(pthread_mutex_lock(&files->probe_pool->mu) == 0);
+	files->probe_pool->closed = true;
+	(void)pthread_cond_broadcast(&files->probe_pool->more);
+	SCOUT_ASSERT(pthread_mutex_unlock(&files->probe_pool->mu) == 0);
 }
 
 void
-scout__files_crew_free(struct scout__files *files)
+scout__probe_pool_free(struct scout__files *files)
 {
-	struct scout__files_crew *crew = files->crew;
+	struct scout__probe_pool *pool = files->probe_pool;
 
-	for (uint32_t i = 0; i < crew->n_threads; i++)
-		(void)pthread_join(crew->threads[i], NULL);
-	(void)pthread_cond_destroy(&crew->more);
-	(void)pthread_mutex_destroy(&crew->mu);
-	free(crew->jobs);
-	free(crew);
-	files->crew = NULL;
+	for (uint32_t i = 0; i < pool->n_threads; i++)
+		(void)pthread_join(pool->threads[i], NULL);
+	(void)pthread_cond_destroy(&pool->more);
+	(void)pthread_mutex_destroy(&pool->mu);
+	free(pool->jobs);
+	free(pool);
+	files->probe_pool = NULL;
 }

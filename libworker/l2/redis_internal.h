@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_REDIS_H
-#define SCOUT_L2_REDIS_H
+#ifndef SCOUT_L2_REDIS_INTERNAL_H
+#define SCOUT_L2_REDIS_INTERNAL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 #include "clock.h"
 #include "log.h"
 #include "object.h"
-#include "queue.h"
+#include "l2_queue.h"
 #include "redis_dns.h"
 #include "redis_resp.h"
 #include "thread.h"
@@ -24,7 +24,7 @@
 /*
  * Inside of the Redis adapter. See redis.c for the design.
  *
- *   job       one operation of the front; has one command, EXISTS one for each key, REMOVE a sequence
+ *   job       one operation of L2; has one command, EXISTS one for each key, REMOVE a sequence
  *   command   one Redis command, waiting for its turn (queue) or for its reply (sent) on one connection
  *   link      one connection to one node; each node has one for each lane
  *   lane      what kind of work a link does: small questions never stand behind megabytes
@@ -227,8 +227,8 @@ struct redis {
 	struct redis_counters counters;
 	/* The adapter's thread. */
 	int epoll_fd;
-	uint8_t mode;  /* enum redis_mode */
-	bool hopeless; /* the last round of questions for the slot map failed everywhere */
+	uint8_t mode;     /* enum redis_mode */
+	bool unreachable; /* the last round of questions for the slot map failed everywhere */
 	struct scout__redis_dns *dns;
 	struct redis_node *nodes[SCOUT__REDIS_MAX_NODES];
 	uint32_t n_nodes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_FILES_H
-#define SCOUT_L2_FILES_H
+#ifndef SCOUT_L2_FILES_INTERNAL_H
+#define SCOUT_L2_FILES_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 #include "l2.h"
 #include "log.h"
 #include "object.h"
-#include "queue.h"
+#include "l2_queue.h"
 
 /*
  * Objects as files; internal to files*.c. The folder of one adapter:
@@ -64,11 +64,11 @@ struct scout__files {
 	uint32_t n_threads;
 	bool direct, sync, shared;
 	struct scout__cat cat;
-	uint64_t timeout_us;             /* l2_timeout_ms */
-	struct scout__l2_queue names;    /* EXISTS, UNPIN */
-	struct scout__l2_queue disk;     /* LOAD, STORE, REMOVE, records */
-	struct scout__files_hand *hands; /* n_threads */
-	struct scout__files_crew *crew;  /* shared: asks the file system what exists */
+	uint64_t timeout_us;                  /* l2_timeout_ms */
+	struct scout__l2_queue names;         /* EXISTS, UNPIN */
+	struct scout__l2_queue disk;          /* LOAD, STORE, REMOVE, records */
+	struct scout__files_hand *hands;      /* n_threads */
+	struct scout__probe_pool *probe_pool; /* shared: asks the file system what exists */
 	pthread_t names_thread, scan_thread;
 	bool has_names_thread, has_scan_thread;
 	uint32_t n_hands_started;
@@ -171,16 +171,16 @@ int scout__files_record_write(struct scout__files *files, const struct scout__l2
 /* Rebuild the catalogue; returns early when the adapter stops. */
 void scout__files_scan(struct scout__files *files);
 
-/* ---- files_crew.c: what exists, where the catalogue cannot say (shared=1) ---- */
+/* ---- files_probe_pool.c: what exists, where the catalogue cannot say (shared=1) ---- */
 
 /* Returns 0, SCOUT_ERR_NOMEM or SCOUT_ERR_SYSTEM. */
-int scout__files_crew_start(struct scout__files *files, uint32_t max_ops);
+int scout__probe_pool_start(struct scout__files *files, uint32_t max_ops);
 /* On the names thread: answer this EXISTS, later, from another thread. */
-void scout__files_crew_ask(struct scout__files *files, struct scout__l2_op *op);
+void scout__probe_pool_ask(struct scout__files *files, struct scout__l2_op *op);
 /* Nobody asks any more: they end when all is answered. */
-void scout__files_crew_stop(struct scout__files *files);
+void scout__probe_pool_stop(struct scout__files *files);
 /* The threads have ended. */
-void scout__files_crew_free(struct scout__files *files);
+void scout__probe_pool_free(struct scout__files *files);
 
 /* The options of a fs:// URL as a Markdown table; returns the full length as snprintf() does. */
 size_t scout__files_options_help(char *buf, size_t len);

@@ -43,7 +43,7 @@ SCOUT_ON_ANY int scout__l2_queue_init(struct scout__l2_queue *queue, uint32_t ma
 /* No thread may use it any more. */
 SCOUT_ON_ANY void scout__l2_queue_fini(struct scout__l2_queue *queue);
 
-/* The producer. False when full or closed. An adapter's submit, which the front calls on the loop, is the one caller. */
+/* The producer. False when full or closed. An adapter's submit, which l2_submit calls on the loop, is the one caller. */
 SCOUT_ON_LOOP bool scout__l2_queue_push(struct scout__l2_queue *queue, struct scout__l2_op *op);
 /* No pushes from now on; wakes every consumer. Any thread; the pushing thread must not push at the same time. */
 SCOUT_ON_ANY void scout__l2_queue_close(struct scout__l2_queue *queue);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "front.h"
+#include "l2_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
