@@ -28,7 +28,7 @@
  * it on every processor, x86 too: both stores may still wait in store buffers when the loads are made. The two fences are
  * memory_order_seq_cst, so one of them comes first in the single order of such fences, and what is sequenced before the first one is
  * visible to what is sequenced after the second one. So at least one side sees the other, by the C11 memory model and therefore on
- * aarch64 (dmb ish) as on x86 (a locked instruction). tests/unit/test_doorbell.c runs the litmus test.
+ * aarch64 (dmb ish) as on x86 (a locked instruction). tests/unit/base/test_base_doorbell.c runs the litmus test.
  *
  * The waker takes `parked` with an exchange, so one of several wakers, or the first push of a burst, makes the call. If the exchange
  * finds the 0 of scout__awake(), the sleeper is up. It may miss the work now, but its next scout__park() comes later in the order of

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../common/msg_recode.h"
+#include "msg_recode.h"
 #include "fuzz.h"
 
 /*

@@ -2,7 +2,7 @@
 /*
  * A CUDA runtime and driver that do everything at once, in host memory: the programs of tests/gpu run on it where there is no GPU. That
  * shows that the programs expect the right thing of the engine, and that it makes no call that CUDA forbids during a capture; of CUDA
- * itself, of asynchrony and of speed it shows nothing. (The engine's states are walked on tests/unit/fake_cuda.c.)
+ * itself, of asynchrony and of speed it shows nothing. (The engine's states are walked on tests/rigs/copy/fake_cuda.c.)
  *
  * What it keeps of CUDA's rules: which memory is a device's, what is pinned, captures (what breaks them, which threads may do what
  * meanwhile, what a graph replays), errors that stick. It is loaded as libcuda.so.1, and has the names of both libraries.

@@ -1,0 +1,165 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""test_monitor_kvscoutd.py KVSCOUTD: what an operator's tools see of kvscoutd --metrics, with Python's own HTTP client. Prints TAP."""
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+LINE = re.compile(r'^(kvscout_[a-z0-9_]+)(\{(?:[a-z_0-9]+="(?:[^"\\\n]|\\[\\"n])*",?)*\})? ([0-9.]+|\+Inf)$')
+PATIENCE_S = 30
+
+
+class Server:
+    """kvscoutd on a private endpoint; its log goes to a file."""
+
+    def __init__(self, program, folder, *options):
+        self.log = open(folder + "/log", "w+b")
+        self.process = subprocess.Popen(
+            [program, "--listen", "ipc://" + folder + "/s", "--l1_bytes", "16Mi", *options],
+            stdout=subprocess.PIPE, stderr=self.log)
+        self.ready = self.process.stdout.readline().decode()
+
+    def text(self):
+        self.log.seek(0)
+        return self.log.read().decode()
+
+    def address(self):
+        return re.search(r"metrics on (http://\S+)/metrics", self.text()).group(1)
+
+    def end(self):
+        """Exit status, and how long it took."""
+        start = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(PATIENCE_S)
+        self.process.stdout.close()
+        self.log.close()
+        return status, time.monotonic() - start
+
+
+def get(url, method="GET"):
+    request = urllib.request.Request(url, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return answer.status, answer.headers, answer.read().decode()
+    except urllib.error.HTTPError as answer:
+        return answer.code, answer.headers, answer.read().decode()
+
+
+def read_page(page):
+    """{series: value}; fails if a line is not what the format allows."""
+    series, kinds, families = {}, {}, []
+    for line in page.splitlines():
+        if line.startswith("# "):
+            _, what, name, rest = line.split(" ", 3)
+            assert rest, line
+            if what == "TYPE":
+                kinds[name] = rest
+                families.append(name)
+            continue
+        match = LINE.match(line)
+        assert match, line
+        base = re.sub(r"_(bucket|sum|count)$", "", match[1]) if match[1] not in kinds else match[1]
+        assert base == families[-1], line
+        name = match[1] + (match[2] or "")
+        assert name not in series, line
+        series[name] = float(match[3])
+    assert len(set(families)) == len(families)
+    return series, kinds
+
+
+def check_histograms(series, kinds):
+    checked = 0
+    for name, kind in kinds.items():
+        if kind != "histogram":
+            continue
+        buckets = [(k, v) for k, v in series.items() if k.startswith(name + "_bucket{")]
+        bounds = [float(re.search(r'le="([^"]+)"', k)[1]) for k, _ in buckets]
+        values = [v for _, v in buckets]
+        assert bounds == sorted(bounds) and bounds[-1] == float("inf"), bounds
+        assert values == sorted(values) and values[-1] == series[name + "_count"], values
+        assert name + "_sum" in series
+        checked += 1
+    assert checked == 2, kinds
+
+
+def pages(program, folder):
+    server = Server(program, folder, "--metrics", "127.0.0.1:0")
+    url = server.address()
+    assert get(url + "/healthz")[0::2] == (200, "ok\n")
+    status, headers, page = get(url + "/metrics")
+    assert status == 200 and headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8", headers
+    series, kinds = read_page(page)
+    check_histograms(series, kinds)
+    assert series["kvscout_up"] == 1 and series["kvscout_pool_limit_bytes"] == 16 << 20
+    assert series["kvscout_generation_mismatches_total"] == 0
+    assert abs(series["kvscout_start_time_seconds"] - time.time()) < 3600
+    status, headers, text = get(url + "/status")
+    told = json.loads(text)
+    assert status == 200 and headers["Content-Type"] == "application/json"
+    assert told["endpoint"] == "ipc://" + folder + "/s" and told["healthy"] is True
+    assert told["status"]["l1.bytes_limit"] == 16 << 20
+    assert 'epoch="%s"' % told["epoch"] in page and "epoch " + told["epoch"] in server.text()
+    assert int(told["epoch"], 16) == told["status"]["epoch"]
+    assert get(url + "/metrics", "HEAD")[0::2] == (200, "")
+    assert get(url + "/nothing")[0] == 404
+    assert get(url + "/metrics", "PUT")[0] == 405
+    assert server.end()[0] == 0
+
+
+def stops(program, folder):
+    server = Server(program, folder, "--metrics", "127.0.0.1:0")
+    host, port = server.address()[7:].split(":")
+    idle = [socket.create_connection((host, int(port))) for _ in range(10)]
+    idle[0].sendall(b"GET /metrics HTTP/1.1\r\n")
+    half = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+    half.request("GET", "/metrics")
+    status, took = server.end()
+    assert status == 0 and took < 5, (status, took)
+    for sock in idle:
+        sock.close()
+    half.close()
+
+
+def refuses(program, folder):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for value, says in (("127.0.0.1", "must be HOST:PORT"), ("[::1]", "there is no port"), ("x:70000", "0..65535"),
+                            ("no-such-host.invalid:0", "the host has no address"),
+                            ("127.0.0.1:%d" % taken.getsockname()[1], "another program listens there")):
+            done = subprocess.run([program, "--listen", "ipc://" + folder + "/s", "--metrics", value],
+                                  capture_output=True, timeout=PATIENCE_S, check=False)
+            assert done.returncode == 1 and says in done.stderr.decode(), (value, done)
+            assert done.stdout == b"", done
+
+
+def is_off(program, folder):
+    server = Server(program, folder)
+    assert server.ready.startswith("kvscoutd: ready on ") and "metrics" not in server.text()
+    assert server.end()[0] == 0
+
+
+def main():
+    cases = [pages, stops, refuses, is_off]
+    failed = 0
+    for number, case in enumerate(cases, 1):
+        with tempfile.TemporaryDirectory(prefix="kvscout-test-") as folder:
+            try:
+                case(sys.argv[1], folder)
+                print("ok %d - %s" % (number, case.__name__))
+            except Exception as error:  # pylint: disable=broad-except
+                failed += 1
+                print("not ok %d - %s\n# %r" % (number, case.__name__, error))
+    print("1..%d" % len(cases))
+    return 1 if failed else 0
+
+
+sys.exit(main())

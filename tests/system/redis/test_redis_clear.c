@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clear_rig.h"
+
+#include "redis_rig.h"
+
+/* A clear with one real redis-server as the second tier of one server, or of two. */
+
+static struct redis_server server;
+static char url[64];
+
+static void
+setup(void)
+{
+	memset(&server, 0, sizeof(server));
+	redis_start(&server, NULL);
+	(void)snprintf(url, sizeof(url), "redis://127.0.0.1:%u", server.port);
+}
+
+static void
+teardown(void)
+{
+	redis_kill(&server);
+}
+
+START_TEST(a_clear_drops_pool_and_redis)
+{
+	clear_drops_both_tiers(url);
+	ck_assert_int_eq((int)redis_number(&server, "DBSIZE"), 4 + 4 + 1); /* before, after, and the record */
+}
+END_TEST
+
+START_TEST(a_restart_brings_nothing_back)
+{
+	clear_outlives_the_server(url);
+}
+END_TEST
+
+START_TEST(another_server_on_the_redis_drops_it_too)
+{
+	clear_reaches_another_server(url);
+}
+END_TEST
+
+static void
+impatient_node(struct node *node)
+{
+	node->cfg = rig_config(64);
+	node->cfg.l2 = url;
+	node->cfg.l2_timeout_ms = 300;
+	rig_up_with(&node->rig, &node->cfg);
+	wire_wait_status(&node->rig.client, "l2.0.ready", 1);
+}
+
+/* The clear is answered in time, the store that cannot record it is not used, and takes it when it answers again. */
+START_TEST(a_redis_that_hangs_gets_the_clear_when_it_is_back)
+{
+	uint64_t end_us = scout__now_us() + 30000000;
+	struct scout__clear_reply m;
+	struct node node;
+
+	impatient_node(&node);
+	clear_write(&node);
+	redis_freeze(&server);
+	ck_assert_int_eq(wire_clear(&node.rig.worker, CLEAR_X, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.stores, 1);
+	ck_assert_uint_eq(m.pending, 1);
+	ck_assert_uint_eq(clear_look(&node.rig.client).hit, 0);
+	redis_thaw(&server);
+	do {
+		ck_assert_uint_lt(scout__now_us(), end_us);
+		ck_assert_int_eq(wire_clear(&node.rig.worker, CLEAR_X, &m), SCOUT_WIRE_OK);
+	} while (m.pending > 0);
+	ck_assert_uint_eq(clear_look(&node.rig.client).hit, 0);
+	rig_down(&node.rig);
+	node_up(&node, url);
+	ck_assert_uint_eq(clear_look(&node.rig.client).hit, 0);
+	clear_write(&node);
+	rig_down(&node.rig);
+	node_up(&node, url);
+	ck_assert_uint_eq(clear_look(&node.rig.client).l2, 4);
+	rig_down(&node.rig);
+}
+END_TEST
+
+/* A store that answers late tells of a clear that is over: who joined meanwhile is in, and what the pool has is not served. */
+START_TEST(a_redis_that_comes_late_drops_the_pool_and_puts_nobody_out)
+{
+	struct node node;
+
+	node_up(&node, url);
+	(void)clear_by(&node.rig.client, CLEAR_X);
+	rig_down(&node.rig);
+	redis_freeze(&server);
+	node.cfg = rig_config(64);
+	node.cfg.l2 = url;
+	node.cfg.l2_timeout_ms = 300;
+	rig_up_with(&node.rig, &node.cfg);
+	clear_write(&node);
+	ck_assert_uint_eq(clear_look(&node.rig.client).l1, 4);
+	redis_thaw(&server);
+	clear_wait_gone(&node.rig.client);
+	clear_write(&node);
+	ck_assert_uint_eq(clear_look(&node.rig.client).l1, 4);
+	rig_down(&node.rig);
+}
+END_TEST
+
+/* A record that Redis has lost (evicted, or from an older snapshot) is written again while a server runs. */
+START_TEST(a_record_that_was_lost_is_written_again)
+{
+	uint64_t end_us = scout__now_us() + 30000000;
+	struct node node;
+	redisReply *keys;
+
+	node_up(&node, url);
+	(void)clear_by(&node.rig.worker, CLEAR_X);
+	keys = redis_do(&server, "KEYS kvscout:r:*");
+	ck_assert_uint_eq(keys->elements, 1);
+	ck_assert_int_eq((int)redis_number(&server, "PTTL %s", keys->element[0]->str), -1);
+	ck_assert_int_eq((int)redis_number(&server, "DEL %s", keys->element[0]->str), 1);
+	freeReplyObject(keys);
+	while (redis_number(&server, "DBSIZE") == 0)
+		ck_assert_uint_lt(scout__now_us(), end_us);
+	clear_write(&node);
+	rig_down(&node.rig);
+	node_up(&node, url);
+	ck_assert_uint_eq(clear_look(&node.rig.client).l2, 4);
+	rig_down(&node.rig);
+}
+END_TEST
+
+int
+main(void)
+{
+	Suite *suite = suite_create("l2_redis_clear");
+	TCase *tc = tcase_create("clear");
+
+	tcase_set_timeout(tc, 120);
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_test(tc, a_clear_drops_pool_and_redis);
+	tcase_add_test(tc, a_restart_brings_nothing_back);
+	tcase_add_test(tc, another_server_on_the_redis_drops_it_too);
+	tcase_add_test(tc, a_redis_that_hangs_gets_the_clear_when_it_is_back);
+	tcase_add_test(tc, a_redis_that_comes_late_drops_the_pool_and_puts_nobody_out);
+	tcase_add_test(tc, a_record_that_was_lost_is_written_again);
+	suite_add_tcase(suite, tc);
+	return redis_rig_main(suite);
+}

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "redis_faults_rig.h"
+
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * What goes wrong between the adapter and a server: real servers that are stopped, killed, full of clients or that want
+ * another password. What no Redis does is in test_redis_peer.c.
+ */
+
+static void
+real_server(const char *const *extra)
+{
+	redis_start(&server, extra);
+	url_of("", server.port, "");
+}
+
+/* ---- who may come in ---- */
+
+START_TEST(a_password_and_a_user_are_sent)
+{
+	static const char *const extra[] = {"requirepass", "s3cret/@:", NULL};
+
+	server.password = "s3cret/@:";
+	real_server(extra);
+	url_of(":s3cret%2F%40%3A@", server.port, "");
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
+	adapter_down(&rig);
+	redis_ok(&server, "ACL SETUSER kv on >pass2 ~kvscout:* +get +set +exists +del +watch +unwatch +multi +exec");
+	url_of("kv:pass2@", server.port, "");
+	adapter_up(&rig, url);
+	/* Neither PING nor CLUSTER SLOTS nor CLIENT SETNAME: not needed. */
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_OK);
+	ck_assert_uint_eq(object_exists(&rig, &object, 1), 1);
+	ck_assert_int_eq(object_remove(&rig, &object), SCOUT__L2_OK);
+	ck_assert_uint_eq(adapter_logged(&rig, "s3cret") + adapter_logged(&rig, "pass2"), 0);
+}
+END_TEST
+
+/* Nothing works, the log says once why, without the password; then it works by itself. */
+static void
+check_refused(const char *says, const char *secret)
+{
+	rig.timeout_ms = 10000; /* that the machine is slow is not to be told */
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_ERROR);
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_ERROR);
+	/* Tried again and again, but told once. */
+	adapter_wait(COUNTER(auth_refused) >= 4);
+	ck_assert_uint_eq(adapter_logged(&rig, says), 1);
+	ck_assert_uint_eq(adapter_logged(&rig, "trying again"), 1);
+	ck_assert_uint_eq(adapter_logged(&rig, secret), 0);
+	ck_assert(!atomic_load(&scout__redis_counters(rig.adapter)->ready));
+}
+
+START_TEST(a_wrong_password_is_told_once_and_heals)
+{
+	static const char *const extra[] = {"requirepass", "right", NULL};
+
+	server.password = "right";
+	real_server(extra);
+	url_of(":wrongsecret@", server.port, "");
+	check_refused("refuses the user or password", "wrongsecret");
+	redis_ok(&server, "CONFIG SET requirepass wrongsecret");
+	adapter_wait(object_store(&rig, &object) == SCOUT__L2_OK);
+	ck_assert_uint_eq(adapter_logged(&rig, "works again"), 1);
+}
+END_TEST
+
+START_TEST(a_wrong_user_is_told_once_and_heals)
+{
+	real_server(NULL);
+	url_of("nobody:secret7@", server.port, "");
+	check_refused("refuses the user or password", "secret7");
+	redis_ok(&server, "ACL SETUSER nobody on >secret7 ~* +@all");
+	adapter_wait(object_store(&rig, &object) == SCOUT__L2_OK);
+}
+END_TEST
+
+START_TEST(a_missing_password_is_told_once_and_heals)
+{
+	static const char *const extra[] = {"requirepass", "right", NULL};
+
+	server.password = "right";
+	real_server(extra);
+	check_refused("wants a password, and the URL has none", "right");
+	redis_ok(&server, "CONFIG SET requirepass %s", "");
+	adapter_wait(object_store(&rig, &object) == SCOUT__L2_OK);
+}
+END_TEST
+
+START_TEST(a_password_that_nobody_asked_for_is_refused)
+{
+	real_server(NULL);
+	url_of(":unasked1@", server.port, "");
+	check_refused("has it a password at all?", "unasked1");
+}
+END_TEST
+
+START_TEST(a_password_that_was_put_in_while_connected_is_noticed)
+{
+	real_server(NULL);
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
+	redis_ok(&server, "CONFIG SET requirepass late");
+	/* Connections that are in stay in; new ones are refused. */
+	(void)redis_number(&server, "CLIENT KILL TYPE normal SKIPME yes");
+	adapter_wait(object_load(&rig, &object) == SCOUT__L2_ERROR && COUNTER(auth_refused) > 0);
+	adapter_wait_logged(&rig, "wants a password");
+	redis_ok(&server, "CONFIG SET requirepass %s", "");
+	adapter_wait(object_load(&rig, &object) == SCOUT__L2_OK);
+}
+END_TEST
+
+START_TEST(a_user_without_rights_gets_errors_and_no_storm_of_lines)
+{
+	real_server(NULL);
+	redis_ok(&server, "ACL SETUSER kv on >pass2 ~kvscout:* +get");
+	url_of("kv:pass2@", server.port, "");
+	adapter_up(&rig, url);
+	for (int i = 0; i < 20; i++)
+		ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_ERROR);
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_ABSENT);
+	ck_assert_uint_eq(adapter_logged(&rig, "NOPERM"), 1);
+}
+END_TEST
+
+START_TEST(nothing_is_removed_without_a_watch)
+{
+	char key[SCOUT__REDIS_KEY_BYTES + 1];
+
+	real_server(NULL);
+	redis_ok(&server, "ACL SETUSER kv on >pass2 ~kvscout:* +get +set +del +multi +exec +unwatch");
+	url_of("kv:pass2@", server.port, "");
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
+	scout__redis_key(object.key.digest, key);
+	(void)redis_number(&server, "SETRANGE %s 600 damaged", key);
+	/* Somebody may store it anew between the look and the removal. */
+	ck_assert_int_eq(object_remove(&rig, &object), SCOUT__L2_ERROR);
+	ck_assert_int_eq((int)redis_number(&server, "EXISTS %s", key), 1);
+	redis_ok(&server, "ACL SETUSER kv +watch");
+	ck_assert_int_eq(object_remove(&rig, &object), SCOUT__L2_OK);
+	ck_assert_int_eq((int)redis_number(&server, "EXISTS %s", key), 0);
+}
+END_TEST
+
+START_TEST(a_server_without_room_for_clients_is_told_and_heals)
+{
+	real_server(NULL);
+	redis_ok(&server, "CONFIG SET maxclients 1"); /* ours */
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_ERROR);
+	adapter_wait_logged(&rig, "no room for another client");
+	redis_ok(&server, "CONFIG SET maxclients 100");
+	adapter_wait(object_store(&rig, &object) == SCOUT__L2_OK);
+}
+END_TEST
+
+/* ---- nobody there ---- */
+
+START_TEST(a_server_that_accepts_and_never_answers_holds_up_nobody)
+{
+	struct adapter_object more[4];
+	uint64_t begun_us;
+	int fd;
+
+	url_of("", redis_deaf_listener(&fd), "");
+	adapter_up(&rig, url);
+	for (uint32_t i = 0; i < 4; i++)
+		object_init(&more[i], 10 + i, 5000);
+	object_begin(&rig, &more[0], SCOUT__L2_LOAD, 200);
+	object_begin(&rig, &more[1], SCOUT__L2_STORE, 200);
+	object_begin(&rig, &more[2], SCOUT__L2_REMOVE, 200);
+	object_begin_exists(&rig, &more[3], more, 4, 200);
+	for (uint32_t i = 0; i < 4; i++)
+		ck_assert_int_eq(end_in_time(&more[i]), SCOUT__L2_TIMEOUT);
+	/* By then it is known, and what comes does not wait at all. */
+	adapter_wait(COUNTER(stalled) > 0);
+	adapter_wait_logged(&rig, "does not answer");
+	begun_us = scout__now_us();
+	for (int i = 0; i < 40; i++) {
+		object_begin(&rig, &object, SCOUT__L2_LOAD, 60000);
+		ck_assert_int_eq(object_end(&object), SCOUT__L2_ERROR);
+	}
+	ck_assert_uint_lt(scout__now_us() - begun_us, LATE_US);
+	for (uint32_t i = 0; i < 4; i++)
+		object_fini(&more[i]);
+	(void)close(fd);
+}
+END_TEST
+
+START_TEST(a_port_that_nobody_listens_on_is_an_error_at_once_and_heals)
+{
+	real_server(NULL);
+	redis_kill(&server);
+	adapter_up(&rig, url);
+	object_begin(&rig, &object, SCOUT__L2_LOAD, 60000);
+	ck_assert_int_eq(object_end(&object), SCOUT__L2_ERROR);
+	ck_assert_uint_eq(adapter_logged(&rig, "cannot be reached"), 1);
+	redis_restart(&server);
+	adapter_wait(object_store(&rig, &object) == SCOUT__L2_OK);
+	ck_assert_uint_eq(adapter_logged(&rig, "cannot be reached"), 1);
+	ck_assert_uint_eq(adapter_logged(&rig, "works again"), 1);
+	ck_assert(atomic_load(&scout__redis_counters(rig.adapter)->ready));
+}
+END_TEST
+
+START_TEST(a_stopped_server_holds_up_nobody_and_heals)
+{
+	struct adapter_object large;
+
+	real_server(NULL);
+	adapter_up(&rig, url);
+	object_init(&large, 2, 64 * MIB);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
+	redis_freeze(&server);
+	memset(object.slot, 0xee, object.bytes);
+	object_begin(&rig, &object, SCOUT__L2_LOAD, 200);
+	object_begin(&rig, &large, SCOUT__L2_STORE, 200);
+	ck_assert_int_eq(end_in_time(&object), SCOUT__L2_TIMEOUT);
+	ck_assert_int_eq(end_in_time(&large), SCOUT__L2_TIMEOUT);
+	/* Half of the large one is on its way. Its memory is somebody else's now. */
+	memset(large.slot, 0x77, large.bytes);
+	memset(object.slot, 0x77, object.bytes);
+	adapter_wait(COUNTER(stalled) > 0);
+	redis_thaw(&server);
+	rig.timeout_ms = 5000;
+	adapter_wait(object_load(&rig, &large) == SCOUT__L2_ABSENT);
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_OK);
+	ck_assert_uint_eq(object_exists(&rig, &object, 1), 1);
+	object_fini(&large);
+}
+END_TEST
+
+START_TEST(a_store_that_ends_half_sent_is_never_completed_with_other_bytes)
+{
+	struct adapter_object large;
+
+	real_server(NULL);
+	rig.timeout_ms = 20000; /* nobody takes the server for dead */
+	adapter_up(&rig, url);
+	object_init(&large, 2, 64 * MIB);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
+	redis_freeze(&server);
+	object_begin(&rig, &large, SCOUT__L2_STORE, 300);
+	ck_assert_int_eq(end_in_time(&large), SCOUT__L2_TIMEOUT);
+	memset(large.slot, 0x77, large.bytes);
+	redis_thaw(&server);
+	/* Stores are done one after the other, so this one would come after the rest of that one. */
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_PRESENT);
+	ck_assert_int_eq((int)redis_number(&server, "DBSIZE"), 1);
+	ck_assert_uint_eq(COUNTER(stalled), 0);
+	object_fini(&large);
+}
+END_TEST
+
+START_TEST(a_server_that_hangs_for_less_than_the_timeout_loses_nothing)
+{
+	static struct adapter_object many[50];
+
+	real_server(NULL);
+	rig.timeout_ms = 8000;
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
+	redis_freeze(&server);
+	for (uint32_t i = 0; i < 50; i++) {
+		object_init(&many[i], 100 + i, 100000);
+		object_begin(&rig, &many[i], SCOUT__L2_STORE, 9000);
+	}
+	/* A lookup's question does not wait that long. Its reply, when it comes, is nobody else's. */
+	object_begin_exists(&rig, &object, many, 50, 50);
+	ck_assert_int_eq(end_in_time(&object), SCOUT__L2_TIMEOUT);
+	redis_thaw(&server);
+	for (uint32_t i = 0; i < 50; i++)
+		ck_assert_int_eq(object_end(&many[i]), SCOUT__L2_OK);
+	ck_assert_uint_eq(object_exists(&rig, &many[50 - 1], 1), 1);
+	ck_assert_uint_eq(COUNTER(reconnects), 0);
+	for (uint32_t i = 0; i < 50; i++) {
+		ck_assert_int_eq(object_load(&rig, &many[i]), SCOUT__L2_OK);
+		object_fini(&many[i]);
+	}
+}
+END_TEST
+
+START_TEST(a_server_that_comes_back_empty_is_believed)
+{
+	real_server(NULL);
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
+	redis_restart(&server);
+	/* Whatever the connections have learnt so far: nothing is found, and it works again. */
+	adapter_wait(object_load(&rig, &object) == SCOUT__L2_ABSENT);
+	ck_assert_uint_eq(object_exists(&rig, &object, 1), 0);
+	adapter_wait(object_store(&rig, &object) == SCOUT__L2_OK);
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_OK);
+	ck_assert_uint_ge(COUNTER(reconnects), 1);
+}
+END_TEST
+
+START_TEST(connections_that_the_server_closes_are_made_anew_without_an_error)
+{
+	real_server(NULL);
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_OK);
+	ck_assert_uint_eq(object_exists(&rig, &object, 1), 1);
+	(void)poll(NULL, 0, 150); /* connections that break young count as a failure of the server */
+	(void)redis_number(&server, "CLIENT KILL TYPE normal SKIPME yes");
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_OK);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_PRESENT);
+	ck_assert_uint_eq(object_exists(&rig, &object, 1), 1);
+	adapter_wait(COUNTER(reconnects) >= 3);
+	ck_assert_uint_eq(adapter_logged(&rig, "trying again"), 0);
+}
+END_TEST
+
+START_TEST(a_stop_ends_what_runs_at_once)
+{
+	static struct adapter_object many[60];
+	uint64_t begun_us;
+
+	real_server(NULL);
+	rig.timeout_ms = 60000;
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
+	redis_freeze(&server);
+	for (uint32_t i = 0; i < 60; i++) {
+		object_init(&many[i], 100 + i, i % 10 == 0 ? 8 * MIB : 1000);
+		object_begin(&rig, &many[i],
+			     i % 3 == 0   ? SCOUT__L2_STORE
+			     : i % 3 == 1 ? SCOUT__L2_LOAD
+					  : SCOUT__L2_REMOVE,
+			     60000);
+	}
+	object_begin_exists(&rig, &object, many, 60, 60000);
+	begun_us = scout__now_us();
+	adapter_down(&rig);
+	ck_assert_uint_lt(scout__now_us() - begun_us, LATE_US);
+	for (uint32_t i = 0; i < 60; i++) {
+		ck_assert_int_eq(object_end(&many[i]), SCOUT__L2_CANCELLED);
+		object_fini(&many[i]);
+	}
+	ck_assert_int_eq(object_end(&object), SCOUT__L2_CANCELLED);
+	redis_thaw(&server);
+}
+END_TEST
+
+START_TEST(a_stop_does_not_wait_for_a_server_that_is_being_connected)
+{
+	int fd;
+
+	url_of("", redis_deaf_listener(&fd), "");
+	rig.timeout_ms = 60000;
+	adapter_up(&rig, url);
+	object_begin(&rig, &object, SCOUT__L2_LOAD, 60000);
+	adapter_down(&rig);
+	ck_assert_int_eq(object_end(&object), SCOUT__L2_CANCELLED);
+	(void)close(fd);
+}
+END_TEST
+
+static Suite *
+suite(void)
+{
+	Suite *s = suite_create("l2_redis_faults");
+	TCase *tc = tcase_create("faults");
+
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_set_timeout(tc, 40);
+	tcase_add_test(tc, a_password_and_a_user_are_sent);
+	tcase_add_test(tc, a_wrong_password_is_told_once_and_heals);
+	tcase_add_test(tc, a_wrong_user_is_told_once_and_heals);
+	tcase_add_test(tc, a_missing_password_is_told_once_and_heals);
+	tcase_add_test(tc, a_password_that_nobody_asked_for_is_refused);
+	tcase_add_test(tc, a_password_that_was_put_in_while_connected_is_noticed);
+	tcase_add_test(tc, a_user_without_rights_gets_errors_and_no_storm_of_lines);
+	tcase_add_test(tc, nothing_is_removed_without_a_watch);
+	tcase_add_test(tc, a_server_without_room_for_clients_is_told_and_heals);
+	tcase_add_test(tc, a_server_that_accepts_and_never_answers_holds_up_nobody);
+	tcase_add_test(tc, a_port_that_nobody_listens_on_is_an_error_at_once_and_heals);
+	tcase_add_test(tc, a_stopped_server_holds_up_nobody_and_heals);
+	tcase_add_test(tc, a_store_that_ends_half_sent_is_never_completed_with_other_bytes);
+	tcase_add_test(tc, a_server_that_hangs_for_less_than_the_timeout_loses_nothing);
+	tcase_add_test(tc, a_server_that_comes_back_empty_is_believed);
+	tcase_add_test(tc, connections_that_the_server_closes_are_made_anew_without_an_error);
+	tcase_add_test(tc, a_stop_ends_what_runs_at_once);
+	tcase_add_test(tc, a_stop_does_not_wait_for_a_server_that_is_being_connected);
+	suite_add_tcase(s, tc);
+	return s;
+}
+
+int
+main(void)
+{
+	return redis_rig_main(suite());
+}

@@ -1,0 +1,89 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# kvscoutd as its operator meets it: its counters, a reader of its output that leaves, what it says and ends with.
+# usage: test_server_kvscoutd.sh KVSCOUTD
+. "$(dirname "$0")/../tap.sh"
+kvscoutd=$1
+server=
+# shellcheck disable=SC2154 # of tap.sh
+trap '[ -z "$server" ] || kill -KILL "$server"; rm -rf "$tap_dir"' EXIT
+
+# start NAME ARGS...: a server on $tap_dir/NAME.sock or what ARGS say; $endpoint is where.
+start() {
+	mkfifo "$tap_dir/$1.ready"
+	start_name=$1
+	shift
+	"$kvscoutd" --listen "ipc://$tap_dir/$start_name.sock" --l1_bytes 16Mi "$@" >"$tap_dir/$start_name.ready" \
+		2>"$tap_dir/$start_name.log" &
+	server=$!
+	read -r start_line <"$tap_dir/$start_name.ready"
+	endpoint=${start_line#kvscoutd: ready on }
+}
+
+stop() {
+	kill -TERM "$server"
+	wait "$server"
+	stop_status=$?
+	server=
+	return "$stop_status"
+}
+
+start plain
+check "--status prints counters" ends_with 0 "l1.bytes_limit 16777216" "$kvscoutd" --status "$endpoint"
+# shellcheck disable=SC2016 # for the inner shell
+check "--status to a full disk fails" ends_with 1 "could not be written" \
+	sh -c '"$1" --status "$2" >/dev/full' full "$kvscoutd" "$endpoint"
+check "a second server is told who has the path" ends_with 1 "held by a living server, pid $server" \
+	"$kvscoutd" --listen "$endpoint"
+kill -STOP "$server"
+check "--status of a stopped server ends" ends_with 1 "no answer within 2 s" "$kvscoutd" --status "$endpoint"
+kill -CONT "$server"
+check "SIGTERM ends it with 0" stop
+check "--status of no server ends" ends_with 1 "no answer within 2 s" "$kvscoutd" --status "$endpoint"
+check "--status of what is no endpoint is refused" ends_with 1 "nonsense" "$kvscoutd" --status nonsense
+
+# The ready line goes to a pipe that nobody reads: the reader has left before it is written.
+mkfifo "$tap_dir/left"
+(: <"$tap_dir/left") &
+exec 9>"$tap_dir/left"
+wait
+"$kvscoutd" --listen "ipc://$tap_dir/left.sock" --l1_bytes 16Mi >&9 2>"$tap_dir/left.log" &
+server=$!
+exec 9>&-
+# shellcheck disable=SC2016 # for the inner shell
+check "a reader that left does not end it" timeout 60 sh -c 'until "$1" --status "$2"; do :; done' \
+	until "$kvscoutd" "ipc://$tap_dir/left.sock"
+check "it is told in the log" grep -q "the ready line could not be written" "$tap_dir/left.log"
+check "and it ends as ever" stop
+
+# An operator's taskset (or CPUAffinity= of systemd) is kept: all threads have the CPUs that the process was started with.
+masks() {
+	sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/"$1"/task/*/status | sort -u
+}
+if command -v taskset >/dev/null; then
+	cpu=$(masks $$ | sed 's/[-,].*//')
+	plain_kvscoutd=$kvscoutd
+	# shellcheck disable=SC2016 # for the inner shell
+	printf '#!/bin/sh\nexec taskset -c %s "%s" "$@"\n' "$cpu" "$plain_kvscoutd" >"$tap_dir/pinned"
+	chmod +x "$tap_dir/pinned"
+	kvscoutd=$tap_dir/pinned
+	start pinned
+	check "it keeps the CPUs that it was started with" test "$(masks "$server")" = "$cpu"
+	check "and ends as ever" stop
+	kvscoutd=$plain_kvscoutd
+else
+	skip "it keeps the CPUs that it was started with" "no taskset"
+fi
+
+"$kvscoutd" --curve-keygen "$tap_dir/server.key" >"$tap_dir/public"
+: >"$tap_dir/clients"
+start keys --listen tcp://127.0.0.1:0 --curve_secret_file "$tap_dir/server.key" --curve_clients_file "$tap_dir/clients"
+check "an empty list of keys is a warning" grep -q "warn server: CURVE: .* 0 clients may connect" "$tap_dir/keys.log"
+check "--status with the server's own key" ends_with 0 "curve.refused 0" \
+	"$kvscoutd" --status "$endpoint" --curve_secret_file "$tap_dir/server.key"
+check "--status without it ends" ends_with 1 "CURVE keys" "$kvscoutd" --status "$endpoint"
+"$kvscoutd" --curve-keygen "$tap_dir/other.key" >"$tap_dir/public"
+check "--status with another one ends" ends_with 1 "no answer within 2 s" \
+	"$kvscoutd" --status "$endpoint" --curve_secret_file "$tap_dir/other.key"
+check "a server with keys ends with 0" stop
+finish

@@ -1,0 +1,145 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# kvscout-copy on a GPU, with a stand-in in the place of CUDA: what it measures, writes and judges, and what a failure costs.
+# usage: test_tools_copy.sh COPY_STAND_IN KVSCOUT_COPY
+stand_in=$1
+copy=$2
+. "$(dirname "$0")/../tap.sh"
+unset STAND_IN
+
+small="--backend cuda --piece-bytes 4K --total-bytes 2M --pool-bytes 8M --repeat 2"
+
+# run ARGS...: a small run that writes everything.
+run() {
+	rm -f "$tap_dir"/run.*
+	# shellcheck disable=SC2086 # options
+	timeout 100 "$stand_in" $small --lines "$tap_dir/run.lines" --json "$tap_dir/run.json" --markdown "$tap_dir/run.md" \
+		"$@" >"$tap_dir/run.out" 2>&1
+	run_status=$?
+	cat "$tap_dir/run.out"
+	return $run_status
+}
+
+# points STATUS: how many points have that status.
+points() {
+	cat "$tap_dir/run.lines" 2>/dev/null | grep -c "^{\"kind\": \"point\".*\"status\": \"$1\""
+}
+
+lines_are_json() {
+	command -v python3 >/dev/null || return 0
+	python3 -c 'import json,sys
+[json.loads(line) for line in open(sys.argv[1])]
+run = json.load(open(sys.argv[2]))
+assert len(run["points"]) == run["planned_points"] and run["goals"], run' "$tap_dir/run.lines" "$tap_dir/run.json"
+}
+
+measures_everything() {
+	run || return 1
+	[ "$(points measured)" -eq 10 ] && [ "$(wc -l <"$tap_dir/run.lines")" -eq 12 ] || return 1
+	grep -q "stand-in: all is freed, 0 violations" "$tap_dir/run.out" || return 1
+	grep -q '"wrong_bytes": 0' "$tap_dir/run.lines" && ! grep -q '"wrong_bytes": [1-9]' "$tap_dir/run.lines" || return 1
+	lines_are_json
+}
+
+tables_are_there() {
+	grep -q '^| at least 95 % of contiguous: h2d |' "$tap_dir/run.md" || return 1
+	grep -q '^| persistent | 4 KiB | auto |' "$tap_dir/run.md" || return 1
+	grep -q '0 bytes wrong; 0 of 10 points not measured' "$tap_dir/run.md"
+}
+
+# The kernel on the stand-in loses no time: what fails is the copy.
+waiting_fails() {
+	STAND_IN=waits run || return 1
+	grep -Eq '^  FAIL +beside a persistent kernel .*and the copy waited' "$tap_dir/run.out"
+}
+
+wrong_byte_fails() {
+	STAND_IN=wrong run && return 1
+	[ $run_status -eq 1 ] && grep -q 'BYTES ARE WRONG' "$tap_dir/run.out" && grep -q 'bytes are wrong$' "$tap_dir/run.out" &&
+		grep -q '"wrong_bytes": 1,.*"goal": "FAIL"' "$tap_dir/run.lines"
+}
+
+# costs_one_point MODE TEXT
+costs_one_point() {
+	STAND_IN=$1 run && return 1
+	[ $run_status -eq 1 ] && [ "$(points failed)" -eq 1 ] && [ "$(points measured)" -eq 9 ] || return 1
+	grep -q "\"beside\": \"memory\", \"status\": \"failed\", \"text\": \"$2" "$tap_dir/run.lines" && lines_are_json
+}
+
+# The goals are for auto; what another method breaks is a failure, and costs that method only.
+broken_method_costs_itself() {
+	STAND_IN=batch run && return 1
+	[ $run_status -eq 1 ] && [ "$(points measured)" -eq 10 ] && grep -q '3 points broke with all methods' "$tap_dir/run.out" || return 1
+	grep -q '"point": 0, .*"text": "with all methods: the measuring process ended by signal' "$tap_dir/run.lines" || return 1
+	grep -q '"point": 9, .*"text": "", .*"methods": {"contiguous": .*"auto": ' "$tap_dir/run.lines" && lines_are_json
+}
+
+# Each new process meets it again, and after some of them the run gives up.
+says_why_an_engine_fails() {
+	STAND_IN=pin run && return 1
+	[ $run_status -eq 1 ] && [ "$(points measured)" -eq 0 ] && [ "$(points failed)" -eq 9 ] || return 1
+	grep -q '"text": "method .* failed a copy (SCOUT_ERR_DEVICE): engine: cannot pin' "$tap_dir/run.lines" || return 1
+	grep -q '^not measured, too many processes failed: ' "$tap_dir/run.out"
+}
+
+no_device_is_a_skip() {
+	STAND_IN=none run
+	[ $run_status -eq 77 ] && grep -q 'SCOUT_ERR_DEVICE: no CUDA device' "$tap_dir/run.out"
+}
+
+groups_are_measured() {
+	run --groups 4 --method auto || return 1
+	[ "$(points measured)" -eq 10 ] && grep -q '"groups": 4' "$tap_dir/run.lines" || return 1
+	grep -Eq '(PASS|FAIL) +several groups ' "$tap_dir/run.out"
+}
+
+# A sweep that runs out of time has measured what matters most, and says what it has not.
+budget_ends_a_sweep() {
+	timeout 100 "$stand_in" --backend cuda --sweep --budget-s 2 --total-bytes 4M --pool-bytes 32M --lines "$tap_dir/run.lines" \
+		--markdown "$tap_dir/run.md" >"$tap_dir/run.out" 2>&1 || { cat "$tap_dir/run.out"; return 1; }
+	cat "$tap_dir/run.out"
+	grep -q '^not measured, the time was used up:' "$tap_dir/run.out" || return 1
+	[ "$(points measured)" -ge 1 ] && grep -q 'INCOMPLETE' "$tap_dir/run.out" || return 1
+	sed -n 2p "$tap_dir/run.lines" | grep -q '"direction": "h2d", "piece_bytes": 16384, "layered": false'
+}
+
+# A run that is killed has written all that it had measured.
+killed_keeps_its_lines() {
+	rm -f "$tap_dir"/run.*
+	"$stand_in" --backend cuda --sweep --total-bytes 4M --pool-bytes 32M --lines "$tap_dir/run.lines" \
+		--markdown "$tap_dir/run.md" >"$tap_dir/run.out" 2>&1 &
+	kk_pid=$!
+	kk_left=200
+	while [ $kk_left -gt 0 ] && [ "$(points measured)" -lt 2 ]; do
+		kk_left=$((kk_left - 1))
+		sleep 0.05
+	done
+	kill -KILL $kk_pid
+	wait $kk_pid 2>/dev/null
+	[ "$(points measured)" -ge 2 ] && grep -q '^| at least 95 %' "$tap_dir/run.md"
+}
+
+json_alone_on_standard_output() {
+	command -v python3 >/dev/null || return 0
+	# shellcheck disable=SC2086 # options
+	"$stand_in" $small --direction h2d --method direct --json - 2>/dev/null | python3 -c 'import json,sys; run = json.load(sys.stdin)
+assert set(run["points"][0]["methods"]) == {"contiguous", "direct"}, run["points"][0]'
+}
+
+check "a run measures, verifies and writes every point" measures_everything
+check "its tables and its drawing are there" tables_are_there
+check "a copy that waits for the kernel fails the goal" waiting_fails
+check "one wrong byte fails the point and the run" wrong_byte_fails
+check "a crash costs one point" costs_one_point crash "the measuring process ended by signal"
+check "a hang costs one point" costs_one_point hang "nothing happened for 5 s"
+check "an error of the device costs one point" costs_one_point error "making the load: cudaErrorIllegalAddress"
+check "a method that crashes costs that method only" broken_method_costs_itself
+check "what fails in the engine is told with its reason" says_why_an_engine_fails
+check "no device is a skip" no_device_is_a_skip
+check "groups of other pieces are measured" groups_are_measured
+check "a sweep ends with its budget" budget_ends_a_sweep
+check "a run that is killed keeps what it has measured" killed_keeps_its_lines
+check "JSON on standard output is alone there" json_alone_on_standard_output
+check "groups are limited" ends_with 2 'kvscout-copy: --groups: "5" is outside 1..4' "$copy" --backend cuda --groups 5
+check "an unknown method is refused" ends_with 2 'is none of staged, batch, direct, auto' "$stand_in" --backend cuda --method none
+finish

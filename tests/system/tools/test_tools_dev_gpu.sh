@@ -1,0 +1,172 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# `./dev gpu` from an exported tree with gcc, g++, nvcc and libc alone: what builds is reported as not run where there is no GPU, what
+# does not build is red, and a missing tool is named and skipped.
+# usage: test_tools_dev_gpu.sh SOURCE_ROOT
+root=$1
+. "$(dirname "$0")/../tap.sh"
+
+unset CC CXX NVCC OUT CI KVSCOUT_WERROR
+cuda_bin=$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
+tree=$tap_dir/tree
+tools=$tap_dir/tools
+mkdir -p "$tree/tests" "$tools"
+cp -R "$root/dev" "$root/scripts" "$root/include" "$root/libclient" "$root/libworker" "$root/bench" "$tree" || exit 1
+cp -R "$root/tests/gpu" "$tree/tests" || exit 1
+
+for tool in sh env dirname basename readlink sleep mkdir rm cat cksum sed grep head tee date timeout gcc g++ as ld; do
+	found=$(command -v $tool) && [ -x "$found" ] && ln -s "$found" "$tools/$tool"
+done
+
+# In the exported tree, with those tools alone.
+cat >"$tap_dir/dev_gpu" <<END
+#!/bin/sh
+exec env PATH="\${TEST_PATH:-$tools:$cuda_bin}" "$tree/dev" gpu "\$@"
+END
+chmod +x "$tap_dir/dev_gpu"
+dev_gpu=$tap_dir/dev_gpu
+
+fails_with_a_planted_error_in() {
+	cp "$tree/$1" "$tap_dir/kept" && echo 'this is no line of C;' >>"$tree/$1" || return 1
+	ends_with 1 "0 passed, 1 failed, 0 skipped" "$dev_gpu" --build
+	fw_status=$?
+	cp "$tap_dir/kept" "$tree/$1"
+	return $fw_status
+}
+
+names_what_is_missing() {
+	ends_with 0 "SKIPPED, not found: $1" env TEST_PATH="$2" NVCC="$3" "$dev_gpu" || return 1
+	grep -qx "0 passed, 0 failed, 1 skipped" "$tap_dir/out"
+}
+
+without_gxx() {
+	mkdir "$tap_dir/no-g++" && cp -P "$tools"/* "$tap_dir/no-g++" && rm "$tap_dir/no-g++/g++" || return 1
+	names_what_is_missing g++ "$tap_dir/no-g++:$cuda_bin" "$cuda_bin/nvcc"
+}
+
+# Cases that scripts/gpu.sh runs by name.
+case_exists() {
+	ce_name=$(sed -n 's/^GPU_CASE=//p' "$root/scripts/gpu.sh")
+	[ -n "$ce_name" ] && grep -q "{\"$ce_name\", " "$root/tests/gpu/gpu_copy.c"
+}
+
+builds_and_runs_nothing() {
+	ends_with 0 "build: passed" "$dev_gpu" --build || return 1
+	"$tree/build-gpu/bin/kvscout-copy" --devices && return 0
+	ends_with 0 "no GPU here" "$dev_gpu" || return 1
+	tail -n 1 "$tap_dir/out" | grep -Eqx '1 passed, 0 failed, [1-9][0-9]+ skipped'
+}
+
+runs_what_was_built_before() {
+	ends_with 0 "using the programs in build-gpu" env TEST_PATH="$tools" NVCC=/nonexistent/nvcc "$dev_gpu" --build
+}
+
+# ---- the way through a machine with a GPU, with scripts in the place of the programs ----
+
+# script NAME: the rest of its lines from standard input.
+script() {
+	{
+		echo '#!/bin/sh'
+		cat
+	} >"$tree/build-gpu/bin/$1"
+	chmod +x "$tree/build-gpu/bin/$1"
+}
+
+# Programs that look as if they had been built from this tree.
+pretend_to_build() {
+	rm -rf "$tree/build-gpu"
+	mkdir -p "$tree/build-gpu/bin"
+	(
+		ROOT=$tree
+		. "$tree/scripts/gpu.sh"
+		gpu_stamp >"$tree/build-gpu/stamp"
+	)
+	script gpu_copy <<'END'
+[ $# -eq 2 ] && exit 0
+echo 1..4
+echo ok 1 - a
+echo not ok 2 - b
+echo 'ok 3 - c # SKIP no'
+echo ok 4 - d
+exit 1
+END
+	script kvscout-copy <<'END'
+case "$*" in
+--devices) echo 'device 0: pretended' ;;
+*--budget-s*--lines*--markdown*) echo 'goals: 3 passed, 1 failed, 2 incomplete' ;;
+*) exit 9 ;;
+esac
+END
+}
+
+# on_gpu STATUS COUNTS ARGS...: what `./dev gpu ARGS` says at its end.
+on_gpu() {
+	og_counts=$2
+	og_status=$1
+	shift 2
+	mkdir -p "$tap_dir/results"
+	ends_with "$og_status" "using the programs in build-gpu" env TEST_PATH="$tools" NVCC=/nonexistent/nvcc OUT="$tap_dir/results" \
+		"$dev_gpu" "$@" || return 1
+	tail -n 1 "$tap_dir/out" | grep -Eqx "$og_counts, [1-9][0-9]* skipped"
+}
+
+# Passed: two cases, the one by PTX, the tool, three goals. Failed: a case, a goal. Skipped: the build, a case, two goals, and what is
+# not there.
+counts_every_case() {
+	pretend_to_build
+	on_gpu 1 "7 passed, 2 failed" --quick || return 1
+	grep -q '^not ok 2 - b' "$tap_dir/results/gpu.log" && grep -q '^goals: 3 passed' "$tap_dir/results/gpu.log" || return 1
+	[ -x /usr/local/cuda/bin/compute-sanitizer ] || on_gpu 1 "7 passed, 2 failed"
+}
+
+green_when_all_is_well() {
+	pretend_to_build
+	printf '[ $# -eq 2 ] && exit 0\necho 1..1\necho ok 1 - a\n' | script gpu_copy
+	printf '[ "$*" = --devices ] || echo "goals: 13 passed, 0 failed, 0 incomplete"\n' | script kvscout-copy
+	on_gpu 0 "16 passed, 0 failed" --quick
+}
+
+unusable_driver_is_red() {
+	pretend_to_build
+	printf '[ "$*" = --devices ] && exit 1\nexit 0\n' | script kvscout-copy
+	printf 'echo "1..1"\necho "ok 1 - a # SKIP no device"\n' | script gpu_copy
+	on_gpu 1 "0 passed, 1 failed" --quick && grep -q '^looking for a GPU: FAILED, exit status 1' "$tap_dir/out"
+}
+
+# A case that hangs, and one behind it; then a program that ends before its plan.
+hang_costs_its_program() {
+	pretend_to_build
+	printf '[ $# -eq 2 ] && exit 0\necho 1..3\necho ok 1 - a\nexec sleep 100\n' | script gpu_copy
+	GPU_QUICK_TESTS_LIMIT_S=6
+	export GPU_QUICK_TESTS_LIMIT_S
+	on_gpu 1 "6 passed, 2 failed" --quick
+	hc_status=$?
+	unset GPU_QUICK_TESTS_LIMIT_S
+	return $hc_status
+}
+
+early_end_is_red() {
+	pretend_to_build
+	printf '[ $# -eq 2 ] && exit 0\necho 1..3\necho ok 1 - a\n' | script gpu_copy
+	on_gpu 1 "6 passed, 2 failed" --quick && grep -q '^gpu_copy: FAILED, it ended early' "$tap_dir/out"
+}
+
+check "the cases that run once more exist" case_exists
+check "every case, goal and step is counted" counts_every_case
+check "a run in which nothing fails is green" green_when_all_is_well
+check "a driver that cannot be used is red" unusable_driver_is_red
+check "a test that hangs costs its own program" hang_costs_its_program
+check "a test program that ends before its plan is red" early_end_is_red
+rm -rf "$tree/build-gpu"
+check "no nvcc is a skip that says so" names_what_is_missing nvcc "$tools" /nonexistent/nvcc
+check "no g++ is a skip that says so" without_gxx
+if [ -x "$cuda_bin/nvcc" ] && command -v g++ >/dev/null && command -v gcc >/dev/null; then
+	check "a kernel of the engine that does not compile is red" fails_with_a_planted_error_in libworker/copy/cuda_kernels.cu
+	check "a C file of the engine that does not compile is red" fails_with_a_planted_error_in libworker/copy/cuda_lane.c
+	check "a test that does not compile is red" fails_with_a_planted_error_in tests/gpu/gpu_copy.c
+	check "an exported tree builds, and reports what is not run" builds_and_runs_nothing
+	check "programs that were built from this tree need no compiler" runs_what_was_built_before
+else
+	skip "builds" "no gcc, g++ or nvcc"
+fi
+finish

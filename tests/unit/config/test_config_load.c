@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <kvscout/error.h>
+
+#include "check_main.h"
+#include "option_table.h"
+
+static char file_path[64];
+
+/* A file with these bytes. */
+static void
+write_file(const char *text, size_t n)
+{
+	int fd;
+
+	snprintf(file_path, sizeof(file_path), "/tmp/kvscout-test-option-XXXXXX");
+	fd = mkstemp(file_path);
+	ck_assert_int_ge(fd, 0);
+	while (n) {
+		ssize_t written = write(fd, text, n);
+
+		ck_assert_int_gt(written, 0);
+		text += written;
+		n -= (size_t)written;
+	}
+	ck_assert_int_eq(close(fd), 0);
+}
+
+static int
+load_bytes(const char *text, size_t n)
+{
+	int rc;
+
+	write_file(text, n);
+	rc = scout__options_load(&table, &cfg, file_path, err, sizeof(err));
+	ck_assert_int_eq(unlink(file_path), 0);
+	return rc;
+}
+
+static int
+load(const char *text)
+{
+	return load_bytes(text, strlen(text));
+}
+
+static void
+check_load_error(const char *text, int code, const char *message)
+{
+	char expected[256];
+
+	ck_assert_int_eq(load(text), code);
+	snprintf(expected, sizeof(expected), "%s:%s", file_path, message);
+	ck_assert_str_eq(err, expected);
+}
+
+START_TEST(a_file_of_settings_is_applied)
+{
+	ck_assert_int_eq(load("# a comment\n"
+			      "\n"
+			      "  \t \n"
+			      "count = 12\n"
+			      "\tbytes=1Mi # the pool\r\n"
+			      "  path =  a = b  \n"
+			      "mode = sync#behind\n"
+			      "name =\n"
+			      "counts = 13\n"
+			      "is_on = on"),
+			 0);
+	ck_assert_uint_eq(cfg.count, 13);
+	ck_assert_uint_eq(cfg.bytes, 1 << 20);
+	ck_assert_str_eq(cfg.path, "a = b");
+	ck_assert_uint_eq(cfg.mode, 2);
+	ck_assert_str_eq(cfg.name, "");
+	ck_assert_uint_eq(cfg.is_on, 1);
+}
+END_TEST
+
+START_TEST(an_empty_file_changes_nothing)
+{
+	struct config before;
+
+	memcpy(&before, &cfg, sizeof(cfg));
+	ck_assert_int_eq(load(""), 0);
+	ck_assert_int_eq(load("\n\n#only this"), 0);
+	ck_assert_mem_eq(&before, &cfg, sizeof(cfg));
+}
+END_TEST
+
+START_TEST(a_wrong_line_is_named_by_its_number)
+{
+	check_load_error("count = 12\n\n# x\ncount = 1001\ncount = 99\n", SCOUT_ERR_CONFIG_RANGE,
+			 "4: count = \"1001\": must be 1..1000");
+	/* Lines before it have been applied, later ones not. */
+	ck_assert_uint_eq(cfg.count, 12);
+	check_load_error("count = x", SCOUT_ERR_CONFIG_SYNTAX, "1: count = \"x\": must be a number, 1..1000");
+	check_load_error("\ncolour = 1\n", SCOUT_ERR_CONFIG_KEY, "2: \"colour\" is no configuration key");
+}
+END_TEST
+
+START_TEST(a_line_without_equals_or_key_is_malformed)
+{
+	check_load_error("count = 3\ncount\n", SCOUT_ERR_FORMAT, "2: the line has no '='");
+	check_load_error("count # = 3\n", SCOUT_ERR_FORMAT, "1: the line has no '='");
+	check_load_error("\n = 3\n", SCOUT_ERR_FORMAT, "2: no key before '='");
+}
+END_TEST
+
+START_TEST(a_nul_byte_is_malformed)
+{
+	static const char text[] = "count = 3\ncount = 4\0 5\n";
+
+	ck_assert_int_eq(load_bytes(text, sizeof(text) - 1), SCOUT_ERR_FORMAT);
+	ck_assert_ptr_nonnull(strstr(err, ":2: the line has a NUL byte"));
+	ck_assert_uint_eq(cfg.count, 3);
+}
+END_TEST
+
+START_TEST(a_line_may_be_8191_bytes)
+{
+	char *text = malloc(8193);
+
+	ck_assert_ptr_nonnull(text);
+	memset(text, ' ', 8192);
+	memcpy(text, "count = 77", 10);
+	ck_assert_int_eq(load_bytes(text, 8191), 0);
+	ck_assert_uint_eq(cfg.count, 77);
+	ck_assert_int_eq(load_bytes(text, 8192), SCOUT_ERR_FORMAT);
+	ck_assert_ptr_nonnull(strstr(err, ":1: the line is too long"));
+	free(text);
+}
+END_TEST
+
+START_TEST(what_is_no_file_is_said)
+{
+	ck_assert_int_eq(scout__options_load(&table, &cfg, "/nonexistent/kvscout.conf", err, sizeof(err)),
+			 SCOUT_ERR_FORMAT);
+	ck_assert_str_eq(err, "/nonexistent/kvscout.conf: No such file or directory");
+	ck_assert_int_eq(scout__options_load(&table, &cfg, "/tmp", err, sizeof(err)), SCOUT_ERR_FORMAT);
+	ck_assert_str_eq(err, "/tmp: Is a directory");
+	ck_assert_int_eq(scout__options_load(&table, &cfg, "/dev/zero", err, sizeof(err)), SCOUT_ERR_FORMAT);
+}
+END_TEST
+
+START_TEST(the_environment_is_read_when_asked)
+{
+	ck_assert_int_eq(setenv("KVSCOUT_TEST_COUNT", "21", 1), 0);
+	ck_assert_int_eq(setenv("KVSCOUT_TEST_LATE_NAME", "env", 1), 0);
+	ck_assert_int_eq(setenv("kvscout_test_device", "3", 1), 0);
+	scout__options_init(&table, &cfg, sizeof(cfg));
+	ck_assert_uint_eq(cfg.count, 256);
+	ck_assert_int_eq(scout__options_load_env(&table, &cfg, err, sizeof(err)), 0);
+	ck_assert_uint_eq(cfg.count, 21);
+	ck_assert_str_eq(cfg.late_name, "env");
+	ck_assert_int_eq(cfg.device, 0);
+}
+END_TEST
+
+START_TEST(an_alias_works_in_the_environment_and_yields_to_the_name)
+{
+	ck_assert_int_eq(setenv("KVSCOUT_TEST_COUNTS", "22", 1), 0);
+	ck_assert_int_eq(scout__options_load_env(&table, &cfg, err, sizeof(err)), 0);
+	ck_assert_uint_eq(cfg.count, 22);
+	ck_assert_int_eq(setenv("KVSCOUT_TEST_COUNT", "23", 1), 0);
+	ck_assert_int_eq(scout__options_load_env(&table, &cfg, err, sizeof(err)), 0);
+	ck_assert_uint_eq(cfg.count, 23);
+}
+END_TEST
+
+START_TEST(a_wrong_variable_is_named)
+{
+	ck_assert_int_eq(setenv("KVSCOUT_TEST_COUNT", "many", 1), 0);
+	ck_assert_int_eq(scout__options_load_env(&table, &cfg, err, sizeof(err)), SCOUT_ERR_CONFIG_SYNTAX);
+	ck_assert_str_eq(err, "KVSCOUT_TEST_COUNT: count = \"many\": must be a number, 1..1000");
+}
+END_TEST
+
+START_TEST(a_table_without_prefix_reads_no_environment)
+{
+	struct scout__option_table silent = table;
+
+	silent.env_prefix = NULL;
+	ck_assert_int_eq(setenv("COUNT", "5", 1), 0);
+	ck_assert_int_eq(setenv("KVSCOUT_TEST_COUNT", "5", 1), 0);
+	ck_assert_int_eq(scout__options_load_env(&silent, &cfg, err, sizeof(err)), 0);
+	ck_assert_uint_eq(cfg.count, 256);
+}
+END_TEST
+
+static const char help[] = "| Key | Default | Range | Meaning |\n"
+			   "|---|---|---|---|\n"
+			   "| `path` | none | 1..20 bytes | A path |\n"
+			   "| `name` | default | 0..8 bytes | A name |\n"
+			   "| `count` | 256 | 1..1000 | A count (also spelt `counts`) |\n"
+			   "| `device` | 0 | 0..15 | A device |\n"
+			   "| `version` | 0 | 0..18446744073709551615 | A version |\n"
+			   "| `bytes` | 8Mi | 64Ki..4Gi | A size |\n"
+			   "| `any_bytes` | all | 0..18446744073709551615 | Any size |\n"
+			   "| `is_on` | 0 | 0, 1, false, true, no, yes, off, on | A flag |\n"
+			   "| `mode` | async | async, polled, sync | A word |\n"
+			   "| `offset` | 0 | -2147483648..2147483647 | A signed number |\n"
+			   "| `any_count` | 0 | 0..4294967295 | Any count |\n"
+			   "| `late` | 7 | 1..9 | A later field |\n"
+			   "| `late_name` | young | 1..9 bytes | A later string |\n"
+			   "| `late_list` | none | 2..12 bytes | A later list |\n";
+
+START_TEST(help_is_a_markdown_table)
+{
+	char text[2048];
+
+	ck_assert_uint_eq(scout__options_help(&table, text, sizeof(text)), strlen(help));
+	ck_assert_str_eq(text, help);
+}
+END_TEST
+
+START_TEST(help_is_cut_as_snprintf_does)
+{
+	ck_assert_uint_eq(scout__options_help(&table, NULL, 0), strlen(help));
+	for (size_t len = 1; len <= sizeof(help); len++) {
+		char *text = malloc(len);
+
+		ck_assert_ptr_nonnull(text);
+		ck_assert_uint_eq(scout__options_help(&table, text, len), strlen(help));
+		ck_assert_uint_eq(strlen(text), len - 1);
+		ck_assert_int_eq(strncmp(text, help, len - 1), 0);
+		free(text);
+	}
+}
+END_TEST
+
+static void
+add_source_tests(TCase *tcase)
+{
+	tcase_add_test(tcase, a_file_of_settings_is_applied);
+	tcase_add_test(tcase, an_empty_file_changes_nothing);
+	tcase_add_test(tcase, a_wrong_line_is_named_by_its_number);
+	tcase_add_test(tcase, a_line_without_equals_or_key_is_malformed);
+	tcase_add_test(tcase, a_nul_byte_is_malformed);
+	tcase_add_test(tcase, a_line_may_be_8191_bytes);
+	tcase_add_test(tcase, what_is_no_file_is_said);
+	tcase_add_test(tcase, the_environment_is_read_when_asked);
+	tcase_add_test(tcase, an_alias_works_in_the_environment_and_yields_to_the_name);
+	tcase_add_test(tcase, a_wrong_variable_is_named);
+	tcase_add_test(tcase, a_table_without_prefix_reads_no_environment);
+	tcase_add_test(tcase, help_is_a_markdown_table);
+	tcase_add_test(tcase, help_is_cut_as_snprintf_does);
+}
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("option_load");
+	TCase *tcase = tcase_create("option_load");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	add_source_tests(tcase);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}

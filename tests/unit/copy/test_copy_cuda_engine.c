@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA backend on a fake CUDA runtime (fake_cuda.h says what that shows and what not): every method, layers, events.
+ */
+#include "cuda_rig.h"
+#include "check_main.h"
+
+/* How much higher the GPU's addresses of pinned memory are, where it does not know the host's. */
+#define ALIAS (UINT64_C(1) << 45)
+
+/* ---- bytes ---- */
+
+static void
+random_world(struct world *w, uint64_t seed)
+{
+	static const uint32_t plane_counts[] = {1, 2, 3, 61, 122};
+
+	memset(w, 0, sizeof(*w));
+	w->seed = seed;
+	w->layout.n_planes = plane_counts[random_below(&w->seed, 5)];
+	for (uint32_t p = 0; p < w->layout.n_planes; p++) {
+		w->planes[p].block_bytes = 1 + random_below(&w->seed, w->layout.n_planes > 3 ? 1500 : 40000);
+		if (random_below(&w->seed, 2))
+			w->planes[p].block_bytes = (w->planes[p].block_bytes + 15) / 16 * 16;
+		w->planes[p].stride = w->planes[p].block_bytes + random_below(&w->seed, 2) * 16;
+	}
+	world_fill(w, w->layout.n_planes, 1 + (uint32_t)random_below(&w->seed, 20), 100, 3);
+}
+
+/* Distinct pages for all slots, some in runs, some null. */
+static void
+random_ids(struct world *w, int64_t *ids)
+{
+	uint64_t n = w->layout.n_blocks, all[100], swap, j;
+
+	for (uint64_t i = 0; i < n; i++)
+		all[i] = i;
+	for (uint64_t i = 0; i < n; i++) {
+		j = random_below(&w->seed, 3) ? i : i + random_below(&w->seed, n - i);
+		swap = all[i];
+		all[i] = all[j];
+		all[j] = swap;
+	}
+	for (uint64_t i = 0; i < (uint64_t)w->n_slots * w->layout.blocks_per_chunk; i++)
+		ids[i] = random_below(&w->seed, 7) == 0 ? -1 - (int64_t)random_below(&w->seed, 3) : (int64_t)all[i];
+}
+
+static void
+copy_all(struct world *w, enum scout__copy_direction direction, const int64_t *ids)
+{
+	struct scout__copy_item items[MAX_ITEMS];
+	struct scout__copy_batch batch = {.direction = direction, .n = w->n_slots, .items = items, .cookie = 77};
+	uint32_t n = w->layout.blocks_per_chunk;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < w->n_slots; i++) {
+		items[i] = (struct scout__copy_item){slot_in(w, w->slots, i), ids + (size_t)i * n};
+		model_copy(w, direction, i, ids + (size_t)i * n);
+		for (uint32_t b = 0; b < n; b++)
+			bytes += ids[(size_t)i * n + b] < 0 ? 0 : w->shard_bytes / n;
+	}
+	ck_assert_int_eq(ops->start(w->engine, &batch), 0);
+	ck_assert_ptr_eq(next_ended(w->engine), &batch);
+	ck_assert_int_eq(batch.status, 0);
+	ck_assert_uint_eq(batch.n_done, w->n_slots);
+	ck_assert_uint_eq(batch.bytes, bytes);
+}
+
+START_TEST(every_method_copies_every_byte_and_no_other)
+{
+	struct fake_cuda_options opt = options();
+	int64_t ids[3 * 20] = {0};
+
+	opt.no_batch = _i % 8 >= 4;
+	opt.alias = _i >= 16 ? ALIAS : 0;
+	random_world(&world, 500 + (uint64_t)_i);
+	gpu_start(&world, &opt);
+	gpu_open(&world, methods[_i % 4]);
+	for (int round = 0; round < 2; round++) {
+		random_ids(&world, ids);
+		copy_all(&world, SCOUT__COPY_SAVE, ids);
+		assert_as_model(&world, "after save");
+		random_ids(&world, ids);
+		copy_all(&world, SCOUT__COPY_LOAD, ids);
+		assert_as_model(&world, "after load");
+	}
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+/* More blocks in a chunk than one launch can name. */
+START_TEST(a_chunk_of_many_blocks_is_cut)
+{
+	struct fake_cuda_options opt = options();
+	int64_t *ids;
+
+	memset(&world, 0, sizeof(world));
+	world.seed = 3;
+	world.planes[0] = (struct scout__copy_plane){.block_bytes = 40, .stride = 48};
+	world.planes[1] = (struct scout__copy_plane){.block_bytes = 16, .stride = 16};
+	world_fill(&world, 2, 5000, 5100, 1);
+	gpu_start(&world, &opt);
+	gpu_open(&world, methods[_i]);
+	ids = must_alloc(5000 * sizeof(*ids));
+	for (int64_t i = 0; i < 5000; i++)
+		ids[i] = i % 11 == 0 ? -1 : i * 3301 % 5100;
+	copy_all(&world, SCOUT__COPY_SAVE, ids);
+	copy_all(&world, SCOUT__COPY_LOAD, ids);
+	assert_as_model(&world, "after both");
+	free(ids);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+START_TEST(neighbouring_pages_are_one_copy)
+{
+	struct fake_cuda_options opt = options();
+	int64_t ids[4] = {4, 5, 6, 7};
+	uint64_t before;
+
+	world_layered(&world, 1);
+	gpu_start(&world, &opt);
+	gpu_open(&world, "batch");
+	before = fake_cuda_counts().copies;
+	copy_all(&world, SCOUT__COPY_LOAD, ids);
+	/* Only the first plane has no gaps. */
+	ck_assert_uint_eq(fake_cuda_counts().copies - before, 1 + 4 + 4);
+	ck_assert_uint_eq(fake_cuda_counts().batch_calls, 1);
+	ck_assert_uint_eq(fake_cuda_counts().launches, 0);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+/* Thousands of pieces in both directions at once, behind a GPU that stands still. */
+START_TEST(a_thousand_pieces_are_outstanding_at_most)
+{
+	struct fake_cuda_options opt = options();
+	struct scout__copy_batch batches[2];
+	struct scout__copy_item items[2];
+	int64_t *ids = must_alloc(3000 * sizeof(*ids));
+
+	opt.gate = gate;
+	opt.no_batch = _i & 1;
+	atomic_store(&gate_steps, -1);
+	memset(&world, 0, sizeof(world));
+	world.seed = 3;
+	world.planes[0] = (struct scout__copy_plane){.block_bytes = 40, .stride = 48};
+	world.planes[1] = (struct scout__copy_plane){.block_bytes = 16, .stride = 32};
+	world_fill(&world, 2, 1500, 3000, 2);
+	gpu_start(&world, &opt);
+	gpu_open(&world, "batch");
+	for (int64_t i = 0; i < 3000; i++)
+		ids[i] = 2999 - i;
+	atomic_store(&gate_steps, 0);
+	for (uint32_t b = 0; b < 2; b++) {
+		items[b] = (struct scout__copy_item){slot_in(&world, world.slots, b), ids + (size_t)b * 1500};
+		batches[b] = (struct scout__copy_batch){
+			.direction = b ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD, .n = 1, .items = &items[b]};
+		ck_assert_int_eq(ops->start(world.engine, &batches[b]), 0);
+	}
+	while (fake_cuda_pending() < 512) /* of one direction, and some of the other */
+		sched_yield();
+	wait_queries(20);
+	ck_assert_uint_le(fake_cuda_pending(), 1024);
+	atomic_store(&gate_steps, -1);
+	for (uint32_t b = 0; b < 2; b++) {
+		const struct scout__copy_batch *ended = next_ended(world.engine);
+
+		ck_assert_int_eq(ended->status, 0);
+		ck_assert_uint_eq(ended->n_done, 1);
+	}
+	model_copy(&world, SCOUT__COPY_LOAD, 0, ids);
+	model_copy(&world, SCOUT__COPY_SAVE, 1, ids + 1500);
+	assert_as_model(&world, "after both");
+	ck_assert_uint_le(fake_cuda_counts().most_pending, 1024);
+	free(ids);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+/* _i: whether the GPU knows pinned memory by other addresses; single copies take the host's. */
+START_TEST(a_batch_that_the_driver_refuses_is_copied_one_by_one_and_not_tried_again)
+{
+	struct fake_cuda_options opt = options();
+	int64_t ids[8] = {4, 6, 1, 9, 0, 2, 3, 5};
+
+	opt.refuse_batch = FAKE_CUDA_NOT_SUPPORTED;
+	opt.alias = _i ? ALIAS : 0;
+	world_layered(&world, 2);
+	gpu_start(&world, &opt);
+	gpu_open(&world, "batch");
+	copy_all(&world, SCOUT__COPY_SAVE, ids);
+	copy_all(&world, SCOUT__COPY_LOAD, ids);
+	assert_as_model(&world, "after both");
+	ck_assert_uint_eq(fake_cuda_counts().refused, 1);
+	ck_assert_uint_eq(fake_cuda_counts().batch_calls, 0);
+	ck_assert_ptr_nonnull(strstr(last_log, "refuses a batch"));
+	ck_assert_ptr_nonnull(strstr(last_log, "cudaErrorNotSupported"));
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+START_TEST(auto_takes_larger_methods_for_larger_pieces)
+{
+	for (int save = 0; save < 2; save++) {
+		enum scout__copy_direction d = save ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD;
+
+		ck_assert_int_eq(scout__cuda_method_choose(d, 0, 0, true), SCOUT__CUDA_STAGED);
+		ck_assert_int_eq(scout__cuda_method_choose(d, 1 << 20, 256, true), SCOUT__CUDA_STAGED);
+		ck_assert_int_eq(scout__cuda_method_choose(d, 64 << 20, 32, true), SCOUT__CUDA_BATCH);
+		ck_assert_int_eq(scout__cuda_method_choose(d, 4 << 20, 16, true), SCOUT__CUDA_BATCH);
+		ck_assert_int_eq(scout__cuda_method_choose(d, 4 << 20, 16, false), SCOUT__CUDA_STAGED);
+	}
+}
+END_TEST
+
+/* ---- layers and events ---- */
+
+START_TEST(layers_are_enqueued_and_copied_in_order_with_their_events)
+{
+	struct fake_cuda_options opt = options();
+	struct scout__copy_progress progress = {0, 0};
+	struct single s;
+	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
+	void *events[2], *event;
+	bool load = _i & 1;
+
+	opt.gate = gate;
+	atomic_store(&gate_steps, -1);
+	world_layered(&world, 1);
+	gpu_start(&world, &opt);
+	gpu_open(&world, methods[_i / 2]);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(fake_cuda.event_new(&events[i]), 0);
+	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
+	single_init(&s, &world, load ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 0);
+	s.batch.n_layers = 2;
+	s.batch.first_plane = two_layers;
+	s.batch.progress = &progress;
+	s.batch.layer_events = load ? events : NULL;
+	s.batch.event = load ? event : NULL;
+	atomic_store(&gate_steps, 0);
+	ck_assert_int_eq(ops->start(world.engine, &s.batch), 0);
+	while (atomic_load(&progress.enqueued) < 2) {
+		ck_assert_uint_lt(scout__now_us(), until_us);
+		sched_yield();
+	}
+	ck_assert_uint_eq(atomic_load(&progress.copied), 0);
+	/* One operation at a time, and the engine looks after each: the first layer is seen before the second is over. */
+	while (atomic_load(&progress.copied) < 1) {
+		ck_assert_ptr_null(ops->poll(world.engine));
+		run_one_op();
+	}
+	if (load) {
+		ck_assert(fake_cuda_event_over(events[0]));
+		ck_assert(fake_cuda_event_recorded(events[1]));
+		ck_assert(fake_cuda_event_recorded(event));
+	}
+	atomic_store(&gate_steps, -1);
+	ck_assert_ptr_eq(next_ended(world.engine), &s.batch);
+	ck_assert_uint_eq(atomic_load(&progress.copied), 2);
+	ck_assert_int_eq(s.batch.status, 0);
+	ck_assert_uint_eq(s.batch.n_done, 1);
+	ck_assert_uint_eq(s.batch.bytes, world.shard_bytes);
+	model_copy(&world, s.batch.direction, 0, s.ids);
+	assert_as_model(&world, "after the layers");
+	for (int i = 0; i < 2; i++)
+		fake_cuda.event_free(events[i]);
+	fake_cuda.event_free(event);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+static void
+assert_pages_as_model(const struct world *w)
+{
+	for (uint32_t p = 0; p < w->layout.n_planes; p++)
+		ck_assert(memcmp(w->pages[p], w->model_pages[p], plane_span(w, p)) == 0);
+}
+
+/* The events are recorded in a stream of the caller's that stands still: the forward pass. */
+START_TEST(nothing_is_copied_before_the_callers_events)
+{
+	struct fake_cuda_options opt = options();
+	void *forward, *after, *layer[2];
+	struct single s;
+	bool load = _i & 1;
+
+	world_layered(&world, 1);
+	gpu_start(&world, &opt);
+	gpu_open(&world, methods[_i / 2]);
+	ck_assert_int_eq(fake_cuda.stream_new(&forward, 0), 0);
+	ck_assert_int_eq(fake_cuda.event_new(&after), 0);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(fake_cuda.event_new(&layer[i]), 0);
+	fake_cuda_hold(forward);
+	ck_assert_int_eq(fake_cuda.event_record(after, forward), 0);
+	ck_assert_int_eq(fake_cuda.event_record(layer[0], forward), 0);
+	fake_cuda_hold(forward);
+	ck_assert_int_eq(fake_cuda.event_record(layer[1], forward), 0);
+	single_init(&s, &world, load ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 0);
+	s.batch.after = after;
+	s.batch.n_layers = 2;
+	s.batch.first_plane = two_layers;
+	s.batch.layer_events = load ? NULL : layer;
+	ck_assert_int_eq(ops->start(world.engine, &s.batch), 0);
+	wait_queries(5);
+	ck_assert_ptr_null(ops->poll(world.engine));
+	if (load)
+		assert_pages_as_model(&world);
+	else
+		assert_as_model(&world, "before the event");
+	fake_cuda_release(forward);
+	if (!load) {
+		/* The first layer may be read now; the second, which the forward pass still writes, not. */
+		memset(world.pages[2], 0x3c, plane_span(&world, 2));
+		memset(world.model_pages[2], 0x3c, plane_span(&world, 2));
+		wait_queries(5);
+		ck_assert_ptr_null(ops->poll(world.engine));
+		fake_cuda_release(forward);
+	}
+	ck_assert_ptr_eq(next_ended(world.engine), &s.batch);
+	model_copy(&world, s.batch.direction, 0, s.ids);
+	assert_as_model(&world, "after the events");
+	if (load)
+		fake_cuda_release(forward);
+	ck_assert_int_eq(fake_cuda.stream_sync(forward), 0);
+	fake_cuda.event_free(after);
+	for (int i = 0; i < 2; i++)
+		fake_cuda.event_free(layer[i]);
+	fake_cuda.stream_free(forward);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("cuda_engine");
+	TCase *tc = tcase_create("cuda_engine");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, every_method_copies_every_byte_and_no_other, 0, 32);
+	tcase_add_loop_test(tc, a_chunk_of_many_blocks_is_cut, 0, 4);
+	tcase_add_test(tc, neighbouring_pages_are_one_copy);
+	tcase_add_loop_test(tc, a_thousand_pieces_are_outstanding_at_most, 0, 2);
+	tcase_add_loop_test(tc, a_batch_that_the_driver_refuses_is_copied_one_by_one_and_not_tried_again, 0, 2);
+	tcase_add_test(tc, auto_takes_larger_methods_for_larger_pieces);
+	tcase_add_loop_test(tc, layers_are_enqueued_and_copied_in_order_with_their_events, 0, 8);
+	tcase_add_loop_test(tc, nothing_is_copied_before_the_callers_events, 0, 8);
+	suite_add_tcase(suite, tc);
+	return suite;
+}

@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the CUDA backend does when something goes wrong, on a fake CUDA runtime (fake_cuda.h says what that shows and what
+ * not): the n-th call that fails, a device that breaks, stop and fence, memory that cannot be pinned, close.
+ */
+#include "cuda_rig.h"
+#include "check_main.h"
+
+#define N_BATCHES 4u
+#define N_ITEMS 2u
+
+/* Some batches in both directions, each of two slots and pages of its own. */
+struct traffic {
+	struct scout__copy_batch batches[N_BATCHES];
+	struct scout__copy_item items[N_BATCHES][N_ITEMS];
+	struct single singles[N_BATCHES * N_ITEMS];
+	uint32_t started;
+};
+
+static struct traffic traffic;
+
+static void
+traffic_start(struct traffic *t, struct world *w)
+{
+	memset(t, 0, sizeof(*t));
+	for (uint32_t i = 0; i < N_BATCHES; i++) {
+		for (uint32_t k = 0; k < N_ITEMS; k++) {
+			single_init(&t->singles[i * N_ITEMS + k], w, SCOUT__COPY_SAVE, i * N_ITEMS + k);
+			t->items[i][k] = t->singles[i * N_ITEMS + k].item;
+		}
+		t->batches[i].direction = i & 1 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE;
+		t->batches[i].n = N_ITEMS;
+		t->batches[i].items = t->items[i];
+		t->batches[i].cookie = i;
+		t->batches[i].status = 12345;
+		ck_assert_int_eq(ops->start(w->engine, &t->batches[i]), 0);
+		t->started++;
+	}
+}
+
+static void
+traffic_wait(struct traffic *t, struct world *w)
+{
+	for (; t->started > 0; t->started--)
+		(void)next_ended(w->engine);
+}
+
+/* Slot and pages of an item hold the same. */
+static bool
+item_is_copied(const struct world *w, const struct scout__copy_item *item)
+{
+	const uint8_t *at = item->slot;
+
+	for (uint32_t p = 0; p < w->layout.n_planes; p++)
+		for (uint32_t b = 0; b < w->layout.blocks_per_chunk; b++) {
+			const uint8_t *page = w->planes[p].base + (uint64_t)item->block_ids[b] * w->planes[p].stride;
+
+			if (memcmp(page, at, w->planes[p].block_bytes) != 0)
+				return false;
+			at += w->planes[p].block_bytes;
+		}
+	return true;
+}
+
+/* Whatever is reported is at rest, and what is said to be copied is. Returns how many batches failed. */
+static uint32_t
+traffic_check(const struct traffic *t, const struct world *w)
+{
+	uint32_t failed = 0;
+
+	ck_assert_uint_eq(fake_cuda_pending(), 0);
+	for (uint32_t i = 0; i < N_BATCHES; i++) {
+		const struct scout__copy_batch *batch = &t->batches[i];
+
+		if (batch->status == 0)
+			ck_assert_uint_eq(batch->n_done, N_ITEMS);
+		else
+			ck_assert_int_eq(batch->status, SCOUT_ERR_DEVICE);
+		ck_assert_uint_eq(batch->bytes, batch->n_done * w->shard_bytes);
+		for (uint32_t k = 0; k < batch->n_done; k++)
+			ck_assert(item_is_copied(w, &t->items[i][k]));
+		failed += batch->status != 0;
+	}
+	return failed;
+}
+
+/* A batch on a slot that no other test traffic uses. */
+static int
+one_more(struct world *w)
+{
+	struct single s;
+
+	single_init(&s, w, SCOUT__COPY_LOAD, N_BATCHES * N_ITEMS);
+	ck_assert_int_eq(ops->start(w->engine, &s.batch), 0);
+	ck_assert_ptr_eq(next_ended(w->engine), &s.batch);
+	if (s.batch.status == 0)
+		ck_assert(item_is_copied(w, &s.item));
+	return s.batch.status;
+}
+
+/* A sweep over the calls or operations of the three methods, which need different numbers of them. */
+struct sweep {
+	int n[3];
+};
+
+static const struct sweep call_sweep = {{92, 24, 24}}, op_sweep = {{100, 124, 44}};
+
+static int
+sweep_length(const struct sweep *sweep)
+{
+	return sweep->n[0] + sweep->n[1] + sweep->n[2];
+}
+
+/* Which of its method's steps @i is, from 1 on; and whether it is the last, which must be beyond all that happens. */
+static uint64_t
+sweep_step(const struct sweep *sweep, int i, const char **ret_method, bool *ret_last)
+{
+	int m = 0;
+
+	for (; i >= sweep->n[m]; m++)
+		i -= sweep->n[m];
+	*ret_method = methods[m];
+	*ret_last = i == sweep->n[m] - 1;
+	return (uint64_t)i + 1;
+}
+
+/* The n-th call fails, once: one batch ends with it, and the engine goes on. */
+START_TEST(a_call_that_fails_ends_its_batch_and_no_other)
+{
+	struct fake_cuda_options opt = options();
+	const char *method;
+	uint32_t failed;
+	bool last;
+	uint64_t step = sweep_step(&call_sweep, _i, &method, &last), calls;
+
+	world_layered(&world, N_BATCHES * N_ITEMS + 1);
+	gpu_start(&world, &opt);
+	gpu_open(&world, method);
+	calls = fake_cuda_counts().calls;
+	fake_cuda_fail_call(step, FAKE_CUDA_OUT_OF_MEMORY);
+	traffic_start(&traffic, &world);
+	traffic_wait(&traffic, &world);
+	failed = traffic_check(&traffic, &world);
+	calls = fake_cuda_counts().calls - calls;
+	if (step <= calls) {
+		/* A batch of copies that is refused is made of single ones. */
+		ck_assert_uint_eq(failed, fake_cuda_counts().refused ? 0 : 1);
+		ck_assert_ptr_nonnull(strstr(last_log, "cudaErrorMemoryAllocation"));
+	} else {
+		ck_assert_uint_eq(failed, 0);
+	}
+	ck_assert_msg(!last || failed == 0, "the sweep of %s ends too early", method);
+	fake_cuda_fail_call(0, 0);
+	ck_assert_int_eq(one_more(&world), 0);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+/* From the n-th operation on nothing works any more. */
+START_TEST(a_broken_device_ends_every_batch_and_the_process_lives)
+{
+	struct fake_cuda_options opt = options();
+	struct fake_cuda_counts counts;
+	const char *method;
+	uint32_t failed;
+	void *stream;
+	bool last;
+
+	opt.break_error = FAKE_CUDA_ILLEGAL_ADDRESS;
+	opt.break_op = sweep_step(&op_sweep, _i, &method, &last) + 1; /* the first is the upload of the planes */
+	world_layered(&world, N_BATCHES * N_ITEMS + 1);
+	gpu_start(&world, &opt);
+	gpu_open(&world, method);
+	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
+	traffic_start(&traffic, &world);
+	traffic_wait(&traffic, &world);
+	failed = traffic_check(&traffic, &world);
+	if (failed > 0) {
+		ck_assert_ptr_nonnull(strstr(last_log, "cudaErrorIllegalAddress"));
+		ck_assert_int_eq(one_more(&world), SCOUT_ERR_DEVICE);
+		ck_assert_int_eq(ops->fence(world.engine, stream), SCOUT_ERR_DEVICE);
+		ck_assert_int_eq(one_more(&world), SCOUT_ERR_DEVICE);
+	}
+	ck_assert_msg(!last || failed == 0, "the sweep of %s ends too early", method);
+	fake_cuda.stream_free(stream);
+	ops->close(world.engine);
+	world.engine = NULL;
+	counts = fake_cuda_stop();
+	ck_assert_uint_eq(counts.violations, 0);
+	world_fini(&world);
+}
+END_TEST
+
+START_TEST(an_open_that_fails_at_any_call_leaves_nothing)
+{
+	struct fake_cuda_options opt = options();
+	char err[300];
+	int rc;
+
+	opt.fail_call = (uint64_t)_i + 1;
+	opt.fail_error = FAKE_CUDA_OUT_OF_MEMORY;
+	world_layered(&world, 1);
+	gpu_start(&world, &opt);
+	err[0] = 0;
+	rc = try_open(&world, "auto", err, sizeof(err));
+	if (rc) {
+		ck_assert_int_eq(rc, SCOUT_ERR_DEVICE);
+		ck_assert_ptr_nonnull(strstr(err, "cudaErrorMemoryAllocation"));
+		ck_assert_ptr_null(world.engine);
+	}
+	ck_assert_int_eq(rc != 0, _i < 42);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+START_TEST(a_machine_without_a_gpu_is_told_so)
+{
+	struct fake_cuda_options opt = {.count_error = FAKE_CUDA_NO_DRIVER};
+	char err[300] = "";
+
+	world_layered(&world, 1);
+	gpu_start(&world, &opt);
+	ck_assert_int_eq(ops->probe(0, err, sizeof(err)), SCOUT_ERR_DEVICE);
+	ck_assert_str_eq(err, "no CUDA device: cudaErrorInsufficientDriver");
+	ck_assert_int_eq(try_open(&world, NULL, err, sizeof(err)), SCOUT_ERR_DEVICE);
+	(void)fake_cuda_stop();
+	opt.count_error = 0;
+	fake_cuda_start(&opt);
+	ck_assert_int_eq(ops->probe(0, err, sizeof(err)), SCOUT_ERR_DEVICE);
+	ck_assert_str_eq(err, "no CUDA device");
+	(void)fake_cuda_stop();
+	opt.n_devices = 2;
+	fake_cuda_start(&opt);
+	ck_assert_int_eq(ops->probe(1, err, sizeof(err)), 0);
+	ck_assert_int_eq(ops->probe(2, err, sizeof(err)), SCOUT_ERR_DEVICE);
+	ck_assert_int_eq(ops->probe(-1, err, sizeof(err)), SCOUT_ERR_DEVICE);
+	ck_assert_ptr_nonnull(strstr(err, "there are 2"));
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+START_TEST(what_cannot_be_opened_is_refused_with_a_sentence)
+{
+	struct fake_cuda_options opt = options();
+	uint64_t stride;
+	char err[300] = "";
+
+	opt.n_devices = 2;
+	world_layered(&world, 1);
+	gpu_start(&world, &opt);
+	ck_assert_int_eq(try_open(&world, "quick", err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_ptr_nonnull(strstr(err, "\"quick\""));
+	world.planes[1].base = world.slots;
+	ck_assert(ops->claims(&world.layout));
+	ck_assert_int_eq(try_open(&world, "auto", err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_ptr_nonnull(strstr(err, "planes[1]"));
+	world.planes[1].base = world.pages[1] + GUARD;
+	{
+		struct scout__copy_config cfg = {.layout = world.layout, .max_batches = 1, .device = 1};
+
+		ck_assert_int_eq(ops->open(&cfg, &world.engine, err, sizeof(err)), SCOUT_ERR_INVALID);
+		ck_assert_ptr_nonnull(strstr(err, "planes[0] is memory of CUDA device 0, the worker is for device 1"));
+	}
+	/* The first block is the GPU's, the last is not. */
+	stride = world.planes[2].stride;
+	world.planes[2].stride = stride * 2;
+	ck_assert_int_eq(try_open(&world, "auto", err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_ptr_nonnull(strstr(err, "planes[2]"));
+	world.planes[2].stride = stride;
+	world.layout.n_blocks = UINT64_C(1) << 31;
+	ck_assert_int_eq(try_open(&world, "auto", err, sizeof(err)), SCOUT_ERR_INVALID);
+	world.layout.n_blocks = 12;
+	world.planes[0].base = world.slots;
+	ck_assert(!ops->claims(&world.layout));
+	world.planes[0].base = world.pages[0] + GUARD;
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+/* ---- stop and fence ---- */
+
+/* Nine slots, of two spans each: more than may be in flight. */
+static void
+long_batch(struct traffic *t, struct world *w, const atomic_bool *stop)
+{
+	static struct scout__copy_item items[9];
+
+	memset(t, 0, sizeof(*t));
+	for (uint32_t i = 0; i < 9; i++) {
+		single_init(&t->singles[i % 8], w, SCOUT__COPY_SAVE, i);
+		items[i].slot = slot_in(w, w->slots, i);
+		items[i].block_ids = t->singles[0].ids;
+	}
+	t->batches[0].direction = SCOUT__COPY_SAVE;
+	t->batches[0].n = 9;
+	t->batches[0].items = items;
+	t->batches[0].stop = stop;
+	ck_assert_int_eq(ops->start(w->engine, &t->batches[0]), 0);
+}
+
+static void
+wait_pending(uint64_t n)
+{
+	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
+
+	while (fake_cuda_pending() < n) {
+		ck_assert_uint_lt(scout__now_us(), until_us);
+		sched_yield();
+	}
+}
+
+START_TEST(a_stopped_batch_ends_with_what_was_enqueued)
+{
+	struct fake_cuda_options opt = options();
+	atomic_bool stop = false;
+	uint64_t ops_before;
+
+	opt.gate = gate;
+	atomic_store(&gate_steps, -1);
+	world_layered(&world, 9);
+	gpu_start(&world, &opt);
+	gpu_open(&world, methods[_i]);
+	atomic_store(&gate_steps, 0);
+	long_batch(&traffic, &world, &stop);
+	wait_pending(8);
+	atomic_store(&stop, true);
+	ops_before = fake_cuda_pending();
+	atomic_store(&gate_steps, -1);
+	ck_assert_ptr_eq(next_ended(world.engine), &traffic.batches[0]);
+	ck_assert_int_eq(traffic.batches[0].status, SCOUT_ERR_CANCELED);
+	ck_assert_uint_lt(traffic.batches[0].n_done, 9);
+	ck_assert_uint_gt(ops_before, 0);
+	ck_assert_uint_eq(fake_cuda_pending(), 0);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+START_TEST(behind_a_fence_nothing_is_enqueued_and_the_stream_waits)
+{
+	struct fake_cuda_options opt = options();
+	atomic_bool stop = false;
+	uint64_t pending;
+	void *stream, *event;
+
+	opt.gate = gate;
+	atomic_store(&gate_steps, -1);
+	world_layered(&world, 9);
+	gpu_start(&world, &opt);
+	gpu_open(&world, methods[_i]);
+	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
+	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
+	atomic_store(&gate_steps, 0);
+	long_batch(&traffic, &world, &stop);
+	wait_pending(4);
+	atomic_store(&stop, true);
+	ck_assert_int_eq(ops->fence(world.engine, stream), 0);
+	pending = fake_cuda_pending();
+	ck_assert_int_eq(fake_cuda.event_record(event, stream), 0);
+	/* The engine looks at its events, and enqueues nothing. */
+	wait_queries(5);
+	ck_assert_uint_eq(fake_cuda_pending(), pending);
+	while (fake_cuda_pending() > 0) {
+		ck_assert(!fake_cuda_event_over(event));
+		run_one_op();
+	}
+	atomic_store(&gate_steps, -1);
+	ck_assert_int_eq(fake_cuda.stream_sync(stream), 0);
+	ck_assert(fake_cuda_event_over(event));
+	ck_assert_ptr_eq(next_ended(world.engine), &traffic.batches[0]);
+	ck_assert_int_eq(traffic.batches[0].status, SCOUT_ERR_CANCELED);
+	fake_cuda.event_free(event);
+	fake_cuda.stream_free(stream);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+START_TEST(close_waits_for_what_is_enqueued_and_says_what_is_not)
+{
+	struct fake_cuda_options opt = options();
+	uint32_t n_good = 0;
+	uint64_t calls;
+
+	world_layered(&world, N_BATCHES * N_ITEMS + 1);
+	gpu_start(&world, &opt);
+	gpu_open(&world, methods[_i % 4]);
+	calls = fake_cuda_counts().calls;
+	traffic_start(&traffic, &world);
+	while (_i >= 4 && fake_cuda_counts().calls == calls)
+		sched_yield();
+	ops->close(world.engine);
+	world.engine = NULL;
+	ck_assert_uint_eq(fake_cuda_pending(), 0);
+	for (uint32_t i = 0; i < N_BATCHES; i++) {
+		const struct scout__copy_batch *batch = &traffic.batches[i];
+
+		ck_assert(batch->status == 0 ? batch->n_done == N_ITEMS : batch->status == SCOUT_ERR_CLOSED);
+		for (uint32_t k = 0; k < batch->n_done; k++)
+			ck_assert(item_is_copied(&world, &traffic.items[i][k]));
+		n_good += batch->status == 0;
+	}
+	ck_assert_uint_le(n_good, N_BATCHES);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+/* ---- pinning ---- */
+
+START_TEST(what_is_not_pinned_yet_is_busy_and_the_descriptor_says_when_not)
+{
+	struct fake_cuda_options opt = options();
+	char err[300] = "";
+	struct single s;
+
+	opt.pin_gate = gate;
+	atomic_store(&gate_steps, 0);
+	world_layered(&world, 1);
+	gpu_start(&world, &opt);
+	ck_assert_int_eq(try_open(&world, "auto", err, sizeof(err)), 0);
+	add_slots(&world);
+	single_init(&s, &world, SCOUT__COPY_SAVE, 0);
+	ck_assert_int_eq(ops->start(world.engine, &s.batch), SCOUT_ERR_BUSY);
+	ck_assert(!readable(ops->fd(world.engine), 0));
+	atomic_store(&gate_steps, -1);
+	ck_assert(readable(ops->fd(world.engine), DEADLINE_MS));
+	ck_assert_ptr_null(ops->poll(world.engine));
+	ck_assert_int_eq(ops->start(world.engine, &s.batch), 0);
+	ck_assert_ptr_eq(next_ended(world.engine), &s.batch);
+	assert_copied(&s, &world);
+	/* Away and here again. */
+	ops->remove_memory(world.engine, world.slots);
+	ck_assert_uint_eq(fake_cuda_counts().unpins, fake_cuda_counts().pins);
+	ck_assert_int_eq(ops->start(world.engine, &s.batch), 0);
+	ck_assert_ptr_eq(next_ended(world.engine), &s.batch);
+	ck_assert_int_eq(s.batch.status, SCOUT_ERR_DEVICE);
+	add_slots(&world);
+	wait_pinned(&world);
+	ck_assert_int_eq(ops->start(world.engine, &s.batch), 0);
+	ck_assert_ptr_eq(next_ended(world.engine), &s.batch);
+	assert_copied(&s, &world);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+START_TEST(memory_that_cannot_be_pinned_is_said_with_what_to_raise)
+{
+	struct fake_cuda_options opt = options();
+	char err[300] = "";
+	struct single s;
+
+	opt.fail_pin = 1;
+	world_layered(&world, 1);
+	gpu_start(&world, &opt);
+	ck_assert_int_eq(try_open(&world, "auto", err, sizeof(err)), 0);
+	add_slots(&world);
+	wait_pinned(&world);
+	ck_assert_ptr_nonnull(strstr(last_log, "RLIMIT_MEMLOCK"));
+	ck_assert_ptr_nonnull(strstr(last_log, "cudaErrorMemoryAllocation"));
+	single_init(&s, &world, SCOUT__COPY_SAVE, 0);
+	ck_assert_int_eq(ops->start(world.engine, &s.batch), 0);
+	ck_assert_ptr_eq(next_ended(world.engine), &s.batch);
+	ck_assert_int_eq(s.batch.status, SCOUT_ERR_DEVICE);
+	ck_assert_uint_eq(s.batch.n_done, 0);
+	ck_assert_uint_eq(fake_cuda_pending(), 0);
+	assert_as_model(&world, "after a failure");
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+/* Parts end on a page and on a slot, are not smaller than asked for, and cover the mapping. */
+START_TEST(parts_end_where_pages_and_slots_do)
+{
+	static const uint64_t strides[] = {1, 64, 4096, 4096 + 64, 12288, 100000, 1 << 20, (1 << 20) + 512, 4095};
+
+	for (size_t i = 0; i < sizeof(strides) / sizeof(strides[0]); i++) {
+		struct scout__copy_memory of = {.first_slot = 8192, .stride = strides[i]};
+		uint64_t at = 0, end, slots = (UINT64_C(64) << 20) / strides[i] + 1, n = 0;
+
+		of.bytes = (of.first_slot + slots * of.stride + 4095) / 4096 * 4096;
+		for (; at < of.bytes; at = end) {
+			end = scout__cuda_part_end(&of, at, 1 << 20);
+			ck_assert_uint_gt(end, at);
+			ck_assert_uint_le(end, of.bytes);
+			n++;
+			if (end == of.bytes)
+				continue;
+			ck_assert_uint_ge(end - at, 1 << 20);
+			ck_assert_uint_eq(end % 4096, 0);
+			ck_assert_uint_eq((end - of.first_slot) % of.stride, 0);
+		}
+		ck_assert_uint_eq(at, of.bytes);
+		/* Of this many bytes there must be several, but where slots meet pages rarely. */
+		if (4096 % strides[i] == 0 || strides[i] % 4096 == 0)
+			ck_assert_uint_ge(n, 30);
+	}
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("cuda_faults");
+	TCase *tc = tcase_create("cuda_faults");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, a_call_that_fails_ends_its_batch_and_no_other, 0, sweep_length(&call_sweep));
+	tcase_add_loop_test(tc, a_broken_device_ends_every_batch_and_the_process_lives, 0, sweep_length(&op_sweep));
+	tcase_add_loop_test(tc, an_open_that_fails_at_any_call_leaves_nothing, 0, 45);
+	tcase_add_test(tc, a_machine_without_a_gpu_is_told_so);
+	tcase_add_test(tc, what_cannot_be_opened_is_refused_with_a_sentence);
+	tcase_add_loop_test(tc, a_stopped_batch_ends_with_what_was_enqueued, 0, 2);
+	tcase_add_loop_test(tc, behind_a_fence_nothing_is_enqueued_and_the_stream_waits, 0, 2);
+	tcase_add_loop_test(tc, close_waits_for_what_is_enqueued_and_says_what_is_not, 0, 8);
+	tcase_add_test(tc, what_is_not_pinned_yet_is_busy_and_the_descriptor_says_when_not);
+	tcase_add_test(tc, memory_that_cannot_be_pinned_is_said_with_what_to_raise);
+	tcase_add_test(tc, parts_end_where_pages_and_slots_do);
+	suite_add_tcase(suite, tc);
+	return suite;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA backend among the caller's streams, on a fake CUDA runtime (fake_cuda.h says what that shows and what not): streams
+ * that are captured, events that were recorded in one, CUDA's own default streams.
+ */
+#include "cuda_rig.h"
+#include "check_main.h"
+
+static void *stream, *event;
+static struct single single;
+
+/* An engine whose GPU stands still, with a save of one slot enqueued. */
+static void
+start_held(int i)
+{
+	struct fake_cuda_options opt = options();
+
+	opt.gate = gate;
+	atomic_store(&gate_steps, -1);
+	world_layered(&world, 2);
+	gpu_start(&world, &opt);
+	gpu_open(&world, methods[i]);
+	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
+	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
+	single_init(&single, &world, SCOUT__COPY_SAVE, 0);
+	atomic_store(&gate_steps, 0);
+	ck_assert_int_eq(ops->start(world.engine, &single.batch), 0);
+	while (fake_cuda_pending() == 0)
+		sched_yield();
+}
+
+static void
+end_held(void)
+{
+	atomic_store(&gate_steps, -1);
+	ck_assert_ptr_eq(next_ended(world.engine), &single.batch);
+	assert_copied(&single, &world);
+	fake_cuda.event_free(event);
+	fake_cuda.stream_free(stream);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+
+START_TEST(a_fence_leaves_the_capture_of_its_stream_alone)
+{
+	start_held(_i);
+	fake_cuda_begin_capture(stream, false);
+	ck_assert_int_eq(ops->fence(world.engine, stream), SCOUT_ERR_DEVICE);
+	ck_assert(fake_cuda_end_capture(stream));
+	/* The same stream, no longer captured. */
+	ck_assert_int_eq(ops->fence(world.engine, stream), 0);
+	ck_assert_int_eq(fake_cuda.event_record(event, stream), 0);
+	wait_queries(5);
+	ck_assert(!fake_cuda_event_over(event));
+	atomic_store(&gate_steps, -1);
+	ck_assert_int_eq(fake_cuda.stream_sync(stream), 0);
+	end_held();
+}
+END_TEST
+
+/* _i: the legacy default stream, that of the thread. */
+START_TEST(the_default_streams_wait_like_any_other)
+{
+	void *name = _i ? SCOUT_STREAM_PER_THREAD : scout_stream(NULL);
+
+	ck_assert(_i || name == SCOUT_STREAM_LEGACY);
+	ck_assert_ptr_eq(scout_stream(name), name);
+	start_held(0);
+	ck_assert_int_eq(ops->fence(world.engine, name), 0);
+	ck_assert_int_eq(fake_cuda.event_record(event, name), 0);
+	wait_queries(5);
+	ck_assert(!fake_cuda_event_over(event));
+	atomic_store(&gate_steps, -1);
+	ck_assert_int_eq(fake_cuda.stream_sync(name), 0);
+	ck_assert(fake_cuda_event_over(event));
+	end_held();
+}
+END_TEST
+
+/* CUDA would break the other stream's capture, which orders itself with the legacy stream. */
+START_TEST(a_fence_on_the_legacy_stream_leaves_the_capture_of_a_blocking_one_alone)
+{
+	start_held(0);
+	fake_cuda_begin_capture(stream, true);
+	ck_assert_int_eq(ops->fence(world.engine, SCOUT_STREAM_LEGACY), SCOUT_ERR_DEVICE);
+	ck_assert_int_eq(ops->fence(world.engine, SCOUT_STREAM_PER_THREAD), 0);
+	ck_assert(fake_cuda_end_capture(stream));
+	end_held();
+}
+END_TEST
+
+/* An event that was recorded in a captured stream: waiting for it would draw the engine's streams into the capture. */
+START_TEST(an_event_of_a_capture_fails_its_job_and_no_other)
+{
+	struct fake_cuda_options opt = options();
+	bool load = _i & 1, layered = _i & 2;
+	void *layer[2];
+
+	world_layered(&world, 2);
+	gpu_start(&world, &opt);
+	gpu_open(&world, methods[_i / 4]);
+	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
+	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
+	fake_cuda_begin_capture(stream, false);
+	ck_assert_int_eq(fake_cuda.event_record(event, stream), 0);
+	single_init(&single, &world, load ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 0);
+	layer[0] = event;
+	layer[1] = event;
+	if (layered && !load) {
+		single.batch.n_layers = 2;
+		single.batch.first_plane = two_layers;
+		single.batch.layer_events = layer;
+	} else {
+		single.batch.after = event;
+	}
+	ck_assert_int_eq(ops->start(world.engine, &single.batch), 0);
+	ck_assert_ptr_eq(next_ended(world.engine), &single.batch);
+	ck_assert_int_eq(single.batch.status, SCOUT_ERR_DEVICE);
+	ck_assert_uint_eq(single.batch.n_done, 0);
+	ck_assert_ptr_nonnull(strstr(last_log, "cudaErrorCapturedEvent"));
+	assert_as_model(&world, "after a job that cannot start");
+	(void)fake_cuda_end_capture(stream);
+	single_init(&single, &world, load ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 1);
+	ck_assert_int_eq(ops->start(world.engine, &single.batch), 0);
+	ck_assert_ptr_eq(next_ended(world.engine), &single.batch);
+	assert_copied(&single, &world);
+	fake_cuda.event_free(event);
+	fake_cuda.stream_free(stream);
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("cuda_streams");
+	TCase *tc = tcase_create("cuda_streams");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, a_fence_leaves_the_capture_of_its_stream_alone, 0, 3);
+	tcase_add_loop_test(tc, the_default_streams_wait_like_any_other, 0, 2);
+	tcase_add_test(tc, a_fence_on_the_legacy_stream_leaves_the_capture_of_a_blocking_one_alone);
+	tcase_add_loop_test(tc, an_event_of_a_capture_fails_its_job_and_no_other, 0, 12);
+	suite_add_tcase(suite, tc);
+	return suite;
+}

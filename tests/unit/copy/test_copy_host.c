@@ -1,0 +1,618 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the host backend queues, reports, wakes, fails on demand and closes. */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "copy_world.h"
+#include "ring.h"
+#include "check_main.h"
+
+/* The races below are met by their number; under ThreadSanitizer, which finds them by other means, fewer will do. */
+#ifdef SCOUT__TSAN
+#define SLOWER 10
+#else
+#define SLOWER 1
+#endif
+
+START_TEST(batches_in_flight_end_once_each_in_order_and_busy_is_the_limit)
+{
+	enum {
+		N = 16
+	};
+	struct single singles[N + 1];
+	struct world w;
+	struct gate gate;
+
+	world_small(&w, N + 1, N);
+	for (int round = 0; round < 3; round++) {
+		gate_shut(&gate, false);
+		for (uint32_t i = 0; i <= N; i++)
+			single_init(&singles[i], &w, round & 1 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, i);
+		for (uint32_t i = 0; i < N; i++) {
+			ck_assert_int_eq(ops->start(w.engine, &singles[i].batch), 0);
+			model_copy(&w, singles[i].batch.direction, i, singles[i].ids);
+		}
+		ck_assert_int_eq(ops->start(w.engine, &singles[N].batch), SCOUT_ERR_BUSY);
+		ck_assert_int_eq(singles[N].batch.status, 12345);
+		atomic_store(&gate.shut, false);
+		for (uint32_t i = 0; i < N; i++) {
+			ck_assert_ptr_eq(next_ended(w.engine), &singles[i].batch);
+			assert_copied(&singles[i], &w);
+			if (i == 0) {
+				/* One place came free with the first report. */
+				ck_assert_int_eq(ops->start(w.engine, &singles[N].batch), 0);
+				model_copy(&w, singles[N].batch.direction, N, singles[N].ids);
+			}
+		}
+		ck_assert_ptr_eq(next_ended(w.engine), &singles[N].batch);
+		assert_copied(&singles[N], &w);
+		assert_goes_quiet(w.engine);
+		assert_as_model(&w, "after a round");
+	}
+	scout__copy_host_faults(NULL);
+	world_fini(&w);
+}
+END_TEST
+
+/* Four batches of three items; item _i + 1 of the twelve fails. */
+START_TEST(a_failed_item_ends_its_batch_and_no_other)
+{
+	enum {
+		BATCHES = 4,
+		EACH = 3
+	};
+	struct scout__copy_faults set = {.fail_item = (uint64_t)_i + 1};
+	struct scout__copy_batch batches[BATCHES];
+	struct scout__copy_item items[BATCHES][EACH];
+	struct single singles[BATCHES * EACH];
+	struct world w;
+	uint32_t done;
+
+	world_small(&w, BATCHES * EACH, BATCHES);
+	scout__copy_host_faults(&set);
+	memset(batches, 0, sizeof(batches));
+	for (uint32_t i = 0; i < BATCHES; i++) {
+		for (uint32_t k = 0; k < EACH; k++) {
+			single_init(&singles[i * EACH + k], &w, SCOUT__COPY_SAVE, i * EACH + k);
+			items[i][k] = singles[i * EACH + k].item;
+			if ((int)(i * EACH + k) < _i || (int)i > _i / EACH)
+				model_copy(&w, SCOUT__COPY_SAVE, i * EACH + k, singles[i * EACH + k].ids);
+		}
+		batches[i].direction = SCOUT__COPY_SAVE;
+		batches[i].n = EACH;
+		batches[i].items = items[i];
+		ck_assert_int_eq(ops->start(w.engine, &batches[i]), 0);
+	}
+	for (uint32_t i = 0; i < BATCHES; i++) {
+		ck_assert_ptr_eq(next_ended(w.engine), &batches[i]);
+		done = (int)i == _i / EACH ? (uint32_t)_i % EACH : EACH;
+		ck_assert_int_eq(batches[i].status, done == EACH ? 0 : SCOUT_ERR_DEVICE);
+		ck_assert_uint_eq(batches[i].n_done, done);
+		ck_assert_uint_eq(batches[i].bytes, done * w.shard_bytes);
+	}
+	assert_as_model(&w, "after a failure");
+	scout__copy_host_faults(NULL);
+	world_fini(&w);
+}
+END_TEST
+
+START_TEST(reports_come_in_reverse_on_demand)
+{
+	enum {
+		N = 9
+	};
+	struct single singles[N];
+	struct world w;
+	struct gate gate;
+
+	world_small(&w, N, N);
+	gate_shut(&gate, true);
+	for (uint32_t i = 0; i < N; i++) {
+		single_init(&singles[i], &w, SCOUT__COPY_LOAD, i);
+		ck_assert_int_eq(ops->start(w.engine, &singles[i].batch), 0);
+		model_copy(&w, SCOUT__COPY_LOAD, i, singles[i].ids);
+	}
+	atomic_store(&gate.shut, false);
+	for (uint32_t i = N; i-- > 0;) {
+		ck_assert_ptr_eq(next_ended(w.engine), &singles[i].batch);
+		assert_copied(&singles[i], &w);
+	}
+	assert_as_model(&w, "after all");
+	scout__copy_host_faults(NULL);
+	world_fini(&w);
+}
+END_TEST
+
+/* A gate that lets a number of items pass. */
+static bool
+shut_after(void *user)
+{
+	struct gate *gate = user;
+
+	/* Looks count down here: 0 is shut. */
+	if (atomic_load(&gate->looks) == 0)
+		return atomic_load(&gate->shut);
+	atomic_fetch_sub(&gate->looks, 1);
+	return false;
+}
+
+/* Reverse order never keeps back a batch while the thread waits: not when idle, not at the gate. */
+START_TEST(reverse_keeps_nothing_back_while_the_thread_waits)
+{
+	struct scout__copy_faults set = {.reverse = true};
+	struct single singles[2];
+	struct world w;
+	struct gate gate;
+
+	world_small(&w, 2, 2);
+	single_init(&singles[0], &w, SCOUT__COPY_SAVE, 0);
+	single_init(&singles[1], &w, SCOUT__COPY_SAVE, 1);
+	scout__copy_host_faults(&set);
+	ck_assert_int_eq(ops->start(w.engine, &singles[0].batch), 0);
+	ck_assert_ptr_eq(next_ended(w.engine), &singles[0].batch);
+	atomic_store(&gate.looks, 0);
+	atomic_store(&gate.shut, true);
+	set.gate = shut_after;
+	set.user = &gate;
+	scout__copy_host_faults(&set);
+	ck_assert_int_eq(ops->start(w.engine, &singles[0].batch), 0);
+	ck_assert_int_eq(ops->start(w.engine, &singles[1].batch), 0);
+	/* With both there, let one pass: it must be reported though the other waits. */
+	atomic_store(&gate.looks, 1);
+	ck_assert_ptr_eq(next_ended(w.engine), &singles[0].batch);
+	ck_assert_ptr_null(ops->poll(w.engine));
+	atomic_store(&gate.shut, false);
+	ck_assert_ptr_eq(next_ended(w.engine), &singles[1].batch);
+	scout__copy_host_faults(NULL);
+	world_fini(&w);
+}
+END_TEST
+
+START_TEST(the_gate_holds_a_batch_and_all_behind_it)
+{
+	struct single singles[3];
+	struct world w;
+	struct gate gate;
+
+	world_small(&w, 3, 3);
+	gate_shut(&gate, false);
+	for (uint32_t i = 0; i < 3; i++) {
+		single_init(&singles[i], &w, i == 1 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, i);
+		ck_assert_int_eq(ops->start(w.engine, &singles[i].batch), 0);
+	}
+	wait_looks(&gate, 20);
+	ck_assert(!readable(ops->fd(w.engine), 0));
+	ck_assert_ptr_null(ops->poll(w.engine));
+	/* The thread stands at the gate, so this memory is at rest. */
+	assert_as_model(&w, "behind the gate");
+	for (uint32_t i = 0; i < 3; i++)
+		model_copy(&w, singles[i].batch.direction, i, singles[i].ids);
+	atomic_store(&gate.shut, false);
+	for (uint32_t i = 0; i < 3; i++) {
+		ck_assert_ptr_eq(next_ended(w.engine), &singles[i].batch);
+		assert_copied(&singles[i], &w);
+	}
+	assert_as_model(&w, "after the gate");
+	scout__copy_host_faults(NULL);
+	world_fini(&w);
+}
+END_TEST
+
+START_TEST(the_descriptor_is_readable_while_poll_has_something)
+{
+	enum {
+		N = 4
+	};
+	struct single singles[N];
+	struct world w;
+	struct gate gate;
+
+	world_small(&w, N, N);
+	ck_assert(!readable(ops->fd(w.engine), 0));
+	ck_assert_ptr_null(ops->poll(w.engine));
+	ck_assert(!readable(ops->fd(w.engine), 0));
+	gate_shut(&gate, true);
+	for (uint32_t i = 0; i < N; i++) {
+		single_init(&singles[i], &w, SCOUT__COPY_SAVE, i);
+		ck_assert_int_eq(ops->start(w.engine, &singles[i].batch), 0);
+	}
+	ck_assert(!readable(ops->fd(w.engine), 0));
+	atomic_store(&gate.shut, false);
+	for (uint32_t i = 0; i < N; i++) {
+		/* Each time anew: taking one must not make the rest invisible. */
+		ck_assert(readable(ops->fd(w.engine), DEADLINE_MS));
+		ck_assert_ptr_nonnull(next_ended(w.engine));
+	}
+	assert_goes_quiet(w.engine);
+	scout__copy_host_faults(NULL);
+	world_fini(&w);
+}
+END_TEST
+
+/* Takes at most @max of what has ended; returns how many. The cookie is the slot. */
+static uint32_t
+take_some(struct world *w, struct single *singles, bool *busy, uint32_t max)
+{
+	struct scout__copy_batch *batch;
+	uint32_t n = 0;
+
+	while (n < max && (batch = ops->poll(w->engine)) != NULL) {
+		ck_assert(busy[batch->cookie]);
+		assert_copied(&singles[batch->cookie], w);
+		busy[batch->cookie] = false;
+		n++;
+	}
+	return n;
+}
+
+/*
+ * A level-triggered loop that takes a few batches for each wakeup, often not all, and starts new ones at random. A lost
+ * wakeup of either side runs into the deadline; a descriptor that stays readable for nothing shows in the count.
+ */
+START_TEST(no_wakeup_is_lost_and_few_are_for_nothing)
+{
+	enum {
+		SLOTS = 8,
+		BATCHES = 60000
+	};
+	struct single singles[SLOTS];
+	bool busy[SLOTS] = {false};
+	uint32_t started = 0, ended = 0, for_nothing = 0, taken, slot;
+	struct world w;
+
+	world_small(&w, SLOTS, SLOTS);
+	while (ended < BATCHES) {
+		slot = (uint32_t)random_below(&w.seed, SLOTS);
+		if (started < BATCHES && !busy[slot] && (started == ended || random_below(&w.seed, 8) > 0)) {
+			single_init(&singles[slot], &w, started & 1 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, slot);
+			model_copy(&w, singles[slot].batch.direction, slot, singles[slot].ids);
+			ck_assert_int_eq(ops->start(w.engine, &singles[slot].batch), 0);
+			busy[slot] = true;
+			started++;
+			continue;
+		}
+		if (started == ended)
+			continue;
+		ck_assert_msg(readable(ops->fd(w.engine), DEADLINE_MS), "lost after %u batches", ended);
+		taken = take_some(&w, singles, busy, 1 + (uint32_t)random_below(&w.seed, SLOTS));
+		for_nothing += taken == 0;
+		ended += taken;
+	}
+	/* poll() clears it where there is nothing, so each report wakes at most once for nothing. */
+	ck_assert_uint_le(for_nothing, BATCHES);
+	assert_goes_quiet(w.engine);
+	assert_as_model(&w, "after all");
+	world_fini(&w);
+}
+END_TEST
+
+static void
+spin(uint64_t n)
+{
+	for (volatile uint64_t i = 0; i < n; i++)
+		;
+}
+
+/*
+ * One batch at a time with random pauses, so that start() and poll() meet the thread at every point of its way into
+ * sleep and out of it: in turn a caller that waits on the descriptor, one that polls past the end and looks whether
+ * the descriptor goes quiet, and one that only polls.
+ */
+START_TEST(start_and_poll_may_come_at_any_moment)
+{
+	enum {
+		BATCHES = 60000
+	};
+	struct single single;
+	struct world w;
+	uint64_t until_us;
+
+	world_small(&w, 1, 1);
+	for (int i = 0; i < BATCHES; i++) {
+		single_init(&single, &w, i & 1 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 0);
+		spin(random_below(&w.seed, 500));
+		until_us = scout__now_us() + DEADLINE_MS * 1000u;
+		ck_assert_int_eq(ops->start(w.engine, &single.batch), 0);
+		if (i % 3 == 0) {
+			spin(random_below(&w.seed, 2000));
+			ck_assert_ptr_eq(next_ended(w.engine), &single.batch);
+		} else {
+			while (!ops->poll(w.engine))
+				ck_assert_msg(scout__now_us() < until_us, "batch %d never began", i);
+		}
+		assert_copied(&single, &w);
+		if (i % 3 == 1) {
+			for (uint64_t k = random_below(&w.seed, 30); k > 0; k--)
+				ck_assert_ptr_null(ops->poll(w.engine));
+			spin(random_below(&w.seed, 2000));
+			assert_goes_quiet(w.engine);
+		}
+	}
+	world_fini(&w);
+}
+END_TEST
+
+static void
+wait_polling(struct world *w, const struct single *single)
+{
+	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
+	struct scout__copy_batch *batch;
+
+	while ((batch = ops->poll(w->engine)) == NULL)
+		ck_assert_msg(scout__now_us() < until_us, "a batch never began");
+	ck_assert_ptr_eq(batch, &single->batch);
+	assert_copied(single, w);
+}
+
+/* The first batch wakes the thread; the last one comes about when the thread has done the second and parks. */
+START_TEST(a_batch_may_come_as_the_thread_falls_asleep)
+{
+	struct single singles[3];
+	struct world w;
+
+	world_small(&w, 3, 3);
+	for (uint32_t i = 0; i < 3; i++)
+		single_init(&singles[i], &w, SCOUT__COPY_SAVE, i);
+	for (int i = 0; i < 16000 / SLOWER; i++) {
+		ck_assert_int_eq(ops->start(w.engine, &singles[0].batch), 0);
+		wait_polling(&w, &singles[0]);
+		ck_assert_int_eq(ops->start(w.engine, &singles[1].batch), 0);
+		spin(random_below(&w.seed, 400));
+		ck_assert_int_eq(ops->start(w.engine, &singles[2].batch), 0);
+		wait_polling(&w, &singles[1]);
+		wait_polling(&w, &singles[2]);
+	}
+	world_fini(&w);
+}
+END_TEST
+
+START_TEST(close_leaves_no_thread_and_no_descriptor)
+{
+	unsigned int fds = count_dir("/proc/self/fd"), threads;
+	uint64_t until_us;
+	struct single singles[3];
+	struct world w;
+
+	/* Sanitizers start a thread of their own with the first one. */
+	world_small(&w, 3, 3);
+	world_fini(&w);
+	threads = count_dir("/proc/self/task");
+	for (int i = 0; i < 20; i++) {
+		world_small(&w, 3, 3);
+		for (uint32_t k = 0; k < 3; k++) {
+			single_init(&singles[k], &w, SCOUT__COPY_SAVE, k);
+			ck_assert_int_eq(ops->start(w.engine, &singles[k].batch), 0);
+		}
+		/* Ended and not polled, running, or not begun: as it comes. */
+		world_fini(&w);
+	}
+	ck_assert_uint_eq(count_dir("/proc/self/fd"), fds);
+	/* A joined thread leaves /proc a moment later. */
+	until_us = scout__now_us() + DEADLINE_MS * 1000u;
+	while (count_dir("/proc/self/task") > threads)
+		ck_assert_msg(scout__now_us() < until_us, "a thread is left");
+}
+END_TEST
+
+START_TEST(close_says_what_was_done)
+{
+	struct scout__copy_faults set = {.gate = shut_after};
+	struct scout__copy_batch batches[3];
+	struct scout__copy_item items[3][2];
+	struct single singles[6];
+	struct world w;
+	struct gate gate;
+	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
+
+	world_small(&w, 6, 3);
+	memset(batches, 0, sizeof(batches));
+	/* Three items pass: all of the first batch and one of the second. */
+	atomic_store(&gate.looks, 3);
+	atomic_store(&gate.shut, true);
+	set.user = &gate;
+	scout__copy_host_faults(&set);
+	for (uint32_t i = 0; i < 3; i++) {
+		for (uint32_t k = 0; k < 2; k++) {
+			single_init(&singles[2 * i + k], &w, SCOUT__COPY_SAVE, 2 * i + k);
+			items[i][k] = singles[2 * i + k].item;
+			if (2 * i + k < 3)
+				model_copy(&w, SCOUT__COPY_SAVE, 2 * i + k, singles[2 * i + k].ids);
+		}
+		batches[i] = (struct scout__copy_batch){
+			.direction = SCOUT__COPY_SAVE, .n = 2, .items = items[i], .status = 12345};
+		ck_assert_int_eq(ops->start(w.engine, &batches[i]), 0);
+	}
+	/* The first is reported and left there; the third item is under way or done when the last look is taken. */
+	ck_assert(readable(ops->fd(w.engine), DEADLINE_MS));
+	while (atomic_load(&gate.looks) > 0)
+		ck_assert(scout__now_us() < until_us);
+	ops->close(w.engine);
+	w.engine = NULL;
+	ck_assert_int_eq(batches[0].status, 0);
+	ck_assert_uint_eq(batches[0].n_done, 2);
+	ck_assert_int_eq(batches[1].status, SCOUT_ERR_CLOSED);
+	ck_assert_uint_eq(batches[1].n_done, 1);
+	ck_assert_uint_eq(batches[1].bytes, w.shard_bytes);
+	ck_assert_int_eq(batches[2].status, SCOUT_ERR_CLOSED);
+	ck_assert_uint_eq(batches[2].n_done, 0);
+	assert_as_model(&w, "after close");
+	scout__copy_host_faults(NULL);
+	world_fini(&w);
+}
+END_TEST
+
+/* True while the copy thread sleeps in the kernel. */
+static bool
+copy_thread_sleeps(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *entry;
+	char path[300], line[128];
+	bool sleeps = false;
+	FILE *file;
+
+	ck_assert_ptr_nonnull(dir);
+	while ((entry = readdir(dir)) != NULL) {
+		snprintf(path, sizeof(path), "/proc/self/task/%s/stat", entry->d_name);
+		file = fopen(path, "r");
+		if (!file)
+			continue;
+		if (fgets(line, sizeof(line), file))
+			sleeps = sleeps || strstr(line, "(scout-copy) S") != NULL;
+		fclose(file);
+	}
+	closedir(dir);
+	return sleeps;
+}
+
+static atomic_uint writes_trapped;
+
+static void
+on_trap(int sig)
+{
+	(void)sig;
+	atomic_fetch_add(&writes_trapped, 1);
+}
+
+/* From here on the calling thread's write() does nothing but count. */
+static void
+trap_writes(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_write, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+
+	signal(SIGSYS, on_trap);
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* Starts batches as the courier would, on a thread whose writes are counted; asserting is left to the test's thread. */
+struct starter {
+	void *engine;
+	struct single *singles;
+	uint32_t n;
+	int rc;
+	unsigned int writes_first; /* after the first start */
+	unsigned int writes_all;
+};
+
+static void *
+starter_main(void *arg)
+{
+	struct starter *s = arg;
+
+	trap_writes();
+	/* Proof that the trap works. */
+	(void)!write(-1, "", 1);
+	if (atomic_exchange(&writes_trapped, 0) != 1) {
+		s->rc = SCOUT_ERR_SYSTEM;
+		return NULL;
+	}
+	for (uint32_t i = 0; i < s->n; i++) {
+		s->rc |= ops->start(s->engine, &s->singles[i].batch);
+		if (i == 0)
+			s->writes_first = atomic_load(&writes_trapped);
+	}
+	s->writes_all = atomic_load(&writes_trapped);
+	return NULL;
+}
+
+static void
+run_starter(struct starter *s)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, starter_main, s), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_int_eq(s->rc, 0);
+}
+
+START_TEST(start_writes_nothing_while_the_thread_is_busy)
+{
+	struct single singles[5];
+	struct world w;
+	struct gate gate;
+	struct starter s = {.n = 4};
+
+	world_small(&w, 5, 5);
+	gate_shut(&gate, false);
+	for (uint32_t i = 0; i < 5; i++)
+		single_init(&singles[i], &w, SCOUT__COPY_SAVE, i);
+	ck_assert_int_eq(ops->start(w.engine, &singles[0].batch), 0);
+	wait_looks(&gate, 1);
+	s.engine = w.engine;
+	s.singles = singles + 1;
+	run_starter(&s);
+	ck_assert_uint_eq(s.writes_all, 0);
+	atomic_store(&gate.shut, false);
+	for (uint32_t i = 0; i < 5; i++)
+		ck_assert_ptr_eq(next_ended(w.engine), &singles[i].batch);
+	scout__copy_host_faults(NULL);
+	world_fini(&w);
+}
+END_TEST
+
+START_TEST(start_writes_once_for_a_parked_thread)
+{
+	struct single singles[4];
+	struct world w;
+	struct starter s = {.n = 3};
+	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
+
+	world_small(&w, 4, 4);
+	for (uint32_t i = 0; i < 4; i++)
+		single_init(&singles[i], &w, SCOUT__COPY_SAVE, i);
+	ck_assert_int_eq(ops->start(w.engine, &singles[3].batch), 0);
+	ck_assert_ptr_eq(next_ended(w.engine), &singles[3].batch);
+	assert_goes_quiet(w.engine);
+	while (!copy_thread_sleeps())
+		ck_assert(scout__now_us() < until_us);
+	/* The trapped write never wakes the thread, so it stays parked and nothing else may write. */
+	s.engine = w.engine;
+	s.singles = singles;
+	run_starter(&s);
+	ck_assert_uint_eq(s.writes_first, 1);
+	ck_assert_uint_eq(s.writes_all, 1);
+	ops->close(w.engine);
+	w.engine = NULL;
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_int_eq(singles[i].batch.status, SCOUT_ERR_CLOSED);
+	world_fini(&w);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("copy_host");
+	TCase *tc = tcase_create("copy_host");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, batches_in_flight_end_once_each_in_order_and_busy_is_the_limit);
+	tcase_add_loop_test(tc, a_failed_item_ends_its_batch_and_no_other, 0, 12);
+	tcase_add_test(tc, reports_come_in_reverse_on_demand);
+	tcase_add_test(tc, reverse_keeps_nothing_back_while_the_thread_waits);
+	tcase_add_test(tc, the_gate_holds_a_batch_and_all_behind_it);
+	tcase_add_test(tc, the_descriptor_is_readable_while_poll_has_something);
+	tcase_add_test(tc, no_wakeup_is_lost_and_few_are_for_nothing);
+	tcase_add_test(tc, start_and_poll_may_come_at_any_moment);
+	tcase_add_test(tc, a_batch_may_come_as_the_thread_falls_asleep);
+	tcase_add_test(tc, close_leaves_no_thread_and_no_descriptor);
+	tcase_add_test(tc, close_says_what_was_done);
+	tcase_add_test(tc, start_writes_nothing_while_the_thread_is_busy);
+	tcase_add_test(tc, start_writes_once_for_a_parked_thread);
+	suite_add_tcase(suite, tc);
+	return suite;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The index arithmetic of the GPU's scatter and gather kernel, walked on the CPU lane by lane against a plain copy of every
+ * block. It shows where each byte goes; that a GPU runs it, and how fast, only a test on a GPU can show.
+ */
+#include "copy_world.h"
+#include "tile.h"
+#include "check_main.h"
+
+/* One launch, as the kernel does it: every lane of a group on every tile. */
+static void
+run_span(const struct scout__tile_span *span)
+{
+	for (uint64_t t = span->first_tile; t < span->end_tile; t++)
+		for (uint32_t lane = 0; lane < SCOUT__TILE_LANES; lane++)
+			scout__tile_do(span, t, lane);
+}
+
+struct shape {
+	uint32_t n_planes;
+	uint32_t blocks_per_chunk;
+	uint64_t bytes[4]; /* in turn */
+	uint64_t padding[4];
+};
+
+static const struct shape shapes[] = {
+	{1, 1, {1}, {0}},
+	{1, 4, {2048}, {0}},
+	{2, 16, {256, 2049}, {0, 15}},
+	{3, 7, {4096, 1, 6000}, {16, 0, 4}},
+	{122, 16, {1152, 64, 33, 4000}, {0, 0, 7, 96}},
+	{61, 3, {1152}, {0}},
+	{2, 1024, {16, 40}, {0, 8}},
+	{1, 3000, {5, 5}, {1, 1}},
+	{4, 2, {65536, 2047, 4095, 12}, {0, 1, 1, 4}},
+};
+#define N_SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+static void
+world_shaped(struct world *w, const struct shape *s)
+{
+	memset(w, 0, sizeof(*w));
+	w->seed = 99;
+	for (uint32_t p = 0; p < s->n_planes; p++) {
+		w->planes[p].block_bytes = s->bytes[p % 4] ? s->bytes[p % 4] : s->bytes[0];
+		w->planes[p].stride = w->planes[p].block_bytes + s->padding[p % 4];
+	}
+	world_fill(w, s->n_planes, s->blocks_per_chunk, s->blocks_per_chunk + 5, 1);
+}
+
+static int64_t *
+some_ids(struct world *w)
+{
+	uint64_t n = w->layout.n_blocks;
+	int64_t *ids = must_alloc(n * sizeof(*ids)), swap;
+
+	for (uint64_t i = 0; i < n; i++)
+		ids[i] = (int64_t)i;
+	for (uint64_t i = n; i > 1; i--) {
+		uint64_t j = random_below(&w->seed, i);
+
+		swap = ids[i - 1];
+		ids[i - 1] = ids[j];
+		ids[j] = swap;
+	}
+	for (uint64_t i = 0; i < n; i++)
+		if (random_below(&w->seed, 6) == 0)
+			ids[i] = -1 - (int64_t)random_below(&w->seed, 3);
+	return ids;
+}
+
+/* The whole slot in spans of at most @max bytes; with every tile in exactly one of them. */
+static void
+move_all(struct world *w, const struct scout__tile_plane *planes, const int64_t *ids, bool to_pages, uint64_t max)
+{
+	uint64_t end = planes[w->layout.n_planes].first_tile, bytes, at, expected_at = 0;
+	struct scout__tile_span span;
+
+	for (uint64_t t = 0; t < end; t = span.end_tile) {
+		memset(&span, 0xee, sizeof(span));
+		bytes = scout__tile_cut(planes, w->layout.n_planes, w->layout.blocks_per_chunk, ids, t, end, max, &span,
+					&at);
+		ck_assert_uint_eq(span.first_tile, t);
+		ck_assert_uint_gt(span.end_tile, t);
+		ck_assert_uint_le(span.end_tile, end);
+		ck_assert_uint_eq(at, expected_at);
+		ck_assert_uint_gt(bytes, 0);
+		ck_assert_uint_le(bytes, max);
+		expected_at += bytes;
+		span.slot = (uintptr_t)slot_in(w, w->slots, 0);
+		span.to_pages = to_pages;
+		run_span(&span);
+	}
+	ck_assert_uint_eq(expected_at, w->shard_bytes);
+}
+
+START_TEST(every_byte_of_every_shape_goes_where_it_belongs)
+{
+	static const uint64_t limits[] = {2048, 2049, 5000, 65536, UINT64_C(1) << 40};
+	struct scout__tile_plane *planes;
+	struct world w;
+	int64_t *ids;
+
+	world_shaped(&w, &shapes[_i]);
+	planes = must_alloc((w.layout.n_planes + 1) * sizeof(*planes));
+	scout__tile_table(&w.layout, planes);
+	for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++) {
+		for (int to_pages = 0; to_pages < 2; to_pages++) {
+			ids = some_ids(&w);
+			model_copy(&w, to_pages ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 0, ids);
+			move_all(&w, planes, ids, to_pages, limits[l]);
+			assert_as_model(&w, to_pages ? "after a scatter" : "after a gather");
+			free(ids);
+		}
+	}
+	free(planes);
+	world_fini(&w);
+}
+END_TEST
+
+/* Tiles of a part of the planes, as a layer is. */
+START_TEST(a_range_of_planes_is_a_range_of_tiles)
+{
+	struct scout__tile_plane planes[5];
+	struct scout__tile_span span;
+	struct world w;
+	int64_t *ids;
+	uint64_t at, bytes;
+
+	world_shaped(&w, &shapes[3]);
+	scout__tile_table(&w.layout, planes);
+	ids = some_ids(&w);
+	for (uint32_t p = 0; p < 3; p++) {
+		bytes = scout__tile_cut(planes, 3, 7, ids, planes[p].first_tile, planes[p + 1].first_tile, 1 << 30,
+					&span, &at);
+		ck_assert_uint_eq(at, planes[p].slot_at);
+		ck_assert_uint_eq(bytes, 7 * planes[p].block_bytes);
+		ck_assert_uint_eq(span.first_plane, p);
+		ck_assert_uint_eq(span.end_plane, p + 1);
+	}
+	free(ids);
+	world_fini(&w);
+}
+END_TEST
+
+/* All alignments of both ends within 16, and all lengths around the borders of an access. */
+START_TEST(a_tile_moves_at_every_alignment_and_length)
+{
+	static const uint32_t lengths[] = {1, 3, 4, 15, 16, 17, 31, 32, 255, 256, 257, 2000, 2047, 2048};
+	uint8_t from[2048 + 64], to[2048 + 64], expected[2048 + 64];
+	uint64_t seed = 5;
+
+	for (uint32_t a = 0; a < 16; a++)
+		for (uint32_t b = 0; b < 16; b++)
+			for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
+				uintptr_t source = ((uintptr_t)from + 15) / 16 * 16 + a;
+				uintptr_t target = ((uintptr_t)to + 15) / 16 * 16 + b;
+
+				for (size_t i = 0; i < sizeof(from); i++)
+					from[i] = (uint8_t)next_random(&seed);
+				memset(to, 0x77, sizeof(to));
+				memset(expected, 0x77, sizeof(expected));
+				memcpy(expected + (target - (uintptr_t)to), from + (source - (uintptr_t)from),
+				       lengths[l]);
+				for (uint32_t lane = 0; lane < SCOUT__TILE_LANES; lane++)
+					scout__tile_move(target, source, lengths[l], lane);
+				ck_assert_msg(memcmp(to, expected, sizeof(to)) == 0, "%u to %u, %u bytes", a, b,
+					      lengths[l]);
+				for (uint32_t lane = 0; lane < SCOUT__TILE_LANES; lane++)
+					scout__tile_zero(target, lengths[l], lane);
+				memset(expected + (target - (uintptr_t)to), 0, lengths[l]);
+				ck_assert(memcmp(to, expected, sizeof(to)) == 0);
+			}
+}
+END_TEST
+
+START_TEST(a_launch_fits_what_every_device_takes)
+{
+	ck_assert_uint_le(sizeof(struct scout__tile_span), 4096);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("tile");
+	TCase *tc = tcase_create("tile");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, every_byte_of_every_shape_goes_where_it_belongs, 0, (int)N_SHAPES);
+	tcase_add_test(tc, a_range_of_planes_is_a_range_of_tiles);
+	tcase_add_test(tc, a_tile_moves_at_every_alignment_and_length);
+	tcase_add_test(tc, a_launch_fits_what_every_device_takes);
+	suite_add_tcase(suite, tc);
+	return suite;
+}

@@ -1,0 +1,726 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chunk_index.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "l1_index_rig.h"
+
+#include "check_main.h"
+
+/* One test for each rule of chunk_index.h. test_l1_index_model.c has the random operations. */
+
+/* Sanitizers need more address space than one test leaves. */
+#if defined(__SANITIZE_ADDRESS__) || defined(SCOUT__TSAN)
+#define SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED
+#endif
+#endif
+
+START_TEST(index_chunk_is_a_hit_when_all_ranks_are_readable)
+{
+	uint32_t entry;
+	uint32_t again = 77;
+
+	scout__enter_loop();
+	start(3, 1, 8, 8, 8);
+	ck_assert_uint_eq(find(1), SCOUT__NO_ENTRY);
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		ck_assert_int_eq(reserve(1, rank, &entry), SCOUT__RESERVE_GRANTED);
+		ck_assert_uint_eq(find(1), entry);
+		ck_assert(!scout__index_is_hit(cache, entry));
+	}
+	ck_assert(!scout__index_commit(cache, entry, 2));
+	ck_assert(!scout__index_commit(cache, entry, 0));
+	ck_assert(!scout__index_is_hit(cache, entry));
+	ck_assert(!scout__index_hold(cache, entry, 1));
+	ck_assert(scout__index_commit(cache, entry, 1));
+	ck_assert(scout__index_is_hit(cache, entry));
+	ck_assert_uint_eq(scout__index_find(cache, 1, key(1)), SCOUT__NO_ENTRY);
+	ck_assert_int_eq(reserve(1, 0, &again), SCOUT__RESERVE_PRESENT);
+	ck_assert_uint_eq(again, entry);
+	stop();
+}
+END_TEST
+
+START_TEST(index_first_writer_wins_until_it_gives_up)
+{
+	uint32_t entry;
+	uint32_t other;
+
+	scout__enter_loop();
+	start(2, 1, 8, 8, 8);
+	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert_int_eq(reserve(1, 0, &other), SCOUT__RESERVE_PRESENT);
+	ck_assert_int_eq(reserve(1, 1, &other), SCOUT__RESERVE_GRANTED);
+	ck_assert_uint_eq(other, entry);
+	scout__index_abort(cache, entry, 0);
+	/* The other writer keeps the entry; the shard that was given up may be written by anybody, in the same slot. */
+	ck_assert_uint_eq(find(1), entry);
+	ck_assert_int_eq(reserve(1, 0, &other), SCOUT__RESERVE_GRANTED);
+	ck_assert_uint_eq(other, entry);
+	ck_assert(!scout__index_commit(cache, entry, 0));
+	ck_assert(scout__index_commit(cache, entry, 1));
+	stop();
+}
+END_TEST
+
+START_TEST(index_entry_whose_only_store_was_given_up_goes_at_once)
+{
+	struct scout__handle handle;
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(2, 1, 8, 8, 8);
+	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
+	handle = scout__index_handle(cache, entry);
+	ck_assert(scout__index_valid(cache, handle));
+	scout__index_abort(cache, entry, 0);
+	ck_assert_uint_eq(find(1), SCOUT__NO_ENTRY);
+	ck_assert(!scout__index_valid(cache, handle));
+	ck_assert_uint_eq(scout__index_used_bytes(cache), 0);
+	/* With one readable shard it stays, and may be evicted. */
+	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
+	(void)scout__index_commit(cache, entry, 0);
+	ck_assert_int_eq(reserve(1, 1, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert(!scout__index_drop(cache, entry));
+	scout__index_abort(cache, entry, 1);
+	ck_assert_uint_eq(find(1), entry);
+	ck_assert_uint_eq(l1.policy->victim(cache->policy_state), entry);
+	stop();
+}
+END_TEST
+
+START_TEST(index_quarantine_keeps_the_slot_from_everybody)
+{
+	uint32_t entry;
+	uint32_t other;
+
+	scout__enter_loop();
+	start(1, 1, 1, 1, 1);
+	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
+	scout__index_quarantine(cache, entry, 0);
+	ck_assert_int_eq(reserve(1, 0, &other), SCOUT__RESERVE_PRESENT);
+	ck_assert_int_eq(reserve(2, 0, &other), SCOUT__RESERVE_NO_ROOM);
+	ck_assert(!scout__index_drop(cache, entry));
+	ck_assert(!scout__index_hold(cache, entry, 0));
+	ck_assert(!scout__index_is_hit(cache, entry));
+	scout__index_abort(cache, entry, 0);
+	ck_assert_uint_eq(find(1), SCOUT__NO_ENTRY);
+	ck_assert_int_eq(reserve(2, 0, &other), SCOUT__RESERVE_GRANTED);
+	stop();
+}
+END_TEST
+
+START_TEST(index_generation_is_bumped_before_a_grant_and_when_a_shard_is_discarded)
+{
+	uint32_t entry;
+	uint32_t other;
+	uint64_t seen;
+
+	scout__enter_loop();
+	start(2, 1, 1, 1, 1);
+	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
+	seen = word(entry, 0);
+	ck_assert_uint_ne(seen, 0);
+	ck_assert_uint_eq(seen, scout__index_place(cache, entry, 0).generation);
+	ck_assert_uint_eq(word(entry, 1), 0);
+	(void)scout__index_commit(cache, entry, 0);
+	ck_assert_uint_eq(word(entry, 0), seen);
+	ck_assert_int_eq(reserve(1, 1, &entry), SCOUT__RESERVE_GRANTED);
+	seen = word(entry, 1);
+	scout__index_abort(cache, entry, 1);
+	ck_assert_uint_ne(word(entry, 1), seen);
+	seen = word(entry, 0);
+	ck_assert(scout__index_drop(cache, entry));
+	ck_assert_uint_ne(word(entry, 0), seen);
+	/* Evicted: bumped as the old chunk goes, and again as the new one is granted the slot. */
+	other = store(2);
+	ck_assert_uint_eq(other, entry);
+	seen = word(entry, 0);
+	ck_assert_int_eq(reserve(3, 0, &other), SCOUT__RESERVE_GRANTED);
+	ck_assert_uint_eq(other, entry);
+	ck_assert_uint_ge(word(entry, 0), seen + 2);
+	stop();
+}
+END_TEST
+
+START_TEST(index_generation_skips_0_when_it_wraps)
+{
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(1, 1, 1, 1, 1);
+	ck_assert(wait_grown(cache));
+	cache->shard_gen[0] = UINT32_MAX;
+	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert_uint_eq(word(entry, 0), 1);
+	stop();
+}
+END_TEST
+
+START_TEST(index_handle_of_a_dropped_entry_is_not_valid_for_its_successor)
+{
+	struct scout__handle handle;
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(1, 1, 1, 1, 1);
+	entry = store(1);
+	handle = scout__index_handle(cache, entry);
+	ck_assert(scout__index_drop(cache, entry));
+	ck_assert(!scout__index_valid(cache, handle));
+	ck_assert_uint_eq(store(1), entry);
+	ck_assert(!scout__index_valid(cache, handle));
+	ck_assert(scout__index_valid(cache, scout__index_handle(cache, entry)));
+	stop();
+}
+END_TEST
+
+START_TEST(index_promise_counts_bytes_once_and_units_for_each_rank_and_reader)
+{
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(2, 3, 4, 4, 4);
+	entry = store(1);
+	ck_assert(scout__index_promise(cache, entry));
+	ck_assert_uint_eq(cache->entries[entry].promises, 6);
+	ck_assert(scout__index_promise(cache, entry));
+	ck_assert_uint_eq(cache->entries[entry].promises, 12);
+	ck_assert_uint_eq(l1.promised_bytes, cache->chunk_bytes);
+	scout__index_unpromise(cache, entry, 11);
+	ck_assert(!scout__index_drop(cache, entry));
+	ck_assert_uint_eq(l1.promised_bytes, cache->chunk_bytes);
+	scout__index_unpromise(cache, entry, 1);
+	ck_assert_uint_eq(l1.promised_bytes, 0);
+	scout__index_unpromise(cache, entry, 0);
+	ck_assert(scout__index_drop(cache, entry));
+	stop();
+}
+END_TEST
+
+START_TEST(index_promised_bytes_never_exceed_max_promised)
+{
+	uint32_t entries[4];
+
+	scout__enter_loop();
+	start(1, 1, 4, 4, 2);
+	for (uint32_t i = 0; i < 4; i++)
+		entries[i] = store(i);
+	ck_assert(scout__index_promise(cache, entries[0]));
+	ck_assert(scout__index_promise(cache, entries[1]));
+	ck_assert(!scout__index_promise(cache, entries[2]));
+	ck_assert_uint_eq(l1.promise_limited, 1);
+	ck_assert_uint_eq(l1.promised_bytes, 2 * cache->chunk_bytes);
+	/* What is promised already costs nothing more. */
+	ck_assert(scout__index_promise(cache, entries[1]));
+	scout__index_unpromise(cache, entries[1], 2);
+	ck_assert(scout__index_promise(cache, entries[2]));
+	/* One byte less than a chunk is not enough. */
+	scout__index_unpromise(cache, entries[2], 1);
+	l1.max_promised--;
+	ck_assert(!scout__index_promise(cache, entries[2]));
+	l1.max_promised++;
+	stop();
+}
+END_TEST
+
+START_TEST(index_promise_units_that_would_overflow_are_refused)
+{
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(1, 2, 1, 1, 1);
+	entry = store(1);
+	ck_assert(scout__index_promise(cache, entry));
+	cache->entries[entry].promises = UINT32_MAX - 1;
+	ck_assert(!scout__index_promise(cache, entry));
+	cache->entries[entry].promises = UINT32_MAX - 2;
+	ck_assert(scout__index_promise(cache, entry));
+	scout__index_unpromise(cache, entry, UINT32_MAX);
+	ck_assert_uint_eq(l1.promised_bytes, 0);
+	stop();
+}
+END_TEST
+
+START_TEST(index_holds_that_would_overflow_are_refused)
+{
+	uint32_t entry;
+	uint32_t other;
+
+	scout__enter_loop();
+	start(2, 1, 1, 1, 1);
+	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
+	(void)scout__index_commit(cache, entry, 0);
+	for (uint32_t i = 0; i < UINT16_MAX; i++)
+		ck_assert(scout__index_hold(cache, entry, 0));
+	ck_assert(!scout__index_hold(cache, entry, 0));
+	ck_assert_int_eq(reserve(1, 1, &other), SCOUT__RESERVE_NO_ROOM);
+	ck_assert_uint_eq(l1.refusals, 1);
+	for (uint32_t i = 0; i < UINT16_MAX; i++) {
+		ck_assert(!scout__index_drop(cache, entry));
+		scout__index_unhold(cache, entry, true);
+	}
+	ck_assert(scout__index_drop(cache, entry));
+	stop();
+}
+END_TEST
+
+START_TEST(index_pinned_entries_are_never_evicted)
+{
+	uint32_t entries[3];
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(1, 1, 3, 3, 3);
+	for (uint32_t i = 0; i < 3; i++)
+		entries[i] = store(i);
+	ck_assert(scout__index_promise(cache, entries[0]));
+	ck_assert(scout__index_hold(cache, entries[1], 0));
+	ck_assert_int_eq(reserve(3, 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert_uint_eq(entry, entries[2]);
+	ck_assert_uint_eq(find(2), SCOUT__NO_ENTRY);
+	ck_assert_uint_eq(l1.evictions, 1);
+	ck_assert_int_eq(reserve(4, 0, &entry), SCOUT__RESERVE_NO_ROOM);
+	ck_assert_uint_eq(l1.refusals, 1);
+	ck_assert_uint_eq(find(0), entries[0]);
+	ck_assert_uint_eq(find(1), entries[1]);
+	scout__index_unhold(cache, entries[1], true);
+	ck_assert_int_eq(reserve(4, 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert_uint_eq(entry, entries[1]);
+	ck_assert_uint_eq(find(0), entries[0]);
+	stop();
+}
+END_TEST
+
+START_TEST(index_touch_tail_first_leaves_the_head_of_a_prefix_for_last)
+{
+	uint32_t entries[4];
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(1, 1, 4, 4, 4);
+	for (uint32_t i = 0; i < 4; i++)
+		entries[i] = store(i);
+	for (uint32_t i = 4; i-- > 0;)
+		scout__index_touch(cache, entries[i], SCOUT__ACCESS_READ, 0);
+	for (uint32_t i = 4; i-- > 0;) {
+		ck_assert_int_eq(reserve(10 + i, 0, &entry), SCOUT__RESERVE_GRANTED);
+		ck_assert_uint_eq(find(i), SCOUT__NO_ENTRY);
+		ck_assert_uint_eq(entry, entries[i]);
+	}
+	stop();
+}
+END_TEST
+
+START_TEST(index_touch_of_a_pinned_or_dropped_entry_changes_nothing)
+{
+	uint32_t first;
+	uint32_t second;
+
+	scout__enter_loop();
+	start(1, 1, 4, 4, 4);
+	first = store(1);
+	second = store(2);
+	ck_assert(scout__index_promise(cache, first));
+	scout__index_touch(cache, first, SCOUT__ACCESS_READ, 0);
+	ck_assert_uint_eq(l1.policy->victim(cache->policy_state), second);
+	ck_assert(scout__index_drop(cache, second));
+	scout__index_touch(cache, second, SCOUT__ACCESS_STORED, 0);
+	scout__index_check(cache);
+	scout__index_unpromise(cache, first, 1);
+	stop();
+}
+END_TEST
+
+START_TEST(index_holds_exactly_the_chunks_that_l1_bytes_hold)
+{
+	scout__enter_loop();
+	for (uint32_t n = 1; n <= 40; n += 3) {
+		for (uint32_t extent = 1; extent <= 16; extent += 5) {
+			uint32_t entry;
+
+			start(2, 1, n, extent, n);
+			for (uint32_t i = 0; i < n; i++) {
+				/* Eviction never begins while the pool can grow. */
+				ck_assert_int_eq(reserve(i, 0, &entry), SCOUT__RESERVE_GRANTED);
+				ck_assert_uint_eq(l1.evictions, 0);
+			}
+			ck_assert_int_eq(reserve(n, 0, &entry), SCOUT__RESERVE_NO_ROOM);
+			ck_assert_uint_eq(scout__index_used_bytes(cache), l1.pool.l1_bytes);
+			ck_assert_uint_eq(scout__index_total_bytes(cache), l1.pool.l1_bytes);
+			ck_assert_uint_eq(l1.pool.used_bytes, l1.pool.l1_bytes);
+			stop();
+		}
+	}
+}
+END_TEST
+
+START_TEST(index_places_never_overlap)
+{
+	enum {
+		CHUNKS = 23
+	};
+	struct scout__place places[CHUNKS * 2];
+	uint32_t n = 0;
+
+	scout__enter_loop();
+	start(2, 1, CHUNKS, 5, CHUNKS);
+	for (uint32_t i = 0; i < CHUNKS; i++) {
+		uint32_t entry = store(i);
+
+		for (uint32_t rank = 0; rank < 2; rank++)
+			places[n++] = scout__index_place(cache, entry, rank);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		ck_assert_uint_ne(places[i].segment, 0);
+		ck_assert_uint_eq(places[i].offset % SLOT, 0);
+		for (uint32_t j = 0; j < i; j++)
+			ck_assert(places[i].segment != places[j].segment || places[i].offset != places[j].offset);
+	}
+	stop();
+}
+END_TEST
+
+START_TEST(index_asks_for_the_next_extent_before_the_last_is_full)
+{
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(1, 1, 32, 16, 32);
+	ck_assert(cache->growing);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_uint_eq(l1.refusals, 0);
+	ck_assert(wait_grown(cache));
+	for (uint32_t i = 0; i < 12; i++)
+		(void)store(i);
+	ck_assert(!cache->growing);
+	(void)store(12);
+	ck_assert(cache->growing);
+	for (uint32_t i = 13; i < 16; i++)
+		(void)store(i);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(16), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert(wait_grown(cache));
+	for (uint32_t i = 16; i < 32; i++)
+		(void)store(i);
+	ck_assert(cache->grown_out);
+	ck_assert_uint_eq(l1.evictions, 0);
+	(void)store(32);
+	ck_assert_uint_eq(l1.evictions, 1);
+	ck_assert_uint_eq(find(0), SCOUT__NO_ENTRY);
+	stop();
+}
+END_TEST
+
+START_TEST(index_stores_evict_after_an_extent_failed_and_growing_is_tried_again)
+{
+	uint32_t entry;
+	uint32_t pinned[4];
+
+	scout__enter_loop();
+	start_slots(LARGE_SLOT, 1, 1, 8, 4, 8);
+	ck_assert(wait_grown(cache));
+	l1.regrow_us = UINT64_C(3600) * 1000000;
+	limit_file_size(LARGE_SLOT);
+	for (uint32_t i = 0; i < 4; i++)
+		(void)store(i);
+	ck_assert(cache->growing);
+	ck_assert(!wait_grown(cache));
+	ck_assert_int_eq(captured.errors, 1);
+	ck_assert_uint_eq(l1.pool.used_bytes, 4 * LARGE_SLOT);
+	/* Not in the next hour. */
+	for (uint32_t i = 4; i < 8; i++) {
+		pinned[i - 4] = store(i);
+		ck_assert_uint_eq(l1.evictions, i - 3);
+		ck_assert(!cache->growing);
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		ck_assert(scout__index_hold(cache, pinned[i], 0));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, &entry), SCOUT__RESERVE_NO_ROOM);
+	/* The hour has passed: asked again, and nobody waits for it who can evict. */
+	cache->regrow_us = 1;
+	limit_file_size(RLIM_INFINITY);
+	scout__index_unhold(cache, pinned[0], true);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert(cache->growing);
+	ck_assert_uint_eq(l1.evictions, 5);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert(wait_grown(cache));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert_uint_eq(l1.evictions, 5);
+	ck_assert_uint_eq(cache->n_slots, 8);
+	stop();
+}
+END_TEST
+
+START_TEST(index_that_got_no_memory_at_all_refuses)
+{
+	uint32_t entry;
+
+	scout__enter_loop();
+	limit_file_size(LARGE_SLOT);
+	start_slots(LARGE_SLOT, 1, 1, 8, 4, 8);
+	l1.regrow_us = UINT64_C(3600) * 1000000;
+	ck_assert(!wait_grown(cache));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_NO_ROOM);
+	ck_assert_uint_eq(l1.refusals, 1);
+	stop();
+}
+END_TEST
+
+START_TEST(index_grows_when_another_gives_its_memory_back)
+{
+	const uint64_t shard_bytes = SLOT;
+	struct scout__chunk_index *other;
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(1, 1, 4, 4, 4);
+	ck_assert(wait_grown(cache));
+	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &other), 0);
+	ck_assert(!other->growing);
+	/* It may have some of what the first one holds, when that is asked for it. */
+	ck_assert_int_eq(scout__index_reserve(other, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	(void)store(1);
+	ck_assert(scout__index_promise(cache, find(1)));
+	scout__index_free(cache);
+	/* Its promises went with it. */
+	ck_assert_uint_eq(l1.promised_bytes, 0);
+	cache = other;
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert(wait_grown(cache));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_GRANTED);
+	stop();
+}
+END_TEST
+
+START_TEST(index_grows_rather_than_evicts_when_there_is_memory_again)
+{
+	const uint64_t shard_bytes = SLOT;
+	struct scout__chunk_index *other;
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(1, 1, 4, 2, 4);
+	ck_assert(wait_grown(cache));
+	other = cache;
+	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &cache), 0);
+	for (uint32_t i = 0; i < 3; i++)
+		(void)store(i);
+	ck_assert(cache->grown_out);
+	ck_assert_uint_eq(l1.evictions, 1);
+	scout__index_free(other);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(3), 0, &entry), SCOUT__RESERVE_WAIT);
+	(void)store(3);
+	(void)store(4);
+	ck_assert_uint_eq(l1.evictions, 1);
+	ck_assert_uint_eq(cache->n_slots, 4);
+	stop();
+}
+END_TEST
+
+START_TEST(index_freed_while_it_grows_leaks_nothing)
+{
+	int fds = count_fds();
+
+	scout__enter_loop();
+	for (int i = 0; i < 10; i++) {
+		start(2, 1, 64, 16, 64);
+		if (i % 2)
+			(void)store(1);
+		scout__index_free(cache);
+		scout__index_free(NULL);
+		while (l1.pool.n_growing > 0) {
+			wait_ready(&l1.pool);
+			ck_assert_ptr_null(scout__pool_ready(&l1.pool));
+		}
+		ck_assert_uint_eq(l1.pool.used_bytes, 0);
+		scout__l1_fini(&l1);
+		ck_assert_int_eq(count_fds(), fds);
+	}
+}
+END_TEST
+
+START_TEST(index_larger_than_the_pool_and_unknown_policies_are_refused)
+{
+	const uint64_t fits = SLOT;
+	const uint64_t large[] = {8 * SLOT, 1};
+	const uint64_t huge[] = {UINT64_MAX, UINT64_MAX};
+	struct scout__chunk_index *none = NULL;
+	char err[256] = "";
+
+	scout__enter_loop();
+	ck_assert_int_eq(scout__l1_init(&l1, 8 * SLOT, SLOT, 0, "nonesuch", &test_log, err, sizeof(err)),
+			 SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_ptr_nonnull(strstr(err, "nonesuch"));
+	ck_assert_int_eq(scout__l1_init(&l1, 8 * SLOT, SLOT, 0, "lru", &test_log, err, sizeof(err)), 0);
+	ck_assert_int_eq(scout__index_new(&l1, large, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_int_eq(scout__index_new(&l1, huge, 1, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_int_eq(scout__index_new(&l1, huge, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_ptr_null(none);
+	ck_assert_int_eq(scout__index_new(&l1, &fits, 1, 1, HASH, &cache), 0);
+	stop();
+}
+END_TEST
+
+START_TEST(index_keys_are_compared_in_full)
+{
+	scout__enter_loop();
+	for (uint32_t hash_bytes = SCOUT_MIN_HASH; hash_bytes <= SCOUT_MAX_HASH; hash_bytes++) {
+		const uint64_t shard_bytes = SLOT;
+		/* Exactly as long as a key is, so that a sanitizer sees one byte too many being read. */
+		uint8_t *hash = calloc(1, hash_bytes);
+		char err[256];
+		uint32_t entry;
+		uint32_t other;
+
+		ck_assert_ptr_nonnull(hash);
+		ck_assert_int_eq(scout__l1_init(&l1, 64 * SLOT, 64 * SLOT, 0, "lru", &test_log, err, sizeof(err)), 0);
+		ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, hash_bytes, &cache), 0);
+		ck_assert(wait_grown(cache));
+		ck_assert_int_eq(scout__index_reserve(cache, 5, hash, 0, &entry), SCOUT__RESERVE_GRANTED);
+		ck_assert_uint_eq(scout__index_find(cache, 5, hash), entry);
+		ck_assert_uint_eq(scout__index_find_run(cache, 5, hash, 1, &other), 1);
+		ck_assert_uint_eq(other, entry);
+		/* The cell leads to an entry whose key differs in one bit: as if two keys had the same tag. */
+		for (uint32_t bit = 0; bit < hash_bytes * 8; bit++) {
+			cache->entries[entry].hash[bit / 8] ^= (uint8_t)(1u << bit % 8);
+			ck_assert_uint_eq(scout__index_find(cache, 5, hash), SCOUT__NO_ENTRY);
+			ck_assert_uint_eq(scout__index_find_run(cache, 5, hash, 1, &other), 0);
+			cache->entries[entry].hash[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		}
+		cache->entries[entry].space ^= 1;
+		ck_assert_uint_eq(scout__index_find(cache, 5, hash), SCOUT__NO_ENTRY);
+		cache->entries[entry].space ^= 1;
+		ck_assert_uint_eq(scout__index_find(cache, 5, hash), entry);
+		stop();
+		free(hash);
+	}
+}
+END_TEST
+
+START_TEST(index_run_ends_at_the_first_key_that_is_not_there)
+{
+	enum {
+		N = 200
+	};
+	uint8_t *hashes = malloc((size_t)N * HASH);
+	uint32_t found[N];
+
+	scout__enter_loop();
+	ck_assert_ptr_nonnull(hashes);
+	start(1, 1, N, N, N);
+	for (uint32_t i = 0; i < N; i++) {
+		memcpy(hashes + (size_t)i * HASH, key(i), HASH);
+		(void)store(i);
+	}
+	for (uint32_t missing = 0; missing <= N; missing += 7) {
+		for (uint32_t n = 0; n <= N; n += 13) {
+			uint32_t expected = missing < n ? missing : n;
+
+			if (missing < N)
+				(void)scout__index_drop(cache, find(missing));
+			memset(found, 0xee, sizeof(found));
+			ck_assert_uint_eq(scout__index_find_run(cache, 0, hashes, n, found), expected);
+			for (uint32_t i = 0; i < N; i++)
+				ck_assert_uint_eq(found[i], i < expected ? find(i) : 0xeeeeeeeeu);
+			if (missing < N)
+				(void)store(missing);
+		}
+	}
+	scout__index_prefetch(cache, 0, hashes);
+	stop();
+	free(hashes);
+}
+END_TEST
+
+#ifndef SANITIZED
+START_TEST(index_without_address_space_is_refused)
+{
+	const uint64_t shard_bytes = 1;
+	const uint64_t l1_bytes = UINT64_C(1) << 30;
+	struct scout__chunk_index *none = NULL;
+	struct rlimit limits;
+	char err[256];
+	int fds;
+
+	scout__enter_loop();
+	if (scout__l1_init(&l1, l1_bytes, SLOT, 0, "lru", &test_log, err, sizeof(err)) == SCOUT_ERR_POOL_SIZE)
+		return; /* a machine with less than 1 GiB of memory */
+	fds = count_fds();
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, &limits), 0);
+	limits.rlim_cur = UINT64_C(256) << 20;
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limits), 0);
+	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &none), SCOUT_ERR_NOMEM);
+	limits.rlim_cur = limits.rlim_max;
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limits), 0);
+	ck_assert_ptr_null(none);
+	ck_assert_uint_eq(l1.pool.used_bytes, 0);
+	ck_assert_int_eq(count_fds(), fds);
+	scout__l1_fini(&l1);
+}
+END_TEST
+#endif
+
+START_TEST(index_index_costs_at_most_105_bytes_per_chunk)
+{
+	const uint64_t shard_bytes = SLOT;
+	char err[256];
+
+	scout__enter_loop();
+	for (uint64_t n = 1000; n <= 10000000; n *= 10) {
+		ck_assert_int_eq(scout__l1_init(&l1, n * SLOT, SLOT, 0, "lru", &test_log, err, sizeof(err)), 0);
+		ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &cache), 0);
+		ck_assert_uint_eq(cache->max_entries, n);
+		ck_assert_uint_le(scout__index_own_bytes(cache), 105 * n);
+		scout__index_free(cache);
+		scout__l1_fini(&l1);
+	}
+	ck_assert_uint_eq(sizeof(struct scout__entry), 64);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("bank");
+	TCase *rules = tcase_create("rules");
+
+	tcase_set_timeout(rules, 60);
+	tcase_add_test(rules, index_chunk_is_a_hit_when_all_ranks_are_readable);
+	tcase_add_test(rules, index_first_writer_wins_until_it_gives_up);
+	tcase_add_test(rules, index_entry_whose_only_store_was_given_up_goes_at_once);
+	tcase_add_test(rules, index_quarantine_keeps_the_slot_from_everybody);
+	tcase_add_test(rules, index_generation_is_bumped_before_a_grant_and_when_a_shard_is_discarded);
+	tcase_add_test(rules, index_generation_skips_0_when_it_wraps);
+	tcase_add_test(rules, index_handle_of_a_dropped_entry_is_not_valid_for_its_successor);
+	tcase_add_test(rules, index_promise_counts_bytes_once_and_units_for_each_rank_and_reader);
+	tcase_add_test(rules, index_promised_bytes_never_exceed_max_promised);
+	tcase_add_test(rules, index_promise_units_that_would_overflow_are_refused);
+	tcase_add_test(rules, index_holds_that_would_overflow_are_refused);
+	tcase_add_test(rules, index_pinned_entries_are_never_evicted);
+	tcase_add_test(rules, index_touch_tail_first_leaves_the_head_of_a_prefix_for_last);
+	tcase_add_test(rules, index_touch_of_a_pinned_or_dropped_entry_changes_nothing);
+	tcase_add_test(rules, index_holds_exactly_the_chunks_that_l1_bytes_hold);
+	tcase_add_test(rules, index_places_never_overlap);
+	tcase_add_test(rules, index_asks_for_the_next_extent_before_the_last_is_full);
+	tcase_add_test(rules, index_stores_evict_after_an_extent_failed_and_growing_is_tried_again);
+	tcase_add_test(rules, index_that_got_no_memory_at_all_refuses);
+	tcase_add_test(rules, index_grows_when_another_gives_its_memory_back);
+	tcase_add_test(rules, index_grows_rather_than_evicts_when_there_is_memory_again);
+	tcase_add_test(rules, index_freed_while_it_grows_leaks_nothing);
+	tcase_add_test(rules, index_larger_than_the_pool_and_unknown_policies_are_refused);
+	tcase_add_test(rules, index_keys_are_compared_in_full);
+	tcase_add_test(rules, index_run_ends_at_the_first_key_that_is_not_there);
+#ifndef SANITIZED
+	tcase_add_test(rules, index_without_address_space_is_refused);
+#endif
+	tcase_add_test(rules, index_index_costs_at_most_105_bytes_per_chunk);
+	suite_add_tcase(suite, rules);
+	return suite;
+}

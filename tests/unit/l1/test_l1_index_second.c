@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
+#include "l1_index_rig.h"
+
+/*
+ * What the second tier does with a chunk index: expected shards, loads, temporary chunks, slots that are being saved.
+ */
+
+static uint32_t n_let_go;
+
+/* As the server does: nothing is expected any more. */
+static SCOUT_ON_LOOP void
+let_go(struct scout__chunk_index *of, uint32_t entry)
+{
+	for (uint32_t rank = 0; rank < of->n_ranks; rank++)
+		if (scout__index_state(of, entry, rank) == SCOUT__SHARD_EXPECTED)
+			scout__index_unexpect_shard(of, entry, rank);
+	of->entries[entry].tracked = 0;
+	n_let_go++;
+}
+
+static SCOUT_ON_LOOP void
+begin(uint32_t ranks, uint32_t chunks, uint32_t promised)
+{
+	start(ranks, 1, chunks, chunks, promised);
+	l1.let_go = let_go;
+	n_let_go = 0;
+}
+
+static SCOUT_ON_LOOP enum scout__reserve
+expect(uint32_t i, bool temporary, uint32_t *ret_entry)
+{
+	enum scout__reserve got;
+
+	while ((got = scout__index_expect(cache, 0, key(i), temporary, ret_entry)) == SCOUT__RESERVE_WAIT)
+		ck_assert(wait_grown(cache));
+	if (got == SCOUT__RESERVE_GRANTED)
+		cache->entries[*ret_entry].tracked = 1;
+	return got;
+}
+
+static SCOUT_ON_LOOP void
+unpromise(uint32_t entry)
+{
+	scout__index_unpromise(cache, entry, cache->n_ranks * cache->readers);
+}
+
+START_TEST(an_expected_chunk_counts_is_no_hit_and_goes_with_its_promise)
+{
+	uint32_t entry = SCOUT__NO_ENTRY;
+
+	scout__enter_loop();
+	begin(2, 4, 4);
+	ck_assert_int_eq(expect(1, false, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert(!scout__index_counts(cache, entry));
+	scout__index_expect_shard(cache, entry, 0);
+	ck_assert(!scout__index_counts(cache, entry));
+	scout__index_expect_shard(cache, entry, 1);
+	ck_assert(scout__index_counts(cache, entry));
+	ck_assert(!scout__index_is_hit(cache, entry));
+	ck_assert(!scout__index_hold(cache, entry, 0));
+	scout__index_check(cache);
+	ck_assert_uint_eq(l1.promised_bytes, 2 * SLOT);
+	unpromise(entry);
+	ck_assert_uint_eq(n_let_go, 1);
+	ck_assert_uint_eq(cache->n_entries, 0);
+	stop();
+}
+END_TEST
+
+START_TEST(an_expected_chunk_needs_room_and_a_promise)
+{
+	uint32_t a = 0, b = 0, c = 0;
+
+	scout__enter_loop();
+	begin(1, 2, 1);
+	ck_assert_int_eq(expect(1, false, &a), SCOUT__RESERVE_GRANTED);
+	/* Nothing is evicted for what may not be promised. */
+	b = store(2);
+	ck_assert_int_eq(expect(3, false, &c), SCOUT__RESERVE_NO_ROOM);
+	ck_assert_uint_eq(l1.promise_limited, 1);
+	ck_assert(scout__index_is_hit(cache, b));
+	unpromise(a);
+	stop();
+	begin(1, 2, 2);
+	ck_assert_int_eq(expect(1, false, &a), SCOUT__RESERVE_GRANTED);
+	ck_assert_int_eq(expect(2, false, &b), SCOUT__RESERVE_GRANTED);
+	unpromise(a);
+	unpromise(b);
+	stop();
+}
+END_TEST
+
+START_TEST(a_load_holds_its_slot_and_bumps_its_word)
+{
+	uint32_t entry = 0;
+	uint64_t generation;
+
+	scout__enter_loop();
+	begin(1, 4, 4);
+	(void)expect(1, false, &entry);
+	scout__index_expect_shard(cache, entry, 0);
+	generation = scout__index_place(cache, entry, 0).generation;
+	ck_assert(scout__index_load(cache, entry, 0));
+	ck_assert_uint_ne(scout__index_place(cache, entry, 0).generation, generation);
+	ck_assert(scout__index_counts(cache, entry));
+	unpromise(entry);
+	ck_assert_uint_eq(n_let_go, 0);
+	scout__index_check(cache);
+	ck_assert(scout__index_commit(cache, entry, 0));
+	ck_assert_uint_eq(n_let_go, 1);
+	ck_assert(scout__index_is_hit(cache, entry));
+	stop();
+}
+END_TEST
+
+START_TEST(a_late_load_does_not_count_and_keeps_its_slot)
+{
+	uint32_t entry = 0, other = 0;
+
+	scout__enter_loop();
+	begin(1, 4, 4);
+	(void)expect(1, false, &entry);
+	scout__index_expect_shard(cache, entry, 0);
+	ck_assert(scout__index_load(cache, entry, 0));
+	scout__index_load_late(cache, entry, 0);
+	ck_assert(!scout__index_counts(cache, entry));
+	ck_assert_int_eq(reserve(1, 0, &other), SCOUT__RESERVE_PRESENT);
+	unpromise(entry);
+	scout__index_check(cache);
+	ck_assert_uint_eq(cache->n_entries, 1);
+	scout__index_abort(cache, entry, 0);
+	ck_assert_uint_eq(cache->n_entries, 0);
+	stop();
+}
+END_TEST
+
+START_TEST(a_store_takes_the_place_of_an_expected_shard)
+{
+	uint32_t entry = 0, other = 0;
+
+	scout__enter_loop();
+	begin(2, 4, 4);
+	(void)expect(1, true, &entry);
+	scout__index_expect_shard(cache, entry, 0);
+	scout__index_expect_shard(cache, entry, 1);
+	ck_assert_int_eq(reserve(1, 0, &other), SCOUT__RESERVE_GRANTED);
+	ck_assert_uint_eq(other, entry);
+	ck_assert(!cache->entries[entry].temporary);
+	ck_assert(!scout__index_counts(cache, entry));
+	(void)scout__index_commit(cache, entry, 0);
+	ck_assert(scout__index_counts(cache, entry));
+	ck_assert(!scout__index_is_hit(cache, entry));
+	/* Half of it is here: it stays, but nothing is expected of it. */
+	unpromise(entry);
+	ck_assert_uint_eq(cache->entries[entry].expected, 0);
+	ck_assert(cache->entries[entry].in_order);
+	stop();
+}
+END_TEST
+
+START_TEST(temporary_chunks_go_before_all_others_however_recent)
+{
+	uint32_t entry = 0;
+
+	scout__enter_loop();
+	begin(1, 3, 3);
+	(void)store(1);
+	(void)store(2);
+	(void)expect(3, true, &entry);
+	scout__index_expect_shard(cache, entry, 0);
+	ck_assert(scout__index_load(cache, entry, 0));
+	(void)scout__index_commit(cache, entry, 0);
+	unpromise(entry);
+	scout__index_touch(cache, entry, SCOUT__ACCESS_READ, 0);
+	scout__index_check(cache);
+	(void)store(4);
+	ck_assert_uint_eq(scout__index_find(cache, 0, key(3)), SCOUT__NO_ENTRY);
+	ck_assert_uint_ne(scout__index_find(cache, 0, key(1)), SCOUT__NO_ENTRY);
+	stop();
+}
+END_TEST
+
+START_TEST(what_is_being_saved_keeps_its_place_and_its_slot)
+{
+	uint32_t a, b, other = 0;
+
+	scout__enter_loop();
+	begin(1, 3, 3);
+	a = store(1);
+	b = store(2);
+	(void)store(3);
+	ck_assert(scout__index_save(cache, a));
+	ck_assert(!scout__index_drop(cache, a));
+	/* It would be the next: now its neighbour is. */
+	(void)store(4);
+	ck_assert_uint_eq(scout__index_find(cache, 0, key(1)), a);
+	ck_assert_uint_eq(scout__index_find(cache, 0, key(2)), SCOUT__NO_ENTRY);
+	scout__index_check(cache);
+	scout__index_saved(cache, a);
+	scout__index_check(cache);
+	/* Saved without having been in the way: it is where it was. */
+	b = scout__index_find(cache, 0, key(3));
+	ck_assert(scout__index_save(cache, b));
+	scout__index_saved(cache, b);
+	(void)store(5);
+	ck_assert_uint_eq(scout__index_find(cache, 0, key(3)), SCOUT__NO_ENTRY);
+	/* When all that could go is being saved, a store waits. */
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert(scout__index_save(cache, i));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(6), 0, &other), SCOUT__RESERVE_WAIT);
+	for (uint32_t i = 0; i < 3; i++)
+		scout__index_saved(cache, i);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(6), 0, &other), SCOUT__RESERVE_GRANTED);
+	scout__index_abort(cache, other, 0);
+	stop();
+}
+END_TEST
+
+START_TEST(what_is_spoiled_while_it_is_saved_goes_when_it_is_saved)
+{
+	uint32_t a;
+
+	scout__enter_loop();
+	begin(1, 3, 3);
+	a = store(1);
+	ck_assert(scout__index_save(cache, a));
+	ck_assert(scout__index_hold(cache, a, 0));
+	scout__index_spoil(cache, a);
+	scout__index_unhold(cache, a, true);
+	ck_assert_uint_eq(cache->n_entries, 1);
+	scout__index_check(cache);
+	scout__index_saved(cache, a);
+	ck_assert_uint_eq(cache->n_entries, 0);
+	stop();
+}
+END_TEST
+
+/* ---- at random ---- */
+
+#define KEYS 12u
+
+static struct {
+	bool promised;
+	uint32_t entry;
+	uint32_t saves;
+	uint8_t holder[2]; /* what this test has of each shard: 0, 'l'oad or 'w'rite */
+} seen[KEYS];
+
+static SCOUT_ON_LOOP void
+step(uint32_t i, uint32_t rank, uint32_t what)
+{
+	uint32_t entry = scout__index_find(cache, 0, key(i));
+	bool live = entry != SCOUT__NO_ENTRY;
+
+	if (what == 0 && !seen[i].promised && expect(i, i % 2, &seen[i].entry) == SCOUT__RESERVE_GRANTED) {
+		seen[i].promised = true;
+	} else if (what == 1 && seen[i].promised && scout__index_state(cache, entry, rank) == SCOUT__SHARD_ABSENT) {
+		scout__index_expect_shard(cache, entry, rank);
+	} else if (what == 2 && live && scout__index_state(cache, entry, rank) == SCOUT__SHARD_EXPECTED) {
+		ck_assert(scout__index_load(cache, entry, rank));
+		seen[i].holder[rank] = 'l';
+	} else if (what == 3 && live && scout__index_state(cache, entry, rank) == SCOUT__SHARD_LOADING) {
+		scout__index_load_late(cache, entry, rank);
+	} else if ((what == 4 || what == 5) && seen[i].holder[rank]) {
+		seen[i].holder[rank] = 0;
+		if (what == 4)
+			(void)scout__index_commit(cache, entry, rank);
+		else
+			scout__index_abort(cache, entry, rank);
+	} else if (what == 6 && seen[i].promised) {
+		seen[i].promised = false;
+		unpromise(entry);
+	} else if (what == 7 && reserve(i, rank, &entry) == SCOUT__RESERVE_GRANTED) {
+		seen[i].holder[rank] = 'w';
+	} else if (what == 8 && live && cache->entries[entry].readable && !seen[i].saves) {
+		seen[i].saves++;
+		ck_assert(scout__index_save(cache, entry));
+	} else if (what == 9 && seen[i].saves) {
+		seen[i].saves--;
+		scout__index_saved(cache, entry);
+	} else if (what == 10 && live) {
+		scout__index_touch(cache, entry, SCOUT__ACCESS_READ, 0);
+	}
+}
+
+START_TEST(everything_holds_whatever_happens)
+{
+	uint64_t random = 1;
+
+	scout__enter_loop();
+	begin(2, KEYS + 4, 6);
+	for (uint32_t n = 0; n < 60000; n++) {
+		uint32_t draw;
+
+		random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		draw = (uint32_t)(random >> 33);
+		step(draw % KEYS, draw / KEYS % 2, draw / KEYS / 2 % 11);
+		if (n % 4 == 0)
+			scout__index_check(cache);
+	}
+	for (uint32_t i = 0; i < KEYS; i++)
+		for (uint32_t rank = 0; rank < 2; rank++)
+			for (uint32_t what = 5; what < 10; what += 4)
+				step(i, rank, what);
+	for (uint32_t i = 0; i < KEYS; i++)
+		step(i, 0, 6);
+	ck_assert_uint_eq(l1.promised_bytes, 0);
+	ck_assert_uint_gt(n_let_go, 1000);
+	stop();
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("bank_second");
+	TCase *tc = tcase_create("second tier");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, an_expected_chunk_counts_is_no_hit_and_goes_with_its_promise);
+	tcase_add_test(tc, an_expected_chunk_needs_room_and_a_promise);
+	tcase_add_test(tc, a_load_holds_its_slot_and_bumps_its_word);
+	tcase_add_test(tc, a_late_load_does_not_count_and_keeps_its_slot);
+	tcase_add_test(tc, a_store_takes_the_place_of_an_expected_shard);
+	tcase_add_test(tc, temporary_chunks_go_before_all_others_however_recent);
+	tcase_add_test(tc, what_is_being_saved_keeps_its_place_and_its_slot);
+	tcase_add_test(tc, what_is_spoiled_while_it_is_saved_goes_when_it_is_saved);
+	tcase_add_test(tc, everything_holds_whatever_happens);
+	suite_add_tcase(suite, tc);
+	return suite;
+}

@@ -1,0 +1,661 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "l1_rig.h"
+#include "memory.h"
+#include "pool.h"
+
+#include "check_main.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct scout__pool pool;
+static int owner;
+
+static SCOUT_ON_LOOP void
+start(uint64_t l1_bytes, uint64_t extent_bytes)
+{
+	char err[256] = "";
+	int code = scout__pool_init(&pool, l1_bytes, extent_bytes, &test_log, err, sizeof(err));
+
+	ck_assert_msg(code == 0, "%d: %s", code, err);
+}
+
+START_TEST(pool_stride_is_rounded_to_lines_below_a_page_and_to_pages_above)
+{
+	ck_assert_uint_eq(scout__slot_stride(0), 64);
+	ck_assert_uint_eq(scout__slot_stride(1), 64);
+	ck_assert_uint_eq(scout__slot_stride(64), 64);
+	ck_assert_uint_eq(scout__slot_stride(65), 128);
+	ck_assert_uint_eq(scout__slot_stride(4095), 4096);
+	ck_assert_uint_eq(scout__slot_stride(4096), 4096);
+	ck_assert_uint_eq(scout__slot_stride(4097), 8192);
+	ck_assert_uint_eq(scout__slot_stride(UINT64_MAX), UINT64_MAX);
+	ck_assert_uint_ge(scout__slot_stride(INT64_MAX), INT64_MAX);
+}
+END_TEST
+
+/* Ask until there is no more; returns the slots got, and frees everything. */
+static SCOUT_ON_LOOP uint64_t
+exhaust(const uint64_t *strides, uint32_t n_ranks)
+{
+	struct scout__extent *extents[64];
+	uint64_t slots = 0;
+	uint32_t n = 0;
+	uint64_t used = pool.used_bytes;
+
+	while (scout__pool_want(&pool, &owner, strides, NULL, n_ranks, UINT32_MAX) == 1) {
+		struct scout__extent *extent = wait_extent(&pool);
+
+		ck_assert_uint_lt(n, 64);
+		ck_assert_int_eq(extent->error, 0);
+		ck_assert_uint_eq(pool.used_bytes, used + extent->slot_bytes);
+		used = pool.used_bytes;
+		slots += extent->slots;
+		extents[n++] = extent;
+	}
+	while (n > 0)
+		scout__extent_free(&pool, extents[--n]);
+	return slots;
+}
+
+START_TEST(pool_gives_exactly_the_slots_that_l1_bytes_hold)
+{
+	static const uint64_t strides[] = {4096, 64, 8192};
+	const uint64_t chunk = 4096 + 64 + 8192;
+
+	scout__enter_loop();
+	for (uint64_t n = 1; n <= 41; n += 5) {
+		/* Extents smaller than a slot, of one, of 7 and a bit, and larger than the pool. */
+		const uint64_t extent_bytes[] = {1, chunk, 7 * chunk + 5, 1000 * chunk};
+
+		for (int i = 0; i < 4; i++) {
+			start(n * chunk, extent_bytes[i]);
+			ck_assert_uint_eq(exhaust(strides, 3), n);
+			ck_assert_uint_eq(pool.used_bytes, 0);
+			scout__pool_fini(&pool);
+			start(n * chunk + chunk - 1, extent_bytes[i]);
+			ck_assert_uint_eq(exhaust(strides, 3), n);
+			scout__pool_fini(&pool);
+		}
+	}
+}
+END_TEST
+
+START_TEST(pool_smaller_than_a_slot_gives_none)
+{
+	const uint64_t stride = 4096;
+	const uint64_t huge[] = {UINT64_MAX, UINT64_MAX};
+
+	scout__enter_loop();
+	start(4095, 4096);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 0);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, huge, NULL, 1, UINT32_MAX), 0);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, huge, NULL, 2, UINT32_MAX), 0);
+	ck_assert_uint_eq(pool.used_bytes, 0);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_segments_are_sealed_allocated_and_closed_on_exec)
+{
+	static const uint64_t strides[] = {4096, 192};
+	struct scout__extent *extent;
+
+	scout__enter_loop();
+	start(MIB, MIB);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, strides, NULL, 2, UINT32_MAX), 1);
+	extent = wait_extent(&pool);
+	ck_assert_int_eq(extent->error, 0);
+	ck_assert_uint_eq(extent->slots, MIB / (4096 + 192));
+	ck_assert_uint_ne(extent->segments[0].id, extent->segments[1].id);
+	for (int rank = 0; rank < 2; rank++) {
+		const struct scout__segment *segment = &extent->segments[rank];
+		int seals = fcntl(segment->fd, F_GET_SEALS);
+		struct stat st;
+
+		ck_assert_int_eq(seals, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+		ck_assert_int_eq(ftruncate(segment->fd, (off_t)segment->bytes * 2), -1);
+		ck_assert_int_eq(errno, EPERM);
+		ck_assert_int_eq(ftruncate(segment->fd, 0), -1);
+		ck_assert_int_eq(errno, EPERM);
+		ck_assert_int_eq(fcntl(segment->fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+		ck_assert_int_eq(fcntl(segment->fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+		ck_assert_int_eq(fstat(segment->fd, &st), 0);
+		ck_assert_uint_eq((uint64_t)st.st_size, segment->bytes);
+		ck_assert_uint_ge((uint64_t)st.st_blocks * 512, segment->bytes);
+		ck_assert_uint_eq(segment->stride, strides[rank]);
+		ck_assert_uint_eq(segment->data_offset % 4096, 0);
+		ck_assert_uint_ge(segment->data_offset, extent->slots * sizeof(uint64_t));
+		ck_assert_uint_ge(segment->bytes, segment->data_offset + extent->slots * segment->stride);
+	}
+	ck_assert_uint_eq(pool.extra_bytes, extent->segments[0].bytes + extent->segments[1].bytes - extent->slot_bytes);
+	scout__extent_free(&pool, extent);
+	ck_assert_uint_eq(pool.extra_bytes, 0);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_generation_words_are_shared_with_whoever_maps_the_memfd)
+{
+	const uint64_t stride = 64;
+	struct scout__extent *extent;
+	const uint64_t *seen;
+
+	scout__enter_loop();
+	start(600 * stride, MIB);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
+	extent = wait_extent(&pool);
+	ck_assert_int_eq(extent->error, 0);
+	ck_assert_uint_eq(extent->slots, 600);
+	seen = mmap(NULL, extent->segments[0].bytes, PROT_READ, MAP_SHARED, extent->segments[0].fd, 0);
+	ck_assert_ptr_ne(seen, MAP_FAILED);
+	for (uint32_t slot = 0; slot < 600; slot++) {
+		ck_assert_uint_eq(seen[slot], 0);
+		atomic_store(&extent->segments[0].words[slot], slot + 77);
+		ck_assert_uint_eq(seen[slot], slot + 77);
+	}
+	scout__extent_free(&pool, extent);
+	/* The memory lives as long as somebody maps it. */
+	ck_assert_uint_eq(seen[599], 599 + 77);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_says_its_page_size_once)
+{
+	const uint64_t stride = 4096;
+
+	scout__enter_loop();
+	start(10 * stride, stride);
+	ck_assert_uint_eq(exhaust(&stride, 1), 10);
+	ck_assert_int_eq(captured.infos, 1);
+	ck_assert_ptr_nonnull(strstr(captured.last_info, "pages of"));
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_tells_how_far_it_has_grown)
+{
+	const uint64_t stride = UINT64_C(1) << 20;
+
+	scout__enter_loop();
+	/* Four extents of 64 MiB: each is more than a tenth. The page size is a line of its own. */
+	start(256 * stride, 64 * stride);
+	ck_assert_uint_eq(exhaust(&stride, 1), 256);
+	ck_assert_int_eq(captured.infos, 5);
+	ck_assert_ptr_nonnull(strstr(captured.last_info, "268435456 of 268435456 bytes (100 %), pages of"));
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+/* Whether this machine can be asked: some sandboxes cannot. */
+static bool
+knows_nodes(void)
+{
+	return syscall(SYS_get_mempolicy, NULL, NULL, 0ul, NULL, 0ul) == 0;
+}
+
+START_TEST(pool_memory_is_preferably_of_the_node_that_was_asked_for)
+{
+	const uint64_t strides[2] = {4096, 4096};
+	const uint16_t nodes[2] = {1, 0};
+	struct scout__extent *extent;
+
+	scout__enter_loop();
+	start(16 * 8192, 16 * 8192);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, strides, nodes, 2, UINT32_MAX), 1);
+	extent = wait_extent(&pool);
+	ck_assert_int_eq(extent->error, 0);
+	for (uint32_t rank = 0; rank < 2 && knows_nodes(); rank++) {
+		uint64_t bytes = extent->segments[rank].bytes;
+		void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, extent->segments[rank].fd, 0);
+		unsigned long mask[16] = {0};
+		int mode = -1;
+
+		ck_assert_ptr_ne(p, MAP_FAILED);
+		ck_assert_int_eq(syscall(SYS_get_mempolicy, &mode, mask, 1024ul, p, 2ul /* MPOL_F_ADDR */), 0);
+		ck_assert_int_eq(mode, rank == 0 ? 1 /* MPOL_PREFERRED */ : 0 /* MPOL_DEFAULT */);
+		ck_assert_uint_eq(mask[0], rank == 0 ? 1 : 0);
+		ck_assert_int_eq(munmap(p, bytes), 0);
+	}
+	ck_assert_int_eq(captured.warnings, knows_nodes() ? 0 : 1);
+	scout__extent_free(&pool, extent);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_of_a_node_that_there_is_not_warns_once_and_works)
+{
+	const uint64_t stride = 4096;
+	const uint16_t node = (uint16_t)(_i == 0 ? 1001 : UINT16_MAX);
+
+	scout__enter_loop();
+	start(16 * stride, 4 * stride);
+	for (int i = 0; i < 4; i++) {
+		struct scout__extent *extent;
+
+		ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, &node, 1, UINT32_MAX), 1);
+		extent = wait_extent(&pool);
+		ck_assert_int_eq(extent->error, 0);
+		ck_assert_uint_eq(extent->slots, 4);
+		scout__extent_free(&pool, extent);
+	}
+	ck_assert_int_eq(captured.warnings, 1);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_segment_ids_never_repeat)
+{
+	const uint64_t stride = 64;
+	uint32_t last = 0;
+
+	scout__enter_loop();
+	start(stride, stride);
+	for (int i = 0; i < 20; i++) {
+		struct scout__extent *extent;
+
+		ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
+		extent = wait_extent(&pool);
+		ck_assert_uint_gt(extent->segments[0].id, last);
+		last = extent->segments[0].id;
+		scout__extent_free(&pool, extent);
+	}
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_larger_than_the_machine_is_refused_with_the_numbers)
+{
+	struct scout__memory memory;
+	const uint64_t sizes[] = {0, UINT64_MAX};
+	char err[512];
+	char number[32];
+	int fds = count_fds();
+
+	scout__enter_loop();
+	scout__memory_read("", &memory);
+	ck_assert_uint_ne(memory.total, UINT64_MAX);
+	for (int i = 0; i < 2; i++) {
+		uint64_t l1_bytes = sizes[i] ? sizes[i] : memory.total + 1;
+
+		err[0] = '\0';
+		ck_assert_int_eq(scout__pool_init(&pool, l1_bytes, MIB, &test_log, err, sizeof(err)),
+				 SCOUT_ERR_POOL_SIZE);
+		(void)snprintf(number, sizeof(number), "%" PRIu64 " ", l1_bytes);
+		ck_assert_msg(strstr(err, number) != NULL, "%s", err);
+		(void)snprintf(number, sizeof(number), "%" PRIu64 " ", memory.total);
+		ck_assert_msg(strstr(err, number) != NULL, "%s", err);
+		ck_assert_msg(strstr(err, "GiB") != NULL, "%s", err);
+	}
+	ck_assert_int_eq(count_fds(), fds);
+}
+END_TEST
+
+/* Ask for two extents that fail; the first one says so, the second need not. Then the bytes are back. */
+static SCOUT_ON_LOOP void
+expect_failure(const uint64_t strides[3])
+{
+	char number[32];
+
+	for (int i = 0; i < 2; i++) {
+		struct scout__extent *extent;
+
+		ck_assert_int_eq(scout__pool_want(&pool, &owner, strides, NULL, 3, UINT32_MAX), 1);
+		ck_assert_uint_gt(pool.used_bytes, 0);
+		extent = wait_extent(&pool);
+		ck_assert_int_eq(extent->error, SCOUT_ERR_SYSTEM);
+		ck_assert_int_eq(extent->system_error, EFBIG);
+		ck_assert_str_eq(extent->failed, "ftruncate");
+		for (int rank = 0; rank < 3; rank++) {
+			ck_assert_int_eq(extent->segments[rank].fd, -1);
+			ck_assert_ptr_null(extent->segments[rank].words);
+		}
+		scout__extent_free(&pool, extent);
+		ck_assert_uint_eq(pool.used_bytes, 0);
+		ck_assert_uint_eq(pool.extra_bytes, 0);
+		ck_assert_int_eq(captured.errors, 1);
+	}
+	(void)snprintf(number, sizeof(number), "errno %d", EFBIG);
+	ck_assert_msg(strstr(captured.last_error, number) != NULL, "%s", captured.last_error);
+	ck_assert_msg(strstr(captured.last_error, "ftruncate") != NULL, "%s", captured.last_error);
+	ck_assert_msg(strstr(captured.last_error, strerrordesc_np(EFBIG)) != NULL, "%s", captured.last_error);
+}
+
+START_TEST(pool_failed_extent_is_logged_once_and_gives_its_bytes_back)
+{
+	static const uint64_t strides[] = {MIB, MIB, MIB};
+	struct scout__extent *extent;
+
+	scout__enter_loop();
+	start(4 * MIB, MIB);
+	limit_file_size(MIB / 2);
+	expect_failure(strides);
+	/* It works again when there is room again, and the next failure is worth a line again. */
+	limit_file_size(RLIM_INFINITY);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, strides, NULL, 3, UINT32_MAX), 1);
+	extent = wait_extent(&pool);
+	ck_assert_int_eq(extent->error, 0);
+	scout__extent_free(&pool, extent);
+	captured.errors = 0;
+	limit_file_size(MIB / 2);
+	expect_failure(strides);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_extent_that_fails_at_a_later_rank_leaves_nothing_open)
+{
+	/* Only the last one is too large. */
+	static const uint64_t strides[] = {4096, 64, MIB};
+	int fds;
+
+	scout__enter_loop();
+	start(4 * MIB, 1);
+	fds = count_fds();
+	limit_file_size(MIB / 2);
+	expect_failure(strides);
+	ck_assert_int_eq(count_fds(), fds);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_extent_without_memory_is_an_error_with_the_numbers)
+{
+	struct scout__memory memory;
+	struct scout__extent *extent;
+	uint64_t l1_bytes;
+	uint64_t stride;
+
+	scout__enter_loop();
+	/* All that the machine has: the kernel and this process have some of it already. */
+	scout__memory_read("", &memory);
+	l1_bytes = memory.total < memory.cgroup_limit ? memory.total : memory.cgroup_limit;
+	stride = l1_bytes / 4096 * 4096;
+	start(l1_bytes, l1_bytes);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
+	extent = wait_extent(&pool);
+	ck_assert_int_eq(extent->error, SCOUT_ERR_NOMEM);
+	ck_assert_int_eq(extent->system_error, ENOMEM);
+	ck_assert_uint_gt(extent->available_bytes, 0);
+	ck_assert_int_eq(captured.errors, 1);
+	ck_assert_msg(strstr(captured.last_error, "available") != NULL, "%s", captured.last_error);
+	scout__extent_free(&pool, extent);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_leaks_no_descriptor)
+{
+	const uint64_t stride = 4096;
+	int fds = count_fds();
+
+	scout__enter_loop();
+	for (int i = 0; i < 5; i++) {
+		start(20 * stride, 3 * stride);
+		ck_assert_uint_eq(exhaust(&stride, 1), 20);
+		/* These are asked for and never taken. */
+		ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
+		ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
+		wait_ready(&pool);
+		scout__pool_fini(&pool);
+		ck_assert_int_eq(count_fds(), fds);
+	}
+}
+END_TEST
+
+START_TEST(pool_stops_while_it_grows)
+{
+	const uint64_t stride = 64 * MIB;
+	int fds = count_fds();
+	uint64_t t0;
+
+	scout__enter_loop();
+	start(8 * stride, 8 * stride);
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
+	t0 = scout__now_us();
+	scout__pool_fini(&pool);
+	ck_assert_uint_lt(scout__now_us() - t0, DEADLINE_MS * UINT64_C(1000));
+	ck_assert_int_eq(count_fds(), fds);
+	/* Twice is allowed: it is also the end of what never started. */
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+START_TEST(pool_frees_what_comes_for_an_owner_that_left)
+{
+	const uint64_t stride = 4096;
+	int other;
+	int fds;
+	struct scout__extent *extent;
+
+	scout__enter_loop();
+	start(2 * stride, stride);
+	fds = count_fds();
+	ck_assert_int_eq(scout__pool_want(&pool, &owner, &stride, NULL, 1, UINT32_MAX), 1);
+	ck_assert_int_eq(scout__pool_want(&pool, &other, &stride, NULL, 1, UINT32_MAX), 1);
+	scout__pool_disown(&pool, &owner);
+	extent = wait_extent(&pool);
+	ck_assert_ptr_eq(extent->owner, &other);
+	ck_assert_uint_eq(pool.used_bytes, stride);
+	ck_assert_ptr_null(scout__pool_ready(&pool));
+	scout__extent_free(&pool, extent);
+	ck_assert_int_eq(count_fds(), fds);
+	ck_assert_uint_eq(pool.used_bytes, 0);
+	ck_assert_uint_eq(pool.n_growing, 0);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+/* The state letter of the thread named "scout-grower", or 0. */
+static char
+grower_state(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *task;
+	char state = 0;
+
+	ck_assert_ptr_nonnull(dir);
+	while (!state && (task = readdir(dir))) { // NOLINT(concurrency-mt-unsafe): a stream of our own
+		char path[300];
+		char line[256] = "";
+		FILE *file;
+		const char *name;
+
+		(void)snprintf(path, sizeof(path), "/proc/self/task/%s/stat", task->d_name);
+		file = fopen(path, "re");
+		if (!file)
+			continue;
+		if (fgets(line, sizeof(line), file) && (name = strstr(line, "(scout-grower) ")))
+			state = name[strlen("(scout-grower) ")];
+		(void)fclose(file);
+	}
+	(void)closedir(dir);
+	return state;
+}
+
+START_TEST(pool_grower_sleeps_when_nothing_is_wanted)
+{
+	const uint64_t stride = 64;
+	struct timespec before;
+	struct timespec after;
+	clockid_t clock;
+	uint64_t deadline_us = scout__now_us() + DEADLINE_MS * UINT64_C(1000);
+	uint64_t until_us;
+
+	scout__enter_loop();
+	start(20 * stride, stride);
+	ck_assert_uint_eq(exhaust(&stride, 1), 20);
+	while (grower_state() != 'S')
+		ck_assert_uint_lt(scout__now_us(), deadline_us);
+	ck_assert_int_eq(pthread_getcpuclockid(pool.grower, &clock), 0);
+	ck_assert_int_eq(clock_gettime(clock, &before), 0);
+	/* A loop that polls would use processor time while this one looks on. */
+	until_us = scout__now_us() + 20000;
+	while (scout__now_us() < until_us)
+		(void)grower_state();
+	ck_assert_int_eq(clock_gettime(clock, &after), 0);
+	ck_assert_int_eq(before.tv_sec, after.tv_sec);
+	ck_assert_int_eq(before.tv_nsec, after.tv_nsec);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
+/* A file tree that stands for / */
+static char root[64];
+
+static void
+put_file(const char *path, const char *text)
+{
+	char full[512];
+	FILE *file;
+
+	(void)snprintf(full, sizeof(full), "%s%s", root, path);
+	for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
+		*slash = '\0';
+		ck_assert(mkdir(full, 0700) == 0 || errno == EEXIST);
+		*slash = '/';
+	}
+	file = fopen(full, "we");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_ge(fputs(text, file), 0);
+	ck_assert_int_eq(fclose(file), 0);
+}
+
+static void
+make_root(void)
+{
+	(void)snprintf(root, sizeof(root), "/tmp/kvscout-test-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(root));
+	put_file("/proc/meminfo", "MemTotal:       1000000 kB\n"
+				  "MemFree:         1 kB\n"
+				  "MemAvailable:    500000 kB\n"
+				  "HugePages_Total:     100\n"
+				  "HugePages_Free:       50\n"
+				  "HugePages_Rsvd:       10\n"
+				  "Hugepagesize:       2048 kB\n");
+}
+
+static void
+remove_root(void)
+{
+	char command[128];
+
+	(void)snprintf(command, sizeof(command), "rm -r %s", root);
+	ck_assert_int_eq(system(command), 0); // NOLINT: a fixed path of our own
+}
+
+START_TEST(memory_is_read_from_meminfo)
+{
+	struct scout__memory memory;
+
+	scout__memory_read(root, &memory);
+	ck_assert_uint_eq(memory.total, UINT64_C(1000000) * 1024);
+	ck_assert_uint_eq(memory.available, UINT64_C(500000) * 1024);
+	ck_assert_uint_eq(memory.cgroup_limit, UINT64_MAX);
+	ck_assert_uint_eq(memory.huge_page, 2 * MIB);
+	ck_assert_uint_eq(memory.huge_available, 80 * MIB);
+}
+END_TEST
+
+START_TEST(memory_takes_the_lowest_limit_of_the_version_2_groups_above)
+{
+	struct scout__memory memory;
+
+	put_file("/proc/self/cgroup", "0::/a/b/c\n");
+	put_file("/sys/fs/cgroup/a/memory.max", "400000000\n");
+	put_file("/sys/fs/cgroup/a/memory.current", "100000000\n");
+	put_file("/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 40000000\n");
+	put_file("/sys/fs/cgroup/a/b/memory.max", "max\n");
+	put_file("/sys/fs/cgroup/a/b/c/memory.max", "450000000\n");
+	scout__memory_read(root, &memory);
+	ck_assert_uint_eq(memory.cgroup_limit, 400000000);
+	ck_assert_uint_eq(memory.available, 400000000 - (100000000 - 40000000));
+}
+END_TEST
+
+START_TEST(memory_takes_the_limit_at_the_mount_when_the_path_is_not_mounted)
+{
+	struct scout__memory memory;
+
+	put_file("/proc/self/cgroup", "0::/docker/0123\n");
+	put_file("/sys/fs/cgroup/memory.max", "300000000\n");
+	put_file("/sys/fs/cgroup/memory.current", "400000000\n");
+	scout__memory_read(root, &memory);
+	ck_assert_uint_eq(memory.cgroup_limit, 300000000);
+}
+END_TEST
+
+START_TEST(memory_takes_the_limit_of_version_1)
+{
+	struct scout__memory memory;
+
+	put_file("/proc/self/cgroup", "9:name=systemd:/\n5:cpu,memory,pids:/x\n0::/\n");
+	put_file("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "200000000\n");
+	put_file("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "250000000\n");
+	put_file("/sys/fs/cgroup/memory/x/memory.stat", "cache 1\ntotal_inactive_file 10\n");
+	put_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	scout__memory_read(root, &memory);
+	ck_assert_uint_eq(memory.cgroup_limit, 200000000);
+	ck_assert_uint_eq(memory.available, 0);
+}
+END_TEST
+
+START_TEST(memory_that_cannot_be_read_is_unknown)
+{
+	struct scout__memory memory;
+
+	scout__memory_read("/nonexistent", &memory);
+	ck_assert_uint_eq(memory.total, UINT64_MAX);
+	ck_assert_uint_eq(memory.available, UINT64_MAX);
+	ck_assert_uint_eq(memory.cgroup_limit, UINT64_MAX);
+	ck_assert_uint_eq(memory.huge_available, 0);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("pool");
+	TCase *tc = tcase_create("pool");
+	TCase *tc_memory = tcase_create("memory");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, pool_stride_is_rounded_to_lines_below_a_page_and_to_pages_above);
+	tcase_add_test(tc, pool_gives_exactly_the_slots_that_l1_bytes_hold);
+	tcase_add_test(tc, pool_smaller_than_a_slot_gives_none);
+	tcase_add_test(tc, pool_segments_are_sealed_allocated_and_closed_on_exec);
+	tcase_add_test(tc, pool_generation_words_are_shared_with_whoever_maps_the_memfd);
+	tcase_add_test(tc, pool_says_its_page_size_once);
+	tcase_add_test(tc, pool_tells_how_far_it_has_grown);
+	tcase_add_test(tc, pool_memory_is_preferably_of_the_node_that_was_asked_for);
+	tcase_add_loop_test(tc, pool_of_a_node_that_there_is_not_warns_once_and_works, 0, 2);
+	tcase_add_test(tc, pool_segment_ids_never_repeat);
+	tcase_add_test(tc, pool_larger_than_the_machine_is_refused_with_the_numbers);
+	tcase_add_test(tc, pool_failed_extent_is_logged_once_and_gives_its_bytes_back);
+	tcase_add_test(tc, pool_extent_that_fails_at_a_later_rank_leaves_nothing_open);
+	tcase_add_test(tc, pool_extent_without_memory_is_an_error_with_the_numbers);
+	tcase_add_test(tc, pool_leaks_no_descriptor);
+	tcase_add_test(tc, pool_stops_while_it_grows);
+	tcase_add_test(tc, pool_frees_what_comes_for_an_owner_that_left);
+	tcase_add_test(tc, pool_grower_sleeps_when_nothing_is_wanted);
+	suite_add_tcase(suite, tc);
+	tcase_add_checked_fixture(tc_memory, make_root, remove_root);
+	tcase_add_test(tc_memory, memory_is_read_from_meminfo);
+	tcase_add_test(tc_memory, memory_takes_the_lowest_limit_of_the_version_2_groups_above);
+	tcase_add_test(tc_memory, memory_takes_the_limit_at_the_mount_when_the_path_is_not_mounted);
+	tcase_add_test(tc_memory, memory_takes_the_limit_of_version_1);
+	tcase_add_test(tc_memory, memory_that_cannot_be_read_is_unknown);
+	suite_add_tcase(suite, tc_memory);
+	return suite;
+}

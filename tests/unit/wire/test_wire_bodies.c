@@ -1,0 +1,671 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <kvscout/error.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check_main.h"
+#include "msg_recode.h"
+#include "msg_golden.h"
+
+/*
+ * Every body against its golden bytes, in both directions: what a put writes, and what a get understands. Then the
+ * names and errors of the protocol's numbers.
+ */
+
+/* Room for any golden body, and the golden body as an operation. */
+struct fixture {
+	uint8_t buf[256];
+	struct scout__writer w;
+	uint8_t *body;
+	struct scout__op op;
+	const char *field;
+};
+
+static struct fixture f;
+
+/* Before each case: begin(OP, KIND) makes @f.op from the golden bytes, in a heap block of exactly their size. */
+static void
+begin(uint8_t opcode, uint8_t kind)
+{
+	const struct golden *g = golden_of(opcode, kind);
+
+	ck_assert_ptr_nonnull(g);
+	f.w = (struct scout__writer){.buf = f.buf, .cap = sizeof(f.buf)};
+	f.body = malloc(g->len > 0 ? g->len : 1);
+	ck_assert_ptr_nonnull(f.body);
+	memcpy(f.body, g->body, g->len);
+	f.op = (struct scout__op){.opcode = opcode, .kind = kind, .length = g->len, .body = f.body};
+	f.field = NULL;
+}
+
+/* What was put into @f.w is golden. */
+static void
+end(void)
+{
+	ck_assert(!f.w.bad);
+	ck_assert_uint_eq(f.w.len, f.op.length);
+	ck_assert_mem_eq(f.buf, f.body, f.op.length);
+	ck_assert_ptr_null(f.field);
+	free(f.body);
+}
+
+static struct scout__str
+str(const char *text)
+{
+	return (struct scout__str){.p = text, .len = (uint16_t)strlen(text)};
+}
+
+static void
+check_str(struct scout__str got, const char *expected)
+{
+	ck_assert_uint_eq(got.len, strlen(expected));
+	ck_assert_mem_eq(got.p, expected, got.len);
+}
+
+START_TEST(hello_request)
+{
+	const struct scout__hello m = {
+		.token = 0x1122334455667788,
+		.role = SCOUT_ROLE_WORKER,
+		.hash_bytes = 16,
+		.chunk_tokens = 0x03020100,
+		.rank_first = 2,
+		.rank_count = 3,
+		.kv_ranks = 8,
+		.readers = 4,
+		.heartbeat_ms = 0x0a0b0c0d,
+		.weights = 0x0102030405060708,
+		.clear = {.joined = 0x2122232425262728,
+			  .generation = 0x4142434445464748,
+			  .cleared = 0x3132333435363738},
+		.name_space = str("ns1"),
+	};
+	struct scout__hello got;
+
+	begin(SCOUT_OP_HELLO, SCOUT_KIND_REQUEST);
+	scout__put_hello(&f.w, &m);
+	ck_assert_int_eq(scout__get_hello(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.token, m.token);
+	ck_assert_uint_eq(got.role, m.role);
+	ck_assert_uint_eq(got.hash_bytes, m.hash_bytes);
+	ck_assert_uint_eq(got.chunk_tokens, m.chunk_tokens);
+	ck_assert_uint_eq(got.rank_first, m.rank_first);
+	ck_assert_uint_eq(got.rank_count, m.rank_count);
+	ck_assert_uint_eq(got.kv_ranks, m.kv_ranks);
+	ck_assert_uint_eq(got.readers, m.readers);
+	ck_assert_uint_eq(got.heartbeat_ms, m.heartbeat_ms);
+	ck_assert_uint_eq(got.weights, m.weights);
+	ck_assert_uint_eq(got.clear.joined, m.clear.joined);
+	ck_assert_uint_eq(got.clear.generation, m.clear.generation);
+	ck_assert_uint_eq(got.clear.cleared, m.clear.cleared);
+	check_str(got.name_space, "ns1");
+	end();
+}
+END_TEST
+
+START_TEST(hello_reply)
+{
+	const struct scout__hello_reply m = {
+		.credits = 0x01020304,
+		.max_frame = 0x00fffe01,
+		.weights = 0x1112131415161718,
+		.clear = {.joined = 0x2122232425262728,
+			  .generation = 0x4142434445464748,
+			  .cleared = 0x3132333435363738},
+		.software = str("kvscout"),
+		.lease_path = str("/run/l"),
+	};
+	struct scout__hello_reply got;
+
+	begin(SCOUT_OP_HELLO, SCOUT_KIND_REPLY);
+	scout__put_hello_reply(&f.w, &m);
+	ck_assert_int_eq(scout__get_hello_reply(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.credits, m.credits);
+	ck_assert_uint_eq(got.max_frame, m.max_frame);
+	ck_assert_uint_eq(got.weights, m.weights);
+	ck_assert_uint_eq(got.clear.joined, m.clear.joined);
+	ck_assert_uint_eq(got.clear.generation, m.clear.generation);
+	ck_assert_uint_eq(got.clear.cleared, m.clear.cleared);
+	check_str(got.software, "kvscout");
+	check_str(got.lease_path, "/run/l");
+	end();
+}
+END_TEST
+
+START_TEST(lookup_request)
+{
+	const struct scout__lookup_msg m = {
+		.ticket = 0x2122232425262728,
+		.n = 2,
+		.skip = 1,
+		.expect = 2,
+		.poll_timeout_ms = 0x11121314,
+		.poll_interval_ms = 0x21222324,
+		.tenant = str("te"),
+		.hashes = golden_lookup + 36,
+	};
+	struct scout__lookup_msg got;
+
+	begin(SCOUT_OP_LOOKUP, SCOUT_KIND_REQUEST);
+	scout__put_lookup(&f.w, &m, GOLDEN_HASH_BYTES);
+	ck_assert_int_eq(scout__get_lookup(&f.op, GOLDEN_HASH_BYTES, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.ticket, m.ticket);
+	ck_assert_uint_eq(got.n, m.n);
+	ck_assert_uint_eq(got.skip, m.skip);
+	ck_assert_uint_eq(got.expect, m.expect);
+	ck_assert_uint_eq(got.poll_timeout_ms, m.poll_timeout_ms);
+	ck_assert_uint_eq(got.poll_interval_ms, m.poll_interval_ms);
+	ck_assert_uint_eq(got.group, 0);
+	ck_assert_uint_eq(got.flags, 0);
+	check_str(got.tenant, "te");
+	ck_assert_ptr_eq(got.hashes, f.body + 36);
+	end();
+}
+END_TEST
+
+START_TEST(lookup_request_with_hashes_put_later)
+{
+	const struct scout__lookup_msg m = {
+		.ticket = 0x2122232425262728,
+		.n = 2,
+		.skip = 1,
+		.expect = 2,
+		.poll_timeout_ms = 0x11121314,
+		.poll_interval_ms = 0x21222324,
+		.tenant = str("te"),
+	};
+
+	begin(SCOUT_OP_LOOKUP, SCOUT_KIND_REQUEST);
+	scout__put_lookup(&f.w, &m, GOLDEN_HASH_BYTES);
+	ck_assert_uint_eq(f.w.len, 36);
+	scout__put_bytes(&f.w, golden_lookup + 36, 2 * GOLDEN_HASH_BYTES);
+	end();
+}
+END_TEST
+
+START_TEST(lookup_reply)
+{
+	const struct scout__lookup_reply m = {.hit = 0x030201, .l1 = 0x020504, .l2 = 0x0706, .limited = 1};
+	struct scout__lookup_reply got;
+
+	begin(SCOUT_OP_LOOKUP, SCOUT_KIND_REPLY);
+	scout__put_lookup_reply(&f.w, &m);
+	ck_assert_int_eq(scout__get_lookup_reply(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.hit, m.hit);
+	ck_assert_uint_eq(got.l1, m.l1);
+	ck_assert_uint_eq(got.l2, m.l2);
+	ck_assert_uint_eq(got.limited, m.limited);
+	end();
+}
+END_TEST
+
+/* No golden body is behind it, for it is the other reply of an opcode: these are all of its bytes. */
+START_TEST(lookup_ahead_reply)
+{
+	static const uint8_t bytes[] = {2, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0,    0, 1,    0,
+					0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0x83, 1, 0x02, 1};
+	const uint8_t present[] = {0x83, 1}, in_l2[] = {0x02, 1};
+	const struct scout__ahead_reply m = {
+		.lookup = {.hit = 2, .l1 = 1, .l2 = 1, .limited = 1}, .known = 9, .present = present, .in_l2 = in_l2};
+	uint8_t buf[64];
+	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
+	struct scout__op op = {.body = buf, .length = sizeof(bytes)};
+	struct scout__ahead_reply got;
+	const char *field;
+
+	scout__put_ahead_reply(&w, &m);
+	ck_assert_uint_eq(w.len, sizeof(bytes));
+	ck_assert_uint_eq(SCOUT__AHEAD_REPLY_BYTES(9), sizeof(bytes));
+	ck_assert_mem_eq(buf, bytes, sizeof(bytes));
+	ck_assert_int_eq(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.lookup.hit, 2);
+	ck_assert_uint_eq(got.lookup.limited, 1);
+	ck_assert_uint_eq(got.known, 9);
+	ck_assert_mem_eq(got.present, present, 2);
+	ck_assert_mem_eq(got.in_l2, in_l2, 2);
+	for (op.length = 0; op.length < sizeof(bytes); op.length++)
+		ck_assert_int_ne(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_OK);
+	buf[20] = 1;
+	ck_assert_int_eq(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_BAD_BODY);
+	buf[20] = 0;
+	buf[16] = 1; /* fewer than the hit */
+	ck_assert_int_eq(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_RANGE);
+	ck_assert_str_eq(field, "known");
+}
+END_TEST
+
+START_TEST(admit_request)
+{
+	/* From beyond to is legal: it gives back everything. */
+	const struct scout__admit_msg m = {.ticket = 0x3132333435363738, .from = 0xa1a2a3a4, .to = 0xb1b2b3b4};
+	struct scout__admit_msg got;
+
+	begin(SCOUT_OP_ADMIT, SCOUT_KIND_REQUEST);
+	scout__put_admit(&f.w, &m);
+	ck_assert_int_eq(scout__get_admit(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.ticket, m.ticket);
+	ck_assert_uint_eq(got.from, m.from);
+	ck_assert_uint_eq(got.to, m.to);
+	end();
+}
+END_TEST
+
+START_TEST(admit_reply)
+{
+	uint32_t kept = 0;
+
+	begin(SCOUT_OP_ADMIT, SCOUT_KIND_REPLY);
+	scout__put_admit_reply(&f.w, 0x012345);
+	ck_assert_int_eq(scout__get_admit_reply(&f.op, &kept, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(kept, 0x012345);
+	end();
+}
+END_TEST
+
+START_TEST(finish_request)
+{
+	uint64_t ticket = 0;
+
+	begin(SCOUT_OP_FINISH, SCOUT_KIND_REQUEST);
+	scout__put_one_u64(&f.w, 0x4142434445464748);
+	ck_assert_int_eq(scout__get_one_u64(&f.op, &ticket, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(ticket, 0x4142434445464748);
+	end();
+}
+END_TEST
+
+START_TEST(reset_request)
+{
+	uint64_t weights = 0;
+
+	begin(SCOUT_OP_RESET, SCOUT_KIND_REQUEST);
+	scout__put_one_u64(&f.w, 0x5152535455565758);
+	ck_assert_int_eq(scout__get_one_u64(&f.op, &weights, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(weights, 0x5152535455565758);
+	end();
+}
+END_TEST
+
+START_TEST(clear_request)
+{
+	uint64_t generation = 0;
+
+	begin(SCOUT_OP_CLEAR, SCOUT_KIND_REQUEST);
+	scout__put_one_u64(&f.w, 0x6162636465666768);
+	ck_assert_int_eq(scout__get_one_u64(&f.op, &generation, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(generation, 0x6162636465666768);
+	end();
+}
+END_TEST
+
+START_TEST(clear_reply)
+{
+	const struct scout__clear_reply m = {
+		.clear = {.joined = 0x2122232425262728,
+			  .generation = 0x4142434445464748,
+			  .cleared = 0x3132333435363738},
+		.stores = 0x01020304,
+		.pending = 0x01020303,
+	};
+	struct scout__clear_reply got;
+
+	begin(SCOUT_OP_CLEAR, SCOUT_KIND_REPLY);
+	scout__put_clear_reply(&f.w, &m);
+	ck_assert_int_eq(scout__get_clear_reply(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.clear.joined, m.clear.joined);
+	ck_assert_uint_eq(got.clear.generation, m.clear.generation);
+	ck_assert_uint_eq(got.clear.cleared, m.clear.cleared);
+	ck_assert_uint_eq(got.stores, m.stores);
+	ck_assert_uint_eq(got.pending, m.pending);
+	end();
+}
+END_TEST
+
+static const struct {
+	uint8_t opcode, kind;
+} empty_bodies[] = {
+	{SCOUT_OP_PING, SCOUT_KIND_REQUEST},        {SCOUT_OP_PING, SCOUT_KIND_REPLY},
+	{SCOUT_OP_FINISH, SCOUT_KIND_REPLY},        {SCOUT_OP_RESET, SCOUT_KIND_REPLY},
+	{SCOUT_OP_RETRIEVE_DONE, SCOUT_KIND_REPLY}, {SCOUT_OP_STATUS, SCOUT_KIND_REQUEST},
+};
+
+START_TEST(bodies_that_are_empty)
+{
+	begin(empty_bodies[_i].opcode, empty_bodies[_i].kind);
+	ck_assert_int_eq(scout__get_empty(&f.op, &f.field), SCOUT_WIRE_OK);
+	end();
+}
+END_TEST
+
+START_TEST(register_request)
+{
+	static const uint64_t planes[] = {0x6162636465666768, 0x7172737475767778};
+	const struct scout__register_msg m = {
+		.kv_rank = 5,
+		.reader = 6,
+		.block_tokens = 0x10111213,
+		.dtype = SCOUT_DTYPE_BF16,
+		.n_planes = 2,
+	};
+	struct scout__register_msg got;
+
+	begin(SCOUT_OP_REGISTER, SCOUT_KIND_REQUEST);
+	scout__put_register(&f.w, &m, planes);
+	ck_assert_int_eq(scout__get_register(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.kv_rank, m.kv_rank);
+	ck_assert_uint_eq(got.reader, m.reader);
+	ck_assert_uint_eq(got.block_tokens, m.block_tokens);
+	ck_assert_uint_eq(got.dtype, m.dtype);
+	ck_assert_uint_eq(got.n_planes, m.n_planes);
+	ck_assert_uint_eq(scout__plane_bytes(&got, 0), planes[0]);
+	ck_assert_uint_eq(scout__plane_bytes(&got, 1), planes[1]);
+	end();
+}
+END_TEST
+
+START_TEST(register_reply)
+{
+	const struct scout__register_reply m = {
+		.shard_bytes = 0x8182838485868788,
+		.slot_stride = 0x9192939495969798,
+		.segments = 0xc1c2c3c4,
+	};
+	struct scout__register_reply got;
+
+	begin(SCOUT_OP_REGISTER, SCOUT_KIND_REPLY);
+	scout__put_register_reply(&f.w, &m);
+	ck_assert_int_eq(scout__get_register_reply(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.shard_bytes, m.shard_bytes);
+	ck_assert_uint_eq(got.slot_stride, m.slot_stride);
+	ck_assert_uint_eq(got.segments, m.segments);
+	end();
+}
+END_TEST
+
+START_TEST(store_request)
+{
+	const struct scout__store_msg m = {
+		.ticket = 0xa1a2a3a4a5a6a7a8,
+		.n = 1,
+		.tenant = str("t"),
+		.hashes = golden_store + 19,
+	};
+	struct scout__store_msg got;
+
+	begin(SCOUT_OP_STORE, SCOUT_KIND_REQUEST);
+	scout__put_store(&f.w, &m, GOLDEN_HASH_BYTES);
+	ck_assert_int_eq(scout__get_store(&f.op, GOLDEN_HASH_BYTES, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.ticket, m.ticket);
+	ck_assert_uint_eq(got.n, 1);
+	ck_assert_uint_eq(got.group, 0);
+	check_str(got.tenant, "t");
+	ck_assert_ptr_eq(got.hashes, f.body + 19);
+	end();
+}
+END_TEST
+
+/* Put @grants as a reply, and find the same ones in the golden reply. */
+static void
+check_grants(uint64_t id, const struct scout__grant *grants, uint32_t n)
+{
+	struct scout__grants got;
+
+	scout__put_grants_head(&f.w, id, n);
+	for (uint32_t i = 0; i < n; i++)
+		scout__put_grant(&f.w, &grants[i]);
+	ck_assert_int_eq(scout__get_grants(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.id, id);
+	ck_assert_uint_eq(got.n, n);
+	for (uint32_t i = 0; i < n; i++) {
+		struct scout__grant g = scout__grant_at(&got, i);
+
+		ck_assert_uint_eq(g.segment, grants[i].segment);
+		ck_assert_uint_eq(g.state, grants[i].state);
+		ck_assert_uint_eq(g.offset, grants[i].offset);
+		ck_assert_uint_eq(g.generation, grants[i].generation);
+	}
+}
+
+START_TEST(store_reply)
+{
+	static const struct scout__grant grants[] = {
+		{0xd1d2d3d4, SCOUT_GRANT_GRANTED, 0xc1c2c3c4c5c6c7c8, 0xe1e2e3e4e5e6e7e8},
+		{.state = SCOUT_GRANT_PRESENT},
+		{.state = SCOUT_GRANT_NO_ROOM},
+	};
+
+	begin(SCOUT_OP_STORE, SCOUT_KIND_REPLY);
+	check_grants(0xb1b2b3b4b5b6b7b8, grants, 3);
+	end();
+}
+END_TEST
+
+START_TEST(store_done_request)
+{
+	const struct scout__store_done_msg m = {.store_id = 0xf1f2f3f4f5f6f7f8, .n = 0x010203, .committed = 0x0506};
+	struct scout__store_done_msg got;
+
+	begin(SCOUT_OP_STORE_DONE, SCOUT_KIND_REQUEST);
+	scout__put_store_done(&f.w, &m);
+	ck_assert_int_eq(scout__get_store_done(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.store_id, m.store_id);
+	ck_assert_uint_eq(got.n, m.n);
+	ck_assert_uint_eq(got.committed, m.committed);
+	end();
+}
+END_TEST
+
+START_TEST(store_done_reply)
+{
+	uint32_t readable = 0;
+
+	begin(SCOUT_OP_STORE_DONE, SCOUT_KIND_REPLY);
+	scout__put_store_done_reply(&f.w, 0x010203);
+	ck_assert_int_eq(scout__get_store_done_reply(&f.op, &readable, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(readable, 0x010203);
+	end();
+}
+END_TEST
+
+START_TEST(retrieve_request)
+{
+	const struct scout__retrieve_msg m = {.ticket = 0x1213141516171819, .from = 0x0506, .to = 0x010203};
+	struct scout__retrieve_msg got;
+
+	begin(SCOUT_OP_RETRIEVE, SCOUT_KIND_REQUEST);
+	scout__put_retrieve(&f.w, &m);
+	ck_assert_int_eq(scout__get_retrieve(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.ticket, m.ticket);
+	ck_assert_uint_eq(got.from, m.from);
+	ck_assert_uint_eq(got.to, m.to);
+	end();
+}
+END_TEST
+
+START_TEST(retrieve_reply)
+{
+	static const struct scout__grant grants[] = {
+		{.state = SCOUT_GRANT_MISSING},
+		{0xd2d3d4d5, SCOUT_GRANT_GRANTED, 0x3233343536373839, 0x4243444546474849},
+	};
+
+	begin(SCOUT_OP_RETRIEVE, SCOUT_KIND_REPLY);
+	check_grants(0x2223242526272829, grants, 2);
+	end();
+}
+END_TEST
+
+START_TEST(retrieve_done_request)
+{
+	const struct scout__retrieve_done_msg m = {.retrieve_id = 0x5253545556575859, .mismatches = 0x61626364};
+	struct scout__retrieve_done_msg got;
+
+	begin(SCOUT_OP_RETRIEVE_DONE, SCOUT_KIND_REQUEST);
+	scout__put_retrieve_done(&f.w, &m);
+	ck_assert_int_eq(scout__get_retrieve_done(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.retrieve_id, m.retrieve_id);
+	ck_assert_uint_eq(got.mismatches, m.mismatches);
+	end();
+}
+END_TEST
+
+START_TEST(status_reply)
+{
+	struct scout__reader items;
+	struct scout__str name;
+	uint64_t value = 0;
+	uint32_t n = 0;
+
+	begin(SCOUT_OP_STATUS, SCOUT_KIND_REPLY);
+	scout__put_u32(&f.w, 2);
+	scout__put_status_item(&f.w, "l1", 0x6263646566676869);
+	scout__put_status_item(&f.w, "drops", 1);
+	ck_assert_int_eq(scout__get_status(&f.op, &n, &items, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(n, 2);
+	ck_assert(scout__get_status_item(&items, &name, &value));
+	check_str(name, "l1");
+	ck_assert_uint_eq(value, 0x6263646566676869);
+	ck_assert(scout__get_status_item(&items, &name, &value));
+	check_str(name, "drops");
+	ck_assert_uint_eq(value, 1);
+	ck_assert(!scout__get_status_item(&items, &name, &value));
+	end();
+}
+END_TEST
+
+START_TEST(text_of_an_error)
+{
+	struct scout__str text;
+
+	begin(SCOUT_OP_ERROR, SCOUT_KIND_REPLY);
+	scout__put_text(&f.w, "nope");
+	ck_assert_int_eq(scout__get_text(&f.op, &text), SCOUT_WIRE_OK);
+	check_str(text, "nope");
+	end();
+}
+END_TEST
+
+START_TEST(every_body_has_golden_bytes_and_a_codec)
+{
+	uint8_t buf[256];
+
+	ck_assert_int_eq(N_GOLDENS, N_MSG_CODECS);
+	for (int i = 0; i < N_MSG_CODECS; i++) {
+		const struct msg_codec *codec = &msg_codecs[i];
+		const struct golden *g = golden_of(codec->opcode, codec->kind);
+		struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
+		struct scout__op op = {.opcode = codec->opcode, .kind = codec->kind};
+		const char *field;
+
+		ck_assert_msg(g != NULL, "%s", codec->name);
+		op.body = g->body;
+		op.length = g->len;
+		ck_assert_int_eq(codec->recode(&op, GOLDEN_HASH_BYTES, &w, &field), SCOUT_WIRE_OK);
+		ck_assert(!w.bad);
+		ck_assert_uint_eq(w.len, g->len);
+		ck_assert_mem_eq(buf, g->body, g->len);
+	}
+	/* Each opcode goes both ways, but ERROR only to the client. */
+	for (uint8_t opcode = 1; opcode <= SCOUT_OP_LAST; opcode++) {
+		ck_assert_ptr_nonnull(golden_of(opcode, SCOUT_KIND_REPLY));
+		ck_assert(opcode == SCOUT_OP_ERROR || golden_of(opcode, SCOUT_KIND_REQUEST));
+	}
+}
+END_TEST
+
+START_TEST(operations_have_names)
+{
+	static const char *const names[] = {"op 0",     "HELLO",         "PING",     "LOOKUP", "ADMIT",
+					    "FINISH",   "RESET",         "REGISTER", "STORE",  "STORE_DONE",
+					    "RETRIEVE", "RETRIEVE_DONE", "STATUS",   "ERROR",  "CLEAR"};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		ck_assert_str_eq(scout__op_name(i), names[i]);
+	for (unsigned i = SCOUT_OP_LAST + 1; i <= 255; i++) {
+		char expected[16];
+
+		(void)snprintf(expected, sizeof(expected), "op %u", i);
+		ck_assert_str_eq(scout__op_name(i), expected);
+	}
+	ck_assert_str_eq(scout__op_name(256), "op ?");
+	ck_assert_str_eq(scout__op_name(UINT32_MAX), "op ?");
+}
+END_TEST
+
+static const struct {
+	unsigned status;
+	const char *name;
+	int error;
+} statuses[] = {
+	{0, "OK", 0},
+	{1, "TRUNCATED", SCOUT_ERR_PROTOCOL},
+	{2, "BAD_VERSION", SCOUT_ERR_VERSION},
+	{3, "TOO_LARGE", SCOUT_ERR_PROTOCOL},
+	{4, "BAD_RESERVED", SCOUT_ERR_PROTOCOL},
+	{5, "BAD_BODY", SCOUT_ERR_PROTOCOL},
+	{6, "UNKNOWN_OP", SCOUT_ERR_PROTOCOL},
+	{7, "NO_HELLO", SCOUT_ERR_EPOCH},
+	{8, "STALE_EPOCH", SCOUT_ERR_EPOCH},
+	{9, "EXPIRED", SCOUT_ERR_TIMEOUT},
+	{10, "NAMESPACE", SCOUT_ERR_NAMESPACE},
+	{11, "SHARD_BYTES", SCOUT_ERR_SHARD_BYTES},
+	{12, "NO_SESSION", SCOUT_ERR_NO_SESSION},
+	{13, "STATE", SCOUT_ERR_STATE},
+	{14, "LIMIT", SCOUT_ERR_LIMIT},
+	{15, "NO_ROOM", SCOUT_ERR_NO_ROOM},
+	{16, "WEIGHTS", SCOUT_ERR_WEIGHTS},
+	{17, "RANGE", SCOUT_ERR_PROTOCOL},
+	{18, "SHUTDOWN", SCOUT_ERR_UNREACHABLE},
+	{19, "ROLE", SCOUT_ERR_PROTOCOL},
+	{20, "CLEARED", SCOUT_ERR_CLEARED},
+	{21, "unknown status", SCOUT_ERR_PROTOCOL},
+	{65535, "unknown status", SCOUT_ERR_PROTOCOL},
+};
+
+START_TEST(statuses_have_names_and_errors)
+{
+	ck_assert_str_eq(scout__wire_name(statuses[_i].status), statuses[_i].name);
+	ck_assert_int_eq(scout__wire_error(statuses[_i].status), statuses[_i].error);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("msg");
+	TCase *golden = tcase_create("golden bytes");
+	TCase *names = tcase_create("names");
+
+	tcase_add_test(golden, hello_request);
+	tcase_add_test(golden, hello_reply);
+	tcase_add_test(golden, lookup_request);
+	tcase_add_test(golden, lookup_request_with_hashes_put_later);
+	tcase_add_test(golden, lookup_reply);
+	tcase_add_test(golden, lookup_ahead_reply);
+	tcase_add_test(golden, admit_request);
+	tcase_add_test(golden, admit_reply);
+	tcase_add_test(golden, finish_request);
+	tcase_add_test(golden, reset_request);
+	tcase_add_test(golden, clear_request);
+	tcase_add_test(golden, clear_reply);
+	tcase_add_loop_test(golden, bodies_that_are_empty, 0, sizeof(empty_bodies) / sizeof(empty_bodies[0]));
+	tcase_add_test(golden, register_request);
+	tcase_add_test(golden, register_reply);
+	tcase_add_test(golden, store_request);
+	tcase_add_test(golden, store_reply);
+	tcase_add_test(golden, store_done_request);
+	tcase_add_test(golden, store_done_reply);
+	tcase_add_test(golden, retrieve_request);
+	tcase_add_test(golden, retrieve_reply);
+	tcase_add_test(golden, retrieve_done_request);
+	tcase_add_test(golden, status_reply);
+	tcase_add_test(golden, text_of_an_error);
+	tcase_add_test(golden, every_body_has_golden_bytes_and_a_codec);
+	tcase_add_test(names, operations_have_names);
+	tcase_add_loop_test(names, statuses_have_names_and_errors, 0, sizeof(statuses) / sizeof(statuses[0]));
+	suite_add_tcase(suite, golden);
+	suite_add_tcase(suite, names);
+	return suite;
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check_main.h"
+#include "msg_recode.h"
+#include "msg_golden.h"
+
+/*
+ * What a get refuses. Each case takes golden bytes, spoils one thing, and expects the status and the name of the
+ * field. The bodies are heap blocks of exactly their length, so that the address sanitizer sees a read beyond the
+ * end.
+ */
+
+struct body {
+	const struct msg_codec *codec;
+	uint8_t *bytes;
+	uint32_t len;
+};
+
+static const struct golden *
+the_golden(uint8_t opcode, uint8_t kind)
+{
+	const struct golden *g = golden_of(opcode, kind);
+
+	ck_assert_msg(g, "no golden body of opcode %u kind %u", opcode, kind);
+	return g;
+}
+
+/* The first @keep bytes of a golden body, then @extra zeroes. */
+static struct body
+body_of(const struct msg_codec *codec, uint32_t keep, uint32_t extra)
+{
+	const struct golden *g = the_golden(codec->opcode, codec->kind);
+	struct body b = {.codec = codec, .len = keep + extra};
+
+	ck_assert_uint_le(keep, g->len);
+	b.bytes = calloc(b.len > 0 ? b.len : 1, 1);
+	ck_assert_ptr_nonnull(b.bytes);
+	memcpy(b.bytes, g->body, keep);
+	return b;
+}
+
+static const struct msg_codec *
+codec_of(uint8_t opcode, uint8_t kind)
+{
+	for (int i = 0; i < N_MSG_CODECS; i++) {
+		if (msg_codecs[i].opcode == opcode && msg_codecs[i].kind == kind)
+			return &msg_codecs[i];
+	}
+	ck_abort_msg("no codec for opcode %u kind %u", opcode, kind);
+	return NULL;
+}
+
+static struct body
+golden_body(uint8_t opcode, uint8_t kind)
+{
+	return body_of(codec_of(opcode, kind), the_golden(opcode, kind)->len, 0);
+}
+
+static void
+set(struct body *b, uint32_t offset, unsigned width, uint64_t value)
+{
+	ck_assert_uint_le(offset + width, b->len);
+	for (unsigned i = 0; i < width; i++)
+		b->bytes[offset + i] = (uint8_t)(value >> (8 * i));
+}
+
+/* Decodes the body, frees it, and compares the verdict. @field NULL: must be OK. */
+static void
+expect(struct body *b, int status, const char *field)
+{
+	static uint8_t buf[65536 + 256];
+	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
+	const struct scout__op op = {
+		.opcode = b->codec->opcode, .kind = b->codec->kind, .length = b->len, .body = b->bytes};
+	const char *got_field = NULL;
+	int got = b->codec->recode(&op, GOLDEN_HASH_BYTES, &w, &got_field);
+
+	ck_assert_msg(got == status, "%s, %u bytes: status %s, expected %s", b->codec->name, b->len,
+		      scout__wire_name((unsigned)got), scout__wire_name((unsigned)status));
+	if (field) {
+		ck_assert_str_eq(got_field, field);
+		ck_assert_uint_eq(w.len, 0);
+	} else {
+		ck_assert_uint_eq(w.len, b->len);
+		ck_assert_mem_eq(buf, b->bytes, b->len);
+	}
+	free(b->bytes);
+	b->bytes = NULL;
+}
+
+START_TEST(a_body_that_ends_early_is_refused_at_every_length)
+{
+	const struct msg_codec *codec = &msg_codecs[_i];
+	uint32_t len = the_golden(codec->opcode, codec->kind)->len;
+
+	for (uint32_t keep = 0; keep < len; keep++) {
+		struct body b = body_of(codec, keep, 0);
+
+		expect(&b, SCOUT_WIRE_BAD_BODY, "length");
+	}
+}
+END_TEST
+
+START_TEST(a_body_with_bytes_behind_its_end_is_refused)
+{
+	static const uint32_t extras[] = {1, 2, 8, 16, 24};
+	const struct msg_codec *codec = &msg_codecs[_i];
+	uint32_t len = the_golden(codec->opcode, codec->kind)->len;
+
+	for (size_t i = 0; i < sizeof(extras) / sizeof(extras[0]); i++) {
+		struct body b = body_of(codec, len, extras[i]);
+
+		expect(&b, SCOUT_WIRE_BAD_BODY, "length");
+	}
+}
+END_TEST
+
+/* Every reserved field of every body. */
+#define REQUEST(op) SCOUT_OP_##op, SCOUT_KIND_REQUEST
+#define REPLY(op) SCOUT_OP_##op, SCOUT_KIND_REPLY
+static const struct {
+	uint8_t opcode, kind;
+	uint32_t offset;
+	unsigned width;
+} reserved[] = {
+	{REQUEST(HELLO), 28, 4},  {REQUEST(LOOKUP), 31, 1},        {REPLY(ADMIT), 4, 4},     {REPLY(REGISTER), 20, 4},
+	{REQUEST(STORE), 14, 2},  {REPLY(STORE), 12, 4},           {REPLY(STORE), 22, 2},    {REPLY(STORE), 46, 2},
+	{REPLY(STORE), 70, 2},    {REPLY(STORE_DONE), 4, 4},       {REPLY(RETRIEVE), 12, 4}, {REPLY(RETRIEVE), 22, 2},
+	{REPLY(RETRIEVE), 46, 2}, {REQUEST(RETRIEVE_DONE), 12, 4},
+};
+
+START_TEST(a_reserved_field_that_is_not_zero_is_refused)
+{
+	for (unsigned byte = 0; byte < reserved[_i].width; byte++) {
+		for (unsigned bit = 0; bit < 8; bit++) {
+			struct body b = golden_body(reserved[_i].opcode, reserved[_i].kind);
+
+			set(&b, reserved[_i].offset + byte, 1, 1u << bit);
+			expect(&b, SCOUT_WIRE_BAD_BODY, "reserved");
+		}
+	}
+}
+END_TEST
+
+START_TEST(a_lookup_with_an_unknown_flag_is_refused)
+{
+	for (unsigned flag = 1; flag < 1u << 16; flag <<= 1) {
+		struct body b = golden_body(SCOUT_OP_LOOKUP, SCOUT_KIND_REQUEST);
+
+		set(&b, 16, 4, 0);
+		set(&b, 30, 2, flag);
+		if (flag & SCOUT_LOOKUP_FLAGS)
+			set(&b, 12, 4, 0), expect(&b, SCOUT_WIRE_OK, NULL); /* nothing is skipped */
+		else
+			expect(&b, SCOUT_WIRE_BAD_BODY, "reserved");
+	}
+}
+END_TEST
+
+/* A number, and what is said about it: the name of the field that is out of range, or NULL if it is just inside. */
+static const struct range {
+	uint8_t opcode, kind;
+	uint32_t offset;
+	unsigned width;
+	uint64_t value;
+	const char *field;
+} ranges[] = {
+	{REQUEST(HELLO), 0, 8, 0, "token"},
+	{REQUEST(HELLO), 0, 8, 1, NULL},
+	{REQUEST(HELLO), 8, 2, 0, "role"},
+	{REQUEST(HELLO), 8, 2, 1, NULL},
+	{REQUEST(HELLO), 8, 2, 3, "role"},
+	{REQUEST(HELLO), 8, 2, 0x0101, "role"},
+	{REQUEST(HELLO), 10, 2, 15, "hash_bytes"},
+	{REQUEST(HELLO), 10, 2, 32, NULL},
+	{REQUEST(HELLO), 10, 2, 33, "hash_bytes"},
+	{REQUEST(HELLO), 12, 4, 0, "chunk_tokens"},
+	{REQUEST(HELLO), 12, 4, 1, NULL},
+	{REQUEST(HELLO), 16, 2, 5, NULL}, /* 5 + 3 of 8 */
+	{REQUEST(HELLO), 16, 2, 6, "rank_first"},
+	{REQUEST(HELLO), 16, 2, 65535, "rank_first"},
+	{REQUEST(HELLO), 18, 2, 0, "rank_count"},
+	{REQUEST(HELLO), 18, 2, 6, NULL}, /* 2 + 6 of 8 */
+	{REQUEST(HELLO), 18, 2, 7, "rank_first"},
+	{REQUEST(HELLO), 18, 2, 9, "rank_count"},
+	{REQUEST(HELLO), 18, 2, 65535, "rank_count"},
+	{REQUEST(HELLO), 20, 2, 0, "kv_ranks"},
+	{REQUEST(HELLO), 20, 2, 64, NULL},
+	{REQUEST(HELLO), 20, 2, 65, "kv_ranks"},
+	{REQUEST(HELLO), 22, 2, 0, "readers"},
+	{REQUEST(HELLO), 22, 2, 64, NULL},
+	{REQUEST(HELLO), 22, 2, 65, "readers"},
+	{REQUEST(HELLO), 40, 8, 0, NULL},
+	{REQUEST(HELLO), 40, 8, SCOUT_MAX_HEARD_STAMP, NULL},
+	{REQUEST(HELLO), 40, 8, SCOUT_MAX_HEARD_STAMP + 1, "joined"},
+	{REQUEST(HELLO), 48, 8, 0, "generation"},
+	{REQUEST(HELLO), 48, 8, UINT64_MAX, "generation"},
+	{REQUEST(HELLO), 56, 8, 0, "generation"},
+	{REQUEST(HELLO), 56, 8, SCOUT_MAX_HEARD_STAMP + 1, "cleared"},
+	{REPLY(HELLO), 16, 8, SCOUT_MAX_STAMP, NULL},
+	{REPLY(HELLO), 16, 8, SCOUT_MAX_STAMP + 1, "joined"},
+	{REPLY(HELLO), 32, 8, 0, "generation"},
+	{REQUEST(LOOKUP), 0, 8, 0, "ticket"},
+	{REQUEST(LOOKUP), 8, 4, 0, "n"},
+	{REQUEST(LOOKUP), 8, 4, 262145, "n"},
+	{REQUEST(LOOKUP), 8, 4, UINT32_MAX, "n"},
+	{REQUEST(LOOKUP), 12, 4, 2, NULL},
+	{REQUEST(LOOKUP), 12, 4, 3, "skip"},
+	{REQUEST(LOOKUP), 12, 4, UINT32_MAX, "skip"},
+	{REQUEST(LOOKUP), 16, 4, 0, NULL},
+	{REQUEST(LOOKUP), 16, 4, 3, "expect"},
+	{REQUEST(LOOKUP), 30, 1, SCOUT_LOOKUP_RENEW, "expect"}, /* 2 are expected */
+	{REQUEST(LOOKUP), 30, 1, SCOUT_LOOKUP_AHEAD, "skip"},   /* 1 is skipped */
+	{REQUEST(LOOKUP), 30, 1, SCOUT_LOOKUP_AHEAD | SCOUT_LOOKUP_RENEW, "flags"},
+	{REQUEST(LOOKUP), 28, 2, 1, "group"},
+	{REQUEST(LOOKUP), 28, 2, 0x0100, "group"},
+	{REPLY(LOOKUP), 0, 4, 262144, NULL},
+	{REPLY(LOOKUP), 0, 4, 262145, "hit"},
+	{REPLY(LOOKUP), 4, 4, 0x030201, NULL},
+	{REPLY(LOOKUP), 4, 4, 0x030202, "l1"},
+	{REPLY(LOOKUP), 8, 4, 0x030202, "l2"},
+	{REPLY(LOOKUP), 12, 4, 0, NULL},
+	{REPLY(LOOKUP), 12, 4, 2, "limited"},
+	{REQUEST(ADMIT), 0, 8, 0, NULL},  /* names no session: the server's to say */
+	{REQUEST(ADMIT), 12, 4, 0, NULL}, /* gives back everything */
+	{REPLY(ADMIT), 0, 4, 262144, NULL},
+	{REPLY(ADMIT), 0, 4, 262145, "kept"},
+	{REQUEST(FINISH), 0, 8, 0, NULL},
+	{REQUEST(RESET), 0, 8, 0, "weights"},
+	{REQUEST(RESET), 0, 8, 1, NULL},
+	{REQUEST(CLEAR), 0, 8, 0, "generation"},
+	{REQUEST(CLEAR), 0, 8, UINT64_MAX, NULL},
+	{REPLY(CLEAR), 8, 8, 0, "generation"},
+	{REPLY(CLEAR), 16, 8, SCOUT_MAX_STAMP + 1, "cleared"},
+	{REPLY(CLEAR), 28, 4, 0x01020304, NULL},
+	{REPLY(CLEAR), 28, 4, 0x01020305, "pending"},
+	{REQUEST(REGISTER), 0, 2, 63, NULL},
+	{REQUEST(REGISTER), 0, 2, 64, "kv_rank"},
+	{REQUEST(REGISTER), 2, 2, 63, NULL},
+	{REQUEST(REGISTER), 2, 2, 64, "reader"},
+	{REQUEST(REGISTER), 4, 4, 0, "block_tokens"},
+	{REQUEST(REGISTER), 8, 2, 6, NULL},
+	{REQUEST(REGISTER), 8, 2, 7, "dtype"},
+	{REQUEST(REGISTER), 12, 4, 0, "n_planes"},
+	{REQUEST(REGISTER), 12, 4, 4097, "n_planes"},
+	{REQUEST(REGISTER), 12, 4, UINT32_MAX, "n_planes"},
+	{REQUEST(STORE), 0, 8, 0, NULL}, /* belongs to no session */
+	{REQUEST(STORE), 8, 4, 0, "n"},
+	{REQUEST(STORE), 8, 4, 262145, "n"},
+	{REQUEST(STORE), 8, 4, UINT32_MAX, "n"},
+	{REQUEST(STORE), 12, 2, 1, "group"},
+	{REPLY(STORE), 0, 8, 0, NULL}, /* nothing granted */
+	{REPLY(STORE), 8, 4, 262145, "n"},
+	{REPLY(STORE), 8, 4, UINT32_MAX, "n"},
+	{REPLY(STORE), 20, 2, 2, "segment"}, /* not GRANTED, but with a place */
+	{REPLY(STORE), 64, 4, 1, "segment"},
+	{REPLY(STORE), 48, 8, 1, "offset"},
+	{REPLY(STORE), 56, 8, 1, "generation"},
+	{REPLY(STORE), 20, 2, 5, NULL}, /* a state of a later version */
+	{REPLY(STORE), 20, 2, 0, NULL},
+	{REQUEST(STORE_DONE), 8, 4, 0, "committed"},
+	{REQUEST(STORE_DONE), 8, 4, 262144, NULL},
+	{REQUEST(STORE_DONE), 8, 4, 262145, "n"},
+	{REQUEST(STORE_DONE), 12, 4, 0x010203, NULL},
+	{REQUEST(STORE_DONE), 12, 4, 0x010204, "committed"},
+	{REPLY(STORE_DONE), 0, 4, 262144, NULL},
+	{REPLY(STORE_DONE), 0, 4, 262145, "readable"},
+	{REQUEST(RETRIEVE), 8, 4, 0x010203, NULL},
+	{REQUEST(RETRIEVE), 8, 4, 0x010204, "from"},
+	{REQUEST(RETRIEVE), 12, 4, 262144, NULL},
+	{REQUEST(RETRIEVE), 12, 4, 262145, "to"},
+	{REQUEST(HELLO), 66, 1, '\n', "namespace"}, /* names are UTF-8 without control characters */
+	{REQUEST(HELLO), 67, 1, 0x1b, "namespace"},
+	{REQUEST(HELLO), 68, 1, 0xff, "namespace"},
+	{REQUEST(HELLO), 66, 2, 0xa9c3, NULL},
+	{REQUEST(HELLO), 66, 2, 0x9bc2, "namespace"},
+	{REQUEST(LOOKUP), 34, 1, 0, "tenant"},
+	{REQUEST(LOOKUP), 34, 2, 0x80c2, "tenant"},
+	{REQUEST(STORE), 18, 1, 0x7f, "tenant"},
+	{REPLY(RETRIEVE), 24, 8, 1, "offset"},
+	{REPLY(RETRIEVE), 32, 8, 1, "generation"},
+};
+
+START_TEST(a_number_outside_its_range_is_refused_by_name)
+{
+	const struct range *range = &ranges[_i];
+	struct body b = golden_body(range->opcode, range->kind);
+
+	set(&b, range->offset, range->width, range->value);
+	expect(&b, range->field ? SCOUT_WIRE_RANGE : SCOUT_WIRE_OK, range->field);
+}
+END_TEST
+
+/* Counts inside their range that do not fit the length of the body. */
+static const struct range lengths[] = {
+	{REQUEST(HELLO), 64, 2, 4, "length"},      {REQUEST(HELLO), 64, 2, 2, "length"},
+	{REQUEST(HELLO), 64, 2, 65535, "length"},  {REPLY(HELLO), 40, 2, 8, "length"},
+	{REPLY(HELLO), 49, 2, 5, "length"},        {REQUEST(LOOKUP), 8, 4, 3, "length"},
+	{REQUEST(LOOKUP), 8, 4, 262144, "length"}, {REQUEST(LOOKUP), 32, 2, 3, "length"},
+	{REQUEST(LOOKUP), 32, 2, 1, "length"},     {REQUEST(REGISTER), 12, 4, 1, "length"},
+	{REQUEST(REGISTER), 12, 4, 3, "length"},   {REQUEST(REGISTER), 12, 4, 4096, "length"},
+	{REQUEST(STORE), 8, 4, 2, "length"},       {REQUEST(STORE), 16, 2, 0, "length"},
+	{REPLY(STORE), 8, 4, 2, "length"},         {REPLY(STORE), 8, 4, 4, "length"},
+	{REPLY(STORE), 8, 4, 262144, "length"},    {REPLY(RETRIEVE), 8, 4, 0, "length"},
+	{REPLY(STATUS), 0, 4, 0, "length"},        {REPLY(STATUS), 0, 4, 1, "length"},
+	{REPLY(STATUS), 0, 4, 3, "length"},        {REPLY(STATUS), 0, 4, UINT32_MAX, "length"},
+	{REPLY(STATUS), 4, 2, 3, "length"},        {REPLY(ERROR), 0, 2, 3, "length"},
+	{REPLY(ERROR), 0, 2, 65535, "length"},
+};
+
+START_TEST(a_count_that_does_not_fit_the_body_is_refused)
+{
+	struct body b = golden_body(lengths[_i].opcode, lengths[_i].kind);
+
+	set(&b, lengths[_i].offset, lengths[_i].width, lengths[_i].value);
+	expect(&b, SCOUT_WIRE_BAD_BODY, lengths[_i].field);
+}
+END_TEST
+
+/* The golden body with the string whose length is at @offset, @old bytes long, replaced by @len bytes 'x'. */
+static struct body
+with_name(const struct msg_codec *codec, uint32_t offset, uint32_t old, uint32_t len)
+{
+	const struct golden *g = the_golden(codec->opcode, codec->kind);
+	uint32_t tail = g->len - offset - 2 - old;
+	struct body b = body_of(codec, offset, 2 + len + tail);
+
+	set(&b, offset, 2, len);
+	memset(b.bytes + offset + 2, 'x', len);
+	memcpy(b.bytes + offset + 2 + len, g->body + offset + 2 + old, tail);
+	return b;
+}
+
+static const struct {
+	uint8_t opcode, kind;
+	uint32_t offset, old, len;
+	const char *field;
+} texts[] = {
+	{REQUEST(HELLO), 64, 3, 0, "namespace"}, {REQUEST(HELLO), 64, 3, 1, NULL},
+	{REQUEST(HELLO), 64, 3, 255, NULL},      {REQUEST(HELLO), 64, 3, 256, "namespace"},
+	{REQUEST(LOOKUP), 32, 2, 0, NULL},       {REQUEST(LOOKUP), 32, 2, 255, NULL},
+	{REQUEST(LOOKUP), 32, 2, 256, "tenant"}, {REQUEST(LOOKUP), 32, 2, 65535, "tenant"},
+	{REQUEST(STORE), 16, 1, 0, NULL},        {REQUEST(STORE), 16, 1, 255, NULL},
+	{REQUEST(STORE), 16, 1, 256, "tenant"},  {REPLY(HELLO), 40, 7, 0, NULL},
+	{REPLY(HELLO), 49, 6, 0, NULL}, /* not on this machine */
+	{REPLY(STATUS), 4, 2, 65535, NULL},      {REPLY(ERROR), 0, 4, 65535, NULL},
+};
+
+START_TEST(a_text_of_a_wrong_length_is_refused_by_name)
+{
+	struct body b =
+		with_name(codec_of(texts[_i].opcode, texts[_i].kind), texts[_i].offset, texts[_i].old, texts[_i].len);
+
+	expect(&b, texts[_i].field ? SCOUT_WIRE_RANGE : SCOUT_WIRE_OK, texts[_i].field);
+}
+END_TEST
+#undef REQUEST
+#undef REPLY
+
+START_TEST(what_is_refused_is_not_written)
+{
+	struct scout__lookup_msg lookup = {.ticket = 77};
+	struct scout__grants grants = {.id = 77};
+	struct scout__hello hello = {.token = 77};
+	const struct scout__op op = {.body = (const uint8_t *)"short", .length = 5};
+	struct scout__str text = {.len = 77};
+	uint64_t number = 77;
+	uint32_t count = 77;
+	const char *field;
+
+	ck_assert_int_eq(scout__get_lookup(&op, 16, &lookup, &field), SCOUT_WIRE_BAD_BODY);
+	ck_assert_int_eq(scout__get_grants(&op, &grants, &field), SCOUT_WIRE_BAD_BODY);
+	ck_assert_int_eq(scout__get_hello(&op, &hello, &field), SCOUT_WIRE_BAD_BODY);
+	ck_assert_int_eq(scout__get_text(&op, &text), SCOUT_WIRE_BAD_BODY);
+	ck_assert_int_eq(scout__get_one_u64(&op, &number, &field), SCOUT_WIRE_BAD_BODY);
+	ck_assert_int_eq(scout__get_admit_reply(&op, &count, &field), SCOUT_WIRE_BAD_BODY);
+	ck_assert_uint_eq(lookup.ticket, 77);
+	ck_assert_uint_eq(grants.id, 77);
+	ck_assert_uint_eq(hello.token, 77);
+	ck_assert_uint_eq(text.len, 77);
+	ck_assert_uint_eq(number, 77);
+	ck_assert_uint_eq(count, 77);
+}
+END_TEST
+
+START_TEST(a_grant_of_an_unknown_state_comes_back_as_nothing)
+{
+	struct body b = golden_body(SCOUT_OP_STORE, SCOUT_KIND_REPLY);
+	const struct scout__op op = {.body = b.bytes, .length = b.len};
+	struct scout__grants grants;
+	struct scout__grant g;
+	const char *field;
+
+	set(&b, 20, 2, 5);
+	ck_assert_int_eq(scout__get_grants(&op, &grants, &field), SCOUT_WIRE_OK);
+	g = scout__grant_at(&grants, 0);
+	ck_assert_uint_eq(g.state, 0);
+	ck_assert_uint_eq(g.segment, 0);
+	ck_assert_uint_eq(g.offset, 0);
+	ck_assert_uint_eq(g.generation, 0);
+	free(b.bytes);
+}
+END_TEST
+
+static void
+add_to(TCase *tcase)
+{
+	tcase_add_loop_test(tcase, a_body_that_ends_early_is_refused_at_every_length, 0, N_MSG_CODECS);
+	tcase_add_loop_test(tcase, a_body_with_bytes_behind_its_end_is_refused, 0, N_MSG_CODECS);
+	tcase_add_loop_test(tcase, a_reserved_field_that_is_not_zero_is_refused, 0,
+			    sizeof(reserved) / sizeof(reserved[0]));
+	tcase_add_test(tcase, a_lookup_with_an_unknown_flag_is_refused);
+	tcase_add_loop_test(tcase, a_number_outside_its_range_is_refused_by_name, 0,
+			    sizeof(ranges) / sizeof(ranges[0]));
+	tcase_add_loop_test(tcase, a_count_that_does_not_fit_the_body_is_refused, 0,
+			    sizeof(lengths) / sizeof(lengths[0]));
+	tcase_add_loop_test(tcase, a_text_of_a_wrong_length_is_refused_by_name, 0, sizeof(texts) / sizeof(texts[0]));
+	tcase_add_test(tcase, what_is_refused_is_not_written);
+	tcase_add_test(tcase, a_grant_of_an_unknown_state_comes_back_as_nothing);
+}
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("msg_strict");
+	TCase *tcase = tcase_create("refusals");
+
+	add_to(tcase);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
