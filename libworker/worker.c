@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "copy_backends.h"
 #include "cpus.h"
 #include "lazy.h"
 #include "transfer.h"

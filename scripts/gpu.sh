@@ -50,7 +50,7 @@ gpu_find_tools()
 gpu_stamp()
 {
 	(cd "$ROOT" && cat scripts/gpu.sh bench/copy/* bench/common/say.[ch] tests/gpu/*.[ch] include/kvscout/*.h libclient/base/*.[ch] \
-		libworker/copy/*) | cksum
+		libworker/copy/*.[ch] libworker/copy/cuda/*) | cksum
 }
 
 # gpu_nvcc SOURCE OBJECT: machine code for the data center's GPUs that this nvcc knows, and for all others the PTX of the oldest
@@ -72,14 +72,14 @@ gpu_nvcc()
 	wants_werror && gn_strict='-Werror all-warnings'
 	# shellcheck disable=SC2086 # lists of flags
 	"$GPU_NVCC" -ccbin "$GPU_CXX" -O3 -std=c++17 -Xcompiler -fno-exceptions,-fno-threadsafe-statics $gn_strict $gn_arch -t 4 \
-		-I"$ROOT/libworker/copy" -c "$1" -o "$2"
+		-I"$ROOT/libworker/copy" -I"$ROOT/libworker/copy/cuda" -c "$1" -o "$2"
 }
 
 # gpu_compile_kernels: every .cu at once; they take most of the time.
 gpu_compile_kernels()
 {
 	gk_pids=
-	for gk_source in "$ROOT"/libworker/copy/*.cu "$ROOT"/bench/copy/copy_*.cu; do
+	for gk_source in "$ROOT"/libworker/copy/cuda/*.cu "$ROOT"/bench/copy/copy_*.cu; do
 		gk_name=$(basename "$gk_source" .cu)
 		case $gk_source in
 		*/bench/copy/*) gk_object=$GPU_DIR/tool/$gk_name.o ;;
@@ -107,11 +107,11 @@ gpu_build()
 	gb_strict=
 	wants_werror && gb_strict=-Werror
 	gb_flags="-std=gnu11 -O2 -g -Wall -Wextra $gb_strict -D_GNU_SOURCE -DSCOUT_HAVE_CUDA -I$ROOT/include -I$gb_base -I$gb_copy
-		-I$ROOT/bench/common -I$GPU_DIR -isystem $gb_home/include"
+		-I$gb_copy/cuda -I$ROOT/bench/common -I$GPU_DIR -isystem $gb_home/include"
 	gb_libs="-L$gb_home/lib64 -L$gb_home/lib -lcudart_static -ldl -lrt -lpthread -lm"
 	gpu_compile_kernels || return 1
 	# shellcheck disable=SC2086 # lists of flags
-	(cd "$GPU_DIR/engine" && "$GPU_CC" $gb_flags -c "$gb_copy"/*.c "$gb_base"/*.c) || return 1
+	(cd "$GPU_DIR/engine" && "$GPU_CC" $gb_flags -c "$gb_copy"/*.c "$gb_copy"/cuda/*.c "$gb_base"/*.c) || return 1
 	for gb_source in "$ROOT"/tests/gpu/gpu_*.c; do
 		# shellcheck disable=SC2086 # lists of flags
 		"$GPU_CC" $gb_flags -o "$GPU_DIR/bin/$(basename "$gb_source" .c)" "$gb_source" "$GPU_DIR"/engine/*.o $gb_libs || return 1
@@ -253,7 +253,7 @@ GPU_CARRY=$ROOT/build-gpu-carry
 gpu_carry_stamp()
 {
 	(cd "$ROOT" && cat include/kvscout/*.h libclient/*.[ch] libclient/*/*.[ch] libworker/*.[ch] libworker/*/*.[ch] \
-		libworker/*/*/*.[ch] libworker/*/*.cu tests/gpu/*.[ch] 2>/dev/null) | cksum
+		libworker/*/*/*.[ch] libworker/*/*/*.cu tests/gpu/*.[ch] 2>/dev/null) | cksum
 }
 
 # A program with all its libraries. It starts with the machine's own libc, or, where that is older than the one that it was built

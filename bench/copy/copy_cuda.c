@@ -7,6 +7,7 @@
 
 #include "copy_gpu.h"
 #include "copy_kernels.h"
+#include "copy_backends.h"
 #include "cuda_api.h"
 #include "say.h"
 

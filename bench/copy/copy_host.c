@@ -22,6 +22,7 @@
 
 #include "clock.h"
 #include "copy.h"
+#include "copy_backends.h"
 #include "copy_tool.h"
 #include "say.h"
 

@@ -1,36 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "copy.h"
 
-/* What this build has. */
-static const struct scout__copy_ops *const backends[] = {
-	&scout__copy_host,
-#ifdef SCOUT_HAVE_CUDA
-	&scout__copy_cuda,
-#endif
-};
-
-/* G: tests, which set it before they make a worker. */
-static const struct scout__copy_ops *override;
-
-void
-scout__copy_override(const struct scout__copy_ops *ops)
-{
-	override = ops;
-}
-
-const struct scout__copy_ops *
-scout__copy_find(const char *name)
-{
-	if (override && strcmp(override->name, name) == 0)
-		return override;
-	for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
-		if (strcmp(backends[i]->name, name) == 0)
-			return backends[i];
-	}
-	return NULL;
-}
+/* What a layout of pages comes to, and what is wrong with one. Any thread. */
 
 uint64_t
 scout__copy_shard_bytes(const struct scout__copy_layout *layout)

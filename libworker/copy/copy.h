@@ -152,12 +152,6 @@ struct scout__copy_ops {
 };
 
 extern const struct scout__copy_ops scout__copy_host;
-extern const struct scout__copy_ops scout__copy_cuda; /* in builds that have CUDA */
-
-/* By name; NULL when this build does not have it. */
-const struct scout__copy_ops *scout__copy_find(const char *name);
-/* Test aid: found by its name instead of what the build has; NULL: nothing. Before workers are made. */
-void scout__copy_override(const struct scout__copy_ops *ops);
 
 /* Bytes of one shard in a slot; 0 if they do not fit 64 bits. */
 uint64_t scout__copy_shard_bytes(const struct scout__copy_layout *layout);

@@ -2,7 +2,7 @@
 /*
  * DESIGN: the copy engine for plain memory.
  *
- * One thread copies, in the order of the starts; queue.c says how the courier and it hand batches to each other. A
+ * One thread copies, in the order of the starts; copy_queue.c says how the courier and it hand batches to each other. A
  * batch with layers is copied layer by layer: all items of one, then all of the next.
  *
  * Rejected: more than one copying thread (the engine needs its cores); stealing the courier's time for small copies
@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 #include "copy.h"
+#include "copy_queue.h"
 #include "log.h"
-#include "queue.h"
 
 /* More is a mistake of the caller's; the rings stay small. */
 #define MAX_BATCHES (1u << 20)

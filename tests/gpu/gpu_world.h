@@ -13,6 +13,7 @@
 
 #include "clock.h"
 #include "copy.h"
+#include "copy_backends.h"
 #include "gpu_test.h"
 
 /*

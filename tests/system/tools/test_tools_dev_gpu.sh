@@ -161,8 +161,8 @@ rm -rf "$tree/build-gpu"
 check "no nvcc is a skip that says so" names_what_is_missing nvcc "$tools" /nonexistent/nvcc
 check "no g++ is a skip that says so" without_gxx
 if [ -x "$cuda_bin/nvcc" ] && command -v g++ >/dev/null && command -v gcc >/dev/null; then
-	check "a kernel of the engine that does not compile is red" fails_with_a_planted_error_in libworker/copy/cuda_kernels.cu
-	check "a C file of the engine that does not compile is red" fails_with_a_planted_error_in libworker/copy/cuda_lane.c
+	check "a kernel of the engine that does not compile is red" fails_with_a_planted_error_in libworker/copy/cuda/cuda_kernels.cu
+	check "a C file of the engine that does not compile is red" fails_with_a_planted_error_in libworker/copy/cuda/cuda_lane.c
 	check "a test that does not compile is red" fails_with_a_planted_error_in tests/gpu/gpu_copy.c
 	check "an exported tree builds, and reports what is not run" builds_and_runs_nothing
 	check "programs that were built from this tree need no compiler" runs_what_was_built_before

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "check_main.h"
+#include "copy_backends.h"
 #include "fake_cuda.h"
 #include "worker_priv.h"
 

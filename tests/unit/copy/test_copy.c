@@ -2,6 +2,7 @@
 /* What the copy engine does to memory; host backend. */
 #include "copy_world.h"
 #include "check_main.h"
+#include "copy_backends.h"
 
 START_TEST(shard_bytes_are_all_blocks_of_all_planes)
 {

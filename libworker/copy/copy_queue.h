@@ -12,7 +12,7 @@
 
 /*
  * Between the courier and the thread of a copy engine: batches there, ended batches back, and who wakes whom. See the
- * DESIGN comment of queue.c.
+ * DESIGN comment of copy_queue.c.
  */
 
 /* The thread's role: declared only, see thread.h. */

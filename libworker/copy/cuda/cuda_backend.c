@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA backend on the real runtime. Only in builds that have CUDA; the rest of it is compiled everywhere. */
+#include "copy_backends.h"
 #include "cuda_engine.h"
 
 static int

@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 #include "copy.h"
+#include "copy_queue.h"
 #include "cuda_api.h"
 #include "cuda_memory.h"
-#include "queue.h"
 #include "tile.h"
 
 /*

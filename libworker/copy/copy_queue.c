@@ -29,7 +29,7 @@
 #include <time.h>
 
 #include "log.h"
-#include "queue.h"
+#include "copy_queue.h"
 
 /* ---- rings ---- */
 

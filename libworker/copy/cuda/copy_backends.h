@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_COPY_BACKENDS_H
+#define SCOUT_COPY_BACKENDS_H
+
+#include "copy.h"
+
+extern const struct scout__copy_ops scout__copy_cuda; /* in builds that have CUDA */
+
+/* The backend of that name; NULL when this build does not have it. */
+const struct scout__copy_ops *scout__copy_find(const char *name);
+/* Test aid: scout__copy_find() finds @ops by its name instead of what the build has; NULL: nothing. Before workers are made. */
+void scout__copy_override(const struct scout__copy_ops *ops);
+
+#endif
