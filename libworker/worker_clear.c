@@ -4,7 +4,7 @@
 /*
  * DESIGN
  *
- * Purpose: scout_worker_clear(), on both sides of the ring. What a clear is to the server: server/clear.c.
+ * Purpose: scout_worker_clear(), on both sides of the ring. What a clear is to the server: server/ops/clear.c.
  *
  * The caller's side is that of a reset (worker_weights.c): every job that we have is of before, so none of them is good, and
  * none starts after the call. The courier then sends CLEAR, and asks for nothing until it is answered. Without that a STORE

@@ -2,7 +2,7 @@
 #ifndef SCOUT_SERVER_PARTS_H
 #define SCOUT_SERVER_PARTS_H
 
-#include "server.h"
+#include "server_core.h"
 
 /* What the server's source files call of each other. All of it on the loop thread unless it says otherwise. */
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "l2.h"
-#include "server.h"
+#include "server_core.h"
 #include "fetch.h"
 
 /*

@@ -4,7 +4,7 @@
 
 #include "l2.h"
 #include "object.h"
-#include "server.h"
+#include "server_core.h"
 
 /*
  * L2 in the server. What the adapters do is behind l2.h; here is what the server remembers of it. All of it is the
