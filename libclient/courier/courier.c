@@ -62,7 +62,7 @@ struct scout__courier {
 	const struct scout__courier_ops *ops;
 	void *user;
 	const struct scout__log *log;
-	struct scout__courier_view view;
+	struct scout__link_env env; /* handed to the links */
 	struct scout__curve_keys curve;
 	int wake_fd;
 	int user_fd;
@@ -105,12 +105,6 @@ bool
 scout__courier_forked(const struct scout__courier *courier)
 {
 	return atomic_load_explicit(&fork_generation, memory_order_relaxed) != courier->fork_generation;
-}
-
-const struct scout__courier_view *
-scout__courier_view(const struct scout__courier *courier)
-{
-	return &courier->view;
 }
 
 const struct scout__courier_stats *
@@ -412,12 +406,12 @@ spin(struct scout__courier *c, uint64_t *next_us)
 static void
 close_context(struct scout__courier *c)
 {
-	void *zmq = c->view.inproc ? scout__inproc_leave(c->view.inproc) : c->view.zmq;
+	void *zmq = c->env.inproc ? scout__inproc_leave(c->env.inproc) : c->env.zmq;
 
 	if (zmq)
 		(void)zmq_ctx_term(zmq);
-	c->view.inproc = NULL;
-	c->view.zmq = NULL;
+	c->env.inproc = NULL;
+	c->env.zmq = NULL;
 }
 
 static void finish(struct scout__courier *c) SCOUT_ON_COURIER;
@@ -472,7 +466,7 @@ start_links(struct scout__courier *c, const struct scout__courier_config *cfg, c
 {
 	scout__enter_courier(); /* the thread does not run yet: this is its set-up */
 	for (uint32_t i = 0; i < cfg->n_links; i++) {
-		int rc = scout__link_init(&c->links[i], c, i, cfg->endpoints[i], &cfg->hello[i]);
+		int rc = scout__link_init(&c->links[i], &c->env, i, cfg->endpoints[i], &cfg->hello[i]);
 
 		if (rc != 0)
 			return scout__fail(err, err_len, rc, "endpoint \"%s\": %s", cfg->endpoints[i],
@@ -545,7 +539,7 @@ allocate(const struct scout__courier_config *cfg)
 	}
 	(void)pthread_once(&fork_once, register_fork_handler);
 	c->fork_generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
-	c->view = (struct scout__courier_view){
+	c->env = (struct scout__link_env){
 		.ops = cfg->ops,
 		.user = cfg->user,
 		.log = cfg->log,
@@ -586,14 +580,14 @@ check_descriptors(const struct scout__courier *c, uint32_t n_links, char *err, s
 static int
 join(struct scout__courier *c, const char *endpoint, char *err, size_t err_len)
 {
-	if (c->view.inproc)
+	if (c->env.inproc)
 		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "endpoint \"%s\": only one may be inproc://",
 				   endpoint);
-	c->view.inproc = scout__inproc_join(endpoint);
-	if (!c->view.inproc)
+	c->env.inproc = scout__inproc_join(endpoint);
+	if (!c->env.inproc)
 		return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE,
 				   "endpoint \"%s\": no server of this process listens there", endpoint);
-	c->view.zmq = scout__inproc_zmq(c->view.inproc);
+	c->env.zmq = scout__inproc_zmq(c->env.inproc);
 	return 0;
 }
 
@@ -605,12 +599,12 @@ open_context(struct scout__courier *c, const char *const *endpoints, uint32_t n,
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		if (scout__inproc_is(endpoints[i]))
 			rc = join(c, endpoints[i], err, err_len);
-	if (rc != 0 || c->view.zmq)
+	if (rc != 0 || c->env.zmq)
 		return rc;
-	c->view.zmq = zmq_ctx_new();
-	if (!c->view.zmq)
+	c->env.zmq = zmq_ctx_new();
+	if (!c->env.zmq)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "zmq_ctx_new: %s", zmq_strerror(zmq_errno()));
-	(void)zmq_ctx_set(c->view.zmq, ZMQ_MAX_SOCKETS, 1023);
+	(void)zmq_ctx_set(c->env.zmq, ZMQ_MAX_SOCKETS, 1023);
 	return 0;
 }
 
@@ -624,7 +618,7 @@ open_descriptors(struct scout__courier *c, uint32_t n_links, char *err, size_t e
 	return check_descriptors(c, n_links, err, err_len);
 }
 
-/* view.curve is set if there are keys. */
+/* env.curve is set if there are keys. */
 static int
 load_keys(struct scout__courier *c, const struct scout__courier_config *cfg, char *err, size_t err_len)
 {
@@ -634,7 +628,7 @@ load_keys(struct scout__courier *c, const struct scout__courier_config *cfg, cha
 		return 0;
 	rc = scout__curve_load(cfg->curve_secret_file, cfg->curve_server_key, &c->curve, err, err_len);
 	if (rc == 0)
-		c->view.curve = &c->curve;
+		c->env.curve = &c->curve;
 	return rc;
 }
 
@@ -658,7 +652,7 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 		rc = open_context(c, cfg->endpoints, cfg->n_links, err, err_len);
 	for (uint32_t i = 0; rc == 0 && i < cfg->n_links; i++)
 		rc = scout__inproc_is(cfg->endpoints[i]) ? 0
-							 : check_endpoint(c->view.zmq, cfg->endpoints[i], err, err_len);
+							 : check_endpoint(c->env.zmq, cfg->endpoints[i], err, err_len);
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc == 0)
 		rc = start_links(c, cfg, err, err_len);

@@ -2,9 +2,8 @@
 /*
  * DESIGN
  *
- * One server connection (states in link.h): its life and its timers. How it connects is in link_connect.c, what is in flight and
- * how it is sent in link_ops.c, what comes in in link_receive.c, the lease in link_lease.c, shared memory in
- * link_channel.c. Rules that all of them keep:
+ * The life of one server connection and its timers; courier thread only. It owns struct scout__link (link.h has the states) and stands on
+ * the other link files, none of which calls it. Rules that all of them keep:
  *
  * - Each operation that was begun ends exactly once: by its reply, or by link_lost(), which ends all of them.
  * - A correlation id is (generation, slot): a reply to an operation that has ended already finds another generation and is only
@@ -32,9 +31,6 @@
 
 #include "clock.h"
 
-#define PAUSE_FIRST_MS 10u
-#define PAUSE_MAX_MS 500u
-#define REFUSED_PAUSE_MS 1000u
 #define SILENT_HEARTBEATS 3u
 #define PROBE_US UINT64_C(150000)      /* an operation waits for that long, and nothing was heard meanwhile: PING */
 #define SILENT_US UINT64_C(300000)     /* and nothing for that long after the PING: the server is gone */
@@ -42,206 +38,6 @@
 
 _Static_assert(SCOUT__LINK_UNREAD *(SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + 32) <= SCOUT_CHANNEL_MIN_BYTES,
 	       "what nobody reads for a while must not wait in the server for room");
-
-/* ---- accessors ---- */
-
-uint32_t
-scout__link_index(const struct scout__link *link)
-{
-	return link->index;
-}
-
-bool
-scout__link_is_up(const struct scout__link *link)
-{
-	return link->state == SCOUT__LINK_UP;
-}
-
-bool
-scout__link_is_hopeful(const struct scout__link *link)
-{
-	return link->state == SCOUT__LINK_UP || !link->told_down;
-}
-
-int
-scout__link_error(const struct scout__link *link)
-{
-	return scout__link_is_hopeful(link) ? 0 : link->error;
-}
-
-const char *
-scout__link_endpoint(const struct scout__link *link)
-{
-	return link->endpoint;
-}
-
-uint64_t
-scout__link_epoch(const struct scout__link *link)
-{
-	return link->epoch;
-}
-
-bool
-scout__link_has_lease(const struct scout__link *link)
-{
-	return link->lease_bound;
-}
-
-void
-scout__link_set_weights(struct scout__link *link, uint64_t weights)
-{
-	link->hello.weights = weights;
-}
-
-void
-scout__link_note_clear(struct scout__link *link, const struct scout__clear_state *clear)
-{
-	struct scout__clear_state *known = &link->hello.clear;
-
-	if (link->hello.role == SCOUT_ROLE_WORKER && clear->joined > known->joined)
-		known->joined = clear->joined;
-	if (clear->cleared < known->cleared)
-		return;
-	known->cleared = clear->cleared;
-	known->generation = clear->generation;
-}
-
-bool
-scout__draw_generation(uint64_t *ret_generation)
-{
-	uint64_t generation;
-
-	do {
-		if (getrandom(&generation, sizeof(generation), GRND_NONBLOCK) != (ssize_t)sizeof(generation))
-			return false;
-	} while (generation == 0 || generation == SCOUT_GENERATION_ANY);
-	*ret_generation = generation;
-	return true;
-}
-
-void
-scout__link_try_now(struct scout__link *link)
-{
-	if (link->state == SCOUT__LINK_IDLE)
-		link->next_try_us = 0;
-}
-
-/* Mark the link as down, end what is in flight, tell the user: in this order, see courier.h. */
-static void tell_down(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
-static void
-tell_down(struct scout__link *link, int error, const char *text)
-{
-	const struct scout__courier_view *v = scout__link_view(link);
-	bool news = !link->told_down || link->error != error;
-
-	if (news) {
-		scout__log(v->log, SCOUT_LOG_WARN, "%s: %s (%s)", link->endpoint, text, scout_err_name(error));
-		link->error = error;
-		link->told_down = true;
-		if (v->ops->link_going)
-			v->ops->link_going(v->user, link, error, text);
-	}
-	scout__link_ops_end(link, error);
-	if (news)
-		v->ops->link_down(v->user, link, error, text);
-}
-
-void
-scout__link_lost(struct scout__link *link, int error, const char *text)
-{
-	bool was_up = link->state == SCOUT__LINK_UP;
-	uint64_t now_us = scout__now_us();
-
-	scout__link_close(link, 0);
-	link->state = SCOUT__LINK_IDLE;
-	link->state_since_us = now_us;
-	link->next_try_us = now_us + (uint64_t)link->pause_ms * 1000;
-	link->pause_ms = link->pause_ms * 2 < PAUSE_MAX_MS ? link->pause_ms * 2 : PAUSE_MAX_MS;
-	link->ping_sent_us = 0;
-	link->must_reset = false;
-	link->reset_error = 0;
-	link->reset_text[0] = '\0';
-	if (link->ever_up)
-		tell_down(link, error, text);
-	else
-		scout__link_ops_end(link, error); /* the connect timeout speaks for a first connection */
-	/* Last: who reads that the server is down must not be told by anything else that it is up. */
-	if (was_up)
-		atomic_fetch_sub_explicit(&scout__link_view(link)->stats->servers_up, 1, memory_order_release);
-}
-
-void
-scout__link_reset(struct scout__link *link, int error, const char *why)
-{
-	if (link->state != SCOUT__LINK_IDLE)
-		scout__link_lost(link, error, why);
-}
-
-/* The server answered HELLO with a refusal: tell at once, and try again slowly (its configuration may change). */
-void
-scout__link_refused(struct scout__link *link, int error, const char *text)
-{
-	link->pause_ms = REFUSED_PAUSE_MS;
-	scout__link_lost(link, error, text);
-	tell_down(link, error, text);
-}
-
-void
-scout__link_bound(struct scout__link *link)
-{
-	if (!scout__link_channel_ask(link))
-		scout__link_leased(link);
-}
-
-void
-scout__link_leased(struct scout__link *link)
-{
-	bool new_epoch = link->epoch != link->known_epoch;
-	struct scout__courier_stats *stats = scout__link_view(link)->stats;
-
-	if (link->ever_up)
-		scout__count(&stats->reconnects);
-	if (new_epoch && link->known_epoch != 0) {
-		scout__count(&stats->epochs);
-		scout__log(scout__link_view(link)->log, SCOUT_LOG_WARN,
-			   "%s: the server was restarted; what it knew is gone", link->endpoint);
-	}
-	scout__log(scout__link_view(link)->log, SCOUT_LOG_INFO, "%s: connected%s", link->endpoint,
-		   link->lease_bound ? "" : ", without a lease connection");
-	link->state = SCOUT__LINK_UP;
-	link->state_since_us = scout__now_us();
-	link->known_epoch = link->epoch;
-	link->ever_up = true;
-	link->told_down = false;
-	link->error = 0;
-	link->pause_ms = PAUSE_FIRST_MS;
-	atomic_fetch_add_explicit(&stats->servers_up, 1, memory_order_relaxed);
-	scout__link_view(link)->ops->link_up(scout__link_view(link)->user, link, new_epoch);
-}
-
-/* Carry out what was decided in the middle of something else. */
-void
-scout__link_run_reset(struct scout__link *link)
-{
-	int error = link->reset_error ? link->reset_error : SCOUT_ERR_UNREACHABLE;
-
-	char text[sizeof(link->reset_text)];
-
-	if (!link->must_reset || !link->sock)
-		return;
-	if (link->reset_text[0] != '\0') { /* the server has said why; of a HELLO it is the answer */
-		memcpy(text, link->reset_text, sizeof(text));
-		if (link->state == SCOUT__LINK_GREETING)
-			scout__link_refused(link, error, text);
-		else
-			scout__link_lost(link, error, text);
-		return;
-	}
-	scout__link_lost(link, error,
-			 error == SCOUT_ERR_EPOCH      ? "the server does not know this connection any more"
-			 : error == SCOUT_ERR_PROTOCOL ? "the server broke the protocol"
-						       : "the connection is going");
-}
 
 /* ---- timers ---- */
 
@@ -255,7 +51,7 @@ static uint64_t silent_after_us(const struct scout__link *link) SCOUT_ON_COURIER
 static uint64_t
 silent_after_us(const struct scout__link *link)
 {
-	uint64_t us = (uint64_t)scout__link_view(link)->heartbeat_ms * 1000 * SILENT_HEARTBEATS;
+	uint64_t us = (uint64_t)link->env->heartbeat_ms * 1000 * SILENT_HEARTBEATS;
 
 	return us > SILENT_US ? us : SILENT_US;
 }
@@ -267,7 +63,7 @@ no_connection(const struct scout__link *link)
 	static const char ipc[] = "ipc://";
 
 	if (link->greeting_failed)
-		return scout__link_view(link)->curve
+		return link->env->curve
 			       ? "no connection within connect_timeout_ms, the security handshake fails: is "
 				 "curve_server_key the server's?"
 			       : "no connection within connect_timeout_ms, the other side hangs up: the server wants CURVE "
@@ -287,20 +83,20 @@ static uint64_t first_connect_due(struct scout__link *link, uint64_t now_us) SCO
 static uint64_t
 first_connect_due(struct scout__link *link, uint64_t now_us)
 {
-	uint64_t limit_us = (uint64_t)scout__link_view(link)->connect_timeout_ms * 1000, next_us;
+	uint64_t limit_us = (uint64_t)link->env->connect_timeout_ms * 1000, next_us;
 
 	if (link->ever_up || link->told_down)
 		return UINT64_MAX;
 	if (!scout__patience_is_over(&link->first, limit_us, now_us, &next_us))
 		return next_us;
-	tell_down(link, SCOUT_ERR_UNREACHABLE, no_connection(link));
+	scout__link_tell_down(link, SCOUT_ERR_UNREACHABLE, no_connection(link));
 	return UINT64_MAX;
 }
 
 uint64_t
 scout__link_ping_due(const struct scout__link *link)
 {
-	uint64_t idle_us = link->last_rx_us + (uint64_t)scout__link_view(link)->heartbeat_ms * 1000;
+	uint64_t idle_us = link->last_rx_us + (uint64_t)link->env->heartbeat_ms * 1000;
 	uint64_t quiet_since_us = link->busy_since_us > link->last_rx_us ? link->busy_since_us : link->last_rx_us;
 
 	if (link->state != SCOUT__LINK_UP || link->ping_sent_us != 0)
@@ -363,8 +159,8 @@ scout__link_tick(struct scout__link *link, uint64_t now_us)
 	case SCOUT__LINK_LEASING:
 		if (now_us < due)
 			return due;
-		scout__log(scout__link_view(link)->log, SCOUT_LOG_WARN, "%s: no answer on the lease connection%s",
-			   link->endpoint, link->lease_bound ? " about shared memory" : "");
+		scout__log(link->env->log, SCOUT_LOG_WARN, "%s: no answer on the lease connection%s", link->endpoint,
+			   link->lease_bound ? " about shared memory" : "");
 		if (!link->lease_bound)
 			scout__link_lease_close(link);
 		scout__link_leased(link);
@@ -389,15 +185,15 @@ draw_token(void)
 }
 
 int
-scout__link_init(struct scout__link *link, struct scout__courier *courier, uint32_t index, const char *endpoint,
+scout__link_init(struct scout__link *link, const struct scout__link_env *env, uint32_t index, const char *endpoint,
 		 const struct scout__hello *hello)
 {
 	scout__enter_courier(); /* set-up: the thread does not run yet */
 	memset(link, 0, sizeof(*link));
-	link->courier = courier;
+	link->env = env;
 	link->index = index;
 	link->lease_fd = -1;
-	link->pause_ms = PAUSE_FIRST_MS;
+	link->pause_ms = SCOUT__LINK_PAUSE_FIRST_MS;
 	link->first.looked_us = scout__now_us();
 	link->hello = *hello;
 	link->hello.token = draw_token();

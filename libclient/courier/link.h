@@ -31,6 +31,7 @@ enum scout__link_state {
 #define SCOUT__LINK_NO_SLOT UINT32_MAX
 #define SCOUT__LINK_BACKLOG ((size_t)1 << 20) /* bytes that wait for the channel before operations find no credit */
 #define SCOUT__LINK_UNREAD 32u /* answers that may come unheard: each a frame, the smallest ring has room for them */
+#define SCOUT__LINK_PAUSE_FIRST_MS 10u              /* before a lost connection is tried anew, the first time */
 #define SCOUT__LINK_OUT_INITIAL ((size_t)64 * 1024) /* room for a frame, to begin with */
 
 /*
@@ -64,6 +65,20 @@ scout__patience_is_over(struct scout__patience *p, uint64_t limit_us, uint64_t n
 	return false;
 }
 
+/* The parts of the courier that its links use; handed to each at its start, const from then on. */
+struct scout__link_env {
+	const struct scout__courier_ops *ops; /* called with `user` */
+	void *user;
+	void *zmq;
+	struct scout__inproc *inproc; /* NULL, or of the one endpoint that is inproc:// */
+	const struct scout__log *log;
+	struct scout__courier_stats *stats;
+	uint32_t heartbeat_ms;
+	uint32_t connect_timeout_ms;
+	const struct scout__curve_keys *curve; /* NULL: none */
+	bool shm;
+};
+
 struct scout__in_flight {
 	uint64_t cookie;
 	uint64_t answer_by_us; /* UINT64_MAX: may take as long as it likes */
@@ -75,7 +90,7 @@ struct scout__in_flight {
 };
 
 struct scout__link {
-	struct scout__courier *courier;
+	const struct scout__link_env *env;
 	uint32_t index;
 	char *endpoint;
 	char *name_space;
@@ -126,52 +141,59 @@ struct scout__link {
 	bool op_open;
 };
 
-int scout__link_init(struct scout__link *link, struct scout__courier *courier, uint32_t index, const char *endpoint,
+/*
+ * The files of a link, from the top; each calls only those behind it:
+ * link.c -> link_receive.c -> link_lease.c -> link_channel.c -> link_connect.c -> link_state.c -> link_ops.c -> link_socket.c.
+ */
+
+/* ---- link.c: life and timers ---- */
+
+/* Before the courier's thread runs. 0 or SCOUT_ERR_NOMEM. */
+int scout__link_init(struct scout__link *link, const struct scout__link_env *env, uint32_t index, const char *endpoint,
 		     const struct scout__hello *hello);
 void scout__link_fini(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
-
 /* Do what is due: connect, heartbeat, silence. Returns when to be called again. */
 uint64_t scout__link_tick(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
 /* When a PING is due if nothing is heard until then; UINT64_MAX: not by itself. */
 uint64_t scout__link_ping_due(const struct scout__link *link) SCOUT_ON_COURIER;
-/* The socket is writable (only of interest while CONNECTING). */
-void scout__link_writable(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
-/* Read up to @max frames from the socket. Returns how many. */
-unsigned scout__link_receive(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
-void scout__link_monitor_ready(struct scout__link *link) SCOUT_ON_COURIER;
-void scout__link_lease_ready(struct scout__link *link) SCOUT_ON_COURIER;
 /* Whether the link itself waits for an answer, or for too many, whatever its user does. */
 bool scout__link_awaits(const struct scout__link *link) SCOUT_ON_COURIER;
-/* Send the frame that was collected, if any. */
-void scout__link_send(struct scout__link *link) SCOUT_ON_COURIER;
 /* Tell the server that this peer leaves with nothing running. */
 void scout__link_bye(struct scout__link *link) SCOUT_ON_COURIER;
 
-/* link_lease.c */
-bool scout__link_lease_connect(struct scout__link *link, const struct scout__str *path) SCOUT_ON_COURIER;
-void scout__link_lease_close(struct scout__link *link) SCOUT_ON_COURIER;
+/* ---- link_receive.c ---- */
 
-/* link_channel.c */
-
-/* Ask for a channel. False: none is wanted, or to be had. */
-bool scout__link_channel_ask(struct scout__link *link) SCOUT_ON_COURIER;
-/* The answer to it; takes @fds. */
-void scout__link_channel_take(struct scout__link *link, const struct scout__lease_msg *msg,
-			      const int fds[SCOUT__CHANNEL_FDS]) SCOUT_ON_COURIER;
-void scout__link_channel_close(struct scout__link *link) SCOUT_ON_COURIER;
-/* So much waits in it that no operation may follow. */
-bool scout__link_channel_is_full(const struct scout__link *link) SCOUT_ON_COURIER;
+/* Read up to @max frames from the socket. Returns how many. */
+unsigned scout__link_receive(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
 /* As scout__link_receive(), from the channel; writes what waits for room, too. */
 unsigned scout__link_channel_receive(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
 /* The same after its bell. That may say that the server has closed the channel: then the connection is over. */
 void scout__link_channel_rang(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
 
-/* ---- between the parts of the link ---- */
+/* ---- link_lease.c ---- */
 
-/* link_receive.c: one frame, wherever it came from. May end the connection. */
-void scout__link_frame(struct scout__link *link, const void *data, size_t len) SCOUT_ON_COURIER;
-/* link.c: the lease is bound; now the channel. */
+bool scout__link_lease_connect(struct scout__link *link, const struct scout__str *path) SCOUT_ON_COURIER;
+void scout__link_lease_close(struct scout__link *link) SCOUT_ON_COURIER;
+void scout__link_lease_ready(struct scout__link *link) SCOUT_ON_COURIER;
+
+/* ---- link_channel.c ---- */
+
+/* The lease is bound: ask for a channel; without one the link is up. */
 void scout__link_bound(struct scout__link *link) SCOUT_ON_COURIER;
+/* The answer to the question for a channel; takes @fds. */
+void scout__link_channel_take(struct scout__link *link, const struct scout__lease_msg *msg,
+			      const int fds[SCOUT__CHANNEL_FDS]) SCOUT_ON_COURIER;
+/* Read on. Whether a whole frame is in in_buf then, of in_len bytes. */
+bool scout__link_channel_read(struct scout__link *link) SCOUT_ON_COURIER;
+
+/* ---- link_connect.c ---- */
+
+void scout__link_connect(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
+/* The socket is writable (only of interest while CONNECTING). */
+void scout__link_writable(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
+void scout__link_monitor_ready(struct scout__link *link) SCOUT_ON_COURIER;
+
+/* ---- link_state.c ---- */
 
 /* Lease and channel are there, or will not be. */
 void scout__link_leased(struct scout__link *link) SCOUT_ON_COURIER;
@@ -181,14 +203,11 @@ void scout__link_lost(struct scout__link *link, int error, const char *text) SCO
 void scout__link_refused(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
 /* Carry out what was decided in the middle of something else (must_reset). */
 void scout__link_run_reset(struct scout__link *link) SCOUT_ON_COURIER;
+/* Mark the link as down, end what is in flight, tell the user: in this order, see courier.h. */
+void scout__link_tell_down(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
 
-/* link_connect.c */
-/* The descriptor that becomes readable when something happens to a socket of libzmq. */
-int scout__link_socket_fd(void *sock) SCOUT_ON_COURIER;
-void scout__link_connect(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
-void scout__link_close(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
+/* ---- link_ops.c ---- */
 
-/* link_ops.c */
 void scout__link_ops_init(struct scout__link *link) SCOUT_ON_COURIER;
 /* End all that is in flight. */
 void scout__link_ops_end(struct scout__link *link, int error) SCOUT_ON_COURIER;
@@ -197,30 +216,19 @@ uint32_t scout__link_op_find(const struct scout__link *link, uint64_t corr) SCOU
 void scout__link_op_drop(struct scout__link *link, uint32_t slot) SCOUT_ON_COURIER;
 /* Whether an operation was not answered that should have been long ago. */
 bool scout__link_has_overdue(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
+/* Send the frame that was collected, if any. */
+void scout__link_send(struct scout__link *link) SCOUT_ON_COURIER;
 /* HELLO or PING, at once. */
 void scout__link_send_own(struct scout__link *link, uint8_t opcode) SCOUT_ON_COURIER;
 
-/* courier.c, for the link: what the link needs of its courier. */
-struct scout__courier_view {
-	struct scout__inproc *inproc; /* NULL, or of the one endpoint that is inproc:// */
-	const struct scout__courier_ops *ops;
-	void *user;
-	void *zmq;
-	const struct scout__log *log;
-	struct scout__courier_stats *stats;
-	uint32_t heartbeat_ms;
-	uint32_t connect_timeout_ms;
-	const struct scout__curve_keys *curve; /* NULL: none */
-	bool shm;
-};
+/* ---- link_socket.c ---- */
 
-const struct scout__courier_view *scout__courier_view(const struct scout__courier *courier);
-
-static inline const struct scout__courier_view *
-scout__link_view(const struct scout__link *link)
-{
-	return scout__courier_view(link->courier);
-}
+/* A socket that connects, and its monitor. False: there are none; an error but a lack of sockets was logged. */
+bool scout__link_open(struct scout__link *link, int timeout_ms) SCOUT_ON_COURIER;
+/* Close both, and the channel; the frame that was not sent is dropped. */
+void scout__link_close(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
+/* The descriptor that becomes readable when something happens to a socket of libzmq. */
+int scout__link_socket_fd(void *sock) SCOUT_ON_COURIER;
 
 static inline void
 scout__count(atomic_uint_fast64_t *counter)

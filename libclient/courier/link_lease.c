@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * The client's end of the lease connection: a SOCK_SEQPACKET unix socket on which the server learns who we are from the kernel, and
+ * The client's end of the lease connection, courier thread only: a SOCK_SEQPACKET unix socket on which the server learns who we are from the kernel, and
  * hands the pool's memfds to workers. While our process lives, the server keeps what we hold, whatever our ZeroMQ
  * connection does; so this one is kept over reconnects to the same server start.
  *
@@ -56,7 +56,7 @@ connect_path(const struct scout__str *path)
 bool
 scout__link_lease_connect(struct scout__link *link, const struct scout__str *path)
 {
-	const struct scout__log *log = scout__courier_view(link->courier)->log;
+	const struct scout__log *log = link->env->log;
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 	struct scout__lease_msg hello = {.type = SCOUT_LEASE_HELLO, .word = link->hello.token};
 	int fd = connect_path(path);
@@ -148,10 +148,10 @@ static void on_bound(struct scout__link *link, uint64_t epoch) SCOUT_ON_COURIER;
 static void
 on_bound(struct scout__link *link, uint64_t epoch)
 {
-	const struct scout__courier_view *v = scout__courier_view(link->courier);
+	const struct scout__link_env *env = link->env;
 
-	if (v->ops->lease_new)
-		v->ops->lease_new(v->user, link);
+	if (env->ops->lease_new)
+		env->ops->lease_new(env->user, link);
 	link->lease_bound = true;
 	link->lease_epoch = epoch;
 	if (link->state == SCOUT__LINK_LEASING)
@@ -162,10 +162,10 @@ static void on_withdraw(struct scout__link *link, uint32_t segment) SCOUT_ON_COU
 static void
 on_withdraw(struct scout__link *link, uint32_t segment)
 {
-	const struct scout__courier_view *v = scout__courier_view(link->courier);
+	const struct scout__link_env *env = link->env;
 
-	if (v->ops->withdraw)
-		v->ops->withdraw(v->user, link, segment);
+	if (env->ops->withdraw)
+		env->ops->withdraw(env->user, link, segment);
 	else
 		(void)scout__link_released(link, segment); /* never mapped; the server asks no second time */
 }
@@ -176,17 +176,17 @@ static bool on_message(struct scout__link *link, const uint8_t *buf, size_t len,
 static bool
 on_message(struct scout__link *link, const uint8_t *buf, size_t len, const struct passed *passed)
 {
-	const struct scout__courier_view *v = scout__courier_view(link->courier);
+	const struct scout__link_env *env = link->env;
 	struct scout__lease_msg msg;
 	bool good = scout__get_lease(buf, len, &msg);
 
-	if (good && msg.type == SCOUT_LEASE_SEGMENT && v->ops->segment) {
+	if (good && msg.type == SCOUT_LEASE_SEGMENT && env->ops->segment) {
 		if (passed->n == 1) {
-			v->ops->segment(v->user, link, &msg, passed->fds[0]);
+			env->ops->segment(env->user, link, &msg, passed->fds[0]);
 			return true;
 		}
 		/* It is sent once on each lease connection, and without it every job that needs it would wait in vain. */
-		scout__log(v->log, SCOUT_LOG_WARN,
+		scout__log(env->log, SCOUT_LOG_WARN,
 			   "%s: pool segment %u came without its memory; are there descriptors left?", link->endpoint,
 			   (unsigned)msg.segment);
 		link->pause_ms = NO_FDS_PAUSE_MS;

@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * The operations of a link that are in flight, and the frame that collects the next ones. A correlation id is (generation, slot):
+ * The operations of a link that are in flight, and the frame that collects the next ones; courier thread only. A correlation id is (generation, slot):
  * the table has room for the credits and for the link's own HELLO and PING, so taking a slot cannot fail.
  */
 #include "link.h"
@@ -32,7 +32,7 @@ static uint64_t overdue_after_us(const struct scout__link *link) SCOUT_ON_COURIE
 static uint64_t
 overdue_after_us(const struct scout__link *link)
 {
-	uint64_t ms = (uint64_t)scout__link_view(link)->heartbeat_ms * OVERDUE_HEARTBEATS;
+	uint64_t ms = (uint64_t)link->env->heartbeat_ms * OVERDUE_HEARTBEATS;
 
 	return (ms > OVERDUE_MIN_MS ? ms : OVERDUE_MIN_MS) * 1000;
 }
@@ -93,7 +93,7 @@ scout__link_ops_end(struct scout__link *link, int error)
 
 		scout__link_op_drop(link, i);
 		if (!internal)
-			scout__link_view(link)->ops->ended(scout__link_view(link)->user, link, cookie, NULL, error);
+			link->env->ops->ended(link->env->user, link, cookie, NULL, error);
 	}
 }
 
@@ -186,7 +186,7 @@ scout__link_send(struct scout__link *link)
 		link->must_reset = true; /* by the next tick, not under a user that walks its lists */
 		return;
 	}
-	scout__count(&scout__link_view(link)->stats->frames_sent);
+	scout__count(&link->env->stats->frames_sent);
 }
 
 static struct scout__writer *begin_op(struct scout__link *link, uint8_t opcode, uint32_t budget_us, uint64_t corr)
@@ -205,11 +205,19 @@ begin_op(struct scout__link *link, uint8_t opcode, uint32_t budget_us, uint64_t 
 	return &link->out;
 }
 
+/* So much waits in the channel that no operation may follow. */
+static bool channel_is_full(const struct scout__link *link) SCOUT_ON_COURIER;
+static bool
+channel_is_full(const struct scout__link *link)
+{
+	return link->channel.backlog_bytes > SCOUT__LINK_BACKLOG;
+}
+
 bool
 scout__link_has_room(const struct scout__link *link)
 {
 	return link->state == SCOUT__LINK_UP && link->n_in_flight < link->credits && !link->must_reset &&
-	       !scout__link_channel_is_full(link);
+	       !channel_is_full(link);
 }
 
 struct scout__writer *
@@ -222,7 +230,7 @@ scout__link_op_begin(struct scout__link *link, uint8_t opcode, uint32_t budget_u
 		return NULL;
 	if (link->out_ops >= SCOUT_MAX_OPS || link->out.len + whole > SCOUT_MAX_FRAME)
 		scout__link_send(link);
-	if (link->must_reset || scout__link_channel_is_full(link) || !reserve_out(link, whole))
+	if (link->must_reset || channel_is_full(link) || !reserve_out(link, whole))
 		return NULL;
 	uint64_t corr = take_slot(link, opcode, cookie, false);
 

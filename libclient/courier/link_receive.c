@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * Frames from the server, and what each reply in them means to the link. A reply is matched by its correlation id alone; one that
+ * Frames from the server, by the socket or by the channel, and what each reply in them means to the link; courier thread only. A reply is matched by its correlation id alone; one that
  * belongs to nothing in flight is counted. What breaks the protocol ends the connection after the frame, never in the middle
  * of it: the user's lists may be walked by whoever called.
  */
@@ -41,7 +41,7 @@ on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t ep
 		return;
 	}
 	if (scout__get_hello_reply(op, &reply, &field) != SCOUT_WIRE_OK || epoch == 0 || reply.credits == 0) {
-		scout__count(&scout__link_view(link)->stats->protocol_errors);
+		scout__count(&link->env->stats->protocol_errors);
 		scout__link_refused(link, SCOUT_ERR_PROTOCOL, "the server's HELLO reply is malformed");
 		return;
 	}
@@ -80,19 +80,19 @@ on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 	if (i == SCOUT__LINK_NO_SLOT) {
 		if (op->opcode == SCOUT_OP_ERROR && op->corr == 0) {
 			text_of(op, link->reset_text, sizeof(link->reset_text));
-			scout__log(scout__link_view(link)->log, SCOUT_LOG_ERROR, "%s: the server refused a frame: %s",
+			scout__log(link->env->log, SCOUT_LOG_ERROR, "%s: the server refused a frame: %s",
 				   link->endpoint, link->reset_text);
 			link->must_reset = true;
 			link->reset_error = scout__wire_error(op->status);
 		} else {
-			scout__count(&scout__link_view(link)->stats->late_replies);
+			scout__count(&link->env->stats->late_replies);
 		}
 		return;
 	}
 	struct scout__in_flight slot = link->in_flight[i];
 
 	if (op->opcode != slot.opcode && op->opcode != SCOUT_OP_ERROR) {
-		scout__count(&scout__link_view(link)->stats->protocol_errors);
+		scout__count(&link->env->stats->protocol_errors);
 		link->must_reset = true;
 		link->reset_error = SCOUT_ERR_PROTOCOL;
 		return; /* stays in flight: the reset ends it */
@@ -103,10 +103,9 @@ on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 	} else if (op->status == SCOUT_WIRE_NO_HELLO || op->status == SCOUT_WIRE_STALE_EPOCH) {
 		link->must_reset = true;
 		link->reset_error = SCOUT_ERR_EPOCH;
-		scout__link_view(link)->ops->ended(scout__link_view(link)->user, link, slot.cookie, NULL,
-						   SCOUT_ERR_EPOCH);
+		link->env->ops->ended(link->env->user, link, slot.cookie, NULL, SCOUT_ERR_EPOCH);
 	} else {
-		scout__link_view(link)->ops->ended(scout__link_view(link)->user, link, slot.cookie, op, 0);
+		link->env->ops->ended(link->env->user, link, slot.cookie, op, 0);
 	}
 }
 
@@ -128,20 +127,22 @@ other_version(struct scout__link *link, unsigned version)
 		scout__link_lost(link, SCOUT_ERR_PROTOCOL, text);
 }
 
-void
-scout__link_frame(struct scout__link *link, const void *data, size_t len)
+/* One frame, wherever it came from. May end the connection. */
+static void on_frame(struct scout__link *link, const void *data, size_t len) SCOUT_ON_COURIER;
+static void
+on_frame(struct scout__link *link, const void *data, size_t len)
 {
 	struct scout__frame frame;
 	struct scout__reader ops;
 	struct scout__op op;
 	int status;
 
-	scout__count(&scout__link_view(link)->stats->frames_received);
+	scout__count(&link->env->stats->frames_received);
 	link->last_rx_us = scout__now_us();
 	link->silence = (struct scout__patience){.looked_us = link->last_rx_us};
 	status = scout__frame_check(data, len, false, &frame);
 	if (status != SCOUT_WIRE_OK) {
-		scout__count(&scout__link_view(link)->stats->protocol_errors);
+		scout__count(&link->env->stats->protocol_errors);
 		if (status == SCOUT_WIRE_BAD_VERSION)
 			other_version(link, scout__frame_version(data));
 		else
@@ -175,8 +176,36 @@ scout__link_receive(struct scout__link *link, unsigned max)
 			link->must_reset = true;
 			link->reset_error = SCOUT_ERR_PROTOCOL;
 		}
-		scout__link_frame(link, zmq_msg_data(&msg), zmq_msg_size(&msg));
+		on_frame(link, zmq_msg_data(&msg), zmq_msg_size(&msg));
 		(void)zmq_msg_close(&msg);
 	}
 	return n;
+}
+
+unsigned
+scout__link_channel_receive(struct scout__link *link, unsigned max)
+{
+	unsigned n = 0;
+
+	scout__channel_push(&link->channel);
+	while (n < max && scout__channel_is_open(&link->channel) && scout__link_channel_read(link)) {
+		size_t len = link->in_len;
+
+		link->in_len = 0;
+		n++;
+		on_frame(link, link->in_buf, len); /* may end the connection */
+	}
+	if (scout__channel_is_open(&link->channel) && link->channel.broken)
+		scout__link_lost(link, SCOUT_ERR_PROTOCOL, "the channel through shared memory broke");
+	return n;
+}
+
+void
+scout__link_channel_rang(struct scout__link *link, unsigned max)
+{
+	bool lives = scout__channel_hear(&link->channel); /* before reading: what comes later rings again */
+
+	(void)scout__link_channel_receive(link, max);
+	if (!lives && scout__channel_is_open(&link->channel))
+		scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server closed the channel through shared memory");
 }
