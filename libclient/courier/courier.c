@@ -25,87 +25,19 @@
  *
  * Scheduling: the doorbell wakes the courier, often on the caller's own core, where it would preempt the scheduler's step in the
  * middle. SCHED_BATCH, which needs no privilege, lets the caller finish; where another core is idle it changes nothing.
- *
- * inproc://NAME: the context is that of the server (inproc.h), and whoever leaves it last terminates it.
- *
- * Fork: a child has no courier thread and must not call libzmq, whose own threads are gone too. pthread_atfork() counts
- * generations; every public entry compares one word.
  */
-#include "courier.h"
+#include "courier_internal.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
-#include <zmq.h>
 
 #include "clock.h"
-#include "inproc.h"
-#include "link.h"
 
 #define RECEIVE_BATCH 64u
-#define ITEMS_PER_LINK 4u /* socket, monitor, lease, channel */
 #define DRAIN_LINGER_MS 100
-#define ZMQ_DESCRIPTORS 8u /* of a context with one I/O thread */
-#define LINK_DESCRIPTORS                                                                                               \
-	9u /* socket, monitor (two), connection, lease, channel (three), and one more while it connects */
-
-struct scout__courier {
-	/* const after start */
-	const struct scout__courier_ops *ops;
-	void *user;
-	const struct scout__log *log;
-	struct scout__link_env env; /* handed to the links */
-	struct scout__curve_keys curve;
-	int wake_fd;
-	int user_fd;
-	uint32_t spin_us;
-	uint32_t n_links;
-	unsigned fork_generation;
-	pthread_t thread;
-	bool started;
-
-	/* courier */
-	struct scout__link *links;
-	zmq_pollitem_t *items;
-	struct pollfd *fds; /* the same, when the sockets are quiet */
-	bool is_quiet;      /* zmq_poll() has found nothing on any socket, and none was called since */
-
-	/* shared */
-	struct scout__ring ring; /* caller -> courier */
-	atomic_uint parked;      /* see above */
-	atomic_bool stop;        /* caller -> courier */
-	struct scout__courier_stats stats;
-};
-
-/* Process-wide, because a fork is: how many forks lie between this process and the one that loaded the library. */
-static atomic_uint fork_generation;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-
-static void
-forked_child(void)
-{
-	atomic_fetch_add_explicit(&fork_generation, 1, memory_order_relaxed);
-}
-
-static void
-register_fork_handler(void)
-{
-	(void)pthread_atfork(NULL, NULL, forked_child); /* fails on ENOMEM only: then a fork goes unnoticed */
-}
-
-bool
-scout__courier_forked(const struct scout__courier *courier)
-{
-	return atomic_load_explicit(&fork_generation, memory_order_relaxed) != courier->fork_generation;
-}
 
 const struct scout__courier_stats *
 scout__courier_stats(const struct scout__courier *courier)
@@ -402,18 +334,6 @@ spin(struct scout__courier *c, uint64_t *next_us)
 	return false;
 }
 
-/* All sockets are closed. */
-static void
-close_context(struct scout__courier *c)
-{
-	void *zmq = c->env.inproc ? scout__inproc_leave(c->env.inproc) : c->env.zmq;
-
-	if (zmq)
-		(void)zmq_ctx_term(zmq);
-	c->env.inproc = NULL;
-	c->env.zmq = NULL;
-}
-
 static void finish(struct scout__courier *c) SCOUT_ON_COURIER;
 static void
 finish(struct scout__courier *c)
@@ -434,11 +354,11 @@ finish(struct scout__courier *c)
 		scout__link_bye(&c->links[i]);
 		scout__link_fini(&c->links[i], DRAIN_LINGER_MS);
 	}
-	close_context(c);
+	scout__courier_close_context(c);
 }
 
-static void *
-courier_main(void *arg)
+void *
+scout__courier_main(void *arg)
 {
 	struct scout__courier *c = arg;
 	uint64_t next_us = 0;
@@ -457,230 +377,4 @@ courier_main(void *arg)
 	}
 	finish(c);
 	return NULL;
-}
-
-/* ---- life ---- */
-
-static int
-start_links(struct scout__courier *c, const struct scout__courier_config *cfg, char *err, size_t err_len)
-{
-	scout__enter_courier(); /* the thread does not run yet: this is its set-up */
-	for (uint32_t i = 0; i < cfg->n_links; i++) {
-		int rc = scout__link_init(&c->links[i], &c->env, i, cfg->endpoints[i], &cfg->hello[i]);
-
-		if (rc != 0)
-			return scout__fail(err, err_len, rc, "endpoint \"%s\": %s", cfg->endpoints[i],
-					   scout_strerror(rc));
-		c->n_links = i + 1;
-	}
-	return 0;
-}
-
-static void
-destroy(struct scout__courier *c)
-{
-	scout__enter_courier(); /* the thread has ended, or never ran */
-	for (uint32_t i = 0; c->links && i < c->n_links; i++)
-		scout__link_fini(&c->links[i], 0);
-	close_context(c);
-	if (c->wake_fd >= 0)
-		(void)close(c->wake_fd);
-	scout__ring_fini(&c->ring);
-	free(c->items);
-	free(c->fds);
-	free(c->links);
-	explicit_bzero(&c->curve, sizeof(c->curve));
-	free(c);
-}
-
-/*
- * Endpoints are checked here, by connecting a throw-away socket, so that a wrong one is an error of the caller and not a
- * connection that never comes up.
- */
-static int
-check_endpoint(void *zmq, const char *endpoint, char *err, size_t err_len)
-{
-	void *sock = zmq_socket(zmq, ZMQ_DEALER);
-	int zero = 0, rc = 0;
-
-	if (!sock)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "zmq_socket: %s", zmq_strerror(zmq_errno()));
-	(void)zmq_setsockopt(sock, ZMQ_LINGER, &zero, sizeof(zero));
-	if (zmq_connect(sock, endpoint) != 0)
-		rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				 "endpoint \"%s\": %s; allowed are ipc:///path, tcp://host:port and inproc://name",
-				 endpoint, zmq_strerror(zmq_errno()));
-	(void)zmq_close(sock);
-	return rc;
-}
-
-static struct scout__courier *
-allocate(const struct scout__courier_config *cfg)
-{
-	struct scout__courier *c = calloc(1, sizeof(*c));
-
-	if (!c)
-		return NULL;
-	c->ops = cfg->ops;
-	c->user = cfg->user;
-	c->log = cfg->log;
-	c->spin_us = cfg->spin_us;
-	c->user_fd = cfg->user_fd;
-	c->wake_fd = -1;
-	c->links = calloc(cfg->n_links, sizeof(*c->links));
-	c->items = calloc((size_t)cfg->n_links * ITEMS_PER_LINK + 2, sizeof(*c->items));
-	c->fds = calloc((size_t)cfg->n_links * ITEMS_PER_LINK + 2, sizeof(*c->fds));
-	if (!c->links || !c->items || !c->fds || scout__ring_init(&c->ring, cfg->ring_words) != 0) {
-		free(c->links);
-		free(c->items);
-		free(c->fds);
-		free(c);
-		return NULL;
-	}
-	(void)pthread_once(&fork_once, register_fork_handler);
-	c->fork_generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
-	c->env = (struct scout__link_env){
-		.ops = cfg->ops,
-		.user = cfg->user,
-		.log = cfg->log,
-		.stats = &c->stats,
-		.heartbeat_ms = cfg->heartbeat_ms,
-		.connect_timeout_ms = cfg->connect_timeout_ms,
-		.shm = cfg->shm,
-	};
-	return c;
-}
-
-/*
- * libzmq aborts the process when its context finds no descriptor for an epoll. So it is asked for only when there are enough:
- * not a reservation, but it turns the common case (a host at its limit) into an error.
- */
-static int
-check_descriptors(const struct scout__courier *c, uint32_t n_links, char *err, size_t err_len)
-{
-	uint32_t n = ZMQ_DESCRIPTORS + n_links * LINK_DESCRIPTORS, i = 0;
-	int *fds = calloc(n, sizeof(*fds));
-	bool enough;
-
-	if (!fds)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	while (i < n && (fds[i] = fcntl(c->wake_fd, F_DUPFD_CLOEXEC, 0)) >= 0)
-		i++;
-	enough = i == n;
-	while (i > 0)
-		(void)close(fds[--i]);
-	free(fds);
-	if (enough)
-		return 0;
-	return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
-			   "fewer than %u descriptors are left: raise the limit of open files", n);
-}
-
-/* Become part of the context of a server in this process. */
-static int
-join(struct scout__courier *c, const char *endpoint, char *err, size_t err_len)
-{
-	if (c->env.inproc)
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "endpoint \"%s\": only one may be inproc://",
-				   endpoint);
-	c->env.inproc = scout__inproc_join(endpoint);
-	if (!c->env.inproc)
-		return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE,
-				   "endpoint \"%s\": no server of this process listens there", endpoint);
-	c->env.zmq = scout__inproc_zmq(c->env.inproc);
-	return 0;
-}
-
-static int
-open_context(struct scout__courier *c, const char *const *endpoints, uint32_t n, char *err, size_t err_len)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; i < n && rc == 0; i++)
-		if (scout__inproc_is(endpoints[i]))
-			rc = join(c, endpoints[i], err, err_len);
-	if (rc != 0 || c->env.zmq)
-		return rc;
-	c->env.zmq = zmq_ctx_new();
-	if (!c->env.zmq)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "zmq_ctx_new: %s", zmq_strerror(zmq_errno()));
-	(void)zmq_ctx_set(c->env.zmq, ZMQ_MAX_SOCKETS, 1023);
-	return 0;
-}
-
-static int
-open_descriptors(struct scout__courier *c, uint32_t n_links, char *err, size_t err_len)
-{
-	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (c->wake_fd < 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
-				   "eventfd failed (errno %d): raise the limit of open files", errno);
-	return check_descriptors(c, n_links, err, err_len);
-}
-
-/* env.curve is set if there are keys. */
-static int
-load_keys(struct scout__courier *c, const struct scout__courier_config *cfg, char *err, size_t err_len)
-{
-	int rc;
-
-	if (!cfg->curve_secret_file && !cfg->curve_server_key)
-		return 0;
-	rc = scout__curve_load(cfg->curve_secret_file, cfg->curve_server_key, &c->curve, err, err_len);
-	if (rc == 0)
-		c->env.curve = &c->curve;
-	return rc;
-}
-
-int
-scout__courier_new(const struct scout__courier_config *cfg, struct scout__courier **ret_courier, char *err,
-		   size_t err_len)
-{
-	struct scout__courier *c = allocate(cfg);
-	sigset_t all, before;
-	int rc;
-
-	if (!c)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	rc = load_keys(c, cfg, err, err_len);
-	if (rc == 0)
-		rc = open_descriptors(c, cfg->n_links, err, err_len);
-	/* The first socket starts libzmq's threads, which block signals only once they run: the host's are the host's. */
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_BLOCK, &all, &before);
-	if (rc == 0)
-		rc = open_context(c, cfg->endpoints, cfg->n_links, err, err_len);
-	for (uint32_t i = 0; rc == 0 && i < cfg->n_links; i++)
-		rc = scout__inproc_is(cfg->endpoints[i]) ? 0
-							 : check_endpoint(c->env.zmq, cfg->endpoints[i], err, err_len);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (rc == 0)
-		rc = start_links(c, cfg, err, err_len);
-	if (rc == 0) {
-		int e;
-
-		*ret_courier = c; /* before the thread: its callbacks use it */
-		e = scout__thread_start(&c->thread, cfg->name, courier_main, c);
-		if (e != 0)
-			rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cannot start a thread (errno %d)", e);
-		else
-			c->started = true;
-	}
-	if (rc != 0) {
-		*ret_courier = NULL;
-		destroy(c);
-	}
-	return rc;
-}
-
-void
-scout__courier_free(struct scout__courier *c)
-{
-	if (!c || scout__courier_forked(c))
-		return;
-	atomic_store(&c->stop, true);
-	(void)scout__courier_ring(c);
-	if (c->started)
-		(void)pthread_join(c->thread, NULL);
-	destroy(c);
 }

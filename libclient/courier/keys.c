@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * The CURVE keys of a connecting socket: read from the option values, given to the socket. Any thread; no state. A copy of the keys on the
+ * stack is wiped before the function returns.
+ */
 #include "keys.h"
 
 #include <string.h>

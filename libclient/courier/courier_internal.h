@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_COURIER_INTERNAL_H
+#define SCOUT_COURIER_INTERNAL_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <zmq.h>
+
+#include "courier.h"
+#include "link.h"
+
+/*
+ * The courier's own state, for its three files: courier_start.c (new and free) -> courier.c (the loop) -> courier_context.c (libzmq's
+ * context).
+ */
+
+struct scout__courier {
+	/* const after start */
+	const struct scout__courier_ops *ops;
+	void *user;
+	const struct scout__log *log;
+	struct scout__link_env env; /* handed to the links */
+	struct scout__curve_keys curve;
+	int wake_fd;
+	int user_fd;
+	uint32_t spin_us;
+	uint32_t n_links;
+	unsigned fork_generation;
+	pthread_t thread;
+	bool started;
+
+	/* courier */
+	struct scout__link *links;
+	zmq_pollitem_t *items;
+	struct pollfd *fds; /* the same, when the sockets are quiet */
+	bool is_quiet;      /* zmq_poll() has found nothing on any socket, and none was called since */
+
+	/* shared */
+	struct scout__ring ring; /* caller -> courier */
+	atomic_uint parked;      /* see above */
+	atomic_bool stop;        /* caller -> courier */
+	struct scout__courier_stats stats;
+};
+
+/* courier.c: the thread; @arg is the courier. */
+void *scout__courier_main(void *arg);
+
+/*
+ * courier_context.c: a context for these endpoints; it starts libzmq's threads. 0 or SCOUT_ERR_*, with a sentence in @err. To be closed
+ * in either case, on the courier or on the thread that frees it, when all sockets are closed.
+ */
+int scout__courier_open_context(struct scout__courier *c, const char *const *endpoints, uint32_t n, char *err,
+				size_t err_len);
+void scout__courier_close_context(struct scout__courier *c);
+
+#endif
