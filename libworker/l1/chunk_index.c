@@ -14,7 +14,7 @@
  *
  * Purpose: the life of an entry: room for it, its shards' states, its end. The index is in chunk_index_table.c, pins
  * are in chunk_index_pins.c, slots and extents in chunk_index_extents.c; what chunk indexes take from each other is in
- * share.c.
+ * rebalance.c.
  *
  * Memory: entries, table, states and generations are reserved for the largest number of chunks that l1_bytes can hold,
  * and cost nothing until they are touched; slots are used in order, so a pool that is half full has touched half of

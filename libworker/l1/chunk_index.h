@@ -5,11 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <kvscout/protocol.h>
-
+#include "chunked_queue.h"
+#include "entry.h"
 #include "evict.h"
 #include "pool.h"
-#include "queues.h"
 #include "thread.h"
 
 /*
@@ -36,7 +35,7 @@
  * the order, or, when no shard of it is readable (its only store was given up), away at once. promised_bytes counts a
  * chunk once while promises > 0, and never exceeds max_promised.
  *
- * Room: fresh slots in order, then the free list, then another extent, then one of another chunk index (share.c), and
+ * Room: fresh slots in order, then the free list, then another extent, then one of another chunk index (rebalance.c), and
  * only when none is to be had or while it is on its way, eviction. The next extent, the pool's or another chunk
  * index's, is asked for when less than a quarter of the last one is free, so stores rarely wait. After an extent
  * failed, stores evict; growing is tried again after a while, or when the pool gets bytes back.
@@ -54,39 +53,12 @@ enum scout__shard_state {
 	SCOUT__SHARD_LOADING = 5     /* the second tier writes the slot. Counts as a hold. */
 };
 
-struct scout__entry {
-	uint8_t hash[SCOUT_MAX_HASH]; /* zero-padded */
-	uint32_t space;
-	uint32_t gen; /* bumped whenever the entry is created or dropped: handles name (entry, gen) */
-	union {
-		struct scout__node node; /* policy */
-		uint32_t link[2];        /* the free list, while it is not in use */
-	};
-	uint32_t ahead; /* the entry of a later chunk, plus 1; 0: not known. See scout__index_follows() */
-	uint32_t promises;
-	uint16_t holds;
-	uint8_t readable; /* ranks that are READABLE */
-	uint8_t policy_bits;
-	uint8_t expected; /* ranks that are EXPECTED, or LOADING in time */
-	uint8_t saving;   /* shards that are being written to the second tier */
-	uint8_t in_use : 1;
-	uint8_t in_order : 1;  /* in the policy's order, or that of the temporary ones */
-	uint8_t stored : 1;    /* SCOUT__INSERT_CREATED was told */
-	uint8_t spoiled : 1;   /* its bytes are not to be believed: no hit, and away with the last pin */
-	uint8_t is_free : 1;   /* on the free list */
-	uint8_t temporary : 1; /* loaded, and to go when its readers are done */
-	uint8_t tracked : 1;   /* the chunk index's owner is told when nothing pins it any more */
-	uint8_t stuck : 1;     /* its writing takes too long: nobody waits for the slot */
-};
-
-_Static_assert(sizeof(struct scout__entry) == 64, "one cache line");
-
 struct scout__handle {
 	uint32_t entry;
 	uint32_t gen;
 };
 
-/* An extent that is being taken from a chunk index: see share.c. One at a time. */
+/* An extent that is being taken from a chunk index: see rebalance.c. One at a time. */
 struct scout__retire {
 	uint8_t phase;                    /* 0: none */
 	struct scout__chunk_index *needy; /* for whom */
@@ -165,7 +137,7 @@ struct scout__chunk_index {
 	uint32_t *extent_first;          /* first entry of each extent */
 	struct scout__extent *leaving;   /* is being taken out: no slot of it is given to anybody */
 	uint16_t nodes[SCOUT_MAX_RANKS]; /* NUMA node of each rank plus 1, 0: any */
-	/* Of share.c. */
+	/* Of rebalance.c. */
 	struct scout__chunk_index *next;
 	bool idle;             /* set by the owner: nobody is there to use it */
 	bool needy;            /* waits for an extent of another chunk index */
@@ -348,7 +320,7 @@ struct scout__place {
 SCOUT_ON_LOOP struct scout__place scout__index_place(const struct scout__chunk_index *index, uint32_t entry,
 						     uint32_t rank);
 
-/* ---- chunk_index_second.c: the second tier ---- */
+/* ---- chunk_index_l2.c: the second tier ---- */
 
 /*
  * Promise the chunk of @space and @hash, with an entry that is made if there is none: GRANTED, WAIT, or NO_ROOM
@@ -380,7 +352,7 @@ SCOUT_ON_LOOP uint64_t scout__index_total_bytes(const struct scout__chunk_index 
 /* Resident bytes that index and state cost when all max_entries are used. */
 SCOUT_ON_LOOP uint64_t scout__index_own_bytes(const struct scout__chunk_index *index);
 
-/* ---- share.c: what chunk indexes take from each other ---- */
+/* ---- rebalance.c: what chunk indexes take from each other ---- */
 
 enum scout__retire_result {
 	SCOUT__RETIRE_IDLE = 0, /* nothing to do now */

@@ -10,7 +10,7 @@
  *
  * Purpose: which slot numbers have memory behind them, which of those are free, and when to ask for more.
  *
- * An extent takes a run of slot numbers. One that is given back (share.c) leaves a hole, and a later extent is made no
+ * An extent takes a run of slot numbers. One that is given back (rebalance.c) leaves a hole, and a later extent is made no
  * larger than the hole that it goes into; so max_entries numbers are always enough, however often extents come and go.
  * Extents are sorted twice: by their first slot, to find the one that an entry lies in, and by age, which is the order
  * of their segment ids, to tell workers of new ones.

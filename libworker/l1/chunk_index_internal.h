@@ -4,7 +4,7 @@
 
 #include "chunk_index.h"
 
-/* Between chunk_index.c, chunk_index_extents.c, chunk_index_table.c, chunk_index_pins.c and share.c only. */
+/* Between chunk_index.c, chunk_index_extents.c, chunk_index_table.c, chunk_index_pins.c and rebalance.c only. */
 
 /* How many cells an index of @max_entries has: a power of two, at most two thirds full. */
 SCOUT_ON_ANY uint64_t scout__table_cells(uint32_t max_entries);
@@ -59,7 +59,7 @@ SCOUT_ON_LOOP void scout__slot_unlist(struct scout__chunk_index *index, uint32_t
 SCOUT_ON_LOOP uint32_t scout__slot_take(struct scout__chunk_index *index);
 SCOUT_ON_LOOP void scout__extents_check(const struct scout__chunk_index *index);
 
-/* share.c */
+/* rebalance.c */
 
 SCOUT_ON_LOOP void scout__share_join(struct scout__chunk_index *index);
 SCOUT_ON_LOOP void scout__share_leave(struct scout__chunk_index *index);

@@ -51,7 +51,7 @@ struct scout__extent {
 	struct scout__extent *next;       /* loop: those that are being grown */
 	uint32_t first;                   /* loop: number of its first slot in the chunk index */
 	uint32_t fresh;                   /* loop: slots from here on were never used since it came */
-	uint64_t taken_from, taken_for;   /* loop: serials of chunk indexes, see share.c */
+	uint64_t taken_from, taken_for;   /* loop: serials of chunk indexes, see rebalance.c */
 	bool not_bound;                   /* grower: the node could not be asked for */
 	int error;                        /* grower: 0 or SCOUT_ERR_*; then nothing is allocated */
 	int system_error;                 /* the errno behind it */

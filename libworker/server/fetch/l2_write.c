@@ -15,7 +15,7 @@
  * is written when it is stored again some day.
  *
  * A shard that is queued or written keeps its slot (scout__index_save), and its place in the order of eviction: see
- * chunk_index_second.c. What came from L2 is not queued.
+ * chunk_index_l2.c. What came from L2 is not queued.
  *
  * A store waits for a slot that is being written, but not for a disk: a write that is late lets it go on without. When
  * a store hangs as a whole its breaker opens, and what is queued for it ends at once, so it cannot fill the pool.

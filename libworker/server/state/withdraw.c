@@ -7,7 +7,7 @@
 /*
  * DESIGN
  *
- * Purpose: extents move between namespaces. share.c takes one out of a chunk index, slice by slice; then every worker
+ * Purpose: extents move between namespaces. rebalance.c takes one out of a chunk index, slice by slice; then every worker
  * that was sent its segment is told LEASE_WITHDRAW, unmaps it, and answers LEASE_RELEASED. When the last one has, the
  * bytes go back to the pool and whoever waits for them grows.
  *

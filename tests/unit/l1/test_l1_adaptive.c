@@ -2,7 +2,7 @@
 #include "evict.h"
 #include "ghost.h"
 #include "segmented.h"
-#include "shadow.h"
+#include "mini_cache.h"
 
 #include "policy_rig.h"
 

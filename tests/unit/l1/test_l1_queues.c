@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "queues.h"
+#include "chunked_queue.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
-#include "chunk_index.h"
+#include "entry.h"
 #include "ghost.h"
-#include "shadow.h"
+#include "mini_cache.h"
 
 /*
  * DESIGN

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_QUEUES_H
-#define SCOUT_L1_QUEUES_H
+#ifndef SCOUT_CHUNKED_QUEUE_H
+#define SCOUT_CHUNKED_QUEUE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "evict.h"
+#include "entry.h"
 #include "thread.h"
 
 /*
  * Up to four queues over one array of elements that each have a node. An element is in at most one of them; its node
- * says in which, and where. The head is the oldest. Every call is O(1) but for a bounded number of moves, see queues.c.
+ * says in which, and where. The head is the oldest. Every call is O(1) but for a bounded number of moves, see chunked_queue.c.
  * Taking an element out, or putting it in, touches its node and a line or two that many elements share: none of its
  * neighbours. Loop thread.
  */
@@ -78,10 +78,10 @@ scout__queues_is_tail(const struct scout__queues *queues, uint32_t i)
 	       (node->at / SCOUT__STRIP_SLOTS == s && scout__queues_next(queues, i) == SCOUT__NO_ENTRY);
 }
 
-/* Debug and tests: every invariant of queues.c. */
+/* Debug and tests: every invariant of chunked_queue.c. */
 void scout__queues_check(const struct scout__queues *queues);
 
-/* Of queues.c: a new newest strip; strip @s has become empty, or thinner by a step. */
+/* Of chunked_queue.c: a new newest strip; strip @s has become empty, or thinner by a step. */
 uint32_t scout__queues_extend(struct scout__queues *queues, uint32_t queue);
 void scout__queues_thinned(struct scout__queues *queues, uint32_t s);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_EVICT_H
-#define SCOUT_L1_EVICT_H
+#ifndef SCOUT_EVICT_H
+#define SCOUT_EVICT_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -9,22 +9,12 @@
 
 struct scout__entry;
 
-#define SCOUT__NO_ENTRY UINT32_MAX
-
 /*
  * An eviction policy orders the entries of one chunk index that nothing pins. It is told of every change; it never
  * walks. Entries are named by their index; each has a node and a byte for the policy (struct scout__entry: node,
  * policy_bits), both zero when the entry is created. An entry leaves the order while it is pinned, and comes back as
  * UNPINNED; node and byte stay meanwhile. Loop thread only.
  */
-
-/* Where an element of queues.h is, and what the policies that have several queues note. */
-struct scout__node {
-	uint32_t at;          /* slot */
-	uint32_t stamp : 29;  /* when it was put where it is */
-	uint32_t queue : 2;   /* in which list */
-	uint32_t sampled : 1; /* the policy's simulations follow this key */
-};
 
 enum scout__insert {
 	SCOUT__INSERT_CREATED = 1, /* first time readable */

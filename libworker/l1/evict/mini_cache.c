@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "shadow.h"
+#include "mini_cache.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
-#include "chunk_index.h"
+#include "chunked_queue.h"
+#include "entry.h"
+#include "evict.h"
 #include "ghost.h"
-#include "queues.h"
 
 /*
  * DESIGN

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "queues.h"
+#include "chunked_queue.h"
 
 #include <string.h>
 #include <sys/mman.h>
+
+#include <kvscout/error.h>
 
 /*
  * DESIGN

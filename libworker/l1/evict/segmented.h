@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_SEGMENTED_H
-#define SCOUT_L1_SEGMENTED_H
+#ifndef SCOUT_SEGMENTED_H
+#define SCOUT_SEGMENTED_H
 
-#include "queues.h"
+#include "chunked_queue.h"
+#include "evict.h"
 
 /*
  * Segmented LRU with a depth cut: the order that `slru` and `adaptive` keep, and that the simulations keep in small:

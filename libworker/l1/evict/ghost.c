@@ -3,6 +3,8 @@
 
 #include <sys/mman.h>
 
+#include <kvscout/error.h>
+
 /*
  * DESIGN
  *

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_GHOST_H
-#define SCOUT_L1_GHOST_H
+#ifndef SCOUT_GHOST_H
+#define SCOUT_GHOST_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "chunk_index.h"
+#include "entry.h"
 
 /*
  * Which keys were evicted lately: one and a half times as many as there are entries. 8 bytes for each entry of the

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_ENTRY_H
+#define SCOUT_ENTRY_H
+
+#include <stdint.h>
+
+#include <kvscout/protocol.h>
+
+/*
+ * What the chunk index notes of one chunk, and the part of it that belongs to the eviction policy: `node` and `policy_bits`.
+ * A policy reads the key and `in_order`, and nothing else. Entries are named by their numbers. Loop thread.
+ */
+
+#define SCOUT__NO_ENTRY UINT32_MAX
+
+/* Where an element of chunked_queue.h is, and what the policies that have several queues note. */
+struct scout__node {
+	uint32_t at;          /* slot */
+	uint32_t stamp : 29;  /* when it was put where it is */
+	uint32_t queue : 2;   /* in which list */
+	uint32_t sampled : 1; /* the policy's simulations follow this key */
+};
+
+struct scout__entry {
+	uint8_t hash[SCOUT_MAX_HASH]; /* zero-padded */
+	uint32_t space;
+	uint32_t gen; /* bumped whenever the entry is created or dropped: handles name (entry, gen) */
+	union {
+		struct scout__node node; /* policy */
+		uint32_t link[2];        /* the free list, while it is not in use */
+	};
+	uint32_t ahead; /* the entry of a later chunk, plus 1; 0: not known. See scout__index_follows() */
+	uint32_t promises;
+	uint16_t holds;
+	uint8_t readable; /* ranks that are READABLE */
+	uint8_t policy_bits;
+	uint8_t expected; /* ranks that are EXPECTED, or LOADING in time */
+	uint8_t saving;   /* shards that are being written to the second tier */
+	uint8_t in_use : 1;
+	uint8_t in_order : 1;  /* in the policy's order, or that of the temporary ones */
+	uint8_t stored : 1;    /* SCOUT__INSERT_CREATED was told */
+	uint8_t spoiled : 1;   /* its bytes are not to be believed: no hit, and away with the last pin */
+	uint8_t is_free : 1;   /* on the free list */
+	uint8_t temporary : 1; /* loaded, and to go when its readers are done */
+	uint8_t tracked : 1;   /* the chunk index's owner is told when nothing pins it any more */
+	uint8_t stuck : 1;     /* its writing takes too long: nobody waits for the slot */
+};
+
+_Static_assert(sizeof(struct scout__entry) == 64, "one cache line");
+
+#endif
