@@ -29,15 +29,15 @@
 #define MAX_JOBS 256u
 #define L2_TIMEOUT_MS 30000u /* tools measure what is there; a busy disk must not turn it into a miss */
 
-struct running {
+struct engine_running {
 	uint64_t job;
 	struct engine_transfer *transfer;
 };
 
-struct rank {
+struct engine_rank {
 	struct kvmem mem;
 	struct scout_worker *worker;
-	struct running running[MAX_JOBS];
+	struct engine_running running[MAX_JOBS];
 	size_t n_running;
 };
 
@@ -45,7 +45,7 @@ struct engine {
 	struct engine_config cfg;
 	struct scout_server *server; /* NULL: another process's */
 	struct scout_client *client;
-	struct rank *ranks; /* cfg.kv_ranks */
+	struct engine_rank *ranks; /* cfg.kv_ranks */
 	uint32_t chunk_blocks;
 	char *endpoint;
 	int64_t *free_pages; /* a stack */
@@ -145,7 +145,7 @@ start_client(struct engine *engine, char *err, size_t err_len)
 static int
 start_rank(struct engine *engine, uint32_t kv_rank, char *err, size_t err_len)
 {
-	struct rank *rank = &engine->ranks[kv_rank];
+	struct engine_rank *rank = &engine->ranks[kv_rank];
 	struct scout_worker_config cfg;
 	struct scout_layout layout;
 	int rc;
@@ -270,7 +270,7 @@ engine_stats(const struct engine *engine)
 }
 
 static struct scout_worker_stats
-stats_of(const struct rank *rank)
+stats_of(const struct engine_rank *rank)
 {
 	struct scout_worker_stats stats = {.size = sizeof(stats)};
 
@@ -423,12 +423,12 @@ rank_failed(struct engine *engine, struct engine_transfer *transfer, int status)
  * after that, it must be waited for, and the refusal becomes its end.
  */
 static int
-note_submit(struct engine *engine, struct rank *rank, struct engine_transfer *transfer, uint64_t job, int rc)
+note_submit(struct engine *engine, struct engine_rank *rank, struct engine_transfer *transfer, uint64_t job, int rc)
 {
 	if (rc == 0 && rank->n_running == MAX_JOBS)
 		abort(); /* the worker was configured not to take more */
 	if (rc == 0) {
-		rank->running[rank->n_running++] = (struct running){.job = job, .transfer = transfer};
+		rank->running[rank->n_running++] = (struct engine_running){.job = job, .transfer = transfer};
 		transfer->pending++;
 		return 0;
 	}
@@ -457,7 +457,7 @@ engine_retrieve(struct engine *engine, struct engine_transfer *transfer, uint64_
 		return rc;
 	scrub(engine, hashes, n, ids);
 	for (uint32_t i = 0; rc == 0 && i < engine->cfg.kv_ranks; i++) {
-		struct rank *rank = &engine->ranks[i];
+		struct engine_rank *rank = &engine->ranks[i];
 
 		rc = scout_worker_retrieve(rank->worker, &request, &job);
 		rc = note_submit(engine, rank, transfer, job, rc);
@@ -483,7 +483,7 @@ engine_store(struct engine *engine, struct engine_transfer *transfer, uint64_t t
 	int rc = transfer_begin(transfer, request.n_blocks);
 
 	for (uint32_t i = 0; rc == 0 && i < engine->cfg.kv_ranks; i++) {
-		struct rank *rank = &engine->ranks[i];
+		struct engine_rank *rank = &engine->ranks[i];
 
 		rc = scout_worker_store(rank->worker, &request, &job);
 		rc = note_submit(engine, rank, transfer, job, rc);
@@ -513,7 +513,7 @@ engine_verify(struct engine *engine, const struct engine_transfer *transfer, con
 }
 
 static void
-count_store(struct engine *engine, const struct rank *rank, const struct scout_done *done)
+count_store(struct engine *engine, const struct engine_rank *rank, const struct scout_done *done)
 {
 	engine->stats.bytes_stored += done->bytes;
 	/* A chunk becomes readable with its last shard, and counts for the rank that stored that one. */
@@ -526,7 +526,7 @@ count_store(struct engine *engine, const struct rank *rank, const struct scout_d
 
 /* Takes one rank's end into its transfer. Returns whether the transfer has ended by it. */
 static bool
-take_done(struct engine *engine, struct rank *rank, const struct scout_done *done)
+take_done(struct engine *engine, struct engine_rank *rank, const struct scout_done *done)
 {
 	struct engine_transfer *transfer;
 	size_t i = 0;
@@ -562,7 +562,7 @@ engine_poll(struct engine *engine)
 	int ended = 0;
 
 	for (uint32_t i = 0; i < engine->cfg.kv_ranks; i++) {
-		struct rank *rank = &engine->ranks[i];
+		struct engine_rank *rank = &engine->ranks[i];
 		struct scout_done done[16];
 		int n;
 

@@ -21,7 +21,7 @@
 #define PARTS 4u /* copies beside a load are shorter: they are counted whole */
 #define HUNG_MS 20000u
 
-struct beside {
+struct copy_beside {
 	struct copy_world *w;
 	const struct copy_point *point;
 	void *load, *stream;
@@ -31,13 +31,13 @@ struct beside {
 };
 
 static void
-check(const struct beside *b, int rc, const char *what)
+check(const struct copy_beside *b, int rc, const char *what)
 {
 	copy_check_cuda(b->w, rc, what);
 }
 
 static void
-enqueue_load(struct beside *b)
+enqueue_load(struct copy_beside *b)
 {
 	const struct copy_gpu *gpu = b->w->gpu;
 
@@ -49,7 +49,7 @@ enqueue_load(struct beside *b)
 }
 
 static bool
-is_over(const struct beside *b)
+is_over(const struct copy_beside *b)
 {
 	int rc = b->w->gpu->api->event_query(b->marks[b->n_units]);
 
@@ -61,7 +61,7 @@ is_over(const struct beside *b)
 
 /* When it is over: the time of each unit, and of all. */
 static double
-read_times(struct beside *b)
+read_times(struct copy_beside *b)
 {
 	float ms = 0;
 
@@ -74,14 +74,14 @@ read_times(struct beside *b)
 }
 
 static void
-give_up(struct beside *b)
+give_up(struct copy_beside *b)
 {
 	b->w->gpu->load_stop(b->load);
 	copy_die(EXIT_WRONG, "the load did not end in %u s", HUNG_MS / 1000);
 }
 
 static double
-run_alone(struct beside *b)
+run_alone(struct copy_beside *b)
 {
 	uint64_t until_us = scout__now_us() + HUNG_MS * UINT64_C(1000);
 
@@ -94,7 +94,7 @@ run_alone(struct beside *b)
 
 /* Copies beside the load. Returns its milliseconds, and the GB/s of what was copied while it ran. */
 static double
-run_beside(struct beside *b, unsigned int way, double *ret_gbps)
+run_beside(struct copy_beside *b, unsigned int way, double *ret_gbps)
 {
 	uint64_t begin_ns, end_ns, bytes = 0, more, until_us = scout__now_us() + HUNG_MS * UINT64_C(1000);
 
@@ -116,7 +116,7 @@ run_beside(struct beside *b, unsigned int way, double *ret_gbps)
 
 /* The same copies without the load. */
 static double
-copy_alone(struct beside *b, unsigned int way)
+copy_alone(struct copy_beside *b, unsigned int way)
 {
 	uint64_t begin_ns = scout__now_ns(), now_ns = begin_ns, bytes = 0;
 
@@ -128,21 +128,21 @@ copy_alone(struct beside *b, unsigned int way)
 	return (double)bytes / (double)(now_ns - begin_ns);
 }
 
-struct samples {
+struct beside_samples {
 	double gbps[MAX_ROUNDS], ratio[MAX_ROUNDS], slower[MAX_ROUNDS];
 	double alone_ms[COPY_MAX_REPEAT], beside_ms[COPY_MAX_REPEAT];
 	unsigned int n, n_alone, n_beside;
 };
 
 static void
-keep_units(const struct beside *b, double *values, unsigned int *n)
+keep_units(const struct copy_beside *b, double *values, unsigned int *n)
 {
 	for (unsigned int i = 0; i < b->n_units && *n < COPY_MAX_REPEAT; i++)
 		values[(*n)++] = b->unit_ms[i];
 }
 
 static void
-run_way(struct beside *b, unsigned int way, struct samples *s, struct copy_result *result)
+run_way(struct copy_beside *b, unsigned int way, struct beside_samples *s, struct copy_result *result)
 {
 	double before, beside, after, gbps;
 
@@ -163,7 +163,7 @@ run_way(struct beside *b, unsigned int way, struct samples *s, struct copy_resul
 }
 
 static void
-begin(struct beside *b)
+begin(struct copy_beside *b)
 {
 	const struct copy_gpu *gpu = b->w->gpu;
 	double ms;
@@ -188,7 +188,7 @@ begin(struct beside *b)
 }
 
 static void
-end(struct beside *b)
+end(struct copy_beside *b)
 {
 	for (unsigned int i = 0; i <= MAX_UNITS; i++)
 		b->w->gpu->api->event_free(b->marks[i]);
@@ -196,7 +196,7 @@ end(struct beside *b)
 }
 
 static void
-summarize(const struct samples *s, struct copy_way_result *got)
+summarize(const struct beside_samples *s, struct copy_way_result *got)
 {
 	got->ran = s->n > 0;
 	got->n = s->n;
@@ -212,13 +212,13 @@ summarize(const struct samples *s, struct copy_way_result *got)
 void
 copy_measure_beside(struct copy_world *w, const struct copy_point *point, struct copy_result *result)
 {
-	static struct samples samples[COPY_N_WAYS];
-	static struct beside b;
+	static struct beside_samples samples[COPY_N_WAYS];
+	static struct copy_beside b;
 	unsigned int rounds = copy_rounds(w->opt);
 
-	b = (struct beside){.w = w, .point = point};
+	b = (struct copy_beside){.w = w, .point = point};
 	for (unsigned int way = 0; way < COPY_N_WAYS; way++)
-		samples[way] = (struct samples){.n = 0};
+		samples[way] = (struct beside_samples){.n = 0};
 	w->part = PARTS;
 	begin(&b);
 	for (unsigned int round = 0; round < rounds && round < MAX_ROUNDS; round++) {

@@ -103,7 +103,7 @@ gpu_elapsed_ms(float *ret_ms, void *begin, void *end)
 
 /* ---- the work beside ---- */
 
-struct load {
+struct gpu_load {
 	enum copy_load kind;
 	struct copy_load_size size;
 	float *a, *b, *c; /* GPU */
@@ -117,7 +117,7 @@ struct load {
 static void
 load_stop(void *arg)
 {
-	struct load *load = arg;
+	struct gpu_load *load = arg;
 
 	if (load->stop)
 		*(volatile uint32_t *)load->stop = 1; /* the GPU reads it as it runs */
@@ -126,7 +126,7 @@ load_stop(void *arg)
 static void
 load_free(void *arg)
 {
-	struct load *load = arg;
+	struct gpu_load *load = arg;
 
 	load_stop(load);
 	if (load->exec)
@@ -142,7 +142,7 @@ load_free(void *arg)
 }
 
 static int
-make_graph(struct load *load, cudaStream_t stream)
+make_graph(struct gpu_load *load, cudaStream_t stream)
 {
 	/* Once outside of the capture: a kernel is loaded by its first launch. */
 	int rc = copy_small_launch(load->c, load->n_sms, stream), end;
@@ -159,7 +159,7 @@ make_graph(struct load *load, cudaStream_t stream)
 }
 
 static int
-make_stop_word(struct load *load)
+make_stop_word(struct gpu_load *load)
 {
 	void *word = NULL, *on_gpu = NULL;
 	int rc = (int)cudaHostAlloc(&word, sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped);
@@ -175,7 +175,7 @@ make_stop_word(struct load *load)
 
 /* Bytes of each of the arrays a, b and c. */
 static uint64_t
-array_bytes(const struct load *load)
+array_bytes(const struct gpu_load *load)
 {
 	switch (load->kind) {
 	case COPY_GEMM:
@@ -188,7 +188,7 @@ array_bytes(const struct load *load)
 }
 
 static int
-make_load(struct load *load, cudaStream_t stream)
+make_load(struct gpu_load *load, cudaStream_t stream)
 {
 	uint64_t bytes;
 	int device = 0, rc = (int)cudaGetDevice(&device);
@@ -210,7 +210,7 @@ make_load(struct load *load, cudaStream_t stream)
 static int
 load_new(enum copy_load kind, const struct copy_load_size *size, void *stream, void **ret_load)
 {
-	struct load *load = calloc(1, sizeof(*load));
+	struct gpu_load *load = calloc(1, sizeof(*load));
 	int rc;
 
 	if (!load)
@@ -230,7 +230,7 @@ load_new(enum copy_load kind, const struct copy_load_size *size, void *stream, v
 static int
 load_launch(void *arg, void *stream)
 {
-	struct load *load = arg;
+	struct gpu_load *load = arg;
 
 	switch (load->kind) {
 	case COPY_GEMM:

@@ -30,14 +30,14 @@
 #define WAIT_MS 60000
 #define WRONG 0xa5
 
-enum way {
+enum host_way {
 	ENGINE,
 	SCATTERED,
 	CONTIGUOUS,
 	N_WAYS
 };
 
-enum direction {
+enum host_direction {
 	H2D,
 	D2H,
 	N_DIRECTIONS
@@ -46,7 +46,7 @@ enum direction {
 static const char *const way_names[N_WAYS] = {"engine", "scattered", "contiguous"};
 static const char *const direction_names[N_DIRECTIONS] = {"h2d", "d2h"};
 
-struct bench {
+struct copy_host {
 	struct copy_options opt;
 	uint64_t total_bytes;
 	uint64_t wrong_bytes;
@@ -62,13 +62,13 @@ struct bench {
 };
 
 static bool
-measures(const struct copy_options *opt, enum direction direction)
+measures(const struct copy_options *opt, enum host_direction direction)
 {
 	return strcmp(opt->direction, "both") == 0 || strcmp(opt->direction, direction_names[direction]) == 0;
 }
 
 static void
-bench_init(struct bench *bench)
+bench_init(struct copy_host *bench)
 {
 	struct scout__copy_config cfg = {.max_batches = 1};
 	struct scout__copy_memory memory = {0};
@@ -106,7 +106,7 @@ bench_init(struct bench *bench)
 }
 
 static void
-bench_fini(struct bench *bench)
+bench_fini(struct copy_host *bench)
 {
 	bench->ops->remove_memory(bench->engine, bench->slot);
 	bench->ops->close(bench->engine);
@@ -117,7 +117,7 @@ bench_fini(struct bench *bench)
 }
 
 static void
-copy_by_engine(struct bench *bench, enum direction direction)
+copy_by_engine(struct copy_host *bench, enum host_direction direction)
 {
 	struct scout__copy_item item = {bench->slot, bench->ids};
 	struct scout__copy_batch batch = {
@@ -137,7 +137,7 @@ copy_by_engine(struct bench *bench, enum direction direction)
 }
 
 static void
-copy_scattered(struct bench *bench, enum direction direction)
+copy_scattered(struct copy_host *bench, enum host_direction direction)
 {
 	const uint64_t bytes = bench->opt.piece_bytes;
 	uint8_t *piece = bench->slot, *page;
@@ -152,7 +152,7 @@ copy_scattered(struct bench *bench, enum direction direction)
 }
 
 static void
-copy_contiguous(struct bench *bench, enum direction direction)
+copy_contiguous(struct copy_host *bench, enum host_direction direction)
 {
 	if (direction == H2D)
 		memcpy(bench->pages, bench->slot, bench->total_bytes);
@@ -174,7 +174,7 @@ count_wrong(const uint8_t *a, const uint8_t *b, uint64_t n)
 
 /* Compares the destination, piece by piece, with what the source holds. */
 static void
-verify(struct bench *bench, enum direction direction, bool in_page_order)
+verify(struct copy_host *bench, enum host_direction direction, bool in_page_order)
 {
 	const uint64_t bytes = bench->opt.piece_bytes;
 	const uint8_t *piece, *page;
@@ -190,7 +190,7 @@ verify(struct bench *bench, enum direction direction, bool in_page_order)
 
 /* Returns GB/s. */
 static double
-run_one(struct bench *bench, enum direction direction, enum way way)
+run_one(struct copy_host *bench, enum host_direction direction, enum host_way way)
 {
 	uint64_t start_ns, end_ns;
 
@@ -213,17 +213,17 @@ run_one(struct bench *bench, enum direction direction, enum way way)
 }
 
 static void
-run_direction(struct bench *bench, enum direction direction)
+run_direction(struct copy_host *bench, enum host_direction direction)
 {
-	enum way way;
+	enum host_way way;
 
 	memcpy(direction == H2D ? bench->slot : bench->pages, bench->random, bench->total_bytes);
 	/* One round that does not count: page faults, the thread's first wakeup. */
 	for (unsigned int w = 0; w < N_WAYS; w++)
-		(void)run_one(bench, direction, (enum way)w);
+		(void)run_one(bench, direction, (enum host_way)w);
 	for (uint64_t round = 0; round < bench->opt.repeat; round++) {
 		for (unsigned int w = 0; w < N_WAYS; w++) {
-			way = (enum way)((w + round) % N_WAYS);
+			way = (enum host_way)((w + round) % N_WAYS);
 			bench->gbps[direction][way][round] = run_one(bench, direction, way);
 		}
 	}
@@ -231,7 +231,7 @@ run_direction(struct bench *bench, enum direction direction)
 
 /* The engine against another way, round by round. */
 static struct copy_summary
-ratio(const struct bench *bench, enum direction direction, enum way to)
+ratio(const struct copy_host *bench, enum host_direction direction, enum host_way to)
 {
 	double ratios[COPY_MAX_REPEAT];
 
@@ -241,7 +241,7 @@ ratio(const struct bench *bench, enum direction direction, enum way to)
 }
 
 static void
-print_text(const struct bench *bench)
+print_text(const struct copy_host *bench)
 {
 	struct copy_summary s;
 
@@ -250,14 +250,14 @@ print_text(const struct bench *bench)
 	    bench->opt.backend, bench->opt.method, bench->opt.pieces, bench->opt.piece_bytes, bench->opt.repeat,
 	    copy_build_type());
 	for (unsigned int d = 0; d < N_DIRECTIONS; d++) {
-		if (!measures(&bench->opt, (enum direction)d))
+		if (!measures(&bench->opt, (enum host_direction)d))
 			continue;
 		for (unsigned int w = 0; w < N_WAYS; w++) {
 			s = copy_summarize(bench->gbps[d][w], bench->opt.repeat);
 			say("  %s %-10s %8.2f GB/s  (min %.2f, max %.2f)", direction_names[d], way_names[w], s.p50,
 			    s.min, s.max);
 			if (w != ENGINE) {
-				s = ratio(bench, (enum direction)d, (enum way)w);
+				s = ratio(bench, (enum host_direction)d, (enum host_way)w);
 				say("  engine is at %.1f%%  (%.1f to %.1f)", s.p50 * 100, s.min * 100, s.max * 100);
 			}
 			say("\n");
@@ -267,7 +267,7 @@ print_text(const struct bench *bench)
 }
 
 static void
-json_direction(FILE *out, const struct bench *bench, enum direction direction)
+json_direction(FILE *out, const struct copy_host *bench, enum host_direction direction)
 {
 	const uint64_t n = bench->opt.repeat;
 
@@ -284,7 +284,7 @@ json_direction(FILE *out, const struct bench *bench, enum direction direction)
 }
 
 static void
-print_json(const struct bench *bench)
+print_json(const struct copy_host *bench)
 {
 	const struct copy_options *opt = &bench->opt;
 	FILE *out = say_open(opt->json);
@@ -303,10 +303,10 @@ print_json(const struct bench *bench)
 	       opt->backend, opt->method, opt->direction, opt->piece_bytes, opt->pieces, bench->total_bytes, opt->seed,
 	       opt->repeat);
 	for (unsigned int d = 0; d < N_DIRECTIONS; d++) {
-		if (!measures(opt, (enum direction)d))
+		if (!measures(opt, (enum host_direction)d))
 			continue;
 		say_to(out, "%s", first ? "" : ",\n");
-		json_direction(out, bench, (enum direction)d);
+		json_direction(out, bench, (enum host_direction)d);
 		first = false;
 	}
 	say_to(out, "\n  },\n  \"verified_bytes\": %" PRIu64 ", \"wrong_bytes\": %" PRIu64 "\n}\n",
@@ -317,7 +317,7 @@ print_json(const struct bench *bench)
 int
 copy_host_run(const struct copy_options *opt)
 {
-	static struct bench bench; /* large: all rounds */
+	static struct copy_host bench; /* large: all rounds */
 
 	bench.opt = *opt;
 	bench.ops = scout__copy_find(opt->backend);
@@ -327,8 +327,8 @@ copy_host_run(const struct copy_options *opt)
 		copy_die(EXIT_USAGE, "--method: backend %s has only memcpy", opt->backend);
 	bench_init(&bench);
 	for (unsigned int d = 0; d < N_DIRECTIONS; d++) {
-		if (measures(&bench.opt, (enum direction)d))
-			run_direction(&bench, (enum direction)d);
+		if (measures(&bench.opt, (enum host_direction)d))
+			run_direction(&bench, (enum host_direction)d);
 	}
 	if (opt->json)
 		print_json(&bench);

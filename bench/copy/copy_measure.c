@@ -18,7 +18,7 @@ copy_rounds(const struct copy_options *opt)
 	return opt->quick ? 3 : 5;
 }
 
-struct rounds {
+struct copy_rounds {
 	double gbps[COPY_N_WAYS][COPY_MAX_REPEAT];
 	double ratio[COPY_N_WAYS][COPY_MAX_REPEAT];
 	unsigned int n[COPY_N_WAYS];
@@ -44,7 +44,7 @@ run_one(struct copy_world *w, unsigned int way, const struct copy_point *point, 
 }
 
 static void
-run_round(struct copy_world *w, const struct copy_point *point, unsigned int round, struct rounds *rounds,
+run_round(struct copy_world *w, const struct copy_point *point, unsigned int round, struct copy_rounds *rounds,
 	  struct copy_result *result)
 {
 	double gbps[COPY_N_WAYS] = {0};
@@ -70,9 +70,9 @@ run_round(struct copy_world *w, const struct copy_point *point, unsigned int rou
 void
 copy_measure_point(struct copy_world *w, const struct copy_point *point, struct copy_result *result)
 {
-	static struct rounds rounds;
+	static struct copy_rounds rounds;
 
-	rounds = (struct rounds){.n = {0}};
+	rounds = (struct copy_rounds){.n = {0}};
 	for (unsigned int round = 0; round <= copy_rounds(w->opt); round++)
 		run_round(w, point, round, &rounds, result);
 	for (unsigned int way = 0; way < COPY_N_WAYS; way++) {

@@ -19,14 +19,14 @@ const char *const copy_load_names[COPY_N_LOADS] = {"none", "gemm", "memory", "pe
 /* Above this a slot has one or two planes: no layers to speak of. */
 #define LARGEST_LAYERED (256u << 10)
 
-struct plan {
+struct plan_builder {
 	const struct copy_options *opt;
 	struct copy_point *points;
 	unsigned int n;
 };
 
 static bool
-is_planned(const struct plan *plan, const struct copy_point *point)
+is_planned(const struct plan_builder *plan, const struct copy_point *point)
 {
 	for (unsigned int i = 0; i < plan->n; i++)
 		if (copy_same_setup(&plan->points[i], point) && plan->points[i].course == point->course &&
@@ -36,7 +36,7 @@ is_planned(const struct plan *plan, const struct copy_point *point)
 }
 
 static void
-add(struct plan *plan, struct copy_point point)
+add(struct plan_builder *plan, struct copy_point point)
 {
 	const struct copy_options *opt = plan->opt;
 
@@ -53,7 +53,7 @@ add(struct plan *plan, struct copy_point point)
 }
 
 static void
-add_courses(struct plan *plan, struct copy_point point)
+add_courses(struct plan_builder *plan, struct copy_point point)
 {
 	for (unsigned int course = 0; course < COPY_N_COURSES; course++) {
 		point.course = (enum copy_course)course;
@@ -62,7 +62,7 @@ add_courses(struct plan *plan, struct copy_point point)
 }
 
 static void
-add_loads(struct plan *plan, struct copy_point point)
+add_loads(struct plan_builder *plan, struct copy_point point)
 {
 	point.course = COPY_BOTH;
 	if (strcmp(plan->opt->direction, "h2d") == 0)
@@ -77,7 +77,7 @@ add_loads(struct plan *plan, struct copy_point point)
 
 /* Everything about one piece size in the usual memory. */
 static void
-add_size(struct plan *plan, uint64_t piece, bool layers, bool loads)
+add_size(struct plan_builder *plan, uint64_t piece, bool layers, bool loads)
 {
 	struct copy_point point = {.piece_bytes = piece, .groups = 1};
 
@@ -92,7 +92,7 @@ add_size(struct plan *plan, uint64_t piece, bool layers, bool loads)
 unsigned int
 copy_plan(const struct copy_options *opt, struct copy_point points[COPY_MAX_POINTS])
 {
-	struct plan plan = {.opt = opt, .points = points};
+	struct plan_builder plan = {.opt = opt, .points = points};
 	struct copy_point special = {.piece_bytes = 16 << 10, .only_auto = true, .groups = 1};
 
 	if (!opt->sweep) {

@@ -38,7 +38,7 @@
 #define MAX_CHILDREN 12u
 #define MAX_REDUCED 3u
 
-enum message_kind {
+enum copy_message_kind {
 	MESSAGE_INFO,
 	MESSAGE_BEGIN,
 	MESSAGE_RESULT,
@@ -46,8 +46,8 @@ enum message_kind {
 	MESSAGE_END   /* it has nothing more to do */
 };
 
-struct message {
-	enum message_kind kind;
+struct copy_message {
+	enum copy_message_kind kind;
 	unsigned int point;
 	int status; /* exit status that goes with a text */
 	union {
@@ -57,14 +57,14 @@ struct message {
 	} u;
 };
 
-_Static_assert(sizeof(struct message) <= PIPE_BUF, "messages are written whole");
+_Static_assert(sizeof(struct copy_message) <= PIPE_BUF, "messages are written whole");
 
 /* ---- the child ---- */
 
 static int child_pipe = -1; /* const after the fork */
 
 static void
-send_message(const struct message *message)
+send_message(const struct copy_message *message)
 {
 	ssize_t n;
 
@@ -79,7 +79,7 @@ send_message(const struct message *message)
 static void
 send_death(int status, const char *text)
 {
-	struct message message = {.kind = MESSAGE_TEXT, .status = status};
+	struct copy_message message = {.kind = MESSAGE_TEXT, .status = status};
 
 	(void)snprintf(message.u.text, sizeof(message.u.text), "%s", text);
 	send_message(&message);
@@ -107,7 +107,7 @@ spread_bytes(const struct copy_world *w)
 }
 
 static void
-measure(struct copy_world *w, const struct copy_point *point, bool is_set_up, struct message *message)
+measure(struct copy_world *w, const struct copy_point *point, bool is_set_up, struct copy_message *message)
 {
 	struct copy_result *result = &message->u.result;
 
@@ -130,7 +130,7 @@ child_main(const struct copy_report *report, const struct copy_gpu *gpu, const s
 	   uint64_t end_us)
 {
 	static struct copy_world w;
-	struct message message = {.kind = MESSAGE_INFO};
+	struct copy_message message = {.kind = MESSAGE_INFO};
 	bool is_set_up = false;
 
 	(void)prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
@@ -141,7 +141,7 @@ child_main(const struct copy_report *report, const struct copy_gpu *gpu, const s
 	for (unsigned int i = 0; i < report->n_points && scout__now_us() < end_us; i++) {
 		if (report->results[i].status != COPY_NOT_MEASURED)
 			continue;
-		message = (struct message){.kind = MESSAGE_BEGIN, .point = i};
+		message = (struct copy_message){.kind = MESSAGE_BEGIN, .point = i};
 		send_message(&message);
 		is_set_up = is_set_up && copy_same_setup(&w.point, &report->points[i]);
 		message.kind = MESSAGE_RESULT;
@@ -150,14 +150,14 @@ child_main(const struct copy_report *report, const struct copy_gpu *gpu, const s
 		send_message(&message);
 	}
 	copy_world_close(&w);
-	message = (struct message){.kind = MESSAGE_END};
+	message = (struct copy_message){.kind = MESSAGE_END};
 	send_message(&message);
 	_exit(0);
 }
 
 /* ---- the process that reports ---- */
 
-struct run {
+struct copy_run {
 	struct copy_report report;
 	struct copy_load_size size;
 	uint64_t end_us; /* no point begins after this */
@@ -172,7 +172,7 @@ struct run {
 };
 
 static void
-start_child(struct run *run, const struct copy_gpu *gpu)
+start_child(struct copy_run *run, const struct copy_gpu *gpu)
 {
 	int fds[2];
 
@@ -199,7 +199,7 @@ start_child(struct run *run, const struct copy_gpu *gpu)
 
 /* Milliseconds that the child may say nothing. */
 static int
-patience_ms(const struct run *run)
+patience_ms(const struct copy_run *run)
 {
 	uint64_t now_us = scout__now_us(), last_us = run->end_us + GRACE_S * UINT64_C(1000000);
 	uint64_t limit_ms = (run->report.has_info ? run->size.point_limit_s : INIT_LIMIT_S) * UINT64_C(1000);
@@ -213,7 +213,7 @@ patience_ms(const struct run *run)
 
 /* Why it broke with all methods stays with the point. */
 static void
-take_result(struct run *run, const struct message *message)
+take_result(struct copy_run *run, const struct copy_message *message)
 {
 	struct copy_result *result = &run->report.results[message->point];
 	char text[sizeof(result->text)];
@@ -225,7 +225,7 @@ take_result(struct run *run, const struct message *message)
 }
 
 static void
-take(struct run *run, const struct message *message)
+take(struct copy_run *run, const struct copy_message *message)
 {
 	switch (message->kind) {
 	case MESSAGE_INFO:
@@ -256,10 +256,10 @@ take(struct run *run, const struct message *message)
 
 /* Until the child has no more to say or is out of time. */
 static void
-listen_to_child(struct run *run)
+listen_to_child(struct copy_run *run)
 {
 	struct pollfd pfd = {.fd = run->fd, .events = POLLIN};
-	struct message message;
+	struct copy_message message;
 	ssize_t n;
 	int rc;
 
@@ -287,7 +287,7 @@ listen_to_child(struct run *run)
  * next one needs it.
  */
 static int
-reap(const struct run *run)
+reap(const struct copy_run *run)
 {
 	uint64_t until_us = scout__now_us() + REAP_LIMIT_S * UINT64_C(1000000);
 	int status = 0;
@@ -302,7 +302,7 @@ reap(const struct run *run)
 
 /* The point that broke is tried again without the other methods; false: that has been done. */
 static bool
-reduce(struct run *run, struct copy_result *result)
+reduce(struct copy_run *run, struct copy_result *result)
 {
 	struct copy_point *points = run->report.points;
 
@@ -321,7 +321,7 @@ reduce(struct run *run, struct copy_result *result)
 
 /* The child is over: what that means for the point that it was at. Returns whether another one is worth starting. */
 static bool
-end_child(struct run *run)
+end_child(struct copy_run *run)
 {
 	int status = reap(run);
 	struct copy_result *result = run->at >= 0 ? &run->report.results[run->at] : NULL;
@@ -350,7 +350,7 @@ end_child(struct run *run)
 }
 
 static int
-exit_status(const struct run *run)
+exit_status(const struct copy_run *run)
 {
 	const struct copy_report *report = &run->report;
 	unsigned int failed = 0;
@@ -413,12 +413,12 @@ copy_run(const struct copy_options *given, const struct copy_gpu *gpu, const str
 						    .graph_kernels = 200,
 						    .window_ms = 80,
 						    .point_limit_s = 90};
-	static struct run run; /* large: all results */
+	static struct copy_run run; /* large: all results */
 	struct copy_options opt = *given;
 
 	check_options(&opt);
 	settle_options(&opt);
-	run = (struct run){.report = {.opt = &opt, .begin_us = scout__now_us()}, .size = size ? *size : usual};
+	run = (struct copy_run){.report = {.opt = &opt, .begin_us = scout__now_us()}, .size = size ? *size : usual};
 	run.end_us = opt.budget_s ? run.report.begin_us + opt.budget_s * UINT64_C(1000000) : UINT64_MAX;
 	run.report.is_quiet = opt.json && strcmp(opt.json, "-") == 0;
 	run.report.n_points = copy_plan(&opt, run.report.points);

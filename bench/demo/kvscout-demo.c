@@ -34,7 +34,7 @@
 #define LINE_NS UINT64_C(2000000000)
 #define STUCK_NS UINT64_C(60000000000)
 
-struct options {
+struct demo_options {
 	const char *trace;
 	uint64_t requests;
 	uint64_t seed;
@@ -119,7 +119,7 @@ run(struct demo *demo, uint64_t step_us)
 }
 
 static int
-start(struct demo *demo, const struct options *opt)
+start(struct demo *demo, const struct demo_options *opt)
 {
 	struct workload_config workload = {
 		.trace = opt->trace,
@@ -156,7 +156,7 @@ start(struct demo *demo, const struct options *opt)
 }
 
 static void
-print_intro(const struct demo *demo, const struct options *opt)
+print_intro(const struct demo *demo, const struct demo_options *opt)
 {
 	char pool[TABLE_TEXT], step[TABLE_TEXT];
 	const char *why;
@@ -218,7 +218,7 @@ print_bytes(const char *name, uint64_t bytes)
 }
 
 static void
-print_table(const struct demo *demo, const struct options *opt, uint64_t evicted, uint64_t wall_ns)
+print_table(const struct demo *demo, const struct demo_options *opt, uint64_t evicted, uint64_t wall_ns)
 {
 	const struct engine_stats *engine = engine_stats(demo->engine);
 	const struct demo_stats *stats = &demo->stats;
@@ -246,7 +246,7 @@ print_table(const struct demo *demo, const struct options *opt, uint64_t evicted
 
 /* Everything between the options and the table. Returns the exit status. */
 static int
-play(struct demo *demo, const struct options *opt)
+play(struct demo *demo, const struct demo_options *opt)
 {
 	const struct engine_stats *engine;
 	uint64_t evicted = 0, begin = 0;
@@ -274,7 +274,7 @@ play(struct demo *demo, const struct options *opt)
 }
 
 static bool
-parse(int argc, char **argv, struct options *opt, int *ret_status)
+parse(int argc, char **argv, struct demo_options *opt, int *ret_status)
 {
 	const struct cli_option options[] = {
 		CLI_TEXT("trace", "FILE", &opt->trace,
@@ -314,7 +314,7 @@ main(int argc, char **argv)
 {
 	/* Not on the stack: the histograms are large. */
 	static struct demo demo;
-	struct options opt = {.seed = 1, .l1_bytes = 128 << 20, .step_us = 10000};
+	struct demo_options opt = {.seed = 1, .l1_bytes = 128 << 20, .step_us = 10000};
 	struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
 	int status;
 

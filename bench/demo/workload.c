@@ -38,7 +38,7 @@
 #define VOCABULARY 128000u
 #define MAX_TOKENS (SYSTEM_TOKENS_MAX + TURNS_MAX * (MESSAGE_TOKENS_MAX + OUTPUT_TOKENS_MAX))
 
-struct user {
+struct workload_user {
 	uint32_t *tokens; /* of the conversation, MAX_TOKENS */
 	size_t n_tokens;
 	uint64_t next_step; /* of the next turn */
@@ -56,7 +56,7 @@ struct workload {
 
 	uint64_t random;
 	struct scout_hasher *hasher;
-	struct user *users;
+	struct workload_user *users;
 	uint32_t next_user; /* where the search for a user with a turn goes on */
 	size_t n_system[ASSISTANTS];
 	uint32_t system[ASSISTANTS][SYSTEM_TOKENS_MAX];
@@ -70,7 +70,7 @@ random_tokens(uint64_t *random, uint32_t *tokens, size_t n)
 }
 
 static void
-user_says(struct workload *workload, struct user *user, size_t n)
+user_says(struct workload *workload, struct workload_user *user, size_t n)
 {
 	random_tokens(&workload->random, user->tokens + user->n_tokens, n);
 	user->n_tokens += n;
@@ -79,7 +79,7 @@ user_says(struct workload *workload, struct user *user, size_t n)
 static void
 new_conversation(struct workload *workload, uint32_t index)
 {
-	struct user *user = &workload->users[index];
+	struct workload_user *user = &workload->users[index];
 	uint32_t assistant = index % ASSISTANTS;
 
 	user->n_tokens = workload->n_system[assistant];
@@ -104,7 +104,7 @@ chat_init(struct workload *workload, char *err, size_t err_len)
 		random_tokens(&workload->random, workload->system[i], workload->n_system[i]);
 	}
 	for (uint32_t i = 0; i < workload->cfg.users; i++) {
-		struct user *user = &workload->users[i];
+		struct workload_user *user = &workload->users[i];
 
 		user->tokens = calloc(MAX_TOKENS, sizeof(*user->tokens));
 		if (!user->tokens)
@@ -195,7 +195,7 @@ trace_request(struct workload *workload, struct workload_request *ret_request, c
 static int
 chat_request(struct workload *workload, uint32_t index, struct workload_request *ret_request, char *err, size_t err_len)
 {
-	struct user *user = &workload->users[index];
+	struct workload_user *user = &workload->users[index];
 	size_t max_chunks = MAX_TOKENS / SCOUT_HASH_CHUNK_TOKENS_DEFAULT, n = 0, prompt;
 	uint8_t *hashes = malloc(max_chunks * WORKLOAD_HASH_BYTES);
 	int rc;
@@ -255,7 +255,7 @@ workload_next(struct workload *workload, uint64_t step, struct workload_request 
 void
 workload_done(struct workload *workload, const struct workload_request *request, uint64_t step)
 {
-	struct user *user;
+	struct workload_user *user;
 
 	if (workload->trace)
 		return;

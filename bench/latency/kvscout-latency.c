@@ -47,7 +47,7 @@ static const struct lat_runner *const runners[LAT_N_MODES] = {
 };
 
 /* The modes of one run, in the order of the enum; NULL where it does not run. */
-struct session {
+struct lat_session {
 	struct lat *lat;
 	struct scout__curve_keys keys; /* lat->curve, where there are some */
 	struct scout_server *server;
@@ -64,7 +64,7 @@ print_log(void *user, int level, const char *text)
 }
 
 static int
-start_server(struct session *session)
+start_server(struct lat_session *session)
 {
 	struct lat *lat = session->lat;
 	const struct lat_options *opt = lat->opt;
@@ -104,7 +104,7 @@ start_server(struct session *session)
 
 /* Before anything is started: a wrong key file should be told at once. */
 static int
-load_keys(struct session *session)
+load_keys(struct lat_session *session)
 {
 	const struct keys_option *from = &session->lat->opt->keys;
 	char err[LAT_ERR_BYTES] = "";
@@ -140,14 +140,14 @@ clear_result(struct lat_result *result)
 }
 
 /* Main may run on the CPU of its own, on the others', or (for a program that has threads of its own) on both. */
-enum place {
+enum lat_place {
 	PLACE_MAIN = 1,
 	PLACE_OTHERS = 2,
 	PLACE_BOTH = 3
 };
 
 static int
-pin(struct lat *lat, enum place place)
+pin(struct lat *lat, enum lat_place place)
 {
 	char text[SAY_ERROR];
 	cpu_set_t set;
@@ -208,7 +208,7 @@ check_pin(struct lat *lat)
 
 /* Connect all modes, and let each run what does not count. */
 static int
-open_runners(struct session *session)
+open_runners(struct lat_session *session)
 {
 	struct lat *lat = session->lat;
 
@@ -226,7 +226,7 @@ open_runners(struct session *session)
 }
 
 /* What the process has used until now. */
-struct usage {
+struct lat_usage {
 	uint64_t wall_ns, switches, others_ns, server_ns;
 };
 
@@ -237,11 +237,11 @@ cpu_of(const struct rusage *usage)
 	       ((uint64_t)usage->ru_utime.tv_usec + (uint64_t)usage->ru_stime.tv_usec) * 1000;
 }
 
-static struct usage
-usage_now(const struct session *session)
+static struct lat_usage
+usage_now(const struct lat_session *session)
 {
 	struct rusage all, self;
-	struct usage now = {.wall_ns = scout__now_ns()};
+	struct lat_usage now = {.wall_ns = scout__now_ns()};
 
 	(void)getrusage(RUSAGE_SELF, &all); /* cannot fail, nor can the other */
 	(void)getrusage(RUSAGE_THREAD, &self);
@@ -253,9 +253,9 @@ usage_now(const struct session *session)
 }
 
 static void
-count_usage(const struct session *session, const struct usage *from, struct lat_result *result)
+count_usage(const struct lat_session *session, const struct lat_usage *from, struct lat_result *result)
 {
-	struct usage now = usage_now(session);
+	struct lat_usage now = usage_now(session);
 
 	result->wall_ns = now.wall_ns - from->wall_ns;
 	result->switches = now.switches - from->switches;
@@ -264,11 +264,11 @@ count_usage(const struct session *session, const struct usage *from, struct lat_
 }
 
 static int
-run_rounds(struct session *session)
+run_rounds(struct lat_session *session)
 {
 	struct lat *lat = session->lat;
 	const struct lat_options *opt = lat->opt;
-	struct usage before;
+	struct lat_usage before;
 	uint64_t from, to;
 	unsigned int mode;
 	int rc;
@@ -295,7 +295,7 @@ run_rounds(struct session *session)
 }
 
 static int
-run_session(struct session *session)
+run_session(struct lat_session *session)
 {
 	struct lat *lat = session->lat;
 	int rc;
@@ -410,7 +410,7 @@ main(int argc, char **argv)
 {
 	static struct lat lat; /* large: histograms */
 	struct lat_options opt;
-	struct session session = {.lat = &lat};
+	struct lat_session session = {.lat = &lat};
 	int status;
 
 	if (!lat_options_parse(&opt, argc, argv, &status))

@@ -31,14 +31,14 @@
 #define WAIT_SLICE_MS 100u
 #define SMALL_ARENA_BYTES (UINT64_C(1) << 20)
 
-enum asker_state {
+enum lat_asker_state {
 	IDLE,
 	NEW,    /* to be submitted */
 	WAITING /* submitted */
 };
 
-struct asker {
-	enum asker_state state;
+struct lat_asker {
+	enum lat_asker_state state;
 	int rc;
 	uint64_t prompt;
 	uint64_t submit_ns;
@@ -50,21 +50,21 @@ struct asker {
 };
 
 /* One scheduler. */
-struct loop {
+struct lat_loop {
 	struct lat *lat;
 	struct scout_client *client;
-	struct asker *askers;
+	struct lat_asker *askers;
 	uint64_t *stamps; /* one before the first call and one after each */
 	uint64_t n;
 	uint64_t *next_request; /* the fleet's */
 };
 
 /* All schedulers: they take turns on the main thread, each with a client, courier and connection of its own. */
-struct fleet {
+struct lat_fleet {
 	struct lat *lat;
 	uint64_t next_request;
 	uint64_t n;
-	struct loop *loops;
+	struct lat_loop *loops;
 };
 
 static void
@@ -78,7 +78,7 @@ print_log(void *user, int level, const char *text)
 static void
 fleet_close(void *self)
 {
-	struct fleet *fleet = self;
+	struct lat_fleet *fleet = self;
 
 	if (!fleet)
 		return;
@@ -164,7 +164,7 @@ lat_wait_for_server(struct lat *lat)
 }
 
 static int
-start_client(struct loop *loop)
+start_client(struct lat_loop *loop)
 {
 	struct scout_client_config cfg;
 
@@ -176,7 +176,7 @@ start_client(struct loop *loop)
 }
 
 static int
-loop_open(struct fleet *fleet, struct loop *loop)
+loop_open(struct lat_fleet *fleet, struct lat_loop *loop)
 {
 	loop->lat = fleet->lat;
 	loop->next_request = &fleet->next_request;
@@ -191,7 +191,7 @@ loop_open(struct fleet *fleet, struct loop *loop)
 static int
 fleet_open(struct lat *lat, void **ret_self)
 {
-	struct fleet *fleet = calloc(1, sizeof(*fleet));
+	struct lat_fleet *fleet = calloc(1, sizeof(*fleet));
 
 	if (!fleet)
 		return lat_fail(lat, "out of memory");
@@ -216,7 +216,7 @@ err_close:
 
 /* Next request for this place. */
 static void
-renew(struct loop *loop, struct asker *asker)
+renew(struct lat_loop *loop, struct lat_asker *asker)
 {
 	uint64_t number = (*loop->next_request)++;
 
@@ -236,12 +236,12 @@ renew(struct loop *loop, struct asker *asker)
 
 /* Fill idle places with what has arrived; returns how many are in use then. */
 static uint64_t
-renew_idle(struct loop *loop, struct lat_arrivals *arrivals)
+renew_idle(struct lat_loop *loop, struct lat_arrivals *arrivals)
 {
 	uint64_t now_ns = scout__now_ns(), intended_ns, n = 0;
 
 	for (uint64_t i = 0; i < loop->n; i++) {
-		struct asker *asker = &loop->askers[i];
+		struct lat_asker *asker = &loop->askers[i];
 
 		if (asker->state == IDLE && lat_arrivals_take(arrivals, now_ns, &intended_ns)) {
 			renew(loop, asker);
@@ -254,7 +254,7 @@ renew_idle(struct loop *loop, struct lat_arrivals *arrivals)
 
 /* Admit and finish an answered request. */
 static int
-give_back(struct loop *loop, struct asker *asker)
+give_back(struct lat_loop *loop, struct lat_asker *asker)
 {
 	int rc = 0;
 
@@ -266,7 +266,7 @@ give_back(struct loop *loop, struct asker *asker)
 
 /* One answer against what is known. */
 static void
-count_answer(struct loop *loop, struct lat_result *result, const struct asker *asker)
+count_answer(struct lat_loop *loop, struct lat_result *result, const struct lat_asker *asker)
 {
 	const struct scout_hit *hit = &asker->hit;
 	uint32_t truth = loop->lat->keys.truth[asker->prompt];
@@ -287,19 +287,19 @@ count_answer(struct loop *loop, struct lat_result *result, const struct asker *a
 
 /* By the call of this step. */
 static bool
-is_answered(const struct asker *asker)
+is_answered(const struct lat_asker *asker)
 {
 	return asker->state != IDLE && asker->rc == 0;
 }
 
 static bool
-was_good(const struct asker *asker)
+was_good(const struct lat_asker *asker)
 {
 	return asker->hit.reason == SCOUT_REASON_HIT || asker->hit.reason == SCOUT_REASON_MISS;
 }
 
 static void
-count_times(struct lat_result *result, const struct asker *asker, uint64_t submit_ns, uint64_t end_ns)
+count_times(struct lat_result *result, const struct lat_asker *asker, uint64_t submit_ns, uint64_t end_ns)
 {
 	scout__hist_add(&result->metrics[LAT_SEEN], end_ns - (asker->intended_ns ? asker->intended_ns : submit_ns));
 	if (asker->intended_ns)
@@ -308,7 +308,8 @@ count_times(struct lat_result *result, const struct asker *asker, uint64_t submi
 
 /* What one call was; its time ends at @end_ns. Returns -1 when the call failed. */
 static int
-account_call(struct loop *loop, struct lat_result *result, struct asker *asker, uint64_t start_ns, uint64_t end_ns)
+account_call(struct lat_loop *loop, struct lat_result *result, struct lat_asker *asker, uint64_t start_ns,
+	     uint64_t end_ns)
 {
 	if (asker->rc == SCOUT_ERR_BUSY && asker->state == NEW) {
 		result->busy++;
@@ -330,11 +331,11 @@ account_call(struct loop *loop, struct lat_result *result, struct asker *asker, 
 
 /* One step of the scheduler loop; *done grows by the requests that ended. */
 static int
-async_step(struct loop *loop, struct lat_result *result, uint64_t *done)
+async_step(struct lat_loop *loop, struct lat_result *result, uint64_t *done)
 {
 	uint64_t *stamps = loop->stamps;
 	uint64_t begin_ns = scout__now_ns(), end_ns, failed = result->failed;
-	struct asker *asker;
+	struct lat_asker *asker;
 	int rc = 0;
 
 	scout_step_begin(loop->client);
@@ -375,7 +376,7 @@ async_step(struct loop *loop, struct lat_result *result, uint64_t *done)
 
 /* After an interrupt: forget what is still waiting. */
 static void
-abandon(struct loop *loop)
+abandon(struct lat_loop *loop)
 {
 	for (uint64_t i = 0; i < loop->n; i++) {
 		if (loop->askers[i].state != IDLE)
@@ -387,7 +388,7 @@ abandon(struct loop *loop)
 static int
 async_run(void *self, struct lat_result *result, uint64_t requests)
 {
-	struct fleet *fleet = self;
+	struct lat_fleet *fleet = self;
 	struct lat_arrivals arrivals;
 	struct lat_pace pace;
 	uint64_t done = 0;
@@ -410,10 +411,10 @@ async_run(void *self, struct lat_result *result, uint64_t requests)
 
 /* One step of blocking lookups; *done grows. */
 static int
-polled_step(struct loop *loop, struct lat_result *result, uint64_t *done)
+polled_step(struct lat_loop *loop, struct lat_result *result, uint64_t *done)
 {
 	uint64_t start_ns, end_ns, landed_ns, stall_ns = 0, failed = result->failed;
-	struct asker *asker;
+	struct lat_asker *asker;
 	int rc = 0;
 
 	for (uint64_t i = 0; i < loop->n && !lat_is_stopped(); i++) {
@@ -452,7 +453,7 @@ polled_step(struct loop *loop, struct lat_result *result, uint64_t *done)
 static int
 polled_run(void *self, struct lat_result *result, uint64_t requests)
 {
-	struct fleet *fleet = self;
+	struct lat_fleet *fleet = self;
 	struct lat_arrivals arrivals;
 	struct lat_pace pace;
 	uint64_t done = 0;

@@ -35,7 +35,7 @@
 #define IDENTITY_BYTES 256
 #define ECHO_TIMEOUT_MS 200
 
-struct floor {
+struct lat_floor {
 	struct lat *lat;
 	void *near_ctx; /* NULL: it is far_ctx */
 	void *near;     /* DEALER */
@@ -63,7 +63,7 @@ lat_floor_transport(const struct lat_options *opt)
 static void *
 echo_main(void *arg)
 {
-	struct floor *floor = arg;
+	struct lat_floor *floor = arg;
 	char identity[IDENTITY_BYTES];
 	int id_len, len;
 
@@ -83,7 +83,7 @@ echo_main(void *arg)
 }
 
 static int
-make_folder(struct floor *floor)
+make_folder(struct lat_floor *floor)
 {
 	const char *tmp = secure_getenv("TMPDIR");
 	char text[SAY_ERROR];
@@ -122,7 +122,7 @@ make_socket(void *ctx, int type, int timeout_ms)
 static void
 floor_close(void *self)
 {
-	struct floor *floor = self;
+	struct lat_floor *floor = self;
 
 	if (!floor)
 		return;
@@ -151,7 +151,7 @@ floor_close(void *self)
 
 /* Both ends. The echo's needs no list: who knows its folder is this process. */
 static int
-use_keys(struct floor *floor)
+use_keys(struct lat_floor *floor)
 {
 	struct scout__curve_keys keys;
 	char echo_secret[sizeof(keys.secret)];
@@ -169,7 +169,7 @@ use_keys(struct floor *floor)
 }
 
 static int
-start_echo(struct floor *floor)
+start_echo(struct lat_floor *floor)
 {
 	char text[SAY_ERROR];
 	size_t len;
@@ -200,7 +200,7 @@ start_echo(struct floor *floor)
 static int
 floor_open(struct lat *lat, void **ret_self)
 {
-	struct floor *floor = calloc(1, sizeof(*floor));
+	struct lat_floor *floor = calloc(1, sizeof(*floor));
 
 	if (!floor)
 		return lat_fail(lat, "out of memory");
@@ -232,7 +232,7 @@ err_close:
 
 /* Returns 0, 1 when interrupted, or -1. */
 static int
-ping(struct floor *floor, uint8_t *answer, size_t room)
+ping(struct lat_floor *floor, uint8_t *answer, size_t room)
 {
 	int len = zmq_send(floor->near, floor->question, floor->question_len, 0);
 
@@ -248,7 +248,7 @@ ping(struct floor *floor, uint8_t *answer, size_t room)
 static int
 floor_run(void *self, struct lat_result *result, uint64_t requests)
 {
-	struct floor *floor = self;
+	struct lat_floor *floor = self;
 	const uint64_t inflight = floor->lat->opt->inflight;
 	uint8_t answer[LAT_TEXT_BYTES];
 	uint64_t begin_ns, start_ns, end_ns, intended_ns, asked;

@@ -108,7 +108,7 @@ lat_keys_fini(struct lat_keys *keys)
 	memset(keys, 0, sizeof(*keys));
 }
 
-struct storer {
+struct lat_storer {
 	struct lat *lat;
 	struct scout_worker *worker;
 	uint8_t *pages;
@@ -117,7 +117,7 @@ struct storer {
 
 /* Wait for the end of the one job that runs. */
 static int
-wait_job(struct storer *storer)
+wait_job(struct lat_storer *storer)
 {
 	uint64_t deadline_us = scout__now_us() + STORE_TIMEOUT_MS * UINT64_C(1000);
 	struct pollfd pfd = {.fd = scout_worker_fd(storer->worker), .events = POLLIN};
@@ -147,7 +147,7 @@ wait_job(struct storer *storer)
 }
 
 static int
-store_prompt(struct storer *storer, uint64_t prompt)
+store_prompt(struct lat_storer *storer, uint64_t prompt)
 {
 	const struct lat_keys *keys = &storer->lat->keys;
 	uint64_t job, n;
@@ -176,7 +176,7 @@ store_prompt(struct storer *storer, uint64_t prompt)
 }
 
 static int
-start_worker(struct storer *storer)
+start_worker(struct lat_storer *storer)
 {
 	struct lat *lat = storer->lat;
 	struct scout_plane plane = {.base = storer->pages, .stride = LAT_PAGE_BYTES, .block_bytes = LAT_PAGE_BYTES};
@@ -212,7 +212,7 @@ start_worker(struct storer *storer)
 int
 lat_keys_store(struct lat *lat)
 {
-	struct storer storer = {.lat = lat};
+	struct lat_storer storer = {.lat = lat};
 	int rc = -1;
 
 	storer.pages = calloc(STORE_CHUNKS, LAT_PAGE_BYTES);

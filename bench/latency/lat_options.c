@@ -91,12 +91,12 @@ n_to_stdout(const struct lat_options *opt)
 static const char *const embedded_only[N_EMBEDDED] = {"server-delay-us", "server-jitter-us", "server-spin-us",
 						      "transport", "l1-bytes"};
 
-struct given {
+struct lat_given {
 	bool mode, rounds, clients, embedded[N_EMBEDDED];
 };
 
 static void
-note_given(struct cli_option *options, size_t n, struct given *given)
+note_given(struct cli_option *options, size_t n, struct lat_given *given)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (strcmp(options[i].name, "mode") == 0)
@@ -196,7 +196,7 @@ probe_outputs(const struct lat_options *opt)
 
 /* What needs more than one option. Returns 0 or CLI_EXIT_USAGE. */
 static int
-check_options(const struct cli *cli, struct lat_options *opt, const struct given *given)
+check_options(const struct cli *cli, struct lat_options *opt, const struct lat_given *given)
 {
 	if (opt->compare && given->mode)
 		return cli_usage_error(cli, "--mode and --compare exclude each other");
@@ -249,7 +249,7 @@ bool
 lat_options_parse(struct lat_options *opt, int argc, char **argv, int *ret_status)
 {
 	static const char *const mode_words[] = {"async", "polled", "sync", "floor", NULL};
-	struct given given = {0};
+	struct lat_given given = {0};
 	struct cli_option options[] = {
 		CLI_TEXT("endpoint", "EP", &opt->endpoint, "a running server; without it, one is embedded"),
 		KEYS_OPTION_ROWS(&opt->keys),

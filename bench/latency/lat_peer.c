@@ -41,7 +41,7 @@
 
 extern char **environ;
 
-struct peer {
+struct lat_peer {
 	struct lat *lat;
 	pid_t pid; /* 0: none */
 	FILE *to, *from;
@@ -65,7 +65,7 @@ wait_for_end(pid_t pid)
 static void
 peer_close(void *self)
 {
-	struct peer *peer = self;
+	struct lat_peer *peer = self;
 
 	if (!peer)
 		return;
@@ -114,7 +114,7 @@ out_actions:
 }
 
 static int
-start(struct peer *peer, const char *command)
+start(struct lat_peer *peer, const char *command)
 {
 	int there[2], back[2];
 	int error;
@@ -154,7 +154,7 @@ static int
 peer_open(struct lat *lat, void **ret_self)
 {
 	const struct lat_options *opt = lat->opt;
-	struct peer *peer = calloc(1, sizeof(*peer));
+	struct lat_peer *peer = calloc(1, sizeof(*peer));
 	char command[COMMAND_BYTES], text[SAY_ERROR];
 	int error, n;
 
@@ -236,7 +236,7 @@ take_line(struct lat_result *result, char *line)
 static int
 peer_run(void *self, struct lat_result *result, uint64_t requests)
 {
-	struct peer *peer = self;
+	struct lat_peer *peer = self;
 	char line[LINE_BYTES];
 	struct lat_pace pace;
 

@@ -42,7 +42,7 @@ static const struct {
 	[LAT_FLOOR] = {"#555555", "1 2"},  [LAT_PEER] = {"#cc79a7", "10 3 2 3"},
 };
 
-struct panel {
+struct lat_panel {
 	const char *title;
 	double left;      /* in the picture */
 	double low, high; /* powers of ten of y */
@@ -59,7 +59,7 @@ answer_hist(const struct lat *lat, unsigned int mode)
 }
 
 static void
-fill_panel(const struct lat *lat, struct panel *panel, bool is_stall)
+fill_panel(const struct lat *lat, struct lat_panel *panel, bool is_stall)
 {
 	double low = 1e18, high = 1;
 	uint64_t most = 0;
@@ -87,13 +87,13 @@ fill_panel(const struct lat *lat, struct panel *panel, bool is_stall)
 }
 
 static double
-x_of(const struct panel *panel, double nines)
+x_of(const struct lat_panel *panel, double nines)
 {
 	return panel->left + PANEL_WIDTH * nines / panel->nines;
 }
 
 static double
-y_of(const struct panel *panel, double value)
+y_of(const struct lat_panel *panel, double value)
 {
 	double share = (log10(fmax(1, value)) - panel->low) / (panel->high - panel->low);
 
@@ -116,7 +116,7 @@ put_text(FILE *out, double x, double y, const char *anchor, const char *style, c
 }
 
 static void
-put_grid(FILE *out, const struct panel *panel)
+put_grid(FILE *out, const struct lat_panel *panel)
 {
 	static const char *const shares[MAX_NINES + 1] = {"0", "90", "99", "99.9", "99.99", "99.999"};
 	static const char *const powers[] = {"1 ns", "10 ns", "100 ns", "1 us", "10 us", "100 us",
@@ -140,7 +140,7 @@ put_grid(FILE *out, const struct panel *panel)
 }
 
 static void
-put_curve(FILE *out, const struct panel *panel, unsigned int mode)
+put_curve(FILE *out, const struct lat_panel *panel, unsigned int mode)
 {
 	const struct scout__hist *hist = panel->hists[mode];
 	double nines, q;
@@ -160,7 +160,7 @@ put_curve(FILE *out, const struct panel *panel, unsigned int mode)
 
 /* Of both panels: a line, the mode's name, and the two medians. */
 static void
-put_legend(FILE *out, const struct panel *panels)
+put_legend(FILE *out, const struct lat_panel *panels)
 {
 	char text[LAT_TEXT_BYTES], cell[LAT_CELL];
 	double x = panels[0].left;
@@ -216,7 +216,7 @@ put_head(FILE *out, const struct lat *lat)
 int
 lat_write_plot(struct lat *lat, const char *path)
 {
-	struct panel panels[N_PANELS] = {
+	struct lat_panel panels[N_PANELS] = {
 		{.title = "time to the answer (seen, or the round trip)", .left = 80},
 		{.title = "time that one step of the scheduler spends asking", .left = 80 + PANEL_WIDTH + 100},
 	};

@@ -32,7 +32,7 @@
 #define FINISH_BATCH 256u
 #define LOOKUP_FIXED_BYTES 64u /* more than the fields of a LOOKUP take */
 
-struct sync {
+struct lat_sync {
 	struct lat *lat;
 	void *ctx;
 	struct scout__inproc *inproc; /* whose the context is; NULL: our own */
@@ -88,7 +88,7 @@ lat_answer_bytes(void)
 }
 
 static int
-send_frame(struct sync *sync, struct scout__writer *w, uint32_t op_count)
+send_frame(struct lat_sync *sync, struct scout__writer *w, uint32_t op_count)
 {
 	int rc;
 
@@ -108,7 +108,7 @@ send_frame(struct sync *sync, struct scout__writer *w, uint32_t op_count)
 
 /* The next frame of answers. Returns 0, INTERRUPTED or -1. */
 static int
-receive_frame(struct sync *sync, struct scout__frame *ret_frame, struct scout__reader *ret_ops)
+receive_frame(struct lat_sync *sync, struct scout__frame *ret_frame, struct scout__reader *ret_ops)
 {
 	int len = zmq_recv(sync->socket, sync->in, ANSWER_ROOM, 0);
 	int status;
@@ -131,7 +131,7 @@ receive_frame(struct sync *sync, struct scout__frame *ret_frame, struct scout__r
 
 /* Wait for the answer to @corr; others before it are dropped. */
 static int
-wait_answer(struct sync *sync, uint64_t corr, struct scout__frame *ret_frame, struct scout__op *ret_op)
+wait_answer(struct lat_sync *sync, uint64_t corr, struct scout__frame *ret_frame, struct scout__op *ret_op)
 {
 	struct scout__reader ops;
 	struct scout__str text = {"", 0};
@@ -165,7 +165,7 @@ random_word(void)
 }
 
 static int
-say_hello(struct sync *sync)
+say_hello(struct lat_sync *sync)
 {
 	const char *name = sync->lat->opt->name_space;
 	struct scout__writer w = {.buf = sync->out, .cap = sync->room};
@@ -199,7 +199,7 @@ say_hello(struct sync *sync)
 }
 
 static int
-open_socket(struct sync *sync)
+open_socket(struct lat_sync *sync)
 {
 	int timeout_ms = (int)lat_timeout_ms(sync->lat->opt);
 	const int zero = 0, one = 1;
@@ -233,7 +233,7 @@ open_socket(struct sync *sync)
 static void
 sync_close(void *self)
 {
-	struct sync *sync = self;
+	struct lat_sync *sync = self;
 
 	if (!sync)
 		return;
@@ -252,7 +252,7 @@ sync_close(void *self)
 static int
 sync_open(struct lat *lat, void **ret_self)
 {
-	struct sync *sync = calloc(1, sizeof(*sync));
+	struct lat_sync *sync = calloc(1, sizeof(*sync));
 
 	if (!sync)
 		return lat_fail(lat, "out of memory");
@@ -278,7 +278,7 @@ err_close:
 
 /* One blocking round trip. Returns 0, INTERRUPTED or -1. */
 static int
-round_trip(struct sync *sync, uint64_t ticket, uint64_t prompt, struct scout__lookup_reply *ret_reply)
+round_trip(struct lat_sync *sync, uint64_t ticket, uint64_t prompt, struct scout__lookup_reply *ret_reply)
 {
 	const uint8_t *hashes = lat_keys_hashes(&sync->lat->keys, prompt);
 	struct scout__writer w = {.buf = sync->out, .cap = sync->room};
@@ -299,7 +299,7 @@ round_trip(struct sync *sync, uint64_t ticket, uint64_t prompt, struct scout__lo
 
 /* End @n sessions, and wait until it is done. */
 static int
-finish_tickets(struct sync *sync, const uint64_t *tickets, uint64_t n)
+finish_tickets(struct lat_sync *sync, const uint64_t *tickets, uint64_t n)
 {
 	struct scout__writer w = {.buf = sync->out, .cap = sync->room};
 	uint64_t last = sync->next_corr + n - 1;
@@ -329,7 +329,7 @@ finish_tickets(struct sync *sync, const uint64_t *tickets, uint64_t n)
 
 /* One step: what has arrived, each asked and answered in turn; then all are ended. *ret_asked counts them. */
 static int
-sync_step(struct sync *sync, struct lat_result *result, struct lat_arrivals *arrivals, uint64_t *ret_asked)
+sync_step(struct lat_sync *sync, struct lat_result *result, struct lat_arrivals *arrivals, uint64_t *ret_asked)
 {
 	struct scout__lookup_reply reply;
 	const uint64_t inflight = sync->lat->opt->inflight, begin_ns = scout__now_ns();
@@ -363,7 +363,7 @@ sync_step(struct sync *sync, struct lat_result *result, struct lat_arrivals *arr
 static int
 sync_run(void *self, struct lat_result *result, uint64_t requests)
 {
-	struct sync *sync = self;
+	struct lat_sync *sync = self;
 	struct lat_arrivals arrivals;
 	struct lat_pace pace;
 	uint64_t n;

@@ -34,7 +34,7 @@
 #define ID_BYTES 40
 #define STEP_NS 2000000
 
-struct bench {
+struct micro_ahead {
 	uint64_t live, fresh, chunks, rounds, ahead_us, wait_us, spin_us;
 	bool busy;
 	uint8_t *hashes;
@@ -54,7 +54,7 @@ die(const char *what, const char *text)
 }
 
 static void
-make_questions(struct bench *b)
+make_questions(struct micro_ahead *b)
 {
 	uint64_t bytes = b->chunks * HASH_BYTES;
 
@@ -77,7 +77,7 @@ make_questions(struct bench *b)
 
 /* Request @i is a new one from now on. */
 static void
-renew_question(struct bench *b, uint64_t i)
+renew_question(struct micro_ahead *b, uint64_t i)
 {
 	(void)snprintf(b->ids[i], ID_BYTES, "cmpl-7f3a1c52-40d8-4be1-%012" PRIx64, b->next_id++);
 }
@@ -93,7 +93,7 @@ rest(void)
 
 /* Work that is not about the cache: of the GPU, which the scheduler waits for, or (--busy) its own. */
 static void
-work(const struct bench *b)
+work(const struct micro_ahead *b)
 {
 	struct timespec ts = {.tv_sec = (time_t)(b->ahead_us / 1000000),
 			      .tv_nsec = (long)(b->ahead_us % 1000000) * 1000};
@@ -108,7 +108,7 @@ work(const struct bench *b)
 }
 
 static void
-count(struct bench *b, int rc)
+count(struct micro_ahead *b, int rc)
 {
 	if (rc < 0)
 		die("lookup", scout_strerror(rc));
@@ -117,7 +117,7 @@ count(struct bench *b, int rc)
 }
 
 static void
-finish(struct bench *b, uint64_t n)
+finish(struct micro_ahead *b, uint64_t n)
 {
 	struct scout_hit hit;
 
@@ -129,7 +129,7 @@ finish(struct bench *b, uint64_t n)
 }
 
 static void
-step_of_all(struct bench *b, bool ahead, bool waits)
+step_of_all(struct micro_ahead *b, bool ahead, bool waits)
 {
 	struct scout_hit hit;
 	uint64_t start_ns;
@@ -161,7 +161,7 @@ step_of_all(struct bench *b, bool ahead, bool waits)
 
 /* Of the queue, the last ones are new. */
 static void
-step_of_few(struct bench *b)
+step_of_few(struct micro_ahead *b)
 {
 	uint64_t old = b->live - b->fresh, start_ns;
 	struct scout_hit hit;
@@ -184,7 +184,7 @@ step_of_few(struct bench *b)
 }
 
 static void
-print(const struct bench *b, const char *name)
+print(const struct micro_ahead *b, const char *name)
 {
 	say("%-10s answered at the first ask %6.2f %% of %" PRIu64 ", took p50 %" PRIu64 "  p99 %" PRIu64
 	    "  max %" PRIu64 " us\n",
@@ -193,7 +193,7 @@ print(const struct bench *b, const char *name)
 }
 
 static void
-measure(struct bench *b, const char *name, unsigned mode)
+measure(struct micro_ahead *b, const char *name, unsigned mode)
 {
 	b->asked = b->answered = 0;
 	scout__hist_init(&b->took);
@@ -209,7 +209,7 @@ measure(struct bench *b, const char *name, unsigned mode)
 int
 main(int argc, char **argv)
 {
-	struct bench b = {
+	struct micro_ahead b = {
 		.live = 64, .fresh = 1, .chunks = 32, .rounds = 200, .ahead_us = 100, .wait_us = 200, .spin_us = 0};
 	const struct cli_option options[] = {
 		CLI_NUMBER("live", &b.live, 1, MAX_LIVE, "requests that wait at once"),

@@ -41,7 +41,7 @@
 #define HOLD_US 10000000u
 #define SLEEP_NS 1000000
 
-struct bench {
+struct micro_client {
 	uint64_t live, chunks, rounds;
 	bool pin;
 	uint8_t *hashes; /* live * chunks */
@@ -89,7 +89,7 @@ measure_clock(void)
 /* ---- the question ---- */
 
 static void
-make_questions(struct bench *b)
+make_questions(struct micro_client *b)
 {
 	uint64_t bytes = b->chunks * HASH_BYTES;
 
@@ -113,14 +113,14 @@ make_questions(struct bench *b)
 
 /* New ids, as engines make them: as long as a UUID. */
 static void
-name_questions(struct bench *b)
+name_questions(struct micro_client *b)
 {
 	for (uint64_t i = 0; i < b->live; i++)
 		(void)snprintf(b->ids[i], ID_BYTES, "cmpl-7f3a1c52-40d8-4be1-%012" PRIx64, b->next_id++);
 }
 
 static void
-warm(struct bench *b, const struct scout_lookup *q)
+warm(struct micro_client *b, const struct scout_lookup *q)
 {
 	const uint8_t *p = q->hashes;
 	uint64_t sum = 0;
@@ -131,7 +131,7 @@ warm(struct bench *b, const struct scout_lookup *q)
 }
 
 static void
-chill(struct bench *b, const struct scout_lookup *q)
+chill(struct micro_client *b, const struct scout_lookup *q)
 {
 #if defined(__x86_64__)
 	const uint8_t *p = q->hashes;
@@ -151,7 +151,7 @@ chill(struct bench *b, const struct scout_lookup *q)
 
 /* With --pin, main runs on CPU 0 and what is started meanwhile on CPU 1: threads inherit it. */
 static void
-run_on(const struct bench *b, int cpu)
+run_on(const struct micro_client *b, int cpu)
 {
 	cpu_set_t set;
 
@@ -207,7 +207,7 @@ start_client(const struct scout_server *server, uint32_t spin_us)
 }
 
 static void
-finish_all(struct bench *b, struct scout_client *client)
+finish_all(struct micro_client *b, struct scout_client *client)
 {
 	scout_step_begin(client);
 	for (uint64_t i = 0; i < b->live; i++)
@@ -218,7 +218,7 @@ finish_all(struct bench *b, struct scout_client *client)
 /* ---- pending ---- */
 
 static void
-ask_all(struct bench *b, struct scout_client *client)
+ask_all(struct micro_client *b, struct scout_client *client)
 {
 	struct scout_hit hit;
 
@@ -231,14 +231,14 @@ ask_all(struct bench *b, struct scout_client *client)
 }
 
 static void
-count(const struct bench *b, struct scout__hist *hist)
+count(const struct micro_client *b, struct scout__hist *hist)
 {
 	for (uint64_t i = 0; i < b->live; i++)
 		scout__hist_add(hist, b->stamps[i + 1] - b->stamps[i]);
 }
 
 static void
-measure_pending(struct bench *b, uint64_t clock_p50)
+measure_pending(struct micro_client *b, uint64_t clock_p50)
 {
 	run_on(b, 1);
 	struct scout_server *server = start_server(HOLD_US);
@@ -281,14 +281,14 @@ measure_pending(struct bench *b, uint64_t clock_p50)
 
 /* ---- submit ---- */
 
-enum source {
+enum submit_case {
 	HOT,
 	COLD,
 	SLEEP
 };
 
 static void
-submit_all(struct bench *b, struct scout_client *client, struct scout__hist *hist, enum source source)
+submit_all(struct micro_client *b, struct scout_client *client, struct scout__hist *hist, enum submit_case source)
 {
 	struct scout_hit hit;
 	uint64_t start_ns;
@@ -315,7 +315,7 @@ submit_all(struct bench *b, struct scout_client *client, struct scout__hist *his
 }
 
 static void
-measure_submit(struct bench *b, uint64_t clock_p50)
+measure_submit(struct micro_client *b, uint64_t clock_p50)
 {
 	static const char *const names[] = {"submit, hashes hot", "submit, hashes cold", "submit, after a sleep"};
 	run_on(b, 1);
@@ -328,7 +328,7 @@ measure_submit(struct bench *b, uint64_t clock_p50)
 		scout__hist_init(&hists[source]);
 	for (uint64_t round = 0; round < b->rounds / 4 + 1; round++)
 		for (int source = HOT; source <= SLEEP; source++)
-			submit_all(b, client, &hists[source], (enum source)source);
+			submit_all(b, client, &hists[source], (enum submit_case)source);
 	for (int source = HOT; source <= SLEEP; source++)
 		print(names[source], &hists[source], clock_p50);
 	scout_client_free(client);
@@ -338,7 +338,7 @@ measure_submit(struct bench *b, uint64_t clock_p50)
 int
 main(int argc, char **argv)
 {
-	struct bench b = {.live = 64, .chunks = 256, .rounds = 1000};
+	struct micro_client b = {.live = 64, .chunks = 256, .rounds = 1000};
 	const struct cli_option options[] = {
 		CLI_NUMBER("live", &b.live, 1, MAX_LIVE, "requests that wait at once"),
 		CLI_NUMBER("chunks", &b.chunks, 1, 4096, "hashes of a lookup"),

@@ -37,7 +37,7 @@
 #define LINE 64
 
 /* Who sleeps on an eventfd, and says so before. */
-struct sleeper {
+struct crowd_sleeper {
 	int fd;
 	atomic_uint sleeps;
 };
@@ -45,14 +45,14 @@ struct sleeper {
 struct crowd;
 
 /* Numbers that grow: how many were asked, given back, answered. */
-struct client {
+struct crowd_client {
 	_Alignas(LINE) atomic_uint_fast64_t asked, given;   /* main */
 	_Alignas(LINE) atomic_uint_fast64_t sent, returned; /* client, for the server */
 	atomic_uint_fast64_t seen;                          /* client, for main: answered */
 	_Alignas(LINE) atomic_uint_fast64_t answered;       /* server */
 	_Alignas(LINE) atomic_bool is_listed;               /* in crowd.ready */
-	struct client *next_ready;
-	_Alignas(LINE) struct sleeper sleeper;
+	struct crowd_client *next_ready;
+	_Alignas(LINE) struct crowd_sleeper sleeper;
 	struct crowd *crowd;
 	pthread_t thread;
 	/* main */
@@ -61,10 +61,10 @@ struct client {
 
 struct crowd {
 	uint64_t n, inflight, requests;
-	struct client clients[CLIENTS_MAX];
+	struct crowd_client clients[CLIENTS_MAX];
 	atomic_bool stop;
-	struct sleeper server;
-	_Alignas(LINE) _Atomic(struct client *) ready; /* clients -> server: a stack, taken whole */
+	struct crowd_sleeper server;
+	_Alignas(LINE) _Atomic(struct crowd_client *) ready; /* clients -> server: a stack, taken whole */
 	pthread_t thread;
 };
 
@@ -79,7 +79,7 @@ die(const char *what, const char *text)
 
 /* After what the other is to see was stored. */
 static void
-ring(struct sleeper *sleeper)
+ring(struct crowd_sleeper *sleeper)
 {
 	const uint64_t one = 1;
 
@@ -90,14 +90,14 @@ ring(struct sleeper *sleeper)
 
 /* To be followed by a last look, then by nap() or wake(). */
 static void
-lie_down(struct sleeper *sleeper)
+lie_down(struct crowd_sleeper *sleeper)
 {
 	atomic_store_explicit(&sleeper->sleeps, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
 static void
-nap(const struct sleeper *sleeper)
+nap(const struct crowd_sleeper *sleeper)
 {
 	uint64_t count;
 
@@ -106,7 +106,7 @@ nap(const struct sleeper *sleeper)
 
 /* A ring that came meanwhile ends the next nap early: no harm. */
 static void
-wake(struct sleeper *sleeper)
+wake(struct crowd_sleeper *sleeper)
 {
 	atomic_store_explicit(&sleeper->sleeps, 0, memory_order_relaxed);
 }
@@ -115,7 +115,7 @@ wake(struct sleeper *sleeper)
 
 /* Hand on what is new, in both directions. False: there was nothing. */
 static bool
-carry(struct client *c)
+carry(struct crowd_client *c)
 {
 	uint64_t asked = atomic_load_explicit(&c->asked, memory_order_acquire);
 	uint64_t given = atomic_load_explicit(&c->given, memory_order_acquire);
@@ -143,7 +143,7 @@ static void *
 client_main(void *arg)
 {
 	const struct sched_param no_priority = {.sched_priority = 0};
-	struct client *c = arg;
+	struct crowd_client *c = arg;
 
 	(void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &no_priority); /* as couriers are */
 	while (!atomic_load(&c->crowd->stop)) {
@@ -161,7 +161,7 @@ client_main(void *arg)
 static bool
 serve(struct crowd *crowd)
 {
-	struct client *c = atomic_exchange(&crowd->ready, NULL), *next;
+	struct crowd_client *c = atomic_exchange(&crowd->ready, NULL), *next;
 	bool any = c != NULL;
 
 	for (; c; c = next) {
@@ -198,7 +198,7 @@ server_main(void *arg)
 
 /* One step of one client. Returns how many requests ended. */
 static uint64_t
-step(struct client *c, uint64_t inflight, uint64_t *left)
+step(struct crowd_client *c, uint64_t inflight, uint64_t *left)
 {
 	uint64_t seen = atomic_load_explicit(&c->seen, memory_order_acquire);
 	uint64_t ended = seen - c->n_given, room = inflight - (c->n_asked - c->n_given);

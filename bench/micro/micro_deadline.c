@@ -36,7 +36,7 @@
 #define MAX_LIVE 1024u
 #define MAX_SAMPLES 1000000u
 
-struct silent {
+struct silent_server {
 	void *zmq;
 	char endpoint[64];
 	pthread_t thread;
@@ -96,7 +96,7 @@ serve(void *router)
 static void *
 silent_main(void *arg)
 {
-	struct silent *s = arg;
+	struct silent_server *s = arg;
 	void *router = zmq_socket(s->zmq, ZMQ_ROUTER);
 	int zero = 0, hwm = 0;
 
@@ -267,7 +267,7 @@ timed_batch(const char *endpoint, uint32_t timeout_ms, size_t n, int64_t *const 
 static void
 deadlines(size_t n, uint32_t timeout_ms)
 {
-	struct silent s = {.zmq = zmq_ctx_new()};
+	struct silent_server s = {.zmq = zmq_ctx_new()};
 	int64_t *late[LATENESSES];
 
 	for (int k = 0; k < LATENESSES; k++)

@@ -29,7 +29,7 @@
 #define SAMPLE_NS_MAX 160e6
 #define SPREAD_MAX 0.02
 
-struct job {
+struct hash_job {
 	struct scout_hasher *hasher;
 	struct scout__sha256 sha;
 	uint32_t tokens[N_TOKENS];
@@ -39,15 +39,15 @@ struct job {
 	uint8_t *hashes;
 };
 
-struct timing {
+struct hash_timing {
 	double ns; /* for each token, median */
 	double spread;
 };
 
-typedef bool (*pass_fn)(struct job *job);
+typedef bool (*pass_fn)(struct hash_job *job);
 
 static bool
-pass_hash(struct job *job)
+pass_hash(struct hash_job *job)
 {
 	size_t n;
 
@@ -55,7 +55,7 @@ pass_hash(struct job *job)
 }
 
 static bool
-pass_floor(struct job *job)
+pass_floor(struct hash_job *job)
 {
 	size_t i, n = N_TOKENS / job->block_tokens;
 
@@ -85,7 +85,7 @@ compare(const void *a, const void *b)
 }
 
 static bool
-measure(struct job *job, pass_fn pass, struct timing *ret_timing)
+measure(struct hash_job *job, pass_fn pass, struct hash_timing *ret_timing)
 {
 	double samples[N_SAMPLES], start, spread;
 	size_t repeat = 1, i, k;
@@ -116,7 +116,7 @@ head_bytes(uint32_t value)
 }
 
 static bool
-prepare(struct job *job, uint32_t block_tokens)
+prepare(struct hash_job *job, uint32_t block_tokens)
 {
 	struct scout_hasher_config cfg;
 	size_t block, i, longest = 0;
@@ -147,7 +147,7 @@ prepare(struct job *job, uint32_t block_tokens)
 }
 
 static void
-release(struct job *job)
+release(struct hash_job *job)
 {
 	scout_hasher_free(job->hasher);
 	scout__sha256_fini(&job->sha);
@@ -158,8 +158,8 @@ release(struct job *job)
 static bool
 report(uint32_t block_tokens)
 {
-	static struct job job; /* too large for the stack */
-	struct timing hash, floor_of_it;
+	static struct hash_job job; /* too large for the stack */
+	struct hash_timing hash, floor_of_it;
 	bool ok;
 
 	memset(&job, 0, sizeof(job));

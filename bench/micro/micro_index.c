@@ -23,7 +23,7 @@
 #define HASH_BYTES 32u
 #define SLOT_BYTES 64u
 
-struct bench {
+struct micro_index {
 	struct scout__l1 l1;
 	struct scout__chunk_index *index;
 	uint64_t seed;
@@ -45,14 +45,14 @@ mix(uint64_t x)
 }
 
 static uint64_t
-draw(struct bench *b)
+draw(struct micro_index *b)
 {
 	return mix(b->random++);
 }
 
 /* Chunk @i of prefix @prefix: what a digest looks like. */
 static void
-make_key(const struct bench *b, uint64_t prefix, uint32_t version, uint32_t i, uint8_t *ret_hash)
+make_key(const struct micro_index *b, uint64_t prefix, uint32_t version, uint32_t i, uint8_t *ret_hash)
 {
 	uint64_t x = mix(mix(mix(b->seed + version) ^ prefix) ^ i);
 
@@ -63,7 +63,7 @@ make_key(const struct bench *b, uint64_t prefix, uint32_t version, uint32_t i, u
 }
 
 static void
-make_prefix(const struct bench *b, uint64_t prefix, uint32_t version, uint8_t *ret_hashes)
+make_prefix(const struct micro_index *b, uint64_t prefix, uint32_t version, uint8_t *ret_hashes)
 {
 	for (uint32_t i = 0; i < PREFIX; i++)
 		make_key(b, prefix, version, i, ret_hashes + (size_t)i * HASH_BYTES);
@@ -77,7 +77,7 @@ fail(const char *what)
 }
 
 static SCOUT_ON_LOOP void
-wait_for_extent(struct bench *b)
+wait_for_extent(struct micro_index *b)
 {
 	struct pollfd ready = {.fd = b->l1.pool.ready_fd, .events = POLLIN};
 	struct scout__extent *extent;
@@ -91,7 +91,7 @@ wait_for_extent(struct bench *b)
 
 /* Chunk @i of @prefix, whose chunks before it were stored lately. As the server does it for one STORE. */
 static SCOUT_ON_LOOP void
-store(struct bench *b, uint64_t prefix, uint32_t i, const uint8_t *hash)
+store(struct micro_index *b, uint64_t prefix, uint32_t i, const uint8_t *hash)
 {
 	uint32_t *entries = b->entries[prefix % 64];
 	enum scout__reserve got;
@@ -112,7 +112,7 @@ store(struct bench *b, uint64_t prefix, uint32_t i, const uint8_t *hash)
  * neighbours in a prefix are not neighbours in memory. 1: one after the other.
  */
 static SCOUT_ON_LOOP void
-fill(struct bench *b, uint64_t interleave, struct scout__hist *per_store)
+fill(struct micro_index *b, uint64_t interleave, struct scout__hist *per_store)
 {
 	uint8_t hash[HASH_BYTES];
 
@@ -136,7 +136,7 @@ fill(struct bench *b, uint64_t interleave, struct scout__hist *per_store)
 
 /* Evict and replace every chunk about once, in the order that random use has left. */
 static SCOUT_ON_LOOP void
-churn(struct bench *b, struct scout__hist *per_store)
+churn(struct micro_index *b, struct scout__hist *per_store)
 {
 	uint8_t hash[HASH_BYTES];
 
@@ -160,7 +160,7 @@ churn(struct bench *b, struct scout__hist *per_store)
 
 /* One lookup with its finish. Returns the hit length. */
 static SCOUT_ON_LOOP uint32_t
-look_up_and_finish(struct bench *b, const uint8_t *hashes)
+look_up_and_finish(struct micro_index *b, const uint8_t *hashes)
 {
 	uint32_t entries[PREFIX];
 	uint32_t found = scout__index_find_run(b->index, 1, hashes, PREFIX, entries);
@@ -177,7 +177,7 @@ look_up_and_finish(struct bench *b, const uint8_t *hashes)
 }
 
 static void
-print(const struct bench *b, const char *what, const struct scout__hist *hist, const char *unit)
+print(const struct micro_index *b, const char *what, const struct scout__hist *hist, const char *unit)
 {
 	say("%-10" PRIu64 " %-34s p50 %8.2f  p99 %8.2f  p99.9 %8.2f  max %9.2f %s  (n %" PRIu64 ")\n", b->n_chunks,
 	    what, (double)scout__hist_quantile(hist, 0.5) / 1e3, (double)scout__hist_quantile(hist, 0.99) / 1e3,
@@ -186,7 +186,7 @@ print(const struct bench *b, const char *what, const struct scout__hist *hist, c
 
 /* @hot: the same 16 prefixes again and again. */
 static SCOUT_ON_LOOP void
-measure_hits(struct bench *b, const char *what, uint32_t passes, bool hot)
+measure_hits(struct micro_index *b, const char *what, uint32_t passes, bool hot)
 {
 	struct scout__hist *hist = malloc(sizeof(*hist));
 	uint8_t hashes[PREFIX * HASH_BYTES];
@@ -210,7 +210,7 @@ measure_hits(struct bench *b, const char *what, uint32_t passes, bool hot)
 }
 
 static SCOUT_ON_LOOP void
-measure_misses(struct bench *b, uint32_t passes)
+measure_misses(struct micro_index *b, uint32_t passes)
 {
 	struct scout__hist *hist = malloc(sizeof(*hist));
 	uint8_t hashes[PREFIX * HASH_BYTES];
@@ -240,7 +240,7 @@ measure_misses(struct bench *b, uint32_t passes)
 
 /* Are the keys of all prefixes there? A policy may prefer older ones that were read to what churn() has stored. */
 static SCOUT_ON_LOOP bool
-all_are_there(const struct bench *b)
+all_are_there(const struct micro_index *b)
 {
 	uint8_t hash[HASH_BYTES];
 
@@ -256,7 +256,7 @@ all_are_there(const struct bench *b)
 
 /* Probes of random stored keys, 4096 keys to a batch, keys made outside the clock. */
 static SCOUT_ON_LOOP void
-measure_probes(struct bench *b, uint32_t batches)
+measure_probes(struct micro_index *b, uint32_t batches)
 {
 	const uint32_t n = 4096;
 	uint8_t *hashes = malloc((size_t)n * HASH_BYTES);
@@ -303,7 +303,7 @@ resident_bytes(void)
 }
 
 static SCOUT_ON_LOOP void
-run(struct bench *b, uint64_t n_chunks, uint64_t interleave, uint32_t passes)
+run(struct micro_index *b, uint64_t n_chunks, uint64_t interleave, uint32_t passes)
 {
 	struct scout__log log = {0};
 	const uint64_t shard_bytes = SLOT_BYTES;
@@ -409,7 +409,7 @@ main(int argc, char **argv)
 		sizes[n_sizes++] = 10000000;
 	for (size_t i = 0; i < n_sizes; i++) {
 		for (uint64_t interleave = 1; interleave <= 64; interleave *= 64) {
-			struct bench b = {.seed = seed, .random = mix(seed), .eviction = eviction};
+			struct micro_index b = {.seed = seed, .random = mix(seed), .eviction = eviction};
 
 			run(&b, sizes[i], interleave, (uint32_t)passes);
 		}

@@ -24,7 +24,7 @@
 #define MAX_ROUNDS 1000u
 #define TIMEOUT_MS 60000u
 
-enum phase {
+enum l2_phase {
 	STORE,
 	EXISTS,
 	LOAD,
@@ -33,7 +33,7 @@ enum phase {
 	N_PHASES
 };
 
-struct bench {
+struct micro_l2 {
 	struct scout__l2 *l2;
 	const struct l2_floor *floor; /* or NULL */
 	uint32_t n;
@@ -69,7 +69,7 @@ must_alloc(size_t n, size_t size)
 }
 
 static void
-make_keys(struct bench *b, uint32_t round)
+make_keys(struct micro_l2 *b, uint32_t round)
 {
 	struct scout__l2_fingerprint fingerprint = {{'b', 'e', 'n', 'c', 'h'}};
 	uint8_t hash[32] = {0};
@@ -93,7 +93,7 @@ make_keys(struct bench *b, uint32_t round)
 static void
 on_done(void *user, struct scout__l2_op *op)
 {
-	struct bench *b = user;
+	struct micro_l2 *b = user;
 
 	if (op->result != SCOUT__L2_OK) {
 		complain("%s: %s (detail %d)", scout__l2_what_name(op->what), scout__l2_result_name(op->result),
@@ -104,7 +104,7 @@ on_done(void *user, struct scout__l2_op *op)
 }
 
 static SCOUT_ON_LOOP void
-submit(struct bench *b, struct scout__l2_op *op, uint64_t now_us)
+submit(struct micro_l2 *b, struct scout__l2_op *op, uint64_t now_us)
 {
 	op->done = on_done;
 	op->user = b;
@@ -114,7 +114,7 @@ submit(struct bench *b, struct scout__l2_op *op, uint64_t now_us)
 }
 
 static SCOUT_ON_LOOP void
-wait_all(struct bench *b)
+wait_all(struct micro_l2 *b)
 {
 	struct pollfd fd = {.fd = scout__l2_fd(b->l2), .events = POLLIN};
 
@@ -126,7 +126,7 @@ wait_all(struct bench *b)
 }
 
 static SCOUT_ON_LOOP uint64_t
-run_objects(struct bench *b, enum scout__l2_what what, uint8_t *data)
+run_objects(struct micro_l2 *b, enum scout__l2_what what, uint8_t *data)
 {
 	uint64_t begin_us = scout__now_us();
 
@@ -145,7 +145,7 @@ run_objects(struct bench *b, enum scout__l2_what what, uint8_t *data)
 
 /* One batch of all keys, as a lookup asks. */
 static SCOUT_ON_LOOP uint64_t
-run_exists(struct bench *b)
+run_exists(struct micro_l2 *b)
 {
 	uint64_t begin_us = scout__now_us();
 
@@ -171,7 +171,7 @@ cpu_us(void)
 }
 
 static void
-record(struct bench *b, enum phase phase, uint32_t round, uint64_t us)
+record(struct micro_l2 *b, enum l2_phase phase, uint32_t round, uint64_t us)
 {
 	uint64_t now_us = cpu_us();
 
@@ -181,7 +181,7 @@ record(struct bench *b, enum phase phase, uint32_t round, uint64_t us)
 }
 
 static SCOUT_ON_LOOP void
-run_adapter(struct bench *b, uint32_t round)
+run_adapter(struct micro_l2 *b, uint32_t round)
 {
 	b->begin_cpu_us = cpu_us();
 	record(b, STORE, round, run_objects(b, SCOUT__L2_STORE, b->data));
@@ -197,7 +197,7 @@ run_adapter(struct bench *b, uint32_t round)
 }
 
 static void
-run_floor(struct bench *b, uint32_t round)
+run_floor(struct micro_l2 *b, uint32_t round)
 {
 	uint64_t begin_us = scout__now_us();
 
@@ -211,7 +211,7 @@ run_floor(struct bench *b, uint32_t round)
 
 /* By turns who goes first: what one leaves to be written back is not always the other's burden. */
 static SCOUT_ON_LOOP void
-run_round(struct bench *b, uint32_t round)
+run_round(struct micro_l2 *b, uint32_t round)
 {
 	make_keys(b, round);
 	if (b->floor && round % 2)
@@ -240,7 +240,7 @@ median_ms(uint64_t *us, uint32_t rounds)
 }
 
 static void
-print_phase(struct bench *b, const char *name, enum phase phase, enum phase floor, uint32_t rounds)
+print_phase(struct micro_l2 *b, const char *name, enum l2_phase phase, enum l2_phase floor, uint32_t rounds)
 {
 	double ms = median_ms(b->us[phase], rounds), cpu_ms = median_ms(b->cpu_us[phase], rounds);
 	double gib = (double)(b->n * b->bytes) / (1 << 30);
@@ -262,7 +262,7 @@ print_phase(struct bench *b, const char *name, enum phase phase, enum phase floo
 }
 
 static void
-find_floor(struct bench *b, const char *text)
+find_floor(struct micro_l2 *b, const char *text)
 {
 	struct scout__l2_url url;
 
@@ -287,7 +287,7 @@ log_line(void *user, int level, const char *text)
 
 /* A catalogue that is rebuilt, or a connection that is made, is not what is measured. */
 static SCOUT_ON_LOOP void
-wait_ready(struct bench *b)
+wait_ready(struct micro_l2 *b)
 {
 	uint64_t end_us = scout__now_us() + UINT64_C(1000) * TIMEOUT_MS;
 	struct scout__l2_gauges gauges;
@@ -303,7 +303,7 @@ wait_ready(struct bench *b)
 }
 
 static void
-measure(struct bench *b, const char *url, uint32_t rounds)
+measure(struct micro_l2 *b, const char *url, uint32_t rounds)
 {
 	static const struct scout__log log = {.fn = log_line, .who = "micro_l2"};
 	char err[512];
@@ -344,7 +344,7 @@ main(int argc, char **argv)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	struct bench b = {.n = 96, .bytes = 1 << 20};
+	struct micro_l2 b = {.n = 96, .bytes = 1 << 20};
 	uint64_t rounds = 9;
 	int option;
 

@@ -27,7 +27,7 @@
 
 #define MAX_OBJECTS 4096u
 
-struct bench {
+struct micro_l2_redis {
 	const char *url;
 	uint64_t objects, bytes, keys, repeat;
 	struct scout__l2 *l2;
@@ -58,14 +58,14 @@ must(void *p)
 static void
 done(void *user, struct scout__l2_op *op)
 {
-	struct bench *b = user;
+	struct micro_l2_redis *b = user;
 
 	(void)op;
 	b->ended++;
 }
 
 static void
-wait_for(struct bench *b, uint64_t n) SCOUT_ON_LOOP
+wait_for(struct micro_l2_redis *b, uint64_t n) SCOUT_ON_LOOP
 {
 	struct pollfd item = {.fd = scout__l2_fd(b->l2), .events = POLLIN};
 
@@ -79,7 +79,7 @@ wait_for(struct bench *b, uint64_t n) SCOUT_ON_LOOP
 }
 
 static void
-make_objects(struct bench *b)
+make_objects(struct micro_l2_redis *b)
 {
 	const struct scout__l2_layout layout = {
 		.name_space = "bench", .name_len = 5, .chunk_tokens = 256, .hash_bytes = 32};
@@ -113,7 +113,7 @@ make_objects(struct bench *b)
 
 /* All objects at once; seconds. */
 static double
-pass(struct bench *b, enum scout__l2_what what, uint8_t *memory) SCOUT_ON_LOOP
+pass(struct micro_l2_redis *b, enum scout__l2_what what, uint8_t *memory) SCOUT_ON_LOOP
 {
 	uint64_t begun_ns = scout__now_ns(), ended_ns;
 
@@ -144,7 +144,7 @@ pass(struct bench *b, enum scout__l2_what what, uint8_t *memory) SCOUT_ON_LOOP
 
 /* One question; nanoseconds. */
 static uint64_t
-ask(struct bench *b) SCOUT_ON_LOOP
+ask(struct micro_l2_redis *b) SCOUT_ON_LOOP
 {
 	uint64_t begun_ns = scout__now_ns();
 
@@ -168,7 +168,7 @@ ask(struct bench *b) SCOUT_ON_LOOP
 }
 
 static void
-tell(const struct bench *b, const char *what, double seconds)
+tell(const struct micro_l2_redis *b, const char *what, double seconds)
 {
 	double bytes = (double)b->objects * (double)b->bytes;
 
@@ -177,7 +177,7 @@ tell(const struct bench *b, const char *what, double seconds)
 }
 
 static void
-measure(struct bench *b)
+measure(struct micro_l2_redis *b)
 {
 	static struct scout__hist hist;
 
@@ -201,7 +201,7 @@ measure(struct bench *b)
 int
 main(int argc, char **argv)
 {
-	struct bench b = {.objects = 96, .bytes = 1 << 20, .keys = 256, .repeat = 200};
+	struct micro_l2_redis b = {.objects = 96, .bytes = 1 << 20, .keys = 256, .repeat = 200};
 	const struct cli_option options[] = {
 		CLI_TEXT("url", "URL", &b.url, "redis://host:port; needed"),
 		CLI_NUMBER("objects", &b.objects, 1, MAX_OBJECTS, "objects to store and load"),

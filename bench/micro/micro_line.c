@@ -18,7 +18,7 @@
 #include "clock.h"
 #include "say.h"
 
-struct line {
+struct micro_line {
 	_Alignas(64) atomic_uint turn; /* 0: main's, 1: the other's */
 	_Alignas(64) uint64_t trips;
 	cpu_set_t cpus[2];
@@ -32,7 +32,7 @@ die(const char *what, const char *text)
 }
 
 static void
-wait_for(struct line *l, unsigned turn)
+wait_for(struct micro_line *l, unsigned turn)
 {
 	while (atomic_load_explicit(&l->turn, memory_order_acquire) != turn) {
 	}
@@ -41,7 +41,7 @@ wait_for(struct line *l, unsigned turn)
 static void *
 other_main(void *arg)
 {
-	struct line *l = arg;
+	struct micro_line *l = arg;
 
 	for (uint64_t i = 0; i < l->trips; i++) {
 		wait_for(l, 1);
@@ -51,7 +51,7 @@ other_main(void *arg)
 }
 
 static void
-find_cpus(struct line *l)
+find_cpus(struct micro_line *l)
 {
 	cpu_set_t all;
 	int n = 0;
@@ -68,7 +68,7 @@ find_cpus(struct line *l)
 }
 
 static uint64_t
-trip_ns(struct line *l)
+trip_ns(struct micro_line *l)
 {
 	pthread_attr_t attr;
 	pthread_t other;
@@ -92,7 +92,7 @@ trip_ns(struct line *l)
 int
 main(int argc, char **argv)
 {
-	static struct line l;
+	static struct micro_line l;
 	uint64_t rounds = 5;
 	const struct cli_option options[] = {
 		CLI_NUMBER("trips", &l.trips, 1, 1000000000, "there and back, in each round"),

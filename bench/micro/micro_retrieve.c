@@ -44,7 +44,7 @@
 static const char *const mode_words[] = {"on_retrieve", "on_lookup", "before_answer", "all", NULL};
 
 static void *
-must(struct bench *b, void *p)
+must(struct micro_retrieve *b, void *p)
 {
 	if (!p)
 		retrieve_die(b, "memory", SCOUT_ERR_NOMEM);
@@ -60,7 +60,7 @@ key_of(const uint8_t *prompt, uint64_t block)
 }
 
 static uint64_t
-begin_store(struct bench *b, struct node *node, const uint8_t *prompt, uint64_t first, uint64_t n)
+begin_store(struct micro_retrieve *b, struct retrieve_node *node, const uint8_t *prompt, uint64_t first, uint64_t n)
 {
 	const struct scout_store request = {
 		.hashes = prompt + first * HASH_BYTES,
@@ -81,7 +81,7 @@ begin_store(struct bench *b, struct node *node, const uint8_t *prompt, uint64_t 
 
 /* In parts that the queue to the second tier has room for: a quarter of the pool. */
 static uint64_t
-part_of(const struct bench *b)
+part_of(const struct micro_retrieve *b)
 {
 	uint64_t n = b->opt.chunks / 4, pages = b->mem.n_blocks / BLOCKS;
 
@@ -90,7 +90,7 @@ part_of(const struct bench *b)
 }
 
 static void
-store(struct bench *b, struct node *node, const uint8_t *prompt)
+store(struct micro_retrieve *b, struct retrieve_node *node, const uint8_t *prompt)
 {
 	for (uint64_t at = 0; at < b->opt.chunks; at += part_of(b)) {
 		uint64_t n = b->opt.chunks - at < part_of(b) ? b->opt.chunks - at : part_of(b);
@@ -130,7 +130,8 @@ ms_since(uint64_t begin_ns)
 }
 
 static void
-retrieve(struct bench *b, struct node *node, const struct scout_hit *hit, const char *id, struct sample *ret)
+retrieve(struct micro_retrieve *b, struct retrieve_node *node, const struct scout_hit *hit, const char *id,
+	 struct retrieve_sample *ret)
 {
 	const struct scout_retrieve request = {
 		.ticket = hit->ticket,
@@ -153,7 +154,7 @@ retrieve(struct bench *b, struct node *node, const struct scout_hit *hit, const 
 }
 
 static void
-verify(struct bench *b, const uint8_t *prompt, const struct sample *sample)
+verify(struct micro_retrieve *b, const uint8_t *prompt, const struct retrieve_sample *sample)
 {
 	if (!b->verifies || sample->missing)
 		return;
@@ -162,11 +163,11 @@ verify(struct bench *b, const uint8_t *prompt, const struct sample *sample)
 }
 
 /* @writer: stores the prompt meanwhile; NULL: it is there. */
-static struct sample
-measure(struct bench *b, struct node *node, const uint8_t *prompt, struct node *writer)
+static struct retrieve_sample
+measure(struct micro_retrieve *b, struct retrieve_node *node, const uint8_t *prompt, struct retrieve_node *writer)
 {
 	static unsigned n_ids;
-	struct sample sample = {0};
+	struct retrieve_sample sample = {0};
 	struct scout_hit hit;
 	char id[32];
 	const struct scout_lookup lookup = {
@@ -207,7 +208,7 @@ measure(struct bench *b, struct node *node, const uint8_t *prompt, struct node *
 }
 
 static void
-new_prompt(struct bench *b, uint8_t *prompt)
+new_prompt(struct micro_retrieve *b, uint8_t *prompt)
 {
 	static uint64_t seed;
 
@@ -221,7 +222,7 @@ new_prompt(struct bench *b, uint8_t *prompt)
 }
 
 static void
-note(struct bench *b, unsigned mode, struct sample sample)
+note(struct micro_retrieve *b, unsigned mode, struct retrieve_sample sample)
 {
 	b->samples[mode][b->n_samples[mode]++] = sample;
 	if (sample.hit == b->opt.chunks && sample.missing == 0)
@@ -232,9 +233,9 @@ note(struct bench *b, unsigned mode, struct sample sample)
 }
 
 static void
-one_turn(struct bench *b, unsigned mode, unsigned round)
+one_turn(struct micro_retrieve *b, unsigned mode, unsigned round)
 {
-	struct node node;
+	struct retrieve_node node;
 
 	retrieve_node_up(b, &node, mode, b->l1_bytes);
 	(void)measure(b, &node, b->prompts[round % 2], NULL);
@@ -246,15 +247,15 @@ one_turn(struct bench *b, unsigned mode, unsigned round)
 
 /* Decode and prefill node, both warm: the prompt before has gone the same way. */
 static void
-one_late_turn(struct bench *b, unsigned mode)
+one_late_turn(struct micro_retrieve *b, unsigned mode)
 {
-	struct node decode, prefill;
+	struct retrieve_node decode, prefill;
 
 	retrieve_node_up(b, &decode, mode, b->l1_bytes);
 	/* Up to a quarter of a pool may wait to be written. */
 	retrieve_node_up(b, &prefill, SCOUT_PREFETCH_ON_RETRIEVE, 4 * b->l1_bytes);
 	for (unsigned i = 0; i < 2; i++) {
-		struct sample sample;
+		struct retrieve_sample sample;
 
 		new_prompt(b, b->prompts[i]);
 		sample = measure(b, &decode, b->prompts[i], &prefill);
@@ -277,7 +278,7 @@ by_value(const void *a, const void *b)
 
 /* Of one field of all samples of a mode: min, median, max. */
 static void
-spread(const struct bench *b, unsigned mode, size_t offset, double ret[3])
+spread(const struct micro_retrieve *b, unsigned mode, size_t offset, double ret[3])
 {
 	double values[MAX_ROUNDS];
 	uint32_t n = b->n_samples[mode];
@@ -294,14 +295,16 @@ static const struct {
 	const char *name;
 	size_t offset;
 } fields[] = {
-	{"lookup_ms", offsetof(struct sample, lookup_ms)}, {"retrieve_ms", offsetof(struct sample, retrieve_ms)},
-	{"server_ms", offsetof(struct sample, server_ms)}, {"copy_ms", offsetof(struct sample, copy_ms)},
-	{"all_ms", offsetof(struct sample, all_ms)},
+	{"lookup_ms", offsetof(struct retrieve_sample, lookup_ms)},
+	{"retrieve_ms", offsetof(struct retrieve_sample, retrieve_ms)},
+	{"server_ms", offsetof(struct retrieve_sample, server_ms)},
+	{"copy_ms", offsetof(struct retrieve_sample, copy_ms)},
+	{"all_ms", offsetof(struct retrieve_sample, all_ms)},
 };
 #define N_FIELDS (sizeof(fields) / sizeof(fields[0]))
 
 static void
-print(const struct bench *b)
+print(const struct micro_retrieve *b)
 {
 	char chunk[TABLE_TEXT], all[TABLE_TEXT];
 
@@ -324,7 +327,7 @@ print(const struct bench *b)
 }
 
 static json_t *
-json_mode(const struct bench *b, unsigned mode)
+json_mode(const struct micro_retrieve *b, unsigned mode)
 {
 	json_t *object = json_object();
 
@@ -343,7 +346,7 @@ json_mode(const struct bench *b, unsigned mode)
 }
 
 static int
-write_json(struct bench *b)
+write_json(struct micro_retrieve *b)
 {
 	json_t *modes = json_object();
 	json_t *root =
@@ -370,7 +373,7 @@ remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 }
 
 static void
-init(struct bench *b)
+init(struct micro_retrieve *b)
 {
 	uint64_t plane_bytes[PLANES];
 
@@ -397,9 +400,9 @@ init(struct bench *b)
 }
 
 static void
-run(struct bench *b)
+run(struct micro_retrieve *b)
 {
-	struct node node;
+	struct retrieve_node node;
 
 	if (!b->opt.poll_key_ms) {
 		retrieve_node_up(b, &node, SCOUT_PREFETCH_ON_RETRIEVE, b->l1_bytes);
@@ -423,7 +426,7 @@ run(struct bench *b)
 }
 
 static bool
-parse(struct options *opt, int argc, char **argv, int *ret_status)
+parse(struct retrieve_options *opt, int argc, char **argv, int *ret_status)
 {
 	const struct cli_option options[] = {
 		CLI_TEXT("l2", "URL", &opt->l2,
@@ -469,12 +472,12 @@ parse(struct options *opt, int argc, char **argv, int *ret_status)
 int
 main(int argc, char **argv)
 {
-	static struct bench b = {.opt = {.folder = "/tmp",
-					 .mode = MODES,
-					 .chunk_bytes = 10 << 20,
-					 .chunks = 32,
-					 .rounds = 5,
-					 .lookup_timeout_ms = 60000}};
+	static struct micro_retrieve b = {.opt = {.folder = "/tmp",
+						  .mode = MODES,
+						  .chunk_bytes = 10 << 20,
+						  .chunks = 32,
+						  .rounds = 5,
+						  .lookup_timeout_ms = 60000}};
 	char folder[4096];
 	int status;
 

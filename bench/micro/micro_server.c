@@ -51,13 +51,13 @@
 #define FRAMES_MAX 64u
 #define BUDGET_US 5000000u
 
-struct batch {
+struct micro_batch {
 	uint64_t due_ns;
 	uint64_t tickets[OPS_MAX];
 	uint32_t left; /* lookups that are not answered */
 };
 
-struct bench {
+struct micro_server {
 	uint64_t stored, keys, ops, frames, seconds;
 	uint64_t n_prompts;
 	uint8_t *hashes;
@@ -73,7 +73,7 @@ struct bench {
 	uint8_t *out;
 	size_t out_cap;
 	uint64_t epoch, corr, random;
-	struct batch batches[FRAMES_MAX];
+	struct micro_batch batches[FRAMES_MAX];
 	uint32_t free_batches[FRAMES_MAX], n_free;
 	uint64_t *ended; /* tickets to be finished with the next frame */
 	uint32_t n_ended;
@@ -110,7 +110,7 @@ cpu_ns(int tid)
 /* ---- what is stored ---- */
 
 static void
-start_server(struct bench *b)
+start_server(struct micro_server *b)
 {
 	struct scout_server_config cfg;
 	char err[256] = "";
@@ -125,7 +125,7 @@ start_server(struct bench *b)
 
 /* The worker's are gone, and the sender's are not there yet. */
 static void
-find_threads(struct bench *b)
+find_threads(struct micro_server *b)
 {
 	b->loop_tid = thread_cpu_find("scout-server");
 	b->io_tid = thread_cpu_find("ZMQbg/IO");
@@ -150,7 +150,7 @@ store_piece(struct scout_worker *worker, const uint8_t *hashes, uint64_t n, cons
 }
 
 static void
-store_all(struct bench *b)
+store_all(struct micro_server *b)
 {
 	static uint8_t pages[STORE_CHUNKS * PAGE_BYTES];
 	static int64_t block_ids[STORE_CHUNKS];
@@ -181,7 +181,7 @@ store_all(struct bench *b)
 }
 
 static void
-make_hashes(struct bench *b)
+make_hashes(struct micro_server *b)
 {
 	size_t bytes = b->n_prompts * b->keys * HASH_BYTES;
 	uint64_t word;
@@ -198,7 +198,7 @@ make_hashes(struct bench *b)
 /* ---- the wire ---- */
 
 static void
-send_frame(struct bench *b, struct scout__writer *w, uint32_t n_ops)
+send_frame(struct micro_server *b, struct scout__writer *w, uint32_t n_ops)
 {
 	scout__frame_end(w, n_ops, b->epoch, scout__now_us());
 	if (w->bad)
@@ -213,7 +213,7 @@ send_frame(struct bench *b, struct scout__writer *w, uint32_t n_ops)
 
 /* One lease message; the descriptors that came with it. */
 static struct scout__lease_msg
-hear_lease(const struct bench *b, int fds[SCOUT__CHANNEL_FDS])
+hear_lease(const struct micro_server *b, int fds[SCOUT__CHANNEL_FDS])
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(int) * SCOUT__CHANNEL_FDS)];
@@ -237,7 +237,7 @@ hear_lease(const struct bench *b, int fds[SCOUT__CHANNEL_FDS])
 }
 
 static void
-say_lease(const struct bench *b, uint16_t type, uint64_t word)
+say_lease(const struct micro_server *b, uint16_t type, uint64_t word)
 {
 	const struct scout__lease_msg m = {.type = type, .word = word};
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
@@ -248,7 +248,7 @@ say_lease(const struct bench *b, uint16_t type, uint64_t word)
 }
 
 static void
-open_channel(struct bench *b, const struct scout__str *path, uint64_t token)
+open_channel(struct micro_server *b, const struct scout__str *path, uint64_t token)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fds[SCOUT__CHANNEL_FDS] = {-1, -1, -1};
@@ -270,7 +270,7 @@ open_channel(struct bench *b, const struct scout__str *path, uint64_t token)
 }
 
 static void
-connect_to_server(struct bench *b)
+connect_to_server(struct micro_server *b)
 {
 	struct scout__hello hello = {.role = SCOUT_ROLE_CLIENT,
 				     .hash_bytes = HASH_BYTES,
@@ -316,7 +316,7 @@ connect_to_server(struct bench *b)
 }
 
 static void
-put_lookup(struct bench *b, struct scout__writer *w, uint32_t batch, uint32_t op)
+put_lookup(struct micro_server *b, struct scout__writer *w, uint32_t batch, uint32_t op)
 {
 	uint64_t prompt = mix(b->random++) % b->n_prompts;
 	struct scout__lookup_msg m = {.ticket = mix(b->random++),
@@ -333,7 +333,7 @@ put_lookup(struct bench *b, struct scout__writer *w, uint32_t batch, uint32_t op
 
 /* One frame: the lookups of a batch, and the end of what was answered. */
 static void
-send_batch(struct bench *b, uint64_t due_ns)
+send_batch(struct micro_server *b, uint64_t due_ns)
 {
 	struct scout__writer w = {.buf = b->out, .cap = b->out_cap};
 	uint32_t batch = b->free_batches[--b->n_free], n_ops = b->n_ended;
@@ -353,9 +353,9 @@ send_batch(struct bench *b, uint64_t due_ns)
 }
 
 static void
-take_answer(struct bench *b, const struct scout__op *op, uint64_t now_ns)
+take_answer(struct micro_server *b, const struct scout__op *op, uint64_t now_ns)
 {
-	struct batch *batch = &b->batches[(op->corr >> 32) % FRAMES_MAX];
+	struct micro_batch *batch = &b->batches[(op->corr >> 32) % FRAMES_MAX];
 	struct scout__lookup_reply reply;
 	const char *field;
 
@@ -376,7 +376,7 @@ take_answer(struct bench *b, const struct scout__op *op, uint64_t now_ns)
 }
 
 static void
-take_frame(struct bench *b, const void *data, size_t len)
+take_frame(struct micro_server *b, const void *data, size_t len)
 {
 	uint64_t now_ns = scout__now_ns();
 	struct scout__frame frame;
@@ -391,7 +391,7 @@ take_frame(struct bench *b, const void *data, size_t len)
 }
 
 static void
-receive_socket(struct bench *b, bool wait)
+receive_socket(struct micro_server *b, bool wait)
 {
 	zmq_msg_t msg;
 
@@ -416,7 +416,7 @@ sleep_on(int fd, const struct timespec *timeout)
 
 /* Until the server rings, if it has nothing for us now. */
 static bool
-sleep_on_channel(struct bench *b, const struct timespec *timeout)
+sleep_on_channel(struct micro_server *b, const struct timespec *timeout)
 {
 	bool rang = true;
 
@@ -430,7 +430,7 @@ sleep_on_channel(struct bench *b, const struct timespec *timeout)
 }
 
 static void
-receive_channel(struct bench *b, bool wait)
+receive_channel(struct micro_server *b, bool wait)
 {
 	const struct timespec timeout = {.tv_sec = TIMEOUT_MS / 1000};
 
@@ -460,7 +460,7 @@ receive_channel(struct bench *b, bool wait)
 
 /* What has come. Waits for the first of it when @wait. */
 static void
-receive(struct bench *b, bool wait)
+receive(struct micro_server *b, bool wait)
 {
 	if (scout__channel_is_open(&b->channel))
 		receive_channel(b, wait);
@@ -470,7 +470,7 @@ receive(struct bench *b, bool wait)
 
 /* Until there is something to read, or @until_ns. All was read just before: the descriptor tells of what came since. */
 static void
-sleep_until(struct bench *b, double until_ns)
+sleep_until(struct micro_server *b, double until_ns)
 {
 	double left_ns = until_ns - (double)scout__now_ns();
 	struct timespec timeout = {.tv_nsec = left_ns > 1e8 ? 100000000 : (long)left_ns};
@@ -486,7 +486,7 @@ sleep_until(struct bench *b, double until_ns)
 }
 
 static void
-drain(struct bench *b)
+drain(struct micro_server *b)
 {
 	struct scout__writer w = {.buf = b->out, .cap = b->out_cap};
 	uint64_t want;
@@ -512,7 +512,7 @@ drain(struct bench *b)
 /* ---- measuring ---- */
 
 static void
-print(const struct bench *b, const char *name, uint64_t wall_ns, uint64_t loop_ns, uint64_t io_ns)
+print(const struct micro_server *b, const char *name, uint64_t wall_ns, uint64_t loop_ns, uint64_t io_ns)
 {
 	double lookups = (double)b->answered;
 
@@ -526,7 +526,7 @@ print(const struct bench *b, const char *name, uint64_t wall_ns, uint64_t loop_n
 
 /* @rate: lookups per second; 0: as fast as it goes. Returns lookups per second. */
 static double
-measure(struct bench *b, const char *name, double rate)
+measure(struct micro_server *b, const char *name, double rate)
 {
 	uint64_t start_ns, now_ns, end_ns, loop_ns = cpu_ns(b->loop_tid), io_ns = cpu_ns(b->io_tid);
 	double due_ns;
@@ -554,7 +554,7 @@ measure(struct bench *b, const char *name, double rate)
 }
 
 static void
-run(struct bench *b)
+run(struct micro_server *b)
 {
 	double rate;
 
@@ -592,7 +592,8 @@ run(struct bench *b)
 int
 main(int argc, char **argv)
 {
-	static struct bench b = {.stored = 1000000, .keys = 256, .ops = 8, .frames = 8, .seconds = 3, .lease_fd = -1};
+	static struct micro_server b = {
+		.stored = 1000000, .keys = 256, .ops = 8, .frames = 8, .seconds = 3, .lease_fd = -1};
 	const struct cli_option options[] = {
 		CLI_NUMBER("stored", &b.stored, 1, 20000000, "chunks in the index"),
 		CLI_NUMBER("keys", &b.keys, 1, 4096, "chunk hashes in a lookup"),

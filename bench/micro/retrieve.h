@@ -26,7 +26,7 @@
 #define ERR_BYTES 512u
 #define PATIENT_MS 600000u
 
-struct options {
+struct retrieve_options {
 	const char *l2;
 	const char *folder;
 	const char *json;
@@ -37,20 +37,20 @@ struct options {
 };
 
 /* A server with a client, a worker and a way to its counters. */
-struct node {
+struct retrieve_node {
 	struct scout_server *server;
 	struct scout_client *client;
 	struct scout_worker *worker;
 	struct probe *probe;
 };
 
-struct sample {
+struct retrieve_sample {
 	double lookup_ms, retrieve_ms, server_ms, copy_ms, all_ms;
 	uint32_t hit, missing;
 };
 
-struct bench {
-	struct options opt;
+struct micro_retrieve {
+	struct retrieve_options opt;
 	char url[4096];
 	uint8_t *prompts[2];
 	int64_t *ids; /* pages of a prompt's blocks */
@@ -60,21 +60,21 @@ struct bench {
 	uint64_t wrong;
 	uint32_t n_incomplete; /* samples */
 	uint32_t n_samples[MODES];
-	struct sample samples[MODES][MAX_ROUNDS];
+	struct retrieve_sample samples[MODES][MAX_ROUNDS];
 	char err[ERR_BYTES];
 };
 
 /* ---- retrieve_node.c. Nothing here returns after a failure ---- */
 
 /* With what b->err says, or else @rc. */
-_Noreturn void retrieve_die(struct bench *b, const char *what, int rc);
-void retrieve_check(struct bench *b, int rc, const char *what);
-void retrieve_node_up(struct bench *b, struct node *node, unsigned mode, uint64_t l1_bytes);
-void retrieve_node_down(struct node *node);
+_Noreturn void retrieve_die(struct micro_retrieve *b, const char *what, int rc);
+void retrieve_check(struct micro_retrieve *b, int rc, const char *what);
+void retrieve_node_up(struct micro_retrieve *b, struct retrieve_node *node, unsigned mode, uint64_t l1_bytes);
+void retrieve_node_down(struct retrieve_node *node);
 /* One of the server's counters; 0 where it has none of this name. */
-uint64_t retrieve_counter(struct bench *b, struct node *node, const char *name);
-void retrieve_wait_counter(struct bench *b, struct node *node, const char *name, uint64_t value);
+uint64_t retrieve_counter(struct micro_retrieve *b, struct retrieve_node *node, const char *name);
+void retrieve_wait_counter(struct micro_retrieve *b, struct retrieve_node *node, const char *name, uint64_t value);
 /* Until job @job, the only one, has ended. */
-struct scout_done retrieve_wait_job(struct bench *b, struct node *node, uint64_t job);
+struct scout_done retrieve_wait_job(struct micro_retrieve *b, struct retrieve_node *node, uint64_t job);
 
 #endif

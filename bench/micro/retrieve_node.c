@@ -9,14 +9,14 @@
 /* Server, client, worker and a way to the server's counters: what each turn of micro_retrieve starts anew. */
 
 _Noreturn void
-retrieve_die(struct bench *b, const char *what, int rc)
+retrieve_die(struct micro_retrieve *b, const char *what, int rc)
 {
 	complain("%s: %s", what, b->err[0] ? b->err : scout_strerror(rc));
 	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
 }
 
 void
-retrieve_check(struct bench *b, int rc, const char *what)
+retrieve_check(struct micro_retrieve *b, int rc, const char *what)
 {
 	if (rc < 0)
 		retrieve_die(b, what, rc);
@@ -31,7 +31,7 @@ print_log(void *user, int level, const char *text)
 }
 
 static void
-server_up(struct bench *b, struct node *node, unsigned mode, uint64_t l1_bytes)
+server_up(struct micro_retrieve *b, struct retrieve_node *node, unsigned mode, uint64_t l1_bytes)
 {
 	struct scout_server_config cfg;
 	int rc;
@@ -52,7 +52,7 @@ server_up(struct bench *b, struct node *node, unsigned mode, uint64_t l1_bytes)
 }
 
 static void
-client_up(struct bench *b, struct node *node)
+client_up(struct micro_retrieve *b, struct retrieve_node *node)
 {
 	struct scout_client_config cfg;
 	int rc;
@@ -76,7 +76,7 @@ client_up(struct bench *b, struct node *node)
 }
 
 static void
-worker_up(struct bench *b, struct node *node)
+worker_up(struct micro_retrieve *b, struct retrieve_node *node)
 {
 	struct scout_worker_config cfg;
 	const struct scout_layout layout = {
@@ -100,7 +100,7 @@ worker_up(struct bench *b, struct node *node)
 }
 
 uint64_t
-retrieve_counter(struct bench *b, struct node *node, const char *name)
+retrieve_counter(struct micro_retrieve *b, struct retrieve_node *node, const char *name)
 {
 	uint64_t value = 0;
 	int rc = probe_counter(node->probe, name, &value, b->err, sizeof(b->err));
@@ -113,19 +113,19 @@ retrieve_counter(struct bench *b, struct node *node, const char *name)
 }
 
 void
-retrieve_wait_counter(struct bench *b, struct node *node, const char *name, uint64_t value)
+retrieve_wait_counter(struct micro_retrieve *b, struct retrieve_node *node, const char *name, uint64_t value)
 {
 	while (retrieve_counter(b, node, name) != value)
 		(void)poll(NULL, 0, 1);
 }
 
 void
-retrieve_node_up(struct bench *b, struct node *node, unsigned mode, uint64_t l1_bytes)
+retrieve_node_up(struct micro_retrieve *b, struct retrieve_node *node, unsigned mode, uint64_t l1_bytes)
 {
 	struct probe_config probe = {
 		.name_space = TOOL, .chunk_tokens = CHUNK_TOKENS, .kv_ranks = 1, .hash_bytes = HASH_BYTES};
 
-	*node = (struct node){.server = NULL};
+	*node = (struct retrieve_node){.server = NULL};
 	server_up(b, node, mode, l1_bytes);
 	client_up(b, node);
 	worker_up(b, node);
@@ -135,7 +135,7 @@ retrieve_node_up(struct bench *b, struct node *node, unsigned mode, uint64_t l1_
 }
 
 void
-retrieve_node_down(struct node *node)
+retrieve_node_down(struct retrieve_node *node)
 {
 	probe_free(node->probe);
 	scout_worker_free(node->worker);
@@ -144,7 +144,7 @@ retrieve_node_down(struct node *node)
 }
 
 struct scout_done
-retrieve_wait_job(struct bench *b, struct node *node, uint64_t job)
+retrieve_wait_job(struct micro_retrieve *b, struct retrieve_node *node, uint64_t job)
 {
 	struct pollfd fd = {.fd = scout_worker_fd(node->worker), .events = POLLIN};
 	struct scout_done done;

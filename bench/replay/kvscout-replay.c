@@ -45,7 +45,7 @@
 #define QUIET_NS UINT64_C(5000000000) /* not on a terminal: nothing is said before */
 #define ERR_LEN 512
 
-struct options {
+struct replay_options {
 	const char *trace;
 	const char *eviction;
 	const char *l2;
@@ -66,7 +66,7 @@ struct options {
 static volatile sig_atomic_t stop_signal;
 
 struct replay {
-	const struct options *opt;
+	const struct replay_options *opt;
 	struct trace *trace;
 	struct engine *engine;
 	struct probe *probe;
@@ -306,7 +306,7 @@ replay_all(struct replay *replay)
 static int
 start(struct replay *replay)
 {
-	const struct options *opt = replay->opt;
+	const struct replay_options *opt = replay->opt;
 	struct engine_config cfg = {
 		.tool = TOOL,
 		.endpoint = opt->endpoint,
@@ -427,7 +427,7 @@ result_json(const struct replay *replay)
 	const struct engine_job_times retrieves = engine_retrieve_times(replay->engine);
 	const struct engine_job_times stores = engine_store_times(replay->engine);
 	const struct engine_stats *stats = engine_stats(replay->engine);
-	const struct options *opt = replay->opt;
+	const struct replay_options *opt = replay->opt;
 	json_t *config = json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:s?, s:b}", "trace", opt->trace, "eviction",
 				   opt->eviction, "l2", opt->l2, "block_bytes", (json_int_t)opt->block_bytes,
 				   "kv_ranks", (json_int_t)opt->kv_ranks, "limit", (json_int_t)opt->limit, "endpoint",
@@ -493,7 +493,7 @@ report(struct replay *replay)
 }
 
 static bool
-parse(int argc, char **argv, struct options *opt, int *ret_status)
+parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 {
 	const struct cli_option options[] = {
 		CLI_TEXT("trace", "FILE", &opt->trace, "JSONL of Mooncake's format; required"),
@@ -554,7 +554,7 @@ parse(int argc, char **argv, struct options *opt, int *ret_status)
 int
 main(int argc, char **argv)
 {
-	struct options opt = {.eviction = "lru", .l1_blocks = 10000, .block_bytes = 4096, .kv_ranks = 1};
+	struct replay_options opt = {.eviction = "lru", .l1_blocks = 10000, .block_bytes = 4096, .kv_ranks = 1};
 	struct replay replay = {.opt = &opt};
 	/* The second one has its default: whatever is waited for, it ends. */
 	struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};

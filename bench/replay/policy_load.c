@@ -35,7 +35,7 @@ grow(void *p, size_t *cap, size_t used, size_t size)
 }
 
 static void
-begin(struct load *load)
+begin(struct policy_load *load)
 {
 	load->first = grow(load->first, &load->cap_requests, load->n_requests + 1, sizeof(*load->first));
 	load->first[load->n_requests++] = load->n_ids;
@@ -43,7 +43,7 @@ begin(struct load *load)
 }
 
 static void
-add(struct load *load, uint64_t id)
+add(struct policy_load *load, uint64_t id)
 {
 	load->ids = grow(load->ids, &load->cap_ids, load->n_ids, sizeof(*load->ids));
 	load->ids[load->n_ids++] = id;
@@ -51,15 +51,15 @@ add(struct load *load, uint64_t id)
 }
 
 void
-load_free(struct load *load)
+load_free(struct policy_load *load)
 {
 	free(load->ids);
 	free(load->first);
-	*load = (struct load){0};
+	*load = (struct policy_load){0};
 }
 
 void
-load_trace(struct load *load, const char *path)
+load_trace(struct policy_load *load, const char *path)
 {
 	struct trace_request request;
 	struct trace *trace;
@@ -82,14 +82,14 @@ load_trace(struct load *load, const char *path)
 
 /* ---- synthetic ---- */
 
-struct source {
-	struct load *load;
+struct load_source {
+	struct policy_load *load;
 	uint64_t random;
 	uint32_t n_requests;
 };
 
 static uint64_t
-draw(struct source *s, uint64_t below)
+draw(struct load_source *s, uint64_t below)
 {
 	uint64_t x;
 
@@ -101,14 +101,14 @@ draw(struct source *s, uint64_t below)
 }
 
 static double
-draw_unit(struct source *s)
+draw_unit(struct load_source *s)
 {
 	return (double)draw(s, UINT64_C(1) << 52) / (double)(UINT64_C(1) << 52);
 }
 
 /* 0 .. n - 1, the smaller the likelier: a continuous power law with exponent @skew != 1, rounded down. */
 static uint64_t
-zipf(struct source *s, uint64_t n, double skew)
+zipf(struct load_source *s, uint64_t n, double skew)
 {
 	double top = pow((double)n + 1, 1 - skew);
 	double x = pow(1 + draw_unit(s) * (top - 1), 1 / (1 - skew));
@@ -119,7 +119,7 @@ zipf(struct source *s, uint64_t n, double skew)
 
 /* Blocks @from .. @to - 1 of document @doc. */
 static void
-add_blocks(struct source *s, uint64_t doc, uint32_t from, uint32_t to)
+add_blocks(struct load_source *s, uint64_t doc, uint32_t from, uint32_t to)
 {
 	for (uint32_t i = from; i < to; i++)
 		add(s->load, doc << 20 | i);
@@ -135,7 +135,7 @@ length_of(uint64_t doc, uint32_t min, uint32_t max)
 }
 
 static void
-whole_doc(struct source *s, uint64_t doc, uint32_t min, uint32_t max)
+whole_doc(struct load_source *s, uint64_t doc, uint32_t min, uint32_t max)
 {
 	begin(s->load);
 	add_blocks(s, doc, 0, length_of(doc, min, max));
@@ -143,7 +143,7 @@ whole_doc(struct source *s, uint64_t doc, uint32_t min, uint32_t max)
 
 /* Four of five prompts are long and come once; the fifth is one of 300. */
 static void
-make_scan(struct source *s)
+make_scan(struct load_source *s)
 {
 	for (uint32_t i = 0; i < s->n_requests; i++)
 		whole_doc(s, draw(s, 5) ? 1000 + i : zipf(s, 300, 0.6), 5, 40);
@@ -151,7 +151,7 @@ make_scan(struct source *s)
 
 /* 16 system prompts of 4 to 24 blocks, before one of 20000 user prompts; both by popularity. */
 static void
-make_zipf(struct source *s)
+make_zipf(struct load_source *s)
 {
 	for (uint32_t i = 0; i < s->n_requests; i++) {
 		uint64_t system = zipf(s, 16, 0.9);
@@ -163,7 +163,7 @@ make_zipf(struct source *s)
 	}
 }
 
-struct talk {
+struct load_talk {
 	uint64_t doc;
 	uint32_t due; /* request */
 	uint32_t blocks;
@@ -174,16 +174,16 @@ struct talk {
  * comes with @again percent, @idle requests later on average. @system: blocks that all begin with.
  */
 static void
-make_talks(struct source *s, uint32_t n_talks, uint32_t again, uint32_t idle, uint32_t min, uint32_t max,
+make_talks(struct load_source *s, uint32_t n_talks, uint32_t again, uint32_t idle, uint32_t min, uint32_t max,
 	   uint32_t system)
 {
-	struct talk *talks = calloc(n_talks, sizeof(*talks));
+	struct load_talk *talks = calloc(n_talks, sizeof(*talks));
 	uint64_t next_doc = 10;
 
 	if (!talks)
 		out_of_memory();
 	for (uint32_t i = 0; i < s->n_requests; i++) {
-		struct talk *talk = &talks[0];
+		struct load_talk *talk = &talks[0];
 
 		/* The one that is most overdue. */
 		for (uint32_t t = 1; t < n_talks; t++)
@@ -194,8 +194,8 @@ make_talks(struct source *s, uint32_t n_talks, uint32_t again, uint32_t idle, ui
 				if (!talks[t].doc)
 					talk = &talks[t];
 			if (talk->doc == 0)
-				*talk = (struct talk){.doc = next_doc++,
-						      .blocks = min + (uint32_t)draw(s, (uint64_t)max * 3)};
+				*talk = (struct load_talk){.doc = next_doc++,
+							   .blocks = min + (uint32_t)draw(s, (uint64_t)max * 3)};
 		}
 		begin(s->load);
 		add_blocks(s, 1, 0, system);
@@ -209,27 +209,27 @@ make_talks(struct source *s, uint32_t n_talks, uint32_t again, uint32_t idle, ui
 }
 
 static void
-make_chat(struct source *s)
+make_chat(struct load_source *s)
 {
 	make_talks(s, 1500, 55, 500, 1, 8, 1);
 }
 
 /* Tools answer at once: many turns, all of them soon. */
 static void
-make_agents(struct source *s)
+make_agents(struct load_source *s)
 {
 	make_talks(s, 40, 93, 20, 1, 5, 12);
 }
 
 static void
-make_uniform(struct source *s)
+make_uniform(struct load_source *s)
 {
 	for (uint32_t i = 0; i < s->n_requests; i++)
 		whole_doc(s, draw(s, 1500), 5, 40);
 }
 
 static void
-make_loop(struct source *s)
+make_loop(struct load_source *s)
 {
 	for (uint32_t i = 0; i < s->n_requests; i++)
 		whole_doc(s, i % 1000, 5, 40);
@@ -237,7 +237,7 @@ make_loop(struct source *s)
 
 /* Popular today, forgotten tomorrow: every 1500 requests other 3000 documents. */
 static void
-make_shift(struct source *s)
+make_shift(struct load_source *s)
 {
 	for (uint32_t i = 0; i < s->n_requests; i++)
 		whole_doc(s, zipf(s, 3000, 0.8) + (uint64_t)(i / 1500) * 1700, 5, 40);
@@ -245,7 +245,7 @@ make_shift(struct source *s)
 
 /* Long documents, each asked about a few times in a row among a dozen others, then never again. */
 static void
-make_documents(struct source *s)
+make_documents(struct load_source *s)
 {
 	uint64_t open[12];
 	uint64_t next = 0;
@@ -264,7 +264,7 @@ make_documents(struct source *s)
 
 /* Single documents that come back exactly once, after a time that LRU can just bridge or not. */
 static void
-make_twice(struct source *s)
+make_twice(struct load_source *s)
 {
 	for (uint32_t i = 0; i < s->n_requests; i++)
 		whole_doc(s, i % 2 || i < 600 ? i : i - 299, 5, 40);
@@ -272,7 +272,7 @@ make_twice(struct source *s)
 
 /* One after the other of the above, so that whatever was learned is wrong again soon. */
 static void
-make_phases(struct source *s)
+make_phases(struct load_source *s)
 {
 	uint32_t all = s->n_requests;
 
@@ -288,7 +288,7 @@ make_phases(struct source *s)
 
 static const struct {
 	const char *name;
-	void (*make)(struct source *s);
+	void (*make)(struct load_source *s);
 } makers[] = {
 	{"scan", make_scan},       {"zipf", make_zipf},     {"chat", make_chat},   {"agents", make_agents},
 	{"uniform", make_uniform}, {"loop", make_loop},     {"shift", make_shift}, {"documents", make_documents},
@@ -299,9 +299,9 @@ const char *const load_names[] = {"scan",  "zipf",      "chat",  "agents", "unif
 				  "shift", "documents", "twice", "phases", NULL};
 
 int
-load_synthetic(struct load *load, const char *name, uint64_t seed, uint32_t n_requests)
+load_synthetic(struct policy_load *load, const char *name, uint64_t seed, uint32_t n_requests)
 {
-	struct source s = {.load = load, .random = seed * UINT64_C(0x2545f4914f6cdd1d), .n_requests = n_requests};
+	struct load_source s = {.load = load, .random = seed * UINT64_C(0x2545f4914f6cdd1d), .n_requests = n_requests};
 
 	for (size_t i = 0; i < sizeof(makers) / sizeof(makers[0]); i++) {
 		if (strcmp(makers[i].name, name) == 0) {

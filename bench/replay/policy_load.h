@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Requests as chains of block ids, as in a trace; all in memory. Those who run out of memory exit. One thread. */
-struct load {
+struct policy_load {
 	uint64_t *ids; /* all requests' one after the other */
 	size_t n_ids;
 	size_t cap_ids;
@@ -15,11 +15,11 @@ struct load {
 	size_t cap_requests;
 };
 
-void load_free(struct load *load);
+void load_free(struct policy_load *load);
 /* From a trace file; exits with a message. */
-void load_trace(struct load *load, const char *path);
+void load_trace(struct policy_load *load, const char *path);
 /* A synthetic one by name; NULL-terminated names in load_names. False: no such name. */
-int load_synthetic(struct load *load, const char *name, uint64_t seed, uint32_t n_requests);
+int load_synthetic(struct policy_load *load, const char *name, uint64_t seed, uint32_t n_requests);
 extern const char *const load_names[];
 
 #endif

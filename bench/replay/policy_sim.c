@@ -23,7 +23,7 @@
 #define SLOT_BYTES 64u
 #define MAX_LIST 24u
 
-struct sim {
+struct policy_sim {
 	struct scout__l1 l1;
 	struct scout__chunk_index *index;
 	uint8_t *hashes; /* of one request */
@@ -42,7 +42,7 @@ fail(const char *what)
 }
 
 static SCOUT_ON_LOOP void
-wait_for_extent(struct sim *sim)
+wait_for_extent(struct policy_sim *sim)
 {
 	struct pollfd ready = {.fd = sim->l1.pool.ready_fd, .events = POLLIN};
 	struct scout__extent *extent;
@@ -55,7 +55,7 @@ wait_for_extent(struct sim *sim)
 }
 
 static SCOUT_ON_LOOP uint32_t
-look_up(struct sim *sim, uint32_t n)
+look_up(struct policy_sim *sim, uint32_t n)
 {
 	uint32_t found = scout__index_find_run(sim->index, 1, sim->hashes, n, sim->found);
 	uint32_t hit = 0;
@@ -67,7 +67,7 @@ look_up(struct sim *sim, uint32_t n)
 }
 
 static SCOUT_ON_LOOP void
-retrieve(struct sim *sim, uint32_t hit)
+retrieve(struct policy_sim *sim, uint32_t hit)
 {
 	for (uint32_t i = 0; i < hit; i++) {
 		if (!scout__index_hold(sim->index, sim->found[i], 0))
@@ -79,7 +79,7 @@ retrieve(struct sim *sim, uint32_t hit)
 }
 
 static SCOUT_ON_LOOP enum scout__reserve
-reserve(struct sim *sim, uint32_t i, uint32_t *ret_entry)
+reserve(struct policy_sim *sim, uint32_t i, uint32_t *ret_entry)
 {
 	const uint8_t *hash = sim->hashes + (size_t)i * TRACE_HASH_BYTES;
 	enum scout__reserve got;
@@ -91,7 +91,7 @@ reserve(struct sim *sim, uint32_t i, uint32_t *ret_entry)
 
 /* Store [hit, n), as many leading ones as there is room for. Returns how many were stored or are there. */
 static SCOUT_ON_LOOP uint32_t
-store(struct sim *sim, uint32_t hit, uint32_t n)
+store(struct policy_sim *sim, uint32_t hit, uint32_t n)
 {
 	uint32_t stored = 0;
 
@@ -109,7 +109,7 @@ store(struct sim *sim, uint32_t hit, uint32_t n)
 }
 
 static SCOUT_ON_LOOP void
-session(struct sim *sim, const uint64_t *ids, uint32_t n)
+session(struct policy_sim *sim, const uint64_t *ids, uint32_t n)
 {
 	uint32_t hit;
 	uint32_t stored;
@@ -131,11 +131,11 @@ session(struct sim *sim, const uint64_t *ids, uint32_t n)
 }
 
 static SCOUT_ON_LOOP double
-run(const struct load *load, const char *eviction, uint64_t blocks)
+run(const struct policy_load *load, const char *eviction, uint64_t blocks)
 {
 	struct scout__log log = {0};
 	const uint64_t shard_bytes = SLOT_BYTES;
-	struct sim sim = {.hits = 0};
+	struct policy_sim sim = {.hits = 0};
 	size_t longest = 1;
 	char err[512];
 
@@ -167,8 +167,8 @@ run(const struct load *load, const char *eviction, uint64_t blocks)
 
 /* A row for each size. The first policy in percent; the others too, with the points that they gain on it. */
 static SCOUT_ON_LOOP void
-table(const char *name, const struct load *load, const uint64_t *blocks, size_t n_blocks, const char *const *policies,
-      size_t n_policies)
+table(const char *name, const struct policy_load *load, const uint64_t *blocks, size_t n_blocks,
+      const char *const *policies, size_t n_policies)
 {
 	say("# %s: %zu requests, %zu blocks asked for, in %%\n%-10s %8s", name, load->n_requests, load->n_ids, "",
 	    "blocks");
@@ -242,7 +242,7 @@ main(int argc, char **argv)
 	const char *trace = NULL;
 	uint64_t requests = 12000;
 	uint64_t seed = 1;
-	struct load load = {0};
+	struct policy_load load = {0};
 	int option;
 
 	say_begin("policy_sim");
