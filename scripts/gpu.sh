@@ -49,7 +49,7 @@ gpu_find_tools()
 # The programs of this tree, by the contents of what they are built from.
 gpu_stamp()
 {
-	(cd "$ROOT" && cat scripts/gpu.sh bench/copy/* bench/common/say.[ch] tests/gpu/*.[ch] include/kvscout/*.h libclient/base/*.[ch] \
+	(cd "$ROOT" && cat scripts/gpu.sh bench/copy/* bench/common/* tests/gpu/*.[ch] include/kvscout/*.h libclient/base/*.[ch] \
 		libworker/copy/*.[ch] libworker/copy/cuda/*) | cksum
 }
 
@@ -126,7 +126,8 @@ gpu_build()
 
 gpu_tool_sources()
 {
-	for gs_source in "$ROOT"/bench/copy/kvscout-copy.c "$ROOT"/bench/copy/copy_*.c "$ROOT"/bench/common/say.c; do
+	for gs_source in "$ROOT"/bench/copy/kvscout-copy.c "$ROOT"/bench/copy/copy_*.c "$ROOT"/bench/common/machine.c \
+		"$ROOT"/bench/common/say.c "$ROOT"/bench/common/spread.c; do
 		case $gs_source in
 		*/copy_nocuda.c) ;;
 		*) printf '%s\n' "$gs_source" ;;

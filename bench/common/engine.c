@@ -53,14 +53,6 @@ struct engine {
 	struct engine_stats stats;
 };
 
-static void
-print_log(void *user, int level, const char *text)
-{
-	(void)user;
-	if (level <= SCOUT_LOG_WARN)
-		complain("%s", text);
-}
-
 uint64_t
 engine_chunk_bytes(const struct engine_config *cfg)
 {
@@ -106,8 +98,7 @@ start_server(struct engine *engine, char *err, size_t err_len)
 		cfg.l2_lookup_timeout_ms = L2_TIMEOUT_MS;
 		cfg.l2_queue_bytes = engine->cfg.l1_bytes;
 	}
-	cfg.log = print_log;
-	cfg.log_user = engine;
+	cfg.log = complain_log;
 	rc = settings_server(engine->cfg.settings, &cfg, err, err_len);
 	if (rc == 0)
 		rc = scout_server_start(&cfg, &engine->server, err, err_len);
@@ -131,8 +122,7 @@ start_client(struct engine *engine, char *err, size_t err_len)
 	cfg.kv_ranks = engine->cfg.kv_ranks;
 	cfg.hash_bytes = ENGINE_HASH_BYTES;
 	cfg.lookup_mode = engine->cfg.lookup_mode;
-	cfg.log = print_log;
-	cfg.log_user = engine;
+	cfg.log = complain_log;
 	rc = settings_client(engine->cfg.settings, &cfg, err, err_len);
 	if (rc == 0)
 		rc = scout_client_new(&cfg, &engine->client, err, err_len);
@@ -164,8 +154,7 @@ start_rank(struct engine *engine, uint32_t kv_rank, char *err, size_t err_len)
 	cfg.kv_rank = kv_rank;
 	cfg.hash_bytes = ENGINE_HASH_BYTES;
 	cfg.max_jobs = MAX_JOBS;
-	cfg.log = print_log;
-	cfg.log_user = engine;
+	cfg.log = complain_log;
 	rc = scout_worker_new(&cfg, &rank->worker, err, err_len);
 	if (rc < 0)
 		return rc;

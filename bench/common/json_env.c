@@ -1,51 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The environment of a measurement, as JSON. Nothing here fails: what the machine does not tell is "unknown", because a
- * measurement without it is still a measurement.
- */
+/* The environment of a measurement, as JSON, and what else the tools write as JSON. */
 #include "json_env.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <kvscout/version.h>
 
-/* The build system says which; a build by hand does not know. */
-#include "revision.h"
+#include "machine.h"
 #include "say.h"
-#ifndef SCOUT_BUILD_TYPE
-#define SCOUT_BUILD_TYPE "unknown"
-#endif
 #ifndef SCOUT_SANITIZE
 #define SCOUT_SANITIZE "none"
 #endif
 
 #define GOVERNOR_FILE "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
-
-static void
-cpu_model(char *buf, size_t len)
-{
-	FILE *info = fopen("/proc/cpuinfo", "re");
-	char line[512];
-	char *value;
-
-	(void)snprintf(buf, len, "unknown");
-	while (info && fgets(line, sizeof(line), info)) {
-		value = strchr(line, ':');
-		if (strncmp(line, "model name", 10) != 0 || !value)
-			continue;
-		value += 1 + strspn(value + 1, " \t");
-		value[strcspn(value, "\n")] = '\0';
-		(void)snprintf(buf, len, "%s", value);
-		break;
-	}
-	if (info)
-		(void)fclose(info);
-}
 
 static void
 first_line(const char *path, char *buf, size_t len)
@@ -61,45 +32,30 @@ first_line(const char *path, char *buf, size_t len)
 	(void)fclose(file);
 }
 
-static void
-utc_now(char *buf, size_t len)
-{
-	time_t now = time(NULL);
-	struct tm tm;
-
-	if (!gmtime_r(&now, &tm) || !strftime(buf, len, "%Y-%m-%dT%H:%M:%SZ", &tm))
-		(void)snprintf(buf, len, "unknown");
-}
-
 json_t *
 json_env(void)
 {
-	char cpu[256], governor[64], when[64];
+	char cpu[MACHINE_TEXT], kernel[MACHINE_TEXT], when[MACHINE_TEXT], governor[64];
 	struct utsname uts;
 	const char *why = NULL;
 	bool is_slow = json_env_is_slow_build(&why);
-	bool has_uname = uname(&uts) == 0;
 
-	cpu_model(cpu, sizeof(cpu));
 	first_line(GOVERNOR_FILE, governor, sizeof(governor));
-	utc_now(when, sizeof(when));
 	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:s, s:s, s:I, s:s, s:s}", "version",
-			 SCOUT_VERSION_STRING, "revision", SCOUT_GIT_REVISION, "build_type", SCOUT_BUILD_TYPE,
+			 SCOUT_VERSION_STRING, "revision", machine_revision(), "build_type", machine_build_type(),
 			 "sanitizer", SCOUT_SANITIZE, "slow_build", is_slow, "compiler", __VERSION__, "kernel",
-			 has_uname ? uts.release : "unknown", "machine", has_uname ? uts.machine : "unknown", "cpu",
-			 cpu, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "governor", governor, "time", when);
+			 machine_kernel(kernel), "machine", uname(&uts) == 0 ? uts.machine : "unknown", "cpu",
+			 machine_cpu(cpu), "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "governor", governor,
+			 "time", machine_time(when));
 }
 
 void
 json_env_line(char *buf, size_t len)
 {
-	char cpu[256], when[64];
-	struct utsname uts;
+	char cpu[MACHINE_TEXT], kernel[MACHINE_TEXT], when[MACHINE_TEXT];
 
-	cpu_model(cpu, sizeof(cpu));
-	utc_now(when, sizeof(when));
-	(void)snprintf(buf, len, "%s, %s, %s, Linux %s, %s", SCOUT_GIT_REVISION, SCOUT_BUILD_TYPE, cpu,
-		       uname(&uts) ? "unknown" : uts.release, when);
+	(void)snprintf(buf, len, "%s, %s, %s, Linux %s, %s", machine_revision(), machine_build_type(), machine_cpu(cpu),
+		       machine_kernel(kernel), machine_time(when));
 }
 
 bool

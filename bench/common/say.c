@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <kvscout/error.h>
+
 /* Const after say_begin(), which runs before there are threads. */
 static const char *tool_name;
 /* Why standard output failed first: the stream itself remembers only that. Main thread. */
@@ -69,6 +71,27 @@ complain(const char *fmt, ...)
 	(void)vsnprintf(text, sizeof(text), fmt, ap); /* a text that is cut is still a text */
 	va_end(ap);
 	(void)fprintf(stderr, "%s: %s\n", tool_name ? tool_name : "kvscout", text); /* nobody left to tell */
+}
+
+_Noreturn void
+die(const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	complain("%s", text);
+	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): the tools' other threads do not call it
+}
+
+void
+complain_log(void *user, int level, const char *text)
+{
+	(void)user;
+	if (level <= SCOUT_LOG_WARN)
+		complain("%s", text);
 }
 
 FILE *

@@ -27,6 +27,12 @@ __attribute__((format(printf, 2, 3))) int say_to(FILE *out, const char *fmt, ...
 /* "TOOL: sentence" and a newline to standard error. Where that fails, there is nobody left to tell. */
 __attribute__((format(printf, 1, 2))) void complain(const char *fmt, ...);
 
+/* The sentence, and the end: exit status 1. For programs that have nothing to give back. */
+__attribute__((format(printf, 1, 2))) _Noreturn void die(const char *fmt, ...);
+
+/* For `log` in the configurations of server, client and worker: warnings and errors, on standard error. */
+void complain_log(void *user, int level, const char *text);
+
 /* A file to write, or standard output for "-". NULL: errno says why. */
 FILE *say_open(const char *path);
 

@@ -202,11 +202,11 @@ summarize(const struct beside_samples *s, struct copy_way_result *got)
 	got->n = s->n;
 	if (!got->ran)
 		return;
-	got->gbps = copy_summarize(s->gbps, s->n);
-	got->ratio = copy_summarize(s->ratio, s->n);
-	got->slower = copy_summarize(s->slower, s->n);
-	got->alone_ms = copy_summarize(s->alone_ms, s->n_alone);
-	got->beside_ms = copy_summarize(s->beside_ms, s->n_beside);
+	got->gbps = spread_of(s->gbps, s->n);
+	got->ratio = spread_of(s->ratio, s->n);
+	got->slower = spread_of(s->slower, s->n);
+	got->alone_ms = spread_of(s->alone_ms, s->n_alone);
+	got->beside_ms = spread_of(s->beside_ms, s->n_beside);
 }
 
 void

@@ -5,32 +5,13 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 
 #include <kvscout/version.h>
 
 #include "copy_tool.h"
+#include "machine.h"
+#include "mix.h"
 #include "say.h"
-
-/* The build system says which; a build by hand does not know. */
-#ifdef SCOUT_BUILD_TYPE
-#include "revision.h"
-#else
-#define SCOUT_GIT_REVISION "unknown"
-#endif
-#ifndef SCOUT_BUILD_TYPE
-#define SCOUT_BUILD_TYPE "unknown"
-#endif
-
-uint64_t
-copy_random(uint64_t *seed)
-{
-	uint64_t z = *seed += 0x9e3779b97f4a7c15u;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
 
 /* exit() is called by the only thread there is besides the engine's, which waits. NOLINTBEGIN(concurrency-mt-unsafe) */
 void (*copy_on_death)(int status, const char *text);
@@ -74,7 +55,7 @@ copy_shuffle(int64_t *ids, uint64_t n, uint64_t *seed)
 	for (uint64_t i = 0; i < n; i++)
 		ids[i] = (int64_t)i;
 	for (uint64_t i = n; i > 1; i--) {
-		j = copy_random(seed) % i;
+		j = mix_next(seed) % i;
 		swap = ids[i - 1];
 		ids[i - 1] = ids[j];
 		ids[j] = swap;
@@ -85,7 +66,7 @@ copy_shuffle(int64_t *ids, uint64_t n, uint64_t *seed)
 			if (ids[i + 1] != ids[i] + 1)
 				continue;
 			neighbours = true;
-			j = copy_random(seed) % n;
+			j = mix_next(seed) % n;
 			swap = ids[i];
 			ids[i] = ids[j];
 			ids[j] = swap;
@@ -94,27 +75,6 @@ copy_shuffle(int64_t *ids, uint64_t n, uint64_t *seed)
 	/* Of very few pages hardly any order will do; the descending one always does. */
 	for (uint64_t i = 0; i < n && neighbours; i++)
 		ids[i] = (int64_t)(n - 1 - i);
-}
-
-static int
-compare_doubles(const void *a, const void *b)
-{
-	double x, y;
-
-	memcpy(&x, a, sizeof(x));
-	memcpy(&y, b, sizeof(y));
-	return (x > y) - (x < y);
-}
-
-struct copy_summary
-copy_summarize(const double *values, uint64_t n)
-{
-	double sorted[COPY_MAX_REPEAT];
-
-	memcpy(sorted, values, n * sizeof(*sorted));
-	qsort(sorted, n, sizeof(*sorted), compare_doubles);
-	return (struct copy_summary){sorted[0], n & 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2,
-				     sorted[n - 1]};
 }
 
 void
@@ -133,60 +93,27 @@ copy_json_string(FILE *out, const char *text)
 }
 
 void
-copy_json_summary(FILE *out, const char *name, struct copy_summary s, uint64_t n)
+copy_json_summary(FILE *out, const char *name, struct spread s, uint64_t n)
 {
 	say_to(out, "\"%s\": {\"n\": %" PRIu64 ", \"min\": %.4f, \"p50\": %.4f, \"max\": %.4f}", name, n, s.min, s.p50,
 	       s.max);
 }
 
 void
-copy_cpu_name(char *buf, size_t len)
-{
-	char line[512] = "", *value = NULL;
-	FILE *info = fopen("/proc/cpuinfo", "re");
-
-	while (info && fgets(line, sizeof(line), info)) {
-		if (strncmp(line, "model name", 10) == 0 && (value = strchr(line, ':')) != NULL)
-			break;
-	}
-	if (info)
-		(void)fclose(info); /* only read */
-	if (value) {
-		value += strspn(value, ": \t");
-		value[strcspn(value, "\n")] = 0;
-	}
-	(void)snprintf(buf, len, "%s", value ? value : "unknown");
-}
-
-const char *
-copy_revision(void)
-{
-	return SCOUT_GIT_REVISION;
-}
-
-const char *
-copy_build_type(void)
-{
-	return SCOUT_BUILD_TYPE;
-}
-
-void
 copy_json_environment(FILE *out)
 {
-	struct utsname uts;
-	char cpu[128];
+	char text[MACHINE_TEXT];
 
-	copy_cpu_name(cpu, sizeof(cpu));
 	say_to(out, "\"environment\": {\"version\": \"" SCOUT_VERSION_STRING "\", \"revision\": ");
-	copy_json_string(out, SCOUT_GIT_REVISION);
+	copy_json_string(out, machine_revision());
 	say_to(out, ", \"build_type\": ");
-	copy_json_string(out, SCOUT_BUILD_TYPE);
+	copy_json_string(out, machine_build_type());
 	say_to(out, ", \"compiler\": ");
 	copy_json_string(out, __VERSION__);
 	say_to(out, ", \"cpu\": ");
-	copy_json_string(out, cpu);
+	copy_json_string(out, machine_cpu(text));
 	say_to(out, ", \"kernel\": ");
-	copy_json_string(out, uname(&uts) == 0 ? uts.release : "unknown");
+	copy_json_string(out, machine_kernel(text));
 	say_to(out, "}");
 }
 

@@ -24,6 +24,8 @@
 #include "copy.h"
 #include "copy_backends.h"
 #include "copy_tool.h"
+#include "machine.h"
+#include "mix.h"
 #include "say.h"
 
 #define MAX_BYTES (UINT64_C(1) << 40)
@@ -85,7 +87,7 @@ bench_init(struct copy_host *bench)
 	bench->ids = copy_alloc(bench->opt.pieces * sizeof(*bench->ids));
 	copy_shuffle(bench->ids, bench->opt.pieces, &seed);
 	for (uint64_t i = 0; i < bench->total_bytes; i += sizeof(word)) {
-		word = copy_random(&seed);
+		word = mix_next(&seed);
 		memcpy(bench->random + i, &word, bench->total_bytes - i < 8 ? bench->total_bytes - i : 8);
 	}
 	bench->plane.base = bench->pages;
@@ -230,30 +232,30 @@ run_direction(struct copy_host *bench, enum host_direction direction)
 }
 
 /* The engine against another way, round by round. */
-static struct copy_summary
+static struct spread
 ratio(const struct copy_host *bench, enum host_direction direction, enum host_way to)
 {
 	double ratios[COPY_MAX_REPEAT];
 
 	for (uint64_t i = 0; i < bench->opt.repeat; i++)
 		ratios[i] = bench->gbps[direction][ENGINE][i] / bench->gbps[direction][to][i];
-	return copy_summarize(ratios, bench->opt.repeat);
+	return spread_of(ratios, bench->opt.repeat);
 }
 
 static void
 print_text(const struct copy_host *bench)
 {
-	struct copy_summary s;
+	struct spread s;
 
 	say("kvscout-copy: backend %s, method %s, %" PRIu64 " pieces of %" PRIu64 " bytes, %" PRIu64
 	    " rounds, build %s\n",
 	    bench->opt.backend, bench->opt.method, bench->opt.pieces, bench->opt.piece_bytes, bench->opt.repeat,
-	    copy_build_type());
+	    machine_build_type());
 	for (unsigned int d = 0; d < N_DIRECTIONS; d++) {
 		if (!measures(&bench->opt, (enum host_direction)d))
 			continue;
 		for (unsigned int w = 0; w < N_WAYS; w++) {
-			s = copy_summarize(bench->gbps[d][w], bench->opt.repeat);
+			s = spread_of(bench->gbps[d][w], bench->opt.repeat);
 			say("  %s %-10s %8.2f GB/s  (min %.2f, max %.2f)", direction_names[d], way_names[w], s.p50,
 			    s.min, s.max);
 			if (w != ENGINE) {
@@ -274,7 +276,7 @@ json_direction(FILE *out, const struct copy_host *bench, enum host_direction dir
 	say_to(out, "    \"%s\": {\"gbps\": {", direction_names[direction]);
 	for (unsigned int w = 0; w < N_WAYS; w++) {
 		say_to(out, "%s", w ? ", " : "");
-		copy_json_summary(out, way_names[w], copy_summarize(bench->gbps[direction][w], n), n);
+		copy_json_summary(out, way_names[w], spread_of(bench->gbps[direction][w], n), n);
 	}
 	say_to(out, "},\n      \"engine_ratio\": {");
 	copy_json_summary(out, "scattered", ratio(bench, direction, SCATTERED), n);

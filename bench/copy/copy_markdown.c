@@ -7,28 +7,22 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <time.h>
 
 #include "copy_report.h"
+#include "machine.h"
 #include "say.h"
 
 static void
 head(FILE *out, const struct copy_report *report)
 {
 	const struct copy_gpu_info *info = &report->info;
-	time_t now = time(NULL);
-	struct utsname uts;
-	char date[32] = "", cpu[128];
-	struct tm tm;
+	char date[MACHINE_TEXT], cpu[MACHINE_TEXT], kernel[MACHINE_TEXT];
 
-	if (gmtime_r(&now, &tm))
-		(void)strftime(date, sizeof(date), "%Y-%m-%d", &tm);
-	copy_cpu_name(cpu, sizeof(cpu));
-	say_to(out, "%s, %s%s%s, driver %d.%d, CUDA runtime %d.%d, batch copies %s; %s, Linux %s; revision %s.\n", date,
-	       info->name, info->link[0] ? ", " : "", info->link, info->driver / 1000, info->driver % 1000 / 10,
-	       info->runtime / 1000, info->runtime % 1000 / 10, info->has_batch ? "in one call" : "one by one", cpu,
-	       uname(&uts) == 0 ? uts.release : "unknown", copy_revision());
+	say_to(out, "%.10s, %s%s%s, driver %d.%d, CUDA runtime %d.%d, batch copies %s; %s, Linux %s; revision %s.\n",
+	       machine_time(date), info->name, info->link[0] ? ", " : "", info->link, info->driver / 1000,
+	       info->driver % 1000 / 10, info->runtime / 1000, info->runtime % 1000 / 10,
+	       info->has_batch ? "in one call" : "one by one", machine_cpu(cpu), machine_kernel(kernel),
+	       machine_revision());
 	for (unsigned int i = 0; i < report->n_points; i++) {
 		const struct copy_result *result = &report->results[i];
 

@@ -82,7 +82,7 @@ copy_measure_point(struct copy_world *w, const struct copy_point *point, struct 
 		got->ran = got->n > 0;
 		if (!got->ran)
 			continue;
-		got->gbps = copy_summarize(rounds.gbps[way], got->n);
-		got->ratio = copy_summarize(rounds.ratio[way], got->n);
+		got->gbps = spread_of(rounds.gbps[way], got->n);
+		got->ratio = spread_of(rounds.ratio[way], got->n);
 	}
 }

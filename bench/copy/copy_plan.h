@@ -62,12 +62,12 @@ struct copy_point {
 
 struct copy_way_result {
 	bool ran;
-	uint32_t n;                    /* rounds */
-	struct copy_summary gbps;      /* beside a kernel: while it ran */
-	struct copy_summary ratio;     /* to contiguous in the same round; beside a kernel: to the same copy alone */
-	struct copy_summary alone_ms;  /* a kernel, without copies */
-	struct copy_summary beside_ms; /* a kernel, beside copies */
-	struct copy_summary slower;    /* in percent, by rounds; negative: faster */
+	uint32_t n;              /* rounds */
+	struct spread gbps;      /* beside a kernel: while it ran */
+	struct spread ratio;     /* to contiguous in the same round; beside a kernel: to the same copy alone */
+	struct spread alone_ms;  /* a kernel, without copies */
+	struct spread beside_ms; /* a kernel, beside copies */
+	struct spread slower;    /* in percent, by rounds; negative: faster */
 };
 
 enum copy_status {

@@ -6,9 +6,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "spread.h"
+
 /* What the files of kvscout-copy share. Main thread only. */
 
-#define COPY_MAX_REPEAT 1000u
+#define COPY_MAX_REPEAT SPREAD_MAX
 #define COPY_MIN_TOTAL (UINT64_C(1) << 20)
 #define COPY_MAX_TOTAL (UINT64_C(8) << 30)
 #define COPY_SMALLEST_PIECE 256u
@@ -41,10 +43,6 @@ struct copy_options {
 	bool has_piece_bytes, has_pieces, has_method, has_repeat; /* were given */
 };
 
-struct copy_summary {
-	double min, p50, max;
-};
-
 /* ---- copy_options.c ---- */
 
 /* Ends the program on wrong usage and for --help. */
@@ -55,20 +53,15 @@ void copy_options_parse(int argc, char **argv, struct copy_options *opt);
 __attribute__((format(printf, 2, 3), noreturn)) void copy_die(int status, const char *fmt, ...);
 /* What copy_die() calls first; NULL: nothing. It need not return. */
 extern void (*copy_on_death)(int status, const char *text);
-uint64_t copy_random(uint64_t *seed);
 void *copy_alloc(uint64_t bytes);
 /* A random order in which no page is followed by its neighbour. */
 void copy_shuffle(int64_t *ids, uint64_t n, uint64_t *seed);
-struct copy_summary copy_summarize(const double *values, uint64_t n);
 /* "4 KiB" */
 void copy_size_text(char *buf, size_t len, uint64_t bytes);
 void copy_json_string(FILE *out, const char *text);
-void copy_json_summary(FILE *out, const char *name, struct copy_summary s, uint64_t n);
+void copy_json_summary(FILE *out, const char *name, struct spread s, uint64_t n);
 /* The member "environment" of an object. */
 void copy_json_environment(FILE *out);
-void copy_cpu_name(char *buf, size_t len);
-const char *copy_revision(void);
-const char *copy_build_type(void);
 /* Closes @out. */
 void copy_finish(FILE *out, const char *path);
 

@@ -55,14 +55,6 @@ struct lat_session {
 	void *runners[LAT_N_MODES];
 };
 
-static void
-print_log(void *user, int level, const char *text)
-{
-	(void)user;
-	if (level <= SCOUT_LOG_WARN)
-		complain("%s", text);
-}
-
 static int
 start_server(struct lat_session *session)
 {
@@ -90,7 +82,7 @@ start_server(struct lat_session *session)
 		cfg.max_peers = (uint32_t)(2 * opt->clients + SPARE_PEERS);
 	if (cfg.max_sessions < 4 * opt->clients * opt->inflight)
 		cfg.max_sessions = (uint32_t)(4 * opt->clients * opt->inflight);
-	cfg.log = print_log;
+	cfg.log = complain_log;
 	rc = settings_server(&opt->settings, &cfg, err, sizeof(err));
 	if (!rc)
 		rc = scout_server_start(&cfg, &session->server, err, sizeof(err));

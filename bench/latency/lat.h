@@ -13,6 +13,7 @@
 #include "keys.h"
 #include "keys_option.h"
 #include "settings.h"
+#include "spread.h"
 
 /*
  * The parts of kvscout-latency.
@@ -42,7 +43,7 @@
 /* A sentence with an error in it. */
 #define LAT_LINE_BYTES (LAT_ERR_BYTES + 64)
 #define LAT_TEXT_BYTES 256
-#define LAT_MAX_ROUNDS 1000u
+#define LAT_MAX_ROUNDS SPREAD_MAX
 /* Of a lookup, beside the delay that the user asked for. */
 #define LAT_TIMEOUT_MS 5000u
 

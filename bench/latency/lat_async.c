@@ -68,14 +68,6 @@ struct lat_fleet {
 };
 
 static void
-print_log(void *user, int level, const char *text)
-{
-	(void)user;
-	if (level <= SCOUT_LOG_WARN)
-		complain("%s", text);
-}
-
-static void
 fleet_close(void *self)
 {
 	struct lat_fleet *fleet = self;
@@ -137,7 +129,7 @@ client_config(const struct lat *lat, struct scout_client_config *ret_cfg)
 	cfg.hash_bytes = LAT_HASH_BYTES;
 	cfg.lookup_timeout_ms = lat_timeout_ms(opt);
 	cfg.spin_us = (uint32_t)opt->spin_us;
-	cfg.log = print_log;
+	cfg.log = complain_log;
 	/* Of a thousand clients none may have room for more than it needs. */
 	if (opt->inflight > cfg.max_lookups || opt->clients > 1)
 		cfg.max_lookups = (uint32_t)opt->inflight;

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "say.h"
+#include "spread.h"
 
 /* Nobody wants to read the progress of a run that is over before they look. */
 #define QUIET_NS UINT64_C(2000000000)
@@ -245,20 +246,11 @@ lat_why_ended(const struct lat *lat, char buf[LAT_LINE_BYTES])
 	return buf;
 }
 
-static int
-compare_doubles(const void *a, const void *b)
-{
-	double x, y;
-
-	memcpy(&x, a, sizeof(x));
-	memcpy(&y, b, sizeof(y));
-	return (x > y) - (x < y);
-}
-
 struct lat_ratio
 lat_ratio_to_floor(const struct lat *lat, unsigned int mode, unsigned int metric)
 {
 	double ratios[LAT_MAX_ROUNDS];
+	struct spread spread;
 	size_t n = 0;
 
 	for (uint64_t round = 0; round < lat->opt->rounds; round++) {
@@ -268,13 +260,6 @@ lat_ratio_to_floor(const struct lat *lat, unsigned int mode, unsigned int metric
 		if (ours && floor)
 			ratios[n++] = (double)ours / (double)floor;
 	}
-	if (!n)
-		return (struct lat_ratio){0};
-	qsort(ratios, n, sizeof(ratios[0]), compare_doubles);
-	return (struct lat_ratio){
-		.n = n,
-		.min = ratios[0],
-		.p50 = n % 2 ? ratios[n / 2] : (ratios[n / 2 - 1] + ratios[n / 2]) / 2,
-		.max = ratios[n - 1],
-	};
+	spread = spread_of(ratios, n);
+	return (struct lat_ratio){.n = n, .min = spread.min, .p50 = spread.p50, .max = spread.max};
 }

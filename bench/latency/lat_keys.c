@@ -21,20 +21,14 @@
 
 #include <kvscout/worker.h>
 
+#include "mix.h"
+
 #define STORE_CHUNKS 4096u
 #define STORE_TIMEOUT_MS 30000
 #define POLL_MS 100
 /* Prompts by default: some, so that caches do not hold one answer; not so many that storing them takes long. */
 #define AUTO_CHUNKS 65536u
 #define AUTO_PROMPTS 64u
-
-static uint64_t
-mix(uint64_t z)
-{
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
 
 /* The chain of one prompt, from @state on. */
 static void
@@ -43,8 +37,7 @@ fill_hashes(uint8_t *to, uint64_t n, uint64_t state)
 	uint64_t word;
 
 	for (uint64_t i = 0; i < n * (LAT_HASH_BYTES / sizeof(word)); i++) {
-		state += 0x9e3779b97f4a7c15u;
-		word = mix(state);
+		word = mix_next(&state);
 		memcpy(to + i * sizeof(word), &word, sizeof(word));
 		state ^= word << 1;
 	}
@@ -86,7 +79,7 @@ lat_keys_init(struct lat *lat)
 	hits = 0;
 	for (uint64_t p = 0; p < keys->n_prompts; p++) {
 		uint8_t *hashes = keys->hashes + p * keys->chunks * LAT_HASH_BYTES;
-		uint64_t state = mix(mix(opt->seed) + p);
+		uint64_t state = mix64(mix64(opt->seed) + p);
 
 		due = opt->hit_ratio * (double)((p + 1) * keys->chunks) + 1e-6;
 		keys->truth[p] = (uint32_t)((uint64_t)due - hits);
@@ -95,7 +88,7 @@ lat_keys_init(struct lat *lat)
 		hits += keys->truth[p];
 		fill_hashes(hashes, keys->truth[p], state);
 		fill_hashes(hashes + (size_t)keys->truth[p] * LAT_HASH_BYTES, keys->chunks - keys->truth[p],
-			    mix(~state));
+			    mix64(~state));
 	}
 	return 0;
 }

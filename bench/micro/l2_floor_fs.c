@@ -30,7 +30,7 @@ static uint32_t last_round;
 static bool has_round;
 
 _Noreturn static void
-die(const char *what)
+fail(const char *what)
 {
 	char text[SAY_ERROR];
 
@@ -42,21 +42,21 @@ static void
 path_of(uint32_t round, uint32_t i, char path[4096])
 {
 	if (snprintf(path, 4096, "%s/%u-%u", folder, round, i) >= 4096)
-		die("path too long");
+		fail("path too long");
 }
 
 static void
 begin(const struct scout__l2_url *url, uint32_t n, uint64_t bytes)
 {
 	if (asprintf(&folder, "%s.floor", url->path) < 0)
-		die("out of memory");
+		fail("out of memory");
 	if (mkdir(folder, 0700) != 0)
-		die(folder);
+		fail(folder);
 	n_objects = n;
 	object_bytes = bytes;
 	sums = calloc(n, sizeof(*sums));
 	if (!sums)
-		die("out of memory");
+		fail("out of memory");
 }
 
 static void
@@ -78,12 +78,12 @@ store_one(uint32_t round, uint32_t i, const uint8_t *data)
 
 	path_of(round, i, path);
 	if (snprintf(tmp, sizeof(tmp), "%s/tmp", folder) >= (int)sizeof(tmp))
-		die("path too long");
+		fail("path too long");
 	fd = open(tmp, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
 	if (fd < 0 || write(fd, data, object_bytes) != (ssize_t)object_bytes || close(fd) != 0)
-		die("write");
+		fail("write");
 	if (rename(tmp, path) != 0)
-		die("rename");
+		fail("rename");
 }
 
 static void
@@ -107,7 +107,7 @@ load(uint32_t round, uint8_t *data)
 		path_of(round, i, path);
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (fd < 0 || read(fd, to, object_bytes) != (ssize_t)object_bytes || close(fd) != 0)
-			die("read");
+			fail("read");
 		sums[i] = scout__l2_sum(to, object_bytes);
 	}
 }
@@ -119,7 +119,7 @@ end(void)
 		for (uint32_t round = 0; round <= last_round; round++)
 			remove_round(round);
 	if (rmdir(folder) != 0)
-		die(folder);
+		fail(folder);
 	free(folder);
 	free(sums);
 }

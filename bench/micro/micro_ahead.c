@@ -47,13 +47,6 @@ struct micro_ahead {
 };
 
 static void
-die(const char *what, const char *text)
-{
-	complain("%s: %s", what, text);
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
-}
-
-static void
 make_questions(struct micro_ahead *b)
 {
 	uint64_t bytes = b->chunks * HASH_BYTES;
@@ -62,7 +55,7 @@ make_questions(struct micro_ahead *b)
 	b->ids = calloc(b->live, sizeof(*b->ids));
 	b->lookups = calloc(b->live, sizeof(*b->lookups));
 	if (!b->hashes || !b->ids || !b->lookups)
-		die("start", "out of memory");
+		die("start: out of memory");
 	for (uint64_t i = 0; i < b->live * bytes; i++)
 		b->hashes[i] = (uint8_t)((i * UINT64_C(0x9e3779b97f4a7c15)) >> 56);
 	for (uint64_t i = 0; i < b->live; i++)
@@ -111,7 +104,7 @@ static void
 count(struct micro_ahead *b, int rc)
 {
 	if (rc < 0)
-		die("lookup", scout_strerror(rc));
+		die("lookup: %s", scout_strerror(rc));
 	b->asked++;
 	b->answered += rc == 0;
 }
@@ -140,7 +133,7 @@ step_of_all(struct micro_ahead *b, bool ahead, bool waits)
 		scout_step_begin(b->client);
 		for (uint64_t i = 0; i < b->live; i++)
 			if (scout_lookup_ahead(b->client, &b->lookups[i]) != 0)
-				die("ahead", "refused");
+				die("ahead: refused");
 		scout_step_end(b->client);
 		work(b);
 	}
@@ -170,7 +163,7 @@ step_of_few(struct micro_ahead *b)
 		renew_question(b, i);
 	for (uint64_t i = 0; i < old; i++)
 		if (scout_wait_lookup(b->client, &b->lookups[i], &hit) != 0)
-			die("lookup", "not answered");
+			die("lookup: not answered");
 	rest();
 	scout_step_begin(b->client);
 	start_ns = scout__now_ns();
@@ -241,14 +234,14 @@ main(int argc, char **argv)
 	scout_server_config_init(&server_cfg);
 	server_cfg.l1_bytes = UINT64_C(16) << 20;
 	if (scout_server_start(&server_cfg, &server, err, sizeof(err)) != 0)
-		die("server", err);
+		die("server: %s", err);
 	scout_client_config_init(&cfg);
 	cfg.endpoint = scout_server_endpoint(server);
 	cfg.step_wait_us = (uint32_t)b.wait_us;
 	cfg.spin_us = (uint32_t)b.spin_us;
 	if (scout_client_new(&cfg, &b.client, err, sizeof(err)) != 0 ||
 	    scout_client_wait_ready(b.client, 10000, err, sizeof(err)) != 0)
-		die("client", err);
+		die("client: %s", err);
 	measure(&b, "plain", 0);
 	measure(&b, "ahead", 1);
 	measure(&b, "step wait", 2);

@@ -53,13 +53,6 @@ struct micro_client {
 };
 
 static void
-die(const char *what, const char *text)
-{
-	complain("%s: %s", what, text);
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
-}
-
-static void
 print(const char *name, const struct scout__hist *hist, uint64_t clock_p50)
 {
 	uint64_t p50 = scout__hist_quantile(hist, 0.5);
@@ -98,7 +91,7 @@ make_questions(struct micro_client *b)
 	b->lookups = calloc(b->live, sizeof(*b->lookups));
 	b->stamps = calloc(b->live + 1, sizeof(*b->stamps));
 	if (!b->hashes || !b->ids || !b->lookups || !b->stamps)
-		die("start", "out of memory");
+		die("start: out of memory");
 	for (uint64_t i = 0; i < b->live * bytes; i++)
 		b->hashes[i] = (uint8_t)((i * UINT64_C(0x9e3779b97f4a7c15)) >> 56);
 	for (uint64_t i = 0; i < b->live; i++)
@@ -144,7 +137,7 @@ chill(struct micro_client *b, const struct scout_lookup *q)
 
 	(void)q;
 	if (!block && !(block = malloc(FLUSH_BYTES)))
-		die("start", "out of memory");
+		die("start: out of memory");
 	memset(block, (int)b->sink++, FLUSH_BYTES);
 #endif
 }
@@ -160,7 +153,7 @@ run_on(const struct micro_client *b, int cpu)
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	if (sched_setaffinity(0, sizeof(set), &set) != 0)
-		die("--pin", "this process may not run on CPUs 0 and 1");
+		die("--pin: this process may not run on CPUs 0 and 1");
 }
 
 static void
@@ -184,7 +177,7 @@ start_server(uint32_t delay_us)
 	cfg.l1_bytes = UINT64_C(16) << 20;
 	cfg.reply_delay_us = delay_us;
 	if (scout_server_start(&cfg, &server, err, sizeof(err)) != 0)
-		die("server", err);
+		die("server: %s", err);
 	return server;
 }
 
@@ -202,7 +195,7 @@ start_client(const struct scout_server *server, uint32_t spin_us)
 	cfg.spin_us = spin_us;
 	if (scout_client_new(&cfg, &client, err, sizeof(err)) != 0 ||
 	    scout_client_wait_ready(client, 10000, err, sizeof(err)) != 0)
-		die("client", err);
+		die("client: %s", err);
 	return client;
 }
 
@@ -225,7 +218,7 @@ ask_all(struct micro_client *b, struct scout_client *client)
 	b->stamps[0] = scout__now_ns();
 	for (uint64_t i = 0; i < b->live; i++) {
 		if (scout_try_lookup(client, &b->lookups[i], &hit) != SCOUT_NOT_YET)
-			die("pending", "answered too early");
+			die("pending: answered too early");
 		b->stamps[i + 1] = scout__now_ns();
 	}
 }
@@ -304,13 +297,13 @@ submit_all(struct micro_client *b, struct scout_client *client, struct scout__hi
 			chill(b, &b->lookups[i]);
 		start_ns = scout__now_ns();
 		if (scout_try_lookup(client, &b->lookups[i], &hit) != SCOUT_NOT_YET)
-			die("submit", "refused");
+			die("submit: refused");
 		scout__hist_add(hist, scout__now_ns() - start_ns);
 	}
 	scout_step_end(client);
 	for (uint64_t i = 0; i < b->live; i++)
 		if (scout_wait_lookup(client, &b->lookups[i], &hit) != 0 || hit.reason != SCOUT_REASON_MISS)
-			die("submit", "not answered");
+			die("submit: not answered");
 	finish_all(b, client);
 }
 

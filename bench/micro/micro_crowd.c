@@ -68,13 +68,6 @@ struct crowd {
 	pthread_t thread;
 };
 
-static void
-die(const char *what, const char *text)
-{
-	complain("%s: %s", what, text);
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
-}
-
 /* ---- sleeping ---- */
 
 /* After what the other is to see was stored. */
@@ -231,7 +224,7 @@ open_bell(void)
 	int fd = eventfd(0, EFD_CLOEXEC);
 
 	if (fd < 0)
-		die("eventfd", "no descriptor is left");
+		die("eventfd: no descriptor is left");
 	return fd;
 }
 
@@ -252,7 +245,7 @@ start(struct crowd *crowd)
 	}
 	(void)pthread_attr_destroy(&attr);
 	if (error)
-		die("start", "no thread is left");
+		die("start: no thread is left");
 }
 
 static void

@@ -43,13 +43,6 @@ struct silent_server {
 	atomic_bool stop;
 };
 
-static void
-die(const char *what, const char *text)
-{
-	complain("%s: %s", what, text);
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
-}
-
 /* ---- a silent server ---- */
 
 static void
@@ -103,7 +96,7 @@ silent_main(void *arg)
 	(void)zmq_setsockopt(router, ZMQ_LINGER, &zero, sizeof(zero));
 	(void)zmq_setsockopt(router, ZMQ_RCVHWM, &hwm, sizeof(hwm));
 	if (zmq_bind(router, s->endpoint) != 0)
-		die("bind", zmq_strerror(zmq_errno()));
+		die("bind: %s", zmq_strerror(zmq_errno()));
 	while (!atomic_load(&s->stop)) {
 		zmq_pollitem_t item = {.socket = router, .events = ZMQ_POLLIN};
 
@@ -129,7 +122,7 @@ open_client(const char *endpoint, uint32_t timeout_ms)
 	cfg.max_lookups = MAX_LIVE;
 	if (scout_client_new(&cfg, &client, err, sizeof(err)) != 0 ||
 	    scout_client_wait_ready(client, 10000, err, sizeof(err)) != 0)
-		die("client", err);
+		die("client: %s", err);
 	scout_client_config_fini(&cfg);
 	return client;
 }
@@ -231,7 +224,7 @@ batch(struct scout_client *client, uint64_t start_ns, uint64_t gap_ns, uint64_t 
 		q = question(id);
 		deadline_ns[asked] = scout__now_ns() + timeout_ns;
 		if (scout_try_lookup(client, &q, &hit) != SCOUT_NOT_YET)
-			die("lookup", "answered by a silent server");
+			die("lookup: answered by a silent server");
 		asked++;
 	}
 	while (ended < n) {
@@ -256,7 +249,7 @@ timed_batch(const char *endpoint, uint32_t timeout_ms, size_t n, int64_t *const 
 		floors[i].gap_ns = gap_ns;
 		floors[i].n = n;
 		if (timer_floor_start(&floors[i]) != 0)
-			die("start", "no thread");
+			die("start: no thread");
 	}
 	batch(client, start_ns, gap_ns, timeout_ns, n, late, at);
 	for (int i = 0; i < 2; i++)
@@ -272,10 +265,10 @@ deadlines(size_t n, uint32_t timeout_ms)
 
 	for (int k = 0; k < LATENESSES; k++)
 		if (!(late[k] = calloc(n, sizeof(*late[k]))) || !s.zmq)
-			die("start", "out of memory");
+			die("start: out of memory");
 	(void)snprintf(s.endpoint, sizeof(s.endpoint), "ipc:///tmp/kvscout-deadline-%d", (int)getpid());
 	if (pthread_create(&s.thread, NULL, silent_main, &s) != 0)
-		die("start", "no thread");
+		die("start: no thread");
 	for (size_t done = 0; done < n;) {
 		size_t now = n - done < MAX_LIVE / 2 ? n - done : MAX_LIVE / 2;
 
@@ -327,7 +320,7 @@ trip(void *dealer, const struct scout__writer *w)
 	(void)zmq_send(dealer, w->buf, w->len, 0);
 	len = zmq_recv(dealer, buf, sizeof(buf), 0);
 	if (len <= 0 || scout__frame_check(buf, (size_t)len, false, &frame) != SCOUT_WIRE_OK)
-		die("round trip", "a malformed reply");
+		die("round trip: a malformed reply");
 	return frame.epoch;
 }
 
@@ -355,13 +348,13 @@ round_trips(size_t n)
 	uint64_t epoch;
 
 	if (!polled || !bare || !dealer)
-		die("start", "out of memory");
+		die("start: out of memory");
 	(void)snprintf(endpoint, sizeof(endpoint), "ipc:///tmp/kvscout-deadline-%d", (int)getpid());
 	scout_server_config_init(&cfg);
 	cfg.listen = endpoint;
 	cfg.l1_bytes = 64 << 20;
 	if (scout_server_start(&cfg, &server, err, sizeof(err)) != 0)
-		die("server", err);
+		die("server: %s", err);
 	client = open_client(endpoint, 5000);
 	(void)zmq_setsockopt(dealer, ZMQ_LINGER, &zero, sizeof(zero));
 	(void)zmq_setsockopt(dealer, ZMQ_RCVTIMEO, &ms, sizeof(ms));
@@ -376,7 +369,7 @@ round_trips(size_t n)
 		(void)snprintf(id, sizeof(id), "p%zu", i);
 		begin = scout__now_ns();
 		if (scout_wait_lookup(client, &q, &hit) != 0 || hit.error != 0)
-			die("polled", "no answer");
+			die("polled: no answer");
 		polled[i] = (int64_t)(scout__now_ns() - begin);
 		(void)scout_finish(client, id);
 		frame_of(&w, SCOUT_OP_LOOKUP, 10 + 2 * i, epoch, NULL);
@@ -407,7 +400,7 @@ argument(int argc, char **argv, int i, unsigned long otherwise)
 		return otherwise;
 	value = strtoul(argv[i], &end, 10);
 	if (end == argv[i] || *end || value == 0 || value > MAX_SAMPLES)
-		die(argv[i], "not a number in 1..1000000");
+		die("%s: not a number in 1..1000000", argv[i]);
 	return value;
 }
 

@@ -6,10 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "say.h"
 #include "sha256.h"
+#include "spread.h"
 
 /*
  * DESIGN
@@ -27,7 +28,7 @@
 #define N_SAMPLES 5
 #define SAMPLE_NS_MIN 5e6
 #define SAMPLE_NS_MAX 160e6
-#define SPREAD_MAX 0.02
+#define SPREAD_WANTED 0.02
 
 struct hash_job {
 	struct scout_hasher *hasher;
@@ -67,44 +68,29 @@ pass_floor(struct hash_job *job)
 	return true;
 }
 
-static double
-now_ns(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &ts); /* cannot fail with this clock */
-	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
-}
-
-static int
-compare(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 static bool
 measure(struct hash_job *job, pass_fn pass, struct hash_timing *ret_timing)
 {
-	double samples[N_SAMPLES], start, spread;
+	double samples[N_SAMPLES], spread;
+	struct spread all;
 	size_t repeat = 1, i, k;
+	uint64_t start;
 
 	for (;; repeat *= 2) {
 		for (i = 0; i < N_SAMPLES; i++) {
-			start = now_ns();
+			start = scout__now_ns();
 			for (k = 0; k < repeat; k++) {
 				if (!pass(job))
 					return false;
 			}
-			samples[i] = now_ns() - start;
+			samples[i] = (double)(scout__now_ns() - start);
 		}
-		qsort(samples, N_SAMPLES, sizeof(samples[0]), compare);
-		spread = (samples[N_SAMPLES - 1] - samples[0]) / samples[N_SAMPLES / 2];
-		if (samples[0] >= SAMPLE_NS_MIN && (spread <= SPREAD_MAX || samples[0] >= SAMPLE_NS_MAX))
+		all = spread_of(samples, N_SAMPLES);
+		spread = (all.max - all.min) / all.p50;
+		if (all.min >= SAMPLE_NS_MIN && (spread <= SPREAD_WANTED || all.min >= SAMPLE_NS_MAX))
 			break;
 	}
-	ret_timing->ns = samples[N_SAMPLES / 2] / (double)repeat / N_TOKENS;
+	ret_timing->ns = all.p50 / (double)repeat / N_TOKENS;
 	ret_timing->spread = spread;
 	return true;
 }

@@ -10,6 +10,7 @@
 #include "chunk_index.h"
 #include "clock.h"
 #include "hist.h"
+#include "mix.h"
 #include "say.h"
 
 /*
@@ -35,30 +36,15 @@ struct micro_index {
 	const char *eviction;
 };
 
-static uint64_t
-mix(uint64_t x)
-{
-	x += 0x9e3779b97f4a7c15u;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	return x ^ x >> 31;
-}
-
-static uint64_t
-draw(struct micro_index *b)
-{
-	return mix(b->random++);
-}
-
 /* Chunk @i of prefix @prefix: what a digest looks like. */
 static void
 make_key(const struct micro_index *b, uint64_t prefix, uint32_t version, uint32_t i, uint8_t *ret_hash)
 {
-	uint64_t x = mix(mix(mix(b->seed + version) ^ prefix) ^ i);
+	uint64_t x = mix64(mix64(mix64(b->seed + version) ^ prefix) ^ i);
 
 	for (uint32_t at = 0; at < HASH_BYTES; at += 8) {
 		memcpy(ret_hash + at, &x, sizeof(x));
-		x = mix(x);
+		x = mix64(x + MIX_STEP);
 	}
 }
 
@@ -69,13 +55,6 @@ make_prefix(const struct micro_index *b, uint64_t prefix, uint32_t version, uint
 		make_key(b, prefix, version, i, ret_hashes + (size_t)i * HASH_BYTES);
 }
 
-static void
-fail(const char *what)
-{
-	complain("%s", what);
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
-}
-
 static SCOUT_ON_LOOP void
 wait_for_extent(struct micro_index *b)
 {
@@ -83,10 +62,10 @@ wait_for_extent(struct micro_index *b)
 	struct scout__extent *extent;
 
 	if (poll(&ready, 1, 60000) <= 0)
-		fail("no extent came");
+		die("no extent came");
 	while ((extent = scout__pool_ready(&b->l1.pool)))
 		if (!scout__index_grow(b->index, extent))
-			fail("growing failed");
+			die("growing failed");
 }
 
 /* Chunk @i of @prefix, whose chunks before it were stored lately. As the server does it for one STORE. */
@@ -100,7 +79,7 @@ store(struct micro_index *b, uint64_t prefix, uint32_t i, const uint8_t *hash)
 	while ((got = scout__index_reserve(b->index, 1, hash, 0, &entry)) == SCOUT__RESERVE_WAIT)
 		wait_for_extent(b);
 	if (got != SCOUT__RESERVE_GRANTED)
-		fail("a store was refused");
+		die("a store was refused");
 	(void)scout__index_commit(b->index, entry, 0);
 	entries[i] = entry;
 	if (i >= SCOUT__AHEAD)
@@ -193,16 +172,16 @@ measure_hits(struct micro_index *b, const char *what, uint32_t passes, bool hot)
 
 	SCOUT_ASSERT(b->n_prefixes > 0);
 	if (!hist)
-		fail("out of memory");
+		die("out of memory");
 	scout__hist_init(hist);
 	for (uint32_t pass = 0; pass < passes; pass++) {
-		uint64_t prefix = draw(b) % (hot && b->n_prefixes > 16 ? 16 : b->n_prefixes);
+		uint64_t prefix = mix_next(&b->random) % (hot && b->n_prefixes > 16 ? 16 : b->n_prefixes);
 		uint64_t t0;
 
 		make_prefix(b, prefix, b->version[prefix], hashes);
 		t0 = scout__now_ns();
 		if (look_up_and_finish(b, hashes) != PREFIX)
-			fail("a stored prefix was not found");
+			die("a stored prefix was not found");
 		scout__hist_add(hist, scout__now_ns() - t0);
 	}
 	print(b, what, hist, "us/256");
@@ -216,23 +195,23 @@ measure_misses(struct micro_index *b, uint32_t passes)
 	uint8_t hashes[PREFIX * HASH_BYTES];
 
 	if (!hist)
-		fail("out of memory");
+		die("out of memory");
 	scout__hist_init(hist);
 	for (uint32_t pass = 0; pass < passes; pass++) {
 		uint32_t entries[2];
 		uint64_t t0;
 
-		make_prefix(b, draw(b), UINT32_MAX, hashes);
+		make_prefix(b, mix_next(&b->random), UINT32_MAX, hashes);
 		t0 = scout__now_ns();
 		for (uint32_t i = 0; i < PREFIX; i++) {
 			if (i + 8 < PREFIX)
 				scout__index_prefetch(b->index, 1, hashes + (size_t)(i + 8) * HASH_BYTES);
 			if (scout__index_find(b->index, 1, hashes + (size_t)i * HASH_BYTES) != SCOUT__NO_ENTRY)
-				fail("a key was found that was never stored");
+				die("a key was found that was never stored");
 		}
 		scout__hist_add(hist, scout__now_ns() - t0);
 		if (scout__index_find_run(b->index, 1, hashes, PREFIX, entries) != 0)
-			fail("a run was found that was never stored");
+			die("a run was found that was never stored");
 	}
 	print(b, "miss, all 256 probed", hist, "us/256");
 	free(hist);
@@ -264,19 +243,19 @@ measure_probes(struct micro_index *b, uint32_t batches)
 	uint64_t spent_ns = 0;
 
 	if (!hashes || !entries)
-		fail("out of memory");
+		die("out of memory");
 	for (uint32_t batch = 0; batch < batches; batch++) {
 		uint64_t t0;
 
 		for (uint32_t i = 0; i < n; i++) {
-			uint64_t prefix = draw(b) % b->n_prefixes;
+			uint64_t prefix = mix_next(&b->random) % b->n_prefixes;
 
-			make_key(b, prefix, b->version[prefix], (uint32_t)(draw(b) % PREFIX),
+			make_key(b, prefix, b->version[prefix], (uint32_t)(mix_next(&b->random) % PREFIX),
 				 hashes + (size_t)i * HASH_BYTES);
 		}
 		t0 = scout__now_ns();
 		if (scout__index_find_run(b->index, 1, hashes, n, entries) != n)
-			fail("a stored key was not found");
+			die("a stored key was not found");
 		spent_ns += scout__now_ns() - t0;
 	}
 	say("%-10" PRIu64 " %-34s %.1f M keys/s\n", b->n_chunks, "plain probes, random keys",
@@ -294,7 +273,7 @@ resident_bytes(void)
 	uint64_t kib = 0;
 
 	if (!file)
-		fail("/proc/self/status");
+		die("/proc/self/status");
 	while (fgets(line, sizeof(line), file))
 		if (strncmp(line, "RssAnon:", 8) == 0)
 			kib = strtoull(line + 8, NULL, 10);
@@ -315,13 +294,13 @@ run(struct micro_index *b, uint64_t n_chunks, uint64_t interleave, uint32_t pass
 	b->n_chunks = b->n_prefixes * PREFIX;
 	b->version = calloc(b->n_prefixes, sizeof(*b->version));
 	if (!b->version || !per_store)
-		fail("out of memory");
+		die("out of memory");
 	if (scout__l1_init(&b->l1, b->n_chunks * SLOT_BYTES, UINT64_C(16) << 20, UINT64_MAX, b->eviction, &log, err,
 			   sizeof(err)))
-		fail(err);
+		die("%s", err);
 	resident = resident_bytes();
 	if (scout__index_new(&b->l1, &shard_bytes, 1, 1, HASH_BYTES, &b->index))
-		fail("no chunk index");
+		die("no chunk index");
 	say("# %" PRIu64 " chunks, stored %s\n", b->n_chunks,
 	    interleave > 1 ? "64 prefixes at a time" : "prefix by prefix");
 	scout__hist_init(per_store);
@@ -409,7 +388,7 @@ main(int argc, char **argv)
 		sizes[n_sizes++] = 10000000;
 	for (size_t i = 0; i < n_sizes; i++) {
 		for (uint64_t interleave = 1; interleave <= 64; interleave *= 64) {
-			struct micro_index b = {.seed = seed, .random = mix(seed), .eviction = eviction};
+			struct micro_index b = {.seed = seed, .random = seed, .eviction = eviction};
 
 			run(&b, sizes[i], interleave, (uint32_t)passes);
 		}

@@ -49,13 +49,6 @@ struct micro_l2 {
 	uint64_t begin_cpu_us;
 };
 
-_Noreturn static void
-die(const char *what)
-{
-	complain("%s", what);
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
-}
-
 static void *
 must_alloc(size_t n, size_t size)
 {
@@ -277,14 +270,6 @@ find_floor(struct micro_l2 *b, const char *text)
 	scout__l2_url_fini(&url);
 }
 
-static void
-log_line(void *user, int level, const char *text)
-{
-	(void)user;
-	if (level <= SCOUT_LOG_WARN)
-		complain("%s", text);
-}
-
 /* A catalogue that is rebuilt, or a connection that is made, is not what is measured. */
 static SCOUT_ON_LOOP void
 wait_ready(struct micro_l2 *b)
@@ -305,12 +290,12 @@ wait_ready(struct micro_l2 *b)
 static void
 measure(struct micro_l2 *b, const char *url, uint32_t rounds)
 {
-	static const struct scout__log log = {.fn = log_line, .who = "micro_l2"};
+	static const struct scout__log log = {.fn = complain_log, .who = "micro_l2"};
 	char err[512];
 
 	scout__enter_loop();
 	if (scout__l2_new(&url, 1, TIMEOUT_MS, b->n, &log, &b->l2, err, sizeof(err)) != 0)
-		die(err);
+		die("%s", err);
 	find_floor(b, url);
 	wait_ready(b);
 	/* The first warms up: files and connections are made. */

@@ -40,13 +40,6 @@ struct micro_l2_redis {
 	bool stored;
 };
 
-static void
-die(const char *what)
-{
-	complain("%s", what);
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
-}
-
 static void *
 must(void *p)
 {
@@ -222,7 +215,7 @@ main(int argc, char **argv)
 	if (!b.url)
 		die("--url is missing: must be redis://host:port");
 	if (scout__l2_new(&b.url, 1, 60000, MAX_OBJECTS, &log, &b.l2, err, sizeof(err)) != 0)
-		die(err);
+		die("%s", err);
 	make_objects(&b);
 	measure(&b);
 	scout__l2_free(b.l2);

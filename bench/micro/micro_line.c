@@ -25,13 +25,6 @@ struct micro_line {
 };
 
 static void
-die(const char *what, const char *text)
-{
-	complain("%s: %s", what, text);
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
-}
-
-static void
 wait_for(struct micro_line *l, unsigned turn)
 {
 	while (atomic_load_explicit(&l->turn, memory_order_acquire) != turn) {
@@ -57,14 +50,14 @@ find_cpus(struct micro_line *l)
 	int n = 0;
 
 	if (sched_getaffinity(0, sizeof(all), &all) != 0)
-		die("CPUs", "sched_getaffinity failed");
+		die("CPUs: sched_getaffinity failed");
 	for (int cpu = 0; cpu < CPU_SETSIZE && n < 2; cpu++)
 		if (CPU_ISSET(cpu, &all)) {
 			CPU_ZERO(&l->cpus[n]);
 			CPU_SET(cpu, &l->cpus[n++]);
 		}
 	if (n < 2)
-		die("CPUs", "this process may use one only: at least 2 are needed");
+		die("CPUs: this process may use one only: at least 2 are needed");
 }
 
 static uint64_t
@@ -77,7 +70,7 @@ trip_ns(struct micro_line *l)
 	(void)pthread_attr_init(&attr);
 	if (pthread_attr_setaffinity_np(&attr, sizeof(l->cpus[1]), &l->cpus[1]) != 0 ||
 	    pthread_create(&other, &attr, other_main, l) != 0)
-		die("start", "no thread is left");
+		die("start: no thread is left");
 	(void)pthread_attr_destroy(&attr);
 	start_ns = scout__now_ns();
 	for (uint64_t i = 0; i < l->trips; i++) {
@@ -111,7 +104,7 @@ main(int argc, char **argv)
 		return status;
 	find_cpus(&l);
 	if (sched_setaffinity(0, sizeof(l.cpus[0]), &l.cpus[0]) != 0)
-		die("CPUs", "sched_setaffinity failed");
+		die("CPUs: sched_setaffinity failed");
 	for (uint64_t i = 0; i < rounds; i++)
 		say("a cache line there and back: %" PRIu64 " ns\n", trip_ns(&l));
 	return EXIT_SUCCESS;

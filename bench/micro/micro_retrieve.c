@@ -17,6 +17,7 @@
 #include "mix.h"
 #include "pool.h"
 #include "say.h"
+#include "spread.h"
 #include "table.h"
 
 /*
@@ -268,27 +269,15 @@ one_late_turn(struct micro_retrieve *b, unsigned mode)
 
 /* ---- what it says ---- */
 
-static int
-by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-/* Of one field of all samples of a mode: min, median, max. */
-static void
-spread(const struct micro_retrieve *b, unsigned mode, size_t offset, double ret[3])
+/* Of one field of all samples of a mode. */
+static struct spread
+spread_of_field(const struct micro_retrieve *b, unsigned mode, size_t offset)
 {
 	double values[MAX_ROUNDS];
-	uint32_t n = b->n_samples[mode];
 
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < b->n_samples[mode]; i++)
 		memcpy(&values[i], (const char *)&b->samples[mode][i] + offset, sizeof(double));
-	qsort(values, n, sizeof(values[0]), by_value);
-	ret[0] = values[0];
-	ret[1] = n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-	ret[2] = values[n - 1];
+	return spread_of(values, b->n_samples[mode]);
 }
 
 static const struct {
@@ -314,15 +303,15 @@ print(const struct micro_retrieve *b)
 	say("%-14s %10s %10s %10s %10s %28s %7s\n", "prefetch", "lookup", "retrieve", "of server", "of copy", "all",
 	    "GB/s");
 	for (unsigned mode = 0; mode < MODES; mode++) {
-		double v[N_FIELDS][3];
+		struct spread v[N_FIELDS];
 
 		if (b->n_samples[mode] == 0)
 			continue;
 		for (size_t i = 0; i < N_FIELDS; i++)
-			spread(b, mode, fields[i].offset, v[i]);
-		say("%-14s %10.2f %10.2f %10.2f %10.2f %10.2f (%.2f..%.2f) %7.2f\n", mode_words[mode], v[0][1], v[1][1],
-		    v[2][1], v[3][1], v[4][1], v[4][0], v[4][2],
-		    (double)(b->opt.chunks * b->opt.chunk_bytes) / v[4][1] / 1e6);
+			v[i] = spread_of_field(b, mode, fields[i].offset);
+		say("%-14s %10.2f %10.2f %10.2f %10.2f %10.2f (%.2f..%.2f) %7.2f\n", mode_words[mode], v[0].p50,
+		    v[1].p50, v[2].p50, v[3].p50, v[4].p50, v[4].min, v[4].max,
+		    (double)(b->opt.chunks * b->opt.chunk_bytes) / v[4].p50 / 1e6);
 	}
 }
 

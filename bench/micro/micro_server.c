@@ -36,6 +36,7 @@
 #include "cli.h"
 #include "clock.h"
 #include "hist.h"
+#include "mix.h"
 #include "msg.h"
 #include "say.h"
 #include "thread_cpu.h"
@@ -81,29 +82,13 @@ struct micro_server {
 	struct scout__hist times;
 };
 
-static void
-die(const char *what, const char *text)
-{
-	complain("%s: %s", what, text);
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
-}
-
-static uint64_t
-mix(uint64_t z)
-{
-	z += 0x9e3779b97f4a7c15u;
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
-
 static uint64_t
 cpu_ns(int tid)
 {
 	uint64_t ns = thread_cpu_ns(tid);
 
 	if (ns == UINT64_MAX)
-		die("/proc/self/task", "cannot be read");
+		die("/proc/self/task: cannot be read");
 	return ns;
 }
 
@@ -120,7 +105,7 @@ start_server(struct micro_server *b)
 	cfg.max_promised = cfg.l1_bytes;
 	cfg.eviction = "lru";
 	if (scout_server_start(&cfg, &b->server, err, sizeof(err)) != 0)
-		die("server", err);
+		die("server: %s", err);
 }
 
 /* The worker's are gone, and the sender's are not there yet. */
@@ -130,7 +115,7 @@ find_threads(struct micro_server *b)
 	b->loop_tid = thread_cpu_find("scout-server");
 	b->io_tid = thread_cpu_find("ZMQbg/IO");
 	if (!b->loop_tid || !b->io_tid)
-		die("server", "its threads are not found");
+		die("server: its threads are not found");
 }
 
 static void
@@ -146,7 +131,7 @@ store_piece(struct scout_worker *worker, const uint8_t *hashes, uint64_t n, cons
 	while (rc == 0 && (rc = scout_worker_poll(worker, &done, 1)) == 0 && scout__now_us() < end_us)
 		(void)poll(&pfd, 1, 100);
 	if (rc != 1 || done.status != 0 || done.no_room)
-		die("store", rc < 0 ? scout_strerror(rc) : scout_strerror(done.status));
+		die("store: %s", rc < 0 ? scout_strerror(rc) : scout_strerror(done.status));
 }
 
 static void
@@ -173,7 +158,7 @@ store_all(struct micro_server *b)
 	cfg.chunk_tokens = CHUNK_TOKENS;
 	if (scout_worker_new(&cfg, &worker, err, sizeof(err)) != 0 ||
 	    scout_worker_register(worker, &layout, TIMEOUT_MS, err, sizeof(err)) != 0)
-		die("worker", err);
+		die("worker: %s", err);
 	for (uint64_t at = 0; at < n; at += STORE_CHUNKS)
 		store_piece(worker, b->hashes + at * HASH_BYTES, n - at < STORE_CHUNKS ? n - at : STORE_CHUNKS,
 			    block_ids);
@@ -188,9 +173,9 @@ make_hashes(struct micro_server *b)
 
 	b->hashes = malloc(bytes);
 	if (!b->hashes)
-		die("start", "out of memory");
+		die("start: out of memory");
 	for (size_t at = 0; at < bytes; at += sizeof(word)) {
-		word = mix(at / sizeof(word));
+		word = mix64(at / sizeof(word) + MIX_STEP);
 		memcpy(b->hashes + at, &word, sizeof(word));
 	}
 }
@@ -202,12 +187,12 @@ send_frame(struct micro_server *b, struct scout__writer *w, uint32_t n_ops)
 {
 	scout__frame_end(w, n_ops, b->epoch, scout__now_us());
 	if (w->bad)
-		die("frame", "too large");
+		die("frame: too large");
 	if (scout__channel_is_open(&b->channel)) {
 		if (scout__channel_send(&b->channel, w->buf, w->len) != 0)
-			die("send", "the channel broke");
+			die("send: the channel broke");
 	} else if (zmq_send(b->dealer, w->buf, w->len, 0) < 0) {
-		die("send", zmq_strerror(zmq_errno()));
+		die("send: %s", zmq_strerror(zmq_errno()));
 	}
 }
 
@@ -229,7 +214,7 @@ hear_lease(const struct micro_server *b, int fds[SCOUT__CHANNEL_FDS])
 	ssize_t len = recvmsg(b->lease_fd, &msg, MSG_CMSG_CLOEXEC);
 
 	if (len <= 0 || !scout__get_lease(buf, (size_t)len, &m))
-		die("lease", "no answer");
+		die("lease: no answer");
 	if (m.type == SCOUT_LEASE_CHANNEL && CMSG_FIRSTHDR(&msg) &&
 	    CMSG_FIRSTHDR(&msg)->cmsg_len == CMSG_LEN(sizeof(int) * SCOUT__CHANNEL_FDS))
 		memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int) * SCOUT__CHANNEL_FDS);
@@ -244,7 +229,7 @@ say_lease(const struct micro_server *b, uint16_t type, uint64_t word)
 	size_t len = scout__put_lease(buf, &m);
 
 	if (send(b->lease_fd, buf, len, MSG_NOSIGNAL) != (ssize_t)len)
-		die("lease", "it is closed");
+		die("lease: it is closed");
 }
 
 static void
@@ -255,18 +240,18 @@ open_channel(struct micro_server *b, const struct scout__str *path, uint64_t tok
 	struct scout__lease_msg m;
 
 	if (path->len == 0 || path->len >= sizeof(address.sun_path))
-		die("lease", "the server has none");
+		die("lease: the server has none");
 	memcpy(address.sun_path, path->p, path->len);
 	b->lease_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (b->lease_fd < 0 || connect(b->lease_fd, (struct sockaddr *)&address, sizeof(address)) != 0)
-		die("lease", "cannot connect");
+		die("lease: cannot connect");
 	say_lease(b, SCOUT_LEASE_HELLO, token);
 	if (hear_lease(b, fds).type != SCOUT_LEASE_OK)
-		die("lease", "refused");
+		die("lease: refused");
 	say_lease(b, SCOUT_LEASE_ASK_CHANNEL, 0);
 	m = hear_lease(b, fds);
 	if (fds[0] < 0 || scout__channel_attach(&b->channel, fds, m.request_bytes, m.reply_bytes) != 0)
-		die("channel", "none to be had");
+		die("channel: none to be had");
 }
 
 static void
@@ -279,7 +264,7 @@ connect_to_server(struct micro_server *b)
 				     .kv_ranks = 1,
 				     .readers = 1,
 				     .heartbeat_ms = 60000,
-				     .token = mix(4711),
+				     .token = mix64(4711),
 				     .name_space = {"default", 7}};
 	struct scout__writer w = {.buf = b->out, .cap = b->out_cap};
 	const int zero = 0, timeout_ms = TIMEOUT_MS;
@@ -297,7 +282,7 @@ connect_to_server(struct micro_server *b)
 	(void)zmq_setsockopt(b->dealer, ZMQ_LINGER, &zero, sizeof(zero));
 	(void)zmq_setsockopt(b->dealer, ZMQ_SNDTIMEO, &timeout_ms, sizeof(timeout_ms));
 	if (zmq_connect(b->dealer, scout_server_endpoint(b->server)) != 0)
-		die("connect", zmq_strerror(zmq_errno()));
+		die("connect: %s", zmq_strerror(zmq_errno()));
 	scout__frame_begin(&w);
 	at = scout__op_begin(&w, SCOUT_OP_HELLO, SCOUT_KIND_REQUEST, 0, ++b->corr, 0);
 	scout__put_hello(&w, &hello);
@@ -306,11 +291,11 @@ connect_to_server(struct micro_server *b)
 	(void)zmq_setsockopt(b->dealer, ZMQ_RCVTIMEO, &timeout_ms, sizeof(timeout_ms));
 	len = zmq_recv(b->dealer, in, sizeof(in), 0);
 	if (len <= 0 || scout__frame_check(in, (size_t)len, false, &frame) != SCOUT_WIRE_OK)
-		die("HELLO", "no answer");
+		die("HELLO: no answer");
 	b->epoch = frame.epoch;
 	ops = scout__frame_ops(in, (size_t)len);
 	if (!scout__frame_next(&ops, &op) || scout__get_hello_reply(&op, &reply, &field) != SCOUT_WIRE_OK)
-		die("HELLO", "refused");
+		die("HELLO: refused");
 	if (!b->use_socket)
 		open_channel(b, &reply.lease_path, hello.token);
 }
@@ -318,8 +303,8 @@ connect_to_server(struct micro_server *b)
 static void
 put_lookup(struct micro_server *b, struct scout__writer *w, uint32_t batch, uint32_t op)
 {
-	uint64_t prompt = mix(b->random++) % b->n_prompts;
-	struct scout__lookup_msg m = {.ticket = mix(b->random++),
+	uint64_t prompt = mix_next(&b->random) % b->n_prompts;
+	struct scout__lookup_msg m = {.ticket = mix_next(&b->random),
 				      .n = (uint32_t)b->keys,
 				      .tenant = {"", 0},
 				      .hashes = b->hashes + prompt * b->keys * HASH_BYTES};
@@ -366,7 +351,7 @@ take_answer(struct micro_server *b, const struct scout__op *op, uint64_t now_ns)
 	}
 	if (op->opcode != SCOUT_OP_LOOKUP || op->status != SCOUT_WIRE_OK ||
 	    scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK)
-		die("answer", scout__wire_name(op->status));
+		die("answer: %s", scout__wire_name(op->status));
 	b->wrong += reply.hit != b->keys;
 	b->answered++;
 	b->ended[b->n_ended++] = batch->tickets[((uint32_t)op->corr - 1) % OPS_MAX];
@@ -384,7 +369,7 @@ take_frame(struct micro_server *b, const void *data, size_t len)
 	struct scout__op op;
 
 	if (scout__frame_check(data, len, false, &frame) != SCOUT_WIRE_OK)
-		die("answer", "malformed");
+		die("answer: malformed");
 	ops = scout__frame_ops(data, len);
 	while (scout__frame_next(&ops, &op))
 		take_answer(b, &op, now_ns);
@@ -401,7 +386,7 @@ receive_socket(struct micro_server *b, bool wait)
 		wait = false;
 	}
 	if (wait)
-		die("answer", zmq_strerror(zmq_errno()));
+		die("answer: %s", zmq_strerror(zmq_errno()));
 	(void)zmq_msg_close(&msg);
 }
 
@@ -423,7 +408,7 @@ sleep_on_channel(struct micro_server *b, const struct timespec *timeout)
 	if (scout__channel_sleep(&b->channel)) {
 		rang = sleep_on(b->channel.bell_fd, timeout);
 		if (rang && !scout__channel_hear(&b->channel))
-			die("bell", "the server has closed the channel");
+			die("bell: the server has closed the channel");
 		scout__channel_wake(&b->channel);
 	}
 	return rang;
@@ -440,7 +425,7 @@ receive_channel(struct micro_server *b, bool wait)
 			b->in_len = scout__channel_begin(&b->channel);
 			b->in_filled = 0;
 			if (b->in_len > b->out_cap)
-				die("answer", "too long");
+				die("answer: too long");
 		}
 		if (b->in_len)
 			b->in_filled +=
@@ -452,10 +437,10 @@ receive_channel(struct micro_server *b, bool wait)
 		} else if (!wait) {
 			return;
 		} else if (!sleep_on_channel(b, &timeout)) {
-			die("answer", "none came");
+			die("answer: none came");
 		}
 	}
-	die("answer", "the channel broke");
+	die("answer: the channel broke");
 }
 
 /* What has come. Waits for the first of it when @wait. */
@@ -564,7 +549,7 @@ run(struct micro_server *b)
 	b->in = malloc(b->out_cap);
 	b->ended = calloc((size_t)FRAMES_MAX * OPS_MAX, sizeof(*b->ended));
 	if (!b->out || !b->in || !b->ended || b->n_prompts == 0)
-		die("start", b->n_prompts ? "out of memory" : "--stored must not be less than --keys");
+		die("start: %s", b->n_prompts ? "out of memory" : "--stored must not be less than --keys");
 	for (uint32_t i = 0; i < b->frames; i++)
 		b->free_batches[b->n_free++] = i;
 	make_hashes(b);

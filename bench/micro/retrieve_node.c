@@ -23,14 +23,6 @@ retrieve_check(struct micro_retrieve *b, int rc, const char *what)
 }
 
 static void
-print_log(void *user, int level, const char *text)
-{
-	(void)user;
-	if (level <= SCOUT_LOG_WARN)
-		complain("%s", text);
-}
-
-static void
 server_up(struct micro_retrieve *b, struct retrieve_node *node, unsigned mode, uint64_t l1_bytes)
 {
 	struct scout_server_config cfg;
@@ -43,7 +35,7 @@ server_up(struct micro_retrieve *b, struct retrieve_node *node, unsigned mode, u
 	cfg.l2 = b->url;
 	cfg.l2_queue_bytes = l1_bytes;
 	cfg.prefetch = mode;
-	cfg.log = print_log;
+	cfg.log = complain_log;
 	rc = settings_server(&b->opt.settings, &cfg, b->err, sizeof(b->err));
 	if (rc == 0)
 		rc = scout_server_start(&cfg, &node->server, b->err, sizeof(b->err));
@@ -66,7 +58,7 @@ client_up(struct micro_retrieve *b, struct retrieve_node *node)
 		cfg.lookup_poll_key_timeout_ms = (uint32_t)b->opt.lookup_timeout_ms;
 		cfg.lookup_poll_key_intervals_ms = (uint32_t)b->opt.poll_key_ms;
 	}
-	cfg.log = print_log;
+	cfg.log = complain_log;
 	rc = settings_client(&b->opt.settings, &cfg, b->err, sizeof(b->err));
 	if (rc == 0)
 		rc = scout_client_new(&cfg, &node->client, b->err, sizeof(b->err));
@@ -94,7 +86,7 @@ worker_up(struct micro_retrieve *b, struct retrieve_node *node)
 	cfg.backend = "host";
 	cfg.chunk_tokens = CHUNK_TOKENS;
 	cfg.transfer_timeout_ms = PATIENT_MS;
-	cfg.log = print_log;
+	cfg.log = complain_log;
 	retrieve_check(b, scout_worker_new(&cfg, &node->worker, b->err, sizeof(b->err)), "worker");
 	retrieve_check(b, scout_worker_register(node->worker, &layout, READY_MS, b->err, sizeof(b->err)), "worker");
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mix.h"
 #include "say.h"
 #include "trace.h"
 
@@ -15,13 +16,6 @@
  * and all before it.
  */
 
-static void
-out_of_memory(void)
-{
-	complain("out of memory");
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): one thread
-}
-
 static void *
 grow(void *p, size_t *cap, size_t used, size_t size)
 {
@@ -30,7 +24,7 @@ grow(void *p, size_t *cap, size_t used, size_t size)
 	*cap = *cap ? *cap * 2 : 4096;
 	p = realloc(p, *cap * size);
 	if (!p)
-		out_of_memory();
+		die("out of memory");
 	return p;
 }
 
@@ -74,10 +68,8 @@ load_trace(struct policy_load *load, const char *path)
 		}
 		trace_close(trace);
 	}
-	if (more < 0) {
-		complain("%s", err);
-		exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): one thread
-	}
+	if (more < 0)
+		die("%s", err);
 }
 
 /* ---- synthetic ---- */
@@ -91,13 +83,7 @@ struct load_source {
 static uint64_t
 draw(struct load_source *s, uint64_t below)
 {
-	uint64_t x;
-
-	s->random += UINT64_C(0x9e3779b97f4a7c15);
-	x = s->random;
-	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-	return (x ^ x >> 31) % below;
+	return mix_next(&s->random) % below;
 }
 
 static double
@@ -181,7 +167,7 @@ make_talks(struct load_source *s, uint32_t n_talks, uint32_t again, uint32_t idl
 	uint64_t next_doc = 10;
 
 	if (!talks)
-		out_of_memory();
+		die("out of memory");
 	for (uint32_t i = 0; i < s->n_requests; i++) {
 		struct load_talk *talk = &talks[0];
 

@@ -34,13 +34,6 @@ struct policy_sim {
 	uint64_t asked;
 };
 
-static void
-fail(const char *what)
-{
-	complain("%s", what);
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
-}
-
 static SCOUT_ON_LOOP void
 wait_for_extent(struct policy_sim *sim)
 {
@@ -48,10 +41,10 @@ wait_for_extent(struct policy_sim *sim)
 	struct scout__extent *extent;
 
 	if (poll(&ready, 1, 60000) <= 0)
-		fail("no extent came");
+		die("no extent came");
 	while ((extent = scout__pool_ready(&sim->l1.pool)))
 		if (!scout__index_grow(sim->index, extent))
-			fail("growing failed");
+			die("growing failed");
 }
 
 static SCOUT_ON_LOOP uint32_t
@@ -71,7 +64,7 @@ retrieve(struct policy_sim *sim, uint32_t hit)
 {
 	for (uint32_t i = 0; i < hit; i++) {
 		if (!scout__index_hold(sim->index, sim->found[i], 0))
-			fail("a promised chunk is not readable");
+			die("a promised chunk is not readable");
 		scout__index_unpromise(sim->index, sim->found[i], 1);
 	}
 	for (uint32_t i = 0; i < hit; i++)
@@ -147,12 +140,12 @@ run(const struct policy_load *load, const char *eviction, uint64_t blocks)
 	sim.stored = malloc(longest * sizeof(*sim.stored));
 	sim.present = malloc(longest * sizeof(*sim.present));
 	if (!sim.hashes || !sim.found || !sim.stored || !sim.present)
-		fail("out of memory");
+		die("out of memory");
 	if (scout__l1_init(&sim.l1, blocks * SLOT_BYTES, UINT64_C(64) << 20, UINT64_MAX, eviction, &log, err,
 			   sizeof(err)))
-		fail(err);
+		die("%s", err);
 	if (scout__index_new(&sim.l1, &shard_bytes, 1, 1, TRACE_HASH_BYTES, &sim.index))
-		fail("no chunk index");
+		die("no chunk index");
 	for (size_t i = 0; i < load->n_requests; i++)
 		session(&sim, load->ids + load->first[i], (uint32_t)(load->first[i + 1] - load->first[i]));
 	scout__index_check(sim.index);
@@ -273,10 +266,10 @@ main(int argc, char **argv)
 	for (size_t i = 0; i < n_sizes; i++) {
 		blocks[i] = strtoull(sizes[i], NULL, 10);
 		if (blocks[i] == 0 || blocks[i] > 1000000)
-			fail("--blocks: 1 to 1000000");
+			die("--blocks: 1 to 1000000");
 	}
 	if (requests == 0 || requests > 10000000)
-		fail("--requests: 1 to 10000000");
+		die("--requests: 1 to 10000000");
 	if (trace) {
 		load_trace(&load, trace);
 		table("trace", &load, blocks, n_sizes, policies, n_policies);
@@ -285,7 +278,7 @@ main(int argc, char **argv)
 	}
 	for (size_t i = 0; i < n_workloads; i++) {
 		if (!load_synthetic(&load, workloads[i], seed, (uint32_t)requests))
-			fail("--workload: no such name, see --help");
+			die("--workload: no such name, see --help");
 		table(workloads[i], &load, blocks, n_sizes, policies, n_policies);
 		load_free(&load);
 	}
