@@ -1,0 +1,405 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The test of arrows: who stands on whom, and that every arrow points down.
+
+Each folder of the product is a room. ROOMS lists them from the roof to the ground with what each stands on directly; a room may
+use these and whatever these stand on. The test reads the sources and the objects that were built from them:
+
+- a file includes files of its own room and of rooms below it; no circle of includes leaves a room;
+- an object asks for symbols of its own room and of rooms below it, as nm tells;
+- a library holds objects of one room, and its compiler sees no folder but this and those below it;
+- a header's name is there once in the whole tree, a struct, enum or union tag once in the product and the tools;
+- a room has at most 30 files, a file at most 600 lines.
+
+Then it plants one fault of each kind and expects to find it. TAP.
+
+usage: rooms.py SOURCE_ROOT BUILD_ROOT          the test
+       rooms.py --draw SOURCE_ROOT BUILD_ROOT   the rooms as a table, with the arrows that there are
+"""
+
+import collections
+import json
+import os
+import re
+import subprocess
+import sys
+
+MAX_FILES = 30
+MAX_LINES = 600
+
+TOOL = ["bench/common"]
+ROOMS = {
+    "bench/demo": TOOL,
+    "bench/replay": TOOL,
+    "bench/latency": TOOL,
+    "bench/micro": TOOL,
+    "bench/copy": ["bench/common", "libworker/copy/cuda"],
+    "bench/common": ["libclient", "libworker", "libworker/server"],
+    "libworker/daemon": ["libworker/server"],
+    "libworker/server": ["libworker/server/ops", "libworker/l2/files", "libworker/l2/redis"],
+    "libworker/server/ops": ["libworker/server/monitor"],
+    "libworker/server/monitor": ["libworker/server/fetch"],
+    "libworker/server/fetch": ["libworker/server/state", "libworker/l2"],
+    "libworker/server/state": ["libworker/server/transport", "libworker/l1"],
+    "libworker/server/transport": ["libworker/server/core"],
+    "libworker/server/core": ["libclient/wire", "libclient/config"],
+    "libworker": ["libworker/transfer"],
+    "libworker/transfer": ["libclient/courier", "libclient/config", "libworker/copy/cuda"],
+    "libworker/l2/redis": ["libworker/l2"],
+    "libworker/l2/files": ["libworker/l2"],
+    "libworker/l2": ["libclient/wire", "libclient/config"],
+    "libworker/l1": ["libworker/l1/evict"],
+    "libworker/l1/evict": ["libclient/base"],
+    "libworker/copy/cuda": ["libworker/copy"],
+    "libworker/copy": ["libclient/base"],
+    "libclient": ["libclient/courier", "libclient/config", "libclient/hash"],
+    "libclient/courier": ["libclient/wire"],
+    "libclient/hash": ["libclient/base"],
+    "libclient/config": ["libclient/base"],
+    "libclient/wire": ["libclient/base"],
+    "libclient/base": ["include/kvscout"],
+    "include/kvscout": [],
+}
+
+# What is allowed all the same: a finding in its words, and why.
+EXCEPTIONS = {
+}
+
+# Beginnings of findings that cuts under way will mend.
+TODAY = (
+    "libworker/",
+    "include/kvscout/server.h and libworker/server/server.h",
+    "tag bench:", "tag line:", "tag load:", "tag options:", "tag part:", "tag place:", "tag plan:", "tag run:", "tag sim:", "tag source:",
+    "bench/common/engine.c has more", "bench/micro/micro_server.c has more", "libclient/client.c has more",
+    "libclient/courier/courier.c has more", "libclient/wire/msg_bodies.c has more",
+)
+
+# Headers that the build writes.
+GENERATED = {"revision.h"}
+
+COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+(?:"([^"]+)"|<(kvscout/[^>]+)>)', re.M)
+TAG = re.compile(r"\b(?:struct|enum|union)\s+([A-Za-z_]\w*)\s*\{")
+
+Object = collections.namedtuple("Object", "source target sees defined wanted")
+
+
+class Tree:
+    """Sources by path, and what was built from them."""
+
+    def __init__(self, root, build):
+        self.texts = {}
+        self.files = collections.defaultdict(list)
+        self.test_headers = []
+        for top in ("include", "libclient", "libworker", "bench", "tests"):
+            for folder, folders, names in os.walk(os.path.join(root, top)):
+                folders[:] = [name for name in folders if name not in ("corpus", "__pycache__")]
+                room = os.path.relpath(folder, root)
+                for name in names:
+                    path = room + "/" + name
+                    if top == "tests":
+                        self.test_headers += [path] if name.endswith(".h") else []
+                        continue
+                    self.files[room].append(name)
+                    if name.endswith((".c", ".h", ".cu")):
+                        with open(os.path.join(root, path), encoding="utf-8") as file:
+                            self.texts[path] = file.read()
+        self.objects = objects_of(root, build) if build else []
+
+
+def room_of(path):
+    return os.path.dirname(path)
+
+
+def objects_of(root, build):
+    """What the objects of the product and the tools define and ask for; tests compile some of the sources once more."""
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
+        commands = json.load(file)
+    found = {}
+    tool = "nm"
+    for entry in commands:
+        output = entry.get("output", "")
+        if output.startswith(("libclient/", "libworker/", "bench/")):
+            source = os.path.relpath(os.path.join(entry["directory"], entry["file"]), root)
+            sees = {os.path.relpath(os.path.join(build, folder), root) for folder in re.findall(r"(?<=-I)\S+", entry["command"])}
+            if not source.startswith(".."):
+                found[os.path.join(build, output)] = Object(source, os.path.dirname(output)[:-2], sees, set(), set())
+            if "-flto" in entry["command"]:
+                tool = "gcc-nm"
+    missing = [path for path in found if not os.path.exists(path)]
+    if missing or not found:
+        sys.exit(f"not built: {(missing or ['anything'])[0]}; build everything first")
+    text = subprocess.run([tool, "-g", "-A", "-P", *found], check=True, capture_output=True, text=True).stdout
+    for line in text.splitlines():
+        path, _, rest = line.partition(": ")
+        name, kind = rest.split()[:2]
+        (found[path].wanted if kind in "Uvw" else found[path].defined).add(name)
+    return list(found.values())
+
+
+def below(room, arrows=None):
+    """All rooms that `room` may use, itself included."""
+    reached = {room}
+    ahead = [room]
+    while ahead:
+        for other in (arrows or ROOMS).get(ahead.pop(), []):
+            if other not in reached:
+                reached.add(other)
+                ahead.append(other)
+    return reached
+
+
+def includes_of(tree):
+    """(file, file) for each include of a file of the tree, and the names that are not there."""
+    by_name = {os.path.basename(path): path for path in tree.texts if path.endswith(".h")}
+    arrows, unknown = [], []
+    for path, text in tree.texts.items():
+        for quoted, public in INCLUDE.findall(text):
+            if public:
+                target = "include/" + public
+            else:
+                near = room_of(path) + "/" + quoted
+                target = near if near in tree.texts else by_name.get(quoted)
+            if target in tree.texts:
+                arrows.append((path, target))
+            elif os.path.basename(quoted or public) not in GENERATED:
+                unknown.append((path, quoted or public))
+    return arrows, unknown
+
+
+def circles(arrows):
+    """The groups of nodes that reach each other."""
+    after = collections.defaultdict(set)
+    before = collections.defaultdict(set)
+    for a, b in arrows:
+        after[a].add(b)
+        before[b].add(a)
+    order, seen = [], set()
+    for start in list(after):
+        stack = [(start, iter(after[start]))] if start not in seen else []
+        seen.add(start)
+        while stack:
+            node, rest = stack[-1]
+            following = next((n for n in rest if n not in seen), None)
+            if following is None:
+                order.append(stack.pop()[0])
+            else:
+                seen.add(following)
+                stack.append((following, iter(after[following])))
+    groups, taken = [], set()
+    for start in reversed(order):
+        group, ahead = set(), [start]
+        while ahead:
+            node = ahead.pop()
+            if node not in taken:
+                taken.add(node)
+                group.add(node)
+                ahead += before[node]
+        if len(group) > 1:
+            groups.append(group)
+    return groups
+
+
+def module(path):
+    """A .c file and its header are one."""
+    return os.path.splitext(path)[0]
+
+
+# ---- the rules: each yields what breaks it ---------------------------------------------------------------------------
+
+
+def every_folder_is_a_room_of_the_table(tree):
+    for room in sorted(tree.files):
+        if any(path.startswith(room + "/") and room_of(path) == room for path in tree.texts) and room not in ROOMS:
+            yield f"{room} is no room"
+
+
+def includes_point_down(tree):
+    arrows, unknown = includes_of(tree)
+    for path, target in arrows:
+        if room_of(target) not in below(room_of(path)):
+            yield f"{path} includes {target}"
+    for path, name in unknown:
+        yield f"{path} includes {name}, which is nowhere"
+
+
+def no_circle_of_files_leaves_a_room(tree):
+    arrows = {(module(a), module(b)) for a, b in includes_of(tree)[0] if module(a) != module(b)}
+    for group in circles(arrows):
+        if len({room_of(path) for path in group}) > 1:
+            yield "circle: " + " ".join(sorted(group))
+
+
+def symbols_point_down(tree):
+    homes = collections.defaultdict(set)
+    for built in tree.objects:
+        for name in built.defined:
+            homes[name].add(room_of(built.source))
+    for built in tree.objects:
+        mine = below(room_of(built.source))
+        for name in sorted(built.wanted):
+            if name in homes and not homes[name] & mine:
+                yield f"{built.source} asks for {name} of {sorted(homes[name])[0]}"
+
+
+def libraries_are_of_one_room(tree):
+    rooms = collections.defaultdict(set)
+    folders = {room_of(path) for path in tree.texts}
+    for built in tree.objects:
+        rooms[built.target].add(room_of(built.source))
+        for folder in sorted(built.sees & folders - below(room_of(built.source))):
+            yield f"{built.source} is compiled with {folder} in sight"
+    for target, members in sorted(rooms.items()):
+        if len(members) > 1:
+            yield f"{target} has objects of {' '.join(sorted(members))}"
+
+
+def header_names_are_unique(tree):
+    seen = {}
+    for path in sorted(list(tree.texts) + tree.test_headers):
+        name = os.path.basename(path)
+        if name.endswith(".h"):
+            if name in seen:
+                yield f"{seen[name]} and {path}"
+            seen[name] = path
+
+
+def a_tag_names_one_thing(tree):
+    seen = collections.defaultdict(list)
+    for path in sorted(tree.texts):
+        for tag in TAG.findall(COMMENT_OR_STRING.sub(" ", tree.texts[path])):
+            seen[tag].append(path)
+    for tag, paths in sorted(seen.items()):
+        if len(paths) > 1:
+            yield f"tag {tag}: {' '.join(paths)}"
+
+
+def rooms_and_files_are_small(tree):
+    for room, names in sorted(tree.files.items()):
+        if len(names) > MAX_FILES:
+            yield f"{room} has more than {MAX_FILES} files"
+    for path, text in sorted(tree.texts.items()):
+        if text.count("\n") > MAX_LINES:
+            yield f"{path} has more than {MAX_LINES} lines"
+
+
+RULES = [every_folder_is_a_room_of_the_table, includes_point_down, no_circle_of_files_leaves_a_room, symbols_point_down,
+         libraries_are_of_one_room, header_names_are_unique, a_tag_names_one_thing, rooms_and_files_are_small]
+
+
+# ---- plants ----------------------------------------------------------------------------------------------------------
+
+
+def with_text(tree, path, text):
+    tree.texts[path] = tree.texts.get(path, "") + text
+
+
+def plants():
+    """name: the rule that must find it, and what plants it."""
+    return {
+        "a climb by an include": (includes_point_down, lambda t: with_text(
+            t, "libclient/wire/wire.h", '#include "courier.h"\n')),
+        "a sideways include": (includes_point_down, lambda t: with_text(
+            t, "libclient/hash/cbor.c", '#include "wire.h"\n')),
+        "a header that is not there": (includes_point_down, lambda t: with_text(
+            t, "libclient/hash/cbor.c", '#include "nowhere.h"\n')),
+        "a climb by a symbol": (symbols_point_down, lambda t: t.objects.append(
+            Object("libclient/base/planted.c", "planted.a", set(), set(), {"scout_client_new"}))),
+        "a library of two rooms": (libraries_are_of_one_room, lambda t: t.objects.extend(
+            Object(f"libclient/{room}/planted.c", "planted.a", set(), set(), set()) for room in ("base", "wire"))),
+        "a room that sees a higher one": (libraries_are_of_one_room, lambda t: t.objects.append(
+            Object("libclient/base/planted.c", "planted.a", {"libclient/wire"}, set(), set()))),
+        "a circle through two rooms": (no_circle_of_files_leaves_a_room, lambda t: with_text(
+            t, "libclient/base/log.h", '#include "wire.h"\n') or with_text(t, "libclient/wire/wire.h", '#include "log.h"\n')),
+        "a header's name twice": (header_names_are_unique, lambda t: with_text(t, "bench/micro/log.h", "")),
+        "a tag twice": (a_tag_names_one_thing, lambda t: with_text(
+            t, "bench/micro/planted.c", "struct planted {\n\tint a;\n};\n") or with_text(
+            t, "libclient/wire/planted.c", "enum planted { PLANTED };\n")),
+        "a room that the table lacks": (every_folder_is_a_room_of_the_table, lambda t: (
+            with_text(t, "libclient/planted/a.c", ""), t.files["libclient/planted"].append("a.c"))),
+        "a room of 31 files": (rooms_and_files_are_small, lambda t: t.files["libclient/hash"].extend(
+            f"planted{i}.c" for i in range(MAX_FILES))),
+        "a file of 601 lines": (rooms_and_files_are_small, lambda t: with_text(
+            t, "libclient/hash/planted.c", "\n" * (MAX_LINES + 1))),
+    }
+
+
+def copy_of(tree):
+    """What a plant may change."""
+    copied = object.__new__(Tree)
+    copied.texts = dict(tree.texts)
+    copied.files = collections.defaultdict(list, {room: list(names) for room, names in tree.files.items()})
+    copied.test_headers = list(tree.test_headers)
+    copied.objects = list(tree.objects)
+    return copied
+
+
+# ---- what it prints --------------------------------------------------------------------------------------------------
+
+
+def knots(tree):
+    """For each room the largest group of its modules that use each other in a circle, by symbols: (modules, lines)."""
+    homes = {name: module(built.source) for built in tree.objects for name in built.defined if name != "main"}
+    arrows = {(module(built.source), homes[name]) for built in tree.objects for name in built.wanted if name in homes}
+    worst = collections.defaultdict(lambda: (0, 0))
+    for group in circles({(a, b) for a, b in arrows if a != b}):
+        for room in {room_of(path) for path in group}:
+            lines = sum(text.count("\n") for path, text in tree.texts.items() if module(path) in group)
+            worst[room] = max(worst[room], (len(group), lines))
+    return worst
+
+
+def draw(tree):
+    used = collections.defaultdict(set)
+    for path, target in includes_of(tree)[0]:
+        if room_of(path) != room_of(target):
+            used[room_of(path)].add(room_of(target))
+    rooms = [room for room in ROOMS if any(room_of(path) == room for path in tree.texts)]
+    rooms += sorted({room_of(path) for path in tree.texts} - set(ROOMS))
+    worst = knots(tree)
+    print("| room | files | lines | largest knot | stands on |\n|---|---|---|---|---|")
+    for room in rooms:
+        paths = [path for path in tree.texts if room_of(path) == room]
+        lines = sum(tree.texts[path].count("\n") for path in paths)
+        # An arrow that another arrow implies is not drawn.
+        direct = {other for other in used[room] if not any(other in below(via, used) for via in used[room] - {other})}
+        knot = f"{worst[room][0]} files, {worst[room][1]} lines" if worst[room][0] else ""
+        names = ", ".join(f"`{other}`" for other in rooms if other in direct)
+        print(f"| `{room}` | {len(paths)} | {lines} | {knot} | {names} |")
+    print(f"\n{len(rooms)} rooms, {len(tree.texts)} files, {sum(text.count(chr(10)) for text in tree.texts.values())} lines")
+
+
+def main():
+    options = [arg for arg in sys.argv[1:] if arg.startswith("--")]
+    root, build = [os.path.abspath(arg) for arg in sys.argv[1:] if not arg.startswith("--")]
+    tree = Tree(root, build)
+    if "--draw" in options:
+        draw(tree)
+        return 0
+    failed = 0
+    results = []
+    used = set()
+    for rule in RULES:
+        bad = [finding for finding in rule(tree) if not finding.startswith(TODAY)]
+        used |= set(bad) & set(EXCEPTIONS)
+        bad = [finding for finding in bad if finding not in EXCEPTIONS]
+        results.append((rule.__name__, bad))
+    results.append(("every_exception_is_needed", sorted(set(EXCEPTIONS) - used)))
+    for name, (rule, plant) in plants().items():
+        planted = copy_of(tree)
+        plant(planted)
+        found = set(rule(planted)) - set(rule(tree))
+        results.append(("found: " + name, [] if found else ["not found"]))
+    print(f"1..{len(results)}")
+    for number, (name, bad) in enumerate(results, 1):
+        for finding in bad:
+            print(f"# {finding}")
+        print(f"{'not ok' if bad else 'ok'} {number} - {name}")
+        failed += bool(bad)
+    if failed:
+        print("# tests/abi/rooms.py says what may stand on what; an exception needs its reason there.")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
