@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "l2.h"
+#include "l2_adapters.h"
 #include "l2_floor.h"
 #include "object.h"
 #include "say.h"
@@ -294,7 +295,7 @@ measure(struct micro_l2 *b, const char *url, uint32_t rounds)
 	char err[512];
 
 	scout__enter_loop();
-	if (scout__l2_new(&url, 1, TIMEOUT_MS, b->n, &log, &b->l2, err, sizeof(err)) != 0)
+	if (scout__l2_new(scout__l2_adapters, &url, 1, TIMEOUT_MS, b->n, &log, &b->l2, err, sizeof(err)) != 0)
 		die("%s", err);
 	find_floor(b, url);
 	wait_ready(b);

@@ -10,6 +10,7 @@
 #include "hist.h"
 #include "l2.h"
 #include "object.h"
+#include "redis.h"
 #include "say.h"
 
 /*
@@ -191,6 +192,8 @@ measure(struct micro_l2_redis *b)
 		die("the adapter does not stop");
 }
 
+static const struct scout__l2_adapter *const adapters[] = {&scout__l2_redis, NULL};
+
 int
 main(int argc, char **argv)
 {
@@ -214,7 +217,7 @@ main(int argc, char **argv)
 		return status;
 	if (!b.url)
 		die("--url is missing: must be redis://host:port");
-	if (scout__l2_new(&b.url, 1, 60000, MAX_OBJECTS, &log, &b.l2, err, sizeof(err)) != 0)
+	if (scout__l2_new(adapters, &b.url, 1, 60000, MAX_OBJECTS, &log, &b.l2, err, sizeof(err)) != 0)
 		die("%s", err);
 	make_objects(&b);
 	measure(&b);

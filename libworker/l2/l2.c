@@ -21,17 +21,17 @@
 #define STOP_MS_ON_ERROR 5000u
 
 static const struct scout__l2_adapter *
-find_adapter(const char *scheme)
+find_adapter(const struct scout__l2_adapter *const *adapters, const char *scheme)
 {
-	for (uint32_t i = 0; scout__l2_adapters[i]; i++) {
-		if (strcmp(scout__l2_adapters[i]->scheme, scheme) == 0)
-			return scout__l2_adapters[i];
+	for (uint32_t i = 0; adapters[i]; i++) {
+		if (strcmp(adapters[i]->scheme, scheme) == 0)
+			return adapters[i];
 	}
 	return NULL;
 }
 
 static int
-fail_scheme(const char *scheme, char *err, size_t err_len)
+fail_scheme(const struct scout__l2_adapter *const *adapters, const char *scheme, char *err, size_t err_len)
 {
 	char known[256] = "";
 	size_t len = 0;
@@ -41,9 +41,8 @@ fail_scheme(const char *scheme, char *err, size_t err_len)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				   "this build has no Redis: it was made without hiredis");
 #endif
-	for (uint32_t i = 0; scout__l2_adapters[i] && len + 32 < sizeof(known); i++) {
-		int n = snprintf(known + len, sizeof(known) - len, "%s%.29s", len ? ", " : "",
-				 scout__l2_adapters[i]->scheme);
+	for (uint32_t i = 0; adapters[i] && len + 32 < sizeof(known); i++) {
+		int n = snprintf(known + len, sizeof(known) - len, "%s%.29s", len ? ", " : "", adapters[i]->scheme);
 
 		len += n > 0 ? (size_t)n : 0;
 	}
@@ -62,9 +61,9 @@ open_adapter(struct scout__l2_port *port, uint32_t timeout_ms, char *err, size_t
 	};
 	int rc;
 
-	port->ops = find_adapter(port->url.scheme);
+	port->ops = find_adapter(port->l2->adapters, port->url.scheme);
 	if (!port->ops)
-		return fail_scheme(port->url.scheme, err, err_len);
+		return fail_scheme(port->l2->adapters, port->url.scheme, err, err_len);
 	rc = port->ops->open(&args, &port->adapter, err, err_len);
 	for (unsigned side = SCOUT__L2_READS; !rc && side <= SCOUT__L2_WRITES; side++)
 		port->at_once[side] =
@@ -121,8 +120,8 @@ add_port(struct scout__l2 *l2, const char *text, uint32_t timeout_ms, char *err,
 }
 
 int
-scout__l2_new(const char *const *urls, uint32_t n, uint32_t timeout_ms, uint32_t max_ops, const struct scout__log *log,
-	      struct scout__l2 **ret_l2, char *err, size_t err_len)
+scout__l2_new(const struct scout__l2_adapter *const *adapters, const char *const *urls, uint32_t n, uint32_t timeout_ms,
+	      uint32_t max_ops, const struct scout__log *log, struct scout__l2 **ret_l2, char *err, size_t err_len)
 {
 	struct scout__l2 *l2;
 	int rc = 0;
@@ -134,6 +133,7 @@ scout__l2_new(const char *const *urls, uint32_t n, uint32_t timeout_ms, uint32_t
 	l2 = calloc(1, sizeof(*l2));
 	if (!l2)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	l2->adapters = adapters;
 	l2->log = log;
 	l2->timeout_us = UINT64_C(1000) * timeout_ms;
 	l2->max_ops = max_ops;

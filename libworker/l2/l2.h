@@ -188,11 +188,6 @@ struct scout__l2_adapter {
 	void (*gauges)(void *adapter, struct scout__l2_gauges *ret_gauges);
 };
 
-extern const struct scout__l2_adapter scout__l2_files; /* files.c */
-#ifdef HAVE_HIREDIS
-extern const struct scout__l2_adapter scout__l2_redis; /* redis.c */
-#endif
-
 /* An adapter's thread has ended @op. Any thread; exactly once for each operation that submit took. Never fails. */
 SCOUT_ON_ANY void scout__l2_complete(struct scout__l2_port *port, struct scout__l2_op *op);
 
@@ -235,11 +230,13 @@ struct scout__l2_counters {
 struct scout__l2;
 
 /*
- * @urls: n of them, in the order of preference. @max_ops: operations that may run at once on each adapter.
+ * @adapters: what URLs may name, up to a NULL; used during the call. @urls: n of them, in the order of preference. @max_ops:
+ * operations that may run at once on each adapter.
  * Returns 0 or the adapter's code; @err names the URL (without its password). On the starting thread, before the loop.
  */
-int scout__l2_new(const char *const *urls, uint32_t n, uint32_t timeout_ms, uint32_t max_ops,
-		  const struct scout__log *log, struct scout__l2 **ret_l2, char *err, size_t err_len);
+int scout__l2_new(const struct scout__l2_adapter *const *adapters, const char *const *urls, uint32_t n,
+		  uint32_t timeout_ms, uint32_t max_ops, const struct scout__log *log, struct scout__l2 **ret_l2,
+		  char *err, size_t err_len);
 /* Readable while scout__l2_reap() has something. */
 SCOUT_ON_ANY int scout__l2_fd(const struct scout__l2 *l2);
 SCOUT_ON_ANY uint32_t scout__l2_count(const struct scout__l2 *l2);

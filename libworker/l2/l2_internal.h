@@ -2,7 +2,6 @@
 #ifndef SCOUT_L2_INTERNAL_H
 #define SCOUT_L2_INTERNAL_H
 
-#include "adapters.h"
 #include "breaker.h"
 #include "doorbell.h"
 #include "l2.h"
@@ -61,6 +60,7 @@ struct scout__l2_port {
 };
 
 struct scout__l2 {
+	const struct scout__l2_adapter *const *adapters; /* until all are open */
 	const struct scout__log *log;
 	uint64_t timeout_us;
 	uint32_t max_ops;

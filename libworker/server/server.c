@@ -19,6 +19,7 @@
 #include "server_config.h"
 #include "stats.h"
 #include "fetch.h"
+#include "l2_adapters.h"
 
 /*
  * DESIGN
@@ -365,7 +366,7 @@ make_parts(struct scout_server *s, char *err, size_t err_len)
 	if (rc == 0)
 		rc = make_pool(s, err, err_len);
 	if (rc == 0)
-		rc = scout__fetch_start(s, err, err_len);
+		rc = scout__fetch_start(s, scout__l2_adapters, err, err_len);
 	if (rc == 0)
 		rc = scout__paths_open(&s->paths, s->cfg.listen, &address, err, err_len);
 	if (rc == 0)

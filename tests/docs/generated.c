@@ -12,7 +12,7 @@
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
-#include "files_internal.h"
+#include "files.h"
 
 static const char *const scopes[] = {"", "call", "request", "connection", "client", "device"};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "files_internal.h"
+#include "files.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "files_internal.h"
 #include "option.h"
 #include "url.h"
 

@@ -182,9 +182,6 @@ void scout__probe_pool_stop(struct scout__files *files);
 /* The threads have ended. */
 void scout__probe_pool_free(struct scout__files *files);
 
-/* The options of a fs:// URL as a Markdown table; returns the full length as snprintf() does. */
-size_t scout__files_options_help(char *buf, size_t len);
-
 /* ---- files.c, for the others ---- */
 
 /* The first and the last thing that each thread does. */

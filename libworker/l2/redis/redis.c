@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "redis_internal.h"
+#include "redis.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 
 #include "l2.h"
 #include "option.h"
+#include "redis_internal.h"
 
 /*
  * DESIGN

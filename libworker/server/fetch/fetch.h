@@ -156,7 +156,8 @@ struct scout__fetch {
 /* ---- l2_tier.c ---- */
 
 /* Opens the adapters of the configuration; none: server.fetch stays NULL. On the starting thread. */
-int scout__fetch_start(struct scout_server *s, char *err, size_t err_len);
+int scout__fetch_start(struct scout_server *s, const struct scout__l2_adapter *const *adapters, char *err,
+		       size_t err_len);
 /* What the adapters have ended, deadlines, retries. */
 SCOUT_ON_LOOP void scout__fetch_turn(struct scout_server *s);
 /* Before the answers of a turn leave: what was unpinned in it. */

@@ -51,7 +51,8 @@ split(char *text, const char **ret_urls)
 }
 
 static int
-open_adapters(struct scout_server *s, struct scout__fetch *t, char *err, size_t err_len)
+open_adapters(struct scout_server *s, struct scout__fetch *t, const struct scout__l2_adapter *const *adapters,
+	      char *err, size_t err_len)
 {
 	const char *urls[MAX_URLS];
 	char *text = strdup(s->cfg.l2);
@@ -64,7 +65,7 @@ open_adapters(struct scout_server *s, struct scout__fetch *t, char *err, size_t 
 	if (t->n > MAX_URLS)
 		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "l2: more than %u URLs", (unsigned)MAX_URLS);
 	else
-		rc = scout__l2_new(urls, t->n, s->cfg.l2_timeout_ms, ops, &s->log, &t->l2, err, err_len);
+		rc = scout__l2_new(adapters, urls, t->n, s->cfg.l2_timeout_ms, ops, &s->log, &t->l2, err, err_len);
 	/* More would only wait in the front, where a load that is not needed any more cannot be cancelled. */
 	for (uint32_t i = 0; !rc && i < t->n && t->load_ops < SCOUT__LOAD_OPS; i++)
 		t->load_ops += scout__l2_at_once(t->l2, i, SCOUT__L2_READS) < SCOUT__LOAD_OPS
@@ -97,7 +98,7 @@ fetch_init(struct scout_server *s, struct scout__fetch *t)
 }
 
 int
-scout__fetch_start(struct scout_server *s, char *err, size_t err_len)
+scout__fetch_start(struct scout_server *s, const struct scout__l2_adapter *const *adapters, char *err, size_t err_len)
 {
 	struct scout__fetch *t;
 	int rc;
@@ -112,7 +113,7 @@ scout__fetch_start(struct scout_server *s, char *err, size_t err_len)
 	t->bad = calloc(SCOUT__BAD_KEYS, sizeof(*t->bad));
 	if (!t->bad || scout__map_init(&t->bad_map, SCOUT__BAD_KEYS) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	rc = open_adapters(s, t, err, err_len);
+	rc = open_adapters(s, t, adapters, err, err_len);
 	if (rc)
 		return rc;
 	t->ready.fd = scout__l2_fd(t->l2);

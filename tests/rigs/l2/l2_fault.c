@@ -6,11 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "adapters.h"
+#include "l2_adapters.h"
 #include "l2_queue.h"
 #include "url.h"
 #include "clock.h"
+#include "files.h"
 #include "l2_fault_disk.h"
+#ifdef HAVE_HIREDIS
+#include "redis.h"
+#endif
 
 /*
  * DESIGN

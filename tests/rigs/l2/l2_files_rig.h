@@ -14,6 +14,7 @@
 
 #include "check_main.h"
 #include "clock.h"
+#include "files.h"
 #include "l2_folder.h"
 #include "object.h"
 #include "url.h"

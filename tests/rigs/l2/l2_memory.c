@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "adapters.h"
+#include "l2_adapters.h"
 #include "url.h"
 #include "clock.h"
 #include "fetch.h"

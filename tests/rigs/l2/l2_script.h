@@ -9,7 +9,7 @@
 
 #include <kvscout/error.h>
 
-#include "adapters.h"
+#include "l2.h"
 #include "url.h"
 
 /*
@@ -122,7 +122,7 @@ static const struct scout__l2_adapter script_adapter = {
 	.gauges = script_gauges,
 };
 
-const struct scout__l2_adapter *const scout__l2_adapters[] = {&script_adapter, NULL};
+static const struct scout__l2_adapter *const script_adapters[] = {&script_adapter, NULL};
 
 /* ---- the log ---- */
 

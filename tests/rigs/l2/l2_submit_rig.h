@@ -50,7 +50,8 @@ open_front(const char *a, const char *b)
 	n_scripts = 0;
 	n_ended = 0;
 	log_text[0] = '\0';
-	ck_assert_int_eq(scout__l2_new(urls, b ? 2 : 1, 1000, MAX_OPS, &test_log, &l2, err, sizeof(err)), 0);
+	ck_assert_int_eq(
+		scout__l2_new(script_adapters, urls, b ? 2 : 1, 1000, MAX_OPS, &test_log, &l2, err, sizeof(err)), 0);
 }
 
 static inline void

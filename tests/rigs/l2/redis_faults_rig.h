@@ -2,6 +2,7 @@
 #ifndef KVSCOUT_TESTS_REDIS_FAULTS_RIG_H
 #define KVSCOUT_TESTS_REDIS_FAULTS_RIG_H
 
+#include "redis.h"
 #include "redis_internal.h"
 
 #include <stdio.h>

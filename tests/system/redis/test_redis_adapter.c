@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "redis.h"
 #include "redis_internal.h"
 
 #include <errno.h>

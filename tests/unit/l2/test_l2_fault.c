@@ -13,6 +13,7 @@
 #include "check_main.h"
 #include "clock.h"
 #include "l2.h"
+#include "l2_adapters.h"
 #include "object.h"
 
 /* The layer of faults over the files adapter and a real folder: each rule does what it says, and only that. */
@@ -52,7 +53,7 @@ setup(void)
 	control = l2_fault_map(path);
 	snprintf(url, sizeof(url), "fault+fs://%s/l2?threads=1&control=%s", home, path);
 	scout__enter_loop();
-	ck_assert_msg(scout__l2_new(urls, 1, 1000, 8, &log, &l2, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout__l2_new(scout__l2_adapters, urls, 1, 1000, 8, &log, &l2, err, sizeof(err)) == 0, "%s", err);
 	for (unsigned i = 0; i < sizeof(data); i++)
 		data[i] = (uint8_t)(i * 7 + i / 256);
 	for (uint8_t i = 0; i < 8; i++) {

@@ -44,7 +44,8 @@ START_TEST(a_url_that_cannot_be_is_refused_with_its_reason)
 		while (n < 5 && cases[i].urls[n])
 			n++;
 		n_scripts = 0;
-		ck_assert_int_eq(scout__l2_new(cases[i].urls, n, 1000, MAX_OPS, &test_log, &none, err, sizeof(err)),
+		ck_assert_int_eq(scout__l2_new(script_adapters, cases[i].urls, n, 1000, MAX_OPS, &test_log, &none, err,
+					       sizeof(err)),
 				 cases[i].code);
 		ck_assert_str_eq(err, cases[i].message);
 		ck_assert_ptr_null(none);

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "adapters.h"
 #include "l2_queue.h"
 
 #include "check_main.h"
@@ -150,7 +149,7 @@ static const struct scout__l2_adapter threads_adapter = {
 	.gauges = threads_gauges,
 };
 
-const struct scout__l2_adapter *const scout__l2_adapters[] = {&threads_adapter, NULL};
+static const struct scout__l2_adapter *const thread_adapters[] = {&threads_adapter, NULL};
 
 static void
 on_done(void *user, struct scout__l2_op *op)
@@ -227,7 +226,7 @@ START_TEST(each_of_many_operations_ends_once)
 	char err[256];
 
 	scout__enter_loop();
-	ck_assert_int_eq(scout__l2_new(urls, 2, 1, MAX_OPS, &log, &l2, err, sizeof(err)), 0);
+	ck_assert_int_eq(scout__l2_new(thread_adapters, urls, 2, 1, MAX_OPS, &log, &l2, err, sizeof(err)), 0);
 	while (ended < N_OPS) {
 		bool is_idle = true;
 

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "adapters.h"
+#include "l2_adapters.h"
 
 #include <stddef.h>
+
+#include "files.h"
+#ifdef HAVE_HIREDIS
+#include "redis.h"
+#endif
+
+/* See l2_adapters.h. Threads: any; nothing here changes. */
 
 const struct scout__l2_adapter *const scout__l2_adapters[] = {
 	&scout__l2_files,

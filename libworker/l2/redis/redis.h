@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_L2_REDIS_H
+#define SCOUT_L2_REDIS_H
+
+#include "l2.h"
+
+/* The Redis adapter, as the rooms above see it: redis://host:port,host:port...?options. See redis.c for its design. */
+
+extern const struct scout__l2_adapter scout__l2_redis;
+
+#endif
