@@ -10,7 +10,7 @@
  * With spin_us it looks for that long before it first sleeps, and yields the core now and then: the answer comes from other threads,
  * which may have no other one.
  *
- * sleeping = 1, seq_cst fence, look again, futex wait; courier: answer (release), seq_cst fence, read sleeping, futex wake.
+ * It parks as doorbell.h says, on the slot's word `sleeping`; the courier stores the answer (release) and makes the futex wake.
  */
 #include "client_internal.h"
 
@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "doorbell.h"
 #include "wait.h"
 
 #define LOOKS_PER_CLOCK 32u /* between two looks at the clock, and two yields, when spinning */
@@ -31,8 +32,7 @@ _Static_assert(sizeof(atomic_uint) == 4, "a futex is 32 bits");
 void
 scout__answer_wake(struct scout__slot *slot)
 {
-	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&slot->sleeping, memory_order_relaxed))
+	if (scout__unpark(&slot->sleeping))
 		(void)syscall(SYS_futex, &slot->answer, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
@@ -47,11 +47,10 @@ sleep_on(struct scout__slot *slot, uint64_t us)
 {
 	struct timespec timeout = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
 
-	atomic_store_explicit(&slot->sleeping, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	scout__park(&slot->sleeping);
 	if (is_pending(slot))
 		(void)syscall(SYS_futex, &slot->answer, FUTEX_WAIT_PRIVATE, SCOUT__PENDING, &timeout, NULL, 0);
-	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
+	scout__awake(&slot->sleeping);
 }
 
 /* Tell the processor that this is a loop that waits: it gives way to the other thread of its core, where there is one. */

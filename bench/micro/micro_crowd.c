@@ -24,10 +24,10 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "clock.h"
+#include "doorbell.h"
 #include "say.h"
 #include "thread.h"
 #include "thread_cpu.h"
@@ -35,12 +35,6 @@
 #define CLIENTS_MAX 1000u
 #define STACK_BYTES ((size_t)128 * 1024)
 #define LINE 64
-
-/* Who sleeps on an eventfd, and says so before. */
-struct crowd_sleeper {
-	int fd;
-	atomic_uint sleeps;
-};
 
 struct crowd;
 
@@ -52,7 +46,7 @@ struct crowd_client {
 	_Alignas(LINE) atomic_uint_fast64_t answered;       /* server */
 	_Alignas(LINE) atomic_bool is_listed;               /* in crowd.ready */
 	struct crowd_client *next_ready;
-	_Alignas(LINE) struct crowd_sleeper sleeper;
+	_Alignas(LINE) struct scout__doorbell bell; /* the client sleeps on it */
 	struct crowd *crowd;
 	pthread_t thread;
 	/* main */
@@ -63,46 +57,10 @@ struct crowd {
 	uint64_t n, inflight, requests;
 	struct crowd_client clients[CLIENTS_MAX];
 	atomic_bool stop;
-	struct crowd_sleeper server;
+	struct scout__doorbell bell;                         /* the server sleeps on it */
 	_Alignas(LINE) _Atomic(struct crowd_client *) ready; /* clients -> server: a stack, taken whole */
 	pthread_t thread;
 };
-
-/* ---- sleeping ---- */
-
-/* After what the other is to see was stored. */
-static void
-ring(struct crowd_sleeper *sleeper)
-{
-	const uint64_t one = 1;
-
-	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&sleeper->sleeps, memory_order_relaxed) && atomic_exchange(&sleeper->sleeps, 0))
-		(void)!write(sleeper->fd, &one, sizeof(one)); /* the count cannot overflow */
-}
-
-/* To be followed by a last look, then by nap() or wake(). */
-static void
-lie_down(struct crowd_sleeper *sleeper)
-{
-	atomic_store_explicit(&sleeper->sleeps, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
-}
-
-static void
-nap(const struct crowd_sleeper *sleeper)
-{
-	uint64_t count;
-
-	(void)!read(sleeper->fd, &count, sizeof(count)); /* blocks until rung */
-}
-
-/* A ring that came meanwhile ends the next nap early: no harm. */
-static void
-wake(struct crowd_sleeper *sleeper)
-{
-	atomic_store_explicit(&sleeper->sleeps, 0, memory_order_relaxed);
-}
 
 /* ---- clients and server ---- */
 
@@ -127,7 +85,7 @@ carry(struct crowd_client *c)
 		c->next_ready = atomic_load(&c->crowd->ready);
 		while (!atomic_compare_exchange_weak(&c->crowd->ready, &c->next_ready, c))
 			;
-		ring(&c->crowd->server);
+		(void)scout__doorbell_ring(&c->crowd->bell);
 	}
 	return true;
 }
@@ -142,10 +100,10 @@ client_main(void *arg)
 	while (!atomic_load(&c->crowd->stop)) {
 		if (carry(c))
 			continue;
-		lie_down(&c->sleeper);
+		scout__park(&c->bell.parked);
 		if (!carry(c) && !atomic_load(&c->crowd->stop))
-			nap(&c->sleeper);
-		wake(&c->sleeper);
+			(void)scout__eventfd_lower(c->bell.fd); /* blocks until rung */
+		scout__awake(&c->bell.parked);
 	}
 	return NULL;
 }
@@ -166,7 +124,7 @@ serve(struct crowd *crowd)
 		if (sent == atomic_load_explicit(&c->answered, memory_order_relaxed))
 			continue;
 		atomic_store_explicit(&c->answered, sent, memory_order_release);
-		ring(&c->sleeper);
+		(void)scout__doorbell_ring(&c->bell);
 	}
 	return any;
 }
@@ -179,10 +137,10 @@ server_main(void *arg)
 	while (!atomic_load(&crowd->stop)) {
 		if (serve(crowd))
 			continue;
-		lie_down(&crowd->server);
+		scout__park(&crowd->bell.parked);
 		if (!serve(crowd) && !atomic_load(&crowd->stop))
-			nap(&crowd->server);
-		wake(&crowd->server);
+			(void)scout__eventfd_lower(crowd->bell.fd);
+		scout__awake(&crowd->bell.parked);
 	}
 	return NULL;
 }
@@ -204,7 +162,7 @@ step(struct crowd_client *c, uint64_t inflight, uint64_t *left)
 	c->n_given = seen;
 	atomic_store_explicit(&c->given, c->n_given, memory_order_relaxed);
 	atomic_store_explicit(&c->asked, c->n_asked, memory_order_release);
-	ring(&c->sleeper);
+	(void)scout__doorbell_ring(&c->bell);
 	return ended;
 }
 
@@ -218,6 +176,7 @@ run(struct crowd *crowd, uint64_t requests)
 			done += step(&crowd->clients[i], crowd->inflight, &left);
 }
 
+/* Not as scout__doorbell_open(): read() is to block. */
 static int
 open_bell(void)
 {
@@ -234,13 +193,13 @@ start(struct crowd *crowd)
 	pthread_attr_t attr;
 	int error;
 
-	crowd->server.fd = open_bell();
+	crowd->bell.fd = open_bell();
 	(void)pthread_attr_init(&attr);
 	(void)pthread_attr_setstacksize(&attr, STACK_BYTES);
 	error = scout__thread_start(&crowd->thread, "crowd-server", server_main, crowd);
 	for (uint64_t i = 0; i < crowd->n && !error; i++) {
 		crowd->clients[i].crowd = crowd;
-		crowd->clients[i].sleeper.fd = open_bell();
+		crowd->clients[i].bell.fd = open_bell();
 		error = pthread_create(&crowd->clients[i].thread, &attr, client_main, &crowd->clients[i]);
 	}
 	(void)pthread_attr_destroy(&attr);
@@ -251,16 +210,14 @@ start(struct crowd *crowd)
 static void
 stop(struct crowd *crowd)
 {
-	const uint64_t one = 1;
-
 	atomic_store(&crowd->stop, true);
-	(void)!write(crowd->server.fd, &one, sizeof(one));
+	scout__eventfd_raise(crowd->bell.fd);
 	(void)pthread_join(crowd->thread, NULL);
-	(void)close(crowd->server.fd);
+	scout__doorbell_close(&crowd->bell);
 	for (uint64_t i = 0; i < crowd->n; i++) {
-		(void)!write(crowd->clients[i].sleeper.fd, &one, sizeof(one));
+		scout__eventfd_raise(crowd->clients[i].bell.fd);
 		(void)pthread_join(crowd->clients[i].thread, NULL);
-		(void)close(crowd->clients[i].sleeper.fd);
+		scout__doorbell_close(&crowd->clients[i].bell);
 	}
 }
 

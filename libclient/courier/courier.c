@@ -2,16 +2,14 @@
 /*
  * DESIGN
  *
- * The courier thread's loop. It owns the zmq context, all links and the user_fd; the caller touches only the ring, the doorbell
- * and `parked`.
+ * The courier thread's loop. It owns the zmq context, all links and the user_fd; the caller touches only the ring and
+ * the doorbell.
  *
  * One turn: drain the ring, let the user put operations into frames, send them; read what has come, run timers, send what follows
  * from that. A turn that found nothing to do parks in zmq_poll until a socket, the doorbell, the user_fd or the nearest
  * timer.
  *
- * Parking: parked = 1, seq_cst fence, look at the ring (and stop) again, poll. Submitting: push, seq_cst fence, exchange parked
- * with 0, write the eventfd if it was 1. Either the courier sees the word or the caller sees parked; exchange, not load, so
- * that a burst of submits writes the eventfd once.
+ * Parking and submitting: as doorbell.h says. The last look is at the ring and at `stop`; a burst of submits rings once.
  *
  * zmq_poll and not epoll on ZMQ_FD: that descriptor is edge-triggered, and zmq_send() consumes its edge. But zmq_poll is some eight
  * system calls. Links whose frames travel through a channel make no call on their sockets, so no edge can be consumed: once
@@ -61,16 +59,7 @@ scout__courier_push(struct scout__courier *courier, uint64_t word)
 bool
 scout__courier_ring(struct scout__courier *courier)
 {
-	uint64_t one = 1;
-
-	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&courier->parked, memory_order_relaxed) == 0)
-		return false;
-	if (atomic_exchange(&courier->parked, 0) == 0)
-		return false;
-	/* Cannot fail but for EAGAIN at 2^64 - 1, and then it is readable anyway. */
-	(void)!write(courier->wake_fd, &one, sizeof(one));
-	return true;
+	return scout__doorbell_ring(&courier->bell);
 }
 
 /* ---- the loop ---- */
@@ -162,7 +151,7 @@ fill_items(struct scout__courier *c)
 {
 	size_t n = 0;
 
-	c->items[n++] = (zmq_pollitem_t){.fd = c->wake_fd, .events = ZMQ_POLLIN};
+	c->items[n++] = (zmq_pollitem_t){.fd = c->bell.fd, .events = ZMQ_POLLIN};
 	if (c->user_fd >= 0)
 		c->items[n++] = (zmq_pollitem_t){.fd = c->user_fd, .events = ZMQ_POLLIN};
 	for (uint32_t i = 0; i < c->n_links; i++) {
@@ -189,10 +178,9 @@ static void
 dispatch(struct scout__courier *c, uint64_t now_us)
 {
 	size_t n = 0;
-	uint64_t count;
 
 	if (c->items[n++].revents)
-		(void)!read(c->wake_fd, &count, sizeof(count)); /* EAGAIN: somebody rang after poll looked; no harm */
+		(void)scout__eventfd_lower(c->bell.fd);
 	if (c->user_fd >= 0 && c->items[n++].revents)
 		c->ops->user_ready(c->user);
 	for (uint32_t i = 0; i < c->n_links; i++) {
@@ -288,7 +276,7 @@ wait_for_events(struct scout__courier *c, long wait_ms)
 		if ((is_awaited || scout__link_awaits(&c->links[i])) && !go_to_sleep(&c->links[i]))
 			wait_ms = 0;
 	n = c->is_quiet && channels_only(c) ? poll_quietly(c, n_items, wait_ms) : poll_all(c, n_items, wait_ms);
-	atomic_store_explicit(&c->parked, 0, memory_order_relaxed);
+	scout__awake(&c->bell.parked);
 	for (uint32_t i = 0; i < c->n_links; i++)
 		if (scout__channel_is_open(&c->links[i].channel))
 			scout__channel_wake(&c->links[i].channel);
@@ -307,8 +295,7 @@ park(struct scout__courier *c, uint64_t next_us)
 
 	if (next_us != UINT64_MAX)
 		wait_ms = next_us <= now_us ? 0 : (long)((next_us - now_us + 999) / 1000);
-	atomic_store_explicit(&c->parked, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	scout__park(&c->bell.parked);
 	if (!scout__ring_empty(&c->ring) || atomic_load_explicit(&c->stop, memory_order_relaxed))
 		wait_ms = 0;
 	wait_for_events(c, wait_ms);

@@ -23,7 +23,7 @@
  *                                          scout__link_op_begin/_end  ──▶ DEALER
  *                                          ops->ended(cookie, reply)  ◀── DEALER
  *
- * The doorbell (an eventfd) is written only when the courier is parked in poll: the courier stores parked = 1, fences, and
+ * The doorbell (doorbell.h) is rung only when the courier is parked in poll: the courier stores parked = 1, fences, and
  * looks at the ring again before it parks; the caller pushes, fences, and reads parked. One of the two sees the other.
  */
 

@@ -7,6 +7,7 @@
 #include <zmq.h>
 
 #include "courier.h"
+#include "doorbell.h"
 #include "link.h"
 
 /*
@@ -21,7 +22,6 @@ struct scout__courier {
 	const struct scout__log *log;
 	struct scout__link_env env; /* handed to the links */
 	struct scout__curve_keys curve;
-	int wake_fd;
 	int user_fd;
 	uint32_t spin_us;
 	uint32_t n_links;
@@ -37,8 +37,8 @@ struct scout__courier {
 
 	/* shared */
 	struct scout__ring ring; /* caller -> courier */
-	atomic_uint parked;      /* see above */
-	atomic_bool stop;        /* caller -> courier */
+	struct scout__doorbell bell;
+	atomic_bool stop; /* caller -> courier */
 	struct scout__courier_stats stats;
 };
 

@@ -15,7 +15,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define ITEMS_PER_LINK 4u  /* socket, monitor, lease, channel */
@@ -67,8 +66,7 @@ destroy(struct scout__courier *c)
 	for (uint32_t i = 0; c->links && i < c->n_links; i++)
 		scout__link_fini(&c->links[i], 0);
 	scout__courier_close_context(c);
-	if (c->wake_fd >= 0)
-		(void)close(c->wake_fd);
+	scout__doorbell_close(&c->bell);
 	scout__ring_fini(&c->ring);
 	free(c->items);
 	free(c->fds);
@@ -89,7 +87,7 @@ allocate(const struct scout__courier_config *cfg)
 	c->log = cfg->log;
 	c->spin_us = cfg->spin_us;
 	c->user_fd = cfg->user_fd;
-	c->wake_fd = -1;
+	c->bell.fd = -1;
 	c->links = calloc(cfg->n_links, sizeof(*c->links));
 	c->items = calloc((size_t)cfg->n_links * ITEMS_PER_LINK + 2, sizeof(*c->items));
 	c->fds = calloc((size_t)cfg->n_links * ITEMS_PER_LINK + 2, sizeof(*c->fds));
@@ -127,7 +125,7 @@ check_descriptors(const struct scout__courier *c, uint32_t n_links, char *err, s
 
 	if (!fds)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	while (i < n && (fds[i] = fcntl(c->wake_fd, F_DUPFD_CLOEXEC, 0)) >= 0)
+	while (i < n && (fds[i] = fcntl(c->bell.fd, F_DUPFD_CLOEXEC, 0)) >= 0)
 		i++;
 	enough = i == n;
 	while (i > 0)
@@ -142,8 +140,7 @@ check_descriptors(const struct scout__courier *c, uint32_t n_links, char *err, s
 static int
 open_descriptors(struct scout__courier *c, uint32_t n_links, char *err, size_t err_len)
 {
-	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (c->wake_fd < 0)
+	if (!scout__doorbell_open(&c->bell))
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
 				   "eventfd failed (errno %d): raise the limit of open files", errno);
 	return check_descriptors(c, n_links, err, err_len);

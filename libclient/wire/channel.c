@@ -6,9 +6,8 @@
  * of 8, and a header never wraps around. A record may be longer than the ring: it is written as room comes and read as
  * bytes come.
  *
- * Nobody is rung who looks anyway. Who is about to sleep says so in the ring, fences, and looks again; who has moved its end fences
- * and looks whether somebody sleeps: one of the two sees the other (the courier's doorbell works the same way). The word is taken with
- * an exchange, so that a burst rings once.
+ * A side that is awake is not rung. Each side parks on a word in the ring (reader_sleeps, writer_waits) and looks again; a side that has
+ * moved its end rings the other if that is parked: see doorbell.h. A burst rings once.
  *
  * The memory is a memfd sealed against shrinking: a peer that truncates it cannot make the other side fault.
  *
@@ -33,6 +32,8 @@
 #include <unistd.h>
 
 #include <kvscout/error.h>
+
+#include "doorbell.h"
 
 #define HEADER_BYTES 8u
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -212,8 +213,7 @@ ring_if(const struct scout__channel *ch, atomic_uint *asked)
 {
 	uint64_t one = 1;
 
-	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(asked, memory_order_relaxed) == 0 || atomic_exchange(asked, 0) == 0)
+	if (!scout__unpark(asked))
 		return;
 	/* Either fails with EAGAIN if it is full, and then it is readable anyway; or if nobody listens any more. */
 	if (ch->is_server)
@@ -300,8 +300,7 @@ scout__channel_read(struct scout__channel *ch, uint8_t *to, size_t len)
 bool
 scout__channel_sleep(struct scout__channel *ch)
 {
-	atomic_store_explicit(&ch->in.words->reader_sleeps, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	scout__park(&ch->in.words->reader_sleeps);
 	if (ch->broken || !scout__channel_has_bytes(ch))
 		return true;
 	scout__channel_wake(ch);
@@ -311,7 +310,7 @@ scout__channel_sleep(struct scout__channel *ch)
 void
 scout__channel_wake(struct scout__channel *ch)
 {
-	atomic_store_explicit(&ch->in.words->reader_sleeps, 0, memory_order_relaxed);
+	scout__awake(&ch->in.words->reader_sleeps);
 }
 
 bool
@@ -376,11 +375,10 @@ is_whole(size_t len, size_t done)
 static bool
 wait_for_room(struct scout__channel *ch)
 {
-	atomic_store_explicit(&ch->out.words->writer_waits, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	scout__park(&ch->out.words->writer_waits);
 	if (ch->broken || room(ch) == 0)
 		return true;
-	atomic_store_explicit(&ch->out.words->writer_waits, 0, memory_order_relaxed);
+	scout__awake(&ch->out.words->writer_waits);
 	return false;
 }
 

@@ -21,14 +21,14 @@ static struct {
 	_Alignas(64) atomic_uint work;
 	_Alignas(64) atomic_uint round; /* the waker begins it */
 	_Alignas(64) atomic_uint ended; /* by the waker */
-	unsigned saw_parked;            /* waker; read by the sleeper after `ended` */
+	bool saw_parked;                /* waker; read by the sleeper after `ended` */
 } sb;
 
 static void
 wait_until(atomic_uint *word, unsigned value)
 {
 	for (unsigned n = 1; atomic_load_explicit(word, memory_order_acquire) != value; n++)
-		if (n % 256 == 0)
+		if (n % 4096 == 0)
 			(void)sched_yield();
 }
 
@@ -55,6 +55,9 @@ START_TEST(either_the_sleeper_sees_the_work_or_the_waker_sees_it_parked)
 
 		scout__awake(&sb.parked);
 		atomic_store_explicit(&sb.round, i, memory_order_release);
+		/* As long as the waker may need to see it, give or take some: so the two meet. */
+		for (volatile unsigned n = i % 512; n > 0; n--)
+			;
 		scout__park(&sb.parked);
 		saw_work = atomic_load_explicit(&sb.work, memory_order_relaxed) == i;
 		wait_until(&sb.ended, i);
