@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "loop.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -8,8 +8,24 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "metrics.h"
+#include "conns.h"
 #include "fetch.h"
+#include "hold.h"
+#include "lease.h"
+#include "metrics.h"
+#include "ns.h"
+#include "packet.h"
+#include "peer.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_curve.h"
+#include "server_list.h"
+#include "shm.h"
+#include "state.h"
+#include "transport.h"
+#include "watch.h"
+#include "withdraw.h"
 
 /*
  * DESIGN
@@ -57,7 +73,7 @@ begin_to_stop(struct scout_server *s)
 	s->drain_end_us = s->now_us + DRAIN_US;
 	if (s->metrics)
 		scout__metrics_enter(s, SCOUT__METRICS_DRAINING);
-	scout__log(&s->log, SCOUT_LOG_INFO, "stopping: %u operations are running", (unsigned)s->n_pending_ops);
+	scout__log(&s->log, SCOUT_LOG_INFO, "stopping: %u operations are running", (unsigned)s->state->n_pending_ops);
 }
 
 SCOUT_ON_LOOP static void
@@ -118,8 +134,8 @@ set_timer(struct scout_server *s)
 	uint64_t at_us = scout__timers_next(s);
 	struct itimerspec when = {.it_value = {0, 0}};
 
-	if (!scout__list_empty(&s->quarantine)) {
-		const struct scout__hold *hold = SCOUT__OWNER(s->quarantine.next, struct scout__hold, of_peer);
+	if (!scout__list_empty(&s->state->quarantine)) {
+		const struct scout__hold *hold = SCOUT__OWNER(s->state->quarantine.next, struct scout__hold, of_peer);
 
 		if (hold->due_us < at_us)
 			at_us = hold->due_us;
@@ -172,8 +188,8 @@ turn(struct scout_server *s, const zmq_pollitem_t *items)
 	s->now_us = scout__now_us();
 	scout__timers_run(s);
 	scout__quarantine_run(s);
-	if (scout__share_is_due(&s->l1) && !s->draining)
-		scout__run_queue_add(s, &s->share);
+	if (scout__share_is_due(&s->state->l1) && !s->draining)
+		scout__run_queue_add(s, &s->state->share);
 	scout__run_queue_run(s);
 	scout__peers_tick(s);
 	scout__fetch_flush(s);
@@ -187,40 +203,40 @@ SCOUT_ON_LOOP static void
 take_apart(struct scout_server *s)
 {
 	scout__flush_all(s);
-	if (s->inbox.packet)
-		scout__packet_unref(s->inbox.packet);
-	s->inbox.packet = NULL;
+	if (s->transport->inbox.packet)
+		scout__packet_unref(s->transport->inbox.packet);
+	s->transport->inbox.packet = NULL;
 	scout__peers_fini(s);
 	scout__quarantine_run(s);
 	while (!scout__run_queue_empty(s))
 		scout__run_queue_run(s);
-	while (!scout__list_empty(&s->leases))
-		scout__lease_close(s, SCOUT__OWNER(s->leases.next, struct scout__lease, node));
-	while (!scout__list_empty(&s->unbound))
-		scout__lease_close(s, SCOUT__OWNER(s->unbound.next, struct scout__lease, node));
+	while (!scout__list_empty(&s->transport->leases))
+		scout__lease_close(s, SCOUT__OWNER(s->transport->leases.next, struct scout__lease, node));
+	while (!scout__list_empty(&s->transport->unbound))
+		scout__lease_close(s, SCOUT__OWNER(s->transport->unbound.next, struct scout__lease, node));
 	scout__graves_free(s);
-	scout__dest_drop(s, &s->stranger);
+	scout__dest_drop(s, &s->transport->stranger);
 	scout__withdraw_fini(s);
 	if (!scout__fetch_stop(s)) {
 		/* Its threads may still touch the pool: it stays as it is, and so do the chunk indexes. */
-		scout__pool_stop(&s->l1.pool);
-		s->l1_ready = false;
+		scout__pool_stop(&s->state->l1.pool);
+		s->state->l1_ready = false;
 		s->hangs = true;
 		return;
 	}
-	for (uint32_t i = 0; i < s->n_ns; i++)
-		scout__ns_free(s, s->ns[i]);
-	s->n_ns = 0;
+	for (uint32_t i = 0; i < s->state->n_ns; i++)
+		scout__ns_free(s, s->state->ns[i]);
+	s->state->n_ns = 0;
 	scout__fetch_free(s);
-	scout__l1_fini(&s->l1);
-	s->l1_ready = false;
+	scout__l1_fini(&s->state->l1);
+	s->state->l1_ready = false;
 }
 
 /* Operations are answered or out of time, and what was stored is written to L2 or out of time, too. */
 SCOUT_ON_LOOP static bool
 is_drained(const struct scout_server *s, bool more)
 {
-	if (s->now_us < s->drain_end_us && (s->n_pending_ops > 0 || more))
+	if (s->now_us < s->drain_end_us && (s->state->n_pending_ops > 0 || more))
 		return false;
 	return scout__fetch_is_idle(s) || s->now_us >= s->drain_end_us + s->fetch->timeout_us;
 }
@@ -237,7 +253,7 @@ fd_of(const zmq_pollitem_t *item)
 }
 
 /*
- * Sleep for at most @wait_ms. Sets s->look: some socket may have something; otherwise none was called since the last
+ * Sleep for at most @wait_ms. Sets s->transport->look: some socket may have something; otherwise none was called since the last
  * zmq_poll(), which found nothing, and their descriptors say when that changes.
  */
 SCOUT_ON_LOOP static int
@@ -246,11 +262,11 @@ wait_for_events(struct scout_server *s, zmq_pollitem_t *items, int n, int wait_m
 	struct pollfd fds[N_ITEMS];
 	int rc;
 
-	if (s->look) {
+	if (s->transport->look) {
 		rc = zmq_poll(items, n, wait_ms);
-		s->look = false;
+		s->transport->look = false;
 		for (int i = 0; i < n && rc != 0; i++)
-			s->look |= items[i].socket && (rc < 0 || items[i].revents);
+			s->transport->look |= items[i].socket && (rc < 0 || items[i].revents);
 		return rc;
 	}
 	for (int i = 0; i < n; i++)
@@ -258,7 +274,7 @@ wait_for_events(struct scout_server *s, zmq_pollitem_t *items, int n, int wait_m
 	rc = poll(fds, (nfds_t)n, wait_ms);
 	for (int i = 0; i < n; i++) {
 		items[i].revents = rc > 0 && fds[i].revents ? ZMQ_POLLIN : 0;
-		s->look |= items[i].socket && items[i].revents;
+		s->transport->look |= items[i].socket && items[i].revents;
 	}
 	return rc;
 }
@@ -268,17 +284,17 @@ scout__loop_main(void *arg)
 {
 	struct scout_server *s = arg;
 	zmq_pollitem_t items[N_ITEMS] = {
-		[ITEM_ROUTER] = {.socket = s->router, .events = ZMQ_POLLIN},
+		[ITEM_ROUTER] = {.socket = s->transport->router, .events = ZMQ_POLLIN},
 		[ITEM_FILES] = {.socket = NULL, .fd = s->epoll_fd, .events = ZMQ_POLLIN},
-		[ITEM_MONITOR] = {.socket = s->monitor, .events = ZMQ_POLLIN},
-		[ITEM_ZAP] = {.socket = s->zap, .events = ZMQ_POLLIN},
+		[ITEM_MONITOR] = {.socket = s->transport->monitor, .events = ZMQ_POLLIN},
+		[ITEM_ZAP] = {.socket = s->transport->zap, .events = ZMQ_POLLIN},
 	};
-	const int n_items = s->zap ? N_ITEMS : s->monitor ? ITEM_ZAP : ITEM_MONITOR;
+	const int n_items = s->transport->zap ? N_ITEMS : s->transport->monitor ? ITEM_ZAP : ITEM_MONITOR;
 	uint64_t spin_end_us = 0, received = 0;
 	bool more = false;
 
 	scout__enter_loop();
-	s->look = true;
+	s->transport->look = true;
 	for (;;) {
 		bool is_spinning = s->now_us < spin_end_us;
 		bool may_sleep = !more && !is_spinning && scout__shm_park(s);

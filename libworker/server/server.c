@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
-
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,13 +11,25 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "conns.h"
 #include "cpus.h"
-#include "inproc.h"
-#include "metrics.h"
-#include "server_config.h"
-#include "stats.h"
 #include "fetch.h"
+#include "inproc.h"
 #include "l2_adapters.h"
+#include "lease.h"
+#include "log.h"
+#include "loop.h"
+#include "metrics.h"
+#include "paths.h"
+#include "reply.h"
+#include "server_config.h"
+#include "server_core.h"
+#include "server_curve.h"
+#include "state.h"
+#include "stats.h"
+#include "transport.h"
+#include "unsent.h"
+#include "watch.h"
 
 /*
  * DESIGN
@@ -46,45 +56,6 @@ static int
 no_memory(char *err, size_t err_len)
 {
 	return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-}
-
-/* A list of the numbers 0 .. n - 1, the lowest to be taken first. */
-static uint32_t *
-free_list(uint32_t n)
-{
-	uint32_t *list = calloc(n, sizeof(*list));
-
-	if (!list)
-		return NULL;
-	for (uint32_t i = 0; i < n; i++)
-		list[i] = n - 1 - i;
-	return list;
-}
-
-static int
-make_tables(struct scout_server *s, char *err, size_t err_len)
-{
-	uint32_t peers = s->cfg.max_peers;
-	uint32_t sessions = s->cfg.max_sessions;
-
-	s->ns = calloc(s->cfg.max_namespaces, sizeof(struct scout__ns *));
-	s->peers = calloc(peers, sizeof(struct scout__peer *));
-	s->free_peers = free_list(peers);
-	s->sessions = calloc(sessions, sizeof(struct scout__session *));
-	s->free_sessions = free_list(sessions);
-	s->holds = calloc(SCOUT__MAX_HOLDS, sizeof(struct scout__hold *));
-	s->free_holds = free_list(SCOUT__MAX_HOLDS);
-	s->stats = calloc(1, sizeof(*s->stats));
-	if (!s->ns || !s->peers || !s->free_peers || !s->sessions || !s->free_sessions || !s->holds || !s->free_holds ||
-	    !s->stats)
-		return no_memory(err, err_len);
-	s->n_free_peers = peers;
-	s->n_free_sessions = sessions;
-	s->n_free_holds = SCOUT__MAX_HOLDS;
-	if (scout__map_init(&s->by_identity, peers) || scout__map_init(&s->by_token, peers) ||
-	    scout__map_init(&s->by_ticket, sessions) || scout__map_init(&s->by_hold, SCOUT__MAX_HOLDS))
-		return no_memory(err, err_len);
-	return 0;
 }
 
 static int
@@ -133,13 +104,13 @@ make_pool(struct scout_server *s, char *err, size_t err_len)
 	int rc;
 
 	scout__enter_loop();
-	rc = scout__l1_init(&s->l1, s->cfg.l1_bytes, extent_bytes, s->cfg.max_promised, s->cfg.eviction, &s->log, err,
-			    err_len);
+	rc = scout__l1_init(&s->state->l1, s->cfg.l1_bytes, extent_bytes, s->cfg.max_promised, s->cfg.eviction, &s->log,
+			    err, err_len);
 	if (rc)
 		return rc;
-	s->l1_ready = true;
-	s->pool_ready.fd = s->l1.pool.ready_fd;
-	if (scout__watch_add(s, &s->pool_ready) != 0)
+	s->state->l1_ready = true;
+	s->state->pool_ready.fd = s->state->l1.pool.ready_fd;
+	if (scout__watch_add(s, &s->state->pool_ready) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl: %s", scout__errno_text(errno));
 	return 0;
 }
@@ -157,9 +128,9 @@ set_options(struct scout_server *s)
 	int hwm = (int)s->cfg.credits * 2 + 64;
 	int64_t max_bytes = 2 * (int64_t)SCOUT_MAX_FRAME;
 
-	return set_int(s->router, ZMQ_LINGER, 0) || set_int(s->router, ZMQ_ROUTER_MANDATORY, 1) ||
-	       set_int(s->router, ZMQ_SNDHWM, hwm) || set_int(s->router, ZMQ_RCVHWM, hwm) ||
-	       zmq_setsockopt(s->router, ZMQ_MAXMSGSIZE, &max_bytes, sizeof(max_bytes));
+	return set_int(s->transport->router, ZMQ_LINGER, 0) || set_int(s->transport->router, ZMQ_ROUTER_MANDATORY, 1) ||
+	       set_int(s->transport->router, ZMQ_SNDHWM, hwm) || set_int(s->transport->router, ZMQ_RCVHWM, hwm) ||
+	       zmq_setsockopt(s->transport->router, ZMQ_MAXMSGSIZE, &max_bytes, sizeof(max_bytes));
 }
 
 static int
@@ -168,17 +139,17 @@ keep_endpoint(struct scout_server *s, char *err, size_t err_len)
 	char text[512];
 	size_t len = sizeof(text);
 
-	if (s->inproc)
+	if (s->transport->inproc)
 		len = (size_t)snprintf(text, sizeof(text), "%s",
 				       s->cfg.listen); /* what is bound is libzmq's business */
-	else if (zmq_getsockopt(s->router, ZMQ_LAST_ENDPOINT, text, &len) != 0)
+	else if (zmq_getsockopt(s->transport->router, ZMQ_LAST_ENDPOINT, text, &len) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZMQ_LAST_ENDPOINT: %s", zmq_strerror(errno));
 	s->endpoint = strdup(text);
 	if (!s->endpoint)
 		return no_memory(err, err_len);
 	/* The lease socket has its mode from us, libzmq's from the umask. */
-	if (s->paths.socket && chmod(s->paths.socket, 0600) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "chmod %s: %s", s->paths.socket,
+	if (s->transport->paths.socket && chmod(s->transport->paths.socket, 0600) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "chmod %s: %s", s->transport->paths.socket,
 				   scout__errno_text(errno));
 	return 0;
 }
@@ -199,25 +170,26 @@ make_socket(struct scout_server *s, const char *address, char *err, size_t err_l
 {
 	int rc;
 
-	if (s->inproc) {
-		s->zctx = scout__inproc_zmq(s->inproc);
-		(void)zmq_ctx_set(s->zctx, ZMQ_MAX_SOCKETS, INPROC_SOCKETS); /* its clients' are among them */
+	if (s->transport->inproc) {
+		s->transport->zctx = scout__inproc_zmq(s->transport->inproc);
+		(void)zmq_ctx_set(s->transport->zctx, ZMQ_MAX_SOCKETS,
+				  INPROC_SOCKETS); /* its clients' are among them */
 	} else {
-		s->zctx = zmq_ctx_new();
+		s->transport->zctx = zmq_ctx_new();
 	}
-	s->router = s->zctx ? zmq_socket(s->zctx, ZMQ_ROUTER) : NULL;
-	if (!s->router)
+	s->transport->router = s->transport->zctx ? zmq_socket(s->transport->zctx, ZMQ_ROUTER) : NULL;
+	if (!s->transport->router)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no ZeroMQ socket: %s", zmq_strerror(errno));
 	if (set_options(s) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZeroMQ socket option: %s", zmq_strerror(errno));
-	rc = scout__conns_open(s, err, err_len);
+	rc = scout__conns_open(s, s->cfg.metrics ? SCOUT__METRICS_DESCRIPTORS : 0, err, err_len);
 	if (rc == 0 && scout__unsent_init(s) != 0)
 		rc = no_memory(err, err_len);
 	if (rc == 0)
 		rc = scout__curve_open(s, err, err_len);
 	if (rc)
 		return rc;
-	if (zmq_bind(s->router, address) != 0)
+	if (zmq_bind(s->transport->router, address) != 0)
 		return scout__fail(err, err_len, errno == EADDRINUSE ? SCOUT_ERR_IN_USE : SCOUT_ERR_BIND,
 				   "%s cannot be bound: %s", address, bind_error(address, errno));
 	return keep_endpoint(s, err, err_len);
@@ -231,10 +203,10 @@ take_name(struct scout_server *s, char **ret_address, char *err, size_t err_len)
 
 	if (!s->cfg.listen || !scout__inproc_is(s->cfg.listen))
 		return 0;
-	rc = scout__inproc_listen(s->cfg.listen, zmq_ctx_new, &s->inproc, err, err_len);
+	rc = scout__inproc_listen(s->cfg.listen, zmq_ctx_new, &s->transport->inproc, err, err_len);
 	if (rc)
 		return rc;
-	scout__inproc_address(s->inproc, address, sizeof(address));
+	scout__inproc_address(s->transport->inproc, address, sizeof(address));
 	free(*ret_address);
 	*ret_address = strdup(address);
 	return *ret_address ? 0 : no_memory(err, err_len);
@@ -244,30 +216,10 @@ take_name(struct scout_server *s, char **ret_address, char *err, size_t err_len)
 static void
 close_context(struct scout_server *s)
 {
-	void *zctx = s->inproc ? scout__inproc_leave(s->inproc) : s->zctx;
+	void *zctx = s->transport->inproc ? scout__inproc_leave(s->transport->inproc) : s->transport->zctx;
 
 	if (zctx)
 		(void)zmq_ctx_term(zctx); /* waits for the linger time at most */
-}
-
-static void
-free_tables(struct scout_server *s)
-{
-	scout__enter_loop();
-	free(s->ns);
-	free(s->peers);
-	free(s->free_peers);
-	free(s->sessions);
-	free(s->free_sessions);
-	free(s->holds);
-	free(s->free_holds);
-	free(s->stats);
-	free(s->heap);
-	scout__map_fini(&s->by_identity);
-	scout__map_fini(&s->by_token);
-	scout__map_fini(&s->by_ticket);
-	scout__stale_tickets_fini(s);
-	scout__map_fini(&s->by_hold);
 }
 
 static void
@@ -288,37 +240,47 @@ keep(struct scout_server *s)
 		;
 }
 
+static void
+free_memory(struct scout_server *s)
+{
+	free(s->state);
+	free(s->transport);
+	free(s);
+}
+
 /* Any state, but the loop does not run. */
 static void
 server_free(struct scout_server *s)
 {
 	scout__enter_loop();
 	scout__metrics_close(s);
-	if (s->inproc)
-		scout__inproc_unlisten(s->inproc);
+	if (s->transport->inproc)
+		scout__inproc_unlisten(s->transport->inproc);
 	scout__conns_close(s);
-	if (s->router) {
-		(void)set_int(s->router, ZMQ_LINGER, STOP_LINGER_MS);
-		(void)zmq_close(s->router);
+	if (s->transport->router) {
+		(void)set_int(s->transport->router, ZMQ_LINGER, STOP_LINGER_MS);
+		(void)zmq_close(s->transport->router);
 	}
 	scout__curve_close(s);
 	close_context(s);
 	scout__unsent_fini(s);
 	scout__fetch_free(s); /* the loop has, if it ran */
-	if (s->l1_ready)
-		scout__l1_fini(&s->l1);
-	close_fd(s->listener.fd);
+	if (s->state->l1_ready)
+		scout__l1_fini(&s->state->l1);
+	close_fd(s->transport->listener.fd);
 	close_fd(s->epoll_fd);
 	close_fd(s->stop.fd);
 	close_fd(s->timer.fd);
-	scout__paths_close(&s->paths);
-	free_tables(s);
+	scout__paths_close(&s->transport->paths);
+	scout__state_free_tables(s->state);
+	free(s->stats);
+	free(s->heap);
 	free(s->endpoint);
 	scout_server_config_fini(&s->cfg);
 	if (s->hangs)
 		keep(s);
 	else
-		free(s);
+		free_memory(s);
 }
 
 static struct scout_server *
@@ -329,26 +291,18 @@ server_new(void)
 	if (!s)
 		return NULL;
 	scout__enter_loop();
-	s->paths.lock_fd = -1;
 	s->epoll_fd = -1;
 	s->stop = (struct scout__watch){SCOUT__WATCH_STOP, -1, s};
 	s->timer = (struct scout__watch){SCOUT__WATCH_TIMER, -1, s};
-	s->pool_ready = (struct scout__watch){SCOUT__WATCH_POOL, -1, s};
-	s->listener = (struct scout__watch){SCOUT__WATCH_LISTENER, -1, s};
 	s->queue.prev = s->queue.next = &s->queue;
-	s->start_us = s->now_us = s->last_tick_us = scout__now_us();
-	scout__list_init(&s->dirty);
-	scout__list_init(&s->quarantine);
-	scout__list_init(&s->leases);
-	scout__list_init(&s->unbound);
-	scout__list_init(&s->grave);
-	scout__list_init(&s->withdrawn);
-	scout__list_init(&s->shm_hot);
-	scout__list_init(&s->shm_warm);
-	s->share.step = scout__share_job;
+	s->start_us = s->now_us = scout__now_us();
 	s->limit_join.burst = s->limit_leave.burst = s->limit_died.burst = s->limit_ns.burst = SCOUT__LOG_BURST;
-	scout__dest_init(&s->stranger);
-	return s;
+	s->transport = scout__transport_new(s);
+	s->state = scout__state_new(s);
+	if (s->transport && s->state)
+		return s;
+	free_memory(s);
+	return NULL;
 }
 
 static int
@@ -359,8 +313,8 @@ make_parts(struct scout_server *s, char *err, size_t err_len)
 
 	if (rc == 0)
 		rc = draw_numbers(s, err, err_len);
-	if (rc == 0)
-		rc = make_tables(s, err, err_len);
+	if (rc == 0 && (scout__state_make_tables(s->state, &s->cfg) != 0 || !(s->stats = calloc(1, sizeof(*s->stats)))))
+		rc = no_memory(err, err_len);
 	if (rc == 0)
 		rc = make_events(s, err, err_len);
 	if (rc == 0)
@@ -368,7 +322,7 @@ make_parts(struct scout_server *s, char *err, size_t err_len)
 	if (rc == 0)
 		rc = scout__fetch_start(s, scout__l2_adapters, err, err_len);
 	if (rc == 0)
-		rc = scout__paths_open(&s->paths, s->cfg.listen, &address, err, err_len);
+		rc = scout__paths_open(&s->transport->paths, s->cfg.listen, &address, err, err_len);
 	if (rc == 0)
 		rc = take_name(s, &address, err, err_len);
 	if (rc == 0)
@@ -417,7 +371,7 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 		return no_memory(err, err_len);
 	rc = scout__server_config_accept(&s->cfg, cfg, err, err_len);
 	if (rc) {
-		free(s);
+		free_memory(s);
 		return rc;
 	}
 	s->log = (struct scout__log){s->cfg.log, s->cfg.log_user, "server", &s->log_gate};
@@ -426,12 +380,12 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 		goto err_free_server;
 	scout__log(&s->log, SCOUT_LOG_INFO, "serving %s, epoch %016llx, pool of %llu bytes", s->endpoint,
 		   (unsigned long long)s->epoch, (unsigned long long)s->cfg.l1_bytes);
-	if (s->paths.n_swept)
+	if (s->transport->paths.n_swept)
 		scout__log(&s->log, SCOUT_LOG_INFO, "removed %u private folders of servers that were killed",
-			   (unsigned)s->paths.n_swept);
+			   (unsigned)s->transport->paths.n_swept);
 	scout__curve_warn(s);
-	if (s->inproc)
-		scout__inproc_serve(s->inproc);
+	if (s->transport->inproc)
+		scout__inproc_serve(s->transport->inproc);
 	*ret_server = s;
 	return 0;
 

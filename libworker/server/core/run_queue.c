@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "run_queue.h"
 
 #include <stdlib.h>
+
+#include "pending_op.h"
+#include "server_core.h"
 
 /*
  * DESIGN

@@ -2,9 +2,20 @@
 #ifndef SCOUT_SERVER_FETCH_H
 #define SCOUT_SERVER_FETCH_H
 
+#include "chunk_index.h"
 #include "l2.h"
+#include "log.h"
+#include "map.h"
+#include "msg.h"
+#include "ns.h"
 #include "object.h"
-#include "server_core.h"
+#include "run_queue.h"
+#include "server_list.h"
+#include "thread.h"
+#include "watch.h"
+
+struct scout_server;
+struct scout__pending_op;
 
 /*
  * L2 in the server. What the adapters do is behind l2.h; here is what the server remembers of it. All of it is the

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "fetch.h"
+#include "ns.h"
+#include "pending_op.h"
+#include "server_core.h"
 
 /*
  * DESIGN

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
-
 #include <stdlib.h>
 
 #include "fetch.h"
+#include "ns.h"
+#include "pending_op.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "session.h"
+#include "state.h"
 
 /*
  * DESIGN
@@ -102,7 +107,7 @@ SCOUT_ON_LOOP static uint32_t
 how_many(const struct scout_server *s, const struct scout__pending_op *pending)
 {
 	uint64_t n = pending->n - pending->next;
-	uint64_t room = s->l1.max_promised / pending->ns->index->chunk_bytes + 1;
+	uint64_t room = s->state->l1.max_promised / pending->ns->index->chunk_bytes + 1;
 
 	if (pending->n_rounds > 0 && n > SCOUT__POLL_WINDOW)
 		n = SCOUT__POLL_WINDOW;

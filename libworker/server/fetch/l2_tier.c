@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "server_config.h"
 #include "fetch.h"
+#include "log.h"
+#include "run_queue.h"
+#include "server_config.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "state.h"
+#include "watch.h"
 
 /*
  * DESIGN
@@ -119,9 +123,9 @@ scout__fetch_start(struct scout_server *s, const struct scout__l2_adapter *const
 	t->ready.fd = scout__l2_fd(t->l2);
 	if (scout__watch_add(s, &t->ready) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl failed");
-	s->l1.pool.map_slots = true;
-	s->l1.let_go = scout__expected_let_go;
-	s->l1.user = s;
+	s->state->l1.pool.map_slots = true;
+	s->state->l1.let_go = scout__expected_let_go;
+	s->state->l1.user = s;
 	return 0;
 }
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
-
 #include <stdlib.h>
 
 #include "fetch.h"
+#include "ns.h"
+#include "pending_op.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
 
 /*
  * DESIGN

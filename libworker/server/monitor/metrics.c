@@ -14,7 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "parts.h"
+#include "log.h"
+#include "server_core.h"
+#include "stats.h"
+#include "watch.h"
 
 /*
  * DESIGN

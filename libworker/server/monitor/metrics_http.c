@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "metrics.h"
+#include "server_core.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stats.h"
 
-#include "parts.h"
-
 #include <stdio.h>
 #include <string.h>
+
+#include "fetch.h"
+#include "hold.h"
+#include "ns.h"
+#include "server_core.h"
+#include "state.h"
+#include "transport.h"
+#include "unsent.h"
 
 /*
  * DESIGN
@@ -23,23 +29,23 @@ take_server(const struct scout_server *s, struct scout__stats *t)
 	t->epoch = s->epoch;
 	t->uptime_ms = (s->now_us - s->start_us) / 1000;
 	t->draining = s->draining;
-	t->namespaces = s->n_ns;
+	t->namespaces = s->state->n_ns;
 	t->namespaces_limit = s->cfg.max_namespaces;
 	t->namespaces_abandoned = scout__ns_count_abandoned(s);
-	t->peers = s->cfg.max_peers - s->n_free_peers;
+	t->peers = s->cfg.max_peers - s->state->n_free_peers;
 	t->peers_limit = s->cfg.max_peers;
-	t->connections = s->n_conns;
-	t->connections_limit = s->conns_limit;
-	t->channels = s->n_channels;
-	t->channels_backlog = s->shm_backlog;
+	t->connections = s->transport->n_conns;
+	t->connections_limit = s->transport->conns_limit;
+	t->channels = s->transport->n_channels;
+	t->channels_backlog = s->transport->shm_backlog;
 	t->unsent_bytes = scout__unsent_bytes(s);
-	t->leases = s->n_leases;
-	t->sessions = s->cfg.max_sessions - s->n_free_sessions;
+	t->leases = s->transport->n_leases;
+	t->sessions = s->cfg.max_sessions - s->state->n_free_sessions;
 	t->sessions_limit = s->cfg.max_sessions;
-	t->session_bytes = s->session_bytes;
-	t->pending_ops = s->n_pending_ops;
-	t->holds = SCOUT__MAX_HOLDS - s->n_free_holds;
-	t->quarantine = s->n_quarantine;
+	t->session_bytes = s->state->session_bytes;
+	t->pending_ops = s->state->n_pending_ops;
+	t->holds = SCOUT__MAX_HOLDS - s->state->n_free_holds;
+	t->quarantine = s->state->n_quarantine;
 	t->count = s->count;
 }
 
@@ -48,18 +54,18 @@ take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 {
 	memset(l1, 0, sizeof(*l1));
 	l1->limit = s->cfg.l1_bytes;
-	l1->promised = s->l1.promised_bytes;
-	l1->max_promised = s->l1.max_promised;
-	l1->extents_retired = s->l1.extents_retired;
-	l1->extents_leaving = s->n_withdrawn;
-	l1->retire_failed = s->l1.retire_failed;
-	l1->pool = s->l1.pool.used_bytes;
-	l1->extra = s->l1.pool.extra_bytes;
-	l1->evictions = s->l1.evictions;
-	l1->refusals = s->l1.refusals;
-	l1->promise_limited = s->l1.promise_limited;
-	for (uint32_t i = 0; i < s->n_ns; i++) {
-		const struct scout__chunk_index *index = s->ns[i]->index;
+	l1->promised = s->state->l1.promised_bytes;
+	l1->max_promised = s->state->l1.max_promised;
+	l1->extents_retired = s->state->l1.extents_retired;
+	l1->extents_leaving = s->state->n_withdrawn;
+	l1->retire_failed = s->state->l1.retire_failed;
+	l1->pool = s->state->l1.pool.used_bytes;
+	l1->extra = s->state->l1.pool.extra_bytes;
+	l1->evictions = s->state->l1.evictions;
+	l1->refusals = s->state->l1.refusals;
+	l1->promise_limited = s->state->l1.promise_limited;
+	for (uint32_t i = 0; i < s->state->n_ns; i++) {
+		const struct scout__chunk_index *index = s->state->ns[i]->index;
 
 		if (!index)
 			continue;
@@ -138,7 +144,7 @@ scout__stats_take(const struct scout_server *s, struct scout__stats *ret)
 		take_fetch(s->fetch, &ret->fetch);
 	for (uint32_t i = 0; i < ret->n_l2; i++)
 		take_adapter(s->fetch->l2, i, &ret->l2[i]);
-	ret->n_ns = s->n_ns < SCOUT__STATS_NS ? s->n_ns : SCOUT__STATS_NS;
+	ret->n_ns = s->state->n_ns < SCOUT__STATS_NS ? s->state->n_ns : SCOUT__STATS_NS;
 	for (uint32_t i = 0; i < ret->n_ns; i++)
-		take_ns(s->ns[i], &ret->ns[i]);
+		take_ns(s->state->ns[i], &ret->ns[i]);
 }

@@ -5,9 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "l2.h"
-#include "server_core.h"
+#include "counters.h"
 #include "fetch.h"
+#include "l2.h"
+#include "thread.h"
+
+struct scout_server;
 
 /*
  * All that the server tells about itself, as one block of plain values. The loop fills it in some microseconds, and

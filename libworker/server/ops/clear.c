@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
-
 #include <string.h>
 #include <time.h>
 
 #include "fetch.h"
+#include "ns.h"
+#include "ops.h"
+#include "packet.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "state.h"
 
 /*
  * DESIGN
@@ -61,15 +69,15 @@ draw_stamp(struct scout_server *s)
 {
 	uint64_t now_us = wall_us();
 
-	s->last_stamp = s->last_stamp < now_us ? now_us : s->last_stamp + 1;
-	return s->last_stamp;
+	s->state->last_stamp = s->state->last_stamp < now_us ? now_us : s->state->last_stamp + 1;
+	return s->state->last_stamp;
 }
 
 SCOUT_ON_LOOP static void
 hear_stamp(struct scout_server *s, uint64_t stamp)
 {
-	if (stamp > s->last_stamp)
-		s->last_stamp = stamp;
+	if (stamp > s->state->last_stamp)
+		s->state->last_stamp = stamp;
 }
 
 /* ---- generations ---- */

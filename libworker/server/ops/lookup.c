@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
-
 #include <stdlib.h>
 
 #include "fetch.h"
+#include "ns.h"
+#include "ops.h"
+#include "packet.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "session.h"
 
 #define STEP_US 100u
 

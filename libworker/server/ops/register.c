@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fetch.h"
+#include "lease.h"
+#include "ns.h"
+#include "ops.h"
+#include "peer.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "session.h"
+#include "state.h"
+#include "withdraw.h"
 
 /*
  * DESIGN
@@ -127,7 +136,7 @@ is_alone(const struct scout_server *s, const struct scout__peer *peer)
 	if (peer->ns->n_holds)
 		return false;
 	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
-		const struct scout__peer *other = s->peers[i];
+		const struct scout__peer *other = s->state->peers[i];
 
 		if (other && other != peer && !other->leaving && other->ns == peer->ns &&
 		    other->role == SCOUT_ROLE_WORKER)
@@ -191,7 +200,8 @@ make_bank(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
 		shard_bytes[i] = ns->layouts[i].shard_bytes;
 		nodes[i] = ns->layouts[i].numa;
 	}
-	rc = scout__index_new_on(&s->l1, shard_bytes, nodes, ns->rank_count, ns->readers, ns->hash_bytes, &ns->index);
+	rc = scout__index_new_on(&s->state->l1, shard_bytes, nodes, ns->rank_count, ns->readers, ns->hash_bytes,
+				 &ns->index);
 	if (rc) {
 		ns->index = NULL;
 		return refuse(refusal, rc == SCOUT_ERR_NO_ROOM ? SCOUT_WIRE_NO_ROOM : SCOUT_WIRE_LIMIT,

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
-
 #include <string.h>
+
+#include "ns.h"
+#include "ops.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "server_core.h"
+#include "session.h"
 
 /*
  * DESIGN

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "ops.h"
+#include "reply.h"
+#include "server_core.h"
 #include "stats.h"
 
 /*

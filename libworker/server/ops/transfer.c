@@ -1,9 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
-
 #include <stdlib.h>
 
 #include "fetch.h"
+#include "hold.h"
+#include "lease.h"
+#include "msg.h"
+#include "ns.h"
+#include "ops.h"
+#include "packet.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "session.h"
+#include "stale_tickets.h"
+#include "state.h"
 
 /*
  * DESIGN
@@ -43,7 +56,7 @@ begin(struct scout_server *s, struct scout__pending_op *pending, uint8_t kind)
 					 "this correlation id names a transfer that is not done");
 		return false;
 	}
-	if (s->grant_bytes + bytes > SCOUT__MAX_GRANT_BYTES) {
+	if (s->state->grant_bytes + bytes > SCOUT__MAX_GRANT_BYTES) {
 		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "too many chunks are being granted at once");
 		return false;
 	}
@@ -53,7 +66,7 @@ begin(struct scout_server *s, struct scout__pending_op *pending, uint8_t kind)
 		return false;
 	}
 	pending->reply.cap = bytes;
-	s->grant_bytes += bytes;
+	s->state->grant_bytes += bytes;
 	pending->hold = scout__hold_new(s, pending->peer, kind, pending->n, pending->corr);
 	if (!pending->hold) {
 		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "too many stores and retrieves are not done");
@@ -103,7 +116,7 @@ send_reply(struct scout_server *s, struct scout__pending_op *pending, uint64_t i
 	size_t op;
 
 	/* From here on the hold is the worker's, and taken back through its id. */
-	s->grant_bytes -= reply.cap;
+	s->state->grant_bytes -= reply.cap;
 	pending->reply = (struct scout__writer){.buf = NULL};
 	scout__pending_op_free(s, pending);
 	if (reply.len > SMALL_BYTES) {
@@ -119,7 +132,7 @@ send_reply(struct scout_server *s, struct scout__pending_op *pending, uint64_t i
 		if (id)
 			scout__reply_grants(s, dest, opcode, id, 0);
 	} else if (id) {
-		scout__hold_undo(s, s->holds[scout__map_get(&s->by_hold, id)]);
+		scout__hold_undo(s, s->state->holds[scout__map_get(&s->state->by_hold, id)]);
 	}
 	free(reply.buf);
 }

@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "hold.h"
 
 #include <stdlib.h>
 
+#include "fetch.h"
+#include "ns.h"
+#include "ops.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "state.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-
-#include "fetch.h"
 
 /*
  * DESIGN
@@ -48,7 +57,7 @@ hold_id(const struct scout__peer *peer, uint64_t corr)
 bool
 scout__hold_name_taken(struct scout_server *s, const struct scout__peer *peer, uint64_t corr)
 {
-	return scout__map_get(&s->by_hold, hold_id(peer, corr)) != SCOUT__MAP_NONE;
+	return scout__map_get(&s->state->by_hold, hold_id(peer, corr)) != SCOUT__MAP_NONE;
 }
 
 struct scout__hold *
@@ -56,18 +65,18 @@ scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, 
 {
 	struct scout__hold *hold;
 
-	if (s->n_free_holds == 0)
+	if (s->state->n_free_holds == 0)
 		return NULL;
 	hold = calloc(1, sizeof(*hold) + (size_t)n * sizeof(hold->entries[0]));
 	if (!hold)
 		return NULL;
-	hold->slot = s->free_holds[s->n_free_holds - 1];
-	if (!scout__map_put(&s->by_hold, hold_id(peer, corr), hold->slot)) {
+	hold->slot = s->state->free_holds[s->state->n_free_holds - 1];
+	if (!scout__map_put(&s->state->by_hold, hold_id(peer, corr), hold->slot)) {
 		free(hold);
 		return NULL;
 	}
-	s->n_free_holds--;
-	s->holds[hold->slot] = hold;
+	s->state->n_free_holds--;
+	s->state->holds[hold->slot] = hold;
 	hold->id = hold_id(peer, corr);
 	hold->corr = corr;
 	hold->run.step = give_back_step;
@@ -85,12 +94,12 @@ scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, 
 struct scout__hold *
 scout__hold_find(struct scout_server *s, const struct scout__peer *peer, uint64_t corr, uint8_t kind)
 {
-	uint32_t slot = scout__map_get(&s->by_hold, hold_id(peer, corr));
+	uint32_t slot = scout__map_get(&s->state->by_hold, hold_id(peer, corr));
 	struct scout__hold *hold;
 
 	if (slot == SCOUT__MAP_NONE)
 		return NULL;
-	hold = s->holds[slot];
+	hold = s->state->holds[slot];
 	return hold->peer == peer && hold->corr == corr && hold->kind == kind && hold->told ? hold : NULL;
 }
 
@@ -106,7 +115,7 @@ void
 scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_end how, uint32_t n_commit)
 {
 	SCOUT_ASSERT(hold->end == SCOUT__END_NONE);
-	(void)scout__map_del(&s->by_hold, hold->id);
+	(void)scout__map_del(&s->state->by_hold, hold->id);
 	/* Only what the worker knows of can be under way. */
 	if (how == SCOUT__END_QUARANTINE && !hold->told)
 		how = SCOUT__END_COMMIT;
@@ -194,8 +203,8 @@ hold_free(struct scout_server *s, struct scout__hold *hold)
 	answer_done(s, hold);
 	if (hold->peer)
 		detach(hold);
-	s->holds[hold->slot] = NULL;
-	s->free_holds[s->n_free_holds++] = hold->slot;
+	s->state->holds[hold->slot] = NULL;
+	s->state->free_holds[s->state->n_free_holds++] = hold->slot;
 	hold->ns->n_holds--;
 	free(hold);
 }
@@ -214,8 +223,8 @@ give_back_step(struct scout_server *s, struct scout__run_item *item)
 		scout__run_queue_add(s, item);
 	} else if (hold->end == SCOUT__END_QUARANTINE) {
 		hold->due_us = s->now_us + s->cfg.dead_writer_ms * UINT64_C(1000);
-		scout__list_add(&s->quarantine, &hold->of_peer);
-		s->n_quarantine++;
+		scout__list_add(&s->state->quarantine, &hold->of_peer);
+		s->state->n_quarantine++;
 	} else {
 		hold_free(s, hold);
 	}
@@ -224,14 +233,14 @@ give_back_step(struct scout_server *s, struct scout__run_item *item)
 void
 scout__quarantine_run(struct scout_server *s)
 {
-	while (!scout__list_empty(&s->quarantine)) {
-		struct scout__hold *hold = SCOUT__OWNER(s->quarantine.next, struct scout__hold, of_peer);
+	while (!scout__list_empty(&s->state->quarantine)) {
+		struct scout__hold *hold = SCOUT__OWNER(s->state->quarantine.next, struct scout__hold, of_peer);
 
 		/* All wait equally long, so the first in the list is the first to be due. */
 		if (hold->due_us > s->now_us && !s->draining)
 			return;
 		scout__list_del(&hold->of_peer);
-		s->n_quarantine--;
+		s->state->n_quarantine--;
 		hold->end = SCOUT__END_EXPIRED;
 		hold->next = 0;
 		scout__run_queue_add(s, &hold->run);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "ns.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,14 @@
 #include <xxhash.h>
 
 #include "fetch.h"
+#include "lease.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "session.h"
+#include "state.h"
 
 /*
  * DESIGN
@@ -35,9 +43,9 @@ SCOUT_ON_LOOP static void sweep_step(struct scout_server *s, struct scout__run_i
 SCOUT_ON_LOOP static struct scout__ns *
 ns_find(struct scout_server *s, const struct scout__str *name)
 {
-	for (uint32_t i = 0; i < s->n_ns; i++) {
-		if (s->ns[i]->name_len == name->len && memcmp(s->ns[i]->name, name->p, name->len) == 0)
-			return s->ns[i];
+	for (uint32_t i = 0; i < s->state->n_ns; i++) {
+		if (s->state->ns[i]->name_len == name->len && memcmp(s->state->ns[i]->name, name->p, name->len) == 0)
+			return s->state->ns[i];
 	}
 	return NULL;
 }
@@ -75,7 +83,7 @@ ns_new(struct scout_server *s)
 		scout__list_init(&ns->chunk_waiters[i]);
 	scout__list_init(&ns->sessions);
 	ns->ended_by = SCOUT_WIRE_WEIGHTS;
-	s->ns[s->n_ns++] = ns;
+	s->state->ns[s->state->n_ns++] = ns;
 	return ns;
 }
 
@@ -83,7 +91,8 @@ ns_new(struct scout_server *s)
 SCOUT_ON_LOOP static struct scout__ns *
 ns_make(struct scout_server *s, const struct scout__hello *hello)
 {
-	struct scout__ns *ns = s->n_ns < s->cfg.max_namespaces ? ns_new(s) : scout__ns_reuse(s, &hello->name_space);
+	struct scout__ns *ns =
+		s->state->n_ns < s->cfg.max_namespaces ? ns_new(s) : scout__ns_reuse(s, &hello->name_space);
 
 	if (!ns)
 		return NULL;
@@ -224,7 +233,7 @@ scout__ns_hello(struct scout_server *s, const struct scout__hello *hello, const 
 			*ret_status = SCOUT_WIRE_LIMIT;
 			(void)snprintf(text, text_len,
 				       "no place for one more namespace: %u are in use, max_namespaces is %u",
-				       (unsigned)s->n_ns, (unsigned)s->cfg.max_namespaces);
+				       (unsigned)s->state->n_ns, (unsigned)s->cfg.max_namespaces);
 		}
 		return ns;
 	}
@@ -445,7 +454,7 @@ SCOUT_ON_LOOP static void
 deliver_to_workers(struct scout_server *s, const struct scout__ns *ns)
 {
 	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
-		struct scout__peer *peer = s->peers[i];
+		struct scout__peer *peer = s->state->peers[i];
 
 		if (peer && !peer->leaving && peer->ns == ns && peer->rank >= 0 && peer->lease)
 			(void)scout__lease_deliver(s, peer); /* what is blocked is tried again by the tick */
@@ -457,15 +466,15 @@ scout__ns_pool_ready(struct scout_server *s)
 {
 	struct scout__extent *extent;
 
-	while ((extent = scout__pool_ready(&s->l1.pool)) != NULL) {
+	while ((extent = scout__pool_ready(&s->state->l1.pool)) != NULL) {
 		struct scout__ns *ns = NULL;
 
-		for (uint32_t i = 0; i < s->n_ns; i++) {
-			if (s->ns[i]->index && s->ns[i]->index == extent->owner)
-				ns = s->ns[i];
+		for (uint32_t i = 0; i < s->state->n_ns; i++) {
+			if (s->state->ns[i]->index && s->state->ns[i]->index == extent->owner)
+				ns = s->state->ns[i];
 		}
 		if (!ns) {
-			scout__extent_free(&s->l1.pool, extent);
+			scout__extent_free(&s->state->l1.pool, extent);
 			continue;
 		}
 		if (scout__index_grow(ns->index, extent)) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "fetch.h"
+#include "ns.h"
+#include "server_core.h"
+#include "state.h"
 
 /*
  * DESIGN
@@ -61,9 +62,9 @@ scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
 	struct scout__map empty;
 	uint32_t n_chunks;
 
-	for (uint32_t i = 0; i < s->n_ns; i++)
-		if (is_abandoned(s->ns[i]) && is_better(s->ns[i], best))
-			best = s->ns[i];
+	for (uint32_t i = 0; i < s->state->n_ns; i++)
+		if (is_abandoned(s->state->ns[i]) && is_better(s->state->ns[i], best))
+			best = s->state->ns[i];
 	if (!best || scout__map_init(&empty, SCOUT__MAX_SPACES) != 0)
 		return NULL;
 	n_chunks = is_empty(best) ? 0 : best->index->n_entries;
@@ -91,8 +92,8 @@ scout__ns_warn(struct scout_server *s, const struct scout__ns *fresh)
 {
 	uint32_t n = 0, max = s->cfg.max_namespaces;
 
-	for (uint32_t i = 0; i < s->n_ns; i++)
-		n += s->ns[i] == fresh || !is_abandoned(s->ns[i]) || !is_empty(s->ns[i]);
+	for (uint32_t i = 0; i < s->state->n_ns; i++)
+		n += s->state->ns[i] == fresh || !is_abandoned(s->state->ns[i]) || !is_empty(s->state->ns[i]);
 	/* With a handful an operator means it so. */
 	if (max < 5 || (uint64_t)n * 5 < (uint64_t)max * 4)
 		return;
@@ -108,7 +109,7 @@ scout__ns_count_abandoned(const struct scout_server *s)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < s->n_ns; i++)
-		n += is_abandoned(s->ns[i]);
+	for (uint32_t i = 0; i < s->state->n_ns; i++)
+		n += is_abandoned(s->state->ns[i]);
 	return n;
 }

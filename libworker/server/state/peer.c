@@ -1,11 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "peer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <xxhash.h>
+
+#include "hold.h"
+#include "lease.h"
+#include "ns.h"
+#include "ops.h"
+#include "pending_op.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "session.h"
+#include "shm.h"
+#include "state.h"
+#include "transport.h"
+#include "unsent.h"
+#include "watch.h"
+#include "withdraw.h"
 
 /*
  * DESIGN
@@ -51,12 +68,12 @@ scout__peer_identity_key(const struct scout_server *s, const void *identity, siz
 struct scout__peer *
 scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len)
 {
-	uint32_t slot = scout__map_get(&s->by_identity, scout__peer_identity_key(s, identity, len));
+	uint32_t slot = scout__map_get(&s->state->by_identity, scout__peer_identity_key(s, identity, len));
 	struct scout__peer *peer;
 
 	if (slot == SCOUT__MAP_NONE)
 		return NULL;
-	peer = s->peers[slot];
+	peer = s->state->peers[slot];
 	if (peer->dest.identity_len != len || memcmp(peer->dest.identity, identity, len) != 0)
 		return NULL;
 	return peer;
@@ -65,9 +82,9 @@ scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len
 struct scout__peer *
 scout__peer_by_token(struct scout_server *s, uint64_t token)
 {
-	uint32_t slot = scout__map_get(&s->by_token, token);
+	uint32_t slot = scout__map_get(&s->state->by_token, token);
 
-	return slot == SCOUT__MAP_NONE ? NULL : s->peers[slot];
+	return slot == SCOUT__MAP_NONE ? NULL : s->state->peers[slot];
 }
 
 /* What is known of its clock is of another one. */
@@ -113,12 +130,12 @@ scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sen
 SCOUT_ON_LOOP static bool
 take_identity(struct scout_server *s, struct scout__peer *peer)
 {
-	const struct scout__dest *sender = &s->stranger;
+	const struct scout__dest *sender = &s->transport->stranger;
 	uint64_t key = scout__peer_identity_key(s, sender->identity, sender->identity_len);
 
-	if (scout__map_get(&s->by_identity, key) != SCOUT__MAP_NONE)
+	if (scout__map_get(&s->state->by_identity, key) != SCOUT__MAP_NONE)
 		return false;
-	if (!scout__map_put(&s->by_identity, key, peer->slot))
+	if (!scout__map_put(&s->state->by_identity, key, peer->slot))
 		return false;
 	peer->identity_key = key;
 	memcpy(peer->dest.identity, sender->identity, sender->identity_len);
@@ -134,19 +151,19 @@ peer_new(struct scout_server *s, uint64_t token)
 {
 	struct scout__peer *peer;
 
-	if (s->n_free_peers == 0)
+	if (s->state->n_free_peers == 0)
 		return NULL;
 	peer = calloc(1, sizeof(*peer));
 	if (!peer)
 		return NULL;
 	scout__dest_init(&peer->dest);
-	peer->slot = s->free_peers[s->n_free_peers - 1];
+	peer->slot = s->state->free_peers[s->state->n_free_peers - 1];
 	if (!take_identity(s, peer))
 		goto err_free_peer;
-	if (!scout__map_put(&s->by_token, token, peer->slot))
+	if (!scout__map_put(&s->state->by_token, token, peer->slot))
 		goto err_unmap;
-	s->n_free_peers--;
-	s->peers[peer->slot] = peer;
+	s->state->n_free_peers--;
+	s->state->peers[peer->slot] = peer;
 	peer->token = token;
 	peer->rank = -1;
 	peer->run.step = leave_step;
@@ -159,7 +176,7 @@ peer_new(struct scout_server *s, uint64_t token)
 	return peer;
 
 err_unmap:
-	(void)scout__map_del(&s->by_identity, peer->identity_key);
+	(void)scout__map_del(&s->state->by_identity, peer->identity_key);
 err_free_peer:
 	free(peer);
 	return NULL;
@@ -174,7 +191,7 @@ move(struct scout_server *s, struct scout__peer *peer)
 	peer->shm.was_asked = false;
 	scout__pending_ops_cancel(s, peer);
 	scout__dest_drop(s, &peer->dest);
-	(void)scout__map_del(&s->by_identity, peer->identity_key);
+	(void)scout__map_del(&s->state->by_identity, peer->identity_key);
 	peer->connection++;
 	scout__unsent_forget(&peer->dest);
 	if (take_identity(s, peer))
@@ -188,7 +205,7 @@ SCOUT_ON_LOOP static void
 hello_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
 {
 	static const char software[] = "kvscout " SCOUT_VERSION_STRING;
-	const char *lease = s->sender_is_local ? s->paths.lease : "";
+	const char *lease = s->transport->sender_is_local ? s->transport->paths.lease : "";
 	struct scout__hello_reply m = {
 		.credits = s->cfg.credits,
 		.max_frame = SCOUT_MAX_FRAME,
@@ -235,7 +252,7 @@ hello_conflict(const struct scout__peer *peer, const struct scout__peer *known, 
 struct scout__peer *
 scout__peer_hello(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t sent_us)
 {
-	struct scout__dest *dest = peer ? &peer->dest : &s->stranger;
+	struct scout__dest *dest = peer ? &peer->dest : &s->transport->stranger;
 	struct scout__peer *known;
 	struct scout__hello hello;
 	const char *field = "";
@@ -254,7 +271,7 @@ scout__peer_hello(struct scout_server *s, struct scout__peer *peer, const struct
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s", field);
 		return peer;
 	}
-	if (!known && s->n_free_peers == 0) {
+	if (!known && s->state->n_free_peers == 0) {
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "max_peers = %u are connected",
 			      (unsigned)s->cfg.max_peers);
 		return peer;
@@ -302,7 +319,7 @@ scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who
 	const struct scout__peer *peer;
 	int n;
 
-	if (dest == &s->stranger) {
+	if (dest == &s->transport->stranger) {
 		(void)snprintf(who, SCOUT__WHO_BYTES, "a peer without HELLO");
 		return;
 	}
@@ -330,9 +347,9 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 	s->count.peers_left++;
 	if (died)
 		s->count.peers_died++;
-	(void)scout__map_del(&s->by_token, peer->token);
+	(void)scout__map_del(&s->state->by_token, peer->token);
 	if (peer->dest.identity_len)
-		(void)scout__map_del(&s->by_identity, peer->identity_key);
+		(void)scout__map_del(&s->state->by_identity, peer->identity_key);
 	scout__process_unwatch(s, peer);
 	scout__shm_close(s, peer);
 	if (peer->lease) {
@@ -398,8 +415,8 @@ leave_step(struct scout_server *s, struct scout__run_item *item)
 	scout__dest_drop(s, &peer->dest);
 	scout__unsent_forget(&peer->dest);
 	peer->ns->n_leaving--;
-	s->peers[peer->slot] = NULL;
-	s->free_peers[s->n_free_peers++] = peer->slot;
+	s->state->peers[peer->slot] = NULL;
+	s->state->free_peers[s->state->n_free_peers++] = peer->slot;
 	free(peer);
 }
 
@@ -421,7 +438,7 @@ SCOUT_ON_LOOP static void
 forgive(struct scout_server *s, uint64_t gap_us)
 {
 	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
-		struct scout__peer *peer = s->peers[i];
+		struct scout__peer *peer = s->state->peers[i];
 
 		if (!peer)
 			continue;
@@ -442,18 +459,18 @@ scout__tick_share(uint32_t n)
 void
 scout__peers_tick(struct scout_server *s)
 {
-	uint64_t gap_us = s->now_us - s->last_tick_us;
+	uint64_t gap_us = s->now_us - s->state->last_tick_us;
 
-	if (s->now_us < s->next_tick_us)
+	if (s->now_us < s->state->next_tick_us)
 		return;
-	s->next_tick_us = s->now_us + TICK_US;
-	s->last_tick_us = s->now_us;
+	s->state->next_tick_us = s->now_us + TICK_US;
+	s->state->last_tick_us = s->now_us;
 	if (gap_us > STOPPED_US)
 		forgive(s, gap_us);
 	for (uint32_t left = scout__tick_share(s->cfg.max_peers); left; left--) {
-		struct scout__peer *peer = s->peers[s->tick_peer];
+		struct scout__peer *peer = s->state->peers[s->state->tick_peer];
 
-		s->tick_peer = (s->tick_peer + 1) % s->cfg.max_peers;
+		s->state->tick_peer = (s->state->tick_peer + 1) % s->cfg.max_peers;
 		if (peer && is_forgotten(s, peer)) {
 			s->count.peers_forgotten++;
 			scout__peer_leave(s, peer, false);
@@ -467,8 +484,8 @@ void
 scout__peers_fini(struct scout_server *s)
 {
 	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
-		if (s->peers[i])
-			scout__peer_leave(s, s->peers[i], false);
+		if (s->state->peers[i])
+			scout__peer_leave(s, s->state->peers[i], false);
 	}
 	while (!scout__run_queue_empty(s))
 		scout__run_queue_run(s);

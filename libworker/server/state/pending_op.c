@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "pending_op.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fetch.h"
+#include "hold.h"
+#include "ns.h"
+#include "packet.h"
+#include "peer.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "session.h"
+#include "state.h"
 
 /*
  * DESIGN
@@ -43,7 +53,7 @@ scout__pending_op_new(struct scout_server *s, struct scout__peer *peer, struct s
 	scout__list_init(&pending->waiting);
 	scout__list_add(&peer->pending_ops, &pending->of_peer);
 	peer->unanswered++;
-	s->n_pending_ops++;
+	s->state->n_pending_ops++;
 	return pending;
 }
 
@@ -70,13 +80,13 @@ scout__pending_op_free(struct scout_server *s, struct scout__pending_op *pending
 	if (pending->opcode == SCOUT_OP_ADMIT)
 		admit_is_over(s, pending);
 	if (pending->reply.cap)
-		s->grant_bytes -= pending->reply.cap;
+		s->state->grant_bytes -= pending->reply.cap;
 	free(pending->reply.buf);
 	free(pending->from_l2);
 	free(pending->present);
 	scout__packet_unref(pending->packet);
 	pending->peer->unanswered--;
-	s->n_pending_ops--;
+	s->state->n_pending_ops--;
 	free(pending);
 }
 

@@ -1,8 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "session.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "ns.h"
+#include "ops.h"
+#include "packet.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "stale_tickets.h"
+#include "state.h"
 
 /*
  * DESIGN
@@ -35,12 +47,12 @@ SCOUT_ON_LOOP static void release_step(struct scout_server *s, struct scout__run
 struct scout__session *
 scout__session_find(struct scout_server *s, const struct scout__ns *ns, uint64_t ticket)
 {
-	uint32_t slot = scout__map_get(&s->by_ticket, ticket);
+	uint32_t slot = scout__map_get(&s->state->by_ticket, ticket);
 	struct scout__session *session;
 
 	if (slot == SCOUT__MAP_NONE)
 		return NULL;
-	session = s->sessions[slot];
+	session = s->state->sessions[slot];
 	if (session->ended || session->ns != ns || session->weights_gen != ns->weights_gen || session->peer->leaving)
 		return NULL;
 	return session;
@@ -56,16 +68,16 @@ resize(struct scout_server *s, void *block, uint32_t old_n, uint32_t n)
 
 	if (n == 0) {
 		free(block);
-		s->session_bytes -= old_bytes;
+		s->state->session_bytes -= old_bytes;
 		return NULL;
 	}
-	if (bytes > old_bytes && s->session_bytes + (bytes - old_bytes) > SCOUT__MAX_SESSION_BYTES)
+	if (bytes > old_bytes && s->state->session_bytes + (bytes - old_bytes) > SCOUT__MAX_SESSION_BYTES)
 		return NULL;
 	p = reallocarray(block, n, 8);
 	if (!p)
 		return NULL;
-	s->session_bytes += bytes;
-	s->session_bytes -= old_bytes;
+	s->state->session_bytes += bytes;
+	s->state->session_bytes -= old_bytes;
 	return p;
 }
 
@@ -92,12 +104,12 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 
 	*ret_status = SCOUT_WIRE_LIMIT;
 	*ret_text = "the server has no memory for one more session";
-	if (scout__map_get(&s->by_ticket, ticket) != SCOUT__MAP_NONE) {
+	if (scout__map_get(&s->state->by_ticket, ticket) != SCOUT__MAP_NONE) {
 		*ret_status = SCOUT_WIRE_STATE;
 		*ret_text = "this ticket is in use: every lookup needs a new one";
 		return NULL;
 	}
-	if (s->n_free_sessions == 0) {
+	if (s->state->n_free_sessions == 0) {
 		*ret_text = "max_sessions are open";
 		return NULL;
 	}
@@ -106,16 +118,16 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 		return NULL;
 	if (!scout__session_resize(s, session, n))
 		goto err_free_session;
-	session->slot = s->free_sessions[s->n_free_sessions - 1];
-	if (!scout__map_put(&s->by_ticket, ticket, session->slot))
+	session->slot = s->state->free_sessions[s->state->n_free_sessions - 1];
+	if (!scout__map_put(&s->state->by_ticket, ticket, session->slot))
 		goto err_free_handles;
-	s->n_free_sessions--;
-	s->sessions[session->slot] = session;
+	s->state->n_free_sessions--;
+	s->state->sessions[session->slot] = session;
 	session->run.step = release_step;
 	session->peer = peer;
 	session->ns = peer->ns;
 	session->ticket = ticket;
-	session->serial = ++s->next_serial;
+	session->serial = ++s->state->next_serial;
 	session->weights_gen = peer->ns->weights_gen;
 	session->n = n;
 	scout__list_add(&peer->sessions, &session->of_peer);
@@ -281,7 +293,7 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 		scout__list_del(&session->of_peer);
 		session->peer = NULL;
 	}
-	s->n_releasing++;
+	s->state->n_releasing++;
 	scout__run_queue_start(s, &session->run, session->hit + session->n_stored);
 }
 
@@ -310,11 +322,11 @@ session_free(struct scout_server *s, struct scout__session *session)
 	(void)scout__session_resize(s, session, 0);
 	(void)resize(s, session->stored, session->cap_stored, 0);
 	free_rows(s, session);
-	(void)scout__map_del(&s->by_ticket, session->ticket);
-	s->sessions[session->slot] = NULL;
-	s->free_sessions[s->n_free_sessions++] = session->slot;
+	(void)scout__map_del(&s->state->by_ticket, session->ticket);
+	s->state->sessions[session->slot] = NULL;
+	s->state->free_sessions[s->state->n_free_sessions++] = session->slot;
 	session->ns->n_sessions--;
-	s->n_releasing--;
+	s->state->n_releasing--;
 	free(session);
 }
 
@@ -325,8 +337,8 @@ session_free(struct scout_server *s, struct scout__session *session)
 SCOUT_ON_LOOP static uint32_t
 release_slice(const struct scout_server *s, const struct scout__session *session)
 {
-	bool steps_back =
-		session->hit > SCOUT__SLICE_CHUNKS && s->n_releasing <= STEP_BACK_MAX && scout__run_queue_wait(s);
+	bool steps_back = session->hit > SCOUT__SLICE_CHUNKS && s->state->n_releasing <= STEP_BACK_MAX &&
+			  scout__run_queue_wait(s);
 
 	return steps_back ? SCOUT__SLICE_CHUNKS / STEP_BACK : SCOUT__SLICE_CHUNKS;
 }

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "stale_tickets.h"
 
 #include <stdlib.h>
+
+#include "ns.h"
+#include "server_core.h"
+#include "session.h"
+#include "state.h"
 
 /*
  * DESIGN
@@ -35,7 +40,7 @@ make_room(struct scout__stale_tickets *o, uint32_t cap)
 void
 scout__stale_tickets_add(struct scout_server *s, uint64_t ticket, uint16_t status)
 {
-	struct scout__stale_tickets *o = &s->stale_tickets;
+	struct scout__stale_tickets *o = &s->state->stale_tickets;
 
 	if (!make_room(o, s->cfg.max_sessions)) {
 		s->count.out_of_memory++;
@@ -54,24 +59,24 @@ scout__stale_tickets_add(struct scout_server *s, uint64_t ticket, uint16_t statu
 uint16_t
 scout__stale_tickets_find(const struct scout_server *s, const struct scout__ns *ns, uint64_t ticket)
 {
-	uint32_t slot = scout__map_get(&s->by_ticket, ticket);
+	uint32_t slot = scout__map_get(&s->state->by_ticket, ticket);
 	uint32_t status;
 
 	/* The sweep has not come to it yet. */
 	if (slot != SCOUT__MAP_NONE) {
-		const struct scout__session *session = s->sessions[slot];
+		const struct scout__session *session = s->state->sessions[slot];
 
 		return session->ns == ns && session->weights_gen != ns->weights_gen ? ns->ended_by : SCOUT_WIRE_OK;
 	}
-	if (!s->stale_tickets.tickets)
+	if (!s->state->stale_tickets.tickets)
 		return SCOUT_WIRE_OK;
-	status = scout__map_get(&s->stale_tickets.map, ticket);
+	status = scout__map_get(&s->state->stale_tickets.map, ticket);
 	return status == SCOUT__MAP_NONE ? SCOUT_WIRE_OK : (uint16_t)status;
 }
 
 void
-scout__stale_tickets_fini(struct scout_server *s)
+scout__stale_tickets_fini(struct scout__stale_tickets *stale)
 {
-	scout__map_fini(&s->stale_tickets.map);
-	free(s->stale_tickets.tickets);
+	scout__map_fini(&stale->map);
+	free(stale->tickets);
 }

@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "withdraw.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>
+
+#include "lease.h"
+#include "ns.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "state.h"
 
 /*
  * DESIGN
@@ -21,7 +30,7 @@
 
 /* An extent that is out of its chunk index and that workers may still map. */
 struct scout__withdrawn {
-	struct scout__list node; /* in server.withdrawn */
+	struct scout__list node; /* in state.withdrawn */
 	struct scout__extent *extent;
 	uint32_t n; /* of those that are waited for */
 	struct {
@@ -45,8 +54,8 @@ free_if_released(struct scout_server *s, struct scout__withdrawn *w)
 	if (w->n)
 		return;
 	scout__list_del(&w->node);
-	s->n_withdrawn--;
-	scout__share_freed(&s->l1, w->extent);
+	s->state->n_withdrawn--;
+	scout__share_freed(&s->state->l1, w->extent);
 	free(w);
 }
 
@@ -75,19 +84,19 @@ withdraw(struct scout_server *s, const struct scout__ns *ns, struct scout__exten
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < s->cfg.max_peers; i++)
-		n += has_segment(s->peers[i], ns, extent);
+		n += has_segment(s->state->peers[i], ns, extent);
 	w = calloc(1, sizeof(*w) + n * sizeof(w->of[0]));
 	if (!w) {
 		/* They keep it mapped until they end; nobody uses it, so only the machine's memory is short of it. */
 		s->count.out_of_memory++;
-		scout__share_freed(&s->l1, extent);
+		scout__share_freed(&s->state->l1, extent);
 		return;
 	}
 	w->extent = extent;
-	scout__list_add(&s->withdrawn, &w->node);
-	s->n_withdrawn++;
+	scout__list_add(&s->state->withdrawn, &w->node);
+	s->state->n_withdrawn++;
 	for (uint32_t i = 0; i < s->cfg.max_peers && w->n < n; i++) {
-		struct scout__peer *peer = s->peers[i];
+		struct scout__peer *peer = s->state->peers[i];
 
 		if (!has_segment(peer, ns, extent))
 			continue;
@@ -111,9 +120,9 @@ scout__withdraw_bank(struct scout_server *s, const struct scout__ns *ns)
 SCOUT_ON_LOOP static void
 release(struct scout_server *s, const struct scout__peer *peer, uint32_t segment)
 {
-	struct scout__list *node = s->withdrawn.next;
+	struct scout__list *node = s->state->withdrawn.next;
 
-	while (node != &s->withdrawn) {
+	while (node != &s->state->withdrawn) {
 		struct scout__withdrawn *w = SCOUT__OWNER(node, struct scout__withdrawn, node);
 
 		node = node->next;
@@ -143,15 +152,15 @@ scout__withdraw_gone(struct scout_server *s, const struct scout__peer *peer)
 void
 scout__withdraw_tick(struct scout_server *s)
 {
-	for (struct scout__list *node = s->withdrawn.next; node != &s->withdrawn; node = node->next)
+	for (struct scout__list *node = s->state->withdrawn.next; node != &s->state->withdrawn; node = node->next)
 		tell(SCOUT__OWNER(node, struct scout__withdrawn, node));
 }
 
 void
 scout__withdraw_fini(struct scout_server *s)
 {
-	while (!scout__list_empty(&s->withdrawn)) {
-		struct scout__withdrawn *w = SCOUT__OWNER(s->withdrawn.next, struct scout__withdrawn, node);
+	while (!scout__list_empty(&s->state->withdrawn)) {
+		struct scout__withdrawn *w = SCOUT__OWNER(s->state->withdrawn.next, struct scout__withdrawn, node);
 
 		w->n = 0;
 		free_if_released(s, w);
@@ -161,16 +170,16 @@ scout__withdraw_fini(struct scout_server *s)
 SCOUT_ON_LOOP static struct scout__ns *
 ns_of(const struct scout_server *s, const struct scout__chunk_index *index)
 {
-	for (uint32_t i = 0; i < s->n_ns; i++)
-		if (s->ns[i]->index == index)
-			return s->ns[i];
+	for (uint32_t i = 0; i < s->state->n_ns; i++)
+		if (s->state->ns[i]->index == index)
+			return s->state->ns[i];
 	return NULL;
 }
 
 void
 scout__share_job(struct scout_server *s, struct scout__run_item *item)
 {
-	const struct scout__chunk_index *donor = s->l1.retire.phase ? s->l1.retire.donor : NULL;
+	const struct scout__chunk_index *donor = s->state->l1.retire.phase ? s->state->l1.retire.donor : NULL;
 	bool was_leaving = donor && donor->leaving;
 	struct scout__extent *extent = NULL;
 	struct scout__chunk_index *index = NULL;
@@ -178,7 +187,7 @@ scout__share_job(struct scout_server *s, struct scout__run_item *item)
 
 	if (s->draining)
 		return;
-	what = scout__share_step(&s->l1, SCOUT__SLICE_CHUNKS, s->now_us, &extent, &index);
+	what = scout__share_step(&s->state->l1, SCOUT__SLICE_CHUNKS, s->now_us, &extent, &index);
 	/* Stores of the donor may have waited until it was known what becomes of the extent. */
 	if (was_leaving && !donor->leaving)
 		scout__pending_ops_wake(s, &ns_of(s, donor)->pool_waiters);

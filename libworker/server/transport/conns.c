@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "conns.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -7,7 +7,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "metrics.h"
+#include "log.h"
+#include "server_core.h"
+#include "transport.h"
 
 /*
  * DESIGN
@@ -52,12 +54,12 @@ descriptors_in_use(void)
 	return n;
 }
 
-/* How many connections the process has descriptors for, beside @http of the HTTP endpoint. */
+/* How many connections the process has descriptors for, beside @reserved others. */
 static uint64_t
-affordable(uint32_t http, uint64_t *ret_limit)
+affordable(uint32_t reserved, uint64_t *ret_limit)
 {
 	struct rlimit limit;
-	uint64_t used = descriptors_in_use() + (uint64_t)RESERVE + http;
+	uint64_t used = descriptors_in_use() + (uint64_t)RESERVE + reserved;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
 		return UINT64_MAX;
@@ -66,11 +68,11 @@ affordable(uint32_t http, uint64_t *ret_limit)
 }
 
 static int
-set_limit(struct scout_server *s, char *err, size_t err_len)
+set_limit(struct scout_server *s, uint32_t reserved, char *err, size_t err_len)
 {
 	uint64_t want = s->cfg.max_peers + (uint64_t)s->cfg.max_peers / 4 + FEWEST;
 	uint64_t limit = 0;
-	uint64_t can = affordable(s->cfg.metrics ? SCOUT__METRICS_DESCRIPTORS : 0, &limit);
+	uint64_t can = affordable(reserved, &limit);
 
 	if (can < FEWEST)
 		return scout__fail(
@@ -82,25 +84,26 @@ set_limit(struct scout_server *s, char *err, size_t err_len)
 			&s->log, SCOUT_LOG_WARN,
 			"max_peers = %u needs more than the %llu descriptors that may be open: at most %llu connections",
 			(unsigned)s->cfg.max_peers, (unsigned long long)limit, (unsigned long long)can);
-	s->conns_limit = (uint32_t)(can < want ? can : want);
+	s->transport->conns_limit = (uint32_t)(can < want ? can : want);
 	return 0;
 }
 
 int
-scout__conns_open(struct scout_server *s, char *err, size_t err_len)
+scout__conns_open(struct scout_server *s, uint32_t reserved, char *err, size_t err_len)
 {
 	const int events = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
 	const int zero = 0, greeting_ms = GREETING_MS;
-	int rc = set_limit(s, err, err_len);
+	int rc = set_limit(s, reserved, err, err_len);
 
-	if (rc || s->inproc) /* in one process there are no connections but leases */
+	if (rc || s->transport->inproc) /* in one process there are no connections but leases */
 		return rc;
-	s->monitor = zmq_socket(s->zctx, ZMQ_PAIR);
+	s->transport->monitor = zmq_socket(s->transport->zctx, ZMQ_PAIR);
 	/* No high-water mark: the I/O thread would wait for us there, with a lock that closing needs. */
-	if (!s->monitor || zmq_setsockopt(s->monitor, ZMQ_RCVHWM, &zero, sizeof(zero)) != 0 ||
-	    zmq_setsockopt(s->monitor, ZMQ_LINGER, &zero, sizeof(zero)) != 0 ||
-	    zmq_setsockopt(s->router, ZMQ_HANDSHAKE_IVL, &greeting_ms, sizeof(greeting_ms)) != 0 ||
-	    zmq_socket_monitor(s->router, MONITOR, events) != 0 || zmq_connect(s->monitor, MONITOR) != 0)
+	if (!s->transport->monitor || zmq_setsockopt(s->transport->monitor, ZMQ_RCVHWM, &zero, sizeof(zero)) != 0 ||
+	    zmq_setsockopt(s->transport->monitor, ZMQ_LINGER, &zero, sizeof(zero)) != 0 ||
+	    zmq_setsockopt(s->transport->router, ZMQ_HANDSHAKE_IVL, &greeting_ms, sizeof(greeting_ms)) != 0 ||
+	    zmq_socket_monitor(s->transport->router, MONITOR, events) != 0 ||
+	    zmq_connect(s->transport->monitor, MONITOR) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZeroMQ monitor: %s", zmq_strerror(errno));
 	return 0;
 }
@@ -108,22 +111,22 @@ scout__conns_open(struct scout_server *s, char *err, size_t err_len)
 void
 scout__conns_close(struct scout_server *s)
 {
-	if (!s->monitor)
+	if (!s->transport->monitor)
 		return;
-	(void)zmq_socket_monitor(s->router, NULL, 0);
-	(void)zmq_close(s->monitor);
-	s->monitor = NULL;
+	(void)zmq_socket_monitor(s->transport->router, NULL, 0);
+	(void)zmq_close(s->transport->monitor);
+	s->transport->monitor = NULL;
 }
 
 SCOUT_ON_LOOP static void
 accepted(struct scout_server *s, int fd)
 {
-	if (++s->n_conns <= s->conns_limit)
+	if (++s->transport->n_conns <= s->transport->conns_limit)
 		return;
 	s->count.conns_refused++;
 	scout__log_limited(&s->log, &s->limit_conns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			   "a connection is refused: %u are open, as many as may be (max_peers = %u)",
-			   (unsigned)s->conns_limit, (unsigned)s->cfg.max_peers);
+			   (unsigned)s->transport->conns_limit, (unsigned)s->cfg.max_peers);
 	(void)shutdown(fd, SHUT_RDWR); /* of one that is gone already: EBADF or ENOTCONN */
 }
 
@@ -133,11 +136,11 @@ read_event(struct scout_server *s, uint16_t *ret_what, uint32_t *ret_value)
 {
 	uint8_t head[6], address[512];
 
-	if (zmq_recv(s->monitor, head, sizeof(head), ZMQ_DONTWAIT) != (int)sizeof(head))
+	if (zmq_recv(s->transport->monitor, head, sizeof(head), ZMQ_DONTWAIT) != (int)sizeof(head))
 		return false;
 	memcpy(ret_what, head, sizeof(*ret_what));
 	memcpy(ret_value, head + sizeof(*ret_what), sizeof(*ret_value));
-	(void)zmq_recv(s->monitor, address, sizeof(address), ZMQ_DONTWAIT); /* arrives with the first part */
+	(void)zmq_recv(s->transport->monitor, address, sizeof(address), ZMQ_DONTWAIT); /* arrives with the first part */
 	return true;
 }
 
@@ -150,7 +153,7 @@ scout__conns_read(struct scout_server *s)
 	while (read_event(s, &what, &value)) {
 		if (what == ZMQ_EVENT_ACCEPTED)
 			accepted(s, (int)value);
-		else if (s->n_conns > 0)
-			s->n_conns--;
+		else if (s->transport->n_conns > 0)
+			s->transport->n_conns--;
 	}
 }

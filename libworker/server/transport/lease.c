@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "lease.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,6 +13,17 @@
 #include <unistd.h>
 
 #include "fork_guard.h"
+#include "log.h"
+#include "ns.h"
+#include "paths.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "shm.h"
+#include "transport.h"
+#include "watch.h"
+#include "withdraw.h"
 
 /*
  * DESIGN
@@ -44,41 +55,25 @@
 #define UNBOUND_US (SCOUT_LEASE_HELLO_MS * UINT64_C(1000)) /* a connection that does not say who it is is closed then */
 
 int
-scout__watch_add(struct scout_server *s, struct scout__watch *watch)
-{
-	struct epoll_event event = {.events = EPOLLIN, .data = {.ptr = watch}};
-
-	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, watch->fd, &event);
-}
-
-SCOUT_ON_LOOP static void
-unwatch(struct scout_server *s, struct scout__watch *watch)
-{
-	if (watch->fd < 0)
-		return;
-	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL); /* it was added */
-	scout__fork_guard_close(watch->fd);
-	watch->fd = -1;
-}
-
-int
 scout__lease_listen(struct scout_server *s, char *err, size_t err_len)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	size_t len = strlen(s->paths.lease);
+	size_t len = strlen(s->transport->paths.lease);
 	int fd;
 
 	SCOUT_ASSERT(len <= SCOUT__IPC_PATH_MAX);
-	memcpy(address.sun_path, s->paths.lease, len + 1);
+	memcpy(address.sun_path, s->transport->paths.lease, len + 1);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "socket: %s", scout__errno_text(errno));
-	s->listener = (struct scout__watch){SCOUT__WATCH_LISTENER, fd, s};
+	s->transport->listener = (struct scout__watch){SCOUT__WATCH_LISTENER, fd, s};
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s cannot be bound: %s", s->paths.lease,
+		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s cannot be bound: %s", s->transport->paths.lease,
 				   scout__errno_text(errno));
-	if (chmod(s->paths.lease, 0600) != 0 || listen(fd, 128) != 0 || scout__watch_add(s, &s->listener) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s: %s", s->paths.lease, scout__errno_text(errno));
+	if (chmod(s->transport->paths.lease, 0600) != 0 || listen(fd, 128) != 0 ||
+	    scout__watch_add(s, &s->transport->listener) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s: %s", s->transport->paths.lease,
+				   scout__errno_text(errno));
 	return 0;
 }
 
@@ -97,15 +92,15 @@ pause_listener(struct scout_server *s)
 	scout__log_limited(&s->log, &s->limit_lease, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
 			   "lease connections wait: no file descriptors left");
 	/* It stays readable; without this the loop would spin. */
-	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listener.fd, NULL);
-	s->listener_paused = true;
+	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->transport->listener.fd, NULL);
+	s->transport->listener_paused = true;
 }
 
 SCOUT_ON_LOOP static bool
 is_welcome(struct scout_server *s, int fd, const struct ucred *who)
 {
 	if (who->uid == geteuid() || who->uid == 0) {
-		if (s->n_leases < 2 * (uint64_t)s->conns_limit)
+		if (s->transport->n_leases < 2 * (uint64_t)s->transport->conns_limit)
 			return true;
 	}
 	s->count.leases_refused++;
@@ -135,9 +130,9 @@ lease_new(struct scout_server *s, int fd)
 		return false;
 	}
 	scout__fork_guard_add(fd);
-	scout__list_add(&s->unbound, &lease->node);
-	s->n_leases++;
-	s->n_unbound++;
+	scout__list_add(&s->transport->unbound, &lease->node);
+	s->transport->n_leases++;
+	s->transport->n_unbound++;
 	return true;
 }
 
@@ -148,12 +143,13 @@ lease_new(struct scout_server *s, int fd)
 SCOUT_ON_LOOP static void
 end_unbound(struct scout_server *s)
 {
-	uint32_t most = s->conns_limit < SCOUT_LEASE_MAX_UNBOUND ? s->conns_limit : SCOUT_LEASE_MAX_UNBOUND;
+	uint32_t most = s->transport->conns_limit < SCOUT_LEASE_MAX_UNBOUND ? s->transport->conns_limit
+									    : SCOUT_LEASE_MAX_UNBOUND;
 
-	while (!scout__list_empty(&s->unbound)) {
-		struct scout__lease *lease = SCOUT__OWNER(s->unbound.next, struct scout__lease, node);
+	while (!scout__list_empty(&s->transport->unbound)) {
+		struct scout__lease *lease = SCOUT__OWNER(s->transport->unbound.next, struct scout__lease, node);
 
-		if (s->n_unbound <= most && s->now_us - lease->accepted_us <= UNBOUND_US)
+		if (s->transport->n_unbound <= most && s->now_us - lease->accepted_us <= UNBOUND_US)
 			return;
 		scout__lease_readable(s, lease);
 		if (lease->is_bound || lease->watch.fd < 0)
@@ -171,7 +167,7 @@ scout__lease_accept(struct scout_server *s)
 {
 	for (int i = 0; i < BATCH; i++) {
 		/* Not accept4(): kvscoutd's guard (accept_guard.c) would drop what can wait here. */
-		int fd = (int)syscall(SYS_accept4, s->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd = (int)syscall(SYS_accept4, s->transport->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd < 0) {
 			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
@@ -191,11 +187,11 @@ scout__lease_close(struct scout_server *s, struct scout__lease *lease)
 {
 	struct scout__peer *peer = lease->peer;
 
-	unwatch(s, &lease->watch);
-	s->n_unbound -= !lease->is_bound;
+	scout__watch_end(s, &lease->watch);
+	s->transport->n_unbound -= !lease->is_bound;
 	scout__list_del(&lease->node);
-	scout__list_add(&s->grave, &lease->node);
-	s->n_leases--;
+	scout__list_add(&s->transport->grave, &lease->node);
+	s->transport->n_leases--;
 	if (!peer)
 		return;
 	lease->peer = NULL;
@@ -209,14 +205,14 @@ scout__graves_free(struct scout_server *s)
 {
 	struct scout__list *node;
 
-	while ((node = scout__list_pop(&s->grave)))
+	while ((node = scout__list_pop(&s->transport->grave)))
 		free(SCOUT__OWNER(node, struct scout__lease, node));
 }
 
 void
 scout__process_unwatch(struct scout_server *s, struct scout__peer *peer)
 {
-	unwatch(s, &peer->process);
+	scout__watch_end(s, &peer->process);
 }
 
 /* A pidfd of the process at the other end, or -1. */
@@ -287,8 +283,8 @@ lease_bind(struct scout_server *s, struct scout__lease *lease, uint64_t token)
 	if (peer->lease)
 		scout__lease_close(s, peer->lease);
 	scout__list_del(&lease->node);
-	scout__list_add(&s->leases, &lease->node);
-	s->n_unbound--;
+	scout__list_add(&s->transport->leases, &lease->node);
+	s->transport->n_unbound--;
 	lease->is_bound = true;
 	lease->peer = peer;
 	peer->lease = lease;
@@ -452,15 +448,15 @@ tick(struct scout_server *s, struct scout__lease *lease)
 void
 scout__leases_tick(struct scout_server *s)
 {
-	uint32_t left = scout__tick_share(s->n_leases);
+	uint32_t left = scout__tick_share(s->transport->n_leases);
 	struct scout__list *node;
 
 	end_unbound(s);
-	if (s->listener_paused && scout__watch_add(s, &s->listener) == 0)
-		s->listener_paused = false;
+	if (s->transport->listener_paused && scout__watch_add(s, &s->transport->listener) == 0)
+		s->transport->listener_paused = false;
 	/* By turns, as the peers. */
-	while (left-- && (node = scout__list_pop(&s->leases))) {
-		scout__list_add(&s->leases, node);
+	while (left-- && (node = scout__list_pop(&s->transport->leases))) {
+		scout__list_add(&s->transport->leases, node);
 		tick(s, SCOUT__OWNER(node, struct scout__lease, node));
 	}
 	scout__withdraw_tick(s);

@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "packet.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "msg.h"
+#include "ns.h"
+#include "ops.h"
+#include "peer.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "shm.h"
+#include "transport.h"
+#include "unsent.h"
 
 /*
  * DESIGN
@@ -181,7 +192,7 @@ SCOUT_ON_LOOP static struct scout__peer *
 dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 	 const struct scout__frame *frame, const struct scout__op *op, uint64_t waited_us)
 {
-	struct scout__dest *dest = peer ? &peer->dest : &s->stranger;
+	struct scout__dest *dest = peer ? &peer->dest : &s->transport->stranger;
 
 	if (op->opcode == 0 || op->opcode == SCOUT_OP_ERROR || op->opcode > SCOUT_OP_LAST) {
 		s->count.ops_unknown++;
@@ -192,11 +203,11 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 	s->count.ops[op->opcode]++;
 	if (op->opcode == SCOUT_OP_PING) {
 		ping(s, dest, op);
-	} else if (op->opcode == SCOUT_OP_STATUS && s->inbox.has_status) {
+	} else if (op->opcode == SCOUT_OP_STATUS && s->transport->inbox.has_status) {
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
 			      "a frame may have one STATUS, this is one more");
 	} else if (op->opcode == SCOUT_OP_STATUS) {
-		s->inbox.has_status = true;
+		s->transport->inbox.has_status = true;
 		scout__status(s, dest, op);
 	} else if (s->draining) {
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, "the server is stopping");
@@ -240,8 +251,9 @@ bad_frame(struct scout_server *s, struct scout__dest *dest, int status, const vo
 SCOUT_ON_LOOP static void
 run_inbox(struct scout_server *s)
 {
-	struct scout__inbox *in = &s->inbox;
-	struct scout__peer *peer = scout__peer_by_identity(s, s->stranger.identity, s->stranger.identity_len);
+	struct scout__inbox *in = &s->transport->inbox;
+	struct scout__peer *peer =
+		scout__peer_by_identity(s, s->transport->stranger.identity, s->transport->stranger.identity_len);
 	uint64_t end_us = s->now_us + OPS_US;
 	struct scout__op op;
 
@@ -251,11 +263,11 @@ run_inbox(struct scout_server *s)
 			continue;
 		s->now_us = scout__now_us();
 		if (s->now_us >= end_us && in->ops.left) {
-			scout__dest_flush(s, &s->stranger);
+			scout__dest_flush(s, &s->transport->stranger);
 			return;
 		}
 	}
-	scout__dest_flush(s, &s->stranger);
+	scout__dest_flush(s, &s->transport->stranger);
 	scout__packet_unref(in->packet);
 	in->packet = NULL;
 }
@@ -264,22 +276,23 @@ run_inbox(struct scout_server *s)
 SCOUT_ON_LOOP static void
 take_packet(struct scout_server *s, struct scout__packet *packet)
 {
-	struct scout__peer *peer = scout__peer_by_identity(s, s->stranger.identity, s->stranger.identity_len);
+	struct scout__peer *peer =
+		scout__peer_by_identity(s, s->transport->stranger.identity, s->transport->stranger.identity_len);
 	const void *data = zmq_msg_data(&packet->msg);
 	size_t len = zmq_msg_size(&packet->msg);
-	struct scout__inbox *in = &s->inbox;
+	struct scout__inbox *in = &s->transport->inbox;
 	int status = scout__frame_check(data, len, true, &in->frame);
 
 	s->count.frames_received++;
 	if (!peer) {
-		scout__unsent_note_fd(&s->stranger, zmq_msg_get(&packet->msg, ZMQ_SRCFD));
+		scout__unsent_note_fd(&s->transport->stranger, zmq_msg_get(&packet->msg, ZMQ_SRCFD));
 	} else { /* it may leave before the last operation of its frame is answered */
-		s->stranger.fd = peer->dest.fd;
-		s->stranger.fd_inode = peer->dest.fd_inode;
+		s->transport->stranger.fd = peer->dest.fd;
+		s->transport->stranger.fd_inode = peer->dest.fd_inode;
 	}
 	if (status) {
-		bad_frame(s, peer ? &peer->dest : &s->stranger, status, data, len);
-		scout__dest_flush(s, &s->stranger);
+		bad_frame(s, peer ? &peer->dest : &s->transport->stranger, status, data, len);
+		scout__dest_flush(s, &s->transport->stranger);
 		scout__packet_unref(packet);
 		return;
 	}
@@ -300,9 +313,9 @@ scout__packet_take(struct scout_server *s, struct scout__peer *peer, struct scou
 {
 	uint64_t before_us = s->now_us;
 
-	memcpy(s->stranger.identity, peer->dest.identity, peer->dest.identity_len);
-	s->stranger.identity_len = peer->dest.identity_len;
-	s->sender_is_local = true;
+	memcpy(s->transport->stranger.identity, peer->dest.identity, peer->dest.identity_len);
+	s->transport->stranger.identity_len = peer->dest.identity_len;
+	s->transport->sender_is_local = true;
 	s->count.shm_frames_received++;
 	take_packet(s, packet);
 	scout__note_step(s, before_us);
@@ -314,7 +327,7 @@ is_local(const struct scout_server *s, zmq_msg_t *msg)
 {
 	const char *address;
 
-	if (s->paths.socket || s->inproc)
+	if (s->transport->paths.socket || s->transport->inproc)
 		return true;
 	address = zmq_msg_gets(msg, "Peer-Address");
 	return address && (strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0);
@@ -336,35 +349,35 @@ receive_packet(struct scout_server *s, zmq_msg_t *identity)
 		(void)zmq_msg_init(&packet->msg);
 	}
 	/* The parts of a message arrive together, so none of these waits. */
-	more = zmq_msg_recv(packet ? &packet->msg : &rest, s->router, ZMQ_DONTWAIT) >= 0 &&
+	more = zmq_msg_recv(packet ? &packet->msg : &rest, s->transport->router, ZMQ_DONTWAIT) >= 0 &&
 	       zmq_msg_more(packet ? &packet->msg : &rest);
 	while (more) {
 		whole = false;
-		more = zmq_msg_recv(&rest, s->router, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&rest);
+		more = zmq_msg_recv(&rest, s->transport->router, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&rest);
 	}
 	(void)zmq_msg_close(&rest);
-	if (!packet || !whole || len > sizeof(s->stranger.identity)) {
+	if (!packet || !whole || len > sizeof(s->transport->stranger.identity)) {
 		s->count.frames_received++;
 		s->count.frames_dropped++;
 		if (packet)
 			scout__packet_unref(packet);
 		return;
 	}
-	memcpy(s->stranger.identity, zmq_msg_data(identity), len);
-	s->stranger.identity_len = (uint8_t)len;
-	s->sender_is_local = is_local(s, &packet->msg);
+	memcpy(s->transport->stranger.identity, zmq_msg_data(identity), len);
+	s->transport->stranger.identity_len = (uint8_t)len;
+	s->transport->sender_is_local = is_local(s, &packet->msg);
 	take_packet(s, packet);
 }
 
 SCOUT_ON_LOOP static bool
 receive_socket(struct scout_server *s, uint64_t end_us)
 {
-	while (!s->inbox.packet && s->now_us < end_us && s->inline_left >= SCOUT__SLICE_CHUNKS) {
+	while (!s->transport->inbox.packet && s->now_us < end_us && s->inline_left >= SCOUT__SLICE_CHUNKS) {
 		uint64_t before_us = s->now_us;
 		zmq_msg_t identity;
 
 		(void)zmq_msg_init(&identity); /* cannot fail */
-		if (zmq_msg_recv(&identity, s->router, ZMQ_DONTWAIT) < 0)
+		if (zmq_msg_recv(&identity, s->transport->router, ZMQ_DONTWAIT) < 0)
 			return errno == EINTR;
 		if (zmq_msg_more(&identity))
 			receive_packet(s, &identity);
@@ -383,16 +396,16 @@ scout__receive(struct scout_server *s, bool has_socket)
 	uint64_t before_us = s->now_us, end_us = before_us + SCOUT__TURN_US;
 	bool more = false;
 
-	if (s->inbox.packet) {
+	if (s->transport->inbox.packet) {
 		run_inbox(s);
 		scout__note_step(s, before_us);
 	}
-	s->shm_first = !s->shm_first;
-	if (s->shm_first)
+	s->transport->shm_first = !s->transport->shm_first;
+	if (s->transport->shm_first)
 		more |= scout__shm_receive(s, end_us);
 	if (has_socket)
 		more |= receive_socket(s, end_us);
-	if (!s->shm_first)
+	if (!s->transport->shm_first)
 		more |= scout__shm_receive(s, end_us);
 	return more;
 }

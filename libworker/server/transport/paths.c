@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fork_guard.h"
-#include "inproc.h"
-#include "parts.h"
+#include "paths.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +9,10 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "fork_guard.h"
+#include "inproc.h"
+#include "log.h"
 
 /*
  * DESIGN

@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "reply.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "hold.h"
+#include "msg.h"
+#include "peer.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "session.h"
+#include "shm.h"
+#include "state.h"
+#include "transport.h"
+#include "unsent.h"
 
 /*
  * DESIGN
@@ -39,14 +50,14 @@ undo(struct scout_server *s, const struct scout__undo *what)
 
 	s->count.replies_undone++;
 	if (what->opcode == SCOUT_OP_LOOKUP) {
-		at = scout__map_get(&s->by_ticket, what->id);
-		if (at != SCOUT__MAP_NONE && !s->sessions[at]->ended)
-			scout__session_end(s, s->sessions[at], false, 0);
+		at = scout__map_get(&s->state->by_ticket, what->id);
+		if (at != SCOUT__MAP_NONE && !s->state->sessions[at]->ended)
+			scout__session_end(s, s->state->sessions[at], false, 0);
 		return;
 	}
-	at = scout__map_get(&s->by_hold, what->id);
-	if (at != SCOUT__MAP_NONE && s->holds[at]->end == SCOUT__END_NONE)
-		scout__hold_undo(s, s->holds[at]);
+	at = scout__map_get(&s->state->by_hold, what->id);
+	if (at != SCOUT__MAP_NONE && s->state->holds[at]->end == SCOUT__END_NONE)
+		scout__hold_undo(s, s->state->holds[at]);
 }
 
 void
@@ -92,7 +103,7 @@ shm_peer(struct scout_server *s, struct scout__dest *dest)
 {
 	struct scout__peer *peer = (struct scout__peer *)dest; /* its first member */
 
-	if (dest == &s->stranger || !peer->shm.is_used)
+	if (dest == &s->transport->stranger || !peer->shm.is_used)
 		return NULL;
 	s->count.shm_frames_sent++;
 	return peer;
@@ -183,8 +194,8 @@ void
 scout__flush_all(struct scout_server *s)
 {
 	/* Undoing may answer other operations, which makes destinations dirty again. */
-	while (!scout__list_empty(&s->dirty))
-		scout__dest_flush(s, SCOUT__OWNER(s->dirty.next, struct scout__dest, dirty_node));
+	while (!scout__list_empty(&s->transport->dirty))
+		scout__dest_flush(s, SCOUT__OWNER(s->transport->dirty.next, struct scout__dest, dirty_node));
 }
 
 SCOUT_ON_LOOP static bool
@@ -221,7 +232,7 @@ scout__reply_begin(struct scout_server *s, struct scout__dest *dest, uint8_t opc
 		scout__frame_begin(&dest->w);
 	if (!dest->dirty) {
 		dest->dirty = true;
-		scout__list_add(&s->dirty, &dest->dirty_node);
+		scout__list_add(&s->transport->dirty, &dest->dirty_node);
 	}
 	*ret_op = scout__op_begin(&dest->w, opcode, SCOUT_KIND_REPLY, status, corr, 0);
 	return &dest->w;

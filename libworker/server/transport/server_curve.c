@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "server_curve.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,6 +7,9 @@
 #include <string.h>
 
 #include "curve.h"
+#include "log.h"
+#include "server_core.h"
+#include "transport.h"
 
 /*
  * DESIGN
@@ -33,15 +36,15 @@ add_client(struct scout_server *s, const char *text)
 {
 	uint8_t(*list)[KEY_BYTES];
 
-	if (s->n_curve_clients == MAX_CLIENTS)
+	if (s->transport->n_curve_clients == MAX_CLIENTS)
 		return SCOUT_ERR_LIMIT;
-	list = realloc(s->curve_clients, (s->n_curve_clients + 1) * sizeof(*list));
+	list = realloc(s->transport->curve_clients, (s->transport->n_curve_clients + 1) * sizeof(*list));
 	if (!list)
 		return SCOUT_ERR_NOMEM;
-	s->curve_clients = list;
-	if (!zmq_z85_decode(list[s->n_curve_clients], text))
+	s->transport->curve_clients = list;
+	if (!zmq_z85_decode(list[s->transport->n_curve_clients], text))
 		return SCOUT_ERR_FORMAT;
-	s->n_curve_clients++;
+	s->transport->n_curve_clients++;
 	return 0;
 }
 
@@ -75,9 +78,9 @@ open_zap(struct scout_server *s, char *err, size_t err_len)
 {
 	const int zero = 0;
 
-	s->zap = zmq_socket(s->zctx, ZMQ_REP);
-	if (!s->zap || zmq_setsockopt(s->zap, ZMQ_LINGER, &zero, sizeof(zero)) != 0 ||
-	    zmq_bind(s->zap, ZAP_ADDRESS) != 0)
+	s->transport->zap = zmq_socket(s->transport->zctx, ZMQ_REP);
+	if (!s->transport->zap || zmq_setsockopt(s->transport->zap, ZMQ_LINGER, &zero, sizeof(zero)) != 0 ||
+	    zmq_bind(s->transport->zap, ZAP_ADDRESS) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZAP: %s", zmq_strerror(errno));
 	return 0;
 }
@@ -92,15 +95,16 @@ set_keys(struct scout_server *s, char *err, size_t err_len)
 	if (rc)
 		return rc;
 	if (zmq_curve_public(public, secret) != 0 ||
-	    zmq_setsockopt(s->router, ZMQ_CURVE_SERVER, &one, sizeof(one)) != 0 ||
-	    zmq_setsockopt(s->router, ZMQ_CURVE_SECRETKEY, secret, sizeof(secret)) != 0 ||
-	    zmq_setsockopt(s->router, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, sizeof(ZAP_DOMAIN) - 1) != 0)
+	    zmq_setsockopt(s->transport->router, ZMQ_CURVE_SERVER, &one, sizeof(one)) != 0 ||
+	    zmq_setsockopt(s->transport->router, ZMQ_CURVE_SECRETKEY, secret, sizeof(secret)) != 0 ||
+	    zmq_setsockopt(s->transport->router, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, sizeof(ZAP_DOMAIN) - 1) != 0)
 		rc = scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s: not a secret key",
 				 s->cfg.curve_secret_file);
 	explicit_bzero(secret, sizeof(secret));
 	if (rc == 0)
-		scout__log(&s->log, s->n_curve_clients ? SCOUT_LOG_INFO : SCOUT_LOG_WARN,
-			   "CURVE: public key %s, %u clients may connect", public, (unsigned)s->n_curve_clients);
+		scout__log(&s->log, s->transport->n_curve_clients ? SCOUT_LOG_INFO : SCOUT_LOG_WARN,
+			   "CURVE: public key %s, %u clients may connect", public,
+			   (unsigned)s->transport->n_curve_clients);
 	/* Who has our own secret key could be this server: kvscoutd --status asks with it. */
 	if (rc == 0 && (rc = add_client(s, public)) != 0)
 		rc = scout__fail(err, err_len, rc, "%s", scout_strerror(rc));
@@ -129,12 +133,12 @@ scout__curve_open(struct scout_server *s, char *err, size_t err_len)
 void
 scout__curve_close(struct scout_server *s)
 {
-	if (s->zap)
-		(void)zmq_close(s->zap);
-	s->zap = NULL;
-	free(s->curve_clients);
-	s->curve_clients = NULL;
-	s->n_curve_clients = 0;
+	if (s->transport->zap)
+		(void)zmq_close(s->transport->zap);
+	s->transport->zap = NULL;
+	free(s->transport->curve_clients);
+	s->transport->curve_clients = NULL;
+	s->transport->n_curve_clients = 0;
 }
 
 void
@@ -142,7 +146,7 @@ scout__curve_warn(const struct scout_server *s)
 {
 	static const char *const local[] = {"tcp://127.", "tcp://localhost:", "tcp://[::1]:"};
 
-	if (s->zap || strncmp(s->endpoint, "tcp://", 6) != 0)
+	if (s->transport->zap || strncmp(s->endpoint, "tcp://", 6) != 0)
 		return;
 	for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
 		if (strncmp(s->endpoint, local[i], strlen(local[i])) == 0)
@@ -170,9 +174,9 @@ receive_request(struct scout_server *s, struct part parts[ZAP_PARTS])
 	while (more) {
 		struct part spare, *part = n < ZAP_PARTS ? &parts[n] : &spare;
 		size_t size = sizeof(more);
-		int len = zmq_recv(s->zap, part->bytes, sizeof(part->bytes), ZMQ_DONTWAIT);
+		int len = zmq_recv(s->transport->zap, part->bytes, sizeof(part->bytes), ZMQ_DONTWAIT);
 
-		if (len < 0 || zmq_getsockopt(s->zap, ZMQ_RCVMORE, &more, &size) != 0)
+		if (len < 0 || zmq_getsockopt(s->transport->zap, ZMQ_RCVMORE, &more, &size) != 0)
 			return 0;
 		part->len = (size_t)len < sizeof(part->bytes) ? (size_t)len : sizeof(part->bytes);
 		n++;
@@ -186,8 +190,8 @@ is_allowed(const struct scout_server *s, const struct part *parts, unsigned n)
 {
 	if (n != 7 || parts[5].len != 5 || memcmp(parts[5].bytes, "CURVE", 5) != 0 || parts[6].len != KEY_BYTES)
 		return false;
-	for (uint32_t i = 0; i < s->n_curve_clients; i++)
-		if (memcmp(s->curve_clients[i], parts[6].bytes, KEY_BYTES) == 0)
+	for (uint32_t i = 0; i < s->transport->n_curve_clients; i++)
+		if (memcmp(s->transport->curve_clients[i], parts[6].bytes, KEY_BYTES) == 0)
 			return true;
 	return false;
 }
@@ -212,12 +216,12 @@ reply(struct scout_server *s, const struct part *request_id, const char *status,
 	 * The socket is ours and has one request in hand: nothing of this can fail, and if it did, the peer would time
 	 * out.
 	 */
-	(void)zmq_send(s->zap, "1.0", 3, ZMQ_SNDMORE);
-	(void)zmq_send(s->zap, request_id->bytes, request_id->len, ZMQ_SNDMORE);
-	(void)zmq_send(s->zap, status, strlen(status), ZMQ_SNDMORE);
-	(void)zmq_send(s->zap, text, strlen(text), ZMQ_SNDMORE);
-	(void)zmq_send(s->zap, "", 0, ZMQ_SNDMORE);
-	(void)zmq_send(s->zap, "", 0, 0);
+	(void)zmq_send(s->transport->zap, "1.0", 3, ZMQ_SNDMORE);
+	(void)zmq_send(s->transport->zap, request_id->bytes, request_id->len, ZMQ_SNDMORE);
+	(void)zmq_send(s->transport->zap, status, strlen(status), ZMQ_SNDMORE);
+	(void)zmq_send(s->transport->zap, text, strlen(text), ZMQ_SNDMORE);
+	(void)zmq_send(s->transport->zap, "", 0, ZMQ_SNDMORE);
+	(void)zmq_send(s->transport->zap, "", 0, 0);
 }
 
 void
@@ -226,7 +230,7 @@ scout__curve_answer(struct scout_server *s)
 	struct part parts[ZAP_PARTS];
 	unsigned n;
 
-	while (s->zap && (n = receive_request(s, parts)) > 0) {
+	while (s->transport->zap && (n = receive_request(s, parts)) > 0) {
 		const struct part *id = n > 1 ? &parts[1] : &parts[0];
 
 		if (is_allowed(s, parts, n)) {

@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "shm.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
+
+#include "lease.h"
+#include "log.h"
+#include "packet.h"
+#include "peer.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "server_list.h"
+#include "transport.h"
+#include "unsent.h"
+#include "watch.h"
 
 /*
  * DESIGN
@@ -49,14 +60,14 @@ scout__shm_close(struct scout_server *s, struct scout__peer *peer)
 	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, shm->watch.fd, NULL); /* it was added */
 	shm->watch.fd = -1;
 	scout__list_del(&shm->node);
-	s->shm_backlog -= shm->channel.backlog_bytes;
+	s->transport->shm_backlog -= shm->channel.backlog_bytes;
 	scout__channel_close(&shm->channel);
 	if (shm->packet)
 		scout__packet_unref(shm->packet);
 	shm->packet = NULL;
 	shm->is_used = false;
 	shm->is_deaf = false;
-	s->n_channels--;
+	s->transport->n_channels--;
 }
 
 /* The answer to the question for a channel: with its descriptors, or without any. False: it could not be sent. */
@@ -94,7 +105,7 @@ open_channel(struct scout_server *s, struct scout__peer *peer)
 		return false;
 	}
 	peer->shm.watch.fd = ch->bell_fd;
-	s->n_channels++;
+	s->transport->n_channels++;
 	return true;
 }
 
@@ -121,7 +132,7 @@ push(struct scout_server *s, struct scout__peer *peer)
 	size_t before = ch->backlog_bytes;
 
 	scout__channel_push(ch);
-	s->shm_backlog -= before - ch->backlog_bytes;
+	s->transport->shm_backlog -= before - ch->backlog_bytes;
 }
 
 void
@@ -129,7 +140,7 @@ scout__shm_rang(struct scout_server *s, struct scout__peer *peer)
 {
 	push(s, peer);
 	scout__list_del(&peer->shm.node);
-	scout__list_add(&s->shm_hot, &peer->shm.node);
+	scout__list_add(&s->transport->shm_hot, &peer->shm.node);
 }
 
 /* ---- frames from peers ---- */
@@ -187,25 +198,25 @@ SCOUT_ON_LOOP static void
 cool_down(struct scout_server *s, struct scout__shm *shm)
 {
 	if (s->cfg.spin_us)
-		scout__list_add(&s->shm_warm, &shm->node);
+		scout__list_add(&s->transport->shm_warm, &shm->node);
 	else if (!scout__channel_sleep(&shm->channel))
-		scout__list_add(&s->shm_hot, &shm->node);
+		scout__list_add(&s->transport->shm_hot, &shm->node);
 }
 
 bool
 scout__shm_receive(struct scout_server *s, uint64_t end_us)
 {
-	while (!s->inbox.packet && !scout__list_empty(&s->shm_hot)) {
+	while (!s->transport->inbox.packet && !scout__list_empty(&s->transport->shm_hot)) {
 		struct scout__peer *peer;
 		struct scout__packet *packet;
 
 		if (s->now_us >= end_us || s->inline_left < SCOUT__SLICE_CHUNKS)
 			return true;
-		peer = SCOUT__OWNER(scout__list_pop(&s->shm_hot), struct scout__peer, shm.node);
+		peer = SCOUT__OWNER(scout__list_pop(&s->transport->shm_hot), struct scout__peer, shm.node);
 		packet = read_packet(s, &peer->shm);
 		if (packet) {
 			peer->shm.is_used = true;
-			scout__list_add(&s->shm_hot, &peer->shm.node); /* before: it may leave */
+			scout__list_add(&s->transport->shm_hot, &peer->shm.node); /* before: it may leave */
 			scout__packet_take(s, peer, packet);
 		} else if (peer->shm.channel.broken) {
 			is_broken(s, peer);
@@ -215,15 +226,15 @@ scout__shm_receive(struct scout_server *s, uint64_t end_us)
 			cool_down(s, &peer->shm);
 		}
 	}
-	return s->inbox.packet != NULL;
+	return s->transport->inbox.packet != NULL;
 }
 
 void
 scout__shm_look(struct scout_server *s)
 {
-	struct scout__list *node = s->shm_warm.next;
+	struct scout__list *node = s->transport->shm_warm.next;
 
-	while (node != &s->shm_warm) {
+	while (node != &s->transport->shm_warm) {
 		struct scout__peer *peer = SCOUT__OWNER(node, struct scout__peer, shm.node);
 
 		node = node->next;
@@ -231,7 +242,7 @@ scout__shm_look(struct scout_server *s)
 		if (!scout__channel_has_bytes(&peer->shm.channel) && !peer->shm.channel.broken)
 			continue;
 		scout__list_del(&peer->shm.node);
-		scout__list_add(&s->shm_hot, &peer->shm.node);
+		scout__list_add(&s->transport->shm_hot, &peer->shm.node);
 	}
 }
 
@@ -240,13 +251,13 @@ scout__shm_park(struct scout_server *s)
 {
 	struct scout__list *node;
 
-	while ((node = scout__list_pop(&s->shm_warm))) {
+	while ((node = scout__list_pop(&s->transport->shm_warm))) {
 		struct scout__shm *shm = SCOUT__OWNER(node, struct scout__shm, node);
 
 		if (!scout__channel_sleep(&shm->channel))
-			scout__list_add(&s->shm_hot, &shm->node);
+			scout__list_add(&s->transport->shm_hot, &shm->node);
 	}
-	return scout__list_empty(&s->shm_hot);
+	return scout__list_empty(&s->transport->shm_hot);
 }
 
 /* ---- answers ---- */
@@ -264,10 +275,10 @@ scout__shm_send(struct scout_server *s, struct scout__peer *peer, const uint8_t 
 	} else {
 		rc = scout__channel_send(ch, buf, len);
 	}
-	s->shm_backlog += ch->backlog_bytes - before; /* or less than before: what waited found room */
+	s->transport->shm_backlog += ch->backlog_bytes - before; /* or less than before: what waited found room */
 	if (ch->broken) { /* found here: it need not ring for its end, which comes where channels are read */
 		scout__list_del(&peer->shm.node);
-		scout__list_add(&s->shm_hot, &peer->shm.node);
+		scout__list_add(&s->transport->shm_hot, &peer->shm.node);
 	}
 	return rc;
 }

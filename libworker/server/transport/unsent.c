@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parts.h"
+#include "unsent.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -7,6 +7,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+
+#include "peer.h"
+#include "reply.h"
+#include "server_core.h"
+#include "transport.h"
 
 /*
  * DESIGN
@@ -121,12 +126,12 @@ bytes_of(const struct scout__unsent *account)
 int
 scout__unsent_init(struct scout_server *s)
 {
-	s->unsent.n_places = s->conns_limit;
-	s->unsent.strangers = calloc(s->unsent.n_places, sizeof(struct scout__stranger));
-	s->unsent.peers_all = account_new(NULL);
-	s->unsent.strangers_all = account_new(NULL);
-	if (!s->unsent.strangers || !s->unsent.peers_all || !s->unsent.strangers_all ||
-	    scout__map_init(&s->unsent.by_key, s->unsent.n_places) != 0)
+	s->transport->unsent.n_places = s->transport->conns_limit;
+	s->transport->unsent.strangers = calloc(s->transport->unsent.n_places, sizeof(struct scout__stranger));
+	s->transport->unsent.peers_all = account_new(NULL);
+	s->transport->unsent.strangers_all = account_new(NULL);
+	if (!s->transport->unsent.strangers || !s->transport->unsent.peers_all || !s->transport->unsent.strangers_all ||
+	    scout__map_init(&s->transport->unsent.by_key, s->transport->unsent.n_places) != 0)
 		return SCOUT_ERR_NOMEM;
 	return 0;
 }
@@ -134,25 +139,25 @@ scout__unsent_init(struct scout_server *s)
 void
 scout__unsent_fini(struct scout_server *s)
 {
-	for (uint32_t i = 0; s->unsent.strangers && i < s->unsent.n_places; i++)
-		account_unref(s->unsent.strangers[i].account);
-	free(s->unsent.strangers);
-	scout__map_fini(&s->unsent.by_key);
-	account_unref(s->unsent.peers_all);
-	account_unref(s->unsent.strangers_all);
-	memset(&s->unsent, 0, sizeof(s->unsent));
+	for (uint32_t i = 0; s->transport->unsent.strangers && i < s->transport->unsent.n_places; i++)
+		account_unref(s->transport->unsent.strangers[i].account);
+	free(s->transport->unsent.strangers);
+	scout__map_fini(&s->transport->unsent.by_key);
+	account_unref(s->transport->unsent.peers_all);
+	account_unref(s->transport->unsent.strangers_all);
+	memset(&s->transport->unsent, 0, sizeof(s->transport->unsent));
 }
 
 size_t
 scout__unsent_bytes(const struct scout_server *s)
 {
-	return bytes_of(s->unsent.peers_all) + bytes_of(s->unsent.strangers_all);
+	return bytes_of(s->transport->unsent.peers_all) + bytes_of(s->transport->unsent.strangers_all);
 }
 
 size_t
 scout__unsent_left(const struct scout_server *s)
 {
-	size_t used = s->shm_backlog + bytes_of(s->unsent.peers_all);
+	size_t used = s->transport->shm_backlog + bytes_of(s->transport->unsent.peers_all);
 
 	return used < SCOUT__UNSENT_ALL ? SCOUT__UNSENT_ALL - used : 0;
 }
@@ -172,7 +177,7 @@ scout__unsent_forget(struct scout__dest *dest)
 SCOUT_ON_LOOP static void
 sweep(struct scout_server *s)
 {
-	struct scout__unsent_table *t = &s->unsent;
+	struct scout__unsent_table *t = &s->transport->unsent;
 
 	for (uint32_t i = 0; i < SWEEP_STEP && i < t->n_places; i++) {
 		struct scout__stranger *place = &t->strangers[t->hand];
@@ -192,7 +197,7 @@ sweep(struct scout_server *s)
 SCOUT_ON_LOOP static uint32_t
 find_place(struct scout_server *s)
 {
-	struct scout__unsent_table *t = &s->unsent;
+	struct scout__unsent_table *t = &s->transport->unsent;
 
 	if (t->n_strangers == t->n_places)
 		sweep(s);
@@ -207,8 +212,9 @@ find_place(struct scout_server *s)
 SCOUT_ON_LOOP static struct scout__stranger *
 stranger_of(struct scout_server *s)
 {
-	struct scout__unsent_table *t = &s->unsent;
-	uint64_t key = scout__peer_identity_key(s, s->stranger.identity, s->stranger.identity_len);
+	struct scout__unsent_table *t = &s->transport->unsent;
+	uint64_t key =
+		scout__peer_identity_key(s, s->transport->stranger.identity, s->transport->stranger.identity_len);
 	uint32_t at = scout__map_get(&t->by_key, key);
 	struct scout__stranger *place;
 
@@ -230,7 +236,7 @@ stranger_of(struct scout_server *s)
 void
 scout__unsent_tick(struct scout_server *s)
 {
-	if (s->unsent.n_strangers)
+	if (s->transport->unsent.n_strangers)
 		sweep(s);
 }
 
@@ -265,7 +271,7 @@ drop(struct scout_server *s, struct scout__dest *dest, size_t unsent)
 SCOUT_ON_LOOP static bool
 fits(const struct scout_server *s, const struct scout__unsent *account, size_t len)
 {
-	bool is_stranger = account->all == s->unsent.strangers_all;
+	bool is_stranger = account->all == s->transport->unsent.strangers_all;
 	size_t all = bytes_of(account->all), mine = bytes_of(account);
 	size_t left = STRANGER_ALL > all ? STRANGER_ALL - all : 0;
 	size_t max = STRANGER_MAX;
@@ -306,14 +312,14 @@ wrap(struct scout__unsent *account, const uint8_t *buf, uint8_t *owned, size_t l
 int
 scout__unsent_send(struct scout_server *s, struct scout__dest *dest, const uint8_t *buf, uint8_t *owned, size_t len)
 {
-	struct scout__stranger *stranger = dest == &s->stranger ? stranger_of(s) : NULL;
+	struct scout__stranger *stranger = dest == &s->transport->stranger ? stranger_of(s) : NULL;
 	bool *is_dropped = stranger ? &stranger->is_dropped : &dest->is_dropped;
 	struct scout__unsent *account;
 	zmq_msg_t msg;
 	int error;
 
-	if (dest != &s->stranger && !dest->unsent)
-		dest->unsent = account_new(s->unsent.peers_all);
+	if (dest != &s->transport->stranger && !dest->unsent)
+		dest->unsent = account_new(s->transport->unsent.peers_all);
 	account = stranger ? stranger->account : dest->unsent;
 	if (!account || *is_dropped) {
 		free(owned);
@@ -327,9 +333,9 @@ scout__unsent_send(struct scout_server *s, struct scout__dest *dest, const uint8
 	}
 	if (!wrap(account, buf, owned, len, &msg))
 		return ENOMEM;
-	s->look = true;
-	if (zmq_send(s->router, dest->identity, dest->identity_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-	    zmq_msg_send(&msg, s->router, ZMQ_DONTWAIT) >= 0)
+	s->transport->look = true;
+	if (zmq_send(s->transport->router, dest->identity, dest->identity_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+	    zmq_msg_send(&msg, s->transport->router, ZMQ_DONTWAIT) >= 0)
 		return 0;
 	error = errno;
 	(void)zmq_msg_close(&msg); /* cannot fail for an initialised message */

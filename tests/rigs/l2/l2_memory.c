@@ -11,6 +11,7 @@
 #include "url.h"
 #include "clock.h"
 #include "fetch.h"
+#include "server_core.h"
 #include "wire_peer.h"
 
 #define MAX_STORES 8

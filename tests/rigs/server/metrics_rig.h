@@ -7,6 +7,7 @@
 
 #include "http.h"
 #include "metrics.h"
+#include "server_core.h"
 #include "server_rig.h"
 
 /* A server with an HTTP endpoint, and a strict reader of what /metrics says. */

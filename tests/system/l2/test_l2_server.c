@@ -6,7 +6,7 @@
 #include <kvscout/client.h>
 
 #include "check_main.h"
-#include "parts.h"
+#include "pending_op.h"
 #include "fetch.h"
 
 /* The server over two tiers: what is found, promised, loaded and written, and what becomes of it when somebody goes. */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <zmq.h>
 
-#include "parts.h"
+#include "peer.h"
 #include "server_rig.h"
 
 /*

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_RUN_QUEUE_H
+#define SCOUT_SERVER_RUN_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "thread.h"
+
+struct scout_server;
+struct scout__pending_op;
+
+/* Work in steps, and timers (run_queue.c). */
+
+#define SCOUT__SLICE_CHUNKS 512u   /* chunks that one step may touch */
+#define SCOUT__INLINE_CHUNKS 4096u /* chunks that the operations of one turn may touch before they have to queue */
+#define SCOUT__TURN_US 500u        /* after this long, answers go out before anything else is read or run */
+
+/* Something that goes on in steps. */
+struct scout__run_item {
+	struct scout__run_item *prev, *next;
+	void (*step)(struct scout_server *s, struct scout__run_item *item);
+	bool queued;
+};
+
+SCOUT_ON_LOOP void scout__run_queue_add(struct scout_server *s, struct scout__run_item *item);
+SCOUT_ON_LOOP void scout__run_queue_remove(struct scout__run_item *item);
+/* One round of the run queue, or as much as fits into SCOUT__TURN_US. */
+SCOUT_ON_LOOP void scout__run_queue_run(struct scout_server *s);
+SCOUT_ON_LOOP bool scout__run_queue_empty(const struct scout_server *s);
+/* Whether a run item other than the one that runs is in the run queue. */
+SCOUT_ON_LOOP bool scout__run_queue_wait(const struct scout_server *s);
+/* Run the step now if this turn may touch @chunks more, else queue it. */
+SCOUT_ON_LOOP void scout__run_queue_start(struct scout_server *s, struct scout__run_item *item, uint32_t chunks);
+/* Wake @pending (queue its run item) at @wake_us, or before. */
+SCOUT_ON_LOOP void scout__timer_set(struct scout_server *s, struct scout__pending_op *pending, uint64_t wake_us);
+SCOUT_ON_LOOP void scout__timer_clear(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP uint64_t scout__timers_next(const struct scout_server *s);
+SCOUT_ON_LOOP void scout__timers_run(struct scout_server *s);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_LIST_H
+#define SCOUT_SERVER_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Intrusive circular list. */
+struct scout__list {
+	struct scout__list *prev, *next;
+};
+
+#define SCOUT__OWNER(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+static inline void
+scout__list_init(struct scout__list *list)
+{
+	list->prev = list;
+	list->next = list;
+}
+
+static inline bool
+scout__list_empty(const struct scout__list *list)
+{
+	return list->next == list;
+}
+
+static inline void
+scout__list_add(struct scout__list *list, struct scout__list *node)
+{
+	node->prev = list->prev;
+	node->next = list;
+	list->prev->next = node;
+	list->prev = node;
+}
+
+/* Take the first one out; NULL if there is none. */
+static inline struct scout__list *
+scout__list_pop(struct scout__list *list)
+{
+	struct scout__list *node = list->next;
+
+	if (node == list)
+		return NULL;
+	list->next = node->next;
+	list->next->prev = list;
+	scout__list_init(node);
+	return node;
+}
+
+/* Also for a node that is in no list, if it was initialised as one. */
+static inline void
+scout__list_del(struct scout__list *node)
+{
+	node->prev->next = node->next;
+	node->next->prev = node->prev;
+	scout__list_init(node);
+}
+
+#endif

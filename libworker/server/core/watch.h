@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_WATCH_H
+#define SCOUT_SERVER_WATCH_H
+
+#include "thread.h"
+
+struct scout_server;
+
+enum scout__watch_kind {
+	SCOUT__WATCH_STOP = 1,
+	SCOUT__WATCH_TIMER,
+	SCOUT__WATCH_POOL,
+	SCOUT__WATCH_LISTENER,
+	SCOUT__WATCH_LEASE,
+	SCOUT__WATCH_PROCESS,
+	SCOUT__WATCH_L2,
+	SCOUT__WATCH_METRICS,
+	SCOUT__WATCH_SHM
+};
+
+/* What the epoll descriptor names. */
+struct scout__watch {
+	enum scout__watch_kind kind;
+	int fd;
+	void *owner; /* lease or peer */
+};
+
+/* Watch it from now on. Returns 0, or -1 and errno. Also before the loop. */
+int scout__watch_add(struct scout_server *s, struct scout__watch *watch);
+/* No longer watched, and closed. */
+SCOUT_ON_LOOP void scout__watch_end(struct scout_server *s, struct scout__watch *watch);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_HOLD_H
+#define SCOUT_SERVER_HOLD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "run_queue.h"
+#include "server_list.h"
+#include "thread.h"
+
+struct scout_server;
+struct scout__ns;
+struct scout__peer;
+
+#define SCOUT__MAX_HOLDS 262144u /* retrieves and stores that are not done, of all workers */
+
+enum scout__hold_kind {
+	SCOUT__HOLD_READ = 1,
+	SCOUT__HOLD_WRITE
+};
+
+enum scout__hold_end {
+	SCOUT__END_NONE = 0,
+	SCOUT__END_RELEASE,    /* reading is over */
+	SCOUT__END_COMMIT,     /* writing is over: the first n_commit are complete, the rest is given up */
+	SCOUT__END_QUARANTINE, /* the writer died */
+	SCOUT__END_EXPIRED     /* the quarantine is over */
+};
+
+/* What one RETRIEVE or STORE was granted. */
+struct scout__hold {
+	struct scout__run_item run; /* giving back, after the end */
+	struct scout__list of_peer; /* later: state.quarantine */
+	struct scout__peer *peer;   /* NULL when the peer is gone */
+	struct scout__ns *ns;
+	uint64_t id;   /* in state.by_hold: of (peer, corr) */
+	uint64_t corr; /* of the operation that asked: what the worker calls it */
+	uint64_t weights_gen;
+	uint64_t due_us; /* quarantine */
+	uint32_t slot;
+	uint32_t rank; /* of the chunk index */
+	uint8_t kind;
+	uint8_t end;
+	uint8_t done_opcode;
+	bool told;          /* the worker was answered: it may be copying */
+	bool spoiled;       /* it saw slots change under its copy */
+	uint64_t done_corr; /* operation to be answered when all is given back; 0: none */
+	uint32_t done_connection;
+	uint32_t n_commit, n_readable;
+	uint32_t next;
+	uint32_t n;
+	uint32_t entries[];
+};
+
+/* Room for @n entries. NULL: no memory or too many. */
+SCOUT_ON_LOOP struct scout__hold *scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind,
+						  uint32_t n, uint64_t corr);
+/* Whether a living hold of this worker has the name. */
+SCOUT_ON_LOOP bool scout__hold_name_taken(struct scout_server *s, const struct scout__peer *peer, uint64_t corr);
+/* Of this peer only. */
+SCOUT_ON_LOOP struct scout__hold *scout__hold_find(struct scout_server *s, const struct scout__peer *peer, uint64_t id,
+						   uint8_t kind);
+SCOUT_ON_LOOP void scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_end how,
+				   uint32_t n_commit);
+/* It was never told to anybody: nobody reads or writes. */
+SCOUT_ON_LOOP void scout__hold_undo(struct scout_server *s, struct scout__hold *hold);
+
+SCOUT_ON_LOOP void scout__quarantine_run(struct scout_server *s);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_NS_H
+#define SCOUT_SERVER_NS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvscout/protocol.h>
+
+#include "map.h"
+#include "msg.h"
+#include "run_queue.h"
+#include "server_list.h"
+#include "thread.h"
+
+struct scout_server;
+struct scout__chunk_index;
+struct scout__expected;
+struct scout__l2_fingerprint;
+struct scout__peer;
+struct scout__records;
+
+#define SCOUT__MAX_SPACES 65536u  /* tenants of one namespace */
+#define SCOUT__OLD_GENERATIONS 7u /* names of clears that are remembered besides the last */
+#define SCOUT__WAITER_BITS 7u     /* buckets of pending operations that wait for a chunk, for each namespace */
+
+struct scout__layout {
+	bool known;
+	uint32_t block_tokens;
+	uint16_t dtype;
+	uint32_t n_planes;
+	uint64_t *plane_bytes;
+	uint64_t shard_bytes;
+	uint16_t numa; /* node of the worker that registered first, plus 1; 0: any */
+};
+
+/* (tenant, group) of a namespace: the index knows only its number. */
+struct scout__space {
+	char *tenant;
+	uint16_t tenant_len;
+	uint16_t group;
+	uint32_t id;
+};
+
+struct scout__ns {
+	struct scout__run_item sweep; /* drops what an older weights version left */
+	uint32_t sweep_next;
+	char name[SCOUT_MAX_NAME + 1];
+	uint16_t name_len;
+	uint16_t hash_bytes;
+	uint32_t chunk_tokens;
+	uint16_t rank_first, rank_count, kv_ranks, readers;
+	uint64_t weights;                       /* version; 0: no peer has given one */
+	uint64_t generation;                    /* name of the last CLEAR; 0: none. See clear.c */
+	uint64_t cleared;                       /* and its stamp; 0: none */
+	uint64_t in_since;                      /* workers that joined earlier are out */
+	uint64_t older[SCOUT__OLD_GENERATIONS]; /* names of the clears before, newest first */
+	uint64_t weights_gen;                   /* counts RESETs and CLEARs: what belongs to an older one is over */
+	uint16_t ended_by;                      /* which of both it was: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED */
+	struct scout__layout layouts[SCOUT_MAX_RANKS];
+	struct scout__chunk_index *index; /* NULL until every rank of this server is registered */
+	struct scout__space *spaces;
+	uint32_t n_spaces, cap_spaces;
+	struct scout__map space_map; /* hash of tenant and group -> index */
+	uint32_t next_space;         /* never used twice, so an old number can never name new chunks */
+	uint32_t space_floor;        /* entries of lower spaces are unreachable */
+	uint32_t *space_at;          /* index of each space number that was given since space_first */
+	uint32_t space_first, n_space_at, cap_space_at;
+	struct scout__list pool_waiters; /* pending operations */
+	struct scout__list
+		chunk_waiters[1u << SCOUT__WAITER_BITS]; /* pending operations, by the hash that they wait for */
+	/* Of L2, see fetch.h; NULL: without. */
+	struct scout__expected **expected;          /* of each entry */
+	struct scout__l2_fingerprint *fingerprints; /* of each rank of the chunk index */
+	struct scout__records *records;             /* of the last CLEAR, see l2_records.c */
+	struct scout__list record_waiters;          /* pending operations */
+	uint32_t n_moving;                          /* shards that are loaded or written now: their slots are in use */
+	struct scout__list sessions;
+	uint32_t n_peers, n_sessions, n_holds;
+	uint32_t n_leaving; /* peers that left and have something left to give back */
+	uint64_t left_us;   /* when the last peer left */
+	struct {
+		uint64_t lookups;
+		uint64_t asked_chunks, hit_chunks;
+		uint64_t asked_tokens, hit_tokens;
+	} count; /* of what was answered; what is skipped is not asked for */
+};
+
+/* The namespace of a HELLO, made or rebuilt if need be; NULL: refused, @text says why and *ret_status how. */
+SCOUT_ON_LOOP struct scout__ns *scout__ns_hello(struct scout_server *s, const struct scout__hello *hello,
+						const struct scout__peer *known, uint16_t *ret_status, char *text,
+						size_t text_len);
+
+/* Everything that is cached is unreachable from here on. @status: why, SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED. */
+SCOUT_ON_LOOP void scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status);
+/* What a person reads about scout__ns.ended_by. */
+SCOUT_ON_LOOP const char *scout__ns_ended_text(const struct scout__ns *ns);
+/* RESET: another version of the weights; no-op if it is the same. */
+SCOUT_ON_LOOP void scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights);
+/* The number of (tenant, group); 0: nothing was ever stored there. */
+SCOUT_ON_LOOP uint32_t scout__ns_space(const struct scout_server *s, const struct scout__ns *ns,
+				       const struct scout__str *tenant, uint16_t group);
+/* As before, but makes it. 0: no room for one more. */
+SCOUT_ON_LOOP uint32_t scout__ns_space_make(struct scout_server *s, struct scout__ns *ns,
+					    const struct scout__str *tenant, uint16_t group);
+/* The index in ns.spaces of a space number that was given under the present weights. */
+SCOUT_ON_LOOP uint32_t scout__ns_space_index(const struct scout__ns *ns, uint32_t id);
+/* A pin of @entry has just been given back: drop it if it is left over from older weights. */
+SCOUT_ON_LOOP void scout__ns_unpinned(struct scout__ns *ns, uint32_t entry);
+/* Extents that have come, for whichever chunk index asked. */
+SCOUT_ON_LOOP void scout__ns_pool_ready(struct scout_server *s);
+/* Its peers have changed: a namespace without any gives its memory first. */
+SCOUT_ON_LOOP void scout__ns_note_use(struct scout__ns *ns);
+/* No session and no hold points into it. Forgets the layouts too. */
+SCOUT_ON_LOOP void scout__ns_drop_index(struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__ns_free(struct scout_server *s, struct scout__ns *ns);
+
+/* ---- ns_reuse.c ---- */
+
+/*
+ * One that all peers have left, emptied, for @name: the caller gives it that and its parameters. NULL: there is none.
+ */
+SCOUT_ON_LOOP struct scout__ns *scout__ns_reuse(struct scout_server *s, const struct scout__str *name);
+/* @fresh is one more, of which the peer is still to join: tell the operator if they become too many. */
+SCOUT_ON_LOOP void scout__ns_warn(struct scout_server *s, const struct scout__ns *fresh);
+SCOUT_ON_LOOP uint32_t scout__ns_count_abandoned(const struct scout_server *s);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_PEER_H
+#define SCOUT_SERVER_PEER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "reply.h"
+#include "run_queue.h"
+#include "server_list.h"
+#include "shm.h"
+#include "thread.h"
+#include "watch.h"
+
+struct scout_server;
+struct scout__lease;
+struct scout__ns;
+struct scout__op;
+
+struct scout__peer {
+	struct scout__dest dest;    /* its peer is found from it: scout__peer_who() */
+	struct scout__run_item run; /* leaving */
+	uint32_t slot;
+	uint64_t identity_key;
+	uint64_t token;
+	uint16_t role;
+	uint16_t reader;
+	int32_t rank; /* of the chunk index; -1: not registered */
+	struct scout__ns *ns;
+	uint64_t weights; /* as it said; 0: follows */
+	uint64_t joined;  /* a worker's, see clear.c */
+	uint32_t heartbeat_ms;
+	uint64_t seen_us;
+	uint64_t sent_us;     /* by its clock: of the frame that it sent last */
+	int64_t offset_us[2]; /* smallest (our clock - its clock): in this window and the one before */
+	uint64_t window_us;   /* start of this window; 0: no frame yet */
+	uint32_t connection;  /* counts HELLOs from a new identity: answers to an older one are dropped */
+	uint32_t unanswered;
+	uint32_t n_holds;
+	uint32_t
+		segments_sent; /* first segment id of the last extent that the lease connection has delivered; 0: none */
+	bool leaving;
+	bool died;
+	struct scout__lease *lease;
+	pid_t pid;                   /* 0: unknown */
+	struct scout__watch process; /* pidfd, -1: none */
+	struct scout__list pending_ops, sessions, holds, lease_waiters;
+	struct scout__shm shm;
+};
+
+SCOUT_ON_LOOP struct scout__peer *scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len);
+/* What maps name a connection by: a hash of its identity that peers cannot choose. */
+SCOUT_ON_LOOP uint64_t scout__peer_identity_key(const struct scout_server *s, const void *identity, size_t len);
+SCOUT_ON_LOOP struct scout__peer *scout__peer_by_token(struct scout_server *s, uint64_t token);
+/* Note a frame of @peer; returns for how many microseconds it had waited somewhere. */
+SCOUT_ON_LOOP uint64_t scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sent_us);
+#define SCOUT__WHO_BYTES 64
+/* Whose destination it is, for log lines: "worker 0123456789abcdef (pid 12)". */
+SCOUT_ON_LOOP void scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
+/* HELLO. Returns the peer of the sender from now on: NULL when it was refused and was none. */
+SCOUT_ON_LOOP struct scout__peer *scout__peer_hello(struct scout_server *s, struct scout__peer *peer,
+						    const struct scout__op *op, uint64_t sent_us);
+/* Whether its version of the weights is the namespace's; else @op is refused. */
+SCOUT_ON_LOOP bool scout__peer_weights_fit(struct scout_server *s, struct scout__peer *peer,
+					   const struct scout__op *op);
+/* It said goodbye, was forgotten, or died (@died: what it was writing is set aside). */
+SCOUT_ON_LOOP void scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died);
+/* Of @n peers or leases, how many a tick looks at: the rest have their turn at the next ones. */
+uint32_t scout__tick_share(uint32_t n);
+/* Look at some of the peers: who has been silent for too long? */
+SCOUT_ON_LOOP void scout__peers_tick(struct scout_server *s);
+/* Free all. After the loop. */
+SCOUT_ON_LOOP void scout__peers_fini(struct scout_server *s);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_SESSION_H
+#define SCOUT_SERVER_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "chunk_index.h"
+#include "run_queue.h"
+#include "server_list.h"
+#include "thread.h"
+
+struct scout_server;
+struct scout__ns;
+struct scout__peer;
+struct scout__pending_op;
+
+#define SCOUT__MAX_SESSION_BYTES (UINT64_C(1) << 30) /* of all sessions together: handles and bitmaps */
+
+/* What the server holds for one ticket. */
+struct scout__session {
+	struct scout__run_item run; /* giving back, after the end */
+	struct scout__list of_peer;
+	struct scout__list of_ns;
+	struct scout__peer *peer; /* NULL once ended and the peer is gone */
+	struct scout__ns *ns;
+	uint64_t ticket;
+	uint64_t serial;
+	uint64_t weights_gen;
+	uint32_t slot;
+	bool ended;
+	bool touch;                       /* ended by FINISH */
+	struct scout__pending_op *lookup; /* while it is not answered */
+	uint64_t finish_corr;             /* FINISH to be answered when all is given back; 0: none */
+	uint32_t finish_connection;       /* of the peer, when it came */
+	uint32_t n;                       /* as asked */
+	uint32_t skip;
+	uint32_t hit;                  /* so far, while the lookup is not answered */
+	uint32_t l2;                   /* of the hit: chunks that were not in the pool when they were found */
+	uint32_t n_holes;              /* kept chunks that were not there: a lookup ahead goes on behind them */
+	uint32_t n_admits;             /* ADMITs that are not answered */
+	uint32_t kept_from, kept_to;   /* chunks whose units are promised, but for those that a bitmap marks as used */
+	struct scout__handle *handles; /* hit of them */
+	uint32_t cap_handles;
+	struct scout__handle *stored; /* in the order of the stores; top bit of entry: not stored by this session */
+	uint32_t n_stored, cap_stored;
+	uint64_t **used_rows; /* [rank * readers + reader] -> bits of chunks; NULL until a RETRIEVE */
+	uint16_t *used_count; /* bits of each chunk in all rows */
+	uint32_t n_used;      /* chunks that the bits and counts have room for */
+};
+
+#define SCOUT__STORED_PRESENT 0x80000000u
+
+/* Living sessions only: not one that has ended and is still giving back. */
+SCOUT_ON_LOOP struct scout__session *scout__session_find(struct scout_server *s, const struct scout__ns *ns,
+							 uint64_t ticket);
+/* A session for @n chunks. NULL and *ret_status, *ret_text when it is refused. */
+SCOUT_ON_LOOP struct scout__session *scout__session_new(struct scout_server *s, struct scout__peer *peer,
+							uint64_t ticket, uint32_t n, uint16_t *ret_status,
+							const char **ret_text);
+/* Room for @n handles of the hit; what is beyond is given back to the heap. False: no memory. */
+SCOUT_ON_LOOP bool scout__session_resize(struct scout_server *s, struct scout__session *session, uint32_t n);
+/* Give back the last chunk that is promised, while the lookup is not answered. */
+SCOUT_ON_LOOP void scout__session_shorten(struct scout__session *session);
+/* Chunk @i, promised or the next to be looked at, is not there; of a lookup ahead that is not answered. */
+SCOUT_ON_LOOP void scout__session_hole(struct scout__session *session, uint32_t i);
+/* End it: unreachable now, promises given back in steps. @touch: by FINISH. */
+SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__session *session, bool touch,
+				      uint64_t finish_corr);
+/* What @peer's retrieve of chunk @i may use: marks its unit as used; the caller holds first. */
+SCOUT_ON_LOOP void scout__session_use(struct scout_server *s, struct scout__session *session, uint32_t i, uint32_t row);
+/* Remember what it stores, to be touched at its end. @present: somebody else stored it. */
+SCOUT_ON_LOOP void scout__session_stored(struct scout_server *s, struct scout__session *session,
+					 struct scout__handle handle, bool present);
+
+#endif

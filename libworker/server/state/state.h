@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_STATE_H
+#define SCOUT_SERVER_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "chunk_index.h"
+#include "map.h"
+#include "run_queue.h"
+#include "server_list.h"
+#include "stale_tickets.h"
+#include "thread.h"
+#include "watch.h"
+
+struct scout_server;
+struct scout_server_config;
+struct scout__hold;
+struct scout__ns;
+struct scout__peer;
+struct scout__session;
+
+#define SCOUT__MAX_GRANT_BYTES (UINT64_C(1) << 28) /* of all grant lists that are being built */
+
+/*
+ * What the server remembers: namespaces, peers, and what was promised and granted to them. The loop owns all of it.
+ *
+ * Who owns whom:
+ *
+ *   server ─ namespaces ─ chunk index (l1), spaces, layouts
+ *          ─ peers ─ sessions (what lookups promised), holds (what retrieves read and stores write), pending operations (read, and
+ *                    are not answered yet), lease (unix socket), pidfd
+ */
+struct scout__state {
+	struct scout__l1 l1;
+	bool l1_ready;
+	struct scout__watch pool_ready;
+	struct scout__ns **ns; /* max_namespaces places */
+	uint32_t n_ns;
+
+	struct scout__peer **peers; /* max_peers slots */
+	uint32_t *free_peers;
+	uint32_t n_free_peers;
+	struct scout__map by_identity, by_token;
+	uint64_t next_tick_us;
+	uint64_t last_tick_us;
+	uint32_t tick_peer; /* slot of the first that the next tick looks at */
+	uint32_t n_pending_ops;
+	uint64_t grant_bytes; /* of grant lists that are being built */
+
+	struct scout__session **sessions; /* max_sessions slots */
+	uint32_t *free_sessions;
+	uint32_t n_free_sessions;
+	struct scout__map by_ticket;
+	uint32_t n_releasing; /* sessions that ended and have something left to give back */
+	uint64_t next_serial;
+	uint64_t session_bytes;
+	uint64_t last_stamp; /* see clear.c */
+	struct scout__stale_tickets stale_tickets;
+
+	struct scout__hold **holds; /* SCOUT__MAX_HOLDS slots */
+	uint32_t *free_holds;
+	uint32_t n_free_holds;
+	struct scout__map by_hold;
+	struct scout__list quarantine; /* holds, by due_us */
+	uint32_t n_quarantine;
+
+	struct scout__list withdrawn; /* extents that workers have yet to unmap, see withdraw.c */
+	uint32_t n_withdrawn;
+	struct scout__run_item share; /* takes extents from one namespace for another */
+};
+
+/* For @s, without tables. The caller frees it. NULL: no memory. */
+SCOUT_ON_LOOP struct scout__state *scout__state_new(struct scout_server *s);
+/* For as much as @cfg allows. Returns 0 or SCOUT_ERR_NOMEM; the tables are freed in every case. */
+SCOUT_ON_LOOP int scout__state_make_tables(struct scout__state *state, const struct scout_server_config *cfg);
+SCOUT_ON_LOOP void scout__state_free_tables(struct scout__state *state);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_WITHDRAW_H
+#define SCOUT_SERVER_WITHDRAW_H
+
+#include <stdint.h>
+
+#include "run_queue.h"
+#include "thread.h"
+
+struct scout_server;
+struct scout__ns;
+struct scout__peer;
+
+/* Memory that moves between namespaces (withdraw.c). */
+
+/* The step of state.share. */
+SCOUT_ON_LOOP void scout__share_job(struct scout_server *s, struct scout__run_item *item);
+/* The chunk index of @ns goes: its workers are told to let go of all of it. */
+SCOUT_ON_LOOP void scout__withdraw_bank(struct scout_server *s, const struct scout__ns *ns);
+/* LEASE_RELEASED. */
+SCOUT_ON_LOOP void scout__withdraw_released(struct scout_server *s, const struct scout__peer *peer, uint32_t segment);
+/* @peer leaves, or has a new lease connection: it maps nothing any more that was withdrawn. */
+SCOUT_ON_LOOP void scout__withdraw_gone(struct scout_server *s, const struct scout__peer *peer);
+/* Tell those whose sockets were full. */
+SCOUT_ON_LOOP void scout__withdraw_tick(struct scout_server *s);
+/* After the last peer. */
+SCOUT_ON_LOOP void scout__withdraw_fini(struct scout_server *s);
+
+#endif

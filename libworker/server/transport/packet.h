@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_PACKET_H
+#define SCOUT_SERVER_PACKET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <zmq.h>
+
+#include "msg.h"
+#include "thread.h"
+
+struct scout_server;
+struct scout__peer;
+
+/* A received message. Pending operations keep views into it, so it lives as long as the last of them. */
+struct scout__packet {
+	zmq_msg_t msg;
+	uint32_t refs;
+};
+
+/* The frame in hand: one with very many operations is executed over several turns. */
+struct scout__inbox {
+	struct scout__packet *packet; /* NULL: none */
+	struct scout__frame frame;
+	struct scout__reader ops;
+	uint64_t read_us;
+	uint64_t waited_us; /* before it was read */
+	bool has_status;    /* a STATUS of it was answered: the next one is refused */
+};
+
+SCOUT_ON_LOOP void scout__packet_ref(struct scout__packet *packet);
+SCOUT_ON_LOOP void scout__packet_unref(struct scout__packet *packet);
+/*
+ * Receive and execute what is there, for at most about SCOUT__TURN_US. Returns whether there may be more. @has_socket:
+ * the ROUTER is readable.
+ */
+SCOUT_ON_LOOP bool scout__receive(struct scout_server *s, bool has_socket);
+
+SCOUT_ON_LOOP struct scout__packet *scout__packet_new(size_t len);
+/* A frame of @peer that did not come through the socket. Takes it. */
+SCOUT_ON_LOOP void scout__packet_take(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_CURVE_H
+#define SCOUT_SERVER_CURVE_H
+
+#include <stddef.h>
+
+#include "thread.h"
+
+struct scout_server;
+
+/* Who may connect (server_curve.c). */
+
+/* Set the router's keys, if it is to have any. Before it is bound. */
+int scout__curve_open(struct scout_server *s, char *err, size_t err_len);
+/* After the router is closed. */
+void scout__curve_close(struct scout_server *s);
+/* Tell if the endpoint is open to others. */
+void scout__curve_warn(const struct scout_server *s);
+SCOUT_ON_LOOP void scout__curve_answer(struct scout_server *s);
+
+#endif

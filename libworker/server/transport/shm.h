@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_SHM_H
+#define SCOUT_SERVER_SHM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "channel.h"
+#include "server_list.h"
+#include "thread.h"
+#include "watch.h"
+
+struct scout_server;
+struct scout__packet;
+struct scout__peer;
+
+/* A peer's channel through shared memory, see shm.c. */
+struct scout__shm {
+	struct scout__watch watch; /* its bell; fd -1: there is none */
+	struct scout__channel channel;
+	struct scout__list node;      /* in transport.shm_hot or .shm_warm; alone: asleep */
+	struct scout__packet *packet; /* the frame that arrives; NULL: between two */
+	size_t filled;                /* of it */
+	bool is_used;                 /* a frame has come: answers go there */
+	bool is_deaf;                 /* its peer does not read: it ends where channels are read */
+	bool was_asked;               /* for one, since the last HELLO */
+};
+
+SCOUT_ON_LOOP void scout__shm_init(struct scout__peer *peer);
+/* A new channel for this peer, or the answer that there is none. It has a lease connection. */
+SCOUT_ON_LOOP void scout__shm_open(struct scout_server *s, struct scout__peer *peer);
+/* With all that is in it. */
+SCOUT_ON_LOOP void scout__shm_close(struct scout_server *s, struct scout__peer *peer);
+SCOUT_ON_LOOP void scout__shm_rang(struct scout_server *s, struct scout__peer *peer);
+/* Execute what is there, until @end_us. Returns whether there may be more. */
+SCOUT_ON_LOOP bool scout__shm_receive(struct scout_server *s, uint64_t end_us);
+/* While spinning: find those that have something. */
+SCOUT_ON_LOOP void scout__shm_look(struct scout_server *s);
+/* Before the loop sleeps: all are to ring. False: one has something, do not sleep. */
+SCOUT_ON_LOOP bool scout__shm_park(struct scout_server *s);
+/* 0 or an errno: EAGAIN, the peer does not read. */
+SCOUT_ON_LOOP int scout__shm_send(struct scout_server *s, struct scout__peer *peer, const uint8_t *buf, size_t len);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_TRANSPORT_H
+#define SCOUT_SERVER_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "packet.h"
+#include "paths.h"
+#include "reply.h"
+#include "server_list.h"
+#include "thread.h"
+#include "unsent.h"
+#include "watch.h"
+
+struct scout_server;
+struct scout__inproc;
+
+/* What the server has of its sockets, channels and lease connections. */
+struct scout__transport {
+	struct scout__paths paths;
+	struct scout__inproc *inproc; /* NULL unless it listens there; then zctx is shared */
+	void *zctx;
+	void *router;
+	void *monitor;                /* of the router: connections that come and go */
+	uint32_t n_conns;             /* that it has */
+	uint32_t conns_limit;         /* const after start */
+	void *zap;                    /* who may connect is asked here; NULL: everybody may */
+	uint8_t (*curve_clients)[32]; /* their public keys; const after start */
+	uint32_t n_curve_clients;     /* const after start */
+	bool look;                    /* a socket was called, or may have something: only zmq_poll() can tell */
+
+	struct scout__inbox inbox;
+	struct scout__dest stranger; /* of the frame in hand, when its sender has not said HELLO */
+	bool sender_is_local;        /* the sender of the frame in hand is on this machine */
+	struct scout__list dirty;    /* destinations with a frame to send */
+	struct scout__unsent_table unsent;
+
+	struct scout__list shm_hot, shm_warm; /* channels, see shm.c */
+	uint32_t n_channels;
+	size_t shm_backlog; /* bytes that wait in all of them */
+	bool shm_first;     /* this turn reads channels before the socket */
+
+	struct scout__watch listener; /* of lease connections */
+	bool listener_paused;         /* no descriptors left: try again later */
+	struct scout__list leases;    /* connections that have said who they are */
+	struct scout__list unbound;   /* those that have not, oldest first */
+	uint32_t n_leases;            /* both */
+	uint32_t n_unbound;
+	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
+};
+
+/* For @s, with nothing opened. The caller frees it. NULL: no memory. */
+SCOUT_ON_LOOP struct scout__transport *scout__transport_new(struct scout_server *s);
+
+#endif
