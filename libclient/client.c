@@ -2,8 +2,9 @@
 /*
  * DESIGN
  *
- * The public calls, on the caller's thread. They validate, find the slot of the id, and either read it or fill it and push one word.
- * No call but new, free (both in client_life.c), wait_ready and wait_lookup (wait.c) blocks; none but new and free allocates.
+ * Asking, admitting and finishing, on the caller's thread, which owns the slot table and the caller's fields of each slot. A call validates,
+ * finds the slot of the id, and either reads it or fills it and pushes one word. None of these calls blocks or allocates; new and free
+ * are in client_life.c, the calls that wait in wait.c, client_step.c and client_observe.c.
  *
  * Asking again for a live id compares number, length and last hash of the question: hashes are chained, so the last one covers
  * all before it, and a pending answer stays a matter of one cache line.
@@ -13,39 +14,13 @@
  */
 #include "client_internal.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include "clock.h"
 #include "utf8.h"
 
 /* Of the hashes, what is fetched ahead of copying them: it comes while the slot is made. Their rest the processor sees coming. */
 #define FETCH_AHEAD_BYTES 1536u
-
-/* ---- single caller ---- */
-
-void
-scout__client_enter(struct scout_client *client)
-{
-#ifdef SCOUT_DEBUG
-	SCOUT_ASSERT(atomic_exchange(&client->busy_check, 1) == 0); /* two threads use one client */
-#else
-	(void)client;
-#endif
-}
-
-int
-scout__client_leave(struct scout_client *client, int rc)
-{
-#ifdef SCOUT_DEBUG
-	atomic_store(&client->busy_check, 0);
-#else
-	(void)client;
-#endif
-	return rc;
-}
 
 bool
 scout__id_ok(const char *id, size_t *ret_len)
@@ -169,24 +144,6 @@ fetch_ahead(const struct scout_lookup *q)
 
 	for (size_t at = 0; at < bytes && at < FETCH_AHEAD_BYTES; at += SCOUT__CACHE_LINE)
 		__builtin_prefetch((const uint8_t *)q->hashes + at);
-}
-
-uint64_t
-scout__client_ticket(struct scout_client *client)
-{
-	for (;;) {
-		if (client->n_tickets == 0) {
-			ssize_t got = getrandom(client->tickets, sizeof(client->tickets), GRND_NONBLOCK);
-
-			if (got < (ssize_t)sizeof(client->tickets[0]))
-				return 0; /* no entropy yet, at boot */
-			client->n_tickets = (uint32_t)((size_t)got / sizeof(client->tickets[0]));
-		}
-		uint64_t ticket = client->tickets[--client->n_tickets];
-
-		if (ticket != 0)
-			return ticket;
-	}
 }
 
 static void
@@ -389,8 +346,8 @@ try_lookup(struct scout_client *client, const struct scout_lookup *q, struct sco
 	return rc;
 }
 
-int
-scout__client_ask_ahead(struct scout_client *client, const struct scout_lookup *q)
+static int
+ask_ahead(struct scout_client *client, const struct scout_lookup *q)
 {
 	size_t id_len, tenant_len;
 	struct scout_hit unused;
@@ -430,6 +387,17 @@ scout_try_lookup(struct scout_client *client, const struct scout_lookup *q, stru
 	__builtin_prefetch(&client->slots[slot->next_asked]);
 	__builtin_prefetch(client->slots[slot->next_asked].id);
 	return scout__client_leave(client, read_slot(client, guess, q, ret_hit));
+}
+
+int
+scout_lookup_ahead(struct scout_client *client, const struct scout_lookup *lookup)
+{
+	if (!client || !lookup)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	scout__client_enter(client);
+	return scout__client_leave(client, ask_ahead(client, lookup));
 }
 
 /* ---- admit, finish ---- */
@@ -505,114 +473,4 @@ scout_finish(struct scout_client *client, const char *id)
 	if (i != SCOUT__NO_SLOT)
 		scout__client_forget(client, i);
 	return scout__client_leave(client, 0);
-}
-
-/* ---- observation ---- */
-
-int
-scout_client_fd(struct scout_client *client)
-{
-	if (!client)
-		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
-		return SCOUT_ERR_FORKED;
-	if (atomic_exchange(&client->event_armed, 1) == 0) {
-		uint64_t one = 1;
-
-		/* Answers that landed before are not lost: look once. */
-		(void)!write(client->event_fd, &one, sizeof(one));
-	}
-	return client->event_fd;
-}
-
-void
-scout_client_fd_clear(struct scout_client *client)
-{
-	uint64_t count;
-
-	if (client && !scout__courier_forked(client->courier))
-		(void)!read(client->event_fd, &count, sizeof(count)); /* EAGAIN: was clear already */
-}
-
-static uint64_t
-load(const atomic_uint_fast64_t *counter)
-{
-	return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
-static void
-collect_stats(struct scout_client *client, struct scout_client_stats *s)
-{
-	const struct scout__courier_stats *courier = scout__courier_stats(client->courier);
-
-	*s = client->stats;
-	s->size = sizeof(*s);
-	s->servers_up = atomic_load_explicit(&courier->servers_up, memory_order_acquire);
-	s->answers += load(&client->counts.answers);
-	s->dropped = load(&client->counts.dropped);
-	s->hits += load(&client->counts.hits);
-	s->timeouts += load(&client->counts.timeouts);
-	s->unreachable += load(&client->counts.unreachable);
-	s->refused += load(&client->counts.refused);
-	s->late += load(&client->counts.late) + load(&courier->late_replies);
-	s->hit_tokens += load(&client->counts.hit_tokens);
-	s->frames_sent = load(&courier->frames_sent);
-	s->frames_received = load(&courier->frames_received);
-	s->reconnects = load(&courier->reconnects);
-	s->epochs = load(&courier->epochs);
-	s->protocol_errors = load(&courier->protocol_errors);
-	s->live = client->n_live;
-}
-
-int
-scout_client_stats(struct scout_client *client, struct scout_client_stats *stats)
-{
-	struct scout_client_stats own;
-	uint32_t size;
-
-	if (!client || !stats || stats->size < offsetof(struct scout_client_stats, lookups))
-		return SCOUT_ERR_INVALID;
-	size = stats->size < sizeof(own) ? stats->size : (uint32_t)sizeof(own);
-	collect_stats(client, &own);
-	own.size = stats->size;
-	memcpy(stats, &own, size);
-	return 0;
-}
-
-int
-scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *err, size_t err_len)
-{
-	uint64_t end_ns = scout__now_ns() + (uint64_t)timeout_ms * 1000000u;
-	struct timespec until = {.tv_sec = (time_t)(end_ns / 1000000000u), .tv_nsec = (long)(end_ns % 1000000000u)};
-	int rc = 0;
-
-	if (!client)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "client is NULL");
-	if (scout__courier_forked(client->courier))
-		return scout__fail(err, err_len, SCOUT_ERR_FORKED, "%s", scout_strerror(SCOUT_ERR_FORKED));
-	(void)pthread_mutex_lock(&client->ready_mu);
-	/* Unreachable may pass, and a lost epoch too; a refusal will not. */
-	while (client->ready_up < client->n_links && rc != ETIMEDOUT &&
-	       (client->ready_error == 0 || scout_err_is_retriable(client->ready_error)))
-		rc = pthread_cond_timedwait(&client->ready_cond, &client->ready_mu, &until);
-	if (client->ready_up >= client->n_links)
-		rc = 0;
-	else if (client->ready_error != 0 && !scout_err_is_retriable(client->ready_error))
-		rc = scout__fail(err, err_len, client->ready_error, "%s", client->ready_text);
-	else
-		rc = scout__fail(err, err_len, SCOUT_ERR_TIMEOUT, "no answer to HELLO within %u ms: %s", timeout_ms,
-				 client->ready_text);
-	(void)pthread_mutex_unlock(&client->ready_mu);
-	return rc;
-}
-
-static const char *const reason_names[] = {"none",        "hit",     "miss",   "timeout",
-					   "unreachable", "refused", "closed", "limited"};
-
-const char *
-scout_reason_name(int reason)
-{
-	if (reason < 0 || (size_t)reason >= sizeof(reason_names) / sizeof(reason_names[0]))
-		return "unknown";
-	return reason_names[reason];
 }

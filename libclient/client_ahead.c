@@ -77,14 +77,3 @@ scout__ahead_settle(struct scout_client *client, uint32_t i, const struct scout_
 	client->stats.hit_tokens += slot->hit.tokens;
 	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_SETTLE, i));
 }
-
-int
-scout_lookup_ahead(struct scout_client *client, const struct scout_lookup *lookup)
-{
-	if (!client || !lookup)
-		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
-		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
-	return scout__client_leave(client, scout__client_ask_ahead(client, lookup));
-}

@@ -289,6 +289,15 @@ uint64_t scout__client_landed_ns(const struct scout_client *client, const char *
 void scout__step_add(struct scout_client *client, uint32_t slot);
 /* It has landed, or is over. */
 void scout__step_remove(struct scout_client *client, uint32_t slot);
+/* One word to the courier; outside of a step it is woken. There is always room, see above. */
+void scout__client_push(struct scout_client *client, uint64_t word);
+/* Inside a step: what was pushed is sent now all the same, because the caller is about to wait. */
+void scout__client_push_on(struct scout_client *client);
+
+/* ---- client_ticket.c: caller ---- */
+
+/* A random ticket; 0: no entropy yet, at boot. */
+uint64_t scout__client_ticket(struct scout_client *client);
 
 /* ---- client_ahead.c: caller ---- */
 
@@ -303,23 +312,42 @@ void scout__renew_look(struct scout_client *client, uint32_t slot, const struct 
 void scout__renew_forget(struct scout_client *client, struct scout__slot *slot);
 
 /* ---- client.c: caller ---- */
-void scout__client_enter(struct scout_client *client);
-int scout__client_leave(struct scout_client *client, int rc);
-void scout__client_push(struct scout_client *client, uint64_t word);
+
+/*
+ * Around every call that touches the caller's fields. A build with SCOUT_DEBUG aborts when two threads are in one client at once.
+ */
+static inline void
+scout__client_enter(struct scout_client *client)
+{
+#ifdef SCOUT_DEBUG
+	SCOUT_ASSERT(atomic_exchange(&client->busy_check, 1) == 0);
+#else
+	(void)client;
+#endif
+}
+
+static inline int
+scout__client_leave(struct scout_client *client, int rc)
+{
+#ifdef SCOUT_DEBUG
+	atomic_store(&client->busy_check, 0);
+#else
+	(void)client;
+#endif
+	return rc;
+}
+
 /* The request is over; a later one of its id finds nothing of it. */
 void scout__client_forget(struct scout_client *client, uint32_t slot);
-/* scout_lookup_ahead(), its arguments checked. */
-int scout__client_ask_ahead(struct scout_client *client, const struct scout_lookup *q);
-/* A random ticket; 0: no entropy yet, at boot. */
-uint64_t scout__client_ticket(struct scout_client *client);
 /* Whether the id is legal; its length. */
 bool scout__id_ok(const char *id, size_t *ret_len);
-/* If inside a step: send now all the same (somebody is going to wait). */
-void scout__client_push_on(struct scout_client *client);
 
-/* ---- lookup*.c: courier ---- */
-/* enum scout_reason of an answer that failed with SCOUT_ERR_*. Any thread. */
+/* ---- reason.c: any thread ---- */
+
+/* enum scout_reason of an answer that failed with SCOUT_ERR_*. */
 int scout__reason_of(int error);
+
+/* ---- lookup.c: courier ---- */
 extern const struct scout__courier_ops scout__lookup_ops;
 
 #endif

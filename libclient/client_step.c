@@ -12,7 +12,7 @@
 #include "client_internal.h"
 
 #include "clock.h"
-#include "wait.h"
+#include "answer_word.h"
 
 void
 scout__step_add(struct scout_client *client, uint32_t i)
@@ -50,7 +50,7 @@ scout__client_push(struct scout_client *client, uint64_t word)
 		word |= SCOUT__WORD_HELD;
 		client->step_dirty = true;
 	}
-	SCOUT_ASSERT(scout__courier_push(client->courier, word)); /* room was set aside: client_priv.h */
+	SCOUT_ASSERT(scout__courier_push(client->courier, word)); /* room was set aside: client_internal.h */
 	if (!client->in_step && scout__courier_ring(client->courier))
 		client->stats.rings++;
 }

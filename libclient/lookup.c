@@ -5,7 +5,7 @@
  * The client's half on the courier thread: turns job words into operations on every link (lookup_send.c), replies and lost
  * connections (lookup_reply.c) into answers (lookup_answer.c). Here: the jobs, the deadlines, closing.
  *
- * A slot has one lane for each link (client_priv.h). An answer is one of
+ * A slot has one lane for each link (client_internal.h). An answer is one of
  *   - all lanes answered: the minimum of their hits; lanes that promised more give the rest back;
  *   - one lane refused, lost its connection, or the deadline passed: 0 tokens with that reason. What other lanes have promised, or
  *     may still promise when a late reply comes, is given back by FINISH: a connection keeps the order, so a FINISH sent after a
@@ -23,8 +23,10 @@
 
 /* ---- jobs ---- */
 
-void
-scout__lookup_start(struct scout_client *c, uint32_t i)
+/* The LOOKUP word, or a RENEW word that opens a session. The arena's region was seen. */
+static void start_lookup(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+static void
+start_lookup(struct scout_client *c, uint32_t i)
 {
 	struct scout__slot *slot = &c->slots[i];
 
@@ -97,13 +99,14 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 	switch (SCOUT__WORD_OP(word)) {
 	case SCOUT__JOB_LOOKUP:
 		scout__arena_see(&c->arena, c->slots[i].arena_pos);
-		scout__lookup_start(c, i);
+		start_lookup(c, i);
 		break;
 	case SCOUT__JOB_SETTLE:
 		scout__ahead_settled(c, i);
 		break;
 	case SCOUT__JOB_RENEW:
-		scout__renew_start(c, i);
+		if (scout__renew_start(c, i))
+			start_lookup(c, i);
 		break;
 	case SCOUT__JOB_ADMIT:
 		start_admit(c, i);
@@ -147,7 +150,7 @@ on_tick(void *user, uint64_t now_us)
 /*
  * The answers to ADMIT and FINISH change nothing for anybody but the slot, which comes back with them: a courier that is woken for
  * each would be woken three times for a lookup instead of twice, and the server would ring twice instead of once. As long as at
- * most half of the slots are on their way back, the caller finds a free one (client_priv.h: there are twice as many as live requests), and
+ * most half of the slots are on their way back, the caller finds a free one (client_internal.h: there are twice as many as live requests), and
  * what it asks wakes the courier.
  */
 static bool

@@ -3,30 +3,17 @@
  * DESIGN
  *
  * How a lookup ends: each LOOKUP word is published exactly once, from whichever comes first of all replies, a refusal, a lost
- * connection, the deadline and closing. What servers have promised beyond the answer is given back from here; the slot
+ * connection, the deadline and closing. Courier thread only. What servers have promised beyond the answer is given back from here; the slot
  * returns to the caller when it is finished and no operation names it.
  */
 #include "lookup_internal.h"
 
 #include <unistd.h>
 
+#include "answer_word.h"
 #include "clock.h"
-#include "wait.h"
 
 /* ---- lanes ---- */
-
-void
-scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket)
-{
-	struct scout__give_back *g = &c->give_back[link];
-
-	if (g->n == g->cap) { /* the oldest has waited longest: if its server lives, our death ends it there */
-		g->first = (g->first + 1) % g->cap;
-		g->n--;
-		g->sent -= g->sent > 0;
-	}
-	g->tickets[(g->first + g->n++) % g->cap] = ticket;
-}
 
 /* A lane that waited to send its LOOKUP does so no more. */
 static void lane_unsend(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane) SCOUT_ON_COURIER;
@@ -34,6 +21,16 @@ static void
 lane_unsend(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane)
 {
 	lane->state = SCOUT__LANE_NONE;
+	if (--slot->unsent == 0)
+		scout__arena_give(&c->arena, slot->arena_pos);
+}
+
+void
+scout__lane_unrenew(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane)
+{
+	if (!lane->want_renew)
+		return;
+	lane->want_renew = false;
 	if (--slot->unsent == 0)
 		scout__arena_give(&c->arena, slot->arena_pos);
 }
@@ -102,6 +99,17 @@ count_answer(struct scout_client *c, const struct scout_hit *hit, bool is_ahead)
 	}
 }
 
+void
+scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	slot->newer = *hit;
+	slot->newer.ticket = slot->ticket;
+	slot->newer_epochs = atomic_load_explicit(&c->epochs, memory_order_relaxed);
+	atomic_store_explicit(&slot->answer, SCOUT__RENEWED, memory_order_release);
+}
+
 /* Exactly once for each LOOKUP word. */
 static void publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit) SCOUT_ON_COURIER;
 static void
@@ -114,6 +122,7 @@ publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 	slot->ended = true;
 	scout__deadlines_remove(c, i);
 	if (slot->again) {
+		slot->again = false;
 		scout__renew_publish(c, i, hit);
 		return;
 	}
@@ -141,22 +150,6 @@ scout__lookup_fail(struct scout_client *c, uint32_t i, int reason, int error, in
 	publish(c, i, &hit);
 	for (uint32_t link = 0; link < c->n_links; link++)
 		scout__lane_end(c, i, link);
-}
-
-int
-scout__reason_of(int error)
-{
-	switch (error) {
-	case SCOUT_ERR_TIMEOUT:
-		return SCOUT_REASON_TIMEOUT;
-	case SCOUT_ERR_UNREACHABLE:
-	case SCOUT_ERR_EPOCH:
-		return SCOUT_REASON_UNREACHABLE;
-	case SCOUT_ERR_CLOSED:
-		return SCOUT_REASON_CLOSED;
-	default:
-		return SCOUT_REASON_REFUSED;
-	}
 }
 
 void

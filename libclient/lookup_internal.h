@@ -5,7 +5,9 @@
 #include "client_internal.h"
 
 /*
- * Between the parts of the client's half on the courier thread (lookup*.c). Nothing else includes this.
+ * Between the parts of the client's half on the courier thread (lookup*.c). From the top; each calls only those behind it:
+ * lookup.c -> lookup_reply.c, lookup_send.c -> lookup_renew.c -> lookup_answer.c -> lookup_ahead.c -> lookup_todo.c, lookup_deadlines.c,
+ * lookup_give_back.c, lookup_tell.c. None of them calls the caller's half but answer_word.c and reason.c.
  */
 
 /* Cookies of operations: kind and slot. */
@@ -19,18 +21,37 @@ enum cookie_kind {
 };
 #define COOKIE(kind, slot) ((uint64_t)(kind) << 32 | (slot))
 
-/* ---- lookup_send.c ---- */
-
-/* The slot has something to send that was not tried yet. Also for one that is waiting. */
-void scout__todo_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-/* It has nothing to send any more. */
-void scout__todo_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-
 static inline void
 scout__count_n(atomic_uint_fast64_t *counter, uint64_t n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
+
+/* ---- lookup_send.c: callback of the courier ---- */
+
+void scout__lookup_flush(void *user, uint64_t now_us);
+
+/* ---- lookup_todo.c ---- */
+
+/* The slot has something to send that was not tried yet. Also for one that is waiting. */
+void scout__todo_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* It has nothing to send any more. */
+void scout__todo_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* It was removed and tried; what is left of it waits for a link. */
+void scout__todo_block(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* Everything that was blocked is to be tried again, before what came after it. */
+void scout__todo_unblock(struct scout_client *c) SCOUT_ON_COURIER;
+
+/* ---- lookup_give_back.c ---- */
+
+/* FINISH, now. False: the link has no room. */
+bool scout__send_finish(struct scout__link *link, uint64_t ticket, uint64_t cookie) SCOUT_ON_COURIER;
+/* FINISH @ticket once its server is there again. */
+void scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket) SCOUT_ON_COURIER;
+/* Send what waits, as far as there is room. */
+void scout__give_back_send(struct scout_client *c, uint32_t index) SCOUT_ON_COURIER;
+/* One FINISH of the give-back ring has ended: answered, or lost with the connection. */
+void scout__give_back_ended(struct scout_client *c, uint32_t index, bool lost) SCOUT_ON_COURIER;
 
 /* ---- lookup_deadlines.c ---- */
 
@@ -42,11 +63,6 @@ void scout__deadlines_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 void scout__deadlines_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* The pending lookup whose deadline is the nearest; SCOUT__NO_SLOT: none is pending. */
 uint32_t scout__deadlines_first(const struct scout_client *c) SCOUT_ON_COURIER;
-
-/* ---- lookup.c ---- */
-
-/* The LOOKUP word, or a RENEW word that opens a session. The arena's region was seen. */
-void scout__lookup_start(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 
 /* ---- lookup_ahead.c ---- */
 
@@ -60,18 +76,14 @@ void scout__ahead_free(struct scout__slot *slot);
 
 /* ---- lookup_renew.c ---- */
 
-/* The RENEW word. */
-void scout__renew_start(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+/* The RENEW word. True: it opens a session, so a lookup is to be started. */
+bool scout__renew_start(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* ADMIT or FINISH came: what is under way is of no use any more. */
 void scout__renew_stop(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* The connection of a lane went: whatever is under way ends without news. */
 void scout__renew_lost(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* The answer of a lane. Its lookup may have ended already. */
 void scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op) SCOUT_ON_COURIER;
-/* The lookup that opened a session in place of an answer without one has ended so. */
-void scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit) SCOUT_ON_COURIER;
-/* A lane that waited to send its renewal does so no more. */
-void scout__lane_unrenew(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane) SCOUT_ON_COURIER;
 
 /* ---- lookup_answer.c ---- */
 
@@ -80,6 +92,10 @@ void scout__lane_take(struct scout__lane *lane, const struct scout__lookup_reply
 /* The hit of all lanes is their minimum. Those that promised more give it back. */
 void scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit) SCOUT_ON_COURIER;
 
+/* The end of a renewal: @hit goes to slot->newer. */
+void scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit) SCOUT_ON_COURIER;
+/* A lane that waited to send its renewal does so no more. */
+void scout__lane_unrenew(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane) SCOUT_ON_COURIER;
 /* Answer 0 tokens, and give back what any server may have promised. Nothing if there is an answer already. */
 void scout__lookup_fail(struct scout_client *c, uint32_t i, int reason, int error, int endpoint) SCOUT_ON_COURIER;
 /* All lanes have answered: the hit is their minimum. */
@@ -88,14 +104,8 @@ void scout__lookup_all_answered(struct scout_client *c, uint32_t i) SCOUT_ON_COU
 void scout__lane_end(struct scout_client *c, uint32_t i, uint32_t link) SCOUT_ON_COURIER;
 /* The slot goes back to the caller when it is finished and nothing names it any more. */
 void scout__slot_release_if_done(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-/* FINISH @ticket once its server is there again. */
-void scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket) SCOUT_ON_COURIER;
 
-void scout__lookup_flush(void *user, uint64_t now_us);
-/* One FINISH of the give-back ring has ended: answered, or lost with the connection. */
-void scout__give_back_ended(struct scout_client *c, uint32_t index, bool lost) SCOUT_ON_COURIER;
-
-/* ---- client_reset.c ---- */
+/* ---- lookup_tell.c ---- */
 
 /* The caller has left a number. */
 void scout__tell_start(struct scout_client *c, uint32_t what) SCOUT_ON_COURIER;

@@ -19,40 +19,11 @@
 
 #include <unistd.h>
 
-static void publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit) SCOUT_ON_COURIER;
-static void
-publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
-{
-	struct scout__slot *slot = &c->slots[i];
-
-	slot->newer = *hit;
-	slot->newer.ticket = slot->ticket;
-	slot->newer_epochs = atomic_load_explicit(&c->epochs, memory_order_relaxed);
-	atomic_store_explicit(&slot->answer, SCOUT__RENEWED, memory_order_release);
-}
-
-void
-scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
-{
-	c->slots[i].again = false;
-	publish(c, i, hit);
-}
-
 static void no_news(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 static void
 no_news(struct scout_client *c, uint32_t i)
 {
-	publish(c, i, &(struct scout_hit){.reason = SCOUT_REASON_NONE, .endpoint = -1});
-}
-
-void
-scout__lane_unrenew(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane)
-{
-	if (!lane->want_renew)
-		return;
-	lane->want_renew = false;
-	if (--slot->unsent == 0)
-		scout__arena_give(&c->arena, slot->arena_pos);
+	scout__renew_publish(c, i, &(struct scout_hit){.reason = SCOUT_REASON_NONE, .endpoint = -1});
 }
 
 /* Nothing more is sent for it, and what comes is not waited for. False: there is none under way. */
@@ -109,7 +80,7 @@ lanes_are(const struct scout_client *c, const struct scout__slot *slot, enum sco
 	return true;
 }
 
-void
+bool
 scout__renew_start(struct scout_client *c, uint32_t i)
 {
 	struct scout__slot *slot = &c->slots[i];
@@ -119,21 +90,21 @@ scout__renew_start(struct scout_client *c, uint32_t i)
 	if (c->closing || !lanes_are(c, slot, opens ? SCOUT__LANE_NONE : SCOUT__LANE_OPEN)) {
 		scout__arena_give(&c->arena, slot->arena_pos);
 		no_news(c, i);
-		return;
+		return false;
 	}
 	slot->was_renewed = true;
 	if (opens) {
 		slot->ticket = slot->renew_ticket;
 		slot->again = true;
 		slot->ended = false;
-		scout__lookup_start(c, i);
-		return;
+		return true;
 	}
 	c->n_renewals++;
 	slot->renew_left = slot->unsent = (uint16_t)c->n_links;
 	for (uint32_t link = 0; link < c->n_links; link++)
 		slot->lanes[link].want_renew = true;
 	scout__todo_add(c, i);
+	return false;
 }
 
 void
@@ -155,7 +126,7 @@ scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const stru
 		return;
 	c->n_renewals--;
 	scout__lookup_minimum(c, i, &hit);
-	publish(c, i, &hit);
+	scout__renew_publish(c, i, &hit);
 	if (hit.chunks > before && atomic_load_explicit(&c->event_armed, memory_order_relaxed))
 		(void)!write(c->event_fd, &one, sizeof(one)); /* full: readable anyway */
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WAIT_H
-#define SCOUT_WAIT_H
+#ifndef SCOUT_ANSWER_WORD_H
+#define SCOUT_ANSWER_WORD_H
 
 #include "client_internal.h"
 

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * FINISH, and the tickets whose FINISH was lost with its connection; courier thread only. For each link this file owns a bounded ring of
+ * tickets, sent when the same server start is back; a server that restarted has nothing to give back.
+ */
+#include "lookup_internal.h"
+
+bool
+scout__send_finish(struct scout__link *link, uint64_t ticket, uint64_t cookie)
+{
+	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_FINISH, 0, cookie, 8);
+
+	if (!w)
+		return false;
+	scout__put_one_u64(w, ticket);
+	scout__link_op_end(link);
+	return true;
+}
+
+void
+scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket)
+{
+	struct scout__give_back *g = &c->give_back[link];
+
+	if (g->n == g->cap) { /* the oldest has waited longest: if its server lives, our death ends it there */
+		g->first = (g->first + 1) % g->cap;
+		g->n--;
+		g->sent -= g->sent > 0;
+	}
+	g->tickets[(g->first + g->n++) % g->cap] = ticket;
+}
+
+void
+scout__give_back_send(struct scout_client *c, uint32_t index)
+{
+	struct scout__link *link = scout__courier_link(c->courier, index);
+	struct scout__give_back *g = &c->give_back[index];
+
+	while (g->sent < g->n &&
+	       scout__send_finish(link, g->tickets[(g->first + g->sent) % g->cap], COOKIE(COOKIE_GIVE_BACK, 0))) {
+		g->sent++;
+		g->in_flight++;
+	}
+}
+
+/*
+ * The tickets stay until all that were sent are answered: one that is lost on the way is sent again with the others, for giving
+ * back twice changes nothing.
+ */
+void
+scout__give_back_ended(struct scout_client *c, uint32_t index, bool lost)
+{
+	struct scout__give_back *g = &c->give_back[index];
+
+	g->in_flight--;
+	if (lost)
+		g->sent = 0; /* so do all others in flight */
+	if (g->in_flight > 0)
+		return;
+	g->first = (g->first + g->sent) % g->cap;
+	g->n -= g->sent;
+	g->sent = 0;
+}

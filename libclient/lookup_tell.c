@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * The courier's side of client_reset.c: a RESET or CLEAR goes to every server, behind the FINISHes that the call implies and before the
+ * lookups that follow it. This file owns the fields of struct scout__tell that the courier writes.
+ *
+ * For each link there is the number to be sent (0: none), and how many were sent and are not answered. One that is lost with
+ * its connection is sent again, then as the latest number; carrying out the same one twice changes nothing. A link is settled
+ * when nothing is to be sent and nothing is unanswered. Until a reset is settled its HELLO gives no version of the weights:
+ * neither the old nor the new one may lock the RESET out.
+ *
+ * A clear goes to every server under one name. Each carries it out when it reads it; its answer comes when its stores have
+ * recorded it. The answer goes to the log, and to the link, which tells later servers of the clear.
+ */
+#include "lookup_internal.h"
+
+void
+scout__tell_start(struct scout_client *c, uint32_t what)
+{
+	struct scout__tell *t = &c->tells[what];
+
+	atomic_store(&t->queued, false);
+	t->latest = atomic_load(&t->number);
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		struct scout__link *link = scout__courier_link(c->courier, i);
+
+		t->links[i].todo = t->latest;
+		if (what != SCOUT__TELL_RESET)
+			continue;
+		scout__link_set_weights(link, 0);
+		scout__link_try_now(link);
+	}
+}
+
+bool
+scout__tell_is_due(const struct scout_client *c, uint32_t link)
+{
+	bool is_due = false;
+
+	for (uint32_t what = 0; what < SCOUT__TELLS; what++)
+		is_due |= c->tells[what].links[link].todo != 0;
+	return is_due;
+}
+
+bool
+scout__tell_is_open(const struct scout_client *c)
+{
+	bool is_open = false;
+
+	for (uint32_t what = 0; what < SCOUT__TELLS; what++)
+		for (uint32_t i = 0; i < c->n_links; i++)
+			is_open |= c->tells[what].links[i].todo != 0 || c->tells[what].links[i].in_flight > 0;
+	return is_open;
+}
+
+/* Whether one was sent. */
+static bool send_one(struct scout_client *c, uint32_t what, uint32_t index) SCOUT_ON_COURIER;
+static bool
+send_one(struct scout_client *c, uint32_t what, uint32_t index)
+{
+	struct scout__link *link = scout__courier_link(c->courier, index);
+	struct scout__tell_link *t = &c->tells[what].links[index];
+	struct scout__writer *w;
+
+	if (t->todo == 0)
+		return false;
+	w = scout__link_op_begin(link, what == SCOUT__TELL_RESET ? SCOUT_OP_RESET : SCOUT_OP_CLEAR, 0,
+				 COOKIE(COOKIE_TELL, what), 8);
+	if (!w)
+		return false;
+	scout__put_one_u64(w, t->todo);
+	scout__link_op_end(link);
+	t->todo = 0;
+	t->in_flight++;
+	return true;
+}
+
+bool
+scout__tell_send(struct scout_client *c)
+{
+	bool sent = false;
+
+	for (uint32_t what = 0; what < SCOUT__TELLS; what++)
+		for (uint32_t i = 0; i < c->n_links; i++)
+			sent |= send_one(c, what, i);
+	return sent;
+}
+
+static void reset_reply(struct scout_client *c, uint32_t index, const struct scout__op *op) SCOUT_ON_COURIER;
+static void
+reset_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
+{
+	const struct scout__tell *t = &c->tells[SCOUT__TELL_RESET];
+	const struct scout__tell_link *link = &t->links[index];
+
+	if (op->status != SCOUT_WIRE_OK)
+		scout__log(&c->log, SCOUT_LOG_ERROR, "the server refused a reset of the weights: %s",
+			   scout__wire_name(op->status));
+	if (link->todo == 0 && link->in_flight == 0)
+		scout__link_set_weights(scout__courier_link(c->courier, index), t->latest);
+}
+
+static void clear_reply(struct scout_client *c, uint32_t index, const struct scout__op *op) SCOUT_ON_COURIER;
+static void
+clear_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
+{
+	struct scout__link *link = scout__courier_link(c->courier, index);
+	struct scout__clear_reply reply;
+	const char *field;
+
+	if (op->status != SCOUT_WIRE_OK) {
+		scout__log(&c->log, SCOUT_LOG_ERROR, "%s refused a clear: %s", scout__link_endpoint(link),
+			   scout__wire_name(op->status));
+		return;
+	}
+	if (scout__get_clear_reply(op, &reply, &field) != SCOUT_WIRE_OK) {
+		scout__link_reset(link, SCOUT_ERR_PROTOCOL, "a reply to CLEAR makes no sense");
+		return;
+	}
+	scout__link_note_clear(link, &reply.clear);
+	if (reply.pending)
+		scout__log(&c->log, SCOUT_LOG_WARN,
+			   "%s: %u of %u second-tier stores have not recorded the clear: the server does not use them "
+			   "until they have; if it ends before, what they hold comes back",
+			   scout__link_endpoint(link), (unsigned)reply.pending, (unsigned)reply.stores);
+}
+
+void
+scout__tell_reply(struct scout_client *c, uint32_t what, uint32_t index, const struct scout__op *op)
+{
+	struct scout__tell *t = &c->tells[what];
+	struct scout__tell_link *link = &t->links[index];
+
+	link->in_flight--;
+	if (!op) { /* lost on the way */
+		link->todo = t->latest;
+		return;
+	}
+	if (what == SCOUT__TELL_RESET)
+		reset_reply(c, index, op);
+	else
+		clear_reply(c, index, op);
+}

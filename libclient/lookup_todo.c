@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * The slots that have something unsent; courier thread only. This file owns two lists: `todo`, from which each turn takes what the links have
+ * room for, and `blocked`, of slots that need a link that was away or full when they were looked at. Those are looked at again when a
+ * credit or a connection has come, never just because a turn is made: a scheduler may have 65,536 requests waiting for 4,096 credits, and
+ * each frame of replies is a turn. Both lists are linked in both directions, so a request that is finished while it waits leaves at once.
+ */
+#include "lookup_internal.h"
+
+static void append(struct scout_client *c, struct scout__slot_list *list, uint32_t i) SCOUT_ON_COURIER;
+static void
+append(struct scout_client *c, struct scout__slot_list *list, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	slot->in_todo = true;
+	slot->todo_prev = list->tail;
+	slot->todo_next = SCOUT__NO_SLOT;
+	if (list->tail == SCOUT__NO_SLOT)
+		list->head = i;
+	else
+		c->slots[list->tail].todo_next = i;
+	list->tail = i;
+}
+
+void
+scout__todo_remove(struct scout_client *c, uint32_t i)
+{
+	struct scout__slot *slot = &c->slots[i];
+
+	if (!slot->in_todo)
+		return;
+	slot->in_todo = false;
+	for (unsigned k = 0; k < 2; k++) { /* the ends of a list tell which one it is in */
+		struct scout__slot_list *list = k ? &c->blocked : &c->todo;
+
+		if (list->head == i)
+			list->head = slot->todo_next;
+		if (list->tail == i)
+			list->tail = slot->todo_prev;
+	}
+	if (slot->todo_prev != SCOUT__NO_SLOT)
+		c->slots[slot->todo_prev].todo_next = slot->todo_next;
+	if (slot->todo_next != SCOUT__NO_SLOT)
+		c->slots[slot->todo_next].todo_prev = slot->todo_prev;
+}
+
+void
+scout__todo_add(struct scout_client *c, uint32_t i)
+{
+	scout__todo_remove(c, i);
+	append(c, &c->todo, i);
+}
+
+void
+scout__todo_block(struct scout_client *c, uint32_t i)
+{
+	append(c, &c->blocked, i);
+}
+
+void
+scout__todo_unblock(struct scout_client *c)
+{
+	c->may_unblock = false;
+	if (c->blocked.head == SCOUT__NO_SLOT)
+		return;
+	if (c->todo.head == SCOUT__NO_SLOT) {
+		c->todo.tail = c->blocked.tail;
+	} else {
+		c->slots[c->blocked.tail].todo_next = c->todo.head;
+		c->slots[c->todo.head].todo_prev = c->blocked.tail;
+	}
+	c->todo.head = c->blocked.head;
+	c->blocked = (struct scout__slot_list){SCOUT__NO_SLOT, SCOUT__NO_SLOT};
+}
