@@ -42,7 +42,7 @@ enum scout_lookup_mode {
 /*
  * Configuration. Set up by scout_client_config_init(), changed by scout_client_config_set() or by assigning fields; 0 and
  * NULL always mean "default". Strings are borrowed until scout_client_new() returns, which copies them. The table of
- * all keys, with defaults and ranges, is in the README and comes from scout_client_config_help().
+ * all keys, with defaults and ranges, is in docs/configuration.md and comes from scout_client_config_help().
  */
 struct scout_client_config {
 	uint32_t size;                         /* of this structure; set by scout_client_config_init() */
@@ -100,7 +100,7 @@ scout_client_config_init(struct scout_client_config *cfg)
  * Set one option by its name, as in a file or on a command line.
  *
  * @cfg    initialised by scout_client_config_init().
- * @key    borrowed for the call; one of the keys in the README.
+ * @key    borrowed for the call; one of the keys in docs/configuration.md.
  * @value  borrowed for the call; copied.
  * @err    receives one sentence that names the key, the value and what is allowed; may be NULL.
  *

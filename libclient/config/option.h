@@ -8,7 +8,7 @@
 
 /*
  * The option table: one row for each configuration key. It drives the string setter, range errors, --help of the tools, the
- * file reader and the table in the README, so none of them can drift from another.
+ * file reader and the table in docs/configuration.md, so none of them can drift from another.
  */
 
 enum scout__option_type {

@@ -7,7 +7,7 @@
 #include "option_parse.h"
 #include "thread.h"
 
-/* The option table as Markdown: for --help of the tools and for the README. Any thread. */
+/* The option table as Markdown: for --help of the tools and for docs/configuration.md. Any thread. */
 
 struct text {
 	char *buf;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prints the parts of the README that come from the code: the option tables and the error table. tests/docs/readme.sh
- * compares them with the file, and with --write puts them there.
+ * Prints the parts of docs/ that come from the code: the option tables and the error table. tests/docs/pages.sh
+ * compares them with the pages, and with --write puts them there.
  */
 #include <stdio.h>
 #include <stdlib.h>
