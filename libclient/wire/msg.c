@@ -6,7 +6,7 @@
 /*
  * DESIGN
  *
- * Frames and operation headers of the wire protocol, and what its numbers are called. The bodies are in msg_bodies.c.
+ * Frames and operation headers of the wire protocol, and what its numbers are called. The bodies are in msg_internal.h and its files.
  *
  * A frame is checked once, as a whole, before the first of its operations is looked at: "none of the operations of
  * such a frame is executed" needs no undoing then, and scout__frame_next() cannot fail half-way. The check reads 24

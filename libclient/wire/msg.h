@@ -14,7 +14,7 @@
  * "length" when the body is longer or shorter than its fields say. It looks neither at the opcode (but for one_u64)
  * nor at the status: the caller has dispatched.
  *
- * Frames and names: msg.c. Bodies: msg_bodies.c. Lease connection: msg_lease.c.
+ * Frames and names: msg.c. Bodies: msg_peer.c, msg_lookup.c, msg_transfer.c. Lease connection: msg_lease.c.
  */
 
 struct scout__str {

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bodies of what a client sends and gets: LOOKUP, ADMIT, FINISH, RESET, CLEAR. See msg_internal.h. Any thread. */
+#include "msg_internal.h"
+
+void
+scout__put_lookup(struct scout__writer *w, const struct scout__lookup_msg *m, unsigned hash_bytes)
+{
+	scout__put_u64(w, m->ticket);
+	scout__put_u32(w, m->n);
+	scout__put_u32(w, m->skip);
+	scout__put_u32(w, m->expect);
+	scout__put_u32(w, m->poll_timeout_ms);
+	scout__put_u32(w, m->poll_interval_ms);
+	scout__put_u16(w, m->group);
+	scout__put_u16(w, m->flags);
+	scout__put_str(w, m->tenant.p, m->tenant.len);
+	scout__put_hashes(w, m->hashes, m->n, hash_bytes);
+}
+
+static const char *
+lookup_bad_field(const struct scout__lookup_msg *m)
+{
+	if (m->ticket == 0)
+		return "ticket";
+	if (m->flags == (SCOUT_LOOKUP_RENEW | SCOUT_LOOKUP_AHEAD))
+		return "flags";
+	if (m->skip > m->n || (m->skip && m->flags & SCOUT_LOOKUP_AHEAD))
+		return "skip";
+	if (m->expect > m->n || (m->expect && m->flags & SCOUT_LOOKUP_RENEW))
+		return "expect";
+	if (m->group != 0)
+		return "group";
+	if (!scout__is_name(&m->tenant))
+		return "tenant";
+	return NULL;
+}
+
+int
+scout__get_lookup(const struct scout__op *op, unsigned hash_bytes, struct scout__lookup_msg *ret,
+		  const char **ret_field)
+{
+	struct scout__reader r = scout__body_of(op);
+	struct scout__lookup_msg m;
+	int status;
+
+	m.ticket = scout__get_u64(&r);
+	m.n = scout__get_u32(&r);
+	m.skip = scout__get_u32(&r);
+	m.expect = scout__get_u32(&r);
+	m.poll_timeout_ms = scout__get_u32(&r);
+	m.poll_interval_ms = scout__get_u32(&r);
+	m.group = scout__get_u16(&r);
+	m.flags = scout__get_u16(&r);
+	scout__get_view(&r, &m.tenant);
+	if (!r.bad && !scout__is_chunk_count(m.n))
+		return scout__body_fault(SCOUT_WIRE_RANGE, "n", ret_field);
+	m.hashes = scout__get_bytes(&r, (size_t)m.n * hash_bytes);
+	status = scout__body_judge(&r, m.flags & ~(unsigned)SCOUT_LOOKUP_FLAGS, lookup_bad_field(&m), ret_field);
+	if (status == SCOUT_WIRE_OK)
+		*ret = m;
+	return status;
+}
+
+void
+scout__put_lookup_reply(struct scout__writer *w, const struct scout__lookup_reply *m)
+{
+	scout__put_u32(w, m->hit);
+	scout__put_u32(w, m->l1);
+	scout__put_u32(w, m->l2);
+	scout__put_u32(w, m->limited);
+}
+
+static const char *
+lookup_reply_bad_field(const struct scout__lookup_reply *m)
+{
+	if (m->hit > SCOUT_MAX_CHUNKS)
+		return "hit";
+	if (m->l1 > m->hit)
+		return "l1";
+	if (m->l2 > m->hit)
+		return "l2";
+	if (m->limited > 1)
+		return "limited";
+	return NULL;
+}
+
+int
+scout__get_lookup_reply(const struct scout__op *op, struct scout__lookup_reply *ret, const char **ret_field)
+{
+	struct scout__reader r = scout__body_of(op);
+	struct scout__lookup_reply m;
+	int status;
+
+	m.hit = scout__get_u32(&r);
+	m.l1 = scout__get_u32(&r);
+	m.l2 = scout__get_u32(&r);
+	m.limited = scout__get_u32(&r);
+	status = scout__body_judge(&r, 0, lookup_reply_bad_field(&m), ret_field);
+	if (status == SCOUT_WIRE_OK)
+		*ret = m;
+	return status;
+}
+
+void
+scout__put_ahead_reply(struct scout__writer *w, const struct scout__ahead_reply *m)
+{
+	size_t bytes = ((size_t)m->known + 7) / 8;
+
+	scout__put_lookup_reply(w, &m->lookup);
+	scout__put_u32(w, m->known);
+	scout__put_u32(w, 0);
+	scout__put_bytes(w, m->present, bytes);
+	scout__put_bytes(w, m->in_l2, bytes);
+}
+
+int
+scout__get_ahead_reply(const struct scout__op *op, struct scout__ahead_reply *ret, const char **ret_field)
+{
+	struct scout__reader r = scout__body_of(op);
+	struct scout__ahead_reply m;
+	const char *bad;
+	uint32_t reserved;
+	int status;
+
+	m.lookup.hit = scout__get_u32(&r);
+	m.lookup.l1 = scout__get_u32(&r);
+	m.lookup.l2 = scout__get_u32(&r);
+	m.lookup.limited = scout__get_u32(&r);
+	m.known = scout__get_u32(&r);
+	reserved = scout__get_u32(&r);
+	bad = lookup_reply_bad_field(&m.lookup);
+	if (!r.bad && (m.known > SCOUT_MAX_CHUNKS || m.known < m.lookup.hit))
+		return scout__body_fault(SCOUT_WIRE_RANGE, "known", ret_field);
+	m.present = scout__get_bytes(&r, ((size_t)m.known + 7) / 8);
+	m.in_l2 = scout__get_bytes(&r, ((size_t)m.known + 7) / 8);
+	status = scout__body_judge(&r, reserved, bad, ret_field);
+	if (status == SCOUT_WIRE_OK)
+		*ret = m;
+	return status;
+}
+
+void
+scout__put_admit(struct scout__writer *w, const struct scout__admit_msg *m)
+{
+	scout__put_u64(w, m->ticket);
+	scout__put_u32(w, m->from);
+	scout__put_u32(w, m->to);
+}
+
+int
+scout__get_admit(const struct scout__op *op, struct scout__admit_msg *ret, const char **ret_field)
+{
+	struct scout__reader r = scout__body_of(op);
+	struct scout__admit_msg m;
+	int status;
+
+	m.ticket = scout__get_u64(&r);
+	m.from = scout__get_u32(&r);
+	m.to = scout__get_u32(&r);
+	status = scout__body_judge(&r, 0, NULL, ret_field);
+	if (status == SCOUT_WIRE_OK)
+		*ret = m;
+	return status;
+}
+
+void
+scout__put_admit_reply(struct scout__writer *w, uint32_t kept)
+{
+	scout__put_count(w, kept);
+}
+
+int
+scout__get_admit_reply(const struct scout__op *op, uint32_t *ret_kept, const char **ret_field)
+{
+	return scout__get_count(op, "kept", ret_kept, ret_field);
+}
+
+void
+scout__put_one_u64(struct scout__writer *w, uint64_t v)
+{
+	scout__put_u64(w, v);
+}
+
+int
+scout__get_one_u64(const struct scout__op *op, uint64_t *ret, const char **ret_field)
+{
+	struct scout__reader r = scout__body_of(op);
+	uint64_t v = scout__get_u64(&r);
+	const char *bad_field = NULL;
+	int status;
+
+	if (v == 0 && op->opcode == SCOUT_OP_RESET)
+		bad_field = "weights";
+	if (v == 0 && op->opcode == SCOUT_OP_CLEAR)
+		bad_field = "generation";
+	status = scout__body_judge(&r, 0, bad_field, ret_field);
+	if (status == SCOUT_WIRE_OK)
+		*ret = v;
+	return status;
+}
