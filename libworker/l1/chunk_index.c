@@ -164,8 +164,8 @@ scout__index_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uin
 	code = l1->policy->open(&index->policy_state, index->entries, index->max_entries, &l1->policy_args);
 	if (code)
 		goto err_release_arrays;
-	code = scout__queues_init(&index->temporary, &index->entries[0].node, sizeof(index->entries[0]),
-				  index->max_entries);
+	code = scout__chunked_queue_init(&index->temporary, &index->entries[0].node, sizeof(index->entries[0]),
+					 index->max_entries);
 	if (code)
 		goto err_close_policy;
 	scout__share_join(index);
@@ -194,7 +194,7 @@ scout__index_free(struct scout__chunk_index *index)
 	for (uint32_t i = 0; i < index->n_extents; i++)
 		scout__extent_free(&index->l1->pool, index->extents[i]);
 	index->l1->promised_bytes -= index->promised_bytes;
-	scout__queues_fini(&index->temporary);
+	scout__chunked_queue_fini(&index->temporary);
 	index->l1->policy->close(index->policy_state);
 	release_arrays(index);
 	free(index->extents);
@@ -501,6 +501,6 @@ scout__index_check(const struct scout__chunk_index *index)
 	SCOUT_ASSERT(promised_bytes == index->promised_bytes && promised_bytes <= index->l1->promised_bytes);
 	SCOUT_ASSERT(index->l1->promised_bytes <= index->l1->max_promised);
 	SCOUT_ASSERT(held_bytes == index->held_bytes && saving == index->n_saving);
-	scout__queues_check(&index->temporary);
+	scout__chunked_queue_check(&index->temporary);
 	index->l1->policy->check(index->policy_state, in_order - index->temporary.n[0]);
 }

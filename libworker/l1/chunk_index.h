@@ -151,9 +151,9 @@ struct scout__chunk_index {
 	uint32_t n_extents;
 	uint32_t cap_extents;
 	void *policy_state;
-	uint32_t n_saving;              /* entries that are being written to the second tier, and not stuck */
-	struct scout__queues temporary; /* in queue 0, the first to go at its head */
-	void *user;                     /* the owner's */
+	uint32_t n_saving;                      /* entries that are being written to the second tier, and not stuck */
+	struct scout__chunked_queues temporary; /* in queue 0, the first to go at its head */
+	void *user;                             /* the owner's */
 };
 
 /*

@@ -36,7 +36,7 @@ scout__order_insert(struct scout__chunk_index *index, uint32_t entry)
 
 	e->in_order = 1;
 	if (e->temporary) {
-		scout__queues_append(&index->temporary, 0, entry);
+		scout__chunked_queue_append(&index->temporary, 0, entry);
 		return;
 	}
 	index->l1->policy->insert(index->policy_state, entry,
@@ -51,7 +51,7 @@ scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout
 
 	e->in_order = 0;
 	if (e->temporary)
-		scout__queues_unlink(&index->temporary, entry);
+		scout__chunked_queue_unlink(&index->temporary, entry);
 	else
 		index->l1->policy->remove(index->policy_state, entry, why);
 }
@@ -59,7 +59,7 @@ scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout
 uint32_t
 scout__order_victim(struct scout__chunk_index *index)
 {
-	uint32_t entry = scout__queues_head(&index->temporary, 0);
+	uint32_t entry = scout__chunked_queue_head(&index->temporary, 0);
 
 	return entry != SCOUT__NO_ENTRY ? entry : index->l1->policy->victim(index->policy_state);
 }
@@ -67,7 +67,7 @@ scout__order_victim(struct scout__chunk_index *index)
 void
 scout__order_load_ahead(struct scout__chunk_index *index)
 {
-	uint32_t entry = scout__queues_head(&index->temporary, 0);
+	uint32_t entry = scout__chunked_queue_head(&index->temporary, 0);
 
 	if (entry == SCOUT__NO_ENTRY)
 		entry = index->l1->policy->soon(index->policy_state);

@@ -12,15 +12,15 @@
  * Purpose: the order of eviction, without the cache misses of a linked list. There, each element that is taken out of
  * the middle - and every promise takes one out - drags in the two that happened to be used before and after it.
  *
- * A queue is a list of strips. A strip has 256 slots, filled one after the other, each with the number of an element;
- * its head has a bit for each slot. An element's node says in which slot it is. So taking one out clears a bit, and
+ * A queue is a list of chunks (in this file always pieces of a queue, and not the cache's chunks of tokens). A chunk has
+ * 256 slots, filled one after the other, each with the number of an element; its head has a bit for each slot. An element's node says in which slot it is. So taking one out clears a bit, and
  * putting one in sets a bit and writes four bytes behind the last ones: the heads of a million elements are 256 KiB.
  *
- * A strip whose last element has left is free at once. Of those that only became thin, two neighbours that together
- * hold no more than JOIN are noted as sparse, and joined later: two joins, of at most JOIN moves each, when a strip is
+ * A chunk whose last element has left is free at once. Of those that only became thin, two neighbours that together
+ * hold no more than JOIN are noted as sparse, and joined later: two joins, of at most JOIN moves each, when a chunk is
  * begun. So no call takes longer than that, whatever was taken out before it; 256 calls pay for it; and there are never
- * more strips than cap_strips(): while a sparse pair is left, beginning a strip frees two for the one it takes, and
- * when none is left, every two neighbours hold more than JOIN. The newest strip of each queue takes no part, because it
+ * more chunks than cap_chunks(): while a sparse pair is left, beginning a chunk frees two for the one it takes, and
+ * when none is left, every two neighbours hold more than JOIN. The newest chunk of each queue takes no part, because it
  * is being filled.
  *
  * Joining touches what it moves: at worst 1.5 elements for each one that is put in, about none when elements are used
@@ -33,35 +33,35 @@
  * Threads: loop.
  */
 
-#define SLOTS SCOUT__STRIP_SLOTS
-#define STEP SCOUT__STRIP_STEP
+#define SLOTS SCOUT__QUEUE_CHUNK_SLOTS
+#define STEP SCOUT__QUEUE_CHUNK_STEP
 #define JOIN (6 * STEP)
 #define JOINS 2u
 #define AHEAD 8u /* of the head, elements that are loaded */
 #define WORDS (SLOTS / 64)
 
-_Static_assert(sizeof(struct scout__strip) == 64, "one cache line");
+_Static_assert(sizeof(struct scout__queue_chunk) == 64, "one cache line");
 
 /*
- * In a queue, without the newest strip, each two neighbours hold more than JOIN, but for a step of either; so one may
+ * In a queue, without the newest chunk, each two neighbours hold more than JOIN, but for a step of either; so one may
  * be over, and one has been begun.
  */
 static uint32_t
-cap_strips(uint32_t max)
+cap_chunks(uint32_t max)
 {
 	return (uint32_t)((uint64_t)max * 2 / (JOIN - STEP)) + 2 * SCOUT__QUEUES + 2;
 }
 
 static uint64_t
-block_bytes(uint32_t n_strips)
+block_bytes(uint32_t n_chunks)
 {
-	return n_strips * (sizeof(struct scout__strip) + SLOTS * sizeof(uint32_t));
+	return n_chunks * (sizeof(struct scout__queue_chunk) + SLOTS * sizeof(uint32_t));
 }
 
 int
-scout__queues_init(struct scout__queues *queues, struct scout__node *first, size_t stride, uint32_t max)
+scout__chunked_queue_init(struct scout__chunked_queues *queues, struct scout__node *first, size_t stride, uint32_t max)
 {
-	uint32_t cap = cap_strips(max);
+	uint32_t cap = cap_chunks(max);
 	void *block;
 
 	SCOUT_ASSERT(max <= SCOUT__MAX_QUEUED);
@@ -69,43 +69,43 @@ scout__queues_init(struct scout__queues *queues, struct scout__node *first, size
 		     0);
 	if (block == MAP_FAILED)
 		return SCOUT_ERR_NOMEM;
-	*queues = (struct scout__queues){
+	*queues = (struct scout__chunked_queues){
 		.nodes = (char *)first,
 		.stride = stride,
 		.max = max,
-		.strips = block,
-		.cap_strips = cap,
-		.free_strip = SCOUT__NO_ENTRY,
+		.chunks = block,
+		.cap_chunks = cap,
+		.free_chunk = SCOUT__NO_ENTRY,
 		.sparse = SCOUT__NO_ENTRY,
 	};
-	queues->slots = (uint32_t *)(void *)(queues->strips + cap);
+	queues->slots = (uint32_t *)(void *)(queues->chunks + cap);
 	for (uint32_t i = 0; i < SCOUT__QUEUES; i++)
 		queues->oldest[i] = queues->newest[i] = SCOUT__NO_ENTRY;
 	return 0;
 }
 
 void
-scout__queues_fini(struct scout__queues *queues)
+scout__chunked_queue_fini(struct scout__chunked_queues *queues)
 {
-	if (queues->strips)
-		(void)munmap(queues->strips, block_bytes(queues->cap_strips));
-	queues->strips = NULL;
+	if (queues->chunks)
+		(void)munmap(queues->chunks, block_bytes(queues->cap_chunks));
+	queues->chunks = NULL;
 }
 
 uint64_t
-scout__queues_bytes(const struct scout__queues *queues)
+scout__chunked_queue_bytes(const struct scout__chunked_queues *queues)
 {
 	return block_bytes(queues->max / SLOTS + 1);
 }
 
-/* ---- slots of a strip ---- */
+/* ---- slots of a chunk ---- */
 
 /* The first slot from @from on that is not empty; SLOTS: there is none. */
 static uint32_t
-slot_from(const struct scout__strip *strip, uint32_t from)
+slot_from(const struct scout__queue_chunk *chunk, uint32_t from)
 {
 	for (uint32_t word = from / 64; word < WORDS; word++) {
-		uint64_t bits = strip->stays[word];
+		uint64_t bits = chunk->stays[word];
 		uint32_t slot;
 
 		if (word == from / 64)
@@ -113,147 +113,147 @@ slot_from(const struct scout__strip *strip, uint32_t from)
 		if (!bits)
 			continue;
 		slot = word * 64 + (uint32_t)__builtin_ctzll(bits);
-		return slot < strip->end ? slot : SLOTS;
+		return slot < chunk->end ? slot : SLOTS;
 	}
 	return SLOTS;
 }
 
 uint32_t
-scout__queues_head(const struct scout__queues *queues, uint32_t queue)
+scout__chunked_queue_head(const struct scout__chunked_queues *queues, uint32_t queue)
 {
 	uint32_t s = queues->oldest[queue];
 	uint32_t slot;
 
 	if (s == SCOUT__NO_ENTRY)
 		return s;
-	slot = slot_from(&queues->strips[s], 0);
+	slot = slot_from(&queues->chunks[s], 0);
 	/* Who asks for the oldest one asks for the next ones soon, and they were not used for long. */
-	if (slot + AHEAD < queues->strips[s].end)
+	if (slot + AHEAD < queues->chunks[s].end)
 		__builtin_prefetch(scout__node_at(queues, queues->slots[s * SLOTS + slot + AHEAD]), 1);
 	return queues->slots[s * SLOTS + slot];
 }
 
 uint32_t
-scout__queues_next(const struct scout__queues *queues, uint32_t i)
+scout__chunked_queue_next(const struct scout__chunked_queues *queues, uint32_t i)
 {
 	uint32_t at = scout__node_at(queues, i)->at;
 	uint32_t s = at / SLOTS;
-	uint32_t slot = slot_from(&queues->strips[s], at % SLOTS + 1);
+	uint32_t slot = slot_from(&queues->chunks[s], at % SLOTS + 1);
 
 	if (slot < SLOTS)
 		return queues->slots[s * SLOTS + slot];
-	s = queues->strips[s].next;
-	return s == SCOUT__NO_ENTRY ? s : queues->slots[s * SLOTS + slot_from(&queues->strips[s], 0)];
+	s = queues->chunks[s].next;
+	return s == SCOUT__NO_ENTRY ? s : queues->slots[s * SLOTS + slot_from(&queues->chunks[s], 0)];
 }
 
-/* ---- which strips are sparse ---- */
+/* ---- which chunks are sparse ---- */
 
 /* What it holds, in steps: changes only when thinned() is told. */
 static uint32_t
-steps(const struct scout__strip *strip)
+steps(const struct scout__queue_chunk *chunk)
 {
-	return (strip->live + STEP - 1) / STEP;
+	return (chunk->live + STEP - 1) / STEP;
 }
 
 static bool
-is_sparse(const struct scout__queues *queues, uint32_t s)
+is_sparse(const struct scout__chunked_queues *queues, uint32_t s)
 {
-	const struct scout__strip *strip = &queues->strips[s];
+	const struct scout__queue_chunk *chunk = &queues->chunks[s];
 
-	if (strip->next == SCOUT__NO_ENTRY || strip->next == queues->newest[strip->queue])
+	if (chunk->next == SCOUT__NO_ENTRY || chunk->next == queues->newest[chunk->queue])
 		return false;
-	return steps(strip) + steps(&queues->strips[strip->next]) <= JOIN / STEP;
+	return steps(chunk) + steps(&queues->chunks[chunk->next]) <= JOIN / STEP;
 }
 
 static void
-sparse_add(struct scout__queues *queues, uint32_t s)
+sparse_add(struct scout__chunked_queues *queues, uint32_t s)
 {
-	struct scout__strip *strip = &queues->strips[s];
+	struct scout__queue_chunk *chunk = &queues->chunks[s];
 
-	strip->sparse = 1;
-	strip->sparse_prev = SCOUT__NO_ENTRY;
-	strip->sparse_next = queues->sparse;
+	chunk->sparse = 1;
+	chunk->sparse_prev = SCOUT__NO_ENTRY;
+	chunk->sparse_next = queues->sparse;
 	if (queues->sparse != SCOUT__NO_ENTRY)
-		queues->strips[queues->sparse].sparse_prev = s;
+		queues->chunks[queues->sparse].sparse_prev = s;
 	queues->sparse = s;
 }
 
 static void
-sparse_remove(struct scout__queues *queues, uint32_t s)
+sparse_remove(struct scout__chunked_queues *queues, uint32_t s)
 {
-	struct scout__strip *strip = &queues->strips[s];
+	struct scout__queue_chunk *chunk = &queues->chunks[s];
 
-	strip->sparse = 0;
-	if (strip->sparse_prev == SCOUT__NO_ENTRY)
-		queues->sparse = strip->sparse_next;
+	chunk->sparse = 0;
+	if (chunk->sparse_prev == SCOUT__NO_ENTRY)
+		queues->sparse = chunk->sparse_next;
 	else
-		queues->strips[strip->sparse_prev].sparse_next = strip->sparse_next;
-	if (strip->sparse_next != SCOUT__NO_ENTRY)
-		queues->strips[strip->sparse_next].sparse_prev = strip->sparse_prev;
+		queues->chunks[chunk->sparse_prev].sparse_next = chunk->sparse_next;
+	if (chunk->sparse_next != SCOUT__NO_ENTRY)
+		queues->chunks[chunk->sparse_next].sparse_prev = chunk->sparse_prev;
 }
 
 /* @s, if there is one, or the next one has changed. */
 static void
-judge(struct scout__queues *queues, uint32_t s)
+judge(struct scout__chunked_queues *queues, uint32_t s)
 {
 	bool sparse;
 
 	if (s == SCOUT__NO_ENTRY)
 		return;
 	sparse = is_sparse(queues, s);
-	if (sparse && !queues->strips[s].sparse)
+	if (sparse && !queues->chunks[s].sparse)
 		sparse_add(queues, s);
-	else if (!sparse && queues->strips[s].sparse)
+	else if (!sparse && queues->chunks[s].sparse)
 		sparse_remove(queues, s);
 }
 
-/* ---- strips of a queue ---- */
+/* ---- chunks of a queue ---- */
 
 /* Out of its queue, and free. Nothing is in it. */
 static void
-strip_free(struct scout__queues *queues, uint32_t s)
+chunk_free(struct scout__chunked_queues *queues, uint32_t s)
 {
-	struct scout__strip *strip = &queues->strips[s];
+	struct scout__queue_chunk *chunk = &queues->chunks[s];
 
-	if (strip->sparse)
+	if (chunk->sparse)
 		sparse_remove(queues, s);
-	if (strip->prev == SCOUT__NO_ENTRY)
-		queues->oldest[strip->queue] = strip->next;
+	if (chunk->prev == SCOUT__NO_ENTRY)
+		queues->oldest[chunk->queue] = chunk->next;
 	else
-		queues->strips[strip->prev].next = strip->next;
-	if (strip->next == SCOUT__NO_ENTRY)
-		queues->newest[strip->queue] = strip->prev;
+		queues->chunks[chunk->prev].next = chunk->next;
+	if (chunk->next == SCOUT__NO_ENTRY)
+		queues->newest[chunk->queue] = chunk->prev;
 	else
-		queues->strips[strip->next].prev = strip->prev;
-	strip->next = queues->free_strip;
-	queues->free_strip = s;
+		queues->chunks[chunk->next].prev = chunk->prev;
+	chunk->next = queues->free_chunk;
+	queues->free_chunk = s;
 	queues->n_used--;
 }
 
 void
-scout__queues_thinned(struct scout__queues *queues, uint32_t s)
+scout__chunked_queue_thinned(struct scout__chunked_queues *queues, uint32_t s)
 {
-	struct scout__strip *strip = &queues->strips[s];
-	uint32_t prev = strip->prev;
-	bool newest = strip->next == SCOUT__NO_ENTRY;
+	struct scout__queue_chunk *chunk = &queues->chunks[s];
+	uint32_t prev = chunk->prev;
+	bool newest = chunk->next == SCOUT__NO_ENTRY;
 
-	if (strip->live == 0) {
-		strip_free(queues, s);
+	if (chunk->live == 0) {
+		chunk_free(queues, s);
 		if (newest && prev != SCOUT__NO_ENTRY)
-			judge(queues, queues->strips[prev].prev);
+			judge(queues, queues->chunks[prev].prev);
 	} else {
 		judge(queues, s);
 	}
 	judge(queues, prev);
 }
 
-/* Move what is in strip @from into the slots of @to from @slot on, in order. Returns the slot behind. */
+/* Move what is in chunk @from into the slots of @to from @slot on, in order. Returns the slot behind. */
 static uint32_t
-move_all(struct scout__queues *queues, uint32_t from, uint32_t to, uint32_t slot)
+move_all(struct scout__chunked_queues *queues, uint32_t from, uint32_t to, uint32_t slot)
 {
-	const struct scout__strip *strip = &queues->strips[from];
+	const struct scout__queue_chunk *chunk = &queues->chunks[from];
 
-	for (uint32_t at = slot_from(strip, 0); at < SLOTS; at = slot_from(strip, at + 1), slot++) {
+	for (uint32_t at = slot_from(chunk, 0); at < SLOTS; at = slot_from(chunk, at + 1), slot++) {
 		uint32_t i = queues->slots[from * SLOTS + at];
 
 		queues->slots[to * SLOTS + slot] = i;
@@ -263,64 +263,64 @@ move_all(struct scout__queues *queues, uint32_t from, uint32_t to, uint32_t slot
 }
 
 static void
-load_ahead(const struct scout__queues *queues, uint32_t s)
+load_ahead(const struct scout__chunked_queues *queues, uint32_t s)
 {
-	const struct scout__strip *strip = &queues->strips[s];
+	const struct scout__queue_chunk *chunk = &queues->chunks[s];
 
-	for (uint32_t at = slot_from(strip, 0); at < SLOTS; at = slot_from(strip, at + 1))
+	for (uint32_t at = slot_from(chunk, 0); at < SLOTS; at = slot_from(chunk, at + 1))
 		__builtin_prefetch(scout__node_at(queues, queues->slots[s * SLOTS + at]), 1);
 }
 
 /* What is in @s and in the next one, into @s. */
 static void
-join(struct scout__queues *queues, uint32_t s)
+join(struct scout__chunked_queues *queues, uint32_t s)
 {
-	struct scout__strip *strip = &queues->strips[s];
-	uint32_t next = strip->next;
+	struct scout__queue_chunk *chunk = &queues->chunks[s];
+	uint32_t next = chunk->next;
 	uint32_t live;
 
 	load_ahead(queues, s);
 	load_ahead(queues, next);
 	live = move_all(queues, next, s, move_all(queues, s, s, 0));
-	strip->live = strip->end = (uint16_t)live;
-	memset(strip->stays, 0xff, sizeof(strip->stays));
-	strip_free(queues, next);
+	chunk->live = chunk->end = (uint16_t)live;
+	memset(chunk->stays, 0xff, sizeof(chunk->stays));
+	chunk_free(queues, next);
 	judge(queues, s);
-	judge(queues, strip->prev);
+	judge(queues, chunk->prev);
 }
 
 static uint32_t
-strip_take(struct scout__queues *queues)
+chunk_take(struct scout__chunked_queues *queues)
 {
-	uint32_t s = queues->free_strip;
+	uint32_t s = queues->free_chunk;
 
 	queues->n_used++;
 	if (s != SCOUT__NO_ENTRY) {
-		queues->free_strip = queues->strips[s].next;
+		queues->free_chunk = queues->chunks[s].next;
 		return s;
 	}
-	SCOUT_ASSERT(queues->n_strips < queues->cap_strips);
-	return queues->n_strips++;
+	SCOUT_ASSERT(queues->n_chunks < queues->cap_chunks);
+	return queues->n_chunks++;
 }
 
 uint32_t
-scout__queues_extend(struct scout__queues *queues, uint32_t queue)
+scout__chunked_queue_extend(struct scout__chunked_queues *queues, uint32_t queue)
 {
-	uint32_t s = strip_take(queues);
+	uint32_t s = chunk_take(queues);
 	uint32_t prev = queues->newest[queue];
 
-	queues->strips[s] = (struct scout__strip){
+	queues->chunks[s] = (struct scout__queue_chunk){
 		.prev = prev,
 		.next = SCOUT__NO_ENTRY,
 		.queue = queue & 3,
 	};
-	memset(queues->strips[s].stays, 0xff, sizeof(queues->strips[s].stays));
+	memset(queues->chunks[s].stays, 0xff, sizeof(queues->chunks[s].stays));
 	queues->newest[queue] = s;
 	if (prev == SCOUT__NO_ENTRY) {
 		queues->oldest[queue] = s;
 	} else {
-		queues->strips[prev].next = s;
-		judge(queues, queues->strips[prev].prev);
+		queues->chunks[prev].next = s;
+		judge(queues, queues->chunks[prev].prev);
 	}
 	for (uint32_t joins = 0; joins < JOINS && queues->sparse != SCOUT__NO_ENTRY; joins++)
 		join(queues, queues->sparse);
@@ -330,23 +330,23 @@ scout__queues_extend(struct scout__queues *queues, uint32_t queue)
 /* ---- check ---- */
 
 static void
-check_strip(const struct scout__queues *queues, uint32_t s)
+check_chunk(const struct scout__chunked_queues *queues, uint32_t s)
 {
-	const struct scout__strip *strip = &queues->strips[s];
+	const struct scout__queue_chunk *chunk = &queues->chunks[s];
 	uint32_t live = 0;
 
-	for (uint32_t slot = slot_from(strip, 0); slot < SLOTS; slot = slot_from(strip, slot + 1)) {
+	for (uint32_t slot = slot_from(chunk, 0); slot < SLOTS; slot = slot_from(chunk, slot + 1)) {
 		const struct scout__node *node = scout__node_at(queues, queues->slots[s * SLOTS + slot]);
 
-		SCOUT_ASSERT(node->at == s * SLOTS + slot && node->queue == strip->queue);
+		SCOUT_ASSERT(node->at == s * SLOTS + slot && node->queue == chunk->queue);
 		live++;
 	}
-	SCOUT_ASSERT(live > 0 && live == strip->live && strip->end <= SLOTS);
-	SCOUT_ASSERT(strip->sparse == is_sparse(queues, s));
+	SCOUT_ASSERT(live > 0 && live == chunk->live && chunk->end <= SLOTS);
+	SCOUT_ASSERT(chunk->sparse == is_sparse(queues, s));
 }
 
 void
-scout__queues_check(const struct scout__queues *queues)
+scout__chunked_queue_check(const struct scout__chunked_queues *queues)
 {
 	uint32_t n_used = 0;
 	uint32_t n_sparse = 0;
@@ -355,21 +355,21 @@ scout__queues_check(const struct scout__queues *queues)
 		uint32_t prev = SCOUT__NO_ENTRY;
 		uint32_t seen = 0;
 
-		for (uint32_t s = queues->oldest[queue]; s != SCOUT__NO_ENTRY; s = queues->strips[s].next) {
-			SCOUT_ASSERT(queues->strips[s].prev == prev && queues->strips[s].queue == queue);
-			check_strip(queues, s);
-			seen += queues->strips[s].live;
-			n_sparse += queues->strips[s].sparse;
+		for (uint32_t s = queues->oldest[queue]; s != SCOUT__NO_ENTRY; s = queues->chunks[s].next) {
+			SCOUT_ASSERT(queues->chunks[s].prev == prev && queues->chunks[s].queue == queue);
+			check_chunk(queues, s);
+			seen += queues->chunks[s].live;
+			n_sparse += queues->chunks[s].sparse;
 			SCOUT_ASSERT(++n_used <= queues->n_used);
 			prev = s;
 		}
 		SCOUT_ASSERT(queues->newest[queue] == prev && seen == queues->n[queue]);
 	}
 	SCOUT_ASSERT(n_used == queues->n_used);
-	for (uint32_t s = queues->sparse; s != SCOUT__NO_ENTRY; s = queues->strips[s].sparse_next)
-		SCOUT_ASSERT(queues->strips[s].sparse && n_sparse-- > 0);
+	for (uint32_t s = queues->sparse; s != SCOUT__NO_ENTRY; s = queues->chunks[s].sparse_next)
+		SCOUT_ASSERT(queues->chunks[s].sparse && n_sparse-- > 0);
 	SCOUT_ASSERT(n_sparse == 0);
-	for (uint32_t s = queues->free_strip; s != SCOUT__NO_ENTRY; s = queues->strips[s].next)
-		SCOUT_ASSERT(n_used++ < queues->n_strips);
-	SCOUT_ASSERT(n_used == queues->n_strips);
+	for (uint32_t s = queues->free_chunk; s != SCOUT__NO_ENTRY; s = queues->chunks[s].next)
+		SCOUT_ASSERT(n_used++ < queues->n_chunks);
+	SCOUT_ASSERT(n_used == queues->n_chunks);
 }

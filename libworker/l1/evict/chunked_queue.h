@@ -17,13 +17,13 @@
  */
 
 #define SCOUT__QUEUES 4u
-#define SCOUT__STRIP_SLOTS 256u
+#define SCOUT__QUEUE_CHUNK_SLOTS 256u
 #define SCOUT__MAX_QUEUED (1u << 30) /* slots must have numbers of 32 bits */
 
 /* A part of a queue: slots in the order of their age, of which some are empty. One cache line. */
-struct scout__strip {
-	uint64_t stays[SCOUT__STRIP_SLOTS / 64]; /* a bit for each slot: what was put there was not taken out */
-	uint32_t prev, next;                     /* in its queue; next: those that are free, too */
+struct scout__queue_chunk {
+	uint64_t stays[SCOUT__QUEUE_CHUNK_SLOTS / 64]; /* a bit for each slot: what was put there was not taken out */
+	uint32_t prev, next;                           /* in its queue; next: those that are free, too */
 	uint32_t sparse_prev, sparse_next;
 	uint16_t end;  /* slots from here on were not used yet */
 	uint16_t live; /* elements in those before */
@@ -31,24 +31,24 @@ struct scout__strip {
 	uint8_t sparse; /* what it and the next one hold fits well into one */
 } __attribute__((aligned(64)));
 
-struct scout__queues {
-	char *nodes;                    /* of element 0 */
-	size_t stride;                  /* bytes from one element's node to the next */
-	struct scout__strip *strips;    /* cap_strips, mapped lazily */
-	uint32_t *slots;                /* elements, SCOUT__STRIP_SLOTS for each strip; mapped lazily */
-	uint32_t max;                   /* elements */
-	uint32_t cap_strips;            /* enough for whatever order calls come in */
-	uint32_t n_strips;              /* that were ever used */
-	uint32_t n_used;                /* that are */
-	uint32_t free_strip;            /* the first of the others */
-	uint32_t sparse;                /* the first of those that can be joined with the next one */
-	uint32_t oldest[SCOUT__QUEUES]; /* strips */
+struct scout__chunked_queues {
+	char *nodes;                       /* of element 0 */
+	size_t stride;                     /* bytes from one element's node to the next */
+	struct scout__queue_chunk *chunks; /* cap_chunks, mapped lazily */
+	uint32_t *slots;                   /* elements, SCOUT__QUEUE_CHUNK_SLOTS for each chunk; mapped lazily */
+	uint32_t max;                      /* elements */
+	uint32_t cap_chunks;               /* enough for whatever order calls come in */
+	uint32_t n_chunks;                 /* that were ever used */
+	uint32_t n_used;                   /* that are */
+	uint32_t free_chunk;               /* the first of the others */
+	uint32_t sparse;                   /* the first of those that can be joined with the next one */
+	uint32_t oldest[SCOUT__QUEUES];    /* chunks */
 	uint32_t newest[SCOUT__QUEUES];
 	uint32_t n[SCOUT__QUEUES]; /* elements */
 };
 
 static inline struct scout__node *
-scout__node_at(const struct scout__queues *queues, uint32_t i)
+scout__node_at(const struct scout__chunked_queues *queues, uint32_t i)
 {
 	return (struct scout__node *)(void *)(queues->nodes + i * queues->stride);
 }
@@ -57,69 +57,70 @@ scout__node_at(const struct scout__queues *queues, uint32_t i)
  * For up to @max elements, at most MAX_QUEUED, whose nodes lie @stride bytes apart from @first on. Returns 0 or
  * SCOUT_ERR_NOMEM. Memory is used as it is touched.
  */
-int scout__queues_init(struct scout__queues *queues, struct scout__node *first, size_t stride, uint32_t max);
-void scout__queues_fini(struct scout__queues *queues);
+int scout__chunked_queue_init(struct scout__chunked_queues *queues, struct scout__node *first, size_t stride,
+			      uint32_t max);
+void scout__chunked_queue_fini(struct scout__chunked_queues *queues);
 /* Of memory, when all elements are in queues that nobody left yet. */
-uint64_t scout__queues_bytes(const struct scout__queues *queues);
+uint64_t scout__chunked_queue_bytes(const struct scout__chunked_queues *queues);
 
 /* The oldest element of a queue, and the next newer one of an element; or SCOUT__NO_ENTRY. */
-uint32_t scout__queues_head(const struct scout__queues *queues, uint32_t queue);
-uint32_t scout__queues_next(const struct scout__queues *queues, uint32_t i);
+uint32_t scout__chunked_queue_head(const struct scout__chunked_queues *queues, uint32_t queue);
+uint32_t scout__chunked_queue_next(const struct scout__chunked_queues *queues, uint32_t i);
 
 /* Whether @i is the newest element of its queue. */
 static inline bool
-scout__queues_is_tail(const struct scout__queues *queues, uint32_t i)
+scout__chunked_queue_is_tail(const struct scout__chunked_queues *queues, uint32_t i)
 {
 	const struct scout__node *node = scout__node_at(queues, i);
 	uint32_t s = queues->newest[node->queue];
 
-	/* The rest of the time, it is in the same strip and those behind it have been taken out. */
-	return node->at == s * SCOUT__STRIP_SLOTS + queues->strips[s].end - 1 ||
-	       (node->at / SCOUT__STRIP_SLOTS == s && scout__queues_next(queues, i) == SCOUT__NO_ENTRY);
+	/* The rest of the time, it is in the same chunk and those behind it have been taken out. */
+	return node->at == s * SCOUT__QUEUE_CHUNK_SLOTS + queues->chunks[s].end - 1 ||
+	       (node->at / SCOUT__QUEUE_CHUNK_SLOTS == s && scout__chunked_queue_next(queues, i) == SCOUT__NO_ENTRY);
 }
 
 /* Debug and tests: every invariant of chunked_queue.c. */
-void scout__queues_check(const struct scout__queues *queues);
+void scout__chunked_queue_check(const struct scout__chunked_queues *queues);
 
-/* Of chunked_queue.c: a new newest strip; strip @s has become empty, or thinner by a step. */
-uint32_t scout__queues_extend(struct scout__queues *queues, uint32_t queue);
-void scout__queues_thinned(struct scout__queues *queues, uint32_t s);
+/* Of chunked_queue.c: a new newest chunk; chunk @s has become empty, or thinner by a step. */
+uint32_t scout__chunked_queue_extend(struct scout__chunked_queues *queues, uint32_t queue);
+void scout__chunked_queue_thinned(struct scout__chunked_queues *queues, uint32_t s);
 
-/* Who may be joined is looked at when a strip has lost that many. */
-#define SCOUT__STRIP_STEP 32u
+/* Who may be joined is looked at when a chunk has lost that many. */
+#define SCOUT__QUEUE_CHUNK_STEP 32u
 
 static inline void
-scout__queues_append(struct scout__queues *queues, uint32_t queue, uint32_t i)
+scout__chunked_queue_append(struct scout__chunked_queues *queues, uint32_t queue, uint32_t i)
 {
 	struct scout__node *node = scout__node_at(queues, i);
 	uint32_t s = queues->newest[queue];
-	struct scout__strip *strip;
+	struct scout__queue_chunk *chunk;
 	uint32_t slot;
 
-	if (s == SCOUT__NO_ENTRY || queues->strips[s].end == SCOUT__STRIP_SLOTS)
-		s = scout__queues_extend(queues, queue);
-	strip = &queues->strips[s];
-	slot = strip->end++;
-	strip->live++;
-	node->at = s * SCOUT__STRIP_SLOTS + slot;
+	if (s == SCOUT__NO_ENTRY || queues->chunks[s].end == SCOUT__QUEUE_CHUNK_SLOTS)
+		s = scout__chunked_queue_extend(queues, queue);
+	chunk = &queues->chunks[s];
+	slot = chunk->end++;
+	chunk->live++;
+	node->at = s * SCOUT__QUEUE_CHUNK_SLOTS + slot;
 	node->queue = queue & 3;
 	queues->slots[node->at] = i;
 	queues->n[queue]++;
 }
 
 static inline void
-scout__queues_unlink(struct scout__queues *queues, uint32_t i)
+scout__chunked_queue_unlink(struct scout__chunked_queues *queues, uint32_t i)
 {
 	const struct scout__node *node = scout__node_at(queues, i);
-	uint32_t s = node->at / SCOUT__STRIP_SLOTS;
-	uint32_t slot = node->at % SCOUT__STRIP_SLOTS;
-	struct scout__strip *strip = &queues->strips[s];
+	uint32_t s = node->at / SCOUT__QUEUE_CHUNK_SLOTS;
+	uint32_t slot = node->at % SCOUT__QUEUE_CHUNK_SLOTS;
+	struct scout__queue_chunk *chunk = &queues->chunks[s];
 
-	strip->stays[slot / 64] &= ~(UINT64_C(1) << slot % 64);
-	strip->live--;
+	chunk->stays[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+	chunk->live--;
 	queues->n[node->queue]--;
-	if (strip->live % SCOUT__STRIP_STEP == 0)
-		scout__queues_thinned(queues, s);
+	if (chunk->live % SCOUT__QUEUE_CHUNK_STEP == 0)
+		scout__chunked_queue_thinned(queues, s);
 }
 
 #endif

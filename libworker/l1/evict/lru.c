@@ -12,7 +12,7 @@
  */
 
 struct lru {
-	struct scout__queues queues; /* only queue 0; first: a test walks it */
+	struct scout__chunked_queues queues; /* only queue 0; first: a test walks it */
 	struct scout__entry *entries;
 };
 
@@ -26,7 +26,7 @@ lru_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries, c
 	if (!lru)
 		return SCOUT_ERR_NOMEM;
 	lru->entries = entries;
-	code = scout__queues_init(&lru->queues, &entries[0].node, sizeof(entries[0]), max_entries);
+	code = scout__chunked_queue_init(&lru->queues, &entries[0].node, sizeof(entries[0]), max_entries);
 	if (code) {
 		free(lru);
 		return code;
@@ -40,7 +40,7 @@ lru_close(void *state)
 {
 	struct lru *lru = state;
 
-	scout__queues_fini(&lru->queues);
+	scout__chunked_queue_fini(&lru->queues);
 	free(lru);
 }
 
@@ -50,7 +50,7 @@ lru_insert(void *state, uint32_t entry, enum scout__insert why)
 	struct lru *lru = state;
 
 	(void)why; /* new and unpinned are both the most recent */
-	scout__queues_append(&lru->queues, 0, entry);
+	scout__chunked_queue_append(&lru->queues, 0, entry);
 }
 
 static void
@@ -59,7 +59,7 @@ lru_remove(void *state, uint32_t entry, enum scout__remove why)
 	struct lru *lru = state;
 
 	(void)why; /* it comes back as the most recent, or not at all */
-	scout__queues_unlink(&lru->queues, entry);
+	scout__chunked_queue_unlink(&lru->queues, entry);
 }
 
 static void
@@ -69,10 +69,10 @@ lru_accessed(void *state, uint32_t entry, enum scout__access how, uint32_t depth
 
 	(void)how; /* order of use, whatever the use */
 	(void)depth;
-	if (scout__queues_is_tail(&lru->queues, entry))
+	if (scout__chunked_queue_is_tail(&lru->queues, entry))
 		return;
-	scout__queues_unlink(&lru->queues, entry);
-	scout__queues_append(&lru->queues, 0, entry);
+	scout__chunked_queue_unlink(&lru->queues, entry);
+	scout__chunked_queue_append(&lru->queues, 0, entry);
 }
 
 static void
@@ -87,7 +87,7 @@ lru_soon(const void *state)
 {
 	const struct lru *lru = state;
 
-	return scout__queues_head(&lru->queues, 0);
+	return scout__chunked_queue_head(&lru->queues, 0);
 }
 
 static uint32_t
@@ -103,10 +103,10 @@ lru_check(void *state, uint32_t n)
 {
 	const struct lru *lru = state;
 
-	scout__queues_check(&lru->queues);
+	scout__chunked_queue_check(&lru->queues);
 	SCOUT_ASSERT(lru->queues.n[0] == n);
-	for (uint32_t at = scout__queues_head(&lru->queues, 0); at != SCOUT__NO_ENTRY;
-	     at = scout__queues_next(&lru->queues, at)) {
+	for (uint32_t at = scout__chunked_queue_head(&lru->queues, 0); at != SCOUT__NO_ENTRY;
+	     at = scout__chunked_queue_next(&lru->queues, at)) {
 		SCOUT_ASSERT(lru->entries[at].in_order);
 		n--;
 	}
@@ -118,7 +118,7 @@ lru_bytes(const void *state)
 {
 	const struct lru *lru = state;
 
-	return sizeof(*lru) + scout__queues_bytes(&lru->queues);
+	return sizeof(*lru) + scout__chunked_queue_bytes(&lru->queues);
 }
 
 const struct scout__evict_ops scout__evict_lru = {

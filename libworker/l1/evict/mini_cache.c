@@ -49,7 +49,7 @@ static const struct scout__evict_args candidates[] = {
 	{.share = 30, .cut = 8},
 };
 
-#define N_SIMS (sizeof(candidates) / sizeof(candidates[0]))
+#define N_MINIS (sizeof(candidates) / sizeof(candidates[0]))
 #define MIN_SAMPLE 512u
 #define MAX_SHIFT 9u
 /* A decision every so many sampled uses: four for each turnover of a cache that hits nothing. */
@@ -66,7 +66,7 @@ struct element {
 	uint32_t chain; /* the next one in the same bucket */
 };
 
-struct sim {
+struct mini_cache {
 	struct scout__segmented order;
 	struct element *elements;
 	uint32_t *buckets; /* first element, plus 1 */
@@ -78,7 +78,7 @@ struct sim {
 	double last;       /* of the last one */
 };
 
-struct scout__shadow {
+struct scout__mini_caches {
 	uint32_t shift;
 	uint32_t cap; /* elements of a simulation that are not ghosts */
 	uint32_t max_cap;
@@ -89,158 +89,158 @@ struct scout__shadow {
 	uint32_t choice;
 	uint64_t bytes; /* of the block behind all simulations */
 	char *block;
-	struct sim sims[N_SIMS];
+	struct mini_cache caches[N_MINIS];
 };
 
 static uint64_t
-sim_bytes(const struct scout__shadow *shadow)
+mini_bytes(const struct scout__mini_caches *minis)
 {
-	return (uint64_t)shadow->n_elements * sizeof(struct element) +
-	       ((uint64_t)shadow->bucket_mask + 1) * sizeof(uint32_t);
+	return (uint64_t)minis->n_elements * sizeof(struct element) +
+	       ((uint64_t)minis->bucket_mask + 1) * sizeof(uint32_t);
 }
 
 int
-scout__shadow_new(uint32_t max_entries, struct scout__shadow **ret_shadow)
+scout__mini_cache_new(uint32_t max_entries, struct scout__mini_caches **ret_minis)
 {
-	struct scout__shadow *shadow = calloc(1, sizeof(*shadow));
+	struct scout__mini_caches *minis = calloc(1, sizeof(*minis));
 	uint32_t buckets = 16;
 	void *block;
 
-	if (!shadow)
+	if (!minis)
 		return SCOUT_ERR_NOMEM;
-	while (shadow->shift < MAX_SHIFT && max_entries >> (shadow->shift + 1) >= MIN_SAMPLE)
-		shadow->shift++;
-	shadow->cap = shadow->max_cap = (max_entries >> shadow->shift) + 1;
-	shadow->n_elements = shadow->max_cap * 2 + shadow->max_cap / 4;
-	while (buckets < shadow->n_elements)
+	while (minis->shift < MAX_SHIFT && max_entries >> (minis->shift + 1) >= MIN_SAMPLE)
+		minis->shift++;
+	minis->cap = minis->max_cap = (max_entries >> minis->shift) + 1;
+	minis->n_elements = minis->max_cap * 2 + minis->max_cap / 4;
+	while (buckets < minis->n_elements)
 		buckets *= 2;
-	shadow->bucket_mask = buckets - 1;
-	shadow->bytes = sim_bytes(shadow) * N_SIMS;
+	minis->bucket_mask = buckets - 1;
+	minis->bytes = mini_bytes(minis) * N_MINIS;
 	/* Zeroes that cost nothing until they are used. */
-	block = mmap(NULL, shadow->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	block = mmap(NULL, minis->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (block == MAP_FAILED) {
-		free(shadow);
+		free(minis);
 		return SCOUT_ERR_NOMEM;
 	}
-	shadow->block = block;
-	for (uint32_t i = 0; i < N_SIMS; i++) {
-		struct sim *sim = &shadow->sims[i];
+	minis->block = block;
+	for (uint32_t i = 0; i < N_MINIS; i++) {
+		struct mini_cache *mini = &minis->caches[i];
 
-		sim->elements = (struct element *)(void *)(shadow->block + sim_bytes(shadow) * i);
-		sim->buckets = (uint32_t *)(void *)(sim->elements + shadow->n_elements);
-		if (scout__queues_init(&sim->order.queues, &sim->elements[0].node, sizeof(sim->elements[0]),
-				       shadow->n_elements)) {
-			scout__shadow_free(shadow);
+		mini->elements = (struct element *)(void *)(minis->block + mini_bytes(minis) * i);
+		mini->buckets = (uint32_t *)(void *)(mini->elements + minis->n_elements);
+		if (scout__chunked_queue_init(&mini->order.queues, &mini->elements[0].node, sizeof(mini->elements[0]),
+					      minis->n_elements)) {
+			scout__mini_cache_free(minis);
 			return SCOUT_ERR_NOMEM;
 		}
-		sim->order.args = candidates[i];
+		mini->order.args = candidates[i];
 	}
-	*ret_shadow = shadow;
+	*ret_minis = minis;
 	return 0;
 }
 
 void
-scout__shadow_free(struct scout__shadow *shadow)
+scout__mini_cache_free(struct scout__mini_caches *minis)
 {
-	if (!shadow)
+	if (!minis)
 		return;
-	for (uint32_t i = 0; i < N_SIMS; i++)
-		scout__queues_fini(&shadow->sims[i].order.queues);
-	(void)munmap(shadow->block, shadow->bytes);
-	free(shadow);
+	for (uint32_t i = 0; i < N_MINIS; i++)
+		scout__chunked_queue_fini(&minis->caches[i].order.queues);
+	(void)munmap(minis->block, minis->bytes);
+	free(minis);
 }
 
 bool
-scout__shadow_samples(const struct scout__shadow *shadow, uint64_t print)
+scout__mini_cache_samples(const struct scout__mini_caches *minis, uint64_t print)
 {
-	return print >> 32 << (32 - shadow->shift) << 32 == 0;
+	return print >> 32 << (32 - minis->shift) << 32 == 0;
 }
 
 /* ---- one simulation ---- */
 
 /* The word that leads to the element of @print, or the 0 at the end of its chain. */
 static uint32_t *
-find(const struct scout__shadow *shadow, const struct sim *sim, uint32_t print)
+find(const struct scout__mini_caches *minis, const struct mini_cache *mini, uint32_t print)
 {
-	uint32_t *at = &sim->buckets[print & shadow->bucket_mask];
+	uint32_t *at = &mini->buckets[print & minis->bucket_mask];
 
-	while (*at && sim->elements[*at - 1].print != print)
-		at = &sim->elements[*at - 1].chain;
+	while (*at && mini->elements[*at - 1].print != print)
+		at = &mini->elements[*at - 1].chain;
 	return at;
 }
 
 /* Make the next victim a ghost. */
 static void
-evict(struct sim *sim)
+evict(struct mini_cache *mini)
 {
-	uint32_t victim = scout__segmented_victim(&sim->order);
+	uint32_t victim = scout__segmented_victim(&mini->order);
 
-	scout__queues_unlink(&sim->order.queues, victim);
-	scout__queues_append(&sim->order.queues, SCOUT__GHOST, victim);
-	sim->order.live--;
+	scout__chunked_queue_unlink(&mini->order.queues, victim);
+	scout__chunked_queue_append(&mini->order.queues, SCOUT__GHOST, victim);
+	mini->order.live--;
 }
 
 /* An element that is in no list and no chain. */
 static uint32_t
-element_take(const struct scout__shadow *shadow, struct sim *sim)
+element_take(const struct scout__mini_caches *minis, struct mini_cache *mini)
 {
-	uint32_t i = scout__queues_head(&sim->order.queues, SCOUT__GHOST);
+	uint32_t i = scout__chunked_queue_head(&mini->order.queues, SCOUT__GHOST);
 	uint32_t *at;
 
-	if (sim->n_used < shadow->n_elements && sim->order.queues.n[SCOUT__GHOST] < shadow->cap + shadow->cap / 4)
-		return sim->n_used++;
+	if (mini->n_used < minis->n_elements && mini->order.queues.n[SCOUT__GHOST] < minis->cap + minis->cap / 4)
+		return mini->n_used++;
 	SCOUT_ASSERT(i != SCOUT__NO_ENTRY);
-	at = find(shadow, sim, sim->elements[i].print);
-	*at = sim->elements[i].chain;
-	scout__queues_unlink(&sim->order.queues, i);
+	at = find(minis, mini, mini->elements[i].print);
+	*at = mini->elements[i].chain;
+	scout__chunked_queue_unlink(&mini->order.queues, i);
 	return i;
 }
 
 /* @print is used and was not in the cache: it comes in, protected when it is a ghost. */
 static uint32_t
-sim_store(const struct scout__shadow *shadow, struct sim *sim, uint32_t print)
+mini_store(const struct scout__mini_caches *minis, struct mini_cache *mini, uint32_t print)
 {
-	uint32_t *at = find(shadow, sim, print);
+	uint32_t *at = find(minis, mini, print);
 	uint32_t queue = SCOUT__PROBATION;
 	uint32_t i;
 
 	if (*at) {
 		i = *at - 1;
-		scout__queues_unlink(&sim->order.queues, i);
+		scout__chunked_queue_unlink(&mini->order.queues, i);
 		queue = SCOUT__PROTECTED;
 	}
 	/* Two at most, for when the chunk index lost entries to another namespace: it adjusts little by little. */
-	for (uint32_t n = 0; n < 2 && sim->order.live >= shadow->cap; n++)
-		evict(sim);
+	for (uint32_t n = 0; n < 2 && mini->order.live >= minis->cap; n++)
+		evict(mini);
 	if (queue == SCOUT__PROBATION) {
-		i = element_take(shadow, sim);
-		at = find(shadow, sim, print);
-		sim->elements[i].print = print;
-		sim->elements[i].chain = 0;
+		i = element_take(minis, mini);
+		at = find(minis, mini, print);
+		mini->elements[i].print = print;
+		mini->elements[i].chain = 0;
 		*at = i + 1;
 	}
-	scout__segmented_put(&sim->order, queue, i);
-	sim->order.live++;
+	scout__segmented_put(&mini->order, queue, i);
+	mini->order.live++;
 	return i;
 }
 
 static bool
-is_resident(const struct sim *sim, uint32_t link)
+is_resident(const struct mini_cache *mini, uint32_t link)
 {
-	return link && sim->elements[link - 1].node.queue != SCOUT__GHOST;
+	return link && mini->elements[link - 1].node.queue != SCOUT__GHOST;
 }
 
 static void
-sim_accessed(const struct scout__shadow *shadow, struct sim *sim, uint32_t print, enum scout__access how,
-	     uint32_t depth)
+mini_accessed(const struct scout__mini_caches *minis, struct mini_cache *mini, uint32_t print, enum scout__access how,
+	      uint32_t depth)
 {
-	uint32_t link = *find(shadow, sim, print);
+	uint32_t link = *find(minis, mini, print);
 
-	if (is_resident(sim, link)) {
-		sim->hits += how == SCOUT__ACCESS_READ;
-		scout__segmented_accessed(&sim->order, link - 1, how, depth);
+	if (is_resident(mini, link)) {
+		mini->hits += how == SCOUT__ACCESS_READ;
+		scout__segmented_accessed(&mini->order, link - 1, how, depth);
 	} else if (how == SCOUT__ACCESS_READ) {
-		scout__segmented_accessed(&sim->order, sim_store(shadow, sim, print), SCOUT__ACCESS_STORED, depth);
+		scout__segmented_accessed(&mini->order, mini_store(minis, mini, print), SCOUT__ACCESS_STORED, depth);
 	}
 }
 
@@ -248,141 +248,141 @@ sim_accessed(const struct scout__shadow *shadow, struct sim *sim, uint32_t print
 
 /* What candidate @i surely gains on LRU, in parts of all uses: the mean less what chance may have done. */
 static double
-sure_gain(const struct scout__shadow *shadow, uint32_t i)
+sure_gain(const struct scout__mini_caches *minis, uint32_t i)
 {
-	const struct sim *sim = &shadow->sims[i];
-	double variance = sim->square - sim->mean * sim->mean;
+	const struct mini_cache *mini = &minis->caches[i];
+	double variance = mini->square - mini->mean * mini->mean;
 	double deviation = sqrt(variance > 0 ? variance : 0); /* of a period */
 
 	/* The workload has changed: what it has gained before does not count. */
-	if (sim->recent < 0 || sim->last < -MAX_LOSS)
+	if (mini->recent < 0 || mini->last < -MAX_LOSS)
 		return -1;
-	return sim->mean - DOUBT * deviation / sqrt(shadow->periods);
+	return mini->mean - DOUBT * deviation / sqrt(minis->periods);
 }
 
 static void
-note_period(struct scout__shadow *shadow, struct sim *sim, uint32_t lru_hits)
+note_period(struct scout__mini_caches *minis, struct mini_cache *mini, uint32_t lru_hits)
 {
-	double gain = ((double)sim->hits - lru_hits) / shadow->uses;
+	double gain = ((double)mini->hits - lru_hits) / minis->uses;
 
-	sim->mean += (gain - sim->mean) / shadow->periods;
-	sim->square += (gain * gain - sim->square) / shadow->periods;
-	sim->last = gain;
-	sim->recent += (gain - sim->recent) / (shadow->periods < RECENT ? shadow->periods : RECENT);
-	sim->hits = 0;
+	mini->mean += (gain - mini->mean) / minis->periods;
+	mini->square += (gain * gain - mini->square) / minis->periods;
+	mini->last = gain;
+	mini->recent += (gain - mini->recent) / (minis->periods < RECENT ? minis->periods : RECENT);
+	mini->hits = 0;
 }
 
 static void
-decide(struct scout__shadow *shadow)
+decide(struct scout__mini_caches *minis)
 {
-	uint32_t lru_hits = shadow->sims[0].hits;
+	uint32_t lru_hits = minis->caches[0].hits;
 	uint32_t best = 0;
 	double best_gain = MIN_GAIN;
 
-	if (shadow->periods < MEMORY)
-		shadow->periods++;
-	for (uint32_t i = 0; i < N_SIMS; i++)
-		note_period(shadow, &shadow->sims[i], lru_hits);
-	shadow->uses = 0;
+	if (minis->periods < MEMORY)
+		minis->periods++;
+	for (uint32_t i = 0; i < N_MINIS; i++)
+		note_period(minis, &minis->caches[i], lru_hits);
+	minis->uses = 0;
 	/* Who is chosen stays while it gains anything, unless another one gains clearly more. */
-	if (shadow->choice) {
-		double gain = sure_gain(shadow, shadow->choice);
+	if (minis->choice) {
+		double gain = sure_gain(minis, minis->choice);
 
 		if (gain > 0) {
-			best = shadow->choice;
+			best = minis->choice;
 			best_gain = gain + MIN_GAIN;
 		}
 	}
-	for (uint32_t i = 1; i < N_SIMS; i++) {
-		double gain = sure_gain(shadow, i);
+	for (uint32_t i = 1; i < N_MINIS; i++) {
+		double gain = sure_gain(minis, i);
 
 		if (gain > best_gain) {
 			best_gain = gain;
 			best = i;
 		}
 	}
-	shadow->choice = best;
+	minis->choice = best;
 }
 
 static void
-count_use(struct scout__shadow *shadow)
+count_use(struct scout__mini_caches *minis)
 {
-	if (++shadow->uses >= PERIOD(shadow->cap))
-		decide(shadow);
+	if (++minis->uses >= PERIOD(minis->cap))
+		decide(minis);
 }
 
 void
-scout__shadow_created(struct scout__shadow *shadow, uint64_t print)
+scout__mini_cache_created(struct scout__mini_caches *minis, uint64_t print)
 {
 	uint32_t key = (uint32_t)print;
 
-	for (uint32_t i = 0; i < N_SIMS; i++) {
-		struct sim *sim = &shadow->sims[i];
+	for (uint32_t i = 0; i < N_MINIS; i++) {
+		struct mini_cache *mini = &minis->caches[i];
 
-		if (is_resident(sim, *find(shadow, sim, key))) {
+		if (is_resident(mini, *find(minis, mini, key))) {
 			/* Only the chunk index had evicted it. */
-			sim->hits++;
-			scout__segmented_accessed(&sim->order, *find(shadow, sim, key) - 1, SCOUT__ACCESS_READ, 0);
+			mini->hits++;
+			scout__segmented_accessed(&mini->order, *find(minis, mini, key) - 1, SCOUT__ACCESS_READ, 0);
 		} else {
-			(void)sim_store(shadow, sim, key);
+			(void)mini_store(minis, mini, key);
 		}
 	}
-	count_use(shadow);
+	count_use(minis);
 }
 
 void
-scout__shadow_accessed(struct scout__shadow *shadow, uint64_t print, enum scout__access how, uint32_t depth)
+scout__mini_cache_accessed(struct scout__mini_caches *minis, uint64_t print, enum scout__access how, uint32_t depth)
 {
-	for (uint32_t i = 0; i < N_SIMS; i++)
-		sim_accessed(shadow, &shadow->sims[i], (uint32_t)print, how, depth);
+	for (uint32_t i = 0; i < N_MINIS; i++)
+		mini_accessed(minis, &minis->caches[i], (uint32_t)print, how, depth);
 	if (how == SCOUT__ACCESS_READ)
-		count_use(shadow);
+		count_use(minis);
 }
 
 void
-scout__shadow_full(struct scout__shadow *shadow, uint32_t live)
+scout__mini_cache_full(struct scout__mini_caches *minis, uint32_t live)
 {
-	uint32_t cap = live >> shadow->shift;
+	uint32_t cap = live >> minis->shift;
 
 	if (cap == 0)
 		cap = 1;
-	shadow->cap = cap < shadow->max_cap ? cap : shadow->max_cap;
+	minis->cap = cap < minis->max_cap ? cap : minis->max_cap;
 }
 
 struct scout__evict_args
-scout__shadow_choice(const struct scout__shadow *shadow)
+scout__mini_cache_choice(const struct scout__mini_caches *minis)
 {
-	return candidates[shadow->choice];
+	return candidates[minis->choice];
 }
 
 uint64_t
-scout__shadow_bytes(const struct scout__shadow *shadow)
+scout__mini_cache_bytes(const struct scout__mini_caches *minis)
 {
-	return sizeof(*shadow) + shadow->bytes + scout__queues_bytes(&shadow->sims[0].order.queues) * N_SIMS;
+	return sizeof(*minis) + minis->bytes + scout__chunked_queue_bytes(&minis->caches[0].order.queues) * N_MINIS;
 }
 
 static void
-check_sim(const struct scout__shadow *shadow, const struct sim *sim)
+check_mini(const struct scout__mini_caches *minis, const struct mini_cache *mini)
 {
-	const uint32_t *n = sim->order.queues.n;
+	const uint32_t *n = mini->order.queues.n;
 	uint32_t chained = 0;
 
-	scout__queues_check(&sim->order.queues);
-	SCOUT_ASSERT(n[SCOUT__SPARE] + n[SCOUT__PROBATION] + n[SCOUT__PROTECTED] == sim->order.live);
-	SCOUT_ASSERT(sim->order.live + n[SCOUT__GHOST] == sim->n_used);
-	SCOUT_ASSERT(sim->n_used <= shadow->n_elements);
-	for (uint32_t b = 0; b <= shadow->bucket_mask; b++) {
-		for (uint32_t at = sim->buckets[b]; at; at = sim->elements[at - 1].chain) {
-			SCOUT_ASSERT((sim->elements[at - 1].print & shadow->bucket_mask) == b);
+	scout__chunked_queue_check(&mini->order.queues);
+	SCOUT_ASSERT(n[SCOUT__SPARE] + n[SCOUT__PROBATION] + n[SCOUT__PROTECTED] == mini->order.live);
+	SCOUT_ASSERT(mini->order.live + n[SCOUT__GHOST] == mini->n_used);
+	SCOUT_ASSERT(mini->n_used <= minis->n_elements);
+	for (uint32_t b = 0; b <= minis->bucket_mask; b++) {
+		for (uint32_t at = mini->buckets[b]; at; at = mini->elements[at - 1].chain) {
+			SCOUT_ASSERT((mini->elements[at - 1].print & minis->bucket_mask) == b);
 			chained++;
 		}
 	}
-	SCOUT_ASSERT(chained == sim->n_used);
+	SCOUT_ASSERT(chained == mini->n_used);
 }
 
 void
-scout__shadow_check(const struct scout__shadow *shadow)
+scout__mini_cache_check(const struct scout__mini_caches *minis)
 {
-	for (uint32_t i = 0; i < N_SIMS; i++)
-		check_sim(shadow, &shadow->sims[i]);
+	for (uint32_t i = 0; i < N_MINIS; i++)
+		check_mini(minis, &minis->caches[i]);
 }

@@ -35,7 +35,7 @@ enum {
 };
 
 struct s3fifo {
-	struct scout__queues queues;
+	struct scout__chunked_queues queues;
 	struct scout__entry *entries;
 	struct scout__ghost ghost;
 	uint32_t share;
@@ -53,7 +53,7 @@ s3fifo_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries
 	code = scout__ghost_init(&s->ghost, max_entries);
 	if (code)
 		goto err_free;
-	code = scout__queues_init(&s->queues, &entries[0].node, sizeof(entries[0]), max_entries);
+	code = scout__chunked_queue_init(&s->queues, &entries[0].node, sizeof(entries[0]), max_entries);
 	if (code)
 		goto err_free_ghost;
 	s->entries = entries;
@@ -73,7 +73,7 @@ s3fifo_close(void *state)
 {
 	struct s3fifo *s = state;
 
-	scout__queues_fini(&s->queues);
+	scout__chunked_queue_fini(&s->queues);
 	scout__ghost_fini(&s->ghost);
 	free(s);
 }
@@ -89,7 +89,7 @@ s3fifo_insert(void *state, uint32_t entry, enum scout__insert why)
 		e->policy_bits = 0;
 		e->node.queue = scout__ghost_take(&s->ghost, scout__fingerprint(e), s->live) ? MAIN : SMALL;
 	}
-	scout__queues_append(&s->queues, e->node.queue, entry);
+	scout__chunked_queue_append(&s->queues, e->node.queue, entry);
 }
 
 static void
@@ -98,7 +98,7 @@ s3fifo_remove(void *state, uint32_t entry, enum scout__remove why)
 	struct s3fifo *s = state;
 	const struct scout__entry *e = &s->entries[entry];
 
-	scout__queues_unlink(&s->queues, entry);
+	scout__chunked_queue_unlink(&s->queues, entry);
 	if (why != SCOUT__REMOVE_GONE)
 		return;
 	s->live--;
@@ -127,8 +127,8 @@ s3fifo_read_finished(void *state, uint32_t entry)
 static void
 move_to_main(struct s3fifo *s, uint32_t entry)
 {
-	scout__queues_unlink(&s->queues, entry);
-	scout__queues_append(&s->queues, MAIN, entry);
+	scout__chunked_queue_unlink(&s->queues, entry);
+	scout__chunked_queue_append(&s->queues, MAIN, entry);
 }
 
 /* The head of the queue whose turn it is; SCOUT__NO_ENTRY when both are empty. */
@@ -137,7 +137,7 @@ next_head(const struct s3fifo *s)
 {
 	bool main_full = (uint64_t)s->queues.n[MAIN] * 100 > (uint64_t)(100 - s->share) * s->live;
 
-	return scout__queues_head(&s->queues, main_full || s->queues.n[SMALL] == 0 ? MAIN : SMALL);
+	return scout__chunked_queue_head(&s->queues, main_full || s->queues.n[SMALL] == 0 ? MAIN : SMALL);
 }
 
 static uint32_t
@@ -173,11 +173,11 @@ s3fifo_check(void *state, uint32_t n)
 {
 	const struct s3fifo *s = state;
 
-	scout__queues_check(&s->queues);
+	scout__chunked_queue_check(&s->queues);
 	SCOUT_ASSERT(s->queues.n[SMALL] + s->queues.n[MAIN] == n && s->live >= n);
 	for (uint32_t queue = 0; queue < 2; queue++)
-		for (uint32_t at = scout__queues_head(&s->queues, queue); at != SCOUT__NO_ENTRY;
-		     at = scout__queues_next(&s->queues, at))
+		for (uint32_t at = scout__chunked_queue_head(&s->queues, queue); at != SCOUT__NO_ENTRY;
+		     at = scout__chunked_queue_next(&s->queues, at))
 			SCOUT_ASSERT(s->entries[at].in_order);
 }
 
@@ -186,7 +186,7 @@ s3fifo_bytes(const void *state)
 {
 	const struct s3fifo *s = state;
 
-	return sizeof(*s) + scout__queues_bytes(&s->queues) + scout__ghost_bytes(&s->ghost);
+	return sizeof(*s) + scout__chunked_queue_bytes(&s->queues) + scout__ghost_bytes(&s->ghost);
 }
 
 const struct scout__evict_ops scout__evict_s3fifo = {

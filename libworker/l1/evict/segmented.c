@@ -30,7 +30,7 @@ struct segmented {
 	struct scout__segmented order;
 	struct scout__entry *entries;
 	struct scout__ghost ghost;
-	struct scout__shadow *shadow; /* NULL: share and cut are fixed */
+	struct scout__mini_caches *minis; /* NULL: share and cut are fixed */
 };
 
 static int
@@ -44,7 +44,7 @@ open_fixed(void **ret_state, struct scout__entry *entries, uint32_t max_entries,
 	code = scout__ghost_init(&s->ghost, max_entries);
 	if (code)
 		goto err_free;
-	code = scout__queues_init(&s->order.queues, &entries[0].node, sizeof(entries[0]), max_entries);
+	code = scout__chunked_queue_init(&s->order.queues, &entries[0].node, sizeof(entries[0]), max_entries);
 	if (code)
 		goto err_free_ghost;
 	s->order.args = *args;
@@ -64,8 +64,8 @@ segmented_close(void *state)
 {
 	struct segmented *s = state;
 
-	scout__shadow_free(s->shadow);
-	scout__queues_fini(&s->order.queues);
+	scout__mini_cache_free(s->minis);
+	scout__chunked_queue_fini(&s->order.queues);
 	scout__ghost_fini(&s->ghost);
 	free(s);
 }
@@ -81,7 +81,7 @@ open_adaptive(void **ret_state, struct scout__entry *entries, uint32_t max_entri
 	if (code)
 		return code;
 	s = state;
-	code = scout__shadow_new(max_entries, &s->shadow);
+	code = scout__mini_cache_new(max_entries, &s->minis);
 	if (code) {
 		segmented_close(state);
 		return code;
@@ -98,9 +98,9 @@ created(struct segmented *s, uint32_t entry)
 
 	s->order.live++;
 	node->queue = scout__ghost_take(&s->ghost, print, s->order.live) ? SCOUT__PROTECTED : SCOUT__PROBATION;
-	node->sampled = s->shadow && scout__shadow_samples(s->shadow, print);
+	node->sampled = s->minis && scout__mini_cache_samples(s->minis, print);
 	if (node->sampled)
-		scout__shadow_created(s->shadow, print);
+		scout__mini_cache_created(s->minis, print);
 }
 
 static void
@@ -119,12 +119,12 @@ segmented_remove(void *state, uint32_t entry, enum scout__remove why)
 {
 	struct segmented *s = state;
 
-	scout__queues_unlink(&s->order.queues, entry);
+	scout__chunked_queue_unlink(&s->order.queues, entry);
 	if (why != SCOUT__REMOVE_GONE)
 		return;
 	scout__ghost_add(&s->ghost, scout__fingerprint(&s->entries[entry]));
-	if (s->shadow)
-		scout__shadow_full(s->shadow, s->order.live);
+	if (s->minis)
+		scout__mini_cache_full(s->minis, s->order.live);
 	s->order.live--;
 }
 
@@ -140,8 +140,8 @@ segmented_accessed(void *state, uint32_t entry, enum scout__access how, uint32_t
 		e->policy_bits = depth < UINT8_MAX ? (uint8_t)depth : UINT8_MAX;
 	if (!e->node.sampled)
 		return;
-	scout__shadow_accessed(s->shadow, scout__fingerprint(e), how, e->policy_bits);
-	s->order.args = scout__shadow_choice(s->shadow);
+	scout__mini_cache_accessed(s->minis, scout__fingerprint(e), how, e->policy_bits);
+	s->order.args = scout__mini_cache_choice(s->minis);
 }
 
 static void
@@ -169,17 +169,17 @@ static void
 segmented_check(void *state, uint32_t n)
 {
 	const struct segmented *s = state;
-	const struct scout__queues *queues = &s->order.queues;
+	const struct scout__chunked_queues *queues = &s->order.queues;
 
-	scout__queues_check(queues);
+	scout__chunked_queue_check(queues);
 	SCOUT_ASSERT(queues->n[SCOUT__SPARE] + queues->n[SCOUT__PROBATION] + queues->n[SCOUT__PROTECTED] == n);
 	SCOUT_ASSERT(queues->n[SCOUT__GHOST] == 0 && s->order.live >= n);
 	for (uint32_t queue = 0; queue < SCOUT__QUEUES; queue++)
-		for (uint32_t at = scout__queues_head(queues, queue); at != SCOUT__NO_ENTRY;
-		     at = scout__queues_next(queues, at))
+		for (uint32_t at = scout__chunked_queue_head(queues, queue); at != SCOUT__NO_ENTRY;
+		     at = scout__chunked_queue_next(queues, at))
 			SCOUT_ASSERT(s->entries[at].in_order);
-	if (s->shadow)
-		scout__shadow_check(s->shadow);
+	if (s->minis)
+		scout__mini_cache_check(s->minis);
 }
 
 static uint64_t
@@ -187,8 +187,8 @@ segmented_bytes(const void *state)
 {
 	const struct segmented *s = state;
 
-	return sizeof(*s) + scout__queues_bytes(&s->order.queues) + scout__ghost_bytes(&s->ghost) +
-	       (s->shadow ? scout__shadow_bytes(s->shadow) : 0);
+	return sizeof(*s) + scout__chunked_queue_bytes(&s->order.queues) + scout__ghost_bytes(&s->ghost) +
+	       (s->minis ? scout__mini_cache_bytes(s->minis) : 0);
 }
 
 const struct scout__evict_ops scout__evict_slru = {

@@ -25,7 +25,7 @@ enum {
 };
 
 struct scout__segmented {
-	struct scout__queues queues;
+	struct scout__chunked_queues queues;
 	struct scout__evict_args args; /* share 100: as LRU */
 	uint32_t live;                 /* elements that exist, pinned or not: the share is of them */
 	uint64_t moves;
@@ -37,7 +37,7 @@ struct scout__segmented {
 static inline void
 scout__segmented_put(struct scout__segmented *s, uint32_t queue, uint32_t i)
 {
-	scout__queues_append(&s->queues, queue, i);
+	scout__chunked_queue_append(&s->queues, queue, i);
 	scout__node_at(&s->queues, i)->stamp = (s->moves++ / SCOUT__MOVES_PER_STAMP) & 0x1fffffff;
 }
 
@@ -52,9 +52,9 @@ scout__segmented_accessed(struct scout__segmented *s, uint32_t i, enum scout__ac
 	else if (queue != SCOUT__PROTECTED)
 		queue = s->args.cut && depth >= s->args.cut ? SCOUT__SPARE : SCOUT__PROBATION;
 	/* As after every unpin: it is the newest there already. */
-	if (queue == from && scout__queues_is_tail(&s->queues, i))
+	if (queue == from && scout__chunked_queue_is_tail(&s->queues, i))
 		return;
-	scout__queues_unlink(&s->queues, i);
+	scout__chunked_queue_unlink(&s->queues, i);
 	scout__segmented_put(s, queue, i);
 }
 
@@ -73,17 +73,17 @@ scout__segmented_older(const struct scout__segmented *s, uint32_t a, uint32_t b)
 static inline uint32_t
 scout__segmented_victim(const struct scout__segmented *s)
 {
-	const struct scout__queues *q = &s->queues;
-	uint32_t spare = scout__queues_head(q, SCOUT__SPARE);
-	uint32_t young = scout__segmented_older(s, spare, scout__queues_head(q, SCOUT__PROBATION));
+	const struct scout__chunked_queues *q = &s->queues;
+	uint32_t spare = scout__chunked_queue_head(q, SCOUT__SPARE);
+	uint32_t young = scout__segmented_older(s, spare, scout__chunked_queue_head(q, SCOUT__PROBATION));
 	uint32_t n_protected = q->n[SCOUT__PROTECTED];
 
 	if (s->args.cut && spare != SCOUT__NO_ENTRY)
 		return spare;
 	if (s->args.share >= 100)
-		return scout__segmented_older(s, young, scout__queues_head(q, SCOUT__PROTECTED));
+		return scout__segmented_older(s, young, scout__chunked_queue_head(q, SCOUT__PROTECTED));
 	if ((uint64_t)n_protected * 100 > (uint64_t)(100 - s->args.share) * s->live || young == SCOUT__NO_ENTRY)
-		return scout__queues_head(q, SCOUT__PROTECTED);
+		return scout__chunked_queue_head(q, SCOUT__PROTECTED);
 	return young;
 }
 

@@ -84,14 +84,14 @@ START_TEST(segmented_stamps_compare_rightly_when_they_wrap)
 	} elements[2];
 	struct scout__segmented s = {.args = {.share = 100}};
 
-	ck_assert_int_eq(scout__queues_init(&s.queues, &elements[0].node, sizeof(elements[0]), 2), 0);
+	ck_assert_int_eq(scout__chunked_queue_init(&s.queues, &elements[0].node, sizeof(elements[0]), 2), 0);
 	s.moves = UINT64_C(0x20000000) * SCOUT__MOVES_PER_STAMP - 1;
 	scout__segmented_put(&s, SCOUT__PROTECTED, 0);
 	scout__segmented_put(&s, SCOUT__PROBATION, 1);
 	ck_assert_uint_eq(elements[0].node.stamp, 0x1fffffff);
 	ck_assert_uint_eq(elements[1].node.stamp, 0);
 	ck_assert_uint_eq(scout__segmented_victim(&s), 0);
-	scout__queues_fini(&s.queues);
+	scout__chunked_queue_fini(&s.queues);
 }
 END_TEST
 
@@ -345,36 +345,36 @@ END_TEST
 
 /* A key that the chunk index has, whatever the simulations have. */
 static void
-use(struct scout__shadow *shadow, uint32_t key)
+use(struct scout__mini_caches *minis, uint32_t key)
 {
 	uint64_t print = (key + UINT64_C(1)) * UINT64_C(0x9e3779b97f4a7c15);
 
-	ck_assert(scout__shadow_samples(shadow, print));
-	scout__shadow_accessed(shadow, print, SCOUT__ACCESS_READ, 0);
+	ck_assert(scout__mini_cache_samples(minis, print));
+	scout__mini_cache_accessed(minis, print, SCOUT__ACCESS_READ, 0);
 }
 
-START_TEST(shadow_leaves_lru_for_a_gain_and_comes_back_at_once)
+START_TEST(mini_caches_leave_lru_for_a_gain_and_comes_back_at_once)
 {
 	enum {
 		N = 600
 	}; /* few enough for all keys to be in the sample */
-	struct scout__shadow *shadow;
+	struct scout__mini_caches *minis;
 	uint32_t fresh = N;
 
 	rig_random = 11;
-	ck_assert_int_eq(scout__shadow_new(N, &shadow), 0);
-	ck_assert_uint_eq(scout__shadow_choice(shadow).share, 100);
+	ck_assert_int_eq(scout__mini_cache_new(N, &minis), 0);
+	ck_assert_uint_eq(scout__mini_cache_choice(minis).share, 100);
 	for (uint32_t i = 0; i < 40 * N; i++)
-		use(shadow, rig_draw(3) ? fresh++ : (uint32_t)rig_draw(N / 2));
-	ck_assert_uint_lt(scout__shadow_choice(shadow).share, 100);
+		use(minis, rig_draw(3) ? fresh++ : (uint32_t)rig_draw(N / 2));
+	ck_assert_uint_lt(scout__mini_cache_choice(minis).share, 100);
 	/*
 	 * Nearly as many keys as fit, and all of them once more: only LRU keeps them. The long past does not delay it.
 	 */
 	for (uint32_t i = 0; i < 2 * (N - N / 10); i++)
-		use(shadow, fresh + i % (N - N / 10));
-	ck_assert_uint_eq(scout__shadow_choice(shadow).share, 100);
-	scout__shadow_check(shadow);
-	scout__shadow_free(shadow);
+		use(minis, fresh + i % (N - N / 10));
+	ck_assert_uint_eq(scout__mini_cache_choice(minis).share, 100);
+	scout__mini_cache_check(minis);
+	scout__mini_cache_free(minis);
 }
 END_TEST
 
@@ -446,7 +446,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, adaptive_gains_what_a_fixed_share_gains_on_hot_and_cold_keys, 0, 2);
 	tcase_add_loop_test(tc, adaptive_loses_nothing_to_lru_where_recency_is_all, 0, 2);
 	tcase_add_test(tc, adaptive_comes_back_to_lru_when_the_uses_change);
-	tcase_add_test(tc, shadow_leaves_lru_for_a_gain_and_comes_back_at_once);
+	tcase_add_test(tc, mini_caches_leave_lru_for_a_gain_and_comes_back_at_once);
 	tcase_add_test(tc, adaptive_follows_a_bank_that_gives_slots_to_another_namespace);
 	tcase_add_test(tc, adaptive_costs_at_most_fourteen_bytes_an_entry_in_large_banks);
 	suite_add_tcase(suite, tc);

@@ -325,7 +325,7 @@ compare_chunk(uint32_t i)
 static SCOUT_ON_LOOP void
 compare_all(void)
 {
-	const struct scout__queues *queues = cache->policy_state;
+	const struct scout__chunked_queues *queues = cache->policy_state;
 	uint32_t at = l1.policy->victim(cache->policy_state);
 
 	model_assert(l1.promised_bytes == model_promised() * cache->chunk_bytes);
@@ -337,7 +337,7 @@ compare_all(void)
 	for (uint32_t n = 0; n < m.n_order; n++) {
 		model_assert(at != SCOUT__NO_ENTRY);
 		model_assert(at == m.chunks[m.order[n]].handle.entry);
-		at = scout__queues_next(queues, at);
+		at = scout__chunked_queue_next(queues, at);
 	}
 	model_assert(at == SCOUT__NO_ENTRY);
 }

@@ -13,7 +13,7 @@ static struct element {
 	uint32_t key;
 	struct scout__node node;
 } elements[N];
-static struct scout__queues queues;
+static struct scout__chunked_queues queues;
 static uint64_t seed;
 
 static uint32_t
@@ -26,26 +26,26 @@ draw(uint32_t below)
 static void
 open_for(uint32_t max)
 {
-	ck_assert_int_eq(scout__queues_init(&queues, &elements[0].node, sizeof(elements[0]), max), 0);
+	ck_assert_int_eq(scout__chunked_queue_init(&queues, &elements[0].node, sizeof(elements[0]), max), 0);
 }
 
 START_TEST(queues_keep_order_and_know_their_ends)
 {
 	open_for(N);
-	ck_assert_uint_eq(scout__queues_head(&queues, 0), SCOUT__NO_ENTRY);
+	ck_assert_uint_eq(scout__chunked_queue_head(&queues, 0), SCOUT__NO_ENTRY);
 	for (uint32_t i = 0; i < 1000; i++) {
-		scout__queues_append(&queues, i % 3, i);
-		ck_assert(scout__queues_is_tail(&queues, i));
-		ck_assert(i < 3 || !scout__queues_is_tail(&queues, i - 3));
+		scout__chunked_queue_append(&queues, i % 3, i);
+		ck_assert(scout__chunked_queue_is_tail(&queues, i));
+		ck_assert(i < 3 || !scout__chunked_queue_is_tail(&queues, i - 3));
 	}
 	for (uint32_t i = 0; i < 1000; i++) {
-		ck_assert_uint_eq(scout__queues_head(&queues, i % 3), i);
-		ck_assert_uint_eq(scout__queues_next(&queues, i), i + 3 < 1000 ? i + 3 : SCOUT__NO_ENTRY);
-		scout__queues_unlink(&queues, i);
-		scout__queues_check(&queues);
+		ck_assert_uint_eq(scout__chunked_queue_head(&queues, i % 3), i);
+		ck_assert_uint_eq(scout__chunked_queue_next(&queues, i), i + 3 < 1000 ? i + 3 : SCOUT__NO_ENTRY);
+		scout__chunked_queue_unlink(&queues, i);
+		scout__chunked_queue_check(&queues);
 	}
 	ck_assert_uint_eq(queues.n_used, 0);
-	scout__queues_fini(&queues);
+	scout__chunked_queue_fini(&queues);
 }
 END_TEST
 
@@ -53,18 +53,18 @@ START_TEST(queues_tail_is_found_behind_those_that_were_taken_out)
 {
 	open_for(N);
 	for (uint32_t i = 0; i < 300; i++)
-		scout__queues_append(&queues, 0, i);
-	/* In the newest strip, and back over its begin. */
+		scout__chunked_queue_append(&queues, 0, i);
+	/* In the newest chunk, and back over its begin. */
 	for (uint32_t i = 300; i-- > 1;) {
-		scout__queues_unlink(&queues, i);
-		ck_assert(scout__queues_is_tail(&queues, i - 1));
-		ck_assert(i < 2 || !scout__queues_is_tail(&queues, i - 2));
+		scout__chunked_queue_unlink(&queues, i);
+		ck_assert(scout__chunked_queue_is_tail(&queues, i - 1));
+		ck_assert(i < 2 || !scout__chunked_queue_is_tail(&queues, i - 2));
 	}
-	scout__queues_append(&queues, 0, 5);
-	ck_assert(scout__queues_is_tail(&queues, 5));
-	ck_assert(!scout__queues_is_tail(&queues, 0));
-	scout__queues_check(&queues);
-	scout__queues_fini(&queues);
+	scout__chunked_queue_append(&queues, 0, 5);
+	ck_assert(scout__chunked_queue_is_tail(&queues, 5));
+	ck_assert(!scout__chunked_queue_is_tail(&queues, 0));
+	scout__chunked_queue_check(&queues);
+	scout__chunked_queue_fini(&queues);
 }
 END_TEST
 
@@ -98,15 +98,15 @@ model_append(uint32_t i, uint32_t queue)
 static void
 compare(void)
 {
-	scout__queues_check(&queues);
+	scout__chunked_queue_check(&queues);
 	for (uint32_t queue = 0; queue < 2; queue++) {
-		uint32_t at = scout__queues_head(&queues, queue);
+		uint32_t at = scout__chunked_queue_head(&queues, queue);
 
 		ck_assert_uint_eq(queues.n[queue], model.n[queue]);
 		for (uint32_t k = 0; k < model.n[queue]; k++) {
 			ck_assert_uint_eq(at, model.order[queue][k]);
-			ck_assert_int_eq(scout__queues_is_tail(&queues, at), k + 1 == model.n[queue]);
-			at = scout__queues_next(&queues, at);
+			ck_assert_int_eq(scout__chunked_queue_is_tail(&queues, at), k + 1 == model.n[queue]);
+			at = scout__chunked_queue_next(&queues, at);
 		}
 		ck_assert_uint_eq(at, SCOUT__NO_ENTRY);
 	}
@@ -132,44 +132,44 @@ START_TEST(queues_do_what_a_naive_model_does)
 
 			if (model.queue[i] >= 0) {
 				model_remove(i);
-				scout__queues_unlink(&queues, i);
+				scout__chunked_queue_unlink(&queues, i);
 			}
 			if (in) {
 				model_append(i, queue);
-				scout__queues_append(&queues, queue, i);
+				scout__chunked_queue_append(&queues, queue, i);
 			}
 		}
 		if (step % 50 == 0)
 			compare();
 	}
 	compare();
-	scout__queues_fini(&queues);
+	scout__chunked_queue_fini(&queues);
 }
 END_TEST
 
-/* How many elements beside @i were moved by appending it; none but where a strip is begun. */
+/* How many elements beside @i were moved by appending it; none but where a chunk is begun. */
 static uint32_t
 moves_of_append(uint32_t i)
 {
 	static uint32_t before[N];
-	uint32_t n_strips = queues.n_strips;
+	uint32_t n_chunks = queues.n_chunks;
 	uint32_t newest = queues.newest[0];
 	uint32_t moved = 0;
 
-	if (queues.strips[newest].end < SCOUT__STRIP_SLOTS) {
-		scout__queues_append(&queues, 0, i);
-		ck_assert(queues.newest[0] == newest && queues.n_strips == n_strips);
+	if (queues.chunks[newest].end < SCOUT__QUEUE_CHUNK_SLOTS) {
+		scout__chunked_queue_append(&queues, 0, i);
+		ck_assert(queues.newest[0] == newest && queues.n_chunks == n_chunks);
 		return 0;
 	}
 	for (uint32_t k = 0; k < N; k++)
 		before[k] = elements[k].node.at;
-	scout__queues_append(&queues, 0, i);
+	scout__chunked_queue_append(&queues, 0, i);
 	for (uint32_t k = 0; k < N; k++)
 		moved += k != i && elements[k].node.at != before[k];
 	return moved;
 }
 
-/* Elements stored by turns and taken out one of them after the other: all strips become thin at the same moment. */
+/* Elements stored by turns and taken out one of them after the other: all chunks become thin at the same moment. */
 START_TEST(queues_that_become_thin_everywhere_are_joined_bit_by_bit)
 {
 	uint32_t most = 0;
@@ -177,13 +177,13 @@ START_TEST(queues_that_become_thin_everywhere_are_joined_bit_by_bit)
 
 	open_for(N);
 	for (uint32_t i = 0; i < N; i++)
-		scout__queues_append(&queues, 0, i);
+		scout__chunked_queue_append(&queues, 0, i);
 	for (uint32_t i = 0; i < N; i++)
 		if (i % 16)
-			scout__queues_unlink(&queues, i);
-	scout__queues_check(&queues);
+			scout__chunked_queue_unlink(&queues, i);
+	scout__chunked_queue_check(&queues);
 	thin = queues.n_used;
-	ck_assert_uint_ge(thin, N / SCOUT__STRIP_SLOTS);
+	ck_assert_uint_ge(thin, N / SCOUT__QUEUE_CHUNK_SLOTS);
 	for (uint32_t i = 0; i < N; i++) {
 		uint32_t moved;
 
@@ -192,30 +192,30 @@ START_TEST(queues_that_become_thin_everywhere_are_joined_bit_by_bit)
 		moved = moves_of_append(i);
 		most = moved > most ? moved : most;
 		ck_assert_uint_le(moved, JOIN_MOVES);
-		/* As many strips as before, and those that the thin ones were joined to are not full. */
+		/* As many chunks as before, and those that the thin ones were joined to are not full. */
 		ck_assert_uint_le(queues.n_used, thin + 4);
 	}
 	ck_assert_uint_gt(most, 0);
-	scout__queues_check(&queues);
+	scout__chunked_queue_check(&queues);
 	for (uint32_t i = 0; i < N; i += 16) {
-		ck_assert_uint_eq(scout__queues_head(&queues, 0), i);
-		scout__queues_unlink(&queues, i);
+		ck_assert_uint_eq(scout__chunked_queue_head(&queues, 0), i);
+		scout__chunked_queue_unlink(&queues, i);
 	}
-	ck_assert_uint_eq(scout__queues_head(&queues, 0), 1);
-	scout__queues_fini(&queues);
+	ck_assert_uint_eq(scout__chunked_queue_head(&queues, 0), 1);
+	scout__chunked_queue_fini(&queues);
 }
 END_TEST
 
-/* Whatever is taken out, there is always a strip left: it would abort. */
-START_TEST(queues_never_need_more_strips_than_they_have)
+/* Whatever is taken out, there is always a chunk left: it would abort. */
+START_TEST(queues_never_need_more_chunks_than_they_have)
 {
-	uint32_t n = 40 * SCOUT__STRIP_SLOTS;
+	uint32_t n = 40 * SCOUT__QUEUE_CHUNK_SLOTS;
 
 	seed = (uint64_t)_i;
 	open_for(n);
 	for (uint32_t i = 0; i < n; i++)
-		scout__queues_append(&queues, i / SCOUT__STRIP_SLOTS % SCOUT__QUEUES, i);
-	/* Of each strip one is left behind, time and again, so that the newest ones are soon thin, too. */
+		scout__chunked_queue_append(&queues, i / SCOUT__QUEUE_CHUNK_SLOTS % SCOUT__QUEUES, i);
+	/* Of each chunk one is left behind, time and again, so that the newest ones are soon thin, too. */
 	for (uint32_t round = 0; round < 60; round++) {
 		uint32_t every = 2 + draw(300);
 		uint32_t queue = draw(SCOUT__QUEUES);
@@ -225,14 +225,14 @@ START_TEST(queues_never_need_more_strips_than_they_have)
 
 			if (k % every == 0)
 				continue;
-			scout__queues_unlink(&queues, i);
-			scout__queues_append(&queues, draw(50) ? queue : draw(SCOUT__QUEUES), i);
-			ck_assert_uint_le(queues.n_strips, queues.cap_strips);
+			scout__chunked_queue_unlink(&queues, i);
+			scout__chunked_queue_append(&queues, draw(50) ? queue : draw(SCOUT__QUEUES), i);
+			ck_assert_uint_le(queues.n_chunks, queues.cap_chunks);
 		}
-		scout__queues_check(&queues);
+		scout__chunked_queue_check(&queues);
 	}
 	ck_assert_uint_eq(queues.n[0] + queues.n[1] + queues.n[2] + queues.n[3], n);
-	scout__queues_fini(&queues);
+	scout__chunked_queue_fini(&queues);
 }
 END_TEST
 
@@ -247,7 +247,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, queues_tail_is_found_behind_those_that_were_taken_out);
 	tcase_add_loop_test(tc, queues_do_what_a_naive_model_does, 0, 20);
 	tcase_add_test(tc, queues_that_become_thin_everywhere_are_joined_bit_by_bit);
-	tcase_add_loop_test(tc, queues_never_need_more_strips_than_they_have, 0, 8);
+	tcase_add_loop_test(tc, queues_never_need_more_chunks_than_they_have, 0, 8);
 	suite_add_tcase(suite, tc);
 	return suite;
 }
