@@ -86,9 +86,9 @@ reserve_arrays(struct scout__chunk_index *index)
 	index->entries = reserve_array(index->max_entries, sizeof(*index->entries));
 	index->table = reserve_array(cells, sizeof(*index->table));
 	index->shard_state = reserve_array(shards, sizeof(*index->shard_state));
-	index->shard_gen = reserve_array(shards, sizeof(*index->shard_gen));
+	index->slot_gen = reserve_array(shards, sizeof(*index->slot_gen));
 	index->used_by = reserve_array(index->max_entries, sizeof(*index->used_by));
-	if (!index->entries || !index->table || !index->shard_state || !index->shard_gen || !index->used_by)
+	if (!index->entries || !index->table || !index->shard_state || !index->slot_gen || !index->used_by)
 		return SCOUT_ERR_NOMEM;
 	return 0;
 }
@@ -101,7 +101,7 @@ release_arrays(struct scout__chunk_index *index)
 	release_array(index->entries, index->max_entries, sizeof(*index->entries));
 	release_array(index->table, index->table_mask + 1, sizeof(*index->table));
 	release_array(index->shard_state, shards, sizeof(*index->shard_state));
-	release_array(index->shard_gen, shards, sizeof(*index->shard_gen));
+	release_array(index->slot_gen, shards, sizeof(*index->slot_gen));
 	release_array(index->used_by, index->max_entries, sizeof(*index->used_by));
 }
 
@@ -168,7 +168,7 @@ scout__index_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uin
 					 index->max_entries);
 	if (code)
 		goto err_close_policy;
-	scout__share_join(index);
+	scout__rebalance_join(index);
 	scout__index_ask(index);
 	*ret_index = index;
 	return 0;
@@ -189,7 +189,7 @@ scout__index_free(struct scout__chunk_index *index)
 {
 	if (!index)
 		return;
-	scout__share_leave(index);
+	scout__rebalance_leave(index);
 	scout__pool_disown(&index->l1->pool, index);
 	for (uint32_t i = 0; i < index->n_extents; i++)
 		scout__extent_free(&index->l1->pool, index->extents[i]);
@@ -263,7 +263,7 @@ scout__index_make_room(struct scout__chunk_index *index, struct scout__user *use
 	unsigned tries = VICTIMS;
 	enum scout__reserve refused;
 	uint32_t victim;
-	bool needy;
+	bool waits;
 
 	if (index->n_free > 0)
 		return 0;
@@ -271,14 +271,14 @@ scout__index_make_room(struct scout__chunk_index *index, struct scout__user *use
 	/* An extent that comes after one failed may fail like that one; what can be evicted need not wait for it. */
 	if (index->growing && !index->grown_out)
 		return SCOUT__RESERVE_WAIT;
-	needy = scout__share_ask(index);
+	waits = scout__rebalance_ask(index);
 	do {
 		refused = spare_own(index, user);
 		if (refused == SCOUT__RESERVE_AGAIN)
 			return refused;
 		victim = scout__order_victim(index);
 		if (refused || victim == SCOUT__NO_ENTRY)
-			return index->growing || needy || index->n_saving ? SCOUT__RESERVE_WAIT
+			return index->growing || waits || index->n_saving ? SCOUT__RESERVE_WAIT
 									  : SCOUT__RESERVE_NO_ROOM;
 		if (index->entries[victim].saving) {
 			/* It is back when it is written: see scout__index_saved(). */
@@ -418,7 +418,7 @@ scout__index_total_bytes(const struct scout__chunk_index *index)
 uint64_t
 scout__index_own_bytes(const struct scout__chunk_index *index)
 {
-	uint64_t shard = sizeof(*index->shard_state) + sizeof(*index->shard_gen);
+	uint64_t shard = sizeof(*index->shard_state) + sizeof(*index->slot_gen);
 
 	return index->max_entries * (sizeof(*index->entries) + sizeof(*index->used_by) + shard * index->n_ranks) +
 	       (index->table_mask + 1) * sizeof(*index->table) + index->l1->policy->state_bytes(index->policy_state);
@@ -442,8 +442,8 @@ check_shards(const struct scout__chunk_index *index, uint32_t entry)
 		expected += state == SCOUT__SHARD_EXPECTED || state == SCOUT__SHARD_LOADING;
 		writers += state == SCOUT__SHARD_WRITING || state == SCOUT__SHARD_QUARANTINE ||
 			   state == SCOUT__SHARD_LOADING;
-		SCOUT_ASSERT(!is_taken(state) || index->shard_gen[at] != 0);
-		SCOUT_ASSERT(scout__shard_word_is(index, entry, rank, index->shard_gen[at]));
+		SCOUT_ASSERT(!is_taken(state) || index->slot_gen[at] != 0);
+		SCOUT_ASSERT(scout__shard_word_is(index, entry, rank, index->slot_gen[at]));
 	}
 	SCOUT_ASSERT(readable == e->readable && expected == e->expected);
 	SCOUT_ASSERT(writers <= e->holds || !e->in_use);
@@ -496,7 +496,7 @@ scout__index_check(const struct scout__chunk_index *index)
 			out += extent->slots - extent->fresh;
 	}
 	SCOUT_ASSERT(in_use == index->n_entries && in_use + index->n_free + out == index->n_slots);
-	SCOUT_ASSERT(out == 0 || index->l1->retire.donor == index);
+	SCOUT_ASSERT(out == 0 || index->l1->rebalance.giver == index);
 	SCOUT_ASSERT(scout__table_check(index) == in_use);
 	SCOUT_ASSERT(promised_bytes == index->promised_bytes && promised_bytes <= index->l1->promised_bytes);
 	SCOUT_ASSERT(index->l1->promised_bytes <= index->l1->max_promised);

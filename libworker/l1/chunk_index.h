@@ -59,10 +59,10 @@ struct scout__handle {
 };
 
 /* An extent that is being taken from a chunk index: see rebalance.c. One at a time. */
-struct scout__retire {
+struct scout__rebalance {
 	uint8_t phase;                    /* 0: none */
-	struct scout__chunk_index *needy; /* for whom */
-	struct scout__chunk_index *donor; /* from whom */
+	struct scout__chunk_index *taker; /* for it */
+	struct scout__chunk_index *giver; /* from it */
 	struct scout__extent *best;       /* without pins, fewest entries in use, of those looked at */
 	uint32_t best_in_use;
 	uint32_t look_from, look_at; /* entry numbers: where looking began, and is */
@@ -83,14 +83,14 @@ struct scout__l1 {
 	uint64_t promise_limited; /* promises refused */
 	uint64_t regrow_us;       /* a failed extent is tried again after this time (default 1 s); tests shorten it */
 	struct scout__chunk_index *indexes; /* all of them */
-	uint32_t n_needy;                   /* chunk indexes that wait for an extent of another one */
-	uint64_t extents_retired;           /* taken from a chunk index for another one */
-	uint64_t retire_failed;             /* times that no chunk index had an extent to give: everything was pinned */
+	uint32_t n_wanting;                 /* chunk indexes that wait for an extent of another one */
+	uint64_t extents_moved;             /* taken from a chunk index for another one */
+	uint64_t rebalance_failed;          /* times that no chunk index had an extent to give: everything was pinned */
 	uint64_t last_serial;
 	/* Nothing pins a tracked entry any more; it is about to go into the order, or away. Set by the owner. */
 	void (*let_go)(struct scout__chunk_index *index, uint32_t entry);
 	void *user; /* the owner's */
-	struct scout__retire retire;
+	struct scout__rebalance rebalance;
 };
 
 #define SCOUT__USER_BITS 24
@@ -114,7 +114,7 @@ struct scout__chunk_index {
 	uint64_t *table;              /* cells: tag << 32 | entry + 1; 0 = free */
 	uint64_t table_mask;
 	uint8_t *shard_state;        /* [entry * n_ranks + rank] */
-	uint32_t *shard_gen;         /* likewise: what the generation word holds (low 32 bits of a counter, never 0) */
+	uint32_t *slot_gen;          /* likewise: what the generation word holds (low 32 bits of a counter, never 0) */
 	struct scout__used *used_by; /* [entry] */
 	uint64_t turn;               /* users so far */
 	uint32_t n_entries;          /* in use */
@@ -140,12 +140,12 @@ struct scout__chunk_index {
 	/* Of rebalance.c. */
 	struct scout__chunk_index *next;
 	bool idle;             /* set by the owner: nobody is there to use it */
-	bool needy;            /* waits for an extent of another chunk index */
+	bool wants_extent;     /* waits for an extent of another chunk index */
 	uint32_t n_coming;     /* extents that were taken for it and that are not back in the pool */
 	uint64_t coming_us;    /* when the last of them was taken */
 	uint32_t n_going;      /* extents that were taken from it and that are not back in the pool */
 	bool looked;           /* everything in it was pinned, in this round */
-	uint64_t round_us;     /* start of this round of looking for a donor; 0: none */
+	uint64_t round_us;     /* start of this round of looking for a giver; 0: none */
 	uint64_t ask_again_us; /* nothing was to be had: time to look again */
 	uint64_t serial;       /* names it */
 	uint32_t n_extents;
@@ -178,7 +178,7 @@ SCOUT_ON_LOOP int scout__index_new_on(struct scout__l1 *l1, const uint64_t *shar
 SCOUT_ON_LOOP void scout__index_free(struct scout__chunk_index *index);
 /*
  * Right before scout__index_free(), as often as it returns one: an extent that somebody may still map. It stays counted
- * until scout__share_freed() frees it. NULL: there is none left.
+ * until scout__rebalance_freed() frees it. NULL: there is none left.
  */
 SCOUT_ON_LOOP struct scout__extent *scout__index_surrender(struct scout__chunk_index *index);
 
@@ -315,7 +315,7 @@ SCOUT_ON_LOOP void scout__index_spoil(struct scout__chunk_index *index, uint32_t
 struct scout__place {
 	uint32_t segment;
 	uint64_t offset;
-	uint64_t generation;
+	uint64_t slot_gen; /* what the generation word of the slot holds */
 };
 SCOUT_ON_LOOP struct scout__place scout__index_place(const struct scout__chunk_index *index, uint32_t entry,
 						     uint32_t rank);
@@ -354,27 +354,27 @@ SCOUT_ON_LOOP uint64_t scout__index_own_bytes(const struct scout__chunk_index *i
 
 /* ---- rebalance.c: what chunk indexes take from each other ---- */
 
-enum scout__retire_result {
-	SCOUT__RETIRE_IDLE = 0, /* nothing to do now */
-	SCOUT__RETIRE_MORE,     /* call again */
-	SCOUT__RETIRE_TAKEN,    /* an extent is out of its chunk index: see that nobody has it mapped, then _freed() */
-	SCOUT__RETIRE_NOTHING   /* a chunk index gets none, everything is pinned: tell who waits for it */
+enum scout__rebalance_result {
+	SCOUT__REBALANCE_IDLE = 0, /* nothing to do now */
+	SCOUT__REBALANCE_MORE,     /* call again */
+	SCOUT__REBALANCE_TAKEN,  /* an extent is out of its chunk index: see that nobody has it mapped, then _freed() */
+	SCOUT__REBALANCE_NOTHING /* a chunk index gets none, everything is pinned: tell who waits for it */
 };
 /*
  * Some of the work for chunk indexes that wait for an extent: at most @entries entries are touched. *ret_index: for
  * TAKEN the chunk index that lost it, for NOTHING the one that gets none.
  */
-SCOUT_ON_LOOP enum scout__retire_result scout__share_step(struct scout__l1 *l1, uint32_t entries, uint64_t now_us,
-							  struct scout__extent **ret_extent,
-							  struct scout__chunk_index **ret_index);
+SCOUT_ON_LOOP enum scout__rebalance_result scout__rebalance_step(struct scout__l1 *l1, uint32_t entries,
+								 uint64_t now_us, struct scout__extent **ret_extent,
+								 struct scout__chunk_index **ret_index);
 /* Whether _step() may have something to do. */
 static inline SCOUT_ON_LOOP bool
-scout__share_is_due(const struct scout__l1 *l1)
+scout__rebalance_is_due(const struct scout__l1 *l1)
 {
-	return l1->n_needy > 0 || l1->retire.phase != 0;
+	return l1->n_wanting > 0 || l1->rebalance.phase != 0;
 }
 /* Give the bytes of a taken extent back to the pool; those who wait ask for them at once. */
-SCOUT_ON_LOOP void scout__share_freed(struct scout__l1 *l1, struct scout__extent *extent);
+SCOUT_ON_LOOP void scout__rebalance_freed(struct scout__l1 *l1, struct scout__extent *extent);
 
 /* Debug and tests: every invariant above, by a full walk. Aborts with a message. */
 SCOUT_ON_LOOP void scout__index_check(const struct scout__chunk_index *index);

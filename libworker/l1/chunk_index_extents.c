@@ -19,7 +19,7 @@
  * costs nothing when it comes. The others are on a list, last in, first out (what was just evicted is still in the
  * cache), linked both ways so that a slot of an extent that leaves can be taken out of its middle.
  *
- * What an extent's slot number held before says nothing about its new memory: an entry's gen and a shard's generation
+ * What an extent's slot number held before says nothing about its new memory: an entry's gen and a shard's slot_gen
  * go on counting, so old handles stay old.
  *
  * Threads: loop.
@@ -80,7 +80,7 @@ scout__index_ask(struct scout__chunk_index *index)
 	if (index->grown_out && index->regrow_us && !returned && scout__now_us() < index->regrow_us)
 		return;
 	/* What comes back from another chunk index is for the one that waits for it. */
-	if (!scout__share_allows(index)) {
+	if (!scout__rebalance_allows(index)) {
 		index->grown_out = true;
 		index->regrow_us = 0;
 		return;
@@ -220,11 +220,11 @@ scout__index_grow(struct scout__chunk_index *index, struct scout__extent *extent
 	if (extent->error || !extents_fit(index)) {
 		scout__extent_free(&index->l1->pool, extent);
 		note_grown_out(index, scout__now_us() + index->l1->regrow_us);
-		scout__share_settled(index);
+		scout__rebalance_settled(index);
 		return false;
 	}
 	index->grown_out = false;
-	scout__share_settled(index);
+	scout__rebalance_settled(index);
 	extent->first = index->grow_first;
 	extent->fresh = 0;
 	extent_insert(index, extent);
@@ -244,7 +244,7 @@ scout__index_place(const struct scout__chunk_index *index, uint32_t entry, uint3
 	return (struct scout__place){
 		.segment = segment->id,
 		.offset = segment->data_offset + (entry - extent->first) * segment->stride,
-		.generation = index->shard_gen[scout__shard_at(index, entry, rank)],
+		.slot_gen = index->slot_gen[scout__shard_at(index, entry, rank)],
 	};
 }
 
@@ -270,7 +270,7 @@ shard_word(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank
 void
 scout__shard_bump(struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
 {
-	uint32_t *gen = &index->shard_gen[scout__shard_at(index, entry, rank)];
+	uint32_t *gen = &index->slot_gen[scout__shard_at(index, entry, rank)];
 
 	if (++*gen == 0)
 		*gen = 1;
@@ -366,7 +366,7 @@ scout__slot_take(struct scout__chunk_index *index)
 	}
 	if (index->n_free < index->last_slots / 4) {
 		scout__index_ask(index);
-		(void)scout__share_ask(index);
+		(void)scout__rebalance_ask(index);
 	}
 	return entry;
 }

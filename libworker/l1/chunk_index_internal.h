@@ -61,14 +61,14 @@ SCOUT_ON_LOOP void scout__extents_check(const struct scout__chunk_index *index);
 
 /* rebalance.c */
 
-SCOUT_ON_LOOP void scout__share_join(struct scout__chunk_index *index);
-SCOUT_ON_LOOP void scout__share_leave(struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__rebalance_join(struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__rebalance_leave(struct scout__chunk_index *index);
 /* @index got an extent. */
-SCOUT_ON_LOOP void scout__share_settled(struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__rebalance_settled(struct scout__chunk_index *index);
 /* Whether @index may grow: not when another one waits and this one has its share. */
-SCOUT_ON_LOOP bool scout__share_allows(const struct scout__chunk_index *index);
+SCOUT_ON_LOOP bool scout__rebalance_allows(const struct scout__chunk_index *index);
 /* The pool is used up and @index needs room: whether it will get an extent of another index. */
-SCOUT_ON_LOOP bool scout__share_ask(struct scout__chunk_index *index);
+SCOUT_ON_LOOP bool scout__rebalance_ask(struct scout__chunk_index *index);
 
 /* Something uses its slot, or may at any moment. */
 static inline bool

@@ -16,13 +16,13 @@
  * Since taking needs room for a whole extent below the share, and lifts nobody above it, two chunk indexes at their
  * share do not take from each other in turns.
  *
- * How. share_step() does it in slices: LOOK at the extents of the donor, from the one with its next victim on, for
+ * How. rebalance_step() does it in slices: LOOK at the extents of the giver, from the one with its next victim on, for
  * FOUND of them without a pinned entry, and choose the one with the fewest entries in use; DRAIN it: drop its entries,
  * take its slots off the free list. If an entry was pinned meanwhile, UNDO: the slots are given back and another chunk
  * index is looked at. A drained extent is out of its chunk index; the server sees that the workers unmap it, then calls
- * share_freed(). Until then its bytes are in use: l1_bytes holds at every moment.
+ * rebalance_freed(). Until then its bytes are in use: l1_bytes holds at every moment.
  *
- * A worker that does not answer delays the return of what it has mapped. Nothing more is taken from that donor
+ * A worker that does not answer delays the return of what it has mapped. Nothing more is taken from that giver
  * meanwhile, and after LATE_US another one is asked instead.
  *
  * Rejected: slots of a common size (a chunk of two megabytes and one of three would waste each other's memory), moving
@@ -43,7 +43,7 @@ enum {
 };
 
 void
-scout__share_join(struct scout__chunk_index *index)
+scout__rebalance_join(struct scout__chunk_index *index)
 {
 	index->serial = ++index->l1->last_serial;
 	index->next = index->l1->indexes;
@@ -61,41 +61,41 @@ index_of(const struct scout__l1 *l1, uint64_t serial)
 }
 
 void
-scout__share_settled(struct scout__chunk_index *index)
+scout__rebalance_settled(struct scout__chunk_index *index)
 {
-	index->l1->n_needy -= index->needy;
-	index->needy = false;
+	index->l1->n_wanting -= index->wants_extent;
+	index->wants_extent = false;
 }
 
 /* The extent that is being drained stays: its slots may be used again. */
 static void
 begin_to_undo(struct scout__l1 *l1)
 {
-	struct scout__chunk_index *donor = l1->retire.donor;
-	uint32_t fresh = donor->leaving->slots - donor->leaving->fresh;
+	struct scout__chunk_index *giver = l1->rebalance.giver;
+	uint32_t fresh = giver->leaving->slots - giver->leaving->fresh;
 
-	donor->n_fresh += fresh;
-	donor->n_free += fresh;
-	l1->retire.best = donor->leaving;
-	l1->retire.look_at = donor->leaving->first;
-	l1->retire.phase = PHASE_UNDO;
-	donor->leaving = NULL;
-	donor->looked = true;
+	giver->n_fresh += fresh;
+	giver->n_free += fresh;
+	l1->rebalance.best = giver->leaving;
+	l1->rebalance.look_at = giver->leaving->first;
+	l1->rebalance.phase = PHASE_UNDO;
+	giver->leaving = NULL;
+	giver->looked = true;
 }
 
 void
-scout__share_leave(struct scout__chunk_index *index)
+scout__rebalance_leave(struct scout__chunk_index *index)
 {
 	struct scout__l1 *l1 = index->l1;
 	struct scout__chunk_index **at = &l1->indexes;
 
-	scout__share_settled(index);
-	if (l1->retire.phase != PHASE_NONE && l1->retire.donor == index)
-		l1->retire.phase = PHASE_NONE;
-	if (l1->retire.phase == PHASE_DRAIN && l1->retire.needy == index)
+	scout__rebalance_settled(index);
+	if (l1->rebalance.phase != PHASE_NONE && l1->rebalance.giver == index)
+		l1->rebalance.phase = PHASE_NONE;
+	if (l1->rebalance.phase == PHASE_DRAIN && l1->rebalance.taker == index)
 		begin_to_undo(l1);
-	if (l1->retire.needy == index)
-		l1->retire.needy = NULL;
+	if (l1->rebalance.taker == index)
+		l1->rebalance.taker = NULL;
 	while (*at != index)
 		at = &(*at)->next;
 	*at = index->next;
@@ -120,7 +120,7 @@ share(const struct scout__chunk_index *index)
 	uint64_t n = 1;
 
 	for (const struct scout__chunk_index *other = index->l1->indexes; other; other = other->next)
-		n += other != index && !other->idle && (other->n_slots > 0 || other->growing || other->needy);
+		n += other != index && !other->idle && (other->n_slots > 0 || other->growing || other->wants_extent);
 	return index->l1->pool.l1_bytes / n;
 }
 
@@ -131,22 +131,22 @@ has_room_below_share(const struct scout__chunk_index *index, uint64_t fair)
 }
 
 bool
-scout__share_allows(const struct scout__chunk_index *index)
+scout__rebalance_allows(const struct scout__chunk_index *index)
 {
-	if (index->l1->n_needy == 0 || index->needy)
+	if (index->l1->n_wanting == 0 || index->wants_extent)
 		return true;
 	return has_room_below_share(index, share(index));
 }
 
-/* Whether @needy may take from @other at all. */
+/* Whether @taker may take from @other at all. */
 static bool
-may_give(const struct scout__chunk_index *other, const struct scout__chunk_index *needy, uint64_t fair)
+may_give(const struct scout__chunk_index *other, const struct scout__chunk_index *taker, uint64_t fair)
 {
-	if (other == needy || other->n_extents == 0)
+	if (other == taker || other->n_extents == 0)
 		return false;
-	if (other->idle || held(needy) == 0)
+	if (other->idle || held(taker) == 0)
 		return true;
-	return held(other) > fair && has_room_below_share(needy, fair);
+	return held(other) > fair && has_room_below_share(taker, fair);
 }
 
 /* Whether @a is to lose before @b. */
@@ -158,16 +158,16 @@ loses_first(const struct scout__chunk_index *a, const struct scout__chunk_index 
 	return held(a) > held(b);
 }
 
-/* From whom @needy takes: NULL if there is nobody, or nobody now (*ret_later). */
+/* From whom @taker takes: NULL if there is nobody, or nobody now (*ret_later). */
 static struct scout__chunk_index *
-find_donor(const struct scout__chunk_index *needy, bool *ret_later)
+find_giver(const struct scout__chunk_index *taker, bool *ret_later)
 {
-	uint64_t fair = share(needy);
+	uint64_t fair = share(taker);
 	struct scout__chunk_index *best = NULL;
 
 	*ret_later = false;
-	for (struct scout__chunk_index *other = needy->l1->indexes; other; other = other->next) {
-		if (!may_give(other, needy, fair) || other->looked)
+	for (struct scout__chunk_index *other = taker->l1->indexes; other; other = other->next) {
+		if (!may_give(other, taker, fair) || other->looked)
 			continue;
 		if (other->n_going > 0)
 			*ret_later = true;
@@ -186,11 +186,11 @@ pool_has_room(const struct scout__chunk_index *index)
 }
 
 bool
-scout__share_ask(struct scout__chunk_index *index)
+scout__rebalance_ask(struct scout__chunk_index *index)
 {
 	bool later;
 
-	if (index->needy)
+	if (index->wants_extent)
 		return true;
 	if (!index->l1->indexes->next || index->growing || !index->grown_out)
 		return false;
@@ -199,20 +199,20 @@ scout__share_ask(struct scout__chunk_index *index)
 		return false;
 	if (index->ask_again_us && scout__now_us() < index->ask_again_us)
 		return false;
-	if (!find_donor(index, &later) && !later)
+	if (!find_giver(index, &later) && !later)
 		return false;
-	index->needy = true;
-	index->l1->n_needy++;
+	index->wants_extent = true;
+	index->l1->n_wanting++;
 	return true;
 }
 
 /* ---- taking an extent ---- */
 
-/* An extent of @donor that was never used: at most the newest is one, as it came ahead of its use. */
+/* An extent of @giver that was never used: at most the newest is one, as it came ahead of its use. */
 static struct scout__extent *
-find_unused(const struct scout__chunk_index *donor)
+find_unused(const struct scout__chunk_index *giver)
 {
-	struct scout__extent *newest = donor->by_age[donor->n_extents - 1];
+	struct scout__extent *newest = giver->by_age[giver->n_extents - 1];
 
 	return newest->fresh == 0 ? newest : NULL;
 }
@@ -220,36 +220,36 @@ find_unused(const struct scout__chunk_index *donor)
 static void
 begin_to_drain(struct scout__l1 *l1, struct scout__extent *extent)
 {
-	struct scout__chunk_index *donor = l1->retire.donor;
+	struct scout__chunk_index *giver = l1->rebalance.giver;
 
-	donor->leaving = extent;
-	donor->n_fresh -= extent->slots - extent->fresh;
-	donor->n_free -= extent->slots - extent->fresh;
-	l1->retire.look_at = extent->first;
-	l1->retire.phase = PHASE_DRAIN;
+	giver->leaving = extent;
+	giver->n_fresh -= extent->slots - extent->fresh;
+	giver->n_free -= extent->slots - extent->fresh;
+	l1->rebalance.look_at = extent->first;
+	l1->rebalance.phase = PHASE_DRAIN;
 }
 
 static SCOUT_ON_LOOP void
-begin_to_look(struct scout__l1 *l1, struct scout__chunk_index *needy, struct scout__chunk_index *donor)
+begin_to_look(struct scout__l1 *l1, struct scout__chunk_index *taker, struct scout__chunk_index *giver)
 {
-	struct scout__retire *r = &l1->retire;
-	uint32_t victim = scout__order_victim(donor);
-	struct scout__extent *unused = find_unused(donor);
+	struct scout__rebalance *r = &l1->rebalance;
+	uint32_t victim = scout__order_victim(giver);
+	struct scout__extent *unused = find_unused(giver);
 
-	*r = (struct scout__retire){.phase = PHASE_LOOK, .needy = needy, .donor = donor};
+	*r = (struct scout__rebalance){.phase = PHASE_LOOK, .taker = taker, .giver = giver};
 	if (unused) {
 		begin_to_drain(l1, unused);
 		return;
 	}
-	r->look_from = victim == SCOUT__NO_ENTRY ? 0 : scout__index_extent_from(donor, victim)->first;
+	r->look_from = victim == SCOUT__NO_ENTRY ? 0 : scout__index_extent_from(giver, victim)->first;
 	r->look_at = r->look_from;
 }
 
 /* Up to @entries of @extent from look_at on. Returns how many were looked at. */
 static SCOUT_ON_LOOP uint32_t
-look_at_extent(struct scout__retire *r, const struct scout__extent *extent, uint32_t entries)
+look_at_extent(struct scout__rebalance *r, const struct scout__extent *extent, uint32_t entries)
 {
-	const struct scout__chunk_index *index = r->donor;
+	const struct scout__chunk_index *index = r->giver;
 	uint32_t end = extent->first + extent->fresh;
 	uint32_t seen = 0;
 
@@ -280,11 +280,11 @@ look_at_extent(struct scout__retire *r, const struct scout__extent *extent, uint
 static SCOUT_ON_LOOP void
 look(struct scout__l1 *l1, uint32_t entries)
 {
-	struct scout__retire *r = &l1->retire;
+	struct scout__rebalance *r = &l1->rebalance;
 	uint32_t seen = 0;
 
 	while (seen < entries && r->n_found < FOUND && !(r->best && r->best_in_use == 0)) {
-		const struct scout__extent *extent = scout__index_extent_from(r->donor, r->look_at);
+		const struct scout__extent *extent = scout__index_extent_from(r->giver, r->look_at);
 
 		if (!extent && !r->wrapped) {
 			r->wrapped = true;
@@ -301,7 +301,7 @@ look(struct scout__l1 *l1, uint32_t entries)
 		begin_to_drain(l1, r->best);
 		return;
 	}
-	r->donor->looked = true;
+	r->giver->looked = true;
 	r->phase = PHASE_NONE;
 }
 
@@ -309,42 +309,42 @@ look(struct scout__l1 *l1, uint32_t entries)
 static SCOUT_ON_LOOP bool
 drain(struct scout__l1 *l1, uint32_t entries)
 {
-	struct scout__retire *r = &l1->retire;
-	struct scout__chunk_index *donor = r->donor;
-	struct scout__extent *extent = donor->leaving;
+	struct scout__rebalance *r = &l1->rebalance;
+	struct scout__chunk_index *giver = r->giver;
+	struct scout__extent *extent = giver->leaving;
 	uint32_t end = extent->first + extent->fresh;
 
 	for (; r->look_at < end && entries > 0; r->look_at++, entries--) {
-		const struct scout__entry *e = &donor->entries[r->look_at];
+		const struct scout__entry *e = &giver->entries[r->look_at];
 
 		if (e->is_free) {
-			scout__slot_unlist(donor, r->look_at);
+			scout__slot_unlist(giver, r->look_at);
 		} else if (e->in_use && (scout__entry_is_pinned(e) || e->saving)) {
 			begin_to_undo(l1);
 			return false;
 		} else if (e->in_use) {
-			scout__entry_discard(donor, r->look_at);
+			scout__entry_discard(giver, r->look_at);
 			l1->evictions++;
 		}
 	}
 	if (r->look_at < end)
 		return false;
-	donor->leaving = NULL;
-	scout__index_extent_remove(donor, extent);
+	giver->leaving = NULL;
+	scout__index_extent_remove(giver, extent);
 	return true;
 }
 
 static SCOUT_ON_LOOP void
 undo(struct scout__l1 *l1, uint32_t entries)
 {
-	struct scout__retire *r = &l1->retire;
+	struct scout__rebalance *r = &l1->rebalance;
 	uint32_t end = r->best->first + r->best->fresh;
 
 	for (; r->look_at < end && entries > 0; r->look_at++, entries--) {
-		const struct scout__entry *e = &r->donor->entries[r->look_at];
+		const struct scout__entry *e = &r->giver->entries[r->look_at];
 
 		if (!e->in_use && !e->is_free)
-			scout__slot_put(r->donor, r->look_at);
+			scout__slot_put(r->giver, r->look_at);
 	}
 	if (r->look_at >= end)
 		r->phase = PHASE_NONE;
@@ -353,103 +353,103 @@ undo(struct scout__l1 *l1, uint32_t entries)
 static void
 note_taken(struct scout__l1 *l1, struct scout__extent *extent, uint64_t now_us)
 {
-	struct scout__retire *r = &l1->retire;
+	struct scout__rebalance *r = &l1->rebalance;
 
-	extent->taken_from = r->donor->serial;
-	extent->taken_for = r->needy->serial;
-	r->donor->n_going++;
-	r->needy->n_coming++;
-	r->needy->coming_us = now_us;
+	extent->taken_from = r->giver->serial;
+	extent->taken_for = r->taker->serial;
+	r->giver->n_going++;
+	r->taker->n_coming++;
+	r->taker->coming_us = now_us;
 	r->phase = PHASE_NONE;
-	l1->extents_retired++;
+	l1->extents_moved++;
 }
 
-/* Nothing is being taken: begin, if a chunk index waits and there is a donor. */
-static SCOUT_ON_LOOP enum scout__retire_result
-begin(struct scout__l1 *l1, uint64_t now_us, struct scout__chunk_index **ret_needy)
+/* Nothing is being taken: begin, if a chunk index waits and there is a giver. */
+static SCOUT_ON_LOOP enum scout__rebalance_result
+begin(struct scout__l1 *l1, uint64_t now_us, struct scout__chunk_index **ret_taker)
 {
-	struct scout__chunk_index *needy, *donor;
+	struct scout__chunk_index *taker, *giver;
 	bool later;
 
-	for (needy = l1->indexes; needy; needy = needy->next) {
-		if (!needy->needy || needy->growing)
+	for (taker = l1->indexes; taker; taker = taker->next) {
+		if (!taker->wants_extent || taker->growing)
 			continue;
-		if (needy->n_coming > 0 && now_us - needy->coming_us < LATE_US)
+		if (taker->n_coming > 0 && now_us - taker->coming_us < LATE_US)
 			continue;
-		if (pool_has_room(needy) && !needy->regrow_us) {
-			scout__index_ask(needy);
+		if (pool_has_room(taker) && !taker->regrow_us) {
+			scout__index_ask(taker);
 			continue;
 		}
-		if (needy->round_us == 0)
-			needy->round_us = now_us;
-		donor = find_donor(needy, &later);
-		if (donor) {
-			begin_to_look(l1, needy, donor);
-			return SCOUT__RETIRE_MORE;
+		if (taker->round_us == 0)
+			taker->round_us = now_us;
+		giver = find_giver(taker, &later);
+		if (giver) {
+			begin_to_look(l1, taker, giver);
+			return SCOUT__REBALANCE_MORE;
 		}
 		for (struct scout__chunk_index *index = l1->indexes; index; index = index->next)
 			index->looked = false;
-		if (later || needy->n_coming > 0) {
-			needy->round_us = 0;
+		if (later || taker->n_coming > 0) {
+			taker->round_us = 0;
 			continue;
 		}
 		/* Looking at everything again takes its time: no more than a tenth of the loop's. */
-		needy->ask_again_us = now_us + AGAIN_US + 10 * (now_us - needy->round_us);
-		needy->round_us = 0;
-		scout__share_settled(needy);
-		l1->retire_failed++;
-		*ret_needy = needy;
-		return SCOUT__RETIRE_NOTHING;
+		taker->ask_again_us = now_us + AGAIN_US + 10 * (now_us - taker->round_us);
+		taker->round_us = 0;
+		scout__rebalance_settled(taker);
+		l1->rebalance_failed++;
+		*ret_taker = taker;
+		return SCOUT__REBALANCE_NOTHING;
 	}
-	return SCOUT__RETIRE_IDLE;
+	return SCOUT__REBALANCE_IDLE;
 }
 
-enum scout__retire_result
-scout__share_step(struct scout__l1 *l1, uint32_t entries, uint64_t now_us, struct scout__extent **ret_extent,
-		  struct scout__chunk_index **ret_index)
+enum scout__rebalance_result
+scout__rebalance_step(struct scout__l1 *l1, uint32_t entries, uint64_t now_us, struct scout__extent **ret_extent,
+		      struct scout__chunk_index **ret_index)
 {
-	struct scout__retire *r = &l1->retire;
+	struct scout__rebalance *r = &l1->rebalance;
 
 	switch (r->phase) {
 	case PHASE_LOOK:
 		/* It may have got room elsewhere. */
-		if (!r->needy || !r->needy->needy)
+		if (!r->taker || !r->taker->wants_extent)
 			r->phase = PHASE_NONE;
 		else
 			look(l1, entries);
-		return SCOUT__RETIRE_MORE;
+		return SCOUT__REBALANCE_MORE;
 	case PHASE_DRAIN: {
-		struct scout__extent *extent = r->donor->leaving;
+		struct scout__extent *extent = r->giver->leaving;
 
 		if (!drain(l1, entries / 2))
-			return SCOUT__RETIRE_MORE;
+			return SCOUT__REBALANCE_MORE;
 		note_taken(l1, extent, now_us);
 		*ret_extent = extent;
-		*ret_index = r->donor;
-		return SCOUT__RETIRE_TAKEN;
+		*ret_index = r->giver;
+		return SCOUT__REBALANCE_TAKEN;
 	}
 	case PHASE_UNDO:
 		undo(l1, entries);
-		return SCOUT__RETIRE_MORE;
+		return SCOUT__REBALANCE_MORE;
 	default:
 		return begin(l1, now_us, ret_index);
 	}
 }
 
 void
-scout__share_freed(struct scout__l1 *l1, struct scout__extent *extent)
+scout__rebalance_freed(struct scout__l1 *l1, struct scout__extent *extent)
 {
-	struct scout__chunk_index *donor = index_of(l1, extent->taken_from);
-	struct scout__chunk_index *needy = index_of(l1, extent->taken_for);
+	struct scout__chunk_index *giver = index_of(l1, extent->taken_from);
+	struct scout__chunk_index *taker = index_of(l1, extent->taken_for);
 
-	if (donor)
-		donor->n_going--;
-	if (needy)
-		needy->n_coming--;
+	if (giver)
+		giver->n_going--;
+	if (taker)
+		taker->n_coming--;
 	scout__extent_free(&l1->pool, extent);
-	if (needy && needy->needy)
-		scout__index_ask(needy);
+	if (taker && taker->wants_extent)
+		scout__index_ask(taker);
 	for (struct scout__chunk_index *index = l1->indexes; index; index = index->next)
-		if (index->needy)
+		if (index->wants_extent)
 			scout__index_ask(index);
 }

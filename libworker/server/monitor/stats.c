@@ -56,9 +56,9 @@ take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 	l1->limit = s->cfg.l1_bytes;
 	l1->promised = s->state->l1.promised_bytes;
 	l1->max_promised = s->state->l1.max_promised;
-	l1->extents_retired = s->state->l1.extents_retired;
+	l1->extents_moved = s->state->l1.extents_moved;
 	l1->extents_leaving = s->state->n_withdrawn;
-	l1->retire_failed = s->state->l1.retire_failed;
+	l1->rebalance_failed = s->state->l1.rebalance_failed;
 	l1->pool = s->state->l1.pool.used_bytes;
 	l1->extra = s->state->l1.pool.extra_bytes;
 	l1->evictions = s->state->l1.evictions;

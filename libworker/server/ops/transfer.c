@@ -88,7 +88,7 @@ put_granted(struct scout__pending_op *pending, uint32_t entry)
 		.segment = place.segment,
 		.state = SCOUT_GRANT_GRANTED,
 		.offset = place.offset,
-		.generation = place.generation,
+		.generation = place.slot_gen,
 	};
 
 	hold->entries[hold->n++] = entry;

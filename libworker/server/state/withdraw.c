@@ -55,7 +55,7 @@ free_if_released(struct scout_server *s, struct scout__withdrawn *w)
 		return;
 	scout__list_del(&w->node);
 	s->state->n_withdrawn--;
-	scout__share_freed(&s->state->l1, w->extent);
+	scout__rebalance_freed(&s->state->l1, w->extent);
 	free(w);
 }
 
@@ -89,7 +89,7 @@ withdraw(struct scout_server *s, const struct scout__ns *ns, struct scout__exten
 	if (!w) {
 		/* They keep it mapped until they end; nobody uses it, so only the machine's memory is short of it. */
 		s->count.out_of_memory++;
-		scout__share_freed(&s->state->l1, extent);
+		scout__rebalance_freed(&s->state->l1, extent);
 		return;
 	}
 	w->extent = extent;
@@ -179,27 +179,27 @@ ns_of(const struct scout_server *s, const struct scout__chunk_index *index)
 void
 scout__share_job(struct scout_server *s, struct scout__run_item *item)
 {
-	const struct scout__chunk_index *donor = s->state->l1.retire.phase ? s->state->l1.retire.donor : NULL;
-	bool was_leaving = donor && donor->leaving;
+	const struct scout__chunk_index *giver = s->state->l1.rebalance.phase ? s->state->l1.rebalance.giver : NULL;
+	bool was_leaving = giver && giver->leaving;
 	struct scout__extent *extent = NULL;
 	struct scout__chunk_index *index = NULL;
-	enum scout__retire_result what;
+	enum scout__rebalance_result what;
 
 	if (s->draining)
 		return;
-	what = scout__share_step(&s->state->l1, SCOUT__SLICE_CHUNKS, s->now_us, &extent, &index);
-	/* Stores of the donor may have waited until it was known what becomes of the extent. */
-	if (was_leaving && !donor->leaving)
-		scout__pending_ops_wake(s, &ns_of(s, donor)->pool_waiters);
-	if (what == SCOUT__RETIRE_TAKEN) {
+	what = scout__rebalance_step(&s->state->l1, SCOUT__SLICE_CHUNKS, s->now_us, &extent, &index);
+	/* Stores of the giver may have waited until it was known what becomes of the extent. */
+	if (was_leaving && !giver->leaving)
+		scout__pending_ops_wake(s, &ns_of(s, giver)->pool_waiters);
+	if (what == SCOUT__REBALANCE_TAKEN) {
 		const struct scout__ns *ns = ns_of(s, index);
 
 		scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\" gives up %u of its chunks' slots", ns->name,
 			   (unsigned)extent->slots);
 		withdraw(s, ns, extent);
-	} else if (what == SCOUT__RETIRE_NOTHING) {
+	} else if (what == SCOUT__REBALANCE_NOTHING) {
 		scout__pending_ops_wake(s, &ns_of(s, index)->pool_waiters);
 	}
-	if (what != SCOUT__RETIRE_IDLE)
+	if (what != SCOUT__REBALANCE_IDLE)
 		scout__run_queue_add(s, item);
 }

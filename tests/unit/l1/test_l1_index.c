@@ -127,7 +127,7 @@ START_TEST(index_generation_is_bumped_before_a_grant_and_when_a_shard_is_discard
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	seen = word(entry, 0);
 	ck_assert_uint_ne(seen, 0);
-	ck_assert_uint_eq(seen, scout__index_place(cache, entry, 0).generation);
+	ck_assert_uint_eq(seen, scout__index_place(cache, entry, 0).slot_gen);
 	ck_assert_uint_eq(word(entry, 1), 0);
 	(void)scout__index_commit(cache, entry, 0);
 	ck_assert_uint_eq(word(entry, 0), seen);
@@ -156,7 +156,7 @@ START_TEST(index_generation_skips_0_when_it_wraps)
 	scout__enter_loop();
 	start(1, 1, 1, 1, 1);
 	ck_assert(wait_grown(cache));
-	cache->shard_gen[0] = UINT32_MAX;
+	cache->slot_gen[0] = UINT32_MAX;
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(word(entry, 0), 1);
 	stop();

@@ -317,7 +317,7 @@ compare_chunk(uint32_t i)
 	model_assert(e->holds == model_holds(i));
 	for (uint32_t rank = 0; rank < m.ranks; rank++) {
 		model_assert(cache->shard_state[(uint64_t)entry * m.ranks + rank] == c->state[rank]);
-		model_assert(word(entry, rank) == scout__index_place(cache, entry, rank).generation);
+		model_assert(word(entry, rank) == scout__index_place(cache, entry, rank).slot_gen);
 	}
 }
 

@@ -100,9 +100,9 @@ START_TEST(a_load_holds_its_slot_and_bumps_its_word)
 	begin(1, 4, 4);
 	(void)expect(1, false, &entry);
 	scout__index_expect_shard(cache, entry, 0);
-	generation = scout__index_place(cache, entry, 0).generation;
+	generation = scout__index_place(cache, entry, 0).slot_gen;
 	ck_assert(scout__index_load(cache, entry, 0));
-	ck_assert_uint_ne(scout__index_place(cache, entry, 0).generation, generation);
+	ck_assert_uint_ne(scout__index_place(cache, entry, 0).slot_gen, generation);
 	ck_assert(scout__index_counts(cache, entry));
 	unpromise(entry);
 	ck_assert_uint_eq(n_let_go, 0);

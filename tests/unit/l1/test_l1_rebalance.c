@@ -78,24 +78,25 @@ static SCOUT_ON_LOOP void
 free_taken(void)
 {
 	while (n_taken > 0)
-		scout__share_freed(&l1, taken[--n_taken]);
+		scout__rebalance_freed(&l1, taken[--n_taken]);
 }
 
 /* Steps until there is nothing to do. Returns the last result but IDLE. */
-static SCOUT_ON_LOOP enum scout__retire_result
+static SCOUT_ON_LOOP enum scout__rebalance_result
 run_steps(uint32_t entries)
 {
-	enum scout__retire_result got = SCOUT__RETIRE_IDLE;
+	enum scout__rebalance_result got = SCOUT__REBALANCE_IDLE;
 
 	for (;;) {
 		struct scout__extent *extent = NULL;
 		struct scout__chunk_index *index = NULL;
-		enum scout__retire_result now = scout__share_step(&l1, entries, scout__now_us(), &extent, &index);
+		enum scout__rebalance_result now =
+			scout__rebalance_step(&l1, entries, scout__now_us(), &extent, &index);
 
-		if (now == SCOUT__RETIRE_IDLE)
+		if (now == SCOUT__REBALANCE_IDLE)
 			return got;
 		got = now;
-		if (now == SCOUT__RETIRE_TAKEN) {
+		if (now == SCOUT__REBALANCE_TAKEN) {
 			ck_assert_uint_lt(n_taken, MAX_TAKEN);
 			taken[n_taken++] = extent;
 		}
@@ -178,7 +179,7 @@ START_TEST(a_bank_alone_gets_exactly_the_whole_pool)
 	ck_assert_uint_eq(l1.evictions, 0);
 	fill(a, 100, 1);
 	ck_assert_uint_eq(l1.evictions, 1);
-	ck_assert_uint_eq(l1.extents_retired, 0);
+	ck_assert_uint_eq(l1.extents_moved, 0);
 	stop();
 }
 END_TEST
@@ -194,8 +195,8 @@ START_TEST(a_bank_below_its_share_takes_one_extent_for_each_that_it_fills)
 	for (uint32_t i = 0; i < 40; i++) {
 		fill(b, 1000 + i, 1);
 		/* No more than is needed: one that is filled, and the next when that is nearly full. */
-		ck_assert_uint_eq(l1.extents_retired, i < 38 ? (i + 2) / 10 + 1 : 4);
-		ck_assert_uint_eq(l1.evictions, 10 * l1.extents_retired);
+		ck_assert_uint_eq(l1.extents_moved, i < 38 ? (i + 2) / 10 + 1 : 4);
+		ck_assert_uint_eq(l1.evictions, 10 * l1.extents_moved);
 		ck_assert_uint_eq(a->n_slots + b->n_slots, 80);
 		check_all();
 	}
@@ -218,7 +219,7 @@ START_TEST(banks_at_their_share_evict_their_own)
 		fill(b, 1000 + i, 1);
 		fill(a, 5000 + i, 1);
 	}
-	ck_assert_uint_eq(l1.extents_retired, 4);
+	ck_assert_uint_eq(l1.extents_moved, 4);
 	ck_assert_uint_eq(a->n_slots, 50);
 	ck_assert_uint_eq(b->n_slots, 40);
 	stop();
@@ -262,11 +263,11 @@ START_TEST(an_extent_with_a_pinned_entry_stays)
 	ck_assert_uint_eq(count_present(a, 0, 60), 60);
 	/* Nothing else is to be had, so its own goes, below its share; it does not look again at each store. */
 	ck_assert_uint_eq(l1.evictions, 10);
-	ck_assert_uint_eq(l1.retire_failed, 1);
+	ck_assert_uint_eq(l1.rebalance_failed, 1);
 	b->ask_again_us = UINT64_MAX;
 	fill(b, 1010, 5);
 	ck_assert_uint_eq(l1.evictions, 15);
-	ck_assert_uint_eq(l1.retire_failed, 1);
+	ck_assert_uint_eq(l1.rebalance_failed, 1);
 	ck_assert_uint_eq(b->n_slots, 10);
 	check_all();
 	for (uint32_t i = 0; i < 8; i++)
@@ -287,10 +288,10 @@ START_TEST(everything_pinned_is_no_room_and_counted)
 	for (uint32_t i = 0; i < 8; i++)
 		ck_assert(scout__index_hold(a, scout__index_find(a, 0, key(i)), 0));
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
-	ck_assert_int_eq(run_steps(SLICE), SCOUT__RETIRE_NOTHING);
+	ck_assert_int_eq(run_steps(SLICE), SCOUT__REBALANCE_NOTHING);
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_NO_ROOM);
 	ck_assert_uint_eq(l1.refusals, 1);
-	ck_assert_uint_eq(l1.retire_failed, 1);
+	ck_assert_uint_eq(l1.rebalance_failed, 1);
 	ck_assert_uint_eq(l1.evictions, 0);
 	/* It looks again after a while, not at every store. */
 	ck_assert_uint_gt(b->ask_again_us, 0);
@@ -318,10 +319,10 @@ START_TEST(a_pin_while_an_extent_is_drained_keeps_it)
 	b = add_bank(64, 1);
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
 	for (seen = 0; seen < 200 && !a->leaving; seen++)
-		ck_assert_int_eq(scout__share_step(&l1, 2, seen, &extent, &index), SCOUT__RETIRE_MORE);
+		ck_assert_int_eq(scout__rebalance_step(&l1, 2, seen, &extent, &index), SCOUT__REBALANCE_MORE);
 	ck_assert_ptr_nonnull(a->leaving);
 	for (int i = 0; i < _i; i++)
-		ck_assert_int_eq(scout__share_step(&l1, 2, seen, &extent, &index), SCOUT__RETIRE_MORE);
+		ck_assert_int_eq(scout__rebalance_step(&l1, 2, seen, &extent, &index), SCOUT__REBALANCE_MORE);
 	check_all();
 	drained = 16 - count_present(a, 0, 16);
 	ck_assert_uint_eq(drained, (unsigned)_i);
@@ -352,7 +353,7 @@ START_TEST(a_bank_that_nobody_uses_loses_first)
 	fill(b, 0, 18);
 	fill(a, 1000, 58);
 	ck_assert_uint_eq(a->n_slots, 60);
-	ck_assert_uint_eq(l1.extents_retired, 0);
+	ck_assert_uint_eq(l1.extents_moved, 0);
 	b->idle = true;
 	c = add_bank(64, 1);
 	/* a holds far more, but somebody is there to use it. */
@@ -377,7 +378,7 @@ START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 	a = full_bank(80, 10);
 	b = add_bank(64, 1);
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
-	ck_assert_int_eq(run_steps(SLICE), SCOUT__RETIRE_TAKEN);
+	ck_assert_int_eq(run_steps(SLICE), SCOUT__REBALANCE_TAKEN);
 	ck_assert_uint_eq(n_taken, 1);
 	ck_assert_uint_eq(l1.pool.used_bytes, l1.pool.l1_bytes);
 	/* Its worker does not answer: nothing more is taken from that chunk index, however long it lasts. */
@@ -387,8 +388,8 @@ START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 
 		ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
 		ck_assert_int_eq(
-			scout__share_step(&l1, SLICE, scout__now_us() + (uint64_t)i * 1000000, &extent, &index),
-			SCOUT__RETIRE_IDLE);
+			scout__rebalance_step(&l1, SLICE, scout__now_us() + (uint64_t)i * 1000000, &extent, &index),
+			SCOUT__REBALANCE_IDLE);
 	}
 	ck_assert_uint_eq(a->n_slots, 70);
 	/* The donor does not get it back either: it is for the one that waits. */
@@ -418,16 +419,16 @@ START_TEST(another_bank_is_asked_when_the_first_one_s_memory_is_late)
 	fill(a, 0, 48);
 	b = add_bank(64, 1);
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
-	while (scout__share_step(&l1, SLICE, now_us, &extent, &index) != SCOUT__RETIRE_TAKEN)
+	while (scout__rebalance_step(&l1, SLICE, now_us, &extent, &index) != SCOUT__REBALANCE_TAKEN)
 		;
 	ck_assert_ptr_eq(index, a);
 	taken[n_taken++] = extent;
-	ck_assert_int_eq(scout__share_step(&l1, SLICE, now_us + 999999, &extent, &index), SCOUT__RETIRE_IDLE);
+	ck_assert_int_eq(scout__rebalance_step(&l1, SLICE, now_us + 999999, &extent, &index), SCOUT__REBALANCE_IDLE);
 	now_us += 1000000;
-	while (scout__share_step(&l1, SLICE, now_us, &extent, &index) != SCOUT__RETIRE_TAKEN)
+	while (scout__rebalance_step(&l1, SLICE, now_us, &extent, &index) != SCOUT__REBALANCE_TAKEN)
 		;
 	ck_assert_ptr_eq(index, c);
-	scout__share_freed(&l1, extent);
+	scout__rebalance_freed(&l1, extent);
 	take_grown();
 	ck_assert_uint_eq(b->n_slots, 10);
 	stop();
@@ -443,7 +444,7 @@ START_TEST(a_large_chunk_gets_several_small_extents)
 	a = full_bank(640, 10);
 	b = add_bank(45 * 64, 1);
 	fill(b, 1000, 1);
-	ck_assert_uint_eq(l1.extents_retired, 5);
+	ck_assert_uint_eq(l1.extents_moved, 5);
 	ck_assert_uint_eq(a->n_slots, 590);
 	ck_assert_uint_eq(b->n_slots, 1);
 	stop();
@@ -506,7 +507,7 @@ one_operation(void)
 
 			extent = taken[i];
 			taken[i] = taken[--n_taken];
-			scout__share_freed(&l1, extent);
+			scout__rebalance_freed(&l1, extent);
 		}
 		break;
 	case 1:
@@ -543,8 +544,8 @@ one_operation(void)
 	case 7:
 	case 8:
 	case 9:
-		if (scout__share_step(&l1, 2 + draw(12), scout__now_us() + draw(2000000), &extent, &which) ==
-		    SCOUT__RETIRE_TAKEN)
+		if (scout__rebalance_step(&l1, 2 + draw(12), scout__now_us() + draw(2000000), &extent, &which) ==
+		    SCOUT__REBALANCE_TAKEN)
 			taken[n_taken++] = extent;
 		index->ask_again_us = 0;
 		break;
@@ -568,7 +569,7 @@ START_TEST(random_traffic_keeps_every_account)
 		if (i % 16 == 0)
 			check_all();
 	}
-	ck_assert_uint_gt(l1.extents_retired, 10);
+	ck_assert_uint_gt(l1.extents_moved, 10);
 	while (n_pins > 0)
 		unpin_one(0);
 	/* Whatever happened: each chunk index can have its part, and one that is alone can have everything. */
