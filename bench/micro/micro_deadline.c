@@ -1,4 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * How exact deadlines are, and how soon a waiting caller has its answer.
+ *
+ * First, lookups at a server that answers everything but them: how late after its deadline each one ends - when the courier publishes
+ * the end, and when a caller that sleeps on the client's descriptor has it. The floor, at the same times: how late bare threads are woken
+ * by a timerfd (timer_floor.c). Second, scout_wait_lookup() at a real server; the floor is a bare DEALER with the same operation, by turns
+ * in the same run.
+ *
+ * Threads: main; one for the silent server's loop, one for each of the two timers; those of the client and of the embedded server.
+ */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -11,24 +23,12 @@
 #include <kvscout/client.h>
 #include <kvscout/server.h>
 
+#include "cli.h"
 #include "client_internal.h"
 #include "clock.h"
 #include "msg.h"
 #include "say.h"
 #include "timer_floor.h"
-
-/*
- * How exact deadlines are, and how soon a waiting caller sees its answer.
- *
- *   micro_deadline [LOOKUPS [TIMEOUT_MS [ROUND_TRIPS]]]
- *
- * First, lookups at a server that answers everything but them: how late after its deadline each one ends - when the courier
- * publishes the end, and when a caller has it that sleeps on the client's descriptor - and, at the same times, how late bare
- * threads are woken by a timerfd: that part is the machine's. Second, scout_wait_lookup() at a real server against a bare DEALER with the same
- * operation, alternately in one run.
- *
- * Threads: main; the silent server's loop and the two timers are run by threads of their own.
- */
 
 #define HASH_BYTES 32
 #define CHUNKS 4u
@@ -390,25 +390,26 @@ round_trips(size_t n)
 	free(bare);
 }
 
-static unsigned long
-argument(int argc, char **argv, int i, unsigned long otherwise)
-{
-	char *end = NULL;
-	unsigned long value;
-
-	if (i >= argc)
-		return otherwise;
-	value = strtoul(argv[i], &end, 10);
-	if (end == argv[i] || *end || value == 0 || value > MAX_SAMPLES)
-		die("%s: not a number in 1..1000000", argv[i]);
-	return value;
-}
-
 int
 main(int argc, char **argv)
 {
-	say_begin("micro_deadline");
-	deadlines(argument(argc, argv, 1, 10000), (uint32_t)argument(argc, argv, 2, 500));
-	round_trips(argument(argc, argv, 3, 5000));
-	return 0;
+	uint64_t lookups = 10000, timeout_ms = 500, trips = 5000;
+	const struct cli_option options[] = {
+		CLI_NUMBER("lookups", &lookups, 1, MAX_SAMPLES, "that time out"),
+		CLI_NUMBER("timeout-ms", &timeout_ms, 1, 60000, "of each lookup"),
+		CLI_NUMBER("trips", &trips, 1, MAX_SAMPLES, "round trips"),
+	};
+	const struct cli cli = {
+		.tool = "micro_deadline",
+		.about = "How exact deadlines are, and how soon a waiting caller has its answer.",
+		.options = options,
+		.n = sizeof(options) / sizeof(options[0]),
+	};
+	int status;
+
+	if (!cli_parse(&cli, argc, argv, &status))
+		return status;
+	deadlines(lookups, (uint32_t)timeout_ms);
+	round_trips(trips);
+	return EXIT_SUCCESS;
 }

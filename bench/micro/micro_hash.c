@@ -1,17 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <kvscout/hash.h>
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "clock.h"
-#include "say.h"
-#include "sha256.h"
-#include "spread.h"
-
 /*
  * DESIGN
  *
@@ -22,7 +9,23 @@
  * A measurement doubles its repetitions until five samples of at least 5 ms lie within 2 % of each other, at most until
  * samples take 160 ms, and reports the median; the spread of those samples is printed with it. Exits 1 if anything
  * fails.
+ *
+ * Threads: main only.
  */
+#include <kvscout/hash.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "clock.h"
+#include "json_env.h"
+#include "say.h"
+#include "sha256.h"
+#include "spread.h"
 
 #define N_TOKENS 8192
 #define N_SAMPLES 5
@@ -160,11 +163,15 @@ report(uint32_t block_tokens)
 }
 
 int
-main(void)
+main(int argc, char **argv)
 {
-	say_begin("micro_hash");
-#ifndef __OPTIMIZE__
-	say("not an optimized build\n");
-#endif
+	const struct cli cli = {.tool = "micro_hash", .about = "What the block hashes cost for each token."};
+	const char *why;
+	int status;
+
+	if (!cli_parse(&cli, argc, argv, &status))
+		return status;
+	if (json_env_is_slow_build(&why))
+		say("THESE NUMBERS MEAN NOTHING: %s\n", why);
 	return report(16) && report(64) ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <getopt.h>
+/*
+ * DESIGN
+ *
+ * The chunk index alone: what a lookup of 256 chunks and its finish cost the server's loop, without sockets and without KV bytes (slots
+ * are 64 bytes). A pass is: find the leading run, promise every chunk; then withdraw all promises and touch tail first. Miss passes ask
+ * for 256 keys that are not there, all of them (a server stops at the first). Cold means that the prefix was not asked for recently:
+ * prefixes are drawn at random from all. The floor is the line of plain probes: finding random keys and nothing else.
+ *
+ * 10000000 chunks need 1.5 GB of memory.
+ *
+ * Threads: main, which is the loop; the pool's thread that makes extents.
+ */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -8,17 +19,11 @@
 #include <sys/resource.h>
 
 #include "chunk_index.h"
+#include "cli.h"
 #include "clock.h"
 #include "hist.h"
 #include "mix.h"
 #include "say.h"
-
-/*
- * The index alone: what a lookup of 256 chunks and its finish cost the server's loop, without sockets and without KV
- * bytes (slots are 64 bytes). A pass is: find the leading run, promise every chunk; then withdraw all and touch tail
- * first. Miss passes ask for 256 keys that are not there, all of them (a server stops at the first). Cold means that
- * the prefix was not asked for recently: they are drawn at random from all.
- */
 
 #define PREFIX 256u
 #define HASH_BYTES 32u
@@ -328,69 +333,42 @@ run(struct micro_index *b, uint64_t n_chunks, uint64_t interleave, uint32_t pass
 	free(per_store);
 }
 
-static void
-usage(void)
-{
-	say("Usage: micro_index [--chunks N]... [--passes N] [--seed N] [--large]\n"
-	    "  --chunks N   index size; repeatable (default: 10000 and 1000000)\n"
-	    "  --large      10000000 chunks as well (about 1.5 GB of memory)\n"
-	    "  --passes N   lookups per line (default 20000)\n"
-	    "  --seed N     of the keys (default 1)\n"
-	    "  --eviction P policy (default lru)\n");
-}
-
 int
 main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"chunks", required_argument, NULL, 'c'},
-		{"passes", required_argument, NULL, 'p'},
-		{"seed", required_argument, NULL, 's'},
-		{"large", no_argument, NULL, 'l'},
-		{"help", no_argument, NULL, 'h'},
-		{"eviction", required_argument, NULL, 'e'},
-		{0},
-	};
-	uint64_t sizes[16];
-	size_t n_sizes = 0;
-	uint64_t passes = 20000;
-	uint64_t seed = 1;
+	uint64_t n_chunks, passes = 20000, seed = 1;
+	struct cli_list sizes = {.n = 0};
 	const char *eviction = "lru";
-	bool large = false;
-	int option;
+	const struct cli_option size = CLI_NUMBER("chunks", &n_chunks, PREFIX, 100000000, "");
+	const struct cli_option options[] = {
+		CLI_LIST("chunks", "N", &sizes, "size of the index; repeatable (default: 10000 and 1000000)"),
+		CLI_NUMBER("passes", &passes, 1, UINT32_MAX - 1, "lookups per line"),
+		CLI_NUMBER("seed", &seed, 0, UINT64_MAX, "of the keys"),
+		CLI_TEXT("eviction", "POLICY", &eviction, "eviction policy"),
+	};
+	const struct cli cli = {
+		.tool = "micro_index",
+		.about = "What the chunk index needs for a lookup of 256 chunks with its finish, and for a store.",
+		.options = options,
+		.n = sizeof(options) / sizeof(options[0]),
+	};
+	char err[256];
+	int status;
 
-	say_begin("micro_index");
+	if (!cli_parse(&cli, argc, argv, &status))
+		return status;
+	if (sizes.n == 0)
+		sizes = (struct cli_list){.items = {"10000", "1000000"}, .n = 2};
+	for (size_t i = 0; i < sizes.n; i++)
+		if (cli_set(&size, sizes.items[i], err, sizeof(err)) != 0)
+			return cli_usage_error(&cli, "%s", err);
 	scout__enter_loop();
-	/* Before there are threads. NOLINTNEXTLINE(concurrency-mt-unsafe) */
-	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		uint64_t value = optarg ? strtoull(optarg, NULL, 10) : 0;
-
-		if (option == 'c' && value >= PREFIX && n_sizes < 14)
-			sizes[n_sizes++] = value;
-		else if (option == 'p' && value > 0 && value < UINT32_MAX)
-			passes = value;
-		else if (option == 's')
-			seed = value;
-		else if (option == 'e')
-			eviction = optarg;
-		else if (option == 'l')
-			large = true;
-		else {
-			usage();
-			return option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE;
-		}
-	}
-	if (n_sizes == 0) {
-		sizes[n_sizes++] = 10000;
-		sizes[n_sizes++] = 1000000;
-	}
-	if (large)
-		sizes[n_sizes++] = 10000000;
-	for (size_t i = 0; i < n_sizes; i++) {
+	for (size_t i = 0; i < sizes.n; i++) {
+		(void)cli_set(&size, sizes.items[i], err, sizeof(err)); /* was accepted above */
 		for (uint64_t interleave = 1; interleave <= 64; interleave *= 64) {
 			struct micro_index b = {.seed = seed, .random = seed, .eviction = eviction};
 
-			run(&b, sizes[i], interleave, (uint32_t)passes);
+			run(&b, n_chunks, interleave, (uint32_t)passes);
 		}
 	}
 	return EXIT_SUCCESS;

@@ -281,10 +281,7 @@ static const struct {
 	{"twice", make_twice},     {"phases", make_phases},
 };
 
-const char *const load_names[] = {"scan",  "zipf",      "chat",  "agents", "uniform", "loop",
-				  "shift", "documents", "twice", "phases", NULL};
-
-int
+bool
 load_synthetic(struct policy_load *load, const char *name, uint64_t seed, uint32_t n_requests)
 {
 	struct load_source s = {.load = load, .random = seed * UINT64_C(0x2545f4914f6cdd1d), .n_requests = n_requests};
@@ -292,8 +289,8 @@ load_synthetic(struct policy_load *load, const char *name, uint64_t seed, uint32
 	for (size_t i = 0; i < sizeof(makers) / sizeof(makers[0]); i++) {
 		if (strcmp(makers[i].name, name) == 0) {
 			makers[i].make(&s);
-			return 1;
+			return true;
 		}
 	}
-	return 0;
+	return false;
 }

@@ -2,10 +2,11 @@
 #ifndef SCOUT_BENCH_POLICY_LOAD_H
 #define SCOUT_BENCH_POLICY_LOAD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Requests as chains of block ids, as in a trace; all in memory. Those who run out of memory exit. One thread. */
+/* Requests as chains of block ids, as in a trace; all in memory. What runs out of memory ends the process. One thread. */
 struct policy_load {
 	uint64_t *ids; /* all requests' one after the other */
 	size_t n_ids;
@@ -18,8 +19,7 @@ struct policy_load {
 void load_free(struct policy_load *load);
 /* From a trace file; exits with a message. */
 void load_trace(struct policy_load *load, const char *path);
-/* A synthetic one by name; NULL-terminated names in load_names. False: no such name. */
-int load_synthetic(struct policy_load *load, const char *name, uint64_t seed, uint32_t n_requests);
-extern const char *const load_names[];
+/* A synthetic one by name. False: no such name. */
+bool load_synthetic(struct policy_load *load, const char *name, uint64_t seed, uint32_t n_requests);
 
 #endif

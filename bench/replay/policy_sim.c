@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <getopt.h>
+/*
+ * DESIGN
+ *
+ * Hit ratios of eviction policies in seconds: the real chunk index with the real policies, slots of 64 bytes, no server and no KV bytes. One
+ * session after the other does what the server does for it: the lookup promises the leading run of readable chunks, the retrieve holds
+ * them and gives the promise back, the store reserves the rest until there is no room, commits, and the finish touches what was stored
+ * and then what was found, each from last to first. Unlike a server under load, sessions do not overlap. The floor is the first policy of
+ * --eviction, "lru" unless another is given.
+ *
+ * Threads: main, which is the loop; the pool's thread that makes extents.
+ */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -7,18 +17,11 @@
 #include <string.h>
 
 #include "chunk_index.h"
+#include "cli.h"
 #include "clock.h"
 #include "policy_load.h"
 #include "say.h"
 #include "trace.h"
-
-/*
- * Hit ratios of eviction policies in seconds: the real chunk index with the real policies, slots of 64 bytes, no server
- * and no KV bytes. One session after the other does what the server does for it: the lookup promises the leading run of
- * readable chunks, the retrieve holds them and gives the promise back, the store reserves the rest until there is no
- * room, commits, and the finish touches what was stored and then what was found, each from last to first. Unlike a
- * server under load, sessions do not overlap.
- */
 
 #define SLOT_BYTES 64u
 #define MAX_LIST 24u
@@ -186,90 +189,59 @@ table(const char *name, const struct policy_load *load, const uint64_t *blocks, 
 	}
 }
 
-/* Cut @text at commas, in place. */
+/* The parts of @text between commas; they are never freed. */
 static size_t
-split(char *text, const char **ret_parts)
+split(const char *text, const char **ret_parts)
 {
+	char *rest = strdup(text), *part;
 	size_t n = 0;
-	char *rest = text;
-	char *part;
 
+	if (!rest)
+		die("out of memory");
 	while ((part = strsep(&rest, ",")))
 		if (*part && n < MAX_LIST)
 			ret_parts[n++] = part;
 	return n;
 }
 
-static void
-usage(void)
-{
-	say("Usage: policy_sim [--trace FILE | --workload NAME,...] [--blocks N,...] [--eviction POLICY,...]\n"
-	    "  --trace FILE      Mooncake trace (JSON lines)\n"
-	    "  --workload NAMES  synthetic ones:");
-	for (size_t i = 0; load_names[i]; i++)
-		say(" %s", load_names[i]);
-	say(" (default: all)\n"
-	    "  --blocks N        cache sizes (default 100,500,2000,5859,10000,20000,50000)\n"
-	    "  --eviction P      policies; the others are compared to the first (default lru,adaptive)\n"
-	    "  --requests N      of a synthetic workload (default 12000)\n"
-	    "  --seed N          of a synthetic workload (default 1)\n");
-}
-
 int
 main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"trace", required_argument, NULL, 't'},    {"workload", required_argument, NULL, 'w'},
-		{"blocks", required_argument, NULL, 'b'},   {"eviction", required_argument, NULL, 'e'},
-		{"requests", required_argument, NULL, 'r'}, {"seed", required_argument, NULL, 's'},
-		{"help", no_argument, NULL, 'h'},           {0},
+	const char *trace = NULL, *workload_list = "scan,zipf,chat,agents,uniform,loop,shift,documents,twice,phases";
+	const char *size_list = "100,500,2000,5859,10000,20000,50000", *policy_list = "lru,adaptive";
+	const char *sizes[MAX_LIST], *policies[MAX_LIST], *workloads[MAX_LIST];
+	uint64_t blocks[MAX_LIST], requests = 12000, seed = 1;
+	size_t n_sizes, n_policies, n_workloads;
+	const struct cli_option options[] = {
+		CLI_TEXT("trace", "FILE", &trace, "Mooncake trace (JSON lines), instead of --workload"),
+		CLI_TEXT("workload", "NAME,...", &workload_list, "synthetic ones"),
+		CLI_TEXT("blocks", "N,...", &size_list, "cache sizes"),
+		CLI_TEXT("eviction", "POLICY,...", &policy_list, "policies; the others are compared to the first"),
+		CLI_NUMBER("requests", &requests, 1, 10000000, "of a synthetic workload"),
+		CLI_NUMBER("seed", &seed, 0, UINT64_MAX, "of a synthetic workload"),
 	};
-	char default_sizes[] = "100,500,2000,5859,10000,20000,50000";
-	const char *sizes[MAX_LIST];
-	const char *policies[MAX_LIST] = {"lru", "adaptive"};
-	const char *workloads[MAX_LIST];
-	uint64_t blocks[MAX_LIST];
-	size_t n_policies = 2;
-	size_t n_sizes = split(default_sizes, sizes);
-	size_t n_workloads = 0;
-	const char *trace = NULL;
-	uint64_t requests = 12000;
-	uint64_t seed = 1;
+	const struct cli cli = {
+		.tool = "policy_sim",
+		.about = "Hit ratios of eviction policies on a trace or on synthetic workloads, in seconds.",
+		.options = options,
+		.n = sizeof(options) / sizeof(options[0]),
+	};
 	struct policy_load load = {0};
-	int option;
+	char err[256];
+	int status;
 
-	say_begin("policy_sim");
-	scout__enter_loop();
-	while (load_names[n_workloads]) {
-		workloads[n_workloads] = load_names[n_workloads];
-		n_workloads++;
-	}
-	/* Before there are threads. NOLINTNEXTLINE(concurrency-mt-unsafe) */
-	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (option == 't')
-			trace = optarg;
-		else if (option == 'w')
-			n_workloads = split(optarg, workloads);
-		else if (option == 'b')
-			n_sizes = split(optarg, sizes);
-		else if (option == 'e')
-			n_policies = split(optarg, policies);
-		else if (option == 'r')
-			requests = strtoull(optarg, NULL, 10);
-		else if (option == 's')
-			seed = strtoull(optarg, NULL, 10);
-		else {
-			usage();
-			return option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE;
-		}
-	}
+	if (!cli_parse(&cli, argc, argv, &status))
+		return status;
+	n_sizes = split(size_list, sizes);
+	n_policies = split(policy_list, policies);
+	n_workloads = split(workload_list, workloads);
 	for (size_t i = 0; i < n_sizes; i++) {
-		blocks[i] = strtoull(sizes[i], NULL, 10);
-		if (blocks[i] == 0 || blocks[i] > 1000000)
-			die("--blocks: 1 to 1000000");
+		const struct cli_option size = CLI_NUMBER("blocks", &blocks[i], 1, 1000000, "");
+
+		if (cli_set(&size, sizes[i], err, sizeof(err)) != 0)
+			return cli_usage_error(&cli, "%s", err);
 	}
-	if (requests == 0 || requests > 10000000)
-		die("--requests: 1 to 10000000");
+	scout__enter_loop();
 	if (trace) {
 		load_trace(&load, trace);
 		table("trace", &load, blocks, n_sizes, policies, n_policies);
@@ -278,7 +250,7 @@ main(int argc, char **argv)
 	}
 	for (size_t i = 0; i < n_workloads; i++) {
 		if (!load_synthetic(&load, workloads[i], seed, (uint32_t)requests))
-			die("--workload: no such name, see --help");
+			return cli_usage_error(&cli, "--workload: \"%s\" is not known, see --help", workloads[i]);
 		table(workloads[i], &load, blocks, n_sizes, policies, n_policies);
 		load_free(&load);
 	}
