@@ -3,19 +3,17 @@
 
 #include <stdlib.h>
 
-#include "pending_op.h"
 #include "server_core.h"
 
 /*
  * DESIGN
  *
- * The run queue: a ring of run items behind a head that is no run item itself. A turn runs each run item that was there
- * at its beginning once, so a run item of a million chunks and one of ten take turns, and the small one is answered
- * first. Operations that are short run at once when they arrive, without queueing, until the turn has touched
+ * The run queue: a ring of run items behind a head that is no run item itself. A turn runs each item that was there at
+ * its beginning once, so an item of a million chunks and one of ten take turns, and the small one is answered first. Operations that are short run at once when they arrive, without queueing, until the turn has touched
  * SCOUT__INLINE_CHUNKS.
  *
- * Timers: a binary heap of pending operations, from index 1. A pending operation has at most one. Growing the heap may
- * fail; the pending operation is then woken at once, which costs time but loses nothing.
+ * Timers: a binary heap of run items, from index 1. An item has at most one timer. When there is no memory for a larger
+ * heap, the item is queued at once, which costs time but loses nothing.
  *
  * Threads: loop.
  */
@@ -99,28 +97,28 @@ scout__run_queue_start(struct scout_server *s, struct scout__run_item *item, uin
 }
 
 SCOUT_ON_LOOP static void
-place(struct scout_server *s, size_t i, struct scout__pending_op *pending)
+place(struct scout_server *s, size_t i, struct scout__run_item *item)
 {
-	s->heap[i] = pending;
-	pending->heap_pos = i;
+	s->heap[i] = item;
+	item->heap_pos = i;
 }
 
 SCOUT_ON_LOOP static void
 sift_up(struct scout_server *s, size_t i)
 {
-	struct scout__pending_op *pending = s->heap[i];
+	struct scout__run_item *item = s->heap[i];
 
-	while (i > 1 && s->heap[i / 2]->wake_us > pending->wake_us) {
+	while (i > 1 && s->heap[i / 2]->wake_us > item->wake_us) {
 		place(s, i, s->heap[i / 2]);
 		i /= 2;
 	}
-	place(s, i, pending);
+	place(s, i, item);
 }
 
 SCOUT_ON_LOOP static void
 sift_down(struct scout_server *s, size_t i)
 {
-	struct scout__pending_op *pending = s->heap[i];
+	struct scout__run_item *item = s->heap[i];
 
 	for (;;) {
 		size_t child = 2 * i;
@@ -129,23 +127,23 @@ sift_down(struct scout_server *s, size_t i)
 			break;
 		if (child < s->heap_n && s->heap[child + 1]->wake_us < s->heap[child]->wake_us)
 			child++;
-		if (s->heap[child]->wake_us >= pending->wake_us)
+		if (s->heap[child]->wake_us >= item->wake_us)
 			break;
 		place(s, i, s->heap[child]);
 		i = child;
 	}
-	place(s, i, pending);
+	place(s, i, item);
 }
 
 SCOUT_ON_LOOP static bool
 heap_room(struct scout_server *s)
 {
 	size_t cap = s->heap_cap ? s->heap_cap * 2 : 64;
-	struct scout__pending_op **heap;
+	struct scout__run_item **heap;
 
 	if (s->heap_n + 1 < s->heap_cap)
 		return true;
-	heap = reallocarray(s->heap, cap, sizeof(struct scout__pending_op *));
+	heap = reallocarray(s->heap, cap, sizeof(struct scout__run_item *));
 	if (!heap)
 		return false;
 	s->heap = heap;
@@ -154,31 +152,31 @@ heap_room(struct scout_server *s)
 }
 
 void
-scout__timer_set(struct scout_server *s, struct scout__pending_op *pending, uint64_t wake_us)
+scout__timer_set(struct scout_server *s, struct scout__run_item *item, uint64_t wake_us)
 {
-	scout__timer_clear(s, pending);
+	scout__timer_clear(s, item);
 	if (wake_us == UINT64_MAX)
 		return;
-	pending->wake_us = wake_us;
+	item->wake_us = wake_us;
 	if (!heap_room(s)) {
-		scout__run_queue_add(s, &pending->run);
+		scout__run_queue_add(s, item);
 		return;
 	}
-	s->heap[++s->heap_n] = pending;
+	s->heap[++s->heap_n] = item;
 	sift_up(s, s->heap_n);
 }
 
 void
-scout__timer_clear(struct scout_server *s, struct scout__pending_op *pending)
+scout__timer_clear(struct scout_server *s, struct scout__run_item *item)
 {
-	size_t i = pending->heap_pos;
-	struct scout__pending_op *last;
+	size_t i = item->heap_pos;
+	struct scout__run_item *last;
 
 	if (i == 0)
 		return;
-	pending->heap_pos = 0;
+	item->heap_pos = 0;
 	last = s->heap[s->heap_n--];
-	if (last == pending)
+	if (last == item)
 		return;
 	place(s, i, last);
 	sift_up(s, i);
@@ -195,9 +193,9 @@ void
 scout__timers_run(struct scout_server *s)
 {
 	while (s->heap_n && s->heap[1]->wake_us <= s->now_us) {
-		struct scout__pending_op *pending = s->heap[1];
+		struct scout__run_item *item = s->heap[1];
 
-		scout__timer_clear(s, pending);
-		scout__run_queue_add(s, &pending->run);
+		scout__timer_clear(s, item);
+		scout__run_queue_add(s, item);
 	}
 }

@@ -3,12 +3,12 @@
 #define SCOUT_SERVER_RUN_QUEUE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "thread.h"
 
 struct scout_server;
-struct scout__pending_op;
 
 /* Work in steps, and timers (run_queue.c). */
 
@@ -21,6 +21,8 @@ struct scout__run_item {
 	struct scout__run_item *prev, *next;
 	void (*step)(struct scout_server *s, struct scout__run_item *item);
 	bool queued;
+	uint64_t wake_us; /* of its timer */
+	size_t heap_pos;  /* 0: it has no timer */
 };
 
 SCOUT_ON_LOOP void scout__run_queue_add(struct scout_server *s, struct scout__run_item *item);
@@ -32,9 +34,9 @@ SCOUT_ON_LOOP bool scout__run_queue_empty(const struct scout_server *s);
 SCOUT_ON_LOOP bool scout__run_queue_wait(const struct scout_server *s);
 /* Run the step now if this turn may touch @chunks more, else queue it. */
 SCOUT_ON_LOOP void scout__run_queue_start(struct scout_server *s, struct scout__run_item *item, uint32_t chunks);
-/* Wake @pending (queue its run item) at @wake_us, or before. */
-SCOUT_ON_LOOP void scout__timer_set(struct scout_server *s, struct scout__pending_op *pending, uint64_t wake_us);
-SCOUT_ON_LOOP void scout__timer_clear(struct scout_server *s, struct scout__pending_op *pending);
+/* Queue @item at @wake_us, or before. UINT64_MAX: no timer. */
+SCOUT_ON_LOOP void scout__timer_set(struct scout_server *s, struct scout__run_item *item, uint64_t wake_us);
+SCOUT_ON_LOOP void scout__timer_clear(struct scout_server *s, struct scout__run_item *item);
 SCOUT_ON_LOOP uint64_t scout__timers_next(const struct scout_server *s);
 SCOUT_ON_LOOP void scout__timers_run(struct scout_server *s);
 

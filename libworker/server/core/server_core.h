@@ -56,7 +56,7 @@ struct scout_server {
 	uint32_t inline_left;             /* chunks, this turn */
 	struct scout__run_item queue;     /* head of the run queue */
 	struct scout__run_item turn_mark; /* no run item: behind the last one of this turn, while it runs */
-	struct scout__pending_op **heap;  /* [1 .. heap_n], by wake_us */
+	struct scout__run_item **heap;    /* [1 .. heap_n], by wake_us */
 	size_t heap_n, heap_cap;
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
 		limit_conns, limit_curve, limit_lease, limit_shm, limit_bug, limit_names;

@@ -364,7 +364,7 @@ take(struct scout_server *s, struct scout__pending_op *pending)
 		if (s->now_us >= scout__pending_op_answer_by(pending))
 			return SCOUT__ASKED_LIMITED;
 		scout__list_add(&pending->ns->pool_waiters, &pending->waiting);
-		scout__timer_set(s, pending, scout__pending_op_answer_by(pending));
+		scout__timer_set(s, &pending->run, scout__pending_op_answer_by(pending));
 		return SCOUT__ASKED_WAIT;
 	default:
 		return SCOUT__ASKED_LIMITED;
@@ -415,7 +415,7 @@ wait(struct scout_server *s, struct scout__pending_op *pending)
 			return SCOUT__ASKED_MORE;
 		if (!send_ask(s, ask, usable(s, pending->ns))) {
 			scout__list_add(&s->fetch->ask_waiters, &pending->waiting);
-			scout__timer_set(s, pending, ask->end_us);
+			scout__timer_set(s, &pending->run, ask->end_us);
 			return SCOUT__ASKED_WAIT;
 		}
 		if (ask->over)
@@ -423,7 +423,7 @@ wait(struct scout_server *s, struct scout__pending_op *pending)
 	}
 	/* It may also be stored here meanwhile. */
 	scout__chunk_wait(pending, pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
-	scout__timer_set(s, pending, ask->end_us);
+	scout__timer_set(s, &pending->run, ask->end_us);
 	return SCOUT__ASKED_WAIT;
 }
 

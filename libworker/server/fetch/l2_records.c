@@ -412,7 +412,7 @@ scout__records_wait(struct scout_server *s, struct scout__pending_op *pending)
 	if (scout__records_known(pending->ns) || s->now_us >= end_us)
 		return false;
 	scout__list_add(&pending->ns->record_waiters, &pending->waiting);
-	scout__timer_set(s, pending, end_us);
+	scout__timer_set(s, &pending->run, end_us);
 	return true;
 }
 

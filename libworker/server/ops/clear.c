@@ -239,7 +239,7 @@ clear_step(struct scout_server *s, struct scout__run_item *item)
 	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
 
 	scout__list_del(&pending->waiting);
-	scout__timer_clear(s, pending);
+	scout__timer_clear(s, &pending->run);
 	if (pending->state == SCOUT__OP_WAIT_RUN && scout__records_wait(s, pending))
 		return;
 	if (pending->state == SCOUT__OP_WAIT_RUN) {
@@ -248,7 +248,7 @@ clear_step(struct scout_server *s, struct scout__run_item *item)
 	}
 	if (s->now_us < pending->wait_end_us && scout__records_are_written_now(pending->ns)) {
 		scout__list_add(&pending->ns->record_waiters, &pending->waiting);
-		scout__timer_set(s, pending, pending->wait_end_us);
+		scout__timer_set(s, &pending->run, pending->wait_end_us);
 		return;
 	}
 	answer(s, pending);

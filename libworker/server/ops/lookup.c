@@ -160,7 +160,7 @@ finish(struct scout_server *s, struct scout__pending_op *pending)
 		return;
 	}
 	pending->state = SCOUT__OP_WAIT_ANSWER;
-	scout__timer_set(s, pending, at_us);
+	scout__timer_set(s, &pending->run, at_us);
 }
 
 /* Chunk pending->next is not readable yet. True: it may still come, the pending operation sleeps. */
@@ -178,7 +178,7 @@ polls(struct scout_server *s, struct scout__pending_op *pending)
 		pending->poll_next_us = s->now_us + pending->poll_interval_us;
 	at_us = pending->poll_next_us < end_us ? pending->poll_next_us : end_us;
 	scout__chunk_wait(pending, pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
-	scout__timer_set(s, pending, at_us);
+	scout__timer_set(s, &pending->run, at_us);
 	return true;
 }
 
@@ -355,7 +355,7 @@ arrive(struct scout_server *s, struct scout__pending_op *pending)
 		if (!scout__index_is_hit(index, entry) && scout__index_counts(index, entry) &&
 		    s->now_us < pending->wait_end_us) {
 			scout__chunk_wait(pending, index->entries[entry].hash);
-			scout__timer_set(s, pending, pending->wait_end_us);
+			scout__timer_set(s, &pending->run, pending->wait_end_us);
 			return;
 		}
 		if (!scout__index_is_hit(index, entry) && pending->ahead) {
@@ -408,7 +408,7 @@ lookup_step(struct scout_server *s, struct scout__run_item *item)
 		answer(s, pending);
 		return;
 	}
-	scout__timer_clear(s, pending);
+	scout__timer_clear(s, &pending->run);
 	if (pending->state == SCOUT__OP_WAIT_RUN && scout__records_wait(s, pending))
 		return;
 	if (pending->state == SCOUT__OP_WAIT_LOADS) {

@@ -242,7 +242,7 @@ store_step(struct scout_server *s, struct scout__run_item *item)
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
 	scout__list_del(&pending->waiting);
-	scout__timer_clear(s, pending);
+	scout__timer_clear(s, &pending->run);
 	if (scout__records_wait(s, pending) || is_outdated(s, pending))
 		return;
 	pending->user.spares = STORE_SPARES;
@@ -258,7 +258,7 @@ store_step(struct scout_server *s, struct scout__run_item *item)
 			continue;
 		pending->state = SCOUT__OP_WAIT_POOL;
 		scout__list_add(&pending->ns->pool_waiters, &pending->waiting);
-		scout__timer_set(s, pending, pending->deadline_us);
+		scout__timer_set(s, &pending->run, pending->deadline_us);
 		return;
 	}
 	if (pending->next < pending->n)
@@ -385,7 +385,7 @@ retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct s
 		if (handle.entry != SCOUT__NO_ENTRY && s->now_us < pending->wait_end_us &&
 		    may_come(pending, handle.entry)) {
 			scout__chunk_wait(pending, index->entries[handle.entry].hash);
-			scout__timer_set(s, pending, pending->wait_end_us);
+			scout__timer_set(s, &pending->run, pending->wait_end_us);
 			return false;
 		}
 		put_state(pending, SCOUT_GRANT_MISSING);
@@ -421,7 +421,7 @@ retrieve_step(struct scout_server *s, struct scout__run_item *item)
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
 	scout__list_del(&pending->waiting);
-	scout__timer_clear(s, pending);
+	scout__timer_clear(s, &pending->run);
 	if (scout__records_wait(s, pending) || is_outdated(s, pending))
 		return;
 	/* A session that ends meanwhile takes its list with it: the rest is missing. */

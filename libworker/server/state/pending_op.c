@@ -70,7 +70,7 @@ admit_is_over(struct scout_server *s, const struct scout__pending_op *pending)
 void
 scout__pending_op_free(struct scout_server *s, struct scout__pending_op *pending)
 {
-	scout__timer_clear(s, pending);
+	scout__timer_clear(s, &pending->run);
 	scout__run_queue_remove(&pending->run);
 	scout__list_del(&pending->of_peer);
 	scout__list_del(&pending->waiting);

@@ -41,9 +41,7 @@ struct scout__pending_op {
 	uint64_t corr;
 	uint64_t weights_gen; /* of the namespace when it came */
 	uint64_t arrived_us;
-	uint64_t deadline_us; /* UINT64_MAX: none */
-	uint64_t wake_us;
-	size_t heap_pos;                /* 0: no timer */
+	uint64_t deadline_us;           /* UINT64_MAX: none */
 	struct scout__session *session; /* LOOKUP: its own. Never NULL while the pending operation lives */
 	uint64_t ticket;
 	uint64_t serial; /* of the session that ADMIT and RETRIEVE name */
