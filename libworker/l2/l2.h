@@ -64,7 +64,7 @@ enum scout__l2_what {
 	SCOUT__L2_UNPIN,      /* n digests, each pinned once by an EXISTS with pin; never fails */
 	SCOUT__L2_LOAD,       /* one object into data: exactly `bytes` bytes, or it failed */
 	SCOUT__L2_STORE,      /* one object from data; an object that is there already stays */
-	SCOUT__L2_REMOVE,     /* one object: it was found damaged. Nothing is done if it was replaced meanwhile */
+	SCOUT__L2_REMOVE, /* one object: a LOAD found it CORRUPT. Files look again first; Redis removes what is there */
 	/* A small record by the name of one digest, apart from the objects: never evicted. `bytes` of them, to or from `data`. */
 	SCOUT__L2_RECORD_READ, /* found[0] is 1 if there is one; one of another length is read as zeros */
 	SCOUT__L2_RECORD_WRITE /* over the one that is there; durable, and whole or not at all */
@@ -74,7 +74,7 @@ enum scout__l2_what {
 /* How an operation ended. Counted by name. */
 enum scout__l2_result {
 	SCOUT__L2_OK = 0,
-	SCOUT__L2_ABSENT,   /* LOAD: it is not there (any more) */
+	SCOUT__L2_ABSENT, /* LOAD: it is not there (any more); in Redis also: it is of another format version, and stays */
 	SCOUT__L2_PRESENT,  /* STORE: it was there already, nothing was written */
 	SCOUT__L2_CORRUPT,  /* LOAD: length, key, header or checksum do not match; data may be half written */
 	SCOUT__L2_FULL,     /* STORE: no room: the disk or max_bytes, everything pinned */

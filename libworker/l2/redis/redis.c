@@ -22,8 +22,8 @@
  *
  * Key "kvscout:2:DIGEST", value = header (object.h) and payload; "kvscout:r:DIGEST" are records (l2.h), without time to live. EXISTS becomes one EXISTS for each key, pipelined, each to
  * the node that serves its slot; STORE is SET NX (an object that is there stays, and its time to live is not begun anew) with PX if
- * the URL has a ttl; LOAD is GET. REMOVE must not delete what was stored anew since it was found damaged, and needs no
- * Lua: WATCH, GET, look at what came; if that is still damaged, MULTI DEL EXEC, which does nothing if the key changed since.
+ * the URL has a ttl; LOAD is GET. REMOVE is UNLINK, whatever is there now: an object that was stored anew since it was found damaged
+ * costs one computation. What is not damaged is never removed: a LOAD of an object of another format version is ABSENT.
  *
  * Threads: one of ours owns all sockets and all state (SCOUT_ON_REDIS); the loop only pushes into the queue. One is enough:
  * a Redis server is one thread as well, and does more for each byte. A second one resolves names (redis_dns.c).
@@ -44,7 +44,8 @@
  * on each link (or one value); two buffers for each link.
  *
  * Rejected: pins (Redis has none: an object that was found may expire before it is loaded, and then the load says so);
- * reading from replicas (they lag); MGET in place of EXISTS and GET (one reply that is as large as all values).
+ * a removal that looks again first (WATCH, GET, MULTI, DEL, EXEC: five commands and their states against a rare loss of one
+ * object); reading from replicas (they lag); MGET in place of EXISTS and GET (one reply that is as large as all values).
  */
 
 #define OPERATIONS_AT_ONCE 256u

@@ -87,7 +87,7 @@ scout__redis_command_fail(struct redis *r, struct redis_command *command, enum s
 	scout__redis_command_free(r, command);
 	if (kind == REDIS_SLOTS)
 		scout__redis_refresh_failed(r);
-	else if (job && kind != REDIS_WATCH) /* what follows the WATCH speaks for both */
+	else if (job)
 		scout__redis_job_part(r, job, index, false, result, detail);
 }
 
@@ -96,7 +96,7 @@ scout__redis_lane_of(enum redis_kind kind)
 {
 	switch (kind) {
 	case REDIS_GET:
-	case REDIS_VERIFY:
+	case REDIS_UNLINK:
 		return REDIS_LOAD;
 	case REDIS_SET:
 		return REDIS_STORE;
@@ -179,66 +179,37 @@ put_set(struct redis *r, struct redis_link *link, struct scout__writer *w, struc
 	}
 }
 
-/* The two sequences of REMOVE: all of it in one go, so that nothing of ours comes between MULTI and EXEC. */
-static bool
-put_remove(struct redis *r, struct redis_link *link, struct scout__writer *w,
-	   struct redis_command *command) SCOUT_ON_REDIS
-{
-	static const char *const multi[] = {"MULTI", NULL}, *const exec[] = {"EXEC", NULL};
-
-	if (command->kind == REDIS_VERIFY) {
-		if (!send_before(r, link, REDIS_WATCH, command->job))
-			return false;
-		put_keyed(w, "WATCH", command->job->key);
-		put_keyed(w, "GET", command->job->key);
-		command->job->result = SCOUT__L2_OK; /* of an attempt that was sent elsewhere */
-		link->removing = true;
-		return true;
-	}
-	if (!send_before(r, link, REDIS_MULTI, NULL) || !send_before(r, link, REDIS_DEL, NULL))
-		return false;
-	scout__redis_put_words(w, multi);
-	put_keyed(w, "DEL", command->job->key);
-	scout__redis_put_words(w, exec);
-	return true;
-}
-
-static bool
+static void
 put_command(struct redis *r, struct redis_link *link, struct scout__writer *w,
 	    struct redis_command *command) SCOUT_ON_REDIS
 {
-	static const char *const slots[] = {"CLUSTER", "SLOTS", NULL}, *const unwatch[] = {"UNWATCH", NULL};
+	static const char *const slots[] = {"CLUSTER", "SLOTS", NULL};
 	char key[SCOUT__REDIS_KEY_BYTES + 1];
 
 	switch (command->kind) {
 	case REDIS_EXISTS:
 		scout__redis_key(command->job->op->digests[command->index], key);
 		put_keyed(w, "EXISTS", key);
-		return true;
+		return;
 	case REDIS_GET:
 	case REDIS_RECORD_GET:
 		put_keyed(w, "GET", command->job->key);
-		return true;
+		return;
 	case REDIS_RECORD_SET:
 		scout__redis_put_argc(w, 3);
 		scout__redis_put_arg(w, "SET", 3);
 		scout__redis_put_arg(w, command->job->key, SCOUT__REDIS_KEY_BYTES);
 		scout__redis_put_arg(w, (const char *)command->job->op->data, command->job->op->bytes);
-		return true;
+		return;
 	case REDIS_SET:
 		put_set(r, link, w, command->job);
-		return true;
-	case REDIS_VERIFY:
-	case REDIS_EXEC:
-		return put_remove(r, link, w, command);
-	case REDIS_UNWATCH:
-		scout__redis_put_words(w, unwatch);
-		link->removing = false; /* a WATCH written from now on comes after it */
-		return true;
+		return;
+	case REDIS_UNLINK:
+		put_keyed(w, "UNLINK", command->job->key);
+		return;
 	default:
 		SCOUT_ASSERT(command->kind == REDIS_SLOTS);
 		scout__redis_put_words(w, slots);
-		return true;
 	}
 }
 
@@ -253,8 +224,7 @@ scout__redis_command_write(struct redis *r, struct redis_link *link, struct redi
 			return false;
 		scout__redis_put_words(&w, asking);
 	}
-	if (!put_command(r, link, &w, command))
-		return false;
+	put_command(r, link, &w, command);
 	SCOUT_ASSERT(!w.bad);
 	link->out_len += w.len;
 	command->since_us = r->now_us;

@@ -24,7 +24,7 @@
 /*
  * Inside of the Redis adapter. See redis.c for the design.
  *
- *   job       one operation of L2; has one command, EXISTS one for each key, REMOVE a sequence
+ *   job       one operation of L2; has one command, EXISTS one for each key
  *   command   one Redis command, waiting for its turn (queue) or for its reply (sent) on one connection
  *   link      one connection to one node; each node has one for each lane
  *   lane      what kind of work a link does: small questions never stand behind megabytes
@@ -61,7 +61,7 @@ struct redisReply;
 
 enum redis_lane {
 	REDIS_ASK = 0, /* EXISTS, CLUSTER SLOTS */
-	REDIS_LOAD,    /* GET, and REMOVE with what it reads */
+	REDIS_LOAD,    /* GET, UNLINK */
 	REDIS_STORE,   /* SET */
 	REDIS_LANES
 };
@@ -70,14 +70,9 @@ enum redis_kind {
 	REDIS_EXISTS = 1,
 	REDIS_GET,
 	REDIS_SET,
-	REDIS_WATCH,  /* of REMOVE: then VERIFY ... */
-	REDIS_VERIFY, /* ... a GET that is read and thrown away, then UNWATCH, or MULTI DEL EXEC */
-	REDIS_UNWATCH,
+	REDIS_UNLINK,
 	REDIS_RECORD_GET,
 	REDIS_RECORD_SET,
-	REDIS_MULTI,
-	REDIS_DEL,
-	REDIS_EXEC,
 	/* A connection's own; no job. */
 	REDIS_AUTH,
 	REDIS_PING,
@@ -134,8 +129,7 @@ enum redis_link_state {
 /* A value that is being received, straight to where it belongs. */
 struct redis_value {
 	bool active;
-	bool dropped;   /* bytes are read and thrown away */
-	bool summed;    /* the sum is taken of what passes */
+	bool dropped;   /* bytes are read and thrown away; until the header is found right */
 	uint8_t result; /* so far */
 	uint64_t total; /* bytes of the bulk string: header and payload */
 	uint64_t at;    /* received, with the line end behind it */
@@ -149,7 +143,6 @@ struct redis_link {
 	uint8_t lane;            /* const; enum redis_lane */
 	uint8_t state;           /* enum redis_link_state */
 	bool dirty;              /* in the adapter's list of links to look at */
-	bool removing;           /* a WATCH is on it */
 	uint32_t events;         /* that epoll watches */
 	int fd;                  /* -1: none */
 	uint32_t address;        /* of the node's addresses: the one that is tried */
@@ -303,9 +296,6 @@ bool scout__redis_reply(struct redis *r, struct redis_link *link, struct redis_c
 /* The same for a value: received with @result, or nil (ABSENT). */
 void scout__redis_reply_value(struct redis *r, struct redis_link *link, struct redis_command *command,
 			      enum scout__l2_result result) SCOUT_ON_REDIS;
-
-/* End a WATCH. */
-void scout__redis_unwatch(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
 
 /* ---- redis_link.c ---- */
 void scout__redis_link_init(struct redis_link *link, struct redis_node *node, enum redis_lane lane);

@@ -102,7 +102,7 @@ kind_of(const struct redis_job *job)
 	case SCOUT__L2_RECORD_WRITE:
 		return REDIS_RECORD_SET;
 	default:
-		return REDIS_VERIFY;
+		return REDIS_UNLINK;
 	}
 }
 

@@ -80,7 +80,6 @@ scout__redis_link_close(struct redis *r, struct redis_link *link)
 	link->fd = -1;
 	link->state = REDIS_IDLE;
 	link->events = 0;
-	link->removing = false;
 	link->payload = NULL;
 	link->payload_left = 0;
 	link->writing = NULL;
@@ -98,8 +97,7 @@ has_work(const struct redis_command *command)
 	case REDIS_EXISTS:
 	case REDIS_GET:
 	case REDIS_SET:
-	case REDIS_VERIFY:
-	case REDIS_EXEC:
+	case REDIS_UNLINK:
 		return command->job != NULL;
 	default:
 		return false;
@@ -121,17 +119,13 @@ requeue(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 		    (has_work(command) && ++command->losses > SCOUT__REDIS_MAX_LOSSES)) {
 			scout__redis_command_fail(r, command, SCOUT__L2_ERROR, ECONNRESET);
 		} else if (has_work(command)) {
-			if (command->kind == REDIS_EXEC)
-				command->kind = REDIS_VERIFY; /* its watch is gone */
-			command->job->moved_us = r->now_us;   /* it waits for the store, which has to take us back */
+			command->job->moved_us = r->now_us; /* it waits for the store, which has to take us back */
 			scout__redis_queue_push(&link->queue, command);
 		} else {
 			scout__redis_command_free(r, command);
 		}
 	}
 	while ((command = scout__redis_queue_pop(&old))) {
-		if (command->kind == REDIS_EXEC)
-			command->kind = REDIS_VERIFY;
 		if (has_work(command) || command->kind == REDIS_SLOTS)
 			scout__redis_queue_push(&link->queue, command);
 		else
@@ -169,8 +163,6 @@ scout__redis_link_forget(struct redis *r, struct redis_link *link)
 			scout__redis_queue_push(&kept, command);
 			continue;
 		}
-		if (command->kind == REDIS_EXEC)
-			torn = true; /* its watch must not stay */
 		scout__redis_command_free(r, command);
 	}
 	while ((command = scout__redis_queue_pop(&kept)))
@@ -370,9 +362,6 @@ static bool
 may_write(const struct redis_link *link, const struct redis_command *command)
 {
 	if (link->payload || SCOUT__REDIS_BUFFER_BYTES - link->out_len < SCOUT__REDIS_COMMAND_BYTES)
-		return false;
-	/* One watch at a time: EXEC ends all of a connection. */
-	if (command->kind == REDIS_VERIFY && link->removing)
 		return false;
 	return link->sent_bytes == 0 || link->sent_bytes + command->bytes <= SCOUT__REDIS_WINDOW_BYTES;
 }

@@ -46,43 +46,38 @@ protocol_error(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 /* ---- values ---- */
 
 static void
-value_begin(struct redis_link *link, struct redis_command *command, uint64_t total)
+value_begin(struct redis_link *link, uint64_t total)
 {
 	struct redis_value *v = &link->value;
-	const struct redis_job *job = command->job;
 
 	v->active = true;
 	v->total = total;
 	v->at = 0;
 	v->data = NULL;
-	v->result = SCOUT__L2_OK;
-	v->dropped = !job;
-	v->summed = false;
-	if (!job)
-		return;
-	if (total < SCOUT__L2_HEADER_BYTES ||
-	    (command->kind == REDIS_GET && total - SCOUT__L2_HEADER_BYTES != job->op->bytes)) {
-		v->dropped = true;
-		v->result = SCOUT__L2_CORRUPT;
-	}
+	v->result = SCOUT__L2_CORRUPT;
+	v->dropped = true;
+	memset(v->header, 0, sizeof(v->header)); /* it may be shorter */
 }
 
-/* The header is complete: is it what is wanted? */
+/*
+ * The header is complete: is it what is wanted? An object of another format version is for that version to remove: whatever
+ * its length, it is a miss and not CORRUPT, for what is CORRUPT is removed.
+ */
 static void
-value_header(struct redis_link *link, const struct redis_command *command)
+value_header(struct redis_link *link, const struct redis_job *job)
 {
 	struct redis_value *v = &link->value;
-	uint64_t bytes = v->total - SCOUT__L2_HEADER_BYTES;
+	uint64_t bytes = v->total > SCOUT__L2_HEADER_BYTES ? v->total - SCOUT__L2_HEADER_BYTES : 0;
+	enum scout__l2_header_error error = scout__l2_header_check(v->header, job->op->key, bytes, &v->want);
 
-	if (scout__l2_header_check(v->header, command->job->op->key, bytes, &v->want) != SCOUT__L2_HEADER_OK) {
-		v->dropped = true;
-		v->result = SCOUT__L2_CORRUPT;
+	if (error == SCOUT__L2_HEADER_VERSION)
+		v->result = SCOUT__L2_ABSENT;
+	if (error != SCOUT__L2_HEADER_OK || bytes != job->op->bytes)
 		return;
-	}
 	(void)XXH3_128bits_reset(link->sum);
-	v->summed = true;
-	if (command->kind == REDIS_GET)
-		v->data = command->job->op->data;
+	v->result = SCOUT__L2_OK;
+	v->dropped = false;
+	v->data = job->op->data;
 }
 
 static void
@@ -92,7 +87,7 @@ value_end(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 	struct redis_value *v = &link->value;
 
 	v->active = false;
-	if (v->summed && !v->dropped) {
+	if (!v->dropped) {
 		XXH128_hash_t hash = XXH3_128bits_digest(link->sum);
 
 		if (hash.low64 != v->want.lo || hash.high64 != v->want.hi)
@@ -136,8 +131,8 @@ value_feed(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 			n = least(buffered(link), least(v->total, SCOUT__L2_HEADER_BYTES) - v->at);
 			memcpy(v->header + v->at, p, n);
 			v->at += n;
-			if (v->at == SCOUT__L2_HEADER_BYTES && !v->dropped)
-				value_header(link, command);
+			if (v->at == least(v->total, SCOUT__L2_HEADER_BYTES) && command->job)
+				value_header(link, command->job);
 		} else if (v->at < v->total) {
 			n = least(buffered(link), v->total - v->at);
 			value_take(link, p, n, false);
@@ -163,8 +158,7 @@ is_value(const struct redis_link *link)
 {
 	const struct redis_command *command = link->sent.head;
 
-	return link->fed == 0 && (command->kind == REDIS_GET || command->kind == REDIS_VERIFY) &&
-	       link->in[link->in_at] == '$';
+	return link->fed == 0 && command->kind == REDIS_GET && link->in[link->in_at] == '$';
 }
 
 /* 1: begun (or answered), 0: more bytes are needed, -1: the link was lost. */
@@ -184,7 +178,7 @@ begin_value(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 	if (len < 0)
 		scout__redis_reply_value(r, link, scout__redis_queue_pop(&link->sent), SCOUT__L2_ABSENT);
 	else
-		value_begin(link, link->sent.head, (uint64_t)len);
+		value_begin(link, (uint64_t)len);
 	return 1;
 }
 

@@ -45,8 +45,7 @@ redirect(struct redis *r, struct redis_link *link, struct redis_command *command
 		return;
 	}
 	count(moved ? &r->counters.moved : &r->counters.ask);
-	/* A sequence under WATCH cannot be asked for: its ASKING would be queued with it. */
-	node = !moved && command->kind == REDIS_VERIFY ? NULL : scout__redis_node_get(r, host, to->port);
+	node = scout__redis_node_get(r, host, to->port);
 	if (!node || ++command->tries > SCOUT__REDIS_MAX_TRIES) {
 		scout__redis_command_fail(r, command, SCOUT__L2_ERROR, EREMCHG);
 		return;
@@ -93,7 +92,7 @@ error_reply(struct redis *r, struct redis_link *link, struct redis_command *comm
 	enum scout__redis_error error = scout__redis_error(text, &to);
 
 	if (!command->job && command->kind != REDIS_SLOTS) {
-		/* Of an operation that nobody waits for, or a part of a sequence whose end speaks for it. */
+		/* Of an operation that has ended already. */
 		bool bad = node_error(r, link, command, error);
 
 		if (!bad)
@@ -102,12 +101,12 @@ error_reply(struct redis *r, struct redis_link *link, struct redis_command *comm
 	}
 	if (node_error(r, link, command, error))
 		return false;
-	if ((error == SCOUT__REDIS_MOVED || error == SCOUT__REDIS_ASK) && command->kind != REDIS_EXEC) {
+	if (error == SCOUT__REDIS_MOVED || error == SCOUT__REDIS_ASK) {
 		redirect(r, link, command, &to, error == SCOUT__REDIS_MOVED);
 		return true;
 	}
 	if ((error == SCOUT__REDIS_TRYAGAIN || (error == SCOUT__REDIS_READONLY && r->mode == REDIS_CLUSTER)) &&
-	    command->kind != REDIS_EXEC && ++command->tries <= SCOUT__REDIS_MAX_TRIES) {
+	    ++command->tries <= SCOUT__REDIS_MAX_TRIES) {
 		count(&r->counters.tryagain);
 		if (error == SCOUT__REDIS_READONLY)
 			scout__redis_refresh(r);
@@ -201,17 +200,6 @@ unexpected(struct redis *r, struct redis_link *link, struct redis_command *comma
 	scout__redis_link_lost(r, link, REDIS_BROKEN, EPROTO, "it answers what was not asked");
 }
 
-static bool
-exec_reply(struct redis *r, struct redis_link *link, struct redis_command *command,
-	   const struct redisReply *reply) SCOUT_ON_REDIS
-{
-	link->removing = false;
-	scout__redis_link_touch(r, link);
-	/* nil: it was changed since it was read, so somebody stored it anew. */
-	part(r, command, false, reply->type == REDIS_REPLY_ERROR ? SCOUT__L2_ERROR : SCOUT__L2_OK);
-	return true;
-}
-
 /* @job NULL: its operation has ended already. */
 static void
 take_record(const struct redis_job *job, const struct redisReply *reply)
@@ -241,22 +229,11 @@ scout__redis_reply(struct redis *r, struct redis_link *link, struct redis_comman
 		scout__redis_command_free(r, command);
 		scout__redis_refresh_done(r, link->node, reply);
 		return true;
-	case REDIS_EXEC:
-		return exec_reply(r, link, command, reply);
-	case REDIS_WATCH:
-		/* Without a watch nothing may be deleted; where to go is said by what follows. */
-		if (reply->type == REDIS_REPLY_ERROR && command->job)
-			command->job->result = SCOUT__L2_ERROR;
-		scout__redis_command_free(r, command);
-		return true;
 	default:
 		break;
 	}
-	if (reply->type == REDIS_REPLY_ERROR) {
-		if (command->kind == REDIS_VERIFY)
-			scout__redis_unwatch(r, link);
+	if (reply->type == REDIS_REPLY_ERROR)
 		return error_reply(r, link, command, reply->str);
-	}
 	switch (command->kind) {
 	case REDIS_EXISTS:
 		if (reply->type != REDIS_REPLY_INTEGER)
@@ -279,46 +256,19 @@ scout__redis_reply(struct redis *r, struct redis_link *link, struct redis_comman
 			break;
 		part(r, command, false, SCOUT__L2_OK);
 		return true;
+	case REDIS_UNLINK:
+		if (reply->type != REDIS_REPLY_INTEGER)
+			break;
+		part(r, command, false, SCOUT__L2_OK);
+		return true;
 	case REDIS_GET:
-	case REDIS_VERIFY:
 		break; /* anything but a value or an error */
 	default:
-		scout__redis_command_free(r, command); /* UNWATCH, MULTI, DEL, ASKING */
+		scout__redis_command_free(r, command); /* ASKING */
 		return true;
 	}
 	unexpected(r, link, command);
 	return false;
-}
-
-/* ---- values ---- */
-
-void
-scout__redis_unwatch(struct redis *r, struct redis_link *link)
-{
-	struct redis_command *command = scout__redis_command_new(r, REDIS_UNWATCH, NULL);
-
-	if (!command) {
-		/* The watch would outlive its sequence. */
-		scout__redis_link_lost(r, link, REDIS_FINE, ENOMEM, "out of memory");
-		return;
-	}
-	scout__redis_queue_push_front(&link->queue, command);
-	scout__redis_link_touch(r, link);
-}
-
-/* REMOVE has read the value: still damaged, and not changed since WATCH? Then it goes. */
-static void
-verified(struct redis *r, struct redis_link *link, struct redis_command *command,
-	 enum scout__l2_result result) SCOUT_ON_REDIS
-{
-	if (command->job && result == SCOUT__L2_CORRUPT && command->job->result == SCOUT__L2_OK) {
-		command->kind = REDIS_EXEC;
-		scout__redis_queue_push_front(&link->queue, command);
-		scout__redis_link_touch(r, link);
-		return;
-	}
-	part(r, command, false, command->job ? (enum scout__l2_result)command->job->result : SCOUT__L2_OK);
-	scout__redis_unwatch(r, link);
 }
 
 void
@@ -329,10 +279,6 @@ scout__redis_reply_value(struct redis *r, struct redis_link *link, struct redis_
 	if (command->job)
 		command->job->moved_us = r->now_us;
 	scout__redis_link_touch(r, link);
-	if (command->kind == REDIS_VERIFY) {
-		verified(r, link, command, result);
-		return;
-	}
 	if (!command->job)
 		count(&r->counters.dropped_values);
 	part(r, command, false, result);

@@ -29,7 +29,7 @@ START_TEST(a_password_and_a_user_are_sent)
 	adapter_up(&rig, url);
 	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
 	adapter_down(&rig);
-	redis_ok(&server, "ACL SETUSER kv on >pass2 ~kvscout:* +get +set +exists +del +watch +unwatch +multi +exec");
+	redis_ok(&server, "ACL SETUSER kv on >pass2 ~kvscout:* +get +set +exists +unlink");
 	url_of("kv:pass2@", server.port, "");
 	adapter_up(&rig, url);
 	/* Neither PING nor CLUSTER SLOTS nor CLIENT SETNAME: not needed. */
@@ -125,26 +125,6 @@ START_TEST(a_user_without_rights_gets_errors_and_no_storm_of_lines)
 		ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_ERROR);
 	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_ABSENT);
 	ck_assert_uint_eq(adapter_logged(&rig, "NOPERM"), 1);
-}
-END_TEST
-
-START_TEST(nothing_is_removed_without_a_watch)
-{
-	char key[SCOUT__REDIS_KEY_BYTES + 1];
-
-	real_server(NULL);
-	redis_ok(&server, "ACL SETUSER kv on >pass2 ~kvscout:* +get +set +del +multi +exec +unwatch");
-	url_of("kv:pass2@", server.port, "");
-	adapter_up(&rig, url);
-	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
-	scout__redis_key(object.key.digest, key);
-	(void)redis_number(&server, "SETRANGE %s 600 damaged", key);
-	/* Somebody may store it anew between the look and the removal. */
-	ck_assert_int_eq(object_remove(&rig, &object), SCOUT__L2_ERROR);
-	ck_assert_int_eq((int)redis_number(&server, "EXISTS %s", key), 1);
-	redis_ok(&server, "ACL SETUSER kv +watch");
-	ck_assert_int_eq(object_remove(&rig, &object), SCOUT__L2_OK);
-	ck_assert_int_eq((int)redis_number(&server, "EXISTS %s", key), 0);
 }
 END_TEST
 
@@ -378,7 +358,6 @@ suite(void)
 	tcase_add_test(tc, a_password_that_nobody_asked_for_is_refused);
 	tcase_add_test(tc, a_password_that_was_put_in_while_connected_is_noticed);
 	tcase_add_test(tc, a_user_without_rights_gets_errors_and_no_storm_of_lines);
-	tcase_add_test(tc, nothing_is_removed_without_a_watch);
 	tcase_add_test(tc, a_server_without_room_for_clients_is_told_and_heals);
 	tcase_add_test(tc, a_server_that_accepts_and_never_answers_holds_up_nobody);
 	tcase_add_test(tc, a_port_that_nobody_listens_on_is_an_error_at_once_and_heals);

@@ -118,40 +118,7 @@ START_TEST(a_value_that_stops_halfway_never_touches_the_slot_again)
 }
 END_TEST
 
-/* One "WATCH" after the other: EXEC ends all watches of a connection. */
-START_TEST(a_removal_waits_for_the_one_before_it)
-{
-	struct adapter_object other;
-	struct peer p;
-	int ask, load;
-	const char *text;
-
-	object_init(&other, 2, 5000);
-	peer_start(&p);
-	ask = peer_accept(&p);
-	object_begin(&rig, &object, SCOUT__L2_REMOVE, 10000);
-	object_begin(&rig, &other, SCOUT__L2_REMOVE, 10000);
-	load = peer_accept(&p);
-	for (int i = 0; i < 2; i++) {
-		text = strstr(hear(load, "GET"), "WATCH");
-		ck_assert_ptr_nonnull(text);
-		ck_assert_ptr_null(strstr(text + 5, "WATCH"));
-		say_text(load, "+OK\r\n$3\r\nbad\r\n");
-		ck_assert_ptr_null(strstr(hear(load, "EXEC"), "WATCH"));
-		/* The first is damaged and goes, the second was stored anew meanwhile. */
-		say_text(load, "+OK\r\n+QUEUED\r\n");
-		say_text(load, i == 0 ? "*1\r\n:1\r\n" : "*-1\r\n");
-	}
-	ck_assert_int_eq(object_end(&object), SCOUT__L2_OK);
-	ck_assert_int_eq(object_end(&other), SCOUT__L2_OK);
-	(void)close(load);
-	(void)close(ask);
-	peer_stop(&p);
-	object_fini(&other);
-}
-END_TEST
-
-START_TEST(what_a_lost_connection_had_is_done_again_from_its_beginning_but_not_for_ever)
+START_TEST(what_a_lost_connection_had_is_done_again_but_not_for_ever)
 {
 	struct peer p;
 	int ask, load;
@@ -161,13 +128,7 @@ START_TEST(what_a_lost_connection_had_is_done_again_from_its_beginning_but_not_f
 	object_begin(&rig, &object, SCOUT__L2_REMOVE, 20000);
 	load = peer_accept(&p);
 	for (int lost = 0; lost < 3; lost++) {
-		/* Every time the watch first: that of the connection before is gone with it. */
-		const char *text = hear(load, "GET");
-
-		ck_assert_ptr_nonnull(strstr(text, "WATCH"));
-		ck_assert_ptr_null(strstr(text, "EXEC"));
-		say_text(load, "+OK\r\n$3\r\nbad\r\n");
-		(void)hear(load, "EXEC");
+		(void)hear(load, "UNLINK");
 		(void)poll(NULL, 0, 150); /* one that breaks young counts as a failure of the server */
 		ck_assert_uint_eq(atomic_load(&object.ended), 0);
 		(void)close(load);
@@ -338,8 +299,7 @@ suite_of_this_file(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 40);
 	tcase_add_test(tc, a_value_that_stops_halfway_never_touches_the_slot_again);
-	tcase_add_test(tc, a_removal_waits_for_the_one_before_it);
-	tcase_add_test(tc, what_a_lost_connection_had_is_done_again_from_its_beginning_but_not_for_ever);
+	tcase_add_test(tc, what_a_lost_connection_had_is_done_again_but_not_for_ever);
 	tcase_add_test(tc, a_late_reply_is_nobody_elses);
 	tcase_add_test(tc, a_value_in_pieces_of_one_byte_is_whole);
 	tcase_add_loop_test(tc, nonsense_ends_the_connection_and_the_operation, 0,
