@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_priv.h"
+#include "worker_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,9 +13,7 @@
 #include "copy_backends.h"
 #include "cpus.h"
 #include "lazy.h"
-#include "transfer.h"
 #include "numa.h"
-#include "worker_config.h"
 
 /*
  * DESIGN

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transfer.h"
+#include "worker_internal.h"
 
 /*
  * DESIGN

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transfer.h"
+#include "worker_internal.h"
 
 #include <stdio.h>
 
@@ -167,13 +167,6 @@ scout__worker_on_registered(struct scout_worker *w, uint64_t attempt, const stru
 	scout__log(&w->log, rc == before ? SCOUT_LOG_DEBUG : SCOUT_LOG_ERROR, "cannot register: %s", text);
 	w->reg_retry_us = scout__now_us() + REGISTER_AGAIN_US;
 	conclude(w, SCOUT__REG_FAILED, rc, text);
-}
-
-void
-scout__worker_unregistered(struct scout_worker *w)
-{
-	w->reg_epoch = 0;
-	atomic_store(&w->is_registered, false);
 }
 
 void

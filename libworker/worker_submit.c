@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_priv.h"
+#include "worker_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

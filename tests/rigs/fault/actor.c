@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 
-#include "worker_priv.h"
+#include "worker_internal.h"
 #include "worker_rig.h"
 
 /*

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "check_main.h"
-#include "worker_priv.h"
+#include "worker_internal.h"
 
 /*
  * scout_clear() and scout_worker_clear() with a real server in a process of its own: what becomes of the jobs that a worker has,

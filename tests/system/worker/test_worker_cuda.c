@@ -8,7 +8,7 @@
 #include "check_main.h"
 #include "copy_backends.h"
 #include "fake_cuda.h"
-#include "worker_priv.h"
+#include "worker_internal.h"
 
 /*
  * The worker on the CUDA backend, which runs on a fake CUDA runtime (fake_cuda.h says what that shows and what not), and how it

@@ -10,7 +10,7 @@
 #include "check_main.h"
 #include "link.h"
 #include "wire_peer.h"
-#include "worker_priv.h"
+#include "worker_internal.h"
 
 /*
  * Host memory as it moves between namespaces, server starts and processes: a server process, real workers, real bytes.

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "check_main.h"
-#include "worker_priv.h"
+#include "worker_internal.h"
 
 /*
  * What a worker promises when something goes wrong: copies that are held up or fail, servers that stop, vanish or

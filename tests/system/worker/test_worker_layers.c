@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "check_main.h"
-#include "worker_priv.h"
+#include "worker_internal.h"
 
 /*
  * Jobs that are copied layer by layer, on the host backend. The gate lets a number of items pass (an item is one chunk of

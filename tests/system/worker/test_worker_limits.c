@@ -6,7 +6,7 @@
 
 #include "anonymous_bytes.h"
 #include "check_main.h"
-#include "worker_priv.h"
+#include "worker_internal.h"
 
 /* Limits as an engine meets them: a whole queue of jobs, and what a large limit costs while it is not used. */
 

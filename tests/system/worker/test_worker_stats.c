@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 
 #include "check_main.h"
-#include "worker_priv.h"
+#include "worker_internal.h"
 
 /* What a job cost, and what a worker has done. */
 

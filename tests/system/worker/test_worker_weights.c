@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "check_main.h"
-#include "worker_priv.h"
+#include "worker_internal.h"
 
 /*
  * scout_worker_reset() with a real server: what becomes of the jobs that a worker has, whoever resets first, and what is served

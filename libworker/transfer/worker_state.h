@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WORKER_PRIV_H
-#define SCOUT_WORKER_PRIV_H
+#ifndef SCOUT_WORKER_STATE_H
+#define SCOUT_WORKER_STATE_H
 
 #include <pthread.h>
 #include <sched.h>
@@ -12,19 +12,18 @@
 
 #include <kvscout/worker.h>
 
+#include "copy.h"
+#include "courier.h"
+#include "live.h"
 #include "log.h"
+#include "mappings.h"
 #include "msg.h"
 #include "ring.h"
 #include "thread.h"
-#include "copy/copy.h"
-#include "courier.h"
-#include "live.h"
-#include "mappings.h"
-#include "worker_config.h"
 
 /*
- * The insides of a worker, shared by worker.c (life, register), worker_submit.c (jobs begin), worker_jobs.c (poll, cancel, fence), worker_layers.c (layer by layer), worker_stats.c,
- * worker_courier.c (the courier's callbacks), worker_register.c (registration), worker_weights.c (new weights) and transfer.c (what becomes of a job).
+ * The state of a worker: struct scout_worker and what is in it. The public calls (worker*.c) and the transfers (this folder)
+ * share it; each field says which thread owns it.
  *
  * A job lives in one of max_jobs slots. The caller fills a slot and pushes its number; from then on the courier owns
  * it, until it pushes the number into the done ring; poll frees the slot. Only `phase` and `stop` are touched from
@@ -42,7 +41,6 @@
 /* Job number = sequence << SLOT_BITS | slot, the sequence from 1: never one of the words above. */
 #define SCOUT__SLOT_BITS 20
 #define SCOUT__SLOT_MASK ((UINT64_C(1) << SCOUT__SLOT_BITS) - 1)
-_Static_assert(SCOUT__MAX_JOBS <= SCOUT__SLOT_MASK + 1, "a job's number has room for each slot");
 
 /*
  * Chunks of one STORE: below every frame limit, and no handler of the server runs long. Longer jobs send several, in
@@ -300,9 +298,6 @@ struct scout_worker {
 	struct scout__log_limit mismatch_limit;
 };
 
-/* worker_courier.c */
-extern const struct scout__courier_ops scout__worker_courier_ops;
-
 /* Cookies of operations: kind in the low bits. */
 enum scout__cookie_kind {
 	SCOUT__COOKIE_REGISTER = 0,
@@ -313,53 +308,12 @@ enum scout__cookie_kind {
 };
 #define SCOUT__COOKIE_BITS 3
 
-/* worker_register.c */
-void scout__worker_on_register(struct scout_worker *w) SCOUT_ON_COURIER;
-void scout__worker_on_forget(struct scout_worker *w) SCOUT_ON_COURIER;
-/* The answer to REGISTER number @attempt; @op NULL: the connection went. */
-void scout__worker_on_registered(struct scout_worker *w, uint64_t attempt, const struct scout__op *op) SCOUT_ON_COURIER;
-/* The connection is refused, or lost. */
-void scout__worker_register_down(struct scout_worker *w, int error, const char *text) SCOUT_ON_COURIER;
-/* The server says that it does not know us, or is not to know us any more. */
-void scout__worker_unregistered(struct scout_worker *w) SCOUT_ON_COURIER;
-/* The server of this connection has our registration. */
-bool scout__worker_is_registered(const struct scout_worker *w) SCOUT_ON_COURIER;
-/* Register, if it is time to; end the jobs that wait for a registration that was refused. */
-void scout__worker_register_pump(struct scout_worker *w, uint64_t now_us) SCOUT_ON_COURIER;
-/* When scout__worker_register_pump() has something to do. */
-uint64_t scout__worker_register_next(const struct scout_worker *w) SCOUT_ON_COURIER;
-
-/* worker_weights.c */
-
 /* The job is of older weights than the worker is. */
 static inline bool
 scout__worker_outdated(const struct scout_worker *w, const struct scout__work *work)
 {
 	return work->generation != atomic_load(&w->generation);
 }
-
-/* What ended a job that is outdated: SCOUT_ERR_WEIGHTS or SCOUT_ERR_CLEARED. */
-int scout__worker_outdated_by(const struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
-/* No copy of any job that we have now starts any more. */
-void scout__worker_drop_all(struct scout_worker *w) SCOUT_ON_CALLER;
-/* What poll reports of a job that has ended, and is outdated. */
-void scout__worker_outdate(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_CALLER;
-void scout__worker_on_reset(struct scout_worker *w) SCOUT_ON_COURIER;
-/* A connection of this worker is up: it has said HELLO. */
-void scout__worker_adopt_up(struct scout_worker *w) SCOUT_ON_COURIER;
-/* Ask for our version, if it is time to. */
-void scout__worker_adopt(struct scout_worker *w) SCOUT_ON_COURIER;
-/* The answer; @op NULL: the connection went. */
-void scout__worker_adopt_answer(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
-/* A connection is refused with @error, but the next HELLO says something else. */
-bool scout__worker_adopt_mends(const struct scout_worker *w, int error) SCOUT_ON_COURIER;
-
-/* worker_submit.c: 0, SCOUT_ERR_INVALID (no ids) or SCOUT_ERR_BLOCK_ID (one is outside the pages). */
-int scout__worker_check_ids(const struct scout_worker *w, const int64_t *ids, size_t n) SCOUT_ON_CALLER;
-
-/* worker_jobs.c: the blocks of a job become those of a live one, or are so no more. */
-void scout__worker_uses_add(struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
-void scout__worker_uses_remove(struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
 
 /* -1 for what is never touched. */
 static inline int64_t
@@ -375,21 +329,12 @@ scout__worker_is_host(const struct scout_worker *w)
 	return !w->copy->fence;
 }
 
-/* worker_stats.c: what poll reports is counted. */
-void scout__worker_count_submit(struct scout_worker *w, int kind) SCOUT_ON_CALLER;
-void scout__worker_count_end(struct scout_worker *w, const struct scout__work *work,
-			     const struct scout_done *done) SCOUT_ON_CALLER;
-
-/* worker_jobs.c: the live job of that number, or NULL. */
-struct scout__transfer *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;
-/* worker_clear.c */
-void scout__worker_on_clear(struct scout_worker *w) SCOUT_ON_COURIER;
-/* Send CLEAR, if there is one to be sent. */
-void scout__worker_clear_pump(struct scout_worker *w) SCOUT_ON_COURIER;
-/* The answer; @op NULL: the connection went. */
-void scout__worker_clear_answer(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
-
-/* worker_jobs.c: free what the jobs still have. After the courier was joined. */
-void scout__worker_free_jobs(struct scout_worker *w);
+/* The server says that it does not know us, or is not to know us any more. */
+static inline SCOUT_ON_COURIER void
+scout__worker_unregistered(struct scout_worker *w)
+{
+	w->reg_epoch = 0;
+	atomic_store(&w->is_registered, false);
+}
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WORKER_TRANSFER_H
-#define SCOUT_WORKER_TRANSFER_H
+#ifndef SCOUT_TRANSFER_H
+#define SCOUT_TRANSFER_H
 
-#include "worker_priv.h"
+#include "worker_state.h"
 
 /*
  * What becomes of a job on the courier's side. See the DESIGN comment of transfer.c.

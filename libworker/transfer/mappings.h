@@ -10,7 +10,7 @@
 #include "log.h"
 #include "msg.h"
 #include "thread.h"
-#include "copy/copy.h"
+#include "copy.h"
 
 /*
  * The pool's memory as this worker sees it: one mapping for each memfd that came on the lease connection.

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_WORKER_INTERNAL_H
+#define SCOUT_WORKER_INTERNAL_H
+
+#include "transfer.h"
+#include "worker_config.h"
+#include "worker_state.h"
+
+/* What the files of the worker's public calls have of each other. */
+
+_Static_assert(SCOUT__MAX_JOBS <= SCOUT__SLOT_MASK + 1, "a job's number has room for each slot");
+
+/* worker_courier.c */
+extern const struct scout__courier_ops scout__worker_courier_ops;
+
+/* worker_register.c */
+void scout__worker_on_register(struct scout_worker *w) SCOUT_ON_COURIER;
+void scout__worker_on_forget(struct scout_worker *w) SCOUT_ON_COURIER;
+/* The answer to REGISTER number @attempt; @op NULL: the connection went. */
+void scout__worker_on_registered(struct scout_worker *w, uint64_t attempt, const struct scout__op *op) SCOUT_ON_COURIER;
+/* The connection is refused, or lost. */
+void scout__worker_register_down(struct scout_worker *w, int error, const char *text) SCOUT_ON_COURIER;
+/* The server of this connection has our registration. */
+bool scout__worker_is_registered(const struct scout_worker *w) SCOUT_ON_COURIER;
+/* Register, if it is time to; end the jobs that wait for a registration that was refused. */
+void scout__worker_register_pump(struct scout_worker *w, uint64_t now_us) SCOUT_ON_COURIER;
+/* When scout__worker_register_pump() has something to do. */
+uint64_t scout__worker_register_next(const struct scout_worker *w) SCOUT_ON_COURIER;
+
+/* worker_weights.c */
+
+/* What ended a job that is outdated: SCOUT_ERR_WEIGHTS or SCOUT_ERR_CLEARED. */
+int scout__worker_outdated_by(const struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
+/* No copy of any job that we have now starts any more. */
+void scout__worker_drop_all(struct scout_worker *w) SCOUT_ON_CALLER;
+/* What poll reports of a job that has ended, and is outdated. */
+void scout__worker_outdate(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_CALLER;
+void scout__worker_on_reset(struct scout_worker *w) SCOUT_ON_COURIER;
+/* A connection of this worker is up: it has said HELLO. */
+void scout__worker_adopt_up(struct scout_worker *w) SCOUT_ON_COURIER;
+/* Ask for our version, if it is time to. */
+void scout__worker_adopt(struct scout_worker *w) SCOUT_ON_COURIER;
+/* The answer; @op NULL: the connection went. */
+void scout__worker_adopt_answer(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
+/* A connection is refused with @error, but the next HELLO says something else. */
+bool scout__worker_adopt_mends(const struct scout_worker *w, int error) SCOUT_ON_COURIER;
+
+/* worker_submit.c: 0, SCOUT_ERR_INVALID (no ids) or SCOUT_ERR_BLOCK_ID (one is outside the pages). */
+int scout__worker_check_ids(const struct scout_worker *w, const int64_t *ids, size_t n) SCOUT_ON_CALLER;
+
+/* worker_jobs.c: the blocks of a job become those of a live one, or are so no more. */
+void scout__worker_uses_add(struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
+void scout__worker_uses_remove(struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
+
+/* worker_stats.c: what poll reports is counted. */
+void scout__worker_count_submit(struct scout_worker *w, int kind) SCOUT_ON_CALLER;
+void scout__worker_count_end(struct scout_worker *w, const struct scout__work *work,
+			     const struct scout_done *done) SCOUT_ON_CALLER;
+
+/* worker_jobs.c: the live job of that number, or NULL. */
+struct scout__transfer *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;
+/* worker_clear.c */
+void scout__worker_on_clear(struct scout_worker *w) SCOUT_ON_COURIER;
+/* Send CLEAR, if there is one to be sent. */
+void scout__worker_clear_pump(struct scout_worker *w) SCOUT_ON_COURIER;
+/* The answer; @op NULL: the connection went. */
+void scout__worker_clear_answer(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
+
+/* worker_jobs.c: free what the jobs still have. After the courier was joined. */
+void scout__worker_free_jobs(struct scout_worker *w);
+
+#endif
