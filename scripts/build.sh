@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+#
+# Build directories and test runs for `dev`. Each kind of build has a directory of its own (build, build-asan, ...), so that switching
+# between them never rebuilds. A directory holds the stamp of its configuration; one with another stamp (other options, compiler
+# or meson, or a copied tree) is emptied and configured anew. `dev` sources this file and sets ROOT; INSTALLED_NOW comes from packages.sh.
+
+RUN_UNDER=
+
+wants_werror()
+{
+	[ "${CI:-}" = true ] || [ "${KVSCOUT_WERROR:-}" = 1 ]
+}
+
+# Empties a build directory that is one; the log of apt survives.
+empty_build_dir()
+{
+	[ -d "$1" ] || return 0
+	find "$1" -mindepth 1 -maxdepth 1 ! -name apt.log -exec rm -rf {} +
+}
+
+# Whether a directory without a stamp, so configured by hand, belongs to this tree and this meson.
+is_ours()
+{
+	grep -Fq "\"source\": \"$ROOT\"" "$1/meson-info/meson-info.json" 2>/dev/null &&
+		grep -Fq "\"full\": \"$(meson --version)\"" "$1/meson-info/meson-info.json"
+}
+
+setup_anew()
+{
+	sa_dir=$1
+	shift
+	empty_build_dir "$sa_dir"
+	meson setup "$sa_dir" "$ROOT" "$@" || return 1
+	printf '%s\n' "$STAMP" >"$sa_dir/.dev-stamp"
+}
+
+# configure DIR OPTIONS...: afterwards DIR/build.ninja is there and up to date.
+configure()
+{
+	cf_dir=$1
+	shift
+	STAMP="$ROOT|$(meson --version)|${CC:-cc}|$*"
+	cf_anew=$INSTALLED_NOW
+	if [ ! -f "$cf_dir/build.ninja" ]; then
+		cf_anew=yes
+	elif [ -f "$cf_dir/.dev-stamp" ]; then
+		[ "$(cat "$cf_dir/.dev-stamp")" = "$STAMP" ] || cf_anew=yes
+	elif ! is_ours "$cf_dir"; then
+		cf_anew=yes
+	elif wants_werror; then
+		meson configure "$cf_dir" -Dwerror=true || return 1
+	fi
+	if [ "$cf_anew" = yes ]; then
+		setup_anew "$cf_dir" "$@"
+		return
+	fi
+	# Reconfigures if a meson.build changed; what cannot be reconfigured is configured from nothing.
+	ninja -C "$cf_dir" build.ninja >/dev/null 2>&1 || setup_anew "$cf_dir" "$@"
+}
+
+# build DIR [--target TARGET] OPTIONS...
+build()
+{
+	bd_dir=$1
+	shift
+	bd_target=
+	if [ "${1:-}" = --target ]; then
+		bd_target=$2
+		shift 2
+	fi
+	configure "$bd_dir" "$@" || {
+		say "dev: configuring $bd_dir failed; see above and $bd_dir/meson-logs/meson-log.txt" >&2
+		return 1
+	}
+	# shellcheck disable=SC2086 # one target, or nothing
+	ninja -C "$bd_dir" $bd_target || {
+		say "dev: building in $bd_dir failed; the first error is above" >&2
+		return 1
+	}
+}
+
+build_default()
+{
+	if wants_werror; then
+		build "$ROOT/build" -Dwerror=true
+	else
+		build "$ROOT/build" -Dwerror=false
+	fi
+}
+
+# run_tests DIR MESON-ARGS...: the last line on stdout is the count of test cases.
+run_tests()
+{
+	rt_dir=$1
+	shift
+	rm -f "$rt_dir"/meson-logs/testlog*.json
+	# shellcheck disable=SC2086 # a command with arguments, or nothing
+	$RUN_UNDER meson test -C "$rt_dir" --no-rebuild --print-errorlogs "$@"
+	rt_status=$?
+	rt_python=/usr/bin/python3
+	[ -x "$rt_python" ] || rt_python=python3
+	"$rt_python" -B "$ROOT/tests/rigs/summary.py" "$rt_dir" "$rt_status"
+}

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+#
+# `./dev check`: sanitizers, analyzers, formats, and builds without optional libraries, each a stage. `dev` sources this file after
+# packages.sh and build.sh.
+
+STAGES='shell codespell format minimal release asan tsan clang tidy analyzer valgrind'
+TIDY_LIMIT_S=1200
+
+# A stage that has nothing to look at in this tree ends with this status.
+STAGE_SKIPPED=77
+
+# The files of the repository whose names match the patterns, one per line; works without git, too.
+files_like()
+{
+	if fl_listed=$(git -C "$ROOT" ls-files -co --exclude-standard -- "$@" 2>/dev/null); then
+		printf '%s\n' "$fl_listed" | while IFS= read -r fl_name; do
+			[ -f "$ROOT/$fl_name" ] && printf '%s\n' "$fl_name"
+		done
+		return 0
+	fi
+	for fl_pattern; do
+		(cd "$ROOT" && find . -name 'build*' -prune -o -name .git -prune -o -type f -name "$fl_pattern" -print)
+	done | sed 's|^\./||'
+}
+
+# for_files LIST COMMAND...: runs COMMAND in the root with the files in the list, one name per line.
+for_files()
+{
+	ff_list=$1
+	shift
+	[ -n "$ff_list" ] || return $STAGE_SKIPPED
+	(cd "$ROOT" && printf '%s\n' "$ff_list" | tr '\n' '\0' | xargs -0 "$@")
+}
+
+stage_shell()
+{
+	for sh_file in "$ROOT/dev" "$ROOT"/scripts/*.sh; do
+		sh -n "$sh_file" || return 1
+	done
+	if [ -f "$ROOT/.ci/run" ]; then
+		bash -n "$ROOT/.ci/run" || return 1
+	fi
+	if command -v shellcheck >/dev/null 2>&1; then
+		(cd "$ROOT" && shellcheck -x dev scripts/*.sh .ci/run)
+	fi
+}
+
+# inflight is the name of an option, te a string in a test.
+stage_codespell()
+{
+	for_files "$(files_like '*.c' '*.h' '*.cu' '*.py' '*.md' '*.build' '*.txt' '*.sh' dev .ci/run)" codespell -q 3 -L inflight,te
+}
+
+stage_format()
+{
+	# Tables of test vectors are written by scripts.
+	for_files "$(files_like '*.c' '*.h' | grep -v '_vectors\.h$')" clang-format --dry-run -Werror
+}
+
+stage_minimal()
+{
+	build "$ROOT/build-minimal" -Dcuda=disabled -Dredis=disabled -Dmetrics=disabled -Dwerror=true || return 1
+	run_tests "$ROOT/build-minimal"
+}
+
+stage_release()
+{
+	build "$ROOT/build-lto" --buildtype=release -Db_lto=true -Dwerror=true || return 1
+	run_tests "$ROOT/build-lto" --suite unit --suite system --suite abi
+}
+
+# Without -fno-sanitize-recover a finding of UBSan is printed and the test passes all the same.
+stage_asan()
+{
+	build "$ROOT/build-asan" -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all -Dwerror=true || return 1
+	ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1
+	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+	export ASAN_OPTIONS UBSAN_OPTIONS
+	run_tests "$ROOT/build-asan" --timeout-multiplier 3
+}
+
+# gcc warns that its TSan does not understand fences; the one place that uses them tells TSan what they mean.
+# Reports go to files, because the servers and workers of the fault tests have their stderr closed and many of them are killed.
+# Of the fault matrix this leaves out the server that stands still for 10 s, and opens 200 clients instead of 10,000.
+# Kernels that randomise more address bits than TSan expects make it stop at start, hence setarch where it is allowed.
+stage_tsan()
+{
+	build "$ROOT/build-tsan" -Db_sanitize=thread -Dc_args=-Wno-tsan -Dwerror=true || return 1
+	# shellcheck disable=SC2089 # TSan's own parser reads these quotes
+	TSAN_OPTIONS="suppressions='$ROOT/tests/tsan.supp' second_deadlock_stack=1 log_path='$ROOT/build-tsan/tsan-report'"
+	# shellcheck disable=SC2090
+	export TSAN_OPTIONS
+	RUN_UNDER="setarch $(uname -m) -R"
+	$RUN_UNDER true 2>/dev/null || RUN_UNDER=
+	CK_TIMEOUT_MULTIPLIER=5 # Check's own limits; meson multiplies its only
+	export CK_TIMEOUT_MULTIPLIER
+	rm -f "$ROOT"/build-tsan/tsan-report.*
+	KVSCOUT_MATRIX_QUICK=1 run_tests "$ROOT/build-tsan" --suite unit --suite system --suite integration --suite fault \
+		--timeout-multiplier 5
+	ts_status=$?
+	ts_reports=$(grep -l '^WARNING: ThreadSanitizer' "$ROOT"/build-tsan/tsan-report.* 2>/dev/null)
+	[ -n "$ts_reports" ] || return $ts_status
+	# shellcheck disable=SC2086 # a list of names
+	cat $ts_reports
+	say "$(printf '%s\n' "$ts_reports" | wc -l) processes with reports of ThreadSanitizer"
+	return 1
+}
+
+build_clang()
+{
+	CC=clang
+	export CC
+	build "$ROOT/build-clang" -Db_lundef=false -Dwerror=true "-Dc_args=-Wthread-safety -Werror=thread-safety"
+}
+
+stage_clang()
+{
+	build_clang || return 1
+	run_tests "$ROOT/build-clang" --suite unit --suite system --suite abi
+}
+
+stage_tidy()
+{
+	build_clang || return 1
+	if command -v run-clang-tidy >/dev/null 2>&1; then
+		timeout "$TIDY_LIMIT_S" run-clang-tidy -quiet -p "$ROOT/build-clang" "$ROOT/(libclient|libworker|bench)/.*"
+		return
+	fi
+	for_files "$(files_like '*.c' | grep -E '^(libclient|libworker|bench)/')" \
+		timeout "$TIDY_LIMIT_S" clang-tidy --quiet -p "$ROOT/build-clang"
+}
+
+# gcc's analyzer. It cannot follow what is kept in lists and arrays, and takes that for leaked; LeakSanitizer and the tests
+# that let each allocation fail look for leaks better.
+stage_analyzer()
+{
+	CC=gcc
+	export CC
+	build "$ROOT/build-analyzer" -Dc_args="-fanalyzer -Wno-analyzer-malloc-leak" -Dwerror=true
+}
+
+stage_valgrind()
+{
+	build_default || return 1
+	if ! grep -q valgrind "$ROOT/build/meson-private/meson_test_setup.dat" 2>/dev/null; then
+		say "meson.build has no test setup named valgrind"
+		return $STAGE_SKIPPED
+	fi
+	say "the unit tests that can run in it: memcheck in tests/unit/*/meson.build"
+	run_tests "$ROOT/build" --setup valgrind --suite memcheck
+}
+
+packages_of_stage()
+{
+	case $1 in
+	shell) ;;
+	codespell) echo codespell ;;
+	format) echo clang-format ;;
+	clang) echo "$BASE_PACKAGES $TEST_PACKAGES $CLANG_PACKAGES" ;;
+	tidy) echo "$BASE_PACKAGES $CLANG_PACKAGES clang-tidy" ;;
+	valgrind) echo "$BASE_PACKAGES $TEST_PACKAGES valgrind" ;;
+	*) echo "$BASE_PACKAGES $TEST_PACKAGES $TEST_SERVICES" ;;
+	esac
+}
+
+# Runs one stage, shows the end of its log if it failed, and adds its line to the table.
+run_stage()
+{
+	rs_log=$ROOT/build-check/$1.log
+	printf '== %-10s ' "$1"
+	rs_start=$(date +%s)
+	(stage_"$1") >"$rs_log" 2>&1 </dev/null
+	rs_status=$?
+	rs_seconds=$(($(date +%s) - rs_start))
+	case $rs_status in
+	0)
+		rs_result=passed
+		CHECK_PASSED=$((CHECK_PASSED + 1))
+		;;
+	"$STAGE_SKIPPED")
+		rs_result=skipped
+		CHECK_SKIPPED=$((CHECK_SKIPPED + 1))
+		;;
+	*)
+		rs_result=FAILED
+		CHECK_FAILED=$((CHECK_FAILED + 1))
+		;;
+	esac
+	rs_note=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$rs_log" | tail -n 1)
+	say "$rs_result (${rs_seconds} s)"
+	if [ $rs_result = FAILED ]; then
+		tail -n 80 "$rs_log"
+		say "-- the whole log is $rs_log"
+	fi
+	CHECK_TABLE="$CHECK_TABLE$(printf '%-10s %-8s %6s s   %s' "$1" "$rs_result" "$rs_seconds" "$rs_note")
+"
+}
+
+cmd_check()
+{
+	# shellcheck disable=SC2086 # a list of names
+	[ $# -gt 0 ] || set -- $STAGES
+	ck_packages=
+	for ck_stage; do
+		case " $STAGES " in
+		*" $ck_stage "*) ;;
+		*) not_ready "check: no stage '$ck_stage'; there are: $STAGES" ;;
+		esac
+		ck_packages="$ck_packages $(packages_of_stage "$ck_stage")"
+	done
+	# shellcheck disable=SC2086 # a list of names
+	ck_packages=$(printf '%s\n' $ck_packages | awk 'NF && !seen[$0]++')
+	if [ -n "$ck_packages" ]; then
+		# shellcheck disable=SC2086 # a list of names
+		need_packages $ck_packages
+	fi
+	case $ck_packages in
+	*meson*) need_meson_version ;;
+	esac
+	mkdir -p "$ROOT/build-check" || die "cannot create $ROOT/build-check"
+	CHECK_PASSED=0
+	CHECK_FAILED=0
+	CHECK_SKIPPED=0
+	CHECK_TABLE=
+	for ck_stage; do
+		run_stage "$ck_stage"
+	done
+	say
+	printf '%s' "$CHECK_TABLE"
+	say "$CHECK_PASSED passed, $CHECK_FAILED failed, $CHECK_SKIPPED skipped"
+	[ $CHECK_FAILED -eq 0 ] && [ $CHECK_PASSED -gt 0 ]
+}

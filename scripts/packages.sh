@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+#
+# Debian and Ubuntu packages for `dev`: which are missing, how to install them, or what to tell a user who may not. `dev` sources this
+# file and sets ROOT.
+
+BASE_PACKAGES='gcc libc6-dev pkgconf meson ninja-build libzmq3-dev libck-dev libxxhash-dev libssl-dev libjansson-dev
+	libhiredis-dev libmicrohttpd-dev check'
+# shellcheck disable=SC2034 # used by dev and the other scripts
+TEST_PACKAGES='python3 python3-zmq python3-cbor2'
+# shellcheck disable=SC2034
+TEST_SERVICES='redis-server'
+# shellcheck disable=SC2034
+CLANG_PACKAGES='clang'
+MESON_OLDEST=1.0
+APT_LOG=$ROOT/build/apt.log
+INSTALLED_NOW=no
+
+# A tool that was installed by other means than a package is as good.
+tool_of()
+{
+	case $1 in
+	ninja-build) echo ninja ;;
+	pkgconf) echo pkg-config ;;
+	gcc | meson | clang | clang-tidy | clang-format | valgrind | codespell) echo "$1" ;;
+	esac
+}
+
+# Prints those of the named packages that are not installed.
+missing_of()
+{
+	mo_have=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "$@" 2>/dev/null | sed -n 's/ installed$//p')
+	for mo_name; do
+		printf '%s\n' "$mo_have" | grep -Fqx -e "$mo_name" && continue
+		mo_tool=$(tool_of "$mo_name")
+		[ -n "$mo_tool" ] && command -v "$mo_tool" >/dev/null 2>&1 && continue
+		echo "$mo_name"
+	done
+}
+
+# clang's sanitizer and fuzzer runtimes are a package of their own, named after clang's version.
+clang_runtime_works()
+{
+	mkdir -p "$ROOT/build" || return 1
+	echo 'int main(void) { return 0; }' |
+		clang -x c -fsanitize=address - -o "$ROOT/build/clang-runtime-test" >/dev/null 2>&1
+	cr_status=$?
+	rm -f "$ROOT/build/clang-runtime-test"
+	return $cr_status
+}
+
+clang_runtime_package()
+{
+	if command -v clang >/dev/null 2>&1; then
+		cp_major=$(clang -dumpversion | cut -d . -f 1)
+	else
+		cp_major=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9][0-9]*\)$/\1/p' | head -n 1)
+	fi
+	if [ -n "$cp_major" ] && apt-cache show "libclang-rt-$cp_major-dev" >/dev/null 2>&1; then
+		echo "libclang-rt-$cp_major-dev"
+	fi
+}
+
+as_root()
+{
+	if [ "$(id -u)" -eq 0 ]; then
+		"$@"
+	else
+		sudo "$@"
+	fi
+}
+
+may_install()
+{
+	[ "$(id -u)" -eq 0 ] && return 0
+	command -v sudo >/dev/null 2>&1 || return 1
+	sudo -n true >/dev/null 2>&1 && return 0
+	[ -t 0 ] && sudo -v
+}
+
+apt_get()
+{
+	as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a apt-get -y -o DPkg::Lock::Timeout=300 \
+		-o Acquire::Retries=3 "$@" </dev/null >>"$APT_LOG" 2>&1
+}
+
+print_install_command()
+{
+	say "dev: these packages are missing; install them with:" >&2
+	# A machine that never read the package lists (a fresh container) needs them first.
+	if apt-cache policy meson 2>/dev/null | grep -q 'Candidate: [0-9]'; then
+		say "sudo apt-get install -y --no-install-recommends $*" >&2
+	else
+		say "sudo apt-get update && sudo apt-get install -y --no-install-recommends $*" >&2
+	fi
+	exit 2
+}
+
+show_apt_log()
+{
+	cat "$APT_LOG" >&2
+	not_ready "$1; the log is $APT_LOG"
+}
+
+# Installs what is missing of the named packages. "clang-runtime" stands for the package clang_runtime_package() names.
+need_packages()
+{
+	np_runtime=no
+	np_names=
+	for np_name; do
+		case $np_name in
+		clang-runtime) np_runtime=yes ;;
+		*) np_names="$np_names $np_name" ;;
+		esac
+	done
+	if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
+		need_libraries
+		return
+	fi
+	# shellcheck disable=SC2086 # a list of names
+	np_missing=$(missing_of $np_names | tr '\n' ' ')
+	np_missing=${np_missing% }
+	if [ $np_runtime = yes ] && clang_runtime_works; then
+		np_runtime=no
+	fi
+	[ -z "$np_missing" ] && [ $np_runtime = no ] && return
+	mkdir -p "$ROOT/build" || die "cannot create $ROOT/build"
+	if ! may_install; then
+		[ $np_runtime = yes ] && np_missing="$np_missing $(clang_runtime_package)"
+		# shellcheck disable=SC2086 # a list of names
+		print_install_command $np_missing
+	fi
+	: >"$APT_LOG" || die "cannot write $APT_LOG"
+	say "reading the package lists"
+	# A broken list of some other archive is no reason to stop: what matters is whether the packages can be had.
+	apt_get update || say "apt-get update failed; trying with the lists that are there"
+	[ $np_runtime = yes ] && np_missing="$np_missing $(clang_runtime_package)"
+	np_missing=${np_missing# }
+	say "installing: $np_missing"
+	# shellcheck disable=SC2086 # a list of names
+	apt_get install --no-install-recommends $np_missing || show_apt_log "apt-get install failed"
+	# shellcheck disable=SC2034 # build.sh reads it
+	INSTALLED_NOW=yes
+}
+
+# Other systems: no package names to offer, only what must be there.
+need_libraries()
+{
+	nl_missing=
+	for nl_tool in meson ninja pkg-config; do
+		command -v $nl_tool >/dev/null 2>&1 || nl_missing="$nl_missing $nl_tool"
+	done
+	command -v "${CC:-cc}" >/dev/null 2>&1 || nl_missing="$nl_missing ${CC:-cc}"
+	for nl_library in libzmq ck libxxhash libcrypto; do
+		pkg-config --exists "$nl_library" 2>/dev/null || nl_missing="$nl_missing $nl_library"
+	done
+	[ -z "$nl_missing" ] && return
+	say "dev: not a Debian or Ubuntu system, so install these yourself (with their headers and pkg-config files):" >&2
+	say "  required: a C compiler, meson >= $MESON_OLDEST, ninja, pkg-config, libzmq >= 4.3, concurrencykit, xxHash," >&2
+	say "            OpenSSL 3; optional: hiredis >= 0.14, libmicrohttpd; for tools: jansson; for tests: Check," >&2
+	say "            Python 3 with zmq and cbor2" >&2
+	not_ready "not found:$nl_missing"
+}
+
+need_meson_version()
+{
+	mv_found=$(meson --version) || not_ready "meson does not run"
+	mv_oldest=$(printf '%s\n%s\n' "$MESON_OLDEST" "$mv_found" | sort -V | head -n 1)
+	[ "$mv_oldest" = "$MESON_OLDEST" ] ||
+		not_ready "meson $mv_found is too old; $MESON_OLDEST or newer is needed (for example: pipx install meson)"
+}
+
+need_base()
+{
+	# shellcheck disable=SC2086 # lists of names
+	need_packages $BASE_PACKAGES "$@"
+	need_meson_version
+}
