@@ -79,6 +79,10 @@ init_port(struct scout__l2_port *port, struct scout__l2 *l2, const char *text, u
 	int rc;
 
 	*port = (struct scout__l2_port){.l2 = l2, .due_us = UINT64_MAX, .unpins_us = UINT64_MAX};
+	scout__list_init(&port->running);
+	scout__list_init(&port->waiting[SCOUT__L2_READS]);
+	scout__list_init(&port->waiting[SCOUT__L2_WRITES]);
+	scout__list_init(&port->unpins);
 	scout__l2_switch_init(&port->sides[SCOUT__L2_READS], seed + UINT64_C(2) * l2->n);
 	scout__l2_switch_init(&port->sides[SCOUT__L2_WRITES], seed + UINT64_C(2) * l2->n + 1);
 	rc = scout__l2_url_parse(text, &port->url, err, err_len);
@@ -142,6 +146,7 @@ scout__l2_new(const struct scout__l2_adapter *const *adapters, const char *const
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no eventfd for the second tier");
 	}
 	scout__park(&l2->bell.parked);
+	scout__list_init(&l2->ended);
 	for (uint32_t i = 0; i < n && !rc; i++)
 		rc = add_port(l2, urls[i], timeout_ms, err, err_len);
 	if (rc) {
@@ -171,7 +176,7 @@ scout__l2_stop(struct scout__l2 *l2, uint32_t timeout_ms)
 			scout__log(l2->log, SCOUT_LOG_ERROR, "L2 %s hangs: %u operations did not end within %u ms",
 				   port->url.shown, port->n_running, (unsigned)timeout_ms);
 		hangs |= port->hangs;
-		while ((op = scout__l2_list_pop(&port->unpins)))
+		while ((op = scout__l2_pop(&port->unpins)))
 			scout__l2_end(l2, op, SCOUT__L2_CANCELLED);
 		scout__l2_end_waiting(port, SCOUT__L2_READS, SCOUT__L2_CANCELLED);
 		scout__l2_end_waiting(port, SCOUT__L2_WRITES, SCOUT__L2_CANCELLED);

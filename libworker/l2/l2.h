@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "latency.h"
+#include "list.h"
 #include "log.h"
 #include "thread.h"
 
@@ -106,11 +107,11 @@ struct scout__l2_op {
 	void (*late)(void *user, struct scout__l2_op *op); /* or NULL; called by scout__l2_tick(), once, before done */
 	void *user;
 	/* Of l2_submit and of the adapter. */
-	struct scout__l2_op *next;
+	struct scout__list node;   /* l2_submit: in the one list where the operation is */
+	struct scout__l2_op *next; /* the adapter's, until it completes the operation */
 	_Atomic uint64_t moved_us; /* when it was begun, or made progress last; 0: it waits */
 	uint64_t submitted_us, given_us;
 	bool is_late;
-	struct scout__l2_op *prev_running, *next_running;
 };
 
 /* The adapter begins @op, or bytes of it have moved. Any thread that has @op. */

@@ -13,12 +13,6 @@
  * (breakers).
  */
 
-/* First in, first out, by op->next. */
-struct scout__l2_list {
-	struct scout__l2_op *head;
-	struct scout__l2_op *tail;
-};
-
 /* What tries reads again: the operation that failed last before the breaker opened, once more, into memory of its own. */
 struct scout__l2_trial {
 	struct scout__l2_op op;
@@ -38,19 +32,19 @@ struct scout__l2_port {
 	const struct scout__l2_adapter *ops;
 	void *adapter;
 	struct scout__l2_url url;
-	pthread_mutex_t mu;           /* adapter's threads: pushing into done */
-	struct scout__ring done;      /* operations that have ended: adapter's threads to the loop */
-	struct scout__l2_op *running; /* list by next_running */
+	pthread_mutex_t mu;         /* adapter's threads: pushing into done */
+	struct scout__ring done;    /* operations that have ended: adapter's threads to the loop */
+	struct scout__list running; /* the last one given is the first */
 	uint32_t n_running;
-	uint32_t n_given[2];              /* of these: LOADs, and STOREs and REMOVEs, by enum scout__l2_side */
-	uint32_t at_once[2];              /* n_given stays below; const after open */
-	struct scout__l2_list waiting[2]; /* until n_given is below; empty unless the breaker is closed */
+	uint32_t n_given[2];           /* of these: LOADs, and STOREs and REMOVEs, by enum scout__l2_side */
+	uint32_t at_once[2];           /* n_given stays below; const after open */
+	struct scout__list waiting[2]; /* until n_given is below; empty unless the breaker is closed */
 	uint32_t n_waiting;
 	uint32_t n_late;      /* of running */
 	uint64_t due_us;      /* nothing of running is late before */
 	uint64_t ended_us[2]; /* when a question, or something that needs the disk, came back last: see lateness.c */
-	struct scout__l2_list unpins; /* wait for room */
-	uint64_t unpins_us;           /* when to try them again, if nothing ends before */
+	struct scout__list unpins; /* wait for room */
+	uint64_t unpins_us;        /* when to try them again, if nothing ends before */
 	struct scout__l2_switch sides[2];
 	struct scout__l2_trial trial;     /* of reads */
 	struct scout__l2_op *write_trial; /* a STORE of the server; compared only */
@@ -66,14 +60,22 @@ struct scout__l2 {
 	uint32_t max_ops;
 	uint32_t n;
 	struct scout__doorbell bell; /* adapters -> loop, which stays parked */
-	struct scout__l2_list ended; /* what no adapter had: refused, or after the stop */
+	struct scout__list ended;    /* what no adapter had: refused, or after the stop */
 	uint32_t turn;               /* whose ring comes first in the next reap */
 	bool is_stopped;
 	struct scout__l2_port ports[SCOUT__L2_MAX_ADAPTERS];
 };
 
-void scout__l2_list_push(struct scout__l2_list *list, struct scout__l2_op *op);
-struct scout__l2_op *scout__l2_list_pop(struct scout__l2_list *list);
+#define SCOUT__L2_OP(list_node) SCOUT__OWNER(list_node, struct scout__l2_op, node)
+
+/* The first one, out of @list; NULL: there is none. */
+static inline struct scout__l2_op *
+scout__l2_pop(struct scout__list *list)
+{
+	struct scout__list *node = scout__list_pop(list);
+
+	return node ? SCOUT__L2_OP(node) : NULL;
+}
 
 static inline enum scout__l2_side
 scout__l2_side_of(const struct scout__l2_op *op)

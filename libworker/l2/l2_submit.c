@@ -50,27 +50,6 @@ scout__l2_result_name(uint8_t result)
 	return result < SCOUT__L2_RESULTS ? result_names[result] : "?";
 }
 
-void
-scout__l2_list_push(struct scout__l2_list *list, struct scout__l2_op *op)
-{
-	op->next = NULL;
-	if (list->head)
-		list->tail->next = op;
-	else
-		list->head = op;
-	list->tail = op;
-}
-
-struct scout__l2_op *
-scout__l2_list_pop(struct scout__l2_list *list)
-{
-	struct scout__l2_op *op = list->head;
-
-	if (op)
-		list->head = op->next;
-	return op;
-}
-
 /* ---- ends ---- */
 
 void
@@ -90,7 +69,7 @@ void
 scout__l2_end(struct scout__l2 *l2, struct scout__l2_op *op, enum scout__l2_result result)
 {
 	op->result = (uint8_t)result;
-	scout__l2_list_push(&l2->ended, op);
+	scout__list_add(&l2->ended, &op->node);
 	(void)scout__doorbell_ring(&l2->bell);
 }
 
@@ -101,7 +80,7 @@ scout__l2_end_waiting(struct scout__l2_port *port, enum scout__l2_side side, enu
 {
 	struct scout__l2_op *op;
 
-	while ((op = scout__l2_list_pop(&port->waiting[side]))) {
+	while ((op = scout__l2_pop(&port->waiting[side]))) {
 		port->n_waiting--;
 		scout__l2_end(port->l2, op, result);
 	}
@@ -119,11 +98,7 @@ scout__l2_give(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t no
 	op->given_us = now_us;
 	if (!port->ops->submit(port->adapter, op))
 		return false;
-	op->prev_running = NULL;
-	op->next_running = port->running;
-	if (port->running)
-		port->running->prev_running = op;
-	port->running = op;
+	scout__list_add_first(&port->running, &op->node);
 	port->n_running++;
 	port->n_given[scout__l2_side_of(op)] += needs_a_turn(op);
 	if (op->timeout_us && now_us + op->timeout_us < port->due_us)
@@ -136,10 +111,10 @@ SCOUT_ON_LOOP static void
 start_waiting(struct scout__l2_port *port, uint64_t now_us)
 {
 	for (unsigned side = SCOUT__L2_READS; side <= SCOUT__L2_WRITES; side++) {
-		struct scout__l2_list *list = &port->waiting[side];
+		struct scout__list *list = &port->waiting[side];
 
-		while (list->head && port->n_given[side] < port->at_once[side]) {
-			struct scout__l2_op *op = scout__l2_list_pop(list);
+		while (!scout__list_empty(list) && port->n_given[side] < port->at_once[side]) {
+			struct scout__l2_op *op = scout__l2_pop(list);
 
 			port->n_waiting--;
 			if (!scout__l2_give(port, op, now_us))
@@ -152,15 +127,14 @@ void
 scout__l2_start_unpins(struct scout__l2_port *port, uint64_t now_us)
 {
 	port->unpins_us = UINT64_MAX;
-	while (port->unpins.head && port->n_running + port->n_waiting < port->l2->max_ops) {
-		/* Before it is given away: the adapter may use its `next`. */
-		struct scout__l2_op *next = port->unpins.head->next;
+	while (!scout__list_empty(&port->unpins) && port->n_running + port->n_waiting < port->l2->max_ops) {
+		struct scout__l2_op *op = scout__l2_pop(&port->unpins);
 
-		if (!scout__l2_give(port, port->unpins.head, now_us)) {
+		if (!scout__l2_give(port, op, now_us)) {
+			scout__list_add_first(&port->unpins, &op->node);
 			port->unpins_us = now_us + UNPIN_RETRY_US;
 			return;
 		}
-		port->unpins.head = next;
 	}
 }
 
@@ -193,7 +167,7 @@ submit(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 		return;
 	}
 	if (is_closed && needs_a_turn(op) && port->n_given[side] >= port->at_once[side]) {
-		scout__l2_list_push(&port->waiting[side], op);
+		scout__list_add(&port->waiting[side], &op->node);
 		port->n_waiting++;
 		/* Behind threads that hang: nothing else would make the next tick look. */
 		if (port->n_late > 0)
@@ -229,7 +203,7 @@ scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op
 		scout__l2_end(l2, op, SCOUT__L2_CANCELLED);
 	} else if (op->what == SCOUT__L2_UNPIN) {
 		op->timeout_us = 0;
-		scout__l2_list_push(&port->unpins, op);
+		scout__list_add(&port->unpins, &op->node);
 		scout__l2_start_unpins(port, now_us);
 	} else {
 		submit(port, op, now_us);
@@ -276,12 +250,7 @@ log_failure(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t
 SCOUT_ON_LOOP static void
 take_back(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 {
-	if (op->next_running)
-		op->next_running->prev_running = op->prev_running;
-	if (op->prev_running)
-		op->prev_running->next_running = op->next_running;
-	else
-		port->running = op->next_running;
+	scout__list_del(&op->node);
 	if (--port->n_running == 0)
 		port->due_us = UINT64_MAX;
 	port->n_given[scout__l2_side_of(op)] -= needs_a_turn(op);
@@ -307,7 +276,7 @@ pop_done(struct scout__l2_port *port)
 SCOUT_ON_LOOP static struct scout__l2_op *
 next_ended(struct scout__l2 *l2, uint64_t now_us)
 {
-	struct scout__l2_op *op = scout__l2_list_pop(&l2->ended);
+	struct scout__l2_op *op = scout__l2_pop(&l2->ended);
 
 	for (uint32_t i = 0; !op && i < l2->n; i++) {
 		struct scout__l2_port *port = &l2->ports[l2->turn];
@@ -323,7 +292,7 @@ next_ended(struct scout__l2 *l2, uint64_t now_us)
 static bool
 has_ended(const struct scout__l2 *l2)
 {
-	bool any = l2->ended.head != NULL;
+	bool any = !scout__list_empty(&l2->ended);
 
 	for (uint32_t i = 0; !any && i < l2->n; i++)
 		any = !scout__ring_empty(&l2->ports[i].done);

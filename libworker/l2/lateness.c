@@ -74,7 +74,10 @@ look_at(struct scout__l2_port *port, struct scout__l2_op *op, struct clock_view 
 SCOUT_ON_LOOP static void
 give_up_stuck(struct scout__l2_port *port, bool questions, uint64_t now_us)
 {
-	for (struct scout__l2_op *op = port->running; op; op = op->next_running) {
+	SCOUT__LIST_EACH(node, &port->running)
+	{
+		struct scout__l2_op *op = SCOUT__L2_OP(node);
+
 		if (op->is_late || op->timeout_us == 0 || scout__l2_is_question(op) != questions ||
 		    scout__l2_has_begun(op))
 			continue;
@@ -90,7 +93,10 @@ give_up_stuck(struct scout__l2_port *port, bool questions, uint64_t now_us)
 static bool
 is_full_of_late(const struct scout__l2_port *port, enum scout__l2_side side)
 {
-	for (const struct scout__l2_op *op = port->running; op; op = op->next_running) {
+	SCOUT__LIST_EACH(node, &port->running)
+	{
+		const struct scout__l2_op *op = SCOUT__L2_OP(node);
+
 		if (!scout__l2_is_question(op) && scout__l2_side_of(op) == side && !op->is_late)
 			return false;
 	}
@@ -108,8 +114,10 @@ look_for_hanging(struct scout__l2_port *port, const struct clock_view views[2], 
 			give_up_stuck(port, of_disk == 0, now_us);
 	}
 	for (unsigned side = SCOUT__L2_READS; side <= SCOUT__L2_WRITES; side++) {
-		if (port->waiting[side].head && is_full_of_late(port, (enum scout__l2_side)side))
-			scout__l2_hangs(port, (enum scout__l2_side)side, port->waiting[side].head, now_us);
+		struct scout__list *list = &port->waiting[side];
+
+		if (!scout__list_empty(list) && is_full_of_late(port, (enum scout__l2_side)side))
+			scout__l2_hangs(port, (enum scout__l2_side)side, SCOUT__L2_OP(list->next), now_us);
 	}
 }
 
@@ -122,7 +130,9 @@ scout__l2_look_at_clocks(struct scout__l2_port *port, uint64_t now_us)
 	if (now_us < port->due_us || !scout__ring_empty(&port->done))
 		return;
 	port->due_us = UINT64_MAX;
-	for (struct scout__l2_op *op = port->running; op; op = op->next_running) {
+	SCOUT__LIST_EACH(node, &port->running)
+	{
+		struct scout__l2_op *op = SCOUT__L2_OP(node);
 		uint64_t due_us = look_at(port, op, &views[!scout__l2_is_question(op)], now_us);
 
 		if (due_us < port->due_us)

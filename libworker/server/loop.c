@@ -20,7 +20,7 @@
 #include "run_queue.h"
 #include "server_core.h"
 #include "server_curve.h"
-#include "server_list.h"
+#include "list.h"
 #include "shm.h"
 #include "state.h"
 #include "transport.h"

@@ -294,7 +294,7 @@ server_new(void)
 	s->epoll_fd = -1;
 	s->stop = (struct scout__watch){SCOUT__WATCH_STOP, -1, s};
 	s->timer = (struct scout__watch){SCOUT__WATCH_TIMER, -1, s};
-	s->queue.prev = s->queue.next = &s->queue;
+	scout__list_init(&s->queue);
 	s->start_us = s->now_us = scout__now_us();
 	s->limit_join.burst = s->limit_leave.burst = s->limit_died.burst = s->limit_ns.burst = SCOUT__LOG_BURST;
 	s->transport = scout__transport_new(s);

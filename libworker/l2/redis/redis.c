@@ -230,6 +230,7 @@ init_jobs(struct redis *r)
 	if (!r->jobs || !r->slots || !r->sum)
 		return SCOUT_ERR_NOMEM;
 	memset(r->slots, 0xff, SCOUT__REDIS_SLOTS * sizeof(*r->slots));
+	scout__list_init(&r->live);
 	for (uint32_t i = r->max_ops; i-- > 0;) {
 		r->jobs[i].next = r->free_jobs;
 		r->free_jobs = &r->jobs[i];

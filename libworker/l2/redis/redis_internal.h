@@ -82,15 +82,15 @@ enum redis_kind {
 };
 
 struct redis_job {
-	struct scout__l2_op *op;                 /* NULL: free */
-	struct redis_job *next;                  /* in the free list, or the one list that it waits in */
-	struct redis_job *prev_live, *next_live; /* all that have an op */
-	uint32_t issued;                         /* commands made */
-	uint32_t left;                           /* keys (or the one command) not yet answered */
-	uint32_t answered;                       /* of those that were: by a server */
-	uint8_t result;                          /* worst of its parts: enum scout__l2_result */
-	bool expired;                            /* no progress, or being cancelled: about to be finished */
-	uint64_t moved_us;                       /* when it made progress last: see redis_job.c; 0: it waits */
+	struct scout__l2_op *op; /* NULL: free */
+	struct redis_job *next;  /* in the free list, or the one list that it waits in */
+	struct scout__list live; /* all that have an op */
+	uint32_t issued;         /* commands made */
+	uint32_t left;           /* keys (or the one command) not yet answered */
+	uint32_t answered;       /* of those that were: by a server */
+	uint8_t result;          /* worst of its parts: enum scout__l2_result */
+	bool expired;            /* no progress, or being cancelled: about to be finished */
+	uint64_t moved_us;       /* when it made progress last: see redis_job.c; 0: it waits */
 	int32_t detail;
 	uint16_t slot;
 	uint64_t hashed; /* STORE: bytes */
@@ -237,7 +237,8 @@ struct redis {
 		uint32_t backoff_ms;
 	} refresh;
 	struct redis_job *jobs; /* max_ops */
-	struct redis_job *free_jobs, *live;
+	struct redis_job *free_jobs;
+	struct scout__list live;                /* the last one taken is the first */
 	struct redis_jobs waiting[REDIS_LANES]; /* for commands, or for somebody to ask */
 	struct redis_jobs hashing;
 	uint64_t earliest_us; /* no live job can be expired before */

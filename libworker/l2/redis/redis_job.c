@@ -26,12 +26,7 @@ finish(struct redis *r, struct redis_job *job, enum scout__l2_result result, int
 {
 	struct scout__l2_op *op = job->op;
 
-	if (job->prev_live)
-		job->prev_live->next_live = job->next_live;
-	else
-		r->live = job->next_live;
-	if (job->next_live)
-		job->next_live->prev_live = job->prev_live;
+	scout__list_del(&job->live);
 	job->op = NULL;
 	job->next = r->free_jobs;
 	r->free_jobs = job;
@@ -127,11 +122,7 @@ new_job(struct redis *r, struct scout__l2_op *op)
 	r->free_jobs = job->next;
 	job->op = op;
 	job->next = NULL;
-	job->prev_live = NULL;
-	job->next_live = r->live;
-	if (r->live)
-		r->live->prev_live = job;
-	r->live = job;
+	scout__list_add_first(&r->live, &job->live);
 	job->issued = job->answered = 0;
 	job->left = parts_of(job);
 	job->result = SCOUT__L2_OK;
@@ -336,14 +327,15 @@ note_progress(struct redis *r) SCOUT_ON_REDIS
 void
 scout__redis_jobs_expire(struct redis *r, bool all)
 {
-	struct redis_job *job, *next;
+	struct scout__list *node = &r->live;
 	uint64_t earliest_us = UINT64_MAX;
 	bool any = false;
 
 	if (!all && r->now_us < r->earliest_us)
 		return;
 	note_progress(r);
-	for (job = r->live; job; job = job->next_live) {
+	while ((node = node->next) != &r->live) {
+		struct redis_job *job = SCOUT__OWNER(node, struct redis_job, live);
 		uint64_t due_us = (job->moved_us ? job->moved_us : r->now_us) + job->op->timeout_us;
 
 		job->expired = all || due_us <= r->now_us;
@@ -355,8 +347,10 @@ scout__redis_jobs_expire(struct redis *r, bool all)
 	if (!any)
 		return;
 	forget(r);
-	for (job = r->live; job; job = next) {
-		next = job->next_live;
+	for (node = r->live.next; node != &r->live;) {
+		struct redis_job *job = SCOUT__OWNER(node, struct redis_job, live);
+
+		node = node->next;
 		if (job->expired)
 			finish(r, job, all ? SCOUT__L2_CANCELLED : SCOUT__L2_TIMEOUT, all ? 0 : ETIMEDOUT);
 	}

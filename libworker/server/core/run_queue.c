@@ -8,8 +8,9 @@
 /*
  * DESIGN
  *
- * The run queue: a ring of run items behind a head that is no run item itself. A turn runs each item that was there at
- * its beginning once, so an item of a million chunks and one of ten take turns, and the small one is answered first. Operations that are short run at once when they arrive, without queueing, until the turn has touched
+ * The run queue: a list of run items. A turn runs each item that was there at its beginning once, so an item of a million chunks
+ * and one of ten take turns, and the small one is answered first. Operations that are short run at once when they arrive,
+ * without queueing, until the turn has touched
  * SCOUT__INLINE_CHUNKS.
  *
  * Timers: a binary heap of run items, from index 1. An item has at most one timer. When there is no memory for a larger
@@ -24,10 +25,7 @@ scout__run_queue_add(struct scout_server *s, struct scout__run_item *item)
 	if (item->queued)
 		return;
 	item->queued = true;
-	item->prev = s->queue.prev;
-	item->next = &s->queue;
-	item->prev->next = item;
-	s->queue.prev = item;
+	scout__list_add(&s->queue, &item->node);
 }
 
 void
@@ -36,21 +34,20 @@ scout__run_queue_remove(struct scout__run_item *item)
 	if (!item->queued)
 		return;
 	item->queued = false;
-	item->prev->next = item->next;
-	item->next->prev = item->prev;
+	scout__list_del(&item->node);
 }
 
 bool
 scout__run_queue_empty(const struct scout_server *s)
 {
-	return s->queue.next == &s->queue;
+	return scout__list_empty(&s->queue);
 }
 
 bool
 scout__run_queue_wait(const struct scout_server *s)
 {
-	const struct scout__run_item *mark = &s->turn_mark;
-	const struct scout__run_item *first = s->queue.next == mark ? mark->next : s->queue.next;
+	const struct scout__list *mark = &s->turn_mark.node;
+	const struct scout__list *first = s->queue.next == mark ? mark->next : s->queue.next;
 
 	return first != &s->queue;
 }
@@ -74,8 +71,8 @@ scout__run_queue_run(struct scout_server *s)
 		return;
 	/* What is queued from here on is for the next turn. */
 	scout__run_queue_add(s, mark);
-	while (s->queue.next != mark && s->now_us < end_us) {
-		struct scout__run_item *item = s->queue.next;
+	while (s->queue.next != &mark->node && s->now_us < end_us) {
+		struct scout__run_item *item = SCOUT__OWNER(s->queue.next, struct scout__run_item, node);
 
 		scout__run_queue_remove(item);
 		run_one(s, item);

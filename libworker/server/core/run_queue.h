@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "list.h"
 #include "thread.h"
 
 struct scout_server;
@@ -18,7 +19,7 @@ struct scout_server;
 
 /* Something that goes on in steps. */
 struct scout__run_item {
-	struct scout__run_item *prev, *next;
+	struct scout__list node; /* in the run queue, if queued */
 	void (*step)(struct scout_server *s, struct scout__run_item *item);
 	bool queued;
 	uint64_t wake_us; /* of its timer */

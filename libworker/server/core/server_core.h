@@ -54,7 +54,7 @@ struct scout_server {
 	struct scout__watch stop, timer;
 	uint64_t timer_us;                /* what the timer is set to; UINT64_MAX: off */
 	uint32_t inline_left;             /* chunks, this turn */
-	struct scout__run_item queue;     /* head of the run queue */
+	struct scout__list queue;         /* of run items */
 	struct scout__run_item turn_mark; /* no run item: behind the last one of this turn, while it runs */
 	struct scout__run_item **heap;    /* [1 .. heap_n], by wake_us */
 	size_t heap_n, heap_cap;

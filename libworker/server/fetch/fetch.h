@@ -10,7 +10,7 @@
 #include "ns.h"
 #include "object.h"
 #include "run_queue.h"
-#include "server_list.h"
+#include "list.h"
 #include "thread.h"
 #include "watch.h"
 

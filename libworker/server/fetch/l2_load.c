@@ -5,7 +5,7 @@
 #include "ns.h"
 #include "pending_op.h"
 #include "server_core.h"
-#include "server_list.h"
+#include "list.h"
 
 /*
  * DESIGN

@@ -6,7 +6,7 @@
 #include "pending_op.h"
 #include "run_queue.h"
 #include "server_core.h"
-#include "server_list.h"
+#include "list.h"
 #include "session.h"
 #include "state.h"
 

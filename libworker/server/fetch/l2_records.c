@@ -10,7 +10,7 @@
 #include "pending_op.h"
 #include "run_queue.h"
 #include "server_core.h"
-#include "server_list.h"
+#include "list.h"
 
 /*
  * DESIGN

@@ -8,7 +8,7 @@
 #include "run_queue.h"
 #include "server_config.h"
 #include "server_core.h"
-#include "server_list.h"
+#include "list.h"
 #include "state.h"
 #include "watch.h"
 

@@ -10,7 +10,7 @@
 #include "reply.h"
 #include "run_queue.h"
 #include "server_core.h"
-#include "server_list.h"
+#include "list.h"
 #include "session.h"
 
 #define STEP_US 100u

@@ -11,7 +11,7 @@
 #include "reply.h"
 #include "run_queue.h"
 #include "server_core.h"
-#include "server_list.h"
+#include "list.h"
 #include "session.h"
 #include "state.h"
 #include "withdraw.h"

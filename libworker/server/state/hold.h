@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "run_queue.h"
-#include "server_list.h"
+#include "list.h"
 #include "thread.h"
 
 struct scout_server;

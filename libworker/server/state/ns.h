@@ -11,7 +11,7 @@
 #include "map.h"
 #include "msg.h"
 #include "run_queue.h"
-#include "server_list.h"
+#include "list.h"
 #include "thread.h"
 
 struct scout_server;

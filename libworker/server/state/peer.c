@@ -15,7 +15,7 @@
 #include "reply.h"
 #include "run_queue.h"
 #include "server_core.h"
-#include "server_list.h"
+#include "list.h"
 #include "session.h"
 #include "shm.h"
 #include "state.h"

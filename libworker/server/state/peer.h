@@ -9,7 +9,7 @@
 
 #include "reply.h"
 #include "run_queue.h"
-#include "server_list.h"
+#include "list.h"
 #include "shm.h"
 #include "thread.h"
 #include "watch.h"

@@ -8,7 +8,7 @@
 
 #include "chunk_index.h"
 #include "run_queue.h"
-#include "server_list.h"
+#include "list.h"
 #include "thread.h"
 
 struct scout_server;

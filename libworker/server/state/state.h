@@ -9,7 +9,7 @@
 #include "chunk_index.h"
 #include "map.h"
 #include "run_queue.h"
-#include "server_list.h"
+#include "list.h"
 #include "stale_tickets.h"
 #include "thread.h"
 #include "watch.h"

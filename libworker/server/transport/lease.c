@@ -19,7 +19,7 @@
 #include "peer.h"
 #include "pending_op.h"
 #include "server_core.h"
-#include "server_list.h"
+#include "list.h"
 #include "shm.h"
 #include "transport.h"
 #include "watch.h"

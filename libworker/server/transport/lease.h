@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "server_list.h"
+#include "list.h"
 #include "thread.h"
 #include "watch.h"
 

@@ -10,7 +10,7 @@
 #include "msg.h"
 #include "peer.h"
 #include "server_core.h"
-#include "server_list.h"
+#include "list.h"
 #include "session.h"
 #include "shm.h"
 #include "state.h"

@@ -13,7 +13,7 @@
 #include "peer.h"
 #include "run_queue.h"
 #include "server_core.h"
-#include "server_list.h"
+#include "list.h"
 #include "transport.h"
 #include "unsent.h"
 #include "watch.h"

@@ -9,7 +9,7 @@
 #include "packet.h"
 #include "paths.h"
 #include "reply.h"
-#include "server_list.h"
+#include "list.h"
 #include "thread.h"
 #include "unsent.h"
 #include "watch.h"

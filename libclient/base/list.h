@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_LIST_H
-#define SCOUT_SERVER_LIST_H
+#ifndef SCOUT_BASE_LIST_H
+#define SCOUT_BASE_LIST_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Intrusive circular list. */
+/*
+ * An intrusive circular list: the head and each node have the same form, and each object has a node for each list that it may be in.
+ * Whoever owns the list owns its nodes' links.
+ */
 struct scout__list {
 	struct scout__list *prev, *next;
 };
 
+/* The object that @ptr is the @member of. */
 #define SCOUT__OWNER(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+/* For each @node of @list, from the first on. The body may take none but later ones out. */
+#define SCOUT__LIST_EACH(node, list)                                                                                   \
+	for (struct scout__list *node = (list)->next; (node) != (list); (node) = (node)->next)
 
 static inline void
 scout__list_init(struct scout__list *list)
@@ -25,6 +33,7 @@ scout__list_empty(const struct scout__list *list)
 	return list->next == list;
 }
 
+/* To the end. */
 static inline void
 scout__list_add(struct scout__list *list, struct scout__list *node)
 {
@@ -32,6 +41,12 @@ scout__list_add(struct scout__list *list, struct scout__list *node)
 	node->next = list;
 	list->prev->next = node;
 	list->prev = node;
+}
+
+static inline void
+scout__list_add_first(struct scout__list *list, struct scout__list *node)
+{
+	scout__list_add(list->next, node);
 }
 
 /* Take the first one out; NULL if there is none. */
