@@ -27,11 +27,8 @@
 #define MAX_PLANES 122u
 #define MAX_ITEMS 8u
 
-/* A test of another backend says which, before it includes this. */
-#ifndef WORLD_OPS
-#define WORLD_OPS (&scout__copy_host)
-#endif
-static const struct scout__copy_ops *const ops = WORLD_OPS;
+/* The backend: the host's, unless a test says otherwise before it opens a world. */
+extern const struct scout__copy_ops *ops;
 
 /* Pages and slots, and what the model says they hold. */
 struct world {
@@ -47,191 +44,29 @@ struct world {
 	void *engine;
 };
 
-static inline uint64_t
-next_random(uint64_t *seed)
-{
-	uint64_t z = *seed += 0x9e3779b97f4a7c15u;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
-
-static inline uint64_t
-random_below(uint64_t *seed, uint64_t n)
-{
-	return next_random(seed) % n;
-}
-
-static inline void *
-must_alloc(size_t bytes)
-{
-	void *p = malloc(bytes);
-
-	ck_assert_ptr_nonnull(p);
-	return p;
-}
-
-static inline uint8_t *
-random_bytes(uint64_t *seed, size_t bytes)
-{
-	uint8_t *p = must_alloc(bytes);
-	uint64_t word;
-
-	for (size_t i = 0; i < bytes; i += sizeof(word)) {
-		word = next_random(seed);
-		memcpy(p + i, &word, bytes - i < sizeof(word) ? bytes - i : sizeof(word));
-	}
-	return p;
-}
-
-static inline uint8_t *
-same_bytes(const uint8_t *from, size_t bytes)
-{
-	uint8_t *p = must_alloc(bytes);
-
-	memcpy(p, from, bytes);
-	return p;
-}
-
-static inline size_t
-plane_span(const struct world *w, uint32_t p)
-{
-	return w->layout.n_blocks * w->planes[p].stride + 2 * GUARD;
-}
-
-static inline size_t
-slots_span(const struct world *w)
-{
-	return w->n_slots * (w->shard_bytes + 2 * GUARD);
-}
-
-static inline uint8_t *
-slot_in(const struct world *w, uint8_t *slots, uint32_t i)
-{
-	return slots + i * (w->shard_bytes + 2 * GUARD) + GUARD;
-}
+uint64_t next_random(uint64_t *seed);
+uint64_t random_below(uint64_t *seed, uint64_t n);
+void *must_alloc(size_t bytes);
+size_t plane_span(const struct world *w, uint32_t p);
+size_t slots_span(const struct world *w);
+uint8_t *slot_in(const struct world *w, uint8_t *slots, uint32_t i);
 
 /* Strides and block sizes are in w->planes. */
-static inline void
-world_fill(struct world *w, uint32_t n_planes, uint32_t blocks_per_chunk, uint64_t n_blocks, uint32_t n_slots)
-{
-	w->layout.planes = w->planes;
-	w->layout.n_planes = n_planes;
-	w->layout.blocks_per_chunk = blocks_per_chunk;
-	w->layout.n_blocks = n_blocks;
-	w->n_slots = n_slots;
-	w->shard_bytes = scout__copy_shard_bytes(&w->layout);
-	for (uint32_t p = 0; p < n_planes; p++) {
-		w->pages[p] = random_bytes(&w->seed, plane_span(w, p));
-		w->model_pages[p] = same_bytes(w->pages[p], plane_span(w, p));
-		w->planes[p].base = w->pages[p] + GUARD;
-	}
-	w->slots = random_bytes(&w->seed, slots_span(w));
-	w->model_slots = same_bytes(w->slots, slots_span(w));
-}
-
-static inline void
-world_open(struct world *w, uint32_t max_batches)
-{
-	struct scout__copy_config cfg = {.layout = w->layout, .max_batches = max_batches};
-	char err[200] = "";
-	int rc = ops->open(&cfg, &w->engine, err, sizeof(err));
-
-	ck_assert_msg(rc == 0, "open: %d %s", rc, err);
-}
-
-static inline void
-world_fini(struct world *w)
-{
-	if (w->engine)
-		ops->close(w->engine);
-	for (uint32_t p = 0; p < w->layout.n_planes; p++) {
-		free(w->pages[p]);
-		free(w->model_pages[p]);
-	}
-	free(w->slots);
-	free(w->model_slots);
-}
+void world_fill(struct world *w, uint32_t n_planes, uint32_t blocks_per_chunk, uint64_t n_blocks, uint32_t n_slots);
+void world_open(struct world *w, uint32_t max_batches);
+void world_fini(struct world *w);
 
 /* Two planes, one without gaps and one with; for the tests that are not about layouts. */
-static inline void
-world_small(struct world *w, uint32_t n_slots, uint32_t max_batches)
-{
-	memset(w, 0, sizeof(*w));
-	w->seed = 7;
-	w->planes[0] = (struct scout__copy_plane){.block_bytes = 96, .stride = 96};
-	w->planes[1] = (struct scout__copy_plane){.block_bytes = 33, .stride = 40};
-	world_fill(w, 2, 4, 4 * (uint64_t)n_slots + 8, n_slots);
-	world_open(w, max_batches);
-}
-
-static inline void
-model_copy(struct world *w, enum scout__copy_direction direction, uint32_t slot, const int64_t *ids)
-{
-	uint8_t *at = slot_in(w, w->model_slots, slot), *page;
-	uint64_t len;
-
-	for (uint32_t p = 0; p < w->layout.n_planes; p++) {
-		len = w->planes[p].block_bytes;
-		for (uint32_t b = 0; b < w->layout.blocks_per_chunk; b++, at += len) {
-			if (ids[b] < 0) {
-				if (direction == SCOUT__COPY_SAVE)
-					memset(at, 0, len);
-				continue;
-			}
-			page = w->model_pages[p] + GUARD + (uint64_t)ids[b] * w->planes[p].stride;
-			if (direction == SCOUT__COPY_SAVE)
-				memcpy(at, page, len);
-			else
-				memcpy(page, at, len);
-		}
-	}
-}
-
-static inline void
-assert_as_model(const struct world *w, const char *when)
-{
-	for (uint32_t p = 0; p < w->layout.n_planes; p++)
-		ck_assert_msg(memcmp(w->pages[p], w->model_pages[p], plane_span(w, p)) == 0, "plane %u %s", p, when);
-	ck_assert_msg(memcmp(w->slots, w->model_slots, slots_span(w)) == 0, "slots %s", when);
-}
-
-static inline bool
-readable(int fd, int timeout_ms)
-{
-	struct pollfd pfd = {.fd = fd, .events = POLLIN};
-	int n;
-
-	do
-		n = poll(&pfd, 1, timeout_ms);
-	while (n < 0 && errno == EINTR);
-	ck_assert_int_ge(n, 0);
-	return n == 1 && (pfd.revents & POLLIN) != 0;
-}
+void world_small(struct world *w, uint32_t n_slots, uint32_t max_batches);
+void model_copy(struct world *w, enum scout__copy_direction direction, uint32_t slot, const int64_t *ids);
+void assert_as_model(const struct world *w, const char *when);
+bool readable(int fd, int timeout_ms);
 
 /* The next batch that ends, waiting by the descriptor alone. */
-static inline struct scout__copy_batch *
-next_ended(void *engine)
-{
-	struct scout__copy_batch *batch;
-
-	while ((batch = ops->poll(engine)) == NULL)
-		ck_assert_msg(readable(ops->fd(engine), DEADLINE_MS), "the descriptor missed a batch");
-	return batch;
-}
+struct scout__copy_batch *next_ended(void *engine);
 
 /* With nothing in flight the descriptor goes quiet, at the latest when a report that was under way is through. */
-static inline void
-assert_goes_quiet(void *engine)
-{
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
-
-	do {
-		ck_assert_ptr_null(ops->poll(engine));
-		ck_assert_msg(scout__now_us() < until_us, "readable for nothing");
-	} while (readable(ops->fd(engine), 0));
-}
+void assert_goes_quiet(void *engine);
 
 /* One batch for one slot with the ids slot * 4 .. slot * 4 + 3 of world_small(). */
 struct single {
@@ -240,28 +75,8 @@ struct single {
 	int64_t ids[4];
 };
 
-static inline void
-single_init(struct single *s, struct world *w, enum scout__copy_direction direction, uint32_t slot)
-{
-	memset(s, 0, sizeof(*s));
-	for (int64_t b = 0; b < 4; b++)
-		s->ids[b] = (int64_t)slot * 4 + 3 - b;
-	s->item.slot = slot_in(w, w->slots, slot);
-	s->item.block_ids = s->ids;
-	s->batch.direction = direction;
-	s->batch.n = 1;
-	s->batch.items = &s->item;
-	s->batch.cookie = slot;
-	s->batch.status = 12345;
-}
-
-static inline void
-assert_copied(const struct single *s, const struct world *w)
-{
-	ck_assert_int_eq(s->batch.status, 0);
-	ck_assert_uint_eq(s->batch.n_done, 1);
-	ck_assert_uint_eq(s->batch.bytes, w->shard_bytes);
-}
+void single_init(struct single *s, struct world *w, enum scout__copy_direction direction, uint32_t slot);
+void assert_copied(const struct single *s, const struct world *w);
 
 /* A gate with a handle, and a count of who looked at it. */
 struct gate {
@@ -269,49 +84,9 @@ struct gate {
 	atomic_uint looks;
 };
 
-static inline bool
-gate_is_shut(void *user)
-{
-	struct gate *gate = user;
-
-	atomic_fetch_add(&gate->looks, 1);
-	return atomic_load(&gate->shut);
-}
-
-static inline void
-gate_shut(struct gate *gate, bool reverse)
-{
-	struct scout__copy_faults set = {.reverse = reverse, .gate = gate_is_shut, .user = gate};
-
-	atomic_store(&gate->looks, 0);
-	atomic_store(&gate->shut, true);
-	scout__copy_host_faults(&set);
-}
-
-static inline void
-wait_looks(struct gate *gate, unsigned int n)
-{
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
-	unsigned int before = atomic_load(&gate->looks);
-
-	while (atomic_load(&gate->looks) - before < n) {
-		ck_assert_msg(scout__now_us() < until_us, "nobody waits at the gate");
-		sched_yield();
-	}
-}
-
-static inline unsigned int
-count_dir(const char *path)
-{
-	DIR *dir = opendir(path);
-	struct dirent *entry;
-	unsigned int n = 0;
-
-	ck_assert_ptr_nonnull(dir);
-	while ((entry = readdir(dir)) != NULL)
-		n += entry->d_name[0] != '.';
-	closedir(dir);
-	return n;
-}
+bool gate_is_shut(void *user);
+void gate_shut(struct gate *gate, bool reverse);
+void wait_looks(struct gate *gate, unsigned int n);
+unsigned int count_dir(const char *path);
 
 #endif

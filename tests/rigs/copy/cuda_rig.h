@@ -7,153 +7,31 @@
 #include <unistd.h>
 
 #include "fake_cuda.h"
-#define WORLD_OPS (&fake_cuda_ops)
 #include "copy_world.h"
 
-static const char *const methods[] = {"staged", "batch", "direct", "auto"};
-
-static struct world world;
-static atomic_int gate_steps; /* looks that may pass; negative: all */
-static char last_log[600];
-
-static inline bool
-gate(void *user)
-{
-	int left = atomic_load(&gate_steps);
-
-	(void)user;
-	if (left < 0)
-		return false;
-	while (left > 0)
-		if (atomic_compare_exchange_weak(&gate_steps, &left, left - 1))
-			return false;
-	return true;
-}
-
-static inline void
-keep_log(void *user, int level, const char *text)
-{
-	(void)user;
-	if (level <= SCOUT_LOG_WARN)
-		snprintf(last_log, sizeof(last_log), "%s", text);
-}
-
-static const struct scout__log test_log = {.fn = keep_log, .who = "test"};
-
-static inline struct fake_cuda_options
-options(void)
-{
-	return (struct fake_cuda_options){.n_devices = 1, .seed = 11 + (uint64_t)getpid()};
-}
+extern const char *const methods[];
+extern struct world world;
+extern atomic_int gate_steps; /* looks that may pass; negative: all */
+extern char last_log[600];
+bool gate(void *user);
+void keep_log(void *user, int level, const char *text);
+extern const struct scout__log test_log;
+struct fake_cuda_options options(void);
 
 /* After world_fill(): start the fake, say what is GPU memory. */
-static inline void
-gpu_start(struct world *w, const struct fake_cuda_options *opt)
-{
-	fake_cuda_enter_test_thread();
-	fake_cuda_start(opt);
-	for (uint32_t p = 0; p < w->layout.n_planes; p++)
-		fake_cuda_device_range(w->planes[p].base, w->layout.n_blocks * w->planes[p].stride);
-}
-
-static inline int
-try_open(struct world *w, const char *method, char *err, size_t err_len)
-{
-	struct scout__copy_config cfg = {
-		.layout = w->layout, .max_batches = 16, .method = method, .stage_bytes = 1 << 19, .log = &test_log};
-
-	last_log[0] = 0;
-	return ops->open(&cfg, &w->engine, err, err_len);
-}
-
-static inline void
-wait_pinned(struct world *w)
-{
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u, address;
-
-	while (scout__cuda_memory_find(&((struct scout__cuda *)w->engine)->memory, slot_in(w, w->slots, 0), &address) ==
-	       SCOUT__CUDA_PINNING) {
-		ck_assert_uint_lt(scout__now_us(), until_us);
-		sched_yield();
-	}
-}
-
-static inline void
-add_slots(struct world *w)
-{
-	struct scout__copy_memory memory = {.base = w->slots,
-					    .bytes = slots_span(w),
-					    .first_slot = GUARD,
-					    .stride = w->shard_bytes + (uint64_t)2 * GUARD};
-
-	ck_assert_int_eq(ops->add_memory(w->engine, &memory), 0);
-}
-
-static inline void
-gpu_open(struct world *w, const char *method)
-{
-	char err[300] = "";
-	int rc = try_open(w, method, err, sizeof(err));
-
-	ck_assert_msg(rc == 0, "open: %d %s", rc, err);
-	add_slots(w);
-	wait_pinned(w);
-}
+void gpu_start(struct world *w, const struct fake_cuda_options *opt);
+int try_open(struct world *w, const char *method, char *err, size_t err_len);
+void wait_pinned(struct world *w);
+void add_slots(struct world *w);
+void gpu_open(struct world *w, const char *method);
 
 /* Everything given back, and nothing done that CUDA forbids. */
-static inline void
-gpu_stop(struct world *w)
-{
-	struct fake_cuda_counts counts;
-
-	atomic_store(&gate_steps, -1);
-	if (w->engine)
-		ops->close(w->engine);
-	w->engine = NULL;
-	counts = fake_cuda_stop();
-	ck_assert_uint_eq(counts.violations, 0);
-	ck_assert_uint_eq(counts.live, 0);
-}
-
-static inline void
-world_layered(struct world *w, uint32_t n_slots)
-{
-	memset(w, 0, sizeof(*w));
-	w->seed = 7;
-	w->planes[0] = (struct scout__copy_plane){.block_bytes = 96, .stride = 96};
-	w->planes[1] = (struct scout__copy_plane){.block_bytes = 33, .stride = 40};
-	w->planes[2] = (struct scout__copy_plane){.block_bytes = 17000, .stride = 17008};
-	world_fill(w, 3, 4, 4 * (uint64_t)n_slots + 8, n_slots);
-}
-
-static const uint32_t two_layers[3] = {0, 2, 3};
+void gpu_stop(struct world *w);
+void world_layered(struct world *w, uint32_t n_slots);
+extern const uint32_t two_layers[3];
 
 /* With the gate shut: let one operation pass, and the engine look at its events twice. */
-static inline void
-run_one_op(void)
-{
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
-	struct fake_cuda_counts before = fake_cuda_counts(), now;
-
-	atomic_store(&gate_steps, 1);
-	do {
-		ck_assert_uint_lt(scout__now_us(), until_us);
-		sched_yield();
-		now = fake_cuda_counts();
-		if (now.ops == before.ops)
-			before.queries = now.queries;
-	} while (now.ops == before.ops || now.queries < before.queries + 3);
-}
-
-static inline void
-wait_queries(uint64_t n)
-{
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u, before = fake_cuda_counts().queries;
-
-	while (fake_cuda_counts().queries < before + n) {
-		ck_assert_uint_lt(scout__now_us(), until_us);
-		sched_yield();
-	}
-}
+void run_one_op(void);
+void wait_queries(uint64_t n);
 
 #endif

@@ -1,159 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_L2_FRONT_RIG_H
-#define KVSCOUT_TESTS_L2_FRONT_RIG_H
+#ifndef KVSCOUT_TESTS_L2_SUBMIT_RIG_H
+#define KVSCOUT_TESTS_L2_SUBMIT_RIG_H
 
 #include "l2_script.h"
 
 #include "breaker.h"
 
-/* The front over a scripted adapter, with a clock that is an argument. Included once in a test binary. */
+/* The front over a scripted adapter, with a clock that is an argument. */
 
 #define MAX_OPS 8u
 #define N 64u
 #define S UINT64_C(1000000)
 
-static struct scout__l2 *l2;
-static struct script *script = &scripts[0];
-static struct scout__l2_op ops[N];
-static struct scout__l2_key keys[N];
-static struct scout__l2_digest digests[N];
-static uint8_t found[N];
-static uint8_t data[16];
-static unsigned ended[N];  /* times */
-static unsigned n_late[N]; /* times */
-static struct scout__l2_op *order[4 * N];
-static unsigned n_ended;
-static char err[512];
-
-static void
-on_done(void *user, struct scout__l2_op *op)
-{
-	ck_assert_ptr_eq(user, &ended[op - ops]);
-	ended[op - ops]++;
-	order[n_ended++ % (4 * N)] = op;
-}
-
-static void
-on_late(void *user, struct scout__l2_op *op)
-{
-	ck_assert_ptr_eq(user, &ended[op - ops]);
-	ck_assert_uint_eq(ended[op - ops], 0);
-	n_late[op - ops]++;
-}
-
-static void
-open_front(const char *a, const char *b)
-{
-	const char *const urls[] = {a, b};
-
-	scout__enter_loop();
-	n_scripts = 0;
-	n_ended = 0;
-	log_text[0] = '\0';
-	ck_assert_int_eq(
-		scout__l2_new(script_adapters, urls, b ? 2 : 1, 1000, MAX_OPS, &test_log, &l2, err, sizeof(err)), 0);
-}
-
-static inline void
-setup(void)
-{
-	open_front("script:///a", NULL);
-}
-
-static void
-teardown(void)
-{
-	scout__enter_loop();
-	ck_assert(scout__l2_stop(l2, 1000));
-	scout__l2_free(l2);
-	ck_assert(scripts[0].is_closed);
-}
+extern struct scout__l2 *l2;
+extern struct script *script;
+extern struct scout__l2_op ops[N];
+extern struct scout__l2_key keys[N];
+extern struct scout__l2_digest digests[N];
+extern uint8_t found[N];
+extern uint8_t data[16];
+extern unsigned ended[N];  /* times */
+extern unsigned n_late[N]; /* times */
+extern struct scout__l2_op *order[4 * N];
+extern unsigned n_ended;
+extern char err[512];
+void on_done(void *user, struct scout__l2_op *op);
+void open_front(const char *a, const char *b);
+void setup(void);
+void teardown(void);
 
 /* The adapter makes progress with @op. */
-static void
-moves(struct scout__l2_op *op, uint64_t now_us)
-{
-	atomic_store(&op->moved_us, now_us ? now_us : 1);
-}
+void moves(struct scout__l2_op *op, uint64_t now_us);
 
 /* Operation @i on adapter 0, which begins it at once: late after a second. */
-static void
-submit(unsigned i, enum scout__l2_what what, uint64_t now_us)
-{
-	scout__enter_loop();
-	keys[i].digest = digests[i] = (struct scout__l2_digest){i + 1, i + 2};
-	keys[i].len = 1;
-	ended[i] = n_late[i] = 0;
-	ops[i] = (struct scout__l2_op){
-		.what = (uint8_t)what,
-		.timeout_us = S,
-		.n = what <= SCOUT__L2_UNPIN ? 1 : 0,
-		.digests = &digests[i],
-		.found = &found[i],
-		.key = &keys[i],
-		.data = data,
-		.bytes = 7,
-		.done = on_done,
-		.late = on_late,
-		.user = &ended[i],
-	};
-	scout__l2_submit(l2, 0, &ops[i], now_us);
-	ck_assert_uint_eq(ended[i], 0);
-	moves(&ops[i], now_us);
-}
-
-static void
-reap(uint64_t now_us)
-{
-	scout__enter_loop();
-	ck_assert(!scout__l2_reap(l2, 1000, now_us));
-}
+void submit(unsigned i, enum scout__l2_what what, uint64_t now_us);
+void reap(uint64_t now_us);
 
 /* Submit one and have it end; returns the result that came out. */
-static inline enum scout__l2_result
-one(enum scout__l2_what what, enum scout__l2_result result, int detail, uint64_t now_us)
-{
-	submit(0, what, now_us);
-	if (script->n)
-		script_end(script, script->n - 1, result, detail);
-	reap(now_us);
-	ck_assert_uint_eq(ended[0], 1);
-	return (enum scout__l2_result)ops[0].result;
-}
-
-static const struct scout__l2_counters *
-counters(void)
-{
-	scout__enter_loop();
-	return scout__l2_counters_of(l2, 0);
-}
-
-static enum scout__l2_breaker
-breaker(enum scout__l2_side side)
-{
-	scout__enter_loop();
-	return scout__l2_breaker_of(l2, 0, side);
-}
-
-static void
-tick(uint64_t now_us)
-{
-	scout__enter_loop();
-	scout__l2_tick(l2, now_us);
-}
-
-static uint64_t
-next_us(void)
-{
-	scout__enter_loop();
-	return scout__l2_next_us(l2);
-}
-
-static inline void
-open_breaker(enum scout__l2_what what, uint64_t now_us)
-{
-	for (unsigned i = 0; i < SCOUT__L2_FAILURES; i++)
-		ck_assert_int_eq(one(what, SCOUT__L2_ERROR, 5, now_us), SCOUT__L2_ERROR);
-}
+enum scout__l2_result one(enum scout__l2_what what, enum scout__l2_result result, int detail, uint64_t now_us);
+const struct scout__l2_counters *counters(void);
+enum scout__l2_breaker breaker(enum scout__l2_side side);
+void tick(uint64_t now_us);
+uint64_t next_us(void);
+void open_breaker(enum scout__l2_what what, uint64_t now_us);
 
 #endif

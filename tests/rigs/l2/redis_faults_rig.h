@@ -15,49 +15,18 @@
 #define MIB (UINT64_C(1) << 20)
 #define LATE_US 3000000u /* how much later than its deadline an operation may end on an overloaded machine */
 
-static struct redis_server server;
-static struct adapter_rig rig;
-static struct adapter_object object;
-static char url[512];
+extern struct redis_server server;
+extern struct adapter_rig rig;
+extern struct adapter_object object;
+extern char url[512];
+void set_up(void);
+void tear_down(void);
+void url_of(const char *before, uint16_t port, const char *after);
+uint64_t counter(const atomic_uint_fast64_t *value);
 
-static inline void
-set_up(void)
-{
-	server = (struct redis_server){.pid = 0};
-	rig = (struct adapter_rig){.vt = &scout__l2_redis, .timeout_ms = 300};
-	object_init(&object, 1, 5000);
-}
-
-static inline void
-tear_down(void)
-{
-	if (rig.adapter)
-		adapter_down(&rig);
-	redis_kill(&server);
-	object_fini(&object);
-}
-
-static inline void
-url_of(const char *before, uint16_t port, const char *after)
-{
-	(void)snprintf(url, sizeof(url), "redis://%s127.0.0.1:%u%s", before, port, after);
-}
-
-static inline uint64_t
-counter(const atomic_uint_fast64_t *value)
-{
-	return atomic_load(value);
-}
 #define COUNTER(name) counter(&scout__redis_counters(rig.adapter)->name)
 
 /* The operation that was begun ends by its deadline. */
-static inline enum scout__l2_result
-end_in_time(struct adapter_object *o)
-{
-	enum scout__l2_result result = object_end(o);
-
-	ck_assert_uint_lt(scout__now_us(), o->due_us + LATE_US);
-	return result;
-}
+enum scout__l2_result end_in_time(struct adapter_object *o);
 
 #endif

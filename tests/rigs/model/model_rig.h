@@ -44,381 +44,44 @@ struct player {
 	struct wire_peer wire;
 };
 
-static struct model m, before;
-static struct op ops[FRAME_OPS];
-static uint32_t n_ops;
-static uint32_t charge; /* chunks that this frame touches at most */
-static struct op history[HISTORY];
-static uint64_t n_done; /* operations */
-static uint64_t n_reordered;
-static uint32_t seed, limit;
-static struct slot {
+struct slot {
 	struct scout__grant grant; /* the last one for it */
 	bool ended;                /* what was stored there is gone, and the generation is what it was set to then */
-} slots[MODEL_RANKS][MODEL_CHUNKS];
-static struct slot *places[MODEL_CHUNKS][MODEL_RANKS]; /* of the last STORE granted of each chunk */
+};
+
+extern struct model m, before;
+extern struct op ops[FRAME_OPS];
+extern uint32_t n_ops;
+extern uint64_t n_done; /* operations */
+extern uint64_t n_reordered;
+extern uint32_t seed, limit;
+extern struct slot slots[MODEL_RANKS][MODEL_CHUNKS];
+
+extern struct slot *places[MODEL_CHUNKS][MODEL_RANKS]; /* of the last STORE granted of each chunk */
 
 /* ---- failure ---- */
 
-static void
-print_op(const struct op *op, uint64_t number)
-{
-	(void)fprintf(stderr, "  %8llu %-13s corr %llu ticket/id %llu a %u b %u", (unsigned long long)number,
-		      scout__op_name(op->opcode), (unsigned long long)op->corr, (unsigned long long)op->ticket, op->a,
-		      op->b);
-	if (op->opcode == SCOUT_OP_LOOKUP || op->opcode == SCOUT_OP_STORE) {
-		(void)fprintf(stderr, " tenant %u keys", op->run.tenant);
-		for (uint32_t i = 0; i < op->run.n; i++)
-			(void)fprintf(stderr, " %u", op->run.keys[i]);
-	}
-	(void)fprintf(stderr, " -> %s", op->status ? scout__wire_name((unsigned)op->status) : "OK");
-	if (op->opcode == SCOUT_OP_LOOKUP)
-		(void)fprintf(stderr, " hit %u%s", op->hit.hit, op->hit.limited ? " limited" : "");
-	else if (op->opcode == SCOUT_OP_STORE || op->opcode == SCOUT_OP_RETRIEVE)
-		(void)fprintf(stderr, " granted %u", op->grants.n_granted);
-	else
-		(void)fprintf(stderr, " %u", op->count);
-	(void)fprintf(stderr, "\n");
-}
-
-__attribute__((format(printf, 2, 3))) static void
-differ(const struct op *op, const char *fmt, ...)
-{
-	char text[256];
-	va_list args;
-
-	va_start(args, fmt);
-	(void)vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	(void)fprintf(stderr, "the last operations, with what the model answers:\n");
-	for (uint64_t i = n_done > HISTORY ? n_done - HISTORY : 0; i < n_done; i++)
-		print_op(&history[i % HISTORY], i + 1);
-	(void)fprintf(stderr, "pool of %u chunks, %u promised at most, %u ranks, %u readers, %u sessions\n", m.capacity,
-		      m.max_promised, m.ranks, m.readers, m.max_sessions);
-	ck_abort_msg("operation %llu, %s: %s; replay: KVSCOUT_MODEL_SEED=%u KVSCOUT_MODEL_OPS=%u test_server_model",
-		     (unsigned long long)n_done, scout__op_name(op->opcode), text, seed, limit);
-}
-
-static void
-expect(const struct op *op, const char *what, uint64_t got, uint64_t expected)
-{
-	if (got != expected)
-		differ(op, "%s is %llu, the model says %llu", what, (unsigned long long)got,
-		       (unsigned long long)expected);
-}
+void differ(const struct op *op, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void expect(const struct op *op, const char *what, uint64_t got, uint64_t expected);
 
 /* ---- what comes back ---- */
 
-static const struct scout__op *
-as_op(const struct op *op)
-{
-	static struct scout__op o;
-
-	o = (struct scout__op){.opcode = op->opcode,
-			       .kind = SCOUT_KIND_REPLY,
-			       .status = op->reply->status,
-			       .corr = op->corr,
-			       .length = op->reply->length,
-			       .body = op->reply->body};
-	return &o;
-}
-
-static void
-check_lookup(const struct op *op)
-{
-	struct scout__lookup_reply r = {0};
-	const char *field;
-
-	expect(op, "decoding", (uint64_t)scout__get_lookup_reply(as_op(op), &r, &field), SCOUT_WIRE_OK);
-	expect(op, "hit", r.hit, op->hit.hit);
-	expect(op, "l1", r.l1, op->hit.l1);
-	expect(op, "l2", r.l2, 0);
-	expect(op, "limited", r.limited, op->hit.limited);
-}
-
-static struct slot *
-slot_of(const struct op *op, const struct scout__grant *grant, uint32_t rank)
-{
-	struct slot *slot = slots[rank];
-
-	while (slot->grant.generation && (slot->grant.segment != grant->segment || slot->grant.offset != grant->offset))
-		slot++;
-	if (slot >= slots[rank] + m.capacity)
-		differ(op, "there are more slots than %u", m.capacity);
-	return slot;
-}
-
-/* Where a granted slot lies, and the generation that it has: that of its store. */
-static void
-check_place(const struct op *op, const struct scout__grant *grant, uint32_t chunk, uint32_t rank)
-{
-	struct slot *slot = slot_of(op, grant, rank);
-
-	if (op->opcode == SCOUT_OP_RETRIEVE) {
-		expect(op, "slot of its store", slot == places[chunk][rank], true);
-		expect(op, "generation", grant->generation, slot->grant.generation);
-		return;
-	}
-	expect(op, "generation bumped", grant->generation > slot->grant.generation, true);
-	*slot = (struct slot){*grant, false};
-	places[chunk][rank] = slot;
-}
-
-static void
-check_grants(const struct op *op, uint32_t rank)
-{
-	struct scout__grants r = {0};
-	const char *field;
-
-	expect(op, "decoding", (uint64_t)scout__get_grants(as_op(op), &r, &field), SCOUT_WIRE_OK);
-	expect(op, "n", r.n, op->grants.n);
-	expect(op, "id", r.id, op->grants.id);
-	for (uint32_t i = 0; i < r.n; i++) {
-		struct scout__grant grant = scout__grant_at(&r, i);
-
-		if (grant.state != op->grants.states[i])
-			differ(op, "state of grant %u is %u, the model says %u", i, grant.state, op->grants.states[i]);
-		if (grant.state == SCOUT_GRANT_GRANTED)
-			check_place(op, &grant, op->grants.chunks[i], rank);
-	}
-}
-
-static void
-check_count(const struct op *op)
-{
-	const char *field;
-	uint32_t n = 0;
-	int status;
-
-	if (op->opcode == SCOUT_OP_ADMIT)
-		status = scout__get_admit_reply(as_op(op), &n, &field);
-	else
-		status = scout__get_store_done_reply(as_op(op), &n, &field);
-	expect(op, "decoding", (uint64_t)status, SCOUT_WIRE_OK);
-	expect(op, op->opcode == SCOUT_OP_ADMIT ? "kept" : "readable", n, op->count);
-}
-
-static void
-check_status(const struct op *op)
-{
-	struct scout__reader items;
-	struct scout__str name;
-	const char *field;
-	uint32_t seen = 0;
-	uint64_t value;
-	uint32_t n;
-
-	expect(op, "decoding", (uint64_t)scout__get_status(as_op(op), &n, &items, &field), SCOUT_WIRE_OK);
-	while (n-- > 0 && scout__get_status_item(&items, &name, &value)) {
-		for (uint32_t i = 0; i < op->n_items; i++) {
-			if (strlen(op->items[i].name) != name.len || memcmp(op->items[i].name, name.p, name.len) != 0)
-				continue;
-			expect(op, op->items[i].name, value, op->items[i].value);
-			seen++;
-			break;
-		}
-	}
-	expect(op, "number of known items", seen, op->n_items);
-}
-
-static void
-check_reply(const struct op *op, uint32_t rank)
-{
-	expect(op, "opcode", op->reply->opcode, op->opcode);
-	if (op->reply->status != op->status)
-		differ(op, "%s, the model says %s", scout__wire_name(op->reply->status),
-		       scout__wire_name((unsigned)op->status));
-	if (op->status)
-		return;
-	if (op->opcode == SCOUT_OP_LOOKUP)
-		check_lookup(op);
-	else if (op->opcode == SCOUT_OP_STORE || op->opcode == SCOUT_OP_RETRIEVE)
-		check_grants(op, rank);
-	else if (op->opcode == SCOUT_OP_ADMIT || op->opcode == SCOUT_OP_STORE_DONE)
-		check_count(op);
-	else if (op->opcode == SCOUT_OP_STATUS)
-		check_status(op);
-	else
-		expect(op, "length of the body", op->reply->length, 0);
-}
+struct slot *slot_of(const struct op *op, const struct scout__grant *grant, uint32_t rank);
+void check_grants(const struct op *op, uint32_t rank);
 
 /* ---- a frame ---- */
 
-static void
-execute(struct op *op, uint32_t peer)
-{
-	m.number = op->number;
-	switch (op->opcode) {
-	case SCOUT_OP_LOOKUP:
-		op->status = (op->b ? model_renew : model_lookup)(&m, peer, op->ticket, &op->run, op->a, &op->hit);
-		break;
-	case SCOUT_OP_ADMIT:
-		op->status = model_admit(&m, peer, op->ticket, op->a, op->b, &op->count);
-		break;
-	case SCOUT_OP_FINISH:
-		op->status = model_finish(&m, peer, op->ticket);
-		break;
-	case SCOUT_OP_RESET:
-		op->status = model_reset(&m, peer, op->ticket);
-		break;
-	case SCOUT_OP_STORE:
-		op->status = model_store(&m, peer, op->corr, op->ticket, &op->run, &op->grants);
-		break;
-	case SCOUT_OP_STORE_DONE:
-		op->status = model_store_done(&m, peer, op->ticket, op->a, op->b, &op->count);
-		break;
-	case SCOUT_OP_RETRIEVE:
-		op->status = model_retrieve(&m, peer, op->corr, op->ticket, op->a, op->b, &op->grants);
-		break;
-	case SCOUT_OP_RETRIEVE_DONE:
-		op->status = model_retrieve_done(&m, peer, op->ticket, op->a);
-		break;
-	default:
-		op->status = SCOUT_WIRE_OK;
-		op->n_items = model_status(&m, op->items);
-		break;
-	}
-}
-
-static void
-put_body(struct scout__writer *w, const struct op *op)
-{
-	static const struct scout__str tenants[MODEL_TENANTS] = {{"", 0}, {"a", 1}, {"bb", 2}};
-	uint8_t hashes[MODEL_RUN * 16];
-	struct scout__lookup_msg lookup = {.ticket = op->ticket,
-					   .n = op->run.n,
-					   .skip = op->a,
-					   .flags = op->b ? SCOUT_LOOKUP_RENEW : 0,
-					   .tenant = tenants[op->run.tenant],
-					   .hashes = hashes};
-	struct scout__store_msg store = {
-		.ticket = op->ticket, .n = op->run.n, .tenant = tenants[op->run.tenant], .hashes = hashes};
-
-	for (uint32_t i = 0; i < op->run.n; i++)
-		wire_hash(hashes + (size_t)i * 16, 16, op->run.keys[i]);
-	if (op->opcode == SCOUT_OP_LOOKUP)
-		scout__put_lookup(w, &lookup, 16);
-	else if (op->opcode == SCOUT_OP_STORE)
-		scout__put_store(w, &store, 16);
-	else if (op->opcode == SCOUT_OP_ADMIT)
-		scout__put_admit(w, &(struct scout__admit_msg){op->ticket, op->a, op->b});
-	else if (op->opcode == SCOUT_OP_RETRIEVE)
-		scout__put_retrieve(w, &(struct scout__retrieve_msg){op->ticket, op->a, op->b});
-	else if (op->opcode == SCOUT_OP_STORE_DONE)
-		scout__put_store_done(w, &(struct scout__store_done_msg){op->ticket, op->a, op->b});
-	else if (op->opcode == SCOUT_OP_RETRIEVE_DONE)
-		scout__put_retrieve_done(w, &(struct scout__retrieve_done_msg){op->ticket, op->a});
-	else if (op->opcode != SCOUT_OP_STATUS)
-		scout__put_one_u64(w, op->ticket);
-}
-
-static void
-frame_begin(void)
-{
-	before = m;
-	n_ops = 0;
-	charge = 0;
-}
-
-static bool
-frame_has_room(void)
-{
-	return n_ops + 1 < FRAME_OPS && charge + 2 * ENDING <= INLINE;
-}
+void execute(struct op *op, uint32_t peer);
+void frame_begin(void);
+bool frame_has_room(void);
 
 /* Add @op to the frame. @corr 0: a new one. Returns it, with the model's answer. */
-static const struct op *
-add(struct player *p, const struct op *op, uint64_t corr)
-{
-	uint64_t last_corr = p->wire.last_corr;
-	struct op *here = &ops[n_ops++];
-
-	*here = *op;
-	here->number = n_done + n_ops;
-	here->corr = corr ? corr : last_corr + 1;
-	p->wire.last_corr = here->corr - 1;
-	put_body(wire_begin(&p->wire, op->opcode), op);
-	(void)wire_end(&p->wire);
-	p->wire.last_corr = corr ? last_corr : here->corr;
-	charge += op->opcode == SCOUT_OP_FINISH ? ENDING : MODEL_RUN;
-	execute(here, p->peer);
-	return here;
-}
-
-static int
-by_order(const void *a, const void *b)
-{
-	const struct wire_reply *x = ((const struct op *)a)->reply;
-	const struct wire_reply *y = ((const struct op *)b)->reply;
-
-	return x->order < y->order ? -1 : x->order > y->order;
-}
-
-/*
- * The generation words in the shared memory: a shard that is there has that of its grant, what is gone has a newer one.
- * So the next grant of the slot has a newer one still.
- */
-static void
-check_words(struct player *p, const struct op *op)
-{
-	int32_t rank = m.peers[p->peer].rank;
-	bool live[MODEL_CHUNKS] = {false};
-
-	for (uint32_t i = 0; rank >= 0 && i < MODEL_CHUNKS; i++) {
-		const struct slot *slot = places[i][rank];
-
-		if (!m.chunks[i].serial || m.chunks[i].shard[rank] == MODEL_ABSENT)
-			continue;
-		expect(op, "generation word", wire_generation(&p->wire, &slot->grant), slot->grant.generation);
-		live[slot - slots[rank]] = true;
-	}
-	for (uint32_t i = 0; rank >= 0 && i < MODEL_CHUNKS; i++) {
-		struct slot *slot = &slots[rank][i];
-		uint64_t word;
-
-		if (live[i] || slot->ended || slot->grant.generation == 0)
-			continue;
-		word = wire_generation(&p->wire, &slot->grant);
-		expect(op, "generation bumped at the end", word > slot->grant.generation, true);
-		slot->ended = true;
-		slot->grant.generation = word;
-	}
-}
+const struct op *add(struct player *p, const struct op *op, uint64_t corr);
 
 /* Send, wait for all answers, compare. */
-static void
-frame_exchange(struct player *p)
-{
-	bool in_order = true;
-
-	wire_flush(&p->wire);
-	for (uint32_t i = 0; i < n_ops; i++) {
-		ops[i].reply = wire_wait(&p->wire, ops[i].corr);
-		in_order = in_order && (i == 0 || ops[i].reply->order > ops[i - 1].reply->order);
-	}
-	if (!in_order) {
-		n_reordered++; /* which is seldom, but for a server that a sanitizer slows down */
-		qsort(ops, n_ops, sizeof(ops[0]), by_order);
-		m = before;
-		for (uint32_t i = 0; i < n_ops; i++)
-			execute(&ops[i], p->peer);
-	}
-	for (uint32_t i = 0; i < n_ops; i++) {
-		history[n_done++ % HISTORY] = ops[i];
-		/* STATUS counts a STORE that was begun before it and ends behind it: as the server stands, not as the model. */
-		if (ops[i].opcode != SCOUT_OP_STATUS || i + 1 == n_ops)
-			check_reply(&ops[i], (uint32_t)m.peers[p->peer].rank);
-		wire_reply_free(ops[i].reply);
-	}
-}
+void frame_exchange(struct player *p);
 
 /* With STATUS behind all others, and a look at the memory. */
-static void
-frame_end(struct player *p)
-{
-	(void)add(p, &(struct op){.opcode = SCOUT_OP_STATUS}, 0);
-	frame_exchange(p);
-	check_words(p, &ops[n_ops - 1]);
-}
+void frame_end(struct player *p);
 
 #endif

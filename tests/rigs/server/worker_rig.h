@@ -19,25 +19,16 @@
 #include <kvscout/worker.h>
 
 #include "clock.h"
+#include "worker_pages.h"
 
 /*
  * A server in a process of its own (so that it can be stopped and killed), one scheduler's client, and some workers
- * with pages of host memory. A page's bytes follow from (prompt, rank, block of the prompt, plane, offset); whatever
- * is not a page that was filled holds CANARY, the gaps between blocks too.
+ * with pages of host memory.
  */
 
 #define RIG_MAX_WORKERS 4
-#define RIG_MAX_PLANES 122
 #define RIG_SERVERS 2 /* starts of the server in one test */
 #define RIG_DEADLINE_MS 20000
-#define RIG_CANARY 0xa5
-#define RIG_HASH 32
-
-struct rig_pages {
-	uint32_t n_planes;
-	uint64_t n_blocks;
-	struct scout_plane planes[RIG_MAX_PLANES];
-};
 
 /* A process that becomes a server when it reads a byte from go_fd, and writes one to ready_fd when it serves. */
 struct rig_process {
@@ -65,505 +56,45 @@ struct rig {
 
 /* ---- the server ---- */
 
-static inline void
-rig_server_main(const struct rig *rig, int go_fd, int ready_fd)
-{
-	struct scout_server_config cfg;
-	struct scout_server *server;
-	char err[256] = "", c;
-	sigset_t set;
-	int sig;
-
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	if (read(go_fd, &c, 1) != 1)
-		_exit(0);
-	scout_server_config_init(&cfg);
-	cfg.listen = rig->endpoint;
-	cfg.l1_bytes = rig->l1_bytes;
-	cfg.extent_bytes = rig->extent_bytes;
-	if (scout_server_start(&cfg, &server, err, sizeof(err)) != 0) {
-		fprintf(stderr, "server: %s\n", err);
-		_exit(1);
-	}
-	if (write(ready_fd, "!", 1) != 1)
-		_exit(1);
-	(void)sigwait(&set, &sig);
-	scout_server_stop(server);
-	_exit(0);
-}
-
-/* All processes are forked before this one has threads: a forked copy of a process with threads may not do much. */
-static inline void
-rig_server_fork(struct rig *rig, struct rig_process *process)
-{
-	int go[2], ready[2];
-
-	ck_assert_int_eq(pipe(go), 0);
-	ck_assert_int_eq(pipe(ready), 0);
-	process->pid = fork();
-	ck_assert_int_ge(process->pid, 0);
-	if (process->pid == 0) {
-		(void)close(go[1]);
-		(void)close(ready[0]);
-		for (struct rig_process *other = rig->spare; other < process; other++)
-			(void)close(other->go_fd);
-		rig_server_main(rig, go[0], ready[1]);
-	}
-	(void)close(go[0]);
-	(void)close(ready[1]);
-	process->go_fd = go[1];
-	process->ready_fd = ready[0];
-}
-
-static inline void
-rig_server_start(struct rig *rig)
-{
-	struct rig_process *process = &rig->spare[rig->n_started++];
-	char c;
-
-	ck_assert_uint_le(rig->n_started, RIG_SERVERS);
-	ck_assert_int_eq(write(process->go_fd, "!", 1), 1);
-	ck_assert_msg(read(process->ready_fd, &c, 1) == 1, "the server did not start");
-	rig->server = process->pid;
-}
-
-/* Let go of those that never became a server. */
-static inline void
-rig_server_dismiss(struct rig *rig)
-{
-	int status;
-
-	for (uint32_t i = 0; i < RIG_SERVERS; i++) {
-		if (rig->spare[i].pid == 0)
-			continue;
-		(void)close(rig->spare[i].go_fd);
-		(void)close(rig->spare[i].ready_fd);
-		if (i >= rig->n_started)
-			(void)waitpid(rig->spare[i].pid, &status, 0);
-	}
-}
-
-static inline void
-rig_server_end(struct rig *rig, int sig)
-{
-	int status;
-
-	if (rig->server <= 0)
-		return;
-	(void)kill(rig->server, sig);
-	(void)kill(rig->server, SIGCONT);
-	(void)waitpid(rig->server, &status, 0);
-	rig->server = 0;
-}
+void rig_server_start(struct rig *rig);
+void rig_server_end(struct rig *rig, int sig);
 
 /* The server's process stands still from the return on. */
-static inline void
-rig_server_freeze(struct rig *rig)
-{
-	int status;
-
-	ck_assert_int_eq(kill(rig->server, SIGSTOP), 0);
-	ck_assert_int_eq(waitpid(rig->server, &status, WUNTRACED), rig->server);
-	ck_assert(WIFSTOPPED(status));
-}
-
-static inline void
-rig_server_thaw(struct rig *rig)
-{
-	ck_assert_int_eq(kill(rig->server, SIGCONT), 0);
-}
-
-/* ---- pages ---- */
-
-static inline void
-rig_pages_init(struct rig_pages *pages, uint32_t n_planes, const uint64_t *block_bytes, const uint64_t *padding,
-	       uint64_t n_blocks)
-{
-	pages->n_planes = n_planes;
-	pages->n_blocks = n_blocks;
-	for (uint32_t i = 0; i < n_planes; i++) {
-		struct scout_plane *plane = &pages->planes[i];
-
-		plane->block_bytes = block_bytes[i];
-		plane->stride = block_bytes[i] + padding[i];
-		plane->base = malloc((size_t)(plane->stride * n_blocks));
-		ck_assert_ptr_nonnull(plane->base);
-		memset(plane->base, RIG_CANARY, (size_t)(plane->stride * n_blocks));
-	}
-}
-
-static inline void
-rig_pages_wipe(struct rig_pages *pages)
-{
-	for (uint32_t i = 0; i < pages->n_planes; i++)
-		memset(pages->planes[i].base, RIG_CANARY, (size_t)(pages->planes[i].stride * pages->n_blocks));
-}
-
-static inline void
-rig_pages_fini(struct rig_pages *pages)
-{
-	for (uint32_t i = 0; i < pages->n_planes; i++)
-		free(pages->planes[i].base);
-	pages->n_planes = 0;
-}
-
-static inline uint8_t
-rig_byte(uint32_t prompt, uint32_t rank, uint64_t block, uint32_t plane, uint64_t offset)
-{
-	uint64_t x = prompt * UINT64_C(0x9e3779b97f4a7c15) + rank * UINT64_C(0xbf58476d1ce4e5b9);
-
-	x += block * UINT64_C(0x94d049bb133111eb) + plane * UINT64_C(0x2545f4914f6cdd1d) + offset * 1099511628211u;
-	x ^= x >> 29;
-	x *= UINT64_C(0xd6e8feb86659fd93);
-	return (uint8_t)(x >> 56);
-}
-
-static inline uint8_t *
-rig_page(const struct rig_pages *pages, uint32_t plane, int64_t id)
-{
-	return (uint8_t *)pages->planes[plane].base + (uint64_t)id * pages->planes[plane].stride;
-}
-
-/* Write what block @block of @prompt holds into page @id. */
-static inline void
-rig_fill(const struct rig_pages *pages, int64_t id, uint32_t prompt, uint32_t rank, uint64_t block)
-{
-	for (uint32_t p = 0; p < pages->n_planes; p++)
-		for (uint64_t o = 0; o < pages->planes[p].block_bytes; o++)
-			rig_page(pages, p, id)[o] = rig_byte(prompt, rank, block, p, o);
-}
-
-static inline bool
-rig_page_is(const struct rig_pages *pages, int64_t id, uint32_t prompt, uint32_t rank, uint64_t block)
-{
-	for (uint32_t p = 0; p < pages->n_planes; p++)
-		for (uint64_t o = 0; o < pages->planes[p].block_bytes; o++)
-			if (rig_page(pages, p, id)[o] != rig_byte(prompt, rank, block, p, o))
-				return false;
-	return true;
-}
-
-static inline bool
-rig_page_untouched(const struct rig_pages *pages, int64_t id)
-{
-	for (uint32_t p = 0; p < pages->n_planes; p++)
-		for (uint64_t o = 0; o < pages->planes[p].block_bytes; o++)
-			if (rig_page(pages, p, id)[o] != RIG_CANARY)
-				return false;
-	return true;
-}
-
-/* The gaps between the blocks hold what they held. */
-static inline bool
-rig_gaps_untouched(const struct rig_pages *pages)
-{
-	for (uint32_t p = 0; p < pages->n_planes; p++)
-		for (uint64_t b = 0; b < pages->n_blocks; b++)
-			for (uint64_t o = pages->planes[p].block_bytes; o < pages->planes[p].stride; o++)
-				if (rig_page(pages, p, (int64_t)b)[o] != RIG_CANARY)
-					return false;
-	return true;
-}
+void rig_server_freeze(struct rig *rig);
+void rig_server_thaw(struct rig *rig);
 
 /* ---- client and workers ---- */
 
 /* How they talk to the server: the default, or the socket, when the same tests run once more for it. */
-static inline uint32_t
-rig_transport(void)
-{
-	return getenv("KVSCOUT_TEST_SOCKET") ? SCOUT_LOCAL_SOCKET : SCOUT_LOCAL_SHM;
-}
-
-static inline void
-rig_client_start(struct rig *rig)
-{
-	struct scout_client_config cfg;
-	char err[256] = "";
-	int rc;
-
-	scout_client_config_init(&cfg);
-	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
-	cfg.endpoint = rig->endpoint;
-	cfg.name_space = "rig";
-	cfg.chunk_tokens = rig->chunk_tokens;
-	cfg.kv_ranks = rig->kv_ranks;
-	cfg.readers = rig->readers;
-	cfg.weights_version = rig->weights;
-	cfg.local_transport = rig_transport();
-	rc = scout_client_new(&cfg, &rig->client, err, sizeof(err));
-	ck_assert_msg(rc == 0, "client: %s", err);
-	rc = scout_client_wait_ready(rig->client, RIG_DEADLINE_MS, err, sizeof(err));
-	ck_assert_msg(rc == 0, "client: %s: %s", scout_err_name(rc), err);
-}
-
-static inline void
-rig_log(void *user, int level, const char *text)
-{
-	(void)user;
-	if (getenv("RIG_LOG"))
-		fprintf(stderr, "[%d] %s\n", level, text);
-}
-
-static inline void
-rig_worker_config(const struct rig *rig, uint32_t i, struct scout_worker_config *cfg)
-{
-	scout_worker_config_init(cfg);
-	cfg->endpoint = rig->endpoint;
-	cfg->name_space = "rig";
-	cfg->chunk_tokens = rig->chunk_tokens;
-	cfg->kv_ranks = rig->kv_ranks;
-	cfg->kv_rank = i / rig->readers;
-	cfg->readers = rig->readers;
-	cfg->reader = i % rig->readers;
-	cfg->max_jobs = rig->max_jobs;
-	cfg->transfer_timeout_ms = rig->transfer_timeout_ms;
-	cfg->heartbeat_ms = rig->heartbeat_ms;
-	cfg->weights_version = rig->weights;
-	cfg->log = rig_log;
-	cfg->local_transport = rig_transport();
-}
-
-static inline void
-rig_layout(const struct rig *rig, const struct rig_pages *pages, struct scout_layout *layout)
-{
-	*layout = (struct scout_layout){
-		.size = sizeof(*layout),
-		.block_tokens = rig->block_tokens,
-		.n_planes = pages->n_planes,
-		.planes = pages->planes,
-		.n_blocks = pages->n_blocks,
-		.null_block = 0,
-	};
-}
-
-static inline struct scout_worker *
-rig_worker_new(const struct rig *rig, uint32_t i)
-{
-	struct scout_worker_config cfg;
-	struct scout_worker *worker = NULL;
-	char err[256] = "";
-	int rc;
-
-	rig_worker_config(rig, i, &cfg);
-	rc = scout_worker_new(&cfg, &worker, err, sizeof(err));
-	ck_assert_msg(rc == 0, "worker: %s: %s", scout_err_name(rc), err);
-	return worker;
-}
-
-static inline void
-rig_worker_start(struct rig *rig, uint32_t i)
-{
-	struct scout_layout layout;
-	char err[512] = "";
-	int rc;
-
-	rig->workers[i] = rig_worker_new(rig, i);
-	rig_layout(rig, &rig->pages[i], &layout);
-	rc = scout_worker_register(rig->workers[i], &layout, RIG_DEADLINE_MS, err, sizeof(err));
-	ck_assert_msg(rc == 0, "register %u: %s: %s", (unsigned)i, scout_err_name(rc), err);
-}
+uint32_t rig_transport(void);
+void rig_client_start(struct rig *rig);
+void rig_log(void *user, int level, const char *text);
+void rig_worker_config(const struct rig *rig, uint32_t i, struct scout_worker_config *cfg);
+void rig_layout(const struct rig *rig, const struct rig_pages *pages, struct scout_layout *layout);
+struct scout_worker *rig_worker_new(const struct rig *rig, uint32_t i);
+void rig_worker_start(struct rig *rig, uint32_t i);
 
 /* The defaults: one worker, chunks of 4 blocks, 2 planes of odd sizes. */
-static inline void
-rig_init(struct rig *rig)
-{
-	memset(rig, 0, sizeof(*rig));
-	rig->chunk_tokens = 64;
-	rig->block_tokens = 16;
-	rig->kv_ranks = 1;
-	rig->readers = 1;
-	rig->l1_bytes = 8u << 20;
-	rig->extent_bytes = 1u << 20;
-}
+void rig_init(struct rig *rig);
 
 /* Everything but the workers. */
-static inline void
-rig_start_server(struct rig *rig)
-{
-	snprintf(rig->folder, sizeof(rig->folder), "/tmp/kvscout-rig-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(rig->folder));
-	snprintf(rig->endpoint, sizeof(rig->endpoint), "ipc://%s/s", rig->folder);
-	rig->n_workers = rig->kv_ranks * rig->readers;
-	rig->bpc = rig->chunk_tokens / rig->block_tokens;
-	for (uint32_t i = 0; i < RIG_SERVERS; i++)
-		rig_server_fork(rig, &rig->spare[i]);
-	rig_server_start(rig);
-}
-
-static inline void
-rig_start(struct rig *rig)
-{
-	static const uint64_t bytes[2] = {61, 129}, padding[2] = {3, 0};
-
-	rig_start_server(rig);
-	rig_client_start(rig);
-	for (uint32_t i = 0; i < rig->n_workers; i++) {
-		if (rig->pages[i].n_planes == 0)
-			rig_pages_init(&rig->pages[i], 2, bytes, padding, 512);
-		rig_worker_start(rig, i);
-	}
-}
-
-static inline void
-rig_stop(struct rig *rig)
-{
-	char path[160];
-
-	scout_client_free(rig->client);
-	for (uint32_t i = 0; i < RIG_MAX_WORKERS; i++) {
-		scout_worker_free(rig->workers[i]);
-		rig_pages_fini(&rig->pages[i]);
-	}
-	rig_server_end(rig, SIGTERM);
-	rig_server_dismiss(rig);
-	/* What a killed server left. */
-	snprintf(path, sizeof(path), "%s/s", rig->folder);
-	(void)unlink(path);
-	snprintf(path, sizeof(path), "%s/s.lease", rig->folder);
-	(void)unlink(path);
-	snprintf(path, sizeof(path), "%s/s.lock", rig->folder);
-	(void)unlink(path);
-	(void)rmdir(rig->folder);
-}
+void rig_start_server(struct rig *rig);
+void rig_start(struct rig *rig);
+void rig_stop(struct rig *rig);
 
 /* ---- requests ---- */
 
-static inline uint8_t *
-rig_hashes(uint32_t prompt, size_t n)
-{
-	uint8_t *hashes = calloc(n + 1, RIG_HASH);
-
-	ck_assert_ptr_nonnull(hashes);
-	for (size_t i = 0; i < n; i++)
-		for (size_t b = 0; b < RIG_HASH; b++)
-			hashes[i * RIG_HASH + b] = rig_byte(prompt, 77, i, 0, b);
-	return hashes;
-}
-
-/* Ids first, first + step, ... */
-static inline int64_t *
-rig_ids(int64_t first, int64_t step, size_t n)
-{
-	int64_t *ids = calloc(n + 1, sizeof(*ids));
-
-	ck_assert_ptr_nonnull(ids);
-	for (size_t i = 0; i < n; i++)
-		ids[i] = first + (int64_t)i * step;
-	return ids;
-}
-
 /* The next job that ends. Its missing list is as poll lends it. */
-static inline struct scout_done
-rig_wait(struct scout_worker *worker, uint64_t job)
-{
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
-	struct scout_done done;
-
-	for (;;) {
-		struct pollfd pfd = {.fd = scout_worker_fd(worker), .events = POLLIN};
-		int n = scout_worker_poll(worker, &done, 1);
-
-		ck_assert_int_ge(n, 0);
-		if (n == 1) {
-			ck_assert_msg(job == 0 || done.job == job, "another job ended");
-			return done;
-		}
-		ck_assert_msg(scout__now_us() < end_us, "the job did not end");
-		(void)poll(&pfd, 1, 100);
-	}
-}
-
-static inline bool
-rig_is_readable(struct scout_worker *worker)
-{
-	struct pollfd pfd = {.fd = scout_worker_fd(worker), .events = POLLIN};
-
-	return poll(&pfd, 1, 0) == 1;
-}
-
-static inline uint64_t
-rig_store(struct rig *rig, uint32_t w, uint32_t prompt, size_t n, int64_t first_id)
-{
-	uint8_t *hashes = rig_hashes(prompt, n);
-	int64_t *ids = rig_ids(first_id, 1, n * rig->bpc);
-	struct scout_store store = {
-		.hashes = hashes,
-		.hash_len = RIG_HASH,
-		.n = n,
-		.block_ids = ids,
-		.n_blocks = n * rig->bpc,
-	};
-	uint64_t job = 0;
-	int rc;
-
-	for (size_t b = 0; b < store.n_blocks; b++)
-		rig_fill(&rig->pages[w], ids[b], prompt, w / rig->readers, b);
-	rc = scout_worker_store(rig->workers[w], &store, &job);
-	ck_assert_msg(rc == 0, "store: %s", scout_err_name(rc));
-	free(hashes);
-	free(ids);
-	return job;
-}
+struct scout_done rig_wait(struct scout_worker *worker, uint64_t job);
+bool rig_is_readable(struct scout_worker *worker);
+uint64_t rig_store(struct rig *rig, uint32_t w, uint32_t prompt, size_t n, int64_t first_id);
 
 /* Store from every worker's pages, and see that it is all there. */
-static inline void
-rig_store_all(struct rig *rig, uint32_t prompt, size_t n, int64_t first_id)
-{
-	uint32_t readable = 0;
-
-	for (uint32_t w = 0; w < rig->n_workers; w++) {
-		struct scout_done done = rig_wait(rig->workers[w], rig_store(rig, w, prompt, n, first_id));
-
-		ck_assert_int_eq(done.status, 0);
-		ck_assert_int_eq(done.kind, SCOUT_JOB_STORE);
-		ck_assert_uint_eq(done.no_room, 0);
-		readable += done.chunks;
-	}
-	ck_assert_uint_ge(readable, n);
-}
+void rig_store_all(struct rig *rig, uint32_t prompt, size_t n, int64_t first_id);
 
 /* Look @n chunks of @prompt up. */
-static inline struct scout_hit
-rig_lookup(struct rig *rig, uint32_t prompt, size_t n, char id[32])
-{
-	uint8_t *hashes = rig_hashes(prompt, n);
-	struct scout_lookup lookup = {
-		.id = id,
-		.hashes = hashes,
-		.hash_len = RIG_HASH,
-		.n = n,
-		.prompt_tokens = n * rig->chunk_tokens + 1,
-	};
-	struct scout_hit hit;
-	int rc;
-
-	snprintf(id, 32, "r%u", rig->next_id++);
-	rc = scout_wait_lookup(rig->client, &lookup, &hit);
-	ck_assert_msg(rc == 0, "lookup: %s", scout_err_name(rc));
-	free(hashes);
-	return hit;
-}
-
-static inline uint64_t
-rig_retrieve(struct rig *rig, uint32_t w, uint64_t ticket, uint64_t from_block, const int64_t *ids, size_t n,
-	     size_t skip)
-{
-	struct scout_retrieve retrieve = {
-		.ticket = ticket,
-		.from_token = from_block * rig->block_tokens,
-		.to_token = (from_block + n) * rig->block_tokens,
-		.block_ids = ids,
-		.n_blocks = n,
-		.skip_blocks = skip,
-	};
-	uint64_t job = 0;
-	int rc = scout_worker_retrieve(rig->workers[w], &retrieve, &job);
-
-	ck_assert_msg(rc == 0, "retrieve: %s", scout_err_name(rc));
-	return job;
-}
+struct scout_hit rig_lookup(struct rig *rig, uint32_t prompt, size_t n, char id[32]);
+uint64_t rig_retrieve(struct rig *rig, uint32_t w, uint64_t ticket, uint64_t from_block, const int64_t *ids, size_t n,
+		      size_t skip);
 
 #endif

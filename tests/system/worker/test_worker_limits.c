@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "anonymous_bytes.h"
+#include "own_memory.h"
 #include "check_main.h"
 #include "worker_internal.h"
 

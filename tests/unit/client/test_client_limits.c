@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "anonymous_bytes.h"
+#include "own_memory.h"
 #include "check_main.h"
 #include "client_rig.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "l2_files_rig.h"
 
 /* shared=1: two adapters on one folder, as two nodes on a parallel file system. */

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_ANONYMOUS_BYTES_H
-#define KVSCOUT_TESTS_ANONYMOUS_BYTES_H
+#include "own_memory.h"
 
-#include <check.h>
-#include <stdint.h>
-#include <stdio.h>
-
-/* Bytes of this process that are its own and in memory. */
-static inline uint64_t
+uint64_t
 anonymous_bytes(void)
 {
 	char line[256];
@@ -22,5 +16,3 @@ anonymous_bytes(void)
 	ck_assert_uint_ne(kib, UINT64_MAX);
 	return kib * 1024;
 }
-
-#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TESTS_OWN_MEMORY_H
+#define KVSCOUT_TESTS_OWN_MEMORY_H
+
+#include <check.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Bytes of this process that are its own and in memory. */
+uint64_t anonymous_bytes(void);
+
+#endif
