@@ -26,20 +26,20 @@
 _Static_assert(sizeof(atomic_uint) == 4, "a futex is 32 bits");
 
 void
-scout__answer_wake(struct scout__slot *slot)
+scout__answer_wake(struct scout__lookup_slot *slot)
 {
 	if (scout__unpark(&slot->sleeping))
 		(void)syscall(SYS_futex, &slot->answer, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 static bool
-is_pending(const struct scout__slot *slot)
+is_pending(const struct scout__lookup_slot *slot)
 {
 	return atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING;
 }
 
 static void
-sleep_on(struct scout__slot *slot, uint64_t us)
+sleep_on(struct scout__lookup_slot *slot, uint64_t us)
 {
 	struct timespec timeout = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
 
@@ -61,7 +61,7 @@ relax(void)
 }
 
 static void
-spin_on(const struct scout__slot *slot, uint32_t spin_us)
+spin_on(const struct scout__lookup_slot *slot, uint32_t spin_us)
 {
 	uint64_t end_us = scout__now_us() + spin_us;
 
@@ -76,7 +76,7 @@ spin_on(const struct scout__slot *slot, uint32_t spin_us)
 }
 
 bool
-scout__answer_await(const struct scout_client *client, struct scout__slot *slot, uint64_t until_us)
+scout__answer_await(const struct scout_client *client, struct scout__lookup_slot *slot, uint64_t until_us)
 {
 	uint64_t interval_us = (uint64_t)client->cfg.lookup_poll_interval_ms * 1000, now_us = scout__now_us();
 

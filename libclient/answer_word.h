@@ -5,9 +5,9 @@
 #include "client_internal.h"
 
 /* Courier: the slot's answer was just set; wake who sleeps on it. A system call only if somebody does. */
-void scout__answer_wake(struct scout__slot *slot) SCOUT_ON_COURIER;
+void scout__answer_wake(struct scout__lookup_slot *slot) SCOUT_ON_COURIER;
 
 /* Caller: wait for the answer until @until_us at the latest. Whether it is there. */
-bool scout__answer_await(const struct scout_client *client, struct scout__slot *slot, uint64_t until_us);
+bool scout__answer_await(const struct scout_client *client, struct scout__lookup_slot *slot, uint64_t until_us);
 
 #endif

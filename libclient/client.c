@@ -124,7 +124,7 @@ same_hash(const uint8_t *a, const uint8_t *b, size_t len)
 }
 
 static bool
-same_question(const struct scout__slot *slot, const struct scout_lookup *q)
+same_question(const struct scout__lookup_slot *slot, const struct scout_lookup *q)
 {
 	return slot->n == q->n && same_hash(slot->last_hash, last_hash(q), q->hash_len) &&
 	       (q->tenant && *q->tenant ? strcmp(slot->tenant, q->tenant) == 0 : slot->tenant_len == 0);
@@ -132,7 +132,7 @@ same_question(const struct scout__slot *slot, const struct scout_lookup *q)
 
 /* What was computed on the GPU when it was asked is still there. */
 static bool
-covers_skipped(const struct scout_client *client, const struct scout__slot *slot, const struct scout_lookup *q)
+covers_skipped(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_lookup *q)
 {
 	return q->computed_tokens >= (uint64_t)slot->skip * client->cfg.chunk_tokens;
 }
@@ -147,7 +147,8 @@ fetch_ahead(const struct scout_lookup *q)
 }
 
 static void
-fill_slot(const struct scout_client *client, struct scout__slot *slot, const struct scout_lookup *q, size_t tenant_len)
+fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, const struct scout_lookup *q,
+	  size_t tenant_len)
 {
 	slot->n = (uint32_t)q->n;
 	slot->skip = min_chunks(q->computed_tokens, client->cfg.chunk_tokens, q->n);
@@ -173,7 +174,7 @@ fill_slot(const struct scout_client *client, struct scout__slot *slot, const str
 
 /* A server is known to be gone: answer here. */
 static void
-answer_unreachable(struct scout_client *client, struct scout__slot *slot, unsigned down)
+answer_unreachable(struct scout_client *client, struct scout__lookup_slot *slot, unsigned down)
 {
 	int error = SCOUT__DOWN_ERROR(down);
 
@@ -192,14 +193,14 @@ answer_unreachable(struct scout_client *client, struct scout__slot *slot, unsign
 	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_relaxed);
 }
 
-enum how {
+enum ask_when {
 	ASK_NOW,
 	ASK_AHEAD
 };
 
 __attribute__((noinline)) static int
 submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len, size_t tenant_len, uint64_t hash,
-       enum how how, struct scout_hit *ret_hit)
+       enum ask_when when, struct scout_hit *ret_hit)
 {
 	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
 	fetch_ahead(q);
@@ -213,7 +214,7 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 	i = scout__table_add(client, q->id, id_len, hash);
 	if (i == SCOUT__NO_SLOT)
 		return SCOUT_ERR_BUSY;
-	struct scout__slot *slot = &client->slots[i];
+	struct scout__lookup_slot *slot = &client->slots[i];
 
 	if (!down) {
 		pos = scout__arena_take(&client->arena, q->n * q->hash_len);
@@ -235,7 +236,7 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 	slot->arena_pos = pos;
 	slot->ticket = ticket;
 	slot->submitted = true;
-	if (how == ASK_AHEAD) {
+	if (when == ASK_AHEAD) {
 		slot->ahead = true;
 		slot->skip = 0; /* it is not known yet */
 	} else {
@@ -244,7 +245,7 @@ submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len,
 	scout__table_asked(client, i);
 	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
 	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
-	client->stats.not_yet += how == ASK_NOW;
+	client->stats.not_yet += when == ASK_NOW;
 	return SCOUT_NOT_YET;
 }
 
@@ -264,7 +265,7 @@ scout__client_forget(struct scout_client *client, uint32_t i)
 __attribute__((noinline)) static int
 ask_restarted(struct scout_client *client, uint32_t i, const struct scout_lookup *q, struct scout_hit *ret_hit)
 {
-	const struct scout__slot *slot = &client->slots[i];
+	const struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t hash = slot->id_hash;
 	size_t id_len = slot->id_len, tenant_len = slot->tenant_len;
 	int rc;
@@ -279,7 +280,7 @@ ask_restarted(struct scout_client *client, uint32_t i, const struct scout_lookup
 __attribute__((noinline)) static int
 read_answer(struct scout_client *client, uint32_t i, const struct scout_lookup *q, struct scout_hit *ret_hit)
 {
-	const struct scout__slot *slot = &client->slots[i];
+	const struct scout__lookup_slot *slot = &client->slots[i];
 
 	if (!slot->ahead)
 		scout__renew_look(client, i, q);
@@ -306,7 +307,7 @@ read_slot(struct scout_client *client, uint32_t i, const struct scout_lookup *q,
  * but for what the slot does not keep.
  */
 static bool
-asks_again(const struct scout_client *client, const struct scout__slot *slot, const struct scout_lookup *q)
+asks_again(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_lookup *q)
 {
 	return q->id && slot->id_len != 0 && strcmp(slot->id, q->id) == 0 && size_ok(q) && q->hashes &&
 	       q->hash_len == client->cfg.hash_bytes && same_question(slot, q) && !slot->admitted &&
@@ -326,7 +327,7 @@ try_lookup(struct scout_client *client, const struct scout_lookup *q, struct sco
 	hash = scout__id_hash(q->id, id_len);
 	i = scout__table_find(client, q->id, id_len, hash);
 	if (i != SCOUT__NO_SLOT) {
-		struct scout__slot *slot = &client->slots[i];
+		struct scout__lookup_slot *slot = &client->slots[i];
 
 		if (!slot->admitted && (q->n == 0 || !same_question(slot, q)))
 			return SCOUT_ERR_STATE;
@@ -379,7 +380,7 @@ scout_try_lookup(struct scout_client *client, const struct scout_lookup *q, stru
 		return SCOUT_ERR_FORKED;
 	scout__client_enter(client);
 	uint32_t guess = client->slots[client->last_asked].next_asked;
-	const struct scout__slot *slot = &client->slots[guess];
+	const struct scout__lookup_slot *slot = &client->slots[guess];
 
 	if (!asks_again(client, slot, q))
 		return scout__client_leave(client, try_lookup(client, q, ret_hit));
@@ -420,7 +421,7 @@ static int
 admit(struct scout_client *client, const char *id, int64_t from_token, int64_t to_token)
 {
 	uint32_t chunk_tokens = client->cfg.chunk_tokens, i;
-	struct scout__slot *slot;
+	struct scout__lookup_slot *slot;
 	size_t len;
 	uint64_t from, to;
 

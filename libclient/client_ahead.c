@@ -21,7 +21,7 @@ is_set(const uint8_t *bits, uint32_t i)
 
 /* The end of the run of chunks that begins with @from. Without memory for the map, the leading run is all that is known. */
 static uint32_t
-run_end(const struct scout__slot *slot, uint32_t from)
+run_end(const struct scout__lookup_slot *slot, uint32_t from)
 {
 	uint32_t end = from;
 
@@ -39,7 +39,7 @@ run_end(const struct scout__slot *slot, uint32_t from)
 }
 
 static uint32_t
-count_l2(const struct scout__slot *slot, uint32_t from, uint32_t to)
+count_l2(const struct scout__lookup_slot *slot, uint32_t from, uint32_t to)
 {
 	const uint8_t *in_l2 = slot->present + (slot->n + 7) / 8;
 	uint32_t n = 0;
@@ -52,7 +52,7 @@ count_l2(const struct scout__slot *slot, uint32_t from, uint32_t to)
 void
 scout__ahead_settle(struct scout_client *client, uint32_t i, const struct scout_lookup *q)
 {
-	struct scout__slot *slot = &client->slots[i];
+	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t chunk_tokens = client->cfg.chunk_tokens, tokens;
 	uint32_t from, to;
 

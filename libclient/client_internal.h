@@ -31,7 +31,7 @@
  * later request of the same id. There are twice as many slots as live requests.
  *
  * Room in the ring: a slot causes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step; a second RENEW
- * only when the first was answered. The ring holds that for all slots and for one TELL of each kind, so no push can fail, and finish
+ * only when the first was answered. The ring holds that for all slots and for one BROADCAST of each kind, so no push can fail, and finish
  * and admit need no error path.
  */
 
@@ -42,7 +42,7 @@ enum scout__job_op {
 	SCOUT__JOB_LOOKUP = 1,
 	SCOUT__JOB_ADMIT,
 	SCOUT__JOB_FINISH,
-	SCOUT__JOB_TELL, /* the "slot" is what: enum scout__tell_what */
+	SCOUT__JOB_BROADCAST, /* the "slot" is what: enum scout__broadcast_what */
 	SCOUT__JOB_STEP_END,
 	SCOUT__JOB_RENEW,
 	SCOUT__JOB_SETTLE
@@ -66,7 +66,7 @@ enum scout__answer {
 };
 
 /* What the courier does with one slot on one link. */
-enum scout__lane_state {
+enum scout__lookup_lane_state {
 	SCOUT__LANE_NONE = 0, /* the server knows nothing of it */
 	SCOUT__LANE_WAIT,     /* LOOKUP waits for credit or for the connection */
 	SCOUT__LANE_ASKED,    /* LOOKUP is sent; the server may have a session */
@@ -74,7 +74,7 @@ enum scout__lane_state {
 	SCOUT__LANE_ENDING    /* FINISH waits or is in flight */
 };
 
-struct scout__lane {
+struct scout__lookup_lane {
 	uint8_t state;
 	bool want_admit;
 	bool want_finish;
@@ -88,7 +88,7 @@ struct scout__lane {
  * Who reads and writes what decides the order: a request that waits is asked for in every step, and what that touches - `hot`, and
  * the id behind it - must not lie in a cache line that the courier writes meanwhile.
  */
-struct scout__slot {
+struct scout__lookup_slot {
 	/* hot: one cache line; caller, but for `answer` */
 	uint64_t id_hash;
 	/* courier writes (release), caller reads (acquire); also a futex */
@@ -156,13 +156,13 @@ struct scout__slot {
 	uint16_t unsent;                                       /* lanes that need the arena's bytes */
 	uint32_t todo_prev, todo_next;                         /* in whichever list it is */
 	uint32_t deadline_prev, deadline_next, deadline_child; /* lookup_deadlines.c */
-	struct scout__lane *lanes;                             /* n_links */
+	struct scout__lookup_lane *lanes;                      /* n_links */
 };
-_Static_assert(offsetof(struct scout__slot, id) == SCOUT__CACHE_LINE, "what is hot fills one cache line");
+_Static_assert(offsetof(struct scout__lookup_slot, id) == SCOUT__CACHE_LINE, "what is hot fills one cache line");
 _Static_assert(SCOUT_MAX_NAME <= UINT8_MAX, "lengths of ids and tenants are bytes");
 
 /* Slots, through their todo_prev and todo_next. */
-struct scout__slot_list {
+struct scout__lookup_list {
 	uint32_t head, tail; /* SCOUT__NO_SLOT: empty */
 };
 
@@ -175,23 +175,23 @@ struct scout__give_back {
 };
 
 /* What goes to every server and ends everything, see client_reset.c. */
-enum scout__tell_what {
-	SCOUT__TELL_RESET = 0, /* number: version of the weights */
-	SCOUT__TELL_CLEAR,     /* number: generation */
-	SCOUT__TELLS
+enum scout__broadcast_what {
+	SCOUT__BROADCAST_RESET = 0, /* number: version of the weights */
+	SCOUT__BROADCAST_CLEAR,     /* number: generation */
+	SCOUT__BROADCASTS
 };
 
-struct scout__tell_link {
+struct scout__broadcast_link {
 	uint64_t todo;      /* number to send, 0 = none */
 	uint32_t in_flight; /* sent and not answered */
 };
 
-struct scout__tell {
+struct scout__broadcast {
 	atomic_uint_fast64_t number; /* caller -> courier: the latest */
 	atomic_bool queued;          /* a job for it is in the ring */
 	/* courier */
 	uint64_t latest;
-	struct scout__tell_link *links; /* n_links */
+	struct scout__broadcast_link *links; /* n_links */
 };
 
 struct scout_client {
@@ -207,14 +207,14 @@ struct scout_client {
 	bool stamps_answers; /* set before the first lookup; for the latency tool */
 
 	/* caller */
-	struct scout__slot *slots;
-	struct scout__lane *lanes; /* n_slots * n_links; courier's content */
-	uint32_t *buckets;         /* each a slot plus 1; 0: empty */
-	uint32_t n_buckets;        /* in use: about as many as there are live requests */
-	uint32_t bucket_mask;      /* the least 2^k - 1 that is not below n_buckets - 1 */
-	uint32_t last_asked;       /* slot, in the table or not */
-	uint32_t free_head;        /* of the slots that were used before */
-	uint32_t n_fresh;          /* slots from this one on were never used */
+	struct scout__lookup_slot *slots;
+	struct scout__lookup_lane *lanes; /* n_slots * n_links; courier's content */
+	uint32_t *buckets;                /* each a slot plus 1; 0: empty */
+	uint32_t n_buckets;               /* in use: about as many as there are live requests */
+	uint32_t bucket_mask;             /* the least 2^k - 1 that is not below n_buckets - 1 */
+	uint32_t last_asked;              /* slot, in the table or not */
+	uint32_t free_head;               /* of the slots that were used before */
+	uint32_t n_fresh;                 /* slots from this one on were never used */
 	uint32_t n_live;
 	bool in_step;
 	bool step_dirty;             /* a word was pushed in this step */
@@ -243,8 +243,8 @@ struct scout_client {
 
 	/* courier; on lines of its own, for it writes them all the time */
 	/* A slot with something unsent is in one of these: not looked at yet, and what could not be sent when it was. */
-	_Alignas(SCOUT__CACHE_LINE) struct scout__slot_list todo;
-	struct scout__slot_list blocked;
+	_Alignas(SCOUT__CACHE_LINE) struct scout__lookup_list todo;
+	struct scout__lookup_list blocked;
 	bool may_unblock; /* something has changed since: a credit, a connection, a reset */
 	uint32_t deadline_head, deadline_tail, deadline_root; /* lookup_deadlines.c */
 	struct scout__log_limit timeout_limit;
@@ -253,8 +253,8 @@ struct scout_client {
 	uint32_t n_finishing; /* slots that are finished and not given back to the caller */
 	bool held;            /* inside a step: nothing is sent */
 	bool closing;
-	struct scout__give_back *give_back;     /* n_links */
-	struct scout__tell tells[SCOUT__TELLS]; /* shared: `number` and `queued` */
+	struct scout__give_back *give_back;                    /* n_links */
+	struct scout__broadcast broadcasts[SCOUT__BROADCASTS]; /* shared: `number` and `queued` */
 	struct {
 		atomic_uint_fast64_t answers, dropped, hits, timeouts, unreachable, refused, late, hit_tokens;
 	} counts;
@@ -309,7 +309,7 @@ void scout__ahead_settle(struct scout_client *client, uint32_t slot, const struc
 /* An answered, unadmitted slot is asked for by @q: take over what is newer, and ask anew if it is old. */
 void scout__renew_look(struct scout_client *client, uint32_t slot, const struct scout_lookup *q);
 /* The slot is admitted or forgotten: a renewal of it has no reader any more. */
-void scout__renew_forget(struct scout_client *client, struct scout__slot *slot);
+void scout__renew_forget(struct scout_client *client, struct scout__lookup_slot *slot);
 
 /* ---- client.c: caller ---- */
 

@@ -109,9 +109,9 @@ init_give_back(struct scout_client *client)
 	client->give_back = calloc(client->n_links, sizeof(*client->give_back));
 	if (!client->give_back)
 		return SCOUT_ERR_NOMEM;
-	for (uint32_t what = 0; what < SCOUT__TELLS; what++) {
-		client->tells[what].links = calloc(client->n_links, sizeof(*client->tells[what].links));
-		if (!client->tells[what].links)
+	for (uint32_t what = 0; what < SCOUT__BROADCASTS; what++) {
+		client->broadcasts[what].links = calloc(client->n_links, sizeof(*client->broadcasts[what].links));
+		if (!client->broadcasts[what].links)
 			return SCOUT_ERR_NOMEM;
 	}
 	for (uint32_t i = 0; i < client->n_links; i++) {
@@ -129,8 +129,8 @@ destroy(struct scout_client *client)
 	for (uint32_t i = 0; client->give_back && i < client->n_links; i++)
 		scout__lazy_free(client->give_back[i].tickets, client->give_back[i].cap * sizeof(uint64_t));
 	free(client->give_back);
-	for (uint32_t what = 0; what < SCOUT__TELLS; what++)
-		free(client->tells[what].links);
+	for (uint32_t what = 0; what < SCOUT__BROADCASTS; what++)
+		free(client->broadcasts[what].links);
 	for (uint32_t i = 0; client->slots && i < client->n_seen; i++)
 		scout__ahead_free(&client->slots[i]);
 	scout__ring_fini(&client->freed);
@@ -150,7 +150,7 @@ allocate(struct scout_client *client)
 	client->n_slots = 2 * client->cfg.max_lookups;
 	client->step_no = 1;
 	client->step_head = SCOUT__NO_SLOT;
-	client->todo = client->blocked = (struct scout__slot_list){SCOUT__NO_SLOT, SCOUT__NO_SLOT};
+	client->todo = client->blocked = (struct scout__lookup_list){SCOUT__NO_SLOT, SCOUT__NO_SLOT};
 	scout__deadlines_init(client);
 	if (scout__table_init(client) != 0 || scout__arena_init(&client->arena, client->cfg.arena_bytes) != 0 ||
 	    scout__ring_init(&client->freed, client->n_slots) != 0 || init_give_back(client) != 0)

@@ -54,7 +54,7 @@ has_session(const struct scout_hit *hit)
 static void
 ask_anew(struct scout_client *client, uint32_t i, const struct scout_lookup *q, uint64_t now_us)
 {
-	struct scout__slot *slot = &client->slots[i];
+	struct scout__lookup_slot *slot = &client->slots[i];
 	bool opens = !has_session(&slot->hit);
 	uint64_t ticket = 0, pos;
 
@@ -79,7 +79,7 @@ ask_anew(struct scout_client *client, uint32_t i, const struct scout_lookup *q, 
 
 /* What came is the answer from now on, unless it says less: within a server's life tokens never decrease. */
 static void
-take_over(struct scout_client *client, struct scout__slot *slot, uint64_t now_us)
+take_over(struct scout_client *client, struct scout__lookup_slot *slot, uint64_t now_us)
 {
 	const struct scout_hit *newer = &slot->newer;
 
@@ -96,7 +96,7 @@ take_over(struct scout_client *client, struct scout__slot *slot, uint64_t now_us
 void
 scout__renew_look(struct scout_client *client, uint32_t i, const struct scout_lookup *q)
 {
-	struct scout__slot *slot = &client->slots[i];
+	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t now_us, since_us;
 
 	if (client->cfg.lookup_refresh_ms == SCOUT_NEVER)
@@ -113,7 +113,7 @@ scout__renew_look(struct scout_client *client, uint32_t i, const struct scout_lo
 }
 
 void
-scout__renew_forget(struct scout_client *client, struct scout__slot *slot)
+scout__renew_forget(struct scout_client *client, struct scout__lookup_slot *slot)
 {
 	client->n_renewing -= slot->renewing;
 	slot->renewing = false;

@@ -3,7 +3,7 @@
  * DESIGN
  *
  * What ends everything, on the caller's thread: a reset (new weights) and a clear (drop what is cached). The call ends the live requests
- * and leaves one number for the courier, the version or the clear's name; lookup_tell.c sends it to every server.
+ * and leaves one number for the courier, the version or the clear's name; lookup_broadcast.c sends it to every server.
  *
  * The latest one wins. The number lies in one word that a later call overwrites, and at most one job is in the ring for it:
  * so the call is never refused, however long a server is away. The courier clears `queued` before it reads the number: a call that
@@ -12,16 +12,16 @@
 #include "client_internal.h"
 
 static int
-tell(struct scout_client *client, enum scout__tell_what what, uint64_t number)
+broadcast(struct scout_client *client, enum scout__broadcast_what what, uint64_t number)
 {
-	struct scout__tell *t = &client->tells[what];
+	struct scout__broadcast *t = &client->broadcasts[what];
 	uint32_t bucket = UINT32_MAX, i;
 
 	while ((i = scout__table_any(client, &bucket)) != SCOUT__NO_SLOT)
 		scout__client_forget(client, i);
 	atomic_store(&t->number, number);
 	if (!atomic_exchange(&t->queued, true))
-		scout__client_push(client, SCOUT__WORD(SCOUT__JOB_TELL, (uint32_t)what));
+		scout__client_push(client, SCOUT__WORD(SCOUT__JOB_BROADCAST, (uint32_t)what));
 	return 0;
 }
 
@@ -33,7 +33,7 @@ scout_reset(struct scout_client *client, uint64_t weights_version)
 	if (scout__courier_forked(client->courier))
 		return SCOUT_ERR_FORKED;
 	scout__client_enter(client);
-	return scout__client_leave(client, tell(client, SCOUT__TELL_RESET, weights_version));
+	return scout__client_leave(client, broadcast(client, SCOUT__BROADCAST_RESET, weights_version));
 }
 
 int
@@ -48,7 +48,7 @@ scout_clear(struct scout_client *client, uint64_t generation, uint64_t *ret_gene
 	if (generation == 0 && !scout__draw_generation(&generation))
 		return SCOUT_ERR_BUSY;
 	scout__client_enter(client);
-	rc = tell(client, SCOUT__TELL_CLEAR, generation);
+	rc = broadcast(client, SCOUT__BROADCAST_CLEAR, generation);
 	if (ret_generation)
 		*ret_generation = generation;
 	return scout__client_leave(client, rc);

@@ -17,7 +17,7 @@
 void
 scout__step_add(struct scout_client *client, uint32_t i)
 {
-	struct scout__slot *slot = &client->slots[i];
+	struct scout__lookup_slot *slot = &client->slots[i];
 
 	slot->step_no = client->step_no;
 	slot->step_prev = SCOUT__NO_SLOT;
@@ -30,7 +30,7 @@ scout__step_add(struct scout_client *client, uint32_t i)
 void
 scout__step_remove(struct scout_client *client, uint32_t i)
 {
-	struct scout__slot *slot = &client->slots[i];
+	struct scout__lookup_slot *slot = &client->slots[i];
 
 	if (slot->step_no != client->step_no)
 		return;

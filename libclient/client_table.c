@@ -94,7 +94,7 @@ add_bucket(struct scout_client *client)
 		client->bucket_mask = client->bucket_mask * 2 + 1;
 	from = &client->buckets[i & client->bucket_mask >> 1];
 	while (*from != 0) {
-		struct scout__slot *slot = &client->slots[named(*from)];
+		struct scout__lookup_slot *slot = &client->slots[named(*from)];
 
 		if (((uint32_t)slot->id_hash & client->bucket_mask) != i) {
 			from = &slot->next_in_bucket;
@@ -127,7 +127,7 @@ scout__table_find(const struct scout_client *client, const char *id, size_t len,
 	uint32_t i = named(*bucket_of(client, hash));
 
 	while (i != SCOUT__NO_SLOT) {
-		const struct scout__slot *slot = &client->slots[i];
+		const struct scout__lookup_slot *slot = &client->slots[i];
 
 		if (slot->id_hash == hash && slot->id_len == len && memcmp(slot->id, id, len) == 0)
 			return i;
@@ -171,7 +171,7 @@ scout__table_add(struct scout_client *client, const char *id, size_t len, uint64
 	i = client->n_live < client->cfg.max_lookups ? take_free(client) : SCOUT__NO_SLOT;
 	if (i == SCOUT__NO_SLOT)
 		return SCOUT__NO_SLOT;
-	struct scout__slot *slot = &client->slots[i];
+	struct scout__lookup_slot *slot = &client->slots[i];
 
 	slot->id_hash = hash;
 	slot->id_len = (uint8_t)len;
@@ -189,7 +189,7 @@ scout__table_add(struct scout_client *client, const char *id, size_t len, uint64
 void
 scout__table_forget(struct scout_client *client, uint32_t i)
 {
-	struct scout__slot *slot = &client->slots[i];
+	struct scout__lookup_slot *slot = &client->slots[i];
 	uint32_t *at = bucket_of(client, slot->id_hash);
 
 	while (named(*at) != i)

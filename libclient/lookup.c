@@ -28,7 +28,7 @@ static void start_lookup(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 static void
 start_lookup(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	if (i >= c->n_seen)
 		c->n_seen = i + 1;
@@ -36,7 +36,7 @@ start_lookup(struct scout_client *c, uint32_t i)
 	slot->unanswered = (uint16_t)c->n_links;
 	slot->unsent = (uint16_t)c->n_links;
 	for (uint32_t link = 0; link < c->n_links; link++)
-		slot->lanes[link] = (struct scout__lane){.state = SCOUT__LANE_WAIT};
+		slot->lanes[link] = (struct scout__lookup_lane){.state = SCOUT__LANE_WAIT};
 	scout__deadlines_add(c, i);
 	for (uint32_t link = 0; link < c->n_links; link++) {
 		int error = c->closing ? SCOUT_ERR_CLOSED : scout__link_error(scout__courier_link(c->courier, link));
@@ -53,7 +53,7 @@ static void start_admit(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 static void
 start_admit(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	slot->admit_came = true;
 	scout__renew_stop(c, i);
@@ -68,7 +68,7 @@ static void start_finish(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 static void
 start_finish(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	slot->finished = true;
 	c->n_finishing++;
@@ -114,8 +114,8 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 	case SCOUT__JOB_FINISH:
 		start_finish(c, i);
 		break;
-	case SCOUT__JOB_TELL:
-		scout__tell_start(c, i);
+	case SCOUT__JOB_BROADCAST:
+		scout__broadcast_start(c, i);
 		break;
 	case SCOUT__JOB_STEP_END:
 		c->held = false;
@@ -134,7 +134,7 @@ on_tick(void *user, uint64_t now_us)
 
 	scout__enter_courier();
 	for (uint32_t i; (i = scout__deadlines_first(c)) != SCOUT__NO_SLOT;) {
-		const struct scout__slot *slot = &c->slots[i];
+		const struct scout__lookup_slot *slot = &c->slots[i];
 
 		if (now_us < slot->deadline_us)
 			return slot->deadline_us;
@@ -163,7 +163,7 @@ on_is_awaited(void *user)
 	for (uint32_t i = 0; i < c->n_links; i++)
 		gives_back |= c->give_back[i].n > 0;
 	return scout__deadlines_first(c) != SCOUT__NO_SLOT || c->todo.head != SCOUT__NO_SLOT ||
-	       c->blocked.head != SCOUT__NO_SLOT || scout__tell_is_open(c) || c->n_renewals > 0 ||
+	       c->blocked.head != SCOUT__NO_SLOT || scout__broadcast_is_open(c) || c->n_renewals > 0 ||
 	       c->n_finishing > c->cfg.max_lookups || gives_back || c->closing;
 }
 

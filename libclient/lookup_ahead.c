@@ -12,9 +12,9 @@
 #include <string.h>
 
 /* What the first server has. */
-static void first_reply(struct scout__slot *slot, const struct scout__ahead_reply *reply) SCOUT_ON_COURIER;
+static void first_reply(struct scout__lookup_slot *slot, const struct scout__ahead_reply *reply) SCOUT_ON_COURIER;
 static void
-first_reply(struct scout__slot *slot, const struct scout__ahead_reply *reply)
+first_reply(struct scout__lookup_slot *slot, const struct scout__ahead_reply *reply)
 {
 	size_t bytes = ((size_t)slot->n + 7) / 8, known = ((size_t)reply->known + 7) / 8;
 
@@ -28,9 +28,9 @@ first_reply(struct scout__slot *slot, const struct scout__ahead_reply *reply)
 }
 
 /* Less what another one does not have. */
-static void next_reply(struct scout__slot *slot, const struct scout__ahead_reply *reply) SCOUT_ON_COURIER;
+static void next_reply(struct scout__lookup_slot *slot, const struct scout__ahead_reply *reply) SCOUT_ON_COURIER;
 static void
-next_reply(struct scout__slot *slot, const struct scout__ahead_reply *reply)
+next_reply(struct scout__lookup_slot *slot, const struct scout__ahead_reply *reply)
 {
 	size_t bytes = ((size_t)slot->n + 7) / 8, known = ((size_t)reply->known + 7) / 8;
 
@@ -47,7 +47,7 @@ next_reply(struct scout__slot *slot, const struct scout__ahead_reply *reply)
 }
 
 int
-scout__ahead_reply(struct scout_client *c, struct scout__slot *slot, const struct scout__op *op,
+scout__ahead_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
 		   struct scout__lookup_reply *ret)
 {
 	struct scout__ahead_reply reply;
@@ -64,7 +64,7 @@ scout__ahead_reply(struct scout_client *c, struct scout__slot *slot, const struc
 }
 
 void
-scout__ahead_free(struct scout__slot *slot)
+scout__ahead_free(struct scout__lookup_slot *slot)
 {
 	free(slot->present);
 	slot->present = NULL;
@@ -73,7 +73,7 @@ scout__ahead_free(struct scout__slot *slot)
 void
 scout__ahead_settled(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	slot->base = slot->settle_from;
 	slot->base_l2 = slot->settle_l2;
@@ -81,7 +81,7 @@ scout__ahead_settled(struct scout_client *c, uint32_t i)
 	slot->was_renewed = true; /* what an ADMIT gives back is not for the caller's side to know */
 	scout__ahead_free(slot);
 	for (uint32_t link = 0; link < c->n_links; link++) {
-		struct scout__lane *lane = &slot->lanes[link];
+		struct scout__lookup_lane *lane = &slot->lanes[link];
 
 		lane->hit = slot->settle_to;
 		lane->l2 = 0;

@@ -16,9 +16,10 @@
 /* ---- lanes ---- */
 
 /* A lane that waited to send its LOOKUP does so no more. */
-static void lane_unsend(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane) SCOUT_ON_COURIER;
+static void lane_unsend(struct scout_client *c, struct scout__lookup_slot *slot, struct scout__lookup_lane *lane)
+	SCOUT_ON_COURIER;
 static void
-lane_unsend(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane)
+lane_unsend(struct scout_client *c, struct scout__lookup_slot *slot, struct scout__lookup_lane *lane)
 {
 	lane->state = SCOUT__LANE_NONE;
 	if (--slot->unsent == 0)
@@ -26,7 +27,7 @@ lane_unsend(struct scout_client *c, struct scout__slot *slot, struct scout__lane
 }
 
 void
-scout__lane_unrenew(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane)
+scout__lane_unrenew(struct scout_client *c, struct scout__lookup_slot *slot, struct scout__lookup_lane *lane)
 {
 	if (!lane->want_renew)
 		return;
@@ -39,8 +40,8 @@ scout__lane_unrenew(struct scout_client *c, struct scout__slot *slot, struct sco
 void
 scout__lane_end(struct scout_client *c, uint32_t i, uint32_t link)
 {
-	struct scout__slot *slot = &c->slots[i];
-	struct scout__lane *lane = &slot->lanes[link];
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[link];
 
 	lane->want_admit = false;
 	scout__lane_unrenew(c, slot, lane);
@@ -57,7 +58,7 @@ scout__lane_end(struct scout_client *c, uint32_t i, uint32_t link)
 void
 scout__slot_release_if_done(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	if (!slot->finished || slot->in_todo)
 		return;
@@ -102,7 +103,7 @@ count_answer(struct scout_client *c, const struct scout_hit *hit, bool is_ahead)
 void
 scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	slot->newer = *hit;
 	slot->newer.ticket = slot->ticket;
@@ -115,7 +116,7 @@ static void publish(struct scout_client *c, uint32_t i, const struct scout_hit *
 static void
 publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 	uint64_t one = 1;
 
 	SCOUT_DASSERT(!slot->ended);
@@ -153,7 +154,7 @@ scout__lookup_fail(struct scout_client *c, uint32_t i, int reason, int error, in
 }
 
 void
-scout__lane_take(struct scout__lane *lane, const struct scout__lookup_reply *reply)
+scout__lane_take(struct scout__lookup_lane *lane, const struct scout__lookup_reply *reply)
 {
 	lane->hit = reply->hit;
 	lane->l1 = reply->l1;
@@ -164,8 +165,8 @@ scout__lane_take(struct scout__lane *lane, const struct scout__lookup_reply *rep
 void
 scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
 {
-	struct scout__slot *slot = &c->slots[i];
-	const struct scout__lane *least = &slot->lanes[0];
+	struct scout__lookup_slot *slot = &c->slots[i];
+	const struct scout__lookup_lane *least = &slot->lanes[0];
 	bool limited = true;
 	uint64_t tokens;
 

@@ -15,9 +15,9 @@
 
 /* ---- the list: lookups with the client's own timeout ---- */
 
-static bool in_list(const struct scout_client *c, const struct scout__slot *slot) SCOUT_ON_COURIER;
+static bool in_list(const struct scout_client *c, const struct scout__lookup_slot *slot) SCOUT_ON_COURIER;
 static bool
-in_list(const struct scout_client *c, const struct scout__slot *slot)
+in_list(const struct scout_client *c, const struct scout__lookup_slot *slot)
 {
 	return slot->timeout_ms == c->cfg.lookup_timeout_ms;
 }
@@ -26,7 +26,7 @@ static void list_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 static void
 list_add(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	slot->deadline_prev = c->deadline_tail;
 	slot->deadline_next = SCOUT__NO_SLOT;
@@ -37,9 +37,9 @@ list_add(struct scout_client *c, uint32_t i)
 	c->deadline_tail = i;
 }
 
-static void list_remove(struct scout_client *c, const struct scout__slot *slot) SCOUT_ON_COURIER;
+static void list_remove(struct scout_client *c, const struct scout__lookup_slot *slot) SCOUT_ON_COURIER;
 static void
-list_remove(struct scout_client *c, const struct scout__slot *slot)
+list_remove(struct scout_client *c, const struct scout__lookup_slot *slot)
 {
 	if (slot->deadline_prev == SCOUT__NO_SLOT)
 		c->deadline_head = slot->deadline_next;
@@ -58,7 +58,7 @@ static uint32_t meld(struct scout_client *c, uint32_t a, uint32_t b) SCOUT_ON_CO
 static uint32_t
 meld(struct scout_client *c, uint32_t a, uint32_t b)
 {
-	struct scout__slot *parent, *child;
+	struct scout__lookup_slot *parent, *child;
 
 	if (a == SCOUT__NO_SLOT || b == SCOUT__NO_SLOT)
 		return a == SCOUT__NO_SLOT ? b : a;
@@ -115,7 +115,7 @@ static void heap_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 static void
 heap_remove(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 	uint32_t below = meld_siblings(c, slot->deadline_child);
 
 	if (i == c->deadline_root) {
@@ -152,7 +152,7 @@ scout__deadlines_add(struct scout_client *c, uint32_t i)
 void
 scout__deadlines_remove(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	if (!slot->in_deadlines)
 		return;

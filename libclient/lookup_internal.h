@@ -7,16 +7,16 @@
 /*
  * Between the parts of the client's half on the courier thread (lookup*.c). From the top; each calls only those behind it:
  * lookup.c -> lookup_reply.c, lookup_send.c -> lookup_renew.c -> lookup_answer.c -> lookup_ahead.c -> lookup_todo.c, lookup_deadlines.c,
- * lookup_give_back.c, lookup_tell.c. None of them calls the caller's half but answer_word.c and reason.c.
+ * lookup_give_back.c, lookup_broadcast.c. None of them calls the caller's half but answer_word.c and reason.c.
  */
 
 /* Cookies of operations: kind and slot. */
-enum cookie_kind {
+enum lookup_cookie {
 	COOKIE_LOOKUP = 1,
 	COOKIE_ADMIT,
 	COOKIE_FINISH,
 	COOKIE_GIVE_BACK,
-	COOKIE_TELL,
+	COOKIE_BROADCAST,
 	COOKIE_RENEW
 };
 #define COOKIE(kind, slot) ((uint64_t)(kind) << 32 | (slot))
@@ -67,12 +67,12 @@ uint32_t scout__deadlines_first(const struct scout_client *c) SCOUT_ON_COURIER;
 /* ---- lookup_ahead.c ---- */
 
 /* What one server has of it. 0 or SCOUT_ERR_PROTOCOL. */
-int scout__ahead_reply(struct scout_client *c, struct scout__slot *slot, const struct scout__op *op,
+int scout__ahead_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
 		       struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
 /* The SETTLE word. */
 void scout__ahead_settled(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* On the courier, or on the thread that destroys the client. */
-void scout__ahead_free(struct scout__slot *slot);
+void scout__ahead_free(struct scout__lookup_slot *slot);
 
 /* ---- lookup_renew.c ---- */
 
@@ -88,14 +88,15 @@ void scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const
 /* ---- lookup_answer.c ---- */
 
 /* What a server has answered. */
-void scout__lane_take(struct scout__lane *lane, const struct scout__lookup_reply *reply) SCOUT_ON_COURIER;
+void scout__lane_take(struct scout__lookup_lane *lane, const struct scout__lookup_reply *reply) SCOUT_ON_COURIER;
 /* The hit of all lanes is their minimum. Those that promised more give it back. */
 void scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit) SCOUT_ON_COURIER;
 
 /* The end of a renewal: @hit goes to slot->newer. */
 void scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit) SCOUT_ON_COURIER;
 /* A lane that waited to send its renewal does so no more. */
-void scout__lane_unrenew(struct scout_client *c, struct scout__slot *slot, struct scout__lane *lane) SCOUT_ON_COURIER;
+void scout__lane_unrenew(struct scout_client *c, struct scout__lookup_slot *slot, struct scout__lookup_lane *lane)
+	SCOUT_ON_COURIER;
 /* Answer 0 tokens, and give back what any server may have promised. Nothing if there is an answer already. */
 void scout__lookup_fail(struct scout_client *c, uint32_t i, int reason, int error, int endpoint) SCOUT_ON_COURIER;
 /* All lanes have answered: the hit is their minimum. */
@@ -105,18 +106,18 @@ void scout__lane_end(struct scout_client *c, uint32_t i, uint32_t link) SCOUT_ON
 /* The slot goes back to the caller when it is finished and nothing names it any more. */
 void scout__slot_release_if_done(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 
-/* ---- lookup_tell.c ---- */
+/* ---- lookup_broadcast.c ---- */
 
 /* The caller has left a number. */
-void scout__tell_start(struct scout_client *c, uint32_t what) SCOUT_ON_COURIER;
+void scout__broadcast_start(struct scout_client *c, uint32_t what) SCOUT_ON_COURIER;
 /* Whether something has to be sent on this link before any lookup. */
-bool scout__tell_is_due(const struct scout_client *c, uint32_t link) SCOUT_ON_COURIER;
+bool scout__broadcast_is_due(const struct scout_client *c, uint32_t link) SCOUT_ON_COURIER;
 /* Whether anything is to be sent or not answered. */
-bool scout__tell_is_open(const struct scout_client *c) SCOUT_ON_COURIER;
+bool scout__broadcast_is_open(const struct scout_client *c) SCOUT_ON_COURIER;
 /* Whether anything was sent. */
-bool scout__tell_send(struct scout_client *c) SCOUT_ON_COURIER;
+bool scout__broadcast_send(struct scout_client *c) SCOUT_ON_COURIER;
 /* @op NULL: the connection was lost. */
-void scout__tell_reply(struct scout_client *c, uint32_t what, uint32_t index, const struct scout__op *op)
+void scout__broadcast_reply(struct scout_client *c, uint32_t what, uint32_t index, const struct scout__op *op)
 	SCOUT_ON_COURIER;
 
 /* ---- lookup_reply.c: callbacks of the courier ---- */

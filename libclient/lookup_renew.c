@@ -31,7 +31,7 @@ static bool stop(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 static bool
 stop(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	if (slot->renew_left == 0)
 		return false;
@@ -52,7 +52,7 @@ scout__renew_lost(struct scout_client *c, uint32_t i)
 void
 scout__renew_stop(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	(void)stop(c, i);
 	if (!slot->again)
@@ -65,13 +65,13 @@ scout__renew_stop(struct scout_client *c, uint32_t i)
 }
 
 /* Whether all lanes are in this state, and nothing is on its way. */
-static bool lanes_are(const struct scout_client *c, const struct scout__slot *slot, enum scout__lane_state state)
-	SCOUT_ON_COURIER;
+static bool lanes_are(const struct scout_client *c, const struct scout__lookup_slot *slot,
+		      enum scout__lookup_lane_state state) SCOUT_ON_COURIER;
 static bool
-lanes_are(const struct scout_client *c, const struct scout__slot *slot, enum scout__lane_state state)
+lanes_are(const struct scout_client *c, const struct scout__lookup_slot *slot, enum scout__lookup_lane_state state)
 {
 	for (uint32_t link = 0; link < c->n_links; link++) {
-		const struct scout__lane *lane = &slot->lanes[link];
+		const struct scout__lookup_lane *lane = &slot->lanes[link];
 
 		if (lane->state != state || lane->in_flight || lane->want_admit || lane->want_finish ||
 		    !scout__link_is_up(scout__courier_link(c->courier, link)))
@@ -83,7 +83,7 @@ lanes_are(const struct scout_client *c, const struct scout__slot *slot, enum sco
 bool
 scout__renew_start(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 	bool opens = slot->renew_ticket != 0;
 
 	scout__arena_see(&c->arena, slot->arena_pos);
@@ -110,8 +110,8 @@ scout__renew_start(struct scout_client *c, uint32_t i)
 void
 scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op)
 {
-	struct scout__slot *slot = &c->slots[i];
-	struct scout__lane *lane = &slot->lanes[link];
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[link];
 	struct scout__lookup_reply reply;
 	struct scout_hit hit;
 	const char *field;

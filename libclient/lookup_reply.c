@@ -16,8 +16,8 @@ static void lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, cons
 static void
 lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op)
 {
-	struct scout__slot *slot = &c->slots[i];
-	struct scout__lane *lane = &slot->lanes[link];
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[link];
 	struct scout__lookup_reply reply;
 	const char *field;
 	int error = scout__wire_error(op->status);
@@ -49,7 +49,7 @@ static void lane_lost(struct scout_client *c, uint32_t i, uint32_t link, uint32_
 static void
 lane_lost(struct scout_client *c, uint32_t i, uint32_t link, uint32_t kind, int error)
 {
-	struct scout__lane *lane = &c->slots[i].lanes[link];
+	struct scout__lookup_lane *lane = &c->slots[i].lanes[link];
 
 	if (kind == COOKIE_LOOKUP) {
 		scout__lookup_fail(c, i, scout__reason_of(error), error, (int)link);
@@ -77,11 +77,11 @@ scout__lookup_op_ended(void *user, struct scout__link *link, uint64_t cookie, co
 		scout__give_back_ended(c, index, op == NULL);
 		return;
 	}
-	if (kind == COOKIE_TELL) {
-		scout__tell_reply(c, i, index, op);
+	if (kind == COOKIE_BROADCAST) {
+		scout__broadcast_reply(c, i, index, op);
 		return;
 	}
-	struct scout__lane *lane = &c->slots[i].lanes[index];
+	struct scout__lookup_lane *lane = &c->slots[i].lanes[index];
 
 	lane->in_flight--;
 	if (!op)
@@ -137,7 +137,7 @@ forget_sessions(struct scout_client *c, uint32_t index)
 {
 	c->give_back[index].n = c->give_back[index].sent = 0;
 	for (uint32_t i = 0; i < c->n_seen; i++) {
-		struct scout__lane *lane = &c->slots[i].lanes[index];
+		struct scout__lookup_lane *lane = &c->slots[i].lanes[index];
 
 		if (lane->state != SCOUT__LANE_OPEN && lane->state != SCOUT__LANE_ASKED &&
 		    lane->state != SCOUT__LANE_ENDING)

@@ -9,9 +9,9 @@
 
 /* ---- sending ---- */
 
-static uint32_t budget_us(const struct scout__slot *slot, uint64_t now_us) SCOUT_ON_COURIER;
+static uint32_t budget_us(const struct scout__lookup_slot *slot, uint64_t now_us) SCOUT_ON_COURIER;
 static uint32_t
-budget_us(const struct scout__slot *slot, uint64_t now_us)
+budget_us(const struct scout__lookup_slot *slot, uint64_t now_us)
 {
 	uint64_t left = slot->deadline_us > now_us ? slot->deadline_us - now_us : 1;
 
@@ -19,13 +19,13 @@ budget_us(const struct scout__slot *slot, uint64_t now_us)
 }
 
 /* As COOKIE_LOOKUP, or COOKIE_RENEW. */
-static bool send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum cookie_kind kind,
+static bool send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind,
 			uint64_t now_us) SCOUT_ON_COURIER;
 static bool
-send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum cookie_kind kind, uint64_t now_us)
+send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind, uint64_t now_us)
 {
-	struct scout__slot *slot = &c->slots[i];
-	struct scout__lane *lane = &slot->lanes[scout__link_index(link)];
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
 	struct scout__lookup_msg msg = {
 		.ticket = slot->ticket,
 		.n = slot->n,
@@ -62,8 +62,8 @@ static bool send_admit(struct scout_client *c, uint32_t i, struct scout__link *l
 static bool
 send_admit(struct scout_client *c, uint32_t i, struct scout__link *link)
 {
-	struct scout__slot *slot = &c->slots[i];
-	struct scout__lane *lane = &slot->lanes[scout__link_index(link)];
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
 	struct scout__admit_msg msg = {.ticket = slot->ticket, .from = slot->base, .to = slot->least};
 	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_ADMIT, 0, COOKIE(COOKIE_ADMIT, i), 16);
 
@@ -84,8 +84,8 @@ static bool lane_finish(struct scout_client *c, uint32_t i, struct scout__link *
 static bool
 lane_finish(struct scout_client *c, uint32_t i, struct scout__link *link)
 {
-	struct scout__slot *slot = &c->slots[i];
-	struct scout__lane *lane = &slot->lanes[scout__link_index(link)];
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
 
 	if (!scout__link_is_up(link)) {
 		scout__give_back_later(c, scout__link_index(link), slot->ticket);
@@ -105,11 +105,11 @@ static bool
 lane_send(struct scout_client *c, uint32_t i, uint32_t index, uint64_t now_us)
 {
 	struct scout__link *link = scout__courier_link(c->courier, index);
-	struct scout__lane *lane = &c->slots[i].lanes[index];
+	struct scout__lookup_lane *lane = &c->slots[i].lanes[index];
 
 	/* A lookup that comes after a reset must not be answered before it. */
 	if (lane->state == SCOUT__LANE_WAIT &&
-	    (scout__tell_is_due(c, index) || !send_lookup(c, i, link, COOKIE_LOOKUP, now_us)))
+	    (scout__broadcast_is_due(c, index) || !send_lookup(c, i, link, COOKIE_LOOKUP, now_us)))
 		return false;
 	if (lane->want_renew && !scout__link_is_up(link))
 		scout__renew_lost(c, i);
@@ -187,7 +187,7 @@ scout__lookup_flush(void *user, uint64_t now_us)
 		scout__give_back_send(c, link);
 	walk_todo(c, now_us);
 	/* Behind the FINISHes that it implies, and before the lookups that follow it. */
-	if (scout__tell_send(c)) {
+	if (scout__broadcast_send(c)) {
 		c->may_unblock = true;
 		walk_todo(c, now_us);
 	}

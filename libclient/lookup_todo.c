@@ -9,11 +9,11 @@
  */
 #include "lookup_internal.h"
 
-static void append(struct scout_client *c, struct scout__slot_list *list, uint32_t i) SCOUT_ON_COURIER;
+static void append(struct scout_client *c, struct scout__lookup_list *list, uint32_t i) SCOUT_ON_COURIER;
 static void
-append(struct scout_client *c, struct scout__slot_list *list, uint32_t i)
+append(struct scout_client *c, struct scout__lookup_list *list, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	slot->in_todo = true;
 	slot->todo_prev = list->tail;
@@ -28,13 +28,13 @@ append(struct scout_client *c, struct scout__slot_list *list, uint32_t i)
 void
 scout__todo_remove(struct scout_client *c, uint32_t i)
 {
-	struct scout__slot *slot = &c->slots[i];
+	struct scout__lookup_slot *slot = &c->slots[i];
 
 	if (!slot->in_todo)
 		return;
 	slot->in_todo = false;
 	for (unsigned k = 0; k < 2; k++) { /* the ends of a list tell which one it is in */
-		struct scout__slot_list *list = k ? &c->blocked : &c->todo;
+		struct scout__lookup_list *list = k ? &c->blocked : &c->todo;
 
 		if (list->head == i)
 			list->head = slot->todo_next;
@@ -73,5 +73,5 @@ scout__todo_unblock(struct scout_client *c)
 		c->slots[c->todo.head].todo_prev = c->blocked.tail;
 	}
 	c->todo.head = c->blocked.head;
-	c->blocked = (struct scout__slot_list){SCOUT__NO_SLOT, SCOUT__NO_SLOT};
+	c->blocked = (struct scout__lookup_list){SCOUT__NO_SLOT, SCOUT__NO_SLOT};
 }

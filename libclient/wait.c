@@ -14,7 +14,7 @@
 #include "clock.h"
 
 /* Of a request that was asked for just now. */
-static struct scout__slot *
+static struct scout__lookup_slot *
 slot_of(struct scout_client *client, const char *id)
 {
 	size_t len = strlen(id);
@@ -29,7 +29,7 @@ scout_wait_lookup(struct scout_client *client, const struct scout_lookup *lookup
 
 	/* More than once only if a server was restarted just when it had answered. */
 	while ((rc = scout_try_lookup(client, lookup, ret_hit)) == SCOUT_NOT_YET) {
-		struct scout__slot *slot = slot_of(client, lookup->id);
+		struct scout__lookup_slot *slot = slot_of(client, lookup->id);
 
 		scout__client_push_on(client);
 		(void)scout__answer_await(client, slot, UINT64_MAX); /* the courier's deadline ends it */

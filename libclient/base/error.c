@@ -14,7 +14,7 @@
  * Threads: any, also in a signal handler: only constants are read.
  */
 
-struct row {
+struct error_row {
 	const char *name;
 	const char *text;
 	int code;
@@ -22,14 +22,14 @@ struct row {
 	bool is_retriable;
 };
 
-static const struct row rows[] = {
+static const struct error_row rows[] = {
 #define SCOUT_X(name, number, scope, retriable, text)                                                                  \
 	{"SCOUT_ERR_" #name, text, number, SCOUT_SCOPE_##scope, retriable},
 	SCOUT_ERROR_TABLE(SCOUT_X)
 #undef SCOUT_X
 };
 
-static const struct row *
+static const struct error_row *
 find(int code)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -48,7 +48,7 @@ scout_version(void)
 const char *
 scout_err_name(int code)
 {
-	const struct row *row = find(code);
+	const struct error_row *row = find(code);
 
 	if (row)
 		return row->name;
@@ -60,7 +60,7 @@ scout_err_name(int code)
 const char *
 scout_strerror(int code)
 {
-	const struct row *row = find(code);
+	const struct error_row *row = find(code);
 
 	if (row)
 		return row->text;
@@ -72,7 +72,7 @@ scout_strerror(int code)
 int
 scout_err_scope(int code)
 {
-	const struct row *row = find(code);
+	const struct error_row *row = find(code);
 
 	return row ? row->scope : 0;
 }
@@ -80,7 +80,7 @@ scout_err_scope(int code)
 bool
 scout_err_is_retriable(int code)
 {
-	const struct row *row = find(code);
+	const struct error_row *row = find(code);
 
 	return row && row->is_retriable;
 }

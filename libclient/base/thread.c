@@ -18,20 +18,20 @@
  * Threads: any.
  */
 
-struct line {
+struct assert_line {
 	size_t n;
 	char text[512];
 };
 
 static void
-add_text(struct line *line, const char *text)
+add_text(struct assert_line *line, const char *text)
 {
 	while (*text && line->n < sizeof(line->text))
 		line->text[line->n++] = *text++;
 }
 
 static void
-add_number(struct line *line, unsigned number)
+add_number(struct assert_line *line, unsigned number)
 {
 	char digits[3 * sizeof(number) + 1];
 	size_t at = sizeof(digits) - 1;
@@ -47,7 +47,7 @@ add_number(struct line *line, unsigned number)
 void
 scout__assert_failed(const char *what, const char *file, int line_number)
 {
-	struct line line = {.n = 0};
+	struct assert_line line = {.n = 0};
 	ssize_t written;
 
 	add_text(&line, "kvscout: ");

@@ -31,8 +31,8 @@
 #define MAX_KEY_BYTES 64u       /* of keys that are compared for a suggestion */
 #define BLANKS " \t\r\n\f\v"    /* between the items of a list */
 
-struct owned {
-	struct owned *next;
+struct owned_text {
+	struct owned_text *next;
 	char text[];
 };
 
@@ -127,17 +127,17 @@ write_default(const struct scout__option *option, void *cfg)
 		write_number(option, cfg, option->def);
 }
 
-static struct owned *
+static struct owned_text *
 read_owned(const struct scout__option_table *table, const void *cfg)
 {
-	struct owned *owned;
+	struct owned_text *owned;
 
 	memcpy(&owned, (const char *)cfg + table->owned_offset, sizeof(void *));
 	return owned;
 }
 
 static void
-write_owned(const struct scout__option_table *table, void *cfg, struct owned *owned)
+write_owned(const struct scout__option_table *table, void *cfg, struct owned_text *owned)
 {
 	memcpy((char *)cfg + table->owned_offset, &owned, sizeof(void *));
 }
@@ -149,7 +149,7 @@ store_string(const struct scout__option_table *table, const struct scout__option
 {
 	size_t head_length = strlen(head);
 	size_t length = strlen(text);
-	struct owned *owned = malloc(sizeof(*owned) + head_length + length + 1);
+	struct owned_text *owned = malloc(sizeof(*owned) + head_length + length + 1);
 
 	if (!owned)
 		return SCOUT_ERR_NOMEM;
@@ -354,7 +354,7 @@ scout__options_set(const struct scout__option_table *table, void *cfg, const cha
 
 /* Whether @text is one of the list: compared as addresses only, it may point anywhere. */
 static bool
-is_owned(const struct owned *owned, const char *text)
+is_owned(const struct owned_text *owned, const char *text)
 {
 	while (owned && owned->text != text)
 		owned = owned->next;
@@ -364,7 +364,7 @@ is_owned(const struct owned *owned, const char *text)
 void
 scout__options_fini(const struct scout__option_table *table, void *cfg)
 {
-	struct owned *owned;
+	struct owned_text *owned;
 
 	if (!cfg || size_of(cfg) < table->v1_size)
 		return;
@@ -377,7 +377,7 @@ scout__options_fini(const struct scout__option_table *table, void *cfg)
 	}
 	write_owned(table, cfg, NULL);
 	while (owned) {
-		struct owned *next = owned->next;
+		struct owned_text *next = owned->next;
 
 		free(owned);
 		owned = next;

@@ -9,14 +9,14 @@
 
 /* The option table as Markdown: for --help of the tools and for docs/configuration.md. Any thread. */
 
-struct text {
+struct help_text {
 	char *buf;
 	size_t len;
 	size_t n; /* that the whole text has so far, also when it does not fit */
 };
 
 __attribute__((format(printf, 2, 3))) static void
-add(struct text *text, const char *fmt, ...)
+add(struct help_text *text, const char *fmt, ...)
 {
 	size_t room = text->n < text->len ? text->len - text->n : 0;
 	va_list args;
@@ -43,7 +43,7 @@ default_of(const struct scout__option *option, char buf[SCOUT__OPTION_TEXT])
 size_t
 scout__options_help(const struct scout__option_table *table, char *buf, size_t len)
 {
-	struct text text = {.buf = buf, .len = buf ? len : 0};
+	struct help_text text = {.buf = buf, .len = buf ? len : 0};
 	char def[SCOUT__OPTION_TEXT];
 	char range[SCOUT__OPTION_TEXT];
 

@@ -26,7 +26,7 @@
 #define LINE_BYTES 8192
 #define MESSAGE_BYTES 512
 
-struct reader {
+struct option_reader {
 	FILE *file;
 	const char *path;
 	unsigned line_number;
@@ -43,14 +43,14 @@ fail_errno(const char *path, int number, char *err, size_t err_len)
 }
 
 static int
-fail_line(const struct reader *reader, int code, const char *what, char *err, size_t err_len)
+fail_line(const struct option_reader *reader, int code, const char *what, char *err, size_t err_len)
 {
 	return scout__fail(err, err_len, code, "%s:%u: %s", reader->path, reader->line_number, what);
 }
 
 /* The next line, without its end. 1: there is one; 0: end of the file; else an error. */
 static int
-next_line(struct reader *reader, char *err, size_t err_len)
+next_line(struct option_reader *reader, char *err, size_t err_len)
 {
 	size_t n = 0;
 	int c;
@@ -91,7 +91,7 @@ trim(char *text)
 }
 
 static int
-apply_line(const struct scout__option_table *table, void *cfg, struct reader *reader, char *err, size_t err_len)
+apply_line(const struct scout__option_table *table, void *cfg, struct option_reader *reader, char *err, size_t err_len)
 {
 	char message[MESSAGE_BYTES];
 	char *equals;
@@ -116,7 +116,7 @@ apply_line(const struct scout__option_table *table, void *cfg, struct reader *re
 int
 scout__options_load(const struct scout__option_table *table, void *cfg, const char *path, char *err, size_t err_len)
 {
-	struct reader reader = {.path = path};
+	struct option_reader reader = {.path = path};
 	int rc;
 
 	if (!cfg || !path)

@@ -87,13 +87,13 @@ scout__link_released(struct scout__link *link, uint32_t segment)
 }
 
 /* The descriptors that came with a message. */
-struct passed {
+struct passed_fds {
 	int fds[SCOUT__CHANNEL_FDS];
 	size_t n;
 };
 
 static void
-close_passed(const struct passed *passed)
+close_passed(const struct passed_fds *passed)
 {
 	for (size_t i = 0; i < passed->n; i++)
 		(void)close(passed->fds[i]);
@@ -101,7 +101,7 @@ close_passed(const struct passed *passed)
 
 /* One message. Returns its length, 0 at end of file, -1 when there is none. */
 static ssize_t
-receive(int fd, uint8_t *buf, size_t len, struct passed *ret_passed)
+receive(int fd, uint8_t *buf, size_t len, struct passed_fds *ret_passed)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(ret_passed->fds))];
@@ -127,10 +127,10 @@ receive(int fd, uint8_t *buf, size_t len, struct passed *ret_passed)
 }
 
 /* The answer to a question for a channel; one that comes too late, or to an earlier one, is not used. Takes @passed. */
-static void on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const struct passed *passed)
+static void on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const struct passed_fds *passed)
 	SCOUT_ON_COURIER;
 static void
-on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const struct passed *passed)
+on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const struct passed_fds *passed)
 {
 	bool in_time = link->state == SCOUT__LINK_LEASING && link->lease_bound && link->channel_asks == 1;
 
@@ -171,10 +171,10 @@ on_withdraw(struct scout__link *link, uint32_t segment)
 }
 
 /* Takes @passed. False: the lease is over. */
-static bool on_message(struct scout__link *link, const uint8_t *buf, size_t len, const struct passed *passed)
+static bool on_message(struct scout__link *link, const uint8_t *buf, size_t len, const struct passed_fds *passed)
 	SCOUT_ON_COURIER;
 static bool
-on_message(struct scout__link *link, const uint8_t *buf, size_t len, const struct passed *passed)
+on_message(struct scout__link *link, const uint8_t *buf, size_t len, const struct passed_fds *passed)
 {
 	const struct scout__link_env *env = link->env;
 	struct scout__lease_msg msg;
@@ -213,7 +213,7 @@ scout__link_lease_ready(struct scout__link *link)
 
 	for (int i = 0; i < LEASE_BATCH && link->lease_fd >= 0; i++) {
 		bool was_bound = link->lease_bound;
-		struct passed passed;
+		struct passed_fds passed;
 		ssize_t n = receive(link->lease_fd, buf, sizeof(buf), &passed);
 
 		if (n < 0)

@@ -65,7 +65,7 @@ struct scout_hasher {
 };
 
 /* What one call hashes. On the stack, the caller's thread only. */
-struct run {
+struct hash_run {
 	const uint32_t *tokens;
 	size_t n_blocks;
 	uint64_t first_block;
@@ -261,7 +261,7 @@ item_end(const struct scout_hash_mm_item *item)
 
 /* Check the items and add up in @bytes what those within the run can take. */
 static int
-check_items(const struct run *run, uint64_t end_token, size_t *bytes)
+check_items(const struct hash_run *run, uint64_t end_token, size_t *bytes)
 {
 	const struct scout_hash_mm_item *items = run->extra.mm_items;
 	size_t i, len;
@@ -282,7 +282,7 @@ check_items(const struct run *run, uint64_t end_token, size_t *bytes)
 }
 
 static int
-check_lora(const struct scout_hasher *h, struct run *run)
+check_lora(const struct scout_hasher *h, struct hash_run *run)
 {
 	const struct scout_hash_extra *extra = &run->extra;
 	int rc;
@@ -298,7 +298,7 @@ check_lora(const struct scout_hasher *h, struct run *run)
 
 /* Check and take over @extra, and make room for the longest block that it can give. */
 static int
-take_extra(struct scout_hasher *h, struct run *run, const struct scout_hash_extra *extra)
+take_extra(struct scout_hasher *h, struct hash_run *run, const struct scout_hash_extra *extra)
 {
 	/* The heads of the array of keys, of three keys, and of their texts: name, path, salt, digest. */
 	size_t bytes = (size_t)8 * SCOUT_CBOR_HEAD_MAX + (size_t)3 * TAG_MAX + SCOUT_SHA256_BYTES;
@@ -334,7 +334,7 @@ take_extra(struct scout_hasher *h, struct run *run, const struct scout_hash_extr
  * ended, even if an earlier and longer one still covers the block.
  */
 static struct mm_span
-find_items(struct run *run, uint64_t start, uint64_t end)
+find_items(struct hash_run *run, uint64_t start, uint64_t end)
 {
 	const struct scout_hash_mm_item *items = run->extra.mm_items;
 	size_t n = run->extra.n_mm_items;
@@ -371,7 +371,7 @@ put_key(uint8_t *at, const struct scout_hasher *h, const char *tag, uint64_t n_v
 }
 
 static uint8_t *
-put_lora(uint8_t *at, const struct scout_hasher *h, const struct run *run)
+put_lora(uint8_t *at, const struct scout_hasher *h, const struct hash_run *run)
 {
 	at = put_key(at, h, TAG_LORA, h->has_tags ? 2 : 1);
 	at = scout__cbor_put_string(at, SCOUT_CBOR_TEXT, run->extra.lora_name, run->lora_len);
@@ -381,7 +381,8 @@ put_lora(uint8_t *at, const struct scout_hasher *h, const struct run *run)
 }
 
 static uint8_t *
-put_items(uint8_t *at, const struct scout_hasher *h, const struct run *run, const struct mm_span *span, uint64_t start)
+put_items(uint8_t *at, const struct scout_hasher *h, const struct hash_run *run, const struct mm_span *span,
+	  uint64_t start)
 {
 	const struct scout_hash_mm_item *item;
 	size_t i;
@@ -399,7 +400,7 @@ put_items(uint8_t *at, const struct scout_hasher *h, const struct run *run, cons
 
 /* Append the extra keys of block @block, which begins at token @start. */
 static uint8_t *
-put_extra(uint8_t *at, const struct scout_hasher *h, struct run *run, uint64_t block, uint64_t start)
+put_extra(uint8_t *at, const struct scout_hasher *h, struct hash_run *run, uint64_t block, uint64_t start)
 {
 	const struct scout_hash_extra *extra = &run->extra;
 	struct mm_span span = find_items(run, start, start + h->block_tokens);
@@ -430,7 +431,7 @@ put_extra(uint8_t *at, const struct scout_hasher *h, struct run *run, uint64_t b
 
 /* Hash block @i of the run; its parent's hash is in the scratch buffer, its own will be. */
 static int
-hash_block(struct scout_hasher *h, struct run *run, size_t i)
+hash_block(struct scout_hasher *h, struct hash_run *run, size_t i)
 {
 	const uint32_t *token = run->tokens + i * h->block_tokens, *end = token + h->block_tokens;
 	uint8_t *at = h->scratch + h->tokens_at;
@@ -446,7 +447,7 @@ hash_block(struct scout_hasher *h, struct run *run, size_t i)
 
 /* Hash the run, and give out the hash of every @stride-th block. */
 static int
-hash_run(struct scout_hasher *h, struct run *run, const uint8_t *parent, size_t stride, uint8_t *ret_hashes)
+hash_run(struct scout_hasher *h, struct hash_run *run, const uint8_t *parent, size_t stride, uint8_t *ret_hashes)
 {
 	size_t i, left = stride;
 	int rc;
@@ -470,7 +471,7 @@ scout_hash_blocks(struct scout_hasher *hasher, const uint8_t *parent, uint64_t f
 		  size_t n_tokens, const struct scout_hash_extra *extra, uint8_t *ret_hashes, size_t max_hashes,
 		  size_t *ret_n)
 {
-	struct run run = {.tokens = tokens, .first_block = first_block};
+	struct hash_run run = {.tokens = tokens, .first_block = first_block};
 	uint64_t end;
 	int rc;
 
@@ -496,7 +497,7 @@ int
 scout_hash_chunks(struct scout_hasher *hasher, const uint32_t *tokens, size_t n_tokens,
 		  const struct scout_hash_extra *extra, uint8_t *ret_hashes, size_t max_chunks, size_t *ret_n)
 {
-	struct run run = {.tokens = tokens};
+	struct hash_run run = {.tokens = tokens};
 	size_t n_chunks, stride;
 	int rc;
 

@@ -139,15 +139,15 @@ START_TEST(what_somebody_waits_for_is_rung_for)
 {
 	bool (*is_awaited)(void *) = scout__lookup_ops.is_awaited;
 	struct scout__give_back give_back = {0};
-	struct scout__tell_link tell = {0};
+	struct scout__broadcast_link broadcast = {0};
 	struct scout_client *c = aligned_alloc(_Alignof(struct scout_client), sizeof(*c));
 
 	ck_assert_ptr_nonnull(c);
 	memset(c, 0, sizeof(*c));
 	c->n_links = 1;
 	c->give_back = &give_back;
-	for (int what = 0; what < SCOUT__TELLS; what++)
-		c->tells[what].links = &tell;
+	for (int what = 0; what < SCOUT__BROADCASTS; what++)
+		c->broadcasts[what].links = &broadcast;
 	c->cfg.max_lookups = 2;
 	c->todo.head = c->blocked.head = c->deadline_head = c->deadline_root = SCOUT__NO_SLOT;
 	ck_assert(!is_awaited(c));
@@ -171,12 +171,12 @@ START_TEST(what_somebody_waits_for_is_rung_for)
 	give_back.n = 1;
 	ck_assert(is_awaited(c));
 	give_back.n = 0;
-	tell.todo = 7; /* a reset */
+	broadcast.todo = 7; /* a reset */
 	ck_assert(is_awaited(c));
-	tell.todo = 0;
-	tell.in_flight = 1;
+	broadcast.todo = 0;
+	broadcast.in_flight = 1;
 	ck_assert(is_awaited(c));
-	tell.in_flight = 0;
+	broadcast.in_flight = 0;
 	c->closing = true;
 	ck_assert(is_awaited(c));
 	free(c);

@@ -27,7 +27,7 @@ setup(void)
 	c = aligned_alloc(_Alignof(struct scout_client), sizeof(*c));
 	ck_assert_ptr_nonnull(c);
 	memset(c, 0, sizeof(*c));
-	c->slots = aligned_alloc(_Alignof(struct scout__slot), SLOTS * sizeof(*c->slots));
+	c->slots = aligned_alloc(_Alignof(struct scout__lookup_slot), SLOTS * sizeof(*c->slots));
 	ck_assert_ptr_nonnull(c->slots);
 	memset(c->slots, 0, SLOTS * sizeof(*c->slots));
 	c->cfg.lookup_timeout_ms = DEFAULT_MS;

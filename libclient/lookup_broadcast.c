@@ -3,7 +3,7 @@
  * DESIGN
  *
  * The courier's side of client_reset.c: a RESET or CLEAR goes to every server, behind the FINISHes that the call implies and before the
- * lookups that follow it. This file owns the fields of struct scout__tell that the courier writes.
+ * lookups that follow it. This file owns the fields of struct scout__broadcast that the courier writes.
  *
  * For each link there is the number to be sent (0: none), and how many were sent and are not answered. One that is lost with
  * its connection is sent again, then as the latest number; carrying out the same one twice changes nothing. A link is settled
@@ -16,9 +16,9 @@
 #include "lookup_internal.h"
 
 void
-scout__tell_start(struct scout_client *c, uint32_t what)
+scout__broadcast_start(struct scout_client *c, uint32_t what)
 {
-	struct scout__tell *t = &c->tells[what];
+	struct scout__broadcast *t = &c->broadcasts[what];
 
 	atomic_store(&t->queued, false);
 	t->latest = atomic_load(&t->number);
@@ -26,7 +26,7 @@ scout__tell_start(struct scout_client *c, uint32_t what)
 		struct scout__link *link = scout__courier_link(c->courier, i);
 
 		t->links[i].todo = t->latest;
-		if (what != SCOUT__TELL_RESET)
+		if (what != SCOUT__BROADCAST_RESET)
 			continue;
 		scout__link_set_weights(link, 0);
 		scout__link_try_now(link);
@@ -34,23 +34,23 @@ scout__tell_start(struct scout_client *c, uint32_t what)
 }
 
 bool
-scout__tell_is_due(const struct scout_client *c, uint32_t link)
+scout__broadcast_is_due(const struct scout_client *c, uint32_t link)
 {
 	bool is_due = false;
 
-	for (uint32_t what = 0; what < SCOUT__TELLS; what++)
-		is_due |= c->tells[what].links[link].todo != 0;
+	for (uint32_t what = 0; what < SCOUT__BROADCASTS; what++)
+		is_due |= c->broadcasts[what].links[link].todo != 0;
 	return is_due;
 }
 
 bool
-scout__tell_is_open(const struct scout_client *c)
+scout__broadcast_is_open(const struct scout_client *c)
 {
 	bool is_open = false;
 
-	for (uint32_t what = 0; what < SCOUT__TELLS; what++)
+	for (uint32_t what = 0; what < SCOUT__BROADCASTS; what++)
 		for (uint32_t i = 0; i < c->n_links; i++)
-			is_open |= c->tells[what].links[i].todo != 0 || c->tells[what].links[i].in_flight > 0;
+			is_open |= c->broadcasts[what].links[i].todo != 0 || c->broadcasts[what].links[i].in_flight > 0;
 	return is_open;
 }
 
@@ -60,13 +60,13 @@ static bool
 send_one(struct scout_client *c, uint32_t what, uint32_t index)
 {
 	struct scout__link *link = scout__courier_link(c->courier, index);
-	struct scout__tell_link *t = &c->tells[what].links[index];
+	struct scout__broadcast_link *t = &c->broadcasts[what].links[index];
 	struct scout__writer *w;
 
 	if (t->todo == 0)
 		return false;
-	w = scout__link_op_begin(link, what == SCOUT__TELL_RESET ? SCOUT_OP_RESET : SCOUT_OP_CLEAR, 0,
-				 COOKIE(COOKIE_TELL, what), 8);
+	w = scout__link_op_begin(link, what == SCOUT__BROADCAST_RESET ? SCOUT_OP_RESET : SCOUT_OP_CLEAR, 0,
+				 COOKIE(COOKIE_BROADCAST, what), 8);
 	if (!w)
 		return false;
 	scout__put_one_u64(w, t->todo);
@@ -77,11 +77,11 @@ send_one(struct scout_client *c, uint32_t what, uint32_t index)
 }
 
 bool
-scout__tell_send(struct scout_client *c)
+scout__broadcast_send(struct scout_client *c)
 {
 	bool sent = false;
 
-	for (uint32_t what = 0; what < SCOUT__TELLS; what++)
+	for (uint32_t what = 0; what < SCOUT__BROADCASTS; what++)
 		for (uint32_t i = 0; i < c->n_links; i++)
 			sent |= send_one(c, what, i);
 	return sent;
@@ -91,8 +91,8 @@ static void reset_reply(struct scout_client *c, uint32_t index, const struct sco
 static void
 reset_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
 {
-	const struct scout__tell *t = &c->tells[SCOUT__TELL_RESET];
-	const struct scout__tell_link *link = &t->links[index];
+	const struct scout__broadcast *t = &c->broadcasts[SCOUT__BROADCAST_RESET];
+	const struct scout__broadcast_link *link = &t->links[index];
 
 	if (op->status != SCOUT_WIRE_OK)
 		scout__log(&c->log, SCOUT_LOG_ERROR, "the server refused a reset of the weights: %s",
@@ -127,17 +127,17 @@ clear_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
 }
 
 void
-scout__tell_reply(struct scout_client *c, uint32_t what, uint32_t index, const struct scout__op *op)
+scout__broadcast_reply(struct scout_client *c, uint32_t what, uint32_t index, const struct scout__op *op)
 {
-	struct scout__tell *t = &c->tells[what];
-	struct scout__tell_link *link = &t->links[index];
+	struct scout__broadcast *t = &c->broadcasts[what];
+	struct scout__broadcast_link *link = &t->links[index];
 
 	link->in_flight--;
 	if (!op) { /* lost on the way */
 		link->todo = t->latest;
 		return;
 	}
-	if (what == SCOUT__TELL_RESET)
+	if (what == SCOUT__BROADCAST_RESET)
 		reset_reply(c, index, op);
 	else
 		clear_reply(c, index, op);
