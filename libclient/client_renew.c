@@ -29,9 +29,9 @@
 #define RENEWALS_PER_S 256u
 #define RENEWALS_BURST 32u
 
-/* Whether one more may be asked for now. */
-static bool
-has_turn(struct scout_client *client, uint64_t now_us)
+/* The time that has passed allows more renewals. */
+static void
+refill_turns(struct scout_client *client, uint64_t now_us)
 {
 	uint64_t more = (now_us - client->renew_refill_us) * RENEWALS_PER_S / 1000000u;
 
@@ -41,6 +41,12 @@ has_turn(struct scout_client *client, uint64_t now_us)
 					       ? client->renew_tokens + (uint32_t)more
 					       : RENEWALS_BURST;
 	}
+}
+
+/* Whether one more may be asked for now. */
+static bool
+has_turn(const struct scout_client *client)
+{
 	return client->renew_tokens > 0 && client->n_renewing < RENEWALS_BURST;
 }
 
@@ -108,7 +114,10 @@ scout__renew_look(struct scout_client *client, uint32_t i, const struct scout_lo
 	if (slot->renewing || now_us < since_us + (uint64_t)client->cfg.lookup_refresh_ms * 1000)
 		return;
 	/* After a restart of a server the caller starts over anyway. */
-	if (slot->epochs == atomic_load_explicit(&client->epochs, memory_order_relaxed) && has_turn(client, now_us))
+	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
+		return;
+	refill_turns(client, now_us);
+	if (has_turn(client))
 		ask_anew(client, i, q, now_us);
 }
 

@@ -71,9 +71,9 @@ tell_jobs_down(struct scout_worker *w)
 }
 
 /* No connection is in sight: the server is away, or refuses us, which jobs are told. */
-static void tell_jobs_hopeless(struct scout_worker *w) SCOUT_ON_COURIER;
+static void tell_jobs_unreachable(struct scout_worker *w) SCOUT_ON_COURIER;
 static void
-tell_jobs_hopeless(struct scout_worker *w)
+tell_jobs_unreachable(struct scout_worker *w)
 {
 	int error = scout__link_error(w->link);
 
@@ -105,8 +105,8 @@ on_flush(void *user, uint64_t now_us)
 	scout__transfer_collect(w);
 	tell_released(w);
 	tell_jobs_down(w);
-	if (!w->up && !scout__link_is_hopeful(w->link))
-		tell_jobs_hopeless(w);
+	if (!w->up && scout__link_is_unreachable(w->link))
+		tell_jobs_unreachable(w);
 	scout__worker_register_pump(w, now_us);
 	scout__worker_adopt(w);
 	scout__worker_clear_pump(w);

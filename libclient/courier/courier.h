@@ -117,11 +117,11 @@ const struct scout__courier_stats *scout__courier_stats(const struct scout__cour
 uint32_t scout__link_index(const struct scout__link *link) SCOUT_ON_COURIER;
 struct scout__link *scout__courier_link(struct scout__courier *courier, uint32_t index) SCOUT_ON_COURIER;
 bool scout__link_is_up(const struct scout__link *link) SCOUT_ON_COURIER;
-/* Whether an answer can still be hoped for: up, or within the connect timeout of the first connection. */
-bool scout__link_is_hopeful(const struct scout__link *link) SCOUT_ON_COURIER;
+/* Down, and the connect timeout of the first connection is over: no answer is to be expected. */
+bool scout__link_is_unreachable(const struct scout__link *link) SCOUT_ON_COURIER;
 /* Whether an operation could begin now: up, a credit left, and not too much waits to be written. */
 bool scout__link_has_room(const struct scout__link *link) SCOUT_ON_COURIER;
-/* Why it is not up, SCOUT_ERR_*; 0 while up or hopeful. */
+/* Why it is not up, SCOUT_ERR_*; 0 while it is not unreachable. */
 int scout__link_error(const struct scout__link *link) SCOUT_ON_COURIER;
 const char *scout__link_endpoint(const struct scout__link *link);
 uint64_t scout__link_epoch(const struct scout__link *link) SCOUT_ON_COURIER;

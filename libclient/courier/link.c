@@ -87,7 +87,7 @@ first_connect_due(struct scout__link *link, uint64_t now_us)
 
 	if (link->ever_up || link->told_down)
 		return UINT64_MAX;
-	if (!scout__patience_is_over(&link->first, limit_us, now_us, &next_us))
+	if (!scout__patience_look(&link->first, limit_us, now_us, &next_us))
 		return next_us;
 	scout__link_tell_down(link, SCOUT_ERR_UNREACHABLE, no_connection(link));
 	return UINT64_MAX;
@@ -110,7 +110,7 @@ tick_up(struct scout__link *link, uint64_t now_us)
 {
 	uint64_t next_us = scout__link_ping_due(link);
 
-	if (scout__link_has_overdue(link, now_us)) {
+	if (scout__link_find_overdue(link, now_us)) {
 		scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server has lost an operation");
 		return link->next_try_us;
 	}
@@ -121,8 +121,8 @@ tick_up(struct scout__link *link, uint64_t now_us)
 		link->silence = (struct scout__patience){.looked_us = now_us};
 		scout__link_send_own(link, SCOUT_OP_PING);
 	}
-	if (!scout__patience_is_over(&link->silence, link->n_in_flight > 0 ? SILENT_US : silent_after_us(link), now_us,
-				     &next_us))
+	if (!scout__patience_look(&link->silence, link->n_in_flight > 0 ? SILENT_US : silent_after_us(link), now_us,
+				  &next_us))
 		return next_us;
 	scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server is silent");
 	return link->next_try_us;

@@ -47,7 +47,7 @@ struct scout__patience {
 
 /* Look once more. True: @limit_us are over. Otherwise *ret_next_us is when to look again. */
 static inline bool
-scout__patience_is_over(struct scout__patience *p, uint64_t limit_us, uint64_t now_us, uint64_t *ret_next_us)
+scout__patience_look(struct scout__patience *p, uint64_t limit_us, uint64_t now_us, uint64_t *ret_next_us)
 {
 	uint64_t piece_us = limit_us / SCOUT__PATIENCE_PIECES + 1, gone_us, left_us;
 
@@ -214,8 +214,8 @@ void scout__link_ops_end(struct scout__link *link, int error) SCOUT_ON_COURIER;
 /* The slot that a reply belongs to, or SCOUT__LINK_NO_SLOT. */
 uint32_t scout__link_op_find(const struct scout__link *link, uint64_t corr) SCOUT_ON_COURIER;
 void scout__link_op_drop(struct scout__link *link, uint32_t slot) SCOUT_ON_COURIER;
-/* Whether an operation was not answered that should have been long ago. */
-bool scout__link_has_overdue(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
+/* Look for an operation that should have been answered long ago. True: there is one. */
+bool scout__link_find_overdue(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
 /* Send the frame that was collected, if any. */
 void scout__link_send(struct scout__link *link) SCOUT_ON_COURIER;
 /* HELLO or PING, at once. */

@@ -97,9 +97,9 @@ scout__link_ops_end(struct scout__link *link, int error)
 	}
 }
 
-/* Whether an operation was not answered that should have been long ago. Looks once in a while only: it is a rare thing. */
+/* It walks over all of them once in a while only: an operation without an answer is rare. */
 bool
-scout__link_has_overdue(struct scout__link *link, uint64_t now_us)
+scout__link_find_overdue(struct scout__link *link, uint64_t now_us)
 {
 	if (link->n_in_flight == 0 || now_us < link->next_scan_us)
 		return false;

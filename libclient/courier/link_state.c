@@ -30,15 +30,15 @@ scout__link_is_up(const struct scout__link *link)
 }
 
 bool
-scout__link_is_hopeful(const struct scout__link *link)
+scout__link_is_unreachable(const struct scout__link *link)
 {
-	return link->state == SCOUT__LINK_UP || !link->told_down;
+	return link->state != SCOUT__LINK_UP && link->told_down;
 }
 
 int
 scout__link_error(const struct scout__link *link)
 {
-	return scout__link_is_hopeful(link) ? 0 : link->error;
+	return scout__link_is_unreachable(link) ? link->error : 0;
 }
 
 const char *

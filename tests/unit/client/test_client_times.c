@@ -165,7 +165,7 @@ START_TEST(a_pause_of_our_own_is_no_silence)
 	uint64_t now_us = 1000000, next_us = 0;
 	unsigned looks = 0;
 
-	while (!scout__patience_is_over(&p, 300000, now_us, &next_us)) {
+	while (!scout__patience_look(&p, 300000, now_us, &next_us)) {
 		ck_assert_uint_gt(next_us, now_us);
 		now_us = next_us;
 		looks++;
@@ -175,14 +175,14 @@ START_TEST(a_pause_of_our_own_is_no_silence)
 	ck_assert_uint_ge(looks, 5);
 	p = (struct scout__patience){.looked_us = 1000000};
 	now_us = 1000000 + 60000000;
-	ck_assert(!scout__patience_is_over(&p, 300000, now_us, &next_us));
+	ck_assert(!scout__patience_look(&p, 300000, now_us, &next_us));
 	ck_assert_uint_le(next_us, now_us + 51000);
-	for (looks = 1; !scout__patience_is_over(&p, 300000, now_us, &next_us); looks++)
+	for (looks = 1; !scout__patience_look(&p, 300000, now_us, &next_us); looks++)
 		now_us = next_us + 10000000;
 	ck_assert_uint_ge(looks, 6);
 	/* An earlier clock than that of the last look is no time. */
 	p = (struct scout__patience){.looked_us = 1000000};
-	ck_assert(!scout__patience_is_over(&p, 300000, 900000, &next_us));
+	ck_assert(!scout__patience_look(&p, 300000, 900000, &next_us));
 	ck_assert_uint_eq(p.waited_us, 0);
 }
 END_TEST
