@@ -191,8 +191,8 @@ print_default(const struct cli_option *option, FILE *to)
 	}
 }
 
-void
-cli_help(const struct cli *cli, FILE *to)
+static void
+print_help(const struct cli *cli, FILE *to)
 {
 	const struct cli_option *option;
 	int written;
@@ -276,7 +276,7 @@ cli_parse(const struct cli *cli, int argc, char **argv, int *ret_status)
 	say_begin(cli->tool);
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--help") == 0) {
-			cli_help(cli, stdout);
+			print_help(cli, stdout);
 			*ret_status = 0;
 			return false;
 		}

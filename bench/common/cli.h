@@ -110,8 +110,6 @@ bool cli_parse(const struct cli *cli, int argc, char **argv, int *ret_status);
 /* Set one option from text. Returns 0, or -1 and a sentence in @err; the variable is unchanged then. */
 int cli_set(const struct cli_option *option, const char *text, char *err, size_t err_len);
 
-void cli_help(const struct cli *cli, FILE *to);
-
 /* "TOOL: sentence" on standard error; returns CLI_EXIT_USAGE. For checks that need more than one option. */
 __attribute__((format(printf, 2, 3))) int cli_usage_error(const struct cli *cli, const char *fmt, ...);
 

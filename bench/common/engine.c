@@ -258,45 +258,21 @@ engine_stats(const struct engine *engine)
 	return &engine->stats;
 }
 
-static struct scout_worker_stats
-stats_of(const struct engine_rank *rank)
-{
-	struct scout_worker_stats stats = {.size = sizeof(stats)};
-
-	(void)scout_worker_stats(rank->worker, &stats); /* zeroes stay where it fails */
-	return stats;
-}
-
 struct engine_job_times
-engine_retrieve_times(const struct engine *engine)
+engine_times(const struct engine *engine, int kind)
 {
 	struct engine_job_times times = {0};
+	bool stores = kind == SCOUT_JOB_STORE;
 
 	for (uint32_t r = 0; r < engine->cfg.kv_ranks; r++) {
-		struct scout_worker_stats stats = stats_of(&engine->ranks[r]);
+		struct scout_worker_stats stats = {.size = sizeof(stats)};
 
-		times.jobs += stats.retrieves_ok;
-		times.queued_us += stats.retrieve_queued_us;
-		times.server_us += stats.retrieve_server_us;
-		times.copy_us += stats.retrieve_copy_us;
-		times.bytes += stats.retrieved_bytes;
-	}
-	return times;
-}
-
-struct engine_job_times
-engine_store_times(const struct engine *engine)
-{
-	struct engine_job_times times = {0};
-
-	for (uint32_t r = 0; r < engine->cfg.kv_ranks; r++) {
-		struct scout_worker_stats stats = stats_of(&engine->ranks[r]);
-
-		times.jobs += stats.stores_ok;
-		times.queued_us += stats.store_queued_us;
-		times.server_us += stats.store_server_us;
-		times.copy_us += stats.store_copy_us;
-		times.bytes += stats.stored_bytes;
+		(void)scout_worker_stats(engine->ranks[r].worker, &stats); /* zeroes stay where it fails */
+		times.jobs += stores ? stats.stores_ok : stats.retrieves_ok;
+		times.queued_us += stores ? stats.store_queued_us : stats.retrieve_queued_us;
+		times.server_us += stores ? stats.store_server_us : stats.retrieve_server_us;
+		times.copy_us += stores ? stats.store_copy_us : stats.retrieve_copy_us;
+		times.bytes += stores ? stats.stored_bytes : stats.retrieved_bytes;
 	}
 	return times;
 }
@@ -324,12 +300,6 @@ engine_pages_return(struct engine *engine, size_t n, const int64_t *ids)
 		engine->free_pages[engine->n_free++] = ids[i];
 }
 
-uint64_t
-engine_pages_free(const struct engine *engine)
-{
-	return engine->n_free;
-}
-
 static struct kvmem_key
 key_of(const struct engine *engine, const uint8_t *hashes, size_t block)
 {
@@ -338,19 +308,11 @@ key_of(const struct engine *engine, const uint8_t *hashes, size_t block)
 }
 
 void
-engine_compute(struct engine *engine, const uint8_t *hashes, size_t n, const int64_t *ids)
+engine_compute(struct engine *engine, const uint8_t *hashes, size_t n, const int64_t *ids, const bool *flags)
 {
 	for (uint32_t r = 0; r < engine->cfg.kv_ranks; r++)
 		for (size_t i = 0; i < n * engine->chunk_blocks; i++)
-			kvmem_fill(&engine->ranks[r].mem, ids[i], key_of(engine, hashes, i));
-}
-
-void
-engine_compute_flagged(struct engine *engine, const uint8_t *hashes, size_t n, const int64_t *ids, const bool *flags)
-{
-	for (uint32_t r = 0; r < engine->cfg.kv_ranks; r++)
-		for (size_t i = 0; i < n * engine->chunk_blocks; i++)
-			if (flags[i])
+			if (!flags || flags[i])
 				kvmem_fill(&engine->ranks[r].mem, ids[i], key_of(engine, hashes, i));
 }
 

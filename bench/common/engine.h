@@ -83,8 +83,8 @@ struct engine_job_times {
 	uint64_t queued_us, server_us, copy_us;
 	uint64_t bytes;
 };
-struct engine_job_times engine_retrieve_times(const struct engine *engine);
-struct engine_job_times engine_store_times(const struct engine *engine);
+/* @kind: SCOUT_JOB_RETRIEVE or SCOUT_JOB_STORE. */
+struct engine_job_times engine_times(const struct engine *engine, int kind);
 uint32_t engine_chunk_blocks(const struct engine *engine);
 
 /* Bytes that one chunk occupies in the pool, over all KV ranks; 0 when the sizes make no sense. */
@@ -93,13 +93,12 @@ uint64_t engine_chunk_bytes(const struct engine_config *cfg);
 /* Take @n pages; false, and none taken, when there are fewer. The same ids are used by all KV ranks. */
 bool engine_pages_take(struct engine *engine, size_t n, int64_t *ret_ids);
 void engine_pages_return(struct engine *engine, size_t n, const int64_t *ids);
-uint64_t engine_pages_free(const struct engine *engine);
 
-/* "Compute" the KV of @n chunks into their pages: chunk i of @hashes lies in ids[i * chunk_blocks ...]. */
-void engine_compute(struct engine *engine, const uint8_t *hashes, size_t n, const int64_t *ids);
-/* The same for single blocks: those of the @n chunks that are flagged. */
-void engine_compute_flagged(struct engine *engine, const uint8_t *hashes, size_t n, const int64_t *ids,
-			    const bool *flags);
+/*
+ * "Compute" the KV of @n chunks into their pages: chunk i of @hashes lies in ids[i * chunk_blocks ...]. @flags: of each block whether to
+ * compute it; NULL: all.
+ */
+void engine_compute(struct engine *engine, const uint8_t *hashes, size_t n, const int64_t *ids, const bool *flags);
 
 /*
  * Start to load chunks [first, first + n) of the session into pages. The pages are first filled with the complement

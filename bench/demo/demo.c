@@ -229,8 +229,7 @@ loaded(struct demo *demo, struct demo_job *job)
 		while (!job->transfer.missing[first])
 			first++;
 		job->store_from = first / chunk_blocks;
-		engine_compute_flagged(demo->engine, job->request.hashes, job->hit.chunks, job->pages,
-				       job->transfer.missing);
+		engine_compute(demo->engine, job->request.hashes, job->hit.chunks, job->pages, job->transfer.missing);
 	}
 	if (job->transfer.status < 0 && job->transfer.status != SCOUT_ERR_MISSING)
 		demo->stats.transfer_errors++;
@@ -339,7 +338,7 @@ compute(struct demo *demo)
 		n = job->request.n_total - job->computed;
 		n = n < budget ? n : budget;
 		engine_compute(demo->engine, job->request.hashes + (size_t)job->computed * WORKLOAD_HASH_BYTES, n,
-			       job->pages + (size_t)job->computed * engine_chunk_blocks(demo->engine));
+			       job->pages + (size_t)job->computed * engine_chunk_blocks(demo->engine), NULL);
 		job->computed += n;
 		budget -= n;
 		if (job->computed == job->request.n_total)

@@ -29,14 +29,13 @@ set_real(json_t *object, const char *key, bool is_known, double value)
 }
 
 static json_t *
-metrics_json(const struct lat *lat, unsigned int mode)
+metrics_json(const struct lat *lat, unsigned int mode, json_t *(*to_json)(const struct scout__hist *hist))
 {
 	json_t *object = json_object();
 
 	for (unsigned int m = 0; m < LAT_N_METRICS; m++) {
 		if (lat_metrics(lat, mode) & 1u << m)
-			(void)json_object_set_new(object, lat_metric_names[m],
-						  json_hist(&lat->results[mode].metrics[m]));
+			(void)json_object_set_new(object, lat_metric_names[m], to_json(&lat->results[mode].metrics[m]));
 	}
 	return object;
 }
@@ -85,19 +84,6 @@ buckets_json(const struct scout__hist *hist)
 							      (json_int_t)hist->counts[i]));
 	}
 	return json_pack("{s:f, s:o}", "sum", hist->sum, "buckets", buckets);
-}
-
-static json_t *
-histograms_json(const struct lat *lat, unsigned int mode)
-{
-	json_t *object = json_object();
-
-	for (unsigned int m = 0; m < LAT_N_METRICS; m++) {
-		if (lat_metrics(lat, mode) & 1u << m)
-			(void)json_object_set_new(object, lat_metric_names[m],
-						  buckets_json(&lat->results[mode].metrics[m]));
-	}
-	return object;
 }
 
 /* The median of each round, null where nothing was measured: whoever divides must divide within a round. */
@@ -155,10 +141,10 @@ lat_write_json(struct lat *lat, const char *path)
 		if (!lat_is_chosen(lat->opt, mode))
 			continue;
 		name = lat_mode_names[mode];
-		rc |= set(modes, name, metrics_json(lat, mode));
+		rc |= set(modes, name, metrics_json(lat, mode, json_hist));
 		rc |= set(counts, name, counts_json(lat, mode));
 		rc |= set(scheduler, name, scheduler_json(lat, mode));
-		rc |= set(histograms, name, histograms_json(lat, mode));
+		rc |= set(histograms, name, metrics_json(lat, mode, buckets_json));
 		rc |= set(rounds, name, rounds_json(lat, mode));
 		if (lat->opt->compare)
 			rc |= set(ratios, name, ratios_json(lat, mode));

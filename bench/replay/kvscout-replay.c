@@ -195,7 +195,7 @@ store(struct replay *replay, const struct scout_hit *hit, const struct trace_req
 		int rc;
 
 		n = end - at < store_limit(replay) ? end - at : store_limit(replay);
-		engine_compute(replay->engine, hashes, n, replay->pages);
+		engine_compute(replay->engine, hashes, n, replay->pages, NULL);
 		rc = engine_store(replay->engine, &replay->transfer, hit->ticket, at, hashes, n, replay->pages);
 		if (rc == 0)
 			rc = engine_wait(replay->engine, &replay->transfer, TRANSFER_MS);
@@ -424,8 +424,8 @@ print_times(const char *what, const struct engine_job_times *times)
 static json_t *
 result_json(const struct replay *replay)
 {
-	const struct engine_job_times retrieves = engine_retrieve_times(replay->engine);
-	const struct engine_job_times stores = engine_store_times(replay->engine);
+	const struct engine_job_times retrieves = engine_times(replay->engine, SCOUT_JOB_RETRIEVE);
+	const struct engine_job_times stores = engine_times(replay->engine, SCOUT_JOB_STORE);
 	const struct engine_stats *stats = engine_stats(replay->engine);
 	const struct replay_options *opt = replay->opt;
 	json_t *config = json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:s?, s:b}", "trace", opt->trace, "eviction",
@@ -451,8 +451,8 @@ static void
 print_text(const struct replay *replay)
 {
 	const struct engine_stats *stats = engine_stats(replay->engine);
-	const struct engine_job_times retrieves = engine_retrieve_times(replay->engine);
-	const struct engine_job_times stores = engine_store_times(replay->engine);
+	const struct engine_job_times retrieves = engine_times(replay->engine, SCOUT_JOB_RETRIEVE);
+	const struct engine_job_times stores = engine_times(replay->engine, SCOUT_JOB_STORE);
 	const char *why;
 
 	if (json_env_is_slow_build(&why))
