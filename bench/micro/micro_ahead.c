@@ -26,54 +26,20 @@
 #include "cli.h"
 #include "clock.h"
 #include "hist.h"
+#include "micro_peer.h"
 #include "say.h"
 
-#define HASH_BYTES 32u
-#define CHUNK_TOKENS 256u
 #define MAX_LIVE 1024u
-#define ID_BYTES 40
 #define STEP_NS 2000000
 
 struct micro_ahead {
 	uint64_t live, fresh, chunks, rounds, ahead_us, wait_us, spin_us;
 	bool busy;
-	uint8_t *hashes;
-	char (*ids)[ID_BYTES];
-	struct scout_lookup *lookups;
-	uint64_t next_id;
+	struct micro_questions q;
 	struct scout_client *client;
 	uint64_t asked, answered;
 	struct scout__hist took;
 };
-
-static void
-make_questions(struct micro_ahead *b)
-{
-	uint64_t bytes = b->chunks * HASH_BYTES;
-
-	b->hashes = malloc(b->live * bytes);
-	b->ids = calloc(b->live, sizeof(*b->ids));
-	b->lookups = calloc(b->live, sizeof(*b->lookups));
-	if (!b->hashes || !b->ids || !b->lookups)
-		die("start: out of memory");
-	for (uint64_t i = 0; i < b->live * bytes; i++)
-		b->hashes[i] = (uint8_t)((i * UINT64_C(0x9e3779b97f4a7c15)) >> 56);
-	for (uint64_t i = 0; i < b->live; i++)
-		b->lookups[i] = (struct scout_lookup){
-			.id = b->ids[i],
-			.hashes = b->hashes + i * bytes,
-			.hash_len = HASH_BYTES,
-			.n = b->chunks,
-			.prompt_tokens = b->chunks * CHUNK_TOKENS + 1,
-		};
-}
-
-/* Request @i is a new one from now on. */
-static void
-renew_question(struct micro_ahead *b, uint64_t i)
-{
-	(void)snprintf(b->ids[i], ID_BYTES, "cmpl-7f3a1c52-40d8-4be1-%012" PRIx64, b->next_id++);
-}
 
 /* The rest of a step: others have the processor. */
 static void
@@ -115,8 +81,8 @@ finish(struct micro_ahead *b, uint64_t n)
 	struct scout_hit hit;
 
 	for (uint64_t i = 0; i < n; i++) {
-		(void)!scout_wait_lookup(b->client, &b->lookups[i], &hit);
-		(void)scout_finish(b->client, b->ids[i]);
+		(void)!scout_wait_lookup(b->client, &b->q.lookups[i], &hit);
+		(void)scout_finish(b->client, b->q.ids[i]);
 	}
 	rest();
 }
@@ -127,12 +93,11 @@ step_of_all(struct micro_ahead *b, bool ahead, bool waits)
 	struct scout_hit hit;
 	uint64_t start_ns;
 
-	for (uint64_t i = 0; i < b->live; i++)
-		renew_question(b, i);
+	micro_questions_rename(&b->q);
 	if (ahead) {
 		scout_step_begin(b->client);
 		for (uint64_t i = 0; i < b->live; i++)
-			if (scout_lookup_ahead(b->client, &b->lookups[i]) != 0)
+			if (scout_lookup_ahead(b->client, &b->q.lookups[i]) != 0)
 				die("ahead: refused");
 		scout_step_end(b->client);
 		work(b);
@@ -141,13 +106,13 @@ step_of_all(struct micro_ahead *b, bool ahead, bool waits)
 	start_ns = scout__now_ns();
 	if (waits) {
 		for (uint64_t i = 0; i < b->live; i++)
-			(void)!scout_try_lookup(b->client, &b->lookups[i], &hit);
+			(void)!scout_try_lookup(b->client, &b->q.lookups[i], &hit);
 		start_ns = scout__now_ns();
 		(void)scout_step_wait(b->client, (uint32_t)b->wait_us);
 		scout__hist_add(&b->took, scout__now_ns() - start_ns);
 	}
 	for (uint64_t i = 0; i < b->live; i++)
-		count(b, scout_try_lookup(b->client, &b->lookups[i], &hit));
+		count(b, scout_try_lookup(b->client, &b->q.lookups[i], &hit));
 	scout_step_end(b->client);
 	finish(b, b->live);
 }
@@ -159,18 +124,17 @@ step_of_few(struct micro_ahead *b)
 	uint64_t old = b->live - b->fresh, start_ns;
 	struct scout_hit hit;
 
-	for (uint64_t i = 0; i < b->live; i++)
-		renew_question(b, i);
+	micro_questions_rename(&b->q);
 	for (uint64_t i = 0; i < old; i++)
-		if (scout_wait_lookup(b->client, &b->lookups[i], &hit) != 0)
+		if (scout_wait_lookup(b->client, &b->q.lookups[i], &hit) != 0)
 			die("lookup: not answered");
 	rest();
 	scout_step_begin(b->client);
 	start_ns = scout__now_ns();
 	for (uint64_t i = 0; i < old; i++)
-		(void)!scout_lookup(b->client, &b->lookups[i], &hit);
+		(void)!scout_lookup(b->client, &b->q.lookups[i], &hit);
 	for (uint64_t i = old; i < b->live; i++)
-		count(b, scout_lookup(b->client, &b->lookups[i], &hit));
+		count(b, scout_lookup(b->client, &b->q.lookups[i], &hit));
 	scout__hist_add(&b->took, scout__now_ns() - start_ns);
 	scout_step_end(b->client);
 	finish(b, b->live);
@@ -223,33 +187,27 @@ main(int argc, char **argv)
 	struct scout_server_config server_cfg;
 	struct scout_client_config cfg;
 	struct scout_server *server;
-	char err[256] = "";
 	int status;
 
 	if (!cli_parse(&cli, argc, argv, &status))
 		return status;
 	if (b.fresh > b.live)
 		b.fresh = b.live;
-	make_questions(&b);
+	micro_questions_init(&b.q, b.live, b.chunks);
 	scout_server_config_init(&server_cfg);
 	server_cfg.l1_bytes = UINT64_C(16) << 20;
-	if (scout_server_start(&server_cfg, &server, err, sizeof(err)) != 0)
-		die("server: %s", err);
+	server = micro_start_server(&server_cfg);
 	scout_client_config_init(&cfg);
 	cfg.endpoint = scout_server_endpoint(server);
 	cfg.step_wait_us = (uint32_t)b.wait_us;
 	cfg.spin_us = (uint32_t)b.spin_us;
-	if (scout_client_new(&cfg, &b.client, err, sizeof(err)) != 0 ||
-	    scout_client_wait_ready(b.client, 10000, err, sizeof(err)) != 0)
-		die("client: %s", err);
+	b.client = micro_start_client(&cfg);
 	measure(&b, "plain", 0);
 	measure(&b, "ahead", 1);
 	measure(&b, "step wait", 2);
 	measure(&b, "few new", 3);
 	scout_client_free(b.client);
 	scout_server_stop(server);
-	free(b.hashes);
-	free(b.ids);
-	free(b.lookups);
+	micro_questions_fini(&b.q);
 	return EXIT_SUCCESS;
 }

@@ -30,12 +30,10 @@
 #include "cli.h"
 #include "clock.h"
 #include "hist.h"
+#include "micro_peer.h"
 #include "say.h"
 
-#define HASH_BYTES 32u
-#define CHUNK_TOKENS 256u
 #define MAX_LIVE 65536u
-#define ID_BYTES 40
 #define LINE_BYTES 64u
 #define FLUSH_BYTES (UINT64_C(64) << 20)
 #define HOLD_US 10000000u
@@ -44,11 +42,8 @@
 struct micro_client {
 	uint64_t live, chunks, rounds;
 	bool pin;
-	uint8_t *hashes; /* live * chunks */
-	char (*ids)[ID_BYTES];
-	struct scout_lookup *lookups;
+	struct micro_questions q;
 	uint64_t *stamps; /* live + 1 */
-	uint64_t next_id;
 	volatile uint64_t sink;
 };
 
@@ -82,43 +77,12 @@ measure_clock(void)
 /* ---- the question ---- */
 
 static void
-make_questions(struct micro_client *b)
-{
-	uint64_t bytes = b->chunks * HASH_BYTES;
-
-	b->hashes = aligned_alloc(LINE_BYTES, b->live * bytes);
-	b->ids = calloc(b->live, sizeof(*b->ids));
-	b->lookups = calloc(b->live, sizeof(*b->lookups));
-	b->stamps = calloc(b->live + 1, sizeof(*b->stamps));
-	if (!b->hashes || !b->ids || !b->lookups || !b->stamps)
-		die("start: out of memory");
-	for (uint64_t i = 0; i < b->live * bytes; i++)
-		b->hashes[i] = (uint8_t)((i * UINT64_C(0x9e3779b97f4a7c15)) >> 56);
-	for (uint64_t i = 0; i < b->live; i++)
-		b->lookups[i] = (struct scout_lookup){
-			.id = b->ids[i],
-			.hashes = b->hashes + i * bytes,
-			.hash_len = HASH_BYTES,
-			.n = b->chunks,
-			.prompt_tokens = b->chunks * CHUNK_TOKENS + 1,
-		};
-}
-
-/* New ids, as engines make them: as long as a UUID. */
-static void
-name_questions(struct micro_client *b)
-{
-	for (uint64_t i = 0; i < b->live; i++)
-		(void)snprintf(b->ids[i], ID_BYTES, "cmpl-7f3a1c52-40d8-4be1-%012" PRIx64, b->next_id++);
-}
-
-static void
 warm(struct micro_client *b, const struct scout_lookup *q)
 {
 	const uint8_t *p = q->hashes;
 	uint64_t sum = 0;
 
-	for (uint64_t i = 0; i < b->chunks * HASH_BYTES; i += LINE_BYTES)
+	for (uint64_t i = 0; i < b->chunks * MICRO_HASH_BYTES; i += LINE_BYTES)
 		sum += p[i];
 	b->sink = sum;
 }
@@ -129,7 +93,7 @@ chill(struct micro_client *b, const struct scout_lookup *q)
 #if defined(__x86_64__)
 	const uint8_t *p = q->hashes;
 
-	for (uint64_t i = 0; i < b->chunks * HASH_BYTES; i += LINE_BYTES)
+	for (uint64_t i = 0; i < b->chunks * MICRO_HASH_BYTES; i += LINE_BYTES)
 		_mm_clflush(p + i);
 	_mm_mfence();
 #else
@@ -170,33 +134,24 @@ static struct scout_server *
 start_server(uint32_t delay_us)
 {
 	struct scout_server_config cfg;
-	struct scout_server *server;
-	char err[256] = "";
 
 	scout_server_config_init(&cfg);
 	cfg.l1_bytes = UINT64_C(16) << 20;
 	cfg.reply_delay_us = delay_us;
-	if (scout_server_start(&cfg, &server, err, sizeof(err)) != 0)
-		die("server: %s", err);
-	return server;
+	return micro_start_server(&cfg);
 }
 
 static struct scout_client *
 start_client(const struct scout_server *server, uint32_t spin_us)
 {
 	struct scout_client_config cfg;
-	struct scout_client *client;
-	char err[256] = "";
 
 	scout_client_config_init(&cfg);
 	cfg.endpoint = scout_server_endpoint(server);
 	cfg.lookup_timeout_ms = HOLD_US / 1000 * 6;
 	cfg.max_lookups = 2 * MAX_LIVE;
 	cfg.spin_us = spin_us;
-	if (scout_client_new(&cfg, &client, err, sizeof(err)) != 0 ||
-	    scout_client_wait_ready(client, 10000, err, sizeof(err)) != 0)
-		die("client: %s", err);
-	return client;
+	return micro_start_client(&cfg);
 }
 
 static void
@@ -204,7 +159,7 @@ finish_all(struct micro_client *b, struct scout_client *client)
 {
 	scout_step_begin(client);
 	for (uint64_t i = 0; i < b->live; i++)
-		(void)scout_finish(client, b->ids[i]);
+		(void)scout_finish(client, b->q.ids[i]);
 	scout_step_end(client);
 }
 
@@ -217,7 +172,7 @@ ask_all(struct micro_client *b, struct scout_client *client)
 
 	b->stamps[0] = scout__now_ns();
 	for (uint64_t i = 0; i < b->live; i++) {
-		if (scout_try_lookup(client, &b->lookups[i], &hit) != SCOUT_NOT_YET)
+		if (scout_try_lookup(client, &b->q.lookups[i], &hit) != SCOUT_NOT_YET)
 			die("pending: answered too early");
 		b->stamps[i + 1] = scout__now_ns();
 	}
@@ -241,7 +196,7 @@ measure_pending(struct micro_client *b, uint64_t clock_p50)
 	uint64_t start_ns;
 
 	run_on(b, 0);
-	name_questions(b);
+	micro_questions_rename(&b->q);
 	scout_step_begin(client);
 	ask_all(b, client);
 	scout_step_end(client);
@@ -256,7 +211,7 @@ measure_pending(struct micro_client *b, uint64_t clock_p50)
 	start_ns = scout__now_ns();
 	for (uint64_t round = 0; round < b->rounds; round++)
 		for (uint64_t i = 0; i < b->live; i++)
-			b->sink += (uint64_t)scout_try_lookup(client, &b->lookups[i], &hit);
+			b->sink += (uint64_t)scout_try_lookup(client, &b->q.lookups[i], &hit);
 	say("%-24s %.1f ns a call\n", "pending, no clock",
 	    (double)(scout__now_ns() - start_ns) / (double)(b->rounds * b->live));
 
@@ -286,23 +241,23 @@ submit_all(struct micro_client *b, struct scout_client *client, struct scout__hi
 	struct scout_hit hit;
 	uint64_t start_ns;
 
-	name_questions(b);
+	micro_questions_rename(&b->q);
 	if (source == SLEEP)
 		nap();
 	scout_step_begin(client);
 	for (uint64_t i = 0; i < b->live; i++) {
 		if (source == HOT)
-			warm(b, &b->lookups[i]);
+			warm(b, &b->q.lookups[i]);
 		else if (source == COLD)
-			chill(b, &b->lookups[i]);
+			chill(b, &b->q.lookups[i]);
 		start_ns = scout__now_ns();
-		if (scout_try_lookup(client, &b->lookups[i], &hit) != SCOUT_NOT_YET)
+		if (scout_try_lookup(client, &b->q.lookups[i], &hit) != SCOUT_NOT_YET)
 			die("submit: refused");
 		scout__hist_add(hist, scout__now_ns() - start_ns);
 	}
 	scout_step_end(client);
 	for (uint64_t i = 0; i < b->live; i++)
-		if (scout_wait_lookup(client, &b->lookups[i], &hit) != 0 || hit.reason != SCOUT_REASON_MISS)
+		if (scout_wait_lookup(client, &b->q.lookups[i], &hit) != 0 || hit.reason != SCOUT_REASON_MISS)
 			die("submit: not answered");
 	finish_all(b, client);
 }
@@ -349,13 +304,14 @@ main(int argc, char **argv)
 
 	if (!cli_parse(&cli, argc, argv, &status))
 		return status;
-	make_questions(&b);
+	micro_questions_init(&b.q, b.live, b.chunks);
+	b.stamps = calloc(b.live + 1, sizeof(*b.stamps));
+	if (!b.stamps)
+		die("out of memory");
 	clock_p50 = measure_clock();
 	measure_pending(&b, clock_p50);
 	measure_submit(&b, clock_p50);
-	free(b.hashes);
-	free(b.ids);
-	free(b.lookups);
+	micro_questions_fini(&b.q);
 	free(b.stamps);
 	return EXIT_SUCCESS;
 }

@@ -26,13 +26,12 @@
 #include "cli.h"
 #include "client_internal.h"
 #include "clock.h"
+#include "micro_peer.h"
 #include "msg.h"
 #include "say.h"
 #include "timer_floor.h"
 
-#define HASH_BYTES 32
 #define CHUNKS 4u
-#define CHUNK_TOKENS 256u
 #define MAX_LIVE 1024u
 #define MAX_SAMPLES 1000000u
 
@@ -113,30 +112,24 @@ static struct scout_client *
 open_client(const char *endpoint, uint32_t timeout_ms)
 {
 	struct scout_client_config cfg;
-	struct scout_client *client;
-	char err[256] = "";
 
 	scout_client_config_init(&cfg);
 	cfg.endpoint = endpoint;
 	cfg.lookup_timeout_ms = timeout_ms;
 	cfg.max_lookups = MAX_LIVE;
-	if (scout_client_new(&cfg, &client, err, sizeof(err)) != 0 ||
-	    scout_client_wait_ready(client, 10000, err, sizeof(err)) != 0)
-		die("client: %s", err);
-	scout_client_config_fini(&cfg);
-	return client;
+	return micro_start_client(&cfg);
 }
 
-static uint8_t hashes[CHUNKS * HASH_BYTES];
+static uint8_t hashes[CHUNKS * MICRO_HASH_BYTES];
 
 static struct scout_lookup
 question(const char *id)
 {
 	return (struct scout_lookup){.id = id,
 				     .hashes = hashes,
-				     .hash_len = HASH_BYTES,
+				     .hash_len = MICRO_HASH_BYTES,
 				     .n = CHUNKS,
-				     .prompt_tokens = CHUNKS * CHUNK_TOKENS + 1};
+				     .prompt_tokens = CHUNKS * MICRO_CHUNK_TOKENS + 1};
 }
 
 static int
@@ -303,7 +296,7 @@ frame_of(struct scout__writer *w, uint8_t opcode, uint64_t corr, uint64_t epoch,
 	if (opcode == SCOUT_OP_HELLO)
 		scout__put_hello(w, hello);
 	else if (opcode == SCOUT_OP_LOOKUP)
-		scout__put_lookup(w, &lookup, HASH_BYTES);
+		scout__put_lookup(w, &lookup, MICRO_HASH_BYTES);
 	else
 		scout__put_one_u64(w, corr - 1); /* the ticket of the lookup before it */
 	scout__op_end(w, at);
@@ -328,8 +321,8 @@ static void
 round_trips(size_t n)
 {
 	struct scout__hello hello = {.role = SCOUT_ROLE_CLIENT,
-				     .hash_bytes = HASH_BYTES,
-				     .chunk_tokens = CHUNK_TOKENS,
+				     .hash_bytes = MICRO_HASH_BYTES,
+				     .chunk_tokens = MICRO_CHUNK_TOKENS,
 				     .rank_count = 1,
 				     .kv_ranks = 1,
 				     .readers = 1,
@@ -342,7 +335,7 @@ round_trips(size_t n)
 	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
 	void *zmq = zmq_ctx_new(), *dealer = zmq_socket(zmq, ZMQ_DEALER);
 	int64_t *polled = calloc(n, sizeof(*polled)), *bare = calloc(n, sizeof(*bare));
-	char endpoint[64], err[256] = "", id[32];
+	char endpoint[64], id[32];
 	const size_t mid = n / 2;
 	int zero = 0, ms = 10000;
 	uint64_t epoch;
@@ -353,8 +346,7 @@ round_trips(size_t n)
 	scout_server_config_init(&cfg);
 	cfg.listen = endpoint;
 	cfg.l1_bytes = 64 << 20;
-	if (scout_server_start(&cfg, &server, err, sizeof(err)) != 0)
-		die("server: %s", err);
+	server = micro_start_server(&cfg);
 	client = open_client(endpoint, 5000);
 	(void)zmq_setsockopt(dealer, ZMQ_LINGER, &zero, sizeof(zero));
 	(void)zmq_setsockopt(dealer, ZMQ_RCVTIMEO, &ms, sizeof(ms));
