@@ -23,19 +23,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include <zmq.h>
 
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
-#include "channel.h"
 #include "cli.h"
 #include "clock.h"
 #include "hist.h"
+#include "micro_link.h"
+#include "micro_peer.h"
 #include "mix.h"
 #include "msg.h"
 #include "say.h"
@@ -64,16 +60,11 @@ struct micro_server {
 	uint8_t *hashes;
 	struct scout_server *server;
 	int loop_tid, io_tid;
-	void *zmq, *dealer;
-	int lease_fd;
-	struct scout__channel channel; /* open: frames travel through it */
+	struct micro_link link;
 	bool use_socket;
-	uint8_t *in; /* the frame that arrives through it, out_cap bytes */
-	uint32_t in_len;
-	size_t in_filled;
 	uint8_t *out;
 	size_t out_cap;
-	uint64_t epoch, corr, random;
+	uint64_t random;
 	struct micro_batch batches[FRAMES_MAX];
 	uint32_t free_batches[FRAMES_MAX], n_free;
 	uint64_t *ended; /* tickets to be finished with the next frame */
@@ -98,14 +89,12 @@ static void
 start_server(struct micro_server *b)
 {
 	struct scout_server_config cfg;
-	char err[256] = "";
 
 	scout_server_config_init(&cfg);
 	cfg.l1_bytes = b->stored * L1_CHUNK_BYTES + SPARE_BYTES;
 	cfg.max_promised = cfg.l1_bytes;
 	cfg.eviction = "lru";
-	if (scout_server_start(&cfg, &b->server, err, sizeof(err)) != 0)
-		die("server: %s", err);
+	b->server = micro_start_server(&cfg);
 }
 
 /* The worker's are gone, and the sender's are not there yet. */
@@ -183,124 +172,6 @@ make_hashes(struct micro_server *b)
 /* ---- the wire ---- */
 
 static void
-send_frame(struct micro_server *b, struct scout__writer *w, uint32_t n_ops)
-{
-	scout__frame_end(w, n_ops, b->epoch, scout__now_us());
-	if (w->bad)
-		die("frame: too large");
-	if (scout__channel_is_open(&b->channel)) {
-		if (scout__channel_send(&b->channel, w->buf, w->len) != 0)
-			die("send: the channel broke");
-	} else if (zmq_send(b->dealer, w->buf, w->len, 0) < 0) {
-		die("send: %s", zmq_strerror(zmq_errno()));
-	}
-}
-
-/* One lease message; the descriptors that came with it. */
-static struct scout__lease_msg
-hear_lease(const struct micro_server *b, int fds[SCOUT__CHANNEL_FDS])
-{
-	union {
-		char bytes[CMSG_SPACE(sizeof(int) * SCOUT__CHANNEL_FDS)];
-		struct cmsghdr align;
-	} control;
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct iovec part = {.iov_base = buf, .iov_len = sizeof(buf)};
-	struct msghdr msg = {.msg_iov = &part,
-			     .msg_iovlen = 1,
-			     .msg_control = control.bytes,
-			     .msg_controllen = sizeof(control.bytes)};
-	struct scout__lease_msg m;
-	ssize_t len = recvmsg(b->lease_fd, &msg, MSG_CMSG_CLOEXEC);
-
-	if (len <= 0 || !scout__get_lease(buf, (size_t)len, &m))
-		die("lease: no answer");
-	if (m.type == SCOUT_LEASE_CHANNEL && CMSG_FIRSTHDR(&msg) &&
-	    CMSG_FIRSTHDR(&msg)->cmsg_len == CMSG_LEN(sizeof(int) * SCOUT__CHANNEL_FDS))
-		memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int) * SCOUT__CHANNEL_FDS);
-	return m;
-}
-
-static void
-say_lease(const struct micro_server *b, uint16_t type, uint64_t word)
-{
-	const struct scout__lease_msg m = {.type = type, .word = word};
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	size_t len = scout__put_lease(buf, &m);
-
-	if (send(b->lease_fd, buf, len, MSG_NOSIGNAL) != (ssize_t)len)
-		die("lease: it is closed");
-}
-
-static void
-open_channel(struct micro_server *b, const struct scout__str *path, uint64_t token)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int fds[SCOUT__CHANNEL_FDS] = {-1, -1, -1};
-	struct scout__lease_msg m;
-
-	if (path->len == 0 || path->len >= sizeof(address.sun_path))
-		die("lease: the server has none");
-	memcpy(address.sun_path, path->p, path->len);
-	b->lease_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (b->lease_fd < 0 || connect(b->lease_fd, (struct sockaddr *)&address, sizeof(address)) != 0)
-		die("lease: cannot connect");
-	say_lease(b, SCOUT_LEASE_HELLO, token);
-	if (hear_lease(b, fds).type != SCOUT_LEASE_OK)
-		die("lease: refused");
-	say_lease(b, SCOUT_LEASE_ASK_CHANNEL, 0);
-	m = hear_lease(b, fds);
-	if (fds[0] < 0 || scout__channel_attach(&b->channel, fds, m.request_bytes, m.reply_bytes) != 0)
-		die("channel: none to be had");
-}
-
-static void
-connect_to_server(struct micro_server *b)
-{
-	struct scout__hello hello = {.role = SCOUT_ROLE_CLIENT,
-				     .hash_bytes = HASH_BYTES,
-				     .chunk_tokens = CHUNK_TOKENS,
-				     .rank_count = 1,
-				     .kv_ranks = 1,
-				     .readers = 1,
-				     .heartbeat_ms = 60000,
-				     .token = mix64(4711),
-				     .name_space = {"default", 7}};
-	struct scout__writer w = {.buf = b->out, .cap = b->out_cap};
-	const int zero = 0, timeout_ms = TIMEOUT_MS;
-	struct scout__hello_reply reply;
-	struct scout__reader ops;
-	struct scout__frame frame;
-	struct scout__op op;
-	const char *field;
-	uint8_t in[1024];
-	size_t at;
-	int len;
-
-	b->zmq = zmq_ctx_new();
-	b->dealer = zmq_socket(b->zmq, ZMQ_DEALER);
-	(void)zmq_setsockopt(b->dealer, ZMQ_LINGER, &zero, sizeof(zero));
-	(void)zmq_setsockopt(b->dealer, ZMQ_SNDTIMEO, &timeout_ms, sizeof(timeout_ms));
-	if (zmq_connect(b->dealer, scout_server_endpoint(b->server)) != 0)
-		die("connect: %s", zmq_strerror(zmq_errno()));
-	scout__frame_begin(&w);
-	at = scout__op_begin(&w, SCOUT_OP_HELLO, SCOUT_KIND_REQUEST, 0, ++b->corr, 0);
-	scout__put_hello(&w, &hello);
-	scout__op_end(&w, at);
-	send_frame(b, &w, 1);
-	(void)zmq_setsockopt(b->dealer, ZMQ_RCVTIMEO, &timeout_ms, sizeof(timeout_ms));
-	len = zmq_recv(b->dealer, in, sizeof(in), 0);
-	if (len <= 0 || scout__frame_check(in, (size_t)len, false, &frame) != SCOUT_WIRE_OK)
-		die("HELLO: no answer");
-	b->epoch = frame.epoch;
-	ops = scout__frame_ops(in, (size_t)len);
-	if (!scout__frame_next(&ops, &op) || scout__get_hello_reply(&op, &reply, &field) != SCOUT_WIRE_OK)
-		die("HELLO: refused");
-	if (!b->use_socket)
-		open_channel(b, &reply.lease_path, hello.token);
-}
-
-static void
 put_lookup(struct micro_server *b, struct scout__writer *w, uint32_t batch, uint32_t op)
 {
 	uint64_t prompt = mix_next(&b->random) % b->n_prompts;
@@ -316,25 +187,35 @@ put_lookup(struct micro_server *b, struct scout__writer *w, uint32_t batch, uint
 	b->batches[batch].tickets[op] = m.ticket;
 }
 
+/* Returns how many operations that is. */
+static uint32_t
+put_finishes(struct micro_server *b, struct scout__writer *w)
+{
+	uint32_t n = b->n_ended;
+
+	while (b->n_ended) {
+		size_t at = scout__op_begin(w, SCOUT_OP_FINISH, SCOUT_KIND_REQUEST, 0, UINT64_MAX, 0);
+
+		scout__put_one_u64(w, b->ended[--b->n_ended]);
+		scout__op_end(w, at);
+	}
+	return n;
+}
+
 /* One frame: the lookups of a batch, and the end of what was answered. */
 static void
 send_batch(struct micro_server *b, uint64_t due_ns)
 {
 	struct scout__writer w = {.buf = b->out, .cap = b->out_cap};
-	uint32_t batch = b->free_batches[--b->n_free], n_ops = b->n_ended;
+	uint32_t batch = b->free_batches[--b->n_free], n_ops;
 
 	scout__frame_begin(&w);
-	while (b->n_ended) {
-		size_t at = scout__op_begin(&w, SCOUT_OP_FINISH, SCOUT_KIND_REQUEST, 0, UINT64_MAX, 0);
-
-		scout__put_one_u64(&w, b->ended[--b->n_ended]);
-		scout__op_end(&w, at);
-	}
+	n_ops = put_finishes(b, &w);
 	b->batches[batch].due_ns = due_ns;
 	b->batches[batch].left = (uint32_t)b->ops;
 	for (uint32_t op = 0; op < b->ops; op++)
 		put_lookup(b, &w, batch, op);
-	send_frame(b, &w, n_ops + (uint32_t)b->ops);
+	micro_link_send(&b->link, &w, n_ops + (uint32_t)b->ops);
 }
 
 static void
@@ -361,8 +242,9 @@ take_answer(struct micro_server *b, const struct scout__op *op, uint64_t now_ns)
 }
 
 static void
-take_frame(struct micro_server *b, const void *data, size_t len)
+take_frame(void *user, const void *data, size_t len)
 {
+	struct micro_server *b = user;
 	uint64_t now_ns = scout__now_ns();
 	struct scout__frame frame;
 	struct scout__reader ops;
@@ -376,101 +258,6 @@ take_frame(struct micro_server *b, const void *data, size_t len)
 }
 
 static void
-receive_socket(struct micro_server *b, bool wait)
-{
-	zmq_msg_t msg;
-
-	(void)zmq_msg_init(&msg);
-	while (zmq_msg_recv(&msg, b->dealer, wait ? 0 : ZMQ_DONTWAIT) >= 0) {
-		take_frame(b, zmq_msg_data(&msg), zmq_msg_size(&msg));
-		wait = false;
-	}
-	if (wait)
-		die("answer: %s", zmq_strerror(zmq_errno()));
-	(void)zmq_msg_close(&msg);
-}
-
-/* Until @fd is readable. False: not within @timeout. */
-static bool
-sleep_on(int fd, const struct timespec *timeout)
-{
-	struct pollfd pfd = {.fd = fd, .events = POLLIN};
-
-	return ppoll(&pfd, 1, timeout, NULL) > 0;
-}
-
-/* Until the server rings, if it has nothing for us now. */
-static bool
-sleep_on_channel(struct micro_server *b, const struct timespec *timeout)
-{
-	bool rang = true;
-
-	if (scout__channel_sleep(&b->channel)) {
-		rang = sleep_on(b->channel.bell_fd, timeout);
-		if (rang && !scout__channel_hear(&b->channel))
-			die("bell: the server has closed the channel");
-		scout__channel_wake(&b->channel);
-	}
-	return rang;
-}
-
-static void
-receive_channel(struct micro_server *b, bool wait)
-{
-	const struct timespec timeout = {.tv_sec = TIMEOUT_MS / 1000};
-
-	while (!b->channel.broken) {
-		scout__channel_push(&b->channel);
-		if (b->in_len == 0) {
-			b->in_len = scout__channel_begin(&b->channel);
-			b->in_filled = 0;
-			if (b->in_len > b->out_cap)
-				die("answer: too long");
-		}
-		if (b->in_len)
-			b->in_filled +=
-				scout__channel_read(&b->channel, b->in + b->in_filled, b->in_len - b->in_filled);
-		if (b->in_len && b->in_filled == b->in_len) {
-			take_frame(b, b->in, b->in_len);
-			b->in_len = 0;
-			wait = false;
-		} else if (!wait) {
-			return;
-		} else if (!sleep_on_channel(b, &timeout)) {
-			die("answer: none came");
-		}
-	}
-	die("answer: the channel broke");
-}
-
-/* What has come. Waits for the first of it when @wait. */
-static void
-receive(struct micro_server *b, bool wait)
-{
-	if (scout__channel_is_open(&b->channel))
-		receive_channel(b, wait);
-	else
-		receive_socket(b, wait);
-}
-
-/* Until there is something to read, or @until_ns. All was read just before: the descriptor tells of what came since. */
-static void
-sleep_until(struct micro_server *b, double until_ns)
-{
-	double left_ns = until_ns - (double)scout__now_ns();
-	struct timespec timeout = {.tv_nsec = left_ns > 1e8 ? 100000000 : (long)left_ns};
-	size_t len = sizeof(int);
-	int fd;
-
-	if (left_ns <= 0)
-		return;
-	if (scout__channel_is_open(&b->channel))
-		(void)sleep_on_channel(b, &timeout);
-	else if (zmq_getsockopt(b->dealer, ZMQ_FD, &fd, &len) == 0)
-		(void)sleep_on(fd, &timeout);
-}
-
-static void
 drain(struct micro_server *b)
 {
 	struct scout__writer w = {.buf = b->out, .cap = b->out_cap};
@@ -478,20 +265,14 @@ drain(struct micro_server *b)
 	uint32_t n;
 
 	while (b->n_free < b->frames)
-		receive(b, true);
-	n = b->n_ended;
+		micro_link_receive(&b->link, true);
 	want = b->answered;
 	scout__frame_begin(&w);
-	while (b->n_ended) {
-		size_t at = scout__op_begin(&w, SCOUT_OP_FINISH, SCOUT_KIND_REQUEST, 0, UINT64_MAX, 0);
-
-		scout__put_one_u64(&w, b->ended[--b->n_ended]);
-		scout__op_end(&w, at);
-	}
+	n = put_finishes(b, &w);
 	if (n)
-		send_frame(b, &w, n);
+		micro_link_send(&b->link, &w, n);
 	while (b->finished < want)
-		receive(b, true);
+		micro_link_receive(&b->link, true);
 }
 
 /* ---- measuring ---- */
@@ -527,9 +308,9 @@ measure(struct micro_server *b, const char *name, double rate)
 			if (rate > 0)
 				due_ns += (double)b->ops / rate * 1e9;
 		}
-		receive(b, rate == 0);
+		micro_link_receive(&b->link, rate == 0);
 		if (rate > 0 && b->n_free)
-			sleep_until(b, due_ns);
+			micro_link_sleep_until(&b->link, due_ns);
 		now_ns = scout__now_ns();
 	}
 	drain(b);
@@ -541,14 +322,22 @@ measure(struct micro_server *b, const char *name, double rate)
 static void
 run(struct micro_server *b)
 {
+	const struct scout__hello hello = {.role = SCOUT_ROLE_CLIENT,
+					   .hash_bytes = HASH_BYTES,
+					   .chunk_tokens = CHUNK_TOKENS,
+					   .rank_count = 1,
+					   .kv_ranks = 1,
+					   .readers = 1,
+					   .heartbeat_ms = 60000,
+					   .token = mix64(4711),
+					   .name_space = {"default", 7}};
 	double rate;
 
 	b->n_prompts = b->stored / b->keys;
 	b->out_cap = 1024 + OPS_MAX * (b->keys * HASH_BYTES + 256) + (size_t)2 * FRAMES_MAX * OPS_MAX * 64;
 	b->out = malloc(b->out_cap);
-	b->in = malloc(b->out_cap);
 	b->ended = calloc((size_t)FRAMES_MAX * OPS_MAX, sizeof(*b->ended));
-	if (!b->out || !b->in || !b->ended || b->n_prompts == 0)
+	if (!b->out || !b->ended || b->n_prompts == 0)
 		die("start: %s", b->n_prompts ? "out of memory" : "--stored must not be less than --keys");
 	for (uint32_t i = 0; i < b->frames; i++)
 		b->free_batches[b->n_free++] = i;
@@ -556,29 +345,25 @@ run(struct micro_server *b)
 	start_server(b);
 	store_all(b);
 	find_threads(b);
-	connect_to_server(b);
+	b->link.on_frame = take_frame;
+	b->link.user = b;
+	micro_link_open(&b->link, scout_server_endpoint(b->server), b->use_socket, &hello, b->out_cap);
 	say("# %" PRIu64 " chunks stored, %" PRIu64 " keys in a lookup, %" PRIu64 " lookups in a frame, %" PRIu64
 	    " frames in flight\n",
 	    b->n_prompts * b->keys, b->keys, b->ops, b->frames);
 	rate = measure(b, "full", 0);
 	(void)measure(b, "half", rate / 2);
-	scout__channel_close(&b->channel);
-	if (b->lease_fd >= 0)
-		(void)close(b->lease_fd);
-	(void)zmq_close(b->dealer);
-	(void)zmq_ctx_term(b->zmq);
+	micro_link_close(&b->link);
 	scout_server_stop(b->server);
 	free(b->hashes);
 	free(b->out);
-	free(b->in);
 	free(b->ended);
 }
 
 int
 main(int argc, char **argv)
 {
-	static struct micro_server b = {
-		.stored = 1000000, .keys = 256, .ops = 8, .frames = 8, .seconds = 3, .lease_fd = -1};
+	static struct micro_server b = {.stored = 1000000, .keys = 256, .ops = 8, .frames = 8, .seconds = 3};
 	const struct cli_option options[] = {
 		CLI_NUMBER("stored", &b.stored, 1, 20000000, "chunks in the index"),
 		CLI_NUMBER("keys", &b.keys, 1, 4096, "chunk hashes in a lookup"),
