@@ -37,7 +37,6 @@ struct scout__pending_op;
 #define SCOUT__MAX_ASK_BYTES (UINT64_C(1) << 28) /* of all questions that are not over */
 #define SCOUT__BAD_KEYS 65536u                   /* remembered at once */
 #define SCOUT__POLL_WINDOW 64u                   /* chunks that a lookup asks for when it asks again */
-#define SCOUT__ANSWER_MARGIN_US 5000u /* the answer leaves so long before its budget ends, or an eighth of it */
 
 /* What L2 has of one shard of an entry. */
 struct scout__expected_shard {

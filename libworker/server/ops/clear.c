@@ -254,6 +254,8 @@ clear_step(struct scout_server *s, struct scout__run_item *item)
 	answer(s, pending);
 }
 
+static const struct scout__pending_kind clear_kind = {.step = clear_step};
+
 void
 scout__clear(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet, const struct scout__op *op,
 	     uint64_t deadline_us)
@@ -274,10 +276,9 @@ scout__clear(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 	/* A client decides. A worker of another version has nothing here that it could want dropped. */
 	if (peer->role == SCOUT_ROLE_WORKER && !scout__peer_weights_fit(s, peer, op))
 		return;
-	pending = scout__pending_op_new(s, peer, packet, op, deadline_us);
+	pending = scout__pending_op_new(s, &clear_kind, peer, packet, op, deadline_us);
 	if (!pending)
 		return;
-	pending->run.step = clear_step;
 	pending->ticket = generation;
 	pending->wait_end_us = scout__pending_op_answer_by(pending);
 	if (s->fetch && pending->wait_end_us > s->now_us + s->fetch->timeout_us)

@@ -446,6 +446,33 @@ lookup_step(struct scout_server *s, struct scout__run_item *item)
 	walked(s, pending);
 }
 
+SCOUT_ON_LOOP static void
+lookup_take_back(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__session *session = pending->session;
+
+	if (!session)
+		return;
+	pending->session = NULL;
+	session->lookup = NULL;
+	/* What a renewal has promised belongs to its session, as what was promised before: its next answer tells. */
+	if (!session->ended && !pending->renews)
+		scout__session_end(s, session, false, 0);
+}
+
+SCOUT_ON_LOOP static void
+lookup_end(struct scout_server *s, struct scout__pending_op *pending)
+{
+	scout__ask_drop(s, pending);
+	if (pending->session)
+		pending->session->lookup = NULL;
+	free(pending->from_l2);
+	free(pending->present);
+}
+
+static const struct scout__pending_kind lookup_kind = {
+	.step = lookup_step, .take_back = lookup_take_back, .end = lookup_end};
+
 void
 scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 	      const struct scout__op *op, uint64_t deadline_us)
@@ -462,10 +489,9 @@ scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__pa
 	}
 	if (!scout__peer_weights_fit(s, peer, op))
 		return;
-	pending = scout__pending_op_new(s, peer, packet, op, deadline_us);
+	pending = scout__pending_op_new(s, &lookup_kind, peer, packet, op, deadline_us);
 	if (!pending)
 		return;
-	pending->run.step = lookup_step;
 	pending->hashes = m.hashes;
 	pending->tenant = m.tenant;
 	pending->group = m.group;

@@ -45,6 +45,21 @@
 #define SMALL_BYTES 16384u /* shorter replies travel with others */
 #define COPY_MARGIN_US UINT64_C(100000) /* a RETRIEVE is answered so long before its budget ends, or an eighth of it */
 
+SCOUT_ON_LOOP static void
+grants_take_back(struct scout_server *s, struct scout__pending_op *pending)
+{
+	if (pending->hold)
+		scout__hold_undo(s, pending->hold);
+	pending->hold = NULL;
+}
+
+SCOUT_ON_LOOP static void
+grants_end(struct scout_server *s, struct scout__pending_op *pending)
+{
+	s->state->grant_bytes -= pending->reply.cap;
+	free(pending->reply.buf);
+}
+
 /* The reply's buffer, and where its slots are noted. False: refused, the pending operation is gone. */
 SCOUT_ON_LOOP static bool
 begin(struct scout_server *s, struct scout__pending_op *pending, uint8_t kind)
@@ -288,6 +303,9 @@ may_transfer(struct scout_server *s, struct scout__peer *peer, const struct scou
 	return false;
 }
 
+static const struct scout__pending_kind store_kind = {
+	.step = store_step, .take_back = grants_take_back, .end = grants_end};
+
 void
 scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet, const struct scout__op *op,
 	     uint64_t deadline_us)
@@ -320,10 +338,9 @@ scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 			      "no room for one more tenant, there are %u", (unsigned)peer->ns->n_spaces);
 		return;
 	}
-	pending = scout__pending_op_new(s, peer, packet, op, deadline_us);
+	pending = scout__pending_op_new(s, &store_kind, peer, packet, op, deadline_us);
 	if (!pending)
 		return;
-	pending->run.step = store_step;
 	pending->ticket = m.ticket;
 	pending->hashes = m.hashes;
 	pending->n = m.n;
@@ -472,6 +489,9 @@ session_of(struct scout_server *s, struct scout__peer *peer, const struct scout_
 	return NULL;
 }
 
+static const struct scout__pending_kind retrieve_kind = {
+	.step = retrieve_step, .take_back = grants_take_back, .end = grants_end};
+
 void
 scout__retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 		const struct scout__op *op, uint64_t deadline_us)
@@ -491,10 +511,9 @@ scout__retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__
 	session = session_of(s, peer, op, &m);
 	if (!session)
 		return;
-	pending = scout__pending_op_new(s, peer, packet, op, deadline_us);
+	pending = scout__pending_op_new(s, &retrieve_kind, peer, packet, op, deadline_us);
 	if (!pending)
 		return;
-	pending->run.step = retrieve_step;
 	pending->ticket = m.ticket;
 	pending->serial = session->serial;
 	pending->next = pending->load_next = m.from;

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fetch.h"
-#include "hold.h"
 #include "ns.h"
 #include "packet.h"
 #include "peer.h"
@@ -14,15 +12,14 @@
 #include "run_queue.h"
 #include "server_core.h"
 #include "list.h"
-#include "session.h"
 #include "state.h"
 
 /*
  * DESIGN
  *
- * A pending operation was read and is not answered yet: LOOKUP, ADMIT, STORE, RETRIEVE. It belongs to its peer and
- * keeps the message alive that it points into. What it has granted so far hangs on its session (LOOKUP) or its hold
- * (STORE, RETRIEVE), so that it can be taken back at any moment without asking the pending operation how far it got.
+ * A pending operation was read and is not answered yet. It belongs to its peer and keeps the message alive that it
+ * points into. Its kind says how the operation goes on, how it takes back what it has granted so far, and what it frees
+ * at its end: so any room can refuse or cancel a pending operation, at any moment, without knowing which one it is.
  *
  * Pending operations that can go on when something happens to one chunk (it is stored, loaded, or given up) wait in a
  * bucket by its hash. A wrong wake costs a look and changes nothing.
@@ -31,8 +28,8 @@
  */
 
 struct scout__pending_op *
-scout__pending_op_new(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-		      const struct scout__op *op, uint64_t deadline_us)
+scout__pending_op_new(struct scout_server *s, const struct scout__pending_kind *kind, struct scout__peer *peer,
+		      struct scout__packet *packet, const struct scout__op *op, uint64_t deadline_us)
 {
 	struct scout__pending_op *pending = calloc(1, sizeof(*pending));
 
@@ -41,6 +38,8 @@ scout__pending_op_new(struct scout_server *s, struct scout__peer *peer, struct s
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "the server is out of memory");
 		return NULL;
 	}
+	pending->kind = kind;
+	pending->run.step = kind->step;
 	pending->peer = peer;
 	pending->ns = peer->ns;
 	pending->weights_gen = peer->ns->weights_gen;
@@ -57,16 +56,6 @@ scout__pending_op_new(struct scout_server *s, struct scout__peer *peer, struct s
 	return pending;
 }
 
-/* However it ended: from now on its session may be renewed. */
-SCOUT_ON_LOOP static void
-admit_is_over(struct scout_server *s, const struct scout__pending_op *pending)
-{
-	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
-
-	if (session && session->serial == pending->serial)
-		session->n_admits--;
-}
-
 void
 scout__pending_op_free(struct scout_server *s, struct scout__pending_op *pending)
 {
@@ -74,40 +63,19 @@ scout__pending_op_free(struct scout_server *s, struct scout__pending_op *pending
 	scout__run_queue_remove(&pending->run);
 	scout__list_del(&pending->of_peer);
 	scout__list_del(&pending->waiting);
-	scout__ask_drop(s, pending);
-	if (pending->session)
-		pending->session->lookup = NULL;
-	if (pending->opcode == SCOUT_OP_ADMIT)
-		admit_is_over(s, pending);
-	if (pending->reply.cap)
-		s->state->grant_bytes -= pending->reply.cap;
-	free(pending->reply.buf);
-	free(pending->from_l2);
-	free(pending->present);
+	if (pending->kind->end)
+		pending->kind->end(s, pending);
 	scout__packet_unref(pending->packet);
 	pending->peer->unanswered--;
 	s->state->n_pending_ops--;
 	free(pending);
 }
 
-/* What a pending operation has granted so far, and was never told. */
 SCOUT_ON_LOOP static void
 take_back(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__session *session = pending->session;
-
-	if (pending->hold)
-		scout__hold_undo(s, pending->hold);
-	pending->hold = NULL;
-	if (session) {
-		pending->session = NULL;
-		session->lookup = NULL;
-		/*
-		 * What a renewal has promised is the session's, as what was promised before: its next answer says it.
-		 */
-		if (!session->ended && !pending->renews)
-			scout__session_end(s, session, false, 0);
-	}
+	if (pending->kind->take_back)
+		pending->kind->take_back(s, pending);
 }
 
 void

@@ -18,6 +18,7 @@ struct scout__hold;
 struct scout__ns;
 struct scout__packet;
 struct scout__peer;
+struct scout__pending_op;
 struct scout__session;
 
 enum scout__op_wait {
@@ -28,9 +29,21 @@ enum scout__op_wait {
 	SCOUT__OP_WAIT_LOADS /* LOOKUP: the walk is over, loads arrive */
 };
 
+#define SCOUT__ANSWER_MARGIN_US 5000u /* an answer leaves so long before its budget ends, or an eighth of it */
+
+/* What an operation does with each of its pending operations. */
+struct scout__pending_kind {
+	void (*step)(struct scout_server *s, struct scout__run_item *item);
+	/* Take back what was granted, for no answer has told of it. NULL: nothing is granted. */
+	void (*take_back)(struct scout_server *s, struct scout__pending_op *pending);
+	/* Before it is freed: free what only this kind has. NULL: nothing. */
+	void (*end)(struct scout_server *s, struct scout__pending_op *pending);
+};
+
 /* An operation that is not answered yet. */
 struct scout__pending_op {
 	struct scout__run_item run;
+	const struct scout__pending_kind *kind;
 	struct scout__list of_peer;
 	struct scout__list waiting; /* in ns.pool_waiters, ns.chunk_waiters, peer.lease_waiters or fetch.ask_waiters */
 	struct scout__peer *peer;
@@ -74,9 +87,10 @@ struct scout__pending_op {
 };
 
 /* NULL: no memory, already answered. */
-SCOUT_ON_LOOP struct scout__pending_op *scout__pending_op_new(struct scout_server *s, struct scout__peer *peer,
-							      struct scout__packet *packet, const struct scout__op *op,
-							      uint64_t deadline_us);
+SCOUT_ON_LOOP struct scout__pending_op *scout__pending_op_new(struct scout_server *s,
+							      const struct scout__pending_kind *kind,
+							      struct scout__peer *peer, struct scout__packet *packet,
+							      const struct scout__op *op, uint64_t deadline_us);
 /* Free without an answer; what it granted stays with its session and hold. */
 SCOUT_ON_LOOP void scout__pending_op_free(struct scout_server *s, struct scout__pending_op *pending);
 /* Refuse and free. */

@@ -420,6 +420,18 @@ own_session(struct scout_server *s, struct scout__peer *peer, const struct scout
 	return NULL;
 }
 
+/* However it ended: from now on its session may be renewed. */
+SCOUT_ON_LOOP static void
+admit_end(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
+
+	if (session && session->serial == pending->serial)
+		session->n_admits--;
+}
+
+static const struct scout__pending_kind admit_kind = {.step = admit_step, .end = admit_end};
+
 void
 scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 		     const struct scout__op *op, uint64_t deadline_us)
@@ -443,10 +455,9 @@ scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct sc
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "the lookup is not answered yet");
 		return;
 	}
-	pending = scout__pending_op_new(s, peer, packet, op, deadline_us);
+	pending = scout__pending_op_new(s, &admit_kind, peer, packet, op, deadline_us);
 	if (!pending)
 		return;
-	pending->run.step = admit_step;
 	pending->ticket = m.ticket;
 	pending->serial = session->serial;
 	session->n_admits++;
