@@ -298,7 +298,7 @@ server_new(void)
 	s->start_us = s->now_us = scout__now_us();
 	s->limit_join.burst = s->limit_leave.burst = s->limit_died.burst = s->limit_ns.burst = SCOUT__LOG_BURST;
 	s->transport = scout__transport_new(s);
-	s->state = scout__state_new(s);
+	s->state = scout__state_new(s, &scout__fetch_hooks);
 	if (s->transport && s->state)
 		return s;
 	free_memory(s);

@@ -165,6 +165,9 @@ struct scout__fetch {
 
 /* ---- l2_tier.c ---- */
 
+/* What L2 does when something happens to a namespace; without L2 each of them does nothing. */
+extern const struct scout__state_hooks scout__fetch_hooks;
+
 /* Opens the adapters of the configuration; none: server.fetch stays NULL. On the starting thread. */
 int scout__fetch_start(struct scout_server *s, const struct scout__l2_adapter *const *adapters, char *err,
 		       size_t err_len);

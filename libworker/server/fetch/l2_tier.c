@@ -322,3 +322,18 @@ scout__fetch_free(struct scout_server *s)
 	free(t);
 	s->fetch = NULL;
 }
+
+SCOUT_ON_LOOP static void
+cleared(struct scout_server *s, struct scout__ns *ns)
+{
+	scout__fetch_refingerprint(ns);
+	scout__records_changed(s, ns);
+}
+
+const struct scout__state_hooks scout__fetch_hooks = {
+	.committed = scout__write_queue,
+	.outdated = scout__writes_sweep,
+	.cleared = cleared,
+	.index_closed = scout__fetch_close_ns,
+	.closed = scout__records_close,
+};

@@ -123,10 +123,9 @@ change(struct scout_server *s, struct scout__ns *ns, uint64_t generation, uint64
 	ns->generation = generation;
 	ns->cleared = ns->in_since = cleared;
 	hear_stamp(s, cleared);
-	scout__fetch_refingerprint(ns);
 	if (drops)
 		scout__ns_outdate(s, ns, SCOUT_WIRE_CLEARED);
-	scout__records_changed(s, ns);
+	s->state->hooks->cleared(s, ns);
 }
 
 bool

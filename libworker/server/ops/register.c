@@ -166,7 +166,7 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 	while (ns->n_sessions)
 		scout__run_queue_run(s);
 	scout__withdraw_bank(s, ns);
-	scout__ns_drop_index(ns);
+	scout__ns_drop_index(s, ns);
 	peer->rank = -1;
 }
 

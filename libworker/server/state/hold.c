@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "fetch.h"
 #include "ns.h"
 #include "ops.h"
 #include "peer.h"
@@ -138,7 +137,7 @@ SCOUT_ON_LOOP static void
 commit_one(struct scout_server *s, struct scout__hold *hold, uint32_t entry)
 {
 	hold->n_readable += scout__index_commit(hold->ns->index, entry, hold->rank);
-	scout__write_queue(s, hold->ns, entry, hold->rank);
+	s->state->hooks->committed(s, hold->ns, entry, hold->rank);
 }
 
 SCOUT_ON_LOOP static void

@@ -122,10 +122,10 @@ scout__ns_note_use(struct scout__ns *ns)
 }
 
 void
-scout__ns_drop_index(struct scout__ns *ns)
+scout__ns_drop_index(struct scout_server *s, struct scout__ns *ns)
 {
 	SCOUT_ASSERT(ns->n_moving == 0);
-	scout__fetch_close_ns(ns);
+	s->state->hooks->index_closed(ns);
 	scout__index_free(ns->index);
 	ns->index = NULL;
 	ns->sweep_next = 0;
@@ -134,11 +134,18 @@ scout__ns_drop_index(struct scout__ns *ns)
 }
 
 void
+scout__ns_empty(struct scout_server *s, struct scout__ns *ns)
+{
+	scout__ns_outdate(s, ns, SCOUT_WIRE_WEIGHTS);
+	scout__ns_drop_index(s, ns);
+	s->state->hooks->closed(ns);
+}
+
+void
 scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 {
-	(void)s;
-	scout__ns_drop_index(ns);
-	scout__records_close(ns);
+	scout__ns_drop_index(s, ns);
+	s->state->hooks->closed(ns);
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		free(ns->spaces[i].tenant);
 	free(ns->spaces);
@@ -206,9 +213,7 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
 		"%s, and no other peer is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
 	weights = hello->weights ? hello->weights : ns->weights;
-	scout__ns_outdate(s, ns, SCOUT_WIRE_WEIGHTS);
-	scout__ns_drop_index(ns);
-	scout__records_close(ns);
+	scout__ns_empty(s, ns);
 	set_parameters(ns, hello);
 	scout__records_open(s, ns);
 	/* The version is what users say; a HELLO that says none has not gone back to "none". */
@@ -383,7 +388,7 @@ scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status)
 	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
 		scout__pending_ops_wake(s, &ns->chunk_waiters[i]);
 	scout__run_queue_add(s, &ns->sweep);
-	scout__writes_sweep(s);
+	s->state->hooks->outdated(s);
 }
 
 const char *

@@ -113,7 +113,9 @@ SCOUT_ON_LOOP void scout__ns_pool_ready(struct scout_server *s);
 /* Its peers have changed: a namespace without any gives its memory first. */
 SCOUT_ON_LOOP void scout__ns_note_use(struct scout__ns *ns);
 /* No session and no hold points into it. Forgets the layouts too. */
-SCOUT_ON_LOOP void scout__ns_drop_index(struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__ns_drop_index(struct scout_server *s, struct scout__ns *ns);
+/* Drop all of it, its records too, so that it may get another name or other parameters. The same holds. */
+SCOUT_ON_LOOP void scout__ns_empty(struct scout_server *s, struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__ns_free(struct scout_server *s, struct scout__ns *ns);
 
 /* ---- ns_reuse.c ---- */

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fetch.h"
 #include "ns.h"
 #include "server_core.h"
 #include "state.h"
@@ -75,9 +74,7 @@ scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
 		"%u are there; %u chunks are dropped",
 		(int)name->len, name->p, best->name, (unsigned long long)((s->now_us - best->left_us) / 1000000),
 		(unsigned)s->cfg.max_namespaces, (unsigned)n_chunks);
-	scout__ns_outdate(s, best, SCOUT_WIRE_WEIGHTS);
-	scout__ns_drop_index(best);
-	scout__records_close(best);
+	scout__ns_empty(s, best);
 	best->generation = best->cleared = best->in_since = 0;
 	memset(best->older, 0, sizeof(best->older));
 	forget_tenants(best);

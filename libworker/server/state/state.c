@@ -23,12 +23,13 @@ free_list(uint32_t n)
 }
 
 struct scout__state *
-scout__state_new(struct scout_server *s)
+scout__state_new(struct scout_server *s, const struct scout__state_hooks *hooks)
 {
 	struct scout__state *state = calloc(1, sizeof(*state));
 
 	if (!state)
 		return NULL;
+	state->hooks = hooks;
 	state->pool_ready = (struct scout__watch){SCOUT__WATCH_POOL, -1, s};
 	state->last_tick_us = s->now_us;
 	state->share.step = scout__share_job;

@@ -24,6 +24,22 @@ struct scout__session;
 #define SCOUT__MAX_GRANT_BYTES (UINT64_C(1) << 28) /* of all grant lists that are being built */
 
 /*
+ * What happens to namespaces, for the room above that looks after L2 (fetch.h): so nothing in this room knows of it.
+ */
+struct scout__state_hooks {
+	/* A worker has stored the shard of @rank. */
+	void (*committed)(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank);
+	/* A new weights version or a clear has ended what a namespace had cached. */
+	void (*outdated)(struct scout_server *s);
+	/* The namespace was cleared: ns.generation is another one. */
+	void (*cleared)(struct scout_server *s, struct scout__ns *ns);
+	/* The chunk index of the namespace is about to be freed. */
+	void (*index_closed)(struct scout__ns *ns);
+	/* The namespace is over, or about to get another name or other parameters. */
+	void (*closed)(struct scout__ns *ns);
+};
+
+/*
  * What the server remembers: namespaces, peers, and what was promised and granted to them. The loop owns all of it.
  *
  * Who owns whom:
@@ -33,6 +49,7 @@ struct scout__session;
  *                    are not answered yet), lease (unix socket), pidfd
  */
 struct scout__state {
+	const struct scout__state_hooks *hooks; /* const after start */
 	struct scout__l1 l1;
 	bool l1_ready;
 	struct scout__watch pool_ready;
@@ -72,7 +89,7 @@ struct scout__state {
 };
 
 /* For @s, without tables. The caller frees it. NULL: no memory. */
-SCOUT_ON_LOOP struct scout__state *scout__state_new(struct scout_server *s);
+SCOUT_ON_LOOP struct scout__state *scout__state_new(struct scout_server *s, const struct scout__state_hooks *hooks);
 /* For as much as @cfg allows. Returns 0 or SCOUT_ERR_NOMEM; the tables are freed in every case. */
 SCOUT_ON_LOOP int scout__state_make_tables(struct scout__state *state, const struct scout_server_config *cfg);
 SCOUT_ON_LOOP void scout__state_free_tables(struct scout__state *state);
