@@ -457,7 +457,7 @@ lookup_take_back(struct scout_server *s, struct scout__pending_op *pending)
 	session->lookup = NULL;
 	/* What a renewal has promised belongs to its session, as what was promised before: its next answer tells. */
 	if (!session->ended && !pending->renews)
-		scout__session_end(s, session, false, 0);
+		scout__session_end(s, session, false);
 }
 
 SCOUT_ON_LOOP static void

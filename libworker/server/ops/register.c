@@ -162,7 +162,7 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 		"namespace \"%s\": its only worker has another layout: it is made anew, %u chunks are dropped",
 		ns->name, (unsigned)n_chunks);
 	while (!scout__list_empty(&ns->sessions))
-		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false, 0);
+		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false);
 	while (ns->n_sessions)
 		scout__run_queue_run(s);
 	scout__withdraw_bank(s, ns);

@@ -121,7 +121,7 @@ scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__ho
 	hold->end = (uint8_t)how;
 	hold->n_commit = n_commit;
 	hold->peer->n_holds--;
-	if (!hold->done_corr)
+	if (!hold->owed.reply)
 		detach(hold);
 	scout__run_queue_start(s, &hold->run, hold->n);
 }
@@ -174,34 +174,12 @@ give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 }
 
 SCOUT_ON_LOOP static void
-answer_done(struct scout_server *s, struct scout__hold *hold)
-{
-	struct scout__peer *peer = hold->peer;
-	struct scout__writer *w;
-	size_t op;
-
-	if (!peer || !hold->done_corr)
-		return;
-	peer->unanswered--;
-	if (peer->connection != hold->done_connection)
-		return;
-	if (hold->done_opcode == SCOUT_OP_RETRIEVE_DONE) {
-		scout__reply_empty(s, &peer->dest, hold->done_opcode, hold->done_corr);
-		return;
-	}
-	w = scout__reply_begin(s, &peer->dest, hold->done_opcode, SCOUT_WIRE_OK, hold->done_corr, 8, &op);
-	if (!w)
-		return;
-	scout__put_store_done_reply(w, hold->n_readable);
-	scout__reply_end(s, &peer->dest, op);
-}
-
-SCOUT_ON_LOOP static void
 hold_free(struct scout_server *s, struct scout__hold *hold)
 {
-	answer_done(s, hold);
-	if (hold->peer)
+	if (hold->peer) {
+		scout__owed_send(s, &hold->owed, hold->peer, hold->n_readable);
 		detach(hold);
+	}
 	s->state->holds[hold->slot] = NULL;
 	s->state->free_holds[s->state->n_free_holds++] = hold->slot;
 	hold->ns->n_holds--;
@@ -249,14 +227,16 @@ scout__quarantine_run(struct scout_server *s)
 /* ---- DONE ---- */
 
 SCOUT_ON_LOOP static void
-done(struct scout_server *s, struct scout__peer *peer, struct scout__hold *hold, const struct scout__op *op,
-     enum scout__hold_end how, uint32_t n_commit)
+store_done_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n)
 {
-	hold->done_opcode = op->opcode;
-	hold->done_corr = op->corr;
-	hold->done_connection = peer->connection;
-	peer->unanswered++;
-	scout__hold_end(s, hold, how, n_commit);
+	struct scout__writer *w;
+	size_t op;
+
+	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_STORE_DONE, SCOUT_WIRE_OK, corr, 8, &op);
+	if (!w)
+		return;
+	scout__put_store_done_reply(w, n);
+	scout__reply_end(s, &peer->dest, op);
 }
 
 void
@@ -282,7 +262,15 @@ scout__store_done(struct scout_server *s, struct scout__peer *peer, const struct
 			      "STORE_DONE: n = %u, but %u slots were granted", (unsigned)m.n, (unsigned)hold->n);
 		return;
 	}
-	done(s, peer, hold, op, SCOUT__END_COMMIT, m.committed);
+	scout__owed_note(&hold->owed, peer, store_done_reply, op->corr);
+	scout__hold_end(s, hold, SCOUT__END_COMMIT, m.committed);
+}
+
+SCOUT_ON_LOOP static void
+retrieve_done_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n)
+{
+	(void)n;
+	scout__reply_empty(s, &peer->dest, SCOUT_OP_RETRIEVE_DONE, corr);
 }
 
 void
@@ -312,5 +300,6 @@ scout__retrieve_done(struct scout_server *s, struct scout__peer *peer, const str
 				   (unsigned long long)m.retrieve_id);
 		hold->spoiled = true;
 	}
-	done(s, peer, hold, op, SCOUT__END_RELEASE, 0);
+	scout__owed_note(&hold->owed, peer, retrieve_done_reply, op->corr);
+	scout__hold_end(s, hold, SCOUT__END_RELEASE, 0);
 }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "owed.h"
 #include "run_queue.h"
 #include "list.h"
 #include "thread.h"
@@ -43,11 +44,9 @@ struct scout__hold {
 	uint32_t rank; /* of the chunk index */
 	uint8_t kind;
 	uint8_t end;
-	uint8_t done_opcode;
-	bool told;          /* the worker was answered: it may be copying */
-	bool spoiled;       /* it saw slots change under its copy */
-	uint64_t done_corr; /* operation to be answered when all is given back; 0: none */
-	uint32_t done_connection;
+	bool told;               /* the worker was answered: it may be copying */
+	bool spoiled;            /* it saw slots change under its copy */
+	struct scout__owed owed; /* STORE_DONE, RETRIEVE_DONE */
 	uint32_t n_commit, n_readable;
 	uint32_t next;
 	uint32_t n;

@@ -436,7 +436,7 @@ sweep_step(struct scout_server *s, struct scout__run_item *item)
 		/* Sessions are in the order of their making. */
 		if (session->weights_gen == ns->weights_gen)
 			break;
-		scout__session_end(s, session, false, 0);
+		scout__session_end(s, session, false);
 		if (i + 1 == SWEEP_SESSIONS) {
 			scout__run_queue_add(s, item);
 			return;

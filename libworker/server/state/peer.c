@@ -378,11 +378,11 @@ end_some(struct scout_server *s, struct scout__peer *peer)
 		struct scout__session *session = SCOUT__OWNER(peer->sessions.next, struct scout__session, of_peer);
 
 		if (!session->ended) {
-			scout__session_end(s, session, false, 0);
+			scout__session_end(s, session, false);
 			continue;
 		}
-		/* Its FINISH waits for an answer that nobody wants any more. */
-		session->finish_corr = 0;
+		/* The reply to its FINISH has no receiver any more. */
+		session->owed.reply = NULL;
 		session->peer = NULL;
 		scout__list_del(&session->of_peer);
 	}
@@ -396,7 +396,7 @@ end_some(struct scout_server *s, struct scout__peer *peer)
 				scout__hold_end(s, hold, peer->died ? SCOUT__END_QUARANTINE : SCOUT__END_COMMIT, 0);
 			continue;
 		}
-		hold->done_corr = 0;
+		hold->owed.reply = NULL;
 		hold->peer = NULL;
 		scout__list_del(&hold->of_peer);
 	}

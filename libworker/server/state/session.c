@@ -268,7 +268,7 @@ scout__session_stored(struct scout_server *s, struct scout__session *session, st
 /* ---- the end ---- */
 
 void
-scout__session_end(struct scout_server *s, struct scout__session *session, bool touch, uint64_t finish_corr)
+scout__session_end(struct scout_server *s, struct scout__session *session, bool touch)
 {
 	struct scout__pending_op *lookup = session->lookup;
 
@@ -285,11 +285,7 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 		else
 			scout__pending_op_refuse(s, lookup, SCOUT_WIRE_NO_SESSION, "finished before the answer");
 	}
-	session->finish_corr = finish_corr;
-	if (finish_corr) {
-		session->finish_connection = session->peer->connection;
-		session->peer->unanswered++;
-	} else {
+	if (!session->owed.reply) {
 		scout__list_del(&session->of_peer);
 		session->peer = NULL;
 	}
@@ -309,13 +305,8 @@ touch(struct scout__session *session, struct scout__handle handle, enum scout__a
 SCOUT_ON_LOOP static void
 session_free(struct scout_server *s, struct scout__session *session)
 {
-	struct scout__peer *peer = session->peer;
-
-	if (peer && session->finish_corr) {
-		peer->unanswered--;
-		if (peer->connection == session->finish_connection)
-			scout__reply_empty(s, &peer->dest, SCOUT_OP_FINISH, session->finish_corr);
-	}
+	if (session->peer)
+		scout__owed_send(s, &session->owed, session->peer, 0);
 	if (session->weights_gen != session->ns->weights_gen)
 		scout__stale_tickets_add(s, session->ticket, session->ns->ended_by);
 	scout__list_del(&session->of_peer);
@@ -466,6 +457,13 @@ scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct sc
 	scout__run_queue_start(s, &pending->run, session->kept_to - session->kept_from);
 }
 
+SCOUT_ON_LOOP static void
+finish_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n)
+{
+	(void)n;
+	scout__reply_empty(s, &peer->dest, SCOUT_OP_FINISH, corr);
+}
+
 void
 scout__session_finish(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
 {
@@ -479,6 +477,8 @@ scout__session_finish(struct scout_server *s, struct scout__peer *peer, const st
 		return;
 	}
 	session = own_session(s, peer, op, ticket);
-	if (session)
-		scout__session_end(s, session, true, op->corr);
+	if (!session)
+		return;
+	scout__owed_note(&session->owed, peer, finish_reply, op->corr);
+	scout__session_end(s, session, true);
 }

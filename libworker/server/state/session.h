@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "chunk_index.h"
+#include "owed.h"
 #include "run_queue.h"
 #include "list.h"
 #include "thread.h"
@@ -32,8 +33,7 @@ struct scout__session {
 	bool ended;
 	bool touch;                       /* ended by FINISH */
 	struct scout__pending_op *lookup; /* while it is not answered */
-	uint64_t finish_corr;             /* FINISH to be answered when all is given back; 0: none */
-	uint32_t finish_connection;       /* of the peer, when it came */
+	struct scout__owed owed;          /* FINISH */
 	uint32_t n;                       /* as asked */
 	uint32_t skip;
 	uint32_t hit;                  /* so far, while the lookup is not answered */
@@ -65,9 +65,8 @@ SCOUT_ON_LOOP bool scout__session_resize(struct scout_server *s, struct scout__s
 SCOUT_ON_LOOP void scout__session_shorten(struct scout__session *session);
 /* Chunk @i, promised or the next to be looked at, is not there; of a lookup ahead that is not answered. */
 SCOUT_ON_LOOP void scout__session_hole(struct scout__session *session, uint32_t i);
-/* End it: unreachable now, promises given back in steps. @touch: by FINISH. */
-SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__session *session, bool touch,
-				      uint64_t finish_corr);
+/* End it: unreachable now, promises given back in steps. @touch: its chunks count as used. */
+SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__session *session, bool touch);
 /* What @peer's retrieve of chunk @i may use: marks its unit as used; the caller holds first. */
 SCOUT_ON_LOOP void scout__session_use(struct scout_server *s, struct scout__session *session, uint32_t i, uint32_t row);
 /* Remember what it stores, to be touched at its end. @present: somebody else stored it. */

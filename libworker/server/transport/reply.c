@@ -52,7 +52,7 @@ undo(struct scout_server *s, const struct scout__undo *what)
 	if (what->opcode == SCOUT_OP_LOOKUP) {
 		at = scout__map_get(&s->state->by_ticket, what->id);
 		if (at != SCOUT__MAP_NONE && !s->state->sessions[at]->ended)
-			scout__session_end(s, s->state->sessions[at], false, 0);
+			scout__session_end(s, s->state->sessions[at], false);
 		return;
 	}
 	at = scout__map_get(&s->state->by_hold, what->id);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "owed.h"
+
+#include "peer.h"
+
+/*
+ * Replies that wait until everything is given back. Ended sessions and holds owe them; the operation that ended them
+ * writes them. Loop thread.
+ */
+
+void
+scout__owed_note(struct scout__owed *owed, struct scout__peer *peer,
+		 void (*reply)(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n),
+		 uint64_t corr)
+{
+	*owed = (struct scout__owed){reply, corr, peer->connection};
+	peer->unanswered++;
+}
+
+void
+scout__owed_send(struct scout_server *s, const struct scout__owed *owed, struct scout__peer *peer, uint32_t n)
+{
+	if (!owed->reply)
+		return;
+	peer->unanswered--;
+	if (peer->connection == owed->connection)
+		owed->reply(s, peer, owed->corr, n);
+}
