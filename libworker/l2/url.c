@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +17,8 @@
  * A URL is cut at its separators first and decoded after that, so that an encoded separator is data. It stands in
  * command lines, config files and logs, so it is printable text without blanks and '#', and it may hold a password.
  *
- * The password is hidden from a wrong URL too, where nobody can know which part was meant as one: after the first ':' of
- * the authority everything up to the last '@' of the whole text, and each port that is not a number. For the same reason
- * messages repeat scheme, option and host names only.
+ * The password is hidden from a wrong URL too, where nothing says which part was meant as one: with a ':' or an '@' behind
+ * its scheme, only the scheme is shown. For the same reason messages repeat scheme, option and host names only.
  *
  * Threads: any; nothing is shared.
  */
@@ -73,83 +73,6 @@ cut(struct url_part *rest, char separator, bool *ret_found)
 	rest->p += head.len + (at ? 1 : 0);
 	rest->len -= head.len + (at ? 1 : 0);
 	return head;
-}
-
-/* ---- the URL without its password ---- */
-
-/* Where the authority begins and ends; false without "://". */
-static bool
-find_authority(const char *text, struct url_part *ret_authority)
-{
-	const char *colon = strchr(text, ':');
-
-	if (!colon || colon[1] != '/' || colon[2] != '/')
-		return false;
-	*ret_authority = (struct url_part){colon + 3, strcspn(colon + 3, AUTHORITY_END)};
-	return true;
-}
-
-static char *
-append(char *out, const char *p, size_t len)
-{
-	memcpy(out, p, len);
-	return out + len;
-}
-
-/* The hosts from *at up to @end, a port that is no number as ***. */
-static char *
-mask_ports(char *out, struct url_part hosts)
-{
-	bool more = true;
-
-	while (more) {
-		struct url_part host = cut(&hosts, ',', &more);
-		const char *colon = host.len ? memrchr(host.p, ':', host.len) : NULL;
-		struct url_part port = {colon ? colon + 1 : NULL, colon ? (size_t)(host.p + host.len - colon) - 1 : 0};
-		bool hide = colon && !is_digits(port) && host.p[host.len - 1] != ']';
-
-		out = append(out, host.p, hide ? host.len - port.len : host.len);
-		if (hide)
-			out = append(out, "***", 3);
-		if (more)
-			out = append(out, ",", 1);
-	}
-	return out;
-}
-
-char *
-scout__l2_url_mask(const char *text)
-{
-	size_t len = strlen(text);
-	const char *at = strrchr(text, '@');
-	struct url_part authority = {text, 0};
-	const char *from;
-	char *shown;
-	char *out;
-
-	/* Each ":x" may grow to ":***". */
-	if (len > SIZE_MAX / 4 - 1)
-		return NULL;
-	shown = malloc(4 * len + 4);
-	if (!shown)
-		return NULL;
-	/* Not even the form of a URL: with an '@' everything before that is suspect. */
-	if (!find_authority(text, &authority) || (at && at < authority.p))
-		authority = (struct url_part){text, at ? (size_t)(at - text) : 0};
-	out = append(shown, text, (size_t)(authority.p - text));
-	from = authority.p;
-	if (at && authority.len) {
-		const char *colon = memchr(from, ':', (size_t)(at - from));
-
-		out = append(out, from, colon ? (size_t)(colon + 1 - from) : 0);
-		out = append(out, "***", 3);
-		authority = (struct url_part){at, strcspn(at, AUTHORITY_END)};
-	}
-	out = mask_ports(out, authority);
-	from = authority.p + authority.len;
-	out = append(out, from, strlen(from));
-	*out = '\0';
-	return shown;
 }
 
 /* ---- decoding ---- */
@@ -436,6 +359,24 @@ parse(const char *text, struct scout__l2_url *url, char *err, size_t err_len)
 	return rc;
 }
 
+/*
+ * @text, which is right, without its password: from the first ':' behind the scheme to the last '@', which may stand in the path of a
+ * URL whose password has a '/' that is not encoded.
+ */
+static char *
+hide_password(const char *text, const struct scout__l2_url *url)
+{
+	const char *from = text + strlen(url->scheme) + strlen("://");
+	const char *to = strrchr(from, '@');
+	const char *colon = to ? memchr(from, ':', (size_t)(to - from)) : NULL;
+	char *shown;
+
+	if (!to || !url->n_hosts)
+		return strdup(text);
+	from = colon ? colon + 1 : from;
+	return asprintf(&shown, "%.*s***%s", (int)(from - text), text, to) < 0 ? NULL : shown;
+}
+
 int
 scout__l2_url_parse(const char *text, struct scout__l2_url *ret_url, char *err, size_t err_len)
 {
@@ -445,7 +386,7 @@ scout__l2_url_parse(const char *text, struct scout__l2_url *ret_url, char *err, 
 	if (!rc)
 		rc = parse(text, &url, err, err_len);
 	if (!rc) {
-		url.shown = scout__l2_url_mask(text);
+		url.shown = hide_password(text, &url);
 		if (!url.shown)
 			rc = no_memory(err, err_len);
 	}
@@ -455,6 +396,27 @@ scout__l2_url_parse(const char *text, struct scout__l2_url *ret_url, char *err, 
 	}
 	*ret_url = url;
 	return 0;
+}
+
+char *
+scout__l2_url_mask(const char *text)
+{
+	const char *behind = strstr(text, "://");
+	struct scout__l2_url url;
+	char *shown;
+
+	if (scout__l2_url_parse(text, &url, NULL, 0) == 0) {
+		shown = url.shown;
+		url.shown = NULL;
+		scout__l2_url_fini(&url);
+		return shown;
+	}
+	behind = behind ? behind + strlen("://") : text;
+	if (memchr(text, '@', (size_t)(behind - text)))
+		behind = text;
+	if (!strpbrk(behind, ":@"))
+		return strdup(text);
+	return asprintf(&shown, "%.*s***", (int)(behind - text), text) < 0 ? NULL : shown;
 }
 
 void

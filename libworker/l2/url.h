@@ -50,7 +50,7 @@ struct scout__l2_url {
 SCOUT_ON_ANY int scout__l2_url_parse(const char *text, struct scout__l2_url *ret_url, char *err, size_t err_len);
 SCOUT_ON_ANY void scout__l2_url_fini(struct scout__l2_url *url);
 
-/* @text, right or wrong, with *** for everything that may be a password. Freed by the caller; NULL: no memory. */
+/* @text, right or wrong, with *** in place of a password and of all that may be one. Freed by the caller; NULL: no memory. */
 SCOUT_ON_ANY char *scout__l2_url_mask(const char *text);
 
 /* For an adapter's open(): what stands before the query. 0 or SCOUT_ERR_CONFIG_RANGE. */

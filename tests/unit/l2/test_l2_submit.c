@@ -34,7 +34,7 @@ START_TEST(a_url_that_cannot_be_is_refused_with_its_reason)
 		 "l2 = \"script://u:***@h/broken\": it is broken"},
 		{{"script://u:secret"},
 		 SCOUT_ERR_CONFIG_RANGE,
-		 "l2 = \"script://u:***\": the port of host 1 is not a number from 1 to 65535"},
+		 "l2 = \"script://***\": the port of host 1 is not a number from 1 to 65535"},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
