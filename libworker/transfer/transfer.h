@@ -46,41 +46,9 @@ void scout__transfer_new_epoch(struct scout_worker *w) SCOUT_ON_COURIER;
 /* End jobs whose time is over; when the next one's is. */
 uint64_t scout__transfer_tick(struct scout_worker *w, uint64_t now_us) SCOUT_ON_COURIER;
 
-/* ---- between the files of the transfer ---- */
-
-/* A job whose events the copy engine records, also if it has nothing to copy. */
-static inline bool
-scout__transfer_has_events(const struct scout__work *work)
-{
-	return work->kind == SCOUT_JOB_RETRIEVE && (work->event || work->layer_events);
-}
-
-/* transfer.c: phases and the end of a job. */
+/* True: the phase was @from, and is @to. */
 bool scout__transfer_move_phase(struct scout__transfer *job, unsigned from, unsigned to) SCOUT_ON_ANY;
-void scout__transfer_publish_phase(struct scout_worker *w, struct scout__transfer *job, unsigned phase)
-	SCOUT_ON_COURIER;
+/* Write down which blocks of a retrieve were not filled. By the courier, or by the caller when the job has ended. */
 void scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_ANY;
-/* The time of its stage until now counts for that stage; the next one begins. */
-void scout__transfer_enter(struct scout__transfer *job, enum scout__stage stage) SCOUT_ON_COURIER;
-void scout__transfer_unqueue(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
-void scout__transfer_untime(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
-void scout__transfer_finish(struct scout_worker *w, struct scout__transfer *job, int status) SCOUT_ON_COURIER;
-void scout__transfer_end_early(struct scout_worker *w, struct scout__transfer *job, int status) SCOUT_ON_COURIER;
-
-/* transfer_copy.c: a job that is in `granted` starts its copy, if everything is here; the DONE of a part is over. */
-void scout__transfer_start(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
-void scout__transfer_next_part(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
-
-/* transfer_grants.c */
-uint64_t scout__transfer_number_of(const struct scout_worker *w, const struct scout__grant_record *record)
-	SCOUT_ON_COURIER;
-/* One that is free, or NULL; and: it is in use now. */
-struct scout__grant_record *scout__transfer_free_grant(struct scout_worker *w) SCOUT_ON_COURIER;
-void scout__transfer_take_grant(struct scout_worker *w, struct scout__grant_record *record) SCOUT_ON_COURIER;
-void scout__transfer_grant_free(struct scout_worker *w, struct scout__grant_record *record) SCOUT_ON_COURIER;
-void scout__transfer_grant_due(struct scout_worker *w, struct scout__grant_record *record, uint32_t result)
-	SCOUT_ON_COURIER;
-void scout__transfer_detach(struct scout__transfer *job) SCOUT_ON_COURIER;
-void scout__transfer_send_dones(struct scout_worker *w) SCOUT_ON_COURIER;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transfer.h"
+#include "transfer_internal.h"
 
 #include <string.h>
 
@@ -186,7 +186,7 @@ enqueue(struct scout_worker *w, struct scout__transfer *job)
 	batch->event = work->event;
 	batch->layer_events = work->layer_events;
 	batch->stop = &job->stop;
-	/* A job of several parts has no layers: it is copied when its last part is. What is announced, count_layers() tells. */
+	/* A job of several parts has no layers: it is copied when its last part is. Of announced layers, goes_on() tells. */
 	batch->progress = has_more(work) || work->announced ? NULL : &work->progress;
 	batch->cookie = job->id;
 	batch->status = 0;

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transfer_internal.h"
+
+#include "clock.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: what a job asks the server, STORE or RETRIEVE and later its DONE, and what becomes of it with the answers. The
+ * rules are in transfer.c.
+ *
+ * Threads: the courier's.
+ */
+
+/* ---- asking ---- */
+
+/* Nothing is asked for, but the job's events have to be recorded: as if all of it were granted. */
+static void skip_asking(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
+static void
+skip_asking(struct scout_worker *w, struct scout__transfer *job)
+{
+	scout__transfer_unqueue(w, job);
+	job->stage = SCOUT__STAGE_GRANTED;
+	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
+	scout__transfer_start(w, job);
+}
+
+/* In the order of the deadlines. Mostly the last one: jobs with a shorter time than those before them step forward. */
+static void add_timed(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
+static void
+add_timed(struct scout_worker *w, struct scout__transfer *job)
+{
+	struct scout__transfer *before = TAILQ_LAST(&w->timed, scout__transfer_list);
+
+	while (before && before->work->deadline_us > job->work->deadline_us)
+		before = TAILQ_PREV(before, scout__transfer_list, timed_link);
+	if (before)
+		TAILQ_INSERT_AFTER(&w->timed, before, job, timed_link);
+	else
+		TAILQ_INSERT_HEAD(&w->timed, job, timed_link);
+	job->timed = true;
+}
+
+void
+scout__transfer_accept(struct scout_worker *w, struct scout__transfer *job)
+{
+	job->record = NULL;
+	job->stage = SCOUT__STAGE_ASK;
+	TAILQ_INSERT_TAIL(&w->open, job, open_link);
+	add_timed(w, job);
+	TAILQ_INSERT_TAIL(&w->to_ask, job, queue_link);
+	job->asked_before = w->adopt.n_asked;
+	if (job->work->n_chunks == 0 && !scout__transfer_has_events(job->work))
+		scout__transfer_end_early(w, job, 0);
+	else if (atomic_load(&job->phase) == SCOUT__PHASE_DROPPED) /* a reset's word may have come before the job */
+		scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
+	else if (w->closing)
+		scout__transfer_end_early(w, job, SCOUT_ERR_CLOSED);
+	else if (job->work->n_chunks == 0)
+		skip_asking(w, job);
+}
+
+static void put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__work *work)
+	SCOUT_ON_COURIER;
+static void
+put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__work *work)
+{
+	struct scout__store_msg msg = {
+		.ticket = work->ticket,
+		.n = work->part_n,
+		.tenant = {.p = work->tenant, .len = work->tenant_len},
+		.hashes = work->hashes + (size_t)work->part_first * w->cfg.hash_bytes,
+	};
+
+	scout__put_store(writer, &msg, w->cfg.hash_bytes);
+}
+
+static uint32_t budget_of(const struct scout__transfer *job, uint64_t now_us) SCOUT_ON_COURIER;
+static uint32_t
+budget_of(const struct scout__transfer *job, uint64_t now_us)
+{
+	uint64_t left_us = job->work->deadline_us > now_us ? job->work->deadline_us - now_us : 1;
+
+	if (!job->timed)
+		return 0;
+	return left_us < UINT32_MAX ? (uint32_t)left_us : UINT32_MAX;
+}
+
+/* Send the STORE or RETRIEVE of a job in to_ask. False: no credit, or nothing to keep the grants in. */
+static bool ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us) SCOUT_ON_COURIER;
+static bool
+ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us)
+{
+	struct scout__work *work = job->work;
+	struct scout__grant_record *record = scout__transfer_free_grant(w);
+	bool is_store = work->kind == SCOUT_JOB_STORE;
+	uint32_t n = work->n_chunks - work->part_first;
+	struct scout__writer *writer;
+	uint64_t cookie;
+	size_t bytes;
+
+	if (!record)
+		return false;
+	n = is_store && n > SCOUT__STORE_PART ? SCOUT__STORE_PART : n;
+	bytes = is_store ? 18u + work->tenant_len + (size_t)n * w->cfg.hash_bytes : 16u;
+	cookie = scout__transfer_number_of(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_GRANTS;
+	writer = scout__link_op_begin(w->link, is_store ? SCOUT_OP_STORE : SCOUT_OP_RETRIEVE, budget_of(job, now_us),
+				      cookie, bytes);
+	if (!writer)
+		return false;
+	work->part_n = n;
+	if (is_store) {
+		put_store(w, writer, work);
+	} else {
+		struct scout__retrieve_msg msg = {
+			.ticket = work->ticket, .from = work->first_chunk, .to = work->first_chunk + n};
+
+		scout__put_retrieve(writer, &msg);
+	}
+	scout__link_op_end(w->link);
+	scout__transfer_unqueue(w, job);
+	scout__transfer_enter(job, SCOUT__STAGE_ASKED);
+	job->record = record;
+	scout__transfer_take_grant(w, record);
+	record->state = SCOUT__GRANT_ASKED;
+	record->kind = work->kind;
+	record->job = job;
+	record->epoch = w->epoch;
+	record->id = scout__link_last_corr(w->link);
+	record->n = n;
+	return true;
+}
+
+void
+scout__transfer_pump(struct scout_worker *w, bool may_ask, uint64_t now_us)
+{
+	struct scout__transfer *job, *next;
+
+	scout__transfer_send_dones(w);
+	for (job = TAILQ_FIRST(&w->granted); job; job = next) {
+		next = TAILQ_NEXT(job, queue_link);
+		scout__transfer_start(w, job);
+	}
+	while (may_ask && w->up && (job = TAILQ_FIRST(&w->to_ask)) != NULL) {
+		if (atomic_load(&job->phase) == SCOUT__PHASE_DROPPED)
+			scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
+		else if (!ask(w, job, now_us))
+			break;
+	}
+}
+
+/* ---- replies ---- */
+
+/* Take a reply of STORE or RETRIEVE apart. Returns 0 or SCOUT_ERR_*. */
+static int read_grants(const struct scout__grant_record *record, const struct scout__op *op, struct scout__grants *ret,
+		       uint32_t *ret_granted) SCOUT_ON_COURIER;
+static int
+read_grants(const struct scout__grant_record *record, const struct scout__op *op, struct scout__grants *ret,
+	    uint32_t *ret_granted)
+{
+	const char *field;
+	uint32_t granted = 0;
+
+	/* Chunks that the lookup did not ask for: to the engine, as good as gone. */
+	if (op->status == SCOUT_WIRE_RANGE && record->kind == SCOUT_JOB_RETRIEVE)
+		return SCOUT_ERR_MISSING;
+	if (op->status != SCOUT_WIRE_OK)
+		return scout__wire_error(op->status);
+	if (scout__get_grants(op, ret, &field) != SCOUT_WIRE_OK || ret->n != record->n)
+		return SCOUT_ERR_PROTOCOL;
+	for (uint32_t i = 0; i < ret->n; i++)
+		granted += scout__grant_at(ret, i).state == SCOUT_GRANT_GRANTED;
+	if (ret->id != (granted > 0 ? record->id : 0))
+		return SCOUT_ERR_PROTOCOL;
+	*ret_granted = granted;
+	return 0;
+}
+
+/* No grants: the connection went, or the server refused, or speaks nonsense. */
+static void refuse(struct scout_worker *w, struct scout__grant_record *record, const struct scout__op *op, int error)
+	SCOUT_ON_COURIER;
+static void
+refuse(struct scout_worker *w, struct scout__grant_record *record, const struct scout__op *op, int error)
+{
+	struct scout__transfer *job = record->job;
+
+	if (job)
+		scout__transfer_end_early(w, job, scout__transfer_error(error));
+	if (op) {
+		scout__transfer_grant_free(w, record);
+	} else {
+		/* The server may have granted it all the same, and would hold it as long as we live: give it back unseen. */
+		record->state = SCOUT__GRANT_HELD;
+		record->n = 0;
+		scout__transfer_grant_due(w, record, 0);
+	}
+	if (op && op->status == SCOUT_WIRE_CLEARED)
+		scout__log_limited(
+			&w->log, &w->clear_limit, scout__now_us(), 10000000, SCOUT_LOG_WARN,
+			"the namespace was cleared: jobs end SCOUT_ERR_CLEARED until scout_worker_clear() is "
+			"called on this worker");
+	if (op && op->status == SCOUT_WIRE_STATE)
+		scout__worker_unregistered(w); /* it does not know our registration: register again */
+	if (op && op->status == SCOUT_WIRE_OK)
+		scout__link_reset(w->link, SCOUT_ERR_PROTOCOL, "a reply with grants makes no sense");
+}
+
+void
+scout__transfer_grants(struct scout_worker *w, uint64_t number, const struct scout__op *op, int error)
+{
+	struct scout__grant_record *record = &w->records[number];
+	struct scout__transfer *job = record->job;
+	struct scout__grants grants = {.n = 0};
+	uint32_t granted = 0;
+	int rc = op ? read_grants(record, op, &grants, &granted) : error;
+
+	SCOUT_ASSERT(record->state == SCOUT__GRANT_ASKED);
+	if (rc) {
+		refuse(w, record, op, rc);
+		return;
+	}
+	record->state = SCOUT__GRANT_HELD;
+	record->id = grants.id;
+	record->n = granted;
+	if (!job) {
+		scout__transfer_grant_due(w, record, 0);
+		return;
+	}
+	for (uint32_t i = 0; i < grants.n; i++)
+		job->work->grants[i] = scout__grant_at(&grants, i);
+	scout__transfer_enter(job, SCOUT__STAGE_GRANTED);
+	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
+	scout__transfer_start(w, job);
+}
+
+void
+scout__transfer_told(struct scout_worker *w, uint64_t number, const struct scout__op *op, int error)
+{
+	struct scout__grant_record *record = &w->records[number];
+	struct scout__transfer *job = record->job;
+	uint32_t readable = 0;
+	const char *field;
+	int rc = 0;
+
+	SCOUT_ASSERT(record->state == SCOUT__GRANT_TOLD);
+	w->n_told--;
+	if (!op) {
+		/* Whether the server has read it is unknown. Twice does no harm. */
+		if (job) {
+			scout__transfer_detach(job);
+			scout__transfer_finish(w, job, scout__transfer_error(error));
+		}
+		record->state = SCOUT__GRANT_HELD;
+		scout__transfer_grant_due(w, record, record->result);
+		return;
+	}
+	if (op->status != SCOUT_WIRE_OK)
+		rc = scout__wire_error(op->status);
+	else if (record->kind == SCOUT_JOB_STORE && scout__get_store_done_reply(op, &readable, &field) != SCOUT_WIRE_OK)
+		rc = SCOUT_ERR_PROTOCOL;
+	scout__transfer_grant_free(w, record);
+	if (!job)
+		return;
+	job->work->chunks += readable;
+	if (rc)
+		job->work->status = scout__transfer_error(rc);
+	scout__transfer_next_part(w, job);
+}
