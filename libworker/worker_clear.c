@@ -28,8 +28,6 @@
 int
 scout_worker_clear(struct scout_worker *w, uint64_t generation, uint64_t *ret_generation)
 {
-	bool pushed;
-
 	if (!w)
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(w->courier))
@@ -39,11 +37,7 @@ scout_worker_clear(struct scout_worker *w, uint64_t generation, uint64_t *ret_ge
 	(void)atomic_fetch_add(&w->generation, 1);
 	scout__worker_drop_all(w);
 	atomic_store(&w->clear_to, generation);
-	if (!atomic_exchange(&w->clear_queued, true)) {
-		pushed = scout__courier_push(w->courier, SCOUT__WORD_CLEAR);
-		SCOUT_ASSERT(pushed); /* one at most, besides the jobs */
-		(void)scout__courier_ring(w->courier);
-	}
+	scout__worker_post_once(w, &w->clear_queued, SCOUT__WORD_CLEAR);
 	if (ret_generation)
 		*ret_generation = generation;
 	return 0;

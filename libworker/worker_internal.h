@@ -10,6 +10,24 @@
 
 _Static_assert(SCOUT__MAX_JOBS <= SCOUT__SLOT_MASK + 1, "a job's number has room for each slot");
 
+/* Push a word other than a job's number: worker.c has made room in the ring for each of them. */
+static inline void
+scout__worker_post(struct scout_worker *w, uint64_t word)
+{
+	bool pushed = scout__courier_push(w->courier, word);
+
+	SCOUT_ASSERT(pushed);
+	(void)scout__courier_ring(w->courier);
+}
+
+/* The same for a word that is in the ring once at most: @queued is true from here until the courier takes it off. */
+static inline void
+scout__worker_post_once(struct scout_worker *w, atomic_bool *queued, uint64_t word)
+{
+	if (!atomic_exchange(queued, true))
+		scout__worker_post(w, word);
+}
+
 /* worker_courier.c */
 extern const struct scout__courier_ops scout__worker_courier_ops;
 
@@ -26,6 +44,17 @@ bool scout__worker_is_registered(const struct scout_worker *w) SCOUT_ON_COURIER;
 void scout__worker_register_pump(struct scout_worker *w, uint64_t now_us) SCOUT_ON_COURIER;
 /* When scout__worker_register_pump() has something to do. */
 uint64_t scout__worker_register_next(const struct scout_worker *w) SCOUT_ON_COURIER;
+
+/* worker_layout.c: 0 or a code of scout_worker_register(), with a sentence in @err. */
+int scout__worker_check_layout(const struct scout_worker *w, const struct scout_layout *layout, char *err,
+			       size_t err_len) SCOUT_ON_CALLER;
+/* Copy what the layout says. Also after an error the caller drops it. */
+int scout__worker_take_layout(struct scout_worker *w, const struct scout_layout *layout, char *err,
+			      size_t err_len) SCOUT_ON_CALLER;
+/* Open the copy engine on the layout; its threads on the node of the pages, where `cpus` says auto. */
+int scout__worker_open_engine(struct scout_worker *w, char *err, size_t err_len) SCOUT_ON_CALLER;
+/* Close the engine and forget the layout. */
+void scout__worker_drop_layout(struct scout_worker *w) SCOUT_ON_CALLER;
 
 /* worker_weights.c */
 

@@ -92,7 +92,6 @@ int
 scout_worker_layer_ready(struct scout_worker *w, uint64_t id, uint32_t layers)
 {
 	struct scout__transfer *job;
-	bool pushed;
 
 	if (!w)
 		return SCOUT_ERR_INVALID;
@@ -107,10 +106,6 @@ scout_worker_layer_ready(struct scout_worker *w, uint64_t id, uint32_t layers)
 		return 0;
 	/* Before the flag: a courier that has taken the word off already has not read the layers yet. */
 	atomic_store(&job->work->ready, layers);
-	if (atomic_exchange(&w->layer_queued, true))
-		return 0;
-	pushed = scout__courier_push(w->courier, SCOUT__WORD_LAYER);
-	SCOUT_ASSERT(pushed); /* one at most, besides the jobs */
-	(void)scout__courier_ring(w->courier);
+	scout__worker_post_once(w, &w->layer_queued, SCOUT__WORD_LAYER);
 	return 0;
 }

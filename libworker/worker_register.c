@@ -2,6 +2,7 @@
 #include "worker_internal.h"
 
 #include <stdio.h>
+#include <time.h>
 
 #include "clock.h"
 #include "cpus.h"
@@ -9,7 +10,7 @@
 /*
  * DESIGN
  *
- * Purpose: the registration, on the courier.
+ * Purpose: the registration: scout_worker_register() on the caller's thread, and the courier that keeps it up.
  *
  * The server must know the layout of our KV rank before it grants slots. The caller describes the pages once; from then
  * on the registration belongs to the courier, the first one as the later ones: whenever a connection comes up with an
@@ -23,6 +24,10 @@
  * with another layout. When its time is over, all goes on without it. A REGISTER that was taken back may still be answered:
  * its number of attempt tells.
  *
+ * scout_worker_register() leaves no trace when it is refused: it takes the registration back from the courier and waits
+ * until the courier has let go of the engine (the courier never blocks, so that is short), and only then closes it.
+ * Otherwise the courier goes on with it.
+ *
  * Rejected: keeping a refused registration while its caller is told. The engine is open on the layout that was refused, and
  * the caller, who changes it, would have to close it first.
  */
@@ -30,6 +35,8 @@
 #define REGISTER_AGAIN_US 1000000u
 #define REGISTER_NO_ROOM_US 10000u /* no credit or no memory for the operation */
 #define REGISTER_BODY_BYTES 16u
+
+/* ---- the courier ---- */
 
 /* For the caller, if it waits. */
 static void conclude(struct scout_worker *w, enum scout__reg_state state, int code, const char *text) SCOUT_ON_COURIER;
@@ -210,4 +217,94 @@ scout__worker_on_forget(struct scout_worker *w)
 	scout__worker_unregistered(w);
 	scout__mappings_detach(&w->mappings);
 	conclude(w, SCOUT__REG_NONE, 0, "");
+}
+
+/* ---- the caller ---- */
+
+static void
+deadline_in(struct timespec *ts, uint32_t timeout_ms)
+{
+	(void)clock_gettime(CLOCK_MONOTONIC, ts);
+	ts->tv_sec += timeout_ms / 1000;
+	ts->tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+	if (ts->tv_nsec >= 1000000000) {
+		ts->tv_sec++;
+		ts->tv_nsec -= 1000000000;
+	}
+}
+
+/*
+ * Wait until the courier has spoken, or the time is over. Returns 0, SCOUT_ERR_TIMEOUT (it goes on), or why we were refused.
+ */
+static int
+wait_registered(struct scout_worker *w, uint32_t timeout_ms, char *err, size_t err_len)
+{
+	struct timespec until;
+	int rc = 0;
+
+	deadline_in(&until, timeout_ms);
+	(void)pthread_mutex_lock(&w->mu);
+	while (w->reg == SCOUT__REG_WANTED && rc == 0)
+		rc = pthread_cond_timedwait(&w->cond, &w->mu, &until);
+	if (w->reg == SCOUT__REG_OK)
+		rc = 0;
+	else if (w->reg == SCOUT__REG_FAILED)
+		rc = scout__fail(err, err_len, w->reg_code, "%s", w->reg_text);
+	else
+		rc = scout__fail(err, err_len, SCOUT_ERR_TIMEOUT,
+				 "%s: not registered within %u ms%s%s; goes on in the background", w->cfg.endpoint,
+				 (unsigned)timeout_ms, w->down_code ? ": " : "", w->down_code ? w->down_text : "");
+	(void)pthread_mutex_unlock(&w->mu);
+	return rc;
+}
+
+/* Take the registration back; afterwards the courier does not know the engine any more. */
+static void
+take_back(struct scout_worker *w)
+{
+	(void)pthread_mutex_lock(&w->mu);
+	w->reg = SCOUT__REG_WANTED;
+	(void)pthread_mutex_unlock(&w->mu);
+	scout__worker_post(w, SCOUT__WORD_FORGET);
+	(void)pthread_mutex_lock(&w->mu);
+	while (w->reg != SCOUT__REG_NONE)
+		(void)pthread_cond_wait(&w->cond, &w->mu);
+	(void)pthread_mutex_unlock(&w->mu);
+}
+
+int
+scout_worker_register(struct scout_worker *w, const struct scout_layout *layout, uint32_t timeout_ms, char *err,
+		      size_t err_len)
+{
+	int rc;
+
+	if (!w)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "worker is NULL");
+	if (scout__courier_forked(w->courier))
+		return scout__fail(err, err_len, SCOUT_ERR_FORKED, "%s", scout_strerror(SCOUT_ERR_FORKED));
+	if (w->registered)
+		return scout__fail(err, err_len, SCOUT_ERR_STATE, "the worker is registered already");
+	rc = scout__worker_check_layout(w, layout, err, err_len);
+	if (rc)
+		return rc;
+	rc = scout__worker_take_layout(w, layout, err, err_len);
+	if (rc == 0)
+		rc = scout__worker_open_engine(w, err, err_len);
+	if (rc)
+		goto err_drop;
+	(void)pthread_mutex_lock(&w->mu);
+	w->reg = SCOUT__REG_WANTED;
+	(void)pthread_mutex_unlock(&w->mu);
+	scout__worker_post(w, SCOUT__WORD_REGISTER);
+	rc = timeout_ms ? wait_registered(w, timeout_ms, err, err_len) : 0;
+	if (rc && rc != SCOUT_ERR_TIMEOUT) {
+		take_back(w);
+		goto err_drop;
+	}
+	w->registered = true;
+	return rc;
+
+err_drop:
+	scout__worker_drop_layout(w);
+	return rc;
 }

@@ -70,8 +70,6 @@ scout__worker_drop_all(struct scout_worker *w)
 int
 scout_worker_reset(struct scout_worker *w, uint64_t weights_version)
 {
-	bool pushed;
-
 	if (!w || weights_version == 0)
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(w->courier))
@@ -83,11 +81,7 @@ scout_worker_reset(struct scout_worker *w, uint64_t weights_version)
 	scout__worker_drop_all(w);
 	/* In this order: a courier that has taken the word off before this exchange has not read the version yet. */
 	atomic_store(&w->reset_to, weights_version);
-	if (atomic_exchange(&w->reset_queued, true))
-		return 0;
-	pushed = scout__courier_push(w->courier, SCOUT__WORD_RESET);
-	SCOUT_ASSERT(pushed); /* one at most, besides the jobs */
-	(void)scout__courier_ring(w->courier);
+	scout__worker_post_once(w, &w->reset_queued, SCOUT__WORD_RESET);
 	return 0;
 }
 
