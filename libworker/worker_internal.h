@@ -77,25 +77,26 @@ bool scout__worker_adopt_mends(const struct scout_worker *w, int error) SCOUT_ON
 /* worker_submit.c: 0, SCOUT_ERR_INVALID (no ids) or SCOUT_ERR_BLOCK_ID (one is outside the pages). */
 int scout__worker_check_ids(const struct scout_worker *w, const int64_t *ids, size_t n) SCOUT_ON_CALLER;
 
-/* worker_jobs.c: the blocks of a job become those of a live one, or are so no more. */
-void scout__worker_uses_add(struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
-void scout__worker_uses_remove(struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
+/* worker_fence.c: @by 1: the job is live, it counts for each block that it names; -1: it is not any more. */
+void scout__worker_count_uses(struct scout_worker *w, const struct scout__work *work, int32_t by) SCOUT_ON_CALLER;
 
 /* worker_stats.c: what poll reports is counted. */
 void scout__worker_count_submit(struct scout_worker *w, int kind) SCOUT_ON_CALLER;
 void scout__worker_count_end(struct scout_worker *w, const struct scout__work *work,
 			     const struct scout_done *done) SCOUT_ON_CALLER;
 
-/* worker_jobs.c: the live job of that number, or NULL. */
+/* worker_poll.c: the live job of that number, or NULL. */
 struct scout__transfer *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;
+/* No copy of the job starts any more; one that runs stops where it can. The courier ends the job soon. */
+void scout__worker_drop(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_CALLER;
+/* Free what the jobs still have. After the courier was joined. */
+void scout__worker_free_jobs(struct scout_worker *w);
+
 /* worker_clear.c */
 void scout__worker_on_clear(struct scout_worker *w) SCOUT_ON_COURIER;
 /* Send CLEAR, if there is one to be sent. */
 void scout__worker_clear_pump(struct scout_worker *w) SCOUT_ON_COURIER;
 /* The answer; @op NULL: the connection went. */
 void scout__worker_clear_answer(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
-
-/* worker_jobs.c: free what the jobs still have. After the courier was joined. */
-void scout__worker_free_jobs(struct scout_worker *w);
 
 #endif

@@ -273,7 +273,7 @@ submit(struct scout_worker *w, struct scout__work *work, uint32_t timeout_ms, ui
 	else
 		w->n_used++;
 	TAILQ_INSERT_TAIL(&w->live_jobs, job, live_link);
-	scout__worker_uses_add(w, work);
+	scout__worker_count_uses(w, work, 1);
 	w->n_live++;
 	w->next_seq++;
 	scout__worker_count_submit(w, work->kind);

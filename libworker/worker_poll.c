@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_internal.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/*
+ * DESIGN
+ *
+ * Purpose: collect the jobs that have ended, and cancel one that has not.
+ *
+ * Slots are the caller's: taken at submit, free again when poll reports the job. The job's memory stays one poll
+ * longer, because the list of missing blocks is lent out of it.
+ *
+ * Cancel (and fence, worker_fence.c) takes a job away from the courier by WAITING -> DROPPED. If that succeeds, no copy of it
+ * will ever start, at once and without waiting for the courier; the kick only makes it end soon. If not, its copy runs (or is
+ * over).
+ *
+ * Threads: caller.
+ */
+
+/* ---- poll ---- */
+
+static void
+free_dead(struct scout_worker *w)
+{
+	while (w->dead) {
+		struct scout__work *work = w->dead;
+
+		w->dead = work->next_dead;
+		free(work);
+	}
+}
+
+/*
+ * The ring looked empty: make the descriptor unreadable, unless something has come meanwhile. The courier raises it
+ * and pushes under the lock, in this order, so whoever saw it readable finds the job here at the latest. Returns
+ * whether there is one.
+ */
+static bool
+lower_fd(struct scout_worker *w)
+{
+	uint64_t count;
+	bool empty;
+
+	if (!atomic_load_explicit(&w->fd_raised, memory_order_relaxed))
+		return false;
+	(void)pthread_mutex_lock(&w->mu);
+	empty = scout__ring_empty(&w->done);
+	if (empty && atomic_load_explicit(&w->fd_raised, memory_order_relaxed)) {
+		(void)!read(w->done_fd, &count, sizeof(count)); /* cannot fail: it is raised */
+		atomic_store_explicit(&w->fd_raised, false, memory_order_relaxed);
+	}
+	(void)pthread_mutex_unlock(&w->mu);
+	return !empty;
+}
+
+static void
+collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
+{
+	uint32_t slot = (uint32_t)(id & SCOUT__SLOT_MASK);
+	struct scout__transfer *job = &w->jobs[slot];
+	struct scout__work *work = job->work;
+
+	SCOUT_ASSERT(job->id == id);
+	if (scout__worker_outdated(w, work))
+		scout__worker_outdate(w, work);
+	*done = (struct scout_done){
+		.job = id,
+		.ticket = work->ticket,
+		.kind = work->kind,
+		.status = work->status,
+		.bytes = work->bytes,
+		.chunks = work->chunks,
+		.present = work->present,
+		.no_room = work->no_room,
+		.null_chunks = work->null_chunks,
+		.n_missing = work->n_missing,
+		.missing = work->n_missing ? work->missing : NULL,
+		.queued_us = work->queued_us,
+		.server_us = work->server_us,
+		.copy_us = work->copy_us,
+		.total_us = work->since_us - work->submitted_us,
+	};
+	scout__worker_count_end(w, work, done);
+	scout__worker_count_uses(w, work, -1);
+	work->next_dead = w->dead;
+	w->dead = work;
+	job->work = NULL;
+	job->id = 0;
+	TAILQ_REMOVE(&w->live_jobs, job, live_link);
+	w->n_live--;
+	w->free_slots[w->n_free++] = slot;
+}
+
+int
+scout_worker_poll(struct scout_worker *w, struct scout_done *done, size_t max)
+{
+	uint64_t id;
+	int n = 0;
+
+	if (!w || (max > 0 && !done))
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	free_dead(w);
+	do {
+		while ((size_t)n < max && (id = scout__ring_pop(&w->done)) != 0)
+			collect(w, id, &done[n++]);
+	} while (scout__ring_empty(&w->done) && lower_fd(w) && (size_t)n < max);
+	return n;
+}
+
+int
+scout_worker_fd(struct scout_worker *w)
+{
+	return w ? w->done_fd : SCOUT_ERR_INVALID;
+}
+
+struct scout__transfer *
+scout__worker_find_job(struct scout_worker *w, uint64_t id)
+{
+	uint64_t slot = id & SCOUT__SLOT_MASK;
+
+	return id != 0 && slot < w->n_used && w->jobs[slot].id == id ? &w->jobs[slot] : NULL;
+}
+
+/* ---- drop ---- */
+
+void
+scout__worker_drop(struct scout_worker *w, struct scout__transfer *job)
+{
+	atomic_store(&job->stop, true);
+	if (scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED))
+		scout__worker_post_once(w, &w->kicked, SCOUT__WORD_KICK);
+}
+
+int
+scout_worker_cancel(struct scout_worker *w, uint64_t id)
+{
+	struct scout__transfer *job;
+
+	if (!w)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	job = scout__worker_find_job(w, id);
+	if (!job)
+		return SCOUT_ERR_STATE;
+	scout__worker_drop(w, job);
+	return 0;
+}
+
+/* ---- the end ---- */
+
+void
+scout__worker_free_jobs(struct scout_worker *w)
+{
+	struct scout__transfer *job;
+
+	free_dead(w);
+	if (!w->jobs)
+		return; /* half built */
+	TAILQ_FOREACH(job, &w->live_jobs, live_link)
+	free(job->work);
+}
