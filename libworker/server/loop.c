@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "conns.h"
+#include "dispatch.h"
 #include "fetch.h"
 #include "hold.h"
 #include "lease.h"
@@ -169,6 +170,7 @@ enum {
 SCOUT_ON_LOOP static bool
 turn(struct scout_server *s, const zmq_pollitem_t *items)
 {
+	uint64_t end_us;
 	bool more;
 
 	s->now_us = scout__now_us();
@@ -184,7 +186,9 @@ turn(struct scout_server *s, const zmq_pollitem_t *items)
 		scout__curve_answer(s);
 	scout__fetch_turn(s);
 	scout__shm_look(s);
-	more = scout__receive(s, items[ITEM_ROUTER].revents != 0);
+	end_us = s->now_us + SCOUT__TURN_US;
+	scout__dispatch_resume(s);
+	more = scout__receive(s, items[ITEM_ROUTER].revents != 0, end_us);
 	s->now_us = scout__now_us();
 	scout__timers_run(s);
 	scout__quarantine_run(s);
@@ -215,7 +219,7 @@ take_apart(struct scout_server *s)
 	while (!scout__list_empty(&s->transport->unbound))
 		scout__lease_close(s, SCOUT__OWNER(s->transport->unbound.next, struct scout__lease, node));
 	scout__graves_free(s);
-	scout__dest_drop(s, &s->transport->stranger);
+	scout__dest_drop(s, &s->transport->unknown_sender);
 	scout__withdraw_fini(s);
 	if (!scout__fetch_stop(s)) {
 		/* Its threads may still touch the pool: it stays as it is, and so do the chunk indexes. */

@@ -13,6 +13,7 @@
 
 #include "conns.h"
 #include "cpus.h"
+#include "dispatch.h"
 #include "fetch.h"
 #include "inproc.h"
 #include "l2_adapters.h"
@@ -297,7 +298,7 @@ server_new(void)
 	scout__list_init(&s->queue);
 	s->start_us = s->now_us = scout__now_us();
 	s->limit_join.burst = s->limit_leave.burst = s->limit_died.burst = s->limit_ns.burst = SCOUT__LOG_BURST;
-	s->transport = scout__transport_new(s);
+	s->transport = scout__transport_new(s, &scout__dispatch_hooks);
 	s->state = scout__state_new(s, &scout__fetch_hooks);
 	if (s->transport && s->state)
 		return s;

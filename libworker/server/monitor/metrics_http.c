@@ -32,7 +32,7 @@
  * The listening socket is made by metrics_listen.c and stays ours (quiesce gives it back), for it is closed in forked
  * children.
  *
- * Rejected: one thread for each connection (threads by the will of strangers), the loop's own epoll (a handler of 200
+ * Rejected: one thread for each connection (threads by the will of unknown clients), the loop's own epoll (a handler of 200
  * us has no room for HTTP), TLS (a certificate to look after, for what a scraper on the same machine or a private
  * network reads).
  *

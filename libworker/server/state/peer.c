@@ -5,11 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <xxhash.h>
-
 #include "hold.h"
 #include "lease.h"
 #include "ns.h"
+#include "packet.h"
 #include "ops.h"
 #include "pending_op.h"
 #include "reply.h"
@@ -59,16 +58,10 @@
 #define TICK_PEERS 256u /* that one tick looks at */
 #define TICK_SHARE 50u  /* or this part of all, if that is more: a round takes a second at most */
 
-uint64_t
-scout__peer_identity_key(const struct scout_server *s, const void *identity, size_t len)
-{
-	return XXH3_64bits_withSeed(identity, len, s->seed);
-}
-
 struct scout__peer *
 scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len)
 {
-	uint32_t slot = scout__map_get(&s->state->by_identity, scout__peer_identity_key(s, identity, len));
+	uint32_t slot = scout__map_get(&s->state->by_identity, scout__identity_key(s, identity, len));
 	struct scout__peer *peer;
 
 	if (slot == SCOUT__MAP_NONE)
@@ -130,8 +123,8 @@ scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sen
 SCOUT_ON_LOOP static bool
 take_identity(struct scout_server *s, struct scout__peer *peer)
 {
-	const struct scout__dest *sender = &s->transport->stranger;
-	uint64_t key = scout__peer_identity_key(s, sender->identity, sender->identity_len);
+	const struct scout__dest *sender = &s->transport->unknown_sender;
+	uint64_t key = scout__identity_key(s, sender->identity, sender->identity_len);
 
 	if (scout__map_get(&s->state->by_identity, key) != SCOUT__MAP_NONE)
 		return false;
@@ -252,7 +245,7 @@ hello_conflict(const struct scout__peer *peer, const struct scout__peer *known, 
 struct scout__peer *
 scout__peer_hello(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t sent_us)
 {
-	struct scout__dest *dest = peer ? &peer->dest : &s->transport->stranger;
+	struct scout__dest *dest = peer ? &peer->dest : &s->transport->unknown_sender;
 	struct scout__peer *known;
 	struct scout__hello hello;
 	const char *field = "";
@@ -319,7 +312,7 @@ scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who
 	const struct scout__peer *peer;
 	int n;
 
-	if (dest == &s->transport->stranger) {
+	if (dest == &s->transport->unknown_sender) {
 		(void)snprintf(who, SCOUT__WHO_BYTES, "a peer without HELLO");
 		return;
 	}

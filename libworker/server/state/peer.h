@@ -51,12 +51,9 @@ struct scout__peer {
 };
 
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len);
-/* What maps name a connection by: a hash of its identity that peers cannot choose. */
-SCOUT_ON_LOOP uint64_t scout__peer_identity_key(const struct scout_server *s, const void *identity, size_t len);
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_token(struct scout_server *s, uint64_t token);
 /* Note a frame of @peer; returns for how many microseconds it had waited somewhere. */
 SCOUT_ON_LOOP uint64_t scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sent_us);
-#define SCOUT__WHO_BYTES 64
 /* Whose destination it is, for log lines: "worker 0123456789abcdef (pid 12)". */
 SCOUT_ON_LOOP void scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
 /* HELLO. Returns the peer of the sender from now on: NULL when it was refused and was none. */

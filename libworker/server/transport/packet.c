@@ -5,29 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "msg.h"
-#include "ns.h"
-#include "ops.h"
-#include "peer.h"
+#include <xxhash.h>
+
 #include "reply.h"
 #include "run_queue.h"
 #include "server_core.h"
 #include "shm.h"
 #include "transport.h"
-#include "unsent.h"
 
 /*
  * DESIGN
  *
- * From message to operation. Everything that can be judged without knowing what the operation means is judged here, in
- * this order: is it a frame; is the opcode known; is the server draining; has the sender said HELLO, to this start of
- * the server; did the operation expire on its way; has the peer credit left. The rest is the handlers' business.
- *
- * A frame of thousands of operations is executed over several turns, so that the first answers leave before the last
- * operation is read. Meanwhile no other message is taken, which keeps the order of each sender's operations.
- *
- * A sender without HELLO is served from one scratch destination, whose frame leaves before the next message is looked
- * at, so strangers cost no memory.
+ * Frames that arrive, on the socket and through shared memory, and the buffers that hold them. The room above takes each
+ * frame (transport.hooks.frame); its sender stands in transport.unknown_sender. While a frame is in hand no other one is
+ * received, which keeps the order of each sender's operations.
  *
  * Threads: loop.
  */
@@ -46,6 +37,12 @@ scout__packet_new(size_t len)
 	return NULL;
 }
 
+uint64_t
+scout__identity_key(const struct scout_server *s, const void *identity, size_t len)
+{
+	return XXH3_64bits_withSeed(identity, len, s->seed);
+}
+
 void
 scout__packet_ref(struct scout__packet *packet)
 {
@@ -61,263 +58,16 @@ scout__packet_unref(struct scout__packet *packet)
 	free(packet);
 }
 
-#define OPS_US 100u      /* for the operations of one frame in one turn */
-#define OPS_PER_LOOK 16u /* operations between two looks at the clock */
-
-/* From when on an answer is late; a little earlier than the sender's own deadline, for the way back. */
-SCOUT_ON_LOOP static uint64_t
-deadline_of(const struct scout_server *s, const struct scout__op *op, uint64_t waited_us)
-{
-	uint64_t left_us;
-
-	if (op->budget_us == 0 || waited_us >= op->budget_us)
-		return UINT64_MAX;
-	left_us = op->budget_us - waited_us;
-	return s->now_us + left_us - (left_us / 4 < 2000 ? left_us / 4 : 2000);
-}
-
-SCOUT_ON_LOOP static void
-reset(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
-{
-	const char *field = "";
-	uint64_t weights;
-	int status = scout__get_one_u64(op, &weights, &field);
-
-	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RESET: %s is wrong", field);
-		return;
-	}
-	/*
-	 * A client decides. A worker moves on from the version that it was in: one that comes late takes nobody back.
-	 */
-	if (peer->role == SCOUT_ROLE_WORKER && !scout__peer_weights_fit(s, peer, op))
-		return;
-	scout__ns_reset(s, peer->ns, weights);
-	if (peer->weights)
-		peer->weights = weights;
-	scout__reply_empty(s, &peer->dest, op->opcode, op->corr);
-}
-
-SCOUT_ON_LOOP static void
-ping(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op)
-{
-	const char *field = "";
-	int status = scout__get_empty(op, &field);
-
-	if (status)
-		scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "PING: %s is wrong", field);
-	else
-		scout__reply_empty(s, dest, op->opcode, op->corr);
-}
-
-/* An operation of a peer, all conditions met. */
-SCOUT_ON_LOOP static void
-execute(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet, const struct scout__op *op,
-	uint64_t deadline_us)
-{
-	switch (op->opcode) {
-	case SCOUT_OP_LOOKUP:
-		scout__lookup(s, peer, packet, op, deadline_us);
-		break;
-	case SCOUT_OP_ADMIT:
-		scout__session_admit(s, peer, packet, op, deadline_us);
-		break;
-	case SCOUT_OP_FINISH:
-		scout__session_finish(s, peer, op);
-		break;
-	case SCOUT_OP_RESET:
-		reset(s, peer, op);
-		break;
-	case SCOUT_OP_CLEAR:
-		scout__clear(s, peer, packet, op, deadline_us);
-		break;
-	case SCOUT_OP_REGISTER:
-		scout__ns_register(s, peer, op);
-		break;
-	case SCOUT_OP_STORE:
-		scout__store(s, peer, packet, op, deadline_us);
-		break;
-	case SCOUT_OP_STORE_DONE:
-		scout__store_done(s, peer, op);
-		break;
-	case SCOUT_OP_RETRIEVE:
-		scout__retrieve(s, peer, packet, op, deadline_us);
-		break;
-	default:
-		scout__retrieve_done(s, peer, op);
-		break;
-	}
-}
-
-/* It gives back what would stay pinned: it is executed whenever it comes. */
-SCOUT_ON_LOOP static bool
-gives_back(uint8_t opcode)
-{
-	return opcode == SCOUT_OP_FINISH || opcode == SCOUT_OP_STORE_DONE || opcode == SCOUT_OP_RETRIEVE_DONE;
-}
-
-/* Why @op cannot be executed for this sender; false: it can. */
-SCOUT_ON_LOOP static bool
-refused(struct scout_server *s, struct scout__peer *peer, struct scout__dest *dest, const struct scout__frame *frame,
-	const struct scout__op *op, uint64_t waited_us)
-{
-	if (!peer && (frame->epoch == 0 || frame->epoch == s->epoch)) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_NO_HELLO, "HELLO first");
-		return true;
-	}
-	if (frame->epoch != s->epoch) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_STALE_EPOCH,
-			      "the frame is for epoch %016llx, this server's is %016llx; HELLO again",
-			      (unsigned long long)frame->epoch, (unsigned long long)s->epoch);
-		return true;
-	}
-	if (op->budget_us && waited_us >= op->budget_us && !gives_back(op->opcode)) {
-		s->count.ops_expired++;
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_EXPIRED,
-			      "waited %llu us on its way, its budget was %u us", (unsigned long long)waited_us,
-			      (unsigned)op->budget_us);
-		return true;
-	}
-	if (peer->unanswered >= s->cfg.credits) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
-			      "%u operations of this peer are unanswered, as many as it may have",
-			      (unsigned)peer->unanswered);
-		return true;
-	}
-	return false;
-}
-
-/* Returns the peer of the sender: HELLO changes it. */
-SCOUT_ON_LOOP static struct scout__peer *
-dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-	 const struct scout__frame *frame, const struct scout__op *op, uint64_t waited_us)
-{
-	struct scout__dest *dest = peer ? &peer->dest : &s->transport->stranger;
-
-	if (op->opcode == 0 || op->opcode == SCOUT_OP_ERROR || op->opcode > SCOUT_OP_LAST) {
-		s->count.ops_unknown++;
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_UNKNOWN_OP, "opcode %u is not known",
-			      (unsigned)op->opcode);
-		return peer;
-	}
-	s->count.ops[op->opcode]++;
-	if (op->opcode == SCOUT_OP_PING) {
-		ping(s, dest, op);
-	} else if (op->opcode == SCOUT_OP_STATUS && s->transport->inbox.has_status) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
-			      "a frame may have one STATUS, this is one more");
-	} else if (op->opcode == SCOUT_OP_STATUS) {
-		s->transport->inbox.has_status = true;
-		scout__status(s, dest, op);
-	} else if (s->draining) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, "the server is stopping");
-	} else if (op->opcode == SCOUT_OP_HELLO) {
-		return scout__peer_hello(s, peer, op, frame->sent_us);
-	} else if (!refused(s, peer, dest, frame, op, waited_us)) {
-		SCOUT_ASSERT(peer); /* who is no peer was refused */
-		execute(s, peer, packet, op, deadline_of(s, op, waited_us));
-	}
-	return peer;
-}
-
-SCOUT_ON_LOOP static void
-bad_frame(struct scout_server *s, struct scout__dest *dest, int status, const void *data, size_t len)
-{
-	char who[SCOUT__WHO_BYTES];
-
-	scout__peer_who(s, dest, who);
-	if (status < 0) {
-		s->count.frames_dropped++;
-		scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-				   "dropped a message of %zu bytes from %s that is not of this protocol", len, who);
-		return;
-	}
-	s->count.frames_bad++;
-	scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			   "refused a frame of %zu bytes from %s: %s", len, who, scout__wire_name((unsigned)status));
-	if (status == SCOUT_WIRE_BAD_VERSION)
-		scout__refuse(s, dest, SCOUT_OP_ERROR, 0, (uint16_t)status,
-			      "the frame is of protocol version %u, this server speaks version %d",
-			      scout__frame_version(data), SCOUT_WIRE_VERSION);
-	else
-		scout__refuse(s, dest, SCOUT_OP_ERROR, 0, (uint16_t)status, "the frame of %zu bytes is refused: %s",
-			      len, scout__wire_name((unsigned)status));
-}
-
-/*
- * Execute the frame in hand, for as long as this turn lasts. Its sender is asked for each time: it may have left
- * between two turns.
- */
-SCOUT_ON_LOOP static void
-run_inbox(struct scout_server *s)
-{
-	struct scout__inbox *in = &s->transport->inbox;
-	struct scout__peer *peer =
-		scout__peer_by_identity(s, s->transport->stranger.identity, s->transport->stranger.identity_len);
-	uint64_t end_us = s->now_us + OPS_US;
-	struct scout__op op;
-
-	for (uint32_t n = 1; scout__frame_next(&in->ops, &op); n++) {
-		peer = dispatch(s, peer, in->packet, &in->frame, &op, in->waited_us + (s->now_us - in->read_us));
-		if (n % OPS_PER_LOOK)
-			continue;
-		s->now_us = scout__now_us();
-		if (s->now_us >= end_us && in->ops.left) {
-			scout__dest_flush(s, &s->transport->stranger);
-			return;
-		}
-	}
-	scout__dest_flush(s, &s->transport->stranger);
-	scout__packet_unref(in->packet);
-	in->packet = NULL;
-}
-
-/* The sender is in the scratch destination. Takes the packet. */
-SCOUT_ON_LOOP static void
-take_packet(struct scout_server *s, struct scout__packet *packet)
-{
-	struct scout__peer *peer =
-		scout__peer_by_identity(s, s->transport->stranger.identity, s->transport->stranger.identity_len);
-	const void *data = zmq_msg_data(&packet->msg);
-	size_t len = zmq_msg_size(&packet->msg);
-	struct scout__inbox *in = &s->transport->inbox;
-	int status = scout__frame_check(data, len, true, &in->frame);
-
-	s->count.frames_received++;
-	if (!peer) {
-		scout__unsent_note_fd(&s->transport->stranger, zmq_msg_get(&packet->msg, ZMQ_SRCFD));
-	} else { /* it may leave before the last operation of its frame is answered */
-		s->transport->stranger.fd = peer->dest.fd;
-		s->transport->stranger.fd_inode = peer->dest.fd_inode;
-	}
-	if (status) {
-		bad_frame(s, peer ? &peer->dest : &s->transport->stranger, status, data, len);
-		scout__dest_flush(s, &s->transport->stranger);
-		scout__packet_unref(packet);
-		return;
-	}
-	in->packet = packet;
-	in->ops = scout__frame_ops(data, len);
-	in->read_us = s->now_us;
-	in->waited_us = 0;
-	in->has_status = false;
-	if (peer) {
-		in->waited_us = scout__peer_heard(s, peer, in->frame.sent_us);
-		scout__latency_add(&s->count.frame_wait, in->waited_us);
-	}
-	run_inbox(s);
-}
-
 void
-scout__packet_take(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet)
+scout__packet_take(struct scout_server *s, const struct scout__dest *sender, struct scout__packet *packet)
 {
 	uint64_t before_us = s->now_us;
 
-	memcpy(s->transport->stranger.identity, peer->dest.identity, peer->dest.identity_len);
-	s->transport->stranger.identity_len = peer->dest.identity_len;
+	memcpy(s->transport->unknown_sender.identity, sender->identity, sender->identity_len);
+	s->transport->unknown_sender.identity_len = sender->identity_len;
 	s->transport->sender_is_local = true;
 	s->count.shm_frames_received++;
-	take_packet(s, packet);
+	s->transport->hooks->frame(s, packet);
 	scout__note_step(s, before_us);
 }
 
@@ -356,17 +106,17 @@ receive_packet(struct scout_server *s, zmq_msg_t *identity)
 		more = zmq_msg_recv(&rest, s->transport->router, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&rest);
 	}
 	(void)zmq_msg_close(&rest);
-	if (!packet || !whole || len > sizeof(s->transport->stranger.identity)) {
+	if (!packet || !whole || len > sizeof(s->transport->unknown_sender.identity)) {
 		s->count.frames_received++;
 		s->count.frames_dropped++;
 		if (packet)
 			scout__packet_unref(packet);
 		return;
 	}
-	memcpy(s->transport->stranger.identity, zmq_msg_data(identity), len);
-	s->transport->stranger.identity_len = (uint8_t)len;
+	memcpy(s->transport->unknown_sender.identity, zmq_msg_data(identity), len);
+	s->transport->unknown_sender.identity_len = (uint8_t)len;
 	s->transport->sender_is_local = is_local(s, &packet->msg);
-	take_packet(s, packet);
+	s->transport->hooks->frame(s, packet);
 }
 
 SCOUT_ON_LOOP static bool
@@ -389,17 +139,12 @@ receive_socket(struct scout_server *s, uint64_t end_us)
 	return true;
 }
 
-/* Socket and channels share a turn; who comes first changes, so that neither can starve the other. */
+/* Socket and channels share a turn; which one comes first changes, so that neither can starve the other. */
 bool
-scout__receive(struct scout_server *s, bool has_socket)
+scout__receive(struct scout_server *s, bool has_socket, uint64_t end_us)
 {
-	uint64_t before_us = s->now_us, end_us = before_us + SCOUT__TURN_US;
 	bool more = false;
 
-	if (s->transport->inbox.packet) {
-		run_inbox(s);
-		scout__note_step(s, before_us);
-	}
 	s->transport->shm_first = !s->transport->shm_first;
 	if (s->transport->shm_first)
 		more |= scout__shm_receive(s, end_us);

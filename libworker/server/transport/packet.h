@@ -11,7 +11,7 @@
 #include "thread.h"
 
 struct scout_server;
-struct scout__peer;
+struct scout__dest;
 
 /* A received message. Pending operations keep views into it, so it lives as long as the last of them. */
 struct scout__packet {
@@ -31,14 +31,13 @@ struct scout__inbox {
 
 SCOUT_ON_LOOP void scout__packet_ref(struct scout__packet *packet);
 SCOUT_ON_LOOP void scout__packet_unref(struct scout__packet *packet);
-/*
- * Receive and execute what is there, for at most about SCOUT__TURN_US. Returns whether there may be more. @has_socket:
- * the ROUTER is readable.
- */
-SCOUT_ON_LOOP bool scout__receive(struct scout_server *s, bool has_socket);
-
 SCOUT_ON_LOOP struct scout__packet *scout__packet_new(size_t len);
-/* A frame of @peer that did not come through the socket. Takes it. */
-SCOUT_ON_LOOP void scout__packet_take(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet);
+/* A frame of @sender that did not come through the socket. Takes it. */
+SCOUT_ON_LOOP void scout__packet_take(struct scout_server *s, const struct scout__dest *sender,
+				      struct scout__packet *packet);
+/* Receive what is there until about @end_us. Returns whether there may be more. @has_socket: the ROUTER is readable. */
+SCOUT_ON_LOOP bool scout__receive(struct scout_server *s, bool has_socket, uint64_t end_us);
+/* What maps name a connection by: a hash of its identity that peers cannot choose. */
+SCOUT_ON_LOOP uint64_t scout__identity_key(const struct scout_server *s, const void *identity, size_t len);
 
 #endif

@@ -103,7 +103,7 @@ shm_peer(struct scout_server *s, struct scout__dest *dest)
 {
 	struct scout__peer *peer = (struct scout__peer *)dest; /* its first member */
 
-	if (dest == &s->transport->stranger || !peer->shm.is_used)
+	if (dest == &s->transport->unknown_sender || !peer->shm.is_used)
 		return NULL;
 	s->count.shm_frames_sent++;
 	return peer;
@@ -283,7 +283,7 @@ log_refusal(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, ui
 
 	if (!s->log.fn)
 		return;
-	scout__peer_who(s, dest, who);
+	s->transport->hooks->who(s, dest, who);
 	if (!is_for_the_operator(opcode, status)) {
 		scout__log_limited(&s->log, &s->limit_refused, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_DEBUG,
 				   "%s of %s refused (%s): %s", scout__op_name(opcode), who, scout__wire_name(status),

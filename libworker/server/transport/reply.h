@@ -15,6 +15,8 @@ struct scout__unsent;
 
 /* Answers, and frames on their way out (reply.c). */
 
+#define SCOUT__WHO_BYTES 64 /* "worker 0123456789abcdef (pid 12)" */
+
 /* If a reply cannot be sent, what it granted is taken back: the id of a session, store or retrieve. */
 struct scout__undo {
 	uint8_t opcode;

@@ -217,7 +217,7 @@ scout__shm_receive(struct scout_server *s, uint64_t end_us)
 		if (packet) {
 			peer->shm.is_used = true;
 			scout__list_add(&s->transport->shm_hot, &peer->shm.node); /* before: it may leave */
-			scout__packet_take(s, peer, packet);
+			scout__packet_take(s, &peer->dest, packet);
 		} else if (peer->shm.channel.broken) {
 			is_broken(s, peer);
 		} else {

@@ -8,12 +8,13 @@
 /* The memory of the transport room (transport.h): everything is closed in it. On the starting thread. */
 
 struct scout__transport *
-scout__transport_new(struct scout_server *s)
+scout__transport_new(struct scout_server *s, const struct scout__transport_hooks *hooks)
 {
 	struct scout__transport *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		return NULL;
+	t->hooks = hooks;
 	t->paths.lock_fd = -1;
 	t->listener = (struct scout__watch){SCOUT__WATCH_LISTENER, -1, s};
 	scout__list_init(&t->dirty);
@@ -22,6 +23,6 @@ scout__transport_new(struct scout_server *s)
 	scout__list_init(&t->grave);
 	scout__list_init(&t->shm_hot);
 	scout__list_init(&t->shm_warm);
-	scout__dest_init(&t->stranger);
+	scout__dest_init(&t->unknown_sender);
 	return t;
 }

@@ -17,8 +17,17 @@
 struct scout_server;
 struct scout__inproc;
 
+/* What the rooms above do with what comes from below. Const. */
+struct scout__transport_hooks {
+	/* A frame has arrived. Takes it. */
+	void (*frame)(struct scout_server *s, struct scout__packet *packet);
+	/* Names the peer of @dest for log lines. */
+	void (*who)(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
+};
+
 /* What the server has of its sockets, channels and lease connections. */
 struct scout__transport {
+	const struct scout__transport_hooks *hooks;
 	struct scout__paths paths;
 	struct scout__inproc *inproc; /* NULL unless it listens there; then zctx is shared */
 	void *zctx;
@@ -32,9 +41,9 @@ struct scout__transport {
 	bool look;                    /* a socket was called, or may have something: only zmq_poll() can tell */
 
 	struct scout__inbox inbox;
-	struct scout__dest stranger; /* of the frame in hand, when its sender has not said HELLO */
-	bool sender_is_local;        /* the sender of the frame in hand is on this machine */
-	struct scout__list dirty;    /* destinations with a frame to send */
+	struct scout__dest unknown_sender; /* of the frame in hand, when its sender has not said HELLO */
+	bool sender_is_local;              /* the sender of the frame in hand is on this machine */
+	struct scout__list dirty;          /* destinations with a frame to send */
 	struct scout__unsent_table unsent;
 
 	struct scout__list shm_hot, shm_warm; /* channels, see shm.c */
@@ -52,6 +61,7 @@ struct scout__transport {
 };
 
 /* For @s, with nothing opened. The caller frees it. NULL: no memory. */
-SCOUT_ON_LOOP struct scout__transport *scout__transport_new(struct scout_server *s);
+SCOUT_ON_LOOP struct scout__transport *scout__transport_new(struct scout_server *s,
+							    const struct scout__transport_hooks *hooks);
 
 #endif

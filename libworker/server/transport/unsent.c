@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "peer.h"
+#include "packet.h"
 #include "reply.h"
 #include "server_core.h"
 #include "transport.h"
@@ -26,7 +26,7 @@
  * client in this process has read it.
  *
  * Bounds. A peer has PEER_MAX, as with its channel, and all have UNSENT_ALL with the backlogs of all channels; a
- * connection that has not said HELLO has STRANGER_MAX, and those together have STRANGER_ALL, so that strangers take
+ * connection that has not said HELLO has UNKNOWN_MAX, and those together have UNKNOWN_ALL, so that unknown senders take
  * nothing from peers. One connection may not take more than what is left of the sum: connections that never read share
  * it evenly, and leave as much for one more, however many they are.
  *
@@ -43,10 +43,10 @@
  */
 
 #define PEER_MAX SCOUT__UNSENT_MAX
-#define STRANGER_MAX ((size_t)SCOUT_MAX_UNREAD_STRANGER)
-#define STRANGER_ALL (16 * STRANGER_MAX)
+#define UNKNOWN_MAX ((size_t)SCOUT_MAX_UNREAD_STRANGER)
+#define UNKNOWN_ALL (16 * UNKNOWN_MAX)
 #define OVERHEAD 256u   /* of a message in libzmq and in the heap */
-#define SWEEP_STEP 256u /* accounts of strangers that one call looks at */
+#define SWEEP_STEP 256u /* accounts of unknown senders that one call looks at */
 
 /* Unsent bytes of a connection, or of all of a kind. */
 struct scout__unsent {
@@ -62,7 +62,7 @@ struct parcel {
 	uint8_t bytes[]; /* unless the buffer is one that was handed over */
 };
 
-struct scout__stranger {
+struct scout__unknown_sender {
 	uint64_t key;
 	struct scout__unsent *account; /* NULL: the place is free */
 	bool is_dropped;
@@ -127,10 +127,10 @@ int
 scout__unsent_init(struct scout_server *s)
 {
 	s->transport->unsent.n_places = s->transport->conns_limit;
-	s->transport->unsent.strangers = calloc(s->transport->unsent.n_places, sizeof(struct scout__stranger));
+	s->transport->unsent.unknown = calloc(s->transport->unsent.n_places, sizeof(struct scout__unknown_sender));
 	s->transport->unsent.peers_all = account_new(NULL);
-	s->transport->unsent.strangers_all = account_new(NULL);
-	if (!s->transport->unsent.strangers || !s->transport->unsent.peers_all || !s->transport->unsent.strangers_all ||
+	s->transport->unsent.unknown_all = account_new(NULL);
+	if (!s->transport->unsent.unknown || !s->transport->unsent.peers_all || !s->transport->unsent.unknown_all ||
 	    scout__map_init(&s->transport->unsent.by_key, s->transport->unsent.n_places) != 0)
 		return SCOUT_ERR_NOMEM;
 	return 0;
@@ -139,19 +139,19 @@ scout__unsent_init(struct scout_server *s)
 void
 scout__unsent_fini(struct scout_server *s)
 {
-	for (uint32_t i = 0; s->transport->unsent.strangers && i < s->transport->unsent.n_places; i++)
-		account_unref(s->transport->unsent.strangers[i].account);
-	free(s->transport->unsent.strangers);
+	for (uint32_t i = 0; s->transport->unsent.unknown && i < s->transport->unsent.n_places; i++)
+		account_unref(s->transport->unsent.unknown[i].account);
+	free(s->transport->unsent.unknown);
 	scout__map_fini(&s->transport->unsent.by_key);
 	account_unref(s->transport->unsent.peers_all);
-	account_unref(s->transport->unsent.strangers_all);
+	account_unref(s->transport->unsent.unknown_all);
 	memset(&s->transport->unsent, 0, sizeof(s->transport->unsent));
 }
 
 size_t
 scout__unsent_bytes(const struct scout_server *s)
 {
-	return bytes_of(s->transport->unsent.peers_all) + bytes_of(s->transport->unsent.strangers_all);
+	return bytes_of(s->transport->unsent.peers_all) + bytes_of(s->transport->unsent.unknown_all);
 }
 
 size_t
@@ -180,14 +180,14 @@ sweep(struct scout_server *s)
 	struct scout__unsent_table *t = &s->transport->unsent;
 
 	for (uint32_t i = 0; i < SWEEP_STEP && i < t->n_places; i++) {
-		struct scout__stranger *place = &t->strangers[t->hand];
+		struct scout__unknown_sender *place = &t->unknown[t->hand];
 
 		if (place->account && bytes_of(place->account) == 0) {
 			(void)scout__map_del(&t->by_key, place->key);
 			account_unref(place->account);
 			place->account = NULL;
 			t->free_place = t->hand;
-			t->n_strangers--;
+			t->n_unknown--;
 		}
 		t->hand = (t->hand + 1) % t->n_places;
 	}
@@ -199,44 +199,44 @@ find_place(struct scout_server *s)
 {
 	struct scout__unsent_table *t = &s->transport->unsent;
 
-	if (t->n_strangers == t->n_places)
+	if (t->n_unknown == t->n_places)
 		sweep(s);
-	if (t->n_strangers == t->n_places)
+	if (t->n_unknown == t->n_places)
 		return t->n_places;
-	while (t->strangers[t->free_place].account)
+	while (t->unknown[t->free_place].account)
 		t->free_place = (t->free_place + 1) % t->n_places;
 	return t->free_place;
 }
 
 /* That of the sender of the frame in hand; NULL: no memory. */
-SCOUT_ON_LOOP static struct scout__stranger *
-stranger_of(struct scout_server *s)
+SCOUT_ON_LOOP static struct scout__unknown_sender *
+unknown_sender_of(struct scout_server *s)
 {
 	struct scout__unsent_table *t = &s->transport->unsent;
-	uint64_t key =
-		scout__peer_identity_key(s, s->transport->stranger.identity, s->transport->stranger.identity_len);
+	uint64_t key = scout__identity_key(s, s->transport->unknown_sender.identity,
+					   s->transport->unknown_sender.identity_len);
 	uint32_t at = scout__map_get(&t->by_key, key);
-	struct scout__stranger *place;
+	struct scout__unknown_sender *place;
 
 	if (at != SCOUT__MAP_NONE)
-		return &t->strangers[at];
+		return &t->unknown[at];
 	at = find_place(s);
 	if (at == t->n_places || !scout__map_put(&t->by_key, key, at))
 		return NULL;
-	place = &t->strangers[at];
-	*place = (struct scout__stranger){.key = key, .account = account_new(t->strangers_all)};
+	place = &t->unknown[at];
+	*place = (struct scout__unknown_sender){.key = key, .account = account_new(t->unknown_all)};
 	if (!place->account) {
 		(void)scout__map_del(&t->by_key, key);
 		return NULL;
 	}
-	t->n_strangers++;
+	t->n_unknown++;
 	return place;
 }
 
 void
 scout__unsent_tick(struct scout_server *s)
 {
-	if (s->transport->unsent.n_strangers)
+	if (s->transport->unsent.n_unknown)
 		sweep(s);
 }
 
@@ -259,7 +259,7 @@ drop(struct scout_server *s, struct scout__dest *dest, size_t unsent)
 	struct stat st;
 
 	s->count.peers_dropped++;
-	scout__peer_who(s, dest, who);
+	s->transport->hooks->who(s, dest, who);
 	scout__log_limited(&s->log, &s->limit_undo, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			   "%s does not read its replies, %zu bytes wait: its connection ends", who, unsent);
 	/* A descriptor that names another socket by now belongs to somebody else. */
@@ -271,12 +271,12 @@ drop(struct scout_server *s, struct scout__dest *dest, size_t unsent)
 SCOUT_ON_LOOP static bool
 fits(const struct scout_server *s, const struct scout__unsent *account, size_t len)
 {
-	bool is_stranger = account->all == s->transport->unsent.strangers_all;
+	bool is_unknown = account->all == s->transport->unsent.unknown_all;
 	size_t all = bytes_of(account->all), mine = bytes_of(account);
-	size_t left = STRANGER_ALL > all ? STRANGER_ALL - all : 0;
-	size_t max = STRANGER_MAX;
+	size_t left = UNKNOWN_ALL > all ? UNKNOWN_ALL - all : 0;
+	size_t max = UNKNOWN_MAX;
 
-	if (!is_stranger) {
+	if (!is_unknown) {
 		left = scout__unsent_left(s);
 		max = PEER_MAX;
 	}
@@ -312,15 +312,15 @@ wrap(struct scout__unsent *account, const uint8_t *buf, uint8_t *owned, size_t l
 int
 scout__unsent_send(struct scout_server *s, struct scout__dest *dest, const uint8_t *buf, uint8_t *owned, size_t len)
 {
-	struct scout__stranger *stranger = dest == &s->transport->stranger ? stranger_of(s) : NULL;
-	bool *is_dropped = stranger ? &stranger->is_dropped : &dest->is_dropped;
+	struct scout__unknown_sender *unknown = dest == &s->transport->unknown_sender ? unknown_sender_of(s) : NULL;
+	bool *is_dropped = unknown ? &unknown->is_dropped : &dest->is_dropped;
 	struct scout__unsent *account;
 	zmq_msg_t msg;
 	int error;
 
-	if (dest != &s->transport->stranger && !dest->unsent)
+	if (dest != &s->transport->unknown_sender && !dest->unsent)
 		dest->unsent = account_new(s->transport->unsent.peers_all);
-	account = stranger ? stranger->account : dest->unsent;
+	account = unknown ? unknown->account : dest->unsent;
 	if (!account || *is_dropped) {
 		free(owned);
 		return account ? EHOSTUNREACH : ENOMEM;

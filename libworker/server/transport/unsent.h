@@ -12,7 +12,7 @@
 
 struct scout_server;
 struct scout__dest;
-struct scout__stranger;
+struct scout__unknown_sender;
 struct scout__unsent;
 
 /* Replies that libzmq has, and the kernel has not (unsent.c). */
@@ -22,9 +22,9 @@ struct scout__unsent;
 
 /* Replies on their way through libzmq, see unsent.c. */
 struct scout__unsent_table {
-	struct scout__unsent *peers_all, *strangers_all;
-	struct scout__stranger *strangers; /* n_places */
-	uint32_t n_places, n_strangers, free_place, hand;
+	struct scout__unsent *peers_all, *unknown_all;
+	struct scout__unknown_sender *unknown; /* n_places */
+	uint32_t n_places, n_unknown, free_place, hand;
 	struct scout__map by_key; /* of an identity */
 };
 
