@@ -133,6 +133,15 @@ scout__hold_undo(struct scout_server *s, struct scout__hold *hold)
 	scout__hold_end(s, hold, hold->kind == SCOUT__HOLD_READ ? SCOUT__END_RELEASE : SCOUT__END_COMMIT, 0);
 }
 
+void
+scout__hold_take_back(struct scout_server *s, uint64_t id)
+{
+	uint32_t at = scout__map_get(&s->state->by_hold, id);
+
+	if (at != SCOUT__MAP_NONE && s->state->holds[at]->end == SCOUT__END_NONE)
+		scout__hold_undo(s, s->state->holds[at]);
+}
+
 SCOUT_ON_LOOP static void
 commit_one(struct scout_server *s, struct scout__hold *hold, uint32_t entry)
 {

@@ -66,6 +66,8 @@ SCOUT_ON_LOOP void scout__hold_end(struct scout_server *s, struct scout__hold *h
 /* It was never told to anybody: nobody reads or writes. */
 SCOUT_ON_LOOP void scout__hold_undo(struct scout_server *s, struct scout__hold *hold);
 
+/* The same by hold.id, if it lives. A scout__undo_fn. */
+SCOUT_ON_LOOP void scout__hold_take_back(struct scout_server *s, uint64_t id);
 SCOUT_ON_LOOP void scout__quarantine_run(struct scout_server *s);
 
 #endif

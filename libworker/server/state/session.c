@@ -293,6 +293,15 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 	scout__run_queue_start(s, &session->run, session->hit + session->n_stored);
 }
 
+void
+scout__session_undo(struct scout_server *s, uint64_t ticket)
+{
+	uint32_t at = scout__map_get(&s->state->by_ticket, ticket);
+
+	if (at != SCOUT__MAP_NONE && !s->state->sessions[at]->ended)
+		scout__session_end(s, s->state->sessions[at], false);
+}
+
 SCOUT_ON_LOOP static void
 touch(struct scout__session *session, struct scout__handle handle, enum scout__access how, uint32_t depth)
 {

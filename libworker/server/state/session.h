@@ -67,6 +67,8 @@ SCOUT_ON_LOOP void scout__session_shorten(struct scout__session *session);
 SCOUT_ON_LOOP void scout__session_hole(struct scout__session *session, uint32_t i);
 /* End it: unreachable now, promises given back in steps. @touch: its chunks count as used. */
 SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__session *session, bool touch);
+/* Its answer did not leave: end it, if it lives. A scout__undo_fn. */
+SCOUT_ON_LOOP void scout__session_undo(struct scout_server *s, uint64_t ticket);
 /* What @peer's retrieve of chunk @i may use: marks its unit as used; the caller holds first. */
 SCOUT_ON_LOOP void scout__session_use(struct scout_server *s, struct scout__session *session, uint32_t i, uint32_t row);
 /* Remember what it stores, to be touched at its end. @present: somebody else stored it. */

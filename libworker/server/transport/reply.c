@@ -6,14 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hold.h"
 #include "msg.h"
 #include "peer.h"
 #include "server_core.h"
 #include "list.h"
-#include "session.h"
 #include "shm.h"
-#include "state.h"
 #include "transport.h"
 #include "unsent.h"
 
@@ -46,18 +43,8 @@ no_memory(struct scout_server *s)
 SCOUT_ON_LOOP static void
 undo(struct scout_server *s, const struct scout__undo *what)
 {
-	uint32_t at;
-
 	s->count.replies_undone++;
-	if (what->opcode == SCOUT_OP_LOOKUP) {
-		at = scout__map_get(&s->state->by_ticket, what->id);
-		if (at != SCOUT__MAP_NONE && !s->state->sessions[at]->ended)
-			scout__session_end(s, s->state->sessions[at], false);
-		return;
-	}
-	at = scout__map_get(&s->state->by_hold, what->id);
-	if (at != SCOUT__MAP_NONE && s->state->holds[at]->end == SCOUT__END_NONE)
-		scout__hold_undo(s, s->state->holds[at]);
+	what->take_back(s, what->id);
 }
 
 void
@@ -147,7 +134,7 @@ SCOUT_ON_LOOP static void
 note_lookups(struct scout_server *s, const struct scout__dest *dest, uint64_t now_us)
 {
 	for (uint32_t i = 0; i < dest->n_undo; i++)
-		if (dest->undo[i].opcode == SCOUT_OP_LOOKUP)
+		if (dest->undo[i].arrived_us)
 			scout__latency_add(&s->count.lookup_time, now_us - dest->undo[i].arrived_us);
 }
 
@@ -319,7 +306,8 @@ scout__refuse(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, 
 }
 
 void
-scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t id, uint64_t arrived_us)
+scout__reply_grants(struct scout_server *s, struct scout__dest *dest, scout__undo_fn take_back, uint64_t id,
+		    uint64_t arrived_us)
 {
 	if (dest->n_undo == dest->cap_undo) {
 		uint32_t cap = dest->cap_undo ? dest->cap_undo * 2 : 16;
@@ -327,7 +315,7 @@ scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t op
 
 		if (!list) {
 			/* It cannot be noted, so it leaves now: then there is nothing to note. */
-			struct scout__undo last = {opcode, id, arrived_us};
+			struct scout__undo last = {take_back, id, arrived_us};
 			uint64_t sent = s->count.frames_sent;
 
 			scout__dest_flush(s, dest);
@@ -338,11 +326,11 @@ scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t op
 		dest->undo = list;
 		dest->cap_undo = cap;
 	}
-	dest->undo[dest->n_undo++] = (struct scout__undo){opcode, id, arrived_us};
+	dest->undo[dest->n_undo++] = (struct scout__undo){take_back, id, arrived_us};
 }
 
 void
-scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_t len, uint8_t opcode,
+scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_t len, scout__undo_fn take_back,
 		   uint64_t id)
 {
 	int error = send_owned(s, dest, buf, len);
@@ -352,6 +340,6 @@ scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *bu
 		return;
 	}
 	note_failure(s, error);
-	if (id)
-		undo(s, &(struct scout__undo){opcode, id, 0});
+	if (take_back)
+		undo(s, &(struct scout__undo){take_back, id, 0});
 }

@@ -17,11 +17,13 @@ struct scout__unsent;
 
 #define SCOUT__WHO_BYTES 64 /* "worker 0123456789abcdef (pid 12)" */
 
-/* If a reply cannot be sent, what it granted is taken back: the id of a session, store or retrieve. */
+/* Takes back what a reply granted that did not leave; @id is that of a session, store or retrieve. */
+typedef void (*scout__undo_fn)(struct scout_server *s, uint64_t id);
+
 struct scout__undo {
-	uint8_t opcode;
+	scout__undo_fn take_back;
 	uint64_t id;
-	uint64_t arrived_us; /* of the operation; LOOKUP only */
+	uint64_t arrived_us; /* when the LOOKUP came that is answered; 0: another operation */
 };
 
 /* Where replies go, and those of this turn. */
@@ -55,14 +57,14 @@ SCOUT_ON_LOOP __attribute__((format(printf, 6, 7))) void scout__refuse(struct sc
 								       uint8_t opcode, uint64_t corr, uint16_t status,
 								       const char *fmt, ...);
 /*
- * The reply just ended granted something: take it back if the frame cannot be sent. @arrived_us: when a LOOKUP came, of
- * which the time is taken when the frame has left.
+ * The reply just ended granted something: take it back if the frame cannot be sent. @arrived_us: of a LOOKUP, whose time
+ * is counted when the frame has left; else 0.
  */
-SCOUT_ON_LOOP void scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t id,
-				       uint64_t arrived_us);
-/* Send a frame that was built apart; takes @buf (malloc). */
+SCOUT_ON_LOOP void scout__reply_grants(struct scout_server *s, struct scout__dest *dest, scout__undo_fn take_back,
+				       uint64_t id, uint64_t arrived_us);
+/* Send a frame that was built apart; takes @buf (malloc). @take_back NULL: it granted nothing. */
 SCOUT_ON_LOOP void scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_t len,
-				      uint8_t opcode, uint64_t id);
+				      scout__undo_fn take_back, uint64_t id);
 SCOUT_ON_LOOP void scout__dest_init(struct scout__dest *dest);
 SCOUT_ON_LOOP void scout__dest_flush(struct scout_server *s, struct scout__dest *dest);
 SCOUT_ON_LOOP void scout__dest_drop(struct scout_server *s, struct scout__dest *dest);
