@@ -184,21 +184,15 @@ static void
 receive_channel(struct micro_link *link, bool wait)
 {
 	const struct timespec timeout = {.tv_sec = TIMEOUT_MS / 1000};
+	uint32_t len;
 
 	while (!link->channel.broken) {
 		scout__channel_push(&link->channel);
-		if (link->in_len == 0) {
-			link->in_len = scout__channel_begin(&link->channel);
-			link->in_filled = 0;
-			if (link->in_len > link->in_cap)
-				die("answer: too long");
-		}
-		if (link->in_len)
-			link->in_filled += scout__channel_read(&link->channel, link->in + link->in_filled,
-							       link->in_len - link->in_filled);
-		if (link->in_len && link->in_filled == link->in_len) {
-			link->on_frame(link->user, link->in, link->in_len);
-			link->in_len = 0;
+		len = scout__channel_begin(&link->channel);
+		if (len > link->in_cap)
+			die("answer: too long");
+		if (len && scout__channel_fill(&link->channel, link->in)) {
+			link->on_frame(link->user, link->in, len);
 			wait = false;
 		} else if (!wait) {
 			return;

@@ -19,7 +19,6 @@ struct micro_link {
 	struct scout__channel channel; /* open: frames travel through it */
 	uint8_t *in;                   /* the frame that arrives through it */
 	size_t in_cap, in_filled;
-	uint32_t in_len;
 	uint64_t epoch;
 	void (*on_frame)(void *user, const void *data, size_t len);
 	void *user;

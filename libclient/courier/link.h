@@ -119,8 +119,7 @@ struct scout__link {
 	uint32_t channel_asks;         /* on this lease connection, that were not answered */
 	struct scout__channel channel; /* open: all frames travel through it */
 	uint8_t *in_buf;               /* the frame that arrives there */
-	size_t in_cap, in_filled;
-	uint32_t in_len; /* 0: between two */
+	size_t in_cap;
 
 	struct scout__patience first; /* for the first connection */
 	uint64_t last_rx_us;
@@ -183,7 +182,7 @@ void scout__link_bound(struct scout__link *link) SCOUT_ON_COURIER;
 /* The answer to the question for a channel; takes @fds. */
 void scout__link_channel_take(struct scout__link *link, const struct scout__lease_msg *msg,
 			      const int fds[SCOUT__CHANNEL_FDS]) SCOUT_ON_COURIER;
-/* Read on. Whether a whole frame is in in_buf then, of in_len bytes. */
+/* Read on. Whether a whole frame is in in_buf then, of channel.frame_len bytes. */
 bool scout__link_channel_read(struct scout__link *link) SCOUT_ON_COURIER;
 
 /* ---- link_connect.c ---- */

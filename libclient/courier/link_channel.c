@@ -75,16 +75,13 @@ scout__link_channel_read(struct scout__link *link)
 {
 	struct scout__channel *ch = &link->channel;
 
-	if (link->in_len == 0) {
-		link->in_len = scout__channel_begin(ch);
-		link->in_filled = 0;
-		if (link->in_len == 0)
-			return false;
-		if (!reserve_in(link, link->in_len)) {
-			ch->broken = true; /* it cannot be skipped: a new connection will do */
-			return false;
-		}
+	uint32_t len = scout__channel_begin(ch);
+
+	if (len == 0)
+		return false;
+	if (!reserve_in(link, len)) {
+		ch->broken = true; /* it cannot be skipped: a new connection will do */
+		return false;
 	}
-	link->in_filled += scout__channel_read(ch, link->in_buf + link->in_filled, link->in_len - link->in_filled);
-	return link->in_filled == link->in_len;
+	return scout__channel_fill(ch, link->in_buf);
 }

@@ -112,27 +112,6 @@ scout__link_find_overdue(struct scout__link *link, uint64_t now_us)
 
 /* ---- sending ---- */
 
-static bool reserve_out(struct scout__link *link, size_t more) SCOUT_ON_COURIER;
-static bool
-reserve_out(struct scout__link *link, size_t more)
-{
-	size_t want = link->out.len + more, cap = link->out.cap;
-	uint8_t *buf;
-
-	if (want <= cap)
-		return true;
-	if (cap == 0)
-		cap = SCOUT__LINK_OUT_INITIAL; /* the frame before went with its buffer */
-	while (cap < want)
-		cap *= 2;
-	buf = realloc(link->out.buf, cap);
-	if (!buf)
-		return false;
-	link->out.buf = buf;
-	link->out.cap = cap;
-	return true;
-}
-
 static void
 free_frame(void *data, void *hint)
 {
@@ -230,7 +209,8 @@ scout__link_op_begin(struct scout__link *link, uint8_t opcode, uint32_t budget_u
 		return NULL;
 	if (link->out_ops >= SCOUT_MAX_OPS || link->out.len + whole > SCOUT_MAX_FRAME)
 		scout__link_send(link);
-	if (link->must_reset || channel_is_full(link) || !reserve_out(link, whole))
+	if (link->must_reset || channel_is_full(link) ||
+	    !scout__writer_reserve(&link->out, link->out.len + whole, SCOUT__LINK_OUT_INITIAL))
 		return NULL;
 	uint64_t corr = take_slot(link, opcode, cookie, false);
 
@@ -271,7 +251,9 @@ scout__link_hello_again(struct scout__link *link, uint64_t weights, uint64_t coo
 void
 scout__link_send_own(struct scout__link *link, uint8_t opcode)
 {
-	if (!reserve_out(link, SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + HELLO_BYTES))
+	if (!scout__writer_reserve(&link->out,
+				   link->out.len + SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + HELLO_BYTES,
+				   SCOUT__LINK_OUT_INITIAL))
 		return; /* out of memory: the next heartbeat tries again */
 	struct scout__writer *w = begin_op(link, opcode, 0, take_slot(link, opcode, 0, true));
 

@@ -189,11 +189,8 @@ scout__link_channel_receive(struct scout__link *link, unsigned max)
 
 	scout__channel_push(&link->channel);
 	while (n < max && scout__channel_is_open(&link->channel) && scout__link_channel_read(link)) {
-		size_t len = link->in_len;
-
-		link->in_len = 0;
 		n++;
-		on_frame(link, link->in_buf, len); /* may end the connection */
+		on_frame(link, link->in_buf, link->channel.frame_len); /* may end the connection */
 	}
 	if (scout__channel_is_open(&link->channel) && link->channel.broken)
 		scout__link_lost(link, SCOUT_ERR_PROTOCOL, "the channel through shared memory broke");

@@ -27,15 +27,6 @@ scout__link_socket_fd(void *sock)
 	return fd;
 }
 
-static void close_channel(struct scout__link *link) SCOUT_ON_COURIER;
-static void
-close_channel(struct scout__link *link)
-{
-	scout__channel_close(&link->channel);
-	link->in_len = 0;
-	link->in_filled = 0;
-}
-
 void
 scout__link_close(struct scout__link *link, int linger_ms)
 {
@@ -45,7 +36,7 @@ scout__link_close(struct scout__link *link, int linger_ms)
 	(void)zmq_socket_monitor(link->sock, NULL, 0);
 	(void)zmq_close(link->sock);
 	(void)zmq_close(link->monitor);
-	close_channel(link);
+	scout__channel_close(&link->channel);
 	link->sock = NULL;
 	link->monitor = NULL;
 	link->out.len = 0;

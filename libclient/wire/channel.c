@@ -258,6 +258,8 @@ scout__channel_begin(struct scout__channel *ch)
 {
 	uint64_t len; /* little-endian, so with the reserved half, which is 0 */
 
+	if (ch->left)
+		return ch->frame_len;
 	if (readable(ch) < HEADER_BYTES)
 		return 0;
 	memcpy(&len, ch->in.data + ch->in.at % ch->in.size, sizeof(len));
@@ -266,8 +268,9 @@ scout__channel_begin(struct scout__channel *ch)
 		return 0;
 	}
 	ch->in.at += HEADER_BYTES;
+	ch->frame_len = (uint32_t)len;
 	ch->left = padded(len);
-	return (uint32_t)len;
+	return ch->frame_len;
 }
 
 static void
@@ -280,21 +283,20 @@ copy_out(const struct scout__channel_flow *flow, uint8_t *to, size_t len)
 	memcpy(to + to_end, flow->data, len - to_end);
 }
 
-size_t
-scout__channel_read(struct scout__channel *ch, uint8_t *to, size_t len)
+bool
+scout__channel_fill(struct scout__channel *ch, uint8_t *frame)
 {
-	uint64_t take = readable(ch);
+	uint64_t done = padded(ch->frame_len) - ch->left, take = readable(ch);
 
 	if (take > ch->left)
 		take = ch->left;
-	if (len > take)
-		len = (size_t)take;
-	copy_out(&ch->in, to, len);
+	/* The last step takes the padding, too. */
+	copy_out(&ch->in, frame + done, take < ch->left ? take : ch->frame_len - done);
 	ch->in.at += take;
 	ch->left -= take;
 	atomic_store_explicit(&ch->in.words->head, ch->in.at, memory_order_release);
 	ring_if(ch, &ch->in.words->writer_waits);
-	return len;
+	return ch->left == 0;
 }
 
 bool

@@ -44,7 +44,8 @@ struct scout__channel {
 	int bell_fd;       /* the other side rings: bytes have come, or room */
 	int other_bell_fd; /* we ring */
 	struct scout__channel_flow in, out;
-	uint64_t left; /* of the record being read: bytes that it still takes in the ring */
+	uint32_t frame_len; /* of the frame being read */
+	uint64_t left;      /* of its record: bytes that it still takes in the ring; 0: between two */
 	bool broken;
 	struct scout__channel_backlog *first, **last;
 	size_t backlog_bytes;
@@ -80,10 +81,10 @@ scout__channel_is_open(const struct scout__channel *ch)
 
 /* Whether there are bytes to read. */
 bool scout__channel_has_bytes(const struct scout__channel *ch);
-/* Between two frames: the length of the next one if it has begun to arrive, else 0 (see `broken`). */
+/* The length of the frame that is arriving; 0: none is (see `broken`). */
 uint32_t scout__channel_begin(struct scout__channel *ch);
-/* Up to @len bytes of the frame that was begun. Returns how many there were; the frame is whole when they sum up to its length. */
-size_t scout__channel_read(struct scout__channel *ch, uint8_t *to, size_t len);
+/* Add to @frame, memory for the whole frame, what has come of it since the last call. True: it is whole. */
+bool scout__channel_fill(struct scout__channel *ch, uint8_t *frame);
 /* Ask to be rung. False: bytes are there already, and nobody will ring. */
 bool scout__channel_sleep(struct scout__channel *ch);
 /* No ringing from now on: we look. */

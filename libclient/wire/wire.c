@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire.h"
 
+#include <stdlib.h>
+
 /*
  * DESIGN
  *
@@ -43,6 +45,24 @@ scout__put_str(struct scout__writer *w, const char *s, size_t len)
 	}
 	scout__put_u16(w, (uint16_t)len);
 	scout__put_bytes(w, s, len);
+}
+
+bool
+scout__writer_reserve(struct scout__writer *w, size_t cap, size_t least)
+{
+	size_t more = w->cap ? w->cap : least;
+	uint8_t *buf;
+
+	if (cap <= w->cap)
+		return true;
+	while (more < cap)
+		more *= 2;
+	buf = realloc(w->buf, more);
+	if (!buf)
+		return false;
+	w->buf = buf;
+	w->cap = more;
+	return true;
 }
 
 static void

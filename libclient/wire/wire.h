@@ -182,6 +182,8 @@ scout__put_u64(struct scout__writer *w, uint64_t v)
 void scout__put_bytes(struct scout__writer *w, const void *p, size_t len);
 /* Longer than 65535 bytes: cut, before the UTF-8 sequence that would be torn. */
 void scout__put_str(struct scout__writer *w, const char *s, size_t len);
+/* Room for @cap bytes altogether: doubled as needed, from @least on. For writers whose buf is from malloc(), or NULL. False: no memory. */
+bool scout__writer_reserve(struct scout__writer *w, size_t cap, size_t least);
 /* Overwrite at an earlier offset. Nothing happens to a writer that is bad; beyond what was written: bad. */
 void scout__patch_u32(struct scout__writer *w, size_t offset, uint32_t v);
 void scout__patch_u64(struct scout__writer *w, size_t offset, uint64_t v);

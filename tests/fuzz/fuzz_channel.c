@@ -50,7 +50,6 @@ struct world {
 	uint8_t in_bytes[RING];     /* what the other side has written there last */
 	uint8_t *frame;             /* that is being read */
 	uint32_t len;
-	size_t filled;
 };
 
 static uint64_t
@@ -170,23 +169,24 @@ do_read(struct world *w)
 {
 	struct scout__channel *ch = &w->ours;
 	bool was_broken = ch->broken;
-	size_t want, got;
+	uint64_t left;
+	uint32_t len = scout__channel_begin(ch);
 
-	if (w->len == 0) {
-		w->len = scout__channel_begin(ch);
-		if (w->len == 0)
-			return;
-		MUST(!was_broken && w->len <= SCOUT_MAX_FRAME);
-		w->frame = malloc(w->len);
-		MUST(w->frame);
-		w->filled = 0;
-	}
-	want = w->len - w->filled;
-	got = scout__channel_read(ch, w->frame + w->filled, want);
-	MUST(got <= want && (!was_broken || got == 0));
-	w->filled += got;
-	if (w->filled < w->len)
+	if (len == 0)
 		return;
+	if (!w->frame) {
+		MUST(!was_broken && len <= SCOUT_MAX_FRAME);
+		w->frame = malloc(len);
+		MUST(w->frame);
+		w->len = len;
+	}
+	MUST(len == w->len);
+	left = ch->left;
+	if (!scout__channel_fill(ch, w->frame)) {
+		MUST(ch->left <= left && (!was_broken || ch->left == left));
+		return;
+	}
+	MUST(!was_broken);
 	free(w->frame);
 	w->frame = NULL;
 	w->len = 0;

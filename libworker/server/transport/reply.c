@@ -28,6 +28,7 @@
  * Threads: loop.
  */
 
+#define REPLY_BYTES 1024u     /* room to begin with */
 #define KEEP_BYTES 65536u     /* buffers up to this size are kept for the next turn */
 #define HANDOVER_BYTES 32768u /* larger frames are given to libzmq instead of copied */
 
@@ -185,24 +186,6 @@ scout__flush_all(struct scout_server *s)
 		scout__dest_flush(s, SCOUT__OWNER(s->transport->dirty.next, struct scout__dest, dirty_node));
 }
 
-SCOUT_ON_LOOP static bool
-make_room(struct scout__dest *dest, size_t need)
-{
-	size_t cap = dest->w.cap ? dest->w.cap : 1024;
-	uint8_t *buf;
-
-	while (cap < need)
-		cap *= 2;
-	if (cap == dest->w.cap)
-		return true;
-	buf = realloc(dest->w.buf, cap);
-	if (!buf)
-		return false;
-	dest->w.buf = buf;
-	dest->w.cap = cap;
-	return true;
-}
-
 struct scout__writer *
 scout__reply_begin(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint16_t status, uint64_t corr,
 		   size_t body_bytes, size_t *ret_op)
@@ -211,7 +194,8 @@ scout__reply_begin(struct scout_server *s, struct scout__dest *dest, uint8_t opc
 
 	if (dest->w.len && (dest->n_ops == SCOUT_MAX_OPS || dest->w.len + need > SCOUT_MAX_FRAME))
 		scout__dest_flush(s, dest);
-	if (!make_room(dest, (dest->w.len ? dest->w.len : SCOUT_FRAME_HEADER_BYTES) + need)) {
+	if (!scout__writer_reserve(&dest->w, (dest->w.len ? dest->w.len : SCOUT_FRAME_HEADER_BYTES) + need,
+				   REPLY_BYTES)) {
 		no_memory(s);
 		return NULL;
 	}

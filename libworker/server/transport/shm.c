@@ -150,24 +150,18 @@ SCOUT_ON_LOOP static struct scout__packet *
 read_packet(struct scout_server *s, struct scout__shm *shm)
 {
 	struct scout__packet *packet = shm->packet;
-	uint32_t len;
+	uint32_t len = scout__channel_begin(&shm->channel);
 
+	if (len == 0)
+		return NULL;
+	if (!packet)
+		packet = shm->packet = scout__packet_new(len);
 	if (!packet) {
-		len = scout__channel_begin(&shm->channel);
-		if (len == 0)
-			return NULL;
-		packet = scout__packet_new(len);
-		if (!packet) {
-			s->count.out_of_memory++;
-			shm->channel.broken = true; /* it cannot be skipped: the peer's next connection will do */
-			return NULL;
-		}
-		shm->packet = packet;
-		shm->filled = 0;
+		s->count.out_of_memory++;
+		shm->channel.broken = true; /* it cannot be skipped: the peer's next connection will do */
+		return NULL;
 	}
-	shm->filled += scout__channel_read(&shm->channel, (uint8_t *)zmq_msg_data(&packet->msg) + shm->filled,
-					   zmq_msg_size(&packet->msg) - shm->filled);
-	if (shm->filled < zmq_msg_size(&packet->msg))
+	if (!scout__channel_fill(&shm->channel, zmq_msg_data(&packet->msg)))
 		return NULL;
 	shm->packet = NULL;
 	return packet;

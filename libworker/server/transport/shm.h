@@ -21,7 +21,6 @@ struct scout__shm {
 	struct scout__channel channel;
 	struct scout__list node;      /* in transport.shm_hot or .shm_warm; alone: asleep */
 	struct scout__packet *packet; /* the frame that arrives; NULL: between two */
-	size_t filled;                /* of it */
 	bool is_used;                 /* a frame has come: answers go there */
 	bool is_deaf;                 /* its peer does not read: it ends where channels are read */
 	bool was_asked;               /* for one, since the last HELLO */

@@ -207,7 +207,6 @@ receive_channel(struct wire_peer *p, int timeout_ms)
 {
 	uint64_t end_us = scout__now_us() + (uint64_t)timeout_ms * 1000;
 	uint32_t len;
-	size_t filled = 0;
 	uint8_t *frame;
 
 	while ((len = scout__channel_begin(&p->channel)) == 0) {
@@ -217,11 +216,9 @@ receive_channel(struct wire_peer *p, int timeout_ms)
 	}
 	frame = malloc(len);
 	MUST(frame);
-	for (end_us = wire_deadline_us(); filled < len;) {
-		filled += scout__channel_read(&p->channel, frame + filled, len - filled);
-		if (filled < len)
-			MUST(sleep_on_channel(p, end_us));
-	}
+	end_us = wire_deadline_us();
+	while (!scout__channel_fill(&p->channel, frame))
+		MUST(sleep_on_channel(p, end_us));
 	keep_frame(p, frame, len);
 	free(frame);
 	return true;

@@ -224,6 +224,24 @@ check_cut(const char *tail, size_t tail_at, size_t expected)
 	free(buf);
 }
 
+START_TEST(room_is_doubled_and_keeps_what_was_written)
+{
+	struct scout__writer w = {0};
+
+	ck_assert(scout__writer_reserve(&w, 1, 16));
+	ck_assert_uint_eq(w.cap, 16);
+	scout__put_u64(&w, 0x0807060504030201);
+	ck_assert(scout__writer_reserve(&w, 16, 64));
+	ck_assert_uint_eq(w.cap, 16);
+	ck_assert(scout__writer_reserve(&w, 33, 64));
+	ck_assert_uint_eq(w.cap, 64);
+	ck_assert_uint_eq(w.len, 8);
+	ck_assert_mem_eq(w.buf, "\1\2\3\4\5\6\7\10", 8);
+	ck_assert(!w.bad);
+	free(w.buf);
+}
+END_TEST
+
 START_TEST(a_text_that_is_too_long_is_cut_between_characters)
 {
 	check_cut("x", 65535, 65535);
@@ -312,6 +330,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_length_near_the_end_of_the_address_space_does_not_overflow);
 	tcase_add_test(tcase, nothing_is_a_whole_body_and_an_empty_view);
 	tcase_add_test(tcase, a_write_without_room_latches_and_touches_nothing);
+	tcase_add_test(tcase, room_is_doubled_and_keeps_what_was_written);
 	tcase_add_test(tcase, a_text_that_is_too_long_is_cut_between_characters);
 	tcase_add_test(tcase, a_text_of_65535_bytes_is_not_cut);
 	tcase_add_test(tcase, a_patch_changes_only_its_bytes);
