@@ -107,7 +107,7 @@ arrive(struct demo *demo)
 static int
 compare(struct demo *demo)
 {
-	uint64_t sum = 0, ns;
+	uint64_t sum = 0, ns, ticket;
 	uint32_t hit;
 	int rc;
 
@@ -116,8 +116,12 @@ compare(struct demo *demo)
 
 		if (!job->is_new || job->request.n_prompt == 0)
 			continue;
-		rc = probe_lookup(demo->probe, job->request.hashes, job->request.n_prompt, &hit, &ns, demo->err,
+		ns = scout__now_ns();
+		rc = probe_lookup(demo->probe, job->request.hashes, job->request.n_prompt, &ticket, &hit, demo->err,
 				  sizeof(demo->err));
+		ns = scout__now_ns() - ns;
+		if (rc == 0)
+			rc = probe_finish(demo->probe, &ticket, 1, demo->err, sizeof(demo->err));
 		if (rc < 0)
 			return rc;
 		scout__hist_add(&demo->stats.round_trip_ns, ns);

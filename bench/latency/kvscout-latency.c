@@ -49,7 +49,6 @@ static const struct lat_runner *const runners[LAT_N_MODES] = {
 /* The modes of one run, in the order of the enum; NULL where it does not run. */
 struct lat_session {
 	struct lat *lat;
-	struct scout__curve_keys keys; /* lat->curve, where there are some */
 	struct scout_server *server;
 	int server_tid; /* of its loop; 0: not embedded */
 	void *runners[LAT_N_MODES];
@@ -96,16 +95,17 @@ start_server(struct lat_session *session)
 
 /* Before anything is started: a wrong key file should be told at once. */
 static int
-load_keys(struct lat_session *session)
+check_keys(struct lat *lat)
 {
-	const struct keys_option *from = &session->lat->opt->keys;
+	const struct keys_option *from = &lat->opt->keys;
+	struct scout__curve_keys keys;
 	char err[LAT_ERR_BYTES] = "";
 
 	if (!from->secret_file)
 		return 0;
-	if (scout__curve_load(from->secret_file, from->server_key, &session->keys, err, sizeof(err)))
-		return lat_fail(session->lat, "--curve-secret-file: %s", err);
-	session->lat->curve = &session->keys;
+	if (scout__curve_load(from->secret_file, from->server_key, &keys, err, sizeof(err)))
+		return lat_fail(lat, "--curve-secret-file: %s", err);
+	explicit_bzero(&keys, sizeof(keys));
 	return 0;
 }
 
@@ -292,7 +292,7 @@ run_session(struct lat_session *session)
 	struct lat *lat = session->lat;
 	int rc;
 
-	rc = load_keys(session);
+	rc = check_keys(lat);
 	if (!rc)
 		rc = check_pin(lat);
 	if (!rc)
@@ -315,8 +315,6 @@ run_session(struct lat_session *session)
 		runners[mode]->close(session->runners[mode]);
 	scout_server_stop(session->server);
 	lat->endpoint = NULL; /* was the server's */
-	lat->curve = NULL;
-	explicit_bzero(&session->keys, sizeof(session->keys));
 	return rc;
 }
 

@@ -140,7 +140,6 @@ struct lat_result {
 struct lat {
 	const struct lat_options *opt;
 	const char *endpoint;
-	const struct scout__curve_keys *curve; /* NULL: none */
 	struct lat_keys keys;
 	struct lat_result results[LAT_N_MODES];
 	struct lat_result scratch;                                      /* of one round, or of the warm-up */

@@ -182,7 +182,7 @@ start_echo(struct lat_floor *floor)
 	floor->near = make_socket(floor->near_ctx ? floor->near_ctx : floor->far_ctx, ZMQ_DEALER, (int)LAT_TIMEOUT_MS);
 	if (!floor->far || !floor->near)
 		return lat_fail(floor->lat, "floor: no socket (%s)", zmq_strerror(errno));
-	if (floor->lat->curve && use_keys(floor))
+	if (floor->lat->opt->keys.secret_file && use_keys(floor))
 		return -1;
 	len = sizeof(floor->endpoint);
 	/* The port of a tcp endpoint is chosen here. */

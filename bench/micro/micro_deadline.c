@@ -28,6 +28,7 @@
 #include "clock.h"
 #include "micro_peer.h"
 #include "msg.h"
+#include "probe.h"
 #include "say.h"
 #include "timer_floor.h"
 
@@ -285,78 +286,34 @@ deadlines(size_t n, uint32_t timeout_ms)
 /* ---- polled against a bare round trip ---- */
 
 static void
-frame_of(struct scout__writer *w, uint8_t opcode, uint64_t corr, uint64_t epoch, const struct scout__hello *hello)
-{
-	struct scout__lookup_msg lookup = {.ticket = corr, .n = CHUNKS, .hashes = hashes};
-	size_t at;
-
-	w->len = 0;
-	scout__frame_begin(w);
-	at = scout__op_begin(w, opcode, SCOUT_KIND_REQUEST, 0, corr, 0);
-	if (opcode == SCOUT_OP_HELLO)
-		scout__put_hello(w, hello);
-	else if (opcode == SCOUT_OP_LOOKUP)
-		scout__put_lookup(w, &lookup, MICRO_HASH_BYTES);
-	else
-		scout__put_one_u64(w, corr - 1); /* the ticket of the lookup before it */
-	scout__op_end(w, at);
-	scout__frame_end(w, 1, epoch, scout__now_us());
-}
-
-static uint64_t
-trip(void *dealer, const struct scout__writer *w)
-{
-	struct scout__frame frame;
-	uint8_t buf[1024];
-	int len;
-
-	(void)zmq_send(dealer, w->buf, w->len, 0);
-	len = zmq_recv(dealer, buf, sizeof(buf), 0);
-	if (len <= 0 || scout__frame_check(buf, (size_t)len, false, &frame) != SCOUT_WIRE_OK)
-		die("round trip: a malformed reply");
-	return frame.epoch;
-}
-
-static void
 round_trips(size_t n)
 {
-	struct scout__hello hello = {.role = SCOUT_ROLE_CLIENT,
-				     .hash_bytes = MICRO_HASH_BYTES,
-				     .chunk_tokens = MICRO_CHUNK_TOKENS,
-				     .rank_count = 1,
-				     .kv_ranks = 1,
-				     .readers = 1,
-				     .token = 4711,
-				     .name_space = {"default", 7}};
+	struct probe_config bare_cfg = {.name_space = "default",
+					.chunk_tokens = MICRO_CHUNK_TOKENS,
+					.kv_ranks = 1,
+					.hash_bytes = MICRO_HASH_BYTES};
 	struct scout_server_config cfg;
 	struct scout_server *server;
 	struct scout_client *client;
-	uint8_t buf[2048];
-	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
-	void *zmq = zmq_ctx_new(), *dealer = zmq_socket(zmq, ZMQ_DEALER);
+	struct probe *probe;
 	int64_t *polled = calloc(n, sizeof(*polled)), *bare = calloc(n, sizeof(*bare));
-	char endpoint[64], id[32];
+	char id[32], err[256] = "";
 	const size_t mid = n / 2;
-	int zero = 0, ms = 10000;
-	uint64_t epoch;
 
-	if (!polled || !bare || !dealer)
-		die("start: out of memory");
-	(void)snprintf(endpoint, sizeof(endpoint), "ipc:///tmp/kvscout-deadline-%d", (int)getpid());
+	if (!polled || !bare)
+		die("out of memory");
 	scout_server_config_init(&cfg);
-	cfg.listen = endpoint;
 	cfg.l1_bytes = 64 << 20;
 	server = micro_start_server(&cfg);
-	client = open_client(endpoint, 5000);
-	(void)zmq_setsockopt(dealer, ZMQ_LINGER, &zero, sizeof(zero));
-	(void)zmq_setsockopt(dealer, ZMQ_RCVTIMEO, &ms, sizeof(ms));
-	(void)zmq_connect(dealer, endpoint);
-	frame_of(&w, SCOUT_OP_HELLO, 1, 0, &hello);
-	epoch = trip(dealer, &w);
+	client = open_client(scout_server_endpoint(server), 5000);
+	bare_cfg.endpoint = scout_server_endpoint(server);
+	if (probe_new(&bare_cfg, &probe, err, sizeof(err)) < 0)
+		die("bare round trip: %s", err);
 	for (size_t i = 0; i < n; i++) {
 		struct scout_lookup q = question(id);
 		struct scout_hit hit;
-		uint64_t begin;
+		uint64_t begin, ticket;
+		uint32_t chunks;
 
 		(void)snprintf(id, sizeof(id), "p%zu", i);
 		begin = scout__now_ns();
@@ -364,19 +321,18 @@ round_trips(size_t n)
 			die("polled: no answer");
 		polled[i] = (int64_t)(scout__now_ns() - begin);
 		(void)scout_finish(client, id);
-		frame_of(&w, SCOUT_OP_LOOKUP, 10 + 2 * i, epoch, NULL);
 		begin = scout__now_ns();
-		(void)trip(dealer, &w);
+		if (probe_lookup(probe, hashes, CHUNKS, &ticket, &chunks, err, sizeof(err)) < 0)
+			die("bare round trip: %s", err);
 		bare[i] = (int64_t)(scout__now_ns() - begin);
-		frame_of(&w, SCOUT_OP_FINISH, 11 + 2 * i, epoch, NULL);
-		(void)trip(dealer, &w);
+		if (probe_finish(probe, &ticket, 1, err, sizeof(err)) < 0)
+			die("bare round trip: %s", err);
 	}
 	print("polled, seen", polled, n);
 	print("bare round trip", bare, n);
 	say("%-22s %.2f (medians)\n", "polled / bare", (double)polled[mid] / (double)bare[mid]);
 	scout_client_free(client);
-	(void)zmq_close(dealer);
-	(void)zmq_ctx_term(zmq);
+	probe_free(probe);
 	scout_server_stop(server);
 	free(polled);
 	free(bare);
