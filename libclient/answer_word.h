@@ -4,7 +4,7 @@
 
 #include "client_internal.h"
 
-/* Courier: the slot's answer was just set; wake who sleeps on it. A system call only if somebody does. */
+/* Courier: the slot's answer was just set; wake the caller if it sleeps on it. A system call only then. */
 void scout__answer_wake(struct scout__lookup_slot *slot) SCOUT_ON_COURIER;
 
 /* Caller: wait for the answer until @until_us at the latest. Whether it is there. */

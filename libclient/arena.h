@@ -21,7 +21,8 @@
  *
  * When nothing is in use, the caller goes on at the start of the ring. So a scheduler whose hashes are gone before its next step
  * writes to the same memory in each, which the caches still have, and pages that no burst ever needed are never touched: the arena
- * is as large as a step of the whole queue may need and takes as much memory as the largest step did need. The courier learns it from the next region: where all that it was told of is done, its head goes there.
+ * is as large as a step of the whole queue may need and takes as much memory as the largest step did need. The courier learns it
+ * from the next region: where all that it was told of is done, its head goes there.
  */
 struct scout__arena {
 	uint8_t *bytes;

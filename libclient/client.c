@@ -2,9 +2,9 @@
 /*
  * DESIGN
  *
- * Asking, admitting and finishing, on the caller's thread, which owns the slot table and the caller's fields of each slot. A call validates,
- * finds the slot of the id, and either reads it or fills it and pushes one word. None of these calls blocks or allocates; new and free
- * are in client_life.c, the calls that wait in wait.c, client_step.c and client_observe.c.
+ * Asking, admitting and finishing, on the caller's thread, which owns the slot table and the caller's fields of each slot. A call
+ * validates, finds the slot of the id, and either reads it or fills it and pushes one word. None of these calls blocks or
+ * allocates; new and free are in client_life.c, the calls that wait in wait.c, client_step.c and client_observe.c.
  *
  * Asking again for a live id compares number, length and last hash of the question: hashes are chained, so the last one covers
  * all before it, and a pending answer stays a matter of one cache line.

@@ -2,10 +2,10 @@
 /*
  * DESIGN
  *
- * Lookups ahead: asked before it is known how many leading tokens the GPU has. The answer says of each chunk whether it is there
- * (lookup_ahead.c), and all that is there is promised. The first scout_try_lookup() settles it: its computed_tokens says from which
- * chunk on a run counts, so a head that was evicted here and is still on the GPU is no miss, and a SETTLE word gives back what is outside
- * of that run. From then on it is an answer like any other.
+ * Lookups ahead, the side of the caller's thread: asked before it is known how many leading tokens the GPU has. The answer says of
+ * each chunk whether it is there (lookup_ahead.c), and all that is there is promised. The first scout_try_lookup() settles it: its
+ * computed_tokens says from which chunk on a run counts, so a head that was evicted here and is still on the GPU is no miss, and a
+ * SETTLE word gives back what is outside of that run. From then on it is an answer like any other.
  *
  * An ahead lookup that failed is that failure for the first ask, and is renewed as such. One from before a restart of a server starts
  * over, like all answers.

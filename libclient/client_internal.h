@@ -27,7 +27,7 @@
  *   takes the slot from `freed`  ◀──ring──        the slot again, when nothing in flight names it
  *
  * A slot belongs to one lookup generation of one request. scout_finish() forgets the id at once; the slot itself comes back
- * through `freed` when the courier is done with it. So an answer that lands late finds a slot that nobody reads, never that of a
+ * through `freed` when the courier is done with it. So an answer that lands late finds a slot without a reader, never that of a
  * later request of the same id. There are twice as many slots as live requests.
  *
  * Room in the ring: a slot causes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step; a second RENEW
@@ -85,8 +85,8 @@ struct scout__lookup_lane {
 };
 
 /*
- * Who reads and writes what decides the order: a request that waits is asked for in every step, and what that touches - `hot`, and
- * the id behind it - must not lie in a cache line that the courier writes meanwhile.
+ * The order of the fields follows from which thread reads and writes them: a request that waits is asked for in every step, and
+ * what that touches - `hot`, and the id behind it - must not lie in a cache line that the courier writes meanwhile.
  */
 struct scout__lookup_slot {
 	/* hot: one cache line; caller, but for `answer` */
@@ -94,7 +94,7 @@ struct scout__lookup_slot {
 	/* courier writes (release), caller reads (acquire); also a futex */
 	atomic_uint answer;
 	uint32_t next_in_bucket; /* slot plus 1; 0: the last one */
-	uint32_t next_asked;     /* whom the caller asked for after this one, last time; a guess */
+	uint32_t next_asked;     /* the slot that the caller asked for after this one, last time; a guess */
 	uint32_t skip;
 	uint32_t n;
 	uint8_t id_len; /* 0: not in the table */
@@ -109,7 +109,7 @@ struct scout__lookup_slot {
 	uint32_t next_free;
 	uint32_t expect;     /* chunks that the server waits for when they are late */
 	uint32_t timeout_ms; /* what deadline_us was made from */
-	/* caller writes: somebody sleeps on `answer` */
+	/* caller writes: it sleeps on `answer` */
 	atomic_uint sleeping;
 	uint64_t prompt_tokens;
 	uint64_t deadline_us;

@@ -2,8 +2,9 @@
 /*
  * DESIGN
  *
- * How a client begins and ends: its memory, what it says at HELLO, and its courier. One destroy() also takes what is half built. The
- * courier's thread is started last and joined first, so nothing else runs while there is only a part of the client.
+ * How a client begins and ends, on the caller's thread: its memory, the content of its HELLO, and its courier. One destroy() also
+ * takes what is half built. The courier's thread is started last and joined first, so nothing else runs while there is only a part
+ * of the client.
  */
 #include "client_internal.h"
 

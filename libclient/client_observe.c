@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * Looking at a client: its event descriptor, its counters, and whether its servers are there. The caller's thread; scout_client_wait_ready()
- * is the only call here that blocks.
+ * Looking at a client: its event descriptor, its counters, and whether its servers are there. The caller's thread;
+ * scout_client_wait_ready() is the only call here that blocks.
  */
 #include "client_internal.h"
 

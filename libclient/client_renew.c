@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * How an answer that was not admitted stays young: the caller's side (the courier's is lookup_renew.c).
+ * How an answer that was not admitted stays young: the side of the caller's thread (the courier's is lookup_renew.c).
  *
  * A request may wait for minutes while another one stores its prefix, or while others hold what max_promised allows. So an ask that
  * finds its answer older than lookup_refresh_ms returns it and lets the courier ask anew; a later ask takes over what came. Nothing
@@ -13,7 +13,7 @@
  * server that is known to be gone, or the bound below means: not now, perhaps at the next ask. It is never an error.
  *
  * Bound: RENEWALS_PER_S for each client, and RENEWALS_BURST at once, which is also the most that may be unanswered. A queue of
- * thousands, asked for in each step, would else ask the server for all of it each second. Who asks first in a step has the first
+ * thousands, asked for in each step, would else ask the server for all of it each second. The first ask of a step has the first
  * turn: a scheduler asks in the order in which it will admit, so what is admitted next has the youngest answers.
  * Rejected: a turn for each, oldest answer first. With 2,000 waiting the head of the queue would be 8 s old.
  *

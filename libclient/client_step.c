@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * Words to the courier, and steps: what is pushed between scout_step_begin() and scout_step_end() is marked as held, so the courier
- * sends nothing of it before the word that ends the step, and rings once for all.
+ * Words to the courier, and steps, on the caller's thread: a word that is pushed between scout_step_begin() and scout_step_end() is
+ * marked as held, so the courier sends nothing for it before the word that ends the step, and rings once for all.
  *
  * The lookups that a step has submitted are in a list, the last one first, for scout_step_wait(). It sleeps on the last one: answers
  * of one frame come together, so when that one is there the others are, and it seldom sleeps twice. A slot is in the list if it has

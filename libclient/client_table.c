@@ -6,9 +6,9 @@
  * comes here; slots that the courier is done with arrive through the `freed` ring. Chains, not open addressing: ids come and go all
  * the time, and a slot has room for the link.
  *
- * max_lookups is a limit that engines set to more than they ever need, so everything here is mapped for the limit and touched as it is used
- * for the first time: slots are handed out again before fresh ones, in order, and a bucket that was never written is empty (0;
- * a slot is named in it by its index plus 1).
+ * max_lookups is a limit that engines set to more than they ever need, so everything here is mapped for the limit and touched as it
+ * is used for the first time: slots are handed out again before fresh ones, in order, and a bucket that was never written is empty
+ * (0; a slot is named in it by its index plus 1).
  *
  * Buckets are not spread over the whole mapping, for then each new id would touch a cold line of it (a submit took 190 ns more at a
  * limit of 131,072). There are as many as there are live requests: linear hashing (W. Litwin, VLDB 1980) adds one with each

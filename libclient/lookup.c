@@ -75,7 +75,7 @@ start_finish(struct scout_client *c, uint32_t i)
 	scout__renew_stop(c, i);
 	if (!slot->ended)
 		scout__count_n(&c->counts.dropped, 1);
-	slot->ended = true; /* nobody will read an answer; a late reply finds this */
+	slot->ended = true; /* an answer has no reader any more; a late reply finds this */
 	scout__deadlines_remove(c, i);
 	scout__todo_remove(c, i); /* it may have waited to ask */
 	for (uint32_t link = 0; link < c->n_links; link++)
@@ -148,9 +148,9 @@ on_tick(void *user, uint64_t now_us)
 }
 
 /*
- * The answers to ADMIT and FINISH change nothing for anybody but the slot, which comes back with them: a courier that is woken for
- * each would be woken three times for a lookup instead of twice, and the server would ring twice instead of once. As long as at
- * most half of the slots are on their way back, the caller finds a free one (client_internal.h: there are twice as many as live requests), and
+ * The answers to ADMIT and FINISH change nothing but the slot, which comes back with them: a courier that is woken for each would
+ * be woken three times for a lookup instead of twice, and the server would ring twice instead of once. As long as at most half of
+ * the slots are on their way back, the caller finds a free one (client_internal.h: there are twice as many as live requests), and
  * what it asks wakes the courier.
  */
 static bool

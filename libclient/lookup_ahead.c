@@ -2,9 +2,9 @@
 /*
  * DESIGN
  *
- * Lookups ahead (client_ahead.c), the courier's side: what the servers have is kept as a bitmap of chunks, and of several servers as the
- * chunks that all of them have. The map is made with the first reply and freed with the SETTLE word or with the slot. Without memory
- * for it only the leading run is known, and the rest is given back when the answer is settled.
+ * Lookups ahead (client_ahead.c), the side of the courier's thread: it keeps a bitmap of the chunks that the servers have, of
+ * several servers the chunks that all of them have. The map is made with the first reply and freed with the SETTLE word or with the
+ * slot. Without memory for it only the leading run is known, and the rest is given back when the answer is settled.
  */
 #include "lookup_internal.h"
 

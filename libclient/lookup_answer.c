@@ -3,8 +3,8 @@
  * DESIGN
  *
  * How a lookup ends: each LOOKUP word is published exactly once, from whichever comes first of all replies, a refusal, a lost
- * connection, the deadline and closing. Courier thread only. What servers have promised beyond the answer is given back from here; the slot
- * returns to the caller when it is finished and no operation names it.
+ * connection, the deadline and closing. Courier thread only. What servers have promised beyond the answer is given back from here;
+ * the slot returns to the caller when it is finished and no operation names it.
  */
 #include "lookup_internal.h"
 

@@ -2,9 +2,10 @@
 /*
  * DESIGN
  *
- * Which pending lookup has the nearest deadline. Most have the client's own timeout: their deadlines come in the order of their
- * submits, so they stand in a list, and adding and removing are a few stores. Lookups with another timeout (their own timeout_ms, or
- * the time for late keys) are in a pairing heap: a list sorted by deadline would cost each of them a walk over all that wait longer.
+ * Which pending lookup has the nearest deadline; courier thread only. Most have the client's own timeout: their deadlines come in
+ * the order of their submits, so they stand in a list, and adding and removing are a few stores. Lookups with another timeout
+ * (their own timeout_ms, or the time for late keys) are in a pairing heap: a list sorted by deadline would cost each of them a walk
+ * over all that wait longer.
  *
  * The heap's links are in the slots, so it needs no memory of its own. `deadline_prev` of a node is its left sibling, or its parent if
  * it is the first child; `deadline_next` is its right sibling.

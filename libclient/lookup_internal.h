@@ -80,7 +80,7 @@ void scout__ahead_free(struct scout__lookup_slot *slot);
 bool scout__renew_start(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* ADMIT or FINISH came: what is under way is of no use any more. */
 void scout__renew_stop(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-/* The connection of a lane went: whatever is under way ends without news. */
+/* The connection of a lane was lost: a renewal that is under way ends without news. */
 void scout__renew_lost(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* The answer of a lane. Its lookup may have ended already. */
 void scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op) SCOUT_ON_COURIER;

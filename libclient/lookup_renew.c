@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * Asking anew for what was answered: the courier's side of client_renew.c.
+ * Asking anew for an answered lookup: the side of client_renew.c that runs on the courier's thread.
  *
  * Each RENEW word is answered once in slot->newer, with news or without, unless ADMIT or FINISH comes first: then it is not read. In a
  * session that all servers have, every lane sends LOOKUP with SCOUT_LOOKUP_RENEW; the new hit is the minimum, lanes that promised

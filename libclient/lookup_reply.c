@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * What the courier tells: an operation has ended, a connection came or went. A reply that comes after its lookup has ended is
- * counted and dropped; the FINISH that gives back what it promised follows it or is on its way.
+ * The courier's callbacks, on its thread: an operation has ended, a connection came up or was lost. A reply that comes after its
+ * lookup has ended is counted and dropped; the FINISH that gives back its promise follows it or is on its way.
  */
 #include "lookup_internal.h"
 

@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * The operations that the slots want, put into the links' frames; courier thread only. In a step nothing is sent before its end. Which slots
- * have something unsent is known to lookup_todo.c.
+ * The operations that the slots want, put into the links' frames; courier thread only. In a step nothing is sent before its end.
+ * Which slots have something unsent is known to lookup_todo.c.
  */
 #include "lookup_internal.h"
 

@@ -2,9 +2,9 @@
 /*
  * DESIGN
  *
- * The polling adapter, on the caller's thread: the same lookup, with a wait behind it. It submits through scout_try_lookup() and sleeps on
- * the answer word (answer_word.c), so it wakes when the answer lands, not at the next tick. The deadline is the courier's (C2): the answer
- * word is set by then in any case, and the adapter adds no request and no timer of its own.
+ * The polling adapter, on the caller's thread: the same lookup, with a wait behind it. It submits through scout_try_lookup() and
+ * sleeps on the answer word (answer_word.c), so it wakes when the answer lands, not at the next tick. The deadline is the courier's
+ * (C2): the answer word is set by then in any case, and the adapter adds no request and no timer of its own.
  */
 #include "client_internal.h"
 

@@ -11,10 +11,10 @@
 /*
  * DESIGN
  *
- * Purpose: which CPUs the threads run on that we start.
+ * Purpose: the CPUs that our threads run on. No state of its own: a scope lies with its caller. Threads: any.
  *
  * A thread inherits the mask of the one that starts it, and engines pin theirs, often to one CPU: every thread of ours would
- * then take turns with a loop that never sleeps. So the mask is changed around whatever starts threads, and changed back. That
+ * then take turns with a loop that never sleeps. So the mask is changed around each start of threads, and changed back. That
  * covers all of them, those that libzmq, libmicrohttpd and a GPU driver start by themselves too; what our threads start later
  * inherits from them.
  *

@@ -8,9 +8,9 @@
 /*
  * DESIGN
  *
- * A process-wide list, because a fork is. fork() takes the lock before and gives it back after, so that the child sees a list that
- * is true of its descriptors: removing and closing are one step, and no number in it can be somebody else's. The child
- * only closes, which is async-signal-safe.
+ * Owns a process-wide list of descriptors, because a fork is process-wide. Threads: any, under one lock. fork() takes the lock before and
+ * gives it back after, so that the child sees a list that is true of its descriptors: removing and closing are one step, and no number
+ * in it can name a descriptor of another part of the program. The child only closes, which is async-signal-safe.
  *
  * A program that forks in a signal handler cannot deadlock on the lock: it is taken only by threads that block signals (courier,
  * server loop) or at start and stop.

@@ -18,7 +18,7 @@
  * Threads: any; a struct scout__log_limit belongs to the thread that logs with it.
  *
  * The gate counts the calls that are running in the word that also says whether it is shut, so that one atomic operation
- * enters and learns whether it may. Who shuts it sleeps on that word until the count is 0; the last call to leave wakes it.
+ * enters and learns whether it may. The thread that shuts it sleeps on that word until the count is 0; the last call to leave wakes it.
  */
 
 #define LINE_BYTES 1024

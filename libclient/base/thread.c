@@ -66,7 +66,7 @@ scout__assert_failed(const char *what, const char *file, int line_number)
 }
 
 /*
- * All signals but those that a thread raises by its own fault. Nobody else can take these, and the kernel kills a
+ * All signals but those that a thread raises by its own fault. No other thread can take these, and the kernel kills a
  * process that blocks one, past every crash handler of the host.
  */
 int

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 /*
- * Who may run a function, in a form that clang checks (-Wthread-safety) and gcc ignores. A role is a capability that exists
+ * Which thread may run a function, in a form that clang checks (-Wthread-safety) and gcc ignores. A role is a capability that exists
  * only as a declaration; a thread's main grants it to itself by scout__enter_*(), everything below requires it.
  *
  *   SCOUT_ON_COURIER  only on a courier thread (client's or worker's)

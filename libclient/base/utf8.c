@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "utf8.h"
 
-/* See utf8.h. Any thread. */
+/* Lengths and validity of UTF-8, see utf8.h. Any thread; no state. */
 
 size_t
 scout__utf8_length(const void *bytes, size_t left)

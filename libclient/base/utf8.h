@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes of the UTF-8 character at @p, of which @left > 0 are there: 1 for ASCII; 0: it is none. Any thread. */
+/* Length of the UTF-8 character at the start of the @left > 0 bytes at @p: 1 for ASCII; 0: it is none. Any thread. */
 size_t scout__utf8_length(const void *p, size_t left);
 /*
  * The same for a character that may stand in a line for people: 0 also for a control character (U+0000..001F, U+007F..009F) and for

@@ -17,7 +17,7 @@
  * Purpose: options from a file and from the environment. Both are strings for scout__options_set(), which checks
  * them; a message says in front where the string came from.
  *
- * The file is not trusted: a line is at most LINE_BYTES, a NUL byte ends the reading, and whatever the path names (a
+ * The file is not trusted: a line is at most LINE_BYTES, a NUL byte ends the reading, and a path that names no such file (a
  * folder, a device, nothing) gives SCOUT_ERR_FORMAT.
  *
  * Threads: any that may call getenv(). Rejected: sections, quotes and continued lines. No value needs them.

@@ -18,8 +18,8 @@
  * Rejected: one epoll instance for all of these descriptors, with the doorbells edge-triggered. It saves a read() and the walk over five
  * descriptors, and costs each client a sixth descriptor more; by turns with poll() neither was faster than the other.
  *
- * Nobody is woken for nothing: while no answer is waited for (is_awaited), servers are not asked to ring. What they answer
- * meanwhile lies in the channel until the next job or timer.
+ * No wake without need: while the user waits for no answer (is_awaited), servers are not asked to ring. Their answers
+ * meanwhile lie in the channel until the next job or timer.
  *
  * Scheduling: the doorbell wakes the courier, often on the caller's own core, where it would preempt the scheduler's step in the
  * middle. SCHED_BATCH, which needs no privilege, lets the caller finish; where another core is idle it changes nothing.
@@ -132,7 +132,7 @@ turn(struct scout__courier *c, uint64_t *ret_next)
 	uint64_t now_us = scout__now_us();
 	bool any = drain_ring(c, now_us);
 
-	if (any) /* somebody waits for these: looking for messages takes libzmq some system calls */
+	if (any) /* the caller waits for these: looking for messages takes libzmq some system calls */
 		send_all(c, now_us);
 	any |= receive_all(c);
 	*ret_next = run_timers(c, now_us);
@@ -302,8 +302,8 @@ park(struct scout__courier *c, uint64_t next_us)
 }
 
 /*
- * Look for work for spin_us before parking. Returns whether there was some. It yields between two looks: who has the answer may wait for
- * this very core, and with fewer cores than spinning threads it would get it only when the spinning is over.
+ * Look for work for spin_us before parking. Returns whether there was some. It yields between two looks: the thread that has the
+ * answer may wait for this very core, and with fewer cores than spinning threads it would get it only when the spinning is over.
  */
 static bool spin(struct scout__courier *c, uint64_t *next_us) SCOUT_ON_COURIER;
 static bool

@@ -14,9 +14,9 @@
 /*
  * The courier: the one background thread that owns the sockets of a client or of a worker.
  *
- * Jobs come in as 64-bit words through a ring (the caller pushes, the courier pops). What a word means, and how results get
- * back to the caller, is the business of the user of the courier (client or worker), through the callbacks below; all of
- * them run on the courier thread. Nothing else ever touches a socket.
+ * Jobs come in as 64-bit words through a ring (the caller pushes, the courier pops). The user of the courier (client or worker) gives a
+ * word its meaning and brings results back to the caller, through the callbacks below; all of them run on the courier thread. Nothing
+ * else ever touches a socket.
  *
  *   caller                                courier thread
  *   scout__courier_push(word) ──ring──▶   ops->job(word) ... ops->flush()
@@ -39,7 +39,7 @@ struct scout__courier_ops {
 	/* HELLO was accepted; operations may be sent. new_epoch: not the server start that we knew before (also true for the
 	   first time): what it knew of us is gone. */
 	void (*link_up)(void *user, struct scout__link *link, bool new_epoch);
-	/* As link_down, but before the operations in flight are ended: whoever learns that one of them has ended must find
+	/* As link_down, but before the operations in flight are ended: code that learns that one of them has ended must find
 	   the link marked as down already. May be NULL. */
 	void (*link_going)(void *user, struct scout__link *link, int error, const char *text);
 	/* The connection is lost, silent, or HELLO was refused: @error, and @text for a person. All operations in flight on it have
@@ -56,7 +56,7 @@ struct scout__courier_ops {
 	void (*lease_new)(void *user, struct scout__link *link);
 	/* The user's own descriptor (scout__courier_config.user_fd) is readable. */
 	void (*user_ready)(void *user);
-	/* Whether somebody waits for the answer to an operation in flight. While nobody does, answers may be read late: at the next
+	/* Whether the user waits for the answer to an operation in flight. While it does not, answers may be read late: at the next
 	   job or timer. Asked before each sleep. NULL: always. */
 	bool (*is_awaited)(void *user);
 	/* Timers: do what is due, return when to be called again (monotonic us), UINT64_MAX for never. */
@@ -105,7 +105,7 @@ bool scout__courier_ring(struct scout__courier *courier) SCOUT_ON_CALLER;
 /* Whether we are in a child of the process that made the courier: nothing may be used then. One load, no system call. */
 bool scout__courier_forked(const struct scout__courier *courier) SCOUT_ON_ANY;
 
-/* Counters, written by the courier only, read by anybody. */
+/* Counters, written by the courier only, read by any thread. */
 struct scout__courier_stats {
 	atomic_uint_fast64_t frames_sent, frames_received, reconnects, epochs, protocol_errors, late_replies;
 	atomic_uint servers_up; /* counted before link_up is called, and until link_down has returned */
@@ -138,7 +138,7 @@ void scout__link_op_end(struct scout__link *link) SCOUT_ON_COURIER;
 /* The correlation id of the operation that was begun last. Never used twice on a link. */
 uint64_t scout__link_last_corr(const struct scout__link *link) SCOUT_ON_COURIER;
 
-/* Answer a withdraw. False: not now, the socket is full. True also when there is no lease connection: nobody waits. */
+/* Answer a withdraw. False: not now, the socket is full. True also when there is no lease connection, and so no question. */
 bool scout__link_released(struct scout__link *link, uint32_t segment) SCOUT_ON_COURIER;
 
 /* Change what later HELLOs say about the weights version. */
@@ -148,7 +148,7 @@ void scout__link_set_weights(struct scout__link *link, uint64_t weights) SCOUT_O
  * nothing else. An operation like any other; false: not now. Later HELLOs say what scout__link_set_weights() was given.
  */
 bool scout__link_hello_again(struct scout__link *link, uint64_t weights, uint64_t cookie) SCOUT_ON_COURIER;
-/* Whatever it waits for before the next attempt to connect is over: our next HELLO says something else. */
+/* End the pause before the next attempt to connect: our next HELLO says something else. */
 void scout__link_try_now(struct scout__link *link) SCOUT_ON_COURIER;
 
 /*

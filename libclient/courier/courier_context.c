@@ -2,8 +2,9 @@
 /*
  * DESIGN
  *
- * The libzmq context of a courier: made on the caller's thread before the courier starts, terminated by the courier when its last socket is
- * closed. It belongs to the courier, but for inproc://NAME, where it is the server's (inproc.h) and the last that leaves it terminates it.
+ * The libzmq context of a courier: made on the caller's thread before the courier starts, terminated by the courier when its last
+ * socket is closed. It belongs to the courier, but for inproc://NAME, where it is the server's (inproc.h) and the last that leaves
+ * it terminates it.
  */
 #include "courier_internal.h"
 

@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * The CURVE keys of a connecting socket: read from the option values, given to the socket. Any thread; no state. A copy of the keys on the
- * stack is wiped before the function returns.
+ * The CURVE keys of a connecting socket: read from the option values, given to the socket. Any thread; no state. A copy of the keys
+ * on the stack is wiped before the function returns.
  */
 #include "keys.h"
 

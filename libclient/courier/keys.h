@@ -7,7 +7,7 @@
 
 #include "curve.h"
 
-/* The CURVE keys of a socket that connects. Any thread. Whoever holds them wipes them (explicit_bzero). */
+/* The CURVE keys of a socket that connects. Any thread. The holder wipes them (explicit_bzero). */
 struct scout__curve_keys {
 	char secret[SCOUT__CURVE_KEY + 1];
 	char public[SCOUT__CURVE_KEY + 1];

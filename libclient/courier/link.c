@@ -37,7 +37,7 @@
 #define LEASE_MIN_US UINT64_C(1000000) /* without a lease a peer is worth little: not for a moment's delay */
 
 _Static_assert(SCOUT__LINK_UNREAD *(SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + 32) <= SCOUT_CHANNEL_MIN_BYTES,
-	       "what nobody reads for a while must not wait in the server for room");
+	       "answers that are read late must not wait in the server for room");
 
 /* ---- timers ---- */
 

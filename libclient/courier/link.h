@@ -7,8 +7,8 @@
 #include "keys.h"
 
 /*
- * One connection to one server: DEALER socket, its monitor, the lease connection, the channel, HELLO, heartbeat, credits, and the table of
- * operations in flight. Private to the courier; every field is touched by the courier thread only.
+ * One connection to one server: DEALER socket, its monitor, the lease connection, the channel, HELLO, heartbeat, credits, and the
+ * table of operations in flight. Private to the courier; every field is touched by the courier thread only.
  *
  *   IDLE ──try──▶ CONNECTING ──writable──▶ GREETING ──HELLO ok──▶ LEASING ──lease, channel, or none──▶ UP
  *    ▲                                                                                                 │
@@ -155,7 +155,7 @@ void scout__link_fini(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
 uint64_t scout__link_tick(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
 /* When a PING is due if nothing is heard until then; UINT64_MAX: not by itself. */
 uint64_t scout__link_ping_due(const struct scout__link *link) SCOUT_ON_COURIER;
-/* Whether the link itself waits for an answer, or for too many, whatever its user does. */
+/* Whether the link itself waits for an answer, or for too many, also while its user waits for none. */
 bool scout__link_awaits(const struct scout__link *link) SCOUT_ON_COURIER;
 /* Tell the server that this peer leaves with nothing running. */
 void scout__link_bye(struct scout__link *link) SCOUT_ON_COURIER;

@@ -6,10 +6,10 @@
  * travel through shared memory (channel.h), which saves libzmq's two threads on either side, their wakes, and the kernel's copies. The
  * socket stays connected: it carried HELLO, and it says when the connection is over.
  *
- * Each connection asks for a channel of its own over the lease connection, before anything else is in flight, and waits for it in the
- * state LEASING. So no operation ever has a reply on the one way and its request on the other. What does not come in time, or
- * cannot be used, costs speed only: the link goes up with the socket. The lease connection outlives others, and with it questions that were
- * not answered (a stopped server); each gets its answer, in order, and only that to the last one is of this connection.
+ * Each connection asks for a channel of its own over the lease connection, before anything else is in flight, and waits for it in
+ * the state LEASING. So no operation ever has a reply on the one way and its request on the other. What does not come in time, or
+ * cannot be used, costs speed only: the link goes up with the socket. The lease connection outlives others, and with it questions
+ * that were not answered (a stopped server); each gets its answer, in order, and only that to the last one is of this connection.
  *
  * A full ring keeps frames here (backlog). When that is much, operations find no credit until the server has read on.
  */

@@ -2,9 +2,9 @@
 /*
  * DESIGN
  *
- * The client's end of the lease connection, courier thread only: a SOCK_SEQPACKET unix socket on which the server learns who we are from the kernel, and
- * hands the pool's memfds to workers. While our process lives, the server keeps what we hold, whatever our ZeroMQ
- * connection does; so this one is kept over reconnects to the same server start.
+ * The peer's end of the lease connection, courier thread only: a SOCK_SEQPACKET unix socket on which the server learns our pid and
+ * uid from the kernel, and hands the pool's memfds to workers. While our process lives, the server keeps our holds, also when our
+ * ZeroMQ connection is lost; so this one is kept over reconnects to the same server start. The link owns the descriptor.
  *
  * A forked child would keep the connection open after our end: the copy it got is closed (fork_guard.h).
  *

@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * The operations of a link that are in flight, and the frame that collects the next ones; courier thread only. A correlation id is (generation, slot):
- * the table has room for the credits and for the link's own HELLO and PING, so taking a slot cannot fail.
+ * The operations of a link that are in flight, and the frame that collects the next ones; courier thread only. A correlation id is
+ * (generation, slot): the table has room for the credits and for the link's own HELLO and PING, so taking a slot cannot fail.
  */
 #include "link.h"
 

@@ -2,9 +2,9 @@
 /*
  * DESIGN
  *
- * Frames from the server, by the socket or by the channel, and what each reply in them means to the link; courier thread only. A reply is matched by its correlation id alone; one that
- * belongs to nothing in flight is counted. What breaks the protocol ends the connection after the frame, never in the middle
- * of it: the user's lists may be walked by whoever called.
+ * Frames from the server, by the socket or by the channel, and what each reply in them means to the link; courier thread only. A
+ * reply is matched by its correlation id alone; one that belongs to nothing in flight is counted. What breaks the protocol ends the
+ * connection after the frame, never in the middle of it: the caller may be walking the user's lists.
  */
 #include "link.h"
 

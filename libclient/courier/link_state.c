@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * The state of a link: questions about it, and how it comes up and is lost; courier thread only. Everything that ends a connection ends in
- * scout__link_lost(): it closes the socket, ends what is in flight, tells the user, and sets the time of the next try.
+ * The state of a link: questions about it, and how it comes up and is lost; courier thread only. Everything that ends a connection
+ * ends in scout__link_lost(): it closes the socket, ends what is in flight, tells the user, and sets the time of the next try.
  */
 #include "link.h"
 
@@ -138,7 +138,7 @@ scout__link_lost(struct scout__link *link, int error, const char *text)
 		scout__link_tell_down(link, error, text);
 	else
 		scout__link_ops_end(link, error); /* the connect timeout speaks for a first connection */
-	/* Last: who reads that the server is down must not be told by anything else that it is up. */
+	/* Last: once a caller reads that the server is down, no other field may say that it is up. */
 	if (was_up)
 		atomic_fetch_sub_explicit(&link->env->stats->servers_up, 1, memory_order_release);
 }

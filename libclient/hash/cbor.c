@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* CBOR heads, integers and texts of block hashes, see cbor.h. Pure functions: any thread. */
 #include "cbor.h"
 
 uint8_t *

@@ -35,7 +35,7 @@ uint8_t *scout__cbor_put_string(uint8_t *at, enum scout__cbor_major major, const
 bool scout__utf8_is_valid(const char *text, size_t len);
 
 /*
- * One token id. May write SCOUT_CBOR_TOKEN_MAX bytes whatever the id; what lies behind the returned end is then garbage.
+ * One token id. May write SCOUT_CBOR_TOKEN_MAX bytes for any id; the bytes behind the returned end are then garbage.
  *
  * Whether an id takes three bytes or five is close to random, and a mispredicted branch costs more than the encoding:
  * these two are computed without one, by moving the shorter form's two bytes to the front. Only the first 256 ids

@@ -12,9 +12,9 @@
  * The memory is a memfd sealed against shrinking: a peer that truncates it cannot make the other side fault.
  *
  * Both sides have the same open file behind a descriptor that was passed on, and with it the flag O_NONBLOCK: a peer may clear
- * it. So the server, which must not wait for anybody, only listens to its bell, an eventfd, by epoll; and it rings the peer through
+ * it. So the server, which must not wait for a peer, only listens to its bell, an eventfd, by epoll; and it rings the peer through
  * a socket, where each call says for itself that it does not wait. Rejected: an eventfd for that way, too (a peer that fills it up would
- * stop the server in write()); a pipe (who reads into memory that never comes keeps the pipe's lock); a socket for both (0.9 us for a
+ * stop the server in write()); a pipe (a reader into memory that never comes keeps the pipe's lock); a socket for both (0.9 us for a
  * question and its answer; this way it is the half).
  *
  * Threads: one for each side, the courier and the server's loop.
@@ -171,7 +171,7 @@ is_memory(int fd, size_t bytes)
 	return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 && st.st_size == (off_t)bytes;
 }
 
-/* Bells that do not make us wait: of a server that is mistaken, not of one that means harm (whom nobody asks for KV). */
+/* Bells that do not make us wait. This finds a mistaken server, not a hostile one: its peers trust it with KV as it is. */
 static bool
 are_bells(int server_bell, int peer_bell)
 {
@@ -215,7 +215,7 @@ ring_if(const struct scout__channel *ch, atomic_uint *asked)
 
 	if (!scout__unpark(asked))
 		return;
-	/* Either fails with EAGAIN if it is full, and then it is readable anyway; or if nobody listens any more. */
+	/* Either fails with EAGAIN if it is full, and then it is readable anyway; or if the other side has closed it. */
 	if (ch->is_server)
 		(void)send(ch->other_bell_fd, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	else

@@ -15,7 +15,7 @@
  * rules are part of the protocol: include/kvscout/protocol.h, CHANNEL.
  *
  * Each side is one thread. What the other side has written is believed only as far as it is checked: positions must lie
- * within the ring, and bytes are copied out before anybody looks at them. A channel that breaks the rules is `broken` and carries
+ * within the ring, and bytes are copied out before they are looked at. A channel that breaks the rules is `broken` and carries
  * nothing more.
  */
 
@@ -85,11 +85,11 @@ bool scout__channel_has_bytes(const struct scout__channel *ch);
 uint32_t scout__channel_begin(struct scout__channel *ch);
 /* Add to @frame, memory for the whole frame, what has come of it since the last call. True: it is whole. */
 bool scout__channel_fill(struct scout__channel *ch, uint8_t *frame);
-/* Ask to be rung. False: bytes are there already, and nobody will ring. */
+/* Ask to be rung. False: bytes are there already, and no ring will come. */
 bool scout__channel_sleep(struct scout__channel *ch);
 /* No ringing from now on: we look. */
 void scout__channel_wake(struct scout__channel *ch);
-/* Peer: its bell is readable; silence it. False: the server has closed the channel. (The server's is edge-triggered: nobody reads it.) */
+/* Peer: its bell is readable; silence it. False: the server has closed the channel. (The server's is edge-triggered and never read.) */
 bool scout__channel_hear(struct scout__channel *ch);
 
 /* ---- writing ---- */

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keys of CurveZMQ as text: what is one, and reading them from files. Any thread; no state. Buffers that held a key are wiped.
+ */
 #include "curve.h"
 
 #include <errno.h>

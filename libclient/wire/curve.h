@@ -8,7 +8,7 @@
 
 /*
  * Keys of CurveZMQ: 32 bytes, written as 40 characters of Z85. A key file has one key on each line; blank lines and lines that
- * begin with '#' are skipped, and so is whatever follows a key after a blank.
+ * begin with '#' are skipped, and so is the text behind a key and a blank.
  */
 #define SCOUT__CURVE_KEY 40
 
@@ -19,7 +19,7 @@ bool scout__curve_is_key(const char *text);
 int scout__curve_next_key(FILE *file, unsigned *line, char ret_key[SCOUT__CURVE_KEY + 1]);
 
 /*
- * The one secret key of a file that nobody but its owner may read.
+ * The one secret key of a file that only its owner may read.
  * Returns 0, SCOUT_ERR_FORMAT (no such file, or not one key), SCOUT_ERR_PERMISSION; @err has the text, never the key.
  */
 int scout__curve_read_secret(const char *path, char ret_key[SCOUT__CURVE_KEY + 1], char *err, size_t err_len);

@@ -6,7 +6,7 @@
 /*
  * DESIGN
  *
- * Frames and operation headers of the wire protocol, and what its numbers are called. The bodies are in msg_internal.h and its files.
+ * Frames and operation headers of the wire protocol, and the names of its numbers. Bodies: msg_internal.h.
  *
  * A frame is checked once, as a whole, before the first of its operations is looked at: "none of the operations of
  * such a frame is executed" needs no undoing then, and scout__frame_next() cannot fail half-way. The check reads 24
@@ -17,7 +17,7 @@
  * found is the answer. Bytes behind the last operation are TRUNCATED like bytes that are missing: in both cases the
  * length is not that of the operations.
  *
- * Threads: none. Everything here works on the caller's memory; the tables are constant.
+ * Threads: any; no state. Everything here works on the caller's memory; the tables are constant.
  */
 
 enum frame_field {
@@ -199,7 +199,7 @@ scout__frame_end(struct scout__writer *w, uint32_t op_count, uint64_t epoch, uin
 	scout__patch_u64(w, FRAME_SENT_US, sent_us);
 }
 
-/* "op 0" to "op 255": an opcode is one byte, so a table needs no buffer that somebody must own. */
+/* "op 0" to "op 255": an opcode is one byte, so a table needs no buffer with an owner. */
 #define TEN_OPS(tens)                                                                                                  \
 	("op " tens "0"), ("op " tens "1"), ("op " tens "2"), ("op " tens "3"), ("op " tens "4"), ("op " tens "5"),    \
 		("op " tens "6"), ("op " tens "7"), ("op " tens "8"), ("op " tens "9")

@@ -2,8 +2,8 @@
 #include "msg.h"
 
 /*
- * The messages of the lease connection. Each is one packet of a fixed size, and one that is not exactly right is not
- * repaired: whoever sent it is not a peer.
+ * The messages of the lease connection. Each is one packet of a fixed size. A message that is not exactly right is not repaired: its
+ * sender is no peer. Any thread; no state.
  */
 
 static size_t
