@@ -20,10 +20,13 @@
  *
  *   redis://[user:password@]host:port,host:port...[?ttl=SECONDS&cluster=auto|yes|no]
  *
- * Key "kvscout:2:DIGEST", value = header (object.h) and payload; "kvscout:r:DIGEST" are records (l2.h), without time to live. EXISTS becomes one EXISTS for each key, pipelined, each to
- * the node that serves its slot; STORE is SET NX (an object that is there stays, and its time to live is not begun anew) with PX if
- * the URL has a ttl; LOAD is GET. REMOVE is UNLINK, whatever is there now: an object that was stored anew since it was found damaged
+ * Key "kvscout:2:DIGEST", value = header (object.h) and payload; "kvscout:r:DIGEST" are records (l2.h), without time to live. EXISTS
+ * becomes one EXISTS for each key, pipelined, each to the node that serves its slot; STORE is SET NX (an object that is there stays,
+ * and its time to live is not begun anew) with PX if the URL has a ttl; LOAD is GET. REMOVE is UNLINK, whatever is there now: an object that was stored anew since it was found damaged
  * costs one computation. What is not damaged is never removed: a LOAD of an object of another format version is ABSENT.
+ *
+ * Files, each calling only those before it: resp (wire text), dns, job, command, link (bytes out), receive (bytes in, events out),
+ * node, slots, route, expire, reply (acts on events), and this one: start, thread, vtable.
  *
  * Threads: one of ours owns all sockets and all state (SCOUT_ON_REDIS); the loop only pushes into the queue. One is enough:
  * a Redis server is one thread as well, and does more for each byte. A second one resolves names (redis_dns.c).
@@ -36,7 +39,7 @@
  * and checksums are taken in slices, so that one large object does not keep the others waiting.
  *
  * Clocks: an operation that was sent ends when neither it nor its connection makes progress for its timeout, whatever the
- * server does (redis_job.c). A server that shows no life for l2_timeout_ms while it owes a reply is down: see redis_node.c. What
+ * server does (redis_expire.c). A server that shows no life for l2_timeout_ms while it owes a reply is down: see redis_node.c. What
  * waits for its turn on a connection has no deadline. No thread here can hang, so L2 need not look (scout__l2_moved()).
  * What is repeated after a lost connection may have been done before; every command here may be done twice.
  *
@@ -118,9 +121,15 @@ take_addresses(struct redis *r) SCOUT_ON_REDIS
 				continue;
 			node->resolving = false;
 			node->addresses = addresses;
-			scout__redis_link_resolved(r, node);
+			scout__redis_node_resolved(r, node);
 		}
 	}
+}
+
+static uint64_t
+soonest(uint64_t a_us, uint64_t b_us)
+{
+	return a_us < b_us ? a_us : b_us;
 }
 
 /* Everything that is due. Returns how long to sleep at most. */
@@ -135,18 +144,36 @@ work(struct redis *r) SCOUT_ON_REDIS
 	scout__redis_jobs_hash(r);
 	scout__redis_jobs_issue(r);
 	scout__redis_jobs_expire(r, false);
-	next_us = scout__redis_nodes_tick(r);
+	next_us = soonest(scout__redis_nodes_tick(r), soonest(scout__redis_route_tick(r), scout__redis_slots_tick(r)));
 	/* What is sent now is owed from now on, not from when this turn began. */
 	r->now_us = scout__now_us();
-	scout__redis_links_flush(r);
+	scout__redis_nodes_flush(r);
 	/* A failure may have put something in the way of which nothing above knew. */
 	if (r->urgent || r->hashing.head)
 		return 0;
-	if (r->earliest_us < next_us)
-		next_us = r->earliest_us;
+	next_us = soonest(next_us, r->earliest_us);
 	if (next_us <= r->now_us)
 		return 0;
 	return next_us - r->now_us > 60000000 ? 60000 : (int)((next_us - r->now_us + 999) / 1000);
+}
+
+static void
+take_event(struct redis *r, struct redis_link *link, uint32_t events) SCOUT_ON_REDIS
+{
+	struct redis_trouble trouble;
+
+	if (link->fd < 0)
+		return; /* closed earlier in this turn */
+	if (link->state == REDIS_CONNECTING) {
+		trouble = scout__redis_link_connected(r, link);
+		if (trouble.text)
+			scout__redis_node_lost(r, link, trouble);
+		return;
+	}
+	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		scout__redis_reply(r, link);
+	if (events & EPOLLOUT)
+		scout__redis_link_touch(r, link);
 }
 
 static void
@@ -162,7 +189,7 @@ wait_for_events(struct redis *r, int timeout_ms) SCOUT_ON_REDIS
 	r->now_us = scout__now_us();
 	for (int i = 0; i < n; i++)
 		if (events[i].data.ptr) /* NULL: the queue's descriptor */
-			scout__redis_link_event(r, events[i].data.ptr, events[i].events);
+			take_event(r, events[i].data.ptr, events[i].events);
 }
 
 static void *

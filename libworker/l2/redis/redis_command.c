@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "redis_internal.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 /*
- * Commands: kept in lists, put on the link of the node that serves their slot, written. The value of a SET stays where it
- * is: the link sends it from there between two parts of its buffer.
+ * Commands: kept in lists, written into the buffer of a link, failed. The value of a SET stays where it is: the link sends it from
+ * there between two parts of its buffer. Where a command goes is decided in redis_route.c.
  *
- * Threads: the adapter's.
+ * Threads: the adapter's, which owns all commands.
  */
 
 void
@@ -89,49 +88,6 @@ scout__redis_command_fail(struct redis *r, struct redis_command *command, enum s
 		scout__redis_refresh_failed(r);
 	else if (job)
 		scout__redis_job_part(r, job, index, false, result, detail);
-}
-
-enum redis_lane
-scout__redis_lane_of(enum redis_kind kind)
-{
-	switch (kind) {
-	case REDIS_GET:
-	case REDIS_UNLINK:
-		return REDIS_LOAD;
-	case REDIS_SET:
-		return REDIS_STORE;
-	default:
-		return REDIS_ASK;
-	}
-}
-
-void
-scout__redis_command_send_to(struct redis *r, struct redis_command *command, struct redis_node *node)
-{
-	struct redis_link *link = &node->links[scout__redis_lane_of(command->kind)];
-
-	if (node->down) {
-		scout__redis_command_fail(r, command, SCOUT__L2_ERROR, ENOTCONN);
-		return;
-	}
-	node->used_us = r->now_us;
-	if (command->job && link->state != REDIS_READY)
-		command->job->moved_us = r->now_us;
-	scout__redis_queue_push(&link->queue, command);
-	scout__redis_link_touch(r, link);
-}
-
-void
-scout__redis_command_route(struct redis *r, struct redis_command *command)
-{
-	uint16_t index = r->mode == REDIS_SINGLE ? 0 : r->slots[command->slot];
-
-	if (index == UINT16_MAX || !r->nodes[index]) {
-		scout__redis_refresh(r);
-		scout__redis_command_fail(r, command, SCOUT__L2_ERROR, ENETUNREACH);
-		return;
-	}
-	scout__redis_command_send_to(r, command, r->nodes[index]);
 }
 
 /* ---- as bytes ---- */

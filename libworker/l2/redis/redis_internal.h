@@ -176,6 +176,13 @@ enum redis_why { /* a node cannot be used; each is logged once */
 	REDIS_BROKEN,  /* it spoke nonsense, or is not ready */
 };
 
+/* What went wrong with a connection. */
+struct redis_trouble {
+	enum redis_why why; /* FINE: it is closed on purpose */
+	int error;          /* errno, for the log */
+	const char *text;   /* NULL: nothing did */
+};
+
 struct redis_node {
 	char *host;
 	uint16_t port;
@@ -253,19 +260,54 @@ struct redis {
 	struct scout__log_limit too_large, refused_limit, moved_limit, slots_limit;
 };
 
+static inline void
+scout__redis_count(atomic_uint_fast64_t *counter)
+{
+	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* Ask for the slot map, soon. */
+static inline void
+scout__redis_refresh(struct redis *r) SCOUT_ON_REDIS
+{
+	r->refresh.wanted = true;
+}
+
+/* The node that was asked for it gave none: the next tick asks another. */
+static inline void
+scout__redis_refresh_failed(struct redis *r) SCOUT_ON_REDIS
+{
+	r->refresh.node = NULL;
+	r->urgent = true;
+}
+
+static inline enum redis_lane
+scout__redis_lane_of(enum redis_kind kind)
+{
+	if (kind == REDIS_GET || kind == REDIS_UNLINK)
+		return REDIS_LOAD;
+	return kind == REDIS_SET ? REDIS_STORE : REDIS_ASK;
+}
+
+/* The files in their order: each calls only those above it here. */
+
 /* ---- redis_job.c ---- */
 void scout__redis_job_begin(struct redis *r, struct scout__l2_op *op) SCOUT_ON_REDIS;
-/* Make commands of what waits, as far as there is room for them and somebody to ask. */
-void scout__redis_jobs_issue(struct redis *r) SCOUT_ON_REDIS;
 /* A slice of checksums of values to be stored. */
 void scout__redis_jobs_hash(struct redis *r) SCOUT_ON_REDIS;
-/* Jobs without progress (or @all: every one, as CANCELLED) let go of everything and end. */
-void scout__redis_jobs_expire(struct redis *r, bool all) SCOUT_ON_REDIS;
-/* All that wait for somebody to ask end as ERROR. */
+/* All that wait for commands end as ERROR. */
 void scout__redis_jobs_fail_waiting(struct redis *r, int detail) SCOUT_ON_REDIS;
 /* A command's part of its job has ended; the command is the caller's to free. */
 void scout__redis_job_part(struct redis *r, struct redis_job *job, uint32_t index, bool found,
 			   enum scout__l2_result result, int detail) SCOUT_ON_REDIS;
+/* It ends as a whole; no command has it any more. */
+void scout__redis_job_finish(struct redis *r, struct redis_job *job, enum scout__l2_result result,
+			     int detail) SCOUT_ON_REDIS;
+/* How many commands it takes, and which. */
+uint32_t scout__redis_job_parts(const struct redis_job *job);
+enum redis_kind scout__redis_job_kind(const struct redis_job *job);
+void scout__redis_jobs_push(struct redis_jobs *list, struct redis_job *job);
+struct redis_job *scout__redis_jobs_pop(struct redis_jobs *list);
 
 /* ---- redis_command.c ---- */
 void scout__redis_queue_init(struct redis_queue *queue);
@@ -279,68 +321,103 @@ void scout__redis_command_free(struct redis *r, struct redis_command *command) S
 /* Its job, if there is one, learns that it failed; a question for the slot map as well. Frees it. */
 void scout__redis_command_fail(struct redis *r, struct redis_command *command, enum scout__l2_result result,
 			       int detail) SCOUT_ON_REDIS;
-/* Put it where its slot is served now. It fails if that is nowhere, or down. */
-void scout__redis_command_route(struct redis *r, struct redis_command *command) SCOUT_ON_REDIS;
-/* Put it on this node. */
-void scout__redis_command_send_to(struct redis *r, struct redis_command *command,
-				  struct redis_node *node) SCOUT_ON_REDIS;
-enum redis_lane scout__redis_lane_of(enum redis_kind kind);
 /* Write it into the link's buffer, which has room. False: no memory. */
 bool scout__redis_command_write(struct redis *r, struct redis_link *link, struct redis_command *command) SCOUT_ON_REDIS;
-#define SCOUT__REDIS_COMMAND_BYTES                                                                                     \
-	1024u /* no command takes more of the buffer (a password may: that is AUTH's business) */
-
-/* ---- redis_reply.c ---- */
-/* @reply answers @command, which was the link's oldest. False: the link was lost over it. */
-bool scout__redis_reply(struct redis *r, struct redis_link *link, struct redis_command *command,
-			const struct redisReply *reply) SCOUT_ON_REDIS;
-/* The same for a value: received with @result, or nil (ABSENT). */
-void scout__redis_reply_value(struct redis *r, struct redis_link *link, struct redis_command *command,
-			      enum scout__l2_result result) SCOUT_ON_REDIS;
+#define SCOUT__REDIS_COMMAND_BYTES 1024u /* no command takes more of the buffer; a password may, in AUTH */
 
 /* ---- redis_link.c ---- */
 void scout__redis_link_init(struct redis_link *link, struct redis_node *node, enum redis_lane lane);
 /* Something is to be done: connect, write, watch other events. */
 void scout__redis_link_touch(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
-void scout__redis_links_flush(struct redis *r) SCOUT_ON_REDIS;
-void scout__redis_link_event(struct redis *r, struct redis_link *link, uint32_t events) SCOUT_ON_REDIS;
-void scout__redis_link_resolved(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS;
-/* The handshake is over. */
-void scout__redis_link_ready(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+/* Do that. */
+struct redis_trouble scout__redis_link_flush(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+/* The socket that was connecting has ended that, well or not. */
+struct redis_trouble scout__redis_link_connected(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
 /* No socket any more; queue and sent stay. */
 void scout__redis_link_close(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
-/*
- * The connection went or must go. What was on it is sent again (a command at most SCOUT__REDIS_MAX_LOSSES times), for all of it
- * may be repeated; while connecting it is the node that failed.
- */
-void scout__redis_link_lost(struct redis *r, struct redis_link *link, enum redis_why why, int error,
-			    const char *text) SCOUT_ON_REDIS;
 /* @n bytes of the connection have moved. */
 void scout__redis_link_moved(struct redis *r, struct redis_link *link, uint64_t n) SCOUT_ON_REDIS;
-/* Jobs that are `expired` are taken off; nothing of the link touches their memory afterwards. */
-void scout__redis_link_forget(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+/* Take jobs that are `expired` off. True: one was in the middle of a value, so the connection must go. */
+bool scout__redis_link_forget(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
 
 /* ---- redis_receive.c ---- */
-/* Read and answer what is there, a slice at most. May lose the link. */
-void scout__redis_link_receive(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+
+enum redis_event_what {
+	REDIS_EVENT_NONE = 0,
+	REDIS_EVENT_REPLY,
+	REDIS_EVENT_VALUE, /* has arrived whole, or is nil (ABSENT) */
+	REDIS_EVENT_TROUBLE
+};
+
+struct redis_event {
+	enum redis_event_what what;
+	struct redis_command
+		*command; /* REPLY, VALUE: what it answers; was the oldest in `sent` and is the caller's now */
+	enum scout__l2_result result; /* VALUE */
+	struct redisReply *reply;     /* REPLY; the caller's to free */
+	struct redis_trouble trouble;
+};
+
+/* Read what is there, a slice at most. */
+struct redis_trouble scout__redis_link_receive(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+/* What was read says this; NONE: no more. The link must be open still. */
+struct redis_event scout__redis_link_next(struct redis_link *link);
 
 /* ---- redis_node.c ---- */
 struct redis_node *scout__redis_node_get(struct redis *r, const char *host, uint16_t port) SCOUT_ON_REDIS;
 void scout__redis_node_free(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS;
+/* Of r->nodes; UINT16_MAX: not there. */
+uint16_t scout__redis_node_index(const struct redis *r, const struct redis_node *node);
 /* All its links are closed, what they had fails, and it is tried again after a while. */
 void scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_why why, int error,
 			      const char *text) SCOUT_ON_REDIS;
-void scout__redis_node_works(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS;
-/* Back-offs, stalled links, the slot map. Returns when to be called again. */
+/*
+ * The connection went or must go. What was on it is sent again (a command at most SCOUT__REDIS_MAX_LOSSES times), for all of it
+ * may be repeated; while connecting it is the node that failed.
+ */
+void scout__redis_node_lost(struct redis *r, struct redis_link *link, struct redis_trouble trouble) SCOUT_ON_REDIS;
+/* Its name has addresses, or none. */
+void scout__redis_node_resolved(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS;
+/* The handshake of @link is over: its node works. */
+void scout__redis_node_connected(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+/* Do what links are touched for. */
+void scout__redis_nodes_flush(struct redis *r) SCOUT_ON_REDIS;
+/* Back-offs, stalled links. Returns when to be called again. */
 uint64_t scout__redis_nodes_tick(struct redis *r) SCOUT_ON_REDIS;
-/* It serves this slot, as somebody who should know has said. */
-void scout__redis_node_serves(struct redis *r, struct redis_node *node, uint16_t slot) SCOUT_ON_REDIS;
-/* Ask for the slot map, soon. */
-void scout__redis_refresh(struct redis *r) SCOUT_ON_REDIS;
+/* The next back-off: doubled, up to the longest. Returns how long to wait: up to a half more of it. */
+uint64_t scout__redis_back_off_us(struct redis *r, uint32_t *backoff_ms) SCOUT_ON_REDIS;
+/* Whether there is a node to ask may have changed: the counter says so. */
+void scout__redis_tell_ready(struct redis *r) SCOUT_ON_REDIS;
+
+/* ---- redis_slots.c ---- */
+/* @node serves this slot, as another has said. */
+void scout__redis_slots_moved(struct redis *r, struct redis_node *node, uint16_t slot) SCOUT_ON_REDIS;
 /* It is no cluster: its first host is all there is. */
 void scout__redis_single(struct redis *r) SCOUT_ON_REDIS;
+/* @node answers CLUSTER SLOTS. */
 void scout__redis_refresh_done(struct redis *r, struct redis_node *node, const struct redisReply *reply) SCOUT_ON_REDIS;
-void scout__redis_refresh_failed(struct redis *r) SCOUT_ON_REDIS;
+/* Ask for the map if it is wanted. Returns when to be called again. */
+uint64_t scout__redis_slots_tick(struct redis *r) SCOUT_ON_REDIS;
+
+/* ---- redis_route.c ---- */
+/* Put it where its slot is served now. It fails if that is nowhere, or down. */
+void scout__redis_command_route(struct redis *r, struct redis_command *command) SCOUT_ON_REDIS;
+/* Put it on this node. */
+void scout__redis_command_send_to(struct redis *r, struct redis_command *command,
+				  struct redis_node *node) SCOUT_ON_REDIS;
+/* Route it after a while. */
+void scout__redis_route_later(struct redis *r, struct redis_command *command) SCOUT_ON_REDIS;
+uint64_t scout__redis_route_tick(struct redis *r) SCOUT_ON_REDIS;
+/* Make commands of what waits, as far as there is room for them and a server to ask. */
+void scout__redis_jobs_issue(struct redis *r) SCOUT_ON_REDIS;
+
+/* ---- redis_expire.c ---- */
+/* Jobs without progress (or @all: every one, as CANCELLED) let go of everything and end. */
+void scout__redis_jobs_expire(struct redis *r, bool all) SCOUT_ON_REDIS;
+
+/* ---- redis_reply.c ---- */
+/* Read what @link has, and do what it says. May lose the link. */
+void scout__redis_reply(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
 
 /* ---- for tests ---- */
 const struct redis_counters *scout__redis_counters(const void *adapter);

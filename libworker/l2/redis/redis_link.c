@@ -2,10 +2,8 @@
 #include "redis_internal.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -14,12 +12,11 @@
 
 #include <hiredis/hiredis.h>
 
-#include "l2.h"
-
 /*
  * DESIGN
  *
- * Purpose: one connection: made, introduced (AUTH, PING), written to, lost.
+ * Purpose: one connection: made, introduced (AUTH, PING), written to, closed. It owns the socket and the buffers. What goes wrong is
+ * returned as a trouble; what that means for the node and the commands is said in redis_node.c.
  *
  * Commands are written into a small buffer; the value of a SET is sent from the slot of the pool by writev(), between two parts
  * of that buffer, so there is one value in it at most. Sockets are opened from the flush at the end of a turn only, never from
@@ -34,7 +31,13 @@
  * Threads: the adapter's.
  */
 
-#define YOUNG_US 100000u
+static const struct redis_trouble no_trouble = {.text = NULL};
+
+static struct redis_trouble
+trouble(enum redis_why why, int error, const char *text)
+{
+	return (struct redis_trouble){.why = why, .error = error, .text = text};
+}
 
 void
 scout__redis_link_init(struct redis_link *link, struct redis_node *node, enum redis_lane lane)
@@ -90,67 +93,7 @@ scout__redis_link_close(struct redis *r, struct redis_link *link)
 	free_buffers(link);
 }
 
-static bool
-has_work(const struct redis_command *command)
-{
-	switch (command->kind) {
-	case REDIS_EXISTS:
-	case REDIS_GET:
-	case REDIS_SET:
-	case REDIS_UNLINK:
-		return command->job != NULL;
-	default:
-		return false;
-	}
-}
-
-/* What was under way goes back to the front of the queue, in its order. */
-static void
-requeue(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
-{
-	struct redis_queue old = link->queue;
-	struct redis_command *command;
-
-	scout__redis_queue_init(&link->queue);
-	if (!old.head)
-		old.tail = &old.head; /* it pointed into the link */
-	while ((command = scout__redis_queue_pop(&link->sent))) {
-		if (command->kind == REDIS_SLOTS ||
-		    (has_work(command) && ++command->losses > SCOUT__REDIS_MAX_LOSSES)) {
-			scout__redis_command_fail(r, command, SCOUT__L2_ERROR, ECONNRESET);
-		} else if (has_work(command)) {
-			command->job->moved_us = r->now_us; /* it waits for the store, which has to take us back */
-			scout__redis_queue_push(&link->queue, command);
-		} else {
-			scout__redis_command_free(r, command);
-		}
-	}
-	while ((command = scout__redis_queue_pop(&old))) {
-		if (has_work(command) || command->kind == REDIS_SLOTS)
-			scout__redis_queue_push(&link->queue, command);
-		else
-			scout__redis_command_free(r, command);
-	}
-}
-
-void
-scout__redis_link_lost(struct redis *r, struct redis_link *link, enum redis_why why, int error, const char *text)
-{
-	bool was_ready = link->state == REDIS_READY;
-
-	/* One that breaks as soon as it is made is no better than none. */
-	if (why != REDIS_FINE && (!was_ready || why != REDIS_UNREACHABLE || r->now_us - link->ready_us < YOUNG_US)) {
-		scout__redis_node_failed(r, link->node, why, error, text);
-		return;
-	}
-	scout__log(r->log, SCOUT_LOG_DEBUG, "%s: %s:%u: %s; connecting anew", r->shown, link->node->host,
-		   link->node->port, text);
-	scout__redis_link_close(r, link);
-	requeue(r, link);
-	scout__redis_link_touch(r, link);
-}
-
-void
+bool
 scout__redis_link_forget(struct redis *r, struct redis_link *link)
 {
 	struct redis_queue kept;
@@ -174,8 +117,7 @@ scout__redis_link_forget(struct redis *r, struct redis_link *link)
 			torn = true;
 		command->job = NULL;
 	}
-	if (torn)
-		scout__redis_link_lost(r, link, REDIS_FINE, ETIMEDOUT, "a value took too long");
+	return torn;
 }
 
 /* ---- connecting ---- */
@@ -235,8 +177,8 @@ err_close:
 	return error;
 }
 
-/* The next address, or the node has failed. */
-static void
+/* The next address, if there is one. */
+static struct redis_trouble
 connect_next(struct redis *r, struct redis_link *link, int error) SCOUT_ON_REDIS
 {
 	if (link->fd >= 0)
@@ -244,60 +186,34 @@ connect_next(struct redis *r, struct redis_link *link, int error) SCOUT_ON_REDIS
 	link->fd = -1;
 	while (error != 0 && ++link->address < link->node->addresses.n)
 		error = connect_to(r, link);
-	if (error != 0)
-		scout__redis_node_failed(r, link->node, REDIS_UNREACHABLE, error, "cannot be reached");
+	return error != 0 ? trouble(REDIS_UNREACHABLE, error, "cannot be reached") : no_trouble;
 }
 
-static void
+static struct redis_trouble
 start_connecting(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 {
 	int error = make_buffers(link);
 
-	if (error != 0) {
-		scout__redis_node_failed(r, link->node, REDIS_BROKEN, error, "there is no memory to connect to it");
-		return;
-	}
+	if (error != 0)
+		return trouble(REDIS_BROKEN, error, "there is no memory to connect to it");
 	link->address = 0;
 	error = connect_to(r, link);
-	if (error != 0)
-		connect_next(r, link, error);
+	return error != 0 ? connect_next(r, link, error) : no_trouble;
 }
 
-static void
+static struct redis_trouble
 open_link(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 {
 	struct redis_node *node = link->node;
 
-	if (node->addresses.n > 0 || scout__redis_dns_numeric(node->host, node->port, &node->addresses)) {
-		start_connecting(r, link);
-		return;
-	}
+	if (node->addresses.n > 0 || scout__redis_dns_numeric(node->host, node->port, &node->addresses))
+		return start_connecting(r, link);
 	link->state = REDIS_RESOLVING;
 	link->progress_us = r->now_us;
 	if (node->resolving)
-		return;
+		return no_trouble;
 	node->resolving = scout__redis_dns_ask(r->dns, node->id, node->host, node->port);
-	if (!node->resolving)
-		scout__redis_node_failed(r, node, REDIS_UNREACHABLE, EAGAIN, "its name cannot be looked up now");
-}
-
-void
-scout__redis_link_resolved(struct redis *r, struct redis_node *node)
-{
-	char text[96];
-
-	if (node->addresses.n == 0) {
-		(void)snprintf(text, sizeof(text), "its name cannot be resolved (%s)",
-			       gai_strerror(node->addresses.error));
-		scout__redis_node_failed(r, node, REDIS_UNREACHABLE, EHOSTUNREACH, text);
-		return;
-	}
-	for (int lane = 0; lane < REDIS_LANES; lane++) {
-		if (node->links[lane].state != REDIS_RESOLVING)
-			continue;
-		node->links[lane].state = REDIS_IDLE;
-		scout__redis_link_touch(r, &node->links[lane]);
-	}
+	return node->resolving ? no_trouble : trouble(REDIS_UNREACHABLE, EAGAIN, "its name cannot be looked up now");
 }
 
 /* AUTH, PING and a name that CLIENT LIST shows, in one go. */
@@ -328,8 +244,8 @@ introduce(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 	return 0;
 }
 
-static void
-connected(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
+struct redis_trouble
+scout__redis_link_connected(struct redis *r, struct redis_link *link)
 {
 	int error = 0;
 	socklen_t len = sizeof(error);
@@ -339,21 +255,9 @@ connected(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 	if (error == 0)
 		error = introduce(r, link);
 	if (error != 0)
-		connect_next(r, link, error);
-	else
-		scout__redis_link_touch(r, link);
-}
-
-void
-scout__redis_link_ready(struct redis *r, struct redis_link *link)
-{
-	link->state = REDIS_READY;
-	link->ready_us = r->now_us;
-	if (link->was_ready)
-		atomic_fetch_add_explicit(&r->counters.reconnects, 1, memory_order_relaxed);
-	link->was_ready = true;
-	scout__redis_node_works(r, link->node);
+		return connect_next(r, link, error);
 	scout__redis_link_touch(r, link);
+	return no_trouble;
 }
 
 /* ---- writing ---- */
@@ -439,8 +343,8 @@ written(struct redis *r, struct redis_link *link, uint64_t n) SCOUT_ON_REDIS
 		link->out_at = link->out_split = link->out_len = 0;
 }
 
-/* Write until it would block, a slice at most. False: the link was lost. */
-static bool
+/* Write until it would block, a slice at most. */
+static struct redis_trouble
 write_out(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 {
 	uint64_t bytes = 0;
@@ -450,29 +354,25 @@ write_out(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 		struct msghdr message = {.msg_iov = iov};
 		ssize_t n;
 
-		if (link->state == REDIS_READY && !fill(r, link)) {
-			scout__redis_link_lost(r, link, REDIS_BROKEN, ENOMEM, "there is no memory for a command");
-			return false;
-		}
+		if (link->state == REDIS_READY && !fill(r, link))
+			return trouble(REDIS_BROKEN, ENOMEM, "there is no memory for a command");
 		message.msg_iovlen = (size_t)gather(link, iov);
 		if (message.msg_iovlen == 0)
-			return true;
+			return no_trouble;
 		n = sendmsg(link->fd, &message, MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN)
-			return true;
-		if (n < 0) {
-			scout__redis_link_lost(r, link, REDIS_UNREACHABLE, errno, "the connection broke");
-			return false;
-		}
+			return no_trouble;
+		if (n < 0)
+			return trouble(REDIS_UNREACHABLE, errno, "the connection broke");
 		written(r, link, (uint64_t)n);
 		bytes += (uint64_t)n;
 	}
-	return true;
+	return no_trouble;
 }
 
-static void
+static struct redis_trouble
 watch_events(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 {
 	struct epoll_event event = {.events = EPOLLIN, .data = {.ptr = link}};
@@ -481,56 +381,31 @@ watch_events(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 	    (link->state == REDIS_READY && link->queue.head && may_write(link, link->queue.head)))
 		event.events |= EPOLLOUT;
 	if (event.events == link->events)
-		return;
+		return no_trouble;
 	link->events = event.events;
 	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_MOD, link->fd, &event) != 0)
-		scout__redis_link_lost(r, link, REDIS_BROKEN, errno, "it cannot be watched");
+		return trouble(REDIS_BROKEN, errno, "it cannot be watched");
+	return no_trouble;
 }
 
-static void
-flush_link(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
+struct redis_trouble
+scout__redis_link_flush(struct redis *r, struct redis_link *link)
 {
 	const struct redis_node *node = link->node;
+	struct redis_trouble found;
 
 	switch (link->state) {
 	case REDIS_IDLE:
 		if (node->down && r->now_us < node->retry_us)
-			return;
+			return no_trouble;
 		if (link->queue.head || (link->lane == REDIS_ASK && node->serves))
-			open_link(r, link);
-		return;
+			return open_link(r, link);
+		return no_trouble;
 	case REDIS_RESOLVING:
 	case REDIS_CONNECTING:
-		return;
+		return no_trouble;
 	default:
-		if (write_out(r, link))
-			watch_events(r, link);
+		found = write_out(r, link);
+		return found.text ? found : watch_events(r, link);
 	}
-}
-
-void
-scout__redis_links_flush(struct redis *r)
-{
-	while (r->dirty) {
-		struct redis_link *link = r->dirty;
-
-		r->dirty = link->next_dirty;
-		link->dirty = false;
-		flush_link(r, link);
-	}
-}
-
-void
-scout__redis_link_event(struct redis *r, struct redis_link *link, uint32_t events)
-{
-	if (link->fd < 0)
-		return; /* closed earlier in this turn */
-	if (link->state == REDIS_CONNECTING) {
-		connected(r, link);
-		return;
-	}
-	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
-		scout__redis_link_receive(r, link);
-	if (events & EPOLLOUT)
-		scout__redis_link_touch(r, link);
 }

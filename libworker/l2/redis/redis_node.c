@@ -2,39 +2,29 @@
 #include "redis_internal.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <hiredis/hiredis.h>
-
-#include "l2.h"
 
 /*
  * DESIGN
  *
- * Purpose: the servers: which there are, which serves what, which can be used.
+ * Purpose: the servers: which there are, which can be used, what becomes of commands when one fails. It owns the nodes and their
+ * links. Which serves what is redis_slots.c.
  *
  * A node that failed is `down`: what it had fails at once, and so does what comes, instead of waiting for its deadline each
  * time. Meanwhile one connection is tried again and again, with a back-off and jitter; when its handshake is
  * through the node is used again. So the breaker sees errors that cost nothing, and finds the store working soon after
  * it works.
  *
- * The slot map is asked for (CLUSTER SLOTS) at the start, when a node says MOVED, when one fails, and when a slot is nobody's; at
- * most every SCOUT__REDIS_REFRESH_US. Any node can answer: they are asked in turn, those of the URL too, until one does.
- * Until the first answer operations wait; when all nodes have failed to answer, they fail. A server that knows no CLUSTER SLOTS is
- * a single one (cluster=auto), and becomes a cluster when it says MOVED.
+ * A connection that is lost while it works is made anew, and what was on it is sent again.
  *
  * Threads: the adapter's.
  */
 
+#define YOUNG_US 100000u
 #define FORGIVEN_US 10000000u /* a failure so long after the one before begins with the shortest back-off again */
 #define IDLE_US 10000000u     /* nodes without slots are forgotten after this time */
-
-static void
-count(atomic_uint_fast64_t *counter)
-{
-	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
-}
 
 /* xorshift: for jitter. */
 static uint32_t
@@ -47,8 +37,8 @@ random_below(struct redis *r, uint32_t n)
 }
 
 /* The next back-off: doubled, up to the longest; the time to wait has up to a half more of it. */
-static uint64_t
-back_off_us(struct redis *r, uint32_t *backoff_ms)
+uint64_t
+scout__redis_back_off_us(struct redis *r, uint32_t *backoff_ms)
 {
 	uint32_t ms = *backoff_ms * 2;
 
@@ -132,8 +122,8 @@ scout__redis_node_free(struct redis *r, struct redis_node *node)
 	free(node);
 }
 
-static uint16_t
-index_of(const struct redis *r, const struct redis_node *node)
+uint16_t
+scout__redis_node_index(const struct redis *r, const struct redis_node *node)
 {
 	for (uint32_t i = 0; i < r->n_nodes; i++)
 		if (r->nodes[i] == node)
@@ -141,8 +131,8 @@ index_of(const struct redis *r, const struct redis_node *node)
 	return UINT16_MAX;
 }
 
-static void
-tell_ready(struct redis *r)
+void
+scout__redis_tell_ready(struct redis *r)
 {
 	bool ready = false;
 
@@ -158,10 +148,10 @@ scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_wh
 		node->backoff_ms = 0;
 	node->down = true;
 	node->failed_us = r->now_us;
-	node->retry_us = r->now_us + back_off_us(r, &node->backoff_ms);
+	node->retry_us = r->now_us + scout__redis_back_off_us(r, &node->backoff_ms);
 	node->addresses.n = 0;
 	if (why == REDIS_SILENT)
-		count(&r->counters.stalled);
+		scout__redis_count(&r->counters.stalled);
 	if (node->why != why) {
 		char system[96] = "";
 
@@ -179,190 +169,126 @@ scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_wh
 	if (r->mode == REDIS_CLUSTER)
 		scout__redis_refresh(r); /* another may have its slots by now */
 	r->urgent = true;
-	tell_ready(r);
+	scout__redis_tell_ready(r);
 }
 
-void
-scout__redis_node_works(struct redis *r, struct redis_node *node)
+static void
+works(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS
 {
 	if (node->why != REDIS_FINE)
 		scout__log(r->log, SCOUT_LOG_WARN, "%s: %s:%u works again", r->shown, node->host, node->port);
 	node->down = false;
 	node->why = REDIS_FINE;
-	tell_ready(r);
+	scout__redis_tell_ready(r);
 }
 
-/* ---- the slot map ---- */
-
-void
-scout__redis_node_serves(struct redis *r, struct redis_node *node, uint16_t slot)
-{
-	r->slots[slot] = index_of(r, node);
-	node->serves = true;
-}
-
-void
-scout__redis_refresh(struct redis *r)
-{
-	r->refresh.wanted = true;
-}
-
-/* Nobody answered, or nothing of use. */
-static void
-round_failed(struct redis *r) SCOUT_ON_REDIS
-{
-	r->refresh.tried = 0;
-	r->refresh.not_before_us = r->now_us + back_off_us(r, &r->refresh.backoff_ms);
-	if (r->mode == REDIS_UNKNOWN) {
-		r->unreachable = true;
-		scout__redis_jobs_fail_waiting(r, ENOTCONN);
-	}
-}
+/* ---- their links ---- */
 
 static bool
-is_candidate(const struct redis *r, const struct redis_node *node)
+has_work(const struct redis_command *command)
 {
-	return node && (node->seed || node->serves) && !(node->down && r->now_us < node->retry_us);
-}
-
-static void
-ask_next(struct redis *r) SCOUT_ON_REDIS
-{
-	struct redis_command *command;
-	struct redis_node *node = NULL;
-
-	while (r->refresh.tried < r->n_nodes && !node) {
-		node = r->nodes[r->refresh.next++ % r->n_nodes];
-		r->refresh.tried++;
-		if (!is_candidate(r, node))
-			node = NULL;
-	}
-	command = node ? scout__redis_command_new(r, REDIS_SLOTS, NULL) : NULL;
-	if (!command) {
-		round_failed(r);
-		return;
-	}
-	r->refresh.node = node;
-	scout__redis_queue_push(&node->links[REDIS_ASK].queue, command);
-	scout__redis_link_touch(r, &node->links[REDIS_ASK]);
-}
-
-void
-scout__redis_refresh_failed(struct redis *r)
-{
-	r->refresh.node = NULL; /* the next tick asks somebody else */
-	r->urgent = true;
-}
-
-static void
-refreshed(struct redis *r, enum redis_mode mode) SCOUT_ON_REDIS
-{
-	if (r->mode != mode)
-		scout__log(r->log, SCOUT_LOG_INFO, "%s: %s", r->shown,
-			   mode == REDIS_CLUSTER ? "a cluster" : "a single server");
-	r->mode = (uint8_t)mode;
-	r->unreachable = false;
-	r->refresh.wanted = false;
-	r->refresh.tried = 0;
-	r->refresh.backoff_ms = 0;
-	r->refresh.not_before_us = r->now_us + SCOUT__REDIS_REFRESH_US;
-	count(&r->counters.refreshes);
-	for (uint32_t i = 0; i < r->n_nodes; i++)
-		if (r->nodes[i] && r->nodes[i]->serves)
-			scout__redis_link_touch(r, &r->nodes[i]->links[REDIS_ASK]);
-	tell_ready(r);
-}
-
-void
-scout__redis_single(struct redis *r)
-{
-	for (uint32_t i = 0; i < r->n_nodes; i++)
-		if (r->nodes[i])
-			r->nodes[i]->serves = i == 0;
-	refreshed(r, REDIS_SINGLE);
-}
-
-/* A server that answers CLUSTER SLOTS with an error. */
-static void
-no_cluster(struct redis *r, struct redis_node *node, const char *text) SCOUT_ON_REDIS
-{
-	struct scout__redis_redirect to;
-	enum scout__redis_error error = scout__redis_error(text, &to);
-	char word[24];
-
-	if (r->mode == REDIS_CLUSTER || r->must_be_cluster ||
-	    (error != SCOUT__REDIS_OTHER && error != SCOUT__REDIS_NOPERM)) {
-		scout__redis_error_word(text, word, sizeof(word));
-		scout__log_limited(r->log, &r->slots_limit, r->now_us, 60000000, SCOUT_LOG_ERROR,
-				   "%s: %s:%u does not tell who serves which slot (%s)", r->shown, node->host,
-				   node->port, word[0] ? word : "an error");
-		scout__redis_refresh_failed(r);
-		return;
-	}
-	if (r->n_seeds > 1)
-		scout__log(r->log, SCOUT_LOG_ERROR,
-			   "%s: %s:%u is no Redis Cluster, but the URL names %u hosts: only the first, %s:%u, is used",
-			   r->shown, node->host, node->port, r->n_seeds, r->nodes[0]->host, r->nodes[0]->port);
-	r->refresh.node = NULL;
-	scout__redis_single(r);
-}
-
-struct slot_map {
-	struct redis *r;
-	const struct redis_node *asked;
-	uint16_t slots[SCOUT__REDIS_SLOTS];
-	bool serves[SCOUT__REDIS_MAX_NODES];
-};
-
-static bool
-add_range(void *user, uint16_t first, uint16_t last, const char *host, uint16_t port)
-	SCOUT_TSA(no_thread_safety_analysis)
-{
-	struct slot_map *map = user;
-	struct redis_node *node = scout__redis_node_get(map->r, host[0] ? host : map->asked->host, port);
-	uint16_t index;
-
-	if (!node)
+	switch (command->kind) {
+	case REDIS_EXISTS:
+	case REDIS_GET:
+	case REDIS_SET:
+	case REDIS_UNLINK:
+		return command->job != NULL;
+	default:
 		return false;
-	index = index_of(map->r, node);
-	for (unsigned slot = first; slot <= last; slot++)
-		map->slots[slot] = index;
-	map->serves[index] = true;
-	return true;
+	}
+}
+
+/* What was under way goes back to the front of the queue, in its order. */
+static void
+requeue(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
+{
+	struct redis_queue old = link->queue;
+	struct redis_command *command;
+
+	scout__redis_queue_init(&link->queue);
+	if (!old.head)
+		old.tail = &old.head; /* it pointed into the link */
+	while ((command = scout__redis_queue_pop(&link->sent))) {
+		if (command->kind == REDIS_SLOTS ||
+		    (has_work(command) && ++command->losses > SCOUT__REDIS_MAX_LOSSES)) {
+			scout__redis_command_fail(r, command, SCOUT__L2_ERROR, ECONNRESET);
+		} else if (has_work(command)) {
+			command->job->moved_us = r->now_us; /* it waits for the store, which has to take us back */
+			scout__redis_queue_push(&link->queue, command);
+		} else {
+			scout__redis_command_free(r, command);
+		}
+	}
+	while ((command = scout__redis_queue_pop(&old))) {
+		if (has_work(command) || command->kind == REDIS_SLOTS)
+			scout__redis_queue_push(&link->queue, command);
+		else
+			scout__redis_command_free(r, command);
+	}
 }
 
 void
-scout__redis_refresh_done(struct redis *r, struct redis_node *node, const struct redisReply *reply)
+scout__redis_node_lost(struct redis *r, struct redis_link *link, struct redis_trouble trouble)
 {
-	struct slot_map *map;
-	int served;
+	bool was_ready = link->state == REDIS_READY;
 
-	if (reply->type == REDIS_REPLY_ERROR) {
-		no_cluster(r, node, reply->str);
+	/* One that breaks as soon as it is made is no better than none. */
+	if (trouble.why != REDIS_FINE &&
+	    (!was_ready || trouble.why != REDIS_UNREACHABLE || r->now_us - link->ready_us < YOUNG_US)) {
+		scout__redis_node_failed(r, link->node, trouble.why, trouble.error, trouble.text);
 		return;
 	}
-	map = calloc(1, sizeof(*map));
-	r->refresh.node = NULL;
-	if (!map)
-		return;
-	map->r = r;
-	map->asked = node;
-	memset(map->slots, 0xff, sizeof(map->slots));
-	served = scout__redis_read_slots(reply, add_range, map);
-	if (served <= 0) {
-		scout__log_limited(r->log, &r->slots_limit, r->now_us, 60000000, SCOUT_LOG_ERROR, "%s: %s:%u: %s",
-				   r->shown, node->host, node->port,
-				   served == 0 ? "no node of the cluster serves any slot yet"
-					       : "its slot map cannot be read");
-		free(map);
+	scout__log(r->log, SCOUT_LOG_DEBUG, "%s: %s:%u: %s; connecting anew", r->shown, link->node->host,
+		   link->node->port, trouble.text);
+	scout__redis_link_close(r, link);
+	requeue(r, link);
+	scout__redis_link_touch(r, link);
+}
+
+void
+scout__redis_node_resolved(struct redis *r, struct redis_node *node)
+{
+	char text[96];
+
+	if (node->addresses.n == 0) {
+		(void)snprintf(text, sizeof(text), "its name cannot be resolved (%s)",
+			       gai_strerror(node->addresses.error));
+		scout__redis_node_failed(r, node, REDIS_UNREACHABLE, EHOSTUNREACH, text);
 		return;
 	}
-	memcpy(r->slots, map->slots, sizeof(map->slots));
-	for (uint32_t i = 0; i < r->n_nodes; i++)
-		if (r->nodes[i])
-			r->nodes[i]->serves = map->serves[i];
-	free(map);
-	refreshed(r, REDIS_CLUSTER);
+	for (int lane = 0; lane < REDIS_LANES; lane++) {
+		if (node->links[lane].state != REDIS_RESOLVING)
+			continue;
+		node->links[lane].state = REDIS_IDLE;
+		scout__redis_link_touch(r, &node->links[lane]);
+	}
+}
+
+void
+scout__redis_node_connected(struct redis *r, struct redis_link *link)
+{
+	link->state = REDIS_READY;
+	link->ready_us = r->now_us;
+	if (link->was_ready)
+		scout__redis_count(&r->counters.reconnects);
+	link->was_ready = true;
+	works(r, link->node);
+	scout__redis_link_touch(r, link);
+}
+
+void
+scout__redis_nodes_flush(struct redis *r)
+{
+	while (r->dirty) {
+		struct redis_link *link = r->dirty;
+		struct redis_trouble trouble;
+
+		r->dirty = link->next_dirty;
+		link->dirty = false;
+		trouble = scout__redis_link_flush(r, link);
+		if (trouble.text)
+			scout__redis_node_lost(r, link, trouble);
+	}
 }
 
 /* ---- time ---- */
@@ -456,33 +382,10 @@ retry_nodes(struct redis *r) SCOUT_ON_REDIS
 	return next_us;
 }
 
-static uint64_t
-retry_delayed(struct redis *r) SCOUT_ON_REDIS
-{
-	while (r->delayed.head && r->delayed.head->since_us <= r->now_us)
-		scout__redis_command_route(r, scout__redis_queue_pop(&r->delayed));
-	return r->delayed.head ? r->delayed.head->since_us : UINT64_MAX;
-}
-
-static uint64_t
-retry_refresh(struct redis *r) SCOUT_ON_REDIS
-{
-	if (!r->refresh.wanted || r->refresh.node)
-		return UINT64_MAX;
-	if (r->now_us >= r->refresh.not_before_us)
-		ask_next(r);
-	return r->refresh.node ? UINT64_MAX : r->refresh.not_before_us;
-}
-
 uint64_t
 scout__redis_nodes_tick(struct redis *r)
 {
-	uint64_t next_us = sweep(r), us;
+	uint64_t next_us = sweep(r), us = retry_nodes(r);
 
-	us = retry_delayed(r);
-	next_us = us < next_us ? us : next_us;
-	us = retry_refresh(r);
-	next_us = us < next_us ? us : next_us;
-	us = retry_nodes(r);
 	return us < next_us ? us : next_us;
 }

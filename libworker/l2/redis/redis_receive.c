@@ -8,28 +8,29 @@
 
 #include <hiredis/hiredis.h>
 
-#include "l2.h"
-
 /*
  * DESIGN
  *
- * Purpose: bytes of one link in, replies out.
+ * Purpose: bytes of one link in, events out: a reply, a value that has arrived, or a trouble. Nothing here acts on them; redis_reply.c
+ * takes one at a time, and may close the link between two.
  *
  * Replies are read by hiredis' reader, all but values. A value is read into the slot of the pool by readv(), its checksum taken
  * while the bytes are still in the cache: hiredis would gather it in a string of its own (grown by 1 MiB at a time), hand over
  * that string, and have it copied from there. So the reader must never be fed what follows a reply: it gets bytes up to the
  * next line feed and is asked whether that made a reply; a reply always ends with a line feed, so its end is never missed.
  *
- * What is read before anything is believed: the length of the value against what is wanted, then the header in front of the
- * payload. A value that fails either is read and thrown away; nothing of it gets into the slot.
+ * The header in front of the payload, and the length of the value, are checked before any of it gets into the slot. A value that
+ * fails either is read and thrown away.
  *
  * Bounds: a reply that is no value has at most SCOUT__REDIS_REPLY_BYTES, an array no more elements than the largest slot map; one
  * turn reads a slice, so that other links are served while a large value arrives.
  *
- * Threads: the adapter's.
+ * Threads: the adapter's, which owns the buffers of each link.
  */
 
 #define MAX_ELEMENTS SCOUT__REDIS_SLOTS
+
+static const struct redis_event nothing = {.what = REDIS_EVENT_NONE};
 
 static size_t
 buffered(const struct redis_link *link)
@@ -37,10 +38,11 @@ buffered(const struct redis_link *link)
 	return link->in_len - link->in_at;
 }
 
-static void
-protocol_error(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
+static struct redis_event
+protocol_error(void)
 {
-	scout__redis_link_lost(r, link, REDIS_BROKEN, EPROTO, "does not speak Redis' protocol");
+	return (struct redis_event){.what = REDIS_EVENT_TROUBLE,
+				    .trouble = {REDIS_BROKEN, EPROTO, "does not speak Redis' protocol"}};
 }
 
 /* ---- values ---- */
@@ -80,10 +82,17 @@ value_header(struct redis_link *link, const struct redis_job *job)
 	v->data = job->op->data;
 }
 
-static void
-value_end(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
+/* The oldest command is answered by a value. */
+static struct redis_event
+value_event(struct redis_link *link, enum scout__l2_result result)
 {
-	struct redis_command *command = scout__redis_queue_pop(&link->sent);
+	return (struct redis_event){
+		.what = REDIS_EVENT_VALUE, .command = scout__redis_queue_pop(&link->sent), .result = result};
+}
+
+static struct redis_event
+value_end(struct redis_link *link)
+{
 	struct redis_value *v = &link->value;
 
 	v->active = false;
@@ -93,7 +102,7 @@ value_end(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 		if (hash.low64 != v->want.lo || hash.high64 != v->want.hi)
 			v->result = SCOUT__L2_CORRUPT;
 	}
-	scout__redis_reply_value(r, link, command, (enum scout__l2_result)v->result);
+	return value_event(link, (enum scout__l2_result)v->result);
 }
 
 /* Payload bytes at @p that passed: into the sum, and where they belong unless they are there already. */
@@ -116,14 +125,14 @@ least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Take what the buffer has of the value. False: the link was lost. */
-static bool
-value_feed(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
+/* Take what the buffer has of the value: its end, a trouble, or nothing. */
+static struct redis_event
+value_feed(struct redis_link *link)
 {
 	struct redis_value *v = &link->value;
 	const struct redis_command *command = link->sent.head;
 
-	while (buffered(link) > 0 && v->active) {
+	while (buffered(link) > 0) {
 		const uint8_t *p = link->in + link->in_at;
 		uint64_t n;
 
@@ -138,17 +147,15 @@ value_feed(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 			value_take(link, p, n, false);
 		} else {
 			n = 1;
-			if (*p != (v->at == v->total ? '\r' : '\n')) {
-				protocol_error(r, link);
-				return false;
-			}
+			if (*p != (v->at == v->total ? '\r' : '\n'))
+				return protocol_error();
 			v->at++;
 		}
 		link->in_at += n;
 		if (v->at == v->total + 2)
-			value_end(r, link);
+			return value_end(link);
 	}
-	return true;
+	return nothing;
 }
 
 /* ---- replies ---- */
@@ -161,25 +168,25 @@ is_value(const struct redis_link *link)
 	return link->fed == 0 && command->kind == REDIS_GET && link->in[link->in_at] == '$';
 }
 
-/* 1: begun (or answered), 0: more bytes are needed, -1: the link was lost. */
-static int
-begin_value(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
+/* A value begins; a nil is one that is ABSENT. False: the line with its length is not all there yet. */
+static bool
+begin_value(struct redis_link *link, struct redis_event *event)
 {
 	int64_t len = 0;
 	int n = scout__redis_bulk_line(link->in + link->in_at, buffered(link), &len);
 
 	if (n == 0)
-		return 0;
+		return false;
 	if (n < 0 || len > (int64_t)SCOUT__REDIS_MAX_VALUE) {
-		protocol_error(r, link);
-		return -1;
+		*event = protocol_error();
+		return true;
 	}
 	link->in_at += (size_t)n;
 	if (len < 0)
-		scout__redis_reply_value(r, link, scout__redis_queue_pop(&link->sent), SCOUT__L2_ABSENT);
+		*event = value_event(link, SCOUT__L2_ABSENT);
 	else
 		value_begin(link, (uint64_t)len);
-	return 1;
+	return true;
 }
 
 /* "*100000000\r\n" would have hiredis allocate for all of them. */
@@ -198,69 +205,50 @@ too_many_elements(const uint8_t *line, size_t n)
 	return false;
 }
 
-/* Feed hiredis to the end of a line. False: the link was lost. */
-static bool
-feed_line(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
+/* Feed hiredis to the end of a line. */
+static struct redis_event
+feed_line(struct redis_link *link)
 {
 	const uint8_t *p = link->in + link->in_at;
 	const uint8_t *end = memchr(p, '\n', buffered(link));
 	size_t n = end ? (size_t)(end - p) + 1 : buffered(link);
-	struct redis_command *command;
 	void *reply = NULL;
-	bool kept;
 
 	link->fed += n;
 	link->in_at += n;
 	if (link->fed > SCOUT__REDIS_REPLY_BYTES || too_many_elements(p, n) ||
 	    redisReaderFeed(link->reader, (const char *)p, n) != REDIS_OK ||
-	    (end && redisReaderGetReply(link->reader, &reply) != REDIS_OK)) {
-		protocol_error(r, link);
-		return false;
-	}
+	    (end && redisReaderGetReply(link->reader, &reply) != REDIS_OK))
+		return protocol_error();
 	if (!reply)
-		return true;
+		return nothing;
 	link->fed = 0;
-	command = scout__redis_queue_pop(&link->sent);
-	kept = scout__redis_reply(r, link, command, reply);
-	freeReplyObject(reply);
-	return kept;
+	return (struct redis_event){
+		.what = REDIS_EVENT_REPLY, .command = scout__redis_queue_pop(&link->sent), .reply = reply};
 }
 
-/* Everything in the buffer. False: the link was lost. */
-static bool
-digest(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
+struct redis_event
+scout__redis_link_next(struct redis_link *link)
 {
-	while (buffered(link) > 0) { /* a link that was lost has none */
-		int begun;
+	while (buffered(link) > 0) {
+		struct redis_event event = nothing;
 
-		if (link->value.active) {
-			if (!value_feed(r, link))
-				return false;
-			continue;
-		}
-		if (!link->sent.head) {
-			/* It says something without being asked. Redis does so when it refuses a connection. */
-			protocol_error(r, link);
-			return false;
-		}
-		if (!is_value(link)) {
-			if (!feed_line(r, link))
-				return false;
-			continue;
-		}
-		begun = begin_value(r, link);
-		if (begun < 0)
-			return false;
-		if (begun == 0)
+		if (link->value.active)
+			event = value_feed(link);
+		else if (!link->sent.head)
+			event = protocol_error(); /* said without being asked: Redis does so when it refuses a connection */
+		else if (!is_value(link))
+			event = feed_line(link);
+		else if (!begin_value(link, &event))
 			break;
+		if (event.what != REDIS_EVENT_NONE)
+			return event;
 	}
-	if (link->fd < 0)
-		return false;
 	/* At most a piece of one line is left. */
 	memmove(link->in, link->in + link->in_at, buffered(link));
 	link->in_len = buffered(link);
 	link->in_at = 0;
-	return true;
+	return nothing;
 }
 
 /* ---- bytes ---- */
@@ -286,24 +274,23 @@ read_bytes(struct redis_link *link, uint64_t *ret_direct)
 	return readv(link->fd, iov, n);
 }
 
-void
+struct redis_trouble
 scout__redis_link_receive(struct redis *r, struct redis_link *link)
 {
 	uint64_t direct;
 	ssize_t n = read_bytes(link, &direct);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n <= 0) {
-		scout__redis_link_lost(r, link, REDIS_UNREACHABLE, n < 0 ? errno : ECONNRESET,
-				       n < 0 ? "the connection broke" : "it closed the connection");
-		return;
-	}
+		return nothing.trouble;
+	if (n < 0)
+		return (struct redis_trouble){REDIS_UNREACHABLE, errno, "the connection broke"};
+	if (n == 0)
+		return (struct redis_trouble){REDIS_UNREACHABLE, ECONNRESET, "it closed the connection"};
 	scout__redis_link_moved(r, link, (uint64_t)n);
 	if (direct > (uint64_t)n)
 		direct = (uint64_t)n;
 	if (direct > 0)
 		value_take(link, link->value.data + (link->value.at - SCOUT__L2_HEADER_BYTES), direct, true);
 	link->in_len += (size_t)n - direct;
-	(void)digest(r, link);
+	return nothing.trouble;
 }

@@ -6,28 +6,14 @@
 
 #include <hiredis/hiredis.h>
 
-#include "l2.h"
-
 /*
  * What a reply means for the command that it answers: found or not, go elsewhere (MOVED, ASK), come again (TRYAGAIN), or why
  * not. Errors are told by their first word, which is all that is logged of them.
  *
+ * Above the other files: it takes the events of a link and acts on nodes, the slot map, jobs and routes. It owns nothing itself.
+ *
  * Threads: the adapter's.
  */
-
-static void
-again(struct redis *r, struct redis_command *command)
-{
-	command->asking = false;
-	command->since_us = r->now_us + SCOUT__REDIS_TRYAGAIN_US;
-	scout__redis_queue_push(&r->delayed, command);
-}
-
-static void
-count(atomic_uint_fast64_t *counter)
-{
-	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
-}
 
 /* MOVED: for good, so all that follow go there. ASK: this one only. */
 static void
@@ -44,7 +30,7 @@ redirect(struct redis *r, struct redis_link *link, struct redis_command *command
 		scout__redis_command_fail(r, command, SCOUT__L2_ERROR, EREMCHG);
 		return;
 	}
-	count(moved ? &r->counters.moved : &r->counters.ask);
+	scout__redis_count(moved ? &r->counters.moved : &r->counters.ask);
 	node = scout__redis_node_get(r, host, to->port);
 	if (!node || ++command->tries > SCOUT__REDIS_MAX_TRIES) {
 		scout__redis_command_fail(r, command, SCOUT__L2_ERROR, EREMCHG);
@@ -52,13 +38,13 @@ redirect(struct redis *r, struct redis_link *link, struct redis_command *command
 	}
 	command->asking = !moved;
 	if (moved) {
-		scout__redis_node_serves(r, node, to->slot);
+		scout__redis_slots_moved(r, node, to->slot);
 		scout__redis_refresh(r);
 	}
 	scout__redis_command_send_to(r, command, node);
 }
 
-/* Errors that say something about the whole server. True: the link was lost over it, @command is gone. */
+/* Errors that say something about the whole server. True: it was one, and @command is gone. */
 static bool
 node_error(struct redis *r, struct redis_link *link, struct redis_command *command,
 	   enum scout__redis_error error) SCOUT_ON_REDIS
@@ -84,8 +70,7 @@ log_refused(struct redis *r, const struct redis_link *link, const char *text)
 			   word[0] ? word : "an error");
 }
 
-/* False: the link was lost. */
-static bool
+static void
 error_reply(struct redis *r, struct redis_link *link, struct redis_command *command, const char *text) SCOUT_ON_REDIS
 {
 	struct scout__redis_redirect to;
@@ -93,25 +78,23 @@ error_reply(struct redis *r, struct redis_link *link, struct redis_command *comm
 
 	if (!command->job && command->kind != REDIS_SLOTS) {
 		/* Of an operation that has ended already. */
-		bool bad = node_error(r, link, command, error);
-
-		if (!bad)
+		if (!node_error(r, link, command, error))
 			scout__redis_command_free(r, command);
-		return !bad;
+		return;
 	}
 	if (node_error(r, link, command, error))
-		return false;
+		return;
 	if (error == SCOUT__REDIS_MOVED || error == SCOUT__REDIS_ASK) {
 		redirect(r, link, command, &to, error == SCOUT__REDIS_MOVED);
-		return true;
+		return;
 	}
 	if ((error == SCOUT__REDIS_TRYAGAIN || (error == SCOUT__REDIS_READONLY && r->mode == REDIS_CLUSTER)) &&
 	    ++command->tries <= SCOUT__REDIS_MAX_TRIES) {
-		count(&r->counters.tryagain);
+		scout__redis_count(&r->counters.tryagain);
 		if (error == SCOUT__REDIS_READONLY)
 			scout__redis_refresh(r);
-		again(r, command);
-		return true;
+		scout__redis_route_later(r, command);
+		return;
 	}
 	if (error == SCOUT__REDIS_DOWN)
 		scout__redis_refresh(r);
@@ -119,12 +102,11 @@ error_reply(struct redis *r, struct redis_link *link, struct redis_command *comm
 		log_refused(r, link, text);
 	scout__redis_command_fail(r, command, error == SCOUT__REDIS_OOM ? SCOUT__L2_FULL : SCOUT__L2_ERROR,
 				  error == SCOUT__REDIS_OOM ? ENOSPC : EREMOTEIO);
-	return true;
 }
 
 /* ---- the handshake ---- */
 
-static bool
+static void
 handshake_error(struct redis *r, struct redis_link *link, enum redis_kind kind, const char *text) SCOUT_ON_REDIS
 {
 	struct scout__redis_redirect to;
@@ -133,24 +115,24 @@ handshake_error(struct redis *r, struct redis_link *link, enum redis_kind kind, 
 	if (strstr(text, "max number of clients")) {
 		scout__redis_node_failed(r, link->node, REDIS_BROKEN, ECONNREFUSED,
 					 "it has no room for another client");
-		return false;
+		return;
 	}
 	if (kind == REDIS_AUTH) {
-		count(&r->counters.auth_refused);
+		scout__redis_count(&r->counters.auth_refused);
 		scout__redis_node_failed(r, link->node, REDIS_REFUSED, EACCES,
 					 error == SCOUT__REDIS_AUTH ? "it refuses the user or password of the URL"
 								    : "it refuses AUTH (has it a password at all?)");
-		return false;
+		return;
 	}
 	if (kind == REDIS_NAME)
-		return true; /* a user that may not name its connection works all the same */
+		return; /* a user that may not name its connection works all the same */
 	if (error == SCOUT__REDIS_NOPERM) {
 		/* It may not PING, but it is let in. */
-		scout__redis_link_ready(r, link);
-		return true;
+		scout__redis_node_connected(r, link);
+		return;
 	}
 	if (error == SCOUT__REDIS_AUTH) {
-		count(&r->counters.auth_refused);
+		scout__redis_count(&r->counters.auth_refused);
 		scout__redis_node_failed(r, link->node, REDIS_REFUSED, EACCES,
 					 r->password ? "it refuses the user or password of the URL"
 						     : "it wants a password, and the URL has none");
@@ -162,10 +144,9 @@ handshake_error(struct redis *r, struct redis_link *link, enum redis_kind kind, 
 						 ? "it is in protected mode: it wants a password"
 						 : "it is not ready");
 	}
-	return false;
 }
 
-static bool
+static void
 handshake(struct redis *r, struct redis_link *link, struct redis_command *command,
 	  const struct redisReply *reply) SCOUT_ON_REDIS
 {
@@ -173,10 +154,9 @@ handshake(struct redis *r, struct redis_link *link, struct redis_command *comman
 
 	scout__redis_command_free(r, command);
 	if (reply->type == REDIS_REPLY_ERROR)
-		return handshake_error(r, link, kind, reply->str);
-	if (kind == REDIS_PING)
-		scout__redis_link_ready(r, link);
-	return true;
+		handshake_error(r, link, kind, reply->str);
+	else if (kind == REDIS_PING)
+		scout__redis_node_connected(r, link);
 }
 
 /* ---- replies ---- */
@@ -197,7 +177,7 @@ static void
 unexpected(struct redis *r, struct redis_link *link, struct redis_command *command) SCOUT_ON_REDIS
 {
 	scout__redis_command_fail(r, command, SCOUT__L2_ERROR, EPROTO);
-	scout__redis_link_lost(r, link, REDIS_BROKEN, EPROTO, "it answers what was not asked");
+	scout__redis_node_lost(r, link, (struct redis_trouble){REDIS_BROKEN, EPROTO, "it answers what was not asked"});
 }
 
 /* @job NULL: its operation has ended already. */
@@ -212,74 +192,98 @@ take_record(const struct redis_job *job, const struct redisReply *reply)
 		memcpy(job->op->data, reply->str, job->op->bytes);
 }
 
-bool
-scout__redis_reply(struct redis *r, struct redis_link *link, struct redis_command *command,
-		   const struct redisReply *reply)
+static void
+take_reply(struct redis *r, struct redis_link *link, struct redis_command *command,
+	   const struct redisReply *reply) SCOUT_ON_REDIS
 {
-	link->sent_bytes -= command->bytes;
-	if (command->job)
-		command->job->moved_us = r->now_us;
-	scout__redis_link_touch(r, link);
 	switch (command->kind) {
 	case REDIS_AUTH:
 	case REDIS_PING:
 	case REDIS_NAME:
-		return handshake(r, link, command, reply);
+		handshake(r, link, command, reply);
+		return;
 	case REDIS_SLOTS:
 		scout__redis_command_free(r, command);
 		scout__redis_refresh_done(r, link->node, reply);
-		return true;
+		return;
 	default:
 		break;
 	}
-	if (reply->type == REDIS_REPLY_ERROR)
-		return error_reply(r, link, command, reply->str);
+	if (reply->type == REDIS_REPLY_ERROR) {
+		error_reply(r, link, command, reply->str);
+		return;
+	}
 	switch (command->kind) {
 	case REDIS_EXISTS:
 		if (reply->type != REDIS_REPLY_INTEGER)
 			break;
 		part(r, command, reply->integer > 0, SCOUT__L2_OK);
-		return true;
+		return;
 	case REDIS_SET:
 		if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_NIL)
 			break;
 		part(r, command, false, reply->type == REDIS_REPLY_NIL ? SCOUT__L2_PRESENT : SCOUT__L2_OK);
-		return true;
+		return;
 	case REDIS_RECORD_GET:
 		if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL)
 			break;
 		take_record(command->job, reply);
 		part(r, command, false, SCOUT__L2_OK);
-		return true;
+		return;
 	case REDIS_RECORD_SET:
 		if (reply->type != REDIS_REPLY_STATUS)
 			break;
 		part(r, command, false, SCOUT__L2_OK);
-		return true;
+		return;
 	case REDIS_UNLINK:
 		if (reply->type != REDIS_REPLY_INTEGER)
 			break;
 		part(r, command, false, SCOUT__L2_OK);
-		return true;
+		return;
 	case REDIS_GET:
 		break; /* anything but a value or an error */
 	default:
 		scout__redis_command_free(r, command); /* ASKING */
-		return true;
+		return;
 	}
 	unexpected(r, link, command);
-	return false;
 }
 
-void
-scout__redis_reply_value(struct redis *r, struct redis_link *link, struct redis_command *command,
-			 enum scout__l2_result result)
+static void
+take_event(struct redis *r, struct redis_link *link, const struct redis_event *event) SCOUT_ON_REDIS
 {
+	struct redis_command *command = event->command;
+
+	if (event->what == REDIS_EVENT_TROUBLE) {
+		scout__redis_node_lost(r, link, event->trouble);
+		return;
+	}
 	link->sent_bytes -= command->bytes;
 	if (command->job)
 		command->job->moved_us = r->now_us;
 	scout__redis_link_touch(r, link);
+	if (event->what == REDIS_EVENT_REPLY) {
+		take_reply(r, link, command, event->reply);
+		freeReplyObject(event->reply);
+		return;
+	}
 	if (!command->job)
-		count(&r->counters.dropped_values);
-	part(r, command, false, result);
+		scout__redis_count(&r->counters.dropped_values);
+	part(r, command, false, event->result);
+}
+
+void
+scout__redis_reply(struct redis *r, struct redis_link *link)
+{
+	struct redis_trouble trouble = scout__redis_link_receive(r, link);
+
+	if (trouble.text)
+		scout__redis_node_lost(r, link, trouble);
+	while (link->fd >= 0) { /* one that was lost meanwhile has none */
+		struct redis_event event = scout__redis_link_next(link);
+
+		if (event.what == REDIS_EVENT_NONE)
+			break;
+		take_event(r, link, &event);
+	}
 }
