@@ -5,6 +5,7 @@
 #include "fetch.h"
 #include "ns.h"
 #include "ops.h"
+#include "ops_internal.h"
 #include "packet.h"
 #include "peer.h"
 #include "pending_op.h"
@@ -273,7 +274,7 @@ scout__clear(struct scout_server *s, struct scout__peer *peer, struct scout__pac
 		return;
 	}
 	/* A client decides. A worker of another version has nothing here that it could want dropped. */
-	if (peer->role == SCOUT_ROLE_WORKER && !scout__peer_weights_fit(s, peer, op))
+	if (peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, peer, op))
 		return;
 	pending = scout__pending_op_new(s, &clear_kind, peer, packet, op, deadline_us);
 	if (!pending)

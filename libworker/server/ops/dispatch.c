@@ -4,6 +4,7 @@
 #include "msg.h"
 #include "ns.h"
 #include "ops.h"
+#include "ops_internal.h"
 #include "packet.h"
 #include "peer.h"
 #include "reply.h"
@@ -57,7 +58,7 @@ reset(struct scout_server *s, struct scout__peer *peer, const struct scout__op *
 	/*
 	 * A client decides. A worker moves on from the version that it was in: one that comes late takes nobody back.
 	 */
-	if (peer->role == SCOUT_ROLE_WORKER && !scout__peer_weights_fit(s, peer, op))
+	if (peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, peer, op))
 		return;
 	scout__ns_reset(s, peer->ns, weights);
 	if (peer->weights)

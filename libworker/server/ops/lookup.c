@@ -4,6 +4,7 @@
 #include "fetch.h"
 #include "ns.h"
 #include "ops.h"
+#include "ops_internal.h"
 #include "packet.h"
 #include "peer.h"
 #include "pending_op.h"
@@ -334,7 +335,7 @@ cut(struct scout__pending_op *pending, uint32_t at, uint32_t left)
 	struct scout__session *session = pending->session;
 
 	for (; left > 0 && session->kept_to > at; left--)
-		scout__session_shorten(session);
+		scout__session_drop_last(session);
 	session->hit = pending->next = session->kept_to;
 	return session->kept_to == at;
 }
@@ -487,7 +488,7 @@ scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__pa
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "LOOKUP: %s is wrong", text);
 		return;
 	}
-	if (!scout__peer_weights_fit(s, peer, op))
+	if (!scout__require_weights(s, peer, op))
 		return;
 	pending = scout__pending_op_new(s, &lookup_kind, peer, packet, op, deadline_us);
 	if (!pending)

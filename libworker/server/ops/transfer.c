@@ -7,6 +7,7 @@
 #include "msg.h"
 #include "ns.h"
 #include "ops.h"
+#include "ops_internal.h"
 #include "packet.h"
 #include "peer.h"
 #include "pending_op.h"
@@ -294,7 +295,7 @@ may_transfer(struct scout_server *s, struct scout__peer *peer, const struct scou
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s: no lease connection", name);
 	else if (peer->rank < 0)
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s: REGISTER first", name);
-	else if (!scout__peer_weights_fit(s, peer, op))
+	else if (!scout__require_weights(s, peer, op))
 		return false; /* before what a CLEAR ended: with the right weights it is in */
 	else if (!scout__clear_is_in(peer))
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_CLEARED, "%s", not_in);

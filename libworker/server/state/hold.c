@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "ns.h"
-#include "ops.h"
 #include "peer.h"
 #include "pending_op.h"
 #include "reply.h"
@@ -231,84 +230,4 @@ scout__quarantine_run(struct scout_server *s)
 		hold->next = 0;
 		scout__run_queue_add(s, &hold->run);
 	}
-}
-
-/* ---- DONE ---- */
-
-SCOUT_ON_LOOP static void
-store_done_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n)
-{
-	struct scout__writer *w;
-	size_t op;
-
-	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_STORE_DONE, SCOUT_WIRE_OK, corr, 8, &op);
-	if (!w)
-		return;
-	scout__put_store_done_reply(w, n);
-	scout__reply_end(s, &peer->dest, op);
-}
-
-void
-scout__store_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
-{
-	struct scout__store_done_msg m;
-	struct scout__hold *hold;
-	const char *field = "";
-	int status = scout__get_store_done(op, &m, &field);
-
-	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "STORE_DONE: %s is wrong", field);
-		return;
-	}
-	hold = scout__hold_find(s, peer, m.store_id, SCOUT__HOLD_WRITE);
-	if (!hold) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
-			      "this worker has no store %llu", (unsigned long long)m.store_id);
-		return;
-	}
-	if (m.n != hold->n && m.n != 0) { /* 0: it never saw the grants, and gives them up */
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
-			      "STORE_DONE: n = %u, but %u slots were granted", (unsigned)m.n, (unsigned)hold->n);
-		return;
-	}
-	scout__owed_note(&hold->owed, peer, store_done_reply, op->corr);
-	scout__hold_end(s, hold, SCOUT__END_COMMIT, m.committed);
-}
-
-SCOUT_ON_LOOP static void
-retrieve_done_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n)
-{
-	(void)n;
-	scout__reply_empty(s, &peer->dest, SCOUT_OP_RETRIEVE_DONE, corr);
-}
-
-void
-scout__retrieve_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
-{
-	struct scout__retrieve_done_msg m;
-	struct scout__hold *hold;
-	const char *field = "";
-	int status = scout__get_retrieve_done(op, &m, &field);
-
-	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RETRIEVE_DONE: %s is wrong",
-			      field);
-		return;
-	}
-	hold = scout__hold_find(s, peer, m.retrieve_id, SCOUT__HOLD_READ);
-	if (!hold) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
-			      "this worker has no retrieve %llu", (unsigned long long)m.retrieve_id);
-		return;
-	}
-	if (m.mismatches) {
-		s->count.mismatches += m.mismatches;
-		scout__log_limited(&s->log, &s->limit_bug, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
-				   "BUG: worker %016llx saw %u slots change under retrieve %llu, which held them",
-				   (unsigned long long)peer->token, (unsigned)m.mismatches,
-				   (unsigned long long)m.retrieve_id);
-		hold->spoiled = true;
-	}
-	scout__owed_note(&hold->owed, peer, retrieve_done_reply, op->corr);
-	scout__hold_end(s, hold, SCOUT__END_RELEASE, 0);
 }

@@ -295,17 +295,6 @@ scout__peer_hello(struct scout_server *s, struct scout__peer *peer, const struct
 	return known;
 }
 
-bool
-scout__peer_weights_fit(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
-{
-	if (peer->weights == 0 || peer->weights == peer->ns->weights)
-		return true;
-	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_WEIGHTS,
-		      "this peer said weights version %llu, the namespace has %llu; HELLO again",
-		      (unsigned long long)peer->weights, (unsigned long long)peer->ns->weights);
-	return false;
-}
-
 void
 scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES])
 {

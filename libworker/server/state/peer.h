@@ -59,9 +59,6 @@ SCOUT_ON_LOOP void scout__peer_who(const struct scout_server *s, struct scout__d
 /* HELLO. Returns the peer of the sender from now on: NULL when it was refused and was none. */
 SCOUT_ON_LOOP struct scout__peer *scout__peer_hello(struct scout_server *s, struct scout__peer *peer,
 						    const struct scout__op *op, uint64_t sent_us);
-/* Whether its version of the weights is the namespace's; else @op is refused. */
-SCOUT_ON_LOOP bool scout__peer_weights_fit(struct scout_server *s, struct scout__peer *peer,
-					   const struct scout__op *op);
 /* It said goodbye, was forgotten, or died (@died: what it was writing is set aside). */
 SCOUT_ON_LOOP void scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died);
 /* Of @n peers or leases, how many a tick looks at: the rest have their turn at the next ones. */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "ns.h"
-#include "ops.h"
 #include "packet.h"
 #include "peer.h"
 #include "pending_op.h"
@@ -170,9 +169,15 @@ give_back(struct scout__session *session, uint32_t i)
 }
 
 void
-scout__session_shorten(struct scout__session *session)
+scout__session_drop_last(struct scout__session *session)
 {
 	give_back(session, --session->kept_to);
+}
+
+void
+scout__session_drop_first(struct scout__session *session)
+{
+	give_back(session, session->kept_from++);
 }
 
 void
@@ -367,127 +372,4 @@ release_step(struct scout_server *s, struct scout__run_item *item)
 		scout__run_queue_add(s, item);
 	else
 		session_free(s, session);
-}
-
-/* ---- ADMIT and FINISH ---- */
-
-SCOUT_ON_LOOP static void
-admit_reply(struct scout_server *s, struct scout__pending_op *pending, uint32_t kept)
-{
-	struct scout__writer *w;
-	size_t op;
-
-	w = scout__reply_begin(s, &pending->peer->dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, 8, &op);
-	if (w) {
-		scout__put_admit_reply(w, kept);
-		scout__reply_end(s, &pending->peer->dest, op);
-	}
-	scout__pending_op_free(s, pending);
-}
-
-/* Give back from both ends until [from, to) is left. */
-SCOUT_ON_LOOP static void
-admit_step(struct scout_server *s, struct scout__run_item *item)
-{
-	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
-	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
-	uint32_t left = SCOUT__SLICE_CHUNKS;
-
-	if (!session || session->serial != pending->serial) {
-		scout__pending_op_refuse(s, pending, SCOUT_WIRE_NO_SESSION, "the session ended meanwhile");
-		return;
-	}
-	for (; left && session->kept_to > pending->to && session->kept_to > session->kept_from; left--)
-		give_back(session, --session->kept_to);
-	for (; left && session->kept_from < pending->from && session->kept_from < session->kept_to; left--)
-		give_back(session, session->kept_from++);
-	if (left == 0)
-		scout__run_queue_add(s, item);
-	else
-		admit_reply(s, pending, session->kept_to - session->kept_from);
-}
-
-/* A session of this very peer: a ticket that workers know must not let them end it. */
-SCOUT_ON_LOOP static struct scout__session *
-own_session(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t ticket)
-{
-	struct scout__session *session = scout__session_find(s, peer->ns, ticket);
-
-	if (session && session->peer == peer)
-		return session;
-	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
-		      "no session of this client has this ticket");
-	return NULL;
-}
-
-/* However it ended: from now on its session may be renewed. */
-SCOUT_ON_LOOP static void
-admit_end(struct scout_server *s, struct scout__pending_op *pending)
-{
-	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
-
-	if (session && session->serial == pending->serial)
-		session->n_admits--;
-}
-
-static const struct scout__pending_kind admit_kind = {.step = admit_step, .end = admit_end};
-
-void
-scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-		     const struct scout__op *op, uint64_t deadline_us)
-{
-	struct scout__session *session;
-	struct scout__admit_msg m;
-	struct scout__pending_op *pending;
-	const char *field = "";
-	int status = scout__get_admit(op, &m, &field);
-
-	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "ADMIT: %s is wrong", field);
-		return;
-	}
-	session = own_session(s, peer, op, m.ticket);
-	if (!session)
-		return;
-	if (session->lookup && session->lookup->renews)
-		scout__lookup_cut(s, session->lookup);
-	if (session->lookup) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "the lookup is not answered yet");
-		return;
-	}
-	pending = scout__pending_op_new(s, &admit_kind, peer, packet, op, deadline_us);
-	if (!pending)
-		return;
-	pending->ticket = m.ticket;
-	pending->serial = session->serial;
-	session->n_admits++;
-	pending->from = m.from;
-	pending->to = m.from < m.to ? m.to : 0; /* an empty range: everything goes, from the tail */
-	scout__run_queue_start(s, &pending->run, session->kept_to - session->kept_from);
-}
-
-SCOUT_ON_LOOP static void
-finish_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n)
-{
-	(void)n;
-	scout__reply_empty(s, &peer->dest, SCOUT_OP_FINISH, corr);
-}
-
-void
-scout__session_finish(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
-{
-	struct scout__session *session;
-	const char *field = "";
-	uint64_t ticket;
-	int status = scout__get_one_u64(op, &ticket, &field);
-
-	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "FINISH: %s is wrong", field);
-		return;
-	}
-	session = own_session(s, peer, op, ticket);
-	if (!session)
-		return;
-	scout__owed_note(&session->owed, peer, finish_reply, op->corr);
-	scout__session_end(s, session, true);
 }

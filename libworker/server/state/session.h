@@ -61,8 +61,9 @@ SCOUT_ON_LOOP struct scout__session *scout__session_new(struct scout_server *s, 
 							const char **ret_text);
 /* Room for @n handles of the hit; what is beyond is given back to the heap. False: no memory. */
 SCOUT_ON_LOOP bool scout__session_resize(struct scout_server *s, struct scout__session *session, uint32_t n);
-/* Give back the last chunk that is promised, while the lookup is not answered. */
-SCOUT_ON_LOOP void scout__session_shorten(struct scout__session *session);
+/* Give back the first or the last chunk that is promised; there must be one. */
+SCOUT_ON_LOOP void scout__session_drop_first(struct scout__session *session);
+SCOUT_ON_LOOP void scout__session_drop_last(struct scout__session *session);
 /* Chunk @i, promised or the next to be looked at, is not there; of a lookup ahead that is not answered. */
 SCOUT_ON_LOOP void scout__session_hole(struct scout__session *session, uint32_t i);
 /* End it: unreachable now, promises given back in steps. @touch: its chunks count as used. */

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "msg.h"
+#include "ops.h"
+#include "ops_internal.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "session.h"
+
+/*
+ * ADMIT: the client says which range of the promised chunks it will retrieve, and the rest is given back, from both
+ * ends and in steps. Loop thread.
+ */
+
+SCOUT_ON_LOOP static void
+admit_reply(struct scout_server *s, struct scout__pending_op *pending, uint32_t kept)
+{
+	struct scout__writer *w;
+	size_t op;
+
+	w = scout__reply_begin(s, &pending->peer->dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, 8, &op);
+	if (w) {
+		scout__put_admit_reply(w, kept);
+		scout__reply_end(s, &pending->peer->dest, op);
+	}
+	scout__pending_op_free(s, pending);
+}
+
+/* Give back from both ends until [from, to) is left. */
+SCOUT_ON_LOOP static void
+admit_step(struct scout_server *s, struct scout__run_item *item)
+{
+	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
+	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
+	uint32_t left = SCOUT__SLICE_CHUNKS;
+
+	if (!session || session->serial != pending->serial) {
+		scout__pending_op_refuse(s, pending, SCOUT_WIRE_NO_SESSION, "the session ended meanwhile");
+		return;
+	}
+	for (; left && session->kept_to > pending->to && session->kept_to > session->kept_from; left--)
+		scout__session_drop_last(session);
+	for (; left && session->kept_from < pending->from && session->kept_from < session->kept_to; left--)
+		scout__session_drop_first(session);
+	if (left == 0)
+		scout__run_queue_add(s, item);
+	else
+		admit_reply(s, pending, session->kept_to - session->kept_from);
+}
+
+/* However it ended: from now on its session may be renewed. */
+SCOUT_ON_LOOP static void
+admit_end(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
+
+	if (session && session->serial == pending->serial)
+		session->n_admits--;
+}
+
+static const struct scout__pending_kind admit_kind = {.step = admit_step, .end = admit_end};
+
+void
+scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+		     const struct scout__op *op, uint64_t deadline_us)
+{
+	struct scout__session *session;
+	struct scout__admit_msg m;
+	struct scout__pending_op *pending;
+	const char *field = "";
+	int status = scout__get_admit(op, &m, &field);
+
+	if (status) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "ADMIT: %s is wrong", field);
+		return;
+	}
+	session = scout__require_session(s, peer, op, m.ticket);
+	if (!session)
+		return;
+	if (session->lookup && session->lookup->renews)
+		scout__lookup_cut(s, session->lookup);
+	if (session->lookup) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "the lookup is not answered yet");
+		return;
+	}
+	pending = scout__pending_op_new(s, &admit_kind, peer, packet, op, deadline_us);
+	if (!pending)
+		return;
+	pending->ticket = m.ticket;
+	pending->serial = session->serial;
+	session->n_admits++;
+	pending->from = m.from;
+	pending->to = m.from < m.to ? m.to : 0; /* an empty range: everything goes, from the tail */
+	scout__run_queue_start(s, &pending->run, session->kept_to - session->kept_from);
+}

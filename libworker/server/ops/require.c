@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "msg.h"
+#include "ns.h"
+#include "ops_internal.h"
+#include "peer.h"
+#include "reply.h"
+#include "session.h"
+
+/*
+ * What several operations require of their sender. Each function refuses the operation when the sender does not meet
+ * the requirement: then the caller returns and does nothing more. Loop thread.
+ */
+
+bool
+scout__require_weights(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+{
+	if (peer->weights == 0 || peer->weights == peer->ns->weights)
+		return true;
+	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_WEIGHTS,
+		      "this peer said weights version %llu, the namespace has %llu; HELLO again",
+		      (unsigned long long)peer->weights, (unsigned long long)peer->ns->weights);
+	return false;
+}
+
+struct scout__session *
+scout__require_session(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t ticket)
+{
+	struct scout__session *session = scout__session_find(s, peer->ns, ticket);
+
+	if (session && session->peer == peer)
+		return session;
+	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
+		      "no session of this client has this ticket");
+	return NULL;
+}

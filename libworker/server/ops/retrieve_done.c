@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hold.h"
+#include "msg.h"
+#include "ops.h"
+#include "owed.h"
+#include "peer.h"
+#include "reply.h"
+#include "server_core.h"
+
+/*
+ * RETRIEVE_DONE: the worker reads no more of what a RETRIEVE granted it. The reply leaves when the last chunk is given
+ * back. Loop thread.
+ */
+
+SCOUT_ON_LOOP static void
+retrieve_done_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n)
+{
+	(void)n;
+	scout__reply_empty(s, &peer->dest, SCOUT_OP_RETRIEVE_DONE, corr);
+}
+
+void
+scout__retrieve_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+{
+	struct scout__retrieve_done_msg m;
+	struct scout__hold *hold;
+	const char *field = "";
+	int status = scout__get_retrieve_done(op, &m, &field);
+
+	if (status) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RETRIEVE_DONE: %s is wrong",
+			      field);
+		return;
+	}
+	hold = scout__hold_find(s, peer, m.retrieve_id, SCOUT__HOLD_READ);
+	if (!hold) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
+			      "this worker has no retrieve %llu", (unsigned long long)m.retrieve_id);
+		return;
+	}
+	if (m.mismatches) {
+		s->count.mismatches += m.mismatches;
+		scout__log_limited(&s->log, &s->limit_bug, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
+				   "BUG: worker %016llx saw %u slots change under retrieve %llu, which held them",
+				   (unsigned long long)peer->token, (unsigned)m.mismatches,
+				   (unsigned long long)m.retrieve_id);
+		hold->spoiled = true;
+	}
+	scout__owed_note(&hold->owed, peer, retrieve_done_reply, op->corr);
+	scout__hold_end(s, hold, SCOUT__END_RELEASE, 0);
+}
