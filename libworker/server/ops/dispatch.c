@@ -44,40 +44,6 @@ deadline_of(const struct scout_server *s, const struct scout__op *op, uint64_t w
 	return s->now_us + left_us - (left_us / 4 < 2000 ? left_us / 4 : 2000);
 }
 
-SCOUT_ON_LOOP static void
-reset(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
-{
-	const char *field = "";
-	uint64_t weights;
-	int status = scout__get_one_u64(op, &weights, &field);
-
-	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RESET: %s is wrong", field);
-		return;
-	}
-	/*
-	 * A client decides. A worker moves on from the version that it was in: one that comes late takes nobody back.
-	 */
-	if (peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, peer, op))
-		return;
-	scout__ns_reset(s, peer->ns, weights);
-	if (peer->weights)
-		peer->weights = weights;
-	scout__reply_empty(s, &peer->dest, op->opcode, op->corr);
-}
-
-SCOUT_ON_LOOP static void
-ping(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op)
-{
-	const char *field = "";
-	int status = scout__get_empty(op, &field);
-
-	if (status)
-		scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "PING: %s is wrong", field);
-	else
-		scout__reply_empty(s, dest, op->opcode, op->corr);
-}
-
 /* An operation of a peer, all conditions met. */
 SCOUT_ON_LOOP static void
 execute(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet, const struct scout__op *op,
@@ -94,7 +60,7 @@ execute(struct scout_server *s, struct scout__peer *peer, struct scout__packet *
 		scout__session_finish(s, peer, op);
 		break;
 	case SCOUT_OP_RESET:
-		reset(s, peer, op);
+		scout__serve_reset(s, peer, op);
 		break;
 	case SCOUT_OP_CLEAR:
 		scout__clear(s, peer, packet, op, deadline_us);
@@ -170,7 +136,7 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 	}
 	s->count.ops[op->opcode]++;
 	if (op->opcode == SCOUT_OP_PING) {
-		ping(s, dest, op);
+		scout__serve_ping(s, dest, op);
 	} else if (op->opcode == SCOUT_OP_STATUS && s->transport->inbox.has_status) {
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
 			      "a frame may have one STATUS, this is one more");
@@ -180,7 +146,7 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 	} else if (s->draining) {
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, "the server is stopping");
 	} else if (op->opcode == SCOUT_OP_HELLO) {
-		return scout__peer_hello(s, peer, op, frame->sent_us);
+		return scout__serve_hello(s, peer, op, frame->sent_us);
 	} else if (!refused(s, peer, dest, frame, op, waited_us)) {
 		SCOUT_ASSERT(peer); /* an operation without a peer was refused */
 		execute(s, peer, packet, op, deadline_of(s, op, waited_us));

@@ -18,6 +18,12 @@ struct scout__pending_op;
 struct scout__session;
 
 /* One handler for each operation. */
+
+/* Returns the peer of the sender from now on: NULL when it was refused and was none. */
+SCOUT_ON_LOOP struct scout__peer *scout__serve_hello(struct scout_server *s, struct scout__peer *peer,
+						     const struct scout__op *op, uint64_t sent_us);
+SCOUT_ON_LOOP void scout__serve_ping(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op);
+SCOUT_ON_LOOP void scout__serve_reset(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
 SCOUT_ON_LOOP void scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 					const struct scout__op *op, uint64_t deadline_us);
 

@@ -11,17 +11,6 @@
  * the requirement: then the caller returns and does nothing more. Loop thread.
  */
 
-bool
-scout__require_weights(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
-{
-	if (peer->weights == 0 || peer->weights == peer->ns->weights)
-		return true;
-	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_WEIGHTS,
-		      "this peer said weights version %llu, the namespace has %llu; HELLO again",
-		      (unsigned long long)peer->weights, (unsigned long long)peer->ns->weights);
-	return false;
-}
-
 struct scout__session *
 scout__require_session(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t ticket)
 {

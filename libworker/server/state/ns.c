@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ns.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <xxhash.h>
-
-#include "fetch.h"
 #include "lease.h"
 #include "peer.h"
 #include "pending_op.h"
@@ -40,8 +36,8 @@
 
 SCOUT_ON_LOOP static void sweep_step(struct scout_server *s, struct scout__run_item *item);
 
-SCOUT_ON_LOOP static struct scout__ns *
-ns_find(struct scout_server *s, const struct scout__str *name)
+struct scout__ns *
+scout__ns_find(struct scout_server *s, const struct scout__str *name)
 {
 	for (uint32_t i = 0; i < s->state->n_ns; i++) {
 		if (s->state->ns[i]->name_len == name->len && memcmp(s->state->ns[i]->name, name->p, name->len) == 0)
@@ -87,9 +83,8 @@ ns_new(struct scout_server *s)
 	return ns;
 }
 
-/* A namespace of this name; NULL: no place, or no memory. */
-SCOUT_ON_LOOP static struct scout__ns *
-ns_make(struct scout_server *s, const struct scout__hello *hello)
+struct scout__ns *
+scout__ns_make(struct scout_server *s, const struct scout__hello *hello)
 {
 	struct scout__ns *ns =
 		s->state->n_ns < s->cfg.max_namespaces ? ns_new(s) : scout__ns_reuse(s, &hello->name_space);
@@ -100,7 +95,6 @@ ns_make(struct scout_server *s, const struct scout__hello *hello)
 	memcpy(ns->name, hello->name_space.p, hello->name_space.len);
 	ns->left_us = s->now_us; /* until its peer is there */
 	set_parameters(ns, hello);
-	scout__records_open(s, ns);
 	scout__ns_warn(s, ns);
 	return ns;
 }
@@ -142,6 +136,17 @@ scout__ns_empty(struct scout_server *s, struct scout__ns *ns)
 }
 
 void
+scout__ns_remake(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello)
+{
+	uint64_t weights = hello->weights ? hello->weights : ns->weights;
+
+	scout__ns_empty(s, ns);
+	set_parameters(ns, hello);
+	/* The version is what users say; a HELLO that says none has not gone back to "none". */
+	ns->weights = weights;
+}
+
+void
 scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 {
 	scout__ns_drop_index(s, ns);
@@ -154,224 +159,7 @@ scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 	free(ns);
 }
 
-/* Which parameter of @hello is not the namespace's, with both values; false: all agree. */
-SCOUT_ON_LOOP static bool
-mismatch(const struct scout__ns *ns, const struct scout__hello *hello, char *text, size_t len)
-{
-	const struct {
-		const char *name;
-		uint32_t here, there;
-	} fields[] = {
-		{"hash_bytes", ns->hash_bytes, hello->hash_bytes},
-		{"chunk_tokens", ns->chunk_tokens, hello->chunk_tokens},
-		{"kv_ranks", ns->kv_ranks, hello->kv_ranks},
-		{"rank_first", ns->rank_first, hello->rank_first},
-		{"rank_count", ns->rank_count, hello->rank_count},
-		{"readers", ns->readers, hello->readers},
-	};
-
-	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-		if (fields[i].here == fields[i].there)
-			continue;
-		(void)snprintf(text, len, "namespace \"%s\" has %s = %u, this HELLO says %u", ns->name, fields[i].name,
-			       (unsigned)fields[i].here, (unsigned)fields[i].there);
-		return true;
-	}
-	return false;
-}
-
-SCOUT_ON_LOOP static bool
-weights_differ(const struct scout__ns *ns, const struct scout__hello *hello)
-{
-	return hello->weights && ns->weights && hello->weights != ns->weights;
-}
-
-/* Other parameters for a namespace: only when nobody is there. */
-SCOUT_ON_LOOP static bool
-rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello, uint16_t *ret_status,
-	char *text, size_t text_len)
-{
-	uint32_t n_chunks;
-	uint64_t weights;
-
-	if (ns->n_peers) {
-		*ret_status = SCOUT_WIRE_NAMESPACE; /* mismatch() has written the text */
-		return false;
-	}
-	(void)scout__writes_drop(s, ns);
-	if (ns->n_sessions || ns->n_holds || ns->n_moving) {
-		*ret_status = SCOUT_WIRE_LIMIT;
-		(void)snprintf(
-			text, text_len,
-			"namespace \"%s\" has other parameters, and %u sessions, %u holds and %u transfers of the "
-			"second tier that are not over; try again",
-			ns->name, (unsigned)ns->n_sessions, (unsigned)ns->n_holds, (unsigned)ns->n_moving);
-		return false;
-	}
-	n_chunks = ns->index ? ns->index->n_entries : 0;
-	scout__log_limited(
-		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
-		"%s, and no other peer is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
-	weights = hello->weights ? hello->weights : ns->weights;
-	scout__ns_empty(s, ns);
-	set_parameters(ns, hello);
-	scout__records_open(s, ns);
-	/* The version is what users say; a HELLO that says none has not gone back to "none". */
-	ns->weights = weights;
-	return true;
-}
-
-struct scout__ns *
-scout__ns_hello(struct scout_server *s, const struct scout__hello *hello, const struct scout__peer *known,
-		uint16_t *ret_status, char *text, size_t text_len)
-{
-	struct scout__ns *ns = ns_find(s, &hello->name_space);
-
-	if (known && known->ns != ns) {
-		*ret_status = SCOUT_WIRE_NAMESPACE;
-		(void)snprintf(text, text_len, "this token is in namespace \"%s\"", known->ns->name);
-		return NULL;
-	}
-	if (!ns) {
-		ns = ns_make(s, hello);
-		if (!ns) {
-			*ret_status = SCOUT_WIRE_LIMIT;
-			(void)snprintf(text, text_len,
-				       "no place for one more namespace: %u are in use, max_namespaces is %u",
-				       (unsigned)s->state->n_ns, (unsigned)s->cfg.max_namespaces);
-		}
-		return ns;
-	}
-	if (mismatch(ns, hello, text, text_len))
-		return rebuild(s, ns, hello, ret_status, text, text_len) ? ns : NULL;
-	if (weights_differ(ns, hello)) {
-		if (ns->n_peers) {
-			*ret_status = SCOUT_WIRE_WEIGHTS;
-			(void)snprintf(text, text_len,
-				       "namespace \"%s\" has weights version %llu, this HELLO says %llu", ns->name,
-				       (unsigned long long)ns->weights, (unsigned long long)hello->weights);
-			return NULL;
-		}
-		scout__ns_reset(s, ns, hello->weights);
-	}
-	if (!ns->weights)
-		ns->weights = hello->weights;
-	return ns;
-}
-
-/* ---- spaces ---- */
-
-SCOUT_ON_LOOP static uint64_t
-space_key(const struct scout_server *s, const struct scout__str *tenant, uint16_t group)
-{
-	return XXH3_64bits_withSeed(tenant->p, tenant->len, s->seed) ^ ((uint64_t)group * UINT64_C(0x9e3779b97f4a7c15));
-}
-
-/* The index of (tenant, group), or SCOUT__MAP_NONE. *ret_taken: by another one with the same hash. */
-SCOUT_ON_LOOP static uint32_t
-space_find(const struct scout_server *s, const struct scout__ns *ns, const struct scout__str *tenant, uint16_t group,
-	   bool *ret_taken)
-{
-	uint32_t i = scout__map_get(&ns->space_map, space_key(s, tenant, group));
-	const struct scout__space *space;
-
-	*ret_taken = false;
-	if (i == SCOUT__MAP_NONE)
-		return i;
-	space = &ns->spaces[i];
-	if (space->group == group && space->tenant_len == tenant->len &&
-	    (tenant->len == 0 || memcmp(space->tenant, tenant->p, tenant->len) == 0))
-		return i;
-	*ret_taken = true;
-	return SCOUT__MAP_NONE;
-}
-
-uint32_t
-scout__ns_space(const struct scout_server *s, const struct scout__ns *ns, const struct scout__str *tenant,
-		uint16_t group)
-{
-	bool taken;
-	uint32_t i = space_find(s, ns, tenant, group, &taken);
-
-	return i == SCOUT__MAP_NONE ? 0 : ns->spaces[i].id;
-}
-
-uint32_t
-scout__ns_space_index(const struct scout__ns *ns, uint32_t id)
-{
-	SCOUT_ASSERT(id - ns->space_first < ns->n_space_at);
-	return ns->space_at[id - ns->space_first];
-}
-
-/* Give the space a number. */
-SCOUT_ON_LOOP static uint32_t
-number_space(struct scout__ns *ns, uint32_t i)
-{
-	uint32_t cap = ns->cap_space_at ? ns->cap_space_at * 2 : 16;
-
-	if (ns->n_space_at == ns->cap_space_at) {
-		uint32_t *space_at = realloc(ns->space_at, cap * sizeof(*space_at));
-
-		if (!space_at)
-			return 0;
-		ns->space_at = space_at;
-		ns->cap_space_at = cap;
-	}
-	ns->space_at[ns->n_space_at++] = i;
-	ns->spaces[i].id = ns->next_space++;
-	return ns->spaces[i].id;
-}
-
-SCOUT_ON_LOOP static bool
-space_room(struct scout__ns *ns)
-{
-	uint32_t cap = ns->cap_spaces ? ns->cap_spaces * 2 : 16;
-	struct scout__space *spaces;
-
-	if (ns->n_spaces < ns->cap_spaces)
-		return true;
-	if (ns->n_spaces == SCOUT__MAX_SPACES)
-		return false;
-	spaces = realloc(ns->spaces, cap * sizeof(*spaces));
-	if (!spaces)
-		return false;
-	ns->spaces = spaces;
-	ns->cap_spaces = cap;
-	return true;
-}
-
-uint32_t
-scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct scout__str *tenant, uint16_t group)
-{
-	bool taken;
-	uint32_t i = space_find(s, ns, tenant, group, &taken);
-	char *copy;
-
-	if (i != SCOUT__MAP_NONE && ns->spaces[i].id)
-		return ns->spaces[i].id;
-	if (taken || ns->next_space == UINT32_MAX)
-		return 0;
-	if (i == SCOUT__MAP_NONE) {
-		if (!space_room(ns))
-			return 0;
-		copy = malloc(tenant->len + (size_t)1);
-		if (!copy)
-			return 0;
-		if (tenant->len)
-			memcpy(copy, tenant->p, tenant->len);
-		copy[tenant->len] = '\0';
-		i = ns->n_spaces;
-		if (!scout__map_put(&ns->space_map, space_key(s, tenant, group), i)) {
-			free(copy);
-			return 0;
-		}
-		ns->spaces[i] = (struct scout__space){copy, tenant->len, group, 0};
-		ns->n_spaces++;
-	}
-	return number_space(ns, i);
-}
-
-/* ---- weights ---- */
+/* ---- what a new weights version or a clear ended ---- */
 
 void
 scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status)
@@ -395,24 +183,6 @@ const char *
 scout__ns_ended_text(const struct scout__ns *ns)
 {
 	return ns->ended_by == SCOUT_WIRE_CLEARED ? "the namespace was cleared" : "the weights version changed";
-}
-
-void
-scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights)
-{
-	if (weights == ns->weights)
-		return;
-	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
-			   "namespace \"%s\": weights version %llu, was %llu", ns->name, (unsigned long long)weights,
-			   (unsigned long long)ns->weights);
-	if (s->fetch && !ns->weights)
-		scout__log_limited(
-			&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			"namespace \"%s\": what was written to the second tier before is of no version, and can be hit "
-			"after a restart by who says none; set weights_version in every client and worker",
-			ns->name);
-	ns->weights = weights;
-	scout__ns_outdate(s, ns, SCOUT_WIRE_WEIGHTS);
 }
 
 void

@@ -87,25 +87,16 @@ struct scout__ns {
 	} count; /* of what was answered; what is skipped is not asked for */
 };
 
-/* The namespace of a HELLO, made or rebuilt if need be; NULL: refused, @text says why and *ret_status how. */
-SCOUT_ON_LOOP struct scout__ns *scout__ns_hello(struct scout_server *s, const struct scout__hello *hello,
-						const struct scout__peer *known, uint16_t *ret_status, char *text,
-						size_t text_len);
-
+/* NULL: there is none of this name. */
+SCOUT_ON_LOOP struct scout__ns *scout__ns_find(struct scout_server *s, const struct scout__str *name);
+/* A namespace of the name and the parameters of @hello. NULL: no place, or no memory. */
+SCOUT_ON_LOOP struct scout__ns *scout__ns_make(struct scout_server *s, const struct scout__hello *hello);
+/* Drop all of it, and give it the parameters of @hello. No session, no hold and no transfer of L2 points into it. */
+SCOUT_ON_LOOP void scout__ns_remake(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello);
 /* Everything that is cached is unreachable from here on. @status: why, SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED. */
 SCOUT_ON_LOOP void scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status);
 /* What a person reads about scout__ns.ended_by. */
 SCOUT_ON_LOOP const char *scout__ns_ended_text(const struct scout__ns *ns);
-/* RESET: another version of the weights; no-op if it is the same. */
-SCOUT_ON_LOOP void scout__ns_reset(struct scout_server *s, struct scout__ns *ns, uint64_t weights);
-/* The number of (tenant, group); 0: nothing was ever stored there. */
-SCOUT_ON_LOOP uint32_t scout__ns_space(const struct scout_server *s, const struct scout__ns *ns,
-				       const struct scout__str *tenant, uint16_t group);
-/* As before, but makes it. 0: no room for one more. */
-SCOUT_ON_LOOP uint32_t scout__ns_space_make(struct scout_server *s, struct scout__ns *ns,
-					    const struct scout__str *tenant, uint16_t group);
-/* The index in ns.spaces of a space number that was given under the present weights. */
-SCOUT_ON_LOOP uint32_t scout__ns_space_index(const struct scout__ns *ns, uint32_t id);
 /* A pin of @entry has just been given back: drop it if it is left over from older weights. */
 SCOUT_ON_LOOP void scout__ns_unpinned(struct scout__ns *ns, uint32_t entry);
 /* Extents that have come, for whichever chunk index asked. */
@@ -117,6 +108,17 @@ SCOUT_ON_LOOP void scout__ns_drop_index(struct scout_server *s, struct scout__ns
 /* Drop all of it, its records too, so that it may get another name or other parameters. The same holds. */
 SCOUT_ON_LOOP void scout__ns_empty(struct scout_server *s, struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__ns_free(struct scout_server *s, struct scout__ns *ns);
+
+/* ---- spaces.c ---- */
+
+/* The number of (tenant, group); 0: nothing was ever stored there. */
+SCOUT_ON_LOOP uint32_t scout__ns_space(const struct scout_server *s, const struct scout__ns *ns,
+				       const struct scout__str *tenant, uint16_t group);
+/* The number of (tenant, group), which it gets if it has none. 0: no room for one more. */
+SCOUT_ON_LOOP uint32_t scout__ns_space_make(struct scout_server *s, struct scout__ns *ns,
+					    const struct scout__str *tenant, uint16_t group);
+/* The index in ns.spaces of a space number that was given under the present weights. */
+SCOUT_ON_LOOP uint32_t scout__ns_space_index(const struct scout__ns *ns, uint32_t id);
 
 /* ---- ns_reuse.c ---- */
 

@@ -47,8 +47,6 @@
  */
 
 #define SILENT_HEARTBEATS 3u
-#define HEARTBEAT_MS_DEFAULT 1000u
-#define HEARTBEAT_MS_MAX 600000u
 #define WINDOW_US UINT64_C(60000000)      /* clocks drift: a smallest difference counts for one to two of these */
 #define CLOCK_BACK_US UINT64_C(5000000)   /* a peer's threads may send in another order than they read the clock */
 #define WAITED_MAX_US (UINT64_C(1) << 32) /* more than any budget */
@@ -139,8 +137,21 @@ take_identity(struct scout_server *s, struct scout__peer *peer)
 
 SCOUT_ON_LOOP static void leave_step(struct scout_server *s, struct scout__run_item *item);
 
-SCOUT_ON_LOOP static struct scout__peer *
-peer_new(struct scout_server *s, uint64_t token)
+SCOUT_ON_LOOP static void
+join(struct scout_server *s, struct scout__peer *peer, struct scout__ns *ns, uint16_t role)
+{
+	peer->role = role;
+	peer->ns = ns;
+	ns->n_peers++;
+	scout__ns_note_use(ns);
+	s->count.peers_joined++;
+	scout__log_limited(&s->log, &s->limit_join, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "%s %016llx joined namespace \"%s\"", role == SCOUT_ROLE_WORKER ? "worker" : "client",
+			   (unsigned long long)peer->token, ns->name);
+}
+
+struct scout__peer *
+scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token, uint16_t role)
 {
 	struct scout__peer *peer;
 
@@ -166,6 +177,7 @@ peer_new(struct scout_server *s, uint64_t token)
 	scout__list_init(&peer->holds);
 	scout__list_init(&peer->lease_waiters);
 	scout__shm_init(peer);
+	join(s, peer, ns, role);
 	return peer;
 
 err_unmap:
@@ -175,9 +187,8 @@ err_free_peer:
 	return NULL;
 }
 
-/* A new connection of a peer that we know. */
-SCOUT_ON_LOOP static bool
-move(struct scout_server *s, struct scout__peer *peer)
+bool
+scout__peer_move(struct scout_server *s, struct scout__peer *peer)
 {
 	scout__dest_flush(s, &peer->dest);
 	scout__shm_close(s, peer);
@@ -192,107 +203,6 @@ move(struct scout_server *s, struct scout__peer *peer)
 	/* Nobody can reach it now; it will HELLO again from another identity, or be forgotten. */
 	peer->dest.identity_len = 0;
 	return false;
-}
-
-SCOUT_ON_LOOP static void
-hello_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
-{
-	static const char software[] = "kvscout " SCOUT_VERSION_STRING;
-	const char *lease = s->transport->sender_is_local ? s->transport->paths.lease : "";
-	struct scout__hello_reply m = {
-		.credits = s->cfg.credits,
-		.max_frame = SCOUT_MAX_FRAME,
-		.weights = peer->ns->weights,
-		.clear = scout__clear_state_of(peer),
-		.software = {software, sizeof(software) - 1},
-		.lease_path = {lease, (uint16_t)strlen(lease)},
-	};
-	struct scout__writer *w;
-	size_t op;
-
-	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_HELLO, SCOUT_WIRE_OK, corr,
-			       48 + sizeof(software) + m.lease_path.len, &op);
-	if (!w)
-		return;
-	scout__put_hello_reply(w, &m);
-	scout__reply_end(s, &peer->dest, op);
-}
-
-SCOUT_ON_LOOP static void
-join(struct scout_server *s, struct scout__peer *peer, struct scout__ns *ns, const struct scout__hello *hello)
-{
-	peer->role = hello->role;
-	peer->ns = ns;
-	ns->n_peers++;
-	scout__ns_note_use(ns);
-	s->count.peers_joined++;
-	scout__log_limited(&s->log, &s->limit_join, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
-			   "%s %016llx joined namespace \"%s\"", hello->role == SCOUT_ROLE_WORKER ? "worker" : "client",
-			   (unsigned long long)hello->token, ns->name);
-}
-
-/* What can be said against this HELLO before its namespace is looked at. */
-SCOUT_ON_LOOP static const char *
-hello_conflict(const struct scout__peer *peer, const struct scout__peer *known, const struct scout__hello *hello)
-{
-	if (peer && peer != known)
-		return "this connection said HELLO with another token before";
-	if (known && known->role != hello->role)
-		return "this token said HELLO in another role before";
-	return NULL;
-}
-
-struct scout__peer *
-scout__peer_hello(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t sent_us)
-{
-	struct scout__dest *dest = peer ? &peer->dest : &s->transport->unknown_sender;
-	struct scout__peer *known;
-	struct scout__hello hello;
-	const char *field = "";
-	struct scout__ns *ns;
-	char text[512];
-	uint16_t refusal;
-	int status = scout__get_hello(op, &hello, &field);
-
-	if (status) {
-		scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "HELLO: %s is wrong", field);
-		return peer;
-	}
-	known = scout__peer_by_token(s, hello.token);
-	field = hello_conflict(peer, known, &hello);
-	if (field) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s", field);
-		return peer;
-	}
-	if (!known && s->state->n_free_peers == 0) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "max_peers = %u are connected",
-			      (unsigned)s->cfg.max_peers);
-		return peer;
-	}
-	ns = scout__ns_hello(s, &hello, known, &refusal, text, sizeof(text));
-	if (!ns) {
-		scout__refuse(s, dest, op->opcode, op->corr, refusal, "%s", text);
-		return peer;
-	}
-	if (!known) {
-		known = peer_new(s, hello.token);
-		if (known)
-			join(s, known, ns, &hello);
-	} else if (known != peer && !move(s, known)) {
-		known = NULL;
-	}
-	if (!known) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "the server is out of memory");
-		return peer;
-	}
-	known->weights = hello.weights;
-	known->heartbeat_ms = hello.heartbeat_ms ? hello.heartbeat_ms : HEARTBEAT_MS_DEFAULT;
-	if (known->heartbeat_ms > HEARTBEAT_MS_MAX)
-		known->heartbeat_ms = HEARTBEAT_MS_MAX;
-	(void)scout__peer_heard(s, known, sent_us);
-	scout__clear_hello(s, known, &hello.clear);
-	hello_reply(s, known, op->corr);
-	return known;
 }
 
 void

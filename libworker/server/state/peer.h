@@ -56,9 +56,14 @@ SCOUT_ON_LOOP struct scout__peer *scout__peer_by_token(struct scout_server *s, u
 SCOUT_ON_LOOP uint64_t scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sent_us);
 /* Whose destination it is, for log lines: "worker 0123456789abcdef (pid 12)". */
 SCOUT_ON_LOOP void scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
-/* HELLO. Returns the peer of the sender from now on: NULL when it was refused and was none. */
-SCOUT_ON_LOOP struct scout__peer *scout__peer_hello(struct scout_server *s, struct scout__peer *peer,
-						    const struct scout__op *op, uint64_t sent_us);
+/* The sender of the frame in hand becomes a peer of @ns. NULL: no place, or no memory. */
+SCOUT_ON_LOOP struct scout__peer *scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token,
+						  uint16_t role);
+/*
+ * @peer has another connection, that of the sender of the frame in hand: what was not answered on the old one is
+ * cancelled. False: nothing reaches the peer until its next HELLO.
+ */
+SCOUT_ON_LOOP bool scout__peer_move(struct scout_server *s, struct scout__peer *peer);
 /* It said goodbye, was forgotten, or died (@died: what it was writing is set aside). */
 SCOUT_ON_LOOP void scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died);
 /* Of @n peers or leases, how many a tick looks at: the rest have their turn at the next ones. */

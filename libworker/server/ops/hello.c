@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "chunk_index.h"
+#include "fetch.h"
+#include "msg.h"
+#include "ns.h"
+#include "ops.h"
+#include "ops_internal.h"
+#include "peer.h"
+#include "reply.h"
+#include "server_core.h"
+#include "state.h"
+#include "transport.h"
+
+/*
+ * DESIGN
+ *
+ * HELLO: the sender becomes a peer of a namespace, or an older peer (its token says which) gets this connection. The
+ * first HELLO makes the namespace. A HELLO with other parameters, or with another weights version, is refused as long
+ * as a peer is in the namespace; else the namespace is made anew, or reset.
+ *
+ * Threads: loop.
+ */
+
+#define HEARTBEAT_MS_DEFAULT 1000u
+#define HEARTBEAT_MS_MAX 600000u
+
+/* Which parameter of @hello is not the namespace's, with both values; false: all agree. */
+SCOUT_ON_LOOP static bool
+describe_mismatch(const struct scout__ns *ns, const struct scout__hello *hello, char *text, size_t len)
+{
+	const struct {
+		const char *name;
+		uint32_t here, there;
+	} fields[] = {
+		{"hash_bytes", ns->hash_bytes, hello->hash_bytes},
+		{"chunk_tokens", ns->chunk_tokens, hello->chunk_tokens},
+		{"kv_ranks", ns->kv_ranks, hello->kv_ranks},
+		{"rank_first", ns->rank_first, hello->rank_first},
+		{"rank_count", ns->rank_count, hello->rank_count},
+		{"readers", ns->readers, hello->readers},
+	};
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		if (fields[i].here == fields[i].there)
+			continue;
+		(void)snprintf(text, len, "namespace \"%s\" has %s = %u, this HELLO says %u", ns->name, fields[i].name,
+			       (unsigned)fields[i].here, (unsigned)fields[i].there);
+		return true;
+	}
+	return false;
+}
+
+SCOUT_ON_LOOP static bool
+weights_differ(const struct scout__ns *ns, const struct scout__hello *hello)
+{
+	return hello->weights && ns->weights && hello->weights != ns->weights;
+}
+
+/* Other parameters for a namespace: only when nobody is there. */
+SCOUT_ON_LOOP static bool
+rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello, uint16_t *ret_status,
+	char *text, size_t text_len)
+{
+	uint32_t n_chunks;
+
+	if (ns->n_peers) {
+		*ret_status = SCOUT_WIRE_NAMESPACE; /* describe_mismatch() has written the text */
+		return false;
+	}
+	(void)scout__writes_drop(s, ns);
+	if (ns->n_sessions || ns->n_holds || ns->n_moving) {
+		*ret_status = SCOUT_WIRE_LIMIT;
+		(void)snprintf(
+			text, text_len,
+			"namespace \"%s\" has other parameters, and %u sessions, %u holds and %u transfers of the "
+			"second tier that are not over; try again",
+			ns->name, (unsigned)ns->n_sessions, (unsigned)ns->n_holds, (unsigned)ns->n_moving);
+		return false;
+	}
+	n_chunks = ns->index ? ns->index->n_entries : 0;
+	scout__log_limited(
+		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
+		"%s, and no other peer is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
+	scout__ns_remake(s, ns, hello);
+	scout__records_open(s, ns);
+	return true;
+}
+
+/* The namespace of a HELLO, made or rebuilt if need be; NULL: refused, @text says why and *ret_status how. */
+SCOUT_ON_LOOP static struct scout__ns *
+namespace_of(struct scout_server *s, const struct scout__hello *hello, const struct scout__peer *known,
+	     uint16_t *ret_status, char *text, size_t text_len)
+{
+	struct scout__ns *ns = scout__ns_find(s, &hello->name_space);
+
+	if (known && known->ns != ns) {
+		*ret_status = SCOUT_WIRE_NAMESPACE;
+		(void)snprintf(text, text_len, "this token is in namespace \"%s\"", known->ns->name);
+		return NULL;
+	}
+	if (!ns) {
+		ns = scout__ns_make(s, hello);
+		if (ns) {
+			scout__records_open(s, ns);
+		} else {
+			*ret_status = SCOUT_WIRE_LIMIT;
+			(void)snprintf(text, text_len,
+				       "no place for one more namespace: %u are in use, max_namespaces is %u",
+				       (unsigned)s->state->n_ns, (unsigned)s->cfg.max_namespaces);
+		}
+		return ns;
+	}
+	if (describe_mismatch(ns, hello, text, text_len))
+		return rebuild(s, ns, hello, ret_status, text, text_len) ? ns : NULL;
+	if (weights_differ(ns, hello)) {
+		if (ns->n_peers) {
+			*ret_status = SCOUT_WIRE_WEIGHTS;
+			(void)snprintf(text, text_len,
+				       "namespace \"%s\" has weights version %llu, this HELLO says %llu", ns->name,
+				       (unsigned long long)ns->weights, (unsigned long long)hello->weights);
+			return NULL;
+		}
+		scout__weights_change(s, ns, hello->weights);
+	}
+	if (!ns->weights)
+		ns->weights = hello->weights;
+	return ns;
+}
+
+SCOUT_ON_LOOP static void
+hello_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
+{
+	static const char software[] = "kvscout " SCOUT_VERSION_STRING;
+	const char *lease = s->transport->sender_is_local ? s->transport->paths.lease : "";
+	struct scout__hello_reply m = {
+		.credits = s->cfg.credits,
+		.max_frame = SCOUT_MAX_FRAME,
+		.weights = peer->ns->weights,
+		.clear = scout__clear_state_of(peer),
+		.software = {software, sizeof(software) - 1},
+		.lease_path = {lease, (uint16_t)strlen(lease)},
+	};
+	struct scout__writer *w;
+	size_t op;
+
+	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_HELLO, SCOUT_WIRE_OK, corr,
+			       48 + sizeof(software) + m.lease_path.len, &op);
+	if (!w)
+		return;
+	scout__put_hello_reply(w, &m);
+	scout__reply_end(s, &peer->dest, op);
+}
+
+/* What can be said against this HELLO before its namespace is looked at. */
+SCOUT_ON_LOOP static const char *
+hello_conflict(const struct scout__peer *peer, const struct scout__peer *known, const struct scout__hello *hello)
+{
+	if (peer && peer != known)
+		return "this connection said HELLO with another token before";
+	if (known && known->role != hello->role)
+		return "this token said HELLO in another role before";
+	return NULL;
+}
+
+struct scout__peer *
+scout__serve_hello(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t sent_us)
+{
+	struct scout__dest *dest = peer ? &peer->dest : &s->transport->unknown_sender;
+	struct scout__peer *known;
+	struct scout__hello hello;
+	const char *field = "";
+	struct scout__ns *ns;
+	char text[512];
+	uint16_t refusal;
+	int status = scout__get_hello(op, &hello, &field);
+
+	if (status) {
+		scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "HELLO: %s is wrong", field);
+		return peer;
+	}
+	known = scout__peer_by_token(s, hello.token);
+	field = hello_conflict(peer, known, &hello);
+	if (field) {
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s", field);
+		return peer;
+	}
+	if (!known && s->state->n_free_peers == 0) {
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "max_peers = %u are connected",
+			      (unsigned)s->cfg.max_peers);
+		return peer;
+	}
+	ns = namespace_of(s, &hello, known, &refusal, text, sizeof(text));
+	if (!ns) {
+		scout__refuse(s, dest, op->opcode, op->corr, refusal, "%s", text);
+		return peer;
+	}
+	if (!known) {
+		known = scout__peer_new(s, ns, hello.token, hello.role);
+	} else if (known != peer && !scout__peer_move(s, known)) {
+		known = NULL;
+	}
+	if (!known) {
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "the server is out of memory");
+		return peer;
+	}
+	known->weights = hello.weights;
+	known->heartbeat_ms = hello.heartbeat_ms ? hello.heartbeat_ms : HEARTBEAT_MS_DEFAULT;
+	if (known->heartbeat_ms > HEARTBEAT_MS_MAX)
+		known->heartbeat_ms = HEARTBEAT_MS_MAX;
+	(void)scout__peer_heard(s, known, sent_us);
+	scout__clear_hello(s, known, &hello.clear);
+	hello_reply(s, known, op->corr);
+	return known;
+}

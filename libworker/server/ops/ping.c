@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "msg.h"
+#include "ops.h"
+#include "reply.h"
+
+/* PING: an empty reply, for every sender, also while the server stops. Loop thread. */
+
+void
+scout__serve_ping(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op)
+{
+	const char *field = "";
+	int status = scout__get_empty(op, &field);
+
+	if (status)
+		scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "PING: %s is wrong", field);
+	else
+		scout__reply_empty(s, dest, op->opcode, op->corr);
+}

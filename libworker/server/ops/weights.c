@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fetch.h"
+#include "msg.h"
+#include "ns.h"
+#include "ops.h"
+#include "ops_internal.h"
+#include "peer.h"
+#include "reply.h"
+#include "server_core.h"
+
+/*
+ * DESIGN
+ *
+ * The weights version of a namespace, and RESET, which changes it. Everything that an older version has cached is
+ * unreachable from that moment on (scout__ns_outdate); sessions and pending operations of the older version end. A peer
+ * that has said a version is refused with SCOUT_WIRE_WEIGHTS until that version is the namespace's.
+ *
+ * Threads: loop.
+ */
+
+void
+scout__weights_change(struct scout_server *s, struct scout__ns *ns, uint64_t weights)
+{
+	if (weights == ns->weights)
+		return;
+	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "namespace \"%s\": weights version %llu, was %llu", ns->name, (unsigned long long)weights,
+			   (unsigned long long)ns->weights);
+	if (s->fetch && !ns->weights)
+		scout__log_limited(
+			&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			"namespace \"%s\": what was written to the second tier before is of no version, and can be hit "
+			"after a restart by who says none; set weights_version in every client and worker",
+			ns->name);
+	ns->weights = weights;
+	scout__ns_outdate(s, ns, SCOUT_WIRE_WEIGHTS);
+}
+
+bool
+scout__require_weights(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+{
+	if (peer->weights == 0 || peer->weights == peer->ns->weights)
+		return true;
+	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_WEIGHTS,
+		      "this peer said weights version %llu, the namespace has %llu; HELLO again",
+		      (unsigned long long)peer->weights, (unsigned long long)peer->ns->weights);
+	return false;
+}
+
+void
+scout__serve_reset(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+{
+	const char *field = "";
+	uint64_t weights;
+	int status = scout__get_one_u64(op, &weights, &field);
+
+	if (status) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RESET: %s is wrong", field);
+		return;
+	}
+	/*
+	 * A client decides. A worker moves on from the version that it was in: one that comes late takes nobody back.
+	 */
+	if (peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, peer, op))
+		return;
+	scout__weights_change(s, peer->ns, weights);
+	if (peer->weights)
+		peer->weights = weights;
+	scout__reply_empty(s, &peer->dest, op->opcode, op->corr);
+}

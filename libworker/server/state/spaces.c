@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "map.h"
+#include "ns.h"
+#include "server_core.h"
+
+/*
+ * The spaces of a namespace: each pair of tenant and group has a number under the present weights version, and the
+ * chunk index knows only that number. Numbers are never used twice (see ns.c). Loop thread.
+ */
+
+SCOUT_ON_LOOP static uint64_t
+space_key(const struct scout_server *s, const struct scout__str *tenant, uint16_t group)
+{
+	return XXH3_64bits_withSeed(tenant->p, tenant->len, s->seed) ^ ((uint64_t)group * UINT64_C(0x9e3779b97f4a7c15));
+}
+
+/* The index of (tenant, group), or SCOUT__MAP_NONE. *ret_taken: by another one with the same hash. */
+SCOUT_ON_LOOP static uint32_t
+space_find(const struct scout_server *s, const struct scout__ns *ns, const struct scout__str *tenant, uint16_t group,
+	   bool *ret_taken)
+{
+	uint32_t i = scout__map_get(&ns->space_map, space_key(s, tenant, group));
+	const struct scout__space *space;
+
+	*ret_taken = false;
+	if (i == SCOUT__MAP_NONE)
+		return i;
+	space = &ns->spaces[i];
+	if (space->group == group && space->tenant_len == tenant->len &&
+	    (tenant->len == 0 || memcmp(space->tenant, tenant->p, tenant->len) == 0))
+		return i;
+	*ret_taken = true;
+	return SCOUT__MAP_NONE;
+}
+
+uint32_t
+scout__ns_space(const struct scout_server *s, const struct scout__ns *ns, const struct scout__str *tenant,
+		uint16_t group)
+{
+	bool taken;
+	uint32_t i = space_find(s, ns, tenant, group, &taken);
+
+	return i == SCOUT__MAP_NONE ? 0 : ns->spaces[i].id;
+}
+
+uint32_t
+scout__ns_space_index(const struct scout__ns *ns, uint32_t id)
+{
+	SCOUT_ASSERT(id - ns->space_first < ns->n_space_at);
+	return ns->space_at[id - ns->space_first];
+}
+
+/* Give the space a number. */
+SCOUT_ON_LOOP static uint32_t
+number_space(struct scout__ns *ns, uint32_t i)
+{
+	uint32_t cap = ns->cap_space_at ? ns->cap_space_at * 2 : 16;
+
+	if (ns->n_space_at == ns->cap_space_at) {
+		uint32_t *space_at = realloc(ns->space_at, cap * sizeof(*space_at));
+
+		if (!space_at)
+			return 0;
+		ns->space_at = space_at;
+		ns->cap_space_at = cap;
+	}
+	ns->space_at[ns->n_space_at++] = i;
+	ns->spaces[i].id = ns->next_space++;
+	return ns->spaces[i].id;
+}
+
+SCOUT_ON_LOOP static bool
+space_room(struct scout__ns *ns)
+{
+	uint32_t cap = ns->cap_spaces ? ns->cap_spaces * 2 : 16;
+	struct scout__space *spaces;
+
+	if (ns->n_spaces < ns->cap_spaces)
+		return true;
+	if (ns->n_spaces == SCOUT__MAX_SPACES)
+		return false;
+	spaces = realloc(ns->spaces, cap * sizeof(*spaces));
+	if (!spaces)
+		return false;
+	ns->spaces = spaces;
+	ns->cap_spaces = cap;
+	return true;
+}
+
+uint32_t
+scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct scout__str *tenant, uint16_t group)
+{
+	bool taken;
+	uint32_t i = space_find(s, ns, tenant, group, &taken);
+	char *copy;
+
+	if (i != SCOUT__MAP_NONE && ns->spaces[i].id)
+		return ns->spaces[i].id;
+	if (taken || ns->next_space == UINT32_MAX)
+		return 0;
+	if (i == SCOUT__MAP_NONE) {
+		if (!space_room(ns))
+			return 0;
+		copy = malloc(tenant->len + (size_t)1);
+		if (!copy)
+			return 0;
+		if (tenant->len)
+			memcpy(copy, tenant->p, tenant->len);
+		copy[tenant->len] = '\0';
+		i = ns->n_spaces;
+		if (!scout__map_put(&ns->space_map, space_key(s, tenant, group), i)) {
+			free(copy);
+			return 0;
+		}
+		ns->spaces[i] = (struct scout__space){copy, tenant->len, group, 0};
+		ns->n_spaces++;
+	}
+	return number_space(ns, i);
+}
