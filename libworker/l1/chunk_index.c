@@ -12,9 +12,9 @@
 /*
  * DESIGN
  *
- * Purpose: the life of an entry: room for it, its shards' states, its end. The index is in chunk_index_table.c, pins
- * are in chunk_index_pins.c, slots and extents in chunk_index_extents.c; what chunk indexes take from each other is in
- * rebalance.c.
+ * Purpose: the life of a chunk index, and storing in it: room for a chunk, its shards' states. Keys are in
+ * chunk_index_table.c, entries and pins in chunk_index_pins.c, slots and extents in chunk_index_extents.c; what chunk
+ * indexes take from each other is in rebalance.c, what L2 needs in chunk_index_l2.c.
  *
  * Memory: entries, table, states and generations are reserved for the largest number of chunks that l1_bytes can hold,
  * and cost nothing until they are touched; slots are used in order, so a pool that is half full has touched half of
@@ -202,30 +202,6 @@ scout__index_free(struct scout__chunk_index *index)
 	free(index->extent_first);
 	free(index->strides);
 	free(index);
-}
-
-void
-scout__entry_discard(struct scout__chunk_index *index, uint32_t entry)
-{
-	struct scout__entry *e = &index->entries[entry];
-
-	SCOUT_ASSERT(e->in_use && e->promises == 0 && e->holds == 0 && e->saving == 0 && e->expected == 0);
-	if (e->in_order)
-		scout__order_remove(index, entry, SCOUT__REMOVE_GONE);
-	scout__table_remove(index, entry);
-	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
-		uint8_t *state = &index->shard_state[scout__shard_at(index, entry, rank)];
-
-		if (*state == SCOUT__SHARD_ABSENT)
-			continue;
-		*state = SCOUT__SHARD_ABSENT;
-		scout__shard_bump(index, entry, rank);
-	}
-	e->in_use = 0;
-	e->readable = 0;
-	e->gen++;
-	index->n_entries--;
-	scout__slot_put(index, entry);
 }
 
 static SCOUT_ON_LOOP bool

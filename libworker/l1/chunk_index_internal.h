@@ -1,10 +1,87 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_CHUNK_INDEX_PRIVATE_H
-#define SCOUT_L1_CHUNK_INDEX_PRIVATE_H
+#ifndef SCOUT_CHUNK_INDEX_INTERNAL_H
+#define SCOUT_CHUNK_INDEX_INTERNAL_H
 
 #include "chunk_index.h"
 
-/* Between chunk_index.c, chunk_index_extents.c, chunk_index_table.c, chunk_index_pins.c and rebalance.c only. */
+/*
+ * Between the files of the chunk index. Each calls those behind it only: chunk_index_l2.c, chunk_index.c, rebalance.c,
+ * chunk_index_pins.c, chunk_index_extents.c, rebalance_rule.c, chunk_index_table.c.
+ */
+
+/* ---- chunk_index.c ---- */
+
+/*
+ * See that there is a free slot: grow, else take an extent of another chunk index, else evict what is not @user's
+ * (NULL: nobody's). 0, or why there is none.
+ */
+SCOUT_ON_LOOP enum scout__reserve scout__index_make_room(struct scout__chunk_index *index, struct scout__user *user);
+
+/* A new entry for a key that has none: there is a free slot. */
+SCOUT_ON_LOOP uint32_t scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash);
+
+/* ---- rebalance.c ---- */
+
+/* @index ends: nothing is taken from it or for it any more, and it leaves the list that rebalance_join() put it into. */
+SCOUT_ON_LOOP void scout__rebalance_leave(struct scout__chunk_index *index);
+
+/* ---- chunk_index_pins.c ---- */
+
+/* Out of order, table and use; its slot goes to the free list. Nothing pins it. */
+SCOUT_ON_LOOP void scout__entry_discard(struct scout__chunk_index *index, uint32_t entry);
+/* Something pins @entry from now on: out of the order. Before the count rises. */
+SCOUT_ON_LOOP void scout__entry_pin(struct scout__chunk_index *index, uint32_t entry);
+/* A count fell. When both are 0: into the order, or away when nothing in it is readable. */
+SCOUT_ON_LOOP void scout__entry_unpin(struct scout__chunk_index *index, uint32_t entry);
+/* One hold more, one less: counts the entry's bytes once. */
+SCOUT_ON_LOOP void scout__entry_held(struct scout__chunk_index *index, uint32_t entry);
+SCOUT_ON_LOOP void scout__entry_unheld(struct scout__chunk_index *index, uint32_t entry);
+/* Into its order, and out of it. */
+SCOUT_ON_LOOP void scout__order_insert(struct scout__chunk_index *index, uint32_t entry);
+SCOUT_ON_LOOP void scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
+/* The next to go, or SCOUT__NO_ENTRY. */
+SCOUT_ON_LOOP uint32_t scout__order_victim(struct scout__chunk_index *index);
+/* Something was evicted: what the next eviction needs is loaded. */
+SCOUT_ON_LOOP void scout__order_load_ahead(struct scout__chunk_index *index);
+
+/* ---- chunk_index_extents.c ---- */
+
+/* Ask for an extent, unless one is coming or there is none to be had. */
+SCOUT_ON_LOOP void scout__index_ask(struct scout__chunk_index *index);
+/* The extent that @entry lies in, or else the first one behind it; NULL: there is none. */
+SCOUT_ON_LOOP struct scout__extent *scout__index_extent_from(const struct scout__chunk_index *index, uint32_t entry);
+/* Out of the lists: no entry and no free slot is left in it. Its slot numbers are a hole. */
+SCOUT_ON_LOOP void scout__index_extent_remove(struct scout__chunk_index *index, struct scout__extent *extent);
+/* Make everything that readers know of the shard's bytes outdated. */
+SCOUT_ON_LOOP void scout__shard_bump(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
+/* Whether the generation word of the shard's slot holds @value. */
+SCOUT_ON_LOOP bool scout__shard_word_is(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank,
+					uint64_t value);
+/* Put a slot on the free list, unless its extent is on its way out. */
+SCOUT_ON_LOOP void scout__slot_put(struct scout__chunk_index *index, uint32_t entry);
+/* Take one off the list that is on it. */
+SCOUT_ON_LOOP void scout__slot_unlist(struct scout__chunk_index *index, uint32_t entry);
+/* A free slot: there is one. */
+SCOUT_ON_LOOP uint32_t scout__slot_take(struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__extents_check(const struct scout__chunk_index *index);
+
+/* ---- rebalance_rule.c ---- */
+
+/* @index is made: it takes part from now on. */
+SCOUT_ON_LOOP void scout__rebalance_join(struct scout__chunk_index *index);
+/* Whether @index may grow: not when another one waits and this one has its share. */
+SCOUT_ON_LOOP bool scout__rebalance_allows(const struct scout__chunk_index *index);
+/* The pool is used up and @index needs room: it waits for an extent of another index, if it may take one. Whether it does. */
+SCOUT_ON_LOOP bool scout__rebalance_ask(struct scout__chunk_index *index);
+/* @index got an extent, or gets none: it does not wait any more. */
+SCOUT_ON_LOOP void scout__rebalance_settled(struct scout__chunk_index *index);
+/* The index from which @taker takes; NULL: there is none, or none now (*ret_later). */
+SCOUT_ON_LOOP struct scout__chunk_index *scout__rebalance_find_giver(const struct scout__chunk_index *taker,
+								     bool *ret_later);
+/* The pool has bytes for a chunk of @index that no extent uses. */
+SCOUT_ON_LOOP bool scout__rebalance_pool_has_room(const struct scout__chunk_index *index);
+
+/* ---- chunk_index_table.c ---- */
 
 /* How many cells an index of @max_entries has: a power of two, at most two thirds full. */
 SCOUT_ON_ANY uint64_t scout__table_cells(uint32_t max_entries);
@@ -14,61 +91,7 @@ SCOUT_ON_LOOP void scout__table_remove(struct scout__chunk_index *index, uint32_
 /* Every cell leads to its entry, and no key is behind a hole. Returns the number of used cells. */
 SCOUT_ON_LOOP uint64_t scout__table_check(const struct scout__chunk_index *index);
 
-/* Something pins @entry from now on: out of the order. Before the count rises. */
-SCOUT_ON_LOOP void scout__entry_pin(struct scout__chunk_index *index, uint32_t entry);
-/* A count fell. When both are 0: into the order, or away when nothing in it is readable. */
-SCOUT_ON_LOOP void scout__entry_unpin(struct scout__chunk_index *index, uint32_t entry);
-/* One hold more, one less: counts the entry's bytes once. */
-SCOUT_ON_LOOP void scout__entry_held(struct scout__chunk_index *index, uint32_t entry);
-SCOUT_ON_LOOP void scout__entry_unheld(struct scout__chunk_index *index, uint32_t entry);
-/* Out of order, table and use; its slot goes to the free list. Nothing pins it. */
-SCOUT_ON_LOOP void scout__entry_discard(struct scout__chunk_index *index, uint32_t entry);
-/*
- * See that there is a free slot: grow, else take an extent of another chunk index, else evict what is not @user's
- * (NULL: nobody's). 0, or why there is none.
- */
-SCOUT_ON_LOOP enum scout__reserve scout__index_make_room(struct scout__chunk_index *index, struct scout__user *user);
-/* A new entry for a key that has none: there is a free slot. */
-SCOUT_ON_LOOP uint32_t scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash);
-/* Into its order, and out of it. */
-SCOUT_ON_LOOP void scout__order_insert(struct scout__chunk_index *index, uint32_t entry);
-SCOUT_ON_LOOP void scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
-/* The next to go, or SCOUT__NO_ENTRY. */
-SCOUT_ON_LOOP uint32_t scout__order_victim(struct scout__chunk_index *index);
-/* Something was evicted: what the next eviction needs is loaded. */
-SCOUT_ON_LOOP void scout__order_load_ahead(struct scout__chunk_index *index);
-/* Make everything that readers know of the shard's bytes outdated. */
-SCOUT_ON_LOOP void scout__shard_bump(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
-
-SCOUT_ON_LOOP bool scout__shard_word_is(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank,
-					uint64_t value);
-
-/* chunk_index_extents.c */
-
-/* Ask for an extent, unless one is coming or there is none to be had. */
-SCOUT_ON_LOOP void scout__index_ask(struct scout__chunk_index *index);
-/* The extent that @entry lies in, or else the first one behind it; NULL: there is none. */
-SCOUT_ON_LOOP struct scout__extent *scout__index_extent_from(const struct scout__chunk_index *index, uint32_t entry);
-/* Out of the lists: no entry and no free slot is left in it. Its slot numbers are a hole. */
-SCOUT_ON_LOOP void scout__index_extent_remove(struct scout__chunk_index *index, struct scout__extent *extent);
-/* Put a slot on the free list, unless its extent is on its way out. */
-SCOUT_ON_LOOP void scout__slot_put(struct scout__chunk_index *index, uint32_t entry);
-/* Take one off the list that is on it. */
-SCOUT_ON_LOOP void scout__slot_unlist(struct scout__chunk_index *index, uint32_t entry);
-/* A free slot: there is one. */
-SCOUT_ON_LOOP uint32_t scout__slot_take(struct scout__chunk_index *index);
-SCOUT_ON_LOOP void scout__extents_check(const struct scout__chunk_index *index);
-
-/* rebalance.c */
-
-SCOUT_ON_LOOP void scout__rebalance_join(struct scout__chunk_index *index);
-SCOUT_ON_LOOP void scout__rebalance_leave(struct scout__chunk_index *index);
-/* @index got an extent. */
-SCOUT_ON_LOOP void scout__rebalance_settled(struct scout__chunk_index *index);
-/* Whether @index may grow: not when another one waits and this one has its share. */
-SCOUT_ON_LOOP bool scout__rebalance_allows(const struct scout__chunk_index *index);
-/* The pool is used up and @index needs room: whether it will get an extent of another index. */
-SCOUT_ON_LOOP bool scout__rebalance_ask(struct scout__chunk_index *index);
+/* ---- in place ---- */
 
 /* Something uses its slot, or may at any moment. */
 static inline bool
@@ -81,6 +104,15 @@ static inline uint64_t
 scout__shard_at(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
 {
 	return (uint64_t)entry * index->n_ranks + rank;
+}
+
+/* max_promised allows one more chunk of @index. */
+static inline bool
+scout__l1_may_promise(const struct scout__chunk_index *index)
+{
+	const struct scout__l1 *l1 = index->l1;
+
+	return l1->promised_bytes <= l1->max_promised && l1->max_promised - l1->promised_bytes >= index->chunk_bytes;
 }
 
 #endif

@@ -25,15 +25,6 @@ state_of(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
 	return &index->shard_state[scout__shard_at(index, entry, rank)];
 }
 
-static bool
-may_promise_one(struct scout__l1 *l1, uint64_t chunk_bytes)
-{
-	if (l1->promised_bytes <= l1->max_promised && l1->max_promised - l1->promised_bytes >= chunk_bytes)
-		return true;
-	l1->promise_limited++;
-	return false;
-}
-
 enum scout__reserve
 scout__index_expect(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash, bool temporary,
 		    uint32_t *ret_entry)
@@ -43,8 +34,10 @@ scout__index_expect(struct scout__chunk_index *index, uint32_t space, const uint
 
 	if (entry == SCOUT__NO_ENTRY) {
 		/* Before anything is evicted for it. */
-		if (!may_promise_one(index->l1, index->chunk_bytes))
+		if (!scout__l1_may_promise(index)) {
+			index->l1->promise_limited++;
 			return SCOUT__RESERVE_NO_ROOM;
+		}
 		refused = scout__index_make_room(index, NULL);
 		if (refused)
 			return refused;

@@ -4,7 +4,7 @@
 /*
  * DESIGN
  *
- * Purpose: what keeps a chunk in memory, and what happens when nothing does any more.
+ * Purpose: what keeps a chunk in memory, the order of eviction when nothing does, and the end of its entry.
  *
  * Everything that pins goes through scout__entry_pin(), everything that lets go through scout__entry_unpin(); so an
  * entry is in the policy's order exactly when it is in use and both counts are 0. Counts never wrap: what would
@@ -76,6 +76,32 @@ scout__order_load_ahead(struct scout__chunk_index *index)
 		scout__index_prefetch(index, index->entries[entry].space, index->entries[entry].hash);
 }
 
+/* ---- the end of an entry, and pins ---- */
+
+void
+scout__entry_discard(struct scout__chunk_index *index, uint32_t entry)
+{
+	struct scout__entry *e = &index->entries[entry];
+
+	SCOUT_ASSERT(e->in_use && e->promises == 0 && e->holds == 0 && e->saving == 0 && e->expected == 0);
+	if (e->in_order)
+		scout__order_remove(index, entry, SCOUT__REMOVE_GONE);
+	scout__table_remove(index, entry);
+	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
+		uint8_t *state = &index->shard_state[scout__shard_at(index, entry, rank)];
+
+		if (*state == SCOUT__SHARD_ABSENT)
+			continue;
+		*state = SCOUT__SHARD_ABSENT;
+		scout__shard_bump(index, entry, rank);
+	}
+	e->in_use = 0;
+	e->readable = 0;
+	e->gen++;
+	index->n_entries--;
+	scout__slot_put(index, entry);
+}
+
 void
 scout__entry_pin(struct scout__chunk_index *index, uint32_t entry)
 {
@@ -112,7 +138,7 @@ scout__index_promise(struct scout__chunk_index *index, uint32_t entry)
 	if (e->promises > UINT32_MAX - units)
 		goto refused;
 	if (e->promises == 0) {
-		if (l1->promised_bytes > l1->max_promised || l1->max_promised - l1->promised_bytes < index->chunk_bytes)
+		if (!scout__l1_may_promise(index))
 			goto refused;
 		l1->promised_bytes += index->chunk_bytes;
 		index->promised_bytes += index->chunk_bytes;

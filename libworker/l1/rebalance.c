@@ -5,16 +5,8 @@
 /*
  * DESIGN
  *
- * Purpose: a namespace that filled the pool does not starve another one.
- *
- * The rule. A chunk index's fair share is l1_bytes divided by the chunk indexes that hold or want memory and have
- * somebody to use it. When the pool is used up, a chunk index that one more extent would lift above its share evicts
- * its own; one below it takes an extent from the chunk index that is most above its share, and evicts its own or waits
- * while that is on its way. Chunk indexes that nobody uses have no share and lose first, and a chunk index that holds
- * nothing may take from any.
- *
- * Since taking needs room for a whole extent below the share, and lifts nobody above it, two chunk indexes at their
- * share do not take from each other in turns.
+ * Purpose: a namespace that filled the pool does not starve another one: extents move between chunk indexes. Which one may
+ * take from which other one is in rebalance_rule.c.
  *
  * How. rebalance_step() does it in slices: LOOK at the extents of the giver, from the one with its next victim on, for
  * FOUND of them without a pinned entry, and choose the one with the fewest entries in use; DRAIN it: drop its entries,
@@ -26,7 +18,7 @@
  * meanwhile, and after LATE_US another one is asked instead.
  *
  * Rejected: slots of a common size (a chunk of two megabytes and one of three would waste each other's memory), moving
- * entries to empty an extent (workers have their addresses), a quota for each namespace (idle memory).
+ * entries to empty an extent (workers have their addresses).
  *
  * Threads: loop.
  */
@@ -42,14 +34,6 @@ enum {
 	PHASE_UNDO
 };
 
-void
-scout__rebalance_join(struct scout__chunk_index *index)
-{
-	index->serial = ++index->l1->last_serial;
-	index->next = index->l1->indexes;
-	index->l1->indexes = index;
-}
-
 static struct scout__chunk_index *
 index_of(const struct scout__l1 *l1, uint64_t serial)
 {
@@ -58,13 +42,6 @@ index_of(const struct scout__l1 *l1, uint64_t serial)
 	while (index && index->serial != serial)
 		index = index->next;
 	return index;
-}
-
-void
-scout__rebalance_settled(struct scout__chunk_index *index)
-{
-	index->l1->n_wanting -= index->wants_extent;
-	index->wants_extent = false;
 }
 
 /* The extent that is being drained stays: its slots may be used again. */
@@ -100,113 +77,6 @@ scout__rebalance_leave(struct scout__chunk_index *index)
 		at = &(*at)->next;
 	*at = index->next;
 }
-
-static uint64_t
-held(const struct scout__chunk_index *index)
-{
-	return index->n_slots * index->chunk_bytes;
-}
-
-static uint64_t
-extent_bytes(const struct scout__chunk_index *index)
-{
-	return scout__pool_extent_slots(&index->l1->pool, index->chunk_bytes) * index->chunk_bytes;
-}
-
-/* The fair share of a chunk index, @index counted in. */
-static uint64_t
-share(const struct scout__chunk_index *index)
-{
-	uint64_t n = 1;
-
-	for (const struct scout__chunk_index *other = index->l1->indexes; other; other = other->next)
-		n += other != index && !other->idle && (other->n_slots > 0 || other->growing || other->wants_extent);
-	return index->l1->pool.l1_bytes / n;
-}
-
-static bool
-has_room_below_share(const struct scout__chunk_index *index, uint64_t fair)
-{
-	return held(index) == 0 || held(index) + extent_bytes(index) <= fair;
-}
-
-bool
-scout__rebalance_allows(const struct scout__chunk_index *index)
-{
-	if (index->l1->n_wanting == 0 || index->wants_extent)
-		return true;
-	return has_room_below_share(index, share(index));
-}
-
-/* Whether @taker may take from @other at all. */
-static bool
-may_give(const struct scout__chunk_index *other, const struct scout__chunk_index *taker, uint64_t fair)
-{
-	if (other == taker || other->n_extents == 0)
-		return false;
-	if (other->idle || held(taker) == 0)
-		return true;
-	return held(other) > fair && has_room_below_share(taker, fair);
-}
-
-/* Whether @a is to lose before @b. */
-static bool
-loses_first(const struct scout__chunk_index *a, const struct scout__chunk_index *b)
-{
-	if (a->idle != b->idle)
-		return a->idle;
-	return held(a) > held(b);
-}
-
-/* From whom @taker takes: NULL if there is nobody, or nobody now (*ret_later). */
-static struct scout__chunk_index *
-find_giver(const struct scout__chunk_index *taker, bool *ret_later)
-{
-	uint64_t fair = share(taker);
-	struct scout__chunk_index *best = NULL;
-
-	*ret_later = false;
-	for (struct scout__chunk_index *other = taker->l1->indexes; other; other = other->next) {
-		if (!may_give(other, taker, fair) || other->looked)
-			continue;
-		if (other->n_going > 0)
-			*ret_later = true;
-		else if (!best || loses_first(other, best))
-			best = other;
-	}
-	return best;
-}
-
-static bool
-pool_has_room(const struct scout__chunk_index *index)
-{
-	const struct scout__pool *pool = &index->l1->pool;
-
-	return pool->l1_bytes - pool->used_bytes >= index->chunk_bytes;
-}
-
-bool
-scout__rebalance_ask(struct scout__chunk_index *index)
-{
-	bool later;
-
-	if (index->wants_extent)
-		return true;
-	if (!index->l1->indexes->next || index->growing || !index->grown_out)
-		return false;
-	/* There is room, or was: it is tried again soon, or the machine has no memory but what others hold. */
-	if (pool_has_room(index) && !index->regrow_us)
-		return false;
-	if (index->ask_again_us && scout__now_us() < index->ask_again_us)
-		return false;
-	if (!find_giver(index, &later) && !later)
-		return false;
-	index->wants_extent = true;
-	index->l1->n_wanting++;
-	return true;
-}
-
-/* ---- taking an extent ---- */
 
 /* An extent of @giver that was never used: at most the newest is one, as it came ahead of its use. */
 static struct scout__extent *
@@ -376,13 +246,13 @@ begin(struct scout__l1 *l1, uint64_t now_us, struct scout__chunk_index **ret_tak
 			continue;
 		if (taker->n_coming > 0 && now_us - taker->coming_us < LATE_US)
 			continue;
-		if (pool_has_room(taker) && !taker->regrow_us) {
+		if (scout__rebalance_pool_has_room(taker) && !taker->regrow_us) {
 			scout__index_ask(taker);
 			continue;
 		}
 		if (taker->round_us == 0)
 			taker->round_us = now_us;
-		giver = find_giver(taker, &later);
+		giver = scout__rebalance_find_giver(taker, &later);
 		if (giver) {
 			begin_to_look(l1, taker, giver);
 			return SCOUT__REBALANCE_MORE;
