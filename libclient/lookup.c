@@ -24,8 +24,7 @@
 /* ---- jobs ---- */
 
 /* The LOOKUP word, or a RENEW word that opens a session. The arena's region was seen. */
-static void start_lookup(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 start_lookup(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
@@ -49,8 +48,7 @@ start_lookup(struct scout_client *c, uint32_t i)
 	scout__todo_add(c, i);
 }
 
-static void start_admit(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 start_admit(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
@@ -64,8 +62,7 @@ start_admit(struct scout_client *c, uint32_t i)
 	scout__todo_add(c, i);
 }
 
-static void start_finish(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 start_finish(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];

@@ -12,8 +12,7 @@
 #include <string.h>
 
 /* What the first server has. */
-static void first_reply(struct scout__lookup_slot *slot, const struct scout__ahead_reply *reply) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 first_reply(struct scout__lookup_slot *slot, const struct scout__ahead_reply *reply)
 {
 	size_t bytes = ((size_t)slot->n + 7) / 8, known = ((size_t)reply->known + 7) / 8;
@@ -28,8 +27,7 @@ first_reply(struct scout__lookup_slot *slot, const struct scout__ahead_reply *re
 }
 
 /* Less what another one does not have. */
-static void next_reply(struct scout__lookup_slot *slot, const struct scout__ahead_reply *reply) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 next_reply(struct scout__lookup_slot *slot, const struct scout__ahead_reply *reply)
 {
 	size_t bytes = ((size_t)slot->n + 7) / 8, known = ((size_t)reply->known + 7) / 8;

@@ -16,9 +16,7 @@
 /* ---- lanes ---- */
 
 /* A lane that waited to send its LOOKUP does so no more. */
-static void lane_unsend(struct scout_client *c, struct scout__lookup_slot *slot, struct scout__lookup_lane *lane)
-	SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 lane_unsend(struct scout_client *c, struct scout__lookup_slot *slot, struct scout__lookup_lane *lane)
 {
 	lane->state = SCOUT__LANE_NONE;
@@ -73,8 +71,7 @@ scout__slot_release_if_done(struct scout_client *c, uint32_t i)
 
 /* ---- answers ---- */
 
-static void count_answer(struct scout_client *c, const struct scout_hit *hit, bool is_ahead) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 count_answer(struct scout_client *c, const struct scout_hit *hit, bool is_ahead)
 {
 	scout__count_n(&c->counts.answers, 1);
@@ -112,8 +109,7 @@ scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit 
 }
 
 /* Exactly once for each LOOKUP word. */
-static void publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];

@@ -55,8 +55,7 @@ scout__broadcast_is_open(const struct scout_client *c)
 }
 
 /* Whether one was sent. */
-static bool send_one(struct scout_client *c, uint32_t what, uint32_t index) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 send_one(struct scout_client *c, uint32_t what, uint32_t index)
 {
 	struct scout__link *link = scout__courier_link(c->courier, index);
@@ -87,8 +86,7 @@ scout__broadcast_send(struct scout_client *c)
 	return sent;
 }
 
-static void reset_reply(struct scout_client *c, uint32_t index, const struct scout__op *op) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 reset_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
 {
 	const struct scout__broadcast *t = &c->broadcasts[SCOUT__BROADCAST_RESET];
@@ -101,8 +99,7 @@ reset_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
 		scout__link_set_weights(scout__courier_link(c->courier, index), t->latest);
 }
 
-static void clear_reply(struct scout_client *c, uint32_t index, const struct scout__op *op) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 clear_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
 {
 	struct scout__link *link = scout__courier_link(c->courier, index);

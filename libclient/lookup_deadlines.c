@@ -16,15 +16,13 @@
 
 /* ---- the list: lookups with the client's own timeout ---- */
 
-static bool in_list(const struct scout_client *c, const struct scout__lookup_slot *slot) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 in_list(const struct scout_client *c, const struct scout__lookup_slot *slot)
 {
 	return slot->timeout_ms == c->cfg.lookup_timeout_ms;
 }
 
-static void list_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 list_add(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
@@ -38,8 +36,7 @@ list_add(struct scout_client *c, uint32_t i)
 	c->deadline_tail = i;
 }
 
-static void list_remove(struct scout_client *c, const struct scout__lookup_slot *slot) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 list_remove(struct scout_client *c, const struct scout__lookup_slot *slot)
 {
 	if (slot->deadline_prev == SCOUT__NO_SLOT)
@@ -55,8 +52,7 @@ list_remove(struct scout_client *c, const struct scout__lookup_slot *slot)
 /* ---- the heap: all others ---- */
 
 /* Two heaps become one; either may be empty. Returns its root. */
-static uint32_t meld(struct scout_client *c, uint32_t a, uint32_t b) SCOUT_ON_COURIER;
-static uint32_t
+static uint32_t SCOUT_ON_COURIER
 meld(struct scout_client *c, uint32_t a, uint32_t b)
 {
 	struct scout__lookup_slot *parent, *child;
@@ -80,8 +76,7 @@ meld(struct scout_client *c, uint32_t a, uint32_t b)
 }
 
 /* The siblings from @first on become one heap: melded by pairs, and the pairs from the last to the first. Returns its root. */
-static uint32_t meld_siblings(struct scout_client *c, uint32_t first) SCOUT_ON_COURIER;
-static uint32_t
+static uint32_t SCOUT_ON_COURIER
 meld_siblings(struct scout_client *c, uint32_t first)
 {
 	uint32_t pairs = SCOUT__NO_SLOT, root = SCOUT__NO_SLOT;
@@ -103,8 +98,7 @@ meld_siblings(struct scout_client *c, uint32_t first)
 	return root;
 }
 
-static void heap_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 heap_add(struct scout_client *c, uint32_t i)
 {
 	c->slots[i].deadline_child = SCOUT__NO_SLOT;
@@ -112,8 +106,7 @@ heap_add(struct scout_client *c, uint32_t i)
 	c->deadline_root = meld(c, c->deadline_root, i);
 }
 
-static void heap_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 heap_remove(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];

@@ -19,16 +19,14 @@
 
 #include <unistd.h>
 
-static void no_news(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 no_news(struct scout_client *c, uint32_t i)
 {
 	scout__renew_publish(c, i, &(struct scout_hit){.reason = SCOUT_REASON_NONE, .endpoint = -1});
 }
 
 /* Nothing more is sent for it, and what comes is not waited for. False: there is none under way. */
-static bool stop(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 stop(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
@@ -65,9 +63,7 @@ scout__renew_stop(struct scout_client *c, uint32_t i)
 }
 
 /* Whether all lanes are in this state, and nothing is on its way. */
-static bool lanes_are(const struct scout_client *c, const struct scout__lookup_slot *slot,
-		      enum scout__lookup_lane_state state) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 lanes_are(const struct scout_client *c, const struct scout__lookup_slot *slot, enum scout__lookup_lane_state state)
 {
 	for (uint32_t link = 0; link < c->n_links; link++) {

@@ -11,9 +11,7 @@
 
 /* ---- replies ---- */
 
-static void lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op)
-	SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
@@ -45,8 +43,7 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 }
 
 /* The connection went while an operation of this lane was in flight. */
-static void lane_lost(struct scout_client *c, uint32_t i, uint32_t link, uint32_t kind, int error) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 lane_lost(struct scout_client *c, uint32_t i, uint32_t link, uint32_t kind, int error)
 {
 	struct scout__lookup_lane *lane = &c->slots[i].lanes[link];
@@ -98,8 +95,7 @@ scout__lookup_op_ended(void *user, struct scout__link *link, uint64_t cookie, co
 /* ---- links ---- */
 
 /* @news: the link that has just come up or gone; @text: why it is gone, NULL when it is up. */
-static void tell_ready(struct scout_client *c, const struct scout__link *news, const char *text) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 tell_ready(struct scout_client *c, const struct scout__link *news, const char *text)
 {
 	const struct scout__link *missing = NULL;
@@ -131,8 +127,7 @@ tell_ready(struct scout_client *c, const struct scout__link *news, const char *t
 }
 
 /* A new server start knows no session of ours. */
-static void forget_sessions(struct scout_client *c, uint32_t index) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 forget_sessions(struct scout_client *c, uint32_t index)
 {
 	c->give_back[index].n = c->give_back[index].sent = 0;

@@ -9,8 +9,7 @@
 
 /* ---- sending ---- */
 
-static uint32_t budget_us(const struct scout__lookup_slot *slot, uint64_t now_us) SCOUT_ON_COURIER;
-static uint32_t
+static uint32_t SCOUT_ON_COURIER
 budget_us(const struct scout__lookup_slot *slot, uint64_t now_us)
 {
 	uint64_t left = slot->deadline_us > now_us ? slot->deadline_us - now_us : 1;
@@ -19,9 +18,7 @@ budget_us(const struct scout__lookup_slot *slot, uint64_t now_us)
 }
 
 /* As COOKIE_LOOKUP, or COOKIE_RENEW. */
-static bool send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind,
-			uint64_t now_us) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind, uint64_t now_us)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
@@ -58,8 +55,7 @@ send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum l
 	return true;
 }
 
-static bool send_admit(struct scout_client *c, uint32_t i, struct scout__link *link) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 send_admit(struct scout_client *c, uint32_t i, struct scout__link *link)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
@@ -80,8 +76,7 @@ send_admit(struct scout_client *c, uint32_t i, struct scout__link *link)
 	return true;
 }
 
-static bool lane_finish(struct scout_client *c, uint32_t i, struct scout__link *link) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 lane_finish(struct scout_client *c, uint32_t i, struct scout__link *link)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
@@ -100,8 +95,7 @@ lane_finish(struct scout_client *c, uint32_t i, struct scout__link *link)
 }
 
 /* Send what one slot wants on one link. False: something is left for later. */
-static bool lane_send(struct scout_client *c, uint32_t i, uint32_t index, uint64_t now_us) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 lane_send(struct scout_client *c, uint32_t i, uint32_t index, uint64_t now_us)
 {
 	struct scout__link *link = scout__courier_link(c->courier, index);
@@ -125,8 +119,7 @@ lane_send(struct scout_client *c, uint32_t i, uint32_t index, uint64_t now_us)
 
 /* ---- what waits ---- */
 
-static uint32_t links_with_room(const struct scout_client *c) SCOUT_ON_COURIER;
-static uint32_t
+static uint32_t SCOUT_ON_COURIER
 links_with_room(const struct scout_client *c)
 {
 	uint32_t n = 0;
@@ -137,8 +130,7 @@ links_with_room(const struct scout_client *c)
 }
 
 /* Whether looking at a slot could change anything: not while all servers are there and none takes an operation. */
-static bool may_send(const struct scout_client *c) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 may_send(const struct scout_client *c)
 {
 	if (links_with_room(c) > 0)
@@ -149,8 +141,7 @@ may_send(const struct scout_client *c)
 	return false;
 }
 
-static void walk_todo(struct scout_client *c, uint64_t now_us) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 walk_todo(struct scout_client *c, uint64_t now_us)
 {
 	uint32_t i;

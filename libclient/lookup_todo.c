@@ -10,8 +10,7 @@
  */
 #include "lookup_internal.h"
 
-static void append(struct scout_client *c, struct scout__lookup_list *list, uint32_t i) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 append(struct scout_client *c, struct scout__lookup_list *list, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];

@@ -16,6 +16,8 @@
  *   SCOUT_ON_LOOP     only on the server's loop thread
  *   SCOUT_ON_CALLER   only on the thread that uses the public object
  *   SCOUT_ON_ANY      any thread; documentation
+ *
+ * A prototype has the tag at its end, a static function behind its return type.
  */
 #if defined(__clang__)
 #define SCOUT_TSA(x) __attribute__((x))

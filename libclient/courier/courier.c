@@ -64,8 +64,7 @@ scout__courier_ring(struct scout__courier *courier)
 
 /* ---- the loop ---- */
 
-static bool drain_ring(struct scout__courier *c, uint64_t now_us) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 drain_ring(struct scout__courier *c, uint64_t now_us)
 {
 	bool any = false;
@@ -78,8 +77,7 @@ drain_ring(struct scout__courier *c, uint64_t now_us)
 	return any;
 }
 
-static bool receive_all(struct scout__courier *c) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 receive_all(struct scout__courier *c)
 {
 	unsigned n = 0;
@@ -95,8 +93,7 @@ receive_all(struct scout__courier *c)
 	return n > 0;
 }
 
-static uint64_t run_timers(struct scout__courier *c, uint64_t now_us) SCOUT_ON_COURIER;
-static uint64_t
+static uint64_t SCOUT_ON_COURIER
 run_timers(struct scout__courier *c, uint64_t now_us)
 {
 	uint64_t next = UINT64_MAX;
@@ -114,8 +111,7 @@ run_timers(struct scout__courier *c, uint64_t now_us)
 	return next;
 }
 
-static void send_all(struct scout__courier *c, uint64_t now_us) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 send_all(struct scout__courier *c, uint64_t now_us)
 {
 	if (c->ops->flush)
@@ -125,8 +121,7 @@ send_all(struct scout__courier *c, uint64_t now_us)
 }
 
 /* One turn without waiting. Returns whether there was anything to do; *ret_next is the nearest timer. */
-static bool turn(struct scout__courier *c, uint64_t *ret_next) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 turn(struct scout__courier *c, uint64_t *ret_next)
 {
 	uint64_t now_us = scout__now_us();
@@ -145,8 +140,7 @@ turn(struct scout__courier *c, uint64_t *ret_next)
 	return any;
 }
 
-static size_t fill_items(struct scout__courier *c) SCOUT_ON_COURIER;
-static size_t
+static size_t SCOUT_ON_COURIER
 fill_items(struct scout__courier *c)
 {
 	size_t n = 0;
@@ -173,8 +167,7 @@ fill_items(struct scout__courier *c)
 }
 
 /* Items were filled in this order, from the same link states: walk them likewise. A handler may change its own link only. */
-static void dispatch(struct scout__courier *c, uint64_t now_us) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 dispatch(struct scout__courier *c, uint64_t now_us)
 {
 	size_t n = 0;
@@ -209,8 +202,7 @@ dispatch(struct scout__courier *c, uint64_t now_us)
 }
 
 /* Whether no link uses its socket. */
-static bool channels_only(const struct scout__courier *c) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 channels_only(const struct scout__courier *c)
 {
 	for (uint32_t i = 0; i < c->n_links; i++)
@@ -219,8 +211,7 @@ channels_only(const struct scout__courier *c)
 	return true;
 }
 
-static int poll_all(struct scout__courier *c, size_t n, long wait_ms) SCOUT_ON_COURIER;
-static int
+static int SCOUT_ON_COURIER
 poll_all(struct scout__courier *c, size_t n, long wait_ms)
 {
 	int rc = zmq_poll(c->items, (int)n, wait_ms);
@@ -233,8 +224,7 @@ poll_all(struct scout__courier *c, size_t n, long wait_ms)
 }
 
 /* As poll_all(), but of a socket it only learns that it is not quiet any more: the next poll_all() says why. */
-static int poll_quietly(struct scout__courier *c, size_t n, long wait_ms) SCOUT_ON_COURIER;
-static int
+static int SCOUT_ON_COURIER
 poll_quietly(struct scout__courier *c, size_t n, long wait_ms)
 {
 	int rc;
@@ -256,16 +246,14 @@ poll_quietly(struct scout__courier *c, size_t n, long wait_ms)
 }
 
 /* Ask the link's server to ring, if it can. False: bytes are there already. */
-static bool go_to_sleep(struct scout__link *link) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 go_to_sleep(struct scout__link *link)
 {
 	return !scout__channel_is_open(&link->channel) || scout__channel_sleep(&link->channel);
 }
 
 /* Sleep until a descriptor, a channel or @wait_ms ends it, and look after what did. */
-static void wait_for_events(struct scout__courier *c, long wait_ms) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 wait_for_events(struct scout__courier *c, long wait_ms)
 {
 	bool is_awaited = !c->ops->is_awaited || c->ops->is_awaited(c->user);
@@ -286,8 +274,7 @@ wait_for_events(struct scout__courier *c, long wait_ms)
 		scout__log(c->log, SCOUT_LOG_ERROR, "poll failed: %s", zmq_strerror(zmq_errno()));
 }
 
-static void park(struct scout__courier *c, uint64_t next_us) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 park(struct scout__courier *c, uint64_t next_us)
 {
 	uint64_t now_us = scout__now_us();
@@ -305,8 +292,7 @@ park(struct scout__courier *c, uint64_t next_us)
  * Look for work for spin_us before parking. Returns whether there was some. It yields between two looks: the thread that has the
  * answer may wait for this very core, and with fewer cores than spinning threads it would get it only when the spinning is over.
  */
-static bool spin(struct scout__courier *c, uint64_t *next_us) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 spin(struct scout__courier *c, uint64_t *next_us)
 {
 	uint64_t end_us = scout__now_us() + c->spin_us;
@@ -321,8 +307,7 @@ spin(struct scout__courier *c, uint64_t *next_us)
 	return false;
 }
 
-static void finish(struct scout__courier *c) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 finish(struct scout__courier *c)
 {
 	uint64_t next_us;

@@ -47,8 +47,7 @@ min_u64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-static uint64_t silent_after_us(const struct scout__link *link) SCOUT_ON_COURIER;
-static uint64_t
+static uint64_t SCOUT_ON_COURIER
 silent_after_us(const struct scout__link *link)
 {
 	uint64_t us = (uint64_t)link->env->heartbeat_ms * 1000 * SILENT_HEARTBEATS;
@@ -79,8 +78,7 @@ no_connection(const struct scout__link *link)
 }
 
 /* A first connection that does not come: say so once, and go on trying. */
-static uint64_t first_connect_due(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
-static uint64_t
+static uint64_t SCOUT_ON_COURIER
 first_connect_due(struct scout__link *link, uint64_t now_us)
 {
 	uint64_t limit_us = (uint64_t)link->env->connect_timeout_ms * 1000, next_us;
@@ -104,8 +102,7 @@ scout__link_ping_due(const struct scout__link *link)
 	return link->n_in_flight > 0 ? min_u64(idle_us, quiet_since_us + PROBE_US) : idle_us;
 }
 
-static uint64_t tick_up(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
-static uint64_t
+static uint64_t SCOUT_ON_COURIER
 tick_up(struct scout__link *link, uint64_t now_us)
 {
 	uint64_t next_us = scout__link_ping_due(link);

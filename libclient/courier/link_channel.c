@@ -20,8 +20,7 @@
 #include <unistd.h>
 
 /* Ask for a channel. False: none is configured, or the lease connection does not take the question. */
-static bool ask_channel(struct scout__link *link) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 ask_channel(struct scout__link *link)
 {
 	const struct scout__lease_msg msg = {.type = SCOUT_LEASE_ASK_CHANNEL};
@@ -54,8 +53,7 @@ scout__link_bound(struct scout__link *link)
 		scout__link_leased(link);
 }
 
-static bool reserve_in(struct scout__link *link, size_t want) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 reserve_in(struct scout__link *link, size_t want)
 {
 	uint8_t *buf;

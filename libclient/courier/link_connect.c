@@ -45,8 +45,7 @@ scout__link_writable(struct scout__link *link, uint64_t now_us)
 }
 
 /* One event: u16 what and u32 value in host order (zmq_socket_monitor(3)), then the address. False: there is none. */
-static bool read_event(struct scout__link *link, uint16_t *ret_what, uint32_t *ret_value) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 read_event(struct scout__link *link, uint16_t *ret_what, uint32_t *ret_value)
 {
 	uint8_t head[6], address[512];
@@ -64,8 +63,7 @@ read_event(struct scout__link *link, uint16_t *ret_what, uint32_t *ret_value)
  * middle may be anything: a server that could not read what was encrypted with another's key, or one that wants keys and hung up
  * before it had said so (libzmq drops the rest of its greeting when it finds that the peer's is not for it).
  */
-static void handshake_failed(struct scout__link *link, uint16_t what, uint32_t value) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 handshake_failed(struct scout__link *link, uint16_t what, uint32_t value)
 {
 	bool has_keys = link->env->curve != NULL;

@@ -127,9 +127,7 @@ receive(int fd, uint8_t *buf, size_t len, struct passed_fds *ret_passed)
 }
 
 /* The answer to a question for a channel; one that comes too late, or to an earlier one, is not used. Takes @passed. */
-static void on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const struct passed_fds *passed)
-	SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const struct passed_fds *passed)
 {
 	bool in_time = link->state == SCOUT__LINK_LEASING && link->lease_bound && link->channel_asks == 1;
@@ -144,8 +142,7 @@ on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const s
 		scout__link_leased(link);
 }
 
-static void on_bound(struct scout__link *link, uint64_t epoch) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_bound(struct scout__link *link, uint64_t epoch)
 {
 	const struct scout__link_env *env = link->env;
@@ -158,8 +155,7 @@ on_bound(struct scout__link *link, uint64_t epoch)
 		scout__link_bound(link);
 }
 
-static void on_withdraw(struct scout__link *link, uint32_t segment) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_withdraw(struct scout__link *link, uint32_t segment)
 {
 	const struct scout__link_env *env = link->env;
@@ -171,9 +167,7 @@ on_withdraw(struct scout__link *link, uint32_t segment)
 }
 
 /* Takes @passed. False: the lease is over. */
-static bool on_message(struct scout__link *link, const uint8_t *buf, size_t len, const struct passed_fds *passed)
-	SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 on_message(struct scout__link *link, const uint8_t *buf, size_t len, const struct passed_fds *passed)
 {
 	const struct scout__link_env *env = link->env;

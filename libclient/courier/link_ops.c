@@ -28,8 +28,7 @@ scout__link_ops_init(struct scout__link *link)
 	link->free_head = 0;
 }
 
-static uint64_t overdue_after_us(const struct scout__link *link) SCOUT_ON_COURIER;
-static uint64_t
+static uint64_t SCOUT_ON_COURIER
 overdue_after_us(const struct scout__link *link)
 {
 	uint64_t ms = (uint64_t)link->env->heartbeat_ms * OVERDUE_HEARTBEATS;
@@ -37,8 +36,7 @@ overdue_after_us(const struct scout__link *link)
 	return (ms > OVERDUE_MIN_MS ? ms : OVERDUE_MIN_MS) * 1000;
 }
 
-static uint64_t take_slot(struct scout__link *link, uint8_t opcode, uint64_t cookie, bool internal) SCOUT_ON_COURIER;
-static uint64_t
+static uint64_t SCOUT_ON_COURIER
 take_slot(struct scout__link *link, uint8_t opcode, uint64_t cookie, bool internal)
 {
 	uint32_t i = link->free_head;
@@ -123,8 +121,7 @@ free_frame(void *data, void *hint)
  * A frame of many hashes leaves with its buffer, and the next one begins in a new one: a copy would cost as much as the encoding
  * did. A small one is copied, and its buffer stays warm.
  */
-static int send_socket(struct scout__link *link, size_t len) SCOUT_ON_COURIER;
-static int
+static int SCOUT_ON_COURIER
 send_socket(struct scout__link *link, size_t len)
 {
 	zmq_msg_t msg;
@@ -140,8 +137,7 @@ send_socket(struct scout__link *link, size_t len)
 	return rc;
 }
 
-static bool send_frame(struct scout__link *link, size_t len) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 send_frame(struct scout__link *link, size_t len)
 {
 	if (scout__channel_is_open(&link->channel))
@@ -168,9 +164,7 @@ scout__link_send(struct scout__link *link)
 	scout__count(&link->env->stats->frames_sent);
 }
 
-static struct scout__writer *begin_op(struct scout__link *link, uint8_t opcode, uint32_t budget_us, uint64_t corr)
-	SCOUT_ON_COURIER;
-static struct scout__writer *
+static struct scout__writer *SCOUT_ON_COURIER
 begin_op(struct scout__link *link, uint8_t opcode, uint32_t budget_us, uint64_t corr)
 {
 	if (link->out_ops == 0) {
@@ -185,8 +179,7 @@ begin_op(struct scout__link *link, uint8_t opcode, uint32_t budget_us, uint64_t 
 }
 
 /* So much waits in the channel that no operation may follow. */
-static bool channel_is_full(const struct scout__link *link) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 channel_is_full(const struct scout__link *link)
 {
 	return link->channel.backlog_bytes > SCOUT__LINK_BACKLOG;

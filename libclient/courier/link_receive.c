@@ -27,8 +27,7 @@ text_of(const struct scout__op *op, char *buf, size_t len)
 		(void)snprintf(buf, len, "%s", scout__wire_name(op->status));
 }
 
-static void on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 {
 	struct scout__hello_reply reply;
@@ -59,9 +58,7 @@ on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t ep
 		scout__link_leased(link);
 }
 
-static void on_internal(struct scout__link *link, uint8_t opcode, const struct scout__op *op, uint64_t epoch)
-	SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_internal(struct scout__link *link, uint8_t opcode, const struct scout__op *op, uint64_t epoch)
 {
 	if (opcode == SCOUT_OP_PING)
@@ -71,8 +68,7 @@ on_internal(struct scout__link *link, uint8_t opcode, const struct scout__op *op
 }
 
 /* One reply. The server saying that it does not know us ends the connection after this frame. */
-static void on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 {
 	uint32_t i = scout__link_op_find(link, op->corr);
@@ -113,8 +109,7 @@ on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
  * As the answer to HELLO: no later try will do better until one of both is replaced, so it is told as a refusal. Later on it is
  * nonsense, for HELLO was understood.
  */
-static void other_version(struct scout__link *link, unsigned version) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 other_version(struct scout__link *link, unsigned version)
 {
 	char text[128];
@@ -128,8 +123,7 @@ other_version(struct scout__link *link, unsigned version)
 }
 
 /* One frame, wherever it came from. May end the connection. */
-static void on_frame(struct scout__link *link, const void *data, size_t len) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_frame(struct scout__link *link, const void *data, size_t len)
 {
 	struct scout__frame frame;

@@ -59,8 +59,7 @@ set_options(void *sock)
 	return rc == 0;
 }
 
-static bool set_keys(struct scout__link *link) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 set_keys(struct scout__link *link)
 {
 	const struct scout__curve_keys *keys = link->env->curve;
@@ -68,8 +67,7 @@ set_keys(struct scout__link *link)
 	return !keys || scout__curve_use(link->sock, keys);
 }
 
-static bool open_monitor(struct scout__link *link) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 open_monitor(struct scout__link *link)
 {
 	char address[64];
