@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN: what an engine has around the libraries, and no more. All KV ranks live in this process, each with its own
+ * pages and its own worker, so one page id means the same block of tokens on every rank, as in an engine with tensor
+ * parallelism. A transfer is one job for each rank; it has ended when all have. Pages are handed out in a shuffled
+ * order, because neighbours in a prompt are not neighbours in an engine that has run for a while.
+ *
+ * Everything that can differ between a right and a wrong byte is in kvmem.c; nothing here looks at contents.
+ */
 #include "engine.h"
 
 #include <inttypes.h>
@@ -15,15 +23,6 @@
 #include "mix.h"
 #include "pool.h"
 #include "say.h"
-
-/*
- * DESIGN: what an engine has around the libraries, and no more. All KV ranks live in this process, each with its own
- * pages and its own worker, so one page id means the same block of tokens on every rank, as in an engine with tensor
- * parallelism. A transfer is one job for each rank; it has ended when all have. Pages are handed out in a shuffled
- * order, because neighbours in a prompt are not neighbours in an engine that has run for a while.
- *
- * Everything that can differ between a right and a wrong byte is in kvmem.c; nothing here looks at contents.
- */
 
 #define READY_MS 5000u
 #define MAX_JOBS 256u

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN: the pattern is a counter through a mixing function, eight bytes at a time, keyed by everything that says
+ * where a byte belongs. So a byte from another chunk, rank, plane, block or position is wrong with probability
+ * 255/256, a whole block with certainty; and it costs about as much as the copy that it checks, not more.
+ */
 #include "kvmem.h"
 
 #include <stdbool.h>
@@ -9,12 +14,6 @@
 #include <kvscout/error.h>
 
 #include "mix.h"
-
-/*
- * DESIGN: the pattern is a counter through a mixing function, eight bytes at a time, keyed by everything that says
- * where a byte belongs. So a byte from another chunk, rank, plane, block or position is wrong with probability
- * 255/256, a whole block with certainty; and it costs about as much as the copy that it checks, not more.
- */
 
 #define GUARD_BYTE 0xc5
 

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN: a trace comes from somebody else's machine, so nothing in it is taken on trust: line and array lengths are
+ * bounded before they cost memory, every field's type and range is checked, and each refusal names file, line and
+ * field. Lines are read here and not by jansson's file reader, because that one would not say in which line of a
+ * JSONL file an error lies.
+ */
 #include "trace.h"
 
 #include <ctype.h>
@@ -16,13 +22,6 @@
 
 #include "log.h"
 #include "mix.h"
-
-/*
- * DESIGN: a trace comes from somebody else's machine, so nothing in it is taken on trust: line and array lengths are
- * bounded before they cost memory, every field's type and range is checked, and each refusal names file, line and
- * field. Lines are read here and not by jansson's file reader, because that one would not say in which line of a
- * JSONL file an error lies.
- */
 
 struct trace {
 	FILE *file;

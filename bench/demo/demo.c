@@ -1,16 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "demo.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <kvscout/error.h>
-
-#include "clock.h"
-#include "log.h"
-
 /*
  * DESIGN: one step is
  *
@@ -26,6 +14,17 @@
  * request that finds no free pages stays in line and is asked about again, as engines do; that costs one read of its
  * slot.
  */
+#include "demo.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <kvscout/error.h>
+
+#include "clock.h"
+#include "log.h"
 
 static int
 demo_fail(struct demo *demo, const struct demo_job *job, int code, const char *what)

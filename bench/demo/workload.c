@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN: the chat is what makes a prefix cache worth its memory. Every user talks to one of a few assistants, each
+ * with a long system prompt of its own; each turn's prompt is all that was said before and a new message; after some
+ * turns the user begins a new conversation. Hashes are computed from token ids by the library's own hasher. Users are
+ * a closed loop: the next turn comes some time after the last answer, so a slow cache meets fewer requests instead of
+ * an endless queue.
+ *
+ * A trace gives hash ids instead of tokens, of 512-token blocks; its requests come as fast as they are taken.
+ */
 #include "workload.h"
 
 #include <inttypes.h>
@@ -13,16 +22,6 @@
 #include "log.h"
 #include "mix.h"
 #include "trace.h"
-
-/*
- * DESIGN: the chat is what makes a prefix cache worth its memory. Every user talks to one of a few assistants, each
- * with a long system prompt of its own; each turn's prompt is all that was said before and a new message; after some
- * turns the user begins a new conversation. Hashes are computed from token ids by the library's own hasher. Users are
- * a closed loop: the next turn comes some time after the last answer, so a slow cache meets fewer requests instead of
- * an endless queue.
- *
- * A trace gives hash ids instead of tokens, of 512-token blocks; its requests come as fast as they are taken.
- */
 
 #define ASSISTANTS 4u
 #define SYSTEM_TOKENS_MIN 768u

@@ -1,25 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "retrieve.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
-#include <inttypes.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "clock.h"
-#include "json_env.h"
-#include "mix.h"
-#include "pool.h"
-#include "say.h"
-#include "spread.h"
-#include "table.h"
-
 /*
  * One request whose whole prefix is in the second tier: the time from the lookup to the last byte in pages, through a real
  * server, client and worker, at the sizes of real KV. The prefetch modes take turns:
@@ -41,6 +20,26 @@
  *
  * Threads: main; those of the libraries.
  */
+#include "retrieve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "json_env.h"
+#include "mix.h"
+#include "pool.h"
+#include "say.h"
+#include "spread.h"
+#include "table.h"
 
 static const char *const mode_words[] = {"on_retrieve", "on_lookup", "before_answer", "all", NULL};
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Server, client, worker and a way to the server's counters: what each turn of micro_retrieve starts anew. */
 #include "retrieve.h"
 
 #include <poll.h>
 #include <stdlib.h>
 
 #include "say.h"
-
-/* Server, client, worker and a way to the server's counters: what each turn of micro_retrieve starts anew. */
 
 _Noreturn void
 retrieve_die(struct micro_retrieve *b, const char *what, int rc)

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Workloads for eviction policies. The synthetic ones are extremes, each the friend of one policy and the enemy of
+ * another, so that a policy that is only good at one trace is found out. Ids: as in a trace, an id stands for the block
+ * and all before it.
+ */
 #include "policy_load.h"
 
 #include <math.h>
@@ -9,12 +14,6 @@
 #include "mix.h"
 #include "say.h"
 #include "trace.h"
-
-/*
- * Workloads for eviction policies. The synthetic ones are extremes, each the friend of one policy and the enemy of
- * another, so that a policy that is only good at one trace is found out. Ids: as in a trace, an id stands for the block
- * and all before it.
- */
 
 static void *
 grow(void *p, size_t *cap, size_t used, size_t size)
