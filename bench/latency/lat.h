@@ -38,7 +38,6 @@
 
 #define LAT_CHUNK_TOKENS 16u
 #define LAT_HASH_BYTES 32u
-#define LAT_PAGE_BYTES 64u
 #define LAT_ERR_BYTES 512
 /* A sentence with an error in it. */
 #define LAT_LINE_BYTES (LAT_ERR_BYTES + 64)

@@ -14,18 +14,14 @@
 #include "lat.h"
 
 #include <inttypes.h>
-#include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <kvscout/worker.h>
 
+#include "key_store.h"
 #include "mix.h"
 
-#define STORE_CHUNKS 4096u
-#define STORE_TIMEOUT_MS 30000
-#define POLL_MS 100
 /* Prompts by default: some, so that caches do not hold one answer; not so many that storing them takes long. */
 #define AUTO_CHUNKS 65536u
 #define AUTO_PROMPTS 64u
@@ -101,86 +97,11 @@ lat_keys_fini(struct lat_keys *keys)
 	memset(keys, 0, sizeof(*keys));
 }
 
-struct lat_storer {
-	struct lat *lat;
-	struct scout_worker *worker;
-	uint8_t *pages;
-	int64_t *block_ids;
-};
-
-/* Wait for the end of the one job that runs. */
-static int
-wait_job(struct lat_storer *storer)
+int
+lat_keys_store(struct lat *lat)
 {
-	uint64_t deadline_us = scout__now_us() + STORE_TIMEOUT_MS * UINT64_C(1000);
-	struct pollfd pfd = {.fd = scout_worker_fd(storer->worker), .events = POLLIN};
-	struct scout_done done;
-	int n;
-
-	for (;;) {
-		n = scout_worker_poll(storer->worker, &done, 1);
-		if (n < 0)
-			return lat_fail(storer->lat, "storing keys: %s", scout_strerror(n));
-		if (n > 0)
-			break;
-		if (lat_is_stopped())
-			return 0;
-		if (scout__now_us() > deadline_us)
-			return lat_fail(storer->lat, "storing keys took more than %d s", STORE_TIMEOUT_MS / 1000);
-		(void)poll(&pfd, 1, POLL_MS);
-	}
-	if (done.status)
-		return lat_fail(storer->lat, "storing keys: %s", scout_strerror(done.status));
-	if (done.no_room)
-		return lat_fail(storer->lat,
-				"the server has no room for the keys of %" PRIu64 " prompts (%" PRIu32
-				" of %u chunks were refused)",
-				storer->lat->keys.n_prompts, done.no_room, STORE_CHUNKS);
-	return 0;
-}
-
-static int
-store_prompt(struct lat_storer *storer, uint64_t prompt)
-{
-	const struct lat_keys *keys = &storer->lat->keys;
-	uint64_t job, n;
-	int rc;
-
-	for (uint64_t at = 0; at < keys->truth[prompt] && !lat_is_stopped(); at += n) {
-		n = keys->truth[prompt] - at;
-		if (n > STORE_CHUNKS)
-			n = STORE_CHUNKS;
-		struct scout_store store = {
-			.hashes = lat_keys_hashes(keys, prompt) + at * LAT_HASH_BYTES,
-			.hash_len = LAT_HASH_BYTES,
-			.n = n,
-			.block_ids = storer->block_ids,
-			.n_blocks = n,
-			.first_chunk = at,
-		};
-
-		rc = scout_worker_store(storer->worker, &store, &job);
-		if (rc)
-			return lat_fail(storer->lat, "storing keys: %s", scout_strerror(rc));
-		if (wait_job(storer))
-			return -1;
-	}
-	return 0;
-}
-
-static int
-start_worker(struct lat_storer *storer)
-{
-	struct lat *lat = storer->lat;
-	struct scout_plane plane = {.base = storer->pages, .stride = LAT_PAGE_BYTES, .block_bytes = LAT_PAGE_BYTES};
-	struct scout_layout layout = {
-		.size = sizeof(layout),
-		.block_tokens = LAT_CHUNK_TOKENS,
-		.n_planes = 1,
-		.planes = &plane,
-		.n_blocks = STORE_CHUNKS,
-		.null_block = -1,
-	};
+	const struct lat_keys *keys = &lat->keys;
+	struct key_store store = {.is_stopped = lat_is_stopped};
 	struct scout_worker_config cfg;
 	char err[LAT_ERR_BYTES] = "";
 	int rc;
@@ -192,36 +113,9 @@ start_worker(struct lat_storer *storer)
 	cfg.name_space = lat->opt->name_space;
 	cfg.chunk_tokens = LAT_CHUNK_TOKENS;
 	cfg.hash_bytes = LAT_HASH_BYTES;
-	rc = scout_worker_new(&cfg, &storer->worker, err, sizeof(err));
-	if (rc)
-		return lat_fail(lat, "worker: %s", err[0] ? err : scout_strerror(rc));
-	err[0] = '\0';
-	rc = scout_worker_register(storer->worker, &layout, LAT_TIMEOUT_MS, err, sizeof(err));
-	if (rc)
-		return lat_fail(lat, "worker at %s: %s", lat->endpoint, err[0] ? err : scout_strerror(rc));
-	return 0;
-}
-
-int
-lat_keys_store(struct lat *lat)
-{
-	struct lat_storer storer = {.lat = lat};
-	int rc = -1;
-
-	storer.pages = calloc(STORE_CHUNKS, LAT_PAGE_BYTES);
-	storer.block_ids = calloc(STORE_CHUNKS, sizeof(*storer.block_ids));
-	if (!storer.pages || !storer.block_ids) {
-		(void)lat_fail(lat, "out of memory");
-		goto out_free;
-	}
-	for (int64_t i = 0; i < (int64_t)STORE_CHUNKS; i++)
-		storer.block_ids[i] = i;
-	rc = start_worker(&storer);
-	for (uint64_t p = 0; !rc && p < lat->keys.n_prompts && !lat_is_stopped(); p++)
-		rc = store_prompt(&storer, p);
-	scout_worker_free(storer.worker);
-out_free:
-	free(storer.pages);
-	free(storer.block_ids);
-	return rc;
+	rc = key_store_open(&store, &cfg, err, sizeof(err));
+	for (uint64_t p = 0; rc == 0 && p < keys->n_prompts && !lat_is_stopped(); p++)
+		rc = key_store_put(&store, lat_keys_hashes(keys, p), keys->truth[p], err, sizeof(err));
+	key_store_close(&store);
+	return rc < 0 ? lat_fail(lat, "worker at %s: %s", lat->endpoint, err[0] ? err : scout_strerror(rc)) : 0;
 }

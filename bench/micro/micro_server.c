@@ -19,17 +19,16 @@
  * Threads: main; those of the embedded server and of the worker that stores.
  */
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <kvscout/server.h>
-#include <kvscout/worker.h>
 
 #include "cli.h"
 #include "clock.h"
 #include "hist.h"
+#include "key_store.h"
 #include "micro_link.h"
 #include "micro_peer.h"
 #include "mix.h"
@@ -39,11 +38,8 @@
 
 #define HASH_BYTES 32u
 #define CHUNK_TOKENS 16u
-#define PAGE_BYTES 64u
-#define STORE_CHUNKS 4096u
 #define L1_CHUNK_BYTES 64u
 #define SPARE_BYTES (UINT64_C(16) << 20)
-#define TIMEOUT_MS 30000
 #define OPS_MAX 64u
 #define FRAMES_MAX 64u
 #define BUDGET_US 5000000u
@@ -108,50 +104,20 @@ find_threads(struct micro_server *b)
 }
 
 static void
-store_piece(struct scout_worker *worker, const uint8_t *hashes, uint64_t n, const int64_t *block_ids)
-{
-	struct scout_store store = {
-		.hashes = hashes, .hash_len = HASH_BYTES, .n = n, .block_ids = block_ids, .n_blocks = n};
-	struct pollfd pfd = {.fd = scout_worker_fd(worker), .events = POLLIN};
-	struct scout_done done = {0};
-	uint64_t job, end_us = scout__now_us() + TIMEOUT_MS * UINT64_C(1000);
-	int rc = scout_worker_store(worker, &store, &job);
-
-	while (rc == 0 && (rc = scout_worker_poll(worker, &done, 1)) == 0 && scout__now_us() < end_us)
-		(void)poll(&pfd, 1, 100);
-	if (rc != 1 || done.status != 0 || done.no_room)
-		die("store: %s", rc < 0 ? scout_strerror(rc) : scout_strerror(done.status));
-}
-
-static void
 store_all(struct micro_server *b)
 {
-	static uint8_t pages[STORE_CHUNKS * PAGE_BYTES];
-	static int64_t block_ids[STORE_CHUNKS];
-	struct scout_plane plane = {.base = pages, .stride = PAGE_BYTES, .block_bytes = PAGE_BYTES};
-	struct scout_layout layout = {.size = sizeof(layout),
-				      .block_tokens = CHUNK_TOKENS,
-				      .n_planes = 1,
-				      .planes = &plane,
-				      .n_blocks = STORE_CHUNKS,
-				      .null_block = -1};
 	struct scout_worker_config cfg;
-	struct scout_worker *worker;
+	struct key_store store = {.is_stopped = NULL};
 	char err[256] = "";
-	uint64_t n = b->n_prompts * b->keys;
 
-	for (int64_t i = 0; i < (int64_t)STORE_CHUNKS; i++)
-		block_ids[i] = i;
 	scout_worker_config_init(&cfg);
 	cfg.endpoint = scout_server_endpoint(b->server);
 	cfg.chunk_tokens = CHUNK_TOKENS;
-	if (scout_worker_new(&cfg, &worker, err, sizeof(err)) != 0 ||
-	    scout_worker_register(worker, &layout, TIMEOUT_MS, err, sizeof(err)) != 0)
+	cfg.hash_bytes = HASH_BYTES;
+	if (key_store_open(&store, &cfg, err, sizeof(err)) < 0 ||
+	    key_store_put(&store, b->hashes, b->n_prompts * b->keys, err, sizeof(err)) < 0)
 		die("worker: %s", err);
-	for (uint64_t at = 0; at < n; at += STORE_CHUNKS)
-		store_piece(worker, b->hashes + at * HASH_BYTES, n - at < STORE_CHUNKS ? n - at : STORE_CHUNKS,
-			    block_ids);
-	scout_worker_free(worker);
+	key_store_close(&store);
 }
 
 static void
