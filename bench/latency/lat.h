@@ -267,9 +267,6 @@ const char *lat_floor_transport(const struct lat_options *opt);
 
 /* ---- lat_report.c ---- */
 void lat_print_table(const struct lat *lat);
-/* "850 ns", "12.34 us" */
-#define LAT_CELL 24
-const char *lat_show_ns(char buf[LAT_CELL], uint64_t ns);
 
 /* ---- lat_json.c, lat_export.c, lat_plot.c: 0, or -1 with lat->err. "-" is standard output. ---- */
 int lat_write_json(struct lat *lat, const char *path);

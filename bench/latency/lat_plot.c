@@ -22,6 +22,7 @@
 
 #include "json_env.h"
 #include "say.h"
+#include "table.h"
 
 #define WIDTH 1000
 #define HEIGHT 490
@@ -162,7 +163,7 @@ put_curve(FILE *out, const struct lat_panel *panel, unsigned int mode)
 static void
 put_legend(FILE *out, const struct lat_panel *panels)
 {
-	char text[LAT_TEXT_BYTES], cell[LAT_CELL];
+	char text[LAT_TEXT_BYTES], cell[TABLE_TEXT];
 	double x = panels[0].left;
 
 	for (unsigned int mode = 0; mode < LAT_N_MODES; mode++) {
@@ -171,7 +172,7 @@ put_legend(FILE *out, const struct lat_panel *panels)
 		say_to(out, "<path d=\"M%.1f %dh26\" stroke=\"%s\" stroke-width=\"3\" stroke-dasharray=\"%s\"/>\n", x,
 		       HEIGHT - 22, looks[mode].colour, looks[mode].dash);
 		(void)snprintf(text, sizeof(text), "%s (p50 %s)", lat_mode_names[mode],
-			       lat_show_ns(cell, scout__hist_quantile(panels[0].hists[mode], 0.5)));
+			       table_ns(scout__hist_quantile(panels[0].hists[mode], 0.5), cell));
 		put_text(out, x + 32, HEIGHT - 18, "start", "", text);
 		x += 180;
 	}

@@ -9,36 +9,23 @@
 
 #include "json_env.h"
 #include "say.h"
-
-const char *
-lat_show_ns(char buf[LAT_CELL], uint64_t ns)
-{
-	if (ns < 1000)
-		(void)snprintf(buf, LAT_CELL, "%" PRIu64 " ns", ns);
-	else if (ns < 1000000)
-		(void)snprintf(buf, LAT_CELL, "%.2f us", (double)ns / 1e3);
-	else if (ns < 1000000000)
-		(void)snprintf(buf, LAT_CELL, "%.2f ms", (double)ns / 1e6);
-	else
-		(void)snprintf(buf, LAT_CELL, "%.2f s", (double)ns / 1e9);
-	return buf;
-}
+#include "table.h"
 
 static void
 print_row(const char *mode, const char *metric, const struct scout__hist *hist, struct lat_ratio ratio)
 {
 	static const double quantiles[] = {0.5, 0.9, 0.99, 0.999};
-	char cell[LAT_CELL];
+	char cell[TABLE_TEXT];
 
 	say("%-7s %-18s %9" PRIu64, mode, metric, hist->n);
 	if (!hist->n) {
 		say("  (nothing was measured)\n");
 		return;
 	}
-	say(" %10s", lat_show_ns(cell, hist->min));
+	say(" %10s", table_ns(hist->min, cell));
 	for (size_t i = 0; i < sizeof(quantiles) / sizeof(quantiles[0]); i++)
-		say(" %10s", lat_show_ns(cell, scout__hist_quantile(hist, quantiles[i])));
-	say(" %10s", lat_show_ns(cell, hist->max));
+		say(" %10s", table_ns(scout__hist_quantile(hist, quantiles[i]), cell));
+	say(" %10s", table_ns(hist->max, cell));
 	if (ratio.n)
 		say("  %8.3f (%.3f..%.3f)", ratio.p50, ratio.min, ratio.max);
 	say("\n");
@@ -90,16 +77,16 @@ print_verdict_against(const struct lat *lat, unsigned int mode)
 	const char *name = lat_mode_names[mode];
 	uint64_t a_ns = scout__hist_quantile(&ours->metrics[LAT_STALL], 0.5);
 	uint64_t b_ns = scout__hist_quantile(&theirs->metrics[LAT_STALL], 0.5);
-	char a[LAT_CELL], b[LAT_CELL];
+	char a[TABLE_TEXT], b[TABLE_TEXT];
 
 	if (!a_ns || !b_ns || !ours->requests || !theirs->requests)
 		return;
-	say("\nthe scheduler loop waits, in a step (p50):    %s async, %s %s: 1/%.1f\n", lat_show_ns(a, a_ns),
-	    lat_show_ns(b, b_ns), name, (double)b_ns / (double)a_ns);
+	say("\nthe scheduler loop waits, in a step (p50):    %s async, %s %s: 1/%.1f\n", table_ns(a_ns, a),
+	    table_ns(b_ns, b), name, (double)b_ns / (double)a_ns);
 	a_ns = (uint64_t)lat_stall_per_request_ns(ours) + 1;
 	b_ns = (uint64_t)lat_stall_per_request_ns(theirs) + 1;
-	say("                 for a request (whole run): %s async, %s %s: 1/%.1f\n", lat_show_ns(a, a_ns),
-	    lat_show_ns(b, b_ns), name, (double)b_ns / (double)a_ns);
+	say("                 for a request (whole run): %s async, %s %s: 1/%.1f\n", table_ns(a_ns, a),
+	    table_ns(b_ns, b), name, (double)b_ns / (double)a_ns);
 }
 
 static void
