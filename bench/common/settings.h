@@ -33,4 +33,17 @@ int settings_check(const struct settings *settings, const struct cli *cli, const
 int settings_server(const struct settings *settings, struct scout_server_config *cfg, char *err, size_t err_len);
 int settings_client(const struct settings *settings, struct scout_client_config *cfg, char *err, size_t err_len);
 
+/* The CURVE keys for a server at --endpoint, as options of a tool. The names are those of the client's option table. */
+struct keys_option {
+	const char *secret_file;
+	const char *server_key; /* NULL, as the other, if there are none */
+};
+
+#define KEYS_OPTION_ROWS(to_)                                                                                          \
+	CLI_TEXT("curve-secret-file", "FILE", &(to_)->secret_file, "CURVE: our secret key, for a server with keys"),   \
+		CLI_TEXT("curve-server-key", "KEY", &(to_)->server_key, "CURVE: the public key of the server")
+
+/* Whether they make sense beside @endpoint (NULL: an embedded server). Returns 0, or CLI_EXIT_USAGE and the sentence is said. */
+int keys_option_check(const struct keys_option *keys, const struct cli *cli, const char *endpoint);
+
 #endif

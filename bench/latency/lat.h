@@ -11,7 +11,6 @@
 #include "clock.h"
 #include "hist.h"
 #include "keys.h"
-#include "keys_option.h"
 #include "settings.h"
 #include "spread.h"
 

@@ -31,7 +31,7 @@
 #include "clock.h"
 #include "engine.h"
 #include "json_env.h"
-#include "keys_option.h"
+#include "settings.h"
 #include "log.h"
 #include "probe.h"
 #include "say.h"
