@@ -111,7 +111,7 @@ one_event(struct scout_server *s, struct scout__watch *watch)
 		scout__lease_readable(s, watch->owner);
 		break;
 	default:
-		scout__process_ended(s, watch->owner);
+		scout__peer_leave(s, watch->owner, true);
 		break;
 	}
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dispatch.h"
 
+#include "lease_messages.h"
 #include "msg.h"
 #include "ns.h"
 #include "ops.h"
@@ -253,4 +254,10 @@ scout__dispatch_resume(struct scout_server *s)
 	scout__note_step(s, before_us);
 }
 
-const struct scout__transport_hooks scout__dispatch_hooks = {.frame = frame, .who = scout__peer_who};
+const struct scout__transport_hooks scout__dispatch_hooks = {
+	.frame = frame,
+	.channel_broken = scout__channel_broken,
+	.lease_message = scout__lease_message,
+	.lease_ended = scout__lease_ended,
+	.who = scout__peer_who,
+};

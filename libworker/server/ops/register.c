@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "fetch.h"
-#include "lease.h"
 #include "ns.h"
 #include "ops.h"
 #include "peer.h"
 #include "reply.h"
 #include "run_queue.h"
+#include "segments.h"
 #include "server_core.h"
 #include "list.h"
 #include "session.h"
@@ -309,6 +309,6 @@ scout__ns_register(struct scout_server *s, struct scout__peer *peer, const struc
 		return;
 	}
 	/* What the socket does not take now is sent by the tick; no grant is answered before. */
-	(void)scout__lease_deliver(s, peer);
+	(void)scout__segments_deliver(s, peer);
 	register_reply(s, peer, op->corr);
 }

@@ -3,7 +3,6 @@
 
 #include "fetch.h"
 #include "hold.h"
-#include "lease.h"
 #include "msg.h"
 #include "ns.h"
 #include "ops.h"
@@ -13,6 +12,7 @@
 #include "pending_op.h"
 #include "reply.h"
 #include "run_queue.h"
+#include "segments.h"
 #include "server_core.h"
 #include "list.h"
 #include "session.h"
@@ -164,7 +164,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 			scout__pending_op_refuse(s, pending, SCOUT_WIRE_STATE, "the lease connection is gone");
 			return;
 		}
-		if (!scout__lease_deliver(s, pending->peer)) {
+		if (!scout__segments_deliver(s, pending->peer)) {
 			pending->state = SCOUT__OP_WAIT_LEASE;
 			scout__list_add(&pending->peer->lease_waiters, &pending->waiting);
 			return;

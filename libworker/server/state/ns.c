@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease.h"
 #include "peer.h"
 #include "pending_op.h"
 #include "run_queue.h"
+#include "segments.h"
 #include "server_core.h"
 #include "list.h"
 #include "session.h"
@@ -232,7 +232,7 @@ deliver_to_workers(struct scout_server *s, const struct scout__ns *ns)
 		struct scout__peer *peer = s->state->peers[i];
 
 		if (peer && !peer->leaving && peer->ns == ns && peer->rank >= 0 && peer->lease)
-			(void)scout__lease_deliver(s, peer); /* what is blocked is tried again by the tick */
+			(void)scout__segments_deliver(s, peer); /* what is blocked is tried again by the tick */
 	}
 }
 

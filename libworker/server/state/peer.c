@@ -13,6 +13,7 @@
 #include "pending_op.h"
 #include "reply.h"
 #include "run_queue.h"
+#include "segments.h"
 #include "server_core.h"
 #include "list.h"
 #include "session.h"
@@ -176,7 +177,6 @@ scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token, ui
 	scout__list_init(&peer->sessions);
 	scout__list_init(&peer->holds);
 	scout__list_init(&peer->lease_waiters);
-	scout__shm_init(peer);
 	join(s, peer, ns, role);
 	return peer;
 
@@ -191,8 +191,8 @@ bool
 scout__peer_move(struct scout_server *s, struct scout__peer *peer)
 {
 	scout__dest_flush(s, &peer->dest);
-	scout__shm_close(s, peer);
-	peer->shm.was_asked = false;
+	scout__shm_close(s, &peer->dest);
+	peer->dest.shm.was_asked = false;
 	scout__pending_ops_cancel(s, peer);
 	scout__dest_drop(s, &peer->dest);
 	(void)scout__map_del(&s->state->by_identity, peer->identity_key);
@@ -242,8 +242,8 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 	(void)scout__map_del(&s->state->by_token, peer->token);
 	if (peer->dest.identity_len)
 		(void)scout__map_del(&s->state->by_identity, peer->identity_key);
-	scout__process_unwatch(s, peer);
-	scout__shm_close(s, peer);
+	scout__watch_end(s, &peer->process);
+	scout__shm_close(s, &peer->dest);
 	if (peer->lease) {
 		struct scout__lease *lease = peer->lease;
 
@@ -369,6 +369,8 @@ scout__peers_tick(struct scout_server *s)
 		}
 	}
 	scout__leases_tick(s);
+	scout__segments_tick(s);
+	scout__withdraw_tick(s);
 	scout__unsent_tick(s);
 }
 

@@ -10,7 +10,6 @@
 #include "reply.h"
 #include "run_queue.h"
 #include "list.h"
-#include "shm.h"
 #include "thread.h"
 #include "watch.h"
 
@@ -47,7 +46,6 @@ struct scout__peer {
 	pid_t pid;                   /* 0: unknown */
 	struct scout__watch process; /* pidfd, -1: none */
 	struct scout__list pending_ops, sessions, holds, lease_waiters;
-	struct scout__shm shm;
 };
 
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len);

@@ -12,18 +12,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "channel.h"
 #include "fork_guard.h"
 #include "log.h"
-#include "ns.h"
+#include "msg.h"
 #include "paths.h"
-#include "peer.h"
-#include "pending_op.h"
 #include "server_core.h"
 #include "list.h"
-#include "shm.h"
 #include "transport.h"
 #include "watch.h"
-#include "withdraw.h"
 
 /*
  * DESIGN
@@ -36,8 +33,7 @@
  * From process to pidfd: SO_PEERPIDFD is exact. Older kernels have pidfd_open(pid), which could hit a process that got
  * the number of a dead one; so the connection must not have ended by then.
  *
- * Segments: each connection is sent every segment of its worker's KV rank, in the order of their ids; a new connection
- * of the same process gets them all again. How they are withdrawn: withdraw.c.
+ * What a message means, and what an end means for its peer, the room above decides (transport.hooks).
  *
  * Rejected: file locks as a sign of life (they fall before teardown ends, and forked children inherit them).
  *
@@ -77,9 +73,8 @@ scout__lease_listen(struct scout_server *s, char *err, size_t err_len)
 	return 0;
 }
 
-/* A message of the short form; what cannot be sent now is lost, and the peer's own timeout finds out. */
-SCOUT_ON_LOOP static void
-say(int fd, uint16_t type, uint64_t word)
+void
+scout__lease_say(int fd, uint16_t type, uint64_t word)
 {
 	const struct scout__lease_msg m = {.type = type, .word = word};
 
@@ -106,7 +101,7 @@ is_welcome(struct scout_server *s, int fd, const struct ucred *who)
 	s->count.leases_refused++;
 	scout__log_limited(&s->log, &s->limit_lease, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			   "lease connection of pid %d, uid %u refused", (int)who->pid, (unsigned)who->uid);
-	say(fd, SCOUT_LEASE_GONE, 0);
+	scout__lease_say(fd, SCOUT_LEASE_GONE, 0);
 	return false;
 }
 
@@ -157,7 +152,7 @@ end_unbound(struct scout_server *s)
 		s->count.leases_refused++;
 		scout__log_limited(&s->log, &s->limit_lease, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 				   "lease connection of pid %d ended: it did not say LEASE_HELLO", (int)lease->pid);
-		say(lease->watch.fd, SCOUT_LEASE_GONE, 0);
+		scout__lease_say(lease->watch.fd, SCOUT_LEASE_GONE, 0);
 		scout__lease_close(s, lease);
 	}
 }
@@ -185,19 +180,21 @@ scout__lease_accept(struct scout_server *s)
 void
 scout__lease_close(struct scout_server *s, struct scout__lease *lease)
 {
-	struct scout__peer *peer = lease->peer;
-
 	scout__watch_end(s, &lease->watch);
 	s->transport->n_unbound -= !lease->is_bound;
 	scout__list_del(&lease->node);
 	scout__list_add(&s->transport->grave, &lease->node);
 	s->transport->n_leases--;
-	if (!peer)
-		return;
-	lease->peer = NULL;
-	peer->lease = NULL;
-	scout__shm_close(s, peer); /* it came over this connection */
-	scout__pending_ops_wake(s, &peer->lease_waiters);
+}
+
+void
+scout__lease_bind(struct scout_server *s, struct scout__lease *lease, struct scout__peer *peer)
+{
+	scout__list_del(&lease->node);
+	scout__list_add(&s->transport->leases, &lease->node);
+	s->transport->n_unbound--;
+	lease->is_bound = true;
+	lease->peer = peer;
 }
 
 void
@@ -210,14 +207,28 @@ scout__graves_free(struct scout_server *s)
 }
 
 void
-scout__process_unwatch(struct scout_server *s, struct scout__peer *peer)
+scout__lease_readable(struct scout_server *s, struct scout__lease *lease)
 {
-	scout__watch_end(s, &peer->process);
+	for (int i = 0; i < BATCH && lease->watch.fd >= 0; i++) {
+		uint8_t buf[2 * SCOUT__LEASE_SEGMENT_BYTES];
+		ssize_t len = recv(lease->watch.fd, buf, sizeof(buf), MSG_DONTWAIT);
+		struct scout__lease_msg m;
+
+		/* A peer that closed with unread segments is reported before its goodbye, and once: read on. */
+		if (len < 0 && (errno == EINTR || errno == ECONNRESET))
+			continue;
+		if (len < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return;
+		if (len <= 0 || !scout__get_lease(buf, (size_t)len, &m) ||
+		    !s->transport->hooks->lease_message(s, lease, &m)) {
+			s->transport->hooks->lease_ended(s, lease);
+			return;
+		}
+	}
 }
 
-/* A pidfd of the process at the other end, or -1. */
-SCOUT_ON_LOOP static int
-process_of(const struct scout__lease *lease)
+int
+scout__lease_process(const struct scout__lease *lease)
 {
 	struct pollfd end = {.fd = lease->watch.fd, .events = 0};
 	socklen_t len = sizeof(int);
@@ -235,121 +246,6 @@ process_of(const struct scout__lease *lease)
 		return -1;
 	}
 	return fd;
-}
-
-/* False: the process is gone already, or there is no descriptor to watch it with. */
-SCOUT_ON_LOOP static bool
-watch_process(struct scout_server *s, struct scout__peer *peer, const struct scout__lease *lease)
-{
-	int fd = process_of(lease);
-
-	if (fd < 0 && lease->pid > 0)
-		return false;
-	peer->pid = lease->pid;
-	peer->process.fd = fd;
-	if (fd < 0) {
-		scout__log_limited(
-			&s->log, &s->limit_join, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
-			"peer %016llx is in another pid namespace; the end of its lease connection counts as its death",
-			(unsigned long long)peer->token);
-		return true;
-	}
-	if (scout__watch_add(s, &peer->process) == 0)
-		return true;
-	(void)close(fd);
-	peer->process.fd = -1;
-	return false;
-}
-
-/* LEASE_HELLO. False: the connection is to be closed. */
-SCOUT_ON_LOOP static bool
-lease_bind(struct scout_server *s, struct scout__lease *lease, uint64_t token)
-{
-	struct scout__peer *peer = scout__peer_by_token(s, token);
-
-	/* A token is one object of one process, so another process with it is not that peer. */
-	bool fits = peer && !lease->peer && !s->draining && (!peer->pid || peer->pid == lease->pid);
-
-	if (!fits || (peer->process.fd < 0 && !watch_process(s, peer, lease))) {
-		s->count.leases_refused++;
-		scout__log_limited(&s->log, &s->limit_lease, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-				   "lease connection of pid %d refused: %s", (int)lease->pid,
-				   !peer  ? "no HELLO with its token"
-				   : fits ? "its process cannot be watched"
-					  : "not that peer");
-		say(lease->watch.fd, SCOUT_LEASE_GONE, 0);
-		return false;
-	}
-	if (peer->lease)
-		scout__lease_close(s, peer->lease);
-	scout__list_del(&lease->node);
-	scout__list_add(&s->transport->leases, &lease->node);
-	s->transport->n_unbound--;
-	lease->is_bound = true;
-	lease->peer = peer;
-	peer->lease = lease;
-	peer->segments_sent = 0;
-	scout__withdraw_gone(s, peer);
-	say(lease->watch.fd, SCOUT_LEASE_OK, s->epoch);
-	if (peer->rank >= 0)
-		(void)scout__lease_deliver(s, peer);
-	return true;
-}
-
-/* The connection ended without a goodbye, or broke the protocol. */
-void
-scout__lease_end(struct scout_server *s, struct scout__lease *lease)
-{
-	struct scout__peer *peer = lease->peer;
-
-	scout__lease_close(s, lease);
-	if (!peer)
-		return;
-	if (peer->process.fd < 0) {
-		scout__peer_leave(s, peer, true);
-		return;
-	}
-	scout__log_limited(&s->log, &s->limit_leave, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
-			   "peer %016llx closed its lease connection; pid %d lives and keeps %u holds",
-			   (unsigned long long)peer->token, (int)peer->pid, (unsigned)peer->n_holds);
-}
-
-void
-scout__lease_readable(struct scout_server *s, struct scout__lease *lease)
-{
-	for (int i = 0; i < BATCH && lease->watch.fd >= 0; i++) {
-		uint8_t buf[2 * SCOUT__LEASE_SEGMENT_BYTES];
-		ssize_t len = recv(lease->watch.fd, buf, sizeof(buf), MSG_DONTWAIT);
-		struct scout__lease_msg m;
-
-		/* A peer that closed with unread segments is reported before its goodbye, and once: read on. */
-		if (len < 0 && (errno == EINTR || errno == ECONNRESET))
-			continue;
-		if (len < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-			return;
-		if (len <= 0 || !scout__get_lease(buf, (size_t)len, &m)) {
-			scout__lease_end(s, lease);
-			return;
-		}
-		if (m.type == SCOUT_LEASE_HELLO) {
-			if (!lease_bind(s, lease, m.word))
-				scout__lease_end(s, lease);
-		} else if (m.type == SCOUT_LEASE_BYE && lease->peer && lease->peer->token == m.word) {
-			scout__peer_leave(s, lease->peer, false);
-		} else if (m.type == SCOUT_LEASE_RELEASED && lease->peer) {
-			scout__withdraw_released(s, lease->peer, m.segment);
-		} else if (m.type == SCOUT_LEASE_ASK_CHANNEL && lease->peer) {
-			scout__shm_open(s, lease->peer);
-		} else {
-			scout__lease_end(s, lease);
-		}
-	}
-}
-
-void
-scout__process_ended(struct scout_server *s, struct scout__peer *peer)
-{
-	scout__peer_leave(s, peer, true);
 }
 
 bool
@@ -378,86 +274,10 @@ scout__lease_send(int fd, const struct scout__lease_msg *m, const int *fds, size
 	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
-/* False: not now. */
-SCOUT_ON_LOOP static bool
-send_segment(int fd, const struct scout__segment *segment, uint32_t slots)
-{
-	const struct scout__lease_msg m = {
-		.type = SCOUT_LEASE_SEGMENT,
-		.segment = segment->id,
-		.slots = slots,
-		.bytes = segment->bytes,
-		.data_offset = segment->data_offset,
-		.slot_stride = segment->stride,
-	};
-
-	return scout__lease_send(fd, &m, &segment->fd, 1);
-}
-
-/* The first place in index->by_age of an extent that @peer was not sent. */
-SCOUT_ON_LOOP static uint32_t
-first_unsent(const struct scout__chunk_index *index, const struct scout__peer *peer)
-{
-	uint32_t low = 0;
-	uint32_t high = index->n_extents;
-
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (index->by_age[middle]->segments[0].id <= peer->segments_sent)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-bool
-scout__lease_deliver(struct scout_server *s, struct scout__peer *peer)
-{
-	const struct scout__chunk_index *index = peer->ns->index;
-
-	(void)s;
-	if (!index || peer->rank < 0)
-		return true;
-	if (!peer->lease)
-		return false;
-	for (uint32_t i = first_unsent(index, peer); i < index->n_extents; i++) {
-		const struct scout__extent *extent = index->by_age[i];
-
-		/* A full socket or too many descriptors on their way; of a broken one epoll tells. */
-		if (!send_segment(peer->lease->watch.fd, &extent->segments[peer->rank], extent->slots))
-			return false;
-		peer->segments_sent = extent->segments[0].id;
-	}
-	return true;
-}
-
-/* What was not delivered. */
-SCOUT_ON_LOOP static void
-tick(struct scout_server *s, struct scout__lease *lease)
-{
-	struct scout__peer *peer = lease->peer;
-
-	if (peer->ns->index && peer->rank >= 0 && first_unsent(peer->ns->index, peer) < peer->ns->index->n_extents) {
-		if (scout__lease_deliver(s, peer))
-			scout__pending_ops_wake(s, &peer->lease_waiters);
-	}
-}
-
 void
 scout__leases_tick(struct scout_server *s)
 {
-	uint32_t left = scout__tick_share(s->transport->n_leases);
-	struct scout__list *node;
-
 	end_unbound(s);
 	if (s->transport->listener_paused && scout__watch_add(s, &s->transport->listener) == 0)
 		s->transport->listener_paused = false;
-	/* By turns, as the peers. */
-	while (left-- && (node = scout__list_pop(&s->transport->leases))) {
-		scout__list_add(&s->transport->leases, node);
-		tick(s, SCOUT__OWNER(node, struct scout__lease, node));
-	}
-	scout__withdraw_tick(s);
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "msg.h"
-#include "peer.h"
 #include "server_core.h"
 #include "list.h"
 #include "shm.h"
@@ -54,6 +53,7 @@ scout__dest_init(struct scout__dest *dest)
 	memset(dest, 0, sizeof(*dest));
 	scout__list_init(&dest->dirty_node);
 	dest->fd = -1;
+	scout__shm_init(dest);
 }
 
 SCOUT_ON_LOOP static void
@@ -85,28 +85,15 @@ clean(struct scout__dest *dest)
 	}
 }
 
-/* The peer whose answers leave through shared memory, or NULL. */
-SCOUT_ON_LOOP static struct scout__peer *
-shm_peer(struct scout_server *s, struct scout__dest *dest)
-{
-	struct scout__peer *peer = (struct scout__peer *)dest; /* its first member */
-
-	if (dest == &s->transport->unknown_sender || !peer->shm.is_used)
-		return NULL;
-	s->count.shm_frames_sent++;
-	return peer;
-}
-
 /* Takes @buf in every case. Returns 0 or the errno of the send. */
 SCOUT_ON_LOOP static int
 send_owned(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_t len)
 {
-	struct scout__peer *peer = shm_peer(s, dest);
 	int rc;
 
-	if (!peer)
+	if (!dest->shm.is_used)
 		return scout__unsent_send(s, dest, NULL, buf, len);
-	rc = scout__shm_send(s, peer, buf, len);
+	rc = scout__shm_send(s, dest, buf, len);
 	free(buf);
 	return rc;
 }
@@ -114,9 +101,7 @@ send_owned(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_
 SCOUT_ON_LOOP static int
 send_copied(struct scout_server *s, struct scout__dest *dest, const uint8_t *buf, size_t len)
 {
-	struct scout__peer *peer = shm_peer(s, dest);
-
-	return peer ? scout__shm_send(s, peer, buf, len) : scout__unsent_send(s, dest, buf, NULL, len);
+	return dest->shm.is_used ? scout__shm_send(s, dest, buf, len) : scout__unsent_send(s, dest, buf, NULL, len);
 }
 
 SCOUT_ON_LOOP static void

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "msg.h"
+#include "shm.h"
 #include "list.h"
 #include "thread.h"
 
@@ -41,6 +42,7 @@ struct scout__dest {
 	int fd;                       /* -1: unknown */
 	uint64_t fd_inode;            /* of the socket that fd was when its first frame came */
 	bool is_dropped;              /* it did not read, and its connection ends */
+	struct scout__shm shm;
 };
 
 /*

@@ -159,20 +159,20 @@ scout__curve_warn(const struct scout_server *s)
 
 /* ---- ZAP ---- */
 
-struct part {
+struct zap_part {
 	uint8_t bytes[ZAP_PART_BYTES];
 	size_t len;
 };
 
 /* The parts of one request, which arrive together. Their number; 0: there is none. */
 SCOUT_ON_LOOP static unsigned
-receive_request(struct scout_server *s, struct part parts[ZAP_PARTS])
+receive_request(struct scout_server *s, struct zap_part parts[ZAP_PARTS])
 {
 	unsigned n = 0;
 	int more = 1;
 
 	while (more) {
-		struct part spare, *part = n < ZAP_PARTS ? &parts[n] : &spare;
+		struct zap_part spare, *part = n < ZAP_PARTS ? &parts[n] : &spare;
 		size_t size = sizeof(more);
 		int len = zmq_recv(s->transport->zap, part->bytes, sizeof(part->bytes), ZMQ_DONTWAIT);
 
@@ -186,7 +186,7 @@ receive_request(struct scout_server *s, struct part parts[ZAP_PARTS])
 
 /* version, request id, domain, address, identity, mechanism, key */
 SCOUT_ON_LOOP static bool
-is_allowed(const struct scout_server *s, const struct part *parts, unsigned n)
+is_allowed(const struct scout_server *s, const struct zap_part *parts, unsigned n)
 {
 	if (n != 7 || parts[5].len != 5 || memcmp(parts[5].bytes, "CURVE", 5) != 0 || parts[6].len != KEY_BYTES)
 		return false;
@@ -197,7 +197,7 @@ is_allowed(const struct scout_server *s, const struct part *parts, unsigned n)
 }
 
 SCOUT_ON_LOOP static void
-note_refusal(struct scout_server *s, const struct part *parts, unsigned n)
+note_refusal(struct scout_server *s, const struct zap_part *parts, unsigned n)
 {
 	char key[SCOUT__CURVE_KEY + 1] = "none";
 
@@ -210,7 +210,7 @@ note_refusal(struct scout_server *s, const struct part *parts, unsigned n)
 }
 
 SCOUT_ON_LOOP static void
-reply(struct scout_server *s, const struct part *request_id, const char *status, const char *text)
+reply(struct scout_server *s, const struct zap_part *request_id, const char *status, const char *text)
 {
 	/*
 	 * The socket is ours and has one request in hand: nothing of this can fail, and if it did, the peer would time
@@ -227,11 +227,11 @@ reply(struct scout_server *s, const struct part *request_id, const char *status,
 void
 scout__curve_answer(struct scout_server *s)
 {
-	struct part parts[ZAP_PARTS];
+	struct zap_part parts[ZAP_PARTS];
 	unsigned n;
 
 	while (s->transport->zap && (n = receive_request(s, parts)) > 0) {
-		const struct part *id = n > 1 ? &parts[1] : &parts[0];
+		const struct zap_part *id = n > 1 ? &parts[1] : &parts[0];
 
 		if (is_allowed(s, parts, n)) {
 			reply(s, id, "200", "OK");

@@ -10,7 +10,6 @@
 #include "lease.h"
 #include "log.h"
 #include "packet.h"
-#include "peer.h"
 #include "run_queue.h"
 #include "server_core.h"
 #include "list.h"
@@ -36,7 +35,7 @@
  * together have SCOUT__UNSENT_ALL with those on the socket (unsent.c), and each may keep no more than what is left of
  * it: so those that never read share it evenly and leave as much for the others, however many they are.
  *
- * A peer that breaks the rules of the channel is told that its lease is over, as one that breaks those of the lease.
+ * A channel that breaks the rules, or that is not read, is reported to the room above (channel_broken), which ends it.
  *
  * Threads: loop.
  */
@@ -44,16 +43,16 @@
 #define REPLY_PART 4u
 
 void
-scout__shm_init(struct scout__peer *peer)
+scout__shm_init(struct scout__dest *dest)
 {
-	peer->shm.watch = (struct scout__watch){SCOUT__WATCH_SHM, -1, peer};
-	scout__list_init(&peer->shm.node);
+	dest->shm.watch = (struct scout__watch){SCOUT__WATCH_SHM, -1, dest};
+	scout__list_init(&dest->shm.node);
 }
 
 void
-scout__shm_close(struct scout_server *s, struct scout__peer *peer)
+scout__shm_close(struct scout_server *s, struct scout__dest *dest)
 {
-	struct scout__shm *shm = &peer->shm;
+	struct scout__shm *shm = &dest->shm;
 
 	if (!scout__channel_is_open(&shm->channel))
 		return;
@@ -82,12 +81,12 @@ send_answer(int lease_fd, uint32_t request_bytes, uint32_t reply_bytes, const in
 
 /* Made, watched, asleep, and passed on. */
 SCOUT_ON_LOOP static bool
-open_channel(struct scout_server *s, struct scout__peer *peer)
+open_channel(struct scout_server *s, struct scout__dest *dest, int lease_fd)
 {
 	uint32_t request_bytes = (uint32_t)((s->cfg.shm_bytes + 4095) / 4096 * 4096);
 	uint32_t reply_bytes = (request_bytes / REPLY_PART + 4095) / 4096 * 4096;
-	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.ptr = &peer->shm.watch}};
-	struct scout__channel *ch = &peer->shm.channel;
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.ptr = &dest->shm.watch}};
+	struct scout__channel *ch = &dest->shm.channel;
 	int fds[SCOUT__CHANNEL_FDS];
 	bool done;
 	int error;
@@ -95,7 +94,7 @@ open_channel(struct scout_server *s, struct scout__peer *peer)
 	if (scout__channel_create(ch, request_bytes, reply_bytes, fds) != 0)
 		return false;
 	done = epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, ch->bell_fd, &event) == 0 && scout__channel_sleep(ch) &&
-	       send_answer(peer->lease->watch.fd, request_bytes, reply_bytes, fds, SCOUT__CHANNEL_FDS);
+	       send_answer(lease_fd, request_bytes, reply_bytes, fds, SCOUT__CHANNEL_FDS);
 	error = errno;
 	(void)close(fds[SCOUT__CHANNEL_MEMORY]);
 	(void)close(fds[SCOUT__CHANNEL_PEER_BELL]);
@@ -104,31 +103,31 @@ open_channel(struct scout_server *s, struct scout__peer *peer)
 		errno = error; /* not that of what was closed */
 		return false;
 	}
-	peer->shm.watch.fd = ch->bell_fd;
+	dest->shm.watch.fd = ch->bell_fd;
 	s->transport->n_channels++;
 	return true;
 }
 
-void
-scout__shm_open(struct scout_server *s, struct scout__peer *peer)
+int
+scout__shm_open(struct scout_server *s, struct scout__dest *dest, int lease_fd)
 {
-	bool offers = s->cfg.local_transport == SCOUT_LOCAL_SHM && !s->draining && !peer->shm.was_asked;
+	bool offers = s->cfg.local_transport == SCOUT_LOCAL_SHM && !s->draining && !dest->shm.was_asked;
+	int error = 0;
 
-	peer->shm.was_asked = true; /* who asks again and again shall not have memory made for each time */
-	if (offers && open_channel(s, peer))
-		return;
+	dest->shm.was_asked = true; /* a peer that asks again and again must not have memory made for each time */
+	if (offers && open_channel(s, dest, lease_fd))
+		return 0;
 	if (offers)
-		scout__log_limited(&s->log, &s->limit_shm, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-				   "no shared memory for peer %016llx (%s): it uses the socket",
-				   (unsigned long long)peer->token, scout__errno_text(errno));
-	(void)send_answer(peer->lease->watch.fd, 0, 0, NULL, 0);
+		error = errno;
+	(void)send_answer(lease_fd, 0, 0, NULL, 0);
+	return error;
 }
 
 /* Write on what waits for room. */
 SCOUT_ON_LOOP static void
-push(struct scout_server *s, struct scout__peer *peer)
+push(struct scout_server *s, struct scout__dest *dest)
 {
-	struct scout__channel *ch = &peer->shm.channel;
+	struct scout__channel *ch = &dest->shm.channel;
 	size_t before = ch->backlog_bytes;
 
 	scout__channel_push(ch);
@@ -136,11 +135,11 @@ push(struct scout_server *s, struct scout__peer *peer)
 }
 
 void
-scout__shm_rang(struct scout_server *s, struct scout__peer *peer)
+scout__shm_rang(struct scout_server *s, struct scout__dest *dest)
 {
-	push(s, peer);
-	scout__list_del(&peer->shm.node);
-	scout__list_add(&s->transport->shm_hot, &peer->shm.node);
+	push(s, dest);
+	scout__list_del(&dest->shm.node);
+	scout__list_add(&s->transport->shm_hot, &dest->shm.node);
 }
 
 /* ---- frames from peers ---- */
@@ -167,26 +166,6 @@ read_packet(struct scout_server *s, struct scout__shm *shm)
 	return packet;
 }
 
-SCOUT_ON_LOOP static void
-is_broken(struct scout_server *s, struct scout__peer *peer)
-{
-	if (peer->shm.is_deaf) {
-		s->count.peers_dropped++;
-		scout__log_limited(
-			&s->log, &s->limit_undo, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			"peer %016llx (pid %d) does not read its replies, %zu bytes wait: its channel and its lease end",
-			(unsigned long long)peer->token, (int)peer->pid, peer->shm.channel.backlog_bytes);
-	} else {
-		s->count.frames_dropped++;
-		scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-				   "peer %016llx (pid %d) broke the rules of its channel: its lease ends",
-				   (unsigned long long)peer->token, (int)peer->pid);
-	}
-	scout__shm_close(s, peer);
-	if (peer->lease)
-		scout__lease_end(s, peer->lease);
-}
-
 /* An empty one: asleep, or warm. */
 SCOUT_ON_LOOP static void
 cool_down(struct scout_server *s, struct scout__shm *shm)
@@ -201,23 +180,23 @@ bool
 scout__shm_receive(struct scout_server *s, uint64_t end_us)
 {
 	while (!s->transport->inbox.packet && !scout__list_empty(&s->transport->shm_hot)) {
-		struct scout__peer *peer;
+		struct scout__dest *dest;
 		struct scout__packet *packet;
 
 		if (s->now_us >= end_us || s->inline_left < SCOUT__SLICE_CHUNKS)
 			return true;
-		peer = SCOUT__OWNER(scout__list_pop(&s->transport->shm_hot), struct scout__peer, shm.node);
-		packet = read_packet(s, &peer->shm);
+		dest = SCOUT__OWNER(scout__list_pop(&s->transport->shm_hot), struct scout__dest, shm.node);
+		packet = read_packet(s, &dest->shm);
 		if (packet) {
-			peer->shm.is_used = true;
-			scout__list_add(&s->transport->shm_hot, &peer->shm.node); /* before: it may leave */
-			scout__packet_take(s, &peer->dest, packet);
-		} else if (peer->shm.channel.broken) {
-			is_broken(s, peer);
+			dest->shm.is_used = true;
+			scout__list_add(&s->transport->shm_hot, &dest->shm.node); /* before: it may leave */
+			scout__packet_take(s, dest, packet);
+		} else if (dest->shm.channel.broken) {
+			s->transport->hooks->channel_broken(s, dest);
 		} else {
 			/* A long frame that arrives while it is read must not last longer than the turn. */
 			s->now_us = scout__now_us();
-			cool_down(s, &peer->shm);
+			cool_down(s, &dest->shm);
 		}
 	}
 	return s->transport->inbox.packet != NULL;
@@ -229,14 +208,14 @@ scout__shm_look(struct scout_server *s)
 	struct scout__list *node = s->transport->shm_warm.next;
 
 	while (node != &s->transport->shm_warm) {
-		struct scout__peer *peer = SCOUT__OWNER(node, struct scout__peer, shm.node);
+		struct scout__dest *dest = SCOUT__OWNER(node, struct scout__dest, shm.node);
 
 		node = node->next;
-		push(s, peer);
-		if (!scout__channel_has_bytes(&peer->shm.channel) && !peer->shm.channel.broken)
+		push(s, dest);
+		if (!scout__channel_has_bytes(&dest->shm.channel) && !dest->shm.channel.broken)
 			continue;
-		scout__list_del(&peer->shm.node);
-		scout__list_add(&s->transport->shm_hot, &peer->shm.node);
+		scout__list_del(&dest->shm.node);
+		scout__list_add(&s->transport->shm_hot, &dest->shm.node);
 	}
 }
 
@@ -257,22 +236,23 @@ scout__shm_park(struct scout_server *s)
 /* ---- answers ---- */
 
 int
-scout__shm_send(struct scout_server *s, struct scout__peer *peer, const uint8_t *buf, size_t len)
+scout__shm_send(struct scout_server *s, struct scout__dest *dest, const uint8_t *buf, size_t len)
 {
-	struct scout__channel *ch = &peer->shm.channel;
+	struct scout__channel *ch = &dest->shm.channel;
 	size_t before = ch->backlog_bytes, left = scout__unsent_left(s);
 	int rc = EAGAIN;
 
+	s->count.shm_frames_sent++;
 	if (before + len > (left < SCOUT__UNSENT_MAX ? left : SCOUT__UNSENT_MAX)) {
-		peer->shm.is_deaf = true;
+		dest->shm.is_deaf = true;
 		ch->broken = true;
 	} else {
 		rc = scout__channel_send(ch, buf, len);
 	}
 	s->transport->shm_backlog += ch->backlog_bytes - before; /* or less than before: what waited found room */
 	if (ch->broken) { /* found here: it need not ring for its end, which comes where channels are read */
-		scout__list_del(&peer->shm.node);
-		scout__list_add(&s->transport->shm_hot, &peer->shm.node);
+		scout__list_del(&dest->shm.node);
+		scout__list_add(&s->transport->shm_hot, &dest->shm.node);
 	}
 	return rc;
 }

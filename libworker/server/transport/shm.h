@@ -13,7 +13,7 @@
 
 struct scout_server;
 struct scout__packet;
-struct scout__peer;
+struct scout__dest;
 
 /* A peer's channel through shared memory, see shm.c. */
 struct scout__shm {
@@ -26,12 +26,15 @@ struct scout__shm {
 	bool was_asked;               /* for one, since the last HELLO */
 };
 
-SCOUT_ON_LOOP void scout__shm_init(struct scout__peer *peer);
-/* A new channel for this peer, or the answer that there is none. It has a lease connection. */
-SCOUT_ON_LOOP void scout__shm_open(struct scout_server *s, struct scout__peer *peer);
+SCOUT_ON_LOOP void scout__shm_init(struct scout__dest *dest);
+/*
+ * Answer the question for a channel on the lease connection @lease_fd: with a new one, or that there is none. Returns 0,
+ * or the errno of a channel that could not be made.
+ */
+SCOUT_ON_LOOP int scout__shm_open(struct scout_server *s, struct scout__dest *dest, int lease_fd);
 /* With all that is in it. */
-SCOUT_ON_LOOP void scout__shm_close(struct scout_server *s, struct scout__peer *peer);
-SCOUT_ON_LOOP void scout__shm_rang(struct scout_server *s, struct scout__peer *peer);
+SCOUT_ON_LOOP void scout__shm_close(struct scout_server *s, struct scout__dest *dest);
+SCOUT_ON_LOOP void scout__shm_rang(struct scout_server *s, struct scout__dest *dest);
 /* Execute what is there, until @end_us. Returns whether there may be more. */
 SCOUT_ON_LOOP bool scout__shm_receive(struct scout_server *s, uint64_t end_us);
 /* While spinning: find those that have something. */
@@ -39,6 +42,6 @@ SCOUT_ON_LOOP void scout__shm_look(struct scout_server *s);
 /* Before the loop sleeps: all are to ring. False: one has something, do not sleep. */
 SCOUT_ON_LOOP bool scout__shm_park(struct scout_server *s);
 /* 0 or an errno: EAGAIN, the peer does not read. */
-SCOUT_ON_LOOP int scout__shm_send(struct scout_server *s, struct scout__peer *peer, const uint8_t *buf, size_t len);
+SCOUT_ON_LOOP int scout__shm_send(struct scout_server *s, struct scout__dest *dest, const uint8_t *buf, size_t len);
 
 #endif

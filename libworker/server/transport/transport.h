@@ -16,11 +16,19 @@
 
 struct scout_server;
 struct scout__inproc;
+struct scout__lease;
+struct scout__lease_msg;
 
 /* What the rooms above do with what comes from below. Const. */
 struct scout__transport_hooks {
 	/* A frame has arrived. Takes it. */
 	void (*frame)(struct scout_server *s, struct scout__packet *packet);
+	/* The channel of @dest broke the rules, or is not read: close it. */
+	void (*channel_broken)(struct scout_server *s, struct scout__dest *dest);
+	/* A lease connection has said @m. False: it is to end. */
+	bool (*lease_message)(struct scout_server *s, struct scout__lease *lease, const struct scout__lease_msg *m);
+	/* It was closed by the other side, or broke the protocol: close it. */
+	void (*lease_ended)(struct scout_server *s, struct scout__lease *lease);
 	/* Names the peer of @dest for log lines. */
 	void (*who)(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
 };

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "segments.h"
+
+#include "chunk_index.h"
+#include "lease.h"
+#include "list.h"
+#include "msg.h"
+#include "ns.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "pool.h"
+#include "server_core.h"
+#include "state.h"
+#include "transport.h"
+
+/*
+ * DESIGN
+ *
+ * Segments: each connection is sent every segment of its worker's KV rank, in the order of their ids; a new connection
+ * of the same process gets them all again. How they are withdrawn: withdraw.c.
+ *
+ * Threads: loop.
+ */
+
+/* False: not now. */
+SCOUT_ON_LOOP static bool
+send_segment(int fd, const struct scout__segment *segment, uint32_t slots)
+{
+	const struct scout__lease_msg m = {
+		.type = SCOUT_LEASE_SEGMENT,
+		.segment = segment->id,
+		.slots = slots,
+		.bytes = segment->bytes,
+		.data_offset = segment->data_offset,
+		.slot_stride = segment->stride,
+	};
+
+	return scout__lease_send(fd, &m, &segment->fd, 1);
+}
+
+/* The first place in index->by_age of an extent that @peer was not sent. */
+SCOUT_ON_LOOP static uint32_t
+first_unsent(const struct scout__chunk_index *index, const struct scout__peer *peer)
+{
+	uint32_t low = 0;
+	uint32_t high = index->n_extents;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (index->by_age[middle]->segments[0].id <= peer->segments_sent)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+bool
+scout__segments_deliver(struct scout_server *s, struct scout__peer *peer)
+{
+	const struct scout__chunk_index *index = peer->ns->index;
+
+	(void)s;
+	if (!index || peer->rank < 0)
+		return true;
+	if (!peer->lease)
+		return false;
+	for (uint32_t i = first_unsent(index, peer); i < index->n_extents; i++) {
+		const struct scout__extent *extent = index->by_age[i];
+
+		/* A full socket or too many descriptors on their way; of a broken one epoll tells. */
+		if (!send_segment(peer->lease->watch.fd, &extent->segments[peer->rank], extent->slots))
+			return false;
+		peer->segments_sent = extent->segments[0].id;
+	}
+	return true;
+}
+
+/* What was not delivered. */
+SCOUT_ON_LOOP static void
+tick(struct scout_server *s, struct scout__lease *lease)
+{
+	struct scout__peer *peer = lease->peer;
+
+	if (peer->ns->index && peer->rank >= 0 && first_unsent(peer->ns->index, peer) < peer->ns->index->n_extents) {
+		if (scout__segments_deliver(s, peer))
+			scout__pending_ops_wake(s, &peer->lease_waiters);
+	}
+}
+
+void
+scout__segments_tick(struct scout_server *s)
+{
+	uint32_t left = scout__tick_share(s->transport->n_leases);
+	struct scout__list *node;
+
+	/* By turns, as the peers. */
+	while (left-- && (node = scout__list_pop(&s->transport->leases))) {
+		scout__list_add(&s->transport->leases, node);
+		tick(s, SCOUT__OWNER(node, struct scout__lease, node));
+	}
+}
