@@ -34,7 +34,7 @@ scout_worker_clear(struct scout_worker *w, uint64_t generation, uint64_t *ret_ge
 		return SCOUT_ERR_FORKED;
 	if (generation == 0 && !scout__draw_generation(&generation))
 		return SCOUT_ERR_BUSY;
-	(void)atomic_fetch_add(&w->generation, 1);
+	(void)atomic_fetch_add(&w->weights_gen, 1);
 	scout__worker_drop_all(w);
 	atomic_store(&w->clear_to, generation);
 	scout__worker_post_once(w, &w->clear_queued, SCOUT__WORD_CLEAR);
@@ -82,11 +82,10 @@ tell(struct scout_worker *w, const struct scout__clear_reply *reply)
 			"this clear came too late, the namespace was cleared again: jobs end SCOUT_ERR_CLEARED until "
 			"scout_worker_clear() is called for that one");
 	if (reply->pending)
-		scout__log(
-			&w->log, SCOUT_LOG_WARN,
-			"%u of %u second-tier stores have not recorded the clear: the server does not use them until "
-			"they have; if it ends before, what they hold comes back",
-			(unsigned)reply->pending, (unsigned)reply->stores);
+		scout__log(&w->log, SCOUT_LOG_WARN,
+			   "%u of %u L2 stores have not recorded the clear: the server does not use them until "
+			   "they have; if it ends before, what they hold comes back",
+			   (unsigned)reply->pending, (unsigned)reply->stores);
 }
 
 void

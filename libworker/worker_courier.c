@@ -250,9 +250,9 @@ on_closing(void *user)
 	scout__transfer_close(w);
 }
 
-static bool is_drained(void *user) SCOUT_ON_COURIER;
+static bool drain(void *user) SCOUT_ON_COURIER;
 static bool
-is_drained(void *user)
+drain(void *user)
 {
 	struct scout_worker *w = user;
 	uint64_t now_us = scout__now_us();
@@ -276,5 +276,5 @@ const struct scout__courier_ops scout__worker_courier_ops = {
 	.user_ready = on_user_ready,
 	.tick = on_tick,
 	.closing = on_closing,
-	.drained = is_drained,
+	.drained = drain,
 };

@@ -258,7 +258,7 @@ submit(struct scout_worker *w, struct scout__work *work, uint32_t timeout_ms, ui
 	work->since_us = work->submitted_us;
 	work->deadline_us =
 		work->submitted_us + (uint64_t)(timeout_ms ? timeout_ms : w->cfg.transfer_timeout_ms) * 1000;
-	work->generation = atomic_load_explicit(&w->generation, memory_order_relaxed);
+	work->weights_gen = atomic_load_explicit(&w->weights_gen, memory_order_relaxed);
 	job->work = work;
 	job->id = id;
 	atomic_store(&job->phase, SCOUT__PHASE_WAITING);

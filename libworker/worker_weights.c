@@ -10,10 +10,10 @@
  *
  * Two things have to be kept apart from the old weights: the jobs that we have, and what the server lets us do.
  *
- * Jobs. Each carries the worker's generation at its submit; a reset counts it up, on the caller's thread. There and then
+ * Jobs. Each carries the worker's weights_gen at its submit; a reset counts it up, on the caller's thread. There and then
  * everything that waits is taken away from the courier (WAITING -> DROPPED, as cancel does), and what runs is told to stop. So
  * nothing old starts after the call has returned, whatever the courier is doing. How a job really ended is the courier's
- * affair as ever; that nothing of an older generation is good is decided in one place, where poll reports it. What a
+ * affair as ever; that nothing of an older weights_gen is good is decided in one place, where poll reports it. What a
  * running store has copied is given up instead of committed: under the old version nobody would ask for it much longer.
  *
  * The server. It lets a worker store and retrieve that said no version of the weights in its HELLO, or that of the
@@ -48,7 +48,7 @@
  * above. Rejected: RESET without a question, for the worker that wakes. Rejected: a new connection with the new version. Less
  * code, but every job in flight would end unreachable.
  *
- * Threads: caller above, courier below; they share `generation`, `reset_to` and `reset_queued`.
+ * Threads: caller above, courier below; they share `weights_gen`, `reset_to` and `reset_queued`.
  */
 
 #define MAX_RACES 3u /* answers in a row that the server did not stand by */
@@ -77,7 +77,7 @@ scout_worker_reset(struct scout_worker *w, uint64_t weights_version)
 	if (weights_version == w->version)
 		return 0;
 	w->version = weights_version;
-	w->reset_at = atomic_fetch_add(&w->generation, 1) + 1;
+	w->reset_at = atomic_fetch_add(&w->weights_gen, 1) + 1;
 	scout__worker_drop_all(w);
 	/* In this order: a courier that has taken the word off before this exchange has not read the version yet. */
 	atomic_store(&w->reset_to, weights_version);
@@ -88,7 +88,7 @@ scout_worker_reset(struct scout_worker *w, uint64_t weights_version)
 int
 scout__worker_outdated_by(const struct scout_worker *w, const struct scout__work *work)
 {
-	return work->generation < w->reset_at ? SCOUT_ERR_WEIGHTS : SCOUT_ERR_CLEARED;
+	return work->weights_gen < w->reset_at ? SCOUT_ERR_WEIGHTS : SCOUT_ERR_CLEARED;
 }
 
 void

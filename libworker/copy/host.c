@@ -259,9 +259,9 @@ allocate(struct host *host, uint32_t max_batches)
 	return 0;
 }
 
-/* The kernel reads the byte for us: where we may not, it says so, and nobody dies of it. */
+/* Whether this process can read the byte at @at. The kernel reads it for us, so that a bad address is an error and no SIGSEGV. */
 static bool
-is_readable(const int pipe_fds[2], const uint8_t *at)
+try_read(const int pipe_fds[2], const uint8_t *at)
 {
 	uint8_t byte;
 
@@ -288,7 +288,7 @@ check_mapped(const struct scout__copy_layout *layout, char *err, size_t err_len)
 		const uint8_t *base = plane->base;
 		const uint8_t *last = base + (layout->n_blocks - 1) * plane->stride + plane->block_bytes - 1;
 
-		if (!is_readable(fds, base) || !is_readable(fds, last))
+		if (!try_read(fds, base) || !try_read(fds, last))
 			rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,
 					 "planes[%" PRIu32 "]: %p to %p is not memory that this process can read: the "
 					 "host backend copies plain memory only, no GPU's",

@@ -23,11 +23,11 @@
  * A shard (entry, rank) is  ABSENT -> WRITING (one owner) -> READABLE  and back to ABSENT with the entry.
  * A chunk is a hit when all shards are READABLE.
  *
- * Second tier: a shard that is known to be there, and not in the slot, may be EXPECTED while its chunk is promised: the
- * slot is room for it. EXPECTED -> LOADING (held, the second tier writes the slot) -> READABLE, or back to ABSENT. A
+ * L2: a shard that is known to be there, and not in the slot, may be EXPECTED while its chunk is promised: the
+ * slot is room for it. EXPECTED -> LOADING (held, L2 writes the slot) -> READABLE, or back to ABSENT. A
  * chunk counts for a hit when each shard is READABLE, EXPECTED or LOADING. When nothing pins the entry any more,
- * nothing is expected of it either. A chunk may be temporary: it came from the second tier and is the first to go when
- * nothing pins it; the policy never hears of it. What is being written to the second tier (`saving`) stays where it is
+ * nothing is expected of it either. A chunk may be temporary: it came from L2 and is the first to go when
+ * nothing pins it; the policy never hears of it. What is being written to L2 (`saving`) stays where it is
  * but keeps its place in the order: only when it would be evicted it leaves the order, until it is written.
  *
  * Pins: `promises` counts (session, rank, reader) units, `holds` counts running retrieves and reserved stores. While
@@ -49,8 +49,8 @@ enum scout__shard_state {
 	SCOUT__SHARD_WRITING = 1,
 	SCOUT__SHARD_READABLE = 2,
 	SCOUT__SHARD_QUARANTINE = 3, /* its writer died; nobody may use the slot yet. Counts as a hold. */
-	SCOUT__SHARD_EXPECTED = 4,   /* in the second tier; nothing is in the slot */
-	SCOUT__SHARD_LOADING = 5     /* the second tier writes the slot. Counts as a hold. */
+	SCOUT__SHARD_EXPECTED = 4,   /* in L2; nothing is in the slot */
+	SCOUT__SHARD_LOADING = 5     /* L2 writes the slot. Counts as a hold. */
 };
 
 struct scout__handle {
@@ -151,7 +151,7 @@ struct scout__chunk_index {
 	uint32_t n_extents;
 	uint32_t cap_extents;
 	void *policy_state;
-	uint32_t n_saving;                      /* entries that are being written to the second tier, and not stuck */
+	uint32_t n_saving;                      /* entries that are being written to L2, and not stuck */
 	struct scout__chunked_queues temporary; /* in queue 0, the first to go at its head */
 	void *user;                             /* the owner's */
 };
@@ -215,7 +215,7 @@ scout__index_is_hit(const struct scout__chunk_index *index, uint32_t entry)
 {
 	return index->entries[entry].readable == index->n_ranks && !index->entries[entry].spoiled;
 }
-/* All shards readable or to be had from the second tier. */
+/* All shards readable or to be had from L2. */
 static inline SCOUT_ON_LOOP bool
 scout__index_counts(const struct scout__chunk_index *index, uint32_t entry)
 {
@@ -264,7 +264,7 @@ enum scout__reserve {
  * For whom slots are reserved. What scout__index_used() noted for the same number is not evicted for it: who stores the
  * tail of a prompt in place of its head has stored nothing. When it is the next to go, it becomes the newest instead,
  * once in a turn, and the next one goes; if the policy names it again, the policy has nothing that should rather go,
- * and there is no room. What is temporary may go: it is in the second tier as well.
+ * and there is no room. What is temporary may go: it is in L2 as well.
  */
 struct scout__user {
 	uint32_t number; /* 0: nobody */
@@ -320,7 +320,7 @@ struct scout__place {
 SCOUT_ON_LOOP struct scout__place scout__index_place(const struct scout__chunk_index *index, uint32_t entry,
 						     uint32_t rank);
 
-/* ---- chunk_index_l2.c: the second tier ---- */
+/* ---- chunk_index_l2.c: L2 ---- */
 
 /*
  * Promise the chunk of @space and @hash, with an entry that is made if there is none: GRANTED, WAIT, or NO_ROOM
@@ -338,7 +338,7 @@ SCOUT_ON_LOOP void scout__index_unexpect_shard(struct scout__chunk_index *index,
 SCOUT_ON_LOOP bool scout__index_load(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 /* LOADING -> WRITING: it takes too long and does not count any more. Commit and abort are as before. */
 SCOUT_ON_LOOP void scout__index_load_late(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
-/* A readable shard is being written to the second tier: its slot stays as it is until _saved(). False: too often. */
+/* A readable shard is being written to L2: its slot stays as it is until _saved(). False: too often. */
 SCOUT_ON_LOOP bool scout__index_save(struct scout__chunk_index *index, uint32_t entry);
 /* It takes too long: stores do not wait for its slot any more. */
 SCOUT_ON_LOOP void scout__index_save_late(struct scout__chunk_index *index, uint32_t entry);

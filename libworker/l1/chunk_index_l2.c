@@ -4,10 +4,10 @@
 /*
  * DESIGN
  *
- * Purpose: what the second tier needs of a chunk index: room for what is to be loaded, and slots that stay while they
+ * Purpose: what L2 needs of a chunk index: room for what is to be loaded, and slots that stay while they
  * are saved.
  *
- * A chunk of the second tier that counts for a hit has an entry, with slots, from its lookup on: so it counts only as
+ * A chunk of L2 that counts for a hit has an entry, with slots, from its lookup on: so it counts only as
  * far as there is room, and max_promised bounds it as it bounds everything that is promised. Which stores have it,
  * under which digests, and what is being loaded, is the server's side table; the chunk index tells it (let_go) when
  * nothing pins a tracked entry any more.

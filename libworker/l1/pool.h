@@ -63,7 +63,7 @@ struct scout__extent {
 struct scout__pool {
 	uint64_t l1_bytes;     /* const after start */
 	uint64_t extent_bytes; /* const after start */
-	bool map_slots; /* const after start: map the slots too, for a second tier that reads and writes them here */
+	bool map_slots;        /* const after start: map the slots too, for L2 that reads and writes them here */
 	uint64_t used_bytes;   /* loop: slot bytes of all extents, also those being grown */
 	uint64_t extra_bytes;  /* loop */
 	uint64_t returns;      /* loop: times that bytes came back; who was refused may ask again when it moved */

@@ -77,7 +77,7 @@ struct scout__work {
 	int kind;
 	uint16_t tenant_len;
 	uint64_t ticket;
-	uint64_t generation; /* of the worker when it was submitted */
+	uint64_t weights_gen; /* of the worker when it was submitted */
 	uint64_t submitted_us;
 	uint64_t deadline_us; /* for the first copy */
 	uint32_t n_chunks;
@@ -240,20 +240,20 @@ struct scout_worker {
 	uint64_t *marks;          /* fence: one bit for each block */
 	uint32_t *uses;           /* of each block: how often live jobs name it; n_blocks, mapped lazily */
 	uint64_t version;         /* of the weights, as last given to us */
-	uint64_t reset_at;        /* `generation` since the last reset; what is older ended by it, else by a clear */
+	uint64_t reset_at;        /* `weights_gen` since the last reset; what is older ended by it, else by a clear */
 	struct scout_worker_stats stats; /* what is counted here; the rest is put in when it is read */
 
 	/* shared */
-	atomic_uint_fast64_t generation; /* caller: counts resets and clears; jobs of an older one are over */
-	atomic_uint_fast64_t reset_to;   /* caller -> courier: version of the weights */
-	atomic_bool reset_queued;        /* a WORD_RESET is on its way */
-	atomic_uint_fast64_t clear_to;   /* caller -> courier: name of a clear */
-	atomic_bool clear_queued;        /* a WORD_CLEAR is on its way */
-	struct scout__ring done;         /* courier -> caller: job numbers; room for all jobs */
-	atomic_bool kicked;              /* a WORD_KICK is on its way */
-	atomic_bool layer_queued;        /* a WORD_LAYER is on its way */
-	atomic_bool fd_raised;           /* done_fd is readable; written under mu */
-	atomic_bool is_up;               /* courier, read by the caller: `up`, and the server knows our pages */
+	atomic_uint_fast64_t weights_gen; /* caller: counts resets and clears; a job of an older one is over */
+	atomic_uint_fast64_t reset_to;    /* caller -> courier: version of the weights */
+	atomic_bool reset_queued;         /* a WORD_RESET is on its way */
+	atomic_uint_fast64_t clear_to;    /* caller -> courier: name of a clear */
+	atomic_bool clear_queued;         /* a WORD_CLEAR is on its way */
+	struct scout__ring done;          /* courier -> caller: job numbers; room for all jobs */
+	atomic_bool kicked;               /* a WORD_KICK is on its way */
+	atomic_bool layer_queued;         /* a WORD_LAYER is on its way */
+	atomic_bool fd_raised;            /* done_fd is readable; written under mu */
+	atomic_bool is_up;                /* courier, read by the caller: `up`, and the server knows our pages */
 	atomic_bool is_registered;
 	pthread_mutex_t mu;
 	pthread_cond_t cond;               /* a phase or the registration changed */
@@ -312,7 +312,7 @@ enum scout__cookie_kind {
 static inline bool
 scout__worker_outdated(const struct scout_worker *w, const struct scout__work *work)
 {
-	return work->generation != atomic_load(&w->generation);
+	return work->weights_gen != atomic_load(&w->weights_gen);
 }
 
 /* -1 for what is never touched. */

@@ -77,11 +77,11 @@ load_functions(void *library)
 	load(library, "cuMemcpyBatchAsync_v2", &driver.batch_13, sizeof(driver.batch_13));
 }
 
-/* Whether the process has loaded the driver; it stays then. Its functions fail until it is initialised. */
+/* Take up the driver, if the process has loaded it; it stays then. False: it has not. Its functions fail until it is initialised. */
 static bool
-has_driver(void)
+find_driver(void)
 {
-	bool has;
+	bool found;
 
 	(void)pthread_mutex_lock(&driver_mu);
 	if (!driver.library) {
@@ -89,9 +89,9 @@ has_driver(void)
 		if (driver.library)
 			load_functions(driver.library);
 	}
-	has = driver.library != NULL;
+	found = driver.library != NULL;
 	(void)pthread_mutex_unlock(&driver_mu);
-	return has;
+	return found;
 }
 
 /* ---- devices and memory ---- */
@@ -111,7 +111,7 @@ api_is_in_use(int device)
 	unsigned int flags;
 	int active = 0;
 
-	return has_driver() && driver.context_state && driver.context_state(device, &flags, &active) == DRIVER_OK &&
+	return find_driver() && driver.context_state && driver.context_state(device, &flags, &active) == DRIVER_OK &&
 	       active;
 }
 
@@ -121,7 +121,7 @@ api_device_of(const void *p)
 	unsigned int type = 0;
 	int device = -1;
 
-	if (!has_driver() || !driver.pointer_attribute)
+	if (!find_driver() || !driver.pointer_attribute)
 		return -1;
 	if (driver.pointer_attribute(&type, MEMORY_TYPE, (uintptr_t)p) != DRIVER_OK || type != MEMORY_TYPE_DEVICE)
 		return -1;
@@ -270,7 +270,7 @@ api_copy(void *to, const void *from, size_t bytes, bool to_device, void *stream)
 static bool
 api_has_batch(void)
 {
-	return has_driver() && (driver.batch_12 || driver.batch_13);
+	return find_driver() && (driver.batch_12 || driver.batch_13);
 }
 
 static int

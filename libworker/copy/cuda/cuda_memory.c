@@ -32,7 +32,7 @@
 #define PAGE_BYTES 4096u
 #define PROGRESS_US 1000000u
 
-struct part {
+struct pin_part {
 	uint64_t at; /* offset of its first byte in the mapping */
 	uint64_t end;
 	uint64_t device; /* address of its first byte on the GPU */
@@ -43,7 +43,7 @@ struct scout__cuda_region {
 	struct scout__copy_memory of;
 	enum scout__cuda_pinning state;
 	bool drop; /* somebody waits for its end */
-	struct part *parts;
+	struct pin_part *parts;
 	uint64_t n_parts, max_parts;
 };
 
@@ -159,7 +159,7 @@ say_unpinnable(const struct scout__cuda_memory *memory, uint64_t bytes, int erro
 static int
 pin_part(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
 {
-	struct part *part = &region->parts[region->n_parts];
+	struct pin_part *part = &region->parts[region->n_parts];
 	uint8_t *base;
 	void *device = NULL;
 	int rc;

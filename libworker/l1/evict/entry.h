@@ -35,7 +35,7 @@ struct scout__entry {
 	uint8_t readable; /* ranks that are READABLE */
 	uint8_t policy_bits;
 	uint8_t expected; /* ranks that are EXPECTED, or LOADING in time */
-	uint8_t saving;   /* shards that are being written to the second tier */
+	uint8_t saving;   /* shards that are being written to L2 */
 	uint8_t in_use : 1;
 	uint8_t in_order : 1;  /* in the policy's order, or that of the temporary ones */
 	uint8_t stored : 1;    /* SCOUT__INSERT_CREATED was told */

@@ -3,7 +3,7 @@
 #include "l1_index_rig.h"
 
 /*
- * What the second tier does with a chunk index: expected shards, loads, temporary chunks, slots that are being saved.
+ * What L2 does with a chunk index: expected shards, loads, temporary chunks, slots that are being saved.
  */
 
 static uint32_t n_let_go;
@@ -315,7 +315,7 @@ Suite *
 suite_of_this_file(void)
 {
 	Suite *suite = suite_create("bank_second");
-	TCase *tc = tcase_create("second tier");
+	TCase *tc = tcase_create("L2");
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, an_expected_chunk_counts_is_no_hit_and_goes_with_its_promise);
