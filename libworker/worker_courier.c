@@ -133,7 +133,7 @@ on_link_up(void *user, struct scout__link *link, bool new_epoch)
 	scout__worker_adopt_up(w);
 	if (!new_epoch)
 		return;
-	scout__mappings_retire(&w->mappings);
+	scout__mappings_make_stale(&w->mappings);
 	scout__transfer_new_epoch(w);
 }
 
@@ -218,7 +218,7 @@ on_lease_new(void *user, struct scout__link *link)
 	struct scout_worker *w = user;
 
 	(void)link;
-	scout__mappings_retire(&w->mappings);
+	scout__mappings_make_stale(&w->mappings);
 }
 
 static void on_user_ready(void *user) SCOUT_ON_COURIER;

@@ -17,7 +17,7 @@
  * Nothing that a message says is believed before it was compared with the memfd itself: its size, and the seal that
  * keeps it from shrinking under us (an access beyond the end of a mapped file is a SIGBUS in the engine's process).
  *
- * Segment ids are unique for one server start. When the server has been restarted, everything moves to `retired`:
+ * Segment ids are unique for one server start. When the server has been restarted, everything moves to `stale`:
  * grants of the new start never find it, and a batch that still runs on it keeps it mapped (its memory lives as long
  * as any mapping does). A segment that the server withdraws goes the same way, and on to `released` when it is unmapped.
  *
@@ -59,7 +59,7 @@ introduce(struct scout__mappings *mappings, struct scout__mapping *mapping)
 }
 
 static void
-withdraw(struct scout__mappings *mappings, struct scout__mapping *mapping)
+take_from_engine(struct scout__mappings *mappings, struct scout__mapping *mapping)
 {
 	if (mapping->known)
 		mappings->copy->remove_memory(mappings->engine, mapping->base);
@@ -69,7 +69,7 @@ withdraw(struct scout__mappings *mappings, struct scout__mapping *mapping)
 static void
 unmap(struct scout__mappings *mappings, struct scout__mapping *mapping)
 {
-	withdraw(mappings, mapping);
+	take_from_engine(mappings, mapping);
 	if (mapping->base)
 		(void)munmap(mapping->base, mapping->bytes);
 	mapping->base = NULL;
@@ -81,7 +81,7 @@ free_list(struct scout__mappings *mappings, struct scout__mapping **list)
 	while (*list) {
 		struct scout__mapping *mapping = *list;
 
-		*list = mapping->next_retired;
+		*list = mapping->next_stale;
 		unmap(mappings, mapping);
 		free(mapping);
 	}
@@ -94,7 +94,7 @@ scout__mappings_fini(struct scout__mappings *mappings)
 		unmap(mappings, mappings->list[i]);
 		free(mappings->list[i]);
 	}
-	free_list(mappings, &mappings->retired);
+	free_list(mappings, &mappings->stale);
 	free_list(mappings, &mappings->released);
 	free(mappings->list);
 	memset(mappings, 0, sizeof(*mappings));
@@ -118,9 +118,9 @@ void
 scout__mappings_detach(struct scout__mappings *mappings)
 {
 	for (size_t i = 0; i < mappings->n; i++)
-		withdraw(mappings, mappings->list[i]);
-	for (struct scout__mapping *mapping = mappings->retired; mapping; mapping = mapping->next_retired)
-		withdraw(mappings, mapping);
+		take_from_engine(mappings, mappings->list[i]);
+	for (struct scout__mapping *mapping = mappings->stale; mapping; mapping = mapping->next_stale)
+		take_from_engine(mappings, mapping);
 	mappings->engine = NULL;
 }
 
@@ -270,32 +270,32 @@ let_go(struct scout__mappings *mappings, struct scout__mapping *mapping)
 		free(mapping);
 		return;
 	}
-	mapping->next_retired = mappings->released;
+	mapping->next_stale = mappings->released;
 	mappings->released = mapping;
 }
 
 static void
-forget_retired(struct scout__mappings *mappings, struct scout__mapping *mapping)
+forget_stale(struct scout__mappings *mappings, struct scout__mapping *mapping)
 {
-	struct scout__mapping **at = &mappings->retired;
+	struct scout__mapping **at = &mappings->stale;
 
 	while (*at != mapping)
-		at = &(*at)->next_retired;
-	*at = mapping->next_retired;
+		at = &(*at)->next_stale;
+	*at = mapping->next_stale;
 	let_go(mappings, mapping);
 }
 
 /* Never found again: it waits for its last user, or goes now. */
 static void
-retire(struct scout__mappings *mappings, struct scout__mapping *mapping)
+make_stale(struct scout__mappings *mappings, struct scout__mapping *mapping)
 {
 	if (mapping->users == 0) {
 		let_go(mappings, mapping);
 		return;
 	}
-	mapping->retired = true;
-	mapping->next_retired = mappings->retired;
-	mappings->retired = mapping;
+	mapping->stale = true;
+	mapping->next_stale = mappings->stale;
+	mappings->stale = mapping;
 }
 
 bool
@@ -311,7 +311,7 @@ scout__mappings_withdraw(struct scout__mappings *mappings, uint32_t id)
 	memmove(mappings->list + at, mappings->list + at + 1, (mappings->n - at) * sizeof(struct scout__mapping *));
 	mappings->last = NULL;
 	mapping->withdrawn = true;
-	retire(mappings, mapping);
+	make_stale(mappings, mapping);
 	return true;
 }
 
@@ -326,19 +326,19 @@ scout__mappings_told(struct scout__mappings *mappings)
 {
 	struct scout__mapping *mapping = mappings->released;
 
-	mappings->released = mapping->next_retired;
+	mappings->released = mapping->next_stale;
 	free(mapping);
 }
 
 void
-scout__mappings_retire(struct scout__mappings *mappings)
+scout__mappings_make_stale(struct scout__mappings *mappings)
 {
 	/* Whoever waited to hear of the withdrawn ones is gone. */
-	for (struct scout__mapping *mapping = mappings->retired; mapping; mapping = mapping->next_retired)
+	for (struct scout__mapping *mapping = mappings->stale; mapping; mapping = mapping->next_stale)
 		mapping->withdrawn = false;
 	free_list(mappings, &mappings->released);
 	for (size_t i = 0; i < mappings->n; i++)
-		retire(mappings, mappings->list[i]);
+		make_stale(mappings, mappings->list[i]);
 	mappings->n = 0;
 	mappings->last = NULL;
 }
@@ -347,8 +347,8 @@ void
 scout__mapping_release(struct scout__mappings *mappings, struct scout__mapping *mapping)
 {
 	SCOUT_ASSERT(mapping->users > 0);
-	if (--mapping->users == 0 && mapping->retired)
-		forget_retired(mappings, mapping);
+	if (--mapping->users == 0 && mapping->stale)
+		forget_stale(mappings, mapping);
 }
 
 bool

@@ -23,9 +23,9 @@ struct scout__mapping {
 	uint8_t *base;  /* NULL: could not be used; grants in it are not honoured */
 	uint32_t users; /* items of running batches */
 	bool known;     /* to the copy engine */
-	bool retired;   /* of an earlier connection, or withdrawn: unmapped with its last user */
+	bool stale;     /* of an earlier connection, or withdrawn: unmapped with its last user */
 	bool withdrawn; /* the server waits to hear that it is unmapped */
-	struct scout__mapping *next_retired;
+	struct scout__mapping *next_stale;
 };
 
 /* All fields: courier; before its start and after its end whoever makes and frees the worker. */
@@ -33,7 +33,7 @@ struct scout__mappings {
 	struct scout__mapping **list; /* of the current epoch, ascending by id */
 	size_t n, cap;
 	struct scout__mapping *last;        /* found last */
-	struct scout__mapping *retired;     /* of earlier connections, or withdrawn: in use by a batch */
+	struct scout__mapping *stale;       /* of earlier connections, or withdrawn: in use by a batch */
 	struct scout__mapping *released;    /* withdrawn and unmapped: the server has to be told */
 	const struct scout__copy_ops *copy; /* of the engine */
 	void *engine;                       /* NULL: none is open */
@@ -64,7 +64,7 @@ struct scout__mapping *scout__mappings_find(struct scout__mappings *mappings, ui
  * The server was restarted, or the lease connection is a new one: everything there is belongs to the past. Unmaps what no batch
  * uses; the rest goes with its last user.
  */
-void scout__mappings_retire(struct scout__mappings *mappings) SCOUT_ON_COURIER;
+void scout__mappings_make_stale(struct scout__mappings *mappings) SCOUT_ON_COURIER;
 
 /*
  * The server takes a segment away: it is never found again, unmapped now or with its last user, and then in the list of

@@ -485,7 +485,7 @@ START_TEST(after_a_restart_the_worker_registers_by_itself)
 		ck_assert(rig_page_is(&rig.pages[0], ids[b], 2, 0, b));
 	/* What the old server had is gone, and none of its memory is kept. */
 	ck_assert_uint_eq(rig_lookup(&rig, 1, 3, id).chunks, 0);
-	ck_assert_ptr_null(rig.workers[0]->mappings.retired);
+	ck_assert_ptr_null(rig.workers[0]->mappings.stale);
 }
 END_TEST
 
@@ -507,11 +507,11 @@ START_TEST(a_store_of_the_old_epoch_is_not_good_in_the_new_one)
 		done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, 4711, 0, ids, 4, 0));
 	} while (done.status == SCOUT_ERR_UNREACHABLE);
 	ck_assert_int_eq(done.status, SCOUT_ERR_NO_SESSION);
-	ck_assert_ptr_nonnull(rig.workers[0]->mappings.retired);
+	ck_assert_ptr_nonnull(rig.workers[0]->mappings.stale);
 	atomic_store(&open_now, true);
 	done = rig_wait(rig.workers[0], stored);
 	ck_assert_int_eq(done.status, SCOUT_ERR_EPOCH);
-	ck_assert_ptr_null(rig.workers[0]->mappings.retired);
+	ck_assert_ptr_null(rig.workers[0]->mappings.stale);
 }
 END_TEST
 
