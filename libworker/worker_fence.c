@@ -6,7 +6,7 @@
  *
  * Purpose: scout_worker_fence(): the engine may use its pages again.
  *
- * Jobs on these pages that have not started are dropped as by cancel (worker_poll.c). Of those whose copy runs, the caller's
+ * Jobs on these pages that have not started are dropped as by cancel (worker_live.c). Of those whose copy runs, the caller's
  * stream waits where the copy engine knows streams; else fence waits on the condition until the copy does not run.
  *
  * Nothing here walks the table of jobs: those that are live are in a list, and fence looks into the pages of such only
@@ -17,26 +17,6 @@
  *
  * Threads: caller.
  */
-
-/* ---- which blocks live jobs name ---- */
-
-static uint64_t
-n_ids(const struct scout_worker *w, const struct scout__work *work)
-{
-	return (uint64_t)work->n_chunks * w->layout.blocks_per_chunk;
-}
-
-void
-scout__worker_count_uses(struct scout_worker *w, const struct scout__work *work, int32_t by)
-{
-	uint64_t n = n_ids(w, work);
-
-	for (uint64_t i = 0; i < n; i++)
-		if (work->ids[i] >= 0)
-			w->uses[work->ids[i]] += (uint32_t)by;
-}
-
-/* ---- fence ---- */
 
 /* Pages that a fence is for. */
 struct pages {
@@ -91,7 +71,7 @@ static bool
 is_affected(const struct scout_worker *w, const struct scout__transfer *job, const struct pages *pages)
 {
 	const struct scout__work *work = job->work;
-	uint64_t n = n_ids(w, work);
+	uint64_t n = scout__work_ids(w, work);
 	const int64_t *ids = work->ids;
 
 	if (work->low_id > pages->high || work->high_id < pages->low)

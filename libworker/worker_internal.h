@@ -56,12 +56,27 @@ int scout__worker_open_engine(struct scout_worker *w, char *err, size_t err_len)
 /* Close the engine and forget the layout. */
 void scout__worker_drop_layout(struct scout_worker *w) SCOUT_ON_CALLER;
 
+/* worker_live.c: the live job of that number, or NULL. */
+struct scout__transfer *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;
+/* No copy of the job starts any more; one that runs stops where it can. The courier ends the job soon. */
+void scout__worker_drop(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_CALLER;
+/* No copy of any job that we have now starts any more. */
+void scout__worker_drop_all(struct scout_worker *w) SCOUT_ON_CALLER;
+/* 0, SCOUT_ERR_INVALID (no ids) or SCOUT_ERR_BLOCK_ID (one is outside the pages). */
+int scout__worker_check_ids(const struct scout_worker *w, const int64_t *ids, size_t n) SCOUT_ON_CALLER;
+/* @by 1: the job is live, it counts for each block that it names; -1: it is not any more. */
+void scout__worker_count_uses(struct scout_worker *w, const struct scout__work *work, int32_t by) SCOUT_ON_CALLER;
+/* How many places work->ids has. */
+static inline uint64_t
+scout__work_ids(const struct scout_worker *w, const struct scout__work *work)
+{
+	return (uint64_t)work->n_chunks * w->layout.blocks_per_chunk;
+}
+
 /* worker_weights.c */
 
 /* What ended a job that is outdated: SCOUT_ERR_WEIGHTS or SCOUT_ERR_CLEARED. */
 int scout__worker_outdated_by(const struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
-/* No copy of any job that we have now starts any more. */
-void scout__worker_drop_all(struct scout_worker *w) SCOUT_ON_CALLER;
 /* What poll reports of a job that has ended, and is outdated. */
 void scout__worker_outdate(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_CALLER;
 void scout__worker_on_reset(struct scout_worker *w) SCOUT_ON_COURIER;
@@ -74,22 +89,12 @@ void scout__worker_adopt_answer(struct scout_worker *w, const struct scout__op *
 /* A connection is refused with @error, but the next HELLO says something else. */
 bool scout__worker_adopt_mends(const struct scout_worker *w, int error) SCOUT_ON_COURIER;
 
-/* worker_submit.c: 0, SCOUT_ERR_INVALID (no ids) or SCOUT_ERR_BLOCK_ID (one is outside the pages). */
-int scout__worker_check_ids(const struct scout_worker *w, const int64_t *ids, size_t n) SCOUT_ON_CALLER;
-
-/* worker_fence.c: @by 1: the job is live, it counts for each block that it names; -1: it is not any more. */
-void scout__worker_count_uses(struct scout_worker *w, const struct scout__work *work, int32_t by) SCOUT_ON_CALLER;
-
 /* worker_stats.c: what poll reports is counted. */
 void scout__worker_count_submit(struct scout_worker *w, int kind) SCOUT_ON_CALLER;
 void scout__worker_count_end(struct scout_worker *w, const struct scout__work *work,
 			     const struct scout_done *done) SCOUT_ON_CALLER;
 
-/* worker_poll.c: the live job of that number, or NULL. */
-struct scout__transfer *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;
-/* No copy of the job starts any more; one that runs stops where it can. The courier ends the job soon. */
-void scout__worker_drop(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_CALLER;
-/* Free what the jobs still have. After the courier was joined. */
+/* worker_poll.c: free what the jobs still have. After the courier was joined. */
 void scout__worker_free_jobs(struct scout_worker *w);
 
 /* worker_clear.c */

@@ -12,14 +12,8 @@
  * Slots are the caller's: taken at submit, free again when poll reports the job. The job's memory stays one poll
  * longer, because the list of missing blocks is lent out of it.
  *
- * Cancel (and fence, worker_fence.c) takes a job away from the courier by WAITING -> DROPPED. If that succeeds, no copy of it
- * will ever start, at once and without waiting for the courier; the kick only makes it end soon. If not, its copy runs (or is
- * over).
- *
  * Threads: caller.
  */
-
-/* ---- poll ---- */
 
 static void
 free_dead(struct scout_worker *w)
@@ -117,24 +111,6 @@ scout_worker_fd(struct scout_worker *w)
 	return w ? w->done_fd : SCOUT_ERR_INVALID;
 }
 
-struct scout__transfer *
-scout__worker_find_job(struct scout_worker *w, uint64_t id)
-{
-	uint64_t slot = id & SCOUT__SLOT_MASK;
-
-	return id != 0 && slot < w->n_used && w->jobs[slot].id == id ? &w->jobs[slot] : NULL;
-}
-
-/* ---- drop ---- */
-
-void
-scout__worker_drop(struct scout_worker *w, struct scout__transfer *job)
-{
-	atomic_store(&job->stop, true);
-	if (scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED))
-		scout__worker_post_once(w, &w->kicked, SCOUT__WORD_KICK);
-}
-
 int
 scout_worker_cancel(struct scout_worker *w, uint64_t id)
 {
@@ -150,8 +126,6 @@ scout_worker_cancel(struct scout_worker *w, uint64_t id)
 	scout__worker_drop(w, job);
 	return 0;
 }
-
-/* ---- the end ---- */
 
 void
 scout__worker_free_jobs(struct scout_worker *w)

@@ -136,18 +136,6 @@ take_request(void *own, size_t own_bytes, size_t head_bytes, const void *request
 	return 0;
 }
 
-/* Without streams and events. */
-int
-scout__worker_check_ids(const struct scout_worker *w, const int64_t *ids, size_t n)
-{
-	if (n > 0 && !ids)
-		return SCOUT_ERR_INVALID;
-	for (size_t i = 0; i < n; i++)
-		if (ids[i] >= 0 && (uint64_t)ids[i] >= w->layout.n_blocks)
-			return SCOUT_ERR_BLOCK_ID;
-	return 0;
-}
-
 /* Layers that take the layout's planes exactly, and events where the backend knows any. */
 static int
 check_layers(const struct scout_worker *w, uint32_t n, const uint32_t *layer_planes, const void *events)

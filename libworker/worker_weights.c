@@ -55,18 +55,6 @@
 
 /* ---- the caller ---- */
 
-void
-scout__worker_drop_all(struct scout_worker *w)
-{
-	struct scout__transfer *job;
-
-	TAILQ_FOREACH(job, &w->live_jobs, live_link)
-	{
-		atomic_store(&job->stop, true);
-		(void)scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED);
-	}
-}
-
 int
 scout_worker_reset(struct scout_worker *w, uint64_t weights_version)
 {

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_internal.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: the jobs that were submitted and not reported yet, as the public calls see them: find one, drop one, count the
+ * blocks that they name.
+ *
+ * Dropping (for cancel, fence, reset and clear) takes a job away from the courier by WAITING -> DROPPED. If that succeeds, no
+ * copy of it will ever start, at once and without waiting for the courier; the kick only makes it end soon. If not, its copy
+ * runs, or is over.
+ *
+ * Threads: caller.
+ */
+
+struct scout__transfer *
+scout__worker_find_job(struct scout_worker *w, uint64_t id)
+{
+	uint64_t slot = id & SCOUT__SLOT_MASK;
+
+	return id != 0 && slot < w->n_used && w->jobs[slot].id == id ? &w->jobs[slot] : NULL;
+}
+
+void
+scout__worker_drop(struct scout_worker *w, struct scout__transfer *job)
+{
+	atomic_store(&job->stop, true);
+	if (scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED))
+		scout__worker_post_once(w, &w->kicked, SCOUT__WORD_KICK);
+}
+
+void
+scout__worker_drop_all(struct scout_worker *w)
+{
+	struct scout__transfer *job;
+
+	TAILQ_FOREACH(job, &w->live_jobs, live_link)
+	{
+		atomic_store(&job->stop, true);
+		(void)scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED);
+	}
+}
+
+int
+scout__worker_check_ids(const struct scout_worker *w, const int64_t *ids, size_t n)
+{
+	if (n > 0 && !ids)
+		return SCOUT_ERR_INVALID;
+	for (size_t i = 0; i < n; i++)
+		if (ids[i] >= 0 && (uint64_t)ids[i] >= w->layout.n_blocks)
+			return SCOUT_ERR_BLOCK_ID;
+	return 0;
+}
+
+void
+scout__worker_count_uses(struct scout_worker *w, const struct scout__work *work, int32_t by)
+{
+	uint64_t n = scout__work_ids(w, work);
+
+	for (uint64_t i = 0; i < n; i++)
+		if (work->ids[i] >= 0)
+			w->uses[work->ids[i]] += (uint32_t)by;
+}
