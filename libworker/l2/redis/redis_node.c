@@ -184,20 +184,6 @@ works(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS
 
 /* ---- their links ---- */
 
-static bool
-has_work(const struct redis_command *command)
-{
-	switch (command->kind) {
-	case REDIS_EXISTS:
-	case REDIS_GET:
-	case REDIS_SET:
-	case REDIS_UNLINK:
-		return command->job != NULL;
-	default:
-		return false;
-	}
-}
-
 /* What was under way goes back to the front of the queue, in its order. */
 static void
 requeue(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
@@ -209,10 +195,9 @@ requeue(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 	if (!old.head)
 		old.tail = &old.head; /* it pointed into the link */
 	while ((command = scout__redis_queue_pop(&link->sent))) {
-		if (command->kind == REDIS_SLOTS ||
-		    (has_work(command) && ++command->losses > SCOUT__REDIS_MAX_LOSSES)) {
+		if (command->kind == REDIS_SLOTS || (command->job && ++command->losses > SCOUT__REDIS_MAX_LOSSES)) {
 			scout__redis_command_fail(r, command, SCOUT__L2_ERROR, ECONNRESET);
-		} else if (has_work(command)) {
+		} else if (command->job) {
 			command->job->moved_us = r->now_us; /* it waits for the store, which has to take us back */
 			scout__redis_queue_push(&link->queue, command);
 		} else {
@@ -220,7 +205,7 @@ requeue(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 		}
 	}
 	while ((command = scout__redis_queue_pop(&old))) {
-		if (has_work(command) || command->kind == REDIS_SLOTS)
+		if (command->job || command->kind == REDIS_SLOTS)
 			scout__redis_queue_push(&link->queue, command);
 		else
 			scout__redis_command_free(r, command);

@@ -141,6 +141,44 @@ START_TEST(what_a_lost_connection_had_is_done_again_but_not_for_ever)
 }
 END_TEST
 
+/* They are sent again on the next connection, like everything else. */
+START_TEST(records_survive_a_lost_connection)
+{
+	static const struct {
+		enum scout__l2_what what;
+		const char *says, *reply;
+	} cases[] = {{SCOUT__L2_RECORD_READ, "GET", "$-1\r\n"}, {SCOUT__L2_RECORD_WRITE, "SET", "+OK\r\n"}};
+	uint8_t found;
+	struct peer p;
+	int ask;
+
+	peer_start(&p);
+	ask = peer_accept(&p);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		object.op = (struct scout__l2_op){.what = (uint8_t)cases[i].what,
+						  .n = 1,
+						  .digests = &object.key.digest,
+						  .found = &found,
+						  .data = object.slot,
+						  .bytes = 8,
+						  .timeout_us = UINT64_C(20000000),
+						  .user = &object};
+		atomic_store(&object.ended, 0);
+		ck_assert(rig.vt->submit(rig.adapter, &object.op));
+		(void)hear(ask, cases[i].says);
+		(void)poll(NULL, 0, 150); /* one that breaks young counts as a failure of the server */
+		(void)close(ask);
+		ask = peer_accept(&p);
+		(void)hear(ask, cases[i].says);
+		say_text(ask, cases[i].reply);
+		ck_assert_int_eq(object_end(&object), SCOUT__L2_OK);
+	}
+	object.op.found = NULL; /* object_fini() would free it */
+	(void)close(ask);
+	peer_stop(&p);
+}
+END_TEST
+
 START_TEST(a_late_reply_is_nobody_elses)
 {
 	struct adapter_object other;
@@ -300,6 +338,7 @@ suite_of_this_file(void)
 	tcase_set_timeout(tc, 40);
 	tcase_add_test(tc, a_value_that_stops_halfway_never_touches_the_slot_again);
 	tcase_add_test(tc, what_a_lost_connection_had_is_done_again_but_not_for_ever);
+	tcase_add_test(tc, records_survive_a_lost_connection);
 	tcase_add_test(tc, a_late_reply_is_nobody_elses);
 	tcase_add_test(tc, a_value_in_pieces_of_one_byte_is_whole);
 	tcase_add_loop_test(tc, nonsense_ends_the_connection_and_the_operation, 0,
