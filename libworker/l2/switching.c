@@ -139,7 +139,7 @@ scout__l2_judge(struct scout__l2_port *port, const struct scout__l2_op *op, enum
 /* ---- trying reads again ---- */
 
 static bool
-has_buffer(struct scout__l2_trial *trial)
+ensure_buffer(struct scout__l2_trial *trial)
 {
 	void *buffer;
 
@@ -172,7 +172,7 @@ scout__l2_try_reads(struct scout__l2_port *port, uint64_t now_us)
 		.found = &trial->found,
 	};
 	/* Without memory for a LOAD, whether it answers at all must do. */
-	if (trial->what == SCOUT__L2_LOAD && has_buffer(trial)) {
+	if (trial->what == SCOUT__L2_LOAD && ensure_buffer(trial)) {
 		trial->op.what = SCOUT__L2_LOAD;
 		trial->op.key = &trial->key;
 		trial->op.data = trial->buffer;

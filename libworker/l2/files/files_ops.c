@@ -265,7 +265,7 @@ store_claimed(struct scout__files_hand *hand, struct scout__l2_op *op, uint32_t 
  * good one.
  */
 static bool
-is_there_shared(struct scout__files *files, const struct scout__l2_op *op, const char *path)
+find_shared(struct scout__files *files, const struct scout__l2_op *op, const char *path)
 {
 	struct scout__cat_ref ref;
 	struct stat st;
@@ -289,7 +289,7 @@ store(struct scout__files_hand *hand, struct scout__l2_op *op)
 	int32_t detail = 0;
 
 	scout__files_object_path(op->key->digest, path);
-	if (files->shared && is_there_shared(files, op, path)) {
+	if (files->shared && find_shared(files, op, path)) {
 		end(op, SCOUT__L2_PRESENT, 0);
 		return;
 	}

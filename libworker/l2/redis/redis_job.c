@@ -95,7 +95,7 @@ scout__redis_job_kind(const struct redis_job *job)
 }
 
 static bool
-is_too_large(struct redis *r, const struct scout__l2_op *op)
+refuse_too_large(struct redis *r, const struct scout__l2_op *op)
 {
 	if (op->what != SCOUT__L2_STORE || op->bytes <= SCOUT__REDIS_MAX_VALUE - SCOUT__L2_HEADER_BYTES)
 		return false;
@@ -137,7 +137,7 @@ scout__redis_job_begin(struct redis *r, struct scout__l2_op *op)
 		scout__redis_job_finish(r, job, SCOUT__L2_OK, 0); /* Redis knows no pins */
 		return;
 	}
-	if (is_too_large(r, op)) {
+	if (refuse_too_large(r, op)) {
 		scout__redis_job_finish(r, job, SCOUT__L2_FULL, EFBIG);
 		return;
 	}
