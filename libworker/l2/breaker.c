@@ -4,6 +4,8 @@
 /*
  * DESIGN
  *
+ * Purpose: whether one side of one adapter is worth trying (states in breaker.h). It owns struct scout__l2_switch.
+ *
  * Failures are counted for each kind of operation: a folder whose catalogue answers EXISTS from memory would otherwise
  * hide that every LOAD fails.
  *
@@ -12,6 +14,8 @@
  *
  * The wait starts anew at its shortest only when the breaker stayed closed for at least as long as it was open: a store
  * that passes each trial and fails right after it is asked less and less often.
+ *
+ * Threads: the loop.
  */
 
 void

@@ -8,8 +8,8 @@
 #include "l2.h"
 
 /*
- * One side of one adapter: whether it is worth trying. Knows no operations and no clock, only what it is told; the rules stand in
- * l2.h. Owned by the loop.
+ * One side of one adapter: whether it is worth trying. Knows no operations and no clock, only what it is told; the
+ * rules stand in l2.h. Owned by the loop.
  *
  *   CLOSED ── SCOUT__L2_FAILURES of one kind in a row ──▶ OPEN ── due, then begin ──▶ HALF_OPEN ── end(true) ──▶ CLOSED
  *                                                          ▲───────── end(false): twice the wait ──────┘

@@ -21,22 +21,24 @@
  *
  *   loop ── submit ──▶ breaker ──▶ adapter's own threads ── complete ──▶ ring + eventfd ──▶ scout__l2_reap() on the loop
  *
- * An object is one shard: the KV of one chunk of one KV rank. An operation (scout__l2_op) is the loop's before submit, the
- * second tier's from then on, and the loop's again when it comes out of scout__l2_reap(). It comes out exactly once, however
- * late: memory that it names (a slot of the pool) is untouchable until then, also when it is late. The loop never waits:
- * what needs an answer by a time has a timer of its own and goes on without it.
+ * An object is one shard: the KV of one chunk of one KV rank. An operation (scout__l2_op) is the loop's before submit,
+ * the second tier's from then on, and the loop's again when it comes out of scout__l2_reap(). It comes out exactly
+ * once, however late: memory that it names (a slot of the pool) is untouchable until then, also when it is late. The
+ * loop never waits: what needs an answer by a time has a timer of its own and goes on without it.
  *
  * Clocks of an operation:
  *
- *   it waits       from the submit until the adapter begins it: behind others, in the list of l2_submit or the adapter's queue. This
- *                  has no deadline and says nothing about the store. Only if the store hangs, or is switched off, it ends.
- *   it progresses  from scout__l2_moved() on, which the adapter calls when it begins an operation and each time that bytes
- *                  of it have moved. The time since the last call must stay below op->timeout_us; the total may be any.
- *   it is late     that much time has passed without progress: it counts as a failure of the store, op->late() is called, and
- *                  nothing waits for it any more. What it brings later changes no breaker.
+ *   it waits       from the submit until the adapter begins it: behind others, in the list of l2_submit or the adapter's
+ *                  queue. This has no deadline and says nothing about the store. Only if the store hangs, or is
+ *                  switched off, it ends.
+ *   it progresses  from scout__l2_moved() on, which the adapter calls when it begins an operation and each time that
+ *                  bytes of it have moved. The time since the last call must stay below op->timeout_us; the total
+ *                  may be any.
+ *   it is late     that much time has passed without progress: it counts as a failure of the store, op->late() is
+ *                  called, and nothing waits for it any more. What it brings later changes no breaker.
  *
- * An adapter whose threads cannot hang (Redis: non-blocking sockets) needs no scout__l2_moved(): it ends each operation itself,
- * as TIMEOUT, by the same rule.
+ * An adapter whose threads cannot hang (Redis: non-blocking sockets) needs no scout__l2_moved(): it ends each operation
+ * itself, as TIMEOUT, by the same rule.
  *
  * The loop takes no lock here: operations travel to the adapters and back through rings.
  */
@@ -46,9 +48,9 @@
 #define SCOUT__L2_KEY_BYTES_MAX 384u /* of a key as it is written into an object's header */
 
 /*
- * Which object. The digest is XXH3-128 over the canonical bytes of the whole key (see object.h), seedless, the same on every
- * machine: it names files and Redis keys, and catalogues keep nothing else. The whole key stands in each object's header and is
- * compared on load, so that two keys with one digest are a miss and never wrong bytes.
+ * Which object. The digest is XXH3-128 over the canonical bytes of the whole key (see object.h), seedless, the same on
+ * every machine: it names files and Redis keys, and catalogues keep nothing else. The whole key stands in each object's
+ * header and is compared on load, so that two keys with one digest are a miss and never wrong bytes.
  */
 struct scout__l2_digest {
 	uint64_t lo, hi;
@@ -139,7 +141,7 @@ enum scout__l2_side {
 struct scout__l2_url; /* url.h */
 struct scout__l2_port;
 
-/* What an adapter counts itself; written with relaxed atomics by its threads, read by anybody. */
+/* What an adapter counts itself; written with relaxed atomics by its threads, read by any thread. */
 struct scout__l2_gauges {
 	uint64_t objects, bytes;      /* as far as it knows; UINT64_MAX: unknown */
 	uint64_t max_bytes;           /* UINT64_MAX: no limit of its own */
@@ -198,14 +200,14 @@ SCOUT_ON_ANY void scout__l2_complete(struct scout__l2_port *port, struct scout__
  * Each adapter has two breakers, for a store that can be read but not written (a full or read-only disk) is still worth
  * reading. SCOUT__L2_READS stands for EXISTS and LOAD, SCOUT__L2_WRITES for STORE and REMOVE; UNPIN passes always.
  *
- * A failure is an ERROR, a TIMEOUT, an operation that is late, or FULL with a `detail` (the store itself is full; FULL without
- * one is the adapter's own limit with everything pinned, and no failure). SCOUT__L2_FAILURES of one kind in a row open the
- * breaker; so does a store that hangs as a whole: whatever it has begun is late, and more waits behind. What waits then ends
- * as REFUSED, and what the adapter has and did not begin is late, without a failure.
- * Records pass the breakers, and say nothing to them.
+ * A failure is an ERROR, a TIMEOUT, an operation that is late, or FULL with a `detail` (the store itself is full; FULL
+ * without one is the adapter's own limit with everything pinned, and no failure). SCOUT__L2_FAILURES of one kind in a
+ * row open the breaker; so does a store that hangs as a whole: whatever it has begun is late, and more waits behind.
+ * What waits then ends as REFUSED, and what the adapter has and did not begin is late, without a failure. Records pass
+ * the breakers, and say nothing to them.
  *
- * It is tried again after 1 s, then 2, 4 ... 30 s (less up to a quarter, so that many servers do not come at once): reads by
- * an operation of L2's own, so that no lookup pays for it; writes by the next STORE, one at a time.
+ * It is tried again after 1 s, then 2, 4 ... 30 s (less up to a quarter, so that many servers do not come at once):
+ * reads by an operation of L2's own, so that no lookup pays for it; writes by the next STORE, one at a time.
  */
 #define SCOUT__L2_FAILURES 5u
 
@@ -275,8 +277,8 @@ SCOUT_ON_ANY uint32_t scout__l2_at_once(const struct scout__l2 *l2, uint32_t ada
 SCOUT_ON_LOOP uint32_t scout__l2_running(const struct scout__l2 *l2);
 SCOUT_ON_LOOP uint32_t scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter);
 /*
- * Stop all adapters, reap everything. False: an adapter hangs; then the pool's mappings must stay as they are (they are leaked)
- * and _free() frees only what is safe.
+ * Stop all adapters, reap everything. False: an adapter hangs; then the pool's mappings must stay as they are (they are
+ * leaked) and _free() frees only what is safe.
  */
 SCOUT_ON_LOOP bool scout__l2_stop(struct scout__l2 *l2, uint32_t timeout_ms);
 SCOUT_ON_ANY void scout__l2_free(struct scout__l2 *l2);

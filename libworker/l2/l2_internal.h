@@ -9,8 +9,8 @@
 #include "url.h"
 
 /*
- * The structures that only this room uses, between l2.c (life and death), l2_submit.c (operations), lateness.c (their clocks) and switching.c
- * (breakers).
+ * The structures that only this room uses, between l2.c (life and death), l2_submit.c (operations), lateness.c (their
+ * clocks) and switching.c (breakers).
  */
 
 /* What tries reads again: the operation that failed last before the breaker opened, once more, into memory of its own. */

@@ -6,12 +6,16 @@
 /*
  * DESIGN
  *
+ * Purpose: see l2_queue.h.
+ *
  * The pool kind counts what is in the ring by a semaphore: a post is an atomic addition, with a system call only if a
  * thread sleeps, and wakes exactly one. An eventfd would wake all that poll it.
  *
  * The pollable kind has a doorbell (doorbell.h).
  *
  * Rejected: a mutex and a condition variable. The loop would wait for a consumer that was preempted inside the lock.
+ *
+ * Threads: the loop pushes, threads of the adapter pop.
  */
 
 int
@@ -81,7 +85,7 @@ pop(struct scout__l2_queue *queue)
 	return (struct scout__l2_op *)(uintptr_t)word;
 }
 
-/* With one count of the semaphore taken: what it stands for. The one that the close posted goes to the next who waits. */
+/* With one count of the semaphore taken: what it stands for. The one that the close posted goes to the next thread that waits. */
 static struct scout__l2_op *
 take(struct scout__l2_queue *queue)
 {

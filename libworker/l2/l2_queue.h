@@ -13,11 +13,11 @@
 #include "ring.h"
 
 /*
- * Operations on their way from the server's loop to an adapter's threads. The loop is the only producer and takes no lock:
- * a push is a ring store and, at most, one wake. The consumers are serialised among themselves by a mutex that the loop never
- * touches. First in, first out.
+ * Operations on their way from the server's loop to an adapter's threads. The loop is the only producer and takes no
+ * lock: a push is a ring store and, at most, one wake. The consumers are serialised among themselves by a mutex that
+ * the loop never touches. First in, first out.
  *
- * Two kinds, by who takes:
+ * Two kinds, by their consumers:
  *
  *   pool      several threads that have nothing else to wait for; each sleeps in scout__l2_queue_wait(). A push wakes one of them.
  *   pollable  one thread that waits for sockets too. It has the bell's `fd` in its poll set, and sleeps like this:
@@ -28,7 +28,8 @@
  *
  *             A push writes to the eventfd only if the thread said that it is about to sleep.
  *
- * After a close, what is still in it comes out before the NULL that means the end: the adapter completes it as CANCELLED.
+ * After a close, what is still in it comes out before the NULL that means the end: the adapter completes it as
+ * CANCELLED.
  */
 struct scout__l2_queue {
 	struct scout__ring ring;

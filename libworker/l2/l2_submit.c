@@ -7,7 +7,8 @@
 /*
  * DESIGN
  *
- * Operations between the loop and the adapters. An operation is in one place at a time:
+ * Purpose: take operations of the server, give them to adapters, and give them back when they have ended. An operation
+ * is in one place at a time:
  *
  *   waiting   LOADs, STOREs and REMOVEs that the adapter has no thread free for: the loop's own list, so what is in it can
  *             end at once when the store is switched off, also if all threads of the adapter hang
@@ -17,14 +18,14 @@
  *
  * and leaves by done(), from reap only, so that a submit never calls back into the server in the middle of its work.
  *
- * What waits starts as others of its side come back. An adapter asks for fewer writes at once than it has threads, so that the
- * next LOAD finds one, however many writes there are.
+ * What waits starts as others of its side come back. An adapter asks for fewer writes at once than it has threads, so
+ * that the next LOAD finds one, however many writes there are.
  *
- * Waking the loop: a doorbell (doorbell.h). The loop stays parked, completing pushes and rings, and reap lowers the bell before it
- * looks at the rings.
+ * Waking the loop: a doorbell (doorbell.h). The loop stays parked, completing pushes and rings, and reap lowers the
+ * bell before it looks at the rings.
  *
- * Rejected: one deadline for the way through queue and store, as it was: at tens of megabytes an object, what stands behind
- * others in our own queue is late before it begins, though the store is well.
+ * Rejected: one deadline for the way through queue and store, as it was: at tens of megabytes an object, what stands
+ * behind others in our own queue is late before it begins, though the store is well.
  *
  * Threads: the loop; scout__l2_complete() is any thread's.
  */

@@ -4,12 +4,12 @@
 /*
  * DESIGN
  *
- * The clocks of operations that an adapter has (l2.h says which there are). The adapter's threads write when an operation
- * moved last; the loop looks, at the latest when the first of them can be late. One that has not begun cannot be late before
- * timeout_us from now, so no look is missed and an operation that hangs is found when its time is over.
+ * Purpose: the clocks of operations that an adapter has (l2.h names them). The adapter's threads write when an
+ * operation moved last; the loop looks, at the latest when the first of them can be late. One that has not begun cannot
+ * be late before timeout_us from now, so no look is missed and an operation that hangs is found when its time is over.
  *
- * Whole stores that hang. Threads that hang take no further operation, so those behind them would wait for ever and no count of
- * failures would be reached. Two cases, and in both the breaker of the waiting side opens at once:
+ * Whole stores that hang: threads that hang take no further operation, so those behind them would wait for ever and no
+ * count of failures would be reached. Two cases, and in both the breaker of the waiting side opens at once:
  *
  *   full    all that the adapter wants of that side at once is late, and more waits in l2_submit
  *   stuck   all that it has begun is late, nothing came back for timeout_us, and something that it was given as long ago was not

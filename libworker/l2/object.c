@@ -14,10 +14,14 @@
 /*
  * DESIGN
  *
- * The stored form is the same on every machine, because other nodes read it and because it outlives this build: everything
- * is little-endian and written field by field, every digest is of such bytes, seedless. A test holds it to golden bytes.
+ * Purpose: keys, fingerprints and the header of stored objects, as bytes (object.h).
  *
- * XXH3 proves that bytes are what was written, not who wrote them: a store that strangers can write needs its own lock.
+ * The stored form is the same on every machine, because other nodes read it and because it outlives this build:
+ * everything is little-endian and written field by field, every digest is of such bytes, seedless. A test holds it to
+ * golden bytes.
+ *
+ * XXH3 proves that bytes are what was written, not their author: a store that untrusted hosts can write needs its own
+ * lock.
  *
  * Threads: any; nothing is shared.
  */

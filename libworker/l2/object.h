@@ -15,9 +15,10 @@
  * Key, canonical bytes:   u16 format (1), u8[16] fingerprint, u64 weights, u16 group, u16 KV rank, u8 hash_len, hash,
  *                         u16 tenant_len, tenant
  *
- * The fingerprint says which KV bytes are interchangeable for this shard: XXH3-128 over, as u64 each, the length of the namespace's
- * name, chunk_tokens, block_tokens, hash_bytes, kv_ranks, KV rank, dtype and the number of planes of that rank; then the name, and
- * the bytes of each plane as u64; and, if the namespace was ever cleared, the name of its last clear as u64. A digest as bytes is its lo, then its hi.
+ * The fingerprint says which KV bytes are interchangeable for this shard: XXH3-128 over, as u64 each, the length of the
+ * namespace's name, chunk_tokens, block_tokens, hash_bytes, kv_ranks, KV rank, dtype and the number of planes of that
+ * rank; then the name, and the bytes of each plane as u64; and, if the namespace was ever cleared, the name of its last
+ * clear as u64. A digest as bytes is its lo, then its hi.
  *
  * Header, SCOUT__L2_HEADER_BYTES, zero-padded:
  *   0 u8[8] magic "KVSCOUT2"   8 u16 version (1)   10 u16 key_len   12 u32 0   16 u64 payload bytes

@@ -6,11 +6,12 @@
 /*
  * DESIGN
  *
- * Which store is worth asking: the two breakers of each adapter (breaker.c has their states, l2.h the rules). What an
- * operation says about its store is judged once: when it ends, or when it is late (lateness.c), whichever is first.
+ * Purpose: decide which store is worth asking: the two breakers of each adapter (breaker.c has their states, l2.h the
+ * rules). What an operation says about its store is judged once: when it ends, or when it is late (lateness.c),
+ * whichever is first.
  *
- * When a breaker opens, what waits for the adapter ends as REFUSED in the next reap: the server goes on to the next adapter, or
- * without. Reads are tried again by the operation that failed last, once more, into memory of its own.
+ * When a breaker opens, what waits for the adapter ends as REFUSED in the next reap: the server goes on to the next
+ * adapter, or without. Reads are tried again by the operation that failed last, once more, into memory of its own.
  *
  * Threads: the loop.
  */

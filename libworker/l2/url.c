@@ -17,8 +17,8 @@
  * A URL is cut at its separators first and decoded after that, so that an encoded separator is data. It stands in
  * command lines, config files and logs, so it is printable text without blanks and '#', and it may hold a password.
  *
- * The password is hidden from a wrong URL too, where nothing says which part was meant as one: with a ':' or an '@' behind
- * its scheme, only the scheme is shown. For the same reason messages repeat scheme, option and host names only.
+ * The password is hidden from a wrong URL too, where nothing says which part was meant as one: with a ':' or an '@'
+ * behind its scheme, only the scheme is shown. For the same reason messages repeat scheme, option and host names only.
  *
  * Threads: any; nothing is shared.
  */
@@ -360,8 +360,8 @@ parse(const char *text, struct scout__l2_url *url, char *err, size_t err_len)
 }
 
 /*
- * @text, which is right, without its password: from the first ':' behind the scheme to the last '@', which may stand in the path of a
- * URL whose password has a '/' that is not encoded.
+ * @text, which is right, without its password: from the first ':' behind the scheme to the last '@', which may stand in
+ * the path of a URL whose password has a '/' that is not encoded.
  */
 static char *
 hide_password(const char *text, const struct scout__l2_url *url)

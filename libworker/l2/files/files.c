@@ -14,30 +14,31 @@
 /*
  * DESIGN
  *
- * The files adapter: objects as files of a folder on a local disk, or on a parallel file system that other nodes write too
- * (shared=1).
+ * The files adapter: objects as files of a folder on a local disk, or on a parallel file system that other nodes write
+ * too (shared=1).
  *
  * Two queues from the loop. What exists is answered from the catalogue by a thread of its own, which touches no disk: a
  * disk that hangs delays no answer. Loads and stores go to `threads` others, each with one operation at a time in plain
  * pread and pwrite. With shared=1 the names thread deals the keys out to a pool that asks the file system.
  *
- * A third kind of thread rebuilds the catalogue at the start, once. Until it has, what exists is what is known so far: an
- * object that is not known yet is a miss, which costs a computation and is right; a wait could cost every lookup its deadline. The gauge
- * `ready` says when it is over.
+ * A third kind of thread rebuilds the catalogue at the start, once. Until it has, what exists is what is known so far:
+ * an object that is not known yet is a miss, which costs a computation and is right; a wait could cost every lookup its
+ * deadline. The gauge `ready` says when it is over.
  *
  * Clocks (l2.h): a disk thread begins an operation when it takes it, and says that it has moved after each piece of
- * SCOUT__FILES_PIECE that was read or written, and after each file that was removed to make room. With sync=1 what was written is
- * sent to the disk every few pieces, so that the last flush has little left to do and a slow disk shows as one. A question begins
- * when the catalogue is asked, or when the probe pool takes its first slice, and moves with each slice.
+ * SCOUT__FILES_PIECE that was read or written, and after each file that was removed to make room. With sync=1 what was
+ * written is sent to the disk every few pieces, so that the last flush has little left to do and a slow disk shows as
+ * one. A question begins when the catalogue is asked, or when the probe pool takes its first slice, and moves with each
+ * slice.
  *
- * At once: as many loads as there are threads, and as many again so that none of them waits for the loop between two; of
- * writes one less than threads (or one), so that they never hold all of them.
+ * At once: as many loads as there are threads, and as many again so that none of them waits for the loop between two;
+ * of writes one less than threads (or one), so that they never hold all of them.
  *
- * Ending: every thread sees `stopping` within one operation. One that hangs in the kernel is left alone: stop() says so,
- * nothing is freed, and whatever it holds stays mapped.
+ * Ending: every thread sees `stopping` within one operation. One that hangs in the kernel is left alone: stop() says
+ * so, nothing is freed, and whatever it holds stays mapped.
  *
- * Threads: open, stop and close run on the server's starter; submit on its loop; the rest as said. Only `threads`, the scan
- * and the probe pool ever wait for a disk.
+ * Threads: open, stop and close run on the server's starter; submit on its loop; the rest as said. Only `threads`, the
+ * scan and the probe pool ever wait for a disk.
  */
 
 #define THREADS_DEFAULT 4
@@ -310,7 +311,7 @@ files_stop(void *adapter, uint64_t deadline_us)
 	ask_to_stop(files);
 	if (wait_for_threads(files, deadline_us))
 		return true;
-	/* Where all threads hang, nobody else would. */
+	/* Where all threads hang, no thread would end these. */
 	while ((op = scout__l2_queue_try(&files->names)))
 		cancel(files, op);
 	while ((op = scout__l2_queue_try(&files->disk)))

@@ -12,18 +12,19 @@
 /*
  * DESIGN
  *
- * Purpose: answer existence in well under a microsecond a key whatever the disk does, and decide who may touch which name and
- * what is evicted.
+ * Purpose: answer existence in well under a microsecond a key whatever the disk does, and decide which thread may touch
+ * which name, and what is evicted. It owns the order of use and all pins and claims; the table below it is
+ * files_table.c.
  *
- * One mutex. It is held for table work only, by the adapter's own threads; the server's loop never comes here. Long batches
- * let it go every SLICE keys. Rejected: a lock for each shard - the order of use is one list over all of them, and a
- * million answers a second are far beyond what lookups ask.
+ * One mutex. It is held for table work only, by the adapter's own threads; the server's loop never comes here. Long
+ * batches let it go every SLICE keys. Rejected: a lock for each shard - the order of use is one list over all of them,
+ * and a million answers a second are far beyond what lookups ask.
  *
- * Claims: whoever changes a name on disk has claimed it, so two stores of one key, an eviction and a store, or the scan and
- * a store never meet in the folder. Whoever holds a claim never waits for another one: no deadlock.
+ * Claims: a thread that changes a name on disk has claimed it, so two stores of one key, an eviction and a store, or
+ * the scan and a store never meet in the folder. A thread that holds a claim never waits for another one: no deadlock.
  *
- * Pinned objects are not in the order of use: evicting is O(1), and one that loses its last pin was used last. Of one batch
- * that is the first key, so that the head of a shared prefix is the last to be evicted.
+ * Pinned objects are not in the order of use: evicting is O(1), and one that loses its last pin was used last. Of one
+ * batch that is the first key, so that the head of a shared prefix is the last to be evicted.
  *
  * Threads: any.
  */

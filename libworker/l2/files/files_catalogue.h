@@ -11,13 +11,13 @@
 #include "l2.h"
 
 /*
- * What the files adapter knows of its folder: digest -> disk bytes, pins, recency. Memory only; no function here touches
- * a disk, so none is ever slow. All are for any thread.
+ * What the files adapter knows of its folder: digest -> disk bytes, pins, recency. Memory only; no function here
+ * touches a disk, so none is ever slow. All are for any thread.
  *
  * An object is in one of three states. PRESENT: there is a file of that name, and it counts. BUSY: one thread has
- * claimed the name (it writes, removes or examines the file) and nobody else touches it until that thread publishes or drops
- * it. GONE: no file, but pins of readers that saw an earlier one; kept so that their UNPINs are not taken for those
- * of later readers.
+ * claimed the name (it writes, removes or examines the file) and no other thread touches it until that thread publishes
+ * or drops it. GONE: no file, but pins of readers that saw an earlier one; kept so that their UNPINs are not taken for
+ * those of later readers.
  */
 
 #define SCOUT__CAT_SHARDS 256u
@@ -43,7 +43,7 @@ struct scout__cat {
 	uint64_t versions;
 	uint32_t waiters;
 	bool stopping;
-	/* Written under mu, read by anybody. */
+	/* Written under mu, read by any thread. */
 	_Atomic uint64_t n_objects, n_pinned, bytes;
 };
 
@@ -63,7 +63,7 @@ struct scout__cat_victim {
 enum scout__cat_claim {
 	SCOUT__CAT_CLAIMED,
 	SCOUT__CAT_PRESENT,
-	SCOUT__CAT_TIMEOUT, /* somebody else's claim lasted beyond the deadline */
+	SCOUT__CAT_TIMEOUT, /* another thread's claim lasted beyond the deadline */
 	SCOUT__CAT_STOPPED,
 	SCOUT__CAT_NOMEM
 };
@@ -77,11 +77,12 @@ enum scout__cat_room {
 /* Returns 0 or SCOUT_ERR_NOMEM. @max_bytes UINT64_MAX: no limit. */
 int scout__cat_init(struct scout__cat *cat, uint64_t max_bytes);
 void scout__cat_fini(struct scout__cat *cat);
-/* From now on nobody waits for a claim: those who do get STOPPED. */
+/* From now on no thread waits for a claim: those that do get STOPPED. */
 void scout__cat_stop(struct scout__cat *cat);
 
 /*
- * Which of @digests are PRESENT. With @pin each that is gets one pin, and counts as used when it loses it. Returns how many.
+ * Which of @digests are PRESENT. With @pin each that is gets one pin, and counts as used when it loses it. Returns how
+ * many.
  */
 uint32_t scout__cat_exists(struct scout__cat *cat, const struct scout__l2_digest *digests, uint32_t n, bool pin,
 			   uint8_t *ret_found);
@@ -99,7 +100,7 @@ bool scout__cat_claim_ref(struct scout__cat *cat, struct scout__cat_ref ref);
 bool scout__cat_reserve(struct scout__cat *cat, uint32_t entry, uint64_t bytes);
 /* Mine: the file is there. It is the most recently used. */
 void scout__cat_publish(struct scout__cat *cat, uint32_t entry);
-/* Mine: the file was there before this start and nobody used it since: the least recently used, until sorted. */
+/* Mine: the file was there before this start and it was not used since: the least recently used, until sorted. */
 void scout__cat_adopt(struct scout__cat *cat, uint32_t entry, uint64_t bytes);
 /* Mine: there is no file of that name. */
 void scout__cat_drop(struct scout__cat *cat, uint32_t entry);
@@ -114,8 +115,8 @@ enum scout__cat_room scout__cat_evict(struct scout__cat *cat, bool even_if_it_fi
 void scout__cat_spare(struct scout__cat *cat, const struct scout__cat_victim *victim);
 
 /*
- * Begin a load: whether it is PRESENT; counts as a use. *@ret_is_stale: its recency on disk was written more than a minute
- * before @now_us, and counts as written now.
+ * Begin a load: whether it is PRESENT; counts as a use. *@ret_is_stale: its recency on disk was written more than a
+ * minute before @now_us, and counts as written now.
  */
 bool scout__cat_use(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t now_us,
 		    struct scout__cat_ref *ret_ref, bool *ret_is_stale);

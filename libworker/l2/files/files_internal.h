@@ -135,8 +135,8 @@ int scout__files_write(struct scout__files_hand *hand, const char *tmp, const st
 /* Give @tmp its name; EEXIST if there is a file of that name. The fan folders are made. */
 int scout__files_place(const struct scout__files *files, const char *tmp, const char *path);
 /*
- * Read and verify. @data NULL: only verify, of whatever length the header says. *@ret_st is set whenever the file could be opened
- * (st_nlink is 0 if not). @stamp: write down that it was used.
+ * Read and verify. @data NULL: only verify, of whatever length the header says. *@ret_st is set whenever the file could
+ * be opened (st_nlink is 0 if not). @stamp: write down that it was used.
  */
 int scout__files_read(struct scout__files_hand *hand, const char *path, const struct scout__l2_key *key, uint8_t *data,
 		      uint64_t bytes, bool stamp, struct stat *ret_st);
@@ -155,8 +155,8 @@ int scout__files_sync_folder(const struct scout__files *files, const char *folde
 /* Do what @op says, or find out that it cannot be done; sets result and detail, completes nothing. */
 void scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op);
 /*
- * Evict until max_bytes is kept. False: what is left is pinned, or cannot be removed (*ret_detail is why). @op, unless NULL, is
- * what it is done for: each file that is removed is progress.
+ * Evict until max_bytes is kept. False: what is left is pinned, or cannot be removed (*ret_detail is why). @op, unless
+ * NULL, is what it is done for: each file that is removed is progress.
  */
 bool scout__files_make_room(struct scout__files *files, struct scout__l2_op *op, int32_t *ret_detail);
 
@@ -177,7 +177,7 @@ void scout__files_scan(struct scout__files *files);
 int scout__probe_pool_start(struct scout__files *files, uint32_t max_ops);
 /* On the names thread: answer this EXISTS, later, from another thread. */
 void scout__probe_pool_ask(struct scout__files *files, struct scout__l2_op *op);
-/* Nobody asks any more: they end when all is answered. */
+/* No further question comes: the threads end when all are answered. */
 void scout__probe_pool_stop(struct scout__files *files);
 /* The threads have ended. */
 void scout__probe_pool_free(struct scout__files *files);

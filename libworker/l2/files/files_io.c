@@ -17,20 +17,21 @@
 /*
  * DESIGN
  *
- * Purpose: the bytes of one object between a slot of the pool and a file, with nothing between them that can be left out.
+ * Purpose: the bytes of one object between a slot of the pool and a file, with nothing between them that can be left
+ * out.
  *
  * Data goes piece by piece, and each piece is summed while the copy that the kernel made of it (or will make) is in the
- * cache: the sum costs little beside the copy. The header is written last, so a file that was cut off has none. Buffered
- * I/O needs no bounce; direct I/O needs one only for what is not aligned: a payload's last piece, a slot that does not begin
- * on 4 KiB.
+ * cache: the sum costs little beside the copy. The header is written last, so a file that was cut off has none.
+ * Buffered I/O needs no bounce; direct I/O needs one only for what is not aligned: a payload's last piece, a slot that
+ * does not begin on 4 KiB.
  *
- * With sync=1 the disk is asked for what was written every SYNC_PIECES pieces, and waited for: writing and flushing in turns
- * would leave tens of megabytes to one fdatasync(), which says nothing while it works.
+ * With sync=1 the disk is asked for what was written every SYNC_PIECES pieces, and waited for: writing and flushing in
+ * turns would leave tens of megabytes to one fdatasync(), which says nothing while it works.
  *
  * Nothing is read or written before the file's length was checked, nothing is good before its sum was.
  *
- * A file never changes once it has its name, and a name is never given to a second file while it has a first: so what was
- * opened stays what it was, and "still the same inode" is enough to remove what was found damaged and nothing else.
+ * A file never changes once it has its name, and a name is never given to a second file while it has a first: so what
+ * was opened stays what it was, and "still the same inode" is enough to remove what was found damaged and nothing else.
  *
  * Threads: any; a hand belongs to its thread.
  */
@@ -252,7 +253,7 @@ scout__files_write(struct scout__files_hand *hand, const char *tmp, const struct
 	int rc;
 
 	if (fd < 0 && errno == ENOENT) {
-		/* Somebody cleaned up. */
+		/* Another process removed the folder meanwhile. */
 		(void)mkdirat(files->root.fd, SCOUT__FILES_TMP, 0700);
 		fd = openat(files->root.fd, tmp, flags, 0600);
 	}
@@ -467,7 +468,7 @@ scout__files_remove_same(struct scout__files *files, const char *path, const str
 	struct stat now;
 	int rc = 0;
 
-	/* All who compare and remove come one after the other; nobody replaces a file that has its name. */
+	/* Threads that compare and remove come one after the other; no thread replaces a file that has its name. */
 	SCOUT_ASSERT(pthread_mutex_lock(&files->removing) == 0);
 	if (fstatat(files->root.fd, path, &now, AT_SYMLINK_NOFOLLOW) != 0 ||
 	    (is_same(&now, st) && unlinkat(files->root.fd, path, S_ISDIR(now.st_mode) ? AT_REMOVEDIR : 0) != 0))

@@ -11,21 +11,21 @@
 /*
  * DESIGN
  *
- * What a disk thread does for one operation. The catalogue says who may: a store claims its name first, so whatever it finds in
- * the folder under that name is from before this start (the scan has not come there yet), from another node
- * (shared=1), or was put there by hand.
+ * Purpose: what a disk thread does for one operation. The catalogue grants names: a store claims its name first, so
+ * whatever it finds in the folder under that name is from before this start (the scan has not come there yet), from
+ * another node (shared=1), or was put there by hand.
  *
- * A store: claim, count the bytes, evict until they fit, write under a temporary name, give it the name, publish. An object
- * counts from before its first byte is written, so the limit holds at every moment but for files that are just being
- * removed. A full disk evicts as much as the object needs and tries once more: without max_bytes the disk is the limit, and
- * a cache that stopped taking new objects while it keeps old ones would be of no use.
+ * A store: claim, count the bytes, evict until they fit, write under a temporary name, give it the name, publish. An
+ * object counts from before its first byte is written, so the limit holds at every moment but for files that are just
+ * being removed. A full disk evicts as much as the object needs and tries once more: without max_bytes the disk is the
+ * limit, and a cache that stopped taking new objects while it keeps old ones would be of no use.
  *
  * A load holds nothing: the file that it opened stays readable even if it is evicted meanwhile. What proves damaged
  * leaves the catalogue, but only if it still is what was opened.
  *
- * Rejected: io_uring. Many containers forbid it (it is off in Docker's and in hardened kernels' defaults), so the threads
- * would be needed all the same, and with objects of a megabyte the system calls are no cost: one pread of 512 KiB takes some
- * hundred times as long as the call. The page cache and readahead work for both.
+ * Rejected: io_uring. Many containers forbid it (it is off in Docker's and in hardened kernels' defaults), so the
+ * threads would be needed all the same, and with objects of a megabyte the system calls are no cost: one pread of 512
+ * KiB takes some hundred times as long as the call. The page cache and readahead work for both.
  *
  * Threads: the disk threads; scout__files_make_room() also the scan.
  */
@@ -186,7 +186,7 @@ load(struct scout__files_hand *hand, struct scout__l2_op *op)
 	read_and_judge(hand, op, op->bytes ? op->data : hand->bounce);
 }
 
-/* Somebody found it damaged. It may have been replaced since, so what is there now is judged anew. */
+/* A load found it damaged. It may have been replaced since, so what is there now is judged anew. */
 static void
 remove_damaged(struct scout__files_hand *hand, struct scout__l2_op *op)
 {
@@ -261,8 +261,8 @@ store_claimed(struct scout__files_hand *hand, struct scout__l2_op *op, uint32_t 
 }
 
 /*
- * Where others write too, the catalogue proves nothing: look, and forget what others have removed. Returns whether there is a
- * good one.
+ * Where others write too, the catalogue proves nothing: look, and forget what others have removed. Returns whether
+ * there is a good one.
  */
 static bool
 find_shared(struct scout__files *files, const struct scout__l2_op *op, const char *path)

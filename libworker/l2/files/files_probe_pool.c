@@ -10,14 +10,16 @@
 /*
  * DESIGN
  *
- * What exists in a folder that other nodes write too: only the file system can say, and on a parallel one each question is a
- * round trip. So the keys of one EXISTS are dealt out in slices to a pool of threads of their own; loads and stores, which
- * take their time, keep none of them busy. Who finishes the last slice answers.
+ * Purpose: say what exists in a folder that other nodes write too: only the file system can say, and on a parallel one
+ * each question is a round trip. So the keys of one EXISTS are dealt out in slices to a pool of threads of their own;
+ * loads and stores, which take their time, keep none of them busy. The thread that finishes the last slice answers.
  *
- * A file that is there by name and length counts; whether it is good shows the load. With eviction (max_bytes), the keys are pinned
- * before they are looked for, and those that are not there unpinned afterwards: nothing can go in between.
+ * A file that is there by name and length counts; whether it is good shows the load. With eviction (max_bytes), the
+ * keys are pinned before they are looked for, and those that are not there unpinned afterwards: nothing can go in
+ * between.
  *
- * Threads: jobs and the queue of those that have keys left are under pool->mu; the keys of a slice belong to who took it.
+ * Threads: jobs and the queue of those that have keys left are under pool->mu; the keys of a slice belong to the thread
+ * that took it.
  */
 
 #define SLICE 16u
@@ -37,7 +39,7 @@ struct scout__probe_pool {
 	/* mu */
 	struct probe_job *free;
 	struct probe_job *first, *last; /* with keys to deal out */
-	bool closed;                    /* nobody asks any more */
+	bool closed;                    /* no further question comes */
 	/* const after start */
 	pthread_t threads[SCOUT__FILES_THREADS_MAX];
 	uint32_t n_threads;

@@ -17,14 +17,15 @@
 /*
  * DESIGN
  *
- * The folder of a files adapter, and whether it may be ours. A path that is mistyped must not cost anybody a file: a folder
- * that is not empty is ours only if the marker is in it. The marker appears whole, by a rename of a file that was written
- * under another name, so there is no half-made folder: what an interrupted set-up leaves begins with the marker's name
- * and counts as nothing. "lost+found" counts as nothing as well, for a file system of one's own is a fine place.
+ * Purpose: take the folder of a files adapter, or refuse it. A mistyped path must not cost a user any file: a folder
+ * that is not empty is ours only if the marker is in it. The marker appears whole, by a rename of a file that was
+ * written under another name, so there is no half-made folder: what an interrupted set-up leaves begins with the
+ * marker's name and counts as nothing. "lost+found" counts as nothing as well, for a file system of one's own is a fine
+ * place.
  *
  * The lock is one of the open file (OFD) on the marker: the kernel drops it when the process ends, however it ends, and
- * a second adapter in this very process is refused too. A private user (shared=0) takes it for writing and puts its pid into
- * the marker. Shared users take it for reading where the file system can: they do not exclude each other, only a
+ * a second adapter in this very process is refused too. A private user (shared=0) takes it for writing and puts its pid
+ * into the marker. Shared users take it for reading where the file system can: they do not exclude each other, only a
  * private user beside them, which would evict what they rely on.
  *
  * Threads: the one that starts the server.
@@ -116,7 +117,7 @@ write_marker(int fd, const struct marker *marker)
 	return 0;
 }
 
-/* An empty folder becomes ours, unless somebody else is faster: that is as good. */
+/* An empty folder becomes ours, unless another process is faster: that is as good. */
 static int
 make_marker(const struct scout__files_root *root, const char *path, char *err, size_t err_len)
 {

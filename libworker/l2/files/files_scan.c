@@ -16,20 +16,20 @@
 /*
  * DESIGN
  *
- * After a start the folder is walked once: files with the name of an object whose header is whole, is of that name, and says
- * the file's length go into the catalogue; others with such a name, and temporary files of earlier starts, are what a
- * crash has left and are removed. Payloads are not read: a load verifies them. Any other name is somebody's, stays, and
- * is told.
+ * Purpose: rebuild the catalogue. After a start the folder is walked once: files with the name of an object whose
+ * header is whole, is of that name, and says the file's length go into the catalogue; others with such a name, and
+ * temporary files of earlier starts, are what a crash has left and are removed. Payloads are not read: a load verifies
+ * them. Any other name stays, and is logged.
  *
- * Loads and stores go on meanwhile. The scan claims each name before it looks, as a store does, so the two never meet; what
- * is in the catalogue already was stored or examined since the start.
+ * Loads and stores go on meanwhile. The scan claims each name before it looks, as a store does, so the two never meet;
+ * what is in the catalogue already was stored or examined since the start.
  *
- * The order of use survives as well as files keep it: the later of access and modification time (loads write it, at most once
- * a minute for each object). Objects come in as the folder lists them; when all are known they are put in order, behind
- * everything that was used since.
+ * The order of use survives as well as files keep it: the later of access and modification time (loads write it, at
+ * most once a minute for each object). Objects come in as the folder lists them; when all are known they are put in
+ * order, behind everything that was used since.
  *
- * With shared=1 there is no catalogue to rebuild. Temporary files of others may be in use, so only those go that nobody has
- * written to for an hour, by the clock of that file system.
+ * With shared=1 there is no catalogue to rebuild. Temporary files of others may be in use, so only those go that were
+ * not written to for an hour, by the clock of that file system.
  *
  * Threads: its own.
  */
@@ -221,7 +221,7 @@ see_object(struct scan *scan, const char *folder, const char *name)
 	progress(scan, folder);
 	scout__files_object_path(digest, path);
 	if (strncmp(path, folder, 5) != 0) {
-		/* In a folder where nobody would look for it. */
+		/* In a folder where no load looks for it. */
 		(void)snprintf(path, sizeof(path), "%.5s/%.32s", folder, name);
 		if (unlinkat(scan->files->root.fd, path, 0) == 0)
 			leftover_removed(scan);

@@ -9,10 +9,10 @@
  * The table of the catalogue: digest -> entry. It owns cells and slabs of entries; what an entry's state means is the
  * catalogue's.
  *
- * Digests are uniform, so their low byte picks a shard and the next 32 bits are home cell and tag; cells carry the tag, so that
- * growing a shard reads no entries: 40,000 cells (of 10 million objects) move in a fraction of a millisecond, and only
- * one of 256 shards at a time. Entries live in slabs that never move: an index is a name for as long as the entry
- * lives. About 75 bytes for each object in all.
+ * Digests are uniform, so their low byte picks a shard and the next 32 bits are home cell and tag; cells carry the tag,
+ * so that growing a shard reads no entries: 40,000 cells (of 10 million objects) move in a fraction of a millisecond,
+ * and only one of 256 shards at a time. Entries live in slabs that never move: an index is a name for as long as the
+ * entry lives. About 75 bytes for each object in all.
  *
  * Threads: any, under the catalogue's mutex.
  */

@@ -20,35 +20,39 @@
  *
  *   redis://[user:password@]host:port,host:port...[?ttl=SECONDS&cluster=auto|yes|no]
  *
- * Key "kvscout:2:DIGEST", value = header (object.h) and payload; "kvscout:r:DIGEST" are records (l2.h), without time to live. EXISTS
- * becomes one EXISTS for each key, pipelined, each to the node that serves its slot; STORE is SET NX (an object that is there stays,
- * and its time to live is not begun anew) with PX if the URL has a ttl; LOAD is GET. REMOVE is UNLINK, whatever is there now: an object that was stored anew since it was found damaged
- * costs one computation. What is not damaged is never removed: a LOAD of an object of another format version is ABSENT.
+ * Key "kvscout:2:DIGEST", value = header (object.h) and payload; "kvscout:r:DIGEST" are records (l2.h), without time to
+ * live. EXISTS becomes one EXISTS for each key, pipelined, each to the node that serves its slot; STORE is SET NX (an
+ * object that is there stays, and its time to live is not begun anew) with PX if the URL has a ttl; LOAD is GET. REMOVE
+ * is UNLINK, whatever is there now: an object that was stored anew since it was found damaged costs one computation.
+ * What is not damaged is never removed: a LOAD of an object of another format version is ABSENT.
  *
- * Files, each calling only those before it: resp (wire text), dns, job, command, link (bytes out), receive (bytes in, events out),
- * node, slots, route, expire, reply (acts on events), and this one: start, thread, vtable.
+ * Files, each calling only those before it: resp (wire text), dns, job, command, link (bytes out), receive (bytes in,
+ * events out), node, slots, route, expire, reply (acts on events), and this one: start, thread, vtable.
  *
- * Threads: one of ours owns all sockets and all state (SCOUT_ON_REDIS); the loop only pushes into the queue. One is enough:
- * a Redis server is one thread as well, and does more for each byte. A second one resolves names (redis_dns.c).
+ * Threads: one of ours owns all sockets and all state (SCOUT_ON_REDIS); the loop only pushes into the queue. One is
+ * enough: a Redis server is one thread as well, and does more for each byte. A second one resolves names (redis_dns.c).
  *
- * Connections: for each node one for questions, one for loads and one for stores (lanes), each made when it is first needed;
- * the first is kept open. So a lookup's EXISTS never stands behind megabytes of our own.
+ * Connections: for each node one for questions, one for loads and one for stores (lanes), each made when it is first
+ * needed; the first is kept open. So a lookup's EXISTS never stands behind megabytes of our own.
  *
- * Bytes: own non-blocking sockets and hiredis' reader, not hiredis' connections (sync or async): those copy a value into a string
- * of their own both ways. Here SET sends header and payload by sendmsg() from the slot of the pool, GET is read by readv() into it,
- * and checksums are taken in slices, so that one large object does not keep the others waiting.
+ * Bytes: own non-blocking sockets and hiredis' reader, not hiredis' connections (sync or async): those copy a value
+ * into a string of their own both ways. Here SET sends header and payload by sendmsg() from the slot of the pool, GET
+ * is read by readv() into it, and checksums are taken in slices, so that one large object does not keep the others
+ * waiting.
  *
- * Clocks: an operation that was sent ends when neither it nor its connection makes progress for its timeout, whatever the
- * server does (redis_expire.c). A server that shows no life for l2_timeout_ms while it owes a reply is down: see redis_node.c. What
- * waits for its turn on a connection has no deadline. No thread here can hang, so L2 need not look (scout__l2_moved()).
- * What is repeated after a lost connection may have been done before; every command here may be done twice.
+ * Clocks: an operation that was sent ends when neither it nor its connection makes progress for its timeout, whatever
+ * the server does (redis_expire.c). A server that shows no life for l2_timeout_ms while it owes a reply is down: see
+ * redis_node.c. What waits for its turn on a connection has no deadline. No thread here can hang, so L2 need not look
+ * (scout__l2_moved()). What is repeated after a lost connection may have been done before; every command here may be
+ * done twice.
  *
- * Bounds: max_ops jobs; SCOUT__REDIS_MAX_COMMANDS questions under way; SCOUT__REDIS_WINDOW_BYTES asked for or sent and unanswered
- * on each link (or one value); two buffers for each link.
+ * Bounds: max_ops jobs; SCOUT__REDIS_MAX_COMMANDS questions under way; SCOUT__REDIS_WINDOW_BYTES asked for or sent and
+ * unanswered on each link (or one value); two buffers for each link.
  *
  * Rejected: pins (Redis has none: an object that was found may expire before it is loaded, and then the load says so);
- * a removal that looks again first (WATCH, GET, MULTI, DEL, EXEC: five commands and their states against a rare loss of one
- * object); reading from replicas (they lag); MGET in place of EXISTS and GET (one reply that is as large as all values).
+ * a removal that looks again first (WATCH, GET, MULTI, DEL, EXEC: five commands and their states against a rare loss of
+ * one object); reading from replicas (they lag); MGET in place of EXISTS and GET (one reply that is as large as all
+ * values).
  */
 
 #define OPERATIONS_AT_ONCE 256u
@@ -148,7 +152,7 @@ work(struct redis *r) SCOUT_ON_REDIS
 	/* What is sent now is owed from now on, not from when this turn began. */
 	r->now_us = scout__now_us();
 	scout__redis_nodes_flush(r);
-	/* A failure may have put something in the way of which nothing above knew. */
+	/* A failure may have left work for the calls above. */
 	if (r->urgent || r->hashing.head)
 		return 0;
 	next_us = soonest(next_us, r->earliest_us);
@@ -269,7 +273,7 @@ init_jobs(struct redis *r)
 	return 0;
 }
 
-/* What it takes before anybody is asked. */
+/* What it takes before a server is asked. */
 static int
 init_state(struct redis *r, const struct scout__l2_url *url)
 {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 /*
- * Commands: kept in lists, written into the buffer of a link, failed. The value of a SET stays where it is: the link sends it from
- * there between two parts of its buffer. Where a command goes is decided in redis_route.c.
+ * Commands: kept in lists, written into the buffer of a link, failed. The value of a SET stays where it is: the link
+ * sends it from there between two parts of its buffer. Where a command goes is decided in redis_route.c.
  *
  * Threads: the adapter's, which owns all commands.
  */

@@ -10,8 +10,8 @@
 #include "thread.h"
 
 /*
- * Names to addresses, on a thread of its own: getaddrinfo() may take many seconds and cannot be told to stop, and deadlines of
- * operations must hold meanwhile.
+ * Names to addresses, on a thread of its own: getaddrinfo() may take many seconds and cannot be told to stop, and
+ * deadlines of operations must hold meanwhile.
  */
 
 #define SCOUT__REDIS_ADDRESSES 4u

@@ -8,13 +8,15 @@
  *
  * Purpose: the clocks of jobs, and how a job that makes no progress ends.
  *
- * The clock of a job starts when the first of its commands is written. It starts anew with each further one, with each reply, and
- * with all that moves on a connection that owes it a reply: values come one after the other, and one of tens of megabytes in
- * front of another is no fault of the other. Before, a job waits for its turn, and only the failure of the node that it waits
- * for ends it. A connection that is being made, and the first slot map, are the store's: the clock runs.
+ * The clock of a job starts when the first of its commands is written. It starts anew with each further one, with each
+ * reply, and with all that moves on a connection that owes it a reply: values come one after the other, and one of tens
+ * of megabytes in front of another is no fault of the other. Before, a job waits for its turn, and only the failure of
+ * the node that it waits for ends it. A connection that is being made, and the first slot map, are the store's: the
+ * clock runs.
  *
  * A job ends when all of its commands have ended, or when it is expired: then every link forgets it first, and only
- * afterwards it is completed, so that nothing writes into a slot of the pool, or reads from one, that is the server's again.
+ * afterwards it is completed, so that nothing writes into a slot of the pool, or reads from one, that is the server's
+ * again.
  *
  * Threads: the adapter's.
  */

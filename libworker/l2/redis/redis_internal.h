@@ -100,7 +100,7 @@ struct redis_job {
 
 struct redis_command {
 	struct redis_command *next;
-	struct redis_job *job; /* NULL: nobody waits for it any more */
+	struct redis_job *job; /* NULL: its operation has ended */
 	uint64_t since_us;     /* sent, or when it may be tried again */
 	uint64_t bytes;        /* that count in the window */
 	uint32_t index;        /* EXISTS: which key */
@@ -200,12 +200,12 @@ struct redis_node {
 };
 
 enum redis_mode {
-	REDIS_UNKNOWN = 0, /* nobody said yet */
+	REDIS_UNKNOWN = 0, /* no server has said yet */
 	REDIS_SINGLE,
 	REDIS_CLUSTER
 };
 
-/* Read by anybody. */
+/* Read by any thread. */
 struct redis_counters {
 	atomic_uint_fast64_t reconnects, moved, ask, tryagain, auth_refused, stalled, refreshes, dropped_values;
 	atomic_bool ready;
@@ -246,7 +246,7 @@ struct redis {
 	struct redis_job *jobs; /* max_ops */
 	struct redis_job *free_jobs;
 	struct scout__list live;                /* the last one taken is the first */
-	struct redis_jobs waiting[REDIS_LANES]; /* for commands, or for somebody to ask */
+	struct redis_jobs waiting[REDIS_LANES]; /* for commands, or for a server to ask */
 	struct redis_jobs hashing;
 	uint64_t earliest_us; /* no live job can be expired before */
 	struct redis_command *free_commands;
@@ -372,8 +372,8 @@ uint16_t scout__redis_node_index(const struct redis *r, const struct redis_node 
 void scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_why why, int error,
 			      const char *text) SCOUT_ON_REDIS;
 /*
- * The connection went or must go. What was on it is sent again (a command at most SCOUT__REDIS_MAX_LOSSES times), for all of it
- * may be repeated; while connecting it is the node that failed.
+ * The connection went or must go. What was on it is sent again (a command at most SCOUT__REDIS_MAX_LOSSES times), for
+ * all of it may be repeated; while connecting it is the node that failed.
  */
 void scout__redis_node_lost(struct redis *r, struct redis_link *link, struct redis_trouble trouble) SCOUT_ON_REDIS;
 /* Its name has addresses, or none. */

@@ -8,8 +8,8 @@
 #include "l2.h"
 
 /*
- * The jobs, each one operation of L2: begun, hashed, put together from the answers to their commands, ended. Commands are made of them
- * in redis_route.c, and they are ended for want of progress in redis_expire.c.
+ * The jobs, each one operation of L2: begun, hashed, put together from the answers to their commands, ended. Commands
+ * are made of them in redis_route.c, and they are ended for want of progress in redis_expire.c.
  *
  * Threads: the adapter's, which owns all jobs.
  */
@@ -49,7 +49,7 @@ scout__redis_job_part(struct redis *r, struct redis_job *job, uint32_t index, bo
 		job->op->found[index] = 1;
 	if (--job->left > 0)
 		return;
-	/* Where one server of a cluster is away, the others' answers are still good: what nobody knows is not there. */
+	/* Where one server of a cluster is away, the others' answers are still good: a key without an answer counts as not there. */
 	if (job->op->what == SCOUT__L2_EXISTS && job->answered > 0)
 		scout__redis_job_finish(r, job, SCOUT__L2_OK, 0);
 	else

@@ -15,12 +15,13 @@
 /*
  * DESIGN
  *
- * Purpose: one connection: made, introduced (AUTH, PING), written to, closed. It owns the socket and the buffers. What goes wrong is
- * returned as a trouble; what that means for the node and the commands is said in redis_node.c.
+ * Purpose: one connection: made, introduced (AUTH, PING), written to, closed. It owns the socket and the buffers. What
+ * goes wrong is returned as a trouble; what that means for the node and the commands is said in redis_node.c.
  *
- * Commands are written into a small buffer; the value of a SET is sent from the slot of the pool by writev(), between two parts
- * of that buffer, so there is one value in it at most. Sockets are opened from the flush at the end of a turn only, never from
- * within events: an event of a socket that was closed in the same turn can then not be taken for the new one's.
+ * Commands are written into a small buffer; the value of a SET is sent from the slot of the pool by writev(), between
+ * two parts of that buffer, so there is one value in it at most. Sockets are opened from the flush at the end of a turn
+ * only, never from within events: an event of a socket that was closed in the same turn can then not be taken for the
+ * new one's.
  *
  * A job that ends before its command does:
  *   not written yet            the command is taken off the queue

@@ -9,11 +9,11 @@
 /*
  * DESIGN
  *
- * Purpose: the servers: which there are, which can be used, what becomes of commands when one fails. It owns the nodes and their
- * links. Which serves what is redis_slots.c.
+ * Purpose: the servers: which there are, which can be used, what becomes of commands when one fails. It owns the nodes
+ * and their links. Which serves what is redis_slots.c.
  *
- * A node that failed is `down`: what it had fails at once, and so does what comes, instead of waiting for its deadline each
- * time. Meanwhile one connection is tried again and again, with a back-off and jitter; when its handshake is
+ * A node that failed is `down`: what it had fails at once, and so does what comes, instead of waiting for its deadline
+ * each time. Meanwhile one connection is tried again and again, with a back-off and jitter; when its handshake is
  * through the node is used again. So the breaker sees errors that cost nothing, and finds the store working soon after
  * it works.
  *

@@ -11,19 +11,20 @@
 /*
  * DESIGN
  *
- * Purpose: bytes of one link in, events out: a reply, a value that has arrived, or a trouble. Nothing here acts on them; redis_reply.c
- * takes one at a time, and may close the link between two.
+ * Purpose: bytes of one link in, events out: a reply, a value that has arrived, or a trouble. Nothing here acts on
+ * them; redis_reply.c takes one at a time, and may close the link between two.
  *
- * Replies are read by hiredis' reader, all but values. A value is read into the slot of the pool by readv(), its checksum taken
- * while the bytes are still in the cache: hiredis would gather it in a string of its own (grown by 1 MiB at a time), hand over
- * that string, and have it copied from there. So the reader must never be fed what follows a reply: it gets bytes up to the
- * next line feed and is asked whether that made a reply; a reply always ends with a line feed, so its end is never missed.
+ * Replies are read by hiredis' reader, all but values. A value is read into the slot of the pool by readv(), its
+ * checksum taken while the bytes are still in the cache: hiredis would gather it in a string of its own (grown by 1 MiB
+ * at a time), hand over that string, and have it copied from there. So the reader must never be fed what follows a
+ * reply: it gets bytes up to the next line feed and is asked whether that made a reply; a reply always ends with a line
+ * feed, so its end is never missed.
  *
- * The header in front of the payload, and the length of the value, are checked before any of it gets into the slot. A value that
- * fails either is read and thrown away.
+ * The header in front of the payload, and the length of the value, are checked before any of it gets into the slot. A
+ * value that fails either is read and thrown away.
  *
- * Bounds: a reply that is no value has at most SCOUT__REDIS_REPLY_BYTES, an array no more elements than the largest slot map; one
- * turn reads a slice, so that other links are served while a large value arrives.
+ * Bounds: a reply that is no value has at most SCOUT__REDIS_REPLY_BYTES, an array no more elements than the largest
+ * slot map; one turn reads a slice, so that other links are served while a large value arrives.
  *
  * Threads: the adapter's, which owns the buffers of each link.
  */
@@ -62,8 +63,8 @@ value_begin(struct redis_link *link, uint64_t total)
 }
 
 /*
- * The header is complete: is it what is wanted? An object of another format version is for that version to remove: whatever
- * its length, it is a miss and not CORRUPT, for what is CORRUPT is removed.
+ * The header is complete: is it what is wanted? An object of another format version is for that version to remove:
+ * whatever its length, it is a miss and not CORRUPT, for what is CORRUPT is removed.
  */
 static void
 value_header(struct redis_link *link, const struct redis_job *job)

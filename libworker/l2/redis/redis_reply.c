@@ -7,10 +7,11 @@
 #include <hiredis/hiredis.h>
 
 /*
- * What a reply means for the command that it answers: found or not, go elsewhere (MOVED, ASK), come again (TRYAGAIN), or why
- * not. Errors are told by their first word, which is all that is logged of them.
+ * What a reply means for the command that it answers: found or not, go elsewhere (MOVED, ASK), come again (TRYAGAIN),
+ * or why not. Errors are told by their first word, which is all that is logged of them.
  *
- * Above the other files: it takes the events of a link and acts on nodes, the slot map, jobs and routes. It owns nothing itself.
+ * Above the other files: it takes the events of a link and acts on nodes, the slot map, jobs and routes. It owns
+ * nothing itself.
  *
  * Threads: the adapter's.
  */

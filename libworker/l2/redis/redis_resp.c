@@ -12,9 +12,9 @@
  *
  * Purpose: the words of Redis, apart from the sockets, so that they are tested without any.
  *
- * Commands are written by hand and not by redisFormatCommandArgv(): that one allocates for each command and would copy the
- * value, megabytes, into the allocation. Replies are hiredis' business, but for the one line before a value (its length), which
- * must be read before the value is, so that the value can go straight to where it belongs.
+ * Commands are written by hand and not by redisFormatCommandArgv(): that one allocates for each command and would copy
+ * the value, megabytes, into the allocation. hiredis reads replies, but for the one line before a value (its length),
+ * which must be read before the value is, so that the value can go straight to where it belongs.
  *
  * Threads: any; nothing is kept.
  */

@@ -13,8 +13,8 @@
 #include "wire.h"
 
 /*
- * What goes over the wire to Redis and comes back, without sockets: commands as bytes, keys and their hash slots, errors and
- * what they ask for, the slot map. Pure functions; any thread.
+ * What goes over the wire to Redis and comes back, without sockets: commands as bytes, keys and their hash slots,
+ * errors and what they ask for, the slot map. Pure functions; any thread.
  */
 
 #define SCOUT__REDIS_SLOTS 16384u
@@ -39,8 +39,8 @@ SCOUT_ON_ANY void scout__redis_put_length(struct scout__writer *w, uint64_t len)
 SCOUT_ON_ANY void scout__redis_put_words(struct scout__writer *w, const char *const *words);
 
 /*
- * The line of a bulk string's length at @p: returns the bytes of the line (with its end), 0 when it is not all there yet, -1 when
- * it is none. *ret_len is -1 for nil.
+ * The line of a bulk string's length at @p: returns the bytes of the line (with its end), 0 when it is not all there
+ * yet, -1 when it is none. *ret_len is -1 for nil.
  */
 SCOUT_ON_ANY int scout__redis_bulk_line(const uint8_t *p, size_t n, int64_t *ret_len);
 
@@ -70,8 +70,8 @@ SCOUT_ON_ANY void scout__redis_error_word(const char *text, char *ret_word, size
 
 struct redisReply;
 /*
- * A reply to CLUSTER SLOTS: @add is called for each range with its master; an unknown host is "". Returns the slots that are
- * served, or -1 if the reply is not of that form (then @add may have been called).
+ * A reply to CLUSTER SLOTS: @add is called for each range with its master; an unknown host is "". Returns the slots
+ * that are served, or -1 if the reply is not of that form (then @add may have been called).
  */
 SCOUT_ON_ANY int scout__redis_read_slots(const struct redisReply *reply,
 					 bool (*add)(void *user, uint16_t first, uint16_t last, const char *host,

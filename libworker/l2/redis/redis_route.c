@@ -4,8 +4,8 @@
 #include <errno.h>
 
 /*
- * Which connection a command goes to: that of its lane, on the node that serves its slot. Commands are made of jobs here, as far as
- * there is room for them, and those that a server asked to be sent again later wait here.
+ * Which connection a command goes to: that of its lane, on the node that serves its slot. Commands are made of jobs
+ * here, as far as there is room for them, and those that a server asked to be sent again later wait here.
  *
  * Threads: the adapter's.
  */

@@ -11,10 +11,10 @@
  *
  * Purpose: which server serves which slot.
  *
- * The slot map is asked for (CLUSTER SLOTS) at the start, when a node says MOVED, when one fails, and when a slot is nobody's; at
- * most every SCOUT__REDIS_REFRESH_US. Any node can answer: they are asked in turn, those of the URL too, until one does.
- * Until the first answer operations wait; when all nodes have failed to answer, they fail. A server that knows no CLUSTER SLOTS is
- * a single one (cluster=auto), and becomes a cluster when it says MOVED.
+ * The slot map is asked for (CLUSTER SLOTS) at the start, when a node says MOVED, when one fails, and when a slot has
+ * no node; at most every SCOUT__REDIS_REFRESH_US. Any node can answer: they are asked in turn, those of the URL too,
+ * until one does. Until the first answer operations wait; when all nodes have failed to answer, they fail. A server
+ * that knows no CLUSTER SLOTS is a single one (cluster=auto), and becomes a cluster when it says MOVED.
  *
  * Threads: the adapter's, which owns the map.
  */
@@ -26,7 +26,7 @@ scout__redis_slots_moved(struct redis *r, struct redis_node *node, uint16_t slot
 	node->serves = true;
 }
 
-/* Nobody answered, or nothing of use. */
+/* No node answered, or nothing of use. */
 static void
 round_failed(struct redis *r) SCOUT_ON_REDIS
 {
