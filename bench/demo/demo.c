@@ -9,10 +9,9 @@
  *   admit     answered requests, oldest first, while there are pages: scout_admit() and start to retrieve
  *   compute   the chunks that were no hit, up to the step's budget; a request that has all of them starts to store
  *
- * Nothing in a step waits for the cache, unless lookup_mode is polled: then "ask" waits for each answer. "compare" waits, too, and
- * is not part of any number but its own. An answered
- * request that finds no free pages stays in line and is asked about again, as engines do; that costs one read of its
- * slot.
+ * Nothing in a step waits for the cache, unless lookup_mode is polled: then "ask" waits for each answer. "compare"
+ * waits, too, and is not part of any number but its own. An answered request that finds no free pages stays in line
+ * and is asked about again, as engines do; that costs one read of its slot.
  */
 #include "demo.h"
 
@@ -234,8 +233,6 @@ loaded(struct demo *demo, struct demo_job *job)
 		job->store_from = first / chunk_blocks;
 		engine_compute(demo->engine, job->request.hashes, job->hit.chunks, job->pages, job->transfer.missing);
 	}
-	if (job->transfer.status < 0 && job->transfer.status != SCOUT_ERR_MISSING)
-		demo->stats.transfer_errors++;
 	job->state = DEMO_COMPUTING;
 }
 
@@ -254,8 +251,6 @@ collect(struct demo *demo)
 		if (rc == 0 && job->state == DEMO_LOADING && job->transfer.pending == 0)
 			loaded(demo, job);
 		if (rc == 0 && job->state == DEMO_STORING && job->transfer.pending == 0) {
-			if (job->transfer.status < 0)
-				demo->stats.transfer_errors++;
 			rc = finish(demo, job);
 			if (rc == 0)
 				continue;
@@ -295,7 +290,7 @@ admit(struct demo *demo)
 	uint32_t n = 0;
 	int rc = 0;
 
-	/* Oldest first, and nobody overtakes: a long request would else wait for ever. */
+	/* Oldest first, and no request overtakes: a long one would else wait for ever. */
 	while (n < demo->n_waiting && demo->waiting[n]->answered && demo->n_running < DEMO_MAX_RUNNING && rc == 0) {
 		struct demo_job *job = demo->waiting[n];
 

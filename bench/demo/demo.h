@@ -48,7 +48,6 @@ struct demo_stats {
 	uint64_t page_waits; /* steps in which an answered request found no free pages and was asked about again */
 	uint64_t asked_ns;   /* sum of asking_ns */
 	uint64_t blocking_ns_sum;
-	uint64_t transfer_errors;
 	struct scout__hist not_yet_steps; /* of those answers: steps until the answer */
 	struct scout__hist asking_ns;     /* per step with a question */
 	struct scout__hist blocking_ns;   /* per step with a new question: the same questions as blocking round trips */
