@@ -95,8 +95,8 @@ bool engine_pages_take(struct engine *engine, size_t n, int64_t *ret_ids);
 void engine_pages_return(struct engine *engine, size_t n, const int64_t *ids);
 
 /*
- * "Compute" the KV of @n chunks into their pages: chunk i of @hashes lies in ids[i * chunk_blocks ...]. @flags: of each block whether to
- * compute it; NULL: all.
+ * "Compute" the KV of @n chunks into their pages: chunk i of @hashes lies in ids[i * chunk_blocks ...]. @flags: of
+ * each block whether to compute it; NULL: all.
  */
 void engine_compute(struct engine *engine, const uint8_t *hashes, size_t n, const int64_t *ids, const bool *flags);
 

@@ -25,7 +25,10 @@ void json_env_line(char *buf, size_t len);
 /* {n, min, p50, p90, p99, p999, max}; all but n are null while it is empty. */
 json_t *json_hist(const struct scout__hist *hist);
 
-/* Whether this build's numbers mean nothing: not optimised, with assertions of a debug build, or with a sanitizer. *ret_why is static. */
+/*
+ * Whether this build's numbers mean nothing: not optimised, with assertions of a debug build, or with a sanitizer.
+ * *ret_why is static.
+ */
 bool json_env_is_slow_build(const char **ret_why);
 
 /* To a file, or to standard output for "-". Takes the reference. Returns 0, or -1 and a sentence in @err. */

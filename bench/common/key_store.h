@@ -9,8 +9,8 @@
 #include <kvscout/worker.h>
 
 /*
- * Makes prompts known to a server, so that lookups hit: a real worker stores them, with pages as small as they can be, because a lookup
- * never touches KV bytes. One thread.
+ * Makes prompts known to a server, so that lookups hit: a real worker stores them, with pages as small as they can
+ * be, because a lookup never touches KV bytes. One thread.
  */
 struct key_store {
 	struct scout_worker *worker;
@@ -20,7 +20,9 @@ struct key_store {
 	bool (*is_stopped)(void); /* ends waits; NULL: never */
 };
 
-/* @cfg as for the worker, with hash_bytes. Returns 0, or SCOUT_ERR_* and a sentence in @err; close it in either case. */
+/*
+ * @cfg as for the worker, with hash_bytes. Returns 0, or SCOUT_ERR_* and a sentence in @err; close it in either case.
+ */
 int key_store_open(struct key_store *store, const struct scout_worker_config *cfg, char *err, size_t err_len);
 /* Store @n leading chunks of one prompt. Returns as key_store_open(); 0 too when stopped. */
 int key_store_put(struct key_store *store, const uint8_t *hashes, uint64_t n, char *err, size_t err_len);

@@ -9,7 +9,7 @@
 
 /*
  * The paged KV memory of one KV rank, and the pattern in it. Behind every block lies a guard of KVMEM_GUARD bytes
- * that nobody may write.
+ * that no copy may write.
  */
 
 #define KVMEM_GUARD 64u

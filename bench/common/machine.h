@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /*
- * What a number depends on: the build and the machine. Nothing here fails: what cannot be found out is "unknown", because a measurement
- * without it is still a measurement.
+ * What a number depends on: the build and the machine. Nothing here fails: what cannot be found out is "unknown",
+ * because a measurement without it is still a measurement.
  */
 
 #define MACHINE_TEXT 256

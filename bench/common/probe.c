@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DESIGN: one frame is on its way at a time, so a reply with another correlation id is one that an earlier call gave up on; it is
- * skipped. The connection has no lease. The heartbeat that HELLO announces is long, because a probe sends no PING: it is silent between
- * its questions.
+ * DESIGN: one frame is on its way at a time, so a reply with another correlation id is one that an earlier call gave
+ * up on; it is skipped. The connection has no lease. The heartbeat that HELLO announces is long, because a probe
+ * sends no PING: it is silent between its questions.
  */
 #include "probe.h"
 

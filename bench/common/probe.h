@@ -7,8 +7,9 @@
 #include <stdint.h>
 
 /*
- * What engines did before, as a floor for comparison and for the server's counters: a bare DEALER on which the calling thread sends a
- * request and blocks for the reply. It speaks the protocol by the libraries' codec and shares nothing else with the client. One thread.
+ * What engines did before, as a floor for comparison and for the server's counters: a bare DEALER on which the
+ * calling thread sends a request and blocks for the reply. It speaks the protocol by the libraries' codec and shares
+ * nothing else with the client. One thread.
  */
 
 struct probe;

@@ -70,7 +70,8 @@ complain(const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(text, sizeof(text), fmt, ap); /* a text that is cut is still a text */
 	va_end(ap);
-	(void)fprintf(stderr, "%s: %s\n", tool_name ? tool_name : "kvscout", text); /* nobody left to tell */
+	(void)fprintf(stderr, "%s: %s\n", tool_name ? tool_name : "kvscout",
+		      text); /* there is no other place to report it */
 }
 
 _Noreturn void

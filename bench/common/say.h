@@ -5,9 +5,9 @@
 #include <stdio.h>
 
 /*
- * What our tools write. A result that did not reach its file is no result: a write to standard output that failed (a full
- * disk, a pipe that somebody closed) is told at exit and makes the exit status 1, so that callers need not look at each
- * line they print. A file of its own is checked once, by say_close().
+ * What our tools write. A result that did not reach its file is no result: a write to standard output that failed (a
+ * full disk, a pipe closed by its reader) is reported at exit and makes the exit status 1, so that callers need not
+ * look at each line they print. A file of its own is checked once, by say_close().
  *
  * Threads: any; stdio locks its streams.
  */
@@ -24,7 +24,7 @@ void say_flush(void);
 /* To @out; returns the characters written, 0 after an error. */
 __attribute__((format(printf, 2, 3))) int say_to(FILE *out, const char *fmt, ...);
 
-/* "TOOL: sentence" and a newline to standard error. Where that fails, there is nobody left to tell. */
+/* "TOOL: sentence" and a newline to standard error. A failure of that write is ignored. */
 __attribute__((format(printf, 1, 2))) void complain(const char *fmt, ...);
 
 /* The sentence, and the end: exit status 1. For programs that have nothing to give back. */
@@ -37,8 +37,8 @@ void complain_log(void *user, int level, const char *text);
 FILE *say_open(const char *path);
 
 /*
- * The sentence of an errno value: "No space left on device". It may lie in @buf. Here and not from base, because kvscout-copy needs libc only, an
- * old one too.
+ * The sentence of an errno value: "No space left on device". It may lie in @buf. Here and not from base, because
+ * kvscout-copy needs libc only, an old one too.
  */
 #define SAY_ERROR 96
 const char *say_error(char buf[SAY_ERROR], int error);

@@ -8,8 +8,9 @@
 #include "cli.h"
 
 /*
- * Keys of the libraries on a tool's command line: `--server-option KEY=VALUE` for the server that the tool embeds (l2, prefetch,
- * l2_timeout_ms ...), `--client-option KEY=VALUE` for its client (lookup_poll_key_timeout_ms ...). Both may be given again.
+ * Keys of the libraries on a tool's command line: `--server-option KEY=VALUE` for the server that the tool embeds
+ * (l2, prefetch, l2_timeout_ms ...), `--client-option KEY=VALUE` for its client (lookup_poll_key_timeout_ms ...).
+ * Both may be given again.
  */
 struct settings {
 	struct cli_list server, client;
@@ -21,14 +22,14 @@ struct settings {
 		CLI_LIST("client-option", "KEY=VALUE", &(to_)->client, "a key of the client; repeat")
 
 /*
- * Whether all of them are known and in range, and @endpoint (NULL: an embedded server) has a server that they are for. Returns 0, or
- * CLI_EXIT_USAGE and the sentence is said.
+ * Whether all of them are known and in range, and @endpoint (NULL: an embedded server) has a server that they are
+ * for. Returns 0, or CLI_EXIT_USAGE and the sentence is said.
  */
 int settings_check(const struct settings *settings, const struct cli *cli, const char *endpoint);
 
 /*
- * Set them in @cfg, whose _fini() frees what that allocates. Returns 0, or SCOUT_ERR_* and a sentence in @err. @settings may be
- * NULL.
+ * Set them in @cfg, whose _fini() frees what that allocates. Returns 0, or SCOUT_ERR_* and a sentence in @err.
+ * @settings may be NULL.
  */
 int settings_server(const struct settings *settings, struct scout_server_config *cfg, char *err, size_t err_len);
 int settings_client(const struct settings *settings, struct scout_client_config *cfg, char *err, size_t err_len);
@@ -43,7 +44,10 @@ struct keys_option {
 	CLI_TEXT("curve-secret-file", "FILE", &(to_)->secret_file, "CURVE: our secret key, for a server with keys"),   \
 		CLI_TEXT("curve-server-key", "KEY", &(to_)->server_key, "CURVE: the public key of the server")
 
-/* Whether they make sense beside @endpoint (NULL: an embedded server). Returns 0, or CLI_EXIT_USAGE and the sentence is said. */
+/*
+ * Whether they make sense beside @endpoint (NULL: an embedded server). Returns 0, or CLI_EXIT_USAGE and the sentence
+ * is said.
+ */
 int keys_option_check(const struct keys_option *keys, const struct cli *cli, const char *endpoint);
 
 #endif

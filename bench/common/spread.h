@@ -4,7 +4,10 @@
 
 #include <stddef.h>
 
-/* A few values of the same thing, one for each round: where they lie. Of an even number the median is between the middle two. */
+/*
+ * A few values of the same thing, one for each round: where they lie. Of an even number the median is between the
+ * middle two.
+ */
 
 #define SPREAD_MAX 1000u
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DESIGN: a trace comes from somebody else's machine, so nothing in it is taken on trust: line and array lengths are
+ * DESIGN: a trace comes from another machine, so nothing in it is trusted: line and array lengths are
  * bounded before they cost memory, every field's type and range is checked, and each refusal names file, line and
  * field. Lines are read here and not by jansson's file reader, because that one would not say in which line of a
  * JSONL file an error lies.

@@ -2,13 +2,14 @@
 /*
  * DESIGN: what copies cost a kernel that runs beside them, and what they achieve meanwhile.
  *
- * A load is enqueued in units (a matrix product, a pass over memory, one persistent kernel, a graph), so many that they run for some
- * 80 ms, with an event between any two: so each unit has a time of its own. In each round every way has its turn: the load
- * alone, the load with copies back to back beside it, and the copies alone for as long. A unit's time is given by minimum, median and
- * maximum; slower is the whole load beside copies against the mean of the load alone before and after.
+ * A load is enqueued in units (a matrix product, a pass over memory, one persistent kernel, a graph), so many that
+ * they run for some 80 ms, with an event between any two: so each unit has a time of its own. In each round every way
+ * has its turn: the load alone, the load with copies back to back beside it, and the copies alone for as long. A
+ * unit's time is given by minimum, median and maximum; slower is the whole load beside copies against the mean of the
+ * load alone before and after.
  *
- * Only copies that ended while the load ran count for its GB/s, so a copy that waits for the load to end shows as 0. The bytes of the
- * last copy are verified.
+ * Only copies that ended while the load ran count for its GB/s, so a copy that waits for the load to end shows as 0.
+ * The bytes of the last copy are verified.
  */
 #include "copy_measure.h"
 

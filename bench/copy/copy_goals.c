@@ -2,9 +2,10 @@
 /*
  * DESIGN: what a GPU has to show, judged from the results.
  *
- * Pieces of 2 KiB and more move at 95 % of one contiguous copy of the same bytes in the same round, and kernels beside the copies are
- * at most 2 % slower. A copy that waits for the kernel costs it nothing and is worth nothing: it must reach half of its speed alone,
- * or the point fails. So does a point with wrong bytes. All by the median of the rounds.
+ * Pieces of 2 KiB and more move at 95 % of one contiguous copy of the same bytes in the same round, and kernels
+ * beside the copies are at most 2 % slower. A copy that waits for the kernel costs it nothing and is worth nothing:
+ * it must reach half of its speed alone, or the point fails. So does a point with wrong bytes. All by the median of
+ * the rounds.
  */
 #include <stdio.h>
 

@@ -12,9 +12,9 @@
 #include "cuda_api.h"
 
 /*
- * What kvscout-copy needs of a GPU: the engine and its table of the runtime's functions, and what only a measurement needs. The
- * one in copy_gpu.c is CUDA; a test puts its stand-in in the place, so that all of the tool but CUDA itself runs on a machine without
- * a GPU. Functions return a cudaError_t as a number.
+ * What kvscout-copy needs of a GPU: the engine and its table of the runtime's functions, and what only a measurement
+ * needs. The one in copy_gpu.c is CUDA; a test puts its stand-in in the place, so that all of the tool but CUDA
+ * itself runs on a machine without a GPU. Functions return a cudaError_t as a number.
  */
 
 struct copy_gpu_info {
@@ -58,7 +58,10 @@ struct copy_gpu {
 
 extern const struct copy_gpu copy_gpu_cuda; /* in builds that have CUDA */
 
-/* Measure and report on @gpu; what copy_cuda_run() does. @size: NULL: as for a data center's GPU. Returns the exit status. */
+/*
+ * Measure and report on @gpu; what copy_cuda_run() does. @size: NULL: as for a data center's GPU. Returns the exit
+ * status.
+ */
 int copy_run(const struct copy_options *opt, const struct copy_gpu *gpu, const struct copy_load_size *size);
 
 #endif

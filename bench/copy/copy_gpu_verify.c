@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DESIGN: every byte that is copied on a GPU is verified. Kernels of this tool (copy_pattern.h) spoil the destination before a copy and
- * check it after; slots are checked by sending them to the GPU in one piece. The CPU compares the slots itself once per point and
- * method. Copying all back and comparing it on the CPU each time took ten times as long as the copies.
+ * DESIGN: every byte that is copied on a GPU is verified. Kernels of this tool (copy_pattern.h) spoil the destination
+ * before a copy and check it after; slots are checked by sending them to the GPU in one piece. The CPU compares the
+ * slots itself once per point and method. Copying all back and comparing it on the CPU each time took ten times as
+ * long as the copies.
  */
 #include <string.h>
 

@@ -4,13 +4,14 @@
  *
  * Purpose: a KV cache as engines have it, and one copy in it.
  *
- * Pages: plane behind plane in one large allocation, at random places all over it, no page followed by its neighbour. Slots:
- * at random places of sealed memfds that the engine pins, as the pool's are. Each method has an engine and slots of its own, because
- * memory is pinned once; all share the pages. Several groups are what they are to the copy engine: a layout each (pieces of other
- * sizes, page ids of their own), so an engine each, and a copy is one batch on every one of them.
+ * Pages: plane behind plane in one large allocation, at random places all over it, no page followed by its neighbour.
+ * Slots: at random places of sealed memfds that the engine pins, as the pool's are. Each method has an engine and
+ * slots of its own, because memory is pinned once; all share the pages. Several groups are what they are to the copy
+ * engine: a layout each (pieces of other sizes, page ids of their own), so an engine each, and a copy is one batch on
+ * every one of them.
  *
- * Ways take the same bytes: COPY_CONTIGUOUS is one cudaMemcpyAsync (one each way) between memory that the driver pinned and plain
- * GPU memory.
+ * Ways take the same bytes: COPY_CONTIGUOUS is one cudaMemcpyAsync (one each way) between memory that the driver
+ * pinned and plain GPU memory.
  *
  * Every wait has a deadline, because a driver may hang.
  */

@@ -10,8 +10,9 @@
 #include "copy_plan.h"
 
 /*
- * The memory of a measurement on a GPU, and one copy in it: see the DESIGN comment of copy_gpu_world.c. In the measuring process; its main
- * thread only. What fails ends the process by copy_die(), and the process that reports says which point it was.
+ * The memory of a measurement on a GPU, and one copy in it: see the DESIGN comment of copy_gpu_world.c. In the
+ * measuring process; its main thread only. What fails ends the process by copy_die(), and the process that reports
+ * says which point it was.
  */
 
 #define COPY_BLOCKS_PER_CHUNK 16u

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DESIGN: kvscout-copy on plain memory: how fast does the copy engine move pieces that lie scattered in pages to one contiguous slot,
- * and back?
+ * DESIGN: kvscout-copy on plain memory: how fast does the copy engine move pieces that lie scattered in pages to one
+ * contiguous slot, and back?
  *
- * Three ways move the same bytes, one after the other in each round, in an order that rotates, so that what else goes on
- * in the machine meets all of them alike:
+ * Three ways move the same bytes, one after the other in each round, in an order that rotates, so that what else goes
+ * on in the machine meets all of them alike:
  *
  *   engine      through the copy engine: start a batch, wait on its descriptor, poll
  *   scattered   memcpy of piece after piece on this thread, in the same page order

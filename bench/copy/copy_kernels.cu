@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernels of kvscout-copy: they make and check the data on the GPU, and they are the work beside which copies are measured. None of
- * the latter is fast as such things go, and none need be: only their change is reported.
+ * The kernels of kvscout-copy: they make and check the data on the GPU, and they are the work beside which copies are
+ * measured. None of the latter is fast as such things go, and none need be: only their change is reported.
  */
 #include <cuda_runtime.h>
 
@@ -20,7 +20,10 @@ constexpr int stream_threads = 512, stream_blocks = 4096;
 /* Threads with so many registers that the engine's kernel finds no room beside them. */
 constexpr int persistent_threads = 1024, sums = 40;
 constexpr int small_threads = 256, small_rounds = 256;
-/* Rounds of the persistent kernel between two looks at its stop word, some 0.7 ms: a look waits for the link, which copies keep busy. */
+/*
+ * Rounds of the persistent kernel between two looks at its stop word, some 0.7 ms: a look waits for the link, which
+ * copies keep busy.
+ */
 constexpr uint64_t look_rounds = 4000;
 
 __device__ void

@@ -9,8 +9,8 @@ extern "C" {
 #endif
 
 /*
- * Kernels of kvscout-copy. Each function enqueues on @stream (a cudaStream_t) and returns a cudaError_t. Counters of wrong
- * bytes lie in GPU memory and are added to.
+ * Kernels of kvscout-copy. Each function enqueues on @stream (a cudaStream_t) and returns a cudaError_t. Counters of
+ * wrong bytes lie in GPU memory and are added to.
  */
 
 /* Words [first, first + bytes / 8) in plain memory. */
@@ -24,8 +24,8 @@ int copy_matmul_launch(const float *a, const float *b, float *c, int n, void *st
 /* c = a + 3 b; a multiple of 4 floats, aligned to 16 bytes. */
 int copy_stream_launch(const float *a, const float *b, float *c, uint64_t n, void *stream);
 /*
- * One block on each of @n_sms multiprocessors, which has no room for another one, for @rounds rounds. Ends earlier when *stop (memory of the host, as
- * the GPU sees it) is not 0, or after COPY_WATCHDOG_MS.
+ * One block on each of @n_sms multiprocessors, which has no room for another one, for @rounds rounds. Ends earlier
+ * when *stop (memory of the host, as the GPU sees it) is not 0, or after COPY_WATCHDOG_MS.
  */
 int copy_persistent_launch(float *out, int n_sms, uint64_t rounds, const uint32_t *stop, void *stream);
 #define COPY_WATCHDOG_MS 3000u

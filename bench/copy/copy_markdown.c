@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables of a run on a GPU, in Markdown, to be pasted into docs/gpu.md: the goals, GB/s by piece size, and kernels beside. Written
- * anew after each point, to a file beside it that takes its name when it is complete. Main thread only.
+ * The tables of a run on a GPU, in Markdown, to be pasted into docs/gpu.md: the goals, GB/s by piece size, and
+ * kernels beside. Written anew after each point, to a file beside it that takes its name when it is complete. Main
+ * thread only.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -3,8 +3,8 @@
 #define KVSCOUT_BENCH_COPY_PATTERN_H
 
 /*
- * The data that kvscout-copy copies: word i is a hash of i, so that the CPU and the GPU can each make and check any part of it.
- * Read by C and by CUDA C++.
+ * The data that kvscout-copy copies: word i is a hash of i, so that the CPU and the GPU can each make and check any
+ * part of it. Read by C and by CUDA C++.
  */
 
 #include <stdint.h>
@@ -21,7 +21,10 @@ enum copy_mode {
 	COPY_CHECK  /* count the wrong bytes */
 };
 
-/* Pages of one group, as the kernels of this tool walk them: plane behind plane, n_blocks pages of @piece bytes in each. */
+/*
+ * Pages of one group, as the kernels of this tool walk them: plane behind plane, n_blocks pages of @piece bytes in
+ * each.
+ */
 struct copy_pages {
 	uint8_t *base;
 	const int64_t *ids; /* blocks_per_chunk for each item; readable where it is worked on */
@@ -42,7 +45,10 @@ copy_pattern_word(uint64_t i)
 	return z ^ (z >> 31);
 }
 
-/* Where word @i of the items lies. Words count through the items as slots hold them: plane after plane, block after block. */
+/*
+ * Where word @i of the items lies. Words count through the items as slots hold them: plane after plane, block after
+ * block.
+ */
 COPY_PATTERN_FN uint64_t *
 copy_pages_word(const struct copy_pages *pages, uint64_t i)
 {

@@ -2,9 +2,9 @@
 /*
  * DESIGN: which points are measured, and in which order.
  *
- * A GPU may be there for minutes only, so what matters most comes first: the usual pieces in each direction, then what the copies
- * cost a running kernel, then copies by layers, other memory and groups, then the rest of the sizes. Points that share a layout
- * stand together, because a new layout opens the engines anew and pins their slots.
+ * A GPU may be there for minutes only, so what matters most comes first: the usual pieces in each direction, then
+ * what the copies cost a running kernel, then copies by layers, other memory and groups, then the rest of the sizes.
+ * Points that share a layout stand together, because a new layout opens the engines anew and pins their slots.
  */
 #include <stdio.h>
 #include <string.h>

@@ -9,8 +9,8 @@
 #include "copy_tool.h"
 
 /*
- * What kvscout-copy measures on a GPU: the points in the order of their importance, the result of each, and the goals that
- * they answer. Plain data and pure functions; no CUDA.
+ * What kvscout-copy measures on a GPU: the points in the order of their importance, the result of each, and the goals
+ * that they answer. Plain data and pure functions; no CUDA.
  */
 
 enum copy_way {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DESIGN: a run on a GPU, as it goes: a line for each point on standard output, and the same as a line of JSON, both flushed at
- * once, so that a run that is cut off has lost only what it had not measured. At the end the goals, and all as one JSON object.
- * By hand, because the tool needs nothing but libc.
+ * DESIGN: a run on a GPU, as it goes: a line for each point on standard output, and the same as a line of JSON, both
+ * flushed at once, so that a run that is cut off has lost only what it had not measured. At the end the goals, and
+ * all as one JSON object. By hand, because the tool needs nothing but libc.
  */
 #include "copy_report.h"
 

@@ -9,7 +9,7 @@
 #include "copy_gpu.h"
 #include "copy_plan.h"
 
-/* What a run on a GPU has measured so far, and what is written of it. In the reporting process; main thread only. */
+/* What a run on a GPU has measured so far, and how it is reported. In the reporting process; main thread only. */
 
 struct copy_report {
 	const struct copy_options *opt;

@@ -4,14 +4,14 @@
  *
  * Purpose: a run on a GPU that loses nothing it has measured.
  *
- * Two processes. The one that reports has no CUDA in it: it prints and writes each result as it comes, and keeps the time. A child
- * measures point after point and sends results through a pipe. A child that crashes, meets a sticky error of the device, or says
- * nothing for too long is ended and costs the point that it was at; a new child goes on behind it, in a new context. So one
- * method that hangs in one driver does not take the table with it. The point is tried once more with the method that the goals are for
- * alone; after MAX_REDUCED of these all others are, too.
+ * Two processes. The one that reports has no CUDA in it: it prints and writes each result as it comes, and keeps the
+ * time. A child measures point after point and sends results through a pipe. A child that crashes, meets a sticky
+ * error of the device, or says nothing for too long is ended and costs the point that it was at; a new child goes on
+ * behind it, in a new context. So one method that hangs in one driver does not take the table with it. The point is
+ * tried once more with the method that the goals are for alone; after MAX_REDUCED of these all others are, too.
  *
- * Budget: past --budget-s the child begins no new point, and a little later it is ended in the middle of one. Points are in
- * the order of their importance (copy_plan.c).
+ * Budget: past --budget-s the child begins no new point, and a little later it is ended in the middle of one. Points
+ * are in the order of their importance (copy_plan.c).
  *
  * Messages are smaller than PIPE_BUF, so each arrives whole. The child is forked before anything of CUDA is called.
  */
@@ -283,8 +283,8 @@ listen_to_child(struct copy_run *run)
 }
 
 /*
- * A process that hangs in the driver may not end. One that does gives its GPU memory back at its very end, which takes a while, and the
- * next one needs it.
+ * A process that hangs in the driver may not end. One that does gives its GPU memory back at its very end, which
+ * takes a while, and the next one needs it.
  */
 static int
 reap(const struct copy_run *run)

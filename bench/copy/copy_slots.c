@@ -16,7 +16,7 @@
 #define MFD_HUGE_2MB (21u << 26)
 #endif
 #define HUGE_PAGE (UINT64_C(2) << 20)
-/* What is left to the rest of the machine beside a large mapping. */
+/* Left to the rest of the machine beside a large mapping. */
 #define SPARE_BYTES (UINT64_C(24) << 30)
 
 /* A line "NAME   123 kB" or "NAME   123" of /proc/meminfo; 0 if there is none. */

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kvscout-copy measures the copy engine: on plain memory (copy_host.c) and on a GPU (copy_run.c). It needs libc, pthreads and the CUDA
- * runtime that is linked statically, so that it runs on a bare GPU machine: hence the JSON by hand.
+ * DESIGN: kvscout-copy measures the copy engine, on plain memory (copy_host.c) and on a GPU (copy_run.c). The floor
+ * is one contiguous copy of the same bytes in the same round. It needs libc, pthreads and the statically linked CUDA
+ * runtime only, so that it runs on a bare GPU machine: hence the JSON by hand.
+ *
+ * Threads: main; the copy engine's. On a GPU a second process measures.
  */
 #include <string.h>
 

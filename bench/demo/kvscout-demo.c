@@ -5,7 +5,11 @@
  * shows what it does while it runs, and ends with the numbers that matter to the author of such a loop; above all:
  * were the bytes right?
  *
- * This file is what is around the loop: options, pace, progress, the table.
+ * The floor of asking is the same questions as blocking round trips (probe.c), timed beside the loop.
+ *
+ * This file has everything around the loop: options, pace, progress, the table.
+ *
+ * Threads: main; those of client, workers and embedded server.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -284,7 +288,7 @@ parse(int argc, char **argv, struct demo_options *opt, int *ret_status)
 		 .to = &opt->requests,
 		 .min = 0,
 		 .max = UINT32_MAX,
-		 .doc = "how many; 0: 2000 of the chat, all of a trace",
+		 .doc = "requests; 0: 2000 of the chat, all of a trace",
 		 .given = &opt->requests_given},
 		CLI_NUMBER("seed", &opt->seed, 0, UINT64_MAX, "of the generated chat"),
 		CLI_BYTES("l1-bytes", &opt->l1_bytes, 1 << 20, UINT64_C(1) << 40, "host memory for the cache"),

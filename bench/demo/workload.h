@@ -28,7 +28,7 @@ struct workload_request {
 	uint64_t prompt_tokens;
 	uint32_t n_prompt; /* full chunks of the prompt */
 	uint32_t n_total;  /* full chunks of prompt and output: what there is to store in the end */
-	uint8_t *hashes;   /* n_total * WORKLOAD_HASH_BYTES; belongs to whoever has the request */
+	uint8_t *hashes;   /* n_total * WORKLOAD_HASH_BYTES; belongs to the holder of the request */
 };
 
 int workload_new(const struct workload_config *cfg, struct workload **ret_workload, char *err, size_t err_len);

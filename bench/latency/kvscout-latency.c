@@ -6,18 +6,18 @@
  * beside the blocking round trip that it replaces (`sync`) and beside what the transport alone takes (`floor`).
  *
  * With --compare the modes take turns: each round runs a part of every mode's requests, and the order rotates, so
- * that whatever else goes on in the machine meets all of them alike. Each mode keeps its connection over all rounds.
+ * that other load on the machine meets all of them alike. Each mode keeps its connection over all rounds.
  *
  * Closed loop (the default): a request is asked for when a place is free, so a slow server is asked less often. Open
  * loop (--rate): requests arrive at times that do not depend on the server, and a request's time counts from when it
  * should have been asked for.
  *
- * --pin: threads inherit where their maker may run, and libraries make theirs while a mode is opened. So main is moved
- * to the others' CPU for that, and to its own for measuring.
+ * --pin: a thread inherits the CPUs of the thread that starts it, and the libraries start theirs while a mode is
+ * opened. So main moves to the others' CPU for that, and to its own for measuring.
  *
  * Invariants: prompts are stored, connections made and a warm-up done before anything counts; while a step runs
- * nothing is printed or allocated. SIGINT and SIGTERM end the run, and so does a mode that cannot go on (its server died,
- * say): what was measured until then is printed. A second signal ends the process at once, whatever it waits for.
+ * nothing is printed or allocated. SIGINT and SIGTERM end the run, and so does a mode that cannot go on (its server
+ * died, say): what was measured until then is printed. A second signal ends the process at once.
  *
  * Threads: main; those of the libraries, which block all signals, so that handlers run on main and interrupt what it
  * waits in.
@@ -70,7 +70,7 @@ start_server(struct lat_session *session)
 	scout_server_config_init(&cfg);
 	cfg.l1_bytes =
 		opt->l1_bytes ? opt->l1_bytes : L1_SPARE_BYTES + lat->keys.n_prompts * lat->keys.chunks * L1_KEY_BYTES;
-	/* All of it may be promised: how promises are limited is not what is measured. */
+	/* All of it may be promised: the limit of promises is not measured here. */
 	cfg.max_promised = cfg.l1_bytes;
 	cfg.listen = opt->transport == LAT_INPROC ? "inproc://kvscout-latency" : NULL;
 	cfg.spin_us = (uint32_t)opt->server_spin_us;
@@ -338,7 +338,7 @@ judge(const struct lat *lat)
 		else if (result->wrong)
 			complain(
 				"%s: so the times are not those of the hit ratio that was asked for: is the pool too small "
-				"for the prompts, or does somebody else store in this namespace?",
+				"for the prompts, or does another program store in this namespace?",
 				lat_mode_names[mode]);
 	}
 	return status;

@@ -200,7 +200,10 @@ struct lat_pace {
 };
 
 void lat_pace_begin(struct lat_pace *pace, struct lat *lat);
-/* Sleep until the next step's time; not at all when it is past (steps are not caught up). Shows progress in long runs. */
+/*
+ * Sleep until the next step's time; not at all when it is past (steps are not caught up). Shows progress in long
+ * runs.
+ */
 void lat_pace_wait(struct lat_pace *pace);
 
 /*

@@ -431,7 +431,7 @@ polled_step(struct lat_loop *loop, struct lat_result *result, uint64_t *done)
 	if (result->failed == failed)
 		scout__hist_add(&result->metrics[LAT_STALL], stall_ns);
 	result->steps++;
-	/* Together and last, as `sync` does: giving back is not what is measured. */
+	/* Together and last, as `sync` does: giving back is not measured. */
 	scout_step_begin(loop->client);
 	for (uint64_t i = 0; i < loop->n; i++) {
 		if (loop->askers[i].state == WAITING)

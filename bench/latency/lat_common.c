@@ -13,7 +13,7 @@
 #include "say.h"
 #include "spread.h"
 
-/* Nobody wants to read the progress of a run that is over before they look. */
+/* A run that ends sooner shows no progress. */
 #define QUIET_NS UINT64_C(2000000000)
 #define PROGRESS_NS UINT64_C(1000000000)
 

@@ -14,7 +14,7 @@
 #include "say.h"
 
 #define PATH_BYTES 4096
-/* Lines of percentiles between halvings of what is left above, as HdrHistogram's own tools have it. */
+/* Lines of percentiles for each halving of the share that is left above, as HdrHistogram's own tools print them. */
 #define TICKS_PER_HALF 5
 
 static FILE *

@@ -4,12 +4,12 @@
  *
  * Purpose: what the transport alone takes. A DEALER on the main thread and a ROUTER on a thread of its own send each
  * other messages of the sizes that a lookup and its answer have, over ipc in a private folder, each with a context of
- * its own - as client and embedded server have; with --transport inproc, in one context - and nobody looks at what is in
+ * its own - as client and embedded server have; with --transport inproc, in one context - and neither end looks into
  * them. It is paced like `sync`: `inflight` round trips in each step, then rest until the next one.
  *
- * It stays on this machine where the server of the other modes is elsewhere (--endpoint tcp://...), but on their kind of
- * transport: TCP by the loopback interface. Where they have keys it has some, made for the run: encrypting is a part of what
- * the transport takes.
+ * It stays on this machine where the server of the other modes is elsewhere (--endpoint tcp://...), but on their kind
+ * of transport: TCP by the loopback interface. Where they have keys it has some, made for the run: encrypting is a
+ * part of what the transport takes.
  *
  * Invariant: the echo thread ends when it receives a message of one byte, or when its receive times out after `stop`
  * was set, so closing is bounded also if the message is lost.
@@ -149,7 +149,7 @@ floor_close(void *self)
 	free(floor);
 }
 
-/* Both ends. The echo's needs no list: who knows its folder is this process. */
+/* Both ends. The echo needs no list of allowed keys: only this process knows its folder. */
 static int
 use_keys(struct lat_floor *floor)
 {

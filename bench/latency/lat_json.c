@@ -86,7 +86,7 @@ buckets_json(const struct scout__hist *hist)
 	return json_pack("{s:f, s:o}", "sum", hist->sum, "buckets", buckets);
 }
 
-/* The median of each round, null where nothing was measured: whoever divides must divide within a round. */
+/* The median of each round, null where nothing was measured: ratios must be taken within a round. */
 static json_t *
 rounds_json(const struct lat *lat, unsigned int mode)
 {

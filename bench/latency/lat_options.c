@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * Purpose: the command line of kvscout-latency. All that can be found wrong without a server is refused here, outputs that
- * cannot be written too: nobody should measure for ten minutes and then lose the result.
+ * Purpose: the command line of kvscout-latency. It refuses all that can be found wrong without a server, and outputs
+ * that cannot be written: a result must not be lost after ten minutes of measuring.
  *
  * Threads: main only.
  */
@@ -40,7 +40,7 @@ static const char notes[] =
 	"landed_ns submit to the answer's publishing by the client's courier, the caller blocked;\n"
 	"seen_ns submit (--rate: intended start) to the caller's having the answer;\n"
 	"service_ns (--rate) submit to the caller's having the answer;\n"
-	" stall_ns_per_step time in calls in one step;\n"
+	"stall_ns_per_step time in calls in one step;\n"
 	"rtt_ns one round trip. A time holds one reading of the clock, which is measured too. Percentiles are at\n"
 	"most 0.8 % too high. A step in which nothing is asked for does not count.\n"
 	"Times of lookups that failed are left out; the failures are counted.\n"
@@ -257,7 +257,7 @@ lat_options_parse(struct lat_options *opt, int argc, char **argv, int *ret_statu
 		CLI_WORDS("mode", &opt->mode, mode_words, "what to run"),
 		CLI_SWITCH("compare", &opt->compare, "run all modes, interleaved, with ratios to the floor"),
 		CLI_NUMBER("requests", &opt->requests, 1, 100000000, "lookups of each mode"),
-		CLI_NUMBER("warmup", &opt->warmup, 0, 100000000, "lookups before them that do not count"),
+		CLI_NUMBER("warmup", &opt->warmup, 0, 100000000, "lookups before those, which do not count"),
 		CLI_NUMBER("rounds", &opt->rounds, 1, LAT_MAX_ROUNDS, "turns that modes take; 1 without --compare"),
 		CLI_NUMBER("chunks", &opt->chunks, 1, 100000, "chunk hashes in a lookup"),
 		CLI_NUMBER("inflight", &opt->inflight, 1, 4096, "requests that wait at once, of each client"),
@@ -267,17 +267,19 @@ lat_options_parse(struct lat_options *opt, int argc, char **argv, int *ret_statu
 		CLI_FRACTION("hit-ratio", &opt->hit_ratio, 0, 1, "share of the chunks that are cached"),
 		CLI_NUMBER("prompts", &opt->prompts, 0, 1000000, "different prompts; 0: 1 to 64, by --chunks"),
 		CLI_NUMBER("server-delay-us", &opt->server_delay_us, 0, 10000000, "hold answers back, embedded"),
-		CLI_NUMBER("server-jitter-us", &opt->server_jitter_us, 0, 10000000, "and by up to this much more"),
+		CLI_NUMBER("server-jitter-us", &opt->server_jitter_us, 0, 10000000,
+			   "hold answers back by up to this much more"),
 		CLI_BYTES("l1-bytes", &opt->l1_bytes, 0, UINT64_C(1) << 40, "embedded server's pool; 0: enough"),
-		CLI_NUMBER("server-spin-us", &opt->server_spin_us, 0, 1000000, "its loop spins before it sleeps"),
+		CLI_NUMBER("server-spin-us", &opt->server_spin_us, 0, 1000000,
+			   "the embedded server's loop spins before it sleeps"),
 		CLI_WORDS("transport", &opt->transport, lat_transport_names,
 			  "to the embedded server; of the floor too"),
-		CLI_NUMBER("spin-us", &opt->spin_us, 0, 1000000, "courier, and who waits, spin before they sleep"),
+		CLI_NUMBER("spin-us", &opt->spin_us, 0, 1000000, "courier and waiting caller spin before they sleep"),
 		CLI_TEXT("pin", "CPU,CPU", &opt->pin, "where the main thread runs, and where all others"),
 		CLI_NUMBER("seed", &opt->seed, 0, INT64_MAX, "of the chunk hashes"),
-		CLI_TEXT("namespace", "NAME", &opt->name_space, "on the server"),
+		CLI_TEXT("namespace", "NAME", &opt->name_space, "of the prompts on the server"),
 		CLI_SWITCH("verify", &opt->verify, "fail if an answer is not what was stored"),
-		CLI_TEXT("peer", "COMMAND", &opt->peer, "--compare: run this beside, as bench/peer_python.py"),
+		CLI_TEXT("peer", "COMMAND", &opt->peer, "--compare: run this beside, as bench/scripts/peer_python.py"),
 		CLI_TEXT("json", "FILE|-", &opt->json, "write the result as JSON; - is standard output"),
 		CLI_TEXT("csv", "FILE|-", &opt->csv, "write a line for each metric"),
 		CLI_TEXT("hgrm", "FILE", &opt->hgrm, "write percentile tables: FILE.MODE.METRIC.hgrm"),

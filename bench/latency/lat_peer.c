@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * Purpose: another implementation of the same scheduler loop in the same run (bench/peer_python.py), so that both meet
- * the same machine. The program lives through all rounds, as our modes' connections do, and speaks lines:
+ * Purpose: another implementation of the same scheduler loop in the same run (bench/scripts/peer_python.py), so that
+ * both meet the same machine. The program lives through all rounds, as our modes' connections do, and speaks lines:
  *
  *   it is started as   COMMAND --serve --chunks N --inflight N --step-us N --hit-ratio X --delay-us N --jitter-us N
  *                      --rate N

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the user ends kvscout-latency: the first signal ends the run, the second the process. Handlers run on the main thread. */
+/*
+ * How the user ends kvscout-latency: the first signal ends the run, the second the process. Handlers run on the main
+ * thread.
+ */
 #include "lat.h"
 
 #include <signal.h>

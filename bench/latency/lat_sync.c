@@ -2,11 +2,12 @@
 /*
  * DESIGN
  *
- * Purpose: what engines did before. A bare DEALER on the scheduler thread (probe.c) sends one LOOKUP and blocks for its answer, for every
- * waiting request of a step in turn: no courier, no ring.
+ * Purpose: what engines did before. A bare DEALER on the scheduler thread (probe.c) sends one LOOKUP and blocks for
+ * its answer, for every waiting request of a step in turn: no courier, no ring.
  *
- * A round trip is encoding, sending, waiting, and decoding. FINISH of all of a step's lookups goes out after its last round trip, in
- * frames of its own, and is waited for outside of every time that is reported: an engine may do without.
+ * A round trip is encoding, sending, waiting, and decoding. FINISH of all of a step's lookups goes out after its last
+ * round trip, in frames of its own, and is waited for outside of every time that is reported: an engine may do
+ * without.
  *
  * Threads: main only (and libzmq's). Rejected: the client with one lookup at a time, which is `polled`.
  */

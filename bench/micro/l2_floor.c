@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DESIGN: the floor of the files adapter, in a folder beside the adapter's and so on the same file system. A store writes each object to
- * a temporary name and renames it, all in one folder; a load reads each object with one read() and sums it in one go. There is no
- * header, no catalogue, and one object follows the other: what a program does that writes and reads these bytes and checks them.
+ * DESIGN: the floor of the files adapter, in a folder beside the adapter's and so on the same file system. A store
+ * writes each object to a temporary name and renames it, all in one folder; a load reads each object with one read()
+ * and sums it in one go. There is no header, no catalogue, and one object follows the other: what a program does that
+ * writes and reads these bytes and checks them.
  *
- * What was written lies in the page cache when it is read, as it does for the adapter, which is asked in the same order. With direct=1
- * and sync=1 the adapter does more than this floor.
+ * What was written lies in the page cache when it is read, as it does for the adapter, which is asked in the same
+ * order. With direct=1 and sync=1 the adapter does more than this floor.
  *
  * Threads: main only.
  */

@@ -5,8 +5,9 @@
 #include <stdint.h>
 
 /*
- * The floor of micro_l2 beside the files adapter: plain files and XXH3. Objects lie one after the other in one buffer. A call does all
- * of one round, and its caller takes the time. On an error it prints what failed and ends the process.
+ * The floor of micro_l2 beside the files adapter: plain files and XXH3. Objects lie one after the other in one
+ * buffer. A call does all of one round, and its caller takes the time. On an error it prints what failed and ends the
+ * process.
  */
 #define L2_FLOOR_NAME "write + rename; read + XXH3-128 (page cache)"
 

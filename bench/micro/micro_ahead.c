@@ -2,14 +2,15 @@
 /*
  * DESIGN
  *
- * How many lookups are answered when a scheduler asks for them first, with an embedded server, in steps of new requests:
+ * How many lookups have their answer when a scheduler asks for them first, with an embedded server, in steps of new
+ * requests:
  *
- *   plain       asked for without waiting: what a scheduler gets that does nothing
+ *   plain       asked for without waiting: the floor, a scheduler that does nothing about it
  *   ahead       scout_lookup_ahead() for each, then --ahead-us of other work, then the first ask
  *   step wait   scout_try_lookup() for each, scout_step_wait(--wait-us) once, then the ask that counts
- *   few new     --live requests wait that were asked for before, --new are new: scout_lookup() with step_wait_us = --wait-us
+ *   few new     --live requests wait that were asked for before, --new are new: scout_lookup(), step_wait_us = --wait-us
  *
- * "Answered" is the share of new requests; "took" what the waiting itself took of each step.
+ * "Answered" is the share of new requests; "took" is the time that a step spent waiting.
  *
  * Threads: main; those of the client and of the embedded server.
  */

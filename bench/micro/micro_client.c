@@ -2,15 +2,14 @@
 /*
  * DESIGN
  *
- * What the two calls of a step cost by themselves, in a loop that does nothing else: "pending" asks again for lookups that are
- * not answered, "submit" queues new ones inside a step, with the courier awake.
+ * What the two calls of a scheduler's step cost by themselves, in a loop that does nothing else: "pending" asks again
+ * for lookups that are not answered, "submit" queues new ones inside a step, with the courier awake. The floor is
+ * "clock": each time holds one reading of the clock, which the same run measures. "pending, no clock" is the time of
+ * many calls divided by their number.
  *
- * Each time holds one reading of the clock; what that takes is measured in the same run and printed as "clock". "pending,
- * no clock" is the time of many calls over their number.
- *
- * Hot: the hashes of the question were read just before. Cold: they were thrown out of the caches just before
- * (clflush; on machines without it, by writing a block larger than most caches). Right after a sleep is what a
- * scheduler meets whose step is a millisecond of GPU work: other threads have had the core and its caches.
+ * Hot: the question's hashes were read just before. Cold: they were removed from the caches just before (clflush; on
+ * machines without it, by writing a block larger than most caches). "After a sleep" is the case of a scheduler whose
+ * step is a millisecond of GPU work: other threads have had the core and its caches.
  *
  * Threads: main; those of the client and of the embedded servers.
  */

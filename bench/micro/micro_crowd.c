@@ -2,17 +2,18 @@
 /*
  * DESIGN
  *
- * The floor under many clients of one server (kvscout-latency --mode async --clients N --inflight M): what waking the same threads takes,
- * when nothing else is done.
+ * The floor under many clients of one server (kvscout-latency --mode async --clients N --inflight M): what waking the
+ * same threads takes, when nothing else is done.
  *
- * A scheduler - main - walks N clients and never sleeps. Each client is a thread that sleeps in read() on an eventfd. A question goes
- * from main to the client's thread and on to one server thread, the answer back to the client's thread and to main; then main
- * gives back what was answered, through the client's thread to the server, who does not answer that. As in the tool, all
- * that a client is told in one step is told with one wake, and a question is not asked in the step that gives its predecessor back.
+ * A scheduler - main - walks N clients and never sleeps. Each client is a thread that sleeps in read() on an eventfd.
+ * A question goes from main to the client's thread and on to one server thread, the answer back to the client's
+ * thread and to main; then main gives back what was answered, through the client's thread to the server, which does
+ * not answer that. As in the tool, all that a client is told in one step is told with one wake, and a question is not
+ * asked in the step that gives its predecessor back.
  *
- * A question is a number that grows. There are no frames, no hashes, no index, no deadlines, no connection that can be lost, and the
- * threads share one list of who has something to say, which processes that do not trust each other cannot. Nobody is rung who
- * is awake, and a ring is one write() and one read(): less cannot be had of threads that sleep.
+ * A question is a number that grows. There are no frames, no hashes, no index, no deadlines, no connection that can
+ * be lost, and the threads share one list of clients with news, which processes that do not trust each other cannot.
+ * Only a sleeping thread is rung, and a ring is one write() and one read(): threads that sleep cannot do with less.
  *
  * Threads: main, one for each client, the server.
  */
@@ -108,7 +109,7 @@ client_main(void *arg)
 	return NULL;
 }
 
-/* False: nobody had anything. */
+/* False: no client had news. */
 static bool
 serve(struct crowd *crowd)
 {

@@ -4,12 +4,13 @@
  *
  * How exact deadlines are, and how soon a waiting caller has its answer.
  *
- * First, lookups at a server that answers everything but them: how late after its deadline each one ends - when the courier publishes
- * the end, and when a caller that sleeps on the client's descriptor has it. The floor, at the same times: how late bare threads are woken
- * by a timerfd (timer_floor.c). Second, scout_wait_lookup() at a real server; the floor is a bare DEALER with the same operation, by turns
- * in the same run.
+ * First, lookups at a server that answers everything but them: how late after its deadline each one ends - when the
+ * courier publishes the end, and when a caller that sleeps on the client's descriptor has it. The floor, at the same
+ * times: how late bare threads are woken by a timerfd (timer_floor.c). Second, scout_wait_lookup() at a real server;
+ * the floor is a bare DEALER with the same operation, by turns in the same run.
  *
- * Threads: main; one for the silent server's loop, one for each of the two timers; those of the client and of the embedded server.
+ * Threads: main; one for the silent server's loop, one for each of the two timers; those of the client and of the
+ * embedded server.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -156,7 +157,10 @@ print(const char *name, int64_t *ns, size_t n)
 	    (double)quantile(ns, n, 0.99) / 1e3, (double)quantile(ns, n, 0.999) / 1e3, (double)ns[n - 1] / 1e3);
 }
 
-/* How late each lookup of a run ended: when its end was published, and when the caller had it. And how late bare timers were. */
+/*
+ * How late each lookup of a run ended: when its end was published, and when the caller had it. And how late bare
+ * timers were.
+ */
 enum {
 	PUBLISHED,
 	SEEN,
@@ -227,7 +231,10 @@ batch(struct scout_client *client, uint64_t start_ns, uint64_t gap_ns, uint64_t 
 	}
 }
 
-/* One batch, with bare timers for the same times beside it. A client of its own: a silent server keeps what it was asked. */
+/*
+ * One batch, with bare timers for the same times beside it. A client of its own: a silent server keeps what it was
+ * asked.
+ */
 static void
 timed_batch(const char *endpoint, uint32_t timeout_ms, size_t n, int64_t *const late[LATENESSES], size_t at)
 {

@@ -2,10 +2,11 @@
 /*
  * DESIGN
  *
- * The chunk index alone: what a lookup of 256 chunks and its finish cost the server's loop, without sockets and without KV bytes (slots
- * are 64 bytes). A pass is: find the leading run, promise every chunk; then withdraw all promises and touch tail first. Miss passes ask
- * for 256 keys that are not there, all of them (a server stops at the first). Cold means that the prefix was not asked for recently:
- * prefixes are drawn at random from all. The floor is the line of plain probes: finding random keys and nothing else.
+ * The chunk index alone: what a lookup of 256 chunks and its finish cost the server's loop, without sockets and
+ * without KV bytes (slots are 64 bytes). A pass is: find the leading run, promise every chunk; then withdraw all
+ * promises and touch tail first. Miss passes ask for 256 keys that are not there, all of them (a server stops at the
+ * first). Cold means that the prefix was not asked for recently: prefixes are drawn at random from all. The floor is
+ * the line of plain probes: finding random keys and nothing else.
  *
  * 10000000 chunks need 1.5 GB of memory.
  *

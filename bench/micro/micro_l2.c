@@ -2,13 +2,14 @@
 /*
  * DESIGN
  *
- * What a set of objects costs as store, exists and load on L2, through the entry point that the server uses and a real adapter, without a
- * server. All objects of a set are in flight together, as a retrieve asks for them; exists asks for --keys keys in one operation, as a
- * lookup does. The floor, on the files adapter: what the file system needs for the same bytes (l2_floor.c), by turns in the same run.
- * run-bench measures redis-benchmark beside the Redis adapter.
+ * What a set of objects costs as store, exists and load on L2, through the entry point that the server uses and a
+ * real adapter, without a server. All objects of a set are in flight together, as a retrieve asks for them; exists
+ * asks for --keys keys in one operation, as a lookup does. The floor, on the files adapter: what the file system
+ * needs for the same bytes (l2_floor.c), by turns in the same run. run-bench measures redis-benchmark beside the
+ * Redis adapter.
  *
- * Each round has objects and bytes of its own, and every loaded byte is compared. What is stored stays: use a folder or a Redis of its
- * own, or a URL with a ttl.
+ * Each round has objects and bytes of its own, and every loaded byte is compared. What is stored stays: use a folder
+ * or a Redis of its own, or a URL with a ttl.
  *
  * Threads: main, which is the loop; the adapter's.
  */

@@ -2,9 +2,9 @@
 /*
  * DESIGN
  *
- * How long a cache line takes from one CPU to another and back: two threads, each pinned to a CPU, write one word by turns. It is what
- * every handing over between two threads pays at least, so it tells what the other figures of a run were measured on. On a virtual
- * machine it may change from one second to the next, as the host moves the CPUs.
+ * How long a cache line takes from one CPU to another and back: two threads, each pinned to a CPU, write one word by
+ * turns. This is the floor of every hand-over between two threads, so it says on which machine the other figures of a
+ * run were measured. On a virtual machine it may change from one second to the next, as the host moves the CPUs.
  *
  * Threads: main, on the first CPU that this process may use; one on the second.
  */

@@ -10,8 +10,8 @@
 #include "msg.h"
 
 /*
- * A bare peer of a server, for micro_server: one DEALER for HELLO, and for frames either that or the channel in shared memory. It keeps no
- * state of operations. Main thread only. A failure ends the process.
+ * A bare peer of a server, for micro_server: one DEALER for HELLO, and for frames either that or the channel in
+ * shared memory. It keeps no state of operations. Main thread only. A failure ends the process.
  */
 struct micro_link {
 	void *zmq, *dealer;

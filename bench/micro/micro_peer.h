@@ -8,7 +8,10 @@
 #include <kvscout/client.h>
 #include <kvscout/server.h>
 
-/* What micro programs have around a measurement: an embedded server, a client, and questions for it. A failure ends the process. */
+/*
+ * What micro programs have around a measurement: an embedded server, a client, and questions for it. A failure ends
+ * the process.
+ */
 
 #define MICRO_HASH_BYTES 32u
 #define MICRO_CHUNK_TOKENS 256u

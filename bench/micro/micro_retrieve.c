@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request whose whole prefix is in the second tier: the time from the lookup to the last byte in pages, through a real
- * server, client and worker, at the sizes of real KV. The prefetch modes take turns:
+ * DESIGN
+ *
+ * One request whose whole prefix is on L2: the time from the lookup to the last byte in pages, through a real server,
+ * client and worker, at the sizes of real KV. Its floor is micro_l2: the same objects without server and copies. The
+ * prefetch modes take turns:
  *
  *   on_retrieve    the lookup is answered at once; the retrieve waits for the loads
  *   on_lookup      the same, but the loads start with the lookup: what the engine does meanwhile (--think-us) is won
  *   before_answer  the lookup waits for the loads, the retrieve copies
  *
- * Two prompts are stored. A turn starts a server of that mode, retrieves the one (not counted: the pool grows by it), drops
- * the other's files from the page cache if --cold, and measures the other, for which the pool has to evict the first. Every byte
- * that is copied is compared, unless --pages makes pages be used again.
+ * Two prompts are stored. A turn starts a server of that mode, retrieves the one (not counted: the pool grows by it),
+ * drops the other's files from the page cache if --cold, and measures the other, for which the pool has to evict the
+ * first. Every byte that is copied is compared, unless --pages makes pages be used again.
  *
  *   lookup    from scout_try_lookup() to the answer
  *   retrieve  from scout_admit() to the end of the retrieve; of that the server's part (with the loads) and the copy's
  *   all       both, without --think-us between them
  *
- * --poll-key-ms: a decode node. Nothing of the prompt is stored when it is asked for; another server on the same folder (needs
- * shared=1) stores it meanwhile, as a prefill node does. Then all is from the lookup, and so from the begin of the other's store.
+ * --poll-key-ms: a decode node. Nothing of the prompt is stored when it is asked for; another server on the same
+ * folder (needs shared=1) stores it meanwhile, as a prefill node does. Then all is from the lookup, and so from the
+ * begin of the other's store.
  *
  * Threads: main; those of the libraries.
  */
@@ -79,7 +83,7 @@ begin_store(struct micro_retrieve *b, struct retrieve_node *node, const uint8_t 
 	return job;
 }
 
-/* In parts that the queue to the second tier has room for: a quarter of the pool. */
+/* In parts that the queue to L2 has room for: a quarter of the pool. */
 static uint64_t
 part_of(const struct micro_retrieve *b)
 {
@@ -100,7 +104,7 @@ store(struct micro_retrieve *b, struct retrieve_node *node, const uint8_t *promp
 		retrieve_wait_counter(b, node, "l2.writes.waiting", 0);
 	}
 	if (retrieve_counter(b, node, "l2.writes.failed") || retrieve_counter(b, node, "l2.writes.dropped"))
-		retrieve_die(b, "not all of it was written to the second tier", SCOUT_ERR_LIMIT);
+		retrieve_die(b, "not all of it was written to L2", SCOUT_ERR_LIMIT);
 }
 
 /* ---- measuring ---- */
@@ -417,18 +421,18 @@ static bool
 parse(struct retrieve_options *opt, int argc, char **argv, int *ret_status)
 {
 	const struct cli_option options[] = {
-		CLI_TEXT("l2", "URL", &opt->l2,
-			 "the second tier; without it, a folder below --folder, which is removed"),
+		CLI_TEXT("l2", "URL", &opt->l2, "L2; without it, a folder below --folder, which is removed"),
 		CLI_TEXT("folder", "DIR", &opt->folder, "where that folder is made"),
 		CLI_WORDS("prefetch", &opt->mode, mode_words, "the modes to measure"),
 		CLI_BYTES("chunk-bytes", &opt->chunk_bytes, BLOCKS * PLANES, UINT64_C(1) << 30,
-			  "of one chunk; a multiple of 512"),
-		CLI_NUMBER("chunks", &opt->chunks, 1, 65536, "of the prompt"),
+			  "bytes of one chunk; a multiple of 512"),
+		CLI_NUMBER("chunks", &opt->chunks, 1, 65536, "chunks of the prompt"),
 		CLI_NUMBER("rounds", &opt->rounds, 1, MAX_ROUNDS, "turns of each mode"),
 		CLI_NUMBER("think-us", &opt->think_us, 0, 60000000, "what the engine does between answer and retrieve"),
 		CLI_NUMBER("pages", &opt->pages, 0, UINT32_MAX,
 			   "blocks of pages, used again and again, nothing compared; 0: one for each"),
-		CLI_NUMBER("lookup-timeout-ms", &opt->lookup_timeout_ms, 1, 600000, "what before_answer has to load"),
+		CLI_NUMBER("lookup-timeout-ms", &opt->lookup_timeout_ms, 1, 600000,
+			   "timeout of a lookup: what before_answer has to load"),
 		CLI_NUMBER("poll-key-ms", &opt->poll_key_ms, 0, 60000,
 			   "key polling: ask at this interval for what another server stores; 0: it is stored before"),
 		CLI_SWITCH("cold", &opt->cold, "drop the page cache of the folder before each measurement"),
@@ -437,7 +441,7 @@ parse(struct retrieve_options *opt, int argc, char **argv, int *ret_status)
 	};
 	const struct cli cli = {
 		.tool = TOOL,
-		.about = "From the lookup to the last byte in pages, where all of a prompt is in the second tier.",
+		.about = "From the lookup to the last byte in pages, where all of a prompt is on L2.",
 		.options = options,
 		.n = sizeof(options) / sizeof(options[0]),
 		.notes =

@@ -2,19 +2,21 @@
 /*
  * DESIGN
  *
- * How many lookups the server's loop does in a second, and what they wait at half of that.
+ * How many lookups the server's loop answers in a second, and how long lookups wait at half of that rate.
  *
- * A bare peer sends frames of several LOOKUPs, through shared memory as clients of the same machine do, or with --socket through
- * its DEALER, for prompts drawn at random from all that are stored, and with them the FINISHes of
- * those that were answered before: each lookup walks the index, promises every chunk, is answered, and gives all back. Every
- * answer is checked. First as fast as it goes, with some frames in flight; then at half of that rate, in frames that leave when they
- * should whether the server is ready or not, and a lookup's time counts from then.
+ * A bare peer (micro_link.c) sends frames of several LOOKUPs, through shared memory as clients of the same machine
+ * do, or with --socket through its DEALER. Prompts are drawn at random from all that are stored. The same frames
+ * carry the FINISHes of those that were answered before. So each lookup walks the index, promises every chunk, is
+ * answered, and gives all back. Every answer is checked. First the peer sends as fast as answers come, with some
+ * frames in flight; then at half of that rate, when frames leave on time whether the server is ready or not, and a
+ * lookup's time counts from then. The floor of the loop's work is micro_index: the same index without server and
+ * wire.
  *
- * Through the socket at half rate five threads share the cores (this one, the loop, and libzmq's), and p99 is what the kernel's
- * scheduler makes of it; through shared memory there are two.
+ * Through the socket at half rate five threads share the cores (this one, the loop, and libzmq's), so p99 shows the
+ * kernel's scheduler; through shared memory there are two.
  *
- * The CPU time of the server's loop and of its I/O thread are read apart from /proc/self/task: on a machine where both, and this
- * sender, share two cores, "per second of the loop's CPU" is what one core gives to the loop.
+ * The CPU time of the server's loop and of its I/O thread are read apart from /proc/self/task. So "per second of the
+ * loop's CPU" is what one core gives to the loop, also where loop, I/O thread and this sender share two cores.
  *
  * Threads: main; those of the embedded server and of the worker that stores.
  */

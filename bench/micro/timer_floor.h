@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 /*
- * What the machine itself makes of a time to be kept: a bare thread that does nothing but sleep on a timerfd until each of @n
- * times, and notes how late it was woken.
+ * What the machine itself makes of a time to be kept: a bare thread that does nothing but sleep on a timerfd until
+ * each of @n times, and notes how late it was woken.
  */
 struct timer_floor {
 	pthread_t thread;

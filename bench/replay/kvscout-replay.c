@@ -10,12 +10,14 @@
  * and equal to that of a simulation. The order on the two connections is kept by waiting: finish is sent when the
  * stores have ended, so that its touch covers them, and the next lookup follows finish on the same connection.
  *
- * With a second tier every store is written to it before the next lookup: it is unlimited then as a simulation's is, and
- * no hit depends on how fast the disk is. What waits to be written may take a quarter of the pool, so stores are no longer
+ * With L2 every store is written to it before the next lookup: L2 is unlimited then, as in a simulation, and no hit
+ * depends on the speed of the disk. What waits to be written may take a quarter of the pool, so stores are no longer
  * than that.
  *
  * A request is moved through a fixed number of pages, in pieces, so its length does not matter. One that is longer
  * than the whole pool stores its leading blocks, as many as fit behind its hit: more would evict its own head.
+ *
+ * Threads: main; those of client, workers and embedded server. The floor of a hit ratio is policy_sim with "lru".
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -62,7 +64,7 @@ struct replay_options {
 	bool l2_given;
 };
 
-/* What the user wants it to end with; 0: nothing yet. */
+/* The signal that ends the replay; 0: none yet. */
 static volatile sig_atomic_t stop_signal;
 
 struct replay {
@@ -81,7 +83,7 @@ struct replay {
 	uint64_t blocks;
 	uint64_t hit_blocks;
 	uint64_t l2_hit_blocks;
-	bool has_l2; /* the server has a second tier */
+	bool has_l2; /* the server has L2 */
 	uint64_t evicted_before;
 	uint64_t evicted;
 	uint64_t start_ns;
@@ -147,7 +149,7 @@ retrieve(struct replay *replay, const struct scout_hit *hit, const struct trace_
 	return 0;
 }
 
-/* Until all that was stored is in the second tier, if there is one. */
+/* Until all that was stored is on L2, if there is one. */
 static int
 wait_written(struct replay *replay, const struct trace_request *request)
 {
@@ -160,7 +162,7 @@ wait_written(struct replay *replay, const struct trace_request *request)
 		if (rc == 0 && waiting > 0 && scout__now_ns() > end_ns)
 			rc = SCOUT_ERR_TIMEOUT;
 	}
-	return rc < 0 ? fail(replay, rc, "writing to the second tier", request->line) : 0;
+	return rc < 0 ? fail(replay, rc, "writing to L2", request->line) : 0;
 }
 
 /* Blocks that one store may have. */
@@ -496,7 +498,7 @@ static bool
 parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 {
 	const struct cli_option options[] = {
-		CLI_TEXT("trace", "FILE", &opt->trace, "JSONL of Mooncake's format; required"),
+		CLI_TEXT("trace", "FILE", &opt->trace, "a trace in Mooncake's format (JSONL); required"),
 		{.name = "l1-blocks",
 		 .type = CLI_TYPE_U64,
 		 .to = &opt->l1_blocks,
@@ -514,13 +516,13 @@ parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 		 .type = CLI_TYPE_TEXT,
 		 .to = &opt->l2,
 		 .value_name = "URL",
-		 .doc = "second tier of the embedded server, such as fs:///folder",
+		 .doc = "L2 of the embedded server, such as fs:///folder",
 		 .given = &opt->l2_given},
 		CLI_NUMBER("limit", &opt->limit, 0, UINT64_MAX, "requests to replay; 0: the whole trace"),
 		CLI_TEXT("json", "FILE|-", &opt->json, "write the result as JSON; - is standard output"),
 		CLI_BYTES("block-bytes", &opt->block_bytes, 2, 16 << 20, "bytes of one block on one KV rank"),
 		CLI_NUMBER("kv-ranks", &opt->kv_ranks, 1, ENGINE_MAX_RANKS, "KV ranks, each with a worker"),
-		CLI_TEXT("endpoint", "EP", &opt->endpoint, "of a running server; without it, one is embedded"),
+		CLI_TEXT("endpoint", "EP", &opt->endpoint, "a running server; without it, one is embedded"),
 		KEYS_OPTION_ROWS(&opt->keys),
 		SETTINGS_ROWS(&opt->settings),
 	};

@@ -6,7 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Requests as chains of block ids, as in a trace; all in memory. What runs out of memory ends the process. One thread. */
+/*
+ * Requests as chains of block ids, as in a trace; all in memory. What runs out of memory ends the process. One
+ * thread.
+ */
 struct policy_load {
 	uint64_t *ids; /* all requests' one after the other */
 	size_t n_ids;

@@ -2,11 +2,12 @@
 /*
  * DESIGN
  *
- * Hit ratios of eviction policies in seconds: the real chunk index with the real policies, slots of 64 bytes, no server and no KV bytes. One
- * session after the other does what the server does for it: the lookup promises the leading run of readable chunks, the retrieve holds
- * them and gives the promise back, the store reserves the rest until there is no room, commits, and the finish touches what was stored
- * and then what was found, each from last to first. Unlike a server under load, sessions do not overlap. The floor is the first policy of
- * --eviction, "lru" unless another is given.
+ * Hit ratios of eviction policies in seconds: the real chunk index with the real policies, slots of 64 bytes, no
+ * server and no KV bytes. One session after the other does what the server does for it: the lookup promises the
+ * leading run of readable chunks, the retrieve holds them and gives the promise back, the store reserves the rest
+ * until there is no room, commits, and the finish touches what was stored and then what was found, each from last to
+ * first. Unlike a server under load, sessions do not overlap. The floor is the first policy of --eviction, "lru"
+ * unless another is given.
  *
  * Threads: main, which is the loop; the pool's thread that makes extents.
  */

@@ -55,7 +55,7 @@ def serve(endpoint, cached, delay_s, jitter_s, parent):
             count, blob = socket.recv_multipart()
         except zmq.Again:
             if os.getppid() != parent:
-                return  # killed: nobody will say goodbye
+                return  # killed: no goodbye comes
             continue
         if not blob and struct.unpack("<Q", count)[0] == 0:
             socket.send(b"")
