@@ -4,9 +4,9 @@
 
 #include <xxhash.h>
 
+#include "clears.h"
 #include "fetch.h"
 #include "ns.h"
-#include "ops.h"
 #include "pending_op.h"
 #include "run_queue.h"
 #include "server_core.h"
@@ -228,10 +228,10 @@ compare(struct scout_server *s, struct scout__records *records, uint32_t i, uint
 	struct store *store = &records->stores[i];
 	enum store_state was = (enum store_state)store->state; /* learning changes it */
 
-	if (scout__ns_learn(s, ns, generation, cleared, older)) {
+	if (scout__clears_learn(s, ns, generation, cleared, older, scout__records_known(ns))) {
 		/* The first time that a store is read, the clear is an old one, as far as anything tells. */
 		if (was != UNREAD)
-			scout__clear_all_out(s, ns);
+			scout__clears_all_out(s, ns);
 		store->state = READY;
 		return;
 	}

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "chunk_index.h"
+#include "clears.h"
 #include "fetch.h"
 #include "msg.h"
 #include "ns.h"
@@ -139,7 +140,7 @@ hello_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
 		.credits = s->cfg.credits,
 		.max_frame = SCOUT_MAX_FRAME,
 		.weights = peer->ns->weights,
-		.clear = scout__clear_state_of(peer),
+		.clear = scout__clears_state_of(peer),
 		.software = {software, sizeof(software) - 1},
 		.lease_path = {lease, (uint16_t)strlen(lease)},
 	};
@@ -211,7 +212,8 @@ scout__serve_hello(struct scout_server *s, struct scout__peer *peer, const struc
 	if (known->heartbeat_ms > HEARTBEAT_MS_MAX)
 		known->heartbeat_ms = HEARTBEAT_MS_MAX;
 	(void)scout__peer_heard(s, known, sent_us);
-	scout__clear_hello(s, known, &hello.clear);
+	scout__clears_hear(s, known, &hello.clear, s->fetch && scout__records_known(known->ns));
+	scout__records_look(s, known->ns);
 	hello_reply(s, known, op->corr);
 	return known;
 }

@@ -8,9 +8,7 @@
 #include "thread.h"
 
 struct scout_server;
-struct scout__clear_state;
 struct scout__dest;
-struct scout__ns;
 struct scout__op;
 struct scout__packet;
 struct scout__peer;
@@ -54,26 +52,7 @@ SCOUT_ON_LOOP void scout__ns_register(struct scout_server *s, struct scout__peer
 
 SCOUT_ON_LOOP void scout__status(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op);
 
-/* ---- clear.c ---- */
-
 SCOUT_ON_LOOP void scout__clear(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 				const struct scout__op *op, uint64_t deadline_us);
-/*
- * There was a CLEAR: carry it out here if it is later than the last one. Returns whether it is. @older: the names
- * before it, SCOUT__OLD_GENERATIONS; NULL: not known.
- */
-SCOUT_ON_LOOP bool scout__ns_learn(struct scout_server *s, struct scout__ns *ns, uint64_t generation, uint64_t cleared,
-				   const uint64_t *older);
-/*
- * The namespace was cleared just now, by another server, whose clock may be behind the one by which our workers joined:
- * all of them are out.
- */
-SCOUT_ON_LOOP void scout__clear_all_out(struct scout_server *s, struct scout__ns *ns);
-/* Whether @peer may store and load. */
-SCOUT_ON_LOOP bool scout__clear_is_in(const struct scout__peer *peer);
-/* @peer said HELLO with @m. */
-SCOUT_ON_LOOP void scout__clear_hello(struct scout_server *s, struct scout__peer *peer,
-				      const struct scout__clear_state *m);
-SCOUT_ON_LOOP struct scout__clear_state scout__clear_state_of(const struct scout__peer *peer);
 
 #endif

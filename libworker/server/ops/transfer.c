@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "clears.h"
 #include "fetch.h"
 #include "hold.h"
 #include "msg.h"
@@ -191,7 +192,7 @@ is_outdated(struct scout_server *s, struct scout__pending_op *pending)
 {
 	if (pending->weights_gen != pending->ns->weights_gen)
 		scout__pending_op_refuse(s, pending, pending->ns->ended_by, "%s", scout__ns_ended_text(pending->ns));
-	else if (!scout__clear_is_in(pending->peer))
+	else if (!scout__peer_is_in(pending->peer))
 		scout__pending_op_refuse(s, pending, SCOUT_WIRE_CLEARED, "%s", not_in);
 	else
 		return false;
@@ -297,7 +298,7 @@ may_transfer(struct scout_server *s, struct scout__peer *peer, const struct scou
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s: REGISTER first", name);
 	else if (!scout__require_weights(s, peer, op))
 		return false; /* before what a CLEAR ended: with the right weights it is in */
-	else if (!scout__clear_is_in(peer))
+	else if (!scout__peer_is_in(peer))
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_CLEARED, "%s", not_in);
 	else
 		return true;

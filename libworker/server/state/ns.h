@@ -52,7 +52,7 @@ struct scout__ns {
 	uint32_t chunk_tokens;
 	uint16_t rank_first, rank_count, kv_ranks, readers;
 	uint64_t weights;                       /* version; 0: no peer has given one */
-	uint64_t generation;                    /* name of the last CLEAR; 0: none. See clear.c */
+	uint64_t generation;                    /* name of the last CLEAR; 0: none. See clears.c */
 	uint64_t cleared;                       /* and its stamp; 0: none */
 	uint64_t in_since;                      /* workers that joined earlier are out */
 	uint64_t older[SCOUT__OLD_GENERATIONS]; /* names of the clears before, newest first */

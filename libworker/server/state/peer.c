@@ -9,7 +9,6 @@
 #include "lease.h"
 #include "ns.h"
 #include "packet.h"
-#include "ops.h"
 #include "pending_op.h"
 #include "reply.h"
 #include "run_queue.h"

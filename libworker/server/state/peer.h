@@ -29,7 +29,7 @@ struct scout__peer {
 	int32_t rank; /* of the chunk index; -1: not registered */
 	struct scout__ns *ns;
 	uint64_t weights; /* as it said; 0: follows */
-	uint64_t joined;  /* a worker's, see clear.c */
+	uint64_t joined;  /* a worker's, see clears.c */
 	uint32_t heartbeat_ms;
 	uint64_t seen_us;
 	uint64_t sent_us;     /* by its clock: of the frame that it sent last */

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_CLEARS_H
+#define SCOUT_SERVER_CLEARS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "thread.h"
+
+struct scout_server;
+struct scout__clear_state;
+struct scout__ns;
+struct scout__peer;
+
+/* The names and stamps of clears, and which workers are in (clears.c). */
+
+/* A stamp that is later than all that this server has drawn or heard of. */
+SCOUT_ON_LOOP uint64_t scout__clears_draw_stamp(struct scout_server *s);
+/* Clear the namespace under the name @generation; no-op if the name is known already. */
+SCOUT_ON_LOOP void scout__clears_add(struct scout_server *s, struct scout__ns *ns, uint64_t generation);
+/*
+ * There was a CLEAR: carry it out here if it is later than the last one. Returns whether it is. @older: the names
+ * before it, SCOUT__OLD_GENERATIONS; NULL: not known. @asks: questions to L2 may be under way.
+ */
+SCOUT_ON_LOOP bool scout__clears_learn(struct scout_server *s, struct scout__ns *ns, uint64_t generation,
+				       uint64_t cleared, const uint64_t *older, bool asks);
+/*
+ * The namespace was cleared just now, by another server, whose clock may be behind the one by which our workers joined:
+ * all of them are out.
+ */
+SCOUT_ON_LOOP void scout__clears_all_out(struct scout_server *s, struct scout__ns *ns);
+/* @peer said in its HELLO what it knows. */
+SCOUT_ON_LOOP void scout__clears_hear(struct scout_server *s, struct scout__peer *peer,
+				      const struct scout__clear_state *m, bool asks);
+/* Whether @peer may store and load. */
+SCOUT_ON_LOOP bool scout__peer_is_in(const struct scout__peer *peer);
+/* What @peer is to know. */
+SCOUT_ON_LOOP struct scout__clear_state scout__clears_state_of(const struct scout__peer *peer);
+
+#endif
