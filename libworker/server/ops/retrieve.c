@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fetch.h"
+#include "hold.h"
+#include "msg.h"
+#include "ns.h"
+#include "ops.h"
+#include "ops_internal.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "list.h"
+#include "session.h"
+#include "state.h"
+
+/*
+ * DESIGN
+ *
+ * RETRIEVE holds what is there, and waits for what L2 has: it starts the loads of its whole range, then grants in
+ * order, each chunk as it arrives. It waits as long as its budget allows (the worker's transfer_timeout_ms): each load
+ * ends by itself, for L2 gives up one that makes no progress. What has not come when the budget ends is missing. Its
+ * hold comes before its promise unit goes, so that nothing can be evicted in between.
+ *
+ * Threads: loop.
+ */
+
+#define COPY_MARGIN_US UINT64_C(100000) /* a RETRIEVE is answered so long before its budget ends, or an eighth of it */
+
+/* What the session has of chunk @i, if it is still there; else entry NO_ENTRY. */
+SCOUT_ON_LOOP static struct scout__handle
+handle_of(const struct scout__pending_op *pending, const struct scout__session *session, uint32_t i)
+{
+	struct scout__handle handle = {SCOUT__NO_ENTRY, 0};
+
+	if (session && i < session->hit)
+		handle = session->handles[i];
+	if (handle.entry != SCOUT__NO_ENTRY && !scout__index_valid(pending->ns->index, handle))
+		handle.entry = SCOUT__NO_ENTRY;
+	return handle;
+}
+
+/*
+ * It is not readable. Whether it may be soon: it is loaded, or stored by a worker after the lookup found it elsewhere.
+ */
+SCOUT_ON_LOOP static bool
+may_come(const struct scout__pending_op *pending, uint32_t entry)
+{
+	const struct scout__expected *x = scout__expected_of(pending->ns, entry);
+	uint32_t rank = pending->hold->rank;
+
+	if (!x || pending->ns->index->entries[entry].spoiled)
+		return false;
+	switch (scout__index_state(pending->ns->index, entry, rank)) {
+	case SCOUT__SHARD_EXPECTED:
+		return x->shards[rank].load;
+	case SCOUT__SHARD_LOADING:
+		return true;
+	case SCOUT__SHARD_WRITING:
+		return !x->shards[rank].load; /* else it is late */
+	default:
+		return false;
+	}
+}
+
+/* One chunk. False: it has to wait. */
+SCOUT_ON_LOOP static bool
+retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session)
+{
+	struct scout__chunk_index *index = pending->ns->index;
+	struct scout__handle handle = handle_of(pending, session, pending->next);
+	uint32_t rank = pending->hold->rank;
+
+	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_hold(index, handle.entry, rank)) {
+		if (handle.entry != SCOUT__NO_ENTRY && s->now_us < pending->wait_end_us &&
+		    may_come(pending, handle.entry)) {
+			scout__chunk_wait(pending, index->entries[handle.entry].hash);
+			scout__timer_set(s, &pending->run, pending->wait_end_us);
+			return false;
+		}
+		scout__grants_put_state(pending, SCOUT_GRANT_MISSING);
+		pending->next++;
+		return true;
+	}
+	scout__session_use(s, session, pending->next++, rank * index->readers + pending->peer->reader);
+	scout__index_used(index, handle.entry, session->serial);
+	scout__grants_put(pending, handle.entry);
+	return true;
+}
+
+/* See that the chunks of the range are loaded. Returns how many it looked at. */
+SCOUT_ON_LOOP static uint32_t
+start_loads(struct scout_server *s, struct scout__pending_op *pending, const struct scout__session *session, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n && pending->load_next < pending->to; i++, pending->load_next++) {
+		struct scout__handle handle = handle_of(pending, session, pending->load_next);
+
+		if (handle.entry != SCOUT__NO_ENTRY)
+			scout__load_want(s, pending->ns, handle.entry, pending->hold->rank);
+	}
+	return i;
+}
+
+SCOUT_ON_LOOP static void
+retrieve_step(struct scout_server *s, struct scout__run_item *item)
+{
+	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
+	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
+	uint32_t left = SCOUT__SLICE_CHUNKS;
+
+	scout__list_del(&pending->waiting);
+	scout__timer_clear(s, &pending->run);
+	if (scout__records_wait(s, pending) || !scout__grants_go_on(s, pending))
+		return;
+	/* A session that ends meanwhile takes its list with it: the rest is missing. */
+	if (session && session->serial != pending->serial)
+		session = NULL;
+	if (pending->ns->expected)
+		left -= start_loads(s, pending, session, left);
+	for (; left && pending->next < pending->to; left--)
+		if (!retrieve_one(s, pending, session))
+			return;
+	if (pending->next < pending->to)
+		scout__run_queue_add(s, item);
+	else
+		scout__grants_answer(s, pending);
+}
+
+/* Until when loads are waited for: what has come by then is to be copied before the run item's time is over. */
+static uint64_t
+load_wait_end(const struct scout__pending_op *pending)
+{
+	uint64_t margin_us = (pending->deadline_us - pending->arrived_us) / 8;
+
+	if (pending->deadline_us == UINT64_MAX)
+		return UINT64_MAX;
+	return pending->deadline_us - (margin_us < COPY_MARGIN_US ? margin_us : COPY_MARGIN_US);
+}
+
+/* The session that @m names, if it may be retrieved from. */
+SCOUT_ON_LOOP static struct scout__session *
+session_of(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op,
+	   const struct scout__retrieve_msg *m)
+{
+	struct scout__session *session = scout__session_find(s, peer->ns, m->ticket);
+
+	if (session && session->lookup && session->lookup->renews)
+		scout__lookup_cut(s, session->lookup);
+	if (!session)
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
+			      "no session has this ticket");
+	else if (session->lookup)
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "the lookup is not answered yet");
+	else if (m->to > session->n)
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
+			      "chunks %u to %u of a lookup of %u", (unsigned)m->from, (unsigned)m->to,
+			      (unsigned)session->n);
+	else
+		return session;
+	return NULL;
+}
+
+static const struct scout__pending_kind retrieve_kind = {
+	.step = retrieve_step, .take_back = scout__grants_take_back, .end = scout__grants_end};
+
+void
+scout__retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+		const struct scout__op *op, uint64_t deadline_us)
+{
+	struct scout__session *session;
+	struct scout__retrieve_msg m;
+	struct scout__pending_op *pending;
+	const char *field = "";
+	int status = scout__get_retrieve(op, &m, &field);
+
+	if (status) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RETRIEVE: %s is wrong", field);
+		return;
+	}
+	if (!scout__require_transfer(s, peer, op))
+		return;
+	session = session_of(s, peer, op, &m);
+	if (!session)
+		return;
+	pending = scout__pending_op_new(s, &retrieve_kind, peer, packet, op, deadline_us);
+	if (!pending)
+		return;
+	pending->ticket = m.ticket;
+	pending->serial = session->serial;
+	pending->next = pending->load_next = m.from;
+	pending->to = m.to;
+	pending->n = m.to - m.from;
+	pending->wait_end_us = load_wait_end(pending);
+	if (scout__grants_begin(s, pending, SCOUT__HOLD_READ))
+		scout__run_queue_start(s, &pending->run, pending->n);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clears.h"
+#include "fetch.h"
+#include "hold.h"
+#include "msg.h"
+#include "ns.h"
+#include "ops.h"
+#include "ops_internal.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "list.h"
+#include "session.h"
+#include "stale_tickets.h"
+#include "state.h"
+
+/*
+ * DESIGN
+ *
+ * STORE: slots for chunks that a worker has computed, granted in order. STORE waits for an extent that is being grown
+ * (ns.pool_waiters); when its budget ends, what it has is granted and the rest gets no room. No store evicts what its
+ * own session stored or retrieved: a prompt longer than the pool keeps its head.
+ *
+ * Threads: loop.
+ */
+
+#define STORE_STEP_US 100u /* a slot that is used for the first time costs several page faults: look at the clock */
+#define STORE_SPARES 256u  /* chunks of its own that a step may pass over when it looks for one to evict */
+
+/* @entry is the newest of pending_op.hold: lookups of what is stored here will go the same way. */
+SCOUT_ON_LOOP static void
+note_order(const struct scout__pending_op *pending, uint32_t entry)
+{
+	const struct scout__hold *hold = pending->hold;
+
+	/* Of what was there already, the hold has nothing: then the distance is another one. */
+	if (hold->n > SCOUT__AHEAD && hold->n == pending->next + 1)
+		scout__index_follows(pending->ns->index, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
+}
+
+/* One chunk. GRANTED, PRESENT and NO_ROOM are in the reply. */
+SCOUT_ON_LOOP static enum scout__reserve
+store_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session)
+{
+	struct scout__chunk_index *index = pending->ns->index;
+	const uint8_t *hash = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
+	enum scout__reserve what = SCOUT__RESERVE_NO_ROOM;
+	uint32_t entry = SCOUT__NO_ENTRY;
+
+	if (index && !pending->limited)
+		what = scout__index_reserve_for(index, pending->space, hash, (uint32_t)pending->peer->rank,
+						&pending->user, &entry);
+	if (what == SCOUT__RESERVE_WAIT || what == SCOUT__RESERVE_AGAIN) {
+		if (s->now_us < pending->deadline_us)
+			return what;
+		what = SCOUT__RESERVE_NO_ROOM;
+	}
+	if (what == SCOUT__RESERVE_GRANTED) {
+		scout__expected_replaced(s, pending->ns, entry, pending->hold->rank);
+		scout__grants_put(pending, entry);
+		note_order(pending, entry);
+	} else if (what == SCOUT__RESERVE_PRESENT) {
+		scout__grants_put_state(pending, SCOUT_GRANT_PRESENT);
+	} else {
+		/* The leading ones or none: a chunk without those before it is of no use. */
+		pending->limited = 1;
+		scout__grants_put_state(pending, SCOUT_GRANT_NO_ROOM);
+	}
+	/* Every rank stores the same keys, so one of them speaks for all. */
+	if (session && entry != SCOUT__NO_ENTRY && pending->peer->rank == 0)
+		scout__session_stored(s, session, scout__index_handle(index, entry), what == SCOUT__RESERVE_PRESENT);
+	/* What this session stores next does not take its slot. */
+	if (session && entry != SCOUT__NO_ENTRY)
+		scout__index_used(index, entry, session->serial);
+	pending->next++;
+	return what;
+}
+
+SCOUT_ON_LOOP static void
+store_step(struct scout_server *s, struct scout__run_item *item)
+{
+	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
+	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
+	uint64_t end_us = scout__now_us() + STORE_STEP_US;
+	uint32_t left = SCOUT__SLICE_CHUNKS;
+
+	scout__list_del(&pending->waiting);
+	scout__timer_clear(s, &pending->run);
+	if (scout__records_wait(s, pending) || !scout__grants_go_on(s, pending))
+		return;
+	pending->user.spares = STORE_SPARES;
+	for (; left && pending->next < pending->n; left--) {
+		enum scout__reserve what;
+
+		if (left % 16 == 0 && scout__now_us() >= end_us)
+			break;
+		what = store_one(s, pending, session);
+		if (what == SCOUT__RESERVE_AGAIN)
+			break;
+		if (what != SCOUT__RESERVE_WAIT)
+			continue;
+		pending->state = SCOUT__OP_WAIT_POOL;
+		scout__list_add(&pending->ns->pool_waiters, &pending->waiting);
+		scout__timer_set(s, &pending->run, pending->deadline_us);
+		return;
+	}
+	if (pending->next < pending->n)
+		scout__run_queue_add(s, item);
+	else
+		scout__grants_answer(s, pending);
+}
+
+static const struct scout__pending_kind store_kind = {
+	.step = store_step, .take_back = scout__grants_take_back, .end = scout__grants_end};
+
+void
+scout__store(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet, const struct scout__op *op,
+	     uint64_t deadline_us)
+{
+	struct scout__session *session;
+	struct scout__store_msg m;
+	struct scout__pending_op *pending;
+	const char *field = "";
+	uint16_t refusal;
+	uint32_t space;
+	int status = scout__get_store(op, peer->ns->hash_bytes, &m, &field);
+
+	if (status) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "STORE: %s is wrong", field);
+		return;
+	}
+	if (!scout__require_transfer(s, peer, op))
+		return;
+	refusal = m.ticket ? scout__stale_tickets_find(s, peer->ns, m.ticket) : SCOUT_WIRE_OK;
+	if (refusal) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, refusal,
+			      refusal == SCOUT_WIRE_CLEARED
+				      ? "a clear ended the session of this ticket: what it computed is of before"
+				      : "the session of this ticket was of older weights: what it computed is, too");
+		return;
+	}
+	space = scout__ns_space_make(s, peer->ns, &m.tenant, m.group);
+	if (!space) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
+			      "no room for one more tenant, there are %u", (unsigned)peer->ns->n_spaces);
+		return;
+	}
+	pending = scout__pending_op_new(s, &store_kind, peer, packet, op, deadline_us);
+	if (!pending)
+		return;
+	pending->ticket = m.ticket;
+	pending->hashes = m.hashes;
+	pending->n = m.n;
+	pending->space = space;
+	session = scout__session_find(s, peer->ns, m.ticket);
+	if (session && peer->ns->index)
+		pending->user = scout__index_user(peer->ns->index, session->serial);
+	if (scout__grants_begin(s, pending, SCOUT__HOLD_WRITE))
+		scout__run_queue_start(s, &pending->run, pending->n);
+}
