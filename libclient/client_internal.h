@@ -10,7 +10,6 @@
 
 #include "arena.h"
 #include "courier.h"
-#include "live.h"
 #include "log.h"
 
 /*
@@ -195,8 +194,6 @@ struct scout__broadcast {
 };
 
 struct scout_client {
-	struct scout__live live; /* until one thread frees it */
-
 	/* const after start */
 	struct scout_client_config cfg; /* own copy */
 	struct scout__log log;

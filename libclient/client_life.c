@@ -231,7 +231,6 @@ scout_client_new(const struct scout_client_config *cfg, struct scout_client **re
 		destroy(client);
 		return rc;
 	}
-	scout__live_add(&client->live);
 	*ret_client = client;
 	return 0;
 }
@@ -239,8 +238,8 @@ scout_client_new(const struct scout_client_config *cfg, struct scout_client **re
 void
 scout_client_free(struct scout_client *client)
 {
-	if (!client || !scout__live_take(&client->live) || scout__courier_forked(client->courier))
-		return; /* freed before; or a child's copy: the parent's courier uses the original, and here no thread does */
+	if (!client || scout__courier_forked(client->courier))
+		return; /* a child's copy: the parent's courier uses the original, and here no thread does */
 	scout__courier_free(client->courier);
 	destroy(client);
 }

@@ -213,7 +213,6 @@ scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **re
 		destroy(w);
 		return rc;
 	}
-	scout__live_add(&w->live);
 	*ret_worker = w;
 	return 0;
 
@@ -225,7 +224,7 @@ err_free:
 void
 scout_worker_free(struct scout_worker *w)
 {
-	if (!w || !scout__live_take(&w->live) || scout__courier_forked(w->courier))
+	if (!w || scout__courier_forked(w->courier))
 		return;
 	scout__courier_free(w->courier);
 	destroy(w);

@@ -18,7 +18,7 @@ struct micro_link {
 	int lease_fd;                  /* -1: none */
 	struct scout__channel channel; /* open: frames travel through it */
 	uint8_t *in;                   /* the frame that arrives through it */
-	size_t in_cap, in_filled;
+	size_t in_cap;
 	uint64_t epoch;
 	void (*on_frame)(void *user, const void *data, size_t len);
 	void *user;

@@ -228,9 +228,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config
 
 /**
  * Close the client: lookups in flight end with reason `closed`, promises are given back if the server listens, the courier is
- * joined. NULL is ignored, and so is a client that was freed before or that another thread is freeing: that call returns at
- * once, as long as no new client was made meanwhile. A child of fork() may call it: it then frees nothing that belongs to
- * the parent.
+ * joined. NULL is ignored. A child of fork() may call it: it then frees nothing that belongs to the parent.
  *
  * Thread:   the caller's, or another one once the caller has stopped using the client.
  * Blocks:   at most about 200 ms.

@@ -149,8 +149,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register(struct scout_worker *worker
 						     uint32_t timeout_ms, char *err, size_t err_len);
 
 /**
- * Close: jobs that have not started end as closed, running copies are waited for, everything is freed. NULL is ignored, and so
- * is a worker that was freed before or that another thread is freeing, as long as no new one was made meanwhile.
+ * Close: jobs that have not started end as closed, running copies are waited for, everything is freed. NULL is ignored.
  *
  * Thread:   the caller's.
  * Blocks:   until the running copies are done, then at most about 200 ms. On cuda also until the kernels are done that run on

@@ -14,7 +14,6 @@
 
 #include "copy.h"
 #include "courier.h"
-#include "live.h"
 #include "log.h"
 #include "mappings.h"
 #include "msg.h"
@@ -201,8 +200,6 @@ struct scout__adopt {
 #define SCOUT__TEXT_BYTES 384
 
 struct scout_worker {
-	struct scout__live live; /* until one thread frees it */
-
 	/* const after start */
 	struct scout_worker_config cfg; /* strings are ours */
 	struct scout__log log;

@@ -76,48 +76,6 @@ free_client(void *arg)
 	return NULL;
 }
 
-static pthread_barrier_t together;
-
-static void *
-free_client_together(void *arg)
-{
-	(void)pthread_barrier_wait(&together);
-	scout_client_free(arg);
-	return NULL;
-}
-
-/* Closed by two threads at once, with lookups in flight, and once more afterwards: one of them does it. */
-static void
-closed_twice(struct matrix *m, const struct matrix_row *row)
-{
-	pthread_t threads[2];
-
-	(void)row;
-	up(m);
-	fake_always(m->fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
-	ck_assert_int_eq(pthread_barrier_init(&together, NULL, 2), 0);
-	for (int round = 0; round < 20; round++) {
-		struct matrix other = {.fake = m->fake, .max_lookups = 16};
-
-		matrix_client(&other);
-		matrix_ready(&other);
-		matrix_ask(&other, 3);
-		matrix_step(&other);
-		for (int i = 0; i < 2; i++)
-			ck_assert_int_eq(pthread_create(&threads[i], NULL, free_client_together, other.client), 0);
-		for (int i = 0; i < 2; i++)
-			ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
-		scout_client_free(other.client);
-	}
-	(void)pthread_barrier_destroy(&together);
-	fake_always(m->fake, SCOUT_OP_LOOKUP, FAKE_ANSWER, 0);
-	/* The peer has no lease that would tell it who left: only our own requests can be counted. */
-	fake_unbind(m->fake);
-	fake_bind(m->fake, true);
-	matrix_works(m, true);
-	matrix_end(m);
-}
-
 /* Closed by another thread than the one that asked, with lookups in flight; then a new client. */
 static void
 closed_elsewhere(struct matrix *m, const struct matrix_row *row)
@@ -276,7 +234,6 @@ clock_jumps(struct matrix *m, const struct matrix_row *row)
 const struct matrix_row matrix_process_rows[] = {
 	{.name = "signal_every_millisecond", .run = signals},
 	{.name = "client_closed_by_another_thread", .run = closed_elsewhere},
-	{.name = "client_closed_twice_by_two_threads", .run = closed_twice},
 	{.name = "scheduler_forks", .run = forked},
 	{.name = "client_made_in_a_forked_child", .run = forked_before},
 	{.name = "wall_clock_jumps_by_hours", .run = clock_jumps},
