@@ -37,6 +37,19 @@ scout__utf8_printable(const void *bytes, size_t left)
 }
 
 bool
+scout__utf8_is_valid(const void *bytes, size_t len)
+{
+	const unsigned char *p = bytes;
+
+	for (size_t n; len > 0; p += n, len -= n) {
+		n = scout__utf8_length(p, len);
+		if (n == 0)
+			return false;
+	}
+	return true;
+}
+
+bool
 scout__utf8_is_name(const void *bytes, size_t len)
 {
 	const unsigned char *p = bytes;

@@ -12,7 +12,9 @@ size_t scout__utf8_length(const void *p, size_t left);
  * the separators of lines and paragraphs (U+2028, U+2029).
  */
 size_t scout__utf8_printable(const void *p, size_t left);
-/* Whether @len bytes are such characters only: what a namespace or a tenant may be called. */
+/* Whether @len bytes are UTF-8: what a CBOR text string must be, and all that a Python str can be encoded to. */
+bool scout__utf8_is_valid(const void *p, size_t len);
+/* Whether @len bytes are printable characters only: what a namespace or a tenant may be called. */
 bool scout__utf8_is_name(const void *p, size_t len);
 
 #endif

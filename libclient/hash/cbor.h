@@ -3,7 +3,6 @@
 #define KVSCOUT_LIBCLIENT_CBOR_H
 
 #include <endian.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -30,9 +29,6 @@ enum scout__cbor_major {
 uint8_t *scout__cbor_put_head(uint8_t *at, enum scout__cbor_major major, uint64_t argument);
 uint8_t *scout__cbor_put_int(uint8_t *at, int64_t value);
 uint8_t *scout__cbor_put_string(uint8_t *at, enum scout__cbor_major major, const void *bytes, size_t len);
-
-/* Whether @text is UTF-8: what a CBOR text string must be, and all that a Python str can be encoded to. */
-bool scout__utf8_is_valid(const char *text, size_t len);
 
 /*
  * One token id. May write SCOUT_CBOR_TOKEN_MAX bytes for any id; the bytes behind the returned end are then garbage.

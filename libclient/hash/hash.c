@@ -10,6 +10,7 @@
 
 #include "cbor.h"
 #include "sha256.h"
+#include "utf8.h"
 
 /*
  * DESIGN

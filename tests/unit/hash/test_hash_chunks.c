@@ -9,6 +9,7 @@
 #include "check_main.h"
 #include "cbor.h"
 #include "hash_vectors.h"
+#include "utf8.h"
 
 /*
  * DESIGN
