@@ -22,25 +22,6 @@
 /* In the copy engine at once; its rings have room for so many. Further jobs wait in the worker. */
 #define MAX_BATCHES 4096u
 
-static int
-check_planes(const struct scout_layout *layout, char *err, size_t err_len)
-{
-	for (uint32_t i = 0; i < layout->n_planes; i++) {
-		const struct scout_plane *plane = &layout->planes[i];
-		uint64_t end;
-
-		if (!plane->base || plane->block_bytes == 0 || plane->stride < plane->block_bytes)
-			return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-					   "planes[%u]: base must be set, block_bytes not 0, stride not below it",
-					   (unsigned)i);
-		if (__builtin_mul_overflow(plane->stride, layout->n_blocks, &end) ||
-		    __builtin_add_overflow(end, (uint64_t)(uintptr_t)plane->base, &end))
-			return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-					   "planes[%u]: stride * n_blocks is beyond the address space", (unsigned)i);
-	}
-	return 0;
-}
-
 int
 scout__worker_check_layout(const struct scout_worker *w, const struct scout_layout *layout, char *err, size_t err_len)
 {
@@ -59,36 +40,19 @@ scout__worker_check_layout(const struct scout_worker *w, const struct scout_layo
 	if (layout->n_planes == 0 || layout->n_planes > SCOUT_MAX_PLANES || !layout->planes)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout.n_planes %u: 1..%u, with planes",
 				   (unsigned)layout->n_planes, (unsigned)SCOUT_MAX_PLANES);
-	if (layout->n_blocks == 0 || layout->n_blocks > INT64_MAX)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout.n_blocks must be 1 or more");
 	if (layout->null_block >= 0 && (uint64_t)layout->null_block >= layout->n_blocks)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout.null_block %lld is no block",
 				   (long long)layout->null_block);
-	return check_planes(layout, err, err_len);
-}
-
-/* Shard bytes fit into 64 bits. */
-static int
-measure(struct scout_worker *w, char *err, size_t err_len)
-{
-	uint64_t sum = 0;
-	uint64_t bytes;
-
-	for (uint32_t i = 0; i < w->layout.n_planes; i++)
-		if (__builtin_add_overflow(sum, w->planes[i].block_bytes, &sum))
-			return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the planes' block_bytes overflow");
-	if (__builtin_mul_overflow(sum, (uint64_t)w->layout.blocks_per_chunk, &bytes))
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the planes' block_bytes overflow");
-	w->shard_bytes = bytes;
 	return 0;
 }
 
 int
 scout__worker_take_layout(struct scout_worker *w, const struct scout_layout *layout, char *err, size_t err_len)
 {
+	int rc;
+
 	w->planes = calloc(layout->n_planes, sizeof(*w->planes));
-	w->marks = calloc((size_t)(layout->n_blocks / 64 + 1), sizeof(*w->marks));
-	if (!w->planes || !w->marks)
+	if (!w->planes)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	for (uint32_t i = 0; i < layout->n_planes; i++)
 		w->planes[i] = (struct scout__copy_plane){
@@ -102,14 +66,19 @@ scout__worker_take_layout(struct scout_worker *w, const struct scout_layout *lay
 		.blocks_per_chunk = w->cfg.chunk_tokens / layout->block_tokens,
 		.n_blocks = layout->n_blocks,
 	};
+	rc = scout__copy_check_layout(&w->layout, err, err_len);
+	if (rc)
+		return rc;
+	w->shard_bytes = scout__copy_shard_bytes(&w->layout);
+	w->marks = calloc((size_t)(layout->n_blocks / 64 + 1), sizeof(*w->marks));
 	if (layout->n_blocks <= SIZE_MAX / sizeof(*w->uses))
 		w->uses = scout__lazy_alloc(layout->n_blocks * sizeof(*w->uses));
-	if (!w->uses)
+	if (!w->marks || !w->uses)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	w->block_tokens = layout->block_tokens;
 	w->dtype = (uint16_t)layout->dtype;
 	w->null_block = layout->null_block;
-	return measure(w, err, err_len);
+	return 0;
 }
 
 static int

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "copy.h"
 
+#include "log.h"
+
 /* What a layout of pages comes to, and what is wrong with one. Any thread. */
 
 uint64_t
@@ -17,29 +19,29 @@ scout__copy_shard_bytes(const struct scout__copy_layout *layout)
 	return bytes;
 }
 
-const char *
-scout__copy_layout_fault(const struct scout__copy_layout *layout)
+int
+scout__copy_check_layout(const struct scout__copy_layout *layout, char *err, size_t err_len)
 {
-	const struct scout__copy_plane *plane;
-	uint64_t span;
-
 	if (!layout->planes || layout->n_planes == 0)
-		return "the layout has no planes";
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the layout has no planes");
 	if (layout->blocks_per_chunk == 0)
-		return "blocks_per_chunk is 0";
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "blocks_per_chunk is 0");
 	if (layout->n_blocks == 0 || layout->n_blocks > INT64_MAX)
-		return "n_blocks is outside 1..2^63-1";
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout.n_blocks must be 1..2^63-1");
 	for (uint32_t i = 0; i < layout->n_planes; i++) {
-		plane = &layout->planes[i];
-		if (!plane->base || plane->block_bytes == 0)
-			return "a plane has no base or no bytes";
-		if (plane->stride < plane->block_bytes)
-			return "a plane's stride is smaller than its block";
+		const struct scout__copy_plane *plane = &layout->planes[i];
+		uint64_t span;
+
+		if (!plane->base || plane->block_bytes == 0 || plane->stride < plane->block_bytes)
+			return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+					   "planes[%u]: base must be set, block_bytes not 0, stride not below it",
+					   (unsigned)i);
 		if (__builtin_mul_overflow(plane->stride, layout->n_blocks, &span) ||
 		    span > UINTPTR_MAX - (uintptr_t)plane->base)
-			return "a plane ends beyond the address space";
+			return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+					   "planes[%u]: stride * n_blocks is beyond the address space", (unsigned)i);
 	}
 	if (scout__copy_shard_bytes(layout) == 0)
-		return "a shard does not fit 64 bits";
-	return NULL;
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the planes' block_bytes overflow");
+	return 0;
 }

@@ -156,8 +156,8 @@ extern const struct scout__copy_ops scout__copy_host;
 /* Bytes of one shard in a slot; 0 if they do not fit 64 bits. */
 uint64_t scout__copy_shard_bytes(const struct scout__copy_layout *layout);
 
-/* NULL, or what is wrong with a layout. */
-const char *scout__copy_layout_fault(const struct scout__copy_layout *layout);
+/* Whether a layout can be copied: 0, or SCOUT_ERR_INVALID with a sentence. Nothing else checks planes. */
+int scout__copy_check_layout(const struct scout__copy_layout *layout, char *err, size_t err_len);
 
 /* Layers of a batch, one at least, and the first plane of layer @l (of n: n_planes). */
 static inline uint32_t

@@ -302,12 +302,11 @@ check_mapped(const struct scout__copy_layout *layout, char *err, size_t err_len)
 static int
 host_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len)
 {
-	const char *fault = scout__copy_layout_fault(&cfg->layout);
 	struct host *host;
-	int rc;
+	int rc = scout__copy_check_layout(&cfg->layout, err, err_len);
 
-	if (fault)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "host copy engine: %s", fault);
+	if (rc)
+		return rc;
 	if (cfg->max_batches == 0 || cfg->max_batches > MAX_BATCHES)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "host copy engine: max_batches is outside 1..%u",
 				   MAX_BATCHES);

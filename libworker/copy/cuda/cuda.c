@@ -264,10 +264,10 @@ release(struct scout__cuda *cuda)
 static int
 check_config(const struct scout__copy_config *cfg, enum scout__cuda_method *ret_method, char *err, size_t err_len)
 {
-	const char *fault = scout__copy_layout_fault(&cfg->layout);
+	int rc = scout__copy_check_layout(&cfg->layout, err, err_len);
 
-	if (fault)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "CUDA copy engine: %s", fault);
+	if (rc)
+		return rc;
 	if (cfg->layout.n_blocks > INT32_MAX)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "CUDA copy engine: more than %d blocks", INT32_MAX);
 	if (cfg->max_batches == 0 || cfg->max_batches > MAX_BATCHES)
