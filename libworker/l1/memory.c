@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "page.h"
+
 /*
  * DESIGN
  *
@@ -111,7 +113,7 @@ look_at_group(const char *dir, const struct group_files *files, struct scout__me
 	uint64_t reclaimable;
 
 	/* Version 1 has no word for "no limit": it is the largest number of whole pages. */
-	if (limit >= INT64_MAX / 4096 * 4096)
+	if (limit >= INT64_MAX - INT64_MAX % scout__page_bytes())
 		return;
 	if (limit < memory->cgroup_limit)
 		memory->cgroup_limit = limit;

@@ -13,6 +13,7 @@
 
 #include "clock.h"
 #include "memory.h"
+#include "page.h"
 
 /*
  * DESIGN
@@ -48,7 +49,6 @@
 #define MAX_GROWING 1024u
 #define MAX_SLOTS (1u << 31)
 #define STEP_BYTES (UINT64_C(64) << 20)
-#define PAGE_BYTES UINT64_C(4096)
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
 /* Left to the rest of the machine when an extent is grown. */
 #define SPARE_BYTES (UINT64_C(16) << 20)
@@ -215,7 +215,7 @@ static void
 grow(struct scout__pool *pool, struct scout__extent *extent)
 {
 	struct scout__memory memory;
-	uint64_t small = extent_total(extent, PAGE_BYTES);
+	uint64_t small = extent_total(extent, scout__page_bytes());
 	uint64_t huge = extent_total(extent, HUGE_PAGE_BYTES);
 
 	scout__memory_read("", &memory);
@@ -232,7 +232,7 @@ grow(struct scout__pool *pool, struct scout__extent *extent)
 		(void)failed(extent, "fallocate");
 		return;
 	}
-	(void)segments_open(pool, extent, PAGE_BYTES);
+	(void)segments_open(pool, extent, scout__page_bytes());
 }
 
 /* A word of a ring. */
@@ -451,7 +451,7 @@ scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides,
 		segment->fd = -1;
 		segment->stride = strides[rank];
 		segment->numa = nodes ? nodes[rank] : 0;
-		segment->data_offset = round_up(slots * sizeof(*segment->words), PAGE_BYTES);
+		segment->data_offset = round_up(slots * sizeof(*segment->words), scout__page_bytes());
 	}
 	pool->used_bytes += extent->slot_bytes;
 	extent->next = pool->growing;
@@ -482,7 +482,7 @@ log_failure(struct scout__pool *pool, const struct scout__extent *extent)
 {
 	int level = pool->failing ? SCOUT_LOG_DEBUG : SCOUT_LOG_ERROR;
 	const char *text = strerrordesc_np(extent->system_error);
-	uint64_t bytes = extent_total(extent, PAGE_BYTES);
+	uint64_t bytes = extent_total(extent, scout__page_bytes());
 
 	pool->failing = true;
 	if (extent->available_bytes)

@@ -26,8 +26,9 @@
  * most 8 bytes a slot, rounded up to a page for each memfd) and are counted apart.
  */
 
-#define SCOUT__SLOT_ALIGN 64u        /* slots below a page */
-#define SCOUT__SLOT_ALIGN_PAGE 4096u /* slots of a page and more: direct I/O and DMA like it */
+#define SCOUT__SLOT_ALIGN 64u /* slots below a page */
+#define SCOUT__SLOT_ALIGN_PAGE                                                                                         \
+	4096u /* of slots of so many bytes and more: direct I/O and DMA like it, whatever a page is */
 
 struct scout__segment {
 	uint32_t id;          /* unique for the life of the server */
@@ -35,7 +36,7 @@ struct scout__segment {
 	uint64_t bytes;       /* of the memfd */
 	uint64_t data_offset; /* of slot 0 */
 	uint64_t stride;
-	uint64_t page_bytes;     /* 4096, or that of huge pages; bytes is a multiple */
+	uint64_t page_bytes;     /* the machine's, or that of huge pages; bytes is a multiple */
 	uint64_t words_bytes;    /* how much of it is mapped at words: all, or only those */
 	_Atomic uint64_t *words; /* generation words, mapped; only the loop writes them */
 	uint8_t *slots;          /* of slot 0 on, mapped; NULL unless the pool maps slots */

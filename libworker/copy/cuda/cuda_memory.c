@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "clock.h"
+#include "page.h"
 #include "thread.h"
 
 /*
@@ -29,7 +30,6 @@
  * away, so the one that it works on stays.
  */
 
-#define PAGE_BYTES 4096u
 #define PROGRESS_US 1000000u
 
 struct pin_part {
@@ -50,17 +50,17 @@ struct scout__cuda_region {
 uint64_t
 scout__cuda_part_end(const struct scout__copy_memory *of, uint64_t at, uint64_t part_bytes)
 {
-	uint64_t slots, end;
+	uint64_t page = scout__page_bytes(), slots, end;
 
 	if (of->stride == 0 || of->bytes - at <= part_bytes || at + part_bytes <= of->first_slot)
 		return of->bytes;
 	slots = (at + part_bytes - of->first_slot + of->stride - 1) / of->stride;
-	/* Which ends are on a page repeats after PAGE_BYTES slots at the latest. */
-	for (uint32_t i = 0; i < PAGE_BYTES; i++) {
+	/* Which ends are on a page repeats after as many slots as a page has bytes at the latest. */
+	for (uint32_t i = 0; i < page; i++) {
 		end = of->first_slot + (slots + i) * of->stride;
 		if (end >= of->bytes)
 			break;
-		if (end % PAGE_BYTES == 0)
+		if (end % page == 0)
 			return end;
 	}
 	return of->bytes;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "page.h"
 #include "server_core.h"
 #include "stats.h"
 #include "watch.h"
@@ -221,7 +222,7 @@ resident_bytes(void)
 		return UINT64_MAX;
 	n = fscanf(file, "%llu %llu", &pages, &resident); // NOLINT(cert-err34-c): the kernel's own numbers
 	(void)fclose(file);
-	return n == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : UINT64_MAX;
+	return n == 2 ? resident * scout__page_bytes() : UINT64_MAX;
 }
 
 static uint64_t

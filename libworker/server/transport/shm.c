@@ -10,6 +10,7 @@
 #include "lease.h"
 #include "log.h"
 #include "packet.h"
+#include "page.h"
 #include "run_queue.h"
 #include "server_core.h"
 #include "list.h"
@@ -79,12 +80,21 @@ send_answer(int lease_fd, uint32_t request_bytes, uint32_t reply_bytes, const in
 	return scout__lease_send(lease_fd, &m, fds, n);
 }
 
+/* @bytes are 1 MiB at most. */
+static uint32_t
+whole_pages(uint64_t bytes)
+{
+	uint64_t page = scout__page_bytes();
+
+	return (uint32_t)((bytes + page - 1) / page * page);
+}
+
 /* Made, watched, asleep, and passed on. */
 SCOUT_ON_LOOP static bool
 open_channel(struct scout_server *s, struct scout__dest *dest, int lease_fd)
 {
-	uint32_t request_bytes = (uint32_t)((s->cfg.shm_bytes + 4095) / 4096 * 4096);
-	uint32_t reply_bytes = (request_bytes / REPLY_PART + 4095) / 4096 * 4096;
+	uint32_t request_bytes = whole_pages(s->cfg.shm_bytes);
+	uint32_t reply_bytes = whole_pages(request_bytes / REPLY_PART);
 	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.ptr = &dest->shm.watch}};
 	struct scout__channel *ch = &dest->shm.channel;
 	int fds[SCOUT__CHANNEL_FDS];
