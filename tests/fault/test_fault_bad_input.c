@@ -173,7 +173,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("bad_input");
+	Suite *suite = suite_create("fault_bad_input");
 	TCase *tc = tcase_create("bad input");
 
 	fault_make_home();

@@ -201,7 +201,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("deaf_peers");
+	Suite *suite = suite_create("fault_deaf_peers");
 	TCase *tc = tcase_create("deaf");
 
 	fault_make_home();

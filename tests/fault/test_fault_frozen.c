@@ -197,7 +197,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("frozen");
+	Suite *s = suite_create("fault_frozen");
 	TCase *tc = tcase_create("frozen");
 
 	fault_make_home();

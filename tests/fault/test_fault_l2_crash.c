@@ -171,7 +171,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l2_crash");
+	Suite *suite = suite_create("fault_l2_crash");
 	TCase *tc = tcase_create("l2_crash");
 
 	fault_make_home();

@@ -329,7 +329,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l2_sizes");
+	Suite *suite = suite_create("fault_l2_sizes");
 	TCase *tc = tcase_create("l2_sizes");
 
 	tcase_set_timeout(tc, 120);

@@ -106,7 +106,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("server_log_reader");
+	Suite *suite = suite_create("fault_log_reader");
 	TCase *tc = tcase_create("reader");
 
 	fault_make_home();

@@ -230,7 +230,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("private_folder");
+	Suite *suite = suite_create("fault_private_folder");
 	TCase *tc = tcase_create("private folder");
 
 	fault_make_home();

@@ -466,7 +466,7 @@ END_TEST
 static Suite *
 suite(void)
 {
-	Suite *s = suite_create("l2_redis_server");
+	Suite *s = suite_create("fault_redis");
 	TCase *single = tcase_create("single"), *nodes = tcase_create("cluster");
 
 	tcase_add_checked_fixture(single, setup, teardown);

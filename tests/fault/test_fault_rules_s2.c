@@ -529,7 +529,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("rules_s2");
+	Suite *suite = suite_create("fault_rules_s2");
 	TCase *tc = tcase_create("S2");
 
 	fault_make_home();

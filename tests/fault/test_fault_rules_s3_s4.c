@@ -304,7 +304,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("rules_s3_s4");
+	Suite *suite = suite_create("fault_rules_s3_s4");
 	TCase *s3 = tcase_create("S3"), *s4 = tcase_create("S4");
 
 	fault_make_home();

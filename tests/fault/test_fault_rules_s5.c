@@ -373,7 +373,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("rules_s5");
+	Suite *suite = suite_create("fault_rules_s5");
 	TCase *death = tcase_create("death"), *life = tcase_create("life");
 
 	fault_make_home();

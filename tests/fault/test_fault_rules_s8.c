@@ -432,7 +432,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("rules_s8");
+	Suite *suite = suite_create("fault_rules_s8");
 	TCase *restart = tcase_create("restart"), *weights = tcase_create("weights");
 
 	fault_make_home();

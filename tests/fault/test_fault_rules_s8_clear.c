@@ -154,7 +154,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("rules_s8_clear");
+	Suite *suite = suite_create("fault_rules_s8_clear");
 	TCase *tc = tcase_create("clear");
 
 	tcase_set_timeout(tc, 120);

@@ -503,7 +503,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("rules_s8_weights");
+	Suite *suite = suite_create("fault_rules_s8_weights");
 	TCase *tc = tcase_create("rules_s8_weights");
 
 	fault_make_home();

@@ -84,7 +84,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("status_output");
+	Suite *suite = suite_create("fault_status_output");
 	TCase *tc = tcase_create("status");
 
 	fault_make_home();

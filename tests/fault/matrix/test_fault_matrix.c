@@ -92,7 +92,7 @@ print_table(void)
 int
 main(void)
 {
-	Suite *suite = suite_create("matrix");
+	Suite *suite = suite_create("fault_matrix");
 	TCase *tc = tcase_create("matrix");
 	SRunner *runner;
 	int failed;

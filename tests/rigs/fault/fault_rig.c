@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fault_rig_internal.h"
 #include "worker_rig.h"
 
 /*
@@ -30,8 +31,6 @@
  * Threads: the test's one, and those of libzmq behind the STATUS peer. So between fork and exec only system
  * calls.
  */
-
-#define NAME_SPACE "rig"
 
 static char home[64];
 static pid_t home_owner;
@@ -87,8 +86,8 @@ count_files(const char *folder)
 
 /* ---- processes ---- */
 
-static const char *
-program(const char *variable)
+const char *
+fault_program(const char *variable)
 {
 	const char *path = getenv(variable);
 
@@ -99,7 +98,7 @@ program(const char *variable)
 const char *
 fault_kvscoutd(void)
 {
-	return program("KVSCOUT_KVSCOUTD");
+	return fault_program("KVSCOUT_KVSCOUTD");
 }
 
 /* @fds become 0, 1, 2 and 3 of the program; -1 stays what it is. @nofile: its limit of open files; 0: ours. */
@@ -126,17 +125,17 @@ spawn_limited(char *const argv[], const int fds[4], uint64_t nofile)
 	_exit(127);
 }
 
-static pid_t
-spawn(char *const argv[], const int fds[4])
+pid_t
+fault_spawn(char *const argv[], const int fds[4])
 {
 	return spawn_limited(argv, fds, 0);
 }
 
-static void
-make_pipe(int fds[2])
+void
+fault_pipe(int fds[2])
 {
 	ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
-	/* Above the numbers that spawn() gives. */
+	/* Above the numbers that fault_spawn() gives. */
 	for (int i = 0; i < 2; i++) {
 		int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 10);
 
@@ -146,9 +145,8 @@ make_pipe(int fds[2])
 	}
 }
 
-/* A line without its end, or what there is when the other side is gone. Returns its length, -1 for nothing. */
-static int
-read_line(int fd, char *line, size_t size)
+int
+fault_read_line(int fd, char *line, size_t size)
 {
 	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
 	size_t len = 0;
@@ -176,8 +174,8 @@ read_line(int fd, char *line, size_t size)
 	}
 }
 
-static int
-wait_exit(pid_t pid)
+int
+fault_wait_exit(pid_t pid)
 {
 	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
 	int status;
@@ -240,13 +238,14 @@ fault_server_start(struct fault *f)
 		(void)snprintf(option[i], sizeof(option[i]), "%s%s", i % 2 ? "" : "--", f->more[i]);
 		argv[15 + i] = option[i];
 	}
-	make_pipe(out);
+	fault_pipe(out);
 	f->server = spawn_limited(argv, (const int[4]){-1, out[1], f->log_fd ? f->log_fd : quiet, -1}, f->nofile);
 	(void)close(out[1]);
 	if (quiet >= 0)
 		(void)close(quiet);
 	f->server_out = out[0];
-	ck_assert_msg(read_line(f->server_out, line, sizeof(line)) > 0, "kvscoutd did not start (RIG_LOG=1 shows why)");
+	ck_assert_msg(fault_read_line(f->server_out, line, sizeof(line)) > 0,
+		      "kvscoutd did not start (RIG_LOG=1 shows why)");
 	(void)snprintf(want, sizeof(want), "kvscoutd: ready on %s", f->endpoint);
 	ck_assert_str_eq(line, want);
 	watch(f);
@@ -257,7 +256,7 @@ fault_server_kill(struct fault *f)
 {
 	unwatch(f);
 	ck_assert_int_eq(kill(f->server, SIGKILL), 0);
-	ck_assert(WIFSIGNALED(wait_exit(f->server)));
+	ck_assert(WIFSIGNALED(fault_wait_exit(f->server)));
 	(void)close(f->server_out);
 	f->server = 0;
 }
@@ -270,14 +269,14 @@ fault_server_run(char *const argv[], char *text, size_t len)
 	ssize_t n;
 	pid_t pid;
 
-	make_pipe(err);
-	pid = spawn(argv, (const int[4]){-1, err[1], err[1], -1});
+	fault_pipe(err);
+	pid = fault_spawn(argv, (const int[4]){-1, err[1], err[1], -1});
 	(void)close(err[1]);
 	while (at < len - 1 && (n = read(err[0], text + at, len - 1 - at)) > 0)
 		at += (size_t)n;
 	text[at] = '\0';
 	(void)close(err[0]);
-	return wait_exit(pid);
+	return fault_wait_exit(pid);
 }
 
 uint64_t
@@ -315,7 +314,7 @@ fault_up(struct fault *f)
 	(void)snprintf(f->folder, sizeof(f->folder), "%s/%d-%u", home, (int)getpid(), n_folders++);
 	ck_assert_int_eq(mkdir(f->folder, 0700), 0);
 	(void)snprintf(f->endpoint, sizeof(f->endpoint), "ipc://%s/s", f->folder);
-	make_pipe(f->life);
+	fault_pipe(f->life);
 	fault_server_start(f);
 }
 
@@ -327,7 +326,7 @@ leave(struct fault_actor *a)
 	if (!a->pid)
 		return;
 	(void)fault_ask(a, "exit");
-	status = wait_exit(a->pid);
+	status = fault_wait_exit(a->pid);
 	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "an actor ended with status %d", status);
 	(void)close(a->to);
 	(void)close(a->from);
@@ -357,288 +356,12 @@ fault_down(struct fault *f)
 	fault_wait(f, "leases", 0);
 	unwatch(f);
 	ck_assert_int_eq(kill(f->server, SIGTERM), 0);
-	status = wait_exit(f->server);
+	status = fault_wait_exit(f->server);
 	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "kvscoutd ended with status %d", status);
 	(void)close(f->server_out);
 	ck_assert_uint_eq(count_files(f->folder), 0);
 	ck_assert_int_eq(rmdir(f->folder), 0);
 	memset(f, 0, sizeof(*f));
-}
-
-/* ---- actors ---- */
-
-struct fault_actor *
-fault_actor_of(struct fault *f, uint64_t weights)
-{
-	struct fault_actor *a = &f->actors[f->n_actors++];
-	char readers[16], ranks[16], heartbeat[16], timeout[16], version[32], line[64];
-	char *argv[] = {(char *)(uintptr_t)program("KVSCOUT_ACTOR"),
-			f->endpoint,
-			readers,
-			ranks,
-			heartbeat,
-			timeout,
-			version,
-			NULL};
-	int to[2], from[2];
-
-	ck_assert_uint_le(f->n_actors, FAULT_ACTORS);
-	(void)snprintf(readers, sizeof(readers), "%u", (unsigned)f->readers);
-	(void)snprintf(ranks, sizeof(ranks), "%u", (unsigned)f->kv_ranks);
-	(void)snprintf(heartbeat, sizeof(heartbeat), "%u", (unsigned)f->heartbeat_ms);
-	(void)snprintf(timeout, sizeof(timeout), "%u", (unsigned)f->transfer_timeout_ms);
-	(void)snprintf(version, sizeof(version), "%" PRIu64, weights);
-	make_pipe(to);
-	make_pipe(from);
-	a->pid = spawn(argv, (const int[4]){to[0], from[1], -1, f->life[0]});
-	(void)close(to[0]);
-	(void)close(from[1]);
-	a->to = to[1];
-	a->from = from[0];
-	ck_assert_msg(read_line(a->from, line, sizeof(line)) > 0, "the actor did not start");
-	ck_assert_str_eq(line, "ok actor");
-	return a;
-}
-
-struct fault_actor *
-fault_actor(struct fault *f)
-{
-	return fault_actor_of(f, 0);
-}
-
-struct fault_actor *
-fault_worker(struct fault *f)
-{
-	struct fault_actor *a = fault_actor(f);
-
-	(void)fault_ask(a, "worker 0");
-	return a;
-}
-
-struct fault_actor *
-fault_scheduler(struct fault *f)
-{
-	struct fault_actor *a = fault_actor(f);
-
-	(void)fault_ask(a, "client");
-	return a;
-}
-
-void
-fault_kill(struct fault_actor *a)
-{
-	ck_assert_int_eq(kill(a->pid, SIGKILL), 0);
-	ck_assert(WIFSIGNALED(wait_exit(a->pid)));
-	(void)close(a->to);
-	(void)close(a->from);
-	a->pid = 0;
-}
-
-void
-fault_freeze(struct fault_actor *a)
-{
-	int status;
-
-	ck_assert_int_eq(kill(a->pid, SIGSTOP), 0);
-	ck_assert_int_eq(waitpid(a->pid, &status, WUNTRACED), a->pid);
-	ck_assert(WIFSTOPPED(status));
-}
-
-void
-fault_thaw(struct fault_actor *a)
-{
-	ck_assert_int_eq(kill(a->pid, SIGCONT), 0);
-}
-
-__attribute__((format(printf, 2, 0))) static void
-send_line(struct fault_actor *a, const char *fmt, va_list args)
-{
-	char line[512];
-	int n = vsnprintf(line, sizeof(line) - 1, fmt, args);
-
-	ck_assert_int_ge(n, 0);
-	ck_assert_uint_lt((size_t)n, sizeof(line) - 1);
-	line[n++] = '\n';
-	ck_assert_int_eq(write(a->to, line, (size_t)n), n);
-}
-
-static const char *
-success(const struct fault_actor *a, const char *fmt)
-{
-	ck_assert_msg(strncmp(a->line, "ok", 2) == 0, "%s: %s", fmt, a->line);
-	return a->line + (a->line[2] ? 3 : 2);
-}
-
-static void
-hear(struct fault_actor *a, const char *fmt)
-{
-	ck_assert_msg(read_line(a->from, a->line, sizeof(a->line)) >= 0, "the actor died of: %s", fmt);
-}
-
-void
-fault_send(struct fault_actor *a, const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	send_line(a, fmt, args);
-	va_end(args);
-}
-
-const char *
-fault_hear(struct fault_actor *a)
-{
-	hear(a, "what was sent");
-	return success(a, "what was sent");
-}
-
-const char *
-fault_try(struct fault_actor *a, const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	send_line(a, fmt, args);
-	va_end(args);
-	hear(a, fmt);
-	return a->line;
-}
-
-const char *
-fault_ask(struct fault_actor *a, const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	send_line(a, fmt, args);
-	va_end(args);
-	hear(a, fmt);
-	return success(a, fmt);
-}
-
-uint64_t
-fault_number(const char *reply)
-{
-	uint64_t value;
-
-	ck_assert_int_eq(sscanf(reply, "%" SCNu64, &value), 1);
-	return value;
-}
-
-struct fault_hit
-fault_hit_of(const char *reply)
-{
-	struct fault_hit hit;
-
-	ck_assert_int_eq(sscanf(reply, "%" SCNu64 " %u %" SCNu64 " %d %d %" SCNu64, &hit.tokens, &hit.chunks,
-				&hit.ticket, &hit.reason, &hit.error, &hit.us),
-			 6);
-	return hit;
-}
-
-struct fault_hit
-fault_lookup(struct fault_actor *a, const char *id, uint32_t prompt, uint32_t n)
-{
-	return fault_hit_of(fault_ask(a, "lookup %s %u %u %u", id, (unsigned)prompt, (unsigned)n,
-				      (unsigned)(n * FAULT_CHUNK_TOKENS + 1)));
-}
-
-uint64_t
-fault_store_begin(struct fault_actor *a, uint32_t w, uint32_t prompt, uint32_t bytes, uint32_t n, uint64_t ticket)
-{
-	return fault_number(fault_ask(a, "store %u %u %u %u 1 %" PRIu64, (unsigned)w, (unsigned)prompt, (unsigned)bytes,
-				      (unsigned)n, ticket));
-}
-
-struct fault_done
-fault_wait_done(struct fault_actor *a, uint32_t w)
-{
-	const char *reply = fault_ask(a, "done %u", (unsigned)w);
-	struct fault_done done = {.missing = ""};
-	int n;
-
-	n = sscanf(reply, "%" SCNu64 " %d %d %u %u %u %u %512s", &done.job, &done.status, &done.kind, &done.chunks,
-		   &done.present, &done.no_room, &done.n_missing, done.missing);
-	ck_assert_int_ge(n, 7);
-	return done;
-}
-
-struct fault_done
-fault_store(struct fault_actor *a, uint32_t w, uint32_t prompt, uint32_t n)
-{
-	uint64_t job = fault_store_begin(a, w, prompt, prompt, n, 0);
-	struct fault_done done = fault_wait_done(a, w);
-
-	ck_assert_uint_eq(done.job, job);
-	return done;
-}
-
-uint64_t
-fault_retrieve_begin(struct fault_actor *a, uint32_t w, uint64_t ticket, uint32_t from, uint32_t n)
-{
-	(void)fault_ask(a, "wipe %u", (unsigned)w);
-	return fault_number(fault_ask(a, "retrieve %u %" PRIu64 " %u %u %u", (unsigned)w, ticket, (unsigned)from,
-				      (unsigned)n, FAULT_LOAD_PAGE));
-}
-
-struct fault_done
-fault_retrieve(struct fault_actor *a, uint32_t w, uint64_t ticket, uint32_t from, uint32_t n)
-{
-	uint64_t job = fault_retrieve_begin(a, w, ticket, from, n);
-	struct fault_done done = fault_wait_done(a, w);
-
-	ck_assert_uint_eq(done.job, job);
-	return done;
-}
-
-void
-fault_enqueued(struct fault_actor *a, uint32_t w, uint64_t job)
-{
-	(void)fault_ask(a, "enqueued %u %" PRIu64, (unsigned)w, job);
-}
-
-void
-fault_check_pages(struct fault_actor *a, uint32_t w, const struct fault_done *done, uint32_t prompt, uint32_t from,
-		  uint32_t n)
-{
-	const char *pages = fault_ask(a, "pages %u %u %u %u %u", (unsigned)w, FAULT_LOAD_PAGE, (unsigned)n,
-				      (unsigned)prompt, (unsigned)from);
-	size_t named = strlen(done->missing);
-	uint32_t n_named = 0;
-
-	ck_assert_uint_eq(strlen(pages), n);
-	for (uint32_t i = 0; i < n; i++) {
-		bool missing = i < named && done->missing[i] == 'M';
-
-		n_named += missing;
-		ck_assert_msg(pages[i] == (missing ? 'U' : 'R'), "block %u of %s is %s: pages %s, named %s",
-			      (unsigned)i, missing ? "those named" : "those filled",
-			      pages[i] == 'W' ? "wrong" : "not so", pages, done->missing);
-	}
-	ck_assert_uint_eq(n_named, done->n_missing);
-}
-
-void
-fault_check_all(struct fault_actor *a, uint32_t w, const struct fault_done *done, uint32_t prompt, uint32_t from,
-		uint32_t n)
-{
-	ck_assert_msg(done->status == 0, "%s", scout_err_name(done->status));
-	ck_assert_uint_eq(done->n_missing, 0);
-	fault_check_pages(a, w, done, prompt, from, n);
-}
-
-uint32_t
-fault_pressure(struct fault *f, struct fault_actor *a, uint32_t rounds)
-{
-	uint32_t no_room = 0;
-
-	for (uint32_t i = 0; i < rounds; i++) {
-		struct fault_done done = fault_store(a, 0, 100000 + f->next_prompt++, f->pool_chunks);
-
-		ck_assert_msg(done.status == 0, "%s", scout_err_name(done.status));
-		no_room += done.no_room;
-	}
-	return no_room;
 }
 
 /* ---- bare peers ---- */

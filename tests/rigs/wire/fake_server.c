@@ -14,61 +14,14 @@
 #include <zmq.h>
 
 #include "clock.h"
+#include "fake_server_internal.h"
 #include "msg.h"
 
-#define QUEUE 64
-#define TICKETS 65536
 #define HASH_BYTES 32
 #define LENGTH_AT 8
-#define IDENTITY_MAX 255
 
-struct scripted {
-	enum fake_action action;
-	unsigned arg;
-};
-
-struct held {
-	uint8_t identity[IDENTITY_MAX];
-	size_t identity_len;
-	uint8_t *frame;
-	size_t len;
-	uint64_t due_us; /* UINT64_MAX: by fake_release(); 0: behind the next that is sent */
-	struct held *next;
-};
-
-struct fake_server {
-	char dir[64];
-	char endpoint[128];
-	void *zmq;
-	void *router; /* peer thread, but between fake_unbind and fake_bind */
-	pthread_t thread;
-	int wake_fd;
-	pthread_mutex_t mu;
-	pthread_cond_t cond;
-	/* G:mu */
-	bool stop, want_bind, want_unbind, bound, release, silent;
-	uint64_t epoch, weights, said_weights;
-	struct scout__clear_state clear, said_clear;
-	char lease[108];
-	uint32_t hit, credits, known;
-	uint64_t present, in_l2;
-	bool limited;
-	struct scripted queue[256][QUEUE];
-	unsigned queue_n[256];
-	struct scripted always[256];
-	unsigned counts[256];
-	unsigned frames, max_ops;
-	uint64_t looked_up[TICKETS], finished[TICKETS];
-	uint32_t admit_from, admit_to;
-	struct fake_lookup lookup;
-	uint64_t last_corr[256], last_word[256];
-	unsigned received, order[256];
-	unsigned first_of_epoch; /* LOOKUPs before it were another server start's */
-	struct held *held;
-};
-
-static void
-wake(struct fake_server *f)
+void
+fake_wake(struct fake_server *f)
 {
 	uint64_t one = 1;
 
@@ -427,7 +380,7 @@ fake_stop(struct fake_server *f)
 	(void)pthread_mutex_lock(&f->mu);
 	f->stop = true;
 	(void)pthread_mutex_unlock(&f->mu);
-	wake(f);
+	fake_wake(f);
 	(void)pthread_join(f->thread, NULL);
 	if (f->router)
 		(void)zmq_close(f->router);
@@ -448,7 +401,7 @@ fake_endpoint(const struct fake_server *f)
 static void
 wait_bound(struct fake_server *f, bool bound)
 {
-	wake(f);
+	fake_wake(f);
 	while (f->bound != bound)
 		(void)pthread_cond_wait(&f->cond, &f->mu);
 	(void)pthread_mutex_unlock(&f->mu);
@@ -472,227 +425,4 @@ fake_bind(struct fake_server *f, bool new_epoch)
 	}
 	f->want_bind = true;
 	wait_bound(f, true);
-}
-
-#define LOCKED(statement)                                                                                              \
-	do {                                                                                                           \
-		(void)pthread_mutex_lock(&f->mu);                                                                      \
-		statement;                                                                                             \
-		(void)pthread_mutex_unlock(&f->mu);                                                                    \
-	} while (0)
-
-void
-fake_set_hit(struct fake_server *f, uint32_t chunks)
-{
-	LOCKED(f->hit = chunks);
-}
-
-void
-fake_set_present(struct fake_server *f, uint64_t present, uint64_t in_l2, uint32_t known)
-{
-	LOCKED((f->present = present, f->in_l2 = in_l2, f->known = known));
-}
-
-void
-fake_set_limited(struct fake_server *f, bool limited)
-{
-	LOCKED(f->limited = limited);
-}
-
-void
-fake_set_lease(struct fake_server *f, const char *path)
-{
-	LOCKED((void)snprintf(f->lease, sizeof(f->lease), "%s", path));
-}
-
-void
-fake_set_weights(struct fake_server *f, uint64_t weights)
-{
-	LOCKED(f->weights = weights);
-}
-
-uint64_t
-fake_said_generation(struct fake_server *f)
-{
-	uint64_t generation;
-
-	LOCKED(generation = f->said_clear.generation);
-	return generation;
-}
-
-uint64_t
-fake_said_joined(struct fake_server *f)
-{
-	uint64_t joined;
-
-	LOCKED(joined = f->said_clear.joined);
-	return joined;
-}
-
-uint64_t
-fake_said_weights(struct fake_server *f)
-{
-	uint64_t weights;
-
-	LOCKED(weights = f->said_weights);
-	return weights;
-}
-
-uint64_t
-fake_epoch(struct fake_server *f)
-{
-	uint64_t epoch;
-
-	LOCKED(epoch = f->epoch);
-	return epoch;
-}
-
-void
-fake_set_credits(struct fake_server *f, uint32_t credits)
-{
-	LOCKED(f->credits = credits);
-}
-
-void
-fake_script(struct fake_server *f, unsigned opcode, enum fake_action action, unsigned arg)
-{
-	LOCKED(f->queue[opcode][f->queue_n[opcode]++] = ((struct scripted){action, arg}));
-}
-
-void
-fake_always(struct fake_server *f, unsigned opcode, enum fake_action action, unsigned arg)
-{
-	LOCKED(f->always[opcode] = ((struct scripted){action, arg}));
-}
-
-void
-fake_release(struct fake_server *f)
-{
-	LOCKED(f->release = true);
-	wake(f);
-}
-
-unsigned
-fake_count(struct fake_server *f, unsigned opcode)
-{
-	unsigned n;
-
-	LOCKED(n = f->counts[opcode]);
-	return n;
-}
-
-unsigned
-fake_frames(struct fake_server *f)
-{
-	unsigned n;
-
-	LOCKED(n = f->frames);
-	return n;
-}
-
-unsigned
-fake_max_ops(struct fake_server *f)
-{
-	unsigned n;
-
-	LOCKED(n = f->max_ops);
-	return n;
-}
-
-bool
-fake_wait(struct fake_server *f, unsigned opcode, unsigned n)
-{
-	struct timespec until;
-	bool there;
-	int rc = 0;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += 10;
-	(void)pthread_mutex_lock(&f->mu);
-	while (f->counts[opcode] < n && rc == 0)
-		rc = pthread_cond_timedwait(&f->cond, &f->mu, &until);
-	there = f->counts[opcode] >= n;
-	(void)pthread_mutex_unlock(&f->mu);
-	return there;
-}
-
-uint64_t
-fake_lookup_ticket(struct fake_server *f, unsigned nth)
-{
-	uint64_t ticket;
-
-	LOCKED(ticket = f->looked_up[nth]);
-	return ticket;
-}
-
-uint64_t
-fake_finish_ticket(struct fake_server *f, unsigned nth)
-{
-	uint64_t ticket;
-
-	LOCKED(ticket = f->finished[nth]);
-	return ticket;
-}
-
-uint64_t
-fake_last_corr(struct fake_server *f, unsigned opcode)
-{
-	uint64_t corr;
-
-	LOCKED(corr = f->last_corr[opcode]);
-	return corr;
-}
-
-uint64_t
-fake_last_word(struct fake_server *f, unsigned opcode)
-{
-	uint64_t word;
-
-	LOCKED(word = f->last_word[opcode]);
-	return word;
-}
-
-struct fake_lookup
-fake_last_lookup(struct fake_server *f)
-{
-	struct fake_lookup lookup;
-
-	LOCKED(lookup = f->lookup);
-	return lookup;
-}
-
-void
-fake_last_admit(struct fake_server *f, uint32_t *ret_from, uint32_t *ret_to)
-{
-	LOCKED(*ret_from = f->admit_from; *ret_to = f->admit_to);
-}
-
-unsigned
-fake_last_order(struct fake_server *f, unsigned opcode)
-{
-	unsigned order;
-
-	LOCKED(order = f->order[opcode]);
-	return order;
-}
-
-static bool
-is_finished(const struct fake_server *f, uint64_t ticket)
-{
-	for (unsigned i = 0; i < f->counts[SCOUT_OP_FINISH] && i < TICKETS; i++)
-		if (f->finished[i] == ticket)
-			return true;
-	return false;
-}
-
-unsigned
-fake_open_sessions(struct fake_server *f)
-{
-	unsigned n = 0;
-
-	(void)pthread_mutex_lock(&f->mu);
-	for (unsigned i = f->first_of_epoch; i < f->counts[SCOUT_OP_LOOKUP] && i < TICKETS; i++)
-		n += f->looked_up[i] != 0 && !is_finished(f, f->looked_up[i]);
-	(void)pthread_mutex_unlock(&f->mu);
-	return n;
 }

@@ -324,7 +324,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("curve");
+	Suite *s = suite_create("client_curve");
 	TCase *tc = tcase_create("curve");
 
 	tcase_add_checked_fixture(tc, setup, teardown);

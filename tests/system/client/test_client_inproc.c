@@ -363,7 +363,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("inproc");
+	Suite *suite = suite_create("client_inproc");
 	TCase *tc = tcase_create("inproc");
 
 	for (size_t i = 0; i < sizeof(hashes); i++)

@@ -204,7 +204,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("wakes");
+	Suite *s = suite_create("client_wakes");
 	TCase *tc = tcase_create("wakes");
 
 	tcase_add_checked_fixture(tc, up, down);

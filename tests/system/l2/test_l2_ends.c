@@ -453,7 +453,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("server_l2_ends");
+	Suite *suite = suite_create("l2_ends");
 	TCase *tc = tcase_create("ends");
 
 	tcase_set_timeout(tc, 60);

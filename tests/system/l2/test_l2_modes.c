@@ -404,7 +404,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("server_l2_modes");
+	Suite *suite = suite_create("l2_modes");
 	TCase *tc = tcase_create("modes");
 
 	tcase_set_timeout(tc, 60);

@@ -93,7 +93,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("server_l2_nodes");
+	Suite *suite = suite_create("l2_nodes");
 	TCase *tc = tcase_create("nodes");
 
 	tcase_set_timeout(tc, 60);

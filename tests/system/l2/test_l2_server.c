@@ -465,7 +465,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("server_l2");
+	Suite *suite = suite_create("l2_server");
 	TCase *tc = tcase_create("two tiers");
 
 	tcase_set_timeout(tc, 30);

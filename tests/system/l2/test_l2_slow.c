@@ -155,7 +155,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("server_l2_slow");
+	Suite *suite = suite_create("l2_slow");
 	TCase *tc = tcase_create("slow");
 
 	tcase_set_timeout(tc, 60);

@@ -541,7 +541,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("metrics_http");
+	Suite *suite = suite_create("monitor_http");
 	TCase *key = tcase_create("key");
 	TCase *answers = tcase_create("answers");
 	TCase *health = tcase_create("health");

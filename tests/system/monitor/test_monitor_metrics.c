@@ -379,7 +379,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("metrics");
+	Suite *suite = suite_create("monitor_metrics");
 	TCase *tcase = tcase_create("values");
 
 	tcase_set_timeout(tcase, 60);

@@ -37,7 +37,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("metrics_none");
+	Suite *suite = suite_create("monitor_none");
 	TCase *tcase = tcase_create("without libmicrohttpd");
 
 	tcase_add_test(tcase, the_key_is_refused_and_the_message_says_how_to_get_it);

@@ -513,7 +513,7 @@ END_TEST
 static Suite *
 suite(void)
 {
-	Suite *s = suite_create("l2_redis");
+	Suite *s = suite_create("redis_adapter");
 	TCase *tc = tcase_create("single");
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);

@@ -132,7 +132,7 @@ END_TEST
 int
 main(void)
 {
-	Suite *suite = suite_create("l2_redis_clear");
+	Suite *suite = suite_create("redis_clear");
 	TCase *tc = tcase_create("clear");
 
 	tcase_set_timeout(tc, 120);

@@ -323,7 +323,7 @@ END_TEST
 static Suite *
 suite(void)
 {
-	Suite *s = suite_create("l2_redis_cluster");
+	Suite *s = suite_create("redis_cluster");
 	TCase *tc = tcase_create("cluster");
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);

@@ -346,7 +346,7 @@ END_TEST
 static Suite *
 suite(void)
 {
-	Suite *s = suite_create("l2_redis_faults");
+	Suite *s = suite_create("redis_faults");
 	TCase *tc = tcase_create("faults");
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);

@@ -22,7 +22,7 @@ END_TEST
 int
 main(void)
 {
-	Suite *suite = suite_create("l2_redis_nodes");
+	Suite *suite = suite_create("redis_nodes");
 	TCase *tc = tcase_create("nodes");
 
 	tcase_set_timeout(tc, 60);

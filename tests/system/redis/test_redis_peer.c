@@ -331,7 +331,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("l2_redis_peer");
+	Suite *s = suite_create("redis_peer");
 	TCase *tc = tcase_create("peer");
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);

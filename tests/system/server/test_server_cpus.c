@@ -259,7 +259,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("cpus");
+	Suite *s = suite_create("server_cpus");
 	TCase *tc = tcase_create("cpus");
 
 	tcase_add_checked_fixture(tc, setup, teardown);

@@ -135,7 +135,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("log_off");
+	Suite *s = suite_create("server_log_off");
 	TCase *tc = tcase_create("log_off");
 
 	tcase_set_timeout(tc, 60);

@@ -170,7 +170,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("oom_serving");
+	Suite *s = suite_create("server_oom_serving");
 	TCase *tc = tcase_create("each allocation fails in turn");
 
 	tcase_set_timeout(tc, 170);

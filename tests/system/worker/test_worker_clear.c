@@ -5,22 +5,15 @@
 #include <stdatomic.h>
 
 #include "check_main.h"
+#include "host_gate.h"
 #include "worker_internal.h"
 
 /*
  * scout_clear() and scout_worker_clear() with a real server in a process of its own: what becomes of the jobs that a worker has,
- * in which order the calls may come, and what a server that was away is told. The gate holds every copy before its first byte.
+ * in which order the calls may come, and what a server that was away is told.
  */
 
 static struct rig rig;
-static atomic_bool open_now;
-
-static bool
-gate(void *user)
-{
-	(void)user;
-	return !atomic_load(&open_now);
-}
 
 static void
 setup(void)
@@ -31,7 +24,7 @@ setup(void)
 static void
 teardown(void)
 {
-	atomic_store(&open_now, true);
+	host_gate_open();
 	rig_stop(&rig);
 	scout__copy_host_faults(NULL);
 }
@@ -118,7 +111,6 @@ END_TEST
 
 START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 {
-	struct scout__copy_faults faults = {.gate = gate};
 	struct scout_progress progress = {.size = sizeof(progress)};
 	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
 	uint64_t copying, asked, generation;
@@ -127,8 +119,7 @@ START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 	rig_start(&rig);
 	worker = rig.workers[0];
 	ck_assert_int_eq(store_status(0, 9), 0); /* memory is there */
-	atomic_store(&open_now, false);
-	scout__copy_host_faults(&faults);
+	host_gate_shut();
 	copying = rig_store(&rig, 0, 2, 3, 30);
 	while (atomic_load(&worker->jobs[copying & (SCOUT__MAX_JOBS - 1)].phase) != SCOUT__PHASE_ENQUEUED) {
 		ck_assert_uint_lt(scout__now_us(), end_us);
@@ -140,7 +131,7 @@ START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 	ck_assert_int_eq(scout_worker_progress(worker, copying, &progress), SCOUT_ERR_CLEARED);
 	/* Without the server: it had not started. */
 	ck_assert_int_eq(rig_wait(worker, asked).status, SCOUT_ERR_CLEARED);
-	atomic_store(&open_now, true);
+	host_gate_open();
 	rig_server_thaw(&rig);
 	ck_assert_int_eq(rig_wait(worker, copying).status, SCOUT_ERR_CLEARED);
 	ck_assert_uint_eq(hit_of(2, 3), 0);
@@ -156,7 +147,6 @@ END_TEST
 START_TEST(the_worker_of_another_engine_is_out_until_it_joins)
 {
 	uint64_t generation, in_flight;
-	struct scout__copy_faults faults = {.gate = gate};
 	struct scout_hit hit;
 	char id[32];
 	int64_t *ids = rig_ids(100, 1, 12);
@@ -165,13 +155,12 @@ START_TEST(the_worker_of_another_engine_is_out_until_it_joins)
 	rig_start(&rig);
 	ck_assert_uint_eq(rig.n_workers, 2);
 	rig_store_all(&rig, 1, 3, 1);
-	atomic_store(&open_now, false);
-	scout__copy_host_faults(&faults);
+	host_gate_shut();
 	in_flight = rig_store(&rig, 1, 4, 3, 1);
 	ck_assert_int_eq(scout_clear(rig.client, 0, &generation), 0);
 	ck_assert_int_eq(scout_worker_clear(rig.workers[0], generation, NULL), 0);
 	ck_assert_uint_eq(hit_of(1, 3), 0);
-	atomic_store(&open_now, true);
+	host_gate_open();
 	(void)rig_wait(rig.workers[1], in_flight); /* good or not, it is not committed */
 	ck_assert_uint_eq(hit_of(4, 3), 0);
 	ck_assert_int_eq(store_status(1, 1), SCOUT_ERR_CLEARED);

@@ -185,7 +185,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("copy_end_to_end");
+	Suite *s = suite_create("worker_end_to_end");
 	TCase *tc = tcase_create("copy_end_to_end");
 
 	tcase_add_checked_fixture(tc, setup, teardown);

@@ -11,6 +11,7 @@
 #include "link.h"
 #include "wire_peer.h"
 #include "worker_internal.h"
+#include "extents_rig.h"
 
 /*
  * Host memory as it moves between namespaces, server starts and processes: a server process, real workers, real bytes.
@@ -18,18 +19,6 @@
  * The workers of the rig are of namespace "rig"; `other` is a worker of namespace "other" with the same layout. A chunk
  * is 4 blocks of 61 + 129 bytes: a slot of 768 bytes.
  */
-
-#define SLOT_BYTES 768u
-#define CHUNKS 64u /* in the pool: 8 extents of 8 */
-
-static struct rig rig;
-static struct wire_peer status;
-
-/* A worker in a process of its own: does what it is told by one byte, answers with one. */
-struct helper {
-	pid_t pid;
-	int to, from;
-};
 
 static void
 setup(void)
@@ -45,42 +34,7 @@ teardown(void)
 	rig_stop(&rig);
 }
 
-static void
-open_status(void)
-{
-	wire_open(&status, rig.endpoint);
-	status.hello.hash_bytes = RIG_HASH;
-	status.hello.chunk_tokens = rig.chunk_tokens;
-	status.hello.name_space = (struct scout__str){"rig", 3};
-	ck_assert_int_eq(wire_hello(&status), SCOUT_WIRE_OK);
-}
-
-static uint64_t
-counter(const char *name)
-{
-	return wire_status(&status, name);
-}
-
 /* ---- a worker of another namespace, at index @i of the rig ---- */
-
-static void
-start_worker_in(struct rig *r, uint32_t i, const char *name_space)
-{
-	static const uint64_t bytes[2] = {61, 129}, padding[2] = {3, 0};
-	struct scout_worker_config cfg;
-	struct scout_layout layout;
-	char err[512] = "";
-	int rc;
-
-	rig_pages_init(&r->pages[i], 2, bytes, padding, 512);
-	rig_worker_config(r, 0, &cfg);
-	cfg.name_space = name_space;
-	rc = scout_worker_new(&cfg, &r->workers[i], err, sizeof(err));
-	ck_assert_msg(rc == 0, "worker: %s", err);
-	rig_layout(r, &r->pages[i], &layout);
-	rc = scout_worker_register(r->workers[i], &layout, RIG_DEADLINE_MS, err, sizeof(err));
-	ck_assert_msg(rc == 0, "register: %s", err);
-}
 
 static struct scout_client *
 start_client_in(const char *name_space)
@@ -99,78 +53,6 @@ start_client_in(const char *name_space)
 	return client;
 }
 
-/* Store @n chunks of @prompt from worker @w. Returns how many got no room. */
-static uint32_t
-store_some(struct rig *r, uint32_t w, uint32_t prompt, size_t n)
-{
-	struct scout_done done = rig_wait(r->workers[w], rig_store(r, w, prompt, n, 1));
-
-	ck_assert_int_eq(done.status, 0);
-	return done.no_room;
-}
-
-/* Retrieve all @n chunks of @prompt through @client and worker @w, and compare every byte. */
-static void
-expect_bytes(uint32_t w, uint32_t prompt, size_t n)
-{
-	int64_t *ids = rig_ids(200, 1, n * rig.bpc);
-	struct scout_done done;
-	struct scout_hit hit;
-	char id[32];
-
-	hit = rig_lookup(&rig, prompt, n, id);
-	ck_assert_uint_eq(hit.tokens, n * rig.chunk_tokens);
-	rig_pages_wipe(&rig.pages[w]);
-	done = rig_wait(rig.workers[w], rig_retrieve(&rig, w, hit.ticket, 0, ids, n * rig.bpc, 0));
-	ck_assert_int_eq(done.status, 0);
-	for (size_t b = 0; b < n * rig.bpc; b++)
-		ck_assert(rig_page_is(&rig.pages[w], ids[b], prompt, w, b));
-	ck_assert_int_eq(scout_finish(rig.client, id), 0);
-	free(ids);
-}
-
-/* How many pool segments a process maps (0: this one), and their bytes. */
-static uint32_t
-count_mapped(pid_t pid, uint64_t *ret_bytes)
-{
-	char path[64] = "/proc/self/maps";
-	char line[PATH_MAX + 256];
-	uint32_t n = 0;
-	FILE *file;
-
-	if (pid)
-		snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-	file = fopen(path, "re");
-	ck_assert_ptr_nonnull(file);
-	if (ret_bytes)
-		*ret_bytes = 0;
-	while (fgets(line, sizeof(line), file)) {
-		char *end;
-		uint64_t from, to;
-
-		if (!strstr(line, "memfd:kvscout "))
-			continue;
-		from = strtoull(line, &end, 16);
-		to = strtoull(end + 1, NULL, 16);
-		if (ret_bytes)
-			*ret_bytes += to - from;
-		n++;
-	}
-	(void)fclose(file);
-	return n;
-}
-
-static void
-wait_mapped(uint32_t n)
-{
-	uint64_t end_us = wire_deadline_us();
-
-	while (count_mapped(0, NULL) != n) {
-		ck_assert_msg(scout__now_us() < end_us, "%u segments are mapped, not %u", count_mapped(0, NULL), n);
-		(void)sched_yield();
-	}
-}
-
 static int
 count_fds(void)
 {
@@ -185,73 +67,6 @@ count_fds(void)
 }
 
 /* ---- a helper process: forked before this one has threads ---- */
-
-static void
-helper_main(struct helper *h, int in, int out, const char *name_space)
-{
-	struct rig mine;
-	char c;
-
-	(void)h;
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	mine = rig;
-	while (read(in, &c, 1) == 1) {
-		if (c == 's') { /* start, and fill the pool */
-			start_worker_in(&mine, 3, name_space);
-			if (store_some(&mine, 3, 7, CHUNKS) != 0)
-				_exit(2);
-		} else if (c == 'e') { /* end */
-			scout_worker_free(mine.workers[3]);
-		}
-		if (write(out, &c, 1) != 1)
-			_exit(3);
-	}
-	_exit(0);
-}
-
-/* After rig_start_server(), which says where the server is; before any client or worker. */
-static struct helper
-helper_fork(const char *name_space)
-{
-	struct helper h;
-	int to[2], from[2];
-
-	ck_assert_int_eq(pipe(to), 0);
-	ck_assert_int_eq(pipe(from), 0);
-	h.pid = fork();
-	ck_assert_int_ge(h.pid, 0);
-	if (h.pid == 0) {
-		(void)close(to[1]);
-		(void)close(from[0]);
-		helper_main(&h, to[0], from[1], name_space);
-	}
-	(void)close(to[0]);
-	(void)close(from[1]);
-	h.to = to[1];
-	h.from = from[0];
-	return h;
-}
-
-static void
-helper_do(const struct helper *h, char c)
-{
-	char answer;
-
-	ck_assert_int_eq(write(h->to, &c, 1), 1);
-	ck_assert_msg(read(h->from, &answer, 1) == 1, "the helper process has ended");
-}
-
-static void
-helper_end(struct helper *h, int sig)
-{
-	int code;
-
-	(void)close(h->to);
-	(void)close(h->from);
-	if (sig)
-		(void)kill(h->pid, sig);
-	(void)waitpid(h->pid, &code, 0);
-}
 
 /* ---- sharing ---- */
 
@@ -707,7 +522,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("extents");
+	Suite *suite = suite_create("worker_extents");
 	TCase *tcase = tcase_create("extents");
 
 	tcase_set_timeout(tcase, 120);

@@ -5,42 +5,15 @@
 #include <stdatomic.h>
 
 #include "check_main.h"
+#include "host_gate.h"
 #include "worker_internal.h"
 
 /*
  * What a worker promises when something goes wrong: copies that are held up or fail, servers that stop, vanish or
  * come back, callers that cancel, fence and leave.
- *
- * The gate holds every copy before its first byte. It opens when the test says so, or by itself after OPEN_AFTER
- * looks once `armed`: then a call that waits for copies has had every chance to return too early.
  */
 
-#define OPEN_AFTER 200
-
 static struct rig rig;
-static atomic_int looks;
-static atomic_bool armed;
-static atomic_bool open_now;
-
-static bool
-gate(void *user)
-{
-	(void)user;
-	if (atomic_load(&armed) && atomic_fetch_add(&looks, 1) > OPEN_AFTER)
-		atomic_store(&open_now, true);
-	return !atomic_load(&open_now);
-}
-
-static void
-close_gate(void)
-{
-	struct scout__copy_faults faults = {.gate = gate};
-
-	atomic_store(&looks, 0);
-	atomic_store(&armed, false);
-	atomic_store(&open_now, false);
-	scout__copy_host_faults(&faults);
-}
 
 static void
 setup(void)
@@ -51,7 +24,7 @@ setup(void)
 static void
 teardown(void)
 {
-	atomic_store(&open_now, true);
+	host_gate_open();
 	rig_stop(&rig);
 	scout__copy_host_faults(NULL);
 }
@@ -99,12 +72,12 @@ START_TEST(jobs_beyond_max_jobs_are_refused_until_one_was_polled)
 
 	rig.max_jobs = 3;
 	rig_start(&rig);
-	close_gate();
+	host_gate_shut();
 	for (uint32_t i = 0; i < 3; i++)
 		(void)rig_store(&rig, 0, 10 + i, 2, 1 + 10 * (int64_t)i);
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), SCOUT_ERR_BUSY);
 	ck_assert_uint_eq(job, 99);
-	atomic_store(&open_now, true);
+	host_gate_open();
 	done = rig_wait(rig.workers[0], 0);
 	ck_assert_int_eq(done.status, 0);
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
@@ -171,14 +144,14 @@ START_TEST(a_slot_that_changes_under_a_copy_is_never_reported_as_good)
 	rig_start(&rig);
 	rig_store_all(&rig, 1, 3, 1);
 	hit = rig_lookup(&rig, 1, 3, id);
-	close_gate();
+	host_gate_shut();
 	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0);
 	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
 	mapping = rig.workers[0]->mappings.list[0];
 	words = (_Atomic uint64_t *)(void *)mapping->base;
 	for (uint32_t i = 0; i < mapping->slots; i++)
 		atomic_fetch_add(&words[i], 1);
-	atomic_store(&open_now, true);
+	host_gate_open();
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_int_eq(done.status, SCOUT_ERR_CORRUPT);
 	ck_assert_uint_eq(done.n_missing, 12);
@@ -244,12 +217,12 @@ START_TEST(a_cancel_after_the_copy_began_waits_for_it)
 	uint64_t job;
 
 	rig_start(&rig);
-	close_gate();
+	host_gate_shut();
 	job = rig_store(&rig, 0, 1, 3, 1);
 	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
 	ck_assert_int_eq(scout_worker_cancel(rig.workers[0], job), 0);
 	ck_assert_int_eq(scout_worker_poll(rig.workers[0], &done, 1), 0);
-	atomic_store(&open_now, true);
+	host_gate_open();
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_int_eq(done.status, 0);
 	ck_assert_uint_eq(done.chunks, 3);
@@ -263,18 +236,18 @@ START_TEST(a_fence_waits_for_the_copies_on_its_pages)
 	uint64_t job;
 
 	rig_start(&rig);
-	close_gate();
+	host_gate_shut();
 	job = rig_store(&rig, 0, 1, 3, 1);
 	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
 	/* Pages of no job: it returns while the gate is closed. */
 	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &other, 1, NULL), 0);
-	ck_assert(!atomic_load(&open_now));
+	ck_assert(!host_gate_is_open());
 	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &bad, 1, NULL), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_worker_fence(rig.workers[0], NULL, 1, NULL), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_worker_fence(NULL, &page, 1, NULL), SCOUT_ERR_INVALID);
-	atomic_store(&armed, true);
+	host_gate_arm();
 	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &page, 1, NULL), 0);
-	ck_assert(atomic_load(&open_now));
+	ck_assert(host_gate_is_open());
 	/* The pages are free now. */
 	rig_pages_wipe(&rig.pages[0]);
 	done = rig_wait(rig.workers[0], job);
@@ -315,12 +288,12 @@ START_TEST(a_fence_stops_a_long_store_after_the_part_that_runs)
 	rig.chunk_tokens = 16;
 	rig_pages_init(&rig.pages[0], 1, bytes, padding, 10000);
 	rig_start(&rig);
-	close_gate();
+	host_gate_shut();
 	job = rig_store(&rig, 0, 1, 9000, 1);
 	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
-	atomic_store(&armed, true);
+	host_gate_arm();
 	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &page, 1, NULL), 0);
-	ck_assert(atomic_load(&open_now));
+	ck_assert(host_gate_is_open());
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_int_eq(done.status, SCOUT_ERR_CANCELED);
 	ck_assert_uint_eq(done.chunks, SCOUT__STORE_PART);
@@ -332,13 +305,13 @@ START_TEST(free_waits_for_the_running_copies_and_commits_them)
 	uint64_t job;
 
 	rig_start(&rig);
-	close_gate();
+	host_gate_shut();
 	job = rig_store(&rig, 0, 1, 3, 1);
 	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
-	atomic_store(&armed, true);
+	host_gate_arm();
 	scout_worker_free(rig.workers[0]);
 	rig.workers[0] = NULL;
-	ck_assert(atomic_load(&open_now));
+	ck_assert(host_gate_is_open());
 	rig_pages_fini(&rig.pages[0]);
 	ck_assert_uint_eq(rig_lookup(&rig, 1, 3, (char[32]){0}).chunks, 3);
 }
@@ -426,7 +399,7 @@ START_TEST(a_copy_outlives_its_server)
 	rig_start(&rig);
 	rig_store_all(&rig, 1, 3, 1);
 	hit = rig_lookup(&rig, 1, 3, id);
-	close_gate();
+	host_gate_shut();
 	retrieved = rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0);
 	stored = rig_store(&rig, 0, 2, 3, 200);
 	wait_phase(rig.workers[0], retrieved, SCOUT__PHASE_ENQUEUED);
@@ -435,7 +408,7 @@ START_TEST(a_copy_outlives_its_server)
 	/* The worker knows it before the gate opens. */
 	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 3, 1, 300));
 	ck_assert_int_eq(done.status, SCOUT_ERR_UNREACHABLE);
-	atomic_store(&open_now, true);
+	host_gate_open();
 	done = rig_wait(rig.workers[0], retrieved);
 	ck_assert_int_eq(done.status, 0);
 	for (uint64_t b = 0; b < 12; b++)
@@ -495,7 +468,7 @@ START_TEST(a_store_of_the_old_epoch_is_not_good_in_the_new_one)
 	uint64_t stored;
 
 	rig_start(&rig);
-	close_gate();
+	host_gate_shut();
 	stored = rig_store(&rig, 0, 1, 3, 1);
 	wait_phase(rig.workers[0], stored, SCOUT__PHASE_ENQUEUED);
 	rig_server_end(&rig, SIGKILL);
@@ -508,7 +481,7 @@ START_TEST(a_store_of_the_old_epoch_is_not_good_in_the_new_one)
 	} while (done.status == SCOUT_ERR_UNREACHABLE);
 	ck_assert_int_eq(done.status, SCOUT_ERR_NO_SESSION);
 	ck_assert_ptr_nonnull(rig.workers[0]->mappings.stale);
-	atomic_store(&open_now, true);
+	host_gate_open();
 	done = rig_wait(rig.workers[0], stored);
 	ck_assert_int_eq(done.status, SCOUT_ERR_EPOCH);
 	ck_assert_ptr_null(rig.workers[0]->mappings.stale);
@@ -528,14 +501,14 @@ START_TEST(a_silent_server_that_wakes_up_is_told_late)
 	rig_start(&rig);
 	rig_store_all(&rig, 1, 3, 1);
 	hit = rig_lookup(&rig, 1, 3, id);
-	close_gate();
+	host_gate_shut();
 	retrieved = rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0);
 	stored = rig_store(&rig, 0, 2, 3, 200);
 	wait_phase(rig.workers[0], stored, SCOUT__PHASE_ENQUEUED);
 	rig_server_freeze(&rig);
 	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 3, 1, 300));
 	ck_assert_int_eq(done.status, SCOUT_ERR_UNREACHABLE);
-	atomic_store(&open_now, true);
+	host_gate_open();
 	/* Both end without the server. */
 	done = rig_wait(rig.workers[0], retrieved);
 	ck_assert_int_eq(done.status, 0);

@@ -7,77 +7,14 @@
 #include <time.h>
 
 #include "check_main.h"
+#include "host_gate.h"
 #include "worker_internal.h"
+#include "layers_rig.h"
 
 /*
- * Jobs that are copied layer by layer, on the host backend. The gate lets a number of items pass (an item is one chunk of
- * one layer) and is shut then, so a test can look at the pages while a job stands between two layers.
+ * Jobs that are copied layer by layer, on the host backend. The gate lets a number of items pass and
+ * is shut then, so a test can look at the pages while a job stands between two layers.
  */
-
-#define PLANES 5u
-#define CHUNKS 3u
-#define BLOCKS (CHUNKS * 4u)
-
-/* Three layers of the five planes. */
-static const uint32_t layers[3] = {2, 1, 2};
-static const uint32_t layer_begin[4] = {0, 2, 3, 5};
-
-static struct rig rig;
-static atomic_int passes; /* items that may still pass; negative: all */
-
-static bool
-gate(void *user)
-{
-	int left = atomic_load(&passes);
-
-	(void)user;
-	if (left < 0)
-		return false;
-	while (left > 0)
-		if (atomic_compare_exchange_weak(&passes, &left, left - 1))
-			return false;
-	return true;
-}
-
-static void
-let_pass(int n)
-{
-	atomic_fetch_add(&passes, n);
-}
-
-static void
-setup(void)
-{
-	static const uint64_t bytes[PLANES] = {61, 128, 1, 300, 64}, padding[PLANES] = {3, 0, 7, 0, 64};
-
-	rig_init(&rig);
-	rig_pages_init(&rig.pages[0], PLANES, bytes, padding, 64);
-	rig_start(&rig);
-}
-
-static void
-teardown(void)
-{
-	atomic_store(&passes, -1);
-	rig_stop(&rig);
-	scout__copy_host_faults(NULL);
-}
-
-static void
-close_gate(void)
-{
-	struct scout__copy_faults faults = {.gate = gate};
-
-	atomic_store(&passes, 0);
-	scout__copy_host_faults(&faults);
-}
-
-static int
-progress_of(uint64_t job, struct scout_progress *ret)
-{
-	*ret = (struct scout_progress){.size = sizeof(*ret)};
-	return scout_worker_progress(rig.workers[0], job, ret);
-}
 
 static void
 wait_copied(uint64_t job, uint32_t n)
@@ -93,38 +30,6 @@ wait_copied(uint64_t job, uint32_t n)
 	ck_assert_uint_eq(progress.copied, n);
 	ck_assert_uint_ge(progress.enqueued, n);
 	ck_assert_uint_eq(progress.layers, 3);
-}
-
-/* What plane @p of page @id holds: the block of the prompt, or nothing yet. */
-static bool
-plane_is(int64_t id, uint32_t p, uint32_t prompt, uint64_t block)
-{
-	for (uint64_t o = 0; o < rig.pages[0].planes[p].block_bytes; o++)
-		if (rig_page(&rig.pages[0], p, id)[o] != rig_byte(prompt, 0, block, p, o))
-			return false;
-	return true;
-}
-
-static bool
-plane_untouched(int64_t id, uint32_t p)
-{
-	for (uint64_t o = 0; o < rig.pages[0].planes[p].block_bytes; o++)
-		if (rig_page(&rig.pages[0], p, id)[o] != RIG_CANARY)
-			return false;
-	return true;
-}
-
-/* The layers below @n are there in all pages, of the others nothing is. */
-static void
-assert_layers(const int64_t *ids, uint32_t prompt, uint32_t n)
-{
-	for (uint64_t b = 0; b < BLOCKS; b++)
-		for (uint32_t p = 0; p < PLANES; p++) {
-			if (p < layer_begin[n])
-				ck_assert_msg(plane_is(ids[b], p, prompt, b), "block %u plane %u", (unsigned)b, p);
-			else
-				ck_assert_msg(plane_untouched(ids[b], p), "block %u plane %u", (unsigned)b, p);
-		}
 }
 
 static struct scout_retrieve
@@ -155,23 +60,23 @@ START_TEST(a_layer_is_there_and_polled_before_the_next_is_copied)
 	rig_pages_wipe(&rig.pages[0]);
 	hit = rig_lookup(&rig, 1, CHUNKS, id);
 	retrieve = layered_retrieve(hit.ticket, ids);
-	close_gate();
+	host_gate_shut();
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
 	ck_assert_int_eq(progress_of(job, &progress), 0);
 	ck_assert_uint_eq(progress.copied, 0);
 	for (uint32_t l = 1; l <= 2; l++) {
-		let_pass(CHUNKS);
+		host_gate_pass(CHUNKS);
 		wait_copied(job, l);
 		assert_layers(ids, 1, l);
 		ck_assert(!rig_is_readable(rig.workers[0]));
 	}
 	/* A part of a layer is no layer. */
-	let_pass(CHUNKS - 1);
-	while (atomic_load(&passes) > 0)
+	host_gate_pass(CHUNKS - 1);
+	while (host_gate_passes() > 0)
 		(void)sched_yield();
 	ck_assert_int_eq(progress_of(job, &progress), 0);
 	ck_assert_uint_eq(progress.copied, 2);
-	let_pass(1);
+	host_gate_pass(1);
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_int_eq(done.status, 0);
 	ck_assert_uint_eq(done.chunks, CHUNKS);
@@ -201,7 +106,7 @@ START_TEST(a_store_reads_layer_after_layer)
 	uint64_t job = 0;
 	char id[32];
 
-	close_gate();
+	host_gate_shut();
 	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
 	/* Each layer's pages are written only when the one before it was copied: it must not have been read before. */
 	for (uint32_t l = 0; l < 3; l++) {
@@ -209,14 +114,14 @@ START_TEST(a_store_reads_layer_after_layer)
 			for (uint32_t p = layer_begin[l]; p < layer_begin[l + 1]; p++)
 				for (uint64_t o = 0; o < rig.pages[0].planes[p].block_bytes; o++)
 					rig_page(&rig.pages[0], p, ids[b])[o] = rig_byte(9, 0, b, p, o);
-		let_pass(CHUNKS);
+		host_gate_pass(CHUNKS);
 		if (l < 2)
 			wait_copied(job, l + 1);
 	}
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_int_eq(done.status, 0);
 	ck_assert_uint_eq(done.chunks, CHUNKS);
-	atomic_store(&passes, -1);
+	host_gate_open();
 	hit = rig_lookup(&rig, 9, CHUNKS, id);
 	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, back, BLOCKS, 0));
 	ck_assert_int_eq(done.status, 0);
@@ -272,12 +177,12 @@ START_TEST(a_job_without_layers_has_one)
 
 	rig_store_all(&rig, 1, CHUNKS, 1);
 	hit = rig_lookup(&rig, 1, CHUNKS, id);
-	close_gate();
+	host_gate_shut();
 	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0);
 	ck_assert_int_eq(progress_of(job, &progress), 0);
 	ck_assert_uint_eq(progress.layers, 1);
 	ck_assert_uint_eq(progress.copied, 0);
-	atomic_store(&passes, -1);
+	host_gate_open();
 	while (!rig_is_readable(rig.workers[0]))
 		(void)sched_yield();
 	ck_assert_int_eq(progress_of(job, &progress), 0);
@@ -406,7 +311,7 @@ open_for_sleeper(void *arg)
 
 	while (atomic_load(&work->progress.waiters) == 0)
 		(void)sched_yield();
-	let_pass(CHUNKS);
+	host_gate_pass(CHUNKS);
 	return NULL;
 }
 
@@ -431,7 +336,7 @@ START_TEST(waiting_for_a_layer_sleeps_until_it_is_copied)
 	rig_pages_wipe(&rig.pages[0]);
 	hit = rig_lookup(&rig, 1, CHUNKS, id);
 	retrieve = layered_retrieve(hit.ticket, ids);
-	close_gate();
+	host_gate_shut();
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
 	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 0, 0), 0);
 	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, 0), SCOUT_ERR_TIMEOUT);
@@ -475,171 +380,6 @@ END_TEST
 
 /* ---- announced layers ---- */
 
-static struct scout_store
-announced_store(const uint8_t *hashes, const int64_t *ids)
-{
-	return (struct scout_store){
-		.hashes = hashes,
-		.hash_len = RIG_HASH,
-		.n = CHUNKS,
-		.block_ids = ids,
-		.n_blocks = BLOCKS,
-		.size = sizeof(struct scout_store),
-		.n_layers = 3,
-		.layer_planes = layers,
-		.announced = 1,
-	};
-}
-
-/* What layer @l computes, or what is there before and after. */
-static void
-write_layer(const int64_t *ids, uint32_t l, uint32_t prompt)
-{
-	for (uint64_t b = 0; b < BLOCKS; b++)
-		for (uint32_t p = layer_begin[l]; p < layer_begin[l + 1]; p++)
-			for (uint64_t o = 0; o < rig.pages[0].planes[p].block_bytes; o++)
-				rig_page(&rig.pages[0], p, ids[b])[o] =
-					prompt ? rig_byte(prompt, 0, b, p, o) : RIG_CANARY;
-}
-
-START_TEST(a_layer_is_read_when_it_is_announced_and_retrieves_overtake)
-{
-	int64_t *ids = rig_ids(1, 1, BLOCKS), *back = rig_ids(40, 1, BLOCKS);
-	uint8_t *hashes = rig_hashes(9, CHUNKS);
-	struct scout_store store = announced_store(hashes, ids);
-	struct scout_progress progress;
-	struct scout_done done;
-	struct scout_hit hit;
-	uint64_t job = 0;
-	char id[32];
-
-	rig_store_all(&rig, 1, CHUNKS, 20);
-	hit = rig_lookup(&rig, 1, CHUNKS, id);
-	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
-	for (uint32_t l = 0; l < 3; l++) {
-		/* The forward pass needs a retrieve that was submitted behind the store. */
-		done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, back, BLOCKS, 0));
-		ck_assert_int_eq(done.status, 0);
-		ck_assert_int_eq(progress_of(job, &progress), 0);
-		ck_assert_uint_eq(progress.copied, l);
-		ck_assert_uint_eq(progress.layers, 3);
-		write_layer(ids, l, 9);
-		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, l + 1), 0);
-		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, l), 0);
-		ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, l + 1, RIG_DEADLINE_MS), 0);
-		write_layer(ids, l, 0); /* read by now, and not once more */
-	}
-	done = rig_wait(rig.workers[0], job);
-	ck_assert_int_eq(done.status, 0);
-	ck_assert_uint_eq(done.chunks, CHUNKS);
-	ck_assert_uint_eq(done.bytes, BLOCKS * (61 + 128 + 1 + 300 + 64));
-	hit = rig_lookup(&rig, 9, CHUNKS, id);
-	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, back, BLOCKS, 0));
-	ck_assert_int_eq(done.status, 0);
-	assert_layers(back, 9, 3);
-	/* What is there already needs no layers. */
-	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
-	done = rig_wait(rig.workers[0], job);
-	ck_assert_int_eq(done.status, 0);
-	ck_assert_uint_eq(done.present, CHUNKS);
-	free(hashes);
-	free(back);
-	free(ids);
-}
-END_TEST
-
-/* After _i layers. By cancel, by fence, by the end of the worker. */
-START_TEST(a_store_that_waits_for_a_layer_can_be_ended)
-{
-	int64_t *ids = rig_ids(1, 1, BLOCKS);
-	uint8_t *hashes = rig_hashes(9, CHUNKS);
-	struct scout_store store = announced_store(hashes, ids);
-	uint32_t n = (uint32_t)_i / 4, way = (uint32_t)_i % 4;
-	struct scout_done done;
-	uint64_t job = 0;
-	char id[32];
-
-	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
-	ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, n), 0);
-	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, n, RIG_DEADLINE_MS), 0);
-	if (way == 0) {
-		ck_assert_int_eq(scout_worker_cancel(rig.workers[0], job), 0);
-	} else if (way == 1) {
-		ck_assert_int_eq(scout_worker_fence(rig.workers[0], ids, BLOCKS, NULL), 0);
-	} else if (way == 2) {
-		rig_server_end(&rig, SIGKILL);
-	} else {
-		scout_worker_free(rig.workers[0]);
-		rig.workers[0] = NULL;
-	}
-	if (rig.workers[0]) {
-		done = rig_wait(rig.workers[0], job);
-		ck_assert_int_eq(done.status, way == 2 ? SCOUT_ERR_UNREACHABLE : SCOUT_ERR_CANCELED);
-		ck_assert_uint_eq(done.chunks, 0);
-		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, 3), SCOUT_ERR_STATE);
-	}
-	if (way != 2)
-		ck_assert_uint_eq(rig_lookup(&rig, 9, CHUNKS, id).chunks, 0);
-	free(hashes);
-	free(ids);
-}
-END_TEST
-
-/* Item _i + 1 of the nine fails, each layer in a batch of its own: only whole chunks are committed. */
-START_TEST(an_announced_layer_that_fails_commits_whole_chunks_only)
-{
-	struct scout__copy_faults faults = {.fail_item = (uint64_t)_i + 1};
-	int64_t *ids = rig_ids(1, 1, BLOCKS);
-	uint8_t *hashes = rig_hashes(9, CHUNKS);
-	struct scout_store store = announced_store(hashes, ids);
-	struct scout_done done;
-	uint64_t job = 0;
-	char id[32];
-	int rc = 0;
-
-	scout__copy_host_faults(&faults);
-	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
-	for (uint32_t l = 1; l <= 3 && rc == 0; l++) {
-		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, l), 0);
-		rc = scout_worker_wait_layer(rig.workers[0], job, l, RIG_DEADLINE_MS);
-	}
-	ck_assert_int_eq(rc, SCOUT_ERR_DEVICE);
-	done = rig_wait(rig.workers[0], job);
-	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
-	ck_assert_uint_eq(done.chunks, _i < 6 ? 0 : _i - 6);
-	ck_assert_uint_eq(rig_lookup(&rig, 9, CHUNKS, id).chunks, _i < 6 ? 0 : _i - 6);
-	free(hashes);
-	free(ids);
-}
-END_TEST
-
-START_TEST(announcing_what_cannot_be_announced_is_refused)
-{
-	int64_t *ids = rig_ids(1, 1, BLOCKS);
-	uint8_t *hashes = rig_hashes(9, CHUNKS);
-	struct scout_store store = announced_store(hashes, ids);
-	uint64_t job = 0, plain;
-
-	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
-	ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, 4), SCOUT_ERR_INVALID);
-	ck_assert_int_eq(scout_worker_layer_ready(NULL, job, 1), SCOUT_ERR_INVALID);
-	ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], 77, 1), SCOUT_ERR_STATE);
-	plain = rig_store(&rig, 0, 3, 1, 40);
-	ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], plain, 1), SCOUT_ERR_INVALID);
-	ck_assert_int_eq(rig_wait(rig.workers[0], plain).status, 0);
-	ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, 3), 0);
-	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
-	store.announced = 2;
-	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), SCOUT_ERR_INVALID);
-	store.announced = 1;
-	store.n_layers = 0;
-	store.layer_planes = NULL;
-	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), SCOUT_ERR_INVALID);
-	free(hashes);
-	free(ids);
-}
-END_TEST
-
 Suite *
 suite_of_this_file(void)
 {
@@ -656,10 +396,6 @@ suite_of_this_file(void)
 	tcase_add_test(tc, what_an_older_caller_does_not_have_is_not_read);
 	tcase_add_test(tc, waiting_for_a_layer_sleeps_until_it_is_copied);
 	tcase_add_test(tc, the_end_of_a_job_ends_the_waiting_for_its_layers);
-	tcase_add_test(tc, a_layer_is_read_when_it_is_announced_and_retrieves_overtake);
-	tcase_add_loop_test(tc, a_store_that_waits_for_a_layer_can_be_ended, 0, 12);
-	tcase_add_loop_test(tc, an_announced_layer_that_fails_commits_whole_chunks_only, 0, 9);
-	tcase_add_test(tc, announcing_what_cannot_be_announced_is_refused);
 	suite_add_tcase(s, tc);
 	return s;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_rig.h"
 
-#include <stdatomic.h>
 #include <time.h>
 
 #include "own_memory.h"
 #include "check_main.h"
+#include "host_gate.h"
 #include "worker_internal.h"
 
 /* Limits as an engine meets them: a whole queue of jobs, and what a large limit costs while it is not used. */
@@ -14,30 +14,18 @@
 #define IDLE_BYTES (UINT64_C(2) << 20)
 
 static struct rig rig;
-static atomic_bool shut;
-
-static bool
-gate(void *user)
-{
-	(void)user;
-	return atomic_load(&shut);
-}
 
 static void
 setup(void)
 {
-	struct scout__copy_faults faults = {.gate = gate};
-
-	atomic_store(&shut, false);
 	rig_init(&rig);
 	rig_start(&rig);
-	scout__copy_host_faults(&faults);
 }
 
 static void
 teardown(void)
 {
-	atomic_store(&shut, false);
+	host_gate_open();
 	rig_stop(&rig);
 	scout__copy_host_faults(NULL);
 }
@@ -82,11 +70,11 @@ START_TEST(a_queue_of_4096_stores_is_taken_by_default)
 	uint64_t job;
 
 	for (uint32_t round = 0; round < 2; round++) {
-		atomic_store(&shut, true);
+		host_gate_shut();
 		for (uint32_t i = 0; i < QUEUE; i++)
 			ck_assert_msg(store_one(1 + i, &job) == 0, "job %u", (unsigned)i);
 		ck_assert_int_eq(store_one(QUEUE + 1, &job), SCOUT_ERR_BUSY);
-		atomic_store(&shut, false);
+		host_gate_open();
 		collect(QUEUE);
 	}
 	ck_assert_int_eq(store_one(QUEUE + 1, &job), 0);
@@ -113,7 +101,7 @@ START_TEST(fence_and_poll_do_not_walk_all_slots)
 	scout_worker_free(rig.workers[0]);
 	rig.max_jobs = SCOUT__MAX_JOBS;
 	rig_worker_start(&rig, 0);
-	atomic_store(&shut, true);
+	host_gate_shut();
 	ck_assert_int_eq(store_one(1, &job), 0);
 	begin_us = cpu_us();
 	for (int i = 0; i < 10000; i++) {
@@ -121,7 +109,7 @@ START_TEST(fence_and_poll_do_not_walk_all_slots)
 		ck_assert_int_eq(scout_worker_poll(rig.workers[0], done, 4), 0);
 	}
 	ck_assert_uint_lt(cpu_us() - begin_us, 300000);
-	atomic_store(&shut, false);
+	host_gate_open();
 	collect(1);
 }
 END_TEST
@@ -135,14 +123,14 @@ START_TEST(fence_does_not_walk_the_jobs_for_pages_of_none)
 	static const int64_t pages[2] = {100, 101};
 	uint64_t job, begin_us;
 
-	atomic_store(&shut, true);
+	host_gate_shut();
 	for (uint32_t i = 0; i < QUEUE; i++)
 		ck_assert_msg(store_one(1 + i, &job) == 0, "job %u", (unsigned)i);
 	begin_us = cpu_us();
 	for (int i = 0; i < 100000; i++)
 		ck_assert_int_eq(scout_worker_fence(rig.workers[0], pages, 2, NULL), 0);
 	ck_assert_uint_lt(cpu_us() - begin_us, 500000);
-	atomic_store(&shut, false);
+	host_gate_open();
 	collect(QUEUE);
 	for (uint64_t i = 0; i < rig.workers[0]->layout.n_blocks; i++)
 		ck_assert_uint_eq(rig.workers[0]->uses[i], 0);

@@ -4,36 +4,25 @@
 #include <stdatomic.h>
 
 #include "check_main.h"
+#include "host_gate.h"
 #include "worker_internal.h"
 
 /* What a job cost, and what a worker has done. */
 
 static struct rig rig;
-static atomic_bool shut;
-
-static bool
-gate(void *user)
-{
-	(void)user;
-	return atomic_load(&shut);
-}
 
 static void
 setup(void)
 {
-	struct scout__copy_faults faults = {.gate = gate};
-
-	atomic_store(&shut, false);
 	rig_init(&rig);
 	rig.max_jobs = 4;
 	rig_start(&rig);
-	scout__copy_host_faults(&faults);
 }
 
 static void
 teardown(void)
 {
-	atomic_store(&shut, false);
+	host_gate_open();
 	rig_stop(&rig);
 	scout__copy_host_faults(NULL);
 }
@@ -89,13 +78,13 @@ START_TEST(a_job_tells_where_its_time_went)
 	ck_assert_uint_ge(done.server_us, 50000);
 	/* Copying. */
 	hit = rig_lookup(&rig, 1, 3, id);
-	atomic_store(&shut, true);
+	host_gate_shut();
 	begin_us = scout__now_us();
 	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0);
 	while (atomic_load(&scout__worker_find_job(rig.workers[0], job)->phase) != SCOUT__PHASE_ENQUEUED)
 		ck_assert_uint_lt(scout__now_us() - begin_us, RIG_DEADLINE_MS * UINT64_C(1000));
 	nothing_ends_for(60);
-	atomic_store(&shut, false);
+	host_gate_open();
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_int_eq(done.status, 0);
 	assert_times(&done, scout__now_us() - begin_us);
@@ -171,7 +160,7 @@ START_TEST(each_job_is_live_or_counted_in_one_end_of_its_kind)
 	ck_assert_int_eq(rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 12, ids, 4, 0)).status,
 			 SCOUT_ERR_MISSING);
 	/* Four that are live, one too many, one cancelled. */
-	atomic_store(&shut, true);
+	host_gate_shut();
 	for (int i = 0; i < 4; i++)
 		jobs[i] = rig_store(&rig, 0, 20 + (uint32_t)i, 1, 1 + 4 * i);
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), SCOUT_ERR_BUSY);
@@ -179,7 +168,7 @@ START_TEST(each_job_is_live_or_counted_in_one_end_of_its_kind)
 	s = stats_now();
 	ck_assert_uint_eq(s.live, 4);
 	ck_assert_uint_eq(s.busy, 1);
-	atomic_store(&shut, false);
+	host_gate_open();
 	for (int i = 0; i < 4; i++)
 		(void)rig_wait(rig.workers[0], 0);
 	s = stats_now();

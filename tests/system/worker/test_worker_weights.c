@@ -5,37 +5,15 @@
 #include <stdatomic.h>
 
 #include "check_main.h"
+#include "host_gate.h"
 #include "worker_internal.h"
 
 /*
  * scout_worker_reset() with a real server: what becomes of the jobs that a worker has, whoever resets first, and what is served
- * afterwards. The gate holds every copy before its first byte.
+ * afterwards.
  */
 
 static struct rig rig;
-static atomic_bool open_now;
-
-static bool
-gate(void *user)
-{
-	(void)user;
-	return !atomic_load(&open_now);
-}
-
-static void
-close_gate(void)
-{
-	struct scout__copy_faults faults = {.gate = gate};
-
-	atomic_store(&open_now, false);
-	scout__copy_host_faults(&faults);
-}
-
-static void
-open_gate(void)
-{
-	atomic_store(&open_now, true);
-}
 
 static void
 setup(void)
@@ -47,7 +25,7 @@ setup(void)
 static void
 teardown(void)
 {
-	open_gate();
+	host_gate_open();
 	rig_stop(&rig);
 	scout__copy_host_faults(NULL);
 }
@@ -135,7 +113,7 @@ START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 	rig_store_all(&rig, 1, 5, 1);
 	hit = rig_lookup(&rig, 1, 5, id);
 	ck_assert_uint_eq(hit.chunks, 5);
-	close_gate();
+	host_gate_shut();
 	copying = rig_store(&rig, 0, 2, 3, 30);
 	reading = rig_retrieve(&rig, 0, hit.ticket, 0, ids, 20, 0);
 	wait_enqueued(worker, copying);
@@ -148,7 +126,7 @@ START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 	ck_assert_int_eq(scout_worker_progress(worker, reading, &progress), SCOUT_ERR_WEIGHTS);
 	/* Without the server: it had not started. */
 	ck_assert_int_eq(rig_wait(worker, asked).status, SCOUT_ERR_WEIGHTS);
-	open_gate();
+	host_gate_open();
 	rig_server_thaw(&rig);
 	for (int i = 0; i < 2; i++) {
 		struct scout_done done = rig_wait(worker, 0);
@@ -192,11 +170,11 @@ END_TEST
 
 START_TEST(another_error_is_still_told)
 {
-	struct scout__copy_faults faults = {.fail_item = 1, .gate = gate};
+	struct scout__copy_faults faults = {.fail_item = 1, .gate = host_gate};
 	uint64_t job;
 
 	rig_start(&rig);
-	atomic_store(&open_now, true);
+	host_gate_open();
 	scout__copy_host_faults(&faults);
 	job = rig_store(&rig, 0, 1, 3, 1);
 	while (!rig_is_readable(rig.workers[0]))
@@ -242,11 +220,11 @@ START_TEST(the_version_that_it_has_changes_nothing)
 	uint64_t job;
 
 	rig_start(&rig);
-	close_gate();
+	host_gate_shut();
 	job = rig_store(&rig, 0, 1, 3, 1);
 	wait_enqueued(rig.workers[0], job);
 	ck_assert_int_eq(scout_worker_reset(rig.workers[0], 1), 0);
-	open_gate();
+	host_gate_open();
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
 	ck_assert_uint_eq(hit_of(1, 3), 3);
 }
@@ -282,11 +260,11 @@ START_TEST(a_worker_that_had_no_version_leaves_the_matter_to_the_client)
 	rig_pages_init(&rig.pages[0], 2, bytes, padding, 512);
 	rig.weights = 0;
 	rig_worker_start(&rig, 0);
-	close_gate();
+	host_gate_shut();
 	job = rig_store(&rig, 0, 1, 3, 1);
 	wait_enqueued(rig.workers[0], job);
 	ck_assert_int_eq(scout_worker_reset(rig.workers[0], 2), 0);
-	open_gate();
+	host_gate_open();
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, SCOUT_ERR_WEIGHTS);
 	/* What it had copied was given up, though the server has not gone on. */
 	ck_assert_int_eq(store_status(0, 2), SCOUT_ERR_WEIGHTS);

@@ -240,7 +240,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("doorbell");
+	Suite *suite = suite_create("base_doorbell");
 	TCase *tc = tcase_create("doorbell");
 
 	tcase_add_checked_fixture(tc, setup, teardown);

@@ -112,7 +112,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("error");
+	Suite *suite = suite_create("base_error");
 	TCase *tcase = tcase_create("error");
 
 	tcase_add_loop_test(tcase, each_code_has_its_row, 0, N_ROWS);

@@ -271,7 +271,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("hist");
+	Suite *suite = suite_create("base_hist");
 	TCase *tcase = tcase_create("hist");
 
 	tcase_add_test(tcase, an_empty_histogram_has_no_percentile);

@@ -360,7 +360,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("log");
+	Suite *suite = suite_create("base_log");
 	TCase *tcase = tcase_create("log");
 
 	tcase_add_test(tcase, a_line_has_its_prefix_and_level);

@@ -219,7 +219,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("map");
+	Suite *suite = suite_create("base_map");
 	TCase *tcase = tcase_create("map");
 
 	tcase_add_test(tcase, a_new_map_is_empty);

@@ -70,7 +70,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("utf8");
+	Suite *suite = suite_create("base_utf8");
 	TCase *tc = tcase_create("utf8");
 
 	tcase_add_loop_test(tc, each_kind_of_character_is_known, 0, sizeof(characters) / sizeof(characters[0]));

@@ -372,7 +372,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("cli");
+	Suite *suite = suite_create("bench_cli");
 	TCase *tc = tcase_create("command line");
 
 	tcase_add_test(tc, no_arguments_leave_the_defaults);

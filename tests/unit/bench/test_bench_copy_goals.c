@@ -188,7 +188,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("copy_goals");
+	Suite *s = suite_create("bench_copy_goals");
 	TCase *tc = tcase_create("copy_goals");
 
 	tcase_add_test(tc, a_copy_passes_at_95_percent);

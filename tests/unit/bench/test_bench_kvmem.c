@@ -153,7 +153,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("kvmem");
+	Suite *suite = suite_create("bench_kvmem");
 	TCase *tcase = tcase_create("kvmem");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

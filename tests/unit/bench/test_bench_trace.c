@@ -273,7 +273,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("trace");
+	Suite *suite = suite_create("bench_trace");
 	TCase *tcase = tcase_create("trace");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

@@ -152,7 +152,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("arena");
+	Suite *suite = suite_create("client_arena");
 	TCase *tc = tcase_create("arena");
 
 	tcase_add_checked_fixture(tc, up, down);

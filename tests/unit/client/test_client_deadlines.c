@@ -101,7 +101,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("deadlines");
+	Suite *suite = suite_create("client_deadlines");
 	TCase *tc = tcase_create("deadlines");
 
 	tcase_add_checked_fixture(tc, setup, teardown);

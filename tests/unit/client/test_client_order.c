@@ -211,7 +211,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("order");
+	Suite *suite = suite_create("client_order");
 	TCase *tc = tcase_create("order");
 
 	tcase_add_checked_fixture(tc, order_up, rig_down);

@@ -237,7 +237,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("pending");
+	Suite *s = suite_create("client_pending");
 	TCase *tc = tcase_create("pending");
 
 	tcase_add_checked_fixture(tc, rig_up, rig_down);

@@ -131,7 +131,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("table");
+	Suite *s = suite_create("client_table");
 	TCase *tc = tcase_create("table");
 
 	tcase_set_timeout(tc, 60);

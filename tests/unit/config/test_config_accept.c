@@ -269,7 +269,7 @@ add_accept_tests(TCase *tcase)
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("option_accept");
+	Suite *suite = suite_create("config_accept");
 	TCase *tcase = tcase_create("option_accept");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

@@ -253,7 +253,7 @@ add_source_tests(TCase *tcase)
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("option_load");
+	Suite *suite = suite_create("config_load");
 	TCase *tcase = tcase_create("option_load");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

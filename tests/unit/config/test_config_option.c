@@ -463,7 +463,7 @@ add_setter_tests(TCase *tcase)
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("option");
+	Suite *suite = suite_create("config_option");
 	TCase *tcase = tcase_create("option");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

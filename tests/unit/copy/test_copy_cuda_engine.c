@@ -343,7 +343,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("cuda_engine");
+	Suite *suite = suite_create("copy_cuda_engine");
 	TCase *tc = tcase_create("cuda_engine");
 
 	tcase_set_timeout(tc, 60);

@@ -507,7 +507,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("cuda_faults");
+	Suite *suite = suite_create("copy_cuda_faults");
 	TCase *tc = tcase_create("cuda_faults");
 
 	tcase_set_timeout(tc, 60);

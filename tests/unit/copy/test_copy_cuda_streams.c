@@ -134,7 +134,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("cuda_streams");
+	Suite *suite = suite_create("copy_cuda_streams");
 	TCase *tc = tcase_create("cuda_streams");
 
 	tcase_set_timeout(tc, 60);

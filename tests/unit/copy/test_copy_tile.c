@@ -183,7 +183,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("tile");
+	Suite *suite = suite_create("copy_tile");
 	TCase *tc = tcase_create("tile");
 
 	tcase_set_timeout(tc, 60);

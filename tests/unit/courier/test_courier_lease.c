@@ -293,7 +293,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("lease");
+	Suite *s = suite_create("courier_lease");
 	TCase *tc = tcase_create("lease");
 	TCase *of_worker = tcase_create("worker");
 

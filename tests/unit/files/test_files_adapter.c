@@ -531,7 +531,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l2_files");
+	Suite *suite = suite_create("files_adapter");
 	TCase *tcase = tcase_create("files");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

@@ -342,7 +342,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l2_files_catalogue");
+	Suite *suite = suite_create("files_catalogue");
 	TCase *tcase = tcase_create("catalogue");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

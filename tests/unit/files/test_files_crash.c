@@ -202,7 +202,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l2_files_crash");
+	Suite *suite = suite_create("files_crash");
 	TCase *tcase = tcase_create("crash");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

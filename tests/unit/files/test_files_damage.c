@@ -311,7 +311,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l2_files_damage");
+	Suite *suite = suite_create("files_damage");
 	TCase *tcase = tcase_create("damage");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

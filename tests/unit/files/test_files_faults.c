@@ -563,7 +563,7 @@ may_mount(void)
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l2_files_faults");
+	Suite *suite = suite_create("files_faults");
 	TCase *tcase = tcase_create("faults");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

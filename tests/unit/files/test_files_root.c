@@ -271,7 +271,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l2_files_root");
+	Suite *suite = suite_create("files_root");
 	TCase *tcase = tcase_create("root");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

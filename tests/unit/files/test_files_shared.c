@@ -198,7 +198,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l2_files_shared");
+	Suite *suite = suite_create("files_shared");
 	TCase *tcase = tcase_create("shared");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

@@ -289,7 +289,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("sha256");
+	Suite *suite = suite_create("hash_sha256");
 	TCase *tcase = tcase_create("sha256");
 
 	tcase_add_test(tcase, every_length_gives_the_digest_of_libcrypto);

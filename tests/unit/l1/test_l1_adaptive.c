@@ -432,7 +432,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("adaptive");
+	Suite *suite = suite_create("l1_adaptive");
 	TCase *tc = tcase_create("adaptive");
 
 	tcase_set_timeout(tc, 60);

@@ -402,7 +402,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("bank_model");
+	Suite *suite = suite_create("l1_index_model");
 	TCase *tc = tcase_create("model");
 
 	tcase_set_timeout(tc, 60);

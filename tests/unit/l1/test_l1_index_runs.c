@@ -187,7 +187,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("bank_runs");
+	Suite *suite = suite_create("l1_index_runs");
 	TCase *tc = tcase_create("runs");
 
 	tcase_set_timeout(tc, 60);

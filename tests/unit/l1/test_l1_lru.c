@@ -183,7 +183,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("lru");
+	Suite *suite = suite_create("l1_lru");
 	TCase *tc = tcase_create("lru");
 
 	tcase_add_checked_fixture(tc, setup, teardown);

@@ -5,167 +5,13 @@
 
 #include "check_main.h"
 #include "clock.h"
+#include "rebalance_rig.h"
 
 /*
  * Extents that move between chunk indexes: who takes from whom, how much, and that nothing is lost, leaked or counted
  * wrongly on the way. The server's part (workers that have to unmap) is played by the test: it frees what was taken,
  * when it likes.
  */
-
-#define SLICE 512u
-#define MAX_BANKS 4u
-#define MAX_TAKEN 64u
-
-static struct scout__l1 l1;
-static struct scout__chunk_index *indexes[MAX_BANKS];
-static struct scout__extent *taken[MAX_TAKEN];
-static uint32_t n_taken;
-
-static SCOUT_ON_LOOP void
-start(uint64_t l1_bytes, uint64_t extent_bytes)
-{
-	char err[256] = "";
-
-	ck_assert_msg(scout__l1_init(&l1, l1_bytes, extent_bytes, l1_bytes, "lru", &test_log, err, sizeof(err)) == 0,
-		      "%s", err);
-}
-
-static SCOUT_ON_LOOP struct scout__chunk_index *
-add_bank(uint64_t shard_bytes, uint32_t ranks)
-{
-	uint64_t bytes[SCOUT_MAX_RANKS];
-	struct scout__chunk_index *index;
-
-	for (uint32_t i = 0; i < ranks; i++)
-		bytes[i] = shard_bytes;
-	ck_assert_int_eq(scout__index_new(&l1, bytes, ranks, 1, HASH, &index), 0);
-	return index;
-}
-
-static SCOUT_ON_LOOP void
-check_all(void)
-{
-	uint64_t held = 0;
-
-	for (struct scout__chunk_index *index = l1.indexes; index; index = index->next) {
-		scout__index_check(index);
-		for (uint32_t i = 0; i < index->n_extents; i++)
-			held += index->extents[i]->slot_bytes;
-	}
-	for (uint32_t i = 0; i < n_taken; i++)
-		held += taken[i]->slot_bytes;
-	for (const struct scout__extent *extent = l1.pool.growing; extent; extent = extent->next)
-		held += extent->slot_bytes;
-	ck_assert_uint_eq(held, l1.pool.used_bytes);
-	ck_assert_uint_le(held, l1.pool.l1_bytes);
-}
-
-/* Take what has been grown. */
-static SCOUT_ON_LOOP void
-take_grown(void)
-{
-	while (l1.pool.growing) {
-		struct scout__extent *extent = scout__pool_ready(&l1.pool);
-
-		if (extent)
-			(void)scout__index_grow(extent->owner, extent);
-		else if (l1.pool.growing)
-			wait_ready(&l1.pool);
-	}
-}
-
-static SCOUT_ON_LOOP void
-free_taken(void)
-{
-	while (n_taken > 0)
-		scout__rebalance_freed(&l1, taken[--n_taken]);
-}
-
-/* Steps until there is nothing to do. Returns the last result but IDLE. */
-static SCOUT_ON_LOOP enum scout__rebalance_result
-run_steps(uint32_t entries)
-{
-	enum scout__rebalance_result got = SCOUT__REBALANCE_IDLE;
-
-	for (;;) {
-		struct scout__extent *extent = NULL;
-		struct scout__chunk_index *index = NULL;
-		enum scout__rebalance_result now =
-			scout__rebalance_step(&l1, entries, scout__now_us(), &extent, &index);
-
-		if (now == SCOUT__REBALANCE_IDLE)
-			return got;
-		got = now;
-		if (now == SCOUT__REBALANCE_TAKEN) {
-			ck_assert_uint_lt(n_taken, MAX_TAKEN);
-			taken[n_taken++] = extent;
-		}
-	}
-}
-
-/* Store key @i with all its shards, whatever has to happen for it. False: there is no room. */
-static SCOUT_ON_LOOP bool
-store(struct scout__chunk_index *index, uint32_t i)
-{
-	uint32_t entry = SCOUT__NO_ENTRY;
-
-	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
-		enum scout__reserve got;
-
-		while ((got = scout__index_reserve(index, 0, key(i), rank, &entry)) == SCOUT__RESERVE_WAIT) {
-			(void)run_steps(SLICE);
-			free_taken();
-			take_grown();
-		}
-		if (got == SCOUT__RESERVE_NO_ROOM)
-			return false;
-		if (got == SCOUT__RESERVE_GRANTED)
-			(void)scout__index_commit(index, entry, rank);
-	}
-	(void)run_steps(SLICE);
-	free_taken();
-	take_grown();
-	return true;
-}
-
-static SCOUT_ON_LOOP void
-fill(struct scout__chunk_index *index, uint32_t first, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		ck_assert(store(index, first + i));
-}
-
-/* A pool of @chunks chunks that the first chunk index fills with keys from 0 on. */
-static SCOUT_ON_LOOP struct scout__chunk_index *
-full_bank(uint32_t chunks, uint32_t extent_chunks)
-{
-	struct scout__chunk_index *index;
-
-	start(chunks * UINT64_C(64), extent_chunks * UINT64_C(64));
-	index = add_bank(64, 1);
-	fill(index, 0, chunks);
-	return index;
-}
-
-static SCOUT_ON_LOOP uint32_t
-count_present(const struct scout__chunk_index *index, uint32_t first, uint32_t n)
-{
-	uint32_t present = 0;
-
-	for (uint32_t i = 0; i < n; i++)
-		present += scout__index_find(index, 0, key(first + i)) != SCOUT__NO_ENTRY;
-	return present;
-}
-
-static SCOUT_ON_LOOP void
-stop(void)
-{
-	check_all();
-	free_taken();
-	while (l1.indexes)
-		scout__index_free(l1.indexes);
-	scout__l1_fini(&l1);
-}
 
 START_TEST(a_bank_alone_gets_exactly_the_whole_pool)
 {
@@ -590,7 +436,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("share");
+	Suite *suite = suite_create("l1_rebalance");
 	TCase *rules = tcase_create("rules");
 	TCase *random = tcase_create("random");
 

@@ -304,7 +304,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("s3fifo");
+	Suite *suite = suite_create("l1_s3fifo");
 	TCase *tc = tcase_create("s3fifo");
 
 	tcase_set_timeout(tc, 60);

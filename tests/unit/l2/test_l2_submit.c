@@ -343,7 +343,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l2_front");
+	Suite *suite = suite_create("l2_submit");
 	TCase *bare = tcase_create("l2_front_bare");
 	TCase *tc = tcase_create("l2_front");
 

@@ -249,7 +249,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("l2_redis_resp");
+	Suite *s = suite_create("redis_resp");
 	TCase *tc = tcase_create("resp");
 
 	tcase_add_test(tc, a_key_is_a_prefix_and_the_digest);

@@ -160,7 +160,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("accept_guard");
+	Suite *s = suite_create("server_accept_guard");
 	TCase *tc = tcase_create("accept_guard");
 
 	tcase_add_checked_fixture(tc, up, down);

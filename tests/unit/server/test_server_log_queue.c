@@ -193,7 +193,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("log_queue");
+	Suite *suite = suite_create("server_log_queue");
 	TCase *tc = tcase_create("queue");
 
 	tcase_add_checked_fixture(tc, setup, NULL);

@@ -98,7 +98,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("text");
+	Suite *suite = suite_create("server_text");
 	TCase *tcase = tcase_create("text");
 
 	tcase_add_test(tcase, numbers_are_decimal_fractions);

@@ -8,61 +8,12 @@
 #include "check_main.h"
 #include "msg_recode.h"
 #include "msg_golden.h"
+#include "body_rig.h"
 
 /*
  * Every body against its golden bytes, in both directions: what a put writes, and what a get understands. Then the
  * names and errors of the protocol's numbers.
  */
-
-/* Room for any golden body, and the golden body as an operation. */
-struct fixture {
-	uint8_t buf[256];
-	struct scout__writer w;
-	uint8_t *body;
-	struct scout__op op;
-	const char *field;
-};
-
-static struct fixture f;
-
-/* Before each case: begin(OP, KIND) makes @f.op from the golden bytes, in a heap block of exactly their size. */
-static void
-begin(uint8_t opcode, uint8_t kind)
-{
-	const struct golden *g = golden_of(opcode, kind);
-
-	ck_assert_ptr_nonnull(g);
-	f.w = (struct scout__writer){.buf = f.buf, .cap = sizeof(f.buf)};
-	f.body = malloc(g->len > 0 ? g->len : 1);
-	ck_assert_ptr_nonnull(f.body);
-	memcpy(f.body, g->body, g->len);
-	f.op = (struct scout__op){.opcode = opcode, .kind = kind, .length = g->len, .body = f.body};
-	f.field = NULL;
-}
-
-/* What was put into @f.w is golden. */
-static void
-end(void)
-{
-	ck_assert(!f.w.bad);
-	ck_assert_uint_eq(f.w.len, f.op.length);
-	ck_assert_mem_eq(f.buf, f.body, f.op.length);
-	ck_assert_ptr_null(f.field);
-	free(f.body);
-}
-
-static struct scout__str
-str(const char *text)
-{
-	return (struct scout__str){.p = text, .len = (uint16_t)strlen(text)};
-}
-
-static void
-check_str(struct scout__str got, const char *expected)
-{
-	ck_assert_uint_eq(got.len, strlen(expected));
-	ck_assert_mem_eq(got.p, expected, got.len);
-}
 
 START_TEST(hello_request)
 {
@@ -339,178 +290,6 @@ START_TEST(bodies_that_are_empty)
 }
 END_TEST
 
-START_TEST(register_request)
-{
-	static const uint64_t planes[] = {0x6162636465666768, 0x7172737475767778};
-	const struct scout__register_msg m = {
-		.kv_rank = 5,
-		.reader = 6,
-		.block_tokens = 0x10111213,
-		.dtype = SCOUT_DTYPE_BF16,
-		.n_planes = 2,
-	};
-	struct scout__register_msg got;
-
-	begin(SCOUT_OP_REGISTER, SCOUT_KIND_REQUEST);
-	scout__put_register(&f.w, &m, planes);
-	ck_assert_int_eq(scout__get_register(&f.op, &got, &f.field), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(got.kv_rank, m.kv_rank);
-	ck_assert_uint_eq(got.reader, m.reader);
-	ck_assert_uint_eq(got.block_tokens, m.block_tokens);
-	ck_assert_uint_eq(got.dtype, m.dtype);
-	ck_assert_uint_eq(got.n_planes, m.n_planes);
-	ck_assert_uint_eq(scout__plane_bytes(&got, 0), planes[0]);
-	ck_assert_uint_eq(scout__plane_bytes(&got, 1), planes[1]);
-	end();
-}
-END_TEST
-
-START_TEST(register_reply)
-{
-	const struct scout__register_reply m = {
-		.shard_bytes = 0x8182838485868788,
-		.slot_stride = 0x9192939495969798,
-		.segments = 0xc1c2c3c4,
-	};
-	struct scout__register_reply got;
-
-	begin(SCOUT_OP_REGISTER, SCOUT_KIND_REPLY);
-	scout__put_register_reply(&f.w, &m);
-	ck_assert_int_eq(scout__get_register_reply(&f.op, &got, &f.field), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(got.shard_bytes, m.shard_bytes);
-	ck_assert_uint_eq(got.slot_stride, m.slot_stride);
-	ck_assert_uint_eq(got.segments, m.segments);
-	end();
-}
-END_TEST
-
-START_TEST(store_request)
-{
-	const struct scout__store_msg m = {
-		.ticket = 0xa1a2a3a4a5a6a7a8,
-		.n = 1,
-		.tenant = str("t"),
-		.hashes = golden_store + 19,
-	};
-	struct scout__store_msg got;
-
-	begin(SCOUT_OP_STORE, SCOUT_KIND_REQUEST);
-	scout__put_store(&f.w, &m, GOLDEN_HASH_BYTES);
-	ck_assert_int_eq(scout__get_store(&f.op, GOLDEN_HASH_BYTES, &got, &f.field), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(got.ticket, m.ticket);
-	ck_assert_uint_eq(got.n, 1);
-	ck_assert_uint_eq(got.group, 0);
-	check_str(got.tenant, "t");
-	ck_assert_ptr_eq(got.hashes, f.body + 19);
-	end();
-}
-END_TEST
-
-/* Put @grants as a reply, and find the same ones in the golden reply. */
-static void
-check_grants(uint64_t id, const struct scout__grant *grants, uint32_t n)
-{
-	struct scout__grants got;
-
-	scout__put_grants_head(&f.w, id, n);
-	for (uint32_t i = 0; i < n; i++)
-		scout__put_grant(&f.w, &grants[i]);
-	ck_assert_int_eq(scout__get_grants(&f.op, &got, &f.field), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(got.id, id);
-	ck_assert_uint_eq(got.n, n);
-	for (uint32_t i = 0; i < n; i++) {
-		struct scout__grant g = scout__grant_at(&got, i);
-
-		ck_assert_uint_eq(g.segment, grants[i].segment);
-		ck_assert_uint_eq(g.state, grants[i].state);
-		ck_assert_uint_eq(g.offset, grants[i].offset);
-		ck_assert_uint_eq(g.generation, grants[i].generation);
-	}
-}
-
-START_TEST(store_reply)
-{
-	static const struct scout__grant grants[] = {
-		{0xd1d2d3d4, SCOUT_GRANT_GRANTED, 0xc1c2c3c4c5c6c7c8, 0xe1e2e3e4e5e6e7e8},
-		{.state = SCOUT_GRANT_PRESENT},
-		{.state = SCOUT_GRANT_NO_ROOM},
-	};
-
-	begin(SCOUT_OP_STORE, SCOUT_KIND_REPLY);
-	check_grants(0xb1b2b3b4b5b6b7b8, grants, 3);
-	end();
-}
-END_TEST
-
-START_TEST(store_done_request)
-{
-	const struct scout__store_done_msg m = {.store_id = 0xf1f2f3f4f5f6f7f8, .n = 0x010203, .committed = 0x0506};
-	struct scout__store_done_msg got;
-
-	begin(SCOUT_OP_STORE_DONE, SCOUT_KIND_REQUEST);
-	scout__put_store_done(&f.w, &m);
-	ck_assert_int_eq(scout__get_store_done(&f.op, &got, &f.field), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(got.store_id, m.store_id);
-	ck_assert_uint_eq(got.n, m.n);
-	ck_assert_uint_eq(got.committed, m.committed);
-	end();
-}
-END_TEST
-
-START_TEST(store_done_reply)
-{
-	uint32_t readable = 0;
-
-	begin(SCOUT_OP_STORE_DONE, SCOUT_KIND_REPLY);
-	scout__put_store_done_reply(&f.w, 0x010203);
-	ck_assert_int_eq(scout__get_store_done_reply(&f.op, &readable, &f.field), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(readable, 0x010203);
-	end();
-}
-END_TEST
-
-START_TEST(retrieve_request)
-{
-	const struct scout__retrieve_msg m = {.ticket = 0x1213141516171819, .from = 0x0506, .to = 0x010203};
-	struct scout__retrieve_msg got;
-
-	begin(SCOUT_OP_RETRIEVE, SCOUT_KIND_REQUEST);
-	scout__put_retrieve(&f.w, &m);
-	ck_assert_int_eq(scout__get_retrieve(&f.op, &got, &f.field), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(got.ticket, m.ticket);
-	ck_assert_uint_eq(got.from, m.from);
-	ck_assert_uint_eq(got.to, m.to);
-	end();
-}
-END_TEST
-
-START_TEST(retrieve_reply)
-{
-	static const struct scout__grant grants[] = {
-		{.state = SCOUT_GRANT_MISSING},
-		{0xd2d3d4d5, SCOUT_GRANT_GRANTED, 0x3233343536373839, 0x4243444546474849},
-	};
-
-	begin(SCOUT_OP_RETRIEVE, SCOUT_KIND_REPLY);
-	check_grants(0x2223242526272829, grants, 2);
-	end();
-}
-END_TEST
-
-START_TEST(retrieve_done_request)
-{
-	const struct scout__retrieve_done_msg m = {.retrieve_id = 0x5253545556575859, .mismatches = 0x61626364};
-	struct scout__retrieve_done_msg got;
-
-	begin(SCOUT_OP_RETRIEVE_DONE, SCOUT_KIND_REQUEST);
-	scout__put_retrieve_done(&f.w, &m);
-	ck_assert_int_eq(scout__get_retrieve_done(&f.op, &got, &f.field), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(got.retrieve_id, m.retrieve_id);
-	ck_assert_uint_eq(got.mismatches, m.mismatches);
-	end();
-}
-END_TEST
-
 START_TEST(status_reply)
 {
 	struct scout__reader items;
@@ -634,7 +413,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("msg");
+	Suite *suite = suite_create("wire_bodies");
 	TCase *golden = tcase_create("golden bytes");
 	TCase *names = tcase_create("names");
 
@@ -651,15 +430,6 @@ suite_of_this_file(void)
 	tcase_add_test(golden, clear_request);
 	tcase_add_test(golden, clear_reply);
 	tcase_add_loop_test(golden, bodies_that_are_empty, 0, sizeof(empty_bodies) / sizeof(empty_bodies[0]));
-	tcase_add_test(golden, register_request);
-	tcase_add_test(golden, register_reply);
-	tcase_add_test(golden, store_request);
-	tcase_add_test(golden, store_reply);
-	tcase_add_test(golden, store_done_request);
-	tcase_add_test(golden, store_done_reply);
-	tcase_add_test(golden, retrieve_request);
-	tcase_add_test(golden, retrieve_reply);
-	tcase_add_test(golden, retrieve_done_request);
 	tcase_add_test(golden, status_reply);
 	tcase_add_test(golden, text_of_an_error);
 	tcase_add_test(golden, every_body_has_golden_bytes_and_a_codec);

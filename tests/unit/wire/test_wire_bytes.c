@@ -319,7 +319,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("wire");
+	Suite *suite = suite_create("wire_bytes");
 	TCase *tcase = tcase_create("cursors");
 
 	tcase_add_test(tcase, numbers_are_written_little_endian_and_unpadded);

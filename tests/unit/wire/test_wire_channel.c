@@ -429,7 +429,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *s = suite_create("channel");
+	Suite *s = suite_create("wire_channel");
 	TCase *tc = tcase_create("channel");
 
 	tcase_add_checked_fixture(tc, up, down);

@@ -4,6 +4,7 @@
 
 #include "check_main.h"
 #include "msg.h"
+#include "frame_copy.h"
 
 /*
  * Frames: golden bytes written by hand from <kvscout/protocol.h>, and everything that makes a frame one that cannot
@@ -66,31 +67,6 @@ static const uint8_t golden_reply[] = {
 	0x00, 0x00, 0x00, 0x00,                         /* 81 reserved */
 	0x02, 0x00, 'n',  'o',                          /* 85 text */
 };
-
-/* A frame in a block of its own. */
-struct frame {
-	uint8_t *bytes;
-	size_t len;
-};
-
-/* The first @keep bytes of @golden, then @extra zeroes. */
-static struct frame
-copy_of(const uint8_t *golden, size_t keep, size_t extra)
-{
-	struct frame f = {.bytes = calloc(keep + extra > 0 ? keep + extra : 1, 1), .len = keep + extra};
-
-	ck_assert_ptr_nonnull(f.bytes);
-	memcpy(f.bytes, golden, keep);
-	return f;
-}
-
-static void
-set(struct frame *f, size_t offset, unsigned width, uint64_t value)
-{
-	ck_assert_uint_le(offset + width, f->len);
-	for (unsigned i = 0; i < width; i++)
-		f->bytes[offset + i] = (uint8_t)(value >> (8 * i));
-}
 
 /* Checks the frame as a server or a client would, frees it, and compares the verdict. */
 static void
@@ -531,225 +507,37 @@ START_TEST(nothing_comes_out_of_what_is_no_frame)
 }
 END_TEST
 
-static const uint8_t golden_lease_hello[] = {
-	'K',  'V',  'S',  'L',                          /* 0 magic */
-	0x01, 0x00,                                     /* 4 type */
-	0x01, 0x00,                                     /* 6 version */
-	0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, /* 8 token */
-};
-
-static const uint8_t golden_lease_segment[] = {
-	'K',  'V',  'S',  'L',                          /*  0 magic */
-	0x04, 0x00,                                     /*  4 type */
-	0x01, 0x00,                                     /*  6 version */
-	0x14, 0x13, 0x12, 0x11,                         /*  8 segment */
-	0x24, 0x23, 0x22, 0x21,                         /* 12 slots */
-	0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, /* 16 bytes */
-	0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41, /* 24 data_offset */
-	0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51, /* 32 slot_stride */
-};
-
-static const uint8_t golden_lease_withdraw[] = {
-	'K',  'V',  'S',  'L', 6, 0, /* type */
-	1,    0,                     /* version */
-	0x44, 0x33, 0x22, 0x11       /* segment */
-};
-
-START_TEST(lease_messages_that_name_a_segment)
-{
-	const uint16_t type = _i == 0 ? SCOUT_LEASE_WITHDRAW : SCOUT_LEASE_RELEASED;
-	struct frame golden = copy_of(golden_lease_withdraw, sizeof(golden_lease_withdraw), 0);
-	const struct scout__lease_msg m = {.type = type, .segment = 0x11223344};
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct scout__lease_msg got;
-
-	golden.bytes[4] = (uint8_t)type;
-	ck_assert_uint_eq(scout__put_lease(buf, &m), sizeof(golden_lease_withdraw));
-	ck_assert_mem_eq(buf, golden.bytes, golden.len);
-	ck_assert(scout__get_lease(golden.bytes, golden.len, &got));
-	ck_assert_uint_eq(got.type, type);
-	ck_assert_uint_eq(got.segment, 0x11223344);
-	ck_assert(!scout__get_lease(golden.bytes, golden.len - 1, &got));
-	free(golden.bytes);
-}
-END_TEST
-
-START_TEST(lease_messages_with_a_word)
-{
-	static const uint16_t types[] = {SCOUT_LEASE_HELLO, SCOUT_LEASE_BYE, SCOUT_LEASE_OK, SCOUT_LEASE_GONE,
-					 SCOUT_LEASE_ASK_CHANNEL};
-	uint64_t word = _i >= 3 ? 0 : 0x1122334455667788;
-	struct frame golden = copy_of(golden_lease_hello, sizeof(golden_lease_hello), 0);
-	const struct scout__lease_msg m = {.type = types[_i], .word = word};
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct scout__lease_msg got;
-
-	set(&golden, 4, 2, types[_i]);
-	set(&golden, 8, 8, word);
-	ck_assert_uint_eq(scout__put_lease(buf, &m), SCOUT__LEASE_SHORT_BYTES);
-	ck_assert_mem_eq(buf, golden.bytes, golden.len);
-	ck_assert(scout__get_lease(golden.bytes, golden.len, &got));
-	ck_assert_uint_eq(got.type, types[_i]);
-	ck_assert_uint_eq(got.word, word);
-	ck_assert_uint_eq(got.slots, 0);
-	free(golden.bytes);
-}
-END_TEST
-
-START_TEST(lease_message_with_a_channel)
-{
-	struct frame golden = copy_of(golden_lease_hello, sizeof(golden_lease_hello), 0);
-	const struct scout__lease_msg m = {
-		.type = SCOUT_LEASE_CHANNEL, .request_bytes = 0x11121314, .reply_bytes = 0x21222324};
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct scout__lease_msg got;
-
-	set(&golden, 4, 2, SCOUT_LEASE_CHANNEL);
-	set(&golden, 8, 4, m.request_bytes);
-	set(&golden, 12, 4, m.reply_bytes);
-	ck_assert_uint_eq(scout__put_lease(buf, &m), SCOUT__LEASE_SHORT_BYTES);
-	ck_assert_mem_eq(buf, golden.bytes, golden.len);
-	ck_assert(scout__get_lease(golden.bytes, golden.len, &got));
-	ck_assert_uint_eq(got.request_bytes, m.request_bytes);
-	ck_assert_uint_eq(got.reply_bytes, m.reply_bytes);
-	ck_assert_uint_eq(got.word, 0);
-	free(golden.bytes);
-}
-END_TEST
-
-START_TEST(lease_message_with_a_segment)
-{
-	const struct scout__lease_msg m = {
-		.type = SCOUT_LEASE_SEGMENT,
-		.segment = 0x11121314,
-		.slots = 0x21222324,
-		.bytes = 0x3132333435363738,
-		.data_offset = 0x4142434445464748,
-		.slot_stride = 0x5152535455565758,
-	};
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct scout__lease_msg got;
-
-	ck_assert_uint_eq(scout__put_lease(buf, &m), sizeof(golden_lease_segment));
-	ck_assert_mem_eq(buf, golden_lease_segment, sizeof(golden_lease_segment));
-	ck_assert(scout__get_lease(golden_lease_segment, sizeof(golden_lease_segment), &got));
-	ck_assert_uint_eq(got.type, m.type);
-	ck_assert_uint_eq(got.word, 0);
-	ck_assert_uint_eq(got.segment, m.segment);
-	ck_assert_uint_eq(got.slots, m.slots);
-	ck_assert_uint_eq(got.bytes, m.bytes);
-	ck_assert_uint_eq(got.data_offset, m.data_offset);
-	ck_assert_uint_eq(got.slot_stride, m.slot_stride);
-}
-END_TEST
-
-/* A lease message with one byte changed is none. */
-static void
-expect_no_lease(const uint8_t *golden, size_t len, size_t offset, uint8_t value)
-{
-	struct frame f = copy_of(golden, len, 0);
-	struct scout__lease_msg got = {.type = 77};
-
-	set(&f, offset, 1, value);
-	ck_assert(!scout__get_lease(f.bytes, f.len, &got));
-	ck_assert_uint_eq(got.type, 77);
-	free(f.bytes);
-}
-
-START_TEST(lease_messages_that_are_not_exactly_right_are_refused)
-{
-	struct scout__lease_msg got;
-
-	for (size_t len = 0; len < 64; len++) {
-		size_t keep = len < sizeof(golden_lease_segment) ? len : sizeof(golden_lease_segment);
-		struct frame segment = copy_of(golden_lease_segment, keep, len - keep);
-		struct frame hello = copy_of(golden_lease_hello, len < 16 ? len : 16, len < 16 ? 0 : len - 16);
-
-		ck_assert(scout__get_lease(segment.bytes, len, &got) == (len == SCOUT__LEASE_SEGMENT_BYTES));
-		ck_assert(scout__get_lease(hello.bytes, len, &got) == (len == SCOUT__LEASE_SHORT_BYTES));
-		free(segment.bytes);
-		free(hello.bytes);
-	}
-	expect_no_lease(golden_lease_hello, 16, 3, 'C'); /* magic */
-	expect_no_lease(golden_lease_hello, 16, 4, 0);   /* types that there are not, or are longer */
-	expect_no_lease(golden_lease_hello, 16, 4, 4);
-	expect_no_lease(golden_lease_hello, 16, 4, 6);
-	expect_no_lease(golden_lease_hello, 16, 4, 7);
-	expect_no_lease(golden_lease_hello, 16, 4, 8); /* ASK_CHANNEL, whose word is reserved */
-	expect_no_lease(golden_lease_hello, 16, 4, 10);
-	expect_no_lease(golden_lease_withdraw, 12, 4, 1);
-	expect_no_lease(golden_lease_withdraw, 12, 4, 4);
-	expect_no_lease(golden_lease_hello, 16, 5, 1);
-	expect_no_lease(golden_lease_hello, 16, 4, 5); /* GONE, whose word is reserved */
-	expect_no_lease(golden_lease_hello, 16, 6, 2); /* version */
-	expect_no_lease(golden_lease_hello, 16, 7, 1);
-	expect_no_lease(golden_lease_segment, 40, 4, 1);
-}
-END_TEST
-
-START_TEST(a_lease_message_of_an_unknown_type_is_not_written)
-{
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES] = {0};
-	const struct scout__lease_msg m = {.type = 10, .word = 1};
-
-	ck_assert_uint_eq(scout__put_lease(buf, &m), 0);
-	ck_assert_uint_eq(buf[0], 0);
-}
-END_TEST
-
-static TCase *
-frame_cases(void)
-{
-	TCase *tcase = tcase_create("frames");
-
-	tcase_add_test(tcase, the_golden_request_is_built);
-	tcase_add_test(tcase, the_golden_reply_is_built);
-	tcase_add_test(tcase, the_golden_request_is_taken_apart);
-	tcase_add_test(tcase, the_golden_reply_is_taken_apart);
-	tcase_add_test(tcase, a_frame_cut_at_any_byte_is_refused);
-	tcase_add_test(tcase, a_frame_cut_at_any_byte_is_refused_also_if_its_length_says_so);
-	tcase_add_test(tcase, bytes_behind_the_last_operation_are_refused);
-	tcase_add_test(tcase, a_length_that_is_not_the_size_of_the_message_is_refused);
-	tcase_add_test(tcase, an_operation_that_reaches_beyond_the_end_is_refused);
-	tcase_add_test(tcase, an_operation_that_swallows_the_next_one_is_refused);
-	tcase_add_test(tcase, an_op_count_that_is_not_the_number_of_operations_is_refused);
-	tcase_add_test(tcase, an_op_count_outside_its_range_is_refused);
-	tcase_add_test(tcase, another_magic_is_dropped_without_an_answer);
-	tcase_add_test(tcase, another_version_is_refused_before_anything_else);
-	tcase_add_test(tcase, a_frame_longer_than_the_limit_is_refused);
-	tcase_add_test(tcase, every_reserved_bit_is_checked);
-	tcase_add_test(tcase, a_server_takes_only_clean_requests);
-	tcase_add_test(tcase, a_client_takes_only_clean_replies);
-	tcase_add_test(tcase, a_reply_without_corr_must_be_an_error);
-	tcase_add_test(tcase, any_opcode_passes_the_frame_check);
-	tcase_add_test(tcase, a_frame_holds_up_to_4096_operations);
-	tcase_add_test(tcase, a_frame_that_no_peer_would_take_is_not_finished);
-	tcase_add_test(tcase, a_frame_without_room_is_bad_whatever_the_room);
-	tcase_add_test(tcase, an_operation_that_did_not_fit_can_be_taken_back);
-	tcase_add_test(tcase, nothing_comes_out_of_what_is_no_frame);
-	return tcase;
-}
-
-static TCase *
-lease_cases(void)
-{
-	TCase *tcase = tcase_create("lease");
-
-	tcase_add_loop_test(tcase, lease_messages_with_a_word, 0, 5);
-	tcase_add_loop_test(tcase, lease_messages_that_name_a_segment, 0, 2);
-	tcase_add_test(tcase, lease_message_with_a_channel);
-	tcase_add_test(tcase, lease_message_with_a_segment);
-	tcase_add_test(tcase, lease_messages_that_are_not_exactly_right_are_refused);
-	tcase_add_test(tcase, a_lease_message_of_an_unknown_type_is_not_written);
-	return tcase;
-}
-
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("msg_frame");
+	Suite *suite = suite_create("wire_frame");
+	TCase *frames = tcase_create("frames");
 
-	suite_add_tcase(suite, frame_cases());
-	suite_add_tcase(suite, lease_cases());
+	tcase_add_test(frames, the_golden_request_is_built);
+	tcase_add_test(frames, the_golden_reply_is_built);
+	tcase_add_test(frames, the_golden_request_is_taken_apart);
+	tcase_add_test(frames, the_golden_reply_is_taken_apart);
+	tcase_add_test(frames, a_frame_cut_at_any_byte_is_refused);
+	tcase_add_test(frames, a_frame_cut_at_any_byte_is_refused_also_if_its_length_says_so);
+	tcase_add_test(frames, bytes_behind_the_last_operation_are_refused);
+	tcase_add_test(frames, a_length_that_is_not_the_size_of_the_message_is_refused);
+	tcase_add_test(frames, an_operation_that_reaches_beyond_the_end_is_refused);
+	tcase_add_test(frames, an_operation_that_swallows_the_next_one_is_refused);
+	tcase_add_test(frames, an_op_count_that_is_not_the_number_of_operations_is_refused);
+	tcase_add_test(frames, an_op_count_outside_its_range_is_refused);
+	tcase_add_test(frames, another_magic_is_dropped_without_an_answer);
+	tcase_add_test(frames, another_version_is_refused_before_anything_else);
+	tcase_add_test(frames, a_frame_longer_than_the_limit_is_refused);
+	tcase_add_test(frames, every_reserved_bit_is_checked);
+	tcase_add_test(frames, a_server_takes_only_clean_requests);
+	tcase_add_test(frames, a_client_takes_only_clean_replies);
+	tcase_add_test(frames, a_reply_without_corr_must_be_an_error);
+	tcase_add_test(frames, any_opcode_passes_the_frame_check);
+	tcase_add_test(frames, a_frame_holds_up_to_4096_operations);
+	tcase_add_test(frames, a_frame_that_no_peer_would_take_is_not_finished);
+	tcase_add_test(frames, a_frame_without_room_is_bad_whatever_the_room);
+	tcase_add_test(frames, an_operation_that_did_not_fit_can_be_taken_back);
+	tcase_add_test(frames, nothing_comes_out_of_what_is_no_frame);
+	suite_add_tcase(suite, frames);
 	return suite;
 }

@@ -406,7 +406,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("msg_random");
+	Suite *suite = suite_create("wire_random");
 	TCase *tcase = tcase_create("round trips");
 
 	tcase_set_timeout(tcase, 60);

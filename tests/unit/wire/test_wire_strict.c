@@ -424,7 +424,7 @@ add_to(TCase *tcase)
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("msg_strict");
+	Suite *suite = suite_create("wire_strict");
 	TCase *tcase = tcase_create("refusals");
 
 	add_to(tcase);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fault_l2_rig.h"
+
+struct fault f;
+
+struct fault_actor *sched, *worker;
+
+struct l2_fault_control *control;
+
+char folder[128];
+
+char l2_url[512];
+
+char files[MAX_FILES][160];
+
+static uint32_t n_files;
+
+int
+remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	(void)at;
+	return remove(path);
+}
+
+void
+up_with(uint32_t pool_chunks, const char *timeout_ms, const char *bad_key_ms)
+{
+	static unsigned n_folders;
+	char path[160];
+
+	memset(&f, 0, sizeof(f));
+	n_folders++;
+	(void)snprintf(folder, sizeof(folder), "%s/l2-%d-%u", fault_home(), (int)getpid(), n_folders);
+	(void)snprintf(path, sizeof(path), "%s.control", folder);
+	control = l2_fault_map(path);
+	(void)snprintf(l2_url, sizeof(l2_url), "fault+fs://%s?control=%s&threads=2", folder, path);
+	f.pool_chunks = pool_chunks;
+	f.transfer_timeout_ms = FAULT_DEADLINE_MS;
+	f.more[0] = "l2";
+	f.more[1] = l2_url;
+	f.more[2] = "l2_timeout_ms";
+	f.more[3] = timeout_ms;
+	f.more[4] = "bad_key_ms";
+	f.more[5] = bad_key_ms;
+	f.more[6] = "eviction";
+	f.more[7] = "lru";
+	f.more[8] = "l2_queue_bytes";
+	f.more[9] = "1Gi";
+	fault_up(&f);
+	sched = fault_scheduler(&f);
+	worker = fault_worker(&f);
+	fault_wait(&f, "l2.0.ready", 1);
+}
+
+void
+up(const char *timeout_ms, const char *bad_key_ms)
+{
+	up_with(POOL_CHUNKS, timeout_ms, bad_key_ms);
+}
+
+void
+down(void)
+{
+	struct l2_folder_report report;
+
+	fault_wait(&f, "l2.writes.waiting", 0);
+	fault_wait(&f, "l2.0.pinned", 0);
+	ck_assert_uint_eq(fault_status(&f, "bugs.mismatches"), 0);
+	fault_down(&f);
+	l2_folder_check(folder, &report);
+	ck_assert_msg(report.damaged + report.temporaries + report.foreign == 0, "%s is left", report.first_bad);
+	ck_assert_int_eq(nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
+	(void)snprintf(folder + strlen(folder), 16, ".control");
+	ck_assert_int_eq(unlink(folder), 0);
+}
+
+uint64_t
+count(const char *name)
+{
+	uint64_t value = wire_status(&f.status, name);
+
+	return value == UINT64_MAX ? 0 : value;
+}
+
+void
+wait_count(const char *name, uint64_t least)
+{
+	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
+
+	while (count(name) < least)
+		ck_assert_msg(scout__now_us() < end_us, "%s is %" PRIu64 ", should become %" PRIu64, name, count(name),
+			      least);
+}
+
+void
+store(uint32_t prompt, uint32_t n)
+{
+	struct fault_done done = fault_store(worker, 0, prompt, n);
+
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks + done.present, n);
+	fault_wait(&f, "l2.writes.waiting", 0);
+}
+
+void
+out_of_the_pool(void)
+{
+	(void)fault_pressure(&f, worker, 2);
+	fault_wait(&f, "l2.writes.waiting", 0);
+}
+
+static int
+note_file(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	/* Objects stand two folders deep. */
+	if (type == FTW_F && at->level == 3 && st->st_size == FILE_BYTES) {
+		ck_assert_uint_lt(n_files, MAX_FILES);
+		(void)snprintf(files[n_files++], sizeof(files[0]), "%s", path);
+	}
+	return 0;
+}
+
+void
+list_files(uint32_t expected)
+{
+	n_files = 0;
+	ck_assert_int_eq(nftw(folder, note_file, 8, FTW_PHYS), 0);
+	ck_assert_uint_eq(n_files, expected);
+}
+
+uint32_t
+fetch(uint32_t prompt, uint32_t n, struct fault_done *ret_done)
+{
+	static unsigned n_ids;
+	struct fault_hit hit;
+	char id[32];
+
+	(void)snprintf(id, sizeof(id), "fetch%u", n_ids++);
+	hit = fault_lookup(sched, id, prompt, n);
+	*ret_done = (struct fault_done){.missing = ""};
+	if (hit.chunks) {
+		*ret_done = fault_retrieve(worker, 0, hit.ticket, 0, hit.chunks * FAULT_BPC);
+		fault_check_pages(worker, 0, ret_done, prompt, 0, hit.chunks * FAULT_BPC);
+	}
+	(void)fault_ask(sched, "finish %s", id);
+	ck_assert_uint_eq(ret_done->n_missing % FAULT_BPC, 0);
+	return hit.chunks - ret_done->n_missing / FAULT_BPC;
+}
+
+void
+comes_back(uint32_t prompt, uint32_t n)
+{
+	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
+	struct fault_done done;
+
+	while (fetch(prompt, n, &done) != n)
+		ck_assert_msg(scout__now_us() < end_us, "prompt %u does not come back", (unsigned)prompt);
+}
+
+void
+heals(uint32_t prompt, uint32_t n)
+{
+	store(prompt, n);
+	comes_back(prompt, n);
+}
+
+void
+check_pool(uint32_t prompt)
+{
+	struct fault_done done = fault_store(worker, 0, prompt, 4);
+
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(fetch(prompt, 4, &done), 4);
+}

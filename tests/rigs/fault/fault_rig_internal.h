@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TESTS_FAULT_RIG_INTERNAL_H
+#define KVSCOUT_TESTS_FAULT_RIG_INTERNAL_H
+
+#include "fault_rig.h"
+
+#define NAME_SPACE "rig"
+
+const char *fault_program(const char *variable);
+pid_t fault_spawn(char *const argv[], const int fds[4]);
+void fault_pipe(int fds[2]);
+/* A line without its end, or what there is when the other side is gone. Returns its length, -1 for nothing. */
+int fault_read_line(int fd, char *line, size_t size);
+int fault_wait_exit(pid_t pid);
+
+#endif

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every operation as one call of a bare peer. */
+#include "wire_peer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "wire_peer_internal.h"
+
+/* Ends the operation in the making, alone in its frame, and waits. The caller frees *ret_reply when 0 is returned. */
+static int
+call(struct wire_peer *p, struct wire_reply **ret_reply, struct scout__op *ret_op)
+{
+	uint8_t opcode = p->out.buf[p->op_at];
+	uint64_t corr = wire_end(p);
+	struct wire_reply *reply;
+	int status;
+
+	wire_flush(p);
+	reply = wire_wait(p, corr);
+	MUST(reply->opcode == opcode);
+	status = reply->status;
+	if (status) {
+		wire_reply_free(reply);
+		return status;
+	}
+	*ret_op = (struct scout__op){
+		.opcode = opcode, .kind = SCOUT_KIND_REPLY, .length = reply->length, .body = reply->body};
+	*ret_reply = reply;
+	return 0;
+}
+
+int
+wire_hello(struct wire_peer *p)
+{
+	struct wire_reply *reply;
+	struct scout__hello_reply m;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	scout__put_hello(wire_begin(p, SCOUT_OP_HELLO), &p->hello);
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_hello_reply(&op, &m, &field) == SCOUT_WIRE_OK);
+	MUST(m.lease_path.len < sizeof(p->lease_path));
+	memcpy(p->lease_path, m.lease_path.p, m.lease_path.len);
+	p->lease_path[m.lease_path.len] = '\0';
+	p->epoch = reply->epoch;
+	p->weights = m.weights;
+	p->clear = m.clear;
+	p->credits = m.credits;
+	MUST(m.max_frame == SCOUT_MAX_FRAME && m.software.len > 0);
+	wire_reply_free(reply);
+	return 0;
+}
+
+static int
+call_empty(struct wire_peer *p)
+{
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status = call(p, &reply, &op);
+
+	if (status)
+		return status;
+	MUST(scout__get_empty(&op, &field) == SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	return 0;
+}
+
+int
+wire_ping(struct wire_peer *p)
+{
+	(void)wire_begin(p, SCOUT_OP_PING);
+	return call_empty(p);
+}
+
+int
+wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word)
+{
+	scout__put_one_u64(wire_begin(p, opcode), word);
+	return call_empty(p);
+}
+
+int
+wire_clear(struct wire_peer *p, uint64_t generation, struct scout__clear_reply *ret)
+{
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	scout__put_one_u64(wire_begin(p, SCOUT_OP_CLEAR), generation);
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_clear_reply(&op, ret, &field) == SCOUT_WIRE_OK);
+	p->clear = ret->clear;
+	wire_reply_free(reply);
+	return 0;
+}
+
+static uint8_t *
+make_hashes(const struct wire_peer *p, uint64_t first_key, uint32_t n)
+{
+	uint8_t *hashes = malloc((size_t)n * p->hello.hash_bytes);
+
+	MUST(hashes);
+	for (uint32_t i = 0; i < n; i++)
+		wire_hash(hashes + (size_t)i * p->hello.hash_bytes, p->hello.hash_bytes, first_key + i);
+	return hashes;
+}
+
+uint64_t
+wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t first_key)
+{
+	struct scout__lookup_msg with = *m;
+	uint8_t *hashes = make_hashes(p, first_key, m->n);
+
+	with.hashes = hashes;
+	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &with, p->hello.hash_bytes);
+	free(hashes);
+	return wire_end(p);
+}
+
+static int
+lookup(struct wire_peer *p, struct scout__lookup_msg m, uint64_t first_key, struct scout__lookup_reply *ret)
+{
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	m.hashes = make_hashes(p, first_key, m.n);
+	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &m, p->hello.hash_bytes);
+	free((void *)(uintptr_t)m.hashes);
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_lookup_reply(&op, ret, &field) == SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	return 0;
+}
+
+int
+wire_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
+	    struct scout__lookup_reply *ret)
+{
+	return lookup(p, (struct scout__lookup_msg){.ticket = ticket, .n = n, .skip = skip}, first_key, ret);
+}
+
+int
+wire_renew(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
+	   struct scout__lookup_reply *ret)
+{
+	struct scout__lookup_msg m = {.ticket = ticket, .n = n, .skip = skip, .flags = SCOUT_LOOKUP_RENEW};
+
+	return lookup(p, m, first_key, ret);
+}
+
+int
+wire_ahead(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, struct scout__ahead_reply *ret,
+	   uint8_t *ret_present)
+{
+	const struct scout__lookup_msg m = {.ticket = ticket, .n = n, .flags = SCOUT_LOOKUP_AHEAD};
+	uint64_t corr = wire_add_lookup(p, &m, first_key);
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	wire_flush(p);
+	reply = wire_wait(p, corr);
+	status = reply->status;
+	op = (struct scout__op){.length = reply->length, .body = reply->body};
+	if (status == SCOUT_WIRE_OK) {
+		MUST(scout__get_ahead_reply(&op, ret, &field) == SCOUT_WIRE_OK);
+		for (uint32_t i = 0; i < ret->known; i++)
+			ret_present[i] =
+				(uint8_t)((ret->present[i / 8] >> i % 8 & 1) + (ret->in_l2[i / 8] >> i % 8 & 1));
+	}
+	ret->present = ret->in_l2 = NULL;
+	wire_reply_free(reply);
+	return status;
+}
+
+int
+wire_admit(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, uint32_t *ret_kept)
+{
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	scout__put_admit(wire_begin(p, SCOUT_OP_ADMIT), &(struct scout__admit_msg){ticket, from, to});
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_admit_reply(&op, ret_kept, &field) == SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	return 0;
+}
+
+int
+wire_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint64_t shard_bytes)
+{
+	struct scout__register_msg m = {
+		.kv_rank = kv_rank,
+		.reader = reader,
+		.block_tokens = p->hello.chunk_tokens,
+		.n_planes = 1,
+	};
+	struct scout__register_reply answer;
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	scout__put_register(wire_begin(p, SCOUT_OP_REGISTER), &m, &shard_bytes);
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_register_reply(&op, &answer, &field) == SCOUT_WIRE_OK);
+	MUST(answer.shard_bytes == shard_bytes && answer.slot_stride >= shard_bytes);
+	wire_reply_free(reply);
+	return 0;
+}
+
+static int
+call_grants(struct wire_peer *p, struct wire_grants *ret)
+{
+	struct wire_reply *reply;
+	struct scout__grants m;
+	struct scout__op op;
+	const char *field;
+	int status = call(p, &reply, &op);
+
+	if (status)
+		return status;
+	MUST(scout__get_grants(&op, &m, &field) == SCOUT_WIRE_OK);
+	ret->id = m.id;
+	ret->n = m.n;
+	ret->n_granted = 0;
+	ret->grants = calloc(m.n + 1u, sizeof(*ret->grants));
+	MUST(ret->grants);
+	for (uint32_t i = 0; i < m.n; i++) {
+		ret->grants[i] = scout__grant_at(&m, i);
+		ret->n_granted += ret->grants[i].state == SCOUT_GRANT_GRANTED;
+	}
+	MUST((ret->id == 0) == (ret->n_granted == 0));
+	wire_reply_free(reply);
+	return 0;
+}
+
+static void
+begin_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n)
+{
+	struct scout__store_msg m = {.ticket = ticket, .n = n};
+	uint8_t *hashes = make_hashes(p, first_key, n);
+
+	m.hashes = hashes;
+	scout__put_store(wire_begin(p, SCOUT_OP_STORE), &m, p->hello.hash_bytes);
+	free(hashes);
+}
+
+uint64_t
+wire_add_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n)
+{
+	begin_store(p, ticket, first_key, n);
+	return wire_end(p);
+}
+
+int
+wire_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, struct wire_grants *ret)
+{
+	begin_store(p, ticket, first_key, n);
+	return call_grants(p, ret);
+}
+
+int
+wire_store_done(struct wire_peer *p, uint64_t id, uint32_t n, uint32_t committed, uint32_t *ret_readable)
+{
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	scout__put_store_done(wire_begin(p, SCOUT_OP_STORE_DONE), &(struct scout__store_done_msg){id, n, committed});
+	status = call(p, &reply, &op);
+	if (status)
+		return status;
+	MUST(scout__get_store_done_reply(&op, ret_readable, &field) == SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	return 0;
+}
+
+int
+wire_retrieve(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, struct wire_grants *ret)
+{
+	scout__put_retrieve(wire_begin(p, SCOUT_OP_RETRIEVE), &(struct scout__retrieve_msg){ticket, from, to});
+	return call_grants(p, ret);
+}
+
+int
+wire_retrieve_done(struct wire_peer *p, uint64_t id, uint32_t mismatches)
+{
+	scout__put_retrieve_done(wire_begin(p, SCOUT_OP_RETRIEVE_DONE),
+				 &(struct scout__retrieve_done_msg){id, mismatches});
+	return call_empty(p);
+}
+
+uint64_t
+wire_status(struct wire_peer *p, const char *name)
+{
+	uint64_t value, found = UINT64_MAX;
+	struct scout__reader items;
+	struct wire_reply *reply;
+	struct scout__str item;
+	struct scout__op op;
+	const char *field;
+	uint32_t n;
+
+	(void)wire_begin(p, SCOUT_OP_STATUS);
+	MUST(call(p, &reply, &op) == 0);
+	MUST(scout__get_status(&op, &n, &items, &field) == SCOUT_WIRE_OK);
+	while (n-- > 0) {
+		MUST(scout__get_status_item(&items, &item, &value));
+		if (item.len == strlen(name) && memcmp(item.p, name, item.len) == 0)
+			found = value;
+	}
+	wire_reply_free(reply);
+	return found;
+}
+
+void
+wire_wait_status(struct wire_peer *p, const char *name, uint64_t value)
+{
+	uint64_t deadline_us = wire_deadline_us();
+
+	while (wire_status(p, name) != value)
+		MUST(scout__now_us() < deadline_us);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* REGISTER and RESET: what a worker may register, and what another version of the weights ends. */
+#include "check_main.h"
+
+#include <string.h>
+
+#include "server_rig.h"
+
+START_TEST(register_with_other_bytes_is_refused_with_both_numbers)
+{
+	struct rig rig;
+	struct wire_peer other;
+
+	rig_up(&rig, 8);
+	rig_worker_unregistered(&other, rig.endpoint, 1, 1);
+	ck_assert_int_eq(wire_register(&other, 0, 0, 2 * SHARD_BYTES), SCOUT_WIRE_SHARD_BYTES);
+	ck_assert_ptr_nonnull(strstr(other.text, "4096"));
+	ck_assert_ptr_nonnull(strstr(other.text, "8192"));
+	ck_assert_int_eq(wire_register(&other, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_worker_that_is_alone_may_change_the_layout)
+{
+	struct rig rig;
+	struct wire_peer other;
+
+	rig_up_promised(&rig, 8, 4);
+	wire_lease_bye(&rig.worker);
+	wire_wait_status(&rig.client, "peers", 1);
+	rig_worker_unregistered(&other, rig.endpoint, 1, 1);
+	ck_assert_int_eq(wire_register(&other, 0, 0, 2 * SHARD_BYTES), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
+	ck_assert_uint_eq(rig_store(&other, 0, 1, 4), 4);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_chunk_larger_than_the_pool_is_refused_with_the_numbers)
+{
+	struct scout_server_config cfg = rig_config(2);
+	struct scout_server *server = rig_start(&cfg);
+	struct wire_peer p;
+
+	rig_worker_unregistered(&p, scout_server_endpoint(server), 1, 1);
+	ck_assert_int_eq(wire_register(&p, 0, 0, 4 * SHARD_BYTES), SCOUT_WIRE_NO_ROOM);
+	ck_assert_ptr_nonnull(strstr(p.text, "16384"));
+	ck_assert_ptr_nonnull(strstr(p.text, "8192"));
+	/* The refusal fixed nothing. */
+	ck_assert_int_eq(wire_register(&p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	wire_close(&p);
+	scout_server_stop(server);
+}
+END_TEST
+
+START_TEST(register_needs_the_role_the_rank_and_the_lease)
+{
+	struct rig rig;
+	struct wire_peer p;
+	struct wire_grants g;
+
+	rig_up(&rig, 8);
+	ck_assert_int_eq(wire_register(&rig.client, 0, 0, SHARD_BYTES), SCOUT_WIRE_ROLE);
+	wire_open(&p, rig.endpoint);
+	p.hello.role = SCOUT_ROLE_WORKER;
+	ck_assert_int_eq(wire_hello(&p), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_register(&p, 0, 0, SHARD_BYTES), SCOUT_WIRE_STATE);
+	ck_assert_int_eq(wire_store(&p, 0, 1, 1, &g), SCOUT_WIRE_STATE);
+	ck_assert_int_eq(wire_retrieve(&p, 1, 0, 1, &g), SCOUT_WIRE_STATE);
+	ck_assert_int_eq(wire_lease(&p), SCOUT_LEASE_OK);
+	ck_assert_int_eq(wire_store(&p, 0, 1, 1, &g), SCOUT_WIRE_STATE);
+	ck_assert_int_eq(wire_register(&p, 1, 0, SHARD_BYTES), SCOUT_WIRE_ROLE);
+	ck_assert_int_eq(wire_register(&p, 0, 1, SHARD_BYTES), SCOUT_WIRE_RANGE);
+	ck_assert_int_eq(wire_register(&p, 0, 0, 0), SCOUT_WIRE_RANGE);
+	ck_assert_msg(strstr(p.text, "must be 1 or more"), "%s", p.text);
+	ck_assert_int_eq(wire_register(&p, 0, 0, UINT64_C(1) << 60), SCOUT_WIRE_RANGE);
+	ck_assert_msg(strstr(p.text, "1125899906842624 at most"), "%s", p.text);
+	ck_assert_int_eq(wire_register(&p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	wire_close(&p);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(reset_makes_everything_older_unreadable)
+{
+	struct rig rig;
+
+	rig_up_promised(&rig, 8, 4);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
+	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
+	wire_wait_status(&rig.client, "l1.chunks", 0);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
+	/* The same version again is nothing new. */
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_reset_between_reserve_and_commit_commits_nothing)
+{
+	struct rig rig;
+	uint64_t id;
+	uint32_t readable;
+
+	rig_up(&rig, 8);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 1, 4, &id), 4);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	/* New bytes under the same keys do not collide with the old reservation. */
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 2), 2);
+	ck_assert_int_eq(wire_store_done(&rig.worker, id, 4, 4, &readable), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(readable, 0);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 2);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.chunks"), 2);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(reset_keeps_the_hold_of_a_running_retrieve)
+{
+	struct rig rig;
+	struct wire_grants g;
+	uint64_t id;
+
+	rig_up_promised(&rig, 4, 4);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &g), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 0);
+	for (uint32_t i = 0; i < 4; i++)
+		ck_assert_uint_eq(wire_generation(&rig.worker, &g.grants[i]), g.grants[i].generation);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.chunks"), 0);
+	free(g.grants);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(peers_of_another_weights_version_are_refused_until_they_say_hello)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout_server *server = rig_start(&cfg);
+	struct scout__lookup_reply m;
+	struct wire_peer a, b, follower, late;
+
+	wire_open(&a, scout_server_endpoint(server));
+	wire_open(&b, scout_server_endpoint(server));
+	wire_open(&follower, scout_server_endpoint(server));
+	wire_open(&late, scout_server_endpoint(server));
+	a.hello.weights = b.hello.weights = 5;
+	ck_assert_int_eq(wire_hello(&follower), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_hello(&a), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_hello(&b), SCOUT_WIRE_OK);
+	late.hello.weights = 6;
+	ck_assert_int_eq(wire_hello(&late), SCOUT_WIRE_WEIGHTS);
+	ck_assert_ptr_nonnull(strstr(late.text, "5"));
+	ck_assert_ptr_nonnull(strstr(late.text, "6"));
+	ck_assert_int_eq(wire_simple(&a, SCOUT_OP_RESET, 6), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lookup(&a, 1, 1, 1, 0, &m), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lookup(&b, 2, 1, 1, 0, &m), SCOUT_WIRE_WEIGHTS);
+	ck_assert_int_eq(wire_lookup(&follower, 3, 1, 1, 0, &m), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_hello(&late), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(late.weights, 6);
+	b.hello.weights = 6;
+	ck_assert_int_eq(wire_hello(&b), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lookup(&b, 2, 1, 1, 0, &m), SCOUT_WIRE_OK);
+	wire_close(&a);
+	wire_close(&b);
+	wire_close(&follower);
+	wire_close(&late);
+	scout_server_stop(server);
+}
+END_TEST
+
+/* A client decides; a worker that comes late with an older version takes nobody back. */
+START_TEST(a_worker_resets_only_from_the_version_that_it_is_in)
+{
+	struct wire_grants g;
+	struct rig rig;
+
+	rig_up(&rig, 8);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 5), SCOUT_WIRE_OK);
+	/* HELLO again on the same connection: another version, and it is registered as before. */
+	rig.worker.hello.weights = 5;
+	ck_assert_int_eq(wire_hello(&rig.worker), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 6), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_simple(&rig.worker, SCOUT_OP_RESET, 7), SCOUT_WIRE_WEIGHTS);
+	ck_assert_ptr_nonnull(strstr(rig.worker.text, "version 5"));
+	ck_assert_ptr_nonnull(strstr(rig.worker.text, "has 6"));
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.weights"), 6);
+	/* A HELLO that is refused changes nothing. */
+	ck_assert_int_eq(wire_hello(&rig.worker), SCOUT_WIRE_WEIGHTS);
+	ck_assert_int_eq(wire_store(&rig.worker, 0, 1, 1, &g), SCOUT_WIRE_WEIGHTS);
+	rig.worker.hello.weights = 6;
+	ck_assert_int_eq(wire_hello(&rig.worker), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_simple(&rig.worker, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.weights"), 7);
+	/* It is in 7 now, without saying so. */
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 2), 2);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 2), 2);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 8), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_store(&rig.worker, 0, 1, 1, &g), SCOUT_WIRE_WEIGHTS);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(reset_ends_a_lookup_that_is_not_answered)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout__lookup_msg m = {.ticket = 9, .n = 4};
+	struct wire_reply *reply;
+	struct rig rig;
+	uint64_t corr;
+
+	cfg.reply_delay_us = 20000000;
+	rig_up_with(&rig, &cfg);
+	rig_store(&rig.worker, 0, 1, 4);
+	corr = wire_add_lookup(&rig.client, &m, 1);
+	wire_flush(&rig.client);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
+	reply = wire_wait(&rig.client, corr);
+	ck_assert_int_eq(reply->status, SCOUT_WIRE_WEIGHTS);
+	wire_reply_free(reply);
+	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
+	rig_down(&rig);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("server_register");
+	TCase *registering = tcase_create("register");
+	TCase *weights = tcase_create("weights");
+
+	tcase_set_timeout(registering, 60);
+	tcase_add_test(registering, register_with_other_bytes_is_refused_with_both_numbers);
+	tcase_add_test(registering, a_worker_that_is_alone_may_change_the_layout);
+	tcase_add_test(registering, a_chunk_larger_than_the_pool_is_refused_with_the_numbers);
+	tcase_add_test(registering, register_needs_the_role_the_rank_and_the_lease);
+	suite_add_tcase(suite, registering);
+	tcase_set_timeout(weights, 60);
+	tcase_add_test(weights, reset_makes_everything_older_unreadable);
+	tcase_add_test(weights, a_reset_between_reserve_and_commit_commits_nothing);
+	tcase_add_test(weights, reset_keeps_the_hold_of_a_running_retrieve);
+	tcase_add_test(weights, peers_of_another_weights_version_are_refused_until_they_say_hello);
+	tcase_add_test(weights, a_worker_resets_only_from_the_version_that_it_is_in);
+	tcase_add_test(weights, reset_ends_a_lookup_that_is_not_answered);
+	suite_add_tcase(suite, weights);
+	return suite;
+}

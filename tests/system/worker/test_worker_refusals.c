@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a worker refuses at once, with its code. */
+#include <sys/mman.h>
+
+#include "worker_rig.h"
+
+#include "check_main.h"
+
+static struct rig rig;
+
+static void
+setup(void)
+{
+	rig_init(&rig);
+}
+
+static void
+teardown(void)
+{
+	rig_stop(&rig);
+}
+
+#define REFUSED(code, field, value)                                                                                    \
+	do {                                                                                                           \
+		struct scout_retrieve r = good;                                                                        \
+		r.field = value;                                                                                       \
+		job = 99;                                                                                              \
+		ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &r, &job), code);                               \
+		ck_assert_uint_eq(job, 99);                                                                            \
+	} while (0)
+
+START_TEST(a_wrong_retrieve_is_refused_with_its_code)
+{
+	int64_t ids[4] = {1, 2, 3, 4}, beyond[4] = {1, 2, 3, 512}, far[4] = {INT64_MAX, 1, 2, 3};
+	struct scout_retrieve good = {.ticket = 5, .from_token = 16, .to_token = 80, .block_ids = ids, .n_blocks = 4};
+	uint64_t job = 99;
+	int dummy;
+
+	rig_start(&rig);
+	ck_assert_int_eq(scout_worker_retrieve(NULL, &good, &job), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], NULL, &job), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &good, NULL), SCOUT_ERR_INVALID);
+	REFUSED(SCOUT_ERR_INVALID, ticket, 0);
+	REFUSED(SCOUT_ERR_INVALID, from_token, 17);
+	REFUSED(SCOUT_ERR_INVALID, from_token, 96);
+	REFUSED(SCOUT_ERR_INVALID, to_token, 81);
+	REFUSED(SCOUT_ERR_INVALID, to_token, UINT64_MAX);
+	REFUSED(SCOUT_ERR_INVALID, n_blocks, 3);
+	REFUSED(SCOUT_ERR_INVALID, n_blocks, 5);
+	REFUSED(SCOUT_ERR_INVALID, skip_blocks, 5);
+	REFUSED(SCOUT_ERR_INVALID, block_ids, NULL);
+	REFUSED(SCOUT_ERR_INVALID, size, 3);
+	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, beyond);
+	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, far);
+	REFUSED(SCOUT_ERR_UNSUPPORTED, stream, &dummy);
+	good.to_token = 79; /* rounded up */
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &good, &job), 0);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, SCOUT_ERR_NO_SESSION);
+}
+END_TEST
+
+#undef REFUSED
+
+#define REFUSED(code, field, value)                                                                                    \
+	do {                                                                                                           \
+		struct scout_store s = good;                                                                           \
+		s.field = value;                                                                                       \
+		job = 99;                                                                                              \
+		ck_assert_int_eq(scout_worker_store(rig.workers[0], &s, &job), code);                                  \
+		ck_assert_uint_eq(job, 99);                                                                            \
+	} while (0)
+
+START_TEST(a_wrong_store_is_refused_with_its_code)
+{
+	int64_t ids[8] = {1, 2, 3, 4, 5, 6, 7, 8}, beyond[8] = {1, 2, 3, 4, 5, 6, 7, 512};
+	uint8_t *hashes = rig_hashes(1, 2);
+	struct scout_store good = {
+		.hashes = hashes, .hash_len = RIG_HASH, .n = 2, .block_ids = ids, .n_blocks = 8, .tenant = "a"};
+	char tenant[257];
+	uint64_t job = 99;
+	int dummy;
+
+	rig_start(&rig);
+	memset(tenant, 'x', 256);
+	tenant[256] = '\0';
+	ck_assert_int_eq(scout_worker_store(NULL, &good, &job), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], NULL, &job), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &good, NULL), SCOUT_ERR_INVALID);
+	REFUSED(SCOUT_ERR_HASH_LEN, hash_len, 16);
+	REFUSED(SCOUT_ERR_HASH_LEN, hash_len, 33);
+	REFUSED(SCOUT_ERR_INVALID, n, 1);
+	REFUSED(SCOUT_ERR_INVALID, n, SIZE_MAX);
+	REFUSED(SCOUT_ERR_INVALID, n_blocks, 7);
+	REFUSED(SCOUT_ERR_INVALID, hashes, NULL);
+	REFUSED(SCOUT_ERR_INVALID, block_ids, NULL);
+	REFUSED(SCOUT_ERR_INVALID, size, 3);
+	REFUSED(SCOUT_ERR_TENANT, tenant, tenant);
+	REFUSED(SCOUT_ERR_TENANT, tenant, "a\nb");
+	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, beyond);
+	REFUSED(SCOUT_ERR_UNSUPPORTED, event, &dummy);
+	tenant[255] = '\0';
+	good.tenant = tenant;
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &good, &job), 0);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
+	free(hashes);
+}
+END_TEST
+
+#undef REFUSED
+
+START_TEST(nothing_goes_before_register_and_register_goes_once)
+{
+	struct scout_retrieve retrieve = {.ticket = 5};
+	struct scout_store store = {.hash_len = RIG_HASH};
+	struct scout_layout layout;
+	struct scout_worker *worker;
+	struct scout_done done;
+	uint64_t job;
+	int64_t id = 3;
+
+	rig_start(&rig);
+	worker = rig_worker_new(&rig, 0);
+	ck_assert_int_eq(scout_worker_retrieve(worker, &retrieve, &job), SCOUT_ERR_STATE);
+	ck_assert_int_eq(scout_worker_store(worker, &store, &job), SCOUT_ERR_STATE);
+	ck_assert_int_eq(scout_worker_poll(worker, &done, 1), 0);
+	ck_assert_int_eq(scout_worker_cancel(worker, 1), SCOUT_ERR_STATE);
+	ck_assert_int_eq(scout_worker_fence(worker, &id, 1, NULL), 0);
+	ck_assert(!rig_is_readable(worker));
+	scout_worker_free(worker);
+	rig_layout(&rig, &rig.pages[0], &layout);
+	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1000, NULL, 0), SCOUT_ERR_STATE);
+}
+END_TEST
+
+/* Register worker @cfg with @layout: the code, and the text for it. */
+static int
+try_register(const struct scout_worker_config *cfg, const struct scout_layout *layout, uint32_t timeout_ms, char *err,
+	     size_t err_len)
+{
+	struct scout_worker *worker;
+	int rc = scout_worker_new(cfg, &worker, err, err_len);
+
+	ck_assert_msg(rc == 0, "%s", err);
+	rc = scout_worker_register(worker, layout, timeout_ms, err, err_len);
+	scout_worker_free(worker);
+	return rc;
+}
+
+START_TEST(a_registration_that_does_not_fit_is_refused_at_once)
+{
+	struct scout_worker_config cfg;
+	struct scout_layout layout;
+	struct rig_pages other;
+	const uint64_t bytes[2] = {61, 130}, padding[2] = {0, 0}, huge[1] = {4u << 20}, none[1] = {0};
+	char err[512] = "";
+
+	rig_start(&rig);
+	rig_pages_init(&other, 2, bytes, padding, 8);
+	rig_worker_config(&rig, 0, &cfg);
+	rig_layout(&rig, &other, &layout);
+	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_SHARD_BYTES);
+	ck_assert_msg(strlen(err) > 10, "%s", err);
+	rig_layout(&rig, &rig.pages[0], &layout);
+	cfg.chunk_tokens = 128;
+	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_NAMESPACE);
+	ck_assert_ptr_nonnull(strstr(err, "chunk_tokens"));
+	rig_pages_fini(&other);
+	/* A chunk of 4 blocks is 16 MiB, the pool 8. */
+	rig_pages_init(&other, 1, huge, none, 2);
+	rig_worker_config(&rig, 0, &cfg);
+	cfg.name_space = "huge";
+	rig_layout(&rig, &other, &layout);
+	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_NO_ROOM);
+	rig_pages_fini(&other);
+}
+END_TEST
+
+#define REFUSED(field, value)                                                                                          \
+	do {                                                                                                           \
+		struct scout_layout l = good;                                                                          \
+		l.field = value;                                                                                       \
+		err[0] = '\0';                                                                                         \
+		ck_assert_int_eq(scout_worker_register(worker, &l, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);        \
+		ck_assert_msg(strlen(err) > 10, "%s", err);                                                            \
+	} while (0)
+
+START_TEST(a_wrong_layout_is_refused_and_the_right_one_still_taken)
+{
+	struct scout_plane narrow, big, empty;
+	struct scout_layout good;
+	struct scout_worker *worker;
+	char err[512];
+
+	rig_start(&rig);
+	worker = rig_worker_new(&rig, 0);
+	rig_layout(&rig, &rig.pages[0], &good);
+	narrow = big = empty = good.planes[0];
+	narrow.stride = narrow.block_bytes - 1;
+	big.stride = UINT64_MAX / 8;
+	empty.block_bytes = 0;
+	ck_assert_int_eq(scout_worker_register(worker, NULL, 1000, NULL, 0), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_register(NULL, &good, 1000, NULL, 0), SCOUT_ERR_INVALID);
+	REFUSED(size, 8);
+	REFUSED(dtype, 99);
+	REFUSED(block_tokens, 0);
+	REFUSED(block_tokens, 24);
+	REFUSED(n_planes, 0);
+	REFUSED(n_planes, 100000);
+	REFUSED(planes, NULL);
+	REFUSED(n_blocks, 0);
+	REFUSED(null_block, 512);
+	good.n_planes = 1;
+	REFUSED(planes, &narrow);
+	REFUSED(planes, &big);
+	REFUSED(planes, &empty);
+	good.n_planes = 2;
+	ck_assert_int_eq(scout_worker_register(worker, &good, RIG_DEADLINE_MS, err, sizeof(err)), 0);
+	scout_worker_free(worker);
+}
+END_TEST
+
+#undef REFUSED
+
+/* What a GPU's pages look like to a process without its driver: addresses that are taken, and cannot be read. */
+START_TEST(pages_that_are_no_host_memory_are_refused_and_kill_nobody)
+{
+	struct scout_plane planes[2];
+	struct scout_layout layout;
+	struct scout_worker *worker;
+	size_t bytes;
+	char err[512] = "";
+
+	rig_start(&rig);
+	worker = rig_worker_new(&rig, 0);
+	rig_layout(&rig, &rig.pages[0], &layout);
+	planes[0] = layout.planes[0];
+	planes[1] = layout.planes[1];
+	layout.n_planes = 2;
+	layout.planes = planes;
+	bytes = (size_t)(planes[1].stride * layout.n_blocks);
+	planes[1].base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	ck_assert(planes[1].base != MAP_FAILED);
+	ck_assert_int_eq(scout_worker_register(worker, &layout, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_msg(strstr(err, "planes[1]") && strstr(err, "no GPU's"), "%s", err);
+	/* All but its end. */
+	ck_assert_int_eq(mprotect(planes[1].base, bytes / 2, PROT_READ | PROT_WRITE), 0);
+	ck_assert_int_eq(scout_worker_register(worker, &layout, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(mprotect(planes[1].base, bytes, PROT_READ | PROT_WRITE), 0);
+	ck_assert_msg(scout_worker_register(worker, &layout, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	scout_worker_free(worker);
+	(void)munmap(planes[1].base, bytes);
+}
+END_TEST
+
+START_TEST(a_bad_configuration_makes_no_worker)
+{
+	struct scout_worker_config cfg;
+	struct scout_worker *worker = (struct scout_worker *)&cfg;
+	char err[256] = "";
+
+	rig_start(&rig);
+	ck_assert_int_eq(scout_worker_new(NULL, &worker, err, sizeof(err)), SCOUT_ERR_INVALID);
+	rig_worker_config(&rig, 0, &cfg);
+	cfg.backend = "abacus";
+	ck_assert_int_eq(scout_worker_new(&cfg, &worker, err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_ptr_nonnull(strstr(err, "abacus"));
+	rig_worker_config(&rig, 0, &cfg);
+	cfg.kv_rank = 1;
+	ck_assert_int_eq(scout_worker_new(&cfg, &worker, err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
+	rig_worker_config(&rig, 0, &cfg);
+	cfg.endpoint = "pigeon://roof";
+	ck_assert_int_eq(scout_worker_new(&cfg, &worker, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_ptr_eq(worker, &cfg);
+	scout_worker_free(NULL);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("worker_refusals");
+	TCase *tc = tcase_create("worker");
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, a_wrong_retrieve_is_refused_with_its_code);
+	tcase_add_test(tc, a_wrong_store_is_refused_with_its_code);
+	tcase_add_test(tc, nothing_goes_before_register_and_register_goes_once);
+	tcase_add_test(tc, a_registration_that_does_not_fit_is_refused_at_once);
+	tcase_add_test(tc, a_wrong_layout_is_refused_and_the_right_one_still_taken);
+	tcase_add_test(tc, pages_that_are_no_host_memory_are_refused_and_kill_nobody);
+	tcase_add_test(tc, a_bad_configuration_makes_no_worker);
+	suite_add_tcase(s, tc);
+	return s;
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of a chunk index: what it holds, how it grows, what it costs. */
+#include "chunk_index.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "l1_index_rig.h"
+
+#include "check_main.h"
+
+/* Sanitizers need more address space than one test leaves. */
+#if defined(__SANITIZE_ADDRESS__) || defined(SCOUT__TSAN)
+#define SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED
+#endif
+#endif
+
+START_TEST(index_holds_exactly_the_chunks_that_l1_bytes_hold)
+{
+	scout__enter_loop();
+	for (uint32_t n = 1; n <= 40; n += 3) {
+		for (uint32_t extent = 1; extent <= 16; extent += 5) {
+			uint32_t entry;
+
+			start(2, 1, n, extent, n);
+			for (uint32_t i = 0; i < n; i++) {
+				/* Eviction never begins while the pool can grow. */
+				ck_assert_int_eq(reserve(i, 0, &entry), SCOUT__RESERVE_GRANTED);
+				ck_assert_uint_eq(l1.evictions, 0);
+			}
+			ck_assert_int_eq(reserve(n, 0, &entry), SCOUT__RESERVE_NO_ROOM);
+			ck_assert_uint_eq(scout__index_used_bytes(cache), l1.pool.l1_bytes);
+			ck_assert_uint_eq(scout__index_total_bytes(cache), l1.pool.l1_bytes);
+			ck_assert_uint_eq(l1.pool.used_bytes, l1.pool.l1_bytes);
+			stop();
+		}
+	}
+}
+END_TEST
+
+START_TEST(index_asks_for_the_next_extent_before_the_last_is_full)
+{
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(1, 1, 32, 16, 32);
+	ck_assert(cache->growing);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_uint_eq(l1.refusals, 0);
+	ck_assert(wait_grown(cache));
+	for (uint32_t i = 0; i < 12; i++)
+		(void)store(i);
+	ck_assert(!cache->growing);
+	(void)store(12);
+	ck_assert(cache->growing);
+	for (uint32_t i = 13; i < 16; i++)
+		(void)store(i);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(16), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert(wait_grown(cache));
+	for (uint32_t i = 16; i < 32; i++)
+		(void)store(i);
+	ck_assert(cache->grown_out);
+	ck_assert_uint_eq(l1.evictions, 0);
+	(void)store(32);
+	ck_assert_uint_eq(l1.evictions, 1);
+	ck_assert_uint_eq(find(0), SCOUT__NO_ENTRY);
+	stop();
+}
+END_TEST
+
+START_TEST(index_stores_evict_after_an_extent_failed_and_growing_is_tried_again)
+{
+	uint32_t entry;
+	uint32_t pinned[4];
+
+	scout__enter_loop();
+	start_slots(LARGE_SLOT, 1, 1, 8, 4, 8);
+	ck_assert(wait_grown(cache));
+	l1.regrow_us = UINT64_C(3600) * 1000000;
+	limit_file_size(LARGE_SLOT);
+	for (uint32_t i = 0; i < 4; i++)
+		(void)store(i);
+	ck_assert(cache->growing);
+	ck_assert(!wait_grown(cache));
+	ck_assert_int_eq(captured.errors, 1);
+	ck_assert_uint_eq(l1.pool.used_bytes, 4 * LARGE_SLOT);
+	/* Not in the next hour. */
+	for (uint32_t i = 4; i < 8; i++) {
+		pinned[i - 4] = store(i);
+		ck_assert_uint_eq(l1.evictions, i - 3);
+		ck_assert(!cache->growing);
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		ck_assert(scout__index_hold(cache, pinned[i], 0));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, &entry), SCOUT__RESERVE_NO_ROOM);
+	/* The hour has passed: asked again, and nobody waits for it who can evict. */
+	cache->regrow_us = 1;
+	limit_file_size(RLIM_INFINITY);
+	scout__index_unhold(cache, pinned[0], true);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert(cache->growing);
+	ck_assert_uint_eq(l1.evictions, 5);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert(wait_grown(cache));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert_uint_eq(l1.evictions, 5);
+	ck_assert_uint_eq(cache->n_slots, 8);
+	stop();
+}
+END_TEST
+
+START_TEST(index_that_got_no_memory_at_all_refuses)
+{
+	uint32_t entry;
+
+	scout__enter_loop();
+	limit_file_size(LARGE_SLOT);
+	start_slots(LARGE_SLOT, 1, 1, 8, 4, 8);
+	l1.regrow_us = UINT64_C(3600) * 1000000;
+	ck_assert(!wait_grown(cache));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_NO_ROOM);
+	ck_assert_uint_eq(l1.refusals, 1);
+	stop();
+}
+END_TEST
+
+START_TEST(index_grows_when_another_gives_its_memory_back)
+{
+	const uint64_t shard_bytes = SLOT;
+	struct scout__chunk_index *other;
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(1, 1, 4, 4, 4);
+	ck_assert(wait_grown(cache));
+	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &other), 0);
+	ck_assert(!other->growing);
+	/* It may have some of what the first one holds, when that is asked for it. */
+	ck_assert_int_eq(scout__index_reserve(other, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	(void)store(1);
+	ck_assert(scout__index_promise(cache, find(1)));
+	scout__index_free(cache);
+	/* Its promises went with it. */
+	ck_assert_uint_eq(l1.promised_bytes, 0);
+	cache = other;
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert(wait_grown(cache));
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_GRANTED);
+	stop();
+}
+END_TEST
+
+START_TEST(index_grows_rather_than_evicts_when_there_is_memory_again)
+{
+	const uint64_t shard_bytes = SLOT;
+	struct scout__chunk_index *other;
+	uint32_t entry;
+
+	scout__enter_loop();
+	start(1, 1, 4, 2, 4);
+	ck_assert(wait_grown(cache));
+	other = cache;
+	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &cache), 0);
+	for (uint32_t i = 0; i < 3; i++)
+		(void)store(i);
+	ck_assert(cache->grown_out);
+	ck_assert_uint_eq(l1.evictions, 1);
+	scout__index_free(other);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(3), 0, &entry), SCOUT__RESERVE_WAIT);
+	(void)store(3);
+	(void)store(4);
+	ck_assert_uint_eq(l1.evictions, 1);
+	ck_assert_uint_eq(cache->n_slots, 4);
+	stop();
+}
+END_TEST
+
+START_TEST(index_freed_while_it_grows_leaks_nothing)
+{
+	int fds = count_fds();
+
+	scout__enter_loop();
+	for (int i = 0; i < 10; i++) {
+		start(2, 1, 64, 16, 64);
+		if (i % 2)
+			(void)store(1);
+		scout__index_free(cache);
+		scout__index_free(NULL);
+		while (l1.pool.n_growing > 0) {
+			wait_ready(&l1.pool);
+			ck_assert_ptr_null(scout__pool_ready(&l1.pool));
+		}
+		ck_assert_uint_eq(l1.pool.used_bytes, 0);
+		scout__l1_fini(&l1);
+		ck_assert_int_eq(count_fds(), fds);
+	}
+}
+END_TEST
+
+START_TEST(index_larger_than_the_pool_and_unknown_policies_are_refused)
+{
+	const uint64_t fits = SLOT;
+	const uint64_t large[] = {8 * SLOT, 1};
+	const uint64_t huge[] = {UINT64_MAX, UINT64_MAX};
+	struct scout__chunk_index *none = NULL;
+	char err[256] = "";
+
+	scout__enter_loop();
+	ck_assert_int_eq(scout__l1_init(&l1, 8 * SLOT, SLOT, 0, "nonesuch", &test_log, err, sizeof(err)),
+			 SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_ptr_nonnull(strstr(err, "nonesuch"));
+	ck_assert_int_eq(scout__l1_init(&l1, 8 * SLOT, SLOT, 0, "lru", &test_log, err, sizeof(err)), 0);
+	ck_assert_int_eq(scout__index_new(&l1, large, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_int_eq(scout__index_new(&l1, huge, 1, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_int_eq(scout__index_new(&l1, huge, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_ptr_null(none);
+	ck_assert_int_eq(scout__index_new(&l1, &fits, 1, 1, HASH, &cache), 0);
+	stop();
+}
+END_TEST
+
+#ifndef SANITIZED
+
+START_TEST(index_without_address_space_is_refused)
+{
+	const uint64_t shard_bytes = 1;
+	const uint64_t l1_bytes = UINT64_C(1) << 30;
+	struct scout__chunk_index *none = NULL;
+	struct rlimit limits;
+	char err[256];
+	int fds;
+
+	scout__enter_loop();
+	if (scout__l1_init(&l1, l1_bytes, SLOT, 0, "lru", &test_log, err, sizeof(err)) == SCOUT_ERR_POOL_SIZE)
+		return; /* a machine with less than 1 GiB of memory */
+	fds = count_fds();
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, &limits), 0);
+	limits.rlim_cur = UINT64_C(256) << 20;
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limits), 0);
+	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &none), SCOUT_ERR_NOMEM);
+	limits.rlim_cur = limits.rlim_max;
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limits), 0);
+	ck_assert_ptr_null(none);
+	ck_assert_uint_eq(l1.pool.used_bytes, 0);
+	ck_assert_int_eq(count_fds(), fds);
+	scout__l1_fini(&l1);
+}
+END_TEST
+
+#endif
+
+START_TEST(index_index_costs_at_most_105_bytes_per_chunk)
+{
+	const uint64_t shard_bytes = SLOT;
+	char err[256];
+
+	scout__enter_loop();
+	for (uint64_t n = 1000; n <= 10000000; n *= 10) {
+		ck_assert_int_eq(scout__l1_init(&l1, n * SLOT, SLOT, 0, "lru", &test_log, err, sizeof(err)), 0);
+		ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &cache), 0);
+		ck_assert_uint_eq(cache->max_entries, n);
+		ck_assert_uint_le(scout__index_own_bytes(cache), 105 * n);
+		scout__index_free(cache);
+		scout__l1_fini(&l1);
+	}
+	ck_assert_uint_eq(sizeof(struct scout__entry), 64);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("l1_index_memory");
+	TCase *rules = tcase_create("rules");
+
+	tcase_set_timeout(rules, 60);
+	tcase_add_test(rules, index_holds_exactly_the_chunks_that_l1_bytes_hold);
+	tcase_add_test(rules, index_asks_for_the_next_extent_before_the_last_is_full);
+	tcase_add_test(rules, index_stores_evict_after_an_extent_failed_and_growing_is_tried_again);
+	tcase_add_test(rules, index_that_got_no_memory_at_all_refuses);
+	tcase_add_test(rules, index_grows_when_another_gives_its_memory_back);
+	tcase_add_test(rules, index_grows_rather_than_evicts_when_there_is_memory_again);
+	tcase_add_test(rules, index_freed_while_it_grows_leaks_nothing);
+	tcase_add_test(rules, index_larger_than_the_pool_and_unknown_policies_are_refused);
+#ifndef SANITIZED
+	tcase_add_test(rules, index_without_address_space_is_refused);
+#endif
+	tcase_add_test(rules, index_index_costs_at_most_105_bytes_per_chunk);
+	suite_add_tcase(suite, rules);
+	return suite;
+}
