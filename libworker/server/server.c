@@ -142,7 +142,7 @@ keep_endpoint(struct scout_server *s, char *err, size_t err_len)
 
 	if (s->transport->inproc)
 		len = (size_t)snprintf(text, sizeof(text), "%s",
-				       s->cfg.listen); /* what is bound is libzmq's business */
+				       s->cfg.listen); /* the address that libzmq binds is internal */
 	else if (zmq_getsockopt(s->transport->router, ZMQ_LAST_ENDPOINT, text, &len) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZMQ_LAST_ENDPOINT: %s", zmq_strerror(errno));
 	s->endpoint = strdup(text);
@@ -155,7 +155,7 @@ keep_endpoint(struct scout_server *s, char *err, size_t err_len)
 	return 0;
 }
 
-/* What libzmq says of a tcp address tells nobody what is wrong with it. */
+/* libzmq's own texts do not say what is wrong with a tcp address. */
 static const char *
 bind_error(const char *address, int error)
 {

@@ -6,7 +6,12 @@
 #include "fork_guard.h"
 #include "server_core.h"
 
-/* Descriptors that the loop's epoll descriptor watches. Loop thread, and the starting thread before the loop runs. */
+/*
+ * Descriptors that the loop's epoll descriptor watches. Their owners hold the struct scout__watch; the loop finds it in
+ * each event.
+ *
+ * Threads: loop; the starting one before it.
+ */
 
 int
 scout__watch_add(struct scout_server *s, struct scout__watch *watch)

@@ -91,10 +91,10 @@ gives_back(uint8_t opcode)
 	return opcode == SCOUT_OP_FINISH || opcode == SCOUT_OP_STORE_DONE || opcode == SCOUT_OP_RETRIEVE_DONE;
 }
 
-/* Why @op cannot be executed for this sender; false: it can. */
+/* Refuse @op if it cannot be executed for this sender. Returns whether it was refused. */
 SCOUT_ON_LOOP static bool
-refused(struct scout_server *s, struct scout__peer *peer, struct scout__dest *dest, const struct scout__frame *frame,
-	const struct scout__op *op, uint64_t waited_us)
+refuse_unfit(struct scout_server *s, struct scout__peer *peer, struct scout__dest *dest,
+	     const struct scout__frame *frame, const struct scout__op *op, uint64_t waited_us)
 {
 	if (!peer && (frame->epoch == 0 || frame->epoch == s->epoch)) {
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_NO_HELLO, "HELLO first");
@@ -148,7 +148,7 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, "the server is stopping");
 	} else if (op->opcode == SCOUT_OP_HELLO) {
 		return scout__serve_hello(s, peer, op, frame->sent_us);
-	} else if (!refused(s, peer, dest, frame, op, waited_us)) {
+	} else if (!refuse_unfit(s, peer, dest, frame, op, waited_us)) {
 		SCOUT_ASSERT(peer); /* an operation without a peer was refused */
 		execute(s, peer, packet, op, deadline_of(s, op, waited_us));
 	}

@@ -19,8 +19,11 @@
 /*
  * DESIGN
  *
- * What peers say on their lease connections (transport/lease.c): who they are, goodbye, which segments they have let go of, and the
- * question for a channel. And what it means for a peer that its lease connection ends or that its channel broke.
+ * Messages of lease connections (transport/lease.c): LEASE_HELLO, which names the peer, BYE, RELEASED and ASK_CHANNEL.
+ * Also decides what the end of a lease connection, or a broken channel, means for the peer.
+ *
+ * The end of a connection without BYE says nothing while the peer's process is watched: it may connect again, and keeps
+ * its holds. Where the process cannot be watched (another pid namespace), the end counts as its death.
  *
  * Threads: loop.
  */

@@ -7,7 +7,11 @@
 #include "server_core.h"
 #include "withdraw.h"
 
-/* The memory of the state room (state.h) and its tables. On the starting thread, before the loop and after it. */
+/*
+ * The memory of the state room (struct scout__state) and its tables.
+ *
+ * Threads: the starting one, before the loop and after it.
+ */
 
 /* A list of the numbers 0 .. n - 1, the lowest to be taken first. */
 static uint32_t *

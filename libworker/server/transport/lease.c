@@ -25,15 +25,15 @@
 /*
  * DESIGN
  *
- * The lease connection says who a peer is to the kernel: its pid and uid are read from the socket, and a pidfd watches
- * the process. What a peer holds stays held while that process lives, however silent it is and whatever becomes of its
+ * The lease connection ties a peer to its process: the kernel gives the pid and uid of the socket's other end, and a
+ * pidfd watches the process. What a peer holds stays held while that process lives, however silent it is and whatever becomes of its
  * connections. The end of the connection alone says nothing (a peer may connect again), unless the process cannot be
  * watched because it is in another pid namespace: then it counts as death.
  *
  * From process to pidfd: SO_PEERPIDFD is exact. Older kernels have pidfd_open(pid), which could hit a process that got
  * the number of a dead one; so the connection must not have ended by then.
  *
- * What a message means, and what an end means for its peer, the room above decides (transport.hooks).
+ * What a message means, and what an end means for its peer, ops/lease_messages.c decides (transport.hooks).
  *
  * Rejected: file locks as a sign of life (they fall before teardown ends, and forked children inherit them).
  *
@@ -47,8 +47,9 @@
 #define SYS_pidfd_open 434
 #endif
 
-#define BATCH 128 /* connections, or messages of one, that are taken at a time: who floods us does not keep the loop */
-#define UNBOUND_US (SCOUT_LEASE_HELLO_MS * UINT64_C(1000)) /* a connection that does not say who it is is closed then */
+#define BATCH                                                                                                          \
+	128 /* connections, or messages of one, that are taken at a time, so that a flood does not keep the loop */
+#define UNBOUND_US (SCOUT_LEASE_HELLO_MS * UINT64_C(1000)) /* a connection without LEASE_HELLO is closed then */
 
 int
 scout__lease_listen(struct scout_server *s, char *err, size_t err_len)
@@ -92,7 +93,7 @@ pause_listener(struct scout_server *s)
 }
 
 SCOUT_ON_LOOP static bool
-is_welcome(struct scout_server *s, int fd, const struct ucred *who)
+accept_or_refuse(struct scout_server *s, int fd, const struct ucred *who)
 {
 	if (who->uid == geteuid() || who->uid == 0) {
 		if (s->transport->n_leases < 2 * (uint64_t)s->transport->conns_limit)
@@ -112,7 +113,7 @@ lease_new(struct scout_server *s, int fd)
 	socklen_t len = sizeof(who);
 	struct scout__lease *lease;
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || !is_welcome(s, fd, &who))
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || !accept_or_refuse(s, fd, &who))
 		return false;
 	lease = calloc(1, sizeof(*lease));
 	if (!lease)
@@ -132,7 +133,7 @@ lease_new(struct scout_server *s, int fd)
 }
 
 /*
- * End the connections that have not said who they are: those that are too old, and the oldest while there are too many.
+ * End the connections that have not said LEASE_HELLO: those that are too old, and the oldest while there are too many.
  * What a connection has sent is read first.
  */
 SCOUT_ON_LOOP static void

@@ -15,6 +15,7 @@ struct scout_server;
 struct scout__lease_msg;
 struct scout__peer;
 
+/* A connection of the lease socket. Owned by the loop: in one of the lists of struct scout__transport. */
 struct scout__lease {
 	struct scout__watch watch;
 	struct scout__list node;  /* in transport.leases or .unbound */
@@ -39,7 +40,7 @@ SCOUT_ON_LOOP void scout__lease_bind(struct scout_server *s, struct scout__lease
 SCOUT_ON_LOOP int scout__lease_process(const struct scout__lease *lease);
 /* Its memory stays until scout__graves_free(). */
 SCOUT_ON_LOOP void scout__lease_close(struct scout_server *s, struct scout__lease *lease);
-/* Close connections that never said who they are; listen again where descriptors had run out. */
+/* Close connections that never said LEASE_HELLO; listen again where descriptors had run out. */
 SCOUT_ON_LOOP void scout__leases_tick(struct scout_server *s);
 /* After each batch of events. */
 SCOUT_ON_LOOP void scout__graves_free(struct scout_server *s);

@@ -71,7 +71,7 @@ scout__packet_take(struct scout_server *s, const struct scout__dest *sender, str
 	scout__note_step(s, before_us);
 }
 
-/* With ipc and inproc everybody is; with tcp the address says it. */
+/* Every sender is with ipc and inproc; with tcp the address tells. */
 SCOUT_ON_LOOP static bool
 is_local(const struct scout_server *s, zmq_msg_t *msg)
 {

@@ -20,16 +20,15 @@
  * The files beside an endpoint: the socket itself, PATH.lease and PATH.lock, or a private folder for them.
  *
  * zmq_bind() on an ipc path unlinks whatever is there, also the socket of a living server. So a lock comes first: an
- * open file with flock(), which the kernel drops when its process ends, however it ends. Who has the lock owns the
- * socket paths and may remove what a dead server left. The lock file is unlinked while it is held; who got the lock of
- * a file that was unlinked meanwhile opens the path again.
+ * open file with flock(), which the kernel drops when its process ends, however it ends. The holder of the lock owns
+ * the socket paths and may remove what a dead server left. The holder unlinks the lock file before it lets go; a server
+ * that got the lock of a file that was unlinked meanwhile opens the path again.
  *
  * A private folder stays when its server is killed; the next start removes it (paths_sweep.c).
  *
- * The folder decides who can put something else in our place: nobody but us and root may be able to write it, or it is
- * sticky.
+ * A user who can write the folder could replace the socket: so only this user and root may write it, or it is sticky.
  *
- * Threads: whoever starts and stops the server.
+ * Threads: the one that starts and stops the server.
  */
 
 #define LOCK_TRIES 16
@@ -264,7 +263,7 @@ scout__paths_open(struct scout__paths *paths, const char *listen, char **ret_bin
 void
 scout__paths_close(struct scout__paths *paths)
 {
-	/* What is gone already is fine. The lock goes last: until then nobody else makes these files. */
+	/* What is gone already is fine. The lock goes last: until then no other server makes these files. */
 	if (paths->sockets_are_ours && paths->socket)
 		(void)unlink(paths->socket);
 	if (paths->sockets_are_ours && paths->lease)

@@ -24,8 +24,8 @@
  * and everything is named relative to descriptors of the folders that were judged. Under /tmp the sticky bit keeps
  * others from putting something else in the place of a folder of this user.
  *
- * Two starts at once: whoever gets the lock of a dead folder removes it; the other one does not get it, or finds that
- * the file it has locked is not the one in the folder any more.
+ * Two starts at once: the one that gets the lock of a dead folder removes it; the other one does not get it, or finds
+ * that the file it has locked is not the one in the folder any more.
  *
  * Threads: the one that starts a server.
  */

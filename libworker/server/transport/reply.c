@@ -20,7 +20,7 @@
  * grants) is a frame of its own, built by its pending operation and handed to libzmq without a copy.
  *
  * A send never waits. EAGAIN means that a peer does not read what it asked for, and that its connection ends for it
- * (unsent.c, shm.c); EHOSTUNREACH that it is gone. In both cases nobody will ever know what the frame granted, so it is
+ * (unsent.c, shm.c); EHOSTUNREACH that it is gone. In both cases the peer never learns what the frame granted, so it is
  * taken back: sessions of lookups end, stores and retrieves are given up. That is why each destination has a list of
  * what its frame grants.
  *

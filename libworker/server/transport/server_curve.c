@@ -16,10 +16,10 @@
  *
  * CURVE: with `curve_secret_file` set, the ROUTER speaks to those only whose public key is in `curve_clients_file`.
  * libzmq does the cryptography; it asks whether a key may come in over ZAP (RFC 27), which is an inproc address of our
- * own context: the loop answers it. Both files are read once, at start. Without an allow-list there would be encryption
- * for everybody who knows the server's public key, so one is required.
+ * own context: the loop answers it. Both files are read once, at start. Without an allow-list any peer
+ * that knows the server's public key could connect, so one is required.
  *
- * A tcp endpoint that others can reach and that has no keys serves whoever connects: that is worth a warning.
+ * A tcp endpoint that others can reach and that has no keys serves any peer that connects: the server warns of it.
  *
  * Threads: loop; start before it.
  */
@@ -105,7 +105,7 @@ set_keys(struct scout_server *s, char *err, size_t err_len)
 		scout__log(&s->log, s->transport->n_curve_clients ? SCOUT_LOG_INFO : SCOUT_LOG_WARN,
 			   "CURVE: public key %s, %u clients may connect", public,
 			   (unsigned)s->transport->n_curve_clients);
-	/* Who has our own secret key could be this server: kvscoutd --status asks with it. */
+	/* kvscoutd --status connects with the server's own secret key. */
 	if (rc == 0 && (rc = add_client(s, public)) != 0)
 		rc = scout__fail(err, err_len, rc, "%s", scout_strerror(rc));
 	return rc;

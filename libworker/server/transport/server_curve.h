@@ -8,7 +8,7 @@
 
 struct scout_server;
 
-/* Who may connect (server_curve.c). */
+/* Keys, and which clients may connect (server_curve.c). */
 
 /* Set the router's keys, if it is to have any. Before it is bound. */
 int scout__curve_open(struct scout_server *s, char *err, size_t err_len);

@@ -27,7 +27,7 @@
  * it.
  *
  * A channel is in one of three states:
- *   asleep   its bell is armed; the kernel tells through epoll (edge-triggered: nobody reads the bell)
+ *   asleep   its bell is armed; the kernel tells through epoll (edge-triggered: the bell is never read)
  *   hot      it has bytes, or may have: each turn reads from it, one frame at a time by turns with the others
  *   warm     empty while the loop spins: the loop looks at its memory each turn, and its peer needs no system call
  *

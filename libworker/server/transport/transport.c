@@ -5,7 +5,11 @@
 
 #include "server_core.h"
 
-/* The memory of the transport room (transport.h): everything is closed in it. On the starting thread. */
+/*
+ * The memory of the transport room (struct scout__transport); sockets, channels and leases are opened in their own files.
+ *
+ * Threads: the starting one, before the loop.
+ */
 
 struct scout__transport *
 scout__transport_new(struct scout_server *s, const struct scout__transport_hooks *hooks)

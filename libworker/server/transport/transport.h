@@ -43,7 +43,7 @@ struct scout__transport {
 	void *monitor;                /* of the router: connections that come and go */
 	uint32_t n_conns;             /* that it has */
 	uint32_t conns_limit;         /* const after start */
-	void *zap;                    /* who may connect is asked here; NULL: everybody may */
+	void *zap;                    /* ZAP: libzmq asks here which keys may connect; NULL: any peer may */
 	uint8_t (*curve_clients)[32]; /* their public keys; const after start */
 	uint32_t n_curve_clients;     /* const after start */
 	bool look;                    /* a socket was called, or may have something: only zmq_poll() can tell */
@@ -61,7 +61,7 @@ struct scout__transport {
 
 	struct scout__watch listener; /* of lease connections */
 	bool listener_paused;         /* no descriptors left: try again later */
-	struct scout__list leases;    /* connections that have said who they are */
+	struct scout__list leases;    /* connections that have said LEASE_HELLO */
 	struct scout__list unbound;   /* those that have not, oldest first */
 	uint32_t n_leases;            /* both */
 	uint32_t n_unbound;

@@ -19,7 +19,7 @@
  * Replies that were given to libzmq and are not yet with the kernel, in bytes: for each connection, and for all. A
  * connection that does not read is ended when they become too many.
  *
- * ZeroMQ's high-water mark counts messages, and a reply may have 16 MiB. libzmq tells nobody how full its queues are,
+ * ZeroMQ's high-water mark counts messages, and a reply may have 16 MiB. libzmq does not tell how full its queues are,
  * but it frees each message when its I/O thread has passed the bytes on, or when the connection ends; so every reply is
  * a buffer with a free function, and that function counts down. What is not counted: the kernel's socket buffers, and
  * the last 8 KiB or the one large message that the I/O thread is sending. With inproc:// a reply counts until the
@@ -262,7 +262,7 @@ drop(struct scout_server *s, struct scout__dest *dest, size_t unsent)
 	s->transport->hooks->who(s, dest, who);
 	scout__log_limited(&s->log, &s->limit_undo, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			   "%s does not read its replies, %zu bytes wait: its connection ends", who, unsent);
-	/* A descriptor that names another socket by now belongs to somebody else. */
+	/* A descriptor that names another socket by now belongs to another connection. */
 	if (dest->fd >= 0 && fstat(dest->fd, &st) == 0 && (uint64_t)st.st_ino == dest->fd_inode)
 		(void)shutdown(dest->fd, SHUT_RDWR);
 	dest->fd = -1;
