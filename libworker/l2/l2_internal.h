@@ -96,7 +96,16 @@ scout__l2_is_question(const struct scout__l2_op *op)
 	return op->what == SCOUT__L2_EXISTS || op->what == SCOUT__L2_UNPIN;
 }
 
-/* ---- l2_submit.c ---- */
+/* Whether it waits for its turn when the adapter has enough of its side. */
+static inline bool
+scout__l2_needs_a_turn(const struct scout__l2_op *op)
+{
+	return op->what == SCOUT__L2_LOAD || op->what == SCOUT__L2_STORE || op->what == SCOUT__L2_REMOVE;
+}
+
+/* The files in their order, below l2_submit.c and l2.c: each calls only those above it here. */
+
+/* ---- l2_port.c ---- */
 
 /* @op ends with @result without having been an adapter's. */
 SCOUT_ON_LOOP void scout__l2_end(struct scout__l2 *l2, struct scout__l2_op *op, enum scout__l2_result result);
@@ -105,8 +114,6 @@ SCOUT_ON_LOOP void scout__l2_end_waiting(struct scout__l2_port *port, enum scout
 					 enum scout__l2_result result);
 /* Give @op to the adapter. False: it does not take it. */
 SCOUT_ON_LOOP bool scout__l2_give(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us);
-/* The UNPINs that wait, as far as there is room. */
-SCOUT_ON_LOOP void scout__l2_start_unpins(struct scout__l2_port *port, uint64_t now_us);
 
 /* ---- switching.c ---- */
 

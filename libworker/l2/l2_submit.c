@@ -27,85 +27,13 @@
  * Rejected: one deadline for the way through queue and store, as it was: at tens of megabytes an object, what stands
  * behind others in our own queue is late before it begins, though the store is well.
  *
- * Threads: the loop; scout__l2_complete() is any thread's.
+ * Threads: the loop.
  */
 
 #define LOG_INTERVAL_US UINT64_C(1000000)
 #define UNPIN_RETRY_US UINT64_C(10000)
 
-static const char *const what_names[] = {"?",     "exists", "unpin",       "load",
-					 "store", "remove", "record read", "record write"};
-static const char *const result_names[SCOUT__L2_RESULTS] = {
-	"ok", "absent", "present", "corrupt", "full", "timeout", "error", "refused", "cancelled",
-};
-
-const char *
-scout__l2_what_name(uint8_t what)
-{
-	return what < sizeof(what_names) / sizeof(what_names[0]) ? what_names[what] : "?";
-}
-
-const char *
-scout__l2_result_name(uint8_t result)
-{
-	return result < SCOUT__L2_RESULTS ? result_names[result] : "?";
-}
-
-/* ---- ends ---- */
-
-void
-scout__l2_complete(struct scout__l2_port *port, struct scout__l2_op *op)
-{
-	bool ok;
-
-	(void)pthread_mutex_lock(&port->mu);
-	ok = scout__ring_push(&port->done, (uint64_t)(uintptr_t)op);
-	(void)pthread_mutex_unlock(&port->mu);
-	/* There is room for all that was submitted: this one was completed twice. */
-	SCOUT_ASSERT(ok);
-	(void)scout__doorbell_ring(&port->l2->bell);
-}
-
-void
-scout__l2_end(struct scout__l2 *l2, struct scout__l2_op *op, enum scout__l2_result result)
-{
-	op->result = (uint8_t)result;
-	scout__list_add(&l2->ended, &op->node);
-	(void)scout__doorbell_ring(&l2->bell);
-}
-
 /* ---- submit ---- */
-
-void
-scout__l2_end_waiting(struct scout__l2_port *port, enum scout__l2_side side, enum scout__l2_result result)
-{
-	struct scout__l2_op *op;
-
-	while ((op = scout__l2_pop(&port->waiting[side]))) {
-		port->n_waiting--;
-		scout__l2_end(port->l2, op, result);
-	}
-}
-
-static bool
-needs_a_turn(const struct scout__l2_op *op)
-{
-	return op->what == SCOUT__L2_LOAD || op->what == SCOUT__L2_STORE || op->what == SCOUT__L2_REMOVE;
-}
-
-bool
-scout__l2_give(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
-{
-	op->given_us = now_us;
-	if (!port->ops->submit(port->adapter, op))
-		return false;
-	scout__list_add_first(&port->running, &op->node);
-	port->n_running++;
-	port->n_given[scout__l2_side_of(op)] += needs_a_turn(op);
-	if (op->timeout_us && now_us + op->timeout_us < port->due_us)
-		port->due_us = now_us + op->timeout_us;
-	return true;
-}
 
 /* Those that wait for their turn, as far as the adapter wants them. */
 SCOUT_ON_LOOP static void
@@ -124,8 +52,9 @@ start_waiting(struct scout__l2_port *port, uint64_t now_us)
 	}
 }
 
-void
-scout__l2_start_unpins(struct scout__l2_port *port, uint64_t now_us)
+/* The UNPINs that wait, as far as there is room. */
+SCOUT_ON_LOOP static void
+start_unpins(struct scout__l2_port *port, uint64_t now_us)
 {
 	port->unpins_us = UINT64_MAX;
 	while (!scout__list_empty(&port->unpins) && port->n_running + port->n_waiting < port->l2->max_ops) {
@@ -167,7 +96,7 @@ submit(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
 		return;
 	}
-	if (is_closed && needs_a_turn(op) && port->n_given[side] >= port->at_once[side]) {
+	if (is_closed && scout__l2_needs_a_turn(op) && port->n_given[side] >= port->at_once[side]) {
 		scout__list_add(&port->waiting[side], &op->node);
 		port->n_waiting++;
 		/* Behind threads that hang: nothing else would make the next tick look. */
@@ -205,7 +134,7 @@ scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op
 	} else if (op->what == SCOUT__L2_UNPIN) {
 		op->timeout_us = 0;
 		scout__list_add(&port->unpins, &op->node);
-		scout__l2_start_unpins(port, now_us);
+		start_unpins(port, now_us);
 	} else {
 		submit(port, op, now_us);
 	}
@@ -243,8 +172,8 @@ log_failure(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t
 	if (op->result != SCOUT__L2_CORRUPT && scout__l2_verdict_of(op) != SCOUT__L2_FAILED)
 		return;
 	scout__log_limited(port->l2->log, &port->limit, now_us, LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			   "L2 %s: %s: %s (detail %d)", port->url.shown, what_names[op->what], result_names[op->result],
-			   (int)op->detail);
+			   "L2 %s: %s: %s (detail %d)", port->url.shown, scout__l2_what_name(op->what),
+			   scout__l2_result_name(op->result), (int)op->detail);
 }
 
 /* It came out of the adapter. */
@@ -254,7 +183,7 @@ take_back(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 	scout__list_del(&op->node);
 	if (--port->n_running == 0)
 		port->due_us = UINT64_MAX;
-	port->n_given[scout__l2_side_of(op)] -= needs_a_turn(op);
+	port->n_given[scout__l2_side_of(op)] -= scout__l2_needs_a_turn(op);
 	port->n_late -= op->is_late;
 	port->ended_us[!scout__l2_is_question(op)] = now_us;
 	log_failure(port, op, now_us);
@@ -263,7 +192,7 @@ take_back(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 	if (op == port->write_trial)
 		port->write_trial = NULL;
 	start_waiting(port, now_us);
-	scout__l2_start_unpins(port, now_us);
+	start_unpins(port, now_us);
 }
 
 static struct scout__l2_op *
@@ -333,7 +262,7 @@ scout__l2_tick(struct scout__l2 *l2, uint64_t now_us)
 		scout__l2_look_at_clocks(port, now_us);
 		scout__l2_try_reads(port, now_us);
 		if (now_us >= port->unpins_us)
-			scout__l2_start_unpins(port, now_us);
+			start_unpins(port, now_us);
 	}
 }
 

@@ -111,47 +111,6 @@ scout__files_options_help(char *buf, size_t len)
 
 /* ---- threads ---- */
 
-int
-scout__files_thread_start(struct scout__files *files, pthread_t *ret_thread, const char *name, void *(*main)(void *),
-			  void *arg)
-{
-	int rc;
-
-	/* Counted before it may end. */
-	SCOUT_ASSERT(pthread_mutex_lock(&files->mu) == 0);
-	files->alive++;
-	SCOUT_ASSERT(pthread_mutex_unlock(&files->mu) == 0);
-	rc = scout__thread_start(ret_thread, name, main, arg);
-	if (rc)
-		scout__files_thread_ends(files);
-	return rc;
-}
-
-void
-scout__files_thread_ends(struct scout__files *files)
-{
-	SCOUT_ASSERT(pthread_mutex_lock(&files->mu) == 0);
-	files->alive--;
-	(void)pthread_cond_broadcast(&files->ended);
-	SCOUT_ASSERT(pthread_mutex_unlock(&files->mu) == 0);
-}
-
-/* Whether all have ended by @deadline_us. */
-static bool
-wait_for_threads(struct scout__files *files, uint64_t deadline_us)
-{
-	struct timespec until = {.tv_sec = (time_t)(deadline_us / 1000000),
-				 .tv_nsec = (long)(deadline_us % 1000000) * 1000};
-	bool all;
-
-	SCOUT_ASSERT(pthread_mutex_lock(&files->mu) == 0);
-	while (files->alive && pthread_cond_timedwait(&files->ended, &files->mu, &until) == 0)
-		;
-	all = files->alive == 0;
-	SCOUT_ASSERT(pthread_mutex_unlock(&files->mu) == 0);
-	return all;
-}
-
 static void
 cancel(struct scout__files *files, struct scout__l2_op *op)
 {
@@ -309,7 +268,7 @@ files_stop(void *adapter, uint64_t deadline_us)
 	struct scout__l2_op *op;
 
 	ask_to_stop(files);
-	if (wait_for_threads(files, deadline_us))
+	if (scout__files_threads_wait(files, deadline_us))
 		return true;
 	/* Where all threads hang, no thread would end these. */
 	while ((op = scout__l2_queue_try(&files->names)))

@@ -106,6 +106,15 @@ scout__files_count(_Atomic uint64_t *counter)
 /* What a file of an object with @bytes of payload takes: header and payload in whole blocks. Folders are not counted. */
 uint64_t scout__files_disk_bytes(const struct scout__files *files, uint64_t bytes);
 
+/* ---- files_threads.c ---- */
+
+/* The first and the last thing that each thread does. */
+int scout__files_thread_start(struct scout__files *files, pthread_t *ret_thread, const char *name,
+			      void *(*main)(void *), void *arg);
+void scout__files_thread_ends(struct scout__files *files);
+/* Whether all have ended by @deadline_us. */
+bool scout__files_threads_wait(struct scout__files *files, uint64_t deadline_us);
+
 /* ---- files_root.c ---- */
 
 /*
@@ -181,12 +190,5 @@ void scout__probe_pool_ask(struct scout__files *files, struct scout__l2_op *op);
 void scout__probe_pool_stop(struct scout__files *files);
 /* The threads have ended. */
 void scout__probe_pool_free(struct scout__files *files);
-
-/* ---- files.c, for the others ---- */
-
-/* The first and the last thing that each thread does. */
-int scout__files_thread_start(struct scout__files *files, pthread_t *ret_thread, const char *name,
-			      void *(*main)(void *), void *arg);
-void scout__files_thread_ends(struct scout__files *files);
 
 #endif
