@@ -19,7 +19,7 @@ start(uint64_t l1_bytes, uint64_t extent_bytes)
 }
 
 SCOUT_ON_LOOP struct scout__chunk_index *
-add_bank(uint64_t shard_bytes, uint32_t ranks)
+add_index(uint64_t shard_bytes, uint32_t ranks)
 {
 	uint64_t bytes[SCOUT_MAX_RANKS];
 	struct scout__chunk_index *index;
@@ -121,12 +121,12 @@ fill(struct scout__chunk_index *index, uint32_t first, uint32_t n)
 }
 
 SCOUT_ON_LOOP struct scout__chunk_index *
-full_bank(uint32_t chunks, uint32_t extent_chunks)
+full_index(uint32_t chunks, uint32_t extent_chunks)
 {
 	struct scout__chunk_index *index;
 
 	start(chunks * UINT64_C(64), extent_chunks * UINT64_C(64));
-	index = add_bank(64, 1);
+	index = add_index(64, 1);
 	fill(index, 0, chunks);
 	return index;
 }

@@ -21,7 +21,7 @@ extern struct scout__chunk_index *indexes[MAX_BANKS];
 extern struct scout__extent *taken[MAX_TAKEN];
 extern uint32_t n_taken;
 SCOUT_ON_LOOP void start(uint64_t l1_bytes, uint64_t extent_bytes);
-SCOUT_ON_LOOP struct scout__chunk_index *add_bank(uint64_t shard_bytes, uint32_t ranks);
+SCOUT_ON_LOOP struct scout__chunk_index *add_index(uint64_t shard_bytes, uint32_t ranks);
 SCOUT_ON_LOOP void check_all(void);
 
 /* Take what has been grown. */
@@ -36,7 +36,7 @@ SCOUT_ON_LOOP bool store(struct scout__chunk_index *index, uint32_t i);
 SCOUT_ON_LOOP void fill(struct scout__chunk_index *index, uint32_t first, uint32_t n);
 
 /* A pool of @chunks chunks that the first chunk index fills with keys from 0 on. */
-SCOUT_ON_LOOP struct scout__chunk_index *full_bank(uint32_t chunks, uint32_t extent_chunks);
+SCOUT_ON_LOOP struct scout__chunk_index *full_index(uint32_t chunks, uint32_t extent_chunks);
 SCOUT_ON_LOOP uint32_t count_present(const struct scout__chunk_index *index, uint32_t first, uint32_t n);
 SCOUT_ON_LOOP void stop(void);
 

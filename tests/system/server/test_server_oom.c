@@ -230,21 +230,21 @@ struct l1_thing {
 };
 
 static SCOUT_ON_LOOP void
-bank_fini(struct l1_thing *t)
+index_fini(struct l1_thing *t)
 {
 	scout__index_free(t->index);
 	scout__l1_fini(&t->l1);
 }
 
 static void
-drop_bank(void *thing)
+drop_index(void *thing)
 {
 	scout__enter_loop();
-	bank_fini(thing);
+	index_fini(thing);
 }
 
 static int
-make_bank(struct made *made)
+make_index(struct made *made)
 {
 	static struct l1_thing t;
 	const uint64_t bytes[2] = {4096, 4096};
@@ -262,10 +262,10 @@ make_bank(struct made *made)
 	return rc;
 }
 
-START_TEST(a_pool_and_a_bank)
+START_TEST(a_pool_and_an_index)
 {
 	policy = policies[_i];
-	sweep(policy, make_bank, drop_bank, OOM_NO_SERVER);
+	sweep(policy, make_index, drop_index, OOM_NO_SERVER);
 }
 END_TEST
 
@@ -379,7 +379,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_clients_configuration);
 	tcase_add_test(tc, a_servers_configuration);
 	tcase_add_test(tc, a_hasher);
-	tcase_add_loop_test(tc, a_pool_and_a_bank, 0, (int)(sizeof(policies) / sizeof(policies[0])));
+	tcase_add_loop_test(tc, a_pool_and_an_index, 0, (int)(sizeof(policies) / sizeof(policies[0])));
 	tcase_add_test(tc, a_server);
 	tcase_add_test(tc, a_worker);
 	suite_add_tcase(s, tc);

@@ -259,7 +259,7 @@ START_TEST(a_worker_that_dies_or_leaves_lets_go_of_everything)
 }
 END_TEST
 
-START_TEST(a_donor_whose_chunks_are_all_pinned_is_a_typed_refusal)
+START_TEST(a_giver_whose_chunks_are_all_pinned_is_a_typed_refusal)
 {
 	struct scout_hit hit;
 	char id[32];
@@ -532,7 +532,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, bytes_are_right_while_extents_move);
 	tcase_add_test(tcase, a_stopped_worker_delays_only_the_return_of_its_extent);
 	tcase_add_loop_test(tcase, a_worker_that_dies_or_leaves_lets_go_of_everything, 0, 2);
-	tcase_add_test(tcase, a_donor_whose_chunks_are_all_pinned_is_a_typed_refusal);
+	tcase_add_test(tcase, a_giver_whose_chunks_are_all_pinned_is_a_typed_refusal);
 	tcase_add_loop_test(tcase, memory_is_back_when_the_worker_says_so_or_connects_anew, 0, 2);
 	tcase_add_test(tcase, another_layout_of_the_only_worker_gives_back_the_memory_of_the_first);
 	tcase_add_test(tcase, a_restarted_server_serves_again_and_nothing_is_left);

@@ -378,7 +378,7 @@ START_TEST(mini_caches_leave_lru_for_a_gain_and_comes_back_at_once)
 }
 END_TEST
 
-START_TEST(adaptive_follows_a_bank_that_gives_slots_to_another_namespace)
+START_TEST(adaptive_follows_an_index_that_gives_slots_to_another_namespace)
 {
 	struct rig_cache cache;
 
@@ -412,7 +412,7 @@ START_TEST(adaptive_follows_a_bank_that_gives_slots_to_another_namespace)
 }
 END_TEST
 
-START_TEST(adaptive_costs_at_most_fourteen_bytes_an_entry_in_large_banks)
+START_TEST(adaptive_costs_at_most_fourteen_bytes_an_entry_in_large_indexes)
 {
 	static const uint32_t sizes[] = {1000000, 10000000, 100000000};
 	struct scout__evict_args args = {.share = 100};
@@ -447,8 +447,8 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, adaptive_loses_nothing_to_lru_where_recency_is_all, 0, 2);
 	tcase_add_test(tc, adaptive_comes_back_to_lru_when_the_uses_change);
 	tcase_add_test(tc, mini_caches_leave_lru_for_a_gain_and_comes_back_at_once);
-	tcase_add_test(tc, adaptive_follows_a_bank_that_gives_slots_to_another_namespace);
-	tcase_add_test(tc, adaptive_costs_at_most_fourteen_bytes_an_entry_in_large_banks);
+	tcase_add_test(tc, adaptive_follows_an_index_that_gives_slots_to_another_namespace);
+	tcase_add_test(tc, adaptive_costs_at_most_fourteen_bytes_an_entry_in_large_indexes);
 	suite_add_tcase(suite, tc);
 	return suite;
 }

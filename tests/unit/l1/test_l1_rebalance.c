@@ -13,13 +13,13 @@
  * when it likes.
  */
 
-START_TEST(a_bank_alone_gets_exactly_the_whole_pool)
+START_TEST(an_index_alone_gets_exactly_the_whole_pool)
 {
 	struct scout__chunk_index *a;
 
 	scout__enter_loop();
 	/* 100 chunks in extents of 7: the last one is shorter. */
-	a = full_bank(100, 7);
+	a = full_index(100, 7);
 	ck_assert_uint_eq(a->n_slots, 100);
 	ck_assert_uint_eq(count_present(a, 0, 100), 100);
 	ck_assert_uint_eq(l1.evictions, 0);
@@ -30,13 +30,13 @@ START_TEST(a_bank_alone_gets_exactly_the_whole_pool)
 }
 END_TEST
 
-START_TEST(a_bank_below_its_share_takes_one_extent_for_each_that_it_fills)
+START_TEST(an_index_below_its_share_takes_one_extent_for_each_that_it_fills)
 {
 	struct scout__chunk_index *a, *b;
 
 	scout__enter_loop();
-	a = full_bank(80, 10);
-	b = add_bank(64, 1);
+	a = full_index(80, 10);
+	b = add_index(64, 1);
 	ck_assert_uint_eq(b->n_slots, 0);
 	for (uint32_t i = 0; i < 40; i++) {
 		fill(b, 1000 + i, 1);
@@ -53,13 +53,13 @@ START_TEST(a_bank_below_its_share_takes_one_extent_for_each_that_it_fills)
 }
 END_TEST
 
-START_TEST(banks_at_their_share_evict_their_own)
+START_TEST(indexes_at_their_share_evict_their_own)
 {
 	struct scout__chunk_index *a, *b;
 
 	scout__enter_loop();
-	a = full_bank(90, 10);
-	b = add_bank(64, 1);
+	a = full_index(90, 10);
+	b = add_index(64, 1);
 	/* 4.5 extents each: b gets 4, and neither takes from the other again. */
 	for (uint32_t i = 0; i < 1000; i++) {
 		fill(b, 1000 + i, 1);
@@ -77,8 +77,8 @@ START_TEST(the_coldest_extent_goes)
 	struct scout__chunk_index *a, *b;
 
 	scout__enter_loop();
-	a = full_bank(80, 10);
-	b = add_bank(64, 1);
+	a = full_index(80, 10);
+	b = add_index(64, 1);
 	/* The first 30 are used again: 30 .. 39 are the oldest now. */
 	for (uint32_t i = 0; i < 30; i++)
 		scout__index_touch(a, scout__index_find(a, 0, key(i)), SCOUT__ACCESS_READ, 0);
@@ -96,8 +96,8 @@ START_TEST(an_extent_with_a_pinned_entry_stays)
 	uint32_t pinned[8];
 
 	scout__enter_loop();
-	a = full_bank(80, 10);
-	b = add_bank(64, 1);
+	a = full_index(80, 10);
+	b = add_index(64, 1);
 	/* One chunk of every extent but the seventh. */
 	for (uint32_t i = 0; i < 8; i++) {
 		pinned[i] = scout__index_find(a, 0, key(10 * i + 3));
@@ -129,8 +129,8 @@ START_TEST(everything_pinned_is_no_room_and_counted)
 	uint32_t entry;
 
 	scout__enter_loop();
-	a = full_bank(8, 1);
-	b = add_bank(64, 1);
+	a = full_index(8, 1);
+	b = add_index(64, 1);
 	for (uint32_t i = 0; i < 8; i++)
 		ck_assert(scout__index_hold(a, scout__index_find(a, 0, key(i)), 0));
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
@@ -161,8 +161,8 @@ START_TEST(a_pin_while_an_extent_is_drained_keeps_it)
 	uint32_t entry, seen, drained = 0;
 
 	scout__enter_loop();
-	a = full_bank(16, 8);
-	b = add_bank(64, 1);
+	a = full_index(16, 8);
+	b = add_index(64, 1);
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
 	for (seen = 0; seen < 200 && !a->leaving; seen++)
 		ck_assert_int_eq(scout__rebalance_step(&l1, 2, seen, &extent, &index), SCOUT__REBALANCE_MORE);
@@ -188,20 +188,20 @@ START_TEST(a_pin_while_an_extent_is_drained_keeps_it)
 }
 END_TEST
 
-START_TEST(a_bank_that_nobody_uses_loses_first)
+START_TEST(an_index_that_nobody_uses_loses_first)
 {
 	struct scout__chunk_index *a, *b, *c;
 
 	scout__enter_loop();
 	start(80 * 64, 10 * 64);
-	a = add_bank(64, 1);
-	b = add_bank(64, 1);
+	a = add_index(64, 1);
+	b = add_index(64, 1);
 	fill(b, 0, 18);
 	fill(a, 1000, 58);
 	ck_assert_uint_eq(a->n_slots, 60);
 	ck_assert_uint_eq(l1.extents_moved, 0);
 	b->idle = true;
-	c = add_bank(64, 1);
+	c = add_index(64, 1);
 	/* a holds far more, but somebody is there to use it. */
 	fill(c, 2000, 18);
 	ck_assert_uint_eq(count_present(a, 1000, 58), 58);
@@ -221,8 +221,8 @@ START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 	uint32_t entry;
 
 	scout__enter_loop();
-	a = full_bank(80, 10);
-	b = add_bank(64, 1);
+	a = full_index(80, 10);
+	b = add_index(64, 1);
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert_int_eq(run_steps(SLICE), SCOUT__REBALANCE_TAKEN);
 	ck_assert_uint_eq(n_taken, 1);
@@ -238,7 +238,7 @@ START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 			SCOUT__REBALANCE_IDLE);
 	}
 	ck_assert_uint_eq(a->n_slots, 70);
-	/* The donor does not get it back either: it is for the one that waits. */
+	/* The giver does not get it back either: it is for the one that waits. */
 	fill(a, 500, 30);
 	ck_assert_uint_eq(a->n_slots, 70);
 	check_all();
@@ -250,7 +250,7 @@ START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 }
 END_TEST
 
-START_TEST(another_bank_is_asked_when_the_first_one_s_memory_is_late)
+START_TEST(another_index_is_asked_when_the_first_one_s_memory_is_late)
 {
 	struct scout__extent *extent = NULL;
 	struct scout__chunk_index *a, *b, *c, *index = NULL;
@@ -259,11 +259,11 @@ START_TEST(another_bank_is_asked_when_the_first_one_s_memory_is_late)
 
 	scout__enter_loop();
 	start(80 * 64, 10 * 64);
-	a = add_bank(64, 1);
-	c = add_bank(64, 1);
+	a = add_index(64, 1);
+	c = add_index(64, 1);
 	fill(c, 2000, 28);
 	fill(a, 0, 48);
-	b = add_bank(64, 1);
+	b = add_index(64, 1);
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
 	while (scout__rebalance_step(&l1, SLICE, now_us, &extent, &index) != SCOUT__REBALANCE_TAKEN)
 		;
@@ -287,8 +287,8 @@ START_TEST(a_large_chunk_gets_several_small_extents)
 
 	scout__enter_loop();
 	/* b's only chunk is larger than four extents of a. */
-	a = full_bank(640, 10);
-	b = add_bank(45 * 64, 1);
+	a = full_index(640, 10);
+	b = add_index(45 * 64, 1);
 	fill(b, 1000, 1);
 	ck_assert_uint_eq(l1.extents_moved, 5);
 	ck_assert_uint_eq(a->n_slots, 590);
@@ -329,13 +329,13 @@ unpin_one(uint32_t i)
 }
 
 static SCOUT_ON_LOOP void
-replace_bank(uint32_t b)
+replace_index(uint32_t b)
 {
 	for (uint32_t i = n_pins; i-- > 0;)
 		if (pins[i].index == b)
 			unpin_one(i);
 	scout__index_free(indexes[b]);
-	indexes[b] = add_bank(64 * (1 + draw(5)), 1 + draw(2));
+	indexes[b] = add_index(64 * (1 + draw(5)), 1 + draw(2));
 }
 
 static SCOUT_ON_LOOP void
@@ -369,7 +369,7 @@ one_operation(void)
 		break;
 	case 3:
 		if (draw(40) == 0)
-			replace_bank(b);
+			replace_index(b);
 		index = indexes[b];
 		index->idle = draw(8) == 0;
 		break;
@@ -409,7 +409,7 @@ START_TEST(random_traffic_keeps_every_account)
 	seed = UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(_i + 1);
 	start(64 * (60 + draw(100)), 64 * (1 + draw(20)));
 	for (uint32_t b = 0; b < MAX_BANKS; b++)
-		indexes[b] = add_bank(64 * (1 + draw(5)), 1 + draw(2));
+		indexes[b] = add_index(64 * (1 + draw(5)), 1 + draw(2));
 	for (uint32_t i = 0; i < 20000; i++) {
 		one_operation();
 		if (i % 16 == 0)
@@ -441,16 +441,16 @@ suite_of_this_file(void)
 	TCase *random = tcase_create("random");
 
 	tcase_set_timeout(rules, 60);
-	tcase_add_test(rules, a_bank_alone_gets_exactly_the_whole_pool);
-	tcase_add_test(rules, a_bank_below_its_share_takes_one_extent_for_each_that_it_fills);
-	tcase_add_test(rules, banks_at_their_share_evict_their_own);
+	tcase_add_test(rules, an_index_alone_gets_exactly_the_whole_pool);
+	tcase_add_test(rules, an_index_below_its_share_takes_one_extent_for_each_that_it_fills);
+	tcase_add_test(rules, indexes_at_their_share_evict_their_own);
 	tcase_add_test(rules, the_coldest_extent_goes);
 	tcase_add_test(rules, an_extent_with_a_pinned_entry_stays);
 	tcase_add_test(rules, everything_pinned_is_no_room_and_counted);
 	tcase_add_loop_test(rules, a_pin_while_an_extent_is_drained_keeps_it, 0, 7);
-	tcase_add_test(rules, a_bank_that_nobody_uses_loses_first);
+	tcase_add_test(rules, an_index_that_nobody_uses_loses_first);
 	tcase_add_test(rules, memory_that_is_not_back_yet_is_not_given_twice);
-	tcase_add_test(rules, another_bank_is_asked_when_the_first_one_s_memory_is_late);
+	tcase_add_test(rules, another_index_is_asked_when_the_first_one_s_memory_is_late);
 	tcase_add_test(rules, a_large_chunk_gets_several_small_extents);
 	tcase_set_timeout(random, 120);
 	tcase_add_loop_test(random, random_traffic_keeps_every_account, 0, 20);

@@ -239,7 +239,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l1_queues");
+	Suite *suite = suite_create("l1_chunked_queue");
 	TCase *tc = tcase_create("queues");
 
 	tcase_set_timeout(tc, 60);

@@ -314,7 +314,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l1_index_second");
+	Suite *suite = suite_create("l1_index_l2");
 	TCase *tc = tcase_create("L2");
 
 	tcase_set_timeout(tc, 60);
