@@ -2,12 +2,18 @@
 #include "nodes_rig.h"
 
 void
-node_up(struct node *node, const char *url)
+node_start(struct node *node, const char *url, uint32_t l2_timeout_ms)
 {
 	node->cfg = rig_config(64);
 	node->cfg.l2 = url;
-	node->cfg.l2_timeout_ms = 20000;
+	node->cfg.l2_timeout_ms = l2_timeout_ms;
 	rig_up_with(&node->rig, &node->cfg);
+}
+
+void
+node_up(struct node *node, const char *url)
+{
+	node_start(node, url, 20000);
 	wire_wait_status(&node->rig.client, "l2.0.ready", 1);
 }
 

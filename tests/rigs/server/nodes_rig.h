@@ -13,6 +13,8 @@ struct node {
 	struct rig rig;
 };
 
+/* Does not wait for its second tier. */
+void node_start(struct node *node, const char *url, uint32_t l2_timeout_ms);
 void node_up(struct node *node, const char *url);
 void node_write(struct node *node, uint64_t key);
 void node_read(struct node *node, uint64_t ticket, uint64_t first_key, uint32_t n);

@@ -146,3 +146,9 @@ rig_down(struct rig *rig)
 	wire_close(&rig->worker);
 	scout_server_stop(rig->server);
 }
+
+uint64_t
+rig_promised(struct rig *rig)
+{
+	return wire_status(&rig->client, "l1.bytes_promised") / SHARD_BYTES;
+}

@@ -54,4 +54,7 @@ void rig_up(struct rig *rig, uint32_t chunks);
 void rig_up_promised(struct rig *rig, uint32_t chunks, uint32_t n);
 void rig_down(struct rig *rig);
 
+/* Chunks that are promised, as STATUS says. */
+uint64_t rig_promised(struct rig *rig);
+
 #endif

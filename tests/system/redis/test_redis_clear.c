@@ -5,6 +5,8 @@
 
 /* A clear with one real redis-server as the second tier of one server, or of two. */
 
+#define IMPATIENT_MS 300u
+
 static struct redis_server server;
 static char url[64];
 
@@ -41,16 +43,6 @@ START_TEST(another_server_on_the_redis_drops_it_too)
 }
 END_TEST
 
-static void
-impatient_node(struct node *node)
-{
-	node->cfg = rig_config(64);
-	node->cfg.l2 = url;
-	node->cfg.l2_timeout_ms = 300;
-	rig_up_with(&node->rig, &node->cfg);
-	wire_wait_status(&node->rig.client, "l2.0.ready", 1);
-}
-
 /* The clear is answered in time, the store that cannot record it is not used, and takes it when it answers again. */
 START_TEST(a_redis_that_hangs_gets_the_clear_when_it_is_back)
 {
@@ -58,7 +50,8 @@ START_TEST(a_redis_that_hangs_gets_the_clear_when_it_is_back)
 	struct scout__clear_reply m;
 	struct node node;
 
-	impatient_node(&node);
+	node_start(&node, url, IMPATIENT_MS);
+	wire_wait_status(&node.rig.client, "l2.0.ready", 1);
 	clear_write(&node);
 	redis_freeze(&server);
 	ck_assert_int_eq(wire_clear(&node.rig.worker, CLEAR_X, &m), SCOUT_WIRE_OK);
@@ -91,10 +84,7 @@ START_TEST(a_redis_that_comes_late_drops_the_pool_and_puts_nobody_out)
 	(void)clear_by(&node.rig.client, CLEAR_X);
 	rig_down(&node.rig);
 	redis_freeze(&server);
-	node.cfg = rig_config(64);
-	node.cfg.l2 = url;
-	node.cfg.l2_timeout_ms = 300;
-	rig_up_with(&node.rig, &node.cfg);
+	node_start(&node, url, IMPATIENT_MS);
 	clear_write(&node);
 	ck_assert_uint_eq(clear_look(&node.rig.client).l1, 4);
 	redis_thaw(&server);

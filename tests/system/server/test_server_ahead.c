@@ -9,12 +9,6 @@
 
 #define N 10u
 
-static uint64_t
-promised(struct rig *rig)
-{
-	return wire_status(&rig->client, "l1.bytes_promised") / SHARD_BYTES;
-}
-
 /* Ask ahead for keys 1 to N under ticket 9: @want has a 1 for each that must be there. */
 static struct scout__ahead_reply
 ahead(struct rig *rig, const char *want)
@@ -53,9 +47,9 @@ START_TEST(it_says_what_is_there_behind_a_hole_and_promises_it)
 	ck_assert_uint_eq(m.lookup.l1, 2);
 	ck_assert_uint_eq(m.lookup.l2, 0);
 	ck_assert_uint_eq(m.lookup.limited, 0);
-	ck_assert_uint_eq(promised(&rig), 6);
+	ck_assert_uint_eq(rig_promised(&rig), 6);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -70,17 +64,17 @@ START_TEST(an_admit_keeps_the_run_behind_what_the_gpu_has)
 	(void)ahead(&rig, "1100111010");
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 4, 7, &kept), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(kept, 3);
-	ck_assert_uint_eq(promised(&rig), 3);
+	ck_assert_uint_eq(rig_promised(&rig), 3);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 3, 8, &g), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(g.n_granted, 3);
 	ck_assert_uint_eq(g.grants[0].state, SCOUT_GRANT_MISSING);
 	ck_assert_uint_eq(g.grants[1].state, SCOUT_GRANT_GRANTED);
 	ck_assert_uint_eq(g.grants[4].state, SCOUT_GRANT_MISSING);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
 	free(g.grants);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -94,10 +88,10 @@ START_TEST(max_promised_ends_it)
 	m = ahead(&rig, "11001");
 	ck_assert_uint_eq(m.lookup.hit, 2);
 	ck_assert_uint_eq(m.lookup.limited, 1);
-	ck_assert_uint_eq(promised(&rig), 3);
+	ck_assert_uint_eq(rig_promised(&rig), 3);
 	ck_assert_uint_eq(wire_status(&rig.client, "lookups.limited"), 1);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -111,15 +105,15 @@ START_TEST(it_is_renewed_once_a_run_is_admitted)
 	up_with_holes(&rig, 16);
 	(void)ahead(&rig, "1100111010");
 	ck_assert_int_eq(wire_renew(&rig.client, 9, 1, N, 0, &m), SCOUT_WIRE_STATE);
-	ck_assert_uint_eq(promised(&rig), 6);
+	ck_assert_uint_eq(rig_promised(&rig), 6);
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 4, 7, &kept), SCOUT_WIRE_OK);
 	rig_store(&rig.worker, 0, 8, 1);
 	ck_assert_int_eq(wire_renew(&rig.client, 9, 1, N, 4, &m), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(m.hit, 9);
 	ck_assert_uint_eq(m.l1, 5);
-	ck_assert_uint_eq(promised(&rig), 5);
+	ck_assert_uint_eq(rig_promised(&rig), 5);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -133,14 +127,14 @@ START_TEST(an_empty_run_is_renewed_from_anywhere)
 	up_with_holes(&rig, 16);
 	(void)ahead(&rig, "1100111010");
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 7, 7, &kept), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_store(&rig.worker, 0, 8, 1);
 	ck_assert_int_eq(wire_renew(&rig.client, 9, 1, N, 7, &m), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(m.hit, 9);
 	ck_assert_uint_eq(m.l1, 2);
-	ck_assert_uint_eq(promised(&rig), 2);
+	ck_assert_uint_eq(rig_promised(&rig), 2);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -176,7 +170,7 @@ START_TEST(what_is_expected_is_waited_for_and_else_is_a_hole)
 	ck_assert_uint_eq(got.present[1], 1);
 	wire_reply_free(reply);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -198,9 +192,9 @@ START_TEST(a_long_prompt_of_holes_is_walked_in_slices)
 	ck_assert_uint_eq(m.lookup.hit, 1);
 	for (uint32_t i = 0; i < LONG; i++)
 		ck_assert_uint_eq(present[i], i % 300 == 0);
-	ck_assert_uint_eq(promised(&rig), 10);
+	ck_assert_uint_eq(rig_promised(&rig), 10);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST

@@ -7,12 +7,6 @@
 
 /* Lookups that are asked anew in their session: what they find, promise, refuse and leave behind. */
 
-static uint64_t
-promised(struct rig *rig)
-{
-	return wire_status(&rig->client, "l1.bytes_promised") / SHARD_BYTES;
-}
-
 /* Renew ticket 9, whose keys begin at 1. */
 static struct scout__lookup_reply
 renewed(struct rig *rig, uint32_t n, uint32_t skip)
@@ -36,12 +30,12 @@ START_TEST(a_miss_becomes_a_hit_in_its_session)
 	ck_assert_uint_eq(m.l1, 3);
 	ck_assert_uint_eq(m.l2, 0);
 	ck_assert_uint_eq(m.limited, 0);
-	ck_assert_uint_eq(promised(&rig), 3);
+	ck_assert_uint_eq(rig_promised(&rig), 3);
 	/* Once more: nothing new, and nothing is promised twice. */
 	ck_assert_uint_eq(renewed(&rig, 4, 0).hit, 3);
 	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 1);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -83,9 +77,9 @@ START_TEST(a_cut_hit_becomes_whole_when_others_finish)
 	m = renewed(&rig, 4, 0);
 	ck_assert_uint_eq(m.hit, 4);
 	ck_assert_uint_eq(m.limited, 0);
-	ck_assert_uint_eq(promised(&rig), 4);
+	ck_assert_uint_eq(rig_promised(&rig), 4);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -102,12 +96,12 @@ START_TEST(skipped_chunks_stay_skipped)
 	m = renewed(&rig, 6, 2);
 	ck_assert_uint_eq(m.hit, 4);
 	ck_assert_uint_eq(m.l1, 2);
-	ck_assert_uint_eq(promised(&rig), 2);
+	ck_assert_uint_eq(rig_promised(&rig), 2);
 	rig_store(&rig.worker, 0, 5, 1);
 	ck_assert_uint_eq(renewed(&rig, 6, 2).hit, 5);
-	ck_assert_uint_eq(promised(&rig), 3);
+	ck_assert_uint_eq(rig_promised(&rig), 3);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -119,21 +113,21 @@ START_TEST(what_was_admitted_away_is_found_again)
 
 	rig_up_promised(&rig, 8, 6);
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 0, 4, &kept), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(promised(&rig), 4);
+	ck_assert_uint_eq(rig_promised(&rig), 4);
 	ck_assert_uint_eq(renewed(&rig, 6, 0).hit, 6);
-	ck_assert_uint_eq(promised(&rig), 6);
+	ck_assert_uint_eq(rig_promised(&rig), 6);
 	/* All of it: then from skip on. */
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 0, 0, &kept), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	ck_assert_uint_eq(renewed(&rig, 6, 3).hit, 6);
-	ck_assert_uint_eq(promised(&rig), 3);
+	ck_assert_uint_eq(rig_promised(&rig), 3);
 	/* The head: skip is within what is left. */
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 4, 5, &kept), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(kept, 1);
 	ck_assert_uint_eq(renewed(&rig, 6, 4).hit, 6);
-	ck_assert_uint_eq(promised(&rig), 2);
+	ck_assert_uint_eq(rig_promised(&rig), 2);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -172,10 +166,10 @@ START_TEST(another_question_is_refused_and_changes_nothing)
 	rig_client(&other, rig.endpoint);
 	ck_assert_int_eq(wire_renew(&other, 9, 1, 4, 1, &m), SCOUT_WIRE_NO_SESSION);
 	wire_close(&other);
-	ck_assert_uint_eq(promised(&rig), 2);
+	ck_assert_uint_eq(rig_promised(&rig), 2);
 	rig_finish(&rig.client, 9);
 	ck_assert_int_eq(refused(&rig, 1, 4, 0), SCOUT_WIRE_NO_SESSION);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -191,7 +185,7 @@ START_TEST(a_session_that_was_retrieved_from_is_not_renewed)
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
 	free(g.grants);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -251,9 +245,9 @@ START_TEST(an_admit_ends_the_renewal_that_is_under_way)
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 0, 2, &kept), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(kept, 2);
 	ck_assert_uint_eq(hit_of(&rig, corr), 4);
-	ck_assert_uint_eq(promised(&rig), 2);
+	ck_assert_uint_eq(rig_promised(&rig), 2);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -272,7 +266,7 @@ START_TEST(a_retrieve_ends_the_renewal_that_is_under_way)
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
 	free(g.grants);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
@@ -285,12 +279,12 @@ START_TEST(a_finish_ends_it_with_all_that_it_promised)
 
 	up_with_slow_answers(&rig);
 	corr = begin_renewal(&rig);
-	ck_assert_uint_eq(promised(&rig), 4);
+	ck_assert_uint_eq(rig_promised(&rig), 4);
 	rig_finish(&rig.client, 9);
 	reply = wire_wait(&rig.client, corr);
 	ck_assert_uint_eq(reply->status, SCOUT_WIRE_NO_SESSION);
 	wire_reply_free(reply);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_down(&rig);
 }
 END_TEST
