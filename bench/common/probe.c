@@ -109,7 +109,7 @@ refused(const struct scout__op *op, char *err, size_t err_len)
 static int
 await(struct probe *probe, uint64_t corr, struct scout__op *ret_op, char *err, size_t err_len)
 {
-	struct scout__frame frame;
+	struct scout__frame frame = {0};
 	struct scout__reader ops;
 	struct scout__op op;
 	int rc;

@@ -104,7 +104,6 @@ step_of_all(struct micro_ahead *b, bool ahead, bool waits)
 		work(b);
 	}
 	scout_step_begin(b->client);
-	start_ns = scout__now_ns();
 	if (waits) {
 		for (uint64_t i = 0; i < b->live; i++)
 			(void)!scout_try_lookup(b->client, &b->q.lookups[i], &hit);

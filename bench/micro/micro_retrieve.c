@@ -77,6 +77,7 @@ begin_store(struct micro_retrieve *b, struct retrieve_node *node, const uint8_t 
 	};
 	uint64_t job = 0;
 
+	SCOUT_ASSERT(b->ids);
 	for (uint64_t i = 0; i < n * BLOCKS; i++)
 		kvmem_fill(&b->mem, b->ids[i], key_of(prompt, first * BLOCKS + i));
 	retrieve_check(b, scout_worker_store(node->worker, &request, &job), "store");
@@ -243,7 +244,7 @@ one_turn(struct micro_retrieve *b, unsigned mode, unsigned round)
 
 	retrieve_node_up(b, &node, mode, b->l1_bytes);
 	(void)measure(b, &node, b->prompts[round % 2], NULL);
-	if (b->opt.cold)
+	if (b->opt.cold) // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread changes the working directory
 		(void)nftw(b->opt.folder, forget_file, 16, FTW_PHYS);
 	note(b, mode, measure(b, &node, b->prompts[(round + 1) % 2], NULL));
 	retrieve_node_down(&node);
@@ -370,7 +371,7 @@ init(struct micro_retrieve *b)
 	uint64_t plane_bytes[PLANES];
 
 	for (unsigned i = 0; i < PLANES; i++)
-		plane_bytes[i] = b->opt.chunk_bytes / (BLOCKS * PLANES);
+		plane_bytes[i] = b->opt.chunk_bytes / CHUNK_PIECES;
 	b->n_blocks = b->opt.chunks * BLOCKS;
 	b->verifies = !b->opt.pages || b->opt.pages >= b->n_blocks;
 	/* One prompt; while it is loaded the other leaves. */
@@ -424,7 +425,7 @@ parse(struct retrieve_options *opt, int argc, char **argv, int *ret_status)
 		CLI_TEXT("l2", "URL", &opt->l2, "L2; without it, a folder below --folder, which is removed"),
 		CLI_TEXT("folder", "DIR", &opt->folder, "where that folder is made"),
 		CLI_WORDS("prefetch", &opt->mode, mode_words, "the modes to measure"),
-		CLI_BYTES("chunk-bytes", &opt->chunk_bytes, BLOCKS * PLANES, UINT64_C(1) << 30,
+		CLI_BYTES("chunk-bytes", &opt->chunk_bytes, CHUNK_PIECES, UINT64_C(1) << 30,
 			  "bytes of one chunk; a multiple of 512"),
 		CLI_NUMBER("chunks", &opt->chunks, 1, 65536, "chunks of the prompt"),
 		CLI_NUMBER("rounds", &opt->rounds, 1, MAX_ROUNDS, "turns of each mode"),
@@ -453,8 +454,8 @@ parse(struct retrieve_options *opt, int argc, char **argv, int *ret_status)
 	if (!cli_parse(&cli, argc, argv, ret_status))
 		return false;
 	*ret_status = settings_check(&opt->settings, &cli, NULL);
-	if (!*ret_status && opt->chunk_bytes % (BLOCKS * PLANES))
-		*ret_status = cli_usage_error(&cli, "--chunk-bytes: must be a multiple of %u", BLOCKS * PLANES);
+	if (!*ret_status && opt->chunk_bytes % CHUNK_PIECES)
+		*ret_status = cli_usage_error(&cli, "--chunk-bytes: must be a multiple of %" PRIu64, CHUNK_PIECES);
 	if (!*ret_status && opt->pages && (opt->pages < BLOCKS || opt->pages % BLOCKS || opt->poll_key_ms))
 		*ret_status =
 			cli_usage_error(&cli, "--pages: must be a multiple of %u, and 0 with --poll-key-ms", BLOCKS);
@@ -495,6 +496,7 @@ main(int argc, char **argv)
 		complain("%s", b.err);
 		status = EXIT_FAILURE;
 	}
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread changes the working directory
 	(void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	kvmem_fini(&b.mem);
 	for (unsigned i = 0; i < 2; i++)

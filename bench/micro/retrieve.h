@@ -19,6 +19,7 @@
 #define CHUNK_TOKENS 256u
 #define BLOCKS 16u
 #define PLANES 32u
+#define CHUNK_PIECES (UINT64_C(1) * BLOCKS * PLANES)
 #define HASH_BYTES 32u
 #define MAX_ROUNDS 64u
 #define READY_MS 10000u

@@ -26,6 +26,7 @@
 
 #define SLOT_BYTES 64u
 #define MAX_LIST 24u
+#define LIST_BYTES 1024u
 
 struct policy_sim {
 	struct scout__l1 l1;
@@ -190,15 +191,15 @@ table(const char *name, const struct policy_load *load, const uint64_t *blocks, 
 	}
 }
 
-/* The parts of @text between commas; they are never freed. */
+/* The parts of @text between commas; they lie in @buf. */
 static size_t
-split(const char *text, const char **ret_parts)
+split(const char *text, char buf[LIST_BYTES], const char **ret_parts)
 {
-	char *rest = strdup(text), *part;
+	char *rest = buf, *part;
 	size_t n = 0;
 
-	if (!rest)
-		die("out of memory");
+	if (snprintf(buf, LIST_BYTES, "%s", text) >= (int)LIST_BYTES)
+		die("a list is longer than %u bytes", LIST_BYTES);
 	while ((part = strsep(&rest, ",")))
 		if (*part && n < MAX_LIST)
 			ret_parts[n++] = part;
@@ -211,6 +212,7 @@ main(int argc, char **argv)
 	const char *trace = NULL, *workload_list = "scan,zipf,chat,agents,uniform,loop,shift,documents,twice,phases";
 	const char *size_list = "100,500,2000,5859,10000,20000,50000", *policy_list = "lru,adaptive";
 	const char *sizes[MAX_LIST], *policies[MAX_LIST], *workloads[MAX_LIST];
+	char text[3][LIST_BYTES];
 	uint64_t blocks[MAX_LIST], requests = 12000, seed = 1;
 	size_t n_sizes, n_policies, n_workloads;
 	const struct cli_option options[] = {
@@ -233,9 +235,9 @@ main(int argc, char **argv)
 
 	if (!cli_parse(&cli, argc, argv, &status))
 		return status;
-	n_sizes = split(size_list, sizes);
-	n_policies = split(policy_list, policies);
-	n_workloads = split(workload_list, workloads);
+	n_sizes = split(size_list, text[0], sizes);
+	n_policies = split(policy_list, text[1], policies);
+	n_workloads = split(workload_list, text[2], workloads);
 	for (size_t i = 0; i < n_sizes; i++) {
 		const struct cli_option size = CLI_NUMBER("blocks", &blocks[i], 1, 1000000, "");
 
