@@ -18,19 +18,13 @@
 #include "inproc.h"
 #include "l2_adapters.h"
 #include "lease.h"
-#include "log.h"
 #include "loop.h"
 #include "metrics.h"
-#include "paths.h"
-#include "reply.h"
 #include "server_config.h"
 #include "server_core.h"
 #include "server_curve.h"
 #include "state.h"
-#include "stats.h"
 #include "transport.h"
-#include "unsent.h"
-#include "watch.h"
 
 /*
  * DESIGN

@@ -5,7 +5,6 @@
 #include "ns.h"
 #include "pending_op.h"
 #include "server_core.h"
-#include "list.h"
 
 /*
  * DESIGN

@@ -4,9 +4,7 @@
 #include "fetch.h"
 #include "ns.h"
 #include "pending_op.h"
-#include "run_queue.h"
 #include "server_core.h"
-#include "list.h"
 #include "session.h"
 #include "state.h"
 

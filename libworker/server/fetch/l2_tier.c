@@ -4,13 +4,9 @@
 #include <unistd.h>
 
 #include "fetch.h"
-#include "log.h"
-#include "run_queue.h"
 #include "server_config.h"
 #include "server_core.h"
-#include "list.h"
 #include "state.h"
-#include "watch.h"
 
 /*
  * DESIGN

@@ -14,11 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "log.h"
 #include "page.h"
 #include "server_core.h"
-#include "stats.h"
-#include "watch.h"
 
 /*
  * DESIGN

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "metrics.h"
 #include "server_core.h"
-#include "server_core.h"
 
 /*
  * In the place of the metrics_*.c in a build without libmicrohttpd: the key is refused, server.metrics is always NULL.

@@ -10,7 +10,6 @@
 #include "server_core.h"
 #include "state.h"
 #include "transport.h"
-#include "unsent.h"
 
 /*
  * DESIGN

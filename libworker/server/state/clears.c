@@ -4,8 +4,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "chunk_index.h"
-#include "msg.h"
 #include "ns.h"
 #include "peer.h"
 #include "server_core.h"

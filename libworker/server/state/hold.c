@@ -6,10 +6,7 @@
 #include "ns.h"
 #include "peer.h"
 #include "pending_op.h"
-#include "reply.h"
-#include "run_queue.h"
 #include "server_core.h"
-#include "list.h"
 #include "state.h"
 
 #define XXH_INLINE_ALL

@@ -6,10 +6,8 @@
 
 #include "peer.h"
 #include "pending_op.h"
-#include "run_queue.h"
 #include "segments.h"
 #include "server_core.h"
-#include "list.h"
 #include "session.h"
 #include "state.h"
 

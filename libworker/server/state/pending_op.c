@@ -8,10 +8,7 @@
 #include "ns.h"
 #include "packet.h"
 #include "peer.h"
-#include "reply.h"
-#include "run_queue.h"
 #include "server_core.h"
-#include "list.h"
 #include "state.h"
 
 /*

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "segments.h"
 
-#include "chunk_index.h"
 #include "lease.h"
-#include "list.h"
-#include "msg.h"
 #include "ns.h"
 #include "peer.h"
 #include "pending_op.h"
-#include "pool.h"
 #include "server_core.h"
 #include "state.h"
 #include "transport.h"

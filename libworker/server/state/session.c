@@ -8,11 +8,7 @@
 #include "packet.h"
 #include "peer.h"
 #include "pending_op.h"
-#include "reply.h"
-#include "run_queue.h"
 #include "server_core.h"
-#include "list.h"
-#include "stale_tickets.h"
 #include "state.h"
 
 /*

@@ -4,7 +4,6 @@
 
 #include <xxhash.h>
 
-#include "map.h"
 #include "ns.h"
 #include "server_core.h"
 

@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "log.h"
 #include "server_core.h"
 #include "transport.h"
 

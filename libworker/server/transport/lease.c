@@ -12,15 +12,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "channel.h"
 #include "fork_guard.h"
-#include "log.h"
-#include "msg.h"
-#include "paths.h"
 #include "server_core.h"
-#include "list.h"
 #include "transport.h"
-#include "watch.h"
 
 /*
  * DESIGN

@@ -7,8 +7,6 @@
 
 #include <xxhash.h>
 
-#include "reply.h"
-#include "run_queue.h"
 #include "server_core.h"
 #include "shm.h"
 #include "transport.h"

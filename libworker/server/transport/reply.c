@@ -6,12 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "msg.h"
 #include "server_core.h"
-#include "list.h"
 #include "shm.h"
 #include "transport.h"
-#include "unsent.h"
 
 /*
  * DESIGN

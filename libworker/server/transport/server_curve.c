@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "curve.h"
-#include "log.h"
 #include "server_core.h"
 #include "transport.h"
 

@@ -8,15 +8,9 @@
 #include <unistd.h>
 
 #include "lease.h"
-#include "log.h"
-#include "packet.h"
 #include "page.h"
-#include "run_queue.h"
 #include "server_core.h"
-#include "list.h"
 #include "transport.h"
-#include "unsent.h"
-#include "watch.h"
 
 /*
  * DESIGN

@@ -8,8 +8,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "packet.h"
-#include "reply.h"
 #include "server_core.h"
 #include "transport.h"
 
