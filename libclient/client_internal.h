@@ -29,6 +29,10 @@
  * through `freed` when the courier is done with it. So an answer that lands late finds a slot without a reader, never that of a
  * later request of the same id. There are twice as many slots as live requests.
  *
+ * The files of the caller's half, from the top; each calls only those behind it: client_life.c, client_reset.c, wait.c -> client.c ->
+ * client_ahead.c, client_renew.c -> client_step.c, client_ticket.c, client_table.c -> answer_word.c, reason.c. lookup_internal.h has
+ * the courier's half.
+ *
  * Room in the ring: a slot causes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step; a second RENEW
  * only when the first was answered. The ring holds that for all slots and for one BROADCAST of each kind, so no push can fail, and finish
  * and admit need no error path.
