@@ -188,7 +188,7 @@ turn(struct scout_server *s, const zmq_pollitem_t *items)
 	scout__timers_run(s);
 	scout__quarantine_run(s);
 	if (scout__rebalance_is_due(&s->state->l1) && !s->draining)
-		scout__run_queue_add(s, &s->state->share);
+		scout__run_queue_add(s, &s->state->rebalance);
 	scout__run_queue_run(s);
 	scout__peers_tick(s);
 	scout__fetch_flush(s);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "msg.h"
-#include "ops.h"
 #include "ops_internal.h"
 #include "peer.h"
 #include "pending_op.h"
@@ -62,8 +61,8 @@ admit_end(struct scout_server *s, struct scout__pending_op *pending)
 static const struct scout__pending_kind admit_kind = {.step = admit_step, .end = admit_end};
 
 void
-scout__session_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-		     const struct scout__op *op, uint64_t deadline_us)
+scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+		   const struct scout__op *op, uint64_t deadline_us)
 {
 	struct scout__session *session;
 	struct scout__admit_msg m;

@@ -4,7 +4,6 @@
 #include "list.h"
 #include "msg.h"
 #include "ns.h"
-#include "ops.h"
 #include "ops_internal.h"
 #include "peer.h"
 #include "pending_op.h"
@@ -89,8 +88,8 @@ clear_step(struct scout_server *s, struct scout__run_item *item)
 static const struct scout__pending_kind clear_kind = {.step = clear_step};
 
 void
-scout__clear(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet, const struct scout__op *op,
-	     uint64_t deadline_us)
+scout__serve_clear(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+		   const struct scout__op *op, uint64_t deadline_us)
 {
 	const char *field = "";
 	uint64_t generation;

@@ -4,7 +4,6 @@
 #include "lease_messages.h"
 #include "msg.h"
 #include "ns.h"
-#include "ops.h"
 #include "ops_internal.h"
 #include "packet.h"
 #include "peer.h"
@@ -52,34 +51,34 @@ execute(struct scout_server *s, struct scout__peer *peer, struct scout__packet *
 {
 	switch (op->opcode) {
 	case SCOUT_OP_LOOKUP:
-		scout__lookup(s, peer, packet, op, deadline_us);
+		scout__serve_lookup(s, peer, packet, op, deadline_us);
 		break;
 	case SCOUT_OP_ADMIT:
-		scout__session_admit(s, peer, packet, op, deadline_us);
+		scout__serve_admit(s, peer, packet, op, deadline_us);
 		break;
 	case SCOUT_OP_FINISH:
-		scout__session_finish(s, peer, op);
+		scout__serve_finish(s, peer, op);
 		break;
 	case SCOUT_OP_RESET:
 		scout__serve_reset(s, peer, op);
 		break;
 	case SCOUT_OP_CLEAR:
-		scout__clear(s, peer, packet, op, deadline_us);
+		scout__serve_clear(s, peer, packet, op, deadline_us);
 		break;
 	case SCOUT_OP_REGISTER:
-		scout__ns_register(s, peer, op);
+		scout__serve_register(s, peer, op);
 		break;
 	case SCOUT_OP_STORE:
-		scout__store(s, peer, packet, op, deadline_us);
+		scout__serve_store(s, peer, packet, op, deadline_us);
 		break;
 	case SCOUT_OP_STORE_DONE:
-		scout__store_done(s, peer, op);
+		scout__serve_store_done(s, peer, op);
 		break;
 	case SCOUT_OP_RETRIEVE:
-		scout__retrieve(s, peer, packet, op, deadline_us);
+		scout__serve_retrieve(s, peer, packet, op, deadline_us);
 		break;
 	default:
-		scout__retrieve_done(s, peer, op);
+		scout__serve_retrieve_done(s, peer, op);
 		break;
 	}
 }
@@ -143,7 +142,7 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 			      "a frame may have one STATUS, this is one more");
 	} else if (op->opcode == SCOUT_OP_STATUS) {
 		s->transport->inbox.has_status = true;
-		scout__status(s, dest, op);
+		scout__serve_status(s, dest, op);
 	} else if (s->draining) {
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, "the server is stopping");
 	} else if (op->opcode == SCOUT_OP_HELLO) {

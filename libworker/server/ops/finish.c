@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "msg.h"
-#include "ops.h"
 #include "ops_internal.h"
 #include "peer.h"
 #include "owed.h"
@@ -19,7 +18,7 @@ finish_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr, ui
 }
 
 void
-scout__session_finish(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+scout__serve_finish(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
 {
 	struct scout__session *session;
 	const char *field = "";

@@ -7,7 +7,6 @@
 #include "segments.h"
 #include "msg.h"
 #include "ns.h"
-#include "ops.h"
 #include "ops_internal.h"
 #include "packet.h"
 #include "peer.h"

@@ -7,7 +7,6 @@
 #include "fetch.h"
 #include "msg.h"
 #include "ns.h"
-#include "ops.h"
 #include "ops_internal.h"
 #include "peer.h"
 #include "reply.h"

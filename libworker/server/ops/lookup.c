@@ -3,7 +3,6 @@
 
 #include "fetch.h"
 #include "ns.h"
-#include "ops.h"
 #include "ops_internal.h"
 #include "packet.h"
 #include "peer.h"
@@ -164,9 +163,9 @@ finish(struct scout_server *s, struct scout__pending_op *pending)
 	scout__timer_set(s, &pending->run, at_us);
 }
 
-/* Chunk pending->next is not readable yet. True: it may still come, the pending operation sleeps. */
+/* Chunk pending->next is not readable yet. True: it may still come, and the pending operation sleeps until it is asked for again. */
 SCOUT_ON_LOOP static bool
-polls(struct scout_server *s, struct scout__pending_op *pending)
+sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
 {
 	uint64_t end_us = scout__pending_op_answer_by(pending);
 	uint64_t at_us;
@@ -430,7 +429,7 @@ lookup_step(struct scout_server *s, struct scout__run_item *item)
 		}
 		break;
 	case SCOUT__ASKED_GAP:
-		if (polls(s, pending))
+		if (sleep_until_poll(s, pending))
 			return;
 		if (pending->ahead) { /* it was expected, and is late */
 			pass_hole(pending);
@@ -475,8 +474,8 @@ static const struct scout__pending_kind lookup_kind = {
 	.step = lookup_step, .take_back = lookup_take_back, .end = lookup_end};
 
 void
-scout__lookup(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-	      const struct scout__op *op, uint64_t deadline_us)
+scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+		    const struct scout__op *op, uint64_t deadline_us)
 {
 	struct scout__lookup_msg m;
 	struct scout__pending_op *pending;

@@ -8,13 +8,55 @@
 #include "thread.h"
 
 struct scout_server;
+struct scout__dest;
 struct scout__ns;
 struct scout__op;
+struct scout__packet;
 struct scout__peer;
 struct scout__pending_op;
 struct scout__session;
 
 /* What the files of this room call of each other. */
+
+/* ---- a handler for each operation, in a file of its name ---- */
+
+/* Returns the peer of the sender from now on: NULL when it was refused and was none. */
+SCOUT_ON_LOOP struct scout__peer *scout__serve_hello(struct scout_server *s, struct scout__peer *peer,
+						     const struct scout__op *op, uint64_t sent_us);
+/* Also of senders without HELLO, and while the server stops. */
+SCOUT_ON_LOOP void scout__serve_ping(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op);
+SCOUT_ON_LOOP void scout__serve_status(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op);
+/* Answered at once, or when everything is given back. RESET: weights.c. */
+SCOUT_ON_LOOP void scout__serve_finish(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
+SCOUT_ON_LOOP void scout__serve_reset(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
+SCOUT_ON_LOOP void scout__serve_register(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
+SCOUT_ON_LOOP void scout__serve_store_done(struct scout_server *s, struct scout__peer *peer,
+					   const struct scout__op *op);
+SCOUT_ON_LOOP void scout__serve_retrieve_done(struct scout_server *s, struct scout__peer *peer,
+					      const struct scout__op *op);
+/* With a pending operation. @deadline_us: when the answer is late. */
+SCOUT_ON_LOOP void scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+				       const struct scout__op *op, uint64_t deadline_us);
+SCOUT_ON_LOOP void scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+				      const struct scout__op *op, uint64_t deadline_us);
+SCOUT_ON_LOOP void scout__serve_clear(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+				      const struct scout__op *op, uint64_t deadline_us);
+SCOUT_ON_LOOP void scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+				      const struct scout__op *op, uint64_t deadline_us);
+SCOUT_ON_LOOP void scout__serve_retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+					 const struct scout__op *op, uint64_t deadline_us);
+
+/* ---- lookup.c and renew.c: a LOOKUP that renews a session ---- */
+
+/* Answer a renewal now, with what it has found so far. */
+SCOUT_ON_LOOP void scout__lookup_cut(struct scout_server *s, struct scout__pending_op *pending);
+/*
+ * The session of @ticket, for @pending to go on with from pending_op.next, which is set. NULL and *ret_status,
+ * *ret_text when it is refused: then the session is as it was.
+ */
+SCOUT_ON_LOOP struct scout__session *scout__renew(struct scout_server *s, struct scout__peer *peer,
+						  struct scout__pending_op *pending, uint64_t ticket,
+						  uint16_t *ret_status, const char **ret_text);
 
 /* ---- require.c: false or NULL when @op was refused ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "msg.h"
-#include "ops.h"
+#include "ops_internal.h"
 #include "reply.h"
 
 /* PING: an empty reply, for every sender, also while the server stops. Loop thread. */

@@ -5,7 +5,7 @@
 
 #include "fetch.h"
 #include "ns.h"
-#include "ops.h"
+#include "ops_internal.h"
 #include "peer.h"
 #include "reply.h"
 #include "run_queue.h"
@@ -44,9 +44,9 @@ refuse(struct refusal *refusal, uint16_t status, const char *fmt, ...)
 	return false;
 }
 
-/* What does not depend on other peers. */
+/* What does not depend on other peers. False: @refusal says why not. */
 SCOUT_ON_LOOP static bool
-may_register(const struct scout__peer *peer, const struct scout__register_msg *m, struct refusal *refusal)
+check_sender(const struct scout__peer *peer, const struct scout__register_msg *m, struct refusal *refusal)
 {
 	const struct scout__ns *ns = peer->ns;
 
@@ -99,10 +99,10 @@ measure(const struct scout__ns *ns, const struct scout__register_msg *m, struct 
 	return true;
 }
 
-/* Which part of the layout differs, with both values. */
+/* False: @refusal says which part of the layout differs, with both values. */
 SCOUT_ON_LOOP static bool
-same_layout(const struct scout__layout *here, const struct scout__layout *there, const struct scout__register_msg *m,
-	    struct refusal *refusal)
+check_layout(const struct scout__layout *here, const struct scout__layout *there, const struct scout__register_msg *m,
+	     struct refusal *refusal)
 {
 	static const char fmt[] = "kv_rank %u was registered with %s = %llu, this REGISTER says %llu";
 	const struct {
@@ -165,7 +165,7 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false);
 	while (ns->n_sessions)
 		scout__run_queue_run(s);
-	scout__withdraw_bank(s, ns);
+	scout__withdraw_index(s, ns);
 	scout__ns_drop_index(s, ns);
 	peer->rank = -1;
 }
@@ -188,7 +188,7 @@ chunk_bytes(const struct scout__ns *ns, uint32_t rank, const struct scout__layou
 
 /* When all ranks are known. */
 SCOUT_ON_LOOP static bool
-make_bank(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
+make_index(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
 {
 	uint64_t shard_bytes[SCOUT_MAX_RANKS];
 	uint16_t nodes[SCOUT_MAX_RANKS];
@@ -234,7 +234,7 @@ fix_layout(struct scout_server *s, struct scout__ns *ns, uint32_t rank, const st
 	for (uint32_t i = 0; i < m->n_planes; i++)
 		fixed->plane_bytes[i] = scout__plane_bytes(m, i);
 	fixed->known = true;
-	if (make_bank(s, ns, refusal))
+	if (make_index(s, ns, refusal))
 		return true;
 	free(fixed->plane_bytes);
 	memset(fixed, 0, sizeof(*fixed));
@@ -249,10 +249,10 @@ do_register(struct scout_server *s, struct scout__peer *peer, const struct scout
 	struct scout__layout layout = {.known = true};
 	uint32_t rank;
 
-	if (!may_register(peer, m, refusal) || !measure(ns, m, &layout, refusal))
+	if (!check_sender(peer, m, refusal) || !measure(ns, m, &layout, refusal))
 		return false;
 	rank = (uint32_t)m->kv_rank - ns->rank_first;
-	if (ns->layouts[rank].known && !same_layout(&ns->layouts[rank], &layout, m, refusal)) {
+	if (ns->layouts[rank].known && !check_layout(&ns->layouts[rank], &layout, m, refusal)) {
 		if (!is_alone(s, peer))
 			return false;
 		(void)scout__writes_drop(s, ns);
@@ -293,7 +293,7 @@ register_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
 }
 
 void
-scout__ns_register(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+scout__serve_register(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
 {
 	struct scout__register_msg m;
 	struct refusal refusal;

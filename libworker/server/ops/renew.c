@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "ns.h"
-#include "ops.h"
+#include "ops_internal.h"
 #include "peer.h"
 #include "pending_op.h"
 #include "server_core.h"

@@ -3,7 +3,6 @@
 #include "hold.h"
 #include "msg.h"
 #include "ns.h"
-#include "ops.h"
 #include "ops_internal.h"
 #include "peer.h"
 #include "pending_op.h"
@@ -166,8 +165,8 @@ static const struct scout__pending_kind retrieve_kind = {
 	.step = retrieve_step, .take_back = scout__grants_take_back, .end = scout__grants_end};
 
 void
-scout__retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-		const struct scout__op *op, uint64_t deadline_us)
+scout__serve_retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+		      const struct scout__op *op, uint64_t deadline_us)
 {
 	struct scout__session *session;
 	struct scout__retrieve_msg m;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hold.h"
 #include "msg.h"
-#include "ops.h"
+#include "ops_internal.h"
 #include "owed.h"
 #include "peer.h"
 #include "reply.h"
@@ -20,7 +20,7 @@ retrieve_done_reply(struct scout_server *s, struct scout__peer *peer, uint64_t c
 }
 
 void
-scout__retrieve_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+scout__serve_retrieve_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
 {
 	struct scout__retrieve_done_msg m;
 	struct scout__hold *hold;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ops.h"
+#include "ops_internal.h"
 #include "reply.h"
 #include "server_core.h"
 #include "stats.h"
@@ -23,7 +23,7 @@ put_item(void *user, const char *name, uint64_t value)
 }
 
 void
-scout__status(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op)
+scout__serve_status(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op)
 {
 	struct scout__writer *w;
 	const char *field = "";

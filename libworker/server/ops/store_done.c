@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hold.h"
 #include "msg.h"
-#include "ops.h"
+#include "ops_internal.h"
 #include "owed.h"
 #include "peer.h"
 #include "reply.h"
@@ -25,7 +25,7 @@ store_done_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr
 }
 
 void
-scout__store_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+scout__serve_store_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
 {
 	struct scout__store_done_msg m;
 	struct scout__hold *hold;

@@ -36,7 +36,7 @@ scout__state_new(struct scout_server *s, const struct scout__state_hooks *hooks)
 	state->hooks = hooks;
 	state->pool_ready = (struct scout__watch){SCOUT__WATCH_POOL, -1, s};
 	state->last_tick_us = s->now_us;
-	state->share.step = scout__share_job;
+	state->rebalance.step = scout__withdraw_rebalance;
 	scout__list_init(&state->quarantine);
 	scout__list_init(&state->withdrawn);
 	return state;

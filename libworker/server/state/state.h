@@ -85,7 +85,7 @@ struct scout__state {
 
 	struct scout__list withdrawn; /* extents that workers have yet to unmap, see withdraw.c */
 	uint32_t n_withdrawn;
-	struct scout__run_item share; /* takes extents from one namespace for another */
+	struct scout__run_item rebalance; /* takes extents from one namespace for another */
 };
 
 /* For @s, without tables. The caller frees it. NULL: no memory. */

@@ -106,7 +106,7 @@ withdraw(struct scout_server *s, const struct scout__ns *ns, struct scout__exten
 }
 
 void
-scout__withdraw_bank(struct scout_server *s, const struct scout__ns *ns)
+scout__withdraw_index(struct scout_server *s, const struct scout__ns *ns)
 {
 	struct scout__extent *extent;
 
@@ -175,7 +175,7 @@ ns_of(const struct scout_server *s, const struct scout__chunk_index *index)
 }
 
 void
-scout__share_job(struct scout_server *s, struct scout__run_item *item)
+scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item)
 {
 	const struct scout__chunk_index *giver = s->state->l1.rebalance.phase ? s->state->l1.rebalance.giver : NULL;
 	bool was_leaving = giver && giver->leaving;

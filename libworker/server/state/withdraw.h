@@ -13,10 +13,10 @@ struct scout__peer;
 
 /* Memory that moves between namespaces (withdraw.c). */
 
-/* The step of state.share. */
-SCOUT_ON_LOOP void scout__share_job(struct scout_server *s, struct scout__run_item *item);
+/* The step of state.rebalance. */
+SCOUT_ON_LOOP void scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item);
 /* The chunk index of @ns goes: its workers are told to let go of all of it. */
-SCOUT_ON_LOOP void scout__withdraw_bank(struct scout_server *s, const struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__withdraw_index(struct scout_server *s, const struct scout__ns *ns);
 /* LEASE_RELEASED. */
 SCOUT_ON_LOOP void scout__withdraw_released(struct scout_server *s, const struct scout__peer *peer, uint32_t segment);
 /* @peer leaves, or has a new lease connection: it maps nothing any more that was withdrawn. */
