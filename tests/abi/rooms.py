@@ -246,7 +246,7 @@ def calls(tree):
 
 
 # Rooms that have circles of calls to be cut.
-KNOTTED = ("libworker/l2/", "libworker/server/")
+KNOTTED = tuple(f"libworker/server/{room}/" for room in ("state", "fetch", "monitor", "transport"))
 
 
 def no_circle_of_calls(tree):
