@@ -144,8 +144,8 @@ destroy(struct scout_worker *w)
 }
 
 /*
- * What copies. "auto" is host until register() knows the pages. Until then nothing of CUDA is called: initialising it here
- * would leave every process without it that is forked before the pages are made.
+ * What copies. "auto" is host until register() knows the pages. Until then nothing of CUDA is called:
+ * initialising it here would leave every process without it that is forked before the pages are made.
  */
 static int
 choose_backend(struct scout_worker *w, char *err, size_t err_len)

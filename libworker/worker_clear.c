@@ -6,19 +6,22 @@
  *
  * Purpose: scout_worker_clear(), on both sides of the ring. What a clear is to the server: server/ops/clear.c.
  *
- * The caller's side is that of a reset (worker_weights.c): every job that we have is of before, so none of them is good, and
- * none starts after the call. The courier then sends CLEAR, and asks for nothing until it is answered. Without that a STORE
- * of new bytes could travel while the server takes us for a worker of before (it would be refused, no more), or one of our
- * client's LOOKUPs be answered with what was cached before.
+ * The caller's side is that of a reset (worker_weights.c): every job that we have is of before, so none of
+ * them is good, and none starts after the call. The courier then sends CLEAR, and asks for nothing until it
+ * is answered. Without that a STORE of new bytes could travel while the server takes us for a worker of
+ * before (it would be refused, no more), or one of our client's LOOKUPs be answered with what was cached
+ * before.
  *
- * The answer says since when we are in; the link repeats that in each later HELLO. So a CLEAR that was answered is known to every
- * later server, and one that was not is sent again on the next connection: its name makes that harmless. Several calls: the
- * latest counts, an answer about another name only makes us send again.
+ * The answer says since when we are in; the link repeats that in each later HELLO. So a CLEAR that was
+ * answered is known to every later server, and one that was not is sent again on the next connection: its
+ * name makes that harmless. Several calls: the latest counts, an answer about another name only makes us send
+ * again.
  *
- * Refused or too late (another clear came after ours): jobs go on to ask, and the server refuses them, each with its reason.
+ * Refused or too late (another clear came after ours): jobs go on to ask, and the server refuses them, each
+ * with its reason.
  *
- * While the worker goes over to another version of the weights, CLEAR waits: the server would not take it from a worker of a
- * version that is not its own.
+ * While the worker goes over to another version of the weights, CLEAR waits: the server would not take it
+ * from a worker of a version that is not its own.
  *
  * Threads: caller above, courier below; they share `clear_to` and `clear_queued`.
  */

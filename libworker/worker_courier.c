@@ -10,15 +10,16 @@
 /*
  * DESIGN
  *
- * Purpose: what the worker does on its courier, but for the jobs themselves: connection, closing. Registration: worker_register.c.
+ * Purpose: what the worker does on its courier, but for the jobs themselves: connection, closing.
+ * Registration: worker_register.c.
  *
  * A lost connection is only noted in link_down and acted upon in flush: the courier may notice it in the middle of
  * our own sending, with our lists half walked.
  *
  * The weights. What each HELLO says, and when jobs may ask: worker_weights.c.
  *
- * Closing. Jobs without a running copy end as closed. Running copies are waited for without limit, since the memory
- * is somebody else's; after them, the replies to the last DONEs for at most DRAIN_US: the lease connection's BYE
+ * Closing. Jobs without a running copy end as closed. Running copies are waited for without limit, since they use
+ * memory that is not ours; after them, the replies to the last DONEs for at most DRAIN_US: the lease connection's BYE
  * must not overtake a STORE_DONE.
  */
 

@@ -6,12 +6,13 @@
  *
  * Purpose: scout_worker_fence(): the engine may use its pages again.
  *
- * Jobs on these pages that have not started are dropped as by cancel (worker_live.c). Of those whose copy runs, the caller's
- * stream waits where the copy engine knows streams; else fence waits on the condition until the copy does not run.
+ * Jobs on these pages that have not started are dropped as by cancel (worker_live.c). Of those whose copy
+ * runs, the caller's stream waits where the copy engine knows streams; else fence waits on the condition
+ * until the copy does not run.
  *
- * Nothing here walks the table of jobs: those that are live are in a list, and fence looks into the pages of such only
- * whose lowest and highest page leave it in doubt. How many live jobs name a block is counted, so a fence on pages that no job
- * has is over at once.
+ * Nothing here walks the table of jobs: those that are live are in a list, and fence looks into the pages of
+ * such only whose lowest and highest page leave it in doubt. How many live jobs name a block is counted, so a
+ * fence on pages that no job has is over at once.
  *
  * Rejected: an index from block to jobs. It would cost every submit; walking the live jobs costs the fence alone.
  *

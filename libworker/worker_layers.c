@@ -6,17 +6,19 @@
 /*
  * DESIGN
  *
- * Purpose: jobs that are copied layer by layer, on the caller's side: ask how far one is, wait for a layer, announce one.
+ * Purpose: jobs that are copied layer by layer, on the caller's side: ask how far one is, wait for a layer,
+ * announce one.
  *
- * Waiting sleeps on the job's progress (copy/progress.c): the copy engine tells each layer, the courier the end. The job's
- * memory cannot go meanwhile, for only the caller's poll frees it.
+ * Waiting sleeps on the job's progress (copy/progress.c): the copy engine tells each layer, the courier the
+ * end. The job's memory cannot go meanwhile, for only the caller's poll frees it.
  *
- * Announcing. A store with `announced` reserves its slots at once and copies the layers that are computed, in as many batches as
- * it takes: between two of them it stands in `granted`, as a job does whose segment has not come, and cancel, fence or a lost
- * connection end it there. The courier is told by a word; one at most is in the ring.
+ * Announcing. A store with `announced` reserves its slots at once and copies the layers that are computed, in
+ * as many batches as it takes: between two of them it stands in `granted`, as a job does whose segment has
+ * not come, and cancel, fence or a lost connection end it there. The courier is told by a word; one at most
+ * is in the ring.
  *
- * Rejected: letting the host engine's thread wait inside a batch, as CUDA's streams do. Behind a store that waits for the forward
- * pass stand the retrieves that this pass waits for.
+ * Rejected: letting the host engine's thread wait inside a batch, as CUDA's streams do. Behind a store that
+ * waits for the forward pass stand the retrieves that this pass waits for.
  */
 
 int

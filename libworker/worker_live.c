@@ -4,12 +4,12 @@
 /*
  * DESIGN
  *
- * Purpose: the jobs that were submitted and not reported yet, as the public calls see them: find one, drop one, count the
- * blocks that they name.
+ * Purpose: the jobs that were submitted and not reported yet, as the public calls see them: find one, drop
+ * one, count the blocks that they name.
  *
- * Dropping (for cancel, fence, reset and clear) takes a job away from the courier by WAITING -> DROPPED. If that succeeds, no
- * copy of it will ever start, at once and without waiting for the courier; the kick only makes it end soon. If not, its copy
- * runs, or is over.
+ * Dropping (for cancel, fence, reset and clear) takes a job away from the courier by WAITING -> DROPPED. If
+ * that succeeds, no copy of it will ever start, at once and without waiting for the courier; the kick only
+ * makes it end soon. If not, its copy runs, or is over.
  *
  * Threads: caller.
  */

@@ -28,7 +28,7 @@ free_dead(struct scout_worker *w)
 
 /*
  * The ring looked empty: make the descriptor unreadable, unless something has come meanwhile. The courier raises it
- * and pushes under the lock, in this order, so whoever saw it readable finds the job here at the latest. Returns
+ * and pushes under the lock, in this order, so a caller that saw it readable finds the job here at the latest. Returns
  * whether there is one.
  */
 static bool

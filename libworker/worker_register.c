@@ -16,20 +16,20 @@
  * on the registration belongs to the courier, the first one as the later ones: whenever a connection comes up with an
  * epoch that does not know us, it registers before any job asks. Jobs wait for that in to_ask, within their own time.
  *
- * A refusal (another worker of that rank came first, with another layout) ends the jobs with its error, is logged once for
- * each reason, and is tried again every second: the other worker may go. So does a connection that is refused for good: the
- * link tries again by itself.
+ * A refusal (another worker of that rank came first, with another layout) ends the jobs with its error, is
+ * logged once for each reason, and is tried again every second: the other worker may go. So does a connection
+ * that is refused for good: the link tries again by itself.
  *
- * The caller may wait for the first registration. It is told of a refusal, takes the registration back and may come again
- * with another layout. When its time is over, all goes on without it. A REGISTER that was taken back may still be answered:
- * its number of attempt tells.
+ * The caller may wait for the first registration. It is told of a refusal, takes the registration back and
+ * may come again with another layout. When its time is over, all goes on without it. A REGISTER that was
+ * taken back may still be answered: its number of attempt tells.
  *
  * scout_worker_register() leaves no trace when it is refused: it takes the registration back from the courier and waits
  * until the courier has let go of the engine (the courier never blocks, so that is short), and only then closes it.
  * Otherwise the courier goes on with it.
  *
- * Rejected: keeping a refused registration while its caller is told. The engine is open on the layout that was refused, and
- * the caller, who changes it, would have to close it first.
+ * Rejected: keeping a refused registration while its caller is told. The engine is open on the layout that
+ * was refused, and the caller, who changes it, would have to close it first.
  */
 
 #define REGISTER_AGAIN_US 1000000u
@@ -234,7 +234,8 @@ deadline_in(struct timespec *ts, uint32_t timeout_ms)
 }
 
 /*
- * Wait until the courier has spoken, or the time is over. Returns 0, SCOUT_ERR_TIMEOUT (it goes on), or why we were refused.
+ * Wait until the courier has spoken, or the time is over. Returns 0, SCOUT_ERR_TIMEOUT (it goes on), or why
+ * we were refused.
  */
 static int
 wait_registered(struct scout_worker *w, uint32_t timeout_ms, char *err, size_t err_len)

@@ -10,17 +10,19 @@
  *
  * Two things have to be kept apart from the old weights: the jobs that we have, and what the server lets us do.
  *
- * Jobs. Each carries the worker's weights_gen at its submit; a reset counts it up, on the caller's thread. There and then
- * everything that waits is taken away from the courier (WAITING -> DROPPED, as cancel does), and what runs is told to stop. So
- * nothing old starts after the call has returned, whatever the courier is doing. How a job really ended is the courier's
- * affair as ever; that nothing of an older weights_gen is good is decided in one place, where poll reports it. What a
- * running store has copied is given up instead of committed: under the old version nobody would ask for it much longer.
+ * Jobs. Each carries the worker's weights_gen at its submit; a reset counts it up, on the caller's thread.
+ * There and then everything that waits is taken away from the courier (WAITING -> DROPPED, as cancel does),
+ * and what runs is told to stop. So nothing old starts after the call has returned, whatever the courier is
+ * doing. How a job really ended is the courier's affair as ever; that nothing of an older weights_gen is good
+ * is decided in one place, where poll reports it. What a running store has copied is given up instead of
+ * committed: under the old version it would hardly be asked for again.
  *
- * The server. It lets a worker store and retrieve that said no version of the weights in its HELLO, or that of the
- * namespace, and judges each STORE by that when it reads it. So the one thing that must never happen is that a STORE of new
- * bytes travels while the server takes us for what we were, or for one without a version. Until the server has accepted a HELLO with
- * the new version (`pending`), nothing asks. That HELLO goes over the living connection, where it changes the version that
- * this peer is taken to have and nothing else: registration, holds, lease and segments stay.
+ * The server. It lets a worker store and retrieve that said no version of the weights in its HELLO, or that
+ * of the namespace, and judges each STORE by that when it reads it. So the one thing that must never happen
+ * is that a STORE of new bytes travels while the server takes us for what we were, or for one without a
+ * version. Until the server has accepted a HELLO with the new version (`pending`), nothing asks. That HELLO
+ * goes over the living connection, where it changes the version that this peer is taken to have and nothing
+ * else: registration, holds, lease and segments stay.
  *
  *   HELLO(0) ──▶ the server's version is
  *     ours                     ──HELLO(ours)──▶ settled: HELLOs of later connections say ours
@@ -28,25 +30,25 @@
  *     one that we had to leave ──HELLO(it)──▶ RESET ──▶ HELLO(ours) ──▶ settled
  *     another one              jobs that waited for this answer end WEIGHTS
  *
- * - A namespace whose version nobody ever said takes that of the next HELLO as a name for what it has, the old bytes too. Hence
+ * - A namespace whose version no peer has said takes that of the next HELLO as a name for what it has, the old bytes too. Hence
  *   the question first, and RESET before ours is said.
- * - RESET makes client and workers equal: whoever comes first, from there on nothing older is served to anybody. And a server
- *   that was restarted can have got its version from us, before we knew better; those who are further would be refused for
+ * - RESET makes client and workers equal: after the first of them, nothing older is served. And a server
+ *   that was restarted can have got its version from us, before we knew better; peers that are further would be refused for
  *   ever if we only went along.
  * - But a worker that was stopped over two updates must not take everybody back to the first one when it wakes (if it then
  *   dies, there they stay). Which version is newer cannot be seen; but what our own user has told us to leave is older. The
  *   server refuses RESET to a worker whose version is not the namespace's, so saying HELLO with that one first makes it a
  *   comparison and a change in one.
- * - Who asks again: nobody by the clock. A job that arrives makes us ask; a question that was sent before it came does not
+ * - The worker does not ask again by the clock. A job that arrives makes us ask; a question that was sent before it came does not
  *   answer for it. With the ticket of a lookup under the new version it is bound to be good.
  * - Connections. While pending they begin with HELLO(0): neither an older nor a newer server version can lock us out, and the
  *   question follows. When settled, HELLO says ours, and a server that has another one refuses the connection as it refuses
  *   that of a worker that was made with our version: jobs end WEIGHTS.
  * - Several resets: the latest counts. An answer about a version that is not ours any more only makes us ask again.
  *
- * Rejected: only ever adopting what a client's RESET has set. It works until the server is restarted between two ranks' resets, see
- * above. Rejected: RESET without a question, for the worker that wakes. Rejected: a new connection with the new version. Less
- * code, but every job in flight would end unreachable.
+ * Rejected: only ever adopting what a client's RESET has set. It works until the server is restarted between
+ * two ranks' resets, see above. Rejected: RESET without a question, for the worker that wakes. Rejected: a
+ * new connection with the new version. Less code, but every job in flight would end unreachable.
  *
  * Threads: caller above, courier below; they share `weights_gen`, `reset_to` and `reset_queued`.
  */

@@ -3,7 +3,7 @@
 
 #include "log.h"
 
-/* What a layout of pages comes to, and what is wrong with one. Any thread. */
+/* The bytes of a shard in a layout of pages, and the check of a layout. Any thread. */
 
 uint64_t
 scout__copy_shard_bytes(const struct scout__copy_layout *layout)

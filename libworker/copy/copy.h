@@ -10,16 +10,16 @@
 #include "log.h"
 
 /*
- * The copy engine: moves shards between the engine's scattered pages and contiguous slots of the pool. One vtable,
- * several backends: `host` copies plain memory with a thread of its own, `cuda` moves between GPU and pinned memory. The worker's courier is the only caller of
- * start and poll.
+ * The copy engine: moves shards between the engine's scattered pages and contiguous slots of the pool. One
+ * vtable, several backends: `host` copies plain memory with a thread of its own, `cuda` moves between GPU and
+ * pinned memory. The worker's courier is the only caller of start and poll.
  *
  * A batch is the unit of work: some slots, each with the blocks of its chunk. After start() the batch, its items, the
  * slots and the pages belong to the engine until poll() has reported the batch or close() has returned, whatever
  * happens to the job.
  *
- * Whoever starts a batch has checked it: block ids are below n_blocks, slots have scout__copy_shard_bytes() bytes.
- * Debug builds assert what they can.
+ * The caller has checked a batch that it starts: block ids are below n_blocks, slots have
+ * scout__copy_shard_bytes() bytes. Debug builds assert what they can.
  */
 
 struct scout__copy_plane {
@@ -48,23 +48,23 @@ struct scout__copy_item {
 };
 
 /*
- * How far a batch is, for whoever wants to know while it runs: leading layers of which everything is enqueued (their
- * events, if any, are recorded), and of which everything is copied. Written by the engine.
+ * How far a running batch is: leading layers that are completely enqueued (their events, if any, are recorded), and
+ * leading layers that are completely copied. Written by the engine.
  */
 struct scout__copy_progress {
 	atomic_uint enqueued; /* atomic */
-	atomic_uint copied;   /* atomic; release: who sees it sees the bytes */
+	atomic_uint copied;   /* atomic; release: a thread that sees it sees the bytes */
 	atomic_uint turn;     /* atomic: counts the news; a futex */
 	atomic_uint waiters;  /* atomic: threads in scout__copy_progress_sleep(), or about to be */
 };
 
-/* Any thread. News of @progress have been stored: end the sleep of who waits for them. */
+/* Any thread. News of @progress have been stored: end the sleep of the threads that wait for them. */
 void scout__copy_progress_wake(struct scout__copy_progress *progress);
 /* Store `copied`, and wake. */
 void scout__copy_progress_copied(struct scout__copy_progress *progress, uint32_t layers);
 /*
- * Sleep until there are news after @turn, at most @timeout_us; may return early. Between setting `waiters` and this: read
- * `turn`, then look at the news.
+ * Sleep until there are news after @turn, at most @timeout_us; may return early. Between setting `waiters`
+ * and this: read `turn`, then look at the news.
  */
 void scout__copy_progress_sleep(struct scout__copy_progress *progress, unsigned turn, uint64_t timeout_us);
 
@@ -72,7 +72,8 @@ void scout__copy_progress_sleep(struct scout__copy_progress *progress, unsigned 
  * Layers: layer l is the planes first_plane[l] to first_plane[l + 1] - 1 of all items. Nothing of a layer is copied
  * before everything of the ones before it is enqueued. Without layers all planes are one.
  *
- * Events are the backend's (cuda: cudaEvent_t); the host backend has none. A batch may have no items: it records its events.
+ * Events are the backend's (cuda: cudaEvent_t); the host backend has none. A batch may have no items: it
+ * records its events.
  */
 struct scout__copy_batch {
 	enum scout__copy_direction direction;
@@ -84,7 +85,7 @@ struct scout__copy_batch {
 	void *event;                 /* LOAD: recorded behind the last copy; NULL */
 	void *const *layer_events; /* n_layers, or NULL. LOAD: recorded behind each layer. SAVE: awaited before each */
 	const atomic_bool *stop;   /* once true, enqueue nothing more (status: SCOUT_ERR_CANCELED); NULL: never */
-	struct scout__copy_progress *progress; /* NULL: nobody wants to know */
+	struct scout__copy_progress *progress; /* NULL: not wanted */
 	uint64_t cookie;                       /* the caller's */
 	/* Set by the engine before poll reports the batch. */
 	int status; /* 0, SCOUT_ERR_DEVICE, _CANCELED by stop; SCOUT_ERR_CLOSED only where close() left it undone */
@@ -122,18 +123,18 @@ struct scout__copy_ops {
 	/*
 	 * Stops and waits, at most for the item that is being copied. Batches that poll has not reported are the
 	 * caller's again when it returns: status is 0 where all was copied, else SCOUT_ERR_CLOSED, and n_done says
-	 * how far. Who wants them done polls them first.
+	 * how far. A caller that wants them done polls them first.
 	 */
 	void (*close)(void *engine);
 	/*
-	 * A segment of the pool was mapped or is about to be unmapped (no batch uses it). add_memory() may work on in the
-	 * background: until it has ended, batches that need the memory are refused as busy.
+	 * A segment of the pool was mapped or is about to be unmapped (no batch uses it). add_memory() may
+	 * work on in the background: until it has ended, batches that need the memory are refused as busy.
 	 */
 	int (*add_memory)(void *engine, const struct scout__copy_memory *memory);
 	void (*remove_memory)(void *engine, void *base);
 	/*
-	 * Never blocks. Returns 0 or SCOUT_ERR_BUSY (max_batches, or memory that is not ready; fd() says when to try again).
-	 * The batch stays the engine's until polled.
+	 * Never blocks. Returns 0 or SCOUT_ERR_BUSY (max_batches, or memory that is not ready; fd() says when
+	 * to try again). The batch stays the engine's until polled.
 	 */
 	int (*start)(void *engine, struct scout__copy_batch *batch);
 	/* The next batch that has ended, or NULL. */
@@ -144,9 +145,10 @@ struct scout__copy_ops {
 	 */
 	int (*fd)(void *engine);
 	/*
-	 * Of the batches whose stop is true, nothing more is enqueued when this returns, and @stream waits for all that is
-	 * enqueued by then. Any thread; waits for no copy. Returns 0, or SCOUT_ERR_DEVICE: the stream cannot wait (it is being
-	 * captured, say), so the caller must. NULL: the backend has no streams.
+	 * Of the batches whose stop is true, nothing more is enqueued when this returns, and @stream waits
+	 * for all that is enqueued by then. Any thread; waits for no copy. Returns 0, or SCOUT_ERR_DEVICE:
+	 * the stream cannot wait (it is being captured, say), so the caller must. NULL: the backend has no
+	 * streams.
 	 */
 	int (*fence)(void *engine, void *stream);
 };

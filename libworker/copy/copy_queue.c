@@ -18,7 +18,7 @@
  * So the descriptor is readable while the ring has something, and at rest it is not. A poll() with nothing to do
  * makes no system call.
  *
- * The bytes: they are written before the push (release) and whoever polls has popped (acquire).
+ * The bytes: they are written before the push (release), and poll() has popped (acquire).
  *
  * Rejected: concurrencykit's ring, as everywhere else here. The copy engine is also built on bare GPU machines, which
  * have a compiler and the CUDA toolkit and nothing else; one producer and one consumer need two indices.

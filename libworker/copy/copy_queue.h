@@ -11,8 +11,8 @@
 #include "thread.h"
 
 /*
- * Between the courier and the thread of a copy engine: batches there, ended batches back, and who wakes whom. See the
- * DESIGN comment of copy_queue.c.
+ * Between the courier and the thread of a copy engine: batches there, ended batches back, and how each wakes
+ * the other. See the DESIGN comment of copy_queue.c.
  */
 
 /* The thread's role: declared only, see thread.h. */
@@ -63,7 +63,7 @@ scout__copy_queue_stopped(struct scout__copy_queue *q)
 	return atomic_load(&q->stop);
 }
 
-/* The next batch to copy, or NULL. After the thread has ended, whoever joined it. */
+/* The next batch to copy, or NULL. After the thread has ended: the thread that joined it. */
 struct scout__copy_batch *scout__copy_queue_next(struct scout__copy_queue *q) SCOUT_ON_COPY_THREAD;
 /* Whether nothing waits to be copied. */
 bool scout__copy_queue_idle(struct scout__copy_queue *q) SCOUT_ON_COPY_THREAD;

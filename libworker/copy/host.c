@@ -41,7 +41,7 @@ struct host {
 	uint32_t n_held;                 /* copy thread */
 };
 
-/* The test aid. `on` keeps the mutex out of the way of those who do not use it. */
+/* The test aid. `on` keeps the mutex out of the way where it is not used. */
 static struct {
 	pthread_mutex_t mu;
 	atomic_bool on;
@@ -146,7 +146,7 @@ pass_gate(struct host *host)
 		set = faults_get();
 		if (!set.gate || !set.gate(set.user))
 			return true;
-		/* Whoever shuts the gate may wait for what has ended before it. */
+		/* The test that shuts the gate may wait for what has ended before it. */
 		report_held(host);
 		nanosleep(&pause, NULL);
 	}
@@ -259,7 +259,7 @@ allocate(struct host *host, uint32_t max_batches)
 	return 0;
 }
 
-/* Whether this process can read the byte at @at. The kernel reads it for us, so that a bad address is an error and no SIGSEGV. */
+/* Whether this process can read the byte at @at. The kernel reads it, so a bad address is no SIGSEGV. */
 static bool
 try_read(const int pipe_fds[2], const uint8_t *at)
 {
@@ -271,9 +271,9 @@ try_read(const int pipe_fds[2], const uint8_t *at)
 }
 
 /*
- * The first and the last byte of each plane are memory of this process. Pages of a GPU are not: an engine on a GPU gets here
- * when `auto` finds no device that this build can use, such as with a driver that is older than the build's runtime, and the
- * first copy would kill it.
+ * The first and the last byte of each plane are memory of this process. Pages of a GPU are not: an engine on
+ * a GPU gets here when `auto` finds no device that this build can use, such as with a driver that is older
+ * than the build's runtime, and the first copy would kill it.
  */
 static int
 check_mapped(const struct scout__copy_layout *layout, char *err, size_t err_len)

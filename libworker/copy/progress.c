@@ -2,11 +2,12 @@
 /*
  * DESIGN: how far a batch is, told to a thread that sleeps until it is further.
  *
- * Told: the news, turn + 1, look at `waiters`, wake. Waiting: waiters = 1, turn is read, the news are looked at, sleep
- * while turn is still that. All of it is sequentially consistent, so either the waiting thread sees the news or its sleep
- * is ended. Without a waiting thread, telling makes no system call.
+ * Told: the news, turn + 1, look at `waiters`, wake. Waiting: waiters = 1, turn is read, the news are looked
+ * at, sleep while turn is still that. All of it is sequentially consistent, so either the waiting thread sees
+ * the news or its sleep is ended. Without a waiting thread, telling makes no system call.
  *
- * Rejected: the worker's mutex and condition. The engine's thread would take a lock for each layer, and knows no worker.
+ * Rejected: the worker's mutex and condition. The engine's thread would take a lock for each layer, and knows
+ * no worker.
  */
 #include <linux/futex.h>
 #include <sys/syscall.h>

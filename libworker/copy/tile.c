@@ -8,8 +8,11 @@
  *
  * Purpose: cut the tiles of a slot into launches.
  *
- * A launch carries the ids of its blocks among its parameters, so nothing has to be sent to the GPU before it. Chunks with
- * more blocks than fit (a chunk of 1024 tokens in blocks of one, say) are cut within planes instead of across them.
+ * A launch carries the ids of its blocks among its parameters, so nothing has to be sent to the GPU before
+ * it. Chunks with more blocks than fit (a chunk of 1024 tokens in blocks of one, say) are cut within planes
+ * instead of across them.
+ *
+ * Threads: any; no state.
  */
 
 void

@@ -3,18 +3,18 @@
 #define SCOUT_COPY_TILE_H
 
 /*
- * Where the bytes of a slot belong: the index arithmetic of the scatter and gather kernel, and of the engine that launches
- * it. The functions below run on the GPU and on the CPU alike, so a test can walk all of them on a machine without a GPU.
- * Read by C and by CUDA C++.
+ * Where the bytes of a slot belong: the index arithmetic of the scatter and gather kernel, and of the engine
+ * that launches it. The functions below run on the GPU and on the CPU alike, so a test can walk all of them
+ * on a machine without a GPU. Read by C and by CUDA C++.
  *
- * A tile is a piece of at most SCOUT__TILE_BYTES of one block in one plane. The tiles of a slot are numbered in the order of
- * their bytes, so a range of tiles is a range of bytes:
+ * A tile is a piece of at most SCOUT__TILE_BYTES of one block in one plane. The tiles of a slot are numbered
+ * in the order of their bytes, so a range of tiles is a range of bytes:
  *
  *   slot     | plane 0: block 0 | block 1 | ... | plane 1: block 0 | ...
  *   tiles      0 1 2 3            4 5 6 7         ...
  *
- * A group of SCOUT__TILE_LANES threads moves one tile, 16 bytes each at a time: 256 neighbouring bytes in one access, so
- * that pieces of 256 bytes keep all lanes busy.
+ * A group of SCOUT__TILE_LANES threads moves one tile, 16 bytes each at a time: 256 neighbouring bytes in one
+ * access, so that pieces of 256 bytes keep all lanes busy.
  */
 
 #include <stddef.h>
@@ -199,9 +199,9 @@ struct scout__copy_layout;
 void scout__tile_table(const struct scout__copy_layout *layout, struct scout__tile_plane *planes);
 
 /*
- * The longest range of tiles from @first on that ends by @limit, has at most @max_bytes (SCOUT__TILE_BYTES or more) and fits
- * one launch: fill the span's tiles, planes and ids. @ids are the chunk's. Returns the bytes of the slot that it covers; the
- * first of them is at *ret_slot_at.
+ * The longest range of tiles from @first on that ends by @limit, has at most @max_bytes (SCOUT__TILE_BYTES or
+ * more) and fits one launch: fill the span's tiles, planes and ids. @ids are the chunk's. Returns the bytes
+ * of the slot that it covers; the first of them is at *ret_slot_at.
  */
 uint64_t scout__tile_cut(const struct scout__tile_plane *planes, uint32_t n_planes, uint32_t blocks_per_chunk,
 			 const int64_t *ids, uint64_t first, uint64_t limit, uint64_t max_bytes,

@@ -20,7 +20,7 @@
  * and cost nothing until they are touched; slots are used in order, so a pool that is half full has touched half of
  * them. So nothing is ever moved or rehashed, and no operation takes longer than the few cache lines that it touches.
  *
- * Rejected: huge pages for the index. They save 5 to 10 % of a lookup, but whoever touches one first waits 300 us
+ * Rejected: huge pages for the index. They save 5 to 10 % of a lookup, but the first access to each waits 300 us
  * until the kernel has cleared it.
  *
  * Invariants: see scout__index_check(), which checks all of them.
@@ -220,7 +220,7 @@ spare_own(struct scout__chunk_index *index, struct scout__user *user)
 	uint32_t entry;
 
 	while ((entry = scout__order_victim(index)) != SCOUT__NO_ENTRY && is_own(index, entry, user)) {
-		/* One that became the newest in this turn, by whomever: nothing is left that should rather go. */
+		/* It became the newest in this turn, for this user or another: nothing should rather go. */
 		if (index->used_by[entry].turn >= user->turn)
 			return SCOUT__RESERVE_NO_ROOM;
 		if (user->spares == 0)

@@ -35,10 +35,11 @@
  * the order, or, when no shard of it is readable (its only store was given up), away at once. promised_bytes counts a
  * chunk once while promises > 0, and never exceeds max_promised.
  *
- * Room: fresh slots in order, then the free list, then another extent, then one of another chunk index (rebalance.c), and
- * only when none is to be had or while it is on its way, eviction. The next extent, the pool's or another chunk
- * index's, is asked for when less than a quarter of the last one is free, so stores rarely wait. After an extent
- * failed, stores evict; growing is tried again after a while, or when the pool gets bytes back.
+ * Room: fresh slots in order, then the free list, then another extent, then one of another chunk index
+ * (rebalance.c), and only when none is to be had or while it is on its way, eviction. The next extent, the
+ * pool's or another chunk index's, is asked for when less than a quarter of the last one is free, so stores
+ * rarely wait. After an extent failed, stores evict; growing is tried again after a while, or when the pool
+ * gets bytes back.
  *
  * The generation word of a shard's slot (in shared memory) is bumped before a store is granted the slot, and when the
  * shard is discarded. Readers compare.
@@ -48,7 +49,7 @@ enum scout__shard_state {
 	SCOUT__SHARD_ABSENT = 0,
 	SCOUT__SHARD_WRITING = 1,
 	SCOUT__SHARD_READABLE = 2,
-	SCOUT__SHARD_QUARANTINE = 3, /* its writer died; nobody may use the slot yet. Counts as a hold. */
+	SCOUT__SHARD_QUARANTINE = 3, /* its writer died; the slot may not be used yet. Counts as a hold. */
 	SCOUT__SHARD_EXPECTED = 4,   /* in L2; nothing is in the slot */
 	SCOUT__SHARD_LOADING = 5     /* L2 writes the slot. Counts as a hold. */
 };
@@ -96,7 +97,7 @@ struct scout__l1 {
 #define SCOUT__USER_BITS 24
 #define SCOUT__TURN_BITS 40 /* at 100000 stores a second, four months */
 
-/* Who stored or retrieved a chunk last; 0: nobody who gave a number. */
+/* The user that stored or retrieved a chunk last; 0: none that gave a number. */
 struct scout__used {
 	uint64_t number : SCOUT__USER_BITS;
 	uint64_t turn : SCOUT__TURN_BITS; /* of the newest user when it was spared last */
@@ -135,11 +136,11 @@ struct scout__chunk_index {
 	struct scout__extent **extents;  /* by their first slot */
 	struct scout__extent **by_age;   /* by segment id */
 	uint32_t *extent_first;          /* first entry of each extent */
-	struct scout__extent *leaving;   /* is being taken out: no slot of it is given to anybody */
+	struct scout__extent *leaving;   /* is being taken out: no slot of it is granted */
 	uint16_t nodes[SCOUT_MAX_RANKS]; /* NUMA node of each rank plus 1, 0: any */
 	/* Of rebalance.c. */
 	struct scout__chunk_index *next;
-	bool idle;             /* set by the owner: nobody is there to use it */
+	bool idle;             /* set by the owner: no peer is there to use it */
 	bool wants_extent;     /* waits for an extent of another chunk index */
 	uint32_t n_coming;     /* extents that were taken for it and that are not back in the pool */
 	uint64_t coming_us;    /* when the last of them was taken */
@@ -177,7 +178,7 @@ SCOUT_ON_LOOP int scout__index_new_on(struct scout__l1 *l1, const uint64_t *shar
 				      struct scout__chunk_index **ret_index);
 SCOUT_ON_LOOP void scout__index_free(struct scout__chunk_index *index);
 /*
- * Right before scout__index_free(), as often as it returns one: an extent that somebody may still map. It stays counted
+ * Right before scout__index_free(), as often as it returns one: an extent that workers may still map. It stays counted
  * until scout__rebalance_freed() frees it. NULL: there is none left.
  */
 SCOUT_ON_LOOP struct scout__extent *scout__index_surrender(struct scout__chunk_index *index);
@@ -267,7 +268,7 @@ enum scout__reserve {
  * and there is no room. What is temporary may go: it is in L2 as well.
  */
 struct scout__user {
-	uint32_t number; /* 0: nobody */
+	uint32_t number; /* 0: none */
 	uint32_t spares; /* how much may be spared until AGAIN; counts down */
 	uint64_t turn;
 };
@@ -307,7 +308,7 @@ SCOUT_ON_LOOP void scout__index_touch(struct scout__chunk_index *index, uint32_t
 /* Drop an unpinned entry now. False when it is pinned. */
 SCOUT_ON_LOOP bool scout__index_drop(struct scout__chunk_index *index, uint32_t entry);
 /*
- * Its bytes are not to be believed: from now on it is no hit and nobody may read it; it is dropped with its last pin.
+ * Its bytes are not to be believed: from now on it is no hit and may not be read; it is dropped with its last pin.
  */
 SCOUT_ON_LOOP void scout__index_spoil(struct scout__chunk_index *index, uint32_t entry);
 
@@ -357,8 +358,8 @@ SCOUT_ON_LOOP uint64_t scout__index_own_bytes(const struct scout__chunk_index *i
 enum scout__rebalance_result {
 	SCOUT__REBALANCE_IDLE = 0, /* nothing to do now */
 	SCOUT__REBALANCE_MORE,     /* call again */
-	SCOUT__REBALANCE_TAKEN,  /* an extent is out of its chunk index: see that nobody has it mapped, then _freed() */
-	SCOUT__REBALANCE_NOTHING /* a chunk index gets none, everything is pinned: tell who waits for it */
+	SCOUT__REBALANCE_TAKEN,    /* an extent is out of its chunk index: see that no worker maps it, then _freed() */
+	SCOUT__REBALANCE_NOTHING   /* a chunk index gets none, everything is pinned: tell the stores that wait */
 };
 /*
  * Some of the work for chunk indexes that wait for an extent: at most @entries entries are touched. *ret_index: for
@@ -373,7 +374,7 @@ scout__rebalance_is_due(const struct scout__l1 *l1)
 {
 	return l1->n_wanting > 0 || l1->rebalance.phase != 0;
 }
-/* Give the bytes of a taken extent back to the pool; those who wait ask for them at once. */
+/* Give the bytes of a taken extent back to the pool; the chunk indexes that wait ask for them at once. */
 SCOUT_ON_LOOP void scout__rebalance_freed(struct scout__l1 *l1, struct scout__extent *extent);
 
 /* Debug and tests: every invariant above, by a full walk. Aborts with a message. */

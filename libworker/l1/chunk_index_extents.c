@@ -10,10 +10,10 @@
  *
  * Purpose: which slot numbers have memory behind them, which of those are free, and when to ask for more.
  *
- * An extent takes a run of slot numbers. One that is given back (rebalance.c) leaves a hole, and a later extent is made no
- * larger than the hole that it goes into; so max_entries numbers are always enough, however often extents come and go.
- * Extents are sorted twice: by their first slot, to find the one that an entry lies in, and by age, which is the order
- * of their segment ids, to tell workers of new ones.
+ * An extent takes a run of slot numbers. One that is given back (rebalance.c) leaves a hole, and a later
+ * extent is made no larger than the hole that it goes into; so max_entries numbers are always enough, however
+ * often extents come and go. Extents are sorted twice: by their first slot, to find the one that an entry
+ * lies in, and by age, which is the order of their segment ids, to tell workers of new ones.
  *
  * Free slots: those of an extent from `fresh` on were never used and are on no list, so an extent of a million slots
  * costs nothing when it comes. The others are on a list, last in, first out (what was just evicted is still in the
@@ -275,7 +275,7 @@ scout__shard_bump(struct scout__chunk_index *index, uint32_t entry, uint32_t ran
 	if (++*gen == 0)
 		*gen = 1;
 	/*
-	 * Whoever is told afterwards that it may write, is told by a message: that orders this before its first
+	 * A worker learns that it may write by a message, which is sent after this: that orders this before its first
 	 * byte.
 	 */
 	atomic_store_explicit(shard_word(index, entry, rank), *gen, memory_order_release);

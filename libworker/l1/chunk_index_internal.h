@@ -13,7 +13,7 @@
 
 /*
  * See that there is a free slot: grow, else take an extent of another chunk index, else evict what is not @user's
- * (NULL: nobody's). 0, or why there is none.
+ * (NULL: no user's). 0, or why there is none.
  */
 SCOUT_ON_LOOP enum scout__reserve scout__index_make_room(struct scout__chunk_index *index, struct scout__user *user);
 
@@ -22,7 +22,7 @@ SCOUT_ON_LOOP uint32_t scout__entry_create(struct scout__chunk_index *index, uin
 
 /* ---- rebalance.c ---- */
 
-/* @index ends: nothing is taken from it or for it any more, and it leaves the list that rebalance_join() put it into. */
+/* @index ends: nothing is taken from it or for it any more, and it leaves the list of chunk indexes. */
 SCOUT_ON_LOOP void scout__rebalance_leave(struct scout__chunk_index *index);
 
 /* ---- chunk_index_pins.c ---- */
@@ -71,7 +71,7 @@ SCOUT_ON_LOOP void scout__extents_check(const struct scout__chunk_index *index);
 SCOUT_ON_LOOP void scout__rebalance_join(struct scout__chunk_index *index);
 /* Whether @index may grow: not when another one waits and this one has its share. */
 SCOUT_ON_LOOP bool scout__rebalance_allows(const struct scout__chunk_index *index);
-/* The pool is used up and @index needs room: it waits for an extent of another index, if it may take one. Whether it does. */
+/* The pool is used up, @index needs room: let it wait for an extent of another one. False: there is none for it. */
 SCOUT_ON_LOOP bool scout__rebalance_ask(struct scout__chunk_index *index);
 /* @index got an extent, or gets none: it does not wait any more. */
 SCOUT_ON_LOOP void scout__rebalance_settled(struct scout__chunk_index *index);

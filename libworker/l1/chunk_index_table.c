@@ -123,7 +123,7 @@ prefetch_entry(const struct scout__chunk_index *index, uint32_t tag)
  * latency of memory.
  *
  * Better is not to ask the table. An entry notes which one was AHEAD chunks behind it, when that was stored or looked
- * up last: `ahead`. So where a run goes that somebody went before is known early enough to load it, and a key costs one
+ * up last: `ahead`. So where a run goes that was asked for before is known early enough to load it, and a key costs one
  * miss. It is a guess: the entry says whether it has the key. When it has not - the run leaves the one that was taken
  * last, or what followed was evicted - all guesses under way are given up, and the table is asked for the next AHEAD
  * keys, then for twice as many, and so on: keys that are no run at all cost little more than without guesses. What the

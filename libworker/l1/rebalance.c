@@ -5,8 +5,8 @@
 /*
  * DESIGN
  *
- * Purpose: a namespace that filled the pool does not starve another one: extents move between chunk indexes. Which one may
- * take from which other one is in rebalance_rule.c.
+ * Purpose: a namespace that filled the pool does not starve another one: extents move between chunk indexes.
+ * Which one may take from which other one is in rebalance_rule.c.
  *
  * How. rebalance_step() does it in slices: LOOK at the extents of the giver, from the one with its next victim on, for
  * FOUND of them without a pinned entry, and choose the one with the fewest entries in use; DRAIN it: drop its entries,

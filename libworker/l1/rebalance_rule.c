@@ -8,12 +8,12 @@
  * Purpose: which chunk index may take an extent, and from which other one. What is then done is in rebalance.c.
  *
  * The rule. A chunk index's fair share is l1_bytes divided by the chunk indexes that hold or want memory and have
- * somebody to use it. When the pool is used up, a chunk index that one more extent would lift above its share evicts
+ * a peer to use it. When the pool is used up, a chunk index that one more extent would lift above its share evicts
  * its own; one below it takes an extent from the chunk index that is most above its share, and evicts its own or waits
- * while that is on its way. Chunk indexes that nobody uses have no share and lose first, and a chunk index that holds
+ * while that is on its way. Chunk indexes that no peer uses have no share and lose first, and a chunk index that holds
  * nothing may take from any.
  *
- * Since taking needs room for a whole extent below the share, and lifts nobody above it, two chunk indexes at their
+ * Since taking needs room for a whole extent below the share, and lifts no index above it, two chunk indexes at their
  * share do not take from each other in turns.
  *
  * Rejected: a quota for each namespace (idle memory).

@@ -17,9 +17,10 @@
  * Nothing that a message says is believed before it was compared with the memfd itself: its size, and the seal that
  * keeps it from shrinking under us (an access beyond the end of a mapped file is a SIGBUS in the engine's process).
  *
- * Segment ids are unique for one server start. When the server has been restarted, everything moves to `stale`:
- * grants of the new start never find it, and a batch that still runs on it keeps it mapped (its memory lives as long
- * as any mapping does). A segment that the server withdraws goes the same way, and on to `released` when it is unmapped.
+ * Segment ids are unique for one server start. When the server has been restarted, everything moves to
+ * `stale`: grants of the new start never find it, and a batch that still runs on it keeps it mapped (its
+ * memory lives as long as any mapping does). A segment that the server withdraws goes the same way, and on to
+ * `released` when it is unmapped.
  *
  * A forked child gets none of the mappings: it has no use for them, and would keep their memory.
  *
@@ -333,7 +334,7 @@ scout__mappings_told(struct scout__mappings *mappings)
 void
 scout__mappings_make_stale(struct scout__mappings *mappings)
 {
-	/* Whoever waited to hear of the withdrawn ones is gone. */
+	/* The server that waited to hear of the withdrawn ones is gone. */
 	for (struct scout__mapping *mapping = mappings->stale; mapping; mapping = mapping->next_stale)
 		mapping->withdrawn = false;
 	free_list(mappings, &mappings->released);

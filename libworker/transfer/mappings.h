@@ -28,7 +28,7 @@ struct scout__mapping {
 	struct scout__mapping *next_stale;
 };
 
-/* All fields: courier; before its start and after its end whoever makes and frees the worker. */
+/* All fields: courier; before its start and after its end the thread that makes and frees the worker. */
 struct scout__mappings {
 	struct scout__mapping **list; /* of the current epoch, ascending by id */
 	size_t n, cap;
@@ -61,8 +61,8 @@ int scout__mappings_add(struct scout__mappings *mappings, uint64_t epoch, const 
 struct scout__mapping *scout__mappings_find(struct scout__mappings *mappings, uint32_t id) SCOUT_ON_COURIER;
 
 /*
- * The server was restarted, or the lease connection is a new one: everything there is belongs to the past. Unmaps what no batch
- * uses; the rest goes with its last user.
+ * The server was restarted, or the lease connection is a new one: everything there is belongs to the past.
+ * Unmaps what no batch uses; the rest goes with its last user.
  */
 void scout__mappings_make_stale(struct scout__mappings *mappings) SCOUT_ON_COURIER;
 

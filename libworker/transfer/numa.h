@@ -9,9 +9,9 @@
 #define SCOUT__NUMA_MAX 1024u
 
 /*
- * The value of the key numa_node: "auto", "none", or a number. *ret_node is the node plus 1; 0: no preference. For "auto" it is the
- * node of the CPU that the calling thread runs on, or no preference on a machine of one node (@root: "", or a folder that
- * stands for / in tests). False: it is none of these.
+ * The value of the key numa_node: "auto", "none", or a number. *ret_node is the node plus 1; 0: no
+ * preference. For "auto" it is the node of the CPU that the calling thread runs on, or no preference on a
+ * machine of one node (@root: "", or a folder that stands for / in tests). False: it is none of these.
  */
 bool scout__numa_parse(const char *text, const char *root, uint16_t *ret_node);
 

@@ -8,9 +8,9 @@
 /*
  * DESIGN
  *
- * Purpose: one job from its arrival at the courier to the done ring. Here are its phases and every way in which it ends;
- * what it asks the server is in transfer_ask.c, what it copies in transfer_copy.c, what it has to give back in
- * transfer_grants.c.
+ * Purpose: one job from its arrival at the courier to the done ring. Here are its phases and every way in
+ * which it ends; what it asks the server is in transfer_ask.c, what it copies in transfer_copy.c, what it has
+ * to give back in transfer_grants.c.
  *
  *   ASK ──STORE/RETRIEVE──▶ ASKED ──grants──▶ GRANTED ──batch──▶ COPYING ──┬─ retrieve: verified, reported, DONE sent
  *    ▲                                                                     └─ store: DONE ──▶ TOLD ──reply──┐
@@ -23,7 +23,7 @@
  *   caller's drop.
  * - What was granted is given back: a grant record lives from before its STORE or RETRIEVE is sent until the reply to its
  *   DONE, whether its job lives or not. A DONE that met a lost connection is sent again on the next one of the same
- *   epoch. After a restart of the server there is nobody to tell. Holds are taken before an operation is sent: with
+ *   epoch. After a restart of the server no DONE is owed. Grant records are taken before an operation is sent: with
  *   none free, jobs wait.
  * - Wrong bytes are never reported as good: the generation word is compared with the grant's before the batch is
  *   started and again after the engine has reported it. That holds for a server that died meanwhile, too: our
@@ -61,7 +61,7 @@ scout__transfer_move_phase(struct scout__transfer *job, unsigned from, unsigned 
 	return atomic_compare_exchange_strong(&job->phase, &from, to);
 }
 
-/* A copy has ended: whoever waits in scout_worker_fence() looks again. */
+/* A copy has ended: a thread that waits in scout_worker_fence() looks again. */
 void
 scout__transfer_publish_phase(struct scout_worker *w, struct scout__transfer *job, unsigned phase)
 {
@@ -85,7 +85,7 @@ report(struct scout_worker *w, struct scout__transfer *job)
 	(void)pthread_mutex_lock(&w->mu);
 	atomic_store(&job->phase, SCOUT__PHASE_OVER);
 	if (!atomic_load_explicit(&w->fd_raised, memory_order_relaxed)) {
-		/* Before the write and the push: who has seen either must see it raised. The write cannot fail. */
+		/* Before the write and the push: after either it must be seen as raised. The write cannot fail. */
 		atomic_store_explicit(&w->fd_raised, true, memory_order_relaxed);
 		(void)!write(w->done_fd, &one, sizeof(one));
 	}

@@ -6,8 +6,8 @@
 /*
  * DESIGN
  *
- * Purpose: what a job asks the server, STORE or RETRIEVE and later its DONE, and what becomes of it with the answers. The
- * rules are in transfer.c.
+ * Purpose: what a job asks the server, STORE or RETRIEVE and later its DONE, and what becomes of it with the
+ * answers. The rules are in transfer.c.
  *
  * Threads: the courier's.
  */

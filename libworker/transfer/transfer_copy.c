@@ -8,8 +8,8 @@
 /*
  * DESIGN
  *
- * Purpose: from grants to a batch of the copy engine, and from an ended batch to what is good of it. The rules are
- * in transfer.c.
+ * Purpose: from grants to a batch of the copy engine, and from an ended batch to the chunks of it that are
+ * good. The rules are in transfer.c.
  *
  * The batch and its arrays are part of the job's memory, which stays where it is until the job is reported; a job
  * has one batch at a time. A segment counts the items of batches that use it, so it stays mapped under them,
@@ -37,7 +37,7 @@ add_item(struct scout_worker *w, struct scout__work *work, uint32_t grant, struc
 	work->item_chunk[i] = grant;
 }
 
-/* Whether there is a slot behind a grant; a server that grants what is none is a bug of its own. */
+/* Whether there is a slot behind a grant; a server that grants something else has a bug. */
 static bool find_slot(struct scout_worker *w, const struct scout__mapping *mapping, const struct scout__grant *grant,
 		      uint8_t **ret_slot, const _Atomic uint64_t **ret_word) SCOUT_ON_COURIER;
 static bool
@@ -349,8 +349,8 @@ settle(struct scout_worker *w, struct scout__transfer *job)
 }
 
 /*
- * The layers of a batch are copied. True: others are to be announced, or to be copied, and the job has what it needs for them:
- * it waits in `granted`, or has ended there.
+ * The layers of a batch are copied. True: others are to be announced, or to be copied, and the job has what
+ * it needs for them: it waits in `granted`, or has ended there.
  */
 static bool goes_on(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 static bool

@@ -21,8 +21,8 @@
 #include "thread.h"
 
 /*
- * The state of a worker: struct scout_worker and what is in it. The public calls (worker*.c) and the transfers (this folder)
- * share it; each field says which thread owns it.
+ * The state of a worker: struct scout_worker and what is in it. The public calls (worker*.c) and the
+ * transfers (this folder) share it; each field says which thread owns it.
  *
  * A job lives in one of max_jobs slots. The caller fills a slot and pushes its number; from then on the courier owns
  * it, until it pushes the number into the done ring; poll frees the slot. Only `phase` and `stop` are touched from
@@ -172,7 +172,7 @@ enum scout__reg_state {
 	SCOUT__REG_FAILED /* tried again, unless the caller takes it back */
 };
 
-/* What is in flight of it. */
+/* The step whose answer is awaited. */
 enum scout__adopt_step {
 	SCOUT__ADOPT_NONE = 0,
 	SCOUT__ADOPT_ASK,     /* HELLO without a version: which one has the server? */

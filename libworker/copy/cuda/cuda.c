@@ -13,25 +13,28 @@
  *
  * Purpose: the CUDA backend's life, its thread, and its fence.
  *
- * One thread does all of CUDA but the pinning: it sets the device up, enqueues, looks at events, and tears down. So the
- * threads of the engine above never get a context, a device or an error by us. It makes its calls in relaxed capture mode:
- * a stream capture anywhere in the process is not disturbed by them.
+ * One thread does all of CUDA but the pinning: it sets the device up, enqueues, looks at events, and tears
+ * down. So the threads of the engine above never get a context, a device or an error by us. It makes its
+ * calls in relaxed capture mode: a stream capture anywhere in the process is not disturbed by them.
  *
- * The thread looks at events instead of waiting for one: it serves two directions, and new batches. Between two looks with
- * nothing to do it sleeps, 20 us at first and up to an eighth of the time that it has waited, at most 1 ms: some 8 spans
- * are in flight, of some 80 us each on a fast link, so the streams do not run dry, and what ends is seen soon. A new batch
- * wakes it at once; with nothing in flight it sleeps until then.
+ * The thread looks at events instead of waiting for one: it serves two directions, and new batches. Between
+ * two looks with nothing to do it sleeps, 20 us at first and up to an eighth of the time that it has waited,
+ * at most 1 ms: some 8 spans are in flight, of some 80 us each on a fast link, so the streams do not run dry,
+ * and what ends is seen soon. A new batch wakes it at once; with nothing in flight it sleeps until then.
  *
- * Fence. scout__cuda_fence() runs on the caller's thread. It takes the lock under which spans are enqueued; every batch whose
- * stop was set before is from then on enqueued no further, and the caller's stream is made to wait for the events of all
- * spans that are. No copy is waited for by a CPU. A stream that is being captured must not wait for an event from outside of
- * its capture: that would invalidate the capture. So the engine asks first, and says that such a stream cannot wait.
+ * Fence. scout__cuda_fence() runs on the caller's thread. It takes the lock under which spans are enqueued;
+ * every batch whose stop was set before is from then on enqueued no further, and the caller's stream is made
+ * to wait for the events of all spans that are. No copy is waited for by a CPU. A stream that is being
+ * captured must not wait for an event from outside of its capture: that would invalidate the capture. So the
+ * engine asks first, and says that such a stream cannot wait.
  *
- * Locks: `mu` is held while spans are enqueued and taken off. A call of CUDA under it may take a while (a batch of 128
- * pieces some 0.1 ms), nothing under it waits for the GPU but a device that fails: what is outstanding fits the streams' queues.
+ * Locks: `mu` is held while spans are enqueued and taken off. A call of CUDA under it may take a while (a
+ * batch of 128 pieces some 0.1 ms), nothing under it waits for the GPU but a device that fails: what is
+ * outstanding fits the streams' queues.
  *
- * Rejected: a thread for each direction (the driver's own lock makes them take turns); host functions in the streams
- * (cudaLaunchHostFunc) to wake the thread: they cost the stream some 10 us each, and are not called when a device fails.
+ * Rejected: a thread for each direction (the driver's own lock makes them take turns); host functions in the
+ * streams (cudaLaunchHostFunc) to wake the thread: they cost the stream some 10 us each, and are not called
+ * when a device fails.
  */
 
 #define MAX_BATCHES (1u << 20)
@@ -247,7 +250,7 @@ cuda_main(void *arg)
 
 /* ---- open and close ---- */
 
-/* What is not the thread's; for a half-opened engine, too. */
+/* Free everything but the thread's; for a half-opened engine, too. */
 static void
 release(struct scout__cuda *cuda)
 {

@@ -2,15 +2,17 @@
 /*
  * DESIGN: the table of cuda_api.h on the real runtime.
  *
- * The runtime is linked statically and finds the driver by itself, so a program with this in it runs on machines without
- * one. What the runtime cannot say without making a context, and the batch copy that older toolkits do not know, come from
- * the driver, if the process has loaded it (a look at some pages must not: a process that forks later has no CUDA in its
- * children otherwise), by the names under which it exports them: cuMemcpyBatchAsync is the call of CUDA 12.8 (with the index of a
- * failed copy), cuMemcpyBatchAsync_v2 that of 13.0. The driver's structure is declared here, so any toolkit will do.
+ * The runtime is linked statically and finds the driver by itself, so a program with this in it runs on
+ * machines without one. What the runtime cannot say without making a context, and the batch copy that older
+ * toolkits do not know, come from the driver, if the process has loaded it (a look at some pages must not: a
+ * process that forks later has no CUDA in its children otherwise), by the names under which it exports them:
+ * cuMemcpyBatchAsync is the call of CUDA 12.8 (with the index of a failed copy), cuMemcpyBatchAsync_v2 that
+ * of 13.0. The driver's structure is declared here, so any toolkit will do.
  *
- * Source access order. In a batch from the GPU the sources are pages that kernels before it in the stream write, so it says
- * STREAM: with ANY the copy engine may read them before those kernels are done. In a batch to the GPU the sources are slots
- * that were complete before the call and are held until the batch has ended: ANY lets it read ahead.
+ * Source access order. In a batch from the GPU the sources are pages that kernels before it in the stream
+ * write, so it says STREAM: with ANY the copy engine may read them before those kernels are done. In a batch
+ * to the GPU the sources are slots that were complete before the call and are held until the batch has ended:
+ * ANY lets it read ahead.
  *
  * Batches prefer to overlap with kernels: since 13.1 that means the copy engines, where the driver would also take the
  * multiprocessors, which are the model's.
@@ -77,7 +79,10 @@ load_functions(void *library)
 	load(library, "cuMemcpyBatchAsync_v2", &driver.batch_13, sizeof(driver.batch_13));
 }
 
-/* Take up the driver, if the process has loaded it; it stays then. False: it has not. Its functions fail until it is initialised. */
+/*
+ * Take up the driver, if the process has loaded it; it stays then. False: it has not. Its functions fail until it is
+ * initialised.
+ */
 static bool
 find_driver(void)
 {

@@ -9,9 +9,9 @@
 #include "tile.h"
 
 /*
- * All of CUDA that the backend uses, behind one table of functions. The one in cuda_api.c calls the runtime; tests put
- * another one in its place, so the engine's states can be walked on a machine without a GPU. Nothing in here needs a header of
- * CUDA's, so the engine is compiled and tested everywhere.
+ * All of CUDA that the backend uses, behind one table of functions. The one in cuda_api.c calls the runtime;
+ * tests put another one in its place, so the engine's states can be walked on a machine without a GPU.
+ * Nothing in here needs a header of CUDA's, so the engine is compiled and tested everywhere.
  *
  * Functions return a cudaError_t as a number. Streams and events are CUDA's handles.
  */
@@ -22,8 +22,8 @@ struct scout__cuda_api {
 	/* Once, before anything else; may say SCOUT__CUDA_OK with *ret_n == 0. */
 	int (*device_count)(int *ret_n);
 	/*
-	 * Whether this process uses the device already, and in memory of which device @p lies (-1: of none). They initialise
-	 * nothing: where nobody in the process has, no memory is a device's.
+	 * Whether this process uses the device already, and in memory of which device @p lies (-1: of none).
+	 * They initialise nothing: where the process has not, no memory is a device's.
 	 */
 	bool (*is_in_use)(int device);
 	int (*device_of)(const void *p);
@@ -55,8 +55,8 @@ struct scout__cuda_api {
 	/* @to_device: from host memory to the GPU's; else the other way round. */
 	int (*copy)(void *to, const void *from, size_t bytes, bool to_device, void *stream);
 	/*
-	 * @n copies in no particular order, of host memory by the GPU's address of it; whether one call can do that (else the
-	 * engine calls copy() for each).
+	 * @n copies in no particular order, of host memory by the GPU's address of it; whether one call can
+	 * do that (else the engine calls copy() for each).
 	 */
 	bool (*has_batch)(void);
 	int (*copy_batch)(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA backend on the real runtime. Only in builds that have CUDA; the rest of it is compiled everywhere. */
+/* The CUDA backend on the real runtime, in builds that have CUDA. Threads: as struct scout__copy_ops says. */
 #include "copy_backends.h"
 #include "cuda_engine.h"
 

@@ -13,15 +13,16 @@
 #include "tile.h"
 
 /*
- * The insides of the CUDA backend, shared by cuda.c (life and thread), cuda_lane.c (what is in flight) and cuda_method.c
- * (how bytes move). It knows CUDA only through a table of functions: see cuda_api.h.
+ * The insides of the CUDA backend, shared by cuda.c (life and thread), cuda_lane.c (what is in flight) and
+ * cuda_method.c (how bytes move). It knows CUDA only through a table of functions: see cuda_api.h.
  */
 
 /* Copies in flight in each direction. */
 #define SCOUT__CUDA_SPANS 8u
 /*
- * Copies of one call of method `batch`, and how many of them may be outstanding in one direction. A stream's queue has room for
- * about a thousand, then a call waits for the GPU; and drivers of the 580 series hang, or worse, with tens of thousands.
+ * Copies of one call of method `batch`, and how many of them may be outstanding in one direction. A stream's
+ * queue has room for about a thousand, then a call waits for the GPU; and drivers of the 580 series hang, or
+ * worse, with tens of thousands.
  */
 #define SCOUT__CUDA_PIECES 128u
 #define SCOUT__CUDA_OUTSTANDING 512u
@@ -116,7 +117,7 @@ scout__cuda_is_load(const struct scout__cuda *cuda, const struct scout__cuda_lan
 
 /* A batch has come: behind the others of its direction. */
 void scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
-/* Take off what is over, enqueue what there is room for. True: something happened. The lock is held. */
+/* Take off spans that are over, enqueue what there is room for. True: something happened. The lock is held. */
 bool scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
 /* The engine closes: wait for what is enqueued; the rest ends as closed. The lock is held. */
 void scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
@@ -137,8 +138,8 @@ void *scout__cuda_page_stream(const struct scout__cuda_lane *lane);
 void *scout__cuda_done_stream(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane);
 
 /*
- * Enqueue the next part of the lane's item, up to tile @limit; @device_slot is where the GPU finds the slot. Returns a CUDA
- * error, or 0 with the tile that comes next. After an error some of its steps may be enqueued.
+ * Enqueue the next part of the lane's item, up to tile @limit; @device_slot is where the GPU finds the slot.
+ * Returns a CUDA error, or 0 with the tile that comes next. After an error some of its steps may be enqueued.
  */
 int scout__cuda_enqueue(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
 			uint64_t device_slot, uint64_t limit, uint64_t *ret_next) SCOUT_ON_COPY_THREAD;

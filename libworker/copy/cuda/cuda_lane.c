@@ -8,19 +8,21 @@
  *
  * Purpose: what is in flight in one direction.
  *
- * A batch is enqueued span by span, layer by layer, and in each layer item by item; SCOUT__CUDA_SPANS may be in flight. Each
- * ends in an event that belongs to its place in the ring, and the place (with its staging buffer) is taken again only when the
- * thread has seen that event. Spans are taken off in the order of their enqueueing.
+ * A batch is enqueued span by span, layer by layer, and in each layer item by item; SCOUT__CUDA_SPANS may be
+ * in flight. Each ends in an event that belongs to its place in the ring, and the place (with its staging
+ * buffer) is taken again only when the thread has seen that event. Spans are taken off in the order of their
+ * enqueueing.
  *
  * Every look at an event has three outcomes: over, not yet, failed.
  *
- * Nothing that was enqueued is forgotten. Where a step of a span fails, earlier steps of it may be running. Its place is then
- * kept as a failed span, with an event recorded in both streams, and its batch is reported only when both are over. Where
- * even that cannot be recorded, the device has failed: the streams are waited for (they end with an error), every batch on
- * it ends with SCOUT_ERR_DEVICE, and so does every later one. The process stays alive; only a new one gets a device back.
+ * Nothing that was enqueued is forgotten. Where a step of a span fails, earlier steps of it may be running.
+ * Its place is then kept as a failed span, with an event recorded in both streams, and its batch is reported
+ * only when both are over. Where even that cannot be recorded, the device has failed: the streams are waited
+ * for (they end with an error), every batch on it ends with SCOUT_ERR_DEVICE, and so does every later one.
+ * The process stays alive; only a new one gets a device back.
  *
- * Rejected: waiting for the streams at every error. A save may stand behind the caller's event, which may stand behind a
- * retrieve that this very thread has yet to enqueue.
+ * Rejected: waiting for the streams at every error. A save may stand behind the caller's event, which may
+ * stand behind a retrieve that this very thread has yet to enqueue.
  */
 
 /* ---- the ring ---- */
@@ -213,8 +215,9 @@ bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, 
 /*
  * Wait for an event of the caller's, in the stream that touches pages. Returns a CUDA error.
  *
- * Asked first: one that the caller recorded in a stream while that was captured stands for nothing that will be executed, and
- * waiting for it would draw our stream into the capture, for all that comes after. Such a job fails, and no other.
+ * Asked first: one that the caller recorded in a stream while that was captured stands for nothing that will
+ * be executed, and waiting for it would draw our stream into the capture, for all that comes after. Such a
+ * job fails, and no other.
  */
 static int await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event) SCOUT_ON_COPY_THREAD;
 static int
@@ -259,8 +262,8 @@ record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 }
 
 /*
- * Behind the steps of the last span of a layer, and of a batch: the caller's events, and only then ours, so that what is seen
- * to be copied has its event behind it. Returns a CUDA error.
+ * Behind the steps of the last span of a layer, and of a batch: the caller's events, and only then ours, so
+ * that what is seen to be copied has its event behind it. Returns a CUDA error.
  */
 static int record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends_layer) SCOUT_ON_COPY_THREAD;
 static int

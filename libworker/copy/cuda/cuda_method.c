@@ -16,17 +16,18 @@
  *            has refused. No kernel at all, so nothing of the model's; but small pieces cost more than their bytes.
  *   direct   the same kernel as staged, reading or writing the pinned slot over the link itself.
  *
- * `auto` decides by the mean size of the pieces of a batch, neighbouring pages merged, once per batch: then all of it is
- * done in one stream, in order, and one event behind it speaks for all.
+ * `auto` decides by the mean size of the pieces of a batch, neighbouring pages merged, once per batch: then
+ * all of it is done in one stream, in order, and one event behind it speaks for all.
  *
  * Null blocks of a save become zeroes in the slot: the kernel writes them, or this CPU where there is none.
  *
- * Addresses. The kernel and the batch call get a slot by the address that the GPU knows it by, single copies by the host's.
- * They differ where the device attribute CanUseHostPointerForRegisteredMem is 0; there a batch of host addresses is refused,
- * or faults.
+ * Addresses. The kernel and the batch call get a slot by the address that the GPU knows it by, single copies
+ * by the host's. They differ where the device attribute CanUseHostPointerForRegisteredMem is 0; there a batch
+ * of host addresses is refused, or faults.
  *
- * A batch call that is refused: its copies are then enqueued one by one. If that works, it was the call, and it is not tried
- * again. Some of its copies may have been enqueued: they write the same bytes to the same places.
+ * A batch call that is refused: its copies are then enqueued one by one. If that works, it was the call, and
+ * it is not tried again. Some of its copies may have been enqueued: they write the same bytes to the same
+ * places.
  */
 
 /* Groups of 16 lanes that share a span's tiles: 16 blocks of 512 threads at most. */
@@ -37,9 +38,9 @@
 /*
  * From which mean piece size on `auto` takes which method.
  *
- * Not measured on a GPU yet. The steps follow public numbers: on an H100 behind PCIe Gen5, batched DMA moves 4 to 7 GB/s in
- * pieces of 4 to 16 KiB and 52 in pieces of 64 KiB, of about 55 in one piece. `kvscout-copy --backend cuda --sweep` prints
- * the table anew.
+ * Not measured on a GPU yet. The steps follow public numbers: on an H100 behind PCIe Gen5, batched DMA moves
+ * 4 to 7 GB/s in pieces of 4 to 16 KiB and 52 in pieces of 64 KiB, of about 55 in one piece. `kvscout-copy
+ * --backend cuda --sweep` prints the table anew.
  */
 struct step {
 	uint64_t from_bytes;

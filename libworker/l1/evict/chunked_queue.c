@@ -12,9 +12,10 @@
  * Purpose: the order of eviction, without the cache misses of a linked list. There, each element that is taken out of
  * the middle - and every promise takes one out - drags in the two that happened to be used before and after it.
  *
- * A queue is a list of chunks (in this file always pieces of a queue, and not the cache's chunks of tokens). A chunk has
- * 256 slots, filled one after the other, each with the number of an element; its head has a bit for each slot. An element's node says in which slot it is. So taking one out clears a bit, and
- * putting one in sets a bit and writes four bytes behind the last ones: the heads of a million elements are 256 KiB.
+ * A queue is a list of chunks (in this file always pieces of a queue, and not the cache's chunks of tokens).
+ * A chunk has 256 slots, filled one after the other, each with the number of an element; its head has a bit
+ * for each slot. An element's node says in which slot it is. So taking one out clears a bit, and putting one
+ * in sets a bit and writes four bytes behind the last ones: the heads of a million elements are 256 KiB.
  *
  * A chunk whose last element has left is free at once. Of those that only became thin, two neighbours that together
  * hold no more than JOIN are noted as sparse, and joined later: two joins, of at most JOIN moves each, when a chunk is
@@ -127,7 +128,7 @@ scout__chunked_queue_head(const struct scout__chunked_queues *queues, uint32_t q
 	if (s == SCOUT__NO_ENTRY)
 		return s;
 	slot = slot_from(&queues->chunks[s], 0);
-	/* Who asks for the oldest one asks for the next ones soon, and they were not used for long. */
+	/* Eviction that asks for the oldest element asks for the next ones soon, and they were not used for long. */
 	if (slot + AHEAD < queues->chunks[s].end)
 		__builtin_prefetch(scout__node_at(queues, queues->slots[s * SLOTS + slot + AHEAD]), 1);
 	return queues->slots[s * SLOTS + slot];

@@ -10,10 +10,10 @@
 #include "thread.h"
 
 /*
- * Up to four queues over one array of elements that each have a node. An element is in at most one of them; its node
- * says in which, and where. The head is the oldest. Every call is O(1) but for a bounded number of moves, see chunked_queue.c.
- * Taking an element out, or putting it in, touches its node and a line or two that many elements share: none of its
- * neighbours. Loop thread.
+ * Up to four queues over one array of elements that each have a node. An element is in at most one of them;
+ * its node says in which, and where. The head is the oldest. Every call is O(1) but for a bounded number of
+ * moves, see chunked_queue.c. Taking an element out, or putting it in, touches its node and a line or two
+ * that many elements share: none of its neighbours. Loop thread.
  */
 
 #define SCOUT__QUEUES 4u
@@ -60,7 +60,7 @@ scout__node_at(const struct scout__chunked_queues *queues, uint32_t i)
 int scout__chunked_queue_init(struct scout__chunked_queues *queues, struct scout__node *first, size_t stride,
 			      uint32_t max);
 void scout__chunked_queue_fini(struct scout__chunked_queues *queues);
-/* Of memory, when all elements are in queues that nobody left yet. */
+/* Bytes of memory, when all elements are in queues and none has left one. */
 uint64_t scout__chunked_queue_bytes(const struct scout__chunked_queues *queues);
 
 /* The oldest element of a queue, and the next newer one of an element; or SCOUT__NO_ENTRY. */
@@ -86,7 +86,7 @@ void scout__chunked_queue_check(const struct scout__chunked_queues *queues);
 uint32_t scout__chunked_queue_extend(struct scout__chunked_queues *queues, uint32_t queue);
 void scout__chunked_queue_thinned(struct scout__chunked_queues *queues, uint32_t s);
 
-/* Who may be joined is looked at when a chunk has lost that many. */
+/* Whether chunks may be joined is looked at when one has lost that many. */
 #define SCOUT__QUEUE_CHUNK_STEP 32u
 
 static inline void

@@ -7,8 +7,9 @@
 #include <kvscout/protocol.h>
 
 /*
- * What the chunk index notes of one chunk, and the part of it that belongs to the eviction policy: `node` and `policy_bits`.
- * A policy reads the key and `in_order`, and nothing else. Entries are named by their numbers. Loop thread.
+ * What the chunk index notes of one chunk, and the part of it that belongs to the eviction policy: `node` and
+ * `policy_bits`. A policy reads the key and `in_order`, and nothing else. Entries are named by their numbers.
+ * Loop thread.
  */
 
 #define SCOUT__NO_ENTRY UINT32_MAX
@@ -43,7 +44,7 @@ struct scout__entry {
 	uint8_t is_free : 1;   /* on the free list */
 	uint8_t temporary : 1; /* loaded, and to go when its readers are done */
 	uint8_t tracked : 1;   /* the chunk index's owner is told when nothing pins it any more */
-	uint8_t stuck : 1;     /* its writing takes too long: nobody waits for the slot */
+	uint8_t stuck : 1;     /* its writing takes too long: stores do not wait for the slot */
 };
 
 _Static_assert(sizeof(struct scout__entry) == 64, "one cache line");

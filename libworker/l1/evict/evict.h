@@ -15,9 +15,10 @@ struct scout__entry;
  * policy_bits), both zero when the entry is created. An entry leaves the order while it is pinned, and comes back as
  * UNPINNED; node and byte stay meanwhile. Loop thread only.
  *
- * A policy is a file with a struct scout__evict_ops; lru.c is the shortest. A new one is declared below, and named in the
- * list of evict.c, in meson.build, and in the text of the key `eviction` (server_config.c; `./dev test` names the generated
- * page to renew). chunked_queue.h keeps its order; tests/rigs/l1/policy_rig.h drives it without a chunk index.
+ * A policy is a file with a struct scout__evict_ops; lru.c is the shortest. A new one is declared below, and
+ * named in the list of evict.c, in meson.build, and in the text of the key `eviction` (server_config.c;
+ * `./dev test` names the generated page to renew). chunked_queue.h keeps its order;
+ * tests/rigs/l1/policy_rig.h drives it without a chunk index.
  */
 
 enum scout__insert {

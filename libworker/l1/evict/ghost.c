@@ -8,6 +8,8 @@
 /*
  * DESIGN
  *
+ * Purpose: the list of evicted keys, in little memory and in two cache lines a call. Threads: loop.
+ *
  * A key falls into one of n_buckets buckets of 8 cells; a new one takes a free cell or the oldest. With twice
  * as many cells as entries few buckets overflow before what is in them is out of the window anyway, so this is a list
  * in the order of eviction but for some of its oldest part, without links and without a table over it.

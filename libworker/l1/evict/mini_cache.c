@@ -284,7 +284,7 @@ decide(struct scout__mini_caches *minis)
 	for (uint32_t i = 0; i < N_MINIS; i++)
 		note_period(minis, &minis->caches[i], lru_hits);
 	minis->uses = 0;
-	/* Who is chosen stays while it gains anything, unless another one gains clearly more. */
+	/* The chosen candidate stays while it gains anything, unless another one gains clearly more. */
 	if (minis->choice) {
 		double gain = sure_gain(minis, minis->choice);
 

@@ -8,8 +8,9 @@
 #include "evict.h"
 
 /*
- * Simulations in miniature: what would the hit ratio be with another share and cut? Every candidate has a mini cache: it
- * sees a sample of the keys (1 in 2^shift, by fingerprint) and is smaller than the chunk index by as much. Loop thread.
+ * Simulations in miniature: what would the hit ratio be with another share and cut? Every candidate has a
+ * mini cache: it sees a sample of the keys (1 in 2^shift, by fingerprint) and is smaller than the chunk index
+ * by as much. Loop thread.
  */
 struct scout__mini_caches;
 
