@@ -67,7 +67,10 @@ stage_minimal()
 stage_release()
 {
 	build "$ROOT/build-lto" --buildtype=release -Db_lto=true -Dwerror=true || return 1
-	run_tests "$ROOT/build-lto" --suite unit --suite system --suite abi
+	run_tests "$ROOT/build-lto" --suite unit --suite system --suite abi || return 1
+	# Both archives in one program: they share the registry of inproc:// servers.
+	build "$ROOT/build-archives" --buildtype=release -Db_lto=true -Ddefault_library=static -Dwerror=true || return 1
+	run_tests "$ROOT/build-archives" --suite abi
 }
 
 # Without -fno-sanitize-recover a finding of UBSan is printed and the test passes all the same.

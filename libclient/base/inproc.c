@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inproc.h"
 
-#include <dlfcn.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +9,7 @@
 
 #include <kvscout/error.h>
 
+#include "inproc_registry.h"
 #include "log.h"
 
 /*
@@ -23,11 +22,7 @@
  * restart need not wait until libzmq's reaper has unbound the old one. A client asks for the address each time it
  * connects: libzmq itself would let it connect to nobody, and wait.
  *
- * Both libraries contain this file, and must find the same list. The list is an exported object, looked up by its name in what the
- * program has loaded: then the first that was loaded has it, for both. In a program that contains the libraries there is
- * only one, which the dynamic linker may not know. The name ends in the version of its layout.
- *
- * A forked child starts with an empty list: the contexts are its parent's, and libzmq must not be used there.
+ * Both libraries contain this file, and share the one list of inproc_registry.c.
  *
  * Rejected: handing the context over in the configuration (every user would need to know libzmq), a name in the environment.
  */
@@ -41,64 +36,6 @@ struct scout__inproc {
 	bool served;                           /* G:lock; and its socket is bound */
 	char name[SCOUT__INPROC_NAME_MAX + 1]; /* const */
 };
-
-struct registry {
-	pthread_mutex_t lock;
-	struct scout__inproc *first; /* G:lock */
-	uint64_t serial;             /* G:lock */
-	bool guarded;                /* G:lock; against forks */
-};
-
-/* By name, see above. */
-extern struct registry scout_inproc_registry_v1;
-__attribute__((visibility("default"))) struct registry scout_inproc_registry_v1 = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static struct registry *
-registry(void)
-{
-	struct registry *r = dlsym(RTLD_DEFAULT, "scout_inproc_registry_v1");
-
-	return r ? r : &scout_inproc_registry_v1;
-}
-
-static void
-before_fork(void)
-{
-	(void)pthread_mutex_lock(&registry()->lock);
-}
-
-static void
-after_fork_in_parent(void)
-{
-	(void)pthread_mutex_unlock(&registry()->lock);
-}
-
-static void
-after_fork_in_child(void)
-{
-	struct registry *r = registry();
-
-	r->first = NULL; /* not freed: the parent's objects of this copy may still point there */
-	(void)pthread_mutex_unlock(&r->lock);
-}
-
-static struct registry *
-lock(void)
-{
-	struct registry *r = registry();
-
-	(void)pthread_mutex_lock(&r->lock);
-	if (!r->guarded)
-		/* Fails on ENOMEM only: then a child that uses the same name is refused, or hangs. */
-		r->guarded = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
-	return r;
-}
-
-static void
-unlock(struct registry *r)
-{
-	(void)pthread_mutex_unlock(&r->lock);
-}
 
 /* The name behind the scheme; NULL when it is not one. */
 static const char *
@@ -115,7 +52,7 @@ name_of(const char *endpoint)
 }
 
 static struct scout__inproc *
-find(const struct registry *r, const char *name)
+find(const struct scout__registry *r, const char *name)
 {
 	struct scout__inproc *inproc = r->first;
 
@@ -125,7 +62,7 @@ find(const struct registry *r, const char *name)
 }
 
 static struct scout__inproc *
-add(struct registry *r, const char *name, void *(*new_zmq)(void))
+add(struct scout__registry *r, const char *name, void *(*new_zmq)(void))
 {
 	struct scout__inproc *inproc = calloc(1, sizeof(*inproc));
 
@@ -148,14 +85,14 @@ scout__inproc_listen(const char *endpoint, void *(*new_zmq)(void), struct scout_
 {
 	const char *name = name_of(endpoint);
 	struct scout__inproc *inproc;
-	struct registry *r;
+	struct scout__registry *r;
 	int rc = 0;
 
 	if (!name)
 		return scout__fail(err, err_len, SCOUT_ERR_BIND,
 				   "\"%s\": an inproc name has 1..%d letters, digits, \"_\", \".\" or \"-\"", endpoint,
 				   SCOUT__INPROC_NAME_MAX);
-	r = lock();
+	r = scout__registry_lock();
 	inproc = find(r, name);
 	if (!inproc)
 		inproc = add(r, name, new_zmq);
@@ -170,47 +107,45 @@ scout__inproc_listen(const char *endpoint, void *(*new_zmq)(void), struct scout_
 		inproc->serial = ++r->serial;
 		*ret_inproc = inproc;
 	}
-	unlock(r);
+	scout__registry_unlock();
 	return rc;
 }
 
 void
 scout__inproc_serve(struct scout__inproc *inproc)
 {
-	struct registry *r = lock();
-
+	(void)scout__registry_lock();
 	inproc->served = true;
-	unlock(r);
+	scout__registry_unlock();
 }
 
 void
 scout__inproc_unlisten(struct scout__inproc *inproc)
 {
-	struct registry *r = lock();
-
+	(void)scout__registry_lock();
 	inproc->taken = inproc->served = false;
-	unlock(r);
+	scout__registry_unlock();
 }
 
 struct scout__inproc *
 scout__inproc_join(const char *endpoint)
 {
 	const char *name = name_of(endpoint);
-	struct registry *r = lock();
+	struct scout__registry *r = scout__registry_lock();
 	struct scout__inproc *inproc = name ? find(r, name) : NULL;
 
 	if (inproc && !inproc->served)
 		inproc = NULL;
 	if (inproc)
 		inproc->shares++;
-	unlock(r);
+	scout__registry_unlock();
 	return inproc;
 }
 
 void *
 scout__inproc_leave(struct scout__inproc *inproc)
 {
-	struct registry *r = lock();
+	struct scout__registry *r = scout__registry_lock();
 	struct scout__inproc **at = &r->first;
 	void *zmq = NULL;
 
@@ -221,7 +156,7 @@ scout__inproc_leave(struct scout__inproc *inproc)
 		zmq = inproc->zmq;
 		free(inproc);
 	}
-	unlock(r);
+	scout__registry_unlock();
 	return zmq;
 }
 
@@ -234,18 +169,18 @@ scout__inproc_zmq(const struct scout__inproc *inproc)
 void
 scout__inproc_address(const struct scout__inproc *inproc, char *buf, size_t len)
 {
-	struct registry *r = lock();
-
+	(void)scout__registry_lock();
 	(void)snprintf(buf, len, SCOUT__INPROC_SCHEME "kvscout/%s/%" PRIu64, inproc->name, inproc->serial);
-	unlock(r);
+	scout__registry_unlock();
 }
 
 bool
 scout__inproc_is_served(const struct scout__inproc *inproc)
 {
-	struct registry *r = lock();
-	bool is_served = inproc->served;
+	bool is_served;
 
-	unlock(r);
+	(void)scout__registry_lock();
+	is_served = inproc->served;
+	scout__registry_unlock();
 	return is_served;
 }

@@ -1,12 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program that links both installed libraries: a server from the one is found on inproc:// by a client from the other. In the
- * other tests there is only one copy of what they share.
+ * A program that uses both installed libraries: a server from the one is found on inproc:// by a client from the other, and by a worker.
+ * In the other tests there is only one copy of what they share. As consumer_local, it links neither and loads those that it is given, in
+ * that order, each with names of its own (RTLD_LOCAL).
  */
 #include <stdio.h>
 
 #include <kvscout/client.h>
 #include <kvscout/server.h>
+#include <kvscout/worker.h>
+
+#ifdef LOAD
+#include <dlfcn.h>
+#include <string.h>
+
+static void *libraries[2];
+
+/* Of whichever library has it. */
+static void
+look_up(const char *name, void *ret_call, size_t size)
+{
+	void *symbol = dlsym(libraries[0], name);
+
+	if (!symbol)
+		symbol = dlsym(libraries[1], name);
+	memcpy(ret_call, &symbol, size);
+}
+
+#define CALL(name)                                                                                                     \
+	__extension__({                                                                                                \
+		__typeof__(name) *call;                                                                                \
+		look_up(#name, &call, sizeof(call));                                                                   \
+		call;                                                                                                  \
+	})
+#else
+#define CALL(name) name
+#endif
 
 static int
 fail(const char *what, const char *text)
@@ -15,27 +44,50 @@ fail(const char *what, const char *text)
 	return 1;
 }
 
-int
-main(void)
+static int
+use(void)
 {
 	struct scout_server_config server_cfg;
 	struct scout_client_config client_cfg;
+	struct scout_worker_config worker_cfg;
 	struct scout_server *server;
 	struct scout_client *client;
+	struct scout_worker *worker;
 	char err[256] = "";
 	int rc;
 
-	scout_server_config_init(&server_cfg);
+	CALL(scout_server_config_init_sized)(&server_cfg, sizeof(server_cfg));
 	server_cfg.listen = "inproc://abi";
 	server_cfg.l1_bytes = 1 << 20;
-	if (scout_server_start(&server_cfg, &server, err, sizeof(err)) != 0)
+	if (CALL(scout_server_start)(&server_cfg, &server, err, sizeof(err)) != 0)
 		return fail("server", err);
-	scout_client_config_init(&client_cfg);
+	CALL(scout_client_config_init_sized)(&client_cfg, sizeof(client_cfg));
 	client_cfg.endpoint = "inproc://abi";
-	if (scout_client_new(&client_cfg, &client, err, sizeof(err)) != 0)
+	if (CALL(scout_client_new)(&client_cfg, &client, err, sizeof(err)) != 0)
 		return fail("client", err);
-	rc = scout_client_wait_ready(client, 10000, err, sizeof(err)) ? fail("wait", err) : 0;
-	scout_server_stop(server);
-	scout_client_free(client);
+	CALL(scout_worker_config_init_sized)(&worker_cfg, sizeof(worker_cfg));
+	worker_cfg.endpoint = "inproc://abi";
+	if (CALL(scout_worker_new)(&worker_cfg, &worker, err, sizeof(err)) != 0)
+		return fail("worker", err);
+	rc = CALL(scout_client_wait_ready)(client, 10000, err, sizeof(err)) ? fail("wait", err) : 0;
+	CALL(scout_worker_free)(worker);
+	CALL(scout_server_stop)(server);
+	CALL(scout_client_free)(client);
 	return rc;
+}
+
+int
+main(int argc, char **argv)
+{
+#ifdef LOAD
+	for (int i = 0; i < 2; i++) {
+		libraries[i] = argc == 3 ? dlopen(argv[1 + i], RTLD_NOW | RTLD_LOCAL) : NULL;
+		if (!libraries[i])
+			return fail("dlopen", argc == 3 ? dlerror() : "usage: consumer_local LIBRARY LIBRARY");
+	}
+#else
+	(void)argc;
+	(void)argv;
+#endif
+	return use();
 }
