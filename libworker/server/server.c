@@ -6,18 +6,15 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "conns.h"
 #include "cpus.h"
 #include "dispatch.h"
 #include "fetch.h"
 #include "inproc.h"
 #include "l2_adapters.h"
-#include "lease.h"
 #include "loop.h"
 #include "metrics.h"
 #include "server_config.h"
@@ -33,8 +30,7 @@
  * and paths, sockets; the thread is last, so before it nothing needs a lock and after it nothing is touched here.
  * server_free() takes apart what there is, however far start came.
  *
- * Nothing of the process is changed: no signal, no limit, no umask. libzmq's context is our own, but that of inproc://,
- * which clients in this process share (inproc.h).
+ * Nothing of the process is changed: no signal, no limit, no umask.
  *
  * Threads: the caller's, as the loop's deputy before the loop runs and after it is joined.
  */
@@ -43,8 +39,6 @@
 #define SYS_pidfd_open 434
 #endif
 
-#define STOP_LINGER_MS 100
-#define INPROC_SOCKETS 16383
 #define MIN_EXTENTS 8u
 
 static int
@@ -110,113 +104,6 @@ make_pool(struct scout_server *s, char *err, size_t err_len)
 	return 0;
 }
 
-static int
-set_int(void *socket, int option, int value)
-{
-	return zmq_setsockopt(socket, option, &value, sizeof(value));
-}
-
-static int
-set_options(struct scout_server *s)
-{
-	/* Credits bound what a peer may have unanswered; twice that leaves room for refusals and frame errors. */
-	int hwm = (int)s->cfg.credits * 2 + 64;
-	int64_t max_bytes = 2 * (int64_t)SCOUT_MAX_FRAME;
-
-	return set_int(s->transport->router, ZMQ_LINGER, 0) || set_int(s->transport->router, ZMQ_ROUTER_MANDATORY, 1) ||
-	       set_int(s->transport->router, ZMQ_SNDHWM, hwm) || set_int(s->transport->router, ZMQ_RCVHWM, hwm) ||
-	       zmq_setsockopt(s->transport->router, ZMQ_MAXMSGSIZE, &max_bytes, sizeof(max_bytes));
-}
-
-static int
-keep_endpoint(struct scout_server *s, char *err, size_t err_len)
-{
-	char text[512];
-	size_t len = sizeof(text);
-
-	if (s->transport->inproc)
-		len = (size_t)snprintf(text, sizeof(text), "%s",
-				       s->cfg.listen); /* the address that libzmq binds is internal */
-	else if (zmq_getsockopt(s->transport->router, ZMQ_LAST_ENDPOINT, text, &len) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZMQ_LAST_ENDPOINT: %s", zmq_strerror(errno));
-	s->endpoint = strdup(text);
-	if (!s->endpoint)
-		return no_memory(err, err_len);
-	/* The lease socket has its mode from us, libzmq's from the umask. */
-	if (s->transport->paths.socket && chmod(s->transport->paths.socket, 0600) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "chmod %s: %s", s->transport->paths.socket,
-				   scout__errno_text(errno));
-	return 0;
-}
-
-/* libzmq's own texts do not say what is wrong with a tcp address. */
-static const char *
-bind_error(const char *address, int error)
-{
-	if (strncmp(address, "tcp://", 6) == 0 && error == EINVAL)
-		return "it must be tcp://address:port, where port 0 lets the kernel choose";
-	if (strncmp(address, "tcp://", 6) == 0 && error == ENODEV)
-		return "no interface of this machine has this address";
-	return zmq_strerror(error);
-}
-
-static int
-make_socket(struct scout_server *s, const char *address, char *err, size_t err_len)
-{
-	int rc;
-
-	if (s->transport->inproc) {
-		s->transport->zctx = scout__inproc_zmq(s->transport->inproc);
-		(void)zmq_ctx_set(s->transport->zctx, ZMQ_MAX_SOCKETS,
-				  INPROC_SOCKETS); /* its clients' are among them */
-	} else {
-		s->transport->zctx = zmq_ctx_new();
-	}
-	s->transport->router = s->transport->zctx ? zmq_socket(s->transport->zctx, ZMQ_ROUTER) : NULL;
-	if (!s->transport->router)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no ZeroMQ socket: %s", zmq_strerror(errno));
-	if (set_options(s) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZeroMQ socket option: %s", zmq_strerror(errno));
-	rc = scout__conns_open(s, s->cfg.metrics ? SCOUT__METRICS_DESCRIPTORS : 0, err, err_len);
-	if (rc == 0 && scout__unsent_init(s) != 0)
-		rc = no_memory(err, err_len);
-	if (rc == 0)
-		rc = scout__curve_open(s, err, err_len);
-	if (rc)
-		return rc;
-	if (zmq_bind(s->transport->router, address) != 0)
-		return scout__fail(err, err_len, errno == EADDRINUSE ? SCOUT_ERR_IN_USE : SCOUT_ERR_BIND,
-				   "%s cannot be bound: %s", address, bind_error(address, errno));
-	return keep_endpoint(s, err, err_len);
-}
-
-static int
-take_name(struct scout_server *s, char **ret_address, char *err, size_t err_len)
-{
-	char address[SCOUT__INPROC_ADDRESS_BYTES];
-	int rc;
-
-	if (!s->cfg.listen || !scout__inproc_is(s->cfg.listen))
-		return 0;
-	rc = scout__inproc_listen(s->cfg.listen, zmq_ctx_new, &s->transport->inproc, err, err_len);
-	if (rc)
-		return rc;
-	scout__inproc_address(s->transport->inproc, address, sizeof(address));
-	free(*ret_address);
-	*ret_address = strdup(address);
-	return *ret_address ? 0 : no_memory(err, err_len);
-}
-
-/* The router is closed. */
-static void
-close_context(struct scout_server *s)
-{
-	void *zctx = s->transport->inproc ? scout__inproc_leave(s->transport->inproc) : s->transport->zctx;
-
-	if (zctx)
-		(void)zmq_ctx_term(zctx); /* waits for the linger time at most */
-}
-
 static void
 close_fd(int fd)
 {
@@ -249,24 +136,13 @@ server_free(struct scout_server *s)
 {
 	scout__enter_loop();
 	scout__metrics_close(s);
-	if (s->transport->inproc)
-		scout__inproc_unlisten(s->transport->inproc);
-	scout__conns_close(s);
-	if (s->transport->router) {
-		(void)set_int(s->transport->router, ZMQ_LINGER, STOP_LINGER_MS);
-		(void)zmq_close(s->transport->router);
-	}
-	scout__curve_close(s);
-	close_context(s);
-	scout__unsent_fini(s);
+	scout__transport_close(s);
 	scout__fetch_free(s); /* the loop has, if it ran */
 	if (s->state->l1_ready)
 		scout__l1_fini(&s->state->l1);
-	close_fd(s->transport->listener.fd);
 	close_fd(s->epoll_fd);
 	close_fd(s->stop.fd);
 	close_fd(s->timer.fd);
-	scout__paths_close(&s->transport->paths);
 	scout__state_free_tables(s->state);
 	free(s->stats);
 	free(s->heap);
@@ -303,7 +179,6 @@ server_new(void)
 static int
 make_parts(struct scout_server *s, char *err, size_t err_len)
 {
-	char *address = NULL;
 	int rc = check_kernel(err, err_len);
 
 	if (rc == 0)
@@ -317,16 +192,9 @@ make_parts(struct scout_server *s, char *err, size_t err_len)
 	if (rc == 0)
 		rc = scout__fetch_start(s, scout__l2_adapters, err, err_len);
 	if (rc == 0)
-		rc = scout__paths_open(&s->transport->paths, s->cfg.listen, &address, err, err_len);
-	if (rc == 0)
-		rc = take_name(s, &address, err, err_len);
-	if (rc == 0)
-		rc = make_socket(s, address, err, err_len);
-	if (rc == 0)
-		rc = scout__lease_listen(s, err, err_len);
+		rc = scout__transport_open(s, s->cfg.metrics ? SCOUT__METRICS_DESCRIPTORS : 0, err, err_len);
 	if (rc == 0)
 		rc = scout__metrics_open(s, err, err_len);
-	free(address);
 	return rc;
 }
 

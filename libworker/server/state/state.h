@@ -90,8 +90,8 @@ struct scout__state {
 
 /* For @s, without tables. The caller frees it. NULL: no memory. */
 SCOUT_ON_LOOP struct scout__state *scout__state_new(struct scout_server *s, const struct scout__state_hooks *hooks);
-/* For as much as @cfg allows. Returns 0 or SCOUT_ERR_NOMEM; the tables are freed in every case. */
-SCOUT_ON_LOOP int scout__state_make_tables(struct scout__state *state, const struct scout_server_config *cfg);
+/* For as much as @cfg allows. Returns 0 or SCOUT_ERR_NOMEM. In both cases scout__state_free_tables() frees them. */
+int scout__state_make_tables(struct scout__state *state, const struct scout_server_config *cfg);
 SCOUT_ON_LOOP void scout__state_free_tables(struct scout__state *state);
 
 #endif

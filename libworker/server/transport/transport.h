@@ -71,5 +71,12 @@ struct scout__transport {
 /* For @s, with nothing opened. The caller frees it. NULL: no memory. */
 SCOUT_ON_LOOP struct scout__transport *scout__transport_new(struct scout_server *s,
 							    const struct scout__transport_hooks *hooks);
+/*
+ * Bind and listen. @reserved: descriptors that other rooms will need. Returns 0 or a code of scout_server_start(); what was opened is
+ * closed by scout__transport_close().
+ */
+int scout__transport_open(struct scout_server *s, uint32_t reserved, char *err, size_t err_len);
+/* However far opening came. Frees nothing but what was opened. */
+void scout__transport_close(struct scout_server *s);
 
 #endif
