@@ -49,7 +49,7 @@ gpu_find_tools()
 # The programs of this tree, by the contents of what they are built from.
 gpu_stamp()
 {
-	(cd "$ROOT" && cat scripts/gpu.sh bench/copy/* bench/common/* tests/gpu/*.[ch] include/kvscout/*.h libclient/base/*.[ch] \
+	(cd "$ROOT" && cat scripts/gpu.sh bench/copy/* bench/common/* tests/gpu/*.[ch] tests/gpu/rig/*.[ch] include/kvscout/*.h libclient/base/*.[ch] \
 		libworker/copy/*.[ch] libworker/copy/cuda/*) | cksum
 }
 
@@ -97,8 +97,8 @@ gpu_compile_kernels()
 
 gpu_build()
 {
-	rm -rf "$GPU_DIR/engine" "$GPU_DIR/tool" "${GPU_DIR:?}/bin" "$GPU_DIR/stamp"
-	mkdir -p "$GPU_DIR/engine" "$GPU_DIR/tool" "$GPU_DIR/bin" || return 1
+	rm -rf "$GPU_DIR/engine" "$GPU_DIR/rig" "$GPU_DIR/tool" "${GPU_DIR:?}/bin" "$GPU_DIR/stamp"
+	mkdir -p "$GPU_DIR/engine" "$GPU_DIR/rig" "$GPU_DIR/tool" "$GPU_DIR/bin" || return 1
 	gb_home=$(dirname "$(dirname "$(readlink -f "$(command -v "$GPU_NVCC")")")")
 	printf '#define SCOUT_GIT_REVISION "%s"\n' "$(git -C "$ROOT" describe --always --dirty 2>/dev/null || echo unknown)" \
 		>"$GPU_DIR/revision.h"
@@ -112,9 +112,13 @@ gpu_build()
 	gpu_compile_kernels || return 1
 	# shellcheck disable=SC2086 # lists of flags
 	(cd "$GPU_DIR/engine" && "$GPU_CC" $gb_flags -c "$gb_copy"/*.c "$gb_copy"/cuda/*.c "$gb_base"/*.c) || return 1
+	gb_rig=$ROOT/tests/gpu/rig
+	# shellcheck disable=SC2086 # lists of flags
+	(cd "$GPU_DIR/rig" && "$GPU_CC" $gb_flags -c "$gb_rig/gpu_test.c" "$gb_rig/gpu_vmm.c" "$gb_rig/gpu_world.c") || return 1
 	for gb_source in "$ROOT"/tests/gpu/gpu_*.c; do
 		# shellcheck disable=SC2086 # lists of flags
-		"$GPU_CC" $gb_flags -o "$GPU_DIR/bin/$(basename "$gb_source" .c)" "$gb_source" "$GPU_DIR"/engine/*.o $gb_libs || return 1
+		"$GPU_CC" $gb_flags -I"$gb_rig" -o "$GPU_DIR/bin/$(basename "$gb_source" .c)" "$gb_source" "$GPU_DIR"/rig/*.o \
+			"$GPU_DIR"/engine/*.o $gb_libs || return 1
 	done
 	gb_tool=$(gpu_tool_sources)
 	# shellcheck disable=SC2086 # lists of flags and files
@@ -254,7 +258,7 @@ GPU_CARRY=$ROOT/build-gpu-carry
 gpu_carry_stamp()
 {
 	(cd "$ROOT" && cat include/kvscout/*.h libclient/*.[ch] libclient/*/*.[ch] libworker/*.[ch] libworker/*/*.[ch] \
-		libworker/*/*/*.[ch] libworker/*/*/*.cu tests/gpu/*.[ch] 2>/dev/null) | cksum
+		libworker/*/*/*.[ch] libworker/*/*/*.cu tests/gpu/*.[ch] tests/gpu/rig/*.[ch] 2>/dev/null) | cksum
 }
 
 # A program with all its libraries. It starts with the machine's own libc, or, where that is older than the one that it was built

@@ -6,7 +6,7 @@
  * It needs libzmq and what else the library is linked with, which a machine with a GPU often lacks: `./dev gpu --pack` builds it where
  * those are, and packs them with it.
  */
-#include "worker_gpu_rig.h"
+#include "gpu_worker_rig.h"
 
 static void
 what_was_stored_comes_back_in_other_pages(int i)

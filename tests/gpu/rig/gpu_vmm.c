@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_GPU_VMM_H
-#define KVSCOUT_TESTS_GPU_VMM_H
+#include "gpu_vmm.h"
 
-/* GPU memory as torch's expandable segments take it: addresses first, memory for them part by part. */
 #include <dlfcn.h>
-#include <stdint.h>
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -20,7 +17,7 @@ static struct {
 	CUresult (*set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
 } vmm;
 
-static inline void
+static void
 load_symbol(void *library, const char *name, void *ret_function)
 {
 	void *symbol = dlsym(library, name);
@@ -29,7 +26,7 @@ load_symbol(void *library, const char *name, void *ret_function)
 	memcpy(ret_function, &symbol, sizeof(symbol));
 }
 
-static inline void
+static void
 load_vmm(void)
 {
 	void *library;
@@ -44,8 +41,7 @@ load_vmm(void)
 	load_symbol(library, "cuMemSetAccess", &vmm.set_access);
 }
 
-/* One range of addresses with memory of its own for each granule, so that planes and blocks lie across their borders. */
-static inline void *
+void *
 vmm_alloc(uint64_t bytes)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -75,5 +71,3 @@ vmm_alloc(uint64_t bytes)
 	REQUIRE(vmm.set_access(base, span, &access, 1) == CUDA_SUCCESS);
 	return (void *)(uintptr_t)base;
 }
-
-#endif

@@ -1,53 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_GPU_TEST_H
-#define KVSCOUT_TESTS_GPU_TEST_H
-
-#include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-/*
- * Tests on a real GPU, without Check: GPU machines often have a compiler and the CUDA toolkit and nothing else. Prints TAP. Each
- * case runs in a process of its own, started anew, because a CUDA context survives no fork and a broken device no case. With GPU_TEST_QUICK
- * in the environment each case runs once, the rest is skipped; GPU_TEST_JOBS says how many run at a time.
- */
-
-struct gpu_case {
-	const char *name;
-	void (*run)(int i);
-	int n; /* times, with i from 0 on */
-};
-
-#define GPU_SKIP 77
-#define GPU_CASE_LIMIT_S 60 /* then a case has hung */
-
-#define REQUIRE(x)                                                                                                     \
-	do {                                                                                                           \
-		if (!(x)) {                                                                                            \
-			printf("# %s:%d: %s\n", __FILE__, __LINE__, #x);                                               \
-			fflush(stdout);                                                                                \
-			_exit(1);                                                                                      \
-		}                                                                                                      \
-	} while (0)
-
-#define CUDA(call) REQUIRE((call) == cudaSuccess)
-
-static inline int
-gpu_run_one(const struct gpu_case *cases, int n_cases, const char *name, int i)
-{
-	for (int c = 0; c < n_cases; c++) {
-		if (strcmp(cases[c].name, name) == 0) {
-			cases[c].run(i);
-			return 0;
-		}
-	}
-	return 2;
-}
+#include "gpu_test.h"
 
 /* A case of the program, and how it went. */
 struct gpu_run {
@@ -59,8 +11,20 @@ struct gpu_run {
 	bool is_over; /* or is not run */
 };
 
+static int
+gpu_run_one(const struct gpu_case *cases, int n_cases, const char *name, int i)
+{
+	for (int c = 0; c < n_cases; c++) {
+		if (strcmp(cases[c].name, name) == 0) {
+			cases[c].run(i);
+			return 0;
+		}
+	}
+	return 2;
+}
+
 /* Start a case in a new process of this program. */
-static inline void
+static void
 gpu_spawn(struct gpu_run *run)
 {
 	char number[16];
@@ -86,7 +50,7 @@ gpu_spawn(struct gpu_run *run)
 }
 
 /* Wait until one of the running cases has ended. */
-static inline void
+static void
 gpu_await(struct gpu_run *runs, int n)
 {
 	int status = 0;
@@ -101,7 +65,7 @@ gpu_await(struct gpu_run *runs, int n)
 		}
 }
 
-static inline void
+static void
 gpu_print(const struct gpu_run *run, int number, const char *why_not)
 {
 	const char *skip = why_not ? why_not : run->pid == 0 ? "quick" : run->status == GPU_SKIP ? "see above" : NULL;
@@ -122,7 +86,7 @@ gpu_print(const struct gpu_run *run, int number, const char *why_not)
 }
 
 /* Some cases at a time, since most of a case's time is the start of CUDA; their lines come in order. */
-static inline void
+static void
 gpu_run_all(struct gpu_run *runs, int n, const char *why_not)
 {
 	const char *text = getenv("GPU_TEST_JOBS");
@@ -144,8 +108,7 @@ gpu_run_all(struct gpu_run *runs, int n, const char *why_not)
 	}
 }
 
-/* @why_not: NULL, or why no case can run here. */
-static inline int
+int
 gpu_main(int argc, char **argv, const struct gpu_case *cases, int n_cases, const char *why_not)
 {
 	const bool quick = getenv("GPU_TEST_QUICK") != NULL;
@@ -176,5 +139,3 @@ gpu_main(int argc, char **argv, const struct gpu_case *cases, int n_cases, const
 	printf("# %d passed, %d failed, %d skipped\n", passed, failed, skipped);
 	return failed ? 1 : 0;
 }
-
-#endif

@@ -1,53 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_GPU_WORLD_H
-#define KVSCOUT_TESTS_GPU_WORLD_H
+#include "gpu_world.h"
 
-#include <poll.h>
-#include <stdatomic.h>
-#include <stdint.h>
-#include <sys/mman.h>
+const struct scout__copy_ops *const ops = &scout__copy_cuda;
 
-#include <cuda_runtime_api.h>
+const char *const methods[] = {"staged", "batch", "direct", "auto"};
 
-#include <kvscout/error.h>
-
-#include "clock.h"
-#include "copy.h"
-#include "copy_backends.h"
-#include "gpu_test.h"
-
-/*
- * Pages in a GPU's memory, slots in this process's, the CUDA backend between them, and a model of what both should hold. Nothing is
- * given back: each case has a process of its own.
- */
-
-#define MAX_PLANES 122
-#define MAX_ITEMS 6
-#define WAIT_MS 60000
-
-static const struct scout__copy_ops *const ops = &scout__copy_cuda;
-static const char *const methods[] = {"staged", "batch", "direct", "auto"};
-
-struct world {
-	uint64_t seed;
-	struct scout__copy_plane planes[MAX_PLANES];
-	struct scout__copy_layout layout;
-	uint8_t *host[MAX_PLANES]; /* what the planes should hold */
-	uint8_t *slots, *model;    /* slots, and what they should hold */
-	uint64_t shard, stride, bytes;
-	uint32_t n_items;
-	void *engine;
-	void *(*alloc)(uint64_t bytes); /* GPU memory for a plane; NULL: cudaMalloc */
-	int slots_fd;                   /* of a memfd for the slots; 0: anonymous memory */
-};
-
-/* Blocks of each plane: those of plane p have bytes[p % 3], and as much more is between them. */
-struct shape {
-	uint32_t n_planes, blocks_per_chunk, n_items;
-	uint64_t bytes[3], padding[3];
-};
-
-static inline uint64_t
+uint64_t
 below(struct world *w, uint64_t n)
 {
 	uint64_t z = w->seed += 0x9e3779b97f4a7c15u;
@@ -57,7 +15,7 @@ below(struct world *w, uint64_t n)
 	return (z ^ (z >> 31)) % n;
 }
 
-static inline void
+void
 fill_random(struct world *w, uint8_t *p, uint64_t n)
 {
 	uint64_t i = 0, z;
@@ -70,13 +28,13 @@ fill_random(struct world *w, uint8_t *p, uint64_t n)
 		p[i] = (uint8_t)below(w, 256);
 }
 
-static inline uint64_t
+uint64_t
 span_of(const struct world *w, uint32_t p)
 {
 	return w->planes[p].stride * w->layout.n_blocks;
 }
 
-static inline void
+void
 wait_readable(const struct world *w)
 {
 	struct pollfd pfd = {.fd = ops->fd(w->engine), .events = POLLIN};
@@ -84,7 +42,7 @@ wait_readable(const struct world *w)
 	REQUIRE(poll(&pfd, 1, WAIT_MS) == 1);
 }
 
-static inline struct scout__copy_batch *
+struct scout__copy_batch *
 next_ended(struct world *w)
 {
 	struct scout__copy_batch *batch;
@@ -94,7 +52,7 @@ next_ended(struct world *w)
 	return batch;
 }
 
-static inline void *
+void *
 plain_alloc(uint64_t bytes)
 {
 	void *p = NULL;
@@ -103,7 +61,7 @@ plain_alloc(uint64_t bytes)
 	return p;
 }
 
-static inline void
+static void
 world_slots(struct world *w)
 {
 	int flags = w->slots_fd ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS;
@@ -119,8 +77,7 @@ world_slots(struct world *w)
 	memcpy(w->model, w->slots, w->bytes);
 }
 
-/* Planes and slots with random bytes. */
-static inline void
+void
 world_init(struct world *w, const struct shape *shape)
 {
 	w->layout = (struct scout__copy_layout){.planes = w->planes,
@@ -142,8 +99,7 @@ world_init(struct world *w, const struct shape *shape)
 	world_slots(w);
 }
 
-/* The engine, with the slots pinned. */
-static inline void
+void
 world_open(struct world *w, const char *method)
 {
 	struct scout__copy_config cfg = {
@@ -160,20 +116,20 @@ world_open(struct world *w, const char *method)
 	REQUIRE(ops->poll(w->engine) == NULL);
 }
 
-static inline void
+void
 world_make(struct world *w, const struct shape *shape, const char *method)
 {
 	world_init(w, shape);
 	world_open(w, method);
 }
 
-static inline uint64_t
+uint64_t
 slot_at(const struct world *w, uint32_t i)
 {
 	return 4096 + i * w->stride;
 }
 
-static inline void
+void
 model_copy(struct world *w, enum scout__copy_direction direction, uint32_t item, const int64_t *ids)
 {
 	uint8_t *at = w->model + slot_at(w, item);
@@ -192,7 +148,7 @@ model_copy(struct world *w, enum scout__copy_direction direction, uint32_t item,
 }
 
 /* A plane of GPU memory holds what the model's does, gaps and neighbours too. */
-static inline void
+static void
 require_plane(const struct world *w, uint32_t p)
 {
 	uint8_t *now = malloc(span_of(w, p));
@@ -203,7 +159,7 @@ require_plane(const struct world *w, uint32_t p)
 	free(now);
 }
 
-static inline void
+void
 require_as_model(const struct world *w)
 {
 	for (uint32_t p = 0; p < w->layout.n_planes; p++)
@@ -211,8 +167,7 @@ require_as_model(const struct world *w)
 	REQUIRE(memcmp(w->slots, w->model, w->bytes) == 0);
 }
 
-/* Different pages for all items, some of them neighbours, some null. */
-static inline void
+void
 random_ids(struct world *w, int64_t *ids)
 {
 	uint64_t n = w->layout.n_blocks, want = (uint64_t)w->n_items * w->layout.blocks_per_chunk;
@@ -233,7 +188,7 @@ random_ids(struct world *w, int64_t *ids)
 	free(all);
 }
 
-static inline void
+void
 items_of(const struct world *w, struct scout__copy_item *items, const int64_t *ids)
 {
 	for (uint32_t i = 0; i < w->n_items; i++)
@@ -241,7 +196,7 @@ items_of(const struct world *w, struct scout__copy_item *items, const int64_t *i
 						     ids + (size_t)i * w->layout.blocks_per_chunk};
 }
 
-static inline void
+void
 copy_and_check(struct world *w, enum scout__copy_direction direction, const int64_t *ids)
 {
 	struct scout__copy_item items[MAX_ITEMS];
@@ -255,8 +210,7 @@ copy_and_check(struct world *w, enum scout__copy_direction direction, const int6
 	REQUIRE(batch.status == 0 && batch.n_done == w->n_items);
 }
 
-/* Both directions, and all of both memories, some times over. */
-static inline void
+void
 round_trips(struct world *w, int n)
 {
 	int64_t *ids = malloc((size_t)w->n_items * w->layout.blocks_per_chunk * sizeof(*ids));
@@ -272,8 +226,7 @@ round_trips(struct world *w, int n)
 	free(ids);
 }
 
-/* Some 20 ms of work, and then @value over all of plane @p. */
-static inline void
+void
 busy_then_fill(const struct world *w, cudaStream_t stream, uint32_t p, int value)
 {
 	static void *big;
@@ -285,7 +238,7 @@ busy_then_fill(const struct world *w, cudaStream_t stream, uint32_t p, int value
 	CUDA(cudaMemsetAsync(w->planes[p].base, value, span_of(w, p), stream));
 }
 
-static inline cudaStream_t
+cudaStream_t
 new_stream(void)
 {
 	cudaStream_t stream;
@@ -294,7 +247,7 @@ new_stream(void)
 	return stream;
 }
 
-static inline cudaEvent_t
+cudaEvent_t
 new_event(void)
 {
 	cudaEvent_t event;
@@ -303,13 +256,10 @@ new_event(void)
 	return event;
 }
 
-/* Run the cases, or say of each why it cannot run. */
-static inline int
+int
 world_main(int argc, char **argv, const struct gpu_case *cases, int n)
 {
 	static char err[300];
 
 	return gpu_main(argc, argv, cases, n, argc == 1 && ops->probe(0, err, sizeof(err)) != 0 ? err : NULL);
 }
-
-#endif

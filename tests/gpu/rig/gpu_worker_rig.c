@@ -1,59 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_WORKER_GPU_RIG_H
-#define KVSCOUT_TESTS_WORKER_GPU_RIG_H
+#include "gpu_worker_rig.h"
 
-/*
- * A server in a process of its own, a scheduler's client, and a worker or two with pages in a GPU's memory. A page's bytes follow from
- * (prompt, rank, block of the prompt, plane, offset); whatever is not a page that was filled holds CANARY.
- */
-#include <poll.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/prctl.h>
+const char *const methods[] = {"staged", "batch", "direct", "auto"};
 
-#include <cuda_runtime_api.h>
+const uint32_t two_layers[2] = {1, 2};
 
-#include <kvscout/client.h>
-#include <kvscout/server.h>
-#include <kvscout/worker.h>
+struct gpu_rig rig = {.ranks = 1, .seed = 1};
 
-#include "clock.h"
-#include "gpu_test.h"
-#include "gpu_vmm.h"
-
-#define DEADLINE_MS 30000
-#define CANARY 0xa5
-#define HASH 32
-#define N_PLANES 3
-#define N_PAGES 400
-#define CHUNK_TOKENS 64
-#define BLOCK_TOKENS 16
-#define BPC (CHUNK_TOKENS / BLOCK_TOKENS)
-#define CHUNKS 5
-#define BLOCKS (CHUNKS * BPC)
-#define READY_FD 3
-
-static const char *const methods[] = {"staged", "batch", "direct", "auto"};
-static const uint32_t two_layers[2] = {1, 2};
-
-/* One worker's. */
-struct engine {
-	struct scout_worker *worker;
-	struct scout_plane planes[N_PLANES];
-};
-
-static struct {
-	pid_t server;
-	char folder[64], endpoint[128];
-	struct scout_client *client;
-	uint32_t ranks;
-	struct engine engines[2];
-	uint64_t seed;
-	unsigned next_id;
-} rig = {.ranks = 1, .seed = 1};
-
-static inline uint64_t
+uint64_t
 below(uint64_t n)
 {
 	uint64_t z = rig.seed += 0x9e3779b97f4a7c15u;
@@ -63,9 +17,7 @@ below(uint64_t n)
 	return (z ^ (z >> 31)) % n;
 }
 
-/* ---- the server ---- */
-
-static inline int
+int
 server_main(const char *endpoint)
 {
 	struct scout_server_config cfg;
@@ -93,7 +45,7 @@ server_main(const char *endpoint)
 	return 0;
 }
 
-static inline void
+void
 server_start(void)
 {
 	const char *self = getenv("GPU_TEST_SELF");
@@ -113,7 +65,7 @@ server_start(void)
 	(void)close(ready[0]);
 }
 
-static inline void
+void
 server_end(int sig)
 {
 	int status;
@@ -122,10 +74,7 @@ server_end(int sig)
 	REQUIRE(waitpid(rig.server, &status, 0) == rig.server);
 }
 
-/* ---- pages ---- */
-
-/* What block @block of @prompt holds in plane @p of rank @rank. */
-static inline void
+void
 bytes_of(uint8_t *to, uint32_t prompt, uint32_t rank, uint64_t block, uint32_t p, uint64_t n)
 {
 	uint64_t key = prompt * UINT64_C(0x9e3779b97f4a7c15) + rank * UINT64_C(0xbf58476d1ce4e5b9) +
@@ -139,13 +88,13 @@ bytes_of(uint8_t *to, uint32_t prompt, uint32_t rank, uint64_t block, uint32_t p
 	}
 }
 
-static inline uint8_t *
+uint8_t *
 page_at(const struct engine *engine, uint32_t p, int64_t id)
 {
 	return (uint8_t *)engine->planes[p].base + (uint64_t)id * engine->planes[p].stride;
 }
 
-static inline void
+void
 fill(uint32_t rank, int64_t id, uint32_t prompt, uint64_t block)
 {
 	static uint8_t bytes[1 << 17];
@@ -160,7 +109,7 @@ fill(uint32_t rank, int64_t id, uint32_t prompt, uint64_t block)
 	CUDA(cudaStreamSynchronize(cudaStreamLegacy));
 }
 
-static inline bool
+bool
 plane_is(uint32_t rank, uint32_t p, int64_t id, uint32_t prompt, uint64_t block)
 {
 	static uint8_t bytes[1 << 17], now[1 << 17];
@@ -171,7 +120,7 @@ plane_is(uint32_t rank, uint32_t p, int64_t id, uint32_t prompt, uint64_t block)
 	return memcmp(now, bytes, n) == 0;
 }
 
-static inline bool
+bool
 page_is(uint32_t rank, int64_t id, uint32_t prompt, uint64_t block)
 {
 	for (uint32_t p = 0; p < N_PLANES; p++)
@@ -180,8 +129,7 @@ page_is(uint32_t rank, int64_t id, uint32_t prompt, uint64_t block)
 	return true;
 }
 
-/* Whether all of a page, and the gap behind it, is @value. */
-static inline bool
+bool
 page_holds(uint32_t rank, int64_t id, uint8_t value)
 {
 	static uint8_t now[1 << 17];
@@ -197,7 +145,7 @@ page_holds(uint32_t rank, int64_t id, uint8_t value)
 	return true;
 }
 
-static inline void *
+void *
 plain_alloc(uint64_t bytes)
 {
 	void *p = NULL;
@@ -206,7 +154,7 @@ plain_alloc(uint64_t bytes)
 	return p;
 }
 
-static inline void
+void
 pages_init(uint32_t rank, void *(*alloc)(uint64_t bytes))
 {
 	static const uint64_t bytes[N_PLANES] = {4096, 1000, 65536}, padding[N_PLANES] = {0, 24, 0};
@@ -222,9 +170,7 @@ pages_init(uint32_t rank, void *(*alloc)(uint64_t bytes))
 	CUDA(cudaDeviceSynchronize());
 }
 
-/* ---- client and workers ---- */
-
-static inline void
+void
 say(void *user, int level, const char *text)
 {
 	(void)user;
@@ -232,7 +178,7 @@ say(void *user, int level, const char *text)
 		printf("# %s\n", text);
 }
 
-static inline void
+static void
 client_start(void)
 {
 	struct scout_client_config cfg;
@@ -248,7 +194,7 @@ client_start(void)
 	REQUIRE(scout_client_wait_ready(rig.client, DEADLINE_MS, err, sizeof(err)) == 0);
 }
 
-static inline struct scout_worker *
+struct scout_worker *
 worker_new(uint32_t rank, const char *backend, const char *method)
 {
 	struct scout_worker *worker = NULL;
@@ -272,7 +218,7 @@ worker_new(uint32_t rank, const char *backend, const char *method)
 	return worker;
 }
 
-static inline void
+void
 worker_register(uint32_t rank)
 {
 	struct scout_layout layout = {
@@ -291,7 +237,7 @@ worker_register(uint32_t rank)
 	REQUIRE(rc == 0);
 }
 
-static inline void
+void
 start_server_and_client(void)
 {
 	snprintf(rig.folder, sizeof(rig.folder), "/tmp/kvscout-gpu-XXXXXX");
@@ -301,8 +247,7 @@ start_server_and_client(void)
 	client_start();
 }
 
-/* All of it, with a worker for each rank. */
-static inline void
+void
 start(const char *backend, const char *method, void *(*alloc)(uint64_t bytes))
 {
 	start_server_and_client();
@@ -313,7 +258,7 @@ start(const char *backend, const char *method, void *(*alloc)(uint64_t bytes))
 	}
 }
 
-static inline void
+void
 end(void)
 {
 	char path[160];
@@ -326,24 +271,21 @@ end(void)
 	REQUIRE(system(path) == 0);
 }
 
-/* ---- requests ---- */
-
-static inline void
+void
 hashes_of(uint8_t *hashes, uint32_t prompt)
 {
 	for (uint64_t c = 0; c < CHUNKS; c++)
 		bytes_of(hashes + c * HASH, prompt, 77, c, 0, HASH);
 }
 
-/* BLOCKS ids from @first on, @step apart. */
-static inline void
+void
 ids_from(int64_t *ids, int64_t first, int64_t step)
 {
 	for (int64_t b = 0; b < BLOCKS; b++)
 		ids[b] = first + b * step;
 }
 
-static inline struct scout_done
+struct scout_done
 wait_done(uint32_t rank, uint64_t job)
 {
 	uint64_t end_us = scout__now_us() + DEADLINE_MS * UINT64_C(1000);
@@ -364,7 +306,7 @@ wait_done(uint32_t rank, uint64_t job)
 	}
 }
 
-static inline uint64_t
+uint64_t
 submit_store(uint32_t rank, uint32_t prompt, const int64_t *ids, struct scout_store store)
 {
 	uint8_t hashes[CHUNKS * HASH];
@@ -381,8 +323,7 @@ submit_store(uint32_t rank, uint32_t prompt, const int64_t *ids, struct scout_st
 	return job;
 }
 
-/* Fill pages with @prompt and store them, on all ranks. */
-static inline void
+void
 store_all(uint32_t prompt, int64_t first)
 {
 	int64_t ids[BLOCKS];
@@ -401,7 +342,7 @@ store_all(uint32_t prompt, int64_t first)
 	REQUIRE(chunks == CHUNKS);
 }
 
-static inline struct scout_hit
+struct scout_hit
 look_up(uint32_t prompt)
 {
 	uint8_t hashes[CHUNKS * HASH];
@@ -416,7 +357,7 @@ look_up(uint32_t prompt)
 	return hit;
 }
 
-static inline uint64_t
+uint64_t
 submit_retrieve(uint32_t rank, uint64_t ticket, const int64_t *ids, struct scout_retrieve retrieve)
 {
 	uint64_t job = 0;
@@ -430,8 +371,7 @@ submit_retrieve(uint32_t rank, uint64_t ticket, const int64_t *ids, struct scout
 	return job;
 }
 
-/* All blocks but those that are named as missing are in their pages. */
-static inline void
+void
 require_filled(uint32_t rank, uint32_t prompt, const int64_t *ids, const struct scout_done *done)
 {
 	uint32_t m = 0;
@@ -446,7 +386,7 @@ require_filled(uint32_t rank, uint32_t prompt, const int64_t *ids, const struct 
 	REQUIRE(m == done->n_missing);
 }
 
-static inline void
+void
 retrieve_all(uint32_t prompt, int64_t first, int64_t step)
 {
 	struct scout_hit hit = look_up(prompt);
@@ -463,7 +403,7 @@ retrieve_all(uint32_t prompt, int64_t first, int64_t step)
 	}
 }
 
-static inline cudaStream_t
+cudaStream_t
 new_stream(void)
 {
 	cudaStream_t stream;
@@ -472,7 +412,7 @@ new_stream(void)
 	return stream;
 }
 
-static inline cudaEvent_t
+cudaEvent_t
 new_event(void)
 {
 	cudaEvent_t event;
@@ -481,8 +421,7 @@ new_event(void)
 	return event;
 }
 
-/* Some 20 ms of work. */
-static inline void
+void
 keep_busy(cudaStream_t stream)
 {
 	static void *big;
@@ -492,5 +431,3 @@ keep_busy(cudaStream_t stream)
 	for (int n = 0; n < 40; n++)
 		CUDA(cudaMemsetAsync(big, n, 1 << 30, stream));
 }
-
-#endif

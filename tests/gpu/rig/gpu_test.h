@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TESTS_GPU_TEST_H
+#define KVSCOUT_TESTS_GPU_TEST_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/*
+ * Tests on a real GPU, without Check: GPU machines often have a compiler and the CUDA toolkit and nothing else. Prints TAP. Each
+ * case runs in a process of its own, started anew, because a CUDA context survives no fork and a broken device no case. With GPU_TEST_QUICK
+ * in the environment each case runs once, the rest is skipped; GPU_TEST_JOBS says how many run at a time.
+ */
+
+struct gpu_case {
+	const char *name;
+	void (*run)(int i);
+	int n; /* times, with i from 0 on */
+};
+
+#define GPU_SKIP 77
+#define GPU_CASE_LIMIT_S 60 /* then a case has hung */
+
+#define REQUIRE(x)                                                                                                     \
+	do {                                                                                                           \
+		if (!(x)) {                                                                                            \
+			printf("# %s:%d: %s\n", __FILE__, __LINE__, #x);                                               \
+			fflush(stdout);                                                                                \
+			_exit(1);                                                                                      \
+		}                                                                                                      \
+	} while (0)
+
+#define CUDA(call) REQUIRE((call) == cudaSuccess)
+
+/* @why_not: NULL, or why no case can run here. */
+int gpu_main(int argc, char **argv, const struct gpu_case *cases, int n_cases, const char *why_not);
+
+#endif
