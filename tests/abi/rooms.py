@@ -65,8 +65,13 @@ ROOMS = {
 EXCEPTIONS = {
 }
 
-# Beginnings of findings that a cut under way will mend.
-TODAY = tuple(f"libworker/server/{room}/libscout-server-{room}.a is compiled" for room in ("state", "fetch", "monitor", "ops"))
+# Circles of calls that stay inside a room: how many files each has at most, and why it is not cut.
+KNOTS = {
+    "libworker/server/monitor": (2, "the endpoint starts and stops its HTTP half, and that asks it for the text of each answer"),
+    "libworker/server/fetch": (5, "l2_tier.c hands each turn to loads, writes and records, and these unpin and remove through it"),
+    "libworker/server/state": (6, "a namespace, a peer, a session and a hold end what hangs on them, each from its own end"),
+    "libworker/server/transport": (3, "a frame from the shared memory becomes a packet as one from the socket does, and packet.c asks for both"),
+}
 
 # Headers that the build writes.
 GENERATED = {"revision.h"}
@@ -245,13 +250,10 @@ def calls(tree):
     return {(a, b) for a, b in arrows if a != b}
 
 
-# Rooms that have circles of calls to be cut.
-KNOTTED = tuple(f"libworker/server/{room}/" for room in ("state", "fetch", "monitor", "transport"))
-
-
 def no_circle_of_calls(tree):
     for group in circles(calls(tree)):
-        if not min(group).startswith(KNOTTED):
+        rooms = {room_of(path) for path in group}
+        if len(rooms) > 1 or len(group) > KNOTS.get(min(rooms), (0,))[0]:
             yield "calls: " + " ".join(sorted(group))
 
 
@@ -398,11 +400,12 @@ def main():
     results = []
     used = set()
     for rule in RULES:
-        bad = [finding for finding in rule(tree) if not finding.startswith(TODAY)]
+        bad = list(rule(tree))
         used |= set(bad) & set(EXCEPTIONS)
         bad = [finding for finding in bad if finding not in EXCEPTIONS]
         results.append((rule.__name__, bad))
-    results.append(("every_exception_is_needed", sorted(set(EXCEPTIONS) - used)))
+    unused = set(EXCEPTIONS) - used | set(KNOTS) - {room_of(path) for group in circles(calls(tree)) for path in group}
+    results.append(("every_exception_is_needed", sorted(unused)))
     for name, (rule, plant) in plants().items():
         planted = copy_of(tree)
         plant(planted)
