@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <kvscout/error.h>
+#include <kvscout/types.h>
 
 /* Const after say_begin(), which runs before there are threads. */
 static const char *tool_name;

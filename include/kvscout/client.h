@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include <kvscout/error.h>
+#include <kvscout/types.h>
 #include <kvscout/version.h>
 
 #ifdef __cplusplus

@@ -107,33 +107,6 @@ SCOUT_API int scout_err_scope(int code);
  */
 SCOUT_API bool scout_err_is_retriable(int code);
 
-/* Levels of the log callback. */
-enum scout_log_level {
-	SCOUT_LOG_ERROR = 1,
-	SCOUT_LOG_WARN = 2,
-	SCOUT_LOG_INFO = 3,
-	SCOUT_LOG_DEBUG = 4
-};
-
-/* How client, worker and server of one machine talk. HELLO and what peers of other machines send uses the socket in any case. */
-enum scout_local_transport {
-	SCOUT_LOCAL_SHM = 0,   /* through shared memory, where both sides want it */
-	SCOUT_LOCAL_SOCKET = 1 /* through the socket */
-};
-
-/**
- * Receives log lines. Off by default: the libraries write nowhere by themselves.
- *
- * @user    the pointer given with the callback.
- * @level   enum scout_log_level.
- * @text    one line without newline; borrowed for the call.
- *
- * Called from the caller's, the courier's and the server's threads, no locks held; must be thread-safe, must not
- * block for long and must not call back into the object that logs, but for its scout_*_log_off(), which takes the callback
- * back from any thread.
- */
-typedef void (*scout_log_fn)(void *user, int level, const char *text);
-
 #ifdef __cplusplus
 }
 #endif

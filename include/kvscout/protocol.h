@@ -226,7 +226,7 @@
  *                u16 kv_rank         within [rank_first, rank_first + rank_count)
  *                u16 reader          which of the readers, 0..readers-1
  *                u32 block_tokens    tokens in an engine block; chunk_tokens is a multiple
- *                u16 dtype           SCOUT_DTYPE_*
+ *                u16 dtype           0 opaque, 1 f16, 2 bf16, 3 f32, 4 f8_e4m3, 5 f8_e5m2, 6 i8
  *                u16 numa            NUMA node that the worker's pages are near to, plus 1; 0 = none. The pool's memory for this KV
  *                                    rank is taken from there if it can be; the first REGISTER of the rank decides
  *                u32 n_planes        1..SCOUT_MAX_PLANES
@@ -439,16 +439,6 @@
 #define SCOUT_GRANT_PRESENT 2
 #define SCOUT_GRANT_NO_ROOM 3
 #define SCOUT_GRANT_MISSING 4
-
-/* Element types of KV pages: part of what must agree between a stored and a loaded shard. */
-#define SCOUT_DTYPE_OPAQUE 0
-#define SCOUT_DTYPE_F16 1
-#define SCOUT_DTYPE_BF16 2
-#define SCOUT_DTYPE_F32 3
-#define SCOUT_DTYPE_F8_E4M3 4
-#define SCOUT_DTYPE_F8_E5M2 5
-#define SCOUT_DTYPE_I8 6
-#define SCOUT_DTYPE_LAST 6
 
 /* Lease connection. */
 #define SCOUT_LEASE_MAGIC 0x4c53564bu /* "KVSL" */

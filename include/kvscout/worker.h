@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include <kvscout/error.h>
+#include <kvscout/types.h>
 #include <kvscout/version.h>
 
 #ifdef __cplusplus
@@ -94,7 +95,7 @@ struct scout_plane {
 
 struct scout_layout {
 	uint32_t size;         /* sizeof(struct scout_layout) */
-	uint32_t dtype;        /* SCOUT_DTYPE_* of protocol.h; 0 = opaque */
+	uint32_t dtype;        /* SCOUT_DTYPE_* of types.h; 0 = opaque */
 	uint32_t block_tokens; /* tokens in a block; chunk_tokens is a multiple */
 	uint32_t n_planes;
 	const struct scout_plane *planes; /* borrowed for the call; copied */

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include <kvscout/error.h>
+#include <kvscout/types.h>
 
 /* Lets the user take the callback back while threads log. Zero: open. */
 struct scout__log_gate {

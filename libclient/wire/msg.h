@@ -3,11 +3,13 @@
 #define SCOUT_MSG_H
 
 #include <kvscout/protocol.h>
+#include <kvscout/types.h>
 
 #include "wire.h"
 
 /*
- * The codec of <kvscout/protocol.h>: one structure, one put and one get for every body. A get checks all that can be
+ * The codec of <kvscout/protocol.h>
+#include <kvscout/types.h>: one structure, one put and one get for every body. A get checks all that can be
  * checked without knowing the server's state: exact length, reserved fields, counts and ranges. Pointers in decoded
  * structures are views into the frame. A get returns SCOUT_WIRE_OK and writes *ret, or SCOUT_WIRE_BAD_BODY or
  * SCOUT_WIRE_RANGE and sets *ret_field (static) to the name of the field that is wrong, spelled as in protocol.h;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <kvscout/error.h>
+#include <kvscout/types.h>
 
 #include "clock.h"
 #include "thread.h"

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TYPES_H
+#define KVSCOUT_TYPES_H
+
+/*
+ * What clients, workers and servers share: log levels and the log callback, transports, and element types of KV.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvscout/version.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Levels of the log callback. */
+enum scout_log_level {
+	SCOUT_LOG_ERROR = 1,
+	SCOUT_LOG_WARN = 2,
+	SCOUT_LOG_INFO = 3,
+	SCOUT_LOG_DEBUG = 4
+};
+
+/**
+ * Receives log lines. Off by default: the libraries write nowhere by themselves.
+ *
+ * @user    the pointer given with the callback.
+ * @level   enum scout_log_level.
+ * @text    one line without newline; borrowed for the call.
+ *
+ * The libraries call it from the caller's, the courier's and the server's threads, without holding a lock. It must be thread-safe, must
+ * not block for long, and must not call back into the object that logs, except its scout_*_log_off().
+ */
+typedef void (*scout_log_fn)(void *user, int level, const char *text);
+
+/* How client, worker and server of one machine talk. HELLO and peers on other machines use the socket in any case. */
+enum scout_local_transport {
+	SCOUT_LOCAL_SHM = 0,   /* through shared memory, where both sides want it */
+	SCOUT_LOCAL_SOCKET = 1 /* through the socket */
+};
+
+/* Element type of KV, part of the layout's fingerprint. */
+#define SCOUT_DTYPE_OPAQUE 0
+#define SCOUT_DTYPE_F16 1
+#define SCOUT_DTYPE_BF16 2
+#define SCOUT_DTYPE_F32 3
+#define SCOUT_DTYPE_F8_E4M3 4
+#define SCOUT_DTYPE_F8_E5M2 5
+#define SCOUT_DTYPE_I8 6
+#define SCOUT_DTYPE_LAST 6
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
