@@ -35,22 +35,22 @@ scout__id_ok(const char *id, size_t *ret_len)
 
 /* 0: this version's. A newer one may be larger, and what it adds is ignored. */
 static bool
-size_ok(const struct scout_lookup *q)
+size_ok(const struct scout_query *q)
 {
-	return q->size == 0 || q->size >= offsetof(struct scout_lookup, size) + sizeof(q->size);
+	return q->size == 0 || q->size >= offsetof(struct scout_query, size) + sizeof(q->size);
 }
 
 /* The question's own timeout; 0: none. A caller that was compiled with an older structure has no such field. */
 static uint32_t
-own_timeout(const struct scout_lookup *q)
+own_timeout(const struct scout_query *q)
 {
-	bool has_field = q->size == 0 || q->size >= offsetof(struct scout_lookup, timeout_ms) + sizeof(q->timeout_ms);
+	bool has_field = q->size == 0 || q->size >= offsetof(struct scout_query, timeout_ms) + sizeof(q->timeout_ms);
 
 	return has_field ? q->timeout_ms : 0;
 }
 
 static int
-check_question(const struct scout_client *client, const struct scout_lookup *q, size_t *ret_id_len, size_t *ret_tenant)
+check_question(const struct scout_client *client, const struct scout_query *q, size_t *ret_id_len, size_t *ret_tenant)
 {
 	if (!scout__id_ok(q->id, ret_id_len))
 		return SCOUT_ERR_REQUEST_ID;
@@ -79,7 +79,7 @@ min_chunks(uint64_t tokens, uint32_t chunk_tokens, size_t n)
 
 /* Of how many leading chunks the server may wait for those that are late. 0: of none, the lookup is one shot. */
 static uint32_t
-expected_chunks(const struct scout_client *client, const struct scout_lookup *q)
+expected_chunks(const struct scout_client *client, const struct scout_query *q)
 {
 	const struct scout_client_config *cfg = &client->cfg;
 
@@ -97,7 +97,7 @@ max_u32(uint32_t a, uint32_t b)
 }
 
 static uint32_t
-timeout_of(const struct scout_client *client, const struct scout_lookup *q, uint32_t expect)
+timeout_of(const struct scout_client *client, const struct scout_query *q, uint32_t expect)
 {
 	uint32_t late_keys_ms = expect > 0 ? client->cfg.lookup_poll_key_timeout_ms : 0;
 
@@ -105,7 +105,7 @@ timeout_of(const struct scout_client *client, const struct scout_lookup *q, uint
 }
 
 static const uint8_t *
-last_hash(const struct scout_lookup *q)
+last_hash(const struct scout_query *q)
 {
 	return (const uint8_t *)q->hashes + (q->n - 1) * q->hash_len;
 }
@@ -124,7 +124,7 @@ same_hash(const uint8_t *a, const uint8_t *b, size_t len)
 }
 
 static bool
-same_question(const struct scout__lookup_slot *slot, const struct scout_lookup *q)
+same_question(const struct scout__lookup_slot *slot, const struct scout_query *q)
 {
 	return slot->n == q->n && same_hash(slot->last_hash, last_hash(q), q->hash_len) &&
 	       (q->tenant && *q->tenant ? strcmp(slot->tenant, q->tenant) == 0 : slot->tenant_len == 0);
@@ -132,13 +132,13 @@ same_question(const struct scout__lookup_slot *slot, const struct scout_lookup *
 
 /* What was computed on the GPU when it was asked is still there. */
 static bool
-covers_skipped(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_lookup *q)
+covers_skipped(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
 {
 	return q->computed_tokens >= (uint64_t)slot->skip * client->cfg.chunk_tokens;
 }
 
 static void
-fetch_ahead(const struct scout_lookup *q)
+fetch_ahead(const struct scout_query *q)
 {
 	size_t bytes = q->n * q->hash_len;
 
@@ -147,7 +147,7 @@ fetch_ahead(const struct scout_lookup *q)
 }
 
 static void
-fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, const struct scout_lookup *q,
+fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, const struct scout_query *q,
 	  size_t tenant_len)
 {
 	slot->n = (uint32_t)q->n;
@@ -199,7 +199,7 @@ enum ask_when {
 };
 
 __attribute__((noinline)) static int
-submit(struct scout_client *client, const struct scout_lookup *q, size_t id_len, size_t tenant_len, uint64_t hash,
+submit(struct scout_client *client, const struct scout_query *q, size_t id_len, size_t tenant_len, uint64_t hash,
        enum ask_when when, struct scout_hit *ret_hit)
 {
 	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
@@ -263,7 +263,7 @@ scout__client_forget(struct scout_client *client, uint32_t i)
 
 /* A server was restarted since @i was answered: what it promised is gone, and what it said with it. */
 __attribute__((noinline)) static int
-ask_restarted(struct scout_client *client, uint32_t i, const struct scout_lookup *q, struct scout_hit *ret_hit)
+ask_restarted(struct scout_client *client, uint32_t i, const struct scout_query *q, struct scout_hit *ret_hit)
 {
 	const struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t hash = slot->id_hash;
@@ -278,7 +278,7 @@ ask_restarted(struct scout_client *client, uint32_t i, const struct scout_lookup
 
 /* The answer of a live slot that is asked for again. */
 __attribute__((noinline)) static int
-read_answer(struct scout_client *client, uint32_t i, const struct scout_lookup *q, struct scout_hit *ret_hit)
+read_answer(struct scout_client *client, uint32_t i, const struct scout_query *q, struct scout_hit *ret_hit)
 {
 	const struct scout__lookup_slot *slot = &client->slots[i];
 
@@ -294,7 +294,7 @@ read_answer(struct scout_client *client, uint32_t i, const struct scout_lookup *
 
 /* The slot is live: its answer, or what stands in the way of one. */
 static int
-read_slot(struct scout_client *client, uint32_t i, const struct scout_lookup *q, struct scout_hit *ret_hit)
+read_slot(struct scout_client *client, uint32_t i, const struct scout_query *q, struct scout_hit *ret_hit)
 {
 	if (atomic_load_explicit(&client->slots[i].answer, memory_order_acquire) != SCOUT__PENDING)
 		return read_answer(client, i, q, ret_hit);
@@ -307,7 +307,7 @@ read_slot(struct scout_client *client, uint32_t i, const struct scout_lookup *q,
  * but for what the slot does not keep.
  */
 static bool
-asks_again(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_lookup *q)
+asks_again(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
 {
 	return q->id && slot->id_len != 0 && strcmp(slot->id, q->id) == 0 && size_ok(q) && q->hashes &&
 	       q->hash_len == client->cfg.hash_bytes && same_question(slot, q) && !slot->admitted &&
@@ -315,7 +315,7 @@ asks_again(const struct scout_client *client, const struct scout__lookup_slot *s
 }
 
 __attribute__((noinline)) static int
-try_lookup(struct scout_client *client, const struct scout_lookup *q, struct scout_hit *ret_hit)
+try_lookup(struct scout_client *client, const struct scout_query *q, struct scout_hit *ret_hit)
 {
 	size_t id_len, tenant_len;
 	int rc = check_question(client, q, &id_len, &tenant_len);
@@ -348,7 +348,7 @@ try_lookup(struct scout_client *client, const struct scout_lookup *q, struct sco
 }
 
 static int
-ask_ahead(struct scout_client *client, const struct scout_lookup *q)
+ask_ahead(struct scout_client *client, const struct scout_query *q)
 {
 	size_t id_len, tenant_len;
 	struct scout_hit unused;
@@ -372,7 +372,7 @@ ask_ahead(struct scout_client *client, const struct scout_lookup *q)
 }
 
 int
-scout_try_lookup(struct scout_client *client, const struct scout_lookup *q, struct scout_hit *ret_hit)
+scout_try_lookup(struct scout_client *client, const struct scout_query *q, struct scout_hit *ret_hit)
 {
 	if (!client || !q || !ret_hit)
 		return SCOUT_ERR_INVALID;
@@ -391,7 +391,7 @@ scout_try_lookup(struct scout_client *client, const struct scout_lookup *q, stru
 }
 
 int
-scout_lookup_ahead(struct scout_client *client, const struct scout_lookup *lookup)
+scout_lookup_ahead(struct scout_client *client, const struct scout_query *lookup)
 {
 	if (!client || !lookup)
 		return SCOUT_ERR_INVALID;

@@ -50,7 +50,7 @@ count_l2(const struct scout__lookup_slot *slot, uint32_t from, uint32_t to)
 }
 
 void
-scout__ahead_settle(struct scout_client *client, uint32_t i, const struct scout_lookup *q)
+scout__ahead_settle(struct scout_client *client, uint32_t i, const struct scout_query *q)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t chunk_tokens = client->cfg.chunk_tokens, tokens;

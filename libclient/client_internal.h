@@ -226,8 +226,8 @@ struct scout_client {
 	uint64_t renew_refill_us;
 	uint64_t tickets[SCOUT__TICKET_BATCH]; /* random words drawn ahead: one system call for many lookups */
 	uint32_t n_tickets;
-	struct scout_client_stats stats; /* the caller's part */
-	atomic_uint busy_check;          /* debug: a call is in progress */
+	struct scout_client_counters stats; /* the caller's part */
+	atomic_uint busy_check;             /* debug: a call is in progress */
 
 	/* shared */
 	struct scout__arena arena;
@@ -303,12 +303,12 @@ uint64_t scout__client_ticket(struct scout_client *client);
 /* ---- client_ahead.c: caller ---- */
 
 /* The answer to a lookup ahead is asked for the first time. */
-void scout__ahead_settle(struct scout_client *client, uint32_t slot, const struct scout_lookup *q);
+void scout__ahead_settle(struct scout_client *client, uint32_t slot, const struct scout_query *q);
 
 /* ---- client_renew.c: caller ---- */
 
 /* An answered, unadmitted slot is asked for by @q: take over what is newer, and ask anew if it is old. */
-void scout__renew_look(struct scout_client *client, uint32_t slot, const struct scout_lookup *q);
+void scout__renew_look(struct scout_client *client, uint32_t slot, const struct scout_query *q);
 /* The slot is admitted or forgotten: a renewal of it has no reader any more. */
 void scout__renew_forget(struct scout_client *client, struct scout__lookup_slot *slot);
 

@@ -45,7 +45,7 @@ load(const atomic_uint_fast64_t *counter)
 }
 
 static void
-collect_stats(struct scout_client *client, struct scout_client_stats *s)
+collect_stats(struct scout_client *client, struct scout_client_counters *s)
 {
 	const struct scout__courier_stats *courier = scout__courier_stats(client->courier);
 
@@ -69,12 +69,12 @@ collect_stats(struct scout_client *client, struct scout_client_stats *s)
 }
 
 int
-scout_client_stats(struct scout_client *client, struct scout_client_stats *stats)
+scout_client_stats(struct scout_client *client, struct scout_client_counters *stats)
 {
-	struct scout_client_stats own;
+	struct scout_client_counters own;
 	uint32_t size;
 
-	if (!client || !stats || stats->size < offsetof(struct scout_client_stats, lookups))
+	if (!client || !stats || stats->size < offsetof(struct scout_client_counters, lookups))
 		return SCOUT_ERR_INVALID;
 	size = stats->size < sizeof(own) ? stats->size : (uint32_t)sizeof(own);
 	collect_stats(client, &own);

@@ -58,7 +58,7 @@ has_session(const struct scout_hit *hit)
 }
 
 static void
-ask_anew(struct scout_client *client, uint32_t i, const struct scout_lookup *q, uint64_t now_us)
+ask_anew(struct scout_client *client, uint32_t i, const struct scout_query *q, uint64_t now_us)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
 	bool opens = !has_session(&slot->hit);
@@ -100,7 +100,7 @@ take_over(struct scout_client *client, struct scout__lookup_slot *slot, uint64_t
 }
 
 void
-scout__renew_look(struct scout_client *client, uint32_t i, const struct scout_lookup *q)
+scout__renew_look(struct scout_client *client, uint32_t i, const struct scout_query *q)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t now_us, since_us;

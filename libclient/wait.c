@@ -23,7 +23,7 @@ slot_of(struct scout_client *client, const char *id)
 }
 
 int
-scout_wait_lookup(struct scout_client *client, const struct scout_lookup *lookup, struct scout_hit *ret_hit)
+scout_wait_lookup(struct scout_client *client, const struct scout_query *lookup, struct scout_hit *ret_hit)
 {
 	int rc;
 
@@ -39,7 +39,7 @@ scout_wait_lookup(struct scout_client *client, const struct scout_lookup *lookup
 
 /* scout_try_lookup(), and what is left of the step's budget for its answer. */
 static int
-lookup_in_step(struct scout_client *client, const struct scout_lookup *lookup, struct scout_hit *ret_hit)
+lookup_in_step(struct scout_client *client, const struct scout_query *lookup, struct scout_hit *ret_hit)
 {
 	int rc = scout_try_lookup(client, lookup, ret_hit);
 	uint32_t left_us = client->in_step ? client->step_left_us : client->cfg.step_wait_us;
@@ -58,7 +58,7 @@ lookup_in_step(struct scout_client *client, const struct scout_lookup *lookup, s
 }
 
 int
-scout_lookup(struct scout_client *client, const struct scout_lookup *lookup, struct scout_hit *ret_hit)
+scout_lookup(struct scout_client *client, const struct scout_query *lookup, struct scout_hit *ret_hit)
 {
 	if (!client)
 		return SCOUT_ERR_INVALID;

@@ -22,7 +22,7 @@ scout__worker_count_submit(struct scout_worker *w, int kind)
 
 /* The counter of how a job ended. */
 static uint64_t *
-end_of(struct scout_worker_stats *s, int kind, int status)
+end_of(struct scout_worker_counters *s, int kind, int status)
 {
 	bool is_store = kind == SCOUT_JOB_STORE;
 
@@ -50,7 +50,7 @@ end_of(struct scout_worker_stats *s, int kind, int status)
 void
 scout__worker_count_end(struct scout_worker *w, const struct scout__work *work, const struct scout_done *done)
 {
-	struct scout_worker_stats *s = &w->stats;
+	struct scout_worker_counters *s = &w->stats;
 
 	(*end_of(s, done->kind, done->status))++;
 	if (done->kind == SCOUT_JOB_STORE) {
@@ -76,13 +76,13 @@ scout__worker_count_end(struct scout_worker *w, const struct scout__work *work, 
 }
 
 int
-scout_worker_stats(struct scout_worker *w, struct scout_worker_stats *stats)
+scout_worker_stats(struct scout_worker *w, struct scout_worker_counters *stats)
 {
 	const struct scout__courier_stats *courier;
-	struct scout_worker_stats own;
+	struct scout_worker_counters own;
 	uint32_t size;
 
-	if (!w || !stats || stats->size < offsetof(struct scout_worker_stats, retrieves))
+	if (!w || !stats || stats->size < offsetof(struct scout_worker_counters, retrieves))
 		return SCOUT_ERR_INVALID;
 	courier = scout__courier_stats(w->courier);
 	own = w->stats;

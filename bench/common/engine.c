@@ -264,7 +264,7 @@ engine_times(const struct engine *engine, int kind)
 	bool stores = kind == SCOUT_JOB_STORE;
 
 	for (uint32_t r = 0; r < engine->cfg.kv_ranks; r++) {
-		struct scout_worker_stats stats = {.size = sizeof(stats)};
+		struct scout_worker_counters stats = {.size = sizeof(stats)};
 
 		(void)scout_worker_stats(engine->ranks[r].worker, &stats); /* zeroes stay where it fails */
 		times.jobs += stores ? stats.stores_ok : stats.retrieves_ok;

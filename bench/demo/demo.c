@@ -134,7 +134,7 @@ compare(struct demo *demo)
 static int
 ask_one(struct demo *demo, struct demo_job *job)
 {
-	struct scout_lookup lookup = {
+	struct scout_query lookup = {
 		.id = job->id,
 		.hashes = job->request.hashes,
 		.hash_len = WORKLOAD_HASH_BYTES,

@@ -44,7 +44,7 @@ struct lat_asker {
 	uint64_t submit_ns;
 	uint64_t intended_ns; /* 0: when it is submitted */
 	uint64_t asks;
-	struct scout_lookup lookup;
+	struct scout_query lookup;
 	struct scout_hit hit;
 	char id[ID_BYTES];
 };
@@ -214,7 +214,7 @@ renew(struct lat_loop *loop, struct lat_asker *asker)
 
 	asker->prompt = number % loop->lat->keys.n_prompts;
 	(void)snprintf(asker->id, sizeof(asker->id), "request-%" PRIu64, number);
-	asker->lookup = (struct scout_lookup){
+	asker->lookup = (struct scout_query){
 		.id = asker->id,
 		.hashes = lat_keys_hashes(&loop->lat->keys, asker->prompt),
 		.hash_len = LAT_HASH_BYTES,

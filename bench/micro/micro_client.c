@@ -76,7 +76,7 @@ measure_clock(void)
 /* ---- the question ---- */
 
 static void
-warm(struct micro_client *b, const struct scout_lookup *q)
+warm(struct micro_client *b, const struct scout_query *q)
 {
 	const uint8_t *p = q->hashes;
 	uint64_t sum = 0;
@@ -87,7 +87,7 @@ warm(struct micro_client *b, const struct scout_lookup *q)
 }
 
 static void
-chill(struct micro_client *b, const struct scout_lookup *q)
+chill(struct micro_client *b, const struct scout_query *q)
 {
 #if defined(__x86_64__)
 	const uint8_t *p = q->hashes;

@@ -124,14 +124,14 @@ open_client(const char *endpoint, uint32_t timeout_ms)
 
 static uint8_t hashes[CHUNKS * MICRO_HASH_BYTES];
 
-static struct scout_lookup
+static struct scout_query
 question(const char *id)
 {
-	return (struct scout_lookup){.id = id,
-				     .hashes = hashes,
-				     .hash_len = MICRO_HASH_BYTES,
-				     .n = CHUNKS,
-				     .prompt_tokens = CHUNKS * MICRO_CHUNK_TOKENS + 1};
+	return (struct scout_query){.id = id,
+				    .hashes = hashes,
+				    .hash_len = MICRO_HASH_BYTES,
+				    .n = CHUNKS,
+				    .prompt_tokens = CHUNKS * MICRO_CHUNK_TOKENS + 1};
 }
 
 static int
@@ -175,7 +175,7 @@ static const char *const lateness_names[LATENESSES] = {"published - deadline", "
 static bool
 note_end(struct scout_client *client, size_t i, uint64_t deadline_ns, int64_t *const late[LATENESSES], size_t at)
 {
-	struct scout_lookup q;
+	struct scout_query q;
 	struct scout_hit hit;
 	char id[32];
 
@@ -212,7 +212,7 @@ batch(struct scout_client *client, uint64_t start_ns, uint64_t gap_ns, uint64_t 
 	while (asked < n) {
 		uint64_t at_ns = start_ns + asked * gap_ns;
 		const struct timespec when = {(time_t)(at_ns / 1000000000u), (long)(at_ns % 1000000000u)};
-		struct scout_lookup q;
+		struct scout_query q;
 		struct scout_hit hit;
 		char id[32];
 
@@ -317,7 +317,7 @@ round_trips(size_t n)
 	if (probe_new(&bare_cfg, &probe, err, sizeof(err)) < 0)
 		die("bare round trip: %s", err);
 	for (size_t i = 0; i < n; i++) {
-		struct scout_lookup q = question(id);
+		struct scout_query q = question(id);
 		struct scout_hit hit;
 		uint64_t begin, ticket;
 		uint32_t chunks;

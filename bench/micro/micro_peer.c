@@ -50,7 +50,7 @@ micro_questions_init(struct micro_questions *q, uint64_t n, uint64_t chunks)
 	for (uint64_t i = 0; i < n * bytes; i++)
 		q->hashes[i] = (uint8_t)((i * MIX_STEP) >> 56);
 	for (uint64_t i = 0; i < n; i++)
-		q->lookups[i] = (struct scout_lookup){
+		q->lookups[i] = (struct scout_query){
 			.id = q->ids[i],
 			.hashes = q->hashes + i * bytes,
 			.hash_len = MICRO_HASH_BYTES,

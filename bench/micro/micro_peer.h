@@ -27,7 +27,7 @@ struct micro_questions {
 	uint64_t n, chunks;
 	uint8_t *hashes;
 	char (*ids)[MICRO_ID_BYTES];
-	struct scout_lookup *lookups;
+	struct scout_query *lookups;
 	uint64_t next_id;
 };
 

@@ -175,7 +175,7 @@ measure(struct micro_retrieve *b, struct retrieve_node *node, const uint8_t *pro
 	struct retrieve_sample sample = {0};
 	struct scout_hit hit;
 	char id[32];
-	const struct scout_lookup lookup = {
+	const struct scout_query lookup = {
 		.id = id,
 		.hashes = prompt,
 		.hash_len = HASH_BYTES,

@@ -107,7 +107,7 @@ static int
 look_up(struct replay *replay, const char *id, const struct trace_request *request, struct scout_hit *ret_hit)
 {
 	struct scout_client *client = engine_client(replay->engine);
-	struct scout_lookup lookup = {
+	struct scout_query lookup = {
 		.id = id,
 		.hashes = replay->hashes,
 		.hash_len = TRACE_HASH_BYTES,

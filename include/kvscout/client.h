@@ -15,7 +15,7 @@
  *
  * and scout_finish is legal at any point of it.
  *
- * C++ and bindings: struct scout_lookup and struct scout_client_stats share their names with functions, so in C++ write the
+ * C++ and bindings: struct scout_query and struct scout_client_counters share their names with functions, so in C++ write the
  * word struct before them. A language that cannot call the inline scout_client_config_init() calls
  * scout_client_config_init_sized() with the size of its own copy of the structure.
  */
@@ -159,7 +159,7 @@ enum scout_reason {
 	SCOUT_REASON_NONE = 0,
 	SCOUT_REASON_HIT = 1,         /* at least one chunk, and all that the servers have */
 	SCOUT_REASON_MISS = 2,        /* the server has nothing, or the prompt has no full chunk */
-	SCOUT_REASON_TIMEOUT = 3,     /* no answer before the deadline (timeout_ms of struct scout_lookup) */
+	SCOUT_REASON_TIMEOUT = 3,     /* no answer before the deadline (timeout_ms of struct scout_query) */
 	SCOUT_REASON_UNREACHABLE = 4, /* a server is not there; @error says more */
 	SCOUT_REASON_REFUSED = 5,     /* a server refused; @error is its reason */
 	SCOUT_REASON_CLOSED = 6,      /* the client is being closed */
@@ -178,7 +178,7 @@ SCOUT_API const char *scout_reason_name(int reason);
 #define SCOUT_LOOKUP_TIMEOUT_MAX_MS 3600000u
 
 /* One question. All pointers are borrowed for the call; hashes are copied by the call that submits. */
-struct scout_lookup {
+struct scout_query {
 	const char *id;           /* request id, 1..255 bytes, NUL-terminated */
 	const void *hashes;       /* n chained chunk hashes of hash_len bytes each, without gaps */
 	size_t hash_len;          /* 16..32, the configured hash_bytes */
@@ -269,13 +269,13 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_wait_ready(struct scout_client *clie
  *
  * Thread:   the caller's.
  * Blocks:   never. No lock, no allocation; no system call while the answer is pending; a submit rings the courier at most once.
- * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID (no pointer; n or timeout_ms beyond what struct scout_lookup allows),
+ * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID (no pointer; n or timeout_ms beyond what struct scout_query allows),
  *           SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_REQUEST_ID (no id, an empty or too long one),
  *           SCOUT_ERR_HASH_LEN (also with n = 0), SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id),
  *           SCOUT_ERR_BUSY (slots or arena full), SCOUT_ERR_FORKED, SCOUT_ERR_CLOSED.
  * Since:    0.1
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup(struct scout_client *client, const struct scout_lookup *lookup,
+SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup(struct scout_client *client, const struct scout_query *lookup,
 						struct scout_hit *ret_hit);
 
 /**
@@ -293,18 +293,18 @@ SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup(struct scout_client *client, con
  *           and nothing was asked. Else the errors of scout_try_lookup(); after SCOUT_ERR_BUSY nothing is lost but time.
  * Since:    0.1
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_lookup_ahead(struct scout_client *client, const struct scout_lookup *lookup);
+SCOUT_API SCOUT_MUST_CHECK int scout_lookup_ahead(struct scout_client *client, const struct scout_query *lookup);
 
 /**
  * Ask and wait for the answer: scout_try_lookup() with a wait behind it. Sends no second request.
  *
  * Thread:   the caller's.
- * Blocks:   until the answer lands, at the latest until the lookup's deadline (timeout_ms of struct scout_lookup; then 0 tokens,
+ * Blocks:   until the answer lands, at the latest until the lookup's deadline (timeout_ms of struct scout_query; then 0 tokens,
  *           reason `timeout`, and a warning in the log). At once when a server is known to be unreachable.
  * Returns:  0 or the errors of scout_try_lookup(); never SCOUT_NOT_YET.
  * Since:    0.1
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup(struct scout_client *client, const struct scout_lookup *lookup,
+SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup(struct scout_client *client, const struct scout_query *lookup,
 						 struct scout_hit *ret_hit);
 
 /**
@@ -319,7 +319,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup(struct scout_client *client, co
  * Returns:  as the one of both.
  * Since:    0.1
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_lookup(struct scout_client *client, const struct scout_lookup *lookup,
+SCOUT_API SCOUT_MUST_CHECK int scout_lookup(struct scout_client *client, const struct scout_query *lookup,
 					    struct scout_hit *ret_hit);
 
 /**
@@ -439,7 +439,7 @@ SCOUT_API int scout_client_fd(struct scout_client *client);
 SCOUT_API void scout_client_fd_clear(struct scout_client *client);
 
 /* Counters since scout_client_new(). Only ever extended at the end. */
-struct scout_client_stats {
+struct scout_client_counters {
 	uint32_t size;       /* set by the caller to sizeof */
 	uint32_t servers_up; /* endpoints that answer now */
 	/* Asked for the first time, or anew (after an admit, a restart of the server, or with fewer computed_tokens); not those
@@ -476,7 +476,7 @@ struct scout_client_stats {
  * Returns:  0, SCOUT_ERR_INVALID (NULL, or stats->size smaller than the first two fields).
  * Since:    0.1
  */
-SCOUT_API int scout_client_stats(struct scout_client *client, struct scout_client_stats *stats);
+SCOUT_API int scout_client_stats(struct scout_client *client, struct scout_client_counters *stats);
 
 /**
  * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die before

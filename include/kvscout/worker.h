@@ -8,7 +8,7 @@
  * THREADS  As the client: one caller per worker, one courier thread of its own behind it, and the copy engine's threads. Jobs
  * are asynchronous: submit, then scout_worker_poll() or wait on scout_worker_fd().
  *
- * C++: struct scout_worker_stats shares its name with a function, so write the word struct before it.
+ * C++: struct scout_worker_counters shares its name with a function, so write the word struct before it.
  *
  * PAGES  The engine's paged KV memory is described as a list of planes. A plane is one base address, a stride from one block to
  * the next and a number of bytes per block; block b of a plane lies at base + b * stride. One tensor per layer, K and V
@@ -407,7 +407,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, c
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_reset(struct scout_worker *worker, uint64_t weights_version);
 
 /* What a worker has done since it was made. Each job that was submitted is live, or counted in one of the ends of its kind. */
-struct scout_worker_stats {
+struct scout_worker_counters {
 	uint32_t size;       /* set by the caller to sizeof */
 	uint32_t server_up;  /* 1: connected */
 	uint32_t registered; /* 1: and the server knows this worker's pages */
@@ -463,7 +463,7 @@ struct scout_worker_stats {
  * Returns:  0, SCOUT_ERR_INVALID (NULL, or stats->size smaller than the first four fields).
  * Since:    0.1
  */
-SCOUT_API int scout_worker_stats(struct scout_worker *worker, struct scout_worker_stats *stats);
+SCOUT_API int scout_worker_stats(struct scout_worker *worker, struct scout_worker_counters *stats);
 
 /* To scout_worker_clear(): whatever generation the namespace has. */
 #define SCOUT_GENERATION_NEWEST UINT64_MAX

@@ -238,7 +238,7 @@ struct scout_worker {
 	uint32_t *uses;           /* of each block: how often live jobs name it; n_blocks, mapped lazily */
 	uint64_t version;         /* of the weights, as last given to us */
 	uint64_t reset_at;        /* `weights_gen` since the last reset; what is older ended by it, else by a clear */
-	struct scout_worker_stats stats; /* what is counted here; the rest is put in when it is read */
+	struct scout_worker_counters stats; /* what is counted here; the rest is put in when it is read */
 
 	/* shared */
 	atomic_uint_fast64_t weights_gen; /* caller: counts resets and clears; a job of an older one is over */

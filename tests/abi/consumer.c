@@ -18,10 +18,10 @@
 static int
 every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *s)
 {
-	struct scout_lookup q;
+	struct scout_query q;
 	struct scout_hit hit;
-	struct scout_client_stats stats;
-	struct scout_worker_stats worker_stats;
+	struct scout_client_counters stats;
+	struct scout_worker_counters worker_stats;
 	struct scout_retrieve retrieve;
 	struct scout_store store;
 	struct scout_done done;

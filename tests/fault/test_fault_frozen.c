@@ -123,7 +123,7 @@ END_TEST
 START_TEST(C2_a_first_lookup_without_a_server_ends_within_half_a_second)
 {
 	static const uint8_t hashes[4 * RIG_HASH] = {1};
-	const struct scout_lookup q = {
+	const struct scout_query q = {
 		.id = "r", .hashes = hashes, .hash_len = RIG_HASH, .n = 4, .prompt_tokens = 2000, .timeout_ms = 20000};
 	uint64_t best_us = UINT64_MAX;
 

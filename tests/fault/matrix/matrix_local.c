@@ -43,7 +43,7 @@ static void
 arena_full(struct matrix *m, const struct matrix_row *row)
 {
 	static uint8_t hashes[800 * 32];
-	struct scout_lookup big = {
+	struct scout_query big = {
 		.hashes = hashes, .hash_len = 32, .n = 800, .prompt_tokens = 800 * FAULT_CHUNK_TOKENS + 1};
 	struct scout_hit hit;
 	unsigned taken = 0;

@@ -106,7 +106,7 @@ closed_elsewhere(struct matrix *m, const struct matrix_row *row)
 static void
 forked(struct matrix *m, const struct matrix_row *row)
 {
-	struct scout_lookup q = {.id = "child", .prompt_tokens = 1};
+	struct scout_query q = {.id = "child", .prompt_tokens = 1};
 	struct scout_hit hit;
 	int status;
 	pid_t pid;
@@ -143,11 +143,11 @@ static int
 child_asks(const char *endpoint)
 {
 	uint8_t *hashes = rig_hashes(MATRIX_PROMPT, MATRIX_CHUNKS);
-	struct scout_lookup q = {.id = "child",
-				 .hashes = hashes,
-				 .hash_len = RIG_HASH,
-				 .n = MATRIX_CHUNKS,
-				 .prompt_tokens = MATRIX_CHUNKS * FAULT_CHUNK_TOKENS + 1};
+	struct scout_query q = {.id = "child",
+				.hashes = hashes,
+				.hash_len = RIG_HASH,
+				.n = MATRIX_CHUNKS,
+				.prompt_tokens = MATRIX_CHUNKS * FAULT_CHUNK_TOKENS + 1};
 	struct scout_client_config cfg;
 	struct scout_client *client = NULL;
 	struct scout_hit hit;

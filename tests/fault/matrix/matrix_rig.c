@@ -129,11 +129,11 @@ matrix_ask(struct matrix *m, uint32_t count)
 static void
 ask_one(struct matrix *m, struct matrix_request *r, const uint8_t *hashes)
 {
-	struct scout_lookup q = {.id = r->id,
-				 .hashes = hashes,
-				 .hash_len = RIG_HASH,
-				 .n = r->n,
-				 .prompt_tokens = r->n * FAULT_CHUNK_TOKENS + 1};
+	struct scout_query q = {.id = r->id,
+				.hashes = hashes,
+				.hash_len = RIG_HASH,
+				.n = r->n,
+				.prompt_tokens = r->n * FAULT_CHUNK_TOKENS + 1};
 	uint64_t begin_us = scout__now_us();
 	int rc = scout_try_lookup(m->client, &q, &r->hit);
 	uint64_t late_us;
@@ -254,10 +254,10 @@ matrix_finish(struct matrix *m)
 	}
 }
 
-struct scout_client_stats
+struct scout_client_counters
 matrix_stats(struct matrix *m)
 {
-	struct scout_client_stats s = {.size = sizeof(s)};
+	struct scout_client_counters s = {.size = sizeof(s)};
 
 	ck_assert_int_eq(scout_client_stats(m->client, &s), 0);
 	return s;

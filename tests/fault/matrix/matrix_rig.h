@@ -81,7 +81,7 @@ void matrix_patient(struct matrix *m);
 void matrix_all_failed(const struct matrix *m, uint32_t first);
 void matrix_all_hit(const struct matrix *m, uint32_t first);
 void matrix_finish(struct matrix *m);
-struct scout_client_stats matrix_stats(struct matrix *m);
+struct scout_client_counters matrix_stats(struct matrix *m);
 
 /* ---- afterwards ---- */
 

@@ -347,7 +347,7 @@ look_up(uint32_t prompt)
 {
 	uint8_t hashes[CHUNKS * HASH];
 	char id[32];
-	struct scout_lookup lookup = {
+	struct scout_query lookup = {
 		.id = id, .hashes = hashes, .hash_len = HASH, .n = CHUNKS, .prompt_tokens = CHUNKS * CHUNK_TOKENS + 1};
 	struct scout_hit hit;
 

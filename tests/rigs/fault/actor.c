@@ -274,7 +274,7 @@ do_lookup(char **args)
 {
 	size_t n = number(args[3]);
 	uint8_t *hashes = hashes_of((uint32_t)number(args[2]), n);
-	struct scout_lookup lookup = {
+	struct scout_query lookup = {
 		.id = args[1],
 		.hashes = hashes,
 		.hash_len = RIG_HASH,
@@ -328,7 +328,7 @@ do_clear(char **args)
 static void
 do_stats(char **args)
 {
-	struct scout_client_stats stats = {.size = sizeof(stats)};
+	struct scout_client_counters stats = {.size = sizeof(stats)};
 
 	(void)args;
 	if (scout_client_stats(me.client, &stats) != 0)

@@ -58,17 +58,17 @@ rig_down(void)
 	fake_stop(fake);
 }
 
-struct scout_lookup
+struct scout_query
 rig_question(const char *id, size_t n)
 {
-	return (struct scout_lookup){
+	return (struct scout_query){
 		.id = id, .hashes = rig_hashes, .hash_len = RIG_HASH, .n = n, .prompt_tokens = n * RIG_CHUNK + 1};
 }
 
 struct scout_hit
 rig_answer(const char *id, size_t n)
 {
-	struct scout_lookup q = rig_question(id, n);
+	struct scout_query q = rig_question(id, n);
 	struct scout_hit hit;
 	int fd = scout_client_fd(client), rc;
 	uint64_t end = scout__now_us() + 10000000;
@@ -85,10 +85,10 @@ rig_answer(const char *id, size_t n)
 	return hit;
 }
 
-struct scout_client_stats
+struct scout_client_counters
 rig_stats(void)
 {
-	struct scout_client_stats s = {.size = sizeof(s)};
+	struct scout_client_counters s = {.size = sizeof(s)};
 
 	ck_assert_int_eq(scout_client_stats(client, &s), 0);
 	return s;

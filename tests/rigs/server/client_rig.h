@@ -30,10 +30,10 @@ void rig_ready(void);
 void rig_reopen(const char *key, const char *value);
 void rig_up(void);
 void rig_down(void);
-struct scout_lookup rig_question(const char *id, size_t n);
+struct scout_query rig_question(const char *id, size_t n);
 
 /* Ask until there is an answer; fails the test after 10 s. */
 struct scout_hit rig_answer(const char *id, size_t n);
-struct scout_client_stats rig_stats(void);
+struct scout_client_counters rig_stats(void);
 
 #endif

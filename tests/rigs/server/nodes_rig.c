@@ -84,12 +84,12 @@ nodes_wait_for_late_keys(const char *url, bool waits_for_all)
 {
 	static const uint64_t order[NODE_CHUNKS] = {6, 2, 8, 1, 4, 3, 7, 5};
 	uint8_t hashes[NODE_CHUNKS * NODE_HASH];
-	struct scout_lookup q = {.id = "decode-1",
-				 .hashes = hashes,
-				 .hash_len = NODE_HASH,
-				 .n = NODE_CHUNKS,
-				 .prompt_tokens = NODE_CHUNKS * NODE_CHUNK_TOKENS + 5,
-				 .expect_tokens = waits_for_all ? 0 : NODE_CHUNKS * NODE_CHUNK_TOKENS + 5};
+	struct scout_query q = {.id = "decode-1",
+				.hashes = hashes,
+				.hash_len = NODE_HASH,
+				.n = NODE_CHUNKS,
+				.prompt_tokens = NODE_CHUNKS * NODE_CHUNK_TOKENS + 5,
+				.expect_tokens = waits_for_all ? 0 : NODE_CHUNKS * NODE_CHUNK_TOKENS + 5};
 	struct node prefill, decode;
 	struct scout_client *client;
 	struct scout_hit hit;

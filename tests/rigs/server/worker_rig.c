@@ -339,7 +339,7 @@ struct scout_hit
 rig_lookup(struct rig *rig, uint32_t prompt, size_t n, char id[32])
 {
 	uint8_t *hashes = rig_hashes(prompt, n);
-	struct scout_lookup lookup = {
+	struct scout_query lookup = {
 		.id = id,
 		.hashes = hashes,
 		.hash_len = RIG_HASH,

@@ -160,7 +160,7 @@ static struct scout_hit
 ask(void)
 {
 	static uint8_t hashes[64];
-	struct scout_lookup q = {.id = "r", .hashes = hashes, .hash_len = 32, .n = 2, .prompt_tokens = 513};
+	struct scout_query q = {.id = "r", .hashes = hashes, .hash_len = 32, .n = 2, .prompt_tokens = 513};
 	struct scout_hit hit;
 
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);

@@ -71,7 +71,7 @@ client_on(const char *endpoint)
 static struct scout_hit
 ask(struct scout_client *client, const char *id)
 {
-	struct scout_lookup q = {.id = id, .hashes = hashes, .hash_len = HASH, .n = N, .prompt_tokens = N * CHUNK + 1};
+	struct scout_query q = {.id = id, .hashes = hashes, .hash_len = HASH, .n = N, .prompt_tokens = N * CHUNK + 1};
 	struct scout_hit hit;
 
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
@@ -234,7 +234,7 @@ START_TEST(lookup_in_flight_ends_when_the_server_stops)
 	struct scout_server_config cfg;
 	struct scout_server *server;
 	struct scout_client *client;
-	struct scout_lookup q = {
+	struct scout_query q = {
 		.id = "slow", .hashes = hashes, .hash_len = HASH, .n = N, .prompt_tokens = N * CHUNK + 1};
 	struct scout_hit hit;
 	uint64_t start_us;

@@ -65,7 +65,7 @@ static int
 ask(const char *id, uint64_t first_key, struct scout_hit *ret_hit)
 {
 	uint8_t hashes[KEYS * HASH];
-	struct scout_lookup q = {
+	struct scout_query q = {
 		.id = id, .hashes = hashes, .hash_len = HASH, .n = KEYS, .prompt_tokens = KEYS * CHUNK + 1};
 
 	for (uint32_t i = 0; i < KEYS; i++)
@@ -107,10 +107,10 @@ ask_until(const char *id, uint64_t first_key, uint32_t chunks)
 	return hit;
 }
 
-static struct scout_client_stats
+static struct scout_client_counters
 stats(void)
 {
-	struct scout_client_stats s = {.size = sizeof(s)};
+	struct scout_client_counters s = {.size = sizeof(s)};
 
 	ck_assert_int_eq(scout_client_stats(client, &s), 0);
 	return s;
@@ -205,7 +205,7 @@ START_TEST(a_lookup_ahead_promises_what_the_gpu_does_not_have)
 {
 	struct scout_server_config cfg = rig_config(16);
 	uint8_t hashes[KEYS * HASH];
-	struct scout_lookup q = {
+	struct scout_query q = {
 		.id = "r1", .hashes = hashes, .hash_len = HASH, .n = KEYS, .prompt_tokens = KEYS * CHUNK + 1};
 	struct wire_grants g;
 	struct scout_hit hit;

@@ -98,7 +98,7 @@ static void
 ask_and_finish(struct scout_client *client)
 {
 	static const uint8_t hashes[8 * 32] = {1};
-	struct scout_lookup q = {.id = "r", .hashes = hashes, .hash_len = 32, .n = 8, .prompt_tokens = 8 * 16 + 1};
+	struct scout_query q = {.id = "r", .hashes = hashes, .hash_len = 32, .n = 8, .prompt_tokens = 8 * 16 + 1};
 	struct scout_hit hit;
 
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);

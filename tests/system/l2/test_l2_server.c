@@ -427,9 +427,9 @@ START_TEST(a_lookup_with_a_timeout_of_its_own_gets_what_takes_longer_to_load)
 	struct scout_client_config cfg;
 	struct scout_client *client;
 	uint8_t hashes[8 * 16];
-	struct scout_lookup patient = {
+	struct scout_query patient = {
 		.id = "patient", .hashes = hashes, .hash_len = 16, .n = 8, .prompt_tokens = 8 * 16 + 1};
-	struct scout_lookup hasty = patient;
+	struct scout_query hasty = patient;
 	struct scout_hit hit;
 	char err[256] = "";
 

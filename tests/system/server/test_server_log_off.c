@@ -80,7 +80,7 @@ static struct scout_hit
 ask(struct scout_client *client, const char *id)
 {
 	static const uint8_t hashes[HASH] = {1};
-	struct scout_lookup q = {.id = id, .hashes = hashes, .hash_len = HASH, .n = 1, .prompt_tokens = 257};
+	struct scout_query q = {.id = id, .hashes = hashes, .hash_len = HASH, .n = 1, .prompt_tokens = 257};
 	struct scout_hit hit;
 
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);

@@ -197,7 +197,7 @@ static struct scout_hit
 ask(struct scout_client *client, size_t n)
 {
 	uint8_t *hashes = calloc(n, 32);
-	struct scout_lookup q = {.id = "r", .hashes = hashes, .hash_len = 32, .n = n, .prompt_tokens = n * 16 + 1};
+	struct scout_query q = {.id = "r", .hashes = hashes, .hash_len = 32, .n = n, .prompt_tokens = n * 16 + 1};
 	struct scout_hit hit;
 
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);

@@ -27,10 +27,10 @@ teardown(void)
 	scout__copy_host_faults(NULL);
 }
 
-static struct scout_worker_stats
+static struct scout_worker_counters
 stats_now(void)
 {
-	struct scout_worker_stats stats;
+	struct scout_worker_counters stats;
 
 	memset(&stats, 0xee, sizeof(stats));
 	stats.size = sizeof(stats);
@@ -126,7 +126,7 @@ START_TEST(each_job_is_live_or_counted_in_one_end_of_its_kind)
 	uint8_t *hashes = rig_hashes(7, 2);
 	struct scout_store store = {.hashes = hashes, .hash_len = RIG_HASH, .n = 2, .block_ids = nulls, .n_blocks = 8};
 	struct scout_retrieve retrieve = {.ticket = 1, .to_token = 64, .block_ids = ids, .n_blocks = 4};
-	struct scout_worker_stats s;
+	struct scout_worker_counters s;
 	struct scout_done done;
 	struct scout_hit hit;
 	uint64_t job, jobs[4], total_us = 0;
@@ -207,10 +207,10 @@ END_TEST
 START_TEST(statistics_of_older_and_newer_callers)
 {
 	struct {
-		struct scout_worker_stats stats;
+		struct scout_worker_counters stats;
 		uint64_t beyond;
 	} big = {.beyond = 4711};
-	struct scout_worker_stats small = {.size = offsetof(struct scout_worker_stats, busy), .busy = 4711};
+	struct scout_worker_counters small = {.size = offsetof(struct scout_worker_counters, busy), .busy = 4711};
 
 	ck_assert_int_eq(rig_wait(rig.workers[0], rig_store(&rig, 0, 1, 3, 1)).status, 0);
 	big.stats.size = sizeof(big);
@@ -220,7 +220,7 @@ START_TEST(statistics_of_older_and_newer_callers)
 	ck_assert_int_eq(scout_worker_stats(rig.workers[0], &small), 0);
 	ck_assert_uint_eq(small.stores, 1);
 	ck_assert_uint_eq(small.busy, 4711);
-	small.size = offsetof(struct scout_worker_stats, retrieves) - 1;
+	small.size = offsetof(struct scout_worker_counters, retrieves) - 1;
 	ck_assert_int_eq(scout_worker_stats(rig.workers[0], &small), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_worker_stats(rig.workers[0], NULL), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_worker_stats(NULL, &small), SCOUT_ERR_INVALID);

@@ -15,7 +15,7 @@
 
 START_TEST(first_call_is_not_yet_then_the_hit)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	fake_set_hit(fake, 5);
@@ -47,7 +47,7 @@ END_TEST
 
 START_TEST(last_prompt_token_is_never_part_of_the_hit)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	fake_set_hit(fake, 8);
@@ -60,7 +60,7 @@ END_TEST
 
 START_TEST(no_full_chunk_is_a_miss_at_once_without_a_lookup)
 {
-	struct scout_lookup q = rig_question("r1", 0);
+	struct scout_query q = rig_question("r1", 0);
 	struct scout_hit hit = {0};
 
 	q.hashes = NULL;
@@ -74,7 +74,7 @@ END_TEST
 
 START_TEST(smaller_computed_tokens_starts_a_new_lookup)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	q.computed_tokens = 2 * RIG_CHUNK;
@@ -94,7 +94,7 @@ END_TEST
 
 START_TEST(polled_mode_waits_for_the_answer)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	scout_client_free(client);
@@ -107,7 +107,7 @@ END_TEST
 
 START_TEST(async_mode_does_not_wait)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	ck_assert_int_eq(scout_lookup(client, &q, &hit), SCOUT_NOT_YET);
@@ -116,7 +116,7 @@ END_TEST
 
 START_TEST(try_then_wait_is_one_lookup)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
@@ -167,7 +167,7 @@ END_TEST
 
 START_TEST(admitting_the_reported_tokens_keeps_the_last_chunk)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 	uint32_t from, to;
 
@@ -184,7 +184,7 @@ END_TEST
 
 START_TEST(admit_before_the_answer_twice_or_of_an_unknown_id_is_a_state_error)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	ck_assert_int_eq(scout_admit(client, "r1", 0, SCOUT_TO_END), SCOUT_ERR_STATE);
@@ -366,7 +366,7 @@ START_TEST(step_travels_in_one_frame_and_rings_at_most_once)
 
 	scout_step_begin(client);
 	for (int i = 0; i < 64; i++) {
-		struct scout_lookup q = rig_question(id, 4);
+		struct scout_query q = rig_question(id, 4);
 
 		snprintf(id, sizeof(id), "r%d", i);
 		ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
@@ -386,7 +386,7 @@ END_TEST
 
 START_TEST(waiting_inside_a_step_sends_what_is_queued)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	scout_step_begin(client);
@@ -398,7 +398,7 @@ END_TEST
 
 START_TEST(submit_outside_a_step_is_sent_at_once)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
@@ -410,7 +410,7 @@ END_TEST
 
 START_TEST(free_with_lookups_in_flight_is_bounded)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 	uint64_t start;
 
@@ -428,7 +428,7 @@ END_TEST
 
 START_TEST(forked_child_gets_an_error_and_the_parent_goes_on)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 	pid_t pid = fork();
 	int status;
@@ -455,7 +455,7 @@ END_TEST
 
 START_TEST(client_fd_is_readable_when_an_answer_lands)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct pollfd p = {.events = POLLIN};
 	struct scout_hit hit;
 

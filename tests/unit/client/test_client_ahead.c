@@ -12,7 +12,7 @@
 static void
 ask_ahead(const char *id)
 {
-	struct scout_lookup q = rig_question(id, N);
+	struct scout_query q = rig_question(id, N);
 
 	ck_assert_int_eq(scout_lookup_ahead(client, &q), 0);
 }
@@ -21,7 +21,7 @@ ask_ahead(const char *id)
 static struct scout_hit
 first_ask(const char *id, uint64_t computed_tokens)
 {
-	struct scout_lookup q = rig_question(id, N);
+	struct scout_query q = rig_question(id, N);
 	struct scout_hit hit;
 
 	q.computed_tokens = computed_tokens;
@@ -94,7 +94,7 @@ END_TEST
 
 START_TEST(the_last_token_of_a_full_hit_is_computed)
 {
-	struct scout_lookup q = rig_question("r1", N);
+	struct scout_query q = rig_question("r1", N);
 	struct scout_hit hit;
 
 	fake_set_present(fake, 0xff, 0, 0);
@@ -145,8 +145,8 @@ END_TEST
 
 START_TEST(asked_ahead_twice_it_is_one_lookup)
 {
-	struct scout_lookup other = rig_question("r1", N - 1);
-	struct scout_lookup none = rig_question("r2", 0);
+	struct scout_query other = rig_question("r1", N - 1);
+	struct scout_query none = rig_question("r2", 0);
 
 	ask_ahead("r1");
 	ask_ahead("r1");
@@ -185,7 +185,7 @@ END_TEST
 
 START_TEST(after_a_restart_it_is_asked_anew)
 {
-	struct scout_lookup q = rig_question("r1", N);
+	struct scout_query q = rig_question("r1", N);
 	struct scout_hit hit;
 
 	fake_set_present(fake, 0xff, 0, 0);

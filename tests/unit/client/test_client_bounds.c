@@ -18,7 +18,7 @@ START_TEST(more_live_requests_than_max_lookups_is_busy)
 	rig_client("max_lookups", "8");
 	rig_ready();
 	for (i = 0; i < 9; i++) {
-		struct scout_lookup q = rig_question(id, 2);
+		struct scout_query q = rig_question(id, 2);
 
 		snprintf(id, sizeof(id), "r%d", i);
 		rc = scout_try_lookup(client, &q, &hit);
@@ -34,7 +34,7 @@ END_TEST
 
 START_TEST(full_hash_arena_is_busy_and_drains)
 {
-	struct scout_lookup q;
+	struct scout_query q;
 	struct scout_hit hit;
 	char id[32];
 	int rc = SCOUT_NOT_YET, n = 0;
@@ -71,7 +71,7 @@ START_TEST(frames_large_and_small_in_turn_arrive_whole)
 		hashes[i] = (uint8_t)(i * 13 + i / 251);
 	fake_set_hit(fake, UINT32_MAX);
 	for (size_t i = 0; i < 3 * n; i++) {
-		struct scout_lookup q = rig_question(id, sizes[i % n]);
+		struct scout_query q = rig_question(id, sizes[i % n]);
 
 		(void)snprintf(id, sizeof(id), "r%zu", i);
 		q.hashes = hashes;
@@ -95,7 +95,7 @@ START_TEST(few_credits_delay_lookups_but_lose_none)
 	rig_client("lookup_timeout_ms", "10000");
 	rig_ready();
 	for (int i = 0; i < 200; i++) {
-		struct scout_lookup q = rig_question(id, 2);
+		struct scout_query q = rig_question(id, 2);
 
 		snprintf(id, sizeof(id), "r%d", i);
 		ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
@@ -120,7 +120,7 @@ START_TEST(queued_lookups_end_at_their_deadline_too)
 	rig_client("lookup_timeout_ms", "300");
 	rig_ready();
 	for (int i = 0; i < 20; i++) {
-		struct scout_lookup q = rig_question(id, 2);
+		struct scout_query q = rig_question(id, 2);
 
 		snprintf(id, sizeof(id), "r%d", i);
 		ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
@@ -137,7 +137,7 @@ END_TEST
 START_TEST(bad_request_ids)
 {
 	char long_id[SCOUT_MAX_NAME + 2];
-	struct scout_lookup q = rig_question("", 2);
+	struct scout_query q = rig_question("", 2);
 	struct scout_hit hit = {.tokens = 77};
 
 	memset(long_id, 'x', sizeof(long_id));
@@ -157,7 +157,7 @@ END_TEST
 
 START_TEST(bad_hash_lengths)
 {
-	struct scout_lookup q = rig_question("r1", 2);
+	struct scout_query q = rig_question("r1", 2);
 	struct scout_hit hit;
 
 	for (size_t len = 0; len < 70; len++) {
@@ -172,7 +172,7 @@ END_TEST
 
 START_TEST(other_hashes_for_a_live_id)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
@@ -193,8 +193,8 @@ END_TEST
 
 START_TEST(bad_arguments)
 {
-	struct scout_lookup q = rig_question("r1", 8);
-	struct scout_client_stats stats = {.size = 4};
+	struct scout_query q = rig_question("r1", 8);
+	struct scout_client_counters stats = {.size = 4};
 	struct scout_hit hit;
 	char tenant[300];
 

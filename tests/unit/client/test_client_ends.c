@@ -18,7 +18,7 @@
 
 START_TEST(silent_server_is_a_timeout_that_stays_readable)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit, again;
 	uint64_t start, took;
 
@@ -41,7 +41,7 @@ END_TEST
 
 START_TEST(late_answer_is_dropped_and_given_back)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	rig_reopen("lookup_timeout_ms", "1000");
@@ -60,7 +60,7 @@ END_TEST
 
 START_TEST(finish_while_pending_then_the_same_id_is_a_new_request)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	fake_set_hit(fake, 8);
@@ -96,7 +96,7 @@ END_TEST
 
 START_TEST(lost_connection_ends_lookups_at_once_and_it_works_again)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
@@ -127,7 +127,7 @@ END_TEST
 
 START_TEST(same_server_start_gets_back_what_a_lost_connection_left)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	fake_set_hit(fake, 8);
@@ -362,7 +362,7 @@ END_TEST
 START_TEST(ten_thousand_lookups_at_a_silent_server_end_by_their_deadlines)
 {
 	static uint64_t asked_us[MANY_AT_ONCE];
-	struct scout_lookup q;
+	struct scout_query q;
 	struct scout_hit hit;
 	char id[32];
 

@@ -29,7 +29,7 @@ ask_all(unsigned n)
 
 	scout_step_begin(client);
 	for (unsigned i = 0; i < n; i++) {
-		struct scout_lookup q = rig_question(name_of(id, i), HASHES);
+		struct scout_query q = rig_question(name_of(id, i), HASHES);
 		struct scout_hit hit;
 		int rc = scout_try_lookup(client, &q, &hit);
 
@@ -85,7 +85,7 @@ START_TEST(requests_that_end_while_they_wait_leave_room)
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
 	scout_client_config_fini(&cfg);
 	for (unsigned i = 0; i < 20; i++) {
-		struct scout_lookup q = rig_question(name_of(id, i), 2);
+		struct scout_query q = rig_question(name_of(id, i), 2);
 		uint64_t end = scout__now_us() + 10000000;
 		int rc;
 

@@ -10,7 +10,7 @@
 
 static char ids[N][8];
 
-static struct scout_lookup
+static struct scout_query
 question(uint32_t i)
 {
 	return rig_question(ids[i], N + i);
@@ -23,13 +23,13 @@ settle(void)
 	struct scout_hit hit;
 
 	for (uint32_t i = 0; i < N; i++) {
-		struct scout_lookup q = question(i);
+		struct scout_query q = question(i);
 
 		fake_set_hit(fake, i + 1);
 		ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
 	}
 	for (uint32_t i = 0; i < N; i++) {
-		struct scout_lookup q = question(i);
+		struct scout_query q = question(i);
 
 		ck_assert_int_eq(scout_try_lookup(client, &q, &hit), 0);
 	}
@@ -46,7 +46,7 @@ order_up(void)
 static void
 expect(uint32_t i)
 {
-	struct scout_lookup q = question(i);
+	struct scout_query q = question(i);
 	struct scout_hit hit;
 
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), 0);
@@ -83,7 +83,7 @@ START_TEST(wrong_question_where_a_right_one_is_expected)
 {
 	struct scout_hit hit = {.chunks = 4711};
 	uint8_t hashes[2 * N * RIG_HASH];
-	struct scout_lookup q;
+	struct scout_query q;
 
 	settle();
 	memcpy(hashes, rig_hashes, sizeof(hashes));
@@ -128,7 +128,7 @@ END_TEST
 
 START_TEST(finished_request_is_not_found_where_it_is_expected)
 {
-	struct scout_lookup q;
+	struct scout_query q;
 	struct scout_hit hit;
 
 	settle();
@@ -148,7 +148,7 @@ END_TEST
 
 START_TEST(admitted_request_starts_anew_where_it_is_expected)
 {
-	struct scout_lookup q;
+	struct scout_query q;
 	struct scout_hit hit;
 
 	settle();
@@ -162,7 +162,7 @@ END_TEST
 
 START_TEST(shrunken_gpu_cache_starts_anew_where_it_is_expected)
 {
-	struct scout_lookup q = question(0);
+	struct scout_query q = question(0);
 	struct scout_hit hit;
 
 	q.computed_tokens = 2 * RIG_CHUNK;
@@ -176,7 +176,7 @@ END_TEST
 
 START_TEST(tenant_is_part_of_what_is_expected)
 {
-	struct scout_lookup q = question(0);
+	struct scout_query q = question(0);
 	struct scout_hit hit;
 
 	q.tenant = "ab";
@@ -194,7 +194,7 @@ END_TEST
 START_TEST(tenant_shorter_than_the_slots_last)
 {
 	static const char *const tenants[] = {"abcdef", "abc", "a"};
-	struct scout_lookup q = question(0);
+	struct scout_query q = question(0);
 	struct scout_hit hit;
 
 	rig_reopen("max_lookups", "1"); /* few slots, which are used again and again */

@@ -146,7 +146,7 @@ run_measured(struct measured *m)
 static void
 ask_pending(struct measured *m)
 {
-	struct scout_lookup q = rig_question("r1", RIG_MAX);
+	struct scout_query q = rig_question("r1", RIG_MAX);
 	struct scout_hit hit;
 
 	for (int i = 0; i < ROUNDS; i++)
@@ -156,7 +156,7 @@ ask_pending(struct measured *m)
 START_TEST(pending_makes_no_system_call_and_no_allocation)
 {
 	static struct measured m = {.work = ask_pending};
-	struct scout_lookup q = rig_question("r1", RIG_MAX);
+	struct scout_query q = rig_question("r1", RIG_MAX);
 	struct scout_hit hit;
 
 	scout_client_free(client);
@@ -172,7 +172,7 @@ END_TEST
 static void
 read_answer(struct measured *m)
 {
-	struct scout_lookup q = rig_question("r1", RIG_MAX);
+	struct scout_query q = rig_question("r1", RIG_MAX);
 	struct scout_hit hit;
 
 	for (int i = 0; i < ROUNDS; i++)
@@ -212,7 +212,7 @@ static void
 submit_in_step(struct measured *m)
 {
 	char id[] = "step-00";
-	struct scout_lookup q = rig_question(id, RIG_MAX);
+	struct scout_query q = rig_question(id, RIG_MAX);
 	struct scout_hit hit;
 
 	for (int i = 0; i < 64; i++) {

@@ -38,7 +38,7 @@ renew_up(void)
 static struct scout_hit
 ask_until(const char *id, uint32_t old, uint32_t chunks)
 {
-	struct scout_lookup q = rig_question(id, 8);
+	struct scout_query q = rig_question(id, 8);
 	uint64_t end = scout__now_us() + DEADLINE_US;
 	struct scout_hit hit;
 
@@ -56,7 +56,7 @@ ask_until(const char *id, uint32_t old, uint32_t chunks)
 static void
 ask_until_renewals(const char *id, uint32_t chunks, uint64_t n)
 {
-	struct scout_lookup q = rig_question(id, 8);
+	struct scout_query q = rig_question(id, 8);
 	uint64_t end = scout__now_us() + DEADLINE_US;
 	struct scout_hit hit;
 
@@ -72,7 +72,7 @@ ask_until_renewals(const char *id, uint32_t chunks, uint64_t n)
 static void
 ask_until_lookups(const char *id, uint32_t chunks, unsigned n)
 {
-	struct scout_lookup q = rig_question(id, 8);
+	struct scout_query q = rig_question(id, 8);
 	uint64_t end = scout__now_us() + DEADLINE_US;
 	struct scout_hit hit;
 
@@ -118,7 +118,7 @@ END_TEST
 
 START_TEST(never_means_never)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	uint64_t end;
 	struct scout_hit hit;
 
@@ -136,7 +136,7 @@ END_TEST
 
 START_TEST(by_default_an_answer_is_young_for_a_second)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	uint64_t start;
 	struct scout_hit hit;
 
@@ -325,7 +325,7 @@ START_TEST(a_crowd_that_waits_does_not_flood_the_server)
 
 	for (unsigned i = 0; i < CROWD; i++) {
 		snprintf(ids[i], sizeof(ids[i]), "r%u", i);
-		struct scout_lookup q = rig_question(ids[i], 4);
+		struct scout_query q = rig_question(ids[i], 4);
 
 		ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
 	}
@@ -334,7 +334,7 @@ START_TEST(a_crowd_that_waits_does_not_flood_the_server)
 	while (scout__now_us() < end) {
 		scout_step_begin(client);
 		for (unsigned i = 0; i < CROWD; i++) {
-			struct scout_lookup q = rig_question(ids[i], 4);
+			struct scout_query q = rig_question(ids[i], 4);
 
 			ck_assert_int_eq(scout_try_lookup(client, &q, &hit), 0);
 		}
@@ -351,7 +351,7 @@ END_TEST
 
 START_TEST(a_full_arena_means_later_not_busy)
 {
-	struct scout_lookup q = rig_question("r1", 8), more;
+	struct scout_query q = rig_question("r1", 8), more;
 	uint64_t end = scout__now_us() + DEADLINE_US;
 	struct scout_hit hit;
 	char id[16];
@@ -440,7 +440,7 @@ restart(void)
 
 START_TEST(after_a_restart_an_answer_is_not_yet)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit old, hit;
 
 	rig_reopen("lookup_refresh_ms", "never"); /* which does not matter here */
@@ -480,7 +480,7 @@ END_TEST
 
 START_TEST(a_lost_connection_ends_a_renewal_and_the_next_one_works)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	fake_set_hit(fake, 3);

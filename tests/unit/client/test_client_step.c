@@ -10,7 +10,7 @@
 static int
 ask(unsigned i)
 {
-	struct scout_lookup q;
+	struct scout_query q;
 	struct scout_hit hit;
 	char id[16];
 
@@ -68,7 +68,7 @@ END_TEST
 
 START_TEST(what_is_finished_ahead_or_of_another_step_is_not_waited_for)
 {
-	struct scout_lookup q = rig_question("ahead", 4);
+	struct scout_query q = rig_question("ahead", 4);
 
 	ck_assert_int_eq(scout_step_wait(NULL, 0), SCOUT_ERR_INVALID);
 	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
@@ -92,7 +92,7 @@ END_TEST
 
 START_TEST(a_step_has_one_budget_for_all_its_lookups)
 {
-	struct scout_lookup q = rig_question("r1", 4), other = rig_question("r2", 4);
+	struct scout_query q = rig_question("r1", 4), other = rig_question("r2", 4);
 	struct scout_hit hit;
 	uint64_t start;
 
@@ -116,7 +116,7 @@ END_TEST
 
 START_TEST(within_the_budget_the_first_ask_is_answered)
 {
-	struct scout_lookup q = rig_question("r1", 4), other = rig_question("r2", 4);
+	struct scout_query q = rig_question("r1", 4), other = rig_question("r2", 4);
 	struct scout_hit hit;
 
 	rig_reopen("step_wait_us", "1000000");

@@ -35,7 +35,7 @@ static const struct {
 START_TEST(the_server_is_told_to_wait_for_late_keys_when_both_times_are_set)
 {
 	struct scout_client_config cfg;
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct fake_lookup seen;
 	struct scout_hit hit;
 	char err[256] = "";
@@ -74,7 +74,7 @@ START_TEST(a_lookups_own_timeout_counts_where_it_is_the_largest)
 
 	rig_reopen("lookup_timeout_ms", "2000");
 	for (unsigned i = 0; i < 4; i++) {
-		struct scout_lookup q;
+		struct scout_query q;
 		struct scout_hit hit;
 
 		(void)snprintf(id, sizeof(id), "r%u", i);
@@ -89,12 +89,12 @@ END_TEST
 
 START_TEST(a_timeout_that_is_too_long_is_refused_and_one_beyond_the_callers_structure_ignored)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	q.timeout_ms = SCOUT_LOOKUP_TIMEOUT_MAX_MS + 1;
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
-	q.size = offsetof(struct scout_lookup, timeout_ms);
+	q.size = offsetof(struct scout_query, timeout_ms);
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
 	ck_assert_uint_le(fake_last_lookup(fake).budget_us, 5000000);
 	(void)scout_finish(client, "r1");
@@ -118,7 +118,7 @@ START_TEST(lookups_of_different_timeouts_end_each_by_its_own)
 	rig_reopen("lookup_timeout_ms", "400");
 	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
 	for (uint32_t i = 0; i < MIXED; i++) {
-		struct scout_lookup q;
+		struct scout_query q;
 
 		(void)snprintf(id, sizeof(id), "r%u", i);
 		q = rig_question(id, 2);
@@ -137,7 +137,7 @@ START_TEST(lookups_of_different_timeouts_end_each_by_its_own)
 		(void)poll(&p, 1, 1000);
 		scout_client_fd_clear(client);
 		for (uint32_t i = 0; i < MIXED; i++) {
-			struct scout_lookup q;
+			struct scout_query q;
 			uint64_t now_us = scout__now_us();
 
 			(void)snprintf(id, sizeof(id), "r%u", i);
@@ -221,7 +221,7 @@ START_TEST(timeouts_are_logged_at_most_once_a_second)
 	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
 	scout_step_begin(client);
 	for (unsigned i = 0; i < 100; i++) {
-		struct scout_lookup q;
+		struct scout_query q;
 
 		(void)snprintf(id, sizeof(id), "request-%u", i);
 		q = rig_question(id, 2);
@@ -240,7 +240,7 @@ END_TEST
 static void
 check_sum(uint64_t pending)
 {
-	struct scout_client_stats s = rig_stats();
+	struct scout_client_counters s = rig_stats();
 
 	ck_assert_uint_eq(s.lookups, s.answers + s.dropped + pending);
 	ck_assert_uint_le(s.hits + s.timeouts + s.unreachable + s.refused, s.answers);
@@ -249,7 +249,7 @@ check_sum(uint64_t pending)
 /* Whatever became of it: an answer, a finish before it, or one that this thread gave because the server was known to be away. */
 START_TEST(each_lookup_is_counted_once_as_answered_or_dropped)
 {
-	struct scout_lookup q = rig_question("r1", 8);
+	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	fake_set_hit(fake, 4);
