@@ -33,29 +33,11 @@ scout__id_ok(const char *id, size_t *ret_len)
 
 /* ---- lookup ---- */
 
-/* 0: this version's. A newer one may be larger, and what it adds is ignored. */
-static bool
-size_ok(const struct scout_query *q)
-{
-	return q->size == 0 || q->size >= offsetof(struct scout_query, size) + sizeof(q->size);
-}
-
-/* The question's own timeout; 0: none. A caller that was compiled with an older structure has no such field. */
-static uint32_t
-own_timeout(const struct scout_query *q)
-{
-	bool has_field = q->size == 0 || q->size >= offsetof(struct scout_query, timeout_ms) + sizeof(q->timeout_ms);
-
-	return has_field ? q->timeout_ms : 0;
-}
-
 static int
 check_question(const struct scout_client *client, const struct scout_query *q, size_t *ret_id_len, size_t *ret_tenant)
 {
 	if (!scout__id_ok(q->id, ret_id_len))
 		return SCOUT_ERR_REQUEST_ID;
-	if (!size_ok(q))
-		return SCOUT_ERR_UNSUPPORTED;
 	if (q->hash_len != client->cfg.hash_bytes)
 		return SCOUT_ERR_HASH_LEN; /* the configured length is within 16..32 */
 	*ret_tenant = q->tenant ? strlen(q->tenant) : 0;
@@ -63,7 +45,7 @@ check_question(const struct scout_client *client, const struct scout_query *q, s
 		return SCOUT_ERR_TENANT;
 	if (q->n > SCOUT_MAX_CHUNKS || (q->n > 0 && !q->hashes) ||
 	    q->n * (uint64_t)client->cfg.chunk_tokens > q->prompt_tokens ||
-	    own_timeout(q) > SCOUT_LOOKUP_TIMEOUT_MAX_MS ||
+	    q->timeout_ms > SCOUT_LOOKUP_TIMEOUT_MAX_MS ||
 	    !scout__arena_can_hold(&client->arena, q->n * (uint64_t)q->hash_len))
 		return SCOUT_ERR_INVALID;
 	return 0;
@@ -101,7 +83,7 @@ timeout_of(const struct scout_client *client, const struct scout_query *q, uint3
 {
 	uint32_t late_keys_ms = expect > 0 ? client->cfg.lookup_poll_key_timeout_ms : 0;
 
-	return max_u32(max_u32(client->cfg.lookup_timeout_ms, late_keys_ms), own_timeout(q));
+	return max_u32(max_u32(client->cfg.lookup_timeout_ms, late_keys_ms), q->timeout_ms);
 }
 
 static const uint8_t *
@@ -309,7 +291,7 @@ read_slot(struct scout_client *client, uint32_t i, const struct scout_query *q, 
 static bool
 asks_again(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
 {
-	return q->id && slot->id_len != 0 && strcmp(slot->id, q->id) == 0 && size_ok(q) && q->hashes &&
+	return q->id && slot->id_len != 0 && strcmp(slot->id, q->id) == 0 && q->hashes &&
 	       q->hash_len == client->cfg.hash_bytes && same_question(slot, q) && !slot->admitted &&
 	       q->n * (uint64_t)client->cfg.chunk_tokens <= q->prompt_tokens && covers_skipped(client, slot, q);
 }
@@ -372,7 +354,7 @@ ask_ahead(struct scout_client *client, const struct scout_query *q)
 }
 
 int
-scout_try_lookup(struct scout_client *client, const struct scout_query *q, struct scout_hit *ret_hit)
+scout__client_ask(struct scout_client *client, const struct scout_query *q, struct scout_hit *ret_hit)
 {
 	if (!client || !q || !ret_hit)
 		return SCOUT_ERR_INVALID;
@@ -391,14 +373,14 @@ scout_try_lookup(struct scout_client *client, const struct scout_query *q, struc
 }
 
 int
-scout_lookup_ahead(struct scout_client *client, const struct scout_query *lookup)
+scout__client_ask_ahead(struct scout_client *client, const struct scout_query *q)
 {
-	if (!client || !lookup)
+	if (!client || !q)
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(client->courier))
 		return SCOUT_ERR_FORKED;
 	scout__client_enter(client);
-	return scout__client_leave(client, ask_ahead(client, lookup));
+	return scout__client_leave(client, ask_ahead(client, q));
 }
 
 /* ---- admit, finish ---- */

@@ -291,8 +291,6 @@ scout_client_config_fini(struct scout_client_config *cfg)
 static int
 check(const struct scout_client_config *cfg, char *err, size_t err_len)
 {
-	if (cfg->flags)
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "flags = %u: must be 0", (unsigned)cfg->flags);
 	if (!cfg->endpoint)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "endpoint is not set: must name a server");
 	if (cfg->name_space && !scout__utf8_is_name(cfg->name_space, strlen(cfg->name_space)))

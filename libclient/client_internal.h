@@ -314,6 +314,10 @@ void scout__renew_forget(struct scout_client *client, struct scout__lookup_slot 
 
 /* ---- client.c: caller ---- */
 
+/* scout_try_lookup() and scout_lookup_ahead() with structures of this version; pointers may be NULL. */
+int scout__client_ask(struct scout_client *client, const struct scout_query *q, struct scout_hit *ret_hit);
+int scout__client_ask_ahead(struct scout_client *client, const struct scout_query *q);
+
 /*
  * Around every call that touches the caller's fields. A build with SCOUT_DEBUG aborts when two threads are in one client at once.
  */

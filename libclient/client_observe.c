@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "sized.h"
 
 int
 scout_client_fd(struct scout_client *client)
@@ -50,7 +51,6 @@ collect_stats(struct scout_client *client, struct scout_client_counters *s)
 	const struct scout__courier_stats *courier = scout__courier_stats(client->courier);
 
 	*s = client->stats;
-	s->size = sizeof(*s);
 	s->servers_up = atomic_load_explicit(&courier->servers_up, memory_order_acquire);
 	s->answers += load(&client->counts.answers);
 	s->dropped = load(&client->counts.dropped);
@@ -69,18 +69,19 @@ collect_stats(struct scout_client *client, struct scout_client_counters *s)
 }
 
 int
-scout_client_stats(struct scout_client *client, struct scout_client_counters *stats)
+scout_client_stats_sized(struct scout_client *client, struct scout_client_counters *ret_counters, size_t size)
 {
 	struct scout_client_counters own;
-	uint32_t size;
+	int rc;
 
-	if (!client || !stats || stats->size < offsetof(struct scout_client_counters, lookups))
+	if (!client || !ret_counters)
 		return SCOUT_ERR_INVALID;
-	size = stats->size < sizeof(own) ? stats->size : (uint32_t)sizeof(own);
-	collect_stats(client, &own);
-	own.size = stats->size;
-	memcpy(stats, &own, size);
-	return 0;
+	rc = scout__sized_check(SCOUT__SIZE_UP_TO(struct scout_client_counters, dropped), size);
+	if (rc == 0) {
+		collect_stats(client, &own);
+		scout__sized_write(ret_counters, size, &own, sizeof(own));
+	}
+	return rc;
 }
 
 int

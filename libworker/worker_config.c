@@ -290,10 +290,6 @@ check(const struct scout_worker_config *cfg, char *err, size_t err_len)
 {
 	uint16_t node;
 
-	if (cfg->flags || cfg->reserved || cfg->reserved2)
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
-				   "flags = %u, reserved = %u, reserved2 = %u: must be 0", (unsigned)cfg->flags,
-				   (unsigned)cfg->reserved, (unsigned)cfg->reserved2);
 	if (!cfg->endpoint)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "endpoint is not set: must name a server");
 	if (cfg->rank_first + cfg->rank_count > cfg->kv_ranks)

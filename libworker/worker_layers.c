@@ -2,6 +2,7 @@
 #include "worker_internal.h"
 
 #include "clock.h"
+#include "sized.h"
 
 /*
  * DESIGN
@@ -21,16 +22,14 @@
  * waits for the forward pass stand the retrieves that this pass waits for.
  */
 
-int
-scout_worker_progress(struct scout_worker *w, uint64_t id, struct scout_progress *ret_progress)
+static int
+progress_of(struct scout_worker *w, uint64_t id, struct scout_progress *ret_progress)
 {
 	struct scout__transfer *job;
 	struct scout__work *work;
 	uint32_t layers;
 	int outcome;
 
-	if (!w || !ret_progress || ret_progress->size != sizeof(*ret_progress))
-		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(w->courier))
 		return SCOUT_ERR_FORKED;
 	job = scout__worker_find_job(w, id);
@@ -50,6 +49,22 @@ scout_worker_progress(struct scout_worker *w, uint64_t id, struct scout_progress
 	return 0;
 }
 
+int
+scout_worker_progress_sized(struct scout_worker *w, uint64_t id, struct scout_progress *ret_progress, size_t size)
+{
+	struct scout_progress own;
+	int rc;
+
+	if (!w || !ret_progress)
+		return SCOUT_ERR_INVALID;
+	rc = scout__sized_check(SCOUT__SIZE_UP_TO(struct scout_progress, copied), size);
+	if (rc == 0)
+		rc = progress_of(w, id, &own);
+	if (rc == 0)
+		scout__sized_write(ret_progress, size, &own, sizeof(own));
+	return rc;
+}
+
 static uint64_t
 left_until(uint64_t end_us)
 {
@@ -61,9 +76,9 @@ left_until(uint64_t end_us)
 int
 scout_worker_wait_layer(struct scout_worker *w, uint64_t id, uint32_t layers, uint32_t timeout_ms)
 {
-	struct scout_progress now = {.size = sizeof(now)};
+	struct scout_progress now;
 	uint64_t end_us = scout__now_us() + (uint64_t)timeout_ms * 1000, left_us = 1;
-	int rc = scout_worker_progress(w, id, &now);
+	int rc = w ? progress_of(w, id, &now) : SCOUT_ERR_INVALID;
 	struct scout__copy_progress *progress;
 
 	if (rc)
@@ -77,7 +92,7 @@ scout_worker_wait_layer(struct scout_worker *w, uint64_t id, uint32_t layers, ui
 	while (left_us > 0) {
 		unsigned turn = atomic_load(&progress->turn);
 
-		rc = scout_worker_progress(w, id, &now);
+		rc = progress_of(w, id, &now);
 		if (rc || now.copied >= layers)
 			break;
 		left_us = left_until(end_us);

@@ -25,11 +25,6 @@
 int
 scout__worker_check_layout(const struct scout_worker *w, const struct scout_layout *layout, char *err, size_t err_len)
 {
-	if (!layout)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout is NULL");
-	if (layout->size != sizeof(*layout))
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "layout.size is %u, not sizeof(struct scout_layout)", (unsigned)layout->size);
 	if (layout->dtype > SCOUT_DTYPE_LAST)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout.dtype %u is unknown",
 				   (unsigned)layout->dtype);

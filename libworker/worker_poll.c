@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "sized.h"
+
 /*
  * DESIGN
  *
@@ -88,19 +90,25 @@ collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
 }
 
 int
-scout_worker_poll(struct scout_worker *w, struct scout_done *done, size_t max)
+scout_worker_poll_sized(struct scout_worker *w, struct scout_done *done, size_t done_size, size_t max)
 {
+	struct scout_done own;
 	uint64_t id;
-	int n = 0;
+	int n = 0, rc;
 
 	if (!w || (max > 0 && !done))
 		return SCOUT_ERR_INVALID;
+	rc = scout__sized_check(SCOUT__SIZE_UP_TO(struct scout_done, total_us), done_size);
+	if (rc)
+		return rc;
 	if (scout__courier_forked(w->courier))
 		return SCOUT_ERR_FORKED;
 	free_dead(w);
 	do {
-		while ((size_t)n < max && (id = scout__ring_pop(&w->done)) != 0)
-			collect(w, id, &done[n++]);
+		while ((size_t)n < max && (id = scout__ring_pop(&w->done)) != 0) {
+			collect(w, id, &own);
+			scout__sized_write((uint8_t *)done + (size_t)n++ * done_size, done_size, &own, sizeof(own));
+		}
 	} while (scout__ring_empty(&w->done) && lower_fd(w) && (size_t)n < max);
 	return n;
 }

@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "cpus.h"
+#include "sized.h"
 
 /*
  * DESIGN
@@ -273,14 +274,12 @@ take_back(struct scout_worker *w)
 	(void)pthread_mutex_unlock(&w->mu);
 }
 
-int
-scout_worker_register(struct scout_worker *w, const struct scout_layout *layout, uint32_t timeout_ms, char *err,
-		      size_t err_len)
+static int
+register_pages(struct scout_worker *w, const struct scout_layout *layout, uint32_t timeout_ms, char *err,
+	       size_t err_len)
 {
 	int rc;
 
-	if (!w)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "worker is NULL");
 	if (scout__courier_forked(w->courier))
 		return scout__fail(err, err_len, SCOUT_ERR_FORKED, "%s", scout_strerror(SCOUT_ERR_FORKED));
 	if (w->registered)
@@ -307,5 +306,48 @@ scout_worker_register(struct scout_worker *w, const struct scout_layout *layout,
 
 err_drop:
 	scout__worker_drop_layout(w);
+	return rc;
+}
+
+/* The planes of a caller that knows another struct scout_plane, as ours, for free(). */
+static int
+take_planes(const struct scout_layout *layout, size_t plane_size, struct scout_plane **ret_planes)
+{
+	struct scout_plane *planes = calloc(layout->n_planes, sizeof(*planes));
+	int rc = planes ? 0 : SCOUT_ERR_NOMEM;
+
+	for (size_t i = 0; i < layout->n_planes && rc == 0; i++)
+		rc = scout__sized_read(&planes[i], sizeof(planes[i]),
+				       SCOUT__SIZE_UP_TO(struct scout_plane, block_bytes),
+				       (const uint8_t *)layout->planes + i * plane_size, plane_size);
+	if (rc)
+		free(planes);
+	else
+		*ret_planes = planes;
+	return rc;
+}
+
+int
+scout_worker_register_sized(struct scout_worker *w, const struct scout_layout *layout, size_t layout_size,
+			    size_t plane_size, uint32_t timeout_ms, char *err, size_t err_len)
+{
+	struct scout_plane *planes = NULL;
+	struct scout_layout own;
+	int rc;
+
+	if (!w || !layout)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "%s is NULL", w ? "layout" : "worker");
+	rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_layout, null_block), layout,
+			       layout_size);
+	if (rc == 0 && plane_size != sizeof(*planes) && own.planes && own.n_planes > 0 &&
+	    own.n_planes <= SCOUT_MAX_PLANES) {
+		rc = take_planes(&own, plane_size, &planes);
+		own.planes = planes;
+	}
+	if (rc)
+		return scout__fail(err, err_len, rc, "layout of %zu bytes, planes of %zu: %s", layout_size, plane_size,
+				   scout_strerror(rc));
+	rc = register_pages(w, &own, timeout_ms, err, err_len);
+	free(planes);
 	return rc;
 }

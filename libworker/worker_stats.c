@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_internal.h"
 
+#include "sized.h"
+
 #include <string.h>
 
 /*
@@ -76,17 +78,19 @@ scout__worker_count_end(struct scout_worker *w, const struct scout__work *work, 
 }
 
 int
-scout_worker_stats(struct scout_worker *w, struct scout_worker_counters *stats)
+scout_worker_stats_sized(struct scout_worker *w, struct scout_worker_counters *ret_counters, size_t size)
 {
 	const struct scout__courier_stats *courier;
 	struct scout_worker_counters own;
-	uint32_t size;
+	int rc;
 
-	if (!w || !stats || stats->size < offsetof(struct scout_worker_counters, retrieves))
+	if (!w || !ret_counters)
 		return SCOUT_ERR_INVALID;
+	rc = scout__sized_check(SCOUT__SIZE_UP_TO(struct scout_worker_counters, protocol_errors), size);
+	if (rc)
+		return rc;
 	courier = scout__courier_stats(w->courier);
 	own = w->stats;
-	own.size = stats->size;
 	own.live = w->n_live;
 	own.server_up = atomic_load(&w->is_up);
 	own.registered = atomic_load(&w->is_registered);
@@ -95,7 +99,6 @@ scout_worker_stats(struct scout_worker *w, struct scout_worker_counters *stats)
 	own.reconnects = atomic_load_explicit(&courier->reconnects, memory_order_relaxed);
 	own.epochs = atomic_load_explicit(&courier->epochs, memory_order_relaxed);
 	own.protocol_errors = atomic_load_explicit(&courier->protocol_errors, memory_order_relaxed);
-	size = stats->size < sizeof(own) ? stats->size : (uint32_t)sizeof(own);
-	memcpy(stats, &own, size);
+	scout__sized_write(ret_counters, size, &own, sizeof(own));
 	return 0;
 }

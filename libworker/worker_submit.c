@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "utf8.h"
+#include "sized.h"
 
 /*
  * DESIGN
@@ -119,23 +120,6 @@ check_worker(const struct scout_worker *w, const void *request, const uint64_t *
 	return 0;
 }
 
-/* Bytes of a request up to and with its field `size`: what is there for certain. */
-#define HEAD_BYTES(type) (offsetof(type, size) + sizeof(uint32_t))
-
-/* Take over as much of a request as its maker knew of; the rest stays 0. */
-static int
-take_request(void *own, size_t own_bytes, size_t head_bytes, const void *request, uint32_t size)
-{
-	/* The first structures ended with `size`, rounded up to the alignment of a pointer. */
-	size_t head_sizeof = (head_bytes + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
-
-	if (size != 0 && size != head_sizeof && size != own_bytes)
-		return SCOUT_ERR_INVALID;
-	memset(own, 0, own_bytes);
-	memcpy(own, request, size == own_bytes ? own_bytes : head_bytes);
-	return 0;
-}
-
 /* Layers that take the layout's planes exactly, and events where the backend knows any. */
 static int
 check_layers(const struct scout_worker *w, uint32_t n, const uint32_t *layer_planes, const void *events)
@@ -164,9 +148,9 @@ check_retrieve(const struct scout_worker *w, const struct scout_retrieve *r)
 
 	if (rc)
 		return rc;
-	if (r->stream || ((r->after || r->event) && scout__worker_is_host(w)))
+	if ((r->after || r->event) && scout__worker_is_host(w))
 		return SCOUT_ERR_UNSUPPORTED;
-	if (r->reserved || r->ticket == 0 || r->from_token > r->to_token || r->from_token % w->block_tokens != 0)
+	if (r->ticket == 0 || r->from_token > r->to_token || r->from_token % w->block_tokens != 0)
 		return SCOUT_ERR_INVALID;
 	if (r->to_token > (uint64_t)SCOUT_MAX_CHUNKS * w->cfg.chunk_tokens)
 		return SCOUT_ERR_INVALID;
@@ -352,13 +336,15 @@ count_busy(struct scout_worker *w, int rc)
 }
 
 int
-scout_worker_retrieve(struct scout_worker *w, const struct scout_retrieve *request, uint64_t *ret_job)
+scout_worker_retrieve_sized(struct scout_worker *w, const struct scout_retrieve *request, size_t size,
+			    uint64_t *ret_job)
 {
 	int rc = check_worker(w, request, ret_job);
 	struct scout_retrieve own;
 
 	if (rc == 0)
-		rc = take_request(&own, sizeof(own), HEAD_BYTES(struct scout_retrieve), request, request->size);
+		rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_retrieve, timeout_ms), request,
+				       size);
 	return rc ? rc : count_busy(w, retrieve(w, &own, ret_job));
 }
 
@@ -438,12 +424,13 @@ store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
 }
 
 int
-scout_worker_store(struct scout_worker *w, const struct scout_store *request, uint64_t *ret_job)
+scout_worker_store_sized(struct scout_worker *w, const struct scout_store *request, size_t size, uint64_t *ret_job)
 {
 	int rc = check_worker(w, request, ret_job);
 	struct scout_store own;
 
 	if (rc == 0)
-		rc = take_request(&own, sizeof(own), HEAD_BYTES(struct scout_store), request, request->size);
+		rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_store, timeout_ms), request,
+				       size);
 	return rc ? rc : count_busy(w, store(w, &own, ret_job));
 }

@@ -158,7 +158,6 @@ start_rank(struct engine *engine, uint32_t kv_rank, char *err, size_t err_len)
 	if (rc < 0)
 		return rc;
 	layout = (struct scout_layout){
-		.size = sizeof(layout),
 		.block_tokens = engine->cfg.block_tokens,
 		.n_planes = engine->cfg.n_planes,
 		.planes = rank->mem.planes,
@@ -264,9 +263,10 @@ engine_times(const struct engine *engine, int kind)
 	bool stores = kind == SCOUT_JOB_STORE;
 
 	for (uint32_t r = 0; r < engine->cfg.kv_ranks; r++) {
-		struct scout_worker_counters stats = {.size = sizeof(stats)};
+		struct scout_worker_counters stats;
 
-		(void)scout_worker_stats(engine->ranks[r].worker, &stats); /* zeroes stay where it fails */
+		if (scout_worker_stats(engine->ranks[r].worker, &stats) != 0)
+			continue;
 		times.jobs += stores ? stats.stores_ok : stats.retrieves_ok;
 		times.queued_us += stores ? stats.store_queued_us : stats.retrieve_queued_us;
 		times.server_us += stores ? stats.store_server_us : stats.retrieve_server_us;
@@ -398,7 +398,6 @@ engine_retrieve(struct engine *engine, struct engine_transfer *transfer, uint64_
 		.to_token = (first + n) * engine->cfg.chunk_tokens,
 		.block_ids = ids,
 		.n_blocks = n * engine->chunk_blocks,
-		.size = sizeof(request),
 	};
 	uint64_t job = 0;
 	int rc = transfer_begin(transfer, request.n_blocks);
@@ -427,7 +426,6 @@ engine_store(struct engine *engine, struct engine_transfer *transfer, uint64_t t
 		.block_ids = ids,
 		.n_blocks = n * engine->chunk_blocks,
 		.first_chunk = first,
-		.size = sizeof(request),
 	};
 	uint64_t job = 0;
 	int rc = transfer_begin(transfer, request.n_blocks);

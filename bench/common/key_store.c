@@ -21,7 +21,6 @@ key_store_open(struct key_store *store, const struct scout_worker_config *cfg, c
 {
 	struct scout_plane plane = {.stride = PAGE_BYTES, .block_bytes = PAGE_BYTES};
 	struct scout_layout layout = {
-		.size = sizeof(layout),
 		.block_tokens = cfg->chunk_tokens,
 		.n_planes = 1,
 		.planes = &plane,

@@ -140,7 +140,6 @@ ask_one(struct demo *demo, struct demo_job *job)
 		.hash_len = WORKLOAD_HASH_BYTES,
 		.n = job->request.n_prompt,
 		.prompt_tokens = job->request.prompt_tokens,
-		.size = sizeof(lookup),
 	};
 	struct scout_hit hit;
 	int rc = scout_lookup(engine_client(demo->engine), &lookup, &hit);

@@ -73,7 +73,6 @@ begin_store(struct micro_retrieve *b, struct retrieve_node *node, const uint8_t 
 		.block_ids = b->ids,
 		.n_blocks = n * BLOCKS,
 		.first_chunk = first,
-		.size = sizeof(request),
 	};
 	uint64_t job = 0;
 
@@ -143,7 +142,6 @@ retrieve(struct micro_retrieve *b, struct retrieve_node *node, const struct scou
 		.to_token = (uint64_t)hit->chunks * CHUNK_TOKENS,
 		.block_ids = b->ids,
 		.n_blocks = (size_t)hit->chunks * BLOCKS,
-		.size = sizeof(request),
 	};
 	struct scout_done done;
 	uint64_t job = 0;

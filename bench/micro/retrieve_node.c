@@ -71,7 +71,6 @@ worker_up(struct micro_retrieve *b, struct retrieve_node *node)
 {
 	struct scout_worker_config cfg;
 	const struct scout_layout layout = {
-		.size = sizeof(layout),
 		.block_tokens = CHUNK_TOKENS / BLOCKS,
 		.n_planes = PLANES,
 		.planes = b->mem.planes,

@@ -113,7 +113,6 @@ look_up(struct replay *replay, const char *id, const struct trace_request *reque
 		.hash_len = TRACE_HASH_BYTES,
 		.n = request->n,
 		.prompt_tokens = request->n * TRACE_BLOCK_TOKENS + 1,
-		.size = sizeof(lookup),
 	};
 	int rc = scout_wait_lookup(client, &lookup, ret_hit);
 

@@ -15,9 +15,11 @@
  *
  * and scout_finish is legal at any point of it.
  *
- * C++ and bindings: struct scout_query and struct scout_client_counters share their names with functions, so in C++ write the
- * word struct before them. A language that cannot call the inline scout_client_config_init() calls
- * scout_client_config_init_sized() with the size of its own copy of the structure.
+ * SIZES  Each structure may grow at its end in a later version. The calls below are inline and pass the sizes that the caller was
+ * compiled with to a function of the same name with _sized behind it; a language that cannot call inline functions calls that
+ * one, with the size of its own copy of the structure. What is read: missing fields count as 0, and bytes that the library does not know
+ * must be 0. What is written: the fields that the caller knows; bytes that the library does not know become 0. A size below that
+ * of the first version, or such a byte: SCOUT_ERR_UNSUPPORTED.
  */
 
 #include <stdbool.h>
@@ -47,7 +49,6 @@ enum scout_lookup_mode {
  */
 struct scout_client_config {
 	uint32_t size;                         /* of this structure; set by scout_client_config_init() */
-	uint32_t flags;                        /* 0 */
 	const char *endpoint;                  /* one or several, comma separated; of inproc:// one */
 	const char *name_space;                /* key "namespace" */
 	uint32_t chunk_tokens;                 /* tokens in a chunk, default 256 */
@@ -89,7 +90,6 @@ SCOUT_API void scout_client_config_init_sized(struct scout_client_config *cfg, u
  *
  * Thread:   any.
  * Blocks:   no.
- * Since:    0.1
  */
 static inline void
 scout_client_config_init(struct scout_client_config *cfg)
@@ -109,7 +109,6 @@ scout_client_config_init(struct scout_client_config *cfg)
  * Blocks:   no.
  * Returns:  0, or SCOUT_ERR_INVALID (NULL argument), SCOUT_ERR_CONFIG_KEY, SCOUT_ERR_CONFIG_SYNTAX,
  *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_NOMEM. @cfg is unchanged on error.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_config_set(struct scout_client_config *cfg, const char *key,
 						       const char *value, char *err, size_t err_len);
@@ -123,7 +122,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_set(struct scout_client_confi
  * Blocks:   on the file.
  * Returns:  0, the codes of scout_client_config_set(), or SCOUT_ERR_FORMAT (no such file, a line without '=').
  *           Lines before the wrong one have been applied.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load(struct scout_client_config *cfg, const char *path, char *err,
 							size_t err_len);
@@ -134,7 +132,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load(struct scout_client_conf
  * Thread:   any that may call getenv().
  * Blocks:   no.
  * Returns:  as scout_client_config_set().
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load_env(struct scout_client_config *cfg, char *err, size_t err_len);
 
@@ -144,13 +141,11 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load_env(struct scout_client_
  * Thread:   any.
  * Blocks:   no.
  * Returns:  the length that the whole text has, as snprintf() does.
- * Since:    0.1
  */
 SCOUT_API size_t scout_client_config_help(char *buf, size_t len);
 
 /**
  * Free what scout_client_config_set() allocated. Legal at once after scout_client_new(), and twice.
- * Since:    0.1
  */
 SCOUT_API void scout_client_config_fini(struct scout_client_config *cfg);
 
@@ -171,7 +166,6 @@ enum scout_reason {
 /**
  * A static word for @reason: "hit", "miss", "timeout", "unreachable", "refused", "closed", "limited". Any thread, never
  * NULL.
- * Since:    0.1
  */
 SCOUT_API const char *scout_reason_name(int reason);
 
@@ -191,7 +185,6 @@ struct scout_query {
 	   lookup_poll_key_all, all n chunks. */
 	uint64_t expect_tokens;
 	const char *tenant; /* cache salt, at most 255 bytes; NULL = "" */
-	uint32_t size;      /* 0, or the size of this structure as the caller was compiled */
 	/* This lookup's own timeout, at most SCOUT_LOOKUP_TIMEOUT_MAX_MS; 0: none. The deadline is the largest of it,
 	   lookup_timeout_ms and, for a lookup that waits for late keys, lookup_poll_key_timeout_ms. A server with
 	   prefetch=before_answer counts what it can load until then: give long prompts more. */
@@ -222,7 +215,6 @@ struct scout_hit {
  * Returns:  0, or SCOUT_ERR_INVALID (also: no endpoint), SCOUT_ERR_CONFIG_RANGE (a field is out of range; @err names it),
  *           SCOUT_ERR_UNSUPPORTED (structure size; two inproc endpoints), SCOUT_ERR_UNREACHABLE (inproc://name without a server of
  *           that name in this process), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config *cfg, struct scout_client **ret_client,
 						char *err, size_t err_len);
@@ -233,7 +225,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config
  *
  * Thread:   the caller's, or another one once the caller has stopped using the client.
  * Blocks:   at most about 200 ms.
- * Since:    0.1
  */
 SCOUT_API void scout_client_free(struct scout_client *client);
 
@@ -246,10 +237,12 @@ SCOUT_API void scout_client_free(struct scout_client *client);
  * Blocks:   up to @timeout_ms.
  * Returns:  0, SCOUT_ERR_TIMEOUT, SCOUT_ERR_NAMESPACE or another refusal of the server (final until the configuration changes),
  *           SCOUT_ERR_FORKED, SCOUT_ERR_INVALID.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *err,
 						       size_t err_len);
+
+SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup_sized(struct scout_client *client, const struct scout_query *query,
+						      size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
 
 /**
  * Ask, or ask again. The first call for an id queues the lookup; later calls read one slot. The answer stays readable until
@@ -264,7 +257,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_wait_ready(struct scout_client *clie
  *
  * "Other hashes" are recognised by hash_len, n, tenant length and the last hash, which in a chain covers all before it.
  *
- * @lookup   borrowed for the call.
+ * @query    borrowed for the call.
  * @ret_hit  written when 0 is returned.
  *
  * Thread:   the caller's.
@@ -273,10 +266,15 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_wait_ready(struct scout_client *clie
  *           SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_REQUEST_ID (no id, an empty or too long one),
  *           SCOUT_ERR_HASH_LEN (also with n = 0), SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id),
  *           SCOUT_ERR_BUSY (slots or arena full), SCOUT_ERR_FORKED, SCOUT_ERR_CLOSED.
- * Since:    0.1
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup(struct scout_client *client, const struct scout_query *lookup,
-						struct scout_hit *ret_hit);
+static inline SCOUT_MUST_CHECK int
+scout_try_lookup(struct scout_client *client, const struct scout_query *query, struct scout_hit *ret_hit)
+{
+	return scout_try_lookup_sized(client, query, sizeof(*query), ret_hit, sizeof(*ret_hit));
+}
+
+SCOUT_API SCOUT_MUST_CHECK int scout_lookup_ahead_sized(struct scout_client *client, const struct scout_query *query,
+							size_t query_size);
 
 /**
  * Ask before it is known what the GPU has: when the engine learns of a request, ahead of the step that schedules it. What the
@@ -285,15 +283,21 @@ SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup(struct scout_client *client, con
  * the GPU has, or what is behind the first gap, is given back. From then on it is a lookup like any other; if it is never asked
  * for, scout_finish() ends it.
  *
- * @lookup   as for scout_try_lookup(), which then gets the same one; computed_tokens is ignored. Borrowed for the call.
+ * @query    as for scout_try_lookup(), which then gets the same one; computed_tokens is ignored. Borrowed for the call.
  *
  * Thread:   the caller's.
  * Blocks:   never, as scout_try_lookup(): inside a step nothing is sent before its end.
  * Returns:  0: it is on its way; or the id is known already, the prompt has no full chunk, or a server is known to be unreachable,
  *           and nothing was asked. Else the errors of scout_try_lookup(); after SCOUT_ERR_BUSY nothing is lost but time.
- * Since:    0.1
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_lookup_ahead(struct scout_client *client, const struct scout_query *lookup);
+static inline SCOUT_MUST_CHECK int
+scout_lookup_ahead(struct scout_client *client, const struct scout_query *query)
+{
+	return scout_lookup_ahead_sized(client, query, sizeof(*query));
+}
+
+SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup_sized(struct scout_client *client, const struct scout_query *query,
+						       size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
 
 /**
  * Ask and wait for the answer: scout_try_lookup() with a wait behind it. Sends no second request.
@@ -302,10 +306,15 @@ SCOUT_API SCOUT_MUST_CHECK int scout_lookup_ahead(struct scout_client *client, c
  * Blocks:   until the answer lands, at the latest until the lookup's deadline (timeout_ms of struct scout_query; then 0 tokens,
  *           reason `timeout`, and a warning in the log). At once when a server is known to be unreachable.
  * Returns:  0 or the errors of scout_try_lookup(); never SCOUT_NOT_YET.
- * Since:    0.1
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup(struct scout_client *client, const struct scout_query *lookup,
-						 struct scout_hit *ret_hit);
+static inline SCOUT_MUST_CHECK int
+scout_wait_lookup(struct scout_client *client, const struct scout_query *query, struct scout_hit *ret_hit)
+{
+	return scout_wait_lookup_sized(client, query, sizeof(*query), ret_hit, sizeof(*ret_hit));
+}
+
+SCOUT_API SCOUT_MUST_CHECK int scout_lookup_sized(struct scout_client *client, const struct scout_query *query,
+						  size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
 
 /**
  * scout_wait_lookup() with lookup_mode=polled. With lookup_mode=async scout_try_lookup(), which waits for a pending answer as long as
@@ -317,10 +326,12 @@ SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup(struct scout_client *client, co
  * Blocks:   async: for at most step_wait_us (default 0) in each step, and inside one it sends what is queued before it waits;
  *           polled: as scout_wait_lookup().
  * Returns:  as the one of both.
- * Since:    0.1
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_lookup(struct scout_client *client, const struct scout_query *lookup,
-					    struct scout_hit *ret_hit);
+static inline SCOUT_MUST_CHECK int
+scout_lookup(struct scout_client *client, const struct scout_query *query, struct scout_hit *ret_hit)
+{
+	return scout_lookup_sized(client, query, sizeof(*query), ret_hit, sizeof(*ret_hit));
+}
 
 /**
  * Begin a step: until scout_step_end(), submits are only queued. They then travel in one message, for at most one ring of the
@@ -328,7 +339,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_lookup(struct scout_client *client, const s
  *
  * Thread:   the caller's.
  * Blocks:   never.
- * Since:    0.1
  */
 SCOUT_API void scout_step_begin(struct scout_client *client);
 SCOUT_API void scout_step_end(struct scout_client *client);
@@ -343,7 +353,6 @@ SCOUT_API void scout_step_end(struct scout_client *client);
  * Thread:   the caller's.
  * Blocks:   at most @us, and what the kernel takes to wake a thread.
  * Returns:  0: all have landed, or there were none; SCOUT_NOT_YET: the time is over; SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
- * Since:    0.1
  */
 SCOUT_API int scout_step_wait(struct scout_client *client, uint32_t us);
 
@@ -365,7 +374,6 @@ SCOUT_API int scout_step_wait(struct scout_client *client, uint32_t us);
  * Blocks:   never; room was set aside at submit.
  * Returns:  0, SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_STATE (unknown id, not answered yet, or
  *           admitted already), SCOUT_ERR_INVALID (@client is NULL), SCOUT_ERR_FORKED.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const char *id, int64_t from_token,
 					   int64_t to_token);
@@ -374,9 +382,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const ch
  * The request is over (completed, aborted or preempted). Legal in any state and twice; an unknown id is not an error.
  *
  * Thread:   the caller's.
- * Blocks:   never, and is never refused.
+ * Blocks:   never, and is never refused: with a client and an id as scout_try_lookup() takes them there is nothing to check.
  * Returns:  0, SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_INVALID (@client is NULL), SCOUT_ERR_FORKED.
- * Since:    0.1
  */
 SCOUT_API int scout_finish(struct scout_client *client, const char *id);
 
@@ -396,7 +403,6 @@ SCOUT_API int scout_finish(struct scout_client *client, const char *id);
  * Thread:   the caller's.
  * Blocks:   never.
  * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t weights_version);
 
@@ -422,7 +428,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t
  * Thread:   the caller's.
  * Blocks:   never.
  * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_BUSY (no random number yet, at boot), SCOUT_ERR_FORKED.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_clear(struct scout_client *client, uint64_t generation, uint64_t *ret_generation);
 
@@ -433,15 +438,13 @@ SCOUT_API SCOUT_MUST_CHECK int scout_clear(struct scout_client *client, uint64_t
  * Thread:   the caller's.
  * Blocks:   no.
  * Returns:  the descriptor (owned by the client), or SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
- * Since:    0.1
  */
-SCOUT_API int scout_client_fd(struct scout_client *client);
+SCOUT_API SCOUT_MUST_CHECK int scout_client_fd(struct scout_client *client);
 SCOUT_API void scout_client_fd_clear(struct scout_client *client);
 
-/* Counters since scout_client_new(). Only ever extended at the end. */
+/* Counters since scout_client_new(). */
 struct scout_client_counters {
-	uint32_t size;       /* set by the caller to sizeof */
-	uint32_t servers_up; /* endpoints that answer now */
+	uint64_t servers_up; /* endpoints that answer now */
 	/* Asked for the first time, or anew (after an admit, a restart of the server, or with fewer computed_tokens); not those
 	   with n = 0. Each of them has an answer, was dropped, or is pending: lookups = answers + dropped + pending ones. */
 	uint64_t lookups;
@@ -468,15 +471,21 @@ struct scout_client_counters {
 	uint64_t dropped;      /* lookups that were finished, or ended by a reset, before they had an answer */
 };
 
+SCOUT_API SCOUT_MUST_CHECK int scout_client_stats_sized(struct scout_client *client,
+							struct scout_client_counters *ret_counters, size_t size);
+
 /**
  * Read the counters.
  *
  * Thread:   the caller's.
  * Blocks:   no.
- * Returns:  0, SCOUT_ERR_INVALID (NULL, or stats->size smaller than the first two fields).
- * Since:    0.1
+ * Returns:  0, SCOUT_ERR_INVALID (NULL), SCOUT_ERR_UNSUPPORTED (structure size).
  */
-SCOUT_API int scout_client_stats(struct scout_client *client, struct scout_client_counters *stats);
+static inline SCOUT_MUST_CHECK int
+scout_client_stats(struct scout_client *client, struct scout_client_counters *ret_counters)
+{
+	return scout_client_stats_sized(client, ret_counters, sizeof(*ret_counters));
+}
 
 /**
  * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die before
@@ -486,7 +495,6 @@ SCOUT_API int scout_client_stats(struct scout_client *client, struct scout_clien
  *           wait: that call of the callback is the last one to end.
  * Blocks:   until calls of the callback that are running have returned. In a forked child: no.
  * Returns:  nothing; NULL is ignored.
- * Since:    0.1
  */
 SCOUT_API void scout_client_log_off(struct scout_client *client);
 

@@ -81,13 +81,11 @@ enum scout_error {
  * Thread:   any. Async-signal-safe.
  * Blocks:   no.
  * Returns:  a static string; "SCOUT_ERR_?" for an unknown code. Never NULL.
- * Since:    0.1
  */
 SCOUT_API const char *scout_err_name(int code);
 
 /**
  * One sentence for a person, without full stop. Same rules as scout_err_name().
- * Since:    0.1
  */
 SCOUT_API const char *scout_strerror(int code);
 
@@ -97,13 +95,11 @@ SCOUT_API const char *scout_strerror(int code);
  * Thread:   any.
  * Blocks:   no.
  * Returns:  enum scout_scope, or 0 for codes that are no error or unknown.
- * Since:    0.1
  */
 SCOUT_API int scout_err_scope(int code);
 
 /**
  * Whether the same call may succeed later without a change by the caller. Same rules as scout_err_scope().
- * Since:    0.1
  */
 SCOUT_API bool scout_err_is_retriable(int code);
 

@@ -65,7 +65,6 @@ struct scout_hasher;
 /* Set up by scout_hasher_config_init(). 0 or NULL means the default in every field. */
 struct scout_hasher_config {
 	uint32_t size;         /* sizeof of this structure as the caller was compiled */
-	uint32_t flags;        /* none yet: 0 */
 	const char *seed;      /* UTF-8; "" is a seed of its own. What the engine has in PYTHONHASHSEED. */
 	uint32_t block_tokens; /* tokens in a block, as in the engine */
 	uint32_t chunk_tokens; /* tokens in a chunk; a multiple of block_tokens */
@@ -87,7 +86,6 @@ struct scout_hash_mm_item {
  */
 struct scout_hash_extra {
 	uint32_t size;         /* sizeof of this structure as the caller was compiled */
-	uint32_t flags;        /* none yet: 0 */
 	const char *lora_name; /* UTF-8; NULL: no LoRA. "" is a name. */
 	const char *
 		lora_path; /* UTF-8, as the engine was given it; vllm-0.31: needed with lora_name. vllm-0.30 ignores it */
@@ -114,13 +112,11 @@ struct scout_hash_extra {
  * Thread:   any.
  * Blocks:   no.
  * Returns:  nothing.
- * Since:    0.1
  */
 static inline void
 scout_hasher_config_init(struct scout_hasher_config *cfg)
 {
 	cfg->size = (uint32_t)sizeof(*cfg);
-	cfg->flags = 0;
 	cfg->seed = NULL;
 	cfg->block_tokens = 0;
 	cfg->chunk_tokens = 0;
@@ -135,13 +131,11 @@ scout_hasher_config_init(struct scout_hasher_config *cfg)
  * Thread:   any.
  * Blocks:   no.
  * Returns:  nothing.
- * Since:    0.1
  */
 static inline void
 scout_hash_extra_init(struct scout_hash_extra *extra)
 {
 	extra->size = (uint32_t)sizeof(*extra);
-	extra->flags = 0;
 	extra->lora_name = NULL;
 	extra->lora_path = NULL;
 	extra->cache_salt = NULL;
@@ -162,10 +156,9 @@ scout_hash_extra_init(struct scout_hash_extra *extra)
  * Blocks:   no (the first call in a process may load libcrypto's configuration file).
  * Returns:  0, or SCOUT_ERR_INVALID (@ret_hasher is NULL, the seed is no UTF-8 or too long, size is too small),
  *           SCOUT_ERR_CONFIG_RANGE (block_tokens or chunk_tokens above its maximum, or chunk_tokens no multiple of
- *           block_tokens), SCOUT_ERR_UNSUPPORTED (unknown flags, fields or dialect; libcrypto has no
+ *           block_tokens), SCOUT_ERR_UNSUPPORTED (unknown fields or dialect; libcrypto has no
  *           SHA-256),
  *           SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM (libcrypto failed).
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_hasher_new(const struct scout_hasher_config *cfg,
 						struct scout_hasher **ret_hasher);
@@ -178,7 +171,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_hasher_new(const struct scout_hasher_config
  * Thread:   any, when no other uses @hasher.
  * Blocks:   no.
  * Returns:  nothing.
- * Since:    0.1
  */
 SCOUT_API void scout_hasher_free(struct scout_hasher *hasher);
 
@@ -205,9 +197,8 @@ SCOUT_API void scout_hasher_free(struct scout_hasher *hasher);
  * Blocks:   no.
  * Returns:  0, or SCOUT_ERR_INVALID (a NULL that is not allowed; more full blocks than @max_hashes; items not sorted;
  *           a text that is no UTF-8 or too long; in vllm-0.31 a LoRA name without its path; token positions beyond
- *           2^63), SCOUT_ERR_UNSUPPORTED (unknown flags or
- *           fields in @extra), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM (libcrypto failed).
- * Since:    0.1
+ *           2^63), SCOUT_ERR_UNSUPPORTED (unknown fields
+ *           in @extra), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM (libcrypto failed).
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_hash_blocks(struct scout_hasher *hasher, const uint8_t *parent,
 						 uint64_t first_block, const uint32_t *tokens, size_t n_tokens,
@@ -230,7 +221,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_hash_blocks(struct scout_hasher *hasher, co
  * Thread:   any, one at a time for each hasher. Valid in a forked child.
  * Blocks:   no.
  * Returns:  as scout_hash_blocks().
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_hash_chunks(struct scout_hasher *hasher, const uint32_t *tokens, size_t n_tokens,
 						 const struct scout_hash_extra *extra, uint8_t *ret_hashes,

@@ -35,8 +35,7 @@ enum scout_l2_objects {
 
 /* As struct scout_client_config: 0 and NULL mean default, strings are copied by scout_server_start(). */
 struct scout_server_config {
-	uint32_t size;
-	uint32_t flags;
+	uint32_t size;            /* of this structure; set by scout_server_config_init() */
 	const char *listen;       /* ipc:///path, tcp://host:port or inproc://name; default: ipc in a private folder */
 	const char *eviction;     /* policy, default adaptive; see scout_server_config_help() */
 	uint64_t l1_bytes;        /* bytes of slots in host memory, default 1 GiB */
@@ -83,14 +82,14 @@ struct scout_server_config {
 /* In C and C++ call scout_server_config_init(). @size: of the caller's struct scout_server_config. */
 SCOUT_API void scout_server_config_init_sized(struct scout_server_config *cfg, uint32_t size);
 
-/** Fill @cfg with the defaults. Any thread, does not block. Since 0.1 */
+/** Fill @cfg with the defaults. Any thread, does not block. */
 static inline void
 scout_server_config_init(struct scout_server_config *cfg)
 {
 	scout_server_config_init_sized(cfg, (uint32_t)sizeof(*cfg));
 }
 
-/** As scout_client_config_set(), _load(), _help() and _fini(). Since 0.1 */
+/** As scout_client_config_set(), _load(), _help() and _fini(). */
 SCOUT_API SCOUT_MUST_CHECK int scout_server_config_set(struct scout_server_config *cfg, const char *key,
 						       const char *value, char *err, size_t err_len);
 SCOUT_API SCOUT_MUST_CHECK int scout_server_config_load(struct scout_server_config *cfg, const char *path, char *err,
@@ -111,14 +110,12 @@ SCOUT_API void scout_server_config_fini(struct scout_server_config *cfg);
  *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_BIND (cannot be bound; path too long; not an inproc name), SCOUT_ERR_IN_USE
  *           (held by a living server; @err says which pid), SCOUT_ERR_PERMISSION (others may write the folder), SCOUT_ERR_POOL_SIZE (l1_bytes is more
  *           than this machine's memory), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_server_start(const struct scout_server_config *cfg,
 						  struct scout_server **ret_server, char *err, size_t err_len);
 
 /**
  * The endpoint that clients connect to, with the port that the kernel chose. Owned by the server. Any thread.
- * Since:    0.1
  */
 SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
 
@@ -130,7 +127,6 @@ SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
  * Thread:   any but the loop's.
  * Blocks:   at most about 500 ms; with a second tier l2_timeout_ms more, in which it writes what is queued, and about 2 s if a
  *           store does not stop. One that hangs in the system keeps the pool mapped until the process ends.
- * Since:    0.1
  */
 SCOUT_API void scout_server_stop(struct scout_server *server);
 
@@ -142,7 +138,6 @@ SCOUT_API void scout_server_stop(struct scout_server *server);
  *           wait: that call of the callback is the last one to end.
  * Blocks:   until calls of the callback that are running have returned. Not valid in a forked child.
  * Returns:  nothing; NULL is ignored.
- * Since:    0.1
  */
 SCOUT_API void scout_server_log_off(struct scout_server *server);
 

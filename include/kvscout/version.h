@@ -29,7 +29,6 @@ extern "C" {
  * Thread:   any.
  * Blocks:   no.
  * Returns:  a static string.
- * Since:    0.1
  */
 SCOUT_API const char *scout_version(void);
 

@@ -8,7 +8,7 @@
  * THREADS  As the client: one caller per worker, one courier thread of its own behind it, and the copy engine's threads. Jobs
  * are asynchronous: submit, then scout_worker_poll() or wait on scout_worker_fd().
  *
- * C++: struct scout_worker_counters shares its name with a function, so write the word struct before it.
+ * SIZES  As for the client (client.h): the inline calls pass the sizes of the caller's structures to functions with _sized in their name.
  *
  * PAGES  The engine's paged KV memory is described as a list of planes. A plane is one base address, a stride from one block to
  * the next and a number of bytes per block; block b of a plane lies at base + b * stride. One tensor per layer, K and V
@@ -30,8 +30,7 @@ extern "C" {
 struct scout_worker;
 
 struct scout_worker_config {
-	uint32_t size;
-	uint32_t flags;
+	uint32_t size;          /* of this structure; set by scout_worker_config_init() */
 	const char *endpoint;   /* of the server on this machine */
 	const char *name_space; /* key "namespace" */
 	const char *backend;    /* copy engine: "auto" (default), "host" or "cuda" */
@@ -52,14 +51,12 @@ struct scout_worker_config {
 	uint64_t weights_version;    /* 0: whatever the server has; else jobs end SCOUT_ERR_WEIGHTS while the server has
 					 another one: from a scout_reset() to it until scout_worker_reset() */
 	int32_t device;              /* of the cuda backend */
-	uint32_t reserved;           /* 0 */
 	const char *numa_node; /* "auto" (default), "none" or a number: where this KV rank's pool memory should be */
 	scout_log_fn log;
 	void *log_user;
 	void *owned;
 	const char *copy_method; /* of the cuda backend: "auto" (default), "staged", "batch" or "direct" */
 	uint32_t copy_priority;  /* of the cuda backend's streams, in steps above the lowest; default 0 */
-	uint32_t reserved2;      /* 0 */
 	uint64_t stage_bytes;    /* GPU memory that the cuda backend takes for each direction, default 32 MiB */
 	/* CURVE: both or none; NULL: no encryption. */
 	const char *curve_secret_file; /* with this side's secret key */
@@ -71,14 +68,14 @@ struct scout_worker_config {
 /* In C and C++ call scout_worker_config_init(). @size: of the caller's struct scout_worker_config. */
 SCOUT_API void scout_worker_config_init_sized(struct scout_worker_config *cfg, uint32_t size);
 
-/** Fill @cfg with the defaults. Any thread, does not block. Since 0.1 */
+/** Fill @cfg with the defaults. Any thread, does not block. */
 static inline void
 scout_worker_config_init(struct scout_worker_config *cfg)
 {
 	scout_worker_config_init_sized(cfg, (uint32_t)sizeof(*cfg));
 }
 
-/** As scout_client_config_set(), _load(), _help() and _fini(). Since 0.1 */
+/** As scout_client_config_set(), _load(), _help() and _fini(). */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_config_set(struct scout_worker_config *cfg, const char *key,
 						       const char *value, char *err, size_t err_len);
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_config_load(struct scout_worker_config *cfg, const char *path, char *err,
@@ -94,7 +91,6 @@ struct scout_plane {
 };
 
 struct scout_layout {
-	uint32_t size;         /* sizeof(struct scout_layout) */
 	uint32_t dtype;        /* SCOUT_DTYPE_* of types.h; 0 = opaque */
 	uint32_t block_tokens; /* tokens in a block; chunk_tokens is a multiple */
 	uint32_t n_planes;
@@ -118,10 +114,14 @@ struct scout_layout {
  * Blocks:   no, but allocates and starts threads.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_UNSUPPORTED (structure size, backend not in this
  *           build), SCOUT_ERR_DEVICE, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **ret_worker,
 						char *err, size_t err_len);
+
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *worker,
+							   const struct scout_layout *layout, size_t layout_size,
+							   size_t plane_size, uint32_t timeout_ms, char *err,
+							   size_t err_len);
 
 /**
  * Describe the KV pages, once. The worker's background thread registers them with the server, as soon as there is one and again
@@ -141,13 +141,17 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config
  * Returns:  0: registered, or with @timeout_ms 0: going on. SCOUT_ERR_TIMEOUT: not registered yet, going on; not to be
  *           repeated. On any other error nothing is kept, and it may be called again: SCOUT_ERR_INVALID (@err names the field;
  *           also: pages that this process cannot read, on the host backend, or that are not all memory of the configured device,
- *           on cuda), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM.
+ *           on cuda), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM.
  *           With @timeout_ms > 0 also refusals of the server: SCOUT_ERR_NAMESPACE, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS,
  *           SCOUT_ERR_NO_ROOM (the pool is smaller than one chunk) or another one.
- * Since:    0.1
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_register(struct scout_worker *worker, const struct scout_layout *layout,
-						     uint32_t timeout_ms, char *err, size_t err_len);
+static inline SCOUT_MUST_CHECK int
+scout_worker_register(struct scout_worker *worker, const struct scout_layout *layout, uint32_t timeout_ms, char *err,
+		      size_t err_len)
+{
+	return scout_worker_register_sized(worker, layout, sizeof(*layout), sizeof(*layout->planes), timeout_ms, err,
+					   err_len);
+}
 
 /**
  * Close: jobs that have not started end as closed, running copies are waited for, everything is freed. NULL is ignored.
@@ -155,7 +159,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register(struct scout_worker *worker
  * Thread:   the caller's.
  * Blocks:   until the running copies are done, then at most about 200 ms. On cuda also until the kernels are done that run on
  *           the device meanwhile: CUDA waits for them before it frees memory.
- * Since:    0.1
  */
 SCOUT_API void scout_worker_free(struct scout_worker *worker);
 
@@ -173,7 +176,6 @@ SCOUT_API void scout_worker_free(struct scout_worker *worker);
  *
  * Thread:   any.
  * Blocks:   never.
- * Since:    0.1
  */
 static inline void *
 scout_stream(void *cuda_stream)
@@ -204,15 +206,12 @@ struct scout_retrieve {
 	const int64_t *block_ids;     /* pages for the tokens from @from_token on, one for each block of the range */
 	size_t n_blocks;              /* (to_token - from_token) / block_tokens, rounded up */
 	size_t skip_blocks;           /* leading blocks that are not written */
-	void *stream;                 /* cuda: reserved for later; NULL */
-	uint32_t size;                /* 0: none of the fields below are there; or sizeof */
 	uint32_t n_layers;            /* 0: all planes at once */
 	const uint32_t *layer_planes; /* n_layers, each 1 or more; together the layout's n_planes */
 	void *after;                  /* cuda: no page is written before this event; NULL: at once */
 	void *event;                  /* cuda: recorded behind the last copy; NULL */
 	void *const *layer_events;    /* cuda: n_layers events, each recorded behind the copies of its layer; NULL */
 	uint32_t timeout_ms;          /* it ends if its first copy could not start by then; 0: transfer_timeout_ms */
-	uint32_t reserved;            /* 0 */
 };
 
 /* Pages to pool. All pointers are borrowed for the call; copied. */
@@ -229,13 +228,18 @@ struct scout_store {
 				 stores those whose index mod readers is r */
 	const char *tenant;   /* NULL = "" */
 	void *event;          /* cuda: the event of the forward pass; host backend: NULL */
-	uint32_t size;        /* 0: none of the fields below are there; or sizeof */
 	uint32_t n_layers;    /* 0: all planes at once */
 	const uint32_t *layer_planes; /* as in struct scout_retrieve */
 	void *const *layer_events;    /* cuda: n_layers events; no page of a layer is read before its own; NULL */
 	uint32_t announced;  /* host: 1: no page of a layer is read before scout_worker_layer_ready() announced it */
 	uint32_t timeout_ms; /* as in struct scout_retrieve */
 };
+
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_retrieve_sized(struct scout_worker *worker,
+							   const struct scout_retrieve *retrieve, size_t size,
+							   uint64_t *ret_job);
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_store_sized(struct scout_worker *worker, const struct scout_store *store,
+							size_t size, uint64_t *ret_job);
 
 /**
  * Start a retrieve or a store.
@@ -246,15 +250,21 @@ struct scout_store {
  *
  * Thread:   the caller's.
  * Blocks:   never.
- * Returns:  0, or SCOUT_ERR_INVALID (also: structure size), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a block
+ * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a block
  *           id is outside the registered pages; nothing was started), SCOUT_ERR_STATE (not registered), SCOUT_ERR_BUSY (max_jobs are live),
- *           SCOUT_ERR_UNSUPPORTED (event or stream on the host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED.
- * Since:    0.1
+ *           SCOUT_ERR_UNSUPPORTED (structure size; an event on the host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED.
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_retrieve(struct scout_worker *worker, const struct scout_retrieve *retrieve,
-						     uint64_t *ret_job);
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_store(struct scout_worker *worker, const struct scout_store *store,
-						  uint64_t *ret_job);
+static inline SCOUT_MUST_CHECK int
+scout_worker_retrieve(struct scout_worker *worker, const struct scout_retrieve *retrieve, uint64_t *ret_job)
+{
+	return scout_worker_retrieve_sized(worker, retrieve, sizeof(*retrieve), ret_job);
+}
+
+static inline SCOUT_MUST_CHECK int
+scout_worker_store(struct scout_worker *worker, const struct scout_store *store, uint64_t *ret_job)
+{
+	return scout_worker_store_sized(worker, store, sizeof(*store), ret_job);
+}
 
 enum scout_job_kind {
 	SCOUT_JOB_RETRIEVE = 1,
@@ -288,23 +298,31 @@ struct scout_done {
 	uint64_t total_us;
 };
 
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_poll_sized(struct scout_worker *worker, struct scout_done *done,
+						       size_t done_size, size_t max);
+
 /**
  * Collect ended jobs.
  *
  * Thread:   the caller's.
  * Blocks:   never.
- * Returns:  how many of @done were written, at most @max, or SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
- * Since:    0.1
+ * Returns:  how many of @done were written, at most @max, or SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_FORKED.
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_poll(struct scout_worker *worker, struct scout_done *done, size_t max);
+static inline SCOUT_MUST_CHECK int
+scout_worker_poll(struct scout_worker *worker, struct scout_done *done, size_t max)
+{
+	return scout_worker_poll_sized(worker, done, sizeof(*done), max);
+}
 
 /* How far a job is. */
 struct scout_progress {
-	uint32_t size;     /* sizeof(struct scout_progress), set by the caller */
 	uint32_t layers;   /* of the job; 1 without layers */
 	uint32_t enqueued; /* leading layers whose copies are enqueued and whose events are recorded */
 	uint32_t copied; /* leading layers that are copied: their bytes are there. Verified is only what poll reports */
 };
+
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_progress_sized(struct scout_worker *worker, uint64_t job,
+							   struct scout_progress *ret_progress, size_t size);
 
 /**
  * Ask how far a job is, before poll reports its end. For each layer there are three answers: copied, not yet (both by
@@ -315,11 +333,13 @@ struct scout_progress {
  * Thread:   the caller's.
  * Blocks:   never; makes no system call.
  * Returns:  0, or the status of a job that has ended otherwise than by success, or SCOUT_ERR_STATE (no such job, or poll has
- *           reported it), SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
- * Since:    0.1
+ *           reported it), SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_FORKED.
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_progress(struct scout_worker *worker, uint64_t job,
-						     struct scout_progress *ret_progress);
+static inline SCOUT_MUST_CHECK int
+scout_worker_progress(struct scout_worker *worker, uint64_t job, struct scout_progress *ret_progress)
+{
+	return scout_worker_progress_sized(worker, job, ret_progress, sizeof(*ret_progress));
+}
 
 /**
  * Wait until leading layers of a job are copied: for the layers of a model in turn, with 1, 2 and so on. The thread sleeps
@@ -333,7 +353,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_progress(struct scout_worker *worker
  * Returns:  0: they are copied. SCOUT_ERR_TIMEOUT: not yet; the job goes on. The status of a job that has ended otherwise than by
  *           success. SCOUT_ERR_STATE (no such job, or poll has reported it), SCOUT_ERR_INVALID (more layers than the job has),
  *           SCOUT_ERR_FORKED.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_wait_layer(struct scout_worker *worker, uint64_t job, uint32_t layers,
 						       uint32_t timeout_ms);
@@ -349,7 +368,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_wait_layer(struct scout_worker *work
  * Blocks:   never.
  * Returns:  0, also for a store that has ended and that poll has not reported yet. SCOUT_ERR_STATE (no such job, or poll has
  *           reported it), SCOUT_ERR_INVALID (more layers than the job has, or a job without `announced`), SCOUT_ERR_FORKED.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_layer_ready(struct scout_worker *worker, uint64_t job, uint32_t layers);
 
@@ -359,7 +377,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_layer_ready(struct scout_worker *wor
  * Thread:   the caller's.
  * Blocks:   never.
  * Returns:  0, SCOUT_ERR_STATE (no such job), SCOUT_ERR_FORKED, SCOUT_ERR_INVALID.
- * Since:    0.1
  */
 SCOUT_API int scout_worker_cancel(struct scout_worker *worker, uint64_t job);
 
@@ -372,7 +389,6 @@ SCOUT_API int scout_worker_cancel(struct scout_worker *worker, uint64_t job);
  * Thread:   the caller's.
  * Blocks:   where the caller waits, until the running copies on these pages are done; else while one copy is being enqueued.
  * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, const int64_t *block_ids, size_t n,
 						  void *stream);
@@ -402,16 +418,14 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, c
  * Thread:   the caller's.
  * Blocks:   never.
  * Returns:  0, SCOUT_ERR_INVALID (@worker is NULL, @weights_version 0), SCOUT_ERR_FORKED.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_reset(struct scout_worker *worker, uint64_t weights_version);
 
 /* What a worker has done since it was made. Each job that was submitted is live, or counted in one of the ends of its kind. */
 struct scout_worker_counters {
-	uint32_t size;       /* set by the caller to sizeof */
-	uint32_t server_up;  /* 1: connected */
-	uint32_t registered; /* 1: and the server knows this worker's pages */
-	uint32_t live;       /* jobs that poll has not reported */
+	uint64_t server_up;  /* 1: connected */
+	uint64_t registered; /* 1: and the server knows this worker's pages */
+	uint64_t live;       /* jobs that poll has not reported */
 	uint64_t retrieves;  /* submitted */
 	uint64_t stores;
 	uint64_t busy; /* times SCOUT_ERR_BUSY was returned */
@@ -455,15 +469,21 @@ struct scout_worker_counters {
 	uint64_t protocol_errors;
 };
 
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_stats_sized(struct scout_worker *worker,
+							struct scout_worker_counters *ret_counters, size_t size);
+
 /**
  * Read the counters.
  *
  * Thread:   the caller's.
  * Blocks:   no.
- * Returns:  0, SCOUT_ERR_INVALID (NULL, or stats->size smaller than the first four fields).
- * Since:    0.1
+ * Returns:  0, SCOUT_ERR_INVALID (NULL), SCOUT_ERR_UNSUPPORTED (structure size).
  */
-SCOUT_API int scout_worker_stats(struct scout_worker *worker, struct scout_worker_counters *stats);
+static inline SCOUT_MUST_CHECK int
+scout_worker_stats(struct scout_worker *worker, struct scout_worker_counters *ret_counters)
+{
+	return scout_worker_stats_sized(worker, ret_counters, sizeof(*ret_counters));
+}
 
 /* To scout_worker_clear(): whatever generation the namespace has. */
 #define SCOUT_GENERATION_NEWEST UINT64_MAX
@@ -495,7 +515,6 @@ SCOUT_API int scout_worker_stats(struct scout_worker *worker, struct scout_worke
  * Thread:   the caller's.
  * Blocks:   never.
  * Returns:  0, SCOUT_ERR_INVALID (@worker is NULL), SCOUT_ERR_BUSY (no random number yet, at boot), SCOUT_ERR_FORKED.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_clear(struct scout_worker *worker, uint64_t generation,
 						  uint64_t *ret_generation);
@@ -506,9 +525,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_clear(struct scout_worker *worker, u
  * Thread:   the caller's.
  * Blocks:   no.
  * Returns:  the descriptor, or SCOUT_ERR_INVALID.
- * Since:    0.1
  */
-SCOUT_API int scout_worker_fd(struct scout_worker *worker);
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_fd(struct scout_worker *worker);
 
 /**
  * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die before
@@ -518,7 +536,6 @@ SCOUT_API int scout_worker_fd(struct scout_worker *worker);
  *           wait: that call of the callback is the last one to end.
  * Blocks:   until calls of the callback that are running have returned. In a forked child: no.
  * Returns:  nothing; NULL is ignored.
- * Since:    0.1
  */
 SCOUT_API void scout_worker_log_off(struct scout_worker *worker);
 

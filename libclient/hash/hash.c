@@ -10,6 +10,7 @@
 
 #include "cbor.h"
 #include "sha256.h"
+#include "sized.h"
 #include "utf8.h"
 
 /*
@@ -85,25 +86,6 @@ struct mm_span {
 	size_t end;
 	size_t count; /* how many do */
 };
-
-/*
- * The rule for structures of callers compiled against another version: smaller than the first version is an error,
- * unknown fields must be 0. @known is the size of this version, which is the first.
- */
-static int
-check_size(const void *structure, uint32_t size, size_t known)
-{
-	const uint8_t *bytes = structure;
-	size_t i;
-
-	if (size < known)
-		return SCOUT_ERR_INVALID;
-	for (i = known; i < size; i++) {
-		if (bytes[i])
-			return SCOUT_ERR_UNSUPPORTED;
-	}
-	return 0;
-}
 
 static int
 check_text(const char *text, size_t *ret_len)
@@ -202,7 +184,7 @@ init_dialect(struct scout_hasher *h, const char *dialect)
 int
 scout_hasher_new(const struct scout_hasher_config *cfg, struct scout_hasher **ret_hasher)
 {
-	struct scout_hasher_config defaults;
+	struct scout_hasher_config defaults, own;
 	struct scout_hasher *h;
 	const char *seed;
 	size_t seed_len;
@@ -213,11 +195,11 @@ scout_hasher_new(const struct scout_hasher_config *cfg, struct scout_hasher **re
 		cfg = &defaults;
 	if (!ret_hasher)
 		return SCOUT_ERR_INVALID;
-	rc = check_size(cfg, cfg->size, sizeof(*cfg));
+	rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_hasher_config, dialect), cfg,
+			       cfg->size);
 	if (rc)
 		return rc;
-	if (cfg->flags)
-		return SCOUT_ERR_UNSUPPORTED;
+	cfg = &own;
 	seed = cfg->seed ? cfg->seed : SCOUT_HASH_SEED_DEFAULT;
 	rc = check_text(seed, &seed_len);
 	if (rc)
@@ -305,14 +287,13 @@ take_extra(struct scout_hasher *h, struct hash_run *run, const struct scout_hash
 	size_t bytes = (size_t)8 * SCOUT_CBOR_HEAD_MAX + (size_t)3 * TAG_MAX + SCOUT_SHA256_BYTES;
 	int rc;
 
-	rc = check_size(extra, extra->size, sizeof(*extra));
+	rc = scout__sized_read(&run->extra, sizeof(run->extra),
+			       SCOUT__SIZE_UP_TO(struct scout_hash_extra, n_embed_digests), extra, extra->size);
 	if (rc)
 		return rc;
-	if (extra->flags)
-		return SCOUT_ERR_UNSUPPORTED;
+	extra = &run->extra;
 	if ((extra->n_mm_items && !extra->mm_items) || (extra->n_embed_digests && !extra->embed_digests))
 		return SCOUT_ERR_INVALID;
-	run->extra = *extra;
 	run->has_extra = true;
 	rc = check_lora(h, run);
 	if (rc)

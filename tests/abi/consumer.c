@@ -50,7 +50,6 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	      scout_worker_fence(w, NULL, 0, NULL) + scout_worker_fd(w) + scout_worker_reset(w, 1) +
 	      scout_worker_clear(w, 0, NULL) + scout_worker_wait_layer(w, job, 1, 1) +
 	      scout_worker_layer_ready(w, job, 1);
-	worker_stats.size = sizeof(worker_stats);
 	rc += scout_worker_stats(w, &worker_stats);
 	rc += scout_worker_config_load(&config, "worker.conf", NULL, 0);
 	scout_client_free(c);

@@ -70,7 +70,7 @@ layers_are_stored_behind_their_events(int i)
 static void
 layers_are_read_behind_their_events(int i)
 {
-	struct scout_progress progress = {.size = sizeof(progress)};
+	struct scout_progress progress = {0};
 	int64_t ids[BLOCKS];
 	void *events[3], *copy;
 	cudaStream_t stream;
@@ -164,7 +164,7 @@ a_fence_leaves_the_capture_of_its_stream_alone(int i)
 		graph = NULL;
 		CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
 		CUDA(cudaMemsetAsync(target, n, 4096, stream));
-		job = submit_retrieve(0, hit.ticket, ids, (struct scout_retrieve){.stream = NULL});
+		job = submit_retrieve(0, hit.ticket, ids, (struct scout_retrieve){.ticket = 0});
 		REQUIRE(scout_worker_fence(rig.engines[0].worker, ids, BLOCKS, stream) == 0);
 		CUDA(cudaMemsetAsync(target, n + 1, 4096, stream));
 		CUDA(cudaStreamEndCapture(stream, &graph));
@@ -181,7 +181,7 @@ static void
 behind_a_fence_the_pages_are_the_streams(int i)
 {
 	int64_t ids[BLOCKS];
-	struct scout_progress progress = {.size = sizeof(progress)};
+	struct scout_progress progress = {0};
 	void *stream = i == 0 ? (void *)new_stream() : i == 1 ? scout_stream(NULL) : SCOUT_STREAM_PER_THREAD;
 	struct scout_done done;
 	uint32_t n_canceled = 0;
@@ -191,7 +191,7 @@ behind_a_fence_the_pages_are_the_streams(int i)
 	store_all(1, 1);
 	ids_from(ids, 100, 1);
 	for (int n = 0; n < 50; n++) {
-		job = submit_retrieve(0, look_up(1).ticket, ids, (struct scout_retrieve){.stream = NULL});
+		job = submit_retrieve(0, look_up(1).ticket, ids, (struct scout_retrieve){.ticket = 0});
 		/* Before its copies are enqueued, or behind. */
 		do
 			REQUIRE(scout_worker_progress(rig.engines[0].worker, job, &progress) == 0);
@@ -238,7 +238,7 @@ cancel_and_free_under_load(int i)
 		for (uint32_t k = 0; k < N_LIVE; k++) {
 			jobs[k] = is_store[k] ? submit_store(0, prompts[k], ids[k], (struct scout_store){.ticket = 0})
 					      : submit_retrieve(0, hit.ticket, ids[k],
-								(struct scout_retrieve){.stream = NULL});
+								(struct scout_retrieve){.ticket = 0});
 			if (below(3) == 0)
 				(void)scout_worker_cancel(rig.engines[0].worker, jobs[below(k + 1)]);
 		}
@@ -274,7 +274,7 @@ cancel_and_free_under_load(int i)
 		ids_from(ids[0], 200, 1);
 		if (hit.chunks == 0)
 			continue;
-		done = wait_done(0, submit_retrieve(0, hit.ticket, ids[0], (struct scout_retrieve){.stream = NULL}));
+		done = wait_done(0, submit_retrieve(0, hit.ticket, ids[0], (struct scout_retrieve){.ticket = 0}));
 		require_filled(0, prompt, ids[0], &done);
 	}
 	printf("# %u ended well, %u not\n", n_good, n_bad);
@@ -354,7 +354,7 @@ the_server_may_come_again(int i)
 		retrieve_all(round, 100, 1);
 		hit = look_up(round);
 		ids_from(ids, 200, 1);
-		job = submit_retrieve(0, hit.ticket, ids, (struct scout_retrieve){.stream = NULL});
+		job = submit_retrieve(0, hit.ticket, ids, (struct scout_retrieve){.ticket = 0});
 		server_end(SIGKILL);
 		{
 			struct scout_done done = wait_done(0, job);

@@ -309,12 +309,6 @@ scout__server_config_accept(struct scout_server_config *dst, const struct scout_
 
 	if (rc)
 		return rc;
-	if (dst->flags) {
-		rc = scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "flags = %u: must be 0", (unsigned)dst->flags);
-		scout_server_config_fini(dst);
-		memset(dst, 0, sizeof(*dst));
-		return rc;
-	}
 	/* Rounded up: a pool of one byte may promise it. */
 	if (!dst->max_promised)
 		dst->max_promised = dst->l1_bytes - dst->l1_bytes / 2;

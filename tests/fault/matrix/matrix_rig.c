@@ -257,7 +257,7 @@ matrix_finish(struct matrix *m)
 struct scout_client_counters
 matrix_stats(struct matrix *m)
 {
-	struct scout_client_counters s = {.size = sizeof(s)};
+	struct scout_client_counters s = {0};
 
 	ck_assert_int_eq(scout_client_stats(m->client, &s), 0);
 	return s;

@@ -222,7 +222,6 @@ void
 worker_register(uint32_t rank)
 {
 	struct scout_layout layout = {
-		.size = sizeof(layout),
 		.block_tokens = BLOCK_TOKENS,
 		.n_planes = N_PLANES,
 		.planes = rig.engines[rank].planes,
@@ -313,7 +312,6 @@ submit_store(uint32_t rank, uint32_t prompt, const int64_t *ids, struct scout_st
 	uint64_t job = 0;
 
 	hashes_of(hashes, prompt);
-	store.size = sizeof(store);
 	store.hashes = hashes;
 	store.hash_len = HASH;
 	store.n = CHUNKS;
@@ -362,7 +360,6 @@ submit_retrieve(uint32_t rank, uint64_t ticket, const int64_t *ids, struct scout
 {
 	uint64_t job = 0;
 
-	retrieve.size = sizeof(retrieve);
 	retrieve.ticket = ticket;
 	retrieve.to_token = CHUNKS * CHUNK_TOKENS;
 	retrieve.block_ids = ids;
@@ -396,7 +393,7 @@ retrieve_all(uint32_t prompt, int64_t first, int64_t step)
 	ids_from(ids, first, step);
 	for (uint32_t r = 0; r < rig.ranks; r++) {
 		struct scout_done done =
-			wait_done(r, submit_retrieve(r, hit.ticket, ids, (struct scout_retrieve){.stream = NULL}));
+			wait_done(r, submit_retrieve(r, hit.ticket, ids, (struct scout_retrieve){.ticket = 0}));
 
 		REQUIRE(done.status == 0 && done.n_missing == 0);
 		require_filled(r, prompt, ids, &done);

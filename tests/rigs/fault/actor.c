@@ -328,7 +328,7 @@ do_clear(char **args)
 static void
 do_stats(char **args)
 {
-	struct scout_client_counters stats = {.size = sizeof(stats)};
+	struct scout_client_counters stats = {0};
 
 	(void)args;
 	if (scout_client_stats(me.client, &stats) != 0)

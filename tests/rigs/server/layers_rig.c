@@ -28,7 +28,7 @@ teardown(void)
 int
 progress_of(uint64_t job, struct scout_progress *ret)
 {
-	*ret = (struct scout_progress){.size = sizeof(*ret)};
+	*ret = (struct scout_progress){0};
 	return scout_worker_progress(rig.workers[0], job, ret);
 }
 

@@ -170,7 +170,6 @@ void
 rig_layout(const struct rig *rig, const struct rig_pages *pages, struct scout_layout *layout)
 {
 	*layout = (struct scout_layout){
-		.size = sizeof(*layout),
 		.block_tokens = rig->block_tokens,
 		.n_planes = pages->n_planes,
 		.planes = pages->planes,

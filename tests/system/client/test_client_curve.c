@@ -233,12 +233,8 @@ START_TEST(a_worker_on_the_list_comes_in)
 {
 	static uint8_t memory[16 * 64];
 	struct scout_plane plane = {.base = memory, .stride = 64, .block_bytes = 64};
-	struct scout_layout layout = {.size = sizeof(layout),
-				      .null_block = -1,
-				      .planes = &plane,
-				      .n_planes = 1,
-				      .block_tokens = 16,
-				      .n_blocks = 16};
+	struct scout_layout layout = {
+		.null_block = -1, .planes = &plane, .n_planes = 1, .block_tokens = 16, .n_blocks = 16};
 	struct scout_worker_config cfg;
 	struct scout_worker *worker;
 	char err[256] = "";

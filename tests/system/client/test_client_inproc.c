@@ -99,12 +99,8 @@ store_all(const char *endpoint)
 	static uint8_t pages[N * PAGE];
 	static const int64_t block_ids[N] = {0, 1, 2, 3, 4, 5, 6, 7};
 	struct scout_plane plane = {.base = pages, .stride = PAGE, .block_bytes = PAGE};
-	struct scout_layout layout = {.size = sizeof(layout),
-				      .block_tokens = CHUNK,
-				      .n_planes = 1,
-				      .planes = &plane,
-				      .n_blocks = N,
-				      .null_block = -1};
+	struct scout_layout layout = {
+		.block_tokens = CHUNK, .n_planes = 1, .planes = &plane, .n_blocks = N, .null_block = -1};
 	struct scout_store store = {.hashes = hashes, .hash_len = HASH, .n = N, .block_ids = block_ids, .n_blocks = N};
 	uint64_t job, end_us = scout__now_us() + 10000000;
 	struct scout_worker_config cfg;

@@ -63,8 +63,7 @@ static int
 start_all(const char *cpus, char *err, size_t len)
 {
 	struct scout_plane plane = {.base = pages, .stride = 4096, .block_bytes = 4096};
-	struct scout_layout layout = {
-		.size = sizeof(layout), .block_tokens = 16, .n_planes = 1, .planes = &plane, .n_blocks = 16};
+	struct scout_layout layout = {.block_tokens = 16, .n_planes = 1, .planes = &plane, .n_blocks = 16};
 	struct scout_server_config server_cfg;
 	struct scout_client_config client_cfg;
 	struct scout_worker_config worker_cfg;

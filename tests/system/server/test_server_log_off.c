@@ -58,12 +58,8 @@ make_worker(void)
 {
 	static uint8_t pages[16 * 64];
 	const struct scout_plane plane = {.base = pages, .stride = 64, .block_bytes = 64};
-	const struct scout_layout layout = {.size = sizeof(layout),
-					    .block_tokens = 256,
-					    .n_planes = 1,
-					    .planes = &plane,
-					    .n_blocks = 16,
-					    .null_block = -1};
+	const struct scout_layout layout = {
+		.block_tokens = 256, .n_planes = 1, .planes = &plane, .n_blocks = 16, .null_block = -1};
 	struct scout_worker_config cfg;
 	struct scout_worker *worker;
 

@@ -311,8 +311,7 @@ static int
 make_worker(struct made *made)
 {
 	const struct scout_plane plane = {.base = pages, .stride = sizeof(pages[0]), .block_bytes = sizeof(pages[0])};
-	struct scout_layout layout = {
-		.size = sizeof(layout), .block_tokens = 16, .n_blocks = 16, .n_planes = 1, .planes = &plane};
+	struct scout_layout layout = {.block_tokens = 16, .n_blocks = 16, .n_planes = 1, .planes = &plane};
 	struct scout_worker *worker = made->thing;
 	struct scout_worker_config cfg;
 	int rc;

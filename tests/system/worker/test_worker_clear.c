@@ -111,7 +111,7 @@ END_TEST
 
 START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 {
-	struct scout_progress progress = {.size = sizeof(progress)};
+	struct scout_progress progress = {0};
 	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
 	uint64_t copying, asked, generation;
 	struct scout_worker *worker;

@@ -369,7 +369,7 @@ START_TEST(layers_have_events_of_the_callers)
 	static const uint32_t layers[2] = {1, 2};
 	struct fake_cuda_options opt = options();
 	int64_t *ids = rig_ids(63, -1, BLOCKS);
-	struct scout_progress progress = {.size = sizeof(progress)};
+	struct scout_progress progress = {0};
 	struct scout_retrieve retrieve;
 	struct scout_done done;
 	struct scout_hit hit;
@@ -386,7 +386,6 @@ START_TEST(layers_have_events_of_the_callers)
 		.to_token = BLOCKS * 16,
 		.block_ids = ids,
 		.n_blocks = BLOCKS,
-		.size = sizeof(retrieve),
 		.n_layers = 2,
 		.layer_planes = layers,
 		.event = events[2],
@@ -421,7 +420,7 @@ START_TEST(a_retrieve_with_nothing_to_copy_records_its_events)
 {
 	static const uint32_t layers[2] = {1, 2};
 	struct fake_cuda_options opt = options();
-	struct scout_progress progress = {.size = sizeof(progress)};
+	struct scout_progress progress = {0};
 	int64_t *ids = rig_ids(63, -1, BLOCKS), *none = rig_ids(-1, 0, BLOCKS);
 	struct scout_retrieve retrieve;
 	struct scout_done done;
@@ -446,7 +445,6 @@ START_TEST(a_retrieve_with_nothing_to_copy_records_its_events)
 		.block_ids = _i == 2 ? none : ids,
 		.n_blocks = n,
 		.skip_blocks = _i == 1 ? n : 0,
-		.size = sizeof(retrieve),
 		.n_layers = 2,
 		.layer_planes = layers,
 		.after = after,

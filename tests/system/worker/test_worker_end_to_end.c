@@ -82,7 +82,6 @@ store_one(uint32_t prompt, size_t n)
 		.n = n,
 		.block_ids = ids,
 		.n_blocks = n * rig.bpc,
-		.size = sizeof(store),
 		.n_layers = shape->layers,
 		.layer_planes = shape->layers ? layer_planes : NULL,
 	};
@@ -114,7 +113,6 @@ retrieve_one(uint32_t prompt)
 	int64_t ids[MAX_CHUNKS * 4], asked[MAX_CHUNKS * 4];
 	struct scout_retrieve retrieve = {
 		.block_ids = asked,
-		.size = sizeof(retrieve),
 		.n_layers = shape->layers,
 		.layer_planes = shape->layers ? layer_planes : NULL,
 	};

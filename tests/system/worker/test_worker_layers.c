@@ -40,7 +40,6 @@ layered_retrieve(uint64_t ticket, const int64_t *ids)
 		.to_token = BLOCKS * 16,
 		.block_ids = ids,
 		.n_blocks = BLOCKS,
-		.size = sizeof(struct scout_retrieve),
 		.n_layers = 3,
 		.layer_planes = layers,
 	};
@@ -97,7 +96,6 @@ START_TEST(a_store_reads_layer_after_layer)
 		.n = CHUNKS,
 		.block_ids = ids,
 		.n_blocks = BLOCKS,
-		.size = sizeof(store),
 		.n_layers = 3,
 		.layer_planes = layers,
 	};
@@ -198,8 +196,7 @@ START_TEST(a_job_without_layers_has_one)
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
 	ck_assert_int_eq(progress_of(0, &progress), SCOUT_ERR_STATE);
 	ck_assert_int_eq(progress_of(12345, &progress), SCOUT_ERR_STATE);
-	progress.size = 8;
-	ck_assert_int_eq(scout_worker_progress(rig.workers[0], job, &progress), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_progress_sized(rig.workers[0], job, &progress, 8), SCOUT_ERR_UNSUPPORTED);
 	ck_assert_int_eq(scout_worker_progress(rig.workers[0], job, NULL), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_worker_progress(NULL, job, &progress), SCOUT_ERR_INVALID);
 	free(ids);
@@ -243,16 +240,10 @@ START_TEST(wrong_layers_are_refused)
 			r.n_layers = UINT32_MAX;
 			break;
 		case 7:
-			r.size = sizeof(r) - 8;
-			break;
-		case 8:
-			r.size = sizeof(r) + 8;
-			break;
-		case 9:
 			r.layer_events = events;
 			want = SCOUT_ERR_UNSUPPORTED;
 			break;
-		case 10:
+		case 8:
 			r.after = &rig;
 			want = SCOUT_ERR_UNSUPPORTED;
 			break;
@@ -268,25 +259,27 @@ START_TEST(wrong_layers_are_refused)
 }
 END_TEST
 
-/* Who was compiled with the first structure: what lies behind it is not looked at. */
-START_TEST(what_an_older_caller_does_not_have_is_not_read)
+/* A caller that was compiled with a larger structure: what this version does not know must be 0. */
+START_TEST(what_a_newer_caller_has_beyond_is_refused_unless_it_is_0)
 {
+	struct {
+		struct scout_retrieve r;
+		uint64_t beyond;
+	} big = {.beyond = 1};
 	int64_t *ids = rig_ids(40, 1, BLOCKS);
-	struct scout_retrieve r;
 	struct scout_hit hit;
 	uint64_t job = 0;
 	char id[32];
 
 	rig_store_all(&rig, 1, CHUNKS, 1);
 	hit = rig_lookup(&rig, 1, CHUNKS, id);
-	r = layered_retrieve(hit.ticket, ids);
-	r.n_layers = 0xdeadbeef;
-	r.after = &rig;
-	for (int i = 0; i < 2; i++) {
-		r.size = i ? offsetof(struct scout_retrieve, layer_planes) : 0;
-		ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &r, &job), 0);
-		ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
-	}
+	big.r = layered_retrieve(hit.ticket, ids);
+	ck_assert_int_eq(scout_worker_retrieve_sized(rig.workers[0], &big.r, sizeof(big), &job), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_worker_retrieve_sized(rig.workers[0], &big.r, sizeof(big.r) - 8, &job),
+			 SCOUT_ERR_UNSUPPORTED);
+	big.beyond = 0;
+	ck_assert_int_eq(scout_worker_retrieve_sized(rig.workers[0], &big.r, sizeof(big), &job), 0);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
 	assert_layers(ids, 1, 3);
 	free(ids);
 }
@@ -393,7 +386,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, a_copy_that_fails_in_a_layer_names_what_is_not_whole, 0, 9);
 	tcase_add_test(tc, a_job_without_layers_has_one);
 	tcase_add_test(tc, wrong_layers_are_refused);
-	tcase_add_test(tc, what_an_older_caller_does_not_have_is_not_read);
+	tcase_add_test(tc, what_a_newer_caller_has_beyond_is_refused_unless_it_is_0);
 	tcase_add_test(tc, waiting_for_a_layer_sleeps_until_it_is_copied);
 	tcase_add_test(tc, the_end_of_a_job_ends_the_waiting_for_its_layers);
 	suite_add_tcase(s, tc);

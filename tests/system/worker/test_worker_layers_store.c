@@ -21,7 +21,6 @@ announced_store(const uint8_t *hashes, const int64_t *ids)
 		.n = CHUNKS,
 		.block_ids = ids,
 		.n_blocks = BLOCKS,
-		.size = sizeof(struct scout_store),
 		.n_layers = 3,
 		.layer_planes = layers,
 		.announced = 1,

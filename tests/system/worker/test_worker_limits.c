@@ -153,7 +153,6 @@ START_TEST(a_fence_finds_its_jobs_among_many)
 					    .n = 1,
 					    .block_ids = ids,
 					    .n_blocks = 4,
-					    .size = sizeof(store),
 					    .n_layers = 1,
 					    .layer_planes = layer_planes,
 					    .announced = 1};

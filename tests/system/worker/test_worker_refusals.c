@@ -49,10 +49,10 @@ START_TEST(a_wrong_retrieve_is_refused_with_its_code)
 	REFUSED(SCOUT_ERR_INVALID, n_blocks, 5);
 	REFUSED(SCOUT_ERR_INVALID, skip_blocks, 5);
 	REFUSED(SCOUT_ERR_INVALID, block_ids, NULL);
-	REFUSED(SCOUT_ERR_INVALID, size, 3);
+	ck_assert_int_eq(scout_worker_retrieve_sized(rig.workers[0], &good, 3, &job), SCOUT_ERR_UNSUPPORTED);
 	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, beyond);
 	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, far);
-	REFUSED(SCOUT_ERR_UNSUPPORTED, stream, &dummy);
+	REFUSED(SCOUT_ERR_UNSUPPORTED, event, &dummy);
 	good.to_token = 79; /* rounded up */
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &good, &job), 0);
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, SCOUT_ERR_NO_SESSION);
@@ -93,7 +93,7 @@ START_TEST(a_wrong_store_is_refused_with_its_code)
 	REFUSED(SCOUT_ERR_INVALID, n_blocks, 7);
 	REFUSED(SCOUT_ERR_INVALID, hashes, NULL);
 	REFUSED(SCOUT_ERR_INVALID, block_ids, NULL);
-	REFUSED(SCOUT_ERR_INVALID, size, 3);
+	ck_assert_int_eq(scout_worker_store_sized(rig.workers[0], &good, 3, &job), SCOUT_ERR_UNSUPPORTED);
 	REFUSED(SCOUT_ERR_TENANT, tenant, tenant);
 	REFUSED(SCOUT_ERR_TENANT, tenant, "a\nb");
 	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, beyond);
@@ -200,7 +200,13 @@ START_TEST(a_wrong_layout_is_refused_and_the_right_one_still_taken)
 	empty.block_bytes = 0;
 	ck_assert_int_eq(scout_worker_register(worker, NULL, 1000, NULL, 0), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_worker_register(NULL, &good, 1000, NULL, 0), SCOUT_ERR_INVALID);
-	REFUSED(size, 8);
+	ck_assert_int_eq(scout_worker_register_sized(worker, &good, sizeof(good) - 8, sizeof(*good.planes), 1000, err,
+						     sizeof(err)),
+			 SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_worker_register_sized(worker, &good, sizeof(good), sizeof(*good.planes) - 8, 1000, err,
+						     sizeof(err)),
+			 SCOUT_ERR_UNSUPPORTED);
+	ck_assert_msg(strlen(err) > 10, "%s", err);
 	REFUSED(dtype, 99);
 	REFUSED(block_tokens, 0);
 	REFUSED(block_tokens, 24);

@@ -101,7 +101,7 @@ END_TEST
 
 START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 {
-	struct scout_progress progress = {.size = sizeof(progress)};
+	struct scout_progress progress = {0};
 	struct scout_worker *worker;
 	int64_t *ids = rig_ids(100, 1, 20);
 	uint64_t copying, reading, asked;

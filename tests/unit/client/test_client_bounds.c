@@ -194,7 +194,7 @@ END_TEST
 START_TEST(bad_arguments)
 {
 	struct scout_query q = rig_question("r1", 8);
-	struct scout_client_counters stats = {.size = 4};
+	struct scout_client_counters stats;
 	struct scout_hit hit;
 	char tenant[300];
 
@@ -220,15 +220,50 @@ START_TEST(bad_arguments)
 	q.tenant = "\xff";
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_TENANT);
 	q.tenant = NULL;
-	q.size = 8;
-	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_UNSUPPORTED);
-	ck_assert_int_eq(scout_client_stats(client, &stats), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_try_lookup_sized(client, &q, 8, &hit, sizeof(hit)), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_lookup_sized(client, &q, sizeof(q), &hit, 8), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_lookup_ahead_sized(client, &q, 8), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_client_stats_sized(client, &stats, 4), SCOUT_ERR_UNSUPPORTED);
 	ck_assert_int_eq(scout_finish(NULL, "x"), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_admit(NULL, "x", 0, 1), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_reset(NULL, 1), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_client_fd(NULL), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_lookup(NULL, &q, &hit), SCOUT_ERR_INVALID);
 	ck_assert_uint_eq(rig_stats().live, 0);
+}
+END_TEST
+
+/* A caller that was compiled against a later header, with larger structures. */
+START_TEST(larger_structures_of_a_newer_caller_work_while_what_is_unknown_is_0)
+{
+	struct {
+		struct scout_query q;
+		uint64_t beyond;
+	} big = {.q = rig_question("r1", 8)};
+	struct {
+		struct scout_hit hit;
+		uint64_t beyond;
+	} answer = {.beyond = 4711};
+	struct {
+		struct scout_client_counters counters;
+		uint64_t beyond;
+	} counted = {.beyond = 4711};
+
+	big.beyond = 1;
+	ck_assert_int_eq(scout_try_lookup_sized(client, &big.q, sizeof(big), &answer.hit, sizeof(answer)),
+			 SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_lookup_ahead_sized(client, &big.q, sizeof(big)), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_uint_eq(rig_stats().lookups, 0);
+	big.beyond = 0;
+	ck_assert_int_eq(scout_try_lookup_sized(client, &big.q, sizeof(big), &answer.hit, sizeof(answer)),
+			 SCOUT_NOT_YET);
+	ck_assert_uint_eq(answer.beyond, 4711);
+	ck_assert_int_eq(scout_wait_lookup_sized(client, &big.q, sizeof(big), &answer.hit, sizeof(answer)), 0);
+	ck_assert_uint_eq(answer.beyond, 0);
+	ck_assert_uint_eq(answer.hit.chunks, rig_answer("r1", 8).chunks);
+	ck_assert_int_eq(scout_client_stats_sized(client, &counted.counters, sizeof(counted)), 0);
+	ck_assert_uint_eq(counted.beyond, 0);
+	ck_assert_uint_eq(counted.counters.lookups, 1);
 }
 END_TEST
 
@@ -281,6 +316,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, bad_hash_lengths);
 	tcase_add_test(tc, other_hashes_for_a_live_id);
 	tcase_add_test(tc, bad_arguments);
+	tcase_add_test(tc, larger_structures_of_a_newer_caller_work_while_what_is_unknown_is_0);
 	tcase_add_test(tc, bad_configurations_name_the_field);
 	suite_add_tcase(s, tc);
 	return s;

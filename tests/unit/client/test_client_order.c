@@ -115,8 +115,7 @@ START_TEST(wrong_question_where_a_right_one_is_expected)
 	q.hash_len = RIG_HASH - 1;
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_HASH_LEN);
 	q = question(1);
-	q.size = 8;
-	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_try_lookup_sized(client, &q, 8, &hit, sizeof(hit)), SCOUT_ERR_UNSUPPORTED);
 	q = question(1);
 	q.id = NULL;
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_REQUEST_ID);

@@ -87,18 +87,13 @@ START_TEST(a_lookups_own_timeout_counts_where_it_is_the_largest)
 }
 END_TEST
 
-START_TEST(a_timeout_that_is_too_long_is_refused_and_one_beyond_the_callers_structure_ignored)
+START_TEST(a_timeout_that_is_too_long_is_refused)
 {
 	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
 	q.timeout_ms = SCOUT_LOOKUP_TIMEOUT_MAX_MS + 1;
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
-	q.size = offsetof(struct scout_query, timeout_ms);
-	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
-	ck_assert_uint_le(fake_last_lookup(fake).budget_us, 5000000);
-	(void)scout_finish(client, "r1");
-	q.size = sizeof(q);
 	q.timeout_ms = SCOUT_LOOKUP_TIMEOUT_MAX_MS;
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
 	ck_assert_uint_gt(fake_last_lookup(fake).budget_us, 3500000000u);
@@ -296,7 +291,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, the_server_is_told_to_wait_for_late_keys_when_both_times_are_set, 0,
 			    (int)(sizeof(polls) / sizeof(polls[0])));
 	tcase_add_test(tc, a_lookups_own_timeout_counts_where_it_is_the_largest);
-	tcase_add_test(tc, a_timeout_that_is_too_long_is_refused_and_one_beyond_the_callers_structure_ignored);
+	tcase_add_test(tc, a_timeout_that_is_too_long_is_refused);
 	tcase_add_test(tc, lookups_of_different_timeouts_end_each_by_its_own);
 	tcase_add_test(tc, a_pause_of_our_own_is_no_silence);
 	tcase_add_test(tc, timeouts_are_logged_at_most_once_a_second);

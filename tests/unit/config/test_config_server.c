@@ -133,9 +133,6 @@ START_TEST(server_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(taken.max_promised, 1);
 	ck_assert_uint_eq(taken.l2_queue_bytes, 1);
 	scout_server_config_fini(&taken);
-	cfg.flags = 8;
-	ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
-	ck_assert_str_eq(err, "flags = 8: must be 0");
 }
 END_TEST
 

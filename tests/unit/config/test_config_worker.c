@@ -301,8 +301,6 @@ START_TEST(worker_fields_must_agree_with_each_other)
 	cfg.reader = 1;
 	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "reader = 1: must be 0..0, below readers");
 	cfg.reader = 0;
-	cfg.reserved = 1;
-	check_worker_refused(&cfg, SCOUT_ERR_UNSUPPORTED, "flags = 0, reserved = 1, reserved2 = 0: must be 0");
 }
 END_TEST
 

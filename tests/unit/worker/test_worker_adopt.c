@@ -21,12 +21,8 @@ static void
 up_with(uint64_t weights)
 {
 	struct scout_plane plane = {.base = pages, .stride = 256, .block_bytes = 256};
-	struct scout_layout layout = {.size = sizeof(layout),
-				      .block_tokens = 16,
-				      .n_planes = 1,
-				      .planes = &plane,
-				      .n_blocks = 16,
-				      .null_block = -1};
+	struct scout_layout layout = {
+		.block_tokens = 16, .n_planes = 1, .planes = &plane, .n_blocks = 16, .null_block = -1};
 	struct scout_worker_config cfg;
 	char err[256] = "";
 
