@@ -48,7 +48,7 @@ admit_step(struct scout_server *s, struct scout__run_item *item)
 		admit_reply(s, pending, session->kept_to - session->kept_from);
 }
 
-/* However it ended: from now on its session may be renewed. */
+/* The ADMIT is over, answered or not: from now on its session may be renewed. */
 SCOUT_ON_LOOP static void
 admit_end(struct scout_server *s, struct scout__pending_op *pending)
 {

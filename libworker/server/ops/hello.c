@@ -59,7 +59,7 @@ weights_differ(const struct scout__ns *ns, const struct scout__hello *hello)
 	return hello->weights && ns->weights && hello->weights != ns->weights;
 }
 
-/* Other parameters for a namespace: only when nobody is there. */
+/* Give a namespace other parameters: only when no peer is in it. */
 SCOUT_ON_LOOP static bool
 rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello, uint16_t *ret_status,
 	char *text, size_t text_len)

@@ -23,8 +23,8 @@
  * not there it goes over the answer to one question to L2 (l2_lookup.c) as well. It stops at the first chunk that
  * neither has, or when max_promised is reached.
  *
- * It goes in slices. Whatever ends the session meanwhile (FINISH, RESET, the client's end) answers the lookup too: see
- * scout__session_end(). When its budget ends first, the answer is the hit so far.
+ * The walk takes slices. FINISH, RESET or the end of the client may end the session meanwhile, and then
+ * scout__session_end() answers the lookup too. When its budget ends first, the answer is the hit so far.
  *
  * Key polling: a lookup that expects more than it found sleeps and goes on where it stopped, at the next interval or
  * when that very chunk is stored here. reply_delay_us holds a finished answer back. Both are timers; nothing waits.
@@ -119,7 +119,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 	scout__reply_end(s, dest, op);
 	/* A hit of a few chunks must not keep the room of a long prompt. */
 	(void)scout__session_resize(s, session, session->hit);
-	/* The lookup is answered before its undoing is noted: what is undone may be that very session. */
+	/* Free the lookup before its undoing is noted: that may send the frame, fail, and end this very session. */
 	scout__pending_op_free(s, pending);
 	/*
 	 * A renewal whose answer is lost leaves a session that promises more than its client knows, until it is
@@ -248,7 +248,7 @@ note_hole(struct scout__pending_op *pending, uint32_t i)
 		pending->first_hole = i;
 }
 
-/* The same of pending_op.next: goes on behind it. */
+/* The walk goes on behind a hole at pending_op.next. */
 SCOUT_ON_LOOP static void
 pass_hole(struct scout__pending_op *pending)
 {

@@ -129,7 +129,7 @@ check_layout(const struct scout__layout *here, const struct scout__layout *there
 	return true;
 }
 
-/* Whether nobody but @peer uses the layouts, so that they may change. */
+/* Whether no peer but @peer uses the layouts, so that they may change. */
 SCOUT_ON_LOOP static bool
 is_alone(const struct scout_server *s, const struct scout__peer *peer)
 {
@@ -147,7 +147,7 @@ is_alone(const struct scout_server *s, const struct scout__peer *peer)
 
 /*
  * All workers have left and one comes back with another layout: start anew. The sessions that still point into the
- * chunk index are ended here to the last handle, in one go: it happens when an engine is exchanged under a running
+ * chunk index end here to the last handle, in one go: this happens when an engine is exchanged under a running
  * scheduler, not in service.
  */
 SCOUT_ON_LOOP static void

@@ -127,7 +127,7 @@ retrieve_step(struct scout_server *s, struct scout__run_item *item)
 		scout__grants_answer(s, pending);
 }
 
-/* Until when loads are waited for: what has come by then is to be copied before the run item's time is over. */
+/* Until when RETRIEVE waits for loads: the worker needs the rest of its budget to copy. */
 static uint64_t
 load_wait_end(const struct scout__pending_op *pending)
 {

@@ -29,7 +29,7 @@ scout__weights_change(struct scout_server *s, struct scout__ns *ns, uint64_t wei
 		scout__log_limited(
 			&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			"namespace \"%s\": what was written to the second tier before is of no version, and can be hit "
-			"after a restart by who says none; set weights_version in every client and worker",
+			"after a restart by a peer that says none; set weights_version in every client and worker",
 			ns->name);
 	ns->weights = weights;
 	scout__ns_outdate(s, ns, SCOUT_WIRE_WEIGHTS);
@@ -57,9 +57,7 @@ scout__serve_reset(struct scout_server *s, struct scout__peer *peer, const struc
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RESET: %s is wrong", field);
 		return;
 	}
-	/*
-	 * A client decides. A worker moves on from the version that it was in: one that comes late takes nobody back.
-	 */
+	/* A client decides. A worker only moves on from the version that it was in: a late one takes no peer back. */
 	if (peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, peer, op))
 		return;
 	scout__weights_change(s, peer->ns, weights);

@@ -146,7 +146,7 @@ scout__clears_add(struct scout_server *s, struct scout__ns *ns, uint64_t generat
 	change(s, ns, generation, scout__clears_draw_stamp(s), true);
 }
 
-/* ---- who is in ---- */
+/* ---- which workers are in ---- */
 
 bool
 scout__peer_is_in(const struct scout__peer *peer)

@@ -16,7 +16,7 @@
  * DESIGN
  *
  * A hold is what one RETRIEVE (reading) or one STORE (writing) was granted: the entries, in order. It belongs to its
- * worker: nobody else can name it, and only that worker's DONE, its goodbye or its death ends it. No timer does.
+ * worker: no other peer can name it, and only that worker's DONE, its goodbye or its death ends it. No timer does.
  *
  *   reading:  DONE, BYE or death            -> RELEASE
  *   writing:  DONE                          -> COMMIT of the first n, the rest given up
@@ -41,7 +41,7 @@ SCOUT_ON_LOOP static void give_back_step(struct scout_server *s, struct scout__r
 
 /*
  * A worker names its holds by its own correlation ids, so that it can give back one whose grant it never saw. In one
- * map for all workers they are hashed with the worker's token, which nobody else knows.
+ * map for all workers they are hashed with the worker's token, which no other peer knows.
  */
 static uint64_t
 hold_id(const struct scout__peer *peer, uint64_t corr)
@@ -98,7 +98,7 @@ scout__hold_find(struct scout_server *s, const struct scout__peer *peer, uint64_
 	return hold->peer == peer && hold->corr == corr && hold->kind == kind && hold->told ? hold : NULL;
 }
 
-/* It is no longer its worker's. */
+/* The hold no longer belongs to its worker. */
 SCOUT_ON_LOOP static void
 detach(struct scout__hold *hold)
 {
@@ -152,14 +152,14 @@ give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 	uint32_t entry = hold->entries[i];
 	const struct scout__entry *e = &index->entries[entry];
 
-	/* Who waits for the chunk looks at it when this is done. */
+	/* Operations that wait for the chunk look at it after this step. */
 	if (hold->kind == SCOUT__HOLD_WRITE)
 		scout__chunk_wake(s, hold->ns, e->hash);
 	switch (hold->end) {
 	case SCOUT__END_RELEASE:
 		if (hold->spoiled)
 			scout__index_spoil(index, entry); /* pinned by this hold at least: goes with the last pin */
-		/* The last reader, as far as anybody has asked. */
+		/* The last reader: no other hold and no promise names the chunk. */
 		scout__index_unhold(index, entry, e->holds == 1 && e->promises == 0);
 		break;
 	case SCOUT__END_COMMIT:

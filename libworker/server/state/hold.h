@@ -63,7 +63,7 @@ SCOUT_ON_LOOP struct scout__hold *scout__hold_find(struct scout_server *s, const
 						   uint8_t kind);
 SCOUT_ON_LOOP void scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_end how,
 				   uint32_t n_commit);
-/* It was never told to anybody: nobody reads or writes. */
+/* The worker never learned of it, so no copy runs. */
 SCOUT_ON_LOOP void scout__hold_undo(struct scout_server *s, struct scout__hold *hold);
 
 /* The same by hold.id, if it lives. A scout__undo_fn. */

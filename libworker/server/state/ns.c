@@ -15,16 +15,16 @@
  * DESIGN
  *
  * A namespace says which KV bytes are interchangeable. Its first HELLO fixes how prompts are cut and hashed, the first
- * REGISTER of each KV rank how a shard is laid out; when all ranks of this server are known, there is a index. Until
- * then lookups hit nothing and stores get no room.
+ * REGISTER of each KV rank how a shard is laid out; when all ranks of this server are known, the namespace gets its
+ * chunk index. Until then lookups hit nothing and stores get no room.
  *
- * Weights: an index entry is named by a space number besides its hash. RESET forgets which numbers (tenant, group) had,
- * and numbers are never given twice: so everything old is unreachable in the moment of the RESET, whatever is still
- * running. Its memory comes back in steps: the sweep ends the old sessions and drops what nothing pins; what is pinned
- * is dropped when its last pin goes (scout__ns_unpinned).
+ * Weights: the chunk index names an entry by a space number besides its hash. RESET and CLEAR forget which numbers the
+ * pairs of tenant and group had, and numbers are never used twice: so everything old is unreachable at once, whatever
+ * still runs. Its memory comes back in steps: the sweep ends the old sessions and drops every entry that nothing pins;
+ * scout__ns_unpinned() drops the others when their last pin is given back.
  *
- * Other parameters for a name that nobody uses any more: the namespace is made anew. A place for one more name:
- * ns_reuse.c.
+ * A HELLO with other parameters for a name that no peer uses any more makes the namespace anew (scout__ns_remake).
+ * ns_reuse.c finds a place for one more name.
  *
  * Threads: loop.
  */
@@ -189,7 +189,7 @@ scout__ns_unpinned(struct scout__ns *ns, uint32_t entry)
 	const struct scout__entry *e = &ns->index->entries[entry];
 
 	if (e->in_use && e->space < ns->space_floor)
-		(void)scout__index_drop(ns->index, entry); /* pinned by somebody else: dropped when that pin goes */
+		(void)scout__index_drop(ns->index, entry); /* where another pin is left, its end drops it */
 }
 
 SCOUT_ON_LOOP static void
@@ -230,7 +230,7 @@ deliver_to_workers(struct scout_server *s, const struct scout__ns *ns)
 		struct scout__peer *peer = s->state->peers[i];
 
 		if (peer && !peer->leaving && peer->ns == ns && peer->rank >= 0 && peer->lease)
-			(void)scout__segments_deliver(s, peer); /* what is blocked is tried again by the tick */
+			(void)scout__segments_deliver(s, peer); /* the tick tries again where the socket is full */
 	}
 }
 

@@ -35,7 +35,7 @@ struct scout__layout {
 	uint16_t numa; /* node of the worker that registered first, plus 1; 0: any */
 };
 
-/* (tenant, group) of a namespace: the index knows only its number. */
+/* A pair of tenant and group of a namespace: the chunk index knows only its number. */
 struct scout__space {
 	char *tenant;
 	uint16_t tenant_len;
@@ -84,7 +84,7 @@ struct scout__ns {
 		uint64_t lookups;
 		uint64_t asked_chunks, hit_chunks;
 		uint64_t asked_tokens, hit_tokens;
-	} count; /* of what was answered; what is skipped is not asked for */
+	} count; /* of answered lookups, without the chunks that they skip */
 };
 
 /* NULL: there is none of this name. */
@@ -93,19 +93,19 @@ SCOUT_ON_LOOP struct scout__ns *scout__ns_find(struct scout_server *s, const str
 SCOUT_ON_LOOP struct scout__ns *scout__ns_make(struct scout_server *s, const struct scout__hello *hello);
 /* Drop all of it, and give it the parameters of @hello. No session, no hold and no transfer of L2 points into it. */
 SCOUT_ON_LOOP void scout__ns_remake(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello);
-/* Everything that is cached is unreachable from here on. @status: why, SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED. */
+/* Everything that @ns has cached is unreachable from here on. @status: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED. */
 SCOUT_ON_LOOP void scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status);
-/* What a person reads about scout__ns.ended_by. */
+/* scout__ns.ended_by as text for people. */
 SCOUT_ON_LOOP const char *scout__ns_ended_text(const struct scout__ns *ns);
-/* A pin of @entry has just been given back: drop it if it is left over from older weights. */
+/* A pin of @entry has just been given back: drop the entry if it belongs to older weights. */
 SCOUT_ON_LOOP void scout__ns_unpinned(struct scout__ns *ns, uint32_t entry);
-/* Extents that have come, for whichever chunk index asked. */
+/* Give the extents that the pool has grown to the chunk indexes that asked for them. */
 SCOUT_ON_LOOP void scout__ns_pool_ready(struct scout_server *s);
-/* Its peers have changed: a namespace without any gives its memory first. */
+/* Peers joined or left @ns: a namespace without peers is the first to give up memory. */
 SCOUT_ON_LOOP void scout__ns_note_use(struct scout__ns *ns);
-/* No session and no hold points into it. Forgets the layouts too. */
+/* Free the chunk index and forget the layouts. No session, hold or transfer of L2 points into the chunk index. */
 SCOUT_ON_LOOP void scout__ns_drop_index(struct scout_server *s, struct scout__ns *ns);
-/* Drop all of it, its records too, so that it may get another name or other parameters. The same holds. */
+/* scout__ns_drop_index(), and its records: the namespace may get another name or other parameters. */
 SCOUT_ON_LOOP void scout__ns_empty(struct scout_server *s, struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__ns_free(struct scout_server *s, struct scout__ns *ns);
 
@@ -123,10 +123,11 @@ SCOUT_ON_LOOP uint32_t scout__ns_space_index(const struct scout__ns *ns, uint32_
 /* ---- ns_reuse.c ---- */
 
 /*
- * One that all peers have left, emptied, for @name: the caller gives it that and its parameters. NULL: there is none.
+ * Empty a namespace that all peers have left, so that the caller can give it @name and new parameters. NULL: every
+ * namespace is in use.
  */
 SCOUT_ON_LOOP struct scout__ns *scout__ns_reuse(struct scout_server *s, const struct scout__str *name);
-/* @fresh is one more, of which the peer is still to join: tell the operator if they become too many. */
+/* @fresh was just made, and its peer has not joined yet: warn the operator if there are too many namespaces. */
 SCOUT_ON_LOOP void scout__ns_warn(struct scout_server *s, const struct scout__ns *fresh);
 SCOUT_ON_LOOP uint32_t scout__ns_count_abandoned(const struct scout_server *s);
 

@@ -9,13 +9,13 @@
 /*
  * DESIGN
  *
- * The table of namespaces has max_namespaces places, and a name stays in it when its last peer leaves: its chunks wait
- * for whoever comes back. When a new name finds no place, it gets that of a namespace that all peers have left and in
- * which nothing runs any more: the one left first of those without chunks, else the one left first. Only when every
- * namespace is in use, HELLO is refused.
+ * The table of namespaces has max_namespaces places, and a name stays in it when its last peer leaves: its chunks
+ * wait for a peer that comes back. When a new name finds no place, it gets the place of a namespace that all peers have
+ * left and in which nothing runs any more: the one left first of those without chunks, else the one left first. HELLO is
+ * refused only when every namespace is in use.
  *
- * The structure is emptied and not freed: what refers to it by the number of an older weights_gen (loads, writes) finds
- * that out as after a RESET.
+ * The structure is emptied, not freed: loads and writes that still point to it see that its weights_gen is another one,
+ * as after a RESET.
  *
  * Rejected: forgetting a namespace some time after its last peer left. An engine that is away for a night finds its
  * chunks again.
@@ -36,7 +36,7 @@ is_empty(const struct scout__ns *ns)
 	return !ns->index || ns->index->n_entries == 0;
 }
 
-/* Whether @a goes before @b, which may be NULL. */
+/* Whether @a is to be reused rather than @b, which may be NULL. */
 SCOUT_ON_LOOP static bool
 is_better(const struct scout__ns *a, const struct scout__ns *b)
 {

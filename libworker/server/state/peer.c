@@ -22,20 +22,20 @@
  *
  * A peer is one client or worker object: named by the token of its HELLO, reached through the ZeroMQ identity of its
  * present connection. A reconnect brings a new identity and the old token; what the peer holds stays. Operations that
- * were not answered on the old connection are cancelled then, for nobody waits for them, and what they had granted is
- * taken back.
+ * were not answered on the old connection are cancelled then, because no answer can reach the peer, and what they had
+ * granted is taken back.
  *
- * Silence: a peer without lease connection is forgotten after peer_timeout_ms (three of its heartbeats, if that is
- * longer, for an idle one says no more than that), and at most a second: a tick looks at some, by turns, so that tens
- * of thousands do not make it long. One whose process is watched and that holds slots is never forgotten, only its
- * process's end frees them: memory under a running copy is not reused. Time in which this loop itself did not run (a
- * stopped server) is nobody's silence.
+ * Silence: a peer without lease connection is forgotten after peer_timeout_ms (three of its heartbeats if that is
+ * longer, because an idle peer sends nothing else), plus at most a second: each tick looks at some peers, by turns, so
+ * that a tick stays short with tens of thousands. A peer whose process is watched and that holds slots is never
+ * forgotten, only the end of its process frees them: memory under a running copy is not reused. Time in which this loop
+ * itself did not run (a stopped server) does not count as silence.
  *
- * A peer's clock is its own word. A number from the future makes later frames look as if they had waited; so when its
- * clock goes back by more than CLOCK_BACK_US, what was known of it is forgotten. Only that peer's operations expire by
- * its clock.
+ * The server does not trust a peer's clock. A timestamp from the future makes later frames look as if they had waited;
+ * so when the clock jumps back by more than CLOCK_BACK_US, the server forgets what it knew of that clock. Only the
+ * operations of that peer expire by it.
  *
- * Leaving is immediate for the maps and takes steps for what was held; see the run item.
+ * A peer that leaves is out of the maps at once; its run item gives back what it held in steps.
  *
  * Threads: loop.
  */
@@ -72,7 +72,7 @@ scout__peer_by_token(struct scout_server *s, uint64_t token)
 	return slot == SCOUT__MAP_NONE ? NULL : s->state->peers[slot];
 }
 
-/* What is known of its clock is of another one. */
+/* Start anew with the clock of @peer. */
 SCOUT_ON_LOOP static void
 take_clock(struct scout_server *s, struct scout__peer *peer, int64_t offset)
 {
@@ -91,8 +91,8 @@ scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sen
 		return 0; /* it has no clock */
 	offset = (int64_t)(s->now_us - sent_us);
 	/*
-	 * Frames of a connection arrive in the order in which they were sent, so a clock that goes back is wrong, or
-	 * was before.
+	 * Frames of a connection arrive in the order in which they were sent, so a clock that jumps back is wrong, or
+	 * was wrong before.
 	 */
 	if (peer->window_us == 0 || (sent_us < peer->sent_us && peer->sent_us - sent_us > CLOCK_BACK_US))
 		take_clock(s, peer, offset);
@@ -107,7 +107,7 @@ scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sen
 	}
 	if (offset <= least)
 		return 0;
-	waited = (uint64_t)offset - (uint64_t)least; /* the difference of two such numbers may not fit into one */
+	waited = (uint64_t)offset - (uint64_t)least; /* the difference may not fit into an int64_t */
 	return waited < WAITED_MAX_US ? waited : WAITED_MAX_US;
 }
 
@@ -193,7 +193,7 @@ scout__peer_move(struct scout_server *s, struct scout__peer *peer)
 	scout__unsent_forget(&peer->dest);
 	if (take_identity(s, peer))
 		return true;
-	/* Nobody can reach it now; it will HELLO again from another identity, or be forgotten. */
+	/* No reply can reach it now; it will say HELLO again from another identity, or be forgotten. */
 	peer->dest.identity_len = 0;
 	return false;
 }
@@ -318,7 +318,7 @@ is_forgotten(const struct scout_server *s, const struct scout__peer *peer)
 	return s->now_us - peer->seen_us > silent_ms * 1000;
 }
 
-/* This loop did not run for that long. */
+/* This loop did not run for @gap_us: that is not silence of the peers. */
 SCOUT_ON_LOOP static void
 forgive(struct scout_server *s, uint64_t gap_us)
 {

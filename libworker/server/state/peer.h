@@ -50,9 +50,9 @@ struct scout__peer {
 
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len);
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_token(struct scout_server *s, uint64_t token);
-/* Note a frame of @peer; returns for how many microseconds it had waited somewhere. */
+/* Note a frame of @peer. Returns for how many microseconds longer it was on its way than the fastest one. */
 SCOUT_ON_LOOP uint64_t scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sent_us);
-/* Whose destination it is, for log lines: "worker 0123456789abcdef (pid 12)". */
+/* Name the peer of @dest for log lines: "worker 0123456789abcdef (pid 12)". */
 SCOUT_ON_LOOP void scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
 /* The sender of the frame in hand becomes a peer of @ns. NULL: no place, or no memory. */
 SCOUT_ON_LOOP struct scout__peer *scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token,
@@ -66,7 +66,7 @@ SCOUT_ON_LOOP bool scout__peer_move(struct scout_server *s, struct scout__peer *
 SCOUT_ON_LOOP void scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died);
 /* Of @n peers or leases, how many a tick looks at: the rest have their turn at the next ones. */
 uint32_t scout__tick_share(uint32_t n);
-/* Look at some of the peers: who has been silent for too long? */
+/* Look at some of the peers, and forget those that have been silent for too long. */
 SCOUT_ON_LOOP void scout__peers_tick(struct scout_server *s);
 /* Free all. After the loop. */
 SCOUT_ON_LOOP void scout__peers_fini(struct scout_server *s);

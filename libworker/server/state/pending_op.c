@@ -19,7 +19,7 @@
  * at its end: so any room can refuse or cancel a pending operation, at any moment, without knowing which one it is.
  *
  * Pending operations that can go on when something happens to one chunk (it is stored, loaded, or given up) wait in a
- * bucket by its hash. A wrong wake costs a look and changes nothing.
+ * bucket by its hash. Waking one for nothing costs a look and changes nothing.
  *
  * Threads: loop.
  */
@@ -125,7 +125,7 @@ scout__pending_op_answer_by(const struct scout__pending_op *pending)
 	return pending->deadline_us - (margin_us < SCOUT__ANSWER_MARGIN_US ? margin_us : SCOUT__ANSWER_MARGIN_US);
 }
 
-/* ---- who waits for a chunk ---- */
+/* ---- operations that wait for a chunk ---- */
 
 static struct scout__list *
 bucket(struct scout__ns *ns, const uint8_t *hash)

@@ -98,16 +98,16 @@ SCOUT_ON_LOOP __attribute__((format(printf, 4, 5))) void scout__pending_op_refus
 										  struct scout__pending_op *pending,
 										  uint16_t status, const char *fmt,
 										  ...);
-/* Nobody waits for the answer any more: take back what was granted, free. */
+/* No answer is to be sent: take back what was granted, and free. */
 SCOUT_ON_LOOP void scout__pending_op_cancel(struct scout_server *s, struct scout__pending_op *pending);
 /* The peer's connection or the peer itself is gone: cancel all. */
 SCOUT_ON_LOOP void scout__pending_ops_cancel(struct scout_server *s, struct scout__peer *peer);
 /* Wake all pending operations of a list of waiters. */
 SCOUT_ON_LOOP void scout__pending_ops_wake(struct scout_server *s, struct scout__list *waiters);
 
-/* Put @pending in wait for the chunk of this hash; it is woken once, see below. */
+/* Let @pending wait for the chunk of @hash; scout__chunk_wake() wakes it once. */
 SCOUT_ON_LOOP void scout__chunk_wait(struct scout__pending_op *pending, const uint8_t *hash);
-/* Something happened to the chunk: it is readable now, or is not going to be. */
+/* The chunk of @hash became readable, or is not going to be: wake the operations that wait for it. */
 SCOUT_ON_LOOP void scout__chunk_wake(struct scout_server *s, struct scout__ns *ns, const uint8_t *hash);
 /* By when an operation is to be answered: a little before its budget ends, for the way back. */
 SCOUT_ON_LOOP uint64_t scout__pending_op_answer_by(const struct scout__pending_op *pending);

@@ -25,11 +25,11 @@
  *
  * End: the ticket names nothing from that moment. The run item then walks what was stored from last to first, then what
  * was looked up from last to first, giving back and (after FINISH) touching each: the head of the prompt, which other
- * prompts share, comes out as the last to be evicted. A long walk makes room for operations that somebody waits for
- * (release_slice()).
+ * prompts share, comes out as the last to be evicted. A long walk takes short slices while operations are in
+ * the run queue (release_slice()).
  *
- * Memory: one block of handles, as long as the hit; rows and stored keys only for those who need them. Everything
- * counts against SCOUT__MAX_SESSION_BYTES.
+ * Memory: one block of handles, as long as the hit; rows and stored keys only for sessions that need them.
+ * Everything counts against SCOUT__MAX_SESSION_BYTES.
  *
  * Threads: loop.
  */
@@ -157,7 +157,7 @@ give_back(struct scout__session *session, uint32_t i)
 		session->n_holes--;
 		return;
 	}
-	/* All are used: this session pins it no more, and it may be gone, its slot free or another chunk's. */
+	/* All units are used: this session does not pin the entry any more, so it may name another chunk by now. */
 	if (used == n_rows(session))
 		return;
 	scout__index_unpromise(index, entry, n_rows(session) - used);
@@ -332,8 +332,8 @@ session_free(struct scout_server *s, struct scout__session *session)
 }
 
 /*
- * Nobody waits for what is given back, but for an operation in the queue somebody does: few chunks go in between its
- * slices.
+ * No peer waits for what is given back, but one does for each operation in the run queue: few chunks are given back
+ * between the slices of an operation.
  */
 SCOUT_ON_LOOP static uint32_t
 release_slice(const struct scout_server *s, const struct scout__session *session)

@@ -72,7 +72,7 @@ SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__sess
 SCOUT_ON_LOOP void scout__session_undo(struct scout_server *s, uint64_t ticket);
 /* What @peer's retrieve of chunk @i may use: marks its unit as used; the caller holds first. */
 SCOUT_ON_LOOP void scout__session_use(struct scout_server *s, struct scout__session *session, uint32_t i, uint32_t row);
-/* Remember what it stores, to be touched at its end. @present: somebody else stored it. */
+/* Remember what it stores, to be touched at its end. @present: another session stored it. */
 SCOUT_ON_LOOP void scout__session_stored(struct scout_server *s, struct scout__session *session,
 					 struct scout__handle handle, bool present);
 

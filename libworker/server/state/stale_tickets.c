@@ -16,7 +16,7 @@
  * bytes would be served. Room for max_sessions tickets, so for every session that one RESET can end; beyond that the
  * oldest are forgotten. Nothing is allocated before the first one.
  *
- * Out of memory: the ticket is not remembered, and its store is taken as one of a session that nobody knows.
+ * Out of memory: the ticket is not remembered, and its store counts as one without a session.
  *
  * Threads: loop.
  */

@@ -14,14 +14,14 @@
 /*
  * DESIGN
  *
- * Purpose: extents move between namespaces. rebalance.c takes one out of a chunk index, slice by slice; then every worker
- * that was sent its segment is told LEASE_WITHDRAW, unmaps it, and answers LEASE_RELEASED. When the last one has, the
- * bytes go back to the pool and whoever waits for them grows.
+ * Extents move between namespaces. rebalance.c takes one out of a chunk index, slice by slice; then every worker
+ * that was sent its segment gets LEASE_WITHDRAW, unmaps it, and answers LEASE_RELEASED. After the last answer the bytes
+ * return to the pool, and a chunk index that waits for them grows.
  *
  * Nothing in the extent is pinned when it leaves, so no worker reads or writes in it, and none can be granted anything
- * in it any more: what is waited for is only the memory, which the kernel keeps while anybody maps it. A worker that is
- * gone (died, said goodbye, was forgotten) has let go of it. So has one whose lease connection is new, since it drops
- * what an older connection brought. One that is stopped keeps just these extents waiting.
+ * in it any more: the server waits only for the memory, which the kernel keeps while any process maps it. A worker that
+ * died, said goodbye or was forgotten has let go of it. So has a worker with a new lease connection, since it drops what
+ * an older connection brought. A stopped worker delays just these extents.
  *
  * Threads: loop.
  */
@@ -38,7 +38,7 @@ struct scout__withdrawn {
 	} of[];
 };
 
-/* Has the lease connection delivered it? */
+/* Whether the lease connection of @peer has delivered the segment of @extent. */
 SCOUT_ON_LOOP static bool
 has_segment(const struct scout__peer *peer, const struct scout__ns *ns, const struct scout__extent *extent)
 {
@@ -57,7 +57,7 @@ free_if_released(struct scout_server *s, struct scout__withdrawn *w)
 	free(w);
 }
 
-/* What the socket does not take now is sent by the tick; of a broken one epoll tells. */
+/* The tick sends what a full socket does not take now; epoll reports a broken one. */
 SCOUT_ON_LOOP static void
 tell(struct scout__withdrawn *w)
 {
@@ -85,7 +85,7 @@ withdraw(struct scout_server *s, const struct scout__ns *ns, struct scout__exten
 		n += has_segment(s->state->peers[i], ns, extent);
 	w = calloc(1, sizeof(*w) + n * sizeof(w->of[0]));
 	if (!w) {
-		/* They keep it mapped until they end; nobody uses it, so only the machine's memory is short of it. */
+		/* The workers keep it mapped until they end, and do not use it: only the machine has less memory. */
 		s->count.out_of_memory++;
 		scout__rebalance_freed(&s->state->l1, extent);
 		return;

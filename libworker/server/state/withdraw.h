@@ -15,13 +15,13 @@ struct scout__peer;
 
 /* The step of state.rebalance. */
 SCOUT_ON_LOOP void scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item);
-/* The chunk index of @ns goes: its workers are told to let go of all of it. */
+/* The chunk index of @ns is about to be freed: its workers are told to unmap all of it. */
 SCOUT_ON_LOOP void scout__withdraw_index(struct scout_server *s, const struct scout__ns *ns);
 /* LEASE_RELEASED. */
 SCOUT_ON_LOOP void scout__withdraw_released(struct scout_server *s, const struct scout__peer *peer, uint32_t segment);
 /* @peer leaves, or has a new lease connection: it maps nothing any more that was withdrawn. */
 SCOUT_ON_LOOP void scout__withdraw_gone(struct scout_server *s, const struct scout__peer *peer);
-/* Tell those whose sockets were full. */
+/* Tell the workers whose sockets were full. */
 SCOUT_ON_LOOP void scout__withdraw_tick(struct scout_server *s);
 /* After the last peer. */
 SCOUT_ON_LOOP void scout__withdraw_fini(struct scout_server *s);
