@@ -6,6 +6,7 @@
 #include <kvscout/protocol.h>
 
 #include "log.h"
+#include "shared_options.h"
 #include "utf8.h"
 
 /* The client's option table, and the public calls on it. Any thread. */
@@ -22,54 +23,14 @@ static const char *const lookup_modes[] = {
 	NULL,
 };
 
-static const char *const local_transport_words[] = {"shm", "socket", NULL};
-
 static const struct scout__option options[] = {
-	{
-		.name = "endpoint",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(endpoint),
-		.min = 1,
-		.max = 4096,
-		.doc = "Where the server listens, `ipc:///path`, `tcp://host:port` or `inproc://name` (a server in this process); "
-		       "several, comma separated: the hit is the smallest of theirs",
-	},
-	{
-		.name = "namespace",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(name_space),
-		.min = 1,
-		.max = SCOUT_MAX_NAME,
-		.def_text = "default",
-		.doc = "Name of the model and its layout; caches of other names are kept apart",
-	},
-	{
-		.name = "chunk_tokens",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(chunk_tokens),
-		.def = 256,
-		.min = 1,
-		.max = 1048576,
-		.doc = "Tokens in a chunk",
-	},
-	{
-		.name = "kv_ranks",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(kv_ranks),
-		.def = 1,
-		.min = 1,
-		.max = SCOUT_MAX_RANKS,
-		.doc = "KV ranks of the model: a chunk is there when all of them have stored it",
-	},
-	{
-		.name = "readers",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(readers),
-		.def = 1,
-		.min = 1,
-		.max = SCOUT_MAX_READERS,
-		.doc = "Workers that read each KV rank's shard",
-	},
+	SCOUT__OPTION_ENDPOINT(
+		"Where the server listens, `ipc:///path`, `tcp://host:port` or `inproc://name` (a server in this process); "
+		"several, comma separated: the hit is the smallest of theirs"),
+	SCOUT__OPTION_NAMESPACE,
+	SCOUT__OPTION_CHUNK_TOKENS,
+	SCOUT__OPTION_KV_RANKS("KV ranks of the model: a chunk is there when all of them have stored it"),
+	SCOUT__OPTION_READERS,
 	{
 		.name = "lookup_mode",
 		.type = SCOUT_OPTION_WORD,
@@ -143,41 +104,12 @@ static const struct scout__option options[] = {
 		.max = 1,
 		.doc = "With both times set, wait for all chunks of lookups that do not say what they expect, too",
 	},
-	{
-		.name = "curve_secret_file",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(curve_secret_file),
-		.min = 1,
-		.max = 4095,
-		.doc = "CURVE: file with the secret key of this side, which only its owner may read; unset: no encryption",
-	},
-	{
-		.name = "curve_server_key",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(curve_server_key),
-		.min = 40,
-		.max = 40,
-		.doc = "CURVE: the server's public key",
-	},
-	{
-		.name = "heartbeat_ms",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(heartbeat_ms),
-		.def = 1000,
-		.min = 10,
-		.max = 600000,
-		.doc = "PING on an idle connection after this time; three times as long without an answer, and the server is taken "
-		       "for gone. While an answer is awaited, that takes less than half a second, whatever is set here",
-	},
-	{
-		.name = "connect_timeout_ms",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(connect_timeout_ms),
-		.def = 400,
-		.min = 1,
-		.max = 600000,
-		.doc = "How long lookups wait for the first connection; from then on they end at once until it is there",
-	},
+	SCOUT__OPTION_CURVE_SECRET_FILE(
+		"CURVE: file with the secret key of this side, which only its owner may read; unset: no encryption"),
+	SCOUT__OPTION_CURVE_SERVER_KEY,
+	SCOUT__OPTION_HEARTBEAT_MS,
+	SCOUT__OPTION_CONNECT_TIMEOUT_MS(
+		"How long lookups wait for the first connection; from then on they end at once until it is there"),
 	{
 		.name = "max_lookups",
 		.type = SCOUT_OPTION_U32,
@@ -187,23 +119,9 @@ static const struct scout__option options[] = {
 		.max = 1048576,
 		.doc = "Live request ids; memory is taken as they are used",
 	},
-	{
-		.name = "hash_bytes",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(hash_bytes),
-		.def = 32,
-		.min = 16,
-		.max = SCOUT_MAX_HASH,
-		.doc = "Length of a chunk's hash in bytes",
-	},
-	{
-		.name = "spin_us",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(spin_us),
-		.min = 0,
-		.max = 1000000,
-		.doc = "How long courier and scout_wait_lookup() look for work, and for the answer, before they sleep",
-	},
+	SCOUT__OPTION_HASH_BYTES,
+	SCOUT__OPTION_SPIN_US(
+		"How long courier and scout_wait_lookup() look for work, and for the answer, before they sleep"),
 	{
 		.name = "arena_bytes",
 		.type = SCOUT_OPTION_SIZE,
@@ -213,32 +131,11 @@ static const struct scout__option options[] = {
 		.max = UINT64_C(64) << 30,
 		.doc = "Memory for hashes that wait for the courier; taken as it is used, so as much as the largest step needs",
 	},
-	{
-		.name = "weights_version",
-		.type = SCOUT_OPTION_U64,
-		.offset = FIELD(weights_version),
-		.min = 0,
-		.max = UINT64_MAX,
-		.doc = "Version of the model's weights; 0: whatever the server has",
-	},
-	{
-		.name = "local_transport",
-		.type = SCOUT_OPTION_WORD,
-		.offset = FIELD(local_transport),
-		.def = SCOUT_LOCAL_SHM,
-		.max = SCOUT_LOCAL_SOCKET,
-		.words = local_transport_words,
-		.doc = "Frames to a server on the same machine travel through shared memory (shm) or the socket",
-	},
-	{
-		.name = "cpus",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(cpus),
-		.min = 1,
-		.max = 1024,
-		.def_text = "auto",
-		.doc = "CPUs of this library's threads: a list (0-3,8), inherit (those of the thread that makes the client), or auto: all that the process may use, however that thread is pinned",
-	},
+	SCOUT__OPTION_WEIGHTS_VERSION,
+	SCOUT__OPTION_LOCAL_TRANSPORT(
+		"Frames to a server on the same machine travel through shared memory (shm) or the socket"),
+	SCOUT__OPTION_CPUS(
+		"CPUs of this library's threads: a list (0-3,8), inherit (those of the thread that makes the client), or auto: all that the process may use, however that thread is pinned"),
 };
 
 const struct scout__option_table scout__client_options = {

@@ -6,6 +6,7 @@
 #include <kvscout/protocol.h>
 
 #include "log.h"
+#include "shared_options.h"
 #include "utf8.h"
 #include "numa.h"
 
@@ -13,26 +14,9 @@
 
 #define FIELD(name) offsetof(struct scout_worker_config, name)
 
-static const char *const local_transport_words[] = {"shm", "socket", NULL};
-
 static const struct scout__option options[] = {
-	{
-		.name = "endpoint",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(endpoint),
-		.min = 1,
-		.max = 4096,
-		.doc = "Where the server of this machine listens",
-	},
-	{
-		.name = "namespace",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(name_space),
-		.min = 1,
-		.max = SCOUT_MAX_NAME,
-		.def_text = "default",
-		.doc = "Name of the model and its layout; caches of other names are kept apart",
-	},
+	SCOUT__OPTION_ENDPOINT("Where the server of this machine listens"),
+	SCOUT__OPTION_NAMESPACE,
 	{
 		.name = "backend",
 		.type = SCOUT_OPTION_STRING,
@@ -42,24 +26,8 @@ static const struct scout__option options[] = {
 		.def_text = "auto",
 		.doc = "Copy engine: host, cuda, or auto: cuda for pages in the memory of a CUDA device",
 	},
-	{
-		.name = "chunk_tokens",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(chunk_tokens),
-		.def = 256,
-		.min = 1,
-		.max = 1048576,
-		.doc = "Tokens in a chunk",
-	},
-	{
-		.name = "kv_ranks",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(kv_ranks),
-		.def = 1,
-		.min = 1,
-		.max = SCOUT_MAX_RANKS,
-		.doc = "KV ranks of the model",
-	},
+	SCOUT__OPTION_CHUNK_TOKENS,
+	SCOUT__OPTION_KV_RANKS("KV ranks of the model"),
 	{
 		.name = "rank_first",
 		.type = SCOUT_OPTION_U32,
@@ -85,15 +53,7 @@ static const struct scout__option options[] = {
 		.max = SCOUT_MAX_RANKS - 1,
 		.doc = "KV rank of this worker",
 	},
-	{
-		.name = "readers",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(readers),
-		.def = 1,
-		.min = 1,
-		.max = SCOUT_MAX_READERS,
-		.doc = "Workers that read each KV rank's shard",
-	},
+	SCOUT__OPTION_READERS,
 	{
 		.name = "reader",
 		.type = SCOUT_OPTION_U32,
@@ -102,15 +62,7 @@ static const struct scout__option options[] = {
 		.max = SCOUT_MAX_READERS - 1,
 		.doc = "Which of these readers this worker is",
 	},
-	{
-		.name = "hash_bytes",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(hash_bytes),
-		.def = 32,
-		.min = 16,
-		.max = SCOUT_MAX_HASH,
-		.doc = "Length of a chunk's hash in bytes",
-	},
+	SCOUT__OPTION_HASH_BYTES,
 	{
 		.name = "transfer_timeout_ms",
 		.type = SCOUT_OPTION_U32,
@@ -120,41 +72,12 @@ static const struct scout__option options[] = {
 		.max = 3600000,
 		.doc = "A job that could not start its first copy ends after this time",
 	},
-	{
-		.name = "curve_secret_file",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(curve_secret_file),
-		.min = 1,
-		.max = 4095,
-		.doc = "CURVE: file with the secret key of this side, which only its owner may read; unset: no encryption",
-	},
-	{
-		.name = "curve_server_key",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(curve_server_key),
-		.min = 40,
-		.max = 40,
-		.doc = "CURVE: the server's public key",
-	},
-	{
-		.name = "heartbeat_ms",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(heartbeat_ms),
-		.def = 1000,
-		.min = 10,
-		.max = 600000,
-		.doc = "PING on an idle connection after this time; three times as long without an answer, and the server is taken "
-		       "for gone. While an answer is awaited, that takes less than half a second, whatever is set here",
-	},
-	{
-		.name = "connect_timeout_ms",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(connect_timeout_ms),
-		.def = 400,
-		.min = 1,
-		.max = 600000,
-		.doc = "How long jobs wait for the first connection; from then on they end at once until it is there",
-	},
+	SCOUT__OPTION_CURVE_SECRET_FILE(
+		"CURVE: file with the secret key of this side, which only its owner may read; unset: no encryption"),
+	SCOUT__OPTION_CURVE_SERVER_KEY,
+	SCOUT__OPTION_HEARTBEAT_MS,
+	SCOUT__OPTION_CONNECT_TIMEOUT_MS(
+		"How long jobs wait for the first connection; from then on they end at once until it is there"),
 	{
 		.name = "max_jobs",
 		.type = SCOUT_OPTION_U32,
@@ -164,22 +87,8 @@ static const struct scout__option options[] = {
 		.max = SCOUT__MAX_JOBS,
 		.doc = "Jobs that poll has not reported, at most; memory is taken as they are used",
 	},
-	{
-		.name = "spin_us",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(spin_us),
-		.min = 0,
-		.max = 1000000,
-		.doc = "How long the courier spins before it sleeps",
-	},
-	{
-		.name = "weights_version",
-		.type = SCOUT_OPTION_U64,
-		.offset = FIELD(weights_version),
-		.min = 0,
-		.max = UINT64_MAX,
-		.doc = "Version of the model's weights; 0: whatever the server has",
-	},
+	SCOUT__OPTION_SPIN_US("How long the courier spins before it sleeps"),
+	SCOUT__OPTION_WEIGHTS_VERSION,
 	{
 		.name = "device",
 		.type = SCOUT_OPTION_I32,
@@ -224,24 +133,10 @@ static const struct scout__option options[] = {
 		.doc = "NUMA node for the pool's memory of this KV rank: a number, none, or auto, the node that the worker "
 		       "registers on; with several readers the first to register decides",
 	},
-	{
-		.name = "local_transport",
-		.type = SCOUT_OPTION_WORD,
-		.offset = FIELD(local_transport),
-		.def = SCOUT_LOCAL_SHM,
-		.max = SCOUT_LOCAL_SOCKET,
-		.words = local_transport_words,
-		.doc = "Frames to a server on the same machine travel through shared memory (shm) or the socket",
-	},
-	{
-		.name = "cpus",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(cpus),
-		.min = 1,
-		.max = 1024,
-		.def_text = "auto",
-		.doc = "CPUs of this library's threads: a list (0-3,8), inherit (those of the calling thread), or auto: of all that the process may use those on the NUMA node of the pages, however that thread is pinned",
-	},
+	SCOUT__OPTION_LOCAL_TRANSPORT(
+		"Frames to a server on the same machine travel through shared memory (shm) or the socket"),
+	SCOUT__OPTION_CPUS(
+		"CPUs of this library's threads: a list (0-3,8), inherit (those of the calling thread), or auto: of all that the process may use those on the NUMA node of the pages, however that thread is pinned"),
 };
 
 const struct scout__option_table scout__worker_options = {

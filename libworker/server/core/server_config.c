@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "log.h"
+#include "shared_options.h"
 
 /* The server's option table, and the public calls on it. Any thread. */
 
-static const char *const local_transport_words[] = {"shm", "socket", NULL};
 static const char *const prefetch_words[] = {"on_retrieve", "on_lookup", "before_answer", NULL};
 static const char *const l2_objects_words[] = {"retain", "temporary", NULL};
 
@@ -174,14 +174,8 @@ static const struct scout__option options[] = {
 		.max = 86400000,
 		.doc = "A chunk whose load failed does not count for this long, whatever the second tier says",
 	},
-	{
-		.name = "curve_secret_file",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(curve_secret_file),
-		.min = 1,
-		.max = 4095,
-		.doc = "CURVE: file with the server's secret key, which only its owner may read; unset: no encryption",
-	},
+	SCOUT__OPTION_CURVE_SECRET_FILE(
+		"CURVE: file with the server's secret key, which only its owner may read; unset: no encryption"),
 	{
 		.name = "curve_clients_file",
 		.type = SCOUT_OPTION_STRING,
@@ -199,23 +193,10 @@ static const struct scout__option options[] = {
 		.doc = "HTTP for operators, `HOST:PORT` (port 0: the kernel chooses): /metrics, /healthz, /status. Plain HTTP, so "
 		       "bind a loopback or private address; unset: none",
 	},
-	{
-		.name = "spin_us",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(spin_us),
-		.min = 0,
-		.max = 1000000,
-		.doc = "How long the loop looks for the next message before it sleeps; takes a core while it does",
-	},
-	{
-		.name = "local_transport",
-		.type = SCOUT_OPTION_WORD,
-		.offset = FIELD(local_transport),
-		.def = SCOUT_LOCAL_SHM,
-		.max = SCOUT_LOCAL_SOCKET,
-		.words = local_transport_words,
-		.doc = "Whether peers on this machine are offered shared memory (shm), or all use the socket",
-	},
+	SCOUT__OPTION_SPIN_US(
+		"How long the loop looks for the next message before it sleeps; takes a core while it does"),
+	SCOUT__OPTION_LOCAL_TRANSPORT(
+		"Whether peers on this machine are offered shared memory (shm), or all use the socket"),
 	{
 		.name = "shm_bytes",
 		.type = SCOUT_OPTION_SIZE,
@@ -250,15 +231,8 @@ static const struct scout__option options[] = {
 		.max = 60000000,
 		.doc = "For tests: and by up to this much more, evenly distributed",
 	},
-	{
-		.name = "cpus",
-		.type = SCOUT_OPTION_STRING,
-		.offset = FIELD(cpus),
-		.min = 1,
-		.max = 1024,
-		.def_text = "auto",
-		.doc = "CPUs of the server's threads: a list (0-3,8), inherit (those of the thread that starts it), or auto: all that the process may use, however that thread is pinned; kvscoutd's auto is inherit",
-	},
+	SCOUT__OPTION_CPUS(
+		"CPUs of the server's threads: a list (0-3,8), inherit (those of the thread that starts it), or auto: all that the process may use, however that thread is pinned; kvscoutd's auto is inherit"),
 };
 
 const struct scout__option_table scout__server_options = {

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_CONFIG_SHARED_OPTIONS_H
+#define SCOUT_CONFIG_SHARED_OPTIONS_H
+
+#include "option.h"
+
+/*
+ * The rows that more than one option table has, so that names, ranges, defaults and texts cannot drift. The table's file
+ * defines FIELD(name): the offset of that field in its structure. Where the key means something else to each program, the
+ * row takes the text.
+ */
+
+static const char *const scout__local_transport_words[] = {"shm", "socket", NULL};
+
+#define SCOUT__OPTION_NAMESPACE                                                                                        \
+	{                                                                                                              \
+		.name = "namespace", .type = SCOUT_OPTION_STRING, .offset = FIELD(name_space), .min = 1,               \
+		.max = SCOUT_MAX_NAME, .def_text = "default",                                                          \
+		.doc = "Name of the model and its layout; caches of other names are kept apart",                       \
+	}
+
+#define SCOUT__OPTION_CHUNK_TOKENS                                                                                     \
+	{                                                                                                              \
+		.name = "chunk_tokens", .type = SCOUT_OPTION_U32, .offset = FIELD(chunk_tokens), .def = 256, .min = 1, \
+		.max = 1048576, .doc = "Tokens in a chunk",                                                            \
+	}
+
+#define SCOUT__OPTION_READERS                                                                                          \
+	{                                                                                                              \
+		.name = "readers", .type = SCOUT_OPTION_U32, .offset = FIELD(readers), .def = 1, .min = 1,             \
+		.max = SCOUT_MAX_READERS, .doc = "Workers that read each KV rank's shard",                             \
+	}
+
+#define SCOUT__OPTION_CURVE_SERVER_KEY                                                                                 \
+	{                                                                                                              \
+		.name = "curve_server_key", .type = SCOUT_OPTION_STRING, .offset = FIELD(curve_server_key), .min = 40, \
+		.max = 40, .doc = "CURVE: the server's public key",                                                    \
+	}
+
+#define SCOUT__OPTION_HEARTBEAT_MS                                                                                     \
+	{                                                                                                              \
+		.name = "heartbeat_ms", .type = SCOUT_OPTION_U32, .offset = FIELD(heartbeat_ms), .def = 1000,          \
+		.min = 10, .max = 600000,                                                                              \
+		.doc = "PING on an idle connection after this time; three times as long without an answer, "           \
+		       "and the server is taken for gone. While an answer is awaited, that takes less than "           \
+		       "half a second, whatever is set here",                                                          \
+	}
+
+#define SCOUT__OPTION_HASH_BYTES                                                                                       \
+	{                                                                                                              \
+		.name = "hash_bytes", .type = SCOUT_OPTION_U32, .offset = FIELD(hash_bytes), .def = 32, .min = 16,     \
+		.max = SCOUT_MAX_HASH, .doc = "Length of a chunk's hash in bytes",                                     \
+	}
+
+#define SCOUT__OPTION_WEIGHTS_VERSION                                                                                  \
+	{                                                                                                              \
+		.name = "weights_version", .type = SCOUT_OPTION_U64, .offset = FIELD(weights_version), .min = 0,       \
+		.max = UINT64_MAX, .doc = "Version of the model's weights; 0: whatever the server has",                \
+	}
+
+#define SCOUT__OPTION_ENDPOINT(doc_)                                                                                   \
+	{                                                                                                              \
+		.name = "endpoint", .type = SCOUT_OPTION_STRING, .offset = FIELD(endpoint), .min = 1, .max = 4096,     \
+		.doc = (doc_),                                                                                         \
+	}
+
+#define SCOUT__OPTION_KV_RANKS(doc_)                                                                                   \
+	{                                                                                                              \
+		.name = "kv_ranks", .type = SCOUT_OPTION_U32, .offset = FIELD(kv_ranks), .def = 1, .min = 1,           \
+		.max = SCOUT_MAX_RANKS, .doc = (doc_),                                                                 \
+	}
+
+#define SCOUT__OPTION_CURVE_SECRET_FILE(doc_)                                                                          \
+	{                                                                                                              \
+		.name = "curve_secret_file", .type = SCOUT_OPTION_STRING, .offset = FIELD(curve_secret_file),          \
+		.min = 1, .max = 4095, .doc = (doc_),                                                                  \
+	}
+
+#define SCOUT__OPTION_CONNECT_TIMEOUT_MS(doc_)                                                                         \
+	{                                                                                                              \
+		.name = "connect_timeout_ms", .type = SCOUT_OPTION_U32, .offset = FIELD(connect_timeout_ms),           \
+		.def = 400, .min = 1, .max = 600000, .doc = (doc_),                                                    \
+	}
+
+#define SCOUT__OPTION_SPIN_US(doc_)                                                                                    \
+	{                                                                                                              \
+		.name = "spin_us", .type = SCOUT_OPTION_U32, .offset = FIELD(spin_us), .min = 0, .max = 1000000,       \
+		.doc = (doc_),                                                                                         \
+	}
+
+#define SCOUT__OPTION_LOCAL_TRANSPORT(doc_)                                                                            \
+	{                                                                                                              \
+		.name = "local_transport", .type = SCOUT_OPTION_WORD, .offset = FIELD(local_transport),                \
+		.def = SCOUT_LOCAL_SHM, .max = SCOUT_LOCAL_SOCKET, .words = scout__local_transport_words,              \
+		.doc = (doc_),                                                                                         \
+	}
+
+#define SCOUT__OPTION_CPUS(doc_)                                                                                       \
+	{                                                                                                              \
+		.name = "cpus", .type = SCOUT_OPTION_STRING, .offset = FIELD(cpus), .min = 1, .max = 1024,             \
+		.def_text = "auto", .doc = (doc_),                                                                     \
+	}
+
+#endif
