@@ -20,7 +20,7 @@
  *                           before it has begun: it does not count any more; the slot stays its own until it is reaped
  *
  * A load that waits, here or in the queue of L2, has no deadline: what it waits for are other loads, which get on or
- * are late. A retrieve waits for its loads as long as its own budget allows (transfer.c).
+ * are late. A retrieve waits for its loads as long as its own budget allows (retrieve.c).
  *
  * While it runs it holds its entry, so the slot under it is never another chunk's. What comes late and is good is
  * readable all the same. After a RESET nothing of before is committed.

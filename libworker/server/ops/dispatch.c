@@ -8,7 +8,6 @@
 #include "packet.h"
 #include "peer.h"
 #include "reply.h"
-#include "run_queue.h"
 #include "server_core.h"
 #include "transport.h"
 #include "unsent.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "msg.h"
 #include "ops_internal.h"
-#include "peer.h"
 #include "owed.h"
+#include "peer.h"
 #include "reply.h"
 #include "session.h"
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "fetch.h"
+#include "list.h"
 #include "ns.h"
 #include "ops_internal.h"
 #include "packet.h"
@@ -10,7 +11,6 @@
 #include "reply.h"
 #include "run_queue.h"
 #include "server_core.h"
-#include "list.h"
 #include "session.h"
 
 #define STEP_US 100u

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fetch.h"
+#include "list.h"
 #include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
@@ -11,7 +12,6 @@
 #include "run_queue.h"
 #include "segments.h"
 #include "server_core.h"
-#include "list.h"
 #include "session.h"
 #include "state.h"
 #include "withdraw.h"

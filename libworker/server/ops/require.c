@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "msg.h"
-#include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
 #include "reply.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fetch.h"
 #include "hold.h"
+#include "list.h"
 #include "msg.h"
 #include "ns.h"
 #include "ops_internal.h"
@@ -9,7 +10,6 @@
 #include "reply.h"
 #include "run_queue.h"
 #include "server_core.h"
-#include "list.h"
 #include "session.h"
 #include "state.h"
 

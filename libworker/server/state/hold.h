@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "list.h"
 #include "owed.h"
 #include "run_queue.h"
-#include "list.h"
 #include "thread.h"
 
 struct scout_server;

@@ -8,10 +8,10 @@
 
 #include <kvscout/protocol.h>
 
+#include "list.h"
 #include "map.h"
 #include "msg.h"
 #include "run_queue.h"
-#include "list.h"
 #include "thread.h"
 
 struct scout_server;

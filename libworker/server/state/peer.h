@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "list.h"
 #include "reply.h"
 #include "run_queue.h"
-#include "list.h"
 #include "thread.h"
 #include "watch.h"
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "ns.h"
-#include "packet.h"
 #include "peer.h"
 #include "pending_op.h"
 #include "server_core.h"

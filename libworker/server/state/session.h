@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 #include "chunk_index.h"
+#include "list.h"
 #include "owed.h"
 #include "run_queue.h"
-#include "list.h"
 #include "thread.h"
 
 struct scout_server;

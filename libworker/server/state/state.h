@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 #include "chunk_index.h"
+#include "list.h"
 #include "map.h"
 #include "run_queue.h"
-#include "list.h"
 #include "stale_tickets.h"
 #include "thread.h"
 #include "watch.h"
