@@ -27,12 +27,11 @@
 #include "courier_internal.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "zmq_wait.h"
 
 #define RECEIVE_BATCH 64u
 #define DRAIN_LINGER_MS 100
@@ -87,7 +86,7 @@ receive_all(struct scout__courier *c)
 			n += scout__link_channel_receive(&c->links[i], RECEIVE_BATCH);
 		} else if (c->links[i].state >= SCOUT__LINK_GREETING) {
 			n += scout__link_receive(&c->links[i], RECEIVE_BATCH);
-			c->is_quiet = false;
+			c->look = true;
 		}
 	}
 	return n > 0;
@@ -211,40 +210,6 @@ channels_only(const struct scout__courier *c)
 	return true;
 }
 
-static int SCOUT_ON_COURIER
-poll_all(struct scout__courier *c, size_t n, long wait_ms)
-{
-	int rc = zmq_poll(c->items, (int)n, wait_ms);
-
-	c->is_quiet = rc >= 0;
-	for (size_t i = 0; i < n && rc > 0; i++)
-		if (c->items[i].socket && c->items[i].revents)
-			c->is_quiet = false;
-	return rc;
-}
-
-/* As poll_all(), but of a socket it only learns that it is not quiet any more: the next poll_all() says why. */
-static int SCOUT_ON_COURIER
-poll_quietly(struct scout__courier *c, size_t n, long wait_ms)
-{
-	int rc;
-
-	for (size_t i = 0; i < n; i++) {
-		c->fds[i] = (struct pollfd){.fd = c->items[i].fd, .events = POLLIN};
-		if (c->items[i].socket)
-			c->fds[i].fd = scout__link_socket_fd(c->items[i].socket);
-	}
-	rc = poll(c->fds, n, wait_ms > INT_MAX ? INT_MAX : (int)wait_ms);
-	for (size_t i = 0; i < n; i++) {
-		bool is_ready = rc > 0 && c->fds[i].revents;
-
-		c->items[i].revents = is_ready && !c->items[i].socket ? ZMQ_POLLIN : 0;
-		if (is_ready && c->items[i].socket)
-			c->is_quiet = false;
-	}
-	return rc;
-}
-
 /* Ask the link's server to ring, if it can. False: bytes are there already. */
 static bool SCOUT_ON_COURIER
 go_to_sleep(struct scout__link *link)
@@ -263,7 +228,8 @@ wait_for_events(struct scout__courier *c, long wait_ms)
 	for (uint32_t i = 0; i < c->n_links; i++)
 		if ((is_awaited || scout__link_awaits(&c->links[i])) && !go_to_sleep(&c->links[i]))
 			wait_ms = 0;
-	n = c->is_quiet && channels_only(c) ? poll_quietly(c, n_items, wait_ms) : poll_all(c, n_items, wait_ms);
+	c->look |= !channels_only(c);
+	n = scout__zmq_wait(c->items, c->fds, (int)n_items, wait_ms, &c->look);
 	scout__awake(&c->bell.parked);
 	for (uint32_t i = 0; i < c->n_links; i++)
 		if (scout__channel_is_open(&c->links[i].channel))

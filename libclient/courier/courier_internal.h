@@ -32,8 +32,8 @@ struct scout__courier {
 	/* courier */
 	struct scout__link *links;
 	zmq_pollitem_t *items;
-	struct pollfd *fds; /* the same, when the sockets are quiet */
-	bool is_quiet;      /* zmq_poll() has found nothing on any socket, and none was called since */
+	struct pollfd *fds; /* room for the same, when the sockets are quiet */
+	bool look;          /* some socket may have something: see zmq_wait.h */
 
 	/* shared */
 	struct scout__ring ring; /* caller -> courier */

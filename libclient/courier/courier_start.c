@@ -90,6 +90,7 @@ allocate(const struct scout__courier_config *cfg)
 	c->bell.fd = -1;
 	c->links = calloc(cfg->n_links, sizeof(*c->links));
 	c->items = calloc((size_t)cfg->n_links * ITEMS_PER_LINK + 2, sizeof(*c->items));
+	c->look = true;
 	c->fds = calloc((size_t)cfg->n_links * ITEMS_PER_LINK + 2, sizeof(*c->fds));
 	if (!c->links || !c->items || !c->fds || scout__ring_init(&c->ring, cfg->ring_words) != 0) {
 		free(c->links);

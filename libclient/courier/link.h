@@ -226,8 +226,6 @@ void scout__link_send_own(struct scout__link *link, uint8_t opcode) SCOUT_ON_COU
 bool scout__link_open(struct scout__link *link, int timeout_ms) SCOUT_ON_COURIER;
 /* Close both, and the channel; the frame that was not sent is dropped. */
 void scout__link_close(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
-/* The descriptor that becomes readable when something happens to a socket of libzmq. */
-int scout__link_socket_fd(void *sock) SCOUT_ON_COURIER;
 
 static inline void
 scout__count(atomic_uint_fast64_t *counter)

@@ -17,16 +17,6 @@
 	(ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |         \
 	 ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
 
-int
-scout__link_socket_fd(void *sock)
-{
-	int fd = -1;
-	size_t len = sizeof(fd);
-
-	(void)zmq_getsockopt(sock, ZMQ_FD, &fd, &len); /* it has one */
-	return fd;
-}
-
 void
 scout__link_close(struct scout__link *link, int linger_ms)
 {

@@ -22,6 +22,7 @@
 #include "state.h"
 #include "transport.h"
 #include "withdraw.h"
+#include "zmq_wait.h"
 
 /*
  * DESIGN
@@ -240,44 +241,6 @@ is_drained(const struct scout_server *s, bool more)
 	return scout__fetch_is_idle(s) || s->now_us >= s->drain_end_us + s->fetch->timeout_us;
 }
 
-SCOUT_ON_LOOP static int
-fd_of(const zmq_pollitem_t *item)
-{
-	int fd = item->fd;
-	size_t len = sizeof(fd);
-
-	if (item->socket)
-		(void)zmq_getsockopt(item->socket, ZMQ_FD, &fd, &len); /* it has one */
-	return fd;
-}
-
-/*
- * Sleep for at most @wait_ms. Sets s->transport->look: some socket may have something; otherwise none was called since the last
- * zmq_poll(), which found nothing, and their descriptors say when that changes.
- */
-SCOUT_ON_LOOP static int
-wait_for_events(struct scout_server *s, zmq_pollitem_t *items, int n, int wait_ms)
-{
-	struct pollfd fds[N_ITEMS];
-	int rc;
-
-	if (s->transport->look) {
-		rc = zmq_poll(items, n, wait_ms);
-		s->transport->look = false;
-		for (int i = 0; i < n && rc != 0; i++)
-			s->transport->look |= items[i].socket && (rc < 0 || items[i].revents);
-		return rc;
-	}
-	for (int i = 0; i < n; i++)
-		fds[i] = (struct pollfd){.fd = fd_of(&items[i]), .events = POLLIN};
-	rc = poll(fds, (nfds_t)n, wait_ms);
-	for (int i = 0; i < n; i++) {
-		items[i].revents = rc > 0 && fds[i].revents ? ZMQ_POLLIN : 0;
-		s->transport->look |= items[i].socket && items[i].revents;
-	}
-	return rc;
-}
-
 void *
 scout__loop_main(void *arg)
 {
@@ -289,6 +252,7 @@ scout__loop_main(void *arg)
 		[ITEM_ZAP] = {.socket = s->transport->zap, .events = ZMQ_POLLIN},
 	};
 	const int n_items = s->transport->zap ? N_ITEMS : s->transport->monitor ? ITEM_ZAP : ITEM_MONITOR;
+	struct pollfd fds[N_ITEMS];
 	uint64_t spin_end_us = 0, received = 0;
 	bool more = false;
 
@@ -300,7 +264,8 @@ scout__loop_main(void *arg)
 
 		if (is_spinning && !more)
 			(void)sched_yield();
-		if (wait_for_events(s, items, n_items, may_sleep ? TICK_MS : 0) < 0 && errno != EINTR) {
+		if (scout__zmq_wait(items, fds, n_items, may_sleep ? TICK_MS : 0, &s->transport->look) < 0 &&
+		    errno != EINTR) {
 			scout__log(&s->log, SCOUT_LOG_ERROR, "poll: %s", zmq_strerror(errno));
 			begin_to_stop(s);
 		}
