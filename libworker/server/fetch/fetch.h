@@ -32,7 +32,7 @@ struct scout__pending_op;
 #define SCOUT__ASK_OPS 1024u                     /* existence questions that adapters have at once, each */
 #define SCOUT__LOAD_OPS 64u                      /* loads that run at once, at most: see load_ops */
 #define SCOUT__WRITE_OPS 32u                     /* chunks that are written at once */
-#define SCOUT__OTHER_OPS 512u                    /* removals, and what of unpinning does not wait in the front */
+#define SCOUT__OTHER_OPS 512u                    /* removals, and what of unpinning does not wait in l2_submit */
 #define SCOUT__SLICE_KEYS 1024u                  /* keys that one step may hash */
 #define SCOUT__MAX_ASK_BYTES (UINT64_C(1) << 28) /* of all questions that are not over */
 #define SCOUT__BAD_KEYS 65536u                   /* remembered at once */

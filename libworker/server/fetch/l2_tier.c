@@ -66,7 +66,7 @@ open_adapters(struct scout_server *s, struct scout__fetch *t, const struct scout
 		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "l2: more than %u URLs", (unsigned)MAX_URLS);
 	else
 		rc = scout__l2_new(adapters, urls, t->n, s->cfg.l2_timeout_ms, ops, &s->log, &t->l2, err, err_len);
-	/* More would only wait in the front, where a load that is not needed any more cannot be cancelled. */
+	/* More would only wait in l2_submit, where a load that is not needed any more cannot be cancelled. */
 	for (uint32_t i = 0; !rc && i < t->n && t->load_ops < SCOUT__LOAD_OPS; i++)
 		t->load_ops += scout__l2_at_once(t->l2, i, SCOUT__L2_READS) < SCOUT__LOAD_OPS
 				       ? scout__l2_at_once(t->l2, i, SCOUT__L2_READS)
@@ -206,7 +206,7 @@ struct removal {
 SCOUT_ON_LOOP static void
 removal_done(void *user, struct scout__l2_op *op)
 {
-	(void)op; /* the front has counted it; one that stays is a bad key for a while and is found out again */
+	(void)op; /* l2_submit has counted it; one that stays is a bad key for a while and is found out again */
 	free(user);
 }
 

@@ -21,7 +21,7 @@
  *
  * One thread stands where the adapter's submit is: the loop pushes to it, and it alone pushes to the adapter, which therefore
  * still has one producer. It holds what a rule delays or hangs. What passes is completed by the adapter itself, on the
- * front's own port.
+ * port of L2 itself.
  *
  * Holding is looked at every millisecond: the other process has only memory to tell us through.
  */

@@ -15,7 +15,7 @@
  * The control file is this structure, mapped by the server and by the test, which writes rules into it while the server
  * runs and reads what they hit. Two layers:
  *
- *   ops    between the front and the adapter, by kind of operation (1 exists ... 5 remove): late, failing, hanging
+ *   ops    between l2_submit and the adapter, by kind of operation (1 exists ... 5 remove): late, failing, hanging
  *   disk   between the adapter and the kernel (link with the --wrap options of L2_FAULT_LINK): calls on what lies below
  *          the URL's path fail, are slow, are cut, or bring other bytes
  */

@@ -20,7 +20,7 @@
 #include "url.h"
 
 /*
- * The files adapter by its vtable, without the front: this file is the port that operations come back through. Everything else
+ * The files adapter by its vtable, without l2_submit: this file is the port that operations come back through. Everything else
  * is real. One adapter at a time, unless a test opens others by rig_open_into().
  */
 

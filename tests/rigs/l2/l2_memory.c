@@ -441,7 +441,7 @@ memory_submit(void *adapter, struct scout__l2_op *op)
 	*m->last = op;
 	m->last = &op->next;
 	m->given[op->what]++;
-	if (op->what == SCOUT__L2_EXISTS && op->done) /* without: the front tries whether reads work again */
+	if (op->what == SCOUT__L2_EXISTS && op->done) /* without: L2 tries whether reads work again */
 		note_question(m, op);
 	unlock(m);
 	return true;

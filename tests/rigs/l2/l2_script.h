@@ -14,7 +14,7 @@
 #include "url.h"
 
 /*
- * An adapter that does what a test says, and the front over it. "script://a": the path names it. Operations stand in the order of
+ * An adapter that does what a test says, and l2_submit over it. "script://a": the path names it. Operations stand in the order of
  * their submit until the test ends them.
  */
 #define SCRIPT_ROOM 64

@@ -6,7 +6,7 @@
 
 #include "breaker.h"
 
-/* The front over a scripted adapter, with a clock that is an argument. */
+/* l2_submit over a scripted adapter, with a clock that is an argument. */
 
 #define MAX_OPS 8u
 #define N 64u

@@ -4,7 +4,7 @@
 
 /* The clocks of operations: what waits, what makes progress, what is late, and when a whole store hangs. */
 
-/* A front whose adapter wants so many at once. */
+/* L2 whose adapter wants so many at once. */
 static void
 open_with(uint32_t reads, uint32_t writes)
 {
@@ -157,7 +157,7 @@ START_TEST(what_waits_for_hanging_writes_is_refused)
 }
 END_TEST
 
-/* Threads that hang in two of four loads never begin the other two; more wait in the front. */
+/* Threads that hang in two of four loads never begin the other two; more wait in l2_submit. */
 START_TEST(what_is_stuck_behind_hanging_loads_is_given_up_without_a_failure)
 {
 	open_with(4, 1);

@@ -344,8 +344,8 @@ Suite *
 suite_of_this_file(void)
 {
 	Suite *suite = suite_create("l2_submit");
-	TCase *bare = tcase_create("l2_front_bare");
-	TCase *tc = tcase_create("l2_front");
+	TCase *bare = tcase_create("l2_submit_bare");
+	TCase *tc = tcase_create("l2_submit");
 
 	tcase_add_test(bare, a_url_that_cannot_be_is_refused_with_its_reason);
 	tcase_add_test(bare, a_front_says_what_it_has);
@@ -361,7 +361,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, failures_that_storm_are_logged_once_a_second);
 	suite_add_tcase(suite, bare);
 	suite_add_tcase(suite, tc);
-	tc = tcase_create("l2_front_stop");
+	tc = tcase_create("l2_submit_stop");
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, a_stop_ends_everything);
 	suite_add_tcase(suite, tc);

@@ -2,7 +2,7 @@
 #include "check_main.h"
 #include "l2_submit_rig.h"
 
-/* When the front switches a store off and on, and what deadlines have to do with it. */
+/* When L2 switches a store off and on, and what deadlines have to do with it. */
 
 /* ---- breakers ---- */
 

@@ -8,7 +8,7 @@
 #include "check_main.h"
 
 /*
- * The front over an adapter with real threads, which end operations with random results and out of order. The loop waits in
+ * l2_submit over an adapter with real threads, which end operations with random results and out of order. The loop waits in
  * poll() without a timeout whenever it has nothing to do: a wake that is lost hangs the test. Threads and loop write the
  * same plain memory by turns, so ThreadSanitizer sees whether an operation has one owner at a time.
  */
