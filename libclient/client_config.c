@@ -172,10 +172,10 @@ scout_client_config_load_env(struct scout_client_config *cfg, char *err, size_t 
 	return scout__options_load_env(&scout__client_options, cfg, err, err_len);
 }
 
-size_t
-scout_client_config_help(char *buf, size_t len)
+int
+scout_client_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size)
 {
-	return scout__options_help(&scout__client_options, buf, len);
+	return scout__options_row(&scout__client_options, i, ret_row, size);
 }
 
 void

@@ -167,10 +167,10 @@ scout_worker_config_load(struct scout_worker_config *cfg, const char *path, char
 	return scout__options_load(&scout__worker_options, cfg, path, err, err_len);
 }
 
-size_t
-scout_worker_config_help(char *buf, size_t len)
+int
+scout_worker_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size)
 {
-	return scout__options_help(&scout__worker_options, buf, len);
+	return scout__options_row(&scout__worker_options, i, ret_row, size);
 }
 
 void

@@ -135,14 +135,22 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load(struct scout_client_conf
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load_env(struct scout_client_config *cfg, char *err, size_t err_len);
 
+SCOUT_API SCOUT_MUST_CHECK int scout_client_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size);
+
 /**
- * Write the table of keys (name, default, range, meaning) as Markdown into @buf.
+ * Describe configuration key number @i: name, default, range, meaning. For help texts; keys are numbered from 0 without gaps.
+ *
+ * @ret_row  written on success.
  *
  * Thread:   any.
  * Blocks:   no.
- * Returns:  the length that the whole text has, as snprintf() does.
+ * Returns:  0, SCOUT_ERR_INVALID (@i is behind the last key, NULL), SCOUT_ERR_UNSUPPORTED (structure size).
  */
-SCOUT_API size_t scout_client_config_help(char *buf, size_t len);
+static inline SCOUT_MUST_CHECK int
+scout_client_config_help(size_t i, struct scout_config_row *ret_row)
+{
+	return scout_client_config_help_sized(i, ret_row, sizeof(*ret_row));
+}
 
 /**
  * Free what scout_client_config_set() allocated. Legal at once after scout_client_new(), and twice.

@@ -3,7 +3,8 @@
 #define KVSCOUT_TYPES_H
 
 /*
- * What clients, workers and servers share: log levels and the log callback, transports, and element types of KV.
+ * What clients, workers and servers share: log levels and the log callback, transports, element types of KV, and what
+ * describes a configuration key.
  */
 
 #include <stddef.h>
@@ -50,6 +51,15 @@ enum scout_local_transport {
 #define SCOUT_DTYPE_F8_E5M2 5
 #define SCOUT_DTYPE_I8 6
 #define SCOUT_DTYPE_LAST 6
+
+/* One configuration key, as scout_client_config_help(), scout_worker_config_help() and scout_server_config_help() describe it. */
+struct scout_config_row {
+	const char *name;    /* static, as all strings here */
+	const char *alias;   /* another spelling; NULL: none */
+	const char *meaning; /* one sentence, without full stop */
+	char def[64];        /* the default, as a person would write it */
+	char range[256];     /* what is allowed */
+};
 
 #ifdef __cplusplus
 }

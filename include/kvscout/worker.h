@@ -80,7 +80,14 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_config_set(struct scout_worker_confi
 						       const char *value, char *err, size_t err_len);
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_config_load(struct scout_worker_config *cfg, const char *path, char *err,
 							size_t err_len);
-SCOUT_API size_t scout_worker_config_help(char *buf, size_t len);
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size);
+
+static inline SCOUT_MUST_CHECK int
+scout_worker_config_help(size_t i, struct scout_config_row *ret_row)
+{
+	return scout_worker_config_help_sized(i, ret_row, sizeof(*ret_row));
+}
+
 SCOUT_API void scout_worker_config_fini(struct scout_worker_config *cfg);
 
 /* One plane of paged KV memory. */

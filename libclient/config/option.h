@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <kvscout/types.h>
+
 /*
  * The option table: one row for each configuration key. It drives the string setter, range errors, --help of the tools, the
  * file reader and the table in docs/configuration.md, so none of them can drift from another.
@@ -54,8 +56,9 @@ int scout__options_load(const struct scout__option_table *table, void *cfg, cons
 			size_t err_len);
 int scout__options_load_env(const struct scout__option_table *table, void *cfg, char *err, size_t err_len);
 
-/* Markdown table; returns the full length as snprintf() does. */
-size_t scout__options_help(const struct scout__option_table *table, char *buf, size_t len);
+/* Row @i as a person reads it, into the caller's structure of @size bytes. SCOUT_ERR_INVALID behind the last, _UNSUPPORTED (size). */
+int scout__options_row(const struct scout__option_table *table, size_t i, struct scout_config_row *ret_row,
+		       size_t size);
 
 /*
  * The items of a list (NULL has none): *ret_items is an array of *ret_n, one allocation together with the text, for free().

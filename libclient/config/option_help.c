@@ -1,34 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "option.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "option_parse.h"
-#include "thread.h"
+#include "sized.h"
 
-/* The option table as Markdown: for --help of the tools and for docs/configuration.md. Any thread. */
-
-struct help_text {
-	char *buf;
-	size_t len;
-	size_t n; /* that the whole text has so far, also when it does not fit */
-};
-
-__attribute__((format(printf, 2, 3))) static void
-add(struct help_text *text, const char *fmt, ...)
-{
-	size_t room = text->n < text->len ? text->len - text->n : 0;
-	va_list args;
-	int n;
-
-	va_start(args, fmt);
-	n = vsnprintf(room ? text->buf + text->n : NULL, room, fmt, args);
-	va_end(args);
-	/* Only formats that cannot fail are used. */
-	SCOUT_ASSERT(n >= 0);
-	text->n += (size_t)n;
-}
+/* The rows of the option table, for --help of kvscoutd and for docs/configuration.md. Any thread. */
 
 static const char *
 default_of(const struct scout__option *option, char buf[SCOUT__OPTION_TEXT])
@@ -40,23 +18,23 @@ default_of(const struct scout__option *option, char buf[SCOUT__OPTION_TEXT])
 	return scout__option_number(option, option->def, buf);
 }
 
-size_t
-scout__options_help(const struct scout__option_table *table, char *buf, size_t len)
+int
+scout__options_row(const struct scout__option_table *table, size_t i, struct scout_config_row *ret_row, size_t size)
 {
-	struct help_text text = {.buf = buf, .len = buf ? len : 0};
-	char def[SCOUT__OPTION_TEXT];
-	char range[SCOUT__OPTION_TEXT];
+	const struct scout__option *option = i < table->n ? &table->options[i] : NULL;
+	char def[SCOUT__OPTION_TEXT], range[SCOUT__OPTION_TEXT];
+	struct scout_config_row row = {0};
+	int rc = scout__sized_check(SCOUT__SIZE_UP_TO(struct scout_config_row, range), size);
 
-	add(&text, "| Key | Default | Range | Meaning |\n");
-	add(&text, "|---|---|---|---|\n");
-	for (size_t i = 0; i < table->n; i++) {
-		const struct scout__option *option = &table->options[i];
-
-		add(&text, "| `%s` | %s | %s | %s", option->name, default_of(option, def),
-		    scout__option_range(option, range), option->doc);
-		if (option->alias)
-			add(&text, " (also spelt `%s`)", option->alias);
-		add(&text, " |\n");
-	}
-	return text.n;
+	if (!option || !ret_row)
+		return SCOUT_ERR_INVALID;
+	if (rc)
+		return rc;
+	row.name = option->name;
+	row.alias = option->alias;
+	row.meaning = option->doc;
+	(void)snprintf(row.def, sizeof(row.def), "%s", default_of(option, def));
+	(void)snprintf(row.range, sizeof(row.range), "%s", scout__option_range(option, range));
+	scout__sized_write(ret_row, size, &row, sizeof(row));
+	return 0;
 }

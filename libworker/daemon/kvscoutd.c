@@ -33,6 +33,9 @@
 
 #define FLUSH_MS 1000u /* that log lines may take at the end */
 
+#define HELP_COLUMNS 110
+#define HELP_INDENT 25
+
 static int log_level = SCOUT_LOG_INFO; /* const after the options are read */
 static struct scout__log_queue log_queue;
 
@@ -53,12 +56,42 @@ printed(void)
 	return 1;
 }
 
+/* @text in lines of at most HELP_COLUMNS, all but the first behind @indent blanks; the cursor stands at @indent. */
+static void
+print_wrapped(const char *text, int indent)
+{
+	int column = indent;
+
+	while (*text) {
+		int len = (int)strcspn(text, " ");
+
+		if (column > indent && column + 1 + len > HELP_COLUMNS) {
+			(void)printf("\n%*s", indent, "");
+			column = indent;
+		}
+		column += printf("%s%.*s", column > indent ? " " : "", len, text);
+		text += len + (text[len] == ' ');
+	}
+	(void)putchar('\n');
+}
+
+static void
+print_keys(void)
+{
+	struct scout_config_row row;
+
+	for (size_t i = 0; scout_server_config_help(i, &row) == 0; i++) {
+		char about[1024];
+
+		(void)snprintf(about, sizeof(about), "%s (default: %s; %s)", row.meaning, row.def, row.range);
+		(void)printf("  --%-21s", row.name);
+		print_wrapped(about, HELP_INDENT);
+	}
+}
+
 static int
 help(void)
 {
-	char *text;
-	size_t len = scout_server_config_help(NULL, 0);
-
 	(void)printf(
 		"usage: kvscoutd [--KEY VALUE | --KEY=VALUE]...\n"
 		"\n"
@@ -76,12 +109,7 @@ help(void)
 		"not be written; 2 wrong usage, or a wrong line in a configuration file.\n"
 		"\n"
 		"Keys:\n\n");
-	text = malloc(len + 1);
-	if (!text)
-		return 1;
-	(void)scout_server_config_help(text, len + 1);
-	(void)printf("%s\n", text);
-	free(text);
+	print_keys();
 	return printed();
 }
 

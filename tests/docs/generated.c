@@ -17,16 +17,17 @@
 static const char *const scopes[] = {"", "call", "request", "connection", "client", "device"};
 
 static void
-print_help(size_t (*help)(char *buf, size_t len))
+print_rows(int (*row_of)(size_t i, struct scout_config_row *ret_row))
 {
-	size_t len = help(NULL, 0);
-	char *text = malloc(len + 1);
+	struct scout_config_row row;
 
-	if (!text)
-		exit(1);
-	(void)help(text, len + 1);
-	fputs(text, stdout);
-	free(text);
+	printf("| Key | Default | Range | Meaning |\n|---|---|---|---|\n");
+	for (size_t i = 0; row_of(i, &row) == 0; i++) {
+		printf("| `%s` | %s | %s | %s", row.name, row.def, row.range, row.meaning);
+		if (row.alias)
+			printf(" (also spelt `%s`)", row.alias);
+		printf(" |\n");
+	}
 }
 
 static void
@@ -46,13 +47,13 @@ main(int argc, char **argv)
 	const char *what = argc > 1 ? argv[1] : "";
 
 	if (strcmp(what, "client") == 0)
-		print_help(scout_client_config_help);
+		print_rows(scout_client_config_help);
 	else if (strcmp(what, "server") == 0)
-		print_help(scout_server_config_help);
+		print_rows(scout_server_config_help);
 	else if (strcmp(what, "worker") == 0)
-		print_help(scout_worker_config_help);
+		print_rows(scout_worker_config_help);
 	else if (strcmp(what, "fs") == 0)
-		print_help(scout__files_options_help);
+		print_rows(scout__files_options_row);
 	else if (strcmp(what, "errors") == 0)
 		print_errors();
 	else

@@ -103,10 +103,10 @@ static const struct scout__option_table table = {
 	.owned_offset = FIELD(owned),
 };
 
-size_t
-scout__files_options_help(char *buf, size_t len)
+int
+scout__files_options_row(size_t i, struct scout_config_row *ret_row)
 {
-	return scout__options_help(&table, buf, len);
+	return scout__options_row(&table, i, ret_row, sizeof(*ret_row));
 }
 
 /* ---- threads ---- */

@@ -10,7 +10,7 @@
 
 extern const struct scout__l2_adapter scout__l2_files;
 
-/* The options of a fs:// URL as a Markdown table; returns the full length as snprintf() does. */
-size_t scout__files_options_help(char *buf, size_t len);
+/* Option @i of a fs:// URL; SCOUT_ERR_INVALID behind the last. */
+int scout__files_options_row(size_t i, struct scout_config_row *ret_row);
 
 #endif

@@ -158,16 +158,22 @@ END_TEST
 
 START_TEST(help_lists_every_key)
 {
-	size_t (*const helps[])(char *, size_t) = {scout_client_config_help, scout_server_config_help,
-						   scout_worker_config_help};
-	char key[80];
-	char text[8192];
+	int (*const helps[])(size_t, struct scout_config_row *) = {scout_client_config_help, scout_server_config_help,
+								   scout_worker_config_help};
+	struct scout_config_row row;
+	size_t n = 0;
 
-	ck_assert_uint_lt(helps[_i](text, sizeof(text)), sizeof(text));
-	for (size_t i = 0; i < tables[_i]->n; i++) {
-		snprintf(key, sizeof(key), "\n| `%s` | ", tables[_i]->options[i].name);
-		ck_assert_ptr_nonnull(strstr(text, key));
+	for (; helps[_i](n, &row) == 0; n++) {
+		ck_assert_str_eq(row.name, tables[_i]->options[n].name);
+		ck_assert_str_eq(row.meaning, tables[_i]->options[n].doc);
+		ck_assert_uint_lt(strlen(row.def), sizeof(row.def) - 1);
+		ck_assert_uint_lt(strlen(row.range), sizeof(row.range) - 1);
+		ck_assert(row.def[0] && row.range[0]);
 	}
+	ck_assert_uint_eq(n, tables[_i]->n);
+	ck_assert_int_eq(helps[_i](n, &row), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(helps[_i](0, NULL), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_client_config_help_sized(0, &row, 8), SCOUT_ERR_UNSUPPORTED);
 }
 END_TEST
 
