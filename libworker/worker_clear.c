@@ -75,8 +75,7 @@ scout__worker_clear_pump(struct scout_worker *w)
 }
 
 /* What the reply says that our user should know. */
-static void tell(struct scout_worker *w, const struct scout__clear_reply *reply) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 tell(struct scout_worker *w, const struct scout__clear_reply *reply)
 {
 	if (reply->clear.joined < reply->clear.cleared)

@@ -27,8 +27,7 @@
 
 /* ---- the courier's callbacks ---- */
 
-static void on_job(void *user, uint64_t word, uint64_t now_us) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_job(void *user, uint64_t word, uint64_t now_us)
 {
 	struct scout_worker *w = user;
@@ -57,8 +56,7 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 	}
 }
 
-static void tell_jobs_down(struct scout_worker *w) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 tell_jobs_down(struct scout_worker *w)
 {
 	int error = w->down_pending;
@@ -72,8 +70,7 @@ tell_jobs_down(struct scout_worker *w)
 }
 
 /* No connection is in sight: the server is away, or refuses us, which jobs are told. */
-static void tell_jobs_unreachable(struct scout_worker *w) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 tell_jobs_unreachable(struct scout_worker *w)
 {
 	int error = scout__link_error(w->link);
@@ -85,8 +82,7 @@ tell_jobs_unreachable(struct scout_worker *w)
 }
 
 /* Tell the server what has been unmapped; what the socket does not take waits for the next turn. */
-static void tell_released(struct scout_worker *w) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 tell_released(struct scout_worker *w)
 {
 	uint32_t id;
@@ -95,8 +91,7 @@ tell_released(struct scout_worker *w)
 		scout__mappings_told(&w->mappings);
 }
 
-static void on_flush(void *user, uint64_t now_us) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_flush(void *user, uint64_t now_us)
 {
 	struct scout_worker *w = user;
@@ -114,8 +109,7 @@ on_flush(void *user, uint64_t now_us)
 	scout__transfer_pump(w, scout__worker_is_registered(w) && !w->adopt.pending && !w->clear.pending, now_us);
 }
 
-static void on_link_up(void *user, struct scout__link *link, bool new_epoch) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_link_up(void *user, struct scout__link *link, bool new_epoch)
 {
 	struct scout_worker *w = user;
@@ -138,8 +132,7 @@ on_link_up(void *user, struct scout__link *link, bool new_epoch)
 	scout__transfer_new_epoch(w);
 }
 
-static void on_link_down(void *user, struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_link_down(void *user, struct scout__link *link, int error, const char *text)
 {
 	struct scout_worker *w = user;
@@ -160,9 +153,7 @@ on_link_down(void *user, struct scout__link *link, int error, const char *text)
 		scout__worker_register_down(w, error, text);
 }
 
-static void on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct scout__op *op, int error)
-	SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct scout__op *op, int error)
 {
 	struct scout_worker *w = user;
@@ -188,9 +179,7 @@ on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct sco
 	}
 }
 
-static void on_segment(void *user, struct scout__link *link, const struct scout__lease_msg *msg, int fd)
-	SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_segment(void *user, struct scout__link *link, const struct scout__lease_msg *msg, int fd)
 {
 	struct scout_worker *w = user;
@@ -200,8 +189,7 @@ on_segment(void *user, struct scout__link *link, const struct scout__lease_msg *
 	(void)scout__mappings_add(&w->mappings, w->epoch, msg, fd); /* has been logged; kept as unusable */
 }
 
-static void on_withdraw(void *user, struct scout__link *link, uint32_t segment) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_withdraw(void *user, struct scout__link *link, uint32_t segment)
 {
 	struct scout_worker *w = user;
@@ -212,8 +200,7 @@ on_withdraw(void *user, struct scout__link *link, uint32_t segment)
 	tell_released(w);
 }
 
-static void on_lease_new(void *user, struct scout__link *link) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_lease_new(void *user, struct scout__link *link)
 {
 	struct scout_worker *w = user;
@@ -222,15 +209,13 @@ on_lease_new(void *user, struct scout__link *link)
 	scout__mappings_make_stale(&w->mappings);
 }
 
-static void on_user_ready(void *user) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_user_ready(void *user)
 {
 	scout__transfer_collect(user);
 }
 
-static uint64_t on_tick(void *user, uint64_t now_us) SCOUT_ON_COURIER;
-static uint64_t
+static uint64_t SCOUT_ON_COURIER
 on_tick(void *user, uint64_t now_us)
 {
 	struct scout_worker *w = user;
@@ -240,8 +225,7 @@ on_tick(void *user, uint64_t now_us)
 	return register_us < next_us ? register_us : next_us;
 }
 
-static void on_closing(void *user) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 on_closing(void *user)
 {
 	struct scout_worker *w = user;
@@ -251,8 +235,7 @@ on_closing(void *user)
 	scout__transfer_close(w);
 }
 
-static bool drain(void *user) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 drain(void *user)
 {
 	struct scout_worker *w = user;

@@ -40,8 +40,7 @@
 /* ---- the courier ---- */
 
 /* For the caller, if it waits. */
-static void conclude(struct scout_worker *w, enum scout__reg_state state, int code, const char *text) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 conclude(struct scout_worker *w, enum scout__reg_state state, int code, const char *text)
 {
 	(void)pthread_mutex_lock(&w->mu);
@@ -52,8 +51,7 @@ conclude(struct scout_worker *w, enum scout__reg_state state, int code, const ch
 	(void)pthread_mutex_unlock(&w->mu);
 }
 
-static void send_register(struct scout_worker *w) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 send_register(struct scout_worker *w)
 {
 	uint32_t n = w->layout.n_planes;
@@ -89,8 +87,7 @@ scout__worker_is_registered(const struct scout_worker *w)
 }
 
 /* REGISTER is to be sent, at reg_retry_us or now. */
-static bool is_due(const struct scout_worker *w) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 is_due(const struct scout_worker *w)
 {
 	return w->up && w->reg_wanted && !w->reg_in_flight && !scout__worker_is_registered(w);
@@ -124,9 +121,7 @@ text_of(const struct scout__op *op, char *buf, size_t len)
 }
 
 /* Whether the reply is what we need. Otherwise the code, and a sentence in @text. */
-static int judge_reply(const struct scout_worker *w, const struct scout__op *op, char *text, size_t len)
-	SCOUT_ON_COURIER;
-static int
+static int SCOUT_ON_COURIER
 judge_reply(const struct scout_worker *w, const struct scout__op *op, char *text, size_t len)
 {
 	struct scout__register_reply reply;
@@ -185,8 +180,7 @@ scout__worker_register_down(struct scout_worker *w, int error, const char *text)
 }
 
 /* The courier was started before the pages were known. */
-static void go_to_node(struct scout_worker *w) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 go_to_node(struct scout_worker *w)
 {
 	struct scout__cpus_scope before; /* for good */

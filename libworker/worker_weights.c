@@ -104,8 +104,7 @@ scout__worker_outdate(const struct scout_worker *w, struct scout__work *work)
 /* ---- the courier ---- */
 
 /* Whether our user has told us to leave this version. */
-static bool is_left(const struct scout_worker *w, uint64_t version) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 is_left(const struct scout_worker *w, uint64_t version)
 {
 	for (uint32_t i = 0; i < SCOUT__LEFT_VERSIONS; i++)
@@ -115,8 +114,7 @@ is_left(const struct scout_worker *w, uint64_t version)
 }
 
 /* From our version to another one, which may be one that we have had before. */
-static void leave(struct scout_worker *w, uint64_t version) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 leave(struct scout_worker *w, uint64_t version)
 {
 	struct scout__adopt *adopt = &w->adopt;
@@ -161,8 +159,7 @@ scout__worker_adopt_mends(const struct scout_worker *w, int error)
 	return w->adopt.pending && error == SCOUT_ERR_WEIGHTS;
 }
 
-static bool say(struct scout_worker *w, enum scout__adopt_step step, uint64_t version) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 say(struct scout_worker *w, enum scout__adopt_step step, uint64_t version)
 {
 	struct scout__writer *writer;
@@ -196,8 +193,7 @@ scout__worker_adopt(struct scout_worker *w)
 	adopt->n_asked++;
 }
 
-static void settle(struct scout_worker *w) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 settle(struct scout_worker *w)
 {
 	w->adopt.pending = false;
@@ -207,8 +203,7 @@ settle(struct scout_worker *w)
 }
 
 /* Not now: the jobs that waited for this answer are over. */
-static void refused(struct scout_worker *w, int error) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 refused(struct scout_worker *w, int error)
 {
 	w->adopt.n_races = 0;
@@ -216,8 +211,7 @@ refused(struct scout_worker *w, int error)
 }
 
 /* The server's version is nothing to us. Said once for each: jobs bring it up again and again. */
-static void differs(struct scout_worker *w, uint64_t version) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 differs(struct scout_worker *w, uint64_t version)
 {
 	if (w->adopt.seen != version)
@@ -229,8 +223,7 @@ differs(struct scout_worker *w, uint64_t version)
 }
 
 /* We know what the server has: the next step, or none. */
-static void go_on(struct scout_worker *w, uint64_t version) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 go_on(struct scout_worker *w, uint64_t version)
 {
 	uint64_t ours = w->adopt.version;

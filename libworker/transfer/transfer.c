@@ -75,8 +75,7 @@ scout__transfer_publish_phase(struct scout_worker *w, struct scout__transfer *jo
  * To the done ring. The descriptor is raised under the lock under which poll lowers it, so that it is readable
  * exactly while there is something.
  */
-static void report(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 report(struct scout_worker *w, struct scout__transfer *job)
 {
 	uint64_t one = 1;

@@ -15,8 +15,7 @@
 /* ---- asking ---- */
 
 /* Nothing is asked for, but the job's events have to be recorded: as if all of it were granted. */
-static void skip_asking(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 skip_asking(struct scout_worker *w, struct scout__transfer *job)
 {
 	scout__transfer_unqueue(w, job);
@@ -26,8 +25,7 @@ skip_asking(struct scout_worker *w, struct scout__transfer *job)
 }
 
 /* In the order of the deadlines. Mostly the last one: jobs with a shorter time than those before them step forward. */
-static void add_timed(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 add_timed(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__transfer *before = TAILQ_LAST(&w->timed, scout__transfer_list);
@@ -60,9 +58,7 @@ scout__transfer_accept(struct scout_worker *w, struct scout__transfer *job)
 		skip_asking(w, job);
 }
 
-static void put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__work *work)
-	SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__work *work)
 {
 	struct scout__store_msg msg = {
@@ -75,8 +71,7 @@ put_store(struct scout_worker *w, struct scout__writer *writer, const struct sco
 	scout__put_store(writer, &msg, w->cfg.hash_bytes);
 }
 
-static uint32_t budget_of(const struct scout__transfer *job, uint64_t now_us) SCOUT_ON_COURIER;
-static uint32_t
+static uint32_t SCOUT_ON_COURIER
 budget_of(const struct scout__transfer *job, uint64_t now_us)
 {
 	uint64_t left_us = job->work->deadline_us > now_us ? job->work->deadline_us - now_us : 1;
@@ -87,8 +82,7 @@ budget_of(const struct scout__transfer *job, uint64_t now_us)
 }
 
 /* Send the STORE or RETRIEVE of a job in to_ask. False: no credit, or nothing to keep the grants in. */
-static bool ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us)
 {
 	struct scout__work *work = job->work;
@@ -152,9 +146,7 @@ scout__transfer_pump(struct scout_worker *w, bool may_ask, uint64_t now_us)
 /* ---- replies ---- */
 
 /* Take a reply of STORE or RETRIEVE apart. Returns 0 or SCOUT_ERR_*. */
-static int read_grants(const struct scout__grant_record *record, const struct scout__op *op, struct scout__grants *ret,
-		       uint32_t *ret_granted) SCOUT_ON_COURIER;
-static int
+static int SCOUT_ON_COURIER
 read_grants(const struct scout__grant_record *record, const struct scout__op *op, struct scout__grants *ret,
 	    uint32_t *ret_granted)
 {
@@ -177,9 +169,7 @@ read_grants(const struct scout__grant_record *record, const struct scout__op *op
 }
 
 /* No grants: the connection went, or the server refused, or speaks nonsense. */
-static void refuse(struct scout_worker *w, struct scout__grant_record *record, const struct scout__op *op, int error)
-	SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 refuse(struct scout_worker *w, struct scout__grant_record *record, const struct scout__op *op, int error)
 {
 	struct scout__transfer *job = record->job;

@@ -38,9 +38,7 @@ add_item(struct scout_worker *w, struct scout__work *work, uint32_t grant, struc
 }
 
 /* Whether there is a slot behind a grant; a server that grants something else has a bug. */
-static bool find_slot(struct scout_worker *w, const struct scout__mapping *mapping, const struct scout__grant *grant,
-		      uint8_t **ret_slot, const _Atomic uint64_t **ret_word) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 find_slot(struct scout_worker *w, const struct scout__mapping *mapping, const struct scout__grant *grant,
 	  uint8_t **ret_slot, const _Atomic uint64_t **ret_word)
 {
@@ -66,9 +64,7 @@ wants_blocks(const struct scout_worker *w, const struct scout__work *work, uint6
 	return false;
 }
 
-static void mismatch(struct scout_worker *w, struct scout__work *work, const struct scout__grant *grant,
-		     const char *when) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 mismatch(struct scout_worker *w, struct scout__work *work, const struct scout__grant *grant, const char *when)
 {
 	work->mismatches++;
@@ -130,8 +126,7 @@ build_store(struct scout_worker *w, struct scout__work *work)
 
 static void settle(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 
-static void use_mappings(struct scout_worker *w, struct scout__work *work, bool in_use) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 use_mappings(struct scout_worker *w, struct scout__work *work, bool in_use)
 {
 	for (uint32_t i = 0; i < work->batch.n; i++) {
@@ -156,8 +151,7 @@ ready_layers(const struct scout__work *work)
 }
 
 /* It has slots to fill, and the next layer is not computed yet. */
-static bool waits_for_layer(const struct scout__transfer *job) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 waits_for_layer(const struct scout__transfer *job)
 {
 	const struct scout__work *work = job->work;
@@ -166,8 +160,7 @@ waits_for_layer(const struct scout__transfer *job)
 }
 
 /* Give the batch to the engine. False: it has no room now; nothing has changed. */
-static bool enqueue(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 enqueue(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__work *work = job->work;
@@ -236,8 +229,7 @@ scout__transfer_start(struct scout_worker *w, struct scout__transfer *job)
  * What of a retrieve is good: copied, and its slot is still what was granted. The engine's poll() has acquired what its
  * thread (or the device's event) released after the last byte was read, so the words are loaded after that.
  */
-static void verify(struct scout_worker *w, struct scout__work *work) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 verify(struct scout_worker *w, struct scout__work *work)
 {
 	for (uint32_t i = 0; i < work->batch.n_done; i++) {
@@ -258,8 +250,7 @@ verify(struct scout_worker *w, struct scout__work *work)
 	work->bytes += work->batch.bytes;
 }
 
-static void settle_retrieve(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 settle_retrieve(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__work *work = job->work;
@@ -304,8 +295,7 @@ scout__transfer_next_part(struct scout_worker *w, struct scout__transfer *job)
 }
 
 /* The copy of a part is over: commit it. */
-static void settle_store(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
-static void
+static void SCOUT_ON_COURIER
 settle_store(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__work *work = job->work;
@@ -352,8 +342,7 @@ settle(struct scout_worker *w, struct scout__transfer *job)
  * The layers of a batch are copied. True: others are to be announced, or to be copied, and the job has what
  * it needs for them: it waits in `granted`, or has ended there.
  */
-static bool goes_on(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 goes_on(struct scout_worker *w, struct scout__transfer *job)
 {
 	struct scout__work *work = job->work;

@@ -70,8 +70,7 @@ scout__transfer_grant_due(struct scout_worker *w, struct scout__grant_record *re
 	TAILQ_INSERT_TAIL(&w->due, record, link);
 }
 
-static bool send_done(struct scout_worker *w, struct scout__grant_record *record) SCOUT_ON_COURIER;
-static bool
+static bool SCOUT_ON_COURIER
 send_done(struct scout_worker *w, struct scout__grant_record *record)
 {
 	uint64_t cookie = scout__transfer_number_of(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_DONE;

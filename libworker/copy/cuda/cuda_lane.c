@@ -47,8 +47,7 @@ scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch)
 }
 
 /* The first batch will enqueue nothing more: it is reported when its last span is over. */
-static void end_first(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int status) SCOUT_ON_COPY_THREAD;
-static void
+static void SCOUT_ON_COPY_THREAD
 end_first(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int status)
 {
 	struct scout__copy_batch *batch = lane->first;
@@ -66,8 +65,7 @@ end_first(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int status)
 
 /* ---- failing ---- */
 
-static void drop_all(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
-static void
+static void SCOUT_ON_COPY_THREAD
 drop_all(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	for (uint32_t i = 0; i < lane->n; i++) {
@@ -84,8 +82,7 @@ drop_all(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 }
 
 /* Nothing works on this device any more. */
-static void fail_device(struct scout__cuda *cuda, int error, const char *what) SCOUT_ON_COPY_THREAD;
-static void
+static void SCOUT_ON_COPY_THREAD
 fail_device(struct scout__cuda *cuda, int error, const char *what)
 {
 	cuda->failed = true;
@@ -114,8 +111,7 @@ say_failed(const struct scout__cuda *cuda, const struct scout__copy_batch *batch
 }
 
 /* A step of the next span failed, with others of it perhaps running: its place waits for both streams. */
-static void bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error) SCOUT_ON_COPY_THREAD;
-static void
+static void SCOUT_ON_COPY_THREAD
 bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
 {
 	struct scout__cuda_span *span = span_at(lane, lane->n);
@@ -140,8 +136,7 @@ bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
 
 /* ---- taking off ---- */
 
-static void finish_span(struct scout__cuda *cuda, struct scout__cuda_span *span) SCOUT_ON_COPY_THREAD;
-static void
+static void SCOUT_ON_COPY_THREAD
 finish_span(struct scout__cuda *cuda, struct scout__cuda_span *span)
 {
 	struct scout__copy_batch *batch = span->batch;
@@ -156,8 +151,7 @@ finish_span(struct scout__cuda *cuda, struct scout__cuda_span *span)
 		scout__copy_queue_report(&cuda->queue, batch);
 }
 
-static int query(const struct scout__cuda *cuda, const struct scout__cuda_span *span) SCOUT_ON_COPY_THREAD;
-static int
+static int SCOUT_ON_COPY_THREAD
 query(const struct scout__cuda *cuda, const struct scout__cuda_span *span)
 {
 	int rc = cuda->api->event_query(span->done);
@@ -165,8 +159,7 @@ query(const struct scout__cuda *cuda, const struct scout__cuda_span *span)
 	return rc || !span->await_other ? rc : cuda->api->event_query(span->other);
 }
 
-static bool take_off(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
-static bool
+static bool SCOUT_ON_COPY_THREAD
 take_off(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	bool moved = false;
@@ -219,8 +212,7 @@ bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, 
  * be executed, and waiting for it would draw our stream into the capture, for all that comes after. Such a
  * job fails, and no other.
  */
-static int await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event) SCOUT_ON_COPY_THREAD;
-static int
+static int SCOUT_ON_COPY_THREAD
 await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event)
 {
 	int rc = cuda->api->event_query(event);
@@ -229,8 +221,7 @@ await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event)
 }
 
 /* The first batch has not begun: what it waits for. Returns a CUDA error. */
-static int begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
-static int
+static int SCOUT_ON_COPY_THREAD
 begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
@@ -244,8 +235,7 @@ begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 }
 
 /* The caller's events of the layer that ends here, and of the batch. Returns a CUDA error. */
-static int record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
-static int
+static int SCOUT_ON_COPY_THREAD
 record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
@@ -265,8 +255,7 @@ record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
  * Behind the steps of the last span of a layer, and of a batch: the caller's events, and only then ours, so
  * that what is seen to be copied has its event behind it. Returns a CUDA error.
  */
-static int record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends_layer) SCOUT_ON_COPY_THREAD;
-static int
+static int SCOUT_ON_COPY_THREAD
 record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends_layer)
 {
 	struct scout__cuda_span *span = span_at(lane, lane->n);
@@ -276,9 +265,7 @@ record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends
 }
 
 /* The span that was enqueued up to tile @next is one in flight; step on. */
-static void advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t next,
-		    uint64_t limit) SCOUT_ON_COPY_THREAD;
-static void
+static void SCOUT_ON_COPY_THREAD
 advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t next, uint64_t limit)
 {
 	struct scout__copy_batch *batch = lane->first;
@@ -311,8 +298,7 @@ advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t next, 
 }
 
 /* What the next span of the first batch waits for. Returns a CUDA error. */
-static int await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
-static int
+static int SCOUT_ON_COPY_THREAD
 await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
@@ -325,8 +311,7 @@ await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 }
 
 /* The next span of the first batch; there is a place for it. */
-static void enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
-static void
+static void SCOUT_ON_COPY_THREAD
 enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
@@ -353,8 +338,7 @@ enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 }
 
 /* The first batch has nothing to copy: its events alone, as one span; there is a place for it. */
-static void enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
-static void
+static void SCOUT_ON_COPY_THREAD
 enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
@@ -389,8 +373,7 @@ enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 }
 
 /* Whatever the next span is enqueued as, there is room for it. */
-static bool has_room(const struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
-static bool
+static bool SCOUT_ON_COPY_THREAD
 has_room(const struct scout__cuda_lane *lane)
 {
 	return lane->pieces + SCOUT__CUDA_PIECES <= SCOUT__CUDA_OUTSTANDING;

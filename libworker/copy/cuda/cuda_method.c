@@ -133,9 +133,7 @@ scout__cuda_done_stream(const struct scout__cuda *cuda, const struct scout__cuda
 
 /* ---- staged ---- */
 
-static int enqueue_staged(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
-			  uint64_t limit, uint64_t *ret_next) SCOUT_ON_COPY_THREAD;
-static int
+static int SCOUT_ON_COPY_THREAD
 enqueue_staged(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span, uint64_t limit,
 	       uint64_t *ret_next)
 {
@@ -168,9 +166,7 @@ enqueue_staged(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct s
 
 /* ---- direct ---- */
 
-static int enqueue_direct(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t device_slot, uint64_t limit,
-			  uint64_t *ret_next) SCOUT_ON_COPY_THREAD;
-static int
+static int SCOUT_ON_COPY_THREAD
 enqueue_direct(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t device_slot, uint64_t limit,
 	       uint64_t *ret_next)
 {
@@ -196,9 +192,7 @@ struct pieces {
 	uint64_t device_slot;
 };
 
-static void add_piece(struct scout__cuda *cuda, struct pieces *pieces, bool is_load, void *page, uint64_t slot_at,
-		      uint64_t bytes) SCOUT_ON_COPY_THREAD;
-static void
+static void SCOUT_ON_COPY_THREAD
 add_piece(struct scout__cuda *cuda, struct pieces *pieces, bool is_load, void *page, uint64_t slot_at, uint64_t bytes)
 {
 	/* No memory of this CPU's, perhaps. NOLINTNEXTLINE(performance-no-int-to-ptr) */
@@ -212,9 +206,7 @@ add_piece(struct scout__cuda *cuda, struct pieces *pieces, bool is_load, void *p
 }
 
 /* Gather runs of blocks of plane @p from block @b on. Returns the block that comes next. */
-static uint32_t gather_plane(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, uint32_t p, uint32_t b,
-			     struct pieces *pieces) SCOUT_ON_COPY_THREAD;
-static uint32_t
+static uint32_t SCOUT_ON_COPY_THREAD
 gather_plane(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, uint32_t p, uint32_t b,
 	     struct pieces *pieces)
 {
@@ -238,9 +230,7 @@ gather_plane(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, uint
 }
 
 /* A call for each of the pieces. Returns a CUDA error. */
-static int copy_one_by_one(struct scout__cuda *cuda, const struct scout__cuda_lane *lane,
-			   const struct pieces *pieces) SCOUT_ON_COPY_THREAD;
-static int
+static int SCOUT_ON_COPY_THREAD
 copy_one_by_one(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const struct pieces *pieces)
 {
 	uint8_t *slot = lane->first->items[lane->item].slot;
@@ -259,9 +249,7 @@ copy_one_by_one(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, c
 	return rc;
 }
 
-static int copy_pieces(struct scout__cuda *cuda, const struct scout__cuda_lane *lane,
-		       const struct pieces *pieces) SCOUT_ON_COPY_THREAD;
-static int
+static int SCOUT_ON_COPY_THREAD
 copy_pieces(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const struct pieces *pieces)
 {
 	int refused, rc;
@@ -285,9 +273,7 @@ copy_pieces(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const
 	return 0;
 }
 
-static int enqueue_batch(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
-			 uint64_t device_slot, uint64_t limit, uint64_t *ret_next) SCOUT_ON_COPY_THREAD;
-static int
+static int SCOUT_ON_COPY_THREAD
 enqueue_batch(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
 	      uint64_t device_slot, uint64_t limit, uint64_t *ret_next)
 {
