@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# promises.sh CONTRIBUTING TESTS: the programs and cases that the tables "Which test proves what" name are there.
+# promises.sh PAGE TESTS: the programs and cases that the two tables of docs/promises.md name are there.
 set -eu
 # shellcheck disable=SC2016 # the backquotes are the document's
-named() # FROM TO: what the tables between two lines name
+named() # FROM TO: what the table between two lines names
 {
-	sed -n "/^$1/,/^$2/p" "$contributing" | grep '^|' | grep -o '`[^`]*`' | tr -d '`' | sort -u
+	sed -n "/^$1/,/^$2/p" "$page" | grep '^|' | grep -o '`[^`]*`' | tr -d '`' | sort -u
 }
-contributing=$1
-programs=$(named '## Which test proves what' 'What earlier systems got wrong')
-cases=$(named 'What earlier systems got wrong' 'By contributing')
+page=$1
+programs=$(named '# Promises' '## Mistakes')
+cases=$(named '## Mistakes' '# End')
 [ "$(echo "$programs" | wc -l)" -gt 50 ] && [ "$(echo "$cases" | wc -l)" -gt 15 ] || { echo "no tables in $1"; exit 1; }
 bad=0
 for name in $programs; do
