@@ -84,6 +84,12 @@ scout__entry_discard(struct scout__chunk_index *index, uint32_t entry)
 	struct scout__entry *e = &index->entries[entry];
 
 	SCOUT_ASSERT(e->in_use && e->promises == 0 && e->holds == 0 && e->saving == 0 && e->expected == 0);
+	/*
+	 * A spoiled entry goes with its last pin, while it is out of the order. The policy counts what is alive, so it
+	 * hears of the end.
+	 */
+	if (!e->in_order && e->stored)
+		scout__order_insert(index, entry);
 	if (e->in_order)
 		scout__order_remove(index, entry, SCOUT__REMOVE_GONE);
 	scout__table_remove(index, entry);

@@ -13,12 +13,17 @@ struct scout__entry;
  * An eviction policy orders the entries of one chunk index that nothing pins. It is told of every change; it never
  * walks. Entries are named by their index; each has a node and a byte for the policy (struct scout__entry: node,
  * policy_bits), both zero when the entry is created. An entry leaves the order while it is pinned, and comes back as
- * UNPINNED; node and byte stay meanwhile. Loop thread only.
+ * UNPINNED; node and byte stay meanwhile. From CREATED to GONE it counts as alive; GONE comes once, and always out of the
+ * order. Loop thread only.
+ *
+ * UNPINNED makes an entry the newest of its queue, whatever it was before. A store relies on that: it takes a session's own
+ * chunk at the head out of the order and puts it back, to spare it (spare_own() in chunk_index.c).
  *
  * A policy is a file with a struct scout__evict_ops; lru.c is the shortest. A new one is declared below, and
  * named in the list of evict.c, in meson.build, and in the text of the key `eviction` (server_config.c;
- * `./dev test` names the generated page to renew). chunked_queue.h keeps its order;
- * tests/rigs/l1/policy_rig.h drives it without a chunk index.
+ * `./dev test` names the generated page to renew). Tests: a line in tests/unit/l1/meson.build, the text in test_l1_lru.c, the
+ * list in test_server_oom.c; tests/rigs/l1/policy_rig.h drives a policy without a chunk index. chunked_queue.h has orders that
+ * grow at their end only.
  */
 
 enum scout__insert {

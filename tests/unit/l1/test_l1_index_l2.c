@@ -236,6 +236,52 @@ START_TEST(what_is_spoiled_while_it_is_saved_goes_when_it_is_saved)
 }
 END_TEST
 
+static struct scout__evict_ops counting; /* lru, and counts what it is told */
+static uint32_t n_created, n_gone;
+
+static void
+count_insert(void *state, uint32_t entry, enum scout__insert why)
+{
+	n_created += why == SCOUT__INSERT_CREATED;
+	scout__evict_lru.insert(state, entry, why);
+}
+
+static void
+count_remove(void *state, uint32_t entry, enum scout__remove why)
+{
+	n_gone += why == SCOUT__REMOVE_GONE;
+	scout__evict_lru.remove(state, entry, why);
+}
+
+/* A policy that counts what is alive (slru, s3fifo, adaptive: their shares are of it) drifts for ever otherwise. */
+START_TEST(the_policy_hears_of_the_end_of_what_is_spoiled_while_it_is_pinned)
+{
+	uint32_t a;
+
+	scout__enter_loop();
+	begin(1, 3, 3);
+	counting = scout__evict_lru;
+	counting.insert = count_insert;
+	counting.remove = count_remove;
+	l1.policy = &counting;
+	a = store(1);
+	ck_assert(scout__index_hold(cache, a, 0));
+	scout__index_spoil(cache, a);
+	scout__index_unhold(cache, a, true);
+	ck_assert_uint_eq(cache->n_entries, 0);
+	ck_assert_uint_eq(n_created, 1);
+	ck_assert_uint_eq(n_gone, 1);
+	scout__index_check(cache);
+	/* Never stored: the policy has heard of neither. */
+	ck_assert_int_eq(reserve(2, 0, &a), SCOUT__RESERVE_GRANTED);
+	scout__index_abort(cache, a, 0);
+	ck_assert_uint_eq(n_created, 1);
+	ck_assert_uint_eq(n_gone, 1);
+	l1.policy = &scout__evict_lru;
+	stop();
+}
+END_TEST
+
 /* ---- at random ---- */
 
 #define KEYS 12u
@@ -326,6 +372,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, temporary_chunks_go_before_all_others_however_recent);
 	tcase_add_test(tc, what_is_being_saved_keeps_its_place_and_its_slot);
 	tcase_add_test(tc, what_is_spoiled_while_it_is_saved_goes_when_it_is_saved);
+	tcase_add_test(tc, the_policy_hears_of_the_end_of_what_is_spoiled_while_it_is_pinned);
 	tcase_add_test(tc, everything_holds_whatever_happens);
 	suite_add_tcase(suite, tc);
 	return suite;
