@@ -120,7 +120,7 @@ kernel_events(struct scout_server *s)
 
 	for (int i = 0; i < n; i++)
 		one_event(s, events[i].data.ptr);
-	scout__graves_free(s);
+	scout__deferred_free(s);
 }
 
 /* When the next timer is due: that of a pending operation, or the first quarantine. */
@@ -214,7 +214,7 @@ take_apart(struct scout_server *s)
 		scout__lease_close(s, SCOUT__OWNER(s->transport->leases.next, struct scout__lease, node));
 	while (!scout__list_empty(&s->transport->unbound))
 		scout__lease_close(s, SCOUT__OWNER(s->transport->unbound.next, struct scout__lease, node));
-	scout__graves_free(s);
+	scout__deferred_free(s);
 	scout__dest_drop(s, &s->transport->unknown_sender);
 	scout__withdraw_fini(s);
 	if (!scout__fetch_stop(s)) {

@@ -23,18 +23,18 @@
  * How values get from the loop, which owns them all and takes no lock, to the HTTP thread, which owns the connections.
  *
  *   HTTP thread                                     loop
- *     letter EMPTY ── ASKED, eventfd ─────────────▶   fills the letter: FILLED, eventfd
+ *     snapshot EMPTY ── ASKED, eventfd ─────────────▶   fills the snapshot: FILLED, eventfd
  *     waits WAIT_MS at most ◀──────────────────────
- *     letter FILLED: changes it for the last one, EMPTY
+ *     snapshot FILLED: changes it for the last one, EMPTY
  *
- * There is one letter, and `letter` says whose it is: the loop's while ASKED, else the HTTP thread's. So nothing is
+ * There is one snapshot, and `snapshot` says whose it is: the loop's while ASKED, else the HTTP thread's. So nothing is
  * copied twice, nothing is read while it is written, and neither side can hold up the other: the loop fills it or does
  * not, and never waits; a loop that hangs costs the HTTP thread one bounded wait, after which it shows the last values
  * with their age, and no wait at all once the heartbeat is old. The loop is asked FRESH_US after the last time at the
  * soonest, so a flood of requests costs it 50 blocks of values a second; while nobody asks, one relaxed store a turn:
  * the heartbeat.
  *
- * /healthz needs no letter: heartbeat and phase.
+ * /healthz needs no snapshot: heartbeat and phase.
  *
  * Rejected: a lock around the counters (the loop would wait for a thread that was preempted with it); a seqlock (its
  * readers race by design, which ThreadSanitizer rightly reports, or each word is an atomic); publishing by a timer (it
@@ -50,10 +50,10 @@
 #define FRESH_US 20000u
 #define WAIT_BEAT_US 1000000u /* a loop with an older heartbeat is not waited for */
 
-enum letter {
-	LETTER_EMPTY = 0,
-	LETTER_ASKED,
-	LETTER_FILLED
+enum snapshot_state {
+	SNAPSHOT_EMPTY = 0,
+	SNAPSHOT_ASKED,
+	SNAPSHOT_FILLED
 };
 
 struct scout__metrics {
@@ -64,12 +64,12 @@ struct scout__metrics {
 	struct scout__watch asked;            /* eventfd, HTTP thread to loop */
 	int answered_fd;                      /* eventfd, loop to HTTP thread */
 	_Atomic uint64_t beat_us;
-	atomic_int phase;          /* enum scout__metrics_phase */
-	clockid_t loop_clock;      /* const from SERVING on */
-	atomic_int letter;         /* enum letter */
-	struct scout__stats *mail; /* the loop's while the letter is ASKED, else the HTTP thread's */
-	struct scout__stats *last; /* HTTP thread */
-	struct scout__http *http;  /* const after open */
+	atomic_int phase;           /* enum scout__metrics_phase */
+	clockid_t loop_clock;       /* const from SERVING on */
+	atomic_int snapshot;        /* enum snapshot_state */
+	struct scout__stats *stats; /* the loop's while the snapshot is ASKED, else the HTTP thread's */
+	struct scout__stats *last;  /* HTTP thread */
+	struct scout__http *http;   /* const after open */
 };
 
 /* ---- the loop ---- */
@@ -111,10 +111,10 @@ scout__metrics_asked(struct scout_server *s)
 	struct scout__metrics *m = s->metrics;
 
 	drain(m->asked.fd);
-	if (atomic_load_explicit(&m->letter, memory_order_acquire) != LETTER_ASKED)
+	if (atomic_load_explicit(&m->snapshot, memory_order_acquire) != SNAPSHOT_ASKED)
 		return;
-	scout__stats_take(s, m->mail);
-	atomic_store_explicit(&m->letter, LETTER_FILLED, memory_order_release);
+	scout__stats_take(s, m->stats);
+	atomic_store_explicit(&m->snapshot, SNAPSHOT_FILLED, memory_order_release);
 	ring(m->answered_fd);
 }
 
@@ -135,25 +135,25 @@ heartbeat_age_us(const struct scout__metrics *m)
 }
 
 static bool
-take_letter(struct scout__metrics *m)
+take_snapshot(struct scout__metrics *m)
 {
-	struct scout__stats *stats = m->mail;
+	struct scout__stats *stats = m->stats;
 
-	if (atomic_load_explicit(&m->letter, memory_order_acquire) != LETTER_FILLED)
+	if (atomic_load_explicit(&m->snapshot, memory_order_acquire) != SNAPSHOT_FILLED)
 		return false;
-	m->mail = m->last;
+	m->stats = m->last;
 	m->last = stats;
 	/* Relaxed: the loop does not look at it before it is ASKED. */
-	atomic_store_explicit(&m->letter, LETTER_EMPTY, memory_order_relaxed);
+	atomic_store_explicit(&m->snapshot, SNAPSHOT_EMPTY, memory_order_relaxed);
 	return true;
 }
 
 static void
 ask(struct scout__metrics *m)
 {
-	if (atomic_load_explicit(&m->letter, memory_order_relaxed) != LETTER_EMPTY)
+	if (atomic_load_explicit(&m->snapshot, memory_order_relaxed) != SNAPSHOT_EMPTY)
 		return; /* the loop has not answered the last time */
-	atomic_store_explicit(&m->letter, LETTER_ASKED, memory_order_release);
+	atomic_store_explicit(&m->snapshot, SNAPSHOT_ASKED, memory_order_release);
 	ring(m->asked.fd);
 }
 
@@ -164,12 +164,12 @@ refresh(struct scout__metrics *m)
 	uint64_t end_us = scout__now_us() + WAIT_MS * UINT64_C(1000);
 	struct pollfd item = {.fd = m->answered_fd, .events = POLLIN};
 
-	(void)take_letter(m); /* of a loop that was late */
+	(void)take_snapshot(m); /* of a loop that was late */
 	if (age_us(m->last->taken_us) < FRESH_US || heartbeat_age_us(m) > WAIT_BEAT_US ||
 	    atomic_load_explicit(&m->phase, memory_order_acquire) == SCOUT__METRICS_ENDED)
 		return;
 	ask(m);
-	while (!take_letter(m)) {
+	while (!take_snapshot(m)) {
 		uint64_t now_us = scout__now_us();
 
 		if (now_us >= end_us)
@@ -292,9 +292,9 @@ make(struct scout_server *s, struct scout__metrics *m, char *err, size_t err_len
 	bool is_private;
 
 	scout__enter_loop();
-	m->mail = calloc(1, sizeof(*m->mail));
+	m->stats = calloc(1, sizeof(*m->stats));
 	m->last = calloc(1, sizeof(*m->last));
-	if (!m->mail || !m->last)
+	if (!m->stats || !m->last)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	m->asked.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	m->answered_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -335,7 +335,7 @@ scout__metrics_open(struct scout_server *s, char *err, size_t err_len)
 	m->answered_fd = -1;
 	atomic_init(&m->beat_us, s->now_us);
 	atomic_init(&m->phase, SCOUT__METRICS_STARTING);
-	atomic_init(&m->letter, LETTER_EMPTY);
+	atomic_init(&m->snapshot, SNAPSHOT_EMPTY);
 	s->metrics = m;
 	rc = make(s, m, err, err_len);
 	if (rc)
@@ -368,7 +368,7 @@ scout__metrics_close(struct scout_server *s)
 		(void)close(m->answered_fd);
 	if (m->asked.fd >= 0)
 		(void)close(m->asked.fd);
-	free(m->mail);
+	free(m->stats);
 	free(m->last);
 	free(m);
 	s->metrics = NULL;

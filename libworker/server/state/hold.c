@@ -65,13 +65,13 @@ scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, 
 	hold = calloc(1, sizeof(*hold) + (size_t)n * sizeof(hold->entries[0]));
 	if (!hold)
 		return NULL;
-	hold->slot = s->state->free_holds[s->state->n_free_holds - 1];
-	if (!scout__map_put(&s->state->by_hold, hold_id(peer, corr), hold->slot)) {
+	hold->number = s->state->free_holds[s->state->n_free_holds - 1];
+	if (!scout__map_put(&s->state->by_hold, hold_id(peer, corr), hold->number)) {
 		free(hold);
 		return NULL;
 	}
 	s->state->n_free_holds--;
-	s->state->holds[hold->slot] = hold;
+	s->state->holds[hold->number] = hold;
 	hold->id = hold_id(peer, corr);
 	hold->corr = corr;
 	hold->run.step = give_back_step;
@@ -185,8 +185,8 @@ hold_free(struct scout_server *s, struct scout__hold *hold)
 		scout__owed_send(s, &hold->owed, hold->peer, hold->n_readable);
 		detach(hold);
 	}
-	s->state->holds[hold->slot] = NULL;
-	s->state->free_holds[s->state->n_free_holds++] = hold->slot;
+	s->state->holds[hold->number] = NULL;
+	s->state->free_holds[s->state->n_free_holds++] = hold->number;
 	hold->ns->n_holds--;
 	free(hold);
 }

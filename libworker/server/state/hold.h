@@ -40,7 +40,7 @@ struct scout__hold {
 	uint64_t corr; /* of the operation that asked: what the worker calls it */
 	uint64_t weights_gen;
 	uint64_t due_us; /* quarantine */
-	uint32_t slot;
+	uint32_t number;
 	uint32_t rank; /* of the chunk index */
 	uint8_t kind;
 	uint8_t end;

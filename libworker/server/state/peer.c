@@ -120,7 +120,7 @@ take_identity(struct scout_server *s, struct scout__peer *peer)
 
 	if (scout__map_get(&s->state->by_identity, key) != SCOUT__MAP_NONE)
 		return false;
-	if (!scout__map_put(&s->state->by_identity, key, peer->slot))
+	if (!scout__map_put(&s->state->by_identity, key, peer->number))
 		return false;
 	peer->identity_key = key;
 	memcpy(peer->dest.identity, sender->identity, sender->identity_len);
@@ -155,13 +155,13 @@ scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token, ui
 	if (!peer)
 		return NULL;
 	scout__dest_init(&peer->dest);
-	peer->slot = s->state->free_peers[s->state->n_free_peers - 1];
+	peer->number = s->state->free_peers[s->state->n_free_peers - 1];
 	if (!take_identity(s, peer))
 		goto err_free_peer;
-	if (!scout__map_put(&s->state->by_token, token, peer->slot))
+	if (!scout__map_put(&s->state->by_token, token, peer->number))
 		goto err_unmap;
 	s->state->n_free_peers--;
-	s->state->peers[peer->slot] = peer;
+	s->state->peers[peer->number] = peer;
 	peer->token = token;
 	peer->rank = -1;
 	peer->run.step = leave_step;
@@ -300,8 +300,8 @@ leave_step(struct scout_server *s, struct scout__run_item *item)
 	scout__dest_drop(s, &peer->dest);
 	scout__unsent_forget(&peer->dest);
 	peer->ns->n_leaving--;
-	s->state->peers[peer->slot] = NULL;
-	s->state->free_peers[s->state->n_free_peers++] = peer->slot;
+	s->state->peers[peer->number] = NULL;
+	s->state->free_peers[s->state->n_free_peers++] = peer->number;
 	free(peer);
 }
 

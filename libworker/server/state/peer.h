@@ -21,7 +21,7 @@ struct scout__op;
 struct scout__peer {
 	struct scout__dest dest;    /* its peer is found from it: scout__peer_who() */
 	struct scout__run_item run; /* leaving */
-	uint32_t slot;
+	uint32_t number;
 	uint64_t identity_key;
 	uint64_t token;
 	uint16_t role;

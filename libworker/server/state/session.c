@@ -112,11 +112,11 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 		return NULL;
 	if (!scout__session_resize(s, session, n))
 		goto err_free_session;
-	session->slot = s->state->free_sessions[s->state->n_free_sessions - 1];
-	if (!scout__map_put(&s->state->by_ticket, ticket, session->slot))
+	session->number = s->state->free_sessions[s->state->n_free_sessions - 1];
+	if (!scout__map_put(&s->state->by_ticket, ticket, session->number))
 		goto err_free_handles;
 	s->state->n_free_sessions--;
-	s->state->sessions[session->slot] = session;
+	s->state->sessions[session->number] = session;
 	session->run.step = release_step;
 	session->peer = peer;
 	session->ns = peer->ns;
@@ -323,8 +323,8 @@ session_free(struct scout_server *s, struct scout__session *session)
 	(void)resize(s, session->stored, session->cap_stored, 0);
 	free_rows(s, session);
 	(void)scout__map_del(&s->state->by_ticket, session->ticket);
-	s->state->sessions[session->slot] = NULL;
-	s->state->free_sessions[s->state->n_free_sessions++] = session->slot;
+	s->state->sessions[session->number] = NULL;
+	s->state->free_sessions[s->state->n_free_sessions++] = session->number;
 	session->ns->n_sessions--;
 	s->state->n_releasing--;
 	free(session);

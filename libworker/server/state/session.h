@@ -29,7 +29,7 @@ struct scout__session {
 	uint64_t ticket;
 	uint64_t serial;
 	uint64_t weights_gen;
-	uint32_t slot;
+	uint32_t number;
 	bool ended;
 	bool touch;                       /* ended by FINISH */
 	struct scout__pending_op *lookup; /* while it is not answered */

@@ -178,7 +178,7 @@ scout__lease_close(struct scout_server *s, struct scout__lease *lease)
 	scout__watch_end(s, &lease->watch);
 	s->transport->n_unbound -= !lease->is_bound;
 	scout__list_del(&lease->node);
-	scout__list_add(&s->transport->grave, &lease->node);
+	scout__list_add(&s->transport->deferred_free, &lease->node);
 	s->transport->n_leases--;
 }
 
@@ -193,11 +193,11 @@ scout__lease_bind(struct scout_server *s, struct scout__lease *lease, struct sco
 }
 
 void
-scout__graves_free(struct scout_server *s)
+scout__deferred_free(struct scout_server *s)
 {
 	struct scout__list *node;
 
-	while ((node = scout__list_pop(&s->transport->grave)))
+	while ((node = scout__list_pop(&s->transport->deferred_free)))
 		free(SCOUT__OWNER(node, struct scout__lease, node));
 }
 

@@ -38,11 +38,11 @@ SCOUT_ON_LOOP void scout__lease_say(int fd, uint16_t type, uint64_t word);
 SCOUT_ON_LOOP void scout__lease_bind(struct scout_server *s, struct scout__lease *lease, struct scout__peer *peer);
 /* A pidfd of the process at the other end, or -1. */
 SCOUT_ON_LOOP int scout__lease_process(const struct scout__lease *lease);
-/* Its memory stays until scout__graves_free(). */
+/* Its memory stays until scout__deferred_free(). */
 SCOUT_ON_LOOP void scout__lease_close(struct scout_server *s, struct scout__lease *lease);
 /* Close connections that never said LEASE_HELLO; listen again where descriptors had run out. */
 SCOUT_ON_LOOP void scout__leases_tick(struct scout_server *s);
 /* After each batch of events. */
-SCOUT_ON_LOOP void scout__graves_free(struct scout_server *s);
+SCOUT_ON_LOOP void scout__deferred_free(struct scout_server *s);
 
 #endif

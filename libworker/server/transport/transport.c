@@ -45,7 +45,7 @@ scout__transport_new(struct scout_server *s, const struct scout__transport_hooks
 	scout__list_init(&t->dirty);
 	scout__list_init(&t->leases);
 	scout__list_init(&t->unbound);
-	scout__list_init(&t->grave);
+	scout__list_init(&t->deferred_free);
 	scout__list_init(&t->shm_hot);
 	scout__list_init(&t->shm_warm);
 	scout__dest_init(&t->unknown_sender);

@@ -65,7 +65,8 @@ struct scout__transport {
 	struct scout__list unbound;   /* those that have not, oldest first */
 	uint32_t n_leases;            /* both */
 	uint32_t n_unbound;
-	struct scout__list grave; /* leases that ended: freed after the batch of events that may still name them */
+	struct scout__list
+		deferred_free; /* leases that ended: freed after the batch of events that may still name them */
 };
 
 /* For @s, with nothing opened. The caller frees it. NULL: no memory. */
