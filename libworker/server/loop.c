@@ -106,7 +106,7 @@ one_event(struct scout_server *s, struct scout__watch *watch)
 	case SCOUT__WATCH_LEASE:
 		scout__lease_readable(s, watch->owner);
 		break;
-	default:
+	case SCOUT__WATCH_PROCESS: /* a pidfd: the peer's process has ended */
 		scout__peer_leave(s, watch->owner, true);
 		break;
 	}

@@ -12,7 +12,7 @@ enum scout__watch_kind {
 	SCOUT__WATCH_POOL,
 	SCOUT__WATCH_LISTENER,
 	SCOUT__WATCH_LEASE,
-	SCOUT__WATCH_PROCESS,
+	SCOUT__WATCH_PROCESS, /* a pidfd */
 	SCOUT__WATCH_L2,
 	SCOUT__WATCH_METRICS,
 	SCOUT__WATCH_SHM
@@ -22,7 +22,7 @@ enum scout__watch_kind {
 struct scout__watch {
 	enum scout__watch_kind kind;
 	int fd;
-	void *owner; /* lease or peer */
+	void *owner; /* of LEASE its lease, of PROCESS its peer, of SHM its dest; else unused */
 };
 
 /* Watch it from now on. Returns 0, or -1 and errno. Also before the loop. */

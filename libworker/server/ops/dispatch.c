@@ -76,8 +76,13 @@ execute(struct scout_server *s, struct scout__peer *peer, struct scout__packet *
 	case SCOUT_OP_RETRIEVE:
 		scout__serve_retrieve(s, peer, packet, op, deadline_us);
 		break;
-	default:
+	case SCOUT_OP_RETRIEVE_DONE:
 		scout__serve_retrieve_done(s, peer, op);
+		break;
+	default: /* an opcode within SCOUT_OP_LAST that nothing serves */
+		s->count.ops_unknown++;
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_UNKNOWN_OP, "opcode %u has no handler",
+			      (unsigned)op->opcode);
 		break;
 	}
 }

@@ -148,9 +148,10 @@ scout__lease_ended(struct scout_server *s, struct scout__lease *lease)
 		scout__peer_leave(s, peer, true);
 		return;
 	}
-	scout__log_limited(&s->log, &s->limit_leave, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
-			   "peer %016llx closed its lease connection; pid %d lives and keeps %u holds",
-			   (unsigned long long)peer->token, (int)peer->pid, (unsigned)peer->n_holds);
+	scout__log_limited(
+		&s->log, &s->limit_leave, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+		"peer %016llx closed its lease connection; pid %d has not been seen to end and keeps %u holds",
+		(unsigned long long)peer->token, (int)peer->pid, (unsigned)peer->n_holds);
 }
 
 void

@@ -24,8 +24,8 @@ enum scout__hold_kind {
 
 enum scout__hold_end {
 	SCOUT__END_NONE = 0,
-	SCOUT__END_RELEASE,    /* reading is over */
-	SCOUT__END_COMMIT,     /* writing is over: the first n_commit are complete, the rest is given up */
+	SCOUT__END_RELEASE, /* reading is over */
+	SCOUT__END_COMMIT,  /* writing is over: the first n_commit are complete, the rest is given up; 0: all of it */
 	SCOUT__END_QUARANTINE, /* the writer died */
 	SCOUT__END_EXPIRED     /* the quarantine is over */
 };
@@ -58,9 +58,9 @@ SCOUT_ON_LOOP struct scout__hold *scout__hold_new(struct scout_server *s, struct
 						  uint32_t n, uint64_t corr);
 /* Whether a living hold of this worker has the name. */
 SCOUT_ON_LOOP bool scout__hold_name_taken(struct scout_server *s, const struct scout__peer *peer, uint64_t corr);
-/* Of this peer only. */
-SCOUT_ON_LOOP struct scout__hold *scout__hold_find(struct scout_server *s, const struct scout__peer *peer, uint64_t id,
-						   uint8_t kind);
+/* The living hold of this peer for the operation @corr, or NULL. */
+SCOUT_ON_LOOP struct scout__hold *scout__hold_find(struct scout_server *s, const struct scout__peer *peer,
+						   uint64_t corr, uint8_t kind);
 SCOUT_ON_LOOP void scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_end how,
 				   uint32_t n_commit);
 /* The worker never learned of it, so no copy runs. */

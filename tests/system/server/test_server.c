@@ -132,6 +132,7 @@ END_TEST
 START_TEST(a_body_of_the_wrong_length_is_refused_for_every_opcode)
 {
 	struct rig rig;
+	char begin[64];
 
 	rig_up(&rig, 8);
 	for (uint8_t opcode = SCOUT_OP_HELLO; opcode <= SCOUT_OP_LAST; opcode++) {
@@ -148,6 +149,9 @@ START_TEST(a_body_of_the_wrong_length_is_refused_for_every_opcode)
 		reply = wire_wait(&rig.worker, corr);
 		ck_assert_int_eq(reply->opcode, opcode);
 		ck_assert_int_eq(reply->status, SCOUT_WIRE_BAD_BODY);
+		/* Its own handler said so. */
+		(void)snprintf(begin, sizeof(begin), "%s: ", scout__op_name(opcode));
+		ck_assert_msg(strncmp(rig.worker.text, begin, strlen(begin)) == 0, "%s%s", begin, rig.worker.text);
 		wire_reply_free(reply);
 	}
 	rig_down(&rig);
