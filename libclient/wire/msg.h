@@ -8,8 +8,7 @@
 #include "wire.h"
 
 /*
- * The codec of <kvscout/protocol.h>
-#include <kvscout/types.h>: one structure, one put and one get for every body. A get checks all that can be
+ * The codec of <kvscout/protocol.h>: one structure, one put and one get for every body. A get checks all that can be
  * checked without knowing the server's state: exact length, reserved fields, counts and ranges. Pointers in decoded
  * structures are views into the frame. A get returns SCOUT_WIRE_OK and writes *ret, or SCOUT_WIRE_BAD_BODY or
  * SCOUT_WIRE_RANGE and sets *ret_field (static) to the name of the field that is wrong, spelled as in protocol.h;
@@ -17,6 +16,19 @@
  * nor at the status: the caller has dispatched.
  *
  * Frames and names: msg.c. Bodies: msg_peer.c, msg_lookup.c, msg_transfer.c. Lease connection: msg_lease.c.
+ *
+ * A new operation needs, in this order:
+ *   its opcode and bodies                 include/kvscout/protocol.h (with SCOUT_OP_LAST)
+ *   its name                              msg.c
+ *   structure, put and get of each body   here and in one of the msg_*.c
+ *   golden bytes and codec, both ways     tests/rigs/wire/msg_golden.c, msg_recode.c
+ *   random bodies                         tests/unit/wire/test_wire_random.c
+ *   name and fields                       tests/unit/wire/test_wire_bodies.c
+ *   inputs for the fuzzer                 tests/fuzz/corpus/msg
+ *   its handler, scout__serve_NAME()      libworker/server/ops/NAME.c, in ops/meson.build and ops/ops_internal.h
+ *   the way to the handler                libworker/server/ops/dispatch.c
+ *   a call that sends it                  tests/rigs/wire/wire_ops.c (and fake_server.c, where clients or workers are tested with it)
+ *   behaviour of the server               a test in tests/system/server
  */
 
 struct scout__str {

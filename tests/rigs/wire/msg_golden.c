@@ -195,7 +195,7 @@ static const uint8_t golden_error[] = {
 		SCOUT_OP_##op, SCOUT_KIND_##kind, (const uint8_t *)"", 0                                               \
 	}
 
-static const struct golden goldens[N_GOLDENS] = {
+static const struct golden goldens[] = {
 	GOLDEN(HELLO, REQUEST, golden_hello),
 	GOLDEN(HELLO, REPLY, golden_hello_reply),
 	GOLDEN_EMPTY(PING, REQUEST),
@@ -226,6 +226,7 @@ static const struct golden goldens[N_GOLDENS] = {
 };
 #undef GOLDEN
 #undef GOLDEN_EMPTY
+_Static_assert(sizeof(goldens) / sizeof(goldens[0]) == N_GOLDENS, "a new operation needs its golden bytes here");
 
 const struct golden *
 golden_of(uint8_t opcode, uint8_t kind)

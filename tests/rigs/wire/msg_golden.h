@@ -12,7 +12,7 @@
 
 enum {
 	GOLDEN_HASH_BYTES = 16,
-	N_GOLDENS = 27
+	N_GOLDENS = 2 * SCOUT_OP_LAST - 1 /* a request and a reply for each opcode; ERROR has a reply only */
 };
 
 struct golden {

@@ -138,7 +138,7 @@ recode_status(const struct scout__op *op, unsigned hash_bytes, struct scout__wri
 	return status;
 }
 
-const struct msg_codec msg_codecs[N_MSG_CODECS] = {
+const struct msg_codec msg_codecs[] = {
 	{"HELLO request", SCOUT_OP_HELLO, SCOUT_KIND_REQUEST, recode_hello},
 	{"HELLO reply", SCOUT_OP_HELLO, SCOUT_KIND_REPLY, recode_hello_reply},
 	{"PING request", SCOUT_OP_PING, SCOUT_KIND_REQUEST, recode_empty},
@@ -167,3 +167,4 @@ const struct msg_codec msg_codecs[N_MSG_CODECS] = {
 	{"STATUS reply", SCOUT_OP_STATUS, SCOUT_KIND_REPLY, recode_status},
 	{"ERROR reply", SCOUT_OP_ERROR, SCOUT_KIND_REPLY, recode_text},
 };
+_Static_assert(sizeof(msg_codecs) / sizeof(msg_codecs[0]) == N_MSG_CODECS, "a new operation needs its codecs here");

@@ -16,9 +16,9 @@ struct msg_codec {
 };
 
 enum {
-	N_MSG_CODECS = 27
+	N_MSG_CODECS = 2 * SCOUT_OP_LAST - 1 /* a request and a reply for each opcode; ERROR has a reply only */
 };
 
-extern const struct msg_codec msg_codecs[N_MSG_CODECS];
+extern const struct msg_codec msg_codecs[]; /* N_MSG_CODECS of them */
 
 #endif

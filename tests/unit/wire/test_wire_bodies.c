@@ -360,6 +360,7 @@ START_TEST(operations_have_names)
 					    "FINISH",   "RESET",         "REGISTER", "STORE",  "STORE_DONE",
 					    "RETRIEVE", "RETRIEVE_DONE", "STATUS",   "ERROR",  "CLEAR"};
 
+	_Static_assert(sizeof(names) / sizeof(names[0]) == SCOUT_OP_LAST + 1, "a new operation needs its name here");
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		ck_assert_str_eq(scout__op_name(i), names[i]);
 	for (unsigned i = SCOUT_OP_LAST + 1; i <= 255; i++) {

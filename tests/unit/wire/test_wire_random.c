@@ -245,8 +245,11 @@ put_random_request(struct scout__writer *w, uint8_t opcode, unsigned hash_bytes)
 	case SCOUT_OP_RETRIEVE_DONE:
 		scout__put_retrieve_done(w, &(struct scout__retrieve_done_msg){random_u64(), (uint32_t)random_u64()});
 		break;
-	default: /* PING, STATUS: empty */
-		break;
+	case SCOUT_OP_PING:
+	case SCOUT_OP_STATUS:
+		break; /* empty */
+	default:
+		ck_abort_msg("no random body for %s request", scout__op_name(opcode));
 	}
 }
 
@@ -288,8 +291,13 @@ put_random_reply(struct scout__writer *w, uint8_t opcode)
 		text = random_str(0, 1000);
 		scout__put_str(w, text.p, text.len);
 		break;
-	default: /* PING, FINISH, RESET, RETRIEVE_DONE: empty */
-		break;
+	case SCOUT_OP_PING:
+	case SCOUT_OP_FINISH:
+	case SCOUT_OP_RESET:
+	case SCOUT_OP_RETRIEVE_DONE:
+		break; /* empty */
+	default:
+		ck_abort_msg("no random body for %s reply", scout__op_name(opcode));
 	}
 }
 
