@@ -36,5 +36,7 @@ for page; do
 	diff "$page" "$tmp" || true
 	stale=1
 done
-[ "$stale" = 0 ] || echo "stale: run tests/docs/pages.sh --write $generated" "$@"
-exit $stale
+[ "$stale" = 0 ] && exit
+# From any folder: meson gives paths that are relative to the build folder.
+echo "stale: run $(realpath "$0") --write $(realpath "$generated" "$@" | tr '\n' ' ')"
+exit 1
