@@ -100,5 +100,5 @@ run_tests()
 	rt_status=$?
 	rt_python=/usr/bin/python3
 	[ -x "$rt_python" ] || rt_python=python3
-	"$rt_python" -B "$ROOT/tests/rigs/summary.py" "$rt_dir" "$rt_status"
+	"$rt_python" -B "$ROOT/tests/rigs/summary.py" "$rt_dir" "$rt_status" "$@"
 }

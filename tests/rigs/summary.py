@@ -2,19 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Count the test cases of one `meson test` run and print `N passed, N failed, N skipped`.
 
-usage: summary.py BUILD_DIR MESON_EXIT_STATUS
+usage: summary.py BUILD_DIR MESON_EXIT_STATUS [MESON_ARGS...]
 
 meson counts test programs; people count cases. So each TAP line is one case, and a program that speaks only by its exit
 status is one case. What a program hides counts as a failure of its own: it crashed, ran out of time, printed no plan
 (it ended early, whatever its exit status) or broke the protocol. meson's JUnit file is not used, because it leaves out
 exactly those programs.
+
+Where no test ran, meson's arguments are compared with the names and suites that there are, which meson does not do.
 """
 
+import difflib
 import glob
 import json
 import os
 import re
 import sys
+import textwrap
 
 CASE = re.compile(r"^(not )?ok\b\s*(\d*)\s*(?:- )?(.*)$")
 PLAN = re.compile(r"^1\.\.(\d+)")
@@ -34,13 +38,27 @@ class Totals:
         self.failures.append(f"{program}: {what}")
 
 
-def tap_names(build_dir):
-    """The names of the programs that speak TAP; empty if meson cannot say."""
+def known_tests(build_dir):
+    """What meson knows of the tests; empty if it cannot say."""
     try:
         with open(os.path.join(build_dir, "meson-info", "intro-tests.json"), encoding="utf-8") as file:
-            return {test["name"] for test in json.load(file) if test.get("protocol") == "tap"}
+            return json.load(file)
     except (OSError, ValueError):
-        return set()
+        return []
+
+
+def explain_that_none_ran(tests, args, totals):
+    names = sorted({test["name"] for test in tests})
+    suites = sorted({suite.split(":")[-1] for test in tests for suite in test["suite"]})
+    print("\nNo test ran. Suites:", *suites)
+    print(textwrap.fill("Tests: " + " ".join(names), 120, subsequent_indent="  ", break_on_hyphens=False))
+    for arg in args:
+        if arg.startswith("-") or arg in names or arg in suites:
+            continue
+        near = [name for name in names if arg in name] or difflib.get_close_matches(arg, suites + names)
+        totals.fail("meson test", f"there is no test or suite {arg}" + (f"; like it: {' '.join(near[:5])}" if near else ""))
+    if not totals.failures:
+        totals.fail("meson test", "no test ran")
 
 
 def how_it_ended(run):
@@ -97,18 +115,23 @@ def count_tap(run, totals):
 
 def main():
     build_dir, meson_status = sys.argv[1], int(sys.argv[2])
-    speaks_tap = tap_names(build_dir)
+    tests = known_tests(build_dir)
+    speaks_tap = {test["name"] for test in tests if test.get("protocol") == "tap"}
     totals = Totals()
+    ran = False
     for path in sorted(glob.glob(os.path.join(build_dir, "meson-logs", "testlog*.json"))):
         with open(path, encoding="utf-8") as file:
             for line in file:
                 run = json.loads(line)
+                ran = True
                 # meson writes "project:suite / name"; the name itself may hold the separator.
                 name = run["name"]
                 if any(name == tap or name.endswith(" / " + tap) for tap in speaks_tap):
                     count_tap(run, totals)
                 else:
                     count_exit(run, totals)
+    if not ran:
+        explain_that_none_ran(tests, sys.argv[3:], totals)
     if meson_status != 0 and not totals.failures:
         totals.fail("meson test", f"exit status {meson_status} without a failed test")
     print()
