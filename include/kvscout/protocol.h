@@ -254,7 +254,8 @@
  *                                    While it lives, it may not be used for another STORE or RETRIEVE (STATE).
  *                u32 n
  *                u32 reserved        0
- *                n * GRANT           state GRANTED: write here. PRESENT: readable, or another store is writing it; skip it.
+ *                n * GRANT           state GRANTED: write here. PRESENT: readable, or another store is writing it, or its writer died and
+ *                                    the slot is set aside for the server's dead_writer_ms; skip it.
  *                                    NO_ROOM: this one and all behind it got no slot.
  *
  * STORE_DONE     u64 store_id

@@ -290,7 +290,9 @@ struct scout_done {
 	uint64_t bytes; /* copied */
 	uint32_t
 		chunks; /* retrieve: chunks read. store: chunks that became a hit by this job (all other ranks had them) */
-	uint32_t present;     /* store: chunks that were there already, or that another store is writing */
+	/* Store: chunks that were there already, that another store is writing, or whose writer died less than the server's
+	   dead_writer_ms ago. */
+	uint32_t present;
 	uint32_t no_room;     /* store: chunks at the end that got no slot */
 	uint32_t null_chunks; /* store: chunks with a null or negative block id. They are not stored */
 	uint32_t n_missing;   /* retrieve: blocks that were not filled and must be recomputed */
