@@ -28,7 +28,7 @@
  *   its handler, scout__serve_NAME()      libworker/server/ops/NAME.c, in ops/meson.build and ops/ops_internal.h
  *   the way to the handler                libworker/server/ops/dispatch.c
  *   a call that sends it                  tests/rigs/wire/wire_ops.c (and fake_server.c, where clients or workers are tested with it)
- *   behaviour of the server               a test in tests/system/server
+ *   behaviour of the server               a test in tests/system/server; test_server.c sends each opcode
  */
 
 struct scout__str {
