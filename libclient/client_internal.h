@@ -25,17 +25,17 @@
  *   takes slot->newer  ◀────────────────────      writes it, then answer = RENEWED (release)
  *   takes the slot from `freed`  ◀──ring──        the slot again, when nothing in flight names it
  *
- * A slot belongs to one lookup generation of one request. scout_finish() forgets the id at once; the slot itself comes back
- * through `freed` when the courier is done with it. So an answer that lands late finds a slot without a reader, never that of a
- * later request of the same id. There are twice as many slots as live requests.
+ * A slot belongs to one lookup generation of one request. scout_finish() forgets the id at once; the slot itself comes
+ * back through `freed` when the courier is done with it. So an answer that lands late finds a slot without a reader,
+ * never that of a later request of the same id. There are twice as many slots as live requests.
  *
- * The files of the caller's half, from the top; each calls only those behind it: client_life.c, client_reset.c, wait.c -> client.c ->
- * client_ahead.c, client_renew.c -> client_step.c, client_ticket.c, client_table.c -> answer_word.c, reason.c. lookup_internal.h has
- * the courier's half.
+ * The files of the caller's half, from the top; each calls only those behind it: client_life.c, client_reset.c, wait.c
+ * -> client.c -> client_ahead.c, client_renew.c -> client_step.c, client_ticket.c, client_table.c -> answer_word.c,
+ * reason.c. lookup_internal.h has the courier's half.
  *
- * Room in the ring: a slot causes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step; a second RENEW
- * only when the first was answered. The ring holds that for all slots and for one BROADCAST of each kind, so no push can fail, and finish
- * and admit need no error path.
+ * Room in the ring: a slot causes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step;
+ * a second RENEW only when the first was answered. The ring holds that for all slots and for one BROADCAST of each
+ * kind, so no push can fail, and finish and admit need no error path.
  */
 
 #define SCOUT__NO_SLOT UINT32_MAX
@@ -88,8 +88,9 @@ struct scout__lookup_lane {
 };
 
 /*
- * The order of the fields follows from which thread reads and writes them: a request that waits is asked for in every step, and
- * what that touches - `hot`, and the id behind it - must not lie in a cache line that the courier writes meanwhile.
+ * The order of the fields follows from which thread reads and writes them: a request that waits is asked for in every
+ * step, and what that touches - `hot`, and the id behind it - must not lie in a cache line that the courier writes
+ * meanwhile.
  */
 struct scout__lookup_slot {
 	/* hot: one cache line; caller, but for `answer` */
@@ -139,7 +140,7 @@ struct scout__lookup_slot {
 	struct scout_hit newer; /* reason NONE: no news */
 	uint32_t newer_epochs;
 	/* courier until the answer, of a lookup ahead: then the caller's until the SETTLE word */
-	uint8_t *present; /* a bit for each chunk, then one for each that is in the second tier; NULL: no memory */
+	uint8_t *present; /* a bit for each chunk, then one for each that is in L2; NULL: no memory */
 	uint32_t known;   /* chunks that the bits are about */
 	bool known_limited;
 
@@ -147,12 +148,11 @@ struct scout__lookup_slot {
 	bool ended;    /* answered in some way */
 	bool finished; /* FINISH word came */
 	bool admit_came;
-	bool was_renewed;    /* servers may promise more than they have told */
-	bool again;          /* a lookup in place of an answer without a session: its answer goes to `newer` */
-	uint16_t renew_left; /* lanes that have not answered a renewal; 0: none is under way */
-	uint32_t least;      /* chunks that all servers promise */
-	uint32_t base,
-		base_l2; /* of a lookup ahead that was settled: the first of them, and those in the second tier */
+	bool was_renewed;       /* servers may promise more than they have told */
+	bool again;             /* a lookup in place of an answer without a session: its answer goes to `newer` */
+	uint16_t renew_left;    /* lanes that have not answered a renewal; 0: none is under way */
+	uint32_t least;         /* chunks that all servers promise */
+	uint32_t base, base_l2; /* of a lookup ahead that was settled: the first of them, and those in L2 */
 	bool in_todo;
 	bool in_deadlines;
 	uint16_t unanswered;                                   /* lanes */
@@ -243,7 +243,9 @@ struct scout_client {
 	char ready_text[512];
 
 	/* courier; on lines of its own, for it writes them all the time */
-	/* A slot with something unsent is in one of these: not looked at yet, and what could not be sent when it was. */
+	/*
+	 * A slot with something unsent is in one of these: not looked at yet, and what could not be sent when it was.
+	 */
 	_Alignas(SCOUT__CACHE_LINE) struct scout__lookup_list todo;
 	struct scout__lookup_list blocked;
 	bool may_unblock; /* something has changed since: a credit, a connection, a reset */
@@ -267,8 +269,8 @@ void scout__table_fini(struct scout_client *client);
 uint64_t scout__id_hash(const char *id, size_t len);
 uint32_t scout__table_find(const struct scout_client *client, const char *id, size_t len, uint64_t hash);
 /*
- * A live slot; SCOUT__NO_SLOT: none. To forget all: call it with the same @bucket, UINT32_MAX at first, and forget what it returns,
- * until there is none.
+ * A live slot; SCOUT__NO_SLOT: none. To forget all: call it with the same @bucket, UINT32_MAX at first, and forget what
+ * it returns, until there is none.
  */
 uint32_t scout__table_any(const struct scout_client *client, uint32_t *bucket);
 /* The caller has just asked for this one. */
@@ -319,7 +321,8 @@ int scout__client_ask(struct scout_client *client, const struct scout_query *q, 
 int scout__client_ask_ahead(struct scout_client *client, const struct scout_query *q);
 
 /*
- * Around every call that touches the caller's fields. A build with SCOUT_DEBUG aborts when two threads are in one client at once.
+ * Around every call that touches the caller's fields. A build with SCOUT_DEBUG aborts when two threads are in one
+ * client at once.
  */
 static inline void
 scout__client_enter(struct scout_client *client)

@@ -2,16 +2,17 @@
 /*
  * DESIGN
  *
- * The courier's side of client_reset.c: a RESET or CLEAR goes to every server, behind the FINISHes that the call implies and before the
- * lookups that follow it. This file owns the fields of struct scout__broadcast that the courier writes.
+ * The courier's side of client_reset.c: a RESET or CLEAR goes to every server, behind the FINISHes that the call
+ * implies and before the lookups that follow it. This file owns the fields of struct scout__broadcast that the courier
+ * writes.
  *
- * For each link there is the number to be sent (0: none), and how many were sent and are not answered. One that is lost with
- * its connection is sent again, then as the latest number; carrying out the same one twice changes nothing. A link is settled
- * when nothing is to be sent and nothing is unanswered. Until a reset is settled its HELLO gives no version of the weights:
- * neither the old nor the new one may lock the RESET out.
+ * For each link there is the number to be sent (0: none), and how many were sent and are not answered. One that is lost
+ * with its connection is sent again, then as the latest number; carrying out the same one twice changes nothing. A link
+ * is settled when nothing is to be sent and nothing is unanswered. Until a reset is settled its HELLO gives no version
+ * of the weights: neither the old nor the new one may lock the RESET out.
  *
- * A clear goes to every server under one name. Each carries it out when it reads it; its answer comes when its stores have
- * recorded it. The answer goes to the log, and to the link, which tells later servers of the clear.
+ * A clear goes to every server under one name. Each carries it out when it reads it; its answer comes when its stores
+ * have recorded it. The answer goes to the log, and to the link, which tells later servers of the clear.
  */
 #include "lookup_internal.h"
 
@@ -118,7 +119,7 @@ clear_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
 	scout__link_note_clear(link, &reply.clear);
 	if (reply.pending)
 		scout__log(&c->log, SCOUT_LOG_WARN,
-			   "%s: %u of %u second-tier stores have not recorded the clear: the server does not use them "
+			   "%s: %u of %u L2 stores have not recorded the clear: the server does not use them "
 			   "until they have; if it ends before, what they hold comes back",
 			   scout__link_endpoint(link), (unsigned)reply.pending, (unsigned)reply.stores);
 }

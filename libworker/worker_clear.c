@@ -84,11 +84,10 @@ tell(struct scout_worker *w, const struct scout__clear_reply *reply)
 			"this clear came too late, the namespace was cleared again: jobs end SCOUT_ERR_CLEARED until "
 			"scout_worker_clear() is called for that one");
 	if (reply->pending)
-		scout__log(
-			&w->log, SCOUT_LOG_WARN,
-			"%u of %u second-tier stores have not recorded the clear: the server does not use them until "
-			"they have; if it ends before, what they hold comes back",
-			(unsigned)reply->pending, (unsigned)reply->stores);
+		scout__log(&w->log, SCOUT_LOG_WARN,
+			   "%u of %u L2 stores have not recorded the clear: the server does not use them until "
+			   "they have; if it ends before, what they hold comes back",
+			   (unsigned)reply->pending, (unsigned)reply->stores);
 }
 
 void

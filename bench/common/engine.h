@@ -28,7 +28,7 @@ struct engine_config {
 	const char *curve_secret_file, *curve_server_key; /* for the one at endpoint; NULL: no encryption */
 	const char *name_space;
 	const char *eviction;            /* embedded server */
-	const char *l2;                  /* embedded server: URLs of its second tier; NULL: none */
+	const char *l2;                  /* embedded server: URLs of its L2; NULL: none */
 	const struct settings *settings; /* more keys of embedded server and client, set last; NULL: none */
 	uint64_t l1_bytes;               /* embedded server */
 	uint64_t max_promised;           /* embedded server; 0: its default */

@@ -461,7 +461,7 @@ print_text(const struct replay *replay)
 	say("requests        %" PRIu64 "\n"
 	    "blocks          %" PRIu64 "\n"
 	    "hit blocks      %" PRIu64 "\n"
-	    "  second tier   %" PRIu64 "\n"
+	    "  L2   %" PRIu64 "\n"
 	    "hit ratio       %.4f\n"
 	    "evicted         %" PRIu64 "\n"
 	    "bytes verified  %" PRIu64 "\n"

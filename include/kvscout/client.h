@@ -43,9 +43,9 @@ enum scout_lookup_mode {
 };
 
 /*
- * Configuration. Set up by scout_client_config_init(), changed by scout_client_config_set() or by assigning fields; 0 and
- * NULL always mean "default". Strings are borrowed until scout_client_new() returns, which copies them. The table of
- * all keys, with defaults and ranges, is in docs/configuration.md and comes from scout_client_config_help().
+ * Configuration. Set up by scout_client_config_init(), changed by scout_client_config_set() or by assigning fields; 0
+ * and NULL always mean "default". Strings are borrowed until scout_client_new() returns, which copies them. The table
+ * of all keys, with defaults and ranges, is in docs/configuration.md and comes from scout_client_config_help().
  */
 struct scout_client_config {
 	uint32_t size;                         /* of this structure; set by scout_client_config_init() */
@@ -138,7 +138,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load_env(struct scout_client_
 SCOUT_API SCOUT_MUST_CHECK int scout_client_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size);
 
 /**
- * Describe configuration key number @i: name, default, range, meaning. For help texts; keys are numbered from 0 without gaps.
+ * Describe configuration key number @i: name, default, range, meaning. For help texts; keys are numbered from 0 without
+ * gaps.
  *
  * @ret_row  written on success.
  *
@@ -205,7 +206,7 @@ struct scout_hit {
 	uint64_t ticket;    /* names the session; for the workers' retrieve and store. 0: no session */
 	uint32_t chunks;    /* whole chunks behind @tokens */
 	uint32_t l1_chunks; /* of them in host memory */
-	uint32_t l2_chunks; /* of them in the second tier */
+	uint32_t l2_chunks; /* of them in L2 */
 	int reason;         /* enum scout_reason */
 	int error;          /* 0, or the SCOUT_ERR_* behind unreachable, refused and timeout */
 	int endpoint;       /* index of the endpoint that was unreachable or refused, else -1 */
@@ -228,8 +229,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config
 						char *err, size_t err_len);
 
 /**
- * Close the client: lookups in flight end with reason `closed`, promises are given back if the server listens, the courier is
- * joined. NULL is ignored. A child of fork() may call it: it then frees nothing that belongs to the parent.
+ * Close the client: lookups in flight end with reason `closed`, promises are given back if the server listens, the
+ * courier is joined. NULL is ignored. A child of fork() may call it: it then frees nothing that belongs to the parent.
  *
  * Thread:   the caller's, or another one once the caller has stopped using the client.
  * Blocks:   at most about 200 ms.
@@ -253,15 +254,17 @@ SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup_sized(struct scout_client *clien
 						      size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
 
 /**
- * Ask, or ask again. The first call for an id queues the lookup; later calls read one slot. The answer stays readable until
- * scout_admit() or scout_finish(). A call with a smaller computed_tokens than the lookup was asked with starts a new lookup.
+ * Ask, or ask again. The first call for an id queues the lookup; later calls read one slot. The answer stays readable
+ * until scout_admit() or scout_finish(). A call with a smaller computed_tokens than the lookup was asked with starts a
+ * new lookup.
  *
- * An answer grows old while its request waits: others store its prefix, or finish and leave room for promises. A call that finds an
- * answer older than lookup_refresh_ms, not admitted yet, returns it and lets the server be asked anew in the background; a later
- * call returns what came. Nothing else changes an answer, so it is the same from an ask to its admit. tokens only grow, but for a
- * server that was restarted: what it answered before is over, and the next call is SCOUT_NOT_YET, with a new ticket and a new
- * deadline. At most 256 answers a second are asked anew for each client, at most 32 at once: first those that are asked for
- * first. A renewal needs the hashes again, so pass them with every call; with a full arena it comes later, and is never BUSY.
+ * An answer grows old while its request waits: others store its prefix, or finish and leave room for promises. A call
+ * that finds an answer older than lookup_refresh_ms, not admitted yet, returns it and lets the server be asked anew in
+ * the background; a later call returns what came. Nothing else changes an answer, so it is the same from an ask to its
+ * admit. tokens only grow, but for a server that was restarted: what it answered before is over, and the next call is
+ * SCOUT_NOT_YET, with a new ticket and a new deadline. At most 256 answers a second are asked anew for each client, at
+ * most 32 at once: first those that are asked for first. A renewal needs the hashes again, so pass them with every
+ * call; with a full arena it comes later, and is never BUSY.
  *
  * "Other hashes" are recognised by hash_len, n, tenant length and the last hash, which in a chain covers all before it.
  *
@@ -285,11 +288,11 @@ SCOUT_API SCOUT_MUST_CHECK int scout_lookup_ahead_sized(struct scout_client *cli
 							size_t query_size);
 
 /**
- * Ask before it is known what the GPU has: when the engine learns of a request, ahead of the step that schedules it. What the
- * servers have of its chunks is promised (within max_promised), and kept chunk by chunk. The first scout_try_lookup() of the id then
- * reads the answer with its computed_tokens: a head that was evicted from the servers and is still on the GPU is no miss, and what
- * the GPU has, or what is behind the first gap, is given back. From then on it is a lookup like any other; if it is never asked
- * for, scout_finish() ends it.
+ * Ask before it is known what the GPU has: when the engine learns of a request, ahead of the step that schedules it.
+ * What the servers have of its chunks is promised (within max_promised), and kept chunk by chunk. The first
+ * scout_try_lookup() of the id then reads the answer with its computed_tokens: a head that was evicted from the servers
+ * and is still on the GPU is no miss, and what the GPU has, or what is behind the first gap, is given back. From then
+ * on it is a lookup like any other; if it is never asked for, scout_finish() ends it.
  *
  * @query    as for scout_try_lookup(), which then gets the same one; computed_tokens is ignored. Borrowed for the call.
  *
@@ -325,10 +328,10 @@ SCOUT_API SCOUT_MUST_CHECK int scout_lookup_sized(struct scout_client *client, c
 						  size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
 
 /**
- * scout_wait_lookup() with lookup_mode=polled. With lookup_mode=async scout_try_lookup(), which waits for a pending answer as long as
- * something is left of step_wait_us: a budget for each step (scout_step_begin()) that all calls of it share; outside of steps each
- * call has it. To submit a whole queue first and wait once for all of it, call scout_try_lookup() for each and
- * scout_step_wait().
+ * scout_wait_lookup() with lookup_mode=polled. With lookup_mode=async scout_try_lookup(), which waits for a pending
+ * answer as long as something is left of step_wait_us: a budget for each step (scout_step_begin()) that all calls of it
+ * share; outside of steps each call has it. To submit a whole queue first and wait once for all of it, call
+ * scout_try_lookup() for each and scout_step_wait().
  *
  * Thread:   the caller's.
  * Blocks:   async: for at most step_wait_us (default 0) in each step, and inside one it sends what is queued before it waits;
@@ -342,8 +345,8 @@ scout_lookup(struct scout_client *client, const struct scout_query *query, struc
 }
 
 /**
- * Begin a step: until scout_step_end(), submits are only queued. They then travel in one message, for at most one ring of the
- * courier's doorbell. Steps do not nest; beginning twice is one step.
+ * Begin a step: until scout_step_end(), submits are only queued. They then travel in one message, for at most one ring
+ * of the courier's doorbell. Steps do not nest; beginning twice is one step.
  *
  * Thread:   the caller's.
  * Blocks:   never.
@@ -352,9 +355,9 @@ SCOUT_API void scout_step_begin(struct scout_client *client);
 SCOUT_API void scout_step_end(struct scout_client *client);
 
 /**
- * Wait once until all lookups have landed that were submitted since scout_step_begin() (by scout_try_lookup() and scout_lookup(), not
- * by scout_lookup_ahead()), or until the time is over. Legal inside a step, where what is queued is sent first, and after its end; what
- * was finished is not waited for. Then ask again: what has landed is answered.
+ * Wait once until all lookups have landed that were submitted since scout_step_begin() (by scout_try_lookup() and
+ * scout_lookup(), not by scout_lookup_ahead()), or until the time is over. Legal inside a step, where what is queued is
+ * sent first, and after its end; what was finished is not waited for. Then ask again: what has landed is answered.
  *
  * @us  at most so many microseconds; 0: only sends what is queued.
  *
@@ -368,9 +371,9 @@ SCOUT_API int scout_step_wait(struct scout_client *client, uint32_t us);
 #define SCOUT_TO_END INT64_MAX
 
 /**
- * Say which part of the hit will be loaded; the promise on the rest is given back, and the answer is released. The hit is the one
- * that the last scout_try_lookup() returned. That of a server which was restarted since promises nothing: the call succeeds, and
- * the workers' retrieves will name all blocks as missing.
+ * Say which part of the hit will be loaded; the promise on the rest is given back, and the answer is released. The hit
+ * is the one that the last scout_try_lookup() returned. That of a server which was restarted since promises nothing:
+ * the call succeeds, and the workers' retrieves will name all blocks as missing.
  *
  * @from_token, @to_token  the half-open range. Negative counts from the end of the hit's last chunk; values beyond the hit
  *                         are clamped to it. @from_token is rounded down to a chunk: a retrieve that starts at a block inside
@@ -396,15 +399,18 @@ SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const ch
 SCOUT_API int scout_finish(struct scout_client *client, const char *id);
 
 /**
- * The model got new weights: everything that is cached under another version is unreadable from the moment the server has
- * read this. All live requests of this client end as if finished. The version that the namespace has already changes nothing.
+ * The model got new weights: everything that is cached under another version is unreadable from the moment the server
+ * has read this. All live requests of this client end as if finished. The version that the namespace has already
+ * changes nothing.
  *
- * Each worker is told by scout_worker_reset(), before this or after it. Stores of KV that was computed before are refused
- * (SCOUT_ERR_WEIGHTS) if they name the ticket of a request that was live, or if their worker has a weights_version (it was made
- * with one, or was reset before). Any other store must have ended before this call, or its bytes count as computed with the
- * new weights: call scout_worker_reset() on that worker first, or poll for it, or cancel it and poll.
+ * Each worker is told by scout_worker_reset(), before this or after it. Stores of KV that was computed before are
+ * refused (SCOUT_ERR_WEIGHTS) if they name the ticket of a request that was live, or if their worker has a
+ * weights_version (it was made with one, or was reset before). Any other store must have ended before this call, or its
+ * bytes count as computed with the new weights: call scout_worker_reset() on that worker first, or poll for it, or
+ * cancel it and poll.
  *
- * A server that is away is told when it is back. A later call overtakes one that is still on its way: the latest one wins.
+ * A server that is away is told when it is back. A later call overtakes one that is still on its way: the latest one
+ * wins.
  *
  * @weights_version  not 0.
  *
@@ -415,20 +421,21 @@ SCOUT_API int scout_finish(struct scout_client *client, const char *id);
 SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t weights_version);
 
 /**
- * Drop everything that is cached in this namespace, in host memory and in the second tier, without a version of the weights
- * ("reset prefix cache"). All live requests of this client end as if finished. From the moment a server has read this nothing
- * older is served, to any client of the namespace; neither a restart of the server nor another server on a shared
- * second-tier store brings it back: each store records the clear (files: a small file, Redis: a key). A store that cannot is not used
- * for the namespace until it has recorded it; the log of this client and of the server say so.
+ * Drop everything that is cached in this namespace, in host memory and in L2, without a version of the weights ("reset
+ * prefix cache"). All live requests of this client end as if finished. From the moment a server has read this nothing
+ * older is served, to any client of the namespace; neither a restart of the server nor another server on a shared L2
+ * store brings it back: each store records the clear (files: a small file, Redis: a key). A store that cannot is not
+ * used for the namespace until it has recorded it; the log of this client and of the server say so.
  *
- * A clear is named by its generation. Client and workers of one engine call with the same one, in any order and as often as they
- * like; it is carried out once. So the scheduler calls with 0 and hands @ret_generation to its workers, each of which calls
- * scout_worker_clear(). Until a worker has, it neither stores nor loads (its jobs end SCOUT_ERR_CLEARED): what it has on the
- * GPU may be of what was to be dropped. That holds for workers of other engines in the namespace, too, but not for a
- * worker whose weights_version is that of the namespace. Clients need not join: other clients' lookups go on, and hit what is
- * stored from now on.
+ * A clear is named by its generation. Client and workers of one engine call with the same one, in any order and as
+ * often as they like; it is carried out once. So the scheduler calls with 0 and hands @ret_generation to its workers,
+ * each of which calls scout_worker_clear(). Until a worker has, it neither stores nor loads (its jobs end
+ * SCOUT_ERR_CLEARED): what it has on the GPU may be of what was to be dropped. That holds for workers of other engines
+ * in the namespace, too, but not for a worker whose weights_version is that of the namespace. Clients need not join:
+ * other clients' lookups go on, and hit what is stored from now on.
  *
- * A server that is away is told when it is back. A later call overtakes one that is still on its way: the latest one wins.
+ * A server that is away is told when it is back. A later call overtakes one that is still on its way: the latest one
+ * wins.
  *
  * @generation      0: a new one. Else one that another call returned; never one of your own making.
  * @ret_generation  written on success; may be NULL.
@@ -440,8 +447,9 @@ SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t
 SCOUT_API SCOUT_MUST_CHECK int scout_clear(struct scout_client *client, uint64_t generation, uint64_t *ret_generation);
 
 /**
- * A file descriptor that becomes readable when an answer lands, for event loops (level-triggered; scout_client_fd_clear()
- * makes it unreadable again, before looking at the answers). From the first call on, each answer costs the courier a write.
+ * A file descriptor that becomes readable when an answer lands, for event loops (level-triggered;
+ * scout_client_fd_clear() makes it unreadable again, before looking at the answers). From the first call on, each
+ * answer costs the courier a write.
  *
  * Thread:   the caller's.
  * Blocks:   no.
@@ -496,8 +504,8 @@ scout_client_stats(struct scout_client *client, struct scout_client_counters *re
 }
 
 /**
- * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die before
- * the client does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
+ * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die
+ * before the client does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
  *
  * Thread:   any, also while other calls on the client run; not while it is being freed. From inside the callback itself it does not
  *           wait: that call of the callback is the last one to end.

@@ -150,7 +150,7 @@
  *                bytes[n * hash_bytes] the chunk hashes, in order
  *   reply:       u32 hit             leading chunks (with the skipped ones) that are readable and promised, 0..n
  *                u32 l1              of these: in host memory (skipped ones not counted)
- *                u32 l2              of these: in the second tier only; l1 + l2 <= hit
+ *                u32 l2              of these: in L2 only; l1 + l2 <= hit
  *                u32 limited         1: the hit was cut because max_promised is reached; else 0
  *                A session exists from now on, also for hit = 0, until FINISH, or until the client is gone.
  *   SCOUT_LOOKUP_AHEAD asks for each chunk, not for a run: by a client that does not know yet how many leading chunks the GPU has.
@@ -161,7 +161,7 @@
  *                                    (limited is 1) or the budget ended. hit..n
  *                u32 reserved        0
  *                bytes[(known + 7) / 8] a bit for each of them, the lowest of the first byte first: 1, it is there and promised
- *                bytes[(known + 7) / 8] likewise: 1, of these it is in the second tier only
+ *                bytes[(known + 7) / 8] likewise: 1, of these it is in L2 only
  *                Then ADMIT says which run is wanted (from: the chunks that the GPU has), and all others are given back. Only
  *                after that may the session be renewed, with a skip within that run; if it was empty, with any. In the
  *                replies to such renewals l2 counts what renewals have found.
@@ -194,7 +194,7 @@
  *   reply:       (empty)
  *
  * CLEAR          u64 generation      name of this clear: random, not 0. All that is cached in the namespace, in the pool and in the
- *                                    second tier, is unreadable from the moment that the server reads this, sessions of the
+ *                                    L2, is unreadable from the moment that the server reads this, sessions of the
  *                                    namespace end, and what is reserved or in flight is not committed. A name that the
  *                                    namespace has had (the server remembers the last 8) clears nothing again, so client and
  *                                    workers of one engine may send the same name in any order, and again after a lost reply.
@@ -202,7 +202,7 @@
  *   reply:       u64 joined          as in HELLO's reply, all three: the namespace's last clear, which is another one when
  *                u64 generation      this was late
  *                u64 cleared
- *                u32 stores          second-tier stores that the server has
+ *                u32 stores          L2 stores that the server has
  *                u32 pending         of these, how many have not recorded this clear durably. The server neither reads nor
  *                                    writes such a store for this namespace until it has, and tries again for as long as it
  *                                    runs; if it ends before, what the store has comes back. The reply waits for the stores,
@@ -218,7 +218,7 @@
  *                A HELLO whose `cleared` is larger than the namespace's tells a server that was restarted of a clear: it then
  *                drops what is older, as if it had read the CLEAR.
  *                A worker whose version of the weights is not the namespace's: SCOUT_WIRE_WEIGHTS, and nothing is cleared.
- *                Servers that share a second-tier store learn of each other's clears from it: they read the record before
+ *                Servers that share an L2 store learn of each other's clears from it: they read the record before
  *                they use the store for a namespace, when a peer says HELLO, and about once a second while the
  *                namespace has peers. What was stored before and after a clear has different names in the store in any case.
  *

@@ -20,14 +20,14 @@ extern "C" {
 
 struct scout_server;
 
-/* When chunks are brought from the second tier into the pool. */
+/* When chunks are brought from L2 into the pool. */
 enum scout_prefetch {
 	SCOUT_PREFETCH_ON_RETRIEVE = 0,  /* when a worker retrieves them */
 	SCOUT_PREFETCH_ON_LOOKUP = 1,    /* from the lookup on, which is answered at once */
 	SCOUT_PREFETCH_BEFORE_ANSWER = 2 /* the lookup's answer counts what has arrived by its deadline */
 };
 
-/* What becomes of chunks in the pool that came from the second tier. */
+/* What becomes of chunks in the pool that came from L2. */
 enum scout_l2_objects {
 	SCOUT_L2_RETAIN = 0,   /* they are like any other */
 	SCOUT_L2_TEMPORARY = 1 /* first to be evicted after their last reader */
@@ -51,28 +51,35 @@ struct scout_server_config {
 	void *log_user;
 	void *owned;
 	/*
-	 * URLs of the second tier, in the order of preference, with blanks between them (a URL has none); NULL: no second
-	 * tier. scout_server_config_set() adds to what is there. A URL may hold a password: it stays in memory until
+	 * URLs of L2, in the order of preference, with blanks between them (a URL has none); NULL: no
+	 * L2. scout_server_config_set() adds to what is there. A URL may hold a password: it stays in memory until
 	 * scout_server_stop(), and no message or log line shows it.
 	 */
 	const char *l2;
-	uint64_t l2_queue_bytes; /* that may wait to be written to the second tier, default an eighth of l1_bytes */
+	uint64_t l2_queue_bytes; /* that may wait to be written to L2, default an eighth of l1_bytes */
 	uint32_t prefetch;       /* enum scout_prefetch */
 	uint32_t l2_objects;     /* enum scout_l2_objects */
 	uint32_t l2_timeout_ms;  /* an operation there without progress for so long is a miss, default 1000 */
 	uint32_t bad_key_ms;     /* a chunk whose load failed does not count for this long, default 30000 */
-	/* CURVE: both or none; NULL: no encryption, everybody may connect. Read once, at start. */
+	/*
+	 * CURVE: both or none; NULL: no encryption, every process that reaches the endpoint can connect. Read once, at
+	 * start.
+	 */
 	const char *curve_secret_file;  /* the server's secret key */
 	const char *curve_clients_file; /* the public keys that may connect */
 	uint32_t spin_us;               /* the loop looks for this long after a message before it sleeps, default 0 */
 	/*
-	 * HTTP for operators on "HOST:PORT": /metrics (Prometheus), /healthz, /status (JSON). Plain and for everybody who reaches it, so
-	 * bind a loopback or private address. Port 0: the kernel chooses, and a log line says which. NULL: none.
+	 * HTTP for operators on "HOST:PORT": /metrics (Prometheus), /healthz, /status (JSON). Plain, without a
+	 * password, so bind a loopback or private address. Port 0: the kernel chooses, and a log line says which. NULL:
+	 * none.
 	 */
 	const char *metrics;
 	uint32_t local_transport;      /* enum scout_local_transport: what peers on this machine are offered */
-	uint32_t l2_lookup_timeout_ms; /* a lookup waits so long to hear what the second tier has, default 500 */
-	/* Shared memory for what each of them sends, default 256 KiB; a quarter of it more for the answers, a page at least. */
+	uint32_t l2_lookup_timeout_ms; /* a lookup waits so long to hear what L2 has, default 500 */
+	/*
+	 * Shared memory for what each of them sends, default 256 KiB; a quarter of it more for the answers, a page at
+	 * least.
+	 */
 	uint64_t shm_bytes;
 	uint32_t max_namespaces;  /* default 256 */
 	const char *cpus;         /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
@@ -127,19 +134,19 @@ SCOUT_API SCOUT_MUST_CHECK int scout_server_start(const struct scout_server_conf
 SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
 
 /**
- * Stop: no new work, running replies go out, loop thread joined, sockets and folders removed. NULL is ignored.
- * Workers keep their own mappings of the pool until they let go. Clients and workers on inproc:// may be freed before or after:
+ * Stop: no new work, running replies go out, loop thread joined, sockets and folders removed. NULL is ignored. Workers
+ * keep their own mappings of the pool until they let go. Clients and workers on inproc:// may be freed before or after:
  * they find the server unreachable, and a server that is started under the same name is found again.
  *
  * Thread:   any but the loop's.
- * Blocks:   at most about 500 ms; with a second tier l2_timeout_ms more, in which it writes what is queued, and about 2 s if a
+ * Blocks:   at most about 500 ms; with L2 l2_timeout_ms more, in which it writes what is queued, and about 2 s if a
  *           store does not stop. One that hangs in the system keeps the pool mapped until the process ends.
  */
 SCOUT_API void scout_server_stop(struct scout_server *server);
 
 /**
- * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die before
- * the server does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
+ * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die
+ * before the server does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
  *
  * Thread:   any, also while other calls on the server run; not while it is being freed. From inside the callback itself it does not
  *           wait: that call of the callback is the last one to end.

@@ -109,10 +109,10 @@ struct scout_layout {
 /**
  * Make a worker and start its courier and copy engine.
  *
- * Backend "auto" is cuda where the pages that are registered lie in the memory of a CUDA device, else host, and logs that it is.
- * It calls nothing of CUDA before scout_worker_register(), so this process may still fork others that use CUDA, and never
- * initialises CUDA in a process that has not done so itself. Backend "cuda" initialises it here; without a device that is
- * SCOUT_ERR_DEVICE. A build without CUDA knows only host.
+ * Backend "auto" is cuda where the pages that are registered lie in the memory of a CUDA device, else host, and logs
+ * that it is. It calls nothing of CUDA before scout_worker_register(), so this process may still fork others that use
+ * CUDA, and never initialises CUDA in a process that has not done so itself. Backend "cuda" initialises it here;
+ * without a device that is SCOUT_ERR_DEVICE. A build without CUDA knows only host.
  *
  * @cfg  borrowed for the call; copied.
  * @err  receives one sentence on error; may be NULL.
@@ -131,13 +131,13 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *
 							   size_t err_len);
 
 /**
- * Describe the KV pages, once. The worker's background thread registers them with the server, as soon as there is one and again
- * after each of its restarts; the caller may wait for the first time, and need not.
+ * Describe the KV pages, once. The worker's background thread registers them with the server, as soon as there is one
+ * and again after each of its restarts; the caller may wait for the first time, and need not.
  *
  * Jobs may be submitted from then on. While the server is not there they end with SCOUT_ERR_UNREACHABLE at once (within
- * connect_timeout_ms of scout_worker_new() they wait for it), so an engine runs on without a cache; while it is there and has
- * not answered the registration yet, they wait within their own time. A server that refuses the registration (text in the
- * log, once for each reason) ends them with the refusal's error; it is asked again every second.
+ * connect_timeout_ms of scout_worker_new() they wait for it), so an engine runs on without a cache; while it is there
+ * and has not answered the registration yet, they wait within their own time. A server that refuses the registration
+ * (text in the log, once for each reason) ends them with the refusal's error; it is asked again every second.
  *
  * @layout      borrowed for the call; copied. The pages stay the engine's.
  * @timeout_ms  0: do not wait. Else for how long.
@@ -296,14 +296,16 @@ struct scout_done {
 	uint32_t no_room;     /* store: chunks at the end that got no slot */
 	uint32_t null_chunks; /* store: chunks with a null or negative block id. They are not stored */
 	uint32_t n_missing;   /* retrieve: blocks that were not filled and must be recomputed */
-	/* Their positions in the request's block_ids, ascending; borrowed until the next poll. All of them on a failure. */
+	/*
+	 * Their positions in the request's block_ids, ascending; borrowed until the next poll. All of them on a
+	 * failure.
+	 */
 	const uint32_t *missing;
 	/* Where its time went, in microseconds. total_us, from the submit to the end, is the sum of the other three. */
 	uint64_t
 		queued_us; /* waiting in the worker: for its registration, for the copy engine, for an announced layer */
-	uint64_t
-		server_us; /* waiting for the server's answers; a retrieve: for what is loaded from a second tier, too */
-	uint64_t copy_us;  /* being copied; cuda: with the wait for its events */
+	uint64_t server_us; /* waiting for the server's answers; a retrieve: for what is loaded from L2, too */
+	uint64_t copy_us;   /* being copied; cuda: with the wait for its events */
 	uint64_t total_us;
 };
 
@@ -351,8 +353,9 @@ scout_worker_progress(struct scout_worker *worker, uint64_t job, struct scout_pr
 }
 
 /**
- * Wait until leading layers of a job are copied: for the layers of a model in turn, with 1, 2 and so on. The thread sleeps
- * meanwhile, and a layer that is there already costs no system call. As with scout_worker_progress(), copied is not verified.
+ * Wait until leading layers of a job are copied: for the layers of a model in turn, with 1, 2 and so on. The thread
+ * sleeps meanwhile, and a layer that is there already costs no system call. As with scout_worker_progress(), copied is
+ * not verified.
  *
  * @layers      how many, at most the job's (1 for a job without layers); 0 only asks after the job.
  * @timeout_ms  0: do not wait.
@@ -367,9 +370,10 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_wait_layer(struct scout_worker *work
 						       uint32_t timeout_ms);
 
 /**
- * The first @layers layers of a store that was submitted with `announced` are computed: their pages may be read. What else the
- * worker has to copy goes on meanwhile, and the slots are reserved from the submit on. A store whose layers are never announced
- * stays until it is cancelled, its connection is lost or the worker is freed; none at all: until its time is over.
+ * The first @layers layers of a store that was submitted with `announced` are computed: their pages may be read. What
+ * else the worker has to copy goes on meanwhile, and the slots are reserved from the submit on. A store whose layers
+ * are never announced stays until it is cancelled, its connection is lost or the worker is freed; none at all: until
+ * its time is over.
  *
  * @layers  at most the job's; fewer than were announced before change nothing.
  *
@@ -390,10 +394,11 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_layer_ready(struct scout_worker *wor
 SCOUT_API int scout_worker_cancel(struct scout_worker *worker, uint64_t job);
 
 /**
- * Make pages reusable: of the jobs that use any of @block_ids, those whose copies are not enqueued are dropped (they end as
- * cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream (see STREAMS; NULL, or one that
- * cannot wait because it is being captured: by the caller, and the capture goes on undisturbed). What is enqueued in @stream from then on may use the pages; the
- * jobs end later, by poll, naming as missing what was not copied any more.
+ * Make pages reusable: of the jobs that use any of @block_ids, those whose copies are not enqueued are dropped (they
+ * end as cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream (see STREAMS;
+ * NULL, or one that cannot wait because it is being captured: by the caller, and the capture goes on undisturbed). What
+ * is enqueued in @stream from then on may use the pages; the jobs end later, by poll, naming as missing what was not
+ * copied any more.
  *
  * Thread:   the caller's.
  * Blocks:   where the caller waits, until the running copies on these pages are done; else while one copy is being enqueued.
@@ -403,24 +408,25 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, c
 						  void *stream);
 
 /**
- * The model got new weights: this worker goes over to their version, without being made anew. The registration, the copy engine
- * and the mapped pool stay.
+ * The model got new weights: this worker goes over to their version, without being made anew. The registration, the
+ * copy engine and the mapped pool stay.
  *
- * Every job that was submitted before, and that poll has not reported, is of the old weights. When this returns, no copy of such a
- * job starts any more; one that is running ends (its pages are the job's until then, see scout_worker_fence()). Poll
- * reports them all, and none of them as good: SCOUT_ERR_WEIGHTS, or another error that came first. A retrieve names all its
- * blocks as missing, and `chunks` is 0.
+ * Every job that was submitted before, and that poll has not reported, is of the old weights. When this returns, no
+ * copy of such a job starts any more; one that is running ends (its pages are the job's until then, see
+ * scout_worker_fence()). Poll reports them all, and none of them as good: SCOUT_ERR_WEIGHTS, or another error that came
+ * first. A retrieve names all its blocks as missing, and `chunks` is 0.
  *
- * The version becomes the worker's as if it had been made with it, also if it was made with 0. For the server it is what
- * scout_reset() is, for which client and workers may be called in any order: the first one that comes makes everything older
- * unreadable for all, and a peer with another version gets SCOUT_ERR_WEIGHTS until its own call. One that comes late with a
- * version that the others have left again does not take them back: its own jobs end SCOUT_ERR_WEIGHTS until it is called with
- * theirs. (Versions are names. A worker takes for older what it was told to leave itself; of any other one that the server has it
- * cannot know, and leaves the matter to a client's scout_reset().) Nothing has to be waited for, and nothing is to be done
- * again after a restart of the server or a lost connection: the worker tells each server that it meets.
+ * The version becomes the worker's as if it had been made with it, also if it was made with 0. For the server it is
+ * what scout_reset() is, for which client and workers may be called in any order: the first one that comes makes
+ * everything older unreadable for all, and a peer with another version gets SCOUT_ERR_WEIGHTS until its own call. One
+ * that comes late with a version that the others have left again does not take them back: its own jobs end
+ * SCOUT_ERR_WEIGHTS until it is called with theirs. (Versions are names. A worker takes for older what it was told to
+ * leave itself; of any other one that the server has it cannot know, and leaves the matter to a client's
+ * scout_reset().) Nothing has to be waited for, and nothing is to be done again after a restart of the server or a lost
+ * connection: the worker tells each server that it meets.
  *
- * The version that the worker has already changes nothing, so this may be called again to be sure. A second call overtakes the
- * first. Legal before scout_worker_register() too.
+ * The version that the worker has already changes nothing, so this may be called again to be sure. A second call
+ * overtakes the first. Legal before scout_worker_register() too.
  *
  * @weights_version  not 0.
  *
@@ -430,7 +436,10 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, c
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_reset(struct scout_worker *worker, uint64_t weights_version);
 
-/* What a worker has done since it was made. Each job that was submitted is live, or counted in one of the ends of its kind. */
+/*
+ * What a worker has done since it was made. Each job that was submitted is live, or counted in one of the ends of its
+ * kind.
+ */
 struct scout_worker_counters {
 	uint64_t server_up;  /* 1: connected */
 	uint64_t registered; /* 1: and the server knows this worker's pages */
@@ -498,26 +507,27 @@ scout_worker_stats(struct scout_worker *worker, struct scout_worker_counters *re
 #define SCOUT_GENERATION_NEWEST UINT64_MAX
 
 /**
- * The cache was cleared (see scout_clear()), or is to be: this worker goes over to the new generation. Until it has been called, a
- * worker without a weights_version neither stores nor loads after any clear of its namespace, its own engine's or another's:
- * its jobs end SCOUT_ERR_CLEARED.
+ * The cache was cleared (see scout_clear()), or is to be: this worker goes over to the new generation. Until it has
+ * been called, a worker without a weights_version neither stores nor loads after any clear of its namespace, its own
+ * engine's or another's: its jobs end SCOUT_ERR_CLEARED.
  *
- * Every job that was submitted before, and that poll has not reported, is of before: as for scout_worker_reset(), no copy of
- * it starts after this call, and poll reports it as SCOUT_ERR_CLEARED, or with another error that came first. Jobs that are
- * submitted afterwards wait until the server has recorded the clear.
+ * Every job that was submitted before, and that poll has not reported, is of before: as for scout_worker_reset(), no
+ * copy of it starts after this call, and poll reports it as SCOUT_ERR_CLEARED, or with another error that came first.
+ * Jobs that are submitted afterwards wait until the server has recorded the clear.
  *
  * Three uses:
- * - @generation from scout_clear() of the same engine, by way of the engine's own metadata: joins that clear, and carries it out if
- *   the server has not heard of it. Client and workers may call in any order. If another engine has cleared the namespace after
- *   that, this worker stays out, and the log says so.
- * - 0: a clear of its own, as scout_clear(client, 0, ...) is: everything is dropped, and all other workers are out until they
- *   are called with @ret_generation.
- * - SCOUT_GENERATION_NEWEST: drops nothing that is cached, but joins the generation that the namespace has when the server
- *   reads this. For an engine that shares a namespace with another one that has cleared it, and whose weights are the same. (To
- *   a server that has not heard of a clear that is still on its way, that is the generation before it.)
+ * - @generation from scout_clear() of the same engine, by way of the engine's own metadata: joins that clear, and
+ *   carries it out if the server has not heard of it. Client and workers may call in any order. If another engine has
+ *   cleared the namespace after that, this worker stays out, and the log says so.
+ * - 0: a clear of its own, as scout_clear(client, 0, ...) is: everything is dropped, and all other workers are out
+ *   until they are called with @ret_generation.
+ * - SCOUT_GENERATION_NEWEST: drops nothing that is cached, but joins the generation that the namespace has when the
+ *   server reads this. For an engine that shares a namespace with another one that has cleared it, and whose weights
+ *   are the same. (To a server that has not heard of a clear that is still on its way, that is the generation before
+ *   it.)
  *
- * Nothing has to be waited for, and nothing is to be done again after a restart of the server or a lost connection. A later call
- * overtakes one that is still on its way. Legal before scout_worker_register() too.
+ * Nothing has to be waited for, and nothing is to be done again after a restart of the server or a lost connection. A
+ * later call overtakes one that is still on its way. Legal before scout_worker_register() too.
  *
  * @ret_generation  written on success; may be NULL.
  *
@@ -538,8 +548,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_clear(struct scout_worker *worker, u
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_fd(struct scout_worker *worker);
 
 /**
- * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die before
- * the worker does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
+ * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die
+ * before the worker does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
  *
  * Thread:   any, also while other calls on the worker run; not while it is being freed. From inside the callback itself it does not
  *           wait: that call of the callback is the last one to end.

@@ -86,8 +86,8 @@ void scout__put_text(struct scout__writer *w, const char *text);
 int scout__get_text(const struct scout__op *op, struct scout__str *ret_text);
 
 /*
- * What a peer knows of clears. In a HELLO: its own view; in a reply: the namespace's. Stamps are microseconds since 1970 that the
- * server makes grow.
+ * What a peer knows of clears. In a HELLO: its own view; in a reply: the namespace's. Stamps are microseconds since
+ * 1970 that the server makes grow.
  */
 struct scout__clear_state {
 	uint64_t joined;     /* a worker's: since when it is in; 0: new, or a client */
@@ -161,13 +161,16 @@ int scout__get_admit(const struct scout__op *op, struct scout__admit_msg *ret, c
 void scout__put_admit_reply(struct scout__writer *w, uint32_t kept);
 int scout__get_admit_reply(const struct scout__op *op, uint32_t *ret_kept, const char **ret_field);
 
-/* FINISH request: u64 ticket. RESET: u64 weights, CLEAR: u64 generation, which must not be 0 (told apart by op->opcode). */
+/*
+ * FINISH request: u64 ticket. RESET: u64 weights, CLEAR: u64 generation, which must not be 0 (told apart by
+ * op->opcode).
+ */
 void scout__put_one_u64(struct scout__writer *w, uint64_t v);
 int scout__get_one_u64(const struct scout__op *op, uint64_t *ret, const char **ret_field);
 
 struct scout__clear_reply {
 	struct scout__clear_state clear;
-	uint32_t stores;  /* second-tier stores of the server */
+	uint32_t stores;  /* L2 stores of the server */
 	uint32_t pending; /* of these: have not taken it yet */
 };
 void scout__put_clear_reply(struct scout__writer *w, const struct scout__clear_reply *m);

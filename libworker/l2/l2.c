@@ -146,7 +146,7 @@ scout__l2_new(const struct scout__l2_adapter *const *adapters, const char *const
 	l2->max_ops = max_ops;
 	if (!scout__doorbell_open(&l2->bell)) {
 		free(l2);
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no eventfd for the second tier");
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no eventfd for L2");
 	}
 	scout__park(&l2->bell.parked);
 	scout__list_init(&l2->ended);

@@ -16,13 +16,13 @@
 #include "thread.h"
 
 /*
- * The second tier: what outlives or outgrows host memory. Adapters (files, Redis) behind one vtable; l2_submit stands
+ * L2: what outlives or outgrows host memory. Adapters (files, Redis) behind one vtable; l2_submit stands
  * between them and the server's loop.
  *
  *   loop ── submit ──▶ breaker ──▶ adapter's own threads ── complete ──▶ ring + eventfd ──▶ scout__l2_reap() on the loop
  *
  * An object is one shard: the KV of one chunk of one KV rank. An operation (scout__l2_op) is the loop's before submit,
- * the second tier's from then on, and the loop's again when it comes out of scout__l2_reap(). It comes out exactly
+ * L2's from then on, and the loop's again when it comes out of scout__l2_reap(). It comes out exactly
  * once, however late: memory that it names (a slot of the pool) is untouchable until then, also when it is late. The
  * loop never waits: what needs an answer by a time has a timer of its own and goes on without it.
  *
@@ -68,7 +68,10 @@ enum scout__l2_what {
 	SCOUT__L2_LOAD,       /* one object into data: exactly `bytes` bytes, or it failed */
 	SCOUT__L2_STORE,      /* one object from data; an object that is there already stays */
 	SCOUT__L2_REMOVE, /* one object: a LOAD found it CORRUPT. Files look again first; Redis removes what is there */
-	/* A small record by the name of one digest, apart from the objects: never evicted. `bytes` of them, to or from `data`. */
+	/*
+	 * A small record by the name of one digest, apart from the objects: never evicted. `bytes` of them, to or from
+	 * `data`.
+	 */
 	SCOUT__L2_RECORD_READ, /* found[0] is 1 if there is one; one of another length is read as zeros */
 	SCOUT__L2_RECORD_WRITE /* over the one that is there; durable, and whole or not at all */
 };
@@ -166,19 +169,19 @@ struct scout__l2_adapter {
 	const char *scheme; /* of its URLs: "fs", "redis" */
 	bool keeps_records; /* it knows RECORD_READ and RECORD_WRITE */
 	/*
-	 * Check everything that can be checked at once and start. A store that cannot be reached now is no error (it may
-	 * come): the log says so. Returns 0 or SCOUT_ERR_CONFIG_RANGE, _CONFIG_KEY (an option in the URL), _PERMISSION,
-	 * _IN_USE, _NOMEM, _SYSTEM, with a sentence in @err. On the thread that starts the server.
+	 * Check everything that can be checked at once and start. A store that cannot be reached now is no error (it
+	 * may come): the log says so. Returns 0 or SCOUT_ERR_CONFIG_RANGE, _CONFIG_KEY (an option in the URL),
+	 * _PERMISSION, _IN_USE, _NOMEM, _SYSTEM, with a sentence in @err. On the thread that starts the server.
 	 */
 	int (*open)(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len);
 	/*
-	 * On the loop; never blocks, takes no lock. False: the operation stays the caller's; with max_ops honoured that is never
-	 * because of room.
+	 * On the loop; never blocks, takes no lock. False: the operation stays the caller's; with max_ops honoured that
+	 * is never because of room.
 	 */
 	bool (*submit)(void *adapter, struct scout__l2_op *op);
 	/*
-	 * How many LOADs (READS), or STOREs and REMOVEs (WRITES), it wants at once: those that it works on, and as many more as
-	 * keep its threads busy. Further ones wait in l2_submit. Const after open. NULL: no limit.
+	 * How many LOADs (READS), or STOREs and REMOVEs (WRITES), it wants at once: those that it works on, and as many
+	 * more as keep its threads busy. Further ones wait in l2_submit. Const after open. NULL: no limit.
 	 */
 	uint32_t (*at_once)(const void *adapter, enum scout__l2_side side);
 	/*
@@ -233,9 +236,9 @@ struct scout__l2_counters {
 struct scout__l2;
 
 /*
- * @adapters: what URLs may name, up to a NULL; used during the call. @urls: n of them, in the order of preference. @max_ops:
- * operations that may run at once on each adapter.
- * Returns 0 or the adapter's code; @err names the URL (without its password). On the starting thread, before the loop.
+ * @adapters: what URLs may name, up to a NULL; used during the call. @urls: n of them, in the order of preference.
+ * @max_ops: operations that may run at once on each adapter. Returns 0 or the adapter's code; @err names the URL
+ * (without its password). On the starting thread, before the loop.
  */
 int scout__l2_new(const struct scout__l2_adapter *const *adapters, const char *const *urls, uint32_t n,
 		  uint32_t timeout_ms, uint32_t max_ops, const struct scout__log *log, struct scout__l2 **ret_l2,

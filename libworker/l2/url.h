@@ -9,7 +9,7 @@
 #include "thread.h"
 
 /*
- * URLs of the second tier:
+ * URLs of L2:
  *
  *   fs:///path?max_bytes=N&threads=N&direct=0|1&sync=0|1&shared=0|1
  *   redis://[user:password@]host:port,host:port...[?ttl=S&cluster=auto]
@@ -50,7 +50,10 @@ struct scout__l2_url {
 SCOUT_ON_ANY int scout__l2_url_parse(const char *text, struct scout__l2_url *ret_url, char *err, size_t err_len);
 SCOUT_ON_ANY void scout__l2_url_fini(struct scout__l2_url *url);
 
-/* @text, right or wrong, with *** in place of a password and of all that may be one. Freed by the caller; NULL: no memory. */
+/*
+ * @text, right or wrong, with *** in place of a password and of all that may be one. Freed by the caller; NULL: no
+ * memory.
+ */
 SCOUT_ON_ANY char *scout__l2_url_mask(const char *text);
 
 /* For an adapter's open(): what stands before the query. 0 or SCOUT_ERR_CONFIG_RANGE. */
@@ -58,8 +61,9 @@ SCOUT_ON_ANY int scout__l2_url_need_folder(const struct scout__l2_url *url, char
 SCOUT_ON_ANY int scout__l2_url_need_hosts(const struct scout__l2_url *url, char *err, size_t err_len);
 
 /*
- * For an adapter's open(): initialise @cfg (a structure of @table: a leading u32 size, an owned list) and set what the URL says.
- * Returns 0 (then scout__options_fini(table, cfg) in the end), or SCOUT_ERR_CONFIG_KEY, _CONFIG_SYNTAX, _CONFIG_RANGE, _NOMEM.
+ * For an adapter's open(): initialise @cfg (a structure of @table: a leading u32 size, an owned list) and set what the
+ * URL says. Returns 0 (then scout__options_fini(table, cfg) in the end), or SCOUT_ERR_CONFIG_KEY, _CONFIG_SYNTAX,
+ * _CONFIG_RANGE, _NOMEM.
  */
 SCOUT_ON_ANY int scout__l2_url_options(const struct scout__l2_url *url, const struct scout__option_table *table,
 				       void *cfg, char *err, size_t err_len);

@@ -19,7 +19,7 @@
 #include "fault_l2_rig.h"
 
 /*
- * Faults of the second tier on files, through a real server and real workers: whatever happens below, nothing wrong is served,
+ * Faults of L2 on files, through a real server and real workers: whatever happens below, nothing wrong is served,
  * answers come in their time, the pool goes on, a counter says what it was, and afterwards all works again by itself.
  *
  * KVSCOUT_KVSCOUTD is the server that has faults to be switched on (l2_fault.h).
@@ -252,7 +252,7 @@ store_each(uint32_t first, uint32_t n)
 		store(first + i, 1);
 }
 
-/* After the fault is over: stores reach the second tier again, and come back from it. */
+/* After the fault is over: stores reach L2 again, and come back from it. */
 static void
 writes_come_back(uint32_t first)
 {
@@ -473,14 +473,17 @@ START_TEST(a_disk_that_hangs_holds_its_slots_and_nothing_else)
 	control->ops[SCOUT__L2_LOAD].hang = 1;
 	ck_assert_uint_eq(fetch(1, 6, &done), 0);
 	ck_assert_uint_eq(done.n_missing, 6 * FAULT_BPC);
-	/* What the disk has begun is late; what waited behind it was never begun, and is a miss as soon as that is known. */
+	/*
+	 * What the disk has begun is late; what waited behind it was never begun, and is a miss as soon as that is
+	 * known.
+	 */
 	ck_assert_uint_eq(count("l2.loads.late"), LOADS_AT_ONCE);
 	ck_assert_uint_eq(count("l2.0.load.refused"), 6 - LOADS_AT_ONCE);
 	ck_assert_uint_eq(count("l2.bad_keys"), LOADS_AT_ONCE);
 	fault_wait(&f, "l2.0.reads_off", 1);
 	/*
-	 * The slots that a late read may still fill are nobody else's, however hard the pool is pressed; a quarter of the pool
-	 * may wait to be written.
+	 * The slots that a late read may still fill are nobody else's, however hard the pool is pressed; a quarter of
+	 * the pool may wait to be written.
 	 */
 	ck_assert_uint_ge(press(3), 3 * LOADS_AT_ONCE);
 	fault_wait(&f, "l2.writes.waiting", 0);

@@ -9,8 +9,9 @@
 #include "server_rig.h"
 
 /*
- * The second tier on files at the sizes of real KV, on a disk that is slow and well: each piece comes after some milliseconds, each
- * object takes long, all together much longer than l2_timeout_ms. Nothing may be lost, and nothing held against the store.
+ * L2 on files at the sizes of real KV, on a disk that is slow and well: each piece comes after some milliseconds, each
+ * object takes long, all together much longer than l2_timeout_ms. Nothing may be lost, and nothing held against the
+ * store.
  */
 
 #define MIB (UINT64_C(1) << 20)
@@ -109,7 +110,7 @@ store(struct sizes *z, uint64_t first_key, uint32_t n)
 	free(g.grants);
 }
 
-/* Keys 1 to @n are in the second tier, and the pool is empty. The queue has room for a quarter of the pool. */
+/* Keys 1 to @n are in L2, and the pool is empty. The queue has room for a quarter of the pool. */
 static void
 fill(struct sizes *z, uint32_t n)
 {

@@ -8,14 +8,14 @@
 #include "redis_rig.h"
 
 /*
- * kvscoutd with its second tier on real redis-servers: what was stored is found and loaded by a server that was started anew,
+ * kvscoutd with its L2 on real redis-servers: what was stored is found and loaded by a server that was started anew,
  * and whatever happens to Redis, nothing wrong is served, lookups end in time, the pool goes on working, the counters
  * say what happened, and it heals by itself.
  */
 
 #define CHUNKS 16u
 #define BLOCKS (CHUNKS * FAULT_BPC)
-/* What a lookup may take: its second tier's deadline, and the time of a machine that is overloaded. */
+/* What a lookup may take: its L2's deadline, and the time of a machine that is overloaded. */
 #define LOOKUP_US 3000000u
 /* l2_timeout_ms where Redis is to be missed, and where nothing is to be missed on such a machine. */
 #define SHORT "300"
@@ -268,7 +268,10 @@ START_TEST(damaged_objects_are_misses_and_are_removed)
 }
 END_TEST
 
-/* A store that never said what was cleared last is neither asked nor written, so its breakers have nothing to open over. */
+/*
+ * A store that never said what was cleared last is neither asked nor written, so its breakers have nothing to open
+ * over.
+ */
 static void
 is_not_used(void)
 {

@@ -8,7 +8,7 @@
 #include "l2_folder.h"
 
 /*
- * S8, a clear: kvscoutd with files as its second tier is killed at any moment of it. What was stored before is never served
+ * S8, a clear: kvscoutd with files as its L2 is killed at any moment of it. What was stored before is never served
  * again, by the server that is started next, to peers that know of the clear or to peers that do not.
  */
 

@@ -439,8 +439,8 @@ START_TEST(S8_a_server_that_is_killed_between_the_resets_is_told_by_both)
 END_TEST
 
 /*
- * The one that was not told of the update is the first that the new server sees, and names the namespace. All others are refused,
- * until it is told, too.
+ * The one that was not told of the update is the first that the new server sees, and names the namespace. All others
+ * are refused, until it is told, too.
  */
 START_TEST(S8_a_server_that_heard_of_the_old_version_first_is_taken_on)
 {
@@ -468,7 +468,7 @@ START_TEST(S8_a_server_that_heard_of_the_old_version_first_is_taken_on)
 }
 END_TEST
 
-/* What the second tier has of the old weights is found again by nobody who has gone over, not even after a restart. */
+/* What L2 has of the old weights is found again by nobody who has gone over, not even after a restart. */
 START_TEST(S8_the_second_tier_serves_each_version_its_own)
 {
 	char url[160];

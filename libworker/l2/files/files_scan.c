@@ -96,7 +96,8 @@ foreign(struct scan *scan, const char *folder, const char *name)
 {
 	scan->n_foreign++;
 	scout__log_limited(scan->files->log, &scan->limit, scout__now_us(), PROGRESS_US, SCOUT_LOG_WARN,
-			   "files tier %s: %s/%.80s is not of kvscout's; left alone", scan->files->path, folder, name);
+			   "files tier %s: %s/%.80s was not made by kvscout; it stays in place", scan->files->path,
+			   folder, name);
 }
 
 static void
@@ -347,7 +348,7 @@ rebuild(struct scan *scan)
 			   scout__errno_text(detail));
 	scout__log(files->log, SCOUT_LOG_INFO,
 		   "files tier %s: ready after %" PRIu64 " ms: %" PRIu64 " objects of %" PRIu64
-		   " MiB taken over, %" PRIu64 " leftovers of a crash removed, %" PRIu64 " foreign names left alone",
+		   " MiB taken over, %" PRIu64 " leftovers of a crash removed, %" PRIu64 " foreign names left in place",
 		   files->path, (scout__now_us() - scan->begun_us) / 1000, scan->n_objects, scan->bytes >> 20,
 		   scan->n_leftover, scan->n_foreign);
 }

@@ -113,7 +113,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(l2),
 		.min = 1,
 		.max = 16384,
-		.doc = "Second tier, a URL: `fs:///path` or `redis://host:port`; given again, the next one in the order of "
+		.doc = "L2, a URL: `fs:///path` or `redis://host:port`; given again, the next one in the order of "
 		       "preference",
 	},
 	{
@@ -123,7 +123,7 @@ static const struct scout__option options[] = {
 		.def = SCOUT_PREFETCH_ON_RETRIEVE,
 		.max = SCOUT_PREFETCH_BEFORE_ANSWER,
 		.words = prefetch_words,
-		.doc = "When chunks go from the second tier to the pool: with the retrieve, already with the lookup, or before "
+		.doc = "When chunks go from L2 to the pool: with the retrieve, already with the lookup, or before "
 		       "the lookup is answered",
 	},
 	{
@@ -133,7 +133,7 @@ static const struct scout__option options[] = {
 		.def = SCOUT_L2_RETAIN,
 		.max = SCOUT_L2_TEMPORARY,
 		.words = l2_objects_words,
-		.doc = "What becomes of a chunk in the pool that was loaded from the second tier: kept like others, or first to "
+		.doc = "What becomes of a chunk in the pool that was loaded from L2: kept like others, or first to "
 		       "go after its last reader",
 	},
 	{
@@ -143,7 +143,7 @@ static const struct scout__option options[] = {
 		.def = 1000,
 		.min = 1,
 		.max = 600000,
-		.doc = "An operation on the second tier that makes no progress for this long is a miss; waiting for its turn "
+		.doc = "An operation on L2 that makes no progress for this long is a miss; waiting for its turn "
 		       "does not count, nor how long it takes while bytes move",
 	},
 	{
@@ -153,7 +153,7 @@ static const struct scout__option options[] = {
 		.def = 500,
 		.min = 1,
 		.max = 600000,
-		.doc = "How long a lookup waits to hear what the second tier has, if its own time is not over before",
+		.doc = "How long a lookup waits to hear what L2 has, if its own time is not over before",
 	},
 	{
 		.name = "l2_queue_bytes",
@@ -162,7 +162,7 @@ static const struct scout__option options[] = {
 		.min = 0,
 		.max = UINT64_C(1) << 50,
 		.def_text = "an eighth of l1_bytes",
-		.doc = "Bytes that may wait to be written to the second tier; beyond it the oldest is not written; at most a "
+		.doc = "Bytes that may wait to be written to L2; beyond it the oldest is not written; at most a "
 		       "quarter of l1_bytes; 0: the default",
 	},
 	{
@@ -172,7 +172,7 @@ static const struct scout__option options[] = {
 		.def = 30000,
 		.min = 1,
 		.max = 86400000,
-		.doc = "A chunk whose load failed does not count for this long, whatever the second tier says",
+		.doc = "A chunk whose load failed does not count for this long, whatever L2 says",
 	},
 	SCOUT__OPTION_CURVE_SECRET_FILE(
 		"CURVE: file with the server's secret key, which only its owner may read; unset: no encryption"),

@@ -98,7 +98,7 @@ scout__fetch_open_ns(struct scout_server *s, struct scout__ns *ns)
 	if (p != MAP_FAILED)
 		(void)munmap(p, table_bytes(ns));
 	s->count.out_of_memory++;
-	scout__log(&s->log, SCOUT_LOG_ERROR, "namespace \"%s\" goes without the second tier: out of memory", ns->name);
+	scout__log(&s->log, SCOUT_LOG_ERROR, "namespace \"%s\" goes without L2: out of memory", ns->name);
 }
 
 void

@@ -9,7 +9,7 @@
 /*
  * DESIGN
  *
- * Second tier -> pool: one load for each shard, however many ask for it. Loads queue behind as many as the stores work
+ * L2 -> pool: one load for each shard, however many ask for it. Loads queue behind as many as the stores work
  * on at once (load_ops), first come first served; one that is queued is cancelled when nothing pins its entry any more,
  * and given up when no store can be asked. One that is late keeps no other from running.
  *

@@ -319,8 +319,7 @@ scout__records_open(struct scout_server *s, struct scout__ns *ns)
 	records = calloc(1, sizeof(*records));
 	if (!records) {
 		s->count.out_of_memory++;
-		scout__log(&s->log, SCOUT_LOG_ERROR, "namespace \"%s\" goes without the second tier: out of memory",
-			   ns->name);
+		scout__log(&s->log, SCOUT_LOG_ERROR, "namespace \"%s\" goes without L2: out of memory", ns->name);
 		return;
 	}
 	records->ns = ns;

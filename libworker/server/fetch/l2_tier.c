@@ -283,8 +283,8 @@ scout__fetch_stop(struct scout_server *s)
 	dropped = scout__writes_drop(s, NULL);
 	if (dropped || t->n_writes_running)
 		scout__log(&s->log, SCOUT_LOG_WARN,
-			   "stopping: %u shards were not written to the second tier, and %u are being written",
-			   (unsigned)dropped, (unsigned)t->n_writes_running);
+			   "stopping: %u shards were not written to L2, and %u are being written", (unsigned)dropped,
+			   (unsigned)t->n_writes_running);
 	t->stopping = true;
 	while (!scout__list_empty(&t->loads_queued))
 		scout__load_cancel(s, SCOUT__OWNER(t->loads_queued.next, struct scout__load, node));
@@ -295,7 +295,7 @@ scout__fetch_stop(struct scout_server *s)
 		scout__run_queue_run(s);
 	if (t->hangs)
 		scout__log(&s->log, SCOUT_LOG_ERROR,
-			   "the second tier hangs in the system: the pool stays mapped until the process ends");
+			   "L2 hangs in the system: the pool stays mapped until the process ends");
 	return !t->hangs;
 }
 

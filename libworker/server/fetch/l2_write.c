@@ -163,11 +163,10 @@ drop(struct scout_server *s)
 	struct scout__fetch *t = s->fetch;
 
 	t->count.writes_dropped++;
-	scout__log_limited(
-		&s->log, &t->limit_dropped, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
-		"the second tier takes writes more slowly than workers store: the oldest of the %llu bytes that "
-		"wait (l2_queue_bytes) is not written",
-		(unsigned long long)t->write_bytes);
+	scout__log_limited(&s->log, &t->limit_dropped, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
+			   "L2 takes writes more slowly than workers store: the oldest of the %llu bytes that "
+			   "wait (l2_queue_bytes) is not written",
+			   (unsigned long long)t->write_bytes);
 }
 
 /* Room for @bytes more in the queue, if need be in place of the oldest that are not begun. False: there is none. */

@@ -312,7 +312,7 @@ make(struct scout_server *s, struct scout__metrics *m, char *err, size_t err_len
 	if (!is_private)
 		scout__log(
 			&m->log, SCOUT_LOG_WARN,
-			"metrics on %s are plain HTTP for everybody who can reach that address; bind a loopback or private one",
+			"metrics on %s are plain HTTP for every client that reaches this address; bind a loopback or private one",
 			m->address);
 	return 0;
 }

@@ -172,8 +172,7 @@ bind_error(const struct place *place, int error, char *err, size_t err_len)
 				   place->shown);
 	case EACCES:
 		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION,
-				   "metrics = %s: this user may not bind it; ports from 1024 on are for everybody",
-				   place->shown);
+				   "metrics = %s: this user may not bind it; use a port from 1024 on", place->shown);
 	case EADDRNOTAVAIL:
 		return scout__fail(err, err_len, SCOUT_ERR_BIND, "metrics = %s: no address of this machine",
 				   place->shown);

@@ -168,9 +168,9 @@ static const struct scout__stats_item server_items[] = {
 #define AT(field) (uint16_t) offsetof(struct scout__stats, field)
 
 static const struct scout__stats_item fetch_items[] = {
-	{"l2.adapters", "l2_adapters", NULL, "Stores of the second tier.", AT(fetch.adapters), SCOUT__GAUGE, 0, false},
-	{"l2.lookups", "l2_lookups_total", NULL, "Questions of lookups to the second tier.", AT(fetch.count.asks),
-	 SCOUT__COUNTER, 0, false},
+	{"l2.adapters", "l2_adapters", NULL, "Stores of L2.", AT(fetch.adapters), SCOUT__GAUGE, 0, false},
+	{"l2.lookups", "l2_lookups_total", NULL, "Questions of lookups to L2.", AT(fetch.count.asks), SCOUT__COUNTER, 0,
+	 false},
 	{"l2.lookups.late", "l2_lookups_late_total", NULL, "Of these, answered without all of what the stores know.",
 	 AT(fetch.count.asks_late), SCOUT__COUNTER, 0, false},
 	{"l2.lookups.skipped", "l2_lookups_skipped_total", NULL, "Lookups that asked nobody, as no store was usable.",

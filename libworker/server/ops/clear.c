@@ -40,7 +40,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 	if (m.pending)
 		scout__log_limited(
 			&s->log, &s->limit_clear, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
-			"namespace \"%s\": %u of %u second-tier stores have not recorded its last clear: they are not "
+			"namespace \"%s\": %u of %u L2 stores have not recorded its last clear: they are not "
 			"used for it until they have; if this server ends before, what they have comes back",
 			pending->ns->name, (unsigned)m.pending, (unsigned)m.stores);
 	w = scout__reply_begin(s, &pending->peer->dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, 32, &op);

@@ -76,7 +76,7 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 		(void)snprintf(
 			text, text_len,
 			"namespace \"%s\" has other parameters, and %u sessions, %u holds and %u transfers of the "
-			"second tier that are not over; try again",
+			"L2 that are not over; try again",
 			ns->name, (unsigned)ns->n_sessions, (unsigned)ns->n_holds, (unsigned)ns->n_moving);
 		return false;
 	}

@@ -257,10 +257,9 @@ do_register(struct scout_server *s, struct scout__peer *peer, const struct scout
 			return false;
 		(void)scout__writes_drop(s, ns);
 		if (ns->n_moving)
-			return refuse(
-				refusal, SCOUT_WIRE_LIMIT,
-				"another layout, and %u transfers of the second tier that are not over; try again",
-				(unsigned)ns->n_moving);
+			return refuse(refusal, SCOUT_WIRE_LIMIT,
+				      "another layout, and %u transfers of L2 that are not over; try again",
+				      (unsigned)ns->n_moving);
 		start_anew(s, peer);
 	}
 	if (!ns->layouts[rank].known && !fix_layout(s, ns, rank, m, &layout, refusal))

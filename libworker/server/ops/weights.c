@@ -28,7 +28,7 @@ scout__weights_change(struct scout_server *s, struct scout__ns *ns, uint64_t wei
 	if (s->fetch && !ns->weights)
 		scout__log_limited(
 			&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			"namespace \"%s\": what was written to the second tier before is of no version, and can be hit "
+			"namespace \"%s\": what was written to L2 before is of no version, and can be hit "
 			"after a restart by a peer that says none; set weights_version in every client and worker",
 			ns->name);
 	ns->weights = weights;

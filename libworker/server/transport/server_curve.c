@@ -150,10 +150,11 @@ scout__curve_warn(const struct scout_server *s)
 	for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
 		if (strncmp(s->endpoint, local[i], strlen(local[i])) == 0)
 			return;
-	scout__log(&s->log, SCOUT_LOG_WARN,
-		   "%s can be reached from other machines and has no keys: everybody may connect, and read along; "
-		   "see curve_secret_file",
-		   s->endpoint);
+	scout__log(
+		&s->log, SCOUT_LOG_WARN,
+		"%s can be reached from other machines and has no keys: every process that reaches it can connect and read along; "
+		"see curve_secret_file",
+		s->endpoint);
 }
 
 /* ---- ZAP ---- */

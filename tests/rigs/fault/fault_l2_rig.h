@@ -19,7 +19,7 @@
 #include "l2_folder.h"
 #include "object.h"
 
-/* A server with files as its second tier, whose faults can be switched on. */
+/* A server with files as its L2, whose faults can be switched on. */
 
 #define POOL_CHUNKS 32u
 
@@ -41,7 +41,7 @@ extern char l2_url[512];
 extern char files[MAX_FILES][160];
 int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at);
 
-/* With a second tier whose operations have @timeout_ms. */
+/* With L2 whose operations have @timeout_ms. */
 void up_with(uint32_t pool_chunks, const char *timeout_ms, const char *bad_key_ms);
 void up(const char *timeout_ms, const char *bad_key_ms);
 
@@ -55,7 +55,7 @@ void wait_count(const char *name, uint64_t least);
 /* Stored in both tiers. */
 void store(uint32_t prompt, uint32_t n);
 
-/* What was stored before is in the second tier only. */
+/* What was stored before is in L2 only. */
 void out_of_the_pool(void);
 void list_files(uint32_t expected);
 

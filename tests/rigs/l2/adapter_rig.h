@@ -13,7 +13,7 @@
 #include "url.h"
 
 /*
- * One adapter of the second tier without l2_submit: the test is the loop. Completions are counted, so that a second one for the
+ * One adapter of L2 without l2_submit: the test is the loop. Completions are counted, so that a second one for the
  * same operation, or none, is seen.
  */
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /*
- * Faults in the second tier, for tests only. A program that is linked with l2_fault.c has, beside the real adapters, the same
+ * Faults in L2, for tests only. A program that is linked with l2_fault.c has, beside the real adapters, the same
  * ones behind a layer of faults:
  *
  *   fault+fs:///path?control=/path/to/control&max_bytes=...

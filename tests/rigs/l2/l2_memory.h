@@ -8,9 +8,9 @@
 #include "l2.h"
 
 /*
- * A second tier in memory, for tests of the server: "memory://NAME". Its objects belong to the process and outlive the server, as
- * those of a disk do. One thread executes operations in their order; a test may stop it at any kind of operation, have
- * operations fail, and hide objects, as a store does whose other writers are late. Any thread may call these.
+ * An L2 in memory, for tests of the server: "memory://NAME". Its objects belong to the process and outlive the server,
+ * as those of a disk do. One thread executes operations in their order; a test may stop it at any kind of operation,
+ * have operations fail, and hide objects, as a store does whose other writers are late. Any thread may call these.
  *
  * A program that is linked with it has this adapter beside the real ones.
  */

@@ -4,7 +4,7 @@
 
 #include "nodes_rig.h"
 
-/* A clear and what a second-tier store knows of it: the same for files and for Redis. */
+/* A clear and what an L2 store knows of it: the same for files and for Redis. */
 
 #define CLEAR_X UINT64_C(0xc1ea0001)
 #define CLEAR_Y UINT64_C(0xc1ea0002)

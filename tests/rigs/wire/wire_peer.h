@@ -10,9 +10,9 @@
 #include "msg.h"
 
 /*
- * A bare peer of the protocol: one DEALER, one lease connection, every operation as one call that waits for its reply. It
- * does nothing by itself - no heartbeat, no reconnect, no check of what the test asks for - so a test can be as wrong as it
- * likes. Waiting has a deadline; when it passes the process ends with a message, also in a forked child.
+ * A bare peer of the protocol: one DEALER, one lease connection, every operation as one call that waits for its reply.
+ * It does nothing by itself - no heartbeat, no reconnect, no check of what the test asks for - so a test can be as
+ * wrong as it likes. Waiting has a deadline; when it passes the process ends with a message, also in a forked child.
  */
 
 #define WIRE_SEGMENTS 64
@@ -90,7 +90,7 @@ int wire_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32
 /* The same again, in the session that wire_lookup() opened. */
 int wire_renew(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
 	       struct scout__lookup_reply *ret);
-/* What is there of each chunk: @ret_present[i] is 0, 1 or, in the second tier only, 2. */
+/* What is there of each chunk: @ret_present[i] is 0, 1 or, in L2 only, 2. */
 int wire_ahead(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, struct scout__ahead_reply *ret,
 	       uint8_t *ret_present);
 int wire_admit(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, uint32_t *ret_kept);
@@ -116,7 +116,9 @@ uint64_t wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m,
 /* A store, likewise. */
 uint64_t wire_add_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n);
 
-/* Lease: connect and LEASE_HELLO. Returns the type of the answer (SCOUT_LEASE_OK, SCOUT_LEASE_GONE), or 0 for the end. */
+/*
+ * Lease: connect and LEASE_HELLO. Returns the type of the answer (SCOUT_LEASE_OK, SCOUT_LEASE_GONE), or 0 for the end.
+ */
 int wire_lease(struct wire_peer *p);
 /* Ask for a channel. From then on frames travel through it; false: there is none to be had. */
 bool wire_channel(struct wire_peer *p);

@@ -3,7 +3,9 @@
 
 #include "check_main.h"
 
-/* What fails, what ends in the middle, and what a new weights version does to it: nothing wrong, nothing left behind. */
+/*
+ * What fails, what ends in the middle, and what a new weights version does to it: nothing wrong, nothing left behind.
+ */
 
 static uint64_t
 ask_to_retrieve(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to)
@@ -43,7 +45,7 @@ answer_of(struct wire_peer *p, uint64_t corr, uint32_t *ret_granted)
 	return status;
 }
 
-/* Eight chunks in the second tier only, and a lookup (ticket 1) that hits them. */
+/* Eight chunks in L2 only, and a lookup (ticket 1) that hits them. */
 static void
 eight_expected(struct l2_rig *r)
 {

@@ -100,7 +100,7 @@ load_into_full_pool(struct l2_rig *r)
 	ck_assert_uint_eq(wire_status(&r->rig.client, "l1.evictions"), 8);
 }
 
-/* How many of @n keys from @first on are in the pool, whatever the second tier has. */
+/* How many of @n keys from @first on are in the pool, whatever L2 has. */
 static uint32_t
 in_pool(struct l2_rig *r, uint64_t first, uint32_t n)
 {
@@ -287,7 +287,7 @@ polled_hit(struct l2_rig *r, uint64_t corr)
 	return m.hit;
 }
 
-/* What the second tier has of keys 1 to @n, each stored by itself so that object i is key i + 1; hidden. */
+/* What L2 has of keys 1 to @n, each stored by itself so that object i is key i + 1; hidden. */
 static void
 another_node_wrote(struct l2_rig *r, uint32_t n)
 {
@@ -322,8 +322,8 @@ START_TEST(keys_that_come_late_and_out_of_order_are_waited_for)
 END_TEST
 
 /*
- * Many long lookups that poll: what they ask for goes in pieces, so that no step of the loop is longer for it. In the first round that
- * is what the operations of one turn may touch, later a window of each lookup.
+ * Many long lookups that poll: what they ask for goes in pieces, so that no step of the loop is longer for it. In the
+ * first round that is what the operations of one turn may touch, later a window of each lookup.
  */
 START_TEST(polling_asks_for_little_in_each_step)
 {

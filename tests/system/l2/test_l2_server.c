@@ -353,7 +353,7 @@ START_TEST(the_shards_of_a_chunk_may_come_from_both_tiers)
 	struct wire_peer client, workers[RANKS];
 	struct scout_server *server = up_with_ranks(&r, &client, workers);
 
-	/* A chunk whose shards are not all there is no hit, in the second tier either. */
+	/* A chunk whose shards are not all there is no hit, in L2 either. */
 	for (uint16_t rank = 0; rank < RANKS; rank++)
 		l2_store(&workers[rank], 1, 4);
 	l2_store(&workers[0], 5, 1);
@@ -418,8 +418,8 @@ START_TEST(a_client_that_changed_the_weights_says_so_to_a_server_that_restarted)
 END_TEST
 
 /*
- * prefetch=before_answer: what cannot be loaded within the client's timeout does not count, unless the lookup brings the time for it. The
- * store loads nothing before the first lookup has got its answer.
+ * prefetch=before_answer: what cannot be loaded within the client's timeout does not count, unless the lookup brings
+ * the time for it. The store loads nothing before the first lookup has got its answer.
  */
 START_TEST(a_lookup_with_a_timeout_of_its_own_gets_what_takes_longer_to_load)
 {

@@ -3,7 +3,7 @@
 
 #include "redis_rig.h"
 
-/* A clear with one real redis-server as the second tier of one server, or of two. */
+/* A clear with one real redis-server as L2 of one server, or of two. */
 
 #define IMPATIENT_MS 300u
 
@@ -75,7 +75,10 @@ START_TEST(a_redis_that_hangs_gets_the_clear_when_it_is_back)
 }
 END_TEST
 
-/* A store that answers late tells of a clear that is over: who joined meanwhile is in, and what the pool has is not served. */
+/*
+ * A store that answers late tells of a clear that is over: who joined meanwhile is in, and what the pool has is not
+ * served.
+ */
 START_TEST(a_redis_that_comes_late_drops_the_pool_and_puts_nobody_out)
 {
 	struct node node;

@@ -6,9 +6,9 @@
 #include "clear_rig.h"
 #include "l2_folder.h"
 
-/* CLEAR: what it drops, who is in afterwards, and what the stores of the second tier know of it. */
+/* CLEAR: what it drops, who is in afterwards, and what the stores of L2 know of it. */
 
-/* ---- without a second tier ---- */
+/* ---- without L2 ---- */
 
 START_TEST(clear_makes_everything_older_unreadable)
 {
@@ -142,7 +142,7 @@ START_TEST(a_worker_that_comes_after_a_clear_is_in)
 }
 END_TEST
 
-/* A new server without a second tier knows nothing; the first peer that does tells it, and who was out stays out. */
+/* A new server without L2 knows nothing; the first peer that does tells it, and who was out stays out. */
 START_TEST(a_restarted_server_learns_of_a_clear_from_its_peers)
 {
 	struct scout_server_config cfg = rig_config(8);

@@ -25,7 +25,7 @@ static cpu_set_t all; /* of this process */
 static cpu_set_t one; /* of the test's thread */
 static int first_cpu, last_cpu;
 
-static char *folder; /* of the second tier, which has threads too */
+static char *folder; /* of L2, which has threads too */
 static struct scout_server *server;
 static struct scout_client *client;
 static struct scout_worker *worker;
@@ -97,7 +97,8 @@ start_all(const char *cpus, char *err, size_t len)
 }
 
 /*
- * The masks of all threads but the test's, and those that bear its name: a sanitizer's. Returns how many there are; each of
+ * The masks of all threads but the test's, and those that bear its name: a sanitizer's. Returns how many there are;
+ * each of
  * @names must be among them.
  */
 static unsigned

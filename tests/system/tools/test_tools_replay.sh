@@ -32,7 +32,7 @@ agrees() {
 	[ "$bytes_verified" -eq $((hit_blocks * $3 * $4)) ] && [ "$wrong_bytes" -eq 0 ] && [ "$missing_blocks" -eq 0 ]
 }
 
-# With a second tier on files a pool of 300 blocks hits what an infinite cache does: the longest prompt fits into it.
+# With L2 on files a pool of 300 blocks hits what an infinite cache does: the longest prompt fits into it.
 agrees_with_l2() {
 	timeout 300 "$replay" --trace "$trace" --l1-blocks 300 --block-bytes 1024 --kv-ranks "$1" --l2 "fs://$tap_dir/l2-$1" \
 		--limit "$2" --json "$tap_dir/result.json" || return 1
@@ -41,7 +41,7 @@ agrees_with_l2() {
 		eval "$name=\$(field "$tap_dir/result.json" $name)" || return 1
 	done
 	echo "simulation: $want"
-	echo "replay:     $requests $blocks $hit_blocks, of these $l2_hit_blocks from the second tier; evicted $evicted"
+	echo "replay:     $requests $blocks $hit_blocks, of these $l2_hit_blocks from L2; evicted $evicted"
 	[ "${want% *}" = "$requests $blocks $hit_blocks" ] || return 1
 	[ "$l2_hit_blocks" -gt 0 ] && [ "$evicted" -gt 0 ] || return 1
 	echo "verified $bytes_verified, wrong $wrong_bytes, missing $missing_blocks"
@@ -108,8 +108,8 @@ check "requests longer than a pool of 50 blocks keep their heads" agrees "$trace
 check "a pool of one block" agrees "$trace" 1 4096 1
 check "three KV ranks, odd sizes" agrees "$trace" 200 1001 3
 check "blocks of two bytes" agrees "$trace" 100 2 1
-check "a second tier makes the pool as good as an infinite one" agrees_with_l2 1 500
-check "a second tier, three KV ranks" agrees_with_l2 3 200
+check "L2 makes the pool as good as an infinite one" agrees_with_l2 1 500
+check "L2, three KV ranks" agrees_with_l2 3 200
 check "--limit ends after so many requests" agrees "$trace" 200 4096 1 333
 if [ -n "$kvscoutd" ]; then
 	check "through kvscoutd at an endpoint" agrees_with_kvscoutd

@@ -44,7 +44,7 @@ START_TEST(a_head_that_only_the_gpu_has_is_no_miss)
 {
 	struct scout_hit hit;
 
-	fake_set_present(fake, 0xbc, 0x08, 0); /* chunks 2 to 5, and 7; 3 is in the second tier */
+	fake_set_present(fake, 0xbc, 0x08, 0); /* chunks 2 to 5, and 7; 3 is in L2 */
 	ask_ahead("r1");
 	hit = first_ask("r1", 2 * RIG_CHUNK + 5);
 	ck_assert_uint_eq(hit.chunks, 6);

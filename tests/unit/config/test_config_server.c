@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keys of a server: defaults, fields, and its list of second-tier stores. */
+/* The keys of a server: defaults, fields, and its list of L2 stores. */
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>

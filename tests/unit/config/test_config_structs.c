@@ -142,7 +142,7 @@ START_TEST(each_bound_is_accepted_and_its_neighbour_is_not)
 }
 END_TEST
 
-/* A structure as a program has it that was compiled before there was a second tier. */
+/* A structure as a program has it that was compiled before there was L2. */
 START_TEST(a_server_configuration_of_the_first_version_has_no_second_tier)
 {
 	const uint32_t size = offsetof(struct scout_server_config, l2);

@@ -3,8 +3,8 @@
 #include "l2_files_rig.h"
 
 /*
- * Whatever happens to a file behind the adapter's back: a load never says OK with anything but what was stored, what is not good
- * leaves the catalogue and the disk, and the same key can be stored again.
+ * Whatever happens to a file behind the adapter's back: a load never says OK with anything but what was stored, what is
+ * not good leaves the catalogue and the disk, and the same key can be stored again.
  */
 
 #define OBJECT_BYTES 100u
@@ -228,7 +228,7 @@ START_TEST(damage_that_is_found_at_the_start_is_removed_and_counted)
 	ck_assert_uint_eq(gauges.recovered, 1);
 	ck_assert_uint_eq(gauges.leftover, 5);
 	ck_assert_uint_eq(gauges.objects, 1);
-	ck_assert(rig_logged(&rig, "is not of kvscout's; left alone"));
+	ck_assert(rig_logged(&rig, "was not made by kvscout; it stays in place"));
 	ck_assert(rig_logged(&rig, "1 objects of 0 MiB taken over, 5 leftovers of a crash removed, 4 foreign"));
 	ck_assert_int_eq(access(text, F_OK), 0);
 	ck_assert_int_eq(access(second_path, F_OK), -1);
