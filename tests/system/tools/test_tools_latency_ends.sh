@@ -161,13 +161,14 @@ stop_is_in_the_tail() {
 	start_daemon
 	begin --endpoint "ipc://$tap_dir/s.sock" --mode "$1" --rate 400 --requests 2400 --warmup 0 --inflight 4 --chunks 16
 	until_said "of 2400 requests" || return 1
+	# Well below the 450 ms of silence after which a server counts as gone, also where a busy machine wakes it late.
 	kill -STOP "$daemon_pid"
-	nap 0.4
+	nap 0.25
 	kill -CONT "$daemon_pid"
 	ended 0 || return 1
 	end_daemon TERM
-	# 160 arrive while it stands still, 120 of them more than 100 ms before it goes on.
-	json "sum(n for low, _, n in top['histograms']['$1']['seen_ns']['buckets'] if low > 100_000_000) > 60"
+	# 100 arrive while it stands still, 60 of them more than 100 ms before it goes on.
+	json "sum(n for low, _, n in top['histograms']['$1']['seen_ns']['buckets'] if low > 100_000_000) > 30"
 }
 
 not_a_server() {
