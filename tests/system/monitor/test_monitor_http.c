@@ -179,12 +179,14 @@ START_TEST(nothing_is_left_of_it)
 END_TEST
 
 /* A child that the host forks must not keep the port. */
-START_TEST(a_forked_child_does_not_keep_the_port)
+/* Whether a server whose process has forked meanwhile leaves its port to the next one. */
+static bool
+port_is_free_after_a_fork(void)
 {
 	struct scout_server_config cfg = rig_config(8);
 	struct scout_server *server;
-	char address[64];
-	int status, ends[2];
+	char address[64], err[256];
+	int status, ends[2], rc;
 	pid_t child;
 
 	cfg.metrics = "127.0.0.1:0";
@@ -202,11 +204,25 @@ START_TEST(a_forked_child_does_not_keep_the_port)
 	ck_assert_int_eq(close(ends[0]), 0);
 	scout_server_stop(server);
 	cfg.metrics = address;
-	server = rig_start(&cfg);
-	scout_server_stop(server);
+	rc = scout_server_start(&cfg, &server, err, sizeof(err));
+	if (rc == 0)
+		scout_server_stop(server);
+	else
+		ck_assert_int_eq(rc, SCOUT_ERR_IN_USE);
 	ck_assert_int_eq(close(ends[1]), 0);
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_int_eq(status, 0);
+	return rc == 0;
+}
+
+/* The kernel may give the port to another program in between, but not each time. */
+START_TEST(a_forked_child_does_not_keep_the_port)
+{
+	bool was_free = false;
+
+	for (int i = 0; i < 5 && !was_free; i++)
+		was_free = port_is_free_after_a_fork();
+	ck_assert(was_free);
 }
 END_TEST
 
