@@ -190,7 +190,8 @@ static const struct scout__option options[] = {
 		.offset = FIELD(metrics),
 		.min = 1,
 		.max = 512,
-		.doc = "HTTP for operators, `HOST:PORT` (port 0: the kernel chooses): /metrics, /healthz, /status. Plain HTTP, so "
+		.doc = "HTTP for operators, `HOST:PORT` (an address as 127.0.0.1 or [::1]; port 0: the kernel chooses): "
+		       "/metrics, /healthz, /status. Plain HTTP, so "
 		       "bind a loopback or private address; unset: none",
 	},
 	SCOUT__OPTION_SPIN_US(

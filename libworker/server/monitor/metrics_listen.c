@@ -16,10 +16,11 @@
  * DESIGN
  *
  * HOST:PORT to a listening socket, by the server and not by libmicrohttpd, so that each way to fail has its code and a
- * sentence. A host with several addresses (localhost) is served on the first that can be bound. An empty host is
- * refused: who wants all interfaces says so (0.0.0.0 or [::]).
+ * sentence. The host is an address; an empty one is refused: all interfaces are 0.0.0.0 or [::].
  *
- * Threads: the starting one; a name may have to be looked up, which may take as long as the resolver does.
+ * Rejected: names. A resolver may take a minute to say no, and localhost is two addresses.
+ *
+ * Threads: the starting one; nothing blocks.
  */
 
 #define HOST_MAX 253u
@@ -185,24 +186,25 @@ bind_error(const struct place *place, int error, char *err, size_t err_len)
 int
 scout__metrics_listen(const char *text, int *ret_fd, char *ret_address, bool *ret_private, char *err, size_t err_len)
 {
-	const struct addrinfo hints = {
-		.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-	struct addrinfo *list = NULL;
+	const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+				       .ai_socktype = SOCK_STREAM,
+				       .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV};
+	struct addrinfo *address = NULL;
 	struct place place = {.port = 0};
 	int rc = parse(text, &place, err, err_len);
 	char port[8];
-	int error = EADDRNOTAVAIL, fd = -1;
+	int error, fd = -1;
 
 	if (rc)
 		return rc;
 	(void)snprintf(port, sizeof(port), "%u", place.port);
-	rc = getaddrinfo(place.host, port, &hints, &list);
+	rc = getaddrinfo(place.host, port, &hints, &address);
+	if (rc == EAI_MEMORY)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "metrics = %s: out of memory", place.shown);
 	if (rc)
-		return scout__fail(err, err_len, rc == EAI_MEMORY ? SCOUT_ERR_NOMEM : SCOUT_ERR_BIND,
-				   "metrics = %s: the host has no address: %s", place.shown, gai_strerror(rc));
-	for (const struct addrinfo *at = list; at && error; at = at->ai_next)
-		error = listen_on(at, &fd);
-	freeaddrinfo(list);
+		return syntax(&place, "the host is no address, and names are not looked up", err, err_len);
+	error = listen_on(address, &fd);
+	freeaddrinfo(address);
 	if (!error) {
 		error = name_of(fd, ret_address, ret_private);
 		if (error)
