@@ -2,6 +2,7 @@
 #ifndef SCOUT_SIZED_H
 #define SCOUT_SIZED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -20,40 +21,51 @@
  * The idea is that of xkbcommon (src/abi-check.h) and of Linux's copy_struct_from_user(). Any thread, nothing blocks.
  */
 
-#define SCOUT__SIZED_MAX 65536u /* of any structure: more is no size */
+#define SCOUT__SIZED_MAX 16384u /* of any structure: more is no size but garbage */
 
 /* The size of a structure up to and with @last, its last field in the first version. */
 #define SCOUT__SIZE_UP_TO(type, last) (offsetof(type, last) + sizeof(((type *)NULL)->last))
 
-/* Fill @own, @own_size bytes, from the caller's @theirs, @size bytes, of which the first version had @first. */
-static inline int
-scout__sized_read(void *own, size_t own_size, size_t first, const void *theirs, size_t size)
-{
-	const uint8_t *bytes = theirs;
-
-	if (size < first || size > SCOUT__SIZED_MAX)
-		return SCOUT_ERR_UNSUPPORTED;
-	for (size_t i = own_size; i < size; i++)
-		if (bytes[i])
-			return SCOUT_ERR_UNSUPPORTED;
-	memset(own, 0, own_size);
-	memcpy(own, theirs, size < own_size ? size : own_size);
-	return 0;
-}
-
-/* Whether the caller's structure of @size bytes can be written at all. */
+/* Whether the caller's structure of @size bytes has a size that a version can have. */
 static inline int
 scout__sized_check(size_t first, size_t size)
 {
 	return size < first || size > SCOUT__SIZED_MAX ? SCOUT_ERR_UNSUPPORTED : 0;
 }
 
+/* Whether the caller's @theirs, @size bytes, has something set behind the @known bytes of this version. */
+static inline bool
+scout__sized_has_unknown(const void *theirs, size_t size, size_t known)
+{
+	const uint8_t *bytes = theirs;
+
+	for (size_t i = known; i < size; i++)
+		if (bytes[i])
+			return true;
+	return false;
+}
+
+/* Fill @own, @own_size bytes, from the caller's @theirs, @size bytes. The structure's first version had @first bytes. */
+static inline int
+scout__sized_read(void *own, size_t own_size, size_t first, const void *theirs, size_t size)
+{
+	size_t n = size < own_size ? size : own_size;
+
+	if (scout__sized_check(first, size) || scout__sized_has_unknown(theirs, size, own_size))
+		return SCOUT_ERR_UNSUPPORTED;
+	memcpy(own, theirs, n);
+	memset((uint8_t *)own + n, 0, own_size - n);
+	return 0;
+}
+
 /* Fill the caller's @theirs from @own; the size was checked. */
 static inline void
 scout__sized_write(void *theirs, size_t size, const void *own, size_t own_size)
 {
-	memset(theirs, 0, size);
-	memcpy(theirs, own, size < own_size ? size : own_size);
+	size_t n = size < own_size ? size : own_size;
+
+	memcpy(theirs, own, n);
+	memset((uint8_t *)theirs + n, 0, size - n);
 }
 
 #endif

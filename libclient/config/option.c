@@ -9,6 +9,7 @@
 
 #include "log.h"
 #include "option_parse.h"
+#include "sized.h"
 
 /*
  * DESIGN
@@ -27,9 +28,8 @@
  * Threads: any; a structure belongs to the thread that fills it.
  */
 
-#define MAX_STRUCT_BYTES 16384u /* a size beyond this is no version of ours but garbage */
-#define MAX_KEY_BYTES 64u       /* of keys that are compared for a suggestion */
-#define BLANKS " \t\r\n\f\v"    /* between the items of a list */
+#define MAX_KEY_BYTES 64u    /* of keys that are compared for a suggestion */
+#define BLANKS " \t\r\n\f\v" /* between the items of a list */
 
 struct owned_text {
 	struct owned_text *next;
@@ -388,19 +388,16 @@ static int
 check_size(const struct scout__option_table *table, const void *src, char *err, size_t err_len)
 {
 	uint32_t size = size_of(src);
-	const char *bytes = src;
 
-	if (size < table->v1_size || size > MAX_STRUCT_BYTES)
+	if (size < table->v1_size || size > SCOUT__SIZED_MAX)
 		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
 				   "size = %u: must be %zu..%u; was it initialised?", (unsigned)size, table->v1_size,
-				   MAX_STRUCT_BYTES);
-	for (size_t i = table->struct_size; i < size; i++) {
-		if (bytes[i])
-			return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
-					   "size = %u: a field beyond byte %zu is set, which this "
-					   "version of the library does not know",
-					   (unsigned)size, table->struct_size);
-	}
+				   SCOUT__SIZED_MAX);
+	if (scout__sized_has_unknown(src, size, table->struct_size))
+		return scout__fail(
+			err, err_len, SCOUT_ERR_UNSUPPORTED,
+			"size = %u: a field beyond byte %zu is set, which this version of the library does not know",
+			(unsigned)size, table->struct_size);
 	return 0;
 }
 
