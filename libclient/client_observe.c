@@ -9,9 +9,9 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "clock.h"
+#include "doorbell.h"
 #include "sized.h"
 
 int
@@ -21,22 +21,16 @@ scout_client_fd(struct scout_client *client)
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(client->courier))
 		return SCOUT_ERR_FORKED;
-	if (atomic_exchange(&client->event_armed, 1) == 0) {
-		uint64_t one = 1;
-
-		/* Answers that landed before are not lost: look once. */
-		(void)!write(client->event_fd, &one, sizeof(one));
-	}
+	if (atomic_exchange(&client->event_armed, 1) == 0)
+		scout__eventfd_raise(client->event_fd); /* answers that landed before are not lost: look once */
 	return client->event_fd;
 }
 
 void
 scout_client_fd_clear(struct scout_client *client)
 {
-	uint64_t count;
-
 	if (client && !scout__courier_forked(client->courier))
-		(void)!read(client->event_fd, &count, sizeof(count)); /* EAGAIN: was clear already */
+		(void)scout__eventfd_lower(client->event_fd);
 }
 
 static uint64_t

@@ -8,10 +8,9 @@
  */
 #include "lookup_internal.h"
 
-#include <unistd.h>
-
 #include "answer_word.h"
 #include "clock.h"
+#include "doorbell.h"
 
 /* ---- lanes ---- */
 
@@ -113,7 +112,6 @@ static void SCOUT_ON_COURIER
 publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	uint64_t one = 1;
 
 	SCOUT_DASSERT(!slot->ended);
 	slot->ended = true;
@@ -133,7 +131,7 @@ publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_release);
 	scout__answer_wake(slot);
 	if (atomic_load_explicit(&c->event_armed, memory_order_relaxed))
-		(void)!write(c->event_fd, &one, sizeof(one)); /* full: readable anyway */
+		scout__eventfd_raise(c->event_fd); /* full: readable anyway */
 }
 
 /* Answer 0 tokens, and give back what any server may have promised. */

@@ -17,7 +17,7 @@
  */
 #include "lookup_internal.h"
 
-#include <unistd.h>
+#include "doorbell.h"
 
 static void SCOUT_ON_COURIER
 no_news(struct scout_client *c, uint32_t i)
@@ -112,7 +112,6 @@ scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const stru
 	struct scout_hit hit;
 	const char *field;
 	uint32_t before = slot->least;
-	uint64_t one = 1;
 
 	if (op->status == SCOUT_WIRE_OK && lane->state == SCOUT__LANE_OPEN &&
 	    scout__get_lookup_reply(op, &reply, &field) == SCOUT_WIRE_OK && reply.hit <= slot->n &&
@@ -124,5 +123,5 @@ scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const stru
 	scout__lookup_minimum(c, i, &hit);
 	scout__renew_publish(c, i, &hit);
 	if (hit.chunks > before && atomic_load_explicit(&c->event_armed, memory_order_relaxed))
-		(void)!write(c->event_fd, &one, sizeof(one)); /* full: readable anyway */
+		scout__eventfd_raise(c->event_fd); /* full: readable anyway */
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "doorbell.h"
 #include "sized.h"
 
 /*
@@ -36,7 +37,6 @@ free_dead(struct scout_worker *w)
 static bool
 lower_fd(struct scout_worker *w)
 {
-	uint64_t count;
 	bool empty;
 
 	if (!atomic_load_explicit(&w->fd_raised, memory_order_relaxed))
@@ -44,7 +44,7 @@ lower_fd(struct scout_worker *w)
 	(void)pthread_mutex_lock(&w->mu);
 	empty = scout__ring_empty(&w->done);
 	if (empty && atomic_load_explicit(&w->fd_raised, memory_order_relaxed)) {
-		(void)!read(w->done_fd, &count, sizeof(count)); /* cannot fail: it is raised */
+		(void)scout__eventfd_lower(w->done_fd); /* cannot fail: it is raised */
 		atomic_store_explicit(&w->fd_raised, false, memory_order_relaxed);
 	}
 	(void)pthread_mutex_unlock(&w->mu);

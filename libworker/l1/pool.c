@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "doorbell.h"
 #include "memory.h"
 #include "page.h"
 
@@ -242,18 +243,6 @@ to_extent(uint64_t word)
 	return (struct scout__extent *)(uintptr_t)word; // NOLINT(performance-no-int-to-ptr): it was one
 }
 
-/* The number does not matter, and a counter that is full wakes as well as one more: write() cannot fail otherwise. */
-static void
-ring_bell(int fd)
-{
-	uint64_t one = 1;
-	ssize_t n;
-
-	do
-		n = write(fd, &one, sizeof(one));
-	while (n < 0 && errno == EINTR);
-}
-
 /*
  * Grower. Sleeps in read() until the loop rings. The loop pushes before it rings and this reads the bell before it
  * pops, so an extent that was pushed is never left lying.
@@ -272,7 +261,7 @@ grower_main(void *arg)
 		       (extent = to_extent(scout__ring_pop(&pool->wanted)))) {
 			grow(pool, extent);
 			SCOUT_ASSERT(scout__ring_push(&pool->ready, (uintptr_t)extent));
-			ring_bell(pool->ready_fd);
+			scout__eventfd_raise(pool->ready_fd);
 		}
 	}
 	return NULL;
@@ -374,7 +363,7 @@ scout__pool_stop(struct scout__pool *pool)
 	if (!pool->grower_started)
 		return;
 	atomic_store_explicit(&pool->stop, true, memory_order_release);
-	ring_bell(pool->wake_fd);
+	scout__eventfd_raise(pool->wake_fd);
 	(void)pthread_join(pool->grower, NULL); /* cannot fail: started, joined once, and not by itself */
 	pool->grower_started = false;
 	(void)close(pool->ready_fd);
@@ -458,7 +447,7 @@ scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides,
 	pool->growing = extent;
 	pool->n_growing++;
 	SCOUT_ASSERT(scout__ring_push(&pool->wanted, (uintptr_t)extent));
-	ring_bell(pool->wake_fd);
+	scout__eventfd_raise(pool->wake_fd);
 	return 1;
 }
 
@@ -466,11 +455,10 @@ static struct scout__extent *
 pop_ready(struct scout__pool *pool)
 {
 	uint64_t word = scout__ring_pop(&pool->ready);
-	uint64_t count;
 
 	if (!word) {
 		/* Silence the bell, then look again: what was pushed before the bell rang is seen now. */
-		(void)!read(pool->ready_fd, &count, sizeof(count));
+		(void)scout__eventfd_lower(pool->ready_fd);
 		word = scout__ring_pop(&pool->ready);
 	}
 	return to_extent(word);

@@ -10,6 +10,7 @@
 
 #include "conns.h"
 #include "dispatch.h"
+#include "doorbell.h"
 #include "fetch.h"
 #include "hold.h"
 #include "lease.h"
@@ -53,15 +54,6 @@
 #define EVENTS 64
 
 SCOUT_ON_LOOP static void
-drain_counter(int fd)
-{
-	uint64_t n;
-	ssize_t got = read(fd, &n, sizeof(n));
-
-	(void)got; /* only to make it unreadable; EAGAIN is fine */
-}
-
-SCOUT_ON_LOOP static void
 begin_to_stop(struct scout_server *s)
 {
 	if (s->draining)
@@ -81,15 +73,15 @@ one_event(struct scout_server *s, struct scout__watch *watch)
 		return;
 	switch (watch->kind) {
 	case SCOUT__WATCH_STOP:
-		drain_counter(watch->fd);
+		(void)scout__eventfd_lower(watch->fd);
 		begin_to_stop(s);
 		break;
 	case SCOUT__WATCH_TIMER:
-		drain_counter(watch->fd);
+		(void)scout__eventfd_lower(watch->fd);
 		s->timer_us = UINT64_MAX;
 		break;
 	case SCOUT__WATCH_POOL:
-		drain_counter(watch->fd);
+		(void)scout__eventfd_lower(watch->fd);
 		scout__ns_pool_ready(s);
 		break;
 	case SCOUT__WATCH_SHM:

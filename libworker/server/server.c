@@ -12,6 +12,7 @@
 
 #include "cpus.h"
 #include "dispatch.h"
+#include "doorbell.h"
 #include "fetch.h"
 #include "inproc.h"
 #include "l2_adapters.h"
@@ -266,15 +267,11 @@ scout_server_endpoint(const struct scout_server *server)
 void
 scout_server_stop(struct scout_server *server)
 {
-	const uint64_t one = 1;
 	struct scout__log log;
-	ssize_t n;
 
 	if (!server)
 		return;
-	/* The counter cannot be full, and a write of 8 bytes is whole or fails for a reason that cannot be here. */
-	n = write(server->stop.fd, &one, sizeof(one));
-	(void)n;
+	scout__eventfd_raise(server->stop.fd);
 	(void)pthread_join(server->thread, NULL); /* joinable, and only we join it */
 	log = server->log;
 	log.gate = NULL; /* it goes with the server */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transfer_internal.h"
 
-#include <unistd.h>
-
 #include "clock.h"
+#include "doorbell.h"
 
 /*
  * DESIGN
@@ -78,7 +77,6 @@ scout__transfer_publish_phase(struct scout_worker *w, struct scout__transfer *jo
 static void SCOUT_ON_COURIER
 report(struct scout_worker *w, struct scout__transfer *job)
 {
-	uint64_t one = 1;
 	bool pushed;
 
 	(void)pthread_mutex_lock(&w->mu);
@@ -86,7 +84,7 @@ report(struct scout_worker *w, struct scout__transfer *job)
 	if (!atomic_load_explicit(&w->fd_raised, memory_order_relaxed)) {
 		/* Before the write and the push: after either it must be seen as raised. The write cannot fail. */
 		atomic_store_explicit(&w->fd_raised, true, memory_order_relaxed);
-		(void)!write(w->done_fd, &one, sizeof(one));
+		scout__eventfd_raise(w->done_fd);
 	}
 	pushed = scout__ring_push(&w->done, job->id);
 	SCOUT_ASSERT(pushed); /* it has room for every slot */

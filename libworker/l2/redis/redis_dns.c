@@ -9,6 +9,8 @@
 
 #include <kvscout/error.h>
 
+#include "doorbell.h"
+
 /*
  * DESIGN
  *
@@ -149,7 +151,6 @@ static void *
 run(void *arg)
 {
 	struct scout__redis_dns *dns = arg;
-	const uint64_t one = 1;
 
 	(void)pthread_mutex_lock(&dns->mu);
 	while (!dns->closed) {
@@ -164,8 +165,8 @@ run(void *arg)
 		(void)pthread_mutex_lock(&dns->mu);
 		append(&dns->answered, q);
 		/* Under the mutex, so that the descriptor is not closed and reused meanwhile. */
-		if (!dns->closed && write(dns->wake_fd, &one, sizeof(one)) < 0)
-			continue; /* the counter is full: it is readable anyway */
+		if (!dns->closed)
+			scout__eventfd_raise(dns->wake_fd);
 	}
 	(void)pthread_mutex_unlock(&dns->mu);
 	destroy(dns);

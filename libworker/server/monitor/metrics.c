@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "doorbell.h"
 #include "page.h"
 #include "server_core.h"
 
@@ -87,35 +88,17 @@ scout__metrics_enter(struct scout_server *s, enum scout__metrics_phase phase)
 	atomic_store_explicit(&s->metrics->phase, (int)phase, memory_order_release);
 }
 
-static void
-ring(int fd)
-{
-	const uint64_t one = 1;
-	ssize_t n = write(fd, &one, sizeof(one));
-
-	(void)n; /* a full counter is readable, too */
-}
-
-static void
-drain(int fd)
-{
-	uint64_t count;
-	ssize_t n = read(fd, &count, sizeof(count));
-
-	(void)n; /* only to make it unreadable; EAGAIN is fine */
-}
-
 void
 scout__metrics_asked(struct scout_server *s)
 {
 	struct scout__metrics *m = s->metrics;
 
-	drain(m->asked.fd);
+	(void)scout__eventfd_lower(m->asked.fd);
 	if (atomic_load_explicit(&m->snapshot, memory_order_acquire) != SNAPSHOT_ASKED)
 		return;
 	scout__stats_take(s, m->stats);
 	atomic_store_explicit(&m->snapshot, SNAPSHOT_FILLED, memory_order_release);
-	ring(m->answered_fd);
+	scout__eventfd_raise(m->answered_fd);
 }
 
 /* ---- the HTTP thread ---- */
@@ -154,7 +137,7 @@ ask(struct scout__metrics *m)
 	if (atomic_load_explicit(&m->snapshot, memory_order_relaxed) != SNAPSHOT_EMPTY)
 		return; /* the loop has not answered the last time */
 	atomic_store_explicit(&m->snapshot, SNAPSHOT_ASKED, memory_order_release);
-	ring(m->asked.fd);
+	scout__eventfd_raise(m->asked.fd);
 }
 
 /* New values into m->last, if the loop gives some in time. */
@@ -175,7 +158,7 @@ refresh(struct scout__metrics *m)
 		if (now_us >= end_us)
 			return;
 		(void)poll(&item, 1, (int)((end_us - now_us + 999) / 1000)); /* what comes of it is looked at above */
-		drain(m->answered_fd);
+		(void)scout__eventfd_lower(m->answered_fd);
 	}
 }
 
