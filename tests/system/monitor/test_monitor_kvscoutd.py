@@ -18,14 +18,25 @@ PATIENCE_S = 30
 
 
 class Server:
-    """kvscoutd on a private endpoint; its log goes to a file."""
+    """kvscoutd on a private endpoint; its log goes to a file. A case that fails leaves it to end_all()."""
+
+    living = []
 
     def __init__(self, program, folder, *options):
         self.log = open(folder + "/log", "w+b")
         self.process = subprocess.Popen(
             [program, "--listen", "ipc://" + folder + "/s", "--l1_bytes", "16Mi", *options],
             stdout=subprocess.PIPE, stderr=self.log)
+        Server.living.append(self.process)
         self.ready = self.process.stdout.readline().decode()
+
+    @classmethod
+    def end_all(cls):
+        for process in cls.living:
+            if process.poll() is None:
+                process.kill()
+                process.wait(PATIENCE_S)
+        cls.living.clear()
 
     def text(self):
         self.log.seek(0)
@@ -165,6 +176,8 @@ def main():
             except Exception as error:  # pylint: disable=broad-except
                 failed += 1
                 print("not ok %d - %s\n# %r" % (number, case.__name__, error))
+            finally:
+                Server.end_all()
     print("1..%d" % len(cases))
     return 1 if failed else 0
 

@@ -27,6 +27,7 @@ nap() {
 }
 
 start_daemon() {
+	[ -z "$daemon_pid" ] || end_daemon KILL # a case that failed left it
 	rm -f "$tap_dir/ready"
 	mkfifo "$tap_dir/ready"
 	"$daemon" --listen "ipc://$tap_dir/s.sock" --l1_bytes 64Mi >"$tap_dir/ready" 2>"$tap_dir/daemon.err" &
