@@ -429,7 +429,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t
  *
  * A clear is named by its generation. Client and workers of one engine call with the same one, in any order and as
  * often as they like; it is carried out once. So the scheduler calls with 0 and hands @ret_generation to its workers,
- * each of which calls scout_worker_clear(). Until a worker has, it neither stores nor loads (its jobs end
+ * and each worker calls scout_worker_clear(). Until a worker has, it neither stores nor loads (its jobs end
  * SCOUT_ERR_CLEARED): what it has on the GPU may be of what was to be dropped. That holds for workers of other engines
  * in the namespace, too, but not for a worker whose weights_version is that of the namespace. Clients need not join:
  * other clients' lookups go on, and hit what is stored from now on.

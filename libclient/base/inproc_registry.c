@@ -6,14 +6,14 @@
 /*
  * DESIGN
  *
- * A server from libkvscout-worker and a client from libkvscout-client meet in one process, so there must be one list of servers. It is
- * libkvscout-client's, and libkvscout-worker depends on that library: the dynamic linker finds it for whoever loads either, also with
- * RTLD_LOCAL. Archives have this file once, in libkvscout-client.a.
+ * A server from libkvscout-worker and a client from libkvscout-client meet in one process, so there must be one list of
+ * servers. It is libkvscout-client's, and libkvscout-worker depends on that library: the dynamic linker finds it for
+ * each program that loads either, also with RTLD_LOCAL. Archives have this file once, in libkvscout-client.a.
  *
  * A forked child starts with an empty list: the contexts are its parent's, and libzmq must not be used there.
  *
- * Rejected: a copy in each library that looks for the other's by dlsym(). It finds only what was loaded with RTLD_GLOBAL, and a program
- * that contains the libraries only if the linker exported the name.
+ * Rejected: a copy in each library that looks for the other's by dlsym(). It finds only what was loaded with
+ * RTLD_GLOBAL, and a program that contains the libraries only if the linker exported the name.
  */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -7,7 +7,7 @@
 
 /*
  * An intrusive circular list: the head and each node have the same form, and each object has a node for each list that it may be in.
- * Whoever owns the list owns its nodes' links.
+ * The owner of a list owns the links of its nodes.
  */
 struct scout__list {
 	struct scout__list *prev, *next;
