@@ -6,6 +6,7 @@
 #include <kvscout/protocol.h>
 
 #include "log.h"
+#include "option_list.h"
 #include "shared_options.h"
 #include "utf8.h"
 
@@ -24,9 +25,17 @@ static const char *const lookup_modes[] = {
 };
 
 static const struct scout__option options[] = {
-	SCOUT__OPTION_ENDPOINT(
-		"Where the server listens, `ipc:///path`, `tcp://host:port` or `inproc://name` (a server in this process); "
-		"several, comma separated: the hit is the smallest of theirs"),
+	{
+		.name = "endpoint",
+		.type = SCOUT_OPTION_LIST,
+		.offset = FIELD(endpoint),
+		.min = 1,
+		.max = 4096,
+		.max_items = SCOUT__ENDPOINTS_MAX,
+		.check_item = scout__list_check_endpoint,
+		.doc = "Where the server listens: `ipc:///path`, `tcp://host:port` or `inproc://name` (a server in this process). "
+		       "Of several servers, each of which holds some of the KV ranks, the smallest hit counts",
+	},
 	SCOUT__OPTION_NAMESPACE,
 	SCOUT__OPTION_CHUNK_TOKENS,
 	SCOUT__OPTION_KV_RANKS("KV ranks of the model: a chunk is there when all of them have stored it"),
@@ -189,7 +198,9 @@ static int
 check(const struct scout_client_config *cfg, char *err, size_t err_len)
 {
 	if (!cfg->endpoint)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "endpoint is not set: must name a server");
+		return scout__fail(
+			err, err_len, SCOUT_ERR_INVALID,
+			"endpoint is not set: must name at least one server, such as ipc:///run/kvscout/kvscout.sock");
 	if (cfg->name_space && !scout__utf8_is_name(cfg->name_space, strlen(cfg->name_space)))
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				   "namespace must be UTF-8 text without control characters");

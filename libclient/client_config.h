@@ -8,6 +8,8 @@
 
 #include "option.h"
 
+#define SCOUT__ENDPOINTS_MAX 64u /* servers of one client */
+
 extern const struct scout__option_table scout__client_options;
 
 /*

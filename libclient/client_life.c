@@ -17,27 +17,7 @@
 #include "client_config.h"
 #include "cpus.h"
 #include "lookup_internal.h"
-
-#define ENDPOINTS_MAX 64u
-
-/* Cut the list in place: "a,b" -> a, b. Returns how many, 0 when one is empty or there are too many. */
-static uint32_t
-split_endpoints(char *list, const char **endpoints)
-{
-	uint32_t n = 0;
-	char *rest = list, *one;
-
-	while ((one = strsep(&rest, ","))) {
-		while (*one == ' ')
-			one++;
-		for (char *end = one + strlen(one); end > one && end[-1] == ' ';)
-			*--end = '\0';
-		if (*one == '\0' || n == ENDPOINTS_MAX)
-			return 0;
-		endpoints[n++] = one;
-	}
-	return n;
-}
+#include "option_list.h"
 
 /* KV ranks are spread over the servers in the order of the list, evenly. */
 static void
@@ -64,7 +44,7 @@ fill_hellos(const struct scout_client *client, struct scout__hello *hello)
 static int
 start_courier(struct scout_client *client, const char *const *endpoints, char *err, size_t err_len)
 {
-	struct scout__hello hello[ENDPOINTS_MAX];
+	struct scout__hello hello[SCOUT__ENDPOINTS_MAX];
 	struct scout__courier_config cc = {
 		.ops = &scout__lookup_ops,
 		.user = client,
@@ -163,33 +143,23 @@ allocate(struct scout_client *client)
 static int
 start(struct scout_client *client, char *err, size_t err_len)
 {
-	const char *endpoints[ENDPOINTS_MAX];
-	char *list;
+	const char **endpoints;
 	int rc;
 
-	if (!client->cfg.endpoint)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "endpoint is not set: one or several of ipc:///path or "
-				   "tcp://host:port, comma separated");
 	/* Until the courier has something to say. */
 	(void)snprintf(client->ready_text, sizeof(client->ready_text), "%s", client->cfg.endpoint);
-	list = strdup(client->cfg.endpoint);
-	if (!list)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	client->n_links = split_endpoints(list, endpoints);
-	if (client->n_links == 0)
-		rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				 "endpoint = \"%s\": 1..%u endpoints, none of them empty", client->cfg.endpoint,
-				 ENDPOINTS_MAX);
-	else if (client->cfg.kv_ranks % client->n_links != 0)
+	rc = scout__list_split(client->cfg.endpoint, &endpoints, &client->n_links);
+	if (rc)
+		return scout__fail(err, err_len, rc, "endpoint: out of memory");
+	if (client->cfg.kv_ranks % client->n_links != 0)
 		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
-				 "kv_ranks = \"%u\": must be a multiple of the number of endpoints (%u)",
+				 "kv_ranks = %u: must be a multiple of the number of endpoints (%u)",
 				 client->cfg.kv_ranks, client->n_links);
 	else if ((rc = allocate(client)) != 0)
 		rc = scout__fail(err, err_len, rc, "%s", scout_strerror(rc));
 	else
 		rc = start_courier(client, endpoints, err, err_len);
-	free(list);
+	free(endpoints);
 	return rc;
 }
 

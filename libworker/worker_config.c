@@ -6,6 +6,7 @@
 #include <kvscout/protocol.h>
 
 #include "log.h"
+#include "option_list.h"
 #include "shared_options.h"
 #include "utf8.h"
 #include "numa.h"
@@ -15,7 +16,15 @@
 #define FIELD(name) offsetof(struct scout_worker_config, name)
 
 static const struct scout__option options[] = {
-	SCOUT__OPTION_ENDPOINT("Where the server of this machine listens"),
+	{
+		.name = "endpoint",
+		.type = SCOUT_OPTION_STRING,
+		.offset = FIELD(endpoint),
+		.min = 1,
+		.max = 4096,
+		.check_item = scout__list_check_one_endpoint,
+		.doc = "Where the server of this machine listens: `ipc:///path`, `tcp://host:port` or `inproc://name`",
+	},
 	SCOUT__OPTION_NAMESPACE,
 	{
 		.name = "backend",
@@ -186,7 +195,9 @@ check(const struct scout_worker_config *cfg, char *err, size_t err_len)
 	uint16_t node;
 
 	if (!cfg->endpoint)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "endpoint is not set: must name a server");
+		return scout__fail(
+			err, err_len, SCOUT_ERR_INVALID,
+			"endpoint is not set: must name the server of this machine, such as ipc:///run/kvscout/kvscout.sock");
 	if (cfg->rank_first + cfg->rank_count > cfg->kv_ranks)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				   "rank_first = %u, rank_count = %u: kv_ranks = %u is exceeded",

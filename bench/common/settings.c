@@ -65,6 +65,9 @@ settings_check(const struct settings *settings, const struct cli *cli, const cha
 	char err[ERR_BYTES] = "";
 	int rc;
 
+	if (endpoint && endpoint[strcspn(endpoint, ", \t")])
+		return cli_usage_error(cli, "--endpoint = \"%s\": must be one endpoint, without blanks and commas",
+				       endpoint);
 	if (endpoint && settings->server.n)
 		return cli_usage_error(cli, "--server-option is for the embedded server, not for --endpoint");
 	scout_server_config_init(&server);

@@ -22,8 +22,8 @@ struct settings {
 		CLI_LIST("client-option", "KEY=VALUE", &(to_)->client, "a key of the client; repeat")
 
 /*
- * Whether all of them are known and in range, and @endpoint (NULL: an embedded server) has a server that they are
- * for. Returns 0, or CLI_EXIT_USAGE and the sentence is said.
+ * Whether all of them are known and in range, @endpoint is one endpoint (NULL: an embedded server), and its server is the one
+ * that they are for. Returns 0, or CLI_EXIT_USAGE and the sentence is said.
  */
 int settings_check(const struct settings *settings, const struct cli *cli, const char *endpoint);
 

@@ -204,8 +204,6 @@ check_options(const struct cli *cli, struct lat_options *opt, const struct lat_g
 		if (opt->endpoint && given->embedded[i])
 			return cli_usage_error(cli, "--%s is for the embedded server, not for --endpoint",
 					       embedded_only[i]);
-	if (opt->endpoint && strchr(opt->endpoint, ','))
-		return cli_usage_error(cli, "--endpoint = \"%s\": must be one endpoint", opt->endpoint);
 	if (keys_option_check(&opt->keys, cli, opt->endpoint) || settings_check(&opt->settings, cli, opt->endpoint))
 		return CLI_EXIT_USAGE;
 	if (opt->peer && !opt->compare)

@@ -35,6 +35,7 @@
 #include "json_env.h"
 #include "settings.h"
 #include "log.h"
+#include "option_list.h"
 #include "probe.h"
 #include "say.h"
 #include "trace.h"
@@ -50,7 +51,8 @@
 struct replay_options {
 	const char *trace;
 	const char *eviction;
-	const char *l2;
+	struct cli_list l2_urls; /* as given */
+	char *l2;                /* all of them as the server's key; NULL: none */
 	const char *json;
 	const char *endpoint;
 	struct keys_option keys;
@@ -61,7 +63,6 @@ struct replay_options {
 	uint64_t kv_ranks;
 	bool l1_blocks_given;
 	bool eviction_given;
-	bool l2_given;
 };
 
 /* The signal that ends the replay; 0: none yet. */
@@ -511,12 +512,9 @@ parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 		 .value_name = "POLICY",
 		 .doc = "eviction policy of the embedded server",
 		 .given = &opt->eviction_given},
-		{.name = "l2",
-		 .type = CLI_TYPE_TEXT,
-		 .to = &opt->l2,
-		 .value_name = "URL",
-		 .doc = "L2 of the embedded server, such as fs:///folder",
-		 .given = &opt->l2_given},
+		CLI_LIST(
+			"l2", "URL", &opt->l2_urls,
+			"L2 of the embedded server, such as fs:///folder; once for each store, in the order of preference"),
 		CLI_NUMBER("limit", &opt->limit, 0, UINT64_MAX, "requests to replay; 0: the whole trace"),
 		CLI_TEXT("json", "FILE|-", &opt->json, "write the result as JSON; - is standard output"),
 		CLI_BYTES("block-bytes", &opt->block_bytes, 2, 16 << 20, "bytes of one block on one KV rank"),
@@ -541,7 +539,7 @@ parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 		return false;
 	if (!opt->trace)
 		*ret_status = cli_usage_error(&cli, "--trace FILE is required");
-	else if (opt->endpoint && (opt->l1_blocks_given || opt->eviction_given || opt->l2_given))
+	else if (opt->endpoint && (opt->l1_blocks_given || opt->eviction_given || opt->l2_urls.n))
 		*ret_status =
 			cli_usage_error(&cli, "--l1-blocks, --eviction and --l2 are of the embedded server; the one "
 					      "at --endpoint has its own");
@@ -550,6 +548,21 @@ parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 	if (!*ret_status)
 		*ret_status = settings_check(&opt->settings, &cli, opt->endpoint);
 	return *ret_status == 0;
+}
+
+/* The texts of --l2 as one list. 0, or -1 without memory. */
+static int
+join_l2(struct replay_options *opt)
+{
+	for (size_t i = 0; i < opt->l2_urls.n; i++) {
+		char *joined = scout__list_join(opt->l2, opt->l2_urls.items[i]);
+
+		if (!joined)
+			return -1;
+		free(opt->l2);
+		opt->l2 = joined;
+	}
+	return 0;
 }
 
 int
@@ -566,13 +579,17 @@ main(int argc, char **argv)
 	sigemptyset(&action.sa_mask);
 	(void)sigaction(SIGINT, &action, NULL);
 	(void)sigaction(SIGTERM, &action, NULL);
-	if (run(&replay) < 0) {
+	if (join_l2(&opt) < 0) {
+		complain("out of memory");
+		status = EXIT_FAILURE;
+	} else if (run(&replay) < 0) {
 		complain("%s", replay.err);
 		status = EXIT_FAILURE;
 	} else {
 		status = report(&replay);
 	}
 	fini(&replay);
+	free(opt.l2);
 	if (stop_signal && !status)
 		complain("interrupted; the numbers are of what was replayed until then");
 	return stop_signal && !status ? 128 + stop_signal : status;

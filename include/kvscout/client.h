@@ -49,7 +49,7 @@ enum scout_lookup_mode {
  */
 struct scout_client_config {
 	uint32_t size;                         /* of this structure; set by scout_client_config_init() */
-	const char *endpoint;                  /* one or several, comma separated; of inproc:// one */
+	const char *endpoint;                  /* one or several, with blanks between them; of inproc:// one */
 	const char *name_space;                /* key "namespace" */
 	uint32_t chunk_tokens;                 /* tokens in a chunk, default 256 */
 	uint32_t kv_ranks;                     /* default 1 */

@@ -8,6 +8,7 @@
 #include <kvscout/error.h>
 
 #include "log.h"
+#include "option_list.h"
 #include "option_parse.h"
 #include "sized.h"
 
@@ -28,8 +29,7 @@
  * Threads: any; a structure belongs to the thread that fills it.
  */
 
-#define MAX_KEY_BYTES 64u    /* of keys that are compared for a suggestion */
-#define BLANKS " \t\r\n\f\v" /* between the items of a list */
+#define MAX_KEY_BYTES 64u /* of keys that are compared for a suggestion */
 
 struct owned_text {
 	struct owned_text *next;
@@ -142,18 +142,16 @@ write_owned(const struct scout__option_table *table, void *cfg, struct owned_tex
 	memcpy((char *)cfg + table->owned_offset, &owned, sizeof(void *));
 }
 
-/* A copy of @head and @text that lives until scout__options_fini(). */
+/* A copy of @text that lives until scout__options_fini(). */
 static int
-store_string(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *head,
-	     const char *text)
+store_string(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *text)
 {
-	size_t head_length = strlen(head);
-	size_t length = strlen(text);
-	struct owned_text *owned = malloc(sizeof(*owned) + head_length + length + 1);
+	size_t room = strlen(text) + 1;
+	struct owned_text *owned = malloc(sizeof(*owned) + room);
 
 	if (!owned)
 		return SCOUT_ERR_NOMEM;
-	(void)snprintf(owned->text, head_length + length + 1, "%s%s", head, text); /* it fits */
+	memcpy(owned->text, text, room);
 	owned->next = read_owned(table, cfg);
 	write_owned(table, cfg, owned);
 	write_string(option, cfg, owned->text);
@@ -240,71 +238,49 @@ find(const struct scout__option_table *table, const char *key)
 	return NULL;
 }
 
+/* An item of a list may hold a password, and a message may end in a log: of a list no message shows all. */
 static int
-set_string(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *value,
-	   char *err, size_t err_len)
+check_text(const struct scout__option *option, const char *value, char *err, size_t err_len)
 {
-	/* An item of a list may hold a password, and a message may end in a log. */
-	const char *shown = option->type == SCOUT_OPTION_LIST ? "..." : value;
-	int rc = scout__option_check(option, strlen(value), shown, err, err_len);
+	bool is_list = option->type == SCOUT_OPTION_LIST;
+	int rc = scout__option_check(option, strlen(value), is_list ? "..." : value, err, err_len);
 
 	if (rc)
 		return rc;
-	rc = store_string(table, option, cfg, "", value);
-	if (rc)
-		return scout__fail(err, err_len, rc, "%s: out of memory", option->name);
-	return 0;
+	if (is_list)
+		return scout__list_check(option, value, err, err_len);
+	return option->check_item ? option->check_item(option->name, value, err, err_len) : 0;
 }
 
-/* Behind what is there, also what the user put there himself. */
+static int
+set_text(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *value,
+	 char *err, size_t err_len)
+{
+	int rc = check_text(option, value, err, err_len);
+
+	if (rc)
+		return rc;
+	rc = store_string(table, option, cfg, value);
+	return rc ? scout__fail(err, err_len, rc, "%s: out of memory", option->name) : 0;
+}
+
+/* Behind the items that the field holds, also those that the user assigned to it. */
 static int
 add_to_list(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *value,
 	    char *err, size_t err_len)
 {
-	const char *before = read_string(option, cfg);
-	size_t before_length = before ? strlen(before) : 0;
-	char *head;
-	int rc;
+	/* A value without an item is an error, not an addition of nothing. */
+	int rc = scout__list_check(option, value, err, err_len);
+	char *joined;
 
-	value += strspn(value, BLANKS);
-	if (!before_length || !*value)
-		return set_string(table, option, cfg, value, err, err_len);
-	rc = scout__option_check(option, before_length + 1 + strlen(value), "...", err, err_len);
 	if (rc)
 		return rc;
-	head = malloc(before_length + 2);
-	if (!head)
+	joined = scout__list_join(read_string(option, cfg), value);
+	if (!joined)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "%s: out of memory", option->name);
-	memcpy(head, before, before_length);
-	memcpy(head + before_length, " ", 2);
-	rc = store_string(table, option, cfg, head, value);
-	free(head);
-	return rc ? scout__fail(err, err_len, rc, "%s: out of memory", option->name) : 0;
-}
-
-int
-scout__options_split(const char *list, const char ***ret_items, uint32_t *ret_n)
-{
-	size_t length = list ? strlen(list) : 0;
-	/* Each item but the last has a blank behind it. */
-	size_t room = length / 2 + 1;
-	const char **items = malloc(room * sizeof(*items) + length + 1);
-	uint32_t n = 0;
-	char *at;
-
-	if (!items)
-		return SCOUT_ERR_NOMEM;
-	at = (char *)(items + room);
-	memcpy(at, list ? list : "", length + 1);
-	for (at += strspn(at, BLANKS); *at; at += strspn(at, BLANKS)) {
-		items[n++] = at;
-		at += strcspn(at, BLANKS);
-		if (*at)
-			*at++ = '\0';
-	}
-	*ret_items = items;
-	*ret_n = n;
-	return 0;
+	rc = set_text(table, option, cfg, joined, err, err_len);
+	free(joined);
+	return rc;
 }
 
 /* "0" for a number that cannot be 0: as in a field, it means the default. */
@@ -338,7 +314,7 @@ scout__options_set(const struct scout__option_table *table, void *cfg, const cha
 	if (!option || !is_within(option, size_of(cfg)))
 		return fail_unknown(table, key, err, err_len);
 	if (option->type == SCOUT_OPTION_STRING)
-		return set_string(table, option, cfg, value, err, err_len);
+		return set_text(table, option, cfg, value, err, err_len);
 	if (option->type == SCOUT_OPTION_LIST)
 		return add_to_list(table, option, cfg, value, err, err_len);
 	if (means_default(option, value)) {
@@ -412,7 +388,7 @@ accept_string(const struct scout__option_table *table, const struct scout__optio
 		write_default(option, dst);
 		return 0;
 	}
-	return set_string(table, option, dst, text, err, err_len);
+	return set_text(table, option, dst, text, err, err_len);
 }
 
 static int

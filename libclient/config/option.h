@@ -21,7 +21,7 @@ enum scout__option_type {
 	SCOUT_OPTION_BOOL,   /* u32: 0 1 false true no yes off on */
 	SCOUT_OPTION_WORD,   /* u32: index into words */
 	SCOUT_OPTION_STRING, /* const char *, copied into the owned list */
-	SCOUT_OPTION_LIST    /* as a string: items with blanks between them; each set adds to what is there */
+	SCOUT_OPTION_LIST    /* as a string, option_list.h: blanks separate the items; each set adds its items */
 };
 
 struct scout__option {
@@ -34,6 +34,9 @@ struct scout__option {
 	const char *def_text; /* strings: default or NULL; lists: NULL; numbers: how help shows the default, or NULL */
 	const char *const *words; /* SCOUT_OPTION_WORD: NULL-terminated */
 	const char *beyond; /* SCOUT_OPTION_U32: a word for UINT32_MAX, which is allowed beside min..max; or NULL */
+	uint32_t max_items; /* SCOUT_OPTION_LIST: 1 to this many */
+	/* Strings, and each item of a list: 0 if well-formed, else SCOUT_ERR_CONFIG_SYNTAX and a sentence that names @key. Or NULL. */
+	int (*check_item)(const char *key, const char *item, char *err, size_t err_len);
 	const char *doc;
 };
 
@@ -59,12 +62,6 @@ int scout__options_load_env(const struct scout__option_table *table, void *cfg, 
 /* Row @i as a person reads it, into the caller's structure of @size bytes. SCOUT_ERR_INVALID behind the last, _UNSUPPORTED (size). */
 int scout__options_row(const struct scout__option_table *table, size_t i, struct scout_config_row *ret_row,
 		       size_t size);
-
-/*
- * The items of a list (NULL has none): *ret_items is an array of *ret_n, one allocation together with the text, for free().
- * Returns 0 or SCOUT_ERR_NOMEM.
- */
-int scout__options_split(const char *list, const char ***ret_items, uint32_t *ret_n);
 
 void scout__options_fini(const struct scout__option_table *table, void *cfg);
 

@@ -117,9 +117,14 @@ scout__option_range(const struct scout__option *option, char buf[SCOUT__OPTION_T
 	}
 	scout__option_number(option, option->min, low);
 	scout__option_number(option, option->max, high);
+	if (option->type == SCOUT_OPTION_LIST) {
+		(void)snprintf(buf, SCOUT__OPTION_TEXT, "1..%u items with blanks between them, %.20s..%.20s bytes",
+			       (unsigned)option->max_items, low, high);
+		return buf;
+	}
 	(void)snprintf(buf, SCOUT__OPTION_TEXT, "%.40s..%.40s%s%s%.20s", low, high,
-		       option->type == SCOUT_OPTION_STRING || option->type == SCOUT_OPTION_LIST ? " bytes" : "",
-		       option->beyond ? ", " : "", option->beyond ? option->beyond : "");
+		       option->type == SCOUT_OPTION_STRING ? " bytes" : "", option->beyond ? ", " : "",
+		       option->beyond ? option->beyond : "");
 	return buf;
 }
 

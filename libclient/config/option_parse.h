@@ -17,7 +17,7 @@
 /* @text for use in a message: cut to a readable length, control characters replaced. Returns @buf. */
 const char *scout__option_quote(char buf[SCOUT__OPTION_TEXT], const char *text);
 
-/* "1..64", "64Ki..4Gi", "async, polled", "1..255 bytes". Returns @buf. */
+/* "1..64", "64Ki..4Gi", "async, polled", "1..255 bytes", "1..8 items with blanks ...". Returns @buf. */
 const char *scout__option_range(const struct scout__option *option, char buf[SCOUT__OPTION_TEXT]);
 
 /* The number in the form that a user would write: "64Mi", "async", "-1". Returns @buf. */

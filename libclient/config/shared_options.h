@@ -58,12 +58,6 @@ static const char *const scout__local_transport_words[] = {"shm", "socket", NULL
 		.max = UINT64_MAX, .doc = "Version of the model's weights; 0: whatever the server has",                \
 	}
 
-#define SCOUT__OPTION_ENDPOINT(doc_)                                                                                   \
-	{                                                                                                              \
-		.name = "endpoint", .type = SCOUT_OPTION_STRING, .offset = FIELD(endpoint), .min = 1, .max = 4096,     \
-		.doc = (doc_),                                                                                         \
-	}
-
 #define SCOUT__OPTION_KV_RANKS(doc_)                                                                                   \
 	{                                                                                                              \
 		.name = "kv_ranks", .type = SCOUT_OPTION_U32, .offset = FIELD(kv_ranks), .def = 1, .min = 1,           \

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "option_list.h"
 #include "shared_options.h"
 
 /* The server's option table, and the public calls on it. Any thread. */
@@ -113,8 +114,9 @@ static const struct scout__option options[] = {
 		.offset = FIELD(l2),
 		.min = 1,
 		.max = 16384,
-		.doc = "L2, a URL: `fs:///path` or `redis://host:port`; given again, the next one in the order of "
-		       "preference",
+		.max_items = SCOUT__L2_STORES_MAX,
+		.check_item = scout__list_check_url,
+		.doc = "L2: URLs of stores in the order of preference, `fs:///path` or `redis://host:port`",
 	},
 	{
 		.name = "prefetch",

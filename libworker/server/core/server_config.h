@@ -8,6 +8,8 @@
 
 #include "option.h"
 
+#define SCOUT__L2_STORES_MAX 4u /* URLs of the key l2 */
+
 extern const struct scout__option_table scout__server_options;
 
 /*

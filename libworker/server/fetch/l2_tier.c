@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "fetch.h"
+#include "option_list.h"
 #include "server_config.h"
 #include "server_core.h"
 #include "state.h"
@@ -23,49 +24,23 @@
  * Threads: loop, and the starting thread before it.
  */
 
-#define MAX_URLS SCOUT__L2_MAX_ADAPTERS
 #define REAP 4u       /* operations between two looks at the clock: one of thousands of keys costs 10 us */
 #define REAP_US 100u  /* for a turn */
 #define STOP_MS 2000u /* for the adapters to end what they do */
 
-/*
- * The URLs of @text, each ended by a NUL in a copy that the caller frees. Their number, more than MAX_URLS as MAX_URLS
- * + 1.
- */
-static uint32_t
-split(char *text, const char **ret_urls)
-{
-	uint32_t n = 0;
-
-	for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
-		size_t len = strcspn(text, " ");
-
-		if (n == MAX_URLS)
-			return MAX_URLS + 1;
-		ret_urls[n++] = text;
-		if (text[len])
-			text[len++] = '\0';
-		text += len;
-	}
-	return n;
-}
+static_assert(SCOUT__L2_STORES_MAX == SCOUT__L2_MAX_ADAPTERS, "the key l2 takes as many stores as there can be");
 
 static int
 open_adapters(struct scout_server *s, struct scout__fetch *t, const struct scout__l2_adapter *const *adapters,
 	      char *err, size_t err_len)
 {
-	const char *urls[MAX_URLS];
-	char *text = strdup(s->cfg.l2);
 	uint32_t ops = SCOUT__ASK_OPS + SCOUT__LOAD_OPS + SCOUT__WRITE_OPS + SCOUT__OTHER_OPS;
-	int rc;
+	const char **urls;
+	int rc = scout__list_split(s->cfg.l2, &urls, &t->n);
 
-	if (!text)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	t->n = split(text, urls);
-	if (t->n > MAX_URLS)
-		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "l2: more than %u URLs", (unsigned)MAX_URLS);
-	else
-		rc = scout__l2_new(adapters, urls, t->n, s->cfg.l2_timeout_ms, ops, &s->log, &t->l2, err, err_len);
+	if (rc)
+		return scout__fail(err, err_len, rc, "l2: out of memory");
+	rc = scout__l2_new(adapters, urls, t->n, s->cfg.l2_timeout_ms, ops, &s->log, &t->l2, err, err_len);
 	/* More would only wait in l2_submit, where a load that is not needed any more cannot be cancelled. */
 	for (uint32_t i = 0; !rc && i < t->n && t->load_ops < SCOUT__LOAD_OPS; i++)
 		t->load_ops += scout__l2_at_once(t->l2, i, SCOUT__L2_READS) < SCOUT__LOAD_OPS
@@ -73,7 +48,7 @@ open_adapters(struct scout_server *s, struct scout__fetch *t, const struct scout
 				       : SCOUT__LOAD_OPS;
 	if (t->load_ops > SCOUT__LOAD_OPS)
 		t->load_ops = SCOUT__LOAD_OPS;
-	free(text);
+	free(urls);
 	return rc;
 }
 

@@ -330,7 +330,7 @@ one_of_two(struct matrix *m, const struct matrix_row *row)
 	fake_set_hit(second, MATRIX_CHUNKS);
 	matrix_patient(m);
 	matrix_fake(m);
-	(void)snprintf(endpoints, sizeof(endpoints), "%s,%s", fake_endpoint(m->fake), fake_endpoint(second));
+	(void)snprintf(endpoints, sizeof(endpoints), "%s %s", fake_endpoint(m->fake), fake_endpoint(second));
 	matrix_client_at(m, endpoints);
 	matrix_ready(m);
 	matrix_hits(m, 2);

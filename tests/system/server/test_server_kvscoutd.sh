@@ -40,6 +40,7 @@ check "--status of a stopped server ends" ends_with 1 "no answer within 2 s" "$k
 kill -CONT "$server"
 check "SIGTERM ends it with 0" stop
 check "--status of no server ends" ends_with 1 "no answer within 2 s" "$kvscoutd" --status "$endpoint"
+check "--l2 with commas is told how lists are written" ends_with 2 "write several URLs with blanks" "$kvscoutd" --l2 fs:///a,fs:///b
 check "--status of what is no endpoint is refused" ends_with 1 "nonsense" "$kvscoutd" --status nonsense
 
 # The ready line goes to a pipe that nobody reads: the reader has left before it is written.

@@ -106,7 +106,7 @@ make_client(struct made *made)
 	int rc;
 
 	scout_client_config_init(&cfg);
-	cfg.endpoint = "ipc:///tmp/kvscout-oom-nobody,ipc:///tmp/kvscout-oom-none";
+	cfg.endpoint = "ipc:///tmp/kvscout-oom-nobody ipc:///tmp/kvscout-oom-none";
 	cfg.kv_ranks = 2;
 	cfg.connect_timeout_ms = 1;
 	rc = scout_client_new(&cfg, &client, made->err, sizeof(made->err));

@@ -392,6 +392,7 @@ refused --hgrm - "file's name"
 refused --seed x "0..9223372036854775807"
 refused --l1-bytes 2Ti "0..1Ti"
 refused --endpoint ipc:///a,ipc:///b "one endpoint"
+refused --endpoint "ipc:///a ipc:///b" "one endpoint"
 
 run 2 --nonsense && grep -q -e --nonsense "$dir/err"
 ok $? "an unknown option is named"

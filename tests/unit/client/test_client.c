@@ -479,7 +479,7 @@ START_TEST(several_servers_the_hit_is_the_minimum_and_longer_tails_are_given_bac
 	uint32_t from, to;
 
 	scout_client_free(client);
-	snprintf(list, sizeof(list), "%s,%s", fake_endpoint(fake), fake_endpoint(other));
+	snprintf(list, sizeof(list), "%s %s", fake_endpoint(fake), fake_endpoint(other));
 	scout_client_config_init(&cfg);
 	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
 	cfg.endpoint = list;

@@ -250,7 +250,7 @@ START_TEST(of_several_servers_it_is_what_all_have)
 	uint32_t from, to;
 
 	scout_client_free(client);
-	snprintf(list, sizeof(list), "%s,%s", fake_endpoint(fake), fake_endpoint(other));
+	snprintf(list, sizeof(list), "%s %s", fake_endpoint(fake), fake_endpoint(other));
 	scout_client_config_init(&cfg);
 	cfg.endpoint = list;
 	cfg.kv_ranks = 2;

@@ -277,10 +277,11 @@ START_TEST(bad_configurations_name_the_field)
 	} rows[] = {
 		{NULL, 1, SCOUT_ERR_INVALID, "endpoint"},
 		{"", 1, SCOUT_ERR_CONFIG_RANGE, "endpoint"},
-		{"ipc:///tmp/a,", 1, SCOUT_ERR_INVALID, "endpoint"},
+		{" \t", 1, SCOUT_ERR_CONFIG_RANGE, "endpoint has 0 items"},
+		{"ipc:///tmp/a,", 1, SCOUT_ERR_CONFIG_SYNTAX, "endpoint = \"ipc:///tmp/a,\": must hold no comma"},
 		{"nonsense", 1, SCOUT_ERR_INVALID, "nonsense"},
 		{"http://x", 1, SCOUT_ERR_INVALID, "http://x"},
-		{"ipc:///tmp/a,ipc:///tmp/b", 3, SCOUT_ERR_CONFIG_RANGE, "kv_ranks"},
+		{"ipc:///tmp/a ipc:///tmp/b", 3, SCOUT_ERR_CONFIG_RANGE, "kv_ranks"},
 		{"ipc:///tmp/a", 65, SCOUT_ERR_CONFIG_RANGE, "kv_ranks"},
 	};
 

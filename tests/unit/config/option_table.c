@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "option_table.h"
 
+#include <stdio.h>
+
+#include <kvscout/error.h>
+
+/* A question mark is never allowed. */
+static int
+check_item(const char *key, const char *item, char *message, size_t len)
+{
+	if (!strchr(item, '?'))
+		return 0;
+	(void)snprintf(message, len, "%s: \"%s\" has a question mark", key, item);
+	return SCOUT_ERR_CONFIG_SYNTAX;
+}
+
 const char *const modes[] = {"async", "polled", "sync", NULL};
 
 const struct scout__option options[] = {
-	{ROW("path", SCOUT_OPTION_STRING, path), .min = 1, .max = 20, .doc = "A path"},
+	{ROW("path", SCOUT_OPTION_STRING, path), .min = 1, .max = 20, .check_item = check_item, .doc = "A path"},
 	{ROW("name", SCOUT_OPTION_STRING, name), .max = 8, .def_text = "default", .doc = "A name"},
 	{ROW("count", SCOUT_OPTION_U32, count), .alias = "counts", .def = 256, .min = 1, .max = 1000, .doc = "A count"},
 	{ROW("device", SCOUT_OPTION_I32, device), .max = 15, .doc = "A device"},
@@ -20,7 +34,8 @@ const struct scout__option options[] = {
 	{ROW("late", SCOUT_OPTION_U32, late), .def = 7, .min = 1, .max = 9, .doc = "A later field"},
 	{ROW("late_name", SCOUT_OPTION_STRING, late_name), .min = 1, .max = 9, .def_text = "young",
 	 .doc = "A later string"},
-	{ROW("late_list", SCOUT_OPTION_LIST, late_list), .min = 2, .max = 12, .doc = "A later list"},
+	{ROW("late_list", SCOUT_OPTION_LIST, late_list), .min = 2, .max = 12, .max_items = 3, .check_item = check_item,
+	 .doc = "A later list"},
 };
 
 const struct scout__option_table table = {

@@ -6,6 +6,7 @@
 #include <kvscout/error.h>
 
 #include "check_main.h"
+#include "option_list.h"
 #include "option_table.h"
 
 static int
@@ -201,14 +202,13 @@ START_TEST(a_list_grows_with_each_set)
 }
 END_TEST
 
+#define RANGE "1..3 items with blanks between them, 2..12 bytes"
+
 /* A value may be a URL with a password: no message repeats it. */
 START_TEST(a_list_has_its_length_checked)
 {
-	ck_assert_int_eq(set("late_list", ""), SCOUT_ERR_CONFIG_RANGE);
-	ck_assert_str_eq(err, "late_list = \"...\": must be 2..12 bytes");
-	ck_assert_int_eq(set("late_list", " \t "), SCOUT_ERR_CONFIG_RANGE);
 	ck_assert_int_eq(set("late_list", "1234567890123"), SCOUT_ERR_CONFIG_RANGE);
-	ck_assert_str_eq(err, "late_list = \"...\": must be 2..12 bytes");
+	ck_assert_str_eq(err, "late_list = \"...\": must be " RANGE);
 	ck_assert_ptr_null(cfg.late_list);
 	ck_assert_int_eq(set("late_list", "123456"), 0);
 	ck_assert_int_eq(set("late_list", " "), SCOUT_ERR_CONFIG_RANGE);
@@ -217,7 +217,40 @@ START_TEST(a_list_has_its_length_checked)
 	ck_assert_int_eq(set("late_list", "12345"), 0);
 	ck_assert_str_eq(cfg.late_list, "123456 12345");
 	cfg.late_list = "1234567890123";
-	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "late_list = \"...\": must be 2..12 bytes");
+	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "late_list = \"...\": must be " RANGE);
+}
+END_TEST
+
+START_TEST(a_list_has_its_items_counted)
+{
+	ck_assert_int_eq(set("late_list", ""), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_str_eq(err, "late_list has 0 items: must have 1..3, with blanks between them");
+	ck_assert_int_eq(set("late_list", " \t "), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_ptr_null(cfg.late_list);
+	ck_assert_int_eq(set("late_list", "a b"), 0);
+	ck_assert_int_eq(set("late_list", " "), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_int_eq(set("late_list", "c d"), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_str_eq(err, "late_list has 4 items: must have 1..3, with blanks between them");
+	ck_assert_str_eq(cfg.late_list, "a b");
+	ck_assert_int_eq(set("late_list", "c"), 0);
+	cfg.late_list = "a b c d";
+	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "late_list has 4 items: must have 1..3, with blanks between them");
+	cfg.late_list = "  ";
+	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "late_list has 0 items: must have 1..3, with blanks between them");
+}
+END_TEST
+
+START_TEST(a_row_judges_each_item_of_its_list_and_its_string)
+{
+	ck_assert_int_eq(set("late_list", "a b?"), SCOUT_ERR_CONFIG_SYNTAX);
+	ck_assert_str_eq(err, "late_list: \"b?\" has a question mark");
+	ck_assert_ptr_null(cfg.late_list);
+	cfg.late_list = "? c";
+	check_not_accepted(SCOUT_ERR_CONFIG_SYNTAX, "late_list: \"?\" has a question mark");
+	cfg.late_list = NULL;
+	ck_assert_int_eq(set("path", "why ?"), SCOUT_ERR_CONFIG_SYNTAX);
+	ck_assert_str_eq(err, "path: \"why ?\" has a question mark");
+	ck_assert_str_eq(cfg.path, "copied");
 }
 END_TEST
 
@@ -240,7 +273,7 @@ START_TEST(a_list_is_split_at_blanks)
 		const char **items;
 		uint32_t n;
 
-		ck_assert_int_eq(scout__options_split(cases[i].list, &items, &n), 0);
+		ck_assert_int_eq(scout__list_split(cases[i].list, &items, &n), 0);
 		ck_assert_uint_eq(n, cases[i].n);
 		for (uint32_t j = 0; j < n; j++)
 			ck_assert_str_eq(items[j], cases[i].items[j]);
@@ -262,6 +295,8 @@ add_accept_tests(TCase *tcase)
 	tcase_add_test(tcase, accept_refuses_sizes_that_no_version_had);
 	tcase_add_test(tcase, a_list_grows_with_each_set);
 	tcase_add_test(tcase, a_list_has_its_length_checked);
+	tcase_add_test(tcase, a_list_has_its_items_counted);
+	tcase_add_test(tcase, a_row_judges_each_item_of_its_list_and_its_string);
 	tcase_add_test(tcase, a_list_is_split_at_blanks);
 	tcase_add_test(tcase, accept_of_a_newer_structure_wants_its_unknown_fields_zero);
 }

@@ -72,7 +72,7 @@ START_TEST(a_time_may_be_never)
 END_TEST
 
 static const struct setting client_settings[] = {
-	{"endpoint", "ipc:///run/a,tcp://[::1]:7000"},
+	{"endpoint", "ipc:///run/a tcp://[::1]:7000"},
 	{"namespace", "m"},
 	{"chunk_tokens", "16"},
 	{"kv_ranks", "2"},
@@ -111,7 +111,7 @@ START_TEST(each_client_key_sets_its_field)
 			scout_client_config_set(&cfg, client_settings[i].key, client_settings[i].value, err, 512), 0);
 	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), 0);
 	scout_client_config_fini(&cfg);
-	ck_assert_str_eq(taken.endpoint, "ipc:///run/a,tcp://[::1]:7000");
+	ck_assert_str_eq(taken.endpoint, "ipc:///run/a tcp://[::1]:7000");
 	ck_assert_str_eq(taken.name_space, "m");
 	ck_assert_uint_eq(taken.chunk_tokens, 16);
 	ck_assert_uint_eq(taken.kv_ranks, 2);
@@ -173,6 +173,53 @@ START_TEST(a_client_needs_an_endpoint)
 }
 END_TEST
 
+START_TEST(endpoints_are_written_with_blanks_and_not_with_commas)
+{
+	struct scout_client_config cfg;
+	struct scout_client_config taken;
+
+	scout_client_config_init(&cfg);
+	ck_assert_int_eq(scout_client_config_set(&cfg, "endpoint", "ipc:///a,tcp://h:1", err, sizeof(err)),
+			 SCOUT_ERR_CONFIG_SYNTAX);
+	ck_assert_str_eq(err,
+			 "endpoint = \"ipc:///a,tcp://h:1\": must hold no comma; write several endpoints with blanks "
+			 "between them, or give the key once for each");
+	ck_assert_ptr_null(cfg.endpoint);
+	ck_assert_int_eq(scout_client_config_set(&cfg, "endpoint", " ipc:///a \t ipc:///b ", err, sizeof(err)), 0);
+	ck_assert_int_eq(scout_client_config_set(&cfg, "endpoint", "ipc:///c", err, sizeof(err)), 0);
+	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), 0);
+	ck_assert_ptr_nonnull(strstr(taken.endpoint, "ipc:///a \t ipc:///b  ipc:///c"));
+	scout_client_config_fini(&taken);
+	scout_client_config_fini(&cfg);
+	cfg.endpoint = "ipc:///a, ipc:///b";
+	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), SCOUT_ERR_CONFIG_SYNTAX);
+	ck_assert_ptr_nonnull(strstr(err, "endpoint = \"ipc:///a,\": must hold no comma"));
+}
+END_TEST
+
+START_TEST(endpoints_of_a_file_and_of_the_environment_add_up)
+{
+	static const char text[] = "endpoint = ipc:///f\nendpoint = ipc:///g ipc:///h\n";
+	char path[] = "/tmp/kvscout-test-config-XXXXXX";
+	struct scout_client_config cfg;
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, text, sizeof(text) - 1), (ssize_t)sizeof(text) - 1);
+	ck_assert_int_eq(close(fd), 0);
+	scout_client_config_init(&cfg);
+	ck_assert_int_eq(scout_client_config_load(&cfg, path, err, sizeof(err)), 0);
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(setenv("KVSCOUT_ENDPOINT", "ipc:///i ipc:///j", 1), 0);
+	ck_assert_int_eq(scout_client_config_load_env(&cfg, err, sizeof(err)), 0);
+	ck_assert_str_eq(cfg.endpoint, "ipc:///f ipc:///g ipc:///h ipc:///i ipc:///j");
+	ck_assert_int_eq(setenv("KVSCOUT_ENDPOINT", "ipc:///i,ipc:///j", 1), 0);
+	ck_assert_int_eq(scout_client_config_load_env(&cfg, err, sizeof(err)), SCOUT_ERR_CONFIG_SYNTAX);
+	ck_assert_ptr_nonnull(strstr(err, "KVSCOUT_ENDPOINT: endpoint = \"ipc:///i,ipc:///j\": must hold no comma"));
+	scout_client_config_fini(&cfg);
+}
+END_TEST
+
 START_TEST(a_client_reads_a_file_and_the_environment)
 {
 	static const char text[] = "endpoint = ipc:///f\nmax_lookups = 5\n";
@@ -208,6 +255,8 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_time_may_be_never);
 	tcase_add_test(tcase, client_range_errors_read_as_documented);
 	tcase_add_test(tcase, a_client_needs_an_endpoint);
+	tcase_add_test(tcase, endpoints_are_written_with_blanks_and_not_with_commas);
+	tcase_add_test(tcase, endpoints_of_a_file_and_of_the_environment_add_up);
 	tcase_add_test(tcase, a_client_reads_a_file_and_the_environment);
 	suite_add_tcase(suite, tcase);
 	return suite;

@@ -209,7 +209,11 @@ static const struct scout_config_row help[] = {
 	{.name = "any_count", .alias = NULL, .meaning = "Any count", .def = "0", .range = "0..4294967295"},
 	{.name = "late", .alias = NULL, .meaning = "A later field", .def = "7", .range = "1..9"},
 	{.name = "late_name", .alias = NULL, .meaning = "A later string", .def = "young", .range = "1..9 bytes"},
-	{.name = "late_list", .alias = NULL, .meaning = "A later list", .def = "none", .range = "2..12 bytes"},
+	{.name = "late_list",
+	 .alias = NULL,
+	 .meaning = "A later list",
+	 .def = "none",
+	 .range = "1..3 items with blanks between them, 2..12 bytes"},
 };
 
 START_TEST(help_has_a_row_for_each_option)

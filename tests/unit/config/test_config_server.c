@@ -136,6 +136,30 @@ START_TEST(server_defaults_are_the_documented_ones)
 }
 END_TEST
 
+START_TEST(one_url_of_l2_may_hold_commas_and_no_second_url)
+{
+	static const char text[] =
+		"l2: must hold no second URL behind a comma; write several URLs with blanks between them, or give "
+		"the key once for each";
+	struct scout_server_config cfg;
+	struct scout_server_config taken;
+
+	scout_server_config_init(&cfg);
+	ck_assert_int_eq(scout_server_config_set(&cfg, "l2", "redis://a:1,b:2 fs:///a,b", err, sizeof(err)), 0);
+	ck_assert_str_eq(cfg.l2, "redis://a:1,b:2 fs:///a,b");
+	ck_assert_int_eq(scout_server_config_set(&cfg, "l2", "fs:///a,redis://:secret@b:2", err, sizeof(err)),
+			 SCOUT_ERR_CONFIG_SYNTAX);
+	ck_assert_str_eq(err, text);
+	ck_assert_int_eq(scout_server_config_set(&cfg, "l2", "fs:///c fs:///d fs:///e", err, sizeof(err)),
+			 SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_str_eq(err, "l2 has 5 items: must have 1..4, with blanks between them");
+	scout_server_config_fini(&cfg);
+	cfg.l2 = "fs:///a,fs:///b";
+	ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), SCOUT_ERR_CONFIG_SYNTAX);
+	ck_assert_str_eq(err, text);
+}
+END_TEST
+
 START_TEST(lines_of_a_file_add_to_the_second_tier)
 {
 	static const char text[] = "l2 = fs:///a?max_bytes=1Gi&threads=2\nprefetch=on_lookup\nl2 = redis://:p%23@h:1\n";
@@ -186,6 +210,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tcase, help_lists_every_key, 0, 3);
 	tcase_add_test(tcase, server_defaults_are_the_documented_ones);
 	tcase_add_test(tcase, each_server_key_sets_its_field);
+	tcase_add_test(tcase, one_url_of_l2_may_hold_commas_and_no_second_url);
 	tcase_add_test(tcase, lines_of_a_file_add_to_the_second_tier);
 	suite_add_tcase(suite, tcase);
 	return suite;

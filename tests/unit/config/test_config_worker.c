@@ -286,7 +286,16 @@ START_TEST(worker_fields_must_agree_with_each_other)
 	struct scout_worker_config cfg;
 
 	scout_worker_config_init(&cfg);
-	check_worker_refused(&cfg, SCOUT_ERR_INVALID, "endpoint is not set: must name a server");
+	check_worker_refused(
+		&cfg, SCOUT_ERR_INVALID,
+		"endpoint is not set: must name the server of this machine, such as ipc:///run/kvscout/kvscout.sock");
+	cfg.endpoint = "ipc:///w ipc:///x";
+	check_worker_refused(
+		&cfg, SCOUT_ERR_CONFIG_SYNTAX,
+		"endpoint = \"ipc:///w ipc:///x\": must be one endpoint, without blanks and commas; several "
+		"servers are for clients only");
+	ck_assert_int_eq(scout_worker_config_set(&cfg, "endpoint", "ipc:///w,ipc:///x", err, sizeof(err)),
+			 SCOUT_ERR_CONFIG_SYNTAX);
 	cfg.endpoint = "ipc:///w";
 	cfg.kv_ranks = 4;
 	cfg.rank_first = 2;

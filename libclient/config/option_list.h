@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_OPTION_LIST_H
+#define SCOUT_OPTION_LIST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "option.h"
+
+/*
+ * Lists, for all keys that hold one: blanks separate the items, and each further set of the key adds its items. Any thread.
+ */
+
+/*
+ * The items of a list (NULL has none): *ret_items is an array of *ret_n, one allocation together with the text, for free().
+ * Returns 0 or SCOUT_ERR_NOMEM.
+ */
+int scout__list_split(const char *list, const char ***ret_items, uint32_t *ret_n);
+
+/* @list and the items of @more behind it, for free(); NULL without memory. @list may be NULL; @more without an item adds nothing. */
+char *scout__list_join(const char *list, const char *more);
+
+/*
+ * Whether @list has 1 to option->max_items items and each of them is well-formed. Its length is the caller's to check.
+ * Returns 0, SCOUT_ERR_CONFIG_RANGE (number of items), SCOUT_ERR_CONFIG_SYNTAX (an item) or SCOUT_ERR_NOMEM, with a sentence in @err.
+ */
+int scout__list_check(const struct scout__option *option, const char *list, char *err, size_t err_len);
+
+/* For option->check_item. An endpoint of a list, and the only one that a key holds: neither has a comma; the latter no blank. */
+int scout__list_check_endpoint(const char *key, const char *item, char *err, size_t err_len);
+int scout__list_check_one_endpoint(const char *key, const char *item, char *err, size_t err_len);
+
+/*
+ * For option->check_item: a URL may hold commas (redis://host:port,host:port is one), but no second URL behind a comma. The message
+ * does not repeat the item, which may hold a password.
+ */
+int scout__list_check_url(const char *key, const char *item, char *err, size_t err_len);
+
+#endif
