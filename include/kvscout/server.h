@@ -84,6 +84,7 @@ struct scout_server_config {
 	uint32_t max_namespaces;  /* default 256 */
 	const char *cpus;         /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
 	uint32_t peer_timeout_ms; /* how long a peer without a lease connection may be silent, default 10000 */
+	uint32_t idle_exit_s; /* without a peer for so long the server ends, see scout_server_fd(); default 0: never */
 };
 
 /* In C and C++ call scout_server_config_init(). @size: of the caller's struct scout_server_config. */
@@ -132,6 +133,17 @@ SCOUT_API SCOUT_MUST_CHECK int scout_server_start(const struct scout_server_conf
  * The endpoint that clients connect to, with the port that the kernel chose. Owned by the server. Any thread.
  */
 SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
+
+/**
+ * A descriptor that becomes readable when the server has ended by itself, after idle_exit_s without a peer. It then
+ * serves nothing any more; call scout_server_stop(). Owned by the server until then; for poll() only, not to be read.
+ *
+ * Thread:   any.
+ * Blocks:   no.
+ * Returns:  the descriptor, or SCOUT_ERR_INVALID (NULL).
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_server_fd(const struct scout_server *server);
 
 /**
  * Stop: no new work, running replies go out, loop thread joined, sockets and folders removed. NULL is ignored. Workers

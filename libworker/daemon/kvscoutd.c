@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -222,20 +223,17 @@ block_signals(sigset_t *ret_set)
 	return signalfd(-1, ret_set, SFD_CLOEXEC);
 }
 
-static int
-wait_for_signal(int fd)
+/* Until a signal asks for the end, or the server has ended by itself. */
+static void
+wait_for_end(int signal_fd, const struct scout_server *server)
 {
-	struct signalfd_siginfo info;
+	struct pollfd ends[] = {
+		{.fd = signal_fd, .events = POLLIN},
+		{.fd = scout_server_fd(server), .events = POLLIN},
+	};
 
-	for (;;) {
-		ssize_t n = read(fd, &info, sizeof(info));
-
-		if (n == (ssize_t)sizeof(info))
-			return (int)info.ssi_signo;
-		if (n < 0 && errno == EINTR)
-			continue;
-		return -1;
-	}
+	while (poll(ends, 2, -1) < 0 && errno == EINTR)
+		;
 }
 
 /* From start to stop. 0, or 1 and @err says why it could not start. */
@@ -249,7 +247,7 @@ serve_until(int signal_fd, const struct scout_server_config *cfg, char *err, siz
 	(void)printf("kvscoutd: ready on %s\n", scout_server_endpoint(server));
 	if (fflush(stdout) != 0)
 		scout__log_queue_put(&log_queue, SCOUT_LOG_WARN, "kvscoutd: the ready line could not be written");
-	(void)wait_for_signal(signal_fd);
+	wait_for_end(signal_fd, server);
 	scout_server_stop(server);
 	return 0;
 }

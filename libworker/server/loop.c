@@ -65,6 +65,25 @@ begin_to_stop(struct scout_server *s)
 	scout__log(&s->log, SCOUT_LOG_INFO, "stopping: %u operations are running", (unsigned)s->state->n_pending_ops);
 }
 
+/* End by itself, when idle_exit_s is over. A peer whose HELLO was read is one; one that comes later finds no server. */
+SCOUT_ON_LOOP static void
+look_if_idle(struct scout_server *s)
+{
+	if (!s->cfg.idle_exit_s || s->draining)
+		return;
+	if (s->state->n_free_peers < s->cfg.max_peers) {
+		s->idle_since_us = 0;
+		return;
+	}
+	if (!s->idle_since_us)
+		s->idle_since_us = s->now_us;
+	if (s->now_us - s->idle_since_us < s->cfg.idle_exit_s * UINT64_C(1000000))
+		return;
+	scout__log(&s->log, SCOUT_LOG_INFO, "no peer for idle_exit_s = %u seconds: the server ends",
+		   (unsigned)s->cfg.idle_exit_s);
+	begin_to_stop(s);
+}
+
 SCOUT_ON_LOOP static void
 one_event(struct scout_server *s, struct scout__watch *watch)
 {
@@ -184,6 +203,7 @@ turn(struct scout_server *s, const zmq_pollitem_t *items)
 		scout__run_queue_add(s, &s->state->rebalance);
 	scout__run_queue_run(s);
 	scout__peers_tick(s);
+	look_if_idle(s);
 	scout__fetch_flush(s);
 	scout__flush_all(s);
 	set_timer(s);
@@ -271,5 +291,6 @@ scout__loop_main(void *arg)
 	if (s->metrics)
 		scout__metrics_enter(s, SCOUT__METRICS_ENDED);
 	take_apart(s);
+	scout__eventfd_raise(s->ended_fd);
 	return NULL;
 }

@@ -77,9 +77,10 @@ make_events(struct scout_server *s, char *err, size_t err_len)
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->stop.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	s->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	s->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	s->timer_us = UINT64_MAX;
-	if (s->epoll_fd < 0 || s->stop.fd < 0 || s->timer.fd < 0 || scout__watch_add(s, &s->stop) != 0 ||
-	    scout__watch_add(s, &s->timer) != 0)
+	if (s->epoll_fd < 0 || s->stop.fd < 0 || s->timer.fd < 0 || s->ended_fd < 0 ||
+	    scout__watch_add(s, &s->stop) != 0 || scout__watch_add(s, &s->timer) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll, eventfd or timerfd: %s",
 				   scout__errno_text(errno));
 	return 0;
@@ -144,6 +145,7 @@ server_free(struct scout_server *s)
 	close_fd(s->epoll_fd);
 	close_fd(s->stop.fd);
 	close_fd(s->timer.fd);
+	close_fd(s->ended_fd);
 	scout__state_free_tables(s->state);
 	free(s->stats);
 	free(s->heap);
@@ -164,10 +166,11 @@ server_new(void)
 		return NULL;
 	scout__enter_loop();
 	s->epoll_fd = -1;
+	s->ended_fd = -1;
 	s->stop = (struct scout__watch){SCOUT__WATCH_STOP, -1, s};
 	s->timer = (struct scout__watch){SCOUT__WATCH_TIMER, -1, s};
 	scout__list_init(&s->queue);
-	s->start_us = s->now_us = scout__now_us();
+	s->start_us = s->now_us = s->idle_since_us = scout__now_us();
 	s->limit_join.burst = s->limit_leave.burst = s->limit_died.burst = s->limit_ns.burst = SCOUT__LOG_BURST;
 	s->transport = scout__transport_new(s, &scout__dispatch_hooks);
 	s->state = scout__state_new(s, &scout__fetch_hooks);
@@ -262,6 +265,12 @@ const char *
 scout_server_endpoint(const struct scout_server *server)
 {
 	return server ? server->endpoint : NULL;
+}
+
+int
+scout_server_fd(const struct scout_server *server)
+{
+	return server ? server->ended_fd : SCOUT_ERR_INVALID;
 }
 
 void

@@ -100,6 +100,14 @@ static const struct scout__option options[] = {
 		       "promised to it is free; one whose heartbeat_ms is longer than a third of this, after three of them",
 	},
 	{
+		.name = "idle_exit_s",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(idle_exit_s),
+		.min = 0,
+		.max = 31536000,
+		.doc = "Without a peer for so many seconds the server ends; 0: never. A server that endpoint=auto started has 60",
+	},
+	{
 		.name = "dead_writer_ms",
 		.type = SCOUT_OPTION_U32,
 		.offset = FIELD(dead_writer_ms),

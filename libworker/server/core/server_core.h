@@ -52,6 +52,8 @@ struct scout_server {
 	uint64_t drain_end_us;
 	int epoll_fd;
 	struct scout__watch stop, timer;
+	int ended_fd;                     /* const after start: an eventfd, raised when the loop has ended */
+	uint64_t idle_since_us;           /* when the last peer left, or the start; 0: there are peers */
 	uint64_t timer_us;                /* what the timer is set to; UINT64_MAX: off */
 	uint32_t inline_left;             /* chunks, this turn */
 	struct scout__list queue;         /* of run items */

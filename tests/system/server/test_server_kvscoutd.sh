@@ -43,6 +43,11 @@ check "--status of no server ends" ends_with 1 "no answer within 2 s" "$kvscoutd
 check "--l2 with commas is told how lists are written" ends_with 2 "write several URLs with blanks" "$kvscoutd" --l2 fs:///a,fs:///b
 check "--status of what is no endpoint is refused" ends_with 1 "nonsense" "$kvscoutd" --status nonsense
 
+start idle --idle_exit_s 1
+check "without a peer it ends with 0 by itself" wait "$server"
+server=
+check "and says why" grep -q "no peer for idle_exit_s = 1 seconds" "$tap_dir/idle.log"
+
 # The ready line goes to a pipe that nobody reads: the reader has left before it is written.
 mkfifo "$tap_dir/left"
 (: <"$tap_dir/left") &

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -215,6 +216,58 @@ START_TEST(stop_with_running_operations_is_bounded)
 }
 END_TEST
 
+/* ---- the end without peers ---- */
+
+static bool
+has_ended(const struct scout_server *server, int wait_ms)
+{
+	struct pollfd end = {.fd = scout_server_fd(server), .events = POLLIN};
+	int n = poll(&end, 1, wait_ms);
+
+	ck_assert_int_ge(n, 0);
+	return n == 1;
+}
+
+START_TEST(a_server_without_peers_ends_after_idle_exit_s)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout_server *server;
+	struct wire_peer p;
+	uint64_t before_us;
+
+	ck_assert_int_eq(scout_server_fd(NULL), SCOUT_ERR_INVALID);
+	cfg.idle_exit_s = 1;
+	server = rig_start(&cfg);
+	rig_client(&p, scout_server_endpoint(server));
+	ck_assert_int_eq(wire_lease(&p), SCOUT_LEASE_OK);
+	/* A peer is there, idle or not. */
+	ck_assert(!has_ended(server, 1500));
+	before_us = scout__now_us();
+	wire_lease_bye(&p);
+	wire_close(&p);
+	ck_assert(has_ended(server, 20000));
+	ck_assert_uint_ge(scout__now_us() - before_us, 1000000);
+	scout_server_stop(server);
+}
+END_TEST
+
+START_TEST(a_server_that_no_peer_ever_joined_ends_too)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout_server *server;
+
+	cfg.idle_exit_s = 1;
+	server = rig_start(&cfg);
+	ck_assert(has_ended(server, 20000));
+	scout_server_stop(server);
+	/* 0, the default, is never. */
+	cfg.idle_exit_s = 0;
+	server = rig_start(&cfg);
+	ck_assert(!has_ended(server, 1500));
+	scout_server_stop(server);
+}
+END_TEST
+
 /* ---- leases ---- */
 
 /* ---- death ---- */
@@ -394,6 +447,7 @@ suite_of_this_file(void)
 {
 	Suite *suite = suite_create("server_process");
 	TCase *starting = tcase_create("start and stop");
+	TCase *idle = tcase_create("the end without peers");
 	TCase *death = tcase_create("death");
 
 	tcase_set_timeout(starting, 60);
@@ -407,6 +461,10 @@ suite_of_this_file(void)
 	tcase_add_test(starting, tcp_serves_with_the_port_of_the_kernel);
 	tcase_add_test(starting, stop_with_running_operations_is_bounded);
 	suite_add_tcase(suite, starting);
+	tcase_set_timeout(idle, 60);
+	tcase_add_test(idle, a_server_without_peers_ends_after_idle_exit_s);
+	tcase_add_test(idle, a_server_that_no_peer_ever_joined_ends_too);
+	suite_add_tcase(suite, idle);
 	tcase_set_timeout(death, 60);
 	tcase_add_test(death, the_promises_of_a_killed_client_are_gone);
 	tcase_add_test(death, what_a_killed_worker_was_writing_is_set_aside_for_a_while);
