@@ -29,6 +29,7 @@ MAX_LINES = 600
 
 TOOL = ["bench/common"]
 ROOMS = {
+    "python/src": ["libclient", "libworker", "libworker/server"],
     "bench/demo": TOOL,
     "bench/replay": TOOL,
     "bench/latency": TOOL,
@@ -90,7 +91,7 @@ class Tree:
         self.texts = {}
         self.files = collections.defaultdict(list)
         self.tests = {}  # lines by path
-        for top in ("include", "libclient", "libworker", "bench", "tests"):
+        for top in ("include", "libclient", "libworker", "bench", "python", "tests"):
             for folder, folders, names in os.walk(os.path.join(root, top)):
                 folders[:] = [name for name in folders if name not in ("corpus", "__pycache__")]
                 room = os.path.relpath(folder, root)
@@ -120,7 +121,7 @@ def objects_of(root, build):
     tool = "nm"
     for entry in commands:
         output = entry.get("output", "")
-        if output.startswith(("libclient/", "libworker/", "bench/")):
+        if output.startswith(("libclient/", "libworker/", "bench/", "python/")):
             source = os.path.relpath(os.path.join(entry["directory"], entry["file"]), root)
             sees = {os.path.relpath(os.path.join(build, folder), root) for folder in re.findall(r"(?<=-I)\S+", entry["command"])}
             if not source.startswith(".."):

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kvscout: how many leading tokens of a prompt are cached outside the GPU, asked without waiting.
+
+Client is the scheduler's side. Errors are exceptions: KVScoutError and its subclasses, with the code's number and name.
+"""
+
+import sysconfig
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    raise ImportError(
+        "kvscout does not run on a free-threaded Python: its extension is built for CPython's stable ABI, "
+        "which those interpreters do not have; use the ordinary build of this Python version"
+    )
+
+from ._kvscout import (
+    ArgumentError,
+    BusyError,
+    Client,
+    ClosedError,
+    ConfigError,
+    KVScoutError,
+    ServerError,
+    StateError,
+    __version__,
+    error_name,
+    error_of,
+)
+
+__all__ = [
+    "ArgumentError",
+    "BusyError",
+    "Client",
+    "ClosedError",
+    "ConfigError",
+    "KVScoutError",
+    "ServerError",
+    "StateError",
+    "__version__",
+    "error_name",
+    "error_of",
+]

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests share: a kvscoutd of their own, and waiting for a condition.
+
+The server is the program that KVSCOUTD names (meson sets it), else the one on PATH (the wheel's).
+"""
+
+import atexit
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+MULTIPLIER = float(os.environ.get("KVSCOUT_TEST_TIMES", "1"))
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent():
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def server_program():
+    program = os.environ.get("KVSCOUTD") or shutil.which("kvscoutd")
+    if not program:
+        raise unittest.SkipTest("there is no kvscoutd: set KVSCOUTD, or install it")
+    return program
+
+
+def wait_for(condition, seconds=20.0, what="the condition"):
+    """What `condition` returns once it is true; an AssertionError if it never is."""
+    until = time.monotonic() + seconds * MULTIPLIER
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > until:
+            raise AssertionError(f"waited {seconds} s for {what}")
+        time.sleep(0.001)
+
+
+class ServerProcess:
+    """kvscoutd in a folder of its own; `endpoint` is where it serves."""
+
+    def __init__(self, l1_bytes="64Mi", **config):
+        self.folder = tempfile.TemporaryDirectory(prefix="kvscout-")
+        self.endpoint = f"ipc://{self.folder.name}/s"
+        self.config = {"l1_bytes": l1_bytes, **config}
+        self.process = None
+        atexit.register(self.stop)
+        self.start()
+
+    def start(self):
+        command = [server_program(), "--listen", self.endpoint]
+        for key, value in self.config.items():
+            command += ["--" + key, str(value)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                        preexec_fn=die_with_parent)
+        line = self.process.stdout.readline()
+        if not line.startswith("kvscoutd: ready on"):
+            raise AssertionError(f"kvscoutd said {line!r} and ended with {self.process.wait(10)}")
+
+    def freeze(self):
+        """Stop it, so that it answers nothing."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self):
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def stop(self):
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+        self.process = None
+        self.folder.cleanup()
