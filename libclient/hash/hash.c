@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <openssl/err.h>
-
 #include "cbor.h"
 #include "sha256.h"
 #include "sized.h"
@@ -208,8 +206,6 @@ scout_hasher_new(const struct scout_hasher_config *cfg, struct scout_hasher **re
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		return SCOUT_ERR_NOMEM;
-	/* What goes wrong is in the code returned; the caller's queue of libcrypto errors stays as it was. */
-	(void)ERR_set_mark();
 	rc = init_dialect(h, cfg->dialect);
 	if (!rc)
 		rc = init_sizes(h, cfg);
@@ -217,7 +213,6 @@ scout_hasher_new(const struct scout_hasher_config *cfg, struct scout_hasher **re
 		rc = init_digests(h, seed, seed_len);
 	if (!rc)
 		rc = init_scratch(h);
-	(void)ERR_pop_to_mark();
 	if (rc) {
 		scout_hasher_free(h);
 		return rc;

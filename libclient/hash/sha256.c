@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <openssl/core_names.h>
+#include <openssl/err.h>
 #include <openssl/provider.h>
 
 /*
@@ -147,10 +148,9 @@ go_direct(struct scout__sha256 *sha)
 	return 0;
 }
 
-int
-scout__sha256_init(struct scout__sha256 *sha)
+static int
+fetch(struct scout__sha256 *sha)
 {
-	*sha = (struct scout__sha256){0};
 	sha->evp = EVP_MD_CTX_new();
 	if (!sha->evp)
 		return SCOUT_ERR_NOMEM;
@@ -160,6 +160,19 @@ scout__sha256_init(struct scout__sha256 *sha)
 	if (EVP_DigestInit_ex2(sha->evp, sha->md, NULL) != 1)
 		return SCOUT_ERR_SYSTEM;
 	return go_direct(sha);
+}
+
+int
+scout__sha256_init(struct scout__sha256 *sha)
+{
+	int rc;
+
+	*sha = (struct scout__sha256){0};
+	/* The code returned says what failed. libcrypto's own account of it must not stay in a queue that the caller's code may read. */
+	(void)ERR_set_mark();
+	rc = fetch(sha);
+	(void)ERR_pop_to_mark();
+	return rc;
 }
 
 void

@@ -5,17 +5,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef SCOUT_SHA256_ALONE
+#include <openssl/sha.h>
+#else
 #include <openssl/core_dispatch.h>
 #include <openssl/evp.h>
+#endif
 
 #include <kvscout/hash.h>
 
 /*
- * SHA-256 of many short messages, by libcrypto.
+ * SHA-256 of many short messages, by libcrypto: through its providers (sha256.c), or by its SHA256_*() functions, where a build has
+ * only those of libcrypto (sha256_alone.c, the option sha256=libcrypto-sha256).
  *
  * Threads: none of its own; belongs to the thread that calls.
  */
 struct scout__sha256 {
+#ifdef SCOUT_SHA256_ALONE
+	SHA256_CTX ctx; /* caller */
+#else
 	EVP_MD *md;      /* const after init; keeps the provider loaded */
 	EVP_MD_CTX *evp; /* caller; NULL where the provider's own functions are used */
 	void *ctx;       /* caller: the provider's context, or NULL */
@@ -26,9 +34,10 @@ struct scout__sha256 {
 	OSSL_FUNC_digest_final_fn *final;
 	OSSL_FUNC_digest_newctx_fn *newctx;
 	OSSL_FUNC_digest_freectx_fn *freectx;
+#endif
 };
 
-/* 0, SCOUT_ERR_NOMEM, SCOUT_ERR_UNSUPPORTED (no provider has it), SCOUT_ERR_SYSTEM. To be ended in any case. */
+/* The caller's queue of libcrypto errors stays as it was. 0, SCOUT_ERR_NOMEM, SCOUT_ERR_UNSUPPORTED (no provider has it), SCOUT_ERR_SYSTEM. To be ended in any case. */
 int scout__sha256_init(struct scout__sha256 *sha);
 void scout__sha256_fini(struct scout__sha256 *sha);
 /* @ret_digest may lie within @bytes. 0, or SCOUT_ERR_SYSTEM. */
