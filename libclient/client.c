@@ -114,9 +114,9 @@ same_question(const struct scout__lookup_slot *slot, const struct scout_query *q
 
 /* What was computed on the GPU when it was asked is still there. */
 static bool
-covers_skipped(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
+covers_skipped(const struct scout_client *client, const struct scout__lookup_slot *slot, uint64_t computed_tokens)
 {
-	return q->computed_tokens >= (uint64_t)slot->skip * client->cfg.chunk_tokens;
+	return computed_tokens >= (uint64_t)slot->skip * client->cfg.chunk_tokens;
 }
 
 static void
@@ -264,12 +264,12 @@ read_answer(struct scout_client *client, uint32_t i, const struct scout_query *q
 {
 	const struct scout__lookup_slot *slot = &client->slots[i];
 
-	if (!slot->ahead)
-		scout__renew_look(client, i, q);
+	if (!slot->ahead && scout__renew_look(client, i))
+		scout__renew_ask(client, i, q);
 	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
 		return ask_restarted(client, i, q, ret_hit);
 	if (slot->ahead)
-		scout__ahead_settle(client, i, q);
+		scout__ahead_settle(client, i, q->computed_tokens);
 	*ret_hit = slot->hit;
 	return 0;
 }
@@ -293,7 +293,8 @@ asks_again(const struct scout_client *client, const struct scout__lookup_slot *s
 {
 	return q->id && slot->id_len != 0 && strcmp(slot->id, q->id) == 0 && q->hashes &&
 	       q->hash_len == client->cfg.hash_bytes && same_question(slot, q) && !slot->admitted &&
-	       q->n * (uint64_t)client->cfg.chunk_tokens <= q->prompt_tokens && covers_skipped(client, slot, q);
+	       q->n * (uint64_t)client->cfg.chunk_tokens <= q->prompt_tokens &&
+	       covers_skipped(client, slot, q->computed_tokens);
 }
 
 __attribute__((noinline)) static int
@@ -313,7 +314,7 @@ try_lookup(struct scout_client *client, const struct scout_query *q, struct scou
 
 		if (!slot->admitted && (q->n == 0 || !same_question(slot, q)))
 			return SCOUT_ERR_STATE;
-		if (!slot->admitted && covers_skipped(client, slot, q)) {
+		if (!slot->admitted && covers_skipped(client, slot, q->computed_tokens)) {
 			scout__table_asked(client, i);
 			return read_slot(client, i, q, ret_hit);
 		}
@@ -381,6 +382,71 @@ scout__client_ask_ahead(struct scout_client *client, const struct scout_query *q
 		return SCOUT_ERR_FORKED;
 	scout__client_enter(client);
 	return scout__client_leave(client, ask_ahead(client, q));
+}
+
+/* ---- poll ---- */
+
+/* The answer of a live, unadmitted slot, as far as it can be given without its hashes. */
+__attribute__((noinline)) static int
+poll_answer(struct scout_client *client, uint32_t i, uint64_t computed_tokens, struct scout_hit *ret_hit)
+{
+	const struct scout__lookup_slot *slot = &client->slots[i];
+
+	if (!slot->ahead && scout__renew_look(client, i))
+		return SCOUT_NEED_QUERY;
+	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
+		return SCOUT_NEED_QUERY;
+	if (slot->ahead)
+		scout__ahead_settle(client, i, computed_tokens);
+	*ret_hit = slot->hit;
+	return 0;
+}
+
+static int
+poll_slot(struct scout_client *client, uint32_t i, uint64_t computed_tokens, struct scout_hit *ret_hit)
+{
+	const struct scout__lookup_slot *slot = &client->slots[i];
+
+	if (slot->admitted || !covers_skipped(client, slot, computed_tokens))
+		return SCOUT_NEED_QUERY;
+	if (atomic_load_explicit(&slot->answer, memory_order_acquire) != SCOUT__PENDING)
+		return poll_answer(client, i, computed_tokens, ret_hit);
+	client->stats.not_yet++;
+	return SCOUT_NOT_YET;
+}
+
+__attribute__((noinline)) static int
+poll_lookup(struct scout_client *client, const char *id, uint64_t computed_tokens, struct scout_hit *ret_hit)
+{
+	size_t len;
+	uint32_t i;
+
+	if (!scout__id_ok(id, &len))
+		return SCOUT_ERR_REQUEST_ID;
+	i = scout__table_find(client, id, len, scout__id_hash(id, len));
+	if (i == SCOUT__NO_SLOT)
+		return SCOUT_NEED_QUERY;
+	scout__table_asked(client, i);
+	return poll_slot(client, i, computed_tokens, ret_hit);
+}
+
+int
+scout__client_poll(struct scout_client *client, const char *id, uint64_t computed_tokens, struct scout_hit *ret_hit)
+{
+	if (!client || !ret_hit)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	scout__client_enter(client);
+	uint32_t guess = client->slots[client->last_asked].next_asked;
+	const struct scout__lookup_slot *slot = &client->slots[guess];
+
+	if (!id || slot->id_len == 0 || strcmp(slot->id, id) != 0)
+		return scout__client_leave(client, poll_lookup(client, id, computed_tokens, ret_hit));
+	client->last_asked = guess;
+	__builtin_prefetch(&client->slots[slot->next_asked]);
+	__builtin_prefetch(client->slots[slot->next_asked].id);
+	return scout__client_leave(client, poll_slot(client, guess, computed_tokens, ret_hit));
 }
 
 /* ---- admit, finish ---- */

@@ -50,14 +50,14 @@ count_l2(const struct scout__lookup_slot *slot, uint32_t from, uint32_t to)
 }
 
 void
-scout__ahead_settle(struct scout_client *client, uint32_t i, const struct scout_query *q)
+scout__ahead_settle(struct scout_client *client, uint32_t i, uint64_t computed_tokens)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t chunk_tokens = client->cfg.chunk_tokens, tokens;
 	uint32_t from, to;
 
 	slot->ahead = false;
-	from = q->computed_tokens / chunk_tokens < slot->n ? (uint32_t)(q->computed_tokens / chunk_tokens) : slot->n;
+	from = computed_tokens / chunk_tokens < slot->n ? (uint32_t)(computed_tokens / chunk_tokens) : slot->n;
 	slot->skip = from;
 	if (slot->hit.error != 0)
 		return;

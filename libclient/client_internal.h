@@ -305,12 +305,14 @@ uint64_t scout__client_ticket(struct scout_client *client);
 /* ---- client_ahead.c: caller ---- */
 
 /* The answer to a lookup ahead is asked for the first time. */
-void scout__ahead_settle(struct scout_client *client, uint32_t slot, const struct scout_query *q);
+void scout__ahead_settle(struct scout_client *client, uint32_t slot, uint64_t computed_tokens);
 
 /* ---- client_renew.c: caller ---- */
 
-/* An answered, unadmitted slot is asked for by @q: take over what is newer, and ask anew if it is old. */
-void scout__renew_look(struct scout_client *client, uint32_t slot, const struct scout_query *q);
+/* An answered, unadmitted slot is asked for: take over what is newer. Whether its answer is old, and is to be asked anew now. */
+bool scout__renew_look(struct scout_client *client, uint32_t slot);
+/* It is, by @q. */
+void scout__renew_ask(struct scout_client *client, uint32_t slot, const struct scout_query *q);
 /* The slot is admitted or forgotten: a renewal of it has no reader any more. */
 void scout__renew_forget(struct scout_client *client, struct scout__lookup_slot *slot);
 
@@ -319,6 +321,9 @@ void scout__renew_forget(struct scout_client *client, struct scout__lookup_slot 
 /* scout_try_lookup() and scout_lookup_ahead() with structures of this version; pointers may be NULL. */
 int scout__client_ask(struct scout_client *client, const struct scout_query *q, struct scout_hit *ret_hit);
 int scout__client_ask_ahead(struct scout_client *client, const struct scout_query *q);
+/* scout_poll_lookup() likewise. */
+int scout__client_poll(struct scout_client *client, const char *id, uint64_t computed_tokens,
+		       struct scout_hit *ret_hit);
 
 /*
  * Around every call that touches the caller's fields. A build with SCOUT_DEBUG aborts when two threads are in one

@@ -9,8 +9,9 @@
  * else does, so an answer never changes between an ask and its admit. Nothing is asked on a timer: what the caller asks for no more is
  * not renewed either.
  *
- * The arena has given the hashes back long ago. The caller passes them with each ask, and they are copied once more. A full arena, a
- * server that is known to be gone, or the bound below means: not now, perhaps at the next ask. It is never an error.
+ * The arena has given the hashes back long ago. The caller passes them with each ask, and they are copied once more; a poll, which has
+ * none, returns SCOUT_NEED_QUERY when their answer has its turn. A full arena, a server that is known to be gone, or the bound below
+ * means: not now, perhaps at the next ask. It is never an error.
  *
  * Bound: RENEWALS_PER_S for each client, and RENEWALS_BURST at once, which is also the most that may be unanswered. A queue of
  * thousands, asked for in each step, would else ask the server for all of it each second. The first ask of a step has the first
@@ -57,16 +58,13 @@ has_session(const struct scout_hit *hit)
 	       hit->reason == SCOUT_REASON_LIMITED;
 }
 
-static void
-ask_anew(struct scout_client *client, uint32_t i, const struct scout_query *q, uint64_t now_us)
+void
+scout__renew_ask(struct scout_client *client, uint32_t i, const struct scout_query *q)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
-	bool opens = !has_session(&slot->hit);
 	uint64_t ticket = 0, pos;
 
-	if (opens && atomic_load_explicit(&client->down, memory_order_relaxed))
-		return;
-	if (opens && (ticket = scout__client_ticket(client)) == 0)
+	if (!has_session(&slot->hit) && (ticket = scout__client_ticket(client)) == 0)
 		return;
 	pos = scout__arena_take(&client->arena, q->n * q->hash_len);
 	if (pos == UINT64_MAX)
@@ -74,7 +72,7 @@ ask_anew(struct scout_client *client, uint32_t i, const struct scout_query *q, u
 	memcpy(scout__arena_at(&client->arena, pos), q->hashes, q->n * q->hash_len);
 	slot->arena_pos = pos;
 	slot->renew_ticket = ticket;
-	slot->deadline_us = now_us + (uint64_t)slot->timeout_ms * 1000;
+	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
 	slot->renewing = true;
 	slot->submitted = true;
 	client->n_renewing++;
@@ -99,26 +97,27 @@ take_over(struct scout_client *client, struct scout__lookup_slot *slot, uint64_t
 	slot->epochs = slot->newer_epochs;
 }
 
-void
-scout__renew_look(struct scout_client *client, uint32_t i, const struct scout_query *q)
+bool
+scout__renew_look(struct scout_client *client, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t now_us, since_us;
 
 	if (client->cfg.lookup_refresh_ms == SCOUT_NEVER)
-		return;
+		return false;
 	now_us = scout__now_us();
 	if (atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__RENEWED)
 		take_over(client, slot, now_us);
 	since_us = slot->renewed_us > slot->landed_us ? slot->renewed_us : slot->landed_us;
 	if (slot->renewing || now_us < since_us + (uint64_t)client->cfg.lookup_refresh_ms * 1000)
-		return;
+		return false;
 	/* After a restart of a server the caller starts over anyway. */
 	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
-		return;
+		return false;
+	if (!has_session(&slot->hit) && atomic_load_explicit(&client->down, memory_order_relaxed))
+		return false;
 	refill_turns(client, now_us);
-	if (has_turn(client))
-		ask_anew(client, i, q, now_us);
+	return has_turn(client);
 }
 
 void

@@ -122,6 +122,25 @@ scout_lookup_sized(struct scout_client *client, const struct scout_query *query,
 }
 
 int
+scout_poll_lookup_sized(struct scout_client *client, const char *id, uint64_t computed_tokens,
+			struct scout_hit *ret_hit, size_t hit_size)
+{
+	struct scout_hit hit;
+	int rc;
+
+	if (!ret_hit)
+		return SCOUT_ERR_INVALID;
+	if (hit_size == sizeof(hit))
+		return scout__client_poll(client, id, computed_tokens, ret_hit);
+	rc = scout__sized_check(SCOUT__SIZE_UP_TO(struct scout_hit, endpoint), hit_size);
+	if (rc == 0)
+		rc = scout__client_poll(client, id, computed_tokens, &hit);
+	if (rc == 0)
+		scout__sized_write(ret_hit, hit_size, &hit, sizeof(hit));
+	return rc;
+}
+
+int
 scout_lookup_ahead_sized(struct scout_client *client, const struct scout_query *query, size_t query_size)
 {
 	struct scout_query own;

@@ -264,7 +264,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup_sized(struct scout_client *clien
  * admit. tokens only grow, but for a server that was restarted: what it answered before is over, and the next call is
  * SCOUT_NOT_YET, with a new ticket and a new deadline. At most 256 answers a second are asked anew for each client, at
  * most 32 at once: first those that are asked for first. A renewal needs the hashes again, so pass them with every
- * call; with a full arena it comes later, and is never BUSY.
+ * call, or ask by scout_poll_lookup(), which tells when they
+ * are needed; with a full arena it comes later, and is never BUSY.
  *
  * "Other hashes" are recognised by hash_len, n, tenant length and the last hash, which in a chain covers all before it.
  *
@@ -282,6 +283,32 @@ static inline SCOUT_MUST_CHECK int
 scout_try_lookup(struct scout_client *client, const struct scout_query *query, struct scout_hit *ret_hit)
 {
 	return scout_try_lookup_sized(client, query, sizeof(*query), ret_hit, sizeof(*ret_hit));
+}
+
+SCOUT_API SCOUT_MUST_CHECK int scout_poll_lookup_sized(struct scout_client *client, const char *id,
+						       uint64_t computed_tokens, struct scout_hit *ret_hit,
+						       size_t hit_size);
+
+/**
+ * Ask again by the id alone: scout_try_lookup() without the hashes, for the many asks of a request that waits. It answers as that call
+ * would, but for what cannot be done without the query: then it returns SCOUT_NEED_QUERY, changes nothing, and the caller calls
+ * scout_try_lookup(), which always has an answer to that. The cases are: the id is not known (never asked, finished, reset) or was
+ * admitted; @computed_tokens is smaller than the lookup was asked with; a server was restarted since it answered; the answer is older
+ * than lookup_refresh_ms and has its turn to be asked anew.
+ *
+ * @id               as in struct scout_query; borrowed for the call.
+ * @computed_tokens  as in struct scout_query. The first ask after scout_lookup_ahead() may be this one.
+ * @ret_hit          written when 0 is returned.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never, as scout_try_lookup().
+ * Returns:  0 (answered), SCOUT_NOT_YET, SCOUT_NEED_QUERY, or SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_INVALID
+ *           (no pointer), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_FORKED.
+ */
+static inline SCOUT_MUST_CHECK int
+scout_poll_lookup(struct scout_client *client, const char *id, uint64_t computed_tokens, struct scout_hit *ret_hit)
+{
+	return scout_poll_lookup_sized(client, id, computed_tokens, ret_hit, sizeof(*ret_hit));
 }
 
 SCOUT_API SCOUT_MUST_CHECK int scout_lookup_ahead_sized(struct scout_client *client, const struct scout_query *query,

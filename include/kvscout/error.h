@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /*
- * Every call returns 0, a positive count, SCOUT_NOT_YET, or one of the negative codes below. The numbers are fixed:
+ * Every call returns 0, a positive count, SCOUT_NOT_YET, SCOUT_NEED_QUERY, or one of the negative codes below. The numbers are fixed:
  * a code keeps its number for ever, and is not an errno. Scope says what is broken: only this call's arguments, this
  * request, the connection, the whole client or worker, or the device.
  *
@@ -74,9 +74,11 @@ enum scout_error {
 
 /* Positive: the answer is not there yet. Not an error. */
 #define SCOUT_NOT_YET 1
+/* Positive: what scout_poll_lookup() cannot answer without the query; scout_try_lookup() can. Not an error. */
+#define SCOUT_NEED_QUERY 2
 
 /**
- * The name of @code ("SCOUT_ERR_BUSY"), "SCOUT_OK" for 0, "SCOUT_NOT_YET" for 1.
+ * The name of @code ("SCOUT_ERR_BUSY"), "SCOUT_OK" for 0, "SCOUT_NOT_YET" for 1, "SCOUT_NEED_QUERY" for 2.
  *
  * Thread:   any. Async-signal-safe.
  * Blocks:   no.

@@ -54,6 +54,8 @@ scout_err_name(int code)
 		return row->name;
 	if (code == 0)
 		return "SCOUT_OK";
+	if (code == SCOUT_NEED_QUERY)
+		return "SCOUT_NEED_QUERY";
 	return code == SCOUT_NOT_YET ? "SCOUT_NOT_YET" : "SCOUT_ERR_?";
 }
 
@@ -66,6 +68,8 @@ scout_strerror(int code)
 		return row->text;
 	if (code == 0)
 		return "success";
+	if (code == SCOUT_NEED_QUERY)
+		return "the id alone is not enough; ask with the hashes";
 	return code == SCOUT_NOT_YET ? "the answer is not there yet" : "unknown error code";
 }
 

@@ -39,6 +39,7 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	memset(&worker_stats, 0, sizeof(worker_stats));
 	rc += scout_client_wait_ready(c, 1, NULL, 0);
 	scout_step_begin(c);
+	rc += scout_poll_lookup(c, "id", 0, &hit);
 	rc += scout_try_lookup(c, &q, &hit) + scout_wait_lookup(c, &q, &hit) + scout_lookup(c, &q, &hit);
 	scout_step_end(c);
 	rc += scout_admit(c, "id", 0, SCOUT_TO_END) + scout_finish(c, "id") + scout_reset(c, 1) +

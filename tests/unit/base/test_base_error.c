@@ -57,6 +57,7 @@ START_TEST(numbers_are_the_published_ones)
 	ck_assert_int_eq(SCOUT_ERR_DEVICE, -28);
 	ck_assert_int_eq(SCOUT_ERR_TENANT, -35);
 	ck_assert_int_eq(SCOUT_NOT_YET, 1);
+	ck_assert_int_eq(SCOUT_NEED_QUERY, 2);
 }
 END_TEST
 
@@ -78,7 +79,9 @@ START_TEST(success_and_not_yet_are_no_errors)
 	ck_assert_uint_gt(strlen(scout_strerror(0)), 0);
 	ck_assert_uint_gt(strlen(scout_strerror(SCOUT_NOT_YET)), 0);
 	ck_assert_str_ne(scout_strerror(0), scout_strerror(SCOUT_NOT_YET));
-	for (int code = 0; code <= SCOUT_NOT_YET; code++) {
+	ck_assert_str_eq(scout_err_name(SCOUT_NEED_QUERY), "SCOUT_NEED_QUERY");
+	ck_assert_str_ne(scout_strerror(SCOUT_NEED_QUERY), scout_strerror(SCOUT_NOT_YET));
+	for (int code = 0; code <= SCOUT_NEED_QUERY; code++) {
 		ck_assert_int_eq(scout_err_scope(code), 0);
 		ck_assert(!scout_err_is_retriable(code));
 	}
@@ -87,7 +90,7 @@ END_TEST
 
 START_TEST(unknown_codes_are_said_to_be_unknown)
 {
-	const int codes[] = {2, 35, INT_MAX, -(N_ROWS + 1), -1000, INT_MIN};
+	const int codes[] = {3, 35, INT_MAX, -(N_ROWS + 1), -1000, INT_MIN};
 
 	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
 		ck_assert_str_eq(scout_err_name(codes[i]), "SCOUT_ERR_?");
