@@ -113,7 +113,9 @@ clear_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
 		return;
 	}
 	if (scout__get_clear_reply(op, &reply, &field) != SCOUT_WIRE_OK) {
-		scout__link_reset(link, SCOUT_ERR_PROTOCOL, "a reply to CLEAR makes no sense");
+		scout__link_reset(
+			link, SCOUT_ERR_PROTOCOL,
+			"the server's CLEAR reply breaks the protocol: are server and client of one release?");
 		return;
 	}
 	scout__link_note_clear(link, &reply.clear);

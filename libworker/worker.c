@@ -153,8 +153,9 @@ choose_backend(struct scout_worker *w, char *err, size_t err_len)
 	if (strcmp(w->cfg.backend, "auto") != 0) {
 		w->copy = scout__copy_find(w->cfg.backend);
 		if (!w->copy)
-			return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "backend \"%s\" is not in this build",
-					   w->cfg.backend);
+			return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
+					   "backend = \"%s\": must be auto or a backend of this build, %s",
+					   w->cfg.backend, scout__copy_find("cuda") ? "host or cuda" : "host");
 		return w->copy->probe(w->cfg.device, err, err_len);
 	}
 	w->copy = &scout__copy_host;
@@ -176,7 +177,8 @@ build(struct scout_worker *w, char *err, size_t err_len)
 		return rc;
 	rc = allocate_slots(w);
 	if (rc)
-		return scout__fail(err, err_len, rc, "no memory for %u jobs", (unsigned)w->cfg.max_jobs);
+		return scout__fail(err, err_len, rc, "max_jobs = %u: no memory for so many jobs",
+				   (unsigned)w->cfg.max_jobs);
 	scout__transfer_init(w);
 	w->version = w->cfg.weights_version;
 	w->adopt.version = w->version; /* the first HELLO says it */

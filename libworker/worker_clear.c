@@ -107,7 +107,9 @@ scout__worker_clear_answer(struct scout_worker *w, const struct scout__op *op)
 	}
 	if (scout__get_clear_reply(op, &reply, &field) != SCOUT_WIRE_OK) {
 		w->clear.pending = true;
-		scout__link_reset(w->link, SCOUT_ERR_PROTOCOL, "a reply to CLEAR makes no sense");
+		scout__link_reset(
+			w->link, SCOUT_ERR_PROTOCOL,
+			"the server's CLEAR reply breaks the protocol: are server and worker of one release?");
 		return;
 	}
 	scout__link_note_clear(w->link, &reply.clear);

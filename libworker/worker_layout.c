@@ -26,18 +26,21 @@ int
 scout__worker_check_layout(const struct scout_worker *w, const struct scout_layout *layout, char *err, size_t err_len)
 {
 	if (layout->dtype > SCOUT_DTYPE_LAST)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout.dtype %u is unknown",
-				   (unsigned)layout->dtype);
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout.dtype = %u: must be a SCOUT_DTYPE_*, 0..%d",
+				   (unsigned)layout->dtype, SCOUT_DTYPE_LAST);
 	if (layout->block_tokens == 0 || w->cfg.chunk_tokens % layout->block_tokens != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "layout.block_tokens %u: chunk_tokens %u must be a multiple",
+				   "layout.block_tokens = %u: must be 1 or more and divide chunk_tokens = %u",
 				   (unsigned)layout->block_tokens, (unsigned)w->cfg.chunk_tokens);
 	if (layout->n_planes == 0 || layout->n_planes > SCOUT_MAX_PLANES || !layout->planes)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout.n_planes %u: 1..%u, with planes",
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				   "layout.n_planes = %u: must be 1..%u, and layout.planes not NULL",
 				   (unsigned)layout->n_planes, (unsigned)SCOUT_MAX_PLANES);
 	if (layout->null_block >= 0 && (uint64_t)layout->null_block >= layout->n_blocks)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout.null_block %lld is no block",
-				   (long long)layout->null_block);
+		return scout__fail(
+			err, err_len, SCOUT_ERR_INVALID,
+			"layout.null_block = %lld: must be below layout.n_blocks = %llu, or negative for none",
+			(long long)layout->null_block, (unsigned long long)layout->n_blocks);
 	return 0;
 }
 

@@ -136,12 +136,14 @@ judge_reply(const struct scout_worker *w, const struct scout__op *op, char *text
 		return scout__wire_error(op->status);
 	}
 	if (scout__get_register_reply(op, &reply, &field) != SCOUT_WIRE_OK)
-		return scout__fail(text, len, SCOUT_ERR_PROTOCOL, "the reply to REGISTER is malformed: %s", field);
+		return scout__fail(text, len, SCOUT_ERR_PROTOCOL, "the REGISTER reply breaks the protocol: %s %s",
+				   field, scout__field_rule(op, field));
 	if (reply.shard_bytes != w->shard_bytes || reply.slot_stride < w->shard_bytes)
-		return scout__fail(text, len, SCOUT_ERR_PROTOCOL,
-				   "the server counts %llu bytes in a shard (stride %llu), we %llu",
-				   (unsigned long long)reply.shard_bytes, (unsigned long long)reply.slot_stride,
-				   (unsigned long long)w->shard_bytes);
+		return scout__fail(
+			text, len, SCOUT_ERR_PROTOCOL,
+			"the server counts %llu bytes in a shard (stride %llu), this worker %llu: are both of one release?",
+			(unsigned long long)reply.shard_bytes, (unsigned long long)reply.slot_stride,
+			(unsigned long long)w->shard_bytes);
 	return 0;
 }
 
@@ -277,7 +279,8 @@ register_pages(struct scout_worker *w, const struct scout_layout *layout, uint32
 	if (scout__courier_forked(w->courier))
 		return scout__fail(err, err_len, SCOUT_ERR_FORKED, "%s", scout_strerror(SCOUT_ERR_FORKED));
 	if (w->registered)
-		return scout__fail(err, err_len, SCOUT_ERR_STATE, "the worker is registered already");
+		return scout__fail(err, err_len, SCOUT_ERR_STATE,
+				   "the worker is registered already: for another layout free it and make a new one");
 	rc = scout__worker_check_layout(w, layout, err, err_len);
 	if (rc)
 		return rc;

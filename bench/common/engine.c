@@ -75,7 +75,10 @@ check_config(const struct engine_config *cfg, char *err, size_t err_len)
 {
 	if (cfg->kv_ranks == 0 || cfg->kv_ranks > ENGINE_MAX_RANKS || cfg->n_planes == 0 ||
 	    cfg->n_planes > ENGINE_MAX_PLANES || cfg->pages == 0 || engine_chunk_bytes(cfg) == 0)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "these KV sizes make no chunk");
+		return scout__fail(
+			err, err_len, SCOUT_ERR_INVALID,
+			"these KV sizes make no chunk: block_tokens must divide chunk_tokens, and 1..%d KV ranks, 1..%d planes and 1 or more pages are allowed",
+			ENGINE_MAX_RANKS, ENGINE_MAX_PLANES);
 	return 0;
 }
 

@@ -89,7 +89,9 @@ receive(struct probe *probe, struct scout__frame *ret_frame, struct scout__reade
 				   probe->timeout_ms);
 	if ((size_t)len > probe->reply_cap ||
 	    scout__frame_check(probe->reply, (size_t)len, false, ret_frame) != SCOUT_WIRE_OK)
-		return scout__fail(err, err_len, SCOUT_ERR_PROTOCOL, "the server sent a frame that is not ours");
+		return scout__fail(
+			err, err_len, SCOUT_ERR_PROTOCOL,
+			"the server sent a frame that is not of this protocol version: are server and tool of one release?");
 	*ret_ops = scout__frame_ops(probe->reply, (size_t)len);
 	return 0;
 }
@@ -287,7 +289,8 @@ probe_lookup(struct probe *probe, const uint8_t *hashes, uint32_t n, uint64_t *r
 	if (rc < 0)
 		return rc;
 	if (scout__get_lookup_reply(&op, &reply, &field) != SCOUT_WIRE_OK)
-		return scout__fail(err, err_len, SCOUT_ERR_PROTOCOL, "LOOKUP reply: field %s is wrong", field);
+		return scout__fail(err, err_len, SCOUT_ERR_PROTOCOL, "the LOOKUP reply breaks the protocol: %s %s",
+				   field, scout__field_rule(&op, field));
 	*ret_ticket = m.ticket;
 	*ret_hit = reply.hit;
 	return 0;
@@ -345,14 +348,16 @@ find_counter(const struct scout__op *op, const char *name, uint64_t *ret_value, 
 	uint32_t n;
 
 	if (scout__get_status(op, &n, &items, &field) != SCOUT_WIRE_OK)
-		return scout__fail(err, err_len, SCOUT_ERR_PROTOCOL, "STATUS reply: field %s is wrong", field);
+		return scout__fail(err, err_len, SCOUT_ERR_PROTOCOL, "the STATUS reply breaks the protocol: %s %s",
+				   field, scout__field_rule(op, field));
 	while (scout__get_status_item(&items, &item, &value)) {
 		if (item.len != strlen(name) || memcmp(item.p, name, item.len) != 0)
 			continue;
 		*ret_value = value;
 		return 0;
 	}
-	return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "the server has no counter %s", name);
+	return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
+			   "the server has no counter %s: are server and tool of one release?", name);
 }
 
 int

@@ -132,9 +132,10 @@ enter_list(struct scout__cpus_scope *scope, const char *text, char *err, size_t 
 				   "cpus = \"%s\": must be auto, inherit or a list as 0-3,8 of CPUs below %d", text,
 				   CPU_SETSIZE);
 	if (sched_setaffinity(0, sizeof(wanted), &wanted) != 0)
-		return scout__fail(err, err_len, errno == EINVAL ? SCOUT_ERR_CONFIG_RANGE : SCOUT_ERR_SYSTEM,
-				   "cpus = \"%s\": this process may not run there (%s)", text,
-				   scout__errno_text(errno));
+		return scout__fail(
+			err, err_len, errno == EINVAL ? SCOUT_ERR_CONFIG_RANGE : SCOUT_ERR_SYSTEM,
+			"cpus = \"%s\": this process may not run there (%s); Cpus_allowed_list of /proc/self/status says where it may",
+			text, scout__errno_text(errno));
 	scope->is_changed = true;
 	CPU_ZERO(&got);
 	if (sched_getaffinity(0, sizeof(got), &got) == 0 && CPU_EQUAL(&got, &wanted))
@@ -142,9 +143,12 @@ enter_list(struct scout__cpus_scope *scope, const char *text, char *err, size_t 
 	scout__cpus_leave(scope);
 	for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
 		if (CPU_ISSET(cpu, &wanted) && !CPU_ISSET(cpu, &got))
-			return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
-					   "cpus = \"%s\": this process may not use CPU %u", text, cpu);
-	return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cpus = \"%s\": cannot be set", text);
+			return scout__fail(
+				err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				"cpus = \"%s\": this process may not use CPU %u; Cpus_allowed_list of /proc/self/status says which",
+				text, cpu);
+	return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
+			   "cpus = \"%s\": the kernel took another set of CPUs; use auto or inherit", text);
 }
 
 int
@@ -157,8 +161,9 @@ scout__cpus_enter(struct scout__cpus_scope *scope, const char *text, const cpu_s
 		return 0;
 	if (sched_getaffinity(0, sizeof(scope->before), &scope->before) != 0)
 		return is_auto ? 0
-			       : scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cpus = \"%s\": sched_getaffinity (%s)",
-					     text, scout__errno_text(errno));
+			       : scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
+					     "cpus = \"%s\": sched_getaffinity fails (%s); use auto or inherit", text,
+					     scout__errno_text(errno));
 	if (!is_auto)
 		return enter_list(scope, text, err, err_len);
 	enter_auto(scope, prefer);

@@ -99,8 +99,10 @@ scout__inproc_listen(const char *endpoint, void *(*new_zmq)(void), struct scout_
 	if (!inproc) {
 		rc = scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	} else if (inproc->taken) {
-		rc = scout__fail(err, err_len, SCOUT_ERR_IN_USE, "%s is held by another server of this process",
-				 endpoint);
+		rc = scout__fail(
+			err, err_len, SCOUT_ERR_IN_USE,
+			"%s is held by another server of this process: stop that one first, or choose another name",
+			endpoint);
 	} else {
 		inproc->taken = true;
 		inproc->shares++;

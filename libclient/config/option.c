@@ -223,7 +223,8 @@ fail_unknown(const struct scout__option_table *table, const char *key, char *err
 	if (closest)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_KEY,
 				   "\"%s\" is no configuration key; did you mean %s?", shown, closest);
-	return scout__fail(err, err_len, SCOUT_ERR_CONFIG_KEY, "\"%s\" is no configuration key", shown);
+	return scout__fail(err, err_len, SCOUT_ERR_CONFIG_KEY,
+			   "\"%s\" is no configuration key; docs/configuration.md lists them", shown);
 }
 
 static const struct scout__option *

@@ -58,9 +58,11 @@ next_line(struct option_reader *reader, char *err, size_t err_len)
 	reader->line_number++;
 	while ((c = getc(reader->file)) != EOF && c != '\n') {
 		if (c == '\0')
-			return fail_line(reader, SCOUT_ERR_FORMAT, "the line has a NUL byte", err, err_len);
+			return fail_line(reader, SCOUT_ERR_FORMAT, "the line has a NUL byte: the file must be text",
+					 err, err_len);
 		if (n == LINE_BYTES - 1)
-			return fail_line(reader, SCOUT_ERR_FORMAT, "the line is too long", err, err_len);
+			return fail_line(reader, SCOUT_ERR_FORMAT,
+					 "the line is too long: must have less than 8192 bytes", err, err_len);
 		reader->line[n++] = (char)c;
 	}
 	if (ferror(reader->file))
@@ -104,11 +106,13 @@ apply_line(const struct scout__option_table *table, void *cfg, struct option_rea
 		return 0;
 	equals = strchr(key, '=');
 	if (!equals)
-		return fail_line(reader, SCOUT_ERR_FORMAT, "the line has no '='", err, err_len);
+		return fail_line(reader, SCOUT_ERR_FORMAT,
+				 "the line has no '=': must be `key = value`, or begin with #", err, err_len);
 	*equals = '\0';
 	key = trim(key);
 	if (!*key)
-		return fail_line(reader, SCOUT_ERR_FORMAT, "no key before '='", err, err_len);
+		return fail_line(reader, SCOUT_ERR_FORMAT, "no key before '=': must be `key = value`, or begin with #",
+				 err, err_len);
 	rc = scout__options_set(table, cfg, key, trim(equals + 1), message, sizeof(message));
 	return rc ? fail_line(reader, rc, message, err, err_len) : 0;
 }

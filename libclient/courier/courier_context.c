@@ -15,12 +15,13 @@ static int
 join(struct scout__courier *c, const char *endpoint, char *err, size_t err_len)
 {
 	if (c->env.inproc)
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "endpoint \"%s\": only one may be inproc://",
-				   endpoint);
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
+				   "endpoint \"%s\": only one endpoint of a client may be inproc://", endpoint);
 	c->env.inproc = scout__inproc_join(endpoint);
 	if (!c->env.inproc)
 		return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE,
-				   "endpoint \"%s\": no server of this process listens there", endpoint);
+				   "endpoint \"%s\": no server of this process listens there; start it first",
+				   endpoint);
 	c->env.zmq = scout__inproc_zmq(c->env.inproc);
 	return 0;
 }

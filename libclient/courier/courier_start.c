@@ -135,7 +135,7 @@ check_descriptors(const struct scout__courier *c, uint32_t n_links, char *err, s
 	if (enough)
 		return 0;
 	return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
-			   "fewer than %u descriptors are left: raise the limit of open files", n);
+			   "fewer than %u descriptors are left: raise the limit of open files (ulimit -n)", n);
 }
 
 static int
@@ -143,7 +143,7 @@ open_descriptors(struct scout__courier *c, uint32_t n_links, char *err, size_t e
 {
 	if (!scout__doorbell_open(&c->bell))
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
-				   "eventfd failed (errno %d): raise the limit of open files", errno);
+				   "eventfd failed (errno %d): raise the limit of open files (ulimit -n)", errno);
 	return check_descriptors(c, n_links, err, err_len);
 }
 
@@ -188,7 +188,10 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 		*ret_courier = c; /* before the thread: its callbacks use it */
 		e = scout__thread_start(&c->thread, cfg->name, scout__courier_main, c);
 		if (e != 0)
-			rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cannot start a thread (errno %d)", e);
+			rc = scout__fail(
+				err, err_len, SCOUT_ERR_SYSTEM,
+				"cannot start the background thread (errno %d): the limits of threads and of memory are the usual causes",
+				e);
 		else
 			c->started = true;
 	}

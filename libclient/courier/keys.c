@@ -25,10 +25,14 @@ scout__curve_load(const char *secret_file, const char *server_key, struct scout_
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
 				   "curve_secret_file and curve_server_key must be set both, or none");
 	if (!zmq_has("curve"))
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "this libzmq was built without CURVE");
+		return scout__fail(
+			err, err_len, SCOUT_ERR_UNSUPPORTED,
+			"this libzmq was built without CURVE: use one that was built with libsodium, or unset the CURVE keys");
 	if (!scout__curve_is_key(server_key))
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "curve_server_key = \"%s\": must be a public key, 40 characters of Z85", server_key);
+		return scout__fail(
+			err, err_len, SCOUT_ERR_INVALID,
+			"curve_server_key = \"%s\": must be the server's public key, 40 characters of Z85, as it logs it at start",
+			server_key);
 	rc = scout__curve_read_secret(secret_file, keys.secret, err, err_len);
 	if (rc)
 		return rc;
@@ -36,7 +40,10 @@ scout__curve_load(const char *secret_file, const char *server_key, struct scout_
 	if (zmq_curve_public(keys.public, keys.secret) == 0)
 		*ret_keys = keys;
 	else
-		rc = scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s: not a secret key", secret_file);
+		rc = scout__fail(
+			err, err_len, SCOUT_ERR_FORMAT,
+			"key file %s: the key in it is no secret key; `kvscoutd --curve-keygen FILE` makes one",
+			secret_file);
 	explicit_bzero(&keys, sizeof(keys));
 	return rc;
 }

@@ -64,11 +64,11 @@ no_connection(const struct scout__link *link)
 	if (link->greeting_failed)
 		return link->env->curve
 			       ? "no connection within connect_timeout_ms, the security handshake fails: is "
-				 "curve_server_key the server's?"
-			       : "no connection within connect_timeout_ms, the other side hangs up: the server wants CURVE "
+				 "curve_server_key the server's public key?"
+			       : "no connection within connect_timeout_ms, the other side hangs up: the server requires CURVE "
 				 "keys (curve_secret_file is not set), has no room for more peers, or is no kvscoutd";
 	if (strncmp(link->endpoint, ipc, sizeof(ipc) - 1) != 0 || access(link->endpoint + sizeof(ipc) - 1, W_OK) == 0)
-		return "no connection within connect_timeout_ms";
+		return "no connection within connect_timeout_ms: does the server run there?";
 	if (errno == ENOENT)
 		return "no connection within connect_timeout_ms: there is no such socket; does the server run?";
 	if (errno == EACCES || errno == EPERM)

@@ -69,12 +69,15 @@ handshake_failed(struct scout__link *link, uint16_t what, uint32_t value)
 	bool has_keys = link->env->curve != NULL;
 
 	if (what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
-		scout__link_refused(link, SCOUT_ERR_PERMISSION,
-				    "the server does not let this key in (curve_secret_file)");
+		scout__link_refused(
+			link, SCOUT_ERR_PERMISSION,
+			"the server refuses the key of curve_secret_file: its curve_clients_file must list the public key");
 	else if (what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
-		scout__link_refused(link, SCOUT_ERR_PERMISSION,
-				    has_keys ? "curve_secret_file is set, but the server has no CURVE keys"
-					     : "the server wants CURVE keys: curve_secret_file is not set");
+		scout__link_refused(
+			link, SCOUT_ERR_PERMISSION,
+			has_keys
+				? "curve_secret_file is set, but the server has no CURVE keys: unset it and curve_server_key, or give the server keys"
+				: "the server requires CURVE keys: set curve_secret_file and curve_server_key");
 	else
 		link->greeting_failed = true;
 }

@@ -41,7 +41,9 @@ on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t ep
 	}
 	if (scout__get_hello_reply(op, &reply, &field) != SCOUT_WIRE_OK || epoch == 0 || reply.credits == 0) {
 		scout__count(&link->env->stats->protocol_errors);
-		scout__link_refused(link, SCOUT_ERR_PROTOCOL, "the server's HELLO reply is malformed");
+		scout__link_refused(
+			link, SCOUT_ERR_PROTOCOL,
+			"the server's HELLO reply breaks the protocol: are server and client of one release?");
 		return;
 	}
 	link->credits = reply.credits < SCOUT__LINK_MAX_INFLIGHT ? reply.credits : SCOUT__LINK_MAX_INFLIGHT;

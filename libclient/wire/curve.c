@@ -52,7 +52,7 @@ read_secret(FILE *file, const char *path, char ret_key[SCOUT__CURVE_KEY + 1], ch
 	int rc;
 
 	if (fstat(fileno(file), &st) != 0 || !S_ISREG(st.st_mode))
-		return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s: not a file", path);
+		return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s: must be a regular file", path);
 	if (st.st_mode & 077)
 		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION,
 				   "key file %s: others than its owner may use it (mode %o); chmod 600 it", path,
@@ -67,8 +67,10 @@ read_secret(FILE *file, const char *path, char ret_key[SCOUT__CURVE_KEY + 1], ch
 	explicit_bzero(more, sizeof(more));
 	if (rc == 1)
 		return 0;
-	return scout__fail(err, err_len, SCOUT_ERR_FORMAT,
-			   "key file %s, line %u: must be one secret key, 40 characters of Z85", path, line);
+	return scout__fail(
+		err, err_len, SCOUT_ERR_FORMAT,
+		"key file %s, line %u: must be one secret key, 40 characters of Z85; `kvscoutd --curve-keygen FILE` makes one",
+		path, line);
 }
 
 int

@@ -21,6 +21,7 @@
  *   its opcode and bodies                 include/kvscout/protocol.h (with SCOUT_OP_LAST)
  *   its name                              msg.c
  *   structure, put and get of each body   here and in one of the msg_*.c
+ *   what each field allows, as text       msg_rules.c
  *   golden bytes and codec, both ways     tests/rigs/wire/msg_golden.c, msg_recode.c
  *   random bodies                         tests/unit/wire/test_wire_random.c
  *   name and fields                       tests/unit/wire/test_wire_bodies.c
@@ -281,6 +282,10 @@ bool scout__get_lease(const void *buf, size_t len, struct scout__lease_msg *ret)
 
 /* Names for logs, static: "LOOKUP", "op 77" (over 255: "op ?"); "BAD_BODY", "unknown status". */
 const char *scout__op_name(unsigned opcode);
+
+/* "must be 1..64": what is allowed in the field of @op's body that its get named. Static; NULL for a name that no get says. */
+const char *scout__field_rule(const struct scout__op *op, const char *field);
+
 const char *scout__wire_name(unsigned status);
 /* The library's error for a wire status: SCOUT_ERR_*; 0 for OK. */
 int scout__wire_error(unsigned status);

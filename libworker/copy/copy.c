@@ -23,9 +23,9 @@ int
 scout__copy_check_layout(const struct scout__copy_layout *layout, char *err, size_t err_len)
 {
 	if (!layout->planes || layout->n_planes == 0)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the layout has no planes");
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout.n_planes = 0: must be 1 or more");
 	if (layout->blocks_per_chunk == 0)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "blocks_per_chunk is 0");
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "blocks_per_chunk = 0: must be 1 or more");
 	if (layout->n_blocks == 0 || layout->n_blocks > INT64_MAX)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "layout.n_blocks must be 1..2^63-1");
 	for (uint32_t i = 0; i < layout->n_planes; i++) {
@@ -42,6 +42,7 @@ scout__copy_check_layout(const struct scout__copy_layout *layout, char *err, siz
 					   "planes[%u]: stride * n_blocks is beyond the address space", (unsigned)i);
 	}
 	if (scout__copy_shard_bytes(layout) == 0)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the planes' block_bytes overflow");
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+				   "block_bytes of all planes, times the blocks of a chunk, must be below 2^64");
 	return 0;
 }

@@ -41,8 +41,9 @@ fail_scheme(const struct scout__l2_adapter *const *adapters, const char *scheme,
 
 #ifndef HAVE_HIREDIS
 	if (strcmp(scheme, "redis") == 0)
-		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
-				   "this build has no Redis: it was made without hiredis");
+		return scout__fail(
+			err, err_len, SCOUT_ERR_CONFIG_RANGE,
+			"this build has no Redis: install hiredis (Debian: libhiredis-dev) and build with -Dredis=enabled, or use fs://");
 #endif
 	for (uint32_t i = 0; adapters[i] && len + 32 < sizeof(known); i++) {
 		int n = snprintf(known + len, sizeof(known) - len, "%s%.29s", len ? ", " : "", adapters[i]->scheme);

@@ -52,11 +52,15 @@ scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, 
 	int rc = api->device_count(&n);
 
 	if (rc)
-		return scout__fail(err, err_len, SCOUT_ERR_DEVICE, "no CUDA device: %s", api->error_name(rc));
+		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
+				   "no CUDA device (%s): is the driver installed, and may this user open /dev/nvidia*?",
+				   api->error_name(rc));
 	if (n == 0)
-		return scout__fail(err, err_len, SCOUT_ERR_DEVICE, "no CUDA device");
+		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
+				   "no CUDA device: the driver finds none; does CUDA_VISIBLE_DEVICES hide it?");
 	if (device < 0 || device >= n)
-		return scout__fail(err, err_len, SCOUT_ERR_DEVICE, "no CUDA device %d: there are %d", (int)device, n);
+		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
+				   "device = %d: no such CUDA device, there are %d, from 0 on", (int)device, n);
 	return 0;
 }
 

@@ -71,7 +71,7 @@ scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scou
 	int status = scout__get_admit(op, &m, &field);
 
 	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "ADMIT: %s is wrong", field);
+		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
 	session = scout__require_session(s, peer, op, m.ticket);
@@ -80,7 +80,8 @@ scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scou
 	if (session->lookup && session->lookup->renews)
 		scout__lookup_cut(s, session->lookup);
 	if (session->lookup) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "the lookup is not answered yet");
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
+			      "ADMIT before the reply to its LOOKUP: wait for that");
 		return;
 	}
 	pending = scout__pending_op_new(s, &admit_kind, peer, packet, op, deadline_us);

@@ -101,7 +101,7 @@ scout__serve_clear(struct scout_server *s, struct scout__peer *peer, struct scou
 		field = "generation";
 	}
 	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "CLEAR: %s is wrong", field);
+		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
 	/* A client decides. A worker of another version has nothing here that it could want dropped. */

@@ -83,8 +83,8 @@ execute(struct scout_server *s, struct scout__peer *peer, struct scout__packet *
 		break;
 	default: /* an opcode within SCOUT_OP_LAST that nothing serves */
 		s->count.ops_unknown++;
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_UNKNOWN_OP, "opcode %u has no handler",
-			      (unsigned)op->opcode);
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_UNKNOWN_OP,
+			      "opcode %u is not served: a bug of this server", (unsigned)op->opcode);
 		break;
 	}
 }
@@ -102,7 +102,8 @@ refuse_unfit(struct scout_server *s, struct scout__peer *peer, struct scout__des
 	     const struct scout__frame *frame, const struct scout__op *op, uint64_t waited_us)
 {
 	if (!peer && (frame->epoch == 0 || frame->epoch == s->epoch)) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_NO_HELLO, "HELLO first");
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_NO_HELLO,
+			      "this sender is no peer: it must send HELLO first");
 		return true;
 	}
 	if (frame->epoch != s->epoch) {
@@ -119,9 +120,10 @@ refuse_unfit(struct scout_server *s, struct scout__peer *peer, struct scout__des
 		return true;
 	}
 	if (peer->unanswered >= s->cfg.credits) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
-			      "%u operations of this peer are unanswered, as many as it may have",
-			      (unsigned)peer->unanswered);
+		scout__refuse(
+			s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
+			"%u operations of this peer are unanswered, as many as its credits allow: it must wait for replies",
+			(unsigned)peer->unanswered);
 		return true;
 	}
 	return false;
@@ -136,8 +138,9 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 
 	if (op->opcode == 0 || op->opcode == SCOUT_OP_ERROR || op->opcode > SCOUT_OP_LAST) {
 		s->count.ops_unknown++;
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_UNKNOWN_OP, "opcode %u is not known",
-			      (unsigned)op->opcode);
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_UNKNOWN_OP,
+			      "opcode %u is unknown: requests have 1..%d, but not %d (ERROR)", (unsigned)op->opcode,
+			      SCOUT_OP_LAST, SCOUT_OP_ERROR);
 		return peer;
 	}
 	s->count.ops[op->opcode]++;
@@ -145,12 +148,13 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 		scout__serve_ping(s, dest, op);
 	} else if (op->opcode == SCOUT_OP_STATUS && s->transport->inbox.has_status) {
 		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
-			      "a frame may have one STATUS, this is one more");
+			      "this is the second STATUS of its frame: must be one for each frame");
 	} else if (op->opcode == SCOUT_OP_STATUS) {
 		s->transport->inbox.has_status = true;
 		scout__serve_status(s, dest, op);
 	} else if (s->draining) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, "the server is stopping");
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN,
+			      "the server is stopping: reconnect when it is back");
 	} else if (op->opcode == SCOUT_OP_HELLO) {
 		return scout__serve_hello(s, peer, op, frame->sent_us);
 	} else if (!refuse_unfit(s, peer, dest, frame, op, waited_us)) {

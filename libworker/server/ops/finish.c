@@ -26,7 +26,7 @@ scout__serve_finish(struct scout_server *s, struct scout__peer *peer, const stru
 	int status = scout__get_one_u64(op, &ticket, &field);
 
 	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "FINISH: %s is wrong", field);
+		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
 	session = scout__require_session(s, peer, op, ticket);

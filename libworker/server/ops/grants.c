@@ -52,12 +52,15 @@ scout__grants_begin(struct scout_server *s, struct scout__pending_op *pending, u
 	size_t bytes = HEAD_BYTES + (size_t)pending->n * SCOUT_GRANT_BYTES;
 
 	if (scout__hold_name_taken(s, pending->peer, pending->corr)) {
-		scout__pending_op_refuse(s, pending, SCOUT_WIRE_STATE,
-					 "this correlation id names a transfer that is not done");
+		scout__pending_op_refuse(
+			s, pending, SCOUT_WIRE_STATE,
+			"this correlation id names a transfer that is not done: each transfer needs one of its own");
 		return false;
 	}
 	if (s->state->grant_bytes + bytes > SCOUT__MAX_GRANT_BYTES) {
-		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "too many chunks are being granted at once");
+		scout__pending_op_refuse(
+			s, pending, SCOUT_WIRE_LIMIT,
+			"grants for too many chunks are being made: send it again when others are answered");
 		return false;
 	}
 	pending->reply.buf = malloc(bytes);
@@ -69,7 +72,9 @@ scout__grants_begin(struct scout_server *s, struct scout__pending_op *pending, u
 	s->state->grant_bytes += bytes;
 	pending->hold = scout__hold_new(s, pending->peer, kind, pending->n, pending->corr);
 	if (!pending->hold) {
-		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "too many stores and retrieves are not done");
+		scout__pending_op_refuse(
+			s, pending, SCOUT_WIRE_LIMIT,
+			"too many stores and retrieves are not done: send STORE_DONE or RETRIEVE_DONE for some first");
 		return false;
 	}
 	scout__frame_begin(&pending->reply);
@@ -145,7 +150,9 @@ scout__grants_answer(struct scout_server *s, struct scout__pending_op *pending)
 
 	if (hold->n) {
 		if (!pending->peer->lease) {
-			scout__pending_op_refuse(s, pending, SCOUT_WIRE_STATE, "the lease connection is gone");
+			scout__pending_op_refuse(
+				s, pending, SCOUT_WIRE_STATE,
+				"this worker's lease connection has ended: it must HELLO and REGISTER again");
 			return;
 		}
 		if (!scout__segments_deliver(s, pending->peer)) {
@@ -187,11 +194,15 @@ scout__require_transfer(struct scout_server *s, struct scout__peer *peer, const 
 	const char *name = scout__op_name(op->opcode);
 
 	if (peer->role != SCOUT_ROLE_WORKER)
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_ROLE, "%s is for workers", name);
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_ROLE,
+			      "%s is for workers: HELLO must say role 2", name);
 	else if (!peer->lease)
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s: no lease connection", name);
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
+			      "%s before the lease connection: LEASE_HELLO on the path of the HELLO reply comes first",
+			      name);
 	else if (peer->rank < 0)
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s: REGISTER first", name);
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
+			      "%s before REGISTER: REGISTER comes first", name);
 	else if (!scout__require_weights(s, peer, op))
 		return false; /* before what a CLEAR ended: with the right weights it is in */
 	else if (!scout__peer_is_in(peer))

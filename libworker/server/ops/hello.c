@@ -178,7 +178,7 @@ scout__serve_hello(struct scout_server *s, struct scout__peer *peer, const struc
 	int status = scout__get_hello(op, &hello, &field);
 
 	if (status) {
-		scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "HELLO: %s is wrong", field);
+		scout__refuse_body(s, dest, op, status, field);
 		return peer;
 	}
 	known = scout__peer_by_token(s, hello.token);
@@ -188,7 +188,8 @@ scout__serve_hello(struct scout_server *s, struct scout__peer *peer, const struc
 		return peer;
 	}
 	if (!known && s->state->n_free_peers == 0) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "max_peers = %u are connected",
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
+			      "max_peers = %u peers are connected: end one, or raise max_peers",
 			      (unsigned)s->cfg.max_peers);
 		return peer;
 	}

@@ -484,7 +484,7 @@ scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct sco
 	int status = scout__get_lookup(op, peer->ns->hash_bytes, &m, &text);
 
 	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "LOOKUP: %s is wrong", text);
+		scout__refuse_body(s, &peer->dest, op, status, text);
 		return;
 	}
 	if (!scout__require_weights(s, peer, op))

@@ -12,7 +12,7 @@ scout__serve_ping(struct scout_server *s, struct scout__dest *dest, const struct
 	int status = scout__get_empty(op, &field);
 
 	if (status)
-		scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "PING: %s is wrong", field);
+		scout__refuse_body(s, dest, op, status, field);
 	else
 		scout__reply_empty(s, dest, op->opcode, op->corr);
 }

@@ -223,7 +223,8 @@ fix_layout(struct scout_server *s, struct scout__ns *ns, uint32_t rank, const st
 	uint64_t bytes = chunk_bytes(ns, rank, layout);
 
 	if (bytes > s->cfg.l1_bytes)
-		return refuse(refusal, SCOUT_WIRE_NO_ROOM, "a chunk takes %llu bytes, l1_bytes is %llu",
+		return refuse(refusal, SCOUT_WIRE_NO_ROOM,
+			      "a chunk takes %llu bytes, l1_bytes is %llu: must be that or more",
 			      (unsigned long long)bytes, (unsigned long long)s->cfg.l1_bytes);
 	*fixed = *layout;
 	fixed->plane_bytes = calloc(m->n_planes, sizeof(*fixed->plane_bytes));
@@ -300,7 +301,7 @@ scout__serve_register(struct scout_server *s, struct scout__peer *peer, const st
 	int status = scout__get_register(op, &m, &field);
 
 	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "REGISTER: %s is wrong", field);
+		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
 	if (!do_register(s, peer, &m, &refusal)) {

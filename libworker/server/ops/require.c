@@ -18,6 +18,6 @@ scout__require_session(struct scout_server *s, struct scout__peer *peer, const s
 	if (session && session->peer == peer)
 		return session;
 	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
-		      "no session of this client has this ticket");
+		      "no session of this client has this ticket: it has ended, or no LOOKUP was sent with it");
 	return NULL;
 }

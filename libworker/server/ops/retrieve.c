@@ -149,12 +149,13 @@ session_of(struct scout_server *s, struct scout__peer *peer, const struct scout_
 		scout__lookup_cut(s, session->lookup);
 	if (!session)
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
-			      "no session has this ticket");
+			      "no session has this ticket: it has ended, or no LOOKUP was sent with it");
 	else if (session->lookup)
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "the lookup is not answered yet");
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
+			      "RETRIEVE before the reply to its LOOKUP: wait for that");
 	else if (m->to > session->n)
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
-			      "chunks %u to %u of a lookup of %u", (unsigned)m->from, (unsigned)m->to,
+			      "chunks %u to %u: the lookup of this ticket has %u", (unsigned)m->from, (unsigned)m->to,
 			      (unsigned)session->n);
 	else
 		return session;
@@ -175,7 +176,7 @@ scout__serve_retrieve(struct scout_server *s, struct scout__peer *peer, struct s
 	int status = scout__get_retrieve(op, &m, &field);
 
 	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RETRIEVE: %s is wrong", field);
+		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
 	if (!scout__require_transfer(s, peer, op))

@@ -28,8 +28,7 @@ scout__serve_retrieve_done(struct scout_server *s, struct scout__peer *peer, con
 	int status = scout__get_retrieve_done(op, &m, &field);
 
 	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RETRIEVE_DONE: %s is wrong",
-			      field);
+		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
 	hold = scout__hold_find(s, peer, m.retrieve_id, SCOUT__HOLD_READ);

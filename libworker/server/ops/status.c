@@ -31,7 +31,7 @@ scout__serve_status(struct scout_server *s, struct scout__dest *dest, const stru
 	int status = scout__get_empty(op, &field);
 
 	if (status) {
-		scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "STATUS: %s is wrong", field);
+		scout__refuse_body(s, dest, op, status, field);
 		return;
 	}
 	w = scout__reply_begin(s, dest, op->opcode, SCOUT_WIRE_OK, op->corr, BODY_BYTES, &op_at);

@@ -126,23 +126,26 @@ scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scou
 	int status = scout__get_store(op, peer->ns->hash_bytes, &m, &field);
 
 	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "STORE: %s is wrong", field);
+		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
 	if (!scout__require_transfer(s, peer, op))
 		return;
 	refusal = m.ticket ? scout__stale_tickets_find(s, peer->ns, m.ticket) : SCOUT_WIRE_OK;
 	if (refusal) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, refusal,
-			      refusal == SCOUT_WIRE_CLEARED
-				      ? "a clear ended the session of this ticket: what it computed is of before"
-				      : "the session of this ticket was of older weights: what it computed is, too");
+		scout__refuse(
+			s, &peer->dest, op->opcode, op->corr, refusal,
+			refusal == SCOUT_WIRE_CLEARED
+				? "a clear ended the session of this ticket: KV computed before the clear is not stored"
+				: "the session of this ticket is of older weights: KV computed with them is not stored");
 		return;
 	}
 	space = scout__ns_space_make(s, peer->ns, &m.tenant, m.group);
 	if (!space) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
-			      "no room for one more tenant, there are %u", (unsigned)peer->ns->n_spaces);
+		scout__refuse(
+			s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
+			"%u tenants are in this namespace, and there is no room for one more (at most %u, less without memory)",
+			(unsigned)peer->ns->n_spaces, SCOUT__MAX_SPACES);
 		return;
 	}
 	pending = scout__pending_op_new(s, &store_kind, peer, packet, op, deadline_us);

@@ -33,7 +33,7 @@ scout__serve_store_done(struct scout_server *s, struct scout__peer *peer, const 
 	int status = scout__get_store_done(op, &m, &field);
 
 	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "STORE_DONE: %s is wrong", field);
+		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
 	hold = scout__hold_find(s, peer, m.store_id, SCOUT__HOLD_WRITE);

@@ -54,7 +54,7 @@ scout__serve_reset(struct scout_server *s, struct scout__peer *peer, const struc
 	int status = scout__get_one_u64(op, &weights, &field);
 
 	if (status) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, (uint16_t)status, "RESET: %s is wrong", field);
+		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
 	/* A client decides. A worker only moves on from the version that it was in: a late one takes no peer back. */

@@ -53,7 +53,8 @@ check_folder(const char *path, char *err, size_t err_len)
 		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s: the folder cannot be used (%s)", folder,
 				   scout__errno_text(errno));
 	if (!S_ISDIR(st.st_mode))
-		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s is not a folder", folder);
+		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s is not a folder: listen on a path in a folder",
+				   folder);
 	if (st.st_uid != geteuid() && st.st_uid != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION,
 				   "%s belongs to uid %u, who could replace the socket", folder, (unsigned)st.st_uid);
@@ -82,7 +83,8 @@ in_use(int fd, const char *path, char *err, size_t err_len)
 
 	text[n > 0 ? n : 0] = '\0';
 	text[strcspn(text, "\n")] = '\0';
-	return scout__fail(err, err_len, SCOUT_ERR_IN_USE, "%s is held by a living server, pid %s", path,
+	return scout__fail(err, err_len, SCOUT_ERR_IN_USE,
+			   "%s is held by a living server, pid %s: stop it, or listen elsewhere", path,
 			   text[0] ? text : "unknown");
 }
 
@@ -137,7 +139,8 @@ remove_stale(const char *path, char *err, size_t err_len)
 	if (lstat(path, &st) != 0)
 		return 0;
 	if (!S_ISSOCK(st.st_mode))
-		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s exists and is not a socket", path);
+		return scout__fail(err, err_len, SCOUT_ERR_BIND,
+				   "%s exists and is not a socket: remove it, or listen elsewhere", path);
 	if (unlink(path) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION, "%s cannot be removed (%s)", path,
 				   scout__errno_text(errno));

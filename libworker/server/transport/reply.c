@@ -272,6 +272,16 @@ scout__refuse(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, 
 }
 
 void
+scout__refuse_body(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op, int status,
+		   const char *field)
+{
+	const char *rule = scout__field_rule(op, field);
+
+	scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "%s: %s %s", scout__op_name(op->opcode), field,
+		      rule ? rule : "is not as protocol.h says");
+}
+
+void
 scout__reply_grants(struct scout_server *s, struct scout__dest *dest, scout__undo_fn take_back, uint64_t id,
 		    uint64_t arrived_us)
 {

@@ -58,6 +58,9 @@ SCOUT_ON_LOOP void scout__reply_empty(struct scout_server *s, struct scout__dest
 SCOUT_ON_LOOP __attribute__((format(printf, 6, 7))) void scout__refuse(struct scout_server *s, struct scout__dest *dest,
 								       uint8_t opcode, uint64_t corr, uint16_t status,
 								       const char *fmt, ...);
+/* The refusal of an operation whose body's get said @status and @field. The text says what the field allows. */
+SCOUT_ON_LOOP void scout__refuse_body(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op,
+				      int status, const char *field);
 /*
  * The reply just ended granted something: take it back if the frame cannot be sent. @arrived_us: of a LOOKUP, whose time
  * is counted when the frame has left; else 0.

@@ -57,8 +57,9 @@ read_clients(struct scout_server *s, char *err, size_t err_len)
 	int rc;
 
 	if (!path)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "curve_secret_file needs curve_clients_file: whose keys may connect");
+		return scout__fail(
+			err, err_len, SCOUT_ERR_INVALID,
+			"curve_secret_file is set without curve_clients_file: set that, too, to the file of the public keys that may connect");
 	if (!file)
 		return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s cannot be read (%s)", path,
 				   scout__errno_text(errno));
@@ -68,8 +69,11 @@ read_clients(struct scout_server *s, char *err, size_t err_len)
 	(void)fclose(file); /* read only: nothing is lost */
 	if (rc == 0)
 		return 0;
-	return scout__fail(err, err_len, rc, "key file %s, line %u: %s", path, line,
-			   rc == SCOUT_ERR_FORMAT ? "must be a public key, 40 characters of Z85" : scout_strerror(rc));
+	return scout__fail(
+		err, err_len, rc, "key file %s, line %u: %s", path, line,
+		rc == SCOUT_ERR_FORMAT
+			? "must be a public key, 40 characters of Z85, as `kvscoutd --curve-keygen` prints it"
+			: scout_strerror(rc));
 }
 
 static int
@@ -97,8 +101,10 @@ set_keys(struct scout_server *s, char *err, size_t err_len)
 	    zmq_setsockopt(s->transport->router, ZMQ_CURVE_SERVER, &one, sizeof(one)) != 0 ||
 	    zmq_setsockopt(s->transport->router, ZMQ_CURVE_SECRETKEY, secret, sizeof(secret)) != 0 ||
 	    zmq_setsockopt(s->transport->router, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, sizeof(ZAP_DOMAIN) - 1) != 0)
-		rc = scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s: not a secret key",
-				 s->cfg.curve_secret_file);
+		rc = scout__fail(
+			err, err_len, SCOUT_ERR_FORMAT,
+			"key file %s: the key in it is no secret key; `kvscoutd --curve-keygen FILE` makes one",
+			s->cfg.curve_secret_file);
 	explicit_bzero(secret, sizeof(secret));
 	if (rc == 0)
 		scout__log(&s->log, s->transport->n_curve_clients ? SCOUT_LOG_INFO : SCOUT_LOG_WARN,
@@ -118,9 +124,13 @@ scout__curve_open(struct scout_server *s, char *err, size_t err_len)
 	if (!s->cfg.curve_secret_file && !s->cfg.curve_clients_file)
 		return 0;
 	if (!s->cfg.curve_secret_file)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "curve_clients_file needs curve_secret_file");
+		return scout__fail(
+			err, err_len, SCOUT_ERR_INVALID,
+			"curve_clients_file is set without curve_secret_file: set that, too, to the file of the server's secret key");
 	if (!zmq_has("curve"))
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "this libzmq was built without CURVE");
+		return scout__fail(
+			err, err_len, SCOUT_ERR_UNSUPPORTED,
+			"this libzmq was built without CURVE: use one that was built with libsodium, or unset the CURVE keys");
 	rc = read_clients(s, err, err_len);
 	if (rc == 0)
 		rc = open_zap(s, err, err_len);

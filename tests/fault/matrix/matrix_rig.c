@@ -71,7 +71,7 @@ matrix_client_at(struct matrix *m, const char *endpoint)
 	cfg.connect_timeout_ms = m->connect_timeout_ms ? m->connect_timeout_ms : 2000;
 	/* What a proxy does to the bytes must matter. */
 	cfg.local_transport = m->proxy ? SCOUT_LOCAL_SOCKET : rig_transport();
-	cfg.kv_ranks = strchr(endpoint, ',') ? 2 : 1;
+	cfg.kv_ranks = strchr(endpoint, ' ') ? 2 : 1;
 	if (m->max_lookups)
 		cfg.max_lookups = m->max_lookups;
 	if (m->arena_bytes)

@@ -53,7 +53,7 @@ start_client(const char *endpoint, struct scout_client **ret_client)
 	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
 	cfg.endpoint = endpoint;
 	cfg.chunk_tokens = CHUNK;
-	if (strchr(endpoint, ','))
+	if (strchr(endpoint, ' '))
 		cfg.kv_ranks = 2;
 	return scout_client_new(&cfg, ret_client, err, sizeof(err));
 }
@@ -146,7 +146,7 @@ START_TEST(unknown_and_malformed_names_are_typed_errors)
 {
 	static const char too_long[] =
 		"inproc://0123456789012345678901234567890123456789012345678901234567890123456789";
-	static const char *const bad[] = {"inproc://", "inproc://a b", "inproc://a/b", too_long};
+	static const char *const bad[] = {"inproc://", "inproc://a:b", "inproc://a/b", too_long};
 	struct scout_worker_config worker_cfg;
 	struct scout_worker *worker = NULL;
 	struct scout_server *server = NULL;
@@ -189,9 +189,9 @@ START_TEST(two_names_in_one_client_are_refused_but_ipc_beside_one_is_not)
 	struct scout_client *client = NULL;
 	char both[256];
 
-	ck_assert_int_eq(start_client(NAME ",inproc://cache-2", &client), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(start_client(NAME " inproc://cache-2", &client), SCOUT_ERR_UNSUPPORTED);
 	ck_assert_ptr_null(client);
-	(void)snprintf(both, sizeof(both), NAME ",%s", scout_server_endpoint(ipc));
+	(void)snprintf(both, sizeof(both), NAME " %s", scout_server_endpoint(ipc));
 	client = client_on(both);
 	ck_assert_int_eq(ask(client, "a").reason, SCOUT_REASON_MISS);
 	scout_client_free(client);

@@ -46,14 +46,16 @@ START_TEST(a_name_is_utf8_without_control_characters)
 	peer.hello.name_space = name;
 	ck_assert_int_eq(wire_hello(&peer), want);
 	if (!names[_i].good)
-		ck_assert_ptr_nonnull(strstr(peer.text, "namespace"));
+		ck_assert_ptr_nonnull(strstr(
+			peer.text, "HELLO: namespace must be UTF-8 text without control characters, 1..255 bytes"));
 	ck_assert_uint_eq(wire_status(&peer, "namespaces"), names[_i].good ? 2 : 1);
 	(void)wire_add_lookup(&rig.client, &m, 1);
 	wire_flush(&rig.client);
 	reply = wire_wait(&rig.client, rig.client.last_corr);
 	ck_assert_int_eq(reply->status, want);
 	if (!names[_i].good)
-		ck_assert_ptr_nonnull(strstr(rig.client.text, "tenant"));
+		ck_assert_ptr_nonnull(strstr(
+			rig.client.text, "LOOKUP: tenant must be UTF-8 text without control characters, 0..255 bytes"));
 	wire_reply_free(reply);
 	wire_close(&peer);
 	rig_down(&rig);

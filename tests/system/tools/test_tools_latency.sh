@@ -484,9 +484,9 @@ if [ -n "$daemon" ]; then
 	encrypted 0 "$dir/tool.key" "$server_key" --mode floor && grep -qF "$address, encrypted (CURVE)" "$dir/out"
 	ok $? "the table says that it was encrypted"
 	# shellcheck disable=SC2086
-	run 1 $small --endpoint "$address" && grep -q "the server wants CURVE keys" "$dir/err"
+	run 1 $small --endpoint "$address" && grep -q "the server requires CURVE keys" "$dir/err"
 	ok $? "without keys it is told that the server wants some"
-	encrypted 1 "$dir/stranger.key" "$server_key" && grep -q "does not let this key in" "$dir/err"
+	encrypted 1 "$dir/stranger.key" "$server_key" && grep -q "its curve_clients_file must list the public key" "$dir/err"
 	ok $? "a key that is not on the server's list is told"
 	encrypted 1 "$dir/tool.key" "$(cat "$dir/stranger.pub")" && grep -q "is curve_server_key the server's" "$dir/err"
 	ok $? "a key that is not the server's is told"

@@ -274,7 +274,7 @@ START_TEST(who_hangs_up_before_a_word_may_want_keys)
 		ck_assert_msg(scout__now_us() < end, "%s", err);
 		ck_assert_int_eq(scout_client_wait_ready(lost, 20, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
 	}
-	ck_assert_msg(strstr(err, "the server wants CURVE keys (curve_secret_file is not set)"), "%s", err);
+	ck_assert_msg(strstr(err, "the server requires CURVE keys (curve_secret_file is not set)"), "%s", err);
 	scout_client_free(lost);
 	ck_assert_int_eq(shutdown(listener, SHUT_RDWR), 0);
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);

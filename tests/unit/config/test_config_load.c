@@ -98,15 +98,18 @@ START_TEST(a_wrong_line_is_named_by_its_number)
 	/* Lines before it have been applied, later ones not. */
 	ck_assert_uint_eq(cfg.count, 12);
 	check_load_error("count = x", SCOUT_ERR_CONFIG_SYNTAX, "1: count = \"x\": must be a number, 1..1000");
-	check_load_error("\ncolour = 1\n", SCOUT_ERR_CONFIG_KEY, "2: \"colour\" is no configuration key");
+	check_load_error("\ncolour = 1\n", SCOUT_ERR_CONFIG_KEY,
+			 "2: \"colour\" is no configuration key; docs/configuration.md lists them");
 }
 END_TEST
 
 START_TEST(a_line_without_equals_or_key_is_malformed)
 {
-	check_load_error("count = 3\ncount\n", SCOUT_ERR_FORMAT, "2: the line has no '='");
-	check_load_error("count # = 3\n", SCOUT_ERR_FORMAT, "1: the line has no '='");
-	check_load_error("\n = 3\n", SCOUT_ERR_FORMAT, "2: no key before '='");
+	check_load_error("count = 3\ncount\n", SCOUT_ERR_FORMAT,
+			 "2: the line has no '=': must be `key = value`, or begin with #");
+	check_load_error("count # = 3\n", SCOUT_ERR_FORMAT,
+			 "1: the line has no '=': must be `key = value`, or begin with #");
+	check_load_error("\n = 3\n", SCOUT_ERR_FORMAT, "2: no key before '=': must be `key = value`, or begin with #");
 }
 END_TEST
 

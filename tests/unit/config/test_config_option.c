@@ -336,8 +336,9 @@ START_TEST(an_unknown_key_gets_a_suggestion_when_one_is_close)
 	check_refused("Mode", "1", SCOUT_ERR_CONFIG_KEY, "\"Mode\" is no configuration key; did you mean mode?");
 	check_refused("any-bytes", "1", SCOUT_ERR_CONFIG_KEY,
 		      "\"any-bytes\" is no configuration key; did you mean any_bytes?");
-	check_refused("verxionss", "1", SCOUT_ERR_CONFIG_KEY, "\"verxionss\" is no configuration key");
-	check_refused("", "1", SCOUT_ERR_CONFIG_KEY, "\"\" is no configuration key");
+	check_refused("verxionss", "1", SCOUT_ERR_CONFIG_KEY,
+		      "\"verxionss\" is no configuration key; docs/configuration.md lists them");
+	check_refused("", "1", SCOUT_ERR_CONFIG_KEY, "\"\" is no configuration key; docs/configuration.md lists them");
 	check_refused("count ", "1", SCOUT_ERR_CONFIG_KEY, "\"count \" is no configuration key; did you mean count?");
 }
 END_TEST
@@ -349,7 +350,7 @@ START_TEST(a_very_long_key_is_refused)
 	memset(key, 'c', sizeof(key));
 	key[sizeof(key) - 1] = '\0';
 	ck_assert_int_eq(set(key, "1"), SCOUT_ERR_CONFIG_KEY);
-	ck_assert_uint_lt(strlen(err), 100);
+	ck_assert_uint_lt(strlen(err), 150);
 }
 END_TEST
 

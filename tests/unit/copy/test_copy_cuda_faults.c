@@ -223,13 +223,15 @@ START_TEST(a_machine_without_a_gpu_is_told_so)
 	world_layered(&world, 1);
 	gpu_start(&world, &opt);
 	ck_assert_int_eq(ops->probe(0, err, sizeof(err)), SCOUT_ERR_DEVICE);
-	ck_assert_str_eq(err, "no CUDA device: cudaErrorInsufficientDriver");
+	ck_assert_str_eq(
+		err,
+		"no CUDA device (cudaErrorInsufficientDriver): is the driver installed, and may this user open /dev/nvidia*?");
 	ck_assert_int_eq(try_open(&world, NULL, err, sizeof(err)), SCOUT_ERR_DEVICE);
 	(void)fake_cuda_stop();
 	opt.count_error = 0;
 	fake_cuda_start(&opt);
 	ck_assert_int_eq(ops->probe(0, err, sizeof(err)), SCOUT_ERR_DEVICE);
-	ck_assert_str_eq(err, "no CUDA device");
+	ck_assert_str_eq(err, "no CUDA device: the driver finds none; does CUDA_VISIBLE_DEVICES hide it?");
 	(void)fake_cuda_stop();
 	opt.n_devices = 2;
 	fake_cuda_start(&opt);

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "msg.h"
+
+#include <string.h>
+
+/*
+ * What protocol.h allows in each field that a get may find wrong, as a person reads it in a refusal or a log line. The gets judge;
+ * this table only tells. tests/unit/wire/test_wire_strict.c holds it to the gets: each field that they name has a row. Any thread.
+ */
+
+#define QUOTE(number) #number
+#define TEXT_OF(macro) QUOTE(macro)
+#define COUNT "must be 1.." TEXT_OF(SCOUT_MAX_CHUNKS)
+#define COUNT_OR_0 "must be 0.." TEXT_OF(SCOUT_MAX_CHUNKS)
+#define NAME "must be UTF-8 text without control characters, "
+
+enum {
+	REQUEST = SCOUT_KIND_REQUEST,
+	REPLY = SCOUT_KIND_REPLY,
+	ANY = 2
+};
+
+/* The first row that fits counts; opcode 0 fits any. */
+static const struct {
+	const char *field, *rule;
+	uint8_t opcode, kind;
+} rows[] = {
+	{"length", "of the body must be exactly what its fields say", 0, ANY},
+	{"reserved", "fields and unknown flags must be 0", 0, ANY},
+	{"token", "must be a random number other than 0", 0, ANY},
+	{"role", "must be 1 (client) or 2 (worker)", 0, ANY},
+	{"hash_bytes", "must be " TEXT_OF(SCOUT_MIN_HASH) ".." TEXT_OF(SCOUT_MAX_HASH), 0, ANY},
+	{"chunk_tokens", "must be 1 or more", 0, ANY},
+	{"kv_ranks", "must be 1.." TEXT_OF(SCOUT_MAX_RANKS), 0, ANY},
+	{"rank_count", "must be 1..kv_ranks", 0, ANY},
+	{"rank_first", "must be 0..kv_ranks - rank_count", 0, ANY},
+	{"readers", "must be 1.." TEXT_OF(SCOUT_MAX_READERS), 0, ANY},
+	{"namespace", NAME "1.." TEXT_OF(SCOUT_MAX_NAME) " bytes", 0, ANY},
+	{"tenant", NAME "0.." TEXT_OF(SCOUT_MAX_NAME) " bytes", 0, ANY},
+	{"joined", "must be at most SCOUT_MAX_STAMP (2^63 - 1), in requests at most SCOUT_MAX_HEARD_STAMP (2^62 - 1)",
+	 0, ANY},
+	{"cleared", "must be at most SCOUT_MAX_STAMP (2^63 - 1), in requests at most SCOUT_MAX_HEARD_STAMP (2^62 - 1)",
+	 0, ANY},
+	{"generation", "must not be 0; only a worker may send 2^64 - 1, for the generation that the namespace has",
+	 SCOUT_OP_CLEAR, REQUEST},
+	{"generation", "must be 0 with cleared = 0 only, and never 2^64 - 1", SCOUT_OP_CLEAR, REPLY},
+	{"generation", "must be 0 with cleared = 0 only, and never 2^64 - 1", SCOUT_OP_HELLO, ANY},
+	{"generation", "must be 0 in a grant without a slot", 0, ANY},
+	{"segment", "must be 0 in a grant without a slot", 0, ANY},
+	{"offset", "must be 0 in a grant without a slot", 0, ANY},
+	{"pending", "must be at most stores", 0, ANY},
+	{"ticket", "must be a random number other than 0", 0, ANY},
+	{"flags", "must not have RENEW and AHEAD together", 0, ANY},
+	{"skip", "must be 0..n, and 0 with AHEAD", 0, ANY},
+	{"expect", "must be 0..n, and 0 with RENEW", 0, ANY},
+	{"group", "must be 0", 0, ANY},
+	{"hit", COUNT_OR_0, 0, ANY},
+	{"l1", "must be 0..hit", 0, ANY},
+	{"l2", "must be 0..hit", 0, ANY},
+	{"limited", "must be 0 or 1", 0, ANY},
+	{"known", "must be hit.." TEXT_OF(SCOUT_MAX_CHUNKS), 0, ANY},
+	{"kept", COUNT_OR_0, 0, ANY},
+	{"readable", COUNT_OR_0, 0, ANY},
+	{"weights", "must not be 0", 0, ANY},
+	{"kv_rank", "must be below " TEXT_OF(SCOUT_MAX_RANKS), 0, ANY},
+	{"reader", "must be below " TEXT_OF(SCOUT_MAX_READERS), 0, ANY},
+	{"block_tokens", "must be 1 or more", 0, ANY},
+	{"dtype", "must be 0.." TEXT_OF(SCOUT_DTYPE_LAST), 0, ANY},
+	{"n_planes", "must be 1.." TEXT_OF(SCOUT_MAX_PLANES), 0, ANY},
+	{"n", COUNT, SCOUT_OP_LOOKUP, REQUEST},
+	{"n", COUNT, SCOUT_OP_STORE, REQUEST},
+	{"n", COUNT_OR_0, 0, ANY},
+	{"committed", "must be 0..n", 0, ANY},
+	{"from", "must be 0..to", 0, ANY},
+	{"to", "must be from.." TEXT_OF(SCOUT_MAX_CHUNKS), 0, ANY},
+};
+
+const char *
+scout__field_rule(const struct scout__op *op, const char *field)
+{
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		bool is_of = (rows[i].opcode == 0 || rows[i].opcode == op->opcode) &&
+			     (rows[i].kind == ANY || rows[i].kind == op->kind);
+
+		if (is_of && strcmp(rows[i].field, field) == 0)
+			return rows[i].rule;
+	}
+	return NULL;
+}
