@@ -9,6 +9,8 @@
 #include <kvscout/client.h>
 #include <kvscout/error.h>
 
+#include "log_ring.h"
+
 #define ERR_BYTES 512
 
 static int
@@ -17,27 +19,44 @@ set(void *cfg, const char *key, const char *value, char *err, size_t err_len)
 	return scout_client_config_set(cfg, key, value, err, err_len);
 }
 
+static void
+close_client(PyObject *object)
+{
+	struct scout__py_client *self = (struct scout__py_client *)object;
+	struct scout_client *client;
+	PyThreadState *ts;
+
+	if (!scout__py_use_close(&self->use))
+		return;
+	scout__py_open_remove(&self->open);
+	client = self->client;
+	self->client = NULL;
+	ts = PyEval_SaveThread();
+	scout_client_free(client);
+	PyEval_RestoreThread(ts);
+	scout__py_use_closed(&self->use);
+}
+
 static PyObject *
 client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	struct scout__py_state *state = scout__py_state_of_type(type);
 	struct scout_client_config cfg;
-	struct scout__py_client *self;
+	struct scout__py_client *self = NULL;
 	char err[ERR_BYTES] = "";
 	int rc;
 
 	scout_client_config_init(&cfg);
-	if (scout__py_config_apply(state, "Client", args, kwargs, set, &cfg) < 0) {
-		scout_client_config_fini(&cfg);
-		return NULL;
-	}
-	self = (struct scout__py_client *)PyType_GenericAlloc(type, 0);
+	if (scout__py_config_apply(state, "Client", args, kwargs, set, &cfg) == 0 &&
+	    scout__py_open_prepare(state, "Client") == 0)
+		self = (struct scout__py_client *)PyType_GenericAlloc(type, 0);
 	if (!self) {
 		scout_client_config_fini(&cfg);
 		return NULL;
 	}
 	self->state = state;
 	scout__py_use_init(&self->use);
+	cfg.log = scout__py_log_push;
 	rc = scout_client_new(&cfg, &self->client, err, sizeof(err));
 	scout_client_config_fini(&cfg);
 	if (rc != 0) {
@@ -45,23 +64,8 @@ client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		Py_DECREF(self);
 		return NULL;
 	}
+	scout__py_open_add(&self->open, (PyObject *)self, &self->use, close_client);
 	return (PyObject *)self;
-}
-
-static void
-close_client(struct scout__py_client *self)
-{
-	struct scout_client *client;
-	PyThreadState *ts;
-
-	if (!scout__py_use_close(&self->use))
-		return;
-	client = self->client;
-	self->client = NULL;
-	ts = PyEval_SaveThread();
-	scout_client_free(client);
-	PyEval_RestoreThread(ts);
-	scout__py_use_closed(&self->use);
 }
 
 static void
@@ -71,7 +75,8 @@ client_dealloc(PyObject *object)
 	PyTypeObject *type = Py_TYPE(object);
 	freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
-	close_client(self);
+	scout__py_open_warn(&self->open, "Client");
+	close_client(object);
 	scout__py_use_fini(&self->use);
 	free_object(object);
 	Py_DECREF(type);
@@ -81,7 +86,7 @@ static PyObject *
 client_close(PyObject *object, PyObject *unused)
 {
 	(void)unused;
-	close_client((struct scout__py_client *)object);
+	close_client(object);
 	Py_RETURN_NONE;
 }
 

@@ -33,6 +33,7 @@ enum scout__py_error_class {
 /* Types that C code makes objects of, or compares with. */
 enum scout__py_type {
 	SCOUT__PY_CLIENT = 0,
+	SCOUT__PY_SERVER,
 	SCOUT__PY_TYPES
 };
 
@@ -57,6 +58,7 @@ int scout__py_add_type(PyObject *module, enum scout__py_type which, PyType_Spec 
 
 int scout__py_errors_add(PyObject *module);
 int scout__py_client_add(PyObject *module);
+int scout__py_server_add(PyObject *module);
 
 /* ---- errors.c ---- */
 

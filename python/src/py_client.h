@@ -3,6 +3,7 @@
 #define SCOUT_PY_CLIENT_H
 
 #include "kvscout_py.h"
+#include "lifetime.h"
 #include "use.h"
 
 struct scout_client;
@@ -12,6 +13,7 @@ struct scout__py_client {
 	PyObject_HEAD struct scout__py_state *state;
 	struct scout_client *client;
 	struct scout__py_use use;
+	struct scout__py_open open;
 };
 
 #endif

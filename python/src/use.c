@@ -47,7 +47,7 @@ scout__py_use_init(struct scout__py_use *use)
 void
 scout__py_use_fini(struct scout__py_use *use)
 {
-	if (use->forks != scout__py_forks)
+	if (scout__py_use_forked(use))
 		return; /* a thread that is not here may have held them */
 	(void)pthread_cond_destroy(&use->left);
 	(void)pthread_mutex_destroy(&use->mu);
@@ -56,7 +56,7 @@ scout__py_use_fini(struct scout__py_use *use)
 int
 scout__py_use_refuse(struct scout__py_state *state, const struct scout__py_use *use, const char *call)
 {
-	if (use->forks != scout__py_forks)
+	if (scout__py_use_forked(use))
 		scout__py_raise(state, SCOUT_ERR_FORKED, "%s(): %s", call, scout_strerror(SCOUT_ERR_FORKED));
 	else if (use->closed)
 		scout__py_raise(state, SCOUT_ERR_CLOSED, "%s(): the object was closed", call);
@@ -101,7 +101,7 @@ scout__py_use_close(struct scout__py_use *use)
 	PyThreadState *ts;
 
 	use->closed = true;
-	if (use->forks != scout__py_forks)
+	if (scout__py_use_forked(use))
 		return is_first;
 	ts = PyEval_SaveThread();
 	(void)pthread_mutex_lock(&use->mu);
@@ -115,7 +115,7 @@ scout__py_use_close(struct scout__py_use *use)
 void
 scout__py_use_closed(struct scout__py_use *use)
 {
-	if (use->forks != scout__py_forks)
+	if (scout__py_use_forked(use))
 		return;
 	(void)pthread_mutex_lock(&use->mu);
 	use->freed = true;

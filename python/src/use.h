@@ -26,6 +26,13 @@ extern unsigned scout__py_forks;
 
 void scout__py_use_init(struct scout__py_use *use);
 void scout__py_use_fini(struct scout__py_use *use);
+/* This process is a child of the one that made the object. */
+static inline bool
+scout__py_use_forked(const struct scout__py_use *use)
+{
+	return use->forks != scout__py_forks;
+}
+
 /* The slow path of the check below: sets the exception. Returns -1. */
 int scout__py_use_refuse(struct scout__py_state *state, const struct scout__py_use *use, const char *call);
 

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * kvscout.Server: the cache server inside this process, for tests and tools. It starts when the object is made, and ends at stop(), at
+ * the end of the object, or at the interpreter's exit.
+ *
+ * In a forked child the object belongs to the parent: its thread is not there, and the library's stop() would wait for it, so the
+ * child never calls that.
+ */
+#include <kvscout/error.h>
+#include <kvscout/server.h>
+
+#include "kvscout_py.h"
+#include "lifetime.h"
+#include "log_ring.h"
+#include "use.h"
+
+#define ERR_BYTES 512
+
+/* G:GIL, all of it; `server` is NULL once it is stopped. */
+struct scout__py_server {
+	PyObject_HEAD struct scout__py_state *state;
+	struct scout_server *server;
+	struct scout__py_use use;
+	struct scout__py_open open;
+	PyObject *endpoint; /* str; stays after stop() */
+};
+
+static int
+set(void *cfg, const char *key, const char *value, char *err, size_t err_len)
+{
+	return scout_server_config_set(cfg, key, value, err, err_len);
+}
+
+static void
+stop_server(PyObject *object)
+{
+	struct scout__py_server *self = (struct scout__py_server *)object;
+	struct scout_server *server;
+	PyThreadState *ts;
+
+	if (!scout__py_use_close(&self->use))
+		return;
+	scout__py_open_remove(&self->open);
+	server = self->server;
+	self->server = NULL;
+	if (server && !scout__py_use_forked(&self->use)) {
+		ts = PyEval_SaveThread();
+		scout_server_stop(server);
+		PyEval_RestoreThread(ts);
+	}
+	scout__py_use_closed(&self->use);
+}
+
+/* The GIL is let go: a pool of many GiB takes its time. Nobody else knows the object yet. */
+static int
+start_server(struct scout__py_server *self, struct scout_server_config *cfg, char *err)
+{
+	PyThreadState *ts;
+	int rc;
+
+	cfg->log = scout__py_log_push;
+	ts = PyEval_SaveThread();
+	rc = scout_server_start(cfg, &self->server, err, ERR_BYTES);
+	PyEval_RestoreThread(ts);
+	return rc;
+}
+
+static PyObject *
+server_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	struct scout__py_state *state = scout__py_state_of_type(type);
+	struct scout_server_config cfg;
+	struct scout__py_server *self = NULL;
+	char err[ERR_BYTES] = "";
+	int rc;
+
+	scout_server_config_init(&cfg);
+	if (scout__py_config_apply(state, "Server", args, kwargs, set, &cfg) == 0 &&
+	    scout__py_open_prepare(state, "Server") == 0)
+		self = (struct scout__py_server *)PyType_GenericAlloc(type, 0);
+	if (!self) {
+		scout_server_config_fini(&cfg);
+		return NULL;
+	}
+	self->state = state;
+	scout__py_use_init(&self->use);
+	rc = start_server(self, &cfg, err);
+	scout_server_config_fini(&cfg);
+	if (rc != 0)
+		scout__py_raise(state, rc, "Server(): %s", err[0] ? err : scout_strerror(rc));
+	else
+		self->endpoint = PyUnicode_FromString(scout_server_endpoint(self->server));
+	if (!self->endpoint) {
+		Py_DECREF(self);
+		return NULL;
+	}
+	scout__py_open_add(&self->open, (PyObject *)self, &self->use, stop_server);
+	return (PyObject *)self;
+}
+
+static void
+server_dealloc(PyObject *object)
+{
+	struct scout__py_server *self = (struct scout__py_server *)object;
+	PyTypeObject *type = Py_TYPE(object);
+	freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+	scout__py_open_warn(&self->open, "Server");
+	stop_server(object);
+	scout__py_use_fini(&self->use);
+	Py_XDECREF(self->endpoint);
+	free_object(object);
+	Py_DECREF(type);
+}
+
+static PyObject *
+server_stop(PyObject *object, PyObject *unused)
+{
+	(void)unused;
+	stop_server(object);
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+server_enter(PyObject *object, PyObject *unused)
+{
+	struct scout__py_server *self = (struct scout__py_server *)object;
+
+	(void)unused;
+	return scout__py_use_check(self->state, &self->use, "Server.__enter__") < 0 ? NULL : Py_NewRef(object);
+}
+
+static PyObject *
+server_exit(PyObject *object, PyObject *const *args, Py_ssize_t n)
+{
+	(void)args;
+	(void)n;
+	stop_server(object);
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+server_endpoint(PyObject *object, void *unused)
+{
+	(void)unused;
+	return Py_NewRef(((struct scout__py_server *)object)->endpoint);
+}
+
+static PyObject *
+server_closed(PyObject *object, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct scout__py_server *)object)->use.closed);
+}
+
+PyDoc_STRVAR(
+	server_doc,
+	"Server(**config)\n--\n\n"
+	"The cache server inside this process: the code of kvscoutd, for tests and tools. Production uses kvscoutd, which\n"
+	"outlives engines and does not share their file descriptors.\n\n"
+	"Configuration keys are those of the server in docs/configuration.md, as keyword arguments; None means the default.\n"
+	"It serves when the constructor returns, and ends at stop() or at the end of a with statement. Any thread may use it.\n\n"
+	"Raises ConfigError (a key or its value), ArgumentError (not in this build), KVScoutError (the endpoint is in use or\n"
+	"cannot be bound, memory, system).");
+PyDoc_STRVAR(
+	stop_doc,
+	"stop($self, /)\n--\n\n"
+	"End the server: replies that are ready go out, and the endpoint is free again. Takes at most about 0.5 s, with L2\n"
+	"longer (l2_timeout_ms). Lets the GIL go. Legal more than once. In a forked child it leaves the parent's server alone.");
+PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\nThe same as stop().");
+
+static PyMethodDef methods[] = {
+	{"stop", server_stop, METH_NOARGS, stop_doc},
+	{"close", server_stop, METH_NOARGS, close_doc},
+	{"__enter__", server_enter, METH_NOARGS, NULL},
+	{"__exit__", SCOUT__PY_METHOD(server_exit), METH_FASTCALL, NULL},
+	{0},
+};
+
+static PyGetSetDef properties[] = {
+	{"endpoint", server_endpoint, NULL, "Where clients and workers find it, with the port that the kernel chose.",
+	 NULL},
+	{"closed", server_closed, NULL, "Whether stop() has been called.", NULL},
+	{0},
+};
+
+static PyType_Slot slots[] = {
+	{Py_tp_new, (void *)server_new}, {Py_tp_dealloc, (void *)server_dealloc}, {Py_tp_methods, methods},
+	{Py_tp_getset, properties},      {Py_tp_doc, (void *)server_doc},         {0, NULL},
+};
+
+static PyType_Spec spec = {
+	.name = "kvscout.Server",
+	.basicsize = sizeof(struct scout__py_server),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+	.slots = slots,
+};
+
+int
+scout__py_server_add(PyObject *module)
+{
+	return scout__py_add_type(module, SCOUT__PY_SERVER, &spec, "Server");
+}
