@@ -13,6 +13,7 @@
 #include <kvscout/server.h>
 
 #include "accept_guard.h"
+#include "instance_server.h"
 #include "status_client.h"
 #include "keygen.h"
 #include "log_queue.h"
@@ -39,6 +40,8 @@
 
 static int log_level = SCOUT_LOG_INFO; /* const after the options are read */
 static struct scout__log_queue log_queue;
+static struct scout__instance_server instance; /* const after the options are read */
+static bool is_instance;                       /* the same */
 
 static void
 log_line(void *user, int level, const char *text)
@@ -102,7 +105,8 @@ help(void)
 		"  --log-level LEVEL  error, warn, info (default) or debug\n"
 		"  --curve-keygen FILE\n"
 		"                     write a new secret key to FILE, print its public key\n"
-		"  --status ENDPOINT  print the counters of the server there, with its curve_secret_file if it has one\n"
+		"  --status ENDPOINT  print the counters of the server there, with its curve_secret_file if it has one;\n"
+		"                     auto or auto:///FOLDER: of the server that clients with this endpoint share\n"
 		"  --version\n"
 		"  --help\n"
 		"\n"
@@ -144,6 +148,27 @@ set_option(struct scout_server_config *cfg, const char *key, const char *value, 
 	if (strcmp(key, "log-level") == 0)
 		return set_log_level(value, err, err_len);
 	return scout_server_config_set(cfg, key, value, err, err_len);
+}
+
+/* --status; of auto, say which one it is. */
+static int
+ask_status(const char *endpoint, const char *secret_file)
+{
+	struct scout__instance paths;
+	char listen[SCOUT__INSTANCE_PATH + 8], err[512];
+
+	if (!scout__instance_is_auto(endpoint))
+		return scout__ask_status(endpoint, secret_file);
+	if (scout__instance_find(endpoint, &paths, err, sizeof(err)) != 0) {
+		(void)fprintf(stderr, "kvscoutd: %s\n", err);
+		return 1;
+	}
+	(void)snprintf(listen, sizeof(listen), "ipc://%s", paths.socket);
+	(void)fprintf(stderr, "kvscoutd: %s, its log is %s\n", listen, paths.log);
+	if (scout__instance_listens(&paths))
+		return scout__ask_status(listen, secret_file);
+	(void)fprintf(stderr, "kvscoutd: %s: no server serves there\n", listen);
+	return 1;
 }
 
 /* 0: go on; else exit with *ret_exit. */
@@ -190,7 +215,11 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 		}
 	}
 	if (ask) {
-		*ret_exit = scout__ask_status(ask, cfg->curve_secret_file);
+		*ret_exit = ask_status(ask, cfg->curve_secret_file);
+		return 1;
+	}
+	if (is_instance && cfg->listen != instance.listen) {
+		*ret_exit = usage("listen cannot be set: clients and workers with endpoint=auto look in one place");
 		return 1;
 	}
 	if (cfg->listen && strncmp(cfg->listen, "inproc:", 7) == 0) {
@@ -236,19 +265,41 @@ wait_for_end(int signal_fd, const struct scout_server *server)
 		;
 }
 
+/* It serves: tell those who wait for it. */
+static void
+tell_instance(void)
+{
+	int rc = is_instance ? scout__instance_serves(&instance) : 0;
+	char line[SCOUT__INSTANCE_PATH + 128];
+
+	if (rc == 0)
+		return;
+	(void)snprintf(line, sizeof(line), "kvscoutd: %s cannot be written, so no peer will find this server (%s)",
+		       instance.paths.lock, strerrordesc_np(rc));
+	scout__log_queue_put(&log_queue, SCOUT_LOG_ERROR, line);
+}
+
 /* From start to stop. 0, or 1 and @err says why it could not start. */
 static int
-serve_until(int signal_fd, const struct scout_server_config *cfg, char *err, size_t err_len)
+serve_until(int signal_fd, struct scout_server_config *cfg, char *err, size_t err_len)
 {
 	struct scout_server *server;
+	char text[256] = "";
 
+	if (is_instance)
+		scout__instance_size_pool(cfg, text, sizeof(text));
+	if (text[0])
+		scout__log_queue_put(&log_queue, SCOUT_LOG_INFO, text);
 	if (scout_server_start(cfg, &server, err, err_len) != 0)
 		return 1;
+	tell_instance();
 	(void)printf("kvscoutd: ready on %s\n", scout_server_endpoint(server));
 	if (fflush(stdout) != 0)
 		scout__log_queue_put(&log_queue, SCOUT_LOG_WARN, "kvscoutd: the ready line could not be written");
 	wait_for_end(signal_fd, server);
 	scout_server_stop(server);
+	if (is_instance)
+		scout__instance_ended(&instance);
 	return 0;
 }
 
@@ -286,13 +337,21 @@ serve(struct scout_server_config *cfg)
 int
 main(int argc, char **argv)
 {
+	const char *folder = scout__instance_option(argc, argv);
 	struct scout_server_config cfg;
 	int rc = 0;
 
 	scout_server_config_init(&cfg);
+	if (folder) {
+		if (scout__instance_begin(&instance, folder, argc, argv, &cfg) != 0)
+			return 1;
+		is_instance = true;
+		argc -= 2;
+		argv += 2;
+	}
 	if (read_options(&cfg, argc, argv, &rc) == 0) {
-		/* Only an operator has limited this process: a taskset or CPUAffinity= is to be kept. */
-		if (strcmp(cfg.cpus, "auto") == 0)
+		/* Only an operator has limited a process that was started by hand: a taskset or CPUAffinity= is to be kept. */
+		if (!is_instance && strcmp(cfg.cpus, "auto") == 0)
 			cfg.cpus = "inherit";
 		rc = serve(&cfg);
 	}

@@ -123,8 +123,8 @@ look_at_group(const char *dir, const struct group_files *files, struct scout__me
 	if (reclaimable != UINT64_MAX)
 		usage -= reclaimable < usage ? reclaimable : usage;
 	limit -= usage < limit ? usage : limit;
-	if (limit < memory->available)
-		memory->available = limit;
+	if (limit < memory->cgroup_available)
+		memory->cgroup_available = limit;
 }
 
 /* @mount and each directory of @group below it. */
@@ -206,14 +206,14 @@ kib(uint64_t value)
 void
 scout__memory_read(const char *root, struct scout__memory *ret_memory)
 {
-	struct scout__memory memory = {.cgroup_limit = UINT64_MAX};
+	struct scout__memory memory = {.cgroup_limit = UINT64_MAX, .cgroup_available = UINT64_MAX};
 	char path[PATH_BYTES];
 	uint64_t huge_free;
 	uint64_t huge_reserved;
 
 	(void)snprintf(path, sizeof(path), "%s/proc/meminfo", root);
 	memory.total = kib(read_key(path, "MemTotal"));
-	memory.available = kib(read_key(path, "MemAvailable"));
+	memory.machine_available = kib(read_key(path, "MemAvailable"));
 	memory.huge_page = kib(read_key(path, "Hugepagesize"));
 	huge_free = read_key(path, "HugePages_Free");
 	huge_reserved = read_key(path, "HugePages_Rsvd");
@@ -223,5 +223,7 @@ scout__memory_read(const char *root, struct scout__memory *ret_memory)
 	    __builtin_mul_overflow(huge_free - huge_reserved, memory.huge_page, &memory.huge_available))
 		memory.huge_available = 0;
 	read_groups(root, &memory);
+	memory.available =
+		memory.machine_available < memory.cgroup_available ? memory.machine_available : memory.cgroup_available;
 	*ret_memory = memory;
 }

@@ -89,6 +89,8 @@ START_TEST(memory_takes_the_lowest_limit_of_the_version_2_groups_above)
 	scout__memory_read(root, &memory);
 	ck_assert_uint_eq(memory.cgroup_limit, 400000000);
 	ck_assert_uint_eq(memory.available, 400000000 - (100000000 - 40000000));
+	ck_assert_uint_eq(memory.cgroup_available, memory.available);
+	ck_assert_uint_eq(memory.machine_available, UINT64_C(500000) * 1024);
 }
 END_TEST
 

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_INSTANCE_PATHS_H
+#define SCOUT_INSTANCE_PATHS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "thread.h"
+
+/*
+ * Where the one server of this user on this host has its files: a folder of its own for each IPC namespace, in
+ * $XDG_RUNTIME_DIR/kvscout, /tmp/kvscout-UID, or the FOLDER of auto:///FOLDER.
+ */
+
+#define SCOUT__INSTANCE_PATH 256u /* bytes of a path in it, with the terminator */
+#define SCOUT__INSTANCE_LOCK_FD 3 /* of a kvscoutd that was started here: the lock that it was given */
+#define SCOUT__INSTANCE_IDLE_EXIT_S 60u
+
+struct scout__instance {
+	char folder[SCOUT__INSTANCE_PATH];
+	char socket[SCOUT__INSTANCE_PATH];
+	char lock[SCOUT__INSTANCE_PATH]; /* held by the server for its life, and before by the process that starts it */
+	char log[SCOUT__INSTANCE_PATH];
+	char old_log[SCOUT__INSTANCE_PATH];
+};
+
+/* Whether @endpoint, which may be NULL, asks for the server of this host. */
+SCOUT_ON_ANY bool scout__instance_is_auto(const char *endpoint);
+
+/*
+ * The paths of @endpoint, "auto", "auto:///FOLDER" or NULL. The folder is made if it is not there, and refused if others
+ * could change what is in it. Does not wait but for the file system. Returns 0, SCOUT_ERR_INVALID (@endpoint),
+ * SCOUT_ERR_PERMISSION, SCOUT_ERR_SYSTEM; @err says why.
+ */
+SCOUT_ON_ANY int scout__instance_find(const char *endpoint, struct scout__instance *ret_instance, char *err,
+				      size_t err_len);
+/* The paths in @folder, which is one that scout__instance_find() has made. The same codes. */
+SCOUT_ON_ANY int scout__instance_open(const char *folder, struct scout__instance *ret_instance, char *err,
+				      size_t err_len);
+
+/* Whether a server accepts connections on its socket. */
+SCOUT_ON_ANY bool scout__instance_listens(const struct scout__instance *instance);
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "instance_server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <kvscout/protocol.h>
+
+#include "instance_record.h"
+#include "pool_share.h"
+
+/*
+ * DESIGN
+ *
+ * What makes a process that an engine has spawned into a server of its own. libclient/instance/instance_spawn.c has done what
+ * posix_spawn() can; here, before anything else and with one thread: descriptors of the host are closed but the streams
+ * and the lock, a second process goes on and the first one ends (so that the host is not the parent and its waitpid() finds
+ * nothing), and the working directory, umask, CPUs and scheduling policy are those of a daemon.
+ *
+ * CPUs: an engine pins its threads, and the process would inherit that. All CPUs that the cgroup allows; the key cpus
+ * says otherwise.
+ *
+ * The lock is that of an open file, and stays with the descriptor: it is never closed here. The text of its file is what
+ * peers read.
+ *
+ * Threads: main.
+ */
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+static int
+complain(const char *what, int error)
+{
+	(void)fprintf(stderr, "kvscoutd: --instance: %s%s%s%s\n", what, error ? " (" : "",
+		      error ? strerrordesc_np(error) : "", error ? ")" : "");
+	return 1;
+}
+
+const char *
+scout__instance_option(int argc, char **argv)
+{
+	return argc >= 3 && strcmp(argv[1], "--instance") == 0 ? argv[2] : NULL;
+}
+
+/* Kernels before 5.9 know no close_range(). */
+static void
+close_others(void)
+{
+	long most = sysconf(_SC_OPEN_MAX);
+
+	if (syscall(SYS_close_range, SCOUT__INSTANCE_LOCK_FD + 1, ~0u, 0) == 0)
+		return;
+	if (most < 0 || most > 65536)
+		most = 65536;
+	for (int fd = SCOUT__INSTANCE_LOCK_FD + 1; fd < most; fd++)
+		(void)close(fd);
+}
+
+/* What is left of the host's; none of it is worth not to serve. */
+static void
+reset_process(void)
+{
+	const struct sched_param none = {.sched_priority = 0};
+	cpu_set_t all;
+
+	memset(&all, 0xff, sizeof(all));
+	(void)sched_setaffinity(0, sizeof(all), &all);
+	(void)sched_setscheduler(0, SCHED_OTHER, &none);
+	(void)umask(077);
+	if (chdir("/") != 0)
+		(void)complain("the working directory stays as it is", errno);
+}
+
+/* Whether descriptor 3 is the lock file of this folder, and locked by us. */
+static int
+take_lock(const struct scout__instance *paths)
+{
+	struct stat given, there;
+
+	if (fstat(SCOUT__INSTANCE_LOCK_FD, &given) != 0 || stat(paths->lock, &there) != 0 ||
+	    given.st_dev != there.st_dev || given.st_ino != there.st_ino)
+		return complain("is for clients and workers with endpoint=auto, which give the lock of the folder as "
+				"descriptor 3. To start a server by hand, use --listen",
+				0);
+	/* It is locked already, by this open file: so this cannot wait. */
+	if (flock(SCOUT__INSTANCE_LOCK_FD, LOCK_EX | LOCK_NB) != 0)
+		return complain("another server has the lock of the folder", errno);
+	if (fcntl(SCOUT__INSTANCE_LOCK_FD, F_SETFD, FD_CLOEXEC) != 0)
+		return complain("fcntl", errno);
+	return 0;
+}
+
+/* The options, as peers compare them. */
+static void
+note_keys(struct scout__instance_server *in, int argc, char **argv)
+{
+	size_t n = 0;
+
+	in->keys[0] = '\0';
+	for (int i = 3; i < argc && n < sizeof(in->keys); i++)
+		n += (size_t)snprintf(in->keys + n, sizeof(in->keys) - n, "%s%s", n ? " " : "",
+				      strncmp(argv[i], "--", 2) == 0 ? argv[i] + 2 : argv[i]);
+}
+
+int
+scout__instance_begin(struct scout__instance_server *in, const char *folder, int argc, char **argv,
+		      struct scout_server_config *cfg)
+{
+	char err[512];
+	pid_t pid;
+
+	if (scout__instance_open(folder, &in->paths, err, sizeof(err)) != 0)
+		return complain(err, 0);
+	if (take_lock(&in->paths) != 0)
+		return 1;
+	close_others();
+	pid = fork();
+	if (pid < 0)
+		return complain("fork", errno);
+	if (pid > 0)
+		_exit(0);
+	reset_process();
+	note_keys(in, argc, argv);
+	(void)snprintf(in->listen, sizeof(in->listen), "ipc://%s", in->paths.socket);
+	cfg->listen = in->listen;
+	cfg->idle_exit_s = SCOUT__INSTANCE_IDLE_EXIT_S;
+	cfg->l1_bytes = 0;
+	return 0;
+}
+
+void
+scout__instance_size_pool(struct scout_server_config *cfg, char *text, size_t len)
+{
+	struct scout__memory memory;
+
+	text[0] = '\0';
+	if (cfg->l1_bytes)
+		return;
+	scout__memory_read("", &memory);
+	cfg->l1_bytes = scout__pool_share(&memory, text, len);
+}
+
+static int
+write_state(const struct scout__instance_server *in, enum scout__instance_state state)
+{
+	struct scout__instance_record record;
+
+	scout__record_read(SCOUT__INSTANCE_LOCK_FD, &record); /* it counts failed starts */
+	record.state = state;
+	record.pid = (long)getpid();
+	record.wire = SCOUT_WIRE_VERSION;
+	record.since_ms = scout__boot_ms();
+	(void)snprintf(record.version, sizeof(record.version), "%s", scout_version());
+	(void)snprintf(record.keys, sizeof(record.keys), "%s", in->keys);
+	return scout__record_write(SCOUT__INSTANCE_LOCK_FD, &record) ? 0 : errno;
+}
+
+int
+scout__instance_serves(const struct scout__instance_server *in)
+{
+	return write_state(in, SCOUT__INSTANCE_SERVING);
+}
+
+void
+scout__instance_ended(const struct scout__instance_server *in)
+{
+	(void)write_state(in, SCOUT__INSTANCE_STOPPED);
+}

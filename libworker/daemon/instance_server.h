@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_INSTANCE_SERVER_H
+#define SCOUT_SERVER_INSTANCE_SERVER_H
+
+#include <stddef.h>
+
+#include <kvscout/server.h>
+
+#include "instance_paths.h"
+
+/*
+ * kvscoutd as the server that a client or worker with endpoint=auto has started: `kvscoutd --instance FOLDER [--KEY=VALUE]...`
+ * with the lock of that folder as descriptor 3 (libclient/instance).
+ */
+struct scout__instance_server {
+	struct scout__instance paths;
+	char listen[SCOUT__INSTANCE_PATH + 8];
+	char keys[4097]; /* that it was started with */
+};
+
+/* FOLDER, if the options say so; else NULL. */
+const char *scout__instance_option(int argc, char **argv);
+/*
+ * First of all in main(): leave the process that started us, and take over the lock. In the process that goes on returns
+ * 0, and @cfg has what such a server has by default: the path, idle_exit_s, and 0 as l1_bytes. Else 1, it was said why.
+ */
+int scout__instance_begin(struct scout__instance_server *in, const char *folder, int argc, char **argv,
+			  struct scout_server_config *cfg);
+/* After the options: the size of the pool, if none was given. @text is empty or says which and why. */
+void scout__instance_size_pool(struct scout_server_config *cfg, char *text, size_t len);
+/* It serves; it has ended in good order. What peers read; where it cannot be written, they wait. 0, or an errno value. */
+int scout__instance_serves(const struct scout__instance_server *in);
+void scout__instance_ended(const struct scout__instance_server *in);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_POOL_SHARE_H
+#define SCOUT_SERVER_POOL_SHARE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "memory.h"
+
+/*
+ * The pool of a server that an engine started, where nobody said how large it is: the smaller of 25 % of the memory that is
+ * available and 50 % of what the cgroup leaves, and at least POOL_SHARE_MIN. @text receives a sentence that says which and why.
+ */
+#define SCOUT__POOL_SHARE_MIN (UINT64_C(64) << 20)
+
+uint64_t scout__pool_share(const struct scout__memory *memory, char *text, size_t len);
+
+#endif
