@@ -4,7 +4,7 @@
 # `./dev check`: sanitizers, analyzers, formats, and builds without optional libraries, each a stage. `dev` sources this file after
 # packages.sh and build.sh.
 
-STAGES='shell codespell format minimal release asan tsan clang tidy analyzer valgrind'
+STAGES='shell codespell format minimal release asan tsan clang tidy analyzer valgrind engine'
 TIDY_LIMIT_S=1200
 
 # A stage that has nothing to look at in this tree ends with this status.
@@ -152,6 +152,21 @@ stage_valgrind()
 	fi
 	say "the unit tests that can run in it: memcheck in tests/unit/*/meson.build"
 	run_tests "$ROOT/build" --setup valgrind --suite memcheck
+}
+
+# Real vLLM, at most four starts. Its environment (5.9 GB from PyPI) is made if it is not there; a machine that has no CPython 3.11, no room or
+# no PyPI skips the stage.
+stage_engine()
+{
+	# shellcheck source=scripts/engine.sh
+	. "$ROOT/scripts/engine.sh"
+	(cmd_engine --install)
+	case $? in
+	0) ;;
+	2) return $STAGE_SKIPPED ;;
+	*) return 1 ;;
+	esac
+	cmd_engine --short
 }
 
 packages_of_stage()

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+#
+# `./dev engine`: real vLLM on the CPU, with tiny models, against this tree's connector. `dev` sources this file after packages.sh and
+# build.sh; it uses say(), not_ready() and ROOT of it.
+#
+# build-engine/ holds an environment of 5.9 GB with the CPU build of vLLM that PyPI has (tests/engine/requirements.txt names it with
+# hashes), the models, which are made there, and the logs. Nothing but PyPI is reached, and only while the environment is made.
+
+ENGINE_DIR=$ROOT/build-engine
+ENGINE_LIST=$ROOT/tests/engine/requirements.txt
+ENGINE_NEEDS_KB=8000000
+
+engine_usage()
+{
+	cat <<'END'
+usage: ./dev engine [--short] [SESSION...]
+
+  --short    at most four starts of the engine instead of all; this is the stage `engine` of ./dev check
+  --list     names of the sessions
+  --install  only make the environment
+
+Results: a line for each case, and as the last line: N passed, N failed, N skipped. The log of a session is build-engine/SESSION.log.
+END
+}
+
+# The list has wheels of CPython 3.11.
+engine_python()
+{
+	for ep_python in python3.11 /usr/bin/python3.11 python3; do
+		if [ "$("$ep_python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = 3.11 ]; then
+			command -v "$ep_python"
+			return
+		fi
+	done
+	return 1
+}
+
+engine_install()
+{
+	ei_stamp=$(cksum <"$ENGINE_LIST")
+	if [ -f "$ENGINE_DIR/stamp" ] && [ "$(cat "$ENGINE_DIR/stamp")" = "$ei_stamp" ]; then
+		return 0
+	fi
+	[ "$(uname -m)" = x86_64 ] || not_ready "engine: the CPU build of vLLM in tests/engine/requirements.txt is for x86_64, and this is $(uname -m)"
+	ei_python=$(engine_python) || not_ready "engine: needs CPython 3.11 with venv (Debian 12: apt-get install python3-venv)"
+	mkdir -p "$ENGINE_DIR" || die "cannot create $ENGINE_DIR"
+	ei_free=$(df -Pk "$ENGINE_DIR" | awk 'NR == 2 { print $4 }')
+	[ "$ei_free" -ge $ENGINE_NEEDS_KB ] || not_ready "engine: needs $((ENGINE_NEEDS_KB / 1000000)) GB of disk in $ENGINE_DIR, and $((ei_free / 1000000)) GB are free"
+	say "engine: installing vLLM into build-engine/venv (5.9 GB, from PyPI)"
+	rm -rf "$ENGINE_DIR/venv" "$ENGINE_DIR/stamp"
+	"$ei_python" -m venv "$ENGINE_DIR/venv" || not_ready "engine: $ei_python cannot make an environment (Debian 12: apt-get install python3-venv)"
+	if ! "$ENGINE_DIR/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes \
+		--only-binary :all: -r "$ENGINE_LIST" >"$ENGINE_DIR/install.log" 2>&1; then
+		tail -n 20 "$ENGINE_DIR/install.log" >&2
+		not_ready "engine: installing vLLM failed; the log is $ENGINE_DIR/install.log"
+	fi
+	printf '%s\n' "$ei_stamp" >"$ENGINE_DIR/stamp"
+}
+
+cmd_engine()
+{
+	case ${1:-} in
+	-h | --help)
+		engine_usage
+		return
+		;;
+	--list)
+		python3 -B "$ROOT/tests/engine/run.py" --root "$ENGINE_DIR" --kvscoutd none --list
+		return
+		;;
+	esac
+	# shellcheck disable=SC2086 # lists of names
+	need_base $TEST_PACKAGES
+	build_default || {
+		say "0 passed, 1 failed, 0 skipped"
+		return 1
+	}
+	engine_install || return 1
+	[ "${1:-}" != --install ] || return 0
+	if ! [ -f "$ROOT/build/python/kvscout/_kvscout.abi3.so" ]; then
+		not_ready "engine: the build has no Python extension; it needs Python 3.11 or newer with headers (Debian: apt-get install python3-dev)"
+	fi
+	PYTHONPATH=$ROOT/build/python "$ENGINE_DIR/venv/bin/python" -B "$ROOT/tests/engine/run.py" --root "$ENGINE_DIR" \
+		--kvscoutd "$ROOT/build/libworker/daemon/kvscoutd" "$@"
+}

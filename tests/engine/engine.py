@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM in this process, driven step by step: scheduler and connector's scheduler side are objects that a scenario can look at; workers are
+processes of their own, as always."""
+
+import dataclasses
+import os
+
+# Read by vLLM when it is imported: the scheduler in this process, no network, and the same CPU for all runs that are compared (vLLM takes one
+# thread without a connector and two with one, if it may choose).
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "0")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+
+BLOCK_TOKENS = 64
+
+
+@dataclasses.dataclass
+class Answer:
+    tokens: list
+    logprobs: list
+    cached: int  # prompt tokens that were not computed, by the engine's count
+
+
+class Engine:
+    def __init__(self, model, connector=None, block_tokens=BLOCK_TOKENS, blocks=None, batch_tokens=512, seqs=16, **more):
+        """@connector: kv_connector_extra_config; None: no connector. @blocks: of the engine's own cache."""
+        from vllm.config import KVTransferConfig
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        if connector is not None:
+            more["kv_transfer_config"] = KVTransferConfig(
+                kv_connector="KVScoutConnector", kv_role=connector.pop("kv_role", "kv_both"), kv_connector_extra_config=connector,
+                kv_connector_module_path="kvscout.vllm",
+            )
+        args = EngineArgs(
+            model=model, dtype="float32", max_model_len=4096, enforce_eager=True, block_size=block_tokens, kv_cache_memory_bytes=64 << 20,
+            num_gpu_blocks_override=blocks, max_num_batched_tokens=batch_tokens, max_num_seqs=seqs, enable_chunked_prefill=True,
+            disable_log_stats=False, skip_tokenizer_init=True, **more,
+        )
+        self._engine = LLMEngine.from_engine_args(args)
+        self.scheduler = self._engine.engine_core.engine_core.scheduler
+        self._n = 0
+        self._open = {}
+        self.preemptions = 0
+        self.errors = 0
+
+    @property
+    def side(self):
+        """The connector's scheduler side."""
+        return self.scheduler.connector._scheduler
+
+    def add(self, prompt, output_tokens, salt=None, transfer=None):
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        name = f"r{self._n}"
+        self._n += 1
+        params = SamplingParams(
+            temperature=0.0, max_tokens=output_tokens, ignore_eos=True, logprobs=0, detokenize=False, output_kind=RequestOutputKind.CUMULATIVE,
+            extra_args={"kv_transfer_params": transfer} if transfer else None,
+        )
+        question = {"prompt_token_ids": list(prompt)}
+        if salt is not None:
+            question["cache_salt"] = salt
+        self._engine.add_request(name, question, params)
+        self._open[name] = None
+        return name
+
+    def step(self):
+        """One step. Returns the names of the requests that ended in it, with their answers."""
+        before = sum(r.num_preemptions for r in self.scheduler.requests.values())
+        ended = {}
+        for output in self._engine.step():
+            if not output.finished or output.request_id not in self._open:
+                continue
+            del self._open[output.request_id]
+            choice = output.outputs[0]
+            if choice.finish_reason != "length":
+                self.errors += 1
+            logprobs = [entry[token].logprob for entry, token in zip(choice.logprobs or [], choice.token_ids)]
+            ended[output.request_id] = Answer(list(choice.token_ids), logprobs, output.num_cached_tokens or 0)
+        now = sum(r.num_preemptions for r in self.scheduler.requests.values())
+        self.preemptions += max(0, now - before)
+        return ended
+
+    def abort(self, name):
+        self._open.pop(name, None)
+        self._engine.abort_request([name])
+
+    @property
+    def busy(self):
+        return bool(self._open)
+
+    def run(self, prompts, output_tokens, **more):
+        """All at once; the answers in the order of the prompts."""
+        names = [self.add(prompt, output_tokens, **more) for prompt in prompts]
+        answers = {}
+        while self.busy:
+            answers.update(self.step())
+        return [answers[name] for name in names]
+
+    def drain(self):
+        """Step until nothing is left to do, stores included."""
+        core = self._engine.engine_core.engine_core
+        while core.scheduler.has_requests():
+            self.step()
+
+    def forget(self, connector=False):
+        """Empty the engine's own prefix cache, and with @connector the connector's."""
+        self.drain()
+        return self._engine.reset_prefix_cache(reset_connector=connector)
+
+    def on_workers(self, function, *args):
+        return self._engine.collective_rpc(function, args=args)
+
+    def blocks_of_running(self):
+        """Block ids of the only request that runs."""
+        (request,) = self.scheduler.running
+        return list(self.scheduler.kv_cache_manager.get_block_ids(request.request_id)[0])
+
+    def close(self):
+        self._engine.engine_core.shutdown()
+
+
+def swap_blocks(worker, left, right):
+    """On a worker: exchange the KV of two lists of blocks in all layers."""
+    from vllm.v1.kv_cache_interface import group_kernel_blocks
+
+    runner = worker.model_runner
+    for cache in runner.kv_caches:
+        pages = group_kernel_blocks(cache, runner.kv_cache_config.num_blocks)
+        for a, b in zip(left, right):
+            kept = pages[a].clone()
+            pages[a].copy_(pages[b])
+            pages[b].copy_(kept)
+    return len(runner.kv_caches)

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the sessions of `./dev engine`, one engine at a time, and adds up their cases. The last line is `N passed, N failed, N skipped`.
+
+usage: run.py --root FOLDER --kvscoutd PROGRAM [--short] [--list] [SESSION...]
+"""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# In order: a reference comes before the sessions that compare with it. (name, starts of an engine, limit in seconds)
+SESSIONS = (
+    ("llama-reference", 1, 600),
+    ("window-reference", 1, 600),
+    ("mla-reference", 1, 600),
+)
+SHORT = ("llama-reference",)
+COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
+# What a CPU cannot show; named in each run so that no reader takes it for tested.
+NOT_RUN = (
+    "asynchronous scheduling (vLLM turns it off on a CPU)",
+    "vLLM's model runner V2 (it needs Triton)",
+    "KV in GPU memory, CUDA events and streams",
+    "workers that are forked (the CPU build spawns them)",
+)
+
+
+def run_session(name, limit, options):
+    """(passed, failed, skipped) of one session. One that ends badly without saying so is a failure."""
+    log = os.path.join(options.root, f"{name}.log")
+    command = [sys.executable, "-B", os.path.join(HERE, "session.py"), name, "--root", options.root, "--kvscoutd", options.kvscoutd]
+    if options.short:
+        command.append("--short")
+    start = time.monotonic()
+    with open(log, "w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            end_group(process)
+    with open(log) as file:
+        lines = file.read().splitlines()
+    for line in lines:
+        if line.startswith("== "):
+            print(f"{name}: {line[3:]}", flush=True)
+    counts = next((COUNTS.match(line) for line in reversed(lines) if COUNTS.match(line)), None)
+    print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
+    if counts is not None and status in (0, 1):
+        return [int(n) for n in counts.groups()]
+    done = [sum(line.startswith(f"== {word} ") for line in lines) for word in ("passed", "failed", "skipped")]
+    reason = f"did not end in {limit} s" if status is None else f"ended with status {status}"
+    print(f"{name}: FAILED, it {reason}; its log is {log}", flush=True)
+    print("\n".join(lines[-30:]), flush=True)
+    return [done[0], done[1] + 1, done[2]]
+
+
+def end_group(process):
+    """Workers of an engine that died would otherwise stay."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", required=True)
+    parser.add_argument("--kvscoutd", required=True)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("sessions", nargs="*")
+    options = parser.parse_args()
+    known = [name for name, _, _ in SESSIONS]
+    for name in options.sessions:
+        if name not in known:
+            parser.error(f"there is no session {name}; there are: {' '.join(known)}")
+    if options.list:
+        print("\n".join(known))
+        return 0
+    wanted = options.sessions or (SHORT if options.short else known)
+    total = [0, 0, 0]
+    starts = 0
+    for name, n, limit in SESSIONS:
+        if name in wanted:
+            starts += n
+            total = [a + b for a, b in zip(total, run_session(name, limit, options))]
+    print(f"{starts} starts of the engine. Not run, because a CPU cannot show it: " + "; ".join(NOT_RUN))
+    print("{} passed, {} failed, {} skipped".format(*total))
+    return 0 if total[1] == 0 and total[0] > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
