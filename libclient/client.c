@@ -33,6 +33,13 @@ scout__id_ok(const char *id, size_t *ret_len)
 
 /* ---- lookup ---- */
 
+/* One length is told, of hashes that begin with the prompt. */
+static bool
+is_supported(const struct scout_query *q)
+{
+	return q->want_lengths <= 1 && q->from_token == 0;
+}
+
 static int
 check_question(const struct scout_client *client, const struct scout_query *q, size_t *ret_id_len, size_t *ret_tenant)
 {
@@ -43,6 +50,8 @@ check_question(const struct scout_client *client, const struct scout_query *q, s
 	*ret_tenant = q->tenant ? strlen(q->tenant) : 0;
 	if (*ret_tenant > SCOUT_MAX_NAME)
 		return SCOUT_ERR_TENANT;
+	if (!is_supported(q))
+		return SCOUT_ERR_UNSUPPORTED;
 	if (q->n > SCOUT_MAX_CHUNKS || (q->n > 0 && !q->hashes) ||
 	    q->n * (uint64_t)client->cfg.chunk_tokens > q->prompt_tokens ||
 	    q->timeout_ms > SCOUT_LOOKUP_TIMEOUT_MAX_MS ||
@@ -292,7 +301,7 @@ static bool
 asks_again(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
 {
 	return q->id && slot->id_len != 0 && strcmp(slot->id, q->id) == 0 && q->hashes &&
-	       q->hash_len == client->cfg.hash_bytes && same_question(slot, q) && !slot->admitted &&
+	       q->hash_len == client->cfg.hash_bytes && same_question(slot, q) && !slot->admitted && is_supported(q) &&
 	       q->n * (uint64_t)client->cfg.chunk_tokens <= q->prompt_tokens &&
 	       covers_skipped(client, slot, q->computed_tokens);
 }

@@ -5,6 +5,7 @@
 
 #include <kvscout/protocol.h>
 
+#include "group_list.h"
 #include "log.h"
 #include "option_list.h"
 #include "shared_options.h"
@@ -38,6 +39,8 @@ static const struct scout__option options[] = {
 	},
 	SCOUT__OPTION_NAMESPACE,
 	SCOUT__OPTION_CHUNK_TOKENS,
+	SCOUT__OPTION_HASH_TOKENS,
+	SCOUT__OPTION_GROUP,
 	SCOUT__OPTION_KV_RANKS("KV ranks of the model: a chunk is there when all of them have stored it"),
 	SCOUT__OPTION_READERS,
 	{
@@ -216,6 +219,8 @@ scout__client_config_accept(struct scout_client_config *dst, const struct scout_
 	if (rc)
 		return rc;
 	rc = check(dst, err, err_len);
+	if (rc == 0)
+		rc = scout__groups_accept(dst->group, dst->chunk_tokens, &dst->hash_tokens, dst->readers, err, err_len);
 	if (rc) {
 		scout_client_config_fini(dst);
 		memset(dst, 0, sizeof(*dst));

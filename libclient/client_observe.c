@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * Looking at a client: its event descriptor, its counters, and whether its servers are there. The caller's thread;
+ * Looking at a client: the lengths of an answer, its event descriptor, its counters, and whether its servers are there. The caller's thread;
  * scout_client_wait_ready() is the only call here that blocks.
  */
 #include "client_internal.h"
@@ -13,6 +13,39 @@
 #include "clock.h"
 #include "doorbell.h"
 #include "sized.h"
+
+static int
+lengths_of(struct scout_client *client, const char *id, uint64_t *ret_tokens, size_t n)
+{
+	const struct scout__lookup_slot *slot;
+	size_t len;
+	uint32_t i;
+
+	if (!scout__id_ok(id, &len))
+		return SCOUT_ERR_REQUEST_ID;
+	i = scout__table_find(client, id, len, scout__id_hash(id, len));
+	if (i == SCOUT__NO_SLOT)
+		return SCOUT_ERR_STATE;
+	slot = &client->slots[i];
+	if (slot->admitted || slot->ahead ||
+	    atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
+		return SCOUT_ERR_STATE;
+	if (n == 0 || slot->hit.tokens == 0)
+		return 0;
+	ret_tokens[0] = slot->hit.tokens;
+	return 1;
+}
+
+int
+scout_lookup_lengths(struct scout_client *client, const char *id, uint64_t *ret_tokens, size_t n)
+{
+	if (!client || (n > 0 && !ret_tokens))
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	scout__client_enter(client);
+	return scout__client_leave(client, lengths_of(client, id, ret_tokens, n));
+}
 
 int
 scout_client_fd(struct scout_client *client)

@@ -89,7 +89,7 @@ ask_sized(ask_fn *ask, struct scout_client *client, const struct scout_query *qu
 		return ask(client, query, ret_hit);
 	rc = scout__sized_check(SCOUT__SIZE_UP_TO(struct scout_hit, endpoint), hit_size);
 	if (rc == 0)
-		rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_query, timeout_ms), query,
+		rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_query, from_token), query,
 				       query_size);
 	if (rc == 0)
 		rc = ask(client, &own, &hit);
@@ -150,6 +150,6 @@ scout_lookup_ahead_sized(struct scout_client *client, const struct scout_query *
 		return SCOUT_ERR_INVALID;
 	if (query_size == sizeof(own))
 		return scout__client_ask_ahead(client, query);
-	rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_query, timeout_ms), query, query_size);
+	rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_query, from_token), query, query_size);
 	return rc == 0 ? scout__client_ask_ahead(client, &own) : rc;
 }

@@ -5,6 +5,7 @@
 
 #include <kvscout/protocol.h>
 
+#include "group_list.h"
 #include "log.h"
 #include "option_list.h"
 #include "shared_options.h"
@@ -36,6 +37,8 @@ static const struct scout__option options[] = {
 		.doc = "Copy engine: host, cuda, or auto: cuda for pages in the memory of a CUDA device",
 	},
 	SCOUT__OPTION_CHUNK_TOKENS,
+	SCOUT__OPTION_HASH_TOKENS,
+	SCOUT__OPTION_GROUP,
 	SCOUT__OPTION_KV_RANKS("KV ranks of the model"),
 	{
 		.name = "rank_first",
@@ -230,6 +233,8 @@ scout__worker_config_accept(struct scout_worker_config *dst, const struct scout_
 	if (!dst->rank_count)
 		dst->rank_count = dst->kv_ranks;
 	rc = check(dst, err, err_len);
+	if (rc == 0)
+		rc = scout__groups_accept(dst->group, dst->chunk_tokens, &dst->hash_tokens, dst->readers, err, err_len);
 	if (rc) {
 		scout_worker_config_fini(dst);
 		memset(dst, 0, sizeof(*dst));

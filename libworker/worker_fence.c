@@ -109,7 +109,7 @@ wait_marked(struct scout_worker *w, const struct pages *pages)
 }
 
 int
-scout_worker_fence(struct scout_worker *w, const int64_t *block_ids, size_t n, void *stream)
+scout_worker_fence(struct scout_worker *w, uint32_t group, const int64_t *block_ids, size_t n, void *stream)
 {
 	struct scout__transfer *job;
 	struct pages pages;
@@ -120,6 +120,8 @@ scout_worker_fence(struct scout_worker *w, const int64_t *block_ids, size_t n, v
 		return SCOUT_ERR_FORKED;
 	if (stream && scout__worker_is_host(w))
 		return SCOUT_ERR_INVALID;
+	if (group >= SCOUT__WORKER_GROUPS)
+		return SCOUT_ERR_GROUP;
 	if (!w->registered)
 		return 0; /* no job, then */
 	if (scout__worker_check_ids(w, block_ids, n) != 0)

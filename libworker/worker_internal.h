@@ -45,12 +45,12 @@ void scout__worker_register_pump(struct scout_worker *w, uint64_t now_us) SCOUT_
 /* When scout__worker_register_pump() has something to do. */
 uint64_t scout__worker_register_next(const struct scout_worker *w) SCOUT_ON_COURIER;
 
-/* worker_layout.c: 0 or a code of scout_worker_register(), with a sentence in @err. */
-int scout__worker_check_layout(const struct scout_worker *w, const struct scout_layout *layout, char *err,
-			       size_t err_len) SCOUT_ON_CALLER;
-/* Copy what the layout says. Also after an error the caller drops it. */
-int scout__worker_take_layout(struct scout_worker *w, const struct scout_layout *layout, char *err,
-			      size_t err_len) SCOUT_ON_CALLER;
+/* worker_layout.c: 0 or a code of scout_worker_register(), with a sentence in @err. @n_tables: at least 1. */
+int scout__worker_check_tables(const struct scout_worker *w, const struct scout_table *table, size_t n_tables,
+			       char *err, size_t err_len) SCOUT_ON_CALLER;
+/* Copy what the table says. Also after an error the caller drops it. */
+int scout__worker_take_table(struct scout_worker *w, const struct scout_table *table, char *err,
+			     size_t err_len) SCOUT_ON_CALLER;
 /* Open the copy engine on the layout; its threads on the node of the pages, where `cpus` says auto. */
 int scout__worker_open_engine(struct scout_worker *w, char *err, size_t err_len) SCOUT_ON_CALLER;
 /* Close the engine and forget the layout. */

@@ -271,7 +271,7 @@ take_back(struct scout_worker *w)
 }
 
 static int
-register_pages(struct scout_worker *w, const struct scout_layout *layout, uint32_t timeout_ms, char *err,
+register_pages(struct scout_worker *w, const struct scout_table *table, size_t n_tables, uint32_t timeout_ms, char *err,
 	       size_t err_len)
 {
 	int rc;
@@ -281,10 +281,10 @@ register_pages(struct scout_worker *w, const struct scout_layout *layout, uint32
 	if (w->registered)
 		return scout__fail(err, err_len, SCOUT_ERR_STATE,
 				   "the worker is registered already: for another layout free it and make a new one");
-	rc = scout__worker_check_layout(w, layout, err, err_len);
+	rc = scout__worker_check_tables(w, table, n_tables, err, err_len);
 	if (rc)
 		return rc;
-	rc = scout__worker_take_layout(w, layout, err, err_len);
+	rc = scout__worker_take_table(w, table, err, err_len);
 	if (rc == 0)
 		rc = scout__worker_open_engine(w, err, err_len);
 	if (rc)
@@ -308,15 +308,15 @@ err_drop:
 
 /* The planes of a caller that knows another struct scout_plane, as ours, for free(). */
 static int
-take_planes(const struct scout_layout *layout, size_t plane_size, struct scout_plane **ret_planes)
+take_planes(const struct scout_table *table, size_t plane_size, struct scout_plane **ret_planes)
 {
-	struct scout_plane *planes = calloc(layout->n_planes, sizeof(*planes));
+	struct scout_plane *planes = calloc(table->n_planes, sizeof(*planes));
 	int rc = planes ? 0 : SCOUT_ERR_NOMEM;
 
-	for (size_t i = 0; i < layout->n_planes && rc == 0; i++)
+	for (size_t i = 0; i < table->n_planes && rc == 0; i++)
 		rc = scout__sized_read(&planes[i], sizeof(planes[i]),
 				       SCOUT__SIZE_UP_TO(struct scout_plane, block_bytes),
-				       (const uint8_t *)layout->planes + i * plane_size, plane_size);
+				       (const uint8_t *)table->planes + i * plane_size, plane_size);
 	if (rc)
 		free(planes);
 	else
@@ -325,26 +325,27 @@ take_planes(const struct scout_layout *layout, size_t plane_size, struct scout_p
 }
 
 int
-scout_worker_register_sized(struct scout_worker *w, const struct scout_layout *layout, size_t layout_size,
-			    size_t plane_size, uint32_t timeout_ms, char *err, size_t err_len)
+scout_worker_register_sized(struct scout_worker *w, const struct scout_table *tables, size_t n_tables,
+			    size_t table_size, size_t plane_size, uint32_t timeout_ms, char *err, size_t err_len)
 {
 	struct scout_plane *planes = NULL;
-	struct scout_layout own;
+	struct scout_table own;
 	int rc;
 
-	if (!w || !layout)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "%s is NULL", w ? "layout" : "worker");
-	rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_layout, null_block), layout,
-			       layout_size);
+	if (!w || !tables || n_tables == 0)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "%s",
+				   w ? "tables: must be at least one page table" : "worker is NULL");
+	rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_table, layout_tag), tables,
+			       table_size);
 	if (rc == 0 && plane_size != sizeof(*planes) && own.planes && own.n_planes > 0 &&
 	    own.n_planes <= SCOUT_MAX_PLANES) {
 		rc = take_planes(&own, plane_size, &planes);
 		own.planes = planes;
 	}
 	if (rc)
-		return scout__fail(err, err_len, rc, "layout of %zu bytes, planes of %zu: %s", layout_size, plane_size,
+		return scout__fail(err, err_len, rc, "tables of %zu bytes, planes of %zu: %s", table_size, plane_size,
 				   scout_strerror(rc));
-	rc = register_pages(w, &own, timeout_ms, err, err_len);
+	rc = register_pages(w, &own, n_tables, timeout_ms, err, err_len);
 	free(planes);
 	return rc;
 }

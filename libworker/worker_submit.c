@@ -16,8 +16,11 @@
  * Everything that can be wrong with a job is found before anything starts. A job's memory is one allocation that is
  * laid out in advance for its whole life, so nothing later can fail for want of memory.
  *
+ * Pages. The caller's ids may begin before the range of the job and end behind it (its whole block table, say); what lies outside
+ * is not looked at. Of several groups a job has one such list each; this version works with one.
+ *
  * Positions. A retrieve is rounded outwards to whole chunks; `ids` has one entry for each block of these chunks, -1
- * where nothing is to be written (outside the range, skipped, null). Chunks at either end without any block to write
+ * where nothing is to be written (outside the range, null). Chunks at either end without any block to write
  * are cut off: they are not asked for, and need not be there. A store keeps only the chunks of its reader, and of those
  * only whole ones: a chunk with a null block has no KV for it, and would be a hit with zeros. Presence is by chunk, so
  * the chunks behind it are stored.
@@ -47,7 +50,7 @@ struct shape {
 	int kind;
 	uint32_t n_chunks;
 	uint32_t n_grants; /* at once */
-	size_t n_blocks;   /* retrieve: of the request, for the missing list */
+	size_t n_blocks;   /* retrieve: of its range, for the missing list */
 	size_t hash_bytes; /* of all hashes */
 	size_t tenant_len;
 	uint32_t n_layers;
@@ -120,7 +123,14 @@ check_worker(const struct scout_worker *w, const void *request, const uint64_t *
 	return 0;
 }
 
-/* Layers that take the layout's planes exactly, and events where the backend knows any. */
+/* The caller's pages for the blocks [first, end) of the prompt. */
+struct page_range {
+	const int64_t *ids; /* of block `first` on */
+	uint64_t first, end;
+	uint64_t base; /* block of the caller's ids[0]; at most `first` */
+};
+
+/* Layers that take the table's planes exactly, and events where the backend knows any. */
 static int
 check_layers(const struct scout_worker *w, uint32_t n, const uint32_t *layer_planes, const void *events)
 {
@@ -140,10 +150,44 @@ check_layers(const struct scout_worker *w, uint32_t n, const uint32_t *layer_pla
 	return sum == w->layout.n_planes ? 0 : SCOUT_ERR_INVALID;
 }
 
+/* The one entry of a job's @blocks, @size bytes each in the caller's version of the headers. */
 static int
-check_retrieve(const struct scout_worker *w, const struct scout_retrieve *r)
+take_blocks(const struct scout_blocks *blocks, size_t n_groups, size_t size, struct scout_blocks *ret)
 {
-	uint64_t tokens;
+	struct scout_blocks own;
+	int rc;
+
+	if (!blocks || n_groups == 0)
+		return SCOUT_ERR_INVALID;
+	rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_blocks, n), blocks, size);
+	if (rc)
+		return rc;
+	if (own.group >= SCOUT__WORKER_GROUPS || n_groups > SCOUT__WORKER_GROUPS)
+		return SCOUT_ERR_GROUP;
+	*ret = own;
+	return 0;
+}
+
+/* The pages in @blocks of the blocks [first, end). All of them must be there, and be pages of ours. */
+static int
+find_pages(const struct scout_worker *w, const struct scout_blocks *blocks, uint64_t first, uint64_t end,
+	   struct page_range *ret)
+{
+	uint64_t base = blocks->first_token / w->block_tokens;
+
+	if (blocks->first_token % w->block_tokens != 0 || base > first)
+		return SCOUT_ERR_INVALID;
+	if (end - base > blocks->n || (end > first && !blocks->ids))
+		return SCOUT_ERR_INVALID;
+	*ret = (struct page_range){
+		.ids = blocks->ids ? blocks->ids + (first - base) : NULL, .first = first, .end = end, .base = base};
+	return scout__worker_check_ids(w, ret->ids, (size_t)(end - first));
+}
+
+static int
+check_retrieve(const struct scout_worker *w, const struct scout_retrieve *r, const struct scout_blocks *blocks,
+	       struct page_range *ret_pages)
+{
 	int rc = check_layers(w, r->n_layers, r->layer_planes, r->layer_events);
 
 	if (rc)
@@ -154,16 +198,16 @@ check_retrieve(const struct scout_worker *w, const struct scout_retrieve *r)
 		return SCOUT_ERR_INVALID;
 	if (r->to_token > (uint64_t)SCOUT_MAX_CHUNKS * w->cfg.chunk_tokens)
 		return SCOUT_ERR_INVALID;
-	tokens = r->to_token - r->from_token;
-	if (r->n_blocks != (tokens + w->block_tokens - 1) / w->block_tokens || r->skip_blocks > r->n_blocks)
-		return SCOUT_ERR_INVALID;
-	return scout__worker_check_ids(w, r->block_ids, r->n_blocks);
+	return find_pages(w, blocks, r->from_token / w->block_tokens,
+			  (r->to_token + w->block_tokens - 1) / w->block_tokens, ret_pages);
 }
 
 static int
-check_store(const struct scout_worker *w, const struct scout_store *s)
+check_store(const struct scout_worker *w, const struct scout_store *s, const struct scout_blocks *blocks,
+	    struct page_range *ret_pages)
 {
 	int rc = check_layers(w, s->n_layers, s->layer_planes, s->layer_events);
+	uint64_t first;
 
 	if (rc)
 		return rc;
@@ -183,9 +227,10 @@ check_store(const struct scout_worker *w, const struct scout_store *s)
 	/* One part: layer by layer means one pass over the chunks for each layer. */
 	if (s->n_layers > 0 && s->n > SCOUT__STORE_PART)
 		return SCOUT_ERR_INVALID;
-	if (s->n_blocks != s->n * (size_t)w->layout.blocks_per_chunk)
+	if (s->first_token % w->cfg.chunk_tokens != 0 || s->first_token > UINT64_MAX / 2)
 		return SCOUT_ERR_INVALID;
-	return scout__worker_check_ids(w, s->block_ids, s->n_blocks);
+	first = s->first_token / w->block_tokens;
+	return find_pages(w, blocks, first, first + s->n * (uint64_t)w->layout.blocks_per_chunk, ret_pages);
 }
 
 /* ---- submit ---- */
@@ -261,41 +306,40 @@ struct span {
 };
 
 static struct span
-wanted_span(const struct scout_worker *w, const struct scout_retrieve *r)
+wanted_span(const struct scout_worker *w, const struct page_range *pages)
 {
-	uint64_t from = r->from_token / w->block_tokens;
-	size_t low = r->skip_blocks;
-	size_t high = r->n_blocks;
+	uint64_t low = 0, high = pages->end - pages->first;
 
-	while (low < high && scout__worker_plain_id(w, r->block_ids[low]) < 0)
+	while (low < high && scout__worker_plain_id(w, pages->ids[low]) < 0)
 		low++;
-	while (high > low && scout__worker_plain_id(w, r->block_ids[high - 1]) < 0)
+	while (high > low && scout__worker_plain_id(w, pages->ids[high - 1]) < 0)
 		high--;
-	return (struct span){.first = from + low, .end = from + high};
+	return (struct span){.first = pages->first + low, .end = pages->first + high};
 }
 
 static void
-fill_retrieve(const struct scout_worker *w, const struct scout_retrieve *r, const struct span *span,
+fill_retrieve(const struct scout_worker *w, const struct page_range *pages, const struct span *span,
 	      struct scout__work *work)
 {
 	uint64_t n_ids = (uint64_t)work->n_chunks * w->layout.blocks_per_chunk;
-	uint64_t base = (uint64_t)work->first_chunk * w->layout.blocks_per_chunk;
+	uint64_t first = (uint64_t)work->first_chunk * w->layout.blocks_per_chunk;
 
 	for (uint64_t i = 0; i < n_ids; i++) {
-		uint64_t block = base + i;
+		uint64_t block = first + i;
 
 		work->ids[i] = block < span->first || block >= span->end
 				       ? -1
-				       : scout__worker_plain_id(w, r->block_ids[block - work->from_block]);
+				       : scout__worker_plain_id(w, pages->ids[block - pages->first]);
 	}
 }
 
 static int
-retrieve(struct scout_worker *w, const struct scout_retrieve *r, uint64_t *ret_job)
+retrieve(struct scout_worker *w, const struct scout_retrieve *r, const struct scout_blocks *blocks, uint64_t *ret_job)
 {
 	struct shape shape = {
 		.kind = SCOUT_JOB_RETRIEVE, .n_layers = r->n_layers, .has_events = r->layer_events != NULL};
-	int rc = w->registered ? check_retrieve(w, r) : SCOUT_ERR_STATE;
+	struct page_range pages;
+	int rc = check_retrieve(w, r, blocks, &pages);
 	struct scout__work *work;
 	struct span span;
 	uint64_t first = 0, end = 0;
@@ -304,24 +348,24 @@ retrieve(struct scout_worker *w, const struct scout_retrieve *r, uint64_t *ret_j
 		return rc;
 	if (w->n_live == w->cfg.max_jobs)
 		return SCOUT_ERR_BUSY;
-	span = wanted_span(w, r);
+	span = wanted_span(w, &pages);
 	if (span.first < span.end) {
 		first = span.first / w->layout.blocks_per_chunk;
 		end = (span.end - 1) / w->layout.blocks_per_chunk + 1;
 	}
 	shape.n_chunks = (uint32_t)(end - first);
 	shape.n_grants = shape.n_chunks;
-	shape.n_blocks = r->n_blocks;
+	shape.n_blocks = (size_t)(pages.end - pages.first);
 	work = work_new(w, &shape);
 	if (!work)
 		return SCOUT_ERR_NOMEM;
 	work->ticket = r->ticket;
 	work->first_chunk = (uint32_t)first;
-	work->from_block = r->from_token / w->block_tokens;
+	work->from_block = pages.base;
 	work->after = r->after;
 	work->event = r->event;
 	fill_layers(work, r->layer_planes, r->layer_events);
-	fill_retrieve(w, r, &span, work);
+	fill_retrieve(w, &pages, &span, work);
 	rc = submit(w, work, r->timeout_ms, ret_job);
 	if (rc)
 		free(work);
@@ -337,47 +381,51 @@ count_busy(struct scout_worker *w, int rc)
 
 int
 scout_worker_retrieve_sized(struct scout_worker *w, const struct scout_retrieve *request, size_t size,
-			    uint64_t *ret_job)
+			    size_t blocks_size, uint64_t *ret_job)
 {
 	int rc = check_worker(w, request, ret_job);
 	struct scout_retrieve own;
+	struct scout_blocks blocks;
 
 	if (rc == 0)
 		rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_retrieve, timeout_ms), request,
 				       size);
-	return rc ? rc : count_busy(w, retrieve(w, &own, ret_job));
+	if (rc == 0)
+		rc = w->registered ? take_blocks(own.blocks, own.n_groups, blocks_size, &blocks) : SCOUT_ERR_STATE;
+	return rc ? rc : count_busy(w, retrieve(w, &own, &blocks, ret_job));
 }
 
 /* Chunk @i of a store is this reader's. */
 static bool
 is_ours(const struct scout_worker *w, const struct scout_store *s, size_t i)
 {
-	return (s->first_chunk % w->cfg.readers + i) % w->cfg.readers == w->cfg.reader;
+	return (s->first_token / w->cfg.chunk_tokens % w->cfg.readers + i) % w->cfg.readers == w->cfg.reader;
 }
 
 /* Each block of chunk @i of a store has a page. */
 static bool
-is_whole(const struct scout_worker *w, const struct scout_store *s, size_t i)
+is_whole(const struct scout_worker *w, const struct page_range *pages, size_t i)
 {
 	uint32_t bpc = w->layout.blocks_per_chunk;
 
 	for (uint32_t b = 0; b < bpc; b++)
-		if (scout__worker_plain_id(w, s->block_ids[i * bpc + b]) < 0)
+		if (scout__worker_plain_id(w, pages->ids[i * bpc + b]) < 0)
 			return false;
 	return true;
 }
 
 static void
-fill_store(const struct scout_worker *w, const struct scout_store *s, struct scout__work *work)
+fill_store(const struct scout_worker *w, const struct scout_store *s, const struct page_range *pages,
+	   struct scout__work *work)
 {
 	uint32_t bpc = w->layout.blocks_per_chunk;
 	size_t n = 0;
 
 	for (size_t i = 0; i < s->n; i++) {
-		if (!is_ours(w, s, i) || !is_whole(w, s, i))
+		if (!is_ours(w, s, i) || !is_whole(w, pages, i))
 			continue;
 		memcpy(work->hashes + n * s->hash_len, (const uint8_t *)s->hashes + i * s->hash_len, s->hash_len);
-		memcpy(work->ids + n * bpc, s->block_ids + i * bpc, bpc * sizeof(*work->ids));
+		memcpy(work->ids + n * bpc, pages->ids + i * bpc, bpc * sizeof(*work->ids));
 		n++;
 	}
 	if (work->tenant_len > 0)
@@ -385,10 +433,11 @@ fill_store(const struct scout_worker *w, const struct scout_store *s, struct sco
 }
 
 static int
-store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
+store(struct scout_worker *w, const struct scout_store *s, const struct scout_blocks *blocks, uint64_t *ret_job)
 {
 	struct shape shape = {.kind = SCOUT_JOB_STORE, .n_layers = s->n_layers, .has_events = s->layer_events != NULL};
-	int rc = w->registered ? check_store(w, s) : SCOUT_ERR_STATE;
+	struct page_range pages;
+	int rc = check_store(w, s, blocks, &pages);
 	struct scout__work *work;
 	uint32_t n_null = 0;
 
@@ -399,7 +448,7 @@ store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
 	for (size_t i = 0; i < s->n; i++) {
 		if (!is_ours(w, s, i))
 			continue;
-		if (is_whole(w, s, i))
+		if (is_whole(w, &pages, i))
 			shape.n_chunks++;
 		else
 			n_null++;
@@ -416,7 +465,7 @@ store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
 	work->tenant_len = (uint16_t)shape.tenant_len;
 	work->after = s->event;
 	fill_layers(work, s->layer_planes, s->layer_events);
-	fill_store(w, s, work);
+	fill_store(w, s, &pages, work);
 	rc = submit(w, work, s->timeout_ms, ret_job);
 	if (rc)
 		free(work);
@@ -424,13 +473,17 @@ store(struct scout_worker *w, const struct scout_store *s, uint64_t *ret_job)
 }
 
 int
-scout_worker_store_sized(struct scout_worker *w, const struct scout_store *request, size_t size, uint64_t *ret_job)
+scout_worker_store_sized(struct scout_worker *w, const struct scout_store *request, size_t size, size_t blocks_size,
+			 uint64_t *ret_job)
 {
 	int rc = check_worker(w, request, ret_job);
 	struct scout_store own;
+	struct scout_blocks blocks;
 
 	if (rc == 0)
 		rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_store, timeout_ms), request,
 				       size);
-	return rc ? rc : count_busy(w, store(w, &own, ret_job));
+	if (rc == 0)
+		rc = w->registered ? take_blocks(own.blocks, own.n_groups, blocks_size, &blocks) : SCOUT_ERR_STATE;
+	return rc ? rc : count_busy(w, store(w, &own, &blocks, ret_job));
 }

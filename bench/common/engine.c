@@ -139,7 +139,7 @@ start_rank(struct engine *engine, uint32_t kv_rank, char *err, size_t err_len)
 {
 	struct engine_rank *rank = &engine->ranks[kv_rank];
 	struct scout_worker_config cfg;
-	struct scout_layout layout;
+	struct scout_table layout;
 	int rc;
 
 	rc = kvmem_init(&rank->mem, kv_rank, engine->cfg.plane_bytes, engine->cfg.n_planes, engine->cfg.pages);
@@ -160,14 +160,14 @@ start_rank(struct engine *engine, uint32_t kv_rank, char *err, size_t err_len)
 	rc = scout_worker_new(&cfg, &rank->worker, err, err_len);
 	if (rc < 0)
 		return rc;
-	layout = (struct scout_layout){
+	layout = (struct scout_table){
 		.block_tokens = engine->cfg.block_tokens,
 		.n_planes = engine->cfg.n_planes,
 		.planes = rank->mem.planes,
 		.n_blocks = engine->cfg.pages,
 		.null_block = -1,
 	};
-	return scout_worker_register(rank->worker, &layout, READY_MS, err, err_len);
+	return scout_worker_register(rank->worker, &layout, 1, READY_MS, err, err_len);
 }
 
 static int
@@ -399,11 +399,13 @@ engine_retrieve(struct engine *engine, struct engine_transfer *transfer, uint64_
 		.ticket = ticket,
 		.from_token = first * engine->cfg.chunk_tokens,
 		.to_token = (first + n) * engine->cfg.chunk_tokens,
-		.block_ids = ids,
-		.n_blocks = n * engine->chunk_blocks,
+		.blocks = &(struct scout_blocks){.first_token = first * engine->cfg.chunk_tokens,
+						 .ids = ids,
+						 .n = n * engine->chunk_blocks},
+		.n_groups = 1,
 	};
 	uint64_t job = 0;
-	int rc = transfer_begin(transfer, request.n_blocks);
+	int rc = transfer_begin(transfer, request.blocks->n);
 
 	if (rc < 0)
 		return rc;
@@ -426,12 +428,14 @@ engine_store(struct engine *engine, struct engine_transfer *transfer, uint64_t t
 		.hashes = hashes,
 		.hash_len = ENGINE_HASH_BYTES,
 		.n = n,
-		.block_ids = ids,
-		.n_blocks = n * engine->chunk_blocks,
-		.first_chunk = first,
+		.blocks = &(struct scout_blocks){.first_token = first * engine->cfg.chunk_tokens,
+						 .ids = ids,
+						 .n = n * engine->chunk_blocks},
+		.n_groups = 1,
+		.first_token = first * engine->cfg.chunk_tokens,
 	};
 	uint64_t job = 0;
-	int rc = transfer_begin(transfer, request.n_blocks);
+	int rc = transfer_begin(transfer, request.blocks->n);
 
 	for (uint32_t i = 0; rc == 0 && i < engine->cfg.kv_ranks; i++) {
 		struct engine_rank *rank = &engine->ranks[i];

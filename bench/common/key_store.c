@@ -20,7 +20,7 @@ int
 key_store_open(struct key_store *store, const struct scout_worker_config *cfg, char *err, size_t err_len)
 {
 	struct scout_plane plane = {.stride = PAGE_BYTES, .block_bytes = PAGE_BYTES};
-	struct scout_layout layout = {
+	struct scout_table layout = {
 		.block_tokens = cfg->chunk_tokens,
 		.n_planes = 1,
 		.planes = &plane,
@@ -30,6 +30,7 @@ key_store_open(struct key_store *store, const struct scout_worker_config *cfg, c
 	int rc;
 
 	store->hash_len = cfg->hash_bytes;
+	store->chunk_tokens = cfg->chunk_tokens;
 	plane.base = store->pages = calloc(MAX_CHUNKS, PAGE_BYTES);
 	store->block_ids = calloc(MAX_CHUNKS, sizeof(*store->block_ids));
 	if (!store->pages || !store->block_ids)
@@ -37,7 +38,7 @@ key_store_open(struct key_store *store, const struct scout_worker_config *cfg, c
 	for (int64_t i = 0; i < (int64_t)MAX_CHUNKS; i++)
 		store->block_ids[i] = i;
 	rc = scout_worker_new(cfg, &store->worker, err, err_len);
-	return rc < 0 ? rc : scout_worker_register(store->worker, &layout, READY_MS, err, err_len);
+	return rc < 0 ? rc : scout_worker_register(store->worker, &layout, 1, READY_MS, err, err_len);
 }
 
 void
@@ -87,9 +88,11 @@ key_store_put(struct key_store *store, const uint8_t *hashes, uint64_t n, char *
 			.hashes = hashes + at * store->hash_len,
 			.hash_len = store->hash_len,
 			.n = piece,
-			.block_ids = store->block_ids,
-			.n_blocks = piece,
-			.first_chunk = at,
+			.blocks = &(struct scout_blocks){.first_token = at * store->chunk_tokens,
+							 .ids = store->block_ids,
+							 .n = piece},
+			.n_groups = 1,
+			.first_token = at * store->chunk_tokens,
 		};
 
 		rc = scout_worker_store(store->worker, &request, &job);

@@ -17,6 +17,7 @@ struct key_store {
 	uint8_t *pages;
 	int64_t *block_ids;
 	size_t hash_len;
+	uint32_t chunk_tokens;
 	bool (*is_stopped)(void); /* ends waits; NULL: never */
 };
 

@@ -70,9 +70,9 @@ begin_store(struct micro_retrieve *b, struct retrieve_node *node, const uint8_t 
 		.hashes = prompt + first * HASH_BYTES,
 		.hash_len = HASH_BYTES,
 		.n = n,
-		.block_ids = b->ids,
-		.n_blocks = n * BLOCKS,
-		.first_chunk = first,
+		.blocks = &(struct scout_blocks){.first_token = first * CHUNK_TOKENS, .ids = b->ids, .n = n * BLOCKS},
+		.n_groups = 1,
+		.first_token = first * CHUNK_TOKENS,
 	};
 	uint64_t job = 0;
 
@@ -140,8 +140,8 @@ retrieve(struct micro_retrieve *b, struct retrieve_node *node, const struct scou
 	const struct scout_retrieve request = {
 		.ticket = hit->ticket,
 		.to_token = (uint64_t)hit->chunks * CHUNK_TOKENS,
-		.block_ids = b->ids,
-		.n_blocks = (size_t)hit->chunks * BLOCKS,
+		.blocks = &(struct scout_blocks){.ids = b->ids, .n = (size_t)hit->chunks * BLOCKS},
+		.n_groups = 1,
 	};
 	struct scout_done done;
 	uint64_t job = 0;

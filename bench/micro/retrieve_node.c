@@ -70,7 +70,7 @@ static void
 worker_up(struct micro_retrieve *b, struct retrieve_node *node)
 {
 	struct scout_worker_config cfg;
-	const struct scout_layout layout = {
+	const struct scout_table layout = {
 		.block_tokens = CHUNK_TOKENS / BLOCKS,
 		.n_planes = PLANES,
 		.planes = b->mem.planes,
@@ -86,7 +86,7 @@ worker_up(struct micro_retrieve *b, struct retrieve_node *node)
 	cfg.transfer_timeout_ms = PATIENT_MS;
 	cfg.log = complain_log;
 	retrieve_check(b, scout_worker_new(&cfg, &node->worker, b->err, sizeof(b->err)), "worker");
-	retrieve_check(b, scout_worker_register(node->worker, &layout, READY_MS, b->err, sizeof(b->err)), "worker");
+	retrieve_check(b, scout_worker_register(node->worker, &layout, 1, READY_MS, b->err, sizeof(b->err)), "worker");
 }
 
 uint64_t

@@ -77,6 +77,10 @@ struct scout_client_config {
 	uint32_t lookup_refresh_ms; /* default 1000: answers older than this are asked anew; SCOUT_NEVER: not at all */
 	const char *cpus;           /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
 	uint32_t step_wait_us;      /* default 0: a budget for the waits of scout_lookup() in each step */
+	/* The groups of the model, a list with blanks between its items; their numbers count from 0. NULL: one group with policy
+	   "all". docs/configuration.md says how an item is written. This version carries out that one group. */
+	const char *group;
+	uint32_t hash_tokens; /* tokens from one hash to the next, default chunk_tokens; in this version equal to it */
 };
 
 /* Instead of a time, where a key takes the word "never". */
@@ -108,7 +112,7 @@ scout_client_config_init(struct scout_client_config *cfg)
  * Thread:   any.
  * Blocks:   no.
  * Returns:  0, or SCOUT_ERR_INVALID (NULL argument), SCOUT_ERR_CONFIG_KEY, SCOUT_ERR_CONFIG_SYNTAX,
- *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_NOMEM. @cfg is unchanged on error.
+ *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_GROUP_LIMIT (key `group`), SCOUT_ERR_NOMEM. @cfg is unchanged on error.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_config_set(struct scout_client_config *cfg, const char *key,
 						       const char *value, char *err, size_t err_len);
@@ -183,9 +187,10 @@ SCOUT_API const char *scout_reason_name(int reason);
 /* One question. All pointers are borrowed for the call; hashes are copied by the call that submits. */
 struct scout_query {
 	const char *id;           /* request id, 1..255 bytes, NUL-terminated */
-	const void *hashes;       /* n chained chunk hashes of hash_len bytes each, without gaps */
+	const void *hashes;       /* n chained hashes of hash_len bytes each, one for every hash_tokens tokens from
+				     from_token on, without gaps */
 	size_t hash_len;          /* 16..32, the configured hash_bytes */
-	size_t n;                 /* full chunks of the prompt, at most prompt_tokens / chunk_tokens; n * hash_len bytes
+	size_t n;                 /* hashes, at most (prompt_tokens - from_token) / hash_tokens; n * hash_len bytes
 				     fit into half of arena_bytes. 0 is legal and answers 0 at once */
 	uint64_t prompt_tokens;   /* length of the prompt */
 	uint64_t computed_tokens; /* leading tokens that the GPU's own cache has already */
@@ -198,6 +203,11 @@ struct scout_query {
 	   lookup_timeout_ms and, for a lookup that waits for late keys, lookup_poll_key_timeout_ms. A server with
 	   prefetch=before_answer counts what it can load until then: give long prompts more. */
 	uint32_t timeout_ms;
+	/* How many restorable lengths scout_lookup_lengths() is to tell, the longest first; 0 counts as 1. This version: 1. */
+	uint32_t want_lengths;
+	/* The hashes begin behind this many leading tokens, which the engine has itself: a multiple of hash_tokens, at most
+	   computed_tokens. This version: 0. */
+	uint64_t from_token;
 };
 
 /* One answer. */
@@ -222,7 +232,8 @@ struct scout_hit {
  * Thread:   any.
  * Blocks:   no, but allocates and starts a thread.
  * Returns:  0, or SCOUT_ERR_INVALID (also: no endpoint), SCOUT_ERR_CONFIG_RANGE (a field is out of range; @err names it),
- *           SCOUT_ERR_UNSUPPORTED (structure size; two inproc endpoints), SCOUT_ERR_UNREACHABLE (inproc://name without a server of
+ *           SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`), SCOUT_ERR_UNSUPPORTED (structure size; groups that
+ *           this version does not carry out; two inproc endpoints), SCOUT_ERR_UNREACHABLE (inproc://name without a server of
  *           that name in this process), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config *cfg, struct scout_client **ret_client,
@@ -275,7 +286,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup_sized(struct scout_client *clien
  * Thread:   the caller's.
  * Blocks:   never. No lock, no allocation; no system call while the answer is pending; a submit rings the courier at most once.
  * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID (no pointer; n or timeout_ms beyond what struct scout_query allows),
- *           SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_REQUEST_ID (no id, an empty or too long one),
+ *           SCOUT_ERR_UNSUPPORTED (structure size; want_lengths above 1, or a from_token), SCOUT_ERR_REQUEST_ID (no id, an empty or too long one),
  *           SCOUT_ERR_HASH_LEN (also with n = 0), SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id),
  *           SCOUT_ERR_BUSY (slots or arena full), SCOUT_ERR_FORKED, SCOUT_ERR_CLOSED.
  */
@@ -370,6 +381,21 @@ scout_lookup(struct scout_client *client, const struct scout_query *query, struc
 {
 	return scout_lookup_sized(client, query, sizeof(*query), ret_hit, sizeof(*ret_hit));
 }
+
+/**
+ * The lengths that this request can go on from, in tokens: up to each of them every group has what its policy needs, on
+ * all KV ranks and servers, and it is promised. Those of the answer that the last scout_try_lookup() of the id returned.
+ *
+ * @ret_tokens  room for @n lengths, the longest first (that one is scout_hit.tokens); written on success. Not more than
+ *              want_lengths of the query are known.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never; makes no system call.
+ * Returns:  how many were written (0: nothing is cached), or SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_STATE
+ *           (unknown id, not answered yet, or admitted), SCOUT_ERR_INVALID (NULL), SCOUT_ERR_FORKED.
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_lookup_lengths(struct scout_client *client, const char *id, uint64_t *ret_tokens,
+						    size_t n);
 
 /**
  * Begin a step: until scout_step_end(), submits are only queued. They then travel in one message, for at most one ring

@@ -25,7 +25,7 @@ extern "C" {
 	X(BUSY, -3, CALL, true, "the queue, the hash arena or the slot table is full; ask again at the next step")     \
 	X(CLOSED, -4, CLIENT, false, "the client or worker was closed")                                                \
 	X(STATE, -5, REQUEST, false, "not legal now: other hashes for a live request id, or no answer to admit")       \
-	X(UNSUPPORTED, -6, CALL, false, "not supported by this build, backend or structure size")                      \
+	X(UNSUPPORTED, -6, CALL, false, "not supported by this version, build, backend or structure size")             \
 	X(FORKED, -7, CLIENT, false, "called in a forked child; only the process that made the object may use it")     \
 	X(TIMEOUT, -8, REQUEST, true, "the deadline passed before an answer came")                                     \
 	X(CANCELED, -9, REQUEST, false, "the job was cancelled before all of it was copied")                           \
@@ -55,7 +55,10 @@ extern "C" {
 	X(FORMAT, -33, CALL, false, "a file is missing or malformed; the text names the line")                         \
 	X(PERMISSION, -34, CALL, false, "the path or peer may not be used by this user")                               \
 	X(TENANT, -35, CALL, false, "tenant is longer than 255 bytes, or not UTF-8 without control characters")        \
-	X(CLEARED, -36, REQUEST, false, "the cache was cleared; the ticket or the worker belongs to the time before")
+	X(CLEARED, -36, REQUEST, false, "the cache was cleared; the ticket or the worker belongs to the time before")  \
+	X(GROUP, -37, CALL, false, "unknown group: no registered table is of it, or it is named twice")                \
+	X(GROUP_LIMIT, -38, CALL, false, "the key group names more than 32 groups")                                    \
+	X(GROUPS_DIFFER, -39, CONNECTION, false, "the namespace has other groups: number, policy or a size differs")
 
 /* What one code puts in doubt. */
 enum scout_scope {

@@ -14,6 +14,11 @@
  * the next and a number of bytes per block; block b of a plane lies at base + b * stride. One tensor per layer, K and V
  * apart or together, all layers in one tensor: each is some list of planes. A slot of the pool holds the chunk's blocks plane
  * by plane: first all blocks of plane 0 in token order, then plane 1, and so on.
+ *
+ * GROUPS  A group is a set of layers whose KV is needed under one policy (key `group`). Most models have one group, number 0,
+ * of which every chunk is needed: they register one table, and pass one struct scout_blocks to each job. A model with several
+ * groups registers one table for each group that has layers on this worker, and passes the pages of all of them to one job.
+ * This version carries out one group with policy `all`; scout_worker_new() refuses any other with SCOUT_ERR_UNSUPPORTED.
  */
 
 #include <stddef.h>
@@ -63,6 +68,9 @@ struct scout_worker_config {
 	const char *curve_server_key;  /* the server's public key */
 	uint32_t local_transport;      /* enum scout_local_transport: how a server on this machine is talked to */
 	const char *cpus;              /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
+	/* As in struct scout_client_config; the same for all clients and workers of a namespace. */
+	const char *group;
+	uint32_t hash_tokens;
 };
 
 /* In C and C++ call scout_worker_config_init(). @size: of the caller's struct scout_worker_config. */
@@ -97,13 +105,20 @@ struct scout_plane {
 	uint64_t block_bytes; /* bytes of one block in this plane, not 0 */
 };
 
-struct scout_layout {
+/*
+ * The page table of one group: where its KV lies. All of a group's layers on this worker are in one table.
+ */
+struct scout_table {
+	uint32_t group;        /* number of the group in the key `group`, from 0; each table another one */
 	uint32_t dtype;        /* SCOUT_DTYPE_* of types.h; 0 = opaque */
-	uint32_t block_tokens; /* tokens in a block; chunk_tokens is a multiple */
+	uint32_t block_tokens; /* tokens in a block; the group's unit (chunk_tokens) is a multiple */
 	uint32_t n_planes;
 	const struct scout_plane *planes; /* borrowed for the call; copied */
 	uint64_t n_blocks;                /* blocks in every plane; ids are 0 .. n_blocks - 1 */
 	int64_t null_block;               /* id that is never read or written, as negative ones; -1 = none */
+	/* Order of the elements inside a block, in the engine's words ("NHD"); UTF-8, at most 255 bytes, borrowed for the call;
+	   NULL = "". Workers with another tag do not share KV, though their sizes be equal. */
+	const char *layout_tag;
 };
 
 /**
@@ -119,16 +134,16 @@ struct scout_layout {
  *
  * Thread:   any.
  * Blocks:   no, but allocates and starts threads.
- * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_UNSUPPORTED (structure size, backend not in this
- *           build), SCOUT_ERR_DEVICE, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
+ * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`),
+ *           SCOUT_ERR_UNSUPPORTED (structure size, backend not in this build, groups), SCOUT_ERR_DEVICE, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **ret_worker,
 						char *err, size_t err_len);
 
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *worker,
-							   const struct scout_layout *layout, size_t layout_size,
-							   size_t plane_size, uint32_t timeout_ms, char *err,
-							   size_t err_len);
+							   const struct scout_table *tables, size_t n_tables,
+							   size_t table_size, size_t plane_size, uint32_t timeout_ms,
+							   char *err, size_t err_len);
 
 /**
  * Describe the KV pages, once. The worker's background thread registers them with the server, as soon as there is one
@@ -139,7 +154,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *
  * and has not answered the registration yet, they wait within their own time. A server that refuses the registration
  * (text in the log, once for each reason) ends them with the refusal's error; it is asked again every second.
  *
- * @layout      borrowed for the call; copied. The pages stay the engine's.
+ * @tables      one page table for each group that has layers on this worker; borrowed for the call; copied. The pages stay
+ *              the engine's.
  * @timeout_ms  0: do not wait. Else for how long.
  * @err         receives one sentence on error; may be NULL.
  *
@@ -148,16 +164,16 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *
  * Returns:  0: registered, or with @timeout_ms 0: going on. SCOUT_ERR_TIMEOUT: not registered yet, going on; not to be
  *           repeated. On any other error nothing is kept, and it may be called again: SCOUT_ERR_INVALID (@err names the field;
  *           also: pages that this process cannot read, on the host backend, or that are not all memory of the configured device,
- *           on cuda), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM.
- *           With @timeout_ms > 0 also refusals of the server: SCOUT_ERR_NAMESPACE, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS,
+ *           on cuda), SCOUT_ERR_GROUP (a table's group is not one of the key `group`), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM.
+ *           With @timeout_ms > 0 also refusals of the server: SCOUT_ERR_NAMESPACE, SCOUT_ERR_GROUPS_DIFFER, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS,
  *           SCOUT_ERR_NO_ROOM (the pool is smaller than one chunk) or another one.
  */
 static inline SCOUT_MUST_CHECK int
-scout_worker_register(struct scout_worker *worker, const struct scout_layout *layout, uint32_t timeout_ms, char *err,
-		      size_t err_len)
+scout_worker_register(struct scout_worker *worker, const struct scout_table *tables, size_t n_tables,
+		      uint32_t timeout_ms, char *err, size_t err_len)
 {
-	return scout_worker_register_sized(worker, layout, sizeof(*layout), sizeof(*layout->planes), timeout_ms, err,
-					   err_len);
+	return scout_worker_register_sized(worker, tables, n_tables, sizeof(*tables), sizeof(*tables->planes),
+					   timeout_ms, err, err_len);
 }
 
 /**
@@ -192,7 +208,9 @@ scout_stream(void *cuda_stream)
 
 /*
  * LAYERS  A job can be copied layer by layer, so that the forward pass of layer 0 starts while layer 1 is still on its way, or
- * layer 0 is stored while layer 1 is computed. A layer is the next layer_planes[l] planes of the layout, of all the job's blocks.
+ * layer 0 is stored while layer 1 is computed. A layer is the next layer_planes[l] planes of the table, of all the job's blocks; in
+ * a job of several groups it takes the next layer_planes[l * n_groups + g] planes of the table of blocks[g], which may be 0 for
+ * some groups, but not for all.
  * scout_worker_progress() tells how many leading layers are copied, scout_worker_wait_layer() waits for one. On the cuda backend
  * each layer can have an event, too; on the host backend the caller announces what it has computed: scout_worker_layer_ready().
  *
@@ -205,16 +223,28 @@ scout_stream(void *cuda_stream)
  * All of them must live until the job has ended.
  */
 
+/*
+ * Pages of one group of a request: ids[i] is the page of the block_tokens tokens from first_token + i * block_tokens on. It may
+ * be the request's whole block table, from token 0 on: a job uses only what it needs of it. A negative or null id is a token range
+ * without a page.
+ */
+struct scout_blocks {
+	uint32_t group;       /* number of the group, as in struct scout_table */
+	uint64_t first_token; /* where ids[0] begins in the prompt; a multiple of block_tokens */
+	const int64_t *ids;   /* borrowed for the call; copied */
+	size_t n;
+};
+
 /* Pool to pages. All pointers are borrowed for the call; copied. */
 struct scout_retrieve {
-	uint64_t ticket;              /* from scout_hit */
-	uint64_t from_token;          /* multiple of block_tokens */
-	uint64_t to_token;            /* rounded up to a whole block */
-	const int64_t *block_ids;     /* pages for the tokens from @from_token on, one for each block of the range */
-	size_t n_blocks;              /* (to_token - from_token) / block_tokens, rounded up */
-	size_t skip_blocks;           /* leading blocks that are not written */
+	uint64_t ticket;     /* from scout_hit */
+	uint64_t from_token; /* multiple of block_tokens; pages of tokens before it are not written */
+	uint64_t to_token;   /* rounded up to a whole block */
+	const struct scout_blocks
+		*blocks;              /* one for each group; its ids reach from @from_token or before to @to_token */
+	size_t n_groups;              /* how many @blocks: 1 for a model with one group */
 	uint32_t n_layers;            /* 0: all planes at once */
-	const uint32_t *layer_planes; /* n_layers, each 1 or more; together the layout's n_planes */
+	const uint32_t *layer_planes; /* n_layers * n_groups, see LAYERS; together all planes of the tables */
 	void *after;                  /* cuda: no page is written before this event; NULL: at once */
 	void *event;                  /* cuda: recorded behind the last copy; NULL */
 	void *const *layer_events;    /* cuda: n_layers events, each recorded behind the copies of its layer; NULL */
@@ -223,19 +253,19 @@ struct scout_retrieve {
 
 /* Pages to pool. All pointers are borrowed for the call; copied. */
 struct scout_store {
-	uint64_t ticket;    /* session that the keys belong to; 0 = none */
-	const void *hashes; /* n chunk hashes of hash_bytes each */
-	size_t hash_len;    /* the configured hash_bytes */
-	size_t n;           /* chunks; with layers at most 4096 */
-	/* Pages of these chunks in token order: n * chunk_tokens / block_tokens. A chunk with a null or negative id among its
-	   own is not stored, and counted in scout_done.null_chunks; the chunks behind it are stored. */
-	const int64_t *block_ids;
-	size_t n_blocks;
-	uint64_t first_chunk; /* index of the first of these chunks in its prompt; with several readers, reader r
-				 stores those whose index mod readers is r */
-	const char *tenant;   /* NULL = "" */
-	void *event;          /* cuda: the event of the forward pass; host backend: NULL */
-	uint32_t n_layers;    /* 0: all planes at once */
+	uint64_t ticket;      /* session that the keys belong to; 0 = none */
+	const void *hashes;   /* n hashes of hash_bytes each: of consecutive runs of hash_tokens tokens */
+	size_t hash_len;      /* the configured hash_bytes */
+	size_t n;             /* chunks; with layers at most 4096 */
+	uint64_t first_token; /* where the first of these chunks begins in its prompt; a multiple of chunk_tokens. With
+				 several readers, reader r stores the chunks whose index in the prompt mod readers is r */
+	/* One for each group; its ids reach from @first_token or before to the end of the last chunk. A chunk with a null or
+	   negative id among its own is not stored, and counted in scout_done.null_chunks; the chunks behind it are stored. */
+	const struct scout_blocks *blocks;
+	size_t n_groups;              /* how many @blocks: 1 for a model with one group */
+	const char *tenant;           /* NULL = "" */
+	void *event;                  /* cuda: the event of the forward pass; host backend: NULL */
+	uint32_t n_layers;            /* 0: all planes at once */
 	const uint32_t *layer_planes; /* as in struct scout_retrieve */
 	void *const *layer_events;    /* cuda: n_layers events; no page of a layer is read before its own; NULL */
 	uint32_t announced;  /* host: 1: no page of a layer is read before scout_worker_layer_ready() announced it */
@@ -244,9 +274,9 @@ struct scout_store {
 
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_retrieve_sized(struct scout_worker *worker,
 							   const struct scout_retrieve *retrieve, size_t size,
-							   uint64_t *ret_job);
+							   size_t blocks_size, uint64_t *ret_job);
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_store_sized(struct scout_worker *worker, const struct scout_store *store,
-							size_t size, uint64_t *ret_job);
+							size_t size, size_t blocks_size, uint64_t *ret_job);
 
 /**
  * Start a retrieve or a store.
@@ -257,20 +287,21 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_store_sized(struct scout_worker *wor
  *
  * Thread:   the caller's.
  * Blocks:   never.
- * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a block
- *           id is outside the registered pages; nothing was started), SCOUT_ERR_STATE (not registered), SCOUT_ERR_BUSY (max_jobs are live),
+ * Returns:  0, or SCOUT_ERR_INVALID (also: ids that do not reach over all tokens of the job), SCOUT_ERR_GROUP (a group
+ *           without a registered table, or named twice), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a block id
+ *           of the job is outside the registered pages; nothing was started), SCOUT_ERR_STATE (not registered), SCOUT_ERR_BUSY (max_jobs are live),
  *           SCOUT_ERR_UNSUPPORTED (structure size; an event on the host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED.
  */
 static inline SCOUT_MUST_CHECK int
 scout_worker_retrieve(struct scout_worker *worker, const struct scout_retrieve *retrieve, uint64_t *ret_job)
 {
-	return scout_worker_retrieve_sized(worker, retrieve, sizeof(*retrieve), ret_job);
+	return scout_worker_retrieve_sized(worker, retrieve, sizeof(*retrieve), sizeof(*retrieve->blocks), ret_job);
 }
 
 static inline SCOUT_MUST_CHECK int
 scout_worker_store(struct scout_worker *worker, const struct scout_store *store, uint64_t *ret_job)
 {
-	return scout_worker_store_sized(worker, store, sizeof(*store), ret_job);
+	return scout_worker_store_sized(worker, store, sizeof(*store), sizeof(*store->blocks), ret_job);
 }
 
 enum scout_job_kind {
@@ -297,8 +328,8 @@ struct scout_done {
 	uint32_t null_chunks; /* store: chunks with a null or negative block id. They are not stored */
 	uint32_t n_missing;   /* retrieve: blocks that were not filled and must be recomputed */
 	/*
-	 * Their positions in the request's block_ids, ascending; borrowed until the next poll. All of them on a
-	 * failure.
+	 * Their positions in the ids of the job's blocks, ascending, counted on from one group to the next: with one group
+	 * the index into its ids. Borrowed until the next poll. On a failure, all that the retrieve was to fill.
 	 */
 	const uint32_t *missing;
 	/* Where its time went, in microseconds. total_us, from the submit to the end, is the sum of the other three. */
@@ -394,18 +425,20 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_layer_ready(struct scout_worker *wor
 SCOUT_API int scout_worker_cancel(struct scout_worker *worker, uint64_t job);
 
 /**
- * Make pages reusable: of the jobs that use any of @block_ids, those whose copies are not enqueued are dropped (they
- * end as cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream (see STREAMS;
+ * Make pages of a group reusable: of the jobs that use any of @block_ids, those whose copies are not enqueued are dropped
+ * (they end as cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream (see STREAMS;
  * NULL, or one that cannot wait because it is being captured: by the caller, and the capture goes on undisturbed). What
  * is enqueued in @stream from then on may use the pages; the jobs end later, by poll, naming as missing what was not
  * copied any more.
  *
+ * @group  number of the group, as in struct scout_table; 0 for a model with one group.
+ *
  * Thread:   the caller's.
  * Blocks:   where the caller waits, until the running copies on these pages are done; else while one copy is being enqueued.
- * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
+ * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_GROUP (no registered table is of @group), SCOUT_ERR_FORKED.
  */
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, const int64_t *block_ids, size_t n,
-						  void *stream);
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, uint32_t group, const int64_t *block_ids,
+						  size_t n, void *stream);
 
 /**
  * The model got new weights: this worker goes over to their version, without being made anew. The registration, the

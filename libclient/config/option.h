@@ -35,6 +35,7 @@ struct scout__option {
 	const char *const *words; /* SCOUT_OPTION_WORD: NULL-terminated */
 	const char *beyond; /* SCOUT_OPTION_U32: a word for UINT32_MAX, which is allowed beside min..max; or NULL */
 	uint32_t max_items; /* SCOUT_OPTION_LIST: 1 to this many */
+	int too_many;       /* ... the code for more, or 0: SCOUT_ERR_CONFIG_RANGE */
 	/* Strings, and each item of a list: 0 if well-formed, else SCOUT_ERR_CONFIG_SYNTAX and a sentence that names @key. Or NULL. */
 	int (*check_item)(const char *key, const char *item, char *err, size_t err_len);
 	const char *doc;

@@ -68,7 +68,7 @@ scout__list_check(const struct scout__option *option, const char *list, char *er
 	if (rc)
 		return scout__fail(err, err_len, rc, "%s: out of memory", option->name);
 	if (n == 0 || n > option->max_items)
-		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+		rc = scout__fail(err, err_len, n && option->too_many ? option->too_many : SCOUT_ERR_CONFIG_RANGE,
 				 "%s has %u items: must have 1..%u, with blanks between them", option->name,
 				 (unsigned)n, (unsigned)option->max_items);
 	for (uint32_t i = 0; !rc && option->check_item && i < n; i++)

@@ -22,7 +22,7 @@ char *scout__list_join(const char *list, const char *more);
 
 /*
  * Whether @list has 1 to option->max_items items and each of them is well-formed. Its length is the caller's to check.
- * Returns 0, SCOUT_ERR_CONFIG_RANGE (number of items), SCOUT_ERR_CONFIG_SYNTAX (an item) or SCOUT_ERR_NOMEM, with a sentence in @err.
+ * Returns 0, SCOUT_ERR_CONFIG_RANGE or option->too_many (number of items), SCOUT_ERR_CONFIG_SYNTAX (an item) or SCOUT_ERR_NOMEM, with a sentence in @err.
  */
 int scout__list_check(const struct scout__option *option, const char *list, char *err, size_t err_len);
 

@@ -82,7 +82,7 @@ struct scout__work {
 	uint32_t n_chunks;
 	uint32_t null_chunks;    /* store: left out */
 	uint32_t first_chunk;    /* retrieve: chunk index in the prompt */
-	uint64_t from_block;     /* retrieve: block index in the prompt of block_ids[0] */
+	uint64_t from_block;     /* retrieve: block index in the prompt of the caller's ids[0] */
 	int64_t low_id, high_id; /* of ids, without -1; high_id is below low_id where there are none */
 	int64_t *ids;            /* n_chunks * blocks_per_chunk; retrieve: -1 is not touched */
 	uint8_t *hashes;         /* store */
@@ -198,6 +198,7 @@ struct scout__adopt {
 };
 
 #define SCOUT__TEXT_BYTES 384
+#define SCOUT__WORKER_GROUPS 1u /* groups that a worker works with, see scout__groups_supported() */
 
 struct scout_worker {
 	/* const after start */
@@ -218,6 +219,7 @@ struct scout_worker {
 	uint32_t block_tokens;
 	uint16_t dtype;
 	int64_t null_block;
+	char layout_tag[SCOUT_MAX_NAME + 1];
 	uint64_t shard_bytes;
 	uint16_t numa; /* node that the server should prefer, plus 1; 0: none */
 	bool has_node_cpus;

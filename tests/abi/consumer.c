@@ -25,9 +25,9 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	struct scout_retrieve retrieve;
 	struct scout_store store;
 	struct scout_done done;
-	struct scout_layout layout;
+	struct scout_table layout;
 	struct scout_worker_config config;
-	uint64_t job = 0;
+	uint64_t job = 0, lengths[1];
 	int rc = 0;
 
 	memset(&q, 0, sizeof(q));
@@ -40,15 +40,16 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	rc += scout_client_wait_ready(c, 1, NULL, 0);
 	scout_step_begin(c);
 	rc += scout_poll_lookup(c, "id", 0, &hit);
-	rc += scout_try_lookup(c, &q, &hit) + scout_wait_lookup(c, &q, &hit) + scout_lookup(c, &q, &hit);
+	rc += scout_try_lookup(c, &q, &hit) + scout_wait_lookup(c, &q, &hit) + scout_lookup(c, &q, &hit) +
+	      scout_lookup_lengths(c, "id", lengths, 1);
 	scout_step_end(c);
 	rc += scout_admit(c, "id", 0, SCOUT_TO_END) + scout_finish(c, "id") + scout_reset(c, 1) +
 	      scout_clear(c, 0, NULL);
 	rc += scout_client_fd(c) + scout_client_stats(c, &stats);
 	scout_client_fd_clear(c);
-	rc += scout_worker_register(w, &layout, 1, NULL, 0) + scout_worker_retrieve(w, &retrieve, &job) +
+	rc += scout_worker_register(w, &layout, 1, 1, NULL, 0) + scout_worker_retrieve(w, &retrieve, &job) +
 	      scout_worker_store(w, &store, &job) + scout_worker_poll(w, &done, 1) + scout_worker_cancel(w, job) +
-	      scout_worker_fence(w, NULL, 0, NULL) + scout_worker_fd(w) + scout_worker_reset(w, 1) +
+	      scout_worker_fence(w, 0, NULL, 0, NULL) + scout_worker_fd(w) + scout_worker_reset(w, 1) +
 	      scout_worker_clear(w, 0, NULL) + scout_worker_wait_layer(w, job, 1, 1) +
 	      scout_worker_layer_ready(w, job, 1);
 	rc += scout_worker_stats(w, &worker_stats);

@@ -19,7 +19,7 @@ what_was_stored_comes_back_in_other_pages(int i)
 	store_all(1, 1);
 	hit = look_up(1);
 	ids_from(ids, 100, -1);
-	done = wait_done(0, submit_retrieve(0, hit.ticket, ids, (struct scout_retrieve){.skip_blocks = 1}));
+	done = wait_done(0, submit_retrieve(0, hit.ticket, ids, (struct scout_retrieve){.from_token = BLOCK_TOKENS}));
 	REQUIRE(done.status == 0 && done.chunks == CHUNKS);
 	REQUIRE(page_holds(0, ids[0], CANARY));
 	for (uint64_t b = 1; b < BLOCKS; b++)
@@ -133,9 +133,10 @@ a_retrieve_with_nothing_to_copy_records_its_events(int i)
 	stream = new_stream();
 	keep_busy(stream);
 	CUDA(cudaEventRecord(after, stream));
-	done = wait_done(
-		0, submit_retrieve(0, look_up(1).ticket, ids,
-				   (struct scout_retrieve){.skip_blocks = BLOCKS, .after = after, .event = event}));
+	done = wait_done(0,
+			 submit_retrieve(0, look_up(1).ticket, ids,
+					 (struct scout_retrieve){
+						 .from_token = BLOCKS * BLOCK_TOKENS, .after = after, .event = event}));
 	REQUIRE(done.status == 0 && done.bytes == 0);
 	CUDA(cudaEventQuery(after));
 	CUDA(cudaEventQuery(event));
@@ -165,7 +166,7 @@ a_fence_leaves_the_capture_of_its_stream_alone(int i)
 		CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
 		CUDA(cudaMemsetAsync(target, n, 4096, stream));
 		job = submit_retrieve(0, hit.ticket, ids, (struct scout_retrieve){.ticket = 0});
-		REQUIRE(scout_worker_fence(rig.engines[0].worker, ids, BLOCKS, stream) == 0);
+		REQUIRE(scout_worker_fence(rig.engines[0].worker, 0, ids, BLOCKS, stream) == 0);
 		CUDA(cudaMemsetAsync(target, n + 1, 4096, stream));
 		CUDA(cudaStreamEndCapture(stream, &graph));
 		REQUIRE(graph);
@@ -196,7 +197,7 @@ behind_a_fence_the_pages_are_the_streams(int i)
 		do
 			REQUIRE(scout_worker_progress(rig.engines[0].worker, job, &progress) == 0);
 		while (n & 1 && progress.enqueued == 0);
-		REQUIRE(scout_worker_fence(rig.engines[0].worker, ids, BLOCKS, stream) == 0);
+		REQUIRE(scout_worker_fence(rig.engines[0].worker, 0, ids, BLOCKS, stream) == 0);
 		for (uint32_t p = 0; p < N_PLANES; p++)
 			CUDA(cudaMemsetAsync(page_at(&rig.engines[0], p, ids[0]), 0xee,
 					     rig.engines[0].planes[p].stride * BLOCKS, stream));

@@ -221,7 +221,7 @@ worker_new(uint32_t rank, const char *backend, const char *method)
 void
 worker_register(uint32_t rank)
 {
-	struct scout_layout layout = {
+	struct scout_table layout = {
 		.block_tokens = BLOCK_TOKENS,
 		.n_planes = N_PLANES,
 		.planes = rig.engines[rank].planes,
@@ -229,7 +229,7 @@ worker_register(uint32_t rank)
 		.null_block = 0,
 	};
 	char err[400] = "";
-	int rc = scout_worker_register(rig.engines[rank].worker, &layout, DEADLINE_MS, err, sizeof(err));
+	int rc = scout_worker_register(rig.engines[rank].worker, &layout, 1, DEADLINE_MS, err, sizeof(err));
 
 	if (rc)
 		printf("# register: %s: %s\n", scout_err_name(rc), err);
@@ -315,8 +315,8 @@ submit_store(uint32_t rank, uint32_t prompt, const int64_t *ids, struct scout_st
 	store.hashes = hashes;
 	store.hash_len = HASH;
 	store.n = CHUNKS;
-	store.block_ids = ids;
-	store.n_blocks = BLOCKS;
+	store.blocks = &(struct scout_blocks){.ids = ids, .n = BLOCKS};
+	store.n_groups = 1;
 	REQUIRE(scout_worker_store(rig.engines[rank].worker, &store, &job) == 0);
 	return job;
 }
@@ -362,8 +362,8 @@ submit_retrieve(uint32_t rank, uint64_t ticket, const int64_t *ids, struct scout
 
 	retrieve.ticket = ticket;
 	retrieve.to_token = CHUNKS * CHUNK_TOKENS;
-	retrieve.block_ids = ids;
-	retrieve.n_blocks = BLOCKS;
+	retrieve.blocks = &(struct scout_blocks){.ids = ids, .n = BLOCKS};
+	retrieve.n_groups = 1;
 	REQUIRE(scout_worker_retrieve(rig.engines[rank].worker, &retrieve, &job) == 0);
 	return job;
 }

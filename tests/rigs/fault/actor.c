@@ -183,17 +183,17 @@ start_worker(uint32_t i, char *err, size_t len)
 		.transfer_timeout_ms = me.transfer_timeout_ms,
 	};
 	struct scout_worker_config cfg;
-	struct scout_layout layout;
+	struct scout_table layout;
 	int rc;
 
 	(void)snprintf(rig.endpoint, sizeof(rig.endpoint), "%s", me.endpoint);
 	make_pages(&me.pages[i]);
 	rig_worker_config(&rig, i, &cfg);
 	cfg.weights_version = me.weights;
-	rig_layout(&rig, &me.pages[i], &layout);
+	rig_table(&rig, &me.pages[i], &layout);
 	rc = scout_worker_new(&cfg, &me.workers[i], err, len);
 	if (rc == 0)
-		rc = scout_worker_register(me.workers[i], &layout, RIG_DEADLINE_MS, err, len);
+		rc = scout_worker_register(me.workers[i], &layout, 1, RIG_DEADLINE_MS, err, len);
 	return rc;
 }
 
@@ -352,13 +352,13 @@ do_store(char **args)
 		.hashes = hashes,
 		.hash_len = RIG_HASH,
 		.n = n,
-		.block_ids = ids,
-		.n_blocks = n * BPC,
+		.blocks = &(struct scout_blocks){.ids = ids, .n = n * BPC},
+		.n_groups = 1,
 	};
 	uint64_t job;
 	int rc;
 
-	for (size_t b = 0; b < store.n_blocks; b++)
+	for (size_t b = 0; b < n * BPC; b++)
 		rig_fill(&me.pages[w], ids[b], (uint32_t)number(args[3]), w / me.readers, b);
 	rc = scout_worker_store(me.workers[w], &store, &job);
 	if (rc)
@@ -381,8 +381,8 @@ do_retrieve(char **args)
 		.ticket = number(args[2]),
 		.from_token = from * BLOCK_TOKENS,
 		.to_token = (from + n) * BLOCK_TOKENS,
-		.block_ids = ids,
-		.n_blocks = n,
+		.blocks = &(struct scout_blocks){.first_token = from * BLOCK_TOKENS, .ids = ids, .n = n},
+		.n_groups = 1,
 	};
 	uint64_t job;
 	int rc = scout_worker_retrieve(me.workers[w], &retrieve, &job);

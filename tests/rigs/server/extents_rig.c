@@ -26,7 +26,7 @@ start_worker_in(struct rig *r, uint32_t i, const char *name_space)
 {
 	static const uint64_t bytes[2] = {61, 129}, padding[2] = {3, 0};
 	struct scout_worker_config cfg;
-	struct scout_layout layout;
+	struct scout_table layout;
 	char err[512] = "";
 	int rc;
 
@@ -35,8 +35,8 @@ start_worker_in(struct rig *r, uint32_t i, const char *name_space)
 	cfg.name_space = name_space;
 	rc = scout_worker_new(&cfg, &r->workers[i], err, sizeof(err));
 	ck_assert_msg(rc == 0, "worker: %s", err);
-	rig_layout(r, &r->pages[i], &layout);
-	rc = scout_worker_register(r->workers[i], &layout, RIG_DEADLINE_MS, err, sizeof(err));
+	rig_table(r, &r->pages[i], &layout);
+	rc = scout_worker_register(r->workers[i], &layout, 1, RIG_DEADLINE_MS, err, sizeof(err));
 	ck_assert_msg(rc == 0, "register: %s", err);
 }
 

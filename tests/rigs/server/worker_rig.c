@@ -167,9 +167,9 @@ rig_worker_config(const struct rig *rig, uint32_t i, struct scout_worker_config 
 }
 
 void
-rig_layout(const struct rig *rig, const struct rig_pages *pages, struct scout_layout *layout)
+rig_table(const struct rig *rig, const struct rig_pages *pages, struct scout_table *layout)
 {
-	*layout = (struct scout_layout){
+	*layout = (struct scout_table){
 		.block_tokens = rig->block_tokens,
 		.n_planes = pages->n_planes,
 		.planes = pages->planes,
@@ -195,13 +195,13 @@ rig_worker_new(const struct rig *rig, uint32_t i)
 void
 rig_worker_start(struct rig *rig, uint32_t i)
 {
-	struct scout_layout layout;
+	struct scout_table layout;
 	char err[512] = "";
 	int rc;
 
 	rig->workers[i] = rig_worker_new(rig, i);
-	rig_layout(rig, &rig->pages[i], &layout);
-	rc = scout_worker_register(rig->workers[i], &layout, RIG_DEADLINE_MS, err, sizeof(err));
+	rig_table(rig, &rig->pages[i], &layout);
+	rc = scout_worker_register(rig->workers[i], &layout, 1, RIG_DEADLINE_MS, err, sizeof(err));
 	ck_assert_msg(rc == 0, "register %u: %s: %s", (unsigned)i, scout_err_name(rc), err);
 }
 
@@ -303,13 +303,13 @@ rig_store(struct rig *rig, uint32_t w, uint32_t prompt, size_t n, int64_t first_
 		.hashes = hashes,
 		.hash_len = RIG_HASH,
 		.n = n,
-		.block_ids = ids,
-		.n_blocks = n * rig->bpc,
+		.blocks = &(struct scout_blocks){.ids = ids, .n = n * rig->bpc},
+		.n_groups = 1,
 	};
 	uint64_t job = 0;
 	int rc;
 
-	for (size_t b = 0; b < store.n_blocks; b++)
+	for (size_t b = 0; b < n * rig->bpc; b++)
 		rig_fill(&rig->pages[w], ids[b], prompt, w / rig->readers, b);
 	rc = scout_worker_store(rig->workers[w], &store, &job);
 	ck_assert_msg(rc == 0, "store: %s", scout_err_name(rc));
@@ -361,11 +361,10 @@ rig_retrieve(struct rig *rig, uint32_t w, uint64_t ticket, uint64_t from_block, 
 {
 	struct scout_retrieve retrieve = {
 		.ticket = ticket,
-		.from_token = from_block * rig->block_tokens,
+		.from_token = (from_block + skip) * rig->block_tokens,
 		.to_token = (from_block + n) * rig->block_tokens,
-		.block_ids = ids,
-		.n_blocks = n,
-		.skip_blocks = skip,
+		.blocks = &(struct scout_blocks){.first_token = from_block * rig->block_tokens, .ids = ids, .n = n},
+		.n_groups = 1,
 	};
 	uint64_t job = 0;
 	int rc = scout_worker_retrieve(rig->workers[w], &retrieve, &job);

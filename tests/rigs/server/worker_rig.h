@@ -70,7 +70,7 @@ uint32_t rig_transport(void);
 void rig_client_start(struct rig *rig);
 void rig_log(void *user, int level, const char *text);
 void rig_worker_config(const struct rig *rig, uint32_t i, struct scout_worker_config *cfg);
-void rig_layout(const struct rig *rig, const struct rig_pages *pages, struct scout_layout *layout);
+void rig_table(const struct rig *rig, const struct rig_pages *pages, struct scout_table *layout);
 struct scout_worker *rig_worker_new(const struct rig *rig, uint32_t i);
 void rig_worker_start(struct rig *rig, uint32_t i);
 

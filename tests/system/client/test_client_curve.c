@@ -233,7 +233,7 @@ START_TEST(a_worker_on_the_list_comes_in)
 {
 	static uint8_t memory[16 * 64];
 	struct scout_plane plane = {.base = memory, .stride = 64, .block_bytes = 64};
-	struct scout_layout layout = {
+	struct scout_table layout = {
 		.null_block = -1, .planes = &plane, .n_planes = 1, .block_tokens = 16, .n_blocks = 16};
 	struct scout_worker_config cfg;
 	struct scout_worker *worker;
@@ -247,7 +247,7 @@ START_TEST(a_worker_on_the_list_comes_in)
 		cfg.curve_secret_file = i ? stranger_keys.file : client_keys.file;
 		cfg.curve_server_key = server_keys.public;
 		ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
-		ck_assert_int_eq(scout_worker_register(worker, &layout, 10000, err, sizeof(err)),
+		ck_assert_int_eq(scout_worker_register(worker, &layout, 1, 10000, err, sizeof(err)),
 				 i ? SCOUT_ERR_PERMISSION : 0);
 		scout_worker_free(worker);
 		scout_worker_config_fini(&cfg);

@@ -99,9 +99,13 @@ store_all(const char *endpoint)
 	static uint8_t pages[N * PAGE];
 	static const int64_t block_ids[N] = {0, 1, 2, 3, 4, 5, 6, 7};
 	struct scout_plane plane = {.base = pages, .stride = PAGE, .block_bytes = PAGE};
-	struct scout_layout layout = {
+	struct scout_table layout = {
 		.block_tokens = CHUNK, .n_planes = 1, .planes = &plane, .n_blocks = N, .null_block = -1};
-	struct scout_store store = {.hashes = hashes, .hash_len = HASH, .n = N, .block_ids = block_ids, .n_blocks = N};
+	struct scout_store store = {.hashes = hashes,
+				    .hash_len = HASH,
+				    .n = N,
+				    .blocks = &(struct scout_blocks){.ids = block_ids, .n = N},
+				    .n_groups = 1};
 	uint64_t job, end_us = scout__now_us() + 10000000;
 	struct scout_worker_config cfg;
 	struct scout_worker *worker;
@@ -111,7 +115,7 @@ store_all(const char *endpoint)
 	cfg.endpoint = endpoint;
 	cfg.chunk_tokens = CHUNK;
 	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_worker_register(worker, &layout, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, &layout, 1, 10000, err, sizeof(err)) == 0, "%s", err);
 	ck_assert_int_eq(scout_worker_store(worker, &store, &job), 0);
 	while (scout_worker_poll(worker, &done, 1) == 0) {
 		struct pollfd pfd = {.fd = scout_worker_fd(worker), .events = POLLIN};

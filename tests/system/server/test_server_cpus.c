@@ -63,7 +63,7 @@ static int
 start_all(const char *cpus, char *err, size_t len)
 {
 	struct scout_plane plane = {.base = pages, .stride = 4096, .block_bytes = 4096};
-	struct scout_layout layout = {.block_tokens = 16, .n_planes = 1, .planes = &plane, .n_blocks = 16};
+	struct scout_table layout = {.block_tokens = 16, .n_planes = 1, .planes = &plane, .n_blocks = 16};
 	struct scout_server_config server_cfg;
 	struct scout_client_config client_cfg;
 	struct scout_worker_config worker_cfg;
@@ -93,7 +93,7 @@ start_all(const char *cpus, char *err, size_t len)
 	worker_cfg.cpus = cpus;
 	worker_cfg.backend = "host";
 	rc = scout_worker_new(&worker_cfg, &worker, err, len);
-	return rc ? rc : scout_worker_register(worker, &layout, 10000, err, len);
+	return rc ? rc : scout_worker_register(worker, &layout, 1, 10000, err, len);
 }
 
 /*

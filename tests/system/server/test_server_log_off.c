@@ -58,7 +58,7 @@ make_worker(void)
 {
 	static uint8_t pages[16 * 64];
 	const struct scout_plane plane = {.base = pages, .stride = 64, .block_bytes = 64};
-	const struct scout_layout layout = {
+	const struct scout_table layout = {
 		.block_tokens = 256, .n_planes = 1, .planes = &plane, .n_blocks = 16, .null_block = -1};
 	struct scout_worker_config cfg;
 	struct scout_worker *worker;
@@ -68,7 +68,7 @@ make_worker(void)
 	cfg.log = count;
 	cfg.log_user = &worker_lines;
 	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_worker_register(worker, &layout, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, &layout, 1, 10000, err, sizeof(err)) == 0, "%s", err);
 	return worker;
 }
 

@@ -311,7 +311,7 @@ static int
 make_worker(struct made *made)
 {
 	const struct scout_plane plane = {.base = pages, .stride = sizeof(pages[0]), .block_bytes = sizeof(pages[0])};
-	struct scout_layout layout = {.block_tokens = 16, .n_blocks = 16, .n_planes = 1, .planes = &plane};
+	struct scout_table layout = {.block_tokens = 16, .n_blocks = 16, .n_planes = 1, .planes = &plane};
 	struct scout_worker *worker = made->thing;
 	struct scout_worker_config cfg;
 	int rc;
@@ -323,7 +323,7 @@ make_worker(struct made *made)
 	rc = scout_worker_new(&cfg, &worker, made->err, sizeof(made->err));
 	if (rc)
 		return rc;
-	rc = scout_worker_register(worker, &layout, 5000, made->err, sizeof(made->err));
+	rc = scout_worker_register(worker, &layout, 1, 5000, made->err, sizeof(made->err));
 	if (rc)
 		scout_worker_free(worker);
 	else

@@ -113,6 +113,58 @@ START_TEST(only_the_asked_blocks_are_written)
 }
 END_TEST
 
+/* An engine may pass the whole block table of a request, and say which tokens it means. */
+START_TEST(a_job_uses_only_its_range_of_the_block_table)
+{
+	int64_t table[20], to[20];
+	uint8_t *hashes = rig_hashes(1, 5);
+	struct scout_blocks blocks = {.ids = table, .n = 20};
+	struct scout_store store = {.hashes = hashes + 2 * RIG_HASH,
+				    .hash_len = RIG_HASH,
+				    .n = 2,
+				    .first_token = 2 * 64,
+				    .blocks = &blocks,
+				    .n_groups = 1};
+	struct scout_retrieve retrieve = {.from_token = 3 * 16, .to_token = 17 * 16, .blocks = &blocks, .n_groups = 1};
+	struct scout_done done;
+	struct scout_hit hit;
+	uint64_t job;
+	char id[32];
+
+	rig_start(&rig);
+	for (int i = 0; i < 20; i++) {
+		/* Outside of the range no id is looked at. */
+		table[i] = i >= 8 && i < 16 ? 40 + i : 1 << 20;
+		to[i] = i >= 3 && i < 17 ? 100 + 3 * i : 1 << 20;
+	}
+	for (uint64_t b = 8; b < 16; b++)
+		rig_fill(&rig.pages[0], table[b], 1, 0, b);
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks, 2);
+	hit = rig_lookup(&rig, 1, 5, id);
+	ck_assert_uint_eq(hit.chunks, 0);
+	retrieve.ticket = hit.ticket;
+	blocks.ids = to;
+	rig_pages_wipe(&rig.pages[0]);
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
+	done = rig_wait(rig.workers[0], job);
+	/* Chunks 0, 1 and 4 are behind the hit or were never stored: their blocks are named by their index in the table. */
+	ck_assert_int_eq(done.status, SCOUT_ERR_MISSING);
+	for (uint32_t i = 0, n = 0; i < 20; i++) {
+		bool is_missing = n < done.n_missing && done.missing[n] == i;
+
+		n += is_missing;
+		if (i >= 3 && i < 17)
+			ck_assert(is_missing == !rig_page_is(&rig.pages[0], to[i], 1, 0, i));
+		else
+			ck_assert(!is_missing);
+	}
+	free(hashes);
+}
+END_TEST
+
 START_TEST(a_range_without_a_block_to_write_ends_well_at_once)
 {
 	struct scout_done done;
@@ -135,7 +187,11 @@ START_TEST(a_chunk_with_a_null_block_is_not_stored_and_counted)
 {
 	int64_t *ids = rig_ids(20, 1, 20), *to = rig_ids(100, 1, 20);
 	uint8_t *hashes = rig_hashes(1, 5);
-	struct scout_store store = {.hashes = hashes, .hash_len = RIG_HASH, .n = 5, .block_ids = ids, .n_blocks = 20};
+	struct scout_store store = {.hashes = hashes,
+				    .hash_len = RIG_HASH,
+				    .n = 5,
+				    .blocks = &(struct scout_blocks){.ids = ids, .n = 20},
+				    .n_groups = 1};
 	struct scout_done done;
 	struct scout_hit hit;
 	uint64_t job;
@@ -189,7 +245,11 @@ START_TEST(a_null_chunk_is_counted_by_its_reader)
 {
 	int64_t ids[8] = {1, 2, 3, 4, 5, 0, 7, 8};
 	uint8_t *hashes = rig_hashes(1, 2);
-	struct scout_store store = {.hashes = hashes, .hash_len = RIG_HASH, .n = 2, .block_ids = ids, .n_blocks = 8};
+	struct scout_store store = {.hashes = hashes,
+				    .hash_len = RIG_HASH,
+				    .n = 2,
+				    .blocks = &(struct scout_blocks){.ids = ids, .n = 8},
+				    .n_groups = 1};
 	uint64_t job;
 
 	rig.readers = 2;
@@ -373,12 +433,16 @@ START_TEST(two_readers_share_the_storing_and_both_read_all)
 }
 END_TEST
 
-START_TEST(first_chunk_decides_which_reader_stores)
+START_TEST(first_token_decides_which_reader_stores)
 {
 	uint8_t *hashes = rig_hashes(1, 1);
 	int64_t ids[4] = {1, 2, 3, 4};
-	struct scout_store store = {
-		.hashes = hashes, .hash_len = RIG_HASH, .n = 1, .block_ids = ids, .n_blocks = 4, .first_chunk = 7};
+	struct scout_store store = {.hashes = hashes,
+				    .hash_len = RIG_HASH,
+				    .n = 1,
+				    .blocks = &(struct scout_blocks){.first_token = 7 * 64, .ids = ids, .n = 4},
+				    .n_groups = 1,
+				    .first_token = 7 * 64};
 	uint64_t job;
 
 	rig.readers = 2;
@@ -441,7 +505,7 @@ START_TEST(a_forked_child_is_told_so)
 			    scout_worker_poll(rig.workers[0], &done, 1) == SCOUT_ERR_FORKED &&
 			    scout_worker_cancel(rig.workers[0], 1) == SCOUT_ERR_FORKED &&
 			    scout_worker_reset(rig.workers[0], 7) == SCOUT_ERR_FORKED &&
-			    scout_worker_fence(rig.workers[0], &page, 1, NULL) == SCOUT_ERR_FORKED;
+			    scout_worker_fence(rig.workers[0], 0, &page, 1, NULL) == SCOUT_ERR_FORKED;
 
 		scout_worker_free(rig.workers[0]);
 		_exit(good ? 0 : 1);
@@ -462,6 +526,7 @@ suite_of_this_file(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, what_was_stored_comes_back_in_other_pages, 0, N_SHAPES);
 	tcase_add_test(tc, only_the_asked_blocks_are_written);
+	tcase_add_test(tc, a_job_uses_only_its_range_of_the_block_table);
 	tcase_add_test(tc, a_range_without_a_block_to_write_ends_well_at_once);
 	tcase_add_test(tc, a_chunk_with_a_null_block_is_not_stored_and_counted);
 	tcase_add_test(tc, a_null_chunk_is_counted_by_its_reader);
@@ -472,7 +537,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_store_that_finds_no_room_keeps_its_head);
 	tcase_add_test(tc, the_second_writer_skips_what_is_there);
 	tcase_add_test(tc, two_readers_share_the_storing_and_both_read_all);
-	tcase_add_test(tc, first_chunk_decides_which_reader_stores);
+	tcase_add_test(tc, first_token_decides_which_reader_stores);
 	tcase_add_test(tc, the_descriptor_is_readable_exactly_while_poll_has_something);
 	tcase_add_test(tc, a_forked_child_is_told_so);
 	suite_add_tcase(s, tc);

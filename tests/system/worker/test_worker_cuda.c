@@ -77,7 +77,7 @@ start(const struct fake_cuda_options *opt, const char *backend, const char *meth
 {
 	static const uint64_t bytes[3] = {61, 128, 20000}, padding[3] = {3, 0, 96};
 	struct scout_worker_config cfg;
-	struct scout_layout layout;
+	struct scout_table layout;
 	int rc;
 
 	rig_start_server(&rig);
@@ -95,8 +95,8 @@ start(const struct fake_cuda_options *opt, const char *backend, const char *meth
 	rc = scout_worker_new(&cfg, &rig.workers[0], err, 256);
 	if (rc)
 		return rc;
-	rig_layout(&rig, &rig.pages[0], &layout);
-	return scout_worker_register(rig.workers[0], &layout, RIG_DEADLINE_MS, err, 256);
+	rig_table(&rig, &rig.pages[0], &layout);
+	return scout_worker_register(rig.workers[0], &layout, 1, RIG_DEADLINE_MS, err, 256);
 }
 
 /* Nothing is left behind, and nothing was done that CUDA forbids. */
@@ -296,7 +296,7 @@ START_TEST(a_fence_lets_the_stream_wait_and_drops_the_rest)
 		(void)sched_yield();
 	}
 	/* A page of the last chunk alone. No CPU waits: the gate is shut. */
-	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &ids[BLOCKS - 1], 1, stream), 0);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, &ids[BLOCKS - 1], 1, stream), 0);
 	pending = fake_cuda_pending();
 	ck_assert_int_eq(fake_cuda.event_record(event, stream), 0);
 	ck_assert(!fake_cuda_event_over(event));
@@ -351,7 +351,7 @@ START_TEST(a_fence_on_a_captured_stream_waits_itself_and_keeps_the_capture)
 	}
 	ck_assert_int_eq(pthread_create(&opener, NULL, open_gate, &rig.workers[0]->jobs[job & (SCOUT__MAX_JOBS - 1)]),
 			 0);
-	ck_assert_int_eq(scout_worker_fence(rig.workers[0], ids, BLOCKS, stream), 0);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, ids, BLOCKS, stream), 0);
 	ck_assert_uint_eq(fake_cuda_pending(), 0);
 	ck_assert(fake_cuda_end_capture(stream));
 	ck_assert_int_eq(pthread_join(opener, NULL), 0);
@@ -384,8 +384,8 @@ START_TEST(layers_have_events_of_the_callers)
 	retrieve = (struct scout_retrieve){
 		.ticket = hit.ticket,
 		.to_token = BLOCKS * 16,
-		.block_ids = ids,
-		.n_blocks = BLOCKS,
+		.blocks = &(struct scout_blocks){.ids = ids, .n = BLOCKS},
+		.n_groups = 1,
 		.n_layers = 2,
 		.layer_planes = layers,
 		.event = events[2],
@@ -440,11 +440,15 @@ START_TEST(a_retrieve_with_nothing_to_copy_records_its_events)
 	ck_assert_int_eq(fake_cuda.event_record(after, stream), 0);
 	retrieve = (struct scout_retrieve){
 		.ticket = hit.ticket,
-		.from_token = _i == 3 ? BLOCKS * 16 : 0, /* behind what was looked up */
+		/* Nothing to write, or behind what was looked up. */
+		.from_token = _i == 3   ? BLOCKS * 16
+			      : _i == 1 ? n * 16
+					: 0,
 		.to_token = (_i == 3 ? BLOCKS * 16 : 0) + n * 16,
-		.block_ids = _i == 2 ? none : ids,
-		.n_blocks = n,
-		.skip_blocks = _i == 1 ? n : 0,
+		.blocks = &(struct scout_blocks){.first_token = _i == 3 ? BLOCKS * 16 : 0,
+						 .ids = _i == 2 ? none : ids,
+						 .n = n},
+		.n_groups = 1,
 		.n_layers = 2,
 		.layer_planes = layers,
 		.after = after,

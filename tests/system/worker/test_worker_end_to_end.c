@@ -80,16 +80,16 @@ store_one(uint32_t prompt, size_t n)
 		.hashes = hashes,
 		.hash_len = RIG_HASH,
 		.n = n,
-		.block_ids = ids,
-		.n_blocks = n * rig.bpc,
+		.blocks = &(struct scout_blocks){.ids = ids, .n = n * rig.bpc},
+		.n_groups = 1,
 		.n_layers = shape->layers,
 		.layer_planes = shape->layers ? layer_planes : NULL,
 	};
 	struct scout_done done;
 	uint64_t job = 0;
 
-	pick_pages(ids, store.n_blocks);
-	for (size_t b = 0; b < store.n_blocks; b++)
+	pick_pages(ids, n * rig.bpc);
+	for (size_t b = 0; b < n * rig.bpc; b++)
 		rig_fill(&rig.pages[0], ids[b], prompt, 0, b);
 	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
 	done = rig_wait(rig.workers[0], job);
@@ -111,8 +111,10 @@ static void
 retrieve_one(uint32_t prompt)
 {
 	int64_t ids[MAX_CHUNKS * 4], asked[MAX_CHUNKS * 4];
+	struct scout_blocks blocks = {.ids = asked};
 	struct scout_retrieve retrieve = {
-		.block_ids = asked,
+		.blocks = &blocks,
+		.n_groups = 1,
 		.n_layers = shape->layers,
 		.layer_planes = shape->layers ? layer_planes : NULL,
 	};
@@ -131,8 +133,8 @@ retrieve_one(uint32_t prompt)
 		asked[b] = below(9) == 0 ? 0 : ids[b];
 	retrieve.ticket = hit.ticket;
 	retrieve.to_token = n * rig.block_tokens;
-	retrieve.n_blocks = n;
-	retrieve.skip_blocks = skip;
+	retrieve.from_token = skip * rig.block_tokens;
+	blocks.n = n;
 	if (n > 0) {
 		ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
 		done = rig_wait(rig.workers[0], job);

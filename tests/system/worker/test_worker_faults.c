@@ -65,8 +65,8 @@ wait_sent(const struct scout_worker *worker, uint64_t before)
 START_TEST(jobs_beyond_max_jobs_are_refused_until_one_was_polled)
 {
 	int64_t ids[4] = {1, 2, 3, 4};
-	struct scout_retrieve retrieve = {
-		.ticket = 5, .from_token = 0, .to_token = 64, .block_ids = ids, .n_blocks = 4};
+	struct scout_blocks blocks = {.ids = ids, .n = 4};
+	struct scout_retrieve retrieve = {.ticket = 5, .to_token = 64, .blocks = &blocks, .n_groups = 1};
 	struct scout_done done;
 	uint64_t job = 99;
 
@@ -240,13 +240,14 @@ START_TEST(a_fence_waits_for_the_copies_on_its_pages)
 	job = rig_store(&rig, 0, 1, 3, 1);
 	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
 	/* Pages of no job: it returns while the gate is closed. */
-	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &other, 1, NULL), 0);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, &other, 1, NULL), 0);
 	ck_assert(!host_gate_is_open());
-	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &bad, 1, NULL), SCOUT_ERR_INVALID);
-	ck_assert_int_eq(scout_worker_fence(rig.workers[0], NULL, 1, NULL), SCOUT_ERR_INVALID);
-	ck_assert_int_eq(scout_worker_fence(NULL, &page, 1, NULL), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, &bad, 1, NULL), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, NULL, 1, NULL), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_fence(NULL, 0, &page, 1, NULL), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 1, &page, 1, NULL), SCOUT_ERR_GROUP);
 	host_gate_arm();
-	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &page, 1, NULL), 0);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, &page, 1, NULL), 0);
 	ck_assert(host_gate_is_open());
 	/* The pages are free now. */
 	rig_pages_wipe(&rig.pages[0]);
@@ -266,8 +267,8 @@ START_TEST(a_fence_drops_the_jobs_on_its_pages_that_did_not_start)
 	rig_server_freeze(&rig);
 	kept = rig_store(&rig, 0, 1, 3, 1);
 	dropped = rig_store(&rig, 0, 2, 3, 48);
-	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &null_block, 1, NULL), 0);
-	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &page, 1, NULL), 0);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, &null_block, 1, NULL), 0);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, &page, 1, NULL), 0);
 	done = rig_wait(rig.workers[0], dropped);
 	ck_assert_int_eq(done.status, SCOUT_ERR_CANCELED);
 	rig_server_thaw(&rig);
@@ -292,7 +293,7 @@ START_TEST(a_fence_stops_a_long_store_after_the_part_that_runs)
 	job = rig_store(&rig, 0, 1, 9000, 1);
 	wait_phase(rig.workers[0], job, SCOUT__PHASE_ENQUEUED);
 	host_gate_arm();
-	ck_assert_int_eq(scout_worker_fence(rig.workers[0], &page, 1, NULL), 0);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, &page, 1, NULL), 0);
 	ck_assert(host_gate_is_open());
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_int_eq(done.status, SCOUT_ERR_CANCELED);

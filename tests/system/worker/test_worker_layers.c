@@ -33,13 +33,13 @@ wait_copied(uint64_t job, uint32_t n)
 }
 
 static struct scout_retrieve
-layered_retrieve(uint64_t ticket, const int64_t *ids)
+layered_retrieve(uint64_t ticket, const struct scout_blocks *blocks)
 {
 	return (struct scout_retrieve){
 		.ticket = ticket,
 		.to_token = BLOCKS * 16,
-		.block_ids = ids,
-		.n_blocks = BLOCKS,
+		.blocks = blocks,
+		.n_groups = 1,
 		.n_layers = 3,
 		.layer_planes = layers,
 	};
@@ -58,7 +58,7 @@ START_TEST(a_layer_is_there_and_polled_before_the_next_is_copied)
 	rig_store_all(&rig, 1, CHUNKS, 1);
 	rig_pages_wipe(&rig.pages[0]);
 	hit = rig_lookup(&rig, 1, CHUNKS, id);
-	retrieve = layered_retrieve(hit.ticket, ids);
+	retrieve = layered_retrieve(hit.ticket, &(struct scout_blocks){.ids = ids, .n = BLOCKS});
 	host_gate_shut();
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
 	ck_assert_int_eq(progress_of(job, &progress), 0);
@@ -94,8 +94,8 @@ START_TEST(a_store_reads_layer_after_layer)
 		.hashes = hashes,
 		.hash_len = RIG_HASH,
 		.n = CHUNKS,
-		.block_ids = ids,
-		.n_blocks = BLOCKS,
+		.blocks = &(struct scout_blocks){.ids = ids, .n = BLOCKS},
+		.n_groups = 1,
 		.n_layers = 3,
 		.layer_planes = layers,
 	};
@@ -145,7 +145,7 @@ START_TEST(a_copy_that_fails_in_a_layer_names_what_is_not_whole)
 
 	rig_store_all(&rig, 1, CHUNKS, 1);
 	hit = rig_lookup(&rig, 1, CHUNKS, id);
-	retrieve = layered_retrieve(hit.ticket, ids);
+	retrieve = layered_retrieve(hit.ticket, &(struct scout_blocks){.ids = ids, .n = BLOCKS});
 	scout__copy_host_faults(&faults);
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
 	while (!rig_is_readable(rig.workers[0]))
@@ -209,7 +209,7 @@ START_TEST(wrong_layers_are_refused)
 	static const uint32_t huge[2] = {UINT32_MAX, 6};
 	int64_t *ids = rig_ids(1, 1, BLOCKS);
 	void *events[3] = {&rig, &rig, &rig};
-	struct scout_retrieve good = layered_retrieve(77, ids), r;
+	struct scout_retrieve good = layered_retrieve(77, &(struct scout_blocks){.ids = ids, .n = BLOCKS}), r;
 	uint64_t job = 4711;
 
 	for (int i = 0; i < 12; i++) {
@@ -273,12 +273,16 @@ START_TEST(what_a_newer_caller_has_beyond_is_refused_unless_it_is_0)
 
 	rig_store_all(&rig, 1, CHUNKS, 1);
 	hit = rig_lookup(&rig, 1, CHUNKS, id);
-	big.r = layered_retrieve(hit.ticket, ids);
-	ck_assert_int_eq(scout_worker_retrieve_sized(rig.workers[0], &big.r, sizeof(big), &job), SCOUT_ERR_UNSUPPORTED);
-	ck_assert_int_eq(scout_worker_retrieve_sized(rig.workers[0], &big.r, sizeof(big.r) - 8, &job),
+	big.r = layered_retrieve(hit.ticket, &(struct scout_blocks){.ids = ids, .n = BLOCKS});
+	ck_assert_int_eq(
+		scout_worker_retrieve_sized(rig.workers[0], &big.r, sizeof(big), sizeof(struct scout_blocks), &job),
+		SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_worker_retrieve_sized(rig.workers[0], &big.r, sizeof(big.r) - 8,
+						     sizeof(struct scout_blocks), &job),
 			 SCOUT_ERR_UNSUPPORTED);
 	big.beyond = 0;
-	ck_assert_int_eq(scout_worker_retrieve_sized(rig.workers[0], &big.r, sizeof(big), &job), 0);
+	ck_assert_int_eq(
+		scout_worker_retrieve_sized(rig.workers[0], &big.r, sizeof(big), sizeof(struct scout_blocks), &job), 0);
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
 	assert_layers(ids, 1, 3);
 	free(ids);
@@ -328,7 +332,7 @@ START_TEST(waiting_for_a_layer_sleeps_until_it_is_copied)
 	rig_store_all(&rig, 1, CHUNKS, 1);
 	rig_pages_wipe(&rig.pages[0]);
 	hit = rig_lookup(&rig, 1, CHUNKS, id);
-	retrieve = layered_retrieve(hit.ticket, ids);
+	retrieve = layered_retrieve(hit.ticket, &(struct scout_blocks){.ids = ids, .n = BLOCKS});
 	host_gate_shut();
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
 	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 0, 0), 0);

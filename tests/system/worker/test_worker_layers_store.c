@@ -13,14 +13,14 @@
 #include "layers_rig.h"
 
 static struct scout_store
-announced_store(const uint8_t *hashes, const int64_t *ids)
+announced_store(const uint8_t *hashes, const struct scout_blocks *blocks)
 {
 	return (struct scout_store){
 		.hashes = hashes,
 		.hash_len = RIG_HASH,
 		.n = CHUNKS,
-		.block_ids = ids,
-		.n_blocks = BLOCKS,
+		.blocks = blocks,
+		.n_groups = 1,
 		.n_layers = 3,
 		.layer_planes = layers,
 		.announced = 1,
@@ -42,7 +42,7 @@ START_TEST(a_layer_is_read_when_it_is_announced_and_retrieves_overtake)
 {
 	int64_t *ids = rig_ids(1, 1, BLOCKS), *back = rig_ids(40, 1, BLOCKS);
 	uint8_t *hashes = rig_hashes(9, CHUNKS);
-	struct scout_store store = announced_store(hashes, ids);
+	struct scout_store store = announced_store(hashes, &(struct scout_blocks){.ids = ids, .n = BLOCKS});
 	struct scout_progress progress;
 	struct scout_done done;
 	struct scout_hit hit;
@@ -89,7 +89,7 @@ START_TEST(a_store_that_waits_for_a_layer_can_be_ended)
 {
 	int64_t *ids = rig_ids(1, 1, BLOCKS);
 	uint8_t *hashes = rig_hashes(9, CHUNKS);
-	struct scout_store store = announced_store(hashes, ids);
+	struct scout_store store = announced_store(hashes, &(struct scout_blocks){.ids = ids, .n = BLOCKS});
 	uint32_t n = (uint32_t)_i / 4, way = (uint32_t)_i % 4;
 	struct scout_done done;
 	uint64_t job = 0;
@@ -101,7 +101,7 @@ START_TEST(a_store_that_waits_for_a_layer_can_be_ended)
 	if (way == 0) {
 		ck_assert_int_eq(scout_worker_cancel(rig.workers[0], job), 0);
 	} else if (way == 1) {
-		ck_assert_int_eq(scout_worker_fence(rig.workers[0], ids, BLOCKS, NULL), 0);
+		ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, ids, BLOCKS, NULL), 0);
 	} else if (way == 2) {
 		rig_server_end(&rig, SIGKILL);
 	} else {
@@ -127,7 +127,7 @@ START_TEST(an_announced_layer_that_fails_commits_whole_chunks_only)
 	struct scout__copy_faults faults = {.fail_item = (uint64_t)_i + 1};
 	int64_t *ids = rig_ids(1, 1, BLOCKS);
 	uint8_t *hashes = rig_hashes(9, CHUNKS);
-	struct scout_store store = announced_store(hashes, ids);
+	struct scout_store store = announced_store(hashes, &(struct scout_blocks){.ids = ids, .n = BLOCKS});
 	struct scout_done done;
 	uint64_t job = 0;
 	char id[32];
@@ -153,7 +153,7 @@ START_TEST(announcing_what_cannot_be_announced_is_refused)
 {
 	int64_t *ids = rig_ids(1, 1, BLOCKS);
 	uint8_t *hashes = rig_hashes(9, CHUNKS);
-	struct scout_store store = announced_store(hashes, ids);
+	struct scout_store store = announced_store(hashes, &(struct scout_blocks){.ids = ids, .n = BLOCKS});
 	uint64_t job = 0, plain;
 
 	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);

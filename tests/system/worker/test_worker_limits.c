@@ -36,7 +36,11 @@ store_one(uint32_t prompt, uint64_t *ret_job)
 {
 	static const int64_t ids[4] = {1, 2, 3, 4};
 	uint8_t *hashes = rig_hashes(prompt, 1);
-	struct scout_store store = {.hashes = hashes, .hash_len = RIG_HASH, .n = 1, .block_ids = ids, .n_blocks = 4};
+	struct scout_store store = {.hashes = hashes,
+				    .hash_len = RIG_HASH,
+				    .n = 1,
+				    .blocks = &(struct scout_blocks){.ids = ids, .n = 4},
+				    .n_groups = 1};
 	int rc = scout_worker_store(rig.workers[0], &store, ret_job);
 
 	free(hashes);
@@ -105,7 +109,7 @@ START_TEST(fence_and_poll_do_not_walk_all_slots)
 	ck_assert_int_eq(store_one(1, &job), 0);
 	begin_us = cpu_us();
 	for (int i = 0; i < 10000; i++) {
-		ck_assert_int_eq(scout_worker_fence(rig.workers[0], pages, 2, NULL), 0);
+		ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, pages, 2, NULL), 0);
 		ck_assert_int_eq(scout_worker_poll(rig.workers[0], done, 4), 0);
 	}
 	ck_assert_uint_lt(cpu_us() - begin_us, 300000);
@@ -128,7 +132,7 @@ START_TEST(fence_does_not_walk_the_jobs_for_pages_of_none)
 		ck_assert_msg(store_one(1 + i, &job) == 0, "job %u", (unsigned)i);
 	begin_us = cpu_us();
 	for (int i = 0; i < 100000; i++)
-		ck_assert_int_eq(scout_worker_fence(rig.workers[0], pages, 2, NULL), 0);
+		ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, pages, 2, NULL), 0);
 	ck_assert_uint_lt(cpu_us() - begin_us, 500000);
 	host_gate_open();
 	collect(QUEUE);
@@ -151,15 +155,15 @@ START_TEST(a_fence_finds_its_jobs_among_many)
 		struct scout_store store = {.hashes = hashes + (size_t)i * RIG_HASH,
 					    .hash_len = RIG_HASH,
 					    .n = 1,
-					    .block_ids = ids,
-					    .n_blocks = 4,
+					    .blocks = &(struct scout_blocks){.ids = ids, .n = 4},
+					    .n_groups = 1,
 					    .n_layers = 1,
 					    .layer_planes = layer_planes,
 					    .announced = 1};
 
 		ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &jobs[i]), 0);
 	}
-	ck_assert_int_eq(scout_worker_fence(rig.workers[0], pages, 3, NULL), 0);
+	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, pages, 3, NULL), 0);
 	for (int i = 0; i < 64; i++)
 		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], jobs[i], 1), 0);
 	for (int i = 0; i < 64; i++) {
@@ -193,7 +197,7 @@ START_TEST(an_idle_worker_takes_two_mebibytes_at_any_limit)
 		rig_worker_start(&rig, 0);
 		ck_assert_int_eq(store_one(1 + i, &job), 0);
 		collect(1);
-		ck_assert_int_eq(scout_worker_fence(rig.workers[0], (const int64_t[1]){1}, 1, NULL), 0);
+		ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, (const int64_t[1]){1}, 1, NULL), 0);
 		ck_assert_int_eq(scout_worker_poll(rig.workers[0], &done, 1), 0);
 		after = anonymous_bytes();
 		ck_assert_msg(after < before + IDLE_BYTES, "max_jobs %u: %llu KiB", (unsigned)limits[i],

@@ -29,10 +29,20 @@ teardown(void)
 		ck_assert_uint_eq(job, 99);                                                                            \
 	} while (0)
 
+/* The same with a field of @blocks. */
+#define REFUSED_BLOCKS(code, field, value)                                                                             \
+	do {                                                                                                           \
+		struct scout_blocks was = blocks;                                                                      \
+		blocks.field = value;                                                                                  \
+		REFUSED(code, blocks, &blocks);                                                                        \
+		blocks = was;                                                                                          \
+	} while (0)
+
 START_TEST(a_wrong_retrieve_is_refused_with_its_code)
 {
 	int64_t ids[4] = {1, 2, 3, 4}, beyond[4] = {1, 2, 3, 512}, far[4] = {INT64_MAX, 1, 2, 3};
-	struct scout_retrieve good = {.ticket = 5, .from_token = 16, .to_token = 80, .block_ids = ids, .n_blocks = 4};
+	struct scout_blocks blocks = {.first_token = 16, .ids = ids, .n = 4};
+	struct scout_retrieve good = {.ticket = 5, .from_token = 16, .to_token = 80, .blocks = &blocks, .n_groups = 1};
 	uint64_t job = 99;
 	int dummy;
 
@@ -45,13 +55,23 @@ START_TEST(a_wrong_retrieve_is_refused_with_its_code)
 	REFUSED(SCOUT_ERR_INVALID, from_token, 96);
 	REFUSED(SCOUT_ERR_INVALID, to_token, 81);
 	REFUSED(SCOUT_ERR_INVALID, to_token, UINT64_MAX);
-	REFUSED(SCOUT_ERR_INVALID, n_blocks, 3);
-	REFUSED(SCOUT_ERR_INVALID, n_blocks, 5);
-	REFUSED(SCOUT_ERR_INVALID, skip_blocks, 5);
-	REFUSED(SCOUT_ERR_INVALID, block_ids, NULL);
-	ck_assert_int_eq(scout_worker_retrieve_sized(rig.workers[0], &good, 3, &job), SCOUT_ERR_UNSUPPORTED);
-	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, beyond);
-	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, far);
+	REFUSED(SCOUT_ERR_INVALID, blocks, NULL);
+	REFUSED(SCOUT_ERR_INVALID, n_groups, 0);
+	REFUSED(SCOUT_ERR_GROUP, n_groups, 2);
+	REFUSED_BLOCKS(SCOUT_ERR_GROUP, group, 1);
+	REFUSED_BLOCKS(SCOUT_ERR_GROUP, group, UINT32_MAX);
+	REFUSED_BLOCKS(SCOUT_ERR_INVALID, n, 3);
+	REFUSED_BLOCKS(SCOUT_ERR_INVALID, ids, NULL);
+	REFUSED_BLOCKS(SCOUT_ERR_INVALID, first_token, 0);
+	REFUSED_BLOCKS(SCOUT_ERR_INVALID, first_token, 8);
+	REFUSED_BLOCKS(SCOUT_ERR_INVALID, first_token, 32);
+	REFUSED_BLOCKS(SCOUT_ERR_INVALID, first_token, UINT64_MAX - 15);
+	ck_assert_int_eq(scout_worker_retrieve_sized(rig.workers[0], &good, 3, sizeof(blocks), &job),
+			 SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_worker_retrieve_sized(rig.workers[0], &good, sizeof(good), 3, &job),
+			 SCOUT_ERR_UNSUPPORTED);
+	REFUSED_BLOCKS(SCOUT_ERR_BLOCK_ID, ids, beyond);
+	REFUSED_BLOCKS(SCOUT_ERR_BLOCK_ID, ids, far);
 	REFUSED(SCOUT_ERR_UNSUPPORTED, event, &dummy);
 	good.to_token = 79; /* rounded up */
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &good, &job), 0);
@@ -74,8 +94,9 @@ START_TEST(a_wrong_store_is_refused_with_its_code)
 {
 	int64_t ids[8] = {1, 2, 3, 4, 5, 6, 7, 8}, beyond[8] = {1, 2, 3, 4, 5, 6, 7, 512};
 	uint8_t *hashes = rig_hashes(1, 2);
+	struct scout_blocks blocks = {.ids = ids, .n = 8};
 	struct scout_store good = {
-		.hashes = hashes, .hash_len = RIG_HASH, .n = 2, .block_ids = ids, .n_blocks = 8, .tenant = "a"};
+		.hashes = hashes, .hash_len = RIG_HASH, .n = 2, .blocks = &blocks, .n_groups = 1, .tenant = "a"};
 	char tenant[257];
 	uint64_t job = 99;
 	int dummy;
@@ -88,15 +109,24 @@ START_TEST(a_wrong_store_is_refused_with_its_code)
 	ck_assert_int_eq(scout_worker_store(rig.workers[0], &good, NULL), SCOUT_ERR_INVALID);
 	REFUSED(SCOUT_ERR_HASH_LEN, hash_len, 16);
 	REFUSED(SCOUT_ERR_HASH_LEN, hash_len, 33);
-	REFUSED(SCOUT_ERR_INVALID, n, 1);
+	REFUSED(SCOUT_ERR_INVALID, n, 3);
 	REFUSED(SCOUT_ERR_INVALID, n, SIZE_MAX);
-	REFUSED(SCOUT_ERR_INVALID, n_blocks, 7);
+	REFUSED(SCOUT_ERR_INVALID, n_groups, 0);
+	REFUSED(SCOUT_ERR_GROUP, n_groups, 2);
+	REFUSED(SCOUT_ERR_INVALID, first_token, 32);
+	REFUSED(SCOUT_ERR_INVALID, first_token, UINT64_MAX - 63);
+	REFUSED_BLOCKS(SCOUT_ERR_GROUP, group, 1);
+	REFUSED_BLOCKS(SCOUT_ERR_INVALID, n, 7);
+	REFUSED_BLOCKS(SCOUT_ERR_INVALID, first_token, 16);
 	REFUSED(SCOUT_ERR_INVALID, hashes, NULL);
-	REFUSED(SCOUT_ERR_INVALID, block_ids, NULL);
-	ck_assert_int_eq(scout_worker_store_sized(rig.workers[0], &good, 3, &job), SCOUT_ERR_UNSUPPORTED);
+	REFUSED(SCOUT_ERR_INVALID, blocks, NULL);
+	REFUSED_BLOCKS(SCOUT_ERR_INVALID, ids, NULL);
+	ck_assert_int_eq(scout_worker_store_sized(rig.workers[0], &good, 3, sizeof(blocks), &job),
+			 SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_worker_store_sized(rig.workers[0], &good, sizeof(good), 3, &job), SCOUT_ERR_UNSUPPORTED);
 	REFUSED(SCOUT_ERR_TENANT, tenant, tenant);
 	REFUSED(SCOUT_ERR_TENANT, tenant, "a\nb");
-	REFUSED(SCOUT_ERR_BLOCK_ID, block_ids, beyond);
+	REFUSED_BLOCKS(SCOUT_ERR_BLOCK_ID, ids, beyond);
 	REFUSED(SCOUT_ERR_UNSUPPORTED, event, &dummy);
 	tenant[255] = '\0';
 	good.tenant = tenant;
@@ -112,7 +142,7 @@ START_TEST(nothing_goes_before_register_and_register_goes_once)
 {
 	struct scout_retrieve retrieve = {.ticket = 5};
 	struct scout_store store = {.hash_len = RIG_HASH};
-	struct scout_layout layout;
+	struct scout_table layout;
 	struct scout_worker *worker;
 	struct scout_done done;
 	uint64_t job;
@@ -124,24 +154,24 @@ START_TEST(nothing_goes_before_register_and_register_goes_once)
 	ck_assert_int_eq(scout_worker_store(worker, &store, &job), SCOUT_ERR_STATE);
 	ck_assert_int_eq(scout_worker_poll(worker, &done, 1), 0);
 	ck_assert_int_eq(scout_worker_cancel(worker, 1), SCOUT_ERR_STATE);
-	ck_assert_int_eq(scout_worker_fence(worker, &id, 1, NULL), 0);
+	ck_assert_int_eq(scout_worker_fence(worker, 0, &id, 1, NULL), 0);
 	ck_assert(!rig_is_readable(worker));
 	scout_worker_free(worker);
-	rig_layout(&rig, &rig.pages[0], &layout);
-	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1000, NULL, 0), SCOUT_ERR_STATE);
+	rig_table(&rig, &rig.pages[0], &layout);
+	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1, 1000, NULL, 0), SCOUT_ERR_STATE);
 }
 END_TEST
 
 /* Register worker @cfg with @layout: the code, and the text for it. */
 static int
-try_register(const struct scout_worker_config *cfg, const struct scout_layout *layout, uint32_t timeout_ms, char *err,
+try_register(const struct scout_worker_config *cfg, const struct scout_table *layout, uint32_t timeout_ms, char *err,
 	     size_t err_len)
 {
 	struct scout_worker *worker;
 	int rc = scout_worker_new(cfg, &worker, err, err_len);
 
 	ck_assert_msg(rc == 0, "%s", err);
-	rc = scout_worker_register(worker, layout, timeout_ms, err, err_len);
+	rc = scout_worker_register(worker, layout, 1, timeout_ms, err, err_len);
 	scout_worker_free(worker);
 	return rc;
 }
@@ -149,7 +179,7 @@ try_register(const struct scout_worker_config *cfg, const struct scout_layout *l
 START_TEST(a_registration_that_does_not_fit_is_refused_at_once)
 {
 	struct scout_worker_config cfg;
-	struct scout_layout layout;
+	struct scout_table layout;
 	struct rig_pages other;
 	const uint64_t bytes[2] = {61, 130}, padding[2] = {0, 0}, huge[1] = {4u << 20}, none[1] = {0};
 	char err[512] = "";
@@ -157,10 +187,10 @@ START_TEST(a_registration_that_does_not_fit_is_refused_at_once)
 	rig_start(&rig);
 	rig_pages_init(&other, 2, bytes, padding, 8);
 	rig_worker_config(&rig, 0, &cfg);
-	rig_layout(&rig, &other, &layout);
+	rig_table(&rig, &other, &layout);
 	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_SHARD_BYTES);
 	ck_assert_msg(strlen(err) > 10, "%s", err);
-	rig_layout(&rig, &rig.pages[0], &layout);
+	rig_table(&rig, &rig.pages[0], &layout);
 	cfg.chunk_tokens = 128;
 	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_NAMESPACE);
 	ck_assert_ptr_nonnull(strstr(err, "chunk_tokens"));
@@ -169,7 +199,7 @@ START_TEST(a_registration_that_does_not_fit_is_refused_at_once)
 	rig_pages_init(&other, 1, huge, none, 2);
 	rig_worker_config(&rig, 0, &cfg);
 	cfg.name_space = "huge";
-	rig_layout(&rig, &other, &layout);
+	rig_table(&rig, &other, &layout);
 	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_NO_ROOM);
 	rig_pages_fini(&other);
 }
@@ -177,36 +207,47 @@ END_TEST
 
 #define REFUSED(field, value)                                                                                          \
 	do {                                                                                                           \
-		struct scout_layout l = good;                                                                          \
+		struct scout_table l = good;                                                                           \
 		l.field = value;                                                                                       \
 		err[0] = '\0';                                                                                         \
-		ck_assert_int_eq(scout_worker_register(worker, &l, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);        \
+		ck_assert_int_eq(scout_worker_register(worker, &l, 1, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);     \
 		ck_assert_msg(strlen(err) > 10, "%s", err);                                                            \
 	} while (0)
 
 START_TEST(a_wrong_layout_is_refused_and_the_right_one_still_taken)
 {
 	struct scout_plane narrow, big, empty;
-	struct scout_layout good;
+	struct scout_table good;
 	struct scout_worker *worker;
-	char err[512];
+	char err[512], long_tag[257];
 
+	memset(long_tag, 'x', 256);
+	long_tag[256] = '\0';
 	rig_start(&rig);
 	worker = rig_worker_new(&rig, 0);
-	rig_layout(&rig, &rig.pages[0], &good);
+	rig_table(&rig, &rig.pages[0], &good);
 	narrow = big = empty = good.planes[0];
 	narrow.stride = narrow.block_bytes - 1;
 	big.stride = UINT64_MAX / 8;
 	empty.block_bytes = 0;
-	ck_assert_int_eq(scout_worker_register(worker, NULL, 1000, NULL, 0), SCOUT_ERR_INVALID);
-	ck_assert_int_eq(scout_worker_register(NULL, &good, 1000, NULL, 0), SCOUT_ERR_INVALID);
-	ck_assert_int_eq(scout_worker_register_sized(worker, &good, sizeof(good) - 8, sizeof(*good.planes), 1000, err,
-						     sizeof(err)),
+	ck_assert_int_eq(scout_worker_register(worker, NULL, 1, 1000, NULL, 0), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_register(NULL, &good, 1, 1000, NULL, 0), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_register_sized(worker, &good, 1, sizeof(good) - 8, sizeof(*good.planes), 1000,
+						     err, sizeof(err)),
 			 SCOUT_ERR_UNSUPPORTED);
-	ck_assert_int_eq(scout_worker_register_sized(worker, &good, sizeof(good), sizeof(*good.planes) - 8, 1000, err,
-						     sizeof(err)),
+	ck_assert_int_eq(scout_worker_register_sized(worker, &good, 1, sizeof(good), sizeof(*good.planes) - 8, 1000,
+						     err, sizeof(err)),
 			 SCOUT_ERR_UNSUPPORTED);
 	ck_assert_msg(strlen(err) > 10, "%s", err);
+	ck_assert_int_eq(scout_worker_register(worker, &good, 0, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_register(worker, &good, 2, 1000, err, sizeof(err)), SCOUT_ERR_GROUP);
+	ck_assert_msg(strstr(err, "2 tables") != NULL, "%s", err);
+	good.group = 1;
+	ck_assert_int_eq(scout_worker_register(worker, &good, 1, 1000, err, sizeof(err)), SCOUT_ERR_GROUP);
+	ck_assert_msg(strstr(err, "table.group = 1") != NULL, "%s", err);
+	good.group = 0;
+	REFUSED(layout_tag, "N\nHD");
+	REFUSED(layout_tag, long_tag);
 	REFUSED(dtype, 99);
 	REFUSED(block_tokens, 0);
 	REFUSED(block_tokens, 24);
@@ -220,7 +261,7 @@ START_TEST(a_wrong_layout_is_refused_and_the_right_one_still_taken)
 	REFUSED(planes, &big);
 	REFUSED(planes, &empty);
 	good.n_planes = 2;
-	ck_assert_int_eq(scout_worker_register(worker, &good, RIG_DEADLINE_MS, err, sizeof(err)), 0);
+	ck_assert_int_eq(scout_worker_register(worker, &good, 1, RIG_DEADLINE_MS, err, sizeof(err)), 0);
 	scout_worker_free(worker);
 }
 END_TEST
@@ -231,14 +272,14 @@ END_TEST
 START_TEST(pages_that_are_no_host_memory_are_refused_and_kill_nobody)
 {
 	struct scout_plane planes[2];
-	struct scout_layout layout;
+	struct scout_table layout;
 	struct scout_worker *worker;
 	size_t bytes;
 	char err[512] = "";
 
 	rig_start(&rig);
 	worker = rig_worker_new(&rig, 0);
-	rig_layout(&rig, &rig.pages[0], &layout);
+	rig_table(&rig, &rig.pages[0], &layout);
 	planes[0] = layout.planes[0];
 	planes[1] = layout.planes[1];
 	layout.n_planes = 2;
@@ -246,13 +287,13 @@ START_TEST(pages_that_are_no_host_memory_are_refused_and_kill_nobody)
 	bytes = (size_t)(planes[1].stride * layout.n_blocks);
 	planes[1].base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	ck_assert(planes[1].base != MAP_FAILED);
-	ck_assert_int_eq(scout_worker_register(worker, &layout, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_register(worker, &layout, 1, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);
 	ck_assert_msg(strstr(err, "planes[1]") && strstr(err, "no GPU's"), "%s", err);
 	/* All but its end. */
 	ck_assert_int_eq(mprotect(planes[1].base, bytes / 2, PROT_READ | PROT_WRITE), 0);
-	ck_assert_int_eq(scout_worker_register(worker, &layout, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_worker_register(worker, &layout, 1, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(mprotect(planes[1].base, bytes, PROT_READ | PROT_WRITE), 0);
-	ck_assert_msg(scout_worker_register(worker, &layout, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, &layout, 1, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
 	scout_worker_free(worker);
 	(void)munmap(planes[1].base, bytes);
 }

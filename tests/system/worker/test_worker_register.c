@@ -60,11 +60,11 @@ teardown(void)
 static int
 try_register(uint32_t timeout_ms, char *err, size_t err_len)
 {
-	struct scout_layout layout;
+	struct scout_table layout;
 
 	rig.workers[0] = rig_worker_new(&rig, 0);
-	rig_layout(&rig, &rig.pages[0], &layout);
-	return scout_worker_register(rig.workers[0], &layout, timeout_ms, err, err_len);
+	rig_table(&rig, &rig.pages[0], &layout);
+	return scout_worker_register(rig.workers[0], &layout, 1, timeout_ms, err, err_len);
 }
 
 /* Store until the cache takes it: nothing else says that the registration is through. */
@@ -85,7 +85,7 @@ store_until_stored(uint32_t prompt)
 
 START_TEST(an_engine_starts_without_a_server_and_has_a_cache_when_one_comes)
 {
-	struct scout_layout layout;
+	struct scout_table layout;
 	char err[512] = "", id[32];
 	struct scout_done done;
 	uint64_t begin_us;
@@ -103,8 +103,8 @@ START_TEST(an_engine_starts_without_a_server_and_has_a_cache_when_one_comes)
 	ck_assert_int_eq(done.status, SCOUT_ERR_UNREACHABLE);
 	ck_assert_uint_eq(done.n_missing, 12);
 	ck_assert_uint_lt(scout__now_us() - begin_us, 1500000);
-	rig_layout(&rig, &rig.pages[0], &layout);
-	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 0, err, sizeof(err)), SCOUT_ERR_STATE);
+	rig_table(&rig, &rig.pages[0], &layout);
+	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1, 0, err, sizeof(err)), SCOUT_ERR_STATE);
 	rig_server_start(&rig);
 	store_until_stored(1);
 	/* The client finds the server again by itself, and when it does is its own affair. */
@@ -116,7 +116,7 @@ END_TEST
 
 START_TEST(a_wait_that_is_over_goes_on_in_the_background)
 {
-	struct scout_layout layout;
+	struct scout_table layout;
 	char err[512] = "";
 	uint64_t begin_us;
 
@@ -125,8 +125,8 @@ START_TEST(a_wait_that_is_over_goes_on_in_the_background)
 	ck_assert_int_eq(try_register(100, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
 	ck_assert_uint_lt(scout__now_us() - begin_us, 5000000);
 	ck_assert_msg(strstr(err, rig.endpoint) && strstr(err, "background"), "%s", err);
-	rig_layout(&rig, &rig.pages[0], &layout);
-	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 100, err, sizeof(err)), SCOUT_ERR_STATE);
+	rig_table(&rig, &rig.pages[0], &layout);
+	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1, 100, err, sizeof(err)), SCOUT_ERR_STATE);
 	rig_server_start(&rig);
 	store_until_stored(1);
 }
@@ -154,7 +154,7 @@ START_TEST(a_refusal_that_no_caller_waits_for_is_logged_and_ends_jobs)
 	static const uint64_t bytes[2] = {61, 130}, padding[2] = {0, 0};
 	struct scout_worker_config cfg;
 	struct scout_worker *worker = NULL;
-	struct scout_layout layout;
+	struct scout_table layout;
 	struct rig_pages other;
 	char err[512] = "";
 
@@ -164,11 +164,14 @@ START_TEST(a_refusal_that_no_caller_waits_for_is_logged_and_ends_jobs)
 	rig_worker_config(&rig, 0, &cfg);
 	cfg.log = listen_to;
 	ck_assert_int_eq(scout_worker_new(&cfg, &worker, err, sizeof(err)), 0);
-	rig_layout(&rig, &other, &layout);
-	ck_assert_int_eq(scout_worker_register(worker, &layout, 0, err, sizeof(err)), 0);
+	rig_table(&rig, &other, &layout);
+	ck_assert_int_eq(scout_worker_register(worker, &layout, 1, 0, err, sizeof(err)), 0);
 	for (int i = 0; i < 3; i++) {
 		int64_t ids[4] = {1, 2, 3, 4};
-		struct scout_retrieve retrieve = {.ticket = 7, .to_token = 64, .block_ids = ids, .n_blocks = 4};
+		struct scout_retrieve retrieve = {.ticket = 7,
+						  .to_token = 64,
+						  .blocks = &(struct scout_blocks){.ids = ids, .n = 4},
+						  .n_groups = 1};
 		struct scout_done done;
 		uint64_t job;
 
@@ -188,17 +191,18 @@ START_TEST(a_refused_connection_ends_jobs_with_its_reason)
 {
 	struct scout_worker_config cfg;
 	struct scout_worker *worker = NULL;
-	struct scout_layout layout;
+	struct scout_table layout;
 	int64_t ids[4] = {1, 2, 3, 4};
-	struct scout_retrieve retrieve = {.ticket = 7, .to_token = 64, .block_ids = ids, .n_blocks = 4};
+	struct scout_retrieve retrieve = {
+		.ticket = 7, .to_token = 64, .blocks = &(struct scout_blocks){.ids = ids, .n = 4}, .n_groups = 1};
 	char err[512] = "";
 	uint64_t job;
 
 	rig_worker_config(&rig, 0, &cfg);
 	cfg.chunk_tokens = 128; /* the client, which came first, has 64 */
 	ck_assert_int_eq(scout_worker_new(&cfg, &worker, err, sizeof(err)), 0);
-	rig_layout(&rig, &rig.pages[0], &layout);
-	ck_assert_int_eq(scout_worker_register(worker, &layout, 0, err, sizeof(err)), 0);
+	rig_table(&rig, &rig.pages[0], &layout);
+	ck_assert_int_eq(scout_worker_register(worker, &layout, 1, 0, err, sizeof(err)), 0);
 	ck_assert_int_eq(scout_worker_retrieve(worker, &retrieve, &job), 0);
 	ck_assert_int_eq(rig_wait(worker, job).status, SCOUT_ERR_NAMESPACE);
 	scout_worker_free(worker);
@@ -210,19 +214,19 @@ START_TEST(a_caller_that_waits_is_told_of_a_refusal_and_may_come_again)
 {
 	static const uint64_t bytes[2] = {61, 130}, padding[2] = {0, 0};
 	struct scout_worker *worker;
-	struct scout_layout layout;
+	struct scout_table layout;
 	struct rig_pages other;
 	char err[512] = "";
 
 	ck_assert_int_eq(try_register(RIG_DEADLINE_MS, err, sizeof(err)), 0);
 	rig_pages_init(&other, 2, bytes, padding, 64);
 	worker = rig_worker_new(&rig, 0);
-	rig_layout(&rig, &other, &layout);
-	ck_assert_int_eq(scout_worker_register(worker, &layout, RIG_DEADLINE_MS, err, sizeof(err)),
+	rig_table(&rig, &other, &layout);
+	ck_assert_int_eq(scout_worker_register(worker, &layout, 1, RIG_DEADLINE_MS, err, sizeof(err)),
 			 SCOUT_ERR_SHARD_BYTES);
 	rig_pages_fini(&other);
-	rig_layout(&rig, &rig.pages[0], &layout);
-	ck_assert_msg(scout_worker_register(worker, &layout, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	rig_table(&rig, &rig.pages[0], &layout);
+	ck_assert_msg(scout_worker_register(worker, &layout, 1, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
 	scout_worker_free(worker);
 }
 END_TEST

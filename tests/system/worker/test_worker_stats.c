@@ -95,7 +95,7 @@ END_TEST
 /* In the worker: its pages are not registered yet. */
 START_TEST(time_before_the_registration_is_queued)
 {
-	struct scout_layout layout;
+	struct scout_table layout;
 	struct scout_done done;
 	uint64_t begin_us;
 	char err[256] = "";
@@ -103,8 +103,8 @@ START_TEST(time_before_the_registration_is_queued)
 	scout_worker_free(rig.workers[0]);
 	rig_server_end(&rig, SIGTERM);
 	rig.workers[0] = rig_worker_new(&rig, 0);
-	rig_layout(&rig, &rig.pages[0], &layout);
-	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 0, err, sizeof(err)), 0);
+	rig_table(&rig, &rig.pages[0], &layout);
+	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1, 0, err, sizeof(err)), 0);
 	ck_assert_uint_eq(stats_now().server_up, 0);
 	begin_us = scout__now_us();
 	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 1, 3, 1));
@@ -122,8 +122,13 @@ START_TEST(each_job_is_live_or_counted_in_one_end_of_its_kind)
 {
 	int64_t *ids = rig_ids(100, 1, 20), nulls[8] = {20, 21, 0, 23, 24, 25, 26, 27};
 	uint8_t *hashes = rig_hashes(7, 2);
-	struct scout_store store = {.hashes = hashes, .hash_len = RIG_HASH, .n = 2, .block_ids = nulls, .n_blocks = 8};
-	struct scout_retrieve retrieve = {.ticket = 1, .to_token = 64, .block_ids = ids, .n_blocks = 4};
+	struct scout_store store = {.hashes = hashes,
+				    .hash_len = RIG_HASH,
+				    .n = 2,
+				    .blocks = &(struct scout_blocks){.ids = nulls, .n = 8},
+				    .n_groups = 1};
+	struct scout_retrieve retrieve = {
+		.ticket = 1, .to_token = 64, .blocks = &(struct scout_blocks){.ids = ids, .n = 4}, .n_groups = 1};
 	struct scout_worker_counters s;
 	struct scout_done done;
 	struct scout_hit hit;

@@ -299,20 +299,20 @@ END_TEST
 START_TEST(a_worker_that_cannot_register_for_its_weights_can_after_it)
 {
 	static const uint64_t bytes[2] = {61, 129}, padding[2] = {3, 0};
-	struct scout_layout layout;
+	struct scout_table layout;
 	char err[512] = "";
 
 	rig.weights = 2;
 	rig_start_server(&rig);
 	rig_client_start(&rig);
 	rig_pages_init(&rig.pages[0], 2, bytes, padding, 512);
-	rig_layout(&rig, &rig.pages[0], &layout);
+	rig_table(&rig, &rig.pages[0], &layout);
 	rig.weights = 1;
 	rig.workers[0] = rig_worker_new(&rig, 0);
-	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, RIG_DEADLINE_MS, err, sizeof(err)),
+	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1, RIG_DEADLINE_MS, err, sizeof(err)),
 			 SCOUT_ERR_WEIGHTS);
 	ck_assert_int_eq(scout_worker_reset(rig.workers[0], 2), 0);
-	ck_assert_msg(scout_worker_register(rig.workers[0], &layout, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s",
+	ck_assert_msg(scout_worker_register(rig.workers[0], &layout, 1, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s",
 		      err);
 	ck_assert_int_eq(store_status(0, 1), 0);
 	ck_assert_uint_eq(hit_of(1, 3), 3);

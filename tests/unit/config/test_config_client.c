@@ -88,6 +88,8 @@ static const struct setting client_settings[] = {
 	{"heartbeat_ms", "80"},
 	{"max_lookups", "9"},
 	{"hash_bytes", "16"},
+	{"hash_tokens", "16"},
+	{"group", "all,unit=16"},
 	{"spin_us", "11"},
 	{"connect_timeout_ms", "12"},
 	{"arena_bytes", "64Ki"},
@@ -127,6 +129,8 @@ START_TEST(each_client_key_sets_its_field)
 	ck_assert_uint_eq(taken.heartbeat_ms, 80);
 	ck_assert_uint_eq(taken.max_lookups, 9);
 	ck_assert_uint_eq(taken.hash_bytes, 16);
+	ck_assert_uint_eq(taken.hash_tokens, 16);
+	ck_assert_str_eq(taken.group, "all,unit=16");
 	ck_assert_uint_eq(taken.spin_us, 11);
 	ck_assert_uint_eq(taken.local_transport, SCOUT_LOCAL_SOCKET);
 	ck_assert_uint_eq(taken.connect_timeout_ms, 12);

@@ -59,6 +59,8 @@ static const struct setting worker_settings[] = {
 	{"readers", "3"},
 	{"reader", "2"},
 	{"hash_bytes", "20"},
+	{"hash_tokens", "16"},
+	{"group", "all,unit=16"},
 	{"transfer_timeout_ms", "6"},
 	{"heartbeat_ms", "70"},
 	{"connect_timeout_ms", "9"},
@@ -97,6 +99,8 @@ START_TEST(each_worker_key_sets_its_field)
 	ck_assert_uint_eq(taken.rank_count, 4);
 	ck_assert_uint_eq(taken.kv_rank, 5);
 	ck_assert_uint_eq(taken.readers, 3);
+	ck_assert_uint_eq(taken.hash_tokens, 16);
+	ck_assert_str_eq(taken.group, "all,unit=16");
 	ck_assert_uint_eq(taken.reader, 2);
 	ck_assert_uint_eq(taken.hash_bytes, 20);
 	ck_assert_uint_eq(taken.transfer_timeout_ms, 6);

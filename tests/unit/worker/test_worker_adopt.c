@@ -21,7 +21,7 @@ static void
 up_with(uint64_t weights)
 {
 	struct scout_plane plane = {.base = pages, .stride = 256, .block_bytes = 256};
-	struct scout_layout layout = {
+	struct scout_table layout = {
 		.block_tokens = 16, .n_planes = 1, .planes = &plane, .n_blocks = 16, .null_block = -1};
 	struct scout_worker_config cfg;
 	char err[256] = "";
@@ -31,7 +31,7 @@ up_with(uint64_t weights)
 	cfg.endpoint = fake_endpoint(fake);
 	cfg.weights_version = weights;
 	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_worker_register(worker, &layout, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, &layout, 1, 10000, err, sizeof(err)) == 0, "%s", err);
 }
 
 static void
@@ -55,7 +55,11 @@ store(void)
 {
 	int64_t ids[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 	uint8_t hash[32] = {1};
-	struct scout_store s = {.hashes = hash, .hash_len = 32, .n = 1, .block_ids = ids, .n_blocks = 16};
+	struct scout_store s = {.hashes = hash,
+				.hash_len = 32,
+				.n = 1,
+				.blocks = &(struct scout_blocks){.ids = ids, .n = 16},
+				.n_groups = 1};
 	uint64_t job;
 
 	ck_assert_int_eq(scout_worker_store(worker, &s, &job), 0);

@@ -21,7 +21,7 @@ static void
 up(void)
 {
 	struct scout_plane plane = {.base = pages, .stride = 256, .block_bytes = 256};
-	struct scout_layout layout = {
+	struct scout_table layout = {
 		.block_tokens = 16, .n_planes = 1, .planes = &plane, .n_blocks = 16, .null_block = -1};
 	struct scout_worker_config cfg;
 	char err[256] = "";
@@ -31,7 +31,7 @@ up(void)
 	cfg.endpoint = fake_endpoint(fake);
 	cfg.heartbeat_ms = 250; /* a pause of the machine is no silence yet */
 	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_worker_register(worker, &layout, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, &layout, 1, 10000, err, sizeof(err)) == 0, "%s", err);
 }
 
 static void
@@ -68,7 +68,8 @@ lose(unsigned opcode)
 START_TEST(retrieve_whose_reply_was_lost_is_given_back_by_its_correlation_id)
 {
 	int64_t ids[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-	struct scout_retrieve r = {.ticket = 5, .to_token = 256, .block_ids = ids, .n_blocks = 16};
+	struct scout_retrieve r = {
+		.ticket = 5, .to_token = 256, .blocks = &(struct scout_blocks){.ids = ids, .n = 16}, .n_groups = 1};
 	uint64_t job;
 
 	fake_always(fake, SCOUT_OP_RETRIEVE, FAKE_DROP, 0);
@@ -83,7 +84,11 @@ START_TEST(store_whose_reply_was_lost_is_given_up_by_its_correlation_id)
 {
 	int64_t ids[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 	uint8_t hash[32] = {1};
-	struct scout_store s = {.hashes = hash, .hash_len = 32, .n = 1, .block_ids = ids, .n_blocks = 16};
+	struct scout_store s = {.hashes = hash,
+				.hash_len = 32,
+				.n = 1,
+				.blocks = &(struct scout_blocks){.ids = ids, .n = 16},
+				.n_groups = 1};
 	uint64_t job;
 
 	fake_always(fake, SCOUT_OP_STORE, FAKE_DROP, 0);
@@ -97,7 +102,8 @@ END_TEST
 START_TEST(another_server_start_has_nothing_to_be_given_back)
 {
 	int64_t ids[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-	struct scout_retrieve r = {.ticket = 5, .to_token = 256, .block_ids = ids, .n_blocks = 16};
+	struct scout_retrieve r = {
+		.ticket = 5, .to_token = 256, .blocks = &(struct scout_blocks){.ids = ids, .n = 16}, .n_groups = 1};
 	uint64_t job;
 
 	fake_always(fake, SCOUT_OP_RETRIEVE, FAKE_DROP, 0);
@@ -119,9 +125,14 @@ START_TEST(a_job_ends_at_its_own_time_whatever_waits_before_it)
 	static const uint32_t timeouts_ms[3] = {0, 200, 50};
 	int64_t ids[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 	uint8_t hash[32] = {1};
-	struct scout_retrieve r = {.ticket = 5, .to_token = 256, .block_ids = ids, .n_blocks = 16};
-	struct scout_store s = {
-		.hashes = hash, .hash_len = 32, .n = 1, .block_ids = ids, .n_blocks = 16, .timeout_ms = 100};
+	struct scout_retrieve r = {
+		.ticket = 5, .to_token = 256, .blocks = &(struct scout_blocks){.ids = ids, .n = 16}, .n_groups = 1};
+	struct scout_store s = {.hashes = hash,
+				.hash_len = 32,
+				.n = 1,
+				.blocks = &(struct scout_blocks){.ids = ids, .n = 16},
+				.n_groups = 1,
+				.timeout_ms = 100};
 	struct scout_progress progress = {0};
 	uint64_t jobs[3], store, begin_us = scout__now_us();
 	struct scout_done done;
@@ -145,7 +156,8 @@ START_TEST(a_job_ends_at_its_own_time_whatever_waits_before_it)
 	ck_assert_int_eq(done.status, SCOUT_ERR_TIMEOUT);
 	ck_assert_uint_ge(scout__now_us() - begin_us, 200000);
 	ck_assert_int_eq(scout_worker_progress(worker, jobs[0], &progress), 0);
-	ck_assert_int_eq(scout_worker_retrieve_sized(worker, &r, sizeof(r) - 8, &jobs[0]), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_worker_retrieve_sized(worker, &r, sizeof(r) - 8, sizeof(struct scout_blocks), &jobs[0]),
+			 SCOUT_ERR_UNSUPPORTED);
 }
 END_TEST
 
