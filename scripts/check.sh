@@ -4,11 +4,17 @@
 # `./dev check`: sanitizers, analyzers, formats, and builds without optional libraries, each a stage. `dev` sources this file after
 # packages.sh and build.sh.
 
-STAGES='shell codespell format minimal release asan tsan clang tidy analyzer valgrind engine'
+STAGES='shell codespell format abi minimal release asan tsan clang tidy analyzer valgrind engine'
 TIDY_LIMIT_S=1200
+
+# yes: `./dev check abi --update` writes what the stage compares with.
+CHECK_UPDATE=no
 
 # A stage that has nothing to look at in this tree ends with this status.
 STAGE_SKIPPED=77
+
+# shellcheck source=scripts/abi.sh
+. "$ROOT/scripts/abi.sh"
 
 # The files of the repository whose names match the patterns, one per line; works without git, too.
 files_like()
@@ -175,6 +181,7 @@ packages_of_stage()
 	shell) ;;
 	codespell) echo codespell ;;
 	format) echo clang-format ;;
+	abi) echo "$BASE_PACKAGES abigail-tools" ;;
 	clang) echo "$BASE_PACKAGES $TEST_PACKAGES $CLANG_PACKAGES" ;;
 	tidy) echo "$BASE_PACKAGES $CLANG_PACKAGES clang-tidy" ;;
 	valgrind) echo "$BASE_PACKAGES $TEST_PACKAGES valgrind" ;;
@@ -217,6 +224,11 @@ run_stage()
 
 cmd_check()
 {
+	if [ "$*" = 'abi --update' ]; then
+		CHECK_UPDATE=yes
+		shift 2
+		set -- abi
+	fi
 	# shellcheck disable=SC2086 # a list of names
 	[ $# -gt 0 ] || set -- $STAGES
 	ck_packages=

@@ -99,7 +99,7 @@ class Tree:
                 for name in names:
                     path = room + "/" + name
                     if top == "tests":
-                        if not name.endswith(("_vectors.h", ".pyc")):
+                        if not name.endswith(("_vectors.h", ".pyc", ".abi")):
                             with open(os.path.join(root, path), encoding="utf-8") as file:
                                 self.tests[path] = file.read().count("\n")
                         continue
