@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kvscout: how many leading tokens of a prompt are cached outside the GPU, asked without waiting.
 
-Client is the scheduler's side. Errors are exceptions: KVScoutError and its subclasses, with the code's number and name.
+Client is the scheduler's side; it answers with a Hit. Errors are exceptions: KVScoutError and its subclasses, with the code's number and name.
 """
 
 import sysconfig
@@ -18,6 +18,7 @@ from ._kvscout import (
     Client,
     ClosedError,
     ConfigError,
+    Hit,
     KVScoutError,
     Server,
     ServerError,
@@ -33,6 +34,7 @@ __all__ = [
     "Client",
     "ClosedError",
     "ConfigError",
+    "Hit",
     "KVScoutError",
     "Server",
     "ServerError",

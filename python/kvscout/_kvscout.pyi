@@ -2,11 +2,18 @@
 # Types of the extension. What each thing does is in its docstring; a test compares this file with the extension.
 
 import os
-from typing import SupportsIndex, final
+from collections.abc import Sequence
+from typing import Literal, Protocol, SupportsIndex, final
 
 __version__: str
 
 _Setting = str | int | bool | SupportsIndex | os.PathLike[str] | list[str] | tuple[str, ...] | None
+
+# collections.abc.Buffer, which typing knows from 3.12 on.
+class _Buffer(Protocol):
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+_Hashes = Sequence[bytes] | _Buffer
 
 class KVScoutError(Exception):
     code: int
@@ -25,8 +32,100 @@ def error_of(code: int, text: str = ..., /) -> KVScoutError: ...
 def error_name(code: int, /) -> str: ...
 
 @final
+class Hit:
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def ticket(self) -> int: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def l1_chunks(self) -> int: ...
+    @property
+    def l2_chunks(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def error(self) -> int: ...
+    @property
+    def endpoint(self) -> int: ...
+
+@final
+class Step:
+    def __enter__(self) -> Client: ...
+    def __exit__(self, *args: object) -> Literal[False]: ...
+
+@final
 class Client:
     def __new__(cls, **config: _Setting) -> Client: ...
+    def __enter__(self) -> Client: ...
+    def __exit__(self, *args: object) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    def try_lookup(
+        self,
+        id: str,
+        hashes: _Hashes,
+        prompt_tokens: SupportsIndex,
+        computed_tokens: SupportsIndex = 0,
+        tenant: str | None = None,
+        expect_tokens: SupportsIndex = 0,
+        stride: SupportsIndex = 1,
+        *,
+        timeout_ms: SupportsIndex = 0,
+    ) -> Hit | None: ...
+    def poll(self, id: str, computed_tokens: SupportsIndex = 0) -> Hit | None: ...
+    def wait_lookup(
+        self,
+        id: str,
+        hashes: _Hashes,
+        prompt_tokens: SupportsIndex,
+        computed_tokens: SupportsIndex = 0,
+        tenant: str | None = None,
+        expect_tokens: SupportsIndex = 0,
+        stride: SupportsIndex = 1,
+        *,
+        timeout_ms: SupportsIndex = 0,
+    ) -> Hit: ...
+    def lookup(
+        self,
+        id: str,
+        hashes: _Hashes,
+        prompt_tokens: SupportsIndex,
+        computed_tokens: SupportsIndex = 0,
+        tenant: str | None = None,
+        expect_tokens: SupportsIndex = 0,
+        stride: SupportsIndex = 1,
+        *,
+        timeout_ms: SupportsIndex = 0,
+    ) -> Hit | None: ...
+    def lookup_ahead(
+        self,
+        id: str,
+        hashes: _Hashes,
+        prompt_tokens: SupportsIndex,
+        computed_tokens: SupportsIndex = 0,
+        tenant: str | None = None,
+        expect_tokens: SupportsIndex = 0,
+        stride: SupportsIndex = 1,
+        *,
+        timeout_ms: SupportsIndex = 0,
+    ) -> None: ...
+    def lookup_lengths(self, id: str) -> list[int]: ...
+    def step(self) -> Step: ...
+    def step_begin(self) -> None: ...
+    def step_end(self) -> None: ...
+    def step_wait(self, us: SupportsIndex) -> bool: ...
+    def admit(
+        self, id: str, from_token: SupportsIndex = 0, to_token: SupportsIndex | None = None
+    ) -> None: ...
+    def finish(self, id: str) -> None: ...
+    def reset(self, weights_version: SupportsIndex) -> None: ...
+    def clear(self, generation: SupportsIndex = 0) -> int: ...
+    def wait_ready(self, timeout_ms: SupportsIndex) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+    def fileno(self) -> int: ...
+    def fd_clear(self) -> None: ...
     def close(self) -> None: ...
 
 @final

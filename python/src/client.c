@@ -2,7 +2,9 @@
 /*
  * DESIGN
  *
- * kvscout.Client: its life. An object owns one struct scout_client from its construction to close() or to its end.
+ * kvscout.Client: its life, its methods' table and their docstrings; client_ask.c and client_calls.c have the methods. An object owns
+ * one struct scout_client from its construction to close() or to its end. It refers to the callers' objects (what was asked), so the
+ * garbage collector visits it.
  */
 #include "py_client.h"
 
@@ -55,7 +57,17 @@ client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		return NULL;
 	}
 	self->state = state;
+	self->hash_bytes = cfg.hash_bytes;
+	self->chunk_tokens = cfg.chunk_tokens;
+	self->max_asked = cfg.max_lookups;
+	self->lookup_waits = cfg.lookup_mode == SCOUT_LOOKUP_POLLED || cfg.step_wait_us > 0;
 	scout__py_use_init(&self->use);
+	self->asked = PyDict_New();
+	if (!self->asked) {
+		scout_client_config_fini(&cfg);
+		Py_DECREF(self);
+		return NULL;
+	}
 	cfg.log = scout__py_log_push;
 	rc = scout_client_new(&cfg, &self->client, err, sizeof(err));
 	scout_client_config_fini(&cfg);
@@ -75,11 +87,35 @@ client_dealloc(PyObject *object)
 	PyTypeObject *type = Py_TYPE(object);
 	freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
+	PyObject_GC_UnTrack(object);
 	scout__py_open_warn(&self->open, "Client");
 	close_client(object);
 	scout__py_use_fini(&self->use);
+	Py_XDECREF(self->asked);
+	PyMem_Free(self->scratch);
 	free_object(object);
 	Py_DECREF(type);
+}
+
+static int
+client_traverse(PyObject *object, visitproc visit, void *arg)
+{
+	struct scout__py_client *self = (struct scout__py_client *)object;
+
+	Py_VISIT(Py_TYPE(object));
+	Py_VISIT(self->asked);
+	return 0;
+}
+
+/* The dictionary stays: calls use it until the end. */
+static int
+client_gc_clear(PyObject *object)
+{
+	struct scout__py_client *self = (struct scout__py_client *)object;
+
+	if (self->asked)
+		PyDict_Clear(self->asked);
+	return 0;
 }
 
 static PyObject *
@@ -87,34 +123,169 @@ client_close(PyObject *object, PyObject *unused)
 {
 	(void)unused;
 	close_client(object);
+	PyDict_Clear(((struct scout__py_client *)object)->asked);
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(
-	close_doc,
-	"close($self, /)\n--\n\n"
-	"End the client: lookups in flight are dropped, and what they promised is given back. Takes at most about 0.2 s.\n\n"
-	"Any thread may call it, and as often as it likes; where another thread is inside a call that waits, it first\n"
-	"waits for that call to end. Every later call of any other method raises ClosedError.");
+static PyObject *
+client_enter(PyObject *object, PyObject *unused)
+{
+	struct scout__py_client *self = (struct scout__py_client *)object;
 
-PyDoc_STRVAR(
-	client_doc,
+	(void)unused;
+	if (scout__py_use_check(self->state, &self->use, "Client.__enter__") < 0)
+		return NULL;
+	return Py_NewRef(object);
+}
+
+static PyObject *
+client_exit(PyObject *object, PyObject *const *args, Py_ssize_t n)
+{
+	(void)args;
+	(void)n;
+	return client_close(object, NULL);
+}
+
+static PyObject *
+client_step(PyObject *object, PyObject *unused)
+{
+	struct scout__py_client *self = (struct scout__py_client *)object;
+
+	(void)unused;
+	return scout__py_step_new(self);
+}
+
+static PyObject *
+client_closed(PyObject *object, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct scout__py_client *)object)->use.closed);
+}
+
+#define ASK_ARGS                                                                                                            \
+	"($self, /, id, hashes, prompt_tokens, computed_tokens=0, tenant=None, expect_tokens=0, stride=1, *, timeout_ms=0)" \
+	"\n--\n\n"
+#define FAST (METH_FASTCALL | METH_KEYWORDS)
+
+static PyMethodDef methods[] = {
+	{"try_lookup", SCOUT__PY_METHOD(scout__py_try_lookup), FAST,
+	 "try_lookup" ASK_ARGS
+	 "Ask how many leading tokens of a prompt are cached; or ask again. Never waits. Returns a Hit, or None: not yet, ask\n"
+	 "again in the next step (poll() does that by the id alone).\n\n"
+	 "id: names the request, 1 to 255 bytes of UTF-8, until finish().\n"
+	 "hashes: the chained hashes of its full chunks: a list of bytes, or one buffer with hash after hash.\n"
+	 "prompt_tokens: the length of the prompt.\n"
+	 "computed_tokens: leading tokens that the GPU's own cache has. A smaller number than before starts a new lookup.\n"
+	 "tenant: cache salt; other salt, other keys.\n"
+	 "expect_tokens: leading tokens that should be cached by now or soon (disaggregated prefill).\n"
+	 "stride: hashes are of blocks, and a chunk has so many blocks: the last hash of each chunk counts.\n"
+	 "timeout_ms: this lookup's own timeout, if it is longer than lookup_timeout_ms.\n\n"
+	 "An answer stays the same until admit() or finish(), but for a longer one that is found when it has grown old\n"
+	 "(lookup_refresh_ms). The objects are referred to until then, and a list may grow at its end meanwhile.\n\n"
+	 "BusyError: a table or queue is full; ask again in the next step. StateError: the id is live with other hashes."},
+	{"poll", SCOUT__PY_METHOD(scout__py_poll), FAST,
+	 "poll($self, /, id, computed_tokens=0)\n--\n\n"
+	 "Ask again for a request that try_lookup() or lookup_ahead() has asked for: a Hit, or None: not yet. Reads no hashes,\n"
+	 "unless the lookup has to be sent again (an old answer, a restarted server, fewer computed_tokens): then those of the\n"
+	 "first call.\n\n"
+	 "StateError: no lookup of this id is open."},
+	{"wait_lookup", SCOUT__PY_METHOD(scout__py_wait_lookup), FAST,
+	 "wait_lookup" ASK_ARGS
+	 "As try_lookup(), and waits for the answer: a Hit, at the lookup's deadline one with 0 tokens and reason 'timeout'.\n"
+	 "Other threads run meanwhile."},
+	{"lookup", SCOUT__PY_METHOD(scout__py_lookup), FAST,
+	 "lookup" ASK_ARGS
+	 "wait_lookup() with lookup_mode='polled'; else try_lookup(), which waits for an answer as long as something is left of\n"
+	 "step_wait_us, a budget that all calls of a step share."},
+	{"lookup_ahead", SCOUT__PY_METHOD(scout__py_lookup_ahead), FAST,
+	 "lookup_ahead" ASK_ARGS
+	 "Ask before it is known what the GPU has: when the engine learns of a request, ahead of the step that schedules it.\n"
+	 "poll() or try_lookup() with its computed_tokens then reads the answer. computed_tokens is not used here."},
+	{"lookup_lengths", SCOUT__PY_METHOD(scout__py_lookup_lengths), FAST,
+	 "lookup_lengths($self, /, id)\n--\n\n"
+	 "The lengths in tokens that the request can go on from, the longest first: those of the answer that the last ask has\n"
+	 "returned. Empty: nothing is cached.\n\n"
+	 "StateError: there is no answer."},
+	{"step", client_step, METH_NOARGS,
+	 "step($self, /)\n--\n\n"
+	 "A context manager for one step of the scheduler, with client.step(): ... What is asked inside is sent at its end, in\n"
+	 "one message."},
+	{"step_begin", scout__py_step_begin, METH_NOARGS,
+	 "step_begin($self, /)\n--\n\n"
+	 "Begin a step: until step_end(), what is asked is only queued. Steps do not nest."},
+	{"step_end", scout__py_step_end, METH_NOARGS,
+	 "step_end($self, /)\n--\n\n"
+	 "End the step: what is queued is sent in one message."},
+	{"step_wait", SCOUT__PY_METHOD(scout__py_step_wait), FAST,
+	 "step_wait($self, /, us)\n--\n\n"
+	 "Wait once, at most us microseconds, for all lookups that were asked since the step began. True: all have landed (or\n"
+	 "there were none); poll() then answers at once. Inside a step, what is queued is sent first. Other threads run\n"
+	 "meanwhile."},
+	{"admit", SCOUT__PY_METHOD(scout__py_admit), FAST,
+	 "admit($self, /, id, from_token=0, to_token=None)\n--\n\n"
+	 "Say which part of the hit will be loaded; the promise on the rest is given back, and the answer is released.\n\n"
+	 "from_token, to_token: half open; negative counts from the end of the hit's last chunk, None is that end.\n"
+	 "from_token is rounded down to a chunk, to_token, too. An empty range gives back everything.\n\n"
+	 "StateError: there is no answer to admit."},
+	{"finish", SCOUT__PY_METHOD(scout__py_finish), FAST,
+	 "finish($self, /, id)\n--\n\n"
+	 "The request is over: completed, aborted or preempted. Legal at any time and twice; an unknown id is no error."},
+	{"reset", SCOUT__PY_METHOD(scout__py_client_reset), FAST,
+	 "reset($self, /, weights_version)\n--\n\n"
+	 "The model got new weights: what is cached under another version is unreadable from now on. All live requests of this\n"
+	 "client end as if finished. Each worker is told by its own reset()."},
+	{"clear", SCOUT__PY_METHOD(scout__py_client_clear), FAST,
+	 "clear($self, /, generation=0)\n--\n\n"
+	 "Drop everything that is cached in this namespace, in host memory and in L2. All live requests of this client end as if\n"
+	 "finished. Returns the generation that names this clear; hand it to the workers' clear().\n\n"
+	 "generation: 0, or one that another clear() of the same engine returned, to join that one."},
+	{"wait_ready", SCOUT__PY_METHOD(scout__py_wait_ready), FAST,
+	 "wait_ready($self, /, timeout_ms)\n--\n\n"
+	 "Wait until every endpoint has accepted this client; for program start, lookups need not wait for it. Other threads run\n"
+	 "meanwhile.\n\n"
+	 "KVScoutError: it took longer (SCOUT_ERR_TIMEOUT). ServerError: a server refused; its sentence says why."},
+	{"stats", scout__py_client_stats, METH_NOARGS,
+	 "stats($self, /)\n--\n\n"
+	 "Counters since the client was made, by name; struct scout_client_counters in kvscout/client.h explains them."},
+	{"fileno", scout__py_client_fileno, METH_NOARGS,
+	 "fileno($self, /)\n--\n\n"
+	 "A descriptor, owned by the client, that is readable when an answer has landed, for selectors and event loops; call\n"
+	 "fd_clear() before looking at the answers. From the first call on, each answer costs the library a write; it is\n"
+	 "readable at first, for what landed before."},
+	{"fd_clear", scout__py_client_fd_clear, METH_NOARGS,
+	 "fd_clear($self, /)\n--\n\n"
+	 "Make the descriptor of fileno() unreadable until the next answer lands."},
+	{"close", client_close, METH_NOARGS,
+	 "close($self, /)\n--\n\n"
+	 "End the client: lookups in flight are dropped, and what they promised is given back. Takes at most about 0.2 s.\n\n"
+	 "Any thread may call it, and as often as it likes; where another thread is inside a call that waits, it first\n"
+	 "waits for that call to end. Every later call of any other method raises ClosedError."},
+	{"__enter__", client_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nReturns the client."},
+	{"__exit__", SCOUT__PY_METHOD(client_exit), METH_FASTCALL, "__exit__($self, /, *args)\n--\n\nCalls close()."},
+	{0},
+};
+
+static PyGetSetDef getset[] = {
+	{"closed", client_closed, NULL, "Whether close() was called.", NULL},
+	{0},
+};
+
+static const char client_doc[] =
 	"Client(**config)\n--\n\n"
 	"The scheduler's side: how many leading tokens of a prompt are cached outside the GPU?\n\n"
 	"Configuration keys are those of docs/configuration.md, as keyword arguments: numbers, words, or text as in a\n"
 	"configuration file ('64Mi'); endpoint and cpus may be lists; None means the default. Connecting goes on in the\n"
 	"background.\n\n"
-	"One thread at a time uses a client; a second one gets StateError. A forked child gets ClosedError.");
-
-static PyMethodDef methods[] = {
-	{"close", client_close, METH_NOARGS, close_doc},
-	{0},
-};
+	"A request goes through try_lookup(), poll() until there is an answer, admit() and finish(). One thread at a time uses a\n"
+	"client; a second one gets StateError. A forked child gets ClosedError.";
 
 static PyType_Slot slots[] = {
 	{Py_tp_new, (void *)client_new},
 	{Py_tp_dealloc, (void *)client_dealloc},
+	{Py_tp_traverse, (void *)client_traverse},
+	{Py_tp_clear, (void *)client_gc_clear},
 	{Py_tp_methods, methods},
+	{Py_tp_getset, getset},
 	{Py_tp_doc, (void *)client_doc},
 	{0, NULL},
 };
@@ -122,7 +293,7 @@ static PyType_Slot slots[] = {
 static PyType_Spec spec = {
 	.name = "kvscout.Client",
 	.basicsize = sizeof(struct scout__py_client),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
 	.slots = slots,
 };
 

@@ -33,6 +33,8 @@ enum scout__py_error_class {
 /* Types that C code makes objects of, or compares with. */
 enum scout__py_type {
 	SCOUT__PY_CLIENT = 0,
+	SCOUT__PY_HIT,
+	SCOUT__PY_STEP,
 	SCOUT__PY_SERVER,
 	SCOUT__PY_TYPES
 };
@@ -57,6 +59,8 @@ int scout__py_add_type(PyObject *module, enum scout__py_type which, PyType_Spec 
 /* ---- what module.c puts into the module: 0, or -1 with an exception ---- */
 
 int scout__py_errors_add(PyObject *module);
+int scout__py_hit_add(PyObject *module);
+int scout__py_step_add(PyObject *module);
 int scout__py_client_add(PyObject *module);
 int scout__py_server_add(PyObject *module);
 

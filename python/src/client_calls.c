@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * What a Client does besides asking: steps, admit, finish, reset, clear, counters, its descriptor.
+ */
+#include "py_client.h"
+
+#include <stddef.h>
+
+#include <kvscout/error.h>
+
+#define ERR_BYTES 512
+
+static struct scout__py_client *
+client_of(PyObject *self)
+{
+	return (struct scout__py_client *)self;
+}
+
+static int
+check(struct scout__py_client *self, const char *call)
+{
+	return scout__py_use_check(self->state, &self->use, call);
+}
+
+/* ---- steps ---- */
+
+PyObject *
+scout__py_step_begin(PyObject *object, PyObject *unused)
+{
+	struct scout__py_client *self = client_of(object);
+
+	(void)unused;
+	if (check(self, "Client.step_begin") < 0)
+		return NULL;
+	scout_step_begin(self->client);
+	Py_RETURN_NONE;
+}
+
+PyObject *
+scout__py_step_end(PyObject *object, PyObject *unused)
+{
+	struct scout__py_client *self = client_of(object);
+
+	(void)unused;
+	if (check(self, "Client.step_end") < 0)
+		return NULL;
+	scout_step_end(self->client);
+	Py_RETURN_NONE;
+}
+
+PyObject *
+scout__py_step_wait(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {
+		.call = "Client.step_wait", .n_required = 1, .n_positional = 1, .n = 1, .names = {"us"}};
+	struct scout__py_client *self = client_of(object);
+	PyObject *a[SCOUT__PY_ARGS_MAX];
+	PyThreadState *ts;
+	uint64_t us;
+	int rc;
+
+	if (scout__py_args(&sig, args, n, kwnames, a) < 0 ||
+	    scout__py_arg_u64(self->state, &sig, 0, a[0], UINT32_MAX, &us) < 0 || check(self, sig.call) < 0)
+		return NULL;
+	ts = scout__py_use_enter(&self->use, sig.call);
+	rc = scout_step_wait(self->client, (uint32_t)us);
+	scout__py_use_leave(&self->use, ts);
+	if (rc < 0)
+		return scout__py_raise_call(self->state, rc, sig.call, NULL);
+	if (PyErr_CheckSignals() < 0)
+		return NULL;
+	return PyBool_FromLong(rc == 0);
+}
+
+/* ---- lengths, admit, finish ---- */
+
+/* The library refused a call that names an id. */
+static PyObject *
+raise_id(struct scout__py_client *self, const struct scout__py_signature *sig, PyObject *id, int rc)
+{
+	if (rc == SCOUT_ERR_REQUEST_ID)
+		return scout__py_raise(self->state, rc, "%s(): id must be 1 to 255 bytes of UTF-8, not %.80R",
+				       sig->call, id);
+	if (rc == SCOUT_ERR_STATE)
+		return scout__py_raise(
+			self->state, rc,
+			"%s(%R): there is no answer (never asked, not answered yet, admitted or finished)", sig->call,
+			id);
+	return scout__py_raise_call(self->state, rc, sig->call, id);
+}
+
+#define LENGTHS_MAX 64u
+
+PyObject *
+scout__py_lookup_lengths(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {
+		.call = "Client.lookup_lengths", .n_required = 1, .n_positional = 1, .n = 1, .names = {"id"}};
+	struct scout__py_client *self = client_of(object);
+	uint64_t lengths[LENGTHS_MAX];
+	PyObject *a[SCOUT__PY_ARGS_MAX], *list;
+	const char *id = NULL;
+	int rc;
+
+	if (scout__py_args(&sig, args, n, kwnames, a) < 0 || scout__py_arg_id(self, &sig, a[0], &id) < 0 ||
+	    check(self, sig.call) < 0)
+		return NULL;
+	rc = scout_lookup_lengths(self->client, id, lengths, LENGTHS_MAX);
+	if (rc < 0)
+		return raise_id(self, &sig, a[0], rc);
+	list = PyList_New(rc);
+	for (int i = 0; list && i < rc; i++) {
+		PyObject *number = PyLong_FromUnsignedLongLong(lengths[i]);
+
+		if (!number || PyList_SetItem(list, i, number) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+PyObject *
+scout__py_admit(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {.call = "Client.admit",
+						       .n_required = 1,
+						       .n_positional = 3,
+						       .n = 3,
+						       .names = {"id", "from_token", "to_token"}};
+	struct scout__py_client *self = client_of(object);
+	int64_t from = 0, to = SCOUT_TO_END;
+	PyObject *a[SCOUT__PY_ARGS_MAX];
+	const char *id = NULL;
+	int rc;
+
+	if (scout__py_args(&sig, args, n, kwnames, a) < 0 || scout__py_arg_id(self, &sig, a[0], &id) < 0 ||
+	    scout__py_arg_i64(self->state, &sig, 1, a[1], &from) < 0 ||
+	    scout__py_arg_i64(self->state, &sig, 2, a[2] == Py_None ? NULL : a[2], &to) < 0 ||
+	    check(self, sig.call) < 0)
+		return NULL;
+	rc = scout_admit(self->client, id, from, to);
+	if (rc < 0)
+		return raise_id(self, &sig, a[0], rc);
+	scout__py_forget(self, a[0]);
+	Py_RETURN_NONE;
+}
+
+PyObject *
+scout__py_finish(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {
+		.call = "Client.finish", .n_required = 1, .n_positional = 1, .n = 1, .names = {"id"}};
+	struct scout__py_client *self = client_of(object);
+	PyObject *a[SCOUT__PY_ARGS_MAX];
+	const char *id = NULL;
+	int rc;
+
+	if (scout__py_args(&sig, args, n, kwnames, a) < 0 || scout__py_arg_id(self, &sig, a[0], &id) < 0 ||
+	    check(self, sig.call) < 0)
+		return NULL;
+	rc = scout_finish(self->client, id);
+	if (rc < 0)
+		return raise_id(self, &sig, a[0], rc);
+	scout__py_forget(self, a[0]);
+	Py_RETURN_NONE;
+}
+
+/* ---- reset, clear ---- */
+
+PyObject *
+scout__py_client_reset(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {
+		.call = "Client.reset", .n_required = 1, .n_positional = 1, .n = 1, .names = {"weights_version"}};
+	struct scout__py_client *self = client_of(object);
+	PyObject *a[SCOUT__PY_ARGS_MAX];
+	uint64_t version = 0;
+	int rc;
+
+	if (scout__py_args(&sig, args, n, kwnames, a) < 0 ||
+	    scout__py_arg_u64(self->state, &sig, 0, a[0], UINT64_MAX, &version) < 0)
+		return NULL;
+	if (version == 0) {
+		scout__py_arg_value_error(self->state, &sig, 0, a[0], "1..18446744073709551615");
+		return NULL;
+	}
+	if (check(self, sig.call) < 0)
+		return NULL;
+	rc = scout_reset(self->client, version);
+	if (rc < 0)
+		return scout__py_raise_call(self->state, rc, sig.call, NULL);
+	PyDict_Clear(self->asked);
+	Py_RETURN_NONE;
+}
+
+PyObject *
+scout__py_client_clear(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {
+		.call = "Client.clear", .n_required = 0, .n_positional = 1, .n = 1, .names = {"generation"}};
+	struct scout__py_client *self = client_of(object);
+	PyObject *a[SCOUT__PY_ARGS_MAX];
+	uint64_t generation = 0;
+	int rc;
+
+	if (scout__py_args(&sig, args, n, kwnames, a) < 0 ||
+	    scout__py_arg_u64(self->state, &sig, 0, a[0], UINT64_MAX, &generation) < 0 || check(self, sig.call) < 0)
+		return NULL;
+	rc = scout_clear(self->client, generation, &generation);
+	if (rc < 0)
+		return scout__py_raise_call(self->state, rc, sig.call, NULL);
+	PyDict_Clear(self->asked);
+	return PyLong_FromUnsignedLongLong(generation);
+}
+
+/* ---- the rest ---- */
+
+PyObject *
+scout__py_wait_ready(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {
+		.call = "Client.wait_ready", .n_required = 1, .n_positional = 1, .n = 1, .names = {"timeout_ms"}};
+	struct scout__py_client *self = client_of(object);
+	PyObject *a[SCOUT__PY_ARGS_MAX];
+	char err[ERR_BYTES] = "";
+	uint64_t timeout_ms;
+	PyThreadState *ts;
+	int rc;
+
+	if (scout__py_args(&sig, args, n, kwnames, a) < 0 ||
+	    scout__py_arg_u64(self->state, &sig, 0, a[0], UINT32_MAX, &timeout_ms) < 0 || check(self, sig.call) < 0)
+		return NULL;
+	ts = scout__py_use_enter(&self->use, sig.call);
+	rc = scout_client_wait_ready(self->client, (uint32_t)timeout_ms, err, sizeof(err));
+	scout__py_use_leave(&self->use, ts);
+	if (PyErr_CheckSignals() < 0)
+		return NULL;
+	if (rc < 0)
+		return scout__py_raise(self->state, rc, "%s(): %s", sig.call, err[0] ? err : scout_strerror(rc));
+	Py_RETURN_NONE;
+}
+
+#define COUNTER(field)                                                                                                 \
+	{                                                                                                              \
+#field, offsetof(struct scout_client_counters, field)                                                  \
+	}
+
+static const struct {
+	const char *name;
+	size_t offset;
+} counters[] = {
+	COUNTER(servers_up),      COUNTER(lookups),      COUNTER(answers), COUNTER(hits),
+	COUNTER(timeouts),        COUNTER(unreachable),  COUNTER(refused), COUNTER(late),
+	COUNTER(not_yet),         COUNTER(busy),         COUNTER(rings),   COUNTER(frames_sent),
+	COUNTER(frames_received), COUNTER(reconnects),   COUNTER(epochs),  COUNTER(protocol_errors),
+	COUNTER(hit_tokens),      COUNTER(asked_tokens), COUNTER(live),    COUNTER(renewals),
+	COUNTER(renewed),         COUNTER(dropped),
+};
+_Static_assert(sizeof(counters) / sizeof(counters[0]) == sizeof(struct scout_client_counters) / sizeof(uint64_t),
+	       "a counter is missing in the table");
+
+PyObject *
+scout__py_client_stats(PyObject *object, PyObject *unused)
+{
+	struct scout__py_client *self = client_of(object);
+	struct scout_client_counters now;
+	PyObject *dict;
+	int rc;
+
+	(void)unused;
+	if (check(self, "Client.stats") < 0)
+		return NULL;
+	rc = scout_client_stats(self->client, &now);
+	if (rc < 0)
+		return scout__py_raise_call(self->state, rc, "Client.stats", NULL);
+	dict = PyDict_New();
+	for (size_t i = 0; dict && i < sizeof(counters) / sizeof(counters[0]); i++) {
+		PyObject *number = PyLong_FromUnsignedLongLong(*(uint64_t *)((char *)&now + counters[i].offset));
+
+		if (!number || PyDict_SetItemString(dict, counters[i].name, number) < 0)
+			Py_CLEAR(dict);
+		Py_XDECREF(number);
+	}
+	return dict;
+}
+
+PyObject *
+scout__py_client_fileno(PyObject *object, PyObject *unused)
+{
+	struct scout__py_client *self = client_of(object);
+	int rc;
+
+	(void)unused;
+	if (check(self, "Client.fileno") < 0)
+		return NULL;
+	rc = scout_client_fd(self->client);
+	if (rc < 0)
+		return scout__py_raise_call(self->state, rc, "Client.fileno", NULL);
+	return PyLong_FromLong(rc);
+}
+
+PyObject *
+scout__py_client_fd_clear(PyObject *object, PyObject *unused)
+{
+	struct scout__py_client *self = client_of(object);
+
+	(void)unused;
+	if (check(self, "Client.fd_clear") < 0)
+		return NULL;
+	scout_client_fd_clear(self->client);
+	Py_RETURN_NONE;
+}

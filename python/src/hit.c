@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * kvscout.Hit: one answer, a copy of the library's struct scout_hit. It cannot be changed, and holds nothing alive.
+ */
+#include "py_client.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+#include <kvscout/client.h>
+
+struct scout__py_hit {
+	PyObject_HEAD struct scout_hit hit;
+};
+
+PyObject *
+scout__py_hit_new(struct scout__py_state *state, const struct scout_hit *hit)
+{
+	struct scout__py_hit *self = PyObject_New(struct scout__py_hit, state->types[SCOUT__PY_HIT]);
+
+	if (self)
+		self->hit = *hit;
+	return (PyObject *)self;
+}
+
+static void
+hit_dealloc(PyObject *self)
+{
+	PyTypeObject *type = Py_TYPE(self);
+
+	PyObject_Free(self);
+	Py_DECREF(type);
+}
+
+static PyObject *
+hit_reason(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyUnicode_FromString(scout_reason_name(((struct scout__py_hit *)self)->hit.reason));
+}
+
+static PyObject *
+hit_repr(PyObject *self)
+{
+	const struct scout_hit *hit = &((struct scout__py_hit *)self)->hit;
+
+	return PyUnicode_FromFormat(
+		"Hit(tokens=%llu, chunks=%u, l1_chunks=%u, l2_chunks=%u, reason='%s', error=%d, endpoint=%d, "
+		"ticket=%llu)",
+		(unsigned long long)hit->tokens, hit->chunks, hit->l1_chunks, hit->l2_chunks,
+		scout_reason_name(hit->reason), hit->error, hit->endpoint, (unsigned long long)hit->ticket);
+}
+
+#define MEMBER(field, type, doc)                                                                                       \
+	{                                                                                                              \
+#field, type, offsetof(struct scout__py_hit, hit.field), READONLY, doc                                 \
+	}
+
+static PyMemberDef members[] = {
+	MEMBER(tokens, T_ULONGLONG,
+	       "Leading tokens of the prompt that are cached, at most prompt_tokens - 1. Usable as it stands."),
+	MEMBER(ticket, T_ULONGLONG,
+	       "Names the session on the server, for Worker.retrieve() and Worker.store(). 0: there is none."),
+	MEMBER(chunks, T_UINT, "Whole chunks behind tokens."),
+	MEMBER(l1_chunks, T_UINT, "Those of them that are in host memory."),
+	MEMBER(l2_chunks, T_UINT, "Those of them that are in L2."),
+	MEMBER(error, T_INT,
+	       "0, or the code behind the reasons 'unreachable', 'refused' and 'timeout'; see error_of()."),
+	MEMBER(endpoint, T_INT, "Index of the endpoint that was unreachable or refused, else -1."),
+	{0},
+};
+
+static PyGetSetDef getset[] = {
+	{"reason", hit_reason, NULL,
+	 "Why the answer is what it is: 'hit', 'miss', 'timeout', 'unreachable', 'refused', 'closed', or 'limited' (a hit that\n"
+	 "was cut because other requests hold all that max_promised of the server allows; later there may be more).",
+	 NULL},
+	{0},
+};
+
+static const char doc[] = "The answer to a lookup: how many leading tokens of the prompt are cached.";
+
+static PyType_Slot slots[] = {
+	{Py_tp_dealloc, (void *)hit_dealloc},
+	{Py_tp_repr, (void *)hit_repr},
+	{Py_tp_members, members},
+	{Py_tp_getset, getset},
+	{Py_tp_doc, (void *)doc},
+	{0, NULL},
+};
+
+static PyType_Spec spec = {
+	.name = "kvscout.Hit",
+	.basicsize = sizeof(struct scout__py_hit),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = slots,
+};
+
+int
+scout__py_hit_add(PyObject *module)
+{
+	return scout__py_add_type(module, SCOUT__PY_HIT, &spec, "Hit");
+}

@@ -1,0 +1,582 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client: every call, every argument's error, and use from where it is not allowed. On a kvscoutd of its own."""
+
+import array
+import gc
+import os
+import selectors
+import signal
+import sys
+import threading
+import time
+import unittest
+import weakref
+
+import kvscout
+import rig
+
+CHUNK = 16
+HASH = 32
+
+
+def setUpModule():
+    global server
+    server = rig.ServerProcess()
+
+
+def tearDownModule():
+    server.stop()
+
+
+def hashes_of(n, seed=0):
+    return [bytes([seed]) * 24 + i.to_bytes(8, "little") for i in range(n)]
+
+
+class Asks(unittest.TestCase):
+    """Has a client that is ready."""
+
+    CONFIG = {}
+
+    def setUp(self):
+        self.client = self.open(**self.CONFIG)
+
+    def open(self, **config):
+        client = kvscout.Client(**{"endpoint": server.endpoint, "namespace": self.id()[-40:], "chunk_tokens": CHUNK,
+                                   "lookup_timeout_ms": 20000, **config})
+        self.addCleanup(client.close)
+        client.wait_ready(20000)
+        return client
+
+    def ask(self, id="r1", n=4, **more):
+        return self.client.try_lookup(id, hashes_of(n), n * CHUNK + 1, **more)
+
+    def answer(self, id="r1", n=4, **more):
+        hit = self.ask(id, n, **more)
+        return hit or rig.wait_for(lambda: self.client.poll(id), what="the answer")
+
+    def freeze(self):
+        """The server answers nothing until the end of the test."""
+        server.freeze()
+        self.addCleanup(server.thaw)
+
+
+class Lookups(Asks):
+    def test_the_first_ask_is_not_answered_yet_and_a_poll_is_in_the_end(self):
+        with self.client.step():
+            self.assertIsNone(self.ask())
+            self.assertIsNone(self.client.poll("r1"))
+        hit = rig.wait_for(lambda: self.client.poll("r1"), what="the answer")
+        self.assertEqual((hit.tokens, hit.chunks, hit.l1_chunks, hit.l2_chunks), (0, 0, 0, 0))
+        self.assertEqual((hit.reason, hit.error, hit.endpoint), ("miss", 0, -1))
+        self.assertNotEqual(hit.ticket, 0)
+        self.assertIn("reason='miss'", repr(hit))
+        self.assertEqual(self.client.lookup_lengths("r1"), [])
+        self.assertEqual(self.client.stats()["lookups"], 1)
+
+    def test_asking_twice_is_one_lookup_with_one_answer(self):
+        first = self.answer()
+        again = self.ask()
+        self.assertEqual((again.ticket, again.reason), (first.ticket, first.reason))
+        self.assertEqual(self.client.poll("r1").ticket, first.ticket)
+        self.assertEqual(self.client.stats()["lookups"], 1)
+
+    def test_arguments_may_be_given_by_name(self):
+        self.client.try_lookup(hashes=hashes_of(2), id="r1", prompt_tokens=2 * CHUNK, computed_tokens=0, tenant="t",
+                               expect_tokens=5, stride=1, timeout_ms=30000)
+        self.assertIsNotNone(rig.wait_for(lambda: self.client.poll(computed_tokens=0, id="r1")))
+
+    def test_wait_lookup_waits(self):
+        hit = self.client.wait_lookup("r1", hashes_of(3), 3 * CHUNK)
+        self.assertEqual(hit.reason, "miss")
+        self.assertEqual(self.client.wait_lookup("r1", hashes_of(3), 3 * CHUNK).ticket, hit.ticket)
+
+    def test_wait_lookup_ends_at_the_deadline(self):
+        client = self.open(lookup_timeout_ms=1, heartbeat_ms=60000)
+        self.freeze()
+        self.assertIn(client.wait_lookup("r1", hashes_of(1), CHUNK).reason, ("timeout", "unreachable"))
+
+    def test_lookup_waits_by_its_mode(self):
+        with self.client.step():
+            self.assertIsNone(self.client.lookup("r1", hashes_of(3), 3 * CHUNK))
+        polled = self.open(lookup_mode="polled")
+        self.assertEqual(polled.lookup("r1", hashes_of(3), 3 * CHUNK).reason, "miss")
+        patient = self.open(step_wait_us=1000000)
+        self.assertEqual(patient.lookup("r1", hashes_of(3), 3 * CHUNK).reason, "miss")
+
+    def test_a_lookup_ahead_is_read_by_a_poll(self):
+        self.assertIsNone(self.client.lookup_ahead("r1", hashes_of(4), 4 * CHUNK))
+        hit = rig.wait_for(lambda: self.client.poll("r1", 2 * CHUNK), what="the answer")
+        self.assertEqual(hit.chunks, 2)  # what the GPU has
+
+    def test_a_prompt_without_a_full_chunk_is_answered_at_once(self):
+        for nothing in ([], b"", ()):
+            self.assertEqual(self.client.try_lookup("r1", nothing, 5).reason, "miss")
+            self.assertEqual(self.client.poll("r1").reason, "miss")
+        self.assertEqual(self.client.stats()["lookups"], 0)
+
+    def test_fewer_computed_tokens_start_a_new_lookup_by_a_poll(self):
+        self.answer(computed_tokens=0)
+        self.client.finish("r1")
+        self.ask(computed_tokens=2 * CHUNK)
+        hit = rig.wait_for(lambda: self.client.poll("r1", 2 * CHUNK), what="the answer")
+        newer = rig.wait_for(lambda: self.client.poll("r1", CHUNK), what="the new answer")
+        self.assertNotEqual(newer.ticket, hit.ticket)
+        self.assertEqual(self.client.stats()["lookups"], 3)
+
+    def test_a_tenant_is_a_salt(self):
+        self.answer(tenant="a")
+        with self.assertRaises(kvscout.StateError):
+            self.ask(tenant="b")
+        self.ask(tenant="a")
+
+    def test_an_unreachable_server_is_a_reason_and_no_exception(self):
+        client = kvscout.Client(endpoint=server.endpoint + "-not-there", connect_timeout_ms=1)
+        self.addCleanup(client.close)
+        hit = client.wait_lookup("r1", hashes_of(1), 300)
+        self.assertEqual((hit.tokens, hit.reason, hit.endpoint), (0, "unreachable", 0))
+        self.assertIsInstance(kvscout.error_of(hit.error), kvscout.ServerError)
+
+
+class Hashes(Asks):
+    """What counts as the same hashes is the same lookup; other ones are StateError."""
+
+    def test_every_kind_of_hashes_is_the_same_lookup(self):
+        chunks = hashes_of(4)
+        whole = b"".join(chunks)
+        self.client.try_lookup("r1", chunks, 4 * CHUNK)
+
+        class OwnSequence:
+            def __len__(self):
+                return len(chunks)
+
+            def __getitem__(self, i):
+                return chunks[i]
+
+        kinds = [tuple(chunks), whole, bytearray(whole), memoryview(whole), array.array("Q", whole), OwnSequence()]
+        try:
+            import numpy
+            kinds.append(numpy.frombuffer(whole, numpy.uint8).reshape(4, HASH))
+        except ImportError:
+            pass
+        for kind in kinds:
+            with self.subTest(kind=type(kind).__name__):
+                self.client.try_lookup("r1", kind, 4 * CHUNK)
+        self.assertEqual(self.client.stats()["lookups"], 1)
+
+    def test_with_a_stride_the_last_hash_of_each_chunk_counts(self):
+        blocks = hashes_of(11)  # blocks of 8 tokens: 5 chunks of two, and a rest
+        self.client.try_lookup("r1", blocks[1::2], 5 * CHUNK)
+        for kind in (blocks, tuple(blocks), b"".join(blocks)):
+            self.client.try_lookup("r1", kind, 5 * CHUNK + 8, stride=2)
+        self.assertEqual(self.client.stats()["lookups"], 1)
+        with self.assertRaises(kvscout.StateError):
+            self.client.try_lookup("r1", blocks[0::2][:5], 5 * CHUNK)
+
+    def test_a_list_may_grow_after_it_was_asked_with(self):
+        growing = hashes_of(4)
+        self.client.try_lookup("r1", growing, 4 * CHUNK)
+        first = rig.wait_for(lambda: self.client.poll("r1"))
+        growing.extend(hashes_of(3, seed=7))
+        server.kill()
+        server.start()
+        # The library asks for the hashes again, for the server knows nothing of the request any more.
+        newer = rig.wait_for(lambda: (hit := self.client.poll("r1")) and hit.ticket != first.ticket and hit)
+        self.assertEqual(newer.reason, "miss")
+
+    def test_hashes_that_have_changed_are_told_by_a_poll_that_needs_them(self):
+        mine = bytearray(b"".join(hashes_of(2)))
+        self.client.try_lookup("r1", mine, 2 * CHUNK, 2 * CHUNK)
+        rig.wait_for(lambda: self.client.poll("r1", 2 * CHUNK))
+        mine[-1] ^= 1
+        with self.assertRaisesRegex(kvscout.StateError, "other hashes"):
+            self.client.poll("r1", 0)
+
+    def test_a_buffer_is_not_held_after_the_call(self):
+        mine = bytearray(b"".join(hashes_of(2)))
+        self.client.try_lookup("r1", mine, 2 * CHUNK)
+        mine.extend(b"more")
+
+    def test_shorter_hashes_are_taken_where_they_are_configured(self):
+        client = self.open(hash_bytes=20, namespace="short hashes")
+        client.try_lookup("r1", [bytes(20), bytes([1]) * 20], 2 * CHUNK)
+        client.try_lookup("r1", bytes(20) + bytes([1]) * 20, 2 * CHUNK)
+        self.assertEqual(client.stats()["lookups"], 1)
+
+
+class Wrong(Asks):
+    """Each error names the argument, what it was, and what is allowed."""
+
+    def told(self, error, text, *args, call="try_lookup", **kwargs):
+        with self.assertRaisesRegex(error, text) as caught:
+            getattr(self.client, call)(*args, **kwargs)
+        return caught.exception
+
+    def test_ids(self):
+        for call, more in (("try_lookup", ([], 5)), ("poll", ()), ("lookup_lengths", ()), ("admit", ()), ("finish", ())):
+            with self.subTest(call=call):
+                self.told(TypeError, rf"Client\.{call}\(\): id must be a str, not 5 \(int\)", 5, *more, call=call)
+                self.told(TypeError, "id must be a str, not None", None, *more, call=call)
+                self.told(kvscout.ArgumentError, "id must be 1 to 255 bytes of UTF-8, not ''", "", *more, call=call)
+                error = self.told(kvscout.ArgumentError, "1 to 255 bytes.*aaa", "a" * 256, *more, call=call)
+                self.assertEqual(error.name, "SCOUT_ERR_REQUEST_ID")
+                self.told(kvscout.ArgumentError, "id must be without a NUL character", "a\0b", *more, call=call)
+                self.told(kvscout.ArgumentError, "id must be text that UTF-8 can hold", "\ud800", *more, call=call)
+
+    def test_hashes(self):
+        self.told(TypeError, r"hashes must be a list or tuple of bytes, or a buffer .*, not 5 \(int\)", "r", 5, 5)
+        self.told(TypeError, "hashes must be a list", "r", "text", 5)
+        self.told(TypeError, "hashes must be a list", "r", None, 5)
+        self.told(TypeError, r"hashes\[1\] must be bytes, not 5", "r", [bytes(32), 5], 99)
+        self.told(kvscout.ArgumentError, r"hashes\[1\] must have 32 bytes .*, not 16", "r", [bytes(32), bytes(16)], 99)
+        self.told(kvscout.ArgumentError, "whole hashes of 32 bytes .*, not 33 bytes", "r", bytes(33), 99)
+        self.told(TypeError, "hashes must be contiguous", "r", memoryview(bytes(128))[::2], 99)
+        error = self.told(kvscout.ArgumentError, "hashes has 4 chunks with a stride of 1, and prompt_tokens = 63 are only 3 "
+                          "chunks of 16 tokens", "r", hashes_of(4), 63)
+        self.assertEqual(error.name, "SCOUT_ERR_INVALID")
+
+    def test_numbers(self):
+        mine = hashes_of(1)
+        self.told(TypeError, "prompt_tokens must be an int, not 1.5", "r", mine, 1.5)
+        self.told(kvscout.ArgumentError, r"prompt_tokens must be 0\.\.18446744073709551615, not -1", "r", mine, -1)
+        self.told(kvscout.ArgumentError, r"computed_tokens must be 0\.\.", "r", mine, 99, 1 << 64)
+        self.told(kvscout.ArgumentError, r"stride must be 1\.\.4294967295, not 0", "r", mine, 99, stride=0)
+        self.told(kvscout.ArgumentError, r"timeout_ms must be 0\.\.3600000, not 3600001", "r", mine, 99, timeout_ms=3600001)
+        self.told(TypeError, "computed_tokens must be an int", "r", "x", call="poll")
+        self.told(TypeError, "us must be an int", "x", call="step_wait")
+        self.told(kvscout.ArgumentError, r"weights_version must be 1\.\.", 0, call="reset")
+        self.told(kvscout.ArgumentError, r"generation must be 0\.\.", -1, call="clear")
+        self.told(kvscout.ArgumentError, r"from_token must be -2\^63\.\.2\^63-1", "r", 1 << 63, call="admit")
+
+    def test_tenants(self):
+        self.told(TypeError, "tenant must be a str", "r", hashes_of(1), 99, tenant=b"t")
+        self.told(kvscout.ArgumentError, "tenant must be at most 255 bytes", "r", hashes_of(1), 99, tenant="t" * 256)
+        error = self.told(kvscout.ArgumentError, "without control characters, not 'a.nb'", "r", hashes_of(1), 99, tenant="a\nb")
+        self.assertEqual(error.name, "SCOUT_ERR_TENANT")
+
+    def test_counts_and_names_of_arguments(self):
+        self.told(TypeError, r"Client\.try_lookup\(\) needs the argument prompt_tokens", "r", [])
+        self.told(TypeError, "at most 7 arguments by position, not 8", "r", [], 5, 0, None, 0, 1, 7)
+        self.told(TypeError, "no argument named 'promt_tokens'", "r", [], promt_tokens=5)
+        self.told(TypeError, "got id twice", "r", [], 5, id="r")
+        self.told(TypeError, "needs the argument id", call="poll")
+
+    def test_calls_out_of_order(self):
+        error = self.told(kvscout.StateError, r"poll\('r1'\): no lookup of this id is open", "r1", call="poll")
+        self.assertEqual(error.name, "SCOUT_ERR_STATE")
+        self.told(kvscout.StateError, r"admit\('r1'\): there is no answer", "r1", call="admit")
+        self.answer()
+        self.told(kvscout.StateError, "live with other hashes", "r1", hashes_of(3), 99)
+        self.client.admit("r1")
+        self.told(kvscout.StateError, "no lookup of this id is open", "r1", call="poll")
+        self.told(kvscout.StateError, "there is no answer", "r1", call="admit")
+
+    def test_a_full_table_is_busy(self):
+        client = self.open(max_lookups=16)
+        for i in range(16):
+            client.try_lookup(f"r{i}", hashes_of(1), CHUNK)
+        with self.assertRaises(kvscout.BusyError) as caught:
+            client.try_lookup("one more", hashes_of(1), CHUNK)
+        self.assertTrue(caught.exception.retriable)
+        client.finish("r0")
+        client.try_lookup("one more", hashes_of(1), CHUNK)
+
+    def test_more_hashes_than_the_arena_holds_are_told(self):
+        client = self.open(arena_bytes="1Mi")
+        with self.assertRaisesRegex(kvscout.ArgumentError, "half of arena_bytes"):
+            client.try_lookup("r", bytes(32 * 20000), 20000 * CHUNK)
+
+
+class Life(Asks):
+    def test_admit_and_finish(self):
+        self.answer()
+        self.client.admit("r1", 0, -1)
+        self.client.finish("r1")
+        self.client.finish("r1")
+        self.client.finish("never asked")
+        self.assertEqual(self.client.stats()["live"], 0)
+        self.answer("r2")
+        self.client.admit(id="r2", from_token=CHUNK, to_token=None)
+
+    def test_reset_and_clear_end_all_requests(self):
+        self.answer()
+        self.client.reset(77)
+        with self.assertRaises(kvscout.StateError):
+            self.client.poll("r1")
+        self.answer()
+        generation = self.client.clear()
+        self.assertNotEqual(generation, 0)
+        self.assertEqual(self.client.clear(generation), generation)
+        self.assertEqual(self.client.stats()["live"], 0)
+
+    def test_steps_send_one_message(self):
+        sent = self.client.stats()["frames_sent"]
+        with self.client.step() as client:
+            self.assertIs(client, self.client)
+            for i in range(8):
+                self.ask(f"r{i}")
+        self.assertTrue(self.client.step_wait(20000000))
+        for i in range(8):
+            self.assertEqual(self.client.poll(f"r{i}").reason, "miss")
+        self.assertEqual(self.client.stats()["frames_sent"], sent + 1)
+        self.client.step_begin()
+        self.ask("last")
+        self.client.step_end()
+        self.assertTrue(self.client.step_wait(us=20000000))
+
+    def test_a_step_ends_when_its_body_raises(self):
+        with self.assertRaises(ZeroDivisionError):
+            with self.client.step():
+                self.ask()
+                1 // 0
+        self.assertTrue(self.client.step_wait(20000000))
+        self.assertEqual(self.client.poll("r1").reason, "miss")
+
+    def test_step_wait_says_when_the_time_is_over(self):
+        self.freeze()
+        self.ask()
+        self.assertFalse(self.client.step_wait(1000))
+        self.assertFalse(self.client.step_wait(0))
+
+    def test_the_descriptor_is_readable_when_an_answer_has_landed(self):
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.client, selectors.EVENT_READ)
+            self.assertTrue(selector.select(0))  # what landed before the first fileno() counts, too
+            self.client.fd_clear()
+            self.ask()
+            self.assertTrue(selector.select(20))
+            self.client.fd_clear()
+            self.assertEqual(self.client.poll("r1").reason, "miss")
+            self.assertFalse(selector.select(0))
+
+    def test_a_refusal_is_told_with_the_servers_sentence(self):
+        self.open(namespace="shared").wait_ready(20000)
+        other = kvscout.Client(endpoint=server.endpoint, namespace="shared", chunk_tokens=2 * CHUNK)
+        self.addCleanup(other.close)
+        with self.assertRaisesRegex(kvscout.ServerError, "chunk_tokens") as caught:
+            other.wait_ready(20000)
+        self.assertEqual(caught.exception.name, "SCOUT_ERR_NAMESPACE")
+
+    def test_wait_ready_ends_with_a_timeout(self):
+        client = kvscout.Client(endpoint=server.endpoint + "-not-there")
+        self.addCleanup(client.close)
+        with self.assertRaises(kvscout.KVScoutError) as caught:
+            client.wait_ready(1)
+        self.assertEqual(caught.exception.name, "SCOUT_ERR_TIMEOUT")
+
+    def test_every_call_after_close_is_told(self):
+        self.client.close()
+        self.client.close()
+        self.assertTrue(self.client.closed)
+        calls = {"try_lookup": ("r", [], 5), "wait_lookup": ("r", [], 5), "lookup": ("r", [], 5),
+                 "lookup_ahead": ("r", [], 5), "poll": ("r",), "lookup_lengths": ("r",), "step_begin": (), "step_end": (), "step_wait": (5,),
+                 "admit": ("r",), "finish": ("r",), "reset": (5,), "clear": (), "wait_ready": (5,), "stats": (),
+                 "fileno": (), "fd_clear": (), "__enter__": ()}
+        for name, args in calls.items():
+            with self.subTest(call=name), self.assertRaisesRegex(kvscout.ClosedError, rf"{name}\(\): the object was closed"):
+                getattr(self.client, name)(*args)
+        with self.assertRaises(kvscout.ClosedError):
+            with self.client.step():
+                pass
+        methods = {name for name in dir(kvscout.Client) if callable(getattr(kvscout.Client, name)) and name[0] != "_"}
+        self.assertEqual(methods - set(calls), {"close", "step"})
+
+    def test_with_closes_and_a_step_may_outlive_its_client(self):
+        with self.client as client:
+            self.assertIs(client, self.client)
+            with client.step():
+                client.close()
+        self.assertTrue(self.client.closed)
+
+    def test_what_was_asked_is_let_go_by_admit_finish_reset_and_close(self):
+        for end in (lambda: self.client.admit("r1"), lambda: self.client.finish("r1"), lambda: self.client.reset(5),
+                    lambda: self.client.clear(), lambda: self.client.close()):
+            class List(list):
+                pass
+
+            mine = List(hashes_of(1))
+            gone = weakref.ref(mine)
+            self.client.try_lookup("r1", mine, CHUNK)
+            rig.wait_for(lambda: self.client.poll("r1"))
+            del mine
+            self.assertIsNotNone(gone())
+            end()
+            gc.collect()
+            self.assertIsNone(gone())
+
+    def test_a_circle_through_a_client_is_collected(self):
+        class List(list):
+            pass
+
+        client = self.open()
+        mine = List(hashes_of(1))
+        mine.client = client
+        gone = weakref.ref(mine)
+        client.try_lookup("r1", mine, CHUNK)
+        self.doCleanups()
+        client = kvscout.Client(endpoint=server.endpoint)
+        mine.client = client
+        client.try_lookup("r1", mine, 300)
+        del client, mine
+        with self.assertWarns(ResourceWarning):
+            gc.collect()
+        self.assertIsNone(gone())
+
+    def test_no_reference_leaks(self):
+        mine = hashes_of(4)
+        given = ("an id", "a tenant")
+
+        def round():
+            self.client.try_lookup(given[0], mine, 4 * CHUNK, 0, given[1])
+            rig.wait_for(lambda: self.client.poll(given[0]))
+            self.client.admit(given[0])
+            self.client.finish(given[0])
+            for wrong in (lambda: self.client.poll(given[0]), lambda: self.client.try_lookup(given[0], mine, 1),
+                          lambda: self.client.try_lookup(given[0], [5], 99)):
+                with self.assertRaises((kvscout.KVScoutError, TypeError)):
+                    wrong()
+
+        round()
+        gc.collect()
+        before = [sys.getrefcount(o) for o in (*given, mine, mine[0], kvscout.Hit, kvscout.StateError)]
+        for _ in range(20):
+            round()
+        gc.collect()
+        self.assertEqual([sys.getrefcount(o) for o in (*given, mine, mine[0], kvscout.Hit, kvscout.StateError)], before)
+
+
+class Threads(Asks):
+    """One thread at a time; a second one is told, and close() is safe."""
+
+    def waiting(self, call):
+        """A thread that is inside a call that waits; ends when the server goes on or the time is over."""
+        result = []
+        self.freeze()
+        self.ask("frozen")
+
+        def work():
+            try:
+                result.append(call())
+            except kvscout.KVScoutError as error:
+                result.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        self.addCleanup(thread.join)
+
+        def is_inside():
+            try:
+                self.client.stats()
+            except kvscout.StateError as error:
+                return error
+            return None
+
+        return thread, result, rig.wait_for(is_inside, what="the other thread to wait")
+
+    def test_a_second_thread_is_told_by_the_name_of_the_call_and_others_run(self):
+        thread, result, error = self.waiting(lambda: self.client.step_wait(2000000))
+        self.assertRegex(str(error), r"stats\(\): another thread is inside Client\.step_wait\(\) of this object")
+        for call in (lambda: self.client.poll("frozen"), lambda: self.ask("r2"), lambda: self.client.finish("frozen"),
+                     lambda: self.client.step_wait(5), lambda: self.client.wait_lookup("r3", hashes_of(1), CHUNK)):
+            with self.assertRaises(kvscout.StateError):
+                call()
+        server.thaw()
+        thread.join(60)
+        self.assertEqual(result, [True])
+        self.assertIsNotNone(self.client.poll("frozen"))
+
+    def test_closing_while_another_thread_waits_waits_for_it(self):
+        thread, result, _ = self.waiting(lambda: self.client.step_wait(500000))
+        closers = [threading.Thread(target=self.client.close) for _ in range(3)]
+        for closer in closers:
+            closer.start()
+        self.client.close()
+        self.assertTrue(result)
+        for closer in (*closers, thread):
+            closer.join(60)
+        self.assertEqual(len(result), 1)
+        self.assertIsInstance(result[0], bool)
+
+    def test_an_argument_that_closes_the_client_is_told(self):
+        class Closes:
+            def __index__(this):
+                self.client.close()
+                return 5
+
+        with self.assertRaises(kvscout.ClosedError):
+            self.client.try_lookup("r1", [], Closes())
+
+    def test_hashes_that_ask_themselves_meanwhile_are_collected_whole(self):
+        class Asking:
+            def __len__(this):
+                return 4
+
+            def __getitem__(this, i):
+                if i == 3:
+                    self.client.try_lookup("inner", hashes_of(400, seed=9), 400 * CHUNK)
+                return hashes_of(4)[i]
+
+        self.client.try_lookup("outer", Asking(), 4 * CHUNK)
+        self.client.try_lookup("outer", hashes_of(4), 4 * CHUNK)
+        self.client.try_lookup("inner", hashes_of(400, seed=9), 400 * CHUNK)
+
+    def test_a_signal_ends_a_wait_with_its_exception(self):
+        def on_alarm(number, frame):
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, on_alarm)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        self.freeze()
+        self.ask()
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        with self.assertRaises(KeyboardInterrupt):
+            while True:
+                self.client.step_wait(2000)
+
+    def test_a_forked_child_is_told(self):
+        thread, _, _ = self.waiting(lambda: self.client.step_wait(300000))
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = []
+            for call in (self.client.stats, lambda: self.client.poll("frozen"), self.client.step_begin,
+                         lambda: self.client.wait_lookup("r", [], 1)):
+                try:
+                    call()
+                    said.append("nothing")
+                except kvscout.ClosedError as error:
+                    said.append(error.name)
+                except BaseException as error:
+                    said.append(repr(error))
+            self.client.close()
+            os.write(write, " ".join(said).encode())
+            os._exit(0)
+        os.close(write)
+        _, status = os.waitpid(child, 0)
+        self.assertEqual((os.read(read, 1000).decode(), status), (" ".join(["SCOUT_ERR_FORKED"] * 4), 0))
+        os.close(read)
+        thread.join(60)
+        server.thaw()
+        rig.wait_for(lambda: self.client.poll("frozen"))  # the parent's goes on
+
+
+class Restart(Asks):
+    CONFIG = {"heartbeat_ms": 50}
+
+    def test_a_poll_asks_again_after_a_restart_of_the_server(self):
+        first = self.answer()
+        server.kill()
+        server.start()
+        rig.wait_for(lambda: self.client.stats()["epochs"] or self.client.poll("r1") is None)
+        second = rig.wait_for(lambda: (hit := self.client.poll("r1")) and hit.ticket != first.ticket and hit)
+        self.assertEqual(second.reason, "miss")
+
+    def test_a_poll_renews_an_old_answer(self):
+        client = self.open(lookup_refresh_ms=1)
+        client.try_lookup("r1", hashes_of(4), 4 * CHUNK)
+        rig.wait_for(lambda: client.poll("r1"))
+        rig.wait_for(lambda: client.poll("r1") and client.stats()["renewals"] >= 3)
+        self.assertEqual(client.stats()["lookups"], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
