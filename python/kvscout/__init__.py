@@ -26,6 +26,7 @@ from ._kvscout import (
     __version__,
     error_name,
     error_of,
+    hash_blocks,
 )
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "__version__",
     "error_name",
     "error_of",
+    "hash_blocks",
 ]

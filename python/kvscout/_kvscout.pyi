@@ -30,6 +30,19 @@ class ServerError(KVScoutError): ...
 
 def error_of(code: int, text: str = ..., /) -> KVScoutError: ...
 def error_name(code: int, /) -> str: ...
+def hash_blocks(
+    token_ids: Sequence[int] | _Buffer,
+    block_tokens: SupportsIndex,
+    *,
+    dialect: str = "vllm-0.31",
+    seed: str | None = None,
+    lora: str | tuple[str, str] | None = None,
+    mm: Sequence[tuple[str, int, int]] = (),
+    salt: str | None = None,
+    prompt_embeds: Sequence[bytes] = (),
+    parent: bytes | None = None,
+    first_block: SupportsIndex = 0,
+) -> list[bytes]: ...
 
 @final
 class Hit:

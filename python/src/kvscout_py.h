@@ -76,6 +76,10 @@ PyObject *scout__py_raise_call(struct scout__py_state *state, int code, const ch
 PyObject *scout__py_error_of(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *scout__py_error_name(PyObject *module, PyObject *code);
 
+/* ---- hash_blocks.c ---- */
+
+PyObject *scout__py_hash_blocks(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+
 /* ---- config.c ---- */
 
 /* scout_client_config_set() and its sisters, behind one type. */

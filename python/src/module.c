@@ -84,7 +84,25 @@ PyDoc_STRVAR(error_name_doc,
 	     "error_name(code, /)\n--\n\n"
 	     "The name of a code: 'SCOUT_ERR_BUSY' for -3, 'SCOUT_OK' for 0, 'SCOUT_ERR_?' for an unknown one.");
 
+PyDoc_STRVAR(
+	hash_blocks_doc,
+	"hash_blocks(token_ids, block_tokens, *, dialect='vllm-0.31', seed=None, lora=None, mm=(), salt=None, "
+	"prompt_embeds=(), parent=None, first_block=0)\n--\n\n"
+	"The chained hashes of the full blocks of a prompt, 32 bytes each, byte for byte those of vLLM started with\n"
+	"--prefix-caching-hash-algo sha256_cbor. Other threads run meanwhile.\n\n"
+	"token_ids: a list of ints, or a buffer of ints of 4 or 8 bytes (array, numpy).\n"
+	"block_tokens: tokens in a block, 1 to 65536.\n"
+	"dialect: 'vllm-0.31' for vLLM 0.31 and newer, 'vllm-0.30' for 0.20 to 0.30.\n"
+	"seed: what the engine has in PYTHONHASHSEED; None: it has none.\n"
+	"lora: (name, path); in 'vllm-0.30' the name alone is enough.\n"
+	"mm: multimodal items as (identifier, offset, length), sorted by offset.\n"
+	"salt: the request's cache salt.\n"
+	"prompt_embeds: SHA-256 digests of the prompt embeddings, one for each block of the request.\n"
+	"parent, first_block: to go on where an earlier call ended: its last hash, and how many blocks came before\n"
+	"token_ids. lora, mm, salt and prompt_embeds still describe the whole request.");
+
 static PyMethodDef functions[] = {
+	{"hash_blocks", SCOUT__PY_METHOD(scout__py_hash_blocks), METH_FASTCALL | METH_KEYWORDS, hash_blocks_doc},
 	{"error_of", SCOUT__PY_METHOD(scout__py_error_of), METH_FASTCALL, error_of_doc},
 	{"error_name", scout__py_error_name, METH_O, error_name_doc},
 	{0},

@@ -6,6 +6,8 @@
     hash_vectors.py --check             exit 1 when the header beside this file is not what would be made now
     hash_vectors.py --against-vllm      exit 1 when a vector of the installed vLLM's dialect differs from what a request
                                         object of that vLLM has; needs vLLM 0.30 or newer, and prints which
+    hash_vectors.py --from-vllm         print, as JSON, what the request objects of that vLLM have; python/tests/vllm_vectors.json
+                                        was made so
 
 Exits 77 (skipped) where cbor2 (or vLLM) is not installed. The rules follow vLLM's vllm/v1/core/kv_cache_utils.py and
 vllm/utils/hashing.py (sha256_cbor). The walk over multimodal items carries its position from block to block, as
@@ -13,6 +15,7 @@ vLLM's does; the library computes it from the block's position, so each checks t
 """
 
 import hashlib
+import json
 import os
 import pathlib
 import sys
@@ -324,7 +327,8 @@ def engine_hashes(vllm, dialect, tokens, block, seed, lora, items, salt, embeds)
     return [bytes(value) for value in request.block_hashes]
 
 
-def against_vllm():
+def installed_vllm():
+    """The parts of the installed vLLM that are needed, and the dialect that it speaks; exits where there is none."""
     try:
         import torch
         import vllm
@@ -335,31 +339,52 @@ def against_vllm():
         from vllm.v1.core import kv_cache_utils
         from vllm.v1.request import Request
     except ImportError as e:
-        print(f"vLLM 0.30 or newer is not here: {e}")
+        print(f"vLLM 0.30 or newer is not here: {e}", file=sys.stderr)
         sys.exit(77)
-    engine = types.SimpleNamespace(
-        torch=torch, kv=kv_cache_utils, sha256_cbor=engine_digest, Request=Request, Lora=LoRARequest,
-        Feature=MultiModalFeatureSpec, Range=PlaceholderRange, Sampling=SamplingParams,
-    )
     release = tuple(int(part) for part in vllm.__version__.split(".")[:2])
-    spoken = TAGGED if release >= (0, 31) else UNTAGGED
-    equal, refused, differ = 0, [], []
-    for name, dialect, tokens, block, _, seed, lora, items, salt, embeds, hashes in VECTORS:
-        if dialect not in (None, spoken):
+    return types.SimpleNamespace(
+        torch=torch, kv=kv_cache_utils, sha256_cbor=engine_digest, Request=Request, Lora=LoRARequest,
+        Feature=MultiModalFeatureSpec, Range=PlaceholderRange, Sampling=SamplingParams, version=vllm.__version__,
+        dialect=TAGGED if release >= (0, 31) else UNTAGGED,
+    )
+
+
+def each_with_engine(engine, refused):
+    """(vector, what the engine's request object has) for those that its dialect and its checks allow."""
+    for each in VECTORS:
+        name, dialect, tokens, block, _, seed, lora, items, salt, embeds, _ = each
+        if dialect not in (None, engine.dialect):
             continue
         try:
-            got = engine_hashes(engine, dialect, tokens, block, seed, lora, items, salt, embeds)
+            yield each, engine_hashes(engine, dialect, tokens, block, seed, lora, items, salt, embeds)
         except (AssertionError, ValueError) as e:
             refused.append(f"{name} ({type(e).__name__}: {e})")
-            continue
-        if got == hashes:
+
+
+def against_vllm():
+    engine = installed_vllm()
+    equal, refused, differ = 0, [], []
+    for each, got in each_with_engine(engine, refused):
+        if got == each[-1]:
             equal += 1
         else:
-            differ.append(name)
-    print(f"vLLM {vllm.__version__} ({spoken}): {equal} vectors equal, {len(differ)} differ: {' '.join(differ)}")
+            differ.append(each[0])
+    print(f"vLLM {engine.version} ({engine.dialect}): {equal} vectors equal, {len(differ)} differ: {' '.join(differ)}")
     for line in refused:
         print(f"  the engine refuses {line}")
     sys.exit(1 if differ or not equal else 0)
+
+
+def from_vllm():
+    engine = installed_vllm()
+    vectors = []
+    for (name, _, tokens, block, _, seed, lora, items, salt, embeds, _), got in each_with_engine(engine, []):
+        step = block * EMBED_ROW
+        digests = [hashlib.sha256(embeds[i : i + step]).hexdigest() for i in range(0, len(embeds or b""), step)]
+        vectors.append({"name": name, "runs": runs(tokens), "block_tokens": block, "seed": seed, "lora": lora, "mm": items,
+                        "salt": salt, "prompt_embeds": digests, "hashes": [value.hex() for value in got]})
+    lines = ",\n".join(json.dumps(each) for each in vectors)
+    print(f'{{"vllm": "{engine.version}", "dialect": "{engine.dialect}", "vectors": [\n{lines}\n]}}')
 
 
 def main():
@@ -370,6 +395,8 @@ def main():
             sys.exit(f"{path.name} is stale: make it again with {pathlib.Path(__file__).name} > {path.name}")
     elif sys.argv[1:] == ["--against-vllm"]:
         against_vllm()
+    elif sys.argv[1:] == ["--from-vllm"]:
+        from_vllm()
     elif len(sys.argv) > 1:
         sys.exit(__doc__)
     else:
