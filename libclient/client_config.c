@@ -35,7 +35,8 @@ static const struct scout__option options[] = {
 		.max_items = SCOUT__ENDPOINTS_MAX,
 		.check_item = scout__list_check_endpoint,
 		.doc = "Where the server listens: `ipc:///path`, `tcp://host:port` or `inproc://name` (a server in this process). "
-		       "Of several servers, each of which holds some of the KV ranks, the smallest hit counts",
+		       "Unset or `auto`: the server of this user on this host, which is started if there is none; "
+		       "`auto:///folder`: another one, with its files there. Of several servers, each of which holds some of the KV ranks, the smallest hit counts",
 	},
 	SCOUT__OPTION_NAMESPACE,
 	SCOUT__OPTION_CHUNK_TOKENS,
@@ -148,6 +149,8 @@ static const struct scout__option options[] = {
 		"Frames to a server on the same machine travel through shared memory (shm) or the socket"),
 	SCOUT__OPTION_CPUS(
 		"CPUs of this library's threads: a list (0-3,8), inherit (those of the thread that makes the client), or auto: all that the process may use, however that thread is pinned"),
+	SCOUT__OPTION_SERVER_PROGRAM,
+	SCOUT__OPTION_SERVER_KEYS,
 };
 
 const struct scout__option_table scout__client_options = {
@@ -200,10 +203,6 @@ scout_client_config_fini(struct scout_client_config *cfg)
 static int
 check(const struct scout_client_config *cfg, char *err, size_t err_len)
 {
-	if (!cfg->endpoint)
-		return scout__fail(
-			err, err_len, SCOUT_ERR_INVALID,
-			"endpoint is not set: must name at least one server, such as ipc:///run/kvscout/kvscout.sock");
 	if (cfg->name_space && !scout__utf8_is_name(cfg->name_space, strlen(cfg->name_space)))
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				   "namespace must be UTF-8 text without control characters");

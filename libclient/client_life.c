@@ -16,6 +16,7 @@
 
 #include "client_config.h"
 #include "cpus.h"
+#include "instance_paths.h"
 #include "lookup_internal.h"
 #include "option_list.h"
 
@@ -45,6 +46,12 @@ static int
 start_courier(struct scout_client *client, const char *const *endpoints, char *err, size_t err_len)
 {
 	struct scout__hello hello[SCOUT__ENDPOINTS_MAX];
+	const struct scout__starter_config instance = {
+		.endpoint = endpoints[0],
+		.server_program = client->cfg.server_program,
+		.server_keys = client->cfg.server_keys,
+		.log = &client->log,
+	};
 	struct scout__courier_config cc = {
 		.ops = &scout__lookup_ops,
 		.user = client,
@@ -56,6 +63,7 @@ start_courier(struct scout_client *client, const char *const *endpoints, char *e
 		.heartbeat_ms = client->cfg.heartbeat_ms,
 		.connect_timeout_ms = client->cfg.connect_timeout_ms,
 		.endpoints = endpoints,
+		.instance = scout__instance_is_auto(endpoints[0]) ? &instance : NULL,
 		.n_links = client->n_links,
 		.hello = hello,
 		.curve_secret_file = client->cfg.curve_secret_file,
@@ -140,18 +148,32 @@ allocate(struct scout_client *client)
 	return client->event_fd < 0 ? SCOUT_ERR_SYSTEM : 0;
 }
 
+static bool
+has_auto(const char *const *endpoints, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (scout__instance_is_auto(endpoints[i]))
+			return true;
+	return false;
+}
+
 static int
 start(struct scout_client *client, char *err, size_t err_len)
 {
+	const char *endpoint = client->cfg.endpoint ? client->cfg.endpoint : "auto";
 	const char **endpoints;
 	int rc;
 
 	/* Until the courier has something to say. */
-	(void)snprintf(client->ready_text, sizeof(client->ready_text), "%s", client->cfg.endpoint);
-	rc = scout__list_split(client->cfg.endpoint, &endpoints, &client->n_links);
+	(void)snprintf(client->ready_text, sizeof(client->ready_text), "%s", endpoint);
+	rc = scout__list_split(endpoint, &endpoints, &client->n_links);
 	if (rc)
 		return scout__fail(err, err_len, rc, "endpoint: out of memory");
-	if (client->cfg.kv_ranks % client->n_links != 0)
+	if (client->n_links > 1 && has_auto(endpoints, client->n_links))
+		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
+				 "endpoint = \"%s\": auto is the server of this host, and cannot be one of several",
+				 endpoint);
+	else if (client->cfg.kv_ranks % client->n_links != 0)
 		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				 "kv_ranks = %u: must be a multiple of the number of endpoints (%u)",
 				 client->cfg.kv_ranks, client->n_links);

@@ -12,6 +12,7 @@
 
 #include "copy_backends.h"
 #include "cpus.h"
+#include "instance_paths.h"
 #include "lazy.h"
 
 /*
@@ -86,6 +87,12 @@ start_courier(struct scout_worker *w, char *err, size_t err_len)
 		.weights = cfg->weights_version,
 		.name_space = {.p = cfg->name_space, .len = (uint16_t)strlen(cfg->name_space)},
 	};
+	const struct scout__starter_config instance = {
+		.endpoint = endpoint,
+		.server_program = cfg->server_program,
+		.server_keys = cfg->server_keys,
+		.log = &w->log,
+	};
 	struct scout__courier_config courier = {
 		.ops = &scout__worker_courier_ops,
 		.user = w,
@@ -97,6 +104,7 @@ start_courier(struct scout_worker *w, char *err, size_t err_len)
 		.heartbeat_ms = cfg->heartbeat_ms,
 		.connect_timeout_ms = cfg->connect_timeout_ms,
 		.endpoints = &endpoint,
+		.instance = scout__instance_is_auto(endpoint) ? &instance : NULL,
 		.n_links = 1,
 		.hello = &hello,
 		.curve_secret_file = cfg->curve_secret_file,

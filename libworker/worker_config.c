@@ -8,6 +8,7 @@
 #include "group_list.h"
 #include "log.h"
 #include "option_list.h"
+#include "instance_paths.h"
 #include "shared_options.h"
 #include "utf8.h"
 #include "numa.h"
@@ -149,6 +150,8 @@ static const struct scout__option options[] = {
 		"Frames to a server on the same machine travel through shared memory (shm) or the socket"),
 	SCOUT__OPTION_CPUS(
 		"CPUs of this library's threads: a list (0-3,8), inherit (those of the calling thread), or auto: of all that the process may use those on the NUMA node of the pages, however that thread is pinned"),
+	SCOUT__OPTION_SERVER_PROGRAM,
+	SCOUT__OPTION_SERVER_KEYS,
 };
 
 const struct scout__option_table scout__worker_options = {
@@ -197,14 +200,17 @@ check(const struct scout_worker_config *cfg, char *err, size_t err_len)
 {
 	uint16_t node;
 
-	if (!cfg->endpoint)
-		return scout__fail(
-			err, err_len, SCOUT_ERR_INVALID,
-			"endpoint is not set: must name the server of this machine, such as ipc:///run/kvscout/kvscout.sock");
 	if (cfg->rank_first + cfg->rank_count > cfg->kv_ranks)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				   "rank_first = %u, rank_count = %u: kv_ranks = %u is exceeded",
 				   (unsigned)cfg->rank_first, (unsigned)cfg->rank_count, (unsigned)cfg->kv_ranks);
+	if (scout__instance_is_auto(cfg->endpoint) && cfg->rank_count < cfg->kv_ranks)
+		return scout__fail(
+			err, err_len, SCOUT_ERR_CONFIG_RANGE,
+			"endpoint is not set or auto, and of kv_ranks = %u this server holds rank_count = %u: the "
+			"others are on other nodes, which do not share a server; start one kvscoutd on each node, set endpoint to it "
+			"in the workers of that node, and to the list of all in the client",
+			(unsigned)cfg->kv_ranks, (unsigned)cfg->rank_count);
 	if (cfg->kv_rank < cfg->rank_first || cfg->kv_rank >= cfg->rank_first + cfg->rank_count)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				   "kv_rank = %u: must be %u..%u, the KV ranks of this server", (unsigned)cfg->kv_rank,

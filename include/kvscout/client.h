@@ -48,14 +48,14 @@ enum scout_lookup_mode {
  * of all keys, with defaults and ranges, is in docs/configuration.md and comes from scout_client_config_help().
  */
 struct scout_client_config {
-	uint32_t size;                         /* of this structure; set by scout_client_config_init() */
-	const char *endpoint;                  /* one or several, with blanks between them; of inproc:// one */
-	const char *name_space;                /* key "namespace" */
-	uint32_t chunk_tokens;                 /* tokens in a chunk, default 256 */
-	uint32_t kv_ranks;                     /* default 1 */
-	uint32_t readers;                      /* default 1 */
-	uint32_t hash_bytes;                   /* default 32 */
-	uint32_t lookup_mode;                  /* enum scout_lookup_mode */
+	uint32_t size;          /* of this structure; set by scout_client_config_init() */
+	const char *endpoint;   /* NULL or "auto": the server of this host; else one or several, with blanks between */
+	const char *name_space; /* key "namespace" */
+	uint32_t chunk_tokens;  /* tokens in a chunk, default 256 */
+	uint32_t kv_ranks;      /* default 1 */
+	uint32_t readers;       /* default 1 */
+	uint32_t hash_bytes;    /* default 32 */
+	uint32_t lookup_mode;   /* enum scout_lookup_mode */
 	uint32_t lookup_timeout_ms;            /* default 500; a lookup may have a longer one of its own */
 	uint32_t lookup_poll_interval_ms;      /* default 5 */
 	uint32_t lookup_poll_key_timeout_ms;   /* default 0: one shot. Late keys are waited for when this and */
@@ -81,6 +81,9 @@ struct scout_client_config {
 	   "all". docs/configuration.md says how an item is written. This version carries out that one group. */
 	const char *group;
 	uint32_t hash_tokens; /* tokens from one hash to the next, default chunk_tokens; in this version equal to it */
+	/* Of endpoint=auto: kvscoutd by its absolute path, and "key=value key=value" for it; NULL: none. */
+	const char *server_program;
+	const char *server_keys;
 };
 
 /* Instead of a time, where a key takes the word "never". */
@@ -225,16 +228,22 @@ struct scout_hit {
 /**
  * Make a client and start its courier. Connecting goes on in the background: lookups are accepted at once.
  *
+ * Without an endpoint, or with "auto", the background thread finds the server of this host, and starts kvscoutd as a
+ * process of its own if there is none, now and whenever it is gone (kvscout/instance.h). Until it serves, lookups wait
+ * connect_timeout_ms and then answer 0 tokens, `unreachable`, as with any server; where one of another version serves,
+ * `refused` with SCOUT_ERR_VERSION. The log has one warning for each reason, and scout_client_wait_ready() says it.
+ *
  * @cfg         borrowed for the call; copied.
  * @err         receives one sentence on error; may be NULL.
  * @ret_client  written on success only.
  *
  * Thread:   any.
  * Blocks:   no, but allocates and starts a thread.
- * Returns:  0, or SCOUT_ERR_INVALID (also: no endpoint), SCOUT_ERR_CONFIG_RANGE (a field is out of range; @err names it),
+ * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE (a field is out of range; @err names it),
  *           SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`), SCOUT_ERR_UNSUPPORTED (structure size; groups that
  *           this version does not carry out; two inproc endpoints), SCOUT_ERR_UNREACHABLE (inproc://name without a server of
- *           that name in this process), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
+ *           that name in this process), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with "auto" also SCOUT_ERR_PERMISSION (the folder of the
+ *           server belongs to another user), SCOUT_ERR_CONFIG_SYNTAX, SCOUT_ERR_CONFIG_KEY (server_keys).
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config *cfg, struct scout_client **ret_client,
 						char *err, size_t err_len);

@@ -36,7 +36,7 @@ struct scout_worker;
 
 struct scout_worker_config {
 	uint32_t size;          /* of this structure; set by scout_worker_config_init() */
-	const char *endpoint;   /* of the server on this machine */
+	const char *endpoint;   /* of the server on this machine; NULL and "auto": see kvscout/instance.h */
 	const char *name_space; /* key "namespace" */
 	const char *backend;    /* copy engine: "auto" (default), "host" or "cuda" */
 	uint32_t chunk_tokens;  /* default 256 */
@@ -71,6 +71,9 @@ struct scout_worker_config {
 	/* As in struct scout_client_config; the same for all clients and workers of a namespace. */
 	const char *group;
 	uint32_t hash_tokens;
+	/* Of endpoint=auto: kvscoutd by its absolute path, and "key=value key=value" for it; NULL: none. */
+	const char *server_program;
+	const char *server_keys;
 };
 
 /* In C and C++ call scout_worker_config_init(). @size: of the caller's struct scout_worker_config. */
@@ -129,13 +132,17 @@ struct scout_table {
  * CUDA, and never initialises CUDA in a process that has not done so itself. Backend "cuda" initialises it here;
  * without a device that is SCOUT_ERR_DEVICE. A build without CUDA knows only host.
  *
+ * Without an endpoint, or with "auto", the background thread finds or starts the server of this host, as that of a client
+ * does. The server then holds all KV ranks: with rank_count below kv_ranks that is SCOUT_ERR_CONFIG_RANGE.
+ *
  * @cfg  borrowed for the call; copied.
  * @err  receives one sentence on error; may be NULL.
  *
  * Thread:   any.
  * Blocks:   no, but allocates and starts threads.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`),
- *           SCOUT_ERR_UNSUPPORTED (structure size, backend not in this build, groups), SCOUT_ERR_DEVICE, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
+ *           SCOUT_ERR_UNSUPPORTED (structure size, backend not in this build, groups), SCOUT_ERR_DEVICE, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM;
+ *           with "auto" those of scout_client_new().
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **ret_worker,
 						char *err, size_t err_len);

@@ -58,6 +58,23 @@ static const char *const scout__local_transport_words[] = {"shm", "socket", NULL
 		.max = UINT64_MAX, .doc = "Version of the model's weights; 0: whatever the server has",                \
 	}
 
+#define SCOUT__OPTION_SERVER_PROGRAM                                                                                   \
+	{                                                                                                              \
+		.name = "server_program", .type = SCOUT_OPTION_STRING, .offset = FIELD(server_program), .min = 1,      \
+		.max = 4095,                                                                                           \
+		.doc = "endpoint=auto: absolute path of the kvscoutd to start; unset: that of this "                   \
+		       "installation, then that of PATH",                                                              \
+	}
+
+#define SCOUT__OPTION_SERVER_KEYS                                                                                      \
+	{                                                                                                              \
+		.name = "server_keys", .type = SCOUT_OPTION_LIST, .offset = FIELD(server_keys), .min = 1, .max = 4096, \
+		.max_items = 60,                                                                                       \
+		.doc = "endpoint=auto: keys of a server that is started, `key=value key=value`, also "                 \
+		       "config=FILE; one that serves already keeps its own, and a warning names those "                \
+		       "that differ",                                                                                  \
+	}
+
 #define SCOUT__OPTION_KV_RANKS(doc_)                                                                                   \
 	{                                                                                                              \
 		.name = "kv_ranks", .type = SCOUT_OPTION_U32, .offset = FIELD(kv_ranks), .def = 1, .min = 1,           \

@@ -35,6 +35,7 @@
 
 #define RECEIVE_BATCH 64u
 #define DRAIN_LINGER_MS 100
+#define REAP_US UINT64_C(20000) /* between two looks at the process that puts a server into the background */
 
 const struct scout__courier_stats *
 scout__courier_stats(const struct scout__courier *courier)
@@ -107,6 +108,8 @@ run_timers(struct scout__courier *c, uint64_t now_us)
 
 		next = at < next ? at : next;
 	}
+	if (c->env.starter && !scout__starter_reap(c->env.starter) && now_us + REAP_US < next)
+		next = now_us + REAP_US;
 	return next;
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "instance_starter.h"
 #include "log.h"
 #include "msg.h"
 #include "ring.h"
@@ -77,7 +78,9 @@ struct scout__courier_config {
 	uint32_t spin_us;
 	uint32_t heartbeat_ms;
 	uint32_t connect_timeout_ms;
-	/* One link for each endpoint. Strings are copied. */
+	/* One link for each endpoint. Strings are copied. With `instance` set there is one link, and its endpoint is that of the server
+	   of this host, which the courier starts if need be. */
+	const struct scout__starter_config *instance;
 	const char *const *endpoints;
 	uint32_t n_links;
 	const struct scout__hello *hello; /* n_links of them; tokens are drawn here. name_space is copied. */
@@ -89,7 +92,7 @@ struct scout__courier_config {
 
 /* *ret_courier is set before the thread starts, since the callbacks need it; NULL on error.
    Returns 0, SCOUT_ERR_INVALID (an endpoint or a key that zmq does not take; @err names it), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM;
-   of the key file SCOUT_ERR_FORMAT, SCOUT_ERR_PERMISSION; SCOUT_ERR_UNSUPPORTED (a libzmq without CURVE). */
+   those of scout__starter_new(); of the key file SCOUT_ERR_FORMAT, SCOUT_ERR_PERMISSION; SCOUT_ERR_UNSUPPORTED (a libzmq without CURVE). */
 int scout__courier_new(const struct scout__courier_config *cfg, struct scout__courier **ret_courier, char *err,
 		       size_t err_len);
 /*

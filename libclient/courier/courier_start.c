@@ -45,15 +45,15 @@ scout__courier_forked(const struct scout__courier *courier)
 }
 
 static int
-start_links(struct scout__courier *c, const struct scout__courier_config *cfg, char *err, size_t err_len)
+start_links(struct scout__courier *c, const struct scout__courier_config *cfg, const char *const *endpoints, char *err,
+	    size_t err_len)
 {
 	scout__enter_courier(); /* the thread does not run yet: this is its set-up */
 	for (uint32_t i = 0; i < cfg->n_links; i++) {
-		int rc = scout__link_init(&c->links[i], &c->env, i, cfg->endpoints[i], &cfg->hello[i]);
+		int rc = scout__link_init(&c->links[i], &c->env, i, endpoints[i], &cfg->hello[i]);
 
 		if (rc != 0)
-			return scout__fail(err, err_len, rc, "endpoint \"%s\": %s", cfg->endpoints[i],
-					   scout_strerror(rc));
+			return scout__fail(err, err_len, rc, "endpoint \"%s\": %s", endpoints[i], scout_strerror(rc));
 		c->n_links = i + 1;
 	}
 	return 0;
@@ -66,6 +66,7 @@ destroy(struct scout__courier *c)
 	for (uint32_t i = 0; c->links && i < c->n_links; i++)
 		scout__link_fini(&c->links[i], 0);
 	scout__courier_close_context(c);
+	scout__starter_free(c->env.starter);
 	scout__doorbell_close(&c->bell);
 	scout__ring_fini(&c->ring);
 	free(c->items);
@@ -166,6 +167,8 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 		   size_t err_len)
 {
 	struct scout__courier *c = allocate(cfg);
+	const char *const *endpoints = cfg->endpoints;
+	const char *instance;
 	sigset_t all, before;
 	int rc;
 
@@ -174,14 +177,19 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 	rc = load_keys(c, cfg, err, err_len);
 	if (rc == 0)
 		rc = open_descriptors(c, cfg->n_links, err, err_len);
+	if (rc == 0 && cfg->instance) {
+		rc = scout__starter_new(cfg->instance, &c->env.starter, err, err_len);
+		instance = rc == 0 ? scout__starter_endpoint(c->env.starter) : NULL;
+		endpoints = &instance;
+	}
 	/* The first socket starts libzmq's threads, which block signals only once they run: the host's are the host's. */
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_BLOCK, &all, &before);
 	if (rc == 0)
-		rc = scout__courier_open_context(c, cfg->endpoints, cfg->n_links, err, err_len);
+		rc = scout__courier_open_context(c, endpoints, cfg->n_links, err, err_len);
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc == 0)
-		rc = start_links(c, cfg, err, err_len);
+		rc = start_links(c, cfg, endpoints, err, err_len);
 	if (rc == 0) {
 		int e;
 

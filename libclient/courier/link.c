@@ -34,6 +34,7 @@
 #define SILENT_HEARTBEATS 3u
 #define PROBE_US UINT64_C(150000)      /* an operation waits for that long, and nothing was heard meanwhile: PING */
 #define SILENT_US UINT64_C(300000)     /* and nothing for that long after the PING: the server is gone */
+#define LOOK_AGAIN_US UINT64_C(500000) /* endpoint=auto: the server that was found may be gone */
 #define LEASE_MIN_US UINT64_C(1000000) /* without a lease a peer is worth little: not for a moment's delay */
 
 _Static_assert(SCOUT__LINK_UNREAD *(SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + 32) <= SCOUT_CHANNEL_MIN_BYTES,
@@ -67,6 +68,8 @@ no_connection(const struct scout__link *link)
 				 "curve_server_key the server's public key?"
 			       : "no connection within connect_timeout_ms, the other side hangs up: the server requires CURVE "
 				 "keys (curve_secret_file is not set), has no room for more peers, or is no kvscoutd";
+	if (link->env->starter)
+		return "no connection within connect_timeout_ms: the server of this host is being started";
 	if (strncmp(link->endpoint, ipc, sizeof(ipc) - 1) != 0 || access(link->endpoint + sizeof(ipc) - 1, W_OK) == 0)
 		return "no connection within connect_timeout_ms: does the server run there?";
 	if (errno == ENOENT)
@@ -147,7 +150,12 @@ scout__link_tick(struct scout__link *link, uint64_t now_us)
 			scout__link_connect(link, now_us);
 		return min_u64(first, link->state == SCOUT__LINK_IDLE ? link->next_try_us : UINT64_MAX);
 	case SCOUT__LINK_CONNECTING:
-		return first; /* libzmq itself tries again every RECONNECT_IVL */
+		if (!link->env->starter)
+			return first; /* libzmq itself tries again every RECONNECT_IVL */
+		if (now_us < link->state_since_us + LOOK_AGAIN_US)
+			return min_u64(first, link->state_since_us + LOOK_AGAIN_US);
+		scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server of this host does not accept the connection");
+		return min_u64(first, link->next_try_us);
 	case SCOUT__LINK_GREETING:
 		if (now_us < due)
 			return min_u64(first, due);

@@ -77,6 +77,7 @@ struct scout__link_env {
 	uint32_t connect_timeout_ms;
 	const struct scout__curve_keys *curve; /* NULL: none */
 	bool shm;
+	struct scout__starter *starter; /* NULL, or finds and starts the server of the one link */
 };
 
 struct scout__in_flight {
@@ -108,6 +109,7 @@ struct scout__link {
 	int reset_error;      /* why */
 	char reset_text[512]; /* the same for a person; empty: as the error says */
 	int error;            /* why it is not up; 0 = none yet */
+	int start_error;      /* of the starter's last look; 0: none */
 	bool greeting_failed; /* the security handshake ended without a reason, at least once */
 	uint64_t epoch;       /* of the server now; 0 before HELLO */
 	uint64_t known_epoch; /* of the last link_up */

@@ -16,6 +16,28 @@
 #define CONNECT_AGAIN_US UINT64_C(500000)
 #define ATTEMPT_MS 2000u
 
+/*
+ * endpoint=auto: whether the server of this host serves, or next_try_us is when to look again. Why there is none is told when the
+ * reason changes; as the reason of a link that is down already, too. To the user all but another version is a server that is not there.
+ */
+static bool SCOUT_ON_COURIER
+find_server(struct scout__link *link, uint64_t now_us)
+{
+	struct scout__starter *starter = link->env->starter;
+	int rc = scout__starter_look(starter, now_us, &link->next_try_us);
+	int error = rc == SCOUT_ERR_VERSION ? rc : SCOUT_ERR_UNREACHABLE;
+
+	if (rc == SCOUT_NOT_YET)
+		return false;
+	if (rc < 0 && rc != link->start_error && link->told_down && link->error == error)
+		scout__log(link->env->log, SCOUT_LOG_WARN, "%s: %s (%s)", link->endpoint, scout__starter_text(starter),
+			   scout_err_name(rc));
+	link->start_error = rc;
+	if (rc < 0)
+		scout__link_tell_down(link, error, scout__starter_text(starter));
+	return rc == 0;
+}
+
 void
 scout__link_connect(struct scout__link *link, uint64_t now_us)
 {
@@ -27,6 +49,8 @@ scout__link_connect(struct scout__link *link, uint64_t now_us)
 		link->next_try_us = now_us + SERVER_AGAIN_US;
 		return;
 	}
+	if (link->env->starter && !find_server(link, now_us))
+		return;
 	link->next_try_us = now_us + CONNECT_AGAIN_US; /* if it fails: no descriptors, usually */
 	if (!scout__link_open(link, timeout_ms))
 		return;

@@ -154,7 +154,9 @@ scout__link_reset(struct scout__link *link, int error, const char *why)
 void
 scout__link_refused(struct scout__link *link, int error, const char *text)
 {
-	link->pause_ms = REFUSED_PAUSE_MS;
+	/* A server that ends for want of peers: the next one is to be started at once. */
+	link->pause_ms =
+		link->env->starter && error == SCOUT_ERR_UNREACHABLE ? SCOUT__LINK_PAUSE_FIRST_MS : REFUSED_PAUSE_MS;
 	scout__link_lost(link, error, text);
 	scout__link_tell_down(link, error, text);
 }

@@ -34,7 +34,7 @@ reap(struct scout__starter *starter)
 {
 	uint64_t end_us = scout__now_us() + REAP_MS * 1000;
 
-	while (!scout__starter_is_reaped(starter) && scout__now_us() < end_us)
+	while (!scout__starter_reap(starter) && scout__now_us() < end_us)
 		pause_us(1000);
 }
 

@@ -117,7 +117,7 @@ scout__starter_free(struct scout__starter *s)
 {
 	if (!s)
 		return;
-	(void)scout__starter_is_reaped(s);
+	(void)scout__starter_reap(s);
 	free(s->endpoint);
 	free(s->asked);
 	free(s->program);
@@ -150,7 +150,7 @@ scout__starter_text(const struct scout__starter *starter)
 }
 
 bool
-scout__starter_is_reaped(struct scout__starter *s)
+scout__starter_reap(struct scout__starter *s)
 {
 	/* ECHILD: the host ignores SIGCHLD, or has waited for all of its children. */
 	if (s->child && waitpid(s->child, NULL, WNOHANG) != 0)
@@ -274,7 +274,7 @@ start(struct scout__starter *s, int lock_fd, uint32_t failures)
 	char program[PATH_MAX];
 	int rc;
 
-	if (!scout__starter_is_reaped(s))
+	if (!scout__starter_reap(s))
 		return SCOUT_NOT_YET;
 	rc = scout__program_find(s->program, program, s->text, sizeof(s->text));
 	if (rc)
@@ -414,7 +414,7 @@ scout__starter_look(struct scout__starter *s, uint64_t now_us, uint64_t *ret_nex
 	int fd = open_lock(s), rc;
 
 	*ret_next_us = now_us + LOOK_US;
-	(void)scout__starter_is_reaped(s);
+	(void)scout__starter_reap(s);
 	if (fd < 0) {
 		*ret_next_us = now_us + LOOK_SLOWLY_US;
 		/* A runtime folder goes with the user's last session. */

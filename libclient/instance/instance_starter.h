@@ -50,7 +50,7 @@ SCOUT_ON_ANY const char *scout__starter_log_path(const struct scout__starter *st
  */
 SCOUT_ON_ANY int scout__starter_look(struct scout__starter *starter, uint64_t now_us, uint64_t *ret_next_us);
 SCOUT_ON_ANY const char *scout__starter_text(const struct scout__starter *starter);
-/* The process that put a server into the background has ended, and its status is taken. To be asked now and then. */
-SCOUT_ON_ANY bool scout__starter_is_reaped(struct scout__starter *starter);
+/* Take the status of the process that puts a server into the background, if it has ended. False: it has not, call again. */
+SCOUT_ON_ANY bool scout__starter_reap(struct scout__starter *starter);
 
 #endif

@@ -98,6 +98,8 @@ static const struct setting client_settings[] = {
 	{"curve_server_key", PUBLIC_KEY},
 	{"local_transport", "socket"},
 	{"cpus", "0-3,8"},
+	{"server_program", "/bin/kvscoutd"},
+	{"server_keys", "l1_bytes=3 cpus=0-3,8"},
 };
 
 /* All keys that users rely on, each into its own field, through the string and then into the library's own copy. */
@@ -139,6 +141,8 @@ START_TEST(each_client_key_sets_its_field)
 	ck_assert_str_eq(taken.curve_secret_file, "/k");
 	ck_assert_str_eq(taken.curve_server_key, PUBLIC_KEY);
 	ck_assert_str_eq(taken.cpus, "0-3,8");
+	ck_assert_str_eq(taken.server_program, "/bin/kvscoutd");
+	ck_assert_str_eq(taken.server_keys, "l1_bytes=3 cpus=0-3,8");
 	scout_client_config_fini(&taken);
 }
 END_TEST
@@ -161,19 +165,29 @@ START_TEST(client_range_errors_read_as_documented)
 }
 END_TEST
 
-START_TEST(a_client_needs_an_endpoint)
+START_TEST(a_client_without_an_endpoint_is_accepted)
+{
+	struct scout_client_config cfg;
+	struct scout_client_config taken;
+
+	scout_client_config_init(&cfg);
+	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), 0);
+	ck_assert_ptr_null(taken.endpoint);
+	scout_client_config_fini(&taken);
+}
+END_TEST
+
+START_TEST(a_refused_configuration_leaves_nothing_of_it)
 {
 	static const struct scout_client_config zero;
 	struct scout_client_config cfg;
 	struct scout_client_config taken;
 
 	scout_client_config_init(&cfg);
-	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), SCOUT_ERR_INVALID);
-	ck_assert_ptr_nonnull(strstr(err, "endpoint"));
+	cfg.name_space = "a\nb";
+	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_ptr_nonnull(strstr(err, "namespace"));
 	ck_assert_mem_eq(&taken, &zero, sizeof(zero));
-	cfg.endpoint = "ipc:///x";
-	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), 0);
-	scout_client_config_fini(&taken);
 }
 END_TEST
 
@@ -258,7 +272,8 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, each_client_key_sets_its_field);
 	tcase_add_test(tcase, a_time_may_be_never);
 	tcase_add_test(tcase, client_range_errors_read_as_documented);
-	tcase_add_test(tcase, a_client_needs_an_endpoint);
+	tcase_add_test(tcase, a_client_without_an_endpoint_is_accepted);
+	tcase_add_test(tcase, a_refused_configuration_leaves_nothing_of_it);
 	tcase_add_test(tcase, endpoints_are_written_with_blanks_and_not_with_commas);
 	tcase_add_test(tcase, endpoints_of_a_file_and_of_the_environment_add_up);
 	tcase_add_test(tcase, a_client_reads_a_file_and_the_environment);

@@ -38,6 +38,7 @@ static const struct setting server_settings[] = {
 	{"max_peers", "8"},
 	{"max_namespaces", "18"},
 	{"peer_timeout_ms", "91"},
+	{"idle_exit_s", "92"},
 	{"dead_writer_ms", "90"},
 	{"l2", "fs:///a"},
 	{"prefetch", "before_answer"},
@@ -78,6 +79,7 @@ START_TEST(each_server_key_sets_its_field)
 	ck_assert_uint_eq(taken.max_sessions, 7);
 	ck_assert_uint_eq(taken.max_peers, 8);
 	ck_assert_uint_eq(taken.max_namespaces, 18);
+	ck_assert_uint_eq(taken.idle_exit_s, 92);
 	ck_assert_uint_eq(taken.dead_writer_ms, 90);
 	ck_assert_uint_eq(taken.credits, 10);
 	ck_assert_uint_eq(taken.reply_delay_us, 11);
@@ -115,6 +117,7 @@ START_TEST(server_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(taken.max_sessions, 65536);
 	ck_assert_uint_eq(taken.max_peers, 1024);
 	ck_assert_uint_eq(taken.max_namespaces, 256);
+	ck_assert_uint_eq(taken.idle_exit_s, 0);
 	ck_assert_uint_eq(taken.dead_writer_ms, 30000);
 	ck_assert_uint_eq(taken.credits, 4096);
 	ck_assert_uint_eq(taken.reply_delay_us, 0);

@@ -76,6 +76,8 @@ static const struct setting worker_settings[] = {
 	{"curve_server_key", PUBLIC_KEY},
 	{"local_transport", "socket"},
 	{"cpus", "0-3,8"},
+	{"server_program", "/bin/kvscoutd"},
+	{"server_keys", "l1_bytes=3 cpus=0-3,8"},
 };
 
 START_TEST(each_worker_key_sets_its_field)
@@ -118,6 +120,8 @@ START_TEST(each_worker_key_sets_its_field)
 	ck_assert_str_eq(taken.curve_secret_file, "/k");
 	ck_assert_str_eq(taken.curve_server_key, PUBLIC_KEY);
 	ck_assert_str_eq(taken.cpus, "0-3,8");
+	ck_assert_str_eq(taken.server_program, "/bin/kvscoutd");
+	ck_assert_str_eq(taken.server_keys, "l1_bytes=3 cpus=0-3,8");
 	scout_worker_config_fini(&taken);
 }
 END_TEST
@@ -290,9 +294,6 @@ START_TEST(worker_fields_must_agree_with_each_other)
 	struct scout_worker_config cfg;
 
 	scout_worker_config_init(&cfg);
-	check_worker_refused(
-		&cfg, SCOUT_ERR_INVALID,
-		"endpoint is not set: must name the server of this machine, such as ipc:///run/kvscout/kvscout.sock");
 	cfg.endpoint = "ipc:///w ipc:///x";
 	check_worker_refused(
 		&cfg, SCOUT_ERR_CONFIG_SYNTAX,
@@ -305,6 +306,17 @@ START_TEST(worker_fields_must_agree_with_each_other)
 	cfg.rank_first = 2;
 	cfg.rank_count = 3;
 	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "rank_first = 2, rank_count = 3: kv_ranks = 4 is exceeded");
+	cfg.rank_count = 2;
+	cfg.kv_rank = 2;
+	cfg.endpoint = NULL;
+	check_worker_refused(
+		&cfg, SCOUT_ERR_CONFIG_RANGE,
+		"endpoint is not set or auto, and of kv_ranks = 4 this server holds rank_count = 2: the others are on other nodes, "
+		"which do not share a server; start one kvscoutd on each node, set endpoint to it in the workers of that node, and "
+		"to the list of all in the client");
+	cfg.endpoint = "ipc:///w";
+	cfg.rank_count = 3;
+	cfg.kv_rank = 0;
 	cfg.rank_count = 2;
 	cfg.kv_rank = 1;
 	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "kv_rank = 1: must be 2..3, the KV ranks of this server");

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Clients and workers with endpoint=auto: they start the server and join it on their background threads, and lookups never wait
+ * for that.
+ */
+#include "check_main.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <kvscout/client.h>
+#include <kvscout/protocol.h>
+#include <kvscout/worker.h>
+
+#include "clock.h"
+#include "instance_rig.h"
+
+#define JOINERS 12
+
+static int
+new_client(struct place *place, const char *keys, struct scout_client **ret_client, char *err, size_t err_len)
+{
+	struct scout_client_config cfg;
+
+	scout_client_config_init(&cfg);
+	cfg.endpoint = place->endpoint;
+	cfg.server_program = place->program;
+	cfg.server_keys = keys;
+	cfg.log = place_log;
+	cfg.log_user = place;
+	return scout_client_new(&cfg, ret_client, err, err_len);
+}
+
+static struct scout_client *
+client_of(struct place *place, const char *keys)
+{
+	struct scout_client *client = NULL;
+	char err[1024] = "";
+
+	ck_assert_msg(new_client(place, keys, &client, err, sizeof(err)) == 0, "%s", err);
+	return client;
+}
+
+static void
+wait_ready(struct scout_client *client)
+{
+	char err[1024] = "";
+
+	ck_assert_msg(scout_client_wait_ready(client, PLACE_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+}
+
+/* The answer to a new lookup, asked for until it is there. */
+static struct scout_hit
+look_up(struct scout_client *client, const char *id)
+{
+	static const uint8_t hash[32] = {1};
+	const struct scout_query query = {.id = id, .hashes = hash, .hash_len = 32, .n = 1, .prompt_tokens = 257};
+	struct scout_hit hit;
+	int rc;
+
+	while ((rc = scout_try_lookup(client, &query, &hit)) == SCOUT_NOT_YET)
+		(void)poll(NULL, 0, 1);
+	ck_assert_int_eq(rc, 0);
+	scout_finish(client, id);
+	return hit;
+}
+
+static uint64_t
+status_of(const struct place *place, const char *name)
+{
+	char command[512], line[256], want[64];
+	uint64_t value = UINT64_MAX;
+	FILE *out;
+
+	(void)snprintf(command, sizeof(command), "%s --status %s 2>/dev/null", place->program, place->endpoint);
+	(void)snprintf(want, sizeof(want), "%s ", name);
+	out = popen(command, "r");
+	ck_assert_ptr_nonnull(out);
+	while (fgets(line, sizeof(line), out))
+		if (strncmp(line, want, strlen(want)) == 0)
+			value = strtoull(line + strlen(want), NULL, 10);
+	(void)pclose(out);
+	return value;
+}
+
+START_TEST(a_client_starts_the_server_and_finds_the_next_one)
+{
+	struct scout_client_counters counters;
+	struct scout_client *client;
+	struct place place;
+	pid_t first;
+
+	place_up(&place);
+	client = client_of(&place, NULL);
+	wait_ready(client);
+	ck_assert_int_eq(look_up(client, "a").reason, SCOUT_REASON_MISS);
+	first = place_server(&place);
+	place_kill(&place);
+	/* Nothing is asked: the background thread starts the next one. */
+	for (uint64_t end_us = scout__now_us() + PLACE_DEADLINE_MS * UINT64_C(1000);;) {
+		ck_assert_int_eq(scout_client_stats(client, &counters), 0);
+		if (counters.epochs == 1 && counters.servers_up == 1)
+			break;
+		ck_assert(scout__now_us() < end_us);
+		(void)poll(NULL, 0, 1);
+	}
+	ck_assert_int_eq(look_up(client, "b").reason, SCOUT_REASON_MISS);
+	ck_assert_int_ne(place_server(&place), first);
+	scout_client_free(client);
+	place_down(&place);
+}
+END_TEST
+
+static struct scout_worker *
+worker_of(struct place *place)
+{
+	struct scout_worker *worker = NULL;
+	struct scout_worker_config cfg;
+	char err[1024] = "";
+
+	scout_worker_config_init(&cfg);
+	cfg.endpoint = place->endpoint;
+	cfg.server_program = place->program;
+	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
+	return worker;
+}
+
+/* A client, or a worker, in a process of its own, until @gate ends. */
+static pid_t
+joiner(struct place *place, int i, const int gate[2], const int joined[2])
+{
+	pid_t pid = fork();
+	struct scout_client *client = NULL;
+	struct scout_worker *worker = NULL;
+	char byte = 0;
+
+	if (pid != 0)
+		return pid;
+	(void)close(gate[1]);
+	if (i % 2)
+		client = client_of(place, NULL);
+	else
+		worker = worker_of(place);
+	(void)!write(joined[1], &byte, 1);
+	(void)!read(gate[0], &byte, 1);
+	scout_client_free(client);
+	scout_worker_free(worker);
+	_exit(0);
+}
+
+START_TEST(all_peers_of_the_host_join_one_server)
+{
+	struct place place;
+	pid_t pids[JOINERS];
+	int gate[2], joined[2], status;
+	char byte;
+
+	place_up(&place);
+	ck_assert_int_eq(pipe(gate), 0);
+	ck_assert_int_eq(pipe(joined), 0);
+	for (int i = 0; i < JOINERS; i++)
+		pids[i] = joiner(&place, i, gate, joined);
+	for (int i = 0; i < JOINERS; i++)
+		ck_assert_int_eq(read(joined[0], &byte, 1), 1);
+	for (uint64_t end_us = scout__now_us() + PLACE_DEADLINE_MS * UINT64_C(1000);
+	     status_of(&place, "peers") != JOINERS;)
+		ck_assert(scout__now_us() < end_us);
+	ck_assert_uint_eq(count_words(place_server_log(&place), "ready on"), 1);
+	(void)close(gate[0]);
+	(void)close(gate[1]);
+	for (int i = 0; i < JOINERS; i++) {
+		ck_assert_int_eq(waitpid(pids[i], &status, 0), pids[i]);
+		ck_assert_int_eq(status, 0);
+	}
+	place_down(&place);
+}
+END_TEST
+
+/*
+ * Peers that come when the server ends for want of peers: a moment before it decides, while it stops, and after. The moments are
+ * chosen by the clock, since no one can see that decision from outside. Each peer ends up with a server.
+ */
+START_TEST(a_peer_that_joins_a_server_that_ends_gets_the_next_one)
+{
+	struct place place;
+
+	for (int round = 0; round < 7; round++) {
+		struct scout_client *client;
+
+		place_up(&place);
+		client = client_of(&place, "idle_exit_s=1");
+		wait_ready(client);
+		scout_client_free(client);
+		(void)poll(NULL, 0, 992 + 2 * round);
+		client = client_of(&place, "idle_exit_s=1");
+		wait_ready(client);
+		ck_assert_int_eq(look_up(client, "a").reason, SCOUT_REASON_MISS);
+		(void)place_server(&place);
+		scout_client_free(client);
+		place_down(&place);
+	}
+}
+END_TEST
+
+/* ---- without a server ---- */
+
+START_TEST(without_kvscoutd_lookups_end_and_one_warning_says_why)
+{
+	struct scout_client *client;
+	struct place place;
+	char err[1024] = "";
+	struct scout_hit hit;
+
+	place_up(&place);
+	place.program = "/nonexistent/kvscoutd";
+	client = client_of(&place, NULL);
+	ck_assert_int_eq(scout_client_wait_ready(client, 100, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
+	ck_assert_msg(strstr(err, "/nonexistent/kvscoutd"), "%s", err);
+	for (int i = 0; i < 20; i++) {
+		hit = look_up(client, "a");
+		ck_assert_int_eq(hit.reason, SCOUT_REASON_UNREACHABLE);
+		ck_assert_int_eq(hit.error, SCOUT_ERR_UNREACHABLE);
+		ck_assert_uint_eq(hit.tokens, 0);
+	}
+	scout_client_free(client);
+	ck_assert_msg(place.n_warnings == 1, "%s", place.warnings);
+	place_down(&place);
+}
+END_TEST
+
+START_TEST(a_server_that_cannot_start_is_one_warning_with_its_words)
+{
+	struct scout_client *client;
+	struct place place;
+	struct scout_hit hit;
+	char err[1024] = "";
+
+	place_up(&place);
+	client = client_of(&place, "eviction=nonsense");
+	while (look_up(client, "a").reason != SCOUT_REASON_UNREACHABLE)
+		;
+	hit = look_up(client, "b");
+	ck_assert_int_eq(hit.error, SCOUT_ERR_UNREACHABLE);
+	ck_assert_int_eq(scout_client_wait_ready(client, 300, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
+	scout_client_free(client);
+	ck_assert_uint_eq(count_words(place.warnings, "nonsense"), 1);
+	ck_assert_uint_ge(count_words(place_server_log(&place), "kvscoutd: eviction"), 2);
+	ck_assert_uint_le(count_words(place_server_log(&place), "kvscoutd: eviction"), 5);
+	place_down(&place);
+}
+END_TEST
+
+START_TEST(beside_a_server_of_another_version_it_runs_without_a_cache_until_that_has_ended)
+{
+	struct scout__instance_record record = {
+		.state = SCOUT__INSTANCE_SERVING,
+		.pid = 4711,
+		.wire = SCOUT_WIRE_VERSION,
+		.version = "9.9.9",
+	};
+	struct scout_client *client;
+	struct place place;
+	char err[1024] = "";
+	int fd;
+
+	place_up(&place);
+	record.since_ms = scout__boot_ms();
+	fd = place_lock(&place);
+	ck_assert(scout__record_write(fd, &record));
+	client = client_of(&place, NULL);
+	ck_assert_int_eq(scout_client_wait_ready(client, PLACE_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_VERSION);
+	ck_assert_int_eq(look_up(client, "a").reason, SCOUT_REASON_REFUSED);
+	ck_assert_int_eq(look_up(client, "b").error, SCOUT_ERR_VERSION);
+	(void)close(fd);
+	for (uint64_t end_us = scout__now_us() + PLACE_DEADLINE_MS * UINT64_C(1000);
+	     look_up(client, "c").reason != SCOUT_REASON_MISS;)
+		ck_assert(scout__now_us() < end_us);
+	(void)place_server(&place);
+	scout_client_free(client);
+	ck_assert_msg(place.n_warnings == 1 && strstr(place.warnings, "9.9.9"), "%s", place.warnings);
+	place_down(&place);
+}
+END_TEST
+
+/* ---- configuration ---- */
+
+START_TEST(auto_is_the_only_endpoint_and_of_one_node)
+{
+	struct scout_client_config client_cfg;
+	struct scout_worker_config worker_cfg;
+	struct scout_client *client = NULL;
+	struct scout_worker *worker = NULL;
+	struct place place;
+	char err[1024] = "";
+
+	place_up(&place);
+	scout_client_config_init(&client_cfg);
+	client_cfg.endpoint = "ipc:///tmp/x auto";
+	client_cfg.kv_ranks = 2;
+	ck_assert_int_eq(scout_client_new(&client_cfg, &client, err, sizeof(err)), SCOUT_ERR_CONFIG_SYNTAX);
+	ck_assert_msg(strstr(err, "one of several"), "%s", err);
+	scout_worker_config_init(&worker_cfg);
+	worker_cfg.kv_ranks = 4;
+	worker_cfg.rank_count = 2;
+	worker_cfg.server_program = "/nonexistent/kvscoutd";
+	ck_assert_int_eq(scout_worker_new(&worker_cfg, &worker, err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_msg(strstr(err, "other nodes") && strstr(err, "set endpoint"), "%s", err);
+	ck_assert_int_eq(new_client(&place, "listen=tcp://127.0.0.1:1", &client, err, sizeof(err)),
+			 SCOUT_ERR_CONFIG_KEY);
+	ck_assert_ptr_null(client);
+	ck_assert_ptr_null(worker);
+	place_down(&place);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("instance_peers");
+	TCase *tc = tcase_create("peers");
+
+	tcase_set_timeout(tc, 90);
+	tcase_add_test(tc, a_client_starts_the_server_and_finds_the_next_one);
+	tcase_add_test(tc, all_peers_of_the_host_join_one_server);
+	tcase_add_test(tc, a_peer_that_joins_a_server_that_ends_gets_the_next_one);
+	tcase_add_test(tc, without_kvscoutd_lookups_end_and_one_warning_says_why);
+	tcase_add_test(tc, a_server_that_cannot_start_is_one_warning_with_its_words);
+	tcase_add_test(tc, beside_a_server_of_another_version_it_runs_without_a_cache_until_that_has_ended);
+	tcase_add_test(tc, auto_is_the_only_endpoint_and_of_one_node);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
