@@ -24,7 +24,7 @@
 static const struct {
 	const char *key;
 	char between;
-} lists[] = {{"endpoint", '\0'}, {"l2", '\0'}, {"group", '\0'}, {"cpus", ','}};
+} lists[] = {{"endpoint", '\0'}, {"l2", '\0'}, {"group", '\0'}, {"server_keys", '\0'}, {"cpus", ','}};
 
 static PyObject *
 type_error(const char *type_name, PyObject *key, PyObject *value, bool is_list)
