@@ -71,9 +71,7 @@ struct scout_worker_config {
 	/* As in struct scout_client_config; the same for all clients and workers of a namespace. */
 	const char *group;
 	uint32_t hash_tokens;
-	/* Of endpoint=auto: kvscoutd by its absolute path, and "key=value key=value" for it; NULL: none. */
-	const char *server_program;
-	const char *server_keys;
+	const char *server_program, *server_keys; /* as in struct scout_client_config */
 };
 
 /* In C and C++ call scout_worker_config_init(). @size: of the caller's struct scout_worker_config. */
@@ -132,9 +130,6 @@ struct scout_table {
  * CUDA, and never initialises CUDA in a process that has not done so itself. Backend "cuda" initialises it here;
  * without a device that is SCOUT_ERR_DEVICE. A build without CUDA knows only host.
  *
- * Without an endpoint, or with "auto", the background thread finds or starts the server of this host, as that of a client
- * does. The server then holds all KV ranks: with rank_count below kv_ranks that is SCOUT_ERR_CONFIG_RANGE.
- *
  * @cfg  borrowed for the call; copied.
  * @err  receives one sentence on error; may be NULL.
  *
@@ -142,7 +137,7 @@ struct scout_table {
  * Blocks:   no, but allocates and starts threads.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`),
  *           SCOUT_ERR_UNSUPPORTED (structure size, backend not in this build, groups), SCOUT_ERR_DEVICE, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM;
- *           with "auto" those of scout_client_new().
+ *           with endpoint "auto" those of scout_client_new(), and SCOUT_ERR_CONFIG_RANGE for rank_count below kv_ranks.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **ret_worker,
 						char *err, size_t err_len);
