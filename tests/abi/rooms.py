@@ -30,6 +30,7 @@ MAX_LINES = 600
 TOOL = ["bench/common"]
 ROOMS = {
     "python/src": ["libclient", "libworker", "libworker/server"],
+    "python/bench": ["libclient"],
     "bench/demo": TOOL,
     "bench/replay": TOOL,
     "bench/latency": TOOL,
