@@ -86,10 +86,6 @@ class Configuration(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "by name only"):
             kvscout.Client(HERE)
 
-    def test_no_endpoint_is_told(self):
-        with self.assertRaises(kvscout.KVScoutError):
-            kvscout.Client(chunk_tokens=256)
-
     def test_values_of_all_kinds_are_taken(self):
         kvscout.Client(endpoint=HERE, chunk_tokens="512", max_lookups=16, arena_bytes="1Mi", lookup_poll_key_all=True,
                        lookup_mode="polled", weights_version=None, cpus=["inherit"]).close()
