@@ -430,7 +430,7 @@ result_json(const struct replay *replay)
 	const struct engine_job_times stores = engine_times(replay->engine, SCOUT_JOB_STORE);
 	const struct engine_stats *stats = engine_stats(replay->engine);
 	const struct replay_options *opt = replay->opt;
-	json_t *config = json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:s?, s:b}", "trace", opt->trace, "eviction",
+	json_t *config = json_pack("{s:s, s:s?, s:s?, s:I, s:I, s:I, s:s?, s:b}", "trace", opt->trace, "eviction",
 				   opt->eviction, "l2", opt->l2, "block_bytes", (json_int_t)opt->block_bytes,
 				   "kv_ranks", (json_int_t)opt->kv_ranks, "limit", (json_int_t)opt->limit, "endpoint",
 				   opt->endpoint, "curve", opt->keys.secret_file != NULL);
@@ -510,7 +510,7 @@ parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 		 .type = CLI_TYPE_TEXT,
 		 .to = &opt->eviction,
 		 .value_name = "POLICY",
-		 .doc = "eviction policy of the embedded server",
+		 .doc = "eviction policy of the embedded server; without it, the default of servers",
 		 .given = &opt->eviction_given},
 		CLI_LIST(
 			"l2", "URL", &opt->l2_urls,
@@ -568,7 +568,7 @@ join_l2(struct replay_options *opt)
 int
 main(int argc, char **argv)
 {
-	struct replay_options opt = {.eviction = "lru", .l1_blocks = 10000, .block_bytes = 4096, .kv_ranks = 1};
+	struct replay_options opt = {.l1_blocks = 10000, .block_bytes = 4096, .kv_ranks = 1};
 	struct replay replay = {.opt = &opt};
 	/* The second one has its default: whatever is waited for, it ends. */
 	struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};

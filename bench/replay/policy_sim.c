@@ -37,6 +37,13 @@ struct policy_sim {
 	bool *present;
 	uint64_t hits;
 	uint64_t asked;
+	uint64_t lost; /* asked for, cached, and no hit: something before them was not */
+};
+
+/* In percent of what was asked for. */
+struct sim_result {
+	double hits;
+	double lost;
 };
 
 static SCOUT_ON_LOOP void
@@ -111,24 +118,34 @@ session(struct policy_sim *sim, const uint64_t *ids, uint32_t n)
 {
 	uint32_t hit;
 	uint32_t stored;
+	uint32_t known;
+	uint32_t kind;
 
 	for (uint32_t i = 0; i < n; i++)
 		trace_hash(ids[i], sim->hashes + (size_t)i * TRACE_HASH_BYTES);
+	scout__index_asked(sim->index, n);
 	hit = look_up(sim, n);
+	known = scout__index_known_run(sim->index, 1, sim->hashes, hit, n);
+	kind = scout__touch_kind((uint64_t)(n - known) * TRACE_BLOCK_TOKENS);
 	retrieve(sim, hit);
 	stored = store(sim, hit, n);
 	/* An entry of the hit may have been evicted by the store; then another chunk may have its slot. */
-	for (uint32_t i = stored; i-- > 0;)
-		scout__index_touch(sim->index, sim->stored[i],
-				   sim->present[i] ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED, i);
+	for (uint32_t i = stored; i-- > 0;) {
+		struct scout__touch touch = {.how = sim->present[i] ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED,
+					     .kind = kind};
+
+		sim->lost += sim->present[i];
+		scout__index_touch(sim->index, sim->stored[i], &touch);
+	}
 	for (uint32_t i = hit; i-- > 0;)
 		if (scout__index_find(sim->index, 1, sim->hashes + (size_t)i * TRACE_HASH_BYTES) == sim->found[i])
-			scout__index_touch(sim->index, sim->found[i], SCOUT__ACCESS_READ, 0);
+			scout__index_touch(sim->index, sim->found[i],
+					   &(struct scout__touch){.how = SCOUT__ACCESS_READ, .kind = kind});
 	sim->hits += hit;
 	sim->asked += n;
 }
 
-static SCOUT_ON_LOOP double
+static SCOUT_ON_LOOP struct sim_result
 run(const struct policy_load *load, const char *eviction, uint64_t blocks)
 {
 	struct scout__log log = {0};
@@ -160,31 +177,37 @@ run(const struct policy_load *load, const char *eviction, uint64_t blocks)
 	free(sim.found);
 	free(sim.stored);
 	free(sim.present);
-	return sim.asked ? 100.0 * (double)sim.hits / (double)sim.asked : 0;
+	if (sim.asked == 0)
+		return (struct sim_result){0, 0};
+	return (struct sim_result){100.0 * (double)sim.hits / (double)sim.asked,
+				   100.0 * (double)sim.lost / (double)sim.asked};
 }
 
-/* A row for each size. The first policy in percent; the others too, with the points that they gain on it. */
+/*
+ * A row for each size. Of each policy the hits; of all but the first, the points gained on it; and what was cached, but
+ * no hit because of a gap before it.
+ */
 static SCOUT_ON_LOOP void
 table(const char *name, const struct policy_load *load, const uint64_t *blocks, size_t n_blocks,
       const char *const *policies, size_t n_policies)
 {
-	say("# %s: %zu requests, %zu blocks asked for, in %%\n%-10s %8s", name, load->n_requests, load->n_ids, "",
-	    "blocks");
+	say("# %s: %zu requests, %zu blocks asked for; in %%: hits (gain on the first policy) lost behind a gap\n%-10s %8s",
+	    name, load->n_requests, load->n_ids, "", "blocks");
 	for (size_t p = 0; p < n_policies; p++)
-		say(p ? " %14s" : " %8s", policies[p]);
+		say(p ? " %20s" : " %12s", policies[p]);
 	say("\n");
 	for (size_t b = 0; b < n_blocks; b++) {
 		double first = 0;
 
 		say("%-10s %8" PRIu64, name, blocks[b]);
 		for (size_t p = 0; p < n_policies; p++) {
-			double ratio = run(load, policies[p], blocks[b]);
+			struct sim_result result = run(load, policies[p], blocks[b]);
 
 			if (p == 0) {
-				first = ratio;
-				say(" %8.2f", ratio);
+				first = result.hits;
+				say(" %7.2f %4.2f", result.hits, result.lost);
 			} else {
-				say(" %6.2f (%+5.2f)", ratio, ratio - first);
+				say(" %7.2f (%+5.2f) %4.2f", result.hits, result.hits - first, result.lost);
 			}
 		}
 		say("\n");
@@ -210,7 +233,7 @@ int
 main(int argc, char **argv)
 {
 	const char *trace = NULL, *workload_list = "scan,zipf,chat,agents,uniform,loop,shift,documents,twice,phases";
-	const char *size_list = "100,500,2000,5859,10000,20000,50000", *policy_list = "lru,adaptive";
+	const char *size_list = "100,500,2000,5859,10000,20000,50000", *policy_list = "lru,hdc";
 	const char *sizes[MAX_LIST], *policies[MAX_LIST], *workloads[MAX_LIST];
 	char text[3][LIST_BYTES];
 	uint64_t blocks[MAX_LIST], requests = 12000, seed = 1;

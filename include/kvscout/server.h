@@ -37,7 +37,7 @@ enum scout_l2_objects {
 struct scout_server_config {
 	uint32_t size;            /* of this structure; set by scout_server_config_init() */
 	const char *listen;       /* ipc:///path, tcp://host:port or inproc://name; default: ipc in a private folder */
-	const char *eviction;     /* policy, default adaptive; see scout_server_config_help() */
+	const char *eviction;     /* policy, default hdc; see scout_server_config_help() */
 	uint64_t l1_bytes;        /* bytes of slots in host memory, default 1 GiB */
 	uint64_t extent_bytes;    /* the pool grows by this much at a time, default 64 MiB */
 	uint64_t max_promised;    /* bytes that promises may pin, default half of l1_bytes */

@@ -302,9 +302,6 @@ SCOUT_ON_LOOP void scout__index_abort(struct scout__chunk_index *index, uint32_t
 /* The writer died. The caller keeps time and calls _abort() later. */
 SCOUT_ON_LOOP void scout__index_quarantine(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 
-/* Finish: move in the eviction order, if it is in it. @depth: how many chunks the session stored before this one. */
-SCOUT_ON_LOOP void scout__index_touch(struct scout__chunk_index *index, uint32_t entry, enum scout__access how,
-				      uint32_t depth);
 /* Drop an unpinned entry now. False when it is pinned. */
 SCOUT_ON_LOOP bool scout__index_drop(struct scout__chunk_index *index, uint32_t entry);
 /*
@@ -320,6 +317,20 @@ struct scout__place {
 };
 SCOUT_ON_LOOP struct scout__place scout__index_place(const struct scout__chunk_index *index, uint32_t entry,
 						     uint32_t rank);
+
+/* ---- chunk_index_use.c: what the eviction policy learns from ---- */
+
+/* A lookup asks for @n chunks. */
+SCOUT_ON_LOOP void scout__index_asked(struct scout__chunk_index *index, uint32_t n);
+/*
+ * Of @n keys, those before @from are cached: how many of the leading ones were cached, or evicted lately? A binary
+ * search, because the head of a prompt stays longest: at most 2 * log2(@n) keys are looked at.
+ */
+SCOUT_ON_LOOP uint32_t scout__index_known_run(const struct scout__chunk_index *index, uint32_t space,
+					      const uint8_t *hashes, uint32_t from, uint32_t n);
+/* Finish: move in the eviction order, if it is in it. */
+SCOUT_ON_LOOP void scout__index_touch(struct scout__chunk_index *index, uint32_t entry,
+				      const struct scout__touch *touch);
 
 /* ---- chunk_index_l2.c: L2 ---- */
 

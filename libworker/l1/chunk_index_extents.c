@@ -177,6 +177,13 @@ extent_insert(struct scout__chunk_index *index, struct scout__extent *extent)
 	index->by_age[index->n_extents++] = extent;
 }
 
+static SCOUT_ON_LOOP void
+tell_slots(struct scout__chunk_index *index)
+{
+	if (index->l1->policy->resized)
+		index->l1->policy->resized(index->policy_state, index->n_slots);
+}
+
 void
 scout__index_extent_remove(struct scout__chunk_index *index, struct scout__extent *extent)
 {
@@ -194,6 +201,7 @@ scout__index_extent_remove(struct scout__chunk_index *index, struct scout__exten
 	behind = index->n_extents - age;
 	memmove(index->by_age + age, index->by_age + age + 1, behind * sizeof(struct scout__extent *));
 	index->n_slots -= extent->slots;
+	tell_slots(index);
 	if (index->fresh_from == extent)
 		index->fresh_from = NULL;
 	extent->owner = NULL;
@@ -229,6 +237,7 @@ scout__index_grow(struct scout__chunk_index *index, struct scout__extent *extent
 	extent->fresh = 0;
 	extent_insert(index, extent);
 	index->n_slots += extent->slots;
+	tell_slots(index);
 	index->n_fresh += extent->slots;
 	index->n_free += extent->slots;
 	index->last_slots = extent->slots;

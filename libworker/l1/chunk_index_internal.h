@@ -5,8 +5,8 @@
 #include "chunk_index.h"
 
 /*
- * Between the files of the chunk index. Each calls those behind it only: chunk_index_l2.c, chunk_index.c, rebalance.c,
- * chunk_index_pins.c, chunk_index_extents.c, rebalance_rule.c, chunk_index_table.c.
+ * Between the files of the chunk index. Each calls those behind it only: chunk_index_l2.c, chunk_index_use.c,
+ * chunk_index.c, rebalance.c, chunk_index_pins.c, chunk_index_extents.c, rebalance_rule.c, chunk_index_table.c.
  */
 
 /* ---- chunk_index.c ---- */

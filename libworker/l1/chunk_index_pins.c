@@ -202,13 +202,6 @@ scout__index_unhold(struct scout__chunk_index *index, uint32_t entry, bool last_
 	scout__entry_unpin(index, entry);
 }
 
-void
-scout__index_touch(struct scout__chunk_index *index, uint32_t entry, enum scout__access how, uint32_t depth)
-{
-	if (index->entries[entry].in_order && !index->entries[entry].temporary)
-		index->l1->policy->accessed(index->policy_state, entry, how, depth);
-}
-
 bool
 scout__index_drop(struct scout__chunk_index *index, uint32_t entry)
 {

@@ -313,7 +313,7 @@ scout__chunked_queue_extend(struct scout__chunked_queues *queues, uint32_t queue
 	queues->chunks[s] = (struct scout__queue_chunk){
 		.prev = prev,
 		.next = SCOUT__NO_ENTRY,
-		.queue = queue & 3,
+		.queue = queue & 63,
 	};
 	memset(queues->chunks[s].stays, 0xff, sizeof(queues->chunks[s].stays));
 	queues->newest[queue] = s;

@@ -10,13 +10,13 @@
 #include "thread.h"
 
 /*
- * Up to four queues over one array of elements that each have a node. An element is in at most one of them;
+ * Up to SCOUT__QUEUES queues over one array of elements that each have a node. An element is in at most one of them;
  * its node says in which, and where. The head is the oldest. Every call is O(1) but for a bounded number of
  * moves, see chunked_queue.c. Taking an element out, or putting it in, touches its node and a line or two
  * that many elements share: none of its neighbours. Loop thread.
  */
 
-#define SCOUT__QUEUES 4u
+#define SCOUT__QUEUES 33u
 #define SCOUT__QUEUE_CHUNK_SLOTS 256u
 #define SCOUT__MAX_QUEUED (1u << 30) /* slots must have numbers of 32 bits */
 
@@ -103,7 +103,7 @@ scout__chunked_queue_append(struct scout__chunked_queues *queues, uint32_t queue
 	slot = chunk->end++;
 	chunk->live++;
 	node->at = s * SCOUT__QUEUE_CHUNK_SLOTS + slot;
-	node->queue = queue & 3;
+	node->queue = queue & 63;
 	queues->slots[node->at] = i;
 	queues->n[queue]++;
 }

@@ -14,12 +14,15 @@
 
 #define SCOUT__NO_ENTRY UINT32_MAX
 
+#define SCOUT__STAMP_BITS 23
+#define SCOUT__STAMP_MASK ((1u << SCOUT__STAMP_BITS) - 1)
+
 /* Where an element of chunked_queue.h is, and what the policies that have several queues note. */
 struct scout__node {
-	uint32_t at;          /* slot */
-	uint32_t stamp : 29;  /* when it was put where it is */
-	uint32_t queue : 2;   /* in which list */
-	uint32_t sampled : 1; /* the policy's simulations follow this key */
+	uint32_t at;                        /* slot */
+	uint32_t stamp : SCOUT__STAMP_BITS; /* when it was put where it is */
+	uint32_t queue : 6;                 /* in which list */
+	uint32_t level : 3;                 /* in how small a sample of all keys this one is */
 };
 
 struct scout__entry {

@@ -7,17 +7,11 @@
 #include "log.h"
 #include "thread.h"
 
-/* Policies by their text, NAME[:SHARE[:CUT]]. Any thread. */
+/* Policies by their text, NAME[:SHARE]. Any thread. */
 
 #define MAX_SHARE 99u
-#define MAX_CUT 1000000u
 
-static const struct scout__evict_ops *const policies[] = {
-	&scout__evict_adaptive,
-	&scout__evict_lru,
-	&scout__evict_s3fifo,
-	&scout__evict_slru,
-};
+static const struct scout__evict_ops *const policies[] = {&scout__evict_hdc, &scout__evict_lru, &scout__evict_s3fifo};
 
 #define N_POLICIES (sizeof(policies) / sizeof(policies[0]))
 
@@ -54,8 +48,6 @@ take_args(const struct scout__evict_ops *policy, const char *text, struct scout_
 {
 	*args = policy->defaults;
 	if (*text && policy->n_args >= 1 && !take_number(&text, MAX_SHARE, &args->share))
-		return false;
-	if (*text && policy->n_args >= 2 && !take_number(&text, MAX_CUT, &args->cut))
 		return false;
 	return *text == '\0';
 }

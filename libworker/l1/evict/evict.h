@@ -2,6 +2,7 @@
 #ifndef SCOUT_EVICT_H
 #define SCOUT_EVICT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,16 +42,35 @@ enum scout__access {
 	SCOUT__ACCESS_STORED = 2 /* a session stored it itself: recent, not reused */
 };
 
+#define SCOUT__KINDS 4u
+#define SCOUT__HINTS 2u
+
+/* The touch of a chunk by a session that is over. */
+struct scout__touch {
+	enum scout__access how;
+	uint32_t kind;   /* of the session's request: scout__touch_kind() */
+	uint32_t hinted; /* 1: its caller does not expect to see the chunk again, and it is no other one's; else 0 */
+};
+
+/*
+ * The kind of a request by its new tokens: those behind the leading run that was in the pool, in L2, or was evicted
+ * lately. A short question, a turn of a conversation, a document, a repository: 3, 16 and 64 blocks of 512 tokens.
+ */
+static inline uint32_t
+scout__touch_kind(uint64_t new_tokens)
+{
+	return (new_tokens >= 1536) + (new_tokens >= 8192) + (new_tokens >= 32768);
+}
+
 /* What follows the name of a policy. */
 struct scout__evict_args {
 	uint32_t share; /* of the queue for what was not used again yet, in percent of the entries */
-	uint32_t cut;   /* slru: what is stored from this depth on goes first until it is read; 0: nothing */
 };
 
 struct scout__evict_ops {
 	const char *name;
 	const char *usage; /* name and arguments, for messages */
-	uint32_t n_args;   /* how many of struct scout__evict_args it takes, in their order */
+	uint32_t n_args;   /* how many of struct scout__evict_args it takes */
 	struct scout__evict_args defaults;
 	/* @entries is the chunk index's array, fixed for its life. Returns 0 or SCOUT_ERR_NOMEM. */
 	int (*open)(void **ret_state, struct scout__entry *entries, uint32_t max_entries,
@@ -58,11 +78,14 @@ struct scout__evict_ops {
 	void (*close)(void *state);
 	void (*insert)(void *state, uint32_t entry, enum scout__insert why);
 	void (*remove)(void *state, uint32_t entry, enum scout__remove why);
-	/*
-	 * Only for entries that are in the order. @depth: how many chunks the session stored before this one; 0 for
-	 * what it read.
-	 */
-	void (*accessed)(void *state, uint32_t entry, enum scout__access how, uint32_t depth);
+	/* Only for entries that are in the order. */
+	void (*accessed)(void *state, uint32_t entry, const struct scout__touch *touch);
+	/* NULL, or: a lookup asks for @n chunks. */
+	void (*asked)(void *state, uint32_t n);
+	/* NULL, or: the chunk index has @slots from now on, 1 to max_entries. */
+	void (*resized)(void *state, uint32_t slots);
+	/* NULL, or: was this key, SCOUT_MAX_HASH bytes, zero-padded, evicted lately? */
+	bool (*remembers)(const void *state, uint32_t space, const uint8_t *hash);
 	/* The last reader of a shard is done (retrieve). Only told, the order need not change. */
 	void (*read_finished)(void *state, uint32_t entry);
 	/* The entry to go next; stays in the order. SCOUT__NO_ENTRY when the order is empty. */
@@ -75,14 +98,12 @@ struct scout__evict_ops {
 	uint64_t (*state_bytes)(const void *state);
 };
 
+extern const struct scout__evict_ops scout__evict_hdc;
 extern const struct scout__evict_ops scout__evict_lru;
-extern const struct scout__evict_ops scout__evict_slru;
 extern const struct scout__evict_ops scout__evict_s3fifo;
-extern const struct scout__evict_ops scout__evict_adaptive;
 
 /*
- * A policy from its text: "lru", "slru:30", "slru:50:16", "s3fifo:10", "adaptive". NULL when there is none; @err then
- * says what there is. @ret_args has the defaults where the text has no number.
+ * A policy from its text: "hdc", "lru", "s3fifo:10". NULL when there is none; @err then says what there is. @ret_args has the defaults where the text has no number.
  */
 const struct scout__evict_ops *scout__evict_parse(const char *text, struct scout__evict_args *ret_args, char *err,
 						  size_t err_len);

@@ -63,12 +63,11 @@ lru_remove(void *state, uint32_t entry, enum scout__remove why)
 }
 
 static void
-lru_accessed(void *state, uint32_t entry, enum scout__access how, uint32_t depth)
+lru_accessed(void *state, uint32_t entry, const struct scout__touch *touch)
 {
 	struct lru *lru = state;
 
-	(void)how; /* order of use, whatever the use */
-	(void)depth;
+	(void)touch; /* order of use, whatever the use */
 	if (scout__chunked_queue_is_tail(&lru->queues, entry))
 		return;
 	scout__chunked_queue_unlink(&lru->queues, entry);

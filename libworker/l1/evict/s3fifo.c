@@ -83,11 +83,14 @@ s3fifo_insert(void *state, uint32_t entry, enum scout__insert why)
 {
 	struct s3fifo *s = state;
 	struct scout__entry *e = &s->entries[entry];
+	uint32_t touches;
 
 	if (why == SCOUT__INSERT_CREATED) {
 		s->live++;
 		e->policy_bits = 0;
-		e->node.queue = scout__ghost_take(&s->ghost, scout__fingerprint(e), s->live) ? MAIN : SMALL;
+		e->node.queue = scout__ghost_take(&s->ghost, scout__fingerprint(e), (uint64_t)s->live * 3 / 2, &touches)
+					? MAIN
+					: SMALL;
 	}
 	scout__chunked_queue_append(&s->queues, e->node.queue, entry);
 }
@@ -103,17 +106,16 @@ s3fifo_remove(void *state, uint32_t entry, enum scout__remove why)
 		return;
 	s->live--;
 	if (e->node.queue == SMALL)
-		scout__ghost_add(&s->ghost, scout__fingerprint(e));
+		scout__ghost_add(&s->ghost, scout__fingerprint(e), 0);
 }
 
 static void
-s3fifo_accessed(void *state, uint32_t entry, enum scout__access how, uint32_t depth)
+s3fifo_accessed(void *state, uint32_t entry, const struct scout__touch *touch)
 {
 	struct s3fifo *s = state;
 	struct scout__entry *e = &s->entries[entry];
 
-	(void)depth;
-	if (how == SCOUT__ACCESS_READ && e->policy_bits < MAX_READS)
+	if (touch->how == SCOUT__ACCESS_READ && e->policy_bits < MAX_READS)
 		e->policy_bits++;
 }
 

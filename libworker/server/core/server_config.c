@@ -30,8 +30,8 @@ static const struct scout__option options[] = {
 		.offset = FIELD(eviction),
 		.min = 1,
 		.max = 64,
-		.def_text = "adaptive",
-		.doc = "Policy that chooses what leaves the pool: lru, s3fifo[:SHARE], slru[:SHARE[:CUT]], adaptive",
+		.def_text = "hdc",
+		.doc = "Policy that chooses what leaves the pool: hdc, lru, s3fifo[:SHARE]",
 	},
 	{
 		.name = "l1_bytes",

@@ -79,6 +79,23 @@ put_presence(struct scout__writer *w, const struct scout__pending_op *pending, c
 	scout__put_ahead_reply(w, &reply);
 }
 
+/*
+ * What the eviction policy learns from a lookup: how much is asked for, and how much of it is new. Once for each
+ * session: a renewal asks for nothing that its lookup did not.
+ */
+SCOUT_ON_LOOP static void
+tell_policy(const struct scout__pending_op *pending, uint32_t hit)
+{
+	struct scout__chunk_index *index = pending->ns->index;
+	uint32_t known;
+
+	if (!index || !pending->space || pending->renews)
+		return;
+	scout__index_asked(index, pending->n);
+	known = scout__index_known_run(index, pending->space, pending->hashes, hit, pending->n);
+	pending->session->kind = (uint8_t)scout__touch_kind((uint64_t)(pending->n - known) * pending->ns->chunk_tokens);
+}
+
 SCOUT_ON_LOOP static void
 answer(struct scout_server *s, struct scout__pending_op *pending)
 {
@@ -96,6 +113,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 	struct scout__writer *w;
 	size_t op;
 
+	tell_policy(pending, hit);
 	session->l2 += pending->ahead ? 0 : pending->l2;
 	/* What was found before in the pool may have been admitted since: then the range is smaller than the count. */
 	m.l2 = pending->ahead ? pending->l2 : session->l2;

@@ -303,12 +303,13 @@ scout__session_undo(struct scout_server *s, uint64_t ticket)
 }
 
 SCOUT_ON_LOOP static void
-touch(struct scout__session *session, struct scout__handle handle, enum scout__access how, uint32_t depth)
+touch(struct scout__session *session, struct scout__handle handle, enum scout__access how)
 {
 	struct scout__chunk_index *index = session->ns->index;
+	const struct scout__touch touch = {.how = how, .kind = session->kind};
 
 	if (session->touch && handle.entry != SCOUT__NO_ENTRY && scout__index_valid(index, handle))
-		scout__index_touch(index, handle.entry, how, depth);
+		scout__index_touch(index, handle.entry, &touch);
 }
 
 SCOUT_ON_LOOP static void
@@ -354,14 +355,14 @@ release_step(struct scout_server *s, struct scout__run_item *item)
 		bool present = handle.entry & SCOUT__STORED_PRESENT;
 
 		handle.entry &= ~SCOUT__STORED_PRESENT;
-		touch(session, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED, session->n_stored);
+		touch(session, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
 	}
 	for (; left && session->hit; left--) {
 		uint32_t i = --session->hit;
 
 		if (i >= session->kept_from && i < session->kept_to)
 			give_back(session, i);
-		touch(session, session->handles[i], SCOUT__ACCESS_READ, 0);
+		touch(session, session->handles[i], SCOUT__ACCESS_READ);
 	}
 	if (session->n_stored || session->hit)
 		scout__run_queue_add(s, item);

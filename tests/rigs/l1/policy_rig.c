@@ -79,13 +79,13 @@ rig_drop(uint32_t entry)
 void
 rig_read(uint32_t entry)
 {
-	rig_ops->accessed(rig_state, entry, SCOUT__ACCESS_READ, 0);
+	rig_ops->accessed(rig_state, entry, &(struct scout__touch){.how = SCOUT__ACCESS_READ});
 }
 
 void
-rig_stored(uint32_t entry, uint32_t depth)
+rig_stored(uint32_t entry)
 {
-	rig_ops->accessed(rig_state, entry, SCOUT__ACCESS_STORED, depth);
+	rig_ops->accessed(rig_state, entry, &(struct scout__touch){.how = SCOUT__ACCESS_STORED});
 }
 
 void
@@ -121,7 +121,7 @@ rig_cache_fini(struct rig_cache *cache)
 }
 
 void
-rig_cache_use(struct rig_cache *cache, uint32_t key, uint32_t depth)
+rig_cache_use(struct rig_cache *cache, uint32_t key)
 {
 	uint32_t entry = cache->entry[key] - 1;
 
@@ -129,7 +129,7 @@ rig_cache_use(struct rig_cache *cache, uint32_t key, uint32_t depth)
 		cache->hits++;
 		rig_pin(entry);
 		rig_unpin(entry);
-		rig_ops->accessed(rig_state, entry, SCOUT__ACCESS_READ, depth);
+		rig_ops->accessed(rig_state, entry, &(struct scout__touch){.how = SCOUT__ACCESS_READ});
 		return;
 	}
 	if (cache->used < cache->n) {
@@ -142,5 +142,5 @@ rig_cache_use(struct rig_cache *cache, uint32_t key, uint32_t depth)
 	rig_create(entry, key);
 	cache->entry[key] = entry + 1;
 	cache->key[entry] = key;
-	rig_stored(entry, depth);
+	rig_stored(entry);
 }

@@ -32,7 +32,7 @@ void rig_pin(uint32_t entry);
 void rig_unpin(uint32_t entry);
 void rig_drop(uint32_t entry);
 void rig_read(uint32_t entry);
-void rig_stored(uint32_t entry, uint32_t depth);
+void rig_stored(uint32_t entry);
 
 /* Evict everything; the order must be @expected. */
 void rig_expect(const uint32_t *expected, uint32_t n);
@@ -50,7 +50,7 @@ struct rig_cache {
 void rig_cache_init(struct rig_cache *cache, const char *text, uint32_t n);
 void rig_cache_fini(struct rig_cache *cache);
 
-/* A session with the one chunk @key, @depth deep. */
-void rig_cache_use(struct rig_cache *cache, uint32_t key, uint32_t depth);
+/* A session with the one chunk @key. */
+void rig_cache_use(struct rig_cache *cache, uint32_t key);
 
 #endif

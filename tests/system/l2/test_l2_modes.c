@@ -126,7 +126,7 @@ END_TEST
 
 START_TEST(temporary_objects_go_first_and_finish_does_not_touch_them)
 {
-	static const char *const policies[] = {"lru", "s3fifo", "slru", "adaptive"};
+	static const char *const policies[] = {"lru", "s3fifo", "hdc"};
 	struct l2_rig r = l2_rig_of(64);
 
 	r.cfg.eviction = policies[_i];

@@ -198,7 +198,7 @@ START_TEST(values_are_what_happened)
 	total = page_value(&page, "kvscout_pool_total_bytes");
 	ck_assert(total >= 6 * SHARD_BYTES && total <= 8 * SHARD_BYTES);
 	ck_assert(page_value(&page, "kvscout_pool_free_bytes") == total - 6 * SHARD_BYTES);
-	ck_assert(page_value(&page, "kvscout_evictions_total{policy=\"adaptive\"}") == 0);
+	ck_assert(page_value(&page, "kvscout_evictions_total{policy=\"hdc\"}") == 0);
 	ck_assert(page_value(&page, "kvscout_generation_mismatches_total") == 0);
 	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_count") == 4);
 	ck_assert_uint_eq(wire_status(&rig.client, "refused.no_session"), 1);

@@ -220,7 +220,7 @@ END_TEST
 
 /* ---- pool, chunk index, policy ---- */
 
-static const char *const policies[] = {"lru", "slru:30", "s3fifo:10", "adaptive"};
+static const char *const policies[] = {"lru", "s3fifo:10", "hdc"};
 static const char *policy;
 static const struct scout__log no_log;
 

@@ -18,7 +18,7 @@ field() {
 
 # agrees TRACE BLOCKS BLOCK_BYTES KV_RANKS [LIMIT]: every number is the simulation's, every byte was compared
 agrees() {
-	timeout 300 "$replay" --trace "$1" --l1-blocks "$2" --block-bytes "$3" --kv-ranks "$4" --limit "${5:-0}" \
+	timeout 300 "$replay" --trace "$1" --l1-blocks "$2" --block-bytes "$3" --kv-ranks "$4" --limit "${5:-0}" --eviction lru \
 		--json "$tap_dir/result.json" || return 1
 	want=$("$python" "$here/lru_sim.py" simulate "$1" "$2" "${5:-0}") || return 1
 	for name in requests blocks hit_blocks evicted bytes_verified wrong_bytes missing_blocks; do

@@ -110,7 +110,7 @@ START_TEST(server_defaults_are_the_documented_ones)
 	scout_server_config_init(&cfg);
 	ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), 0);
 	ck_assert_ptr_null(taken.listen);
-	ck_assert_str_eq(taken.eviction, "adaptive");
+	ck_assert_str_eq(taken.eviction, "hdc");
 	ck_assert_uint_eq(taken.l1_bytes, 1 << 30);
 	ck_assert_uint_eq(taken.extent_bytes, 64 << 20);
 	ck_assert_uint_eq(taken.max_promised, 1 << 29);

@@ -306,7 +306,7 @@ START_TEST(index_touch_tail_first_leaves_the_head_of_a_prefix_for_last)
 	for (uint32_t i = 0; i < 4; i++)
 		entries[i] = store(i);
 	for (uint32_t i = 4; i-- > 0;)
-		scout__index_touch(cache, entries[i], SCOUT__ACCESS_READ, 0);
+		scout__index_touch(cache, entries[i], &(struct scout__touch){.how = SCOUT__ACCESS_READ});
 	for (uint32_t i = 4; i-- > 0;) {
 		ck_assert_int_eq(reserve(10 + i, 0, &entry), SCOUT__RESERVE_GRANTED);
 		ck_assert_uint_eq(find(i), SCOUT__NO_ENTRY);
@@ -326,10 +326,10 @@ START_TEST(index_touch_of_a_pinned_or_dropped_entry_changes_nothing)
 	first = store(1);
 	second = store(2);
 	ck_assert(scout__index_promise(cache, first));
-	scout__index_touch(cache, first, SCOUT__ACCESS_READ, 0);
+	scout__index_touch(cache, first, &(struct scout__touch){.how = SCOUT__ACCESS_READ});
 	ck_assert_uint_eq(l1.policy->victim(cache->policy_state), second);
 	ck_assert(scout__index_drop(cache, second));
-	scout__index_touch(cache, second, SCOUT__ACCESS_STORED, 0);
+	scout__index_touch(cache, second, &(struct scout__touch){.how = SCOUT__ACCESS_STORED});
 	scout__index_check(cache);
 	scout__index_unpromise(cache, first, 1);
 	stop();

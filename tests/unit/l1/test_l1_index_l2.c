@@ -172,7 +172,7 @@ START_TEST(temporary_chunks_go_before_all_others_however_recent)
 	ck_assert(scout__index_load(cache, entry, 0));
 	(void)scout__index_commit(cache, entry, 0);
 	unpromise(entry);
-	scout__index_touch(cache, entry, SCOUT__ACCESS_READ, 0);
+	scout__index_touch(cache, entry, &(struct scout__touch){.how = SCOUT__ACCESS_READ});
 	scout__index_check(cache);
 	(void)store(4);
 	ck_assert_uint_eq(scout__index_find(cache, 0, key(3)), SCOUT__NO_ENTRY);
@@ -253,7 +253,7 @@ count_remove(void *state, uint32_t entry, enum scout__remove why)
 	scout__evict_lru.remove(state, entry, why);
 }
 
-/* A policy that counts what is alive (slru, s3fifo, adaptive: their shares are of it) drifts for ever otherwise. */
+/* A policy that counts what is alive (hdc, s3fifo) drifts for ever otherwise. */
 START_TEST(the_policy_hears_of_the_end_of_what_is_spoiled_while_it_is_pinned)
 {
 	uint32_t a;
@@ -326,7 +326,7 @@ step(uint32_t i, uint32_t rank, uint32_t what)
 		seen[i].saves--;
 		scout__index_saved(cache, entry);
 	} else if (what == 10 && live) {
-		scout__index_touch(cache, entry, SCOUT__ACCESS_READ, 0);
+		scout__index_touch(cache, entry, &(struct scout__touch){.how = SCOUT__ACCESS_READ});
 	}
 }
 

@@ -283,7 +283,8 @@ step_unhold(uint32_t i, uint32_t rank, uint32_t entry)
 static SCOUT_ON_LOOP void
 step_touch(uint32_t i, uint32_t entry)
 {
-	scout__index_touch(cache, entry, draw(2) ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED, 0);
+	scout__index_touch(cache, entry,
+			   &(struct scout__touch){.how = draw(2) ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED});
 	if (model_pinned(i))
 		return;
 	model_order_remove(i);

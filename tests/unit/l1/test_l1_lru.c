@@ -36,6 +36,12 @@ take_out(uint32_t entry)
 	entries[entry].in_order = 0;
 }
 
+static void
+touch(uint32_t entry, enum scout__access how)
+{
+	scout__evict_lru.accessed(state, entry, &(struct scout__touch){.how = how});
+}
+
 /* Evict everything; the order must be @expected. Leaves the order empty. */
 static void
 expect_order(const uint32_t *expected, uint32_t n)
@@ -55,32 +61,28 @@ START_TEST(policies_are_found_by_their_text_only)
 					    "LRU",
 					    "lru2",
 					    "lru:5",
-					    "slru:0",
-					    "slru:100",
-					    "slru:5:",
-					    "slru:5:0",
-					    "slru:5:1000001",
-					    "slru:05",
-					    "slru:5:6:7",
-					    "s3fifo:50:2",
+					    "hdc:5",
+					    "s3fifo:0",
+					    "s3fifo:100",
+					    "s3fifo:5:",
+					    "s3fifo:05",
+					    "s3fifo:5:6",
 					    "s3fifo:",
 					    ":",
-					    "adaptive:1",
-					    "slru:99999999999999999999",
-					    "slru: 5",
-					    "slru:5 "};
+					    "s3fifo:99999999999999999999",
+					    "s3fifo: 5",
+					    "s3fifo:5 ",
+					    "adaptive",
+					    "slru"};
 	static const struct {
 		const char *text;
 		const struct scout__evict_ops *policy;
 		struct scout__evict_args args;
 	} right[] = {
+		{"hdc", &scout__evict_hdc, {0}},
 		{"lru", &scout__evict_lru, {0}},
-		{"slru", &scout__evict_slru, {.share = 50}},
-		{"slru:99", &scout__evict_slru, {.share = 99}},
-		{"slru:30:1000000", &scout__evict_slru, {.share = 30, .cut = 1000000}},
 		{"s3fifo", &scout__evict_s3fifo, {.share = 10}},
 		{"s3fifo:50", &scout__evict_s3fifo, {.share = 50}},
-		{"adaptive", &scout__evict_adaptive, {.share = 100}},
 	};
 	struct scout__evict_args got;
 	char err[512];
@@ -88,14 +90,13 @@ START_TEST(policies_are_found_by_their_text_only)
 	for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
 		ck_assert_ptr_eq(scout__evict_parse(right[i].text, &got, err, sizeof(err)), right[i].policy);
 		ck_assert_uint_eq(got.share, right[i].args.share);
-		ck_assert_uint_eq(got.cut, right[i].args.cut);
 	}
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		got = (struct scout__evict_args){.share = 7};
 		err[0] = '\0';
 		ck_assert_ptr_null(scout__evict_parse(wrong[i], &got, err, sizeof(err)));
 		ck_assert_uint_eq(got.share, 7);
-		ck_assert_ptr_nonnull(strstr(err, "adaptive, lru, s3fifo[:SHARE], slru[:SHARE[:CUT]]"));
+		ck_assert_ptr_nonnull(strstr(err, "hdc, lru, s3fifo[:SHARE]"));
 	}
 }
 END_TEST
@@ -133,9 +134,9 @@ START_TEST(lru_access_moves_first_middle_and_last_to_the_end)
 {
 	for (uint32_t i = 0; i < 4; i++)
 		insert(i);
-	scout__evict_lru.accessed(state, 0, SCOUT__ACCESS_READ, 0);
-	scout__evict_lru.accessed(state, 2, SCOUT__ACCESS_STORED, 0);
-	scout__evict_lru.accessed(state, 2, SCOUT__ACCESS_READ, 0);
+	touch(0, SCOUT__ACCESS_READ);
+	touch(2, SCOUT__ACCESS_STORED);
+	touch(2, SCOUT__ACCESS_READ);
 	expect_order((const uint32_t[]){1, 3, 0, 2}, 4);
 }
 END_TEST
@@ -143,7 +144,7 @@ END_TEST
 START_TEST(lru_access_of_the_only_entry_keeps_it)
 {
 	insert(9);
-	scout__evict_lru.accessed(state, 9, SCOUT__ACCESS_READ, 0);
+	touch(9, SCOUT__ACCESS_READ);
 	expect_order((const uint32_t[]){9}, 1);
 }
 END_TEST

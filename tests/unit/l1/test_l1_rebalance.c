@@ -81,7 +81,8 @@ START_TEST(the_coldest_extent_goes)
 	b = add_index(64, 1);
 	/* The first 30 are used again: 30 .. 39 are the oldest now. */
 	for (uint32_t i = 0; i < 30; i++)
-		scout__index_touch(a, scout__index_find(a, 0, key(i)), SCOUT__ACCESS_READ, 0);
+		scout__index_touch(a, scout__index_find(a, 0, key(i)),
+				   &(struct scout__touch){.how = SCOUT__ACCESS_READ});
 	fill(b, 1000, 1);
 	ck_assert_uint_eq(count_present(a, 0, 30), 30);
 	ck_assert_uint_eq(count_present(a, 30, 10), 0);

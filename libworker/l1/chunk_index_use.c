@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "chunk_index_internal.h"
+
+/*
+ * What the eviction policy learns from: how many chunks are asked for, which of them it knew, and what a session
+ * touched. Loop thread.
+ */
+
+void
+scout__index_asked(struct scout__chunk_index *index, uint32_t n)
+{
+	if (index->l1->policy->asked)
+		index->l1->policy->asked(index->policy_state, n);
+}
+
+/* Whether the chunk is cached, readable or not, or was evicted lately. */
+static SCOUT_ON_LOOP bool
+is_known(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash)
+{
+	const struct scout__evict_ops *policy = index->l1->policy;
+	uint8_t padded[SCOUT_MAX_HASH] = {0};
+
+	if (scout__index_find(index, space, hash) != SCOUT__NO_ENTRY)
+		return true;
+	memcpy(padded, hash, index->hash_bytes);
+	return policy->remembers(index->policy_state, space, padded);
+}
+
+uint32_t
+scout__index_known_run(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes, uint32_t from,
+		       uint32_t n)
+{
+	uint32_t known = from; /* the run is at least as long */
+	uint32_t step = 1;
+
+	if (!index->l1->policy->remembers)
+		return from;
+	while (known < n && step <= n - known &&
+	       is_known(index, space, hashes + (size_t)(known + step - 1) * index->hash_bytes)) {
+		known += step;
+		step *= 2;
+	}
+	for (; step > 0; step /= 2)
+		if (step <= n - known &&
+		    is_known(index, space, hashes + (size_t)(known + step - 1) * index->hash_bytes))
+			known += step;
+	return known;
+}
+
+void
+scout__index_touch(struct scout__chunk_index *index, uint32_t entry, const struct scout__touch *touch)
+{
+	if (index->entries[entry].in_order && !index->entries[entry].temporary)
+		index->l1->policy->accessed(index->policy_state, entry, touch);
+}
