@@ -203,7 +203,7 @@ last_line(const char *path, char *line, size_t len)
 		n--;
 	tail[n > 0 ? n : 0] = '\0';
 	begin = strrchr(tail, '\n');
-	(void)snprintf(line, len, "%s", begin ? begin + 1 : tail);
+	(void)snprintf(line, len, "%.*s", (int)len - 1, begin ? begin + 1 : tail); /* what is longer is cut */
 }
 
 static uint32_t
