@@ -29,7 +29,8 @@ MAX_LINES = 600
 
 TOOL = ["bench/common"]
 ROOMS = {
-    "python/src": ["libclient", "libworker", "libworker/server"],
+    "python/src": ["python/src/base", "libworker", "libworker/server"],
+    "python/src/base": ["libclient"],
     "python/bench": ["libclient"],
     "bench/demo": TOOL,
     "bench/replay": TOOL,
