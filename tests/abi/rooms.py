@@ -29,7 +29,8 @@ MAX_LINES = 600
 
 TOOL = ["bench/common"]
 ROOMS = {
-    "python/src": ["python/src/base", "libworker", "libworker/server"],
+    "python/src": ["python/src/worker", "libworker/server"],
+    "python/src/worker": ["python/src/base", "libworker"],
     "python/src/base": ["libclient"],
     "python/bench": ["libclient"],
     "bench/demo": TOOL,

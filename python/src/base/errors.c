@@ -195,6 +195,18 @@ scout__py_raise_call(struct scout__py_state *state, int code, const char *call, 
 			     : PyUnicode_FromFormat("%s(): %s", call, sentence));
 }
 
+PyObject *
+scout__py_error_make(struct scout__py_state *state, int code, const char *format, ...)
+{
+	PyObject *text;
+	va_list ap;
+
+	va_start(ap, format);
+	text = PyUnicode_FromFormatV(format, ap);
+	va_end(ap);
+	return make(state, code, text);
+}
+
 /* The number of a code, for the two functions below. */
 static int
 code_of(PyObject *arg, const char *call, int *ret)

@@ -36,6 +36,8 @@ enum scout__py_type {
 	SCOUT__PY_HIT,
 	SCOUT__PY_STEP,
 	SCOUT__PY_SERVER,
+	SCOUT__PY_WORKER,
+	SCOUT__PY_DONE,
 	SCOUT__PY_TYPES
 };
 
@@ -63,6 +65,8 @@ int scout__py_hit_add(PyObject *module);
 int scout__py_step_add(PyObject *module);
 int scout__py_client_add(PyObject *module);
 int scout__py_server_add(PyObject *module);
+int scout__py_worker_add(PyObject *module);
+int scout__py_done_add(PyObject *module);
 
 /* ---- errors.c ---- */
 
@@ -73,6 +77,8 @@ int scout__py_server_add(PyObject *module);
 PyObject *scout__py_raise(struct scout__py_state *state, int code, const char *format, ...);
 /* The library's sentence with the name of the call in front: "Client.admit('a'): not legal now ...". @id may be NULL. */
 PyObject *scout__py_raise_call(struct scout__py_state *state, int code, const char *call, PyObject *id);
+/* As scout__py_raise(), but the exception is returned, not set. NULL: another one is set. */
+PyObject *scout__py_error_make(struct scout__py_state *state, int code, const char *format, ...);
 PyObject *scout__py_error_of(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *scout__py_error_name(PyObject *module, PyObject *code);
 

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * Worker.poll(), and kvscout.Done: the end of one job, a copy of the library's struct scout_done. The positions of missing blocks are
+ * copied, too, as the library lends them until the next poll only; jobs without missing blocks, as usual, share one empty tuple.
+ */
+#include "py_worker.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+#include <kvscout/error.h>
+
+#define AT_ONCE 64u
+
+struct scout__py_done {
+	PyObject_HEAD struct scout_done done; /* `missing` is not used */
+	PyObject *missing;                    /* tuple, or dict by group */
+	struct scout__py_state *state;
+};
+
+/* ---- making one ---- */
+
+static PyObject *
+positions(const uint32_t *missing, uint32_t n, uint64_t first)
+{
+	PyObject *tuple = PyTuple_New((Py_ssize_t)n);
+
+	for (uint32_t i = 0; tuple && i < n; i++) {
+		PyObject *number = PyLong_FromUnsignedLongLong(missing[i] - first);
+
+		if (!number || PyTuple_SetItem(tuple, (Py_ssize_t)i, number) < 0)
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}
+
+/* The library counts positions on from group to group; @sizes is ((group, ids), ...) in its order. */
+static PyObject *
+by_group(const struct scout_done *done, PyObject *sizes)
+{
+	PyObject *dict = PyDict_New();
+	uint64_t first = 0;
+	uint32_t at = 0;
+
+	for (Py_ssize_t g = 0; dict && g < PyTuple_Size(sizes); g++) {
+		PyObject *pair = PyTuple_GetItem(sizes, g), *group = PyTuple_GetItem(pair, 0), *own;
+		uint64_t end = first + PyLong_AsUnsignedLongLong(PyTuple_GetItem(pair, 1));
+		uint32_t from = at;
+
+		while (at < done->n_missing && done->missing[at] < end)
+			at++;
+		own = positions(done->missing + from, at - from, first);
+		if (!own || PyDict_SetItem(dict, group, own) < 0)
+			Py_CLEAR(dict);
+		Py_XDECREF(own);
+		first = end;
+	}
+	return dict;
+}
+
+static PyObject *
+done_new(struct scout__py_worker *self, const struct scout_done *done)
+{
+	PyObject *key = PyLong_FromUnsignedLongLong(done->job), *kept = NULL, *sizes = NULL;
+	struct scout__py_done *made = NULL;
+
+	if (!key)
+		return NULL;
+	kept = PyDict_GetItemWithError(self->jobs, key);
+	if (kept) {
+		sizes = PyTuple_GetItem(kept, 1);
+		sizes = sizes == Py_None ? NULL : Py_NewRef(sizes);
+		if (PyDict_DelItem(self->jobs, key) < 0)
+			PyErr_Clear();
+	}
+	Py_DECREF(key);
+	if (!PyErr_Occurred())
+		made = PyObject_New(struct scout__py_done, self->state->types[SCOUT__PY_DONE]);
+	if (made) {
+		made->done = *done;
+		made->done.missing = NULL;
+		made->state = self->state;
+		made->missing = sizes ? by_group(done, sizes) : positions(done->missing, done->n_missing, 0);
+		if (!made->missing)
+			Py_CLEAR(made);
+	}
+	Py_XDECREF(sizes);
+	return (PyObject *)made;
+}
+
+/* ---- the type ---- */
+
+static void
+done_dealloc(PyObject *object)
+{
+	PyTypeObject *type = Py_TYPE(object);
+
+	Py_XDECREF(((struct scout__py_done *)object)->missing);
+	PyObject_Free(object);
+	Py_DECREF(type);
+}
+
+static PyObject *
+done_kind(PyObject *object, void *unused)
+{
+	(void)unused;
+	return PyUnicode_FromString(((struct scout__py_done *)object)->done.kind == SCOUT_JOB_STORE ? "store"
+												    : "retrieve");
+}
+
+static PyObject *
+done_ok(PyObject *object, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct scout__py_done *)object)->done.status == 0);
+}
+
+static PyObject *
+done_error(PyObject *object, void *unused)
+{
+	const struct scout__py_done *self = (struct scout__py_done *)object;
+
+	(void)unused;
+	if (self->done.status == 0)
+		Py_RETURN_NONE;
+	return scout__py_error_make(self->state, self->done.status, "%s job %llu: %s",
+				    self->done.kind == SCOUT_JOB_STORE ? "store" : "retrieve",
+				    (unsigned long long)self->done.job, scout_strerror(self->done.status));
+}
+
+static PyObject *
+done_repr(PyObject *object)
+{
+	const struct scout__py_done *self = (struct scout__py_done *)object;
+	const struct scout_done *done = &self->done;
+	const char *status = scout_err_name(done->status);
+
+	if (done->kind == SCOUT_JOB_STORE)
+		return PyUnicode_FromFormat(
+			"Done(job=%llu, kind='store', status=%d (%s), chunks=%u, present=%u, no_room=%u, "
+			"null_chunks=%u, bytes=%llu, total_us=%llu)",
+			(unsigned long long)done->job, done->status, status, done->chunks, done->present, done->no_room,
+			done->null_chunks, (unsigned long long)done->bytes, (unsigned long long)done->total_us);
+	return PyUnicode_FromFormat(
+		"Done(job=%llu, kind='retrieve', status=%d (%s), chunks=%u, missing=%R, bytes=%llu, total_us=%llu)",
+		(unsigned long long)done->job, done->status, status, done->chunks, self->missing,
+		(unsigned long long)done->bytes, (unsigned long long)done->total_us);
+}
+
+#define MEMBER(field, type, doc)                                                                                       \
+	{                                                                                                              \
+#field, type, offsetof(struct scout__py_done, done.field), READONLY, doc                               \
+	}
+
+static PyMemberDef members[] = {
+	MEMBER(job, T_ULONGLONG, "The number that retrieve() or store() returned."),
+	MEMBER(ticket, T_ULONGLONG, "The job's ticket."),
+	MEMBER(status, T_INT, "0: everything copied; else the code of the error."),
+	MEMBER(bytes, T_ULONGLONG, "Bytes copied."),
+	MEMBER(chunks, T_UINT,
+	       "retrieve: chunks read. store: chunks that became a hit by this job (all other ranks had them)."),
+	MEMBER(present, T_UINT, "store: chunks that were there already, or that another store is writing."),
+	MEMBER(no_room, T_UINT, "store: chunks at the end for which the pool had no room."),
+	MEMBER(null_chunks, T_UINT, "store: chunks with a null or negative block id; they are not stored."),
+	MEMBER(queued_us, T_ULONGLONG,
+	       "Microseconds in the worker: for its registration, the copy engine, an announced layer."),
+	MEMBER(server_us, T_ULONGLONG,
+	       "Microseconds of waiting for the server; a retrieve: for what is loaded from L2, too."),
+	MEMBER(copy_us, T_ULONGLONG, "Microseconds of copying."),
+	MEMBER(total_us, T_ULONGLONG, "From the submit to the end: the sum of the other three."),
+	{"missing", T_OBJECT_EX, offsetof(struct scout__py_done, missing), READONLY,
+	 "retrieve: positions in block_ids of the blocks that were not filled and must be recomputed, ascending. A tuple; where\n"
+	 "block_ids was a dict, a dict of tuples by group."},
+	{0},
+};
+
+static PyGetSetDef properties[] = {
+	{"kind", done_kind, NULL, "'retrieve' or 'store'.", NULL},
+	{"ok", done_ok, NULL, "Whether everything was copied.", NULL},
+	{"error", done_error, NULL, "None, or the exception that belongs to status, not raised.", NULL},
+	{0},
+};
+
+static const char doc[] = "The end of one job, as poll() reports it.";
+
+static PyType_Slot slots[] = {
+	{Py_tp_dealloc, (void *)done_dealloc},
+	{Py_tp_repr, (void *)done_repr},
+	{Py_tp_members, members},
+	{Py_tp_getset, properties},
+	{Py_tp_doc, (void *)doc},
+	{0, NULL},
+};
+
+static PyType_Spec spec = {
+	.name = "kvscout.Done",
+	.basicsize = sizeof(struct scout__py_done),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = slots,
+};
+
+int
+scout__py_done_add(PyObject *module)
+{
+	return scout__py_add_type(module, SCOUT__PY_DONE, &spec, "Done");
+}
+
+/* ---- poll ---- */
+
+/*
+ * A job that the library has reported is over, and nobody reports it again: so where memory is out, the rest of this round is still
+ * taken from the books, and the exception says that jobs are lost.
+ */
+static int
+append(struct scout__py_worker *self, PyObject *list, const struct scout_done *done, int n)
+{
+	int rc = 0;
+
+	self->n_live -= (uint64_t)n;
+	for (int i = 0; i < n; i++) {
+		PyObject *object = rc == 0 ? done_new(self, &done[i]) : NULL;
+
+		if (!object || PyList_Append(list, object) < 0)
+			rc = -1;
+		Py_XDECREF(object);
+	}
+	return rc;
+}
+
+PyObject *
+scout__py_worker_poll(PyObject *object, PyObject *const *raw, Py_ssize_t n_raw, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {"Worker.poll", 0, 1, 1, {"max"}};
+	struct scout__py_worker *self = (struct scout__py_worker *)object;
+	PyObject *args[SCOUT__PY_ARGS_MAX], *list;
+	struct scout_done done[AT_ONCE];
+	uint64_t max = 4096;
+	int n = 0;
+
+	if (scout__py_args(&sig, raw, n_raw, kwnames, args) < 0 ||
+	    scout__py_arg_u64(self->state, &sig, 0, args[0], UINT32_MAX, &max) < 0 ||
+	    scout__py_use_check(self->state, &self->use, sig.call) < 0)
+		return NULL;
+	list = PyList_New(0);
+	while (list && max > 0) {
+		n = scout_worker_poll(self->worker, done, max < AT_ONCE ? (size_t)max : AT_ONCE);
+		if (n < 0) {
+			Py_DECREF(list);
+			return scout__py_raise_call(self->state, n, sig.call, NULL);
+		}
+		if (append(self, list, done, n) < 0)
+			Py_CLEAR(list);
+		if (n < (int)AT_ONCE)
+			break;
+		max -= (uint64_t)n;
+	}
+	return list;
+}
