@@ -16,6 +16,7 @@
 
 #include "client_config.h"
 #include "cpus.h"
+#include "group_list.h"
 #include "instance_paths.h"
 #include "lookup_internal.h"
 #include "option_list.h"
@@ -25,9 +26,10 @@ static void
 fill_hellos(const struct scout_client *client, struct scout__hello *hello)
 {
 	const struct scout_client_config *cfg = &client->cfg;
+	struct scout__group_keys keys = {cfg->chunk_tokens, cfg->hash_tokens, cfg->readers};
 	uint32_t each = cfg->kv_ranks / client->n_links;
 
-	for (uint32_t i = 0; i < client->n_links; i++)
+	for (uint32_t i = 0; i < client->n_links; i++) {
 		hello[i] = (struct scout__hello){
 			.role = SCOUT_ROLE_CLIENT,
 			.hash_bytes = (uint16_t)cfg->hash_bytes,
@@ -37,9 +39,12 @@ fill_hellos(const struct scout_client *client, struct scout__hello *hello)
 			.kv_ranks = (uint16_t)cfg->kv_ranks,
 			.readers = (uint16_t)cfg->readers,
 			.heartbeat_ms = cfg->heartbeat_ms,
+			.hash_tokens = cfg->hash_tokens,
 			.weights = cfg->weights_version,
 			.name_space = {cfg->name_space, (uint16_t)strlen(cfg->name_space)},
 		};
+		scout__groups_of(cfg->group, &keys, &hello[i].groups);
+	}
 }
 
 static int

@@ -51,7 +51,8 @@ scout__ahead_reply(struct scout_client *c, struct scout__lookup_slot *slot, cons
 	struct scout__ahead_reply reply;
 	const char *field;
 
-	if (scout__get_ahead_reply(op, &reply, &field) != SCOUT_WIRE_OK || reply.known > slot->n)
+	if (scout__get_ahead_reply(op, &reply, &field) != SCOUT_WIRE_OK || reply.lookup.n_more > 0 ||
+	    reply.known > slot->n)
 		return SCOUT_ERR_PROTOCOL;
 	if (slot->unanswered == c->n_links)
 		first_reply(slot, &reply);

@@ -114,7 +114,7 @@ scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const stru
 	uint32_t before = slot->least;
 
 	if (op->status == SCOUT_WIRE_OK && lane->state == SCOUT__LANE_OPEN &&
-	    scout__get_lookup_reply(op, &reply, &field) == SCOUT_WIRE_OK && reply.hit <= slot->n &&
+	    scout__get_lookup_reply(op, &reply, &field) == SCOUT_WIRE_OK && reply.n_more == 0 && reply.hit <= slot->n &&
 	    reply.hit >= lane->hit)
 		scout__lane_take(lane, &reply);
 	if (slot->renew_left == 0 || --slot->renew_left > 0)

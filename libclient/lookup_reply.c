@@ -26,7 +26,7 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 	}
 	if (error == 0 && slot->ahead)
 		error = scout__ahead_reply(c, slot, op, &reply);
-	else if (error == 0 && scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK)
+	else if (error == 0 && (scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK || reply.n_more > 0))
 		error = SCOUT_ERR_PROTOCOL;
 	if (error == 0 && reply.hit > slot->n)
 		error = SCOUT_ERR_PROTOCOL;

@@ -14,6 +14,7 @@
 #include "cpus.h"
 #include "instance_paths.h"
 #include "lazy.h"
+#include "group_list.h"
 
 /*
  * DESIGN
@@ -84,6 +85,7 @@ start_courier(struct scout_worker *w, char *err, size_t err_len)
 		.kv_ranks = (uint16_t)cfg->kv_ranks,
 		.readers = (uint16_t)cfg->readers,
 		.heartbeat_ms = cfg->heartbeat_ms,
+		.hash_tokens = cfg->hash_tokens,
 		.weights = cfg->weights_version,
 		.name_space = {.p = cfg->name_space, .len = (uint16_t)strlen(cfg->name_space)},
 	};
@@ -93,6 +95,7 @@ start_courier(struct scout_worker *w, char *err, size_t err_len)
 		.server_keys = cfg->server_keys,
 		.log = &w->log,
 	};
+	struct scout__group_keys keys = {cfg->chunk_tokens, cfg->hash_tokens, cfg->readers};
 	struct scout__courier_config courier = {
 		.ops = &scout__worker_courier_ops,
 		.user = w,
@@ -112,6 +115,7 @@ start_courier(struct scout_worker *w, char *err, size_t err_len)
 		.shm = cfg->local_transport == SCOUT_LOCAL_SHM,
 	};
 
+	scout__groups_of(cfg->group, &keys, &hello.groups);
 	return scout__courier_new(&courier, &w->courier, err, err_len);
 }
 

@@ -2,6 +2,7 @@
 #include "worker_internal.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "clock.h"
@@ -34,8 +35,8 @@
  */
 
 #define REGISTER_AGAIN_US 1000000u
-#define REGISTER_NO_ROOM_US 10000u /* no credit or no memory for the operation */
-#define REGISTER_BODY_BYTES 16u
+#define REGISTER_NO_ROOM_US 10000u                      /* no credit or no memory for the operation */
+#define REGISTER_BODY_BYTES (8u + 14u + SCOUT_MAX_NAME) /* and the planes */
 
 /* ---- the courier ---- */
 
@@ -58,10 +59,14 @@ send_register(struct scout_worker *w)
 	struct scout__register_msg msg = {
 		.kv_rank = (uint16_t)w->cfg.kv_rank,
 		.reader = (uint16_t)w->cfg.reader,
-		.block_tokens = w->block_tokens,
-		.dtype = w->dtype,
 		.numa = w->numa,
+		.n_tables = SCOUT__WORKER_GROUPS,
+	};
+	struct scout__table_msg table = {
+		.dtype = w->dtype,
+		.block_tokens = w->block_tokens,
 		.n_planes = n,
+		.layout_tag = {w->layout_tag, (uint16_t)strlen(w->layout_tag)},
 	};
 	uint64_t plane_bytes[SCOUT_MAX_PLANES];
 	struct scout__writer *writer = scout__link_op_begin(
@@ -74,7 +79,8 @@ send_register(struct scout_worker *w)
 	}
 	for (uint32_t i = 0; i < n; i++)
 		plane_bytes[i] = w->planes[i].block_bytes;
-	scout__put_register(writer, &msg, plane_bytes);
+	scout__put_register(writer, &msg);
+	scout__put_table(writer, &table, plane_bytes);
 	scout__link_op_end(w->link);
 	w->reg_attempt++;
 	w->reg_in_flight = true;
@@ -138,12 +144,13 @@ judge_reply(const struct scout_worker *w, const struct scout__op *op, char *text
 	if (scout__get_register_reply(op, &reply, &field) != SCOUT_WIRE_OK)
 		return scout__fail(text, len, SCOUT_ERR_PROTOCOL, "the REGISTER reply breaks the protocol: %s %s",
 				   field, scout__field_rule(op, field));
-	if (reply.shard_bytes != w->shard_bytes || reply.slot_stride < w->shard_bytes)
+	if (reply.n_tables != SCOUT__WORKER_GROUPS || reply.tables[0].shard_bytes != w->shard_bytes ||
+	    reply.tables[0].slot_stride < w->shard_bytes)
 		return scout__fail(
 			text, len, SCOUT_ERR_PROTOCOL,
 			"the server counts %llu bytes in a shard (stride %llu), this worker %llu: are both of one release?",
-			(unsigned long long)reply.shard_bytes, (unsigned long long)reply.slot_stride,
-			(unsigned long long)w->shard_bytes);
+			(unsigned long long)reply.tables[0].shard_bytes,
+			(unsigned long long)reply.tables[0].slot_stride, (unsigned long long)w->shard_bytes);
 	return 0;
 }
 

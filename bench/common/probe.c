@@ -163,6 +163,7 @@ hello(struct probe *probe, const struct probe_config *cfg, char *err, size_t err
 	size_t at = scout__op_begin(&w, SCOUT_OP_HELLO, SCOUT_KIND_REQUEST, 0, corr, 0);
 	struct scout__op op;
 
+	scout__hello_one_group(&m);
 	scout__put_hello(&w, &m);
 	return ask(probe, &w, at, corr, &op, err, err_len);
 }

@@ -290,17 +290,18 @@ measure(struct micro_server *b, const char *name, double rate)
 static void
 run(struct micro_server *b)
 {
-	const struct scout__hello hello = {.role = SCOUT_ROLE_CLIENT,
-					   .hash_bytes = HASH_BYTES,
-					   .chunk_tokens = CHUNK_TOKENS,
-					   .rank_count = 1,
-					   .kv_ranks = 1,
-					   .readers = 1,
-					   .heartbeat_ms = 60000,
-					   .token = mix64(4711),
-					   .name_space = {"default", 7}};
+	struct scout__hello hello = {.role = SCOUT_ROLE_CLIENT,
+				     .hash_bytes = HASH_BYTES,
+				     .chunk_tokens = CHUNK_TOKENS,
+				     .rank_count = 1,
+				     .kv_ranks = 1,
+				     .readers = 1,
+				     .heartbeat_ms = 60000,
+				     .token = mix64(4711),
+				     .name_space = {"default", 7}};
 	double rate;
 
+	scout__hello_one_group(&hello);
 	b->n_prompts = b->stored / b->keys;
 	b->out_cap = 1024 + OPS_MAX * (b->keys * HASH_BYTES + 256) + (size_t)2 * FRAMES_MAX * OPS_MAX * 64;
 	b->out = malloc(b->out_cap);

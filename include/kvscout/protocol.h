@@ -3,7 +3,7 @@
 #define KVSCOUT_PROTOCOL_H
 
 /*
- * The kvscout wire protocol, version 1. This file is the specification: a client in any language can be written from it
+ * The kvscout wire protocol, version 2. This file is the specification: a client in any language can be written from it
  * alone. It contains constants only; nothing here is ever overlaid onto bytes.
  *
  * TRANSPORT
@@ -88,30 +88,55 @@
  *   all others sixteen times the second, and one connection at most what is left of that. What the lost replies had granted is
  *   taken back; the peer stays known by its token, and HELLO on a new connection goes on.
  *
+ * GROUPS
+ *   A group is a set of layers whose KV is stored and needed alike. A namespace has 1..SCOUT_MAX_GROUPS of them, and a group's
+ *   number is its place in HELLO. A model whose layers are all alike has one group, number 0, with SCOUT_POLICY_ALL.
+ *   A prompt has one chain of hashes, one for every hash_tokens tokens: each covers the prompt from its first token on. The KV of
+ *   unit_tokens tokens of one group is an object of that group. Objects lie at multiples of unit_tokens, and an object is named
+ *   by its group and the hash at its end. Where the unit is chunk_tokens, an object is also called a chunk.
+ *   Lengths and positions (skip, expect, hit, from, to, ...) are counted in hashes from the start of the prompt: a length of 3 is
+ *   3 * hash_tokens tokens. A length L is restorable if, on all KV ranks, each group has the objects that its policy needs:
+ *     SCOUT_POLICY_ALL     all objects up to L, and L is a multiple of unit_tokens
+ *     SCOUT_POLICY_WINDOW  the objects in which the span_tokens - 1 tokens before L lie: a sliding window of span_tokens
+ *     SCOUT_POLICY_LOCAL   the objects in which the tokens before L lie that share a run of span_tokens tokens with the token at L
+ *                          (runs begin at multiples of span_tokens): chunked local attention. None if L begins such a run
+ *     SCOUT_POLICY_STATE   the one object that ends at L: recurrent state
+ *   With margin_tokens a group needs in addition the objects of so many tokens behind L (draft heads look one unit further).
+ *   kv_ranks * readers workers hold the KV. A group whose `readers` is another one has kv_ranks * readers / its readers shards.
+ *   A server may refuse groups that it does not carry out with SCOUT_WIRE_UNSUPPORTED. This release carries out one group with
+ *   SCOUT_POLICY_ALL, unit_tokens = hash_tokens = chunk_tokens, margin_tokens 0 and the namespace's readers.
+ *
  * BODIES. Requests first, then the reply with status 0. Each is followed by nothing: a body that is longer or shorter
  * than its fields is refused with SCOUT_WIRE_BAD_BODY.
  *
  * HELLO          u64 token           random, not 0, the same for the life of the client: names the client
  *                u16 role            SCOUT_ROLE_*
  *                u16 hash_bytes      16..32, all hashes of this namespace
- *                u32 chunk_tokens    tokens in a chunk, not 0
+ *                u32 chunk_tokens    tokens in a chunk, not 0: the unit of groups that have no reason for another one
  *                u16 rank_first      first KV rank that this server holds (0 with one server)
  *                u16 rank_count      how many of the KV ranks this server holds, 1..SCOUT_MAX_RANKS
  *                u16 kv_ranks        KV ranks of the model, 1..SCOUT_MAX_RANKS; rank_first + rank_count <= kv_ranks
  *                u16 readers         workers that read each shard, 1..SCOUT_MAX_READERS
  *                u32 heartbeat_ms    how often the peer sends PING while idle, 1..600000; 0 = default 1000, more counts as 600000
- *                u32 reserved        0
+ *                u32 hash_tokens     tokens from one hash of a prompt to the next, not 0
  *                u64 weights         version of the model weights; 0 = whatever the namespace has
  *                u64 joined          role worker: since when it is in the namespace, as a reply of this or an earlier server said;
  *                                    0: its first HELLO. Role client: 0
  *                u64 generation      the last CLEAR of this namespace that the peer has been told of: its name,
  *                u64 cleared         and its stamp; both 0: none. See CLEAR
  *                str namespace       1..255 bytes
+ *                u16 n_groups        1..SCOUT_MAX_GROUPS; more: SCOUT_WIRE_GROUP_LIMIT
+ *                u16 reserved        0
+ *                n_groups * { u16 policy         SCOUT_POLICY_*
+ *                             u16 readers        workers that read each shard of this group, 1..SCOUT_MAX_READERS
+ *                             u32 unit_tokens    tokens of one object, a multiple of hash_tokens, not 0
+ *                             u32 span_tokens    of WINDOW and LOCAL, not 0; of the others 0
+ *                             u32 margin_tokens }
  *                The first HELLO of a namespace fixes its parameters; a later one with others is refused with
- *                SCOUT_WIRE_NAMESPACE, and the text names the field. When all peers have left, a HELLO with other
- *                parameters makes the namespace anew, and what is cached in it is lost (while sessions or holds of those
- *                peers are still being ended: LIMIT, try again). A HELLO that repeats a known token replaces the
- *                old connection of that client; its sessions stay.
+ *                SCOUT_WIRE_NAMESPACE, or with SCOUT_WIRE_GROUPS_DIFFER if the groups are others, and the text names the
+ *                field. When all peers have left, a HELLO with other parameters makes the namespace anew, and what is
+ *                cached in it is lost (while sessions or holds of those peers are still being ended: LIMIT, try again). A
+ *                HELLO that repeats a known token replaces the old connection of that client; its sessions stay.
  *                A peer that gave a version of the weights is refused with SCOUT_WIRE_WEIGHTS, at HELLO and at LOOKUP, STORE and
  *                RETRIEVE, while the namespace has another one; that of a namespace that all have left is replaced. A namespace
  *                that nobody gave a version takes the first one as the name of what it has: give it none (0) and look at the
@@ -137,31 +162,42 @@
  *   reply:       (empty)
  *
  * LOOKUP         u64 ticket          random, not 0, new for every lookup: names the session that this opens
- *                u32 n               number of chunk hashes, 1..SCOUT_MAX_CHUNKS
- *                u32 skip            leading chunks that the GPU has already: they count as present, are not looked at and
- *                                    not promised; 0..n
- *                u32 expect          chunks that the caller expects to appear soon (key polling), 0 = none; 0..n
+ *                u32 n               number of hashes, 1..SCOUT_MAX_CHUNKS
+ *                u32 first           hashes of the prompt before the first one here: the client has that part itself, and does not
+ *                                    name it; first + n <= SCOUT_MAX_CHUNKS. Not 0: UNSUPPORTED by this release
+ *                u32 beyond          trailing hashes that no length counts: they are here for groups that need objects behind
+ *                                    it; 0..n. Not 0: UNSUPPORTED by this release
+ *                u32 skip            leading length that the GPU has already: it counts as present, is not looked at and
+ *                                    not promised; first..first + n - beyond
+ *                u32 expect          length that the caller expects to appear soon (key polling), 0 = none; at most
+ *                                    first + n - beyond
  *                u32 poll_timeout_ms how long to re-ask for those of them that are late; 0 = one shot. It ends with budget_us, if
  *                                    that is sooner
  *                u32 poll_interval_ms how often; 0 = one shot
- *                u16 group           0
+ *                u16 more            how many restorable lengths the client wants to hear of besides the longest, below
+ *                                    SCOUT_MAX_LENGTHS. Not 0: UNSUPPORTED by this release
  *                u16 flags           SCOUT_LOOKUP_*; all other bits are 0
  *                str tenant          0..255 bytes
- *                bytes[n * hash_bytes] the chunk hashes, in order
- *   reply:       u32 hit             leading chunks (with the skipped ones) that are readable and promised, 0..n
- *                u32 l1              of these: in host memory (skipped ones not counted)
- *                u32 l2              of these: in L2 only; l1 + l2 <= hit
+ *                bytes[n * hash_bytes] the hashes, in order
+ *   reply:       u32 hit             the longest restorable length (with the skipped part); what it needs is readable and promised.
+ *                                    0: none
+ *                u32 l1              objects of it that are in host memory (skipped ones not counted)
+ *                u32 l2              objects of it that are in L2 only; with one group l1 + l2 <= hit
  *                u32 limited         1: the hit was cut because max_promised is reached; else 0
+ *                u32 n_more          other restorable lengths: at most `more` of the request
+ *                n_more * u32        the lengths, the longest first, each below the one before it and below hit; what they need
+ *                                    is promised too
  *                A session exists from now on, also for hit = 0, until FINISH, or until the client is gone.
- *   SCOUT_LOOKUP_AHEAD asks for each chunk, not for a run: by a client that does not know yet how many leading chunks the GPU has.
- *                skip is 0, and RENEW is not set (RANGE). The server goes on behind a chunk that it does not have; it promises
+ *   SCOUT_LOOKUP_AHEAD asks for each object, not for a length: by a client that does not know yet what the GPU has.
+ *                skip is `first`, and RENEW is not set (RANGE). The server goes on behind a chunk that it does not have; it promises
  *                all that it has, as far as max_promised allows. hit, l1 and l2 of the reply are about the leading run, and it goes
  *                on with
- *                u32 known           chunks that were looked at; what is behind them is unknown, for max_promised was reached
+ *                u32 known           length that was looked at; what is behind it is unknown, for max_promised was reached
  *                                    (limited is 1) or the budget ended. hit..n
  *                u32 reserved        0
- *                bytes[(known + 7) / 8] a bit for each of them, the lowest of the first byte first: 1, it is there and promised
- *                bytes[(known + 7) / 8] likewise: 1, of these it is in L2 only
+ *                then for each group, in the order of their numbers, m = known * hash_tokens / its unit_tokens, rounded down, and
+ *                bytes[(m + 7) / 8]  a bit for each of its objects, the lowest of the first byte first: 1, it is there and promised
+ *                bytes[(m + 7) / 8]  likewise: 1, of these it is in L2 only
  *                Then ADMIT says which run is wanted (from: the chunks that the GPU has), and all others are given back. Only
  *                after that may the session be renewed, with a skip within that run; if it was empty, with any. In the
  *                replies to such renewals l2 counts what renewals have found.
@@ -179,9 +215,9 @@
  *                the reply ends the renewal: it is answered first, with what has been found so far.
  *
  * ADMIT          u64 ticket
- *                u32 from            chunks [from, to) of the hit keep their promise, all others are given back;
+ *                u32 from            objects that a restore of [from, to) needs keep their promise, all others are given back;
  *                u32 to              from >= to gives back everything; what is beyond the hit is not there
- *   reply:       u32 kept            chunks whose promise is left
+ *   reply:       u32 kept            objects whose promise is left
  *                u32 reserved        0
  *
  * FINISH         u64 ticket          touches what the session looked up and stored, gives back what is left, ends it
@@ -225,31 +261,37 @@
  * REGISTER       (role worker)
  *                u16 kv_rank         within [rank_first, rank_first + rank_count)
  *                u16 reader          which of the readers, 0..readers-1
- *                u32 block_tokens    tokens in an engine block; chunk_tokens is a multiple
- *                u16 dtype           0 opaque, 1 f16, 2 bf16, 3 f32, 4 f8_e4m3, 5 f8_e5m2, 6 i8
  *                u16 numa            NUMA node that the worker's pages are near to, plus 1; 0 = none. The pool's memory for this KV
  *                                    rank is taken from there if it can be; the first REGISTER of the rank decides
- *                u32 n_planes        1..SCOUT_MAX_PLANES
- *                n_planes * u64      bytes per block of each plane. A slot holds, plane by plane, the blocks of a chunk in
- *                                    token order: shard bytes = sum * chunk_tokens / block_tokens
- *                The first REGISTER of a KV rank fixes its layout; another one is refused with SCOUT_WIRE_SHARD_BYTES, unless it is
+ *                u16 n_tables        1..SCOUT_MAX_GROUPS; a table for each group that has layers on this worker
+ *                n_tables * TABLE:
+ *                  u16 group         larger than that of the table before; not one of HELLO's: SCOUT_WIRE_GROUP
+ *                  u16 dtype         0 opaque, 1 f16, 2 bf16, 3 f32, 4 f8_e4m3, 5 f8_e5m2, 6 i8
+ *                  u32 block_tokens  tokens in an engine block; the group's unit_tokens is a multiple
+ *                  u32 n_planes      not 0; of all tables together at most SCOUT_MAX_PLANES
+ *                  str layout_tag    order of the elements in a block, in the engine's words: a name of 0..255 bytes
+ *                  n_planes * u64    bytes per block of each plane. A slot holds, plane by plane, the blocks of an object in
+ *                                    token order: shard bytes = sum * unit_tokens / block_tokens
+ *                The first REGISTER of a KV rank fixes its layout (all of a TABLE, tag included); another one is refused with
+ *                SCOUT_WIRE_SHARD_BYTES, unless it is
  *                of the only worker left and nothing is held: then the pool starts anew with it.
  *                SCOUT_WIRE_STATE without a lease connection: HELLO, then LEASE_HELLO and its LEASE_OK, then REGISTER.
- *   reply:       u64 shard_bytes
- *                u64 slot_stride     bytes from one slot to the next
- *                u32 segments        how many pool segments the lease connection has delivered or will deliver at once; 0 is usual
+ *   reply:       u32 segments        how many pool segments the lease connection has delivered or will deliver at once; 0 is usual
  *                                    at the start: the pool grows with the first STORE
- *                u32 reserved        0
+ *                u16 n_tables        that of the request
+ *                u16 reserved        0
+ *                n_tables * { u64 shard_bytes
+ *                             u64 slot_stride    bytes from one slot to the next, in segments for objects of that group }
  *
  * STORE          (role worker)
  *                u64 ticket          session that the keys belong to; 0 or an ended one is not an error, but one that a RESET
  *                                    or a CLEAR ended is: SCOUT_WIRE_WEIGHTS, SCOUT_WIRE_CLEARED, for what it computed is of
  *                                    before
- *                u32 n               1..SCOUT_MAX_CHUNKS
- *                u16 group           0
+ *                u32 n               objects, 1..SCOUT_MAX_CHUNKS
+ *                u16 group           of all these objects; one that this worker has registered no table of: SCOUT_WIRE_GROUP
  *                u16 reserved        0
  *                str tenant          0..255 bytes
- *                bytes[n * hash_bytes]
+ *                bytes[n * hash_bytes] the hash at the end of each object
  *   reply:       u64 store_id        the correlation id of this STORE, to be named in STORE_DONE; 0 when nothing was granted.
  *                                    While it lives, it may not be used for another STORE or RETRIEVE (STATE).
  *                u32 n
@@ -268,15 +310,23 @@
  *
  * RETRIEVE       (role worker)
  *                u64 ticket
- *                u32 from            chunks [from, to) of the session, from <= to
- *                u32 to              at most n of its LOOKUP, else RANGE. The range need not be what ADMIT kept: a chunk whose
- *                                    promise was given back, or that the LOOKUP skipped, is granted if it is there. Chunks behind
- *                                    the hit are MISSING. from = to: n = 0, and retrieve_id 0
+ *                u16 n_parts         1..SCOUT_MAX_GROUPS
+ *                u16 reserved        0
+ *                n_parts * PART:
+ *                  u16 group         larger than that of the part before; without a registered table: SCOUT_WIRE_GROUP
+ *                  u16 reserved      0
+ *                  u32 from          the group's objects in [from, to) of the session; from <= to, both multiples of the unit
+ *                  u32 to            at most n of its LOOKUP, else RANGE; of all parts together to - from at most
+ *                                    SCOUT_MAX_CHUNKS. The range need not be what ADMIT kept: an object whose
+ *                                    promise was given back, or that the LOOKUP skipped, is granted if it is there. Objects behind
+ *                                    the hit are MISSING. from = to: no object
+ *                All parts are turned from promises into one hold together. Without an object: n = 0, and retrieve_id 0
  *   reply:       u64 retrieve_id     the correlation id of this RETRIEVE, to be named in RETRIEVE_DONE, also when the reply was
  *                                    never seen; 0 when nothing was granted
- *                u32 n               to - from
+ *                u32 n               objects of all parts
  *                u32 reserved        0
- *                n * GRANT           GRANTED: read here, it is held for this worker. MISSING: not there any more.
+ *                n * GRANT           part by part, in order. GRANTED: read here, it is held for this worker. MISSING: it is not
+ *                                    there any more.
  *
  * RETRIEVE_DONE  u64 retrieve_id
  *                u32 mismatches      slots whose generation word changed under the copy: a bug, counted
@@ -299,7 +349,7 @@
  *
  * LEASE CONNECTION
  *   A SOCK_SEQPACKET unix socket beside the ZeroMQ one, for peers on the same machine; workers must have it. Messages
- *   are little-endian like the rest, "version" is SCOUT_LEASE_VERSION (1):
+ *   are little-endian like the rest, "version" is SCOUT_LEASE_VERSION (2):
  *   client -> server  LEASE_HELLO  u32 SCOUT_LEASE_MAGIC, u16 type 1, u16 version, u64 token (that of HELLO)
  *                     LEASE_BYE    u32 magic, u16 type 2, u16 version, u64 token: this peer is leaving and has no copy running.
  *                                  Its sessions end and its holds are free at once.
@@ -362,7 +412,7 @@
 
 /* Frame. */
 #define SCOUT_WIRE_MAGIC 0x4353564bu /* "KVSC" */
-#define SCOUT_WIRE_VERSION 1
+#define SCOUT_WIRE_VERSION 2
 #define SCOUT_FRAME_HEADER_BYTES 32
 #define SCOUT_OP_HEADER_BYTES 24
 #define SCOUT_GRANT_BYTES 24
@@ -374,6 +424,8 @@
 #define SCOUT_MAX_RANKS 64
 #define SCOUT_MAX_READERS 64
 #define SCOUT_MAX_PLANES 4096
+#define SCOUT_MAX_GROUPS 32
+#define SCOUT_MAX_LENGTHS 64
 #define SCOUT_MAX_NAME 255                      /* namespace, tenant, request id */
 #define SCOUT_MAX_UNREAD 33554432u              /* 32 MiB of replies that a peer does not read */
 #define SCOUT_MAX_UNREAD_STRANGER 2097152u      /* 2 MiB before HELLO */
@@ -408,6 +460,13 @@
 #define SCOUT_LOOKUP_AHEAD 2u
 #define SCOUT_LOOKUP_FLAGS 3u /* all of them */
 
+/* What a group needs for a length: see GROUPS. */
+#define SCOUT_POLICY_ALL 0
+#define SCOUT_POLICY_WINDOW 1
+#define SCOUT_POLICY_LOCAL 2
+#define SCOUT_POLICY_STATE 3
+#define SCOUT_POLICY_LAST 3
+
 #define SCOUT_ROLE_CLIENT 1
 #define SCOUT_ROLE_WORKER 2
 
@@ -425,15 +484,19 @@
 #define SCOUT_WIRE_NAMESPACE 10
 #define SCOUT_WIRE_SHARD_BYTES 11
 #define SCOUT_WIRE_NO_SESSION 12
-#define SCOUT_WIRE_STATE 13    /* not legal in this state: a ticket in use, an ADMIT before the answer, no lease */
-#define SCOUT_WIRE_LIMIT 14    /* a configured limit: sessions, peers, credits */
-#define SCOUT_WIRE_NO_ROOM 15  /* the pool cannot hold one chunk of this namespace */
-#define SCOUT_WIRE_WEIGHTS 16  /* the peer's weights version is not the namespace's */
-#define SCOUT_WIRE_RANGE 17    /* a field is outside its range; the text names it */
-#define SCOUT_WIRE_SHUTDOWN 18 /* the server is draining */
-#define SCOUT_WIRE_ROLE 19     /* not for this role, or this KV rank */
-#define SCOUT_WIRE_CLEARED 20  /* what is named was dropped by a CLEAR, or the worker is not in since */
-#define SCOUT_WIRE_LAST 20
+#define SCOUT_WIRE_STATE 13         /* not legal in this state: a ticket in use, an ADMIT before the answer, no lease */
+#define SCOUT_WIRE_LIMIT 14         /* a configured limit: sessions, peers, credits */
+#define SCOUT_WIRE_NO_ROOM 15       /* the pool cannot hold one chunk of this namespace */
+#define SCOUT_WIRE_WEIGHTS 16       /* the peer's weights version is not the namespace's */
+#define SCOUT_WIRE_RANGE 17         /* a field is outside its range; the text names it */
+#define SCOUT_WIRE_SHUTDOWN 18      /* the server is draining */
+#define SCOUT_WIRE_ROLE 19          /* not for this role, or this KV rank */
+#define SCOUT_WIRE_CLEARED 20       /* what is named was dropped by a CLEAR, or the worker is not in since */
+#define SCOUT_WIRE_UNSUPPORTED 21   /* the protocol allows it, and this server does not carry it out */
+#define SCOUT_WIRE_GROUPS_DIFFER 22 /* the namespace has other groups */
+#define SCOUT_WIRE_GROUP 23         /* no such group, or this worker has registered no table of it */
+#define SCOUT_WIRE_GROUP_LIMIT 24   /* more than SCOUT_MAX_GROUPS */
+#define SCOUT_WIRE_LAST 24
 
 /* State of a grant. */
 #define SCOUT_GRANT_GRANTED 1
@@ -443,7 +506,7 @@
 
 /* Lease connection. */
 #define SCOUT_LEASE_MAGIC 0x4c53564bu /* "KVSL" */
-#define SCOUT_LEASE_VERSION 1
+#define SCOUT_LEASE_VERSION 2
 #define SCOUT_LEASE_HELLO_MS 10000
 #define SCOUT_LEASE_MAX_UNBOUND 256 /* connections that have not said LEASE_HELLO */
 #define SCOUT_LEASE_HELLO 1

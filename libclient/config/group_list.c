@@ -7,6 +7,7 @@
 #include <kvscout/error.h>
 
 #include "log.h"
+#include "thread.h"
 #include "option_parse.h"
 
 /*
@@ -252,6 +253,14 @@ scout__groups_supported(const struct scout__groups *groups, const struct scout__
 				   "hash_tokens = %u is not supported yet: this version works with chunk_tokens = %u",
 				   (unsigned)keys->hash_tokens, (unsigned)keys->chunk_tokens);
 	return 0;
+}
+
+void
+scout__groups_of(const char *list, const struct scout__group_keys *keys, struct scout__groups *ret)
+{
+	int rc = scout__groups_parse(list, keys, ret, NULL, 0);
+
+	SCOUT_ASSERT(rc == 0);
 }
 
 int

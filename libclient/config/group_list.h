@@ -36,6 +36,9 @@ int scout__groups_parse(const char *list, const struct scout__group_keys *keys, 
 int scout__groups_supported(const struct scout__groups *groups, const struct scout__group_keys *keys, char *err,
 			    size_t err_len);
 
+/* The groups of a configuration that scout__groups_accept() has taken. */
+void scout__groups_of(const char *list, const struct scout__group_keys *keys, struct scout__groups *ret);
+
 /* Both on the values of one configuration. @hash_tokens: in and out, 0 becomes chunk_tokens. */
 int scout__groups_accept(const char *list, uint32_t chunk_tokens, uint32_t *hash_tokens, uint32_t readers, char *err,
 			 size_t err_len);

@@ -14,7 +14,7 @@
 
 #define OVERDUE_HEARTBEATS 10u
 #define OVERDUE_MIN_MS 1000u
-#define HELLO_BYTES 512u /* of a body: more than any */
+#define HELLO_BYTES (512u + SCOUT_MAX_GROUPS * 16u) /* of a body: more than any */
 #define HAND_OVER_BYTES SCOUT__LINK_OUT_INITIAL
 
 /* ---- operations in flight ---- */

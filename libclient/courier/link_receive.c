@@ -114,10 +114,11 @@ on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 static void SCOUT_ON_COURIER
 other_version(struct scout__link *link, unsigned version)
 {
-	char text[128];
+	char text[160];
 
-	(void)snprintf(text, sizeof(text), "the server speaks protocol version %u, this library speaks version %d",
-		       version, SCOUT_WIRE_VERSION);
+	(void)snprintf(text, sizeof(text),
+		       "the server speaks protocol version %u, this library speaks version %d: upgrade %s", version,
+		       SCOUT_WIRE_VERSION, version < SCOUT_WIRE_VERSION ? "the server" : "this library");
 	if (link->state == SCOUT__LINK_GREETING)
 		scout__link_refused(link, SCOUT_ERR_VERSION, text);
 	else

@@ -5,6 +5,7 @@
 #include <kvscout/protocol.h>
 #include <kvscout/types.h>
 
+#include "group.h"
 #include "wire.h"
 
 /*
@@ -103,10 +104,21 @@ struct scout__hello {
 	uint32_t chunk_tokens;
 	uint16_t rank_first, rank_count, kv_ranks, readers;
 	uint32_t heartbeat_ms;
+	uint32_t hash_tokens;
 	uint64_t weights;
 	struct scout__clear_state clear;
 	struct scout__str name_space;
+	struct scout__groups groups;
 };
+/* One group with policy all, of which every object is a chunk: sets hash_tokens and groups by chunk_tokens and readers. */
+static inline void
+scout__hello_one_group(struct scout__hello *m)
+{
+	m->hash_tokens = m->chunk_tokens;
+	m->groups.n = 1;
+	m->groups.group[0] = (struct scout__group){
+		.policy = SCOUT_POLICY_ALL, .readers = m->readers, .unit_tokens = m->chunk_tokens};
+}
 void scout__put_hello(struct scout__writer *w, const struct scout__hello *m);
 int scout__get_hello(const struct scout__op *op, struct scout__hello *ret, const char **ret_field);
 
@@ -127,8 +139,8 @@ int scout__get_hello_reply(const struct scout__op *op, struct scout__hello_reply
  */
 struct scout__lookup_msg {
 	uint64_t ticket;
-	uint32_t n, skip, expect, poll_timeout_ms, poll_interval_ms;
-	uint16_t group;
+	uint32_t n, first, beyond, skip, expect, poll_timeout_ms, poll_interval_ms;
+	uint16_t more;
 	uint16_t flags; /* SCOUT_LOOKUP_* */
 	struct scout__str tenant;
 	const uint8_t *hashes;
@@ -139,17 +151,21 @@ int scout__get_lookup(const struct scout__op *op, unsigned hash_bytes, struct sc
 
 struct scout__lookup_reply {
 	uint32_t hit, l1, l2, limited;
+	uint32_t n_more;
+	const uint8_t *more; /* n_more little-endian u32; read with scout__more_at() */
 };
+#define SCOUT__LOOKUP_REPLY_BYTES 20u /* without further lengths */
 void scout__put_lookup_reply(struct scout__writer *w, const struct scout__lookup_reply *m);
 int scout__get_lookup_reply(const struct scout__op *op, struct scout__lookup_reply *ret, const char **ret_field);
+uint32_t scout__more_at(const struct scout__lookup_reply *m, uint32_t i);
 
-/* The reply to a LOOKUP with SCOUT_LOOKUP_AHEAD. Both maps have (known + 7) / 8 bytes. */
+/* The reply to a LOOKUP with SCOUT_LOOKUP_AHEAD, of one group whose unit is hash_tokens. Both maps have (known + 7) / 8 bytes. */
 struct scout__ahead_reply {
 	struct scout__lookup_reply lookup;
 	uint32_t known;
 	const uint8_t *present, *in_l2;
 };
-#define SCOUT__AHEAD_REPLY_BYTES(known) (24 + 2 * (((size_t)(known) + 7) / 8))
+#define SCOUT__AHEAD_REPLY_BYTES(known) (SCOUT__LOOKUP_REPLY_BYTES + 8 + 2 * (((size_t)(known) + 7) / 8))
 void scout__put_ahead_reply(struct scout__writer *w, const struct scout__ahead_reply *m);
 int scout__get_ahead_reply(const struct scout__op *op, struct scout__ahead_reply *ret, const char **ret_field);
 
@@ -180,23 +196,33 @@ int scout__get_clear_reply(const struct scout__op *op, struct scout__clear_reply
 /* PING, and the replies that are empty. */
 int scout__get_empty(const struct scout__op *op, const char **ret_field);
 
-struct scout__register_msg {
-	uint16_t kv_rank, reader;
-	uint32_t block_tokens;
-	uint16_t dtype;
-	uint16_t numa;
-	uint32_t n_planes;
-	const uint8_t *plane_bytes; /* n_planes little-endian u64; read with scout__plane_bytes() */
+/* A page table in REGISTER. */
+struct scout__table_msg {
+	uint16_t group, dtype;
+	uint32_t block_tokens, n_planes;
+	struct scout__str layout_tag;
+	const uint8_t *plane_bytes; /* decoded: n_planes little-endian u64; read with scout__plane_bytes() */
 };
-/* @plane_bytes: host integers. */
-void scout__put_register(struct scout__writer *w, const struct scout__register_msg *m, const uint64_t *plane_bytes);
+uint64_t scout__plane_bytes(const struct scout__table_msg *m, uint32_t plane);
+
+struct scout__register_msg {
+	uint16_t kv_rank, reader, numa;
+	uint16_t n_tables;
+	struct scout__table_msg tables[SCOUT_MAX_GROUPS]; /* a put does not look at them */
+};
+/* The fixed fields; then each table by scout__put_table(), @plane_bytes: host integers. */
+void scout__put_register(struct scout__writer *w, const struct scout__register_msg *m);
+void scout__put_table(struct scout__writer *w, const struct scout__table_msg *m, const uint64_t *plane_bytes);
 int scout__get_register(const struct scout__op *op, struct scout__register_msg *ret, const char **ret_field);
-uint64_t scout__plane_bytes(const struct scout__register_msg *m, uint32_t plane);
 
 struct scout__register_reply {
-	uint64_t shard_bytes, slot_stride;
 	uint32_t segments;
+	uint16_t n_tables;
+	struct {
+		uint64_t shard_bytes, slot_stride;
+	} tables[SCOUT_MAX_GROUPS];
 };
+#define SCOUT__REGISTER_REPLY_BYTES(n_tables) (8 + 16 * (size_t)(n_tables))
 void scout__put_register_reply(struct scout__writer *w, const struct scout__register_reply *m);
 int scout__get_register_reply(const struct scout__op *op, struct scout__register_reply *ret, const char **ret_field);
 
@@ -239,11 +265,22 @@ int scout__get_store_done(const struct scout__op *op, struct scout__store_done_m
 void scout__put_store_done_reply(struct scout__writer *w, uint32_t readable);
 int scout__get_store_done_reply(const struct scout__op *op, uint32_t *ret_readable, const char **ret_field);
 
-/* Decoded: from <= to <= SCOUT_MAX_CHUNKS. */
+/* Decoded: groups ascend, from <= to <= SCOUT_MAX_CHUNKS, and all parts together have at most so many hashes. */
 struct scout__retrieve_msg {
 	uint64_t ticket;
-	uint32_t from, to;
+	uint16_t n_parts;
+	struct {
+		uint16_t group;
+		uint32_t from, to;
+	} parts[SCOUT_MAX_GROUPS];
 };
+#define SCOUT__RETRIEVE_BYTES(n_parts) (12 + 12 * (size_t)(n_parts))
+/* Of a namespace with one group. */
+static inline struct scout__retrieve_msg
+scout__retrieve_of(uint64_t ticket, uint32_t from, uint32_t to)
+{
+	return (struct scout__retrieve_msg){.ticket = ticket, .n_parts = 1, .parts[0] = {.from = from, .to = to}};
+}
 void scout__put_retrieve(struct scout__writer *w, const struct scout__retrieve_msg *m);
 int scout__get_retrieve(const struct scout__op *op, struct scout__retrieve_msg *ret, const char **ret_field);
 

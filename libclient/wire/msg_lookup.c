@@ -7,11 +7,13 @@ scout__put_lookup(struct scout__writer *w, const struct scout__lookup_msg *m, un
 {
 	scout__put_u64(w, m->ticket);
 	scout__put_u32(w, m->n);
+	scout__put_u32(w, m->first);
+	scout__put_u32(w, m->beyond);
 	scout__put_u32(w, m->skip);
 	scout__put_u32(w, m->expect);
 	scout__put_u32(w, m->poll_timeout_ms);
 	scout__put_u32(w, m->poll_interval_ms);
-	scout__put_u16(w, m->group);
+	scout__put_u16(w, m->more);
 	scout__put_u16(w, m->flags);
 	scout__put_str(w, m->tenant.p, m->tenant.len);
 	scout__put_hashes(w, m->hashes, m->n, hash_bytes);
@@ -20,16 +22,18 @@ scout__put_lookup(struct scout__writer *w, const struct scout__lookup_msg *m, un
 static const char *
 lookup_bad_field(const struct scout__lookup_msg *m)
 {
+	uint32_t end = m->first + m->n - m->beyond; /* the longest length that counts */
+
 	if (m->ticket == 0)
 		return "ticket";
 	if (m->flags == (SCOUT_LOOKUP_RENEW | SCOUT_LOOKUP_AHEAD))
 		return "flags";
-	if (m->skip > m->n || (m->skip && m->flags & SCOUT_LOOKUP_AHEAD))
+	if (m->skip < m->first || m->skip > end || (m->skip != m->first && m->flags & SCOUT_LOOKUP_AHEAD))
 		return "skip";
-	if (m->expect > m->n || (m->expect && m->flags & SCOUT_LOOKUP_RENEW))
+	if (m->expect > end || (m->expect && m->flags & SCOUT_LOOKUP_RENEW))
 		return "expect";
-	if (m->group != 0)
-		return "group";
+	if (m->more >= SCOUT_MAX_LENGTHS)
+		return "more";
 	if (!scout__is_name(&m->tenant))
 		return "tenant";
 	return NULL;
@@ -45,15 +49,21 @@ scout__get_lookup(const struct scout__op *op, unsigned hash_bytes, struct scout_
 
 	m.ticket = scout__get_u64(&r);
 	m.n = scout__get_u32(&r);
+	m.first = scout__get_u32(&r);
+	m.beyond = scout__get_u32(&r);
 	m.skip = scout__get_u32(&r);
 	m.expect = scout__get_u32(&r);
 	m.poll_timeout_ms = scout__get_u32(&r);
 	m.poll_interval_ms = scout__get_u32(&r);
-	m.group = scout__get_u16(&r);
+	m.more = scout__get_u16(&r);
 	m.flags = scout__get_u16(&r);
 	scout__get_view(&r, &m.tenant);
 	if (!r.bad && !scout__is_chunk_count(m.n))
 		return scout__body_fault(SCOUT_WIRE_RANGE, "n", ret_field);
+	if (!r.bad && m.first > SCOUT_MAX_CHUNKS - m.n)
+		return scout__body_fault(SCOUT_WIRE_RANGE, "first", ret_field);
+	if (!r.bad && m.beyond > m.n)
+		return scout__body_fault(SCOUT_WIRE_RANGE, "beyond", ret_field);
 	m.hashes = scout__get_bytes(&r, (size_t)m.n * hash_bytes);
 	status = scout__body_judge(&r, m.flags & ~(unsigned)SCOUT_LOOKUP_FLAGS, lookup_bad_field(&m), ret_field);
 	if (status == SCOUT_WIRE_OK)
@@ -68,6 +78,14 @@ scout__put_lookup_reply(struct scout__writer *w, const struct scout__lookup_repl
 	scout__put_u32(w, m->l1);
 	scout__put_u32(w, m->l2);
 	scout__put_u32(w, m->limited);
+	scout__put_u32(w, m->n_more);
+	scout__put_bytes(w, m->more, (size_t)m->n_more * sizeof(uint32_t));
+}
+
+uint32_t
+scout__more_at(const struct scout__lookup_reply *m, uint32_t i)
+{
+	return scout__load_u32(m->more + (size_t)i * sizeof(uint32_t));
 }
 
 static const char *
@@ -81,7 +99,29 @@ lookup_reply_bad_field(const struct scout__lookup_reply *m)
 		return "l2";
 	if (m->limited > 1)
 		return "limited";
+	for (uint32_t i = 0, before = m->hit; i < m->n_more; i++) {
+		uint32_t length = scout__more_at(m, i);
+
+		if (length == 0 || length >= before)
+			return "more";
+		before = length;
+	}
 	return NULL;
+}
+
+/* The fields that the reply has with and without AHEAD. The lengths in it are judged once it is complete. */
+static int
+get_lookup_reply(struct scout__reader *r, struct scout__lookup_reply *ret, const char **ret_field)
+{
+	ret->hit = scout__get_u32(r);
+	ret->l1 = scout__get_u32(r);
+	ret->l2 = scout__get_u32(r);
+	ret->limited = scout__get_u32(r);
+	ret->n_more = scout__get_u32(r);
+	if (!r->bad && ret->n_more >= SCOUT_MAX_LENGTHS)
+		return scout__body_fault(SCOUT_WIRE_RANGE, "n_more", ret_field);
+	ret->more = scout__get_bytes(r, (size_t)ret->n_more * sizeof(uint32_t));
+	return SCOUT_WIRE_OK;
 }
 
 int
@@ -89,13 +129,11 @@ scout__get_lookup_reply(const struct scout__op *op, struct scout__lookup_reply *
 {
 	struct scout__reader r = scout__body_of(op);
 	struct scout__lookup_reply m;
-	int status;
+	int status = get_lookup_reply(&r, &m, ret_field);
 
-	m.hit = scout__get_u32(&r);
-	m.l1 = scout__get_u32(&r);
-	m.l2 = scout__get_u32(&r);
-	m.limited = scout__get_u32(&r);
-	status = scout__body_judge(&r, 0, lookup_reply_bad_field(&m), ret_field);
+	if (status != SCOUT_WIRE_OK)
+		return status;
+	status = scout__body_judge(&r, 0, r.bad ? NULL : lookup_reply_bad_field(&m), ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;
@@ -118,17 +156,15 @@ scout__get_ahead_reply(const struct scout__op *op, struct scout__ahead_reply *re
 {
 	struct scout__reader r = scout__body_of(op);
 	struct scout__ahead_reply m;
+	int status = get_lookup_reply(&r, &m.lookup, ret_field);
 	const char *bad;
 	uint32_t reserved;
-	int status;
 
-	m.lookup.hit = scout__get_u32(&r);
-	m.lookup.l1 = scout__get_u32(&r);
-	m.lookup.l2 = scout__get_u32(&r);
-	m.lookup.limited = scout__get_u32(&r);
+	if (status != SCOUT_WIRE_OK)
+		return status;
 	m.known = scout__get_u32(&r);
 	reserved = scout__get_u32(&r);
-	bad = lookup_reply_bad_field(&m.lookup);
+	bad = r.bad ? NULL : lookup_reply_bad_field(&m.lookup);
 	if (!r.bad && (m.known > SCOUT_MAX_CHUNKS || m.known < m.lookup.hit))
 		return scout__body_fault(SCOUT_WIRE_RANGE, "known", ret_field);
 	m.present = scout__get_bytes(&r, ((size_t)m.known + 7) / 8);

@@ -2,6 +2,11 @@
 /* Bodies of what every peer sends and gets: texts of errors, HELLO, the state of clears, STATUS. See msg_internal.h. Any thread. */
 #include "msg_internal.h"
 
+_Static_assert(SCOUT__GROUPS_MAX == SCOUT_MAX_GROUPS, "all groups of the protocol fit");
+_Static_assert(SCOUT__POLICY_WINDOW == SCOUT_POLICY_WINDOW && SCOUT__POLICY_LOCAL == SCOUT_POLICY_LOCAL &&
+		       SCOUT__POLICY_STATE == SCOUT_POLICY_STATE && SCOUT__POLICY_LAST == SCOUT_POLICY_LAST,
+	       "policies have the numbers of the protocol");
+
 void
 scout__put_text(struct scout__writer *w, const char *text)
 {
@@ -64,10 +69,33 @@ scout__put_hello(struct scout__writer *w, const struct scout__hello *m)
 	scout__put_u16(w, m->kv_ranks);
 	scout__put_u16(w, m->readers);
 	scout__put_u32(w, m->heartbeat_ms);
-	scout__put_u32(w, 0);
+	scout__put_u32(w, m->hash_tokens);
 	scout__put_u64(w, m->weights);
 	put_clear_state(w, &m->clear);
 	scout__put_str(w, m->name_space.p, m->name_space.len);
+	scout__put_u16(w, (uint16_t)m->groups.n);
+	scout__put_u16(w, 0);
+	for (uint32_t i = 0; i < m->groups.n; i++) {
+		scout__put_u16(w, m->groups.group[i].policy);
+		scout__put_u16(w, m->groups.group[i].readers);
+		scout__put_u32(w, m->groups.group[i].unit_tokens);
+		scout__put_u32(w, m->groups.group[i].span_tokens);
+		scout__put_u32(w, m->groups.group[i].margin_tokens);
+	}
+}
+
+static const char *
+group_bad_field(const struct scout__group *group, uint32_t hash_tokens)
+{
+	bool has_span = group->policy == SCOUT_POLICY_WINDOW || group->policy == SCOUT_POLICY_LOCAL;
+
+	if (group->policy > SCOUT_POLICY_LAST)
+		return "policy";
+	if (group->readers == 0 || group->readers > SCOUT_MAX_READERS)
+		return "readers";
+	if (group->unit_tokens == 0 || group->unit_tokens % hash_tokens != 0)
+		return "unit_tokens";
+	return has_span != (group->span_tokens > 0) ? "span_tokens" : NULL;
 }
 
 static const char *
@@ -89,8 +117,16 @@ hello_bad_field(const struct scout__hello *m)
 		return "rank_first";
 	if (m->readers == 0 || m->readers > SCOUT_MAX_READERS)
 		return "readers";
+	if (m->hash_tokens == 0)
+		return "hash_tokens";
 	if (m->name_space.len == 0 || !scout__is_name(&m->name_space))
 		return "namespace";
+	for (uint32_t i = 0; i < m->groups.n; i++) {
+		const char *bad = group_bad_field(&m->groups.group[i], m->hash_tokens);
+
+		if (bad)
+			return bad;
+	}
 	return clear_state_bad_field(&m->clear, SCOUT_MAX_HEARD_STAMP);
 }
 
@@ -102,6 +138,7 @@ scout__get_hello(const struct scout__op *op, struct scout__hello *ret, const cha
 	uint32_t reserved;
 	int status;
 
+	m.groups.n = 0;
 	m.token = scout__get_u64(&r);
 	m.role = scout__get_u16(&r);
 	m.hash_bytes = scout__get_u16(&r);
@@ -111,11 +148,24 @@ scout__get_hello(const struct scout__op *op, struct scout__hello *ret, const cha
 	m.kv_ranks = scout__get_u16(&r);
 	m.readers = scout__get_u16(&r);
 	m.heartbeat_ms = scout__get_u32(&r);
-	reserved = scout__get_u32(&r);
+	m.hash_tokens = scout__get_u32(&r);
 	m.weights = scout__get_u64(&r);
 	get_clear_state(&r, &m.clear);
 	scout__get_view(&r, &m.name_space);
-	status = scout__body_judge(&r, reserved, hello_bad_field(&m), ret_field);
+	m.groups.n = scout__get_u16(&r);
+	reserved = scout__get_u16(&r);
+	if (!r.bad && m.groups.n == 0)
+		return scout__body_fault(SCOUT_WIRE_RANGE, "n_groups", ret_field);
+	if (!r.bad && m.groups.n > SCOUT_MAX_GROUPS)
+		return scout__body_fault(SCOUT_WIRE_GROUP_LIMIT, "n_groups", ret_field);
+	for (uint32_t i = 0; i < m.groups.n && !r.bad; i++) {
+		m.groups.group[i].policy = scout__get_u16(&r);
+		m.groups.group[i].readers = scout__get_u16(&r);
+		m.groups.group[i].unit_tokens = scout__get_u32(&r);
+		m.groups.group[i].span_tokens = scout__get_u32(&r);
+		m.groups.group[i].margin_tokens = scout__get_u32(&r);
+	}
+	status = scout__body_judge(&r, reserved, r.bad ? NULL : hello_bad_field(&m), ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;

@@ -3,14 +3,22 @@
 #include "msg_internal.h"
 
 void
-scout__put_register(struct scout__writer *w, const struct scout__register_msg *m, const uint64_t *plane_bytes)
+scout__put_register(struct scout__writer *w, const struct scout__register_msg *m)
 {
 	scout__put_u16(w, m->kv_rank);
 	scout__put_u16(w, m->reader);
-	scout__put_u32(w, m->block_tokens);
-	scout__put_u16(w, m->dtype);
 	scout__put_u16(w, m->numa);
+	scout__put_u16(w, m->n_tables);
+}
+
+void
+scout__put_table(struct scout__writer *w, const struct scout__table_msg *m, const uint64_t *plane_bytes)
+{
+	scout__put_u16(w, m->group);
+	scout__put_u16(w, m->dtype);
+	scout__put_u32(w, m->block_tokens);
 	scout__put_u32(w, m->n_planes);
+	scout__put_str(w, m->layout_tag.p, m->layout_tag.len);
 	for (uint32_t i = 0; i < m->n_planes; i++)
 		scout__put_u64(w, plane_bytes[i]);
 }
@@ -22,11 +30,35 @@ register_bad_field(const struct scout__register_msg *m)
 		return "kv_rank";
 	if (m->reader >= SCOUT_MAX_READERS)
 		return "reader";
-	if (m->block_tokens == 0)
-		return "block_tokens";
-	if (m->dtype > SCOUT_DTYPE_LAST)
-		return "dtype";
+	for (uint32_t i = 0; i < m->n_tables; i++) {
+		const struct scout__table_msg *table = &m->tables[i];
+
+		if (i > 0 && table->group <= table[-1].group)
+			return "group";
+		if (table->dtype > SCOUT_DTYPE_LAST)
+			return "dtype";
+		if (table->block_tokens == 0)
+			return "block_tokens";
+		if (!scout__is_name(&table->layout_tag))
+			return "layout_tag";
+	}
 	return NULL;
+}
+
+/* False: n_planes is out of range, of this table or of all together (@left). */
+static bool
+get_table(struct scout__reader *r, struct scout__table_msg *ret, uint32_t *left)
+{
+	ret->group = scout__get_u16(r);
+	ret->dtype = scout__get_u16(r);
+	ret->block_tokens = scout__get_u32(r);
+	ret->n_planes = scout__get_u32(r);
+	scout__get_view(r, &ret->layout_tag);
+	if (!r->bad && (ret->n_planes == 0 || ret->n_planes > *left))
+		return false;
+	*left -= r->bad ? 0 : ret->n_planes;
+	ret->plane_bytes = scout__get_bytes(r, (size_t)ret->n_planes * sizeof(uint64_t));
+	return true;
 }
 
 int
@@ -34,25 +66,26 @@ scout__get_register(const struct scout__op *op, struct scout__register_msg *ret,
 {
 	struct scout__reader r = scout__body_of(op);
 	struct scout__register_msg m;
+	uint32_t left = SCOUT_MAX_PLANES;
 	int status;
 
 	m.kv_rank = scout__get_u16(&r);
 	m.reader = scout__get_u16(&r);
-	m.block_tokens = scout__get_u32(&r);
-	m.dtype = scout__get_u16(&r);
 	m.numa = scout__get_u16(&r);
-	m.n_planes = scout__get_u32(&r);
-	if (!r.bad && (m.n_planes == 0 || m.n_planes > SCOUT_MAX_PLANES))
-		return scout__body_fault(SCOUT_WIRE_RANGE, "n_planes", ret_field);
-	m.plane_bytes = scout__get_bytes(&r, (size_t)m.n_planes * sizeof(uint64_t));
-	status = scout__body_judge(&r, 0, register_bad_field(&m), ret_field);
+	m.n_tables = scout__get_u16(&r);
+	if (!r.bad && (m.n_tables == 0 || m.n_tables > SCOUT_MAX_GROUPS))
+		return scout__body_fault(SCOUT_WIRE_RANGE, "n_tables", ret_field);
+	for (uint32_t i = 0; i < m.n_tables && !r.bad; i++)
+		if (!get_table(&r, &m.tables[i], &left))
+			return scout__body_fault(SCOUT_WIRE_RANGE, "n_planes", ret_field);
+	status = scout__body_judge(&r, 0, r.bad ? NULL : register_bad_field(&m), ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;
 }
 
 uint64_t
-scout__plane_bytes(const struct scout__register_msg *m, uint32_t plane)
+scout__plane_bytes(const struct scout__table_msg *m, uint32_t plane)
 {
 	return scout__load_u64(m->plane_bytes + (size_t)plane * sizeof(uint64_t));
 }
@@ -60,10 +93,13 @@ scout__plane_bytes(const struct scout__register_msg *m, uint32_t plane)
 void
 scout__put_register_reply(struct scout__writer *w, const struct scout__register_reply *m)
 {
-	scout__put_u64(w, m->shard_bytes);
-	scout__put_u64(w, m->slot_stride);
 	scout__put_u32(w, m->segments);
-	scout__put_u32(w, 0);
+	scout__put_u16(w, m->n_tables);
+	scout__put_u16(w, 0);
+	for (uint32_t i = 0; i < m->n_tables; i++) {
+		scout__put_u64(w, m->tables[i].shard_bytes);
+		scout__put_u64(w, m->tables[i].slot_stride);
+	}
 }
 
 int
@@ -74,10 +110,15 @@ scout__get_register_reply(const struct scout__op *op, struct scout__register_rep
 	uint32_t reserved;
 	int status;
 
-	m.shard_bytes = scout__get_u64(&r);
-	m.slot_stride = scout__get_u64(&r);
 	m.segments = scout__get_u32(&r);
-	reserved = scout__get_u32(&r);
+	m.n_tables = scout__get_u16(&r);
+	reserved = scout__get_u16(&r);
+	if (!r.bad && (m.n_tables == 0 || m.n_tables > SCOUT_MAX_GROUPS))
+		return scout__body_fault(SCOUT_WIRE_RANGE, "n_tables", ret_field);
+	for (uint32_t i = 0; i < m.n_tables && !r.bad; i++) {
+		m.tables[i].shard_bytes = scout__get_u64(&r);
+		m.tables[i].slot_stride = scout__get_u64(&r);
+	}
 	status = scout__body_judge(&r, reserved, NULL, ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
@@ -98,8 +139,6 @@ scout__put_store(struct scout__writer *w, const struct scout__store_msg *m, unsi
 static const char *
 store_bad_field(const struct scout__store_msg *m)
 {
-	if (m->group != 0)
-		return "group";
 	if (!scout__is_name(&m->tenant))
 		return "tenant";
 	return NULL;
@@ -258,17 +297,34 @@ void
 scout__put_retrieve(struct scout__writer *w, const struct scout__retrieve_msg *m)
 {
 	scout__put_u64(w, m->ticket);
-	scout__put_u32(w, m->from);
-	scout__put_u32(w, m->to);
+	scout__put_u16(w, m->n_parts);
+	scout__put_u16(w, 0);
+	for (uint32_t i = 0; i < m->n_parts; i++) {
+		scout__put_u16(w, m->parts[i].group);
+		scout__put_u16(w, 0);
+		scout__put_u32(w, m->parts[i].from);
+		scout__put_u32(w, m->parts[i].to);
+	}
 }
 
-/* The reply has to - from grants: that must not be negative, nor more than a reply can carry. */
+/* The reply has a grant for each hash at most: no part may be negative, nor all of them more than a reply can carry. */
 static const char *
 retrieve_bad_field(const struct scout__retrieve_msg *m)
 {
-	if (m->from > m->to)
-		return "from";
-	return m->to > SCOUT_MAX_CHUNKS ? "to" : NULL;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < m->n_parts; i++) {
+		if (i > 0 && m->parts[i].group <= m->parts[i - 1].group)
+			return "group";
+		if (m->parts[i].from > m->parts[i].to)
+			return "from";
+		if (m->parts[i].to > SCOUT_MAX_CHUNKS)
+			return "to";
+		n += m->parts[i].to - m->parts[i].from;
+		if (n > SCOUT_MAX_CHUNKS)
+			return "to";
+	}
+	return NULL;
 }
 
 int
@@ -276,12 +332,21 @@ scout__get_retrieve(const struct scout__op *op, struct scout__retrieve_msg *ret,
 {
 	struct scout__reader r = scout__body_of(op);
 	struct scout__retrieve_msg m;
+	uint32_t reserved;
 	int status;
 
 	m.ticket = scout__get_u64(&r);
-	m.from = scout__get_u32(&r);
-	m.to = scout__get_u32(&r);
-	status = scout__body_judge(&r, 0, retrieve_bad_field(&m), ret_field);
+	m.n_parts = scout__get_u16(&r);
+	reserved = scout__get_u16(&r);
+	if (!r.bad && (m.n_parts == 0 || m.n_parts > SCOUT_MAX_GROUPS))
+		return scout__body_fault(SCOUT_WIRE_RANGE, "n_parts", ret_field);
+	for (uint32_t i = 0; i < m.n_parts && !r.bad; i++) {
+		m.parts[i].group = scout__get_u16(&r);
+		reserved |= scout__get_u16(&r);
+		m.parts[i].from = scout__get_u32(&r);
+		m.parts[i].to = scout__get_u32(&r);
+	}
+	status = scout__body_judge(&r, reserved, r.bad ? NULL : retrieve_bad_field(&m), ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;

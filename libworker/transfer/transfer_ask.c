@@ -96,7 +96,7 @@ ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us)
 	if (!record)
 		return false;
 	n = is_store && n > SCOUT__STORE_PART ? SCOUT__STORE_PART : n;
-	bytes = is_store ? 18u + work->tenant_len + (size_t)n * w->cfg.hash_bytes : 16u;
+	bytes = is_store ? 18u + work->tenant_len + (size_t)n * w->cfg.hash_bytes : SCOUT__RETRIEVE_BYTES(1);
 	cookie = scout__transfer_number_of(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_GRANTS;
 	writer = scout__link_op_begin(w->link, is_store ? SCOUT_OP_STORE : SCOUT_OP_RETRIEVE, budget_of(job, now_us),
 				      cookie, bytes);
@@ -106,8 +106,8 @@ ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us)
 	if (is_store) {
 		put_store(w, writer, work);
 	} else {
-		struct scout__retrieve_msg msg = {
-			.ticket = work->ticket, .from = work->first_chunk, .to = work->first_chunk + n};
+		struct scout__retrieve_msg msg =
+			scout__retrieve_of(work->ticket, work->first_chunk, work->first_chunk + n);
 
 		scout__put_retrieve(writer, &msg);
 	}

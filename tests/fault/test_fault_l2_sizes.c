@@ -127,7 +127,7 @@ fill(struct sizes *z, uint32_t n)
 static uint64_t
 ask_to_retrieve(struct sizes *z, uint64_t ticket, uint32_t n)
 {
-	const struct scout__retrieve_msg m = {.ticket = ticket, .from = 0, .to = n};
+	const struct scout__retrieve_msg m = scout__retrieve_of(ticket, 0, n);
 	uint64_t corr;
 
 	scout__put_retrieve(wire_begin(&z->rig.worker, SCOUT_OP_RETRIEVE), &m);

@@ -40,7 +40,7 @@ try_codec(const struct msg_codec *codec, const struct scout__op *op, unsigned ha
 		MUST(w.len == 0 || memcmp(buf, op->body, w.len) == 0);
 		return;
 	}
-	MUST(status == SCOUT_WIRE_BAD_BODY || status == SCOUT_WIRE_RANGE);
+	MUST(status == SCOUT_WIRE_BAD_BODY || status == SCOUT_WIRE_RANGE || status == SCOUT_WIRE_GROUP_LIMIT);
 	MUST(field && field[0] != '\0');
 	MUST(w.len == 0);
 }

@@ -164,6 +164,20 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 	return peer;
 }
 
+/* A peer of another release. Its own library reads the version in the header of the refusal, and says the same. */
+SCOUT_ON_LOOP static void
+refuse_version(struct scout_server *s, struct scout__dest *dest, unsigned version, const char *who)
+{
+	const char *side = version < SCOUT_WIRE_VERSION ? "the peer" : "this server";
+
+	scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			   "refused %s: it speaks protocol version %u, this server speaks version %d: upgrade %s", who,
+			   version, SCOUT_WIRE_VERSION, side);
+	scout__refuse(s, dest, SCOUT_OP_ERROR, 0, SCOUT_WIRE_BAD_VERSION,
+		      "the frame is of protocol version %u, this server speaks version %d: upgrade %s", version,
+		      SCOUT_WIRE_VERSION, side);
+}
+
 SCOUT_ON_LOOP static void
 bad_frame(struct scout_server *s, struct scout__dest *dest, int status, const void *data, size_t len)
 {
@@ -177,15 +191,14 @@ bad_frame(struct scout_server *s, struct scout__dest *dest, int status, const vo
 		return;
 	}
 	s->count.frames_bad++;
+	if (status == SCOUT_WIRE_BAD_VERSION) {
+		refuse_version(s, dest, scout__frame_version(data), who);
+		return;
+	}
 	scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			   "refused a frame of %zu bytes from %s: %s", len, who, scout__wire_name((unsigned)status));
-	if (status == SCOUT_WIRE_BAD_VERSION)
-		scout__refuse(s, dest, SCOUT_OP_ERROR, 0, (uint16_t)status,
-			      "the frame is of protocol version %u, this server speaks version %d",
-			      scout__frame_version(data), SCOUT_WIRE_VERSION);
-	else
-		scout__refuse(s, dest, SCOUT_OP_ERROR, 0, (uint16_t)status, "the frame of %zu bytes is refused: %s",
-			      len, scout__wire_name((unsigned)status));
+	scout__refuse(s, dest, SCOUT_OP_ERROR, 0, (uint16_t)status, "the frame of %zu bytes is refused: %s", len,
+		      scout__wire_name((unsigned)status));
 }
 
 /*

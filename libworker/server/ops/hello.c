@@ -5,6 +5,7 @@
 #include "chunk_index.h"
 #include "clears.h"
 #include "fetch.h"
+#include "group_list.h"
 #include "msg.h"
 #include "ns.h"
 #include "ops_internal.h"
@@ -37,6 +38,7 @@ describe_mismatch(const struct scout__ns *ns, const struct scout__hello *hello, 
 	} fields[] = {
 		{"hash_bytes", ns->hash_bytes, hello->hash_bytes},
 		{"chunk_tokens", ns->chunk_tokens, hello->chunk_tokens},
+		{"hash_tokens", ns->hash_tokens, hello->hash_tokens},
 		{"kv_ranks", ns->kv_ranks, hello->kv_ranks},
 		{"rank_first", ns->rank_first, hello->rank_first},
 		{"rank_count", ns->rank_count, hello->rank_count},
@@ -53,6 +55,49 @@ describe_mismatch(const struct scout__ns *ns, const struct scout__hello *hello, 
 	return false;
 }
 
+/* Which field of which group is not the namespace's, with both values; false: all agree. */
+SCOUT_ON_LOOP static bool
+describe_group_mismatch(const struct scout__ns *ns, const struct scout__hello *hello, char *text, size_t len)
+{
+	if (ns->groups.n != hello->groups.n) {
+		(void)snprintf(text, len, "namespace \"%s\" has %u groups, this HELLO says %u", ns->name,
+			       (unsigned)ns->groups.n, (unsigned)hello->groups.n);
+		return true;
+	}
+	for (uint32_t g = 0; g < ns->groups.n; g++) {
+		const struct scout__group *here = &ns->groups.group[g], *there = &hello->groups.group[g];
+		const struct {
+			const char *name;
+			uint32_t here, there;
+		} fields[] = {
+			{"policy", here->policy, there->policy},
+			{"readers", here->readers, there->readers},
+			{"unit_tokens", here->unit_tokens, there->unit_tokens},
+			{"span_tokens", here->span_tokens, there->span_tokens},
+			{"margin_tokens", here->margin_tokens, there->margin_tokens},
+		};
+
+		for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+			if (fields[i].here == fields[i].there)
+				continue;
+			(void)snprintf(text, len, "namespace \"%s\" has %s = %u in group %u, this HELLO says %u",
+				       ns->name, fields[i].name, (unsigned)fields[i].here, (unsigned)g,
+				       (unsigned)fields[i].there);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Whether this server carries out what @hello says of groups; else @text says what it does not. */
+SCOUT_ON_LOOP static bool
+is_supported(const struct scout__hello *hello, char *text, size_t len)
+{
+	const struct scout__group_keys keys = {hello->chunk_tokens, hello->hash_tokens, hello->readers};
+
+	return scout__groups_supported(&hello->groups, &keys, text, len) == 0;
+}
+
 SCOUT_ON_LOOP static bool
 weights_differ(const struct scout__ns *ns, const struct scout__hello *hello)
 {
@@ -66,10 +111,8 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 {
 	uint32_t n_chunks;
 
-	if (ns->n_peers) {
-		*ret_status = SCOUT_WIRE_NAMESPACE; /* describe_mismatch() has written the text */
-		return false;
-	}
+	if (ns->n_peers)
+		return false; /* the caller has written status and text */
 	(void)scout__writes_drop(s, ns);
 	if (ns->n_sessions || ns->n_holds || ns->n_moving) {
 		*ret_status = SCOUT_WIRE_LIMIT;
@@ -95,10 +138,21 @@ namespace_of(struct scout_server *s, const struct scout__hello *hello, const str
 	     uint16_t *ret_status, char *text, size_t text_len)
 {
 	struct scout__ns *ns = scout__ns_find(s, &hello->name_space);
+	bool differs;
 
 	if (known && known->ns != ns) {
 		*ret_status = SCOUT_WIRE_NAMESPACE;
 		(void)snprintf(text, text_len, "this token is in namespace \"%s\"", known->ns->name);
+		return NULL;
+	}
+	*ret_status = SCOUT_WIRE_NAMESPACE;
+	differs = ns && describe_mismatch(ns, hello, text, text_len);
+	if (ns && !differs && describe_group_mismatch(ns, hello, text, text_len)) {
+		*ret_status = SCOUT_WIRE_GROUPS_DIFFER;
+		differs = true;
+	}
+	if ((!differs || !ns->n_peers) && !is_supported(hello, text, text_len)) {
+		*ret_status = SCOUT_WIRE_UNSUPPORTED;
 		return NULL;
 	}
 	if (!ns) {
@@ -113,7 +167,7 @@ namespace_of(struct scout_server *s, const struct scout__hello *hello, const str
 		}
 		return ns;
 	}
-	if (describe_mismatch(ns, hello, text, text_len))
+	if (differs)
 		return rebuild(s, ns, hello, ret_status, text, text_len) ? ns : NULL;
 	if (weights_differ(ns, hello)) {
 		if (ns->n_peers) {

@@ -125,7 +125,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 	else
 		count_answer(s, pending, &m);
 	w = scout__reply_begin(s, dest, pending->opcode, SCOUT_WIRE_OK, pending->corr,
-			       pending->ahead ? SCOUT__AHEAD_REPLY_BYTES(known) : 16, &op);
+			       pending->ahead ? SCOUT__AHEAD_REPLY_BYTES(known) : SCOUT__LOOKUP_REPLY_BYTES, &op);
 	if (!w) {
 		scout__pending_op_cancel(s, pending);
 		return;
@@ -491,6 +491,19 @@ lookup_end(struct scout_server *s, struct scout__pending_op *pending)
 static const struct scout__pending_kind lookup_kind = {
 	.step = lookup_step, .take_back = lookup_take_back, .end = lookup_end};
 
+/* Refuse what the protocol has for several groups, and this server does not carry out. */
+SCOUT_ON_LOOP static bool
+is_supported(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op,
+	     const struct scout__lookup_msg *m)
+{
+	const char *field = m->first ? "first" : m->beyond ? "beyond" : m->more ? "more" : NULL;
+
+	if (field)
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_UNSUPPORTED,
+			      "LOOKUP: this server does not support %s yet: must be 0", field);
+	return !field;
+}
+
 void
 scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 		    const struct scout__op *op, uint64_t deadline_us)
@@ -505,18 +518,17 @@ scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct sco
 		scout__refuse_body(s, &peer->dest, op, status, text);
 		return;
 	}
-	if (!scout__require_weights(s, peer, op))
+	if (!is_supported(s, peer, op, &m) || !scout__require_weights(s, peer, op))
 		return;
 	pending = scout__pending_op_new(s, &lookup_kind, peer, packet, op, deadline_us);
 	if (!pending)
 		return;
 	pending->hashes = m.hashes;
 	pending->tenant = m.tenant;
-	pending->group = m.group;
 	pending->n = m.n;
 	pending->skip = m.skip;
 	pending->expect = m.expect;
-	pending->space = scout__ns_space(s, peer->ns, &m.tenant, m.group);
+	pending->space = scout__ns_space(s, peer->ns, &m.tenant, 0);
 	pending->ahead = m.flags & SCOUT_LOOKUP_AHEAD;
 	pending->first_hole = UINT32_MAX;
 	if (pending->ahead && !(pending->present = calloc((m.n + 7) / 8, 2))) {

@@ -64,6 +64,10 @@ SCOUT_ON_LOOP struct scout__session *scout__renew(struct scout_server *s, struct
 SCOUT_ON_LOOP struct scout__session *scout__require_session(struct scout_server *s, struct scout__peer *peer,
 							    const struct scout__op *op, uint64_t ticket);
 
+/* The namespace has a group of this number. */
+SCOUT_ON_LOOP bool scout__require_group(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op,
+					uint16_t group);
+
 /* ---- weights.c ---- */
 
 /* The weights version that @peer has said is its namespace's, or it has said none. False: @op was refused. */

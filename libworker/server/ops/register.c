@@ -59,9 +59,15 @@ check_sender(const struct scout__peer *peer, const struct scout__register_msg *m
 	if (m->reader >= ns->readers)
 		return refuse(refusal, SCOUT_WIRE_RANGE, "reader = %u, but the namespace has %u readers",
 			      (unsigned)m->reader, (unsigned)ns->readers);
-	if (ns->chunk_tokens % m->block_tokens)
-		return refuse(refusal, SCOUT_WIRE_RANGE, "block_tokens = %u does not divide chunk_tokens = %u",
-			      (unsigned)m->block_tokens, (unsigned)ns->chunk_tokens);
+	for (uint32_t i = 0; i < m->n_tables; i++)
+		if (m->tables[i].group >= ns->groups.n)
+			return refuse(refusal, SCOUT_WIRE_GROUP,
+				      "a table is of group %u: must be below %u, the number of groups of the namespace",
+				      (unsigned)m->tables[i].group, (unsigned)ns->groups.n);
+	if (ns->groups.group[0].unit_tokens % m->tables[0].block_tokens)
+		return refuse(refusal, SCOUT_WIRE_RANGE,
+			      "block_tokens = %u does not divide the unit of group 0, %u tokens",
+			      (unsigned)m->tables[0].block_tokens, (unsigned)ns->groups.group[0].unit_tokens);
 	if (!peer->lease)
 		return refuse(refusal, SCOUT_WIRE_STATE, "no lease connection: a worker needs one to map the pool");
 	if (peer->rank >= 0 && (peer->rank != m->kv_rank - ns->rank_first || peer->reader != m->reader))
@@ -71,7 +77,7 @@ check_sender(const struct scout__peer *peer, const struct scout__register_msg *m
 }
 
 SCOUT_ON_LOOP static bool
-measure(const struct scout__ns *ns, const struct scout__register_msg *m, struct scout__layout *layout,
+measure(const struct scout__ns *ns, const struct scout__table_msg *m, struct scout__layout *layout,
 	struct refusal *refusal)
 {
 	uint64_t sum = 0;
@@ -95,15 +101,16 @@ measure(const struct scout__ns *ns, const struct scout__register_msg *m, struct 
 	layout->block_tokens = m->block_tokens;
 	layout->dtype = m->dtype;
 	layout->n_planes = m->n_planes;
-	layout->numa = m->numa;
 	return true;
 }
 
 /* False: @refusal says which part of the layout differs, with both values. */
 SCOUT_ON_LOOP static bool
-check_layout(const struct scout__layout *here, const struct scout__layout *there, const struct scout__register_msg *m,
+check_layout(const struct scout__layout *here, const struct scout__layout *there, const struct scout__register_msg *reg,
 	     struct refusal *refusal)
 {
+	const struct scout__table_msg *m = &reg->tables[0];
+
 	static const char fmt[] = "kv_rank %u was registered with %s = %llu, this REGISTER says %llu";
 	const struct {
 		const char *name;
@@ -117,15 +124,20 @@ check_layout(const struct scout__layout *here, const struct scout__layout *there
 
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		if (fields[i].here != fields[i].there)
-			return refuse(refusal, SCOUT_WIRE_SHARD_BYTES, fmt, (unsigned)m->kv_rank, fields[i].name,
+			return refuse(refusal, SCOUT_WIRE_SHARD_BYTES, fmt, (unsigned)reg->kv_rank, fields[i].name,
 				      (unsigned long long)fields[i].here, (unsigned long long)fields[i].there);
 	}
 	for (uint32_t i = 0; i < m->n_planes; i++) {
 		if (here->plane_bytes[i] != scout__plane_bytes(m, i))
-			return refuse(refusal, SCOUT_WIRE_SHARD_BYTES, fmt, (unsigned)m->kv_rank,
+			return refuse(refusal, SCOUT_WIRE_SHARD_BYTES, fmt, (unsigned)reg->kv_rank,
 				      "bytes per block of a plane", (unsigned long long)here->plane_bytes[i],
 				      (unsigned long long)scout__plane_bytes(m, i));
 	}
+	if (strlen(here->layout_tag) != m->layout_tag.len ||
+	    memcmp(here->layout_tag, m->layout_tag.p, m->layout_tag.len) != 0)
+		return refuse(refusal, SCOUT_WIRE_SHARD_BYTES,
+			      "kv_rank %u was registered with layout_tag \"%s\", this REGISTER says \"%.*s\"",
+			      (unsigned)reg->kv_rank, here->layout_tag, (int)m->layout_tag.len, m->layout_tag.p);
 	return true;
 }
 
@@ -216,9 +228,10 @@ make_index(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal
 }
 
 SCOUT_ON_LOOP static bool
-fix_layout(struct scout_server *s, struct scout__ns *ns, uint32_t rank, const struct scout__register_msg *m,
+fix_layout(struct scout_server *s, struct scout__ns *ns, uint32_t rank, const struct scout__table_msg *m,
 	   const struct scout__layout *layout, struct refusal *refusal)
 {
+	size_t planes_bytes = (size_t)m->n_planes * sizeof(uint64_t);
 	struct scout__layout *fixed = &ns->layouts[rank];
 	uint64_t bytes = chunk_bytes(ns, rank, layout);
 
@@ -227,11 +240,12 @@ fix_layout(struct scout_server *s, struct scout__ns *ns, uint32_t rank, const st
 			      "a chunk takes %llu bytes, l1_bytes is %llu: must be that or more",
 			      (unsigned long long)bytes, (unsigned long long)s->cfg.l1_bytes);
 	*fixed = *layout;
-	fixed->plane_bytes = calloc(m->n_planes, sizeof(*fixed->plane_bytes));
+	fixed->plane_bytes = calloc(1, planes_bytes + m->layout_tag.len + 1u);
 	if (!fixed->plane_bytes) {
 		memset(fixed, 0, sizeof(*fixed));
 		return refuse(refusal, SCOUT_WIRE_LIMIT, "the server is out of memory");
 	}
+	fixed->layout_tag = memcpy((char *)fixed->plane_bytes + planes_bytes, m->layout_tag.p, m->layout_tag.len);
 	for (uint32_t i = 0; i < m->n_planes; i++)
 		fixed->plane_bytes[i] = scout__plane_bytes(m, i);
 	fixed->known = true;
@@ -247,10 +261,10 @@ do_register(struct scout_server *s, struct scout__peer *peer, const struct scout
 	    struct refusal *refusal)
 {
 	struct scout__ns *ns = peer->ns;
-	struct scout__layout layout = {.known = true};
+	struct scout__layout layout = {.known = true, .numa = m->numa};
 	uint32_t rank;
 
-	if (!check_sender(peer, m, refusal) || !measure(ns, m, &layout, refusal))
+	if (!check_sender(peer, m, refusal) || !measure(ns, &m->tables[0], &layout, refusal))
 		return false;
 	rank = (uint32_t)m->kv_rank - ns->rank_first;
 	if (ns->layouts[rank].known && !check_layout(&ns->layouts[rank], &layout, m, refusal)) {
@@ -263,7 +277,7 @@ do_register(struct scout_server *s, struct scout__peer *peer, const struct scout
 				      (unsigned)ns->n_moving);
 		start_anew(s, peer);
 	}
-	if (!ns->layouts[rank].known && !fix_layout(s, ns, rank, m, &layout, refusal))
+	if (!ns->layouts[rank].known && !fix_layout(s, ns, rank, &m->tables[0], &layout, refusal))
 		return false;
 	if (peer->rank < 0)
 		peer->segments_sent = 0;
@@ -278,14 +292,15 @@ register_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
 	const struct scout__ns *ns = peer->ns;
 	uint64_t shard_bytes = ns->layouts[peer->rank].shard_bytes;
 	struct scout__register_reply m = {
-		.shard_bytes = shard_bytes,
-		.slot_stride = scout__slot_stride(shard_bytes),
 		.segments = ns->index ? ns->index->n_extents : 0,
+		.n_tables = 1,
+		.tables[0] = {.shard_bytes = shard_bytes, .slot_stride = scout__slot_stride(shard_bytes)},
 	};
 	struct scout__writer *w;
 	size_t op;
 
-	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_REGISTER, SCOUT_WIRE_OK, corr, 24, &op);
+	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_REGISTER, SCOUT_WIRE_OK, corr,
+			       SCOUT__REGISTER_REPLY_BYTES(m.n_tables), &op);
 	if (!w)
 		return;
 	scout__put_register_reply(w, &m);

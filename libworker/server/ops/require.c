@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "msg.h"
+#include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
 #include "reply.h"
@@ -9,6 +10,17 @@
  * What several operations require of their sender. Each function refuses the operation when the sender does not meet
  * the requirement: then the caller returns and does nothing more. Loop thread.
  */
+
+bool
+scout__require_group(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint16_t group)
+{
+	if (group < peer->ns->groups.n)
+		return true;
+	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_GROUP,
+		      "group = %u: must be below %u, the number of groups of the namespace", (unsigned)group,
+		      (unsigned)peer->ns->groups.n);
+	return false;
+}
 
 struct scout__session *
 scout__require_session(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t ticket)

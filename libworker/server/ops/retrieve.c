@@ -153,10 +153,10 @@ session_of(struct scout_server *s, struct scout__peer *peer, const struct scout_
 	else if (session->lookup)
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
 			      "RETRIEVE before the reply to its LOOKUP: wait for that");
-	else if (m->to > session->n)
+	else if (m->parts[0].to > session->n)
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
-			      "chunks %u to %u: the lookup of this ticket has %u", (unsigned)m->from, (unsigned)m->to,
-			      (unsigned)session->n);
+			      "chunks %u to %u: the lookup of this ticket has %u", (unsigned)m->parts[0].from,
+			      (unsigned)m->parts[0].to, (unsigned)session->n);
 	else
 		return session;
 	return NULL;
@@ -179,7 +179,8 @@ scout__serve_retrieve(struct scout_server *s, struct scout__peer *peer, struct s
 		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
-	if (!scout__require_transfer(s, peer, op))
+	/* The groups ascend: when the last one exists, it is the only one. */
+	if (!scout__require_transfer(s, peer, op) || !scout__require_group(s, peer, op, m.parts[m.n_parts - 1].group))
 		return;
 	session = session_of(s, peer, op, &m);
 	if (!session)
@@ -189,9 +190,9 @@ scout__serve_retrieve(struct scout_server *s, struct scout__peer *peer, struct s
 		return;
 	pending->ticket = m.ticket;
 	pending->serial = session->serial;
-	pending->next = pending->load_next = m.from;
-	pending->to = m.to;
-	pending->n = m.to - m.from;
+	pending->next = pending->load_next = m.parts[0].from;
+	pending->to = m.parts[0].to;
+	pending->n = m.parts[0].to - m.parts[0].from;
 	pending->wait_end_us = load_wait_end(pending);
 	if (scout__grants_begin(s, pending, SCOUT__HOLD_READ))
 		scout__run_queue_start(s, &pending->run, pending->n);

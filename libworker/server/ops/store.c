@@ -129,7 +129,7 @@ scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scou
 		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
-	if (!scout__require_transfer(s, peer, op))
+	if (!scout__require_transfer(s, peer, op) || !scout__require_group(s, peer, op, m.group))
 		return;
 	refusal = m.ticket ? scout__stale_tickets_find(s, peer->ns, m.ticket) : SCOUT_WIRE_OK;
 	if (refusal) {

@@ -49,6 +49,8 @@ set_parameters(struct scout__ns *ns, const struct scout__hello *hello)
 {
 	ns->hash_bytes = hello->hash_bytes;
 	ns->chunk_tokens = hello->chunk_tokens;
+	ns->hash_tokens = hello->hash_tokens;
+	ns->groups = hello->groups;
 	ns->rank_first = hello->rank_first;
 	ns->rank_count = hello->rank_count;
 	ns->kv_ranks = hello->kv_ranks;

@@ -32,7 +32,8 @@ struct scout__layout {
 	uint32_t n_planes;
 	uint64_t *plane_bytes;
 	uint64_t shard_bytes;
-	uint16_t numa; /* node of the worker that registered first, plus 1; 0: any */
+	const char *layout_tag; /* in the memory of plane_bytes */
+	uint16_t numa;          /* node of the worker that registered first, plus 1; 0: any */
 };
 
 /* A pair of tenant and group of a namespace: the chunk index knows only its number. */
@@ -49,7 +50,8 @@ struct scout__ns {
 	char name[SCOUT_MAX_NAME + 1];
 	uint16_t name_len;
 	uint16_t hash_bytes;
-	uint32_t chunk_tokens;
+	uint32_t chunk_tokens, hash_tokens;
+	struct scout__groups groups;
 	uint16_t rank_first, rank_count, kv_ranks, readers;
 	uint64_t weights;                       /* version; 0: no peer has given one */
 	uint64_t generation;                    /* name of the last CLEAR; 0: none. See clears.c */

@@ -390,12 +390,16 @@ fault_bare_client(struct fault *f, struct wire_peer *p)
 void
 fault_bare_worker(struct fault *f, struct wire_peer *p)
 {
-	struct scout__register_msg m = {.block_tokens = FAULT_BLOCK_TOKENS, .n_planes = 2};
+	struct scout__register_msg m = {.n_tables = 1};
+	struct scout__table_msg table = {.block_tokens = FAULT_BLOCK_TOKENS, .n_planes = 2};
+	struct scout__writer *w;
 	struct wire_reply *reply;
 	uint64_t corr;
 
 	bare(f, p, SCOUT_ROLE_WORKER);
-	scout__put_register(wire_begin(p, SCOUT_OP_REGISTER), &m, (const uint64_t[2]){1000, 24});
+	w = wire_begin(p, SCOUT_OP_REGISTER);
+	scout__put_register(w, &m);
+	scout__put_table(w, &table, (const uint64_t[2]){1000, 24});
 	corr = wire_end(p);
 	wire_flush(p);
 	reply = wire_wait(p, corr);

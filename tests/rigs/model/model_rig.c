@@ -242,6 +242,7 @@ put_body(struct scout__writer *w, const struct op *op)
 {
 	static const struct scout__str tenants[MODEL_TENANTS] = {{"", 0}, {"a", 1}, {"bb", 2}};
 	uint8_t hashes[MODEL_RUN * 16];
+	struct scout__retrieve_msg retrieve = scout__retrieve_of(op->ticket, op->a, op->b);
 	struct scout__lookup_msg lookup = {.ticket = op->ticket,
 					   .n = op->run.n,
 					   .skip = op->a,
@@ -260,7 +261,7 @@ put_body(struct scout__writer *w, const struct op *op)
 	else if (op->opcode == SCOUT_OP_ADMIT)
 		scout__put_admit(w, &(struct scout__admit_msg){op->ticket, op->a, op->b});
 	else if (op->opcode == SCOUT_OP_RETRIEVE)
-		scout__put_retrieve(w, &(struct scout__retrieve_msg){op->ticket, op->a, op->b});
+		scout__put_retrieve(w, &retrieve);
 	else if (op->opcode == SCOUT_OP_STORE_DONE)
 		scout__put_store_done(w, &(struct scout__store_done_msg){op->ticket, op->a, op->b});
 	else if (op->opcode == SCOUT_OP_RETRIEVE_DONE)

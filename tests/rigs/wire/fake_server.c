@@ -105,7 +105,7 @@ put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op
 	} else if (op->opcode == SCOUT_OP_ADMIT) {
 		scout__put_admit_reply(w, 0);
 	} else if (op->opcode == SCOUT_OP_REGISTER) {
-		scout__put_register_reply(w, &(struct scout__register_reply){.shard_bytes = 4096, .slot_stride = 4096});
+		scout__put_register_reply(w, &(struct scout__register_reply){.n_tables = 1, .tables[0] = {4096, 4096}});
 	}
 	scout__op_end(w, at);
 }
@@ -221,12 +221,30 @@ next_due_ms(const struct fake_server *f)
 	return due_us <= now_us ? 0 : (int)((due_us - now_us) / 1000) + 1;
 }
 
+/* A server of protocol version 1 refuses a frame of version 2. */
+static const uint8_t old_refusal[] = {
+	'K',  'V',  'S',  'C',  0x01, 0x00, 0x00, 0x00, /*  0 magic, version 1 */
+	0x7a, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, /*  8 length 122, op_count */
+	0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* 16 epoch */
+	0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, /* 24 sent_us */
+	0x0d, 0x01, 0x02, 0x00, 0x42, 0x00, 0x00, 0x00, /* 32 ERROR, reply, BAD_VERSION, length 66 */
+	0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, /* 40 corr */
+	0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, /* 48 budget_us, reserved */
+	0x40, 0x00,                                     /* 56 text */
+	't',  'h',  'e',  ' ',  'f',  'r',  'a',  'm',  'e', ' ', 'i', 's', ' ', 'o', 'f', ' ',
+	'p',  'r',  'o',  't',  'o',  'c',  'o',  'l',  ' ', 'v', 'e', 'r', 's', 'i', 'o', 'n',
+	' ',  '2',  ',',  ' ',  't',  'h',  'i',  's',  ' ', 's', 'e', 'r', 'v', 'e', 'r', ' ',
+	's',  'p',  'e',  'a',  'k',  's',  ' ',  'v',  'e', 'r', 's', 'i', 'o', 'n', ' ', '1',
+};
+
 /* The header: magic, version (u16 at 4), then the length of the whole frame (u32 at 8). */
 static void
 spoil(uint8_t *buf, struct scout__writer *w, enum fake_action action)
 {
 	if (action == FAKE_BAD_VERSION)
 		buf[4] = FAKE_VERSION;
+	else if (action == FAKE_OLD_VERSION)
+		memcpy(buf, old_refusal, w->len = sizeof(old_refusal));
 	else if (action == FAKE_GARBAGE)
 		memset(buf, 0x5a, w->len);
 	else if (action == FAKE_BAD_LENGTH)

@@ -19,14 +19,15 @@ enum fake_action {
 	FAKE_GARBAGE,    /* a message that is no frame */
 	FAKE_BAD_EPOCH,  /* the answer with another epoch */
 	FAKE_BAD_VERSION,
-	FAKE_SHORT_BODY, /* a body that is cut, in a frame that is whole */
-	FAKE_BIG_HIT,    /* LOOKUP: more chunks than were asked for */
-	FAKE_DELAY,      /* the answer, arg milliseconds late */
-	FAKE_REORDER,    /* the answer, behind the next one that is sent */
-	FAKE_BAD_LENGTH, /* a frame that says to be longer than it is */
-	FAKE_ERROR,      /* an ERROR operation for this request, with the wire status in arg */
-	FAKE_NO_CORR,    /* an ERROR operation for no request, with the wire status in arg */
-	FAKE_HALF        /* half the frame, and from then on nothing, until fake_bind() */
+	FAKE_SHORT_BODY,  /* a body that is cut, in a frame that is whole */
+	FAKE_BIG_HIT,     /* LOOKUP: more chunks than were asked for */
+	FAKE_DELAY,       /* the answer, arg milliseconds late */
+	FAKE_REORDER,     /* the answer, behind the next one that is sent */
+	FAKE_BAD_LENGTH,  /* a frame that says to be longer than it is */
+	FAKE_ERROR,       /* an ERROR operation for this request, with the wire status in arg */
+	FAKE_NO_CORR,     /* an ERROR operation for no request, with the wire status in arg */
+	FAKE_OLD_VERSION, /* what a server of protocol version 1 answers to a frame of this version */
+	FAKE_HALF         /* half the frame, and from then on nothing, until fake_bind() */
 };
 
 #define FAKE_VERSION 99 /* of FAKE_BAD_VERSION */

@@ -83,16 +83,19 @@ recode_text(const struct scout__op *op, unsigned hash_bytes, struct scout__write
 static int
 recode_register(const struct scout__op *op, unsigned hash_bytes, struct scout__writer *w, const char **ret_field)
 {
-	uint64_t planes[SCOUT_MAX_PLANES];
+	static uint64_t planes[SCOUT_MAX_PLANES];
 	struct scout__register_msg m;
 	int status = scout__get_register(op, &m, ret_field);
 
 	(void)hash_bytes;
 	if (status != SCOUT_WIRE_OK)
 		return status;
-	for (uint32_t i = 0; i < m.n_planes; i++)
-		planes[i] = scout__plane_bytes(&m, i);
-	scout__put_register(w, &m, planes);
+	scout__put_register(w, &m);
+	for (uint32_t t = 0; t < m.n_tables; t++) {
+		for (uint32_t i = 0; i < m.tables[t].n_planes; i++)
+			planes[i] = scout__plane_bytes(&m.tables[t], i);
+		scout__put_table(w, &m.tables[t], planes);
+	}
 	return status;
 }
 

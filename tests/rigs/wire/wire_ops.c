@@ -36,13 +36,17 @@ call(struct wire_peer *p, struct wire_reply **ret_reply, struct scout__op *ret_o
 int
 wire_hello(struct wire_peer *p)
 {
+	struct scout__hello hello;
 	struct wire_reply *reply;
 	struct scout__hello_reply m;
 	struct scout__op op;
 	const char *field;
 	int status;
 
-	scout__put_hello(wire_begin(p, SCOUT_OP_HELLO), &p->hello);
+	hello = p->hello;
+	if (hello.groups.n == 0)
+		scout__hello_one_group(&hello);
+	scout__put_hello(wire_begin(p, SCOUT_OP_HELLO), &hello);
 	status = call(p, &reply, &op);
 	if (status)
 		return status;
@@ -210,24 +214,24 @@ wire_admit(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, uin
 int
 wire_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint64_t shard_bytes)
 {
-	struct scout__register_msg m = {
-		.kv_rank = kv_rank,
-		.reader = reader,
-		.block_tokens = p->hello.chunk_tokens,
-		.n_planes = 1,
-	};
+	struct scout__register_msg m = {.kv_rank = kv_rank, .reader = reader, .n_tables = 1};
+	struct scout__table_msg table = {.block_tokens = p->hello.chunk_tokens, .n_planes = 1};
+	struct scout__writer *w;
 	struct scout__register_reply answer;
 	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
 	int status;
 
-	scout__put_register(wire_begin(p, SCOUT_OP_REGISTER), &m, &shard_bytes);
+	w = wire_begin(p, SCOUT_OP_REGISTER);
+	scout__put_register(w, &m);
+	scout__put_table(w, &table, &shard_bytes);
 	status = call(p, &reply, &op);
 	if (status)
 		return status;
 	MUST(scout__get_register_reply(&op, &answer, &field) == SCOUT_WIRE_OK);
-	MUST(answer.shard_bytes == shard_bytes && answer.slot_stride >= shard_bytes);
+	MUST(answer.n_tables == 1 && answer.tables[0].shard_bytes == shard_bytes);
+	MUST(answer.tables[0].slot_stride >= shard_bytes);
 	wire_reply_free(reply);
 	return 0;
 }
@@ -303,7 +307,9 @@ wire_store_done(struct wire_peer *p, uint64_t id, uint32_t n, uint32_t committed
 int
 wire_retrieve(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, struct wire_grants *ret)
 {
-	scout__put_retrieve(wire_begin(p, SCOUT_OP_RETRIEVE), &(struct scout__retrieve_msg){ticket, from, to});
+	struct scout__retrieve_msg m = scout__retrieve_of(ticket, from, to);
+
+	scout__put_retrieve(wire_begin(p, SCOUT_OP_RETRIEVE), &m);
 	return call_grants(p, ret);
 }
 

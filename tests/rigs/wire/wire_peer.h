@@ -38,7 +38,8 @@ struct wire_reply {
 struct wire_peer {
 	void *zctx;
 	void *dealer;
-	struct scout__hello hello; /* sent by wire_hello(); a test may change it before */
+	struct scout__hello
+		hello; /* sent by wire_hello(), with one group if it names none; a test may change it before */
 	char lease_path[128];
 	uint64_t epoch;   /* of the last HELLO reply; sent in every frame */
 	uint64_t weights; /* likewise, of the namespace */

@@ -14,7 +14,7 @@ import time
 
 import zmq
 
-MAGIC, VERSION = b"KVSC", 1
+MAGIC, VERSION = b"KVSC", 2
 HELLO, PING, LOOKUP, FINISH, STATUS, ERROR = 1, 2, 3, 5, 12, 13
 OK, TRUNCATED, BAD_VERSION, TOO_LARGE, BAD_RESERVED, BAD_BODY, UNKNOWN_OP, NO_HELLO, STALE_EPOCH = range(9)
 NO_SESSION, RANGE = 12, 17
@@ -51,7 +51,15 @@ def frame(*operations, epoch=0, magic=MAGIC, version=VERSION, reserved=0):
 
 def lookup_body(ticket, hashes):
     n = len(hashes) // HASH_BYTES
-    return struct.pack("<QIIIIIHH", ticket, n, 0, 0, 0, 0, 0, 0) + text_field("") + hashes
+    return struct.pack("<QIIIIIIIHH", ticket, n, 0, 0, 0, 0, 0, 0, 0, 0) + text_field("") + hashes
+
+
+# One group: policy ALL, 1 reader, units of 256 tokens, no span, no margin.
+ONE_GROUP = ((0, 1, 256, 0, 0),)
+
+
+def groups_field(groups):
+    return struct.pack("<HH", len(groups), 0) + b"".join(struct.pack("<HHIII", *group) for group in groups)
 
 
 class Reply:
@@ -127,10 +135,10 @@ class Client:
             raise ValueError(f"corr {reply.corr} instead of {corr}")
         return reply
 
-    def hello(self, namespace):
+    def hello(self, namespace, groups=ONE_GROUP):
         """The reply, and its fields: credits, max_frame, weights (joined, generation, cleared), software, lease_path."""
-        reply = self.ask(HELLO, struct.pack("<QHHIHHHHIIQQQQ", self.token, 1, HASH_BYTES, 256, 0, 1, 1, 1, 1000, 0, 0, 0, 0, 0)
-                         + text_field(namespace))
+        reply = self.ask(HELLO, struct.pack("<QHHIHHHHIIQQQQ", self.token, 1, HASH_BYTES, 256, 0, 1, 1, 1, 1000, 256, 0, 0, 0, 0)
+                         + text_field(namespace) + groups_field(groups))
         if reply.status != OK:
             raise ValueError(f"HELLO: {reply.status} {reply.text()}")
         fields = struct.unpack_from("<IIQ", reply.body)
@@ -202,7 +210,7 @@ class Checks:
         replies = self.client.receive(2)
         return (sorted(reply.corr for reply in replies) == corrs
                 and all((reply.opcode, reply.status) == (LOOKUP, OK) for reply in replies)
-                and all(reply.fields("<IIII") == (0, 0, 0, 0) for reply in replies))
+                and all(reply.fields("<IIIII") == (0, 0, 0, 0, 0) for reply in replies))
 
     def unknown_opcode(self):
         """an unknown opcode is answered with that opcode, UNKNOWN_OP and a text"""
@@ -287,7 +295,7 @@ class Checks:
 
     def out_of_range(self):
         """a field outside its range is RANGE, and the text names it"""
-        body = struct.pack("<QIIIIIHH", 1, 1, 2, 0, 0, 0, 0, 0) + text_field("") + random_hashes(1)
+        body = struct.pack("<QIIIIIIIHH", 1, 1, 0, 0, 2, 0, 0, 0, 0, 0) + text_field("") + random_hashes(1)
         reply = self.client.ask(LOOKUP, body)
         return is_refusal(reply, LOOKUP, self.client.last_corr, RANGE) and "skip" in reply.text()
 

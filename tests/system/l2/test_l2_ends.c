@@ -10,7 +10,7 @@
 static uint64_t
 ask_to_retrieve(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to)
 {
-	const struct scout__retrieve_msg m = {.ticket = ticket, .from = from, .to = to};
+	const struct scout__retrieve_msg m = scout__retrieve_of(ticket, from, to);
 	uint64_t corr;
 
 	scout__put_retrieve(wire_begin(p, SCOUT_OP_RETRIEVE), &m);

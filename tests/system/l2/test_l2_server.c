@@ -97,7 +97,7 @@ START_TEST(one_load_serves_all_who_ask)
 		corr[i] = 0;
 	}
 	for (uint64_t i = 0; i < 3; i++) {
-		const struct scout__retrieve_msg m = {.ticket = i + 1, .from = 0, .to = 1};
+		const struct scout__retrieve_msg m = scout__retrieve_of(i + 1, 0, 1);
 
 		scout__put_retrieve(wire_begin(&r.rig.worker, SCOUT_OP_RETRIEVE), &m);
 		corr[i] = wire_end(&r.rig.worker);

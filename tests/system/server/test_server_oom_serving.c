@@ -93,10 +93,11 @@ serve_all(struct wire_peer *client, struct wire_peer *worker)
 	try_lookup(client, 7, 1, 8);
 	try_lookup(client, 8, 100, LONG + 100);
 	for (uint64_t ticket = 7; ticket < 9; ticket++) {
+		struct scout__retrieve_msg retrieve;
 		uint64_t corr;
 
-		scout__put_retrieve(wire_begin(worker, SCOUT_OP_RETRIEVE),
-				    &(struct scout__retrieve_msg){ticket, 0, ticket == 7 ? 8 : LONG});
+		retrieve = scout__retrieve_of(ticket, 0, ticket == 7 ? 8 : LONG);
+		scout__put_retrieve(wire_begin(worker, SCOUT_OP_RETRIEVE), &retrieve);
 		try_end(worker);
 		corr = worker->last_corr;
 		scout__put_retrieve_done(wire_begin(worker, SCOUT_OP_RETRIEVE_DONE),

@@ -247,11 +247,12 @@ lease_hear(int fd, int timeout_ms)
 
 START_TEST(the_number_in_the_version_field_of_a_lease_is_its_version)
 {
-	const uint16_t wrong[] = {0, SCOUT_LEASE_VERSION + 1, SCOUT_LEASE_VERSION << 8, UINT16_MAX};
+	const uint16_t wrong[] = {0, SCOUT_LEASE_VERSION - 1, SCOUT_LEASE_VERSION + 1, SCOUT_LEASE_VERSION << 8,
+				  UINT16_MAX};
 	struct rig rig;
 	int fd;
 
-	ck_assert_int_eq(SCOUT_LEASE_VERSION, 1);
+	ck_assert_int_eq(SCOUT_LEASE_VERSION, 2);
 	rig_up(&rig, 8);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		fd = lease_connect(&rig.client);
@@ -345,7 +346,9 @@ END_TEST
 
 START_TEST(segments_come_on_their_own_way_whenever_register_is_answered)
 {
-	struct scout__register_msg m = {.kv_rank = 0, .block_tokens = 16, .n_planes = 1};
+	struct scout__register_msg m = {.kv_rank = 0, .n_tables = 1};
+	struct scout__table_msg table = {.block_tokens = 16, .n_planes = 1};
+	struct scout__writer *w;
 	const uint64_t shard_bytes = SHARD_BYTES;
 	struct wire_peer second;
 	struct rig rig;
@@ -353,7 +356,9 @@ START_TEST(segments_come_on_their_own_way_whenever_register_is_answered)
 	rig_up(&rig, 8);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4); /* the pool has an extent */
 	rig_worker_unregistered(&second, rig.endpoint, 1, 1);
-	scout__put_register(wire_begin(&second, SCOUT_OP_REGISTER), &m, &shard_bytes);
+	w = wire_begin(&second, SCOUT_OP_REGISTER);
+	scout__put_register(w, &m);
+	scout__put_table(w, &table, &shard_bytes);
 	(void)wire_end(&second);
 	wire_flush(&second);
 	/* Before the reply was read. */

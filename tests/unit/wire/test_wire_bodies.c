@@ -32,6 +32,10 @@ START_TEST(hello_request)
 			  .generation = 0x4142434445464748,
 			  .cleared = 0x3132333435363738},
 		.name_space = str("ns1"),
+		.hash_tokens = 16,
+		.groups = {.n = 2,
+			   .group = {{.policy = SCOUT_POLICY_ALL, .readers = 4, .unit_tokens = 0x03020100},
+				     {SCOUT_POLICY_WINDOW, 5, 48, 0x71727374, 0x81828384}}},
 	};
 	struct scout__hello got;
 
@@ -52,6 +56,15 @@ START_TEST(hello_request)
 	ck_assert_uint_eq(got.clear.generation, m.clear.generation);
 	ck_assert_uint_eq(got.clear.cleared, m.clear.cleared);
 	check_str(got.name_space, "ns1");
+	ck_assert_uint_eq(got.hash_tokens, 16);
+	ck_assert_uint_eq(got.groups.n, 2);
+	for (int g = 0; g < 2; g++) {
+		ck_assert_uint_eq(got.groups.group[g].policy, m.groups.group[g].policy);
+		ck_assert_uint_eq(got.groups.group[g].readers, m.groups.group[g].readers);
+		ck_assert_uint_eq(got.groups.group[g].unit_tokens, m.groups.group[g].unit_tokens);
+		ck_assert_uint_eq(got.groups.group[g].span_tokens, m.groups.group[g].span_tokens);
+		ck_assert_uint_eq(got.groups.group[g].margin_tokens, m.groups.group[g].margin_tokens);
+	}
 	end();
 }
 END_TEST
@@ -90,12 +103,15 @@ START_TEST(lookup_request)
 	const struct scout__lookup_msg m = {
 		.ticket = 0x2122232425262728,
 		.n = 2,
-		.skip = 1,
+		.first = 3,
+		.beyond = 1,
+		.skip = 4,
 		.expect = 2,
+		.more = 63,
 		.poll_timeout_ms = 0x11121314,
 		.poll_interval_ms = 0x21222324,
 		.tenant = str("te"),
-		.hashes = golden_lookup + 36,
+		.hashes = golden_lookup + 44,
 	};
 	struct scout__lookup_msg got;
 
@@ -108,10 +124,12 @@ START_TEST(lookup_request)
 	ck_assert_uint_eq(got.expect, m.expect);
 	ck_assert_uint_eq(got.poll_timeout_ms, m.poll_timeout_ms);
 	ck_assert_uint_eq(got.poll_interval_ms, m.poll_interval_ms);
-	ck_assert_uint_eq(got.group, 0);
+	ck_assert_uint_eq(got.first, m.first);
+	ck_assert_uint_eq(got.beyond, m.beyond);
+	ck_assert_uint_eq(got.more, m.more);
 	ck_assert_uint_eq(got.flags, 0);
 	check_str(got.tenant, "te");
-	ck_assert_ptr_eq(got.hashes, f.body + 36);
+	ck_assert_ptr_eq(got.hashes, f.body + 44);
 	end();
 }
 END_TEST
@@ -121,8 +139,11 @@ START_TEST(lookup_request_with_hashes_put_later)
 	const struct scout__lookup_msg m = {
 		.ticket = 0x2122232425262728,
 		.n = 2,
-		.skip = 1,
+		.first = 3,
+		.beyond = 1,
+		.skip = 4,
 		.expect = 2,
+		.more = 63,
 		.poll_timeout_ms = 0x11121314,
 		.poll_interval_ms = 0x21222324,
 		.tenant = str("te"),
@@ -130,15 +151,17 @@ START_TEST(lookup_request_with_hashes_put_later)
 
 	begin(SCOUT_OP_LOOKUP, SCOUT_KIND_REQUEST);
 	scout__put_lookup(&f.w, &m, GOLDEN_HASH_BYTES);
-	ck_assert_uint_eq(f.w.len, 36);
-	scout__put_bytes(&f.w, golden_lookup + 36, 2 * GOLDEN_HASH_BYTES);
+	ck_assert_uint_eq(f.w.len, 44);
+	scout__put_bytes(&f.w, golden_lookup + 44, 2 * GOLDEN_HASH_BYTES);
 	end();
 }
 END_TEST
 
 START_TEST(lookup_reply)
 {
-	const struct scout__lookup_reply m = {.hit = 0x030201, .l1 = 0x020504, .l2 = 0x0706, .limited = 1};
+	static const uint8_t more[] = {0x00, 0x02, 0x03, 0x00, 0x01, 0x00, 0x00, 0x00};
+	const struct scout__lookup_reply m = {
+		.hit = 0x030201, .l1 = 0x020504, .l2 = 0x0706, .limited = 1, .n_more = 2, .more = more};
 	struct scout__lookup_reply got;
 
 	begin(SCOUT_OP_LOOKUP, SCOUT_KIND_REPLY);
@@ -148,6 +171,9 @@ START_TEST(lookup_reply)
 	ck_assert_uint_eq(got.l1, m.l1);
 	ck_assert_uint_eq(got.l2, m.l2);
 	ck_assert_uint_eq(got.limited, m.limited);
+	ck_assert_uint_eq(got.n_more, 2);
+	ck_assert_uint_eq(scout__more_at(&got, 0), 0x030200);
+	ck_assert_uint_eq(scout__more_at(&got, 1), 1);
 	end();
 }
 END_TEST
@@ -155,8 +181,8 @@ END_TEST
 /* No golden body is behind it, for it is the other reply of an opcode: these are all of its bytes. */
 START_TEST(lookup_ahead_reply)
 {
-	static const uint8_t bytes[] = {2, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0,    0, 1,    0,
-					0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0x83, 1, 0x02, 1};
+	static const uint8_t bytes[] = {2, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1,    0, 0,    0,
+					0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0x83, 1, 0x02, 1};
 	const uint8_t present[] = {0x83, 1}, in_l2[] = {0x02, 1};
 	const struct scout__ahead_reply m = {
 		.lookup = {.hit = 2, .l1 = 1, .l2 = 1, .limited = 1}, .known = 9, .present = present, .in_l2 = in_l2};
@@ -178,10 +204,10 @@ START_TEST(lookup_ahead_reply)
 	ck_assert_mem_eq(got.in_l2, in_l2, 2);
 	for (op.length = 0; op.length < sizeof(bytes); op.length++)
 		ck_assert_int_ne(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_OK);
-	buf[20] = 1;
+	buf[24] = 1;
 	ck_assert_int_eq(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_BAD_BODY);
-	buf[20] = 0;
-	buf[16] = 1; /* fewer than the hit */
+	buf[24] = 0;
+	buf[20] = 1; /* fewer than the hit */
 	ck_assert_int_eq(scout__get_ahead_reply(&op, &got, &field), SCOUT_WIRE_RANGE);
 	ck_assert_str_eq(field, "known");
 }
@@ -400,7 +426,11 @@ static const struct {
 	{18, "SHUTDOWN", SCOUT_ERR_UNREACHABLE},
 	{19, "ROLE", SCOUT_ERR_PROTOCOL},
 	{20, "CLEARED", SCOUT_ERR_CLEARED},
-	{21, "unknown status", SCOUT_ERR_PROTOCOL},
+	{21, "UNSUPPORTED", SCOUT_ERR_UNSUPPORTED},
+	{22, "GROUPS_DIFFER", SCOUT_ERR_GROUPS_DIFFER},
+	{23, "GROUP", SCOUT_ERR_GROUP},
+	{24, "GROUP_LIMIT", SCOUT_ERR_GROUP_LIMIT},
+	{25, "unknown status", SCOUT_ERR_PROTOCOL},
 	{65535, "unknown status", SCOUT_ERR_PROTOCOL},
 };
 

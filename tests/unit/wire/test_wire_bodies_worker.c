@@ -14,25 +14,34 @@
 START_TEST(register_request)
 {
 	static const uint64_t planes[] = {0x6162636465666768, 0x7172737475767778};
-	const struct scout__register_msg m = {
-		.kv_rank = 5,
-		.reader = 6,
-		.block_tokens = 0x10111213,
-		.dtype = SCOUT_DTYPE_BF16,
-		.n_planes = 2,
+	static const uint64_t last = 0x7172737475767779;
+	const struct scout__register_msg m = {.kv_rank = 5, .reader = 6, .numa = 0x0102, .n_tables = 2};
+	const struct scout__table_msg tables[2] = {
+		{.dtype = SCOUT_DTYPE_BF16, .block_tokens = 0x10111213, .n_planes = 2, .layout_tag = str("NHD")},
+		{.group = 0x0304, .block_tokens = 0x20212223, .n_planes = 1, .layout_tag = str("")},
 	};
 	struct scout__register_msg got;
 
 	begin(SCOUT_OP_REGISTER, SCOUT_KIND_REQUEST);
-	scout__put_register(&f.w, &m, planes);
+	scout__put_register(&f.w, &m);
+	scout__put_table(&f.w, &tables[0], planes);
+	scout__put_table(&f.w, &tables[1], &last);
 	ck_assert_int_eq(scout__get_register(&f.op, &got, &f.field), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(got.kv_rank, m.kv_rank);
 	ck_assert_uint_eq(got.reader, m.reader);
-	ck_assert_uint_eq(got.block_tokens, m.block_tokens);
-	ck_assert_uint_eq(got.dtype, m.dtype);
-	ck_assert_uint_eq(got.n_planes, m.n_planes);
-	ck_assert_uint_eq(scout__plane_bytes(&got, 0), planes[0]);
-	ck_assert_uint_eq(scout__plane_bytes(&got, 1), planes[1]);
+	ck_assert_uint_eq(got.numa, m.numa);
+	ck_assert_uint_eq(got.n_tables, 2);
+	for (int t = 0; t < 2; t++) {
+		ck_assert_uint_eq(got.tables[t].group, tables[t].group);
+		ck_assert_uint_eq(got.tables[t].dtype, tables[t].dtype);
+		ck_assert_uint_eq(got.tables[t].block_tokens, tables[t].block_tokens);
+		ck_assert_uint_eq(got.tables[t].n_planes, tables[t].n_planes);
+	}
+	check_str(got.tables[0].layout_tag, "NHD");
+	check_str(got.tables[1].layout_tag, "");
+	ck_assert_uint_eq(scout__plane_bytes(&got.tables[0], 0), planes[0]);
+	ck_assert_uint_eq(scout__plane_bytes(&got.tables[0], 1), planes[1]);
+	ck_assert_uint_eq(scout__plane_bytes(&got.tables[1], 0), last);
 	end();
 }
 END_TEST
@@ -40,18 +49,21 @@ END_TEST
 START_TEST(register_reply)
 {
 	const struct scout__register_reply m = {
-		.shard_bytes = 0x8182838485868788,
-		.slot_stride = 0x9192939495969798,
 		.segments = 0xc1c2c3c4,
+		.n_tables = 2,
+		.tables = {{0x8182838485868788, 0x9192939495969798}, {0x8182838485868789, 0x9192939495969799}},
 	};
 	struct scout__register_reply got;
 
 	begin(SCOUT_OP_REGISTER, SCOUT_KIND_REPLY);
 	scout__put_register_reply(&f.w, &m);
 	ck_assert_int_eq(scout__get_register_reply(&f.op, &got, &f.field), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(got.shard_bytes, m.shard_bytes);
-	ck_assert_uint_eq(got.slot_stride, m.slot_stride);
 	ck_assert_uint_eq(got.segments, m.segments);
+	ck_assert_uint_eq(got.n_tables, 2);
+	for (int t = 0; t < 2; t++) {
+		ck_assert_uint_eq(got.tables[t].shard_bytes, m.tables[t].shard_bytes);
+		ck_assert_uint_eq(got.tables[t].slot_stride, m.tables[t].slot_stride);
+	}
 	end();
 }
 END_TEST
@@ -61,6 +73,7 @@ START_TEST(store_request)
 	const struct scout__store_msg m = {
 		.ticket = 0xa1a2a3a4a5a6a7a8,
 		.n = 1,
+		.group = 0x021f,
 		.tenant = str("t"),
 		.hashes = golden_store + 19,
 	};
@@ -71,7 +84,7 @@ START_TEST(store_request)
 	ck_assert_int_eq(scout__get_store(&f.op, GOLDEN_HASH_BYTES, &got, &f.field), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(got.ticket, m.ticket);
 	ck_assert_uint_eq(got.n, 1);
-	ck_assert_uint_eq(got.group, 0);
+	ck_assert_uint_eq(got.group, m.group);
 	check_str(got.tenant, "t");
 	ck_assert_ptr_eq(got.hashes, f.body + 19);
 	end();
@@ -143,15 +156,21 @@ END_TEST
 
 START_TEST(retrieve_request)
 {
-	const struct scout__retrieve_msg m = {.ticket = 0x1213141516171819, .from = 0x0506, .to = 0x010203};
+	const struct scout__retrieve_msg m = {.ticket = 0x1213141516171819,
+					      .n_parts = 2,
+					      .parts = {{.from = 0x0506, .to = 0x010203}, {0x0304, 7, 8}}};
 	struct scout__retrieve_msg got;
 
 	begin(SCOUT_OP_RETRIEVE, SCOUT_KIND_REQUEST);
 	scout__put_retrieve(&f.w, &m);
 	ck_assert_int_eq(scout__get_retrieve(&f.op, &got, &f.field), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(got.ticket, m.ticket);
-	ck_assert_uint_eq(got.from, m.from);
-	ck_assert_uint_eq(got.to, m.to);
+	ck_assert_uint_eq(got.n_parts, 2);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_uint_eq(got.parts[i].group, m.parts[i].group);
+		ck_assert_uint_eq(got.parts[i].from, m.parts[i].from);
+		ck_assert_uint_eq(got.parts[i].to, m.parts[i].to);
+	}
 	end();
 }
 END_TEST

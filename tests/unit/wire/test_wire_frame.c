@@ -15,7 +15,7 @@
 /* FINISH, an unknown operation 200 with a body, PING: what a client may send. */
 static const uint8_t golden_request[] = {
 	'K',  'V',  'S',  'C',                          /*   0 magic */
-	0x01, 0x00,                                     /*   4 version */
+	0x02, 0x00,                                     /*   4 version */
 	0x00, 0x00,                                     /*   6 reserved */
 	0x73, 0x00, 0x00, 0x00,                         /*   8 length 115 */
 	0x03, 0x00, 0x00, 0x00,                         /*  12 op_count */
@@ -46,7 +46,7 @@ static const uint8_t golden_request[] = {
 /* NO_SESSION for a FINISH, then an ERROR without corr: what a server may send. */
 static const uint8_t golden_reply[] = {
 	'K',  'V',  'S',  'C',                          /*  0 magic */
-	0x01, 0x00,                                     /*  4 version */
+	0x02, 0x00,                                     /*  4 version */
 	0x00, 0x00,                                     /*  6 reserved */
 	0x59, 0x00, 0x00, 0x00,                         /*  8 length 89 */
 	0x02, 0x00, 0x00, 0x00,                         /* 12 op_count */
@@ -153,7 +153,7 @@ START_TEST(the_golden_request_is_taken_apart)
 	struct scout__op op;
 
 	ck_assert_int_eq(scout__frame_check(f.bytes, f.len, true, &head), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(head.version, 1);
+	ck_assert_uint_eq(head.version, 2);
 	ck_assert_uint_eq(head.length, sizeof(golden_request));
 	ck_assert_uint_eq(head.op_count, 3);
 	ck_assert_uint_eq(head.epoch, 0x0102030405060708);
@@ -290,9 +290,10 @@ START_TEST(another_version_is_refused_before_anything_else)
 	struct frame f = copy_of(golden_request, sizeof(golden_request), 0);
 
 	expect_request(4, 2, 0, SCOUT_WIRE_BAD_VERSION);
-	expect_request(4, 2, 2, SCOUT_WIRE_BAD_VERSION);
-	expect_request(4, 2, 0x0101, SCOUT_WIRE_BAD_VERSION);
-	expect_reply(4, 2, 2, SCOUT_WIRE_BAD_VERSION);
+	expect_request(4, 2, 1, SCOUT_WIRE_BAD_VERSION);
+	expect_request(4, 2, 3, SCOUT_WIRE_BAD_VERSION);
+	expect_request(4, 2, 0x0202, SCOUT_WIRE_BAD_VERSION);
+	expect_reply(4, 2, 1, SCOUT_WIRE_BAD_VERSION);
 	/* In another version the other fields may mean something else. */
 	memset(f.bytes + 4, 0xff, f.len - 4);
 	expect(&f, true, SCOUT_WIRE_BAD_VERSION);

@@ -10,14 +10,14 @@
 static const uint8_t golden_lease_hello[] = {
 	'K',  'V',  'S',  'L',                          /* 0 magic */
 	0x01, 0x00,                                     /* 4 type */
-	0x01, 0x00,                                     /* 6 version */
+	0x02, 0x00,                                     /* 6 version */
 	0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, /* 8 token */
 };
 
 static const uint8_t golden_lease_segment[] = {
 	'K',  'V',  'S',  'L',                          /*  0 magic */
 	0x04, 0x00,                                     /*  4 type */
-	0x01, 0x00,                                     /*  6 version */
+	0x02, 0x00,                                     /*  6 version */
 	0x14, 0x13, 0x12, 0x11,                         /*  8 segment */
 	0x24, 0x23, 0x22, 0x21,                         /* 12 slots */
 	0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, /* 16 bytes */
@@ -27,7 +27,7 @@ static const uint8_t golden_lease_segment[] = {
 
 static const uint8_t golden_lease_withdraw[] = {
 	'K',  'V',  'S',  'L', 6, 0, /* type */
-	1,    0,                     /* version */
+	2,    0,                     /* version */
 	0x44, 0x33, 0x22, 0x11       /* segment */
 };
 
@@ -157,7 +157,8 @@ START_TEST(lease_messages_that_are_not_exactly_right_are_refused)
 	expect_no_lease(golden_lease_withdraw, 12, 4, 4);
 	expect_no_lease(golden_lease_hello, 16, 5, 1);
 	expect_no_lease(golden_lease_hello, 16, 4, 5); /* GONE, whose word is reserved */
-	expect_no_lease(golden_lease_hello, 16, 6, 2); /* version */
+	expect_no_lease(golden_lease_hello, 16, 6, 1); /* the version before */
+	expect_no_lease(golden_lease_hello, 16, 6, 3);
 	expect_no_lease(golden_lease_hello, 16, 7, 1);
 	expect_no_lease(golden_lease_segment, 40, 4, 1);
 }

@@ -84,7 +84,7 @@ put_random_hello(struct scout__writer *w, unsigned hash_bytes)
 {
 	uint16_t kv_ranks = (uint16_t)between(1, SCOUT_MAX_RANKS);
 	uint16_t rank_count = (uint16_t)between(1, kv_ranks);
-	const struct scout__hello m = {
+	struct scout__hello m = {
 		.token = not_zero(),
 		.role = (uint16_t)between(SCOUT_ROLE_CLIENT, SCOUT_ROLE_WORKER),
 		.hash_bytes = (uint16_t)hash_bytes,
@@ -99,6 +99,20 @@ put_random_hello(struct scout__writer *w, unsigned hash_bytes)
 		.name_space = random_name(1, SCOUT_MAX_NAME),
 	};
 
+	m.hash_tokens = between(1, 512);
+	m.groups.n = between(1, SCOUT_MAX_GROUPS);
+	for (uint32_t i = 0; i < m.groups.n; i++) {
+		uint16_t policy = (uint16_t)between(0, SCOUT_POLICY_LAST);
+		bool has_span = policy == SCOUT_POLICY_WINDOW || policy == SCOUT_POLICY_LOCAL;
+
+		m.groups.group[i] = (struct scout__group){
+			.policy = policy,
+			.readers = (uint16_t)between(1, SCOUT_MAX_READERS),
+			.unit_tokens = m.hash_tokens * between(1, 4096),
+			.span_tokens = has_span ? between(1, UINT32_MAX) : 0,
+			.margin_tokens = (uint32_t)random_u64(),
+		};
+	}
 	scout__put_hello(w, &m);
 }
 
@@ -122,11 +136,15 @@ put_random_lookup(struct scout__writer *w, unsigned hash_bytes)
 {
 	uint32_t n = between(1, 40);
 	uint16_t flags = (uint16_t)between(0, SCOUT_LOOKUP_AHEAD);
+	uint32_t first = between(0, SCOUT_MAX_CHUNKS - n), beyond = between(0, n), end = first + n - beyond;
 	const struct scout__lookup_msg m = {
 		.ticket = not_zero(),
 		.n = n,
-		.skip = flags & SCOUT_LOOKUP_AHEAD ? 0 : between(0, n),
-		.expect = flags & SCOUT_LOOKUP_RENEW ? 0 : between(0, n),
+		.first = first,
+		.beyond = beyond,
+		.skip = flags & SCOUT_LOOKUP_AHEAD ? first : between(first, end),
+		.expect = flags & SCOUT_LOOKUP_RENEW ? 0 : between(0, end),
+		.more = (uint16_t)between(0, SCOUT_MAX_LENGTHS - 1),
 		.flags = flags,
 		.poll_timeout_ms = (uint32_t)random_u64(),
 		.poll_interval_ms = (uint32_t)random_u64(),
@@ -140,28 +158,74 @@ put_random_lookup(struct scout__writer *w, unsigned hash_bytes)
 static void
 put_random_lookup_reply(struct scout__writer *w)
 {
-	uint32_t hit = between(0, SCOUT_MAX_CHUNKS);
-	const struct scout__lookup_reply m = {
+	uint32_t hit = between(0, SCOUT_MAX_CHUNKS), length = hit, n_more = 0;
+	uint8_t lengths[SCOUT_MAX_LENGTHS * sizeof(uint32_t)];
+	struct scout__writer more = {.buf = lengths, .cap = sizeof(lengths)};
+	struct scout__lookup_reply m = {
 		.hit = hit, .l1 = between(0, hit), .l2 = between(0, hit), .limited = between(0, 1)};
 
+	for (uint32_t n = between(0, SCOUT_MAX_LENGTHS - 1); n_more < n && length > 1; n_more++)
+		scout__put_u32(&more, length = between(1, length - 1));
+	m.n_more = n_more;
+	m.more = lengths;
 	scout__put_lookup_reply(w, &m);
 }
 
 static void
 put_random_register(struct scout__writer *w)
 {
-	uint64_t planes[200];
+	uint64_t planes[100];
 	const struct scout__register_msg m = {
 		.kv_rank = (uint16_t)between(0, SCOUT_MAX_RANKS - 1),
 		.reader = (uint16_t)between(0, SCOUT_MAX_READERS - 1),
-		.block_tokens = between(1, UINT32_MAX),
-		.dtype = (uint16_t)between(0, SCOUT_DTYPE_LAST),
-		.n_planes = between(1, 200),
+		.numa = (uint16_t)random_u64(),
+		.n_tables = (uint16_t)between(1, SCOUT_MAX_GROUPS),
 	};
 
-	for (uint32_t i = 0; i < m.n_planes; i++)
-		planes[i] = random_u64();
-	scout__put_register(w, &m, planes);
+	scout__put_register(w, &m);
+	for (uint32_t t = 0; t < m.n_tables; t++) {
+		const struct scout__table_msg table = {
+			.group = (uint16_t)between(t * 1000, t * 1000 + 999),
+			.dtype = (uint16_t)between(0, SCOUT_DTYPE_LAST),
+			.block_tokens = between(1, UINT32_MAX),
+			.n_planes = between(1, 100),
+			.layout_tag = random_name(0, SCOUT_MAX_NAME),
+		};
+
+		for (uint32_t i = 0; i < table.n_planes; i++)
+			planes[i] = random_u64();
+		scout__put_table(w, &table, planes);
+	}
+}
+
+static void
+put_random_register_reply(struct scout__writer *w)
+{
+	struct scout__register_reply m = {.segments = (uint32_t)random_u64(),
+					  .n_tables = (uint16_t)between(1, SCOUT_MAX_GROUPS)};
+
+	for (uint32_t i = 0; i < m.n_tables; i++) {
+		m.tables[i].shard_bytes = random_u64();
+		m.tables[i].slot_stride = random_u64();
+	}
+	scout__put_register_reply(w, &m);
+}
+
+static void
+put_random_retrieve(struct scout__writer *w)
+{
+	struct scout__retrieve_msg m = {.ticket = random_u64(), .n_parts = (uint16_t)between(1, SCOUT_MAX_GROUPS)};
+	uint32_t left = SCOUT_MAX_CHUNKS;
+
+	for (uint32_t i = 0; i < m.n_parts; i++) {
+		uint32_t n = between(0, left);
+
+		m.parts[i].group = (uint16_t)between(i * 1000, i * 1000 + 999);
+		m.parts[i].from = between(0, SCOUT_MAX_CHUNKS - n);
+		m.parts[i].to = m.parts[i].from + n;
+		left -= n;
+	}
+	scout__put_retrieve(w, &m);
 }
 
 static void
@@ -240,7 +304,7 @@ put_random_request(struct scout__writer *w, uint8_t opcode, unsigned hash_bytes)
 		scout__put_store_done(w, &(struct scout__store_done_msg){random_u64(), n, between(0, n)});
 		break;
 	case SCOUT_OP_RETRIEVE:
-		scout__put_retrieve(w, &(struct scout__retrieve_msg){random_u64(), between(0, n), n});
+		put_random_retrieve(w);
 		break;
 	case SCOUT_OP_RETRIEVE_DONE:
 		scout__put_retrieve_done(w, &(struct scout__retrieve_done_msg){random_u64(), (uint32_t)random_u64()});
@@ -274,8 +338,7 @@ put_random_reply(struct scout__writer *w, uint8_t opcode)
 								       .pending = between(0, 4)});
 		break;
 	case SCOUT_OP_REGISTER:
-		scout__put_register_reply(
-			w, &(struct scout__register_reply){random_u64(), random_u64(), (uint32_t)random_u64()});
+		put_random_register_reply(w);
 		break;
 	case SCOUT_OP_STORE:
 	case SCOUT_OP_RETRIEVE:

@@ -127,10 +127,12 @@ static const struct {
 	uint32_t offset;
 	unsigned width;
 } reserved[] = {
-	{REQUEST(HELLO), 28, 4},  {REQUEST(LOOKUP), 31, 1},        {REPLY(ADMIT), 4, 4},     {REPLY(REGISTER), 20, 4},
-	{REQUEST(STORE), 14, 2},  {REPLY(STORE), 12, 4},           {REPLY(STORE), 22, 2},    {REPLY(STORE), 46, 2},
-	{REPLY(STORE), 70, 2},    {REPLY(STORE_DONE), 4, 4},       {REPLY(RETRIEVE), 12, 4}, {REPLY(RETRIEVE), 22, 2},
-	{REPLY(RETRIEVE), 46, 2}, {REQUEST(RETRIEVE_DONE), 12, 4},
+	{REQUEST(HELLO), 71, 2},    {REQUEST(LOOKUP), 39, 1},        {REPLY(ADMIT), 4, 4},
+	{REPLY(REGISTER), 6, 2},    {REQUEST(RETRIEVE), 10, 2},      {REQUEST(RETRIEVE), 14, 2},
+	{REQUEST(RETRIEVE), 26, 2}, {REQUEST(STORE), 14, 2},         {REPLY(STORE), 12, 4},
+	{REPLY(STORE), 22, 2},      {REPLY(STORE), 46, 2},           {REPLY(STORE), 70, 2},
+	{REPLY(STORE_DONE), 4, 4},  {REPLY(RETRIEVE), 12, 4},        {REPLY(RETRIEVE), 22, 2},
+	{REPLY(RETRIEVE), 46, 2},   {REQUEST(RETRIEVE_DONE), 12, 4},
 };
 
 START_TEST(a_reserved_field_that_is_not_zero_is_refused)
@@ -151,10 +153,10 @@ START_TEST(a_lookup_with_an_unknown_flag_is_refused)
 	for (unsigned flag = 1; flag < 1u << 16; flag <<= 1) {
 		struct body b = golden_body(SCOUT_OP_LOOKUP, SCOUT_KIND_REQUEST);
 
-		set(&b, 16, 4, 0);
-		set(&b, 30, 2, flag);
+		set(&b, 24, 4, 0);
+		set(&b, 38, 2, flag);
 		if (flag & SCOUT_LOOKUP_FLAGS)
-			set(&b, 12, 4, 0), expect(&b, SCOUT_WIRE_OK, NULL); /* nothing is skipped */
+			set(&b, 20, 4, 3), expect(&b, SCOUT_WIRE_OK, NULL); /* nothing is skipped */
 		else
 			expect(&b, SCOUT_WIRE_BAD_BODY, "reserved");
 	}
@@ -194,6 +196,23 @@ static const struct range {
 	{REQUEST(HELLO), 22, 2, 0, "readers"},
 	{REQUEST(HELLO), 22, 2, 64, NULL},
 	{REQUEST(HELLO), 22, 2, 65, "readers"},
+	{REQUEST(HELLO), 28, 4, 0, "hash_tokens"},
+	{REQUEST(HELLO), 28, 4, 1, NULL},
+	{REQUEST(HELLO), 28, 4, 32, "unit_tokens"}, /* 48 is no multiple */
+	{REQUEST(HELLO), 69, 2, 0, "n_groups"},
+	{REQUEST(HELLO), 64, 2, 4, "n_groups"}, /* its second byte and the reserved one */
+	{REQUEST(HELLO), 73, 2, 3, NULL},
+	{REQUEST(HELLO), 73, 2, 4, "policy"},
+	{REQUEST(HELLO), 73, 2, 1, "span_tokens"}, /* a window without one */
+	{REQUEST(HELLO), 89, 2, 2, NULL},
+	{REQUEST(HELLO), 89, 2, 0, "span_tokens"}, /* ALL with one */
+	{REQUEST(HELLO), 89, 2, 3, "span_tokens"},
+	{REQUEST(HELLO), 97, 4, 0, "span_tokens"},
+	{REQUEST(HELLO), 91, 2, 0, "readers"},
+	{REQUEST(HELLO), 91, 2, 65, "readers"},
+	{REQUEST(HELLO), 93, 4, 0, "unit_tokens"},
+	{REQUEST(HELLO), 93, 4, 49, "unit_tokens"},
+	{REQUEST(HELLO), 101, 4, UINT32_MAX, NULL},
 	{REQUEST(HELLO), 40, 8, 0, NULL},
 	{REQUEST(HELLO), 40, 8, SCOUT_MAX_HEARD_STAMP, NULL},
 	{REQUEST(HELLO), 40, 8, SCOUT_MAX_HEARD_STAMP + 1, "joined"},
@@ -208,16 +227,26 @@ static const struct range {
 	{REQUEST(LOOKUP), 8, 4, 0, "n"},
 	{REQUEST(LOOKUP), 8, 4, 262145, "n"},
 	{REQUEST(LOOKUP), 8, 4, UINT32_MAX, "n"},
-	{REQUEST(LOOKUP), 12, 4, 2, NULL},
-	{REQUEST(LOOKUP), 12, 4, 3, "skip"},
-	{REQUEST(LOOKUP), 12, 4, UINT32_MAX, "skip"},
+	{REQUEST(LOOKUP), 12, 4, 4, NULL}, /* first */
+	{REQUEST(LOOKUP), 12, 4, 5, "skip"},
+	{REQUEST(LOOKUP), 12, 4, 262142, "skip"},
+	{REQUEST(LOOKUP), 12, 4, 262143, "first"},
+	{REQUEST(LOOKUP), 12, 4, UINT32_MAX, "first"},
 	{REQUEST(LOOKUP), 16, 4, 0, NULL},
-	{REQUEST(LOOKUP), 16, 4, 3, "expect"},
-	{REQUEST(LOOKUP), 30, 1, SCOUT_LOOKUP_RENEW, "expect"}, /* 2 are expected */
-	{REQUEST(LOOKUP), 30, 1, SCOUT_LOOKUP_AHEAD, "skip"},   /* 1 is skipped */
-	{REQUEST(LOOKUP), 30, 1, SCOUT_LOOKUP_AHEAD | SCOUT_LOOKUP_RENEW, "flags"},
-	{REQUEST(LOOKUP), 28, 2, 1, "group"},
-	{REQUEST(LOOKUP), 28, 2, 0x0100, "group"},
+	{REQUEST(LOOKUP), 16, 4, 2, "skip"}, /* the longest length is 3 then */
+	{REQUEST(LOOKUP), 16, 4, 3, "beyond"},
+	{REQUEST(LOOKUP), 16, 4, UINT32_MAX, "beyond"},
+	{REQUEST(LOOKUP), 20, 4, 3, NULL},
+	{REQUEST(LOOKUP), 20, 4, 2, "skip"},
+	{REQUEST(LOOKUP), 20, 4, 5, "skip"},
+	{REQUEST(LOOKUP), 20, 4, UINT32_MAX, "skip"},
+	{REQUEST(LOOKUP), 24, 4, 4, NULL},
+	{REQUEST(LOOKUP), 24, 4, 5, "expect"},
+	{REQUEST(LOOKUP), 36, 2, 0, NULL},
+	{REQUEST(LOOKUP), 36, 2, 64, "more"},
+	{REQUEST(LOOKUP), 38, 1, SCOUT_LOOKUP_RENEW, "expect"}, /* 2 are expected */
+	{REQUEST(LOOKUP), 38, 1, SCOUT_LOOKUP_AHEAD, "skip"},   /* 1 is skipped */
+	{REQUEST(LOOKUP), 38, 1, SCOUT_LOOKUP_AHEAD | SCOUT_LOOKUP_RENEW, "flags"},
 	{REPLY(LOOKUP), 0, 4, 262144, NULL},
 	{REPLY(LOOKUP), 0, 4, 262145, "hit"},
 	{REPLY(LOOKUP), 4, 4, 0x030201, NULL},
@@ -225,6 +254,12 @@ static const struct range {
 	{REPLY(LOOKUP), 8, 4, 0x030202, "l2"},
 	{REPLY(LOOKUP), 12, 4, 0, NULL},
 	{REPLY(LOOKUP), 12, 4, 2, "limited"},
+	{REPLY(LOOKUP), 16, 4, 64, "n_more"},
+	{REPLY(LOOKUP), 16, 4, UINT32_MAX, "n_more"},
+	{REPLY(LOOKUP), 20, 4, 2, NULL},
+	{REPLY(LOOKUP), 20, 4, 0x030201, "more"}, /* not below the hit */
+	{REPLY(LOOKUP), 20, 4, 1, "more"},        /* not above the one behind it */
+	{REPLY(LOOKUP), 24, 4, 0, "more"},
 	{REQUEST(ADMIT), 0, 8, 0, NULL},  /* names no session: the server's to say */
 	{REQUEST(ADMIT), 12, 4, 0, NULL}, /* gives back everything */
 	{REPLY(ADMIT), 0, 4, 262144, NULL},
@@ -242,18 +277,29 @@ static const struct range {
 	{REQUEST(REGISTER), 0, 2, 64, "kv_rank"},
 	{REQUEST(REGISTER), 2, 2, 63, NULL},
 	{REQUEST(REGISTER), 2, 2, 64, "reader"},
-	{REQUEST(REGISTER), 4, 4, 0, "block_tokens"},
-	{REQUEST(REGISTER), 8, 2, 6, NULL},
-	{REQUEST(REGISTER), 8, 2, 7, "dtype"},
-	{REQUEST(REGISTER), 12, 4, 0, "n_planes"},
-	{REQUEST(REGISTER), 12, 4, 4097, "n_planes"},
-	{REQUEST(REGISTER), 12, 4, UINT32_MAX, "n_planes"},
+	{REQUEST(REGISTER), 6, 2, 0, "n_tables"},
+	{REQUEST(REGISTER), 6, 2, 33, "n_tables"},
+	{REQUEST(REGISTER), 8, 2, 0x0303, NULL},
+	{REQUEST(REGISTER), 8, 2, 0x0304, "group"}, /* the second table's */
+	{REQUEST(REGISTER), 41, 2, 0, "group"},
+	{REQUEST(REGISTER), 10, 2, 6, NULL},
+	{REQUEST(REGISTER), 10, 2, 7, "dtype"},
+	{REQUEST(REGISTER), 43, 2, 7, "dtype"},
+	{REQUEST(REGISTER), 12, 4, 0, "block_tokens"},
+	{REQUEST(REGISTER), 45, 4, 0, "block_tokens"},
+	{REQUEST(REGISTER), 16, 4, 0, "n_planes"},
+	{REQUEST(REGISTER), 16, 4, 4097, "n_planes"},
+	{REQUEST(REGISTER), 49, 4, 4095, "n_planes"}, /* with the two of the first table */
+	{REQUEST(REGISTER), 16, 4, UINT32_MAX, "n_planes"},
+	{REQUEST(REGISTER), 22, 1, '\n', "layout_tag"},
+	{REPLY(REGISTER), 4, 2, 0, "n_tables"},
+	{REPLY(REGISTER), 4, 2, 33, "n_tables"},
 	{REQUEST(STORE), 0, 8, 0, NULL}, /* belongs to no session */
 	{REQUEST(STORE), 8, 4, 0, "n"},
 	{REQUEST(STORE), 8, 4, 262145, "n"},
 	{REQUEST(STORE), 8, 4, UINT32_MAX, "n"},
-	{REQUEST(STORE), 12, 2, 1, "group"},
-	{REPLY(STORE), 0, 8, 0, NULL}, /* nothing granted */
+	{REQUEST(STORE), 12, 2, 65535, NULL}, /* the server knows which groups there are */
+	{REPLY(STORE), 0, 8, 0, NULL},        /* nothing granted */
 	{REPLY(STORE), 8, 4, 262145, "n"},
 	{REPLY(STORE), 8, 4, UINT32_MAX, "n"},
 	{REPLY(STORE), 20, 2, 2, "segment"}, /* not GRANTED, but with a place */
@@ -269,17 +315,22 @@ static const struct range {
 	{REQUEST(STORE_DONE), 12, 4, 0x010204, "committed"},
 	{REPLY(STORE_DONE), 0, 4, 262144, NULL},
 	{REPLY(STORE_DONE), 0, 4, 262145, "readable"},
-	{REQUEST(RETRIEVE), 8, 4, 0x010203, NULL},
-	{REQUEST(RETRIEVE), 8, 4, 0x010204, "from"},
-	{REQUEST(RETRIEVE), 12, 4, 262144, NULL},
-	{REQUEST(RETRIEVE), 12, 4, 262145, "to"},
+	{REQUEST(RETRIEVE), 8, 2, 0, "n_parts"},
+	{REQUEST(RETRIEVE), 8, 2, 33, "n_parts"},
+	{REQUEST(RETRIEVE), 12, 2, 0x0303, NULL},
+	{REQUEST(RETRIEVE), 12, 2, 0x0304, "group"},
+	{REQUEST(RETRIEVE), 16, 4, 0x010203, NULL},
+	{REQUEST(RETRIEVE), 16, 4, 0x010204, "from"},
+	{REQUEST(RETRIEVE), 20, 4, 262144, NULL},
+	{REQUEST(RETRIEVE), 20, 4, 262145, "to"},
+	{REQUEST(RETRIEVE), 32, 4, 262144, "to"},   /* both parts together */
 	{REQUEST(HELLO), 66, 1, '\n', "namespace"}, /* names are UTF-8 without control characters */
 	{REQUEST(HELLO), 67, 1, 0x1b, "namespace"},
 	{REQUEST(HELLO), 68, 1, 0xff, "namespace"},
 	{REQUEST(HELLO), 66, 2, 0xa9c3, NULL},
 	{REQUEST(HELLO), 66, 2, 0x9bc2, "namespace"},
-	{REQUEST(LOOKUP), 34, 1, 0, "tenant"},
-	{REQUEST(LOOKUP), 34, 2, 0x80c2, "tenant"},
+	{REQUEST(LOOKUP), 42, 1, 0, "tenant"},
+	{REQUEST(LOOKUP), 42, 2, 0x80c2, "tenant"},
 	{REQUEST(STORE), 18, 1, 0x7f, "tenant"},
 	{REPLY(RETRIEVE), 24, 8, 1, "offset"},
 	{REPLY(RETRIEVE), 32, 8, 1, "generation"},
@@ -297,19 +348,22 @@ END_TEST
 
 /* Counts inside their range that do not fit the length of the body. */
 static const struct range lengths[] = {
-	{REQUEST(HELLO), 64, 2, 4, "length"},      {REQUEST(HELLO), 64, 2, 2, "length"},
-	{REQUEST(HELLO), 64, 2, 65535, "length"},  {REPLY(HELLO), 40, 2, 8, "length"},
-	{REPLY(HELLO), 49, 2, 5, "length"},        {REQUEST(LOOKUP), 8, 4, 3, "length"},
-	{REQUEST(LOOKUP), 8, 4, 262144, "length"}, {REQUEST(LOOKUP), 32, 2, 3, "length"},
-	{REQUEST(LOOKUP), 32, 2, 1, "length"},     {REQUEST(REGISTER), 12, 4, 1, "length"},
-	{REQUEST(REGISTER), 12, 4, 3, "length"},   {REQUEST(REGISTER), 12, 4, 4096, "length"},
-	{REQUEST(STORE), 8, 4, 2, "length"},       {REQUEST(STORE), 16, 2, 0, "length"},
-	{REPLY(STORE), 8, 4, 2, "length"},         {REPLY(STORE), 8, 4, 4, "length"},
-	{REPLY(STORE), 8, 4, 262144, "length"},    {REPLY(RETRIEVE), 8, 4, 0, "length"},
-	{REPLY(STATUS), 0, 4, 0, "length"},        {REPLY(STATUS), 0, 4, 1, "length"},
-	{REPLY(STATUS), 0, 4, 3, "length"},        {REPLY(STATUS), 0, 4, UINT32_MAX, "length"},
-	{REPLY(STATUS), 4, 2, 3, "length"},        {REPLY(ERROR), 0, 2, 3, "length"},
-	{REPLY(ERROR), 0, 2, 65535, "length"},
+	{REQUEST(HELLO), 64, 2, 65535, "length"},    {REPLY(HELLO), 40, 2, 8, "length"},
+	{REPLY(HELLO), 49, 2, 5, "length"},          {REQUEST(LOOKUP), 8, 4, 3, "length"},
+	{REQUEST(LOOKUP), 8, 4, 262141, "length"},   {REQUEST(LOOKUP), 40, 2, 3, "length"},
+	{REQUEST(LOOKUP), 40, 2, 1, "length"},       {REQUEST(REGISTER), 49, 4, 2, "length"},
+	{REQUEST(REGISTER), 6, 2, 1, "length"},      {REQUEST(REGISTER), 6, 2, 3, "length"},
+	{REQUEST(REGISTER), 16, 4, 4096, "length"},  {REPLY(REGISTER), 4, 2, 1, "length"},
+	{REPLY(REGISTER), 4, 2, 3, "length"},        {REQUEST(HELLO), 69, 2, 1, "length"},
+	{REQUEST(HELLO), 69, 2, 32, "length"},       {REQUEST(RETRIEVE), 8, 2, 1, "length"},
+	{REQUEST(RETRIEVE), 8, 2, 3, "length"},      {REPLY(LOOKUP), 16, 4, 1, "length"},
+	{REPLY(LOOKUP), 16, 4, 63, "length"},        {REQUEST(STORE), 8, 4, 2, "length"},
+	{REQUEST(STORE), 16, 2, 0, "length"},        {REPLY(STORE), 8, 4, 2, "length"},
+	{REPLY(STORE), 8, 4, 4, "length"},           {REPLY(STORE), 8, 4, 262144, "length"},
+	{REPLY(RETRIEVE), 8, 4, 0, "length"},        {REPLY(STATUS), 0, 4, 0, "length"},
+	{REPLY(STATUS), 0, 4, 1, "length"},          {REPLY(STATUS), 0, 4, 3, "length"},
+	{REPLY(STATUS), 0, 4, UINT32_MAX, "length"}, {REPLY(STATUS), 4, 2, 3, "length"},
+	{REPLY(ERROR), 0, 2, 3, "length"},           {REPLY(ERROR), 0, 2, 65535, "length"},
 };
 
 START_TEST(a_count_that_does_not_fit_the_body_is_refused)
@@ -340,14 +394,24 @@ static const struct {
 	uint32_t offset, old, len;
 	const char *field;
 } texts[] = {
-	{REQUEST(HELLO), 64, 3, 0, "namespace"}, {REQUEST(HELLO), 64, 3, 1, NULL},
-	{REQUEST(HELLO), 64, 3, 255, NULL},      {REQUEST(HELLO), 64, 3, 256, "namespace"},
-	{REQUEST(LOOKUP), 32, 2, 0, NULL},       {REQUEST(LOOKUP), 32, 2, 255, NULL},
-	{REQUEST(LOOKUP), 32, 2, 256, "tenant"}, {REQUEST(LOOKUP), 32, 2, 65535, "tenant"},
-	{REQUEST(STORE), 16, 1, 0, NULL},        {REQUEST(STORE), 16, 1, 255, NULL},
-	{REQUEST(STORE), 16, 1, 256, "tenant"},  {REPLY(HELLO), 40, 7, 0, NULL},
+	{REQUEST(HELLO), 64, 3, 0, "namespace"},
+	{REQUEST(HELLO), 64, 3, 1, NULL},
+	{REQUEST(HELLO), 64, 3, 255, NULL},
+	{REQUEST(HELLO), 64, 3, 256, "namespace"},
+	{REQUEST(LOOKUP), 40, 2, 0, NULL},
+	{REQUEST(LOOKUP), 40, 2, 255, NULL},
+	{REQUEST(LOOKUP), 40, 2, 256, "tenant"},
+	{REQUEST(LOOKUP), 40, 2, 65535, "tenant"},
+	{REQUEST(REGISTER), 20, 3, 0, NULL},
+	{REQUEST(REGISTER), 20, 3, 255, NULL},
+	{REQUEST(REGISTER), 20, 3, 256, "layout_tag"},
+	{REQUEST(STORE), 16, 1, 0, NULL},
+	{REQUEST(STORE), 16, 1, 255, NULL},
+	{REQUEST(STORE), 16, 1, 256, "tenant"},
+	{REPLY(HELLO), 40, 7, 0, NULL},
 	{REPLY(HELLO), 49, 6, 0, NULL}, /* not on this machine */
-	{REPLY(STATUS), 4, 2, 65535, NULL},      {REPLY(ERROR), 0, 4, 65535, NULL},
+	{REPLY(STATUS), 4, 2, 65535, NULL},
+	{REPLY(ERROR), 0, 4, 65535, NULL},
 };
 
 START_TEST(a_text_of_a_wrong_length_is_refused_by_name)
@@ -360,6 +424,18 @@ START_TEST(a_text_of_a_wrong_length_is_refused_by_name)
 END_TEST
 #undef REQUEST
 #undef REPLY
+
+START_TEST(the_33rd_group_has_a_status_of_its_own)
+{
+	struct body b = golden_body(SCOUT_OP_HELLO, SCOUT_KIND_REQUEST);
+
+	set(&b, 69, 2, 33);
+	expect(&b, SCOUT_WIRE_GROUP_LIMIT, "n_groups");
+	b = golden_body(SCOUT_OP_HELLO, SCOUT_KIND_REQUEST);
+	set(&b, 69, 2, 65535);
+	expect(&b, SCOUT_WIRE_GROUP_LIMIT, "n_groups");
+}
+END_TEST
 
 START_TEST(what_is_refused_is_not_written)
 {
@@ -419,6 +495,7 @@ add_to(TCase *tcase)
 	tcase_add_loop_test(tcase, a_count_that_does_not_fit_the_body_is_refused, 0,
 			    sizeof(lengths) / sizeof(lengths[0]));
 	tcase_add_loop_test(tcase, a_text_of_a_wrong_length_is_refused_by_name, 0, sizeof(texts) / sizeof(texts[0]));
+	tcase_add_test(tcase, the_33rd_group_has_a_status_of_its_own);
 	tcase_add_test(tcase, what_is_refused_is_not_written);
 	tcase_add_test(tcase, a_grant_of_an_unknown_state_comes_back_as_nothing);
 }
