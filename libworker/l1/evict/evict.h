@@ -49,7 +49,7 @@ enum scout__access {
 struct scout__touch {
 	enum scout__access how;
 	uint32_t kind;   /* of the session's request: scout__touch_kind() */
-	uint32_t hinted; /* 1: its caller does not expect to see the chunk again, and it is no other one's; else 0 */
+	uint32_t hinted; /* 1: the session's caller expects that nothing continues the request; else 0 */
 };
 
 /*

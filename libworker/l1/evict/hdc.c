@@ -22,6 +22,10 @@
  * Touches count while the chunk is cached, and while it is in the list of those that were evicted lately. The kind
  * of a request is for all its chunks: what few tokens of a long prompt were new says that a conversation goes on.
  *
+ * Hint: a caller that expects no continuation says so of a request, and means the chunks of that conversation, not the
+ * beginning that it shares with others. Chunks with fewer than MAX_TOUCHES touches count as its own. The hint is one bit
+ * of the class, so what it is worth is learned, and a wrong one costs next to nothing.
+ *
  * SPARE: a queue for what would have less than half of the least index of all heads as soon as it is touched: a scan,
  * or a loop that is longer than the cache. Evicting the heads for it would trade better chunks for worse. In SPARE, the
  * oldest goes first, and its head competes by the index of its own class; the next touch decides anew.
@@ -504,7 +508,8 @@ hdc_accessed(void *state, uint32_t entry, const struct scout__touch *touch)
 	uint32_t class, queue;
 
 	touches += touches < MAX_TOUCHES;
-	e->policy_bits = (uint8_t)(touches | touch->kind << BITS_KIND_SHIFT | (touch->hinted ? BITS_HINTED : 0));
+	e->policy_bits = (uint8_t)(touches | touch->kind << BITS_KIND_SHIFT |
+				   (touch->hinted && touches < MAX_TOUCHES ? BITS_HINTED : 0));
 	class = class_of(e->policy_bits);
 	if (h->head[from] == entry)
 		forget_head(h, from); /* its class has changed */

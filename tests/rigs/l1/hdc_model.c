@@ -239,7 +239,7 @@ touch(uint32_t i, enum scout__access how, uint32_t kind, uint32_t hinted)
 	float least;
 
 	m->touches += m->touches < 5;
-	m->class = model_class(m->touches, kind, hinted);
+	m->class = model_class(m->touches, kind, hinted && m->touches < 5);
 	model_learn(m->key, m->class, how == SCOUT__ACCESS_READ);
 	queue = m->class;
 	if (!model.holds_until && model.live >= model.n - model.n / 16 && model_victim(&least) != SCOUT__NO_ENTRY &&
