@@ -20,6 +20,7 @@
 #include "chunk_index.h"
 #include "cli.h"
 #include "clock.h"
+#include "oracle.h"
 #include "policy_load.h"
 #include "say.h"
 #include "trace.h"
@@ -114,7 +115,7 @@ store(struct policy_sim *sim, uint32_t hit, uint32_t n)
 }
 
 static SCOUT_ON_LOOP void
-session(struct policy_sim *sim, const uint64_t *ids, uint32_t n)
+session(struct policy_sim *sim, const uint64_t *ids, uint32_t n, bool hinted)
 {
 	uint32_t hit;
 	uint32_t stored;
@@ -132,21 +133,23 @@ session(struct policy_sim *sim, const uint64_t *ids, uint32_t n)
 	/* An entry of the hit may have been evicted by the store; then another chunk may have its slot. */
 	for (uint32_t i = stored; i-- > 0;) {
 		struct scout__touch touch = {.how = sim->present[i] ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED,
-					     .kind = kind};
+					     .kind = kind,
+					     .hinted = hinted};
 
 		sim->lost += sim->present[i];
 		scout__index_touch(sim->index, sim->stored[i], &touch);
 	}
 	for (uint32_t i = hit; i-- > 0;)
 		if (scout__index_find(sim->index, 1, sim->hashes + (size_t)i * TRACE_HASH_BYTES) == sim->found[i])
-			scout__index_touch(sim->index, sim->found[i],
-					   &(struct scout__touch){.how = SCOUT__ACCESS_READ, .kind = kind});
+			scout__index_touch(
+				sim->index, sim->found[i],
+				&(struct scout__touch){.how = SCOUT__ACCESS_READ, .kind = kind, .hinted = hinted});
 	sim->hits += hit;
 	sim->asked += n;
 }
 
 static SCOUT_ON_LOOP struct sim_result
-run(const struct policy_load *load, const char *eviction, uint64_t blocks)
+run(const struct policy_load *load, const struct oracle_hints *hints, const char *eviction, uint64_t blocks)
 {
 	struct scout__log log = {0};
 	const uint64_t shard_bytes = SLOT_BYTES;
@@ -169,7 +172,8 @@ run(const struct policy_load *load, const char *eviction, uint64_t blocks)
 	if (scout__index_new(&sim.l1, &shard_bytes, 1, 1, TRACE_HASH_BYTES, &sim.index))
 		die("no chunk index");
 	for (size_t i = 0; i < load->n_requests; i++)
-		session(&sim, load->ids + load->first[i], (uint32_t)(load->first[i + 1] - load->first[i]));
+		session(&sim, load->ids + load->first[i], (uint32_t)(load->first[i + 1] - load->first[i]),
+			hints->n && hints->flagged[i]);
 	scout__index_check(sim.index);
 	scout__index_free(sim.index);
 	scout__l1_fini(&sim.l1);
@@ -183,13 +187,21 @@ run(const struct policy_load *load, const char *eviction, uint64_t blocks)
 				   100.0 * (double)sim.lost / (double)sim.asked};
 }
 
+static struct sim_result
+run_optimum(const struct policy_load *load, uint64_t blocks)
+{
+	uint64_t hits = oracle_optimum(load, blocks);
+
+	return (struct sim_result){load->n_ids ? 100.0 * (double)hits / (double)load->n_ids : 0, 0};
+}
+
 /*
  * A row for each size. Of each policy the hits; of all but the first, the points gained on it; and what was cached, but
  * no hit because of a gap before it.
  */
 static SCOUT_ON_LOOP void
-table(const char *name, const struct policy_load *load, const uint64_t *blocks, size_t n_blocks,
-      const char *const *policies, size_t n_policies)
+table(const char *name, const struct policy_load *load, const struct oracle_hints *hints, const uint64_t *blocks,
+      size_t n_blocks, const char *const *policies, size_t n_policies)
 {
 	say("# %s: %zu requests, %zu blocks asked for; in %%: hits (gain on the first policy) lost behind a gap\n%-10s %8s",
 	    name, load->n_requests, load->n_ids, "", "blocks");
@@ -201,7 +213,9 @@ table(const char *name, const struct policy_load *load, const uint64_t *blocks, 
 
 		say("%-10s %8" PRIu64, name, blocks[b]);
 		for (size_t p = 0; p < n_policies; p++) {
-			struct sim_result result = run(load, policies[p], blocks[b]);
+			struct sim_result result = strcmp(policies[p], "optimum") == 0
+							   ? run_optimum(load, blocks[b])
+							   : run(load, hints, policies[p], blocks[b]);
 
 			if (p == 0) {
 				first = result.hits;
@@ -232,7 +246,8 @@ split(const char *text, char buf[LIST_BYTES], const char **ret_parts)
 int
 main(int argc, char **argv)
 {
-	const char *trace = NULL, *workload_list = "scan,zipf,chat,agents,uniform,loop,shift,documents,twice,phases";
+	const char *trace = NULL, *hint_text = NULL,
+		   *workload_list = "scan,zipf,chat,agents,uniform,loop,shift,documents,twice,phases";
 	const char *size_list = "100,500,2000,5859,10000,20000,50000", *policy_list = "lru,hdc";
 	const char *sizes[MAX_LIST], *policies[MAX_LIST], *workloads[MAX_LIST];
 	char text[3][LIST_BYTES];
@@ -242,7 +257,10 @@ main(int argc, char **argv)
 		CLI_TEXT("trace", "FILE", &trace, "Mooncake trace (JSON lines), instead of --workload"),
 		CLI_TEXT("workload", "NAME,...", &workload_list, "synthetic ones"),
 		CLI_TEXT("blocks", "N,...", &size_list, "cache sizes"),
-		CLI_TEXT("eviction", "POLICY,...", &policy_list, "policies; the others are compared to the first"),
+		CLI_TEXT("eviction", "POLICY,...", &policy_list,
+			 "policies, or optimum; the others are compared to the first"),
+		CLI_TEXT("hints", "oracle:RECALL,FALSE_ALARMS", &hint_text,
+			 "flag so many percent of the requests that nothing continues, and of the others"),
 		CLI_NUMBER("requests", &requests, 1, 10000000, "of a synthetic workload"),
 		CLI_NUMBER("seed", &seed, 0, UINT64_MAX, "of a synthetic workload"),
 	};
@@ -253,6 +271,8 @@ main(int argc, char **argv)
 		.n = sizeof(options) / sizeof(options[0]),
 	};
 	struct policy_load load = {0};
+	struct oracle_hints hints = {0};
+	double recall = 0, false_alarms = 0;
 	char err[256];
 	int status;
 
@@ -267,17 +287,26 @@ main(int argc, char **argv)
 		if (cli_set(&size, sizes[i], err, sizeof(err)) != 0)
 			return cli_usage_error(&cli, "%s", err);
 	}
+	if (hint_text && !oracle_parse(hint_text, &recall, &false_alarms))
+		return cli_usage_error(&cli, "--hints: \"%s\" is not oracle:RECALL,FALSE_ALARMS, each 0 to 100",
+				       hint_text);
 	scout__enter_loop();
 	if (trace) {
 		load_trace(&load, trace);
-		table("trace", &load, blocks, n_sizes, policies, n_policies);
+		if (hint_text)
+			oracle_hints_make(&load, recall, false_alarms, seed, &hints);
+		table("trace", &load, &hints, blocks, n_sizes, policies, n_policies);
+		oracle_hints_free(&hints);
 		load_free(&load);
 		return EXIT_SUCCESS;
 	}
 	for (size_t i = 0; i < n_workloads; i++) {
 		if (!load_synthetic(&load, workloads[i], seed, (uint32_t)requests))
 			return cli_usage_error(&cli, "--workload: \"%s\" is not known, see --help", workloads[i]);
-		table(workloads[i], &load, blocks, n_sizes, policies, n_policies);
+		if (hint_text)
+			oracle_hints_make(&load, recall, false_alarms, seed, &hints);
+		table(workloads[i], &load, &hints, blocks, n_sizes, policies, n_policies);
+		oracle_hints_free(&hints);
 		load_free(&load);
 	}
 	return EXIT_SUCCESS;
