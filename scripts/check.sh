@@ -4,7 +4,7 @@
 # `./dev check`: sanitizers, analyzers, formats, and builds without optional libraries, each a stage. `dev` sources this file after
 # packages.sh and build.sh.
 
-STAGES='shell codespell format abi minimal release asan tsan clang tidy analyzer valgrind engine'
+STAGES='shell codespell format abi minimal release asan tsan clang tidy analyzer valgrind aarch64 engine'
 TIDY_LIMIT_S=1200
 
 # yes: `./dev check abi --update` writes what the stage compares with.
@@ -15,6 +15,8 @@ STAGE_SKIPPED=77
 
 # shellcheck source=scripts/abi.sh
 . "$ROOT/scripts/abi.sh"
+# shellcheck source=scripts/aarch64.sh
+. "$ROOT/scripts/aarch64.sh"
 
 # The files of the repository whose names match the patterns, one per line; works without git, too.
 files_like()
@@ -181,6 +183,7 @@ packages_of_stage()
 	shell) ;;
 	codespell) echo codespell ;;
 	format) echo clang-format ;;
+	aarch64) [ "$(uname -m)" = aarch64 ] || echo "$BASE_PACKAGES python3 gcc-aarch64-linux-gnu qemu-user" ;;
 	abi) echo "$BASE_PACKAGES abigail-tools" ;;
 	clang) echo "$BASE_PACKAGES $TEST_PACKAGES $CLANG_PACKAGES" ;;
 	tidy) echo "$BASE_PACKAGES $CLANG_PACKAGES clang-tidy" ;;
