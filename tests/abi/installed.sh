@@ -1,0 +1,113 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# installed.sh BUILD SOURCE CC CXX: what is installed serves users: consumer.c is built through pkg-config alone, as C and as C++,
+# against the shared libraries and, where there are any, the archives. A program that was compiled when today's inline wrappers
+# were functions of the libraries is refused by the linker, and by the loader if it was linked then. TAP. CXX may be "".
+build=$1 source=$2 cc=$3 cxx=$4
+dir=$(mktemp -d "${TMPDIR:-/tmp}/kvscout-test-XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+n=0
+failed=0
+
+# result STATUS NAME
+result() {
+	n=$((n + 1))
+	if [ "$1" -eq 0 ]; then
+		echo "ok $n - $2"
+	else
+		failed=1
+		echo "not ok $n - $2"
+		head -n 20 "$dir/log" | sed 's/^/# /'
+	fi
+}
+
+skip() {
+	n=$((n + 1))
+	echo "ok $n - $1 # SKIP $2"
+}
+
+DESTDIR=$dir meson install -C "$build" --no-rebuild --tags devel,runtime >"$dir/log" 2>&1
+result $? "the libraries, headers and pkg-config files are installed"
+pc=$(find "$dir" -name kvscout-client.pc)
+libs=${pc%/pkgconfig/*}
+# The prefix is that of the build: here it lies below the folder.
+sed -i "s|^prefix=|prefix=$dir|" "$libs"/pkgconfig/kvscout-*.pc
+flags() {
+	PKG_CONFIG_PATH=$libs/pkgconfig pkg-config "$@" kvscout-client kvscout-worker
+}
+
+# consumer NAME COMPILER SOURCE LINK...
+consumer() {
+	co_name=$1
+	shift
+	# shellcheck disable=SC2046,SC2086 # flags are lists of words, and so is a compiler
+	$1 -Wall -Wextra -Wpedantic -Werror $(flags --cflags) -o "$dir/user" "$2" $3 >"$dir/log" 2>&1 &&
+		LD_LIBRARY_PATH=$libs "$dir/user" >>"$dir/log" 2>&1
+	result $? "$co_name"
+}
+
+cp "$source/tests/abi/consumer.c" "$dir/consumer.c"
+cp "$source/tests/abi/consumer.c" "$dir/consumer.cpp"
+# both NAME LINK: as C and as C++
+both() {
+	consumer "a C program and $1" "$cc -std=c11" "$dir/consumer.c" "$2"
+	if [ -n "$cxx" ]; then
+		consumer "a C++ program and $1" "$cxx -std=c++11" "$dir/consumer.cpp" "$2"
+	else
+		skip "a C++ program and $1" "no C++ compiler"
+	fi
+}
+
+if [ -e "$libs/libkvscout-client.so" ]; then
+	both "the shared libraries" "$(flags --libs)"
+else
+	skip "programs and the shared libraries" "built without them"
+fi
+if [ -e "$libs/libkvscout-client.a" ]; then
+	# With the system's libraries shared: Debian has no archives of all that libzmq needs. Of a build that has archives alone they are
+	# public requirements already.
+	needs=$(flags --print-requires-private | sed 's/ .*//' | grep -v kvscout | sort -u)
+	# shellcheck disable=SC2086 # a list of names
+	[ -z "$needs" ] || needs=$(pkg-config --libs $needs)
+	private=$(sed -n 's/^Libs.private: //p' "$libs"/pkgconfig/kvscout-*.pc | tr '\n' ' ')
+	both "the archives" "$(flags --libs | sed 's/-lkvscout-\([a-z]*\)/-l:libkvscout-\1.a/g') $needs $private"
+else
+	skip "programs and the archives" "built without them"
+fi
+
+# The names of today's inline wrappers, but those of private helpers.
+names=$(sed -n '/^static inline/,/{/s/.*\b\(scout_[a-z_]*\)(.*/\1/p' "$source"/include/kvscout/client.h "$source"/include/kvscout/worker.h \
+	"$source"/include/kvscout/server.h | sort -u)
+count=$(printf '%s\n' "$names" | wc -l)
+{
+	for name in $names; do echo "void $name(void);"; done
+	echo 'int main(void) {'
+	for name in $names; do echo "$name();"; done
+	echo 'return 0; }'
+} >"$dir/old.c"
+# shellcheck disable=SC2046,SC2086
+{
+	$cc -c -o "$dir/old.o" "$dir/old.c" >"$dir/log" 2>&1
+	! $cc -o "$dir/old" "$dir/old.o" $(flags --libs) >"$dir/log" 2>&1
+} && [ "$count" -gt 5 ] && [ "$(grep -o 'undefined reference to .scout_[a-z_]*' "$dir/log" | sort -u | wc -l)" -eq "$count" ]
+result $? "the linker refuses each of $count old names"
+
+refused_by_loader() {
+	mkdir "$dir/old-library"
+	for name in $names; do echo "void $name(void) {}"; done | sed '1i\void scout_version(void);' >"$dir/library.c"
+	# shellcheck disable=SC2086
+	$cc -w -shared -fPIC -Wl,-soname,libkvscout-client.so.0 -o "$dir/old-library/libkvscout-client.so" "$dir/library.c" >"$dir/log" 2>&1 &&
+		$cc -o "$dir/old" "$dir/old.o" -L"$dir/old-library" -lkvscout-client >>"$dir/log" 2>&1
+	LD_LIBRARY_PATH=$libs LD_BIND_NOW=1 "$dir/old" >>"$dir/log" 2>&1
+	[ $? -eq 127 ] && grep -q 'undefined symbol: scout_' "$dir/log"
+	result $? "the loader refuses a program that was linked with them"
+}
+if [ -e "$libs/libkvscout-client.so" ]; then
+	refused_by_loader
+else
+	skip "the loader refuses a program that was linked with them" "built without shared libraries"
+fi
+
+echo "1..$n"
+exit $failed
