@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """kvscout: how many leading tokens of a prompt are cached outside the GPU, asked without waiting.
 
-Client is the scheduler's side; it answers with a Hit. Errors are exceptions: KVScoutError and its subclasses, with the code's number and name.
+Client is the scheduler's side; it answers with a Hit. Worker copies pages; it reports each job by a Done. ensure_server() finds or
+starts the server of this host, Server is one inside this process. Errors are exceptions: KVScoutError and its subclasses, with the code's number and name.
 """
 
 import sysconfig
@@ -13,6 +14,7 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
     )
 
 from ._kvscout import (
+    GENERATION_NEWEST,
     ArgumentError,
     BusyError,
     Client,
@@ -26,12 +28,14 @@ from ._kvscout import (
     StateError,
     Worker,
     __version__,
+    ensure_server,
     error_name,
     error_of,
     hash_blocks,
 )
 
 __all__ = [
+    "GENERATION_NEWEST",
     "ArgumentError",
     "BusyError",
     "Client",
@@ -45,6 +49,7 @@ __all__ = [
     "StateError",
     "Worker",
     "__version__",
+    "ensure_server",
     "error_name",
     "error_of",
     "hash_blocks",

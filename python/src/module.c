@@ -15,6 +15,7 @@
 #include <kvscout/version.h>
 
 #include "lifetime.h"
+#include "py_ensure_server.h"
 
 /* What each type's file adds, in this order. */
 static int (*const parts[])(PyObject *module) = {
@@ -103,6 +104,8 @@ PyDoc_STRVAR(
 
 static PyMethodDef functions[] = {
 	{"hash_blocks", SCOUT__PY_METHOD(scout__py_hash_blocks), METH_FASTCALL | METH_KEYWORDS, hash_blocks_doc},
+	{"ensure_server", SCOUT__PY_METHOD(scout__py_ensure_server), METH_VARARGS | METH_KEYWORDS,
+	 scout__py_ensure_server_doc},
 	{"error_of", SCOUT__PY_METHOD(scout__py_error_of), METH_FASTCALL, error_of_doc},
 	{"error_name", scout__py_error_name, METH_O, error_name_doc},
 	{0},

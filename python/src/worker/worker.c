@@ -196,7 +196,7 @@ PyDoc_STRVAR(
 	"other methods raise ClosedError. In a forked child it frees nothing of the parent.");
 PyDoc_STRVAR(
 	register_doc,
-	"register($self, /, planes=None, block_tokens=None, n_blocks=None, dtype=None, null_block=-1, block_dim=0,\n"
+	"register($self, /, planes=None, block_tokens=None, *, n_blocks=None, dtype=None, null_block=-1, block_dim=0,\n"
 	"         layout_tag=None, timeout_ms=0, tables=None)\n--\n\n"
 	"Describe the KV pages, once. Jobs may be submitted from then on.\n\n"
 	"planes: list of (address, stride, block_bytes), or of objects that own memory: tensors (data_ptr(), shape, stride(),\n"
@@ -217,7 +217,7 @@ PyDoc_STRVAR(
 	"the server refused), KVScoutError. Lets the GIL go; waits up to timeout_ms, also when a signal comes.");
 PyDoc_STRVAR(
 	retrieve_doc,
-	"retrieve($self, ticket, from_token, to_token, block_ids, /, ids_from=None, event=None, after=None, layers=None,\n"
+	"retrieve($self, /, ticket, from_token, to_token, block_ids, *, ids_from=None, event=None, after=None, layers=None,\n"
 	"         layer_events=None, timeout_ms=0)\n--\n\n"
 	"Start a copy from the pool to pages. Returns the job's number. Never waits.\n\n"
 	"ticket: Hit.ticket. from_token: a multiple of block_tokens; pages before it are not written. to_token: rounded up to a\n"
@@ -232,7 +232,7 @@ PyDoc_STRVAR(
 	"(max_jobs are live).");
 PyDoc_STRVAR(
 	store_doc,
-	"store($self, ticket, hashes, block_ids, /, first_token=0, ids_from=None, tenant=None, stride=1, event=None, layers=None,\n"
+	"store($self, /, ticket, hashes, block_ids, *, first_token=0, ids_from=None, tenant=None, stride=1, event=None, layers=None,\n"
 	"      layer_events=None, announced=False, timeout_ms=0)\n--\n\n"
 	"Start a copy from pages to the pool. Returns the job's number. Never waits.\n\n"
 	"ticket: of the request's session, 0: none. hashes: the chunks' hashes, as for Client.try_lookup(); stride: use every\n"
@@ -251,20 +251,20 @@ PyDoc_STRVAR(
 	"job, or poll() has reported it).");
 PyDoc_STRVAR(
 	wait_layer_doc,
-	"wait_layer($self, job, layers, /, timeout_ms=30000)\n--\n\n"
+	"wait_layer($self, /, job, layers, timeout_ms=30000)\n--\n\n"
 	"Wait until the first `layers` layers of a job are copied (not verified). Returns True, or False when the time is over.\n"
 	"Lets the GIL go where it has to wait; a signal handler may end the wait by an exception. Raises the error of a job that\n"
 	"has failed, StateError, ArgumentError (more layers than the job has).");
 PyDoc_STRVAR(
 	layer_ready_doc,
-	"layer_ready($self, job, layers, /)\n--\n\n"
+	"layer_ready($self, /, job, layers)\n--\n\n"
 	"The first `layers` layers of a store with announced=True are computed: their pages may be read. Never waits.");
 PyDoc_STRVAR(cancel_doc,
 	     "cancel($self, job, /)\n--\n\n"
 	     "Ask a job to end early. poll() reports it in any case. Raises StateError (no such job). Never waits.");
 PyDoc_STRVAR(
 	fence_doc,
-	"fence($self, block_ids, /, stream=None, group=0)\n--\n\n"
+	"fence($self, /, block_ids, stream=None, *, group=0)\n--\n\n"
 	"Make pages reusable: jobs on them that have not started are dropped, copies that run are waited for; by the caller, or\n"
 	"with the CUDA backend by `stream` (an int, where 0 is the legacy default stream, or an object with cuda_stream). Lets\n"
 	"the GIL go while jobs are live.");
@@ -334,5 +334,9 @@ static PyType_Spec spec = {
 int
 scout__py_worker_add(PyObject *module)
 {
-	return scout__py_add_type(module, SCOUT__PY_WORKER, &spec, "Worker");
+	PyObject *newest = PyLong_FromUnsignedLongLong(SCOUT_GENERATION_NEWEST);
+	int rc = newest ? PyModule_AddObjectRef(module, "GENERATION_NEWEST", newest) : -1;
+
+	Py_XDECREF(newest);
+	return rc < 0 ? rc : scout__py_add_type(module, SCOUT__PY_WORKER, &spec, "Worker");
 }

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kvscout.ensure_server(): the server of this host, in a folder of the test's own."""
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import kvscout
+from pages import CHUNK_TOKENS, Pages, hashes_of, wait_done
+from rig import server_program, wait_for
+
+
+def serves(endpoint):
+    with socket.socket(socket.AF_UNIX) as sock:
+        try:
+            sock.connect(endpoint.removeprefix("ipc://"))
+        except OSError:
+            return False
+        return True
+
+
+class EnsureServer(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="kvscout-")
+        self.addCleanup(folder.cleanup)
+        self.where = {"endpoint": "auto://" + folder.name, "server_program": server_program()}
+        self.keys = {"l1_bytes": "64Mi", "idle_exit_s": 1}
+        logging.getLogger("kvscout").setLevel(logging.ERROR)
+        self.addCleanup(logging.getLogger("kvscout").setLevel, logging.NOTSET)
+
+    def ensure(self, **more):
+        endpoint = kvscout.ensure_server(**self.where, **{**self.keys, **more})
+        self.addCleanup(wait_for, lambda: not serves(endpoint), what="the server to end after its last peer")
+        return endpoint
+
+    def test_the_first_starts_it_and_the_second_finds_it(self):
+        endpoint = self.ensure()
+        self.assertRegex(endpoint, "^ipc:///")
+        self.assertTrue(serves(endpoint))
+        with kvscout.Worker(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS) as worker:
+            pages = Pages()
+            self.assertTrue(pages.register(worker))
+            self.assertTrue(wait_done(worker, worker.store(0, hashes_of("e", 1), range(4))).ok)
+            self.assertEqual(kvscout.ensure_server(**self.where), endpoint)
+
+    def test_another_process_finds_it_and_its_end_changes_nothing(self):
+        code = f"import kvscout\nprint(kvscout.ensure_server(**{ {**self.where, **self.keys}!r}))"
+        ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(ended.returncode, 0)
+        endpoint = self.ensure()
+        self.assertEqual(ended.stdout.strip(), endpoint)
+        client = kvscout.Client(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS)
+        self.assertEqual(client.wait_lookup("r", hashes_of("none", 1), 100).reason, "miss")
+        client.close()
+
+    def test_clients_and_workers_without_an_endpoint_do_it_themselves(self):
+        self.ensure()
+        with kvscout.Worker(endpoint=self.where["endpoint"], chunk_tokens=CHUNK_TOKENS) as worker:
+            self.assertTrue(Pages().register(worker))
+
+    def test_errors_say_what_was_wrong(self):
+        for error, text, more in [
+            (kvscout.KVScoutError, r"ensure_server\(\): .*/nowhere/kvscoutd", {"server_program": "/nowhere/kvscoutd"}),
+            (kvscout.KVScoutError, r"ensure_server\(\): .*tcp://x", {"endpoint": "tcp://x"}),
+            (kvscout.ConfigError, r"ensure_server\(\): .*l1_byte", {"l1_byte": 5}),
+            (kvscout.ConfigError, r'ensure_server\(\): timeout_ms: "0" must be 1\.\.3600000', {"timeout_ms": 0}),
+            (kvscout.ConfigError, r'l2: "fs:///a fs:///b" must not hold blanks; give several values as a list', {"l2": "fs:///a fs:///b"}),
+            (TypeError, r"l1_bytes must be a str, int, bool, path or None, not 0\.5", {"l1_bytes": 0.5}),
+        ]:
+            with self.subTest(text=text), self.assertRaisesRegex(error, text):
+                kvscout.ensure_server(**{**self.where, **more})
+        with self.assertRaisesRegex(TypeError, "by name only"):
+            kvscout.ensure_server("auto")
+
+
+if __name__ == "__main__":
+    unittest.main()
