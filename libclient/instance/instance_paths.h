@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "thread.h"
 
@@ -15,6 +16,7 @@
 #define SCOUT__INSTANCE_PATH 256u /* bytes of a path in it, with the terminator */
 #define SCOUT__INSTANCE_LOCK_FD 3 /* of a kvscoutd that was started here: the lock that it was given */
 #define SCOUT__INSTANCE_IDLE_EXIT_S 60u
+#define SCOUT__INSTANCE_LOG_BYTES (UINT64_C(4) << 20) /* of each of its two files */
 
 struct scout__instance {
 	char folder[SCOUT__INSTANCE_PATH];

@@ -59,10 +59,9 @@
 #define LOOK_SLOWLY_US UINT64_C(1000000) /* while it cannot be used */
 #define BACKOFF_FIRST_MS 100u
 #define BACKOFF_MAX_MS 30000u
-#define CRASH_MS 10000u          /* a server that served for less than this has failed as well */
-#define SLOW_MS 5000u            /* a start that takes longer is told */
-#define LOG_MAX_BYTES (4L << 20) /* at a start a longer one is moved away */
-#define LOWEST_LOCK_FD 16        /* above the one that the server gets, and standard streams that the host has closed */
+#define CRASH_MS 10000u   /* a server that served for less than this has failed as well */
+#define SLOW_MS 5000u     /* a start that takes longer is told */
+#define LOWEST_LOCK_FD 16 /* above the one that the server gets, and standard streams that the host has closed */
 
 struct scout__starter {
 	struct scout__instance instance; /* const after start */
@@ -257,7 +256,7 @@ move_long_log(const struct scout__instance *instance)
 	struct stat st;
 
 	/* If it cannot be moved, it grows. */
-	if (lstat(instance->log, &st) == 0 && st.st_size > LOG_MAX_BYTES)
+	if (lstat(instance->log, &st) == 0 && (uint64_t)st.st_size > SCOUT__INSTANCE_LOG_BYTES)
 		(void)rename(instance->log, instance->old_log);
 }
 

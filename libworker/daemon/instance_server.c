@@ -132,6 +132,7 @@ scout__instance_begin(struct scout__instance_server *in, const char *folder, int
 	reset_process();
 	note_keys(in, argc, argv);
 	(void)snprintf(in->listen, sizeof(in->listen), "ipc://%s", in->paths.socket);
+	in->log = (struct scout__log_file){in->paths.log, in->paths.old_log, SCOUT__INSTANCE_LOG_BYTES};
 	cfg->listen = in->listen;
 	cfg->idle_exit_s = SCOUT__INSTANCE_IDLE_EXIT_S;
 	cfg->l1_bytes = 0;
@@ -168,6 +169,13 @@ write_state(const struct scout__instance_server *in, enum scout__instance_state 
 int
 scout__instance_serves(const struct scout__instance_server *in)
 {
+	int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	/* It is the log file as well, and would keep the one that the log's thread has moved away. */
+	if (fd >= 0) {
+		(void)dup2(fd, STDOUT_FILENO);
+		(void)close(fd);
+	}
 	return write_state(in, SCOUT__INSTANCE_SERVING);
 }
 

@@ -7,6 +7,7 @@
 #include <kvscout/server.h>
 
 #include "instance_paths.h"
+#include "log_queue.h"
 
 /*
  * kvscoutd as the server that a client or worker with endpoint=auto has started: `kvscoutd --instance FOLDER [--KEY=VALUE]...`
@@ -16,6 +17,7 @@ struct scout__instance_server {
 	struct scout__instance paths;
 	char listen[SCOUT__INSTANCE_PATH + 8];
 	char keys[4097]; /* that it was started with */
+	struct scout__log_file log;
 };
 
 /* FOLDER, if the options say so; else NULL. */
@@ -28,7 +30,7 @@ int scout__instance_begin(struct scout__instance_server *in, const char *folder,
 			  struct scout_server_config *cfg);
 /* After the options: the size of the pool, if none was given. @text is empty or says which and why. */
 void scout__instance_size_pool(struct scout_server_config *cfg, char *text, size_t len);
-/* It serves; it has ended in good order. What peers read; where it cannot be written, they wait. 0, or an errno value. */
+/* It serves, and stdout is not used any more; it has ended in good order. What peers read; where it cannot be written, they wait. 0, or an errno value. */
 int scout__instance_serves(const struct scout__instance_server *in);
 void scout__instance_ended(const struct scout__instance_server *in);
 

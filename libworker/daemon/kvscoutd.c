@@ -292,10 +292,10 @@ serve_until(int signal_fd, struct scout_server_config *cfg, char *err, size_t er
 		scout__log_queue_put(&log_queue, SCOUT_LOG_INFO, text);
 	if (scout_server_start(cfg, &server, err, err_len) != 0)
 		return 1;
-	tell_instance();
 	(void)printf("kvscoutd: ready on %s\n", scout_server_endpoint(server));
 	if (fflush(stdout) != 0)
 		scout__log_queue_put(&log_queue, SCOUT_LOG_WARN, "kvscoutd: the ready line could not be written");
+	tell_instance();
 	wait_for_end(signal_fd, server);
 	scout_server_stop(server);
 	if (is_instance)
@@ -318,7 +318,7 @@ serve(struct scout_server_config *cfg)
 	(void)signal(SIGPIPE, SIG_IGN);
 	raise_descriptors();
 	scout__accept_guard_init();
-	rc = scout__log_queue_start(&log_queue, STDERR_FILENO);
+	rc = scout__log_queue_start(&log_queue, STDERR_FILENO, is_instance ? &instance.log : NULL);
 	if (rc) {
 		(void)fprintf(stderr, "kvscoutd: cannot start the log's thread (%s)\n", strerrordesc_np(rc));
 		(void)close(fd);

@@ -2,9 +2,11 @@
 #include "log_queue.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,6 +30,9 @@
  *
  * The end: the thread has a bounded time to write what waits. If it is still in write() then, it is detached and ends
  * with the process; write() cannot be interrupted without a signal handler, and nothing needs the thread any more.
+ *
+ * The log of a server that an engine has started is a file that no operator rotates, so the thread does: two files of a
+ * bounded size, and no line is lost between them.
  *
  * Rejected: O_NONBLOCK on standard error. The open file is shared with the process that started kvscoutd and with its
  * siblings, which do not expect EAGAIN.
@@ -171,6 +176,31 @@ has_drops(const struct scout__log_queue *q)
 	return q->dropped_info || q->dropped_urgent;
 }
 
+/* The file is full: another one under its name and its descriptor. If that fails, it grows on, and is tried with the next line. */
+static void
+renew_file(struct scout__log_queue *q)
+{
+	int fd;
+
+	if (rename(q->file->path, q->file->old_path) != 0)
+		return;
+	fd = open(q->file->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return;
+	if (dup2(fd, q->fd) == q->fd)
+		q->file_bytes = 0;
+	(void)close(fd);
+}
+
+static void
+write_line(struct scout__log_queue *q, const char *text, uint32_t len)
+{
+	write_whole(q->fd, text, len);
+	q->file_bytes += len;
+	if (q->file && q->file_bytes >= q->file->max_bytes)
+		renew_file(q);
+}
+
 /* Write the oldest line. Under the lock, which it gives up meanwhile. */
 static void
 write_head(struct scout__log_queue *q)
@@ -180,7 +210,7 @@ write_head(struct scout__log_queue *q)
 	q->head = line->next;
 	q->n_info -= !line->is_urgent;
 	(void)pthread_mutex_unlock(&q->mu);
-	write_whole(q->fd, line->text, line->len);
+	write_line(q, line->text, line->len);
 	(void)pthread_mutex_lock(&q->mu);
 	line->next = q->free;
 	q->free = line;
@@ -204,7 +234,7 @@ writer_main(void *arg)
 		if (has_drops(q) && (!q->head || scout__now_us() - told_us >= DROPS_EVERY_US)) {
 			len = tell_drops(q, line);
 			(void)pthread_mutex_unlock(&q->mu);
-			write_whole(q->fd, line, len);
+			write_line(q, line, len);
 			(void)pthread_mutex_lock(&q->mu);
 			told_us = scout__now_us();
 		}
@@ -234,12 +264,16 @@ init_condition(pthread_cond_t *cond)
 }
 
 int
-scout__log_queue_start(struct scout__log_queue *queue, int fd)
+scout__log_queue_start(struct scout__log_queue *queue, int fd, const struct scout__log_file *file)
 {
+	struct stat st;
 	int rc;
 
 	memset(queue, 0, sizeof(*queue));
 	queue->fd = fd;
+	queue->file = file;
+	if (file && fstat(fd, &st) == 0 && st.st_size > 0)
+		queue->file_bytes = (uint64_t)st.st_size;
 	for (uint32_t i = 0; i < SCOUT__LOG_LINES; i++) {
 		queue->lines[i].next = queue->free;
 		queue->free = &queue->lines[i];

@@ -22,9 +22,17 @@ struct scout__log_line {
 	char text[SCOUT__LOG_LINE_BYTES];
 };
 
+/* A log that is a file of ours: at max_bytes it becomes old_path, in the place of the one before, and a new one is begun. */
+struct scout__log_file {
+	const char *path, *old_path;
+	uint64_t max_bytes;
+};
+
 struct scout__log_queue {
-	int fd;           /* const after start */
-	pthread_t thread; /* starter */
+	int fd;                             /* const after start */
+	const struct scout__log_file *file; /* const after start; NULL: a stream of the process that started us */
+	uint64_t file_bytes;                /* the queue's thread */
+	pthread_t thread;                   /* starter */
 	pthread_mutex_t mu;
 	pthread_cond_t filled, ended;
 	struct scout__log_line *head, *tail;   /* G:mu: oldest first */
@@ -37,9 +45,9 @@ struct scout__log_queue {
 
 /*
  * Start the thread, which writes to @fd. @queue has static storage: a thread that still waits for its reader at exit
- * uses it. Returns 0 or an errno value.
+ * uses it. @file, borrowed for as long: what @fd is, or NULL. Returns 0 or an errno value.
  */
-int scout__log_queue_start(struct scout__log_queue *queue, int fd);
+int scout__log_queue_start(struct scout__log_queue *queue, int fd, const struct scout__log_file *file);
 /* A scout_log_fn with the queue as its user: adds the time and the level. Any thread. Never waits for the reader. */
 void scout__log_queue_put(void *queue, int level, const char *text);
 /*

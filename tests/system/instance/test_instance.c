@@ -7,10 +7,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -171,6 +174,32 @@ START_TEST(what_a_killed_server_left_is_no_server)
 }
 END_TEST
 
+/* One that crashes again and again is not started again and again: 0.1 s, 0.2 s, 0.4 s ... lie between. */
+START_TEST(a_server_that_crashes_is_started_more_and_more_slowly)
+{
+	uint64_t end_us = scout__now_us() + 1000000;
+	struct place place;
+	char err[1024] = "";
+	unsigned n = 0;
+
+	place_up(&place);
+	while (scout__now_us() < end_us) {
+		int rc = place_ensure(&place, NULL, err, sizeof(err));
+
+		if (rc == 0) {
+			place_kill(&place);
+			n++;
+		} else {
+			ck_assert_int_eq(rc, SCOUT_ERR_UNREACHABLE);
+			ck_assert_msg(strstr(err, place.paths.log), "%s", err);
+		}
+	}
+	ck_assert_uint_ge(n, 2);
+	ck_assert_uint_le(n, 5);
+	place_down(&place);
+}
+END_TEST
+
 /* The folder's lock file may go (a cleaner of /tmp): the server that serves is found all the same. */
 START_TEST(a_server_without_its_lock_file_is_joined)
 {
@@ -270,6 +299,74 @@ START_TEST(it_has_nothing_of_the_process_that_started_it)
 }
 END_TEST
 
+/* ---- a host that forks ---- */
+
+#define FORKS 200
+
+struct forker {
+	pthread_mutex_t mu; /* held while this test itself has the lock file open */
+	int end[2];
+	pid_t pids[FORKS];
+	atomic_int n;
+};
+
+/* Children that live on without exec, as those of multiprocessing do: forked while the server is being started. */
+static void *
+fork_main(void *arg)
+{
+	struct forker *f = arg;
+	char byte;
+
+	while (f->n < FORKS) {
+		pid_t pid;
+
+		(void)pthread_mutex_lock(&f->mu);
+		pid = fork();
+		if (pid == 0) {
+			(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+			for (;;)
+				(void)pause();
+		}
+		(void)pthread_mutex_unlock(&f->mu);
+		ck_assert_int_gt(pid, 0);
+		f->pids[f->n++] = pid;
+	}
+	(void)!read(f->end[0], &byte, 1); /* its end would be the signal that ends them */
+	return NULL;
+}
+
+START_TEST(a_forked_child_of_the_host_does_not_keep_the_lock)
+{
+	static struct forker forker = {.mu = PTHREAD_MUTEX_INITIALIZER};
+	struct place place;
+	pthread_t thread;
+	char err[1024] = "";
+	int status;
+
+	place_up(&place);
+	ck_assert_int_eq(pipe2(forker.end, O_CLOEXEC), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, fork_main, &forker), 0);
+	for (int i = 0; i < 20; i++) {
+		ck_assert_msg(place_ensure(&place, NULL, err, sizeof(err)) == 0, "%s", err);
+		(void)pthread_mutex_lock(&forker.mu);
+		place_kill(&place);                                 /* and the lock is free: this waits for it */
+		ck_assert_int_eq(truncate(place.paths.lock, 0), 0); /* no crash that would slow down the next start */
+		(void)pthread_mutex_unlock(&forker.mu);
+	}
+	while (forker.n < FORKS)
+		;
+	ck_assert_msg(place_ensure(&place, NULL, err, sizeof(err)) == 0, "%s", err);
+	for (int i = 0; i < forker.n; i++) {
+		ck_assert_int_eq(waitpid(forker.pids[i], &status, WNOHANG), 0); /* it lives */
+		(void)kill(forker.pids[i], SIGKILL);
+		ck_assert_int_eq(waitpid(forker.pids[i], &status, 0), forker.pids[i]);
+	}
+	(void)close(forker.end[1]);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	place_down(&place);
+}
+END_TEST
+
 START_TEST(its_log_says_how_large_the_pool_is_and_why)
 {
 	struct place place;
@@ -334,10 +431,12 @@ suite_of_this_file(void)
 	tcase_add_test(start, a_server_outlives_the_process_that_started_it);
 	tcase_add_test(start, it_ends_after_idle_exit_s_and_the_next_one_is_started);
 	tcase_add_test(start, what_a_killed_server_left_is_no_server);
+	tcase_add_test(start, a_server_that_crashes_is_started_more_and_more_slowly);
 	tcase_add_test(start, a_server_without_its_lock_file_is_joined);
 	suite_add_tcase(suite, start);
 	tcase_set_timeout(host, 60);
 	tcase_add_test(host, it_has_nothing_of_the_process_that_started_it);
+	tcase_add_test(host, a_forked_child_of_the_host_does_not_keep_the_lock);
 	tcase_add_test(host, its_log_says_how_large_the_pool_is_and_why);
 	tcase_add_test(host, status_auto_finds_it);
 	suite_add_tcase(suite, host);

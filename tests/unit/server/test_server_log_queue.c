@@ -24,7 +24,7 @@ setup(void)
 {
 	ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
 	ck_assert_int_eq(fcntl(fds[1], F_SETPIPE_SZ, 4096), 4096);
-	ck_assert_int_eq(scout__log_queue_start(&queue, fds[1]), 0);
+	ck_assert_int_eq(scout__log_queue_start(&queue, fds[1], NULL), 0);
 }
 
 /* Put lines until the pipe is full and the thread waits in write(): then nothing leaves the queue any more. */
@@ -191,11 +191,81 @@ START_TEST(a_reader_that_has_left_costs_the_lines_and_nothing_else)
 }
 END_TEST
 
+/* What both files of a log have, the older one first. */
+static size_t
+read_files(const struct scout__log_file *file, size_t *ret_old, size_t *ret_new)
+{
+	const char *paths[] = {file->old_path, file->path};
+	size_t got[2] = {0, 0}, at = 0;
+
+	for (int i = 0; i < 2; i++) {
+		int fd = open(paths[i], O_RDONLY | O_CLOEXEC);
+		ssize_t n;
+
+		while (fd >= 0 && (n = read(fd, heard + at, sizeof(heard) - 1 - at)) > 0) {
+			at += (size_t)n;
+			got[i] += (size_t)n;
+		}
+		if (fd >= 0)
+			(void)close(fd);
+	}
+	heard[at] = '\0';
+	*ret_old = got[0];
+	*ret_new = got[1];
+	return at;
+}
+
+START_TEST(a_file_that_is_full_is_moved_away_and_no_line_is_lost)
+{
+	char folder[] = "/tmp/kvscout-test-XXXXXX", path[64], old_path[64], word[32];
+	struct scout__log_file file = {path, old_path, 4096};
+	size_t old_bytes, new_bytes;
+	int fd;
+
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	(void)snprintf(path, sizeof(path), "%s/log", folder);
+	(void)snprintf(old_path, sizeof(old_path), "%s/log.1", folder);
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	ck_assert_int_ge(fd, 0);
+	/* What is there already counts. */
+	ck_assert_int_eq(ftruncate(fd, 4000), 0);
+	ck_assert_int_eq(scout__log_queue_start(&queue, fd, &file), 0);
+	put(SCOUT_LOG_INFO, "first", 10);
+	ck_assert(scout__log_queue_stop(&queue, 10000));
+	(void)read_files(&file, &old_bytes, &new_bytes);
+	ck_assert_uint_ge(old_bytes, 4096);
+	ck_assert_uint_gt(new_bytes, 0);
+	/* Through the same descriptor, many times over: the last lines are there, each once, and the files stay small. */
+	ck_assert_int_eq(scout__log_queue_start(&queue, fd, &file), 0);
+	for (unsigned i = 0; i < 100; i++) {
+		(void)snprintf(word, sizeof(word), "round %u", i);
+		put(SCOUT_LOG_WARN, word, 10);
+		ck_assert(scout__log_queue_stop(&queue, 10000));
+		ck_assert_int_eq(scout__log_queue_start(&queue, fd, &file), 0);
+	}
+	ck_assert(scout__log_queue_stop(&queue, 10000));
+	(void)read_files(&file, &old_bytes, &new_bytes);
+	ck_assert_uint_ge(old_bytes, 4096);
+	ck_assert_uint_lt(old_bytes, 4096 + SCOUT__LOG_LINE_BYTES);
+	ck_assert_uint_lt(new_bytes, 4096);
+	for (unsigned i = 95; i < 100; i++)
+		for (unsigned j = 0; j < 10; j++) {
+			(void)snprintf(word, sizeof(word), "round %u %u.", i, j);
+			ck_assert_msg(strstr(heard, word), "%s", word);
+		}
+	(void)close(fd);
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(unlink(old_path), 0);
+	ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
 	Suite *suite = suite_create("server_log_queue");
 	TCase *tc = tcase_create("queue");
+	TCase *files = tcase_create("files");
 
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, lines_keep_their_order_and_have_a_time_and_a_level);
@@ -206,5 +276,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_long_line_is_cut_and_still_one_line);
 	tcase_add_test(tc, a_reader_that_has_left_costs_the_lines_and_nothing_else);
 	suite_add_tcase(suite, tc);
+	tcase_add_test(files, a_file_that_is_full_is_moved_away_and_no_line_is_lost);
+	suite_add_tcase(suite, files);
 	return suite;
 }
