@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kvscout as a KV connector of vLLM: `"kv_connector": "KVScoutConnector"` in --kv-transfer-config.
+
+Importing this package starts nothing and imports neither vLLM nor the extension: vLLM's API server imports it, too. The class is loaded
+when it is asked for, by vLLM's plugin mechanism (plugin.py) or by `"kv_connector_module_path": "kvscout.vllm"`.
+
+    config.py      keys of kv_connector_extra_config, and what they default to
+    refusals.py    what the connector cannot do, each with a sentence
+    namespace.py   which engines share their KV
+    ranks.py       which part of the KV a worker holds
+    connector.py   the class that vLLM makes, one object in the scheduler's process and one in each worker's
+    scheduler.py   the scheduler's side: lookups, admits, what to load and to store
+    request.py     what the scheduler's side remembers of a request
+    pins.py        blocks that stores read
+    worker.py      the worker's side: retrieves and stores
+    layout.py      KV tensors as planes
+    metadata.py    what the two sides send each other
+    stats.py       counters, for vLLM's log and its /metrics
+"""
+
+__all__ = ["KVScoutConnector"]
+
+
+def __getattr__(name):
+    if name == "KVScoutConnector":
+        from .connector import KVScoutConnector
+
+        return KVScoutConnector
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

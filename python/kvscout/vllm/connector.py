@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KVScoutConnector: the class that vLLM makes, one object in the scheduler's process and one in each worker's.
+
+It is a thin shell: what vLLM calls goes to scheduler.py or worker.py, with vLLM's objects taken apart. Written against the connector interface
+of vLLM 0.31 to 0.33 (tests/engine/contract.json has its signatures).
+"""
+
+import logging
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
+
+from . import config as configuration
+from . import device, layout, namespace, ranks, refusals, server
+from .metadata import Metadata
+from .scheduler import Scheduler
+from .stats import Delta, PromMetrics, Stats, timed
+from .worker import Worker
+
+logger = logging.getLogger("vllm.kvscout")
+
+
+def _set_failure_policy(transfer, config):
+    """vLLM's default ends a request whose KV could not be loaded. The scheduler reads the policy after it has made the connector."""
+    if config.load_failure == "fail":
+        if transfer.kv_load_failure_policy != "fail":
+            raise configuration.ConfigError(
+                "kvscout: load_failure=fail contradicts kv_load_failure_policy=recompute in --kv-transfer-config; leave one of them out"
+            )
+        return
+    if transfer.kv_load_failure_policy != "recompute":
+        transfer.kv_load_failure_policy = "recompute"
+        logger.info(
+            "kvscout: kv_load_failure_policy is now recompute: what cannot be loaded is computed (load_failure=fail in "
+            "kv_connector_extra_config keeps vLLM's default, which ends such requests)"
+        )
+
+
+class KVScoutConnector(KVConnectorBase_V1):
+    def __init__(self, vllm_config, role, kv_cache_config):
+        super().__init__(vllm_config, role, kv_cache_config)
+        transfer = vllm_config.kv_transfer_config
+        refusals.check(vllm_config, kv_cache_config)
+        block_tokens = vllm_config.cache_config.block_size
+        extra = transfer.kv_connector_extra_config or {}
+        self._config = configuration.parse(extra, block_tokens, transfer.is_kv_consumer, transfer.is_kv_producer)
+        _set_failure_policy(transfer, self._config)
+        self._namespace = namespace.compute(vllm_config, kv_cache_config, self._config.namespace)
+        self._scheduler = self._worker = None
+        if role == KVConnectorRole.SCHEDULER:
+            self._start_scheduler(extra)
+        else:
+            self._start_worker()
+
+    def _common(self):
+        """Configuration that client and workers share."""
+        algorithm = self._vllm_config.cache_config.prefix_caching_hash_algo
+        found = ranks.of_engine(self._vllm_config.parallel_config, self._kv_cache_config)
+        return {
+            **server.settings(self._config, self._vllm_config.parallel_config),
+            "namespace": self._namespace,
+            "chunk_tokens": self._config.chunk_tokens,
+            "kv_ranks": found.kv_ranks,
+            "readers": found.readers,
+            "hash_bytes": 16 if algorithm.startswith("xxhash") else 32,
+            "weights_version": self._config.weights_version,
+        }
+
+    def _start_scheduler(self, extra):
+        import kvscout
+
+        common = self._common()
+        client = kvscout.Client(**common)
+        parallel = self._vllm_config.parallel_config
+        self._scheduler = Scheduler(self._config, client, parallel.world_size, kvscout.KVScoutError, namespace.tenant)
+        self._stats = Delta(self._scheduler.counts)
+        self._times = self._scheduler.times
+        for sentence in (*configuration.notes(extra, self._config), *namespace.warnings(self._vllm_config)):
+            logger.warning("kvscout: %s", sentence)
+        logger.info(
+            "kvscout: namespace %s, chunks of %d tokens (%d blocks), server %s", self._namespace, self._config.chunk_tokens,
+            self._config.stride, common["endpoint"],
+        )
+
+    def _start_worker(self):
+        import kvscout
+
+        own = ranks.current(self._vllm_config.parallel_config, self._kv_cache_config)
+        worker = kvscout.Worker(**self._common(), kv_rank=own.kv_rank, reader=own.reader)
+        self._worker = Worker(self._config, worker, kvscout.KVScoutError)
+        self._stats = Delta(self._worker.counts)
+        self._times = self._worker.times
+
+    # ---- both sides -------------------------------------------------------------------------------------------------
+
+    @property
+    def requires_kv_delivery(self):
+        return False  # a store that is lost is a miss, later
+
+    @classmethod
+    def supports_sleep_mode(cls, kv_transfer_config):
+        return False  # a worker registers its pages once, and sleep moves them
+
+    def shutdown(self):
+        for side in (self._scheduler, self._worker):
+            if side is not None:
+                side.close()
+
+    def get_kv_connector_stats(self):
+        changed = self._stats.take()
+        return Stats(data=changed) if changed else None
+
+    @classmethod
+    def build_kv_connector_stats(cls, data=None):
+        return Stats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+        return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+    # ---- worker -----------------------------------------------------------------------------------------------------
+
+    def register_kv_caches(self, kv_caches):
+        first = next(iter(kv_caches.values()))
+        tag = f"{device.tag_of(self._vllm_config, self._kv_cache_config)}/{str(first.dtype).removeprefix('torch.')}"
+        self._worker.register(kv_caches, self._kv_cache_config.num_blocks, layout.dtype(first), tag, device.event_maker(first))
+
+    def start_load_kv(self, forward_context, **kwargs):
+        timed(self._times, self._worker.start_loads, self._meta())
+
+    def wait_for_layer_load(self, layer_name):
+        return
+
+    def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
+        return
+
+    def wait_for_save(self):
+        timed(self._times, self._worker.wait_for_save, self._meta())
+
+    def get_finished(self, finished_req_ids):
+        return None, timed(self._times, self._worker.finished, finished_req_ids) or None
+
+    def get_block_ids_with_load_errors(self):
+        return self._worker.bad_blocks()
+
+    def handle_preemptions(self, kv_connector_metadata):
+        return  # blocks that stores read are pinned, and a request that waits for its load cannot be preempted
+
+    def build_connector_worker_meta(self):
+        self._times.end_step()
+        return self._worker.take_meta()
+
+    def _meta(self):
+        meta = self._connector_metadata
+        return meta if isinstance(meta, Metadata) else _EMPTY
+
+    # ---- scheduler --------------------------------------------------------------------------------------------------
+
+    def bind_kv_cache_manager(self, kv_cache_manager):
+        super().bind_kv_cache_manager(kv_cache_manager)
+        self._scheduler.bind(kv_cache_manager)
+
+    def on_new_request(self, request):
+        timed(self._times, self._scheduler.on_new_request, request)
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        found = timed(self._times, self._scheduler.matched_tokens, request, num_computed_tokens)
+        return found, bool(found) and self._config.load_async
+
+    def get_external_cache_hit_sources(self, request, num_external_tokens):
+        from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+        memory, l2 = self._scheduler.hit_sources(request, num_external_tokens)
+        found = {CacheHitSource.HOST: memory, CacheHitSource.DISK: l2}
+        return {source: tokens for source, tokens in found.items() if tokens}
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        timed(self._times, self._scheduler.allocated, request, blocks.get_block_ids()[0], num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output):
+        meta = timed(self._times, self._scheduler.build_meta, scheduler_output)
+        self._times.end_step()
+        return meta
+
+    def update_connector_output(self, connector_output):
+        timed(self._times, self._scheduler.worker_output, connector_output.kv_connector_worker_meta)
+
+    def request_finished(self, request, block_ids):
+        timed(self._times, self._scheduler.finished, request)
+        return False, None
+
+    def has_pending_block_frees(self):
+        return self._scheduler.pins_hold_back_blocks()
+
+    def has_pending_push_work(self):
+        return self._scheduler.has_pending_stores()
+
+    def reset_cache(self):
+        return self._scheduler.reset() if self._scheduler is not None else None
+
+
+_EMPTY = Metadata()

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the two sides of the connector send each other with each step, by way of vLLM. It is pickled; it holds plain data."""
+
+from dataclasses import dataclass, field
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorWorkerMetadata
+
+
+@dataclass(slots=True)
+class Load:
+    """Pool to pages: a range of a request's tokens, whose blocks are allocated."""
+
+    request_id: str
+    ticket: int
+    from_token: int  # a whole number of blocks
+    to_token: int
+    block_ids: list[int]  # of the range
+    waits: bool  # the request waits for it (async); else this step does
+
+
+@dataclass(slots=True)
+class Store:
+    """Pages to pool: chunks that this step completes. Their blocks are pinned until every rank has reported the number."""
+
+    number: int
+    request_id: str
+    ticket: int
+    hashes: list[bytes]  # one for each chunk
+    block_ids: list[int]
+    first_chunk: int
+    tenant: str | None
+
+
+@dataclass
+class Metadata(KVConnectorMetadata):
+    """Scheduler to workers."""
+
+    loads: list[Load] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+    # The cache was cleared: the generation that workers join before anything else of this step. 0: no.
+    generation: int = 0
+    # By worker: how many of its failed synchronous loads the scheduler has heard of; see worker.py.
+    failures_seen: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class WorkerMetadata(KVConnectorWorkerMetadata):
+    """Workers to scheduler."""
+
+    stored: dict[int, int] = field(default_factory=dict)  # number of a store that ended: by how many ranks
+    # Requests of which chunks are not in the cache, though the scheduler thinks so: the first of them.
+    not_stored: dict[str, int] = field(default_factory=dict)
+    failed_loads: dict[str, int] = field(default_factory=dict)  # request: first token that was not loaded
+    failures: dict[str, int] = field(default_factory=dict)  # by worker: synchronous loads that failed since its start
+
+    def aggregate(self, other):
+        stored = dict(self.stored)
+        for number, ranks in other.stored.items():
+            stored[number] = stored.get(number, 0) + ranks
+        return WorkerMetadata(
+            stored,
+            _least(self.not_stored, other.not_stored),
+            _least(self.failed_loads, other.failed_loads),
+            {**self.failures, **other.failures},
+        )
+
+    def is_empty(self):
+        return not (self.stored or self.not_stored or self.failed_loads or self.failures)
+
+
+def _least(one, two):
+    merged = dict(one)
+    for key, value in two.items():
+        merged[key] = min(value, merged.get(key, value))
+    return merged

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The namespace: engines whose KV is interchangeable get the same one, all others another.
+
+It is computed in each process of an engine from what all of them know (vLLM's configuration), so nothing has to be sent. What only a worker
+knows - strides, sizes, element type - the server compares when workers register. Too fine a namespace costs hits, too coarse a one gives wrong
+answers, so whatever may change a byte of KV is part of it.
+
+The numbers of the layers, their sizes and the tokens of a block are in the specs of the KV cache groups. The hash algorithm is part of it
+because keys of two algorithms mean the same tokens; the seed of the hashes is in the keys themselves.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+
+_WEIGHT_SUFFIXES = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf")
+# Of the model's configuration: where it was read from, and by which library.
+_HF_IGNORED = ("_name_or_path", "transformers_version", "_attn_implementation_autoset", "_attn_implementation_internal")
+
+
+def _plain(value):
+    """@value as something that JSON writes the same way in each process: no addresses, no order of sets."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(item) for item in value), key=str)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"type": type(value).__name__, **fields}
+    if callable(value):
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
+    return f"{type(value).__name__}:{value}"
+
+
+def local_files(folder):
+    """Names, sizes and times of a local model's configuration and weights: new weights in the same folder are another model."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        if name == "config.json" or name.endswith(_WEIGHT_SUFFIXES):
+            stat = os.stat(os.path.join(folder, name))
+            found.append([name, stat.st_size, stat.st_mtime_ns])
+    return found
+
+
+def _model(model):
+    hf = model.hf_config.to_dict() if hasattr(model.hf_config, "to_dict") else {}
+    return {
+        "model": os.path.realpath(model.model) if os.path.isdir(model.model) else model.model,
+        "files": local_files(model.model) if os.path.isdir(model.model) else None,
+        "revision": getattr(model, "revision", None),
+        "code_revision": getattr(model, "code_revision", None),
+        "dtype": str(model.dtype),
+        "quantization": getattr(model, "quantization", None),
+        "hf_config": {key: hf[key] for key in hf if key not in _HF_IGNORED},
+        "hf_overrides": getattr(model, "hf_overrides", None),
+        "model_impl": getattr(model, "model_impl", None),
+        "mm_processor_kwargs": getattr(model, "mm_processor_kwargs", None),
+    }
+
+
+def _weights(vllm_config):
+    """Where weights come from that are in no file: load_format=dummy draws them from the seed."""
+    load = vllm_config.load_config
+    load_format = str(getattr(load, "load_format", "auto"))
+    return {"load_format": load_format, "seed": vllm_config.model_config.seed if load_format == "dummy" else None}
+
+
+def _speculation(speculative):
+    if speculative is None:
+        return None
+    draft = getattr(speculative, "draft_model_config", None)
+    return {
+        "method": getattr(speculative, "method", None),
+        "model": getattr(speculative, "model", None),
+        "tokens": getattr(speculative, "num_speculative_tokens", None),
+        "draft": _model(draft) if draft is not None else None,
+    }
+
+
+def _attention(vllm_config, kv_cache_config):
+    attention = getattr(vllm_config, "attention_config", None)
+    return {
+        "config": _plain(attention) if attention is not None else None,
+        "layout": getattr(kv_cache_config, "kv_cache_layout", None),
+        "environment": {key: os.environ[key] for key in sorted(os.environ) if key.startswith(("VLLM_ATTENTION_", "VLLM_MLA_"))},
+        "platform": _platform(),
+    }
+
+
+def _platform():
+    """What a backend is chosen by, and with it the order of the bytes in a block (a CPU with AMX packs keys another way)."""
+    from vllm.platforms import current_platform
+
+    facts = [current_platform.device_type]
+    if current_platform.is_cpu():
+        import torch
+
+        facts.append(str(current_platform.get_cpu_architecture()))
+        facts.append(str(torch.backends.cpu.get_cpu_capability()))
+        probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
+        facts.append(bool(probe()) if probe is not None else None)
+    else:
+        capability = current_platform.get_device_capability()
+        facts.append(capability.as_version_str() if capability is not None else None)
+    return facts
+
+
+def _cache(cache, kv_cache_config):
+    return {
+        "kv_dtype": str(cache.cache_dtype),
+        "skip_layers": list(getattr(cache, "kv_cache_dtype_skip_layers", ())),
+        "block_tokens": cache.block_size,
+        "hash_algorithm": cache.prefix_caching_hash_algo,
+        "hash_block_tokens": getattr(kv_cache_config, "hash_block_size", None) or cache.block_size,
+        "groups": [[_plain(_spec(group.kv_cache_spec)), list(group.layer_names)] for group in kv_cache_config.kv_cache_groups],
+    }
+
+
+def _spec(spec):
+    """The scheduler sees one layer's spec where a worker sees those of all layers of a kind; the sizes are in the model's configuration."""
+    layers = getattr(spec, "kv_cache_specs", None)
+    return next(iter(layers.values())) if layers else spec
+
+
+def _own_scales(vllm_config):
+    """The engine's id, if its fp8 KV has scales of its own: computed from what it saw first, so that no other engine can read it."""
+    if not getattr(vllm_config.cache_config, "calculate_kv_scales", False):
+        return None
+    return vllm_config.kv_transfer_config.engine_id
+
+
+def minor_version(version):
+    """0.32 of 0.32.1+cpu: what a block holds does not change within a minor version."""
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def factors(vllm_config, kv_cache_config):
+    """Everything that the namespace depends on, as JSON has it. A person compares two of these to see why engines do not share."""
+    import vllm
+
+    parallel = vllm_config.parallel_config
+    # A pipeline stage holds some layers only, and each process sees its own groups; the group of the whole model is what the stages have in
+    # common, so their layers are not named.
+    staged = parallel.pipeline_parallel_size > 1
+    cache = _cache(vllm_config.cache_config, kv_cache_config)
+    if staged:
+        cache["groups"] = [group[0] for group in cache["groups"]]
+    return _plain(
+        {
+            "vllm": minor_version(vllm.__version__),
+            "model": _model(vllm_config.model_config),
+            "weights": _weights(vllm_config),
+            "speculation": _speculation(getattr(vllm_config, "speculative_config", None)),
+            "parallel": [
+                parallel.tensor_parallel_size,
+                parallel.pipeline_parallel_size,
+                getattr(parallel, "decode_context_parallel_size", 1),
+            ],
+            "attention": _attention(vllm_config, kv_cache_config),
+            "cache": cache,
+            "own_scales": _own_scales(vllm_config),
+        }
+    )
+
+
+def digest(found):
+    return hashlib.sha256(json.dumps(found, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
+
+
+def compute(vllm_config, kv_cache_config, name=""):
+    """The namespace for client and workers: "vllm/" and a digest, behind the name that the user gave."""
+    found = digest(factors(vllm_config, kv_cache_config))
+    return f"{name}/vllm/{found}" if name else f"vllm/{found}"
+
+
+def tenant(cache_salt):
+    """A request's tenant. A salt is a secret between a user and the engine, and of any length: its digest serves, and shows nothing."""
+    if not cache_salt:
+        return None
+    return hashlib.sha256(cache_salt.encode()).hexdigest()[:32]
+
+
+def warnings(vllm_config):
+    """Sentences for the log."""
+    algorithm = vllm_config.cache_config.prefix_caching_hash_algo
+    if algorithm.startswith("xxhash"):
+        yield (
+            f"prefix_caching_hash_algo is {algorithm}, which is not cryptographic: a user who can choose tokens may find two prompts with one "
+            "hash and be served another tenant's KV. Use sha256 or sha256_cbor where tenants do not trust each other"
+        )
+    if algorithm in ("sha256", "xxhash"):
+        yield (
+            f"prefix_caching_hash_algo is {algorithm}, which hashes Python's pickles: engines share their KV only while their Python "
+            "versions pickle alike. sha256_cbor is the same everywhere"
+        )

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler's side remembers of a request, and what its kv_transfer_params ask for. Scheduler's process."""
+
+import logging
+
+logger = logging.getLogger("vllm.kvscout")
+
+# A request whose loads failed so often is computed without the cache.
+MAX_FAILED_LOADS = 2
+
+
+class Params:
+    """The keys of kv_transfer_params that are ours. Others belong to other connectors and proxies, and are left alone."""
+
+    __slots__ = ("expect_tokens", "skip_read", "skip_write", "hint")
+
+    def __init__(self, params, request_id):
+        self.expect_tokens = 0
+        self.skip_read = self.skip_write = False
+        self.hint = None
+        if not isinstance(params, dict):
+            return
+        for key, kind in (("expect_tokens", int), ("skip_read", bool), ("skip_write", bool), ("hint", str)):
+            value = params.get(key)
+            if value is None:
+                continue
+            if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value < 0)):
+                logger.warning(
+                    "kvscout: request %s: kv_transfer_params: %s=%r is ignored; it is a %s", request_id, key, value,
+                    {int: "number of tokens", bool: "truth value", str: "word"}[kind],
+                )
+                continue
+            setattr(self, key, value)
+
+
+class Tracked:
+    """One request, from on_new_request() to request_finished()."""
+
+    __slots__ = (
+        "request", "params", "tenant", "turn", "lookup_id", "asked", "hit", "computed", "scheduled", "next_store", "failed_loads", "loaded",
+        "may_store",
+    )
+
+    def __init__(self, request, tenant):
+        self.request = request
+        self.params = Params(request.kv_transfer_params, request.request_id)
+        self.tenant = tenant
+        # A request that is preempted, or whose load failed, asks anew: under another id, because its hashes have grown.
+        self.turn = 0
+        self.lookup_id = request.request_id
+        self.asked = False  # a lookup of this id is under way or answered
+        self.hit = None
+        self.computed = 0  # leading tokens that the GPU had at the last ask
+        self.scheduled = False  # its blocks are allocated
+        self.next_store = 0  # the first chunk that is not known to be in the cache
+        self.failed_loads = 0
+        self.loaded = 0  # tokens that the last load brings
+        self.may_store = not self.params.skip_write
+
+    def begin_turn(self):
+        """Forget the lookup; the caller has finished it. Chunks that were stored stay stored."""
+        self.turn += 1
+        self.lookup_id = f"{self.request.request_id}/{self.turn}"
+        self.asked = False
+        self.hit = None
+        self.scheduled = False
+        self.loaded = 0
+        self.may_store = not self.params.skip_write
+
+    @property
+    def ticket(self):
+        return self.hit.ticket if self.hit is not None else 0

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler's side. One object, in the process of vLLM's scheduler, called by its one thread; owns the Client.
+
+A request's life here: on_new_request() asks ahead; matched_tokens() reads the answer, step after step until it is there; allocated() admits the
+range that will be loaded; build_meta() sends loads, and with each step the chunks that the step completes; finished() ends it. Nothing in here
+waits, and nothing raises for a reason that lies outside the engine: without a server there are no hits.
+"""
+
+import logging
+import time
+
+from .metadata import Load, Metadata, Store, WorkerMetadata
+from .pins import Pins
+from .request import MAX_FAILED_LOADS, Tracked
+from .stats import HookTimes, new_counts
+
+logger = logging.getLogger("vllm.kvscout")
+
+
+class Scheduler:
+    def __init__(self, config, client, ranks, errors, make_tenant):
+        """@ranks: worker processes that report each store. @errors: kvscout's exceptions. @make_tenant: of a request's salt."""
+        self._config = config
+        self._client = client
+        self._error = errors
+        self._make_tenant = make_tenant
+        self._requests = {}
+        self._pins = Pins(ranks)
+        self._manager = None
+        self._loads = []
+        self._generation = 0
+        self._next_store_number = 1
+        self._failures_seen = {}
+        self._in_step = False
+        self._may_store = config.may_write
+        self._last_log = 0.0
+        self._suppressed = 0
+        self.counts = new_counts()
+        self.times = HookTimes()
+
+    # ---- what vLLM calls --------------------------------------------------------------------------------------------
+
+    def bind(self, kv_cache_manager):
+        self._manager = kv_cache_manager
+        self._pins.bind(kv_cache_manager.block_pool)
+
+    def on_new_request(self, request):
+        tracked = Tracked(request, self._make_tenant(request.cache_salt))
+        self._requests[request.request_id] = tracked
+        if not self._may_read(tracked) or request.num_tokens <= self._config.chunk_tokens:
+            return
+        try:
+            self._client.lookup_ahead(
+                tracked.lookup_id, request.block_hashes, request.num_tokens, tenant=tracked.tenant,
+                expect_tokens=tracked.params.expect_tokens, stride=self._config.stride,
+            )
+        except self._error as error:
+            self._say(tracked, "asking ahead", error)
+
+    def matched_tokens(self, request, computed):
+        """How many tokens behind the @computed ones can be loaded; None: not known yet."""
+        tracked = self._requests.get(request.request_id)
+        if tracked is None:
+            return 0
+        if tracked.scheduled:
+            # Preempted, or its load failed and left nothing.
+            self._finish_lookup(tracked)
+            tracked.begin_turn()
+        if not self._may_read(tracked) or tracked.failed_loads >= MAX_FAILED_LOADS:
+            return 0
+        first = not tracked.asked
+        tracked.computed = computed
+        hit = self._ask(tracked, computed)
+        if first:
+            self.counts["asked"] += 1
+            self.counts["answered_at_first_ask"] += hit is not None
+        if hit is None:
+            return None
+        tracked.hit = hit
+        return max(0, hit.tokens - computed)
+
+    def allocated(self, request, block_ids, external):
+        """@block_ids: all blocks of @request. @external: tokens that are to be loaded, at most what matched_tokens() said."""
+        tracked = self._requests.get(request.request_id)
+        if tracked is None or tracked.scheduled:
+            return  # the second call for an asynchronous load
+        tracked.scheduled = True
+        hit = tracked.hit
+        if hit is None:
+            self._finish_lookup(tracked)
+            return
+        begin, end = tracked.computed, tracked.computed + external
+        tracked.next_store = max(tracked.next_store, hit.chunks)
+        self._admit(tracked, begin, end if external else begin)
+        if not external:
+            return
+        size = self._config.block_tokens
+        tracked.loaded = external
+        self._loads.append(
+            Load(
+                request.request_id, hit.ticket, begin, end, list(block_ids[begin // size : -(-end // size)]), self._config.load_async,
+            )
+        )
+        self.counts["loads"] += 1
+        self.counts["load_tokens"] += external
+
+    def hit_sources(self, request, external):
+        """@external tokens by tier: (from host memory, from L2)."""
+        tracked = self._requests.get(request.request_id)
+        hit = tracked.hit if tracked is not None else None
+        if hit is None or not hit.chunks:
+            return external, 0
+        # What is in L2 lies behind what is in memory as often as not, so its share of the chunks is its share of the tokens.
+        from_l2 = external * hit.l2_chunks // hit.chunks
+        return external - from_l2, from_l2
+
+    def build_meta(self, scheduler_output):
+        meta = Metadata(loads=self._loads, generation=self._generation, failures_seen=dict(self._failures_seen))
+        self._loads = []
+        self._generation = 0
+        if self._may_store:
+            for request_id, tokens in scheduler_output.num_scheduled_tokens.items():
+                self._add_stores(meta, request_id, tokens)
+        self._end_step()
+        return meta
+
+    def worker_output(self, meta):
+        if not isinstance(meta, WorkerMetadata):
+            return
+        for number, ranks in meta.stored.items():
+            self._pins.give_back(number, ranks)
+        for request_id, chunk in meta.not_stored.items():
+            tracked = self._requests.get(request_id)
+            if tracked is not None:
+                tracked.next_store = min(tracked.next_store, chunk)
+        for request_id, token in meta.failed_loads.items():
+            self._load_failed(request_id, token)
+        self._failures_seen.update(meta.failures)
+
+    def finished(self, request):
+        tracked = self._requests.pop(request.request_id, None)
+        if tracked is None:
+            return
+        if tracked.params.hint is not None:
+            self._hint(tracked)
+        self._finish_lookup(tracked)
+
+    def reset(self):
+        """Drop everything that is cached, for all engines of the namespace."""
+        try:
+            self._generation = self._client.clear()
+        except self._error as error:
+            logger.warning("kvscout: the cache was not cleared: %s", error)
+            return False
+        for tracked in self._requests.values():
+            if tracked.scheduled:
+                tracked.may_store = False  # its KV was computed before
+            else:
+                tracked.begin_turn()  # its lookup ended with the clear
+        self._may_store = self._config.may_write and self._gpu_cache_is_empty()
+        if self._config.may_write and not self._may_store:
+            logger.warning(
+                "kvscout: cleared the cache of this namespace, but the engine's own prefix cache still holds blocks from before (vLLM cannot "
+                "reset it while requests run or stores are being copied). This engine stores nothing until a reset finds it empty"
+            )
+        else:
+            logger.info("kvscout: cleared the cache of this namespace")
+        return True
+
+    def _gpu_cache_is_empty(self):
+        """vLLM resets its own cache first. Where it could not, new requests may build on old blocks."""
+        pool = self._manager.block_pool
+        return pool.get_num_free_blocks() == pool.num_gpu_blocks - 1  # all but the null block
+
+    def has_pending_stores(self):
+        return len(self._pins) > 0
+
+    def pins_hold_back_blocks(self):
+        return self._pins.hold_back_blocks()
+
+    def close(self):
+        self._client.close()
+
+    # ---- lookups ----------------------------------------------------------------------------------------------------
+
+    def _may_read(self, tracked):
+        return self._config.may_read and not tracked.params.skip_read and not tracked.request.skip_reading_prefix_cache
+
+    def _ask(self, tracked, computed):
+        """The answer, or None: not yet. A question that cannot be asked is a miss."""
+        request = tracked.request
+        self._begin_step()
+        try:
+            if tracked.asked and tracked.hit is None:
+                return self._client.poll(tracked.lookup_id, computed)
+            tracked.asked = True
+            return self._client.try_lookup(
+                tracked.lookup_id, request.block_hashes, request.num_tokens, computed_tokens=computed, tenant=tracked.tenant,
+                expect_tokens=tracked.params.expect_tokens, stride=self._config.stride,
+            )
+        except self._error as error:
+            self._say(tracked, "asking", error)
+            self.counts["lookup_errors"] += 1
+            return _NOTHING
+
+    def _admit(self, tracked, begin, end):
+        if tracked.hit is _NOTHING:
+            return
+        try:
+            self._client.admit(tracked.lookup_id, begin, end)
+        except self._error as error:
+            # The answer was of a server that is gone, or a clear ended the lookup: the load names all its blocks as missing.
+            self._say(tracked, "admitting", error)
+
+    def _finish_lookup(self, tracked):
+        try:
+            self._client.finish(tracked.lookup_id)
+        except self._error as error:
+            self._say(tracked, "finishing", error)
+
+    def _hint(self, tracked):
+        try:
+            self._client.finish_hint(tracked.lookup_id, tracked.params.hint)
+        except (AttributeError, TypeError, ValueError, self._error) as error:
+            self._say(tracked, f"the hint {tracked.params.hint!r}", error)
+
+    def _begin_step(self):
+        """Lookups of one schedule() travel together: the first one opens the step, build_meta() closes it."""
+        if not self._in_step:
+            self._in_step = True
+            self._client.step_begin()
+
+    def _end_step(self):
+        if self._in_step:
+            self._in_step = False
+            self._client.step_end()
+
+    def _load_failed(self, request_id, token):
+        tracked = self._requests.get(request_id)
+        self.counts["failed_loads"] += 1
+        if tracked is None:
+            return
+        tracked.failed_loads += 1
+        # The engine computes it again, and then it can be stored again.
+        tracked.next_store = min(tracked.next_store, token // self._config.chunk_tokens)
+
+    # ---- stores -----------------------------------------------------------------------------------------------------
+
+    def _add_stores(self, meta, request_id, tokens):
+        tracked = self._requests.get(request_id)
+        if tracked is None or not tracked.may_store:
+            return
+        request = tracked.request
+        known = request.num_prompt_tokens if self._config.store == "prompt" else request.num_tokens
+        # Behind the known tokens lie drafts and placeholders, whose hashes do not exist yet.
+        chunk = self._config.chunk_tokens
+        end = min(min(request.num_computed_tokens + tokens, known) // chunk, len(request.block_hashes) // self._config.stride)
+        if end <= tracked.next_store:
+            return
+        block_ids = self._manager.get_block_ids(request_id)[0]
+        for begin, stop in self._whole_runs(block_ids, tracked.next_store, end):
+            self._add_store(meta, tracked, block_ids, begin, stop)
+        tracked.next_store = end
+
+    def _whole_runs(self, block_ids, begin, end):
+        """Runs of chunks whose blocks are all there: a window model gives back those behind its window."""
+        stride = self._config.stride
+        null = self._manager.block_pool.null_block.block_id
+        start = begin
+        for chunk in range(begin, end):
+            if null in block_ids[chunk * stride : (chunk + 1) * stride]:
+                if start < chunk:
+                    yield start, chunk
+                start = chunk + 1
+        if start < end:
+            yield start, end
+
+    def _add_store(self, meta, tracked, block_ids, begin, end):
+        stride = self._config.stride
+        number = self._next_store_number
+        self._next_store_number += 1
+        blocks = list(block_ids[begin * stride : end * stride])
+        hashes = [bytes(tracked.request.block_hashes[(index + 1) * stride - 1]) for index in range(begin, end)]
+        self._pins.take(number, blocks)
+        meta.stores.append(Store(number, tracked.request.request_id, tracked.ticket, hashes, blocks, begin, tracked.tenant))
+        self.counts["stores"] += 1
+        self.counts["store_chunks"] += end - begin
+
+    # ---- log --------------------------------------------------------------------------------------------------------
+
+    def _say(self, tracked, what, error):
+        """At most one line in ten seconds, with a count of the suppressed ones."""
+        now = time.monotonic()
+        if now - self._last_log < 10.0:
+            self._suppressed += 1
+            return
+        self._last_log = now
+        more = f" ({self._suppressed} lines like this were suppressed)" if self._suppressed else ""
+        self._suppressed = 0
+        logger.warning("kvscout: %s for request %s failed, so it is computed: %s%s", what, tracked.request.request_id, error, more)
+
+
+class _Nothing:
+    """The answer to a question that could not be asked."""
+
+    tokens = ticket = chunks = l1_chunks = l2_chunks = 0
+    reason = "error"
+
+
+_NOTHING = _Nothing()

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters of both sides, for vLLM's log line "KV Transfer metrics" and for its /metrics.
+
+Each side counts since the engine started; what it hands to vLLM is the difference since the last time. A difference is an entry of a dict, so
+that vLLM adds up what its processes hand over without knowing any name.
+"""
+
+import time
+
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
+
+SCHEDULER = {
+    "asked": "Lookups asked by get_num_new_matched_tokens",
+    "answered_at_first_ask": "Lookups that were answered when they were first asked for",
+    "lookup_errors": "Lookups that could not be asked",
+    "loads": "Loads sent to the workers",
+    "load_tokens": "Tokens of those loads",
+    "failed_loads": "Loads of which a block was not filled",
+    "stores": "Stores sent to the workers",
+    "store_chunks": "Chunks of those stores",
+}
+WORKER = {
+    "loads_ended": "Loads that ended, by worker",
+    "loads_failed": "Loads that ended with an error, by worker",
+    "loaded_tokens": "Tokens of loads that filled all their blocks, by worker",
+    "failed_blocks": "Blocks that a load did not fill, by worker",
+    "load_bytes": "Bytes copied from the pool",
+    "load_us": "Microseconds from a load's submit to its end",
+    "stores_ended": "Stores that ended, by worker",
+    "stores_failed": "Stores that ended with an error, by worker",
+    "store_bytes": "Bytes copied to the pool",
+    "store_us": "Microseconds from a store's submit to its end",
+}
+ALL = {**SCHEDULER, **WORKER}
+
+
+def new_counts():
+    return dict.fromkeys(SCHEDULER, 0)
+
+
+def new_worker_counts():
+    return dict.fromkeys(WORKER, 0)
+
+
+class Delta:
+    """What has changed in @counts since the last take()."""
+
+    def __init__(self, counts):
+        self._counts = counts
+        self._last = dict(counts)
+
+    def take(self):
+        changed = {name: value - self._last[name] for name, value in self._counts.items() if value != self._last[name]}
+        if changed:
+            self._last = dict(self._counts)
+        return changed
+
+
+class HookTimes:
+    """How long the hooks took in each step, in nanoseconds: the last steps, for tests and for docs/vllm.md. Off until start()."""
+
+    ROOM = 4096
+
+    def __init__(self):
+        self.steps = None
+        self._now = 0
+
+    def start(self):
+        self.steps = []
+
+    def add(self, ns):
+        self._now += ns
+
+    def end_step(self):
+        if self.steps is not None and len(self.steps) < self.ROOM:
+            self.steps.append(self._now)
+        self._now = 0
+
+
+def timed(times, call, *args):
+    """@call's result; its time is added to the step's while times are taken."""
+    if times.steps is None:
+        return call(*args)
+    begin = time.perf_counter_ns()
+    try:
+        return call(*args)
+    finally:
+        times.add(time.perf_counter_ns() - begin)
+
+
+class Stats(KVConnectorStats):
+    def reset(self):
+        self.data = {}
+
+    def aggregate(self, other):
+        for name, value in other.data.items():
+            self.data[name] = self.data.get(name, 0) + value
+        return self
+
+    def reduce(self):
+        data = self.data
+        short = {
+            "kvscout lookups": data.get("asked", 0),
+            "answered at first ask": data.get("answered_at_first_ask", 0),
+            "loads": data.get("loads", 0),
+            "loaded tokens": data.get("load_tokens", 0),
+            "failed loads": data.get("failed_loads", 0),
+            "stored chunks": data.get("store_chunks", 0),
+            "stored MB": round(data.get("store_bytes", 0) / 1e6, 1),
+        }
+        if data.get("loads_ended"):
+            short["mean load ms"] = round(data.get("load_us", 0) / data["loads_ended"] / 1e3, 2)
+        return short
+
+    def is_empty(self):
+        return not self.data
+
+
+class PromMetrics(KVConnectorPromMetrics):
+    """vllm:kvscout_NAME_total, with vLLM's own labels."""
+
+    def __init__(self, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+        super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+        self._counters = {}
+        for name, meaning in ALL.items():
+            family = self._counter_cls(name=f"vllm:kvscout_{name}", documentation=f"kvscout: {meaning}.", labelnames=labelnames)
+            self._counters[name] = {engine: family.labels(*labels) for engine, labels in per_engine_labelvalues.items()}
+
+    def observe(self, transfer_stats_data, engine_idx=0):
+        for name, value in transfer_stats_data.items():
+            counters = self._counters.get(name)
+            if counters is not None and value > 0:
+                counters[engine_idx].inc(value)

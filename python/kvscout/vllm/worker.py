@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker's side. One object in each of vLLM's workers, called by the worker's one thread; owns the Worker of kvscout.
+
+Each step: start_loads() submits retrieves, wait_for_save() submits stores behind the forward pass, finished() collects what has ended. Only a
+synchronous load waits, in start_loads().
+
+A block that a load did not fill is named to vLLM, which computes it. A load that failed in a step that also computes on its blocks
+(load=sync) makes everything of that step doubtful, and with asynchronous scheduling of the next step, too: until the scheduler has heard of the
+failure (Metadata.failures_seen), nothing is stored, and the scheduler is told what was not.
+"""
+
+import logging
+import select
+import time
+import uuid
+
+from . import layout
+from .metadata import WorkerMetadata
+from .stats import HookTimes, new_worker_counts
+
+logger = logging.getLogger("vllm.kvscout")
+
+# A synchronous load looks for its end at least so often; a ring of the descriptor wakes it at once.
+WAIT_S = 0.2
+
+
+class Worker:
+    def __init__(self, config, worker, errors):
+        """@worker: kvscout's. @errors: its exceptions."""
+        self._config = config
+        self._worker = worker
+        self._error = errors
+        self._make_event = None
+        self._loads = {}  # job: Load
+        self._stores = {}  # job: Store
+        self._sync_jobs = set()
+        self._received = set()  # requests whose loads have ended, not reported yet
+        self._bad_blocks = set()
+        self._out = WorkerMetadata()
+        self._name = uuid.uuid4().hex
+        self._failures = self._failures_told = 0
+        self._last_log = 0.0
+        self._suppressed = 0
+        self.counts = new_worker_counts()
+        self.times = HookTimes()
+
+    def register(self, kv_caches, num_blocks, dtype, tag, make_event):
+        """@make_event: returns an event recorded behind the forward pass, or None (host memory)."""
+        self._make_event = make_event
+        self._worker.register(
+            layout.planes(kv_caches, num_blocks), self._config.block_tokens, n_blocks=num_blocks, dtype=dtype, null_block=layout.NULL_BLOCK,
+            block_dim=0, layout_tag=tag,
+        )
+
+    # ---- each step --------------------------------------------------------------------------------------------------
+
+    def start_loads(self, meta):
+        if meta.generation:
+            self._worker.clear(meta.generation)
+        for load in meta.loads:
+            self._start_load(load)
+        while self._sync_jobs:
+            select.select([self._worker.fileno()], [], [], WAIT_S)
+            self._collect()
+
+    def wait_for_save(self, meta):
+        if not meta.stores:
+            return
+        if self._failures > meta.failures_seen.get(self._name, 0):
+            for store in meta.stores:
+                self._not_stored(store)
+            return
+        event = self._make_event()
+        for store in meta.stores:
+            self._start_store(store, event)
+
+    def finished(self, finished_requests):
+        """Requests whose asynchronous loads have ended since the last call, each once."""
+        if finished_requests and self._loads:
+            # An aborted request's blocks come back to vLLM when its load has ended.
+            for job, load in self._loads.items():
+                if load.request_id in finished_requests:
+                    self._worker.cancel(job)
+        if self._loads or self._stores:
+            self._collect()
+        received, self._received = self._received, set()
+        return received
+
+    def bad_blocks(self):
+        blocks, self._bad_blocks = self._bad_blocks, set()
+        return blocks
+
+    def take_meta(self):
+        if self._failures != self._failures_told:
+            self._failures_told = self._failures
+            self._out.failures[self._name] = self._failures
+        if self._out.is_empty():
+            return None
+        out, self._out = self._out, WorkerMetadata()
+        return out
+
+    def close(self):
+        self._worker.close()
+
+    # ---- loads ------------------------------------------------------------------------------------------------------
+
+    def _start_load(self, load):
+        try:
+            job = self._worker.retrieve(load.ticket, load.from_token, load.to_token, load.block_ids)
+        except self._error as error:
+            self._say("a load could not be started", error)
+            self._load_ended(load, range(len(load.block_ids)))
+            return
+        self._loads[job] = load
+        if not load.waits:
+            self._sync_jobs.add(job)
+
+    def _load_ended(self, load, missing):
+        """@missing: positions in the load's blocks that were not filled."""
+        if load.waits:
+            self._received.add(load.request_id)
+        bad = [load.block_ids[at] for at in missing if load.block_ids[at] != layout.NULL_BLOCK]
+        if not bad:
+            self.counts["loaded_tokens"] += load.to_token - load.from_token
+            return
+        self._bad_blocks.update(bad)
+        self._out.failed_loads[load.request_id] = load.from_token + min(missing) * self._config.block_tokens
+        self.counts["failed_blocks"] += len(bad)
+        if not load.waits:
+            self._failures += 1
+
+    # ---- stores -----------------------------------------------------------------------------------------------------
+
+    def _start_store(self, store, event):
+        try:
+            job = self._worker.store(
+                store.ticket, store.hashes, store.block_ids, first_token=store.first_chunk * self._config.chunk_tokens, tenant=store.tenant,
+                event=event,
+            )
+        except self._error as error:
+            self._say("a store could not be started", error)
+            self._not_stored(store)
+            return
+        self._stores[job] = store
+
+    def _not_stored(self, store):
+        self._out.stored[store.number] = 1
+        first = self._out.not_stored.get(store.request_id, store.first_chunk)
+        self._out.not_stored[store.request_id] = min(first, store.first_chunk)
+
+    # ---- ends -------------------------------------------------------------------------------------------------------
+
+    def _collect(self):
+        for done in self._worker.poll():
+            load = self._loads.pop(done.job, None)
+            if load is not None:
+                self._sync_jobs.discard(done.job)
+                self._count(done, "load")
+                self._load_ended(load, list(done.missing))
+                continue
+            store = self._stores.pop(done.job, None)
+            if store is not None:
+                self._out.stored[store.number] = 1
+                self._count(done, "store")
+
+    def _count(self, done, kind):
+        self.counts[f"{kind}s_ended"] += 1
+        self.counts[f"{kind}_bytes"] += done.bytes
+        self.counts[f"{kind}_us"] += done.total_us
+        if done.status != 0:
+            self.counts[f"{kind}s_failed"] += 1
+            self._say(f"a {kind} ended with {done.error}", None)
+
+    # ---- log --------------------------------------------------------------------------------------------------------
+
+    def _say(self, what, error):
+        """At most one line in ten seconds, with a count of the suppressed ones."""
+        now = time.monotonic()
+        if now - self._last_log < 10.0:
+            self._suppressed += 1
+            return
+        self._last_log = now
+        more = f" ({self._suppressed} lines like this were suppressed)" if self._suppressed else ""
+        self._suppressed = 0
+        logger.warning("kvscout: %s%s%s; the engine computes what is missing", what, f": {error}" if error is not None else "", more)

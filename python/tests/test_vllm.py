@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of kvscout.vllm that need no vLLM: configuration, ranks, refusals, the namespace's ingredients, a request's parameters."""
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from types import SimpleNamespace
+
+from kvscout.vllm import config, namespace, pins, plugin, ranks, refusals, request, server
+
+
+class Importing(unittest.TestCase):
+    def test_importing_the_package_imports_no_vllm_and_starts_no_thread(self):
+        code = "import kvscout.vllm, sys, threading; assert 'vllm' not in sys.modules; assert threading.active_count() == 1"
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+    def test_an_unknown_name_is_an_attribute_error(self):
+        import kvscout.vllm
+
+        with self.assertRaisesRegex(AttributeError, "no attribute 'Connector'"):
+            kvscout.vllm.Connector
+
+    def test_the_plugin_never_raises(self):
+        code = "import sys; sys.modules['vllm'] = None\nfrom kvscout.vllm import plugin\nplugin.register()"
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        self.assertIn("kv_connector_module_path", result.stderr)
+        self.assertEqual(plugin.NAME, "KVScoutConnector")
+
+
+class Configuration(unittest.TestCase):
+    def test_the_defaults(self):
+        found = config.parse({}, 16)
+        self.assertEqual((found.chunk_tokens, found.stride, found.load_async, found.store, found.load_failure), (128, 8, True, "all", "recompute"))
+        self.assertEqual((found.endpoint, found.l1_bytes, found.l2, found.weights_version), (None, None, (), 0))
+
+    def test_chunks_are_whole_blocks_and_the_user_is_told(self):
+        for asked, block, found in ((256, 16, 256), (256, 96, 288), (100, 64, 128), (1, 128, 128)):
+            extra = {"chunk_tokens": asked}
+            parsed = config.parse(extra, block)
+            self.assertEqual(parsed.chunk_tokens, found)
+            sentences = list(config.notes(extra, parsed))
+            self.assertEqual(len(sentences), asked != found)
+            self.assertTrue(all(str(found) in s and str(block) in s for s in sentences))
+
+    def test_an_unknown_key_names_all_keys(self):
+        with self.assertRaisesRegex(config.ConfigError, "no key 'chunk_size'.*chunk_tokens"):
+            config.parse({"chunk_size": 1}, 16)
+
+    def test_wrong_values_say_what_is_allowed(self):
+        for extra, sentence in (
+            ({"load": "lazy"}, "load='lazy' is not allowed: it is one of async, sync"),
+            ({"store": "some"}, "one of all, prompt, off"),
+            ({"load_failure": "retry"}, "one of recompute, fail"),
+            ({"chunk_tokens": 0}, "from 1 to 1048576"),
+            ({"chunk_tokens": True}, "from 1 to 1048576"),
+            ({"chunk_tokens": 1.5}, "from 1 to 1048576"),
+            ({"l1_bytes": "lots"}, "suffix such as Mi or Gi"),
+            ({"l1_bytes": "5i"}, "suffix such as Mi or Gi"),
+            ({"endpoint": ""}, "a text of 1 to 4096 bytes"),
+            ({"namespace": "x" * 129}, "1 to 128 bytes"),
+            ({"l2": 3}, "a URL"),
+            ({"l2": "fs:///with blank"}, "without blanks"),
+            ({"weights_version": -1}, "from 0 to"),
+            ({"endpoint": "ipc:///x", "l2": "fs:///y"}, "a server already"),
+        ):
+            with self.subTest(extra=extra), self.assertRaisesRegex(config.ConfigError, sentence):
+                config.parse(extra, 16)
+
+    def test_sizes_have_suffixes(self):
+        for text, size in (("64Gi", 64 << 30), ("1G", 10**9), ("512MiB", 512 << 20), (4096, 4096), ("7", 7)):
+            self.assertEqual(config.parse({"l1_bytes": text}, 16).l1_bytes, size)
+
+    def test_the_role_says_who_reads_and_who_writes(self):
+        self.assertEqual([config.parse({}, 16, *role).may_read for role in ((True, True), (True, False), (False, True))], [True, True, False])
+        self.assertEqual([config.parse({}, 16, *role).may_write for role in ((True, True), (True, False), (False, True))], [True, False, True])
+        self.assertFalse(config.parse({"store": False}, 16).may_write)
+
+    def test_several_nodes_need_an_endpoint(self):
+        with self.assertRaisesRegex(server.NoServer, "several nodes.*endpoint"):
+            server.settings(config.parse({}, 16), SimpleNamespace(nnodes=2))
+        self.assertEqual(server.settings(config.parse({"endpoint": "tcp://a:1"}, 16), SimpleNamespace(nnodes=2)), {"endpoint": "tcp://a:1"})
+
+    def test_keys_of_a_server_that_is_started_travel_with_auto(self):
+        one = SimpleNamespace(nnodes=1)
+        self.assertEqual(server.settings(config.parse({}, 16), one), {"endpoint": "auto"})
+        self.assertEqual(
+            server.settings(config.parse({"l1_bytes": "1Gi", "l2": ["fs:///a", "redis://b:1"], "endpoint": "auto:///x"}, 16), one),
+            {"endpoint": "auto:///x", "server_keys": "l1_bytes=1073741824 l2=fs:///a l2=redis://b:1"},
+        )
+
+
+class Ranks(unittest.TestCase):
+    @staticmethod
+    def all_of(tp, pp, replicas):
+        parallel, cache = SimpleNamespace(tensor_parallel_size=tp, pipeline_parallel_size=pp), SimpleNamespace(kv_tp_replicas=replicas)
+        return [ranks.of_worker(parallel, cache, t, p) for p in range(pp) for t in range(tp)]
+
+    def test_each_worker_is_one_reader_of_one_shard(self):
+        for tp, pp, replicas in ((1, 1, 1), (2, 1, 1), (8, 1, 8), (8, 2, 4), (4, 3, 1), (8, 1, 2)):
+            found = self.all_of(tp, pp, replicas)
+            self.assertEqual(len({(r.kv_rank, r.reader) for r in found}), tp * pp)
+            self.assertEqual({r.kv_ranks for r in found}, {pp * tp // replicas})
+            self.assertEqual({r.readers for r in found}, {replicas})
+            self.assertEqual({r.kv_rank for r in found}, set(range(found[0].kv_ranks)))
+
+    def test_consecutive_ranks_read_one_shard(self):
+        self.assertEqual([(r.kv_rank, r.reader) for r in self.all_of(4, 1, 2)], [(0, 0), (0, 1), (1, 0), (1, 1)])
+
+
+class Spec:
+    pass
+
+
+class MambaSpec:
+    pass
+
+
+class Refusals(unittest.TestCase):
+    @staticmethod
+    def engine(groups=1, spec=Spec, **parallel):
+        return (
+            SimpleNamespace(parallel_config=SimpleNamespace(**parallel), model_config=SimpleNamespace(is_encoder_decoder=False)),
+            SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=spec(), layer_names=["a", "b"])] * groups),
+        )
+
+    def test_one_group_is_served(self):
+        refusals.check(*self.engine())
+
+    def test_each_refusal_is_a_sentence_that_says_what_to_do(self):
+        encoder = self.engine()
+        encoder[0].model_config.is_encoder_decoder = True
+        for engine, sentence in (
+            (self.engine(groups=2), "this one has 2: Spec .2 layers.*--disable-hybrid-kv-cache-manager"),
+            (self.engine(groups=0), "needs a model with a KV cache"),
+            (self.engine(decode_context_parallel_size=2), "--decode-context-parallel-size 1"),
+            (self.engine(prefill_context_parallel_size=2), "--prefill-context-parallel-size 1"),
+            (self.engine(spec=MambaSpec), "described by MambaSpec"),
+            (encoder, "encoder-decoder"),
+        ):
+            with self.subTest(sentence=sentence), self.assertRaisesRegex(refusals.Refused, sentence):
+                refusals.check(*engine)
+
+
+class Namespace(unittest.TestCase):
+    def test_new_weights_in_the_same_folder_are_another_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("config.json", "model.safetensors", "README.md"):
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write("x")
+            before = namespace.local_files(folder)
+            self.assertEqual([name for name, _, _ in before], ["config.json", "model.safetensors"])
+            os.utime(os.path.join(folder, "model.safetensors"), (1, 1))
+            self.assertNotEqual(namespace.local_files(folder), before)
+
+    def test_what_json_cannot_write_is_the_same_in_each_process(self):
+        code = "from kvscout.vllm import namespace as n; import os; print(n.digest(n._plain({'b': {3, 1}, 'a': (1.5, os.getcwd), 1: None})))"
+        runs = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2)}
+        self.assertEqual(len(runs), 1)
+
+    def test_a_salt_becomes_a_tenant_that_does_not_show_it(self):
+        self.assertIsNone(namespace.tenant(None))
+        self.assertIsNone(namespace.tenant(""))
+        long = namespace.tenant("secret" * 1000)
+        self.assertEqual(len(long), 32)
+        self.assertNotIn("secret", long)
+        self.assertNotEqual(namespace.tenant("a"), namespace.tenant("b"))
+
+    def test_versions_share_within_a_minor_one(self):
+        self.assertEqual([namespace.minor_version(v) for v in ("0.32.0", "0.32.1+cpu", "0.33.0rc1", "1.0.0")], ["0.32", "0.32", "0.33", "1.0"])
+
+    def test_xxhash_is_warned_of_and_sha256_cbor_is_not(self):
+        def sentences(algorithm):
+            return list(namespace.warnings(SimpleNamespace(cache_config=SimpleNamespace(prefix_caching_hash_algo=algorithm))))
+
+        self.assertIn("not cryptographic", " ".join(sentences("xxhash_cbor")))
+        self.assertIn("pickle", " ".join(sentences("sha256")))
+        self.assertEqual(sentences("sha256_cbor"), [])
+
+
+class Params(unittest.TestCase):
+    def test_ours_are_read_and_others_left_alone(self):
+        found = request.Params({"expect_tokens": 512, "skip_read": True, "do_remote_prefill": True, "hint": "keep"}, "r")
+        self.assertEqual((found.expect_tokens, found.skip_read, found.skip_write, found.hint), (512, True, False, "keep"))
+
+    def test_wrong_ones_are_ignored_and_logged(self):
+        with self.assertLogs("vllm.kvscout", logging.WARNING) as log:
+            found = request.Params({"expect_tokens": -1, "skip_write": "yes", "hint": 3}, "r7")
+        self.assertEqual((found.expect_tokens, found.skip_write, found.hint), (0, False, None))
+        self.assertEqual(len(log.output), 3)
+        self.assertTrue(all("r7" in line for line in log.output))
+
+    def test_none_is_legal(self):
+        self.assertEqual(request.Params(None, "r").expect_tokens, 0)
+
+
+class Pool:
+    """The part of vLLM's BlockPool that pins use, with its meaning: reference counts."""
+
+    def __init__(self, n):
+        self.blocks = [SimpleNamespace(block_id=i, ref_cnt=0) for i in range(n)]
+        self.freed = []
+
+    def touch(self, blocks):
+        for block in blocks:
+            block.ref_cnt += 1
+
+    def free_blocks(self, blocks):
+        for block in blocks:
+            block.ref_cnt -= 1
+            self.freed.append(block.block_id)
+
+
+class Pins(unittest.TestCase):
+    def test_blocks_are_held_until_every_rank_has_reported(self):
+        pool, held = Pool(8), pins.Pins(3)
+        held.bind(pool)
+        held.take(1, [2, 3])
+        held.give_back(1, 2)
+        self.assertEqual([len(held), pool.freed], [1, []])
+        held.give_back(1, 1)
+        self.assertEqual([len(held), pool.freed], [0, [3, 2]])
+        held.give_back(1, 1)  # reported again: nothing
+        self.assertEqual([b.ref_cnt for b in pool.blocks], [0] * 8)
+
+    def test_a_store_holds_back_blocks_only_when_no_request_does(self):
+        pool, held = Pool(4), pins.Pins(1)
+        held.bind(pool)
+        pool.touch(pool.blocks[1:3])
+        held.take(1, [1, 2])
+        self.assertFalse(held.hold_back_blocks())
+        pool.free_blocks(pool.blocks[2:3])
+        self.assertTrue(held.hold_back_blocks())
+
+
+if __name__ == "__main__":
+    unittest.main()
