@@ -4,6 +4,9 @@ processes of their own, as always."""
 
 import dataclasses
 import os
+import time
+
+from checks import Failed
 
 # Read by vLLM when it is imported: the scheduler in this process, no network, and the same CPU for all runs that are compared (vLLM takes one
 # thread without a connector and two with one, if it may choose).
@@ -41,11 +44,13 @@ class Engine:
             num_gpu_blocks_override=blocks, max_num_batched_tokens=batch_tokens, max_num_seqs=seqs, enable_chunked_prefill=True,
             disable_log_stats=False, skip_tokenizer_init=True, **more,
         )
+        self.block_tokens = block_tokens
         self._engine = LLMEngine.from_engine_args(args)
         self.scheduler = self._engine.engine_core.engine_core.scheduler
         self._n = 0
         self._open = {}
         self.preemptions = 0
+        self._preempted = {}
         self.errors = 0
 
     @property
@@ -72,7 +77,6 @@ class Engine:
 
     def step(self):
         """One step. Returns the names of the requests that ended in it, with their answers."""
-        before = sum(r.num_preemptions for r in self.scheduler.requests.values())
         ended = {}
         for output in self._engine.step():
             if not output.finished or output.request_id not in self._open:
@@ -83,8 +87,9 @@ class Engine:
                 self.errors += 1
             logprobs = [entry[token].logprob for entry, token in zip(choice.logprobs or [], choice.token_ids)]
             ended[output.request_id] = Answer(list(choice.token_ids), logprobs, output.num_cached_tokens or 0)
-        now = sum(r.num_preemptions for r in self.scheduler.requests.values())
-        self.preemptions += max(0, now - before)
+        for request in self.scheduler.requests.values():
+            self.preemptions += request.num_preemptions - self._preempted.get(request.request_id, 0)
+            self._preempted[request.request_id] = request.num_preemptions
         return ended
 
     def abort(self, name):
@@ -103,11 +108,18 @@ class Engine:
             answers.update(self.step())
         return [answers[name] for name in names]
 
-    def drain(self):
+    def drain(self, seconds=60):
         """Step until nothing is left to do, stores included."""
-        core = self._engine.engine_core.engine_core
-        while core.scheduler.has_requests():
+        end = time.monotonic() + seconds
+        while self.scheduler.has_requests():
             self.step()
+            if time.monotonic() > end:
+                raise Failed(f"after {seconds} s the engine still has something to do: {self._left()}")
+
+    def _left(self):
+        scheduler = self.scheduler
+        stores = len(self.side._pins) if scheduler.connector is not None else 0
+        return f"{len(scheduler.requests)} requests, {len(scheduler.finished_req_ids)} ended ones to tell, {stores} stores"
 
     def forget(self, connector=False):
         """Empty the engine's own prefix cache, and with @connector the connector's."""

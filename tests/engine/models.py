@@ -32,7 +32,7 @@ def _mla():
     return DeepseekV2Config(
         vocab_size=VOCAB, hidden_size=128, intermediate_size=256, moe_intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
         num_key_value_heads=4, kv_lora_rank=512, q_lora_rank=None, qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128,
-        n_routed_experts=None, n_shared_experts=None, first_k_dense_replace=3, max_position_embeddings=8192, rope_theta=10000.0,
+        n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=3, max_position_embeddings=8192, rope_theta=10000.0,
         tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, pad_token_id=0, dtype="float32",
     )
 

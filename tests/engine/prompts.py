@@ -37,6 +37,7 @@ WORKLOADS = {
     "crowd": lambda: shared("crowd", 2, 5, 500, 300),
     "stream": lambda: mixed("stream", 40, 150, 700),
     "salted": lambda: [tokens("salted", 700)],
+    "params": lambda: [tokens("params", 650)],
     "reset": lambda: [tokens("reset/1", 650), tokens("reset/2", 650)],
 }
 OUTPUT_TOKENS = {"crowd": 40, "stream": 12}

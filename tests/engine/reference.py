@@ -19,7 +19,8 @@ def negative_control(engine):
     need(again.cached >= 896, f"only {again.cached} tokens of a repeated prompt came from the engine's own cache")
     need(again.tokens == right.tokens, "the same prompt has another answer when it is repeated")
     _, other_blocks = _watched(engine, other, n)
-    engine.on_workers(swap_blocks, blocks[2:4], other_blocks[2:4])  # one chunk of 128 tokens
+    first, last = 640 // engine.block_tokens, 768 // engine.block_tokens  # one chunk, within the window of a window model
+    engine.on_workers(swap_blocks, blocks[first:last], other_blocks[first:last])
     wrong = engine.run([prompt], n)[0]
     engine.forget()
     fresh = engine.run([prompt], n)[0]

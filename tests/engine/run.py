@@ -16,17 +16,23 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 # In order: a reference comes before the sessions that compare with it. (name, starts of an engine, limit in seconds)
 SESSIONS = (
-    ("llama-reference", 1, 600),
-    ("window-reference", 1, 600),
-    ("mla-reference", 1, 600),
+    ("llama-reference", 1, 900),
+    ("llama", 1, 1200),
+    ("llama-kills", 1, 3000),
+    ("llama-absent", 1, 900),
+    ("llama-sync", 1, 1200),
+    ("llama-sync-kills", 1, 3000),
+    ("window-reference", 1, 900),
+    ("window", 1, 900),
 )
-SHORT = ("llama-reference",)
+SHORT = ("llama-reference", "llama", "llama-kills")
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 # What a CPU cannot show; named in each run so that no reader takes it for tested.
 NOT_RUN = (
     "asynchronous scheduling (vLLM turns it off on a CPU)",
     "vLLM's model runner V2 (it needs Triton)",
     "KV in GPU memory, CUDA events and streams",
+    "MLA (vLLM's kernels for it want bfloat16 on this CPU, or fail)",
     "workers that are forked (the CPU build spawns them)",
 )
 

@@ -68,7 +68,7 @@ class Server:
         text = subprocess.run(
             [self._program, "--status", self.endpoint], capture_output=True, text=True, timeout=20, check=True
         ).stdout
-        return {name: int(value) for name, value in re.findall(r"^\s*([a-z0-9_]+)[\s:=]+(\d+)\s*$", text, re.M)}
+        return {name: int(value) for name, value in re.findall(r"^([a-z0-9_.]+) (\d+)$", text, re.M)}
 
     def wait_until(self, holds, seconds=20):
         """The counters as soon as holds(counters) is true; the last ones if it does not become so."""

@@ -7,7 +7,9 @@ A process of its own, because vLLM leaves threads and state behind. run.py start
 """
 
 import argparse
+import faulthandler
 import os
+import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -26,13 +28,13 @@ class Context:
         self.reference = Reference(os.path.join(options.root, f"reference-{model}.json"))
 
 
-def reference_session(model, names):
+def reference_session(model, names, **engine_options):
     def session(options):
         import reference
         from engine import Engine
 
         context = Context(options, model)
-        engine = Engine(context.folder)
+        engine = Engine(context.folder, **engine_options)
         try:
             context.cases.run("negative_control", reference.negative_control, engine)
             context.cases.run("distinct_answers", reference.distinct, engine, context.reference, names)
@@ -44,15 +46,78 @@ def reference_session(model, names):
     return session
 
 
-ALL = ("shared", "exact", "long", "crowd", "stream", "salted", "reset")
+def connector_session(model, cases, server_keys=None, extra=None, run_server=True, **engine_options):
+    """@cases(context, engine, server) runs the cases of a session with one server and one engine."""
+
+    def session(options):
+        from engine import Engine
+        from server import Server
+
+        context = Context(options, model)
+        server = Server(options.kvscoutd, **(server_keys(options) if server_keys else {}))
+        if run_server:
+            server.start()
+        try:
+            engine = Engine(context.folder, connector={"endpoint": server.endpoint, **(extra or {})}, **engine_options)
+            try:
+                cases(context, engine, server)
+            finally:
+                engine.close()
+        finally:
+            server.stop()
+        return context.cases
+
+    return session
+
+
+def all_cases(context, engine, server):
+    import scenarios
+
+    for case in scenarios.CONNECTOR_CASES:
+        context.cases.run(case.__name__, case, context, engine)
+    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+
+
+def few_cases(context, engine, server):
+    import scenarios
+
+    for case in (scenarios.shared_prefixes_at_once, scenarios.prompts_around_whole_chunks):
+        context.cases.run(case.__name__, case, context, engine)
+    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+
+
+def kill_cases(context, engine, server):
+    import kills
+
+    requests, events = (120, 6) if context.short else (1000, 30)
+    context.cases.run("servers_that_die", kills.servers_that_die, context, engine, server, requests, events)
+
+
+def absent_cases(context, engine, server):
+    import kills
+
+    context.cases.run("absent_then_there", kills.absent_then_there, context, engine, server)
+
+
+ALL = ("shared", "exact", "long", "crowd", "stream", "salted", "params", "reset")
+# So few blocks that the engine's own cache forgets, and that decoding runs out of them.
+FEW_BLOCKS = 80
 SESSIONS = {
+    "llama": connector_session("llama", all_cases, blocks=FEW_BLOCKS),
+    "llama-kills": connector_session("llama", kill_cases, blocks=FEW_BLOCKS),
+    "llama-sync": connector_session("llama", all_cases, extra={"load": "sync"}, blocks=FEW_BLOCKS),
+    "llama-sync-kills": connector_session("llama", kill_cases, extra={"load": "sync"}, blocks=FEW_BLOCKS),
+    "llama-absent": connector_session("llama", absent_cases, run_server=False),
+    "window": connector_session("window", few_cases),
+    "mla": connector_session("mla", few_cases, block_tokens=16),
     "llama-reference": reference_session("llama", ALL),
     "window-reference": reference_session("window", ("shared", "exact", "long")),
-    "mla-reference": reference_session("mla", ("shared", "exact")),
+    "mla-reference": reference_session("mla", ("shared", "exact"), block_tokens=16),  # the only size of vLLM's MLA on a CPU
 }
 
 
 def main():
+    faulthandler.register(signal.SIGUSR1)  # run.py asks a session that hangs where it is
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("session", choices=sorted(SESSIONS))
     parser.add_argument("--root", required=True)

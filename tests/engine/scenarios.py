@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases with a connector, in the order in which a session runs them. Each compares its answers, token for token, with those of the engine
+without a connector; the note of a case says how many tokens that were and how many of the prompt's came from the cache."""
+
+import random
+
+import prompts
+from checks import need
+
+MIN_HEAD = 768  # tokens of a shared head of 900 that lie in whole chunks
+
+
+def _cached(answers):
+    return sum(answer.cached for answer in answers)
+
+
+def _twice(context, engine, name, least, least_cached=0):
+    """Cold, then with the engine's own cache emptied, so that all hits of the second run come from the connector."""
+    asked, n = prompts.of(name)
+    compared = context.reference.compare(asked, n, engine.run(asked, n))
+    need(engine.forget(), "the engine's own cache could not be emptied, though nothing runs")
+    loaded = engine.side.counts["load_tokens"]
+    answers = engine.run(asked, n)
+    compared += context.reference.compare(asked, n, answers)
+    loaded = engine.side.counts["load_tokens"] - loaded
+    need(loaded >= least, f"{loaded} tokens were loaded, at least {least} are in whole chunks")
+    need(_cached(answers) >= least_cached, f"{_cached(answers)} prompt tokens were not computed, at least {least_cached} are in whole chunks")
+    engine.forget()
+    return f"{2 * len(asked)} requests, {compared} tokens compared, 0 differ; {loaded} tokens loaded, {_cached(answers)} not computed"
+
+
+def shared_prefixes_at_once(context, engine):
+    return _twice(context, engine, "shared", 3 * MIN_HEAD)
+
+
+def prompts_around_whole_chunks(context, engine):
+    # All are the beginning of one prompt, so what one of them has loaded another may find in the engine's own cache. The last token is
+    # always computed.
+    whole = sum(min(len(prompt) // 128 * 128, len(prompt) - 1) for prompt in prompts.of("exact")[0])
+    return _twice(context, engine, "exact", 1023, whole)
+
+
+def chunked_prefill(context, engine):
+    need(engine.scheduler.scheduler_config.max_num_batched_tokens < 2000, "the prompts of this case fit into one step")
+    return _twice(context, engine, "long", 4000)
+
+
+def preemption(context, engine):
+    before = engine.preemptions
+    note = _twice(context, engine, "crowd", 500)
+    need(engine.preemptions > before, "nothing was preempted, so this case shows nothing; give the engine fewer blocks")
+    return f"{note}; {engine.preemptions - before} preemptions"
+
+
+def random_aborts(context, engine):
+    asked, n = prompts.of("stream")
+    draw = random.Random("aborts")
+    waiting, running, answers = list(enumerate(asked)), {}, {}
+    aborted = 0
+    while waiting or running:
+        while waiting and len(running) < 8:
+            at, prompt = waiting.pop(0)
+            running[engine.add(prompt, n)] = at
+        if draw.random() < 0.15 and running:
+            name = draw.choice(sorted(running))
+            del running[name]
+            engine.abort(name)
+            aborted += 1
+        for name, answer in engine.step().items():
+            answers[running.pop(name)] = answer
+    engine.drain()
+    done = sorted(answers)
+    compared = context.reference.compare([asked[at] for at in done], n, [answers[at] for at in done])
+    need(aborted >= 5, f"only {aborted} requests were aborted")
+    _nothing_is_left(engine)
+    engine.forget()
+    return f"{len(done)} requests answered, {aborted} aborted, {compared} tokens compared, 0 differ"
+
+
+def _nothing_is_left(engine):
+    need(not engine.side.has_pending_stores(), "stores pin blocks though nothing runs")
+    need(not engine.side._requests, f"the connector remembers {len(engine.side._requests)} requests that are over")
+    pool = engine.scheduler.kv_cache_manager.block_pool
+    need(pool.get_num_free_blocks() == pool.num_gpu_blocks - 1, f"{pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()} blocks are not free")
+
+
+def salts_keep_tenants_apart(context, engine):
+    asked, n = prompts.of("salted")
+    notes = []
+    for salt, hit in (("a", False), ("a", True), ("b", False), (None, False), ("b", True)):
+        loaded = engine.side.counts["load_tokens"]
+        compared = context.reference.compare(asked, n, engine.run(asked, n, salt=salt))
+        engine.forget()
+        loaded = engine.side.counts["load_tokens"] - loaded
+        need((loaded > 0) == hit, f"with salt {salt!r} {loaded} tokens were loaded")
+        notes.append(compared)
+    return f"5 requests, {sum(notes)} tokens compared, 0 differ"
+
+
+def a_request_says_what_it_may(context, engine):
+    """skip_write, skip_read and expect_tokens of kv_transfer_params."""
+    asked, n = prompts.of("params")
+    counts = engine.side.counts
+    for transfer, stores, loads in (({"skip_write": True}, False, False), ({}, True, False), ({"skip_read": True}, None, False),
+                                    ({"expect_tokens": 512}, None, True)):
+        before = dict(counts)
+        context.reference.compare(asked, n, engine.run(asked, n, transfer=transfer))
+        engine.forget()
+        stored, loaded = counts["store_chunks"] - before["store_chunks"], counts["load_tokens"] - before["load_tokens"]
+        need(stores is None or (stored > 0) == stores, f"with {transfer} {stored} chunks were stored")
+        need((loaded > 0) == loads, f"with {transfer} {loaded} tokens were loaded")
+    return "4 requests"
+
+
+def reset_drops_everything(context, engine):
+    asked, n = prompts.of("reset")
+    counts = engine.side.counts
+    found = []
+    for reset in (False, False, True, False):
+        if reset:
+            need(engine.forget(connector=True), "reset_prefix_cache(reset_connector=True) was not successful though nothing runs")
+        before = counts["load_tokens"]
+        context.reference.compare(asked, n, engine.run(asked, n))
+        found.append(counts["load_tokens"] - before)
+        engine.forget()
+    need(found[0] == 0 and found[1] > 0, f"before the reset {found[:2]} tokens were loaded")
+    need(found[2] == 0, f"{found[2]} tokens were loaded right after the reset")
+    need(found[3] == found[1], f"{found[3]} tokens were loaded after a new store, {found[1]} before the reset")
+    return "8 requests"
+
+
+def counters_agree(context, engine, server):
+    """Engine, workers and server count the same loads and chunks, and nothing is left pinned. Only where no server died."""
+    engine.drain()
+    _nothing_is_left(engine)
+    ours = engine.side.counts
+    theirs = {}
+    for counts in engine.on_workers(worker_counts):
+        for name, value in counts.items():
+            theirs[name] = theirs.get(name, 0) + value
+    ranks = engine.scheduler.vllm_config.parallel_config.world_size
+    status = server.wait_until(lambda s: not (s["sessions"] or s["holds"] or s["l1.bytes_promised"] or s["l1.bytes_held"]))
+    for name in ("sessions", "holds", "l1.bytes_promised", "l1.bytes_held", "bugs.mismatches", "frames.bad"):
+        need(status[name] == 0, f"the server's counter {name} is {status[name]}")
+    need(theirs["loads_ended"] == ours["loads"] * ranks, f"{ours['loads']} loads were sent to {ranks} ranks, {theirs['loads_ended']} ended")
+    need(status["ops.retrieve"] == ours["loads"] * ranks, f"the server counts {status['ops.retrieve']} retrieves for {ours['loads']} loads")
+    need(theirs["failed_blocks"] == 0 and theirs["loads_failed"] == 0, f"{theirs['failed_blocks']} blocks were not filled, though no server died")
+    aborted = ours["load_tokens"] * ranks - theirs["loaded_tokens"]
+    need(aborted == 0, f"{ours['load_tokens']} tokens were to be loaded, {theirs['loaded_tokens']} were")
+    need(theirs["stores_ended"] == ours["stores"] * ranks, f"{ours['stores']} stores were sent, {theirs['stores_ended']} ended")
+    share = ours["answered_at_first_ask"] / max(1, ours["asked"])
+    return f"{ours['loads']} loads, {ours['load_tokens']} tokens, {ours['store_chunks']} chunks stored; {share:.0%} answered at the first ask"
+
+
+def worker_counts(worker):
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    return dict(get_kv_transfer_group()._worker.counts)
+
+
+CONNECTOR_CASES = (
+    shared_prefixes_at_once, prompts_around_whole_chunks, chunked_prefill, preemption, random_aborts, salts_keep_tenants_apart,
+    a_request_says_what_it_may, reset_drops_everything,
+)
