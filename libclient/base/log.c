@@ -2,6 +2,7 @@
 #include "log.h"
 
 #include <linux/futex.h>
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -185,9 +186,11 @@ scout__log_limited(const struct scout__log *log, struct scout__log_limit *limit,
 const char *
 scout__errno_text(int errnum)
 {
-	const char *text = strerrordesc_np(errnum);
+	/* strerrordesc_np() needs glibc 2.32. In the C locale, which newlocale() gives without allocating, the texts of
+	   strerror_l() are static; what it has none for, it writes into a buffer of the thread. */
+	const char *text = strerror_l(errnum, newlocale(LC_ALL_MASK, "C", (locale_t)0));
 
-	return text ? text : "unknown error";
+	return text && strncmp(text, "Unknown error", strlen("Unknown error")) != 0 ? text : "unknown error";
 }
 
 int

@@ -15,6 +15,7 @@
 #include <kvscout/protocol.h>
 
 #include "instance_record.h"
+#include "log.h"
 #include "pool_share.h"
 
 /*
@@ -42,7 +43,7 @@ static int
 complain(const char *what, int error)
 {
 	(void)fprintf(stderr, "kvscoutd: --instance: %s%s%s%s\n", what, error ? " (" : "",
-		      error ? strerrordesc_np(error) : "", error ? ")" : "");
+		      error ? scout__errno_text(error) : "", error ? ")" : "");
 	return 1;
 }
 

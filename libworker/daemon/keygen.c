@@ -9,11 +9,12 @@
 #include <zmq.h>
 
 #include "curve.h"
+#include "log.h"
 
 static int
 complain(const char *path, const char *what)
 {
-	(void)fprintf(stderr, "kvscoutd: %s: %s (%s)\n", path, what, strerrordesc_np(errno));
+	(void)fprintf(stderr, "kvscoutd: %s: %s (%s)\n", path, what, scout__errno_text(errno));
 	return 1;
 }
 

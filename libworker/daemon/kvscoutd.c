@@ -16,6 +16,7 @@
 #include "instance_server.h"
 #include "status_client.h"
 #include "keygen.h"
+#include "log.h"
 #include "log_queue.h"
 
 /*
@@ -56,7 +57,7 @@ printed(void)
 {
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return 0;
-	(void)fprintf(stderr, "kvscoutd: standard output could not be written (%s)\n", strerrordesc_np(errno));
+	(void)fprintf(stderr, "kvscoutd: standard output could not be written (%s)\n", scout__errno_text(errno));
 	return 1;
 }
 
@@ -275,7 +276,7 @@ tell_instance(void)
 	if (rc == 0)
 		return;
 	(void)snprintf(line, sizeof(line), "kvscoutd: %s cannot be written, so no peer will find this server (%s)",
-		       instance.paths.lock, strerrordesc_np(rc));
+		       instance.paths.lock, scout__errno_text(rc));
 	scout__log_queue_put(&log_queue, SCOUT_LOG_ERROR, line);
 }
 
@@ -311,7 +312,7 @@ serve(struct scout_server_config *cfg)
 	int rc, fd = block_signals(&set);
 
 	if (fd < 0) {
-		(void)fprintf(stderr, "kvscoutd: cannot set up signal handling (%s)\n", strerrordesc_np(errno));
+		(void)fprintf(stderr, "kvscoutd: cannot set up signal handling (%s)\n", scout__errno_text(errno));
 		return 1;
 	}
 	/* Whoever reads our output may leave: that is told by the write, and no reason to stop serving. */
@@ -320,7 +321,7 @@ serve(struct scout_server_config *cfg)
 	scout__accept_guard_init();
 	rc = scout__log_queue_start(&log_queue, STDERR_FILENO, is_instance ? &instance.log : NULL);
 	if (rc) {
-		(void)fprintf(stderr, "kvscoutd: cannot start the log's thread (%s)\n", strerrordesc_np(rc));
+		(void)fprintf(stderr, "kvscoutd: cannot start the log's thread (%s)\n", scout__errno_text(rc));
 		(void)close(fd);
 		return 1;
 	}

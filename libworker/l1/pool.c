@@ -13,6 +13,7 @@
 
 #include "clock.h"
 #include "doorbell.h"
+#include "log.h"
 #include "memory.h"
 #include "page.h"
 
@@ -298,10 +299,10 @@ open_fds(struct scout__pool *pool, char *err, size_t err_len)
 {
 	pool->wake_fd = eventfd(0, EFD_CLOEXEC);
 	if (pool->wake_fd < 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "eventfd: %s", strerrordesc_np(errno));
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "eventfd: %s", scout__errno_text(errno));
 	pool->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (pool->ready_fd < 0) {
-		int code = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "eventfd: %s", strerrordesc_np(errno));
+		int code = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "eventfd: %s", scout__errno_text(errno));
 
 		(void)close(pool->wake_fd);
 		return code;
@@ -341,7 +342,8 @@ scout__pool_init(struct scout__pool *pool, uint64_t l1_bytes, uint64_t extent_by
 		goto err_free_ready;
 	system_error = scout__thread_start(&pool->grower, "scout-grower", grower_main, pool);
 	if (system_error) {
-		code = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "pthread_create: %s", strerrordesc_np(system_error));
+		code = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "pthread_create: %s",
+				   scout__errno_text(system_error));
 		goto err_close_fds;
 	}
 	pool->grower_started = true;
@@ -469,7 +471,7 @@ static void
 log_failure(struct scout__pool *pool, const struct scout__extent *extent)
 {
 	int level = pool->failing ? SCOUT_LOG_DEBUG : SCOUT_LOG_ERROR;
-	const char *text = strerrordesc_np(extent->system_error);
+	const char *text = scout__errno_text(extent->system_error);
 	uint64_t bytes = extent_total(extent, scout__page_bytes());
 
 	pool->failing = true;
@@ -482,7 +484,7 @@ log_failure(struct scout__pool *pool, const struct scout__extent *extent)
 		scout__log(pool->log, level,
 			   "growing the pool by %" PRIu64 " bytes (%.2f GiB) failed: %s: errno %d, %s; "
 			   "stores evict instead",
-			   bytes, (double)bytes / GIB, extent->failed, extent->system_error, text ? text : "unknown");
+			   bytes, (double)bytes / GIB, extent->failed, extent->system_error, text);
 }
 
 /* Once in a tenth of the pool, or in two seconds: filling a large one takes minutes, and somebody watches. */

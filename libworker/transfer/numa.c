@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "numa.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "cpus.h"
 
@@ -28,13 +29,13 @@ has_several_nodes(const char *root)
 	return strpbrk(line, "-,") != NULL;
 }
 
-/* getcpu() is right for the moment of the call: engines that care pin their workers before. */
+/* getcpu() is right for the moment of the call: engines that care pin their workers before. glibc has it since 2.29. */
 static uint16_t
 node_here(const char *root)
 {
 	unsigned node = 0;
 
-	if (!has_several_nodes(root) || getcpu(NULL, &node) != 0 || node >= SCOUT__NUMA_MAX)
+	if (!has_several_nodes(root) || syscall(SYS_getcpu, NULL, &node, NULL) != 0 || node >= SCOUT__NUMA_MAX)
 		return 0;
 	return (uint16_t)(node + 1);
 }

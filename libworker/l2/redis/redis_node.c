@@ -156,7 +156,7 @@ scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_wh
 		char system[96] = "";
 
 		if (why == REDIS_UNREACHABLE && error != 0)
-			(void)snprintf(system, sizeof(system), " (%s)", strerrordesc_np(error));
+			(void)snprintf(system, sizeof(system), " (%s)", scout__errno_text(error));
 		scout__log(r->log, why == REDIS_REFUSED ? SCOUT_LOG_ERROR : SCOUT_LOG_WARN,
 			   "%s: %s:%u: %s%s; trying again", r->shown, node->host, node->port, text, system);
 		node->why = (uint8_t)why;

@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "l1_rig.h"
+#include "log.h"
 #include "memory.h"
 #include "pool.h"
 
@@ -329,7 +330,7 @@ expect_failure(const uint64_t strides[3])
 	(void)snprintf(number, sizeof(number), "errno %d", EFBIG);
 	ck_assert_msg(strstr(captured.last_error, number) != NULL, "%s", captured.last_error);
 	ck_assert_msg(strstr(captured.last_error, "ftruncate") != NULL, "%s", captured.last_error);
-	ck_assert_msg(strstr(captured.last_error, strerrordesc_np(EFBIG)) != NULL, "%s", captured.last_error);
+	ck_assert_msg(strstr(captured.last_error, scout__errno_text(EFBIG)) != NULL, "%s", captured.last_error);
 }
 
 START_TEST(pool_failed_extent_is_logged_once_and_gives_its_bytes_back)
