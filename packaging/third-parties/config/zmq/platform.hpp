@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What libzmq's configuration finds on Linux with glibc 2.28 or later, with CURVE by libsodium and without the other options. */
+#ifndef KVSCOUT_ZMQ_PLATFORM_HPP
+#define KVSCOUT_ZMQ_PLATFORM_HPP
+
+#define ZMQ_HAVE_LINUX
+#define ZMQ_HAVE_IPC
+#define ZMQ_HAVE_CURVE
+#define ZMQ_USE_LIBSODIUM
+
+#define ZMQ_CACHELINE_SIZE 64
+#define ZMQ_IOTHREAD_POLLER_USE_EPOLL
+#define ZMQ_IOTHREAD_POLLER_USE_EPOLL_CLOEXEC
+#define ZMQ_POLL_BASED_ON_POLL
+#define ZMQ_USE_CV_IMPL_STL11
+
+#define HAVE_ACCEPT4
+#define HAVE_CLOCK_GETTIME
+#define HAVE_FORK
+#define HAVE_IF_NAMETOINDEX
+#define HAVE_MKDTEMP
+#define HAVE_STRNLEN
+#define ZMQ_HAVE_EVENTFD
+#define ZMQ_HAVE_EVENTFD_CLOEXEC
+#define ZMQ_HAVE_IFADDRS
+#define ZMQ_HAVE_NOEXCEPT
+#define ZMQ_HAVE_O_CLOEXEC
+#define ZMQ_HAVE_PTHREAD_SETNAME_2
+#define ZMQ_HAVE_PTHREAD_SET_AFFINITY
+#define ZMQ_HAVE_SOCK_CLOEXEC
+#define ZMQ_HAVE_SO_BINDTODEVICE
+#define ZMQ_HAVE_SO_KEEPALIVE
+#define ZMQ_HAVE_SO_PEERCRED
+#define ZMQ_HAVE_SO_PRIORITY
+#define ZMQ_HAVE_TCP_KEEPCNT
+#define ZMQ_HAVE_TCP_KEEPIDLE
+#define ZMQ_HAVE_TCP_KEEPINTVL
+#define ZMQ_HAVE_UIO
+
+#endif

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+#
+# `./dev wheel`: builds the Python wheel for glibc 2.28, audits it, installs it into an empty environment and runs its tests there.
+# `dev` sources this file after packages.sh and build.sh. All that it makes lies in build-wheel/, and a second run takes from there what
+# still fits: tools (the tools' environment), sources, third (third parties unpacked and built), prefix (their archives), build, dist.
+
+WHEEL=$ROOT/build-wheel
+WHEEL_GLIBC=2.28
+# Debian removes a source package from its pool when no release has it any more; the archive of snapshots keeps all.
+WHEEL_MIRRORS="${KVSCOUT_DEBIAN_MIRROR:-http://deb.debian.org/debian} http://snapshot.debian.org/archive/debian/20261115T000000Z"
+# shellcheck disable=SC2034 # dev's own list has the rest
+WHEEL_PACKAGES='python3 python3-venv python3-dev dpkg-dev pkgconf'
+
+wheel_failed()
+{
+	say "dev: $1; the log is $2" >&2
+	[ -f "$2" ] && tail -n 40 "$2" >&2
+	say "0 passed, 1 failed, 0 skipped"
+	exit 1
+}
+
+# step NAME COMMAND...: its output goes to a log, which is shown if it fails.
+step()
+{
+	sp_name=$1
+	sp_log=$WHEEL/logs/$1.log
+	shift
+	sp_began=$(date +%s)
+	printf 'wheel: %s ... ' "$sp_name"
+	if ! "$@" >"$sp_log" 2>&1 </dev/null; then
+		say "failed"
+		wheel_failed "$sp_name failed" "$sp_log"
+	fi
+	say "$(($(date +%s) - sp_began)) s"
+}
+
+# fits STAMP TEXT: whether the stamp holds that text; for what an earlier run made.
+fits()
+{
+	[ -f "$1" ] && [ "$(cat "$1")" = "$2" ]
+}
+
+sum_of_files()
+{
+	cat "$@" | sha256sum | cut -d ' ' -f 1
+}
+
+# make_environment DIR REQUIREMENTS...: an environment of Python with exactly these packages; pip checks their SHA-256.
+make_environment()
+{
+	me_dir=$1
+	shift
+	"$WHEEL_PYTHON" -m venv --clear "$me_dir" || return 1
+	for me_file; do
+		"$me_dir/bin/python" -m pip install -q --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
+			-r "$me_file" || return 1
+	done
+}
+
+# fetch_file PATH FILE SHA256: from the first mirror that has it. The sum decides, so that plain HTTP is enough.
+fetch_file()
+{
+	if [ -f "$2" ] && printf '%s  %s\n' "$3" "$2" | sha256sum -c --quiet 2>/dev/null; then
+		return 0
+	fi
+	rm -f "$2"
+	for ff_mirror in $WHEEL_MIRRORS; do
+		if [ -x /usr/lib/apt/apt-helper ]; then
+			# It knows the proxies and certificates that apt is configured with.
+			/usr/lib/apt/apt-helper download-file "$ff_mirror/pool/main/$1" "$2" "SHA256:$3" && return 0
+		else
+			curl -fsSL -o "$2" "$ff_mirror/pool/main/$1" &&
+				printf '%s  %s\n' "$3" "$2" | sha256sum -c --quiet && return 0
+		fi
+		rm -f "$2"
+	done
+	say "no mirror has $1 with the SHA-256 $3; KVSCOUT_DEBIAN_MIRROR names another mirror"
+	return 1
+}
+
+# Unpacks each source package of sources.txt, with Debian's patches, into third/NAME. The .dsc holds the sums of the other files.
+get_sources()
+{
+	mkdir -p "$WHEEL/sources" "$WHEEL/third" || return 1
+	grep -v '^#' "$ROOT/packaging/third-parties/sources.txt" | while read -r gs_name gs_path gs_sum; do
+		fits "$WHEEL/third/$gs_name.stamp" "$gs_sum" && continue
+		gs_dsc=$WHEEL/sources/${gs_path##*/}
+		fetch_file "$gs_path" "$gs_dsc" "$gs_sum" || exit 1
+		sed -n '/^Checksums-Sha256:/,/^[^ ]*:$/s/^ \([0-9a-f]\{64\}\) [0-9]* \(.*\)$/\1 \2/p' "$gs_dsc" |
+			while read -r gs_file_sum gs_file; do
+				fetch_file "${gs_path%/*}/$gs_file" "$WHEEL/sources/$gs_file" "$gs_file_sum" || exit 1
+			done || exit 1
+		rm -rf "$WHEEL/third/$gs_name"
+		dpkg-source --no-copy -x "$gs_dsc" "$WHEEL/third/$gs_name" || exit 1
+		printf '%s\n' "$gs_sum" >"$WHEEL/third/$gs_name.stamp" || exit 1
+	done
+}
+
+# OpenSSL's own scripts write the headers and the assembly of SHA-256.
+generate_sha256()
+{
+	[ -f "$WHEEL/third/openssl/gen/include/openssl/configuration.h" ] && return 0
+	(
+		cd "$WHEEL/third/openssl" || exit 1
+		rm -rf gen && mkdir -p gen/include/openssl || exit 1
+		CC=$WHEEL/bin/cc
+		export CC # the assembly's author asks it which instructions it knows
+		perl Configure "linux-$WHEEL_CPU" no-shared no-tests || exit 1
+		for gsh_header in include/openssl/*.h.in; do
+			gsh_name=${gsh_header##*/}
+			[ "$gsh_name" = configuration.h.in ] && continue
+			perl -I. -Mconfigdata util/dofile.pl -omakefile "$gsh_header" >"gen/include/openssl/${gsh_name%.in}" || exit 1
+		done
+		case $WHEEL_CPU in
+		x86_64)
+			perl crypto/sha/asm/sha512-x86_64.pl elf gen/sha256-x86_64.s &&
+				perl crypto/x86_64cpuid.pl elf gen/x86_64cpuid.s || exit 1
+			;;
+		aarch64)
+			perl crypto/sha/asm/sha512-armv8.pl linux64 gen/sha256-armv8.S &&
+				perl crypto/arm64cpuid.pl linux64 gen/arm64cpuid.S || exit 1
+			;;
+		esac
+		cp include/openssl/configuration.h gen/include/openssl/ # last: it says that all are there
+	)
+}
+
+# The compiler as meson sees it: one native file, for the third parties and for kvscout.
+write_toolchain()
+{
+	mkdir -p "$WHEEL/bin" "$WHEEL/headers" || return 1
+	wt_zig=$("$WHEEL/tools/bin/python" -c 'import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), "zig"))') || return 1
+	# zig keeps what it has compiled, its own libraries too.
+	for wt_language in cc c++; do
+		cat >"$WHEEL/bin/$wt_language" <<END || return 1
+#!/bin/sh
+export ZIG_GLOBAL_CACHE_DIR='$WHEEL/zig-cache' ZIG_LOCAL_CACHE_DIR='$WHEEL/zig-cache'
+exec '$wt_zig' $wt_language -target $WHEEL_CPU-linux-gnu.$WHEEL_GLIBC "\$@"
+END
+		chmod +x "$WHEEL/bin/$wt_language" || return 1
+	done
+	# Debian's Python.h includes <x86_64-linux-gnu/python3.11/pyconfig.h>, which lies in /usr/include; the rest there is of another glibc.
+	wt_multiarch=$("$WHEEL_PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("MULTIARCH") or "")')
+	if [ -n "$wt_multiarch" ] && [ -d "/usr/include/$wt_multiarch" ]; then
+		mkdir -p "$WHEEL/headers/$wt_multiarch" || return 1
+		for wt_dir in "/usr/include/$wt_multiarch"/python3.*; do
+			ln -sfn "$wt_dir" "$WHEEL/headers/$wt_multiarch/${wt_dir##*/}" || return 1
+		done
+	fi
+	cat >"$WHEEL/native.ini" <<END
+[binaries]
+c = '$WHEEL/bin/cc'
+cpp = '$WHEEL/bin/c++'
+python = '$WHEEL/tools/bin/python'
+
+[built-in options]
+c_args = ['-isystem', '$WHEEL/headers', '-fno-sanitize=undefined', '-ffunction-sections', '-fdata-sections', '-fstack-protector-strong',
+  '-ffile-prefix-map=$ROOT/=', '-ffile-prefix-map=../=']
+c_link_args = ['-s', '-Wl,--gc-sections', '-Wl,-z,relro,-z,now']
+buildtype = 'release'
+optimization = '2'
+END
+}
+
+build_third_parties()
+{
+	generate_sha256 || return 1
+	# With their times, so that an unchanged file rebuilds nothing.
+	cp -rp "$ROOT/packaging/third-parties/meson.build" "$ROOT/packaging/third-parties/config" "$WHEEL/third/" || return 1
+	if ! fits "$WHEEL/third-build/native.stamp" "$(cat "$WHEEL/native.ini")"; then
+		rm -rf "$WHEEL/third-build" "$WHEEL/prefix" "$WHEEL/build" || return 1
+		"$WHEEL/tools/bin/meson" setup "$WHEEL/third-build" "$WHEEL/third" --native-file "$WHEEL/native.ini" \
+			--prefix "$WHEEL/prefix" --libdir lib || return 1
+		cp "$WHEEL/native.ini" "$WHEEL/third-build/native.stamp" || return 1
+	fi
+	"$WHEEL/tools/bin/meson" install -C "$WHEEL/third-build" --quiet --only-changed
+}
+
+# The wheel as meson-python makes it, with the third parties' archives. The build folder stays, so that the next run builds what changed.
+build_wheel()
+{
+	bw_werror=false
+	wants_werror && bw_werror=true
+	rm -rf "$WHEEL/raw" "$WHEEL/dist" || return 1
+	mkdir -p "$WHEEL/raw" "$WHEEL/dist" || return 1
+	# Called directly: the pip of Debian 12 cannot pass several options of one name.
+	PATH=$WHEEL/tools/bin:$PATH PKG_CONFIG_LIBDIR=$WHEEL/prefix/lib/pkgconfig "$WHEEL/tools/bin/python" -c '
+import sys, mesonpy
+mesonpy.build_wheel(sys.argv[1], {"build-dir": sys.argv[2], "setup-args": sys.argv[3:]})' "$WHEEL/raw" "$WHEEL/build" \
+		--native-file="$WHEEL/native.ini" -Dsha256=libcrypto-sha256 -Dredis=enabled -Dmetrics=enabled -Db_pie=true -Dwerror=$bw_werror || return 1
+	# Licences, the list of parts, the tag of the glibc that it was built for.
+	"$WHEEL/tools/bin/python" -B "$ROOT/packaging/wheel/finish.py" --third "$WHEEL/third" \
+		--sources "$ROOT/packaging/third-parties/sources.txt" --zig "$(sed -n "s/^exec '\(.*\)\/zig' .*/\1/p" "$WHEEL/bin/cc")" \
+		--platform "manylinux_$(printf '%s' "$WHEEL_GLIBC" | tr . _)_$WHEEL_CPU" --out "$WHEEL/dist" "$WHEEL"/raw/*.whl
+}
+
+# The source package of the last commit, built as pip builds it where no wheel fits: with the system's compiler and libraries.
+build_sdist()
+{
+	git -C "$ROOT" rev-parse HEAD >/dev/null 2>&1 || return 77
+	rm -rf "$WHEEL/sdist-venv" "$WHEEL/sdist-wheel" || return 1
+	PATH=$WHEEL/tools/bin:$PATH "$WHEEL/tools/bin/python" -c '
+import sys, mesonpy
+mesonpy.build_sdist(sys.argv[1])' "$WHEEL/dist" || return 1
+	# Whether it builds is asked, not how fast the result is.
+	PATH=$WHEEL/tools/bin:$PATH "$WHEEL/tools/bin/python" -m pip wheel -v --disable-pip-version-check --no-build-isolation --no-deps \
+		-w "$WHEEL/sdist-wheel" --config-settings setup-args=-Dbuildtype=plain "$WHEEL"/dist/*.tar.gz || return 1
+	make_environment "$WHEEL/sdist-venv" || return 1
+	"$WHEEL/sdist-venv/bin/python" -m pip install -q --disable-pip-version-check --no-index "$WHEEL"/sdist-wheel/*.whl || return 1
+	cd / && "$WHEEL/sdist-venv/bin/python" -c 'import kvscout; print(kvscout.__version__)' && "$WHEEL/sdist-venv/bin/kvscoutd" --version
+}
+
+# count_tap: copies TAP from stdin and leaves the sums in counts, one line for each program.
+count_tap()
+{
+	tee "$WHEEL/tap"
+	awk '/^ok .*# SKIP/ { s++; next } /^ok / { p++; next } /^not ok / { f++ } /^1\.\.0/ { s++ } END { print p + 0, f + 0, s + 0 }' \
+		"$WHEEL/tap" >>"$WHEEL/counts"
+}
+
+# run_tap COMMAND...: a command that speaks TAP; one that fails without a failed line counts as failed.
+run_tap()
+{
+	: >"$WHEEL/status"
+	{ "$@" </dev/null || echo $? >"$WHEEL/status"; } | count_tap
+	if [ -s "$WHEEL/status" ] && ! grep -q '^not ok' "$WHEEL/tap"; then
+		say "not ok - $* ended with status $(cat "$WHEEL/status")"
+		echo "0 1 0" >>"$WHEEL/counts"
+	fi
+}
+
+# The tests of python/tests against what is installed in the environment, nothing else on the way.
+test_environment()
+{
+	te_dir=$1
+	shift
+	for te_file; do
+		say "# ${te_file##*/}"
+		run_tap env -u PYTHONPATH -u KVSCOUTD PATH="$te_dir/bin:$PATH" VIRTUAL_ENV="$te_dir" PYTHONDONTWRITEBYTECODE=1 \
+			"$te_dir/bin/python" "$ROOT/python/tests/tap.py" "$te_file"
+	done
+}
+
+install_empty()
+{
+	make_environment "$WHEEL/empty" || return 1
+	"$WHEEL/empty/bin/python" -m pip install -q --disable-pip-version-check --no-index "$WHEEL"/dist/*.whl
+}
+
+install_beside()
+{
+	make_environment "$WHEEL/beside" "$ROOT/packaging/wheel/requirements-beside.txt" || return 1
+	"$WHEEL/beside/bin/python" -m pip install -q --disable-pip-version-check --no-index "$WHEEL"/dist/*.whl
+}
+
+find_wheel_python()
+{
+	WHEEL_PYTHON=/usr/bin/python3 # the one that Debian's python3-dev is for
+	[ -x "$WHEEL_PYTHON" ] || WHEEL_PYTHON=python3
+	"$WHEEL_PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+		not_ready "the wheel needs Python 3.11 or newer; $WHEEL_PYTHON is $("$WHEEL_PYTHON" --version 2>&1)"
+	WHEEL_CPU=$(uname -m)
+	case $WHEEL_CPU in
+	x86_64 | aarch64) ;;
+	*) not_ready "the wheel is built for x86_64 and aarch64; this machine is $WHEEL_CPU" ;;
+	esac
+}
+
+cmd_wheel()
+{
+	# shellcheck disable=SC2086 # a list of names
+	need_base $WHEEL_PACKAGES
+	find_wheel_python
+	mkdir -p "$WHEEL/logs" || die "cannot create $WHEEL"
+	: >"$WHEEL/counts"
+
+	wh_tools="$("$WHEEL_PYTHON" --version) $(sum_of_files "$ROOT/packaging/wheel/requirements.txt")"
+	if ! fits "$WHEEL/tools.stamp" "$wh_tools"; then
+		step tools make_environment "$WHEEL/tools" "$ROOT/packaging/wheel/requirements.txt"
+		printf '%s\n' "$wh_tools" >"$WHEEL/tools.stamp"
+	fi
+	step sources get_sources
+	step toolchain write_toolchain
+	step third-parties build_third_parties
+	step wheel build_wheel
+	step sdist build_sdist
+	step install install_empty
+	step install-beside install_beside
+
+	say "# audit"
+	run_tap env PATH="$WHEEL/tools/bin:$PATH" "$WHEEL/tools/bin/python" -B "$ROOT/packaging/wheel/audit.py" --glibc $WHEEL_GLIBC "$WHEEL"/dist/*.whl
+	for wh_test in "$ROOT"/python/tests/test_*.py; do
+		[ "${wh_test##*/}" = test_beside.py ] || test_environment "$WHEEL/empty" "$wh_test"
+	done
+	say "# beside pyzmq"
+	test_environment "$WHEEL/beside" "$ROOT/python/tests/test_beside.py"
+	awk '{ p += $1; f += $2; s += $3 } END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || p == 0 }' "$WHEEL/counts"
+}
