@@ -26,8 +26,9 @@
  * Threads: any; nothing is shared.
  */
 
-#define KEY_FORMAT 1u
-#define HEADER_VERSION 1u
+#define KEY_FORMAT 2u
+#define HEADER_VERSION 2u
+#define VERSION_OFFSET 8u
 #define KEY_OFFSET 40u
 #define CHECK_OFFSET (SCOUT__L2_HEADER_BYTES - 8u)
 #define KEY_FIXED_BYTES (2u + 16u + 8u + 2u + 2u + 1u + 2u)
@@ -63,9 +64,11 @@ hash_numbers(XXH3_state_t *state, const uint64_t *numbers, uint32_t n)
 void
 scout__l2_fingerprint(const struct scout__l2_layout *layout, struct scout__l2_fingerprint *ret)
 {
+	size_t tag_len = strlen(layout->layout_tag);
 	const uint64_t fixed[] = {
-		layout->name_len, layout->chunk_tokens, layout->block_tokens, layout->hash_bytes,
-		layout->kv_ranks, layout->rank,         layout->dtype,        layout->n_planes,
+		layout->name_len,   layout->unit_tokens, layout->block_tokens,
+		layout->hash_bytes, layout->kv_ranks,    layout->rank,
+		layout->dtype,      layout->n_planes,    tag_len,
 	};
 	struct scout__writer w = {.buf = ret->bytes, .cap = sizeof(ret->bytes)};
 	XXH128_hash_t hash;
@@ -75,6 +78,7 @@ scout__l2_fingerprint(const struct scout__l2_layout *layout, struct scout__l2_fi
 	(void)XXH3_128bits_reset(&state);
 	hash_numbers(&state, fixed, sizeof(fixed) / sizeof(fixed[0]));
 	(void)XXH3_128bits_update(&state, layout->name_space, layout->name_len);
+	(void)XXH3_128bits_update(&state, layout->layout_tag, tag_len);
 	hash_numbers(&state, layout->plane_bytes, layout->n_planes);
 	if (layout->generation)
 		hash_numbers(&state, &layout->generation, 1);
@@ -144,7 +148,7 @@ is_key(const uint8_t *bytes, uint16_t len)
 	       tenant_len <= SCOUT_MAX_NAME;
 }
 
-/* The magic comes first, to tell what is not ours from what is damaged; the version before the sum, which it may move. */
+/* The magic comes first, to tell what is not ours from what is damaged; the version before the sum, so that another one is named. */
 static enum scout__l2_header_error
 read_header(const uint8_t header[SCOUT__L2_HEADER_BYTES], uint16_t *ret_key_len, uint64_t *ret_bytes,
 	    struct scout__l2_digest *ret_sum)
@@ -168,6 +172,17 @@ read_header(const uint8_t header[SCOUT__L2_HEADER_BYTES], uint16_t *ret_key_len,
 	ret_sum->lo = scout__get_u64(&r);
 	ret_sum->hi = scout__get_u64(&r);
 	return SCOUT__L2_HEADER_OK;
+}
+
+/* Magic, version and sum have the same place in each format: so a damaged version is not taken for another one. */
+bool
+scout__l2_header_is_other_format(const uint8_t header[SCOUT__L2_HEADER_BYTES])
+{
+	uint16_t version = scout__load_u16(header + VERSION_OFFSET);
+
+	if (memcmp(header, magic, sizeof(magic)) != 0 || version == 0 || version == HEADER_VERSION)
+		return false;
+	return XXH3_64bits(header, CHECK_OFFSET) == scout__load_u64(header + CHECK_OFFSET);
 }
 
 enum scout__l2_header_error

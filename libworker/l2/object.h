@@ -12,17 +12,22 @@
  * Keys, and the header that stands before the payload of every stored object (file or Redis value). All integers are
  * little-endian, written field by field.
  *
- * Key, canonical bytes:   u16 format (1), u8[16] fingerprint, u64 weights, u16 group, u16 KV rank, u8 hash_len, hash,
+ * Key, canonical bytes:   u16 format (2), u8[16] fingerprint, u64 weights, u16 group, u16 KV rank, u8 hash_len, hash,
  *                         u16 tenant_len, tenant
  *
- * The fingerprint says which KV bytes are interchangeable for this shard: XXH3-128 over, as u64 each, the length of the
- * namespace's name, chunk_tokens, block_tokens, hash_bytes, kv_ranks, KV rank, dtype and the number of planes of that
- * rank; then the name, and the bytes of each plane as u64; and, if the namespace was ever cleared, the name of its last
- * clear as u64. A digest as bytes is its lo, then its hi.
+ * The fingerprint says which KV bytes of a group are interchangeable for this shard: XXH3-128 over, as u64 each, the length of
+ * the namespace's name, unit_tokens of the group, block_tokens, hash_bytes, the number of shards of an object (kv_ranks), KV
+ * rank, dtype, the number of planes of that rank and the length of the layout tag; then the name, the tag, and the bytes of each
+ * plane as u64; and, if the namespace was ever cleared, the name of its last clear as u64. A digest as bytes is its lo, then
+ * its hi.
  *
  * Header, SCOUT__L2_HEADER_BYTES, zero-padded:
- *   0 u8[8] magic "KVSCOUT2"   8 u16 version (1)   10 u16 key_len   12 u32 0   16 u64 payload bytes
+ *   0 u8[8] magic "KVSCOUT2"   8 u16 version (2)   10 u16 key_len   12 u32 0   16 u64 payload bytes
  *   24 u8[16] XXH3-128 of the payload (lo, hi)     40 key   ...   last 8 bytes: XXH3-64 of all before
+ * Magic, version and that sum keep their place in each format to come.
+ *
+ * Former formats: version 1 had key format 1, and a fingerprint without the layout tag. Its keys name other files and other Redis
+ * keys, so such an object is a miss; it stays until its owner removes it.
  */
 
 #define SCOUT__L2_HEADER_BYTES 512u
@@ -30,12 +35,13 @@
 struct scout__l2_layout {
 	const char *name_space;
 	uint16_t name_len;
-	uint32_t chunk_tokens, block_tokens;
+	uint32_t unit_tokens, block_tokens;  /* of the group */
 	uint16_t hash_bytes, kv_ranks, rank; /* rank: of all kv_ranks, not of this server */
 	uint16_t dtype;
 	uint32_t n_planes;
 	const uint64_t *plane_bytes;
-	uint64_t generation; /* name of the namespace's last clear; 0: none */
+	const char *layout_tag; /* "": none */
+	uint64_t generation;    /* name of the namespace's last clear; 0: none */
 };
 
 struct scout__l2_fingerprint {
@@ -72,6 +78,8 @@ struct scout__l2_header {
 };
 SCOUT_ON_ANY enum scout__l2_header_error scout__l2_header_get(const uint8_t header[SCOUT__L2_HEADER_BYTES],
 							      struct scout__l2_header *ret_header);
+/* Whether it is the header of an object in another format than this version writes. A damaged one of ours is none. */
+SCOUT_ON_ANY bool scout__l2_header_is_other_format(const uint8_t header[SCOUT__L2_HEADER_BYTES]);
 /* Compare with what is wanted. */
 SCOUT_ON_ANY enum scout__l2_header_error scout__l2_header_check(const uint8_t header[SCOUT__L2_HEADER_BYTES],
 								const struct scout__l2_key *key, uint64_t bytes,

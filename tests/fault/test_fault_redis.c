@@ -217,7 +217,7 @@ END_TEST
 static void
 damage(const char *how)
 {
-	redisReply *keys = redis_do(&server, "KEYS kvscout:2:*");
+	redisReply *keys = redis_do(&server, "KEYS kvscout:3:*");
 
 	ck_assert_uint_eq(keys->elements, CHUNKS);
 	for (size_t i = 0; i < keys->elements; i++) {

@@ -46,7 +46,7 @@
 struct files_options {
 	uint32_t size;
 	uint32_t threads;
-	uint32_t direct, sync, shared;
+	uint32_t direct, sync, shared, remove_old;
 	uint64_t max_bytes;
 	void *owned;
 };
@@ -92,6 +92,14 @@ static const struct scout__option options[] = {
 		.offset = FIELD(shared),
 		.max = 1,
 		.doc = "Other servers write to this folder too; each question goes to the file system",
+	},
+	{
+		.name = "remove_old",
+		.type = SCOUT_OPTION_BOOL,
+		.offset = FIELD(remove_old),
+		.max = 1,
+		.doc = "Remove, at the start, the objects of other formats that an upgrade has left; without it they stay unused "
+		       "and go first when max_bytes is reached",
 	},
 };
 
@@ -295,6 +303,7 @@ init(struct scout__files *files, const struct files_options *cfg, const struct s
 	files->direct = cfg->direct;
 	files->sync = cfg->sync;
 	files->shared = cfg->shared;
+	files->remove_old = cfg->remove_old;
 	/* These do not fail on Linux. */
 	SCOUT_ASSERT(pthread_mutex_init(&files->mu, NULL) == 0 && pthread_mutex_init(&files->removing, NULL) == 0);
 	SCOUT_ASSERT(pthread_condattr_init(&attr) == 0);

@@ -62,7 +62,7 @@ struct scout__files {
 	struct scout__files_root root;
 	uint64_t max_bytes;
 	uint32_t n_threads;
-	bool direct, sync, shared;
+	bool direct, sync, shared, remove_old;
 	struct scout__cat cat;
 	uint64_t timeout_us;                  /* l2_timeout_ms */
 	struct scout__l2_queue names;         /* EXISTS, UNPIN */
@@ -127,7 +127,8 @@ void scout__files_root_close(struct scout__files_root *root);
 
 /* ---- files_io.c: one object's file. An int is 0 or an errno value, or FILES_DAMAGED ---- */
 
-#define SCOUT__FILES_DAMAGED (-1) /* not what was written, or not of this key */
+#define SCOUT__FILES_DAMAGED (-1)      /* not what was written, or not of this key */
+#define SCOUT__FILES_OTHER_FORMAT (-2) /* the scan: of a former format, or of one to come */
 
 /* "ab/cd/HEX" */
 void scout__files_object_path(struct scout__l2_digest digest, char ret_path[SCOUT__FILES_PATH]);

@@ -21,6 +21,10 @@
  * temporary files of earlier starts, are what a crash has left and are removed. Payloads are not read: a load verifies
  * them. Any other name stays, and is logged.
  *
+ * Objects of another format (of a former release, say) have names that no question asks for. They stay, for they are the
+ * operator's to remove, and are in the catalogue as the oldest of all, so that max_bytes pushes them out first. With
+ * remove_old=1 they are removed here.
+ *
  * Loads and stores go on meanwhile. The scan claims each name before it looks, as a store does, so the two never meet;
  * what is in the catalogue already was stored or examined since the start.
  *
@@ -50,7 +54,8 @@ struct scan {
 	struct found *found;
 	size_t n_found, cap_found;
 	uint64_t n_objects, bytes, n_leftover, n_foreign;
-	time_t now; /* shared: the file system's time */
+	uint64_t n_other, other_bytes; /* of another format */
+	time_t now;                    /* shared: the file system's time */
 };
 
 /* ---- folders ---- */
@@ -115,7 +120,7 @@ ns_of(struct timespec ts)
 	return ts.tv_sec < 0 ? 0 : (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* 0: a good one; FILES_DAMAGED; or an errno value: not known. */
+/* 0: a good one; FILES_DAMAGED; FILES_OTHER_FORMAT; or an errno value: not known. */
 static int
 examine(const struct scan *scan, const char *path, struct scout__l2_digest digest, uint64_t *ret_bytes,
 	struct stat *ret_st)
@@ -141,6 +146,10 @@ examine(const struct scan *scan, const char *path, struct scout__l2_digest diges
 	(void)close(fd);
 	if (rc)
 		return rc;
+	if (scout__l2_header_is_other_format(bytes) && ret_st->st_size >= (off_t)SCOUT__FILES_PAYLOAD) {
+		*ret_bytes = (uint64_t)ret_st->st_size - SCOUT__FILES_PAYLOAD;
+		return SCOUT__FILES_OTHER_FORMAT;
+	}
 	if (scout__l2_header_get(bytes, &header) != SCOUT__L2_HEADER_OK || header.key.digest.lo != digest.lo ||
 	    header.key.digest.hi != digest.hi || header.bytes > INT64_MAX - SCOUT__FILES_PAYLOAD ||
 	    (uint64_t)ret_st->st_size != SCOUT__FILES_PAYLOAD + header.bytes)
@@ -151,10 +160,8 @@ examine(const struct scan *scan, const char *path, struct scout__l2_digest diges
 
 /* Without memory for it, the order is a little worse. */
 static void
-remember_order(struct scan *scan, uint32_t entry, const struct stat *st)
+remember_order(struct scan *scan, uint32_t entry, uint64_t when)
 {
-	uint64_t read = ns_of(st->st_atim), written = ns_of(st->st_mtim);
-
 	if (scan->n_found == scan->cap_found) {
 		size_t cap = scan->cap_found ? scan->cap_found * 2 : 1024;
 		struct found *more = realloc(scan->found, cap * sizeof(*more));
@@ -164,7 +171,34 @@ remember_order(struct scan *scan, uint32_t entry, const struct stat *st)
 		scan->found = more;
 		scan->cap_found = cap;
 	}
-	scan->found[scan->n_found++] = (struct found){.when = read > written ? read : written, .entry = entry};
+	scan->found[scan->n_found++] = (struct found){.when = when, .entry = entry};
+}
+
+static uint64_t
+last_use_of(const struct stat *st)
+{
+	uint64_t read = ns_of(st->st_atim), written = ns_of(st->st_mtim);
+
+	return read > written ? read : written;
+}
+
+/* An object of another format: the oldest of all, or removed. 0 or an errno value. */
+static int
+judge_other(struct scan *scan, const char *path, uint64_t bytes, const struct stat *st, uint32_t entry)
+{
+	struct scout__files *files = scan->files;
+	int rc = 0;
+
+	scan->n_other++;
+	scan->other_bytes += bytes;
+	if (!files->remove_old) {
+		scout__cat_adopt(&files->cat, entry, scout__files_disk_bytes(files, bytes));
+		remember_order(scan, entry, 0);
+		return 0;
+	}
+	rc = scout__files_remove_same(files, path, st);
+	scout__cat_drop(&files->cat, entry);
+	return rc;
 }
 
 static void
@@ -178,18 +212,22 @@ judge_object(struct scan *scan, const char *path, struct scout__l2_digest digest
 	if (rc == 0) {
 		bytes = scout__files_disk_bytes(files, bytes);
 		scout__cat_adopt(&files->cat, entry, bytes);
-		remember_order(scan, entry, &st);
+		remember_order(scan, entry, last_use_of(&st));
 		scout__files_count(&files->recovered);
 		scan->n_objects++;
 		scan->bytes += bytes;
 		return;
 	}
-	if (rc == SCOUT__FILES_DAMAGED)
-		rc = scout__files_remove_same(files, path, &st);
-	scout__cat_drop(&files->cat, entry);
-	if (rc == 0)
-		leftover_removed(scan);
-	else if (rc != ENOENT)
+	if (rc == SCOUT__FILES_OTHER_FORMAT) {
+		rc = judge_other(scan, path, bytes, &st, entry);
+	} else {
+		if (rc == SCOUT__FILES_DAMAGED)
+			rc = scout__files_remove_same(files, path, &st);
+		scout__cat_drop(&files->cat, entry);
+		if (rc == 0)
+			leftover_removed(scan);
+	}
+	if (rc != 0 && rc != ENOENT)
 		scout__log_limited(files->log, &scan->limit, scout__now_us(), PROGRESS_US, SCOUT_LOG_WARN,
 				   "files tier %s: %s cannot be read or removed (%s)", files->path, path,
 				   scout__errno_text(rc));
@@ -351,6 +389,13 @@ rebuild(struct scan *scan)
 		   " MiB taken over, %" PRIu64 " leftovers of a crash removed, %" PRIu64 " foreign names left in place",
 		   files->path, (scout__now_us() - scan->begun_us) / 1000, scan->n_objects, scan->bytes >> 20,
 		   scan->n_leftover, scan->n_foreign);
+	if (scan->n_other)
+		scout__log(files->log, SCOUT_LOG_WARN,
+			   "files tier %s: %" PRIu64 " objects of %" PRIu64
+			   " MiB are of another format, as an upgrade leaves them: %s",
+			   files->path, scan->n_other, scan->other_bytes >> 20,
+			   files->remove_old ? "removed"
+					     : "they stay unused; set remove_old=1 once to remove them at the start");
 }
 
 void

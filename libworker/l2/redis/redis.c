@@ -20,7 +20,7 @@
  *
  *   redis://[user:password@]host:port,host:port...[?ttl=SECONDS&cluster=auto|yes|no]
  *
- * Key "kvscout:2:DIGEST", value = header (object.h) and payload; "kvscout:r:DIGEST" are records (l2.h), without time to
+ * Key "kvscout:3:DIGEST", value = header (object.h) and payload; "kvscout:r:DIGEST" are records (l2.h), without time to
  * live. EXISTS becomes one EXISTS for each key, pipelined, each to the node that serves its slot; STORE is SET NX (an
  * object that is there stays, and its time to live is not begun anew) with PX if the URL has a ttl; LOAD is GET. REMOVE
  * is UNLINK, whatever is there now: an object that was stored anew since it was found damaged costs one computation.

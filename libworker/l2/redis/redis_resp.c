@@ -19,7 +19,7 @@
  * Threads: any; nothing is kept.
  */
 
-#define KEY_PREFIX "kvscout:2:"
+#define KEY_PREFIX "kvscout:3:" /* the number grows with the format of keys and objects */
 
 void
 scout__redis_key(struct scout__l2_digest digest, char ret_key[SCOUT__REDIS_KEY_BYTES + 1])

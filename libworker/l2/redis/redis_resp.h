@@ -18,14 +18,14 @@
  */
 
 #define SCOUT__REDIS_SLOTS 16384u
-#define SCOUT__REDIS_KEY_BYTES 42u /* "kvscout:2:" and 32 hex digits */
+#define SCOUT__REDIS_KEY_BYTES 42u /* "kvscout:3:" and 32 hex digits */
 #define SCOUT__REDIS_HOST_BYTES 256u
 /* Redis refuses longer strings (its proto-max-bulk-len, 512 MiB unless configured). */
 #define SCOUT__REDIS_MAX_VALUE (UINT64_C(512) << 20)
 
 /* The key of an object, NUL-terminated. */
 SCOUT_ON_ANY void scout__redis_key(struct scout__l2_digest digest, char ret_key[SCOUT__REDIS_KEY_BYTES + 1]);
-/* The key of a record: "kvscout:r:" instead of "kvscout:2:". */
+/* The key of a record: "kvscout:r:" instead of "kvscout:3:". */
 SCOUT_ON_ANY void scout__redis_record_key(struct scout__l2_digest digest, char ret_key[SCOUT__REDIS_KEY_BYTES + 1]);
 /* CRC16 (XMODEM) modulo 16384 of a key without braces, as Redis Cluster computes it. */
 SCOUT_ON_ANY uint16_t scout__redis_slot(const char *key, size_t len);

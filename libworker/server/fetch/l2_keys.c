@@ -59,7 +59,7 @@ scout__fetch_refingerprint(struct scout__ns *ns)
 		const struct scout__l2_layout l2 = {
 			.name_space = ns->name,
 			.name_len = ns->name_len,
-			.chunk_tokens = ns->chunk_tokens,
+			.unit_tokens = ns->groups.group[0].unit_tokens,
 			.block_tokens = layout->block_tokens,
 			.hash_bytes = ns->hash_bytes,
 			.kv_ranks = ns->kv_ranks,
@@ -67,6 +67,7 @@ scout__fetch_refingerprint(struct scout__ns *ns)
 			.dtype = layout->dtype,
 			.n_planes = layout->n_planes,
 			.plane_bytes = layout->plane_bytes,
+			.layout_tag = layout->layout_tag,
 			.generation = ns->generation,
 		};
 

@@ -122,12 +122,13 @@ object_init(struct adapter_object *o, uint32_t number, uint64_t bytes)
 	const struct scout__l2_layout layout = {
 		.name_space = "test",
 		.name_len = 4,
-		.chunk_tokens = 256,
+		.unit_tokens = 256,
 		.block_tokens = 16,
 		.hash_bytes = 32,
 		.kv_ranks = 1,
 		.n_planes = 1,
 		.plane_bytes = plane_bytes,
+		.layout_tag = "",
 	};
 	struct scout__l2_fingerprint fingerprint;
 	uint64_t x = number * UINT64_C(0x9e3779b97f4a7c15) + 1;

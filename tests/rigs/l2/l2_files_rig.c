@@ -159,12 +159,13 @@ rig_key_of(uint32_t i, const char *name_space)
 	static const uint64_t planes[1] = {4096};
 	struct scout__l2_layout layout = {.name_space = name_space,
 					  .name_len = (uint16_t)strlen(name_space),
-					  .chunk_tokens = 256,
+					  .unit_tokens = 256,
 					  .block_tokens = 16,
 					  .hash_bytes = 32,
 					  .kv_ranks = 1,
 					  .n_planes = 1,
-					  .plane_bytes = planes};
+					  .plane_bytes = planes,
+					  .layout_tag = ""};
 	struct scout__l2_fingerprint fingerprint;
 	struct scout__l2_key key;
 	uint8_t hash[32] = {0};

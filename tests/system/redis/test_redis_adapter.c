@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "l2_old_object.h"
 #include "redis.h"
 #include "redis_internal.h"
 
@@ -268,6 +269,29 @@ START_TEST(an_object_of_another_format_version_is_a_miss_and_stays)
 }
 END_TEST
 
+/* Its key has another prefix, by which its owner finds it: it is neither asked for nor touched. */
+START_TEST(an_object_of_the_release_before_stays_under_its_own_prefix)
+{
+	static const char old_key[] = "kvscout:2:" OLD_OBJECT_DIGEST;
+	uint8_t value[OLD_OBJECT_HEADER + OLD_OBJECT_PAYLOAD];
+	struct adapter_object o;
+
+	old_object_header(value);
+	old_object_payload(value + OLD_OBJECT_HEADER);
+	redis_set(&server, old_key, value, sizeof(value));
+	object_init(&o, 1, 5000);
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_load(&rig, &o), SCOUT__L2_ABSENT);
+	ck_assert_int_eq(object_store(&rig, &o), SCOUT__L2_OK);
+	ck_assert_int_eq(object_load(&rig, &o), SCOUT__L2_OK);
+	ck_assert_int_eq(object_remove(&rig, &o), SCOUT__L2_OK);
+	ck_assert_int_eq((int)redis_number(&server, "STRLEN %s", old_key), (int)sizeof(value));
+	ck_assert_int_eq((int)redis_number(&server, "DBSIZE"), 1);
+	ck_assert_int_eq(strncmp(key_of(&o), "kvscout:3:", 10), 0);
+	object_fini(&o);
+}
+END_TEST
+
 START_TEST(removals_at_once_remove_each_its_own)
 {
 	struct adapter_object o[40];
@@ -527,6 +551,7 @@ suite(void)
 	tcase_add_test(tc, a_sound_value_of_another_size_does_not_overrun_the_slot);
 	tcase_add_test(tc, a_key_of_another_type_is_an_error_and_stays);
 	tcase_add_test(tc, an_object_of_another_format_version_is_a_miss_and_stays);
+	tcase_add_test(tc, an_object_of_the_release_before_stays_under_its_own_prefix);
 	tcase_add_test(tc, removals_at_once_remove_each_its_own);
 	tcase_add_test(tc, large_values_travel_whole);
 	tcase_add_test(tc, ten_thousand_small_operations_at_once);

@@ -5,29 +5,30 @@
 #include <string.h>
 
 #include "check_main.h"
+#include "l2_old_object.h"
 
 /*
  * The stored form may never drift: other nodes and later versions read it. The golden bytes were put together by a program
  * of its own, with the digests of the xxhsum tool.
  */
-#define GOLDEN_FINGERPRINT "ac28912795f3029e399a72d1a2cde19e"
+#define GOLDEN_FINGERPRINT "a3b926cec9191ab3084dd8fae556ba40"
 #define GOLDEN_KEY                                                                                                     \
-	"0100" GOLDEN_FINGERPRINT "8877665544332211"                                                                   \
+	"0200" GOLDEN_FINGERPRINT "8877665544332211"                                                                   \
 	"02010200"                                                                                                     \
 	"20000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"                                           \
 	"0a006d616e64616e742dc3a4"
-#define GOLDEN_DIGEST "406061ce4c6432b4fa012e7480e8af14"
+#define GOLDEN_DIGEST "c1c4bb1ddb66ad6df666013636bee138"
 #define GOLDEN_HEAD                                                                                                    \
 	"4b5653434f555432"                                                                                             \
-	"01004b0000000000e803000000000000"                                                                             \
+	"02004b0000000000e803000000000000"                                                                             \
 	"30c826442630ad106dd7dada9c22eeab" GOLDEN_KEY
-#define GOLDEN_CHECK "2170f833dc1974d0"
+#define GOLDEN_CHECK "7a155e348ecc7a46"
 
 static const uint64_t planes[] = {16384, 16384, 128};
 static const struct scout__l2_layout layout = {
 	.name_space = "llama-70b",
 	.name_len = 9,
-	.chunk_tokens = 256,
+	.unit_tokens = 256,
 	.block_tokens = 16,
 	.hash_bytes = 32,
 	.kv_ranks = 4,
@@ -35,6 +36,7 @@ static const struct scout__l2_layout layout = {
 	.dtype = SCOUT_DTYPE_BF16,
 	.n_planes = 3,
 	.plane_bytes = planes,
+	.layout_tag = "NHD",
 };
 
 static struct scout__l2_key key;
@@ -93,15 +95,17 @@ END_TEST
 START_TEST(each_part_of_the_layout_changes_the_fingerprint)
 {
 	static const uint64_t other_planes[] = {16384, 16384, 129};
-	struct scout__l2_fingerprint first, seen[12];
-	struct scout__l2_layout other[12];
+	struct scout__l2_fingerprint first, seen[14];
+	struct scout__l2_layout other[14];
 	size_t n = 0;
 
-	for (size_t i = 0; i < 12; i++)
+	for (size_t i = 0; i < 14; i++)
 		other[i] = layout;
 	other[n++].name_space = "llama-71b";
 	other[n++].name_len = 8;
-	other[n++].chunk_tokens = 512;
+	other[n++].unit_tokens = 512;
+	other[n++].layout_tag = "HND";
+	other[n++].layout_tag = "";
 	other[n++].block_tokens = 32;
 	other[n++].hash_bytes = 16;
 	other[n++].kv_ranks = 8;
@@ -176,6 +180,34 @@ START_TEST(the_longest_key_fits)
 }
 END_TEST
 
+/* What the release before has written is known for what it is, and damage of ours is not taken for it. */
+START_TEST(an_object_of_the_former_format_is_of_another_format)
+{
+	static const uint8_t later_check[] = {0xbb, 0x9c, 0xac, 0xb0, 0x0f, 0x65, 0x26, 0xcd};
+	uint8_t old[OLD_OBJECT_HEADER];
+	struct scout__l2_digest sum;
+	struct scout__l2_header ret;
+
+	old_object_header(old);
+	ck_assert_int_eq(scout__l2_header_get(old, &ret), SCOUT__L2_HEADER_VERSION);
+	ck_assert_int_eq(scout__l2_header_check(old, &key, sizeof(payload), &sum), SCOUT__L2_HEADER_VERSION);
+	ck_assert(scout__l2_header_is_other_format(old));
+	old[100] ^= 1;
+	ck_assert(!scout__l2_header_is_other_format(old));
+	ck_assert(!scout__l2_header_is_other_format(header));
+	header[8] = 1; /* its sum is not that of such a header */
+	ck_assert(!scout__l2_header_is_other_format(header));
+	/* Of a later release: the same with version 3, and the sum of that. */
+	old_object_header(old);
+	old[8] = 3;
+	ck_assert(!scout__l2_header_is_other_format(old));
+	memcpy(old + sizeof(old) - sizeof(later_check), later_check, sizeof(later_check));
+	ck_assert(scout__l2_header_is_other_format(old));
+	old[0] = 'k';
+	ck_assert(!scout__l2_header_is_other_format(old));
+}
+END_TEST
+
 /* Every single bit, in every byte: magic, version, lengths, sums, key, padding and the header's own sum. */
 START_TEST(a_flipped_bit_anywhere_in_a_header_is_found)
 {
@@ -223,7 +255,7 @@ START_TEST(a_key_that_is_none_is_damage)
 		uint16_t at;
 		uint8_t value;
 	} wrong[] = {
-		{0, 2},   /* format */
+		{0, 1},   /* format */
 		{30, 15}, /* hash_len below, above, and not what the rest says */
 		{30, 33}, {30, 31}, {63, 11}, {64, 1},
 	};
@@ -306,6 +338,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, key_and_header_are_the_golden_bytes);
 	tcase_add_test(tc, each_part_of_the_layout_changes_the_fingerprint);
 	tcase_add_test(tc, each_part_of_a_key_changes_its_digest);
+	tcase_add_test(tc, an_object_of_the_former_format_is_of_another_format);
 	tcase_add_test(tc, a_header_says_what_was_put);
 	tcase_add_test(tc, the_longest_key_fits);
 	tcase_add_test(tc, a_flipped_bit_anywhere_in_a_header_is_found);

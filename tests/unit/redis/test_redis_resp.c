@@ -15,7 +15,7 @@ START_TEST(a_key_is_a_prefix_and_the_digest)
 	scout__redis_key(digest, key);
 	scout__l2_digest_text(digest, text);
 	ck_assert_uint_eq(strlen(key), SCOUT__REDIS_KEY_BYTES);
-	ck_assert(strncmp(key, "kvscout:2:", 10) == 0);
+	ck_assert(strncmp(key, "kvscout:3:", 10) == 0);
 	ck_assert_str_eq(key + 10, text);
 }
 END_TEST
