@@ -148,7 +148,7 @@ END_TEST
 START_TEST(a_bad_frame_is_told_with_its_sender)
 {
 	struct scout_server_config cfg = rig_config(8);
-	uint8_t frame[SCOUT_FRAME_HEADER_BYTES] = {'K', 'V', 'S', 'C', 1};
+	uint8_t frame[SCOUT_FRAME_HEADER_BYTES] = {'K', 'V', 'S', 'C', SCOUT_WIRE_VERSION};
 	char who[64];
 	struct rig rig;
 
