@@ -20,9 +20,10 @@ MAKE = {
 
 
 def in_child(action):
-    """Run it in a forked child; what it returns, as text. The child leaves as any program does: through the interpreter's exit."""
+    """Run a program: (exit status, stdout, stderr). It leaves as any program does: through the interpreter's exit."""
     code = f"""
-import os, sys, kvscout
+import logging, os, sys, kvscout
+logging.getLogger("kvscout").setLevel(logging.ERROR)  # a peer that leaves early may be worth a warning
 {action}
 """
     ended = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
