@@ -32,7 +32,7 @@ pause_us(uint64_t us)
 static void
 reap(struct scout__starter *starter)
 {
-	uint64_t end_us = scout__now_us() + REAP_MS * 1000;
+	uint64_t end_us = scout__now_us() + REAP_MS * UINT64_C(1000);
 
 	while (!scout__starter_reap(starter) && scout__now_us() < end_us)
 		pause_us(1000);

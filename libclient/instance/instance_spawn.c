@@ -101,20 +101,25 @@ scout__server_keys_check(const char *keys, char *err, size_t err_len)
 static char **
 command_line(const struct scout__instance *instance, const char *program, const char *keys)
 {
-	size_t text = strlen(keys) + 3 * KEYS_MAX, len;
-	char **argv = calloc(1, (KEYS_MAX + 4) * sizeof(char *) + text);
-	char *to;
-	unsigned n = 0;
+	const char *const first[] = {program, "--instance", instance->folder};
+	const size_t n_first = sizeof(first) / sizeof(first[0]);
+	/* Each key gets two dashes and an end. */
+	size_t text = strlen(keys) + (size_t)3 * KEYS_MAX, n = 0, len;
+	char **argv, *to;
 	const char *one;
 
+	for (size_t i = 0; i < n_first; i++)
+		text += strlen(first[i]) + 1;
+	argv = calloc(1, (KEYS_MAX + n_first + 1) * sizeof(*argv) + text);
 	if (!argv)
 		return NULL;
-	to = (char *)(argv + KEYS_MAX + 4);
-	argv[n++] = (char *)(uintptr_t)program; /* posix_spawn() does not write them */
-	argv[n++] = (char *)(uintptr_t) "--instance";
-	argv[n++] = (char *)(uintptr_t)instance->folder;
-	while ((one = next_word(&keys, &len)) && n < KEYS_MAX + 3) {
-		argv[n++] = to;
+	to = (char *)(argv + KEYS_MAX + n_first + 1);
+	for (; n < n_first; n++) {
+		argv[n] = to;
+		to += sprintf(to, "%s", first[n]) + 1;
+	}
+	for (; (one = next_word(&keys, &len)) && n < KEYS_MAX + n_first; n++) {
+		argv[n] = to;
 		to += sprintf(to, "--%.*s", (int)len, one) + 1;
 	}
 	return argv;

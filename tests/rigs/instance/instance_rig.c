@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #include "clock.h"
+
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void
 place_up(struct place *place)
@@ -53,12 +56,29 @@ void
 place_log(void *user, int level, const char *text)
 {
 	struct place *place = user;
-	size_t n = strlen(place->warnings);
+	size_t n;
 
 	if (level > SCOUT_LOG_WARN)
 		return;
+	(void)pthread_mutex_lock(&log_lock);
+	n = strlen(place->warnings);
 	place->n_warnings++;
 	(void)snprintf(place->warnings + n, sizeof(place->warnings) - n, "%s\n", text);
+	(void)pthread_mutex_unlock(&log_lock);
+}
+
+void
+place_wait_warned(struct place *place, const char *word)
+{
+	uint64_t end_us = scout__now_us() + PLACE_DEADLINE_MS * UINT64_C(1000);
+
+	for (bool is_there = false; !is_there;) {
+		(void)pthread_mutex_lock(&log_lock);
+		is_there = strstr(place->warnings, word) != NULL;
+		ck_assert_msg(is_there || scout__now_us() < end_us, "no warning has \"%s\": %s", word, place->warnings);
+		(void)pthread_mutex_unlock(&log_lock);
+		(void)poll(NULL, 0, 1);
+	}
 }
 
 int

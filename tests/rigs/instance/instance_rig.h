@@ -31,8 +31,10 @@ void place_up(struct place *place);
 /* Ends the server, if there is one, and removes the folder. Waits for both. */
 void place_down(struct place *place);
 
-/* A scout_log_fn with the place as its user: keeps warnings. For one thread at a time. */
+/* A scout_log_fn with the place as its user: keeps warnings. Any thread; the fields are read when no other thread logs. */
 void place_log(void *user, int level, const char *text);
+/* Waits until a warning has @word. */
+void place_wait_warned(struct place *place, const char *word);
 
 /* scout_ensure_server() there, with these keys or NULL. The text of a failure in @err. */
 int place_ensure(struct place *place, const char *keys, char *err, size_t err_len);

@@ -4,7 +4,9 @@
  */
 #include "check_main.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -314,6 +316,26 @@ START_TEST(the_folder_is_that_of_the_user_and_the_ipc_namespace)
 }
 END_TEST
 
+/* Processes that cannot share memory the way a host's do must not meet, though they see the same files. */
+START_TEST(another_ipc_namespace_has_another_server)
+{
+	struct scout__instance paths;
+	struct place place;
+	char err[1024] = "";
+
+	place_up(&place);
+	/* Without the right to make one (no root), a namespace of its own is not to be had, and this proves nothing. */
+	if (unshare(CLONE_NEWIPC) == 0) {
+		ck_assert_msg(scout__instance_find(place.endpoint, &paths, err, sizeof(err)) == 0, "%s", err);
+		ck_assert_str_ne(paths.folder, place.paths.folder);
+		ck_assert_int_eq(strncmp(paths.folder, place.folder, strlen(place.folder)), 0);
+	} else {
+		ck_assert_int_eq(errno, EPERM);
+	}
+	place_down(&place);
+}
+END_TEST
+
 START_TEST(bad_arguments_are_refused)
 {
 	struct scout_instance_config cfg;
@@ -358,6 +380,7 @@ suite_of_this_file(void)
 	suite_add_tcase(suite, other);
 	tcase_add_test(folder, a_folder_that_others_control_is_refused);
 	tcase_add_test(folder, the_folder_is_that_of_the_user_and_the_ipc_namespace);
+	tcase_add_test(folder, another_ipc_namespace_has_another_server);
 	tcase_add_test(folder, bad_arguments_are_refused);
 	suite_add_tcase(suite, folder);
 	return suite;

@@ -245,6 +245,7 @@ START_TEST(a_server_that_cannot_start_is_one_warning_with_its_words)
 		;
 	hit = look_up(client, "b");
 	ck_assert_int_eq(hit.error, SCOUT_ERR_UNREACHABLE);
+	place_wait_warned(&place, "nonsense");
 	ck_assert_int_eq(scout_client_wait_ready(client, 300, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
 	scout_client_free(client);
 	ck_assert_uint_eq(count_words(place.warnings, "nonsense"), 1);
