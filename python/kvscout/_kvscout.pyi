@@ -10,11 +10,11 @@ GENERATION_NEWEST: int
 
 _Setting = str | int | bool | SupportsIndex | os.PathLike[str] | list[str] | tuple[str, ...] | None
 
-# collections.abc.Buffer, which typing knows from 3.12 on.
+# collections.abc.Buffer, which Python has from 3.12 on; type checkers of before know what is named beside it.
 class _Buffer(Protocol):
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-_Hashes = Sequence[bytes] | _Buffer
+_Hashes = Sequence[bytes] | bytes | bytearray | memoryview | _Buffer
 
 class KVScoutError(Exception):
     code: int
@@ -35,7 +35,7 @@ def ensure_server(
 def error_of(code: int, text: str = ..., /) -> KVScoutError: ...
 def error_name(code: int, /) -> str: ...
 def hash_blocks(
-    token_ids: Sequence[int] | _Buffer,
+    token_ids: Sequence[int] | memoryview | _Buffer,
     block_tokens: SupportsIndex,
     *,
     dialect: str = "vllm-0.31",

@@ -15,6 +15,7 @@ import time
 import unittest
 
 MULTIPLIER = float(os.environ.get("KVSCOUT_TEST_TIMES", "1"))
+SANITIZED = os.environ.get("KVSCOUT_TEST_SANITIZED") == "1"
 PR_SET_PDEATHSIG = 1
 
 
@@ -63,8 +64,16 @@ class ServerProcess:
             raise AssertionError(f"kvscoutd said {line!r} and ended with {self.process.wait(10)}")
 
     def freeze(self):
-        """Stop it, so that it answers nothing."""
+        """Stop it, so that it answers nothing; all of its threads have stopped when this returns."""
         os.kill(self.process.pid, signal.SIGSTOP)
+        wait_for(lambda: all(state == "T" for state in self.states()), what="the server to stop")
+
+    def states(self):
+        """The state of each of its threads, as /proc names it."""
+        tasks = f"/proc/{self.process.pid}/task"
+        for task in os.listdir(tasks):
+            with open(f"{tasks}/{task}/stat", encoding="ascii") as file:
+                yield file.read().rpartition(")")[2].split()[0]
 
     def thaw(self):
         os.kill(self.process.pid, signal.SIGCONT)

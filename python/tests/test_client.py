@@ -447,17 +447,17 @@ class Life(Asks):
 class Threads(Asks):
     """One thread at a time; a second one is told, and close() is safe."""
 
-    def waiting(self, call):
-        """A thread that is inside a call that waits; ends when the server goes on or the time is over."""
+    def waiting(self, timeout_ms):
+        """A client without a server, inside whose wait_ready() a thread is; and that thread, and what it will have got."""
+        client = kvscout.Client(endpoint=server.endpoint + "-not-there")
+        self.addCleanup(client.close)
         result = []
-        self.freeze()
-        self.ask("frozen")
 
         def work():
             try:
-                result.append(call())
+                result.append(client.wait_ready(timeout_ms))
             except kvscout.KVScoutError as error:
-                result.append(error)
+                result.append(error.name)
 
         thread = threading.Thread(target=work)
         thread.start()
@@ -465,36 +465,36 @@ class Threads(Asks):
 
         def is_inside():
             try:
-                self.client.stats()
+                client.stats()
             except kvscout.StateError as error:
                 return error
             return None
 
-        return thread, result, rig.wait_for(is_inside, what="the other thread to wait")
+        return client, thread, result, rig.wait_for(is_inside, what="the other thread to wait")
 
-    def test_a_second_thread_is_told_by_the_name_of_the_call_and_others_run(self):
-        thread, result, error = self.waiting(lambda: self.client.step_wait(2000000))
-        self.assertRegex(str(error), r"stats\(\): another thread is inside Client\.step_wait\(\) of this object")
-        for call in (lambda: self.client.poll("frozen"), lambda: self.ask("r2"), lambda: self.client.finish("frozen"),
-                     lambda: self.client.step_wait(5), lambda: self.client.wait_lookup("r3", hashes_of(1), CHUNK)):
+    def test_a_second_thread_is_told_by_the_name_of_the_call(self):
+        client, thread, result, error = self.waiting(3000)
+        self.assertRegex(str(error), r"stats\(\): another thread is inside Client\.wait_ready\(\) of this object")
+        for call in (lambda: client.poll("r1"), lambda: client.try_lookup("r2", hashes_of(1), 300), lambda: client.finish("r1"),
+                     lambda: client.step_wait(5), lambda: client.wait_lookup("r3", hashes_of(1), 300)):
             with self.assertRaises(kvscout.StateError):
                 call()
-        server.thaw()
+        self.assertEqual(result, [])
         thread.join(60)
-        self.assertEqual(result, [True])
-        self.assertIsNotNone(self.client.poll("frozen"))
+        self.assertEqual(result, ["SCOUT_ERR_TIMEOUT"])
+        self.assertEqual(client.stats()["lookups"], 0)
 
     def test_closing_while_another_thread_waits_waits_for_it(self):
-        thread, result, _ = self.waiting(lambda: self.client.step_wait(500000))
-        closers = [threading.Thread(target=self.client.close) for _ in range(3)]
+        client, thread, result, _ = self.waiting(1500)
+        closers = [threading.Thread(target=client.close) for _ in range(3)]
         for closer in closers:
             closer.start()
-        self.client.close()
-        self.assertTrue(result)
+        client.close()
+        self.assertEqual(result, ["SCOUT_ERR_TIMEOUT"])
         for closer in (*closers, thread):
             closer.join(60)
-        self.assertEqual(len(result), 1)
-        self.assertIsInstance(result[0], bool)
+        with self.assertRaises(kvscout.ClosedError):
+            client.stats()
 
     def test_an_argument_that_closes_the_client_is_told(self):
         class Closes:
@@ -533,13 +533,14 @@ class Threads(Asks):
                 self.client.step_wait(2000)
 
     def test_a_forked_child_is_told(self):
-        thread, _, _ = self.waiting(lambda: self.client.step_wait(300000))
+        waited_on, thread, _, _ = self.waiting(1500)
+        self.ask("mine")
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
             said = []
-            for call in (self.client.stats, lambda: self.client.poll("frozen"), self.client.step_begin,
-                         lambda: self.client.wait_lookup("r", [], 1)):
+            for call in (self.client.stats, lambda: self.client.poll("mine"), self.client.step_begin,
+                         lambda: self.client.wait_lookup("r", [], 1), waited_on.stats):
                 try:
                     call()
                     said.append("nothing")
@@ -548,15 +549,15 @@ class Threads(Asks):
                 except BaseException as error:
                     said.append(repr(error))
             self.client.close()
+            waited_on.close()
             os.write(write, " ".join(said).encode())
             os._exit(0)
         os.close(write)
         _, status = os.waitpid(child, 0)
-        self.assertEqual((os.read(read, 1000).decode(), status), (" ".join(["SCOUT_ERR_FORKED"] * 4), 0))
+        self.assertEqual((os.read(read, 1000).decode(), status), (" ".join(["SCOUT_ERR_FORKED"] * 5), 0))
         os.close(read)
+        rig.wait_for(lambda: self.client.poll("mine"))  # the parent's goes on
         thread.join(60)
-        server.thaw()
-        rig.wait_for(lambda: self.client.poll("frozen"))  # the parent's goes on
 
 
 class Restart(Asks):

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user's type checker must accept, and refuse: each refusal is a `type: ignore`, and one that is not needed is an error."""
+
+import array
+import selectors
+
+import kvscout
+
+
+def schedule(client: kvscout.Client, id: str, hashes: list[bytes], prompt: int, on_gpu: int) -> int:
+    with client.step() as same:
+        hit = same.try_lookup(id, hashes, prompt, on_gpu, tenant="t", expect_tokens=5, stride=16, timeout_ms=50)
+    if hit is None and client.step_wait(200):
+        hit = client.poll(id, on_gpu)
+    if hit is None:
+        return client.wait_lookup(id, b"".join(hashes), prompt).tokens
+    client.admit(id, on_gpu, hit.tokens)
+    client.admit(id, to_token=None)
+    client.finish(id)
+    if hit.error:
+        raise kvscout.error_of(hit.error)
+    return hit.tokens + client.stats()["hits"] + client.clear() + len(hit.reason)
+
+
+def wrong(client: kvscout.Client) -> None:
+    client.try_lookup(5, [], 5)  # type: ignore[arg-type]
+    client.try_lookup("r", [5], 5)  # type: ignore[list-item]
+    client.poll("r").tokens  # type: ignore[union-attr]
+    client.finish()  # type: ignore[call-arg]
+
+
+def main() -> list[bytes]:
+    with kvscout.Client(endpoint=["ipc:///run/a", "ipc:///run/b"], chunk_tokens=256, cpus=None) as client:
+        selectors.DefaultSelector().register(client, selectors.EVENT_READ)
+        schedule(client, "r", [bytes(32)], 300, 0)
+    try:
+        client.poll("r")
+    except kvscout.ClosedError as error:
+        print(error.code + 1, error.name.lower(), error.retriable)
+    return kvscout.hash_blocks(array.array("I", [1, 2]), 2, lora=("a", "/a"), mm=[("image", 0, 2)]) + kvscout.hash_blocks([1], 1)
