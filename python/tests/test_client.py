@@ -137,6 +137,69 @@ class Lookups(Asks):
         self.assertIsInstance(kvscout.error_of(hit.error), kvscout.ServerError)
 
 
+class Hits(Asks):
+    """With a worker that has stored."""
+
+    def setUp(self):
+        super().setUp()
+        self.pages = bytearray(os.urandom(64 * 512))
+        self.worker = kvscout.Worker(endpoint=server.endpoint, namespace=self.id()[-40:], chunk_tokens=CHUNK)
+        self.addCleanup(self.worker.close)
+        self.assertTrue(self.worker.register([self.pages], block_tokens=CHUNK, n_blocks=64, timeout_ms=20000))
+
+    def store(self, n):
+        self.worker.store(0, hashes_of(n), list(range(n)))
+        done = rig.wait_for(self.worker.poll, what="the store")[0]
+        self.assertTrue(done.ok, done)
+
+    def test_a_hit_says_how_much_is_cached_and_where(self):
+        self.store(3)
+        hit = self.answer(n=5)
+        self.assertEqual((hit.tokens, hit.chunks, hit.l1_chunks, hit.l2_chunks), (3 * CHUNK, 3, 3, 0))
+        self.assertEqual((hit.reason, hit.error), ("hit", 0))
+        self.assertEqual(self.client.lookup_lengths("r1"), [3 * CHUNK])
+        self.assertEqual(self.client.stats()["hit_tokens"], 3 * CHUNK)
+
+    def test_the_last_token_is_always_computed(self):
+        self.store(3)
+        hit = self.client.wait_lookup("r1", hashes_of(3), 3 * CHUNK)
+        self.assertEqual((hit.tokens, hit.chunks), (3 * CHUNK - 1, 3))
+
+    def test_what_is_admitted_can_be_retrieved_and_the_rest_is_given_back(self):
+        self.store(4)
+        hit = self.answer(n=4)
+        self.client.admit("r1", CHUNK, 3 * CHUNK)
+        before = bytes(self.pages[:4 * 512])
+        self.worker.retrieve(hit.ticket, CHUNK, 3 * CHUNK, [40, 41])
+        self.assertTrue(rig.wait_for(self.worker.poll)[0].ok)
+        self.assertEqual(bytes(self.pages[40 * 512:42 * 512]), before[512:3 * 512])
+
+    def test_another_tenant_hits_nothing(self):
+        self.store(2)
+        self.assertEqual(self.answer("r1", 2, tenant="other").tokens, 0)
+        self.assertEqual(self.answer("r2", 2).tokens, 2 * CHUNK)
+
+    def test_an_old_miss_becomes_a_hit_by_polls_alone(self):
+        client = self.open(lookup_refresh_ms=1)
+        client.try_lookup("r1", hashes_of(2), 2 * CHUNK + 1)
+        self.assertEqual(rig.wait_for(lambda: client.poll("r1")).tokens, 0)
+        self.store(2)
+        hit = rig.wait_for(lambda: (hit := client.poll("r1")).tokens and hit, what="the renewed answer")
+        self.assertEqual(hit.tokens, 2 * CHUNK)
+        self.assertEqual(client.stats()["lookups"], 1)
+
+    def test_after_a_lookup_ahead_a_poll_settles_what_the_GPU_has(self):
+        self.store(4)
+        self.client.lookup_ahead("r1", hashes_of(4), 4 * CHUNK + 1)
+        hit = rig.wait_for(lambda: self.client.poll("r1", 3 * CHUNK))
+        self.assertEqual((hit.chunks, hit.l1_chunks), (4, 1))
+
+    def test_a_clear_drops_what_was_stored(self):
+        self.store(2)
+        self.client.clear()
+        rig.wait_for(lambda: self.client.wait_lookup("r1", hashes_of(2), 99).tokens == 0 or self.client.finish("r1"))
+
+
 class Hashes(Asks):
     """What counts as the same hashes is the same lookup; other ones are StateError."""
 
