@@ -155,6 +155,7 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 	slot->hit = (struct scout_hit){.endpoint = -1};
 	slot->ended = false;
 	slot->finished = false;
+	slot->finish_hint = SCOUT_HINT_UNKNOWN;
 	slot->admit_came = slot->was_renewed = slot->again = slot->renewing = false;
 	slot->renew_left = 0;
 	slot->ahead = false;
@@ -517,10 +518,16 @@ scout_admit(struct scout_client *client, const char *id, int64_t from_token, int
 int
 scout_finish(struct scout_client *client, const char *id)
 {
+	return scout_finish_hint(client, id, SCOUT_HINT_UNKNOWN);
+}
+
+int
+scout_finish_hint(struct scout_client *client, const char *id, enum scout_hint hint)
+{
 	size_t len;
 	uint32_t i;
 
-	if (!client)
+	if (!client || (unsigned)hint > SCOUT_HINT_UNLIKELY)
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(client->courier))
 		return SCOUT_ERR_FORKED;
@@ -528,7 +535,9 @@ scout_finish(struct scout_client *client, const char *id)
 		return SCOUT_ERR_REQUEST_ID;
 	scout__client_enter(client);
 	i = scout__table_find(client, id, len, scout__id_hash(id, len));
-	if (i != SCOUT__NO_SLOT)
+	if (i != SCOUT__NO_SLOT) {
+		client->slots[i].finish_hint = (uint8_t)hint;
 		scout__client_forget(client, i);
+	}
 	return scout__client_leave(client, 0);
 }

@@ -8,13 +8,13 @@
 #include "lookup_internal.h"
 
 bool
-scout__send_finish(struct scout__link *link, uint64_t ticket, uint64_t cookie)
+scout__send_finish(struct scout__link *link, uint64_t ticket, uint32_t hint, uint64_t cookie)
 {
-	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_FINISH, 0, cookie, 8);
+	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_FINISH, 0, cookie, SCOUT__FINISH_BYTES);
 
 	if (!w)
 		return false;
-	scout__put_one_u64(w, ticket);
+	scout__put_finish(w, &(struct scout__finish_msg){.ticket = ticket, .hint = hint});
 	scout__link_op_end(link);
 	return true;
 }
@@ -39,7 +39,7 @@ scout__give_back_send(struct scout_client *c, uint32_t index)
 	struct scout__give_back *g = &c->give_back[index];
 
 	while (g->sent < g->n &&
-	       scout__send_finish(link, g->tickets[(g->first + g->sent) % g->cap], COOKIE(COOKIE_GIVE_BACK, 0))) {
+	       scout__send_finish(link, g->tickets[(g->first + g->sent) % g->cap], 0, COOKIE(COOKIE_GIVE_BACK, 0))) {
 		g->sent++;
 		g->in_flight++;
 	}

@@ -45,7 +45,7 @@ void scout__todo_unblock(struct scout_client *c) SCOUT_ON_COURIER;
 /* ---- lookup_give_back.c ---- */
 
 /* FINISH, now. False: the link has no room. */
-bool scout__send_finish(struct scout__link *link, uint64_t ticket, uint64_t cookie) SCOUT_ON_COURIER;
+bool scout__send_finish(struct scout__link *link, uint64_t ticket, uint32_t hint, uint64_t cookie) SCOUT_ON_COURIER;
 /* FINISH @ticket once its server is there again. */
 void scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket) SCOUT_ON_COURIER;
 /* Send what waits, as far as there is room. */

@@ -311,7 +311,7 @@ finish_batch(struct probe *probe, const uint64_t *tickets, uint64_t n, char *err
 	for (uint64_t i = 0; i < n; i++) {
 		size_t at = scout__op_begin(&w, SCOUT_OP_FINISH, SCOUT_KIND_REQUEST, 0, probe->next_corr++, 0);
 
-		scout__put_one_u64(&w, tickets[i]);
+		scout__put_finish(&w, &(struct scout__finish_msg){.ticket = tickets[i]});
 		scout__op_end(&w, at);
 	}
 	rc = request_send(probe, &w, (uint32_t)n, err, err_len);

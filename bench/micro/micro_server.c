@@ -164,7 +164,7 @@ put_finishes(struct micro_server *b, struct scout__writer *w)
 	while (b->n_ended) {
 		size_t at = scout__op_begin(w, SCOUT_OP_FINISH, SCOUT_KIND_REQUEST, 0, UINT64_MAX, 0);
 
-		scout__put_one_u64(w, b->ended[--b->n_ended]);
+		scout__put_finish(w, &(struct scout__finish_msg){.ticket = b->ended[--b->n_ended]});
 		scout__op_end(w, at);
 	}
 	return n;

@@ -20,7 +20,6 @@
  * Threads: main; those of client, workers and embedded server. The floor of a hit ratio is policy_sim with "lru".
  */
 #include <inttypes.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,66 +31,23 @@
 #include "cli.h"
 #include "clock.h"
 #include "engine.h"
-#include "json_env.h"
-#include "settings.h"
 #include "log.h"
 #include "option_list.h"
 #include "probe.h"
+#include "replay.h"
 #include "say.h"
 #include "trace.h"
 
-#define TOOL "kvscout-replay"
+#define TOOL REPLAY_TOOL
 #define MAX_PAGES 1024u
 #define MAX_PAGE_MEMORY (UINT64_C(64) << 20) /* of one KV rank */
 #define TRANSFER_MS 60000u
 #define PROGRESS_NS UINT64_C(1000000000)
 #define QUIET_NS UINT64_C(5000000000) /* not on a terminal: nothing is said before */
-#define ERR_LEN 512
-
-struct replay_options {
-	const char *trace;
-	const char *eviction;
-	struct cli_list l2_urls; /* as given */
-	char *l2;                /* all of them as the server's key; NULL: none */
-	const char *json;
-	const char *endpoint;
-	struct keys_option keys;
-	struct settings settings;
-	uint64_t l1_blocks;
-	uint64_t limit;
-	uint64_t block_bytes;
-	uint64_t kv_ranks;
-	bool l1_blocks_given;
-	bool eviction_given;
-};
+#define ERR_LEN REPLAY_ERR_LEN
 
 /* The signal that ends the replay; 0: none yet. */
 static volatile sig_atomic_t stop_signal;
-
-struct replay {
-	const struct replay_options *opt;
-	struct trace *trace;
-	struct engine *engine;
-	struct probe *probe;
-	int64_t *pages; /* all of the engine's */
-	uint64_t n_pages;
-	uint8_t *hashes; /* of the request that is replayed */
-	size_t hashes_cap;
-	struct engine_transfer transfer;
-	char name_space[64];
-
-	uint64_t requests;
-	uint64_t blocks;
-	uint64_t hit_blocks;
-	uint64_t l2_hit_blocks;
-	bool has_l2; /* the server has L2 */
-	uint64_t evicted_before;
-	uint64_t evicted;
-	uint64_t start_ns;
-	uint64_t next_progress_ns;
-	uint64_t wall_ns;
-	char err[ERR_LEN];
-};
 
 static int
 fail(struct replay *replay, int code, const char *what, uint64_t line)
@@ -234,6 +190,15 @@ make_hashes(struct replay *replay, const struct trace_request *request)
 	return 0;
 }
 
+/* Of the request that is replayed. */
+static enum scout_hint
+hint_of(const struct replay *replay)
+{
+	if (replay->requests >= replay->hints.n)
+		return SCOUT_HINT_UNKNOWN;
+	return replay->hints.flagged[replay->requests] ? SCOUT_HINT_UNLIKELY : SCOUT_HINT_LIKELY;
+}
+
 static int
 replay_one(struct replay *replay, const struct trace_request *request)
 {
@@ -250,7 +215,7 @@ replay_one(struct replay *replay, const struct trace_request *request)
 		rc = store(replay, &hit, request);
 	if (rc < 0)
 		return rc;
-	rc = scout_finish(engine_client(replay->engine), id);
+	rc = scout_finish_hint(engine_client(replay->engine), id, hint_of(replay));
 	if (rc < 0)
 		return fail(replay, rc, "finish", request->line);
 	replay->requests++;
@@ -258,12 +223,6 @@ replay_one(struct replay *replay, const struct trace_request *request)
 	replay->hit_blocks += hit.chunks;
 	replay->l2_hit_blocks += hit.l2_chunks;
 	return 0;
-}
-
-static double
-hit_ratio(const struct replay *replay)
-{
-	return replay->blocks ? (double)replay->hit_blocks / (double)replay->blocks : 0;
 }
 
 static void
@@ -276,7 +235,8 @@ progress(struct replay *replay)
 		return;
 	replay->next_progress_ns = now + PROGRESS_NS;
 	say_to(stderr, "%s" TOOL ": %" PRIu64 " requests, %.0f %% of the trace, hit ratio %.4f%s", terminal ? "\r" : "",
-	       replay->requests, 100 * trace_progress(replay->trace), hit_ratio(replay), terminal ? "\033[K" : "\n");
+	       replay->requests, 100 * trace_progress(replay->trace), replay_hit_ratio(replay),
+	       terminal ? "\033[K" : "\n");
 }
 
 static int
@@ -359,6 +319,17 @@ connect_probe(struct replay *replay)
 	return probe_counter(replay->probe, "l1.evictions", &replay->evicted_before, replay->err, sizeof(replay->err));
 }
 
+/* What only the whole trace tells: it is read twice. */
+static void
+make_hints(struct replay *replay)
+{
+	struct policy_load load = {0};
+
+	load_trace(&load, replay->opt->trace);
+	oracle_hints_make(&load, replay->opt->recall, replay->opt->false_alarms, replay->opt->seed, &replay->hints);
+	load_free(&load);
+}
+
 /* Everything from the empty structure to the numbers in it. */
 static int
 run(struct replay *replay)
@@ -378,6 +349,8 @@ run(struct replay *replay)
 		rc = connect_probe(replay);
 	if (rc < 0)
 		return rc;
+	if (replay->opt->hints)
+		make_hints(replay);
 	replay->pages = calloc(replay->n_pages, sizeof(*replay->pages));
 	if (!replay->pages || !engine_pages_take(replay->engine, replay->n_pages, replay->pages))
 		return scout__fail(replay->err, sizeof(replay->err), SCOUT_ERR_NOMEM, "%s",
@@ -402,96 +375,10 @@ fini(struct replay *replay)
 	probe_free(replay->probe);
 	engine_stop(replay->engine);
 	trace_close(replay->trace);
+	oracle_hints_free(&replay->hints);
 	engine_transfer_fini(&replay->transfer);
 	free(replay->pages);
 	free(replay->hashes);
-}
-
-static json_t *
-times_json(const struct engine_job_times *times)
-{
-	return json_pack("{s:I, s:I, s:I, s:I, s:I}", "jobs", (json_int_t)times->jobs, "bytes",
-			 (json_int_t)times->bytes, "queued_us", (json_int_t)times->queued_us, "server_us",
-			 (json_int_t)times->server_us, "copy_us", (json_int_t)times->copy_us);
-}
-
-static void
-print_times(const char *what, const struct engine_job_times *times)
-{
-	say("%-15s %" PRIu64 " jobs, %.1f MiB: queued %.3f s, server %.3f s, copying %.3f s\n", what, times->jobs,
-	    (double)times->bytes / (1 << 20), (double)times->queued_us / 1e6, (double)times->server_us / 1e6,
-	    (double)times->copy_us / 1e6);
-}
-
-static json_t *
-result_json(const struct replay *replay)
-{
-	const struct engine_job_times retrieves = engine_times(replay->engine, SCOUT_JOB_RETRIEVE);
-	const struct engine_job_times stores = engine_times(replay->engine, SCOUT_JOB_STORE);
-	const struct engine_stats *stats = engine_stats(replay->engine);
-	const struct replay_options *opt = replay->opt;
-	json_t *config = json_pack("{s:s, s:s?, s:s?, s:I, s:I, s:I, s:s?, s:b}", "trace", opt->trace, "eviction",
-				   opt->eviction, "l2", opt->l2, "block_bytes", (json_int_t)opt->block_bytes,
-				   "kv_ranks", (json_int_t)opt->kv_ranks, "limit", (json_int_t)opt->limit, "endpoint",
-				   opt->endpoint, "curve", opt->keys.secret_file != NULL);
-
-	if (config)
-		json_object_set_new(config, "l1_blocks",
-				    opt->endpoint ? json_null() : json_integer((json_int_t)opt->l1_blocks));
-	return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o}",
-			 "tool", TOOL, "interrupted", stop_signal != 0, "requests", (json_int_t)replay->requests,
-			 "blocks", (json_int_t)replay->blocks, "hit_blocks", (json_int_t)replay->hit_blocks,
-			 "l2_hit_blocks", (json_int_t)replay->l2_hit_blocks, "hit_ratio", hit_ratio(replay), "evicted",
-			 (json_int_t)replay->evicted, "missing_blocks", (json_int_t)stats->blocks_missing,
-			 "no_room_blocks", (json_int_t)stats->chunks_no_room, "bytes_verified",
-			 (json_int_t)stats->bytes_verified, "wrong_bytes", (json_int_t)stats->wrong_bytes, "wall_s",
-			 (double)replay->wall_ns / 1e9, "retrieves", times_json(&retrieves), "stores",
-			 times_json(&stores), "config", config, "environment", json_env());
-}
-
-static void
-print_text(const struct replay *replay)
-{
-	const struct engine_stats *stats = engine_stats(replay->engine);
-	const struct engine_job_times retrieves = engine_times(replay->engine, SCOUT_JOB_RETRIEVE);
-	const struct engine_job_times stores = engine_times(replay->engine, SCOUT_JOB_STORE);
-	const char *why;
-
-	if (json_env_is_slow_build(&why))
-		say("note: %s\n", why);
-	say("requests        %" PRIu64 "\n"
-	    "blocks          %" PRIu64 "\n"
-	    "hit blocks      %" PRIu64 "\n"
-	    "  L2   %" PRIu64 "\n"
-	    "hit ratio       %.4f\n"
-	    "evicted         %" PRIu64 "\n"
-	    "bytes verified  %" PRIu64 "\n"
-	    "wall time       %.2f s\n"
-	    "wrong bytes: %" PRIu64 "\n",
-	    replay->requests, replay->blocks, replay->hit_blocks, replay->l2_hit_blocks, hit_ratio(replay),
-	    replay->evicted, stats->bytes_verified, (double)replay->wall_ns / 1e9, stats->wrong_bytes);
-	print_times("retrieves", &retrieves);
-	print_times("stores", &stores);
-}
-
-static int
-report(struct replay *replay)
-{
-	const struct engine_stats *stats = engine_stats(replay->engine);
-	const char *json = replay->opt->json;
-	char err[ERR_LEN];
-
-	if (!json || strcmp(json, "-") != 0)
-		print_text(replay);
-	if (json && json_write_file(result_json(replay), json, err, sizeof(err)) < 0) {
-		complain("%s", err);
-		return EXIT_FAILURE;
-	}
-	if (stats->blocks_missing > 0)
-		complain("%" PRIu64 " blocks were promised and then not there", stats->blocks_missing);
-	if (stats->wrong_bytes > 0)
-		complain("%" PRIu64 " retrieved bytes were wrong", stats->wrong_bytes);
-	return stats->blocks_missing || stats->wrong_bytes ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 static bool
@@ -515,6 +402,11 @@ parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 		CLI_LIST(
 			"l2", "URL", &opt->l2_urls,
 			"L2 of the embedded server, such as fs:///folder; once for each store, in the order of preference"),
+		CLI_TEXT(
+			"hints", "oracle:RECALL,FALSE_ALARMS", &opt->hints,
+			"finish each request with a hint whether the trace continues it: \"it will not\" in RECALL percent "
+			"of the cases where that is so, and in FALSE_ALARMS percent of the others"),
+		CLI_NUMBER("seed", &opt->seed, 0, UINT64_MAX, "of the hints that are wrong"),
 		CLI_NUMBER("limit", &opt->limit, 0, UINT64_MAX, "requests to replay; 0: the whole trace"),
 		CLI_TEXT("json", "FILE|-", &opt->json, "write the result as JSON; - is standard output"),
 		CLI_BYTES("block-bytes", &opt->block_bytes, 2, 16 << 20, "bytes of one block on one KV rank"),
@@ -545,6 +437,9 @@ parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 					      "at --endpoint has its own");
 	else
 		*ret_status = keys_option_check(&opt->keys, &cli, opt->endpoint);
+	if (!*ret_status && opt->hints && !oracle_parse(opt->hints, &opt->recall, &opt->false_alarms))
+		*ret_status = cli_usage_error(&cli, "--hints: \"%s\" is not oracle:RECALL,FALSE_ALARMS, each 0 to 100",
+					      opt->hints);
 	if (!*ret_status)
 		*ret_status = settings_check(&opt->settings, &cli, opt->endpoint);
 	return *ret_status == 0;
@@ -568,7 +463,7 @@ join_l2(struct replay_options *opt)
 int
 main(int argc, char **argv)
 {
-	struct replay_options opt = {.l1_blocks = 10000, .block_bytes = 4096, .kv_ranks = 1};
+	struct replay_options opt = {.seed = 1, .l1_blocks = 10000, .block_bytes = 4096, .kv_ranks = 1};
 	struct replay replay = {.opt = &opt};
 	/* The second one has its default: whatever is waited for, it ends. */
 	struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
@@ -586,7 +481,7 @@ main(int argc, char **argv)
 		complain("%s", replay.err);
 		status = EXIT_FAILURE;
 	} else {
-		status = report(&replay);
+		status = replay_report(&replay, stop_signal != 0);
 	}
 	fini(&replay);
 	free(opt.l2);

@@ -461,6 +461,14 @@ SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const ch
 SCOUT_API int scout_finish(struct scout_client *client, const char *id);
 
 /**
+ * scout_finish() with what the caller knows of the future. Only what the server evicts depends on it, and the server learns how
+ * much hints are worth: a wrong one costs little. A hint is lost when the connection is down.
+ *
+ * Returns:  as scout_finish(); SCOUT_ERR_INVALID, and nothing is finished, also when @hint is none of enum scout_hint (types.h).
+ */
+SCOUT_API int scout_finish_hint(struct scout_client *client, const char *id, enum scout_hint hint);
+
+/**
  * The model got new weights: everything that is cached under another version is unreadable from the moment the server
  * has read this. All live requests of this client end as if finished. The version that the namespace has already
  * changes nothing.

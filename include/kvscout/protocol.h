@@ -221,6 +221,8 @@
  *                u32 reserved        0
  *
  * FINISH         u64 ticket          touches what the session looked up and stored, gives back what is left, ends it
+ *                u32 hint            SCOUT_FINISH_*: what the caller expects of the conversation
+ *                u32 reserved        0
  *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when there is none: harmless
  *
  * RESET          u64 weights         new version of the weights, not 0: all that is cached under another one is unreadable
@@ -456,6 +458,11 @@
 #define SCOUT_KIND_REPLY 1
 
 /* Flags of LOOKUP. */
+/* hint of FINISH: nothing is known; a later request will go on where this one ended; none will. */
+#define SCOUT_FINISH_UNKNOWN 0
+#define SCOUT_FINISH_LIKELY 1
+#define SCOUT_FINISH_UNLIKELY 2
+
 #define SCOUT_LOOKUP_RENEW 1u
 #define SCOUT_LOOKUP_AHEAD 2u
 #define SCOUT_LOOKUP_FLAGS 3u /* all of them */

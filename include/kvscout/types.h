@@ -52,6 +52,13 @@ enum scout_local_transport {
 #define SCOUT_DTYPE_I8 6
 #define SCOUT_DTYPE_LAST 6
 
+/* What the caller of scout_finish_hint() expects of a conversation. The numbers are those of the wire. */
+enum scout_hint {
+	SCOUT_HINT_UNKNOWN = 0,
+	SCOUT_HINT_LIKELY = 1,  /* it goes on: the answer ended in a tool call, the user is still there */
+	SCOUT_HINT_UNLIKELY = 2 /* it is over: the chat was closed, the batch is done */
+};
+
 /* One configuration key, as scout_client_config_help(), scout_worker_config_help() and scout_server_config_help() describe it. */
 struct scout_config_row {
 	const char *name;    /* static, as all strings here */

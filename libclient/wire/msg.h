@@ -178,8 +178,16 @@ int scout__get_admit(const struct scout__op *op, struct scout__admit_msg *ret, c
 void scout__put_admit_reply(struct scout__writer *w, uint32_t kept);
 int scout__get_admit_reply(const struct scout__op *op, uint32_t *ret_kept, const char **ret_field);
 
+struct scout__finish_msg {
+	uint64_t ticket;
+	uint32_t hint; /* SCOUT_FINISH_* */
+};
+#define SCOUT__FINISH_BYTES 16u
+void scout__put_finish(struct scout__writer *w, const struct scout__finish_msg *m);
+int scout__get_finish(const struct scout__op *op, struct scout__finish_msg *ret, const char **ret_field);
+
 /*
- * FINISH request: u64 ticket. RESET: u64 weights, CLEAR: u64 generation, which must not be 0 (told apart by
+ * RESET: u64 weights, CLEAR: u64 generation, which must not be 0 (told apart by
  * op->opcode).
  */
 void scout__put_one_u64(struct scout__writer *w, uint64_t v);

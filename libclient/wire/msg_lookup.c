@@ -212,6 +212,31 @@ scout__get_admit_reply(const struct scout__op *op, uint32_t *ret_kept, const cha
 }
 
 void
+scout__put_finish(struct scout__writer *w, const struct scout__finish_msg *m)
+{
+	scout__put_u64(w, m->ticket);
+	scout__put_u32(w, m->hint);
+	scout__put_u32(w, 0);
+}
+
+int
+scout__get_finish(const struct scout__op *op, struct scout__finish_msg *ret, const char **ret_field)
+{
+	struct scout__reader r = scout__body_of(op);
+	struct scout__finish_msg m;
+	uint32_t reserved;
+	int status;
+
+	m.ticket = scout__get_u64(&r);
+	m.hint = scout__get_u32(&r);
+	reserved = scout__get_u32(&r);
+	status = scout__body_judge(&r, reserved, m.hint > SCOUT_FINISH_UNLIKELY ? "hint" : NULL, ret_field);
+	if (status == SCOUT_WIRE_OK)
+		*ret = m;
+	return status;
+}
+
+void
 scout__put_one_u64(struct scout__writer *w, uint64_t v)
 {
 	scout__put_u64(w, v);

@@ -71,6 +71,7 @@ static const struct {
 	{"l1", "must be 0..hit", 0, ANY},
 	{"l2", "must be 0..hit", 0, ANY},
 	{"limited", "must be 0 or 1", 0, ANY},
+	{"hint", "must be 0 (unknown), 1 (likely) or 2 (unlikely)", 0, ANY},
 	{"known", "must be hit.." TEXT_OF(SCOUT_MAX_CHUNKS), 0, ANY},
 	{"kept", COUNT_OR_0, 0, ANY},
 	{"readable", COUNT_OR_0, 0, ANY},

@@ -189,6 +189,7 @@ scout__index_free(struct scout__chunk_index *index)
 {
 	if (!index)
 		return;
+	scout__index_count_hints(index);
 	scout__rebalance_leave(index);
 	scout__pool_disown(&index->l1->pool, index);
 	for (uint32_t i = 0; i < index->n_extents; i++)

@@ -79,10 +79,11 @@ struct scout__l1 {
 	struct scout__evict_args policy_args;
 	uint64_t max_promised;
 	uint64_t promised_bytes;
-	uint64_t evictions;       /* entries evicted to make room */
-	uint64_t refusals;        /* stores that got no room */
-	uint64_t promise_limited; /* promises refused */
-	uint64_t regrow_us;       /* a failed extent is tried again after this time (default 1 s); tests shorten it */
+	uint64_t evictions;               /* entries evicted to make room */
+	uint64_t refusals;                /* stores that got no room */
+	struct scout__hint_counts hinted; /* see scout__index_count_hints() */
+	uint64_t promise_limited;         /* promises refused */
+	uint64_t regrow_us; /* a failed extent is tried again after this time (default 1 s); tests shorten it */
 	struct scout__chunk_index *indexes; /* all of them */
 	uint32_t n_wanting;                 /* chunk indexes that wait for an extent of another one */
 	uint64_t extents_moved;             /* taken from a chunk index for another one */
@@ -328,6 +329,8 @@ SCOUT_ON_LOOP void scout__index_asked(struct scout__chunk_index *index, uint32_t
  */
 SCOUT_ON_LOOP uint32_t scout__index_known_run(const struct scout__chunk_index *index, uint32_t space,
 					      const uint8_t *hashes, uint32_t from, uint32_t n);
+/* Bring l1.hinted up to date. */
+SCOUT_ON_LOOP void scout__index_count_hints(struct scout__chunk_index *index);
 /* Finish: move in the eviction order, if it is in it. */
 SCOUT_ON_LOOP void scout__index_touch(struct scout__chunk_index *index, uint32_t entry,
 				      const struct scout__touch *touch);

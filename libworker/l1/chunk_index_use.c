@@ -15,6 +15,13 @@ scout__index_asked(struct scout__chunk_index *index, uint32_t n)
 		index->l1->policy->asked(index->policy_state, n);
 }
 
+void
+scout__index_count_hints(struct scout__chunk_index *index)
+{
+	if (index->l1->policy->count_hints)
+		index->l1->policy->count_hints(index->policy_state, &index->l1->hinted);
+}
+
 /* Whether the chunk is cached, readable or not, or was evicted lately. */
 static SCOUT_ON_LOOP bool
 is_known(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash)

@@ -62,6 +62,12 @@ scout__touch_kind(uint64_t new_tokens)
 	return (new_tokens >= 1536) + (new_tokens >= 8192) + (new_tokens >= 32768);
 }
 
+/* How right hints were, of the keys that a policy follows. */
+struct scout__hint_counts {
+	uint64_t returned; /* touched again after all */
+	uint64_t gone;     /* not touched for so long that they count as gone */
+};
+
 /* What follows the name of a policy. */
 struct scout__evict_args {
 	uint32_t share; /* of the queue for what was not used again yet, in percent of the entries */
@@ -84,6 +90,8 @@ struct scout__evict_ops {
 	void (*asked)(void *state, uint32_t n);
 	/* NULL, or: the chunk index has @slots from now on, 1 to max_entries. */
 	void (*resized)(void *state, uint32_t slots);
+	/* NULL, or: add what was counted since the last call. */
+	void (*count_hints)(void *state, struct scout__hint_counts *counts);
 	/* NULL, or: was this key, SCOUT_MAX_HASH bytes, zero-padded, evicted lately? */
 	bool (*remembers)(const void *state, uint32_t space, const uint8_t *hash);
 	/* The last reader of a shard is done (retrieve). Only told, the order need not change. */

@@ -23,8 +23,8 @@
  * of a request is for all its chunks: what few tokens of a long prompt were new says that a conversation goes on.
  *
  * Hint: a caller that expects no continuation says so of a request, and means the chunks of that conversation, not the
- * beginning that it shares with others. Chunks with fewer than MAX_TOUCHES touches count as its own. The hint is one bit
- * of the class, so what it is worth is learned, and a wrong one costs next to nothing.
+ * beginning that it shares with others. Chunks with fewer than MAX_TOUCHES touches count as its own. The hint is one
+ * bit of the class, so what it is worth is learned, and a wrong one costs next to nothing.
  *
  * SPARE: a queue for what would have less than half of the least index of all heads as soon as it is touched: a scan,
  * or a loop that is longer than the cache. Evicting the heads for it would trade better chunks for worse. In SPARE, the
@@ -50,9 +50,7 @@
 #define MAX_TOUCHES 5u
 #define UNITS_PER_CAPACITY 256.0f
 #define TICKS_PER_CAPACITY 16384u
-#define HISTORY_CAPACITIES 16u /* a record is older than so many of the clock: it does not count any more */
 #define GHOST_CAPACITIES 3u
-#define SLICE_RECORDS 64u
 #define SLICE_TOUCHES 4u
 #define SPARE_FACTOR 2.0f
 #define GUARD_DOUBT 6.0   /* standard deviations that LRU's lead must exceed */
@@ -80,16 +78,10 @@ class_of(uint8_t bits)
 	return (hinted * SCOUT__KINDS + kind) * SCOUT__TOUCH_CLASSES + of_touches[bits & BITS_TOUCHES];
 }
 
-static uint32_t
-ticks_since(const struct scout__hdc *h, uint32_t stamp)
-{
-	return (h->now - stamp) & SCOUT__STAMP_MASK;
-}
-
 static float
 units_since(const struct scout__hdc *h, uint32_t stamp)
 {
-	return (float)ticks_since(h, stamp) * h->units_per_tick;
+	return (float)scout__hdc_ticks_since(h, stamp) * h->units_per_tick;
 }
 
 static bool
@@ -107,7 +99,7 @@ index_of(const struct scout__hdc *h, uint32_t entry)
 	const struct scout__entry *e = &h->entries[entry];
 
 	if (guard_holds(h))
-		return -(float)ticks_since(h, e->node.stamp);
+		return -(float)scout__hdc_ticks_since(h, e->node.stamp);
 	return h->density->index[class_of(e->policy_bits)][scout__density_age(units_since(h, e->node.stamp))];
 }
 
@@ -115,13 +107,6 @@ static void
 forget_head(struct scout__hdc *h, uint32_t queue)
 {
 	h->fresh &= ~(UINT64_C(1) << queue);
-	h->least_known = false;
-}
-
-static void
-forget_heads(struct scout__hdc *h)
-{
-	h->fresh = 0;
 	h->least_known = false;
 }
 
@@ -165,7 +150,8 @@ goes_before(const struct scout__hdc *h, uint32_t a, uint32_t b)
 {
 	if (h->head_index[a] != h->head_index[b])
 		return h->head_index[a] < h->head_index[b];
-	return ticks_since(h, h->entries[h->head[a]].node.stamp) > ticks_since(h, h->entries[h->head[b]].node.stamp);
+	return scout__hdc_ticks_since(h, h->entries[h->head[a]].node.stamp) >
+	       scout__hdc_ticks_since(h, h->entries[h->head[b]].node.stamp);
 }
 
 /* Sets least_queue and least_index. False: nothing is in the order. */
@@ -187,118 +173,6 @@ find_least(struct scout__hdc *h)
 	return true;
 }
 
-/* ---- learning ---- */
-
-static uint64_t
-relearn_period(const struct scout__hdc *h)
-{
-	uint32_t parts = h->clock < h->started + UINT64_C(4) * h->capacity ? 4 : 2;
-
-	return h->capacity / parts + 1;
-}
-
-static void
-relearn_begin(struct scout__hdc *h)
-{
-	h->next_relearning = h->clock + relearn_period(h);
-	if (h->relearning != SCOUT__RELEARN_IDLE)
-		return;
-	scout__density_begin(h->density);
-	h->relearning = SCOUT__RELEARN_RECORDS;
-	h->relearn_at = 0;
-	h->relearn_now = h->now;
-}
-
-static void
-relearn_records(struct scout__hdc *h)
-{
-	struct scout__past past;
-
-	for (uint32_t n = 0; n < SLICE_RECORDS; n++) {
-		uint32_t age;
-
-		if (h->relearn_at == h->history.n_ever) {
-			h->relearning = SCOUT__RELEARN_POOL;
-			return;
-		}
-		if (!scout__history_at(&h->history, h->relearn_at++, &past))
-			continue;
-		age = (h->relearn_now - past.time) & SCOUT__STAMP_MASK;
-		/* Touched since this relearning began: what it did until then has been counted as ended. */
-		if (age <= SCOUT__STAMP_MASK / 2)
-			scout__density_open(h->density, past.class, (float)age * h->units_per_tick);
-	}
-}
-
-void
-scout__hdc_slice(struct scout__hdc *h)
-{
-	switch (h->relearning) {
-	case SCOUT__RELEARN_RECORDS:
-		relearn_records(h);
-		break;
-	case SCOUT__RELEARN_POOL:
-		scout__density_pool(h->density);
-		h->relearning = SCOUT__RELEARN_CLASSES;
-		h->relearn_at = 0;
-		break;
-	case SCOUT__RELEARN_CLASSES:
-		scout__density_learn(h->density, h->relearn_at++);
-		if (h->relearn_at == SCOUT__CLASSES)
-			h->relearning = SCOUT__RELEARN_IDLE;
-		forget_heads(h);
-		break;
-	default:
-		break;
-	}
-}
-
-/* What was not seen for too long counts as time without a touch. */
-static void
-expire(struct scout__hdc *h)
-{
-	uint32_t limit = (uint32_t)((uint64_t)h->capacity * HISTORY_CAPACITIES / h->tick);
-	struct scout__past past;
-
-	/* One record comes at a time, so two at a time catch up. */
-	for (uint32_t n = 0; n < 2; n++) {
-		bool force = scout__history_is_full(&h->history);
-
-		if (!scout__history_expire(&h->history, h->now, limit, force, &past))
-			return;
-		scout__density_ended(h->density, past.class,
-				     (float)(ticks_since(h, past.time) < limit ? ticks_since(h, past.time) : limit) *
-					     h->units_per_tick,
-				     false);
-	}
-}
-
-static void
-guard_count(struct scout__hdc *h, bool lru_hits, bool hits)
-{
-	h->guard.all += 1;
-	h->guard.lru_only += lru_hits && !hits;
-	h->guard.own_only += hits && !lru_hits;
-}
-
-/* A key of the sample is touched. */
-static void
-learn(struct scout__hdc *h, uint64_t print, uint32_t class, bool hits)
-{
-	uint32_t limit = (uint32_t)((uint64_t)h->capacity * HISTORY_CAPACITIES / h->tick);
-	struct scout__past past;
-
-	expire(h);
-	past = scout__history_touch(&h->history, print, class, h->now);
-	if (past.known) {
-		uint32_t age = ticks_since(h, past.time);
-
-		scout__density_ended(h->density, past.class, (float)(age < limit ? age : limit) * h->units_per_tick,
-				     age <= limit);
-	}
-	guard_count(h, past.in_lru, hits);
-}
-
 /* ---- the guard ---- */
 
 static void
@@ -308,7 +182,7 @@ guard_restart(struct scout__hdc *h)
 		(struct scout__hdc_guard){.look_at = h->clock + UINT64_C(2) * h->capacity, .length = h->guard.length};
 	if (h->guard.length == 0)
 		h->guard.length = 1;
-	forget_heads(h);
+	scout__hdc_forget_heads(h);
 }
 
 static void
@@ -331,7 +205,7 @@ guard_look(struct scout__hdc *h)
 		g->holds_until = h->clock + (uint64_t)h->capacity * g->length;
 		if (g->length < GUARD_LONGEST)
 			g->length *= 2;
-		forget_heads(h);
+		scout__hdc_forget_heads(h);
 	}
 	g->lru_only *= GUARD_FORGET;
 	g->own_only *= GUARD_FORGET;
@@ -352,7 +226,7 @@ set_capacity(struct scout__hdc *h, uint32_t capacity)
 	h->capacity = capacity;
 	h->units_per_tick = (float)h->tick / unit_of(capacity);
 	h->started = h->clock;
-	h->next_relearning = h->clock + relearn_period(h);
+	h->next_relearning = h->clock + scout__hdc_relearn_period(h);
 	h->relearning = SCOUT__RELEARN_IDLE;
 	scout__history_resize(&h->history, capacity);
 	guard_restart(h);
@@ -435,10 +309,10 @@ hdc_asked(void *state, uint32_t n)
 	h->clock += n;
 	now = (uint32_t)(h->clock / h->tick) & SCOUT__STAMP_MASK;
 	if (now != h->now)
-		forget_heads(h); /* all heads have aged */
+		scout__hdc_forget_heads(h); /* all heads have aged */
 	h->now = now;
 	if (h->clock >= h->next_relearning)
-		relearn_begin(h);
+		scout__hdc_relearn(h);
 	guard_look(h);
 }
 
@@ -514,7 +388,7 @@ hdc_accessed(void *state, uint32_t entry, const struct scout__touch *touch)
 	if (h->head[from] == entry)
 		forget_head(h, from); /* its class has changed */
 	if (e->node.level >= h->history.shift)
-		learn(h, scout__fingerprint(e), class, touch->how == SCOUT__ACCESS_READ);
+		scout__hdc_learn(h, scout__fingerprint(e), class, touch->how == SCOUT__ACCESS_READ);
 	if (h->relearning != SCOUT__RELEARN_IDLE && ++h->touches % SLICE_TOUCHES == 0)
 		scout__hdc_slice(h);
 	queue = is_spare(h, class) ? SCOUT__SPARE_QUEUE : class;
@@ -524,6 +398,16 @@ hdc_accessed(void *state, uint32_t entry, const struct scout__touch *touch)
 		return;
 	take_out(h, entry);
 	put(h, queue, entry);
+}
+
+static void
+hdc_count_hints(void *state, struct scout__hint_counts *counts)
+{
+	struct scout__hdc *h = state;
+
+	counts->returned += h->hints.returned;
+	counts->gone += h->hints.gone;
+	h->hints = (struct scout__hint_counts){0};
 }
 
 static void
@@ -591,6 +475,7 @@ const struct scout__evict_ops scout__evict_hdc = {
 	.asked = hdc_asked,
 	.resized = hdc_resized,
 	.remembers = hdc_remembers,
+	.count_hints = hdc_count_hints,
 	.read_finished = hdc_read_finished,
 	.victim = hdc_victim,
 	.soon = hdc_soon,

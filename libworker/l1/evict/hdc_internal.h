@@ -4,11 +4,13 @@
 
 #include "chunked_queue.h"
 #include "density.h"
+#include "evict.h"
 #include "ghost.h"
 #include "history.h"
 
 /*
- * The state of the policy `hdc` (hdc.c): for the tests, which compare it with a naive model. Loop thread.
+ * The state of the policy `hdc`: for hdc.c, hdc_learn.c, and the tests, which compare it with a naive model. Loop
+ * thread.
  */
 
 #define SCOUT__SPARE_QUEUE SCOUT__CLASSES
@@ -49,6 +51,7 @@ struct scout__hdc {
 	uint32_t touches;         /* until the next slice */
 	uint64_t next_relearning; /* clock */
 	struct scout__hdc_guard guard;
+	struct scout__hint_counts hints; /* since they were asked for */
 	/* The queues' heads, as far as they are known: the indexes are of this moment of the clock. */
 	uint64_t used;  /* a bit for each queue that is not empty */
 	uint64_t fresh; /* a bit for each queue whose head is known */
@@ -59,6 +62,28 @@ struct scout__hdc {
 	float least_index;
 };
 
+static inline uint32_t
+scout__hdc_ticks_since(const struct scout__hdc *h, uint32_t stamp)
+{
+	return (h->now - stamp) & SCOUT__STAMP_MASK;
+}
+
+/* All indexes have changed. */
+static inline void
+scout__hdc_forget_heads(struct scout__hdc *h)
+{
+	h->fresh = 0;
+	h->least_known = false;
+}
+
+/* ---- hdc_learn.c ---- */
+
+/* Of the clock, until the next relearning. */
+uint64_t scout__hdc_relearn_period(const struct scout__hdc *h);
+/* It is time to relearn: begin, unless it runs. */
+void scout__hdc_relearn(struct scout__hdc *h);
+/* A key of the sample is touched; @class is its new one. @hits: it was cached. */
+void scout__hdc_learn(struct scout__hdc *h, uint64_t print, uint32_t class, bool hits);
 /* One slice of the relearning that runs; without one, nothing. */
 void scout__hdc_slice(struct scout__hdc *h);
 

@@ -64,10 +64,11 @@ take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 	l1->refusals = s->state->l1.refusals;
 	l1->promise_limited = s->state->l1.promise_limited;
 	for (uint32_t i = 0; i < s->state->n_ns; i++) {
-		const struct scout__chunk_index *index = s->state->ns[i]->index;
+		struct scout__chunk_index *index = s->state->ns[i]->index;
 
 		if (!index)
 			continue;
+		scout__index_count_hints(index);
 		l1->used += scout__index_used_bytes(index);
 		l1->total += scout__index_total_bytes(index);
 		l1->index += scout__index_own_bytes(index);
@@ -77,6 +78,8 @@ take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 		l1->extents += index->n_extents;
 	}
 	l1->free = l1->total - l1->used;
+	l1->hinted_returned = s->state->l1.hinted.returned;
+	l1->hinted_gone = s->state->l1.hinted.gone;
 }
 
 SCOUT_ON_LOOP static void

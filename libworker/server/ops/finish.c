@@ -4,6 +4,7 @@
 #include "owed.h"
 #include "peer.h"
 #include "reply.h"
+#include "server_core.h"
 #include "session.h"
 
 /*
@@ -21,17 +22,20 @@ void
 scout__serve_finish(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
 {
 	struct scout__session *session;
+	struct scout__finish_msg m;
 	const char *field = "";
-	uint64_t ticket;
-	int status = scout__get_one_u64(op, &ticket, &field);
+	int status = scout__get_finish(op, &m, &field);
 
 	if (status) {
 		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
-	session = scout__require_session(s, peer, op, ticket);
+	session = scout__require_session(s, peer, op, m.ticket);
 	if (!session)
 		return;
+	session->hinted = m.hint == SCOUT_FINISH_UNLIKELY;
+	s->count.hints_likely += m.hint == SCOUT_FINISH_LIKELY;
+	s->count.hints_unlikely += m.hint == SCOUT_FINISH_UNLIKELY;
 	scout__owed_note(&session->owed, peer, finish_reply, op->corr);
 	scout__session_end(s, session, true);
 }

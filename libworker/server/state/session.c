@@ -306,7 +306,7 @@ SCOUT_ON_LOOP static void
 touch(struct scout__session *session, struct scout__handle handle, enum scout__access how)
 {
 	struct scout__chunk_index *index = session->ns->index;
-	const struct scout__touch touch = {.how = how, .kind = session->kind};
+	const struct scout__touch touch = {.how = how, .kind = session->kind, .hinted = session->hinted};
 
 	if (session->touch && handle.entry != SCOUT__NO_ENTRY && scout__index_valid(index, handle))
 		scout__index_touch(index, handle.entry, &touch);

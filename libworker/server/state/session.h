@@ -32,6 +32,7 @@ struct scout__session {
 	uint32_t number;
 	bool ended;
 	bool touch;                       /* ended by FINISH */
+	bool hinted;                      /* FINISH said that nothing will continue the request */
 	uint8_t kind;                     /* scout__touch_kind(), of the lookup */
 	struct scout__pending_op *lookup; /* while it is not answered */
 	struct scout__owed owed;          /* FINISH */

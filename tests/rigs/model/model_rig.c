@@ -266,6 +266,8 @@ put_body(struct scout__writer *w, const struct op *op)
 		scout__put_store_done(w, &(struct scout__store_done_msg){op->ticket, op->a, op->b});
 	else if (op->opcode == SCOUT_OP_RETRIEVE_DONE)
 		scout__put_retrieve_done(w, &(struct scout__retrieve_done_msg){op->ticket, op->a});
+	else if (op->opcode == SCOUT_OP_FINISH)
+		scout__put_finish(w, &(struct scout__finish_msg){.ticket = op->ticket});
 	else if (op->opcode != SCOUT_OP_STATUS)
 		scout__put_one_u64(w, op->ticket);
 }

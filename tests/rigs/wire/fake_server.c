@@ -116,6 +116,7 @@ record(struct fake_server *f, const struct scout__op *op)
 	unsigned n = f->counts[op->opcode]++;
 	struct scout__reader body = scout__reader(op->body, op->length);
 	struct scout__admit_msg admit;
+	struct scout__finish_msg finish;
 	struct scout__lookup_msg lookup;
 	struct scout__hello hello;
 	const char *field;
@@ -135,7 +136,9 @@ record(struct fake_server *f, const struct scout__op *op)
 						 .poll_interval_ms = lookup.poll_interval_ms,
 						 .budget_us = op->budget_us};
 	} else if (op->opcode == SCOUT_OP_FINISH && n < TICKETS) {
-		(void)scout__get_one_u64(op, &f->finished[n], &field);
+		if (scout__get_finish(op, &finish, &field) != SCOUT_WIRE_OK)
+			return;
+		f->finished[n] = finish.ticket;
 	} else if (op->opcode == SCOUT_OP_ADMIT && scout__get_admit(op, &admit, &field) == SCOUT_WIRE_OK) {
 		f->admit_from = admit.from;
 		f->admit_to = admit.to;

@@ -85,6 +85,8 @@ static const uint8_t golden_admit_reply[] = {
 
 static const uint8_t golden_finish[] = {
 	0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41, /*  0 ticket */
+	0x02, 0x00, 0x00, 0x00,                         /*  8 hint UNLIKELY */
+	0x00, 0x00, 0x00, 0x00,                         /* 12 reserved */
 };
 
 static const uint8_t golden_reset[] = {

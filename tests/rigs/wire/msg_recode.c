@@ -19,6 +19,7 @@ RECODE(hello_reply, scout__hello_reply)
 RECODE(clear_reply, scout__clear_reply)
 RECODE(lookup_reply, scout__lookup_reply)
 RECODE(admit, scout__admit_msg)
+RECODE(finish, scout__finish_msg)
 RECODE(register_reply, scout__register_reply)
 RECODE(store_done, scout__store_done_msg)
 RECODE(retrieve, scout__retrieve_msg)
@@ -150,7 +151,7 @@ const struct msg_codec msg_codecs[] = {
 	{"LOOKUP reply", SCOUT_OP_LOOKUP, SCOUT_KIND_REPLY, recode_lookup_reply},
 	{"ADMIT request", SCOUT_OP_ADMIT, SCOUT_KIND_REQUEST, recode_admit},
 	{"ADMIT reply", SCOUT_OP_ADMIT, SCOUT_KIND_REPLY, recode_admit_reply},
-	{"FINISH request", SCOUT_OP_FINISH, SCOUT_KIND_REQUEST, recode_one_u64},
+	{"FINISH request", SCOUT_OP_FINISH, SCOUT_KIND_REQUEST, recode_finish},
 	{"FINISH reply", SCOUT_OP_FINISH, SCOUT_KIND_REPLY, recode_empty},
 	{"RESET request", SCOUT_OP_RESET, SCOUT_KIND_REQUEST, recode_one_u64},
 	{"RESET reply", SCOUT_OP_RESET, SCOUT_KIND_REPLY, recode_empty},

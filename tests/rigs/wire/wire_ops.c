@@ -88,7 +88,12 @@ wire_ping(struct wire_peer *p)
 int
 wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word)
 {
-	scout__put_one_u64(wire_begin(p, opcode), word);
+	struct scout__writer *w = wire_begin(p, opcode);
+
+	if (opcode == SCOUT_OP_FINISH)
+		scout__put_finish(w, &(struct scout__finish_msg){.ticket = word});
+	else
+		scout__put_one_u64(w, word);
 	return call_empty(p);
 }
 

@@ -234,7 +234,7 @@ class Checks:
             self.client.send(message[:-cut])
             if not is_refusal(self.client.receive(1)[0], ERROR, 0, TRUNCATED):
                 return False
-        return self.client.ask(FINISH, struct.pack("<Q", ticket)).status == NO_SESSION
+        return self.client.ask(FINISH, struct.pack("<QII", ticket, 0, 0)).status == NO_SESSION
 
     def reaches_beyond(self):
         """an operation that reaches beyond the end is TRUNCATED"""
@@ -288,7 +288,7 @@ class Checks:
         """a body that is longer or shorter than its fields is BAD_BODY"""
         whole = lookup_body(secrets.randbits(64) | 1, random_hashes(2))
         for opcode, body in ((LOOKUP, whole + b"\0"), (LOOKUP, whole[:-1]), (LOOKUP, whole[:5]), (PING, b"\0"),
-                             (FINISH, b"\0" * 9)):
+                             (FINISH, b"\0" * 17)):
             if not is_refusal(self.client.ask(opcode, body), opcode, self.client.last_corr, BAD_BODY):
                 return False
         return True
@@ -301,12 +301,12 @@ class Checks:
 
     def finish(self):
         """FINISH ends both sessions"""
-        replies = [self.client.ask(FINISH, struct.pack("<Q", ticket)) for ticket in self.tickets]
+        replies = [self.client.ask(FINISH, struct.pack("<QII", ticket, 0, 0)) for ticket in self.tickets]
         return all((reply.opcode, reply.status, reply.body) == (FINISH, OK, b"") for reply in replies)
 
     def finish_again(self):
         """FINISH again is NO_SESSION"""
-        return all(is_refusal(self.client.ask(FINISH, struct.pack("<Q", ticket)), FINISH, self.client.last_corr,
+        return all(is_refusal(self.client.ask(FINISH, struct.pack("<QII", ticket, 0, 0)), FINISH, self.client.last_corr,
                               NO_SESSION) for ticket in self.tickets)
 
     def counter_of_drops(self):

@@ -80,7 +80,12 @@ try_lookup(struct wire_peer *p, uint64_t ticket, uint64_t key, uint32_t n)
 static void
 try_simple(struct wire_peer *p, uint8_t opcode, uint64_t word)
 {
-	scout__put_one_u64(wire_begin(p, opcode), word);
+	struct scout__writer *w = wire_begin(p, opcode);
+
+	if (opcode == SCOUT_OP_FINISH)
+		scout__put_finish(w, &(struct scout__finish_msg){.ticket = word});
+	else
+		scout__put_one_u64(w, word);
 	try_end(p);
 }
 

@@ -355,7 +355,7 @@ START_TEST(finish_in_the_middle_of_a_long_lookup_leaves_nothing_promised)
 
 	rig_up_many(&rig, MANY);
 	lookup = wire_add_lookup(&rig.client, &m, 1);
-	scout__put_one_u64(wire_begin(&rig.client, SCOUT_OP_FINISH), 9);
+	scout__put_finish(wire_begin(&rig.client, SCOUT_OP_FINISH), &(struct scout__finish_msg){.ticket = 9});
 	finish = wire_end(&rig.client);
 	wire_flush(&rig.client);
 	reply = wire_wait(&rig.client, lookup);
@@ -391,7 +391,8 @@ finished_before_a_lookup(uint32_t n)
 	for (uint32_t i = 0; i < n; i++)
 		ck_assert_int_eq(wire_lookup(&rig.client, 1 + i, 1, MANY, MANY, &answer), SCOUT_WIRE_OK);
 	for (uint32_t i = 0; i < n; i++) {
-		scout__put_one_u64(wire_begin(&rig.client, SCOUT_OP_FINISH), 1 + i);
+		scout__put_finish(wire_begin(&rig.client, SCOUT_OP_FINISH),
+				  &(struct scout__finish_msg){.ticket = 1 + i});
 		finish[i] = wire_end(&rig.client);
 	}
 	lookup = wire_add_lookup(&rig.client, &m, 1);

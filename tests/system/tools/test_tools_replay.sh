@@ -91,6 +91,18 @@ assert result["environment"]["kernel"] and result["config"]["l1_blocks"] == 1000
 PY
 }
 
+# In a pool that is too small for the trace's conversations, perfect hints gain hits.
+hints_help() {
+	for hints in oracle:0,0 oracle:100,0; do
+		timeout 300 "$replay" --trace "$trace" --l1-blocks 1000 --block-bytes 64 --hints $hints --json "$tap_dir/result.json" ||
+			return 1
+		hit_blocks=$(field "$tap_dir/result.json" hit_blocks) || return 1
+		echo "$hints: $hit_blocks"
+		[ $hints = oracle:100,0 ] || without=$hit_blocks
+	done
+	[ "$hit_blocks" -gt "$without" ]
+}
+
 # bad NAME TEXT LINE...: a trace with these lines is refused, and the text is said
 bad() {
 	bad_name=$1
@@ -118,6 +130,8 @@ else
 	skip "through kvscoutd at an endpoint" "no kvscoutd was given"
 	skip "through kvscoutd with keys, on tcp" "no kvscoutd was given"
 fi
+check "hints that are right gain hits" hints_help
+check "hints of another form are refused" ends_with 2 "oracle:101,0" "$replay" --trace "$trace" --hints oracle:101,0
 check "--json - writes one JSON object and nothing else" json_on_stdout
 check "--help lists the options" ends_with 0 --l1-blocks "$replay" --help
 check "--trace is required" ends_with 2 "--trace FILE is required" "$replay"

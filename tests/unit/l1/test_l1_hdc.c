@@ -20,8 +20,8 @@ START_TEST(hdc_does_what_a_naive_model_does)
 
 	rig_random = (uint64_t)_i;
 	hdc_model_open(n);
-	for (uint32_t round = 0; round < 3000; round++) {
-		uint32_t mode = round / 250 % 4;
+	for (uint32_t round = 0; round < 1500; round++) {
+		uint32_t mode = round / 125 % 4;
 		uint32_t prompt = (uint32_t)rig_draw(PROMPTS);
 		uint32_t length = 1 + (prompt * 7 + 3) % (n < HDC_MODEL_CHUNKS ? n / 2 : HDC_MODEL_CHUNKS);
 
@@ -38,7 +38,7 @@ START_TEST(hdc_does_what_a_naive_model_does)
 	}
 	if (n >= 100)
 		ck_assert_uint_gt(spared, 0);
-	ck_assert_uint_lt(held, 3000);
+	ck_assert_uint_lt(held, 1500);
 	hdc_model_close();
 }
 END_TEST

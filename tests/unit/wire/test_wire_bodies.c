@@ -243,12 +243,13 @@ END_TEST
 
 START_TEST(finish_request)
 {
-	uint64_t ticket = 0;
+	struct scout__finish_msg m = {0};
 
 	begin(SCOUT_OP_FINISH, SCOUT_KIND_REQUEST);
-	scout__put_one_u64(&f.w, 0x4142434445464748);
-	ck_assert_int_eq(scout__get_one_u64(&f.op, &ticket, &f.field), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(ticket, 0x4142434445464748);
+	scout__put_finish(&f.w, &(struct scout__finish_msg){0x4142434445464748, SCOUT_FINISH_UNLIKELY});
+	ck_assert_int_eq(scout__get_finish(&f.op, &m, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.ticket, 0x4142434445464748);
+	ck_assert_uint_eq(m.hint, SCOUT_FINISH_UNLIKELY);
 	end();
 }
 END_TEST

@@ -290,6 +290,8 @@ put_random_request(struct scout__writer *w, uint8_t opcode, unsigned hash_bytes)
 			w, &(struct scout__admit_msg){random_u64(), (uint32_t)random_u64(), (uint32_t)random_u64()});
 		break;
 	case SCOUT_OP_FINISH:
+		scout__put_finish(w, &(struct scout__finish_msg){random_u64(), (uint32_t)(random_u64() % 3)});
+		break;
 	case SCOUT_OP_RESET:
 	case SCOUT_OP_CLEAR:
 		scout__put_one_u64(w, not_zero());

@@ -127,12 +127,12 @@ static const struct {
 	uint32_t offset;
 	unsigned width;
 } reserved[] = {
-	{REQUEST(HELLO), 71, 2},    {REQUEST(LOOKUP), 39, 1},        {REPLY(ADMIT), 4, 4},
-	{REPLY(REGISTER), 6, 2},    {REQUEST(RETRIEVE), 10, 2},      {REQUEST(RETRIEVE), 14, 2},
-	{REQUEST(RETRIEVE), 26, 2}, {REQUEST(STORE), 14, 2},         {REPLY(STORE), 12, 4},
-	{REPLY(STORE), 22, 2},      {REPLY(STORE), 46, 2},           {REPLY(STORE), 70, 2},
-	{REPLY(STORE_DONE), 4, 4},  {REPLY(RETRIEVE), 12, 4},        {REPLY(RETRIEVE), 22, 2},
-	{REPLY(RETRIEVE), 46, 2},   {REQUEST(RETRIEVE_DONE), 12, 4},
+	{REQUEST(HELLO), 71, 2},    {REQUEST(LOOKUP), 39, 1},   {REPLY(ADMIT), 4, 4},
+	{REPLY(REGISTER), 6, 2},    {REQUEST(RETRIEVE), 10, 2}, {REQUEST(RETRIEVE), 14, 2},
+	{REQUEST(RETRIEVE), 26, 2}, {REQUEST(STORE), 14, 2},    {REPLY(STORE), 12, 4},
+	{REPLY(STORE), 22, 2},      {REPLY(STORE), 46, 2},      {REPLY(STORE), 70, 2},
+	{REQUEST(FINISH), 12, 4},   {REPLY(STORE_DONE), 4, 4},  {REPLY(RETRIEVE), 12, 4},
+	{REPLY(RETRIEVE), 22, 2},   {REPLY(RETRIEVE), 46, 2},   {REQUEST(RETRIEVE_DONE), 12, 4},
 };
 
 START_TEST(a_reserved_field_that_is_not_zero_is_refused)
@@ -265,6 +265,8 @@ static const struct range {
 	{REPLY(ADMIT), 0, 4, 262144, NULL},
 	{REPLY(ADMIT), 0, 4, 262145, "kept"},
 	{REQUEST(FINISH), 0, 8, 0, NULL},
+	{REQUEST(FINISH), 8, 4, 0, NULL},
+	{REQUEST(FINISH), 8, 4, 3, "hint"},
 	{REQUEST(RESET), 0, 8, 0, "weights"},
 	{REQUEST(RESET), 0, 8, 1, NULL},
 	{REQUEST(CLEAR), 0, 8, 0, "generation"},
