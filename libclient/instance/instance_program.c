@@ -96,6 +96,8 @@ scout__program_find(const char *given, char *path, char *err, size_t err_len)
 				   "kvscoutd is neither beside %s, nor in bin or libexec of that installation, nor in "
 				   "PATH: set server_program, or start kvscoutd by hand and set endpoint",
 				   own[0] ? own : "this program");
-	(void)snprintf(path, PATH_MAX, "%s", found);
+	/* Without the dots, for people who read it in a log or a list of processes. */
+	if (!realpath(found, path))
+		(void)snprintf(path, PATH_MAX, "%s", found);
 	return 0;
 }

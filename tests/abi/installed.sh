@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # installed.sh BUILD SOURCE CC CXX: what is installed serves users: consumer.c is built through pkg-config alone, as C and as C++,
-# against the shared libraries and, where there are any, the archives. A program that was compiled when today's inline wrappers
+# against the shared libraries and, where there are any, the archives; a library finds the kvscoutd that was installed with it. A program that was compiled when today's inline wrappers
 # were functions of the libraries is refused by the linker, and by the loader if it was linked then. TAP. CXX may be "".
 build=$1 source=$2 cc=$3 cxx=$4
 dir=$(mktemp -d "${TMPDIR:-/tmp}/kvscout-test-XXXXXX") || exit 1
@@ -74,6 +74,21 @@ if [ -e "$libs/libkvscout-client.a" ]; then
 	both "the archives" "$(flags --libs | sed 's/-lkvscout-\([a-z]*\)/-l:libkvscout-\1.a/g') $needs $private"
 else
 	skip "programs and the archives" "built without them"
+fi
+
+# Without a word about kvscoutd, a program's library starts the one that was installed with it.
+if [ -e "$libs/libkvscout-client.so" ]; then
+	daemon=$(find "$dir" -name kvscoutd -type f)
+	mkdir -m 700 "$dir/host"
+	# shellcheck disable=SC2046,SC2086 # flags are lists of words, and so is a compiler
+	$cc -Wall -Wextra -Wpedantic -Werror $(flags --cflags) -o "$dir/start" "$source/tests/abi/consumer_start.c" $(flags --libs) \
+		>"$dir/log" 2>&1 &&
+		PATH=/bin:/usr/bin LD_LIBRARY_PATH=$libs "$dir/start" "$dir/host" >>"$dir/log" 2>&1 &&
+		grep -qF "started $(realpath "$daemon")" "$dir/log"
+	result $? "a library starts the kvscoutd that was installed with it"
+	flock "$dir"/host/ipc-*/server.lock true # it has ended
+else
+	skip "a library starts the kvscoutd that was installed with it" "built without shared libraries"
 fi
 
 # The names of today's inline wrappers, but those of private helpers.
