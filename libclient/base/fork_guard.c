@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fork_guard.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <unistd.h>
@@ -61,6 +63,27 @@ scout__fork_guard_add(int fd)
 	if (n_guarded < MAX_GUARDED)
 		guarded[n_guarded++] = fd;
 	(void)pthread_mutex_unlock(&lock);
+}
+
+int
+scout__fork_guard_open(const char *path, int flags, mode_t mode, int lowest)
+{
+	int fd, high = -1, error;
+
+	(void)pthread_once(&once, install);
+	(void)pthread_mutex_lock(
+		&lock); /* no fork meanwhile: a child's copy of this open file could not be taken back */
+	fd = open(path, flags | O_CLOEXEC, mode);
+	if (fd >= 0)
+		high = fd >= lowest ? fd : fcntl(fd, F_DUPFD_CLOEXEC, lowest);
+	error = errno;
+	if (fd >= 0 && fd != high)
+		(void)close(fd);
+	if (high >= 0 && n_guarded < MAX_GUARDED)
+		guarded[n_guarded++] = high;
+	(void)pthread_mutex_unlock(&lock);
+	errno = error;
+	return high;
 }
 
 void

@@ -25,7 +25,8 @@
  * other keys has one try without that pause. A server that
  * crashes within CRASH_MS counts, too. The reason is the last line of kvscoutd's log.
  *
- * The lock's descriptor is in a forked child of the host for a moment, too; fork_guard closes it there.
+ * A forked child of the host has the open file, too, and would hold the lock for as long as it lives. fork_guard closes it
+ * there, from the moment on in which it is opened.
  *
  * Rejected: a pidfile (numbers are used again), fcntl() locks (they fall with any close of the file in this process),
  * a port or an abstract socket as the lock (both are of the network namespace; a name in the abstract space can be
@@ -162,15 +163,7 @@ scout__starter_reap(struct scout__starter *s)
 static int
 open_lock(struct scout__starter *s)
 {
-	int fd = open(s->instance.lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), high;
-
-	if (fd < 0)
-		return -1;
-	high = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_LOCK_FD);
-	(void)close(fd);
-	if (high >= 0)
-		scout__fork_guard_add(high);
-	return high;
+	return scout__fork_guard_open(s->instance.lock, O_RDWR | O_CREAT | O_NOFOLLOW, 0600, LOWEST_LOCK_FD);
 }
 
 static int

@@ -102,7 +102,8 @@ static int
 take_lock(struct scout__paths *paths, char *err, size_t err_len)
 {
 	for (int i = 0; i < LOCK_TRIES; i++) {
-		int fd = open(paths->lock, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+		/* Guarded before it is locked: a child that was forked in between would hold the lock. */
+		int fd = scout__fork_guard_open(paths->lock, O_CREAT | O_RDWR | O_NOFOLLOW, 0600, 0);
 		int code;
 
 		if (fd < 0)
@@ -114,18 +115,17 @@ take_lock(struct scout__paths *paths, char *err, size_t err_len)
 				       ? in_use(fd, paths->socket ? paths->socket : paths->dir, err, err_len)
 				       : scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "flock %s: %s", paths->lock,
 						     scout__errno_text(errno));
-			(void)close(fd);
+			scout__fork_guard_close(fd);
 			return code;
 		}
 		if (is_same_file(fd, paths->lock)) {
-			scout__fork_guard_add(fd);
 			paths->lock_fd = fd;
 			if (write_pid(fd) == 0)
 				return 0;
 			return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s cannot be written (%s)", paths->lock,
 					   scout__errno_text(errno));
 		}
-		(void)close(fd);
+		scout__fork_guard_close(fd);
 	}
 	return scout__fail(err, err_len, SCOUT_ERR_IN_USE, "%s changes hands all the time", paths->lock);
 }
