@@ -275,7 +275,8 @@ START_TEST(bad_configurations_name_the_field)
 		int rc;
 		const char *text;
 	} rows[] = {
-		{NULL, 1, SCOUT_ERR_INVALID, "endpoint"},
+		{"ipc:///tmp/a auto", 2, SCOUT_ERR_CONFIG_SYNTAX, "endpoint"},
+		{"auto://tmp", 1, SCOUT_ERR_INVALID, "absolute folder"},
 		{"", 1, SCOUT_ERR_CONFIG_RANGE, "endpoint"},
 		{" \t", 1, SCOUT_ERR_CONFIG_RANGE, "endpoint has 0 items"},
 		{"ipc:///tmp/a,", 1, SCOUT_ERR_CONFIG_SYNTAX, "endpoint = \"ipc:///tmp/a,\": must hold no comma"},
