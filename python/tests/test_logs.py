@@ -81,7 +81,8 @@ class Logs(unittest.TestCase):
         lost = int(warnings[0].getMessage().split()[0])
         # The thread may have taken one line before it had to wait.
         self.assertIn(len(self.keep.records) - 1, (RING, RING + 1))
-        self.assertEqual(len(self.keep.records) - 1 + lost, servers * 3)
+        total = len(self.keep.records) - 1 + lost
+        self.assertTrue(servers * 3 <= total < servers * 4, (servers, total))  # a server that was slow says so
         self.assertIn("serving", self.keep.texts()[0])
         self.keep.records.clear()
         self.some_lines()
