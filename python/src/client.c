@@ -230,6 +230,12 @@ static PyMethodDef methods[] = {
 	{"finish", SCOUT__PY_METHOD(scout__py_finish), FAST,
 	 "finish($self, /, id)\n--\n\n"
 	 "The request is over: completed, aborted or preempted. Legal at any time and twice; an unknown id is no error."},
+	{"finish_hint", SCOUT__PY_METHOD(scout__py_finish_hint), FAST,
+	 "finish_hint($self, /, id, hint)\n--\n\n"
+	 "finish(), with what the caller knows of the future. Only what the server evicts depends on it; a wrong hint costs\n"
+	 "little.\n\n"
+	 "hint: 'likely': the conversation goes on (it ended in a tool call, the user is still there). 'unlikely': it is over\n"
+	 "(the chat was closed, the batch is done). 'unknown': finish()."},
 	{"reset", SCOUT__PY_METHOD(scout__py_client_reset), FAST,
 	 "reset($self, /, weights_version)\n--\n\n"
 	 "The model got new weights: what is cached under another version is unreadable from now on. All live requests of this\n"

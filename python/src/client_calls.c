@@ -166,6 +166,44 @@ scout__py_finish(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject
 	Py_RETURN_NONE;
 }
 
+/* The words of enum scout_hint, by number. */
+static const char *const hints[] = {
+	[SCOUT_HINT_UNKNOWN] = "unknown", [SCOUT_HINT_LIKELY] = "likely", [SCOUT_HINT_UNLIKELY] = "unlikely"};
+
+static int
+take_hint(struct scout__py_client *self, const struct scout__py_signature *sig, PyObject *arg, enum scout_hint *ret)
+{
+	if (!PyUnicode_Check(arg))
+		return scout__py_arg_type_error(sig, 1, arg, "a str");
+	for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++)
+		if (PyUnicode_CompareWithASCIIString(arg, hints[i]) == 0) {
+			*ret = (enum scout_hint)i;
+			return 0;
+		}
+	return scout__py_arg_value_error(self->state, sig, 1, arg, "'unknown', 'likely' or 'unlikely'");
+}
+
+PyObject *
+scout__py_finish_hint(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {
+		.call = "Client.finish_hint", .n_required = 2, .n_positional = 2, .n = 2, .names = {"id", "hint"}};
+	struct scout__py_client *self = client_of(object);
+	PyObject *a[SCOUT__PY_ARGS_MAX];
+	const char *id = NULL;
+	enum scout_hint hint;
+	int rc;
+
+	if (scout__py_args(&sig, args, n, kwnames, a) < 0 || scout__py_arg_id(self, &sig, a[0], &id) < 0 ||
+	    take_hint(self, &sig, a[1], &hint) < 0 || check(self, sig.call) < 0)
+		return NULL;
+	rc = scout_finish_hint(self->client, id, hint);
+	if (rc < 0)
+		return raise_id(self, &sig, a[0], rc);
+	scout__py_forget(self, a[0]);
+	Py_RETURN_NONE;
+}
+
 /* ---- reset, clear ---- */
 
 PyObject *

@@ -78,6 +78,11 @@ class ServerProcess:
     def thaw(self):
         os.kill(self.process.pid, signal.SIGCONT)
 
+    def counter(self, name):
+        """A line of `kvscoutd --status`, as a number."""
+        said = subprocess.run([server_program(), "--status", self.endpoint], check=True, capture_output=True, text=True, timeout=60)
+        return next(int(line.split()[-1]) for line in said.stdout.splitlines() if line.split()[:1] == [name])
+
     def kill(self):
         self.process.kill()
         self.process.wait()

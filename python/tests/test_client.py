@@ -275,7 +275,7 @@ class Wrong(Asks):
         return caught.exception
 
     def test_ids(self):
-        for call, more in (("try_lookup", ([], 5)), ("poll", ()), ("lookup_lengths", ()), ("admit", ()), ("finish", ())):
+        for call, more in (("try_lookup", ([], 5)), ("poll", ()), ("lookup_lengths", ()), ("admit", ()), ("finish", ()), ("finish_hint", ("likely",))):
             with self.subTest(call=call):
                 self.told(TypeError, rf"Client\.{call}\(\): id must be a str, not 5 \(int\)", 5, *more, call=call)
                 self.told(TypeError, "id must be a str, not None", None, *more, call=call)
@@ -360,6 +360,23 @@ class Life(Asks):
         self.answer("r2")
         self.client.admit(id="r2", from_token=CHUNK, to_token=None)
 
+    def test_finish_with_a_hint(self):
+        for id, hint in (("r1", "likely"), ("r2", "unlikely"), ("r3", "unknown")):
+            self.answer(id)
+            self.client.finish_hint(id, hint)
+        self.client.finish_hint(id="never asked", hint="likely")
+        for hint in ("likely", "unlikely"):
+            rig.wait_for(lambda: server.counter("hints." + hint) == 1, what=f"the hint {hint}")
+        self.assertEqual(self.client.stats()["live"], 0)
+        with self.assertRaises(kvscout.StateError):
+            self.client.poll("r1")
+        rig.wait_for(lambda: self.client.wait_lookup("r1", hashes_of(4), 99))
+        with self.assertRaisesRegex(TypeError, "hint must be a str, not 1"):
+            self.client.finish_hint("r1", 1)
+        with self.assertRaisesRegex(kvscout.ArgumentError, "hint must be 'unknown', 'likely' or 'unlikely', not 'soon'"):
+            self.client.finish_hint("r1", "soon")
+        self.assertEqual(self.client.stats()["live"], 1)  # a wrong hint has finished nothing
+
     def test_reset_and_clear_end_all_requests(self):
         self.answer()
         self.client.reset(77)
@@ -432,7 +449,7 @@ class Life(Asks):
         self.assertTrue(self.client.closed)
         calls = {"try_lookup": ("r", [], 5), "wait_lookup": ("r", [], 5), "lookup": ("r", [], 5),
                  "lookup_ahead": ("r", [], 5), "poll": ("r",), "lookup_lengths": ("r",), "step_begin": (), "step_end": (), "step_wait": (5,),
-                 "admit": ("r",), "finish": ("r",), "reset": (5,), "clear": (), "wait_ready": (5,), "stats": (),
+                 "admit": ("r",), "finish": ("r",), "finish_hint": ("r", "likely"), "reset": (5,), "clear": (), "wait_ready": (5,), "stats": (),
                  "fileno": (), "fd_clear": (), "__enter__": ()}
         for name, args in calls.items():
             with self.subTest(call=name), self.assertRaisesRegex(kvscout.ClosedError, rf"{name}\(\): the object was closed"):
