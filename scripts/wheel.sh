@@ -166,8 +166,12 @@ END
 build_third_parties()
 {
 	generate_sha256 || return 1
-	# With their times, so that an unchanged file rebuilds nothing.
-	cp -rp "$ROOT/packaging/third-parties/meson.build" "$ROOT/packaging/third-parties/config" "$WHEEL/third/" || return 1
+	# An unchanged file keeps its time, so that nothing is built again after a checkout.
+	(cd "$ROOT/packaging/third-parties" && find meson.build config -type f) | while read -r bt_file; do
+		cmp -s "$ROOT/packaging/third-parties/$bt_file" "$WHEEL/third/$bt_file" && continue
+		mkdir -p "$(dirname "$WHEEL/third/$bt_file")" || exit 1
+		cp "$ROOT/packaging/third-parties/$bt_file" "$WHEEL/third/$bt_file" || exit 1
+	done || return 1
 	if ! fits "$WHEEL/third-build/native.stamp" "$(cat "$WHEEL/native.ini")"; then
 		rm -rf "$WHEEL/third-build" "$WHEEL/prefix" "$WHEEL/build" || return 1
 		"$WHEEL/tools/bin/meson" setup "$WHEEL/third-build" "$WHEEL/third" --native-file "$WHEEL/native.ini" \

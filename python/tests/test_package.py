@@ -129,6 +129,16 @@ class Installed(unittest.TestCase):
         ours, floor = cost(lambda: kvscout.hash_blocks(ids, per_block)), cost(lambda: hashlib.sha256(text).digest())
         self.assertLess(ours, 2 * floor)
 
+    def test_pages_of_a_gpu_are_refused_with_the_reason(self):
+        folder = tempfile.TemporaryDirectory(prefix="kvscout-")
+        self.addCleanup(folder.cleanup)
+        endpoint = f"ipc://{folder.name}/no-server"  # pages are judged before a server is asked
+        with self.assertRaisesRegex(kvscout.KVScoutError, 'backend = "cuda": must be auto or a backend of this build, host'):
+            kvscout.Worker(endpoint=endpoint, chunk_tokens=16, backend="cuda")
+        with kvscout.Worker(endpoint=endpoint, chunk_tokens=16) as worker:
+            with self.assertRaisesRegex(kvscout.KVScoutError, "copies plain memory only, no GPU's"):
+                worker.register([(1 << 12, 64, 64)], 16, n_blocks=4)  # nothing is mapped there
+
     def test_vllm_finds_the_connectors_registration_which_never_raises(self):
         (found,) = [e for e in importlib.metadata.entry_points(group="vllm.general_plugins") if e.name == "kvscout"]
         found.load()()
