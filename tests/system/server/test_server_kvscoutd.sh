@@ -43,6 +43,7 @@ check "--status of no server ends" ends_with 1 "no answer within 2 s" "$kvscoutd
 check "--l2 with commas is told how lists are written" ends_with 2 "write several URLs with blanks" "$kvscoutd" --l2 fs:///a,fs:///b
 check "--status of what is no endpoint is refused" ends_with 1 "nonsense" "$kvscoutd" --status nonsense
 
+check "--instance is not for hands" ends_with 1 "To start a server by hand, use --listen" "$kvscoutd" --instance "$tap_dir"
 start idle --idle_exit_s 1
 check "without a peer it ends with 0 by itself" wait "$server"
 server=
