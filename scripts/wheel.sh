@@ -7,8 +7,6 @@
 
 WHEEL=$ROOT/build-wheel
 WHEEL_GLIBC=2.28
-# Debian removes a source package from its pool when no release has it any more; the archive of snapshots keeps all.
-WHEEL_MIRRORS="${KVSCOUT_DEBIAN_MIRROR:-http://deb.debian.org/debian} http://snapshot.debian.org/archive/debian/20261115T000000Z"
 # shellcheck disable=SC2034 # dev's own list has the rest
 WHEEL_PACKAGES='python3 python3-venv python3-dev dpkg-dev pkgconf'
 
@@ -58,6 +56,18 @@ make_environment()
 	done
 }
 
+# Where Debian's source packages lie: where apt has its packages from, unless the environment names another place. Debian removes a
+# source package from there when no release has it any more; archives of its snapshots keep all.
+mirrors()
+{
+	if [ -n "${KVSCOUT_DEBIAN_MIRROR:-}" ]; then
+		say "$KVSCOUT_DEBIAN_MIRROR"
+	else
+		# shellcheck disable=SC2016 # apt fills that in
+		apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sort -u
+	fi
+}
+
 # fetch_file PATH FILE SHA256: from the first mirror that has it. The sum decides, so that plain HTTP is enough.
 fetch_file()
 {
@@ -65,7 +75,8 @@ fetch_file()
 		return 0
 	fi
 	rm -f "$2"
-	for ff_mirror in $WHEEL_MIRRORS; do
+	for ff_mirror in $(mirrors); do
+		ff_mirror=${ff_mirror%/}
 		if [ -x /usr/lib/apt/apt-helper ]; then
 			# It knows the proxies and certificates that apt is configured with.
 			/usr/lib/apt/apt-helper download-file "$ff_mirror/pool/main/$1" "$2" "SHA256:$3" && return 0
@@ -75,7 +86,7 @@ fetch_file()
 		fi
 		rm -f "$2"
 	done
-	say "no mirror has $1 with the SHA-256 $3; KVSCOUT_DEBIAN_MIRROR names another mirror"
+	say "no source of apt's has pool/main/$1 with the SHA-256 $3; KVSCOUT_DEBIAN_MIRROR names another place, such as a snapshot of Debian's archive"
 	return 1
 }
 
