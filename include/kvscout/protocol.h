@@ -102,6 +102,7 @@
  *                          (runs begin at multiples of span_tokens): chunked local attention. None if L begins such a run
  *     SCOUT_POLICY_STATE   the one object that ends at L: recurrent state
  *   With margin_tokens a group needs in addition the objects of so many tokens behind L (draft heads look one unit further).
+ *   These are the rules by which vLLM finds its own prefixes (the managers in vllm/v1/core/single_type_kv_cache_manager.py).
  *   kv_ranks * readers workers hold the KV. A group whose `readers` is another one has kv_ranks * readers / its readers shards.
  *   A server may refuse groups that it does not carry out with SCOUT_WIRE_UNSUPPORTED. This release carries out one group with
  *   SCOUT_POLICY_ALL, unit_tokens = hash_tokens = chunk_tokens, margin_tokens 0 and the namespace's readers.
