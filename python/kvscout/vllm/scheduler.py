@@ -103,6 +103,7 @@ class Scheduler:
         )
         self.counts["loads"] += 1
         self.counts["load_tokens"] += external
+        self.counts["load_tokens_l2"] += self.hit_sources(request, external)[1]
 
     def hit_sources(self, request, external):
         """@external tokens by tier: (from host memory, from L2)."""

@@ -15,6 +15,7 @@ SCHEDULER = {
     "lookup_errors": "Lookups that could not be asked",
     "loads": "Loads sent to the workers",
     "load_tokens": "Tokens of those loads",
+    "load_tokens_l2": "Of those tokens, the share that was in L2 at the lookup",
     "failed_loads": "Loads of which a block was not filled",
     "stores": "Stores sent to the workers",
     "store_chunks": "Chunks of those stores",
