@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from types import SimpleNamespace
 
-from kvscout.vllm import config, namespace, pins, plugin, ranks, refusals, request, server
+from kvscout.vllm import config, logs, namespace, pins, plugin, ranks, refusals, request, server
 
 
 class Importing(unittest.TestCase):
@@ -28,6 +28,23 @@ class Importing(unittest.TestCase):
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         self.assertIn("kv_connector_module_path", result.stderr)
         self.assertEqual(plugin.NAME, "KVScoutConnector")
+
+
+class Logs(unittest.TestCase):
+    def test_lines_of_the_library_reach_the_handlers_of_vllm(self):
+        self.addCleanup(setattr, logging.getLogger("kvscout"), "parent", logging.getLogger())
+        logs.join_vllm()
+        logs.join_vllm()
+        with self.assertLogs("vllm", logging.INFO) as log:
+            logging.getLogger("kvscout").info("connected")
+        self.assertEqual(log.output, ["INFO:kvscout:connected"])
+
+    def test_a_logger_with_handlers_of_its_own_is_left_alone(self):
+        library, handler = logging.getLogger("kvscout"), logging.NullHandler()
+        library.addHandler(handler)
+        self.addCleanup(library.removeHandler, handler)
+        logs.join_vllm()
+        self.assertIs(library.parent, logging.getLogger())
 
 
 class Configuration(unittest.TestCase):

@@ -14,6 +14,7 @@ when it is asked for, by vLLM's plugin mechanism (plugin.py) or by `"kv_connecto
     pins.py        blocks that stores read
     worker.py      the worker's side: retrieves and stores
     layout.py      KV tensors as planes
+    logs.py        the library's log lines in vLLM's log
     metadata.py    what the two sides send each other
     stats.py       counters, for vLLM's log and its /metrics
 """

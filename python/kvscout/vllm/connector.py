@@ -10,7 +10,7 @@ import logging
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
 
 from . import config as configuration
-from . import device, layout, namespace, ranks, refusals, server
+from . import device, layout, logs, namespace, ranks, refusals, server
 from .metadata import Metadata
 from .scheduler import Scheduler
 from .stats import Delta, PromMetrics, Stats, timed
@@ -38,6 +38,7 @@ def _set_failure_policy(transfer, config):
 class KVScoutConnector(KVConnectorBase_V1):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
+        logs.join_vllm()
         transfer = vllm_config.kv_transfer_config
         refusals.check(vllm_config, kv_cache_config)
         block_tokens = vllm_config.cache_config.block_size
