@@ -59,6 +59,9 @@ class Reference:
     def add(self, prompt, output_tokens, answer):
         self._found[self._key(prompt, output_tokens)] = [answer.tokens, answer.logprobs]
 
+    def tokens(self, prompt, output_tokens):
+        return self._found[self._key(prompt, output_tokens)][0]
+
     def save(self):
         with open(self._path, "w") as file:
             json.dump(self._found, file)

@@ -6,7 +6,7 @@ import time
 
 import prompts
 from checks import need
-from scenarios import _nothing_is_left
+from scenarios import _nothing_is_left, worker_times
 
 AT_ONCE = 8
 
@@ -59,7 +59,11 @@ def servers_that_die(context, engine, server, requests, events):
     draw = random.Random("kills")
     trouble = Trouble(server, draw)
     due = sorted(draw.randrange(requests // 20, requests) for _ in range(events))
-    running, done, differ, slowest = {}, 0, 0, 0.0
+    engine.run(asked[:1], n)  # the first forward pass of an engine takes seconds
+    sides = (engine.side.times, engine.on_workers(worker_times)[0])
+    for times in sides:
+        times.start()
+    running, done = {}, 0
     added = 0
     before = dict(engine.side.counts)
     while done < requests:
@@ -68,9 +72,7 @@ def servers_that_die(context, engine, server, requests, events):
             added += 1
         if due and added >= due[0] and trouble.begin():
             due.pop(0)
-        start = time.monotonic()
         ended = engine.step()
-        slowest = max(slowest, time.monotonic() - start)
         trouble.step()
         for name, answer in ended.items():
             at = running.pop(name)
@@ -79,7 +81,6 @@ def servers_that_die(context, engine, server, requests, events):
     trouble.over()
     engine.drain()
     need(engine.errors == 0, f"{engine.errors} requests ended with an error")
-    need(differ == 0, f"{differ} answers differ")
     _nothing_is_left(engine)
     status = server.wait_until(lambda s: not (s["sessions"] or s["holds"] or s["l1.bytes_promised"] or s["l1.bytes_held"]), 60)
     for name in ("sessions", "holds", "l1.bytes_promised", "l1.bytes_held", "bugs.mismatches"):
@@ -88,7 +89,8 @@ def servers_that_die(context, engine, server, requests, events):
     need(counts["loads"] > 0, "nothing was loaded, so no load could fail")
     return (
         f"{done} requests, {done * n} tokens compared, 0 differ, 0 failed, 0 left pinned; {trouble.kills} kills, {trouble.freezes} freezes, "
-        f"{trouble.restarts} restarts; {counts['loads']} loads, of which {counts['failed_loads']} failed; slowest step {slowest * 1e3:.0f} ms"
+        f"{trouble.restarts} restarts; {counts['loads']} loads, of which {counts['failed_loads']} failed; "
+        f"the hooks of a step took {max(sides[0].steps) / 1e6:.1f} ms (scheduler) and {max(sides[1].steps) / 1e6:.1f} ms (worker) at most"
     )
 
 

