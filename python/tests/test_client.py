@@ -564,6 +564,34 @@ class Threads(Asks):
         self.assertEqual(result, ["SCOUT_ERR_TIMEOUT"])
         self.assertEqual(client.stats()["lookups"], 0)
 
+    def test_calls_that_wait_let_other_threads_run(self):
+        before = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, before)
+        polled = self.open(lookup_mode="polled", namespace="polled")
+        for client, call in ((self.client, lambda: self.client.step_wait(200000)),
+                             (self.client, lambda: self.client.wait_lookup("r", hashes_of(4), 4 * CHUNK + 1)),
+                             (polled, lambda: polled.lookup("r", hashes_of(4), 4 * CHUNK + 1))):
+            server.freeze()
+            try:
+                client.try_lookup("r", hashes_of(4), 4 * CHUNK + 1)
+                inside, ended, turns = threading.Event(), [], 0
+                thread = threading.Thread(target=lambda: (inside.set(), ended.append(call())))
+                sys.setswitchinterval(60)  # a thread that holds the GIL is not asked for it
+                thread.start()
+                inside.wait()
+                while not ended:
+                    turns += 1
+                    time.sleep(0.001)  # gives the GIL away; it comes back only if the other thread lets it go
+                sys.setswitchinterval(before)
+                thread.join()
+            finally:
+                server.thaw()
+            self.assertGreater(turns, 5)
+            client.finish("r")
+            client.wait_lookup("r", hashes_of(4), 4 * CHUNK + 1)
+            client.finish("r")
+            rig.wait_for(lambda: client.stats()["servers_up"], what="the connection after the stop")
+
     def test_closing_while_another_thread_waits_waits_for_it(self):
         client, thread, result, _ = self.waiting(1500)
         closers = [threading.Thread(target=client.close) for _ in range(3)]
