@@ -313,6 +313,8 @@ inside.wait()
 class Fork(unittest.TestCase):
     def test_a_child_is_told_and_leaves_and_the_parents_jobs_go_on(self):
         ended = run(OPEN + """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on fork() warns where there are threads
 for turn in range(4):
     jobs = [worker.store(0, hashes_of((turn, i), 1), range(4 * i, 4 * i + 4)) for i in range(16)]
     pid = os.fork()
