@@ -148,7 +148,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_server_fd(const struct scout_server *server
 /**
  * Stop: no new work, running replies go out, loop thread joined, sockets and folders removed. NULL is ignored. Workers
  * keep their own mappings of the pool until they let go. Clients and workers on inproc:// may be freed before or after:
- * they find the server unreachable, and a server that is started under the same name is found again.
+ * they find the server unreachable, and a server that is started under the same name is found again. A child of fork()
+ * may call it: it then does nothing, and the parent's server goes on.
  *
  * Thread:   any but the loop's.
  * Blocks:   at most about 500 ms; with L2 l2_timeout_ms more, in which it writes what is queued, and about 2 s if a
@@ -162,7 +163,7 @@ SCOUT_API void scout_server_stop(struct scout_server *server);
  *
  * Thread:   any, also while other calls on the server run; not while it is being freed. From inside the callback itself it does not
  *           wait: that call of the callback is the last one to end.
- * Blocks:   until calls of the callback that are running have returned. Not valid in a forked child.
+ * Blocks:   until calls of the callback that are running have returned. In a forked child: no.
  * Returns:  nothing; NULL is ignored.
  */
 SCOUT_API void scout_server_log_off(struct scout_server *server);

@@ -241,6 +241,7 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 		free_memory(s);
 		return rc;
 	}
+	s->pid = getpid();
 	s->log = (struct scout__log){s->cfg.log, s->cfg.log_user, "server", &s->log_gate};
 	rc = start_on_cpus(s, err, err_len);
 	if (rc)
@@ -278,7 +279,8 @@ scout_server_stop(struct scout_server *server)
 {
 	struct scout__log log;
 
-	if (!server)
+	/* In a forked child there is no thread to wait for, and the event would stop the parent's server. */
+	if (!server || server->pid != getpid())
 		return;
 	scout__eventfd_raise(server->stop.fd);
 	(void)pthread_join(server->thread, NULL); /* joinable, and only we join it */
@@ -293,6 +295,7 @@ scout_server_stop(struct scout_server *server)
 void
 scout_server_log_off(struct scout_server *server)
 {
-	if (server)
+	/* A child's copy of the gate may count a call that only the parent will end. */
+	if (server && server->pid == getpid())
 		scout__log_shut(&server->log_gate);
 }

@@ -46,6 +46,7 @@ struct scout_server {
 	uint64_t start_us; /* const after start */
 	char *endpoint;    /* const after start */
 	pthread_t thread;
+	pid_t pid; /* const after start: of the process that has the thread */
 
 	uint64_t now_us;
 	bool draining;

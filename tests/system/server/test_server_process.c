@@ -442,6 +442,34 @@ START_TEST(the_files_of_a_killed_server_are_taken_over)
 }
 END_TEST
 
+START_TEST(a_forked_child_cannot_stop_the_server_of_its_parent)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout_server *server = NULL;
+	struct folder folder;
+	char err[256] = "";
+	int status;
+	pid_t pid;
+
+	folder_up(&folder);
+	cfg.listen = folder.endpoint;
+	ck_assert_msg(scout_server_start(&cfg, &server, err, sizeof(err)) == 0, "%s", err);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		(void)alarm(20); /* a child that waits is killed */
+		scout_server_log_off(server);
+		scout_server_stop(server);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	ck_assert_int_eq(start(folder.endpoint, err, sizeof(err)), SCOUT_ERR_IN_USE); /* it still serves */
+	scout_server_stop(server);
+	folder_down(&folder);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -459,6 +487,7 @@ suite_of_this_file(void)
 	tcase_add_test(starting, a_pool_larger_than_the_memory_is_refused);
 	tcase_add_test(starting, other_transports_and_bad_configurations_are_refused);
 	tcase_add_test(starting, tcp_serves_with_the_port_of_the_kernel);
+	tcase_add_test(starting, a_forked_child_cannot_stop_the_server_of_its_parent);
 	tcase_add_test(starting, stop_with_running_operations_is_bounded);
 	suite_add_tcase(suite, starting);
 	tcase_set_timeout(idle, 60);
