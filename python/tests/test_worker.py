@@ -323,6 +323,15 @@ class Planes(Case):
             _logs.flush()
         self.assertTrue(Pages().register(b, dtype="float16"))  # a refused registration may be repeated
 
+    def test_layout_tags_keep_workers_apart(self):
+        a, b = (self.make(kvscout.Worker) for _ in range(2))
+        Pages().register(a, layout_tag="NHD")
+        with self.assertLogs("kvscout"):
+            with self.assertRaises(kvscout.ServerError):
+                Pages().register(b, layout_tag="HND")
+            _logs.flush()
+        self.assertTrue(Pages().register(b, layout_tag="NHD"))
+
 
 class Arguments(Case):
     def refused(self, error, text, call, *args, **more):
