@@ -18,7 +18,7 @@ wheel_failed()
 	exit 1
 }
 
-# step NAME COMMAND...: its output goes to a log, which is shown if it fails.
+# step NAME COMMAND...: its output goes to a log, which is shown if it fails. Status 77: it cannot run here, and the last line says why.
 step()
 {
 	sp_name=$1
@@ -26,11 +26,18 @@ step()
 	shift
 	sp_began=$(date +%s)
 	printf 'wheel: %s ... ' "$sp_name"
-	if ! "$@" >"$sp_log" 2>&1 </dev/null; then
+	"$@" >"$sp_log" 2>&1 </dev/null
+	case $? in
+	0) say "$(($(date +%s) - sp_began)) s" ;;
+	77)
+		say "skipped: $(tail -n 1 "$sp_log")"
+		echo "0 0 1" >>"$WHEEL/counts"
+		;;
+	*)
 		say "failed"
 		wheel_failed "$sp_name failed" "$sp_log"
-	fi
-	say "$(($(date +%s) - sp_began)) s"
+		;;
+	esac
 }
 
 # fits STAMP TEXT: whether the stamp holds that text; for what an earlier run made.
@@ -213,7 +220,10 @@ mesonpy.build_wheel(sys.argv[1], {"build-dir": sys.argv[2], "setup-args": sys.ar
 # The source package of the last commit, built as pip builds it where no wheel fits: with the system's compiler and libraries.
 build_sdist()
 {
-	git -C "$ROOT" rev-parse HEAD >/dev/null 2>&1 || return 77
+	if ! git -C "$ROOT" rev-parse HEAD >/dev/null 2>&1; then
+		say "an sdist is made from a commit, and this tree is no git repository"
+		return 77
+	fi
 	rm -rf "$WHEEL/sdist-venv" "$WHEEL/sdist-wheel" || return 1
 	PATH=$WHEEL/tools/bin:$PATH "$WHEEL/tools/bin/python" -c '
 import sys, mesonpy
