@@ -199,8 +199,8 @@ class Namespace(unittest.TestCase):
 
 class Params(unittest.TestCase):
     def test_ours_are_read_and_others_left_alone(self):
-        found = request.Params({"expect_tokens": 512, "skip_read": True, "do_remote_prefill": True, "hint": "keep"}, "r")
-        self.assertEqual((found.expect_tokens, found.skip_read, found.skip_write, found.hint), (512, True, False, "keep"))
+        found = request.Params({"expect_tokens": 512, "skip_read": True, "do_remote_prefill": True, "hint": "likely"}, "r")
+        self.assertEqual((found.expect_tokens, found.skip_read, found.skip_write, found.hint), (512, True, False, "likely"))
 
     def test_wrong_ones_are_ignored_and_logged(self):
         with self.assertLogs("vllm.kvscout", logging.WARNING) as log:
@@ -208,6 +208,11 @@ class Params(unittest.TestCase):
         self.assertEqual((found.expect_tokens, found.skip_write, found.hint), (0, False, None))
         self.assertEqual(len(log.output), 3)
         self.assertTrue(all("r7" in line for line in log.output))
+
+    def test_a_word_that_is_no_hint_is_ignored_and_logged(self):
+        with self.assertLogs("vllm.kvscout", logging.WARNING) as log:
+            self.assertIsNone(request.Params({"hint": "keep"}, "r7").hint)
+        self.assertIn("likely, unlikely", log.output[0])
 
     def test_none_is_legal(self):
         self.assertEqual(request.Params(None, "r").expect_tokens, 0)

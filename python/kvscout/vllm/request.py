@@ -5,6 +5,8 @@ import logging
 
 logger = logging.getLogger("vllm.kvscout")
 
+# Words of Client.finish_hint().
+HINTS = ("likely", "unlikely")
 # A request whose loads failed so often is computed without the cache.
 MAX_FAILED_LOADS = 2
 
@@ -29,6 +31,9 @@ class Params:
                     "kvscout: request %s: kv_transfer_params: %s=%r is ignored; it is a %s", request_id, key, value,
                     {int: "number of tokens", bool: "truth value", str: "word"}[kind],
                 )
+                continue
+            if key == "hint" and value not in HINTS:
+                logger.warning("kvscout: request %s: kv_transfer_params: hint=%r is ignored; it is one of %s", request_id, value, ", ".join(HINTS))
                 continue
             setattr(self, key, value)
 

@@ -222,7 +222,7 @@ class Scheduler:
     def _hint(self, tracked):
         try:
             self._client.finish_hint(tracked.lookup_id, tracked.params.hint)
-        except (AttributeError, TypeError, ValueError, self._error) as error:
+        except self._error as error:
             self._say(tracked, f"the hint {tracked.params.hint!r}", error)
 
     def _begin_step(self):
