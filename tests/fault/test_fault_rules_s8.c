@@ -415,13 +415,13 @@ START_TEST(S8_a_peer_of_another_protocol_version_is_told_so)
 	op = scout__op_begin(&w, SCOUT_OP_PING, SCOUT_KIND_REQUEST, 0, 1, 0);
 	scout__op_end(&w, op);
 	scout__frame_end(&w, 1, 0, scout__now_us());
-	frame[4]++; /* the version's low byte */
+	frame[4]--; /* the version's low byte: the release before */
 	wire_raw(&old, frame, w.len, false);
 	reply = wire_wait(&old, 0);
 	ck_assert_uint_eq(reply->opcode, SCOUT_OP_ERROR);
 	ck_assert_uint_eq(reply->status, SCOUT_WIRE_BAD_VERSION);
-	ck_assert_ptr_nonnull(strstr(old.text, "protocol version 2"));
-	ck_assert_ptr_nonnull(strstr(old.text, "speaks version 1"));
+	ck_assert_ptr_nonnull(strstr(old.text, "protocol version 1"));
+	ck_assert_ptr_nonnull(strstr(old.text, "speaks version 2: upgrade the peer"));
 	wire_reply_free(reply);
 	ck_assert_uint_eq(fault_status(&f, "frames.bad"), 1);
 	wire_close(&old);
