@@ -6,8 +6,8 @@
  * The scheduler's side: how many leading tokens of this prompt are cached outside the GPU?
  *
  * THREADS  A client has one caller: all functions that take a client are called by one thread at a time (the scheduler
- * loop), except where a function says "any". Debug builds check this. Behind the client one thread of its own, the courier,
- * owns every socket; the caller and the courier share only a ring of jobs and a table of slots.
+ * loop), except where a function says "any". Debug builds check this. Behind the client one thread of its own, the
+ * courier, owns every socket; the caller and the courier share only a ring of jobs and a table of slots.
  *
  * A request is named by its id, a string of 1..255 bytes. It goes through
  *
@@ -15,11 +15,11 @@
  *
  * and scout_finish is legal at any point of it.
  *
- * SIZES  Each structure may grow at its end in a later version. The calls below are inline and pass the sizes that the caller was
- * compiled with to a function of the same name with _sized behind it; a language that cannot call inline functions calls that
- * one, with the size of its own copy of the structure. What is read: missing fields count as 0, and bytes that the library does not know
- * must be 0. What is written: the fields that the caller knows; bytes that the library does not know become 0. A size below that
- * of the first version, or such a byte: SCOUT_ERR_UNSUPPORTED.
+ * SIZES  Each structure may grow at its end in a later version. The calls below are inline and pass the sizes that the
+ * caller was compiled with to a function of the same name with _sized behind it; a language that cannot call inline
+ * functions calls that one, with the size of its own copy of the structure. Of a structure that the library reads,
+ * missing fields count as 0, and bytes that the library does not know must be 0. In one that it writes, it sets such
+ * bytes to 0. A size below that of the first version, or an unknown byte that is not 0, gives SCOUT_ERR_UNSUPPORTED.
  */
 
 #include <stdbool.h>
@@ -58,27 +58,28 @@ struct scout_client_config {
 	uint32_t lookup_mode;   /* enum scout_lookup_mode */
 	uint32_t lookup_timeout_ms;            /* default 500; a lookup may have a longer one of its own */
 	uint32_t lookup_poll_interval_ms;      /* default 5 */
-	uint32_t lookup_poll_key_timeout_ms;   /* default 0: one shot. Late keys are waited for when this and */
-	uint32_t lookup_poll_key_intervals_ms; /* ... this are set. Default 0: one shot */
+	uint32_t lookup_poll_key_timeout_ms;   /* default 0: one shot. The server waits for late keys if */
+	uint32_t lookup_poll_key_intervals_ms; /* both times are set. Default 0: one shot */
 	uint32_t lookup_poll_key_all;          /* 1: also for lookups whose expect_tokens is 0; default 0 */
 	uint32_t heartbeat_ms;                 /* of an idle connection, default 1000 */
 	uint32_t connect_timeout_ms;           /* default 400: how long lookups wait for the first connection */
 	uint32_t max_lookups;                  /* live requests, default 65536 */
-	uint32_t spin_us;                      /* courier, and who waits, spin this long before they sleep, default 0 */
-	uint64_t arena_bytes;                  /* hashes that wait for the courier, default 544 MiB */
-	uint64_t weights_version;              /* 0: whatever the server has */
-	scout_log_fn log;                      /* NULL: silent */
+	uint32_t spin_us;     /* the background thread and waiting calls spin so long before they sleep, default 0 */
+	uint64_t arena_bytes; /* hashes that wait for the courier, default 544 MiB */
+	uint64_t weights_version; /* 0: the version that the server has */
+	scout_log_fn log;         /* NULL: silent */
 	void *log_user;
 	void *owned; /* strings that scout_client_config_set() made; see _fini */
 	/* CURVE: both or none; NULL: no encryption. */
 	const char *curve_secret_file; /* with this side's secret key */
 	const char *curve_server_key;  /* the server's public key */
-	uint32_t local_transport;      /* enum scout_local_transport: how a server on this machine is talked to */
+	uint32_t local_transport;      /* enum scout_local_transport: for a server on this machine */
 	uint32_t lookup_refresh_ms; /* default 1000: answers older than this are asked anew; SCOUT_NEVER: not at all */
 	const char *cpus;           /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
 	uint32_t step_wait_us;      /* default 0: a budget for the waits of scout_lookup() in each step */
-	/* The groups of the model, a list with blanks between its items; their numbers count from 0. NULL: one group with policy
-	   "all". docs/configuration.md says how an item is written. This version carries out that one group. */
+	/* The groups of the model, a list with blanks between its items; their numbers count from 0. NULL: one group
+	   with policy "all". docs/configuration.md says how an item is written. This version carries out that one
+	   group. */
 	const char *group;
 	uint32_t hash_tokens; /* tokens from one hash to the next, default chunk_tokens; in this version equal to it */
 	/* Of endpoint=auto: kvscoutd by its absolute path, and "key=value key=value" for it; NULL: none. */
@@ -92,12 +93,7 @@ struct scout_client_config {
 /* In C and C++ call scout_client_config_init(). @size: of the caller's struct scout_client_config. */
 SCOUT_API void scout_client_config_init_sized(struct scout_client_config *cfg, uint32_t size);
 
-/**
- * Fill @cfg with the defaults.
- *
- * Thread:   any.
- * Blocks:   no.
- */
+/** Fill @cfg with the defaults. Any thread, does not block. */
 static inline void
 scout_client_config_init(struct scout_client_config *cfg)
 {
@@ -110,7 +106,7 @@ scout_client_config_init(struct scout_client_config *cfg)
  * @cfg    initialised by scout_client_config_init().
  * @key    borrowed for the call; one of the keys in docs/configuration.md.
  * @value  borrowed for the call; copied.
- * @err    receives one sentence that names the key, the value and what is allowed; may be NULL.
+ * @err    receives one sentence that names the key, the value and the values that are allowed; may be NULL.
  *
  * Thread:   any.
  * Blocks:   no.
@@ -123,7 +119,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_set(struct scout_client_confi
 /**
  * Read "key = value" lines ('#' starts a comment) from @path.
  *
- * @err    receives the line number and what is wrong; may be NULL.
+ * @err    receives the line number and the fault; may be NULL.
  *
  * Thread:   any.
  * Blocks:   on the file.
@@ -145,8 +141,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load_env(struct scout_client_
 SCOUT_API SCOUT_MUST_CHECK int scout_client_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size);
 
 /**
- * Describe configuration key number @i: name, default, range, meaning. For help texts; keys are numbered from 0 without
- * gaps.
+ * Describe configuration key number @i: name, default, range, meaning. For help texts; keys are numbered from 0
+ * without gaps.
  *
  * @ret_row  written on success.
  *
@@ -160,12 +156,10 @@ scout_client_config_help(size_t i, struct scout_config_row *ret_row)
 	return scout_client_config_help_sized(i, ret_row, sizeof(*ret_row));
 }
 
-/**
- * Free what scout_client_config_set() allocated. Legal at once after scout_client_new(), and twice.
- */
+/** Free what scout_client_config_set() allocated. Legal at once after scout_client_new(), and twice. */
 SCOUT_API void scout_client_config_fini(struct scout_client_config *cfg);
 
-/* Why an answer is what it is. */
+/* The reason for an answer. */
 enum scout_reason {
 	SCOUT_REASON_NONE = 0,
 	SCOUT_REASON_HIT = 1,         /* at least one chunk, and all that the servers have */
@@ -174,14 +168,14 @@ enum scout_reason {
 	SCOUT_REASON_UNREACHABLE = 4, /* a server is not there; @error says more */
 	SCOUT_REASON_REFUSED = 5,     /* a server refused; @error is its reason */
 	SCOUT_REASON_CLOSED = 6,      /* the client is being closed */
-	/* The hit was cut, to 0 or more tokens: other requests hold all that max_promised of a server allows. What it says is
-	   promised, as with HIT; there may be more later, which an ask after lookup_refresh_ms finds out. */
+	/* The hit was cut, to 0 or more tokens: other requests hold all that max_promised of a server allows. Its
+	   tokens are promised, as with HIT. An ask after lookup_refresh_ms may find more. */
 	SCOUT_REASON_LIMITED = 7
 };
 
 /**
- * A static word for @reason: "hit", "miss", "timeout", "unreachable", "refused", "closed", "limited". Any thread, never
- * NULL.
+ * A static word for @reason: "hit", "miss", "timeout", "unreachable", "refused", "closed", "limited". Any thread,
+ * never NULL.
  */
 SCOUT_API const char *scout_reason_name(int reason);
 
@@ -197,19 +191,20 @@ struct scout_query {
 				     fit into half of arena_bytes. 0 is legal and answers 0 at once */
 	uint64_t prompt_tokens;   /* length of the prompt */
 	uint64_t computed_tokens; /* leading tokens that the GPU's own cache has already */
-	/* Leading tokens that should be cached by now or soon (disaggregated prefill): with lookup_poll_key_timeout_ms and
-	   lookup_poll_key_intervals_ms both set, the server waits for those that are late. 0: no expectation, or, with
-	   lookup_poll_key_all, all n chunks. */
+	/* Leading tokens that should be cached by now or soon (disaggregated prefill): with lookup_poll_key_timeout_ms
+	   and lookup_poll_key_intervals_ms both set, the server waits for those that are late. 0: no expectation, or,
+	   with lookup_poll_key_all, all n chunks. */
 	uint64_t expect_tokens;
 	const char *tenant; /* cache salt, at most 255 bytes; NULL = "" */
 	/* This lookup's own timeout, at most SCOUT_LOOKUP_TIMEOUT_MAX_MS; 0: none. The deadline is the largest of it,
 	   lookup_timeout_ms and, for a lookup that waits for late keys, lookup_poll_key_timeout_ms. A server with
 	   prefetch=before_answer counts what it can load until then: give long prompts more. */
 	uint32_t timeout_ms;
-	/* How many restorable lengths scout_lookup_lengths() is to tell, the longest first; 0 counts as 1. This version: 1. */
+	/* How many restorable lengths scout_lookup_lengths() is to tell, the longest first; 0 counts as 1. This
+	   version: 1. */
 	uint32_t want_lengths;
-	/* The hashes begin behind this many leading tokens, which the engine has itself: a multiple of hash_tokens, at most
-	   computed_tokens. This version: 0. */
+	/* The hashes begin behind this many leading tokens, which the engine has itself: a multiple of hash_tokens, at
+	   most computed_tokens. This version: 0. */
 	uint64_t from_token;
 };
 
@@ -240,10 +235,11 @@ struct scout_hit {
  * Thread:   any.
  * Blocks:   no, but allocates and starts a thread.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE (a field is out of range; @err names it),
- *           SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`), SCOUT_ERR_UNSUPPORTED (structure size; groups that
- *           this version does not carry out; two inproc endpoints), SCOUT_ERR_UNREACHABLE (inproc://name without a server of
- *           that name in this process), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with "auto" also SCOUT_ERR_PERMISSION (the folder of the
- *           server belongs to another user), SCOUT_ERR_CONFIG_SYNTAX, SCOUT_ERR_CONFIG_KEY (server_keys).
+ *           SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`), SCOUT_ERR_UNSUPPORTED (structure size;
+ *           groups that this version does not carry out; two inproc endpoints), SCOUT_ERR_UNREACHABLE (inproc://name
+ *           without a server of that name in this process), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with "auto" also
+ *           SCOUT_ERR_PERMISSION (the folder of the server belongs to another user), SCOUT_ERR_CONFIG_SYNTAX,
+ *           SCOUT_ERR_CONFIG_KEY (server_keys).
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config *cfg, struct scout_client **ret_client,
 						char *err, size_t err_len);
@@ -264,8 +260,8 @@ SCOUT_API void scout_client_free(struct scout_client *client);
  *
  * Thread:   the caller's.
  * Blocks:   up to @timeout_ms.
- * Returns:  0, SCOUT_ERR_TIMEOUT, SCOUT_ERR_NAMESPACE or another refusal of the server (final until the configuration changes),
- *           SCOUT_ERR_FORKED, SCOUT_ERR_INVALID.
+ * Returns:  0, SCOUT_ERR_TIMEOUT, SCOUT_ERR_NAMESPACE or another refusal of the server (final until the configuration
+ *           changes), SCOUT_ERR_FORKED, SCOUT_ERR_INVALID.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *err,
 						       size_t err_len);
@@ -281,23 +277,26 @@ SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup_sized(struct scout_client *clien
  * An answer grows old while its request waits: others store its prefix, or finish and leave room for promises. A call
  * that finds an answer older than lookup_refresh_ms, not admitted yet, returns it and lets the server be asked anew in
  * the background; a later call returns what came. Nothing else changes an answer, so it is the same from an ask to its
- * admit. tokens only grow, but for a server that was restarted: what it answered before is over, and the next call is
+ * admit. `tokens` only grows, except after a restart of the server: its earlier answers end, and the next call is
  * SCOUT_NOT_YET, with a new ticket and a new deadline. At most 256 answers a second are asked anew for each client, at
  * most 32 at once: first those that are asked for first. A renewal needs the hashes again, so pass them with every
- * call, or ask by scout_poll_lookup(), which tells when they
- * are needed; with a full arena it comes later, and is never BUSY.
+ * call, or ask by scout_poll_lookup(), which tells when they are needed. With a full arena a renewal comes later; it
+ * is never BUSY.
  *
- * "Other hashes" are recognised by hash_len, n, tenant length and the last hash, which in a chain covers all before it.
+ * "Other hashes" are recognised by hash_len, n, tenant length and the last hash, which in a chain covers all before
+ * it.
  *
  * @query    borrowed for the call.
  * @ret_hit  written when 0 is returned.
  *
  * Thread:   the caller's.
- * Blocks:   never. No lock, no allocation; no system call while the answer is pending; a submit rings the courier at most once.
- * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID (no pointer; n or timeout_ms beyond what struct scout_query allows),
- *           SCOUT_ERR_UNSUPPORTED (structure size; want_lengths above 1, or a from_token), SCOUT_ERR_REQUEST_ID (no id, an empty or too long one),
- *           SCOUT_ERR_HASH_LEN (also with n = 0), SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id),
- *           SCOUT_ERR_BUSY (slots or arena full), SCOUT_ERR_FORKED, SCOUT_ERR_CLOSED.
+ * Blocks:   never. No lock, no allocation; no system call while the answer is pending; a submit rings the courier at
+ *           most once.
+ * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID (no pointer; n or timeout_ms beyond what struct
+ *           scout_query allows), SCOUT_ERR_UNSUPPORTED (structure size; want_lengths above 1, or a from_token),
+ *           SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_HASH_LEN (also with n = 0),
+ *           SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id), SCOUT_ERR_BUSY (slots or arena full),
+ *           SCOUT_ERR_FORKED, SCOUT_ERR_CLOSED.
  */
 static inline SCOUT_MUST_CHECK int
 scout_try_lookup(struct scout_client *client, const struct scout_query *query, struct scout_hit *ret_hit)
@@ -310,11 +309,12 @@ SCOUT_API SCOUT_MUST_CHECK int scout_poll_lookup_sized(struct scout_client *clie
 						       size_t hit_size);
 
 /**
- * Ask again by the id alone: scout_try_lookup() without the hashes, for the many asks of a request that waits. It answers as that call
- * would, but for what cannot be done without the query: then it returns SCOUT_NEED_QUERY, changes nothing, and the caller calls
- * scout_try_lookup(), which always has an answer to that. The cases are: the id is not known (never asked, finished, reset) or was
- * admitted; @computed_tokens is smaller than the lookup was asked with; a server was restarted since it answered; the answer is older
- * than lookup_refresh_ms and has its turn to be asked anew.
+ * Ask again by the id alone: scout_try_lookup() without the hashes, for the many asks of a request that waits. It
+ * answers as that call would, but for what cannot be done without the query: then it returns SCOUT_NEED_QUERY, changes
+ * nothing, and the caller calls scout_try_lookup(), which always has an answer to that. The cases are: the id is not
+ * known (never asked, finished, reset) or was admitted; @computed_tokens is smaller than the lookup was asked with; a
+ * server was restarted since it answered; the answer is older than lookup_refresh_ms and has its turn to be asked
+ * anew.
  *
  * @id               as in struct scout_query; borrowed for the call.
  * @computed_tokens  as in struct scout_query. The first ask after scout_lookup_ahead() may be this one.
@@ -322,8 +322,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_poll_lookup_sized(struct scout_client *clie
  *
  * Thread:   the caller's.
  * Blocks:   never, as scout_try_lookup().
- * Returns:  0 (answered), SCOUT_NOT_YET, SCOUT_NEED_QUERY, or SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_INVALID
- *           (no pointer), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_FORKED.
+ * Returns:  0 (answered), SCOUT_NOT_YET, SCOUT_NEED_QUERY, or SCOUT_ERR_REQUEST_ID (no id, an empty or too long one),
+ *           SCOUT_ERR_INVALID (no pointer), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_FORKED.
  */
 static inline SCOUT_MUST_CHECK int
 scout_poll_lookup(struct scout_client *client, const char *id, uint64_t computed_tokens, struct scout_hit *ret_hit)
@@ -337,16 +337,18 @@ SCOUT_API SCOUT_MUST_CHECK int scout_lookup_ahead_sized(struct scout_client *cli
 /**
  * Ask before it is known what the GPU has: when the engine learns of a request, ahead of the step that schedules it.
  * What the servers have of its chunks is promised (within max_promised), and kept chunk by chunk. The first
- * scout_try_lookup() of the id then reads the answer with its computed_tokens: a head that was evicted from the servers
- * and is still on the GPU is no miss, and what the GPU has, or what is behind the first gap, is given back. From then
- * on it is a lookup like any other; if it is never asked for, scout_finish() ends it.
+ * scout_try_lookup() of the id then reads the answer with its computed_tokens: a head that was evicted from the
+ * servers and is still on the GPU is no miss, and the promise on chunks that the GPU has, or that lie behind the first
+ * gap, is given back. From then on it is a lookup like any other; if it is never asked for, scout_finish() ends it.
  *
- * @query    as for scout_try_lookup(), which then gets the same one; computed_tokens is ignored. Borrowed for the call.
+ * @query    as for scout_try_lookup(), which then gets the same one; computed_tokens is ignored. Borrowed for the
+ *           call.
  *
  * Thread:   the caller's.
  * Blocks:   never, as scout_try_lookup(): inside a step nothing is sent before its end.
- * Returns:  0: it is on its way; or the id is known already, the prompt has no full chunk, or a server is known to be unreachable,
- *           and nothing was asked. Else the errors of scout_try_lookup(); after SCOUT_ERR_BUSY nothing is lost but time.
+ * Returns:  0: it is on its way; or the id is known already, the prompt has no full chunk, or a server is known to be
+ *           unreachable, and nothing was asked. Else the errors of scout_try_lookup(); after SCOUT_ERR_BUSY nothing is
+ *           lost but time.
  */
 static inline SCOUT_MUST_CHECK int
 scout_lookup_ahead(struct scout_client *client, const struct scout_query *query)
@@ -361,8 +363,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup_sized(struct scout_client *clie
  * Ask and wait for the answer: scout_try_lookup() with a wait behind it. Sends no second request.
  *
  * Thread:   the caller's.
- * Blocks:   until the answer lands, at the latest until the lookup's deadline (timeout_ms of struct scout_query; then 0 tokens,
- *           reason `timeout`, and a warning in the log). At once when a server is known to be unreachable.
+ * Blocks:   until the answer lands, at the latest until the lookup's deadline (timeout_ms of struct scout_query; then
+ *           0 tokens, reason `timeout`, and a warning in the log). At once when a server is known to be unreachable.
  * Returns:  0 or the errors of scout_try_lookup(); never SCOUT_NOT_YET.
  */
 static inline SCOUT_MUST_CHECK int
@@ -376,14 +378,14 @@ SCOUT_API SCOUT_MUST_CHECK int scout_lookup_sized(struct scout_client *client, c
 
 /**
  * scout_wait_lookup() with lookup_mode=polled. With lookup_mode=async scout_try_lookup(), which waits for a pending
- * answer as long as something is left of step_wait_us: a budget for each step (scout_step_begin()) that all calls of it
- * share; outside of steps each call has it. To submit a whole queue first and wait once for all of it, call
+ * answer as long as something is left of step_wait_us: a budget for each step (scout_step_begin()) that all calls of
+ * it share; outside of steps each call has it. To submit a whole queue first and wait once for all of it, call
  * scout_try_lookup() for each and scout_step_wait().
  *
  * Thread:   the caller's.
- * Blocks:   async: for at most step_wait_us (default 0) in each step, and inside one it sends what is queued before it waits;
- *           polled: as scout_wait_lookup().
- * Returns:  as the one of both.
+ * Blocks:   async: for at most step_wait_us (default 0) in each step, and inside a step it sends the queued lookups
+ *           before it waits; polled: as scout_wait_lookup().
+ * Returns:  as the call that it stands for.
  */
 static inline SCOUT_MUST_CHECK int
 scout_lookup(struct scout_client *client, const struct scout_query *query, struct scout_hit *ret_hit)
@@ -392,16 +394,17 @@ scout_lookup(struct scout_client *client, const struct scout_query *query, struc
 }
 
 /**
- * The lengths that this request can go on from, in tokens: up to each of them every group has what its policy needs, on
- * all KV ranks and servers, and it is promised. Those of the answer that the last scout_try_lookup() of the id returned.
+ * The lengths that this request can go on from, in tokens: up to each of them every group has what its policy needs,
+ * on all KV ranks and servers, and it is promised. Those of the answer that the last scout_try_lookup() of the id
+ * returned.
  *
- * @ret_tokens  room for @n lengths, the longest first (that one is scout_hit.tokens); written on success. Not more than
- *              want_lengths of the query are known.
+ * @ret_tokens  room for @n lengths, the longest first (that one is scout_hit.tokens); written on success. Not more
+ *              than want_lengths of the query are known.
  *
  * Thread:   the caller's.
  * Blocks:   never; makes no system call.
- * Returns:  how many were written (0: nothing is cached), or SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_STATE
- *           (unknown id, not answered yet, or admitted), SCOUT_ERR_INVALID (NULL), SCOUT_ERR_FORKED.
+ * Returns:  how many were written (0: nothing is cached), or SCOUT_ERR_REQUEST_ID (no id, an empty or too long one),
+ *           SCOUT_ERR_STATE (unknown id, not answered yet, or admitted), SCOUT_ERR_INVALID (NULL), SCOUT_ERR_FORKED.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_lookup_lengths(struct scout_client *client, const char *id, uint64_t *ret_tokens,
 						    size_t n);
@@ -418,14 +421,16 @@ SCOUT_API void scout_step_end(struct scout_client *client);
 
 /**
  * Wait once until all lookups have landed that were submitted since scout_step_begin() (by scout_try_lookup() and
- * scout_lookup(), not by scout_lookup_ahead()), or until the time is over. Legal inside a step, where what is queued is
- * sent first, and after its end; what was finished is not waited for. Then ask again: what has landed is answered.
+ * scout_lookup(), not by scout_lookup_ahead()), or until the time is over. Legal inside a step, where it sends the
+ * queued lookups first, and after its end. It does not wait for finished requests. Then ask again: lookups that have
+ * landed are answered.
  *
- * @us  at most so many microseconds; 0: only sends what is queued.
+ * @us  at most so many microseconds; 0: only sends the queued lookups.
  *
  * Thread:   the caller's.
  * Blocks:   at most @us, and what the kernel takes to wake a thread.
- * Returns:  0: all have landed, or there were none; SCOUT_NOT_YET: the time is over; SCOUT_ERR_INVALID, SCOUT_ERR_FORKED.
+ * Returns:  0: all have landed, or there were none; SCOUT_NOT_YET: the time is over; SCOUT_ERR_INVALID,
+ *           SCOUT_ERR_FORKED.
  */
 SCOUT_API int scout_step_wait(struct scout_client *client, uint32_t us);
 
@@ -434,19 +439,19 @@ SCOUT_API int scout_step_wait(struct scout_client *client, uint32_t us);
 
 /**
  * Say which part of the hit will be loaded; the promise on the rest is given back, and the answer is released. The hit
- * is the one that the last scout_try_lookup() returned. That of a server which was restarted since promises nothing:
- * the call succeeds, and the workers' retrieves will name all blocks as missing.
+ * is that of the last scout_try_lookup(). If the server was restarted since, it promises nothing: the call succeeds,
+ * and the workers' retrieves will name all blocks as missing.
  *
- * @from_token, @to_token  the half-open range. Negative counts from the end of the hit's last chunk; values beyond the hit
- *                         are clamped to it. @from_token is rounded down to a chunk: a retrieve that starts at a block inside
- *                         a chunk (behind what the GPU's own cache has) reads from that chunk. @to_token is rounded down, too,
- *                         where hit.tokens itself counts as the end of its last chunk (it may be one token short of it). An
- *                         empty range, from_token >= to_token, gives back everything.
+ * @from_token, @to_token  the half-open range. Negative counts from the end of the hit's last chunk; values beyond the
+ *                         hit are clamped to it. @from_token is rounded down to a chunk: a retrieve that starts at a
+ *                         block inside a chunk (behind what the GPU's own cache has) reads from that chunk. @to_token
+ *                         is rounded down, too, where hit.tokens itself counts as the end of its last chunk (it may be
+ *                         one token short of it). An empty range, from_token >= to_token, gives back everything.
  *
  * Thread:   the caller's.
  * Blocks:   never; room was set aside at submit.
- * Returns:  0, SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_STATE (unknown id, not answered yet, or
- *           admitted already), SCOUT_ERR_INVALID (@client is NULL), SCOUT_ERR_FORKED.
+ * Returns:  0, SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_STATE (unknown id, not answered yet,
+ *           or admitted already), SCOUT_ERR_INVALID (@client is NULL), SCOUT_ERR_FORKED.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const char *id, int64_t from_token,
 					   int64_t to_token);
@@ -455,16 +460,19 @@ SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const ch
  * The request is over (completed, aborted or preempted). Legal in any state and twice; an unknown id is not an error.
  *
  * Thread:   the caller's.
- * Blocks:   never, and is never refused: with a client and an id as scout_try_lookup() takes them there is nothing to check.
- * Returns:  0, SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_INVALID (@client is NULL), SCOUT_ERR_FORKED.
+ * Blocks:   never, and is never refused: with a client and an id as scout_try_lookup() takes them there is nothing to
+ *           check.
+ * Returns:  0, SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_INVALID (@client is NULL),
+ *           SCOUT_ERR_FORKED.
  */
 SCOUT_API int scout_finish(struct scout_client *client, const char *id);
 
 /**
- * scout_finish() with what the caller knows of the future. Only what the server evicts depends on it, and the server learns how
- * much hints are worth: a wrong one costs little. A hint is lost when the connection is down.
+ * scout_finish() with what the caller knows of the future. Only what the server evicts depends on it, and the server
+ * learns how much hints are worth: a wrong one costs little. A hint is lost when the connection is down.
  *
- * Returns:  as scout_finish(); SCOUT_ERR_INVALID, and nothing is finished, also when @hint is none of enum scout_hint (types.h).
+ * Returns:  as scout_finish(); SCOUT_ERR_INVALID, and nothing is finished, also when @hint is none of enum scout_hint
+ *           (types.h).
  */
 SCOUT_API int scout_finish_hint(struct scout_client *client, const char *id, enum scout_hint hint);
 
@@ -475,8 +483,8 @@ SCOUT_API int scout_finish_hint(struct scout_client *client, const char *id, enu
  *
  * Each worker is told by scout_worker_reset(), before this or after it. Stores of KV that was computed before are
  * refused (SCOUT_ERR_WEIGHTS) if they name the ticket of a request that was live, or if their worker has a
- * weights_version (it was made with one, or was reset before). Any other store must have ended before this call, or its
- * bytes count as computed with the new weights: call scout_worker_reset() on that worker first, or poll for it, or
+ * weights_version (it was made with one, or was reset before). Any other store must have ended before this call, or
+ * its bytes count as computed with the new weights: call scout_worker_reset() on that worker first, or poll for it, or
  * cancel it and poll.
  *
  * A server that is away is told when it is back. A later call overtakes one that is still on its way: the latest one
@@ -499,10 +507,10 @@ SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t
  *
  * A clear is named by its generation. Client and workers of one engine call with the same one, in any order and as
  * often as they like; it is carried out once. So the scheduler calls with 0 and hands @ret_generation to its workers,
- * and each worker calls scout_worker_clear(). Until a worker has, it neither stores nor loads (its jobs end
- * SCOUT_ERR_CLEARED): what it has on the GPU may be of what was to be dropped. That holds for workers of other engines
- * in the namespace, too, but not for a worker whose weights_version is that of the namespace. Clients need not join:
- * other clients' lookups go on, and hit what is stored from now on.
+ * and each worker calls scout_worker_clear(). Until a worker has called it, it neither stores nor loads (its jobs end
+ * SCOUT_ERR_CLEARED): KV on its GPU may be older than the clear. That holds for workers of other engines in the
+ * namespace, too, but not for a worker whose weights_version is that of the namespace. Clients need not join: other
+ * clients' lookups go on, and hit chunks that are stored from now on.
  *
  * A server that is away is told when it is back. A later call overtakes one that is still on its way: the latest one
  * wins.
@@ -531,17 +539,18 @@ SCOUT_API void scout_client_fd_clear(struct scout_client *client);
 /* Counters since scout_client_new(). */
 struct scout_client_counters {
 	uint64_t servers_up; /* endpoints that answer now */
-	/* Asked for the first time, or anew (after an admit, a restart of the server, or with fewer computed_tokens); not those
-	   with n = 0. Each of them has an answer, was dropped, or is pending: lookups = answers + dropped + pending ones. */
+	/* Asked for the first time, or anew (after an admit, a restart of the server, or with fewer computed_tokens);
+	   not those with n = 0. Each of them has an answer, was dropped, or is pending: lookups = answers + dropped +
+	   pending ones. */
 	uint64_t lookups;
-	/* With an answer, for whatever reason: the next four counters; the rest are misses. */
+	/* With an answer, for any reason: the next four counters; the rest are misses. */
 	uint64_t answers;
 	uint64_t hits; /* with at least one chunk */
 	uint64_t timeouts;
 	uint64_t unreachable; /* also those that were answered at once because a server was known to be away */
 	uint64_t refused;
 	uint64_t late;    /* answers that came after their lookup had ended; given back */
-	uint64_t not_yet; /* asks that found no answer yet; the one that submits is the first of them */
+	uint64_t not_yet; /* asks that found no answer yet, the submitting one included */
 	uint64_t busy;    /* times SCOUT_ERR_BUSY was returned */
 	uint64_t rings;   /* doorbell writes by the caller */
 	uint64_t frames_sent;
@@ -574,11 +583,11 @@ scout_client_stats(struct scout_client *client, struct scout_client_counters *re
 }
 
 /**
- * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die
- * before the client does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
+ * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that
+ * die before the client does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
  *
- * Thread:   any, also while other calls on the client run; not while it is being freed. From inside the callback itself it does not
- *           wait: that call of the callback is the last one to end.
+ * Thread:   any, also while other calls on the client run; not while it is being freed. From inside the callback
+ *           itself it does not wait: that call of the callback is the last one to end.
  * Blocks:   until calls of the callback that are running have returned. In a forked child: no.
  * Returns:  nothing; NULL is ignored.
  */

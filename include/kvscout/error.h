@@ -13,9 +13,10 @@ extern "C" {
 #endif
 
 /*
- * Every call returns 0, a positive count, SCOUT_NOT_YET, SCOUT_NEED_QUERY, or one of the negative codes below. The numbers are fixed:
- * a code keeps its number for ever, and is not an errno. Scope says what is broken: only this call's arguments, this
- * request, the connection, the whole client or worker, or the device.
+ * Every call returns 0, a positive count, SCOUT_NOT_YET, SCOUT_NEED_QUERY, or one of the negative
+ * codes below. The numbers are fixed: a code keeps its number for ever, and is not an errno. Scope
+ * says how far the damage reaches: only this call's arguments, this request, the connection, the
+ * whole client or worker, or the device.
  *
  *   name, number, scope, retriable, text
  */
@@ -77,11 +78,15 @@ enum scout_error {
 
 /* Positive: the answer is not there yet. Not an error. */
 #define SCOUT_NOT_YET 1
-/* Positive: what scout_poll_lookup() cannot answer without the query; scout_try_lookup() can. Not an error. */
+/*
+ * Positive: what scout_poll_lookup() cannot answer without the query; scout_try_lookup() can. Not
+ * an error.
+ */
 #define SCOUT_NEED_QUERY 2
 
 /**
- * The name of @code ("SCOUT_ERR_BUSY"), "SCOUT_OK" for 0, "SCOUT_NOT_YET" for 1, "SCOUT_NEED_QUERY" for 2.
+ * The name of @code ("SCOUT_ERR_BUSY"), "SCOUT_OK" for 0, "SCOUT_NOT_YET" for 1, "SCOUT_NEED_QUERY"
+ * for 2.
  *
  * Thread:   any. Async-signal-safe.
  * Blocks:   no.
@@ -104,7 +109,8 @@ SCOUT_API const char *scout_strerror(int code);
 SCOUT_API int scout_err_scope(int code);
 
 /**
- * Whether the same call may succeed later without a change by the caller. Same rules as scout_err_scope().
+ * Whether the same call may succeed later without a change by the caller. Same rules as
+ * scout_err_scope().
  */
 SCOUT_API bool scout_err_is_retriable(int code);
 

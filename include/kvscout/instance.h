@@ -3,12 +3,14 @@
 #define KVSCOUT_INSTANCE_H
 
 /*
- * The server that is just there: one kvscoutd for each user on a host, which the first client or worker without an
- * endpoint (or with endpoint=auto) starts, all others join, and which ends idle_exit_s (60) after its last peer has left.
+ * The server that is just there: one kvscoutd for each user on a host, which the first client or
+ * worker without an endpoint (or with endpoint=auto) starts, all others join, and which ends
+ * idle_exit_s (60) after its last peer has left.
  *
- * Clients and workers with endpoint=auto do all of this by themselves, on their background thread, again whenever the
- * server is gone; they need no call of this header. scout_ensure_server() is for programs that want the server, or the
- * reason why there is none, before they go on. docs/operations.md says what an operator sees of it.
+ * Clients and workers with endpoint=auto do all of this by themselves, on their background thread,
+ * again whenever the server is gone; they need no call of this header. scout_ensure_server() is for
+ * programs that want the server, or the reason why there is none, before they go on.
+ * docs/operations.md says what an operator sees of it.
  */
 
 #include <stddef.h>
@@ -48,9 +50,10 @@ scout_instance_config_init(struct scout_instance_config *cfg)
 /**
  * Find the server of this host, or start one and wait until it serves.
  *
- * A process that was started so is no child of this one, has none of its descriptors, and outlives it. It runs with the
- * user, the environment, the resource limits and in the cgroup of this process. A client or worker of the endpoint
- * that is returned does not start the next server after this one has ended; one with endpoint=auto does.
+ * A process that was started so is no child of this one, has none of its descriptors, and outlives
+ * it. It runs with the user, the environment, the resource limits and in the cgroup of this
+ * process. A client or worker of the endpoint that is returned does not start the next server after
+ * this one has ended; one with endpoint=auto does.
  *
  * The library reads XDG_RUNTIME_DIR and PATH here, neither of them in a setuid program.
  *
@@ -61,10 +64,13 @@ scout_instance_config_init(struct scout_instance_config *cfg)
  *
  * Thread:   any. Also valid in a forked child. Not async-signal-safe.
  * Blocks:   until the server serves, at most timeout_ms; on files of a local file system before.
- * Returns:  0, or SCOUT_ERR_INVALID (endpoint is neither auto nor auto:///FOLDER; @endpoint_len is too small), SCOUT_ERR_UNSUPPORTED (structure
- *           size), SCOUT_ERR_CONFIG_SYNTAX, _KEY, _RANGE (server_keys), SCOUT_ERR_PERMISSION (the folder belongs to another user, or others may write
- *           it), SCOUT_ERR_FORMAT (no kvscoutd was found), SCOUT_ERR_VERSION (a server of another version serves), SCOUT_ERR_UNREACHABLE (kvscoutd
- *           ends before it serves; @err has its last words and the path of its log), SCOUT_ERR_TIMEOUT, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
+ * Returns:  0, or SCOUT_ERR_INVALID (endpoint is neither auto nor auto:///FOLDER; @endpoint_len is
+ *           too small), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_CONFIG_SYNTAX, _KEY,
+ *           _RANGE (server_keys), SCOUT_ERR_PERMISSION (the folder belongs to another user, or
+ *           others may write it), SCOUT_ERR_FORMAT (no kvscoutd was found), SCOUT_ERR_VERSION (a
+ *           server of another version serves), SCOUT_ERR_UNREACHABLE (kvscoutd ends before it
+ *           serves; @err has its last words and the path of its log), SCOUT_ERR_TIMEOUT,
+ *           SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
  * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_ensure_server(const struct scout_instance_config *cfg, char *ret_endpoint,

@@ -3,23 +3,23 @@
 #define KVSCOUT_PROTOCOL_H
 
 /*
- * The kvscout wire protocol, version 2. This file is the specification: a client in any language can be written from it
- * alone. It contains constants only; nothing here is ever overlaid onto bytes.
+ * The kvscout wire protocol, version 2. This file is the specification: a client in any language can be written
+ * from it alone. It contains constants only; nothing here is ever overlaid onto bytes.
  *
  * TRANSPORT
- *   ZeroMQ. The server binds a ROUTER, a client connects a DEALER. One protocol frame = one ZeroMQ message of one part
- *   (no empty delimiter). Client sockets should set ZMQ_IMMEDIATE=1 and ZMQ_LINGER=0, so that a request never reaches a
- *   server that was started after it was sent. A message of more parts than one is counted and dropped without an answer. A server
- *   with keys speaks ZeroMQ's CURVE: set the ZMQ_CURVE_* options, the rest
- *   is the same.
+ *   ZeroMQ. The server binds a ROUTER, a client connects a DEALER. One protocol frame = one ZeroMQ message of one
+ *   part (no empty delimiter). Client sockets should set ZMQ_IMMEDIATE=1 and ZMQ_LINGER=0, so that a request
+ *   never reaches a server that was started after it was sent. A message of more parts than one is counted and
+ *   dropped without an answer. A server with keys speaks ZeroMQ's CURVE: set the ZMQ_CURVE_* options, the rest is
+ *   the same.
  *
  * NUMBERS
- *   All integers are unsigned and little-endian, without padding beyond what is written here. "bytes[n]" is n raw
- *   bytes. "str" is u16 length, then that many bytes of UTF-8 without a terminator. A namespace and a tenant
- *   are names: valid UTF-8 without control characters (U+0000..001F, U+007F..009F) and without U+2028 and U+2029, else RANGE.
- *   Other texts (of refusals, of `software`, names in STATUS) may hold anything: escape them before a terminal or a log gets them.
- *   lease_path is bytes, as the file system has them. Reserved fields are sent as zero and refused otherwise (BAD_RESERVED in
- *   headers, BAD_BODY in bodies).
+ *   All integers are unsigned and little-endian, without padding other than the reserved fields below. "bytes[n]"
+ *   is n raw bytes. "str" is u16 length, then that many bytes of UTF-8 without a terminator. A namespace and a
+ *   tenant are names: valid UTF-8 without control characters (U+0000..001F, U+007F..009F) and without U+2028 and
+ *   U+2029, else RANGE. Other texts (of refusals, of `software`, names in STATUS) may hold anything: escape them
+ *   before a terminal or a log gets them. lease_path is bytes, as the file system has them. Reserved fields are
+ *   sent as zero and refused otherwise (BAD_RESERVED in headers, BAD_BODY in bodies).
  *
  * FRAME (SCOUT_FRAME_HEADER_BYTES = 32, then op_count operations back to back, nothing after the last)
  *   offset size field
@@ -29,37 +29,39 @@
  *    8     4    length    bytes of the whole frame with this header; equals the ZeroMQ message size
  *   12     4    op_count  1 .. SCOUT_MAX_OPS
  *   16     8    epoch     from the server: the random id of this server start, never 0.
- *                         from a client: the epoch of its last HELLO reply; 0 before the first one. Every operation but
- *                         HELLO, PING and STATUS is refused (SCOUT_WIRE_STALE_EPOCH) when it is not the server's.
+ *                         from a client: the epoch of its last HELLO reply; 0 before the first one. Every
+ *                         operation but HELLO, PING and STATUS is refused (SCOUT_WIRE_STALE_EPOCH) when it is not
+ *                         the server's.
  *   24     8    sent_us   sender's monotonic clock in microseconds when the frame was sent. The server keeps the
  *                         smallest difference to its own clock per peer, so it knows how long a frame waited in a
  *                         socket buffer (a stopped server that resumes must not execute what expired meanwhile).
- *                         0: the sender has no clock, and its frames never count as having waited. Frames of a connection are
- *                         sent in the order of their sent_us. When it goes back by more than 5 s, the server forgets what it knew
- *                         of this clock, and this frame has not waited: one wrong number cannot make the operations
- *                         behind it expire. A smaller one from the future counts as waiting for up to 2 minutes. A wrong clock
- *                         harms only its own peer.
+ *                         0: the sender has no clock, and its frames never count as having waited. Frames of a
+ *                         connection are sent in the order of their sent_us. When it goes back by more than 5 s,
+ *                         the server forgets what it knew of this clock, and this frame has not waited: one wrong
+ *                         number cannot make the operations behind it expire. A smaller one from the future
+ *                         counts as waiting for up to 2 minutes. A wrong clock harms only its own peer.
  *
  * OPERATION (SCOUT_OP_HEADER_BYTES = 24, then the body)
  *    0     1    opcode    SCOUT_OP_*
  *    1     1    kind      0 request, 1 reply
  *    2     2    status    request: 0. reply: SCOUT_WIRE_*
  *    4     4    length    bytes of the body, without this header
- *    8     8    corr      correlation id: the client's choice, not 0, unique among its unanswered operations; returned
- *                         in the reply
- *   16     4    budget_us request: microseconds that are left of the caller's deadline when the frame is sent, 0 = none.
- *                         The server answers before it ends, and SCOUT_WIRE_EXPIRED if it ended before the operation was
- *                         read: EXPIRED means that it was not executed and changed nothing. Send 0 with FINISH, STORE_DONE and
- *                         RETRIEVE_DONE: they give back what would stay pinned, and the server executes them whatever their
- *                         budget says. reply: 0
+ *    8     8    corr      correlation id: the client's choice, not 0, unique among its unanswered operations;
+ *                         returned in the reply
+ *   16     4    budget_us request: microseconds that are left of the caller's deadline when the frame is sent, 0
+ *                         = none. The server answers before it ends, and SCOUT_WIRE_EXPIRED if it ended before
+ *                         the operation was read: EXPIRED means that it was not executed and changed nothing.
+ *                         Send 0 with FINISH, STORE_DONE and RETRIEVE_DONE: they give back what would stay
+ *                         pinned, and the server executes them whatever their budget says. reply: 0
  *   20     4    reserved  0
  *
- *   Every request gets exactly one reply with the same opcode and corr. Replies may be grouped, split over frames and
- *   reordered. A reply whose status is not 0 has, whatever its opcode, the body { str text }: a sentence for a person.
- *   A request with an opcode that the server does not know is answered with that opcode and SCOUT_WIRE_UNKNOWN_OP.
+ *   Every request gets exactly one reply with the same opcode and corr. Replies may be grouped, split over frames
+ *   and reordered. A reply whose status is not 0 has, whatever its opcode, the body { str text }: a sentence for
+ *   a person. A request with an opcode that the server does not know is answered with that opcode and
+ *   SCOUT_WIRE_UNKNOWN_OP.
  *
- *   A frame that cannot be taken apart is answered by one operation SCOUT_OP_ERROR, kind 1, corr 0, with the first status that
- *   applies, in this order:
+ *   A frame that cannot be taken apart is answered by one operation SCOUT_OP_ERROR, kind 1, corr 0, with the
+ *   first status that applies, in this order:
  *     version is not SCOUT_WIRE_VERSION                                             SCOUT_WIRE_BAD_VERSION (the reply
  *                         frame has the server's version; the text names it)
  *     longer than SCOUT_MAX_FRAME, or op_count 0 or over SCOUT_MAX_OPS              SCOUT_WIRE_TOO_LARGE
@@ -69,60 +71,72 @@
  *                             reserved, kind or status is not 0, or corr is 0       SCOUT_WIRE_BAD_RESERVED
  *     bytes are left behind the last operation                                      SCOUT_WIRE_TRUNCATED
  *   None of the operations of such a frame is executed. A message whose magic is wrong, or that is shorter than a
- *   frame header, is counted and dropped without an answer: whoever sent it does not speak this protocol.
+ *   frame header, is counted and dropped without an answer: its sender does not speak this protocol.
  *
  * ORDER OF A CONVERSATION
  *   HELLO first: anything else but PING and STATUS is refused with SCOUT_WIRE_NO_HELLO (also
  *   when the epoch is wrong too). HELLO again after each
- *   reconnect (a DEALER that reconnects is a new peer for the ROUTER; `token` tells the server who it was), and after
- *   every STALE_EPOCH. A peer without a lease connection that is silent for peer_timeout_ms (a key of the server, default 10 s), and
- *   for three of its heartbeats, is forgotten: its sessions end, and its next operation is refused with NO_HELLO.
+ *   reconnect (a DEALER that reconnects is a new peer for the ROUTER; `token` tells the server that it is the
+ *   same peer), and after every STALE_EPOCH. A peer without a lease connection that is silent for peer_timeout_ms
+ *   (a key of the server, default 10 s), and for three of its heartbeats, is forgotten: its sessions end, and its
+ *   next operation is refused with NO_HELLO.
  *
  * FLOW CONTROL
- *   Operations: a peer may have `credits` (of HELLO's reply) unanswered; one more is refused with SCOUT_WIRE_LIMIT. PING and STATUS
- *   need no credit. A frame may have one STATUS; each further one in it is refused with SCOUT_WIRE_LIMIT. Wait for the reply to a
- *   STATUS before the next: it may have several hundred KB.
- *   Bytes: read replies as they come. The server ends the connection of a peer with more than SCOUT_MAX_UNREAD bytes of replies that
- *   it has not taken (on the ZeroMQ connection: that its sockets could not pass on; in a channel: that wait for room in the ring), and
- *   of a connection that has not said HELLO with more than SCOUT_MAX_UNREAD_STRANGER. All peers together have four times the first,
- *   all others sixteen times the second, and one connection at most what is left of that. What the lost replies had granted is
- *   taken back; the peer stays known by its token, and HELLO on a new connection goes on.
+ *   Operations: a peer may have `credits` (of HELLO's reply) unanswered; one more is refused with
+ *   SCOUT_WIRE_LIMIT. PING and STATUS need no credit. A frame may have one STATUS; each further one in it is
+ *   refused with SCOUT_WIRE_LIMIT. Wait for the reply to a STATUS before the next: it may have several hundred
+ *   KB.
+ *   Bytes: read replies as they come. The server ends the connection of a peer with more than SCOUT_MAX_UNREAD
+ *   bytes of replies that it has not taken (on the ZeroMQ connection: that its sockets could not pass on; in a
+ *   channel: that wait for room in the ring), and of a connection that has not said HELLO with more than
+ *   SCOUT_MAX_UNREAD_STRANGER. All peers together have four times the first, all others sixteen times the second,
+ *   and one connection at most the rest of that. The server takes back the grants of the lost replies; the peer
+ *   stays known by its token, and HELLO on a new connection goes on.
  *
  * GROUPS
- *   A group is a set of layers whose KV is stored and needed alike. A namespace has 1..SCOUT_MAX_GROUPS of them, and a group's
- *   number is its place in HELLO. A model whose layers are all alike has one group, number 0, with SCOUT_POLICY_ALL.
- *   A prompt has one chain of hashes, one for every hash_tokens tokens: each covers the prompt from its first token on. The KV of
- *   unit_tokens tokens of one group is an object of that group. Objects lie at multiples of unit_tokens, and an object is named
- *   by its group and the hash at its end. Where the unit is chunk_tokens, an object is also called a chunk.
- *   Lengths and positions (skip, expect, hit, from, to, ...) are counted in hashes from the start of the prompt: a length of 3 is
- *   3 * hash_tokens tokens. A length L is restorable if, on all KV ranks, each group has the objects that its policy needs:
+ *   A group is a set of layers whose KV is stored and needed alike. A namespace has 1..SCOUT_MAX_GROUPS of them,
+ *   and a group's number is its place in HELLO. A model whose layers are all alike has one group, number 0, with
+ *   SCOUT_POLICY_ALL. A prompt has one chain of hashes, one for every hash_tokens tokens: each covers the prompt
+ *   from its first token on. The KV of unit_tokens tokens of one group is an object of that group. Objects lie at
+ *   multiples of unit_tokens, and an object is named by its group and the hash at its end. Where the unit is
+ *   chunk_tokens, an object is also called a chunk. Lengths and positions (skip, expect, hit, from, to, ...) are
+ *   counted in hashes from the start of the prompt: a length of 3 is 3 * hash_tokens tokens. A length L is
+ *   restorable if, on all KV ranks, each group has the objects that its policy needs:
  *     SCOUT_POLICY_ALL     all objects up to L, and L is a multiple of unit_tokens
- *     SCOUT_POLICY_WINDOW  the objects in which the span_tokens - 1 tokens before L lie: a sliding window of span_tokens
- *     SCOUT_POLICY_LOCAL   the objects in which the tokens before L lie that share a run of span_tokens tokens with the token at L
- *                          (runs begin at multiples of span_tokens): chunked local attention. None if L begins such a run
+ *     SCOUT_POLICY_WINDOW  the objects in which the span_tokens - 1 tokens before L lie: a sliding window of
+ *                          span_tokens
+ *     SCOUT_POLICY_LOCAL   the objects in which the tokens before L lie that share a run of span_tokens tokens
+ *                          with the token at L (runs begin at multiples of span_tokens): chunked local attention.
+ *                          None if L begins such a run
  *     SCOUT_POLICY_STATE   the one object that ends at L: recurrent state
- *   With margin_tokens a group needs in addition the objects of so many tokens behind L (draft heads look one unit further).
- *   These are the rules by which vLLM finds its own prefixes (the managers in vllm/v1/core/single_type_kv_cache_manager.py).
- *   kv_ranks * readers workers hold the KV. A group whose `readers` is another one has kv_ranks * readers / its readers shards.
- *   A server may refuse groups that it does not carry out with SCOUT_WIRE_UNSUPPORTED. This release carries out one group with
- *   SCOUT_POLICY_ALL, unit_tokens = hash_tokens = chunk_tokens, margin_tokens 0 and the namespace's readers.
+ *   With margin_tokens a group needs in addition the objects of so many tokens behind L (draft heads look one unit
+ *   further). These are the rules by which vLLM finds its own prefixes (the managers in
+ *   vllm/v1/core/single_type_kv_cache_manager.py).
+ *   kv_ranks * readers workers hold the KV. A group whose `readers` is another one has kv_ranks * readers / its
+ *   readers shards.
+ *   A server may refuse groups that it does not carry out with SCOUT_WIRE_UNSUPPORTED. This release carries out one
+ *   group with SCOUT_POLICY_ALL, unit_tokens = hash_tokens = chunk_tokens, margin_tokens 0 and the namespace's
+ *   readers.
  *
- * BODIES. Requests first, then the reply with status 0. Each is followed by nothing: a body that is longer or shorter
- * than its fields is refused with SCOUT_WIRE_BAD_BODY.
+ * BODIES. Requests first, then the reply with status 0. Each is followed by nothing: a body that is longer or
+ * shorter than its fields is refused with SCOUT_WIRE_BAD_BODY.
  *
  * HELLO          u64 token           random, not 0, the same for the life of the client: names the client
  *                u16 role            SCOUT_ROLE_*
  *                u16 hash_bytes      16..32, all hashes of this namespace
- *                u32 chunk_tokens    tokens in a chunk, not 0: the unit of groups that have no reason for another one
+ *                u32 chunk_tokens    tokens in a chunk, not 0: the unit of groups that have no reason for another
+ *                                    one
  *                u16 rank_first      first KV rank that this server holds (0 with one server)
  *                u16 rank_count      how many of the KV ranks this server holds, 1..SCOUT_MAX_RANKS
- *                u16 kv_ranks        KV ranks of the model, 1..SCOUT_MAX_RANKS; rank_first + rank_count <= kv_ranks
+ *                u16 kv_ranks        KV ranks of the model, 1..SCOUT_MAX_RANKS; rank_first + rank_count <=
+ *                                    kv_ranks
  *                u16 readers         workers that read each shard, 1..SCOUT_MAX_READERS
- *                u32 heartbeat_ms    how often the peer sends PING while idle, 1..600000; 0 = default 1000, more counts as 600000
+ *                u32 heartbeat_ms    how often the peer sends PING while idle, 1..600000; 0 = default 1000, more
+ *                                    counts as 600000
  *                u32 hash_tokens     tokens from one hash of a prompt to the next, not 0
  *                u64 weights         version of the model weights; 0 = whatever the namespace has
- *                u64 joined          role worker: since when it is in the namespace, as a reply of this or an earlier server said;
- *                                    0: its first HELLO. Role client: 0
+ *                u64 joined          role worker: since when it is in the namespace, as a reply of this or an
+ *                                    earlier server said; 0: its first HELLO. Role client: 0
  *                u64 generation      the last CLEAR of this namespace that the peer has been told of: its name,
  *                u64 cleared         and its stamp; both 0: none. See CLEAR
  *                str namespace       1..255 bytes
@@ -134,180 +148,206 @@
  *                             u32 span_tokens    of WINDOW and LOCAL, not 0; of the others 0
  *                             u32 margin_tokens }
  *                The first HELLO of a namespace fixes its parameters; a later one with others is refused with
- *                SCOUT_WIRE_NAMESPACE, or with SCOUT_WIRE_GROUPS_DIFFER if the groups are others, and the text names the
- *                field. When all peers have left, a HELLO with other parameters makes the namespace anew, and what is
- *                cached in it is lost (while sessions or holds of those peers are still being ended: LIMIT, try again). A
- *                HELLO that repeats a known token replaces the old connection of that client; its sessions stay.
- *                A peer that gave a version of the weights is refused with SCOUT_WIRE_WEIGHTS, at HELLO and at LOOKUP, STORE and
- *                RETRIEVE, while the namespace has another one; that of a namespace that all have left is replaced. A namespace
- *                that nobody gave a version takes the first one as the name of what it has: give it none (0) and look at the
+ *                SCOUT_WIRE_NAMESPACE, or with SCOUT_WIRE_GROUPS_DIFFER if the groups are others, and the text
+ *                names the field. When all peers have left, a HELLO with other parameters makes the namespace
+ *                anew, and its cached objects are lost (while sessions or holds of those peers are still being
+ *                ended: LIMIT, try again). A HELLO that repeats a known token replaces the old connection of that
+ *                client; its sessions stay. A peer that gave a version of the weights is refused with
+ *                SCOUT_WIRE_WEIGHTS, at HELLO and at LOOKUP, STORE and RETRIEVE, while the namespace has another
+ *                one; that of a namespace that all have left is replaced. A namespace without a version takes the
+ *                first one that a peer gives as the version of all that it has: give it none (0) and look at the
  *                reply, if that could be of other weights than yours, and RESET.
- *                A server has room for a configured number of namespaces (max_namespaces, 256 unless set). For one more it drops the
- *                one that all peers left first, with what is cached in it, those without chunks before the others; when all are in
- *                use, HELLO is refused with LIMIT.
- *                HELLO on a connection that has said it changes the version that this peer gave (and heartbeat_ms) from the
- *                next operation on, and nothing else; one that is refused changes nothing.
+ *                A server has room for a configured number of namespaces (max_namespaces, 256 unless set). For
+ *                one more it drops one that all peers have left, with all its objects: first those without
+ *                chunks, then by the time since the last peer left; when all are in use, HELLO is refused with
+ *                LIMIT.
+ *                HELLO on a connection that has said it changes the version that this peer gave (and
+ *                heartbeat_ms) from the next operation on, and nothing else; a refused HELLO changes nothing.
  *   reply:       u32 credits         operations that the client may have unanswered
  *                u32 max_frame       bytes; larger frames are refused
  *                u64 weights         the version that the namespace has
- *                u64 joined          role worker: since when this peer is in the namespace, to be said in later HELLOs. Client: 0
+ *                u64 joined          role worker: since when this peer is in the namespace, to be said in later
+ *                                    HELLOs. Client: 0
  *                u64 generation      the last CLEAR that the server knows of, and
  *                u64 cleared         its stamp; to be said in later HELLOs. Both 0: none
  *                str software        for logs
- *                str lease_path      unix socket (SOCK_SEQPACKET) of the lease connection; empty when the server is not on
- *                                    this machine
+ *                str lease_path      unix socket (SOCK_SEQPACKET) of the lease connection; empty when the server
+ *                                    is not on this machine
  *
- * PING           (empty)             The server answers it at once, however long it takes for other operations. A peer that waits for
- *                                    an answer sends one when nothing has come for a while (the library: 150 ms), and
- *                                    connects anew when no frame follows (300 ms). An idle peer sends one every heartbeat_ms
+ * PING           (empty)             The server answers it at once, however long it takes for other operations. A
+ *                                    peer that waits for an answer sends one when nothing has come for a while
+ *                                    (the library: 150 ms), and connects anew when no frame follows (300 ms). An
+ *                                    idle peer sends one every heartbeat_ms
  *   reply:       (empty)
  *
  * LOOKUP         u64 ticket          random, not 0, new for every lookup: names the session that this opens
  *                u32 n               number of hashes, 1..SCOUT_MAX_CHUNKS
- *                u32 first           hashes of the prompt before the first one here: the client has that part itself, and does not
- *                                    name it; first + n <= SCOUT_MAX_CHUNKS. Not 0: UNSUPPORTED by this release
- *                u32 beyond          trailing hashes that no length counts: they are here for groups that need objects behind
- *                                    it; 0..n. Not 0: UNSUPPORTED by this release
- *                u32 skip            leading length that the GPU has already: it counts as present, is not looked at and
- *                                    not promised; first..first + n - beyond
- *                u32 expect          length that the caller expects to appear soon (key polling), 0 = none; at most
- *                                    first + n - beyond
- *                u32 poll_timeout_ms how long to re-ask for those of them that are late; 0 = one shot. It ends with budget_us, if
- *                                    that is sooner
+ *                u32 first           hashes of the prompt before the first one here: the client has that part
+ *                                    itself, and does not name it; first + n <= SCOUT_MAX_CHUNKS. Not 0:
+ *                                    UNSUPPORTED by this release
+ *                u32 beyond          trailing hashes that no length counts: they are here for groups that need
+ *                                    objects behind it; 0..n. Not 0: UNSUPPORTED by this release
+ *                u32 skip            leading length that the GPU has already: it counts as present, is not looked
+ *                                    at and not promised; first..first + n - beyond
+ *                u32 expect          length that the caller expects to appear soon (key polling), 0 = none; at
+ *                                    most first + n - beyond
+ *                u32 poll_timeout_ms how long to re-ask for those of them that are late; 0 = one shot. It ends
+ *                                    with budget_us, if that is sooner
  *                u32 poll_interval_ms how often; 0 = one shot
- *                u16 more            how many restorable lengths the client wants to hear of besides the longest, below
- *                                    SCOUT_MAX_LENGTHS. Not 0: UNSUPPORTED by this release
+ *                u16 more            how many restorable lengths the client wants to hear of besides the longest,
+ *                                    below SCOUT_MAX_LENGTHS. Not 0: UNSUPPORTED by this release
  *                u16 flags           SCOUT_LOOKUP_*; all other bits are 0
  *                str tenant          0..255 bytes
  *                bytes[n * hash_bytes] the hashes, in order
- *   reply:       u32 hit             the longest restorable length (with the skipped part); what it needs is readable and promised.
- *                                    0: none
+ *   reply:       u32 hit             the longest restorable length (with the skipped part); what it needs is
+ *                                    readable and promised. 0: none
  *                u32 l1              objects of it that are in host memory (skipped ones not counted)
  *                u32 l2              objects of it that are in L2 only; with one group l1 + l2 <= hit
  *                u32 limited         1: the hit was cut because max_promised is reached; else 0
  *                u32 n_more          other restorable lengths: at most `more` of the request
- *                n_more * u32        the lengths, the longest first, each below the one before it and below hit; what they need
- *                                    is promised too
+ *                n_more * u32        the lengths, the longest first, each below the one before it and below hit;
+ *                                    what they need is promised too
  *                A session exists from now on, also for hit = 0, until FINISH, or until the client is gone.
- *   SCOUT_LOOKUP_AHEAD asks for each object, not for a length: by a client that does not know yet what the GPU has.
- *                skip is `first`, and RENEW is not set (RANGE). The server goes on behind a chunk that it does not have; it promises
- *                all that it has, as far as max_promised allows. hit, l1 and l2 of the reply are about the leading run, and it goes
- *                on with
- *                u32 known           length that was looked at; what is behind it is unknown, for max_promised was reached
- *                                    (limited is 1) or the budget ended. hit..n
+ *   SCOUT_LOOKUP_AHEAD asks for each object, not for a length: by a client that does not know yet what the GPU
+ *   has.
+ *                skip is `first`, and RENEW is not set (RANGE). The server goes on behind a chunk that it does
+ *                not have; it promises all that it has, as far as max_promised allows. hit, l1 and l2 of the
+ *                reply are about the leading run, and it goes on with
+ *                u32 known           length that was looked at; the server has not looked behind it, because
+ *                                    max_promised was reached (limited is 1) or the budget ended. hit..n
  *                u32 reserved        0
- *                then for each group, in the order of their numbers, m = known * hash_tokens / its unit_tokens, rounded down, and
- *                bytes[(m + 7) / 8]  a bit for each of its objects, the lowest of the first byte first: 1, it is there and promised
+ *                then for each group, in the order of their numbers, m = known * hash_tokens / its unit_tokens,
+ *                rounded down, and
+ *                bytes[(m + 7) / 8]  a bit for each of its objects, the lowest of the first byte first: 1, it is
+ *                                    there and promised
  *                bytes[(m + 7) / 8]  likewise: 1, of these it is in L2 only
- *                Then ADMIT says which run is wanted (from: the chunks that the GPU has), and all others are given back. Only
- *                after that may the session be renewed, with a skip within that run; if it was empty, with any. In the
- *                replies to such renewals l2 counts what renewals have found.
- *   SCOUT_LOOKUP_RENEW asks again in the session that an earlier LOOKUP of this client opened and that has been answered.
- *                ticket, n, tenant and hashes are those of that LOOKUP (RANGE otherwise, as far as the server can tell: it
- *                compares n, and hash and tenant of the last chunk that the session promises); expect is 0, and nothing is
- *                waited for. skip is the same too; after an ADMIT whose range was not empty, any chunk from its `from` up to
- *                the end of what the session still promises. What the session promises stays promised and is not looked at
- *                again: the server goes on behind it, and promises what it finds there. Nothing is touched, and the
- *                statistics of lookups do not count it a second time. Reply: as above, for the session as a whole, so within
- *                one session hit only grows; l1 and l2 say where each chunk was when it was found.
- *                Refused with NO_SESSION when this client has no such session, with STATE while a LOOKUP or an ADMIT of the
- *                session is not answered and after a RETRIEVE from it. A refusal changes nothing: the session stays, with
- *                what it promised, and so it does when the budget ends (EXPIRED). An ADMIT or RETRIEVE that arrives before
- *                the reply ends the renewal: it is answered first, with what has been found so far.
+ *                Then ADMIT says which run is wanted (from: the chunks that the GPU has), and all others are
+ *                given back. Only after that may the session be renewed, with a skip within that run; if it was
+ *                empty, with any. In the replies to such renewals l2 counts what renewals have found.
+ *   SCOUT_LOOKUP_RENEW asks again in the session that an earlier LOOKUP of this client opened and that has been
+ *   answered.
+ *                ticket, n, tenant and hashes are those of that LOOKUP (RANGE otherwise, as far as the server can
+ *                tell: it compares n, and hash and tenant of the last chunk that the session promises); expect is
+ *                0, and nothing is waited for. skip is the same too; after an ADMIT whose range was not empty,
+ *                any chunk from its `from` up to the end of what the session still promises. What the session
+ *                promises stays promised and is not looked at again: the server goes on behind it, and promises
+ *                what it finds there. Nothing is touched, and the statistics of lookups do not count it a second
+ *                time. Reply: as above, for the session as a whole, so within one session hit only grows; l1 and
+ *                l2 say where each chunk was when it was found.
+ *                Refused with NO_SESSION when this client has no such session, with STATE while a LOOKUP or an
+ *                ADMIT of the session is not answered and after a RETRIEVE from it. A refusal changes nothing:
+ *                the session stays, with what it promised, and so it does when the budget ends (EXPIRED). An
+ *                ADMIT or RETRIEVE that arrives before the reply ends the renewal: it is answered first, with
+ *                what has been found so far.
  *
  * ADMIT          u64 ticket
- *                u32 from            objects that a restore of [from, to) needs keep their promise, all others are given back;
- *                u32 to              from >= to gives back everything; what is beyond the hit is not there
+ *                u32 from            objects that a restore of [from, to) needs keep their promise, all others
+ *                                    are given back;
+ *                u32 to              from >= to gives back everything; nothing is promised beyond the hit
  *   reply:       u32 kept            objects whose promise is left
  *                u32 reserved        0
  *
- * FINISH         u64 ticket          touches what the session looked up and stored, gives back what is left, ends it
+ * FINISH         u64 ticket          touches the objects that the session looked up and stored, gives back its
+ *                                    promises, ends it
  *                u32 hint            SCOUT_FINISH_*: what the caller expects of the conversation
  *                u32 reserved        0
  *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when there is none: harmless
  *
- * RESET          u64 weights         new version of the weights, not 0: all that is cached under another one is unreadable
- *                                    from the reply on, sessions of the namespace end. The version that it has: no change.
- *                                    A peer that gave a version has given this one from then on. Of a worker that gave one it
- *                                    is refused with SCOUT_WIRE_WEIGHTS while the namespace has another one: it is late
+ * RESET          u64 weights         new version of the weights, not 0: all that is cached under another one is
+ *                                    unreadable from the reply on, sessions of the namespace end. The version
+ *                                    that it has: no change. A peer that gave a version has given this one from
+ *                                    then on. Of a worker that gave one it is refused with SCOUT_WIRE_WEIGHTS
+ *                                    while the namespace has another one: it is late
  *   reply:       (empty)
  *
- * CLEAR          u64 generation      name of this clear: random, not 0. All that is cached in the namespace, in the pool and in the
- *                                    L2, is unreadable from the moment that the server reads this, sessions of the
- *                                    namespace end, and what is reserved or in flight is not committed. A name that the
- *                                    namespace has had (the server remembers the last 8) clears nothing again, so client and
- *                                    workers of one engine may send the same name in any order, and again after a lost reply.
+ * CLEAR          u64 generation      name of this clear: random, not 0. All that is cached in the namespace, in
+ *                                    the pool and in the L2, is unreadable from the moment that the server reads
+ *                                    this, sessions of the namespace end, and stores that are reserved or in
+ *                                    flight are not committed. A name that the namespace has had (the server
+ *                                    remembers the last 8) clears nothing again, so client and workers of one
+ *                                    engine may send the same name in any order, and again after a lost reply.
  *                                    SCOUT_GENERATION_ANY, from a worker: clears nothing, but joins (below).
- *   reply:       u64 joined          as in HELLO's reply, all three: the namespace's last clear, which is another one when
+ *   reply:       u64 joined          as in HELLO's reply, all three: the namespace's last clear, which is another
+ *                                    one when
  *                u64 generation      this was late
  *                u64 cleared
  *                u32 stores          L2 stores that the server has
- *                u32 pending         of these, how many have not recorded this clear durably. The server neither reads nor
- *                                    writes such a store for this namespace until it has, and tries again for as long as it
- *                                    runs; if it ends before, what the store has comes back. The reply waits for the stores,
- *                                    at most for the server's l2_timeout_ms.
- *                Who is in. Stamps are microseconds since 1970 of a server's clock, and each server makes them grow: a clear's
- *                is larger than any that the server has given or heard before. A worker that gave the version of the
- *                weights that the namespace has is always in. Any other one is in while its `joined` is not less than
- *                the namespace's `cleared`, nor than the moment at which this server found that another one had just cleared
- *                the namespace. A worker that says HELLO with joined 0 joins then. So does each CLEAR of a worker that
- *                names the namespace's last clear, or SCOUT_GENERATION_ANY; a late one, which names an older
- *                clear, does not. STORE and RETRIEVE of a worker that is not in are refused with
- *                SCOUT_WIRE_CLEARED: what it computes may be of what the clear was to drop. Clients need not join.
- *                A HELLO whose `cleared` is larger than the namespace's tells a server that was restarted of a clear: it then
- *                drops what is older, as if it had read the CLEAR.
- *                A worker whose version of the weights is not the namespace's: SCOUT_WIRE_WEIGHTS, and nothing is cleared.
- *                Servers that share an L2 store learn of each other's clears from it: they read the record before
- *                they use the store for a namespace, when a peer says HELLO, and about once a second while the
- *                namespace has peers. What was stored before and after a clear has different names in the store in any case.
+ *                u32 pending         of these, how many have not recorded this clear durably. The server neither
+ *                                    reads nor writes such a store for this namespace until it has, and tries
+ *                                    again for as long as it runs; if it ends before, what the store has comes
+ *                                    back. The reply waits for the stores, at most for the server's
+ *                                    l2_timeout_ms.
+ *                Which workers are in. Stamps are microseconds since 1970 of a server's clock, and each server
+ *                makes them grow: a clear's is larger than any that the server has given or heard before. A
+ *                worker that gave the version of the weights that the namespace has is always in. Any other one
+ *                is in while its `joined` is not less than the namespace's `cleared`, nor than the moment at
+ *                which this server found that another one had just cleared the namespace. A worker that says
+ *                HELLO with joined 0 joins then. So does each CLEAR of a worker that names the namespace's last
+ *                clear, or SCOUT_GENERATION_ANY; a late one, which names an older clear, does not. STORE and
+ *                RETRIEVE of a worker that is not in are refused with SCOUT_WIRE_CLEARED: what it computes may be
+ *                of what the clear was to drop. Clients need not join. A HELLO whose `cleared` is larger than the
+ *                namespace's tells a server that was restarted of a clear: it then drops everything older, as if
+ *                it had read the CLEAR.
+ *                A worker whose version of the weights is not the namespace's: SCOUT_WIRE_WEIGHTS, and nothing is
+ *                cleared. Servers that share an L2 store learn of each other's clears from it: they read the
+ *                record before they use the store for a namespace, when a peer says HELLO, and about once a
+ *                second while the namespace has peers. What was stored before and after a clear has different
+ *                names in the store in any case.
  *
  * REGISTER       (role worker)
  *                u16 kv_rank         within [rank_first, rank_first + rank_count)
  *                u16 reader          which of the readers, 0..readers-1
- *                u16 numa            NUMA node that the worker's pages are near to, plus 1; 0 = none. The pool's memory for this KV
- *                                    rank is taken from there if it can be; the first REGISTER of the rank decides
+ *                u16 numa            NUMA node that the worker's pages are near to, plus 1; 0 = none. The pool's
+ *                                    memory for this KV rank is taken from there if it can be; the first REGISTER
+ *                                    of the rank decides
  *                u16 n_tables        1..SCOUT_MAX_GROUPS; a table for each group that has layers on this worker
  *                n_tables * TABLE:
  *                  u16 group         larger than that of the table before; not one of HELLO's: SCOUT_WIRE_GROUP
  *                  u16 dtype         0 opaque, 1 f16, 2 bf16, 3 f32, 4 f8_e4m3, 5 f8_e5m2, 6 i8
  *                  u32 block_tokens  tokens in an engine block; the group's unit_tokens is a multiple
  *                  u32 n_planes      not 0; of all tables together at most SCOUT_MAX_PLANES
- *                  str layout_tag    order of the elements in a block, in the engine's words: a name of 0..255 bytes
- *                  n_planes * u64    bytes per block of each plane. A slot holds, plane by plane, the blocks of an object in
- *                                    token order: shard bytes = sum * unit_tokens / block_tokens
- *                The first REGISTER of a KV rank fixes its layout (all of a TABLE, tag included); another one is refused with
- *                SCOUT_WIRE_SHARD_BYTES, unless it is
- *                of the only worker left and nothing is held: then the pool starts anew with it.
- *                SCOUT_WIRE_STATE without a lease connection: HELLO, then LEASE_HELLO and its LEASE_OK, then REGISTER.
- *   reply:       u32 segments        how many pool segments the lease connection has delivered or will deliver at once; 0 is usual
- *                                    at the start: the pool grows with the first STORE
+ *                  str layout_tag    order of the elements in a block, in the engine's words: a name of 0..255
+ *                                    bytes
+ *                  n_planes * u64    bytes per block of each plane. A slot holds, plane by plane, the blocks of
+ *                                    an object in token order: shard bytes = sum * unit_tokens / block_tokens
+ *                The first REGISTER of a KV rank fixes its layout (all of a TABLE, tag included); another one is
+ *                refused with SCOUT_WIRE_SHARD_BYTES, unless it is of the only worker left and nothing is held:
+ *                then the pool starts anew with it. SCOUT_WIRE_STATE without a lease connection: HELLO, then
+ *                LEASE_HELLO and its LEASE_OK, then REGISTER.
+ *   reply:       u32 segments        how many pool segments the lease connection has delivered or will deliver at
+ *                                    once; 0 is usual at the start: the pool grows with the first STORE
  *                u16 n_tables        that of the request
  *                u16 reserved        0
  *                n_tables * { u64 shard_bytes
- *                             u64 slot_stride    bytes from one slot to the next, in segments for objects of that group }
+ *                             u64 slot_stride    bytes from one slot to the next, in segments for objects of that
+ *                                                group }
  *
  * STORE          (role worker)
- *                u64 ticket          session that the keys belong to; 0 or an ended one is not an error, but one that a RESET
- *                                    or a CLEAR ended is: SCOUT_WIRE_WEIGHTS, SCOUT_WIRE_CLEARED, for what it computed is of
- *                                    before
+ *                u64 ticket          session that the keys belong to; 0 or an ended one is not an error, but one
+ *                                    that a RESET or a CLEAR ended is: SCOUT_WIRE_WEIGHTS, SCOUT_WIRE_CLEARED,
+ *                                    for what it computed is of before
  *                u32 n               objects, 1..SCOUT_MAX_CHUNKS
- *                u16 group           of all these objects; one that this worker has registered no table of: SCOUT_WIRE_GROUP
+ *                u16 group           of all these objects; one that this worker has registered no table of:
+ *                                    SCOUT_WIRE_GROUP
  *                u16 reserved        0
  *                str tenant          0..255 bytes
  *                bytes[n * hash_bytes] the hash at the end of each object
- *   reply:       u64 store_id        the correlation id of this STORE, to be named in STORE_DONE; 0 when nothing was granted.
- *                                    While it lives, it may not be used for another STORE or RETRIEVE (STATE).
+ *   reply:       u64 store_id        the correlation id of this STORE, to be named in STORE_DONE; 0 when nothing
+ *                                    was granted. While it lives, it may not be used for another STORE or
+ *                                    RETRIEVE (STATE).
  *                u32 n
  *                u32 reserved        0
- *                n * GRANT           state GRANTED: write here. PRESENT: readable, or another store is writing it, or its writer died and
- *                                    the slot is set aside for the server's dead_writer_ms; skip it.
+ *                n * GRANT           state GRANTED: write here. PRESENT: readable, or another store is writing
+ *                                    it, or its writer died and the slot is set aside for the server's
+ *                                    dead_writer_ms; skip it.
  *                                    NO_ROOM: this one and all behind it got no slot.
  *
  * STORE_DONE     u64 store_id
- *                u32 n               how many of its grants were GRANTED; or 0, with committed 0, from a worker that has
- *                                    not seen the reply (the connection was lost) and gives up whatever it granted
- *                u32 committed       how many GRANTED slots, in order, are completely written; the rest is given up. Sent
- *                                    only when no copy into any slot of this store is running any more.
+ *                u32 n               how many of its grants were GRANTED; or 0, with committed 0, from a worker
+ *                                    that has not seen the reply (the connection was lost) and gives up whatever
+ *                                    it granted
+ *                u32 committed       how many GRANTED slots, in order, are completely written; the rest is given
+ *                                    up. Sent only when no copy into any slot of this store is running any more.
  *   reply:       u32 readable        chunks that became a hit by this, because all other ranks had them already
  *                u32 reserved        0
  *
@@ -316,101 +356,118 @@
  *                u16 n_parts         1..SCOUT_MAX_GROUPS
  *                u16 reserved        0
  *                n_parts * PART:
- *                  u16 group         larger than that of the part before; without a registered table: SCOUT_WIRE_GROUP
+ *                  u16 group         larger than that of the part before; without a registered table:
+ *                                    SCOUT_WIRE_GROUP
  *                  u16 reserved      0
- *                  u32 from          the group's objects in [from, to) of the session; from <= to, both multiples of the unit
+ *                  u32 from          the group's objects in [from, to) of the session; from <= to, both multiples
+ *                                    of the unit
  *                  u32 to            at most n of its LOOKUP, else RANGE; of all parts together to - from at most
  *                                    SCOUT_MAX_CHUNKS. The range need not be what ADMIT kept: an object whose
- *                                    promise was given back, or that the LOOKUP skipped, is granted if it is there. Objects behind
- *                                    the hit are MISSING. from = to: no object
- *                All parts are turned from promises into one hold together. Without an object: n = 0, and retrieve_id 0
- *   reply:       u64 retrieve_id     the correlation id of this RETRIEVE, to be named in RETRIEVE_DONE, also when the reply was
- *                                    never seen; 0 when nothing was granted
+ *                                    promise was given back, or that the LOOKUP skipped, is granted if it is
+ *                                    there. Objects behind the hit are MISSING. from = to: no object
+ *                All parts are turned from promises into one hold together. Without an object: n = 0, and
+ *                retrieve_id 0
+ *   reply:       u64 retrieve_id     the correlation id of this RETRIEVE, to be named in RETRIEVE_DONE, also when
+ *                                    the reply was never seen; 0 when nothing was granted
  *                u32 n               objects of all parts
  *                u32 reserved        0
- *                n * GRANT           part by part, in order. GRANTED: read here, it is held for this worker. MISSING: it is not
- *                                    there any more.
+ *                n * GRANT           part by part, in order. GRANTED: read here, it is held for this worker.
+ *                                    MISSING: it is not there any more.
  *
  * RETRIEVE_DONE  u64 retrieve_id
  *                u32 mismatches      slots whose generation word changed under the copy: a bug, counted
  *                u32 reserved        0
- *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when this worker has no such hold: harmless, changes nothing
+ *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when this worker has no such hold: harmless, changes
+ *                                    nothing
  *
  * STATUS         (empty)             one for each frame, see FLOW CONTROL
- *   reply:       u32 n, then n times { str name, u64 value }: counters by name, for example "l1.bytes_used". Names are only
- *                ever added.
+ *   reply:       u32 n, then n times { str name, u64 value }: counters by name, for example "l1.bytes_used".
+ *                Names are only ever added.
  *
  * GRANT (24 bytes)
  *                u32 segment         pool segment id, as named on the lease connection
  *                u16 state           SCOUT_GRANT_*; all other fields are 0 unless GRANTED
  *                u16 reserved        0
  *                u64 offset          of the slot's first byte in the segment
- *                u64 generation      what the slot's generation word holds now. The words lie at the start of the segment, one
- *                                    u64 for each slot: word i belongs to the slot at data_offset + i * slot_stride. Only the
- *                                    server writes them. A reader compares the word with this value before its copy and
- *                                    (acquire) after it: another value means that the bytes are not this chunk's.
+ *                u64 generation      what the slot's generation word holds now. The words lie at the start of the
+ *                                    segment, one u64 for each slot: word i belongs to the slot at data_offset +
+ *                                    i * slot_stride. Only the server writes them. A reader compares the word
+ *                                    with this value before its copy and (acquire) after it: another value means
+ *                                    that the bytes are not this chunk's.
  *
  * LEASE CONNECTION
- *   A SOCK_SEQPACKET unix socket beside the ZeroMQ one, for peers on the same machine; workers must have it. Messages
- *   are little-endian like the rest, "version" is SCOUT_LEASE_VERSION (2):
+ *   A SOCK_SEQPACKET unix socket beside the ZeroMQ one, for peers on the same machine; workers must have it.
+ *   Messages are little-endian like the rest, "version" is SCOUT_LEASE_VERSION (2):
  *   client -> server  LEASE_HELLO  u32 SCOUT_LEASE_MAGIC, u16 type 1, u16 version, u64 token (that of HELLO)
- *                     LEASE_BYE    u32 magic, u16 type 2, u16 version, u64 token: this peer is leaving and has no copy running.
- *                                  Its sessions end and its holds are free at once.
- *                     LEASE_RELEASED u32 magic, u16 type 7, u16 version, u32 segment: answer to LEASE_WITHDRAW: it is unmapped, or
- *                                  was never mapped. About a segment that was not withdrawn: changes nothing.
- *                     LEASE_ASK_CHANNEL u32 magic, u16 type 8, u16 version, u64 reserved: asks for a channel (below). After
+ *                     LEASE_BYE    u32 magic, u16 type 2, u16 version, u64 token: this peer is leaving and has no
+ *                                  copy running. Its sessions end and its holds are free at once.
+ *                     LEASE_RELEASED u32 magic, u16 type 7, u16 version, u32 segment: answer to LEASE_WITHDRAW:
+ *                                  it is unmapped, or was never mapped. About a segment that was not withdrawn:
+ *                                  changes nothing.
+ *                     LEASE_ASK_CHANNEL u32 magic, u16 type 8, u16 version, u64 reserved: asks for a channel
+ *                     (below). After
  *                                  LEASE_OK; once for each HELLO that was said from a new ZeroMQ identity:
- *                                  whoever asks again is told that there is none. Each is answered, in order.
+ *                                  the answer to any further one says that there is none. Each is answered, in
+ *                                  order.
  *   server -> client  LEASE_OK     u32 magic, u16 type 3, u16 version, u64 epoch: bound to the peer of that token
- *                     LEASE_SEGMENT u32 magic, u16 type 4, u16 version, u32 segment, u32 slots, u64 bytes (of the memfd),
- *                                  u64 data_offset, u64 slot_stride, with one sealed memfd as SCM_RIGHTS. Sent
- *                                  to a worker for each segment of its KV rank, before the first grant in it; who finds an
- *                                  unknown segment in a grant reads on here. A new lease
+ *                     LEASE_SEGMENT u32 magic, u16 type 4, u16 version, u32 segment, u32 slots, u64 bytes (of the
+ *                                  memfd), u64 data_offset, u64 slot_stride, with one sealed memfd as SCM_RIGHTS. Sent
+ *                                  to a worker for each segment of its KV rank, before the first grant in it; a
+ *                                  worker that finds an unknown segment in a grant reads on here. A new lease
  *                                  connection gets all of them again, under the same numbers.
- *                                  What an earlier connection brought is then to be unmapped, when the last copy in it has ended.
- *                     LEASE_WITHDRAW u32 magic, u16 type 6, u16 version, u32 segment: the server takes this segment away from the
- *                                  worker's namespace. No grant in it is open and none will follow. The worker unmaps it and
- *                                  answers LEASE_RELEASED; until then its bytes count as used. No time limit.
- *                     LEASE_GONE   u32 magic, u16 type 5, u16 version, u64 reserved: the server refuses this lease (no HELLO with
- *                                  this token, another process's token, another user, too many) and closes
- *                     LEASE_CHANNEL u32 magic, u16 type 9, u16 version, u32 request_bytes, u32 reply_bytes, with three descriptors
- *                                  as SCM_RIGHTS: a sealed memfd, the server's doorbell (an eventfd), the peer's (one end of
- *                                  a stream socket pair), neither of which waits. Answers LEASE_ASK_CHANNEL;
- *                                  without descriptors and with both sizes 0: there is none to be had.
- *   What is malformed, of another version or out of turn closes the connection without a word.
- *   LEASE_HELLO comes first, within SCOUT_LEASE_HELLO_MS of the connect; a connection without it is closed then (LEASE_GONE), or
- *   before, the oldest first, when there are more than SCOUT_LEASE_MAX_UNBOUND of them. A second lease connection of a token,
- *   from the same process, takes the place of the first, which the server closes without a word; from another process it is refused.
- *   A second LEASE_HELLO on one connection is refused, and that connection closed.
- *   LEASE_SEGMENT may come before or after the reply to REGISTER, which travels another way; but a grant in a segment is answered
- *   only when the segment has been sent.
- *   The server reads the peer's pid and uid from the kernel (SO_PEERCRED) and watches the process by pidfd. While the process
- *   lives, what its workers hold stays held, however silent it is.
+ *                                  The worker then unmaps the segments of the earlier connection, when the last
+ *                                  copy in them has ended.
+ *                     LEASE_WITHDRAW u32 magic, u16 type 6, u16 version, u32 segment: the server takes this
+ *                                  segment away from the worker's namespace. No grant in it is open and none
+ *                                  will follow. The worker unmaps it and answers LEASE_RELEASED; until then its
+ *                                  bytes count as used. No time limit.
+ *                     LEASE_GONE   u32 magic, u16 type 5, u16 version, u64 reserved: the server refuses this
+ *                                  lease (no HELLO with this token, another process's token, another user, too
+ *                                  many) and closes
+ *                     LEASE_CHANNEL u32 magic, u16 type 9, u16 version, u32 request_bytes, u32 reply_bytes, with
+ *                                  three descriptors as SCM_RIGHTS: a sealed memfd, the server's doorbell (an eventfd),
+ *                                  the peer's (one end of a stream socket pair), both non-blocking. Answers
+ *                                  LEASE_ASK_CHANNEL; without descriptors and with both sizes 0: there is none to
+ *                                  be had.
+ *   The server closes the connection on a message that is malformed, of another version or out of turn, without
+ *   an answer. LEASE_HELLO comes first, within SCOUT_LEASE_HELLO_MS of the connect; a connection without it is
+ *   closed then (LEASE_GONE), or before, the oldest first, when there are more than SCOUT_LEASE_MAX_UNBOUND of
+ *   them. A second lease connection of a token, from the same process, takes the place of the first, which the
+ *   server closes without a word; from another process it is refused. A second LEASE_HELLO on one connection is
+ *   refused, and that connection closed.
+ *   LEASE_SEGMENT may come before or after the reply to REGISTER, which travels another way; but a grant in a
+ *   segment is answered only when the segment has been sent.
+ *   The server reads the peer's pid and uid from the kernel (SO_PEERCRED) and watches the process by pidfd. While
+ *   the process lives, what its workers hold stays held, however silent it is.
  *
  * CHANNEL
- *   Optional: frames through shared memory instead of the ZeroMQ socket, for peers with a lease connection. The same frames in the same
- *   order; what follows only says how their bytes travel. A peer that asks gets a new channel for each connection (each HELLO that it
- *   said from a new ZeroMQ identity ends the one before, with all that is in it). It asks when nothing is in flight, and having got it
- *   sends all further frames through it. The server answers there as soon as a first frame has come; a peer that does not
- *   want it after all just never writes to it. The ZeroMQ connection stays: its end, or that of the lease connection, is the
- *   end of the channel.
+ *   Optional: frames through shared memory instead of the ZeroMQ socket, for peers with a lease connection. The
+ *   same frames in the same order; what follows only says how their bytes travel. A peer that asks gets a new
+ *   channel for each connection (each HELLO that it said from a new ZeroMQ identity ends the one before, with all
+ *   that is in it). It asks when nothing is in flight, and having got it sends all further frames through it. The
+ *   server answers there as soon as a first frame has come; a peer that does not want it after all just never
+ *   writes to it. The ZeroMQ connection stays: its end, or that of the lease connection, is the end of the
+ *   channel.
  *
- *   The memory: a ring of request_bytes (peer to server) and one of reply_bytes (server to peer), both multiples of 8. Words are in
- *   host order, each in a cache line of its own:
+ *   The memory: a ring of request_bytes (peer to server) and one of reply_bytes (server to peer), both multiples
+ *   of 8. Words are in host order, each in a cache line of its own:
  *     at SCOUT_CHANNEL_REQUESTS and at SCOUT_CHANNEL_REPLIES, the words of the one and the other ring:
  *       + SCOUT_CHANNEL_TAIL           u64 bytes written since the start; the writer's
  *       + SCOUT_CHANNEL_HEAD           u64 bytes read since the start; the reader's
  *       + SCOUT_CHANNEL_READER_SLEEPS  u32 1: the reader wants its doorbell rung when tail moves
  *       + SCOUT_CHANNEL_WRITER_WAITS   u32 1: the writer wants its doorbell rung when head moves
- *     at SCOUT_CHANNEL_DATA the bytes of the request ring, then those of the reply ring; byte n is at n mod its size.
- *   A record: u32 length of the frame (1 .. SCOUT_MAX_FRAME), u32 0, the frame, padding to a multiple of 8. Tail and head move by
- *   multiples of 8, at any place in a record: one may be longer than the ring, and is written as it is read.
- *   Who moves an end: store it (release), full fence, read the other side's word; if it is 1, exchange it with 0, and if it was
- *   still 1, ring the other side: the peer adds 1 to the server's eventfd, the server sends a byte to the peer's socket. Who wants to
- *   sleep: store 1 in its word, full fence, look at the other end once more. A reader to whom nothing urgent can come may sleep without
- *   it: the bytes stay until it reads. Who was rung takes what is readable there (the
- *   server's needs no reading), then looks at the rings. End of file on the peer's socket: the server has closed the channel.
- *   A channel that breaks these rules ends the lease connection (by the server), or the connection (by the peer).
+ *     at SCOUT_CHANNEL_DATA the bytes of the request ring, then those of the reply ring; byte n is at n mod its
+ *     size.
+ *   A record: u32 length of the frame (1 .. SCOUT_MAX_FRAME), u32 0, the frame, padding to a multiple of 8. Tail
+ *   and head move by multiples of 8, at any place in a record: one may be longer than the ring, and is written as
+ *   it is read.
+ *   To move an end: store it (release), full fence, read the other side's word; if it is 1, exchange it with 0,
+ *   and if it was still 1, ring the other side: the peer adds 1 to the server's eventfd, the server sends a byte
+ *   to the peer's socket. To sleep: store 1 in its own word, full fence, look at the other end once more. A
+ *   reader to whom nothing urgent can come may sleep without it: the bytes stay until it reads. On a ring: drain
+ *   the doorbell (the server's needs no reading), then look at the rings. End of file on the peer's socket: the
+ *   server has closed the channel. A channel that breaks these rules ends the lease connection (by the server),
+ *   or the connection (by the peer).
  */
 
 /* Frame. */
@@ -499,7 +556,7 @@
 #define SCOUT_WIRE_RANGE 17         /* a field is outside its range; the text names it */
 #define SCOUT_WIRE_SHUTDOWN 18      /* the server is draining */
 #define SCOUT_WIRE_ROLE 19          /* not for this role, or this KV rank */
-#define SCOUT_WIRE_CLEARED 20       /* what is named was dropped by a CLEAR, or the worker is not in since */
+#define SCOUT_WIRE_CLEARED 20       /* a CLEAR dropped the objects named, or came after the worker joined */
 #define SCOUT_WIRE_UNSUPPORTED 21   /* the protocol allows it, and this server does not carry it out */
 #define SCOUT_WIRE_GROUPS_DIFFER 22 /* the namespace has other groups */
 #define SCOUT_WIRE_GROUP 23         /* no such group, or this worker has registered no table of it */

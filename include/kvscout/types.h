@@ -3,8 +3,8 @@
 #define KVSCOUT_TYPES_H
 
 /*
- * What clients, workers and servers share: log levels and the log callback, transports, element types of KV, and what
- * describes a configuration key.
+ * What clients, workers and servers share: log levels and the log callback, transports, element
+ * types of KV, and what describes a configuration key.
  */
 
 #include <stddef.h>
@@ -31,12 +31,16 @@ enum scout_log_level {
  * @level   enum scout_log_level.
  * @text    one line without newline; borrowed for the call.
  *
- * The libraries call it from the caller's, the courier's and the server's threads, without holding a lock. It must be thread-safe, must
- * not block for long, and must not call back into the object that logs, except its scout_*_log_off().
+ * The libraries call it from the caller's, the courier's and the server's threads, without holding
+ * a lock. It must be thread-safe, must not block for long, and must not call back into the object
+ * that logs, except its scout_*_log_off().
  */
 typedef void (*scout_log_fn)(void *user, int level, const char *text);
 
-/* How client, worker and server of one machine talk. HELLO and peers on other machines use the socket in any case. */
+/*
+ * How client, worker and server of one machine talk. HELLO and peers on other machines use the
+ * socket in any case.
+ */
 enum scout_local_transport {
 	SCOUT_LOCAL_SHM = 0,   /* through shared memory, where both sides want it */
 	SCOUT_LOCAL_SOCKET = 1 /* through the socket */
@@ -59,13 +63,16 @@ enum scout_hint {
 	SCOUT_HINT_UNLIKELY = 2 /* it is over: the chat was closed, the batch is done */
 };
 
-/* One configuration key, as scout_client_config_help(), scout_worker_config_help() and scout_server_config_help() describe it. */
+/*
+ * One configuration key, as scout_client_config_help(), scout_worker_config_help() and
+ * scout_server_config_help() describe it.
+ */
 struct scout_config_row {
 	const char *name;    /* static, as all strings here */
 	const char *alias;   /* another spelling; NULL: none */
 	const char *meaning; /* one sentence, without full stop */
 	char def[64];        /* the default, as a person would write it */
-	char range[256];     /* what is allowed */
+	char range[256];     /* the values that are allowed */
 };
 
 #ifdef __cplusplus

@@ -5,20 +5,22 @@
 /*
  * The GPU worker's side: moves the KV of whole requests between the engine's pages and the pool.
  *
- * THREADS  As the client: one caller per worker, one courier thread of its own behind it, and the copy engine's threads. Jobs
- * are asynchronous: submit, then scout_worker_poll() or wait on scout_worker_fd().
+ * THREADS  As the client: one caller per worker, one courier thread of its own behind it, and the copy engine's
+ * threads. Jobs are asynchronous: submit, then scout_worker_poll() or wait on scout_worker_fd().
  *
- * SIZES  As for the client (client.h): the inline calls pass the sizes of the caller's structures to functions with _sized in their name.
+ * SIZES  As for the client (client.h): the inline calls pass the sizes of the caller's structures to functions with
+ * _sized in their name.
  *
- * PAGES  The engine's paged KV memory is described as a list of planes. A plane is one base address, a stride from one block to
- * the next and a number of bytes per block; block b of a plane lies at base + b * stride. One tensor per layer, K and V
- * apart or together, all layers in one tensor: each is some list of planes. A slot of the pool holds the chunk's blocks plane
- * by plane: first all blocks of plane 0 in token order, then plane 1, and so on.
+ * PAGES  The engine's paged KV memory is described as a list of planes. A plane is one base address, a stride from one
+ * block to the next and a number of bytes per block; block b of a plane lies at base + b * stride. One tensor per
+ * layer, K and V apart or together, all layers in one tensor: each is some list of planes. A slot of the pool holds
+ * the chunk's blocks plane by plane: first all blocks of plane 0 in token order, then plane 1, and so on.
  *
- * GROUPS  A group is a set of layers whose KV is needed under one policy (key `group`). Most models have one group, number 0,
- * of which every chunk is needed: they register one table, and pass one struct scout_blocks to each job. A model with several
- * groups registers one table for each group that has layers on this worker, and passes the pages of all of them to one job.
- * This version carries out one group with policy `all`; scout_worker_new() refuses any other with SCOUT_ERR_UNSUPPORTED.
+ * GROUPS  A group is a set of layers whose KV is needed under one policy (key `group`). Most models have one group,
+ * number 0, and every chunk of it is needed: they register one table, and pass one struct scout_blocks to each job. A
+ * model with several groups registers one table for each group that has layers on this worker, and passes the pages of
+ * all of them to one job. This version carries out one group with policy `all`; scout_worker_new() refuses any other
+ * with SCOUT_ERR_UNSUPPORTED.
  */
 
 #include <stddef.h>
@@ -47,15 +49,17 @@ struct scout_worker_config {
 	uint32_t readers;       /* default 1 */
 	uint32_t reader;        /* of this worker, 0 .. readers - 1 */
 	uint32_t hash_bytes;    /* default 32 */
-	uint32_t
-		transfer_timeout_ms; /* a job that could not start its first copy by then ends, if it has no time of its own; default 30000 */
+	/* A job that could not start its first copy by then ends, if it has no time of its own;
+	   default 30000. */
+	uint32_t transfer_timeout_ms;
 	uint32_t heartbeat_ms;       /* of an idle connection, default 1000 */
 	uint32_t connect_timeout_ms; /* how long jobs wait for the first connection, default 400 */
 	uint32_t max_jobs;           /* default 4096; memory is taken as jobs are used */
 	uint32_t spin_us;            /* default 0 */
-	uint64_t weights_version;    /* 0: whatever the server has; else jobs end SCOUT_ERR_WEIGHTS while the server has
-					 another one: from a scout_reset() to it until scout_worker_reset() */
-	int32_t device;              /* of the cuda backend */
+	/* 0: the version that the server has; else jobs end SCOUT_ERR_WEIGHTS while the server has another one: from a
+	   scout_reset() to it until scout_worker_reset(). */
+	uint64_t weights_version;
+	int32_t device;        /* of the cuda backend */
 	const char *numa_node; /* "auto" (default), "none" or a number: where this KV rank's pool memory should be */
 	scout_log_fn log;
 	void *log_user;
@@ -106,9 +110,7 @@ struct scout_plane {
 	uint64_t block_bytes; /* bytes of one block in this plane, not 0 */
 };
 
-/*
- * The page table of one group: where its KV lies. All of a group's layers on this worker are in one table.
- */
+/* The page table of one group: where its KV lies. All of a group's layers on this worker are in one table. */
 struct scout_table {
 	uint32_t group;        /* number of the group in the key `group`, from 0; each table another one */
 	uint32_t dtype;        /* SCOUT_DTYPE_* of types.h; 0 = opaque */
@@ -117,8 +119,8 @@ struct scout_table {
 	const struct scout_plane *planes; /* borrowed for the call; copied */
 	uint64_t n_blocks;                /* blocks in every plane; ids are 0 .. n_blocks - 1 */
 	int64_t null_block;               /* id that is never read or written, as negative ones; -1 = none */
-	/* Order of the elements inside a block, in the engine's words ("NHD"); UTF-8, at most 255 bytes, borrowed for the call;
-	   NULL = "". Workers with another tag do not share KV, though their sizes be equal. */
+	/* Order of the elements inside a block, in the engine's words ("NHD"); UTF-8, at most 255 bytes, borrowed for
+	   the call; NULL = "". Workers with another tag do not share KV, though their sizes be equal. */
 	const char *layout_tag;
 };
 
@@ -135,9 +137,10 @@ struct scout_table {
  *
  * Thread:   any.
  * Blocks:   no, but allocates and starts threads.
- * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`),
- *           SCOUT_ERR_UNSUPPORTED (structure size, backend not in this build, groups), SCOUT_ERR_DEVICE, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM;
- *           with endpoint "auto" those of scout_client_new(), and SCOUT_ERR_CONFIG_RANGE for rank_count below kv_ranks.
+ * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key
+ *           `group`), SCOUT_ERR_UNSUPPORTED (structure size, backend not in this build, groups), SCOUT_ERR_DEVICE,
+ *           SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with endpoint "auto" those of scout_client_new(), and
+ *           SCOUT_ERR_CONFIG_RANGE for rank_count below kv_ranks.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **ret_worker,
 						char *err, size_t err_len);
@@ -151,24 +154,28 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *
  * Describe the KV pages, once. The worker's background thread registers them with the server, as soon as there is one
  * and again after each of its restarts; the caller may wait for the first time, and need not.
  *
- * Jobs may be submitted from then on. While the server is not there they end with SCOUT_ERR_UNREACHABLE at once (within
- * connect_timeout_ms of scout_worker_new() they wait for it), so an engine runs on without a cache; while it is there
- * and has not answered the registration yet, they wait within their own time. A server that refuses the registration
- * (text in the log, once for each reason) ends them with the refusal's error; it is asked again every second.
+ * Jobs may be submitted from then on. While the server is not there they end with SCOUT_ERR_UNREACHABLE at once
+ * (within connect_timeout_ms of scout_worker_new() they wait for it), so an engine runs on without a cache; while it
+ * is there and has not answered the registration yet, they wait within their own time. A server that refuses the
+ * registration (text in the log, once for each reason) ends them with the refusal's error; it is asked again every
+ * second.
  *
- * @tables      one page table for each group that has layers on this worker; borrowed for the call; copied. The pages stay
- *              the engine's.
+ * @tables      one page table for each group that has layers on this worker; borrowed for the call; copied. The pages
+ *              stay the engine's.
  * @timeout_ms  0: do not wait. Else for how long.
  * @err         receives one sentence on error; may be NULL.
  *
  * Thread:   the caller's.
- * Blocks:   up to @timeout_ms, for the server's answer. The copy engine is opened in any case: some milliseconds; on a GPU more.
+ * Blocks:   up to @timeout_ms, for the server's answer. The copy engine is opened in any case: some milliseconds; on a
+ *           GPU more.
  * Returns:  0: registered, or with @timeout_ms 0: going on. SCOUT_ERR_TIMEOUT: not registered yet, going on; not to be
- *           repeated. On any other error nothing is kept, and it may be called again: SCOUT_ERR_INVALID (@err names the field;
- *           also: pages that this process cannot read, on the host backend, or that are not all memory of the configured device,
- *           on cuda), SCOUT_ERR_GROUP (a table's group is not one of the key `group`), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM.
- *           With @timeout_ms > 0 also refusals of the server: SCOUT_ERR_NAMESPACE, SCOUT_ERR_GROUPS_DIFFER, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS,
- *           SCOUT_ERR_NO_ROOM (the pool is smaller than one chunk) or another one.
+ *           repeated. On any other error nothing is kept, and it may be called again: SCOUT_ERR_INVALID (@err names
+ *           the field; also: pages that this process cannot read, on the host backend, or that are not all memory of
+ *           the configured device, on cuda), SCOUT_ERR_GROUP (a table's group is not one of the key `group`),
+ *           SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED,
+ *           SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM. With @timeout_ms > 0 also refusals of the server:
+ *           SCOUT_ERR_NAMESPACE, SCOUT_ERR_GROUPS_DIFFER, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS, SCOUT_ERR_NO_ROOM
+ *           (the pool is smaller than one chunk) or another one.
  */
 static inline SCOUT_MUST_CHECK int
 scout_worker_register(struct scout_worker *worker, const struct scout_table *tables, size_t n_tables,
@@ -179,19 +186,20 @@ scout_worker_register(struct scout_worker *worker, const struct scout_table *tab
 }
 
 /**
- * Close: jobs that have not started end as closed, running copies are waited for, everything is freed. NULL is ignored.
+ * Close: jobs that have not started end as closed, running copies are waited for, everything is freed. NULL is
+ * ignored.
  *
  * Thread:   the caller's.
- * Blocks:   until the running copies are done, then at most about 200 ms. On cuda also until the kernels are done that run on
- *           the device meanwhile: CUDA waits for them before it frees memory.
+ * Blocks:   until the running copies are done, then at most about 200 ms. On cuda also until the kernels are done that
+ *           run on the device meanwhile: CUDA waits for them before it frees memory.
  */
 SCOUT_API void scout_worker_free(struct scout_worker *worker);
 
 /*
- * STREAMS  cuda backend only; each is a cudaStream_t, passed as it is: `(void *)stream`. NULL is no stream. CUDA knows its legacy
- * default stream by handle 0, too (which is what `torch.cuda.current_stream().cuda_stream` is where no other stream was made
- * current): scout_stream() gives it the name that this library takes. CUDA's default streams are those of the calling thread and
- * its current device.
+ * STREAMS  cuda backend only; each is a cudaStream_t, passed as it is: `(void *)stream`. NULL is no stream. CUDA knows
+ * its legacy default stream by handle 0, too (which is what `torch.cuda.current_stream().cuda_stream` is where no
+ * other stream was made current): scout_stream() gives it the name that this library takes. CUDA's default streams are
+ * those of the calling thread and its current device.
  */
 #define SCOUT_STREAM_LEGACY ((void *)0x1)     /* cudaStreamLegacy */
 #define SCOUT_STREAM_PER_THREAD ((void *)0x2) /* cudaStreamPerThread */
@@ -209,26 +217,26 @@ scout_stream(void *cuda_stream)
 }
 
 /*
- * LAYERS  A job can be copied layer by layer, so that the forward pass of layer 0 starts while layer 1 is still on its way, or
- * layer 0 is stored while layer 1 is computed. A layer is the next layer_planes[l] planes of the table, of all the job's blocks; in
- * a job of several groups it takes the next layer_planes[l * n_groups + g] planes of the table of blocks[g], which may be 0 for
- * some groups, but not for all.
- * scout_worker_progress() tells how many leading layers are copied, scout_worker_wait_layer() waits for one. On the cuda backend
- * each layer can have an event, too; on the host backend the caller announces what it has computed: scout_worker_layer_ready().
+ * LAYERS  A job can be copied layer by layer, so that the forward pass of layer 0 starts while layer 1 is still on its
+ * way, or layer 0 is stored while layer 1 is computed. A layer is the next layer_planes[l] planes of the table, of all
+ * the job's blocks; in a job of several groups it takes the next layer_planes[l * n_groups + g] planes of the table of
+ * blocks[g], which may be 0 for some groups, but not for all. scout_worker_progress() tells how many leading layers
+ * are copied, scout_worker_wait_layer() waits for one. On the cuda backend each layer can have an event, too; on the
+ * host backend the caller announces what it has computed: scout_worker_layer_ready().
  *
- * EVENTS  cuda backend only; each is a cudaEvent_t, passed as it is: `.event = (void *)event`. An event that a job waits for must
- * have been recorded before the job is submitted: CUDA takes one that never was for one that is over. (In a stream that is
- * captured record it as cudaEventRecordExternal, and submit the job when the graph has been launched; otherwise it stands for
- * nothing that runs, and the job ends SCOUT_ERR_DEVICE.) An event that a job records
- * is recorded only when its copies are enqueued, some time after the submit, and until then cudaStreamWaitEvent() on it waits for
- * nothing: ask scout_worker_progress() first. A job with nothing to copy records its events, too; one that ends early may not.
- * All of them must live until the job has ended.
+ * EVENTS  cuda backend only; each is a cudaEvent_t, passed as it is: `.event = (void *)event`. An event that a job
+ * waits for must have been recorded before the job is submitted: CUDA takes one that never was for one that is over.
+ * (In a stream that is captured record it as cudaEventRecordExternal, and submit the job when the graph has been
+ * launched; otherwise it stands for nothing that runs, and the job ends SCOUT_ERR_DEVICE.) An event that a job records
+ * is recorded only when its copies are enqueued, some time after the submit, and until then cudaStreamWaitEvent() on
+ * it waits for nothing: ask scout_worker_progress() first. A job with nothing to copy records its events, too; one
+ * that ends early may not. All of them must live until the job has ended.
  */
 
 /*
- * Pages of one group of a request: ids[i] is the page of the block_tokens tokens from first_token + i * block_tokens on. It may
- * be the request's whole block table, from token 0 on: a job uses only what it needs of it. A negative or null id is a token range
- * without a page.
+ * Pages of one group of a request: ids[i] is the page of the block_tokens tokens from first_token + i * block_tokens
+ * on. It may be the request's whole block table, from token 0 on: a job uses only what it needs of it. A negative or
+ * null id is a token range without a page.
  */
 struct scout_blocks {
 	uint32_t group;       /* number of the group, as in struct scout_table */
@@ -242,8 +250,8 @@ struct scout_retrieve {
 	uint64_t ticket;     /* from scout_hit */
 	uint64_t from_token; /* multiple of block_tokens; pages of tokens before it are not written */
 	uint64_t to_token;   /* rounded up to a whole block */
-	const struct scout_blocks
-		*blocks;              /* one for each group; its ids reach from @from_token or before to @to_token */
+	/* One for each group; its ids reach from @from_token or before to @to_token. */
+	const struct scout_blocks *blocks;
 	size_t n_groups;              /* how many @blocks: 1 for a model with one group */
 	uint32_t n_layers;            /* 0: all planes at once */
 	const uint32_t *layer_planes; /* n_layers * n_groups, see LAYERS; together all planes of the tables */
@@ -255,14 +263,16 @@ struct scout_retrieve {
 
 /* Pages to pool. All pointers are borrowed for the call; copied. */
 struct scout_store {
-	uint64_t ticket;      /* session that the keys belong to; 0 = none */
-	const void *hashes;   /* n hashes of hash_bytes each: of consecutive runs of hash_tokens tokens */
-	size_t hash_len;      /* the configured hash_bytes */
-	size_t n;             /* chunks; with layers at most 4096 */
-	uint64_t first_token; /* where the first of these chunks begins in its prompt; a multiple of chunk_tokens. With
-				 several readers, reader r stores the chunks whose index in the prompt mod readers is r */
-	/* One for each group; its ids reach from @first_token or before to the end of the last chunk. A chunk with a null or
-	   negative id among its own is not stored, and counted in scout_done.null_chunks; the chunks behind it are stored. */
+	uint64_t ticket;    /* session that the keys belong to; 0 = none */
+	const void *hashes; /* n hashes of hash_bytes each: of consecutive runs of hash_tokens tokens */
+	size_t hash_len;    /* the configured hash_bytes */
+	size_t n;           /* chunks; with layers at most 4096 */
+	/* Where the first of these chunks begins in its prompt; a multiple of chunk_tokens. With several readers,
+	   reader r stores the chunks whose index in the prompt mod readers is r. */
+	uint64_t first_token;
+	/* One for each group; its ids reach from @first_token or before to the end of the last chunk. A chunk with a
+	   null or negative id among its own is not stored, and counted in scout_done.null_chunks; the chunks behind it
+	   are stored. */
 	const struct scout_blocks *blocks;
 	size_t n_groups;              /* how many @blocks: 1 for a model with one group */
 	const char *tenant;           /* NULL = "" */
@@ -290,9 +300,10 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_store_sized(struct scout_worker *wor
  * Thread:   the caller's.
  * Blocks:   never.
  * Returns:  0, or SCOUT_ERR_INVALID (also: ids that do not reach over all tokens of the job), SCOUT_ERR_GROUP (a group
- *           without a registered table, or named twice), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a block id
- *           of the job is outside the registered pages; nothing was started), SCOUT_ERR_STATE (not registered), SCOUT_ERR_BUSY (max_jobs are live),
- *           SCOUT_ERR_UNSUPPORTED (structure size; an event on the host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED.
+ *           without a registered table, or named twice), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a
+ *           block id of the job is outside the registered pages; nothing was started), SCOUT_ERR_STATE (not
+ *           registered), SCOUT_ERR_BUSY (max_jobs are live), SCOUT_ERR_UNSUPPORTED (structure size; an event on the
+ *           host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED.
  */
 static inline SCOUT_MUST_CHECK int
 scout_worker_retrieve(struct scout_worker *worker, const struct scout_retrieve *retrieve, uint64_t *ret_job)
@@ -316,28 +327,26 @@ struct scout_done {
 	uint64_t job;
 	uint64_t ticket;
 	int kind; /* enum scout_job_kind */
-	/* 0: everything copied. Retrieve: SCOUT_ERR_MISSING (see @missing), SCOUT_ERR_CORRUPT, SCOUT_ERR_NO_SESSION. Both:
-	   SCOUT_ERR_TIMEOUT, SCOUT_ERR_CANCELED, SCOUT_ERR_UNREACHABLE, SCOUT_ERR_EPOCH, SCOUT_ERR_WEIGHTS, SCOUT_ERR_CLEARED, SCOUT_ERR_LIMIT or
-	   another refusal of the server, SCOUT_ERR_DEVICE, SCOUT_ERR_CLOSED. */
+	/* 0: everything copied. Retrieve: SCOUT_ERR_MISSING (see @missing), SCOUT_ERR_CORRUPT, SCOUT_ERR_NO_SESSION.
+	   Both: SCOUT_ERR_TIMEOUT, SCOUT_ERR_CANCELED, SCOUT_ERR_UNREACHABLE, SCOUT_ERR_EPOCH, SCOUT_ERR_WEIGHTS,
+	   SCOUT_ERR_CLEARED, SCOUT_ERR_LIMIT or another refusal of the server, SCOUT_ERR_DEVICE, SCOUT_ERR_CLOSED. */
 	int status;
 	uint64_t bytes; /* copied */
-	uint32_t
-		chunks; /* retrieve: chunks read. store: chunks that became a hit by this job (all other ranks had them) */
-	/* Store: chunks that were there already, that another store is writing, or whose writer died less than the server's
-	   dead_writer_ms ago. */
+	/* Retrieve: chunks read. Store: chunks that this job made a hit (other ranks had them). */
+	uint32_t chunks;
+	/* Store: chunks that were there already, that another store is writing, or whose writer died less than the
+	   server's dead_writer_ms ago. */
 	uint32_t present;
 	uint32_t no_room;     /* store: chunks at the end that got no slot */
 	uint32_t null_chunks; /* store: chunks with a null or negative block id. They are not stored */
 	uint32_t n_missing;   /* retrieve: blocks that were not filled and must be recomputed */
-	/*
-	 * Their positions in the ids of the job's blocks, ascending, counted on from one group to the next: with one group
-	 * the index into its ids. Borrowed until the next poll. On a failure, all that the retrieve was to fill.
-	 */
+	/* Their positions in the ids of the job's blocks, ascending, counted on from one group to the next: with one
+	   group the index into its ids. Borrowed until the next poll. On a failure, all of the range. */
 	const uint32_t *missing;
 	/* Where its time went, in microseconds. total_us, from the submit to the end, is the sum of the other three. */
-	uint64_t
-		queued_us; /* waiting in the worker: for its registration, for the copy engine, for an announced layer */
-	uint64_t server_us; /* waiting for the server's answers; a retrieve: for what is loaded from L2, too */
+	/* Waiting in the worker: for its registration, the copy engine, an announced layer. */
+	uint64_t queued_us;
+	uint64_t server_us; /* waiting for the server's answers; a retrieve: for loads from L2, too */
 	uint64_t copy_us;   /* being copied; cuda: with the wait for its events */
 	uint64_t total_us;
 };
@@ -350,7 +359,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_poll_sized(struct scout_worker *work
  *
  * Thread:   the caller's.
  * Blocks:   never.
- * Returns:  how many of @done were written, at most @max, or SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_FORKED.
+ * Returns:  how many of @done were written, at most @max, or SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure
+ *           size), SCOUT_ERR_FORKED.
  */
 static inline SCOUT_MUST_CHECK int
 scout_worker_poll(struct scout_worker *worker, struct scout_done *done, size_t max)
@@ -376,8 +386,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_progress_sized(struct scout_worker *
  *
  * Thread:   the caller's.
  * Blocks:   never; makes no system call.
- * Returns:  0, or the status of a job that has ended otherwise than by success, or SCOUT_ERR_STATE (no such job, or poll has
- *           reported it), SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_FORKED.
+ * Returns:  0, or the status of a job that has ended otherwise than by success, or SCOUT_ERR_STATE (no such job, or
+ *           poll has reported it), SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_FORKED.
  */
 static inline SCOUT_MUST_CHECK int
 scout_worker_progress(struct scout_worker *worker, uint64_t job, struct scout_progress *ret_progress)
@@ -395,9 +405,9 @@ scout_worker_progress(struct scout_worker *worker, uint64_t job, struct scout_pr
  *
  * Thread:   the caller's.
  * Blocks:   up to @timeout_ms.
- * Returns:  0: they are copied. SCOUT_ERR_TIMEOUT: not yet; the job goes on. The status of a job that has ended otherwise than by
- *           success. SCOUT_ERR_STATE (no such job, or poll has reported it), SCOUT_ERR_INVALID (more layers than the job has),
- *           SCOUT_ERR_FORKED.
+ * Returns:  0: they are copied. SCOUT_ERR_TIMEOUT: not yet; the job goes on. The status of a job that has ended
+ *           otherwise than by success. SCOUT_ERR_STATE (no such job, or poll has reported it), SCOUT_ERR_INVALID (more
+ *           layers than the job has), SCOUT_ERR_FORKED.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_wait_layer(struct scout_worker *worker, uint64_t job, uint32_t layers,
 						       uint32_t timeout_ms);
@@ -412,8 +422,9 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_wait_layer(struct scout_worker *work
  *
  * Thread:   the caller's.
  * Blocks:   never.
- * Returns:  0, also for a store that has ended and that poll has not reported yet. SCOUT_ERR_STATE (no such job, or poll has
- *           reported it), SCOUT_ERR_INVALID (more layers than the job has, or a job without `announced`), SCOUT_ERR_FORKED.
+ * Returns:  0, also for a store that has ended and that poll has not reported yet. SCOUT_ERR_STATE (no such job, or
+ *           poll has reported it), SCOUT_ERR_INVALID (more layers than the job has, or a job without `announced`),
+ *           SCOUT_ERR_FORKED.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_layer_ready(struct scout_worker *worker, uint64_t job, uint32_t layers);
 
@@ -427,16 +438,17 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_layer_ready(struct scout_worker *wor
 SCOUT_API int scout_worker_cancel(struct scout_worker *worker, uint64_t job);
 
 /**
- * Make pages of a group reusable: of the jobs that use any of @block_ids, those whose copies are not enqueued are dropped
- * (they end as cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream (see STREAMS;
- * NULL, or one that cannot wait because it is being captured: by the caller, and the capture goes on undisturbed). What
- * is enqueued in @stream from then on may use the pages; the jobs end later, by poll, naming as missing what was not
- * copied any more.
+ * Make pages of a group reusable: of the jobs that use any of @block_ids, those whose copies are not enqueued are
+ * dropped (they end as cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream
+ * (see STREAMS; NULL, or one that cannot wait because it is being captured: by the caller, and the capture goes on
+ * undisturbed). What is enqueued in @stream from then on may use the pages; the jobs end later, by poll, naming as
+ * missing what was not copied any more.
  *
  * @group  number of the group, as in struct scout_table; 0 for a model with one group.
  *
  * Thread:   the caller's.
- * Blocks:   where the caller waits, until the running copies on these pages are done; else while one copy is being enqueued.
+ * Blocks:   where the caller waits, until the running copies on these pages are done; else while one copy is being
+ *           enqueued.
  * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_GROUP (no registered table is of @group), SCOUT_ERR_FORKED.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, uint32_t group, const int64_t *block_ids,
@@ -448,17 +460,16 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, u
  *
  * Every job that was submitted before, and that poll has not reported, is of the old weights. When this returns, no
  * copy of such a job starts any more; one that is running ends (its pages are the job's until then, see
- * scout_worker_fence()). Poll reports them all, and none of them as good: SCOUT_ERR_WEIGHTS, or another error that came
- * first. A retrieve names all its blocks as missing, and `chunks` is 0.
+ * scout_worker_fence()). Poll reports them all, and none of them as good: SCOUT_ERR_WEIGHTS, or another error that
+ * came first. A retrieve names all its blocks as missing, and `chunks` is 0.
  *
  * The version becomes the worker's as if it had been made with it, also if it was made with 0. For the server it is
  * what scout_reset() is, for which client and workers may be called in any order: the first one that comes makes
  * everything older unreadable for all, and a peer with another version gets SCOUT_ERR_WEIGHTS until its own call. One
  * that comes late with a version that the others have left again does not take them back: its own jobs end
- * SCOUT_ERR_WEIGHTS until it is called with theirs. (Versions are names. A worker takes for older what it was told to
- * leave itself; of any other one that the server has it cannot know, and leaves the matter to a client's
- * scout_reset().) Nothing has to be waited for, and nothing is to be done again after a restart of the server or a lost
- * connection: the worker tells each server that it meets.
+ * SCOUT_ERR_WEIGHTS until it is called with theirs. (Versions are names. A worker treats as
+ * older only versions that it was itself reset away from; any other one is the business of a client's scout_reset().)
+ * Nothing has to be repeated after a restart of the server: the worker tells each server that it meets.
  *
  * The version that the worker has already changes nothing, so this may be called again to be sure. A second call
  * overtakes the first. Legal before scout_worker_register() too.
@@ -471,10 +482,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, u
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_reset(struct scout_worker *worker, uint64_t weights_version);
 
-/*
- * What a worker has done since it was made. Each job that was submitted is live, or counted in one of the ends of its
- * kind.
- */
+/* Counters since scout_worker_new(). Each submitted job is live, or counted in one of the ends of its kind. */
 struct scout_worker_counters {
 	uint64_t server_up;  /* 1: connected */
 	uint64_t registered; /* 1: and the server knows this worker's pages */
@@ -582,15 +590,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_clear(struct scout_worker *worker, u
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_fd(struct scout_worker *worker);
 
-/**
- * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die
- * before the worker does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
- *
- * Thread:   any, also while other calls on the worker run; not while it is being freed. From inside the callback itself it does not
- *           wait: that call of the callback is the last one to end.
- * Blocks:   until calls of the callback that are running have returned. In a forked child: no.
- * Returns:  nothing; NULL is ignored.
- */
+/** Take the log callback back, as scout_client_log_off() does; its comment holds for a worker, too. */
 SCOUT_API void scout_worker_log_off(struct scout_worker *worker);
 
 #ifdef __cplusplus
