@@ -52,7 +52,7 @@ struct scout_server_config {
 	void *owned;
 	/*
 	 * URLs of L2, in the order of preference, with blanks between them (a URL has none); NULL: no
-	 * L2. scout_server_config_set() adds to what is there. A URL may hold a password: it stays in memory until
+	 * L2. scout_server_config_set() adds URLs to the list. A URL may hold a password: it stays in memory until
 	 * scout_server_stop(), and no message or log line shows it.
 	 */
 	const char *l2;
@@ -70,8 +70,8 @@ struct scout_server_config {
 	uint32_t spin_us;               /* the loop looks for this long after a message before it sleeps, default 0 */
 	/*
 	 * HTTP for operators on "HOST:PORT": /metrics (Prometheus), /healthz, /status (JSON). Plain, without a
-	 * password, so bind a loopback or private address. Port 0: the kernel chooses, and a log line says which. NULL:
-	 * none.
+	 * password, so bind a loopback or private address. Port 0: the kernel chooses, and a log line says which.
+	 * NULL: none.
 	 */
 	const char *metrics;
 	uint32_t local_transport;      /* enum scout_local_transport: what peers on this machine are offered */
@@ -120,11 +120,12 @@ SCOUT_API void scout_server_config_fini(struct scout_server_config *cfg);
  *
  * Thread:   any.
  * Blocks:   shortly, on bind and thread start.
- * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size, transport, policy, kernel older than 5.6; metrics in a
- *           build without libmicrohttpd), SCOUT_ERR_CONFIG_SYNTAX (metrics is not HOST:PORT),
- *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_BIND (cannot be bound; path too long; not an inproc name), SCOUT_ERR_IN_USE
- *           (held by a living server; @err says which pid), SCOUT_ERR_PERMISSION (others may write the folder), SCOUT_ERR_POOL_SIZE (l1_bytes is more
- *           than this machine's memory), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
+ * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size, transport, policy, kernel older than 5.6;
+ *           metrics in a build without libmicrohttpd), SCOUT_ERR_CONFIG_SYNTAX (metrics is not HOST:PORT),
+ *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_BIND (cannot be bound; path too long; not an inproc name),
+ *           SCOUT_ERR_IN_USE (held by a living server; @err says which pid), SCOUT_ERR_PERMISSION (others may write
+ *           the folder), SCOUT_ERR_POOL_SIZE (l1_bytes is more than this machine's memory), SCOUT_ERR_NOMEM,
+ *           SCOUT_ERR_SYSTEM.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_server_start(const struct scout_server_config *cfg,
 						  struct scout_server **ret_server, char *err, size_t err_len);
@@ -141,28 +142,27 @@ SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
  * Thread:   any.
  * Blocks:   no.
  * Returns:  the descriptor, or SCOUT_ERR_INVALID (NULL).
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_server_fd(const struct scout_server *server);
 
 /**
  * Stop: no new work, running replies go out, loop thread joined, sockets and folders removed. NULL is ignored. Workers
- * keep their own mappings of the pool until they let go. Clients and workers on inproc:// may be freed before or after:
- * they find the server unreachable, and a server that is started under the same name is found again. A child of fork()
- * may call it: it then does nothing, and the parent's server goes on.
+ * keep their own mappings of the pool until they let go. Clients and workers on inproc:// may be freed before or
+ * after: they find the server unreachable, and a server that is started under the same name is found again. A child of
+ * fork() may call it: it then does nothing, and the parent's server goes on.
  *
  * Thread:   any but the loop's.
- * Blocks:   at most about 500 ms; with L2 l2_timeout_ms more, in which it writes what is queued, and about 2 s if a
+ * Blocks:   at most about 500 ms; with L2 l2_timeout_ms more, in which it writes its queue, and about 2 s if a
  *           store does not stop. One that hangs in the system keeps the pool mapped until the process ends.
  */
 SCOUT_API void scout_server_stop(struct scout_server *server);
 
 /**
- * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that die
- * before the server does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
+ * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that
+ * die before the server does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
  *
- * Thread:   any, also while other calls on the server run; not while it is being freed. From inside the callback itself it does not
- *           wait: that call of the callback is the last one to end.
+ * Thread:   any, also while other calls on the server run; not while it is being freed. From inside the callback
+ *           itself it does not wait: that call of the callback is the last one to end.
  * Blocks:   until calls of the callback that are running have returned. In a forked child: no.
  * Returns:  nothing; NULL is ignored.
  */
