@@ -191,7 +191,7 @@ scout__py_finish_hint(PyObject *object, PyObject *const *args, Py_ssize_t n, PyO
 	struct scout__py_client *self = client_of(object);
 	PyObject *a[SCOUT__PY_ARGS_MAX];
 	const char *id = NULL;
-	enum scout_hint hint;
+	enum scout_hint hint = SCOUT_HINT_UNKNOWN;
 	int rc;
 
 	if (scout__py_args(&sig, args, n, kwnames, a) < 0 || scout__py_arg_id(self, &sig, a[0], &id) < 0 ||
