@@ -106,7 +106,7 @@ no_cluster(struct redis *r, struct redis_node *node, const char *text) SCOUT_ON_
 	    (error != SCOUT__REDIS_OTHER && error != SCOUT__REDIS_NOPERM)) {
 		scout__redis_error_word(text, word, sizeof(word));
 		scout__log_limited(r->log, &r->slots_limit, r->now_us, 60000000, SCOUT_LOG_ERROR,
-				   "%s: %s:%u does not tell who serves which slot (%s)", r->shown, node->host,
+				   "%s: %s:%u does not tell which node serves which slot (%s)", r->shown, node->host,
 				   node->port, word[0] ? word : "an error");
 		scout__redis_refresh_failed(r);
 		return;

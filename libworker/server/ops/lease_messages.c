@@ -103,7 +103,8 @@ ask_channel(struct scout_server *s, struct scout__peer *peer)
 {
 	int error = scout__shm_open(s, &peer->dest, peer->lease->watch.fd);
 
-	if (error)
+	/* A peer that left meanwhile is told of elsewhere. */
+	if (error && error != EPIPE && error != ECONNRESET)
 		scout__log_limited(&s->log, &s->limit_shm, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 				   "no shared memory for peer %016llx (%s): it uses the socket",
 				   (unsigned long long)peer->token, scout__errno_text(error));

@@ -122,7 +122,7 @@ scout__clears_learn(struct scout_server *s, struct scout__ns *ns, uint64_t gener
 	else
 		push_older(ns);
 	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
-			   "namespace \"%s\": it was cleared %s: what is older is dropped", ns->name,
+			   "namespace \"%s\": it was cleared %s: everything older is dropped", ns->name,
 			   older ? "as an L2 store says" : "before this server met it, as a peer says");
 	change(s, ns, generation, cleared, drops);
 	return true;

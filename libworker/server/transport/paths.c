@@ -127,7 +127,8 @@ take_lock(struct scout__paths *paths, char *err, size_t err_len)
 		}
 		scout__fork_guard_close(fd);
 	}
-	return scout__fail(err, err_len, SCOUT_ERR_IN_USE, "%s changes hands all the time", paths->lock);
+	return scout__fail(err, err_len, SCOUT_ERR_IN_USE, "%s is taken by one server after another: listen elsewhere",
+			   paths->lock);
 }
 
 /* What a dead server left. Anything that is not a socket is not ours. */

@@ -528,7 +528,7 @@ START_TEST(cluster_yes_does_not_use_a_single_server)
 	add_option("?cluster=yes");
 	adapter_up(&rig, url);
 	ck_assert_int_eq(object_store(&rig, &o), SCOUT__L2_ERROR);
-	adapter_wait_logged(&rig, "does not tell who serves which slot");
+	adapter_wait_logged(&rig, "does not tell which node serves which slot");
 	ck_assert_int_eq((int)redis_number(&server, "DBSIZE"), 0);
 	object_fini(&o);
 }
