@@ -475,13 +475,12 @@ clamp_token(const struct scout_hit *hit, int64_t token, uint32_t chunk_tokens)
 	return (uint64_t)token >= hit->tokens ? end : (uint64_t)token;
 }
 
-static int
-admit(struct scout_client *client, const char *id, int64_t from_token, int64_t to_token)
+int
+scout__client_answered(const struct scout_client *client, const char *id, uint32_t *ret_slot)
 {
-	uint32_t chunk_tokens = client->cfg.chunk_tokens, i;
-	struct scout__lookup_slot *slot;
+	const struct scout__lookup_slot *slot;
 	size_t len;
-	uint64_t from, to;
+	uint32_t i;
 
 	if (!scout__id_ok(id, &len))
 		return SCOUT_ERR_REQUEST_ID;
@@ -492,6 +491,21 @@ admit(struct scout_client *client, const char *id, int64_t from_token, int64_t t
 	if (slot->admitted || slot->ahead ||
 	    atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
 		return SCOUT_ERR_STATE;
+	*ret_slot = i;
+	return 0;
+}
+
+static int
+admit(struct scout_client *client, const char *id, int64_t from_token, int64_t to_token)
+{
+	uint32_t chunk_tokens = client->cfg.chunk_tokens, i;
+	int rc = scout__client_answered(client, id, &i);
+	struct scout__lookup_slot *slot;
+	uint64_t from, to;
+
+	if (rc)
+		return rc;
+	slot = &client->slots[i];
 	scout__renew_forget(client, slot);
 	from = clamp_token(&slot->hit, from_token, chunk_tokens);
 	to = clamp_token(&slot->hit, to_token, chunk_tokens);

@@ -356,6 +356,8 @@ scout__client_leave(struct scout_client *client, int rc)
 void scout__client_forget(struct scout_client *client, uint32_t slot);
 /* Whether the id is legal; its length. */
 bool scout__id_ok(const char *id, size_t *ret_len);
+/* The slot of a request that has its answer and was not admitted. 0, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_STATE. */
+int scout__client_answered(const struct scout_client *client, const char *id, uint32_t *ret_slot);
 
 /* ---- reason.c: any thread ---- */
 

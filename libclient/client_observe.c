@@ -17,22 +17,14 @@
 static int
 lengths_of(struct scout_client *client, const char *id, uint64_t *ret_tokens, size_t n)
 {
-	const struct scout__lookup_slot *slot;
-	size_t len;
 	uint32_t i;
+	int rc = scout__client_answered(client, id, &i);
 
-	if (!scout__id_ok(id, &len))
-		return SCOUT_ERR_REQUEST_ID;
-	i = scout__table_find(client, id, len, scout__id_hash(id, len));
-	if (i == SCOUT__NO_SLOT)
-		return SCOUT_ERR_STATE;
-	slot = &client->slots[i];
-	if (slot->admitted || slot->ahead ||
-	    atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
-		return SCOUT_ERR_STATE;
-	if (n == 0 || slot->hit.tokens == 0)
+	if (rc)
+		return rc;
+	if (n == 0 || client->slots[i].hit.tokens == 0)
 		return 0;
-	ret_tokens[0] = slot->hit.tokens;
+	ret_tokens[0] = client->slots[i].hit.tokens;
 	return 1;
 }
 

@@ -92,7 +92,7 @@ client_dealloc(PyObject *object)
 	close_client(object);
 	scout__py_use_fini(&self->use);
 	Py_XDECREF(self->asked);
-	PyMem_Free(self->scratch);
+	PyMem_Free(self->hash_room.bytes);
 	free_object(object);
 	Py_DECREF(type);
 }

@@ -4,6 +4,7 @@
 
 #include <kvscout/client.h>
 
+#include "hashes.h"
 #include "kvscout_py.h"
 #include "lifetime.h"
 #include "use.h"
@@ -16,12 +17,10 @@ struct scout__py_client {
 	struct scout__py_open open;
 	/* const after start */
 	uint32_t hash_bytes, chunk_tokens;
-	uint32_t max_asked; /* entries of `asked` */
-	bool lookup_waits;  /* scout_lookup() may wait */
-	/* Hashes of one question, one behind the other; grows. */
-	uint8_t *scratch;
-	size_t scratch_bytes;
-	PyObject *asked; /* dict: id -> tuple of what it was asked with; see client_ask.c */
+	uint32_t max_asked;                   /* entries of `asked` */
+	bool lookup_waits;                    /* scout_lookup() may wait */
+	struct scout__py_hash_room hash_room; /* hashes of one question */
+	PyObject *asked;                      /* dict: id -> tuple of what it was asked with; see client_ask.c */
 };
 
 /* ---- hit.c ---- */
@@ -60,9 +59,7 @@ int scout__py_arg_id(const struct scout__py_client *self, const struct scout__py
 struct scout__py_query {
 	struct scout_query q;
 	size_t stride;
-	PyObject *items; /* strong: a list or tuple of hashes; NULL: they are in `view` */
-	bool is_list;
-	Py_buffer view; /* view.obj is NULL: none */
+	struct scout__py_hashes hashes;
 };
 
 /*

@@ -92,13 +92,14 @@ gather_items(struct scout__py_state *state, const struct scout__py_signature *si
 
 int
 scout__py_hashes_gather(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i,
-			const struct scout__py_hashes *hashes, size_t stride, size_t len,
+			const struct scout__py_hashes *hashes, size_t stride, size_t len, size_t max_n,
 			struct scout__py_hash_room *room, const void **ret, size_t *ret_n)
 {
 	size_t n, size = (size_t)hashes->view.len;
 
 	if (hashes->items) {
 		n = (size_t)(hashes->is_list ? PyList_Size(hashes->items) : PyTuple_Size(hashes->items)) / stride;
+		n = n < max_n ? n : max_n;
 		if (make_room(room, n * len) < 0 ||
 		    gather_items(state, sig, i, hashes, stride, len, room->bytes, n) < 0)
 			return -1;
@@ -113,7 +114,7 @@ scout__py_hashes_gather(struct scout__py_state *state, const struct scout__py_si
 			sig->call, sig->names[i], (int)len, hashes->view.len);
 		return -1;
 	}
-	n = size / len / stride;
+	n = size / len / stride < max_n ? size / len / stride : max_n;
 	*ret = hashes->view.buf;
 	*ret_n = n;
 	if (stride == 1)

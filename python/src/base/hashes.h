@@ -25,11 +25,11 @@ struct scout__py_hash_room {
 int scout__py_hashes_take(const struct scout__py_signature *sig, uint32_t i, PyObject *arg,
 			  struct scout__py_hashes *hashes);
 /*
- * Lay the hashes of @hash_bytes one behind the other. Runs no Python code. *ret points into @room or into the buffer, until _release().
- * 0, or -1 with an exception.
+ * Lay the hashes of @hash_bytes one behind the other, at most @max_n: a list may have grown. Runs no Python code. *ret points into @room
+ * or into the buffer, until _release(). 0, or -1 with an exception.
  */
 int scout__py_hashes_gather(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i,
-			    const struct scout__py_hashes *hashes, size_t stride, size_t hash_bytes,
+			    const struct scout__py_hashes *hashes, size_t stride, size_t hash_bytes, size_t max_n,
 			    struct scout__py_hash_room *room, const void **ret, size_t *ret_n);
 void scout__py_hashes_release(struct scout__py_hashes *hashes);
 

@@ -546,8 +546,8 @@ read_store(struct job_args *a, struct scout_store *s)
 		return -1;
 	s->announced = announced ? 1 : 0;
 	s->hash_len = a->self->hash_bytes;
-	if (scout__py_hashes_gather(state, a->sig, S_HASHES, &a->hashes, stride, s->hash_len, &a->self->hash_room,
-				    &s->hashes, &s->n) < 0)
+	if (scout__py_hashes_gather(state, a->sig, S_HASHES, &a->hashes, stride, s->hash_len, SIZE_MAX,
+				    &a->self->hash_room, &s->hashes, &s->n) < 0)
 		return -1;
 	return check_open(a) < 0 ? -1 : check_store(a, s);
 }
