@@ -413,7 +413,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, before_answer_ends_where_a_load_fails);
 	tcase_add_test(tc, before_answer_gives_back_what_does_not_come_in_time);
 	tcase_add_test(tc, retained_objects_are_like_any_other);
-	tcase_add_loop_test(tc, temporary_objects_go_first_and_finish_does_not_touch_them, 0, 4);
+	tcase_add_loop_test(tc, temporary_objects_go_first_and_finish_does_not_touch_them, 0, 3);
 	tcase_add_test(tc, eight_readers_of_a_temporary_object_are_one_load);
 	tcase_add_test(tc, a_failed_load_is_tried_on_the_next_adapter_that_has_it);
 	tcase_add_test(tc, who_has_all_need_not_wait_for_who_is_slow);
