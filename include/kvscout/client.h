@@ -117,7 +117,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_set(struct scout_client_confi
 						       const char *value, char *err, size_t err_len);
 
 /**
- * Read "key = value" lines ('#' starts a comment) from @path.
+ * Read "key = value" lines ('#' at the start or behind a blank begins a comment) from @path.
  *
  * @err    receives the line number and the fault; may be NULL.
  *

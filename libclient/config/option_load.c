@@ -92,6 +92,17 @@ trim(char *text)
 	return text;
 }
 
+/* A comment begins at a '#' that is the first character or stands behind a blank: a key of CURVE may hold one, so may a path. */
+static void
+cut_comment(char *line)
+{
+	for (char *c = line; *c; c++)
+		if (*c == '#' && (c == line || is_blank(c[-1]))) {
+			*c = '\0';
+			return;
+		}
+}
+
 static int
 apply_line(const struct scout__option_table *table, void *cfg, struct option_reader *reader, char *err, size_t err_len)
 {
@@ -100,7 +111,7 @@ apply_line(const struct scout__option_table *table, void *cfg, struct option_rea
 	char *key;
 	int rc;
 
-	reader->line[strcspn(reader->line, "#")] = '\0';
+	cut_comment(reader->line);
 	key = trim(reader->line);
 	if (!*key)
 		return 0;

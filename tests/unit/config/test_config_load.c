@@ -66,7 +66,7 @@ START_TEST(a_file_of_settings_is_applied)
 			      "count = 12\n"
 			      "\tbytes=1Mi # the pool\r\n"
 			      "  path =  a = b  \n"
-			      "mode = sync#behind\n"
+			      "mode = sync #behind\n"
 			      "name =\n"
 			      "counts = 13\n"
 			      "is_on = on"),
@@ -77,6 +77,17 @@ START_TEST(a_file_of_settings_is_applied)
 	ck_assert_uint_eq(cfg.mode, 2);
 	ck_assert_str_eq(cfg.name, "");
 	ck_assert_uint_eq(cfg.is_on, 1);
+}
+END_TEST
+
+START_TEST(only_behind_a_blank_does_a_comment_begin)
+{
+	ck_assert_int_eq(load("path = /a#b/#c # not this\n"), 0);
+	ck_assert_str_eq(cfg.path, "/a#b/#c");
+	ck_assert_int_eq(load("path=#begins\n"), 0);
+	ck_assert_str_eq(cfg.path, "#begins");
+	ck_assert_int_eq(load("name = #begins\n"), 0);
+	ck_assert_str_eq(cfg.name, "");
 }
 END_TEST
 
@@ -240,6 +251,7 @@ static void
 add_source_tests(TCase *tcase)
 {
 	tcase_add_test(tcase, a_file_of_settings_is_applied);
+	tcase_add_test(tcase, only_behind_a_blank_does_a_comment_begin);
 	tcase_add_test(tcase, an_empty_file_changes_nothing);
 	tcase_add_test(tcase, a_wrong_line_is_named_by_its_number);
 	tcase_add_test(tcase, a_line_without_equals_or_key_is_malformed);
