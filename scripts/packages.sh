@@ -4,7 +4,7 @@
 # Debian and Ubuntu packages for `dev`: which are missing, how to install them, or what to tell a user who may not. `dev` sources this
 # file and sets ROOT.
 
-BASE_PACKAGES='gcc libc6-dev pkgconf meson ninja-build libzmq3-dev libck-dev libxxhash-dev libssl-dev libjansson-dev
+BASE_PACKAGES='gcc libc6-dev dpkg-dev pkgconf meson ninja-build libzmq3-dev libck-dev libxxhash-dev libssl-dev libjansson-dev
 	libhiredis-dev libmicrohttpd-dev check'
 # shellcheck disable=SC2034 # used by dev and the other scripts
 TEST_PACKAGES='python3 python3-dev python3-zmq python3-cbor2 mypy'

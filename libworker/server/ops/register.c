@@ -69,7 +69,10 @@ check_sender(const struct scout__peer *peer, const struct scout__register_msg *m
 			      "block_tokens = %u does not divide the unit of group 0, %u tokens",
 			      (unsigned)m->tables[0].block_tokens, (unsigned)ns->groups.group[0].unit_tokens);
 	if (!peer->lease)
-		return refuse(refusal, SCOUT_WIRE_STATE, "no lease connection: a worker needs one to map the pool");
+		return refuse(
+			refusal, SCOUT_WIRE_STATE,
+			"no lease connection: a worker maps the pool, so it must run on this machine and connect over ipc:// "
+			"or to a loopback address");
 	if (peer->rank >= 0 && (peer->rank != m->kv_rank - ns->rank_first || peer->reader != m->reader))
 		return refuse(refusal, SCOUT_WIRE_STATE, "this worker has registered kv_rank %d, reader %u before",
 			      (int)peer->rank + ns->rank_first, (unsigned)peer->reader);
