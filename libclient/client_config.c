@@ -36,7 +36,7 @@ static const struct scout__option options[] = {
 		.check_item = scout__list_check_endpoint,
 		.doc = "Where the server listens: `ipc:///path`, `tcp://host:port` or `inproc://name` (a server in this process). "
 		       "Unset or `auto`: the server of this user on this host, which is started if there is none; "
-		       "`auto:///folder`: another one, with its files there. Of several servers, each of which holds some of the KV ranks, the smallest hit counts",
+		       "`auto:///folder`: another one, with its files there. Several servers hold some of the KV ranks each, and the smallest hit counts",
 	},
 	SCOUT__OPTION_NAMESPACE,
 	SCOUT__OPTION_CHUNK_TOKENS,

@@ -110,7 +110,7 @@ struct scout__hello {
 	struct scout__str name_space;
 	struct scout__groups groups;
 };
-/* One group with policy all, of which every object is a chunk: sets hash_tokens and groups by chunk_tokens and readers. */
+/* One group with policy all, whose objects are chunks: sets hash_tokens and groups by chunk_tokens and readers. */
 static inline void
 scout__hello_one_group(struct scout__hello *m)
 {

@@ -38,7 +38,7 @@
  * is asked for, but for pools of a few requests and for loads that change altogether (docs/eviction.md).
  *
  * Cost: a touch moves an entry between queues, and looks for its record when it is of the sample; a victim looks at the
- * heads, of which one has changed since the last victim. Relearning takes slices of at most SLICE_RECORDS records or
+ * heads; one of them has changed since the last victim. Relearning takes slices of at most SLICE_RECORDS records or
  * one class, every SLICE_TOUCHES touches.
  *
  * Rejected: evicting only chunks without a cached child (17 % hits where 23 are possible: the parents block the head of

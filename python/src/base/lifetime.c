@@ -78,7 +78,7 @@ scout__py_open_warn(const struct scout__py_open *open, const char *type_name)
 	if (!open->object || scout__py_use_forked(open->use))
 		return;
 	PyErr_Fetch(&type, &value, &traceback);
-	/* An error where a filter makes one of the warning: nobody is there to catch it. */
+	/* An error where a filter makes one of the warning: no caller is there to catch it. */
 	if (PyErr_ResourceWarning(NULL, 1, "unclosed kvscout.%s: call close(), or use it in a with statement",
 				  type_name) < 0)
 		PyErr_WriteUnraisable(NULL);

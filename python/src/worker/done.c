@@ -210,7 +210,7 @@ scout__py_done_add(PyObject *module)
 /* ---- poll ---- */
 
 /*
- * A job that the library has reported is over, and nobody reports it again: so where memory is out, the rest of this round is still
+ * A job that the library has reported is over, and is not reported again: so where memory is out, the rest of this round is still
  * taken from the books, and the exception says that jobs are lost.
  */
 static int

@@ -353,7 +353,7 @@ finish(struct job_args *a, int rc, uint64_t job, PyObject *const owners[], uint3
 		if (keep(a, job, owners, n_owners) == 0)
 			number = PyLong_FromUnsignedLongLong(job);
 		if (!number)
-			(void)scout_worker_cancel(a->self->worker, job); /* it exists, and nobody knows its number */
+			(void)scout_worker_cancel(a->self->worker, job); /* the caller does not know its number */
 	} else if (rc == SCOUT_ERR_BLOCK_ID) {
 		raise_block_id(a);
 	} else {
