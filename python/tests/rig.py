@@ -5,7 +5,6 @@ The server is the program that KVSCOUTD names (meson sets it), else the one on P
 """
 
 import atexit
-import ctypes
 import os
 import shutil
 import signal
@@ -16,11 +15,13 @@ import unittest
 
 MULTIPLIER = float(os.environ.get("KVSCOUT_TEST_TIMES", "1"))
 SANITIZED = os.environ.get("KVSCOUT_TEST_SANITIZED") == "1"
-PR_SET_PDEATHSIG = 1
+# A child of a process with threads: gcc 12's AddressSanitizer takes no lock of its allocator before fork(), so the child hangs in malloc()
+# when another thread held one. It happens inside the interpreter, too, before a line of the child's code runs.
+forks = unittest.skipIf(SANITIZED, "gcc 12's AddressSanitizer takes no lock of its allocator before fork(): the child may hang")
 
 
-def die_with_parent():
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+# A program behind this ends when its parent dies. As a command, because a preexec_fn is a fork(), too.
+DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 
 
 def server_program():
@@ -54,11 +55,10 @@ class ServerProcess:
         self.start()
 
     def start(self):
-        command = [server_program(), "--listen", self.endpoint]
+        command = [*DIES_WITH_PARENT, server_program(), "--listen", self.endpoint]
         for key, value in self.config.items():
             command += ["--" + key, str(value)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                                        preexec_fn=die_with_parent)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         line = self.process.stdout.readline()
         if not line.startswith("kvscoutd: ready on"):
             raise AssertionError(f"kvscoutd said {line!r} and ended with {self.process.wait(10)}")

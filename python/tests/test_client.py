@@ -640,6 +640,7 @@ class Threads(Asks):
             while True:
                 self.client.step_wait(2000)
 
+    @rig.forks
     def test_a_forked_child_is_told(self):
         waited_on, thread, _, _ = self.waiting(1500)
         self.ask("mine")

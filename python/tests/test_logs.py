@@ -11,7 +11,7 @@ import unittest
 
 import kvscout
 from kvscout import _logs
-from rig import wait_for
+from rig import forks, wait_for
 
 RING = 512  # lines
 
@@ -127,6 +127,7 @@ class Logs(unittest.TestCase):
             self.logger.removeHandler(handler)
         self.assertEqual(calls, self.keep.records)
 
+    @forks
     def test_a_forked_child_reports_no_line_of_its_parent(self):
         with _logs._turn:
             self.some_lines()

@@ -26,8 +26,8 @@ class Process:
     """A server with options of its own; `line` is what it printed when it served."""
 
     def __init__(self, test, *options):
-        self.process = subprocess.Popen([rig.server_program(), "--l1_bytes", "64Mi", *options], stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True, preexec_fn=rig.die_with_parent)
+        self.process = subprocess.Popen([*rig.DIES_WITH_PARENT, rig.server_program(), "--l1_bytes", "64Mi", *options],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         test.addCleanup(self.end)
         self.line = self.process.stdout.readline()
         test.assertRegex(self.line, "^kvscoutd: ready on ")

@@ -15,7 +15,7 @@ import weakref
 import kvscout
 from kvscout import _logs
 from pages import BLOCK_TOKENS, CHUNK_TOKENS, Pages, Tensor, hashes_of, wait_done
-from rig import ServerProcess, wait_for
+from rig import ServerProcess, forks, wait_for
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -310,6 +310,7 @@ inside.wait()
         self.assertEqual((ended.returncode, ended.stderr), (6, ""))
 
 
+@forks
 class Fork(unittest.TestCase):
     def test_a_child_is_told_and_leaves_and_the_parents_jobs_go_on(self):
         ended = run(OPEN + """
