@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "restorable.h"
+
+#include <string.h>
+
+/*
+ * DESIGN
+ *
+ * Every policy needs one run of tokens that ends at the length (all: from the start; window: span - 1 tokens; local: those that
+ * share the run of span tokens with the next one; state: the last token), and the margin behind it; a group needs the objects that
+ * these tokens lie in. `all` and `state` also want an object to end at the length.
+ *
+ * This is what the managers of vLLM look for (vllm/v1/core/single_type_kv_cache_manager.py): FullAttentionManager drops the last
+ * block of a hit for draft heads, which is a margin of one block; SlidingWindowManager wants cdiv(window - 1, block) blocks at an
+ * aligned end, and one more for draft heads; ChunkedLocalAttentionManager counts blocks before the run of the next token as
+ * there; MambaManager wants the one block at the end. HybridKVCacheCoordinator (kv_cache_coordinator.py) lowers the length until
+ * all groups agree, and so does scout__restorable_next().
+ *
+ * Both ends of a group's run only fall with the length. So a missing object rules out every length whose run reaches it, down to
+ * those that end before it: the walk jumps there, and an object that was seen present is not looked at twice.
+ */
+
+static uint32_t
+saturated(uint64_t n)
+{
+	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+/* Where the tokens begin that @group needs before @tokens, which is not 0. */
+static uint64_t
+begin_of(const struct scout__group *group, uint64_t tokens)
+{
+	switch (group->policy) {
+	case SCOUT__POLICY_WINDOW:
+		return tokens > group->span_tokens - 1 ? tokens - (group->span_tokens - 1) : 0;
+	case SCOUT__POLICY_LOCAL:
+		return tokens - tokens % group->span_tokens;
+	case SCOUT__POLICY_STATE:
+		return tokens - 1;
+	default:
+		return 0;
+	}
+}
+
+static bool
+ends_with_an_object(const struct scout__group *group)
+{
+	return group->policy == SCOUT__POLICY_ALL || group->policy == SCOUT__POLICY_STATE;
+}
+
+/* The objects that end within the first @skip hashes. */
+static uint32_t
+skipped(const struct scout__group *group, uint32_t hash_tokens, uint32_t skip)
+{
+	return (uint32_t)((uint64_t)skip * hash_tokens / group->unit_tokens);
+}
+
+bool
+scout__need_of(const struct scout__group *group, uint32_t hash_tokens, uint32_t skip, uint32_t length,
+	       struct scout__need *ret)
+{
+	uint64_t tokens = (uint64_t)length * hash_tokens, unit = group->unit_tokens, begin, end;
+	uint32_t behind = skipped(group, hash_tokens, skip), from, to;
+
+	if (ends_with_an_object(group) && tokens % unit != 0)
+		return false;
+	begin = tokens > 0 ? begin_of(group, tokens) : 0;
+	end = tokens + group->margin_tokens;
+	*ret = (struct scout__need){0, 0};
+	if (tokens == 0 || begin == end)
+		return true;
+	from = saturated(begin / unit);
+	to = saturated((end + unit - 1) / unit);
+	from = from > behind ? from : behind;
+	if (from < to)
+		*ret = (struct scout__need){from, to};
+	return true;
+}
+
+void
+scout__restorable_init(struct scout__restorable *walk, const struct scout__groups *groups, uint32_t hash_tokens,
+		       const struct scout__presence *presence, uint32_t skip)
+{
+	*walk = (struct scout__restorable){
+		.groups = groups, .presence = presence, .hash_tokens = hash_tokens, .skip = skip};
+}
+
+static bool
+are_set(const uint8_t *bytes, size_t n)
+{
+	static const uint8_t ones[8] = {255, 255, 255, 255, 255, 255, 255, 255};
+
+	return memcmp(bytes, ones, n) == 0;
+}
+
+/* The number behind the last missing object of [@from, @to); @from: none is missing. */
+static uint32_t
+behind_missing(const uint8_t *bits, uint32_t from, uint32_t to)
+{
+	while (to > from) {
+		if (to % 8 == 0 && to - from >= 64 && are_set(bits + to / 8 - 8, 8))
+			to -= 64;
+		else if (to % 8 == 0 && to - from >= 8 && are_set(bits + to / 8 - 1, 1))
+			to -= 8;
+		else if (bits[(to - 1) / 8] >> (to - 1) % 8 & 1)
+			to--;
+		else
+			return to;
+	}
+	return from;
+}
+
+/* Whether all of @need is there; else *ret_missing is an object that is not. */
+static bool
+look(struct scout__restorable *walk, uint32_t g, const struct scout__need *need, uint32_t *ret_missing)
+{
+	const struct scout__presence *presence = &walk->presence[g];
+	struct scout__need *seen = &walk->seen[g];
+	uint32_t to = need->to, behind;
+
+	if (need->from == need->to)
+		return true;
+	if (need->to > presence->n) {
+		*ret_missing = presence->n > need->from ? presence->n : need->from;
+		return false;
+	}
+	if (seen->from < seen->to && to <= seen->to)
+		to = to < seen->from ? to : seen->from;
+	behind = behind_missing(presence->bits, need->from, to);
+	if (behind > need->from) {
+		*seen = (struct scout__need){0, 0};
+		*ret_missing = behind - 1;
+		return false;
+	}
+	if (to == need->to) /* nothing of it was seen before */
+		seen->to = need->to;
+	seen->from = need->from < to ? need->from : seen->from;
+	return true;
+}
+
+/* The next length below @length, whose run has @missing in it, that group @g may allow. */
+static uint32_t
+below_missing(const struct scout__restorable *walk, const struct scout__group *group, uint32_t length, uint32_t missing)
+{
+	uint64_t end = (uint64_t)missing * group->unit_tokens, tokens = (uint64_t)length * walk->hash_tokens;
+	uint64_t below = end > group->margin_tokens ? end - group->margin_tokens : 0;
+
+	/* Without a margin, a length that begins a run of local attention needs nothing, also in the middle of the object. */
+	if (group->policy == SCOUT__POLICY_LOCAL && group->margin_tokens == 0 && begin_of(group, tokens) > below)
+		below = begin_of(group, tokens);
+	return (uint32_t)(below / walk->hash_tokens);
+}
+
+/* The longest length up to @length that group @g allows. */
+static uint32_t
+allowed_by(struct scout__restorable *walk, uint32_t g, uint32_t length)
+{
+	const struct scout__group *group = &walk->groups->group[g];
+	uint32_t stride = ends_with_an_object(group) ? group->unit_tokens / walk->hash_tokens : 1, missing = 0;
+	struct scout__need need;
+
+	for (length -= length % stride; length > 0; length -= length % stride) {
+		if (scout__need_of(group, walk->hash_tokens, walk->skip, length, &need) &&
+		    look(walk, g, &need, &missing))
+			return length;
+		length = below_missing(walk, group, length, missing);
+	}
+	return 0;
+}
+
+uint32_t
+scout__restorable_next(struct scout__restorable *walk, uint32_t at_most)
+{
+	uint32_t length = at_most, agreed = 0;
+
+	for (uint32_t g = 0; agreed < walk->groups->n && length > 0; g = (g + 1) % walk->groups->n) {
+		uint32_t allowed = allowed_by(walk, g, length);
+
+		agreed = allowed < length ? 1 : agreed + 1;
+		length = allowed;
+	}
+	return length;
+}

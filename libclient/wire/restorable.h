@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_RESTORABLE_H
+#define SCOUT_RESTORABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "group.h"
+
+/*
+ * From which lengths a prompt can go on, by which objects of its groups there are: the rules of GROUPS in protocol.h, for servers
+ * and for clients that know presence object by object. Pure functions: any thread, no allocation.
+ *
+ * Lengths are counted in hashes from the start of the prompt, objects of a group in its units.
+ */
+
+/* Objects [from, to) of one group; from = to: none. */
+struct scout__need {
+	uint32_t from, to;
+};
+
+/*
+ * The objects of @group that a prompt of @length needs, if its first @skip hashes are on the GPU already: what ends there is not
+ * needed. False: @length is none at which an object of this group ends, and its policy wants that.
+ */
+bool scout__need_of(const struct scout__group *group, uint32_t hash_tokens, uint32_t skip, uint32_t length,
+		    struct scout__need *ret);
+
+/* Which objects of one group there are, on all ranks. */
+struct scout__presence {
+	const uint8_t *bits; /* one for each object, the lowest of the first byte first; NULL: n is 0 */
+	uint32_t n;          /* objects that the bits are about; there are none behind them */
+};
+
+/* A walk from the longest length to the shortest. What it has seen it does not look at again: n lengths cost about one pass. */
+struct scout__restorable {
+	const struct scout__groups *groups;
+	const struct scout__presence *presence; /* by group */
+	uint32_t hash_tokens;
+	uint32_t skip;                              /* objects that end up to here are present */
+	struct scout__need seen[SCOUT__GROUPS_MAX]; /* all of these are present */
+};
+
+/* @groups and @presence are borrowed for the walk. */
+void scout__restorable_init(struct scout__restorable *walk, const struct scout__groups *groups, uint32_t hash_tokens,
+			    const struct scout__presence *presence, uint32_t skip);
+/* The longest restorable length that is not above @at_most, which is below all that were returned before; 0: none. */
+uint32_t scout__restorable_next(struct scout__restorable *walk, uint32_t at_most);
+
+#endif
