@@ -5,6 +5,7 @@ Importing this package starts nothing and imports neither vLLM nor the extension
 when it is asked for, by vLLM's plugin mechanism (plugin.py) or by `"kv_connector_module_path": "kvscout.vllm"`.
 
     config.py      keys of kv_connector_extra_config, and what they default to
+    values.py      reading values that a user wrote
     refusals.py    what the connector cannot do, each with a sentence
     namespace.py   which engines share their KV
     ranks.py       which part of the KV a worker holds

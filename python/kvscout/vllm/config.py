@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys of kv_connector_extra_config. Runs in every process of the engine, and gives the same answer in all of them."""
 
-import re
 from dataclasses import dataclass
+
+from .values import ConfigError, Values
+
+__all__ = ["DEFAULT_CHUNK_TOKENS", "Config", "ConfigError", "notes", "parse", "round_up"]
 
 DEFAULT_CHUNK_TOKENS = 128
 
@@ -17,11 +20,7 @@ _KEYS = {
     "store": "all (default): prompts and answers; prompt: prompts only; off",
     "load_failure": "recompute (default) or fail: what happens to a request whose KV could not be loaded",
 }
-_SUFFIX = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4, "ki": 1024, "mi": 1024**2, "gi": 1024**3, "ti": 1024**4}
-
-
-class ConfigError(ValueError):
-    """A key of kv_connector_extra_config is wrong. The text says what is allowed."""
+_WHERE = "kv_connector_extra_config"
 
 
 @dataclass(frozen=True)
@@ -49,52 +48,11 @@ class Config:
         return self.chunk_tokens // self.block_tokens
 
 
-def _bad(key, value, allowed):
-    return ConfigError(f"kvscout: kv_connector_extra_config: {key}={value!r} is not allowed: {allowed}")
-
-
-def _word(extra, key, words):
-    value = extra.get(key, words[0])
-    if value not in words:
-        raise _bad(key, value, "it is one of " + ", ".join(words))
-    return value
-
-
-def _number(extra, key, default, low, high):
-    value = extra.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise _bad(key, value, f"it is a whole number from {low} to {high}")
-    match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?i?)b?\s*", str(value).lower())
-    if match is None or match[2] == "i":
-        raise _bad(key, value, f"it is a whole number from {low} to {high}, which may have a suffix such as Mi or Gi")
-    number = int(match[1]) * _SUFFIX[match[2]]
-    if not low <= number <= high:
-        raise _bad(key, value, f"it is a whole number from {low} to {high}")
-    return number
-
-
-def _text(extra, key):
-    value = extra.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value or len(value.encode()) > 4096 or "\0" in value:
-        raise _bad(key, value, "it is a text of 1 to 4096 bytes")
-    return value
-
-
-def _urls(extra):
-    value = extra.get("l2", ())
-    urls = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list | tuple) else None
-    if urls is None or not all(isinstance(url, str) and url and url.split() == [url] for url in urls):
-        raise _bad("l2", value, "it is a URL without blanks, as fs:///path or redis://host:port, or a list of them")
-    return urls
-
-
-def _store(extra):
-    value = extra.get("store", "all")
+def _store(values):
+    value = values.given.get("store", "all")
     if isinstance(value, bool):
         return "all" if value else "off"
-    return _word(extra, "store", ("all", "prompt", "off"))
+    return values.word("store", ("all", "prompt", "off"))
 
 
 def round_up(chunk_tokens, block_tokens):
@@ -103,39 +61,28 @@ def round_up(chunk_tokens, block_tokens):
 
 def parse(extra, block_tokens, is_consumer=True, is_producer=True):
     """The configuration. @extra is kv_connector_extra_config, @block_tokens the scheduler's block; the rest is what kv_role means."""
-    unknown = sorted(set(extra) - set(_KEYS))
-    if unknown:
-        known = "; ".join(f"{key}: {meaning}" for key, meaning in _KEYS.items())
-        raise ConfigError(f"kvscout: kv_connector_extra_config has no key {unknown[0]!r}. There are: {known}")
-    namespace = _text(extra, "namespace") or ""
-    if len(namespace.encode()) > 128:
-        raise _bad("namespace", namespace, "it is a text of 1 to 128 bytes")
-    chunk = _number(extra, "chunk_tokens", DEFAULT_CHUNK_TOKENS, 1, 1 << 20)
-    endpoint = _text(extra, "endpoint")
-    if endpoint is not None and endpoint.split(":")[0] != "auto" and ("l1_bytes" in extra or "l2" in extra):
-        raise ConfigError(
-            "kvscout: kv_connector_extra_config: l1_bytes and l2 configure a server that this engine starts; with an endpoint there "
-            "is a server already. Leave them out, and give them to that server"
-        )
+    values = Values(_WHERE, extra, _KEYS)
+    chunk = values.number("chunk_tokens", DEFAULT_CHUNK_TOKENS, 1, 1 << 20)
+    endpoint, l1_bytes, l2 = values.server()
     return Config(
         endpoint=endpoint,
-        l1_bytes=_number(extra, "l1_bytes", 0, 1, 1 << 50) if "l1_bytes" in extra else None,
-        l2=_urls(extra),
+        l1_bytes=l1_bytes,
+        l2=l2,
         chunk_tokens=round_up(chunk, block_tokens),
         block_tokens=block_tokens,
-        namespace=namespace,
-        weights_version=_number(extra, "weights_version", 0, 0, (1 << 64) - 1),
-        load_async=_word(extra, "load", ("async", "sync")) == "async",
-        store=_store(extra) if is_producer else "off",
-        load_failure=_word(extra, "load_failure", ("recompute", "fail")),
+        namespace=values.text("namespace", 128) or "",
+        weights_version=values.number("weights_version", 0, 0, (1 << 64) - 1),
+        load_async=values.word("load", ("async", "sync")) == "async",
+        store=_store(values) if is_producer else "off",
+        load_failure=values.word("load_failure", ("recompute", "fail")),
         may_read=is_consumer,
-        may_write=is_producer and _store(extra) != "off",
+        may_write=is_producer and _store(values) != "off",
     )
 
 
 def notes(extra, config):
     """Sentences for the log: what the configuration makes of what the user wrote."""
-    asked = _number(extra, "chunk_tokens", DEFAULT_CHUNK_TOKENS, 1, 1 << 20)
+    asked = Values(_WHERE, extra, _KEYS).number("chunk_tokens", DEFAULT_CHUNK_TOKENS, 1, 1 << 20)
     if asked != config.chunk_tokens and "chunk_tokens" in extra:
         yield (
             f"chunk_tokens={asked} is rounded up to {config.chunk_tokens}, because a chunk is a whole number of this engine's blocks "

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that a user wrote into a dict of vLLM's configuration: each is read and checked. A wrong one is refused with a
+sentence that says what is allowed."""
+
+import re
+
+_SUFFIX = {
+    "": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4, "ki": 1024, "mi": 1024**2, "gi": 1024**3, "ti": 1024**4,
+}
+
+
+class ConfigError(ValueError):
+    """A key of the configuration is wrong. The text says what is allowed."""
+
+
+class Values:
+    """@given: the dict. @where: what the user calls it, for the errors. @keys: all keys that there are, with their meanings."""
+
+    def __init__(self, where, given, keys):
+        self.where = where
+        self.given = given
+        unknown = sorted(set(given) - set(keys), key=str)
+        if unknown:
+            known = "; ".join(f"{key}: {meaning}" for key, meaning in keys.items())
+            raise ConfigError(f"kvscout: {where} has no key {unknown[0]!r}. There are: {known}")
+
+    def bad(self, key, value, allowed):
+        return ConfigError(f"kvscout: {self.where}: {key}={value!r} is not allowed: {allowed}")
+
+    def word(self, key, words):
+        """One of @words, by default the first."""
+        value = self.given.get(key, words[0])
+        if value not in words:
+            raise self.bad(key, value, "it is one of " + ", ".join(words))
+        return value
+
+    def number(self, key, default, low, high):
+        value = self.given.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise self.bad(key, value, f"it is a whole number from {low} to {high}")
+        match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?i?)b?\s*", str(value).lower())
+        if match is None or match[2] == "i":
+            raise self.bad(
+                key, value, f"it is a whole number from {low} to {high}, which may have a suffix such as Mi or Gi"
+            )
+        number = int(match[1]) * _SUFFIX[match[2]]
+        if not low <= number <= high:
+            raise self.bad(key, value, f"it is a whole number from {low} to {high}")
+        return number
+
+    def text(self, key, longest=4096):
+        """None if the key is not there."""
+        value = self.given.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value or len(value.encode()) > longest or "\0" in value:
+            raise self.bad(key, value, f"it is a text of 1 to {longest} bytes")
+        return value
+
+    def urls(self, key):
+        value = self.given.get(key, ())
+        urls = [value] if isinstance(value, str) else value
+        if not isinstance(urls, list | tuple) or not all(isinstance(url, str) and url.split() == [url] for url in urls):
+            raise self.bad(
+                key, value, "it is a URL without blanks, as fs:///path or redis://host:port, or a list of them"
+            )
+        return tuple(urls)
+
+    def server(self):
+        """The keys endpoint, l1_bytes and l2: (endpoint or None, l1_bytes or None, URLs)."""
+        endpoint = self.text("endpoint")
+        if endpoint is not None and endpoint.split(":")[0] != "auto" and ("l1_bytes" in self.given or "l2" in self.given):
+            raise ConfigError(
+                f"kvscout: {self.where}: l1_bytes and l2 configure a server that this engine starts; with an endpoint there "
+                "is a server already. Leave them out, and give them to that server"
+            )
+        l1_bytes = self.number("l1_bytes", 0, 1, 1 << 50) if "l1_bytes" in self.given else None
+        return endpoint, l1_bytes, self.urls("l2")
