@@ -155,7 +155,7 @@ look_up_and_finish(struct micro_index *b, const uint8_t *hashes)
 	while (hit < found && scout__index_is_hit(b->index, entries[hit]) &&
 	       scout__index_promise(b->index, entries[hit]))
 		hit++;
-	scout__index_asked(b->index, PREFIX);
+	scout__index_asked(b->index, 0, PREFIX);
 	kind = scout__touch_kind(UINT64_C(512) * (PREFIX - scout__index_known_run(b->index, 1, hashes, hit, PREFIX)));
 	for (uint32_t i = hit; i-- > 0;) {
 		scout__index_unpromise(b->index, entries[i], 1);

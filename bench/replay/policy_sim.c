@@ -124,7 +124,7 @@ session(struct policy_sim *sim, const uint64_t *ids, uint32_t n, bool hinted)
 
 	for (uint32_t i = 0; i < n; i++)
 		trace_hash(ids[i], sim->hashes + (size_t)i * TRACE_HASH_BYTES);
-	scout__index_asked(sim->index, n);
+	scout__index_asked(sim->index, 0, n);
 	hit = look_up(sim, n);
 	known = scout__index_known_run(sim->index, 1, sim->hashes, hit, n);
 	kind = scout__touch_kind((uint64_t)(n - known) * TRACE_BLOCK_TOKENS);

@@ -30,7 +30,8 @@
 
 #define MAX_ENTRIES SCOUT__MAX_QUEUED
 #define REGROW_US 1000000u
-#define VICTIMS 64u /* in the extent that is on its way out, before a store waits for the rest to go */
+#define SET_ASIDE_MAX 512u /* protected chunks that a search for a victim passes over */
+#define VICTIMS 64u        /* in the extent that is on its way out, before a store waits for the rest to go */
 
 int
 scout__l1_init(struct scout__l1 *l1, uint64_t l1_bytes, uint64_t extent_bytes, uint64_t max_promised,
@@ -168,11 +169,17 @@ scout__index_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uin
 					 index->max_entries);
 	if (code)
 		goto err_close_policy;
+	code = scout__chunked_queue_init(&index->set_aside, &index->entries[0].node, sizeof(index->entries[0]),
+					 index->max_entries);
+	if (code)
+		goto err_free_temporary;
 	scout__rebalance_join(index);
 	scout__index_ask(index);
 	*ret_index = index;
 	return 0;
 
+err_free_temporary:
+	scout__chunked_queue_fini(&index->temporary);
 err_close_policy:
 	l1->policy->close(index->policy_state);
 err_release_arrays:
@@ -182,6 +189,28 @@ err_free_strides:
 err_free_index:
 	free(index);
 	return code;
+}
+
+void
+scout__index_belongs(struct scout__chunk_index *index, struct scout__l1_ns *ns)
+{
+	SCOUT_ASSERT(!index->fellows && index->n_entries == 0);
+	index->fellows = ns;
+	index->told_bytes = index->n_slots * index->chunk_bytes;
+	ns->slot_bytes += index->told_bytes;
+	ns->n_indexes++;
+}
+
+/* A namespace frees its chunk indexes together: with the last one, no account has a chunk. */
+static SCOUT_ON_LOOP void
+leave_fellows(struct scout__l1_ns *ns, const struct scout__chunk_index *index)
+{
+	ns->slot_bytes -= index->told_bytes;
+	if (--ns->n_indexes > 0)
+		return;
+	ns->n_others = ns->n_set_aside = 0;
+	for (uint32_t i = 0; i < ns->n_accounts; i++)
+		ns->accounts[i].bytes = ns->accounts[i].n_set_aside = 0;
 }
 
 void
@@ -195,6 +224,9 @@ scout__index_free(struct scout__chunk_index *index)
 	for (uint32_t i = 0; i < index->n_extents; i++)
 		scout__extent_free(&index->l1->pool, index->extents[i]);
 	index->l1->promised_bytes -= index->promised_bytes;
+	if (index->fellows)
+		leave_fellows(index->fellows, index);
+	scout__chunked_queue_fini(&index->set_aside);
 	scout__chunked_queue_fini(&index->temporary);
 	index->l1->policy->close(index->policy_state);
 	release_arrays(index);
@@ -212,34 +244,63 @@ is_own(const struct scout__chunk_index *index, uint32_t entry, const struct scou
 }
 
 /*
- * Let what @user has at the head of the order become the newest. 0: something else is at the head, or nothing; or why
- * there is no victim.
+ * The next to go for a chunk of @space, *ret_victim; SCOUT__NO_ENTRY: nothing can go. What @user has at the head of the
+ * order becomes the newest, and what a guarantee protects is set aside. Otherwise why there is no victim.
  */
 static SCOUT_ON_LOOP enum scout__reserve
-spare_own(struct scout__chunk_index *index, struct scout__user *user)
+find_victim(struct scout__chunk_index *index, uint32_t space, struct scout__user *user, uint32_t *ret_victim)
 {
-	uint32_t entry;
+	uint32_t entry, left = SET_ASIDE_MAX;
 
-	while ((entry = scout__order_victim(index)) != SCOUT__NO_ENTRY && is_own(index, entry, user)) {
-		/* It became the newest in this turn, for this user or another: nothing should rather go. */
-		if (index->used_by[entry].turn >= user->turn)
-			return SCOUT__RESERVE_NO_ROOM;
-		if (user->spares == 0)
+	while ((entry = scout__order_victim_for(index, space)) != SCOUT__NO_ENTRY) {
+		if (is_own(index, entry, user)) {
+			/* It became the newest in this turn, for this user or another: nothing should rather go. */
+			if (index->used_by[entry].turn >= user->turn)
+				return SCOUT__RESERVE_NO_ROOM;
+			if (user->spares == 0)
+				return SCOUT__RESERVE_AGAIN;
+			user->spares--;
+			index->used_by[entry].turn = index->turn & ((UINT64_C(1) << SCOUT__TURN_BITS) - 1);
+			scout__order_remove(index, entry, SCOUT__REMOVE_PINNED);
+			scout__order_insert(index, entry);
+			continue;
+		}
+		/* When all that is left is set aside, the rest is pinned: then a guarantee does not hold. */
+		if (index->entries[entry].set_aside || !scout__index_is_protected(index, entry, space))
+			break;
+		if (left == 0 && user)
 			return SCOUT__RESERVE_AGAIN;
-		user->spares--;
-		index->used_by[entry].turn = index->turn & ((UINT64_C(1) << SCOUT__TURN_BITS) - 1);
-		scout__order_remove(index, entry, SCOUT__REMOVE_PINNED);
-		scout__order_insert(index, entry);
+		if (left-- == 0)
+			break;
+		scout__order_set_aside(index, entry);
 	}
+	*ret_victim = entry;
 	return 0;
 }
 
+/* @victim is about to go for a chunk of @space. */
+static SCOUT_ON_LOOP void
+count_eviction(struct scout__chunk_index *index, uint32_t victim)
+{
+	struct scout__l1_ns *ns = index->fellows;
+	struct scout__account *account;
+
+	index->l1->evictions++;
+	if (!ns || ns->n_guaranteed == 0)
+		return;
+	account = scout__account_at(ns, index->entries[victim].space);
+	if (account->percent > 0 && account->bytes <= scout__account_bytes_guaranteed(ns, account))
+		account->evicted_under++;
+	else
+		account->evicted_over++;
+}
+
 enum scout__reserve
-scout__index_make_room(struct scout__chunk_index *index, struct scout__user *user)
+scout__index_make_room(struct scout__chunk_index *index, uint32_t space, struct scout__user *user)
 {
 	unsigned tries = VICTIMS;
 	enum scout__reserve refused;
-	uint32_t victim;
+	uint32_t victim = SCOUT__NO_ENTRY;
 	bool waits;
 
 	if (index->n_free > 0)
@@ -250,10 +311,9 @@ scout__index_make_room(struct scout__chunk_index *index, struct scout__user *use
 		return SCOUT__RESERVE_WAIT;
 	waits = scout__rebalance_ask(index);
 	do {
-		refused = spare_own(index, user);
+		refused = find_victim(index, space, user, &victim);
 		if (refused == SCOUT__RESERVE_AGAIN)
 			return refused;
-		victim = scout__order_victim(index);
 		if (refused || victim == SCOUT__NO_ENTRY)
 			return index->growing || waits || index->n_saving ? SCOUT__RESERVE_WAIT
 									  : SCOUT__RESERVE_NO_ROOM;
@@ -262,9 +322,9 @@ scout__index_make_room(struct scout__chunk_index *index, struct scout__user *use
 			scout__order_remove(index, victim, SCOUT__REMOVE_PINNED);
 			continue;
 		}
+		count_eviction(index, victim);
 		scout__entry_discard(index, victim);
 		scout__order_load_ahead(index);
-		index->l1->evictions++;
 		/* None came free when it lay in the extent that is on its way out. */
 	} while (index->n_free == 0 && --tries > 0);
 	/* The rest of that extent goes soon, and the store is told. */
@@ -281,6 +341,7 @@ scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint
 	index->used_by[entry].number = 0;
 	memcpy(e->hash, hash, index->hash_bytes);
 	scout__table_insert(index, entry);
+	scout__share_add(index->fellows, space, index->chunk_bytes);
 	index->n_entries++;
 	return entry;
 }
@@ -321,7 +382,7 @@ scout__index_reserve_for(struct scout__chunk_index *index, uint32_t space, const
 
 	SCOUT_ASSERT(rank < index->n_ranks);
 	if (entry == SCOUT__NO_ENTRY) {
-		refused = scout__index_make_room(index, user);
+		refused = scout__index_make_room(index, space, user);
 		if (refused) {
 			index->l1->refusals += refused == SCOUT__RESERVE_NO_ROOM;
 			return refused;
@@ -442,6 +503,7 @@ check_entry(const struct scout__chunk_index *index, uint32_t entry)
 	SCOUT_ASSERT(pinned ? !e->in_order && (e->expected == 0 || e->tracked) : e->in_order || e->saving);
 	SCOUT_ASSERT(pinned || (e->readable > 0 && e->expected == 0 && (e->stored || e->temporary)));
 	SCOUT_ASSERT(pinned || e->saving || !e->spoiled);
+	SCOUT_ASSERT(!e->set_aside || (e->in_order && !e->temporary));
 }
 
 void
@@ -451,6 +513,7 @@ scout__index_check(const struct scout__chunk_index *index)
 	uint64_t held_bytes = 0;
 	uint32_t in_use = 0;
 	uint32_t in_order = 0;
+	uint32_t set_aside = 0;
 	uint32_t saving = 0;
 	uint32_t out = 0; /* of the extent that is on its way out: neither used nor free */
 
@@ -466,6 +529,7 @@ scout__index_check(const struct scout__chunk_index *index)
 			held_bytes += e->holds > 0 ? index->chunk_bytes : 0;
 			in_use += e->in_use;
 			in_order += e->in_order;
+			set_aside += e->in_use && e->set_aside;
 			saving += e->saving > 0 && !e->stuck;
 			out += !e->in_use && !e->is_free;
 		}
@@ -479,5 +543,7 @@ scout__index_check(const struct scout__chunk_index *index)
 	SCOUT_ASSERT(index->l1->promised_bytes <= index->l1->max_promised);
 	SCOUT_ASSERT(held_bytes == index->held_bytes && saving == index->n_saving);
 	scout__chunked_queue_check(&index->temporary);
-	index->l1->policy->check(index->policy_state, in_order - index->temporary.n[0]);
+	scout__chunked_queue_check(&index->set_aside);
+	SCOUT_ASSERT(set_aside == index->n_set_aside);
+	index->l1->policy->check(index->policy_state, in_order - index->temporary.n[0] - set_aside);
 }

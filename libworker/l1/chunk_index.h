@@ -9,6 +9,7 @@
 #include "entry.h"
 #include "evict.h"
 #include "pool.h"
+#include "shares.h"
 #include "thread.h"
 
 /*
@@ -39,7 +40,8 @@
  * (rebalance.c), and only when none is to be had or while it is on its way, eviction. The next extent, the
  * pool's or another chunk index's, is asked for when less than a quarter of the last one is free, so stores
  * rarely wait. After an extent failed, stores evict; growing is tried again after a while, or when the pool
- * gets bytes back.
+ * gets bytes back. Nothing is evicted of a tenant that has no more than its guarantee (shares.h), as long as there is
+ * something else.
  *
  * The generation word of a shard's slot (in shared memory) is bumped before a store is granted the slot, and when the
  * shard is discarded. Readers compare.
@@ -155,7 +157,14 @@ struct scout__chunk_index {
 	void *policy_state;
 	uint32_t n_saving;                      /* entries that are being written to L2, and not stuck */
 	struct scout__chunked_queues temporary; /* in queue 0, the first to go at its head */
-	void *user;                             /* the owner's */
+	/* What the guarantee of its tenant keeps from eviction, in the queues that the policy had it in. */
+	struct scout__chunked_queues set_aside;
+	uint64_t set_aside_used;      /* a bit for each queue that is not empty */
+	uint32_t n_set_aside;         /* in all of them */
+	uint32_t set_aside_turn;      /* queue that is looked at next */
+	uint64_t told_bytes;          /* of its slots, that `fellows` counts */
+	struct scout__l1_ns *fellows; /* the namespace that it belongs to; NULL: it is alone, and has no accounts */
+	void *user;                   /* the owner's */
 };
 
 /*
@@ -177,6 +186,8 @@ SCOUT_ON_LOOP int scout__index_new(struct scout__l1 *l1, const uint64_t *shard_b
 SCOUT_ON_LOOP int scout__index_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uint16_t *nodes,
 				      uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes,
 				      struct scout__chunk_index **ret_index);
+/* Right after it was made: it is one of the chunk indexes of @ns, which outlives it. */
+SCOUT_ON_LOOP void scout__index_belongs(struct scout__chunk_index *index, struct scout__l1_ns *ns);
 SCOUT_ON_LOOP void scout__index_free(struct scout__chunk_index *index);
 /*
  * Right before scout__index_free(), as often as it returns one: an extent that workers may still map. It stays counted
@@ -207,7 +218,7 @@ static inline SCOUT_ON_LOOP void
 scout__index_follows(const struct scout__chunk_index *index, uint32_t earlier, uint32_t later)
 {
 	if (index->entries[earlier].ahead != later + 1)
-		index->entries[earlier].ahead = later + 1;
+		index->entries[earlier].ahead = (later + 1) & INT32_MAX;
 }
 /* Start loading the table cell of a key that will be asked for soon. */
 SCOUT_ON_LOOP void scout__index_prefetch(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash);
@@ -321,8 +332,8 @@ SCOUT_ON_LOOP struct scout__place scout__index_place(const struct scout__chunk_i
 
 /* ---- chunk_index_use.c: what the eviction policy learns from ---- */
 
-/* A lookup asks for @n chunks. */
-SCOUT_ON_LOOP void scout__index_asked(struct scout__chunk_index *index, uint32_t n);
+/* A lookup asks for @n chunks of @space. */
+SCOUT_ON_LOOP void scout__index_asked(struct scout__chunk_index *index, uint32_t space, uint32_t n);
 /*
  * Of @n keys, those before @from are cached: how many of the leading ones were cached, or evicted lately? A binary
  * search, because the head of a prompt stays longest: at most 2 * log2(@n) keys are looked at.

@@ -182,6 +182,10 @@ tell_slots(struct scout__chunk_index *index)
 {
 	if (index->l1->policy->resized)
 		index->l1->policy->resized(index->policy_state, index->n_slots);
+	if (index->fellows) {
+		index->fellows->slot_bytes += index->n_slots * index->chunk_bytes - index->told_bytes;
+		index->told_bytes = index->n_slots * index->chunk_bytes;
+	}
 }
 
 void

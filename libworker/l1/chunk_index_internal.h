@@ -6,16 +6,18 @@
 
 /*
  * Between the files of the chunk index. Each calls those behind it only: chunk_index_l2.c, chunk_index_use.c,
- * chunk_index.c, rebalance.c, chunk_index_pins.c, chunk_index_extents.c, rebalance_rule.c, chunk_index_table.c.
+ * chunk_index.c, rebalance.c, chunk_index_pins.c, chunk_index_extents.c, rebalance_rule.c, chunk_index_table.c,
+ * shares.c.
  */
 
 /* ---- chunk_index.c ---- */
 
 /*
- * See that there is a free slot: grow, else take an extent of another chunk index, else evict what is not @user's
- * (NULL: no user's). 0, or why there is none.
+ * See that there is a free slot for a chunk of @space: grow, else take an extent of another chunk index, else evict what
+ * is not @user's (NULL: no user's) and what no guarantee protects. 0, or why there is none.
  */
-SCOUT_ON_LOOP enum scout__reserve scout__index_make_room(struct scout__chunk_index *index, struct scout__user *user);
+SCOUT_ON_LOOP enum scout__reserve scout__index_make_room(struct scout__chunk_index *index, uint32_t space,
+							 struct scout__user *user);
 
 /* A new entry for a key that has none: there is a free slot. */
 SCOUT_ON_LOOP uint32_t scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash);
@@ -39,8 +41,19 @@ SCOUT_ON_LOOP void scout__entry_unheld(struct scout__chunk_index *index, uint32_
 /* Into its order, and out of it. */
 SCOUT_ON_LOOP void scout__order_insert(struct scout__chunk_index *index, uint32_t entry);
 SCOUT_ON_LOOP void scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
-/* The next to go, or SCOUT__NO_ENTRY. */
+/* The next to go, whatever its tenant is guaranteed, or SCOUT__NO_ENTRY. */
 SCOUT_ON_LOOP uint32_t scout__order_victim(struct scout__chunk_index *index);
+/*
+ * The same for a chunk of @asker's tenant: what was set aside and is protected no more goes before what the policy
+ * names. The caller sees whether that is protected.
+ */
+SCOUT_ON_LOOP uint32_t scout__order_victim_for(struct scout__chunk_index *index, uint32_t asker);
+/* The guarantee of its tenant protects what the policy has named: the policy names another one from now on. */
+SCOUT_ON_LOOP void scout__order_set_aside(struct scout__chunk_index *index, uint32_t entry);
+/* It is touched, or leaves: the policy has it again, as the newest. */
+SCOUT_ON_LOOP void scout__order_take_back(struct scout__chunk_index *index, uint32_t entry);
+/* Its tenant's guarantee keeps an unpinned chunk from being evicted for one of @asker's. */
+SCOUT_ON_LOOP bool scout__index_is_protected(const struct scout__chunk_index *index, uint32_t entry, uint32_t asker);
 /* Something was evicted: what the next eviction needs is loaded. */
 SCOUT_ON_LOOP void scout__order_load_ahead(struct scout__chunk_index *index);
 

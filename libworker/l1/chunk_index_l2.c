@@ -38,7 +38,7 @@ scout__index_expect(struct scout__chunk_index *index, uint32_t space, const uint
 			index->l1->promise_limited++;
 			return SCOUT__RESERVE_NO_ROOM;
 		}
-		refused = scout__index_make_room(index, NULL);
+		refused = scout__index_make_room(index, space, NULL);
 		if (refused)
 			return refused;
 		entry = scout__entry_create(index, space, hash);

@@ -9,8 +9,9 @@
  */
 
 void
-scout__index_asked(struct scout__chunk_index *index, uint32_t n)
+scout__index_asked(struct scout__chunk_index *index, uint32_t space, uint32_t n)
 {
+	scout__share_asked(index->fellows, space, n * index->chunk_bytes);
 	if (index->l1->policy->asked)
 		index->l1->policy->asked(index->policy_state, n);
 }
@@ -59,6 +60,11 @@ scout__index_known_run(const struct scout__chunk_index *index, uint32_t space, c
 void
 scout__index_touch(struct scout__chunk_index *index, uint32_t entry, const struct scout__touch *touch)
 {
-	if (index->entries[entry].in_order && !index->entries[entry].temporary)
-		index->l1->policy->accessed(index->policy_state, entry, touch);
+	const struct scout__entry *e = &index->entries[entry];
+
+	if (!e->in_order || e->temporary)
+		return;
+	if (e->set_aside)
+		scout__order_take_back(index, entry);
+	index->l1->policy->accessed(index->policy_state, entry, touch);
 }

@@ -33,7 +33,8 @@ struct scout__entry {
 		struct scout__node node; /* policy */
 		uint32_t link[2];        /* the free list, while it is not in use */
 	};
-	uint32_t ahead; /* the entry of a later chunk, plus 1; 0: not known. See scout__index_follows() */
+	uint32_t ahead : 31;    /* the entry of a later chunk, plus 1; 0: not known. See scout__index_follows() */
+	uint32_t set_aside : 1; /* out of the policy's order, see scout__order_set_aside() */
 	uint32_t promises;
 	uint16_t holds;
 	uint8_t readable; /* ranks that are READABLE */
@@ -41,7 +42,7 @@ struct scout__entry {
 	uint8_t expected; /* ranks that are EXPECTED, or LOADING in time */
 	uint8_t saving;   /* shards that are being written to L2 */
 	uint8_t in_use : 1;
-	uint8_t in_order : 1;  /* in the policy's order, or that of the temporary ones */
+	uint8_t in_order : 1;  /* in the policy's order, that of the temporary ones, or set aside */
 	uint8_t stored : 1;    /* SCOUT__INSERT_CREATED was told */
 	uint8_t spoiled : 1;   /* its bytes are not to be believed: no hit, and away with the last pin */
 	uint8_t is_free : 1;   /* on the free list */

@@ -91,7 +91,7 @@ tell_policy(const struct scout__pending_op *pending, uint32_t hit)
 
 	if (!index || !pending->space || pending->renews)
 		return;
-	scout__index_asked(index, pending->n);
+	scout__index_asked(index, pending->space, pending->n);
 	known = scout__index_known_run(index, pending->space, pending->hashes, hit, pending->n);
 	pending->session->kind = (uint8_t)scout__touch_kind((uint64_t)(pending->n - known) * pending->ns->chunk_tokens);
 }
