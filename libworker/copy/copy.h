@@ -28,7 +28,10 @@ struct scout__copy_plane {
 	uint64_t block_bytes;
 };
 
-/* The pages, fixed after open. A slot holds plane after plane, in each all blocks of the chunk in token order. */
+/*
+ * The pages of one table, fixed after open. A slot holds plane after plane, in each all blocks of the chunk in token order. Where
+ * groups of layers have pages of their own each has a table, and a slot belongs to one of them.
+ */
 struct scout__copy_layout {
 	const struct scout__copy_plane *planes; /* owned by the worker, outlives the engine */
 	uint32_t n_planes;
@@ -45,6 +48,7 @@ enum scout__copy_direction {
 struct scout__copy_item {
 	uint8_t *slot;
 	const int64_t *block_ids; /* blocks_per_chunk; negative: not copied (SAVE: its bytes in the slot are zeroed) */
+	uint32_t table;           /* that the blocks are of; 0 where there is one */
 };
 
 /*
@@ -69,8 +73,9 @@ void scout__copy_progress_copied(struct scout__copy_progress *progress, uint32_t
 void scout__copy_progress_sleep(struct scout__copy_progress *progress, unsigned turn, uint64_t timeout_us);
 
 /*
- * Layers: layer l is the planes first_plane[l] to first_plane[l + 1] - 1 of all items. Nothing of a layer is copied
- * before everything of the ones before it is enqueued. Without layers all planes are one.
+ * Layers: layer l is the planes first_plane[l] to first_plane[l + 1] - 1 of all items; with n tables, of the items of table t
+ * first_plane[l * n + t] to first_plane[(l + 1) * n + t] - 1, which may be none. Nothing of a layer is copied before everything
+ * of the ones before it is enqueued. Without layers all planes are one.
  *
  * Events are the backend's (cuda: cudaEvent_t); the host backend has none. A batch may have no items: it
  * records its events.
@@ -80,7 +85,7 @@ struct scout__copy_batch {
 	uint32_t n;
 	struct scout__copy_item *items;
 	uint32_t n_layers;           /* 0: one layer of all planes */
-	const uint32_t *first_plane; /* n_layers + 1, from 0 to n_planes */
+	const uint32_t *first_plane; /* n_layers + 1 for each table, from 0 to its n_planes */
 	void *after;                 /* nothing is copied before this event; NULL: at once */
 	void *event;                 /* LOAD: recorded behind the last copy; NULL */
 	void *const *layer_events; /* n_layers, or NULL. LOAD: recorded behind each layer. SAVE: awaited before each */
@@ -103,8 +108,10 @@ struct scout__copy_memory {
 };
 
 struct scout__copy_config {
-	struct scout__copy_layout layout;
-	uint32_t max_batches; /* at once */
+	struct scout__copy_layout layout;      /* of table 0 */
+	const struct scout__copy_layout *more; /* of tables 1 .. n_more; borrowed for the call */
+	uint32_t n_more;                       /* the cuda backend takes none: SCOUT_ERR_UNSUPPORTED */
+	uint32_t max_batches;                  /* at once */
 	int32_t device;
 	int32_t priority;             /* cuda: of the streams, clamped to what the device has; larger is lower */
 	const char *method;           /* cuda: "auto" (NULL too), "batch", "staged" or "direct" */
@@ -173,6 +180,16 @@ scout__copy_first_plane(const struct scout__copy_layout *layout, const struct sc
 {
 	if (batch->n_layers)
 		return batch->first_plane[l];
+	return l ? layout->n_planes : 0;
+}
+
+/* The same where the engine has @n_tables, for the items of table @t, whose pages are @layout. */
+static inline uint32_t
+scout__copy_table_plane(const struct scout__copy_layout *layout, const struct scout__copy_batch *batch,
+			uint32_t n_tables, uint32_t t, uint32_t l)
+{
+	if (batch->n_layers)
+		return batch->first_plane[(uint64_t)l * n_tables + t];
 	return l ? layout->n_planes : 0;
 }
 

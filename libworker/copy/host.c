@@ -31,11 +31,17 @@
 /* How often a batch that waits at the gate looks again. Tests only. */
 #define GATE_NS 50000
 
+/* The pages of one table. */
+struct host_table {
+	struct scout__copy_layout layout;
+	uint64_t *plane_at; /* where each plane begins in a slot */
+};
+
 struct host {
-	struct scout__copy_layout layout; /* const after open */
-	uint64_t *plane_at;               /* const after open: where each plane begins in a slot */
-	const struct scout__log *log;     /* const after open; may be NULL */
-	pthread_t thread;                 /* const after open */
+	struct host_table *tables;    /* const after open */
+	uint32_t n_tables;            /* const after open */
+	const struct scout__log *log; /* const after open; may be NULL */
+	pthread_t thread;             /* const after open */
 	struct scout__copy_queue queue;
 	struct scout__copy_batch **held; /* copy thread: max_batches; ended, to be reported in reverse order */
 	uint32_t n_held;                 /* copy thread */
@@ -115,16 +121,20 @@ copy_plane(const struct scout__copy_layout *layout, const struct scout__copy_pla
 	return bytes;
 }
 
-/* Planes [first, end) of one slot. */
+/* One layer of one slot. */
 static uint64_t
-copy_item(const struct host *host, enum scout__copy_direction direction, const struct scout__copy_item *item,
-	  uint32_t first, uint32_t end)
+copy_item(const struct host *host, const struct scout__copy_batch *batch, const struct scout__copy_item *item,
+	  uint32_t layer)
 {
+	const struct host_table *table = &host->tables[item->table];
+	const struct scout__copy_layout *layout = &table->layout;
+	uint32_t first = scout__copy_table_plane(layout, batch, host->n_tables, item->table, layer);
+	uint32_t end = scout__copy_table_plane(layout, batch, host->n_tables, item->table, layer + 1);
 	uint64_t bytes = 0;
 
 	for (uint32_t p = first; p < end; p++)
-		bytes += copy_plane(&host->layout, &host->layout.planes[p], direction, item->block_ids,
-				    item->slot + host->plane_at[p]);
+		bytes += copy_plane(layout, &layout->planes[p], batch->direction, item->block_ids,
+				    item->slot + table->plane_at[p]);
 	return bytes;
 }
 
@@ -167,9 +177,7 @@ run_item(struct host *host, struct scout__copy_batch *batch, uint32_t layer, uin
 			scout__log(host->log, SCOUT_LOG_DEBUG, "host copy: item %u of %u fails on demand", i, batch->n);
 		return false;
 	}
-	batch->bytes += copy_item(host, batch->direction, &batch->items[i],
-				  scout__copy_first_plane(&host->layout, batch, layer),
-				  scout__copy_first_plane(&host->layout, batch, layer + 1));
+	batch->bytes += copy_item(host, batch, &batch->items[i], layer);
 	return true;
 }
 
@@ -221,7 +229,9 @@ static void
 host_release(struct host *host)
 {
 	scout__copy_queue_fini(&host->queue);
-	free(host->plane_at);
+	for (uint32_t t = 0; host->tables && t < host->n_tables; t++)
+		free(host->tables[t].plane_at);
+	free(host->tables);
 	free(host->held);
 	free(host);
 }
@@ -242,21 +252,41 @@ host_claims(const struct scout__copy_layout *layout)
 	return true;
 }
 
+/* Take over one table. */
 static int
-allocate(struct host *host, uint32_t max_batches)
+take_table(struct host_table *table, const struct scout__copy_layout *layout)
 {
-	const struct scout__copy_layout *layout = &host->layout;
 	uint64_t at = 0;
 
-	host->held = calloc(max_batches, sizeof(struct scout__copy_batch *));
-	host->plane_at = calloc(layout->n_planes, sizeof(*host->plane_at));
-	if (!host->held || !host->plane_at)
+	table->layout = *layout;
+	table->plane_at = calloc(layout->n_planes, sizeof(*table->plane_at));
+	if (!table->plane_at)
 		return SCOUT_ERR_NOMEM;
 	for (uint32_t p = 0; p < layout->n_planes; p++) {
-		host->plane_at[p] = at;
+		table->plane_at[p] = at;
 		at += layout->blocks_per_chunk * layout->planes[p].block_bytes;
 	}
 	return 0;
+}
+
+static const struct scout__copy_layout *
+layout_of(const struct scout__copy_config *cfg, uint32_t table)
+{
+	return table == 0 ? &cfg->layout : &cfg->more[table - 1];
+}
+
+static int
+allocate(struct host *host, const struct scout__copy_config *cfg)
+{
+	int rc = 0;
+
+	host->held = calloc(cfg->max_batches, sizeof(struct scout__copy_batch *));
+	host->tables = calloc(host->n_tables, sizeof(*host->tables));
+	if (!host->held || !host->tables)
+		return SCOUT_ERR_NOMEM;
+	for (uint32_t t = 0; t < host->n_tables && rc == 0; t++)
+		rc = take_table(&host->tables[t], layout_of(cfg, t));
+	return rc;
 }
 
 /* Whether this process can read the byte at @at. The kernel reads it, so a bad address is no SIGSEGV. */
@@ -300,28 +330,39 @@ check_mapped(const struct scout__copy_layout *layout, char *err, size_t err_len)
 }
 
 static int
-host_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len)
+check_config(const struct scout__copy_config *cfg, char *err, size_t err_len)
 {
-	struct host *host;
-	int rc = scout__copy_check_layout(&cfg->layout, err, err_len);
+	int rc = 0;
 
+	for (uint32_t t = 0; t <= cfg->n_more && rc == 0; t++)
+		rc = scout__copy_check_layout(layout_of(cfg, t), err, err_len);
 	if (rc)
 		return rc;
 	if (cfg->max_batches == 0 || cfg->max_batches > MAX_BATCHES)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "host copy engine: max_batches is outside 1..%u",
 				   MAX_BATCHES);
-	rc = check_mapped(&cfg->layout, err, err_len);
+	for (uint32_t t = 0; t <= cfg->n_more && rc == 0; t++)
+		rc = check_mapped(layout_of(cfg, t), err, err_len);
+	return rc;
+}
+
+static int
+host_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len)
+{
+	struct host *host;
+	int rc = check_config(cfg, err, err_len);
+
 	if (rc)
 		return rc;
 	host = calloc(1, sizeof(*host));
 	if (!host)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "host copy engine: out of memory");
-	host->layout = cfg->layout;
+	host->n_tables = cfg->n_more + 1;
 	host->log = cfg->log;
 	rc = scout__copy_queue_init(&host->queue, cfg->max_batches, err, err_len);
 	if (rc)
 		goto err_release;
-	rc = allocate(host, cfg->max_batches);
+	rc = allocate(host, cfg);
 	if (rc) {
 		rc = scout__fail(err, err_len, rc, "host copy engine: out of memory");
 		goto err_release;

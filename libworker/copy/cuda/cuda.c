@@ -275,6 +275,11 @@ check_config(const struct scout__copy_config *cfg, enum scout__cuda_method *ret_
 
 	if (rc)
 		return rc;
+	if (cfg->n_more > 0)
+		return scout__fail(
+			err, err_len, SCOUT_ERR_UNSUPPORTED,
+			"CUDA copy engine: %u page tables are not supported yet, only one: register one group",
+			(unsigned)cfg->n_more + 1);
 	if (cfg->layout.n_blocks > INT32_MAX)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "CUDA copy engine: more than %d blocks", INT32_MAX);
 	if (cfg->max_batches == 0 || cfg->max_batches > MAX_BATCHES)
