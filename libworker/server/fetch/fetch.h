@@ -84,7 +84,7 @@ struct scout__ask {
 struct scout__load {
 	struct scout__list node; /* in loads_queued, while it waits there */
 	struct scout_server *server;
-	struct scout__ns *ns;
+	struct scout__ns_group *group;
 	struct scout__expected *expected; /* of the entry, and as long-lived */
 	uint64_t weights_gen;
 	uint32_t entry, rank;
@@ -100,7 +100,7 @@ struct scout__load {
 struct scout__write {
 	struct scout__list node; /* in writes_queued, while it waits there */
 	struct scout_server *server;
-	struct scout__ns *ns;
+	struct scout__ns_group *group;
 	uint64_t weights_gen;
 	uint32_t entry, rank;
 	uint32_t n_running; /* adapters */
@@ -195,29 +195,28 @@ scout__same_digest(struct scout__l2_digest a, struct scout__l2_digest b)
 
 /* ---- l2_keys.c ---- */
 
-/* The namespace has a chunk index: fingerprints and the side table. Without memory for them it has no L2; logged. */
-SCOUT_ON_LOOP void scout__fetch_open_ns(struct scout_server *s, struct scout__ns *ns);
-SCOUT_ON_LOOP void scout__fetch_close_ns(struct scout__ns *ns);
+/* The group has a chunk index: fingerprints and the side table. Without memory for them it has no L2; logged. */
+SCOUT_ON_LOOP void scout__fetch_open_group(struct scout_server *s, struct scout__ns_group *group);
+SCOUT_ON_LOOP void scout__fetch_close_group(struct scout__ns_group *group);
 /* ns.generation is another one. */
 SCOUT_ON_LOOP void scout__fetch_refingerprint(struct scout__ns *ns);
-/* The object of (tenant, group, hash) of @rank under @weights. */
-SCOUT_ON_LOOP void scout__key_of(const struct scout__ns *ns, uint32_t rank, uint64_t weights,
-				 const struct scout__str *tenant, uint16_t group, const uint8_t *hash,
-				 struct scout__l2_key *ret_key);
+/* The object of (tenant, group, hash) of @rank of the group's chunk index under @weights. */
+SCOUT_ON_LOOP void scout__key_of(const struct scout__ns_group *group, uint32_t rank, uint64_t weights,
+				 const struct scout__str *tenant, const uint8_t *hash, struct scout__l2_key *ret_key);
 /* The same, of an entry. */
-SCOUT_ON_LOOP void scout__key_of_entry(const struct scout__ns *ns, uint32_t entry, uint32_t rank, uint64_t weights,
-				       uint32_t space, struct scout__l2_key *ret_key);
+SCOUT_ON_LOOP void scout__key_of_entry(const struct scout__ns_group *group, uint32_t entry, uint32_t rank,
+				       uint64_t weights, uint32_t space, struct scout__l2_key *ret_key);
 /* What is expected of @entry, which is promised; made if need be. NULL: no memory. */
-SCOUT_ON_LOOP struct scout__expected *scout__expected_make(struct scout__ns *ns, uint32_t entry);
+SCOUT_ON_LOOP struct scout__expected *scout__expected_make(struct scout__ns_group *group, uint32_t entry);
 static inline struct scout__expected *
-scout__expected_of(const struct scout__ns *ns, uint32_t entry)
+scout__expected_of(const struct scout__ns_group *group, uint32_t entry)
 {
-	return ns->expected ? ns->expected[entry] : NULL;
+	return group->expected ? group->expected[entry] : NULL;
 }
 /* struct scout__l1.let_go */
 SCOUT_ON_LOOP void scout__expected_let_go(struct scout__chunk_index *index, uint32_t entry);
 /* A worker stores the shard itself: nothing is expected of L2 any more. */
-SCOUT_ON_LOOP void scout__expected_replaced(struct scout_server *s, struct scout__ns *ns, uint32_t entry,
+SCOUT_ON_LOOP void scout__expected_replaced(struct scout_server *s, struct scout__ns_group *group, uint32_t entry,
 					    uint32_t rank);
 SCOUT_ON_LOOP void scout__bad_add(struct scout_server *s, struct scout__l2_digest digest);
 SCOUT_ON_LOOP bool scout__bad_is(const struct scout_server *s, struct scout__l2_digest digest);
@@ -239,9 +238,10 @@ SCOUT_ON_LOOP void scout__ask_drop(struct scout_server *s, struct scout__pending
 /* ---- l2_load.c ---- */
 
 /* See that an expected shard gets loaded. */
-SCOUT_ON_LOOP void scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP void scout__load_want(struct scout_server *s, struct scout__ns_group *group, uint32_t entry,
+				    uint32_t rank);
 /* And all of an entry. */
-SCOUT_ON_LOOP void scout__load_want_all(struct scout_server *s, struct scout__ns *ns, uint32_t entry);
+SCOUT_ON_LOOP void scout__load_want_all(struct scout_server *s, struct scout__ns_group *group, uint32_t entry);
 /* A queued one is not needed any more. */
 SCOUT_ON_LOOP void scout__load_cancel(struct scout_server *s, struct scout__load *load);
 /* Some of those that are queued; the next turn goes on while more can. */
@@ -276,7 +276,8 @@ SCOUT_ON_LOOP uint64_t scout__records_next_us(const struct scout_server *s);
 SCOUT_ON_LOOP void scout__writes_go_on(struct scout_server *s);
 
 /* The shard was stored by a worker: write it through. */
-SCOUT_ON_LOOP void scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank);
+SCOUT_ON_LOOP void scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32_t entry,
+				      uint32_t rank);
 /* Weights have changed, or the chunk index is to go: drop what is queued and outdated, in steps. */
 SCOUT_ON_LOOP void scout__writes_sweep(struct scout_server *s);
 /* All that is queued, for @ns or (NULL) for all; returns how many. */

@@ -26,44 +26,48 @@
 /* ---- keys ---- */
 
 void
-scout__key_of(const struct scout__ns *ns, uint32_t rank, uint64_t weights, const struct scout__str *tenant,
-	      uint16_t group, const uint8_t *hash, struct scout__l2_key *ret_key)
+scout__key_of(const struct scout__ns_group *group, uint32_t rank, uint64_t weights, const struct scout__str *tenant,
+	      const uint8_t *hash, struct scout__l2_key *ret_key)
 {
-	scout__l2_key_make(ret_key, &ns->fingerprints[rank], weights, group, (uint16_t)(ns->rank_first + rank), hash,
-			   ns->hash_bytes, tenant->p, tenant->len);
+	scout__l2_key_make(ret_key, &group->fingerprints[rank], weights, group->number,
+			   (uint16_t)(group->rank_first + group->ranks[rank]), hash, group->ns->hash_bytes, tenant->p,
+			   tenant->len);
 }
 
 void
-scout__key_of_entry(const struct scout__ns *ns, uint32_t entry, uint32_t rank, uint64_t weights, uint32_t space,
-		    struct scout__l2_key *ret_key)
+scout__key_of_entry(const struct scout__ns_group *group, uint32_t entry, uint32_t rank, uint64_t weights,
+		    uint32_t space, struct scout__l2_key *ret_key)
 {
-	const struct scout__space *sp = &ns->spaces[space];
+	const struct scout__space *sp = &group->ns->spaces[space];
 	const struct scout__str tenant = {sp->tenant, sp->tenant_len};
 
-	scout__key_of(ns, rank, weights, &tenant, sp->group, ns->index->entries[entry].hash, ret_key);
+	SCOUT_ASSERT(sp->group == group->number);
+	scout__key_of(group, rank, weights, &tenant, group->index->entries[entry].hash, ret_key);
 }
 
 /* ---- the side table ---- */
 
 static size_t
-table_bytes(const struct scout__ns *ns)
+table_bytes(const struct scout__ns_group *group)
 {
-	return ns->index->max_entries * sizeof(struct scout__expected *);
+	return group->index->max_entries * sizeof(struct scout__expected *);
 }
 
-void
-scout__fetch_refingerprint(struct scout__ns *ns)
+SCOUT_ON_LOOP static void
+fingerprint(struct scout__ns_group *group)
 {
-	for (uint32_t i = 0; ns->fingerprints && i < ns->rank_count; i++) {
-		const struct scout__layout *layout = &ns->layouts[i];
+	const struct scout__ns *ns = group->ns;
+
+	for (uint32_t i = 0; group->fingerprints && i < group->index->n_ranks; i++) {
+		const struct scout__layout *layout = &group->layouts[group->ranks[i]];
 		const struct scout__l2_layout l2 = {
 			.name_space = ns->name,
 			.name_len = ns->name_len,
-			.unit_tokens = ns->groups.group[0].unit_tokens,
+			.unit_tokens = ns->groups.group[group->number].unit_tokens,
 			.block_tokens = layout->block_tokens,
 			.hash_bytes = ns->hash_bytes,
-			.kv_ranks = ns->kv_ranks,
-			.rank = (uint16_t)(ns->rank_first + i),
+			.kv_ranks = group->kv_ranks,
+			.rank = (uint16_t)(group->rank_first + group->ranks[i]),
 			.dtype = layout->dtype,
 			.n_planes = layout->n_planes,
 			.plane_bytes = layout->plane_bytes,
@@ -71,60 +75,68 @@ scout__fetch_refingerprint(struct scout__ns *ns)
 			.generation = ns->generation,
 		};
 
-		scout__l2_fingerprint(&l2, &ns->fingerprints[i]);
+		scout__l2_fingerprint(&l2, &group->fingerprints[i]);
 	}
 }
 
-SCOUT_ON_LOOP static bool
-make_fingerprints(struct scout__ns *ns)
+void
+scout__fetch_refingerprint(struct scout__ns *ns)
 {
-	ns->fingerprints = calloc(ns->rank_count, sizeof(*ns->fingerprints));
-	scout__fetch_refingerprint(ns);
-	return ns->fingerprints;
+	for (uint32_t i = 0; i < ns->groups.n; i++)
+		fingerprint(&ns->by_group[i]);
+}
+
+SCOUT_ON_LOOP static bool
+make_fingerprints(struct scout__ns_group *group)
+{
+	group->fingerprints = calloc(group->index->n_ranks, sizeof(*group->fingerprints));
+	fingerprint(group);
+	return group->fingerprints;
 }
 
 void
-scout__fetch_open_ns(struct scout_server *s, struct scout__ns *ns)
+scout__fetch_open_group(struct scout_server *s, struct scout__ns_group *group)
 {
 	void *p;
 
 	if (!s->fetch)
 		return;
-	ns->index->user = ns;
-	p = mmap(NULL, table_bytes(ns), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p != MAP_FAILED && make_fingerprints(ns)) {
-		ns->expected = p;
+	group->index->user = group;
+	p = mmap(NULL, table_bytes(group), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p != MAP_FAILED && make_fingerprints(group)) {
+		group->expected = p;
 		return;
 	}
 	if (p != MAP_FAILED)
-		(void)munmap(p, table_bytes(ns));
+		(void)munmap(p, table_bytes(group));
 	s->count.out_of_memory++;
-	scout__log(&s->log, SCOUT_LOG_ERROR, "namespace \"%s\" goes without L2: out of memory", ns->name);
+	scout__log(&s->log, SCOUT_LOG_ERROR, "namespace \"%s\", group %u, goes without L2: out of memory",
+		   group->ns->name, (unsigned)group->number);
 }
 
 void
-scout__fetch_close_ns(struct scout__ns *ns)
+scout__fetch_close_group(struct scout__ns_group *group)
 {
-	if (ns->expected)
-		(void)munmap(ns->expected, table_bytes(ns));
-	ns->expected = NULL;
-	free(ns->fingerprints);
-	ns->fingerprints = NULL;
+	if (group->expected)
+		(void)munmap(group->expected, table_bytes(group));
+	group->expected = NULL;
+	free(group->fingerprints);
+	group->fingerprints = NULL;
 }
 
 struct scout__expected *
-scout__expected_make(struct scout__ns *ns, uint32_t entry)
+scout__expected_make(struct scout__ns_group *group, uint32_t entry)
 {
-	struct scout__entry *e = &ns->index->entries[entry];
-	struct scout__expected *x = ns->expected[entry];
+	struct scout__entry *e = &group->index->entries[entry];
+	struct scout__expected *x = group->expected[entry];
 
 	if (x)
 		return x;
-	x = calloc(1, sizeof(*x) + ns->index->n_ranks * sizeof(x->shards[0]));
+	x = calloc(1, sizeof(*x) + group->index->n_ranks * sizeof(x->shards[0]));
 	if (!x)
 		return NULL;
-	x->space = scout__ns_space_index(ns, e->space);
-	ns->expected[entry] = x;
+	x->space = scout__ns_space_index(group->ns, e->space);
+	group->expected[entry] = x;
 	e->tracked = 1;
 	return x;
 }
@@ -141,9 +153,9 @@ forget_shard(struct scout_server *s, struct scout__expected_shard *shard)
 }
 
 void
-scout__expected_replaced(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank)
+scout__expected_replaced(struct scout_server *s, struct scout__ns_group *group, uint32_t entry, uint32_t rank)
 {
-	struct scout__expected *x = scout__expected_of(ns, entry);
+	struct scout__expected *x = scout__expected_of(group, entry);
 
 	if (x && !(x->shards[rank].load && x->shards[rank].load->running))
 		forget_shard(s, &x->shards[rank]);
@@ -153,8 +165,8 @@ void
 scout__expected_let_go(struct scout__chunk_index *index, uint32_t entry)
 {
 	struct scout_server *s = index->l1->user;
-	struct scout__ns *ns = index->user;
-	struct scout__expected *x = ns->expected[entry];
+	struct scout__ns_group *group = index->user;
+	struct scout__expected *x = group->expected[entry];
 
 	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
 		/* A load that runs holds the entry. */
@@ -163,10 +175,10 @@ scout__expected_let_go(struct scout__chunk_index *index, uint32_t entry)
 		if (scout__index_state(index, entry, rank) == SCOUT__SHARD_EXPECTED)
 			scout__index_unexpect_shard(index, entry, rank);
 	}
-	ns->expected[entry] = NULL;
+	group->expected[entry] = NULL;
 	index->entries[entry].tracked = 0;
 	free(x);
-	scout__chunk_wake(s, ns, index->entries[entry].hash);
+	scout__chunk_wake(s, group->ns, index->entries[entry].hash);
 }
 
 /* ---- bad keys ---- */

@@ -81,8 +81,8 @@ submit(struct scout_server *s, struct scout__load *load, uint32_t adapter)
 		.what = SCOUT__L2_LOAD,
 		.timeout_us = t->timeout_us,
 		.key = &load->key,
-		.data = scout__index_data(load->ns->index, load->entry, load->rank),
-		.bytes = load->ns->layouts[load->rank].shard_bytes,
+		.data = scout__index_data(load->group->index, load->entry, load->rank),
+		.bytes = load->group->layouts[load->group->ranks[load->rank]].shard_bytes,
 		.done = load_done,
 		.late = load_late,
 		.user = load,
@@ -99,28 +99,28 @@ give_up(struct scout_server *s, struct scout__load *load)
 	s->fetch->count.loads_failed++;
 	scout__fetch_unpin(s, shard->digest, shard->pinned);
 	shard->pinned = 0;
-	scout__chunk_wake(s, load->ns, load->ns->index->entries[load->entry].hash);
+	scout__chunk_wake(s, load->group->ns, load->group->index->entries[load->entry].hash);
 }
 
 /* A load whose turn it is, out of the queue. */
 SCOUT_ON_LOOP static void
 load_start(struct scout_server *s, struct scout__load *load)
 {
-	struct scout__ns *ns = load->ns;
+	struct scout__ns_group *group = load->group;
 	const struct scout__expected *x = load->expected;
 	uint32_t adapter;
 
 	s->fetch->n_loads_queued--;
-	if (load->weights_gen != ns->weights_gen || !next_adapter(s, load, &adapter) ||
-	    !scout__index_load(ns->index, load->entry, load->rank)) {
+	if (load->weights_gen != group->ns->weights_gen || !next_adapter(s, load, &adapter) ||
+	    !scout__index_load(group->index, load->entry, load->rank)) {
 		give_up(s, load);
-		scout__index_unexpect_shard(ns->index, load->entry, load->rank);
+		scout__index_unexpect_shard(group->index, load->entry, load->rank);
 		load_free(load);
 		return;
 	}
-	scout__key_of_entry(ns, load->entry, load->rank, x->shards[load->rank].weights, x->space, &load->key);
+	scout__key_of_entry(group, load->entry, load->rank, x->shards[load->rank].weights, x->space, &load->key);
 	load->running = true;
-	ns->n_moving++;
+	group->ns->n_moving++;
 	s->fetch->n_loads_running++;
 	submit(s, load, adapter);
 }
@@ -149,13 +149,13 @@ scout__loads_start(struct scout_server *s)
 }
 
 void
-scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank)
+scout__load_want(struct scout_server *s, struct scout__ns_group *group, uint32_t entry, uint32_t rank)
 {
-	struct scout__expected *x = scout__expected_of(ns, entry);
+	struct scout__expected *x = scout__expected_of(group, entry);
 	struct scout__fetch *t = s->fetch;
 	struct scout__load *load;
 
-	if (!x || x->shards[rank].load || scout__index_state(ns->index, entry, rank) != SCOUT__SHARD_EXPECTED)
+	if (!x || x->shards[rank].load || scout__index_state(group->index, entry, rank) != SCOUT__SHARD_EXPECTED)
 		return;
 	load = calloc(1, sizeof(*load));
 	if (!load) {
@@ -164,13 +164,13 @@ scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, u
 		return;
 	}
 	load->server = s;
-	load->ns = ns;
+	load->group = group;
 	load->expected = x;
-	load->weights_gen = ns->weights_gen;
+	load->weights_gen = group->ns->weights_gen;
 	load->entry = entry;
 	load->rank = rank;
 	load->known = x->shards[rank].pinned;
-	load->left = scout__records_stores(ns);
+	load->left = scout__records_stores(group->ns);
 	x->shards[rank].load = load;
 	scout__list_add(&t->loads_queued, &load->node);
 	t->n_loads_queued++;
@@ -179,10 +179,10 @@ scout__load_want(struct scout_server *s, struct scout__ns *ns, uint32_t entry, u
 }
 
 void
-scout__load_want_all(struct scout_server *s, struct scout__ns *ns, uint32_t entry)
+scout__load_want_all(struct scout_server *s, struct scout__ns_group *group, uint32_t entry)
 {
-	for (uint32_t rank = 0; rank < ns->index->n_ranks; rank++)
-		scout__load_want(s, ns, entry, rank);
+	for (uint32_t rank = 0; rank < group->index->n_ranks; rank++)
+		scout__load_want(s, group, entry, rank);
 }
 
 /* ---- the end ---- */
@@ -197,7 +197,7 @@ is_a_key_s_fault(enum scout__l2_result result)
 SCOUT_ON_LOOP static void
 load_failed(struct scout_server *s, struct scout__load *load)
 {
-	struct scout__ns *ns = load->ns;
+	struct scout__ns_group *group = load->group;
 	uint32_t entry = load->entry;
 	uint32_t rank = load->rank;
 
@@ -205,14 +205,14 @@ load_failed(struct scout_server *s, struct scout__load *load)
 		scout__bad_add(s, load->key.digest);
 	give_up(s, load);
 	load_free(load);
-	scout__index_abort(ns->index, entry, rank);
-	scout__ns_unpinned(ns, entry);
+	scout__index_abort(group->index, entry, rank);
+	scout__ns_unpinned(group, entry);
 }
 
 SCOUT_ON_LOOP static void
 load_succeeded(struct scout_server *s, struct scout__load *load)
 {
-	struct scout__ns *ns = load->ns;
+	struct scout__ns_group *group = load->group;
 	uint32_t entry = load->entry;
 	uint32_t rank = load->rank;
 	struct scout__expected_shard *shard = &load->expected->shards[rank];
@@ -220,10 +220,10 @@ load_succeeded(struct scout_server *s, struct scout__load *load)
 	s->fetch->count.loaded++;
 	scout__fetch_unpin(s, shard->digest, shard->pinned);
 	shard->pinned = 0;
-	scout__chunk_wake(s, ns, ns->index->entries[entry].hash);
+	scout__chunk_wake(s, group->ns, group->index->entries[entry].hash);
 	load_free(load);
-	(void)scout__index_commit(ns->index, entry, rank);
-	scout__ns_unpinned(ns, entry);
+	(void)scout__index_commit(group->index, entry, rank);
+	scout__ns_unpinned(group, entry);
 }
 
 SCOUT_ON_LOOP static void
@@ -231,7 +231,7 @@ load_done(void *user, struct scout__l2_op *op)
 {
 	struct scout__load *load = user;
 	struct scout_server *s = load->server;
-	bool fits = load->weights_gen == load->ns->weights_gen && !s->fetch->stopping;
+	bool fits = load->weights_gen == load->group->ns->weights_gen && !s->fetch->stopping;
 	uint32_t adapter;
 
 	if (op->result == SCOUT__L2_CORRUPT)
@@ -242,7 +242,7 @@ load_done(void *user, struct scout__l2_op *op)
 	}
 	s->fetch->n_loads_running--;
 	s->fetch->n_loads_late -= load->late;
-	load->ns->n_moving--;
+	load->group->ns->n_moving--;
 	if (op->result == SCOUT__L2_OK && fits)
 		load_succeeded(s, load);
 	else
@@ -262,6 +262,6 @@ load_late(void *user, struct scout__l2_op *op)
 	/* Behind a store that hangs it is not the object's fault. */
 	if (scout__l2_has_begun(op))
 		scout__bad_add(s, load->key.digest);
-	scout__index_load_late(load->ns->index, load->entry, load->rank);
-	scout__chunk_wake(s, load->ns, load->ns->index->entries[load->entry].hash);
+	scout__index_load_late(load->group->index, load->entry, load->rank);
+	scout__chunk_wake(s, load->group->ns, load->group->index->entries[load->entry].hash);
 }

@@ -105,7 +105,7 @@ SCOUT_ON_LOOP static uint32_t
 how_many(const struct scout_server *s, const struct scout__pending_op *pending)
 {
 	uint64_t n = pending->n - pending->next;
-	uint64_t room = s->state->l1.max_promised / pending->ns->index->chunk_bytes + 1;
+	uint64_t room = s->state->l1.max_promised / pending->group->index->chunk_bytes + 1;
 
 	if (pending->n_rounds > 0 && n > SCOUT__POLL_WINDOW)
 		n = SCOUT__POLL_WINDOW;
@@ -117,7 +117,7 @@ ask_new(struct scout_server *s, struct scout__pending_op *pending)
 {
 	struct scout__fetch *t = s->fetch;
 	uint32_t n = how_many(s, pending);
-	uint64_t keys = (uint64_t)n * pending->ns->index->n_ranks;
+	uint64_t keys = (uint64_t)n * pending->group->index->n_ranks;
 	uint64_t bytes = n * sizeof(struct scout__ask_chunk) + keys * (sizeof(struct scout__l2_digest) + 1 + t->n);
 	struct scout__ask *ask;
 
@@ -151,7 +151,7 @@ ask_new(struct scout_server *s, struct scout__pending_op *pending)
 SCOUT_ON_LOOP static uint64_t
 missing_ranks(const struct scout__pending_op *pending, uint32_t i)
 {
-	const struct scout__chunk_index *index = pending->ns->index;
+	const struct scout__chunk_index *index = pending->group->index;
 	uint64_t all = index->n_ranks == 64 ? UINT64_MAX : (UINT64_C(1) << index->n_ranks) - 1;
 	uint32_t entry = SCOUT__NO_ENTRY;
 
@@ -181,8 +181,8 @@ build(struct scout__ask *ask, const struct scout__pending_op *pending)
 		chunk->ranks = missing_ranks(pending, i);
 		chunk->first = ask->n_keys;
 		for (uint64_t ranks = chunk->ranks; ranks; ranks &= ranks - 1) {
-			scout__key_of(ns, (uint32_t)__builtin_ctzll(ranks), ask->weights, &pending->tenant,
-				      pending->group, pending->hashes + (size_t)i * ns->hash_bytes, &key);
+			scout__key_of(pending->group, (uint32_t)__builtin_ctzll(ranks), ask->weights, &pending->tenant,
+				      pending->hashes + (size_t)i * ns->hash_bytes, &key);
 			ask->digests[ask->n_keys++] = key.digest;
 		}
 	}
@@ -274,7 +274,7 @@ SCOUT_ON_LOOP static bool
 is_complete(const struct scout_server *s, const struct scout__pending_op *pending, const struct scout__ask_chunk *chunk,
 	    uint32_t entry)
 {
-	const struct scout__chunk_index *index = pending->ns->index;
+	const struct scout__chunk_index *index = pending->group->index;
 	const struct scout__ask *ask = pending->ask;
 
 	if (entry != SCOUT__NO_ENTRY && index->entries[entry].spoiled)
@@ -297,7 +297,7 @@ is_complete(const struct scout_server *s, const struct scout__pending_op *pendin
 SCOUT_ON_LOOP static bool
 is_unasked(const struct scout__pending_op *pending)
 {
-	const struct scout__chunk_index *index = pending->ns->index;
+	const struct scout__chunk_index *index = pending->group->index;
 	const struct scout__ask_chunk *chunk = &pending->ask->chunks[pending->next - pending->ask->first];
 	uint32_t entry = SCOUT__NO_ENTRY;
 
@@ -317,9 +317,9 @@ is_unasked(const struct scout__pending_op *pending)
 SCOUT_ON_LOOP static bool
 expect(struct scout__pending_op *pending, const struct scout__ask_chunk *chunk, uint32_t entry)
 {
-	struct scout__chunk_index *index = pending->ns->index;
+	struct scout__chunk_index *index = pending->group->index;
 	struct scout__ask *ask = pending->ask;
-	struct scout__expected *x = scout__expected_make(pending->ns, entry);
+	struct scout__expected *x = scout__expected_make(pending->group, entry);
 
 	if (!x)
 		return false;
@@ -345,14 +345,14 @@ take(struct scout_server *s, struct scout__pending_op *pending)
 {
 	const struct scout__ask_chunk *chunk = &pending->ask->chunks[pending->next - pending->ask->first];
 	const uint8_t *hash = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
-	struct scout__chunk_index *index = pending->ns->index;
-	struct scout__session *session = pending->session;
+	struct scout__chunk_index *index = pending->group->index;
+	struct scout__kept *kept = &pending->session->of[0];
 	uint32_t entry = pending->space ? scout__index_find(index, pending->space, hash) : SCOUT__NO_ENTRY;
 
 	if (!is_complete(s, pending, chunk, entry))
 		return SCOUT__ASKED_GAP;
 	if (!pending->space)
-		pending->space = scout__ns_space_make(s, pending->ns, &pending->tenant, pending->group);
+		pending->space = scout__ns_space_make(s, pending->ns, &pending->tenant, pending->group->number);
 	if (!pending->space)
 		return SCOUT__ASKED_LIMITED;
 	switch (scout__index_expect(index, pending->space, hash, s->fetch->temporary, &entry)) {
@@ -372,8 +372,8 @@ take(struct scout_server *s, struct scout__pending_op *pending)
 		scout__index_unpromise(index, entry, index->n_ranks * index->readers);
 		return SCOUT__ASKED_LIMITED;
 	}
-	session->handles[pending->next++] = scout__index_handle(index, entry);
-	session->hit = session->kept_to = pending->next;
+	kept->handles[pending->next++] = scout__index_handle(index, entry);
+	kept->hit = kept->kept_to = pending->next;
 	return SCOUT__ASKED_TAKEN;
 }
 
@@ -385,7 +385,7 @@ begin(struct scout_server *s, struct scout__pending_op *pending)
 {
 	struct scout__fetch *t = s->fetch;
 
-	if (!t || !pending->ns->index || !pending->ns->expected || s->draining)
+	if (!t || !pending->group->index || !pending->group->expected || s->draining)
 		return false;
 	if (pending->n_rounds > 0 && s->now_us < pending->poll_next_us)
 		return false;

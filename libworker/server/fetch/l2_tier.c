@@ -305,6 +305,6 @@ const struct scout__state_hooks scout__fetch_hooks = {
 	.committed = scout__write_queue,
 	.outdated = scout__writes_sweep,
 	.cleared = cleared,
-	.index_closed = scout__fetch_close_ns,
+	.index_closed = scout__fetch_close_group,
 	.closed = scout__records_close,
 };

@@ -33,18 +33,18 @@
 SCOUT_ON_LOOP static void
 write_end(struct scout_server *s, struct scout__write *w)
 {
-	struct scout__ns *ns = w->ns;
+	struct scout__ns_group *group = w->group;
 	uint32_t entry = w->entry;
 
-	s->fetch->write_bytes -= ns->index->strides[w->rank];
-	ns->n_moving--;
+	s->fetch->write_bytes -= group->index->strides[w->rank];
+	group->ns->n_moving--;
 	free(w->ops);
 	free(w);
-	scout__index_saved(ns->index, entry);
-	scout__ns_unpinned(ns, entry);
+	scout__index_saved(group->index, entry);
+	scout__ns_unpinned(group, entry);
 	/* A store may have found nothing to evict but this. */
-	if (!scout__list_empty(&ns->pool_waiters))
-		scout__pending_ops_wake(s, &ns->pool_waiters);
+	if (!scout__list_empty(&group->ns->pool_waiters))
+		scout__pending_ops_wake(s, &group->ns->pool_waiters);
 }
 
 /* The first of the queue, which must not be empty, out of it. */
@@ -84,8 +84,8 @@ make_ops(const struct scout__fetch *t, struct scout__write *w)
 	if (!w->ops)
 		return false;
 	w->key = (struct scout__l2_key *)(void *)(w->ops + t->n);
-	scout__key_of_entry(w->ns, w->entry, w->rank, w->ns->weights,
-			    scout__ns_space_index(w->ns, w->ns->index->entries[w->entry].space), w->key);
+	scout__key_of_entry(w->group, w->entry, w->rank, w->group->ns->weights,
+			    scout__ns_space_index(w->group->ns, w->group->index->entries[w->entry].space), w->key);
 	return true;
 }
 
@@ -94,7 +94,7 @@ SCOUT_ON_LOOP static void
 write_start(struct scout_server *s, struct scout__write *w)
 {
 	struct scout__fetch *t = s->fetch;
-	uint8_t stores = scout__records_stores(w->ns);
+	uint8_t stores = scout__records_stores(w->group->ns);
 
 	if (stores == 0) {
 		t->count.writes_dropped++;
@@ -116,8 +116,8 @@ write_start(struct scout_server *s, struct scout__write *w)
 			.what = SCOUT__L2_STORE,
 			.timeout_us = t->timeout_us,
 			.key = w->key,
-			.data = scout__index_data(w->ns->index, w->entry, w->rank),
-			.bytes = w->ns->layouts[w->rank].shard_bytes,
+			.data = scout__index_data(w->group->index, w->entry, w->rank),
+			.bytes = w->group->layouts[w->group->ranks[w->rank]].shard_bytes,
 			.done = write_done,
 			.late = write_late,
 			.user = w,
@@ -129,7 +129,7 @@ write_start(struct scout_server *s, struct scout__write *w)
 SCOUT_ON_LOOP static bool
 is_outdated(const struct scout__write *w)
 {
-	return w->weights_gen != w->ns->weights_gen || w->ns->index->entries[w->entry].spoiled;
+	return w->weights_gen != w->group->ns->weights_gen || w->group->index->entries[w->entry].spoiled;
 }
 
 SCOUT_ON_LOOP static void
@@ -143,8 +143,8 @@ writes_start(struct scout_server *s)
 		struct scout__write *w = SCOUT__OWNER(t->writes_queued.next, struct scout__write, node);
 		bool outdated = is_outdated(w);
 
-		if (!outdated && (t->n_writes_running >= SCOUT__WRITE_OPS || !scout__records_known(w->ns) ||
-				  scout__records_are_written_now(w->ns)))
+		if (!outdated && (t->n_writes_running >= SCOUT__WRITE_OPS || !scout__records_known(w->group->ns) ||
+				  scout__records_are_written_now(w->group->ns)))
 			return;
 		w = take_queued(t);
 		if (outdated) {
@@ -193,33 +193,33 @@ scout__writes_go_on(struct scout_server *s)
 }
 
 void
-scout__write_queue(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank)
+scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32_t entry, uint32_t rank)
 {
 	struct scout__fetch *t = s->fetch;
-	uint64_t bytes = ns->index->strides[rank];
+	uint64_t bytes = group->index->strides[rank];
 	struct scout__write *w;
 
-	if (!t || !ns->expected || t->stopping)
+	if (!t || !group->expected || t->stopping)
 		return;
 	if (!make_room(s, bytes)) {
 		drop(s);
 		return;
 	}
 	w = calloc(1, sizeof(*w));
-	if (!w || !scout__index_save(ns->index, entry)) {
+	if (!w || !scout__index_save(group->index, entry)) {
 		free(w);
 		t->count.writes_dropped++;
 		return;
 	}
 	w->server = s;
-	w->ns = ns;
-	w->weights_gen = ns->weights_gen;
+	w->group = group;
+	w->weights_gen = group->ns->weights_gen;
 	w->entry = entry;
 	w->rank = rank;
 	t->write_bytes += bytes;
 	t->n_writes_queued++;
 	t->count.writes_queued++;
-	ns->n_moving++;
+	group->ns->n_moving++;
 	scout__list_add(&t->writes_queued, &w->node);
 	writes_start(s);
 }
@@ -236,8 +236,8 @@ write_late(void *user, struct scout__l2_op *op)
 		return;
 	w->late = true;
 	s->fetch->count.writes_late++;
-	scout__index_save_late(w->ns->index, w->entry);
-	scout__pending_ops_wake(s, &w->ns->pool_waiters);
+	scout__index_save_late(w->group->index, w->entry);
+	scout__pending_ops_wake(s, &w->group->ns->pool_waiters);
 }
 
 /* ---- dropping ---- */
@@ -284,7 +284,7 @@ scout__writes_drop(struct scout_server *s, const struct scout__ns *ns)
 		struct scout__write *w = SCOUT__OWNER(node, struct scout__write, node);
 
 		node = node->next;
-		if (ns && w->ns != ns)
+		if (ns && w->group->ns != ns)
 			continue;
 		scout__list_del(&w->node);
 		s->fetch->n_writes_queued--;

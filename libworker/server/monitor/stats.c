@@ -49,6 +49,19 @@ take_server(const struct scout_server *s, struct scout__stats *t)
 }
 
 SCOUT_ON_LOOP static void
+add_index(struct scout__chunk_index *index, struct scout__stats_l1 *l1)
+{
+	scout__index_count_hints(index);
+	l1->used += scout__index_used_bytes(index);
+	l1->total += scout__index_total_bytes(index);
+	l1->index += scout__index_own_bytes(index);
+	l1->held += index->held_bytes;
+	l1->chunks += index->n_entries;
+	l1->slots += index->n_slots;
+	l1->extents += index->n_extents;
+}
+
+SCOUT_ON_LOOP static void
 take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 {
 	memset(l1, 0, sizeof(*l1));
@@ -64,18 +77,9 @@ take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 	l1->refusals = s->state->l1.refusals;
 	l1->promise_limited = s->state->l1.promise_limited;
 	for (uint32_t i = 0; i < s->state->n_ns; i++) {
-		struct scout__chunk_index *index = s->state->ns[i]->index;
-
-		if (!index)
-			continue;
-		scout__index_count_hints(index);
-		l1->used += scout__index_used_bytes(index);
-		l1->total += scout__index_total_bytes(index);
-		l1->index += scout__index_own_bytes(index);
-		l1->held += index->held_bytes;
-		l1->chunks += index->n_entries;
-		l1->slots += index->n_slots;
-		l1->extents += index->n_extents;
+		for (uint32_t g = 0; g < s->state->ns[i]->groups.n; g++)
+			if (s->state->ns[i]->by_group[g].index)
+				add_index(s->state->ns[i]->by_group[g].index, l1);
 	}
 	l1->free = l1->total - l1->used;
 	l1->hinted_returned = s->state->l1.hinted.returned;
@@ -112,8 +116,6 @@ take_adapter(const struct scout__l2 *l2, uint32_t i, struct scout__stats_l2 *a)
 SCOUT_ON_LOOP static void
 take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 {
-	const struct scout__chunk_index *index = ns->index;
-
 	memcpy(t->name, ns->name, ns->name_len);
 	t->name[ns->name_len] = '\0';
 	t->name_len = ns->name_len;
@@ -122,12 +124,20 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 	t->holds = ns->n_holds;
 	t->weights = ns->weights;
 	t->tenants = ns->n_spaces;
-	t->chunks = index ? index->n_entries : 0;
-	t->slots = index ? index->n_slots : 0;
-	t->bytes = index ? scout__index_used_bytes(index) : 0;
-	t->bytes_promised = index ? index->promised_bytes : 0;
-	t->bytes_held = index ? index->held_bytes : 0;
-	t->bytes_total = index ? scout__index_total_bytes(index) : 0;
+	t->chunks = t->slots = 0;
+	t->bytes = t->bytes_promised = t->bytes_held = t->bytes_total = 0;
+	for (uint32_t g = 0; g < ns->groups.n; g++) {
+		const struct scout__chunk_index *index = ns->by_group[g].index;
+
+		if (!index)
+			continue;
+		t->chunks += index->n_entries;
+		t->slots += index->n_slots;
+		t->bytes += scout__index_used_bytes(index);
+		t->bytes_promised += index->promised_bytes;
+		t->bytes_held += index->held_bytes;
+		t->bytes_total += scout__index_total_bytes(index);
+	}
 	t->lookups = ns->count.lookups;
 	t->asked_chunks = ns->count.asked_chunks;
 	t->hit_chunks = ns->count.hit_chunks;

@@ -32,20 +32,22 @@ admit_step(struct scout_server *s, struct scout__run_item *item)
 {
 	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
 	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
+	struct scout__kept *kept;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
 	if (!session || session->serial != pending->serial) {
 		scout__pending_op_refuse(s, pending, SCOUT_WIRE_NO_SESSION, "the session ended meanwhile");
 		return;
 	}
-	for (; left && session->kept_to > pending->to && session->kept_to > session->kept_from; left--)
-		scout__session_drop_last(session);
-	for (; left && session->kept_from < pending->from && session->kept_from < session->kept_to; left--)
-		scout__session_drop_first(session);
+	kept = &session->of[0];
+	for (; left && kept->kept_to > pending->to && kept->kept_to > kept->kept_from; left--)
+		scout__kept_drop_last(kept);
+	for (; left && kept->kept_from < pending->from && kept->kept_from < kept->kept_to; left--)
+		scout__kept_drop_first(kept);
 	if (left == 0)
 		scout__run_queue_add(s, item);
 	else
-		admit_reply(s, pending, session->kept_to - session->kept_from);
+		admit_reply(s, pending, kept->kept_to - kept->kept_from);
 }
 
 /* The ADMIT is over, answered or not: from now on its session may be renewed. */
@@ -92,5 +94,5 @@ scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scou
 	session->n_admits++;
 	pending->from = m.from;
 	pending->to = m.from < m.to ? m.to : 0; /* an empty range: everything goes, from the tail */
-	scout__run_queue_start(s, &pending->run, session->kept_to - session->kept_from);
+	scout__run_queue_start(s, &pending->run, session->of[0].kept_to - session->of[0].kept_from);
 }

@@ -47,7 +47,7 @@ scout__grants_end(struct scout_server *s, struct scout__pending_op *pending)
 }
 
 bool
-scout__grants_begin(struct scout_server *s, struct scout__pending_op *pending, uint8_t kind)
+scout__grants_begin(struct scout_server *s, struct scout__pending_op *pending, uint8_t kind, uint32_t n_parts)
 {
 	size_t bytes = HEAD_BYTES + (size_t)pending->n * SCOUT_GRANT_BYTES;
 
@@ -70,7 +70,7 @@ scout__grants_begin(struct scout_server *s, struct scout__pending_op *pending, u
 	}
 	pending->reply.cap = bytes;
 	s->state->grant_bytes += bytes;
-	pending->hold = scout__hold_new(s, pending->peer, kind, pending->n, pending->corr);
+	pending->hold = scout__hold_new(s, pending->peer, kind, pending->n, n_parts, pending->corr);
 	if (!pending->hold) {
 		scout__pending_op_refuse(
 			s, pending, SCOUT_WIRE_LIMIT,
@@ -87,8 +87,8 @@ scout__grants_begin(struct scout_server *s, struct scout__pending_op *pending, u
 void
 scout__grants_put(struct scout__pending_op *pending, uint32_t entry)
 {
-	struct scout__hold *hold = pending->hold;
-	struct scout__place place = scout__index_place(pending->ns->index, entry, hold->rank);
+	const struct scout__hold_part *part = scout__hold_now(pending->hold);
+	struct scout__place place = scout__index_place(part->group->index, entry, part->rank);
 	struct scout__grant grant = {
 		.segment = place.segment,
 		.state = SCOUT_GRANT_GRANTED,
@@ -96,7 +96,7 @@ scout__grants_put(struct scout__pending_op *pending, uint32_t entry)
 		.generation = place.slot_gen,
 	};
 
-	hold->entries[hold->n++] = entry;
+	scout__hold_put(pending->hold, entry);
 	scout__put_grant(&pending->reply, &grant);
 }
 

@@ -123,11 +123,15 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 			ns->name, (unsigned)ns->n_sessions, (unsigned)ns->n_holds, (unsigned)ns->n_moving);
 		return false;
 	}
-	n_chunks = ns->index ? ns->index->n_entries : 0;
+	n_chunks = scout__ns_count_chunks(ns);
 	scout__log_limited(
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
 		"%s, and no other peer is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
-	scout__ns_remake(s, ns, hello);
+	if (!scout__ns_remake(s, ns, hello)) {
+		*ret_status = SCOUT_WIRE_LIMIT;
+		(void)snprintf(text, text_len, "the server is out of memory");
+		return false;
+	}
 	scout__records_open(s, ns);
 	return true;
 }

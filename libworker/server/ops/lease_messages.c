@@ -2,6 +2,7 @@
 #include "lease_messages.h"
 
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "lease.h"
@@ -90,7 +91,7 @@ hello(struct scout_server *s, struct scout__lease *lease, uint64_t token)
 		detach(s, peer->lease);
 	scout__lease_bind(s, lease, peer);
 	peer->lease = lease;
-	peer->segments_sent = 0;
+	memset(peer->segments_sent, 0, sizeof(peer->segments_sent));
 	scout__withdraw_gone(s, peer);
 	scout__lease_say(lease->watch.fd, SCOUT_LEASE_OK, s->epoch);
 	if (peer->rank >= 0)

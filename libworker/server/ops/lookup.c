@@ -43,6 +43,13 @@
  * Threads: loop.
  */
 
+/* What its session keeps: of a namespace with one group, whose objects are chunks. */
+static struct scout__kept *
+kept_of(const struct scout__pending_op *pending)
+{
+	return &pending->session->of[0];
+}
+
 SCOUT_ON_LOOP static void
 count_answer(struct scout_server *s, const struct scout__pending_op *pending, const struct scout__lookup_reply *m)
 {
@@ -86,14 +93,14 @@ put_presence(struct scout__writer *w, const struct scout__pending_op *pending, c
 SCOUT_ON_LOOP static void
 tell_policy(const struct scout__pending_op *pending, uint32_t hit)
 {
-	struct scout__chunk_index *index = pending->ns->index;
+	struct scout__chunk_index *index = pending->group->index;
 	uint32_t known;
 
 	if (!index || !pending->space || pending->renews)
 		return;
 	scout__index_asked(index, pending->space, pending->n);
 	known = scout__index_known_run(index, pending->space, pending->hashes, hit, pending->n);
-	pending->session->kind = (uint8_t)scout__touch_kind((uint64_t)(pending->n - known) * pending->ns->chunk_tokens);
+	kept_of(pending)->kind = (uint8_t)scout__touch_kind((uint64_t)(pending->n - known) * pending->ns->chunk_tokens);
 }
 
 SCOUT_ON_LOOP static void
@@ -102,7 +109,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 	struct scout__session *session = pending->session;
 	struct scout__dest *dest = &pending->peer->dest;
 	/* A renewal that was cut may have loads under way: what has not arrived does not count. */
-	uint32_t known = pending->state == SCOUT__OP_WAIT_LOADS ? pending->load_next : session->hit;
+	uint32_t known = pending->state == SCOUT__OP_WAIT_LOADS ? pending->load_next : kept_of(pending)->hit;
 	uint32_t found = known < pending->first_hole ? known : pending->first_hole;
 	/* Its budget may end before the walk has passed what is skipped, which is a hit without it. */
 	uint32_t hit = found > pending->skip ? found : pending->skip;
@@ -136,7 +143,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 		scout__put_lookup_reply(w, &m);
 	scout__reply_end(s, dest, op);
 	/* A hit of a few chunks must not keep the room of a long prompt. */
-	(void)scout__session_resize(s, session, session->hit);
+	(void)scout__kept_resize(s, &session->of[0], session->of[0].hit);
 	/* Free the lookup before its undoing is noted: that may send the frame, fail, and end this very session. */
 	scout__pending_op_free(s, pending);
 	/*
@@ -204,7 +211,7 @@ sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
 SCOUT_ON_LOOP static uint32_t
 walk_skipped(struct scout__pending_op *pending, const struct scout__chunk_index *index, uint32_t n)
 {
-	struct scout__session *session = pending->session;
+	struct scout__kept *kept = kept_of(pending);
 	uint32_t hash_bytes = pending->ns->hash_bytes;
 	uint32_t end = pending->next + n;
 
@@ -217,12 +224,12 @@ walk_skipped(struct scout__pending_op *pending, const struct scout__chunk_index 
 						      pending->hashes + (size_t)pending->next * hash_bytes,
 						      end - pending->next, entries);
 		for (uint32_t i = 0; i < found; i++)
-			session->handles[pending->next++] = scout__index_handle(index, entries[i]);
+			kept->handles[pending->next++] = scout__index_handle(index, entries[i]);
 		if (pending->next < end)
-			session->handles[pending->next++] = (struct scout__handle){SCOUT__NO_ENTRY, 0};
-		session->hit = pending->next;
+			kept->handles[pending->next++] = (struct scout__handle){SCOUT__NO_ENTRY, 0};
+		kept->hit = pending->next;
 	}
-	session->kept_from = session->kept_to = pending->next;
+	kept->kept_from = kept->kept_to = pending->next;
 	return n;
 }
 
@@ -244,13 +251,13 @@ note_tier(struct scout_server *s, struct scout__pending_op *pending, uint32_t i,
 {
 	if (pending->ahead)
 		set_bit(pending->present, i);
-	if (scout__index_is_hit(pending->ns->index, entry))
+	if (scout__index_is_hit(pending->group->index, entry))
 		return;
 	if (pending->ahead)
 		set_bit(pending->present + (pending->n + 7) / 8, i);
 	pending->l2 += i < pending->first_hole;
 	if (s->fetch->load_at_lookup)
-		scout__load_want_all(s, pending->ns, entry);
+		scout__load_want_all(s, pending->group, entry);
 	if (pending->from_l2)
 		set_bit(pending->from_l2, i);
 }
@@ -259,7 +266,7 @@ note_tier(struct scout_server *s, struct scout__pending_op *pending, uint32_t i,
 SCOUT_ON_LOOP static void
 note_hole(struct scout__pending_op *pending, uint32_t i)
 {
-	scout__session_hole(pending->session, i);
+	scout__kept_hole(kept_of(pending), i);
 	clear_bit(pending->present, i);
 	clear_bit(pending->present + (pending->n + 7) / 8, i);
 	if (pending->first_hole > i)
@@ -271,7 +278,7 @@ SCOUT_ON_LOOP static void
 pass_hole(struct scout__pending_op *pending)
 {
 	note_hole(pending, pending->next++);
-	pending->session->hit = pending->session->kept_to = pending->next;
+	kept_of(pending)->hit = kept_of(pending)->kept_to = pending->next;
 }
 
 /*
@@ -281,15 +288,15 @@ pass_hole(struct scout__pending_op *pending)
 SCOUT_ON_LOOP static uint32_t
 walk_pool(struct scout_server *s, struct scout__pending_op *pending, uint32_t n)
 {
-	struct scout__session *session = pending->session;
-	struct scout__chunk_index *index = pending->ns->index;
+	struct scout__kept *kept = kept_of(pending);
+	struct scout__chunk_index *index = pending->group->index;
 	const uint8_t *hashes = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
 	uint32_t entries[SCOUT__SLICE_CHUNKS];
 	uint32_t found = 0;
 	uint32_t i;
 
 	if (!pending->space)
-		pending->space = scout__ns_space(s, pending->ns, &pending->tenant, pending->group);
+		pending->space = scout__ns_space(s, pending->ns, &pending->tenant, 0);
 	if (index && pending->space)
 		found = scout__index_find_run(index, pending->space, hashes, n, entries);
 	for (i = 0; i < found; i++) {
@@ -300,8 +307,8 @@ walk_pool(struct scout_server *s, struct scout__pending_op *pending, uint32_t n)
 			break;
 		}
 		note_tier(s, pending, pending->next, entries[i]);
-		session->handles[pending->next++] = scout__index_handle(index, entries[i]);
-		session->hit = session->kept_to = pending->next;
+		kept->handles[pending->next++] = scout__index_handle(index, entries[i]);
+		kept->hit = kept->kept_to = pending->next;
 	}
 	return i;
 }
@@ -332,7 +339,7 @@ walk(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
 		else if (what != SCOUT__ASKED_TAKEN)
 			return what;
 		else
-			note_tier(s, pending, pending->next - 1, pending->session->handles[pending->next - 1].entry);
+			note_tier(s, pending, pending->next - 1, kept_of(pending)->handles[pending->next - 1].entry);
 		left--;
 		/* Room for a chunk may cost page faults. */
 		if (end_us == 0)
@@ -349,24 +356,24 @@ walk(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
 SCOUT_ON_LOOP static bool
 cut(struct scout__pending_op *pending, uint32_t at, uint32_t left)
 {
-	struct scout__session *session = pending->session;
+	struct scout__kept *kept = kept_of(pending);
 
-	for (; left > 0 && session->kept_to > at; left--)
-		scout__session_drop_last(session);
-	session->hit = pending->next = session->kept_to;
-	return session->kept_to == at;
+	for (; left > 0 && kept->kept_to > at; left--)
+		scout__kept_drop_last(kept);
+	kept->hit = pending->next = kept->kept_to;
+	return kept->kept_to == at;
 }
 
 /* The walk is over; now what was promised arrives, in order. */
 SCOUT_ON_LOOP static void
 arrive(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__chunk_index *index = pending->ns->index;
+	struct scout__chunk_index *index = pending->group->index;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
 	for (; left > 0 && pending->load_next < pending->next; left--, pending->load_next++) {
 		uint32_t i = pending->load_next;
-		uint32_t entry = pending->session->handles[i].entry;
+		uint32_t entry = kept_of(pending)->handles[i].entry;
 
 		if (entry == SCOUT__NO_ENTRY)
 			continue;
@@ -434,7 +441,7 @@ lookup_step(struct scout_server *s, struct scout__run_item *item)
 		return;
 	}
 	if (pending->next < pending->skip)
-		left -= walk_skipped(pending, pending->ns->index,
+		left -= walk_skipped(pending, pending->group->index,
 				     pending->skip - pending->next < left ? pending->skip - pending->next : left);
 	what = pending->next < pending->skip ? SCOUT__ASKED_MORE : walk(s, pending, left);
 	switch (what) {
@@ -523,6 +530,7 @@ scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct sco
 	pending = scout__pending_op_new(s, &lookup_kind, peer, packet, op, deadline_us);
 	if (!pending)
 		return;
+	pending->group = &peer->ns->by_group[0];
 	pending->hashes = m.hashes;
 	pending->tenant = m.tenant;
 	pending->n = m.n;

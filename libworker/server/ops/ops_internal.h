@@ -10,6 +10,7 @@
 struct scout_server;
 struct scout__dest;
 struct scout__ns;
+struct scout__ns_group;
 struct scout__op;
 struct scout__packet;
 struct scout__peer;
@@ -64,9 +65,9 @@ SCOUT_ON_LOOP struct scout__session *scout__renew(struct scout_server *s, struct
 SCOUT_ON_LOOP struct scout__session *scout__require_session(struct scout_server *s, struct scout__peer *peer,
 							    const struct scout__op *op, uint64_t ticket);
 
-/* The namespace has a group of this number. */
-SCOUT_ON_LOOP bool scout__require_group(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op,
-					uint16_t group);
+/* The namespace has a group of this number, and this worker has registered a table of it. */
+SCOUT_ON_LOOP struct scout__ns_group *scout__require_group(struct scout_server *s, struct scout__peer *peer,
+							   const struct scout__op *op, uint16_t group);
 
 /* ---- weights.c ---- */
 
@@ -80,8 +81,9 @@ SCOUT_ON_LOOP void scout__weights_change(struct scout_server *s, struct scout__n
 /* What both require of a worker. False: @op was refused. */
 SCOUT_ON_LOOP bool scout__require_transfer(struct scout_server *s, struct scout__peer *peer,
 					   const struct scout__op *op);
-/* Make the reply and the hold. False: refused, the pending operation is gone. */
-SCOUT_ON_LOOP bool scout__grants_begin(struct scout_server *s, struct scout__pending_op *pending, uint8_t kind);
+/* Make the reply and the hold, with @n_parts for the caller to fill in. False: refused, the pending operation is gone. */
+SCOUT_ON_LOOP bool scout__grants_begin(struct scout_server *s, struct scout__pending_op *pending, uint8_t kind,
+				       uint32_t n_parts);
 /* False: a new weights version or a clear has ended the operation: refused, the pending operation is gone. */
 SCOUT_ON_LOOP bool scout__grants_go_on(struct scout_server *s, struct scout__pending_op *pending);
 /* Grant the slot of @entry for the next chunk. */

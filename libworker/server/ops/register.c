@@ -19,8 +19,8 @@
 /*
  * DESIGN
  *
- * REGISTER: how the shards of one KV rank are laid out. A refused REGISTER changes nothing, so everything is judged on
- * a candidate layout first; the last step, making the chunk index, is undone when it fails.
+ * REGISTER: how the shards of one KV rank are laid out, group by group. A refused REGISTER changes nothing, so everything
+ * is judged on candidate layouts first; the last step, making the chunk indexes, is undone when it fails.
  *
  * Threads: loop.
  */
@@ -59,15 +59,19 @@ check_sender(const struct scout__peer *peer, const struct scout__register_msg *m
 	if (m->reader >= ns->readers)
 		return refuse(refusal, SCOUT_WIRE_RANGE, "reader = %u, but the namespace has %u readers",
 			      (unsigned)m->reader, (unsigned)ns->readers);
-	for (uint32_t i = 0; i < m->n_tables; i++)
-		if (m->tables[i].group >= ns->groups.n)
+	for (uint32_t i = 0; i < m->n_tables; i++) {
+		const struct scout__table_msg *table = &m->tables[i];
+
+		if (table->group >= ns->groups.n)
 			return refuse(refusal, SCOUT_WIRE_GROUP,
 				      "a table is of group %u: must be below %u, the number of groups of the namespace",
-				      (unsigned)m->tables[i].group, (unsigned)ns->groups.n);
-	if (ns->groups.group[0].unit_tokens % m->tables[0].block_tokens)
-		return refuse(refusal, SCOUT_WIRE_RANGE,
-			      "block_tokens = %u does not divide the unit of group 0, %u tokens",
-			      (unsigned)m->tables[0].block_tokens, (unsigned)ns->groups.group[0].unit_tokens);
+				      (unsigned)table->group, (unsigned)ns->groups.n);
+		if (ns->groups.group[table->group].unit_tokens % table->block_tokens)
+			return refuse(refusal, SCOUT_WIRE_RANGE,
+				      "block_tokens = %u does not divide the unit of group %u, %u tokens",
+				      (unsigned)table->block_tokens, (unsigned)table->group,
+				      (unsigned)ns->groups.group[table->group].unit_tokens);
+	}
 	if (!peer->lease)
 		return refuse(
 			refusal, SCOUT_WIRE_STATE,
@@ -83,6 +87,7 @@ SCOUT_ON_LOOP static bool
 measure(const struct scout__ns *ns, const struct scout__table_msg *m, struct scout__layout *layout,
 	struct refusal *refusal)
 {
+	uint64_t blocks = ns->groups.group[m->group].unit_tokens / m->block_tokens;
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < m->n_planes; i++) {
@@ -95,12 +100,11 @@ measure(const struct scout__ns *ns, const struct scout__table_msg *m, struct sco
 				(unsigned)i, (unsigned long long)bytes, (unsigned long long)SHARD_BYTES_MAX);
 		sum += bytes;
 	}
-	if (__builtin_mul_overflow(sum, (uint64_t)(ns->chunk_tokens / m->block_tokens), &layout->shard_bytes) ||
-	    layout->shard_bytes > SHARD_BYTES_MAX)
+	if (__builtin_mul_overflow(sum, blocks, &layout->shard_bytes) || layout->shard_bytes > SHARD_BYTES_MAX)
 		return refuse(refusal, SCOUT_WIRE_RANGE,
-			      "a shard of %u blocks of %llu bytes: must be %llu bytes at most",
-			      (unsigned)(ns->chunk_tokens / m->block_tokens), (unsigned long long)sum,
-			      (unsigned long long)SHARD_BYTES_MAX);
+			      "a shard of %llu blocks of %llu bytes: must be %llu bytes at most",
+			      (unsigned long long)blocks, (unsigned long long)sum, (unsigned long long)SHARD_BYTES_MAX);
+	layout->known = true;
 	layout->block_tokens = m->block_tokens;
 	layout->dtype = m->dtype;
 	layout->n_planes = m->n_planes;
@@ -109,12 +113,10 @@ measure(const struct scout__ns *ns, const struct scout__table_msg *m, struct sco
 
 /* False: @refusal says which part of the layout differs, with both values. */
 SCOUT_ON_LOOP static bool
-check_layout(const struct scout__layout *here, const struct scout__layout *there, const struct scout__register_msg *reg,
-	     struct refusal *refusal)
+check_layout(const struct scout__layout *here, const struct scout__layout *there, uint32_t kv_rank,
+	     const struct scout__table_msg *m, struct refusal *refusal)
 {
-	const struct scout__table_msg *m = &reg->tables[0];
-
-	static const char fmt[] = "kv_rank %u was registered with %s = %llu, this REGISTER says %llu";
+	static const char fmt[] = "kv_rank %u was registered with %s = %llu in group %u, this REGISTER says %llu";
 	const struct {
 		const char *name;
 		uint64_t here, there;
@@ -127,20 +129,23 @@ check_layout(const struct scout__layout *here, const struct scout__layout *there
 
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		if (fields[i].here != fields[i].there)
-			return refuse(refusal, SCOUT_WIRE_SHARD_BYTES, fmt, (unsigned)reg->kv_rank, fields[i].name,
-				      (unsigned long long)fields[i].here, (unsigned long long)fields[i].there);
+			return refuse(refusal, SCOUT_WIRE_SHARD_BYTES, fmt, (unsigned)kv_rank, fields[i].name,
+				      (unsigned long long)fields[i].here, (unsigned)m->group,
+				      (unsigned long long)fields[i].there);
 	}
 	for (uint32_t i = 0; i < m->n_planes; i++) {
 		if (here->plane_bytes[i] != scout__plane_bytes(m, i))
-			return refuse(refusal, SCOUT_WIRE_SHARD_BYTES, fmt, (unsigned)reg->kv_rank,
+			return refuse(refusal, SCOUT_WIRE_SHARD_BYTES, fmt, (unsigned)kv_rank,
 				      "bytes per block of a plane", (unsigned long long)here->plane_bytes[i],
-				      (unsigned long long)scout__plane_bytes(m, i));
+				      (unsigned)m->group, (unsigned long long)scout__plane_bytes(m, i));
 	}
 	if (strlen(here->layout_tag) != m->layout_tag.len ||
 	    memcmp(here->layout_tag, m->layout_tag.p, m->layout_tag.len) != 0)
-		return refuse(refusal, SCOUT_WIRE_SHARD_BYTES,
-			      "kv_rank %u was registered with layout_tag \"%s\", this REGISTER says \"%.*s\"",
-			      (unsigned)reg->kv_rank, here->layout_tag, (int)m->layout_tag.len, m->layout_tag.p);
+		return refuse(
+			refusal, SCOUT_WIRE_SHARD_BYTES,
+			"kv_rank %u was registered with layout_tag \"%s\" in group %u, this REGISTER says \"%.*s\"",
+			(unsigned)kv_rank, here->layout_tag, (unsigned)m->group, (int)m->layout_tag.len,
+			m->layout_tag.p);
 	return true;
 }
 
@@ -162,7 +167,7 @@ is_alone(const struct scout_server *s, const struct scout__peer *peer)
 
 /*
  * All workers have left and one comes back with another layout: start anew. The sessions that still point into the
- * chunk index end here to the last handle, in one go: this happens when an engine is exchanged under a running
+ * chunk indexes end here to the last handle, in one go: this happens when an engine is exchanged under a running
  * scheduler, not in service.
  */
 SCOUT_ON_LOOP static void
@@ -170,7 +175,7 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 {
 	struct scout__ns *ns = peer->ns;
 
-	uint32_t n_chunks = ns->index ? ns->index->n_entries : 0;
+	uint32_t n_chunks = scout__ns_count_chunks(ns);
 
 	scout__log_limited(
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
@@ -180,82 +185,169 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false);
 	while (ns->n_sessions)
 		scout__run_queue_run(s);
-	scout__withdraw_index(s, ns);
-	scout__ns_drop_index(s, ns);
+	scout__withdraw_indexes(s, ns);
+	scout__ns_drop_indexes(s, ns);
 	peer->rank = -1;
+	peer->tables = 0;
 }
 
-/* Bytes that a chunk takes in the pool: of all ranks that are known, with @layout as @rank's. */
+/* Bytes that one object of each group takes in the pool, of all ranks that are known. */
 SCOUT_ON_LOOP static uint64_t
-chunk_bytes(const struct scout__ns *ns, uint32_t rank, const struct scout__layout *layout)
+object_bytes(const struct scout__ns *ns)
 {
 	uint64_t sum = 0;
 
-	for (uint32_t i = 0; i < ns->rank_count; i++) {
-		uint64_t bytes = i == rank ? layout->shard_bytes : ns->layouts[i].shard_bytes;
-
-		/* 64 ranks of at most 2^50: no overflow */
-		if (bytes)
-			sum += scout__slot_stride(bytes);
-	}
+	for (uint32_t g = 0; g < ns->groups.n; g++)
+		for (uint32_t i = 0; i < ns->by_group[g].rank_count; i++)
+			/* 32 groups of 64 ranks of at most 2^50: no overflow */
+			if (ns->by_group[g].layouts[i].known)
+				sum += scout__slot_stride(ns->by_group[g].layouts[i].shard_bytes);
 	return sum;
 }
 
-/* When all ranks are known. */
 SCOUT_ON_LOOP static bool
-make_index(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
+make_index(struct scout_server *s, struct scout__ns_group *group, struct refusal *refusal)
 {
 	uint64_t shard_bytes[SCOUT_MAX_RANKS];
 	uint16_t nodes[SCOUT_MAX_RANKS];
+	uint32_t n = 0;
 	int rc;
 
-	for (uint32_t i = 0; i < ns->rank_count; i++) {
-		if (!ns->layouts[i].known)
-			return true;
-		shard_bytes[i] = ns->layouts[i].shard_bytes;
-		nodes[i] = ns->layouts[i].numa;
+	for (uint32_t i = 0; i < group->rank_count; i++) {
+		if (!group->layouts[i].known)
+			continue;
+		shard_bytes[n] = group->layouts[i].shard_bytes;
+		nodes[n] = group->layouts[i].numa;
+		group->ranks[n++] = (uint8_t)i;
 	}
-	rc = scout__index_new_on(&s->state->l1, shard_bytes, nodes, ns->rank_count, ns->readers, ns->hash_bytes,
-				 &ns->index);
+	/* No worker of this server has layers of the group: there is nothing to keep. */
+	if (n == 0)
+		return true;
+	rc = scout__index_new_on(&s->state->l1, shard_bytes, nodes, n, group->readers, group->ns->hash_bytes,
+				 &group->index);
 	if (rc) {
-		ns->index = NULL;
+		group->index = NULL;
 		return refuse(refusal, rc == SCOUT_ERR_NO_ROOM ? SCOUT_WIRE_NO_ROOM : SCOUT_WIRE_LIMIT,
-			      "the index for a pool of %llu bytes cannot be made: %s",
-			      (unsigned long long)s->cfg.l1_bytes, scout_strerror(rc));
+			      "the index of group %u for a pool of %llu bytes cannot be made: %s",
+			      (unsigned)group->number, (unsigned long long)s->cfg.l1_bytes, scout_strerror(rc));
 	}
-	scout__fetch_open_ns(s, ns);
-	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
-			   "namespace \"%s\" is complete: %u ranks, %llu bytes a chunk", ns->name,
-			   (unsigned)ns->rank_count, (unsigned long long)ns->index->chunk_bytes);
 	return true;
 }
 
+/* All ranks are known. False: nothing was made. */
 SCOUT_ON_LOOP static bool
-fix_layout(struct scout_server *s, struct scout__ns *ns, uint32_t rank, const struct scout__table_msg *m,
-	   const struct scout__layout *layout, struct refusal *refusal)
+make_indexes(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
+{
+	for (uint32_t i = 0; i < ns->groups.n; i++) {
+		if (make_index(s, &ns->by_group[i], refusal))
+			continue;
+		while (i-- > 0) {
+			scout__index_free(ns->by_group[i].index);
+			ns->by_group[i].index = NULL;
+		}
+		return false;
+	}
+	for (uint32_t i = 0; i < ns->groups.n; i++)
+		if (ns->by_group[i].index)
+			scout__fetch_open_group(s, &ns->by_group[i]);
+	ns->complete = true;
+	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "namespace \"%s\" is complete: %u ranks, %u groups, %llu bytes an object of each", ns->name,
+			   (unsigned)ns->rank_count, (unsigned)ns->groups.n, (unsigned long long)object_bytes(ns));
+	return true;
+}
+
+/* The place of the layout of @table, of the worker of @m. */
+SCOUT_ON_LOOP static struct scout__layout *
+layout_of(const struct scout__ns *ns, const struct scout__register_msg *m, const struct scout__table_msg *table)
+{
+	struct scout__ns_group *group = &ns->by_group[table->group];
+	uint32_t worker = ((uint32_t)m->kv_rank - ns->rank_first) * ns->readers + m->reader;
+
+	return &group->layouts[worker / group->readers];
+}
+
+SCOUT_ON_LOOP static bool
+fix_layout(struct scout__layout *fixed, const struct scout__table_msg *m, const struct scout__layout *layout,
+	   struct refusal *refusal)
 {
 	size_t planes_bytes = (size_t)m->n_planes * sizeof(uint64_t);
-	struct scout__layout *fixed = &ns->layouts[rank];
-	uint64_t bytes = chunk_bytes(ns, rank, layout);
+	uint64_t *plane_bytes = calloc(1, planes_bytes + m->layout_tag.len + 1u);
 
-	if (bytes > s->cfg.l1_bytes)
-		return refuse(refusal, SCOUT_WIRE_NO_ROOM,
-			      "a chunk takes %llu bytes, l1_bytes is %llu: must be that or more",
-			      (unsigned long long)bytes, (unsigned long long)s->cfg.l1_bytes);
-	*fixed = *layout;
-	fixed->plane_bytes = calloc(1, planes_bytes + m->layout_tag.len + 1u);
-	if (!fixed->plane_bytes) {
-		memset(fixed, 0, sizeof(*fixed));
+	if (!plane_bytes)
 		return refuse(refusal, SCOUT_WIRE_LIMIT, "the server is out of memory");
-	}
-	fixed->layout_tag = memcpy((char *)fixed->plane_bytes + planes_bytes, m->layout_tag.p, m->layout_tag.len);
+	*fixed = *layout;
+	fixed->plane_bytes = plane_bytes;
+	fixed->layout_tag = memcpy((char *)plane_bytes + planes_bytes, m->layout_tag.p, m->layout_tag.len);
 	for (uint32_t i = 0; i < m->n_planes; i++)
 		fixed->plane_bytes[i] = scout__plane_bytes(m, i);
-	fixed->known = true;
-	if (make_index(s, ns, refusal))
-		return true;
-	free(fixed->plane_bytes);
-	memset(fixed, 0, sizeof(*fixed));
+	return true;
+}
+
+/* Groups (bits) of the tables of @m. */
+static uint32_t
+groups_of(const struct scout__register_msg *m)
+{
+	uint32_t groups = 0;
+
+	for (uint32_t i = 0; i < m->n_tables; i++)
+		groups |= 1u << m->tables[i].group;
+	return groups;
+}
+
+/* Whether @m is what its KV rank was registered with. Else @refusal names the difference. */
+SCOUT_ON_LOOP static bool
+check_layouts(const struct scout__ns *ns, const struct scout__register_msg *m, const struct scout__layout *layouts,
+	      struct refusal *refusal)
+{
+	for (uint32_t i = 0; i < m->n_tables; i++) {
+		const struct scout__layout *here = layout_of(ns, m, &m->tables[i]);
+
+		if (here->known && !check_layout(here, &layouts[i], m->kv_rank, &m->tables[i], refusal))
+			return false;
+		/* What is missing now stays missing: the chunk index is made for the shards that there are. */
+		if (!here->known && ns->registered >> (m->kv_rank - ns->rank_first) & 1)
+			return refuse(refusal, SCOUT_WIRE_SHARD_BYTES,
+				      "kv_rank %u was registered without a table of group %u, this REGISTER has one",
+				      (unsigned)m->kv_rank, (unsigned)m->tables[i].group);
+	}
+	return true;
+}
+
+/* Fix what is new of @m, and make the chunk indexes if it is the last rank. False: nothing has changed. */
+SCOUT_ON_LOOP static bool
+fix_layouts(struct scout_server *s, struct scout__ns *ns, const struct scout__register_msg *m,
+	    const struct scout__layout *layouts, struct refusal *refusal)
+{
+	uint64_t all = ns->rank_count == 64 ? UINT64_MAX : (UINT64_C(1) << ns->rank_count) - 1;
+	uint64_t registered = ns->registered | UINT64_C(1) << (m->kv_rank - ns->rank_first);
+	struct scout__layout *fixed[SCOUT_MAX_GROUPS];
+	uint32_t n_fixed = 0;
+
+	for (uint32_t i = 0; i < m->n_tables; i++) {
+		fixed[n_fixed] = layout_of(ns, m, &m->tables[i]);
+		if (fixed[n_fixed]->known)
+			continue;
+		if (!fix_layout(fixed[n_fixed], &m->tables[i], &layouts[i], refusal))
+			goto err_forget;
+		n_fixed++;
+	}
+	if (object_bytes(ns) > s->cfg.l1_bytes) {
+		(void)refuse(refusal, SCOUT_WIRE_NO_ROOM,
+			     "a chunk takes %llu bytes, l1_bytes is %llu: must be that or more",
+			     (unsigned long long)object_bytes(ns), (unsigned long long)s->cfg.l1_bytes);
+		goto err_forget;
+	}
+	if (registered == all && !ns->complete && !make_indexes(s, ns, refusal))
+		goto err_forget;
+	ns->registered = registered;
+	return true;
+
+err_forget:
+	while (n_fixed-- > 0) {
+		free(fixed[n_fixed]->plane_bytes);
+		memset(fixed[n_fixed], 0, sizeof(*fixed[n_fixed]));
+	}
 	return false;
 }
 
@@ -264,13 +356,17 @@ do_register(struct scout_server *s, struct scout__peer *peer, const struct scout
 	    struct refusal *refusal)
 {
 	struct scout__ns *ns = peer->ns;
-	struct scout__layout layout = {.known = true, .numa = m->numa};
-	uint32_t rank;
+	struct scout__layout layouts[SCOUT_MAX_GROUPS];
 
-	if (!check_sender(peer, m, refusal) || !measure(ns, &m->tables[0], &layout, refusal))
+	memset(layouts, 0, m->n_tables * sizeof(layouts[0]));
+	if (!check_sender(peer, m, refusal))
 		return false;
-	rank = (uint32_t)m->kv_rank - ns->rank_first;
-	if (ns->layouts[rank].known && !check_layout(&ns->layouts[rank], &layout, m, refusal)) {
+	for (uint32_t i = 0; i < m->n_tables; i++) {
+		layouts[i].numa = m->numa;
+		if (!measure(ns, &m->tables[i], &layouts[i], refusal))
+			return false;
+	}
+	if (!check_layouts(ns, m, layouts, refusal)) {
 		if (!is_alone(s, peer))
 			return false;
 		(void)scout__writes_drop(s, ns);
@@ -280,33 +376,37 @@ do_register(struct scout_server *s, struct scout__peer *peer, const struct scout
 				      (unsigned)ns->n_moving);
 		start_anew(s, peer);
 	}
-	if (!ns->layouts[rank].known && !fix_layout(s, ns, rank, &m->tables[0], &layout, refusal))
+	if (!fix_layouts(s, ns, m, layouts, refusal))
 		return false;
 	if (peer->rank < 0)
-		peer->segments_sent = 0;
-	peer->rank = (int32_t)rank;
+		memset(peer->segments_sent, 0, sizeof(peer->segments_sent));
+	peer->rank = (int32_t)m->kv_rank - ns->rank_first;
 	peer->reader = m->reader;
+	peer->tables = groups_of(m);
 	return true;
 }
 
 SCOUT_ON_LOOP static void
-register_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
+register_reply(struct scout_server *s, struct scout__peer *peer, const struct scout__register_msg *m, uint64_t corr)
 {
 	const struct scout__ns *ns = peer->ns;
-	uint64_t shard_bytes = ns->layouts[peer->rank].shard_bytes;
-	struct scout__register_reply m = {
-		.segments = ns->index ? ns->index->n_extents : 0,
-		.n_tables = 1,
-		.tables[0] = {.shard_bytes = shard_bytes, .slot_stride = scout__slot_stride(shard_bytes)},
-	};
+	struct scout__register_reply reply = {.n_tables = m->n_tables};
 	struct scout__writer *w;
 	size_t op;
 
+	for (uint32_t i = 0; i < m->n_tables; i++) {
+		const struct scout__chunk_index *index = ns->by_group[m->tables[i].group].index;
+		uint64_t shard_bytes = layout_of(ns, m, &m->tables[i])->shard_bytes;
+
+		reply.segments += index ? index->n_extents : 0;
+		reply.tables[i].shard_bytes = shard_bytes;
+		reply.tables[i].slot_stride = scout__slot_stride(shard_bytes);
+	}
 	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_REGISTER, SCOUT_WIRE_OK, corr,
-			       SCOUT__REGISTER_REPLY_BYTES(m.n_tables), &op);
+			       SCOUT__REGISTER_REPLY_BYTES(reply.n_tables), &op);
 	if (!w)
 		return;
-	scout__put_register_reply(w, &m);
+	scout__put_register_reply(w, &reply);
 	scout__reply_end(s, &peer->dest, op);
 }
 
@@ -328,5 +428,5 @@ scout__serve_register(struct scout_server *s, struct scout__peer *peer, const st
 	}
 	/* What the socket does not take now is sent by the tick; no grant is answered before. */
 	(void)scout__segments_deliver(s, peer);
-	register_reply(s, peer, op->corr);
+	register_reply(s, peer, &m, op->corr);
 }

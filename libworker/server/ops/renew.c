@@ -15,7 +15,7 @@
  * there is more by now. The walk is that of every lookup (lookup.c); it begins behind what the session promises, so
  * only the difference is promised, and the hit cannot shrink.
  *
- * Invariants. The promised chunks are [kept_from, kept_to) of the session, and a renewal moves kept_to upwards while it
+ * Invariants. The promised chunks are [kept_from, kept_to) of what the session keeps, and a renewal moves kept_to upwards while it
  * runs. So nothing else may move it meanwhile, and nothing may have been sized by it: a session with an ADMIT under way
  * or with rows of used units (a RETRIEVE makes them, as long as the hit) is not renewed, and an ADMIT or RETRIEVE that
  * comes ends the renewal first. A renewal that is refused, cancelled or expired leaves its session as it is.
@@ -31,13 +31,13 @@
 SCOUT_ON_LOOP static bool
 is_same_prompt(const struct scout__session *session, const struct scout__pending_op *pending)
 {
-	const struct scout__chunk_index *index = session->ns->index;
-	uint32_t last = session->kept_to - 1;
+	const struct scout__kept *kept = &session->of[0];
+	uint32_t last = kept->kept_to - 1;
 	const struct scout__entry *e;
 
-	if (session->kept_from >= session->kept_to)
+	if (kept->kept_from >= kept->kept_to)
 		return true;
-	e = &index->entries[session->handles[last].entry];
+	e = &kept->group->index->entries[kept->handles[last].entry];
 	return e->space == pending->space &&
 	       memcmp(e->hash, pending->hashes + (size_t)last * pending->ns->hash_bytes, pending->ns->hash_bytes) == 0;
 }
@@ -46,21 +46,22 @@ is_same_prompt(const struct scout__session *session, const struct scout__pending
 SCOUT_ON_LOOP static const char *
 refusal_of(const struct scout__session *session, const struct scout__pending_op *pending, uint16_t *ret_status)
 {
-	bool keeps = session->kept_from < session->kept_to;
+	const struct scout__kept *kept = &session->of[0];
+	bool keeps = kept->kept_from < kept->kept_to;
 
 	*ret_status = SCOUT_WIRE_STATE;
 	if (session->lookup)
 		return "the lookup is not answered yet";
 	if (session->n_admits)
 		return "an ADMIT of this session is not answered yet";
-	if (session->used_rows)
+	if (kept->used_rows)
 		return "chunks of this session were retrieved";
-	if (session->n_holes)
+	if (kept->n_holes)
 		return "chunks are missing in what this session promises: ADMIT a run of it first";
 	*ret_status = SCOUT_WIRE_RANGE;
 	if (pending->n != session->n)
 		return "n is not that of the session";
-	if (keeps && (pending->skip < session->kept_from || pending->skip > session->kept_to))
+	if (keeps && (pending->skip < kept->kept_from || pending->skip > kept->kept_to))
 		return "skip is outside of what the session promises";
 	if (!is_same_prompt(session, pending))
 		return "hashes or tenant are not those of the session";
@@ -72,6 +73,7 @@ scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__pen
 	     uint16_t *ret_status, const char **ret_text)
 {
 	struct scout__session *session = scout__session_find(s, peer->ns, ticket);
+	struct scout__kept *kept;
 
 	if (!session || session->peer != peer) {
 		*ret_status = SCOUT_WIRE_NO_SESSION;
@@ -81,20 +83,21 @@ scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__pen
 	*ret_text = refusal_of(session, pending, ret_status);
 	if (*ret_text)
 		return NULL;
-	if (!scout__session_resize(s, session, session->n)) {
+	kept = &session->of[0];
+	if (!scout__kept_resize(s, kept, session->n)) {
 		*ret_status = SCOUT_WIRE_LIMIT;
 		*ret_text = "the server has no memory for a longer session";
 		return NULL;
 	}
 	pending->renews = true;
-	if (session->kept_from < session->kept_to) {
-		session->hit = session->kept_to;
+	if (kept->kept_from < kept->kept_to) {
+		kept->hit = kept->kept_to;
 	} else {
 		/* Below skip there may be chunks that were never looked at: its budget ended before. */
-		session->hit = session->hit < pending->skip ? session->hit : pending->skip;
-		session->kept_from = session->kept_to = session->hit;
+		kept->hit = kept->hit < pending->skip ? kept->hit : pending->skip;
+		kept->kept_from = kept->kept_to = kept->hit;
 		session->l2 = 0;
 	}
-	pending->next = session->hit;
+	pending->next = kept->hit;
 	return session;
 }

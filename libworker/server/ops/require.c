@@ -11,15 +11,19 @@
  * the requirement: then the caller returns and does nothing more. Loop thread.
  */
 
-bool
+struct scout__ns_group *
 scout__require_group(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint16_t group)
 {
-	if (group < peer->ns->groups.n)
-		return true;
-	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_GROUP,
-		      "group = %u: must be below %u, the number of groups of the namespace", (unsigned)group,
-		      (unsigned)peer->ns->groups.n);
-	return false;
+	if (group >= peer->ns->groups.n)
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_GROUP,
+			      "group = %u: must be below %u, the number of groups of the namespace", (unsigned)group,
+			      (unsigned)peer->ns->groups.n);
+	else if (!(peer->tables >> group & 1))
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_GROUP,
+			      "group = %u: this worker has registered no table of it", (unsigned)group);
+	else
+		return &peer->ns->by_group[group];
+	return NULL;
 }
 
 struct scout__session *

@@ -17,7 +17,7 @@
  * DESIGN
  *
  * RETRIEVE holds what is there, and waits for what L2 has: it starts the loads of its whole range, then grants in
- * order, each chunk as it arrives. It waits as long as its budget allows (the worker's transfer_timeout_ms): each load
+ * order, part by part, each object as it arrives. It waits as long as its budget allows (the worker's transfer_timeout_ms): each load
  * ends by itself, for L2 gives up one that makes no progress. What has not come when the budget ends is missing. Its
  * hold comes before its promise unit goes, so that nothing can be evicted in between.
  *
@@ -26,15 +26,19 @@
 
 #define COPY_MARGIN_US UINT64_C(100000) /* a RETRIEVE is answered so long before its budget ends, or an eighth of it */
 
-/* What the session has of chunk @i, if it is still there; else entry NO_ENTRY. */
+/* What the session has of object @i of the group of @part, if it is still there; else entry NO_ENTRY. */
 SCOUT_ON_LOOP static struct scout__handle
-handle_of(const struct scout__pending_op *pending, const struct scout__session *session, uint32_t i)
+handle_of(const struct scout__hold_part *part, const struct scout__session *session, uint32_t i)
 {
 	struct scout__handle handle = {SCOUT__NO_ENTRY, 0};
+	const struct scout__kept *kept;
 
-	if (session && i < session->hit)
-		handle = session->handles[i];
-	if (handle.entry != SCOUT__NO_ENTRY && !scout__index_valid(pending->ns->index, handle))
+	if (!session)
+		return handle;
+	kept = &session->of[part->group->number];
+	if (i < kept->hit)
+		handle = kept->handles[i];
+	if (handle.entry != SCOUT__NO_ENTRY && !scout__index_valid(part->group->index, handle))
 		handle.entry = SCOUT__NO_ENTRY;
 	return handle;
 }
@@ -43,14 +47,14 @@ handle_of(const struct scout__pending_op *pending, const struct scout__session *
  * It is not readable. Whether it may be soon: it is loaded, or stored by a worker after the lookup found it elsewhere.
  */
 SCOUT_ON_LOOP static bool
-may_come(const struct scout__pending_op *pending, uint32_t entry)
+may_come(const struct scout__hold_part *part, uint32_t entry)
 {
-	const struct scout__expected *x = scout__expected_of(pending->ns, entry);
-	uint32_t rank = pending->hold->rank;
+	const struct scout__expected *x = scout__expected_of(part->group, entry);
+	uint32_t rank = part->rank;
 
-	if (!x || pending->ns->index->entries[entry].spoiled)
+	if (!x || part->group->index->entries[entry].spoiled)
 		return false;
-	switch (scout__index_state(pending->ns->index, entry, rank)) {
+	switch (scout__index_state(part->group->index, entry, rank)) {
 	case SCOUT__SHARD_EXPECTED:
 		return x->shards[rank].load;
 	case SCOUT__SHARD_LOADING:
@@ -62,17 +66,18 @@ may_come(const struct scout__pending_op *pending, uint32_t entry)
 	}
 }
 
-/* One chunk. False: it has to wait. */
+/* One object of the part that is being granted. False: it has to wait. */
 SCOUT_ON_LOOP static bool
 retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session)
 {
-	struct scout__chunk_index *index = pending->ns->index;
-	struct scout__handle handle = handle_of(pending, session, pending->next);
-	uint32_t rank = pending->hold->rank;
+	const struct scout__hold_part *part = scout__hold_now(pending->hold);
+	struct scout__chunk_index *index = part->group->index;
+	struct scout__handle handle = handle_of(part, session, pending->next);
+	uint32_t row;
 
-	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_hold(index, handle.entry, rank)) {
+	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_hold(index, handle.entry, part->rank)) {
 		if (handle.entry != SCOUT__NO_ENTRY && s->now_us < pending->wait_end_us &&
-		    may_come(pending, handle.entry)) {
+		    may_come(part, handle.entry)) {
 			scout__chunk_wait(pending, index->entries[handle.entry].hash);
 			scout__timer_set(s, &pending->run, pending->wait_end_us);
 			return false;
@@ -81,25 +86,50 @@ retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct s
 		pending->next++;
 		return true;
 	}
-	scout__session_use(s, session, pending->next++, rank * index->readers + pending->peer->reader);
+	row = part->rank * index->readers + scout__ns_group_reader(part->group, pending->peer);
+	scout__kept_use(s, &session->of[part->group->number], pending->next++, row);
 	scout__index_used(index, handle.entry, session->serial);
 	scout__grants_put(pending, handle.entry);
 	return true;
 }
 
-/* See that the chunks of the range are loaded. Returns how many it looked at. */
+/* See that at most @n objects more of all parts are loaded. Returns how many it looked at. */
 SCOUT_ON_LOOP static uint32_t
 start_loads(struct scout_server *s, struct scout__pending_op *pending, const struct scout__session *session, uint32_t n)
 {
-	uint32_t i;
+	const struct scout__hold *hold = pending->hold;
+	uint32_t i = 0;
 
-	for (i = 0; i < n && pending->load_next < pending->to; i++, pending->load_next++) {
-		struct scout__handle handle = handle_of(pending, session, pending->load_next);
+	while (pending->load_part < hold->n_parts) {
+		const struct scout__hold_part *part = &hold->parts[pending->load_part];
 
-		if (handle.entry != SCOUT__NO_ENTRY)
-			scout__load_want(s, pending->ns, handle.entry, pending->hold->rank);
+		for (; i < n && pending->load_next < part->to; i++, pending->load_next++) {
+			struct scout__handle handle = handle_of(part, session, pending->load_next);
+
+			if (handle.entry != SCOUT__NO_ENTRY)
+				scout__load_want(s, part->group, handle.entry, part->rank);
+		}
+		if (pending->load_next < part->to)
+			break;
+		if (++pending->load_part < hold->n_parts)
+			pending->load_next = part[1].from;
 	}
 	return i;
+}
+
+/* At the end of a part, the next one begins. False: it was the last one. */
+SCOUT_ON_LOOP static bool
+has_more(struct scout__pending_op *pending)
+{
+	struct scout__hold *hold = pending->hold;
+
+	while (pending->next == scout__hold_now(hold)->to) {
+		if (hold->part + 1 == hold->n_parts)
+			return false;
+		hold->part++;
+		pending->next = scout__hold_now(hold)->from;
+	}
+	return true;
 }
 
 SCOUT_ON_LOOP static void
@@ -116,12 +146,12 @@ retrieve_step(struct scout_server *s, struct scout__run_item *item)
 	/* A session that ends meanwhile takes its list with it: the rest is missing. */
 	if (session && session->serial != pending->serial)
 		session = NULL;
-	if (pending->ns->expected)
+	if (s->fetch)
 		left -= start_loads(s, pending, session, left);
-	for (; left && pending->next < pending->to; left--)
+	for (; left && has_more(pending); left--)
 		if (!retrieve_one(s, pending, session))
 			return;
-	if (pending->next < pending->to)
+	if (has_more(pending))
 		scout__run_queue_add(s, item);
 	else
 		scout__grants_answer(s, pending);
@@ -153,13 +183,52 @@ session_of(struct scout_server *s, struct scout__peer *peer, const struct scout_
 	else if (session->lookup)
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
 			      "RETRIEVE before the reply to its LOOKUP: wait for that");
-	else if (m->parts[0].to > session->n)
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
-			      "chunks %u to %u: the lookup of this ticket has %u", (unsigned)m->parts[0].from,
-			      (unsigned)m->parts[0].to, (unsigned)session->n);
 	else
 		return session;
 	return NULL;
+}
+
+/* Each part is of a group that this worker has, and within the session. False: @op was refused. */
+SCOUT_ON_LOOP static bool
+require_parts(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op,
+	      const struct scout__session *session, const struct scout__retrieve_msg *m)
+{
+	for (uint32_t i = 0; i < m->n_parts; i++) {
+		uint32_t stride = peer->ns->by_group[m->parts[i].group].stride;
+
+		if (m->parts[i].to > session->n) {
+			scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
+				      "hashes %u to %u of group %u: the lookup of this ticket has %u",
+				      (unsigned)m->parts[i].from, (unsigned)m->parts[i].to, (unsigned)m->parts[i].group,
+				      (unsigned)session->n);
+			return false;
+		}
+		if (m->parts[i].from % stride || m->parts[i].to % stride) {
+			scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
+				      "hashes %u to %u of group %u: must be multiples of %u, an object of the group",
+				      (unsigned)m->parts[i].from, (unsigned)m->parts[i].to, (unsigned)m->parts[i].group,
+				      (unsigned)stride);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* What the hold is of. */
+SCOUT_ON_LOOP static void
+set_parts(struct scout__pending_op *pending, const struct scout__retrieve_msg *m)
+{
+	for (uint32_t i = 0; i < m->n_parts; i++) {
+		struct scout__ns_group *group = &pending->ns->by_group[m->parts[i].group];
+		struct scout__hold_part *part = &pending->hold->parts[i];
+		int32_t rank = scout__ns_group_rank(group, pending->peer);
+
+		part->group = group;
+		part->rank = rank < 0 ? 0 : (uint32_t)rank; /* no chunk index, and nothing has a handle */
+		part->from = m->parts[i].from / group->stride;
+		part->to = m->parts[i].to / group->stride;
+	}
+	pending->next = pending->load_next = pending->hold->parts[0].from;
 }
 
 static const struct scout__pending_kind retrieve_kind = {
@@ -179,21 +248,24 @@ scout__serve_retrieve(struct scout_server *s, struct scout__peer *peer, struct s
 		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
-	/* The groups ascend: when the last one exists, it is the only one. */
-	if (!scout__require_transfer(s, peer, op) || !scout__require_group(s, peer, op, m.parts[m.n_parts - 1].group))
+	if (!scout__require_transfer(s, peer, op))
 		return;
+	for (uint32_t i = 0; i < m.n_parts; i++)
+		if (!scout__require_group(s, peer, op, m.parts[i].group))
+			return;
 	session = session_of(s, peer, op, &m);
-	if (!session)
+	if (!session || !require_parts(s, peer, op, session, &m))
 		return;
 	pending = scout__pending_op_new(s, &retrieve_kind, peer, packet, op, deadline_us);
 	if (!pending)
 		return;
 	pending->ticket = m.ticket;
 	pending->serial = session->serial;
-	pending->next = pending->load_next = m.parts[0].from;
-	pending->to = m.parts[0].to;
-	pending->n = m.parts[0].to - m.parts[0].from;
+	for (uint32_t i = 0; i < m.n_parts; i++)
+		pending->n += (m.parts[i].to - m.parts[i].from) / peer->ns->by_group[m.parts[i].group].stride;
 	pending->wait_end_us = load_wait_end(pending);
-	if (scout__grants_begin(s, pending, SCOUT__HOLD_READ))
-		scout__run_queue_start(s, &pending->run, pending->n);
+	if (!scout__grants_begin(s, pending, SCOUT__HOLD_READ, m.n_parts))
+		return;
+	set_parts(pending, &m);
+	scout__run_queue_start(s, &pending->run, pending->n);
 }

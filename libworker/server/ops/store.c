@@ -35,28 +35,28 @@ note_order(const struct scout__pending_op *pending, uint32_t entry)
 
 	/* Of what was there already, the hold has nothing: then the distance is another one. */
 	if (hold->n > SCOUT__AHEAD && hold->n == pending->next + 1)
-		scout__index_follows(pending->ns->index, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
+		scout__index_follows(pending->group->index, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
 }
 
 /* One chunk. GRANTED, PRESENT and NO_ROOM are in the reply. */
 SCOUT_ON_LOOP static enum scout__reserve
 store_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session)
 {
-	struct scout__chunk_index *index = pending->ns->index;
+	struct scout__chunk_index *index = pending->group->index;
+	uint32_t rank = scout__hold_now(pending->hold)->rank;
 	const uint8_t *hash = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
 	enum scout__reserve what = SCOUT__RESERVE_NO_ROOM;
 	uint32_t entry = SCOUT__NO_ENTRY;
 
 	if (index && !pending->limited)
-		what = scout__index_reserve_for(index, pending->space, hash, (uint32_t)pending->peer->rank,
-						&pending->user, &entry);
+		what = scout__index_reserve_for(index, pending->space, hash, rank, &pending->user, &entry);
 	if (what == SCOUT__RESERVE_WAIT || what == SCOUT__RESERVE_AGAIN) {
 		if (s->now_us < pending->deadline_us)
 			return what;
 		what = SCOUT__RESERVE_NO_ROOM;
 	}
 	if (what == SCOUT__RESERVE_GRANTED) {
-		scout__expected_replaced(s, pending->ns, entry, pending->hold->rank);
+		scout__expected_replaced(s, pending->group, entry, rank);
 		scout__grants_put(pending, entry);
 		note_order(pending, entry);
 	} else if (what == SCOUT__RESERVE_PRESENT) {
@@ -67,8 +67,9 @@ store_one(struct scout_server *s, struct scout__pending_op *pending, struct scou
 		scout__grants_put_state(pending, SCOUT_GRANT_NO_ROOM);
 	}
 	/* Every rank stores the same keys, so one of them speaks for all. */
-	if (session && entry != SCOUT__NO_ENTRY && pending->peer->rank == 0)
-		scout__session_stored(s, session, scout__index_handle(index, entry), what == SCOUT__RESERVE_PRESENT);
+	if (session && entry != SCOUT__NO_ENTRY && rank == 0)
+		scout__kept_stored(s, &session->of[pending->group->number], scout__index_handle(index, entry),
+				   what == SCOUT__RESERVE_PRESENT);
 	/* What this session stores next does not take its slot. */
 	if (session && entry != SCOUT__NO_ENTRY)
 		scout__index_used(index, entry, session->serial);
@@ -88,6 +89,9 @@ store_step(struct scout_server *s, struct scout__run_item *item)
 	scout__timer_clear(s, &pending->run);
 	if (scout__records_wait(s, pending) || !scout__grants_go_on(s, pending))
 		return;
+	/* The chunk index may have been made since the step before. */
+	if (pending->group->index)
+		pending->hold->parts[0].rank = (uint32_t)scout__ns_group_rank(pending->group, pending->peer);
 	pending->user.spares = STORE_SPARES;
 	for (; left && pending->next < pending->n; left--) {
 		enum scout__reserve what;
@@ -121,6 +125,7 @@ scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scou
 	struct scout__store_msg m;
 	struct scout__pending_op *pending;
 	const char *field = "";
+	struct scout__ns_group *group;
 	uint16_t refusal;
 	uint32_t space;
 	int status = scout__get_store(op, peer->ns->hash_bytes, &m, &field);
@@ -129,7 +134,10 @@ scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scou
 		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
-	if (!scout__require_transfer(s, peer, op) || !scout__require_group(s, peer, op, m.group))
+	if (!scout__require_transfer(s, peer, op))
+		return;
+	group = scout__require_group(s, peer, op, m.group);
+	if (!group)
 		return;
 	refusal = m.ticket ? scout__stale_tickets_find(s, peer->ns, m.ticket) : SCOUT_WIRE_OK;
 	if (refusal) {
@@ -155,9 +163,12 @@ scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scou
 	pending->hashes = m.hashes;
 	pending->n = m.n;
 	pending->space = space;
+	pending->group = group;
 	session = scout__session_find(s, peer->ns, m.ticket);
-	if (session && peer->ns->index)
-		pending->user = scout__index_user(peer->ns->index, session->serial);
-	if (scout__grants_begin(s, pending, SCOUT__HOLD_WRITE))
-		scout__run_queue_start(s, &pending->run, pending->n);
+	if (session && group->index)
+		pending->user = scout__index_user(group->index, session->serial);
+	if (!scout__grants_begin(s, pending, SCOUT__HOLD_WRITE, 1))
+		return;
+	pending->hold->parts[0].group = group;
+	scout__run_queue_start(s, &pending->run, pending->n);
 }

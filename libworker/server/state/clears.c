@@ -113,7 +113,7 @@ scout__clears_learn(struct scout_server *s, struct scout__ns *ns, uint64_t gener
 		    const uint64_t *older, bool asks)
 {
 	/* Else there is nothing to drop. */
-	bool drops = asks || (ns->index && ns->index->n_entries > 0);
+	bool drops = asks || scout__ns_count_chunks(ns) > 0;
 
 	if (!is_later(cleared, generation, ns))
 		return false;

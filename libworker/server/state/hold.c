@@ -56,13 +56,14 @@ scout__hold_name_taken(struct scout_server *s, const struct scout__peer *peer, u
 }
 
 struct scout__hold *
-scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, uint32_t n, uint64_t corr)
+scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, uint32_t n, uint32_t n_parts,
+		uint64_t corr)
 {
 	struct scout__hold *hold;
 
 	if (s->state->n_free_holds == 0)
 		return NULL;
-	hold = calloc(1, sizeof(*hold) + (size_t)n * sizeof(hold->entries[0]));
+	hold = calloc(1, sizeof(*hold) + n_parts * sizeof(hold->parts[0]) + (size_t)n * sizeof(hold->entries[0]));
 	if (!hold)
 		return NULL;
 	hold->number = s->state->free_holds[s->state->n_free_holds - 1];
@@ -78,12 +79,25 @@ scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, 
 	hold->peer = peer;
 	hold->ns = peer->ns;
 	hold->weights_gen = peer->ns->weights_gen;
-	hold->rank = (uint32_t)peer->rank;
+	hold->entries = (uint32_t *)(void *)(hold->parts + n_parts);
+	hold->n_parts = n_parts;
+	for (uint32_t i = 0; i < n_parts; i++)
+		hold->parts[i].first = UINT32_MAX;
 	hold->kind = kind;
 	scout__list_add(&peer->holds, &hold->of_peer);
 	peer->n_holds++;
 	peer->ns->n_holds++;
 	return hold;
+}
+
+void
+scout__hold_put(struct scout__hold *hold, uint32_t entry)
+{
+	struct scout__hold_part *part = scout__hold_now(hold);
+
+	if (part->first == UINT32_MAX)
+		part->first = hold->n;
+	hold->entries[hold->n++] = entry;
 }
 
 struct scout__hold *
@@ -139,16 +153,26 @@ scout__hold_take_back(struct scout_server *s, uint64_t id)
 }
 
 SCOUT_ON_LOOP static void
-commit_one(struct scout_server *s, struct scout__hold *hold, uint32_t entry)
+commit_one(struct scout_server *s, struct scout__hold *hold, const struct scout__hold_part *part, uint32_t entry)
 {
-	hold->n_readable += scout__index_commit(hold->ns->index, entry, hold->rank);
-	s->state->hooks->committed(s, hold->ns, entry, hold->rank);
+	hold->n_readable += scout__index_commit(part->group->index, entry, part->rank);
+	s->state->hooks->committed(s, part->group, entry, part->rank);
+}
+
+/* The part that has entry @i, the one behind which was looked at before, if any was. */
+SCOUT_ON_LOOP static const struct scout__hold_part *
+part_of(struct scout__hold *hold, uint32_t i)
+{
+	while (scout__hold_now(hold)->first > i)
+		hold->part--;
+	return scout__hold_now(hold);
 }
 
 SCOUT_ON_LOOP static void
 give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 {
-	struct scout__chunk_index *index = hold->ns->index;
+	const struct scout__hold_part *part = part_of(hold, i);
+	struct scout__chunk_index *index = part->group->index;
 	uint32_t entry = hold->entries[i];
 	const struct scout__entry *e = &index->entries[entry];
 
@@ -164,18 +188,18 @@ give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 		break;
 	case SCOUT__END_COMMIT:
 		if (i < hold->n_commit && hold->weights_gen == hold->ns->weights_gen)
-			commit_one(s, hold, entry);
+			commit_one(s, hold, part, entry);
 		else
-			scout__index_abort(index, entry, hold->rank);
+			scout__index_abort(index, entry, part->rank);
 		break;
 	case SCOUT__END_QUARANTINE:
-		scout__index_quarantine(index, entry, hold->rank);
+		scout__index_quarantine(index, entry, part->rank);
 		return;
 	default:
-		scout__index_abort(index, entry, hold->rank);
+		scout__index_abort(index, entry, part->rank);
 		break;
 	}
-	scout__ns_unpinned(hold->ns, entry);
+	scout__ns_unpinned(part->group, entry);
 }
 
 SCOUT_ON_LOOP static void
@@ -225,6 +249,7 @@ scout__quarantine_run(struct scout_server *s)
 		s->state->n_quarantine--;
 		hold->end = SCOUT__END_EXPIRED;
 		hold->next = 0;
+		hold->part = hold->n_parts - 1;
 		scout__run_queue_add(s, &hold->run);
 	}
 }

@@ -13,6 +13,7 @@
 
 struct scout_server;
 struct scout__ns;
+struct scout__ns_group;
 struct scout__peer;
 
 #define SCOUT__MAX_HOLDS 262144u /* retrieves and stores that are not done, of all workers */
@@ -30,6 +31,14 @@ enum scout__hold_end {
 	SCOUT__END_EXPIRED     /* the quarantine is over */
 };
 
+/* The part of a hold that is of one group. */
+struct scout__hold_part {
+	struct scout__ns_group *group;
+	uint32_t rank;     /* of its chunk index */
+	uint32_t first;    /* its first entry in the hold; UINT32_MAX: nothing is granted of it yet */
+	uint32_t from, to; /* RETRIEVE: objects of the session */
+};
+
 /* What one RETRIEVE or STORE was granted. */
 struct scout__hold {
 	struct scout__run_item run; /* giving back, after the end */
@@ -41,7 +50,6 @@ struct scout__hold {
 	uint64_t weights_gen;
 	uint64_t due_us; /* quarantine */
 	uint32_t number;
-	uint32_t rank; /* of the chunk index */
 	uint8_t kind;
 	uint8_t end;
 	bool told;               /* the worker was answered: it may be copying */
@@ -50,12 +58,23 @@ struct scout__hold {
 	uint32_t n_commit, n_readable;
 	uint32_t next;
 	uint32_t n;
-	uint32_t entries[];
+	uint32_t *entries; /* behind the parts */
+	uint32_t part;     /* that is being granted, or given back */
+	uint32_t n_parts;
+	struct scout__hold_part parts[]; /* in the order of their groups */
 };
 
-/* Room for @n entries. NULL: no memory or too many. */
+/* Room for @n entries of @n_parts groups, which the caller fills in. NULL: no memory or too many. */
 SCOUT_ON_LOOP struct scout__hold *scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind,
-						  uint32_t n, uint64_t corr);
+						  uint32_t n, uint32_t n_parts, uint64_t corr);
+/* The part that is being granted. */
+static inline struct scout__hold_part *
+scout__hold_now(struct scout__hold *hold)
+{
+	return &hold->parts[hold->part];
+}
+/* The next entry of this part is granted. */
+SCOUT_ON_LOOP void scout__hold_put(struct scout__hold *hold, uint32_t entry);
 /* Whether a living hold of this worker has the name. */
 SCOUT_ON_LOOP bool scout__hold_name_taken(struct scout_server *s, const struct scout__peer *peer, uint64_t corr);
 /* The living hold of this peer for the operation @corr, or NULL. */

@@ -14,11 +14,12 @@
 /*
  * DESIGN
  *
- * A namespace says which KV bytes are interchangeable. Its first HELLO fixes how prompts are cut and hashed, the first
- * REGISTER of each KV rank how a shard is laid out; when all ranks of this server are known, the namespace gets its
- * chunk index. Until then lookups hit nothing and stores get no room.
+ * A namespace says which KV bytes are interchangeable. Its first HELLO fixes how prompts are cut and hashed, and which
+ * groups of layers there are; the first REGISTER of each KV rank how a shard of each group is laid out. When all ranks of
+ * this server are known, each group gets its chunk index: groups differ in the size and the number of their shards. Until
+ * then lookups hit nothing and stores get no room.
  *
- * Weights: the chunk index names an entry by a space number besides its hash. RESET and CLEAR forget which numbers the
+ * Weights: a chunk index names an entry by a space number besides its hash. RESET and CLEAR forget which numbers the
  * pairs of tenant and group had, and numbers are never used twice: so everything old is unreachable at once, whatever
  * still runs. Its memory comes back in steps: the sweep ends the old sessions and drops every entry that nothing pins;
  * scout__ns_unpinned() drops the others when their last pin is given back.
@@ -44,8 +45,28 @@ scout__ns_find(struct scout_server *s, const struct scout__str *name)
 	return NULL;
 }
 
+/* The groups of the namespace, with neither layouts nor chunk indexes. */
 SCOUT_ON_LOOP static void
-set_parameters(struct scout__ns *ns, const struct scout__hello *hello)
+set_groups(struct scout__ns *ns, struct scout__ns_group *by_group)
+{
+	for (uint32_t i = 0; i < ns->groups.n; i++) {
+		const struct scout__group *said = &ns->groups.group[i];
+		struct scout__ns_group *group = &by_group[i];
+
+		group->ns = ns;
+		group->number = (uint16_t)i;
+		group->readers = said->readers;
+		group->rank_first = (uint16_t)((uint32_t)ns->rank_first * ns->readers / said->readers);
+		group->rank_count = (uint16_t)((uint32_t)ns->rank_count * ns->readers / said->readers);
+		group->kv_ranks = (uint16_t)((uint32_t)ns->kv_ranks * ns->readers / said->readers);
+		group->stride = said->unit_tokens / ns->hash_tokens;
+	}
+	free(ns->by_group);
+	ns->by_group = by_group;
+}
+
+SCOUT_ON_LOOP static void
+set_parameters(struct scout__ns *ns, const struct scout__hello *hello, struct scout__ns_group *by_group)
 {
 	ns->hash_bytes = hello->hash_bytes;
 	ns->chunk_tokens = hello->chunk_tokens;
@@ -56,6 +77,7 @@ set_parameters(struct scout__ns *ns, const struct scout__hello *hello)
 	ns->kv_ranks = hello->kv_ranks;
 	ns->readers = hello->readers;
 	ns->weights = hello->weights;
+	set_groups(ns, by_group);
 }
 
 /* In the next free place of the table. */
@@ -86,76 +108,93 @@ ns_new(struct scout_server *s)
 struct scout__ns *
 scout__ns_make(struct scout_server *s, const struct scout__hello *hello)
 {
-	struct scout__ns *ns =
-		s->state->n_ns < s->cfg.max_namespaces ? ns_new(s) : scout__ns_reuse(s, &hello->name_space);
+	struct scout__ns_group *by_group = calloc(hello->groups.n, sizeof(*by_group));
+	struct scout__ns *ns;
 
-	if (!ns)
+	if (!by_group)
 		return NULL;
+	ns = s->state->n_ns < s->cfg.max_namespaces ? ns_new(s) : scout__ns_reuse(s, &hello->name_space);
+	if (!ns) {
+		free(by_group);
+		return NULL;
+	}
 	ns->name_len = hello->name_space.len;
 	memcpy(ns->name, hello->name_space.p, hello->name_space.len);
 	ns->left_us = s->now_us; /* until its peer is there */
-	set_parameters(ns, hello);
+	set_parameters(ns, hello, by_group);
 	scout__ns_warn(s, ns);
 	return ns;
 }
 
 SCOUT_ON_LOOP static void
-forget_layouts(struct scout__ns *ns)
+forget_layouts(struct scout__ns_group *group)
 {
 	for (uint32_t i = 0; i < SCOUT_MAX_RANKS; i++) {
-		free(ns->layouts[i].plane_bytes);
-		memset(&ns->layouts[i], 0, sizeof(ns->layouts[i]));
+		free(group->layouts[i].plane_bytes);
+		memset(&group->layouts[i], 0, sizeof(group->layouts[i]));
 	}
 }
 
 void
 scout__ns_note_use(struct scout__ns *ns)
 {
-	if (ns->index)
-		ns->index->idle = ns->n_peers == 0;
+	for (uint32_t i = 0; i < ns->groups.n; i++)
+		if (ns->by_group[i].index)
+			ns->by_group[i].index->idle = ns->n_peers == 0;
 }
 
 void
-scout__ns_drop_index(struct scout_server *s, struct scout__ns *ns)
+scout__ns_drop_indexes(struct scout_server *s, struct scout__ns *ns)
 {
 	SCOUT_ASSERT(ns->n_moving == 0);
-	s->state->hooks->index_closed(ns);
-	scout__index_free(ns->index);
-	ns->index = NULL;
-	ns->sweep_next = 0;
+	for (uint32_t i = 0; i < ns->groups.n; i++) {
+		struct scout__ns_group *group = &ns->by_group[i];
+
+		s->state->hooks->index_closed(group);
+		scout__index_free(group->index);
+		group->index = NULL;
+		group->sweep_next = 0;
+		forget_layouts(group);
+	}
+	ns->registered = 0;
+	ns->complete = false;
 	scout__run_queue_remove(&ns->sweep);
-	forget_layouts(ns);
 }
 
 void
 scout__ns_empty(struct scout_server *s, struct scout__ns *ns)
 {
 	scout__ns_outdate(s, ns, SCOUT_WIRE_WEIGHTS);
-	scout__ns_drop_index(s, ns);
+	scout__ns_drop_indexes(s, ns);
 	s->state->hooks->closed(ns);
 }
 
-void
+bool
 scout__ns_remake(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello)
 {
 	uint64_t weights = hello->weights ? hello->weights : ns->weights;
+	struct scout__ns_group *by_group = calloc(hello->groups.n, sizeof(*by_group));
 
+	if (!by_group)
+		return false;
 	scout__ns_empty(s, ns);
-	set_parameters(ns, hello);
+	set_parameters(ns, hello, by_group);
 	/* The version is what users say; a HELLO that says none has not gone back to "none". */
 	ns->weights = weights;
+	return true;
 }
 
 void
 scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 {
-	scout__ns_drop_index(s, ns);
+	scout__ns_drop_indexes(s, ns);
 	s->state->hooks->closed(ns);
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		free(ns->spaces[i].tenant);
 	free(ns->spaces);
 	free(ns->space_at);
 	scout__map_fini(&ns->space_map);
+	free(ns->by_group);
 	free(ns);
 }
 
@@ -170,7 +209,8 @@ scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status)
 	ns->n_space_at = 0;
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		ns->spaces[i].id = 0;
-	ns->sweep_next = 0;
+	for (uint32_t i = 0; i < ns->groups.n; i++)
+		ns->by_group[i].sweep_next = 0;
 	scout__pending_ops_wake(s, &ns->pool_waiters);
 	scout__pending_ops_wake(s, &ns->record_waiters);
 	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
@@ -186,19 +226,34 @@ scout__ns_ended_text(const struct scout__ns *ns)
 }
 
 void
-scout__ns_unpinned(struct scout__ns *ns, uint32_t entry)
+scout__ns_unpinned(struct scout__ns_group *group, uint32_t entry)
 {
-	const struct scout__entry *e = &ns->index->entries[entry];
+	const struct scout__entry *e = &group->index->entries[entry];
 
-	if (e->in_use && e->space < ns->space_floor)
-		(void)scout__index_drop(ns->index, entry); /* where another pin is left, its end drops it */
+	if (e->in_use && e->space < group->ns->space_floor)
+		(void)scout__index_drop(group->index, entry); /* where another pin is left, its end drops it */
+}
+
+/* Drop some of what is out of date in @group. True: there is more. */
+SCOUT_ON_LOOP static bool
+sweep_group(struct scout__ns_group *group)
+{
+	uint32_t end;
+
+	if (!group->index)
+		return false;
+	end = group->index->next_fresh;
+	if (end - group->sweep_next > SWEEP_ENTRIES)
+		end = group->sweep_next + SWEEP_ENTRIES;
+	for (; group->sweep_next < end; group->sweep_next++)
+		scout__ns_unpinned(group, group->sweep_next);
+	return group->sweep_next < group->index->next_fresh;
 }
 
 SCOUT_ON_LOOP static void
 sweep_step(struct scout_server *s, struct scout__run_item *item)
 {
 	struct scout__ns *ns = SCOUT__OWNER(item, struct scout__ns, sweep);
-	uint32_t end;
 
 	for (uint32_t i = 0; i < SWEEP_SESSIONS && !scout__list_empty(&ns->sessions); i++) {
 		struct scout__session *session = SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns);
@@ -212,15 +267,16 @@ sweep_step(struct scout_server *s, struct scout__run_item *item)
 			return;
 		}
 	}
-	if (!ns->index)
-		return;
-	end = ns->index->next_fresh;
-	if (end - ns->sweep_next > SWEEP_ENTRIES)
-		end = ns->sweep_next + SWEEP_ENTRIES;
-	for (; ns->sweep_next < end; ns->sweep_next++)
-		scout__ns_unpinned(ns, ns->sweep_next);
-	if (ns->sweep_next < ns->index->next_fresh)
-		scout__run_queue_add(s, item);
+	/* A group after the other: those before are at their ends, and what is stored there since is of now. */
+	for (uint32_t i = 0; i < ns->groups.n; i++) {
+		bool is_swept =
+			ns->by_group[i].index && ns->by_group[i].sweep_next == ns->by_group[i].index->next_fresh;
+
+		if (!is_swept && sweep_group(&ns->by_group[i])) {
+			scout__run_queue_add(s, item);
+			return;
+		}
+	}
 }
 
 /* ---- extents ---- */
@@ -242,21 +298,17 @@ scout__ns_pool_ready(struct scout_server *s)
 	struct scout__extent *extent;
 
 	while ((extent = scout__pool_ready(&s->state->l1.pool)) != NULL) {
-		struct scout__ns *ns = NULL;
+		struct scout__ns_group *group = scout__ns_group_of(s, extent->owner);
 
-		for (uint32_t i = 0; i < s->state->n_ns; i++) {
-			if (s->state->ns[i]->index && s->state->ns[i]->index == extent->owner)
-				ns = s->state->ns[i];
-		}
-		if (!ns) {
+		if (!group) {
 			scout__extent_free(&s->state->l1.pool, extent);
 			continue;
 		}
-		if (scout__index_grow(ns->index, extent)) {
-			scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\": room for %u chunks", ns->name,
-				   (unsigned)ns->index->n_slots);
-			deliver_to_workers(s, ns);
+		if (scout__index_grow(group->index, extent)) {
+			scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\", group %u: room for %u chunks",
+				   group->ns->name, (unsigned)group->number, (unsigned)group->index->n_slots);
+			deliver_to_workers(s, group->ns);
 		}
-		scout__pending_ops_wake(s, &ns->pool_waiters);
+		scout__pending_ops_wake(s, &group->ns->pool_waiters);
 	}
 }

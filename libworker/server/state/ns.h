@@ -44,9 +44,30 @@ struct scout__space {
 	uint32_t id;
 };
 
+/*
+ * One group of a namespace: where its objects are. A namespace has one of these for each group that HELLO named, from
+ * then until it is emptied; holds, loads and writes point to it, and the namespace is not remade while there are any.
+ *
+ * A chunk index numbers its ranks from 0, and has only those with layers of the group: `ranks` says which they are. A
+ * group's ranks are those of the namespace, unless its readers are others: then worker w of this server (kv_rank * readers
+ * + reader) has shard w / group readers.
+ */
+struct scout__ns_group {
+	struct scout__ns *ns;
+	uint16_t number;
+	uint16_t readers, rank_first, rank_count, kv_ranks; /* as the namespace's, in ranks of the group */
+	uint32_t stride;                                    /* hashes from one object to the next */
+	struct scout__layout layouts[SCOUT_MAX_RANKS];      /* of each rank; not known: it has no layers of the group */
+	struct scout__chunk_index *index;                   /* NULL until every rank of this server is registered */
+	uint8_t ranks[SCOUT_MAX_RANKS];                     /* of each rank of the chunk index */
+	uint32_t sweep_next;
+	/* Of L2, see fetch.h; NULL: without. */
+	struct scout__expected **expected;          /* of each entry */
+	struct scout__l2_fingerprint *fingerprints; /* of each rank of the chunk index */
+};
+
 struct scout__ns {
 	struct scout__run_item sweep; /* drops what an older weights version left */
-	uint32_t sweep_next;
 	char name[SCOUT_MAX_NAME + 1];
 	uint16_t name_len;
 	uint16_t hash_bytes;
@@ -60,8 +81,9 @@ struct scout__ns {
 	uint64_t older[SCOUT__OLD_GENERATIONS]; /* names of the clears before, newest first */
 	uint64_t weights_gen;                   /* counts RESETs and CLEARs: what belongs to an older one is over */
 	uint16_t ended_by;                      /* which of both it was: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED */
-	struct scout__layout layouts[SCOUT_MAX_RANKS];
-	struct scout__chunk_index *index; /* NULL until every rank of this server is registered */
+	struct scout__ns_group *by_group;       /* groups.n of them */
+	uint64_t registered;                    /* ranks of this server (bits) that some worker has registered */
+	bool complete;                          /* all of them: the groups have chunk indexes */
 	struct scout__space *spaces;
 	uint32_t n_spaces, cap_spaces;
 	struct scout__map space_map; /* hash of tenant and group -> index */
@@ -72,12 +94,9 @@ struct scout__ns {
 	struct scout__list pool_waiters; /* pending operations */
 	struct scout__list
 		chunk_waiters[1u << SCOUT__WAITER_BITS]; /* pending operations, by the hash that they wait for */
-	/* Of L2, see fetch.h; NULL: without. */
-	struct scout__expected **expected;          /* of each entry */
-	struct scout__l2_fingerprint *fingerprints; /* of each rank of the chunk index */
-	struct scout__records *records;             /* of the last CLEAR, see l2_records.c */
-	struct scout__list record_waiters;          /* pending operations */
-	uint32_t n_moving;                          /* shards that are loaded or written now: their slots are in use */
+	struct scout__records *records;                  /* of L2: of the last CLEAR, see l2_records.c; NULL: without */
+	struct scout__list record_waiters;               /* pending operations */
+	uint32_t n_moving; /* shards that are loaded or written now: their slots are in use */
 	struct scout__list sessions;
 	uint32_t n_peers, n_sessions, n_holds;
 	uint32_t n_leaving; /* peers that left and have something left to give back */
@@ -93,23 +112,38 @@ struct scout__ns {
 SCOUT_ON_LOOP struct scout__ns *scout__ns_find(struct scout_server *s, const struct scout__str *name);
 /* A namespace of the name and the parameters of @hello. NULL: no place, or no memory. */
 SCOUT_ON_LOOP struct scout__ns *scout__ns_make(struct scout_server *s, const struct scout__hello *hello);
-/* Drop all of it, and give it the parameters of @hello. No session, no hold and no transfer of L2 points into it. */
-SCOUT_ON_LOOP void scout__ns_remake(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello);
+/*
+ * Drop all of it, and give it the parameters of @hello. No session, no hold and no transfer of L2 points into it. False:
+ * no memory, nothing has changed.
+ */
+SCOUT_ON_LOOP bool scout__ns_remake(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello);
 /* Everything that @ns has cached is unreachable from here on. @status: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED. */
 SCOUT_ON_LOOP void scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status);
 /* scout__ns.ended_by as text for people. */
 SCOUT_ON_LOOP const char *scout__ns_ended_text(const struct scout__ns *ns);
 /* A pin of @entry has just been given back: drop the entry if it belongs to older weights. */
-SCOUT_ON_LOOP void scout__ns_unpinned(struct scout__ns *ns, uint32_t entry);
+SCOUT_ON_LOOP void scout__ns_unpinned(struct scout__ns_group *group, uint32_t entry);
 /* Give the extents that the pool has grown to the chunk indexes that asked for them. */
 SCOUT_ON_LOOP void scout__ns_pool_ready(struct scout_server *s);
 /* Peers joined or left @ns: a namespace without peers is the first to give up memory. */
 SCOUT_ON_LOOP void scout__ns_note_use(struct scout__ns *ns);
-/* Free the chunk index and forget the layouts. No session, hold or transfer of L2 points into the chunk index. */
-SCOUT_ON_LOOP void scout__ns_drop_index(struct scout_server *s, struct scout__ns *ns);
-/* scout__ns_drop_index(), and its records: the namespace may get another name or other parameters. */
+/* Free the chunk indexes and forget the layouts. No session, hold or transfer of L2 points into a chunk index. */
+SCOUT_ON_LOOP void scout__ns_drop_indexes(struct scout_server *s, struct scout__ns *ns);
+/* scout__ns_drop_indexes(), and its records: the namespace may get another name or other parameters. */
 SCOUT_ON_LOOP void scout__ns_empty(struct scout_server *s, struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__ns_free(struct scout_server *s, struct scout__ns *ns);
+
+/* ---- ns_group.c ---- */
+
+/* Chunks of all groups. */
+SCOUT_ON_LOOP uint32_t scout__ns_count_chunks(const struct scout__ns *ns);
+/* The group whose chunk index this is; NULL: none has it. */
+SCOUT_ON_LOOP struct scout__ns_group *scout__ns_group_of(const struct scout_server *s,
+							 const struct scout__chunk_index *index);
+/* The rank of the chunk index of @group that @worker reads and writes, -1: none. */
+SCOUT_ON_LOOP int32_t scout__ns_group_rank(const struct scout__ns_group *group, const struct scout__peer *worker);
+/* Which of the readers of that rank it is. */
+SCOUT_ON_LOOP uint32_t scout__ns_group_reader(const struct scout__ns_group *group, const struct scout__peer *worker);
 
 /* ---- spaces.c ---- */
 

@@ -33,7 +33,7 @@ is_abandoned(const struct scout__ns *ns)
 SCOUT_ON_LOOP static bool
 is_empty(const struct scout__ns *ns)
 {
-	return !ns->index || ns->index->n_entries == 0;
+	return scout__ns_count_chunks(ns) == 0;
 }
 
 /* Whether @a is to be reused rather than @b, which may be NULL. */
@@ -66,7 +66,7 @@ scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
 			best = s->state->ns[i];
 	if (!best || scout__map_init(&empty, SCOUT__MAX_SPACES) != 0)
 		return NULL;
-	n_chunks = is_empty(best) ? 0 : best->index->n_entries;
+	n_chunks = scout__ns_count_chunks(best);
 	s->count.namespaces_reused++;
 	scout__log_limited(
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include <kvscout/protocol.h>
+
 #include "list.h"
 #include "reply.h"
 #include "run_queue.h"
@@ -26,7 +28,8 @@ struct scout__peer {
 	uint64_t token;
 	uint16_t role;
 	uint16_t reader;
-	int32_t rank; /* of the chunk index; -1: not registered */
+	int32_t rank;    /* KV rank less the namespace's rank_first; -1: not registered */
+	uint32_t tables; /* groups (bits) that it has registered tables of */
 	struct scout__ns *ns;
 	uint64_t weights; /* as it said; 0: follows */
 	uint64_t joined;  /* a worker's, see clears.c */
@@ -38,8 +41,8 @@ struct scout__peer {
 	uint32_t connection;  /* counts HELLOs from a new identity: answers to an older one are dropped */
 	uint32_t unanswered;
 	uint32_t n_holds;
-	uint32_t
-		segments_sent; /* first segment id of the last extent that the lease connection has delivered; 0: none */
+	/* Of each group: first segment id of the last extent that the lease connection has delivered; 0: none. */
+	uint32_t segments_sent[SCOUT_MAX_GROUPS];
 	bool leaving;
 	bool died;
 	struct scout__lease *lease;

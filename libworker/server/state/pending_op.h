@@ -16,6 +16,7 @@ struct scout_server;
 struct scout__ask;
 struct scout__hold;
 struct scout__ns;
+struct scout__ns_group;
 struct scout__packet;
 struct scout__peer;
 struct scout__pending_op;
@@ -60,7 +61,7 @@ struct scout__pending_op {
 	uint64_t serial; /* of the session that ADMIT and RETRIEVE name */
 	const uint8_t *hashes;
 	struct scout__str tenant;
-	uint16_t group;
+	struct scout__ns_group *group; /* STORE and LOOKUP */
 	uint32_t n, next, skip, expect;
 	uint32_t first; /* LOOKUP: chunk that the walk begins with, behind what is skipped or promised already */
 	uint32_t space;
@@ -77,6 +78,7 @@ struct scout__pending_op {
 	uint64_t wait_end_us;  /* RETRIEVE: loads are waited for until then */
 	uint32_t n_rounds;     /* LOOKUP: questions to L2 */
 	uint32_t l2;           /* LOOKUP: chunks of the hit that were not in the pool */
+	uint32_t load_part;    /* RETRIEVE: of its hold, the part of load_next */
 	uint32_t load_next; /* RETRIEVE: loads of the chunks before are under way. LOOKUP: chunks before have arrived */
 	uint8_t *from_l2;   /* LOOKUP: a bit for each chunk, while loads come before the answer */
 	struct scout__ask *ask;            /* LOOKUP */

@@ -34,9 +34,9 @@ send_segment(int fd, const struct scout__segment *segment, uint32_t slots)
 	return scout__lease_send(fd, &m, &segment->fd, 1);
 }
 
-/* The first place in index->by_age of an extent that @peer was not sent. */
+/* The first place in index->by_age of an extent behind the one that has segment @sent. */
 SCOUT_ON_LOOP static uint32_t
-first_unsent(const struct scout__chunk_index *index, const struct scout__peer *peer)
+first_unsent(const struct scout__chunk_index *index, uint32_t sent)
 {
 	uint32_t low = 0;
 	uint32_t high = index->n_extents;
@@ -44,7 +44,7 @@ first_unsent(const struct scout__chunk_index *index, const struct scout__peer *p
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (index->by_age[middle]->segments[0].id <= peer->segments_sent)
+		if (index->by_age[middle]->segments[0].id <= sent)
 			low = middle + 1;
 		else
 			high = middle;
@@ -52,23 +52,49 @@ first_unsent(const struct scout__chunk_index *index, const struct scout__peer *p
 	return low;
 }
 
-bool
-scout__segments_deliver(struct scout_server *s, struct scout__peer *peer)
+/* The segments of @group. False: not all of them. */
+SCOUT_ON_LOOP static bool
+deliver(struct scout__peer *peer, const struct scout__ns_group *group)
 {
-	const struct scout__chunk_index *index = peer->ns->index;
+	const struct scout__chunk_index *index = group->index;
+	uint32_t *sent = &peer->segments_sent[group->number];
+	int32_t rank = scout__ns_group_rank(group, peer);
 
-	(void)s;
-	if (!index || peer->rank < 0)
+	if (rank < 0)
 		return true;
 	if (!peer->lease)
 		return false;
-	for (uint32_t i = first_unsent(index, peer); i < index->n_extents; i++) {
+	for (uint32_t i = first_unsent(index, *sent); i < index->n_extents; i++) {
 		const struct scout__extent *extent = index->by_age[i];
 
 		/* A full socket or too many descriptors on their way; of a broken one epoll tells. */
-		if (!send_segment(peer->lease->watch.fd, &extent->segments[peer->rank], extent->slots))
+		if (!send_segment(peer->lease->watch.fd, &extent->segments[rank], extent->slots))
 			return false;
-		peer->segments_sent = extent->segments[0].id;
+		*sent = extent->segments[0].id;
+	}
+	return true;
+}
+
+bool
+scout__segments_deliver(struct scout_server *s, struct scout__peer *peer)
+{
+	(void)s;
+	for (uint32_t i = 0; i < peer->ns->groups.n; i++)
+		if (!deliver(peer, &peer->ns->by_group[i]))
+			return false;
+	return true;
+}
+
+/* Whether all segments of the groups of @peer were sent. */
+SCOUT_ON_LOOP static bool
+is_served(const struct scout__peer *peer)
+{
+	for (uint32_t i = 0; i < peer->ns->groups.n; i++) {
+		const struct scout__ns_group *group = &peer->ns->by_group[i];
+
+		if (scout__ns_group_rank(group, peer) >= 0 &&
+		    first_unsent(group->index, peer->segments_sent[i]) < group->index->n_extents)
+			return false;
 	}
 	return true;
 }
@@ -79,10 +105,8 @@ tick(struct scout_server *s, struct scout__lease *lease)
 {
 	struct scout__peer *peer = lease->peer;
 
-	if (peer->ns->index && peer->rank >= 0 && first_unsent(peer->ns->index, peer) < peer->ns->index->n_extents) {
-		if (scout__segments_deliver(s, peer))
-			scout__pending_ops_wake(s, &peer->lease_waiters);
-	}
+	if (!is_served(peer) && scout__segments_deliver(s, peer))
+		scout__pending_ops_wake(s, &peer->lease_waiters);
 }
 
 void

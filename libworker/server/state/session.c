@@ -13,13 +13,13 @@
 /*
  * DESIGN
  *
- * A session is what one lookup promised. The unit of a promise is (session, chunk, rank, reader): a lookup takes all
- * units of a chunk at once, each worker's retrieve turns its own one into a hold, and what is left is given back by
+ * A session is what one lookup promised. The unit of a promise is (session, object, rank, reader): a lookup takes all
+ * units of an object at once, each worker's retrieve turns its own one into a hold, and what is left is given back by
  * ADMIT, FINISH, RESET or the end of the client.
  *
- * Which units are left needs no list: those of the chunks in [kept_from, kept_to), less those that a bitmap marks as
- * used. There is one row of bits for each (rank, reader), made when that worker first retrieves; and one count for each
- * chunk, so that giving back a chunk is one subtraction. The range only ever shrinks and bits are only ever set: so
+ * Which units are left needs no list: for each group, those of the objects in [kept_from, kept_to), less those that a
+ * bitmap marks as used. There is one row of bits for each (rank, reader), made when that worker first retrieves; and one
+ * count for each object, so that giving back an object is one subtraction. The range only ever shrinks and bits are only ever set: so
  * nothing can be given back twice, however often it is asked for.
  *
  * End: the ticket names nothing from that moment. The run item then walks what was stored from last to first, then what
@@ -27,7 +27,7 @@
  * prompts share, comes out as the last to be evicted. A long walk takes short slices while operations are in
  * the run queue (release_slice()).
  *
- * Memory: one block of handles, as long as the hit; rows and stored keys only for sessions that need them.
+ * Memory: for each group one block of handles, as long as the hit; rows and stored keys only for sessions that need them.
  * Everything counts against SCOUT__MAX_SESSION_BYTES.
  *
  * Threads: loop.
@@ -76,24 +76,47 @@ resize(struct scout_server *s, void *block, uint32_t old_n, uint32_t n)
 }
 
 bool
-scout__session_resize(struct scout_server *s, struct scout__session *session, uint32_t n)
+scout__kept_resize(struct scout_server *s, struct scout__kept *kept, uint32_t n)
 {
 	void *p;
 
-	if (n == session->cap_handles)
+	if (n == kept->cap_handles)
 		return true;
-	p = resize(s, session->handles, session->cap_handles, n);
+	p = resize(s, kept->handles, kept->cap_handles, n);
 	if (!p && n)
-		return n < session->cap_handles; /* it stays larger than needed */
-	session->handles = p;
-	session->cap_handles = n;
+		return n < kept->cap_handles; /* it stays larger than needed */
+	kept->handles = p;
+	kept->cap_handles = n;
 	return true;
+}
+
+/* Room for the handles of each group. */
+SCOUT_ON_LOOP static bool
+make_handles(struct scout_server *s, struct scout__session *session, uint32_t n)
+{
+	bool made = true;
+
+	for (uint32_t i = 0; i < session->n_groups; i++) {
+		struct scout__ns_group *group = &session->ns->by_group[i];
+
+		session->of[i].group = group;
+		made = made && scout__kept_resize(s, &session->of[i], n / group->stride);
+	}
+	return made;
+}
+
+SCOUT_ON_LOOP static void
+free_handles(struct scout_server *s, struct scout__session *session)
+{
+	for (uint32_t i = 0; i < session->n_groups; i++)
+		(void)scout__kept_resize(s, &session->of[i], 0);
 }
 
 struct scout__session *
 scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ticket, uint32_t n, uint16_t *ret_status,
 		   const char **ret_text)
 {
+	uint32_t n_groups = peer->ns->groups.n;
 	struct scout__session *session;
 
 	*ret_status = SCOUT_WIRE_LIMIT;
@@ -107,11 +130,13 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 		*ret_text = "max_sessions are open";
 		return NULL;
 	}
-	session = calloc(1, sizeof(*session));
+	session = calloc(1, sizeof(*session) + n_groups * sizeof(session->of[0]));
 	if (!session)
 		return NULL;
-	if (!scout__session_resize(s, session, n))
-		goto err_free_session;
+	session->ns = peer->ns;
+	session->n_groups = n_groups;
+	if (!make_handles(s, session, n))
+		goto err_free_handles;
 	session->number = s->state->free_sessions[s->state->n_free_sessions - 1];
 	if (!scout__map_put(&s->state->by_ticket, ticket, session->number))
 		goto err_free_handles;
@@ -119,7 +144,6 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 	s->state->sessions[session->number] = session;
 	session->run.step = release_step;
 	session->peer = peer;
-	session->ns = peer->ns;
 	session->ticket = ticket;
 	session->serial = ++s->state->next_serial;
 	session->weights_gen = peer->ns->weights_gen;
@@ -130,8 +154,7 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 	return session;
 
 err_free_handles:
-	(void)scout__session_resize(s, session, 0);
-err_free_session:
+	free_handles(s, session);
 	free(session);
 	return NULL;
 }
@@ -139,133 +162,143 @@ err_free_session:
 /* ---- units ---- */
 
 SCOUT_ON_LOOP static uint32_t
-n_rows(const struct scout__session *session)
+n_rows(const struct scout__kept *kept)
 {
-	return session->ns->index->n_ranks * session->ns->index->readers;
+	return kept->group->index->n_ranks * kept->group->index->readers;
 }
 
-/* Give back what is left of chunk @i's units. */
+/* Give back what is left of object @i's units. */
 SCOUT_ON_LOOP static void
-give_back(struct scout__session *session, uint32_t i)
+give_back(struct scout__kept *kept, uint32_t i)
 {
-	struct scout__chunk_index *index = session->ns->index;
-	uint32_t entry = session->handles[i].entry;
-	uint32_t used = session->used_count ? session->used_count[i] : 0;
+	uint32_t entry = kept->handles[i].entry;
+	uint32_t used = kept->used_count ? kept->used_count[i] : 0;
 
 	if (entry == SCOUT__NO_ENTRY) {
-		session->n_holes--;
+		kept->n_holes--;
 		return;
 	}
-	/* All units are used: this session does not pin the entry any more, so it may name another chunk by now. */
-	if (used == n_rows(session))
+	/* All units are used: this session does not pin the entry any more, so it may name another object by now. */
+	if (used == n_rows(kept))
 		return;
-	scout__index_unpromise(index, entry, n_rows(session) - used);
-	scout__ns_unpinned(session->ns, entry);
+	scout__index_unpromise(kept->group->index, entry, n_rows(kept) - used);
+	scout__ns_unpinned(kept->group, entry);
 }
 
 void
-scout__session_drop_last(struct scout__session *session)
+scout__kept_drop_last(struct scout__kept *kept)
 {
-	give_back(session, --session->kept_to);
+	give_back(kept, --kept->kept_to);
 }
 
 void
-scout__session_drop_first(struct scout__session *session)
+scout__kept_drop_first(struct scout__kept *kept)
 {
-	give_back(session, session->kept_from++);
+	give_back(kept, kept->kept_from++);
 }
 
 void
-scout__session_hole(struct scout__session *session, uint32_t i)
+scout__kept_hole(struct scout__kept *kept, uint32_t i)
 {
-	if (i < session->kept_to)
-		give_back(session, i);
-	session->handles[i] = (struct scout__handle){SCOUT__NO_ENTRY, 0};
-	session->n_holes++;
+	if (i < kept->kept_to)
+		give_back(kept, i);
+	kept->handles[i] = (struct scout__handle){SCOUT__NO_ENTRY, 0};
+	kept->n_holes++;
 }
 
-/* Rows of bits and the counts, for the chunks of the hit. */
+/* Rows of bits and the counts, for the objects of the hit. */
 SCOUT_ON_LOOP static bool
-make_rows(struct scout_server *s, struct scout__session *session)
+make_rows(struct scout_server *s, struct scout__kept *kept)
 {
-	uint32_t rows = n_rows(session);
+	uint32_t rows = n_rows(kept);
 
-	if (session->used_rows)
+	if (kept->used_rows)
 		return true;
-	session->n_used = (session->hit + 63) / 64 * 64;
-	session->used_count = resize(s, NULL, 0, session->n_used / 4);
-	if (!session->used_count)
+	kept->n_used = (kept->hit + 63) / 64 * 64;
+	kept->used_count = resize(s, NULL, 0, kept->n_used / 4);
+	if (!kept->used_count)
 		return false;
-	memset(session->used_count, 0, session->n_used * sizeof(*session->used_count));
-	session->used_rows = resize(s, NULL, 0, rows);
-	if (!session->used_rows) {
-		(void)resize(s, session->used_count, session->n_used / 4, 0);
-		session->used_count = NULL;
+	memset(kept->used_count, 0, kept->n_used * sizeof(*kept->used_count));
+	kept->used_rows = resize(s, NULL, 0, rows);
+	if (!kept->used_rows) {
+		(void)resize(s, kept->used_count, kept->n_used / 4, 0);
+		kept->used_count = NULL;
 		return false;
 	}
-	memset(session->used_rows, 0, rows * sizeof(*session->used_rows));
+	memset(kept->used_rows, 0, rows * sizeof(*kept->used_rows));
 	return true;
 }
 
 SCOUT_ON_LOOP static void
-free_rows(struct scout_server *s, struct scout__session *session)
+free_rows(struct scout_server *s, struct scout__kept *kept)
 {
-	if (!session->used_rows)
+	if (!kept->used_rows)
 		return;
-	for (uint32_t i = 0; i < n_rows(session); i++) {
-		if (session->used_rows[i])
-			(void)resize(s, session->used_rows[i], session->n_used / 64, 0);
+	for (uint32_t i = 0; i < n_rows(kept); i++) {
+		if (kept->used_rows[i])
+			(void)resize(s, kept->used_rows[i], kept->n_used / 64, 0);
 	}
-	(void)resize(s, session->used_rows, n_rows(session), 0);
-	(void)resize(s, session->used_count, session->n_used / 4, 0);
-	session->used_rows = NULL;
-	session->used_count = NULL;
+	(void)resize(s, kept->used_rows, n_rows(kept), 0);
+	(void)resize(s, kept->used_count, kept->n_used / 4, 0);
+	kept->used_rows = NULL;
+	kept->used_count = NULL;
 }
 
 void
-scout__session_use(struct scout_server *s, struct scout__session *session, uint32_t i, uint32_t row)
+scout__kept_use(struct scout_server *s, struct scout__kept *kept, uint32_t i, uint32_t row)
 {
 	uint64_t bit = UINT64_C(1) << (i % 64);
 
-	if (i < session->kept_from || i >= session->kept_to)
+	if (i < kept->kept_from || i >= kept->kept_to)
 		return;
 	/* Without memory for the bits the unit stays promised until the session ends: harmless. */
-	if (!make_rows(s, session))
+	if (!make_rows(s, kept))
 		return;
-	if (!session->used_rows[row]) {
-		session->used_rows[row] = resize(s, NULL, 0, session->n_used / 64);
-		if (!session->used_rows[row])
+	if (!kept->used_rows[row]) {
+		kept->used_rows[row] = resize(s, NULL, 0, kept->n_used / 64);
+		if (!kept->used_rows[row])
 			return;
-		memset(session->used_rows[row], 0, session->n_used / 8);
+		memset(kept->used_rows[row], 0, kept->n_used / 8);
 	}
-	if (session->used_rows[row][i / 64] & bit)
+	if (kept->used_rows[row][i / 64] & bit)
 		return;
-	session->used_rows[row][i / 64] |= bit;
-	session->used_count[i]++;
-	scout__index_unpromise(session->ns->index, session->handles[i].entry, 1);
+	kept->used_rows[row][i / 64] |= bit;
+	kept->used_count[i]++;
+	scout__index_unpromise(kept->group->index, kept->handles[i].entry, 1);
 }
 
 void
-scout__session_stored(struct scout_server *s, struct scout__session *session, struct scout__handle handle, bool present)
+scout__kept_stored(struct scout_server *s, struct scout__kept *kept, struct scout__handle handle, bool present)
 {
-	if (session->n_stored == session->cap_stored) {
-		uint32_t cap = session->cap_stored ? session->cap_stored * 2 : 16;
+	if (kept->n_stored == kept->cap_stored) {
+		uint32_t cap = kept->cap_stored ? kept->cap_stored * 2 : 16;
 		void *p;
 
-		if (session->cap_stored >= SCOUT_MAX_CHUNKS)
+		if (kept->cap_stored >= SCOUT_MAX_CHUNKS)
 			return;
-		p = resize(s, session->stored, session->cap_stored, cap);
+		p = resize(s, kept->stored, kept->cap_stored, cap);
 		if (!p)
 			return; /* it will not be touched, that is all */
-		session->stored = p;
-		session->cap_stored = cap;
+		kept->stored = p;
+		kept->cap_stored = cap;
 	}
 	if (present)
 		handle.entry |= SCOUT__STORED_PRESENT;
-	session->stored[session->n_stored++] = handle;
+	kept->stored[kept->n_stored++] = handle;
 }
 
 /* ---- the end ---- */
+
+/* Handles that the end of @session has yet to look at. */
+SCOUT_ON_LOOP static uint32_t
+n_left(const struct scout__session *session)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < session->n_groups; i++)
+		n += session->of[i].hit + session->of[i].n_stored;
+	return n;
+}
 
 void
 scout__session_end(struct scout_server *s, struct scout__session *session, bool touch)
@@ -290,7 +323,7 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 		session->peer = NULL;
 	}
 	s->state->n_releasing++;
-	scout__run_queue_start(s, &session->run, session->hit + session->n_stored);
+	scout__run_queue_start(s, &session->run, n_left(session));
 }
 
 void
@@ -303,10 +336,11 @@ scout__session_undo(struct scout_server *s, uint64_t ticket)
 }
 
 SCOUT_ON_LOOP static void
-touch(struct scout__session *session, struct scout__handle handle, enum scout__access how)
+touch(const struct scout__session *session, const struct scout__kept *kept, struct scout__handle handle,
+      enum scout__access how)
 {
-	struct scout__chunk_index *index = session->ns->index;
-	const struct scout__touch touch = {.how = how, .kind = session->kind, .hinted = session->hinted};
+	struct scout__chunk_index *index = kept->group->index;
+	const struct scout__touch touch = {.how = how, .kind = kept->kind, .hinted = session->hinted};
 
 	if (session->touch && handle.entry != SCOUT__NO_ENTRY && scout__index_valid(index, handle))
 		scout__index_touch(index, handle.entry, &touch);
@@ -320,9 +354,11 @@ session_free(struct scout_server *s, struct scout__session *session)
 	if (session->weights_gen != session->ns->weights_gen)
 		scout__stale_tickets_add(s, session->ticket, session->ns->ended_by);
 	scout__list_del(&session->of_peer);
-	(void)scout__session_resize(s, session, 0);
-	(void)resize(s, session->stored, session->cap_stored, 0);
-	free_rows(s, session);
+	for (uint32_t i = 0; i < session->n_groups; i++) {
+		(void)resize(s, session->of[i].stored, session->of[i].cap_stored, 0);
+		free_rows(s, &session->of[i]);
+	}
+	free_handles(s, session);
 	(void)scout__map_del(&s->state->by_ticket, session->ticket);
 	s->state->sessions[session->number] = NULL;
 	s->state->free_sessions[s->state->n_free_sessions++] = session->number;
@@ -338,10 +374,31 @@ session_free(struct scout_server *s, struct scout__session *session)
 SCOUT_ON_LOOP static uint32_t
 release_slice(const struct scout_server *s, const struct scout__session *session)
 {
-	bool steps_back = session->hit > SCOUT__SLICE_CHUNKS && s->state->n_releasing <= STEP_BACK_MAX &&
+	bool steps_back = n_left(session) > SCOUT__SLICE_CHUNKS && s->state->n_releasing <= STEP_BACK_MAX &&
 			  scout__run_queue_wait(s);
 
 	return steps_back ? SCOUT__SLICE_CHUNKS / STEP_BACK : SCOUT__SLICE_CHUNKS;
+}
+
+/* Of one group, at most @left handles. Returns how many it leaves of these. */
+SCOUT_ON_LOOP static uint32_t
+release(struct scout__session *session, struct scout__kept *kept, uint32_t left)
+{
+	for (; left && kept->n_stored; left--) {
+		struct scout__handle handle = kept->stored[--kept->n_stored];
+		bool present = handle.entry & SCOUT__STORED_PRESENT;
+
+		handle.entry &= ~SCOUT__STORED_PRESENT;
+		touch(session, kept, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
+	}
+	for (; left && kept->hit; left--) {
+		uint32_t i = --kept->hit;
+
+		if (i >= kept->kept_from && i < kept->kept_to)
+			give_back(kept, i);
+		touch(session, kept, kept->handles[i], SCOUT__ACCESS_READ);
+	}
+	return left;
 }
 
 SCOUT_ON_LOOP static void
@@ -350,21 +407,9 @@ release_step(struct scout_server *s, struct scout__run_item *item)
 	struct scout__session *session = SCOUT__OWNER(item, struct scout__session, run);
 	uint32_t left = release_slice(s, session);
 
-	for (; left && session->n_stored; left--) {
-		struct scout__handle handle = session->stored[--session->n_stored];
-		bool present = handle.entry & SCOUT__STORED_PRESENT;
-
-		handle.entry &= ~SCOUT__STORED_PRESENT;
-		touch(session, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
-	}
-	for (; left && session->hit; left--) {
-		uint32_t i = --session->hit;
-
-		if (i >= session->kept_from && i < session->kept_to)
-			give_back(session, i);
-		touch(session, session->handles[i], SCOUT__ACCESS_READ);
-	}
-	if (session->n_stored || session->hit)
+	for (uint32_t i = session->n_groups; i > 0; i--)
+		left = release(session, &session->of[i - 1], left);
+	if (n_left(session))
 		scout__run_queue_add(s, item);
 	else
 		session_free(s, session);

@@ -14,10 +14,27 @@
 
 struct scout_server;
 struct scout__ns;
+struct scout__ns_group;
 struct scout__peer;
 struct scout__pending_op;
 
 #define SCOUT__MAX_SESSION_BYTES (UINT64_C(1) << 30) /* of all sessions together: handles and bitmaps */
+
+/* What a session keeps of one group. Objects are counted from the start of the prompt. */
+struct scout__kept {
+	struct scout__ns_group *group;
+	uint32_t hit;                  /* objects that have handles; so far, while the lookup is not answered */
+	uint32_t n_holes;              /* kept objects that were not there: the lookup went on behind them */
+	uint32_t kept_from, kept_to;   /* objects whose units are promised, but for those that a bitmap marks as used */
+	struct scout__handle *handles; /* hit of them */
+	uint32_t cap_handles;
+	uint8_t kind;                 /* scout__touch_kind(), of the lookup */
+	struct scout__handle *stored; /* in the order of the stores; top bit of entry: not stored by this session */
+	uint32_t n_stored, cap_stored;
+	uint64_t **used_rows; /* [rank * readers + reader] -> bits of objects; NULL until a RETRIEVE */
+	uint16_t *used_count; /* bits of each object in all rows */
+	uint32_t n_used;      /* objects that the bits and counts have room for */
+};
 
 /* What the server holds for one ticket. */
 struct scout__session {
@@ -33,23 +50,14 @@ struct scout__session {
 	bool ended;
 	bool touch;                       /* ended by FINISH */
 	bool hinted;                      /* FINISH said that nothing will continue the request */
-	uint8_t kind;                     /* scout__touch_kind(), of the lookup */
 	struct scout__pending_op *lookup; /* while it is not answered */
 	struct scout__owed owed;          /* FINISH */
 	uint32_t n;                       /* as asked */
 	uint32_t skip;
-	uint32_t hit;                  /* so far, while the lookup is not answered */
-	uint32_t l2;                   /* of the hit: chunks that were not in the pool when they were found */
-	uint32_t n_holes;              /* kept chunks that were not there: a lookup ahead goes on behind them */
-	uint32_t n_admits;             /* ADMITs that are not answered */
-	uint32_t kept_from, kept_to;   /* chunks whose units are promised, but for those that a bitmap marks as used */
-	struct scout__handle *handles; /* hit of them */
-	uint32_t cap_handles;
-	struct scout__handle *stored; /* in the order of the stores; top bit of entry: not stored by this session */
-	uint32_t n_stored, cap_stored;
-	uint64_t **used_rows; /* [rank * readers + reader] -> bits of chunks; NULL until a RETRIEVE */
-	uint16_t *used_count; /* bits of each chunk in all rows */
-	uint32_t n_used;      /* chunks that the bits and counts have room for */
+	uint32_t l2;       /* of the hit: objects that were not in the pool when they were found */
+	uint32_t n_admits; /* ADMITs that are not answered */
+	uint32_t n_groups;
+	struct scout__kept of[]; /* each group of the namespace */
 };
 
 #define SCOUT__STORED_PRESENT 0x80000000u
@@ -57,25 +65,25 @@ struct scout__session {
 /* Living sessions only: not one that has ended and is still giving back. */
 SCOUT_ON_LOOP struct scout__session *scout__session_find(struct scout_server *s, const struct scout__ns *ns,
 							 uint64_t ticket);
-/* A session for @n chunks. NULL and *ret_status, *ret_text when it is refused. */
+/* A session for @n hashes, with room for the handles of as many objects of each group. NULL and *ret_status, *ret_text when it is refused. */
 SCOUT_ON_LOOP struct scout__session *scout__session_new(struct scout_server *s, struct scout__peer *peer,
 							uint64_t ticket, uint32_t n, uint16_t *ret_status,
 							const char **ret_text);
-/* Room for @n handles of the hit; what is beyond is given back to the heap. False: no memory. */
-SCOUT_ON_LOOP bool scout__session_resize(struct scout_server *s, struct scout__session *session, uint32_t n);
-/* Give back the first or the last chunk that is promised; there must be one. */
-SCOUT_ON_LOOP void scout__session_drop_first(struct scout__session *session);
-SCOUT_ON_LOOP void scout__session_drop_last(struct scout__session *session);
-/* Chunk @i, promised or the next to be looked at, is not there; of a lookup ahead that is not answered. */
-SCOUT_ON_LOOP void scout__session_hole(struct scout__session *session, uint32_t i);
+/* Room for @n handles; what is beyond is given back to the heap. False: no memory. */
+SCOUT_ON_LOOP bool scout__kept_resize(struct scout_server *s, struct scout__kept *kept, uint32_t n);
+/* Give back the first or the last object that is promised; there must be one. */
+SCOUT_ON_LOOP void scout__kept_drop_first(struct scout__kept *kept);
+SCOUT_ON_LOOP void scout__kept_drop_last(struct scout__kept *kept);
+/* Object @i, promised or the next to be looked at, is not there; of a lookup that is not answered. */
+SCOUT_ON_LOOP void scout__kept_hole(struct scout__kept *kept, uint32_t i);
 /* End it: unreachable now, promises given back in steps. @touch: its chunks count as used. */
 SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__session *session, bool touch);
 /* Its answer did not leave: end it, if it lives. A scout__undo_fn. */
 SCOUT_ON_LOOP void scout__session_undo(struct scout_server *s, uint64_t ticket);
-/* What @peer's retrieve of chunk @i may use: marks its unit as used; the caller holds first. */
-SCOUT_ON_LOOP void scout__session_use(struct scout_server *s, struct scout__session *session, uint32_t i, uint32_t row);
+/* What a worker's retrieve of object @i may use: marks its unit as used; the caller holds first. */
+SCOUT_ON_LOOP void scout__kept_use(struct scout_server *s, struct scout__kept *kept, uint32_t i, uint32_t row);
 /* Remember what it stores, to be touched at its end. @present: another session stored it. */
-SCOUT_ON_LOOP void scout__session_stored(struct scout_server *s, struct scout__session *session,
-					 struct scout__handle handle, bool present);
+SCOUT_ON_LOOP void scout__kept_stored(struct scout_server *s, struct scout__kept *kept, struct scout__handle handle,
+				      bool present);
 
 #endif

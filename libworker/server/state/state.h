@@ -18,6 +18,7 @@ struct scout_server;
 struct scout_server_config;
 struct scout__hold;
 struct scout__ns;
+struct scout__ns_group;
 struct scout__peer;
 struct scout__session;
 
@@ -27,14 +28,14 @@ struct scout__session;
  * What happens to namespaces, for the room above that looks after L2 (fetch.h): so nothing in this room knows of it.
  */
 struct scout__state_hooks {
-	/* A worker has stored the shard of @rank. */
-	void (*committed)(struct scout_server *s, struct scout__ns *ns, uint32_t entry, uint32_t rank);
+	/* A worker has stored the shard of @rank of the chunk index. */
+	void (*committed)(struct scout_server *s, struct scout__ns_group *group, uint32_t entry, uint32_t rank);
 	/* A new weights version or a clear has ended what a namespace had cached. */
 	void (*outdated)(struct scout_server *s);
 	/* The namespace was cleared: ns.generation is another one. */
 	void (*cleared)(struct scout_server *s, struct scout__ns *ns);
-	/* The chunk index of the namespace is about to be freed. */
-	void (*index_closed)(struct scout__ns *ns);
+	/* The chunk index of the group is about to be freed. */
+	void (*index_closed)(struct scout__ns_group *group);
 	/* The namespace is over, or about to get another name or other parameters. */
 	void (*closed)(struct scout__ns *ns);
 };

@@ -40,10 +40,10 @@ struct scout__withdrawn {
 
 /* Whether the lease connection of @peer has delivered the segment of @extent. */
 SCOUT_ON_LOOP static bool
-has_segment(const struct scout__peer *peer, const struct scout__ns *ns, const struct scout__extent *extent)
+has_segment(const struct scout__peer *peer, const struct scout__ns_group *group, const struct scout__extent *extent)
 {
-	return peer && !peer->leaving && peer->ns == ns && peer->rank >= 0 &&
-	       peer->segments_sent >= extent->segments[0].id;
+	return peer && !peer->leaving && peer->ns == group->ns && scout__ns_group_rank(group, peer) >= 0 &&
+	       peer->segments_sent[group->number] >= extent->segments[0].id;
 }
 
 SCOUT_ON_LOOP static void
@@ -74,15 +74,15 @@ tell(struct scout__withdrawn *w)
 	}
 }
 
-/* @extent is out of the chunk index of @ns. */
+/* @extent is out of the chunk index of @group. */
 SCOUT_ON_LOOP static void
-withdraw(struct scout_server *s, const struct scout__ns *ns, struct scout__extent *extent)
+withdraw(struct scout_server *s, const struct scout__ns_group *group, struct scout__extent *extent)
 {
 	struct scout__withdrawn *w;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < s->cfg.max_peers; i++)
-		n += has_segment(s->state->peers[i], ns, extent);
+		n += has_segment(s->state->peers[i], group, extent);
 	w = calloc(1, sizeof(*w) + n * sizeof(w->of[0]));
 	if (!w) {
 		/* The workers keep it mapped until they end, and do not use it: only the machine has less memory. */
@@ -96,22 +96,25 @@ withdraw(struct scout_server *s, const struct scout__ns *ns, struct scout__exten
 	for (uint32_t i = 0; i < s->cfg.max_peers && w->n < n; i++) {
 		struct scout__peer *peer = s->state->peers[i];
 
-		if (!has_segment(peer, ns, extent))
+		if (!has_segment(peer, group, extent))
 			continue;
 		w->of[w->n].peer = peer;
-		w->of[w->n++].segment = extent->segments[peer->rank].id;
+		w->of[w->n++].segment = extent->segments[scout__ns_group_rank(group, peer)].id;
 	}
 	tell(w);
 	free_if_released(s, w);
 }
 
 void
-scout__withdraw_index(struct scout_server *s, const struct scout__ns *ns)
+scout__withdraw_indexes(struct scout_server *s, const struct scout__ns *ns)
 {
-	struct scout__extent *extent;
+	for (uint32_t i = 0; i < ns->groups.n; i++) {
+		const struct scout__ns_group *group = &ns->by_group[i];
+		struct scout__extent *extent;
 
-	while (ns->index && (extent = scout__index_surrender(ns->index)))
-		withdraw(s, ns, extent);
+		while (group->index && (extent = scout__index_surrender(group->index)))
+			withdraw(s, group, extent);
+	}
 }
 
 /* @segment 0: all of them. */
@@ -165,15 +168,6 @@ scout__withdraw_fini(struct scout_server *s)
 	}
 }
 
-SCOUT_ON_LOOP static struct scout__ns *
-ns_of(const struct scout_server *s, const struct scout__chunk_index *index)
-{
-	for (uint32_t i = 0; i < s->state->n_ns; i++)
-		if (s->state->ns[i]->index == index)
-			return s->state->ns[i];
-	return NULL;
-}
-
 void
 scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item)
 {
@@ -188,15 +182,15 @@ scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item)
 	what = scout__rebalance_step(&s->state->l1, SCOUT__SLICE_CHUNKS, s->now_us, &extent, &index);
 	/* Stores of the giver may have waited until it was known what becomes of the extent. */
 	if (was_leaving && !giver->leaving)
-		scout__pending_ops_wake(s, &ns_of(s, giver)->pool_waiters);
+		scout__pending_ops_wake(s, &scout__ns_group_of(s, giver)->ns->pool_waiters);
 	if (what == SCOUT__REBALANCE_TAKEN) {
-		const struct scout__ns *ns = ns_of(s, index);
+		const struct scout__ns_group *group = scout__ns_group_of(s, index);
 
-		scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\" gives up %u of its chunks' slots", ns->name,
-			   (unsigned)extent->slots);
-		withdraw(s, ns, extent);
+		scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\", group %u, gives up %u of its chunks' slots",
+			   group->ns->name, (unsigned)group->number, (unsigned)extent->slots);
+		withdraw(s, group, extent);
 	} else if (what == SCOUT__REBALANCE_NOTHING) {
-		scout__pending_ops_wake(s, &ns_of(s, index)->pool_waiters);
+		scout__pending_ops_wake(s, &scout__ns_group_of(s, index)->ns->pool_waiters);
 	}
 	if (what != SCOUT__REBALANCE_IDLE)
 		scout__run_queue_add(s, item);

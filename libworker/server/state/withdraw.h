@@ -15,8 +15,8 @@ struct scout__peer;
 
 /* The step of state.rebalance. */
 SCOUT_ON_LOOP void scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item);
-/* The chunk index of @ns is about to be freed: its workers are told to unmap all of it. */
-SCOUT_ON_LOOP void scout__withdraw_index(struct scout_server *s, const struct scout__ns *ns);
+/* The chunk indexes of @ns are about to be freed: its workers are told to unmap all of it. */
+SCOUT_ON_LOOP void scout__withdraw_indexes(struct scout_server *s, const struct scout__ns *ns);
 /* LEASE_RELEASED. */
 SCOUT_ON_LOOP void scout__withdraw_released(struct scout_server *s, const struct scout__peer *peer, uint32_t segment);
 /* @peer leaves, or has a new lease connection: it maps nothing any more that was withdrawn. */
