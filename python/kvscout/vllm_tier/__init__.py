@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kvscout as a tier behind vLLM's own offloading: `"type": "kvscout"` among the secondary_tiers of TieringOffloadingSpec.
+
+vLLM copies KV between the GPU and a region of host memory; a secondary tier copies between that region and elsewhere. This
+one copies to and from the pool of a kvscout server. It touches host memory only, so it serves every GPU and every model
+that vLLM offloads.
+
+Importing this package starts nothing and imports neither vLLM nor the extension.
+
+    config.py      keys of the tier, and what they default to
+    namespace.py   which engines share their chunks
+    keys.py        vLLM's keys as hashes
+    lookups.py     which keys the server has: asked in batches, one a request and step
+    transfers.py   copies between vLLM's region and the pool
+    counts.py      counters
+    tier.py        the class that vLLM makes, one object in the scheduler's process
+"""
+
+__all__ = ["KVScoutTier"]
+
+
+def __getattr__(name):
+    if name == "KVScoutTier":
+        from .tier import KVScoutTier
+
+        return KVScoutTier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of the tier: what stands beside `"type": "kvscout"` in secondary_tiers."""
+
+from dataclasses import dataclass
+
+from ..vllm.values import ConfigError, Values
+
+__all__ = ["Config", "ConfigError", "parse"]
+
+_WHERE = "secondary_tiers, type kvscout"
+_KEYS = {
+    "namespace": (
+        "required: a name for these weights and everything that vLLM does not tell a tier: revision, quantization, "
+        "overrides, speculative model. Engines that differ in it share nothing"
+    ),
+    "endpoint": "address of the server; without it, or with auto, the host's server, which is started if there is none",
+    "l1_bytes": "host memory of a server that this engine starts, such as 64Gi",
+    "l2": "L2 store of a server that this engine starts: a URL or a list of URLs",
+    "weights_version": "number of the weights, 1 or greater; engines with the same number may join a cleared cache",
+    "reset": "clear (default): a reset of vLLM's connector drops what is cached in the namespace; keep: it does not",
+    "kv_scales": (
+        "unknown (default): KV in fp8 is for this engine alone, because its scales may be its own; fixed: the scales "
+        "are in the checkpoint"
+    ),
+    "locality": "LOCAL (default) or REMOTE: what vLLM's tier filters take this tier for",
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    namespace: str
+    endpoint: str | None
+    l1_bytes: int | None
+    l2: tuple[str, ...]
+    weights_version: int
+    clears: bool
+    fixed_scales: bool
+    locality: str
+
+    @property
+    def starts_server(self):
+        return self.endpoint is None or self.endpoint.split(":")[0] == "auto"
+
+
+def parse(given):
+    values = Values(_WHERE, given, _KEYS)
+    namespace = values.text("namespace", 128)
+    if namespace is None:
+        raise ConfigError(f"kvscout: {_WHERE}: the key namespace is missing. It is {_KEYS['namespace']}")
+    endpoint, l1_bytes, l2 = values.server()
+    return Config(
+        namespace=namespace,
+        endpoint=endpoint,
+        l1_bytes=l1_bytes,
+        l2=l2,
+        weights_version=values.number("weights_version", 0, 0, (1 << 64) - 1),
+        clears=values.word("reset", ("clear", "keep")) == "clear",
+        fixed_scales=values.word("kv_scales", ("unknown", "fixed")) == "fixed",
+        locality=values.word("locality", ("LOCAL", "REMOTE")),
+    )

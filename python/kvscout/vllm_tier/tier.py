@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KVScoutTier: the class that vLLM makes for a secondary tier, in the scheduler's process.
+
+It is a thin shell: what vLLM calls goes to lookups.py and transfers.py, with vLLM's objects taken apart. Written against the
+tier interface of vLLM 0.31 to 0.33 (tests/engine/contract.json has its signatures). Client and Worker live side by side
+here: the region of host memory that vLLM's workers copy to and from the GPU is mapped in this process, too.
+
+vLLM calls a tier under its manager's lock, from one thread at a time, which is what Client and Worker ask for.
+"""
+
+import ctypes
+import logging
+
+from vllm.v1.kv_offload.base import (
+    Locality,
+    LookupResult,
+    Medium,
+    OffloadingCounterMetadata,
+    RequestOffloadingContext,
+)
+from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
+
+from ..vllm import logs, server
+from ..vllm.namespace import _platform, minor_version
+from ..vllm.stats import Delta
+from . import config as configuration
+from . import namespace
+from .counts import MEANINGS, Teller, new_counts
+from .keys import HASH_BYTES
+from .lookups import Lookups
+from .transfers import Transfers
+
+logger = logging.getLogger("vllm.kvscout")
+
+METRIC = "vllm:kvscout_tier_"
+_LABELS = ("kvscout_endpoint", "kvscout_namespace")
+
+
+def _address_of(view):
+    """Of a region's first byte. The export ends with this call: vLLM releases its view at the end."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
+
+
+class KVScoutTier(SecondaryTierManager):
+    medium = Medium.CPU
+
+    def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None, **keys):
+        """@keys: what the user wrote beside `type`; config.py has them."""
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        import kvscout
+        import vllm
+
+        logs.join_vllm()
+        self._config = configuration.parse(keys)
+        self.locality = Locality[self._config.locality]
+        rows, row_bytes = primary_kv_view.shape[0], self.block_size_bytes
+        found = namespace.factors(offloading_spec.config, row_bytes, minor_version(vllm.__version__), _platform())
+        fixed = self._config.fixed_scales
+        self._namespace = namespace.compute(self._config.namespace, offloading_spec.config, found, fixed)
+        common = {
+            **server.settings(self._config, None),
+            "namespace": self._namespace,
+            "chunk_tokens": 1,
+            "hash_bytes": HASH_BYTES,
+            "weights_version": self._config.weights_version,
+        }
+        self._endpoint = common["endpoint"]
+        self._error = kvscout.KVScoutError
+        self._counts = new_counts()
+        self._delta = Delta(self._counts)
+        self._teller = Teller(logger)
+        self._live = set()  # requests
+        self._before_reset = set()  # those of them that began before the last reset
+        self._client = kvscout.Client(**common)
+        try:
+            worker = kvscout.Worker(**common, backend="host")
+        except Exception:
+            self._client.close()
+            raise
+        self._lookups = Lookups(self._client, self._error, self._counts, self._teller)
+        self._transfers = Transfers(worker, self._error, self._counts, self._teller, self._lookups.run_ended)
+        try:
+            self._transfers.register(_address_of(primary_kv_view), row_bytes, rows, "vllm-tier")
+        except Exception:
+            self.shutdown()
+            raise
+        self._log_start(offloading_spec.config, rows, row_bytes)
+
+    def _log_start(self, config, rows, row_bytes):
+        logger.info(
+            "kvscout tier: namespace %s, %d chunks of %d bytes in vLLM's region, server %s",
+            self._namespace, rows, row_bytes, self._endpoint,
+        )
+        if namespace.has_own_scales(config, self._config.fixed_scales):
+            logger.warning(
+                "kvscout tier: the KV is in fp8, and vLLM does not tell a tier where its scales come from, so this engine "
+                "shares it with no other one. With scales from the checkpoint, set \"kv_scales\": \"fixed\""
+            )
+
+    # ---- requests ---------------------------------------------------------------------------------------------------
+
+    def on_new_request(self, req_context):
+        self._live.add(req_context.req_id)
+        return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context):
+        self._live.discard(req_context.req_id)
+        self._before_reset.discard(req_context.req_id)
+        self._lookups.finished(req_context.req_id)
+
+    # ---- lookups ----------------------------------------------------------------------------------------------------
+
+    def lookup(self, key, req_context):
+        found = self._lookups.lookup(req_context.req_id, key)
+        if found is None:
+            return LookupResult.RETRY
+        return LookupResult.HIT if found else LookupResult.MISS
+
+    def touch(self, keys, req_context):
+        self._lookups.touch(keys)
+
+    def on_schedule_end(self, context):
+        self._lookups.scheduled(context.new_req_ids)
+        self._lookups.flush()
+
+    # ---- jobs -------------------------------------------------------------------------------------------------------
+
+    def submit_store(self, job_metadata):
+        if job_metadata.req_context.req_id in self._before_reset:
+            self._transfers.skip_store(job_metadata.job_id)
+            return
+        self._transfers.store(job_metadata.job_id, list(job_metadata.keys), job_metadata.chunk_ids)
+
+    def submit_load(self, job_metadata):
+        keys = list(job_metadata.keys)
+        runs, lost = self._lookups.runs(job_metadata.req_context.req_id, keys, job_metadata.chunk_ids)
+        self._transfers.load(job_metadata.job_id, runs, lost)
+
+    def get_finished_jobs(self):
+        return [
+            JobResult(
+                job_id=end.job_id, success=end.ok, successful_keys=end.keys if end.keys and not end.ok else None,
+                transfer_time=end.seconds, transfer_bytes=end.bytes,
+            )
+            for end in self._transfers.ended()
+        ]
+
+    def has_pending_work(self):
+        return not self._transfers.is_idle()
+
+    def drain_jobs(self):
+        """vLLM calls it for a reset of the cache, and for nothing else."""
+        self._transfers.drain()
+        if self._config.clears:
+            self._clear()
+
+    def _clear(self):
+        try:
+            self._transfers.clear(self._client.clear())
+        except self._error as error:
+            logger.warning("kvscout tier: the cache was not cleared: %s", error)
+            return
+        self._counts["resets"] += 1
+        self._lookups.forget_all()
+        self._before_reset |= self._live
+        logger.info("kvscout tier: cleared the cache of namespace %s", self._namespace)
+
+    def shutdown(self):
+        self._transfers.close()
+        self._client.close()
+
+    # ---- what /metrics says -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config):
+        return {
+            METRIC + name: OffloadingCounterMetadata(documentation=f"kvscout tier: {meaning}.")
+            for name, meaning in MEANINGS.items()
+        }
+
+    def get_stats(self):
+        from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+
+        changed = self._delta.take()
+        if not changed:
+            return None
+        stats = OffloadingConnectorStats()
+        for name, value in changed.items():
+            stats.increase_counter(METRIC + name, value)
+        return stats
+
+    @classmethod
+    def config_info_keys(cls, tier_config):
+        return _LABELS
+
+    def config_info(self):
+        return dict(zip(_LABELS, (self._endpoint, self._namespace), strict=True))

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tier of vLLM's own offloading, as far as it needs no vLLM: keys, namespace, lookups, copies, with a kvscoutd of its
+own and each byte compared. The class that vLLM makes runs in `./dev engine tier`."""
+
+import dataclasses
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from types import SimpleNamespace
+
+from kvscout.vllm_tier import config, counts, keys, lookups, namespace
+from rig import ServerProcess, wait_for
+from tier_rig import ROW_BYTES, ROWS, Engine, key_of, keys_of
+
+
+class Importing(unittest.TestCase):
+    def test_importing_the_package_imports_no_vllm_and_starts_no_thread(self):
+        code = "import kvscout.vllm_tier, sys, threading; assert 'vllm' not in sys.modules; assert threading.active_count() == 1"
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+    def test_an_unknown_name_is_an_attribute_error(self):
+        import kvscout.vllm_tier
+
+        with self.assertRaisesRegex(AttributeError, "no attribute 'Tier'"):
+            kvscout.vllm_tier.Tier
+
+
+class Configuration(unittest.TestCase):
+    def test_the_defaults(self):
+        found = config.parse({"namespace": "m"})
+        self.assertEqual(dataclasses.astuple(found), ("m", None, None, (), 0, True, False, "LOCAL"))
+        self.assertTrue(found.starts_server)
+
+    def test_without_a_namespace_it_says_what_belongs_into_one(self):
+        with self.assertRaisesRegex(config.ConfigError, "namespace is missing.*revision, quantization"):
+            config.parse({})
+
+    def test_an_unknown_key_is_refused_with_those_that_there_are(self):
+        with self.assertRaisesRegex(config.ConfigError, "has no key 'chunk_tokens'. There are: namespace: .*endpoint: "):
+            config.parse({"namespace": "m", "chunk_tokens": 256})
+
+    def test_each_wrong_value_is_refused_with_what_is_allowed(self):
+        for key, value, allowed in (
+            ("namespace", "", "text of 1 to 128 bytes"), ("namespace", "x" * 129, "128"), ("weights_version", -1, "whole number"),
+            ("reset", "no", "clear, keep"), ("kv_scales", True, "unknown, fixed"), ("locality", "here", "LOCAL, REMOTE"),
+            ("l1_bytes", "64Gib i", "suffix"), ("l2", "fs:///a b", "URL without blanks"),
+        ):
+            with self.subTest(key=key, value=value), self.assertRaisesRegex(config.ConfigError, allowed):
+                config.parse({"namespace": "m", key: value})
+
+    def test_a_server_that_is_there_is_not_configured(self):
+        with self.assertRaisesRegex(config.ConfigError, "secondary_tiers.*there is a server already"):
+            config.parse({"namespace": "m", "endpoint": "ipc:///s", "l1_bytes": "1Gi"})
+
+
+def offloading_config(**more):
+    """As vLLM's OffloadingConfig, in the fields that the namespace reads."""
+    parallel = SimpleNamespace(is_parallelism_agnostic=False, world_size=2, tp_size=2, pp_size=1, pcp_size=1, dcp_size=1)
+    fields = {
+        "parallel": parallel, "replicated_layout": False, "canonical_layout": False, "kv_cache_layout": "NHD", "engine_id": "e1",
+        "model": SimpleNamespace(name="org/model", dtype="bfloat16"), "cache": SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=4),
+        "groups": (SimpleNamespace(group_id=0, tokens_per_block=16, layer_names=("l0", "l1")),), **more,
+    }
+    return SimpleNamespace(**fields)
+
+
+def name_of(found, row_bytes=4096, version="0.33", fixed=False, name="m"):
+    return namespace.compute(name, found, namespace.factors(found, row_bytes, version, ["cuda", "9.0"]), fixed)
+
+
+class Namespace(unittest.TestCase):
+    def test_the_same_engine_has_the_same_one_and_each_difference_another(self):
+        base = name_of(offloading_config())
+        self.assertRegex(base, "^m/vllm-tier/[0-9a-f]{32}$")
+        self.assertEqual(base, name_of(offloading_config(engine_id="e2")))
+        group = SimpleNamespace(group_id=1, tokens_per_block=16, layer_names=("m0",))
+        others = [
+            name_of(offloading_config(), name="n"), name_of(offloading_config(), row_bytes=8192),
+            name_of(offloading_config(), version="0.34"), name_of(offloading_config(kv_cache_layout="HND")),
+            name_of(offloading_config(canonical_layout=True)),
+            name_of(offloading_config(model=SimpleNamespace(name="org/other", dtype="bfloat16"))),
+            name_of(offloading_config(model=SimpleNamespace(name="org/model", dtype="float16"))),
+            name_of(offloading_config(cache=SimpleNamespace(tokens_per_hash=32, blocks_per_chunk=4))),
+            name_of(offloading_config(groups=(*offloading_config().groups, group))),
+        ]
+        self.assertEqual(len({base, *others}), len(others) + 1)
+
+    def test_workers_count_only_where_the_row_depends_on_them(self):
+        def of(agnostic, world):
+            parallel = SimpleNamespace(
+                is_parallelism_agnostic=agnostic, world_size=world, tp_size=world, pp_size=1, pcp_size=1, dcp_size=1
+            )
+            return name_of(offloading_config(parallel=parallel))
+
+        self.assertEqual(of(True, 2), of(True, 4))
+        self.assertNotEqual(of(False, 2), of(False, 4))
+
+    def test_fp8_is_the_engines_own_until_the_user_says_where_its_scales_come_from(self):
+        def of(engine, fixed):
+            return name_of(offloading_config(engine_id=engine, model=SimpleNamespace(name="m", dtype="fp8_e4m3")), fixed=fixed)
+
+        self.assertNotEqual(of("e1", False), of("e2", False))
+        self.assertEqual(of("e1", True), of("e2", True))
+
+    def test_new_weights_in_a_local_folder_are_another_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            found = offloading_config(model=SimpleNamespace(name=folder, dtype="bfloat16"))
+            path = os.path.join(folder, "model.safetensors")
+            with open(path, "wb") as file:
+                file.write(b"1")
+            first = name_of(found)
+            self.assertEqual(first, name_of(found))
+            os.utime(path, ns=(1, 1))
+            self.assertNotEqual(first, name_of(found))
+
+
+class Keys(unittest.TestCase):
+    def test_a_hash_is_of_the_whole_key(self):
+        some = [key_of("p", 0, 0), key_of("p", 0, 1), key_of("p", 1, 0), key_of("p", 0)[:16] + bytes(4)]
+        hashes = [keys.hash_of(key) for key in some]
+        self.assertEqual(len(set(hashes)), 4)
+        self.assertEqual(keys.hashes_of(some), b"".join(hashes))
+        self.assertEqual({len(digest) for digest in hashes}, {keys.HASH_BYTES})
+
+
+class Log(unittest.TestCase):
+    def test_one_line_in_ten_seconds_with_the_number_of_the_others(self):
+        now = [0.0]
+        teller = counts.Teller(logging.getLogger("vllm.kvscout"), clock=lambda: now[0])
+        with self.assertLogs("vllm.kvscout", logging.WARNING) as log:
+            for _ in range(3):
+                teller.warn("%s failed", "it")
+            now[0] = 10.0
+            teller.warn("%s failed", "it")
+        self.assertEqual([line.split(":", 2)[2] for line in log.output],
+                         ["kvscout tier: it failed", "kvscout tier: it failed (2 lines of the tier were suppressed)"])
+
+
+class Case(unittest.TestCase):
+    keys = {}
+
+    def setUp(self):
+        self.server = ServerProcess(**self.keys)
+        self.addCleanup(self.server.stop)
+        self.engine = Engine(self, self.server.endpoint)
+
+
+class Copies(Case):
+    def test_what_was_stored_is_loaded_into_other_chunks(self):
+        prompt = keys_of("a", 8)
+        end = self.engine.store(prompt)
+        self.assertEqual((end.ok, end.bytes, end.keys), (True, 8 * ROW_BYTES, ()))
+        self.engine.wipe()
+        self.assertEqual(self.engine.prefix("r", prompt), 8)
+        places = [40, 3, 22, 9, 50, 51, 11, 63]
+        end = self.engine.load("r", prompt, places)
+        self.assertEqual((end.ok, end.bytes, set(end.keys)), (True, 8 * ROW_BYTES, set(prompt)))
+        self.assertTrue(self.engine.holds(prompt, places))
+        blank = set(range(ROWS)) - set(places)
+        self.assertEqual({self.engine.row(chunk) for chunk in blank}, {bytes(ROW_BYTES)})
+        self.assertEqual((self.engine.counts["lookups"], self.engine.counts["lookup_keys"]), (1, 8))
+
+    def test_chunks_are_loaded_in_any_order_and_in_parts(self):
+        prompt = keys_of("a", 12)
+        self.engine.store(prompt)
+        self.engine.wipe()
+        self.assertEqual(self.engine.prefix("r", prompt), 12)
+        mixed = [prompt[at] for at in (7, 8, 9, 0, 2, 4, 3, 11)]
+        places = [5, 6, 60, 61, 1, 0, 30, 31]
+        self.assertTrue(self.engine.load("r", mixed, places).ok)
+        self.assertTrue(self.engine.holds(mixed, places))
+        rest = [key for key in prompt if key not in mixed]
+        self.assertTrue(self.engine.load("r", rest, [40, 41, 42, 43]).ok)
+        self.assertTrue(self.engine.holds(rest, [40, 41, 42, 43]))
+        self.assertEqual(self.engine.client.stats()["live"], 0)
+
+    def test_groups_of_one_prompt_are_different_chunks(self):
+        both = keys_of("h", 3, 0) + keys_of("h", 3, 1)
+        self.engine.store(both)
+        self.engine.wipe()
+        self.assertEqual(set(self.engine.known("r", both).values()), {True})
+        self.assertTrue(self.engine.load("r", both).ok)
+        self.assertTrue(self.engine.holds(both))
+
+    def test_a_chunk_that_is_there_is_not_stored_again(self):
+        prompt = keys_of("a", 4)
+        self.engine.store(prompt)
+        self.engine.store(prompt[:2] + keys_of("b", 1))
+        self.assertEqual((self.engine.counts["stored_chunks"], self.engine.counts["present_chunks"]), (5, 2))
+
+    def test_a_load_that_no_lookup_found_fails_and_copies_nothing(self):
+        end = self.engine.load("r", keys_of("never", 2))
+        self.assertEqual((end.ok, end.keys), (False, ()))
+        self.assertEqual(self.engine.row(0), bytes(ROW_BYTES))
+        self.assertEqual(self.engine.counts["failed_chunks"], 2)
+
+    def test_two_requests_are_served_from_one_store(self):
+        prompt = keys_of("a", 4)
+        self.engine.store(prompt)
+        for request in ("r1", "r2"):
+            self.engine.wipe()
+            self.assertEqual(self.engine.prefix(request, prompt), 4)
+            self.assertTrue(self.engine.load(request, prompt).ok)
+            self.assertTrue(self.engine.holds(prompt))
+
+    def test_drain_ends_with_no_copy_under_way(self):
+        prompt = keys_of("a", 32)
+        self.engine.fill(prompt, range(32))
+        for at in range(0, 32, 4):
+            self.engine.transfers.store(self.engine.job(), prompt[at : at + 4], range(at, at + 4))
+        self.engine.transfers.drain()
+        self.engine.wipe()
+        ended = self.engine.transfers.ended()
+        self.assertEqual((len(ended), {end.ok for end in ended}), (8, {True}))
+        self.assertTrue(self.engine.transfers.is_idle())
+        self.assertEqual(self.engine.prefix("r", prompt), 32)
+        self.assertTrue(self.engine.load("r", prompt).ok)
+        self.assertTrue(self.engine.holds(prompt))
+
+
+class Asking(Case):
+    def test_a_prefix_with_a_gap_is_one_lookup(self):
+        prompt = keys_of("a", 6)
+        self.engine.store(prompt[:3] + prompt[4:])
+        self.assertEqual(self.engine.prefix("r", prompt), 3)
+        self.assertEqual(self.engine.counts["lookups"], 1)
+
+    def test_keys_behind_a_gap_are_known_after_one_more_step(self):
+        prompt = keys_of("w", 40)
+        there = set(prompt[10:20]) | {prompt[0]}
+        self.engine.store([key for key in prompt if key in there])
+        backwards = prompt[::-1]  # as vLLM looks for a window
+        found = self.engine.known("r", backwards)
+        self.assertEqual({key for key, hit in found.items() if hit}, there)
+        self.assertEqual(self.engine.counts["lookups"], 1 + 39)
+        window = backwards[20:30]
+        self.engine.wipe()
+        self.assertTrue(self.engine.load("r", window).ok)
+        self.assertTrue(self.engine.holds(window))
+
+    def test_what_was_found_is_given_back_when_the_request_ends_or_is_scheduled(self):
+        prompt = keys_of("a", 4)
+        self.engine.store(prompt)
+        for end in (lambda: self.engine.lookups.finished("r"), lambda: self.engine.lookups.scheduled(["r"])):
+            self.assertEqual(self.engine.prefix("r", prompt), 4)
+            self.assertEqual(self.engine.client.stats()["live"], 1)
+            end()
+            self.assertEqual(self.engine.client.stats()["live"], 0)
+            wait_for(lambda: self.server.counter("sessions") == 0, what="the session's end")
+
+    def test_nothing_stays_when_all_that_was_found_is_copied(self):
+        prompt = keys_of("a", 4)
+        self.engine.store(prompt)
+        self.engine.prefix("r", prompt)
+        self.engine.load("r", prompt[:2], [0, 1])
+        self.assertEqual(self.engine.client.stats()["live"], 1)
+        self.engine.load("r", prompt[2:], [2, 3])
+        self.assertEqual(self.engine.client.stats()["live"], 0)
+
+    def test_a_request_that_ends_while_its_copies_run_ends_its_lookup_behind_them(self):
+        prompt = keys_of("a", 4)
+        self.engine.store(prompt)
+        self.engine.prefix("r", prompt)
+        job = self.engine.start_load("r", prompt, range(4))
+        self.engine.lookups.finished("r")
+        self.assertEqual(self.engine.client.stats()["live"], 1)
+        self.assertTrue(self.engine.end_of(job).ok)
+        self.assertEqual(self.engine.client.stats()["live"], 0)
+
+    def test_a_lookup_that_finds_nothing_ends_at_once(self):
+        self.assertEqual(self.engine.prefix("r", keys_of("never", 4)), 0)
+        self.assertEqual(self.engine.client.stats()["live"], 0)
+
+    def test_a_request_that_ends_before_its_question_is_sent_asks_nothing(self):
+        self.engine.ask("r", keys_of("a", 4))
+        self.engine.lookups.finished("r")
+        self.engine.lookups.flush()
+        self.assertEqual(self.engine.counts["lookups"], 0)
+
+    def test_a_key_whose_copy_failed_is_missing_until_the_request_ends(self):
+        prompt = keys_of("a", 2)
+        self.engine.store(prompt)
+        self.assertEqual(self.engine.prefix("r", prompt), 2)
+        self.server.kill()
+        self.assertFalse(self.engine.load("r", prompt).ok)
+        self.server.start()
+        wait_for(lambda: self.engine.store(prompt).ok, what="a store at the new server")
+        wait_for(lambda: self.engine.prefix(f"r{self.engine.job()}", prompt) == 2, what="hits at the new server")
+        self.assertEqual(self.engine.prefix("r", prompt), 0)
+        self.engine.lookups.scheduled(["r"])
+        self.assertEqual(self.engine.prefix("r", prompt), 0)
+        self.engine.lookups.finished("r")
+        self.assertEqual(self.engine.prefix("r", prompt), 2)
+
+
+class SmallPool(Case):
+    keys = {"l1_bytes": "256Ki", "eviction": "lru", "max_promised": "256Ki"}
+
+    def test_what_was_evicted_is_missing_and_what_is_found_has_its_bytes(self):
+        for prompt in "abcdefgh":
+            self.engine.store(keys_of(prompt, 8))
+        survivors = 0
+        for prompt in "abcdefgh":
+            found = self.engine.known(prompt, keys_of(prompt, 8))
+            hits = [key for key, hit in found.items() if hit]
+            survivors += len(hits)
+            self.engine.wipe()
+            if hits:
+                self.assertTrue(self.engine.load(prompt, hits).ok)
+            self.assertTrue(self.engine.holds(hits))
+            self.engine.lookups.finished(prompt)
+        self.assertGreater(survivors, 0)
+        self.assertLess(survivors, 64)
+        self.assertEqual(set(self.engine.known("newest", keys_of("h", 8)).values()), {True})
+
+    def test_what_was_touched_outlives_what_was_not(self):
+        old = keys_of("old", 8)
+        self.engine.store(old)
+        self.engine.store(keys_of("later", 8))
+        self.engine.lookups.touch(old)
+        self.engine.lookups.flush()
+        wait_for(lambda: (self.engine.lookups.flush(), self.engine.client.stats()["live"] == 0)[1], what="the touch")
+        wait_for(lambda: self.server.counter("sessions") == 0, what="its end at the server")
+        self.engine.store(keys_of("new", 24))
+        self.assertEqual(self.engine.prefix("r", old), 8)
+        self.assertEqual(self.engine.prefix("r2", keys_of("later", 8)), 0)
+
+
+class Servers(Case):
+    def test_a_killed_server_costs_hits_and_its_successor_is_used(self):
+        prompt = keys_of("a", 8)
+        self.engine.store(prompt)
+        self.assertEqual(self.engine.prefix("r", prompt), 8)
+        self.server.kill()
+        self.engine.wipe()
+        end = self.engine.load("r", prompt)
+        self.assertFalse(end.ok)
+        self.assertTrue(self.engine.holds(end.keys, [prompt.index(key) for key in end.keys]))
+        asked = self.engine.counts["lookups"]
+        self.assertEqual(set(self.engine.known("r2", prompt).values()), {False})
+        self.assertEqual(self.engine.counts["lookups"], asked + 1)  # and none for each key
+        self.assertFalse(self.engine.store(prompt).ok)
+        self.server.start()
+        wait_for(lambda: self.engine.store(prompt).ok, what="a store at the new server")
+        wait_for(lambda: self.engine.prefix(f"r{self.engine.job()}", prompt) == 8, what="hits at the new server")
+        request = f"r{self.engine.job()}"
+        self.assertEqual(self.engine.prefix(request, prompt), 8)
+        self.engine.wipe()
+        self.assertTrue(self.engine.load(request, prompt).ok)
+        self.assertTrue(self.engine.holds(prompt))
+
+    def test_jobs_under_way_end_when_the_server_is_killed(self):
+        prompt = keys_of("a", ROWS)
+        self.engine.fill(prompt, range(ROWS))
+        jobs = [self.engine.job() for _ in range(16)]
+        for number, job in enumerate(jobs):
+            self.engine.transfers.store(job, prompt[number * 4 : number * 4 + 4], range(number * 4, number * 4 + 4))
+        self.server.kill()
+        self.engine.transfers.drain()
+        self.assertEqual({end.job_id for end in self.engine.transfers.ended()}, set(jobs))
+        self.assertTrue(self.engine.holds(prompt))  # a store changes nothing in vLLM's region
+
+    def test_a_stopped_server_holds_up_no_request_and_no_drain(self):
+        prompt = keys_of("a", 4)
+        self.engine.store(prompt)
+        self.server.freeze()
+        self.engine.fill(prompt, range(4))
+        self.engine.transfers.store(self.engine.job(), keys_of("b", 4), range(4))
+        self.assertEqual(self.engine.prefix("r", prompt), 0)
+        self.engine.transfers.drain()
+        self.assertEqual(len(self.engine.transfers.ended()), 1)
+        self.server.thaw()
+        wait_for(lambda: self.engine.prefix(f"r{self.engine.job()}", prompt) == 4, what="hits")
+
+
+class TwoEngines(Case):
+    def test_one_stores_and_the_other_loads(self):
+        other = Engine(self, self.server.endpoint)
+        prompt = keys_of("shared", 8)
+        self.engine.store(prompt)
+        self.assertEqual(other.prefix("r", prompt), 8)
+        places = list(range(20, 28))
+        self.assertTrue(other.load("r", prompt, places).ok)
+        self.assertTrue(other.holds(prompt, places))
+
+    def test_another_namespace_shares_nothing(self):
+        self.engine.store(keys_of("a", 4))
+        self.assertEqual(Engine(self, self.server.endpoint, namespace="other").prefix("r", keys_of("a", 4)), 0)
+
+    def test_a_reset_of_one_keeps_the_other_out_until_its_own(self):
+        other = Engine(self, self.server.endpoint)
+        before, after = keys_of("before", 4), keys_of("after", 4)
+        self.engine.store(before)
+        self.assertEqual(other.prefix("r", before), 4)
+        self.engine.clear()
+        self.assertEqual(self.engine.prefix("r", before), 0)
+        self.assertTrue(self.engine.store(after).ok)
+        old = keys_of("old weights", 4)
+        self.assertFalse(other.store(old).ok)
+        self.assertEqual(self.engine.prefix("r2", old), 0)
+        other.wipe()
+        other.known("r2", after)
+        self.assertFalse(other.load("r2", after).ok)
+        self.assertFalse(any(other.region))
+        other.clear()
+        wait_for(lambda: other.store(keys_of("new", 2)).ok, what="a store in the new generation")
+
+
+if __name__ == "__main__":
+    unittest.main()
