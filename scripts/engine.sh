@@ -15,10 +15,12 @@ engine_usage()
 {
 	cat <<'END'
 usage: ./dev engine [--short] [SESSION...]
+       ./dev engine --contract
 
   --short    at most four starts of the engine instead of all; this is the stage `engine` of ./dev check
   --list     names of the sessions
   --install  only make the environment
+  --contract what connector and tier rely on in vLLM, against the newest three minor versions on PyPI (1 GB, read and deleted)
 
 Results: a line for each case, and as the last line: N passed, N failed, N skipped. The log of a session is build-engine/SESSION.log.
 END
@@ -67,6 +69,10 @@ cmd_engine()
 		;;
 	--list)
 		python3 -B "$ROOT/tests/engine/run.py" --root "$ENGINE_DIR" --kvscoutd none --list
+		return
+		;;
+	--contract)
+		python3 -B "$ROOT/tests/engine/contract.py" --newest
 		return
 		;;
 	esac

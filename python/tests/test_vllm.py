@@ -27,6 +27,7 @@ class Importing(unittest.TestCase):
         code = "import sys; sys.modules['vllm'] = None\nfrom kvscout.vllm import plugin\nplugin.register()"
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         self.assertIn("kv_connector_module_path", result.stderr)
+        self.assertIn('"module_path": "kvscout.vllm_tier"', result.stderr)
         self.assertEqual(plugin.NAME, "KVScoutConnector")
 
 

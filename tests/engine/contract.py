@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the connector relies on in vLLM, as a table of signatures (contract.json), and three questions about it.
+"""What the connector and the tier rely on in vLLM, as a table of signatures (contract.json), and three questions about it.
 
-    contract.py                   does the connector fit the table? Needs no vLLM: both are read, not imported. TAP.
+    contract.py                   do connector and tier fit the table? Needs no vLLM: both are read, not imported. TAP.
     contract.py --against FOLDER  does the table fit the vLLM that lies unpacked in FOLDER (the folder above vllm/)?
     contract.py --newest          does it fit the newest three minor versions on PyPI? Downloads their wheels, 330 MB each.
-    contract.py --write FOLDER... prints a new table for these unpacked versions.
+    contract.py --write [FOLDER...] prints a new table: for these unpacked versions, or for the newest three.
 
-A method that vLLM adds is as interesting as one that it changes: the connector may have to answer it.
+A method that vLLM adds is as interesting as one that it changes: the connector may have to answer it. Of classes that only
+hold values the table has the fields.
 """
 
 import ast
@@ -22,8 +23,10 @@ import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TABLE = os.path.join(HERE, "contract.json")
-CONNECTOR = os.path.join(HERE, "..", "..", "python", "kvscout", "vllm")
+PACKAGE = os.path.join(HERE, "..", "..", "python", "kvscout")
 _V1 = "vllm/distributed/kv_transfer/kv_connector/v1"
+_OFFLOAD = "vllm/v1/kv_offload"
+FIELDS = ()  # no methods: the class's fields
 # (file, class or None, methods or None for all public ones)
 RELIED_ON = (
     (f"{_V1}/base.py", "KVConnectorBase_V1", None),
@@ -35,23 +38,58 @@ RELIED_ON = (
     ("vllm/v1/core/kv_cache_manager.py", "KVCacheManager", ("get_block_ids",)),
     ("vllm/v1/core/kv_cache_manager.py", "KVCacheBlocks", ("get_block_ids",)),
     ("vllm/v1/kv_cache_interface.py", None, ("group_kernel_blocks",)),
+    (f"{_OFFLOAD}/tiering/base.py", "SecondaryTierManager", None),
+    (f"{_OFFLOAD}/tiering/base.py", "TransferJob", FIELDS),
+    (f"{_OFFLOAD}/tiering/base.py", "JobResult", FIELDS),
+    (f"{_OFFLOAD}/tiering/factory.py", "SecondaryTierFactory", ("register_tier", "create_secondary_tier")),
+    (f"{_OFFLOAD}/base.py", None, ("make_offload_key",)),
+    (f"{_OFFLOAD}/base.py", "LookupResult", FIELDS),
+    (f"{_OFFLOAD}/base.py", "Medium", FIELDS),
+    (f"{_OFFLOAD}/base.py", "Locality", FIELDS),
+    (f"{_OFFLOAD}/base.py", "ReqContext", FIELDS),
+    (f"{_OFFLOAD}/base.py", "RequestOffloadingContext", FIELDS),
+    (f"{_OFFLOAD}/base.py", "ScheduleEndContext", FIELDS),
+    (f"{_OFFLOAD}/base.py", "OffloadingMetricMetadata", FIELDS),
+    (f"{_OFFLOAD}/config.py", "OffloadingConfig", FIELDS),
+    (f"{_OFFLOAD}/config.py", "OffloadingGroupConfig", FIELDS),
+    (f"{_OFFLOAD}/config.py", "OffloadingModelConfig", FIELDS),
+    (f"{_OFFLOAD}/config.py", "OffloadingCacheConfig", FIELDS),
+    (f"{_OFFLOAD}/config.py", "OffloadingParallelConfig", FIELDS),
+    (f"{_V1}/offloading/metrics.py", "OffloadingConnectorStats", ("increase_counter",)),
 )
-# Classes of the connector and what they stand for.
+# Our classes and what they stand for; whether each public method must override one of theirs.
 OURS = (
-    ("connector.py", "KVScoutConnector", "KVConnectorBase_V1"),
-    ("metadata.py", "WorkerMetadata", "KVConnectorWorkerMetadata"),
-    ("stats.py", "Stats", "KVConnectorStats"),
-    ("stats.py", "PromMetrics", "KVConnectorPromMetrics"),
+    ("vllm/connector.py", "KVScoutConnector", "KVConnectorBase_V1", True),
+    ("vllm/metadata.py", "WorkerMetadata", "KVConnectorWorkerMetadata", False),
+    ("vllm/stats.py", "Stats", "KVConnectorStats", False),
+    ("vllm/stats.py", "PromMetrics", "KVConnectorPromMetrics", False),
+    ("vllm_tier/tier.py", "KVScoutTier", "SecondaryTierManager", True),
 )
+
+
+def _body(path, cls):
+    if not os.path.exists(path):
+        return []  # of another version: whatever was there is absent
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    if cls is None:
+        return tree.body
+    return next((node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls), [])
 
 
 def _functions(path, cls):
-    with open(path, encoding="utf-8") as file:
-        tree = ast.parse(file.read())
-    body = tree.body
-    if cls is not None:
-        body = next((node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls), [])
-    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    return {node.name: node for node in _body(path, cls) if isinstance(node, ast.FunctionDef)}
+
+
+def _fields(path, cls):
+    """Of a dataclass, a named tuple or an enumeration, in their order; those with a default end in `=`."""
+    words = []
+    for node in _body(path, cls):
+        if isinstance(node, ast.AnnAssign) and not ast.unparse(node.annotation).startswith("ClassVar"):
+            words.append(node.target.id + ("=" if node.value is not None else ""))
+        elif isinstance(node, ast.Assign):
+            words += [target.id for target in node.targets]
+    return ", ".join(words)
 
 
 def signature(function):
@@ -73,6 +111,10 @@ def read(folder):
     """{class.method: signature} of an unpacked vLLM."""
     found = {}
     for path, cls, names in RELIED_ON:
+        if names is FIELDS:
+            fields = _fields(os.path.join(folder, path), cls)
+            found.update({f"{cls} fields": fields} if fields else {})
+            continue
         for name, function in _functions(os.path.join(folder, path), cls).items():
             if name in names if names is not None else (name == "__init__" or not name.startswith("_")):
                 found[f"{cls}.{name}" if cls else name] = signature(function)
@@ -111,58 +153,96 @@ def write(folders):
             if name in versions[version]:
                 by.setdefault(versions[version][name], []).append(version)
         signatures[name] = by
-    print(json.dumps({"versions": sorted(versions), "signatures": signatures}, indent=1))
+    lines = (f"  {json.dumps(name)}: {json.dumps(by)}" for name, by in signatures.items())
+    print(f'{{\n "versions": {json.dumps(sorted(versions))},\n "signatures": {{', ",\n".join(lines), " }\n}", sep="\n")
+
+
+_KINDS = ("abstractmethod", "classmethod", "property", "staticmethod")
 
 
 def _parameters(text):
-    words = text.split(" ", 1) if text.split(" ")[0] in ("abstractmethod", "classmethod", "property", "staticmethod") else ["", text]
-    while words[1].split(" ")[0] in ("abstractmethod", "classmethod", "property", "staticmethod"):
-        words[1] = words[1].split(" ", 1)[1]
-    return [word.split("=")[0].lstrip("*") for word in words[1].split(", ")], text.replace(words[1], "").replace("abstractmethod", "").split()
+    """A signature as (names of the parameters, kinds without abstractmethod)."""
+    words = text.split(" ")
+    n = next((at for at, word in enumerate(words) if word not in _KINDS), len(words))
+    names = [word.split("=")[0] for word in " ".join(words[n:]).split(", ")]
+    return names, [kind for kind in words[:n] if kind != "abstractmethod"]
+
+
+def _fits(own, theirs):
+    """An override takes the same parameters; with keyword arguments behind them it may take more."""
+    (own_names, own_kinds), (their_names, their_kinds) = _parameters(own), _parameters(theirs)
+    if own_names[-1].startswith("**") and not their_names[-1].startswith("**"):
+        own_names = own_names[:-1]
+    return (own_names, own_kinds) == (their_names, their_kinds)
 
 
 def unfit():
-    """Why the connector does not fit the table: overrides with other parameters, abstract methods that are missing."""
+    """Why ours do not fit the table: overrides with other parameters, abstract methods that are missing."""
     known = table()["signatures"]
-    for file, cls, base in OURS:
-        own = _functions(os.path.join(CONNECTOR, file), cls)
+    for file, cls, base, overrides_only in OURS:
+        own = _functions(os.path.join(PACKAGE, file), cls)
         theirs = {name.split(".", 1)[1]: by for name, by in known.items() if name.startswith(base + ".")}
+        if not theirs:
+            yield f"the table has nothing of {base}"
         for name, by in theirs.items():
             for text, versions in by.items():
                 if "abstractmethod" in text.split(",")[0] and name not in own:
                     yield f"{cls}.{name}() is missing; vLLM {', '.join(versions)} demands it"
-                if name in own and _parameters(signature(own[name])) != _parameters(text):
+                if name in own and not _fits(signature(own[name]), text):
                     yield f"{cls}.{name}({signature(own[name])}): vLLM {', '.join(versions)} calls it with ({text})"
-        for name in own:
-            if not name.startswith("_") and name not in theirs and base == "KVConnectorBase_V1":
+        for name in own if overrides_only else ():
+            if not name.startswith("_") and name not in theirs:
                 yield f"{cls}.{name}() overrides nothing that vLLM {', '.join(table()['versions'])} calls"
 
 
-def newest():
-    text = subprocess.run([sys.executable, "-m", "pip", "index", "versions", "vllm"], capture_output=True, text=True, check=True).stdout
-    versions = re.search(r"Available versions: (.*)", text)[1].split(", ")
+def newest_versions():
+    """The newest release of each of the newest three minor versions."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "index", "versions", "vllm"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     chosen = {}
-    for version in versions:  # the newest first
+    for version in re.search(r"Available versions: (.*)", text)[1].split(", "):  # the newest first
         chosen.setdefault(".".join(version.split(".")[:2]), version)
-    lines = []
-    for version in list(chosen.values())[:3]:
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir", "--only-binary", ":all:", "-d", folder,
-                            f"vllm=={version}"], check=True)
-            (wheel,) = glob.glob(f"{folder}/*.whl")
-            with zipfile.ZipFile(wheel) as archive:
-                for path in {path for path, _, _ in RELIED_ON} | {"vllm/_version.py"}:
+    return list(chosen.values())[:3]
+
+
+def unpack(version, folder):
+    """The files that the table is made from, out of the wheel on PyPI."""
+    with tempfile.TemporaryDirectory() as downloads:
+        subprocess.run(
+            [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps", "--no-cache-dir",
+             "--only-binary", ":all:", "-d", downloads, f"vllm=={version}"], check=True,
+        )
+        (wheel,) = glob.glob(f"{downloads}/*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            there = set(archive.namelist())
+            for path in sorted({path for path, _, _ in RELIED_ON} | {"vllm/_version.py"}):
+                if path in there:
                     archive.extract(path, folder)
-            os.remove(wheel)
+
+
+def newest():
+    """Differences of the newest three minor versions from the table."""
+    lines = []
+    for version in newest_versions():
+        with tempfile.TemporaryDirectory() as folder:
+            unpack(version, folder)
             lines += differences(folder)
     return lines
 
 
+def write_newest():
+    with tempfile.TemporaryDirectory() as folder:
+        folders = [os.path.join(folder, version) for version in newest_versions()]
+        for where in folders:
+            unpack(os.path.basename(where), where)
+        write(folders)
+
+
 def main(args):
     if args[:1] == ["--write"]:
-        write(args[1:])
+        write(args[1:]) if args[1:] else write_newest()
         return 0
-    questions = [("the_connector_fits_the_table", lambda: list(unfit()))]
+    questions = [("connector_and_tier_fit_the_table", lambda: list(unfit()))]
     if args[:1] == ["--against"]:
         questions = [("the_table_fits_this_vllm", lambda: differences(args[1]))]
     if args[:1] == ["--newest"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point `vllm.general_plugins`: makes KVScoutConnector known to vLLM by its name.
+"""The entry point `vllm.general_plugins`: makes KVScoutConnector and the tier known to vLLM by their names.
 
 vLLM calls register() in each of its processes, in some more than once, and an exception would end that process, whichever connector it was
 started for. So this never raises, and the connector's module is imported only when vLLM makes one.
@@ -9,17 +9,34 @@ import logging
 
 NAME = "KVScoutConnector"
 MODULE = "kvscout.vllm.connector"
+TIER = "kvscout"
+TIER_MODULE = "kvscout.vllm_tier.tier"
 
 
 def register():
-    try:
-        from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+    _try("KVScoutConnector", '"kv_connector_module_path": "kvscout.vllm"', _register_connector)
+    _try("The tier kvscout", '"type": "KVScoutTier", "module_path": "kvscout.vllm_tier"', _register_tier)
 
-        if NAME not in KVConnectorFactory._registry:
-            KVConnectorFactory.register_connector(NAME, MODULE, NAME)
+
+def _try(what, instead, call):
+    try:
+        call()
     except Exception as error:
         logging.getLogger("vllm.kvscout").warning(
-            "kvscout: KVScoutConnector is not known by name, because registering it with this vLLM failed: %s. Name it by its module: "
-            '"kv_connector_module_path": "kvscout.vllm"',
-            error,
+            "kvscout: %s is not known by name, because registering it with this vLLM failed: %s. Name it by its module: %s",
+            what, error, instead,
         )
+
+
+def _register_connector():
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+    if NAME not in KVConnectorFactory._registry:
+        KVConnectorFactory.register_connector(NAME, MODULE, NAME)
+
+
+def _register_tier():
+    from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
+
+    if TIER not in SecondaryTierFactory._registry:
+        SecondaryTierFactory.register_tier(TIER, TIER_MODULE, "KVScoutTier")

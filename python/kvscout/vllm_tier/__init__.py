@@ -5,7 +5,7 @@ vLLM copies KV between the GPU and a region of host memory; a secondary tier cop
 one copies to and from the pool of a kvscout server. It touches host memory only, so it serves every GPU and every model
 that vLLM offloads.
 
-Importing this package starts nothing and imports neither vLLM nor the extension.
+Importing this package starts nothing and imports no vLLM.
 
     config.py      keys of the tier, and what they default to
     namespace.py   which engines share their chunks
