@@ -33,6 +33,7 @@ add_item(struct scout_worker *w, struct scout__work *work, uint32_t grant, struc
 
 	work->items[i].slot = slot;
 	work->items[i].block_ids = work->ids + chunk * w->layout.blocks_per_chunk;
+	work->items[i].table = 0;
 	work->mappings[i] = mapping;
 	work->item_chunk[i] = grant;
 }
