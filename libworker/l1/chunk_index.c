@@ -342,6 +342,8 @@ scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint
 	memcpy(e->hash, hash, index->hash_bytes);
 	scout__table_insert(index, entry);
 	scout__share_add(index->fellows, space, index->chunk_bytes);
+	if (index->l1->policy->expect)
+		index->l1->policy->expect(index->policy_state, entry);
 	index->n_entries++;
 	return entry;
 }

@@ -89,8 +89,9 @@ void scout__chunked_queue_thinned(struct scout__chunked_queues *queues, uint32_t
 /* Whether chunks may be joined is looked at when one has lost that many. */
 #define SCOUT__QUEUE_CHUNK_STEP 32u
 
+/* @i becomes the newest element of @queue; its node notes @stamp. */
 static inline void
-scout__chunked_queue_append(struct scout__chunked_queues *queues, uint32_t queue, uint32_t i)
+scout__chunked_queue_append_at(struct scout__chunked_queues *queues, uint32_t queue, uint32_t i, uint32_t stamp)
 {
 	struct scout__node *node = scout__node_at(queues, i);
 	uint32_t s = queues->newest[queue];
@@ -102,10 +103,18 @@ scout__chunked_queue_append(struct scout__chunked_queues *queues, uint32_t queue
 	chunk = &queues->chunks[s];
 	slot = chunk->end++;
 	chunk->live++;
-	node->at = s * SCOUT__QUEUE_CHUNK_SLOTS + slot;
-	node->queue = queue & 63;
-	queues->slots[node->at] = i;
+	slot += s * SCOUT__QUEUE_CHUNK_SLOTS;
+	/* In one store: a read of the whole word waits until stores to parts of it have reached the cache. */
+	*node = (struct scout__node){
+		.at = slot, .stamp = stamp & SCOUT__STAMP_MASK, .queue = queue & 63, .level = node->level};
+	queues->slots[slot] = i;
 	queues->n[queue]++;
+}
+
+static inline void
+scout__chunked_queue_append(struct scout__chunked_queues *queues, uint32_t queue, uint32_t i)
+{
+	scout__chunked_queue_append_at(queues, queue, i, 0);
 }
 
 static inline void

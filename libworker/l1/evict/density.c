@@ -38,7 +38,8 @@
  */
 
 #define PRIOR 20.0f
-#define FORGET 0.95f /* of the counts, at each relearning */
+#define FORGET 0.95f    /* of the counts, at each relearning */
+#define FORGOTTEN 1e-3f /* records of a class: fewer are none, before the counts become too small for fast floats */
 
 void
 scout__density_init(struct scout__density *density)
@@ -76,75 +77,7 @@ scout__density_ended(struct scout__density *density, uint32_t class, float units
 	counts->within[k] += units - density->edges[k];
 }
 
-/* ---- relearning ---- */
-
-void
-scout__density_begin(struct scout__density *density)
-{
-	memset(density->open, 0, sizeof(density->open));
-	memset(density->open_within, 0, sizeof(density->open_within));
-}
-
-void
-scout__density_open(struct scout__density *density, uint32_t class, float units)
-{
-	uint32_t k = scout__density_age(units);
-
-	density->open[class][k] += 1;
-	density->open_within[class][k] += units - density->edges[k];
-}
-
-/* Units that records of @class spent in each bucket. */
-static void
-exposure_of(const struct scout__density *density, uint32_t class, float *ret_exposure)
-{
-	const struct scout__reuse_counts *counts = &density->counts[class];
-	float beyond = 0; /* records that got further than this bucket */
-
-	for (uint32_t k = SCOUT__AGES; k-- > 0;) {
-		ret_exposure[k] = beyond * (density->edges[k + 1] - density->edges[k]) + counts->within[k] +
-				  density->open_within[class][k];
-		beyond += counts->ended[k] + density->open[class][k];
-	}
-}
-
-void
-scout__density_pool(struct scout__density *density)
-{
-	float hits[SCOUT__AGES] = {0};
-	float exposure[SCOUT__AGES] = {0};
-	float own[SCOUT__AGES];
-
-	for (uint32_t class = 0; class < SCOUT__CLASSES; class ++) {
-		exposure_of(density, class, own);
-		for (uint32_t k = 0; k < SCOUT__AGES; k++) {
-			hits[k] += density->counts[class].hits[k];
-			exposure[k] += own[k];
-		}
-	}
-	for (uint32_t k = 0; k < SCOUT__AGES; k++)
-		density->pooled[k] = exposure[k] > 0 ? hits[k] / exposure[k] : 0;
-}
-
-static void
-hazards_of(const struct scout__density *density, uint32_t class, float *ret_hazard)
-{
-	const struct scout__reuse_counts *counts = &density->counts[class];
-	float exposure[SCOUT__AGES];
-	float hits = 0, expected = 0, factor;
-
-	exposure_of(density, class, exposure);
-	for (uint32_t k = 0; k < SCOUT__AGES; k++) {
-		hits += counts->hits[k];
-		expected += exposure[k] * density->pooled[k];
-	}
-	factor = (hits + PRIOR) / (expected + PRIOR);
-	for (uint32_t k = 0; k < SCOUT__AGES; k++) {
-		float p = density->pooled[k];
-
-		ret_hazard[k] = p > 0 ? (counts->hits[k] + PRIOR) / (exposure[k] + PRIOR / (p * factor)) : 0;
-	}
-}
+/* ---- from hazards to the index ---- */
 
 /*
  * Of each bucket, the part that gets to its start, and the expected time from there on. In doubles, and the time summed
@@ -182,6 +115,117 @@ survive(const struct scout__density *density, const float *hazard, struct curve 
 		c->time[k] += c->time[k + 1];
 }
 
+/* The index of each age, of a class with that @hazard. */
+static void
+best_densities(const struct scout__density *density, const float *hazard, float *ret_index)
+{
+	uint32_t hull[SCOUT__AGES + 1]; /* the last one is the next point */
+	uint32_t n = 0;
+	struct curve c;
+
+	survive(density, hazard, &c);
+	hull[n++] = SCOUT__AGES;
+	for (uint32_t k = SCOUT__AGES; k-- > 0;) {
+		while (n > 1 && slope(&c, k, hull[n - 1]) <= slope(&c, k, hull[n - 2]))
+			n--;
+		ret_index[k] = (float)slope(&c, k, hull[n - 1]);
+		hull[n++] = k;
+	}
+}
+
+/* ---- relearning ---- */
+
+void
+scout__density_begin(struct scout__density *density)
+{
+	memset(density->open, 0, sizeof(density->open));
+	memset(density->open_within, 0, sizeof(density->open_within));
+}
+
+void
+scout__density_open(struct scout__density *density, uint32_t class, float units)
+{
+	uint32_t k = scout__density_age(units);
+
+	density->open[class][k] += 1;
+	density->open_within[class][k] += units - density->edges[k];
+}
+
+/* Units that records of @class spent in each bucket. */
+static void
+exposure_of(const struct scout__density *density, uint32_t class, float *ret_exposure)
+{
+	const struct scout__reuse_counts *counts = &density->counts[class];
+	float beyond = 0; /* records that got further than this bucket */
+
+	memset(ret_exposure, 0, SCOUT__AGES * sizeof(*ret_exposure));
+	if (!density->was_seen[class])
+		return;
+	for (uint32_t k = SCOUT__AGES; k-- > 0;) {
+		ret_exposure[k] = beyond * (density->edges[k + 1] - density->edges[k]) + counts->within[k] +
+				  density->open_within[class][k];
+		beyond += counts->ended[k] + density->open[class][k];
+	}
+}
+
+/* Notes whether there is anything to learn about @class, and forgets what is hardly anything. */
+static void
+see(struct scout__density *density, uint32_t class)
+{
+	struct scout__reuse_counts *counts = &density->counts[class];
+	float records = 0, open = 0;
+
+	for (uint32_t k = 0; k < SCOUT__AGES; k++) {
+		records += counts->ended[k];
+		open += density->open[class][k];
+	}
+	if (records < FORGOTTEN)
+		memset(counts, 0, sizeof(*counts));
+	density->was_seen[class] = records >= FORGOTTEN || open > 0;
+}
+
+void
+scout__density_pool(struct scout__density *density)
+{
+	float hits[SCOUT__AGES] = {0};
+	float exposure[SCOUT__AGES] = {0};
+	float own[SCOUT__AGES];
+
+	for (uint32_t class = 0; class < SCOUT__CLASSES; class ++) {
+		see(density, class);
+		if (!density->was_seen[class])
+			continue;
+		exposure_of(density, class, own);
+		for (uint32_t k = 0; k < SCOUT__AGES; k++) {
+			hits[k] += density->counts[class].hits[k];
+			exposure[k] += own[k];
+		}
+	}
+	for (uint32_t k = 0; k < SCOUT__AGES; k++)
+		density->pooled[k] = exposure[k] > 0 ? hits[k] / exposure[k] : 0;
+	best_densities(density, density->pooled, density->pooled_index);
+}
+
+static void
+hazards_of(const struct scout__density *density, uint32_t class, float *ret_hazard)
+{
+	const struct scout__reuse_counts *counts = &density->counts[class];
+	float exposure[SCOUT__AGES];
+	float hits = 0, expected = 0, factor;
+
+	exposure_of(density, class, exposure);
+	for (uint32_t k = 0; k < SCOUT__AGES; k++) {
+		hits += counts->hits[k];
+		expected += exposure[k] * density->pooled[k];
+	}
+	factor = (hits + PRIOR) / (expected + PRIOR);
+	for (uint32_t k = 0; k < SCOUT__AGES; k++) {
+		float p = density->pooled[k];
+
+		ret_hazard[k] = p > 0 ? (counts->hits[k] + PRIOR) / (exposure[k] + PRIOR / (p * factor)) : 0;
+	}
+}
+
 void
 scout__density_learn(struct scout__density *density, uint32_t class)
 {
@@ -189,22 +233,17 @@ scout__density_learn(struct scout__density *density, uint32_t class)
 	struct scout__reuse_counts *counts = &density->counts[class];
 	float *index = density->index[class];
 	float hazard[SCOUT__AGES];
-	uint32_t hull[SCOUT__AGES + 1]; /* the last one is the next point */
-	uint32_t n = 0;
-	struct curve c;
 
-	hazards_of(density, class, hazard);
-	survive(density, hazard, &c);
-	hull[n++] = SCOUT__AGES;
-	for (uint32_t k = SCOUT__AGES; k-- > 0;) {
-		while (n > 1 && slope(&c, k, hull[n - 1]) <= slope(&c, k, hull[n - 2]))
-			n--;
-		index[k] = (float)slope(&c, k, hull[n - 1]);
-		if (fewer && index[k] < fewer[k])
-			index[k] = fewer[k];
-		hull[n++] = k;
+	if (density->was_seen[class]) {
+		hazards_of(density, class, hazard);
+		best_densities(density, hazard, index);
+	} else {
+		memcpy(index, density->pooled_index, sizeof(density->pooled_index));
 	}
-	for (uint32_t k = 0; k < SCOUT__AGES; k++) {
+	for (uint32_t k = 0; fewer && k < SCOUT__AGES; k++)
+		if (index[k] < fewer[k])
+			index[k] = fewer[k];
+	for (uint32_t k = 0; density->was_seen[class] && k < SCOUT__AGES; k++) {
 		counts->hits[k] *= FORGET;
 		counts->ended[k] *= FORGET;
 		counts->within[k] *= FORGET;

@@ -30,7 +30,9 @@ struct scout__density {
 	/* Of the relearning that runs: the records that are still open, by class and age. */
 	float open[SCOUT__CLASSES][SCOUT__AGES];
 	float open_within[SCOUT__CLASSES][SCOUT__AGES];
-	float pooled[SCOUT__AGES]; /* hits for a unit of time, over all classes */
+	float pooled[SCOUT__AGES];       /* hits for a unit of time, over all classes */
+	float pooled_index[SCOUT__AGES]; /* of a class that was not seen */
+	bool was_seen[SCOUT__CLASSES];   /* the class has counts, or open records */
 	float index[SCOUT__CLASSES][SCOUT__AGES];
 	float edges[SCOUT__AGES + 1]; /* in units */
 };

@@ -82,6 +82,8 @@ struct scout__evict_ops {
 	int (*open)(void **ret_state, struct scout__entry *entries, uint32_t max_entries,
 		    const struct scout__evict_args *args);
 	void (*close)(void *state);
+	/* NULL, or: a chunk is stored, and CREATED will come when it is readable: load what that takes. Changes nothing. */
+	void (*expect)(const void *state, uint32_t entry);
 	void (*insert)(void *state, uint32_t entry, enum scout__insert why);
 	void (*remove)(void *state, uint32_t entry, enum scout__remove why);
 	/* Only for entries that are in the order. */

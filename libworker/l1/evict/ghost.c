@@ -30,17 +30,12 @@
 #define TIME_MASK 0x1fffu /* of a unit's number */
 #define TIME_SHIFT 3u
 #define PRINT_MASK 0xffff0000u
-
-static uint32_t
-now(const struct scout__ghost *ghost)
-{
-	return (uint32_t)(ghost->added / ghost->tick) & TIME_MASK;
-}
+#define FREE_AGE (TIME_MASK + 1)
 
 static uint32_t
 age_of(const struct scout__ghost *ghost, uint32_t cell)
 {
-	return (now(ghost) - (cell >> TIME_SHIFT)) & TIME_MASK;
+	return (ghost->now - (cell >> TIME_SHIFT)) & TIME_MASK;
 }
 
 /* Never 0, so no cell in use is. */
@@ -86,7 +81,8 @@ scout__ghost_init(struct scout__ghost *ghost, uint32_t max_entries)
 
 	ghost->n_buckets = (uint32_t)(cells / CELLS + 1);
 	ghost->tick = max_entries / TIME_UNITS + 1;
-	ghost->added = 0;
+	ghost->now = 0;
+	ghost->in_now = 0;
 	p = mmap(NULL, scout__ghost_bytes(ghost), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 		 -1, 0);
 	if (p == MAP_FAILED)
@@ -104,28 +100,26 @@ scout__ghost_fini(struct scout__ghost *ghost)
 /* A bucket's place for a new key: a cell that is free or out of every window, else the oldest one. */
 struct ghost_place {
 	uint32_t *cell;
-	uint32_t age;    /* of what is in it; all bits: it is free */
+	uint32_t age;    /* of what is in it; FREE_AGE: it is free */
 	uint32_t n_free; /* in the bucket */
 };
 
 static struct ghost_place
 place_in(const struct scout__ghost *ghost, uint32_t *bucket)
 {
-	struct ghost_place place = {.cell = bucket};
+	uint32_t best = 0; /* age, and the cell's number */
+	uint32_t n_free = 0;
 
+	/* Without branches: ages are in no order that a processor could guess. */
 	for (uint32_t i = 0; i < CELLS; i++) {
 		uint32_t age = age_of(ghost, bucket[i]);
+		uint32_t is_free = (bucket[i] == 0) | (age > WINDOW * TIME_UNITS);
+		uint32_t rank = (is_free ? FREE_AGE : age) * CELLS + i;
 
-		if (!bucket[i] || age > WINDOW * TIME_UNITS) {
-			age = UINT32_MAX;
-			place.n_free++;
-		}
-		if (age >= place.age) {
-			place.age = age;
-			place.cell = &bucket[i];
-		}
+		n_free += is_free;
+		best = rank > best ? rank : best;
 	}
-	return place;
+	return (struct ghost_place){.cell = &bucket[best % CELLS], .age = best / CELLS, .n_free = n_free};
 }
 
 void
@@ -137,8 +131,12 @@ scout__ghost_add(struct scout__ghost *ghost, uint64_t print, uint32_t touches)
 
 	if (touches > SCOUT__GHOST_TOUCHES)
 		touches = SCOUT__GHOST_TOUCHES;
-	*(takes_second ? second.cell : first.cell) = print_part(print) | now(ghost) << TIME_SHIFT | touches;
-	ghost->added++;
+	*(takes_second ? second.cell : first.cell) =
+		print_part(print) | (ghost->now & TIME_MASK) << TIME_SHIFT | touches;
+	if (++ghost->in_now == ghost->tick) {
+		ghost->in_now = 0;
+		ghost->now++;
+	}
 }
 
 /* The cell of @print in a bucket, if it was added within @window; NULL. */
@@ -160,6 +158,14 @@ find(const struct scout__ghost *ghost, uint64_t print, uint64_t window)
 	__builtin_prefetch(second);
 	cell = find_in(ghost, first_bucket(ghost, print), print, window);
 	return cell ? cell : find_in(ghost, second, print, window);
+}
+
+void
+scout__ghost_load(const struct scout__ghost *ghost, uint64_t print)
+{
+	__builtin_prefetch(first_bucket(ghost, print), 1);
+	__builtin_prefetch(second_bucket(ghost, print), 1);
+	__asm__ volatile(""); /* gcc takes a function that only prefetches for one without effect */
 }
 
 bool

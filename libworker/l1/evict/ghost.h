@@ -16,8 +16,9 @@
 struct scout__ghost {
 	uint32_t *cells; /* n_buckets * 8: fingerprint, time, touches; 0 = free */
 	uint32_t n_buckets;
-	uint32_t tick; /* evictions to one unit of time */
-	uint64_t added;
+	uint32_t tick;   /* evictions to one unit of time */
+	uint32_t now;    /* units, of which a cell holds the low bits */
+	uint32_t in_now; /* evictions in the current unit */
 };
 
 #define SCOUT__GHOST_TOUCHES 7u /* more are noted as that many */
@@ -30,20 +31,31 @@ void scout__ghost_add(struct scout__ghost *ghost, uint64_t print, uint32_t touch
 bool scout__ghost_has(const struct scout__ghost *ghost, uint64_t print, uint64_t window);
 /* The same; if it was, it is forgotten, and *ret_touches is what was noted with it. */
 bool scout__ghost_take(struct scout__ghost *ghost, uint64_t print, uint64_t window, uint32_t *ret_touches);
+/* Start loading what the calls above need for @print. Changes nothing. */
+void scout__ghost_load(const struct scout__ghost *ghost, uint64_t print);
 uint64_t scout__ghost_bytes(const struct scout__ghost *ghost);
+
+static inline uint64_t
+scout__fingerprint_step(uint64_t x, const uint8_t *word)
+{
+	uint64_t w;
+
+	memcpy(&w, word, sizeof(w));
+	x = (x ^ w) * UINT64_C(0xbf58476d1ce4e5b9);
+	return x ^ x >> 29;
+}
 
 /* A well-mixed number for a key; @hash is SCOUT_MAX_HASH bytes, zero-padded. */
 static inline uint64_t
 scout__fingerprint_of(uint32_t space, const uint8_t *hash)
 {
-	uint64_t word[SCOUT_MAX_HASH / 8];
 	uint64_t x = space * UINT64_C(0x9e3779b97f4a7c15);
 
-	memcpy(word, hash, sizeof(word));
-	for (unsigned i = 0; i < SCOUT_MAX_HASH / 8; i++) {
-		x = (x ^ word[i]) * UINT64_C(0xbf58476d1ce4e5b9);
-		x ^= x >> 29;
-	}
+	_Static_assert(SCOUT_MAX_HASH == 4 * sizeof(x), "four words");
+	x = scout__fingerprint_step(x, hash);
+	x = scout__fingerprint_step(x, hash + 8);
+	x = scout__fingerprint_step(x, hash + 16);
+	x = scout__fingerprint_step(x, hash + 24);
 	x *= UINT64_C(0x94d049bb133111eb);
 	return x ^ x >> 32;
 }

@@ -110,17 +110,16 @@ forget_head(struct scout__hdc *h, uint32_t queue)
 	h->least_known = false;
 }
 
-static void
+static inline void
 put(struct scout__hdc *h, uint32_t queue, uint32_t entry)
 {
 	if (h->queues.n[queue] == 0)
 		forget_head(h, queue);
-	scout__chunked_queue_append(&h->queues, queue, entry);
+	scout__chunked_queue_append_at(&h->queues, queue, entry, h->now);
 	h->used |= UINT64_C(1) << queue;
-	h->entries[entry].node.stamp = h->now & SCOUT__STAMP_MASK;
 }
 
-static void
+static inline void
 take_out(struct scout__hdc *h, uint32_t entry)
 {
 	uint32_t queue = h->entries[entry].node.queue;
@@ -331,6 +330,14 @@ hdc_remembers(const void *state, uint32_t space, const uint8_t *hash)
 }
 
 static void
+hdc_expect(const void *state, uint32_t entry)
+{
+	const struct scout__hdc *h = state;
+
+	scout__ghost_load(&h->ghost, scout__fingerprint(&h->entries[entry]));
+}
+
+static void
 hdc_insert(void *state, uint32_t entry, enum scout__insert why)
 {
 	struct scout__hdc *h = state;
@@ -388,7 +395,7 @@ hdc_accessed(void *state, uint32_t entry, const struct scout__touch *touch)
 	if (h->head[from] == entry)
 		forget_head(h, from); /* its class has changed */
 	if (e->node.level >= h->history.shift)
-		scout__hdc_learn(h, scout__fingerprint(e), class, touch->how == SCOUT__ACCESS_READ);
+		scout__hdc_learn(h, e, class, touch->how == SCOUT__ACCESS_READ);
 	if (h->relearning != SCOUT__RELEARN_IDLE && ++h->touches % SLICE_TOUCHES == 0)
 		scout__hdc_slice(h);
 	queue = is_spare(h, class) ? SCOUT__SPARE_QUEUE : class;
@@ -430,8 +437,14 @@ hdc_soon(const void *state)
 {
 	const struct scout__hdc *h = state;
 
+	uint32_t entry;
+
 	/* A class is drained for a while before it is another one's turn. */
-	return h->used >> h->least_queue & 1 ? scout__chunked_queue_head(&h->queues, h->least_queue) : SCOUT__NO_ENTRY;
+	if (!(h->used >> h->least_queue & 1))
+		return SCOUT__NO_ENTRY;
+	entry = scout__chunked_queue_head(&h->queues, h->least_queue);
+	scout__ghost_load(&h->ghost, scout__fingerprint(&h->entries[entry]));
+	return entry;
 }
 
 static void
@@ -469,6 +482,7 @@ const struct scout__evict_ops scout__evict_hdc = {
 	.usage = "hdc",
 	.open = hdc_open,
 	.close = hdc_close,
+	.expect = hdc_expect,
 	.insert = hdc_insert,
 	.remove = hdc_remove,
 	.accessed = hdc_accessed,

@@ -83,7 +83,7 @@ uint64_t scout__hdc_relearn_period(const struct scout__hdc *h);
 /* It is time to relearn: begin, unless it runs. */
 void scout__hdc_relearn(struct scout__hdc *h);
 /* A key of the sample is touched; @class is its new one. @hits: it was cached. */
-void scout__hdc_learn(struct scout__hdc *h, uint64_t print, uint32_t class, bool hits);
+void scout__hdc_learn(struct scout__hdc *h, const struct scout__entry *entry, uint32_t class, bool hits);
 /* One slice of the relearning that runs; without one, nothing. */
 void scout__hdc_slice(struct scout__hdc *h);
 

@@ -115,13 +115,13 @@ guard_count(struct scout__hdc *h, bool lru_hits, bool hits)
 
 /* A key of the sample is touched. */
 void
-scout__hdc_learn(struct scout__hdc *h, uint64_t print, uint32_t class, bool hits)
+scout__hdc_learn(struct scout__hdc *h, const struct scout__entry *entry, uint32_t class, bool hits)
 {
 	uint32_t limit = (uint32_t)((uint64_t)h->capacity * HISTORY_CAPACITIES / h->tick);
 	struct scout__past past;
 
 	expire(h);
-	past = scout__history_touch(&h->history, print, class, h->now);
+	scout__history_touch(&h->history, scout__fingerprint(entry), class, h->now, &past);
 	if (past.known) {
 		uint32_t age = scout__hdc_ticks_since(h, past.time);
 

@@ -180,19 +180,21 @@ record_take(struct scout__history *history)
 	return i;
 }
 
-struct scout__past
-scout__history_touch(struct scout__history *history, uint64_t print, uint32_t class, uint32_t time)
+void
+scout__history_touch(struct scout__history *history, uint64_t print, uint32_t class, uint32_t time,
+		     struct scout__past *ret_past)
 {
 	uint32_t *at = find(history, key_of(print));
-	struct scout__past past = {0};
 	struct scout__record *r;
 	uint32_t i = *at - 1;
 
 	if (*at) {
 		r = &history->records[i];
-		past = (struct scout__past){.known = true, .in_lru = r->in_lru, .class = r->class, .time = r->time};
+		*ret_past =
+			(struct scout__past){.known = true, .in_lru = r->in_lru, .class = r->class, .time = r->time};
 		unlink_record(history, i);
 	} else {
+		*ret_past = (struct scout__past){0};
 		i = record_take(history);
 		r = &history->records[i];
 		*at = i + 1;
@@ -204,7 +206,6 @@ scout__history_touch(struct scout__history *history, uint64_t print, uint32_t cl
 	r->class = class & ((1u << SCOUT__HISTORY_CLASS_BITS) - 1);
 	r->time = time & SCOUT__STAMP_MASK;
 	link_newest(history, i);
-	return past;
 }
 
 bool

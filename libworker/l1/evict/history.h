@@ -68,8 +68,9 @@ scout__history_level(uint64_t print)
 	return (uint32_t)__builtin_ctzll(print | 1u << 7);
 }
 
-/* A key of the sample is touched. There must be room: see scout__history_expire(). */
-struct scout__past scout__history_touch(struct scout__history *history, uint64_t print, uint32_t class, uint32_t time);
+/* A key of the sample is touched. There must be room: see scout__history_expire(). *ret_past says what it was before. */
+void scout__history_touch(struct scout__history *history, uint64_t print, uint32_t class, uint32_t time,
+			  struct scout__past *ret_past);
 /* Whether the record table is full. */
 bool scout__history_is_full(const struct scout__history *history);
 /* Drop the oldest record, if there is one and it is older than @age or @force; *ret_past says what it was. */

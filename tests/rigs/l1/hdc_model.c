@@ -120,7 +120,7 @@ model_learn(uint32_t key, uint32_t class, bool hits)
 	uint64_t age;
 
 	model_expire();
-	past = scout__history_touch(&model.history, print_of(key), class, (uint32_t)model.clock);
+	scout__history_touch(&model.history, print_of(key), class, (uint32_t)model.clock, &past);
 	age = model.clock - past.time;
 	if (past.known)
 		scout__density_ended(&model.density, past.class, fminf((float)age, (float)limit) * (1 / model_unit()),

@@ -232,6 +232,25 @@ START_TEST(density_follows_a_change_of_the_load)
 }
 END_TEST
 
+/* Counts that shrink for ever would end as floats that processors are slow with. */
+START_TEST(density_forgets_a_class_that_comes_no_more)
+{
+	scout__density_init(&density);
+	n_seen = 0;
+	for (uint32_t i = 0; i < 500; i++)
+		see(4, 3, true, true);
+	for (uint32_t round = 0; round < 400; round++) {
+		n_seen = 0;
+		see(9, 5, true, true);
+		learn();
+	}
+	ck_assert(!density.was_seen[4] && density.was_seen[9]);
+	for (uint32_t k = 0; k < SCOUT__AGES; k++)
+		ck_assert(density.counts[4].hits[k] == 0 && density.counts[4].ended[k] == 0);
+	n_seen = 0;
+}
+END_TEST
+
 START_TEST(density_keeps_what_it_knows_when_the_unit_changes)
 {
 	static struct scout__density before;
@@ -270,6 +289,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, density_index_is_that_of_the_definition, 0, 10);
 	tcase_add_test(tc, density_index_never_falls_with_touches);
 	tcase_add_test(tc, density_follows_a_change_of_the_load);
+	tcase_add_test(tc, density_forgets_a_class_that_comes_no_more);
 	tcase_add_test(tc, density_keeps_what_it_knows_when_the_unit_changes);
 	suite_add_tcase(suite, tc);
 	return suite;

@@ -53,7 +53,7 @@ START_TEST(history_knows_the_last_touch_and_what_lru_would_hold)
 		uint32_t last = last_of(print, 0);
 
 		ck_assert(!scout__history_is_full(&history));
-		past = scout__history_touch(&history, print, class, n * 3);
+		scout__history_touch(&history, print, class, n * 3, &past);
 		ck_assert_int_eq(past.known, last < MAX_TOUCHES);
 		if (past.known) {
 			ck_assert_uint_eq(past.class, touched[last].class);
@@ -83,18 +83,18 @@ END_TEST
 
 START_TEST(history_is_bounded)
 {
-	struct scout__past gone;
+	struct scout__past past, gone;
 	uint32_t n = 0;
 
 	ck_assert_int_eq(scout__history_init(&history, 100), 0);
 	for (; !scout__history_is_full(&history); n++)
-		(void)scout__history_touch(&history, (n + 1) * UINT64_C(0x9e3779b97f4a7c15), 1, n + 1);
+		scout__history_touch(&history, (n + 1) * UINT64_C(0x9e3779b97f4a7c15), 1, n + 1, &past);
 	ck_assert_uint_eq(n, history.max);
 	for (uint32_t i = 0; i < 1000; i++, n++) {
 		ck_assert(scout__history_expire(&history, n, UINT32_MAX, true, &gone));
 		ck_assert_uint_eq(gone.time, i + 1);
 		ck_assert(!scout__history_is_full(&history));
-		(void)scout__history_touch(&history, (n + 1) * UINT64_C(0x9e3779b97f4a7c15), 1, n + 1);
+		scout__history_touch(&history, (n + 1) * UINT64_C(0x9e3779b97f4a7c15), 1, n + 1, &past);
 	}
 	scout__history_check(&history);
 	scout__history_fini(&history);
@@ -136,7 +136,7 @@ START_TEST(history_samples_fewer_keys_of_a_larger_index)
 	}
 	/* Of the records of a small index, a large one keeps those that are in its sample. */
 	for (uint32_t n = 0; n < 640; n++)
-		(void)scout__history_touch(&history, n, 1, n);
+		scout__history_touch(&history, n, 1, n, &past);
 	scout__history_resize(&history, 1000000000);
 	for (uint32_t i = 0; i < history.n_ever; i++)
 		seen += scout__history_at(&history, i, &past);
