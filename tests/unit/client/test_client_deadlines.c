@@ -52,7 +52,7 @@ nearest(void)
 	return least;
 }
 
-static void
+static void SCOUT_ON_COURIER
 check(void)
 {
 	uint32_t i = scout__deadlines_first(c);
@@ -60,7 +60,7 @@ check(void)
 	ck_assert_uint_eq(i == SCOUT__NO_SLOT ? UINT64_MAX : c->slots[i].deadline_us, nearest());
 }
 
-static void
+static void SCOUT_ON_COURIER
 add(uint32_t i, uint64_t now_us, uint32_t timeout_ms)
 {
 	c->slots[i].timeout_ms = timeout_ms;
@@ -73,6 +73,7 @@ START_TEST(the_first_is_the_nearest_whatever_comes_and_goes)
 {
 	uint64_t now_us = 1;
 
+	scout__enter_courier();
 	rng_state = (uint64_t)_i;
 	check();
 	for (unsigned round = 0; round < 20000; round++) {

@@ -37,7 +37,7 @@ put_old(int flip)
 	ck_assert_int_gt(asprintf(&folder, "%s/%.2s", rig.folder, OLD_OBJECT_DIGEST), 0);
 	ck_assert(mkdir(folder, 0700) == 0 || errno == EEXIST);
 	free(folder);
-	ck_assert_int_gt(asprintf(&folder, "%s/%.2s/%.2s", rig.folder, OLD_OBJECT_DIGEST, OLD_OBJECT_DIGEST + 2), 0);
+	ck_assert_int_gt(asprintf(&folder, "%s/%.2s/%.2s", rig.folder, OLD_OBJECT_DIGEST, &OLD_OBJECT_DIGEST[2]), 0);
 	ck_assert(mkdir(folder, 0700) == 0 || errno == EEXIST);
 	ck_assert_int_gt(asprintf(&old_path, "%s/" OLD_OBJECT_DIGEST, folder), 0);
 	free(folder);

@@ -160,6 +160,7 @@ END_TEST
 /* Threads that hang in two of four loads never begin the other two; more wait in l2_submit. */
 START_TEST(what_is_stuck_behind_hanging_loads_is_given_up_without_a_failure)
 {
+	scout__enter_loop();
 	open_with(4, 1);
 	submit(0, SCOUT__L2_LOAD, 100);
 	submit(1, SCOUT__L2_LOAD, 100);
