@@ -91,6 +91,7 @@ struct scout__l1 {
 	uint64_t extents_moved;             /* taken from a chunk index for another one */
 	uint64_t rebalance_failed;          /* times that no chunk index had an extent to give: everything was pinned */
 	uint64_t last_serial;
+	uint64_t counting; /* of rebalance_rule.c */
 	/* Nothing pins a tracked entry any more; it is about to go into the order, or away. Set by the owner. */
 	void (*let_go)(struct scout__chunk_index *index, uint32_t entry);
 	void *user; /* the owner's */
@@ -152,6 +153,7 @@ struct scout__chunk_index {
 	uint64_t round_us;     /* start of this round of looking for a giver; 0: none */
 	uint64_t ask_again_us; /* nothing was to be had: time to look again */
 	uint64_t serial;       /* names it */
+	uint32_t asked;        /* chunks that lookups asked for; older ones count less */
 	uint32_t n_extents;
 	uint32_t cap_extents;
 	void *policy_state;
@@ -401,6 +403,12 @@ scout__rebalance_is_due(const struct scout__l1 *l1)
 }
 /* Give the bytes of a taken extent back to the pool; the chunk indexes that wait ask for them at once. */
 SCOUT_ON_LOOP void scout__rebalance_freed(struct scout__l1 *l1, struct scout__extent *extent);
+
+/*
+ * What a byte of the chunk that goes next is worth: the hits that it can be expected to bring, in a measure that is the
+ * same for all chunk indexes of one namespace. 0: nothing is in the order, or the policy does not know.
+ */
+SCOUT_ON_LOOP double scout__index_value(struct scout__chunk_index *index);
 
 /* Debug and tests: every invariant above, by a full walk. Aborts with a message. */
 SCOUT_ON_LOOP void scout__index_check(const struct scout__chunk_index *index);

@@ -86,11 +86,12 @@ SCOUT_ON_LOOP void scout__rebalance_join(struct scout__chunk_index *index);
 SCOUT_ON_LOOP bool scout__rebalance_allows(const struct scout__chunk_index *index);
 /* The pool is used up, @index needs room: let it wait for an extent of another one. False: there is none for it. */
 SCOUT_ON_LOOP bool scout__rebalance_ask(struct scout__chunk_index *index);
+/* Lookups asked for @n chunks of @index. */
+SCOUT_ON_LOOP void scout__rebalance_asked(struct scout__chunk_index *index, uint32_t n);
 /* @index got an extent, or gets none: it does not wait any more. */
 SCOUT_ON_LOOP void scout__rebalance_settled(struct scout__chunk_index *index);
 /* The index from which @taker takes; NULL: there is none, or none now (*ret_later). */
-SCOUT_ON_LOOP struct scout__chunk_index *scout__rebalance_find_giver(const struct scout__chunk_index *taker,
-								     bool *ret_later);
+SCOUT_ON_LOOP struct scout__chunk_index *scout__rebalance_find_giver(struct scout__chunk_index *taker, bool *ret_later);
 /* The pool has bytes for a chunk of @index that no extent uses. */
 SCOUT_ON_LOOP bool scout__rebalance_pool_has_room(const struct scout__chunk_index *index);
 

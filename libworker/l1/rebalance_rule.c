@@ -7,19 +7,30 @@
  *
  * Purpose: which chunk index may take an extent, and from which other one. What is then done is in rebalance.c.
  *
- * The rule. A chunk index's fair share is l1_bytes divided by the chunk indexes that hold or want memory and have
- * a peer to use it. When the pool is used up, a chunk index that one more extent would lift above its share evicts
- * its own; one below it takes an extent from the chunk index that is most above its share, and evicts its own or waits
- * while that is on its way. Chunk indexes that no peer uses have no share and lose first, and a chunk index that holds
- * nothing may take from any.
+ * The rule. Namespaces share the pool; one that holds or wants memory and has a peer to use it takes part. A namespace
+ * with a share of its own has that percentage of l1_bytes, the others have equal parts of what is left; when all have
+ * their own, they share all of it in that proportion. When the pool is used up, a namespace that one more extent would
+ * lift above its share evicts its own; one below it takes an extent from the namespace that is most above its share, and
+ * evicts its own or waits while that is on its way. Namespaces that no peer uses have no share and lose first, and a
+ * chunk index that holds nothing may take from any.
  *
- * Since taking needs room for a whole extent below the share, and lifts no index above it, two chunk indexes at their
+ * Since taking needs room for a whole extent below the share, and lifts no namespace above it, two namespaces at their
  * share do not take from each other in turns.
  *
- * Rejected: a quota for each namespace (idle memory).
+ * The chunk indexes of one namespace, one for each group, share what the namespace has. What would go next is worth the
+ * hits that it can be expected to bring, for each byte that it takes (scout__index_value()); an extent moves to the
+ * chunk index where that is more by VALUE_FACTOR at least. So a group with few large objects and one with many small
+ * ones settle where a byte brings the same, and small differences move nothing. A policy that knows no worth splits the
+ * namespace's memory between its groups in equal parts.
+ *
+ * Rejected: a share for each chunk index (a namespace with two groups would have two shares, and a small group as much
+ * as a large one).
  *
  * Threads: loop.
  */
+
+#define VALUE_FACTOR 1.5     /* hysteresis: to move back, the proportion must change by its square */
+#define ASKED_MAX (1u << 20) /* chunks: from there on, older ones count half */
 
 void
 scout__rebalance_join(struct scout__chunk_index *index)
@@ -48,64 +59,175 @@ extent_bytes(const struct scout__chunk_index *index)
 	return scout__pool_extent_slots(&index->l1->pool, index->chunk_bytes) * index->chunk_bytes;
 }
 
-/* The fair share of a chunk index, @index counted in. */
-static uint64_t
-share(const struct scout__chunk_index *index)
+static bool
+is_fellow(const struct scout__chunk_index *a, const struct scout__chunk_index *b)
 {
-	uint64_t n = 1;
+	return a == b || (a->fellows && a->fellows == b->fellows);
+}
 
-	for (const struct scout__chunk_index *other = index->l1->indexes; other; other = other->next)
-		n += other != index && !other->idle && (other->n_slots > 0 || other->growing || other->wants_extent);
-	return index->l1->pool.l1_bytes / n;
+/* What the namespace of a chunk index holds. */
+static uint64_t
+held_together(const struct scout__chunk_index *index)
+{
+	return index->fellows ? index->fellows->slot_bytes : held(index);
+}
+
+/* Who takes part. */
+struct parts {
+	uint32_t percent; /* of those that have their own share */
+	uint32_t n_equal; /* the others */
+};
+
+static uint32_t
+percent_of(const struct scout__chunk_index *index)
+{
+	return index->fellows ? index->fellows->pool_percent : 0;
+}
+
+/* Each namespace once. */
+static bool
+is_counted(const struct scout__chunk_index *index, uint64_t round)
+{
+	bool counted = index->fellows && index->fellows->counted == round;
+
+	if (index->fellows)
+		index->fellows->counted = round;
+	return counted;
+}
+
+/* With the namespace of @index, whether it holds anything or not. */
+static struct parts
+count_parts(const struct scout__chunk_index *index)
+{
+	uint64_t round = ++index->l1->counting;
+	struct parts parts = {0};
+
+	for (const struct scout__chunk_index *other = index->l1->indexes; other; other = other->next) {
+		bool takes_part = !other->idle && (other->n_slots > 0 || other->growing || other->wants_extent);
+
+		if ((!takes_part && !is_fellow(other, index)) || is_counted(other, round))
+			continue;
+		parts.percent += percent_of(other);
+		parts.n_equal += percent_of(other) == 0;
+	}
+	return parts;
+}
+
+/* The share of the namespace of @index. */
+static uint64_t
+share(const struct scout__chunk_index *index, const struct parts *parts)
+{
+	uint64_t bytes = index->l1->pool.l1_bytes;
+	uint32_t own = percent_of(index);
+	uint32_t left = parts->percent < 100 ? 100 - parts->percent : 0;
+
+	if (own)
+		return parts->n_equal || parts->percent > 100 ? bytes / 100 * own : bytes / parts->percent * own;
+	/* Exactly, where no namespace has its own. */
+	return left == 100 ? bytes / parts->n_equal : bytes / 100 * left / parts->n_equal;
 }
 
 static bool
-has_room_below_share(const struct scout__chunk_index *index, uint64_t fair)
+has_room_below_share(const struct scout__chunk_index *index, const struct parts *parts)
 {
-	return held(index) == 0 || held(index) + extent_bytes(index) <= fair;
+	uint64_t together = held_together(index);
+
+	return together == 0 || together + extent_bytes(index) <= share(index, parts);
 }
 
 bool
 scout__rebalance_allows(const struct scout__chunk_index *index)
 {
-	if (index->l1->n_wanting == 0 || index->wants_extent)
+	struct parts parts;
+
+	if (index->l1->n_wanting == 0 || index->wants_extent || held(index) == 0)
 		return true;
-	return has_room_below_share(index, share(index));
+	parts = count_parts(index);
+	return has_room_below_share(index, &parts);
+}
+
+void
+scout__rebalance_asked(struct scout__chunk_index *index, uint32_t n)
+{
+	index->asked += n;
+	if (index->asked < ASKED_MAX)
+		return;
+	for (struct scout__chunk_index *other = index->l1->indexes; other; other = other->next)
+		if (is_fellow(other, index))
+			other->asked /= 2;
+}
+
+double
+scout__index_value(struct scout__chunk_index *index)
+{
+	const struct scout__evict_ops *policy = index->l1->policy;
+
+	return policy->worth ? policy->worth(index->policy_state) * index->asked / (double)index->chunk_bytes : 0;
+}
+
+/* Whether @other has more use for less than @taker, of the same namespace. It keeps one extent. */
+static SCOUT_ON_LOOP bool
+may_give_fellow(struct scout__chunk_index *other, struct scout__chunk_index *taker)
+{
+	uint64_t equal = held_together(taker) / taker->fellows->n_indexes;
+
+	if (other->n_extents < 2)
+		return false;
+	if (held(taker) == 0)
+		return true;
+	if (!taker->l1->policy->worth)
+		return held(other) > equal && held(taker) + extent_bytes(taker) <= equal;
+	return scout__index_value(taker) > VALUE_FACTOR * scout__index_value(other);
 }
 
 /* Whether @taker may take from @other at all. */
-static bool
-may_give(const struct scout__chunk_index *other, const struct scout__chunk_index *taker, uint64_t fair)
+static SCOUT_ON_LOOP bool
+may_give(struct scout__chunk_index *other, struct scout__chunk_index *taker, const struct parts *parts)
 {
 	if (other == taker || other->n_extents == 0)
 		return false;
+	if (is_fellow(other, taker))
+		return may_give_fellow(other, taker);
 	if (other->idle || held(taker) == 0)
 		return true;
-	return held(other) > fair && has_room_below_share(taker, fair);
+	return held_together(other) > share(other, parts) && has_room_below_share(taker, parts);
+}
+
+/* How much the namespace of @index has above its share, or below. */
+static int64_t
+excess(const struct scout__chunk_index *index, const struct parts *parts)
+{
+	return (int64_t)held_together(index) - (int64_t)share(index, parts);
 }
 
 /* Whether @a is to lose before @b. */
-static bool
-loses_first(const struct scout__chunk_index *a, const struct scout__chunk_index *b)
+static SCOUT_ON_LOOP bool
+loses_first(struct scout__chunk_index *a, struct scout__chunk_index *b, const struct parts *parts)
 {
+	int64_t more = excess(a, parts) - excess(b, parts);
+
 	if (a->idle != b->idle)
 		return a->idle;
+	if (!is_fellow(a, b) && more != 0)
+		return more > 0;
+	if (is_fellow(a, b) && a->l1->policy->worth)
+		return scout__index_value(a) < scout__index_value(b);
 	return held(a) > held(b);
 }
 
 struct scout__chunk_index *
-scout__rebalance_find_giver(const struct scout__chunk_index *taker, bool *ret_later)
+scout__rebalance_find_giver(struct scout__chunk_index *taker, bool *ret_later)
 {
-	uint64_t fair = share(taker);
+	struct parts parts = count_parts(taker);
 	struct scout__chunk_index *best = NULL;
 
 	*ret_later = false;
 	for (struct scout__chunk_index *other = taker->l1->indexes; other; other = other->next) {
-		if (!may_give(other, taker, fair) || other->looked)
+		if (other->looked || !may_give(other, taker, &parts))
 			continue;
 		if (other->n_going > 0)
 			*ret_later = true;
-		else if (!best || loses_first(other, best))
+		else if (!best || loses_first(other, best, &parts))
 			best = other;
 	}
 	return best;

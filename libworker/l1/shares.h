@@ -39,7 +39,8 @@ struct scout__l1_ns {
 	uint32_t n_guaranteed;  /* accounts with a percentage: 0 turns the shares off */
 	uint32_t named_percent; /* sum over the accounts that have their own */
 	uint32_t n_others;      /* accounts without their own that have chunks */
-	uint32_t pool_percent;  /* of the pool, guaranteed to the namespace; 0: an equal part of what is left */
+	uint32_t pool_percent;  /* its share of the pool; 0: an equal part of what is left */
+	uint64_t counted;       /* of rebalance_rule.c */
 };
 
 SCOUT_ON_LOOP void scout__l1_ns_init(struct scout__l1_ns *ns, uint32_t first_space);

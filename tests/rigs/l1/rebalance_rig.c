@@ -10,12 +10,18 @@ struct scout__extent *taken[MAX_TAKEN];
 uint32_t n_taken;
 
 SCOUT_ON_LOOP void
-start(uint64_t l1_bytes, uint64_t extent_bytes)
+start_with(const char *policy, uint64_t l1_bytes, uint64_t extent_bytes)
 {
 	char err[256] = "";
 
-	ck_assert_msg(scout__l1_init(&l1, l1_bytes, extent_bytes, l1_bytes, "lru", &test_log, err, sizeof(err)) == 0,
+	ck_assert_msg(scout__l1_init(&l1, l1_bytes, extent_bytes, l1_bytes, policy, &test_log, err, sizeof(err)) == 0,
 		      "%s", err);
+}
+
+SCOUT_ON_LOOP void
+start(uint64_t l1_bytes, uint64_t extent_bytes)
+{
+	start_with("lru", l1_bytes, extent_bytes);
 }
 
 SCOUT_ON_LOOP struct scout__chunk_index *

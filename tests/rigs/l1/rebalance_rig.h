@@ -20,6 +20,8 @@ extern struct scout__l1 l1;
 extern struct scout__chunk_index *indexes[MAX_BANKS];
 extern struct scout__extent *taken[MAX_TAKEN];
 extern uint32_t n_taken;
+SCOUT_ON_LOOP void start_with(const char *policy, uint64_t l1_bytes, uint64_t extent_bytes);
+/* With lru. */
 SCOUT_ON_LOOP void start(uint64_t l1_bytes, uint64_t extent_bytes);
 SCOUT_ON_LOOP struct scout__chunk_index *add_index(uint64_t shard_bytes, uint32_t ranks);
 SCOUT_ON_LOOP void check_all(void);

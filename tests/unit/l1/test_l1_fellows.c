@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "l1_rig.h"
+
+#include "check_main.h"
+#include "rebalance_rig.h"
+
+/*
+ * The chunk indexes of one namespace, one for each group: together they have one share of the pool, which may be
+ * another one than an equal part, and an extent moves to where its bytes bring more hits.
+ */
+
+static struct scout__l1_ns ns[3];
+
+static SCOUT_ON_LOOP struct scout__chunk_index *
+add_to(uint32_t i, uint64_t shard_bytes)
+{
+	struct scout__chunk_index *index = add_index(shard_bytes, 1);
+
+	scout__index_belongs(index, &ns[i]);
+	return index;
+}
+
+static SCOUT_ON_LOOP void
+begin(const char *policy, uint32_t chunks)
+{
+	scout__enter_loop();
+	start_with(policy, chunks * UINT64_C(64), UINT64_C(64) * 10);
+	for (uint32_t i = 0; i < 3; i++)
+		scout__l1_ns_init(&ns[i], 1);
+}
+
+static SCOUT_ON_LOOP void
+end(void)
+{
+	stop();
+	for (uint32_t i = 0; i < 3; i++) {
+		ck_assert_uint_eq(ns[i].slot_bytes, 0);
+		scout__l1_ns_fini(&ns[i]);
+	}
+}
+
+START_TEST(a_namespace_with_two_groups_has_one_share)
+{
+	struct scout__chunk_index *a, *b, *c;
+
+	begin("lru", 80);
+	a = add_to(0, 64);
+	b = add_to(0, 64);
+	fill(a, 0, 40);
+	fill(b, 1000, 40);
+	ck_assert_uint_eq(a->n_slots + b->n_slots, 80);
+	c = add_to(1, 64);
+	for (uint32_t i = 0; i < 300; i++) {
+		fill(c, 2000 + i, 1);
+		fill(a, 5000 + i, 1);
+		fill(b, 9000 + i, 1);
+	}
+	ck_assert_uint_eq(c->n_slots, 40);
+	ck_assert_uint_eq(a->n_slots + b->n_slots, 40);
+	ck_assert(a->n_slots > 0 && b->n_slots > 0);
+	ck_assert_uint_eq(ns[0].slot_bytes, 40 * 64);
+	end();
+}
+END_TEST
+
+START_TEST(a_namespace_gets_what_its_share_says)
+{
+	struct scout__chunk_index *a, *b, *c;
+
+	begin("lru", 100);
+	ns[0].pool_percent = 20;
+	a = add_to(0, 64);
+	fill(a, 0, 100);
+	/* Idle memory of others is used. */
+	ck_assert_uint_eq(a->n_slots, 100);
+	b = add_to(1, 64);
+	c = add_to(2, 64);
+	for (uint32_t i = 0; i < 600; i++) {
+		fill(b, 10000 + i, 1);
+		fill(c, 20000 + i, 1);
+		fill(a, 30000 + i, 1);
+	}
+	ck_assert_uint_eq(a->n_slots, 20);
+	ck_assert_uint_eq(b->n_slots, 40);
+	ck_assert_uint_eq(c->n_slots, 40);
+	/* A larger share is there as it is asked for. */
+	ns[0].pool_percent = 60;
+	for (uint32_t i = 0; i < 600; i++)
+		fill(a, 40000 + i, 1);
+	ck_assert_uint_eq(a->n_slots, 60);
+	ck_assert_uint_eq(b->n_slots + c->n_slots, 40);
+	end();
+}
+END_TEST
+
+START_TEST(when_all_have_their_own_they_share_all_of_it_in_proportion)
+{
+	struct scout__chunk_index *a, *b;
+
+	begin("lru", 90);
+	ns[0].pool_percent = 20;
+	ns[1].pool_percent = 10;
+	a = add_to(0, 64);
+	b = add_to(1, 64);
+	fill(b, 0, 90);
+	for (uint32_t i = 0; i < 600; i++) {
+		fill(a, 10000 + i, 1);
+		fill(b, 20000 + i, 1);
+	}
+	/* 60 and 30, as 20 to 10. */
+	ck_assert_uint_eq(a->n_slots, 60);
+	ck_assert_uint_eq(b->n_slots, 30);
+	end();
+}
+END_TEST
+
+START_TEST(a_policy_without_a_worth_splits_a_namespace_in_equal_parts)
+{
+	struct scout__chunk_index *a, *b;
+
+	begin("lru", 80);
+	a = add_to(0, 64);
+	fill(a, 0, 80);
+	ck_assert_uint_eq(a->n_slots, 80);
+	b = add_to(0, 64);
+	for (uint32_t i = 0; i < 300; i++) {
+		fill(b, 10000 + i, 1);
+		fill(a, 20000 + i, 1);
+	}
+	ck_assert_uint_eq(a->n_slots, 40);
+	ck_assert_uint_eq(b->n_slots, 40);
+	end();
+}
+END_TEST
+
+/* A prompt of one chunk: asked for, stored if it is not there, touched. Returns whether it was. */
+static SCOUT_ON_LOOP bool
+request(struct scout__chunk_index *index, uint32_t i)
+{
+	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
+	uint32_t entry = scout__index_find(index, 0, key(i));
+	bool hit = entry != SCOUT__NO_ENTRY;
+
+	scout__index_asked(index, 0, 1);
+	if (!hit) {
+		fill(index, i, 1);
+		entry = scout__index_find(index, 0, key(i));
+		touch.how = SCOUT__ACCESS_STORED;
+	}
+	scout__index_touch(index, entry, &touch);
+	return hit;
+}
+
+/*
+ * Both groups are asked for one chunk at a time. What one of them is asked for comes back, from a set of keys that is
+ * larger than half of the pool; what the other is asked for never does.
+ */
+static SCOUT_ON_LOOP void
+run_loads(struct scout__chunk_index *useful, struct scout__chunk_index *useless, uint32_t *fresh, uint32_t rounds)
+{
+	static uint32_t seed = 3;
+
+	for (uint32_t i = 0; i < rounds; i++) {
+		seed = seed * 1664525u + 1013904223u;
+		(void)request(useful, (seed >> 8) % 130);
+		(void)request(useless, 1000000 + (*fresh)++);
+	}
+}
+
+START_TEST(an_extent_moves_to_the_group_where_its_bytes_bring_hits)
+{
+	struct scout__chunk_index *a, *b;
+	uint32_t fresh = 0;
+	uint64_t moved;
+
+	begin("hdc", 160);
+	a = add_to(0, 64);
+	b = add_to(0, 64);
+	fill(a, 0, 80);
+	fill(b, 500000, 80);
+	ck_assert_uint_le(a->n_slots, 90);
+	run_loads(a, b, &fresh, 20000);
+	/* 130 of 160 are enough, and the other group keeps an extent. */
+	ck_assert_uint_ge(a->n_slots, 120);
+	ck_assert_uint_ge(b->n_slots, 10);
+	/* It stays so. */
+	moved = l1.extents_moved;
+	run_loads(a, b, &fresh, 20000);
+	ck_assert_uint_le(l1.extents_moved - moved, 2);
+	/* When the roles change, the memory follows. */
+	run_loads(b, a, &fresh, 60000);
+	ck_assert_uint_gt(b->n_slots, a->n_slots);
+	end();
+}
+END_TEST
+
+START_TEST(equal_groups_do_not_take_from_each_other_in_turns)
+{
+	struct scout__chunk_index *a, *b;
+	uint64_t moved;
+
+	begin("hdc", 160);
+	a = add_to(0, 64);
+	b = add_to(0, 64);
+	for (uint32_t i = 0; i < 5000; i++) {
+		(void)request(a, i * 7919 % 300);
+		(void)request(b, i * 7919 % 300);
+	}
+	moved = l1.extents_moved;
+	for (uint32_t i = 0; i < 20000; i++) {
+		(void)request(a, i * 7919 % 300);
+		(void)request(b, i * 7919 % 300);
+	}
+	ck_assert_uint_le(l1.extents_moved - moved, 4);
+	end();
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("l1_fellows");
+	TCase *rules = tcase_create("rules");
+
+	tcase_set_timeout(rules, 120);
+	tcase_add_test(rules, a_namespace_with_two_groups_has_one_share);
+	tcase_add_test(rules, a_namespace_gets_what_its_share_says);
+	tcase_add_test(rules, when_all_have_their_own_they_share_all_of_it_in_proportion);
+	tcase_add_test(rules, a_policy_without_a_worth_splits_a_namespace_in_equal_parts);
+	tcase_add_test(rules, an_extent_moves_to_the_group_where_its_bytes_bring_hits);
+	tcase_add_test(rules, equal_groups_do_not_take_from_each_other_in_turns);
+	suite_add_tcase(suite, rules);
+	return suite;
+}
