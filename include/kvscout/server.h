@@ -85,6 +85,12 @@ struct scout_server_config {
 	const char *cpus;         /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
 	uint32_t peer_timeout_ms; /* how long a peer without a lease connection may be silent, default 10000 */
 	uint32_t idle_exit_s; /* without a peer for so long the server ends, see scout_server_fd(); default 0: never */
+	/*
+	 * Fair shares, "NAME:PERCENT%" with blanks between them; scout_server_config_set() adds items. NULL: none of the
+	 * tenants is guaranteed anything, and namespaces share the pool in equal parts. See scout_server_set().
+	 */
+	const char *tenant_share;    /* of the namespace's memory */
+	const char *namespace_share; /* of the pool */
 };
 
 /* In C and C++ call scout_server_config_init(). @size: of the caller's struct scout_server_config. */
@@ -144,6 +150,22 @@ SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
  * Returns:  the descriptor, or SCOUT_ERR_INVALID (NULL).
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_server_fd(const struct scout_server *server);
+
+/**
+ * Change a key of a running server: tenant_share or namespace_share. @value replaces the whole list; "" removes all
+ * shares. It takes effect at once for what is evicted next; nothing is evicted because of the change itself.
+ *
+ * @err  receives one sentence with the numbers or names that matter; may be NULL.
+ *
+ * Thread:   any but the loop's, also while other calls on the server run; not while it is being stopped.
+ * Blocks:   no.
+ * Returns:  0, or SCOUT_ERR_INVALID (NULL), SCOUT_ERR_UNSUPPORTED (a key that cannot be changed), SCOUT_ERR_CONFIG_SYNTAX
+ *           (an item is not NAME:PERCENT%), SCOUT_ERR_CONFIG_RANGE (more than 100 % together, or a name twice),
+ *           SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM.
+ * Since:    0.1
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_server_set(struct scout_server *server, const char *key, const char *value,
+						char *err, size_t err_len);
 
 /**
  * Stop: no new work, running replies go out, loop thread joined, sockets and folders removed. NULL is ignored. Workers

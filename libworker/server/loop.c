@@ -19,6 +19,7 @@
 #include "peer.h"
 #include "server_core.h"
 #include "server_curve.h"
+#include "server_set.h"
 #include "shm.h"
 #include "state.h"
 #include "transport.h"
@@ -94,6 +95,10 @@ one_event(struct scout_server *s, struct scout__watch *watch)
 	case SCOUT__WATCH_STOP:
 		(void)scout__eventfd_lower(watch->fd);
 		begin_to_stop(s);
+		break;
+	case SCOUT__WATCH_TOLD:
+		(void)scout__eventfd_lower(watch->fd);
+		scout__server_told(s);
 		break;
 	case SCOUT__WATCH_TIMER:
 		(void)scout__eventfd_lower(watch->fd);

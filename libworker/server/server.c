@@ -21,6 +21,7 @@
 #include "server_config.h"
 #include "server_core.h"
 #include "server_curve.h"
+#include "server_set.h"
 #include "state.h"
 #include "transport.h"
 
@@ -76,11 +77,13 @@ make_events(struct scout_server *s, char *err, size_t err_len)
 {
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->stop.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	s->told.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	s->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	s->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	s->timer_us = UINT64_MAX;
-	if (s->epoll_fd < 0 || s->stop.fd < 0 || s->timer.fd < 0 || s->ended_fd < 0 ||
-	    scout__watch_add(s, &s->stop) != 0 || scout__watch_add(s, &s->timer) != 0)
+	if (s->epoll_fd < 0 || s->stop.fd < 0 || s->told.fd < 0 || s->timer.fd < 0 || s->ended_fd < 0 ||
+	    scout__watch_add(s, &s->stop) != 0 || scout__watch_add(s, &s->told) != 0 ||
+	    scout__watch_add(s, &s->timer) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll, eventfd or timerfd: %s",
 				   scout__errno_text(errno));
 	return 0;
@@ -138,12 +141,14 @@ server_free(struct scout_server *s)
 {
 	scout__enter_loop();
 	scout__metrics_close(s);
+	scout__server_untold(s);
 	scout__transport_close(s);
 	scout__fetch_free(s); /* the loop has, if it ran */
 	if (s->state->l1_ready)
 		scout__l1_fini(&s->state->l1);
 	close_fd(s->epoll_fd);
 	close_fd(s->stop.fd);
+	close_fd(s->told.fd);
 	close_fd(s->timer.fd);
 	close_fd(s->ended_fd);
 	scout__state_free_tables(s->state);
@@ -168,6 +173,7 @@ server_new(void)
 	s->epoll_fd = -1;
 	s->ended_fd = -1;
 	s->stop = (struct scout__watch){SCOUT__WATCH_STOP, -1, s};
+	s->told = (struct scout__watch){SCOUT__WATCH_TOLD, -1, s};
 	s->timer = (struct scout__watch){SCOUT__WATCH_TIMER, -1, s};
 	scout__list_init(&s->queue);
 	s->start_us = s->now_us = s->idle_since_us = scout__now_us();

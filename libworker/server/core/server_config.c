@@ -5,6 +5,7 @@
 
 #include "log.h"
 #include "option_list.h"
+#include "share_list.h"
 #include "shared_options.h"
 
 /* The server's option table, and the public calls on it. Any thread. */
@@ -60,6 +61,28 @@ static const struct scout__option options[] = {
 		.max = UINT64_C(1) << 50,
 		.def_text = "half of l1_bytes",
 		.doc = "Bytes that promises to waiting requests may pin; 0: the default",
+	},
+	{
+		.name = "tenant_share",
+		.type = SCOUT_OPTION_LIST,
+		.offset = FIELD(tenant_share),
+		.min = 1,
+		.max = 65536,
+		.max_items = SCOUT__SHARE_ITEMS,
+		.check_item = scout__share_check_item,
+		.doc = "Fair shares: `NAME:PERCENT%` of its namespace's memory guarantees the tenant that much; without a "
+		       "name: requests without a tenant; `*`: each tenant not named here; unset: none",
+	},
+	{
+		.name = "namespace_share",
+		.type = SCOUT_OPTION_LIST,
+		.offset = FIELD(namespace_share),
+		.min = 1,
+		.max = 65536,
+		.max_items = SCOUT__SHARE_ITEMS,
+		.check_item = scout__share_check_item,
+		.doc = "Fair shares: `NAME:PERCENT%` of the pool for each namespace named; the others have equal parts of "
+		       "what is left; unset: all have equal parts",
 	},
 	{
 		.name = "max_sessions",
@@ -286,6 +309,18 @@ scout_server_config_fini(struct scout_server_config *cfg)
 	scout__options_fini(&scout__server_options, cfg);
 }
 
+/* All items together. */
+static int
+check_shares(const char *key, const char *list, char *err, size_t err_len)
+{
+	struct scout__share_list shares = {0};
+	int rc = scout__shares_parse(key, list, &shares, err, err_len);
+
+	if (rc == 0)
+		scout__shares_fini(&shares);
+	return rc;
+}
+
 int
 scout__server_config_accept(struct scout_server_config *dst, const struct scout_server_config *src, char *err,
 			    size_t err_len)
@@ -294,6 +329,13 @@ scout__server_config_accept(struct scout_server_config *dst, const struct scout_
 
 	if (rc)
 		return rc;
+	rc = check_shares("tenant_share", dst->tenant_share, err, err_len);
+	if (rc == 0)
+		rc = check_shares("namespace_share", dst->namespace_share, err, err_len);
+	if (rc) {
+		scout_server_config_fini(dst);
+		return rc;
+	}
 	/* Rounded up: a pool of one byte may promise it. */
 	if (!dst->max_promised)
 		dst->max_promised = dst->l1_bytes - dst->l1_bytes / 2;

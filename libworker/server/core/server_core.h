@@ -32,6 +32,7 @@ struct scout__transport;
  * it); only the giving back takes turns.
  */
 
+#define SCOUT__SETTABLE 2u  /* keys that scout_server_set() takes */
 #define SCOUT__STEP_US 200u /* no step and no handler is to take longer */
 #define SCOUT__LOG_INTERVAL_US 1000000u
 #define SCOUT__WARN_INTERVAL_US 10000000u /* of what lasts until an operator mends it */
@@ -52,14 +53,15 @@ struct scout_server {
 	bool draining;
 	uint64_t drain_end_us;
 	int epoll_fd;
-	struct scout__watch stop, timer;
-	int ended_fd;                     /* const after start: an eventfd, raised when the loop has ended */
-	uint64_t idle_since_us;           /* when the last peer left, or the start; 0: there are peers */
-	uint64_t timer_us;                /* what the timer is set to; UINT64_MAX: off */
-	uint32_t inline_left;             /* chunks, this turn */
-	struct scout__list queue;         /* of run items */
-	struct scout__run_item turn_mark; /* no run item: behind the last one of this turn, while it runs */
-	struct scout__run_item **heap;    /* [1 .. heap_n], by wake_us */
+	struct scout__watch stop, timer, told;
+	_Atomic(char *) set[SCOUT__SETTABLE]; /* any thread: new values for the loop, see server_set.c */
+	int ended_fd;                         /* const after start: an eventfd, raised when the loop has ended */
+	uint64_t idle_since_us;               /* when the last peer left, or the start; 0: there are peers */
+	uint64_t timer_us;                    /* what the timer is set to; UINT64_MAX: off */
+	uint32_t inline_left;                 /* chunks, this turn */
+	struct scout__list queue;             /* of run items */
+	struct scout__run_item turn_mark;     /* no run item: behind the last one of this turn, while it runs */
+	struct scout__run_item **heap;        /* [1 .. heap_n], by wake_us */
 	size_t heap_n, heap_cap;
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
 		limit_conns, limit_curve, limit_lease, limit_shm, limit_bug, limit_names;

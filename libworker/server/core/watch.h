@@ -15,7 +15,8 @@ enum scout__watch_kind {
 	SCOUT__WATCH_PROCESS, /* a pidfd */
 	SCOUT__WATCH_L2,
 	SCOUT__WATCH_METRICS,
-	SCOUT__WATCH_SHM
+	SCOUT__WATCH_SHM,
+	SCOUT__WATCH_TOLD
 };
 
 /* What the epoll descriptor names. */

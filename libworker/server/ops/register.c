@@ -231,6 +231,7 @@ make_index(struct scout_server *s, struct scout__ns_group *group, struct refusal
 			      "the index of group %u for a pool of %llu bytes cannot be made: %s",
 			      (unsigned)group->number, (unsigned long long)s->cfg.l1_bytes, scout_strerror(rc));
 	}
+	scout__index_belongs(group->index, &group->ns->l1);
 	return true;
 }
 

@@ -95,6 +95,7 @@ ns_new(struct scout_server *s)
 	ns->sweep.step = sweep_step;
 	ns->next_space = 1;
 	ns->space_first = 1;
+	scout__l1_ns_init(&ns->l1, 1);
 	scout__list_init(&ns->pool_waiters);
 	scout__list_init(&ns->record_waiters);
 	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
@@ -122,6 +123,7 @@ scout__ns_make(struct scout_server *s, const struct scout__hello *hello)
 	memcpy(ns->name, hello->name_space.p, hello->name_space.len);
 	ns->left_us = s->now_us; /* until its peer is there */
 	set_parameters(ns, hello, by_group);
+	scout__ns_take_share(s, ns);
 	scout__ns_warn(s, ns);
 	return ns;
 }
@@ -192,6 +194,7 @@ scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		free(ns->spaces[i].tenant);
 	free(ns->spaces);
+	scout__l1_ns_fini(&ns->l1);
 	free(ns->space_at);
 	scout__map_fini(&ns->space_map);
 	free(ns->by_group);
@@ -207,6 +210,7 @@ scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status)
 	ns->ended_by = status;
 	ns->space_floor = ns->space_first = ns->next_space;
 	ns->n_space_at = 0;
+	scout__accounts_outdate(&ns->l1, ns->next_space);
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		ns->spaces[i].id = 0;
 	for (uint32_t i = 0; i < ns->groups.n; i++)

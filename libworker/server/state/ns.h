@@ -12,6 +12,7 @@
 #include "map.h"
 #include "msg.h"
 #include "run_queue.h"
+#include "shares.h"
 #include "thread.h"
 
 struct scout_server;
@@ -42,6 +43,7 @@ struct scout__space {
 	uint16_t tenant_len;
 	uint16_t group;
 	uint32_t id;
+	uint32_t account; /* of the tenant: one for all of its groups */
 };
 
 /*
@@ -84,6 +86,7 @@ struct scout__ns {
 	struct scout__ns_group *by_group;       /* groups.n of them */
 	uint64_t registered;                    /* ranks of this server (bits) that some worker has registered */
 	bool complete;                          /* all of them: the groups have chunk indexes */
+	struct scout__l1_ns l1; /* of its chunk indexes: what they hold together, and the tenants' accounts */
 	struct scout__space *spaces;
 	uint32_t n_spaces, cap_spaces;
 	struct scout__map space_map; /* hash of tenant and group -> index */
@@ -155,6 +158,17 @@ SCOUT_ON_LOOP uint32_t scout__ns_space_make(struct scout_server *s, struct scout
 					    const struct scout__str *tenant, uint16_t group);
 /* The index in ns.spaces of a space number that was given under the present weights. */
 SCOUT_ON_LOOP uint32_t scout__ns_space_index(const struct scout__ns *ns, uint32_t id);
+
+/* ---- ns_shares.c ---- */
+
+/* The tenant of ns.spaces[@i] is new: give it an account, with what it is guaranteed. False: no memory. */
+SCOUT_ON_LOOP bool scout__ns_account(const struct scout_server *s, struct scout__ns *ns, uint32_t i);
+/* The namespace has its name: take its share of the pool from the list. */
+SCOUT_ON_LOOP void scout__ns_take_share(const struct scout_server *s, struct scout__ns *ns);
+/* The lists of shares have changed: apply them to everything that there is, in steps. */
+SCOUT_ON_LOOP void scout__ns_reshare(struct scout_server *s);
+/* One of these. */
+SCOUT_ON_LOOP void scout__ns_reshare_step(struct scout_server *s, struct scout__run_item *item);
 
 /* ---- ns_reuse.c ---- */
 

@@ -68,6 +68,8 @@ number_space(struct scout__ns *ns, uint32_t i)
 		ns->space_at = space_at;
 		ns->cap_space_at = cap;
 	}
+	if (!scout__account_space(&ns->l1, ns->next_space, ns->spaces[i].account))
+		return 0;
 	ns->space_at[ns->n_space_at++] = i;
 	ns->spaces[i].id = ns->next_space++;
 	return ns->spaces[i].id;
@@ -89,6 +91,24 @@ space_room(struct scout__ns *ns)
 	ns->spaces = spaces;
 	ns->cap_spaces = cap;
 	return true;
+}
+
+/* Of its tenant: a new one unless another group of the tenant has one. False: no memory. */
+SCOUT_ON_LOOP static bool
+take_account(const struct scout_server *s, struct scout__ns *ns, uint32_t i)
+{
+	const struct scout__str tenant = {.p = ns->spaces[i].tenant, .len = ns->spaces[i].tenant_len};
+	bool taken;
+
+	for (uint16_t group = 0; group < ns->groups.n; group++) {
+		uint32_t other = space_find(s, ns, &tenant, group, &taken);
+
+		if (other == SCOUT__MAP_NONE || other == i)
+			continue;
+		ns->spaces[i].account = ns->spaces[other].account;
+		return true;
+	}
+	return scout__ns_account(s, ns, i);
 }
 
 uint32_t
@@ -116,7 +136,12 @@ scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct 
 			free(copy);
 			return 0;
 		}
-		ns->spaces[i] = (struct scout__space){copy, tenant->len, group, 0};
+		ns->spaces[i] = (struct scout__space){.tenant = copy, .tenant_len = tenant->len, .group = group};
+		if (!take_account(s, ns, i)) {
+			(void)scout__map_del(&ns->space_map, space_key(s, tenant, group));
+			free(copy);
+			return 0;
+		}
 		ns->n_spaces++;
 	}
 	return number_space(ns, i);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "hold.h"
+#include "ns.h"
 #include "server_core.h"
 #include "withdraw.h"
 
@@ -37,6 +38,7 @@ scout__state_new(struct scout_server *s, const struct scout__state_hooks *hooks)
 	state->pool_ready = (struct scout__watch){SCOUT__WATCH_POOL, -1, s};
 	state->last_tick_us = s->now_us;
 	state->rebalance.step = scout__withdraw_rebalance;
+	state->reshare.step = scout__ns_reshare_step;
 	scout__list_init(&state->quarantine);
 	scout__list_init(&state->withdrawn);
 	return state;
@@ -64,12 +66,18 @@ scout__state_make_tables(struct scout__state *state, const struct scout_server_c
 	if (scout__map_init(&state->by_identity, peers) || scout__map_init(&state->by_token, peers) ||
 	    scout__map_init(&state->by_ticket, sessions) || scout__map_init(&state->by_hold, SCOUT__MAX_HOLDS))
 		return SCOUT_ERR_NOMEM;
+	/* Both have been judged. */
+	if (scout__shares_parse("tenant_share", cfg->tenant_share, &state->tenant_shares, NULL, 0) ||
+	    scout__shares_parse("namespace_share", cfg->namespace_share, &state->namespace_shares, NULL, 0))
+		return SCOUT_ERR_NOMEM;
 	return 0;
 }
 
 void
 scout__state_free_tables(struct scout__state *state)
 {
+	scout__shares_fini(&state->tenant_shares);
+	scout__shares_fini(&state->namespace_shares);
 	free(state->ns);
 	free(state->peers);
 	free(state->free_peers);

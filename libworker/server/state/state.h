@@ -10,6 +10,7 @@
 #include "list.h"
 #include "map.h"
 #include "run_queue.h"
+#include "share_list.h"
 #include "stale_tickets.h"
 #include "thread.h"
 #include "watch.h"
@@ -87,6 +88,10 @@ struct scout__state {
 	struct scout__list withdrawn; /* extents that workers have yet to unmap, see withdraw.c */
 	uint32_t n_withdrawn;
 	struct scout__run_item rebalance; /* takes extents from one namespace for another */
+
+	struct scout__share_list tenant_shares, namespace_shares;
+	struct scout__run_item reshare; /* gives all tenants the percentages of new lists: up to there */
+	uint32_t reshare_ns, reshare_space;
 };
 
 /* For @s, without tables. The caller frees it. NULL: no memory. */

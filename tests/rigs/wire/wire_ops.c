@@ -133,6 +133,7 @@ wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t
 	uint8_t *hashes = make_hashes(p, first_key, m->n);
 
 	with.hashes = hashes;
+	with.tenant = p->tenant;
 	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &with, p->hello.hash_bytes);
 	free(hashes);
 	return wire_end(p);
@@ -147,6 +148,7 @@ lookup(struct wire_peer *p, struct scout__lookup_msg m, uint64_t first_key, stru
 	int status;
 
 	m.hashes = make_hashes(p, first_key, m.n);
+	m.tenant = p->tenant;
 	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &m, p->hello.hash_bytes);
 	free((void *)(uintptr_t)m.hashes);
 	status = call(p, &reply, &op);
@@ -270,7 +272,7 @@ call_grants(struct wire_peer *p, struct wire_grants *ret)
 static void
 begin_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n)
 {
-	struct scout__store_msg m = {.ticket = ticket, .n = n};
+	struct scout__store_msg m = {.ticket = ticket, .n = n, .tenant = p->tenant};
 	uint8_t *hashes = make_hashes(p, first_key, n);
 
 	m.hashes = hashes;

@@ -46,9 +46,10 @@ struct wire_peer {
 	struct scout__clear_state
 		clear; /* of the last reply to HELLO or CLEAR; hello.clear is what the next HELLO says */
 	uint32_t credits;
-	int64_t sent_us_shift; /* added to the clock that frames carry */
-	bool no_clock;         /* frames carry 0 instead */
-	uint32_t budget_us;    /* of every operation */
+	int64_t sent_us_shift;    /* added to the clock that frames carry */
+	bool no_clock;            /* frames carry 0 instead */
+	uint32_t budget_us;       /* of every operation */
+	struct scout__str tenant; /* of every lookup and store */
 	uint64_t last_corr;
 	int lease_fd;
 	struct scout__channel channel; /* open: frames travel through it */

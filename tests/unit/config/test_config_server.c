@@ -29,34 +29,16 @@ static const struct scout__option_table *const tables[] = {
 static char err[512];
 
 static const struct setting server_settings[] = {
-	{"listen", "tcp://127.0.0.1:*"},
-	{"eviction", "s3fifo"},
-	{"l1_bytes", "3"},
-	{"extent_bytes", "4Ki"},
-	{"max_promised", "2"},
-	{"max_sessions", "7"},
-	{"max_peers", "8"},
-	{"max_namespaces", "18"},
-	{"peer_timeout_ms", "91"},
-	{"idle_exit_s", "92"},
-	{"dead_writer_ms", "90"},
-	{"l2", "fs:///a"},
-	{"prefetch", "before_answer"},
-	{"l2_objects", "temporary"},
-	{"l2_timeout_ms", "13"},
-	{"l2_lookup_timeout_ms", "19"},
-	{"l2_queue_bytes", "14"},
-	{"bad_key_ms", "15"},
-	{"curve_secret_file", "/k"},
-	{"curve_clients_file", "/c"},
-	{"metrics", "127.0.0.1:0"},
-	{"spin_us", "16"},
-	{"local_transport", "socket"},
-	{"shm_bytes", "17Ki"},
-	{"credits", "10"},
-	{"reply_delay_us", "11"},
-	{"reply_jitter_us", "12"},
-	{"cpus", "inherit"},
+	{"listen", "tcp://127.0.0.1:*"}, {"eviction", "s3fifo"},     {"l1_bytes", "3"},
+	{"extent_bytes", "4Ki"},         {"max_promised", "2"},      {"tenant_share", "a:20% *:5%"},
+	{"namespace_share", "m:30%"},    {"max_sessions", "7"},      {"max_peers", "8"},
+	{"max_namespaces", "18"},        {"peer_timeout_ms", "91"},  {"idle_exit_s", "92"},
+	{"dead_writer_ms", "90"},        {"l2", "fs:///a"},          {"prefetch", "before_answer"},
+	{"l2_objects", "temporary"},     {"l2_timeout_ms", "13"},    {"l2_lookup_timeout_ms", "19"},
+	{"l2_queue_bytes", "14"},        {"bad_key_ms", "15"},       {"curve_secret_file", "/k"},
+	{"curve_clients_file", "/c"},    {"metrics", "127.0.0.1:0"}, {"spin_us", "16"},
+	{"local_transport", "socket"},   {"shm_bytes", "17Ki"},      {"credits", "10"},
+	{"reply_delay_us", "11"},        {"reply_jitter_us", "12"},  {"cpus", "inherit"},
 };
 
 START_TEST(each_server_key_sets_its_field)
@@ -98,6 +80,8 @@ START_TEST(each_server_key_sets_its_field)
 	ck_assert_uint_eq(taken.local_transport, SCOUT_LOCAL_SOCKET);
 	ck_assert_uint_eq(taken.shm_bytes, 17 << 10);
 	ck_assert_str_eq(taken.cpus, "inherit");
+	ck_assert_str_eq(taken.tenant_share, "a:20% *:5%");
+	ck_assert_str_eq(taken.namespace_share, "m:30%");
 	scout_server_config_fini(&taken);
 }
 END_TEST
