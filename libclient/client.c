@@ -158,7 +158,7 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 	slot->finish_hint = SCOUT_HINT_UNKNOWN;
 	slot->admit_came = slot->was_renewed = slot->again = slot->renewing = false;
 	slot->renew_left = 0;
-	slot->ahead = false;
+	slot->ahead = slot->unasked = false;
 	slot->renewed_us = 0;
 	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->answer, SCOUT__PENDING, memory_order_relaxed);
@@ -229,7 +229,7 @@ submit(struct scout_client *client, const struct scout_query *q, size_t id_len, 
 	slot->ticket = ticket;
 	slot->submitted = true;
 	if (when == ASK_AHEAD) {
-		slot->ahead = true;
+		slot->ahead = slot->unasked = true;
 		slot->skip = 0; /* it is not known yet */
 	} else {
 		scout__step_add(client, i);
@@ -284,14 +284,27 @@ read_answer(struct scout_client *client, uint32_t i, const struct scout_query *q
 	return 0;
 }
 
+/* Asked for and not answered yet. A lookup ahead becomes one of the step that asks for it first: scout_step_wait() waits for it, too. */
+static int
+not_yet(struct scout_client *client, uint32_t i)
+{
+	struct scout__lookup_slot *slot = &client->slots[i];
+
+	if (slot->unasked) {
+		slot->unasked = false;
+		scout__step_add(client, i);
+	}
+	client->stats.not_yet++;
+	return SCOUT_NOT_YET;
+}
+
 /* The slot is live: its answer, or what stands in the way of one. */
 static int
 read_slot(struct scout_client *client, uint32_t i, const struct scout_query *q, struct scout_hit *ret_hit)
 {
 	if (atomic_load_explicit(&client->slots[i].answer, memory_order_acquire) != SCOUT__PENDING)
 		return read_answer(client, i, q, ret_hit);
-	client->stats.not_yet++;
-	return SCOUT_NOT_YET;
+	return not_yet(client, i);
 }
 
 /*
@@ -421,8 +434,7 @@ poll_slot(struct scout_client *client, uint32_t i, uint64_t computed_tokens, str
 		return SCOUT_NEED_QUERY;
 	if (atomic_load_explicit(&slot->answer, memory_order_acquire) != SCOUT__PENDING)
 		return poll_answer(client, i, computed_tokens, ret_hit);
-	client->stats.not_yet++;
-	return SCOUT_NOT_YET;
+	return not_yet(client, i);
 }
 
 __attribute__((noinline)) static int

@@ -104,7 +104,8 @@ struct scout__lookup_slot {
 	uint8_t id_len; /* 0: not in the table */
 	uint8_t tenant_len;
 	bool submitted; /* the courier knows it */
-	bool admitted;
+	bool admitted : 1;
+	bool unasked : 1; /* a lookup ahead that no step has asked for yet */
 	uint8_t last_hash[SCOUT_MAX_HASH];
 	char id[SCOUT_MAX_NAME + 1]; /* stays when the slot leaves the table: the courier may name it in its log */
 	char tenant[SCOUT_MAX_NAME + 1];
@@ -290,7 +291,7 @@ uint64_t scout__client_landed_ns(const struct scout_client *client, const char *
 
 /* ---- client_step.c: caller ---- */
 
-/* The slot was submitted by an ask. */
+/* The slot was submitted by an ask, or is a lookup ahead that is asked for the first time and pending. */
 void scout__step_add(struct scout_client *client, uint32_t slot);
 /* It has landed, or is over. */
 void scout__step_remove(struct scout_client *client, uint32_t slot);

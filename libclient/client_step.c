@@ -5,9 +5,11 @@
  * Words to the courier, and steps, on the caller's thread: a word that is pushed between scout_step_begin() and scout_step_end() is
  * marked as held, so the courier sends nothing for it before the word that ends the step, and rings once for all.
  *
- * The lookups that a step has submitted are in a list, the last one first, for scout_step_wait(). It sleeps on the last one: answers
- * of one frame come together, so when that one is there the others are, and it seldom sleeps twice. A slot is in the list if it has
- * the number of the step; so a new step forgets the list of the one before without a walk.
+ * The lookups of a step are in a list, the last one first, for scout_step_wait(): those that it submitted, and pending lookups ahead
+ * that it was the first to ask for. A later step that asks for them again does not wait for them again: an answer that takes longer
+ * than one wait (from a slow L2) would cost every step a wait. scout_step_wait() sleeps on the last one: answers of one frame come
+ * together, so when that one is there the others are, and it seldom sleeps twice. A slot is in the list if it has the number of the
+ * step; so a new step forgets the list of the one before without a walk.
  */
 #include "client_internal.h"
 

@@ -90,6 +90,77 @@ START_TEST(what_is_finished_ahead_or_of_another_step_is_not_waited_for)
 }
 END_TEST
 
+static int
+poll_ahead(void)
+{
+	struct scout_hit hit;
+
+	return scout_poll_lookup(client, "ahead", 0, &hit);
+}
+
+START_TEST(a_lookup_ahead_is_waited_for_in_the_step_that_asks_first)
+{
+	struct scout_query q = rig_question("ahead", 4), other = rig_question("other", 4);
+	struct scout_hit hit;
+
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
+	ck_assert_int_eq(scout_lookup_ahead(client, &q), 0);
+	ck_assert_int_eq(scout_lookup_ahead(client, &other), 0);
+	scout_step_begin(client);
+	ck_assert_int_eq(scout_step_wait(client, 1000), 0); /* nothing was asked for yet */
+	ck_assert_int_eq(poll_ahead(), SCOUT_NOT_YET);
+	ck_assert_int_eq(scout_step_wait(client, 1000), SCOUT_NOT_YET);
+	scout_step_end(client);
+	scout_step_begin(client);
+	ck_assert_int_eq(poll_ahead(), SCOUT_NOT_YET);
+	ck_assert_int_eq(scout_step_wait(client, LONG_US), 0); /* a step before had its turn to wait */
+	ck_assert_int_eq(scout_try_lookup(client, &other, &hit), SCOUT_NOT_YET);
+	ck_assert_int_eq(scout_step_wait(client, 1000), SCOUT_NOT_YET);
+	fake_release(fake);
+	ck_assert_int_eq(scout_step_wait(client, LONG_US), 0);
+	ck_assert_int_eq(scout_try_lookup(client, &other, &hit), 0);
+	ck_assert_int_eq(scout_step_wait(client, 0), 0);
+	scout_step_end(client);
+}
+END_TEST
+
+START_TEST(a_step_waits_once_for_all_that_was_asked_ahead)
+{
+	struct scout_hit hit;
+	char id[16];
+
+	fake_set_present(fake, 0x07, 0, 0);
+	for (unsigned i = 0; i < 64; i++) {
+		snprintf(id, sizeof(id), "r%u", i);
+		struct scout_query q = rig_question(id, 4);
+		ck_assert_int_eq(scout_lookup_ahead(client, &q), 0);
+	}
+	scout_step_begin(client);
+	for (unsigned i = 0; i < 64; i++) {
+		snprintf(id, sizeof(id), "r%u", i);
+		int rc = scout_poll_lookup(client, id, 0, &hit);
+		ck_assert(rc == 0 || rc == SCOUT_NOT_YET);
+	}
+	ck_assert_int_eq(scout_step_wait(client, LONG_US), 0);
+	for (unsigned i = 0; i < 64; i++) {
+		snprintf(id, sizeof(id), "r%u", i);
+		ck_assert_int_eq(scout_poll_lookup(client, id, 0, &hit), 0);
+		ck_assert_uint_eq(hit.chunks, 3);
+	}
+	scout_step_end(client);
+	/* A finished one is in no list, pending or not. */
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
+	struct scout_query q = rig_question("ahead", 4);
+	ck_assert_int_eq(scout_lookup_ahead(client, &q), 0);
+	scout_step_begin(client);
+	ck_assert_int_eq(poll_ahead(), SCOUT_NOT_YET);
+	ck_assert_int_eq(scout_finish(client, "ahead"), 0);
+	ck_assert_int_eq(scout_step_wait(client, LONG_US), 0);
+	scout_step_end(client);
+	fake_release(fake);
+}
+END_TEST
+
 START_TEST(a_step_has_one_budget_for_all_its_lookups)
 {
 	struct scout_query q = rig_question("r1", 4), other = rig_question("r2", 4);
@@ -143,6 +214,8 @@ suite_of_this_file(void)
 	tcase_add_test(tc, it_works_after_the_end_of_the_step_too);
 	tcase_add_test(tc, the_time_ends_it);
 	tcase_add_test(tc, what_is_finished_ahead_or_of_another_step_is_not_waited_for);
+	tcase_add_test(tc, a_lookup_ahead_is_waited_for_in_the_step_that_asks_first);
+	tcase_add_test(tc, a_step_waits_once_for_all_that_was_asked_ahead);
 	tcase_add_test(tc, a_step_has_one_budget_for_all_its_lookups);
 	tcase_add_test(tc, within_the_budget_the_first_ask_is_answered);
 	suite_add_tcase(s, tc);
