@@ -53,6 +53,8 @@ class Configuration(unittest.TestCase):
         found = config.parse({}, 16)
         self.assertEqual((found.chunk_tokens, found.stride, found.load_async, found.store, found.load_failure), (128, 8, True, "all", "recompute"))
         self.assertEqual((found.endpoint, found.l1_bytes, found.l2, found.weights_version), (None, None, (), 0))
+        self.assertEqual(found.step_wait_us, 500)
+        self.assertEqual(config.parse({"step_wait_us": 0}, 16).step_wait_us, 0)
 
     def test_chunks_are_whole_blocks_and_the_user_is_told(self):
         for asked, block, found in ((256, 16, 256), (256, 96, 288), (100, 64, 128), (1, 128, 128)):
@@ -75,6 +77,8 @@ class Configuration(unittest.TestCase):
             ({"chunk_tokens": 0}, "from 1 to 1048576"),
             ({"chunk_tokens": True}, "from 1 to 1048576"),
             ({"chunk_tokens": 1.5}, "from 1 to 1048576"),
+            ({"step_wait_us": 1000001}, "from 0 to 1000000"),
+            ({"step_wait_us": "soon"}, "from 0 to 1000000"),
             ({"l1_bytes": "lots"}, "suffix such as Mi or Gi"),
             ({"l1_bytes": "5i"}, "suffix such as Mi or Gi"),
             ({"endpoint": ""}, "a text of 1 to 4096 bytes"),

@@ -175,26 +175,70 @@ def percentile(values, share):
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def hook_times(engine, requests):
-    """What the hooks of both sides take in a step with @requests waiting at the start, in microseconds, beside the step. A measurement, no
-    case: a tiny model's step is shorter than a real one's, so the share is larger than it would be."""
-    sides = {"scheduler": engine.side.times, "worker": engine.on_workers(worker_times)[0]}
-    for round_ in range(2):  # the second one has hits
-        for times in sides.values():
-            times.start()
-        steps = []
-        names = {engine.add(prompt, 4) for prompt in prompts.shared(f"hooks{requests}", requests // 8, 8, 256, 40)}
-        while names:
-            begin = time.perf_counter_ns()
-            names -= set(engine.step())
-            steps.append(time.perf_counter_ns() - begin)
-        engine.drain()
-        for name, times in sides.items():
-            shown = [f"{percentile(times.steps, share) / 1e3:.0f}" for share in (0.5, 0.99)]
-            part = sum(times.steps[: len(steps)]) / sum(steps)
-            print(f"{requests} requests, {'warm' if round_ else 'cold'}: {name} {' / '.join(shown)} us a step (p50 / p99), {part:.2%} of the steps, "
-                  f"which take {percentile(steps, 0.5) / 1e3:.0f} us (p50)", flush=True)
+def answered_at_the_first_ask(engine):
+    """Requests that arrive one by one, each right before the step that asks for it, while others run; some are preempted and ask again."""
+    before = dict(engine.side.counts)
+    asked = prompts.shared("first", 4, 32, 300, 40)
+    begin = time.perf_counter_ns()
+    steps = 0
+    for prompt in asked:
+        engine.add(prompt, 8)
+        engine.step()
+        steps += 1
+    while engine.busy:
+        engine.step()
+        steps += 1
+    took = time.perf_counter_ns() - begin
+    engine.drain()
+    engine.forget()
+    n, answered, waits, waited = (engine.side.counts[name] - before[name] for name in ("asked", "answered_at_first_ask", "waits", "wait_us"))
+    note = f"{answered} of {n}; {waits} waits of {waited / max(1, waits):.0f} us, {waited * 1e3 / took:.2%} of {steps} steps"
+    need(answered >= FIRST_ASK_SHARE * n, f"only {note}")
+    return note
+
+
+HOOK_SHARE = 0.01  # of the time that the engine takes
+FIRST_ASK_SHARE = 0.95
+
+
+def hooks_cost_little(engine, requests):
+    """What the hooks of both sides take while @requests wait, beside the engine's time, and how many lookups are answered when the scheduler
+    first asks. A tiny model's step is shorter than a real one's, so a share is larger than it would be."""
+    notes, wrong = [], []
+    for kind in ("cold", "warm"):  # the second time there are hits
+        wrong += _hook_round(engine, requests, kind, notes)
         engine.forget()
+    note = "; ".join(notes)
+    need(not wrong, f"{', '.join(wrong)} ({note})")
+    return note
+
+
+def _hook_round(engine, requests, kind, notes):
+    """Appends to @notes; returns what is wrong."""
+    sides = {"scheduler": engine.side.times, "worker": engine.on_workers(worker_times)[0]}
+    before = dict(engine.side.counts)
+    for times in sides.values():
+        times.start()
+    steps = []
+    begin = all_began = time.perf_counter_ns()
+    names = {engine.add(prompt, 4) for prompt in prompts.shared(f"hooks{requests}", requests // 8, 8, 256, 40)}
+    while names:
+        begin = time.perf_counter_ns()
+        names -= set(engine.step())
+        steps.append(time.perf_counter_ns() - begin)
+    took = time.perf_counter_ns() - all_began
+    engine.drain()
+    asked, answered = (engine.side.counts[name] - before[name] for name in ("asked", "answered_at_first_ask"))
+    notes.append(f"{requests} requests, {kind}: {answered / max(1, asked):.1%} of {asked} answered at the first ask, "
+                 f"{len(steps)} steps of {percentile(steps, 0.5) / 1e3:.0f} us (p50)")
+    wrong = [] if answered >= FIRST_ASK_SHARE * asked else [f"{answered} of {asked} lookups were answered at the first ask"]
+    for name, times in sides.items():
+        shown = " / ".join(f"{percentile(times.steps, share) / 1e3:.0f}" for share in (0.5, 0.99, 1.0))
+        part = sum(times.steps[: len(steps)]) / took
+        notes.append(f"{name} {shown} us a step (p50 / p99 / max), {part:.2%} of the time")
+        if part > HOOK_SHARE:
+            wrong.append(f"{kind}, the hooks of the {name}'s side take {part:.2%} of the time")
+    return wrong
 
 
 def worker_times(worker):

@@ -127,8 +127,9 @@ def empty_files(options):
 def measure_hooks(context, engine, server):
     import scenarios
 
+    context.cases.run("answered_at_the_first_ask", scenarios.answered_at_the_first_ask, engine)
     for requests in (64, 512):
-        scenarios.hook_times(engine, requests)
+        context.cases.run(f"hooks_cost_little_{requests}", scenarios.hooks_cost_little, engine, requests)
     context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
 
 

@@ -8,6 +8,8 @@ from .values import ConfigError, Values
 __all__ = ["DEFAULT_CHUNK_TOKENS", "Config", "ConfigError", "notes", "parse", "round_up"]
 
 DEFAULT_CHUNK_TOKENS = 128
+# Longer than an answer takes on an idle machine, and 1 % of a step of 50 ms.
+DEFAULT_STEP_WAIT_US = 500
 
 _KEYS = {
     "endpoint": "address of the server; without it, or with auto, the host's server, which is started if there is none",
@@ -18,6 +20,8 @@ _KEYS = {
     "weights_version": "number of the weights, 1 or greater; engines with the same number may join a cleared cache",
     "load": "async (default): a request waits for its KV while others run; sync: the step waits",
     "store": "all (default): prompts and answers; prompt: prompts only; off",
+    "step_wait_us": "how long a step may wait for answers to the lookups that it is the first to ask for, all of them "
+    f"together; 0: not at all; default {DEFAULT_STEP_WAIT_US}",
     "load_failure": "recompute (default) or fail: what happens to a request whose KV could not be loaded",
 }
 _WHERE = "kv_connector_extra_config"
@@ -33,6 +37,7 @@ class Config:
     namespace: str
     weights_version: int
     load_async: bool
+    step_wait_us: int
     store: str
     load_failure: str
     may_read: bool
@@ -73,6 +78,7 @@ def parse(extra, block_tokens, is_consumer=True, is_producer=True):
         namespace=values.text("namespace", 128) or "",
         weights_version=values.number("weights_version", 0, 0, (1 << 64) - 1),
         load_async=values.word("load", ("async", "sync")) == "async",
+        step_wait_us=values.number("step_wait_us", DEFAULT_STEP_WAIT_US, 0, 1_000_000),
         store=_store(values) if is_producer else "off",
         load_failure=values.word("load_failure", ("recompute", "fail")),
         may_read=is_consumer,

@@ -42,8 +42,8 @@ class Tracked:
     """One request, from on_new_request() to request_finished()."""
 
     __slots__ = (
-        "request", "params", "tenant", "turn", "lookup_id", "asked", "hit", "computed", "scheduled", "next_store", "failed_loads", "loaded",
-        "may_store",
+        "request", "params", "tenant", "turn", "lookup_id", "known", "asked", "hit", "computed", "scheduled", "allocated_in", "next_store",
+        "failed_loads", "loaded", "may_store",
     )
 
     def __init__(self, request, tenant):
@@ -53,10 +53,12 @@ class Tracked:
         # A request that is preempted, or whose load failed, asks anew: under another id, because its hashes have grown.
         self.turn = 0
         self.lookup_id = request.request_id
-        self.asked = False  # a lookup of this id is under way or answered
+        self.known = False  # the client knows a lookup of this id
+        self.asked = False  # the scheduler has asked for it
         self.hit = None
         self.computed = 0  # leading tokens that the GPU had at the last ask
         self.scheduled = False  # its blocks are allocated
+        self.allocated_in = -1  # number of that step
         self.next_store = 0  # the first chunk that is not known to be in the cache
         self.failed_loads = 0
         self.loaded = 0  # tokens that the last load brings
@@ -66,7 +68,7 @@ class Tracked:
         """Forget the lookup; the caller has finished it. Chunks that were stored stay stored."""
         self.turn += 1
         self.lookup_id = f"{self.request.request_id}/{self.turn}"
-        self.asked = False
+        self.known = self.asked = False
         self.hit = None
         self.scheduled = False
         self.loaded = 0

@@ -2,8 +2,12 @@
 """The scheduler's side. One object, in the process of vLLM's scheduler, called by its one thread; owns the Client.
 
 A request's life here: on_new_request() asks ahead; matched_tokens() reads the answer, step after step until it is there; allocated() admits the
-range that will be loaded; build_meta() sends loads, and with each step the chunks that the step completes; finished() ends it. Nothing in here
-waits, and nothing raises for a reason that lies outside the engine: without a server there are no hits.
+range that will be loaded; build_meta() sends loads, and with each step the chunks that the step completes; finished() ends it. Nothing raises for
+a reason that lies outside the engine: without a server there are no hits.
+
+vLLM often tells of a request microseconds before it asks for it, and a request without an answer misses its step. So a step that is the first to
+ask for requests waits for their answers: step_wait_us at most, all of its requests together. That is the only wait in here. When one has run out,
+no step waits until an answer to a pending lookup has come: a server that stands still costs one wait, and not one in each step.
 """
 
 import logging
@@ -32,6 +36,9 @@ class Scheduler:
         self._next_store_number = 1
         self._failures_seen = {}
         self._in_step = False
+        self._steps = 0
+        self._wait_left_us = 0  # of this step's budget
+        self._answers_come = True  # no wait has run out since the last answer to a pending lookup
         self._may_store = config.may_write
         self._last_log = 0.0
         self._suppressed = 0
@@ -47,15 +54,8 @@ class Scheduler:
     def on_new_request(self, request):
         tracked = Tracked(request, self._make_tenant(request.cache_salt))
         self._requests[request.request_id] = tracked
-        if not self._may_read(tracked) or request.num_tokens <= self._config.chunk_tokens:
-            return
-        try:
-            self._client.lookup_ahead(
-                tracked.lookup_id, request.block_hashes, request.num_tokens, tenant=tracked.tenant,
-                expect_tokens=tracked.params.expect_tokens, stride=self._config.stride,
-            )
-        except self._error as error:
-            self._say(tracked, "asking ahead", error)
+        self._ask_ahead(tracked)
+        self._end_step()  # send it now, with what ended since the last step
 
     def matched_tokens(self, request, computed):
         """How many tokens behind the @computed ones can be loaded; None: not known yet."""
@@ -69,11 +69,16 @@ class Scheduler:
         if not self._may_read(tracked) or tracked.failed_loads >= MAX_FAILED_LOADS:
             return 0
         first = not tracked.asked
+        tracked.asked = True
         tracked.computed = computed
         hit = self._ask(tracked, computed)
         if first:
             self.counts["asked"] += 1
+            if hit is None and self._wait():
+                hit = self._ask(tracked, computed)
             self.counts["answered_at_first_ask"] += hit is not None
+        elif hit is not None and tracked.hit is None:
+            self._answers_come = True
         if hit is None:
             return None
         tracked.hit = hit
@@ -85,6 +90,7 @@ class Scheduler:
         if tracked is None or tracked.scheduled:
             return  # the second call for an asynchronous load
         tracked.scheduled = True
+        tracked.allocated_in = self._steps
         hit = tracked.hit
         if hit is None:
             self._finish_lookup(tracked)
@@ -122,7 +128,10 @@ class Scheduler:
         if self._may_store:
             for request_id, tokens in scheduler_output.num_scheduled_tokens.items():
                 self._add_stores(meta, request_id, tokens)
+        for request_id in getattr(scheduler_output, "preempted_req_ids", None) or ():
+            self._preempted(request_id)
         self._end_step()
+        self._steps += 1
         return meta
 
     def worker_output(self, meta):
@@ -142,6 +151,9 @@ class Scheduler:
         tracked = self._requests.pop(request.request_id, None)
         if tracked is None:
             return
+        # Many requests may end in one step: what they give back travels with the next step, or with the next request if that comes first.
+        # vLLM takes a step for the ended ones even if there is nothing to schedule.
+        self._begin_step()
         if tracked.params.hint is not None:
             self._hint(tracked)
         self._finish_lookup(tracked)
@@ -187,22 +199,62 @@ class Scheduler:
     def _may_read(self, tracked):
         return self._config.may_read and not tracked.params.skip_read and not tracked.request.skip_reading_prefix_cache
 
+    def _ask_ahead(self, tracked):
+        request = tracked.request
+        if not self._may_read(tracked) or request.num_tokens <= self._config.chunk_tokens:
+            return
+        try:
+            self._client.lookup_ahead(
+                tracked.lookup_id, request.block_hashes, request.num_tokens, tenant=tracked.tenant,
+                expect_tokens=tracked.params.expect_tokens, stride=self._config.stride,
+            )
+            tracked.known = True
+        except self._error as error:
+            self._say(tracked, "asking ahead", error)
+
+    def _preempted(self, request_id):
+        """It will be asked for again, in the next step at the earliest: ask ahead. Not if this very step has allocated blocks for it again."""
+        tracked = self._requests.get(request_id)
+        if tracked is None or not tracked.scheduled or tracked.allocated_in == self._steps:
+            return
+        self._finish_lookup(tracked)
+        tracked.begin_turn()
+        self._ask_ahead(tracked)
+
     def _ask(self, tracked, computed):
         """The answer, or None: not yet. A question that cannot be asked is a miss."""
         request = tracked.request
         self._begin_step()
         try:
-            if tracked.asked and tracked.hit is None:
+            if tracked.known:
+                # By its id: its hashes may have grown since it was asked ahead, and the question is the same one.
                 return self._client.poll(tracked.lookup_id, computed)
-            tracked.asked = True
-            return self._client.try_lookup(
+            hit = self._client.try_lookup(
                 tracked.lookup_id, request.block_hashes, request.num_tokens, computed_tokens=computed, tenant=tracked.tenant,
                 expect_tokens=tracked.params.expect_tokens, stride=self._config.stride,
             )
+            tracked.known = True
+            return hit
         except self._error as error:
+            tracked.known = False
             self._say(tracked, "asking", error)
             self.counts["lookup_errors"] += 1
             return _NOTHING
+
+    def _wait(self):
+        """Wait for what this step was the first to ask for, within its budget. Whether it is worth while to ask again."""
+        if self._wait_left_us <= 0 or not self._answers_come:
+            return False
+        begin = time.perf_counter_ns()
+        try:
+            self._answers_come = self._client.step_wait(self._wait_left_us)
+        except self._error:  # asking again has the same error, and says so
+            return False
+        took_us = (time.perf_counter_ns() - begin) // 1000
+        self._wait_left_us -= took_us
+        self.counts["waits"] += 1
+        self.counts["wait_us"] += took_us
+        return True
 
     def _admit(self, tracked, begin, end):
         if tracked.hit is _NOTHING:
@@ -226,9 +278,10 @@ class Scheduler:
             self._say(tracked, f"the hint {tracked.params.hint!r}", error)
 
     def _begin_step(self):
-        """Lookups of one schedule() travel together: the first one opens the step, build_meta() closes it."""
+        """Lookups of one schedule() travel together: the first one, or the end of a request before, opens the step, build_meta() closes it."""
         if not self._in_step:
             self._in_step = True
+            self._wait_left_us = self._config.step_wait_us
             self._client.step_begin()
 
     def _end_step(self):

@@ -12,6 +12,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 SCHEDULER = {
     "asked": "Lookups asked by get_num_new_matched_tokens",
     "answered_at_first_ask": "Lookups that were answered when they were first asked for",
+    "waits": "Waits for answers to lookups that a step was the first to ask for",
+    "wait_us": "Microseconds of those waits",
     "lookup_errors": "Lookups that could not be asked",
     "loads": "Loads sent to the workers",
     "load_tokens": "Tokens of those loads",
