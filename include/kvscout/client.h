@@ -420,11 +420,9 @@ SCOUT_API void scout_step_begin(struct scout_client *client);
 SCOUT_API void scout_step_end(struct scout_client *client);
 
 /**
- * Wait once until all lookups of this step have landed, or until the time is over. Those are the lookups that
- * scout_try_lookup() and scout_lookup() have submitted since scout_step_begin(), and those of scout_lookup_ahead() that
- * were asked for since and never before (by these calls or scout_poll_lookup()); no later step waits for them again.
- * Legal inside a step, where it sends the queued lookups first, and after its end. It does not wait for finished
- * requests. Then ask again: lookups that have landed are answered.
+ * Wait once until all lookups of this step have landed, or until the time is over: those submitted since
+ * scout_step_begin(), and those of scout_lookup_ahead() that this step is the first to ask for. Legal inside a step,
+ * where it sends the queued lookups first, and after its end. It does not wait for finished requests. Then ask again.
  *
  * @us  at most so many microseconds; 0: only sends the queued lookups.
  *
