@@ -95,7 +95,6 @@ start_courier(struct scout_worker *w, char *err, size_t err_len)
 		.server_keys = cfg->server_keys,
 		.log = &w->log,
 	};
-	struct scout__group_keys keys = {cfg->chunk_tokens, cfg->hash_tokens, cfg->readers};
 	struct scout__courier_config courier = {
 		.ops = &scout__worker_courier_ops,
 		.user = w,
@@ -115,7 +114,7 @@ start_courier(struct scout_worker *w, char *err, size_t err_len)
 		.shm = cfg->local_transport == SCOUT_LOCAL_SHM,
 	};
 
-	scout__groups_of(cfg->group, &keys, &hello.groups);
+	hello.groups = w->groups;
 	return scout__courier_new(&courier, &w->courier, err, err_len);
 }
 
@@ -179,8 +178,10 @@ choose_backend(struct scout_worker *w, char *err, size_t err_len)
 static int
 build(struct scout_worker *w, char *err, size_t err_len)
 {
+	struct scout__group_keys keys = {w->cfg.chunk_tokens, w->cfg.hash_tokens, w->cfg.readers};
 	int rc;
 
+	scout__groups_of(w->cfg.group, &keys, &w->groups);
 	(void)snprintf(w->who, sizeof(w->who), "worker %u.%u", (unsigned)w->cfg.kv_rank, (unsigned)w->cfg.reader);
 	w->log = (struct scout__log){.fn = w->cfg.log, .user = w->cfg.log_user, .who = w->who, .gate = &w->log_gate};
 	scout__mappings_init(&w->mappings, &w->log);

@@ -21,45 +21,48 @@
 
 /* Pages that a fence is for. */
 struct pages {
+	const struct scout__table *table;
 	const int64_t *ids;
 	size_t n;
 	int64_t low, high; /* of those that are no null blocks */
 };
 
 static void
-mark(struct scout_worker *w, const struct pages *pages, bool on)
+mark(const struct pages *pages, bool on)
 {
+	uint64_t *marks = pages->table->marks;
+
 	for (size_t i = 0; i < pages->n; i++) {
 		uint64_t id = (uint64_t)pages->ids[i];
 
-		if (scout__worker_plain_id(w, pages->ids[i]) < 0)
+		if (scout__worker_plain_id(pages->table, pages->ids[i]) < 0)
 			continue;
 		if (on)
-			w->marks[id / 64] |= (uint64_t)1 << (id % 64);
+			marks[id / 64] |= (uint64_t)1 << (id % 64);
 		else
-			w->marks[id / 64] &= ~((uint64_t)1 << (id % 64));
+			marks[id / 64] &= ~((uint64_t)1 << (id % 64));
 	}
 }
 
 static bool
-has_users(const struct scout_worker *w, const struct pages *pages)
+has_users(const struct pages *pages)
 {
 	for (size_t i = 0; i < pages->n; i++) {
-		int64_t id = scout__worker_plain_id(w, pages->ids[i]);
+		int64_t id = scout__worker_plain_id(pages->table, pages->ids[i]);
 
-		if (id >= 0 && w->uses[id] > 0)
+		if (id >= 0 && pages->table->uses[id] > 0)
 			return true;
 	}
 	return false;
 }
 
 static struct pages
-pages_of(const struct scout_worker *w, const int64_t *ids, size_t n)
+pages_of(const struct scout__table *table, const int64_t *ids, size_t n)
 {
-	struct pages pages = {.ids = ids, .n = n, .low = INT64_MAX, .high = -1};
+	struct pages pages = {.table = table, .ids = ids, .n = n, .low = INT64_MAX, .high = -1};
 
 	for (size_t i = 0; i < n; i++) {
-		if (scout__worker_plain_id(w, ids[i]) < 0)
+		if (scout__worker_plain_id(table, ids[i]) < 0)
 			continue;
 		pages.low = ids[i] < pages.low ? ids[i] : pages.low;
 		pages.high = ids[i] > pages.high ? ids[i] : pages.high;
@@ -67,33 +70,37 @@ pages_of(const struct scout_worker *w, const int64_t *ids, size_t n)
 	return pages;
 }
 
+/* What the job has of the group that the pages are of, or NULL. */
+static const struct scout__work_group *
+group_of(const struct scout__work *work, const struct pages *pages)
+{
+	for (uint32_t g = 0; g < work->n_groups; g++)
+		if (work->groups[g].number == pages->table->group)
+			return &work->groups[g];
+	return NULL;
+}
+
 /* It may still touch one of the pages, which are marked. */
 static bool
 is_affected(const struct scout_worker *w, const struct scout__transfer *job, const struct pages *pages)
 {
 	const struct scout__work *work = job->work;
-	uint64_t n = scout__work_ids(w, work);
-	const int64_t *ids = work->ids;
+	const struct scout__work_group *group = group_of(work, pages);
+	const uint64_t *marks = pages->table->marks;
+	const int64_t *ids;
+	uint64_t n;
 
-	if (work->low_id > pages->high || work->high_id < pages->low)
+	if (!group || work->registration != w->registration || group->low_id > pages->high ||
+	    group->high_id < pages->low)
 		return false;
 	if (atomic_load(&job->phase) == SCOUT__PHASE_OVER)
 		return false;
+	ids = work->ids + group->ids_at;
+	n = (uint64_t)group->n * group->blocks_per_chunk;
 	for (uint64_t i = 0; i < n; i++)
-		if (ids[i] >= 0 && (w->marks[(uint64_t)ids[i] / 64] >> ((uint64_t)ids[i] % 64) & 1))
+		if (ids[i] >= 0 && (marks[(uint64_t)ids[i] / 64] >> ((uint64_t)ids[i] % 64) & 1))
 			return true;
 	return false;
-}
-
-static void
-wait_copy(struct scout_worker *w, struct scout__transfer *job)
-{
-	(void)pthread_mutex_lock(&w->mu);
-	/* Between two parts of a long store it is WAITING again: then the rest is taken away. */
-	while (!scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED) &&
-	       atomic_load(&job->phase) == SCOUT__PHASE_ENQUEUED)
-		(void)pthread_cond_wait(&w->cond, &w->mu);
-	(void)pthread_mutex_unlock(&w->mu);
 }
 
 static void
@@ -104,13 +111,14 @@ wait_marked(struct scout_worker *w, const struct pages *pages)
 	TAILQ_FOREACH(job, &w->live_jobs, live_link)
 	{
 		if (atomic_load(&job->stop) && is_affected(w, job, pages))
-			wait_copy(w, job);
+			scout__worker_wait_copy(w, job);
 	}
 }
 
 int
 scout_worker_fence(struct scout_worker *w, uint32_t group, const int64_t *block_ids, size_t n, void *stream)
 {
+	const struct scout__table *table;
 	struct scout__transfer *job;
 	struct pages pages;
 
@@ -120,16 +128,19 @@ scout_worker_fence(struct scout_worker *w, uint32_t group, const int64_t *block_
 		return SCOUT_ERR_FORKED;
 	if (stream && scout__worker_is_host(w))
 		return SCOUT_ERR_INVALID;
-	if (group >= SCOUT__WORKER_GROUPS)
+	if (group >= w->groups.n)
 		return SCOUT_ERR_GROUP;
 	if (!w->registered)
-		return 0; /* no job, then */
-	if (scout__worker_check_ids(w, block_ids, n) != 0)
+		return 0; /* no copy, then */
+	table = scout__worker_table_of(w, group);
+	if (!table)
+		return SCOUT_ERR_GROUP;
+	if (scout__worker_check_ids(table, block_ids, n) != 0)
 		return SCOUT_ERR_INVALID;
-	pages = pages_of(w, block_ids, n);
-	if (!has_users(w, &pages))
+	pages = pages_of(table, block_ids, n);
+	if (!has_users(&pages))
 		return 0; /* the usual case, and no walk over the jobs */
-	mark(w, &pages, true);
+	mark(&pages, true);
 	/* First take away all that has not started; a copy that must be waited for takes longer. */
 	TAILQ_FOREACH(job, &w->live_jobs, live_link)
 	{
@@ -140,6 +151,6 @@ scout_worker_fence(struct scout_worker *w, uint32_t group, const int64_t *block_
 	/* The engine has seen `stop` by this, and the stream waits; otherwise it is for us to wait. */
 	if (!stream || w->copy->fence(w->engine, stream) != 0)
 		wait_marked(w, &pages);
-	mark(w, &pages, false);
+	mark(&pages, false);
 	return 0;
 }

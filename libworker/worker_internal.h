@@ -45,12 +45,15 @@ void scout__worker_register_pump(struct scout_worker *w, uint64_t now_us) SCOUT_
 /* When scout__worker_register_pump() has something to do. */
 uint64_t scout__worker_register_next(const struct scout_worker *w) SCOUT_ON_COURIER;
 
-/* worker_layout.c: 0 or a code of scout_worker_register(), with a sentence in @err. @n_tables: at least 1. */
-int scout__worker_check_tables(const struct scout_worker *w, const struct scout_table *table, size_t n_tables,
+/*
+ * worker_layout.c. Each returns 0 or a code of scout_worker_register(), with a sentence in @err. @n_tables: 1 to the number of
+ * groups.
+ */
+int scout__worker_check_tables(const struct scout_worker *w, const struct scout_table *tables, size_t n_tables,
 			       char *err, size_t err_len) SCOUT_ON_CALLER;
-/* Copy what the table says. Also after an error the caller drops it. */
-int scout__worker_take_table(struct scout_worker *w, const struct scout_table *table, char *err,
-			     size_t err_len) SCOUT_ON_CALLER;
+/* Copy what the tables say. Also after an error the caller drops them. */
+int scout__worker_take_tables(struct scout_worker *w, const struct scout_table *tables, size_t n_tables, char *err,
+			      size_t err_len) SCOUT_ON_CALLER;
 /* Open the copy engine on the layout; its threads on the node of the pages, where `cpus` says auto. */
 int scout__worker_open_engine(struct scout_worker *w, char *err, size_t err_len) SCOUT_ON_CALLER;
 /* Close the engine and forget the layout. */
@@ -62,16 +65,41 @@ struct scout__transfer *scout__worker_find_job(struct scout_worker *w, uint64_t 
 void scout__worker_drop(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_CALLER;
 /* No copy of any job that we have now starts any more. */
 void scout__worker_drop_all(struct scout_worker *w) SCOUT_ON_CALLER;
+/* The job of the next group of the same call, or NULL. */
+struct scout__transfer *scout__worker_next_group(const struct scout_worker *w,
+						 const struct scout__transfer *job) SCOUT_ON_CALLER;
+/* Return when no copy of the job runs; none starts any more where it was dropped before. */
+void scout__worker_wait_copy(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_CALLER;
 /* 0, SCOUT_ERR_INVALID (no ids) or SCOUT_ERR_BLOCK_ID (one is outside the pages). */
-int scout__worker_check_ids(const struct scout_worker *w, const int64_t *ids, size_t n) SCOUT_ON_CALLER;
+int scout__worker_check_ids(const struct scout__table *table, const int64_t *ids, size_t n) SCOUT_ON_CALLER;
+/* The table of a group, or NULL. */
+struct scout__table *scout__worker_table_of(const struct scout_worker *w, uint32_t group) SCOUT_ON_CALLER;
 /* @by 1: the job is live, it counts for each block that it names; -1: it is not any more. */
 void scout__worker_count_uses(struct scout_worker *w, const struct scout__work *work, int32_t by) SCOUT_ON_CALLER;
-/* How many places work->ids has. */
-static inline uint64_t
-scout__work_ids(const struct scout_worker *w, const struct scout__work *work)
-{
-	return (uint64_t)work->n_chunks * w->layout.blocks_per_chunk;
-}
+
+/* worker_work.c */
+
+struct scout__work_shape {
+	int kind;
+	uint32_t n_groups;
+	uint32_t n_chunks; /* of all groups */
+	uint32_t n_grants; /* at once */
+	size_t n_ids;      /* blocks of all chunks */
+	size_t n_blocks;   /* retrieve: of its range, for the missing list */
+	size_t hash_bytes; /* of all hashes */
+	size_t tenant_len;
+	uint32_t n_layers;
+	bool has_events; /* one for each layer */
+};
+
+/* One allocation for the job and all its arrays, only those that its kind needs; NULL: no memory. */
+struct scout__work *scout__work_new(const struct scout_worker *w,
+				    const struct scout__work_shape *shape) SCOUT_ON_CALLER;
+/*
+ * Hand a job to the courier. Takes @work, unless it returns NULL: the courier's ring is full. @timeout_ms 0: the configured one.
+ */
+struct scout__transfer *scout__work_submit(struct scout_worker *w, struct scout__work *work,
+					   uint32_t timeout_ms) SCOUT_ON_CALLER;
 
 /* worker_weights.c */
 

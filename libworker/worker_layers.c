@@ -22,31 +22,46 @@
  * waits for the forward pass stand the retrieves that this pass waits for.
  */
 
+/* How far the job of one group is. */
+static int
+progress_of_one(struct scout_worker *w, struct scout__transfer *job, struct scout_progress *ret_progress)
+{
+	struct scout__work *work = job->work;
+	int outcome = atomic_load(&work->outcome);
+	uint32_t layers = work->n_layers ? work->n_layers : 1;
+
+	if (outcome < 0)
+		return outcome;
+	if (scout__worker_outdated(w, work))
+		return scout__worker_outdated_by(w, work);
+	/* One that ended well had perhaps nothing to copy. */
+	ret_progress->enqueued = outcome == 0 ? layers : atomic_load(&work->progress.enqueued);
+	ret_progress->copied = outcome == 0 ? layers : atomic_load(&work->progress.copied);
+	ret_progress->layers = layers;
+	return 0;
+}
+
 static int
 progress_of(struct scout_worker *w, uint64_t id, struct scout_progress *ret_progress)
 {
 	struct scout__transfer *job;
-	struct scout__work *work;
-	uint32_t layers;
-	int outcome;
+	struct scout_progress one;
+	int rc;
 
 	if (scout__courier_forked(w->courier))
 		return SCOUT_ERR_FORKED;
 	job = scout__worker_find_job(w, id);
 	if (!job)
 		return SCOUT_ERR_STATE;
-	work = job->work;
-	outcome = atomic_load(&work->outcome);
-	if (outcome < 0)
-		return outcome;
-	if (scout__worker_outdated(w, work))
-		return scout__worker_outdated_by(w, work);
-	layers = work->n_layers ? work->n_layers : 1;
-	/* One that ended well had perhaps nothing to copy. */
-	ret_progress->enqueued = outcome == 0 ? layers : atomic_load(&work->progress.enqueued);
-	ret_progress->copied = outcome == 0 ? layers : atomic_load(&work->progress.copied);
-	ret_progress->layers = layers;
-	return 0;
+	rc = progress_of_one(w, job, ret_progress);
+	while (rc == 0 && (job = scout__worker_next_group(w, job)) != NULL) {
+		rc = progress_of_one(w, job, &one);
+		if (rc == 0 && one.enqueued < ret_progress->enqueued)
+			ret_progress->enqueued = one.enqueued;
+		if (rc == 0 && one.copied < ret_progress->copied)
+			ret_progress->copied = one.copied;
+	}
+	return rc;
 }
 
 int
@@ -73,26 +88,20 @@ left_until(uint64_t end_us)
 	return now_us < end_us ? end_us - now_us : 0;
 }
 
-int
-scout_worker_wait_layer(struct scout_worker *w, uint64_t id, uint32_t layers, uint32_t timeout_ms)
+/* Wait for the job of one group. */
+static int
+wait_one(struct scout_worker *w, struct scout__transfer *job, uint32_t layers, uint64_t end_us)
 {
+	struct scout__copy_progress *progress = &job->work->progress;
 	struct scout_progress now;
-	uint64_t end_us = scout__now_us() + (uint64_t)timeout_ms * 1000, left_us = 1;
-	int rc = w ? progress_of(w, id, &now) : SCOUT_ERR_INVALID;
-	struct scout__copy_progress *progress;
+	uint64_t left_us = 1;
+	int rc = 0;
 
-	if (rc)
-		return rc;
-	if (layers > now.layers)
-		return SCOUT_ERR_INVALID;
-	if (now.copied >= layers)
-		return 0;
-	progress = &scout__worker_find_job(w, id)->work->progress;
 	atomic_store(&progress->waiters, 1);
 	while (left_us > 0) {
 		unsigned turn = atomic_load(&progress->turn);
 
-		rc = progress_of(w, id, &now);
+		rc = progress_of_one(w, job, &now);
 		if (rc || now.copied >= layers)
 			break;
 		left_us = left_until(end_us);
@@ -102,6 +111,25 @@ scout_worker_wait_layer(struct scout_worker *w, uint64_t id, uint32_t layers, ui
 			rc = SCOUT_ERR_TIMEOUT;
 	}
 	atomic_store(&progress->waiters, 0);
+	return rc;
+}
+
+int
+scout_worker_wait_layer(struct scout_worker *w, uint64_t id, uint32_t layers, uint32_t timeout_ms)
+{
+	struct scout_progress now;
+	uint64_t end_us = scout__now_us() + (uint64_t)timeout_ms * 1000;
+	int rc = w ? progress_of(w, id, &now) : SCOUT_ERR_INVALID;
+	struct scout__transfer *job;
+
+	if (rc)
+		return rc;
+	if (layers > now.layers)
+		return SCOUT_ERR_INVALID;
+	if (now.copied >= layers)
+		return 0;
+	for (job = scout__worker_find_job(w, id); job && rc == 0; job = scout__worker_next_group(w, job))
+		rc = wait_one(w, job, layers, end_us);
 	return rc;
 }
 
@@ -122,7 +150,8 @@ scout_worker_layer_ready(struct scout_worker *w, uint64_t id, uint32_t layers)
 	if (layers <= atomic_load_explicit(&job->work->ready, memory_order_relaxed))
 		return 0;
 	/* Before the flag: a courier that has taken the word off already has not read the layers yet. */
-	atomic_store(&job->work->ready, layers);
+	for (; job; job = scout__worker_next_group(w, job))
+		atomic_store(&job->work->ready, layers);
 	scout__worker_post_once(w, &w->layer_queued, SCOUT__WORD_LAYER);
 	return 0;
 }

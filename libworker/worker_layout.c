@@ -16,7 +16,7 @@
 /*
  * DESIGN
  *
- * Purpose: the engine's pages, on the caller's thread: check the page table, take it over, open the copy engine on it.
+ * Purpose: the engine's pages, on the caller's thread: check the page tables, take them over, open the copy engine on them.
  *
  * The courier starts before the pages are known, the copy engine with them. So the courier is given an epoll
  * descriptor to wait on, and the engine's own goes into that one when it is opened.
@@ -25,18 +25,37 @@
 /* In the copy engine at once; its rings have room for so many. Further jobs wait in the worker. */
 #define MAX_BATCHES 4096u
 
-/* One table of our one group. */
-static int
-check_group(const struct scout_table *table, size_t n_tables, char *err, size_t err_len)
+/* How a sentence begins: with the one table, or with one of several. */
+static const char *
+name_of(size_t i, size_t n_tables, char *buf, size_t len)
 {
-	if (table->group >= SCOUT__WORKER_GROUPS)
-		return scout__fail(err, err_len, SCOUT_ERR_GROUP,
-				   "table.group = %u: must be below %u, the number of groups in the key group",
-				   (unsigned)table->group, SCOUT__WORKER_GROUPS);
-	if (n_tables > SCOUT__WORKER_GROUPS)
+	(void)(n_tables == 1 ? snprintf(buf, len, "table") : snprintf(buf, len, "tables[%zu]", i));
+	return buf;
+}
+
+/* Each of another group that we have. */
+static int
+check_groups(const struct scout_worker *w, const struct scout_table *tables, size_t n_tables, char *err, size_t err_len)
+{
+	uint32_t seen = 0;
+	char name[32];
+
+	if (n_tables > w->groups.n)
 		return scout__fail(err, err_len, SCOUT_ERR_GROUP,
 				   "%zu tables: must be one for each group, and the key group names %u", n_tables,
-				   SCOUT__WORKER_GROUPS);
+				   (unsigned)w->groups.n);
+	for (size_t i = 0; i < n_tables; i++) {
+		(void)name_of(i, n_tables, name, sizeof(name));
+		if (tables[i].group >= w->groups.n)
+			return scout__fail(err, err_len, SCOUT_ERR_GROUP,
+					   "%s.group = %u: must be below %u, the number of groups in the key group",
+					   name, (unsigned)tables[i].group, (unsigned)w->groups.n);
+		if (seen & 1u << tables[i].group)
+			return scout__fail(err, err_len, SCOUT_ERR_GROUP,
+					   "%s.group = %u: another table is of this group, too; a group has one", name,
+					   (unsigned)tables[i].group);
+		seen |= 1u << tables[i].group;
+	}
 	return 0;
 }
 
@@ -48,77 +67,124 @@ is_tag(const char *tag)
 	return len <= SCOUT_MAX_NAME && (len == 0 || scout__utf8_is_name(tag, len));
 }
 
-int
-scout__worker_check_tables(const struct scout_worker *w, const struct scout_table *table, size_t n_tables, char *err,
-			   size_t err_len)
+static int
+check_table(const struct scout_worker *w, const struct scout_table *table, const char *name, char *err, size_t err_len)
 {
-	int rc = check_group(table, n_tables, err, err_len);
+	uint32_t unit_tokens = w->groups.group[table->group].unit_tokens;
 
-	if (rc)
-		return rc;
 	if (table->dtype > SCOUT_DTYPE_LAST)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "table.dtype = %u: must be a SCOUT_DTYPE_*, 0..%d",
-				   (unsigned)table->dtype, SCOUT_DTYPE_LAST);
-	if (table->block_tokens == 0 || w->cfg.chunk_tokens % table->block_tokens != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "%s.dtype = %u: must be a SCOUT_DTYPE_*, 0..%d",
+				   name, (unsigned)table->dtype, SCOUT_DTYPE_LAST);
+	if (table->block_tokens == 0 || unit_tokens % table->block_tokens != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "table.block_tokens = %u: must be 1 or more and divide chunk_tokens = %u",
-				   (unsigned)table->block_tokens, (unsigned)w->cfg.chunk_tokens);
+				   "%s.block_tokens = %u: must be 1 or more and divide %s = %u", name,
+				   (unsigned)table->block_tokens,
+				   unit_tokens == w->cfg.chunk_tokens ? "chunk_tokens" : "the group's unit",
+				   (unsigned)unit_tokens);
 	if (table->n_planes == 0 || table->n_planes > SCOUT_MAX_PLANES || !table->planes)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "table.n_planes = %u: must be 1..%u, and table.planes not NULL",
-				   (unsigned)table->n_planes, (unsigned)SCOUT_MAX_PLANES);
+				   "%s.n_planes = %u: must be 1..%u, and %s.planes not NULL", name,
+				   (unsigned)table->n_planes, (unsigned)SCOUT_MAX_PLANES, name);
 	if (table->null_block >= 0 && (uint64_t)table->null_block >= table->n_blocks)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "table.null_block = %lld: must be below table.n_blocks = %llu, or negative for none",
-				   (long long)table->null_block, (unsigned long long)table->n_blocks);
+				   "%s.null_block = %lld: must be below %s.n_blocks = %llu, or negative for none", name,
+				   (long long)table->null_block, name, (unsigned long long)table->n_blocks);
 	if (!is_tag(table->layout_tag))
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "table.layout_tag: must be UTF-8 of at most %u bytes, without control characters",
+				   "%s.layout_tag: must be UTF-8 of at most %u bytes, without control characters", name,
 				   (unsigned)SCOUT_MAX_NAME);
 	return 0;
 }
 
 int
-scout__worker_take_table(struct scout_worker *w, const struct scout_table *table, char *err, size_t err_len)
+scout__worker_check_tables(const struct scout_worker *w, const struct scout_table *tables, size_t n_tables, char *err,
+			   size_t err_len)
 {
+	int rc = check_groups(w, tables, n_tables, err, err_len);
+	uint64_t n_planes = 0;
+	char name[32];
+
+	for (size_t i = 0; i < n_tables && rc == 0; i++) {
+		rc = check_table(w, &tables[i], name_of(i, n_tables, name, sizeof(name)), err, err_len);
+		n_planes += tables[i].n_planes;
+	}
+	if (rc == 0 && n_planes > SCOUT_MAX_PLANES)
+		rc = scout__fail(err, err_len, SCOUT_ERR_INVALID, "%llu planes in all tables: must be at most %u",
+				 (unsigned long long)n_planes, (unsigned)SCOUT_MAX_PLANES);
+	return rc;
+}
+
+/* One table, whose planes go to @planes. */
+static int
+take_table(struct scout_worker *w, const struct scout_table *from, struct scout__copy_plane *planes,
+	   struct scout__table *table, char *err, size_t err_len)
+{
+	uint64_t n_blocks = from->n_blocks;
 	int rc;
 
-	w->planes = calloc(table->n_planes, sizeof(*w->planes));
-	if (!w->planes)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	for (uint32_t i = 0; i < table->n_planes; i++)
-		w->planes[i] = (struct scout__copy_plane){
-			.base = table->planes[i].base,
-			.stride = table->planes[i].stride,
-			.block_bytes = table->planes[i].block_bytes,
+	for (uint32_t i = 0; i < from->n_planes; i++)
+		planes[i] = (struct scout__copy_plane){
+			.base = from->planes[i].base,
+			.stride = from->planes[i].stride,
+			.block_bytes = from->planes[i].block_bytes,
 		};
-	w->layout = (struct scout__copy_layout){
-		.planes = w->planes,
-		.n_planes = table->n_planes,
-		.blocks_per_chunk = w->cfg.chunk_tokens / table->block_tokens,
-		.n_blocks = table->n_blocks,
+	table->group = (uint16_t)from->group;
+	table->dtype = (uint16_t)from->dtype;
+	table->block_tokens = from->block_tokens;
+	table->unit_tokens = w->groups.group[from->group].unit_tokens;
+	table->null_block = from->null_block;
+	table->layout = (struct scout__copy_layout){
+		.planes = planes,
+		.n_planes = from->n_planes,
+		.blocks_per_chunk = table->unit_tokens / from->block_tokens,
+		.n_blocks = n_blocks,
 	};
-	rc = scout__copy_check_layout(&w->layout, err, err_len);
+	rc = scout__copy_check_layout(&table->layout, err, err_len);
 	if (rc)
 		return rc;
-	w->shard_bytes = scout__copy_shard_bytes(&w->layout);
-	w->marks = calloc((size_t)(table->n_blocks / 64 + 1), sizeof(*w->marks));
-	if (table->n_blocks <= SIZE_MAX / sizeof(*w->uses))
-		w->uses = scout__lazy_alloc(table->n_blocks * sizeof(*w->uses));
-	if (!w->marks || !w->uses)
+	table->shard_bytes = scout__copy_shard_bytes(&table->layout);
+	table->marks = calloc((size_t)(n_blocks / 64 + 1), sizeof(*table->marks));
+	if (n_blocks <= SIZE_MAX / sizeof(*table->uses))
+		table->uses = scout__lazy_alloc(n_blocks * sizeof(*table->uses));
+	if (!table->marks || !table->uses)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	w->block_tokens = table->block_tokens;
-	w->dtype = (uint16_t)table->dtype;
-	w->null_block = table->null_block;
-	(void)snprintf(w->layout_tag, sizeof(w->layout_tag), "%s", table->layout_tag ? table->layout_tag : "");
+	(void)snprintf(table->layout_tag, sizeof(table->layout_tag), "%s", from->layout_tag ? from->layout_tag : "");
 	return 0;
+}
+
+int
+scout__worker_take_tables(struct scout_worker *w, const struct scout_table *tables, size_t n_tables, char *err,
+			  size_t err_len)
+{
+	uint32_t n_planes = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < n_tables; i++)
+		n_planes += tables[i].n_planes;
+	w->planes = calloc(n_planes, sizeof(*w->planes));
+	w->tables = calloc(n_tables, sizeof(*w->tables));
+	if (!w->planes || !w->tables)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	n_planes = 0;
+	/* In the order of the groups, which the caller's need not have. */
+	for (uint32_t group = 0; group < w->groups.n && rc == 0; group++)
+		for (size_t i = 0; i < n_tables && rc == 0; i++) {
+			if (tables[i].group != group)
+				continue;
+			rc = take_table(w, &tables[i], w->planes + n_planes, &w->tables[w->n_tables++], err, err_len);
+			n_planes += tables[i].n_planes;
+		}
+	return rc;
 }
 
 static int
 open_engine(struct scout_worker *w, char *err, size_t err_len)
 {
+	struct scout__copy_layout more[SCOUT__GROUPS_MAX];
 	struct scout__copy_config cfg = {
-		.layout = w->layout,
+		.layout = w->tables[0].layout,
+		.more = more,
+		.n_more = w->n_tables - 1,
 		.max_batches = w->cfg.max_jobs < MAX_BATCHES ? w->cfg.max_jobs : MAX_BATCHES,
 		.device = w->cfg.device,
 		.priority = -(int32_t)w->cfg.copy_priority, /* CUDA counts downwards */
@@ -129,9 +195,11 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 	struct epoll_event event = {.events = EPOLLIN};
 	int rc;
 
+	for (uint32_t t = 1; t < w->n_tables; t++)
+		more[t - 1] = w->tables[t].layout;
 	if (w->may_use_cuda)
 		w->copy = scout__copy_find("cuda");
-	if (w->may_use_cuda && !w->copy->claims(&w->layout)) {
+	if (w->may_use_cuda && !w->copy->claims(&w->tables[0].layout)) {
 		w->copy = &scout__copy_host;
 		scout__log(&w->log, SCOUT_LOG_INFO,
 			   "the pages are not memory of a CUDA device: copying with the host backend");
@@ -168,10 +236,15 @@ scout__worker_drop_layout(struct scout_worker *w)
 	if (w->engine)
 		w->copy->close(w->engine);
 	w->engine = NULL;
+	for (uint32_t t = 0; t < w->n_tables; t++) {
+		struct scout__table *table = &w->tables[t];
+
+		free(table->marks);
+		scout__lazy_free(table->uses, table->layout.n_blocks * sizeof(*table->uses));
+	}
+	free(w->tables);
 	free(w->planes);
-	free(w->marks);
-	scout__lazy_free(w->uses, w->layout.n_blocks * sizeof(*w->uses));
+	w->tables = NULL;
+	w->n_tables = 0;
 	w->planes = NULL;
-	w->marks = NULL;
-	w->uses = NULL;
 }

@@ -13,7 +13,8 @@
  * Purpose: collect the jobs that have ended, and cancel one that has not.
  *
  * Slots are the caller's: taken at submit, free again when poll reports the job. The job's memory stays one poll
- * longer, because the list of missing blocks is lent out of it.
+ * longer, because the list of missing blocks is lent out of it. A store of several groups is one job for each of them (see
+ * worker_submit.c): it is reported when the last of them has ended, as the sum of all, with the times of the one that took longest.
  *
  * Threads: caller.
  */
@@ -51,42 +52,64 @@ lower_fd(struct scout_worker *w)
 	return !empty;
 }
 
+/* What became of one job: added to what became of those of other groups of the same store. */
 static void
-collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
+add_end(struct scout_worker *w, struct scout__work *work, struct scout_done *done)
 {
-	uint32_t slot = (uint32_t)(id & SCOUT__SLOT_MASK);
-	struct scout__transfer *job = &w->jobs[slot];
-	struct scout__work *work = job->work;
+	uint64_t total_us = work->since_us - work->submitted_us;
 
-	SCOUT_ASSERT(job->id == id);
 	if (scout__worker_outdated(w, work))
 		scout__worker_outdate(w, work);
-	*done = (struct scout_done){
-		.job = id,
-		.ticket = work->ticket,
-		.kind = work->kind,
-		.status = work->status,
-		.bytes = work->bytes,
-		.chunks = work->chunks,
-		.present = work->present,
-		.no_room = work->no_room,
-		.null_chunks = work->null_chunks,
-		.n_missing = work->n_missing,
-		.missing = work->n_missing ? work->missing : NULL,
-		.queued_us = work->queued_us,
-		.server_us = work->server_us,
-		.copy_us = work->copy_us,
-		.total_us = work->since_us - work->submitted_us,
-	};
-	scout__worker_count_end(w, work, done);
-	scout__worker_count_uses(w, work, -1);
-	work->next_dead = w->dead;
-	w->dead = work;
+	done->status = done->status ? done->status : work->status;
+	done->bytes += work->bytes;
+	done->chunks += work->chunks;
+	done->present += work->present;
+	done->no_room += work->no_room;
+	done->null_chunks += work->null_chunks;
+	done->n_missing = work->n_missing; /* of a retrieve, which is one job */
+	done->missing = work->n_missing ? work->missing : NULL;
+	if (total_us < done->total_us)
+		return; /* another one took longer */
+	done->queued_us = work->queued_us;
+	done->server_us = work->server_us;
+	done->copy_us = work->copy_us;
+	done->total_us = total_us;
+}
+
+/* Its memory stays until the next poll, its slot is free. */
+static void
+bury(struct scout_worker *w, struct scout__transfer *job)
+{
+	scout__worker_count_uses(w, job->work, -1);
+	job->work->next_dead = w->dead;
+	w->dead = job->work;
+	w->n_led -= job->leader != 0;
 	job->work = NULL;
 	job->id = 0;
 	TAILQ_REMOVE(&w->live_jobs, job, live_link);
 	w->n_live--;
-	w->free_slots[w->n_free++] = slot;
+	w->free_slots[w->n_free++] = (uint32_t)(job - w->jobs);
+}
+
+/* Job @id has ended. False: others of the same store have not. */
+static bool
+collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
+{
+	struct scout__transfer *job = &w->jobs[id & SCOUT__SLOT_MASK], *first, *next;
+
+	SCOUT_ASSERT(job->id == id);
+	first = job->leader ? &w->jobs[job->leader - 1] : job;
+	if (--first->n_running > 0)
+		return false;
+	*done = (struct scout_done){.job = first->id, .ticket = first->work->ticket, .kind = first->work->kind};
+	for (job = first; job; job = scout__worker_next_group(w, job))
+		add_end(w, job->work, done);
+	scout__worker_count_end(w, first->work, done);
+	for (job = first; job; job = next) {
+		next = scout__worker_next_group(w, job);
+		bury(w, job);
+	}
+	return true;
 }
 
 int
@@ -106,8 +129,9 @@ scout_worker_poll_sized(struct scout_worker *w, struct scout_done *done, size_t 
 	free_dead(w);
 	do {
 		while ((size_t)n < max && (id = scout__ring_pop(&w->done)) != 0) {
-			collect(w, id, &own);
-			scout__sized_write((uint8_t *)done + (size_t)n++ * done_size, done_size, &own, sizeof(own));
+			if (collect(w, id, &own))
+				scout__sized_write((uint8_t *)done + (size_t)n++ * done_size, done_size, &own,
+						   sizeof(own));
 		}
 	} while (scout__ring_empty(&w->done) && lower_fd(w) && (size_t)n < max);
 	return n;
@@ -131,7 +155,8 @@ scout_worker_cancel(struct scout_worker *w, uint64_t id)
 	job = scout__worker_find_job(w, id);
 	if (!job)
 		return SCOUT_ERR_STATE;
-	scout__worker_drop(w, job);
+	for (; job; job = scout__worker_next_group(w, job))
+		scout__worker_drop(w, job);
 	return 0;
 }
 

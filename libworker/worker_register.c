@@ -14,7 +14,7 @@
  *
  * Purpose: the registration: scout_worker_register() on the caller's thread, and the courier that keeps it up.
  *
- * The server must know the layout of our KV rank before it grants slots. The caller describes the pages once; from then
+ * The server must know the layout of our KV rank before it grants slots. The caller describes the pages; from then
  * on the registration belongs to the courier, the first one as the later ones: whenever a connection comes up with an
  * epoch that does not know us, it registers before any job asks. Jobs wait for that in to_ask, within their own time.
  *
@@ -30,13 +30,17 @@
  * until the courier has let go of the engine (the courier never blocks, so that is short), and only then closes it.
  * Otherwise the courier goes on with it.
  *
+ * scout_worker_unregister() does the same with jobs about: each is dropped, or its copy waited for, before the courier lets go. A job
+ * that was told to the server may live longer; it only waits for an answer, and touches no page.
+ *
  * Rejected: keeping a refused registration while its caller is told. The engine is open on the layout that
  * was refused, and the caller, who changes it, would have to close it first.
  */
 
 #define REGISTER_AGAIN_US 1000000u
-#define REGISTER_NO_ROOM_US 10000u                      /* no credit or no memory for the operation */
-#define REGISTER_BODY_BYTES (8u + 14u + SCOUT_MAX_NAME) /* and the planes */
+#define REGISTER_NO_ROOM_US 10000u /* no credit or no memory for the operation */
+#define REGISTER_BODY_BYTES 8u
+#define REGISTER_TABLE_BYTES (14u + SCOUT_MAX_NAME) /* and the planes */
 
 /* ---- the courier ---- */
 
@@ -53,34 +57,48 @@ conclude(struct scout_worker *w, enum scout__reg_state state, int code, const ch
 }
 
 static void SCOUT_ON_COURIER
+put_tables(const struct scout_worker *w, struct scout__writer *writer)
+{
+	uint64_t plane_bytes[SCOUT_MAX_PLANES];
+
+	for (uint32_t t = 0; t < w->n_tables; t++) {
+		const struct scout__table *table = &w->tables[t];
+		struct scout__table_msg msg = {
+			.group = table->group,
+			.dtype = table->dtype,
+			.block_tokens = table->block_tokens,
+			.n_planes = table->layout.n_planes,
+			.layout_tag = {table->layout_tag, (uint16_t)strlen(table->layout_tag)},
+		};
+
+		for (uint32_t i = 0; i < table->layout.n_planes; i++)
+			plane_bytes[i] = table->layout.planes[i].block_bytes;
+		scout__put_table(writer, &msg, plane_bytes);
+	}
+}
+
+static void SCOUT_ON_COURIER
 send_register(struct scout_worker *w)
 {
-	uint32_t n = w->layout.n_planes;
+	size_t bytes = REGISTER_BODY_BYTES;
 	struct scout__register_msg msg = {
 		.kv_rank = (uint16_t)w->cfg.kv_rank,
 		.reader = (uint16_t)w->cfg.reader,
 		.numa = w->numa,
-		.n_tables = SCOUT__WORKER_GROUPS,
+		.n_tables = (uint16_t)w->n_tables,
 	};
-	struct scout__table_msg table = {
-		.dtype = w->dtype,
-		.block_tokens = w->block_tokens,
-		.n_planes = n,
-		.layout_tag = {w->layout_tag, (uint16_t)strlen(w->layout_tag)},
-	};
-	uint64_t plane_bytes[SCOUT_MAX_PLANES];
-	struct scout__writer *writer = scout__link_op_begin(
-		w->link, SCOUT_OP_REGISTER, 0, (w->reg_attempt + 1) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_REGISTER,
-		REGISTER_BODY_BYTES + (size_t)n * sizeof(uint64_t));
+	struct scout__writer *writer;
 
+	for (uint32_t t = 0; t < w->n_tables; t++)
+		bytes += REGISTER_TABLE_BYTES + (size_t)w->tables[t].layout.n_planes * sizeof(uint64_t);
+	writer = scout__link_op_begin(w->link, SCOUT_OP_REGISTER, 0,
+				      (w->reg_attempt + 1) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_REGISTER, bytes);
 	if (!writer) {
 		w->reg_retry_us = scout__now_us() + REGISTER_NO_ROOM_US;
 		return;
 	}
-	for (uint32_t i = 0; i < n; i++)
-		plane_bytes[i] = w->planes[i].block_bytes;
 	scout__put_register(writer, &msg);
-	scout__put_table(writer, &table, plane_bytes);
+	put_tables(w, writer);
 	scout__link_op_end(w->link);
 	w->reg_attempt++;
 	w->reg_in_flight = true;
@@ -144,13 +162,21 @@ judge_reply(const struct scout_worker *w, const struct scout__op *op, char *text
 	if (scout__get_register_reply(op, &reply, &field) != SCOUT_WIRE_OK)
 		return scout__fail(text, len, SCOUT_ERR_PROTOCOL, "the REGISTER reply breaks the protocol: %s %s",
 				   field, scout__field_rule(op, field));
-	if (reply.n_tables != SCOUT__WORKER_GROUPS || reply.tables[0].shard_bytes != w->shard_bytes ||
-	    reply.tables[0].slot_stride < w->shard_bytes)
+	if (reply.n_tables != w->n_tables)
 		return scout__fail(
 			text, len, SCOUT_ERR_PROTOCOL,
-			"the server counts %llu bytes in a shard (stride %llu), this worker %llu: are both of one release?",
-			(unsigned long long)reply.tables[0].shard_bytes,
-			(unsigned long long)reply.tables[0].slot_stride, (unsigned long long)w->shard_bytes);
+			"the server answers for %u page tables, this worker has %u: are both of one release?",
+			(unsigned)reply.n_tables, (unsigned)w->n_tables);
+	for (uint32_t t = 0; t < w->n_tables; t++)
+		if (reply.tables[t].shard_bytes != w->tables[t].shard_bytes ||
+		    reply.tables[t].slot_stride < w->tables[t].shard_bytes)
+			return scout__fail(
+				text, len, SCOUT_ERR_PROTOCOL,
+				"the server counts %llu bytes in a shard of group %u (stride %llu), this worker %llu: "
+				"are both of one release?",
+				(unsigned long long)reply.tables[t].shard_bytes, (unsigned)w->tables[t].group,
+				(unsigned long long)reply.tables[t].slot_stride,
+				(unsigned long long)w->tables[t].shard_bytes);
 	return 0;
 }
 
@@ -218,6 +244,7 @@ scout__worker_on_forget(struct scout_worker *w)
 {
 	w->reg_wanted = false;
 	w->reg_in_flight = false;
+	scout__transfer_sweep(w); /* no job looks at the tables again */
 	scout__worker_unregistered(w);
 	scout__mappings_detach(&w->mappings);
 	conclude(w, SCOUT__REG_NONE, 0, "");
@@ -278,20 +305,22 @@ take_back(struct scout_worker *w)
 }
 
 static int
-register_pages(struct scout_worker *w, const struct scout_table *table, size_t n_tables, uint32_t timeout_ms, char *err,
-	       size_t err_len)
+register_pages(struct scout_worker *w, const struct scout_table *tables, size_t n_tables, uint32_t timeout_ms,
+	       char *err, size_t err_len)
 {
 	int rc;
 
 	if (scout__courier_forked(w->courier))
 		return scout__fail(err, err_len, SCOUT_ERR_FORKED, "%s", scout_strerror(SCOUT_ERR_FORKED));
 	if (w->registered)
-		return scout__fail(err, err_len, SCOUT_ERR_STATE,
-				   "the worker is registered already: for another layout free it and make a new one");
-	rc = scout__worker_check_tables(w, table, n_tables, err, err_len);
+		return scout__fail(
+			err, err_len, SCOUT_ERR_STATE,
+			"the worker is registered already: for another layout call scout_worker_unregister() "
+			"first");
+	rc = scout__worker_check_tables(w, tables, n_tables, err, err_len);
 	if (rc)
 		return rc;
-	rc = scout__worker_take_table(w, table, err, err_len);
+	rc = scout__worker_take_tables(w, tables, n_tables, err, err_len);
 	if (rc == 0)
 		rc = scout__worker_open_engine(w, err, err_len);
 	if (rc)
@@ -306,6 +335,7 @@ register_pages(struct scout_worker *w, const struct scout_table *table, size_t n
 		goto err_drop;
 	}
 	w->registered = true;
+	w->registration++;
 	return rc;
 
 err_drop:
@@ -331,28 +361,66 @@ take_planes(const struct scout_table *table, size_t plane_size, struct scout_pla
 	return rc;
 }
 
+/* Table @i of the caller, as ours; its planes, where they had to be converted, to *ret_planes. */
+static int
+read_table(const struct scout_table *tables, size_t i, size_t table_size, size_t plane_size, struct scout_table *ret,
+	   struct scout_plane **ret_planes)
+{
+	int rc = scout__sized_read(ret, sizeof(*ret), SCOUT__SIZE_UP_TO(struct scout_table, layout_tag),
+				   (const uint8_t *)tables + i * table_size, table_size);
+
+	if (rc || plane_size == sizeof(struct scout_plane) || !ret->planes || ret->n_planes == 0 ||
+	    ret->n_planes > SCOUT_MAX_PLANES)
+		return rc;
+	rc = take_planes(ret, plane_size, ret_planes);
+	ret->planes = *ret_planes;
+	return rc;
+}
+
 int
 scout_worker_register_sized(struct scout_worker *w, const struct scout_table *tables, size_t n_tables,
 			    size_t table_size, size_t plane_size, uint32_t timeout_ms, char *err, size_t err_len)
 {
-	struct scout_plane *planes = NULL;
-	struct scout_table own;
-	int rc;
+	struct scout_plane *planes[SCOUT__GROUPS_MAX] = {NULL};
+	struct scout_table own[SCOUT__GROUPS_MAX];
+	int rc = 0;
 
 	if (!w || !tables || n_tables == 0)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "%s",
 				   w ? "tables: must be at least one page table" : "worker is NULL");
-	rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_table, layout_tag), tables,
-			       table_size);
-	if (rc == 0 && plane_size != sizeof(*planes) && own.planes && own.n_planes > 0 &&
-	    own.n_planes <= SCOUT_MAX_PLANES) {
-		rc = take_planes(&own, plane_size, &planes);
-		own.planes = planes;
-	}
+	if (n_tables > SCOUT__GROUPS_MAX)
+		return scout__fail(err, err_len, SCOUT_ERR_GROUP,
+				   "%zu tables: must be one for each group, and the key group names %u", n_tables,
+				   (unsigned)w->groups.n);
+	for (size_t i = 0; i < n_tables && rc == 0; i++)
+		rc = read_table(tables, i, table_size, plane_size, &own[i], &planes[i]);
 	if (rc)
-		return scout__fail(err, err_len, rc, "tables of %zu bytes, planes of %zu: %s", table_size, plane_size,
-				   scout_strerror(rc));
-	rc = register_pages(w, &own, n_tables, timeout_ms, err, err_len);
-	free(planes);
+		(void)scout__fail(err, err_len, rc, "tables of %zu bytes, planes of %zu: %s", table_size, plane_size,
+				  scout_strerror(rc));
+	else
+		rc = register_pages(w, own, n_tables, timeout_ms, err, err_len);
+	for (size_t i = 0; i < n_tables; i++)
+		free(planes[i]);
 	return rc;
+}
+
+int
+scout_worker_unregister(struct scout_worker *w)
+{
+	struct scout__transfer *job;
+
+	if (!w)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(w->courier))
+		return SCOUT_ERR_FORKED;
+	if (!w->registered)
+		return 0;
+	w->registered = false;
+	w->registration++; /* the jobs that poll has not reported are of other pages */
+	scout__worker_drop_all(w);
+	TAILQ_FOREACH(job, &w->live_jobs, live_link)
+	scout__worker_wait_copy(w, job);
+	take_back(w);
+	scout__worker_drop_layout(w);
+	return 0;
 }

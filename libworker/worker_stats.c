@@ -91,7 +91,7 @@ scout_worker_stats_sized(struct scout_worker *w, struct scout_worker_counters *r
 		return rc;
 	courier = scout__courier_stats(w->courier);
 	own = w->stats;
-	own.live = w->n_live;
+	own.live = w->n_live - w->n_led;
 	own.server_up = atomic_load(&w->is_up);
 	own.registered = atomic_load(&w->is_registered);
 	own.frames_sent = atomic_load_explicit(&courier->frames_sent, memory_order_relaxed);

@@ -98,7 +98,7 @@ scout__worker_outdate(const struct scout_worker *w, struct scout__work *work)
 	if (work->kind != SCOUT_JOB_RETRIEVE)
 		return;
 	memset(work->filled, 0, work->n_chunks);
-	scout__transfer_name_missing(w, work);
+	scout__transfer_name_missing(work);
 }
 
 /* ---- the courier ---- */

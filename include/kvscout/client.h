@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <kvscout/client_stats.h>
 #include <kvscout/error.h>
 #include <kvscout/types.h>
 #include <kvscout/version.h>
@@ -534,52 +535,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_clear(struct scout_client *client, uint64_t
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_fd(struct scout_client *client);
 SCOUT_API void scout_client_fd_clear(struct scout_client *client);
-
-/* Counters since scout_client_new(). */
-struct scout_client_counters {
-	uint64_t servers_up; /* endpoints that answer now */
-	/* Asked for the first time, or anew (after an admit, a restart of the server, or with fewer computed_tokens);
-	   not those with n = 0. Each of them has an answer, was dropped, or is pending: lookups = answers + dropped +
-	   pending ones. */
-	uint64_t lookups;
-	/* With an answer, for any reason: the next four counters; the rest are misses. */
-	uint64_t answers;
-	uint64_t hits; /* with at least one chunk */
-	uint64_t timeouts;
-	uint64_t unreachable; /* also those that were answered at once because a server was known to be away */
-	uint64_t refused;
-	uint64_t late;    /* answers that came after their lookup had ended; given back */
-	uint64_t not_yet; /* asks that found no answer yet, the submitting one included */
-	uint64_t busy;    /* times SCOUT_ERR_BUSY was returned */
-	uint64_t rings;   /* doorbell writes by the caller */
-	uint64_t frames_sent;
-	uint64_t frames_received;
-	uint64_t reconnects; /* HELLOs accepted after the first, all endpoints */
-	uint64_t epochs;     /* server restarts seen */
-	uint64_t protocol_errors;
-	uint64_t hit_tokens;
-	uint64_t asked_tokens; /* prompt tokens of all lookups */
-	uint64_t live;         /* request ids known now */
-	uint64_t renewals;     /* old answers that were asked anew */
-	uint64_t renewed;      /* ... and had become longer, when they were asked for again */
-	uint64_t dropped;      /* lookups that were finished, or ended by a reset, before they had an answer */
-};
-
-SCOUT_API SCOUT_MUST_CHECK int scout_client_stats_sized(struct scout_client *client,
-							struct scout_client_counters *ret_counters, size_t size);
-
-/**
- * Read the counters.
- *
- * Thread:   the caller's.
- * Blocks:   no.
- * Returns:  0, SCOUT_ERR_INVALID (NULL), SCOUT_ERR_UNSUPPORTED (structure size).
- */
-static inline SCOUT_MUST_CHECK int
-scout_client_stats(struct scout_client *client, struct scout_client_counters *ret_counters)
-{
-	return scout_client_stats_sized(client, ret_counters, sizeof(*ret_counters));
-}
 
 /**
  * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that

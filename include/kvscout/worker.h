@@ -20,7 +20,7 @@
  * number 0, and every chunk of it is needed: they register one table, and pass one struct scout_blocks to each job. A
  * model with several groups registers one table for each group that has layers on this worker, and passes the pages of
  * all of them to one job. This version carries out one group with policy `all`; scout_worker_new() refuses any other
- * with SCOUT_ERR_UNSUPPORTED.
+ * with SCOUT_ERR_UNSUPPORTED. The cuda backend knows one table.
  */
 
 #include <stddef.h>
@@ -29,6 +29,7 @@
 #include <kvscout/error.h>
 #include <kvscout/types.h>
 #include <kvscout/version.h>
+#include <kvscout/worker_stats.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -151,8 +152,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *
 							   char *err, size_t err_len);
 
 /**
- * Describe the KV pages, once. The worker's background thread registers them with the server, as soon as there is one
- * and again after each of its restarts; the caller may wait for the first time, and need not.
+ * Describe the KV pages. The worker's background thread registers them with the server, as soon as there is one and
+ * again after each of its restarts; the caller may wait for the first time, and need not.
  *
  * Jobs may be submitted from then on. While the server is not there they end with SCOUT_ERR_UNREACHABLE at once
  * (within connect_timeout_ms of scout_worker_new() they wait for it), so an engine runs on without a cache; while it
@@ -171,8 +172,9 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *
  * Returns:  0: registered, or with @timeout_ms 0: going on. SCOUT_ERR_TIMEOUT: not registered yet, going on; not to be
  *           repeated. On any other error nothing is kept, and it may be called again: SCOUT_ERR_INVALID (@err names
  *           the field; also: pages that this process cannot read, on the host backend, or that are not all memory of
- *           the configured device, on cuda), SCOUT_ERR_GROUP (a table's group is not one of the key `group`),
- *           SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_STATE (called before), SCOUT_ERR_FORKED,
+ *           the configured device, on cuda), SCOUT_ERR_GROUP (a table's group is not one of the key `group`, or has
+ *           another table), SCOUT_ERR_UNSUPPORTED (structure size; several tables on cuda), SCOUT_ERR_STATE
+ *           (registered already, see scout_worker_unregister()), SCOUT_ERR_FORKED,
  *           SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM. With @timeout_ms > 0 also refusals of the server:
  *           SCOUT_ERR_NAMESPACE, SCOUT_ERR_GROUPS_DIFFER, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS, SCOUT_ERR_NO_ROOM
  *           (the pool is smaller than one chunk) or another one.
@@ -184,6 +186,18 @@ scout_worker_register(struct scout_worker *worker, const struct scout_table *tab
 	return scout_worker_register_sized(worker, tables, n_tables, sizeof(*tables), sizeof(*tables->planes),
 					   timeout_ms, err, err_len);
 }
+
+/**
+ * Take the pages back ("sleep"): no copy touches them when this returns, and other tables may be registered later
+ * ("wake"). Jobs whose copy has not started are dropped (they end SCOUT_ERR_CANCELED), running copies are waited for;
+ * poll reports them all. Jobs are refused with SCOUT_ERR_STATE until the next scout_worker_register(). What is cached
+ * stays cached; pages of another layout can be registered where this worker is the only one of its KV rank.
+ *
+ * Thread:   the caller's.
+ * Blocks:   until the running copies are done, and for the copy engine to close (as scout_worker_free()).
+ * Returns:  0, also if nothing is registered; SCOUT_ERR_INVALID (NULL), SCOUT_ERR_FORKED.
+ */
+SCOUT_API int scout_worker_unregister(struct scout_worker *worker);
 
 /**
  * Close: jobs that have not started end as closed, running copies are waited for, everything is freed. NULL is
@@ -250,7 +264,8 @@ struct scout_retrieve {
 	uint64_t ticket;     /* from scout_hit */
 	uint64_t from_token; /* multiple of block_tokens; pages of tokens before it are not written */
 	uint64_t to_token;   /* rounded up to a whole block */
-	/* One for each group; its ids reach from @from_token or before to @to_token. */
+	/* One for each group, by ascending group; its ids reach from @from_token or before to @to_token. A group is asked
+	   for from its first to its last block with a page: give the rest of a window, or of a state, null ids. */
 	const struct scout_blocks *blocks;
 	size_t n_groups;              /* how many @blocks: 1 for a model with one group */
 	uint32_t n_layers;            /* 0: all planes at once */
@@ -266,13 +281,14 @@ struct scout_store {
 	uint64_t ticket;    /* session that the keys belong to; 0 = none */
 	const void *hashes; /* n hashes of hash_bytes each: of consecutive runs of hash_tokens tokens */
 	size_t hash_len;    /* the configured hash_bytes */
-	size_t n;           /* chunks; with layers at most 4096 */
-	/* Where the first of these chunks begins in its prompt; a multiple of chunk_tokens. With several readers,
-	   reader r stores the chunks whose index in the prompt mod readers is r. */
+	size_t n;           /* with layers at most 4096 */
+	/* Where the first of these runs begins in its prompt; a multiple of hash_tokens. Of each group the objects
+	   (where the unit is chunk_tokens: chunks) are stored that end in one of these runs. With several readers,
+	   reader r stores the objects whose index in the prompt mod readers is r. */
 	uint64_t first_token;
-	/* One for each group; its ids reach from @first_token or before to the end of the last chunk. A chunk with a
-	   null or negative id among its own is not stored, and counted in scout_done.null_chunks; the chunks behind it
-	   are stored. */
+	/* One for each group, by ascending group; its ids reach from @first_token or before to the end of the last
+	   object. One that begins before them is left out; so, and counted in scout_done.null_chunks, is one with a
+	   null or negative id among its own. The objects behind it are stored. */
 	const struct scout_blocks *blocks;
 	size_t n_groups;              /* how many @blocks: 1 for a model with one group */
 	const char *tenant;           /* NULL = "" */
@@ -300,7 +316,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_store_sized(struct scout_worker *wor
  * Thread:   the caller's.
  * Blocks:   never.
  * Returns:  0, or SCOUT_ERR_INVALID (also: ids that do not reach over all tokens of the job), SCOUT_ERR_GROUP (a group
- *           without a registered table, or named twice), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a
+ *           without a registered table, or not above the one before it), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a
  *           block id of the job is outside the registered pages; nothing was started), SCOUT_ERR_STATE (not
  *           registered), SCOUT_ERR_BUSY (max_jobs are live), SCOUT_ERR_UNSUPPORTED (structure size; an event on the
  *           host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED.
@@ -481,70 +497,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, u
  * Returns:  0, SCOUT_ERR_INVALID (@worker is NULL, @weights_version 0), SCOUT_ERR_FORKED.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_reset(struct scout_worker *worker, uint64_t weights_version);
-
-/* Counters since scout_worker_new(). Each submitted job is live, or counted in one of the ends of its kind. */
-struct scout_worker_counters {
-	uint64_t server_up;  /* 1: connected */
-	uint64_t registered; /* 1: and the server knows this worker's pages */
-	uint64_t live;       /* jobs that poll has not reported */
-	uint64_t retrieves;  /* submitted */
-	uint64_t stores;
-	uint64_t busy; /* times SCOUT_ERR_BUSY was returned */
-	/* Ends, as poll reported them. */
-	uint64_t retrieves_ok;
-	uint64_t retrieves_missing;     /* SCOUT_ERR_MISSING */
-	uint64_t retrieves_timeout;     /* SCOUT_ERR_TIMEOUT */
-	uint64_t retrieves_canceled;    /* SCOUT_ERR_CANCELED, _CLOSED */
-	uint64_t retrieves_unreachable; /* SCOUT_ERR_UNREACHABLE, _EPOCH */
-	uint64_t retrieves_refused;     /* SCOUT_ERR_NO_SESSION, _WEIGHTS, _LIMIT and other refusals */
-	uint64_t retrieves_failed;      /* SCOUT_ERR_DEVICE, _CORRUPT */
-	uint64_t stores_ok;
-	uint64_t stores_timeout;
-	uint64_t stores_canceled;
-	uint64_t stores_unreachable;
-	uint64_t stores_refused;
-	uint64_t stores_failed;
-	/* Sums over the ended jobs, of the fields of struct scout_done. */
-	uint64_t retrieved_chunks;
-	uint64_t retrieved_bytes;
-	uint64_t missing_blocks;
-	uint64_t mismatches; /* slots that changed under a copy: a bug somewhere; their bytes were not used */
-	uint64_t retrieve_queued_us;
-	uint64_t retrieve_server_us;
-	uint64_t retrieve_copy_us;
-	uint64_t retrieve_total_us;
-	uint64_t stored_chunks;
-	uint64_t stored_bytes;
-	uint64_t present_chunks;
-	uint64_t no_room_chunks;
-	uint64_t null_chunks;
-	uint64_t store_queued_us;
-	uint64_t store_server_us;
-	uint64_t store_copy_us;
-	uint64_t store_total_us;
-	/* The connection. */
-	uint64_t frames_sent;
-	uint64_t frames_received;
-	uint64_t reconnects; /* HELLOs accepted after the first */
-	uint64_t epochs;     /* server restarts seen */
-	uint64_t protocol_errors;
-};
-
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_stats_sized(struct scout_worker *worker,
-							struct scout_worker_counters *ret_counters, size_t size);
-
-/**
- * Read the counters.
- *
- * Thread:   the caller's.
- * Blocks:   no.
- * Returns:  0, SCOUT_ERR_INVALID (NULL), SCOUT_ERR_UNSUPPORTED (structure size).
- */
-static inline SCOUT_MUST_CHECK int
-scout_worker_stats(struct scout_worker *worker, struct scout_worker_counters *ret_counters)
-{
-	return scout_worker_stats_sized(worker, ret_counters, sizeof(*ret_counters));
-}
 
 /* To scout_worker_clear(): whatever generation the namespace has. */
 #define SCOUT_GENERATION_NEWEST UINT64_MAX

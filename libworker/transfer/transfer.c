@@ -94,17 +94,22 @@ report(struct scout_worker *w, struct scout__transfer *job)
 
 /* Which blocks the engine has to compute itself. By the courier, or by the caller when the job has ended. */
 void
-scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *work)
+scout__transfer_name_missing(struct scout__work *work)
 {
-	uint32_t bpc = w->layout.blocks_per_chunk;
 	uint32_t n = 0;
 
-	for (uint32_t c = 0; c < work->n_chunks; c++) {
-		uint64_t block = ((uint64_t)work->first_chunk + c) * bpc;
+	for (uint32_t g = 0; g < work->n_groups; g++) {
+		const struct scout__work_group *group = &work->groups[g];
 
-		for (uint32_t b = 0; b < bpc && !work->filled[c]; b++)
-			if (work->ids[(uint64_t)c * bpc + b] >= 0)
-				work->missing[n++] = (uint32_t)(block + b - work->from_block);
+		for (uint32_t c = 0; c < group->n; c++) {
+			const int64_t *ids = scout__work_ids(work, group, group->at + c);
+			uint64_t block = ((uint64_t)group->first_chunk + c) * group->blocks_per_chunk;
+
+			for (uint32_t b = 0; b < group->blocks_per_chunk && !work->filled[group->at + c]; b++)
+				if (ids[b] >= 0)
+					work->missing[n++] =
+						(uint32_t)(group->missing_at + (block + b - group->from_block));
+		}
 	}
 	work->n_missing = n;
 }
@@ -191,7 +196,7 @@ scout__transfer_end_early(struct scout_worker *w, struct scout__transfer *job, i
 	if (record && record->state == SCOUT__GRANT_HELD)
 		scout__transfer_grant_due(w, record, 0);
 	if (job->work->kind == SCOUT_JOB_RETRIEVE)
-		scout__transfer_name_missing(w, job->work);
+		scout__transfer_name_missing(job->work);
 	scout__transfer_finish(w, job, status);
 }
 

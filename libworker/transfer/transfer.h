@@ -49,6 +49,6 @@ uint64_t scout__transfer_tick(struct scout_worker *w, uint64_t now_us) SCOUT_ON_
 /* True: the phase was @from, and is @to. */
 bool scout__transfer_move_phase(struct scout__transfer *job, unsigned from, unsigned to) SCOUT_ON_ANY;
 /* Write down which blocks of a retrieve were not filled. By the courier, or by the caller when the job has ended. */
-void scout__transfer_name_missing(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_ANY;
+void scout__transfer_name_missing(struct scout__work *work) SCOUT_ON_ANY;
 
 #endif

@@ -64,11 +64,27 @@ put_store(struct scout_worker *w, struct scout__writer *writer, const struct sco
 	struct scout__store_msg msg = {
 		.ticket = work->ticket,
 		.n = work->part_n,
+		.group = work->groups[0].number,
 		.tenant = {.p = work->tenant, .len = work->tenant_len},
 		.hashes = work->hashes + (size_t)work->part_first * w->cfg.hash_bytes,
 	};
 
 	scout__put_store(writer, &msg, w->cfg.hash_bytes);
+}
+
+static void SCOUT_ON_COURIER
+put_retrieve(struct scout__writer *writer, const struct scout__work *work)
+{
+	struct scout__retrieve_msg msg = {.ticket = work->ticket, .n_parts = (uint16_t)work->n_groups};
+
+	for (uint32_t g = 0; g < work->n_groups; g++) {
+		const struct scout__work_group *group = &work->groups[g];
+
+		msg.parts[g].group = group->number;
+		msg.parts[g].from = group->first_chunk * group->hashes_per_chunk;
+		msg.parts[g].to = (group->first_chunk + group->n) * group->hashes_per_chunk;
+	}
+	scout__put_retrieve(writer, &msg);
 }
 
 static uint32_t SCOUT_ON_COURIER
@@ -96,21 +112,18 @@ ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us)
 	if (!record)
 		return false;
 	n = is_store && n > SCOUT__STORE_PART ? SCOUT__STORE_PART : n;
-	bytes = is_store ? 18u + work->tenant_len + (size_t)n * w->cfg.hash_bytes : SCOUT__RETRIEVE_BYTES(1);
+	bytes = is_store ? 18u + work->tenant_len + (size_t)n * w->cfg.hash_bytes
+			 : SCOUT__RETRIEVE_BYTES(work->n_groups);
 	cookie = scout__transfer_number_of(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_GRANTS;
 	writer = scout__link_op_begin(w->link, is_store ? SCOUT_OP_STORE : SCOUT_OP_RETRIEVE, budget_of(job, now_us),
 				      cookie, bytes);
 	if (!writer)
 		return false;
 	work->part_n = n;
-	if (is_store) {
+	if (is_store)
 		put_store(w, writer, work);
-	} else {
-		struct scout__retrieve_msg msg =
-			scout__retrieve_of(work->ticket, work->first_chunk, work->first_chunk + n);
-
-		scout__put_retrieve(writer, &msg);
-	}
+	else
+		put_retrieve(writer, work);
 	scout__link_op_end(w->link);
 	scout__transfer_unqueue(w, job);
 	scout__transfer_enter(job, SCOUT__STAGE_ASKED);

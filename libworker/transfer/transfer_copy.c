@@ -25,41 +25,42 @@ static bool build_retrieve(struct scout_worker *w, struct scout__work *work) SCO
 static bool build_store(struct scout_worker *w, struct scout__work *work) SCOUT_ON_COURIER;
 
 static void
-add_item(struct scout_worker *w, struct scout__work *work, uint32_t grant, struct scout__mapping *mapping,
-	 uint8_t *slot)
+add_item(struct scout__work *work, const struct scout__work_group *group, uint32_t grant,
+	 struct scout__mapping *mapping, uint8_t *slot)
 {
 	uint32_t i = work->batch.n++;
-	uint64_t chunk = (uint64_t)work->part_first + grant;
 
 	work->items[i].slot = slot;
-	work->items[i].block_ids = work->ids + chunk * w->layout.blocks_per_chunk;
-	work->items[i].table = 0;
+	work->items[i].block_ids = scout__work_ids(work, group, work->part_first + grant);
+	work->items[i].table = group->table;
 	work->mappings[i] = mapping;
 	work->item_chunk[i] = grant;
 }
 
 /* Whether there is a slot behind a grant; a server that grants something else has a bug. */
 static bool SCOUT_ON_COURIER
-find_slot(struct scout_worker *w, const struct scout__mapping *mapping, const struct scout__grant *grant,
-	  uint8_t **ret_slot, const _Atomic uint64_t **ret_word)
+find_slot(struct scout_worker *w, const struct scout__mapping *mapping, const struct scout__work_group *group,
+	  const struct scout__grant *grant, uint8_t **ret_slot, const _Atomic uint64_t **ret_word)
 {
+	uint64_t shard_bytes = w->tables[group->table].shard_bytes;
+
 	if (!mapping->base)
 		return false;
-	if (scout__mapping_slot(mapping, grant->offset, w->shard_bytes, ret_slot, ret_word))
+	if (scout__mapping_slot(mapping, grant->offset, shard_bytes, ret_slot, ret_word))
 		return true;
 	scout__log_limited(&w->log, &w->mismatch_limit, scout__now_us(), MISMATCH_LOG_US, SCOUT_LOG_ERROR,
 			   "the server granted segment %u offset %llu, which is no slot of %llu bytes",
 			   (unsigned)grant->segment, (unsigned long long)grant->offset,
-			   (unsigned long long)w->shard_bytes);
+			   (unsigned long long)shard_bytes);
 	return false;
 }
 
 static bool
-wants_blocks(const struct scout_worker *w, const struct scout__work *work, uint64_t chunk)
+wants_blocks(const struct scout__work *work, const struct scout__work_group *group, uint32_t chunk)
 {
-	const int64_t *ids = work->ids + chunk * w->layout.blocks_per_chunk;
+	const int64_t *ids = scout__work_ids(work, group, chunk);
 
-	for (uint32_t b = 0; b < w->layout.blocks_per_chunk; b++)
+	for (uint32_t b = 0; b < group->blocks_per_chunk; b++)
 		if (ids[b] >= 0)
 			return true;
 	return false;
@@ -80,22 +81,23 @@ build_retrieve(struct scout_worker *w, struct scout__work *work)
 	work->batch.n = 0;
 	work->mismatches = 0;
 	for (uint32_t i = 0; i < work->part_n; i++) {
+		const struct scout__work_group *group = scout__work_group_of(work, i);
 		const struct scout__grant *grant = &work->grants[i];
 		const _Atomic uint64_t *word;
 		struct scout__mapping *mapping;
 		uint8_t *slot;
 
-		if (grant->state != SCOUT_GRANT_GRANTED || !wants_blocks(w, work, i))
+		if (grant->state != SCOUT_GRANT_GRANTED || !wants_blocks(work, group, i))
 			continue;
 		mapping = scout__mappings_find(&w->mappings, grant->segment);
 		if (!mapping)
 			return false;
-		if (!find_slot(w, mapping, grant, &slot, &word))
+		if (!find_slot(w, mapping, group, grant, &slot, &word))
 			continue;
 		if (atomic_load_explicit(word, memory_order_acquire) != grant->generation)
 			mismatch(w, work, grant, "before its copy");
 		else
-			add_item(w, work, i, mapping, slot);
+			add_item(work, group, i, mapping, slot);
 	}
 	return true;
 }
@@ -116,11 +118,11 @@ build_store(struct scout_worker *w, struct scout__work *work)
 		mapping = scout__mappings_find(&w->mappings, grant->segment);
 		if (!mapping)
 			return false;
-		if (!find_slot(w, mapping, grant, &slot, &word)) {
+		if (!find_slot(w, mapping, &work->groups[0], grant, &slot, &word)) {
 			work->status = SCOUT_ERR_DEVICE;
 			return true;
 		}
-		add_item(w, work, i, mapping, slot);
+		add_item(work, &work->groups[0], i, mapping, slot);
 	}
 	return true;
 }
@@ -174,7 +176,7 @@ enqueue(struct scout_worker *w, struct scout__transfer *job)
 	if (work->announced) {
 		work->layers_end = ready_layers(work);
 		batch->n_layers = work->layers_end - work->layers_done;
-		batch->first_plane = work->first_plane + work->layers_done;
+		batch->first_plane = work->first_plane + (size_t)work->layers_done * w->n_tables;
 	}
 	batch->after = work->after;
 	batch->event = work->event;
@@ -239,7 +241,8 @@ verify(struct scout_worker *w, struct scout__work *work)
 		uint8_t *slot;
 
 		/* The same address as before the copy, found in the same way. */
-		if (!find_slot(w, work->mappings[i], grant, &slot, &word))
+		if (!find_slot(w, work->mappings[i], scout__work_group_of(work, work->item_chunk[i]), grant, &slot,
+			       &word))
 			continue;
 		if (atomic_load_explicit(word, memory_order_acquire) != grant->generation) {
 			mismatch(w, work, grant, "under a copy");
@@ -258,7 +261,7 @@ settle_retrieve(struct scout_worker *w, struct scout__transfer *job)
 	struct scout__grant_record *record = job->record;
 	int status = work->batch.status;
 
-	scout__transfer_name_missing(w, work);
+	scout__transfer_name_missing(work);
 	if (work->mismatches)
 		status = SCOUT_ERR_CORRUPT;
 	else if (!status && work->n_missing)

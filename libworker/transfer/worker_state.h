@@ -68,7 +68,35 @@ enum scout__stage {
 	SCOUT__STAGE_TOLD /* store: waits for the reply to STORE_DONE */
 };
 
-/* All memory of one job, allocated at submit: nothing allocates afterwards. */
+/* The pages of one group, as scout_worker_register() was told of them. */
+struct scout__table {
+	uint16_t group, dtype;
+	uint32_t block_tokens;
+	uint32_t unit_tokens;             /* of the group's objects */
+	struct scout__copy_layout layout; /* blocks_per_chunk: of one object */
+	int64_t null_block;
+	uint64_t shard_bytes;
+	char layout_tag[SCOUT_MAX_NAME + 1];
+	/* caller's */
+	uint64_t *marks; /* fence: one bit for each block */
+	uint32_t *uses;  /* of each block: how often live jobs name it; n_blocks, mapped lazily */
+};
+
+/* What a job has to do with one group: some of its chunks in a row. Const after submit. */
+struct scout__work_group {
+	uint32_t table;            /* its place in the worker's tables */
+	uint16_t number;           /* of the group */
+	uint32_t hashes_per_chunk; /* unit_tokens / hash_tokens */
+	uint32_t blocks_per_chunk;
+	uint32_t first_chunk;    /* retrieve: index in the prompt of the first of them, in the group's units */
+	uint32_t at, n;          /* among the job's chunks */
+	uint64_t ids_at;         /* where their blocks begin in the job's ids */
+	uint64_t from_block;     /* retrieve: block index in the prompt of the caller's first id */
+	uint64_t missing_at;     /* retrieve: place of that id, counted on from group to group */
+	int64_t low_id, high_id; /* of its ids, without -1; high_id is below low_id where there are none */
+};
+
+/* All memory of one job, allocated at submit: nothing allocates afterwards. A chunk is an object of whichever group. */
 struct scout__work {
 	struct scout__work *next_dead; /* caller: reported, freed by the next poll */
 
@@ -78,21 +106,21 @@ struct scout__work {
 	uint64_t ticket;
 	uint64_t weights_gen; /* of the worker when it was submitted */
 	uint64_t submitted_us;
-	uint64_t deadline_us; /* for the first copy */
-	uint32_t n_chunks;
-	uint32_t null_chunks;    /* store: left out */
-	uint32_t first_chunk;    /* retrieve: chunk index in the prompt */
-	uint64_t from_block;     /* retrieve: block index in the prompt of the caller's ids[0] */
-	int64_t low_id, high_id; /* of ids, without -1; high_id is below low_id where there are none */
-	int64_t *ids;            /* n_chunks * blocks_per_chunk; retrieve: -1 is not touched */
-	uint8_t *hashes;         /* store */
-	char *tenant;            /* store */
-	void *after;             /* an event, or NULL */
-	void *event;             /* retrieve: as after */
-	uint32_t n_layers;       /* 0: none */
-	uint32_t *first_plane;   /* n_layers + 1 */
-	void **layer_events;     /* n_layers; NULL: none */
-	bool announced;          /* store: a layer is copied when `ready` says so */
+	uint64_t deadline_us;  /* for the first copy */
+	uint64_t registration; /* of the worker, likewise: whose tables its ids are of */
+	uint32_t n_chunks;     /* of all groups */
+	uint32_t null_chunks;  /* store: left out */
+	uint32_t n_groups;     /* 1 of a store */
+	struct scout__work_group *groups;
+	int64_t *ids;          /* group by group, of each chunk its blocks; retrieve: -1 is not touched */
+	uint8_t *hashes;       /* store */
+	char *tenant;          /* store */
+	void *after;           /* an event, or NULL */
+	void *event;           /* retrieve: as after */
+	uint32_t n_layers;     /* 0: none */
+	uint32_t *first_plane; /* (n_layers + 1) * the worker's tables, as in struct scout__copy_batch */
+	void **layer_events;   /* n_layers; NULL: none */
+	bool announced;        /* store: a layer is copied when `ready` says so */
 
 	/* courier */
 	uint32_t part_first, part_n; /* chunks that are being asked for or copied now */
@@ -127,8 +155,12 @@ struct scout__transfer {
 	uint64_t id;                            /* caller; const while it is the courier's. 0: the slot is free */
 	struct scout__work *work;               /* as id */
 	TAILQ_ENTRY(scout__transfer) live_link; /* caller */
-	atomic_uint phase;                      /* atomic: enum scout__phase */
-	atomic_bool stop;                       /* atomic: start nothing more (cancel) */
+	/* caller: a store of several groups is a job for each of them, behind the number of the first. */
+	uint32_t leader;     /* slot of the first plus 1; 0: it is that itself */
+	uint32_t next_group; /* slot of the next one plus 1; 0: there is none */
+	uint32_t n_running;  /* of the first: how many have not ended */
+	atomic_uint phase;   /* atomic: enum scout__phase */
+	atomic_bool stop;    /* atomic: start nothing more (cancel) */
 	/* courier */
 	enum scout__stage stage;
 	bool timed;            /* in `timed`: nothing was enqueued yet */
@@ -198,11 +230,10 @@ struct scout__adopt {
 };
 
 #define SCOUT__TEXT_BYTES 384
-#define SCOUT__WORKER_GROUPS 1u /* groups that a worker works with, see scout__groups_supported() */
-
 struct scout_worker {
 	/* const after start */
 	struct scout_worker_config cfg; /* strings are ours */
+	struct scout__groups groups;
 	struct scout__log log;
 	struct scout__log_gate log_gate; /* of log */
 	char who[32];
@@ -214,19 +245,16 @@ struct scout_worker {
 	/* caller, before WORD_REGISTER; const from then on, until a WORD_FORGET was answered */
 	const struct scout__copy_ops *copy;
 	void *engine;
-	struct scout__copy_plane *planes;
-	struct scout__copy_layout layout;
-	uint32_t block_tokens;
-	uint16_t dtype;
-	int64_t null_block;
-	char layout_tag[SCOUT_MAX_NAME + 1];
-	uint64_t shard_bytes;
+	struct scout__copy_plane *planes; /* of all tables */
+	struct scout__table *tables;      /* n_tables, by ascending group */
+	uint32_t n_tables;
 	uint16_t numa; /* node that the server should prefer, plus 1; 0: none */
 	bool has_node_cpus;
 	cpu_set_t node_cpus; /* of that node */
 
 	/* caller */
-	bool registered; /* the layout was taken: jobs may come */
+	bool registered;       /* the layout was taken: jobs may come */
+	uint64_t registration; /* counts them */
 	uint64_t next_seq;
 	struct scout__transfer
 		*jobs; /* max_jobs, mapped lazily: slots from 0 to n_used were used; see struct scout__transfer */
@@ -235,9 +263,8 @@ struct scout_worker {
 	uint32_t n_used;
 	struct scout__transfer_list live_jobs; /* submitted, and not reported by poll */
 	uint32_t n_live;
+	uint32_t n_led;           /* of these: behind another one's number */
 	struct scout__work *dead; /* freed by the next poll */
-	uint64_t *marks;          /* fence: one bit for each block */
-	uint32_t *uses;           /* of each block: how often live jobs name it; n_blocks, mapped lazily */
 	uint64_t version;         /* of the weights, as last given to us */
 	uint64_t reset_at;        /* `weights_gen` since the last reset; what is older ended by it, else by a clear */
 	struct scout_worker_counters stats; /* what is counted here; the rest is put in when it is read */
@@ -316,9 +343,27 @@ scout__worker_outdated(const struct scout_worker *w, const struct scout__work *w
 
 /* -1 for what is never touched. */
 static inline int64_t
-scout__worker_plain_id(const struct scout_worker *w, int64_t id)
+scout__worker_plain_id(const struct scout__table *table, int64_t id)
 {
-	return id < 0 || id == w->null_block ? -1 : id;
+	return id < 0 || id == table->null_block ? -1 : id;
+}
+
+/* The first block of chunk @chunk of the job, which is one of @group's. */
+static inline int64_t *
+scout__work_ids(const struct scout__work *work, const struct scout__work_group *group, uint32_t chunk)
+{
+	return work->ids + group->ids_at + (uint64_t)(chunk - group->at) * group->blocks_per_chunk;
+}
+
+/* The group of chunk @chunk. */
+static inline const struct scout__work_group *
+scout__work_group_of(const struct scout__work *work, uint32_t chunk)
+{
+	const struct scout__work_group *group = work->groups;
+
+	while (chunk >= group->at + group->n)
+		group++;
+	return group;
 }
 
 /* The copy engine knows no events and no streams. */

@@ -92,7 +92,7 @@ else
 fi
 
 # The names of today's inline wrappers, but those of private helpers.
-names=$(sed -n '/^static inline/,/{/s/.*\b\(scout_[a-z_]*\)(.*/\1/p' "$source"/include/kvscout/client.h "$source"/include/kvscout/worker.h \
+names=$(sed -n '/^static inline/,/{/s/.*\b\(scout_[a-z_]*\)(.*/\1/p' "$source"/include/kvscout/client*.h "$source"/include/kvscout/worker*.h \
 	"$source"/include/kvscout/server.h | sort -u)
 count=$(printf '%s\n' "$names" | wc -l)
 {

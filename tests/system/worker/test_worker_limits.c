@@ -136,8 +136,8 @@ START_TEST(fence_does_not_walk_the_jobs_for_pages_of_none)
 	ck_assert_uint_lt(cpu_us() - begin_us, 500000);
 	host_gate_open();
 	collect(QUEUE);
-	for (uint64_t i = 0; i < rig.workers[0]->layout.n_blocks; i++)
-		ck_assert_uint_eq(rig.workers[0]->uses[i], 0);
+	for (uint64_t i = 0; i < rig.workers[0]->tables[0].layout.n_blocks; i++)
+		ck_assert_uint_eq(rig.workers[0]->tables[0].uses[i], 0);
 }
 END_TEST
 

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: the memory of a job, and its way to the courier, on the caller's thread. What goes in is in worker_submit.c.
+ *
+ * A job's memory is one allocation that is laid out in advance for its whole life, so nothing later can fail for want of memory.
+ */
+
+#define ALIGN 16u
+
+/* Sizes of the arrays of one job, added up with overflow seen. */
+struct plan {
+	size_t bytes;
+	bool overflow;
+};
+
+/* The offset of an array of @n elements. */
+static size_t
+place(struct plan *plan, size_t n, size_t size)
+{
+	size_t bytes, at = plan->bytes;
+
+	if (__builtin_mul_overflow(n, size, &bytes) || __builtin_add_overflow(bytes, (size_t)ALIGN - 1, &bytes) ||
+	    __builtin_add_overflow(at, bytes & ~(size_t)(ALIGN - 1), &plan->bytes))
+		plan->overflow = true;
+	return at;
+}
+
+static void *
+at(struct scout__work *work, size_t offset)
+{
+	return (uint8_t *)work + offset;
+}
+
+struct scout__work *
+scout__work_new(const struct scout_worker *w, const struct scout__work_shape *s)
+{
+	bool is_retrieve = s->kind == SCOUT_JOB_RETRIEVE;
+	struct plan plan = {.bytes = 0};
+	struct scout__work *work;
+	size_t n_planes = s->n_layers ? ((size_t)s->n_layers + 1) * w->n_tables : 0;
+	size_t head = place(&plan, 1, sizeof(*work));
+	size_t groups = place(&plan, s->n_groups, sizeof(*work->groups));
+	size_t ids = place(&plan, s->n_ids, sizeof(*work->ids));
+	size_t grants = place(&plan, s->n_grants, sizeof(*work->grants));
+	size_t items = place(&plan, s->n_grants, sizeof(*work->items));
+	size_t mappings = place(&plan, s->n_grants, sizeof(struct scout__mapping *));
+	size_t item_chunk = place(&plan, s->n_grants, sizeof(*work->item_chunk));
+	size_t filled = place(&plan, is_retrieve ? s->n_chunks : 0, sizeof(*work->filled));
+	size_t missing = place(&plan, is_retrieve ? s->n_blocks : 0, sizeof(*work->missing));
+	size_t hashes = place(&plan, s->hash_bytes, 1);
+	size_t tenant = place(&plan, s->tenant_len, 1);
+	size_t first_plane = place(&plan, n_planes, sizeof(*work->first_plane));
+	size_t layer_events = place(&plan, s->has_events ? s->n_layers : 0, sizeof(void *));
+
+	if (plan.overflow)
+		return NULL;
+	work = malloc(plan.bytes);
+	if (!work)
+		return NULL;
+	memset(work, 0, sizeof(*work));
+	(void)head;
+	work->kind = s->kind;
+	work->n_chunks = s->n_chunks;
+	work->n_groups = s->n_groups;
+	work->groups = at(work, groups);
+	work->ids = at(work, ids);
+	work->grants = at(work, grants);
+	work->items = at(work, items);
+	work->mappings = at(work, mappings);
+	work->item_chunk = at(work, item_chunk);
+	work->filled = at(work, filled);
+	work->missing = at(work, missing);
+	work->hashes = at(work, hashes);
+	work->tenant = at(work, tenant);
+	work->n_layers = s->n_layers;
+	work->first_plane = at(work, first_plane);
+	work->layer_events = s->has_events ? at(work, layer_events) : NULL;
+	atomic_init(&work->outcome, SCOUT_NOT_YET);
+	if (is_retrieve)
+		memset(work->filled, 0, s->n_chunks);
+	return work;
+}
+
+static void
+find_bounds(const struct scout__work *work, struct scout__work_group *group)
+{
+	const int64_t *ids = work->ids + group->ids_at;
+	uint64_t n = (uint64_t)group->n * group->blocks_per_chunk;
+
+	group->low_id = INT64_MAX;
+	group->high_id = -1;
+	for (uint64_t i = 0; i < n; i++) {
+		if (ids[i] < 0)
+			continue;
+		group->low_id = ids[i] < group->low_id ? ids[i] : group->low_id;
+		group->high_id = ids[i] > group->high_id ? ids[i] : group->high_id;
+	}
+}
+
+struct scout__transfer *
+scout__work_submit(struct scout_worker *w, struct scout__work *work, uint32_t timeout_ms)
+{
+	uint32_t slot = w->n_free > 0 ? w->free_slots[w->n_free - 1] : w->n_used;
+	struct scout__transfer *job = &w->jobs[slot];
+	uint64_t id = w->next_seq << SCOUT__SLOT_BITS | slot;
+
+	for (uint32_t g = 0; g < work->n_groups; g++)
+		find_bounds(work, &work->groups[g]);
+	work->submitted_us = scout__now_us();
+	work->since_us = work->submitted_us;
+	work->deadline_us =
+		work->submitted_us + (uint64_t)(timeout_ms ? timeout_ms : w->cfg.transfer_timeout_ms) * 1000;
+	work->weights_gen = atomic_load_explicit(&w->weights_gen, memory_order_relaxed);
+	work->registration = w->registration;
+	job->work = work;
+	job->id = id;
+	job->leader = job->next_group = 0;
+	job->n_running = 1;
+	atomic_store(&job->phase, SCOUT__PHASE_WAITING);
+	atomic_store(&job->stop, false);
+	if (!scout__courier_push(w->courier, id)) {
+		job->id = 0;
+		job->work = NULL;
+		return NULL;
+	}
+	if (w->n_free > 0)
+		w->n_free--;
+	else
+		w->n_used++;
+	TAILQ_INSERT_TAIL(&w->live_jobs, job, live_link);
+	scout__worker_count_uses(w, work, 1);
+	w->n_live++;
+	w->next_seq++;
+	(void)scout__courier_ring(w->courier);
+	return job;
+}
