@@ -29,6 +29,8 @@ SESSIONS = (
     ("window-reference", 1, 900),
     ("window", 1, 900),
     ("serve", 1, 900),
+    ("tier-manager", 0, 600),
+    ("tier", 1, 900),
 )
 SHORT = ("llama-reference", "llama", "llama-kills")
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")

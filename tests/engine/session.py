@@ -71,6 +71,45 @@ def connector_session(model, cases, server_keys=None, extra=None, run_server=Tru
     return session
 
 
+def tier_session(model, cases, **engine_options):
+    """As connector_session(), with vLLM's own offloading and the tier behind it instead of the connector."""
+
+    def session(options):
+        import tier_cases
+        from engine import Engine
+        from server import Server
+
+        context = Context(options, model)
+        server = Server(options.kvscoutd).start()
+        try:
+            engine = Engine(context.folder, kv_transfer_config=tier_cases.transfer_config(server.endpoint), **engine_options)
+            try:
+                getattr(tier_cases, cases)(context, engine, server)
+            finally:
+                engine.close()
+        finally:
+            server.stop()
+        return context.cases
+
+    return session
+
+
+def tier_manager_session(options):
+    """vLLM's tiering manager with the tier; no engine."""
+    import tier_manager
+    from server import Server
+
+    cases = Cases(options.only)
+    for keys, wanted in (({}, tier_manager.CASES), ({"l1_bytes": "1Mi", "extent_bytes": "256Ki"}, (tier_manager.small_pool,))):
+        server = Server(options.kvscoutd, **keys).start()
+        try:
+            for case in wanted:
+                cases.run(case.__name__, case, server)
+        finally:
+            server.stop()
+    return cases
+
+
 def all_cases(context, engine, server):
     import scenarios
 
@@ -170,6 +209,8 @@ SESSIONS = {
     "llama-tp2": tensor_parallel(connector_session("llama", few_cases, tensor_parallel_size=2)),
     "llama-hooks": connector_session("llama", measure_hooks, batch_tokens=2048, seqs=64),
     "serve": serve_session,
+    "tier-manager": tier_manager_session,
+    "tier": tier_session("llama", "all_cases"),
     "window": connector_session("window", few_cases),
     "mla": connector_session("mla", few_cases, block_tokens=16),
     "llama-reference": reference_session("llama", ALL),

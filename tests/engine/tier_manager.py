@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tier behind vLLM's own tiering manager and its own region of host memory, without an engine: this file is the scheduler
+that asks, and the GPU whose KV is compared byte for byte. Needs no reference and no model, and runs with any vLLM that can be
+imported."""
+
+import contextlib
+import hashlib
+import random
+import time
+import uuid
+
+import numpy
+from checks import need
+
+LAYERS_BYTES = 6000  # of a block; vLLM pads its rows to whole pages
+PAGE = 4096
+CHUNKS = 48  # of vLLM's region: far fewer than the prompts of a case have, so that most hits come from the tier
+GROUPS = 2
+DEADLINE_S = 60
+
+
+def config(endpoint, engine_id, extra=None, groups=GROUPS):
+    from vllm.v1.kv_offload import config as theirs
+
+    row = -(-LAYERS_BYTES // PAGE) * PAGE
+    tier = {"type": "KVScoutTier", "module_path": "kvscout.vllm_tier", "namespace": "manager", "endpoint": endpoint}
+    tier.update(extra or {})
+    return theirs.OffloadingConfig(
+        groups=tuple(
+            theirs.OffloadingGroupConfig(tokens_per_block=16, layer_names=(f"layer{group}",), group_id=group)
+            for group in range(groups)
+        ),
+        worker_kv_bytes_per_block=LAYERS_BYTES,
+        enable_kv_cache_events=False,
+        extra_config={"cpu_bytes_to_use": CHUNKS * row, "secondary_tiers": [tier]},
+        engine_id=engine_id,
+        model=theirs.OffloadingModelConfig(name="model", dtype="float32"),
+        cache=theirs.OffloadingCacheConfig(tokens_per_hash=16, blocks_per_chunk=1),
+        parallel=theirs.OffloadingParallelConfig(
+            rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1, data_parallel_index=0,
+            data_parallel_size=1, data_parallel_rank_local=None, is_parallelism_agnostic=False,
+        ),
+    )
+
+
+def row_of(key):
+    return hashlib.shake_128(key).digest(LAYERS_BYTES)
+
+
+class Manager:
+    """vLLM's TieringOffloadingManager, and what its scheduler does with it. Counts what it compares."""
+
+    def __init__(self, endpoint, extra=None):
+        from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
+
+        self.spec = TieringOffloadingSpec(config(endpoint, f"kvscout-{uuid.uuid4().hex}", extra))
+        self.manager = self.spec.get_manager()
+        (self.tier,) = self.manager.secondary_tiers
+        self.view = numpy.frombuffer(self.manager.primary_tier.get_kv_memoryview(), dtype=numpy.uint8)
+        self.view = self.view.reshape(-1, self.tier.block_size_bytes)
+        self.requests = self.hits = self.compared = self.differ = 0
+        self._new = []
+        self._n = 0
+
+    def locked(self):
+        return getattr(self.manager, "lock", None) or contextlib.nullcontext()
+
+    def step(self):
+        from vllm.v1.kv_offload.base import ScheduleEndContext
+
+        with self.locked():
+            new, self._new = self._new, []
+            self.manager.on_schedule_end(ScheduleEndContext(new_req_ids=new, preempted_req_ids=()))
+
+    def settle(self):
+        """Steps until no copy is under way; what vLLM waits for at the end of a run."""
+        end = time.monotonic() + DEADLINE_S
+        while self.manager.has_pending_work():
+            self.step()
+            need(time.monotonic() < end, f"after {DEADLINE_S} s copies are still under way")
+
+    def keys(self, prompt, n):
+        from vllm.v1.kv_offload.base import make_offload_key
+
+        blocks = [hashlib.sha256(f"{prompt}/{at}".encode()).digest() for at in range(n)]
+        return [[make_offload_key(block, group) for block in blocks] for group in range(GROUPS)]
+
+    def _hits(self, keys, context):
+        """As vLLM's scheduler looks for a prefix: leading chunks that are readable; None: ask again in the next step."""
+        from vllm.v1.kv_offload.base import LookupResult
+
+        hits, deferred = 0, False
+        for key in keys:
+            found = self.manager.lookup(key, context)
+            if found is LookupResult.MISS:
+                break
+            hits += found is not LookupResult.RETRY
+            deferred |= found is not LookupResult.HIT
+        return None if deferred else hits
+
+    def request(self, prompt, n):
+        """One request of @n chunks: load what there is, compare it, "compute" the rest and store it. Returns the hits."""
+        from vllm.v1.kv_offload.base import ReqContext
+
+        self._n += 1
+        context = ReqContext(req_id=f"r{self._n}")
+        self.requests += 1
+        with self.locked():
+            self.manager.on_new_request(context)
+        groups = self.keys(prompt, n)
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            with self.locked():
+                found = [self._hits(keys, context) for keys in groups]
+                if None not in found:
+                    hits = min(found)  # a token needs the KV of all groups
+                    self._load([key for keys in groups for key in keys[:hits]], context)
+                    break
+            self.step()
+            need(time.monotonic() < end, f"request {context.req_id} has waited {DEADLINE_S} s for its lookups")
+        self._new.append(context.req_id)
+        with self.locked():
+            self._store([key for keys in groups for key in keys[hits:]], context)
+            self.manager.on_request_finished(context)
+        self.step()
+        self.hits += hits * GROUPS
+        return hits
+
+    def _load(self, keys, context):
+        if not keys:
+            return
+        spec = self.manager.prepare_load(keys, context)
+        for key, chunk in zip(keys, spec.block_ids, strict=True):
+            self.compared += 1
+            self.differ += self.view[int(chunk), :LAYERS_BYTES].tobytes() != row_of(key)
+        self.manager.complete_load(keys, context)
+
+    def _store(self, keys, context):
+        output = self.manager.prepare_store(keys, context) if keys else None
+        if output is None or not output.keys_to_store:
+            return  # vLLM's region is full of chunks that are being copied
+        for key, chunk in zip(output.keys_to_store, output.store_spec.block_ids, strict=True):
+            self.view[int(chunk), :LAYERS_BYTES] = numpy.frombuffer(row_of(key), dtype=numpy.uint8)
+        self.manager.complete_store(output.keys_to_store, context)
+
+    def reset(self):
+        self.settle()
+        with self.locked():
+            self.manager.reset_cache()
+            if hasattr(self.manager, "on_reset_flushed"):
+                self.manager.on_reset_flushed()
+
+    def same(self):
+        need(self.differ == 0, f"{self.differ} of {self.compared} loaded chunks differ")
+        return f"{self.requests} requests, {self.hits} hits, {self.compared} chunks compared, 0 differ"
+
+    def close(self):
+        self.settle()
+        self.view = None  # vLLM releases its memory
+        self.manager.shutdown()
+
+
+def one_after_the_other(server):
+    """More prompts than vLLM's region holds: the second round is served by the tier."""
+    made = Manager(server.endpoint)
+    try:
+        for prompt in range(12):
+            need(made.request(f"one/{prompt}", 8) == 0, "a prompt that was never stored has hits")
+            made.settle()
+        before = made.tier._counts["loaded_chunks"]
+        for prompt in range(12):
+            need(made.request(f"one/{prompt}", 8) == 8, f"prompt {prompt} was not found again")
+            made.settle()
+        loaded = made.tier._counts["loaded_chunks"] - before
+        need(loaded >= 12 * 8 * GROUPS - CHUNKS, f"only {loaded} chunks came from the tier")
+        return f"{made.same()}; {loaded} from the tier"
+    finally:
+        made.close()
+
+
+def stats_have_definitions(server):
+    """vLLM asserts that each metric of a tier was defined, and publishes labels that the tier declares."""
+    from kvscout.vllm_tier import KVScoutTier
+
+    made = Manager(server.endpoint)
+    try:
+        made.request("stats", 4)
+        made.settle()
+        made.request("stats", 4)
+        reduced = made.manager.get_stats().reduce()
+        ours = {name: value for name, value in reduced.items() if name.startswith("vllm:kvscout_tier_")}
+        defined = KVScoutTier.build_metric_definitions({})
+        need(set(ours) <= set(defined), f"not defined: {sorted(set(ours) - set(defined))}")
+        need(ours.get("vllm:kvscout_tier_stored_chunks") == 4 * GROUPS, f"stored chunks are counted as {ours}")
+        again = made.tier.get_stats()
+        need(again is None, f"the second reading has {again and again.reduce()}")
+        need(set(made.tier.config_info()) == set(KVScoutTier.config_info_keys({})), "labels are not those that are declared")
+        return f"{len(ours)} counters"
+    finally:
+        made.close()
+
+
+def two_engines(server):
+    """The second engine has stored nothing and loads what the first one has."""
+    first, second = Manager(server.endpoint), Manager(server.endpoint)
+    try:
+        for prompt in range(4):
+            first.request(f"two/{prompt}", 6)
+        first.settle()
+        for prompt in range(4):
+            need(second.request(f"two/{prompt}", 6) == 6, "the second engine does not find what the first one stored")
+        return second.same()
+    finally:
+        first.close()
+        second.close()
+
+
+def a_reset_is_for_all(server):
+    """After a reset of the first engine its old chunks are gone, and the second one stores nothing until its own reset."""
+    first, second = Manager(server.endpoint), Manager(server.endpoint)
+    try:
+        first.request("reset/old", 6)
+        first.reset()
+        need(first.request("reset/old", 6) == 0, "a chunk is found after the reset")
+        second.request("reset/stale", 6)
+        second.settle()
+        need(first.request("reset/stale", 6) == 0, "an engine with older weights stored into the new cache")
+        second.reset()
+        need(second.request("reset/new", 6) == 0, "a chunk is found that was never stored")
+        second.settle()
+        third = Manager(server.endpoint)
+        try:
+            need(third.request("reset/new", 6) == 6, "after its own reset the second engine stores nothing")
+        finally:
+            third.close()
+        return first.same()
+    finally:
+        first.close()
+        second.close()
+
+
+def _random_requests(made, draw, n, event=None):
+    for at in range(n):
+        if event is not None:
+            event(at)
+        prompt = f"random/{draw.randrange(24)}"
+        made.request(prompt, 1 + draw.randrange(8))
+    made.settle()
+
+
+def small_pool(server):
+    """The pool holds a quarter of what is stored, so it evicts all the time."""
+    draw, made = random.Random("small"), Manager(server.endpoint)
+    try:
+        _random_requests(made, draw, 400)
+        counts = made.tier._counts
+        need(made.hits > 0, "nothing was ever found")
+        stored = counts["stored_chunks"]
+        need(stored > 256, f"only {stored} chunks were stored, so nothing was evicted")
+        return f"{made.same()}; {stored} chunks stored"
+    finally:
+        made.close()
+
+
+def servers_that_die(server):
+    """kill -9, restart and freezes at random moments, also while copies run."""
+    draw, made = random.Random("kills"), Manager(server.endpoint)
+    kills = freezes = 0
+
+    def event(at):
+        nonlocal kills, freezes
+        if at % 40 == 20:
+            server.kill()
+            kills += 1
+        elif at % 40 == 30:
+            server.start()
+        elif at % 40 == 5:
+            server.freeze()
+            freezes += 1
+        elif at % 40 == 8:
+            server.thaw()
+
+    try:
+        _random_requests(made, draw, 1000, event)
+        if not server.runs:
+            server.start()
+        need(made.hits > 0, "nothing was ever found")
+        note = made.same()
+        made.reset()
+        server.wait_until(lambda found: found.get("sessions", 0) == 0)
+        return f"{note}; {kills} kills, {freezes} freezes"
+    finally:
+        made.close()
+
+
+def nothing_stays(server):
+    """When engines have gone, the server has no session, and nothing is pinned."""
+    found = server.wait_until(lambda found: found.get("sessions") == 0 and found.get("promises", 0) == 0)
+    need(found.get("sessions") == 0, f"{found.get('sessions')} sessions are left")
+    return ", ".join(f"{name} {found[name]}" for name in ("sessions", "peers") if name in found)
+
+
+# What runs with a server of the usual size; small_pool has one of its own.
+CASES = (one_after_the_other, stats_have_definitions, two_engines, a_reset_is_for_all, servers_that_die, nothing_stays)
