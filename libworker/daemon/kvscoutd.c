@@ -23,7 +23,8 @@
  * DESIGN
  *
  * The server as a process: options to a configuration, one line on stdout when it serves, log lines on stderr, an
- * orderly end on SIGTERM and SIGINT. All that is the process's is done here and not in the library: signals, the
+ * orderly end on SIGTERM and SIGINT. SIGHUP reads the options again for the keys that a running server can take: an
+ * operation of the wire would let every client change the shares, and a signal is its owner's. All that is the process's is done here and not in the library: signals, the
  * descriptor limit, standard streams.
  *
  * The signals are blocked before the server starts, so every thread of it has them blocked and none is lost.
@@ -43,6 +44,11 @@ static int log_level = SCOUT_LOG_INFO; /* const after the options are read */
 static struct scout__log_queue log_queue;
 static struct scout__instance_server instance; /* const after the options are read */
 static bool is_instance;                       /* the same */
+static struct {
+	int argc;
+	char **argv;
+	bool has_file; /* --config is among them */
+} command;             /* const after the options are read */
 
 static void
 log_line(void *user, int level, const char *text)
@@ -111,6 +117,8 @@ help(void)
 		"  --version\n"
 		"  --help\n"
 		"\n"
+		"SIGHUP, with --config: reads its options and the file again for tenant_share and namespace_share.\n"
+		"\n"
 		"Exit status: 0 after SIGTERM or SIGINT; 1 it could not start, --status had no answer, or output could\n"
 		"not be written; 2 wrong usage, or a wrong line in a configuration file.\n"
 		"\n"
@@ -144,8 +152,10 @@ set_log_level(const char *value, char *err, size_t err_len)
 static int
 set_option(struct scout_server_config *cfg, const char *key, const char *value, char *err, size_t err_len)
 {
-	if (strcmp(key, "config") == 0)
+	if (strcmp(key, "config") == 0) {
+		command.has_file = true;
 		return scout_server_config_load(cfg, value, err, err_len);
+	}
 	if (strcmp(key, "log-level") == 0)
 		return set_log_level(value, err, err_len);
 	return scout_server_config_set(cfg, key, value, err, err_len);
@@ -172,6 +182,25 @@ ask_status(const char *endpoint, const char *secret_file)
 	return 1;
 }
 
+/* Take apart option @*i, and move on to its value where that stands apart. *ret_value: NULL when there is none. */
+static int
+split_option(int argc, char **argv, int *i, char *ret_key, size_t key_size, const char **ret_value, char *err,
+	     size_t err_len)
+{
+	const char *option = argv[*i];
+	const char *equals = strchr(option, '=');
+	size_t len = equals ? (size_t)(equals - option) : strlen(option);
+
+	if (strncmp(option, "--", 2) != 0 || len - 2 >= key_size) {
+		(void)snprintf(err, err_len, "\"%.200s\" is no option", option);
+		return SCOUT_ERR_CONFIG_SYNTAX;
+	}
+	memcpy(ret_key, option + 2, len - 2);
+	ret_key[len - 2] = '\0';
+	*ret_value = equals ? equals + 1 : *i + 1 < argc ? argv[++*i] : NULL;
+	return 0;
+}
+
 /* 0: go on; else exit with *ret_exit. */
 static int
 read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_exit)
@@ -182,8 +211,6 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 	for (int i = 1; i < argc; i++) {
 		char key[64];
 		const char *option = argv[i];
-		const char *equals = strchr(option, '=');
-		size_t len = equals ? (size_t)(equals - option) : strlen(option);
 		const char *value;
 
 		if (strcmp(option, "--help") == 0 || strcmp(option, "--version") == 0) {
@@ -192,14 +219,10 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 			*ret_exit = option[2] == 'h' ? help() : printed();
 			return 1;
 		}
-		if (strncmp(option, "--", 2) != 0 || len - 2 >= sizeof(key)) {
-			(void)snprintf(err, sizeof(err), "\"%.200s\" is no option", option);
+		if (split_option(argc, argv, &i, key, sizeof(key), &value, err, sizeof(err)) != 0) {
 			*ret_exit = usage(err);
 			return 1;
 		}
-		memcpy(key, option + 2, len - 2);
-		key[len - 2] = '\0';
-		value = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
 		if (!value)
 			(void)snprintf(err, sizeof(err), "--%s needs a value", key);
 		if (value && strcmp(key, "curve-keygen") == 0) {
@@ -248,22 +271,77 @@ block_signals(sigset_t *ret_set)
 	sigemptyset(ret_set);
 	sigaddset(ret_set, SIGTERM);
 	sigaddset(ret_set, SIGINT);
+	/* Without a file there is nothing to read again, and the end of its terminal ends the server. */
+	if (command.has_file)
+		sigaddset(ret_set, SIGHUP);
 	if (pthread_sigmask(SIG_BLOCK, ret_set, NULL) != 0)
 		return -1;
 	return signalfd(-1, ret_set, SFD_CLOEXEC);
 }
 
+/* What the command line and its files say now, as far as a running server can take it. */
+static int
+read_again(struct scout_server *server, struct scout_server_config *cfg, char *err, size_t err_len)
+{
+	int rc;
+
+	for (int i = 1; i < command.argc; i++) {
+		const char *value;
+		char key[64];
+
+		rc = split_option(command.argc, command.argv, &i, key, sizeof(key), &value, err, err_len);
+		if (rc == 0 && strcmp(key, "log-level") != 0)
+			rc = set_option(cfg, key, value, err, err_len);
+		if (rc)
+			return rc;
+	}
+	rc = scout_server_set(server, "tenant_share", cfg->tenant_share ? cfg->tenant_share : "", err, err_len);
+	if (rc)
+		return rc;
+	return scout_server_set(server, "namespace_share", cfg->namespace_share ? cfg->namespace_share : "", err,
+				err_len);
+}
+
+/* SIGHUP. */
+static void
+reload(struct scout_server *server)
+{
+	struct scout_server_config cfg;
+	char err[512] = "", line[640];
+
+	scout_server_config_init(&cfg);
+	if (read_again(server, &cfg, err, sizeof(err)) != 0) {
+		(void)snprintf(line, sizeof(line), "kvscoutd: SIGHUP: not applied: %s", err);
+		scout__log_queue_put(&log_queue, SCOUT_LOG_ERROR, line);
+	} else {
+		scout__log_queue_put(&log_queue, SCOUT_LOG_INFO,
+				     "kvscoutd: SIGHUP: read the configuration again for tenant_share and "
+				     "namespace_share; other keys need a restart");
+	}
+	scout_server_config_fini(&cfg);
+}
+
 /* Until a signal asks for the end, or the server has ended by itself. */
 static void
-wait_for_end(int signal_fd, const struct scout_server *server)
+wait_for_end(int signal_fd, struct scout_server *server)
 {
 	struct pollfd ends[] = {
 		{.fd = signal_fd, .events = POLLIN},
 		{.fd = scout_server_fd(server), .events = POLLIN},
 	};
 
-	while (poll(ends, 2, -1) < 0 && errno == EINTR)
-		;
+	for (;;) {
+		struct signalfd_siginfo info;
+
+		if (poll(ends, 2, -1) < 0) {
+			if (errno == EINTR)
+				continue;
+			return;
+		}
+		if (ends[1].revents || read(signal_fd, &info, sizeof(info)) != sizeof(info) || info.ssi_signo != SIGHUP)
+			return;
+		reload(server);
+	}
 }
 
 /* It serves: tell those who wait for it. */
@@ -350,6 +428,8 @@ main(int argc, char **argv)
 		argc -= 2;
 		argv += 2;
 	}
+	command.argc = argc;
+	command.argv = argv;
 	if (read_options(&cfg, argc, argv, &rc) == 0) {
 		/* Only an operator has limited a process that was started by hand: a taskset or CPUAffinity= is to be kept. */
 		if (!is_instance && strcmp(cfg.cpus, "auto") == 0)

@@ -281,6 +281,30 @@ namespaces(const struct scout__stats *stats, struct scout__text *text)
 		scout__text_fini(&labels[i]);
 }
 
+static void
+tenants(const struct scout__stats *stats, struct scout__text *text)
+{
+	struct scout__text labels[SCOUT__STATS_TENANTS];
+	struct subject subjects[SCOUT__STATS_TENANTS];
+
+	for (uint32_t i = 0; i < stats->n_tenants; i++) {
+		const struct scout__stats_tenant *tenant = &stats->tenants[i];
+		const struct scout__stats_ns *ns = &stats->ns[tenant->ns];
+
+		labels[i] = (struct scout__text){0};
+		scout__text_add(&labels[i], "namespace=\"");
+		scout__text_label(&labels[i], ns->name, ns->name_len);
+		scout__text_add(&labels[i], "\",tenant=\"");
+		scout__text_label(&labels[i], tenant->name, tenant->name_len);
+		scout__text_add(&labels[i], "\"");
+		text->failed |= labels[i].failed;
+		subjects[i] = (struct subject){&labels[i], tenant};
+	}
+	table(text, &scout__stats_tenant, subjects, stats->n_tenants);
+	for (uint32_t i = 0; i < stats->n_tenants; i++)
+		scout__text_fini(&labels[i]);
+}
+
 void
 scout__metrics_text(const struct scout__stats *stats, const struct scout__metrics_facts *facts,
 		    struct scout__text *text)
@@ -296,6 +320,7 @@ scout__metrics_text(const struct scout__stats *stats, const struct scout__metric
 		adapters(stats, text);
 	}
 	namespaces(stats, text);
+	tenants(stats, text);
 }
 
 /* ---- JSON ---- */

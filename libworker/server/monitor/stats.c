@@ -21,6 +21,8 @@
  * Threads: loop.
  */
 
+#define TENANT_NAMES 512u /* that are looked up at most: each takes some 50 ns */
+
 SCOUT_ON_LOOP static void
 take_server(const struct scout_server *s, struct scout__stats *t)
 {
@@ -143,11 +145,42 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 	t->hit_chunks = ns->count.hit_chunks;
 	t->asked_tokens = ns->count.asked_tokens;
 	t->hit_tokens = ns->count.hit_tokens;
+	t->set_aside = ns->l1.n_set_aside;
+}
+
+/* The tenants of namespace @i that have a share of their own. */
+SCOUT_ON_LOOP static void
+take_tenants(const struct scout_server *s, const struct scout__ns *ns, uint32_t i, uint32_t *left,
+	     struct scout__stats *ret)
+{
+	const struct scout__share_list *shares = &s->state->tenant_shares;
+
+	for (uint32_t j = 0; j<shares->n && * left> 0 && ret->n_tenants < SCOUT__STATS_TENANTS; j++, --*left) {
+		const struct scout__share *share = &shares->items[j];
+		const struct scout__str name = {share->name, (uint16_t)share->name_len};
+		const struct scout__account *account = scout__ns_account_of(s, ns, &name);
+		struct scout__stats_tenant *t = &ret->tenants[ret->n_tenants];
+
+		if (!account || share->name_len > SCOUT_MAX_NAME)
+			continue;
+		t->ns = i;
+		memcpy(t->name, share->name, share->name_len);
+		t->name[share->name_len] = '\0';
+		t->name_len = share->name_len;
+		t->bytes = account->bytes;
+		t->bytes_guaranteed = scout__account_bytes_guaranteed(&ns->l1, account);
+		t->evicted_over = account->evicted_over;
+		t->evicted_under = account->evicted_under;
+		t->idle = scout__account_is_idle(&ns->l1, account);
+		ret->n_tenants++;
+	}
 }
 
 void
 scout__stats_take(const struct scout_server *s, struct scout__stats *ret)
 {
+	uint32_t names = TENANT_NAMES;
+
 	take_server(s, ret);
 	take_l1(s, &ret->l1);
 	ret->has_fetch = s->fetch != NULL;
@@ -159,4 +192,9 @@ scout__stats_take(const struct scout_server *s, struct scout__stats *ret)
 	ret->n_ns = s->state->n_ns < SCOUT__STATS_NS ? s->state->n_ns : SCOUT__STATS_NS;
 	for (uint32_t i = 0; i < ret->n_ns; i++)
 		take_ns(s->state->ns[i], &ret->ns[i]);
+	ret->n_tenants = 0;
+	for (uint32_t i = 0; i < ret->n_ns; i++) {
+		ret->ns[i].bytes_guaranteed = s->cfg.l1_bytes / 100 * s->state->ns[i]->l1.pool_percent;
+		take_tenants(s, s->state->ns[i], i, &names, ret);
+	}
 }

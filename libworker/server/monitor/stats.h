@@ -20,8 +20,9 @@ struct scout_server;
  * not in the others is so on purpose.
  */
 
-#define SCOUT__STATS_NS 64u   /* namespaces beyond these are not told one by one */
-#define SCOUT__STATS_URL 160u /* of a URL in a name */
+#define SCOUT__STATS_NS 64u      /* namespaces beyond these are not told one by one */
+#define SCOUT__STATS_TENANTS 64u /* tenants with a share of their own beyond these are not told */
+#define SCOUT__STATS_URL 160u    /* of a URL in a name */
 
 struct scout__stats_l1 {
 	uint64_t limit, total, used, free, promised, max_promised, held, index;
@@ -55,6 +56,15 @@ struct scout__stats_ns {
 	uint64_t peers, sessions, holds, weights, tenants;
 	uint64_t chunks, slots, bytes, bytes_promised, bytes_held, bytes_total;
 	uint64_t lookups, asked_chunks, hit_chunks, asked_tokens, hit_tokens;
+	uint64_t bytes_guaranteed, set_aside;
+};
+
+/* A tenant that tenant_share names, in a namespace where it has stored something. */
+struct scout__stats_tenant {
+	uint32_t ns; /* in scout__stats.ns */
+	char name[SCOUT_MAX_NAME + 1];
+	uint64_t name_len;
+	uint64_t bytes, bytes_guaranteed, evicted_over, evicted_under, idle;
 };
 
 struct scout__stats {
@@ -72,6 +82,8 @@ struct scout__stats {
 	struct scout__stats_l2 l2[SCOUT__L2_MAX_ADAPTERS];
 	uint32_t n_ns; /* that are listed */
 	struct scout__stats_ns ns[SCOUT__STATS_NS];
+	uint32_t n_tenants; /* that are listed */
+	struct scout__stats_tenant tenants[SCOUT__STATS_TENANTS];
 };
 
 /* ---- stats.c ---- */
@@ -108,6 +120,7 @@ extern const struct scout__stats_table scout__stats_server; /* of struct scout__
 extern const struct scout__stats_table scout__stats_fetch;  /* likewise; only with a L2 */
 extern const struct scout__stats_table scout__stats_l2;     /* of struct scout__stats_l2 */
 extern const struct scout__stats_table scout__stats_ns;     /* of struct scout__stats_ns */
+extern const struct scout__stats_table scout__stats_tenant; /* of struct scout__stats_tenant */
 
 static inline uint64_t
 scout__stats_value(const struct scout__stats_item *item, const void *of)

@@ -305,6 +305,32 @@ static const struct scout__stats_item ns_items[] = {
 	 AT(asked_tokens), SCOUT__COUNTER, 0, false},
 	{"hit_tokens", "namespace_lookup_hit_tokens_total", NULL, "Tokens of the chunks that lookups hit.",
 	 AT(hit_tokens), SCOUT__COUNTER, 0, false},
+	{"bytes_guaranteed", "namespace_guaranteed_bytes", NULL,
+	 "What namespace_share gives it of the pool; 0: an equal part of what is left.", AT(bytes_guaranteed),
+	 SCOUT__GAUGE, 0, false},
+	{"chunks_set_aside", "namespace_set_aside_chunks", NULL,
+	 "Chunks that would have been evicted if the share of their tenant did not keep them.", AT(set_aside),
+	 SCOUT__GAUGE, 0, false},
+};
+
+#undef AT
+
+#define AT(field) (uint16_t) offsetof(struct scout__stats_tenant, field)
+
+static const struct scout__stats_item tenant_items[] = {
+	{"bytes", "tenant_used_bytes", NULL, "Chunks of a tenant that tenant_share names.", AT(bytes), SCOUT__GAUGE, 0,
+	 false},
+	{"bytes_guaranteed", "tenant_guaranteed_bytes", NULL, "What its share guarantees it now.", AT(bytes_guaranteed),
+	 SCOUT__GAUGE, 0, false},
+	{"evicted_over_share", "tenant_evictions_total", "share=\"over\"",
+	 "Its chunks that made room: while it had more than its share, or no more (it was idle, asked for the room itself, "
+	 "or all else was pinned).",
+	 AT(evicted_over), SCOUT__COUNTER, 0, false},
+	{"evicted_under_share", "tenant_evictions_total", "share=\"under\"", NULL, AT(evicted_under), SCOUT__COUNTER, 0,
+	 false},
+	{"idle", "tenant_idle", NULL,
+	 "1 while its share is lent out: others have asked for 16 times the memory since it asked for anything.",
+	 AT(idle), SCOUT__GAUGE, 0, false},
 };
 
 #undef AT
@@ -318,10 +344,11 @@ const struct scout__stats_table scout__stats_server = TABLE(server_items);
 const struct scout__stats_table scout__stats_fetch = TABLE(fetch_items);
 const struct scout__stats_table scout__stats_l2 = TABLE(l2_items);
 const struct scout__stats_table scout__stats_ns = TABLE(ns_items);
+const struct scout__stats_table scout__stats_tenant = TABLE(tenant_items);
 
 #undef TABLE
 
-_Static_assert(sizeof(struct scout__stats) - sizeof(((struct scout__stats *)0)->ns) <= UINT16_MAX, "offsets fit");
+_Static_assert(offsetof(struct scout__stats, ns) <= UINT16_MAX, "offsets fit");
 
 static void
 copy_lower(const char *from, char *to, size_t len)
@@ -361,7 +388,7 @@ put(struct list *list, const char *name, uint64_t value)
 static void
 put_rows(struct list *list, const struct scout__stats_table *table, const char *prefix, const void *of)
 {
-	char name[SCOUT_MAX_NAME + 64];
+	char name[2 * SCOUT_MAX_NAME + 64];
 	size_t len = (size_t)snprintf(name, sizeof(name), "%s", prefix);
 
 	for (size_t i = 0; i < table->n; i++) {
@@ -435,7 +462,7 @@ uint32_t
 scout__stats_each(const struct scout__stats *stats, scout__stats_fn fn, void *user)
 {
 	struct list list = {fn, user, 0};
-	char prefix[SCOUT_MAX_NAME + 8];
+	char prefix[2 * SCOUT_MAX_NAME + 24];
 
 	put_rows(&list, &scout__stats_server, "", stats);
 	put(&list, "l1.evictions", stats->l1.evictions);
@@ -448,6 +475,12 @@ scout__stats_each(const struct scout__stats *stats, scout__stats_fn fn, void *us
 	for (uint32_t i = 0; i < stats->n_ns; i++) {
 		(void)snprintf(prefix, sizeof(prefix), "ns.%s.", stats->ns[i].name);
 		put_rows(&list, &scout__stats_ns, prefix, &stats->ns[i]);
+	}
+	for (uint32_t i = 0; i < stats->n_tenants; i++) {
+		const struct scout__stats_tenant *tenant = &stats->tenants[i];
+
+		(void)snprintf(prefix, sizeof(prefix), "ns.%s.tenant.%s.", stats->ns[tenant->ns].name, tenant->name);
+		put_rows(&list, &scout__stats_tenant, prefix, tenant);
 	}
 	return list.n;
 }

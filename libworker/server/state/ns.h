@@ -163,6 +163,10 @@ SCOUT_ON_LOOP uint32_t scout__ns_space_index(const struct scout__ns *ns, uint32_
 
 /* The tenant of ns.spaces[@i] is new: give it an account, with what it is guaranteed. False: no memory. */
 SCOUT_ON_LOOP bool scout__ns_account(const struct scout_server *s, struct scout__ns *ns, uint32_t i);
+/* The account of a tenant that has stored something; NULL: it has not. */
+SCOUT_ON_LOOP const struct scout__account *scout__ns_account_of(const struct scout_server *s,
+								const struct scout__ns *ns,
+								const struct scout__str *tenant);
 /* The namespace has its name: take its share of the pool from the list. */
 SCOUT_ON_LOOP void scout__ns_take_share(const struct scout_server *s, struct scout__ns *ns);
 /* The lists of shares have changed: apply them to everything that there is, in steps. */

@@ -111,6 +111,20 @@ take_account(const struct scout_server *s, struct scout__ns *ns, uint32_t i)
 	return scout__ns_account(s, ns, i);
 }
 
+const struct scout__account *
+scout__ns_account_of(const struct scout_server *s, const struct scout__ns *ns, const struct scout__str *tenant)
+{
+	bool taken;
+
+	for (uint16_t group = 0; group < ns->groups.n; group++) {
+		uint32_t i = space_find(s, ns, tenant, group, &taken);
+
+		if (i != SCOUT__MAP_NONE)
+			return &ns->l1.accounts[ns->spaces[i].account];
+	}
+	return NULL;
+}
+
 uint32_t
 scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct scout__str *tenant, uint16_t group)
 {

@@ -49,6 +49,34 @@ check "without a peer it ends with 0 by itself" wait "$server"
 server=
 check "and says why" grep -q "no peer for idle_exit_s = 1 seconds" "$tap_dir/idle.log"
 
+# SIGHUP applies the shares of the file, or says why not, and the server serves on.
+# shellcheck disable=SC2016 # for the inner shell
+says() {
+	timeout 60 sh -c 'until grep -qF "$1" "$2"; do :; done' says "$1" "$tap_dir/shares.log"
+}
+echo "tenant_share = chat:40%" >"$tap_dir/shares.conf"
+start shares --config "$tap_dir/shares.conf" --namespace_share m:30%
+echo "tenant_share = chat:20% batch:10%" >"$tap_dir/shares.conf"
+kill -HUP "$server"
+check "SIGHUP applies tenant_share of the file" says "tenant_share = chat:20% batch:10%"
+check "and namespace_share of the command line" says "namespace_share = m:30%"
+echo "tenant_share = chat:70% batch:40%" >"$tap_dir/shares.conf"
+kill -HUP "$server"
+check "a wrong sum is not applied" says "not applied: tenant_share: the shares add up to 110%: must be 100% or less"
+rm "$tap_dir/shares.conf"
+kill -HUP "$server"
+check "nor is a file that is gone" says "shares.conf"
+check "it serves on" ends_with 0 "l1.bytes_limit 16777216" "$kvscoutd" --status "$endpoint"
+check "and ends with 0" stop
+start terminal
+kill -HUP "$server"
+hung_up() {
+	wait "$server"
+	[ $? -eq 129 ]
+}
+check "without a file, SIGHUP ends it as ever" hung_up
+server=
+
 # The ready line goes to a pipe that nobody reads: the reader has left before it is written.
 mkfifo "$tap_dir/left"
 (: <"$tap_dir/left") &

@@ -101,15 +101,21 @@ START_TEST(shares_change_while_the_server_runs)
 	for (uint32_t i = 0; i < 25; i++)
 		(void)request("a", i * PROMPT + 1, PROMPT);
 	ck_assert_int_eq(scout_server_set(rig.server, "tenant_share", "a:25%", err, sizeof(err)), 0);
-	/* The loop takes it before what comes later: this is answered after it. */
-	(void)wire_status(&rig.client, "peers");
+	/* The loop has taken it; the guarantee grows with the pool. */
+	while (wire_status(&rig.client, "ns.test.tenant.a.bytes_guaranteed") == UINT64_MAX)
+		;
 	for (uint32_t i = 0; i < 50; i++, next_new += FLOOD)
 		(void)request("b", next_new, FLOOD);
 	for (uint32_t i = 0; i < 25; i++)
 		hit += request("a", i * PROMPT + 1, PROMPT);
 	ck_assert_uint_eq(hit, 100);
+	wire_wait_status(&rig.client, "ns.test.tenant.a.bytes_guaranteed", CHUNKS / 4 * SHARD_BYTES);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.tenant.a.bytes"), 100 * SHARD_BYTES);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.tenant.a.evicted_over_share"), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.tenant.a.evicted_under_share"), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.tenant.a.idle"), 0);
 	ck_assert_int_eq(scout_server_set(rig.server, "tenant_share", "", err, sizeof(err)), 0);
-	(void)wire_status(&rig.client, "peers");
+	wire_wait_status(&rig.client, "ns.test.tenant.a.bytes_guaranteed", UINT64_MAX);
 	for (uint32_t i = 0; i < 50; i++, next_new += FLOOD)
 		(void)request("b", next_new, FLOOD);
 	ck_assert_uint_eq(request("a", 1, PROMPT), 0);
