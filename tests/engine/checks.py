@@ -71,7 +71,10 @@ class Reference:
         compared = 0
         for at, (prompt, answer) in enumerate(zip(prompts, answers)):
             tokens, logprobs = self._found[self._key(prompt, output_tokens)]
-            need(answer.tokens == tokens, f"the answer to prompt {at} ({len(prompt)} tokens) is {answer.tokens}, without connector {tokens}")
+            need(
+                answer.tokens == tokens,
+                f"the answer to prompt {at} ({len(prompt)} tokens) is {answer.tokens}, without connector {tokens}",
+            )
             worst = max((abs(a - b) for a, b in zip(answer.logprobs, logprobs)), default=0.0)
             need(worst <= LOGPROB_TOLERANCE, f"a logprob of prompt {at} differs by {worst:.2g}")
             compared += len(tokens)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM in this process, driven step by step: scheduler and connector's scheduler side are objects that a scenario can look at; workers are
-processes of their own, as always."""
+"""vLLM in this process, driven step by step: scheduler and connector's scheduler side are objects that a scenario can
+look at; workers are processes of their own, as always."""
 
 import dataclasses
 import os
@@ -8,8 +8,8 @@ import time
 
 from checks import Failed
 
-# Read by vLLM when it is imported: the scheduler in this process, no network, and the same CPU for all runs that are compared (vLLM takes one
-# thread without a connector and two with one, if it may choose).
+# Read by vLLM when it is imported: the scheduler in this process, no network, and the same CPU for all runs that are
+# compared (vLLM takes one thread without a connector and two with one, if it may choose).
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -28,7 +28,9 @@ class Answer:
 
 
 class Engine:
-    def __init__(self, model, connector=None, block_tokens=BLOCK_TOKENS, blocks=None, batch_tokens=512, seqs=16, **more):
+    def __init__(
+        self, model, connector=None, block_tokens=BLOCK_TOKENS, blocks=None, batch_tokens=512, seqs=16, **more
+    ):
         """@connector: kv_connector_extra_config; None: no connector. @blocks: of the engine's own cache."""
         from vllm.config import KVTransferConfig
         from vllm.engine.arg_utils import EngineArgs
@@ -36,13 +38,25 @@ class Engine:
 
         if connector is not None:
             more["kv_transfer_config"] = KVTransferConfig(
-                kv_connector="KVScoutConnector", kv_role=connector.pop("kv_role", "kv_both"), kv_connector_extra_config=connector,
+                kv_connector="KVScoutConnector",
+                kv_role=connector.pop("kv_role", "kv_both"),
+                kv_connector_extra_config=connector,
                 kv_connector_module_path="kvscout.vllm",
             )
         args = EngineArgs(
-            model=model, dtype="float32", max_model_len=4096, enforce_eager=True, block_size=block_tokens, kv_cache_memory_bytes=64 << 20,
-            num_gpu_blocks_override=blocks, max_num_batched_tokens=batch_tokens, max_num_seqs=seqs, enable_chunked_prefill=True,
-            disable_log_stats=False, skip_tokenizer_init=True, **more,
+            model=model,
+            dtype="float32",
+            max_model_len=4096,
+            enforce_eager=True,
+            block_size=block_tokens,
+            kv_cache_memory_bytes=64 << 20,
+            num_gpu_blocks_override=blocks,
+            max_num_batched_tokens=batch_tokens,
+            max_num_seqs=seqs,
+            enable_chunked_prefill=True,
+            disable_log_stats=False,
+            skip_tokenizer_init=True,
+            **more,
         )
         self.block_tokens = block_tokens
         self._engine = LLMEngine.from_engine_args(args)
@@ -65,7 +79,12 @@ class Engine:
         name = f"r{self._n}"
         self._n += 1
         params = SamplingParams(
-            temperature=0.0, max_tokens=output_tokens, ignore_eos=True, logprobs=0, detokenize=False, output_kind=RequestOutputKind.CUMULATIVE,
+            temperature=0.0,
+            max_tokens=output_tokens,
+            ignore_eos=True,
+            logprobs=0,
+            detokenize=False,
+            output_kind=RequestOutputKind.CUMULATIVE,
             extra_args={"kv_transfer_params": transfer} if transfer else None,
         )
         question = {"prompt_token_ids": list(prompt)}
@@ -119,7 +138,9 @@ class Engine:
     def _left(self):
         scheduler = self.scheduler
         stores = len(self.side._pins) if scheduler.connector is not None else 0
-        return f"{len(scheduler.requests)} requests, {len(scheduler.finished_req_ids)} ended ones to tell, {stores} stores"
+        return (
+            f"{len(scheduler.requests)} requests, {len(scheduler.finished_req_ids)} ended ones to tell, {stores} stores"
+        )
 
     def forget(self, connector=False):
         """Empty the engine's own prefix cache, and with @connector the connector's."""

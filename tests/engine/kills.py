@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that die, stand still, come back or were never there: the engine answers as without a connector, and goes on."""
+"""Servers that die, stand still, come back or were never there: the engine answers as without a connector, and goes
+on."""
 
 import random
 import time
@@ -82,15 +83,18 @@ def servers_that_die(context, engine, server, requests, events):
     engine.drain()
     need(engine.errors == 0, f"{engine.errors} requests ended with an error")
     _nothing_is_left(engine)
-    status = server.wait_until(lambda s: not (s["sessions"] or s["holds"] or s["l1.bytes_promised"] or s["l1.bytes_held"]), 60)
+    status = server.wait_until(
+        lambda s: not (s["sessions"] or s["holds"] or s["l1.bytes_promised"] or s["l1.bytes_held"]), 60
+    )
     for name in ("sessions", "holds", "l1.bytes_promised", "l1.bytes_held", "bugs.mismatches"):
         need(status[name] == 0, f"the last server's counter {name} is {status[name]}")
     counts = {name: value - before[name] for name, value in engine.side.counts.items()}
     need(counts["loads"] > 0, "nothing was loaded, so no load could fail")
     return (
-        f"{done} requests, {done * n} tokens compared, 0 differ, 0 failed, 0 left pinned; {trouble.kills} kills, {trouble.freezes} freezes, "
-        f"{trouble.restarts} restarts; {counts['loads']} loads, of which {counts['failed_loads']} failed; "
-        f"the hooks of a step took {max(sides[0].steps) / 1e6:.1f} ms (scheduler) and {max(sides[1].steps) / 1e6:.1f} ms (worker) at most"
+        f"{done} requests, {done * n} tokens compared, 0 differ, 0 failed, 0 left pinned; {trouble.kills} kills,"
+        f" {trouble.freezes} freezes, {trouble.restarts} restarts; {counts['loads']} loads, of which"
+        f" {counts['failed_loads']} failed; the hooks of a step took {max(sides[0].steps) / 1e6:.1f} ms (scheduler) and"
+        f" {max(sides[1].steps) / 1e6:.1f} ms (worker) at most"
     )
 
 

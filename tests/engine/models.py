@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tiny models with seeded random weights, made on the spot: nothing is downloaded, and no model's licence is touched.
 
-A random model with small weights repeats one token for ever, and its answer hardly depends on the prompt. These have larger weights, so that
-an answer holds many distinct tokens and a wrong block of KV changes it (the runner checks both before it trusts a comparison). All are float32:
-on a CPU bfloat16 is not equal to itself when the batch differs.
+A random model with small weights repeats one token for ever, and its answer hardly depends on the prompt. These have
+larger weights, so that an answer holds many distinct tokens and a wrong block of KV changes it (the runner checks
+both before it trusts a comparison). All are float32: on a CPU bfloat16 is not equal to itself when the batch differs.
 """
 
 import json
@@ -17,8 +17,18 @@ def _llama(window):
     from transformers import MistralConfig, LlamaConfig
 
     shape = dict(
-        vocab_size=VOCAB, hidden_size=128, intermediate_size=256, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=8192, rope_theta=10000.0, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+        vocab_size=VOCAB,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=8192,
+        rope_theta=10000.0,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
         dtype="float32",
     )
     if window:
@@ -30,10 +40,29 @@ def _mla():
     from transformers import DeepseekV2Config
 
     return DeepseekV2Config(
-        vocab_size=VOCAB, hidden_size=128, intermediate_size=256, moe_intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
-        num_key_value_heads=4, kv_lora_rank=512, q_lora_rank=None, qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128,
-        n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=3, max_position_embeddings=8192, rope_theta=10000.0,
-        tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, pad_token_id=0, dtype="float32",
+        vocab_size=VOCAB,
+        hidden_size=128,
+        intermediate_size=256,
+        moe_intermediate_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        kv_lora_rank=512,
+        q_lora_rank=None,
+        qk_rope_head_dim=64,
+        qk_nope_head_dim=128,
+        v_head_dim=128,
+        n_routed_experts=4,
+        n_shared_experts=1,
+        num_experts_per_tok=2,
+        first_k_dense_replace=3,
+        max_position_embeddings=8192,
+        rope_theta=10000.0,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+        dtype="float32",
     )
 
 
@@ -41,7 +70,8 @@ MODELS = {"llama": lambda: _llama(0), "window": lambda: _llama(512), "mla": _mla
 
 
 def _tokenizer(folder):
-    """One word for each token, `t0` to `t511`: the HTTP server wants a tokenizer, and a person who reads its answers, too."""
+    """One word for each token, `t0` to `t511`: the HTTP server wants a tokenizer, and a person who reads its answers,
+    too."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -51,7 +81,9 @@ def _tokenizer(folder):
     tokenizer.pre_tokenizer = WhitespaceSplit()
     tokenizer.save(os.path.join(folder, "tokenizer.json"))
     with open(os.path.join(folder, "tokenizer_config.json"), "w") as f:
-        json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "t0", "eos_token": "t2", "bos_token": "t1"}, f)
+        json.dump(
+            {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "t0", "eos_token": "t2", "bos_token": "t1"}, f
+        )
 
 
 def make(name, root, seed=SEED):

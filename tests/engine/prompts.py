@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prompts of the scenarios, as token ids drawn from seeds: the engine with and the one without a connector get the same ones."""
+"""Prompts of the scenarios, as token ids drawn from seeds: the engine with and the one without a connector get the
+same ones."""
 
 import random
 
@@ -14,7 +15,9 @@ def tokens(seed, n):
 def shared(seed, heads, tails, head_tokens, tail_tokens):
     """@heads prefixes, each with @tails different ends: prompts that share all but their end."""
     return [
-        tokens(f"{seed}/head{h}", head_tokens) + tokens(f"{seed}/head{h}/tail{t}", tail_tokens) for h in range(heads) for t in range(tails)
+        tokens(f"{seed}/head{h}", head_tokens) + tokens(f"{seed}/head{h}/tail{t}", tail_tokens)
+        for h in range(heads)
+        for t in range(tails)
     ]
 
 
@@ -29,7 +32,8 @@ def mixed(seed, n, low, high, heads=4):
     return found
 
 
-# What each group of scenarios asks. Lengths are chosen so that chunks of 128 tokens are complete, incomplete by one token, and exact.
+# What each group of scenarios asks. Lengths are chosen so that chunks of 128 tokens are complete, incomplete by one
+# token, and exact.
 WORKLOADS = {
     "shared": lambda: shared("shared", 3, 4, 900, 60),
     "exact": lambda: [tokens("exact", n) for n in (127, 128, 129, 255, 256, 257, 512, 513, 1024)],

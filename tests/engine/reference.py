@@ -10,7 +10,8 @@ from engine import swap_blocks
 def negative_control(engine):
     """KV that belongs to another prompt changes the answer. If it does not, equal answers prove nothing.
 
-    (Exchanging two chunks of one prompt changes nothing, and should not: keys carry their position, and attention sums over a set.)
+    (Exchanging two chunks of one prompt changes nothing, and should not: keys carry their position, and attention
+    sums over a set.)
     """
     n = 24
     prompt, other = prompts.tokens("control", 1000), prompts.tokens("control/other", 1000)
@@ -19,13 +20,19 @@ def negative_control(engine):
     need(again.cached >= 896, f"only {again.cached} tokens of a repeated prompt came from the engine's own cache")
     need(again.tokens == right.tokens, "the same prompt has another answer when it is repeated")
     _, other_blocks = _watched(engine, other, n)
-    first, last = 640 // engine.block_tokens, 768 // engine.block_tokens  # one chunk, within the window of a window model
+    first, last = (
+        640 // engine.block_tokens,
+        768 // engine.block_tokens,
+    )  # one chunk, within the window of a window model
     engine.on_workers(swap_blocks, blocks[first:last], other_blocks[first:last])
     wrong = engine.run([prompt], n)[0]
     engine.forget()
     fresh = engine.run([prompt], n)[0]
     need(wrong.cached >= 896, "the engine did not use the blocks that were exchanged")
-    need(wrong.tokens != right.tokens, "a chunk of another prompt's KV does not change the answer, so equal answers would prove nothing")
+    need(
+        wrong.tokens != right.tokens,
+        "a chunk of another prompt's KV does not change the answer, so equal answers would prove nothing",
+    )
     need(fresh.tokens == right.tokens, "the answer is not the same after the exchanged blocks are gone")
     return f"{sum(a != b for a, b in zip(wrong.tokens, right.tokens))} of {n} tokens differ"
 
@@ -50,5 +57,8 @@ def distinct(engine, reference, names):
             least = min(least, len(set(answer.tokens)))
             reference.add(prompt, n, answer)
         engine.forget()
-    need(least >= checks.DISTINCT_TOKENS, f"an answer has {least} distinct tokens; at least {checks.DISTINCT_TOKENS} are needed")
+    need(
+        least >= checks.DISTINCT_TOKENS,
+        f"an answer has {least} distinct tokens; at least {checks.DISTINCT_TOKENS} are needed",
+    )
     return f"at least {least} distinct tokens in an answer"

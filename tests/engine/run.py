@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the sessions of `./dev engine`, one engine at a time, and adds up their cases. The last line is `N passed, N failed, N skipped`.
+"""Runs the sessions of `./dev engine`, one engine at a time, and adds up their cases. The last line is `N passed, N
+failed, N skipped`.
 
 usage: run.py --root FOLDER --kvscoutd PROGRAM [--short] [--list] [SESSION...]
 """
@@ -47,7 +48,16 @@ NOT_RUN = (
 def run_session(name, limit, options):
     """(passed, failed, skipped) of one session. One that ends badly without saying so is a failure."""
     log = os.path.join(options.root, f"{name}.log")
-    command = [sys.executable, "-B", os.path.join(HERE, "session.py"), name, "--root", options.root, "--kvscoutd", options.kvscoutd]
+    command = [
+        sys.executable,
+        "-B",
+        os.path.join(HERE, "session.py"),
+        name,
+        "--root",
+        options.root,
+        "--kvscoutd",
+        options.kvscoutd,
+    ]
     if options.short:
         command.append("--short")
     start = time.monotonic()

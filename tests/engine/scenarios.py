@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases with a connector, in the order in which a session runs them. Each compares its answers, token for token, with those of the engine
-without a connector; the note of a case says how many tokens that were and how many of the prompt's came from the cache."""
+"""Cases with a connector, in the order in which a session runs them. Each compares its answers, token for token, with
+those of the engine without a connector; the note of a case says how many tokens that were and how many of the
+prompt's came from the cache.
+"""
 
 import random
 import time
@@ -25,9 +27,15 @@ def _twice(context, engine, name, least, least_cached=0):
     compared += context.reference.compare(asked, n, answers)
     loaded = engine.side.counts["load_tokens"] - loaded
     need(loaded >= least, f"{loaded} tokens were loaded, at least {least} are in whole chunks")
-    need(_cached(answers) >= least_cached, f"{_cached(answers)} prompt tokens were not computed, at least {least_cached} are in whole chunks")
+    need(
+        _cached(answers) >= least_cached,
+        f"{_cached(answers)} prompt tokens were not computed, at least {least_cached} are in whole chunks",
+    )
     engine.forget()
-    return f"{2 * len(asked)} requests, {compared} tokens compared, 0 differ; {loaded} tokens loaded, {_cached(answers)} not computed"
+    return (
+        f"{2 * len(asked)} requests, {compared} tokens compared, 0 differ; {loaded} tokens loaded, {_cached(answers)}"
+        " not computed"
+    )
 
 
 def shared_prefixes_at_once(context, engine):
@@ -35,8 +43,8 @@ def shared_prefixes_at_once(context, engine):
 
 
 def prompts_around_whole_chunks(context, engine):
-    # All are the beginning of one prompt, so what one of them has loaded another may find in the engine's own cache. The last token is
-    # always computed.
+    # All are the beginning of one prompt, so what one of them has loaded another may find in the engine's own cache.
+    # The last token is always computed.
     whole = sum(min(len(prompt) // 128 * 128, len(prompt) - 1) for prompt in prompts.of("exact")[0])
     return _twice(context, engine, "exact", 512, whole)
 
@@ -82,7 +90,10 @@ def _nothing_is_left(engine):
     need(not engine.side.has_pending_stores(), "stores pin blocks though nothing runs")
     need(not engine.side._requests, f"the connector remembers {len(engine.side._requests)} requests that are over")
     pool = engine.scheduler.kv_cache_manager.block_pool
-    need(pool.get_num_free_blocks() == pool.num_gpu_blocks - 1, f"{pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()} blocks are not free")
+    need(
+        pool.get_num_free_blocks() == pool.num_gpu_blocks - 1,
+        f"{pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()} blocks are not free",
+    )
 
 
 def salts_keep_tenants_apart(context, engine):
@@ -102,8 +113,12 @@ def a_request_says_what_it_may(context, engine):
     """skip_write, skip_read and expect_tokens of kv_transfer_params."""
     asked, n = prompts.of("params")
     counts = engine.side.counts
-    for transfer, stores, loads in (({"skip_write": True}, False, False), ({}, True, False), ({"skip_read": True}, None, False),
-                                    ({"expect_tokens": 512}, None, True)):
+    for transfer, stores, loads in (
+        ({"skip_write": True}, False, False),
+        ({}, True, False),
+        ({"skip_read": True}, None, False),
+        ({"expect_tokens": 512}, None, True),
+    ):
         before = dict(counts)
         context.reference.compare(asked, n, engine.run(asked, n, transfer=transfer))
         engine.forget()
@@ -119,7 +134,10 @@ def reset_drops_everything(context, engine):
     found = []
     for reset in (False, False, True, False):
         if reset:
-            need(engine.forget(connector=True), "reset_prefix_cache(reset_connector=True) was not successful though nothing runs")
+            need(
+                engine.forget(connector=True),
+                "reset_prefix_cache(reset_connector=True) was not successful though nothing runs",
+            )
         before = counts["load_tokens"]
         context.reference.compare(asked, n, engine.run(asked, n))
         found.append(counts["load_tokens"] - before)
@@ -131,7 +149,8 @@ def reset_drops_everything(context, engine):
 
 
 def counters_agree(context, engine, server):
-    """Engine, workers and server count the same loads and chunks, and nothing is left pinned. Only where no server died."""
+    """Engine, workers and server count the same loads and chunks, and nothing is left pinned. Only where no server
+    died."""
     engine.drain()
     _nothing_is_left(engine)
     ours = engine.side.counts
@@ -140,17 +159,34 @@ def counters_agree(context, engine, server):
         for name, value in counts.items():
             theirs[name] = theirs.get(name, 0) + value
     ranks = engine.scheduler.vllm_config.parallel_config.world_size
-    status = server.wait_until(lambda s: not (s["sessions"] or s["holds"] or s["l1.bytes_promised"] or s["l1.bytes_held"]))
+    status = server.wait_until(
+        lambda s: not (s["sessions"] or s["holds"] or s["l1.bytes_promised"] or s["l1.bytes_held"])
+    )
     for name in ("sessions", "holds", "l1.bytes_promised", "l1.bytes_held", "bugs.mismatches", "frames.bad"):
         need(status[name] == 0, f"the server's counter {name} is {status[name]}")
-    need(theirs["loads_ended"] == ours["loads"] * ranks, f"{ours['loads']} loads were sent to {ranks} ranks, {theirs['loads_ended']} ended")
-    need(status["ops.retrieve"] == ours["loads"] * ranks, f"the server counts {status['ops.retrieve']} retrieves for {ours['loads']} loads")
-    need(theirs["failed_blocks"] == 0 and theirs["loads_failed"] == 0, f"{theirs['failed_blocks']} blocks were not filled, though no server died")
+    need(
+        theirs["loads_ended"] == ours["loads"] * ranks,
+        f"{ours['loads']} loads were sent to {ranks} ranks, {theirs['loads_ended']} ended",
+    )
+    need(
+        status["ops.retrieve"] == ours["loads"] * ranks,
+        f"the server counts {status['ops.retrieve']} retrieves for {ours['loads']} loads",
+    )
+    need(
+        theirs["failed_blocks"] == 0 and theirs["loads_failed"] == 0,
+        f"{theirs['failed_blocks']} blocks were not filled, though no server died",
+    )
     aborted = ours["load_tokens"] * ranks - theirs["loaded_tokens"]
     need(aborted == 0, f"{ours['load_tokens']} tokens were to be loaded, {theirs['loaded_tokens']} were")
-    need(theirs["stores_ended"] == ours["stores"] * ranks, f"{ours['stores']} stores were sent, {theirs['stores_ended']} ended")
+    need(
+        theirs["stores_ended"] == ours["stores"] * ranks,
+        f"{ours['stores']} stores were sent, {theirs['stores_ended']} ended",
+    )
     share = ours["answered_at_first_ask"] / max(1, ours["asked"])
-    return f"{ours['loads']} loads, {ours['load_tokens']} tokens, {ours['store_chunks']} chunks stored; {share:.0%} answered at the first ask"
+    return (
+        f"{ours['loads']} loads, {ours['load_tokens']} tokens, {ours['store_chunks']} chunks stored; {share:.0%}"
+        " answered at the first ask"
+    )
 
 
 def stored_in_files(context, engine):
@@ -165,10 +201,16 @@ def loaded_from_files(context, engine):
     asked, n = prompts.of("shared")
     compared = context.reference.compare(asked, n, engine.run(asked, n))
     counts = engine.side.counts
-    need(counts["load_tokens_l2"] >= 3 * MIN_HEAD, f"{counts['load_tokens_l2']} of {counts['load_tokens']} loaded tokens came from the files")
+    need(
+        counts["load_tokens_l2"] >= 3 * MIN_HEAD,
+        f"{counts['load_tokens_l2']} of {counts['load_tokens']} loaded tokens came from the files",
+    )
     need(counts["failed_loads"] == 0, f"{counts['failed_loads']} loads failed")
     engine.drain()
-    return f"{compared} tokens compared, 0 differ; {counts['load_tokens_l2']} of {counts['load_tokens']} loaded tokens from files"
+    return (
+        f"{compared} tokens compared, 0 differ; {counts['load_tokens_l2']} of {counts['load_tokens']} loaded tokens"
+        " from files"
+    )
 
 
 def percentile(values, share):
@@ -176,7 +218,8 @@ def percentile(values, share):
 
 
 def answered_at_the_first_ask(engine):
-    """Requests that arrive one by one, each right before the step that asks for it, while others run; some are preempted and ask again."""
+    """Requests that arrive one by one, each right before the step that asks for it, while others run; some are
+    preempted and ask again."""
     before = dict(engine.side.counts)
     asked = prompts.shared("first", 4, 32, 300, 40)
     begin = time.perf_counter_ns()
@@ -191,8 +234,13 @@ def answered_at_the_first_ask(engine):
     took = time.perf_counter_ns() - begin
     engine.drain()
     engine.forget()
-    n, answered, waits, waited = (engine.side.counts[name] - before[name] for name in ("asked", "answered_at_first_ask", "waits", "wait_us"))
-    note = f"{answered} of {n}; {waits} waits of {waited / max(1, waits):.0f} us, {waited * 1e3 / took:.2%} of {steps} steps"
+    n, answered, waits, waited = (
+        engine.side.counts[name] - before[name] for name in ("asked", "answered_at_first_ask", "waits", "wait_us")
+    )
+    note = (
+        f"{answered} of {n}; {waits} waits of {waited / max(1, waits):.0f} us, {waited * 1e3 / took:.2%} of {steps}"
+        " steps"
+    )
     need(answered >= FIRST_ASK_SHARE * n, f"only {note}")
     return note
 
@@ -202,8 +250,9 @@ FIRST_ASK_SHARE = 0.95
 
 
 def hooks_cost_little(engine, requests):
-    """What the hooks of both sides take while @requests wait, beside the engine's time, and how many lookups are answered when the scheduler
-    first asks. A tiny model's step is shorter than a real one's, so a share is larger than it would be."""
+    """What the hooks of both sides take while @requests wait, beside the engine's time, and how many lookups are
+    answered when the scheduler first asks. A tiny model's step is shorter than a real one's, so a share is larger
+    than it would be."""
     notes, wrong = [], []
     for kind in ("cold", "warm"):  # the second time there are hits
         wrong += _hook_round(engine, requests, kind, notes)
@@ -229,9 +278,13 @@ def _hook_round(engine, requests, kind, notes):
     took = time.perf_counter_ns() - all_began
     engine.drain()
     asked, answered = (engine.side.counts[name] - before[name] for name in ("asked", "answered_at_first_ask"))
-    notes.append(f"{requests} requests, {kind}: {answered / max(1, asked):.1%} of {asked} answered at the first ask, "
-                 f"{len(steps)} steps of {percentile(steps, 0.5) / 1e3:.0f} us (p50)")
-    wrong = [] if answered >= FIRST_ASK_SHARE * asked else [f"{answered} of {asked} lookups were answered at the first ask"]
+    notes.append(
+        f"{requests} requests, {kind}: {answered / max(1, asked):.1%} of {asked} answered at the first ask, "
+        f"{len(steps)} steps of {percentile(steps, 0.5) / 1e3:.0f} us (p50)"
+    )
+    wrong = (
+        [] if answered >= FIRST_ASK_SHARE * asked else [f"{answered} of {asked} lookups were answered at the first ask"]
+    )
     for name, times in sides.items():
         shown = " / ".join(f"{percentile(times.steps, share) / 1e3:.0f}" for share in (0.5, 0.99, 1.0))
         part = sum(times.steps[: len(steps)]) / took
@@ -254,6 +307,12 @@ def worker_counts(worker):
 
 
 CONNECTOR_CASES = (
-    shared_prefixes_at_once, prompts_around_whole_chunks, chunked_prefill, preemption, random_aborts, salts_keep_tenants_apart,
-    a_request_says_what_it_may, reset_drops_everything,
+    shared_prefixes_at_once,
+    prompts_around_whole_chunks,
+    chunked_prefill,
+    preemption,
+    random_aborts,
+    salts_keep_tenants_apart,
+    a_request_says_what_it_may,
+    reset_drops_everything,
 )

