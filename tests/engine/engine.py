@@ -6,7 +6,7 @@ import dataclasses
 import os
 import time
 
-from checks import Failed
+from checks import Failed, tally
 
 # Read by vLLM when it is imported: the scheduler in this process, no network, and the same CPU for all runs that are
 # compared (vLLM takes one thread without a connector and two with one, if it may choose).
@@ -29,20 +29,26 @@ class Answer:
 
 class Engine:
     def __init__(
-        self, model, connector=None, block_tokens=BLOCK_TOKENS, blocks=None, batch_tokens=512, seqs=16, **more
+        self,
+        model,
+        connector=None,
+        block_tokens=BLOCK_TOKENS,
+        blocks=None,
+        batch_tokens=512,
+        seqs=16,
+        beside=None,
+        prefix_caching=None,
+        **more,
     ):
-        """@connector: kv_connector_extra_config; None: no connector. @blocks: of the engine's own cache."""
-        from vllm.config import KVTransferConfig
+        """@connector: kv_connector_extra_config; None: no connector. @blocks: of the engine's own cache. @beside:
+        configurations of connectors that run beside ours under MultiConnector. @prefix_caching: switch it behind
+        vLLM's back, where vLLM forces it off.
+        """
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
         if connector is not None:
-            more["kv_transfer_config"] = KVTransferConfig(
-                kv_connector="KVScoutConnector",
-                kv_role=connector.pop("kv_role", "kv_both"),
-                kv_connector_extra_config=connector,
-                kv_connector_module_path="kvscout.vllm",
-            )
+            more["kv_transfer_config"] = _transfer_config(dict(connector), beside)
         args = EngineArgs(
             model=model,
             dtype="float32",
@@ -55,24 +61,42 @@ class Engine:
             max_num_seqs=seqs,
             enable_chunked_prefill=True,
             disable_log_stats=False,
-            skip_tokenizer_init=True,
-            **more,
+            **{"skip_tokenizer_init": True, **more},
         )
+        config = args.create_engine_config()
+        if prefix_caching is not None:
+            config.cache_config.enable_prefix_caching = prefix_caching
+        self._engine = LLMEngine.from_vllm_config(config)
         self.block_tokens = block_tokens
-        self._engine = LLMEngine.from_engine_args(args)
         self.scheduler = self._engine.engine_core.engine_core.scheduler
+        self._count_hits()
         self._n = 0
         self._open = {}
         self.preemptions = 0
         self._preempted = {}
-        self.errors = 0
+
+    def _count_hits(self):
+        make_stats = self.scheduler.make_stats
+
+        def counted(*args, **more):
+            stats = make_stats(*args, **more)
+            found = stats.connector_prefix_cache_stats if stats is not None else None
+            if found is not None:
+                self.hits += found.hits + found.preempted_hits
+                tally.hits += found.hits + found.preempted_hits
+            return stats
+
+        self.hits = 0
+        self.scheduler.make_stats = counted
 
     @property
     def side(self):
         """The connector's scheduler side."""
-        return self.scheduler.connector._scheduler
+        return ours(self.scheduler.connector)._scheduler
 
-    def add(self, prompt, output_tokens, salt=None, transfer=None):
+    def add(self, prompt, output_tokens, salt=None, transfer=None, adapter=None, image=None):
+        """@adapter: (number, folder) of a LoRA adapter. @image: stands where the prompt has the model's token for
+        it."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -90,8 +114,16 @@ class Engine:
         question = {"prompt_token_ids": list(prompt)}
         if salt is not None:
             question["cache_salt"] = salt
-        self._engine.add_request(name, question, params)
+        if image is not None:
+            question["multi_modal_data"] = {"image": image}
+        lora = None
+        if adapter is not None:
+            from vllm.lora.request import LoRARequest
+
+            lora = LoRARequest(f"adapter{adapter[0]}", adapter[0], adapter[1])
+        self._engine.add_request(name, question, params, lora_request=lora)
         self._open[name] = None
+        tally.requests += 1
         return name
 
     def step(self):
@@ -103,7 +135,7 @@ class Engine:
             del self._open[output.request_id]
             choice = output.outputs[0]
             if choice.finish_reason != "length":
-                self.errors += 1
+                tally.errors += 1
             logprobs = [entry[token].logprob for entry, token in zip(choice.logprobs or [], choice.token_ids)]
             ended[output.request_id] = Answer(list(choice.token_ids), logprobs, output.num_cached_tokens or 0)
         for request in self.scheduler.requests.values():
@@ -147,6 +179,11 @@ class Engine:
         self.drain()
         return self._engine.reset_prefix_cache(reset_connector=connector)
 
+    def load_weights(self, folder):
+        """Replace the model's weights by those in @folder, as an engine in training does between steps."""
+        self.drain()
+        self.on_workers(_load_weights, folder)
+
     def on_workers(self, function, *args):
         return self._engine.collective_rpc(function, args=args)
 
@@ -157,6 +194,49 @@ class Engine:
 
     def close(self):
         self._engine.engine_core.shutdown()
+
+
+def _transfer_config(connector, beside):
+    from vllm.config import KVTransferConfig
+
+    own = {
+        "kv_connector": "KVScoutConnector",
+        "kv_role": connector.pop("kv_role", "kv_both"),
+        "kv_connector_extra_config": connector,
+        "kv_connector_module_path": "kvscout.vllm",
+    }
+    if not beside:
+        return KVTransferConfig(**own)
+    return KVTransferConfig(
+        kv_connector="MultiConnector",
+        kv_role="kv_both",
+        kv_load_failure_policy="recompute",
+        kv_connector_extra_config={"connectors": [own, *beside]},
+    )
+
+
+def ours(connector):
+    """The KVScoutConnector, which MultiConnector may hold among others."""
+    return next(c for c in getattr(connector, "sub_connectors", [connector]) if hasattr(c, "_scheduler"))
+
+
+def worker_counts(worker):
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    return dict(ours(get_kv_transfer_group())._worker.counts)
+
+
+def all_counts(engine):
+    """Counters of the scheduler's side and of all workers."""
+    counts = dict(engine.side.counts)
+    for found in engine.on_workers(worker_counts):
+        for name, value in found.items():
+            counts[name] = counts.get(name, 0) + value
+    return counts
+
+
+def _load_weights(worker, folder):
+    worker.model_runner.reload_weights(weights_path=folder)
 
 
 def swap_blocks(worker, left, right):

@@ -10,7 +10,10 @@ import json
 import os
 
 VOCAB = 512
+IMAGE_TOKEN = VOCAB  # of the model that sees images
+IMAGE_PIXELS, PATCH_PIXELS = 64, 8
 SEED = 20250
+OTHER_SEED = 20251  # new weights for a running engine
 
 
 def _llama(window):
@@ -66,7 +69,56 @@ def _mla():
     )
 
 
-MODELS = {"llama": lambda: _llama(0), "window": lambda: _llama(512), "mla": _mla}
+def _images():
+    """A Llava: a small CLIP in front of the Llama, with one more token that stands for an image."""
+    from transformers import CLIPVisionConfig, LlavaConfig
+
+    text = _llama(0)
+    text.vocab_size = VOCAB + 8
+    vision = CLIPVisionConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        image_size=IMAGE_PIXELS,
+        patch_size=PATCH_PIXELS,
+        projection_dim=64,
+    )
+    return LlavaConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_id=IMAGE_TOKEN,
+        vision_feature_layer=-2,
+        vision_feature_select_strategy="default",
+        image_seq_length=(IMAGE_PIXELS // PATCH_PIXELS) ** 2,
+        tie_word_embeddings=False,
+        dtype="float32",
+    )
+
+
+def _processor(folder):
+    """What turns images into the model's input."""
+    from transformers import CLIPImageProcessor, LlavaProcessor, PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=os.path.join(folder, "tokenizer.json"),
+        unk_token="t0",
+        bos_token="t1",
+        eos_token="t2",
+        pad_token="t0",
+    )
+    size = {"height": IMAGE_PIXELS, "width": IMAGE_PIXELS}
+    LlavaProcessor(
+        image_processor=CLIPImageProcessor(size=size, crop_size=size),
+        tokenizer=tokenizer,
+        patch_size=PATCH_PIXELS,
+        vision_feature_select_strategy="default",
+        image_token="<image>",
+        num_additional_image_tokens=1,
+    ).save_pretrained(folder)
+
+
+MODELS = {"images": _images, "llama": lambda: _llama(0), "window": lambda: _llama(512), "mla": _mla}
 
 
 def _tokenizer(folder):
@@ -77,6 +129,7 @@ def _tokenizer(folder):
     from tokenizers.pre_tokenizers import WhitespaceSplit
 
     words = {f"t{i}": i for i in range(VOCAB)}
+    words["<image>"] = IMAGE_TOKEN
     tokenizer = Tokenizer(WordLevel(words, unk_token="t0"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     tokenizer.save(os.path.join(folder, "tokenizer.json"))
@@ -89,14 +142,15 @@ def _tokenizer(folder):
 def make(name, root, seed=SEED):
     """Return the folder of the model, which is made if it is not there yet. Another seed is another set of weights."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     folder = os.path.join(root, f"{name}-{seed}")
     if os.path.exists(os.path.join(folder, "done")):
         return folder
     os.makedirs(folder, exist_ok=True)
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(MODELS[name]())
+    kind = AutoModelForImageTextToText if name == "images" else AutoModelForCausalLM
+    model = kind.from_config(MODELS[name]())
     with torch.no_grad():
         for key, weight in model.named_parameters():
             if weight.dim() < 2:
@@ -107,6 +161,44 @@ def make(name, root, seed=SEED):
                 weight.normal_(0.0, 2.0 / weight.shape[-1] ** 0.5)
     model.save_pretrained(folder, safe_serialization=True)
     _tokenizer(folder)
+    if name == "images":
+        _processor(folder)
     with open(os.path.join(folder, "done"), "w"):
         pass
+    return folder
+
+
+def make_adapter(model, root, number):
+    """Return the folder of a LoRA adapter for @model's folder; another number is another adapter."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder = os.path.join(root, f"{os.path.basename(model)}-adapter-{number}")
+    with open(os.path.join(model, "config.json")) as file:
+        config = json.load(file)
+    os.makedirs(folder, exist_ok=True)
+    draw = torch.Generator().manual_seed(number)
+    rank, hidden, head = 8, config["hidden_size"], config["head_dim"]
+    out = {"q_proj": config["num_attention_heads"] * head, "v_proj": config["num_key_value_heads"] * head}
+    weights = {}
+    for layer in range(config["num_hidden_layers"]):
+        for name, rows in out.items():
+            prefix = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            weights[f"{prefix}.lora_A.weight"] = torch.randn(rank, hidden, generator=draw) / hidden**0.5
+            weights[f"{prefix}.lora_B.weight"] = torch.randn(rows, rank, generator=draw)
+    save_file(weights, os.path.join(folder, "adapter_model.safetensors"))
+    with open(os.path.join(folder, "adapter_config.json"), "w") as file:
+        json.dump(
+            {
+                "peft_type": "LORA",
+                "task_type": "CAUSAL_LM",
+                "r": rank,
+                "lora_alpha": 2 * rank,
+                "lora_dropout": 0.0,
+                "bias": "none",
+                "target_modules": sorted(out),
+                "base_model_name_or_path": model,
+            },
+            file,
+        )
     return folder

@@ -42,6 +42,8 @@ WORKLOADS = {
     "stream": lambda: mixed("stream", 40, 150, 700),
     "salted": lambda: [tokens("salted", 700)],
     "params": lambda: [tokens("params", 650)],
+    "partial": lambda: [tokens("partial/1", 700), tokens("partial/2", 1100)],
+    "beside": lambda: [tokens("beside/1", 700), tokens("beside/2", 1100)],
     "reset": lambda: [tokens("reset/1", 650), tokens("reset/2", 650)],
 }
 OUTPUT_TOKENS = {"crowd": 40, "stream": 12}

@@ -20,10 +20,8 @@ def negative_control(engine):
     need(again.cached >= 896, f"only {again.cached} tokens of a repeated prompt came from the engine's own cache")
     need(again.tokens == right.tokens, "the same prompt has another answer when it is repeated")
     _, other_blocks = _watched(engine, other, n)
-    first, last = (
-        640 // engine.block_tokens,
-        768 // engine.block_tokens,
-    )  # one chunk, within the window of a window model
+    # One chunk, within the window of a window model.
+    first, last = 640 // engine.block_tokens, 768 // engine.block_tokens
     engine.on_workers(swap_blocks, blocks[first:last], other_blocks[first:last])
     wrong = engine.run([prompt], n)[0]
     engine.forget()
@@ -62,3 +60,22 @@ def distinct(engine, reference, names):
         f"an answer has {least} distinct tokens; at least {checks.DISTINCT_TOKENS} are needed",
     )
     return f"at least {least} distinct tokens in an answer"
+
+
+def other_weights(context, engine, names):
+    """The answers of the model's other weights, loaded into the running engine. They must differ from the first
+    ones'."""
+    engine.load_weights(context.other_folder)
+    engine.forget()
+    reference = context.other_reference
+    n_prompts = same = 0
+    for name in names:
+        asked, n = prompts.of(name)
+        for prompt, answer in zip(asked, engine.run(asked, n)):
+            n_prompts += 1
+            same += answer.tokens == context.reference.tokens(prompt, n)
+            reference.add(prompt, n, answer)
+        engine.forget()
+    reference.save()
+    need(same == 0, f"{same} of {n_prompts} answers are the same with other weights")
+    return "no answer is the same as with the first weights"

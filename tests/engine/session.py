@@ -1,23 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One start of the engine and the cases that run in it: session.py SESSION --root FOLDER [--kvscoutd PROGRAM] [--only
-CASE].
+"""One start of the engine and the cases that run in it.
+
+usage: session.py SESSION --root FOLDER [--kvscoutd PROGRAM] [--only CASE]
 
 A process of its own, because vLLM leaves threads and state behind. run.py starts the sessions one after the other.
 The last line is `N passed, N failed, N skipped`.
 """
 
 import argparse
+import contextlib
 import faulthandler
 import os
-import shutil
 import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import models
-from checks import Cases, Reference
+import stores
+from checks import Cases, Reference, Skip
 
 
 class Context:
@@ -26,11 +28,37 @@ class Context:
         self.kvscoutd = options.kvscoutd
         self.cases = Cases(options.only)
         self.short = options.short
-        self.folder = models.make(model, os.path.join(options.root, "models"))
-        self.reference = Reference(os.path.join(options.root, f"reference-{model}.json"))
+        self._root = options.root
+        self._models = os.path.join(options.root, "models")
+        self._model = model
+        self._references = {}
+        self.folder = models.make(model, self._models)
+        self.reference = self._reference(model)
+
+    def _reference(self, name):
+        return Reference(os.path.join(self._root, f"reference-{name}.json"))
+
+    @property
+    def other_folder(self):
+        """The same model with other weights."""
+        return models.make(self._model, self._models, models.OTHER_SEED)
+
+    @property
+    def other_reference(self):
+        return self._reference(f"{self._model}-{models.OTHER_SEED}")
+
+    def adapter(self, number):
+        """What Engine.run() takes."""
+        return None if number is None else (number, models.make_adapter(self.folder, self._models, number))
+
+    def named_reference(self, name):
+        """Of the model with an adapter or an image."""
+        return self._references.setdefault(name, self._reference(f"{self._model}-with-{name}"))
 
 
-def reference_session(model, names, **engine_options):
+def reference_session(model, names, other_weights=(), **engine_options):
+    """@names and @other_weights: workloads that are answered with the model's weights, and with its other ones."""
+
     def session(options):
         import reference
         from engine import Engine
@@ -41,6 +69,8 @@ def reference_session(model, names, **engine_options):
             context.cases.run("negative_control", reference.negative_control, engine)
             context.cases.run("distinct_answers", reference.distinct, engine, context.reference, names)
             context.reference.save()
+            if other_weights:
+                context.cases.run("other_weights", reference.other_weights, context, engine, other_weights)
         finally:
             engine.close()
         return context.cases
@@ -48,25 +78,57 @@ def reference_session(model, names, **engine_options):
     return session
 
 
-def connector_session(model, cases, server_keys=None, extra=None, run_server=True, **engine_options):
-    """@cases(context, engine, server) runs the cases of a session with one server and one engine."""
+def connector_session(model, cases, l2=None, extra=None, run_server=True, **engine_options):
+    """@cases(context, engine, server) runs the cases of a session with one server and one engine. @l2: of stores.py."""
 
     def session(options):
-        from engine import Engine
-        from server import Server
-
         context = Context(options, model)
-        server = Server(options.kvscoutd, **(server_keys(options) if server_keys else {}))
-        if run_server:
-            server.start()
-        try:
-            engine = Engine(context.folder, connector={"endpoint": server.endpoint, **(extra or {})}, **engine_options)
+        with contextlib.ExitStack() as stack:
             try:
-                cases(context, engine, server)
-            finally:
-                engine.close()
-        finally:
-            server.stop()
+                keys = stack.enter_context(l2(options)) if l2 else {}
+            except Skip as reason:
+                context.cases.skip("l2", str(reason))
+                return context.cases
+            server = _server(stack, options, keys, run_server)
+            engine = _engine(stack, context, server, extra, engine_options)
+            cases(context, engine, server)
+        return context.cases
+
+    return session
+
+
+def _server(stack, options, keys, run):
+    from server import Server
+
+    server = Server(options.kvscoutd, **keys)
+    if run:
+        server.start()
+    stack.callback(server.stop)
+    return server
+
+
+def _engine(stack, context, server, extra, engine_options):
+    from engine import Engine
+
+    engine = Engine(context.folder, connector={"endpoint": server.endpoint, **(extra or {})}, **engine_options)
+    stack.callback(engine.close)
+    return engine
+
+
+def two_engines(extra, cases):
+    """Two engines on one server. They share the machine's CPUs, so each takes one of them."""
+
+    def session(options):
+        from peer import Peer
+
+        context = Context(options, "llama")
+        with contextlib.ExitStack() as stack:
+            server = _server(stack, options, {}, True)
+            peer = Peer(context.folder, {"endpoint": server.endpoint, **extra}, omp_bind="1")
+            stack.callback(peer.close)
+            engine = _engine(stack, context, server, extra, {})
+            peer.wait_ready()
+            cases(context, engine, peer, server)
         return context.cases
 
     return session
@@ -135,8 +197,8 @@ def few_cases(context, engine, server):
 def kill_cases(context, engine, server):
     import kills
 
-    requests, events = (120, 6) if context.short else (1000, 30)
-    context.cases.run("servers_that_die", kills.servers_that_die, context, engine, server, requests, events)
+    requests, kill, others = (120, 4, 1) if context.short else (1000, 24, 6)
+    context.cases.run("servers_that_die", kills.servers_that_die, context, engine, server, requests, kill, others)
 
 
 def absent_cases(context, engine, server):
@@ -145,30 +207,87 @@ def absent_cases(context, engine, server):
     context.cases.run("absent_then_there", kills.absent_then_there, context, engine, server)
 
 
-ALL = ("shared", "exact", "long", "crowd", "stream", "salted", "params", "reset")
-
-
-def files_keys(options):
-    return {"l2": f"fs://{options.root}/files?max_bytes=1Gi"}
-
-
-def store_files(context, engine, server):
+def store_l2(context, engine, server):
     import scenarios
 
-    context.cases.run("stored_in_files", scenarios.stored_in_files, context, engine)
+    context.cases.run("stored_in_l2", scenarios.stored_in_l2, context, engine, server)
 
 
-def load_files(context, engine, server):
+def load_l2(context, engine, server):
     import scenarios
 
-    context.cases.run("loaded_from_files", scenarios.loaded_from_files, context, engine)
+    context.cases.run("loaded_from_l2", scenarios.loaded_from_l2, context, engine)
     context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
 
 
-def empty_files(options):
-    shutil.rmtree(os.path.join(options.root, "files"), ignore_errors=True)
-    os.makedirs(os.path.join(options.root, "files"))
-    return files_keys(options)
+def two_without_version(context, engine, peer, server):
+    import two
+
+    context.cases.run("both_at_once", two.both_at_once, context, engine, peer)
+    context.cases.run("new_weights", two.new_weights_without_a_version, context, engine, peer)
+    context.cases.run("nothing_is_left", two.nothing_is_left, engine, server)
+
+
+def two_with_version(context, engine, peer, server):
+    import two
+
+    context.cases.run("new_weights", two.new_weights_with_a_version, context, engine, peer)
+    context.cases.run("nothing_is_left", two.nothing_is_left, engine, server)
+
+
+def adapter_cases(context, engine, server):
+    import scenarios
+    import variants
+
+    context.cases.run("adapters", variants.adapters_keep_their_kv_apart, context, engine)
+    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+
+
+def image_cases(context, engine, server):
+    import scenarios
+    import variants
+
+    context.cases.run("images", variants.images_keep_their_kv_apart, context, engine)
+    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+
+
+def variant_reference(model, name, **engine_options):
+    """@name: a case of variants.py that fills references of its own."""
+
+    def session(options):
+        import variants
+        from engine import Engine
+
+        context = Context(options, model)
+        engine = Engine(context.folder, **engine_options)
+        try:
+            context.cases.run(name, getattr(variants, name), context, engine)
+        finally:
+            engine.close()
+        return context.cases
+
+    return session
+
+
+def beside_session(options):
+    """Under MultiConnector beside vLLM's own ExampleConnector, which keeps KV in files."""
+    import scenarios
+    import variants
+
+    folder = stores.folder(options, "example", empty=True)
+    other = {
+        "kv_connector": "ExampleConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"shared_storage_path": folder},
+    }
+
+    def cases(context, engine, server):
+        context.cases.run(
+            "beside_another_connector", variants.another_connector_loads_what_ours_may_not, context, engine
+        )
+        context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+
+    return connector_session("llama", cases, beside=[other])(options)
 
 
 def measure_hooks(context, engine, server):
@@ -180,7 +299,9 @@ def measure_hooks(context, engine, server):
     context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
 
 
-def tensor_parallel(session):
+def on_two_cpus(session):
+    """For engines with two workers."""
+
     def bound(options):
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
         return session(options)
@@ -204,28 +325,43 @@ def serve_session(options):
     return context.cases
 
 
+ALL = ("shared", "exact", "long", "crowd", "stream", "salted", "params", "partial", "beside", "reset")
 # So few blocks that the engine's own cache forgets, and that decoding runs out of them.
 FEW_BLOCKS = 80
+LORA = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
+# vLLM's reference backend computes MLA in float32, in blocks of 16 tokens; for it vLLM switches its own prefix cache
+# off, which the negative control needs.
+MLA = {"block_tokens": 16, "attention_backend": "CPU_MLA", "prefix_caching": True}
+IMAGES = {"skip_tokenizer_init": False, "limit_mm_per_prompt": {"image": 1}}
 SESSIONS = {
     "llama": connector_session("llama", all_cases, blocks=FEW_BLOCKS),
     "llama-kills": connector_session("llama", kill_cases, blocks=FEW_BLOCKS),
     "llama-sync": connector_session("llama", all_cases, extra={"load": "sync"}, blocks=FEW_BLOCKS),
     "llama-sync-kills": connector_session("llama", kill_cases, extra={"load": "sync"}, blocks=FEW_BLOCKS),
     "llama-absent": connector_session("llama", absent_cases, run_server=False),
-    "llama-files-store": connector_session("llama", store_files, server_keys=empty_files),
-    "llama-files-load": connector_session("llama", load_files, server_keys=files_keys),
-    "llama-tp2": tensor_parallel(connector_session("llama", few_cases, tensor_parallel_size=2)),
+    "llama-files-store": connector_session("llama", store_l2, l2=stores.files(empty=True)),
+    "llama-files-load": connector_session("llama", load_l2, l2=stores.files(empty=False)),
+    "llama-redis-store": connector_session("llama", store_l2, l2=stores.redis(empty=True)),
+    "llama-redis-load": connector_session("llama", load_l2, l2=stores.redis(empty=False)),
+    "llama-two": two_engines({}, two_without_version),
+    "llama-two-versions": two_engines({"weights_version": 1}, two_with_version),
+    "llama-tp2": on_two_cpus(connector_session("llama", few_cases, tensor_parallel_size=2)),
+    "llama-pp2": on_two_cpus(connector_session("llama", few_cases, pipeline_parallel_size=2)),
+    "llama-multi": beside_session,
     "llama-hooks": connector_session("llama", measure_hooks, batch_tokens=2048, seqs=64),
+    "lora": connector_session("llama", adapter_cases, **LORA),
+    "images": connector_session("images", image_cases, **IMAGES),
     "serve": serve_session,
     "tier-manager": tier_manager_session,
     "tier": tier_session("llama", "all_cases"),
     "window": connector_session("window", few_cases),
-    "mla": connector_session("mla", few_cases, block_tokens=16),
-    "llama-reference": reference_session("llama", ALL),
+    "mla": connector_session("mla", few_cases, **MLA),
+    "mla-tp2": on_two_cpus(connector_session("mla", few_cases, tensor_parallel_size=2, **MLA)),
+    "llama-reference": reference_session("llama", ALL, other_weights=("reset",)),
+    "lora-reference": variant_reference("llama", "adapter_answers", **LORA),
+    "images-reference": variant_reference("images", "image_answers", **IMAGES),
     "window-reference": reference_session("window", ("shared", "exact", "long")),
-    "mla-reference": reference_session(
-        "mla", ("shared", "exact"), block_tokens=16
-    ),  # the only size of vLLM's MLA on a CPU
+    "mla-reference": reference_session("mla", ("shared", "exact"), **MLA),
 }
 
 
