@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 
 _WEIGHT_SUFFIXES = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf")
 # Of the model's configuration: where it was read from, and by which library.
@@ -127,11 +128,23 @@ def _spec(spec):
     return next(iter(layers.values())) if layers else spec
 
 
+# Element types of KV that another engine can read: plain ones, and those whose scales are in the checkpoint (else 1.0) or in
+# the block. vLLM 0.31 to 0.33 have no others but fp8_inc, whose scales come from a calibration outside of the model.
+_READABLE = re.compile(
+    r"auto|float(16|32)|bfloat16|fp8(_e4m3|_e5m2|_ds_mla|_per_token_head)?|int[48]_per_token_head|nvfp4(_ds_mla|_4over6)?"
+    r"|turboquant_\w+|octave_\w+|ultraquant_4bit"
+)
+
+
+def has_own_scales(cache):
+    """Whether no other engine can read this KV: its scales are (calculate_kv_scales, until vLLM 0.30) computed from the first
+    tokens that the engine sees, or it is not known where an element type has them."""
+    return bool(getattr(cache, "calculate_kv_scales", False)) or not _READABLE.fullmatch(str(cache.cache_dtype))
+
+
 def _own_scales(vllm_config):
-    """The engine's id, if its fp8 KV has scales of its own: computed from what it saw first, so that no other engine can read it."""
-    if not getattr(vllm_config.cache_config, "calculate_kv_scales", False):
-        return None
-    return vllm_config.kv_transfer_config.engine_id
+    """The engine's id if its KV has scales of its own: then its namespace is, too."""
+    return vllm_config.kv_transfer_config.engine_id if has_own_scales(vllm_config.cache_config) else None
 
 
 def minor_version(version):
@@ -187,7 +200,13 @@ def tenant(cache_salt):
 
 def warnings(vllm_config):
     """Sentences for the log."""
-    algorithm = vllm_config.cache_config.prefix_caching_hash_algo
+    cache = vllm_config.cache_config
+    if has_own_scales(cache):
+        yield (
+            f"KV of type {cache.cache_dtype} has scales that only this engine knows, or that kvscout does not know of: no other engine shares "
+            "its cache, nor does this one after a restart"
+        )
+    algorithm = cache.prefix_caching_hash_algo
     if algorithm.startswith("xxhash"):
         yield (
             f"prefix_caching_hash_algo is {algorithm}, which is not cryptographic: a user who can choose tokens may find two prompts with one "
