@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from types import SimpleNamespace
 
-from kvscout.vllm import config, logs, namespace, pins, plugin, ranks, refusals, request, server
+from kvscout.vllm import config, hints, logs, namespace, pins, plugin, ranks, refusals, request, server
 
 
 class Importing(unittest.TestCase):
@@ -195,11 +195,27 @@ class Namespace(unittest.TestCase):
 
     def test_xxhash_is_warned_of_and_sha256_cbor_is_not(self):
         def sentences(algorithm):
-            return list(namespace.warnings(SimpleNamespace(cache_config=SimpleNamespace(prefix_caching_hash_algo=algorithm))))
+            return list(namespace.warnings(SimpleNamespace(cache_config=SimpleNamespace(prefix_caching_hash_algo=algorithm, cache_dtype="auto"))))
 
         self.assertIn("not cryptographic", " ".join(sentences("xxhash_cbor")))
         self.assertIn("pickle", " ".join(sentences("sha256")))
         self.assertEqual(sentences("sha256_cbor"), [])
+
+    def test_kv_with_scales_that_only_the_engine_knows_is_never_shared(self):
+        def engine(dtype, name, **more):
+            cache = SimpleNamespace(cache_dtype=dtype, prefix_caching_hash_algo="sha256_cbor", **more)
+            return SimpleNamespace(cache_config=cache, kv_transfer_config=SimpleNamespace(engine_id=name))
+
+        shared = ("auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla", "fp8_per_token_head", "int8_per_token_head", "nvfp4",
+                  "nvfp4_4over6", "turboquant_k8v4", "octave_k3v3_compact", "ultraquant_4bit")
+        for dtype in shared:  # all that vLLM 0.33 has, but for fp8_inc
+            self.assertIsNone(namespace._own_scales(engine(dtype, "a")), dtype)
+            self.assertEqual(list(namespace.warnings(engine(dtype, "a"))), [])
+        for dtype, more in (("fp8", {"calculate_kv_scales": True}), ("fp8_inc", {}), ("fp7_of_next_year", {}), ("fp8x", {})):
+            with self.subTest(dtype=dtype):
+                self.assertEqual([namespace._own_scales(engine(dtype, name, **more)) for name in "ab"], ["a", "b"])
+                self.assertIn(f"KV of type {dtype} has scales", " ".join(namespace.warnings(engine(dtype, "a", **more))))
+        self.assertIsNone(namespace._own_scales(engine("fp8", "a", calculate_kv_scales=False)))
 
 
 class Params(unittest.TestCase):
@@ -221,6 +237,44 @@ class Params(unittest.TestCase):
 
     def test_none_is_legal(self):
         self.assertEqual(request.Params(None, "r").expect_tokens, 0)
+
+
+class Hints(unittest.TestCase):
+    @staticmethod
+    def ended(status, output, prompt=10):
+        return SimpleNamespace(status=SimpleNamespace(name=status), output_token_ids=output, num_tokens=prompt + len(output))
+
+    def test_a_tool_call_comes_back(self):
+        known = hints.Hints({7, 8}, 10000)
+        self.assertEqual(known.of(self.ended("FINISHED_STOPPED", [1, 2, 7, 3, 4])), "likely")
+        self.assertEqual(known.of(self.ended("FINISHED_STOPPED", [1, 2, 8])), "likely")
+        self.assertEqual(known.of(self.ended("FINISHED_STOPPED", [7] + [1] * (hints.LAST_TOKENS - 1))), "likely")
+        self.assertIsNone(known.of(self.ended("FINISHED_STOPPED", [7] + [1] * hints.LAST_TOKENS)))
+
+    def test_other_ends_say_nothing(self):
+        known = hints.Hints({7}, 10000)
+        self.assertIsNone(known.of(self.ended("FINISHED_STOPPED", [1, 2, 3])))
+        for status in ("FINISHED_ABORTED", "FINISHED_LENGTH_CAPPED", "FINISHED_ERROR", "FINISHED_REPETITION", "FINISHED_IGNORED"):
+            self.assertIsNone(known.of(self.ended(status, [7, 1])), status)
+        self.assertIsNone(hints.Hints((), 10000).of(self.ended("FINISHED_STOPPED", [7])))
+        self.assertIsNone(known.of(self.ended("FINISHED_STOPPED", [])))
+
+    def test_nothing_can_follow_the_longest_request(self):
+        known = hints.Hints({7}, 100)
+        self.assertEqual(known.of(self.ended("FINISHED_LENGTH_CAPPED", [1] * 90)), "unlikely")
+        self.assertEqual(known.of(self.ended("FINISHED_STOPPED", [7] * 90)), "unlikely")
+        self.assertIsNone(known.of(self.ended("FINISHED_LENGTH_CAPPED", [1] * 89)))
+
+    def test_the_tokenizer_knows_the_tokens_of_a_call(self):
+        tokenizer = SimpleNamespace(get_vocab=lambda: {"<tool_call>": 151657, "tool": 1, "<|eom_id|>": 128008, "<tool": 2})
+        self.assertEqual(hints.tool_tokens(tokenizer), {151657, 128008})
+        self.assertEqual(hints.tool_tokens(None), frozenset())
+
+    def test_without_a_tokenizer_the_engine_starts_all_the_same(self):
+        with self.assertLogs("vllm.kvscout", logging.INFO) as log:
+            found = hints.of_engine(SimpleNamespace(model_config=SimpleNamespace(max_model_len=100)))
+        self.assertIn("no hints of tool calls", log.output[0])
+        self.assertEqual(found.of(self.ended("FINISHED_STOPPED", [1] * 90)), "unlikely")
 
 
 class Pool:

@@ -10,7 +10,7 @@ import logging
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
 
 from . import config as configuration
-from . import device, layout, logs, namespace, ranks, refusals, server
+from . import device, hints, layout, logs, namespace, ranks, refusals, server
 from .metadata import Metadata
 from .scheduler import Scheduler
 from .stats import Delta, PromMetrics, Stats, timed
@@ -72,7 +72,9 @@ class KVScoutConnector(KVConnectorBase_V1):
         common = self._common()
         client = kvscout.Client(**common)
         parallel = self._vllm_config.parallel_config
-        self._scheduler = Scheduler(self._config, client, parallel.world_size, kvscout.KVScoutError, namespace.tenant)
+        self._scheduler = Scheduler(
+            self._config, client, parallel.world_size, kvscout.KVScoutError, namespace.tenant, hints.of_engine(self._vllm_config)
+        )
         self._stats = Delta(self._scheduler.counts)
         self._times = self._scheduler.times
         for sentence in (*configuration.notes(extra, self._config), *namespace.warnings(self._vllm_config)):

@@ -22,12 +22,14 @@ logger = logging.getLogger("vllm.kvscout")
 
 
 class Scheduler:
-    def __init__(self, config, client, ranks, errors, make_tenant):
-        """@ranks: worker processes that report each store. @errors: kvscout's exceptions. @make_tenant: of a request's salt."""
+    def __init__(self, config, client, ranks, errors, make_tenant, hints):
+        """@ranks: worker processes that report each store. @errors: kvscout's exceptions. @make_tenant: of a request's salt.
+        @hints: of requests that bring none (hints.py)."""
         self._config = config
         self._client = client
         self._error = errors
         self._make_tenant = make_tenant
+        self._hints = hints
         self._requests = {}
         self._pins = Pins(ranks)
         self._manager = None
@@ -154,9 +156,11 @@ class Scheduler:
         # Many requests may end in one step: what they give back travels with the next step, or with the next request if that comes first.
         # vLLM takes a step for the ended ones even if there is nothing to schedule.
         self._begin_step()
-        if tracked.params.hint is not None:
-            self._hint(tracked)
-        self._finish_lookup(tracked)
+        hint = tracked.params.hint or self._hints.of(request)
+        if hint is None:
+            self._finish_lookup(tracked)
+        else:
+            self._finish_with_hint(tracked, hint)
 
     def reset(self):
         """Drop everything that is cached, for all engines of the namespace."""
@@ -271,11 +275,12 @@ class Scheduler:
         except self._error as error:
             self._say(tracked, "finishing", error)
 
-    def _hint(self, tracked):
+    def _finish_with_hint(self, tracked, hint):
         try:
-            self._client.finish_hint(tracked.lookup_id, tracked.params.hint)
+            self._client.finish_hint(tracked.lookup_id, hint)
+            self.counts["hints_" + hint] += 1
         except self._error as error:
-            self._say(tracked, f"the hint {tracked.params.hint!r}", error)
+            self._say(tracked, f"finishing with the hint {hint!r}", error)
 
     def _begin_step(self):
         """Lookups of one schedule() travel together: the first one, or the end of a request before, opens the step, build_meta() closes it."""

@@ -14,6 +14,8 @@ SCHEDULER = {
     "answered_at_first_ask": "Lookups that were answered when they were first asked for",
     "waits": "Waits for answers to lookups that a step was the first to ask for",
     "wait_us": "Microseconds of those waits",
+    "hints_likely": "Requests that ended with the hint that their conversation goes on",
+    "hints_unlikely": "Requests that ended with the hint that it is over",
     "lookup_errors": "Lookups that could not be asked",
     "loads": "Loads sent to the workers",
     "load_tokens": "Tokens of those loads",
