@@ -150,17 +150,17 @@ look_up_and_finish(struct micro_index *b, const uint8_t *hashes)
 	uint32_t entries[PREFIX];
 	uint32_t found = scout__index_find_run(b->index, 1, hashes, PREFIX, entries);
 	uint32_t hit = 0;
-	uint32_t kind;
+	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
 
 	while (hit < found && scout__index_is_hit(b->index, entries[hit]) &&
 	       scout__index_promise(b->index, entries[hit]))
 		hit++;
 	scout__index_asked(b->index, 0, PREFIX);
-	kind = scout__touch_kind(UINT64_C(512) * (PREFIX - scout__index_known_run(b->index, 1, hashes, hit, PREFIX)));
+	touch.kind =
+		scout__touch_kind(UINT64_C(512) * (PREFIX - scout__index_known_run(b->index, 1, hashes, hit, PREFIX)));
 	for (uint32_t i = hit; i-- > 0;) {
 		scout__index_unpromise(b->index, entries[i], 1);
-		scout__index_touch(b->index, entries[i],
-				   &(struct scout__touch){.how = SCOUT__ACCESS_READ, .kind = kind});
+		scout__index_touch(b->index, entries[i], &touch);
 	}
 	return hit;
 }

@@ -5,8 +5,8 @@
  * Hit ratios of eviction policies in seconds: the real chunk index with the real policies, slots of 64 bytes, no
  * server and no KV bytes. One session after the other does what the server does for it: the lookup promises the
  * leading run of readable chunks, the retrieve holds them and gives the promise back, the store reserves the rest
- * until there is no room, commits, and the finish touches what was stored and then what was found, each from last to
- * first. Unlike a server under load, sessions do not overlap. The floor is the first policy of --eviction, "lru"
+ * until there is no room but for what the session itself has used, commits, and the finish touches what was stored and
+ * then what was found, each from last to first. Unlike a server under load, sessions do not overlap. The floor is the first policy of --eviction, "lru"
  * unless another is given.
  *
  * Threads: main, which is the loop; the pool's thread that makes extents.
@@ -36,6 +36,8 @@ struct policy_sim {
 	uint32_t *found;
 	uint32_t *stored; /* entries that the session stored, or found present while storing */
 	bool *present;
+	uint64_t n_sessions;
+	struct scout__user user; /* the session's STORE */
 	uint64_t hits;
 	uint64_t asked;
 	uint64_t lost; /* asked for, cached, and no hit: something before them was not */
@@ -78,6 +80,7 @@ retrieve(struct policy_sim *sim, uint32_t hit)
 	for (uint32_t i = 0; i < hit; i++) {
 		if (!scout__index_hold(sim->index, sim->found[i], 0))
 			die("a promised chunk is not readable");
+		scout__index_used(sim->index, sim->found[i], sim->n_sessions);
 		scout__index_unpromise(sim->index, sim->found[i], 1);
 	}
 	for (uint32_t i = 0; i < hit; i++)
@@ -90,8 +93,10 @@ reserve(struct policy_sim *sim, uint32_t i, uint32_t *ret_entry)
 	const uint8_t *hash = sim->hashes + (size_t)i * TRACE_HASH_BYTES;
 	enum scout__reserve got;
 
-	while ((got = scout__index_reserve(sim->index, 1, hash, 0, ret_entry)) == SCOUT__RESERVE_WAIT)
+	while ((got = scout__index_reserve_for(sim->index, 1, hash, 0, &sim->user, ret_entry)) == SCOUT__RESERVE_WAIT)
 		wait_for_extent(sim);
+	if (got == SCOUT__RESERVE_GRANTED)
+		scout__index_used(sim->index, *ret_entry, sim->n_sessions);
 	return got;
 }
 
@@ -101,6 +106,8 @@ store(struct policy_sim *sim, uint32_t hit, uint32_t n)
 {
 	uint32_t stored = 0;
 
+	sim->user = scout__index_user(sim->index, sim->n_sessions);
+	sim->user.spares = UINT32_MAX;
 	for (uint32_t i = hit; i < n; i++, stored++) {
 		enum scout__reserve got = reserve(sim, i, &sim->stored[stored]);
 
@@ -120,30 +127,27 @@ session(struct policy_sim *sim, const uint64_t *ids, uint32_t n, bool hinted)
 	uint32_t hit;
 	uint32_t stored;
 	uint32_t known;
-	uint32_t kind;
+	struct scout__touch touch = {.hinted = hinted};
 
+	sim->n_sessions++;
 	for (uint32_t i = 0; i < n; i++)
 		trace_hash(ids[i], sim->hashes + (size_t)i * TRACE_HASH_BYTES);
 	scout__index_asked(sim->index, 0, n);
 	hit = look_up(sim, n);
 	known = scout__index_known_run(sim->index, 1, sim->hashes, hit, n);
-	kind = scout__touch_kind((uint64_t)(n - known) * TRACE_BLOCK_TOKENS);
+	touch.kind = scout__touch_kind((uint64_t)(n - known) * TRACE_BLOCK_TOKENS);
 	retrieve(sim, hit);
 	stored = store(sim, hit, n);
 	/* An entry of the hit may have been evicted by the store; then another chunk may have its slot. */
 	for (uint32_t i = stored; i-- > 0;) {
-		struct scout__touch touch = {.how = sim->present[i] ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED,
-					     .kind = kind,
-					     .hinted = hinted};
-
+		touch.how = sim->present[i] ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED;
 		sim->lost += sim->present[i];
 		scout__index_touch(sim->index, sim->stored[i], &touch);
 	}
+	touch.how = SCOUT__ACCESS_READ;
 	for (uint32_t i = hit; i-- > 0;)
 		if (scout__index_find(sim->index, 1, sim->hashes + (size_t)i * TRACE_HASH_BYTES) == sim->found[i])
-			scout__index_touch(
-				sim->index, sim->found[i],
-				&(struct scout__touch){.how = SCOUT__ACCESS_READ, .kind = kind, .hinted = hinted});
+			scout__index_touch(sim->index, sim->found[i], &touch);
 	sim->hits += hit;
 	sim->asked += n;
 }

@@ -345,8 +345,7 @@ SCOUT_ON_LOOP uint32_t scout__index_known_run(const struct scout__chunk_index *i
 /* Bring l1.hinted up to date. */
 SCOUT_ON_LOOP void scout__index_count_hints(struct scout__chunk_index *index);
 /* Finish: move in the eviction order, if it is in it. */
-SCOUT_ON_LOOP void scout__index_touch(struct scout__chunk_index *index, uint32_t entry,
-				      const struct scout__touch *touch);
+SCOUT_ON_LOOP void scout__index_touch(struct scout__chunk_index *index, uint32_t entry, struct scout__touch *touch);
 
 /* ---- chunk_index_l2.c: L2 ---- */
 

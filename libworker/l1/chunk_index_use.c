@@ -59,7 +59,7 @@ scout__index_known_run(const struct scout__chunk_index *index, uint32_t space, c
 }
 
 void
-scout__index_touch(struct scout__chunk_index *index, uint32_t entry, const struct scout__touch *touch)
+scout__index_touch(struct scout__chunk_index *index, uint32_t entry, struct scout__touch *touch)
 {
 	const struct scout__entry *e = &index->entries[entry];
 

@@ -114,7 +114,7 @@ scout__chunked_queue_append_at(struct scout__chunked_queues *queues, uint32_t qu
 static inline void
 scout__chunked_queue_append(struct scout__chunked_queues *queues, uint32_t queue, uint32_t i)
 {
-	scout__chunked_queue_append_at(queues, queue, i, 0);
+	scout__chunked_queue_append_at(queues, queue, i, scout__node_at(queues, i)->stamp);
 }
 
 static inline void

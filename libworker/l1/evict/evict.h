@@ -50,6 +50,11 @@ struct scout__touch {
 	enum scout__access how;
 	uint32_t kind;   /* of the session's request: scout__touch_kind() */
 	uint32_t hinted; /* 1: the session's caller expects that nothing continues the request; else 0 */
+	/*
+	 * Set by the policy, 0 at first: the most touches of a chunk that the session has touched until now. Chunks are
+	 * touched from the last to the first, so these are chunks behind the next one, which counts as touched as often.
+	 */
+	uint32_t behind; /* at most 255 */
 };
 
 /*
@@ -87,7 +92,7 @@ struct scout__evict_ops {
 	void (*insert)(void *state, uint32_t entry, enum scout__insert why);
 	void (*remove)(void *state, uint32_t entry, enum scout__remove why);
 	/* Only for entries that are in the order. */
-	void (*accessed)(void *state, uint32_t entry, const struct scout__touch *touch);
+	void (*accessed)(void *state, uint32_t entry, struct scout__touch *touch);
 	/* NULL, or: a lookup asks for @n chunks. */
 	void (*asked)(void *state, uint32_t n);
 	/* NULL, or: the chunk index has @slots from now on, 1 to max_entries. */

@@ -380,7 +380,7 @@ is_spare(struct scout__hdc *h, uint32_t class)
 }
 
 static void
-hdc_accessed(void *state, uint32_t entry, const struct scout__touch *touch)
+hdc_accessed(void *state, uint32_t entry, struct scout__touch *touch)
 {
 	struct scout__hdc *h = state;
 	struct scout__entry *e = &h->entries[entry];
@@ -389,6 +389,9 @@ hdc_accessed(void *state, uint32_t entry, const struct scout__touch *touch)
 	uint32_t class, queue;
 
 	touches += touches < MAX_TOUCHES;
+	if (touches < touch->behind)
+		touches = touch->behind; /* it was gone for a while, and they were not */
+	touch->behind = touches;
 	e->policy_bits = (uint8_t)(touches | touch->kind << BITS_KIND_SHIFT |
 				   (touch->hinted && touches < MAX_TOUCHES ? BITS_HINTED : 0));
 	class = class_of(e->policy_bits);

@@ -63,7 +63,7 @@ lru_remove(void *state, uint32_t entry, enum scout__remove why)
 }
 
 static void
-lru_accessed(void *state, uint32_t entry, const struct scout__touch *touch)
+lru_accessed(void *state, uint32_t entry, struct scout__touch *touch)
 {
 	struct lru *lru = state;
 

@@ -110,7 +110,7 @@ s3fifo_remove(void *state, uint32_t entry, enum scout__remove why)
 }
 
 static void
-s3fifo_accessed(void *state, uint32_t entry, const struct scout__touch *touch)
+s3fifo_accessed(void *state, uint32_t entry, struct scout__touch *touch)
 {
 	struct s3fifo *s = state;
 	struct scout__entry *e = &s->entries[entry];

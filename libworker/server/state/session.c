@@ -336,14 +336,16 @@ scout__session_undo(struct scout_server *s, uint64_t ticket)
 }
 
 SCOUT_ON_LOOP static void
-touch(const struct scout__session *session, const struct scout__kept *kept, struct scout__handle handle,
+touch(const struct scout__session *session, struct scout__kept *kept, struct scout__handle handle,
       enum scout__access how)
 {
 	struct scout__chunk_index *index = kept->group->index;
-	const struct scout__touch touch = {.how = how, .kind = kept->kind, .hinted = session->hinted};
+	struct scout__touch touch = {.how = how, .kind = kept->kind, .hinted = session->hinted, .behind = kept->behind};
 
-	if (session->touch && handle.entry != SCOUT__NO_ENTRY && scout__index_valid(index, handle))
-		scout__index_touch(index, handle.entry, &touch);
+	if (!session->touch || handle.entry == SCOUT__NO_ENTRY || !scout__index_valid(index, handle))
+		return;
+	scout__index_touch(index, handle.entry, &touch);
+	kept->behind = (uint8_t)touch.behind;
 }
 
 SCOUT_ON_LOOP static void

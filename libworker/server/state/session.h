@@ -29,6 +29,7 @@ struct scout__kept {
 	struct scout__handle *handles; /* hit of them */
 	uint32_t cap_handles;
 	uint8_t kind;                 /* scout__touch_kind(), of the lookup */
+	uint8_t behind;               /* of struct scout__touch, while the session ends */
 	struct scout__handle *stored; /* in the order of the stores; top bit of entry: not stored by this session */
 	uint32_t n_stored, cap_stored;
 	uint64_t **used_rows; /* [rank * readers + reader] -> bits of objects; NULL until a RETRIEVE */

@@ -232,23 +232,26 @@ is_newest(uint32_t i)
 }
 
 static void
-touch(uint32_t i, enum scout__access how, uint32_t kind, uint32_t hinted)
+touch(uint32_t i, struct scout__touch *touch)
 {
 	struct hdc_model_entry *m = &model.entries[i];
 	uint32_t queue;
 	float least;
 
 	m->touches += m->touches < 5;
-	m->class = model_class(m->touches, kind, hinted && m->touches < 5);
-	model_learn(m->key, m->class, how == SCOUT__ACCESS_READ);
+	if (m->touches < touch->behind)
+		m->touches = touch->behind;
+	m->class = model_class(m->touches, touch->kind, touch->hinted && m->touches < 5);
+	model_learn(m->key, m->class, touch->how == SCOUT__ACCESS_READ);
 	queue = m->class;
 	if (!model.holds_until && model.live >= model.n - model.n / 16 && model_victim(&least) != SCOUT__NO_ENTRY &&
 	    2 * model.density.index[m->class][0] < least)
 		queue = SCOUT__SPARE_QUEUE;
 	if (!(m->queue == queue && m->time == model.clock && is_newest(i)))
 		model_put(i, queue);
-	rig_ops->accessed(rig_state, i, &(struct scout__touch){.how = how, .kind = kind, .hinted = hinted});
+	rig_ops->accessed(rig_state, i, touch);
 	ck_assert_uint_eq(rig_entries[i].node.queue, queue);
+	ck_assert_uint_eq(touch->behind, m->touches);
 }
 
 static uint32_t
@@ -272,6 +275,7 @@ free_entry(void)
 uint32_t
 hdc_model_session(uint32_t from, uint32_t n, uint32_t kind, uint32_t hinted)
 {
+	struct scout__touch one = {.kind = kind, .hinted = hinted};
 	enum scout__access how[HDC_MODEL_CHUNKS];
 	uint32_t hits = 0;
 
@@ -293,8 +297,9 @@ hdc_model_session(uint32_t from, uint32_t n, uint32_t kind, uint32_t hinted)
 	for (uint32_t at = n; at-- > 0;) {
 		uint32_t i = entry_of(from + at);
 
+		one.how = how[at];
 		if (i != SCOUT__NO_ENTRY && rig_draw(50))
-			touch(i, how[at], kind, hinted);
+			touch(i, &one);
 	}
 	return hits;
 }

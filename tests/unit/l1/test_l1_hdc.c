@@ -94,6 +94,32 @@ START_TEST(hdc_remembers_touches_of_what_was_evicted)
 }
 END_TEST
 
+/* Otherwise it would be evicted before those, which are of no use without it. */
+START_TEST(hdc_chunk_that_comes_again_counts_as_often_as_those_behind_it)
+{
+	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
+
+	rig_open("hdc", 64);
+	rig_ops->asked(rig_state, 2);
+	rig_create(0, 100);
+	rig_create(1, 101);
+	for (uint32_t i = 0; i < 4; i++)
+		rig_read(1);
+	rig_ops->accessed(rig_state, 1, &touch);
+	ck_assert_uint_eq(touch.behind, 5);
+	ck_assert_uint_eq(rig_entries[1].node.queue, 3);
+	touch.how = SCOUT__ACCESS_STORED;
+	rig_ops->accessed(rig_state, 0, &touch);
+	ck_assert_uint_eq(touch.behind, 5);
+	ck_assert_uint_eq(rig_entries[0].node.queue, 3);
+	/* Alone it has one touch, and another session knows nothing of it. */
+	rig_create(2, 102);
+	rig_stored(2);
+	ck_assert_uint_eq(rig_entries[2].node.queue, 0);
+	rig_close();
+}
+END_TEST
+
 START_TEST(hdc_kinds_split_requests_by_their_new_tokens)
 {
 	ck_assert_uint_eq(scout__touch_kind(0), 0);
@@ -272,6 +298,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, hdc_is_lru_until_it_has_learned);
 	tcase_add_test(tc, hdc_touches_tail_first_and_the_head_of_a_prompt_goes_last);
 	tcase_add_test(tc, hdc_remembers_touches_of_what_was_evicted);
+	tcase_add_test(tc, hdc_chunk_that_comes_again_counts_as_often_as_those_behind_it);
 	tcase_add_test(tc, hdc_kinds_split_requests_by_their_new_tokens);
 	tcase_add_test(tc, hdc_keeps_what_comes_back_before_a_scan);
 	tcase_add_test(tc, hdc_hints_are_learned_and_not_believed);

@@ -70,7 +70,7 @@ find(uint32_t tenant, uint32_t i)
 static SCOUT_ON_LOOP enum scout__reserve
 store(uint32_t tenant, uint32_t i)
 {
-	const struct scout__touch touch = {.how = SCOUT__ACCESS_STORED};
+	struct scout__touch touch = {.how = SCOUT__ACCESS_STORED};
 	uint32_t entry = SCOUT__NO_ENTRY;
 	enum scout__reserve got = scout__index_reserve(cache, tenant, key(tenant * 100000 + i), 0, &entry);
 
@@ -188,7 +188,7 @@ END_TEST
 
 START_TEST(a_touch_a_pin_and_a_drop_find_what_is_set_aside)
 {
-	const struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
+	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
 	uint32_t entry;
 
 	begin(policies[_i]);
@@ -355,7 +355,7 @@ count_free_to_go(uint32_t asker)
 /* Tenants store, read and pin at random, and shares change: a guarantee is broken only when there is nothing else. */
 START_TEST(random_traffic_keeps_every_guarantee)
 {
-	const struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
+	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
 	uint32_t pinned[32] = {0}, n_pinned = 0;
 
 	begin(policies[_i % POLICIES]);
