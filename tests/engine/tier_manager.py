@@ -16,6 +16,7 @@ LAYERS_BYTES = 6000  # of a block; vLLM pads its rows to whole pages
 PAGE = 4096
 CHUNKS = 48  # of vLLM's region: far fewer than the prompts of a case have, so that most hits come from the tier
 GROUPS = 2
+WINDOW = 3  # chunks, of the second group of a hybrid
 DEADLINE_S = 60
 
 
@@ -97,6 +98,49 @@ class Manager:
             hits += found is not LookupResult.RETRY
             deferred |= found is not LookupResult.HIT
         return None if deferred else hits
+
+    def _window(self, keys, context):
+        """As vLLM's scheduler looks for a window: from the end, the last run of WINDOW readable chunks, or all down to the
+        first chunk. How many leading chunks that restores; None: ask again."""
+        from vllm.v1.kv_offload.base import LookupResult
+
+        run, deferred = 0, False
+        for at in range(len(keys) - 1, -1, -1):
+            found = self.manager.lookup(keys[at], context)
+            deferred |= found in (LookupResult.RETRY, LookupResult.HIT_PENDING)
+            run = run + 1 if found in (LookupResult.HIT, LookupResult.HIT_PENDING) else 0
+            if run == WINDOW:
+                return None if deferred else at + WINDOW
+        return None if deferred else run
+
+    def hybrid_request(self, prompt, n):
+        """As request(), where the second group has a window: its last chunks are loaded and stored, and no others."""
+        from vllm.v1.kv_offload.base import ReqContext
+
+        self._n += 1
+        context = ReqContext(req_id=f"r{self._n}")
+        self.requests += 1
+        with self.locked():
+            self.manager.on_new_request(context)
+        full, window = self.keys(prompt, n)
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            with self.locked():
+                hits = self._hits(full, context)
+                hits = self._window(window[:hits], context) if hits else hits
+                if hits is not None:
+                    self._load(full[:hits] + window[max(0, hits - WINDOW) : hits], context)
+                    break
+            self.step()
+            need(time.monotonic() < end, f"request {context.req_id} has waited {DEADLINE_S} s for its lookups")
+        self._new.append(context.req_id)
+        with self.locked():
+            self._store(full[hits:] + window[max(hits, n - WINDOW) :], context)
+            self.manager.on_request_finished(context)
+        self.step()
+        self.settle()
+        self.hits += hits
+        return hits
 
     def request(self, prompt, n):
         """One request of @n chunks: load what there is, compare it, "compute" the rest and store it. Returns the hits."""
@@ -196,6 +240,25 @@ def stats_have_definitions(server):
         need(again is None, f"the second reading has {again and again.reduce()}")
         need(set(made.tier.config_info()) == set(KVScoutTier.config_info_keys({})), "labels are not those that are declared")
         return f"{len(ours)} counters"
+    finally:
+        made.close()
+
+
+def a_window_beside_full_attention(server):
+    """A hybrid model: a prompt is restored where the first group has all chunks and the second one the last ones."""
+    made = Manager(server.endpoint)
+    try:
+        need(made.hybrid_request("window", 10) == 0, "a prompt that was never stored has hits")
+        need(made.hybrid_request("window", 10) == 10, "the same prompt is not restored")
+        for prompt in range(8):
+            made.hybrid_request(f"window/other/{prompt}", 6)  # vLLM's region forgets
+        asked = made.tier._counts["lookup_keys"]
+        need(made.hybrid_request("window", 14) == 10, "a longer prompt is not restored to the end of the shorter one")
+        need(made.tier._counts["lookup_keys"] > asked, "nothing was asked of the tier")
+        for prompt in range(8):
+            made.hybrid_request(f"window/more/{prompt}", 6)
+        need(made.hybrid_request("window", 8) == 0, "a prompt is restored whose window was never stored")
+        return made.same()
     finally:
         made.close()
 
@@ -301,4 +364,7 @@ def nothing_stays(server):
 
 
 # What runs with a server of the usual size; small_pool has one of its own.
-CASES = (one_after_the_other, stats_have_definitions, two_engines, a_reset_is_for_all, servers_that_die, nothing_stays)
+CASES = (
+    one_after_the_other, a_window_beside_full_attention, stats_have_definitions, two_engines, a_reset_is_for_all, servers_that_die,
+    nothing_stays,
+)
