@@ -16,11 +16,13 @@ engine_usage()
 	cat <<'END'
 usage: ./dev engine [--short] [SESSION...]
        ./dev engine --contract
+       ./dev engine --peers [--rounds N]
 
   --short    at most four starts of the engine instead of all; this is the stage `engine` of ./dev check
   --list     names of the sessions
   --install  only make the environment
   --contract what connector and tier rely on in vLLM, against the newest three minor versions on PyPI (1 GB, read and deleted)
+  --peers    beside no connector, Mooncake's store and LMCache, by turns in one run; ./dev engine --peers --help says more
 
 Results: a line for each case, and as the last line: N passed, N failed, N skipped. The log of a session is build-engine/SESSION.log.
 END
@@ -73,6 +75,13 @@ cmd_engine()
 		;;
 	--contract)
 		python3 -B "$ROOT/tests/engine/contract.py" --newest
+		return
+		;;
+	--peers)
+		# shellcheck source=scripts/peers.sh
+		. "$ROOT/scripts/peers.sh"
+		shift
+		engine_peers "$@"
 		return
 		;;
 	esac

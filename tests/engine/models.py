@@ -118,7 +118,29 @@ def _processor(folder):
     ).save_pretrained(folder)
 
 
-MODELS = {"images": _images, "llama": lambda: _llama(0), "window": lambda: _llama(512), "mla": _mla}
+def _long():
+    """For comparisons of time: 8 KiB of KV and five times the work for each token."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=256,
+        intermediate_size=704,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=32,
+        max_position_embeddings=8192,
+        rope_theta=10000.0,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+        dtype="float32",
+    )
+
+
+MODELS = {"images": _images, "llama": lambda: _llama(0), "window": lambda: _llama(512), "mla": _mla, "long": _long}
 
 
 def _tokenizer(folder):
