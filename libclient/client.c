@@ -155,11 +155,11 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 	slot->hit = (struct scout_hit){.endpoint = -1};
 	slot->ended = false;
 	slot->finished = false;
-	slot->finish_hint = SCOUT_HINT_UNKNOWN;
 	slot->admit_came = slot->was_renewed = slot->again = slot->renewing = false;
 	slot->renew_left = 0;
 	slot->ahead = slot->unasked = false;
 	slot->renewed_us = 0;
+	atomic_store_explicit(&slot->finish_hint, SCOUT_HINT_UNKNOWN, memory_order_relaxed);
 	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->answer, SCOUT__PENDING, memory_order_relaxed);
 }
@@ -562,7 +562,7 @@ scout_finish_hint(struct scout_client *client, const char *id, enum scout_hint h
 	scout__client_enter(client);
 	i = scout__table_find(client, id, len, scout__id_hash(id, len));
 	if (i != SCOUT__NO_SLOT) {
-		client->slots[i].finish_hint = (uint8_t)hint;
+		atomic_store_explicit(&client->slots[i].finish_hint, (unsigned char)hint, memory_order_relaxed);
 		scout__client_forget(client, i);
 	}
 	return scout__client_leave(client, 0);

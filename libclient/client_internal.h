@@ -122,8 +122,8 @@ struct scout__lookup_slot {
 	uint64_t arena_pos;
 	/* caller, before the ADMIT word */
 	uint32_t admit_from, admit_to;
-	/* caller, before the FINISH word */
-	uint8_t finish_hint; /* enum scout_hint */
+	/* caller, before the FINISH word; read meanwhile where the courier ends a lookup by itself */
+	atomic_uchar finish_hint; /* enum scout_hint */
 	/* caller, see client_step.c; in the list of its step if that number is the client's */
 	uint32_t step_no, step_prev, step_next;
 	/* caller, see client_ahead.c; before the LOOKUP word, and before the SETTLE word */

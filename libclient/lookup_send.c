@@ -85,7 +85,9 @@ lane_finish(struct scout_client *c, uint32_t i, struct scout__link *link)
 	if (!scout__link_is_up(link)) {
 		scout__give_back_later(c, scout__link_index(link), slot->ticket);
 		lane->state = SCOUT__LANE_NONE;
-	} else if (!scout__send_finish(link, slot->ticket, slot->finish_hint, COOKIE(COOKIE_FINISH, i))) {
+	} else if (!scout__send_finish(link, slot->ticket,
+				       atomic_load_explicit(&slot->finish_hint, memory_order_relaxed),
+				       COOKIE(COOKIE_FINISH, i))) {
 		return false;
 	} else {
 		lane->in_flight++;

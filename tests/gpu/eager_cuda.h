@@ -4,6 +4,7 @@
 
 /* Between the files of the eager runtime: eager_memory.c (devices and memory) and eager_cuda.c (streams, events, copies). */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -56,7 +57,7 @@ struct eager_stream {
 extern pthread_mutex_t eager_mu;
 extern struct eager_stream *eager_streams[MAX_STREAMS];
 extern int eager_n_streams;
-extern bool eager_is_initialised;
+extern atomic_bool eager_is_initialised;
 extern int eager_sticky;
 extern _Thread_local int eager_last_error;
 extern _Thread_local enum cudaStreamCaptureMode eager_thread_mode;

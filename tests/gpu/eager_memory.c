@@ -16,7 +16,7 @@
 pthread_mutex_t eager_mu = PTHREAD_MUTEX_INITIALIZER;
 struct eager_stream *eager_streams[MAX_STREAMS];
 int eager_n_streams;
-bool eager_is_initialised;
+atomic_bool eager_is_initialised;
 int eager_sticky;
 _Thread_local int eager_last_error;
 _Thread_local enum cudaStreamCaptureMode eager_thread_mode;

@@ -329,7 +329,8 @@ fork_main(void *arg)
 		}
 		(void)pthread_mutex_unlock(&f->mu);
 		ck_assert_int_gt(pid, 0);
-		f->pids[f->n++] = pid;
+		f->pids[f->n] = pid;
+		f->n++; /* it is there */
 	}
 	(void)!read(f->end[0], &byte, 1); /* its end would be the signal that ends them */
 	return NULL;
