@@ -17,7 +17,7 @@ _KEYS = {
     "l2": "L2 store of a server that this engine starts: a URL or a list of URLs",
     "chunk_tokens": f"tokens in a chunk, rounded up to whole blocks; default {DEFAULT_CHUNK_TOKENS}",
     "namespace": "a name in front of the computed namespace: engines that differ in it share nothing",
-    "weights_version": "number of the weights, 1 or greater; engines with the same number may join a cleared cache",
+    "weights_version": "number of the weights at the start, 1 or greater; each reset adds 1, and engines with the same number share their KV",
     "load": "async (default): a request waits for its KV while others run; sync: the step waits",
     "store": "all (default): prompts and answers; prompt: prompts only; off",
     "step_wait_us": "how long a step may wait for answers to the lookups that it is the first to ask for, all of them "
@@ -76,7 +76,7 @@ def parse(extra, block_tokens, is_consumer=True, is_producer=True):
         chunk_tokens=round_up(chunk, block_tokens),
         block_tokens=block_tokens,
         namespace=values.text("namespace", 128) or "",
-        weights_version=values.number("weights_version", 0, 0, (1 << 64) - 1),
+        weights_version=values.number("weights_version", 0, 0, 1 << 63),
         load_async=values.word("load", ("async", "sync")) == "async",
         step_wait_us=values.number("step_wait_us", DEFAULT_STEP_WAIT_US, 0, 1_000_000),
         store=_store(values) if is_producer else "off",

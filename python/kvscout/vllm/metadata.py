@@ -39,6 +39,8 @@ class Metadata(KVConnectorMetadata):
     stores: list[Store] = field(default_factory=list)
     # The cache was cleared: the generation that workers join before anything else of this step. 0: no.
     generation: int = 0
+    # The same for an engine with a weights_version: the number that its workers have from now on. 0: as before.
+    weights_version: int = 0
     # By worker: how many of its failed synchronous loads the scheduler has heard of; see worker.py.
     failures_seen: dict[str, int] = field(default_factory=dict)
 

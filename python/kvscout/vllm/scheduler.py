@@ -35,6 +35,8 @@ class Scheduler:
         self._manager = None
         self._loads = []
         self._generation = 0
+        self._weights_version = config.weights_version
+        self._new_weights = 0  # workers are to be told
         self._next_store_number = 1
         self._failures_seen = {}
         self._in_step = False
@@ -124,9 +126,12 @@ class Scheduler:
         return external - from_l2, from_l2
 
     def build_meta(self, scheduler_output):
-        meta = Metadata(loads=self._loads, generation=self._generation, failures_seen=dict(self._failures_seen))
+        meta = Metadata(
+            loads=self._loads, generation=self._generation, weights_version=self._new_weights,
+            failures_seen=dict(self._failures_seen),
+        )
         self._loads = []
-        self._generation = 0
+        self._generation = self._new_weights = 0
         if self._may_store:
             for request_id, tokens in scheduler_output.num_scheduled_tokens.items():
                 self._add_stores(meta, request_id, tokens)
@@ -163,9 +168,17 @@ class Scheduler:
             self._finish_with_hint(tracked, hint)
 
     def reset(self):
-        """Drop everything that is cached, for all engines of the namespace."""
+        """Drop everything that is cached, for all engines of the namespace.
+
+        With a weights_version, a reset is the next number: other engines that have one join by a reset of their own, and until then the
+        server refuses what they computed with the number before. Without one, it is a new generation, which only this engine joins.
+        """
         try:
-            self._generation = self._client.clear()
+            if self._weights_version:
+                self._client.reset(self._weights_version + 1)
+                self._weights_version = self._new_weights = self._weights_version + 1
+            else:
+                self._generation = self._client.clear()
         except self._error as error:
             logger.warning("kvscout: the cache was not cleared: %s", error)
             return False
@@ -181,8 +194,13 @@ class Scheduler:
                 "reset it while requests run or stores are being copied). This engine stores nothing until a reset finds it empty"
             )
         else:
-            logger.info("kvscout: cleared the cache of this namespace")
+            logger.info("kvscout: cleared the cache of this namespace%s", self._number())
         return True
+
+    def _number(self):
+        if not self._weights_version:
+            return ""
+        return f"; its weights_version is now {self._weights_version}, and engines with another one neither load nor store"
 
     def _gpu_cache_is_empty(self):
         """vLLM resets its own cache first. Where it could not, new requests may build on old blocks."""

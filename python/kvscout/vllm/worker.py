@@ -57,6 +57,8 @@ class Worker:
     def start_loads(self, meta):
         if meta.generation:
             self._worker.clear(meta.generation)
+        if meta.weights_version:
+            self._worker.reset(meta.weights_version)
         for load in meta.loads:
             self._start_load(load)
         while self._sync_jobs:
