@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * Asking, admitting and finishing, on the caller's thread, which owns the slot table and the caller's fields of each slot. A call
+ * Asking and finishing, on the caller's thread, which owns the slot table and the caller's fields of each slot. A call
  * validates, finds the slot of the id, and either reads it or fills it and pushes one word. None of these calls blocks or
  * allocates; new and free are in client_life.c, the calls that wait in wait.c, client_step.c and client_observe.c.
  *
@@ -14,6 +14,7 @@
  */
 #include "client_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "clock.h"
@@ -33,11 +34,24 @@ scout__id_ok(const char *id, size_t *ret_len)
 
 /* ---- lookup ---- */
 
-/* One length is told, of hashes that begin with the prompt. */
-static bool
-is_supported(const struct scout_query *q)
+/* Hashes that the prompt has before those of @q. */
+static uint64_t
+before(const struct scout_client *client, const struct scout_query *q)
 {
-	return q->want_lengths <= 1 && q->from_token == 0;
+	return q->from_token / client->cfg.hash_tokens;
+}
+
+/* The hashes of @q, and those before them, are of the prompt; and what is before them the engine has. */
+static bool
+fits_prompt(const struct scout_client *client, const struct scout_query *q)
+{
+	uint64_t hash_tokens = client->cfg.hash_tokens;
+
+	if (q->from_token == 0)
+		return q->n * hash_tokens <= q->prompt_tokens;
+	return q->from_token % hash_tokens == 0 && q->from_token <= q->computed_tokens &&
+	       q->from_token <= q->prompt_tokens && q->n * hash_tokens <= q->prompt_tokens - q->from_token &&
+	       before(client, q) + q->n <= SCOUT_MAX_CHUNKS;
 }
 
 static int
@@ -50,35 +64,45 @@ check_question(const struct scout_client *client, const struct scout_query *q, s
 	*ret_tenant = q->tenant ? strlen(q->tenant) : 0;
 	if (*ret_tenant > SCOUT_MAX_NAME)
 		return SCOUT_ERR_TENANT;
-	if (!is_supported(q))
-		return SCOUT_ERR_UNSUPPORTED;
-	if (q->n > SCOUT_MAX_CHUNKS || (q->n > 0 && !q->hashes) ||
-	    q->n * (uint64_t)client->cfg.chunk_tokens > q->prompt_tokens ||
-	    q->timeout_ms > SCOUT_LOOKUP_TIMEOUT_MAX_MS ||
+	if (q->n > SCOUT_MAX_CHUNKS || (q->n > 0 && !q->hashes) || !fits_prompt(client, q) ||
+	    q->want_lengths > SCOUT_MAX_LENGTHS || q->timeout_ms > SCOUT_LOOKUP_TIMEOUT_MAX_MS ||
 	    !scout__arena_can_hold(&client->arena, q->n * (uint64_t)q->hash_len))
 		return SCOUT_ERR_INVALID;
 	return 0;
 }
 
 static uint32_t
-min_chunks(uint64_t tokens, uint32_t chunk_tokens, size_t n)
+min_hashes(uint64_t tokens, uint32_t hash_tokens, uint32_t at_most)
 {
-	uint64_t chunks = tokens / chunk_tokens;
+	uint64_t hashes = tokens / hash_tokens;
 
-	return (uint32_t)(chunks < n ? chunks : n);
+	return (uint32_t)(hashes < at_most ? hashes : at_most);
 }
 
-/* Of how many leading chunks the server may wait for those that are late. 0: of none, the lookup is one shot. */
+/*
+ * The longest length that may be asked for. At least one token of a prompt is computed. Where all policies are `all` the engine can
+ * take any part of a hit, and gets all but one token; a window or a state is of use at its own length only.
+ */
 static uint32_t
-expected_chunks(const struct scout_client *client, const struct scout_query *q)
+lengths_allowed(const struct scout_client *client, const struct scout_query *q)
 {
+	uint32_t n = (uint32_t)(before(client, q) + q->n);
+
+	return client->is_run ? n : min_hashes(q->prompt_tokens - 1, client->cfg.hash_tokens, n);
+}
+
+/* Of which length the server may wait for what is late. 0: of none, the lookup is one shot. */
+static uint32_t
+expected_length(const struct scout_client *client, const struct scout_query *q)
+{
+	uint32_t at_most = lengths_allowed(client, q);
 	const struct scout_client_config *cfg = &client->cfg;
 
 	if (cfg->lookup_poll_key_timeout_ms == 0 || cfg->lookup_poll_key_intervals_ms == 0)
 		return 0;
 	if (q->expect_tokens == 0)
-		return cfg->lookup_poll_key_all ? (uint32_t)q->n : 0;
-	return min_chunks(q->expect_tokens, cfg->chunk_tokens, q->n);
+		return cfg->lookup_poll_key_all ? at_most : 0;
+	return min_hashes(q->expect_tokens, cfg->hash_tokens, at_most);
 }
 
 static uint32_t
@@ -115,9 +139,10 @@ same_hash(const uint8_t *a, const uint8_t *b, size_t len)
 }
 
 static bool
-same_question(const struct scout__lookup_slot *slot, const struct scout_query *q)
+same_question(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
 {
-	return slot->n == q->n && same_hash(slot->last_hash, last_hash(q), q->hash_len) &&
+	return slot->n == before(client, q) + q->n && q->n > 0 &&
+	       same_hash(slot->last_hash, last_hash(q), q->hash_len) &&
 	       (q->tenant && *q->tenant ? strcmp(slot->tenant, q->tenant) == 0 : slot->tenant_len == 0);
 }
 
@@ -125,7 +150,7 @@ same_question(const struct scout__lookup_slot *slot, const struct scout_query *q
 static bool
 covers_skipped(const struct scout_client *client, const struct scout__lookup_slot *slot, uint64_t computed_tokens)
 {
-	return computed_tokens >= (uint64_t)slot->skip * client->cfg.chunk_tokens;
+	return computed_tokens >= (uint64_t)slot->skip * client->cfg.hash_tokens;
 }
 
 static void
@@ -141,9 +166,15 @@ static void
 fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, const struct scout_query *q,
 	  size_t tenant_len)
 {
-	slot->n = (uint32_t)q->n;
-	slot->skip = min_chunks(q->computed_tokens, client->cfg.chunk_tokens, q->n);
-	slot->expect = expected_chunks(client, q);
+	slot->first = (uint32_t)before(client, q);
+	slot->n = slot->first + (uint32_t)q->n;
+	slot->at_most = lengths_allowed(client, q);
+	slot->skip = min_hashes(q->computed_tokens, client->cfg.hash_tokens, slot->at_most);
+	if (slot->skip < slot->first)
+		slot->skip = slot->at_most = slot->first; /* the prompt ends with what the engine has */
+	slot->expect = expected_length(client, q);
+	slot->want = q->want_lengths > 0 ? (uint8_t)q->want_lengths : 1;
+	slot->n_lengths = 0;
 	slot->timeout_ms = timeout_of(client, q, slot->expect);
 	slot->prompt_tokens = q->prompt_tokens;
 	slot->admitted = false;
@@ -228,12 +259,16 @@ submit(struct scout_client *client, const struct scout_query *q, size_t id_len, 
 	slot->arena_pos = pos;
 	slot->ticket = ticket;
 	slot->submitted = true;
-	if (when == ASK_AHEAD) {
-		slot->ahead = slot->unasked = true;
-		slot->skip = 0; /* it is not known yet */
-	} else {
+	if (slot->want > 1 && !client->is_run) /* without memory there is one length */
+		slot->lengths = malloc((slot->want - 1u) * sizeof(*slot->lengths));
+	/* Which lengths several servers have in common follows from which objects they have. */
+	slot->ahead = when == ASK_AHEAD || (!client->is_run && client->n_links > 1);
+	if (slot->ahead)
+		slot->skip = slot->first; /* it is not known yet, or looked at later */
+	if (when == ASK_AHEAD)
+		slot->unasked = true;
+	else
 		scout__step_add(client, i);
-	}
 	scout__table_asked(client, i);
 	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
 	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
@@ -315,8 +350,8 @@ static bool
 asks_again(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
 {
 	return q->id && slot->id_len != 0 && strcmp(slot->id, q->id) == 0 && q->hashes &&
-	       q->hash_len == client->cfg.hash_bytes && same_question(slot, q) && !slot->admitted && is_supported(q) &&
-	       q->n * (uint64_t)client->cfg.chunk_tokens <= q->prompt_tokens &&
+	       q->hash_len == client->cfg.hash_bytes && same_question(client, slot, q) && !slot->admitted &&
+	       q->want_lengths <= SCOUT_MAX_LENGTHS && fits_prompt(client, q) &&
 	       covers_skipped(client, slot, q->computed_tokens);
 }
 
@@ -335,7 +370,7 @@ try_lookup(struct scout_client *client, const struct scout_query *q, struct scou
 	if (i != SCOUT__NO_SLOT) {
 		struct scout__lookup_slot *slot = &client->slots[i];
 
-		if (!slot->admitted && (q->n == 0 || !same_question(slot, q)))
+		if (!slot->admitted && (q->n == 0 || !same_question(client, slot, q)))
 			return SCOUT_ERR_STATE;
 		if (!slot->admitted && covers_skipped(client, slot, q->computed_tokens)) {
 			scout__table_asked(client, i);
@@ -367,7 +402,7 @@ ask_ahead(struct scout_client *client, const struct scout_query *q)
 	hash = scout__id_hash(q->id, id_len);
 	i = scout__table_find(client, q->id, id_len, hash);
 	if (i != SCOUT__NO_SLOT && !client->slots[i].admitted)
-		return q->n == 0 || !same_question(&client->slots[i], q) ? SCOUT_ERR_STATE : 0;
+		return q->n == 0 || !same_question(client, &client->slots[i], q) ? SCOUT_ERR_STATE : 0;
 	if (q->n == 0 || atomic_load_explicit(&client->down, memory_order_relaxed))
 		return 0; /* there is nothing to ask, or no server to be asked */
 	if (i != SCOUT__NO_SLOT)
@@ -471,75 +506,7 @@ scout__client_poll(struct scout_client *client, const char *id, uint64_t compute
 	return scout__client_leave(client, poll_slot(client, guess, computed_tokens, ret_hit));
 }
 
-/* ---- admit, finish ---- */
-
-/*
- * One end of an admitted range, in tokens of the hit's whole chunks: negative counts from the end, values beyond it are clamped,
- * and the token count that was reported (which may be one short of the last chunk's end) means the end.
- */
-static uint64_t
-clamp_token(const struct scout_hit *hit, int64_t token, uint32_t chunk_tokens)
-{
-	uint64_t end = (uint64_t)hit->chunks * chunk_tokens;
-
-	if (token < 0)
-		return (uint64_t) - (token + 1) + 1 >= end ? 0 : end - (uint64_t)-token;
-	return (uint64_t)token >= hit->tokens ? end : (uint64_t)token;
-}
-
-int
-scout__client_answered(const struct scout_client *client, const char *id, uint32_t *ret_slot)
-{
-	const struct scout__lookup_slot *slot;
-	size_t len;
-	uint32_t i;
-
-	if (!scout__id_ok(id, &len))
-		return SCOUT_ERR_REQUEST_ID;
-	i = scout__table_find(client, id, len, scout__id_hash(id, len));
-	if (i == SCOUT__NO_SLOT)
-		return SCOUT_ERR_STATE;
-	slot = &client->slots[i];
-	if (slot->admitted || slot->ahead ||
-	    atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
-		return SCOUT_ERR_STATE;
-	*ret_slot = i;
-	return 0;
-}
-
-static int
-admit(struct scout_client *client, const char *id, int64_t from_token, int64_t to_token)
-{
-	uint32_t chunk_tokens = client->cfg.chunk_tokens, i;
-	int rc = scout__client_answered(client, id, &i);
-	struct scout__lookup_slot *slot;
-	uint64_t from, to;
-
-	if (rc)
-		return rc;
-	slot = &client->slots[i];
-	scout__renew_forget(client, slot);
-	from = clamp_token(&slot->hit, from_token, chunk_tokens);
-	to = clamp_token(&slot->hit, to_token, chunk_tokens);
-	/* A retrieve starts at a block, anywhere in a chunk, and needs that whole chunk: only the end is rounded inwards. */
-	slot->admit_from = (uint32_t)(from / chunk_tokens);
-	slot->admit_to = (uint32_t)(to / chunk_tokens);
-	slot->admitted = true;
-	if (slot->submitted)
-		scout__client_push(client, SCOUT__WORD(SCOUT__JOB_ADMIT, i));
-	return 0;
-}
-
-int
-scout_admit(struct scout_client *client, const char *id, int64_t from_token, int64_t to_token)
-{
-	if (!client)
-		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
-		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
-	return scout__client_leave(client, admit(client, id, from_token, to_token));
-}
+/* ---- finish ---- */
 
 int
 scout_finish(struct scout_client *client, const char *id)

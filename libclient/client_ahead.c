@@ -3,73 +3,118 @@
  * DESIGN
  *
  * Lookups ahead, the side of the caller's thread: asked before it is known how many leading tokens the GPU has. The answer says of
- * each chunk whether it is there (lookup_ahead.c), and all that is there is promised. The first scout_try_lookup() settles it: its
- * computed_tokens says from which chunk on a run counts, so a head that was evicted here and is still on the GPU is no miss, and a
- * SETTLE word gives back what is outside of that run. From then on it is an answer like any other.
+ * each object whether it is there (lookup_ahead.c), and all that is there is promised. The first scout_try_lookup() settles it: its
+ * computed_tokens says what the GPU has, so a head that was evicted here and is still on the GPU is no miss, the lengths are found by
+ * the rules of restorable.h, and a SETTLE word gives back what the longest one does not need (but not where the caller wants to hear of
+ * others, too: then its admit does). From then on it is an answer like any other.
+ *
+ * Several servers that hold windows or states are always asked in this way: which lengths all of them can restore follows from which
+ * objects each has, and from nothing less.
  *
  * An ahead lookup that failed is that failure for the first ask, and is renewed as such. One from before a restart of a server starts
  * over, like all answers.
  */
 #include "client_internal.h"
 
-/* Whether the server has chunk @i; behind what is known: no. */
-static bool
-is_set(const uint8_t *bits, uint32_t i)
-{
-	return bits[i / 8] >> i % 8 & 1;
-}
+#include "restorable.h"
 
-/* The end of the run of chunks that begins with @from. Without memory for the map, the leading run is all that is known. */
-static uint32_t
-run_end(const struct scout__lookup_slot *slot, uint32_t from)
+size_t
+scout__present_at(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g,
+		  size_t *ret_bytes)
 {
-	uint32_t end = from;
+	size_t at = 0, bytes = 0;
 
-	if (!slot->present)
-		return slot->least > from ? slot->least : from;
-	while (end < slot->known) {
-		if (end % 8 == 0 && slot->known - end >= 8 && slot->present[end / 8] == 0xff)
-			end += 8;
-		else if (is_set(slot->present, end))
-			end++;
-		else
-			break;
+	for (uint32_t i = 0; i <= g; i++) {
+		at += 2 * bytes;
+		if (i < client->groups.n)
+			bytes = ((uint64_t)slot->n * client->cfg.hash_tokens / client->groups.group[i].unit_tokens +
+				 7) /
+				8;
 	}
-	return end;
+	*ret_bytes = bytes;
+	return at;
 }
 
+/*
+ * The longest length from @from on, and into slot->lengths those below it that the caller wants to hear of. Without memory for the
+ * maps, the leading run is all that is known.
+ */
 static uint32_t
-count_l2(const struct scout__lookup_slot *slot, uint32_t from, uint32_t to)
+find_lengths(const struct scout_client *client, struct scout__lookup_slot *slot, uint32_t from)
 {
-	const uint8_t *in_l2 = slot->present + (slot->n + 7) / 8;
-	uint32_t n = 0;
+	struct scout__presence presence[SCOUT__GROUPS_MAX];
+	struct scout__restorable walk;
+	uint32_t length, n = slot->lengths ? slot->want - 1u : 0;
 
-	for (uint32_t i = from; slot->present && i < to; i++)
-		n += is_set(in_l2, i);
-	return n;
+	slot->n_lengths = 0;
+	if (!slot->present)
+		return slot->least > from && slot->least <= slot->at_most ? slot->least : from;
+	for (uint32_t g = 0; g < client->groups.n; g++) {
+		size_t bytes, at = scout__present_at(client, slot, g, &bytes);
+
+		presence[g].bits = slot->present + at;
+		presence[g].n = (uint32_t)((uint64_t)slot->known * client->cfg.hash_tokens /
+					   client->groups.group[g].unit_tokens);
+	}
+	scout__restorable_init(&walk, &client->groups, client->cfg.hash_tokens, presence, from);
+	length = scout__restorable_next(&walk, slot->at_most < slot->known ? slot->at_most : slot->known);
+	if (length < from)
+		return from;
+	for (uint32_t below = length; below > from && slot->n_lengths < n;) {
+		below = scout__restorable_next(&walk, below - 1);
+		if (below > from)
+			slot->lengths[slot->n_lengths++] = below;
+	}
+	return length;
+}
+
+/* Objects that a restore of [@from, @to) reads, and how many of them are in L2 only. */
+static uint32_t
+count_objects(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t from, uint32_t to,
+	      uint32_t *ret_l2)
+{
+	uint32_t n = 0, l2 = 0;
+
+	for (uint32_t g = 0; slot->present && g < client->groups.n; g++) {
+		size_t bytes, at = scout__present_at(client, slot, g, &bytes);
+		const uint8_t *in_l2 = slot->present + at + bytes;
+		struct scout__need need;
+
+		if (!scout__need_of(&client->groups.group[g], client->cfg.hash_tokens, from, to, &need))
+			continue;
+		n += need.to - need.from;
+		for (uint32_t i = need.from; i < need.to; i++)
+			l2 += in_l2[i / 8] >> i % 8 & 1;
+	}
+	*ret_l2 = l2;
+	return slot->present ? n : to - from;
 }
 
 void
 scout__ahead_settle(struct scout_client *client, uint32_t i, uint64_t computed_tokens)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
-	uint64_t chunk_tokens = client->cfg.chunk_tokens, tokens;
-	uint32_t from, to;
+	uint64_t hash_tokens = client->cfg.hash_tokens, tokens;
+	uint32_t from, to, n;
 
 	slot->ahead = false;
-	from = computed_tokens / chunk_tokens < slot->n ? (uint32_t)(computed_tokens / chunk_tokens) : slot->n;
+	from = computed_tokens / hash_tokens < slot->at_most ? (uint32_t)(computed_tokens / hash_tokens)
+							     : slot->at_most;
+	from = from > slot->first ? from : slot->first;
 	slot->skip = from;
 	if (slot->hit.error != 0)
 		return;
-	to = run_end(slot, from);
-	tokens = to * chunk_tokens;
+	to = find_lengths(client, slot, from);
+	tokens = to * hash_tokens;
+	n = count_objects(client, slot, from, to, &slot->settle_l2);
 	slot->settle_from = from;
 	slot->settle_to = to;
-	slot->settle_l2 = count_l2(slot, from, to);
+	/* The other lengths need what is promised. */
+	slot->settle_keeps = slot->n_lengths > 0;
 	slot->hit.tokens = tokens < slot->prompt_tokens ? tokens : slot->prompt_tokens - 1;
-	slot->hit.chunks = to;
+	slot->hit.chunks = (uint32_t)(tokens / client->cfg.chunk_tokens);
 	slot->hit.l2_chunks = slot->settle_l2;
-	slot->hit.l1_chunks = to - from - slot->settle_l2;
+	slot->hit.l1_chunks = n - slot->settle_l2;
 	slot->hit.reason = slot->known_limited && to >= slot->known ? SCOUT_REASON_LIMITED
 			   : to > 0                                 ? SCOUT_REASON_HIT
 								    : SCOUT_REASON_MISS;

@@ -30,7 +30,7 @@
  * never that of a later request of the same id. There are twice as many slots as live requests.
  *
  * The files of the caller's half, from the top; each calls only those behind it: client_life.c, client_reset.c, wait.c
- * -> client.c -> client_ahead.c, client_renew.c -> client_step.c, client_ticket.c, client_table.c -> answer_word.c,
+ * -> client.c, client_lengths.c -> client_ahead.c, client_renew.c -> client_step.c, client_table.c -> answer_word.c,
  * reason.c. lookup_internal.h has the courier's half.
  *
  * Room in the ring: a slot causes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step;
@@ -99,9 +99,9 @@ struct scout__lookup_slot {
 	atomic_uint answer;
 	uint32_t next_in_bucket; /* slot plus 1; 0: the last one */
 	uint32_t next_asked;     /* the slot that the caller asked for after this one, last time; a guess */
-	uint32_t skip;
-	uint32_t n;
-	uint8_t id_len; /* 0: not in the table */
+	uint32_t skip;           /* all lengths of a slot are in hashes from the start of the prompt */
+	uint32_t n;              /* the hashes reach so far */
+	uint8_t id_len;          /* 0: not in the table */
 	uint8_t tenant_len;
 	bool submitted; /* the courier knows it */
 	bool admitted : 1;
@@ -112,7 +112,10 @@ struct scout__lookup_slot {
 
 	/* caller; const for the courier between the LOOKUP word and the return through `freed` */
 	uint32_t next_free;
-	uint32_t expect;     /* chunks that the server waits for when they are late */
+	uint32_t first;      /* the hashes begin behind so many */
+	uint32_t at_most;    /* no longer one is asked for: n, or less; see lengths_allowed() in client.c */
+	uint32_t expect;     /* length that the server waits for when parts of it are late */
+	uint8_t want;        /* how many lengths the caller wants to hear of, 1 at least */
 	uint32_t timeout_ms; /* what deadline_us was made from */
 	/* caller writes: it sleeps on `answer` */
 	atomic_uint sleeping;
@@ -129,6 +132,7 @@ struct scout__lookup_slot {
 	/* caller, see client_ahead.c; before the LOOKUP word, and before the SETTLE word */
 	bool ahead; /* and the answer was not read yet */
 	uint32_t settle_from, settle_to, settle_l2;
+	bool settle_keeps; /* nothing is given back yet */
 	/* caller, see client_renew.c */
 	bool renewing;         /* asked anew, and no news yet */
 	uint64_t renewed_us;   /* when that ended last; 0: never */
@@ -143,9 +147,13 @@ struct scout__lookup_slot {
 	struct scout_hit newer; /* reason NONE: no news */
 	uint32_t newer_epochs;
 	/* courier until the answer, of a lookup ahead: then the caller's until the SETTLE word */
-	uint8_t *present; /* a bit for each chunk, then one for each that is in L2; NULL: no memory */
-	uint32_t known;   /* chunks that the bits are about */
+	uint8_t *present; /* by group a bit for each object, then one for each that is in L2; NULL: no memory */
+	uint32_t known;   /* length that the bits are about */
 	bool known_limited;
+	/* Whoever writes the answer: restorable lengths below it, want - 1 at most, the longest first; NULL: none. Where
+	   all policies are `all` they follow from the longest. */
+	uint32_t *lengths;
+	uint32_t n_lengths;
 
 	/* courier */
 	bool ended;    /* answered in some way */
@@ -208,6 +216,10 @@ struct scout_client {
 	struct scout__courier *courier;
 	uint32_t n_links;
 	uint32_t n_slots;
+	struct scout__groups groups;
+	bool is_plain;       /* one group with policy all, an object for each hash, no margin */
+	bool is_run;         /* all groups have policy all: any shorter length in strides is restorable, too */
+	uint32_t stride;     /* in hashes: where objects of all such groups end together */
 	bool stamps_answers; /* set before the first lookup; for the latency tool */
 
 	/* caller */
@@ -300,12 +312,19 @@ void scout__client_push(struct scout_client *client, uint64_t word);
 /* Inside a step: what was pushed is sent now all the same, because the caller is about to wait. */
 void scout__client_push_on(struct scout_client *client);
 
-/* ---- client_ticket.c: caller ---- */
-
 /* A random ticket; 0: no entropy yet, at boot. */
 uint64_t scout__client_ticket(struct scout_client *client);
 
+/* ---- client_lengths.c: caller ---- */
+
+/* Of what length the answer of a slot is. */
+uint32_t scout__slot_hit(const struct scout_client *client, const struct scout__lookup_slot *slot);
+
 /* ---- client_ahead.c: caller ---- */
+
+/* Where the bits of group @g lie in slot->present, and how many bytes one map of it has; the other one follows. */
+size_t scout__present_at(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g,
+			 size_t *ret_bytes);
 
 /* The answer to a lookup ahead is asked for the first time. */
 void scout__ahead_settle(struct scout_client *client, uint32_t slot, uint64_t computed_tokens);

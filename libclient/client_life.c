@@ -26,7 +26,6 @@ static void
 fill_hellos(const struct scout_client *client, struct scout__hello *hello)
 {
 	const struct scout_client_config *cfg = &client->cfg;
-	struct scout__group_keys keys = {cfg->chunk_tokens, cfg->hash_tokens, cfg->readers};
 	uint32_t each = cfg->kv_ranks / client->n_links;
 
 	for (uint32_t i = 0; i < client->n_links; i++) {
@@ -43,7 +42,7 @@ fill_hellos(const struct scout_client *client, struct scout__hello *hello)
 			.weights = cfg->weights_version,
 			.name_space = {cfg->name_space, (uint16_t)strlen(cfg->name_space)},
 		};
-		scout__groups_of(cfg->group, &keys, &hello[i].groups);
+		hello[i].groups = client->groups;
 	}
 }
 
@@ -125,8 +124,10 @@ destroy(struct scout_client *client)
 	free(client->give_back);
 	for (uint32_t what = 0; what < SCOUT__BROADCASTS; what++)
 		free(client->broadcasts[what].links);
-	for (uint32_t i = 0; client->slots && i < client->n_seen; i++)
+	for (uint32_t i = 0; client->slots && i < client->n_seen; i++) {
 		scout__ahead_free(&client->slots[i]);
+		scout__lengths_free(&client->slots[i]);
+	}
 	scout__ring_fini(&client->freed);
 	scout__arena_fini(&client->arena);
 	scout__table_fini(client);
@@ -138,9 +139,40 @@ destroy(struct scout_client *client)
 	free(client);
 }
 
+/* What follows from the groups. */
+static void
+take_groups(struct scout_client *client)
+{
+	const struct scout_client_config *cfg = &client->cfg;
+	struct scout__group_keys keys = {cfg->chunk_tokens, cfg->hash_tokens, cfg->readers};
+	const struct scout__group *first = &client->groups.group[0];
+	uint64_t tokens = cfg->hash_tokens;
+
+	scout__groups_of(cfg->group, &keys, &client->groups);
+	client->is_run = true;
+	for (uint32_t g = 0; g < client->groups.n; g++) {
+		uint64_t a = tokens, b = client->groups.group[g].unit_tokens;
+
+		client->is_run = client->is_run && client->groups.group[g].policy == SCOUT__POLICY_ALL;
+		while (b != 0) { /* a becomes the greatest common divisor */
+			uint64_t rest = a % b;
+
+			a = b;
+			b = rest;
+		}
+		tokens = tokens / a * client->groups.group[g].unit_tokens;
+		if (tokens > (uint64_t)SCOUT_MAX_CHUNKS * cfg->hash_tokens)
+			tokens = ((uint64_t)SCOUT_MAX_CHUNKS + 1) * cfg->hash_tokens; /* longer than any prompt */
+	}
+	client->stride = (uint32_t)(tokens / cfg->hash_tokens);
+	client->is_plain = client->groups.n == 1 && client->is_run && first->unit_tokens == cfg->hash_tokens &&
+			   first->margin_tokens == 0;
+}
+
 static int
 allocate(struct scout_client *client)
 {
+	take_groups(client);
 	client->n_slots = 2 * client->cfg.max_lookups;
 	client->step_no = 1;
 	client->step_head = SCOUT__NO_SLOT;

@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * Looking at a client: the lengths of an answer, its event descriptor, its counters, and whether its servers are there. The caller's thread;
+ * Looking at a client: its event descriptor, its counters, and whether its servers are there. The caller's thread;
  * scout_client_wait_ready() is the only call here that blocks.
  */
 #include "client_internal.h"
@@ -13,31 +13,6 @@
 #include "clock.h"
 #include "doorbell.h"
 #include "sized.h"
-
-static int
-lengths_of(struct scout_client *client, const char *id, uint64_t *ret_tokens, size_t n)
-{
-	uint32_t i;
-	int rc = scout__client_answered(client, id, &i);
-
-	if (rc)
-		return rc;
-	if (n == 0 || client->slots[i].hit.tokens == 0)
-		return 0;
-	ret_tokens[0] = client->slots[i].hit.tokens;
-	return 1;
-}
-
-int
-scout_lookup_lengths(struct scout_client *client, const char *id, uint64_t *ret_tokens, size_t n)
-{
-	if (!client || (n > 0 && !ret_tokens))
-		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
-		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
-	return scout__client_leave(client, lengths_of(client, id, ret_tokens, n));
-}
 
 int
 scout_client_fd(struct scout_client *client)

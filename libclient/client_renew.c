@@ -18,6 +18,8 @@
  * turn: a scheduler asks in the order in which it will admit, so what is admitted next has the youngest answers.
  * Rejected: a turn for each, oldest answer first. With 2,000 waiting the head of the queue would be 8 s old.
  *
+ * An answer that tells several lengths of windows and states is not renewed: it would have to replace them while they are read.
+ *
  * An answer with a session (hit, miss, limited) is renewed in it: promised chunks stay promised, and tokens only grow. One without a
  * session (timeout, unreachable, refused) is asked under a new ticket.
  */
@@ -64,6 +66,8 @@ scout__renew_ask(struct scout_client *client, uint32_t i, const struct scout_que
 	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t ticket = 0, pos;
 
+	if (q->n != slot->n - slot->first)
+		return; /* a session is renewed by the hashes that it was opened with */
 	if (!has_session(&slot->hit) && (ticket = scout__client_ticket(client)) == 0)
 		return;
 	pos = scout__arena_take(&client->arena, q->n * q->hash_len);
@@ -90,9 +94,9 @@ take_over(struct scout_client *client, struct scout__lookup_slot *slot, uint64_t
 	scout__renew_forget(client, slot);
 	slot->renewed_us = now_us;
 	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_relaxed);
-	if (!has_session(newer) || (has_session(&slot->hit) && newer->chunks < slot->hit.chunks))
+	if (!has_session(newer) || (has_session(&slot->hit) && newer->tokens < slot->hit.tokens))
 		return;
-	client->stats.renewed += newer->chunks > slot->hit.chunks;
+	client->stats.renewed += newer->tokens > slot->hit.tokens;
 	slot->hit = *newer;
 	slot->epochs = slot->newer_epochs;
 }
@@ -103,7 +107,7 @@ scout__renew_look(struct scout_client *client, uint32_t i)
 	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t now_us, since_us;
 
-	if (client->cfg.lookup_refresh_ms == SCOUT_NEVER)
+	if (client->cfg.lookup_refresh_ms == SCOUT_NEVER || (slot->want > 1 && !client->is_run))
 		return false;
 	now_us = scout__now_us();
 	if (atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__RENEWED)

@@ -17,6 +17,7 @@
  */
 #include "client_internal.h"
 
+#include <sys/random.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -243,4 +244,23 @@ scout__client_landed_ns(const struct scout_client *client, const char *id)
 	    atomic_load_explicit(&client->slots[i].answer, memory_order_acquire) == SCOUT__PENDING)
 		return 0;
 	return client->slots[i].landed_ns;
+}
+
+/* Tickets are random words that are drawn ahead: one system call for many lookups. */
+uint64_t
+scout__client_ticket(struct scout_client *client)
+{
+	for (;;) {
+		if (client->n_tickets == 0) {
+			ssize_t got = getrandom(client->tickets, sizeof(client->tickets), GRND_NONBLOCK);
+
+			if (got < (ssize_t)sizeof(client->tickets[0]))
+				return 0; /* no entropy yet, at boot */
+			client->n_tickets = (uint32_t)((size_t)got / sizeof(client->tickets[0]));
+		}
+		uint64_t ticket = client->tickets[--client->n_tickets];
+
+		if (ticket != 0)
+			return ticket;
+	}
 }

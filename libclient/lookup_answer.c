@@ -64,6 +64,7 @@ scout__slot_release_if_done(struct scout_client *c, uint32_t i)
 			return;
 	slot->finished = false;
 	scout__ahead_free(slot);
+	scout__lengths_free(slot);
 	c->n_finishing--;
 	SCOUT_ASSERT(scout__ring_push(&c->freed, (uint64_t)i + 1)); /* as large as there are slots */
 }
@@ -79,7 +80,7 @@ count_answer(struct scout_client *c, const struct scout_hit *hit, bool is_ahead)
 	case SCOUT_REASON_LIMITED:
 		if (is_ahead)
 			break; /* how many count is known when it is asked for: client_ahead.c */
-		scout__count_n(&c->counts.hits, hit->chunks > 0);
+		scout__count_n(&c->counts.hits, hit->tokens > 0);
 		scout__count_n(&c->counts.hit_tokens, hit->tokens);
 		break;
 	case SCOUT_REASON_TIMEOUT:
@@ -170,12 +171,13 @@ scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_
 	/* It could be longer only if none of those that end here has nothing more. */
 	for (uint32_t link = 0; link < c->n_links; link++)
 		limited &= slot->lanes[link].hit > least->hit || slot->lanes[link].limited;
-	tokens = (uint64_t)least->hit * c->cfg.chunk_tokens;
+	tokens = (uint64_t)least->hit * c->cfg.hash_tokens;
 	*ret_hit = (struct scout_hit){
 		.tokens = tokens < slot->prompt_tokens ? tokens : slot->prompt_tokens - 1,
-		.chunks = least->hit,
-		.l1_chunks =
-			slot->base_l2 || slot->base ? least->hit - slot->base - slot->base_l2 - least->l2 : least->l1,
+		.chunks = (uint32_t)(tokens / c->cfg.chunk_tokens),
+		.l1_chunks = c->is_plain && (slot->base_l2 || slot->base)
+				     ? least->hit - slot->base - slot->base_l2 - least->l2
+				     : least->l1,
 		.l2_chunks = slot->base_l2 + least->l2,
 		.reason = limited      ? SCOUT_REASON_LIMITED
 			  : least->hit ? SCOUT_REASON_HIT

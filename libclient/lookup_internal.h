@@ -73,6 +73,7 @@ int scout__ahead_reply(struct scout_client *c, struct scout__lookup_slot *slot, 
 void scout__ahead_settled(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* On the courier, or on the thread that destroys the client. */
 void scout__ahead_free(struct scout__lookup_slot *slot);
+void scout__lengths_free(struct scout__lookup_slot *slot);
 
 /* ---- lookup_renew.c ---- */
 

@@ -114,14 +114,14 @@ scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const stru
 	uint32_t before = slot->least;
 
 	if (op->status == SCOUT_WIRE_OK && lane->state == SCOUT__LANE_OPEN &&
-	    scout__get_lookup_reply(op, &reply, &field) == SCOUT_WIRE_OK && reply.n_more == 0 && reply.hit <= slot->n &&
-	    reply.hit >= lane->hit)
+	    scout__get_lookup_reply(op, &reply, &field) == SCOUT_WIRE_OK && reply.n_more == 0 &&
+	    reply.hit <= slot->at_most && reply.hit >= lane->hit)
 		scout__lane_take(lane, &reply);
 	if (slot->renew_left == 0 || --slot->renew_left > 0)
 		return;
 	c->n_renewals--;
 	scout__lookup_minimum(c, i, &hit);
 	scout__renew_publish(c, i, &hit);
-	if (hit.chunks > before && atomic_load_explicit(&c->event_armed, memory_order_relaxed))
+	if (slot->least > before && atomic_load_explicit(&c->event_armed, memory_order_relaxed))
 		scout__eventfd_raise(c->event_fd); /* full: readable anyway */
 }

@@ -25,7 +25,9 @@ send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum l
 	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
 	struct scout__lookup_msg msg = {
 		.ticket = slot->ticket,
-		.n = slot->n,
+		.n = slot->n - slot->first,
+		.first = slot->first,
+		.beyond = slot->n - slot->at_most,
 		.skip = slot->skip,
 		.expect = slot->expect,
 		.poll_timeout_ms = slot->expect ? c->cfg.lookup_poll_key_timeout_ms : 0,
@@ -33,7 +35,7 @@ send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum l
 		.tenant = {slot->tenant, slot->tenant_len},
 		.hashes = scout__arena_at(&c->arena, slot->arena_pos),
 	};
-	size_t room = 64 + (size_t)slot->tenant_len + (size_t)slot->n * c->cfg.hash_bytes;
+	size_t room = 64 + (size_t)slot->tenant_len + (size_t)(slot->n - slot->first) * c->cfg.hash_bytes;
 	struct scout__writer *w =
 		scout__link_op_begin(link, SCOUT_OP_LOOKUP, budget_us(slot, now_us), COOKIE(kind, i), room);
 
@@ -44,6 +46,8 @@ send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum l
 		msg.expect = msg.poll_timeout_ms = msg.poll_interval_ms = 0;
 	} else if (slot->ahead) {
 		msg.flags = SCOUT_LOOKUP_AHEAD;
+	} else if (slot->lengths) {
+		msg.more = (uint16_t)(slot->want - 1);
 	}
 	scout__put_lookup(w, &msg, c->cfg.hash_bytes);
 	scout__link_op_end(link);

@@ -201,21 +201,23 @@ struct scout_query {
 	   lookup_timeout_ms and, for a lookup that waits for late keys, lookup_poll_key_timeout_ms. A server with
 	   prefetch=before_answer counts what it can load until then: give long prompts more. */
 	uint32_t timeout_ms;
-	/* How many restorable lengths scout_lookup_lengths() is to tell, the longest first; 0 counts as 1. This
-	   version: 1. */
+	/* How many restorable lengths scout_lookup_lengths() is to tell, the longest first: at most 64; 0 counts as 1.
+	   What all of them need is promised. Of windows and states, an answer with several is not asked anew. */
 	uint32_t want_lengths;
 	/* The hashes begin behind this many leading tokens, which the engine has itself: a multiple of hash_tokens, at
-	   most computed_tokens. This version: 0. */
+	   most computed_tokens. */
 	uint64_t from_token;
 };
 
 /* One answer. */
 struct scout_hit {
-	uint64_t tokens;    /* leading tokens that are cached, at most prompt_tokens - 1. Usable as it stands. */
+	/* Leading tokens that are cached, at most prompt_tokens - 1. Usable as it stands. Where a group has another
+	   policy than `all`: the longest length up to prompt_tokens - 1 that can be restored. */
+	uint64_t tokens;
 	uint64_t ticket;    /* names the session; for the workers' retrieve and store. 0: no session */
 	uint32_t chunks;    /* whole chunks behind @tokens */
-	uint32_t l1_chunks; /* of them in host memory */
-	uint32_t l2_chunks; /* of them in L2 */
+	uint32_t l1_chunks; /* of them in host memory; of several groups: of the objects that are needed */
+	uint32_t l2_chunks; /* likewise, in L2 */
 	int reason;         /* enum scout_reason */
 	int error;          /* 0, or the SCOUT_ERR_* behind unreachable, refused and timeout */
 	int endpoint;       /* index of the endpoint that was unreachable or refused, else -1 */
@@ -294,7 +296,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup_sized(struct scout_client *clien
  * Blocks:   never. No lock, no allocation; no system call while the answer is pending; a submit rings the courier at
  *           most once.
  * Returns:  0 (answered), SCOUT_NOT_YET, or SCOUT_ERR_INVALID (no pointer; n or timeout_ms beyond what struct
- *           scout_query allows), SCOUT_ERR_UNSUPPORTED (structure size; want_lengths above 1, or a from_token),
+ *           scout_query allows), SCOUT_ERR_UNSUPPORTED (structure size),
  *           SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_HASH_LEN (also with n = 0),
  *           SCOUT_ERR_TENANT, SCOUT_ERR_STATE (other hashes for a live id), SCOUT_ERR_BUSY (slots or arena full),
  *           SCOUT_ERR_FORKED, SCOUT_ERR_CLOSED.
@@ -397,7 +399,7 @@ scout_lookup(struct scout_client *client, const struct scout_query *query, struc
 /**
  * The lengths that this request can go on from, in tokens: up to each of them every group has what its policy needs,
  * on all KV ranks and servers, and it is promised. Those of the answer that the last scout_try_lookup() of the id
- * returned.
+ * returned, without lengths that the GPU has itself.
  *
  * @ret_tokens  room for @n lengths, the longest first (that one is scout_hit.tokens); written on success. Not more
  *              than want_lengths of the query are known.
@@ -447,11 +449,14 @@ SCOUT_API int scout_step_wait(struct scout_client *client, uint32_t us);
  *                         block inside a chunk (behind what the GPU's own cache has) reads from that chunk. @to_token
  *                         is rounded down, too, where hit.tokens itself counts as the end of its last chunk (it may be
  *                         one token short of it). An empty range, from_token >= to_token, gives back everything.
+ *                         Where a group has another policy than `all`, @to_token is one of scout_lookup_lengths(), or
+ *                         beyond the hit: what a window or a state needs at another length is not promised.
  *
  * Thread:   the caller's.
  * Blocks:   never; room was set aside at submit.
  * Returns:  0, SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_STATE (unknown id, not answered yet,
- *           or admitted already), SCOUT_ERR_INVALID (@client is NULL), SCOUT_ERR_FORKED.
+ *           or admitted already), SCOUT_ERR_NOT_RESTORABLE (@to_token is none of the lengths; nothing has changed, so
+ *           admit another one or finish), SCOUT_ERR_INVALID (@client is NULL), SCOUT_ERR_FORKED.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const char *id, int64_t from_token,
 					   int64_t to_token);

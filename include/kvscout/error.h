@@ -59,7 +59,9 @@ extern "C" {
 	X(CLEARED, -36, REQUEST, false, "the cache was cleared; the ticket or the worker belongs to the time before")  \
 	X(GROUP, -37, CALL, false, "unknown group: no registered table is of it, or it is named twice")                \
 	X(GROUP_LIMIT, -38, CALL, false, "the key group names more than 32 groups")                                    \
-	X(GROUPS_DIFFER, -39, CONNECTION, false, "the namespace has other groups: number, policy or a size differs")
+	X(GROUPS_DIFFER, -39, CONNECTION, false, "the namespace has other groups: number, policy or a size differs")   \
+	X(NOT_RESTORABLE, -40, REQUEST, false,                                                                         \
+	  "the answer names no such length; with windows and states no other is promised")
 
 /* What one code puts in doubt. */
 enum scout_scope {

@@ -169,6 +169,18 @@ struct scout__ahead_reply {
 void scout__put_ahead_reply(struct scout__writer *w, const struct scout__ahead_reply *m);
 int scout__get_ahead_reply(const struct scout__op *op, struct scout__ahead_reply *ret, const char **ret_field);
 
+/* The same of any groups: a map of each has (n + 7) / 8 bytes. */
+struct scout__ahead_groups {
+	struct scout__lookup_reply lookup;
+	uint32_t known;
+	struct {
+		uint32_t n; /* objects */
+		const uint8_t *present, *in_l2;
+	} of[SCOUT__GROUPS_MAX];
+};
+int scout__get_ahead_groups(const struct scout__op *op, const struct scout__groups *groups, uint32_t hash_tokens,
+			    struct scout__ahead_groups *ret, const char **ret_field);
+
 struct scout__admit_msg {
 	uint64_t ticket;
 	uint32_t from, to;

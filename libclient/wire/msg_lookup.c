@@ -93,9 +93,9 @@ lookup_reply_bad_field(const struct scout__lookup_reply *m)
 {
 	if (m->hit > SCOUT_MAX_CHUNKS)
 		return "hit";
-	if (m->l1 > m->hit)
+	if (m->l1 > m->hit * SCOUT_MAX_GROUPS) /* objects of all groups */
 		return "l1";
-	if (m->l2 > m->hit)
+	if (m->l2 > m->hit * SCOUT_MAX_GROUPS)
 		return "l2";
 	if (m->limited > 1)
 		return "limited";
@@ -169,6 +169,36 @@ scout__get_ahead_reply(const struct scout__op *op, struct scout__ahead_reply *re
 		return scout__body_fault(SCOUT_WIRE_RANGE, "known", ret_field);
 	m.present = scout__get_bytes(&r, ((size_t)m.known + 7) / 8);
 	m.in_l2 = scout__get_bytes(&r, ((size_t)m.known + 7) / 8);
+	status = scout__body_judge(&r, reserved, bad, ret_field);
+	if (status == SCOUT_WIRE_OK)
+		*ret = m;
+	return status;
+}
+
+int
+scout__get_ahead_groups(const struct scout__op *op, const struct scout__groups *groups, uint32_t hash_tokens,
+			struct scout__ahead_groups *ret, const char **ret_field)
+{
+	struct scout__reader r = scout__body_of(op);
+	struct scout__ahead_groups m;
+	int status = get_lookup_reply(&r, &m.lookup, ret_field);
+	const char *bad;
+	uint32_t reserved;
+
+	if (status != SCOUT_WIRE_OK)
+		return status;
+	m.known = scout__get_u32(&r);
+	reserved = scout__get_u32(&r);
+	bad = r.bad ? NULL : lookup_reply_bad_field(&m.lookup);
+	if (!r.bad && (m.known > SCOUT_MAX_CHUNKS || m.known < m.lookup.hit))
+		return scout__body_fault(SCOUT_WIRE_RANGE, "known", ret_field);
+	for (uint32_t g = 0; g < groups->n; g++) {
+		uint64_t n = (uint64_t)m.known * hash_tokens / groups->group[g].unit_tokens;
+
+		m.of[g].n = r.bad ? 0 : (uint32_t)n;
+		m.of[g].present = scout__get_bytes(&r, ((size_t)m.of[g].n + 7) / 8);
+		m.of[g].in_l2 = scout__get_bytes(&r, ((size_t)m.of[g].n + 7) / 8);
+	}
 	status = scout__body_judge(&r, reserved, bad, ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;

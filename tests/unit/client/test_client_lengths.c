@@ -2,7 +2,7 @@
 #include "check_main.h"
 #include "client_rig.h"
 
-/* scout_lookup_lengths(), and what a question may not ask of this version. */
+/* scout_lookup_lengths(), and how many lengths, from which token on, a question may ask for. */
 
 START_TEST(the_one_length_is_the_hit)
 {
@@ -59,24 +59,50 @@ START_TEST(wrong_arguments_are_told)
 }
 END_TEST
 
-START_TEST(several_lengths_and_a_first_token_are_refused)
+START_TEST(a_hit_can_be_cut_at_each_chunk)
+{
+	struct scout_query q = rig_question("r1", 4);
+	uint64_t tokens[4] = {0};
+	struct scout_hit hit;
+
+	fake_set_hit(fake, 3);
+	q.want_lengths = 2;
+	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+	ck_assert_int_eq(scout_lookup_lengths(client, "r1", tokens, 4), 2);
+	ck_assert_uint_eq(tokens[0], 3 * RIG_CHUNK);
+	ck_assert_uint_eq(tokens[1], 2 * RIG_CHUNK);
+	ck_assert_int_eq(scout_lookup_lengths(client, "r1", tokens, 1), 1);
+	q.id = "r2";
+	q.want_lengths = 64;
+	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+	ck_assert_int_eq(scout_lookup_lengths(client, "r2", tokens, 4), 3);
+	ck_assert_uint_eq(tokens[2], RIG_CHUNK);
+	ck_assert_int_eq(scout_admit(client, "r2", 0, (int64_t)tokens[1] + 5), 0);
+}
+END_TEST
+
+START_TEST(lengths_and_first_tokens_out_of_range_are_refused)
 {
 	struct scout_query q = rig_question("r1", 2), asked = q;
 	struct scout_hit hit;
 
-	q.want_lengths = 2;
-	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_UNSUPPORTED);
-	ck_assert_int_eq(scout_lookup_ahead(client, &q), SCOUT_ERR_UNSUPPORTED);
-	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), SCOUT_ERR_UNSUPPORTED);
+	q.want_lengths = 65;
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_lookup_ahead(client, &q), SCOUT_ERR_INVALID);
 	q = asked;
+	q.from_token = RIG_CHUNK; /* not computed */
+	q.prompt_tokens += RIG_CHUNK;
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
+	q.from_token = q.computed_tokens = RIG_CHUNK - 1;
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
 	q.from_token = q.computed_tokens = RIG_CHUNK;
-	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_UNSUPPORTED);
+	q.prompt_tokens = 3 * RIG_CHUNK - 1; /* the hashes do not fit behind it */
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
 	/* Also when the id is live, and the answer is there. */
-	asked.want_lengths = 1;
 	ck_assert_int_eq(scout_wait_lookup(client, &asked, &hit), 0);
 	q = asked;
-	q.want_lengths = 2;
-	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_UNSUPPORTED);
+	q.want_lengths = 65;
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_try_lookup(client, &asked, &hit), 0);
 }
 END_TEST
@@ -92,7 +118,8 @@ suite_of_this_file(void)
 	tcase_add_test(tc, nothing_cached_is_no_length);
 	tcase_add_test(tc, an_answer_that_has_not_come_has_no_lengths);
 	tcase_add_test(tc, wrong_arguments_are_told);
-	tcase_add_test(tc, several_lengths_and_a_first_token_are_refused);
+	tcase_add_test(tc, a_hit_can_be_cut_at_each_chunk);
+	tcase_add_test(tc, lengths_and_first_tokens_out_of_range_are_refused);
 	suite_add_tcase(s, tc);
 	return s;
 }
