@@ -133,7 +133,8 @@ wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t
 	uint8_t *hashes = make_hashes(p, first_key, m->n);
 
 	with.hashes = hashes;
-	with.tenant = p->tenant;
+	if (!with.tenant.len)
+		with.tenant = p->tenant;
 	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &with, p->hello.hash_bytes);
 	free(hashes);
 	return wire_end(p);

@@ -49,7 +49,7 @@ struct wire_peer {
 	int64_t sent_us_shift;    /* added to the clock that frames carry */
 	bool no_clock;            /* frames carry 0 instead */
 	uint32_t budget_us;       /* of every operation */
-	struct scout__str tenant; /* of every lookup and store */
+	struct scout__str tenant; /* of every lookup and store that names none */
 	uint64_t last_corr;
 	int lease_fd;
 	struct scout__channel channel; /* open: frames travel through it */
