@@ -114,9 +114,10 @@
  *   vllm/v1/core/single_type_kv_cache_manager.py).
  *   kv_ranks * readers workers hold the KV. A group whose `readers` is another one has kv_ranks * readers / its
  *   readers shards.
- *   A server may refuse groups that it does not carry out with SCOUT_WIRE_UNSUPPORTED. This release carries out one
- *   group with SCOUT_POLICY_ALL, unit_tokens = hash_tokens = chunk_tokens, margin_tokens 0 and the namespace's
- *   readers.
+ *   This must be a whole number, at each server, of at most SCOUT_MAX_RANKS shards; else HELLO is refused with
+ *   SCOUT_WIRE_RANGE. Without a table of a group (REGISTER) a KV rank has no shard of it, and no length needs one; a
+ *   group of which no worker of a server has layers makes no length unrestorable there.
+ *   A server may refuse groups that it does not carry out with SCOUT_WIRE_UNSUPPORTED. This release carries out all.
  *
  * BODIES. Requests first, then the reply with status 0. Each is followed by nothing: a body that is longer or
  * shorter than its fields is refused with SCOUT_WIRE_BAD_BODY.
@@ -183,10 +184,9 @@
  * LOOKUP         u64 ticket          random, not 0, new for every lookup: names the session that this opens
  *                u32 n               number of hashes, 1..SCOUT_MAX_CHUNKS
  *                u32 first           hashes of the prompt before the first one here: the client has that part
- *                                    itself, and does not name it; first + n <= SCOUT_MAX_CHUNKS. Not 0:
- *                                    UNSUPPORTED by this release
+ *                                    itself, and does not name it; first + n <= SCOUT_MAX_CHUNKS
  *                u32 beyond          trailing hashes that no length counts: they are here for groups that need
- *                                    objects behind it; 0..n. Not 0: UNSUPPORTED by this release
+ *                                    objects behind it; 0..n
  *                u32 skip            leading length that the GPU has already: it counts as present, is not looked
  *                                    at and not promised; first..first + n - beyond
  *                u32 expect          length that the caller expects to appear soon (key polling), 0 = none; at
@@ -195,7 +195,7 @@
  *                                    with budget_us, if that is sooner
  *                u32 poll_interval_ms how often; 0 = one shot
  *                u16 more            how many restorable lengths the client wants to hear of besides the longest,
- *                                    below SCOUT_MAX_LENGTHS. Not 0: UNSUPPORTED by this release
+ *                                    below SCOUT_MAX_LENGTHS
  *                u16 flags           SCOUT_LOOKUP_*; all other bits are 0
  *                str tenant          0..255 bytes
  *                bytes[n * hash_bytes] the hashes, in order
@@ -212,7 +212,7 @@
  *   has.
  *                skip is `first`, and RENEW is not set (RANGE). The server goes on behind a chunk that it does
  *                not have; it promises all that it has, as far as max_promised allows. hit, l1 and l2 of the
- *                reply are about the leading run, and it goes on with
+ *                reply are about the longest restorable length, and it goes on with
  *                u32 known           length that was looked at; the server has not looked behind it, because
  *                                    max_promised was reached (limited is 1) or the budget ended. hit..n
  *                u32 reserved        0

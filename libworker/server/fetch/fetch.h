@@ -66,7 +66,7 @@ struct scout__ask {
 	uint64_t weights;
 	uint64_t end_us;   /* nobody waits longer */
 	uint64_t bytes;    /* of memory */
-	uint32_t first, n; /* chunks of the lookup */
+	uint32_t first, n; /* objects of the lookup */
 	uint32_t n_built;  /* of them */
 	uint32_t n_keys, n_found;
 	uint32_t n_running;  /* operations */
@@ -232,6 +232,18 @@ enum scout__asked {
 };
 /* The chunk pending_op.next of a lookup is not in the pool. */
 SCOUT_ON_LOOP enum scout__asked scout__ask_next(struct scout_server *s, struct scout__pending_op *pending);
+/*
+ * One question about @n objects of a lookup, with at most @n_keys shards: TAKEN when it is over, GAP when none can be asked,
+ * MORE and WAIT as above.
+ */
+SCOUT_ON_LOOP enum scout__asked scout__ask_all(struct scout_server *s, struct scout__pending_op *pending, uint32_t n,
+					       uint64_t n_keys);
+/* Whether the question, which is over, found object @number, or what the pool lacks of it. */
+SCOUT_ON_LOOP bool scout__ask_found(const struct scout_server *s, const struct scout__pending_op *pending,
+				    uint32_t number);
+/* Promise object @number of the question, with what it found. TAKEN: *ret_entry is promised. Else GAP, WAIT or LIMITED. */
+SCOUT_ON_LOOP enum scout__asked scout__ask_take(struct scout_server *s, struct scout__pending_op *pending,
+						uint32_t number, uint32_t *ret_entry);
 /* The lookup needs no answer any more, or has got it. */
 SCOUT_ON_LOOP void scout__ask_drop(struct scout_server *s, struct scout__pending_op *pending);
 

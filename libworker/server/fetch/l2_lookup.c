@@ -21,6 +21,9 @@
  * every key is found, or when its time is up: then what is known by then is the answer, and the rest is given back when
  * it comes.
  *
+ * A lookup of one group asks behind its run, chunk by chunk (scout__ask_next); one of several groups asks once about all
+ * objects that are not in the pool, and then takes those that it needs (scout__ask_all, _found, _take).
+ *
  * A question outlives its lookup: its memory is the adapters' until the last operation is reaped.
  *
  * Threads: loop.
@@ -112,12 +115,11 @@ how_many(const struct scout_server *s, const struct scout__pending_op *pending)
 	return (uint32_t)(n < room ? n : room);
 }
 
+/* About the @n objects from @first on, which have at most @keys shards. */
 SCOUT_ON_LOOP static struct scout__ask *
-ask_new(struct scout_server *s, struct scout__pending_op *pending)
+ask_new(struct scout_server *s, struct scout__pending_op *pending, uint32_t first, uint32_t n, uint64_t keys)
 {
 	struct scout__fetch *t = s->fetch;
-	uint32_t n = how_many(s, pending);
-	uint64_t keys = (uint64_t)n * pending->group->index->n_ranks;
 	uint64_t bytes = n * sizeof(struct scout__ask_chunk) + keys * (sizeof(struct scout__l2_digest) + 1 + t->n);
 	struct scout__ask *ask;
 
@@ -139,7 +141,7 @@ ask_new(struct scout_server *s, struct scout__pending_op *pending)
 	ask->server = s;
 	ask->pending = pending;
 	ask->weights = pending->ns->weights;
-	ask->first = pending->next;
+	ask->first = first;
 	ask->n = n;
 	ask->end_us = s->now_us + t->lookup_timeout_us;
 	if (ask->end_us > scout__pending_op_answer_by(pending))
@@ -147,16 +149,20 @@ ask_new(struct scout_server *s, struct scout__pending_op *pending)
 	return ask;
 }
 
-/* The ranks of chunk @i that the pool does not have and does not expect. */
-SCOUT_ON_LOOP static uint64_t
-missing_ranks(const struct scout__pending_op *pending, uint32_t i)
+SCOUT_ON_LOOP static uint32_t
+find(const struct scout__object *object)
 {
-	const struct scout__chunk_index *index = pending->group->index;
-	uint64_t all = index->n_ranks == 64 ? UINT64_MAX : (UINT64_C(1) << index->n_ranks) - 1;
-	uint32_t entry = SCOUT__NO_ENTRY;
+	return object->space ? scout__index_find(object->group->index, object->space, object->hash) : SCOUT__NO_ENTRY;
+}
 
-	if (pending->space)
-		entry = scout__index_find(index, pending->space, pending->hashes + (size_t)i * pending->ns->hash_bytes);
+/* The ranks of an object that the pool does not have and does not expect. */
+SCOUT_ON_LOOP static uint64_t
+missing_ranks(const struct scout__object *object)
+{
+	const struct scout__chunk_index *index = object->group->index;
+	uint64_t all = index->n_ranks == 64 ? UINT64_MAX : (UINT64_C(1) << index->n_ranks) - 1;
+	uint32_t entry = find(object);
+
 	for (uint32_t rank = 0; entry != SCOUT__NO_ENTRY && rank < index->n_ranks; rank++) {
 		enum scout__shard_state state = scout__index_state(index, entry, rank);
 
@@ -170,19 +176,18 @@ missing_ranks(const struct scout__pending_op *pending, uint32_t i)
 SCOUT_ON_LOOP static bool
 build(struct scout__ask *ask, const struct scout__pending_op *pending)
 {
-	const struct scout__ns *ns = pending->ns;
 	uint32_t end = ask->n_keys + SCOUT__SLICE_KEYS;
 	struct scout__l2_key key;
 
-	for (; ask->n_built < ask->n && ask->n_keys < end; ask->n_built++) {
-		uint32_t i = ask->first + ask->n_built;
-		struct scout__ask_chunk *chunk = &ask->chunks[ask->n_built];
+	for (uint32_t left = 4 * SCOUT__SLICE_KEYS; left > 0 && ask->n_built < ask->n && ask->n_keys < end; left--) {
+		struct scout__object object = pending->kind->object(pending, ask->first + ask->n_built);
+		struct scout__ask_chunk *chunk = &ask->chunks[ask->n_built++];
 
-		chunk->ranks = missing_ranks(pending, i);
+		chunk->ranks = object.is_asked_for ? missing_ranks(&object) : 0;
 		chunk->first = ask->n_keys;
 		for (uint64_t ranks = chunk->ranks; ranks; ranks &= ranks - 1) {
-			scout__key_of(pending->group, (uint32_t)__builtin_ctzll(ranks), ask->weights, &pending->tenant,
-				      pending->hashes + (size_t)i * ns->hash_bytes, &key);
+			scout__key_of(object.group, (uint32_t)__builtin_ctzll(ranks), ask->weights, &pending->tenant,
+				      object.hash, &key);
 			ask->digests[ask->n_keys++] = key.digest;
 		}
 	}
@@ -269,12 +274,19 @@ key_at(const struct scout__ask_chunk *chunk, uint32_t rank)
 	return chunk->first + (uint32_t)__builtin_popcountll(chunk->ranks & (bit - 1));
 }
 
-/* Whether each shard of the chunk is in the pool, or free to be loaded and found. */
-SCOUT_ON_LOOP static bool
-is_complete(const struct scout_server *s, const struct scout__pending_op *pending, const struct scout__ask_chunk *chunk,
-	    uint32_t entry)
+SCOUT_ON_LOOP static const struct scout__ask_chunk *
+chunk_of(const struct scout__pending_op *pending, uint32_t number)
 {
-	const struct scout__chunk_index *index = pending->group->index;
+	return &pending->ask->chunks[number - pending->ask->first];
+}
+
+/* Whether each shard of the object is in the pool, or free to be loaded and found. */
+SCOUT_ON_LOOP static bool
+is_complete(const struct scout_server *s, const struct scout__pending_op *pending, const struct scout__object *object,
+	    uint32_t number, uint32_t entry)
+{
+	const struct scout__ask_chunk *chunk = chunk_of(pending, number);
+	const struct scout__chunk_index *index = object->group->index;
 	const struct scout__ask *ask = pending->ask;
 
 	if (entry != SCOUT__NO_ENTRY && index->entries[entry].spoiled)
@@ -297,13 +309,11 @@ is_complete(const struct scout_server *s, const struct scout__pending_op *pendin
 SCOUT_ON_LOOP static bool
 is_unasked(const struct scout__pending_op *pending)
 {
-	const struct scout__chunk_index *index = pending->group->index;
-	const struct scout__ask_chunk *chunk = &pending->ask->chunks[pending->next - pending->ask->first];
-	uint32_t entry = SCOUT__NO_ENTRY;
+	struct scout__object object = pending->kind->object(pending, pending->next);
+	const struct scout__ask_chunk *chunk = chunk_of(pending, pending->next);
+	const struct scout__chunk_index *index = object.group->index;
+	uint32_t entry = find(&object);
 
-	if (pending->space)
-		entry = scout__index_find(index, pending->space,
-					  pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
 	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
 		bool absent = entry == SCOUT__NO_ENTRY || scout__index_state(index, entry, rank) == SCOUT__SHARD_ABSENT;
 
@@ -315,11 +325,11 @@ is_unasked(const struct scout__pending_op *pending)
 
 /* Move the pins of the found shards into the record of the entry. False: no memory. */
 SCOUT_ON_LOOP static bool
-expect(struct scout__pending_op *pending, const struct scout__ask_chunk *chunk, uint32_t entry)
+expect(struct scout__pending_op *pending, struct scout__ns_group *group, const struct scout__ask_chunk *chunk,
+       uint32_t entry)
 {
-	struct scout__chunk_index *index = pending->group->index;
 	struct scout__ask *ask = pending->ask;
-	struct scout__expected *x = scout__expected_make(pending->group, entry);
+	struct scout__expected *x = scout__expected_make(group, entry);
 
 	if (!x)
 		return false;
@@ -327,35 +337,40 @@ expect(struct scout__pending_op *pending, const struct scout__ask_chunk *chunk, 
 		uint32_t rank = (uint32_t)__builtin_ctzll(ranks);
 		uint32_t key = key_at(chunk, rank);
 
-		/* Somebody else's question may have been faster: then its pins are the ones that are kept. */
-		if (scout__index_state(index, entry, rank) != SCOUT__SHARD_ABSENT)
+		/* Another lookup's question may have been faster: then its pins are the ones that are kept. */
+		if (scout__index_state(group->index, entry, rank) != SCOUT__SHARD_ABSENT)
 			continue;
 		x->shards[rank].digest = ask->digests[key];
 		x->shards[rank].weights = ask->weights;
 		x->shards[rank].pinned = ask->where[key];
 		ask->where[key] = 0;
-		scout__index_expect_shard(index, entry, rank);
+		scout__index_expect_shard(group->index, entry, rank);
 	}
 	return true;
 }
 
-/* Chunk pending_op.next of the question, which is over. */
-SCOUT_ON_LOOP static enum scout__asked
-take(struct scout_server *s, struct scout__pending_op *pending)
+bool
+scout__ask_found(const struct scout_server *s, const struct scout__pending_op *pending, uint32_t number)
 {
-	const struct scout__ask_chunk *chunk = &pending->ask->chunks[pending->next - pending->ask->first];
-	const uint8_t *hash = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
-	struct scout__chunk_index *index = pending->group->index;
-	struct scout__kept *kept = &pending->session->of[0];
-	uint32_t entry = pending->space ? scout__index_find(index, pending->space, hash) : SCOUT__NO_ENTRY;
+	struct scout__object object = pending->kind->object(pending, number);
 
-	if (!is_complete(s, pending, chunk, entry))
+	return is_complete(s, pending, &object, number, find(&object));
+}
+
+enum scout__asked
+scout__ask_take(struct scout_server *s, struct scout__pending_op *pending, uint32_t number, uint32_t *ret_entry)
+{
+	struct scout__object object = pending->kind->object(pending, number);
+	struct scout__chunk_index *index = object.group->index;
+	uint32_t entry = find(&object);
+
+	if (!is_complete(s, pending, &object, number, entry))
 		return SCOUT__ASKED_GAP;
-	if (!pending->space)
-		pending->space = scout__ns_space_make(s, pending->ns, &pending->tenant, pending->group->number);
-	if (!pending->space)
+	if (!object.space)
+		object.space = scout__ns_space_make(s, pending->ns, &pending->tenant, object.group->number);
+	if (!object.space)
 		return SCOUT__ASKED_LIMITED;
-	switch (scout__index_expect(index, pending->space, hash, s->fetch->temporary, &entry)) {
+	switch (scout__index_expect(index, object.space, object.hash, s->fetch->temporary, &entry)) {
 	case SCOUT__RESERVE_GRANTED:
 		break;
 	case SCOUT__RESERVE_WAIT:
@@ -367,25 +382,41 @@ take(struct scout_server *s, struct scout__pending_op *pending)
 	default:
 		return SCOUT__ASKED_LIMITED;
 	}
-	if (!expect(pending, chunk, entry)) {
+	if (!expect(pending, object.group, chunk_of(pending, number), entry)) {
 		s->count.out_of_memory++;
 		scout__index_unpromise(index, entry, index->n_ranks * index->readers);
 		return SCOUT__ASKED_LIMITED;
 	}
-	kept->handles[pending->next++] = scout__index_handle(index, entry);
-	kept->hit = kept->kept_to = pending->next;
+	*ret_entry = entry;
 	return SCOUT__ASKED_TAKEN;
+}
+
+/* Chunk pending_op.next of the question, which is over. */
+SCOUT_ON_LOOP static enum scout__asked
+take(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__kept *kept = &pending->session->of[0];
+	uint32_t entry;
+	enum scout__asked what = scout__ask_take(s, pending, pending->next, &entry);
+
+	if (what != SCOUT__ASKED_TAKEN)
+		return what;
+	if (!pending->space)
+		pending->space = pending->group->index->entries[entry].space;
+	kept->handles[pending->next++] = scout__index_handle(pending->group->index, entry);
+	kept->hit = kept->kept_to = pending->next;
+	return what;
 }
 
 /* ---- what the walk calls ---- */
 
-/* Begin a question if one may be asked now. */
+/* Whether a question may be asked now. */
 SCOUT_ON_LOOP static bool
-begin(struct scout_server *s, struct scout__pending_op *pending)
+may_ask(struct scout_server *s, struct scout__pending_op *pending)
 {
 	struct scout__fetch *t = s->fetch;
 
-	if (!t || !pending->group->index || !pending->group->expected || s->draining)
+	if (!t || !pending->ns->complete || s->draining)
 		return false;
 	if (pending->n_rounds > 0 && s->now_us < pending->poll_next_us)
 		return false;
@@ -395,11 +426,30 @@ begin(struct scout_server *s, struct scout__pending_op *pending)
 		t->count.asks_skipped += pending->n_rounds == 0;
 		return false;
 	}
-	pending->ask = ask_new(s, pending);
+	return true;
+}
+
+/* Begin a question about the @n objects from @first on. False: no memory. */
+SCOUT_ON_LOOP static bool
+begin(struct scout_server *s, struct scout__pending_op *pending, uint32_t first, uint32_t n, uint64_t keys)
+{
+	pending->ask = ask_new(s, pending, first, n, keys);
 	pending->n_rounds++;
 	if (!pending->ask)
-		t->count.asks_refused++;
+		s->fetch->count.asks_refused++;
 	return pending->ask;
+}
+
+/* The same, behind the run of a lookup of one group. */
+SCOUT_ON_LOOP static bool
+begin_run(struct scout_server *s, struct scout__pending_op *pending)
+{
+	uint32_t n;
+
+	if (!pending->group->expected || !may_ask(s, pending))
+		return false;
+	n = how_many(s, pending);
+	return begin(s, pending, pending->next, n, (uint64_t)n * pending->group->index->n_ranks);
 }
 
 /* The question is not over. */
@@ -420,9 +470,29 @@ wait(struct scout_server *s, struct scout__pending_op *pending)
 			return SCOUT__ASKED_TAKEN;
 	}
 	/* It may also be stored here meanwhile. */
-	scout__chunk_wait(pending, pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
+	if (!pending->many)
+		scout__chunk_wait(pending, pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
 	scout__timer_set(s, &pending->run, ask->end_us);
 	return SCOUT__ASKED_WAIT;
+}
+
+/* Whether the question is over, or its time is. */
+SCOUT_ON_LOOP static bool
+ends(struct scout_server *s, struct scout__ask *ask)
+{
+	if (!ask->over && s->now_us >= ask->end_us) {
+		ask->over = true;
+		s->fetch->count.asks_late++;
+	}
+	return ask->over;
+}
+
+enum scout__asked
+scout__ask_all(struct scout_server *s, struct scout__pending_op *pending, uint32_t n, uint64_t n_keys)
+{
+	if (!pending->ask && (!may_ask(s, pending) || !begin(s, pending, 0, n, n_keys)))
+		return SCOUT__ASKED_GAP;
+	return ends(s, pending->ask) ? SCOUT__ASKED_TAKEN : wait(s, pending);
 }
 
 /* Go on until there is a question that is over: TAKEN. */
@@ -440,14 +510,9 @@ find_out(struct scout_server *s, struct scout__pending_op *pending)
 			pending->poll_next_us = 0;
 			ask = NULL;
 		}
-		if (!ask && !begin(s, pending))
+		if (!ask && !begin_run(s, pending))
 			return SCOUT__ASKED_GAP;
-		ask = pending->ask;
-		if (!ask->over && s->now_us >= ask->end_us) {
-			ask->over = true;
-			s->fetch->count.asks_late++;
-		}
-		if (ask->over)
+		if (ends(s, pending->ask))
 			return SCOUT__ASKED_TAKEN;
 		what = wait(s, pending);
 		if (what != SCOUT__ASKED_TAKEN)

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "msg.h"
 #include "ops_internal.h"
+#include "ns.h"
 #include "peer.h"
 #include "pending_op.h"
 #include "reply.h"
+#include "restorable.h"
 #include "run_queue.h"
 #include "session.h"
 
 /*
- * ADMIT: the client says which range of the promised chunks it will retrieve, and the rest is given back, from both
- * ends and in steps. Loop thread.
+ * ADMIT: the client says which range it will retrieve. Each group keeps the promises of the objects that a restore of that
+ * range needs, and the rest is given back, from both ends and in steps. Loop thread.
  */
 
 SCOUT_ON_LOOP static void
@@ -26,28 +28,52 @@ admit_reply(struct scout_server *s, struct scout__pending_op *pending, uint32_t 
 	scout__pending_op_free(s, pending);
 }
 
-/* Give back from both ends until [from, to) is left. */
+/* What a restore of the range needs of the group of @kept; nothing, if that is no length of the group. */
+SCOUT_ON_LOOP static struct scout__need
+need_of(const struct scout__pending_op *pending, const struct scout__kept *kept)
+{
+	const struct scout__ns *ns = pending->ns;
+	struct scout__need need = {0, 0};
+
+	if (pending->to &&
+	    !scout__need_of(&ns->groups.group[kept->group->number], ns->hash_tokens, pending->from, pending->to, &need))
+		return (struct scout__need){0, 0};
+	return need;
+}
+
+/* Give back from both ends until what is needed is left. Returns how many of @left objects are left. */
+SCOUT_ON_LOOP static uint32_t
+shrink(struct scout__kept *kept, const struct scout__need *need, uint32_t left)
+{
+	for (; left && kept->kept_to > need->to && kept->kept_to > kept->kept_from; left--)
+		scout__kept_drop_last(kept);
+	for (; left && kept->kept_from < need->from && kept->kept_from < kept->kept_to; left--)
+		scout__kept_drop_first(kept);
+	return left;
+}
+
 SCOUT_ON_LOOP static void
 admit_step(struct scout_server *s, struct scout__run_item *item)
 {
 	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
 	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
-	struct scout__kept *kept;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
+	uint32_t kept = 0;
 
 	if (!session || session->serial != pending->serial) {
 		scout__pending_op_refuse(s, pending, SCOUT_WIRE_NO_SESSION, "the session ended meanwhile");
 		return;
 	}
-	kept = &session->of[0];
-	for (; left && kept->kept_to > pending->to && kept->kept_to > kept->kept_from; left--)
-		scout__kept_drop_last(kept);
-	for (; left && kept->kept_from < pending->from && kept->kept_from < kept->kept_to; left--)
-		scout__kept_drop_first(kept);
+	for (uint32_t g = 0; left && g < session->n_groups; g++) {
+		struct scout__need need = need_of(pending, &session->of[g]);
+
+		left = shrink(&session->of[g], &need, left);
+		kept += session->of[g].kept_to - session->of[g].kept_from - session->of[g].n_holes;
+	}
 	if (left == 0)
 		scout__run_queue_add(s, item);
 	else
-		admit_reply(s, pending, kept->kept_to - kept->kept_from);
+		admit_reply(s, pending, kept);
 }
 
 /* The ADMIT is over, answered or not: from now on its session may be renewed. */
@@ -70,6 +96,7 @@ scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scou
 	struct scout__admit_msg m;
 	struct scout__pending_op *pending;
 	const char *field = "";
+	uint32_t n = 0;
 	int status = scout__get_admit(op, &m, &field);
 
 	if (status) {
@@ -94,5 +121,11 @@ scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scou
 	session->n_admits++;
 	pending->from = m.from;
 	pending->to = m.from < m.to ? m.to : 0; /* an empty range: everything goes, from the tail */
-	scout__run_queue_start(s, &pending->run, session->of[0].kept_to - session->of[0].kept_from);
+	session->is_ahead = false;
+	session->length = session->length < pending->to ? session->length : pending->to;
+	if (pending->to)
+		session->skip = pending->from;
+	for (uint32_t g = 0; g < session->n_groups; g++)
+		n += session->of[g].kept_to - session->of[g].kept_from;
+	scout__run_queue_start(s, &pending->run, n);
 }

@@ -5,7 +5,6 @@
 #include "chunk_index.h"
 #include "clears.h"
 #include "fetch.h"
-#include "group_list.h"
 #include "msg.h"
 #include "ns.h"
 #include "ops_internal.h"
@@ -89,13 +88,27 @@ describe_group_mismatch(const struct scout__ns *ns, const struct scout__hello *h
 	return false;
 }
 
-/* Whether this server carries out what @hello says of groups; else @text says what it does not. */
+/* Whether each group has whole shards here, and not too many; else @text says which has not. */
 SCOUT_ON_LOOP static bool
-is_supported(const struct scout__hello *hello, char *text, size_t len)
+has_whole_shards(const struct scout__hello *hello, char *text, size_t len)
 {
-	const struct scout__group_keys keys = {hello->chunk_tokens, hello->hash_tokens, hello->readers};
+	uint32_t first = (uint32_t)hello->rank_first * hello->readers;
+	uint32_t n = (uint32_t)hello->rank_count * hello->readers;
+	uint32_t all = (uint32_t)hello->kv_ranks * hello->readers;
 
-	return scout__groups_supported(&hello->groups, &keys, text, len) == 0;
+	for (uint32_t g = 0; g < hello->groups.n; g++) {
+		uint32_t readers = hello->groups.group[g].readers;
+
+		if (first % readers || n % readers || all % readers || all / readers > SCOUT_MAX_RANKS) {
+			(void)snprintf(
+				text, len,
+				"group %u has readers = %u: must divide the %u workers that hold the KV and the %u "
+				"of them at this server, and leave at most %d shards",
+				(unsigned)g, (unsigned)readers, (unsigned)all, (unsigned)n, SCOUT_MAX_RANKS);
+			return false;
+		}
+	}
+	return true;
 }
 
 SCOUT_ON_LOOP static bool
@@ -155,8 +168,8 @@ namespace_of(struct scout_server *s, const struct scout__hello *hello, const str
 		*ret_status = SCOUT_WIRE_GROUPS_DIFFER;
 		differs = true;
 	}
-	if ((!differs || !ns->n_peers) && !is_supported(hello, text, text_len)) {
-		*ret_status = SCOUT_WIRE_UNSUPPORTED;
+	if ((!differs || !ns->n_peers) && !has_whole_shards(hello, text, text_len)) {
+		*ret_status = SCOUT_WIRE_RANGE;
 		return NULL;
 	}
 	if (!ns) {

@@ -3,6 +3,7 @@
 
 #include "fetch.h"
 #include "list.h"
+#include "lookup_many.h"
 #include "ns.h"
 #include "ops_internal.h"
 #include "packet.h"
@@ -38,6 +39,8 @@
  * A lookup ahead keeps what is there by chunk: it notes a hole and goes on behind it. Its session's kept range then has
  * chunks without an entry, which count as nothing when they are given back.
  *
+ * This file is for a namespace of one group with policy all, whose objects are chunks; lookup_groups.c is for all others.
+ *
  * A renewal (renew.c) is a lookup whose walk begins behind what its session promises.
  *
  * Threads: loop.
@@ -48,28 +51,6 @@ static struct scout__kept *
 kept_of(const struct scout__pending_op *pending)
 {
 	return &pending->session->of[0];
-}
-
-SCOUT_ON_LOOP static void
-count_answer(struct scout_server *s, const struct scout__pending_op *pending, const struct scout__lookup_reply *m)
-{
-	struct scout__ns *ns = pending->ns;
-	uint32_t asked = pending->n - pending->skip;
-	uint32_t hit = m->l1 + m->l2;
-
-	s->count.asked_chunks += asked;
-	s->count.hit_chunks += hit;
-	if (s->fetch)
-		s->fetch->count.hit_chunks += m->l2;
-	s->count.lookups_limited += m->limited;
-	s->count.lookups_full += hit == asked;
-	s->count.lookups_partial += hit > 0 && hit < asked;
-	s->count.lookups_none += hit == 0 && asked > 0;
-	ns->count.lookups++;
-	ns->count.asked_chunks += asked;
-	ns->count.hit_chunks += hit;
-	ns->count.asked_tokens += (uint64_t)asked * ns->chunk_tokens;
-	ns->count.hit_tokens += (uint64_t)hit * ns->chunk_tokens;
 }
 
 static void
@@ -130,7 +111,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 	if (renews)
 		s->count.lookups_renewed++;
 	else
-		count_answer(s, pending, &m);
+		scout__lookup_count(s, pending, &m, pending->n - pending->skip, m.l1 + m.l2);
 	w = scout__reply_begin(s, dest, pending->opcode, SCOUT_WIRE_OK, pending->corr,
 			       pending->ahead ? SCOUT__AHEAD_REPLY_BYTES(known) : SCOUT__LOOKUP_REPLY_BYTES, &op);
 	if (!w) {
@@ -157,35 +138,18 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 void
 scout__lookup_cut(struct scout_server *s, struct scout__pending_op *pending)
 {
-	answer(s, pending);
-}
-
-/* 0..@max_us, by the ticket: a lookup keeps its delay however often it is looked at. */
-static uint64_t
-jitter_us(uint64_t ticket, uint32_t max_us)
-{
-	/* Clients draw tickets at random; the multiplication guards against those that count. */
-	return ((ticket * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % ((uint64_t)max_us + 1);
+	if (pending->many)
+		scout__lookup_groups_cut(s, pending);
+	else
+		answer(s, pending);
 }
 
 /* The walk is over: answer, or see to it that it happens later. */
 SCOUT_ON_LOOP static void
 finish(struct scout_server *s, struct scout__pending_op *pending)
 {
-	uint64_t delay_us = s->cfg.reply_delay_us;
-	uint64_t at_us;
-
-	if (s->cfg.reply_jitter_us)
-		delay_us += jitter_us(pending->session->ticket, s->cfg.reply_jitter_us);
-	at_us = pending->arrived_us + delay_us;
-	if (at_us > pending->deadline_us)
-		at_us = pending->deadline_us;
-	if (delay_us == 0 || at_us <= s->now_us) {
+	if (!scout__lookup_is_delayed(s, pending))
 		answer(s, pending);
-		return;
-	}
-	pending->state = SCOUT__OP_WAIT_ANSWER;
-	scout__timer_set(s, &pending->run, at_us);
 }
 
 /* Chunk pending->next is not readable yet. True: it may still come, and the pending operation sleeps until it is asked for again. */
@@ -471,44 +435,73 @@ lookup_step(struct scout_server *s, struct scout__run_item *item)
 	walked(s, pending);
 }
 
-SCOUT_ON_LOOP static void
-lookup_take_back(struct scout_server *s, struct scout__pending_op *pending)
+SCOUT_ON_LOOP static struct scout__object
+object_of(const struct scout__pending_op *pending, uint32_t number)
 {
-	struct scout__session *session = pending->session;
-
-	if (!session)
-		return;
-	pending->session = NULL;
-	session->lookup = NULL;
-	/* What a renewal has promised belongs to its session, as what was promised before: its next answer tells. */
-	if (!session->ended && !pending->renews)
-		scout__session_end(s, session, false);
-}
-
-SCOUT_ON_LOOP static void
-lookup_end(struct scout_server *s, struct scout__pending_op *pending)
-{
-	scout__ask_drop(s, pending);
-	if (pending->session)
-		pending->session->lookup = NULL;
-	free(pending->from_l2);
-	free(pending->present);
+	return (struct scout__object){
+		.group = pending->group,
+		.hash = pending->hashes + (size_t)number * pending->ns->hash_bytes,
+		.space = pending->space,
+		.is_asked_for = true,
+	};
 }
 
 static const struct scout__pending_kind lookup_kind = {
-	.step = lookup_step, .take_back = lookup_take_back, .end = lookup_end};
+	.step = lookup_step, .take_back = scout__lookup_take_back, .object = object_of, .end = scout__lookup_end};
 
-/* Refuse what the protocol has for several groups, and this server does not carry out. */
+/* Whether the walk over a run answers @m: one group with policy all whose objects are chunks, from the start of the prompt. */
 SCOUT_ON_LOOP static bool
-is_supported(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op,
-	     const struct scout__lookup_msg *m)
+is_run(const struct scout__ns *ns, const struct scout__lookup_msg *m)
 {
-	const char *field = m->first ? "first" : m->beyond ? "beyond" : m->more ? "more" : NULL;
+	const struct scout__group *only = &ns->groups.group[0];
 
-	if (field)
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_UNSUPPORTED,
-			      "LOOKUP: this server does not support %s yet: must be 0", field);
-	return !field;
+	return ns->groups.n == 1 && only->policy == SCOUT_POLICY_ALL && only->margin_tokens == 0 &&
+	       ns->by_group[0].stride == 1 && m->first == 0 && m->beyond == 0 && m->more == 0;
+}
+
+/* What @pending knows of its objects. False: no memory. */
+SCOUT_ON_LOOP static bool
+make_bits(const struct scout_server *s, struct scout__pending_op *pending, const struct scout__lookup_msg *m)
+{
+	if (pending->kind != &lookup_kind) {
+		pending->many = scout__many_new(s, pending, m);
+		return pending->many;
+	}
+	if (pending->ahead)
+		pending->present = calloc((m->n + 7) / 8, 2);
+	/* Without memory for it the answer counts what is on its way, too. */
+	if (s->fetch && s->fetch->load_before_answer)
+		pending->from_l2 = calloc((m->n + 7) / 8, 1);
+	return !pending->ahead || pending->present;
+}
+
+/* The session that @m opens or renews. NULL and *ret_status, *ret_text when it is refused. */
+SCOUT_ON_LOOP static struct scout__session *
+session_of(struct scout_server *s, struct scout__pending_op *pending, const struct scout__lookup_msg *m,
+	   uint16_t *ret_status, const char **ret_text)
+{
+	struct scout__session *session;
+
+	if (!(m->flags & SCOUT_LOOKUP_RENEW))
+		session = scout__session_new(s, pending->peer, m->ticket, m->first + m->n, ret_status, ret_text);
+	else if (pending->many)
+		session = scout__renew_groups(s, pending->peer, pending, m->ticket, ret_status, ret_text);
+	else
+		session = scout__renew(s, pending->peer, pending, m->ticket, ret_status, ret_text);
+	pending->session = session;
+	if (!session)
+		return NULL;
+	session->lookup = pending;
+	if (!pending->many) {
+		pending->first = pending->next > m->skip ? pending->next : m->skip;
+	} else if (!scout__many_open(s, pending)) {
+		*ret_status = SCOUT_WIRE_LIMIT;
+		*ret_text = "the server has no memory for a longer session";
+		return NULL; /* what is refused takes the session back, if it is new */
+	}
+	session->skip = m->skip;
+	session->is_ahead = pending->ahead;
+	return session;
 }
 
 void
@@ -525,9 +518,10 @@ scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct sco
 		scout__refuse_body(s, &peer->dest, op, status, text);
 		return;
 	}
-	if (!is_supported(s, peer, op, &m) || !scout__require_weights(s, peer, op))
+	if (!scout__require_weights(s, peer, op))
 		return;
-	pending = scout__pending_op_new(s, &lookup_kind, peer, packet, op, deadline_us);
+	pending = scout__pending_op_new(s, is_run(peer->ns, &m) ? &lookup_kind : &scout__lookup_groups_kind, peer,
+					packet, op, deadline_us);
 	if (!pending)
 		return;
 	pending->group = &peer->ns->by_group[0];
@@ -539,27 +533,17 @@ scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct sco
 	pending->space = scout__ns_space(s, peer->ns, &m.tenant, 0);
 	pending->ahead = m.flags & SCOUT_LOOKUP_AHEAD;
 	pending->first_hole = UINT32_MAX;
-	if (pending->ahead && !(pending->present = calloc((m.n + 7) / 8, 2))) {
+	/* Without an interval the keys are asked for once. */
+	pending->poll_end_us = m.poll_interval_ms ? s->now_us + (uint64_t)m.poll_timeout_ms * 1000 : 0;
+	pending->poll_interval_us = m.poll_interval_ms * UINT64_C(1000);
+	if (!make_bits(s, pending, &m)) {
 		s->count.out_of_memory++;
 		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server is out of memory");
 		return;
 	}
-	if (m.flags & SCOUT_LOOKUP_RENEW)
-		pending->session = scout__renew(s, peer, pending, m.ticket, &refusal, &text);
-	else
-		pending->session = scout__session_new(s, peer, m.ticket, m.n, &refusal, &text);
-	if (!pending->session) {
+	if (!session_of(s, pending, &m, &refusal, &text)) {
 		scout__pending_op_refuse(s, pending, refusal, "%s", text);
 		return;
 	}
-	pending->session->lookup = pending;
-	pending->session->skip = m.skip;
-	pending->first = pending->next > m.skip ? pending->next : m.skip;
-	/* Without an interval the keys are asked for once. */
-	pending->poll_end_us = m.poll_interval_ms ? s->now_us + (uint64_t)m.poll_timeout_ms * 1000 : 0;
-	pending->poll_interval_us = m.poll_interval_ms * UINT64_C(1000);
-	/* Without memory for it the answer counts what is on its way, too. */
-	if (s->fetch && s->fetch->load_before_answer)
-		pending->from_l2 = calloc((m.n + 7) / 8, 1);
-	scout__run_queue_start(s, &pending->run, m.n);
+	scout__run_queue_start(s, &pending->run, pending->many ? pending->many->n_objects : m.n);
 }

@@ -9,11 +9,13 @@
 
 struct scout_server;
 struct scout__dest;
+struct scout__lookup_reply;
 struct scout__ns;
 struct scout__ns_group;
 struct scout__op;
 struct scout__packet;
 struct scout__peer;
+struct scout__pending_kind;
 struct scout__pending_op;
 struct scout__session;
 
@@ -58,6 +60,28 @@ SCOUT_ON_LOOP void scout__lookup_cut(struct scout_server *s, struct scout__pendi
 SCOUT_ON_LOOP struct scout__session *scout__renew(struct scout_server *s, struct scout__peer *peer,
 						  struct scout__pending_op *pending, uint64_t ticket,
 						  uint16_t *ret_status, const char **ret_text);
+
+/* The same for a lookup of several groups: what the session promises stays, and pending_op.many goes on from there. */
+SCOUT_ON_LOOP struct scout__session *scout__renew_groups(struct scout_server *s, struct scout__peer *peer,
+							 struct scout__pending_op *pending, uint64_t ticket,
+							 uint16_t *ret_status, const char **ret_text);
+
+/* ---- lookup_groups.c: lookups of several groups ---- */
+
+extern const struct scout__pending_kind scout__lookup_groups_kind;
+/* Answer a renewal now, with what it has found so far. */
+SCOUT_ON_LOOP void scout__lookup_groups_cut(struct scout_server *s, struct scout__pending_op *pending);
+
+/* ---- lookup_end.c: what both kinds of lookups have in common ---- */
+
+/* Count an answer: @asked and @hit are lengths without what was skipped. */
+SCOUT_ON_LOOP void scout__lookup_count(struct scout_server *s, const struct scout__pending_op *pending,
+				       const struct scout__lookup_reply *m, uint32_t asked, uint32_t hit);
+/* Whether the finished answer is held back: then the pending operation sleeps until its time has come. */
+SCOUT_ON_LOOP bool scout__lookup_is_delayed(struct scout_server *s, struct scout__pending_op *pending);
+/* Of a pending operation's kind. */
+SCOUT_ON_LOOP void scout__lookup_take_back(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP void scout__lookup_end(struct scout_server *s, struct scout__pending_op *pending);
 
 /* ---- require.c: false or NULL when @op was refused ---- */
 

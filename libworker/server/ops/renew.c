@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "lookup_many.h"
 #include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
@@ -99,5 +100,70 @@ scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__pen
 		session->l2 = 0;
 	}
 	pending->next = kept->hit;
+	return session;
+}
+
+/* ---- several groups ---- */
+
+/* The last object that @session promises of @kept is that of the question. */
+SCOUT_ON_LOOP static bool
+is_same_object(const struct scout__kept *kept, const struct scout__pending_op *pending, uint32_t g)
+{
+	const struct scout__many *many = pending->many;
+	uint32_t i = kept->kept_to;
+	const struct scout__entry *e;
+
+	while (i > kept->kept_from && kept->handles[i - 1].entry == SCOUT__NO_ENTRY)
+		i--;
+	if (i == kept->kept_from || i > many->of[g].n)
+		return i == kept->kept_from;
+	e = &kept->group->index->entries[kept->handles[i - 1].entry];
+	return e->space == many->of[g].space && i - 1 >= many->of[g].named &&
+	       memcmp(e->hash, scout__many_hash(pending, g, i - 1), pending->ns->hash_bytes) == 0;
+}
+
+/* Why it cannot be renewed; NULL: it can. */
+SCOUT_ON_LOOP static const char *
+groups_refusal_of(const struct scout__session *session, const struct scout__pending_op *pending, uint16_t *ret_status)
+{
+	const struct scout__many *many = pending->many;
+
+	*ret_status = SCOUT_WIRE_STATE;
+	if (session->lookup)
+		return "the lookup is not answered yet";
+	if (session->n_admits)
+		return "an ADMIT of this session is not answered yet";
+	for (uint32_t g = 0; g < session->n_groups; g++)
+		if (session->of[g].used_rows)
+			return "objects of this session were retrieved";
+	if (session->is_ahead)
+		return "objects are missing in what this session promises: ADMIT a run of it first";
+	*ret_status = SCOUT_WIRE_RANGE;
+	if (many->total != session->n)
+		return "first and n are not those of the session";
+	if (session->length > session->skip && (many->skip < session->skip || many->skip > session->length))
+		return "skip is outside of what the session promises";
+	for (uint32_t g = 0; g < session->n_groups; g++)
+		if (!is_same_object(&session->of[g], pending, g))
+			return "hashes or tenant are not those of the session";
+	return NULL;
+}
+
+struct scout__session *
+scout__renew_groups(struct scout_server *s, struct scout__peer *peer, struct scout__pending_op *pending,
+		    uint64_t ticket, uint16_t *ret_status, const char **ret_text)
+{
+	struct scout__session *session = scout__session_find(s, peer->ns, ticket);
+
+	if (!session || session->peer != peer) {
+		*ret_status = SCOUT_WIRE_NO_SESSION;
+		*ret_text = "no session of this client has this ticket";
+		return NULL;
+	}
+	*ret_text = groups_refusal_of(session, pending, ret_status);
+	if (*ret_text)
+		return NULL;
+	pending->renews = true;
+	pending->many->floor = session->length;
 	return session;
 }

@@ -15,6 +15,7 @@
 struct scout_server;
 struct scout__ask;
 struct scout__hold;
+struct scout__many;
 struct scout__ns;
 struct scout__ns_group;
 struct scout__packet;
@@ -32,11 +33,21 @@ enum scout__op_wait {
 
 #define SCOUT__ANSWER_MARGIN_US 5000u /* an answer leaves so long before its budget ends, or an eighth of it */
 
+/* One object that a LOOKUP may need: what a question to L2 is about. */
+struct scout__object {
+	struct scout__ns_group *group;
+	const uint8_t *hash;
+	uint32_t space;
+	bool is_asked_for; /* false: it is known to be there, or not needed */
+};
+
 /* What an operation does with each of its pending operations. */
 struct scout__pending_kind {
 	void (*step)(struct scout_server *s, struct scout__run_item *item);
 	/* Take back what was granted, for no answer has told of it. NULL: nothing is granted. */
 	void (*take_back)(struct scout_server *s, struct scout__pending_op *pending);
+	/* LOOKUP: its object @number, as a question to L2 counts them. */
+	struct scout__object (*object)(const struct scout__pending_op *pending, uint32_t number);
 	/* Before it is freed: free what only this kind has. NULL: nothing. */
 	void (*end)(struct scout_server *s, struct scout__pending_op *pending);
 };
@@ -82,6 +93,7 @@ struct scout__pending_op {
 	uint32_t load_next; /* RETRIEVE: loads of the chunks before are under way. LOOKUP: chunks before have arrived */
 	uint8_t *from_l2;   /* LOOKUP: a bit for each chunk, while loads come before the answer */
 	struct scout__ask *ask;            /* LOOKUP */
+	struct scout__many *many;          /* LOOKUP: see lookup_groups.c; NULL: one group, and what it has is a run */
 	uint8_t wait_hash[SCOUT_MAX_HASH]; /* of the chunk that it waits for */
 	struct scout__hold *hold;          /* STORE and RETRIEVE: what was granted so far */
 	struct scout__writer reply;        /* STORE and RETRIEVE: a frame of its own */

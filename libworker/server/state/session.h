@@ -57,6 +57,8 @@ struct scout__session {
 	uint32_t skip;
 	uint32_t l2;       /* of the hit: objects that were not in the pool when they were found */
 	uint32_t n_admits; /* ADMITs that are not answered */
+	uint32_t length;   /* lookup_groups.c: that it has promised, in hashes */
+	bool is_ahead;     /* what it promises is no length until an ADMIT */
 	uint32_t n_groups;
 	struct scout__kept of[]; /* each group of the namespace */
 };

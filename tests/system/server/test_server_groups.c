@@ -26,41 +26,28 @@ open_peer(struct wire_peer *p, const struct rig *rig, const char *name_space)
 	scout__hello_one_group(&p->hello);
 }
 
-START_TEST(groups_that_are_not_carried_out_are_refused)
+START_TEST(a_group_whose_readers_leave_no_whole_shards_is_refused)
 {
 	static const struct {
-		struct scout__group group;
-		const char *text;
-	} cases[] = {
-		{{SCOUT_POLICY_WINDOW, 1, 16, 64, 0}, "policy window"},
-		{{SCOUT_POLICY_LOCAL, 1, 16, 64, 0}, "policy local"},
-		{{SCOUT_POLICY_STATE, 1, 16, 0, 0}, "policy state"},
-		{{SCOUT_POLICY_ALL, 1, 32, 0, 0}, "unit=32"},
-		{{SCOUT_POLICY_ALL, 1, 16, 0, 16}, "margin=16"},
-		{{SCOUT_POLICY_ALL, 2, 16, 0, 0}, "readers=2"},
-	};
+		uint16_t kv_ranks, rank_count, readers, group_readers;
+	} cases[] = {{1, 1, 1, 2}, {4, 2, 1, 4}, {3, 3, 2, 4}, {64, 64, 2, 1}};
 	struct wire_peer p;
 	struct rig rig;
 
 	rig_up(&rig, 8);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		open_peer(&p, &rig, "alone");
-		p.hello.groups.group[0] = cases[i].group;
-		ck_assert_int_eq(wire_hello(&p), SCOUT_WIRE_UNSUPPORTED);
-		ck_assert_msg(strstr(p.text, cases[i].text) != NULL, "%s", p.text);
+		p.hello.kv_ranks = cases[i].kv_ranks;
+		p.hello.rank_count = cases[i].rank_count;
+		p.hello.readers = cases[i].readers;
+		p.hello.groups.group[0].readers = cases[i].group_readers;
+		ck_assert_int_eq(wire_hello(&p), SCOUT_WIRE_RANGE);
+		ck_assert_msg(strstr(p.text, "group 0 has readers") && strstr(p.text, "at most 64 shards"), "%s",
+			      p.text);
 		wire_close(&p);
 	}
-	open_peer(&p, &rig, "alone");
-	p.hello.groups.n = 2;
-	p.hello.groups.group[1] = p.hello.groups.group[0];
-	ck_assert_int_eq(wire_hello(&p), SCOUT_WIRE_UNSUPPORTED);
-	ck_assert_msg(strstr(p.text, "2 groups") != NULL, "%s", p.text);
 	/* The refusals have made no namespace: the next HELLO decides. */
-	p.hello.groups.n = 1;
-	p.hello.hash_tokens = 8;
-	ck_assert_int_eq(wire_hello(&p), SCOUT_WIRE_UNSUPPORTED);
-	ck_assert_msg(strstr(p.text, "hash_tokens = 8") != NULL, "%s", p.text);
-	p.hello.hash_tokens = 16;
+	open_peer(&p, &rig, "alone");
 	ck_assert_int_eq(wire_hello(&p), SCOUT_WIRE_OK);
 	wire_close(&p);
 	rig_down(&rig);
@@ -179,36 +166,6 @@ START_TEST(a_group_that_the_namespace_does_not_have_is_refused)
 }
 END_TEST
 
-START_TEST(what_a_lookup_may_not_ask_yet_is_refused)
-{
-	static const struct {
-		struct scout__lookup_msg m;
-		const char *field;
-	} cases[] = {
-		{{.ticket = 9, .n = 4, .first = 2, .skip = 2}, "first"},
-		{{.ticket = 9, .n = 4, .beyond = 1}, "beyond"},
-		{{.ticket = 9, .n = 4, .more = 1}, "more"},
-	};
-	struct scout__lookup_reply found;
-	struct rig rig;
-
-	rig_up(&rig, 8);
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct wire_reply *reply;
-		uint64_t corr = wire_add_lookup(&rig.client, &cases[i].m, 1);
-
-		wire_flush(&rig.client);
-		reply = wire_wait(&rig.client, corr);
-		ck_assert_int_eq(reply->status, SCOUT_WIRE_UNSUPPORTED);
-		ck_assert_msg(strstr(rig.client.text, cases[i].field) != NULL, "%s", rig.client.text);
-		wire_reply_free(reply);
-	}
-	/* No session was opened by them. */
-	ck_assert_int_eq(wire_lookup(&rig.client, 9, 1, 4, 0, &found), SCOUT_WIRE_OK);
-	rig_down(&rig);
-}
-END_TEST
-
 /* REGISTER of a table with @tag. */
 static int
 register_tagged(struct wire_peer *p, const char *tag)
@@ -294,11 +251,10 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("all");
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_test(tc, groups_that_are_not_carried_out_are_refused);
+	tcase_add_test(tc, a_group_whose_readers_leave_no_whole_shards_is_refused);
 	tcase_add_test(tc, groups_that_differ_between_peers_are_refused_with_both_values);
 	tcase_add_test(tc, the_33rd_group_is_over_the_limit);
 	tcase_add_test(tc, a_group_that_the_namespace_does_not_have_is_refused);
-	tcase_add_test(tc, what_a_lookup_may_not_ask_yet_is_refused);
 	tcase_add_test(tc, equal_sizes_in_another_order_are_another_layout);
 	tcase_add_test(tc, a_peer_of_the_version_before_is_told_in_one_sentence);
 	suite_add_tcase(s, tc);

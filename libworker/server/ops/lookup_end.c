@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "fetch.h"
+#include "msg.h"
+#include "ns.h"
+#include "ops_internal.h"
+#include "pending_op.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "session.h"
+
+/*
+ * What all lookups have in common at their end, of one group (lookup.c) or of several (lookup_groups.c). Loop thread.
+ */
+
+void
+scout__lookup_count(struct scout_server *s, const struct scout__pending_op *pending,
+		    const struct scout__lookup_reply *m, uint32_t asked, uint32_t hit)
+{
+	struct scout__ns *ns = pending->ns;
+
+	s->count.asked_chunks += asked;
+	s->count.hit_chunks += hit;
+	if (s->fetch)
+		s->fetch->count.hit_chunks += m->l2;
+	s->count.lookups_limited += m->limited;
+	s->count.lookups_full += hit == asked;
+	s->count.lookups_partial += hit > 0 && hit < asked;
+	s->count.lookups_none += hit == 0 && asked > 0;
+	ns->count.lookups++;
+	ns->count.asked_chunks += asked;
+	ns->count.hit_chunks += hit;
+	ns->count.asked_tokens += (uint64_t)asked * ns->hash_tokens;
+	ns->count.hit_tokens += (uint64_t)hit * ns->hash_tokens;
+}
+
+/* 0..@max_us, by the ticket: a lookup keeps its delay however often it is looked at. */
+static uint64_t
+jitter_us(uint64_t ticket, uint32_t max_us)
+{
+	/* Clients draw tickets at random; the multiplication guards against those that count. */
+	return ((ticket * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % ((uint64_t)max_us + 1);
+}
+
+bool
+scout__lookup_is_delayed(struct scout_server *s, struct scout__pending_op *pending)
+{
+	uint64_t delay_us = s->cfg.reply_delay_us;
+	uint64_t at_us;
+
+	if (s->cfg.reply_jitter_us)
+		delay_us += jitter_us(pending->session->ticket, s->cfg.reply_jitter_us);
+	at_us = pending->arrived_us + delay_us;
+	if (at_us > pending->deadline_us)
+		at_us = pending->deadline_us;
+	if (delay_us == 0 || at_us <= s->now_us)
+		return false;
+	pending->state = SCOUT__OP_WAIT_ANSWER;
+	scout__timer_set(s, &pending->run, at_us);
+	return true;
+}
+
+void
+scout__lookup_take_back(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__session *session = pending->session;
+
+	if (!session)
+		return;
+	pending->session = NULL;
+	session->lookup = NULL;
+	/* What a renewal has promised belongs to its session, as what was promised before: its next answer tells. */
+	if (!session->ended && !pending->renews)
+		scout__session_end(s, session, false);
+}
+
+void
+scout__lookup_end(struct scout_server *s, struct scout__pending_op *pending)
+{
+	scout__ask_drop(s, pending);
+	if (pending->session)
+		pending->session->lookup = NULL;
+	free(pending->from_l2);
+	free(pending->present);
+}

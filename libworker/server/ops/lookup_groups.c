@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "fetch.h"
+#include "list.h"
+#include "lookup_many.h"
+#include "ns.h"
+#include "ops_internal.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "session.h"
+
+/*
+ * DESIGN
+ *
+ * LOOKUP in a namespace of several groups, or with what only they need: which lengths can be restored? With windows and
+ * states that is no run that grows chunk by chunk, so nothing is promised before it is known which lengths there are:
+ *
+ *   SCAN      which objects the pool has
+ *   EVALUATE  the lengths of the answer, and the objects that they need
+ *   DROP      give back what was promised for another length
+ *   PROMISE   what is needed; groups that need little first, those with policy all last
+ *   ASK       if that is not all: one question to L2 about the objects that the pool does not have
+ *   FOUND     its answer; then EVALUATE, DROP and PROMISE again
+ *   LOADS     prefetch=before_answer: wait until what was promised has arrived
+ *
+ * An object that is gone when it is promised, that max_promised does not allow, or that does not arrive, is absent from
+ * then on, and the lookup evaluates anew: what it answers was promised as a whole at that moment. It ends, because each
+ * round makes objects absent and none present. max_promised cuts a run of policy all where it ends; the windows of the
+ * shorter length then take the place of those of the longer one.
+ *
+ * Key polling begins again with SCAN: at the next interval, or when the object that ends the expected length is stored.
+ *
+ * A lookup ahead promises all that is there, in the order of positions over all groups, so what max_promised allows is the
+ * head of the prompt in each of them.
+ *
+ * When the budget ends, or an ADMIT or RETRIEVE cuts a renewal, the answer is what the session promises by then.
+ *
+ * Threads: loop.
+ */
+
+#define STEP_US 100u
+
+enum stage {
+	SCAN = 0,
+	EVALUATE,
+	DROP,
+	PROMISE,
+	ASK,
+	FOUND,
+	LOADS,
+	DONE
+};
+
+/* What became of a step of a stage. */
+enum went {
+	NEXT = 1, /* the next stage begins */
+	MORE,     /* the slice is used up */
+	WAITS,    /* the pending operation sleeps */
+	AGAIN     /* an object is absent after all: evaluate anew */
+};
+
+SCOUT_ON_LOOP static void
+go_to(struct scout__many *many, enum stage stage)
+{
+	many->stage = (uint8_t)stage;
+	many->g = many->i = 0;
+}
+
+/* ---- ending before all is found ---- */
+
+/* How far a lookup ahead has come with the pool. */
+static uint32_t
+looked_at(const struct scout__many *many)
+{
+	if (many->stage != PROMISE || many->i <= many->skip)
+		return many->stage < PROMISE ? many->skip : many->known;
+	return many->i - 1 < many->known ? many->i - 1 : many->known;
+}
+
+/* What is promised by now is the answer. */
+SCOUT_ON_LOOP static void
+cut_short(struct scout_server *s, struct scout__pending_op *pending)
+{
+	scout__ask_drop(s, pending);
+	if (pending->ahead && !pending->many->has_asked)
+		pending->many->known = looked_at(pending->many);
+	scout__many_settle(pending);
+	scout__many_answer(s, pending);
+}
+
+void
+scout__lookup_groups_cut(struct scout_server *s, struct scout__pending_op *pending)
+{
+	cut_short(s, pending);
+}
+
+/* ---- stages ---- */
+
+/* The next object of a stage that goes group by group: those with policy all come last. False: there is none left. */
+SCOUT_ON_LOOP static bool
+next_by_group(const struct scout__pending_op *pending, uint32_t *ret_g, uint32_t *ret_i)
+{
+	struct scout__many *many = pending->many;
+
+	for (; many->g < 2 * many->n_groups; many->g++, many->i = 0) {
+		uint32_t g = many->g % many->n_groups;
+		const struct scout__many_group *mg = &many->of[g];
+		bool is_all = pending->ns->groups.group[g].policy == SCOUT_POLICY_ALL;
+
+		if (is_all != (many->g >= many->n_groups))
+			continue;
+		if (many->i < mg->low)
+			many->i = mg->low;
+		if (many->i < mg->high) {
+			*ret_g = g;
+			*ret_i = many->i++;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The same by positions: many.i is a length, and each group whose object ends there has its turn. */
+SCOUT_ON_LOOP static bool
+next_by_position(const struct scout__pending_op *pending, uint32_t *ret_g, uint32_t *ret_i)
+{
+	struct scout__many *many = pending->many;
+
+	if (many->i <= many->skip)
+		many->i = many->skip + 1;
+	for (; many->i <= many->known; many->i++, many->g = 0) {
+		while (many->g < many->n_groups) {
+			uint32_t g = many->g++;
+
+			if (many->i % many->of[g].group->stride)
+				continue;
+			*ret_g = g;
+			*ret_i = many->i / many->of[g].group->stride - 1;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What is promised and not wanted any more goes back. */
+SCOUT_ON_LOOP static enum went
+drop(const struct scout__pending_op *pending)
+{
+	struct scout__many *many = pending->many;
+	uint32_t left = SCOUT__SLICE_CHUNKS;
+
+	for (; many->g < many->n_groups; many->g++, many->i = 0) {
+		struct scout__many_group *mg = &many->of[many->g];
+
+		if (mg->n_promised == 0)
+			continue;
+		for (many->i = many->i > mg->from ? many->i : mg->from; many->i < mg->n; many->i++) {
+			if (scout__bit(mg->wanted, many->i) || !scout__many_has(pending, many->g, many->i))
+				continue;
+			if (left-- == 0)
+				return MORE;
+			scout__kept_hole(&pending->session->of[many->g], many->i);
+			mg->n_promised--;
+		}
+	}
+	return NEXT;
+}
+
+/* Entry @entry, which is promised, is object @i of group @g. */
+SCOUT_ON_LOOP static void
+note_promised(struct scout_server *s, struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t entry)
+{
+	struct scout__many_group *mg = &pending->many->of[g];
+	struct scout__kept *kept = &pending->session->of[g];
+
+	kept->handles[i] = scout__index_handle(mg->group->index, entry);
+	kept->n_holes--;
+	mg->n_promised++;
+	if (scout__index_is_hit(mg->group->index, entry))
+		return;
+	scout__bit_set(mg->in_l2, i);
+	if (s->fetch->load_at_lookup)
+		scout__load_want_all(s, mg->group, entry);
+}
+
+/* Promise object @i of group @g, which was there a moment ago. */
+SCOUT_ON_LOOP static enum scout__asked
+promise(struct scout_server *s, struct scout__pending_op *pending, uint32_t g, uint32_t i)
+{
+	struct scout__many_group *mg = &pending->many->of[g];
+	struct scout__chunk_index *index = mg->group->index;
+	uint32_t entry = mg->seen[i].entry;
+	enum scout__asked what = SCOUT__ASKED_GAP;
+
+	if (entry == SCOUT__NO_ENTRY || !scout__index_valid(index, mg->seen[i]))
+		entry = mg->space ? scout__index_find(index, mg->space, scout__many_hash(pending, g, i))
+				  : SCOUT__NO_ENTRY;
+	if (entry != SCOUT__NO_ENTRY && scout__index_counts(index, entry))
+		what = scout__index_promise(index, entry) ? SCOUT__ASKED_TAKEN : SCOUT__ASKED_LIMITED;
+	else if (pending->ask && mg->group->expected)
+		what = scout__ask_take(s, pending, mg->base + i, &entry);
+	if (what != SCOUT__ASKED_TAKEN)
+		return what;
+	mg->space = index->entries[entry].space;
+	note_promised(s, pending, g, i, entry);
+	return what;
+}
+
+/* Object @i of group @g is absent after all. */
+SCOUT_ON_LOOP static void
+note_absent(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
+{
+	struct scout__many_group *mg = &pending->many->of[g];
+
+	scout__bit_clear(mg->present, i);
+	scout__bit_clear(mg->wanted, i);
+}
+
+SCOUT_ON_LOOP static bool
+next_wanted(const struct scout__pending_op *pending, uint32_t *ret_g, uint32_t *ret_i)
+{
+	return pending->ahead ? next_by_position(pending, ret_g, ret_i) : next_by_group(pending, ret_g, ret_i);
+}
+
+/* Object @i of group @g cannot be promised, as @what says. */
+SCOUT_ON_LOOP static enum went
+refused(struct scout__pending_op *pending, uint32_t g, uint32_t i, enum scout__asked what)
+{
+	struct scout__many *many = pending->many;
+
+	note_absent(pending, g, i);
+	if (what == SCOUT__ASKED_LIMITED) {
+		pending->limited = 1;
+		if (pending->ahead) /* all before this position is known */
+			many->known = (i + 1) * many->of[g].group->stride - 1;
+		return AGAIN;
+	}
+	return pending->ahead ? NEXT : AGAIN;
+}
+
+SCOUT_ON_LOOP static enum went
+promise_some(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__many *many = pending->many;
+	uint64_t end_us = 0;
+	uint32_t g, i;
+
+	for (uint32_t left = SCOUT__SLICE_CHUNKS; left > 0; left--) {
+		struct scout__many was = {.g = many->g, .i = many->i};
+		enum scout__asked what;
+
+		if (!next_wanted(pending, &g, &i))
+			return NEXT;
+		if (!scout__bit(many->of[g].wanted, i) || !scout__bit(many->of[g].present, i) ||
+		    scout__many_has(pending, g, i))
+			continue;
+		what = promise(s, pending, g, i);
+		if (what == SCOUT__ASKED_WAIT) {
+			many->g = was.g;
+			many->i = was.i;
+			return WAITS;
+		}
+		if (what != SCOUT__ASKED_TAKEN && refused(pending, g, i, what) == AGAIN)
+			return AGAIN;
+		/* Room for an object may cost page faults. */
+		if (end_us == 0)
+			end_us = s->now_us + STEP_US;
+		if (left % 16 == 0 && scout__now_us() >= end_us)
+			break;
+	}
+	return MORE;
+}
+
+/* prefetch=before_answer: what was promised arrives. */
+SCOUT_ON_LOOP static enum went
+await_loads(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__many *many = pending->many;
+	uint64_t end_us = scout__pending_op_answer_by(pending);
+	bool all_came = true;
+	uint32_t left = SCOUT__SLICE_CHUNKS;
+
+	for (; left > 0 && many->g < many->n_groups; left--) {
+		struct scout__many_group *mg = &many->of[many->g];
+		struct scout__kept *kept = &pending->session->of[many->g];
+		uint32_t i = many->i > mg->low ? many->i : mg->low, entry;
+
+		if (i >= mg->high) {
+			many->g++;
+			many->i = 0;
+			continue;
+		}
+		many->i = i + 1;
+		if (!scout__many_has(pending, many->g, i))
+			continue;
+		entry = kept->handles[i].entry;
+		if (scout__index_is_hit(mg->group->index, entry))
+			continue;
+		if (scout__index_counts(mg->group->index, entry) && s->now_us < end_us) {
+			many->i = i;
+			scout__chunk_wait(pending, scout__many_hash(pending, many->g, i));
+			scout__timer_set(s, &pending->run, end_us);
+			return WAITS;
+		}
+		scout__kept_hole(kept, i);
+		mg->n_promised--;
+		note_absent(pending, many->g, i);
+		all_came = false;
+	}
+	if (!all_came)
+		return AGAIN;
+	return many->g < many->n_groups ? MORE : NEXT;
+}
+
+/* The expected length is not there yet. True: it may come, and the pending operation sleeps until it is asked for again. */
+SCOUT_ON_LOOP static bool
+sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
+{
+	const struct scout__many *many = pending->many;
+	uint64_t end_us = scout__pending_op_answer_by(pending);
+	uint64_t at_us;
+
+	if (end_us > pending->poll_end_us)
+		end_us = pending->poll_end_us;
+	if (many->hit >= pending->expect || pending->limited || s->now_us >= end_us)
+		return false;
+	if (pending->poll_next_us <= s->now_us)
+		pending->poll_next_us = s->now_us + pending->poll_interval_us;
+	at_us = pending->poll_next_us < end_us ? pending->poll_next_us : end_us;
+	scout__ask_drop(s, pending);
+	pending->many->has_asked = false;
+	go_to(pending->many, SCAN);
+	scout__chunk_wait(pending,
+			  pending->hashes + (size_t)(pending->expect - 1 - many->first) * pending->ns->hash_bytes);
+	scout__timer_set(s, &pending->run, at_us);
+	return true;
+}
+
+SCOUT_ON_LOOP static enum went
+ask(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__many *many = pending->many;
+
+	switch (scout__ask_all(s, pending, many->n_objects, scout__many_count_shards(many))) {
+	case SCOUT__ASKED_MORE:
+		return MORE;
+	case SCOUT__ASKED_WAIT:
+		return WAITS;
+	case SCOUT__ASKED_TAKEN:
+		return NEXT;
+	default:
+		go_to(many, LOADS); /* there is none to ask */
+		return MORE;
+	}
+}
+
+/* The stage behind @many's. */
+SCOUT_ON_LOOP static enum stage
+next_stage(const struct scout__pending_op *pending)
+{
+	struct scout__many *many = pending->many;
+	bool is_all = many->hit >= many->at_most && !pending->ahead;
+
+	if (many->stage == FOUND)
+		return EVALUATE;
+	if (many->stage != PROMISE)
+		return (enum stage)(many->stage + 1);
+	if (is_all || pending->limited || many->has_asked)
+		return LOADS;
+	many->has_asked = true;
+	return ASK;
+}
+
+/* One step of the present stage. */
+SCOUT_ON_LOOP static enum went
+stage_step(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__many *many = pending->many;
+
+	switch (many->stage) {
+	case SCAN:
+		return scout__many_scan(s, pending, SCOUT__SLICE_CHUNKS) ? NEXT : MORE;
+	case ASK:
+		return ask(s, pending);
+	case FOUND:
+		return scout__many_take_found(s, pending, SCOUT__SLICE_CHUNKS) ? NEXT : MORE;
+	case EVALUATE:
+		scout__many_evaluate(pending);
+		return NEXT;
+	case DROP:
+		return drop(pending);
+	case PROMISE:
+		return promise_some(s, pending);
+	case LOADS:
+		return s->fetch && s->fetch->load_before_answer ? await_loads(s, pending) : NEXT;
+	default:
+		return WAITS;
+	}
+}
+
+/* All that was found is promised: answer, unless more is expected. */
+SCOUT_ON_LOOP static void
+finish(struct scout_server *s, struct scout__pending_op *pending)
+{
+	if (sleep_until_poll(s, pending))
+		return;
+	scout__ask_drop(s, pending);
+	scout__many_trim(s, pending);
+	go_to(pending->many, DONE);
+	if (!scout__lookup_is_delayed(s, pending))
+		scout__many_answer(s, pending);
+}
+
+SCOUT_ON_LOOP static void
+groups_step(struct scout_server *s, struct scout__run_item *item)
+{
+	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
+	struct scout__many *many = pending->many;
+
+	scout__list_del(&pending->waiting);
+	if (pending->weights_gen != pending->ns->weights_gen) {
+		scout__pending_op_refuse(s, pending, pending->ns->ended_by, "%s", scout__ns_ended_text(pending->ns));
+		return;
+	}
+	scout__timer_clear(s, &pending->run);
+	if (many->stage == DONE) {
+		scout__many_answer(s, pending);
+		return;
+	}
+	if (many->stage == SCAN && scout__records_wait(s, pending))
+		return;
+	switch (stage_step(s, pending)) {
+	case WAITS:
+		return;
+	case AGAIN:
+		go_to(many, EVALUATE);
+		break;
+	case NEXT:
+		go_to(many, next_stage(pending));
+		break;
+	default:
+		break;
+	}
+	if (many->stage == DONE)
+		finish(s, pending);
+	else if (s->now_us >= scout__pending_op_answer_by(pending) && many->stage != LOADS)
+		cut_short(s, pending);
+	else
+		scout__run_queue_add(s, item);
+}
+
+SCOUT_ON_LOOP static void
+groups_end(struct scout_server *s, struct scout__pending_op *pending)
+{
+	scout__lookup_end(s, pending);
+	scout__many_free(pending->many);
+}
+
+const struct scout__pending_kind scout__lookup_groups_kind = {
+	.step = groups_step,
+	.take_back = scout__lookup_take_back,
+	.object = scout__many_object,
+	.end = groups_end,
+};

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_SERVER_LOOKUP_MANY_H
+#define SCOUT_SERVER_LOOKUP_MANY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <kvscout/protocol.h>
+
+#include "chunk_index.h"
+#include "pending_op.h"
+#include "thread.h"
+
+struct scout_server;
+struct scout__kept;
+struct scout__lookup_msg;
+struct scout__ns_group;
+
+/* What a lookup of several groups knows of one of them. Objects are counted from the start of the prompt. */
+struct scout__many_group {
+	struct scout__ns_group *group;
+	uint32_t space;
+	uint32_t base;              /* number of object 0 among the objects of all groups */
+	uint32_t named;             /* objects before have no hash in the lookup */
+	uint32_t from, n;           /* objects [from, n) are asked for: those before are on the GPU */
+	uint8_t *present;           /* a bit for each object: it is there, on all ranks */
+	uint8_t *in_l2;             /* likewise: of these it is in L2 only */
+	uint8_t *wanted;            /* likewise: the lengths of the answer need it */
+	struct scout__handle *seen; /* of each object that was found in the pool */
+	uint32_t low, high;         /* wanted objects are in [low, high) */
+	uint32_t n_promised;
+};
+
+struct scout__many {
+	uint8_t stage;                        /* enum stage of lookup_groups.c */
+	uint32_t g, i;                        /* where it is in the stage */
+	uint32_t first, skip, total, at_most; /* in hashes from the start of the prompt */
+	uint32_t floor;                       /* RENEW: the length that the session has */
+	uint32_t known;                       /* AHEAD: the server has looked so far */
+	bool has_asked;                       /* L2, since the last SCAN */
+	uint32_t want_more;
+	uint32_t hit, n_more;
+	uint32_t more[SCOUT_MAX_LENGTHS];
+	uint32_t n_groups;
+	uint32_t n_objects; /* of all groups */
+	struct scout__many_group of[];
+};
+
+/* No worker of this server has layers of the group: all of it counts as present. */
+SCOUT_ON_LOOP bool scout__many_is_vacant(const struct scout__ns_group *group);
+/* For the lookup @m. NULL: no memory. */
+SCOUT_ON_LOOP struct scout__many *scout__many_new(const struct scout_server *s, const struct scout__pending_op *pending,
+						  const struct scout__lookup_msg *m);
+void scout__many_free(struct scout__many *many);
+/* What the session keeps of each group, so that each object that is asked for may be promised by itself. False: no memory. */
+SCOUT_ON_LOOP bool scout__many_open(struct scout_server *s, struct scout__pending_op *pending);
+/* Object @i of group @g is promised in the session. */
+SCOUT_ON_LOOP bool scout__many_has(const struct scout__pending_op *pending, uint32_t g, uint32_t i);
+SCOUT_ON_LOOP const uint8_t *scout__many_hash(const struct scout__pending_op *pending, uint32_t g, uint32_t i);
+/* A scout__pending_kind.object. */
+SCOUT_ON_LOOP struct scout__object scout__many_object(const struct scout__pending_op *pending, uint32_t number);
+/* Look for some of the objects in the pool. Returns how many of @left are left; many.g is n_groups at the end. */
+SCOUT_ON_LOOP uint32_t scout__many_scan(struct scout_server *s, struct scout__pending_op *pending, uint32_t left);
+/* What L2 has of the question that is over. As above. */
+SCOUT_ON_LOOP uint32_t scout__many_take_found(struct scout_server *s, struct scout__pending_op *pending, uint32_t left);
+/* From what is present: the lengths of the answer, and which objects they need. */
+SCOUT_ON_LOOP void scout__many_evaluate(struct scout__pending_op *pending);
+/* Shards that a question to L2 about all objects has at most. */
+SCOUT_ON_LOOP uint64_t scout__many_count_shards(const struct scout__many *many);
+/* Only what the session promises counts as present from here on. */
+SCOUT_ON_LOOP void scout__many_settle(struct scout__pending_op *pending);
+/* How many objects the hit needs, and in *ret_l2 how many of them were in L2 only. */
+SCOUT_ON_LOOP uint32_t scout__many_count(const struct scout__pending_op *pending, uint32_t *ret_l2);
+
+/* ---- lookup_many_answer.c ---- */
+
+/* Give back the room of what no length needs: [low, high) of each group has all that is promised. */
+SCOUT_ON_LOOP void scout__many_trim(struct scout_server *s, struct scout__pending_op *pending);
+/* Answer with many.hit and many.more; the pending operation is gone. */
+SCOUT_ON_LOOP void scout__many_answer(struct scout_server *s, struct scout__pending_op *pending);
+
+static inline bool
+scout__bit(const uint8_t *bits, uint32_t i)
+{
+	return bits[i / 8] >> i % 8 & 1;
+}
+
+static inline void
+scout__bit_set(uint8_t *bits, uint32_t i)
+{
+	bits[i / 8] |= (uint8_t)(1u << i % 8);
+}
+
+static inline void
+scout__bit_clear(uint8_t *bits, uint32_t i)
+{
+	bits[i / 8] &= (uint8_t) ~(1u << i % 8);
+}
+
+#endif

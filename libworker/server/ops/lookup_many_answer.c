@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "list.h"
+#include "lookup_many.h"
+#include "msg.h"
+#include "ns.h"
+#include "ops_internal.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "reply.h"
+#include "server_core.h"
+#include "session.h"
+
+/*
+ * The answer of a lookup of several groups (lookup_groups.c): lengths, and for a lookup ahead what there is of each group.
+ * Loop thread.
+ */
+
+void
+scout__many_trim(struct scout_server *s, struct scout__pending_op *pending)
+{
+	for (uint32_t g = 0; g < pending->many->n_groups; g++) {
+		const struct scout__many_group *mg = &pending->many->of[g];
+		struct scout__kept *kept = &pending->session->of[g];
+		uint32_t low = mg->low > kept->kept_from ? mg->low : kept->kept_from;
+		uint32_t high = mg->high > low ? mg->high : low;
+
+		/* A renewal with a larger skip: what is below was promised before. */
+		if (kept->kept_from < mg->from)
+			low = kept->kept_from;
+		kept->n_holes -= (low - kept->kept_from) + (kept->kept_to - high);
+		kept->kept_from = low;
+		kept->hit = kept->kept_to = high;
+		(void)scout__kept_resize(s, kept, kept->hit);
+	}
+}
+
+SCOUT_ON_LOOP static size_t
+map_bytes(const struct scout__many *many, uint32_t g)
+{
+	return ((size_t)(many->known / many->of[g].group->stride) + 7) / 8;
+}
+
+/* Bits of objects behind the known ones are 0: they are not promised, and evaluate() has cleared what is not wanted. */
+SCOUT_ON_LOOP static void
+put_presence(struct scout__writer *w, const struct scout__many *many)
+{
+	scout__put_u32(w, many->known);
+	scout__put_u32(w, 0);
+	for (uint32_t g = 0; g < many->n_groups; g++) {
+		scout__put_bytes(w, many->of[g].wanted, map_bytes(many, g));
+		for (uint32_t at = 0; at < map_bytes(many, g); at++) {
+			uint8_t bits = many->of[g].wanted[at] & many->of[g].in_l2[at];
+
+			scout__put_bytes(w, &bits, 1);
+		}
+	}
+}
+
+/* What the answer says of a lookup ahead: the objects that are promised. */
+SCOUT_ON_LOOP static void
+settle_presence(const struct scout__pending_op *pending)
+{
+	const struct scout__many *many = pending->many;
+
+	for (uint32_t g = 0; g < many->n_groups; g++) {
+		struct scout__many_group *mg = &pending->many->of[g];
+
+		for (uint32_t i = 0; i < mg->n; i++) {
+			scout__bit_clear(mg->wanted, i);
+			if (i >= mg->from && i < many->known / mg->group->stride &&
+			    (scout__many_has(pending, g, i) || scout__many_is_vacant(mg->group)))
+				scout__bit_set(mg->wanted, i);
+		}
+	}
+}
+
+SCOUT_ON_LOOP static void
+put_answer(struct scout__writer *w, const struct scout__pending_op *pending, struct scout__lookup_reply *m)
+{
+	const struct scout__many *many = pending->many;
+	uint8_t lengths[SCOUT_MAX_LENGTHS * 4];
+	struct scout__writer more = {.buf = lengths, .cap = sizeof(lengths)};
+
+	for (uint32_t i = 0; i < m->n_more; i++)
+		scout__put_u32(&more, many->more[i]);
+	m->more = lengths;
+	scout__put_lookup_reply(w, m);
+	if (pending->ahead)
+		put_presence(w, many);
+}
+
+SCOUT_ON_LOOP static size_t
+answer_bytes(const struct scout__pending_op *pending, const struct scout__lookup_reply *m)
+{
+	size_t bytes = SCOUT__LOOKUP_REPLY_BYTES + 4 * (size_t)m->n_more;
+
+	if (!pending->ahead)
+		return bytes;
+	for (uint32_t g = 0; g < pending->many->n_groups; g++)
+		bytes += 2 * map_bytes(pending->many, g);
+	return bytes + 8;
+}
+
+/* What the policy of each group learns of it. */
+SCOUT_ON_LOOP static void
+tell_policies(const struct scout__pending_op *pending)
+{
+	const struct scout__many *many = pending->many;
+	uint64_t fresh = (uint64_t)(many->at_most - many->hit) * pending->ns->hash_tokens;
+
+	for (uint32_t g = 0; !pending->renews && g < many->n_groups; g++) {
+		const struct scout__many_group *mg = &many->of[g];
+
+		if (!mg->group->index || !mg->space)
+			continue;
+		scout__index_asked(mg->group->index, mg->space, mg->n - mg->named);
+		pending->session->of[g].kind = (uint8_t)scout__touch_kind(fresh);
+	}
+}
+
+void
+scout__many_answer(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__session *session = pending->session;
+	struct scout__many *many = pending->many;
+	struct scout__dest *dest = &pending->peer->dest;
+	struct scout__lookup_reply m = {.hit = many->hit, .limited = pending->limited, .n_more = many->n_more};
+	bool renews = pending->renews;
+	uint64_t ticket = session->ticket;
+	uint64_t arrived_us = pending->arrived_us;
+	struct scout__writer *w;
+	uint32_t n;
+	size_t op;
+
+	if (pending->ahead)
+		settle_presence(pending);
+	n = scout__many_count(pending, &m.l2);
+	m.l1 = n - m.l2;
+	session->length = many->hit;
+	tell_policies(pending);
+	if (renews)
+		s->count.lookups_renewed++;
+	else
+		scout__lookup_count(s, pending, &m, many->at_most - many->skip, many->hit - many->skip);
+	w = scout__reply_begin(s, dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, answer_bytes(pending, &m), &op);
+	if (!w) {
+		scout__pending_op_cancel(s, pending);
+		return;
+	}
+	put_answer(w, pending, &m);
+	scout__reply_end(s, dest, op);
+	/* Free the lookup before its undoing is noted: see lookup.c. */
+	scout__pending_op_free(s, pending);
+	if (!renews)
+		scout__reply_grants(s, dest, scout__session_undo, ticket, arrived_us);
+}
