@@ -241,7 +241,7 @@ touch(uint32_t i, struct scout__touch *touch)
 	m->touches += m->touches < 5;
 	if (m->touches < touch->behind)
 		m->touches = touch->behind;
-	m->class = model_class(m->touches, touch->kind, touch->hinted && m->touches < 5);
+	m->class = model_class(m->touches, touch->kind, touch->hinted);
 	model_learn(m->key, m->class, touch->how == SCOUT__ACCESS_READ);
 	queue = m->class;
 	if (!model.holds_until && model.live >= model.n - model.n / 16 && model_victim(&least) != SCOUT__NO_ENTRY &&
