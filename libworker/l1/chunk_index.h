@@ -342,6 +342,12 @@ SCOUT_ON_LOOP void scout__index_asked(struct scout__chunk_index *index, uint32_t
  */
 SCOUT_ON_LOOP uint32_t scout__index_known_run(const struct scout__chunk_index *index, uint32_t space,
 					      const uint8_t *hashes, uint32_t from, uint32_t n);
+/*
+ * Of @n keys, those before @from are a hit: how many of the others are cached and yet no hit, because the one at @from
+ * is not? An estimate from LOOKS of them at most, exact where there are no more; 0 when there is no such gap.
+ */
+SCOUT_ON_LOOP uint32_t scout__index_behind_gap(const struct scout__chunk_index *index, uint32_t space,
+					       const uint8_t *hashes, uint32_t from, uint32_t n);
 /* Bring l1.hinted up to date. */
 SCOUT_ON_LOOP void scout__index_count_hints(struct scout__chunk_index *index);
 /* Finish: move in the eviction order, if it is in it. */

@@ -8,6 +8,8 @@
  * touched. Loop thread.
  */
 
+#define LOOKS 16u /* for chunks behind a gap, in each lookup */
+
 void
 scout__index_asked(struct scout__chunk_index *index, uint32_t space, uint32_t n)
 {
@@ -56,6 +58,25 @@ scout__index_known_run(const struct scout__chunk_index *index, uint32_t space, c
 		    is_known(index, space, hashes + (size_t)(known + step - 1) * index->hash_bytes))
 			known += step;
 	return known;
+}
+
+uint32_t
+scout__index_behind_gap(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes, uint32_t from,
+			uint32_t n)
+{
+	uint32_t behind = from < n ? n - from - 1 : 0;
+	uint32_t step = (behind + LOOKS - 1) / LOOKS;
+	uint32_t cached = 0;
+	uint32_t first;
+
+	if (behind == 0 ||
+	    scout__index_find(index, space, hashes + (size_t)from * index->hash_bytes) != SCOUT__NO_ENTRY)
+		return 0;
+	/* Where the first look is depends on the key, so that no place in a prompt is left out always. */
+	first = from + 1 + hashes[(size_t)from * index->hash_bytes] % step;
+	for (uint32_t i = first; i < n; i += step)
+		cached += scout__index_find(index, space, hashes + (size_t)i * index->hash_bytes) != SCOUT__NO_ENTRY;
+	return cached * step < behind ? cached * step : behind;
 }
 
 void

@@ -72,7 +72,7 @@ put_presence(struct scout__writer *w, const struct scout__pending_op *pending, c
  * session: a renewal asks for nothing that its lookup did not.
  */
 SCOUT_ON_LOOP static void
-tell_policy(const struct scout__pending_op *pending, uint32_t hit)
+tell_policy(struct scout_server *s, const struct scout__pending_op *pending, uint32_t hit)
 {
 	struct scout__chunk_index *index = pending->group->index;
 	uint32_t known;
@@ -80,6 +80,7 @@ tell_policy(const struct scout__pending_op *pending, uint32_t hit)
 	if (!index || !pending->space || pending->renews)
 		return;
 	scout__index_asked(index, pending->space, pending->n);
+	s->count.lost_chunks += scout__index_behind_gap(index, pending->space, pending->hashes, hit, pending->n);
 	known = scout__index_known_run(index, pending->space, pending->hashes, hit, pending->n);
 	kept_of(pending)->kind = (uint8_t)scout__touch_kind((uint64_t)(pending->n - known) * pending->ns->chunk_tokens);
 }
@@ -101,7 +102,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 	struct scout__writer *w;
 	size_t op;
 
-	tell_policy(pending, hit);
+	tell_policy(s, pending, hit);
 	session->l2 += pending->ahead ? 0 : pending->l2;
 	/* What was found before in the pool may have been admitted since: then the range is smaller than the count. */
 	m.l2 = pending->ahead ? pending->l2 : session->l2;

@@ -154,6 +154,31 @@ START_TEST(right_hints_are_counted_when_their_chunks_are_gone_for_long)
 }
 END_TEST
 
+START_TEST(chunks_behind_a_gap_are_counted_as_lost)
+{
+	uint8_t hashes[KEYS * HASH];
+	struct scout_query q = {
+		.id = "a", .hashes = hashes, .hash_len = HASH, .n = KEYS, .prompt_tokens = KEYS * CHUNK + 1};
+	struct scout_hit hit;
+
+	up();
+	for (uint32_t i = 0; i < KEYS; i++)
+		wire_hash(hashes + (size_t)i * HASH, HASH, 1 + i);
+	/* Keys 1, 2, and 4 to 8: the third is the gap. */
+	rig_store(&rig.worker, 0, 1, 2);
+	rig_store(&rig.worker, 0, 4, KEYS - 3);
+	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+	ck_assert_uint_eq(hit.chunks, 2);
+	ck_assert_uint_eq(wire_status(&rig.client, "lookups.lost_chunks"), KEYS - 3);
+	finish("a", SCOUT_HINT_UNKNOWN);
+	rig_store(&rig.worker, 0, 3, 1);
+	ask("b", KEYS);
+	finish("b", SCOUT_HINT_UNKNOWN);
+	ck_assert_uint_eq(wire_status(&rig.client, "lookups.lost_chunks"), KEYS - 3);
+	down();
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -165,6 +190,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_hint_that_is_none_is_refused_and_finishes_nothing);
 	tcase_add_test(tc, wrong_hints_are_counted_by_chunk);
 	tcase_add_test(tc, right_hints_are_counted_when_their_chunks_are_gone_for_long);
+	tcase_add_test(tc, chunks_behind_a_gap_are_counted_as_lost);
 	suite_add_tcase(suite, tc);
 	return suite;
 }
