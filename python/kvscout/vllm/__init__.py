@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """kvscout as a KV connector of vLLM: `"kv_connector": "KVScoutConnector"` in --kv-transfer-config.
 
-Importing this package starts nothing and imports neither vLLM nor the extension: vLLM's API server imports it, too. The class is loaded
-when it is asked for, by vLLM's plugin mechanism (plugin.py) or by `"kv_connector_module_path": "kvscout.vllm"`.
+Importing this package starts nothing and imports neither vLLM nor the extension: vLLM's API server imports it, too. The
+class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or by
+`"kv_connector_module_path": "kvscout.vllm"`.
 
     config.py      keys of kv_connector_extra_config, and what they default to
     values.py      reading values that a user wrote

@@ -65,7 +65,8 @@ def round_up(chunk_tokens, block_tokens):
 
 
 def parse(extra, block_tokens, is_consumer=True, is_producer=True):
-    """The configuration. @extra is kv_connector_extra_config, @block_tokens the scheduler's block; the rest is what kv_role means."""
+    """The configuration. @extra is kv_connector_extra_config, @block_tokens the scheduler's block; the rest is what
+    kv_role means."""
     values = Values(_WHERE, extra, _KEYS)
     chunk = values.number("chunk_tokens", DEFAULT_CHUNK_TOKENS, 1, 1 << 20)
     endpoint, l1_bytes, l2 = values.server()
@@ -91,6 +92,7 @@ def notes(extra, config):
     asked = Values(_WHERE, extra, _KEYS).number("chunk_tokens", DEFAULT_CHUNK_TOKENS, 1, 1 << 20)
     if asked != config.chunk_tokens and "chunk_tokens" in extra:
         yield (
-            f"chunk_tokens={asked} is rounded up to {config.chunk_tokens}, because a chunk is a whole number of this engine's blocks "
+            f"chunk_tokens={asked} is rounded up to {config.chunk_tokens}, because a chunk is a whole number of this "
+            "engine's blocks "
             f"of {config.block_tokens} tokens"
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """KVScoutConnector: the class that vLLM makes, one object in the scheduler's process and one in each worker's.
 
-It is a thin shell: what vLLM calls goes to scheduler.py or worker.py, with vLLM's objects taken apart. Written against the connector interface
-of vLLM 0.31 to 0.33 (tests/engine/contract.json has its signatures).
+It is a thin shell: what vLLM calls goes to scheduler.py or worker.py, with vLLM's objects taken apart. Written against
+the connector interface of vLLM 0.31 to 0.33 (tests/engine/contract.json has its signatures).
 """
 
 import logging
@@ -20,11 +20,13 @@ logger = logging.getLogger("vllm.kvscout")
 
 
 def _set_failure_policy(transfer, config):
-    """vLLM's default ends a request whose KV could not be loaded. The scheduler reads the policy after it has made the connector."""
+    """vLLM's default ends a request whose KV could not be loaded. The scheduler reads the policy after it has made
+    the connector."""
     if config.load_failure == "fail":
         if transfer.kv_load_failure_policy != "fail":
             raise configuration.ConfigError(
-                "kvscout: load_failure=fail contradicts kv_load_failure_policy=recompute in --kv-transfer-config; leave one of them out"
+                "kvscout: load_failure=fail contradicts kv_load_failure_policy=recompute in --kv-transfer-config; "
+                "leave one of them out"
             )
         return
     if transfer.kv_load_failure_policy != "recompute":
@@ -73,15 +75,23 @@ class KVScoutConnector(KVConnectorBase_V1):
         client = kvscout.Client(**common)
         parallel = self._vllm_config.parallel_config
         self._scheduler = Scheduler(
-            self._config, client, parallel.world_size, kvscout.KVScoutError, namespace.tenant, hints.of_engine(self._vllm_config)
+            self._config,
+            client,
+            parallel.world_size,
+            kvscout.KVScoutError,
+            namespace.tenant,
+            hints.of_engine(self._vllm_config),
         )
         self._stats = Delta(self._scheduler.counts)
         self._times = self._scheduler.times
         for sentence in (*configuration.notes(extra, self._config), *namespace.warnings(self._vllm_config)):
             logger.warning("kvscout: %s", sentence)
         logger.info(
-            "kvscout: namespace %s, chunks of %d tokens (%d blocks), server %s", self._namespace, self._config.chunk_tokens,
-            self._config.stride, common["endpoint"],
+            "kvscout: namespace %s, chunks of %d tokens (%d blocks), server %s",
+            self._namespace,
+            self._config.chunk_tokens,
+            self._config.stride,
+            common["endpoint"],
         )
 
     def _start_worker(self):
@@ -125,7 +135,9 @@ class KVScoutConnector(KVConnectorBase_V1):
     def register_kv_caches(self, kv_caches):
         first = next(iter(kv_caches.values()))
         tag = f"{device.tag_of(self._vllm_config, self._kv_cache_config)}/{str(first.dtype).removeprefix('torch.')}"
-        self._worker.register(kv_caches, self._kv_cache_config.num_blocks, layout.dtype(first), tag, device.event_maker(first))
+        self._worker.register(
+            kv_caches, self._kv_cache_config.num_blocks, layout.dtype(first), tag, device.event_maker(first)
+        )
 
     def start_load_kv(self, forward_context, **kwargs):
         timed(self._times, self._worker.start_loads, self._meta())

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker needs to know of its device: when a forward pass has written its KV, and which backend laid the bytes out."""
+"""What a worker needs to know of its device: when a forward pass has written its KV, and which backend laid the
+bytes out."""
 
 import torch
 
 
 def event_maker(tensor):
-    """A function that returns an event recorded behind what the current stream has been given; for KV in host memory it returns None."""
+    """A function that returns an event recorded behind what the current stream has been given; for KV in host memory
+    it returns None."""
     if tensor.device.type != "cuda":
         return lambda: None
 
@@ -18,8 +20,8 @@ def event_maker(tensor):
 
 
 def tag_of(vllm_config, kv_cache_config):
-    """Names of the attention backends and of the layout. Two backends may order the bytes of equally large blocks differently, so the server
-    compares this with what other workers of the namespace said."""
+    """Names of the attention backends and of the layout. Two backends may order the bytes of equally large blocks
+    differently, so the server compares this with what other workers of the namespace said."""
     names = set()
     layers = vllm_config.compilation_config.static_forward_context
     for group in kv_cache_config.kv_cache_groups:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the end of a request says about its conversation, where the request's kv_transfer_params say nothing. Scheduler's process.
+"""What the end of a request says about its conversation, where the request's kv_transfer_params say nothing.
+Scheduler's process.
 
 The scheduler knows why a request ended and its tokens, not their text. Two ends say something:
 
-- The answer holds a tool call: its result comes back within seconds, behind the same tokens. A model that was trained for
-  tools marks a call with a token of its own; the tokenizer, which vLLM has loaded in this process, knows which one that is.
+- The answer holds a tool call: its result comes back within seconds, behind the same tokens. A model that was trained
+  for tools marks a call with a token of its own; the tokenizer, which vLLM has loaded in this process, knows which one
+  that is.
 - The request is as long as the model allows: nothing can follow it.
 
 All others may go on or not: an answer that ended by itself, one that ran into max_tokens, an aborted one. Calls that a
@@ -16,12 +18,30 @@ import logging
 logger = logging.getLogger("vllm.kvscout")
 
 LIKELY, UNLIKELY = "likely", "unlikely"
-# How tokenizers name the tokens of a call: those that open it, and (<|eom_id|>, <|call|>) those that end an answer with one.
+# How tokenizers name the tokens of a call: those that open it, and (<|eom_id|>, <|call|>) those that end an answer with
+# one.
 TOOL_TOKENS = (
-    "<tool_call>", "<tool_calls>", "<|tool_call|>", "<|tool_call_start|>", "<|tool_calls_section_begin|>", "<function_call>",
-    "<function_calls>", "<start_function_call>", "<dots_function_call>", "<longcat_tool_call>", "<minimax:tool_call>",
-    "<seed:tool_call>", "<｜tool▁calls▁begin｜>", "<｜tool_calls_begin｜>", "[TOOL_CALLS]", "<|python_tag|>", "<|eom_id|>",
-    "<|call|>", "<|action_start|>", "<|START_ACTION|>", "<|plamo:begin_tool_requests:plamo|>",
+    "<tool_call>",
+    "<tool_calls>",
+    "<|tool_call|>",
+    "<|tool_call_start|>",
+    "<|tool_calls_section_begin|>",
+    "<function_call>",
+    "<function_calls>",
+    "<start_function_call>",
+    "<dots_function_call>",
+    "<longcat_tool_call>",
+    "<minimax:tool_call>",
+    "<seed:tool_call>",
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool_calls_begin｜>",
+    "[TOOL_CALLS]",
+    "<|python_tag|>",
+    "<|eom_id|>",
+    "<|call|>",
+    "<|action_start|>",
+    "<|START_ACTION|>",
+    "<|plamo:begin_tool_requests:plamo|>",
 )
 # A call is at the end of an answer. So many of its last tokens are looked at, which takes some 50 us.
 LAST_TOKENS = 4096

@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's KV tensors as kvscout's planes, and the element type that belongs to them."""
 
-# vLLM never writes KV that counts into block 0; it stands for blocks that a request no longer has (behind a sliding window).
+# vLLM never writes KV that counts into block 0; it stands for blocks that a request no longer has (behind a sliding
+# window).
 NULL_BLOCK = 0
 
 
 def planes(kv_caches, num_blocks):
-    """Tensors whose first axis counts the scheduler's blocks, one for each layer that has memory of its own, in the model's order.
+    """Tensors whose first axis counts the scheduler's blocks, one for each layer that has memory of its own, in the
+    model's order.
 
-    A kernel may have smaller blocks than the scheduler; then the axis is split, and the rest of it belongs to the block. Layers that share
-    their KV with another one are the same memory, which is copied once.
+    A kernel may have smaller blocks than the scheduler; then the axis is split, and the rest of it belongs to the
+    block. Layers that share their KV with another one are the same memory, which is copied once.
     """
     seen = set()
     result = []
     for name, tensor in kv_caches.items():
         if isinstance(tensor, list | tuple):
-            raise ValueError(f"kvscout: the KV of layer {name} is a list of {len(tensor)} tensors; only attention layers can be cached")
+            raise ValueError(
+                f"kvscout: the KV of layer {name} is a list of {len(tensor)} tensors; only attention layers can be "
+                "cached"
+            )
         if tensor.shape[0] % num_blocks:
             raise ValueError(
-                f"kvscout: the KV of layer {name} has the shape {tuple(tensor.shape)}, whose first axis is no multiple of the "
+                f"kvscout: the KV of layer {name} has the shape {tuple(tensor.shape)}, whose first axis is no multiple "
+                "of the "
                 f"{num_blocks} blocks that this engine has"
             )
         if tensor.data_ptr() in seen:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's log lines in vLLM's log, with its format and level. vLLM gives handlers to its own logger alone; lines of any other one would
-come out bare, and below `warning` not at all."""
+"""The library's log lines in vLLM's log, with its format and level. vLLM gives handlers to its own logger alone;
+lines of any other one would come out bare, and below `warning` not at all."""
 
 import logging
 

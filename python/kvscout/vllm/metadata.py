@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the two sides of the connector send each other with each step, by way of vLLM. It is pickled; it holds plain data."""
+"""What the two sides of the connector send each other with each step, by way of vLLM. It is pickled; it holds plain
+data."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +21,8 @@ class Load:
 
 @dataclass(slots=True)
 class Store:
-    """Pages to pool: chunks that this step completes. Their blocks are pinned until every rank has reported the number."""
+    """Pages to pool: chunks that this step completes. Their blocks are pinned until every rank has reported the
+    number."""
 
     number: int
     request_id: str

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The namespace: engines whose KV is interchangeable get the same one, all others another.
 
-It is computed in each process of an engine from what all of them know (vLLM's configuration), so nothing has to be sent. What only a worker
-knows - strides, sizes, element type - the server compares when workers register. Too fine a namespace costs hits, too coarse a one gives wrong
-answers, so whatever may change a byte of KV is part of it.
+It is computed in each process of an engine from what all of them know (vLLM's configuration), so nothing has to be
+sent. What only a worker knows - strides, sizes, element type - the server compares when workers register. Too fine a
+namespace costs hits, too coarse a one gives wrong answers, so whatever may change a byte of KV is part of it.
 
-The numbers of the layers, their sizes and the tokens of a block are in the specs of the KV cache groups. The hash algorithm is part of it
-because keys of two algorithms mean the same tokens; the seed of the hashes is in the keys themselves.
+The numbers of the layers, their sizes and the tokens of a block are in the specs of the KV cache groups. The hash
+algorithm is part of it because keys of two algorithms mean the same tokens; the seed of the hashes is in the keys
+themselves.
 """
 
 import dataclasses
@@ -39,7 +40,8 @@ def _plain(value):
 
 
 def local_files(folder):
-    """Names, sizes and times of a local model's configuration and weights: new weights in the same folder are another model."""
+    """Names, sizes and times of a local model's configuration and weights: new weights in the same folder are
+    another model."""
     found = []
     for name in sorted(os.listdir(folder)):
         if name == "config.json" or name.endswith(_WEIGHT_SUFFIXES):
@@ -88,13 +90,16 @@ def _attention(vllm_config, kv_cache_config):
     return {
         "config": _plain(attention) if attention is not None else None,
         "layout": getattr(kv_cache_config, "kv_cache_layout", None),
-        "environment": {key: os.environ[key] for key in sorted(os.environ) if key.startswith(("VLLM_ATTENTION_", "VLLM_MLA_"))},
+        "environment": {
+            key: os.environ[key] for key in sorted(os.environ) if key.startswith(("VLLM_ATTENTION_", "VLLM_MLA_"))
+        },
         "platform": _platform(),
     }
 
 
 def _platform():
-    """What a backend is chosen by, and with it the order of the bytes in a block (a CPU with AMX packs keys another way)."""
+    """What a backend is chosen by, and with it the order of the bytes in a block (a CPU with AMX packs keys another
+    way)."""
     from vllm.platforms import current_platform
 
     facts = [current_platform.device_type]
@@ -118,27 +123,32 @@ def _cache(cache, kv_cache_config):
         "block_tokens": cache.block_size,
         "hash_algorithm": cache.prefix_caching_hash_algo,
         "hash_block_tokens": getattr(kv_cache_config, "hash_block_size", None) or cache.block_size,
-        "groups": [[_plain(_spec(group.kv_cache_spec)), list(group.layer_names)] for group in kv_cache_config.kv_cache_groups],
+        "groups": [
+            [_plain(_spec(group.kv_cache_spec)), list(group.layer_names)] for group in kv_cache_config.kv_cache_groups
+        ],
     }
 
 
 def _spec(spec):
-    """The scheduler sees one layer's spec where a worker sees those of all layers of a kind; the sizes are in the model's configuration."""
+    """The scheduler sees one layer's spec where a worker sees those of all layers of a kind; the sizes are in the
+    model's configuration."""
     layers = getattr(spec, "kv_cache_specs", None)
     return next(iter(layers.values())) if layers else spec
 
 
-# Element types of KV that another engine can read: plain ones, and those whose scales are in the checkpoint (else 1.0) or in
-# the block. vLLM 0.31 to 0.33 have no others but fp8_inc, whose scales come from a calibration outside of the model.
+# Element types of KV that another engine can read: plain ones, and those whose scales are in the checkpoint (else 1.0)
+# or in the block. vLLM 0.31 to 0.33 have no others but fp8_inc, whose scales come from a calibration outside of the
+# model.
 _READABLE = re.compile(
-    r"auto|float(16|32)|bfloat16|fp8(_e4m3|_e5m2|_ds_mla|_per_token_head)?|int[48]_per_token_head|nvfp4(_ds_mla|_4over6)?"
+    r"auto|float(16|32)|bfloat16|fp8(_e4m3|_e5m2|_ds_mla|_per_token_head)?|int[48]_per_token_head|nvfp4(_ds_mla"
+    r"|_4over6)?"
     r"|turboquant_\w+|octave_\w+|ultraquant_4bit"
 )
 
 
 def has_own_scales(cache):
-    """Whether no other engine can read this KV: its scales are (calculate_kv_scales, until vLLM 0.30) computed from the first
-    tokens that the engine sees, or it is not known where an element type has them."""
+    """Whether no other engine can read this KV: its scales are (calculate_kv_scales, until vLLM 0.30) computed from
+    the first tokens that the engine sees, or it is not known where an element type has them."""
     return bool(getattr(cache, "calculate_kv_scales", False)) or not _READABLE.fullmatch(str(cache.cache_dtype))
 
 
@@ -153,12 +163,13 @@ def minor_version(version):
 
 
 def factors(vllm_config, kv_cache_config):
-    """Everything that the namespace depends on, as JSON has it. A person compares two of these to see why engines do not share."""
+    """Everything that the namespace depends on, as JSON has it. A person compares two of these to see why engines do
+    not share."""
     import vllm
 
     parallel = vllm_config.parallel_config
-    # A pipeline stage holds some layers only, and each process sees its own groups; the group of the whole model is what the stages have in
-    # common, so their layers are not named.
+    # A pipeline stage holds some layers only, and each process sees its own groups; the group of the whole model is
+    # what the stages have in common, so their layers are not named.
     staged = parallel.pipeline_parallel_size > 1
     cache = _cache(vllm_config.cache_config, kv_cache_config)
     if staged:
@@ -192,7 +203,8 @@ def compute(vllm_config, kv_cache_config, name=""):
 
 
 def tenant(cache_salt):
-    """A request's tenant. A salt is a secret between a user and the engine, and of any length: its digest serves, and shows nothing."""
+    """A request's tenant. A salt is a secret between a user and the engine, and of any length: its digest serves,
+    and shows nothing."""
     if not cache_salt:
         return None
     return hashlib.sha256(cache_salt.encode()).hexdigest()[:32]
@@ -203,17 +215,20 @@ def warnings(vllm_config):
     cache = vllm_config.cache_config
     if has_own_scales(cache):
         yield (
-            f"KV of type {cache.cache_dtype} has scales that only this engine knows, or that kvscout does not know of: no other engine shares "
+            f"KV of type {cache.cache_dtype} has scales that only this engine knows, or that kvscout does not know of: "
+            "no other engine shares "
             "its cache, nor does this one after a restart"
         )
     algorithm = cache.prefix_caching_hash_algo
     if algorithm.startswith("xxhash"):
         yield (
-            f"prefix_caching_hash_algo is {algorithm}, which is not cryptographic: a user who can choose tokens may find two prompts with one "
+            f"prefix_caching_hash_algo is {algorithm}, which is not cryptographic: a user who can choose tokens may "
+            "find two prompts with one "
             "hash and be served another tenant's KV. Use sha256 or sha256_cbor where tenants do not trust each other"
         )
     if algorithm in ("sha256", "xxhash"):
         yield (
-            f"prefix_caching_hash_algo is {algorithm}, which hashes Python's pickles: engines share their KV only while their Python "
+            f"prefix_caching_hash_algo is {algorithm}, which hashes Python's pickles: engines share their KV only "
+            "while their Python "
             "versions pickle alike. sha256_cbor is the same everywhere"
         )

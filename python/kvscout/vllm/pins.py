@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks that stores read. Scheduler's process.
 
-A store copies after the step that computed its blocks, and its request may end or be preempted meanwhile. Each store therefore holds a reference
-on its blocks, as a request does, until every rank has reported its end. So no request's end waits for a store.
+A store copies after the step that computed its blocks, and its request may end or be preempted meanwhile. Each store
+therefore holds a reference on its blocks, as a request does, until every rank has reported its end. So no request's end
+waits for a store.
 """
 
 
@@ -34,5 +35,6 @@ class Pins:
         self._pool.free_blocks([self._pool.blocks[block] for block in reversed(held[0])])
 
     def hold_back_blocks(self):
-        """Whether a block would be free but for a store: then it is wiser to wait for the store than to preempt a request."""
+        """Whether a block would be free but for a store: then it is wiser to wait for the store than to preempt a
+        request."""
         return any(self._pool.blocks[block].ref_cnt == 1 for block_ids, _ in self._held.values() for block in block_ids)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entry point `vllm.general_plugins`: makes KVScoutConnector and the tier known to vLLM by their names.
 
-vLLM calls register() in each of its processes, in some more than once, and an exception would end that process, whichever connector it was
-started for. So this never raises, and the connector's module is imported only when vLLM makes one.
+vLLM calls register() in each of its processes, in some more than once, and an exception would end that process,
+whichever connector it was started for. So this never raises, and the connector's module is imported only when vLLM
+makes one.
 """
 
 import logging
@@ -23,8 +24,11 @@ def _try(what, instead, call):
         call()
     except Exception as error:
         logging.getLogger("vllm.kvscout").warning(
-            "kvscout: %s is not known by name, because registering it with this vLLM failed: %s. Name it by its module: %s",
-            what, error, instead,
+            "kvscout: %s is not known by name, because registering it with this vLLM failed: %s. Name it by its "
+            "module: %s",
+            what,
+            error,
+            instead,
         )
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which part of the KV a worker holds, in kvscout's words: KV rank and reader.
 
-A chunk's KV lies in kv_ranks shards, one for each pipeline stage and each part of the heads. Where several tensor-parallel ranks hold the same
-KV (MLA; fewer KV heads than ranks), they are the readers of one shard, and share the work of storing it.
+A chunk's KV lies in kv_ranks shards, one for each pipeline stage and each part of the heads. Where several
+tensor-parallel ranks hold the same KV (MLA; fewer KV heads than ranks), they are the readers of one shard, and share
+the work of storing it.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,9 @@ def of_engine(parallel_config, kv_cache_config):
 def of_worker(parallel_config, kv_cache_config, tp_rank, pp_rank):
     engine = of_engine(parallel_config, kv_cache_config)
     shards = parallel_config.tensor_parallel_size // engine.readers
-    return Ranks(engine.kv_ranks, engine.readers, pp_rank * shards + tp_rank // engine.readers, tp_rank % engine.readers)
+    return Ranks(
+        engine.kv_ranks, engine.readers, pp_rank * shards + tp_rank // engine.readers, tp_rank % engine.readers
+    )
 
 
 def current(parallel_config, kv_cache_config):

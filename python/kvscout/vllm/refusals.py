@@ -12,7 +12,8 @@ class Refused(ValueError):
 def _many_groups(groups):
     kinds = ", ".join(f"{type(g.kv_cache_spec).__name__} ({len(g.layer_names)} layers)" for g in groups)
     return (
-        f"KVScoutConnector serves models with one KV cache group, and this one has {len(groups)}: {kinds}. Start the engine with "
+        f"KVScoutConnector serves models with one KV cache group, and this one has {len(groups)}: {kinds}. Start the "
+        "engine with "
         "--disable-hybrid-kv-cache-manager if the model's attention allows it, or without this connector"
     )
 
@@ -29,15 +30,20 @@ def reason(vllm_config, kv_cache_config):
     parallel = vllm_config.parallel_config
     if getattr(parallel, "decode_context_parallel_size", 1) > 1:
         return (
-            "KVScoutConnector does not serve decode context parallelism, because a block's tokens are spread over ranks then. Start the "
+            "KVScoutConnector does not serve decode context parallelism, because a block's tokens are spread over "
+            "ranks then. Start the "
             "engine with --decode-context-parallel-size 1"
         )
     if getattr(parallel, "prefill_context_parallel_size", 1) > 1:
         return (
-            "KVScoutConnector does not serve prefill context parallelism. Start the engine with --prefill-context-parallel-size 1"
+            "KVScoutConnector does not serve prefill context parallelism. Start the engine with "
+            "--prefill-context-parallel-size 1"
         )
     if getattr(vllm_config.model_config, "is_encoder_decoder", False):
-        return "KVScoutConnector does not serve encoder-decoder models, because the decoder's KV depends on more than its tokens"
+        return (
+            "KVScoutConnector does not serve encoder-decoder models, because the decoder's KV depends on more than its "
+            "tokens"
+        )
     groups = kv_cache_config.kv_cache_groups
     if not groups:
         return "KVScoutConnector needs a model with a KV cache, and this one has none"

@@ -12,7 +12,8 @@ MAX_FAILED_LOADS = 2
 
 
 class Params:
-    """The keys of kv_transfer_params that are ours. Others belong to other connectors and proxies, and are left alone."""
+    """The keys of kv_transfer_params that are ours. Others belong to other connectors and proxies, and are left
+    alone."""
 
     __slots__ = ("expect_tokens", "skip_read", "skip_write", "hint")
 
@@ -28,12 +29,20 @@ class Params:
                 continue
             if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value < 0)):
                 logger.warning(
-                    "kvscout: request %s: kv_transfer_params: %s=%r is ignored; it is a %s", request_id, key, value,
+                    "kvscout: request %s: kv_transfer_params: %s=%r is ignored; it is a %s",
+                    request_id,
+                    key,
+                    value,
                     {int: "number of tokens", bool: "truth value", str: "word"}[kind],
                 )
                 continue
             if key == "hint" and value not in HINTS:
-                logger.warning("kvscout: request %s: kv_transfer_params: hint=%r is ignored; it is one of %s", request_id, value, ", ".join(HINTS))
+                logger.warning(
+                    "kvscout: request %s: kv_transfer_params: hint=%r is ignored; it is one of %s",
+                    request_id,
+                    value,
+                    ", ".join(HINTS),
+                )
                 continue
             setattr(self, key, value)
 
@@ -42,8 +51,21 @@ class Tracked:
     """One request, from on_new_request() to request_finished()."""
 
     __slots__ = (
-        "request", "params", "tenant", "turn", "lookup_id", "known", "asked", "hit", "computed", "scheduled", "allocated_in", "next_store",
-        "failed_loads", "loaded", "may_store",
+        "request",
+        "params",
+        "tenant",
+        "turn",
+        "lookup_id",
+        "known",
+        "asked",
+        "hit",
+        "computed",
+        "scheduled",
+        "allocated_in",
+        "next_store",
+        "failed_loads",
+        "loaded",
+        "may_store",
     )
 
     def __init__(self, request, tenant):

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's side. One object, in the process of vLLM's scheduler, called by its one thread; owns the Client.
 
-A request's life here: on_new_request() asks ahead; matched_tokens() reads the answer, step after step until it is there; allocated() admits the
-range that will be loaded; build_meta() sends loads, and with each step the chunks that the step completes; finished() ends it. Nothing raises for
-a reason that lies outside the engine: without a server there are no hits.
+A request's life here: on_new_request() asks ahead; matched_tokens() reads the answer, step after step until it is
+there; allocated() admits the range that will be loaded; build_meta() sends loads, and with each step the chunks that
+the step completes; finished() ends it. Nothing raises for a reason that lies outside the engine: without a server there
+are no hits.
 
-vLLM often tells of a request microseconds before it asks for it, and a request without an answer misses its step. So a step that is the first to
-ask for requests waits for their answers: step_wait_us at most, all of its requests together. That is the only wait in here. When one has run out,
-no step waits until an answer to a pending lookup has come: a server that stands still costs one wait, and not one in each step.
+vLLM often tells of a request microseconds before it asks for it, and a request without an answer misses its step. So a
+step that is the first to ask for requests waits for their answers: step_wait_us at most, all of its requests together.
+That is the only wait in here. When one has run out, no step waits until an answer to a pending lookup has come: a
+server that stands still costs one wait, and not one in each step.
 """
 
 import logging
@@ -23,8 +25,8 @@ logger = logging.getLogger("vllm.kvscout")
 
 class Scheduler:
     def __init__(self, config, client, ranks, errors, make_tenant, hints):
-        """@ranks: worker processes that report each store. @errors: kvscout's exceptions. @make_tenant: of a request's salt.
-        @hints: of requests that bring none (hints.py)."""
+        """@ranks: worker processes that report each store. @errors: kvscout's exceptions. @make_tenant: of a
+        request's salt. @hints: of requests that bring none (hints.py)."""
         self._config = config
         self._client = client
         self._error = errors
@@ -89,7 +91,8 @@ class Scheduler:
         return max(0, hit.tokens - computed)
 
     def allocated(self, request, block_ids, external):
-        """@block_ids: all blocks of @request. @external: tokens that are to be loaded, at most what matched_tokens() said."""
+        """@block_ids: all blocks of @request. @external: tokens that are to be loaded, at most what matched_tokens()
+        said."""
         tracked = self._requests.get(request.request_id)
         if tracked is None or tracked.scheduled:
             return  # the second call for an asynchronous load
@@ -108,7 +111,12 @@ class Scheduler:
         tracked.loaded = external
         self._loads.append(
             Load(
-                request.request_id, hit.ticket, begin, end, list(block_ids[begin // size : -(-end // size)]), self._config.load_async,
+                request.request_id,
+                hit.ticket,
+                begin,
+                end,
+                list(block_ids[begin // size : -(-end // size)]),
+                self._config.load_async,
             )
         )
         self.counts["loads"] += 1
@@ -121,7 +129,8 @@ class Scheduler:
         hit = tracked.hit if tracked is not None else None
         if hit is None or not hit.chunks:
             return external, 0
-        # What is in L2 lies behind what is in memory as often as not, so its share of the chunks is its share of the tokens.
+        # What is in L2 lies behind what is in memory as often as not, so its share of the chunks is its share of the
+        # tokens.
         from_l2 = external * hit.l2_chunks // hit.chunks
         return external - from_l2, from_l2
 
@@ -158,8 +167,8 @@ class Scheduler:
         tracked = self._requests.pop(request.request_id, None)
         if tracked is None:
             return
-        # Many requests may end in one step: what they give back travels with the next step, or with the next request if that comes first.
-        # vLLM takes a step for the ended ones even if there is nothing to schedule.
+        # Many requests may end in one step: what they give back travels with the next step, or with the next request if
+        # that comes first. vLLM takes a step for the ended ones even if there is nothing to schedule.
         self._begin_step()
         hint = tracked.params.hint or self._hints.of(request)
         if hint is None:
@@ -190,8 +199,10 @@ class Scheduler:
         self._may_store = self._config.may_write and self._gpu_cache_is_empty()
         if self._config.may_write and not self._may_store:
             logger.warning(
-                "kvscout: cleared the cache of this namespace, but the engine's own prefix cache still holds blocks from before (vLLM cannot "
-                "reset it while requests run or stores are being copied). This engine stores nothing until a reset finds it empty"
+                "kvscout: cleared the cache of this namespace, but the engine's own prefix cache still holds blocks "
+                "from before (vLLM cannot "
+                "reset it while requests run or stores are being copied). This engine stores nothing until a reset "
+                "finds it empty"
             )
         else:
             logger.info("kvscout: cleared the cache of this namespace%s", self._number())
@@ -227,15 +238,20 @@ class Scheduler:
             return
         try:
             self._client.lookup_ahead(
-                tracked.lookup_id, request.block_hashes, request.num_tokens, tenant=tracked.tenant,
-                expect_tokens=tracked.params.expect_tokens, stride=self._config.stride,
+                tracked.lookup_id,
+                request.block_hashes,
+                request.num_tokens,
+                tenant=tracked.tenant,
+                expect_tokens=tracked.params.expect_tokens,
+                stride=self._config.stride,
             )
             tracked.known = True
         except self._error as error:
             self._say(tracked, "asking ahead", error)
 
     def _preempted(self, request_id):
-        """It will be asked for again, in the next step at the earliest: ask ahead. Not if this very step has allocated blocks for it again."""
+        """It will be asked for again, in the next step at the earliest: ask ahead. Not if this very step has
+        allocated blocks for it again."""
         tracked = self._requests.get(request_id)
         if tracked is None or not tracked.scheduled or tracked.allocated_in == self._steps:
             return
@@ -252,8 +268,13 @@ class Scheduler:
                 # By its id: its hashes may have grown since it was asked ahead, and the question is the same one.
                 return self._client.poll(tracked.lookup_id, computed)
             hit = self._client.try_lookup(
-                tracked.lookup_id, request.block_hashes, request.num_tokens, computed_tokens=computed, tenant=tracked.tenant,
-                expect_tokens=tracked.params.expect_tokens, stride=self._config.stride,
+                tracked.lookup_id,
+                request.block_hashes,
+                request.num_tokens,
+                computed_tokens=computed,
+                tenant=tracked.tenant,
+                expect_tokens=tracked.params.expect_tokens,
+                stride=self._config.stride,
             )
             tracked.known = True
             return hit
@@ -264,7 +285,8 @@ class Scheduler:
             return _NOTHING
 
     def _wait(self):
-        """Wait for what this step was the first to ask for, within its budget. Whether it is worth while to ask again."""
+        """Wait for what this step was the first to ask for, within its budget. Whether it is worth while to ask
+        again."""
         if self._wait_left_us <= 0 or not self._answers_come:
             return False
         begin = time.perf_counter_ns()
@@ -284,7 +306,8 @@ class Scheduler:
         try:
             self._client.admit(tracked.lookup_id, begin, end)
         except self._error as error:
-            # The answer was of a server that is gone, or a clear ended the lookup: the load names all its blocks as missing.
+            # The answer was of a server that is gone, or a clear ended the lookup: the load names all its blocks as
+            # missing.
             self._say(tracked, "admitting", error)
 
     def _finish_lookup(self, tracked):
@@ -301,7 +324,8 @@ class Scheduler:
             self._say(tracked, f"finishing with the hint {hint!r}", error)
 
     def _begin_step(self):
-        """Lookups of one schedule() travel together: the first one, or the end of a request before, opens the step, build_meta() closes it."""
+        """Lookups of one schedule() travel together: the first one, or the end of a request before, opens the step,
+        build_meta() closes it."""
         if not self._in_step:
             self._in_step = True
             self._wait_left_us = self._config.step_wait_us
@@ -331,7 +355,9 @@ class Scheduler:
         known = request.num_prompt_tokens if self._config.store == "prompt" else request.num_tokens
         # Behind the known tokens lie drafts and placeholders, whose hashes do not exist yet.
         chunk = self._config.chunk_tokens
-        end = min(min(request.num_computed_tokens + tokens, known) // chunk, len(request.block_hashes) // self._config.stride)
+        end = min(
+            min(request.num_computed_tokens + tokens, known) // chunk, len(request.block_hashes) // self._config.stride
+        )
         if end <= tracked.next_store:
             return
         block_ids = self._manager.get_block_ids(request_id)[0]
@@ -359,7 +385,9 @@ class Scheduler:
         blocks = list(block_ids[begin * stride : end * stride])
         hashes = [bytes(tracked.request.block_hashes[(index + 1) * stride - 1]) for index in range(begin, end)]
         self._pins.take(number, blocks)
-        meta.stores.append(Store(number, tracked.request.request_id, tracked.ticket, hashes, blocks, begin, tracked.tenant))
+        meta.stores.append(
+            Store(number, tracked.request.request_id, tracked.ticket, hashes, blocks, begin, tracked.tenant)
+        )
         self.counts["stores"] += 1
         self.counts["store_chunks"] += end - begin
 
@@ -374,7 +402,9 @@ class Scheduler:
         self._last_log = now
         more = f" ({self._suppressed} lines like this were suppressed)" if self._suppressed else ""
         self._suppressed = 0
-        logger.warning("kvscout: %s for request %s failed, so it is computed: %s%s", what, tracked.request.request_id, error, more)
+        logger.warning(
+            "kvscout: %s for request %s failed, so it is computed: %s%s", what, tracked.request.request_id, error, more
+        )
 
 
 class _Nothing:

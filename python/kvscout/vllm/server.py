@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which server an engine uses: the one that `endpoint` names, else the host's own (endpoint=auto), which the first process of the engine that
-needs it starts - a worker, because vLLM starts those first. The library does that on its background thread; nothing here waits."""
+"""Which server an engine uses: the one that `endpoint` names, else the host's own (endpoint=auto), which the first
+process of the engine that needs it starts - a worker, because vLLM starts those first. The library does that on its
+background thread; nothing here waits."""
 
 
 class NoServer(ValueError):
@@ -13,7 +14,8 @@ def settings(config, parallel_config):
         return {"endpoint": config.endpoint}
     if getattr(parallel_config, "nnodes", 1) > 1:
         raise NoServer(
-            "kvscout: this engine runs on several nodes, and a server that starts by itself serves one host only. Start kvscoutd where all "
+            "kvscout: this engine runs on several nodes, and a server that starts by itself serves one host only. "
+            "Start kvscoutd where all "
             'nodes reach it, and name it: "kv_connector_extra_config": {"endpoint": "tcp://host:port"}'
         )
     keys = [f"l1_bytes={config.l1_bytes}"] if config.l1_bytes is not None else []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters of both sides, for vLLM's log line "KV Transfer metrics" and for its /metrics.
 
-Each side counts since the engine started; what it hands to vLLM is the difference since the last time. A difference is an entry of a dict, so
-that vLLM adds up what its processes hand over without knowing any name.
+Each side counts since the engine started; what it hands to vLLM is the difference since the last time. A difference is
+an entry of a dict, so that vLLM adds up what its processes hand over without knowing any name.
 """
 
 import time
@@ -62,7 +62,8 @@ class Delta:
 
 
 class HookTimes:
-    """How long the hooks took in each step, in nanoseconds: the last steps, for tests and for docs/vllm.md. Off until start()."""
+    """How long the hooks took in each step, in nanoseconds: the last steps, for tests and for docs/vllm.md. Off
+    until start()."""
 
     ROOM = 4096
 
@@ -128,7 +129,9 @@ class PromMetrics(KVConnectorPromMetrics):
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
         self._counters = {}
         for name, meaning in ALL.items():
-            family = self._counter_cls(name=f"vllm:kvscout_{name}", documentation=f"kvscout: {meaning}.", labelnames=labelnames)
+            family = self._counter_cls(
+                name=f"vllm:kvscout_{name}", documentation=f"kvscout: {meaning}.", labelnames=labelnames
+            )
             self._counters[name] = {engine: family.labels(*labels) for engine, labels in per_engine_labelvalues.items()}
 
     def observe(self, transfer_stats_data, engine_idx=0):

@@ -5,7 +5,15 @@ sentence that says what is allowed."""
 import re
 
 _SUFFIX = {
-    "": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4, "ki": 1024, "mi": 1024**2, "gi": 1024**3, "ti": 1024**4,
+    "": 1,
+    "k": 1000,
+    "m": 1000**2,
+    "g": 1000**3,
+    "t": 1000**4,
+    "ki": 1024,
+    "mi": 1024**2,
+    "gi": 1024**3,
+    "ti": 1024**4,
 }
 
 
@@ -14,7 +22,8 @@ class ConfigError(ValueError):
 
 
 class Values:
-    """@given: the dict. @where: what the user calls it, for the errors. @keys: all keys that there are, with their meanings."""
+    """@given: the dict. @where: what the user calls it, for the errors. @keys: all keys that there are, with their
+    meanings."""
 
     def __init__(self, where, given, keys):
         self.where = where
@@ -69,9 +78,14 @@ class Values:
     def server(self):
         """The keys endpoint, l1_bytes and l2: (endpoint or None, l1_bytes or None, URLs)."""
         endpoint = self.text("endpoint")
-        if endpoint is not None and endpoint.split(":")[0] != "auto" and ("l1_bytes" in self.given or "l2" in self.given):
+        if (
+            endpoint is not None
+            and endpoint.split(":")[0] != "auto"
+            and ("l1_bytes" in self.given or "l2" in self.given)
+        ):
             raise ConfigError(
-                f"kvscout: {self.where}: l1_bytes and l2 configure a server that this engine starts; with an endpoint there "
+                f"kvscout: {self.where}: l1_bytes and l2 configure a server that this engine starts; with an endpoint "
+                "there "
                 "is a server already. Leave them out, and give them to that server"
             )
         l1_bytes = self.number("l1_bytes", 0, 1, 1 << 50) if "l1_bytes" in self.given else None

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker's side. One object in each of vLLM's workers, called by the worker's one thread; owns the Worker of kvscout.
+"""The worker's side. One object in each of vLLM's workers, called by the worker's one thread; owns the Worker of
+kvscout.
 
-Each step: start_loads() submits retrieves, wait_for_save() submits stores behind the forward pass, finished() collects what has ended. Only a
-synchronous load waits, in start_loads().
+Each step: start_loads() submits retrieves, wait_for_save() submits stores behind the forward pass, finished() collects
+what has ended. Only a synchronous load waits, in start_loads().
 
-A block that a load did not fill is named to vLLM, which computes it. A load that failed in a step that also computes on its blocks
-(load=sync) makes everything of that step doubtful, and with asynchronous scheduling of the next step, too: until the scheduler has heard of the
-failure (Metadata.failures_seen), nothing is stored, and the scheduler is told what was not.
+A block that a load did not fill is named to vLLM, which computes it. A load that failed in a step that also computes on
+its blocks (load=sync) makes everything of that step doubtful, and with asynchronous scheduling of the next step, too:
+until the scheduler has heard of the failure (Metadata.failures_seen), nothing is stored, and the scheduler is told what
+was not.
 """
 
 import logging
@@ -48,8 +50,13 @@ class Worker:
         """@make_event: returns an event recorded behind the forward pass, or None (host memory)."""
         self._make_event = make_event
         self._worker.register(
-            layout.planes(kv_caches, num_blocks), self._config.block_tokens, n_blocks=num_blocks, dtype=dtype, null_block=layout.NULL_BLOCK,
-            block_dim=0, layout_tag=tag,
+            layout.planes(kv_caches, num_blocks),
+            self._config.block_tokens,
+            n_blocks=num_blocks,
+            dtype=dtype,
+            null_block=layout.NULL_BLOCK,
+            block_dim=0,
+            layout_tag=tag,
         )
 
     # ---- each step --------------------------------------------------------------------------------------------------
@@ -136,7 +143,11 @@ class Worker:
     def _start_store(self, store, event):
         try:
             job = self._worker.store(
-                store.ticket, store.hashes, store.block_ids, first_token=store.first_chunk * self._config.chunk_tokens, tenant=store.tenant,
+                store.ticket,
+                store.hashes,
+                store.block_ids,
+                first_token=store.first_chunk * self._config.chunk_tokens,
+                tenant=store.tenant,
                 event=event,
             )
         except self._error as error:
@@ -184,4 +195,9 @@ class Worker:
         self._last_log = now
         more = f" ({self._suppressed} lines like this were suppressed)" if self._suppressed else ""
         self._suppressed = 0
-        logger.warning("kvscout: %s%s%s; the engine computes what is missing", what, f": {error}" if error is not None else "", more)
+        logger.warning(
+            "kvscout: %s%s%s; the engine computes what is missing",
+            what,
+            f": {error}" if error is not None else "",
+            more,
+        )
