@@ -14,7 +14,7 @@ peers_usage()
 	cat <<'END'
 usage: ./dev engine --peers [--rounds N] [OPTIONS...]    OPTIONS go to tests/engine/peers/compare.py
 
-  ./dev engine --peers                     5 rounds and a kill of each server, 12 minutes on 2 idle cores; up to 9 GB of memory
+  ./dev engine --peers                     5 rounds and a kill of each server, 10 minutes on 2 idle cores; up to 12 GB of memory
   ./dev engine --peers --rounds 1 --systems none,kvscout --threads
                                            two of the four, with the CPU time of each thread
 
@@ -53,9 +53,9 @@ engine_peers()
 	esac
 	# shellcheck disable=SC2086 # lists of names
 	need_base $TEST_PACKAGES libibverbs1
-	build "$ROOT/build-release" --buildtype=release -Dwerror=false || return 1
+	build "$ROOT/build-peers" --buildtype=release -Dtests=disabled -Dwerror=false || return 1
 	engine_install || return 1
 	peers_install || return 1
-	"$PEERS_VENV/bin/python" -B "$ROOT/tests/engine/peers/compare.py" --root "$ENGINE_DIR" --package "$ROOT/build-release/python" \
-		--kvscoutd "$ROOT/build-release/libworker/daemon/kvscoutd" --json "$ENGINE_DIR/peers.json" "$@"
+	"$PEERS_VENV/bin/python" -B "$ROOT/tests/engine/peers/compare.py" --root "$ENGINE_DIR" --package "$ROOT/build-peers/python" \
+		--kvscoutd "$ROOT/build-peers/libworker/daemon/kvscoutd" --json "$ENGINE_DIR/peers.json" "$@"
 }

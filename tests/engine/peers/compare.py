@@ -38,6 +38,7 @@ OUTPUT_TOKENS = 16
 ENGINE_START_S = 400
 TURN_S = 300
 HANG_S = 60
+BUSY_S = 0.03  # threads below it are left out of the list
 # vLLM's processes wait for each other in a loop for one second after their last message, on a CPU that the next system
 # needs.
 SETTLE_S = 1.2
@@ -132,7 +133,7 @@ def check(wanted, found, turn, name):
         print(f"{name}: {turn['differing']} of {turn['compared']} tokens differ", flush=True)
 
 
-def measure(engine, prompts, threads):
+def measure(engine, prompts):
     turn = {"compared": 0, "differing": 0}
     before = cpu_times.threads(engine.pids)
     cold = engine.call(do="ask", prompts=prompts, output_tokens=OUTPUT_TOKENS)
@@ -144,7 +145,7 @@ def measure(engine, prompts, threads):
     counted = [row for row in rows if row[1] != engine.scheduler_thread]
     turn["cold_user_s"] = sum(row[3] for row in counted)
     turn["cold_system_s"] = sum(row[4] for row in counted)
-    turn["threads"] = rows[:12] if threads else []
+    turn["threads"] = [row for row in rows if row[3] + row[4] >= BUSY_S]
     turn["first_s"], turn["cached"], answers = [], [], []
     for prompt in prompts:
         found = engine.call(do="ask", prompts=[prompt], output_tokens=OUTPUT_TOKENS)
@@ -209,7 +210,7 @@ def one_round(engines, number, prompts, options):
     for engine in engines[shift:] + engines[:shift]:
         name = engine.system.name
         time.sleep(SETTLE_S)
-        turns[name], answers[name] = measure(engine, prompts, options.threads)
+        turns[name], answers[name] = measure(engine, prompts)
         print(
             f"round {number + 1}: {name}: cold {turns[name]['cold_s']:.2f} s, drain {turns[name]['drain_s']:.2f} s, "
             f"user {turns[name]['cold_user_s']:.2f} s, "
