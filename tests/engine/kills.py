@@ -11,10 +11,9 @@ from checks import need
 from scenarios import _nothing_is_left
 
 AT_ONCE = 8
-# Requests after which the engine's own cache is emptied, so that the next ones have to be loaded.
-ROUND = 16
-# A hook of the scheduler waits step_wait_us (0.5 ms) at most. The kernel's timer adds to that on a busy machine.
-MAX_WAIT_MS = 5.0
+# A hook of the scheduler waits step_wait_us (0.5 ms) at most, and a busy machine's timer adds to that. One that waited
+# for a dead server would wait 150 ms at least.
+MAX_WAIT_MS = 20.0
 
 
 class Trouble:
@@ -35,10 +34,6 @@ class Trouble:
             if self._left <= 0:
                 self._end()
                 self._end = None
-
-    @property
-    def under_way(self):
-        return self._end is not None
 
     def begin(self):
         """One event, unless one is under way."""
@@ -68,9 +63,7 @@ class Trouble:
 
 def servers_that_die(context, engine, server, requests, kills, others):
     """@kills, and of each other kind @others, at random moments of @requests."""
-    # So few that most are asked again before the next server dies.
     asked, n = prompts.of("stream")
-    asked = asked[:ROUND]
     draw = random.Random("kills")
     kinds = ["kill"] * kills + ["freeze", "restart"] * others
     draw.shuffle(kinds)
@@ -85,9 +78,7 @@ def servers_that_die(context, engine, server, requests, kills, others):
     added = 0
     before = dict(engine.side.counts)
     while done < requests:
-        if not running and added and not trouble.under_way:
-            need(engine.forget(), "the engine's own cache could not be emptied, though nothing runs")
-        while added < requests and len(running) < AT_ONCE and (added % ROUND or not running):
+        while added < requests and len(running) < AT_ONCE:
             running[engine.add(asked[added % len(asked)], n)] = added % len(asked)
             added += 1
         if due and added >= due[0] and trouble.begin():

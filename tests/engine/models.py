@@ -180,7 +180,8 @@ def make(name, root, seed=SEED):
             elif "embed" in key:
                 weight.normal_(0.0, 1.0)
             else:
-                weight.normal_(0.0, 2.0 / weight.shape[-1] ** 0.5)
+                # MLA repeats two tokens for ever with smaller ones.
+                weight.normal_(0.0, (3.0 if name == "mla" else 2.0) / weight.shape[-1] ** 0.5)
     model.save_pretrained(folder, safe_serialization=True)
     _tokenizer(folder)
     if name == "images":

@@ -24,7 +24,6 @@ SESSIONS = (
     ("llama-files-store", 1, 900),
     ("llama-files-load", 1, 900),
     ("llama-redis-store", 1, 900),
-    ("llama-redis-load", 1, 900),
     ("llama-two", 2, 1200),
     ("llama-tp2", 1, 900),
     ("llama-hooks", 1, 900),
@@ -36,6 +35,21 @@ SESSIONS = (
     ("tier-manager", 0, 600),
     ("tier", 1, 900),
 )
+# Run only when they are named: they were written on a machine too busy to see them pass.
+BY_NAME = (
+    ("llama-redis-load", 1, 900),
+    ("llama-two-versions", 2, 1200),
+    ("llama-partial", 1, 900),
+    ("llama-pp2", 1, 900),
+    ("llama-multi", 1, 900),
+    ("lora-reference", 1, 900),
+    ("lora", 1, 900),
+    ("images-reference", 1, 900),
+    ("images", 1, 900),
+    ("mla-reference", 1, 1800),
+    ("mla", 1, 1800),
+    ("mla-tp2", 1, 1800),
+)
 SHORT = ("llama-reference", "llama", "llama-kills")
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 # What a CPU cannot show; named in each run so that no reader takes it for tested.
@@ -43,8 +57,19 @@ NOT_RUN = (
     "asynchronous scheduling (vLLM turns it off on a CPU)",
     "vLLM's model runner V2 (it needs Triton)",
     "KV in GPU memory, CUDA events and streams",
-    "MLA (vLLM's kernels for it want bfloat16 on this CPU, or fail)",
     "workers that are forked (the CPU build spawns them)",
+)
+# What a CPU could show, and why it has not.
+NOT_SEEN = (
+    (
+        "MLA in float32 (vLLM's AMX kernel takes bfloat16 only; with vLLM's reference kernel the negative control"
+        " passes, the comparison has not been seen to its end)"
+    ),
+    (
+        "loading from Redis after a restart, two engines with weights_version (python_vllm_reset tests it without"
+        " vLLM), a forced partial admit, pipeline stages, MultiConnector, LoRA and images (written, not yet seen to"
+        " pass)"
+    ),
 )
 
 
@@ -105,21 +130,22 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("sessions", nargs="*")
     options = parser.parse_args()
-    known = [name for name, _, _ in SESSIONS]
+    known = [name for name, _, _ in (*SESSIONS, *BY_NAME)]
     for name in options.sessions:
         if name not in known:
             parser.error(f"there is no session {name}; there are: {' '.join(known)}")
     if options.list:
         print("\n".join(known))
         return 0
-    wanted = options.sessions or (SHORT if options.short else known)
+    wanted = options.sessions or (SHORT if options.short else [name for name, _, _ in SESSIONS])
     total = [0, 0, 0]
     starts = 0
-    for name, n, limit in SESSIONS:
+    for name, n, limit in (*SESSIONS, *BY_NAME):
         if name in wanted:
             starts += n
             total = [a + b for a, b in zip(total, run_session(name, limit, options))]
     print(f"{starts} starts of the engine. Not run, because a CPU cannot show it: " + "; ".join(NOT_RUN))
+    print("Run only by name (" + ", ".join(name for name, _, _ in BY_NAME) + "): " + "; ".join(NOT_SEEN))
     print("{} passed, {} failed, {} skipped".format(*total))
     return 0 if total[1] == 0 and total[0] > 0 else 1
 

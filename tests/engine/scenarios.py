@@ -340,7 +340,6 @@ CONNECTOR_CASES = (
     chunked_prefill,
     preemption,
     random_aborts,
-    admit_of_less_than_the_hit,
     salts_keep_tenants_apart,
     a_request_says_what_it_may,
     reset_drops_everything,

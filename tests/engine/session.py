@@ -194,6 +194,13 @@ def few_cases(context, engine, server):
     context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
 
 
+def partial_cases(context, engine, server):
+    import scenarios
+
+    context.cases.run("admit_of_less_than_the_hit", scenarios.admit_of_less_than_the_hit, context, engine)
+    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+
+
 def kill_cases(context, engine, server):
     import kills
 
@@ -348,6 +355,7 @@ SESSIONS = {
     "llama-tp2": on_two_cpus(connector_session("llama", few_cases, tensor_parallel_size=2)),
     "llama-pp2": on_two_cpus(connector_session("llama", few_cases, pipeline_parallel_size=2)),
     "llama-multi": beside_session,
+    "llama-partial": connector_session("llama", partial_cases),
     "llama-hooks": connector_session("llama", measure_hooks, batch_tokens=2048, seqs=64),
     "lora": connector_session("llama", adapter_cases, **LORA),
     "images": connector_session("images", image_cases, **IMAGES),

@@ -56,13 +56,13 @@ class Watch:
     def _wrapped(self, name, call):
         def hook(*args, **kwargs):
             used, gc_ns = resource.getrusage(resource.RUSAGE_THREAD), self._gc_ns
-            cpu, queued, begin = *_scheduled(), time.perf_counter_ns()
+            queued, cpu, begin = _queued_ns(), time.thread_time_ns(), time.perf_counter_ns()
             try:
                 return call(*args, **kwargs)
             finally:
                 wall = time.perf_counter_ns() - begin
-                now, ran = resource.getrusage(resource.RUSAGE_THREAD), _scheduled()
-                cpu, queued = ran[0] - cpu, ran[1] - queued
+                cpu, queued = time.thread_time_ns() - cpu, _queued_ns() - queued
+                now = resource.getrusage(resource.RUSAGE_THREAD)
                 self._note(
                     {
                         "hook": name,
@@ -89,11 +89,10 @@ class Watch:
         return {"calls": self.calls, "slow": self._slow, "waited": self._waited}
 
 
-def _scheduled():
-    """(nanoseconds that this thread ran, and that it was ready to run without a CPU)"""
+def _queued_ns():
+    """How long this thread was ready to run while other threads had the CPU."""
     with open("/proc/thread-self/schedstat") as file:
-        ran, queued, _ = file.read().split()
-    return int(ran), int(queued)
+        return int(file.read().split()[1])
 
 
 def shown(call):
