@@ -60,6 +60,7 @@ struct micro_server {
 	int loop_tid, io_tid;
 	struct micro_link link;
 	bool use_socket;
+	const char *eviction;
 	uint8_t *out;
 	size_t out_cap;
 	uint64_t random;
@@ -91,7 +92,7 @@ start_server(struct micro_server *b)
 	scout_server_config_init(&cfg);
 	cfg.l1_bytes = b->stored * L1_CHUNK_BYTES + SPARE_BYTES;
 	cfg.max_promised = cfg.l1_bytes;
-	cfg.eviction = "lru";
+	cfg.eviction = b->eviction;
 	b->server = micro_start_server(&cfg);
 }
 
@@ -332,12 +333,14 @@ run(struct micro_server *b)
 int
 main(int argc, char **argv)
 {
-	static struct micro_server b = {.stored = 1000000, .keys = 256, .ops = 8, .frames = 8, .seconds = 3};
+	static struct micro_server b = {
+		.stored = 1000000, .keys = 256, .ops = 8, .frames = 8, .seconds = 3, .eviction = "lru"};
 	const struct cli_option options[] = {
 		CLI_NUMBER("stored", &b.stored, 1, 20000000, "chunks in the index"),
 		CLI_NUMBER("keys", &b.keys, 1, 4096, "chunk hashes in a lookup"),
 		CLI_NUMBER("ops", &b.ops, 1, OPS_MAX, "lookups in a frame"),
 		CLI_NUMBER("frames", &b.frames, 1, FRAMES_MAX, "frames in flight"),
+		CLI_TEXT("eviction", "POLICY", &b.eviction, "of the server"),
 		CLI_SWITCH("socket", &b.use_socket, "through the socket instead of shared memory"),
 		CLI_NUMBER("seconds", &b.seconds, 1, 600, "of each of the two measurements"),
 	};
