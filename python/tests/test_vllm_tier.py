@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tier of vLLM's own offloading, as far as it needs no vLLM: keys, namespace, lookups, copies, with a kvscoutd of its
-own and each byte compared. The class that vLLM makes runs in `./dev engine tier`."""
+"""The tier of vLLM's own offloading, as far as it needs no vLLM: keys, namespace, lookups, copies, with a kvscoutd of
+its own and each byte compared. The class that vLLM makes runs in `./dev engine tier-manager tier`."""
 
 import dataclasses
 import logging
@@ -18,7 +18,8 @@ from tier_rig import ROW_BYTES, ROWS, Engine, key_of, keys_of
 
 class Importing(unittest.TestCase):
     def test_importing_the_package_imports_no_vllm_and_starts_no_thread(self):
-        code = "import kvscout.vllm_tier, sys, threading; assert 'vllm' not in sys.modules; assert threading.active_count() == 1"
+        code = "import kvscout.vllm_tier, sys, threading; assert 'vllm' not in sys.modules"
+        code += "; assert threading.active_count() == 1"
         subprocess.run([sys.executable, "-c", code], check=True)
 
     def test_an_unknown_name_is_an_attribute_error(self):
@@ -39,13 +40,14 @@ class Configuration(unittest.TestCase):
             config.parse({})
 
     def test_an_unknown_key_is_refused_with_those_that_there_are(self):
-        with self.assertRaisesRegex(config.ConfigError, "has no key 'chunk_tokens'. There are: namespace: .*endpoint: "):
+        with self.assertRaisesRegex(config.ConfigError, "no key 'chunk_tokens'. There are: namespace: .*endpoint: "):
             config.parse({"namespace": "m", "chunk_tokens": 256})
 
     def test_each_wrong_value_is_refused_with_what_is_allowed(self):
         for key, value, allowed in (
-            ("namespace", "", "text of 1 to 128 bytes"), ("namespace", "x" * 129, "128"), ("weights_version", -1, "whole number"),
-            ("reset", "no", "clear, keep"), ("kv_scales", True, "unknown, fixed"), ("locality", "here", "LOCAL, REMOTE"),
+            ("namespace", "", "text of 1 to 128 bytes"), ("namespace", "x" * 129, "128"),
+            ("weights_version", -1, "whole number"), ("reset", "no", "clear, keep"),
+            ("kv_scales", True, "unknown, fixed"), ("locality", "here", "LOCAL, REMOTE"),
             ("l1_bytes", "64Gib i", "suffix"), ("l2", "fs:///a b", "URL without blanks"),
         ):
             with self.subTest(key=key, value=value), self.assertRaisesRegex(config.ConfigError, allowed):
@@ -58,10 +60,12 @@ class Configuration(unittest.TestCase):
 
 def offloading_config(**more):
     """As vLLM's OffloadingConfig, in the fields that the namespace reads."""
-    parallel = SimpleNamespace(is_parallelism_agnostic=False, world_size=2, tp_size=2, pp_size=1, pcp_size=1, dcp_size=1)
+    sizes = {"world_size": 2, "tp_size": 2, "pp_size": 1, "pcp_size": 1, "dcp_size": 1}
+    parallel = SimpleNamespace(is_parallelism_agnostic=False, **sizes)
     fields = {
-        "parallel": parallel, "replicated_layout": False, "canonical_layout": False, "kv_cache_layout": "NHD", "engine_id": "e1",
-        "model": SimpleNamespace(name="org/model", dtype="bfloat16"), "cache": SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=4),
+        "parallel": parallel, "replicated_layout": False, "canonical_layout": False, "kv_cache_layout": "NHD",
+        "engine_id": "e1", "model": SimpleNamespace(name="org/model", dtype="bfloat16"),
+        "cache": SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=4),
         "groups": (SimpleNamespace(group_id=0, tokens_per_block=16, layer_names=("l0", "l1")),), **more,
     }
     return SimpleNamespace(**fields)
@@ -98,12 +102,15 @@ class Namespace(unittest.TestCase):
         self.assertEqual(of(True, 2), of(True, 4))
         self.assertNotEqual(of(False, 2), of(False, 4))
 
-    def test_fp8_is_the_engines_own_until_the_user_says_where_its_scales_come_from(self):
-        def of(engine, fixed):
-            return name_of(offloading_config(engine_id=engine, model=SimpleNamespace(name="m", dtype="fp8_e4m3")), fixed=fixed)
+    def test_kv_with_scales_of_its_own_is_for_one_engine_until_the_user_says_that_they_are_fixed(self):
+        def of(engine, dtype, fixed=False):
+            model = SimpleNamespace(name="m", dtype=dtype)
+            return name_of(offloading_config(engine_id=engine, model=model), fixed=fixed)
 
-        self.assertNotEqual(of("e1", False), of("e2", False))
-        self.assertEqual(of("e1", True), of("e2", True))
+        self.assertNotEqual(of("e1", "fp8_inc"), of("e2", "fp8_inc"))
+        self.assertEqual(of("e1", "fp8_inc", fixed=True), of("e2", "fp8_inc", fixed=True))
+        for dtype in ("float32", "bfloat16", "fp8_e4m3"):
+            self.assertEqual(of("e1", dtype), of("e2", dtype))
 
     def test_new_weights_in_a_local_folder_are_another_model(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -407,6 +414,20 @@ class TwoEngines(Case):
         self.assertFalse(any(other.region))
         other.clear()
         wait_for(lambda: other.store(keys_of("new", 2)).ok, what="a store in the new generation")
+
+    def test_a_reset_to_the_next_number_keeps_the_other_out_until_its_own(self):
+        first, other = (Engine(self, self.server.endpoint, namespace="numbers", weights_version=1) for _ in range(2))
+        first.store(keys_of("a", 4))
+        self.assertEqual(other.prefix("r", keys_of("a", 4)), 4)
+        first.reset(2)
+        wait_for(lambda: first.store(keys_of("b", 4)).ok, what="a store with number 2")
+        self.assertEqual(first.prefix("r", keys_of("a", 4)), 0)
+        self.assertFalse(other.store(keys_of("c", 4)).ok)
+        self.assertEqual(first.prefix("r2", keys_of("c", 4)), 0)
+        other.reset(2)
+        wait_for(lambda: other.prefix(f"r{other.job()}", keys_of("b", 4)) == 4, what="what the first one has stored")
+        wait_for(lambda: other.store(keys_of("d", 4)).ok, what="a store of the second engine")
+        self.assertEqual(first.prefix("r3", keys_of("d", 4)), 4)
 
 
 if __name__ == "__main__":

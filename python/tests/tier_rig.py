@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tier without vLLM: its lookups and transfers, a region of host memory as vLLM has one, and a step after the other."""
+"""The tier without vLLM: its lookups and transfers, a region of host memory as vLLM has one, and one step after the
+other."""
 
 import ctypes
 import hashlib
@@ -127,4 +128,11 @@ class Engine:
         """What a reset of vLLM's connector does."""
         self.transfers.drain()
         self.transfers.clear(self.client.clear())
+        self.lookups.forget_all()
+
+    def reset(self, weights_version):
+        """The same with a weights_version."""
+        self.transfers.drain()
+        self.client.reset(weights_version)
+        self.transfers.reset(weights_version)
         self.lookups.forget_all()

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the connector and the tier rely on in vLLM, as a table of signatures (contract.json), and three questions about it.
+"""What connector and tier rely on in vLLM, as a table of signatures (contract.json), and three questions about it.
 
     contract.py                   do connector and tier fit the table? Needs no vLLM: both are read, not imported. TAP.
     contract.py --against FOLDER  does the table fit the vLLM that lies unpacked in FOLDER (the folder above vllm/)?
-    contract.py --newest          does it fit the newest three minor versions on PyPI? Downloads their wheels, 330 MB each.
+    contract.py --newest          does it fit the newest three minor versions on PyPI? Downloads 330 MB for each.
     contract.py --write [FOLDER...] prints a new table: for these unpacked versions, or for the newest three.
 
-A method that vLLM adds is as interesting as one that it changes: the connector may have to answer it. Of classes that only
-hold values the table has the fields.
+A method that vLLM adds is as interesting as one that it changes: the connector may have to answer it. Of classes that
+only hold values the table has the fields.
 """
 
 import ast
@@ -25,7 +25,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TABLE = os.path.join(HERE, "contract.json")
 PACKAGE = os.path.join(HERE, "..", "..", "python", "kvscout")
 _V1 = "vllm/distributed/kv_transfer/kv_connector/v1"
+_FACTORY = "vllm/distributed/kv_transfer/kv_connector/factory.py"
 _OFFLOAD = "vllm/v1/kv_offload"
+_KINDS = ("abstractmethod", "classmethod", "property", "staticmethod")
 FIELDS = ()  # no methods: the class's fields
 # (file, class or None, methods or None for all public ones)
 RELIED_ON = (
@@ -33,7 +35,7 @@ RELIED_ON = (
     (f"{_V1}/base.py", "KVConnectorWorkerMetadata", None),
     (f"{_V1}/metrics.py", "KVConnectorStats", None),
     (f"{_V1}/metrics.py", "KVConnectorPromMetrics", ("__init__", "observe")),
-    ("vllm/distributed/kv_transfer/kv_connector/factory.py", "KVConnectorFactory", ("register_connector", "create_connector")),
+    (_FACTORY, "KVConnectorFactory", ("register_connector", "create_connector")),
     ("vllm/v1/core/block_pool.py", "BlockPool", ("touch", "free_blocks", "get_num_free_blocks")),
     ("vllm/v1/core/kv_cache_manager.py", "KVCacheManager", ("get_block_ids",)),
     ("vllm/v1/core/kv_cache_manager.py", "KVCacheBlocks", ("get_block_ids",)),
@@ -94,14 +96,16 @@ def _fields(path, cls):
 
 def signature(function):
     """`classmethod self, request, n=0, **kwargs`: what a caller and an override must agree on."""
-    kinds = [d.id for d in function.decorator_list if isinstance(d, ast.Name) and d.id in ("classmethod", "staticmethod", "property", "abstractmethod")]
+    kinds = [d.id for d in function.decorator_list if isinstance(d, ast.Name) and d.id in _KINDS]
     args = function.args
     names = [arg.arg for arg in (*args.posonlyargs, *args.args)]
     first_default = len(names) - len(args.defaults)
-    words = [name if at < first_default else f"{name}={ast.unparse(args.defaults[at - first_default])}" for at, name in enumerate(names)]
+    words = names[:first_default]
+    words += [f"{name}={ast.unparse(value)}" for name, value in zip(names[first_default:], args.defaults)]
     if args.vararg:
         words.append(f"*{args.vararg.arg}")
-    words += [arg.arg if default is None else f"{arg.arg}={ast.unparse(default)}" for arg, default in zip(args.kwonlyargs, args.kw_defaults)]
+    for arg, default in zip(args.kwonlyargs, args.kw_defaults):
+        words.append(arg.arg if default is None else f"{arg.arg}={ast.unparse(default)}")
     if args.kwarg:
         words.append(f"**{args.kwarg.arg}")
     return " ".join([*sorted(kinds), ", ".join(words)]).strip()
@@ -136,8 +140,7 @@ def differences(folder):
     known = table()
     if version not in known["versions"]:
         return [f"vLLM {version} is not in the table, which has {', '.join(known['versions'])}"]
-    wanted = {name: next(s for s, versions in by.items() if version in versions) for name, by in known["signatures"].items()
-              if any(version in versions for versions in by.values())}
+    wanted = {name: s for name, by in known["signatures"].items() for s, versions in by.items() if version in versions}
     lines = [f"{version}: {name}({wanted.get(name, 'absent')}) is now ({found.get(name, 'absent')})"
              for name in sorted(set(wanted) | set(found)) if wanted.get(name) != found.get(name)]
     return lines
@@ -155,9 +158,6 @@ def write(folders):
         signatures[name] = by
     lines = (f"  {json.dumps(name)}: {json.dumps(by)}" for name, by in signatures.items())
     print(f'{{\n "versions": {json.dumps(sorted(versions))},\n "signatures": {{', ",\n".join(lines), " }\n}", sep="\n")
-
-
-_KINDS = ("abstractmethod", "classmethod", "property", "staticmethod")
 
 
 def _parameters(text):
@@ -209,8 +209,8 @@ def unpack(version, folder):
     """The files that the table is made from, out of the wheel on PyPI."""
     with tempfile.TemporaryDirectory() as downloads:
         subprocess.run(
-            [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps", "--no-cache-dir",
-             "--only-binary", ":all:", "-d", downloads, f"vllm=={version}"], check=True,
+            [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps",
+             "--no-cache-dir", "--only-binary", ":all:", "-d", downloads, f"vllm=={version}"], check=True,
         )
         (wheel,) = glob.glob(f"{downloads}/*.whl")
         with zipfile.ZipFile(wheel) as archive:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases with vLLM's own offloading and the tier behind it. Answers are compared, token for token, with those of the engine
-without a connector. vLLM's region is so small that it forgets a prompt before it is asked again."""
+"""Cases with vLLM's own offloading and the tier behind it. Answers are compared, token for token, with those of the
+engine without a connector. vLLM's region is so small that it forgets a prompt before it is asked again."""
 
 import os
 import time
@@ -16,15 +16,15 @@ def transfer_config(endpoint, more=None):
     from vllm.config import KVTransferConfig
 
     here = os.path.dirname(os.path.abspath(__file__))
+    tier = {"type": "KVScoutTier", "module_path": "kvscout.vllm_tier", "namespace": "tests", "endpoint": endpoint}
+    tier.update(more or {})
     os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])  # for the workers
     return KVTransferConfig(
         kv_connector="OffloadingConnector", kv_role="kv_both",
         kv_connector_extra_config={
             "spec_name": "CpuTieringSpec", "spec_module_path": "tier_spec", "cpu_bytes_to_use": REGION_BYTES,
             "offload_prompt_only": False,
-            "secondary_tiers": [{
-                "type": "KVScoutTier", "module_path": "kvscout.vllm_tier", "namespace": "tests", "endpoint": endpoint, **(more or {}),
-            }],
+            "secondary_tiers": [tier],
         },
     )
 
@@ -70,7 +70,8 @@ def again_from_the_tier(context, engine, name, least):
     need(cached >= least, f"{cached} prompt tokens were not computed, at least {least} are in whole blocks")
     need(loaded > 0 and failed == 0, f"{loaded} chunks were loaded from the tier, {failed} failed")
     _forget(engine)
-    return f"{2 * n} requests, {compared + more} tokens compared, 0 differ; {cached} tokens not computed, {loaded} chunks from the tier"
+    note = f"{2 * n} requests, {compared + more} tokens compared, 0 differ"
+    return f"{note}; {cached} tokens not computed, {loaded} chunks from the tier"
 
 
 def shared_prefixes(context, engine):
@@ -109,7 +110,8 @@ def killed_between_rounds(context, engine, server):
     n, more, cached = _run(context, engine, "shared")
     _settle(engine)
     need(counts["loaded_chunks"] > loaded, "the successor's chunks are not loaded")
-    return f"{(rounds + 1) * n} requests, {compared + more} tokens compared, 0 differ; {cached} tokens not computed at the end"
+    note = f"{(rounds + 1) * n} requests, {compared + more} tokens compared, 0 differ"
+    return f"{note}; {cached} tokens not computed at the end"
 
 
 def reset_clears(context, engine):

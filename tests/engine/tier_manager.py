@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tier behind vLLM's own tiering manager and its own region of host memory, without an engine: this file is the scheduler
-that asks, and the GPU whose KV is compared byte for byte. Needs no reference and no model, and runs with any vLLM that can be
-imported."""
+"""The tier behind vLLM's own tiering manager and its own region of host memory, without an engine: this file is the
+scheduler that asks, and the GPU whose KV is compared byte for byte. Needs no reference and no model, and runs with any
+vLLM that can be imported."""
 
 import contextlib
 import hashlib
@@ -87,7 +87,8 @@ class Manager:
         return [[make_offload_key(block, group) for block in blocks] for group in range(GROUPS)]
 
     def _hits(self, keys, context):
-        """As vLLM's scheduler looks for a prefix: leading chunks that are readable; None: ask again in the next step."""
+        """As vLLM's scheduler looks for a prefix: leading chunks that are readable; None: ask again in the next
+        step."""
         from vllm.v1.kv_offload.base import LookupResult
 
         hits, deferred = 0, False
@@ -100,8 +101,8 @@ class Manager:
         return None if deferred else hits
 
     def _window(self, keys, context):
-        """As vLLM's scheduler looks for a window: from the end, the last run of WINDOW readable chunks, or all down to the
-        first chunk. How many leading chunks that restores; None: ask again."""
+        """As vLLM's scheduler looks for a window: from the end, the last run of WINDOW readable chunks, or all down to
+        the first chunk. How many leading chunks that restores; None: ask again."""
         from vllm.v1.kv_offload.base import LookupResult
 
         run, deferred = 0, False
@@ -143,7 +144,7 @@ class Manager:
         return hits
 
     def request(self, prompt, n):
-        """One request of @n chunks: load what there is, compare it, "compute" the rest and store it. Returns the hits."""
+        """One request of @n chunks: load what there is, compare it, "compute" the rest, store it. Returns the hits."""
         from vllm.v1.kv_offload.base import ReqContext
 
         self._n += 1
@@ -238,7 +239,8 @@ def stats_have_definitions(server):
         need(ours.get("vllm:kvscout_tier_stored_chunks") == 4 * GROUPS, f"stored chunks are counted as {ours}")
         again = made.tier.get_stats()
         need(again is None, f"the second reading has {again and again.reduce()}")
-        need(set(made.tier.config_info()) == set(KVScoutTier.config_info_keys({})), "labels are not those that are declared")
+        labels = set(KVScoutTier.config_info_keys({}))
+        need(set(made.tier.config_info()) == labels, "labels are not those that are declared")
         return f"{len(ours)} counters"
     finally:
         made.close()
@@ -279,7 +281,8 @@ def two_engines(server):
 
 
 def a_reset_is_for_all(server):
-    """After a reset of the first engine its old chunks are gone, and the second one stores nothing until its own reset."""
+    """After a reset of the first engine its old chunks are gone, and the second one stores nothing until its own
+    reset."""
     first, second = Manager(server.endpoint), Manager(server.endpoint)
     try:
         first.request("reset/old", 6)
@@ -297,6 +300,28 @@ def a_reset_is_for_all(server):
         finally:
             third.close()
         return first.same()
+    finally:
+        first.close()
+        second.close()
+
+
+def numbered_resets(server):
+    """With a weights_version both engines reset, and share again."""
+    extra = {"weights_version": 1, "namespace": "numbers"}
+    first, second = Manager(server.endpoint, extra), Manager(server.endpoint, extra)
+    try:
+        first.request("numbered/old", 6)
+        first.reset()
+        need(first.request("numbered/old", 6) == 0, "a chunk is found after the reset")
+        first.settle()
+        second.request("numbered/stale", 6)
+        second.settle()
+        need(first.request("numbered/stale", 6) == 0, "an engine with older weights stored into the new cache")
+        first.settle()
+        second.reset()
+        found = second.request("numbered/old", 6)
+        need(found == 6, f"after its own reset the second engine finds {found} of the first one's 6 chunks")
+        return second.same()
     finally:
         first.close()
         second.close()
@@ -365,6 +390,6 @@ def nothing_stays(server):
 
 # What runs with a server of the usual size; small_pool has one of its own.
 CASES = (
-    one_after_the_other, a_window_beside_full_attention, stats_have_definitions, two_engines, a_reset_is_for_all, servers_that_die,
-    nothing_stays,
+    one_after_the_other, a_window_beside_full_attention, stats_have_definitions, two_engines, a_reset_is_for_all,
+    numbered_resets, servers_that_die, nothing_stays,
 )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's TieringOffloadingSpec with a worker that copies on the CPU, because vLLM's own refuses one. For tests: scheduler,
-managers, region and tiers are vLLM's. A chunk is one block; the copies are done when they are submitted."""
+"""vLLM's TieringOffloadingSpec with a worker that copies on the CPU, because vLLM's own refuses one. For tests:
+scheduler, managers, region and tiers are vLLM's. A chunk is one block; the copies are done when they are submitted."""
 
 import time
 

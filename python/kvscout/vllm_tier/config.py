@@ -16,11 +16,14 @@ _KEYS = {
     "endpoint": "address of the server; without it, or with auto, the host's server, which is started if there is none",
     "l1_bytes": "host memory of a server that this engine starts, such as 64Gi",
     "l2": "L2 store of a server that this engine starts: a URL or a list of URLs",
-    "weights_version": "number of the weights, 1 or greater; engines with the same number may join a cleared cache",
+    "weights_version": (
+        "number of the weights at the start, 1 or greater; each reset adds 1, and engines with the same number share "
+        "their KV"
+    ),
     "reset": "clear (default): a reset of vLLM's connector drops what is cached in the namespace; keep: it does not",
     "kv_scales": (
-        "unknown (default): KV in fp8 is for this engine alone, because its scales may be its own; fixed: the scales "
-        "are in the checkpoint"
+        "unknown (default): KV of a type whose scales may be the engine's own is for this engine alone; fixed: its "
+        "scales are in the checkpoint"
     ),
     "locality": "LOCAL (default) or REMOTE: what vLLM's tier filters take this tier for",
 }
@@ -53,7 +56,7 @@ def parse(given):
         endpoint=endpoint,
         l1_bytes=l1_bytes,
         l2=l2,
-        weights_version=values.number("weights_version", 0, 0, (1 << 64) - 1),
+        weights_version=values.number("weights_version", 0, 0, 1 << 63),
         clears=values.word("reset", ("clear", "keep")) == "clear",
         fixed_scales=values.word("kv_scales", ("unknown", "fixed")) == "fixed",
         locality=values.word("locality", ("LOCAL", "REMOTE")),

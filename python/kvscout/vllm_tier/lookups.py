@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which keys the server has. One object, in the process of vLLM's scheduler, called under the lock of vLLM's manager.
 
-vLLM asks for one key after the other and takes "not known yet" for an answer. The keys of a request that are new in a step
-become one lookup at the end of the step. A lookup's answer is a run of leading keys: behind the first missing one nothing
-is known. A prefix ends there, so vLLM does not ask for the rest. For a window it does, and each of those keys then becomes
-a lookup of its own, all of them in one step.
+vLLM asks for one key after the other and takes "not known yet" for an answer. The keys of a request that are new in a
+step become one lookup at the end of the step. A lookup's answer is a run of leading keys: behind the first missing one
+nothing is known. A prefix ends there, so vLLM does not ask for the rest. For a window it does, and each of those keys
+then becomes a lookup of its own, all of them in one step.
 
-The server keeps what a lookup found (a promise) until the tier has submitted the copies, or the request is scheduled, or
+The server keeps what a lookup found (a promise) until the tier has submitted the copies, or the request is scheduled or
 ends. A key whose copy failed counts as missing until its request ends, or vLLM would try it for ever.
 """
 

@@ -2,15 +2,16 @@
 """The tier's namespace: engines whose chunks are interchangeable get the same one.
 
 vLLM tells a tier less than a connector: the model's name, the KV's type and the shapes, but not the revision,
-quantization or overrides. Those are the user's to name (key `namespace`). What can be known is a digest behind that name.
+quantization or overrides. The user names those (key `namespace`). What can be known is a digest behind that name.
 
-A chunk is one row of vLLM's region: the KV of all workers side by side. Where vLLM says that the row is the same for any
-number of workers, the numbers of workers are no part of the digest.
+A chunk is one row of vLLM's region: the KV of all workers side by side. Where vLLM says that the row is the same for
+any number of workers, the numbers of workers are no part of the digest.
 """
 
 import os
+from types import SimpleNamespace
 
-from ..vllm.namespace import digest, local_files
+from ..vllm import namespace as theirs
 
 
 def factors(config, row_bytes, vllm_version, platform):
@@ -23,7 +24,7 @@ def factors(config, row_bytes, vllm_version, platform):
         "row_bytes": row_bytes,
         "vllm": vllm_version,
         "model": os.path.realpath(config.model.name) if local else config.model.name,
-        "files": local_files(config.model.name) if local else None,
+        "files": theirs.local_files(config.model.name) if local else None,
         "dtype": str(config.model.dtype),
         "groups": [[group.group_id, group.tokens_per_block, list(group.layer_names)] for group in config.groups],
         "hash_tokens": config.cache.tokens_per_hash,
@@ -39,11 +40,11 @@ def factors(config, row_bytes, vllm_version, platform):
 
 
 def has_own_scales(config, fixed_scales):
-    """Whether the KV may be unreadable for other engines: vLLM does not tell a tier where scales of fp8 come from."""
-    return "fp8" in str(config.model.dtype) and not fixed_scales
+    """Whether other engines cannot read this KV, by its element type."""
+    return not fixed_scales and theirs.has_own_scales(SimpleNamespace(cache_dtype=config.model.dtype))
 
 
 def compute(name, config, found, fixed_scales):
     """@name, and behind it a digest of @found, which factors() returned."""
     own = {"engine": config.engine_id} if has_own_scales(config, fixed_scales) else {}
-    return f"{name}/vllm-tier/{digest({**found, **own})}"
+    return f"{name}/vllm-tier/{theirs.digest({**found, **own})}"

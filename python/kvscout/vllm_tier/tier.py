@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """KVScoutTier: the class that vLLM makes for a secondary tier, in the scheduler's process.
 
-It is a thin shell: what vLLM calls goes to lookups.py and transfers.py, with vLLM's objects taken apart. Written against the
-tier interface of vLLM 0.31 to 0.33 (tests/engine/contract.json has its signatures). Client and Worker live side by side
-here: the region of host memory that vLLM's workers copy to and from the GPU is mapped in this process, too.
+It is a thin shell: what vLLM calls goes to lookups.py and transfers.py, with vLLM's objects taken apart. Written against
+the tier interface of vLLM 0.31 to 0.33 (tests/engine/contract.json has its signatures). Client and Worker live here, side
+by side: the region of host memory that vLLM's workers copy to and from the GPU is mapped in this process, too.
 
 vLLM calls a tier under its manager's lock, from one thread at a time, which is what Client and Worker ask for.
 """
@@ -69,6 +69,7 @@ class KVScoutTier(SecondaryTierManager):
         self._counts = new_counts()
         self._delta = Delta(self._counts)
         self._teller = Teller(logger)
+        self._weights_version = self._config.weights_version
         self._live = set()  # requests
         self._before_reset = set()  # those of them that began before the last reset
         self._client = kvscout.Client(**common)
@@ -93,8 +94,9 @@ class KVScoutTier(SecondaryTierManager):
         )
         if namespace.has_own_scales(config, self._config.fixed_scales):
             logger.warning(
-                "kvscout tier: the KV is in fp8, and vLLM does not tell a tier where its scales come from, so this engine "
-                "shares it with no other one. With scales from the checkpoint, set \"kv_scales\": \"fixed\""
+                "kvscout tier: KV of type %s has scales that only this engine knows, or that kvscout does not know of: "
+                "no other engine shares it. If its scales are in the checkpoint, set \"kv_scales\": \"fixed\"",
+                config.model.dtype,
             )
 
     # ---- requests ---------------------------------------------------------------------------------------------------
@@ -155,15 +157,22 @@ class KVScoutTier(SecondaryTierManager):
             self._clear()
 
     def _clear(self):
+        """As the connector does: with a weights_version the next number, without one a new generation."""
         try:
-            self._transfers.clear(self._client.clear())
+            if self._weights_version:
+                self._client.reset(self._weights_version + 1)
+                self._weights_version += 1
+                self._transfers.reset(self._weights_version)
+            else:
+                self._transfers.clear(self._client.clear())
         except self._error as error:
             logger.warning("kvscout tier: the cache was not cleared: %s", error)
             return
         self._counts["resets"] += 1
         self._lookups.forget_all()
         self._before_reset |= self._live
-        logger.info("kvscout tier: cleared the cache of namespace %s", self._namespace)
+        number = f"; its weights_version is now {self._weights_version}" if self._weights_version else ""
+        logger.info("kvscout tier: cleared the cache of namespace %s%s", self._namespace, number)
 
     def shutdown(self):
         self._transfers.close()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies between vLLM's region of host memory and the pool. One object, beside the lookups; owns the Worker.
 
-A job of vLLM is one store, or one retrieve for each run of chunks that a lookup found. Nothing here waits but drain(). A job
-uses its chunks of the region until ended() has reported it.
+A job of vLLM is one store, or one retrieve for each run of chunks that a lookup found. Nothing here waits but drain().
+A job uses its chunks of the region until ended() has reported it.
 """
 
 import select
@@ -54,9 +54,7 @@ class Transfers:
 
     def register(self, address, row_bytes, rows, tag):
         """@address: of the region, which outlives this object. Does not wait for the server."""
-        self._worker.register(
-            [(address, row_bytes, row_bytes)], 1, n_blocks=rows, layout_tag=tag
-        )
+        self._worker.register([(address, row_bytes, row_bytes)], 1, n_blocks=rows, layout_tag=tag)
 
     def store(self, job_id, keys, chunk_ids):
         job = _Job(job_id, False)
@@ -126,6 +124,9 @@ class Transfers:
 
     def clear(self, generation):
         self._worker.clear(generation)
+
+    def reset(self, weights_version):
+        self._worker.reset(weights_version)
 
     def close(self):
         """Waits for running copies; then nothing touches the region."""
