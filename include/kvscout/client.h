@@ -79,10 +79,9 @@ struct scout_client_config {
 	const char *cpus;           /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
 	uint32_t step_wait_us;      /* default 0: a budget for the waits of scout_lookup() in each step */
 	/* The groups of the model, a list with blanks between its items; their numbers count from 0. NULL: one group
-	   with policy "all". docs/configuration.md says how an item is written. This version carries out that one
-	   group. */
+	   with policy "all". docs/configuration.md says how an item is written. */
 	const char *group;
-	uint32_t hash_tokens; /* tokens from one hash to the next, default chunk_tokens; in this version equal to it */
+	uint32_t hash_tokens; /* tokens from one hash of a prompt to the next, default chunk_tokens */
 	/* Of endpoint=auto: kvscoutd by its absolute path, and "key=value key=value" for it; NULL: none. */
 	const char *server_program;
 	const char *server_keys;
@@ -238,8 +237,8 @@ struct scout_hit {
  * Thread:   any.
  * Blocks:   no, but allocates and starts a thread.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE (a field is out of range; @err names it),
- *           SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`), SCOUT_ERR_UNSUPPORTED (structure size;
- *           groups that this version does not carry out; two inproc endpoints), SCOUT_ERR_UNREACHABLE (inproc://name
+ *           SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`), SCOUT_ERR_UNSUPPORTED (structure size; two
+ *           inproc endpoints), SCOUT_ERR_UNREACHABLE (inproc://name
  *           without a server of that name in this process), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with "auto" also
  *           SCOUT_ERR_PERMISSION (the folder of the server belongs to another user), SCOUT_ERR_CONFIG_SYNTAX,
  *           SCOUT_ERR_CONFIG_KEY (server_keys).

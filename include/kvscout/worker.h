@@ -19,8 +19,7 @@
  * GROUPS  A group is a set of layers whose KV is needed under one policy (key `group`). Most models have one group,
  * number 0, and every chunk of it is needed: they register one table, and pass one struct scout_blocks to each job. A
  * model with several groups registers one table for each group that has layers on this worker, and passes the pages of
- * all of them to one job. This version carries out one group with policy `all`; scout_worker_new() refuses any other
- * with SCOUT_ERR_UNSUPPORTED. The cuda backend knows one table.
+ * all of them to one job. The host backend copies the pages of several tables; the cuda backend knows one.
  */
 
 #include <stddef.h>
@@ -139,7 +138,7 @@ struct scout_table {
  * Thread:   any.
  * Blocks:   no, but allocates and starts threads.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key
- *           `group`), SCOUT_ERR_UNSUPPORTED (structure size, backend not in this build, groups), SCOUT_ERR_DEVICE,
+ *           `group`), SCOUT_ERR_UNSUPPORTED (structure size, backend not in this build), SCOUT_ERR_DEVICE,
  *           SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with endpoint "auto" those of scout_client_new(), and
  *           SCOUT_ERR_CONFIG_RANGE for rank_count below kv_ranks.
  */

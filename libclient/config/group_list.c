@@ -19,8 +19,6 @@
  * languages then need nothing of their own, the array has no element whose size could change, and an engine writes one
  * snprintf() for each of its groups.
  *
- * What is well-formed but not carried out by this version is judged apart, so that the sentence says which it is.
- *
  * Threads: any; nothing is shared.
  */
 
@@ -220,41 +218,6 @@ scout__groups_parse(const char *list, const struct scout__group_keys *keys, stru
 	return 0;
 }
 
-int
-scout__groups_supported(const struct scout__groups *groups, const struct scout__group_keys *keys, char *err,
-			size_t err_len)
-{
-	const struct scout__group *only = &groups->group[0];
-
-	if (groups->n > 1)
-		return scout__fail(
-			err, err_len, SCOUT_ERR_UNSUPPORTED,
-			"group: %u groups are not supported yet: this version works with one, with policy all",
-			(unsigned)groups->n);
-	if (only->policy != SCOUT__POLICY_ALL)
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
-				   "group: policy %s is not supported yet: this version works with policy all",
-				   policies[only->policy]);
-	if (only->unit_tokens != keys->chunk_tokens)
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
-				   "group: unit=%u is not supported yet: this version works with chunk_tokens = %u",
-				   (unsigned)only->unit_tokens, (unsigned)keys->chunk_tokens);
-	if (only->margin_tokens)
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
-				   "group: margin=%u is not supported yet: this version works with margin=0",
-				   (unsigned)only->margin_tokens);
-	if (only->readers != keys->readers)
-		return scout__fail(
-			err, err_len, SCOUT_ERR_UNSUPPORTED,
-			"group: readers=%u of a group is not supported yet: set the key readers, which is %u",
-			(unsigned)only->readers, (unsigned)keys->readers);
-	if (keys->hash_tokens != keys->chunk_tokens)
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
-				   "hash_tokens = %u is not supported yet: this version works with chunk_tokens = %u",
-				   (unsigned)keys->hash_tokens, (unsigned)keys->chunk_tokens);
-	return 0;
-}
-
 void
 scout__groups_of(const char *list, const struct scout__group_keys *keys, struct scout__groups *ret)
 {
@@ -275,8 +238,6 @@ scout__groups_accept(const char *list, uint32_t chunk_tokens, uint32_t *hash_tok
 	struct scout__groups groups;
 	int rc = scout__groups_parse(list, &keys, &groups, err, err_len);
 
-	if (rc == 0)
-		rc = scout__groups_supported(&groups, &keys, err, err_len);
 	if (rc == 0)
 		*hash_tokens = keys.hash_tokens;
 	return rc;

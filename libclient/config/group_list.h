@@ -32,10 +32,6 @@ int scout__group_check_item(const char *key, const char *item, char *err, size_t
 int scout__groups_parse(const char *list, const struct scout__group_keys *keys, struct scout__groups *ret, char *err,
 			size_t err_len);
 
-/* What this version carries out: one group with policy all, in chunks. Returns 0 or SCOUT_ERR_UNSUPPORTED, with a sentence. */
-int scout__groups_supported(const struct scout__groups *groups, const struct scout__group_keys *keys, char *err,
-			    size_t err_len);
-
 /* The groups of a configuration that scout__groups_accept() has taken. */
 void scout__groups_of(const char *list, const struct scout__group_keys *keys, struct scout__groups *ret);
 
@@ -50,14 +46,14 @@ int scout__groups_accept(const char *list, uint32_t chunk_tokens, uint32_t *hash
 		.check_item = scout__group_check_item,                                                                 \
 		.doc = "Groups of layers of the model, numbered from 0: `POLICY[:SPAN][,unit=N][,margin=N]"            \
 		       "[,readers=N]`, all numbers in tokens but readers. POLICY is all, window:SPAN, local:SPAN or "  \
-		       "state; unset: one group, all. This version works with that one only",                          \
+		       "state; unset: one group, all",                                                                 \
 	}
 
 #define SCOUT__OPTION_HASH_TOKENS                                                                                      \
 	{                                                                                                              \
 		.name = "hash_tokens", .type = SCOUT_OPTION_U32, .offset = FIELD(hash_tokens), .min = 0,               \
 		.max = 1048576, .def_text = "chunk_tokens",                                                            \
-		.doc = "Tokens from one hash of a prompt to the next; this version: chunk_tokens",                     \
+		.doc = "Tokens from one hash of a prompt to the next; the units of all groups are multiples of it",    \
 	}
 
 #endif
