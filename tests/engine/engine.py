@@ -94,9 +94,9 @@ class Engine:
         """The connector's scheduler side."""
         return ours(self.scheduler.connector)._scheduler
 
-    def add(self, prompt, output_tokens, salt=None, transfer=None, adapter=None, image=None):
+    def add(self, prompt, output_tokens, salt=None, transfer=None, adapter=None, image=None, stop=()):
         """@adapter: (number, folder) of a LoRA adapter. @image: stands where the prompt has the model's token for
-        it."""
+        it. @stop: tokens that end the answer."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -109,6 +109,7 @@ class Engine:
             logprobs=0,
             detokenize=False,
             output_kind=RequestOutputKind.CUMULATIVE,
+            stop_token_ids=list(stop),
             extra_args={"kv_transfer_params": transfer} if transfer else None,
         )
         question = {"prompt_token_ids": list(prompt)}
@@ -134,7 +135,7 @@ class Engine:
                 continue
             del self._open[output.request_id]
             choice = output.outputs[0]
-            if choice.finish_reason != "length":
+            if choice.finish_reason not in ("length", "stop"):
                 tally.errors += 1
             logprobs = [entry[token].logprob for entry, token in zip(choice.logprobs or [], choice.token_ids)]
             ended[output.request_id] = Answer(list(choice.token_ids), logprobs, output.num_cached_tokens or 0)

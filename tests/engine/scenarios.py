@@ -161,6 +161,37 @@ def a_request_says_what_it_may(context, engine):
     return "with skip_write, nothing, skip_read, expect_tokens"
 
 
+def the_end_of_a_request_is_a_hint(context, engine):
+    """An answer that ends by itself behind a tool call is likely to be followed; what the request says counts for
+    more."""
+    from kvscout.vllm.hints import Hints
+
+    asked, n = prompts.of("params")
+    answer = context.reference.tokens(asked[0], n)
+    stop = next(token for token in answer[4:] if token not in answer[:4])
+    counts, kept = engine.side.counts, engine.side._hints
+    engine.side._hints = Hints({answer[0]}, kept._max_tokens)  # its first token is the mark of a call
+    try:
+        for told, expected in (
+            ({"stop": [stop]}, (1, 0)),
+            ({}, (0, 0)),  # it ends because it may not be longer
+            ({"stop": [stop], "transfer": {"hint": "unlikely"}}, (0, 1)),
+            ({"transfer": {"hint": "likely"}}, (1, 0)),
+        ):
+            before = dict(counts)
+            found = engine.run(asked, n, **told)[0]
+            need(
+                answer[: len(found.tokens)] == found.tokens and (len(found.tokens) < n) == ("stop" in told),
+                f"the answer with {told} is {found.tokens}, without connector {answer}",
+            )
+            hints = tuple(counts[name] - before[name] for name in ("hints_likely", "hints_unlikely"))
+            need(hints == expected, f"with {told} the hints (likely, unlikely) are {hints}, not {expected}")
+    finally:
+        engine.side._hints = kept
+    engine.forget()
+    return "2 likely, 1 unlikely, 1 without"
+
+
 def reset_drops_everything(context, engine):
     asked, n = prompts.of("reset")
     counts = engine.side.counts
@@ -214,6 +245,9 @@ def counters_agree(context, engine, server):
         theirs["stores_ended"] == ours["stores"] * ranks,
         f"{ours['stores']} stores were sent, {theirs['stores_ended']} ended",
     )
+    for hint in ("likely", "unlikely"):
+        told, known = ours[f"hints_{hint}"], status[f"hints.{hint}"]
+        need(told == known, f"{told} requests ended with the hint {hint}, the server knows of {known}")
     share = ours["answered_at_first_ask"] / max(1, ours["asked"])
     return (
         f"{ours['loads']} loads, {ours['load_tokens']} tokens, {ours['store_chunks']} chunks stored; {share:.0%}"
@@ -342,5 +376,6 @@ CONNECTOR_CASES = (
     random_aborts,
     salts_keep_tenants_apart,
     a_request_says_what_it_may,
+    the_end_of_a_request_is_a_hint,
     reset_drops_everything,
 )
