@@ -348,6 +348,14 @@ SCOUT_ON_LOOP uint32_t scout__index_known_run(const struct scout__chunk_index *i
  */
 SCOUT_ON_LOOP uint32_t scout__index_behind_gap(const struct scout__chunk_index *index, uint32_t space,
 					       const uint8_t *hashes, uint32_t from, uint32_t n);
+/*
+ * A request that waits will ask for these @n keys, at most SCOUT__SOON, and no promise keeps them: those of the leading
+ * ones that are in the order become the newest of their queues, the last key first. Nothing is learned from it; the
+ * touch comes when the request is over. Returns how many they were.
+ */
+#define SCOUT__SOON 256u
+SCOUT_ON_LOOP uint32_t scout__index_soon(struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes,
+					 uint32_t n);
 /* Bring l1.hinted up to date. */
 SCOUT_ON_LOOP void scout__index_count_hints(struct scout__chunk_index *index);
 /* Finish: move in the eviction order, if it is in it. */

@@ -90,3 +90,24 @@ scout__index_touch(struct scout__chunk_index *index, uint32_t entry, struct scou
 		scout__order_take_back(index, entry);
 	index->l1->policy->accessed(index->policy_state, entry, touch);
 }
+
+uint32_t
+scout__index_soon(struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes, uint32_t n)
+{
+	uint32_t entries[SCOUT__SOON];
+	uint32_t found, renewed = 0;
+
+	SCOUT_ASSERT(n <= SCOUT__SOON);
+	found = scout__index_find_run(index, space, hashes, n, entries);
+	for (uint32_t i = found; i-- > 0;) {
+		const struct scout__entry *e = &index->entries[entries[i]];
+
+		if (!e->in_order || e->temporary)
+			continue;
+		/* As a promise would that is given back. */
+		scout__order_remove(index, entries[i], SCOUT__REMOVE_PINNED);
+		scout__order_insert(index, entries[i]);
+		renewed++;
+	}
+	return renewed;
+}

@@ -39,6 +39,8 @@
  * A lookup ahead keeps what is there by chunk: it notes a hole and goes on behind it. Its session's kept range then has
  * chunks without an entry, which count as nothing when they are given back.
  *
+ * Where max_promised ends it, what is behind counts as used just now (lookup_soon.c).
+ *
  * This file is for a namespace of one group with policy all, whose objects are chunks; lookup_groups.c is for all others.
  *
  * A renewal (renew.c) is a lookup whose walk begins behind what its session promises.
@@ -382,12 +384,48 @@ walked(struct scout_server *s, struct scout__pending_op *pending)
 	arrive(s, pending);
 }
 
+/* A slice of the walk. False: it goes on later. */
+SCOUT_ON_LOOP static bool
+walk_on(struct scout_server *s, struct scout__pending_op *pending)
+{
+	uint32_t left = SCOUT__SLICE_CHUNKS;
+	enum scout__asked what;
+
+	if (pending->next < pending->skip)
+		left -= walk_skipped(pending, pending->group->index,
+				     pending->skip - pending->next < left ? pending->skip - pending->next : left);
+	what = pending->next < pending->skip ? SCOUT__ASKED_MORE : walk(s, pending, left);
+	switch (what) {
+	case SCOUT__ASKED_WAIT:
+		return false;
+	case SCOUT__ASKED_MORE:
+		if (s->now_us < scout__pending_op_answer_by(pending)) {
+			scout__run_queue_add(s, &pending->run);
+			return false;
+		}
+		return true;
+	case SCOUT__ASKED_GAP:
+		if (sleep_until_poll(s, pending))
+			return false;
+		if (pending->ahead) { /* it was expected, and is late */
+			pass_hole(pending);
+			scout__run_queue_add(s, &pending->run);
+			return false;
+		}
+		return true;
+	case SCOUT__ASKED_LIMITED:
+		pending->limited = 1;
+		pending->soon_to = pending->ahead && pending->group->index && pending->space ? pending->n : 0;
+		return true;
+	default:
+		return true;
+	}
+}
+
 SCOUT_ON_LOOP static void
 lookup_step(struct scout_server *s, struct scout__run_item *item)
 {
 	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
-	uint32_t left = SCOUT__SLICE_CHUNKS;
-	enum scout__asked what;
 
 	scout__list_del(&pending->waiting);
 	if (pending->weights_gen != pending->ns->weights_gen) {
@@ -405,33 +443,12 @@ lookup_step(struct scout_server *s, struct scout__run_item *item)
 		arrive(s, pending);
 		return;
 	}
-	if (pending->next < pending->skip)
-		left -= walk_skipped(pending, pending->group->index,
-				     pending->skip - pending->next < left ? pending->skip - pending->next : left);
-	what = pending->next < pending->skip ? SCOUT__ASKED_MORE : walk(s, pending, left);
-	switch (what) {
-	case SCOUT__ASKED_WAIT:
+	if (!pending->soon_to && !walk_on(s, pending))
 		return;
-	case SCOUT__ASKED_MORE:
-		if (s->now_us < scout__pending_op_answer_by(pending)) {
-			scout__run_queue_add(s, item);
-			return;
-		}
-		break;
-	case SCOUT__ASKED_GAP:
-		if (sleep_until_poll(s, pending))
-			return;
-		if (pending->ahead) { /* it was expected, and is late */
-			pass_hole(pending);
-			scout__run_queue_add(s, item);
-			return;
-		}
-		break;
-	case SCOUT__ASKED_LIMITED:
-		pending->limited = 1;
-		break;
-	default:
-		break;
+	if (pending->soon_to > pending->next && scout__lookup_soon(s, pending) &&
+	    s->now_us < scout__pending_op_answer_by(pending)) {
+		scout__run_queue_add(s, item);
+		return;
 	}
 	walked(s, pending);
 }

@@ -49,6 +49,11 @@ SCOUT_ON_LOOP void scout__serve_store(struct scout_server *s, struct scout__peer
 SCOUT_ON_LOOP void scout__serve_retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 					 const struct scout__op *op, uint64_t deadline_us);
 
+/* ---- lookup_soon.c ---- */
+
+/* A lookup ahead that max_promised has limited: renew some of the chunks behind. True: there are more. */
+SCOUT_ON_LOOP bool scout__lookup_soon(struct scout_server *s, struct scout__pending_op *pending);
+
 /* ---- lookup.c and renew.c: a LOOKUP that renews a session ---- */
 
 /* Answer a renewal now, with what it has found so far. */

@@ -80,6 +80,7 @@ struct scout__pending_op {
 	uint32_t limited;
 	bool renews;         /* LOOKUP: of a session that was answered before */
 	bool ahead;          /* LOOKUP: goes on behind what is not there */
+	uint32_t soon_to;    /* LOOKUP ahead, limited: chunks before this one are yet to be renewed; 0: it is not */
 	uint32_t first_hole; /* LOOKUP ahead: the first of these; UINT32_MAX: none yet */
 	uint8_t *present; /* LOOKUP ahead: a bit for each chunk that is there, then one for each that is in no pool */
 	struct scout__user user; /* STORE: its session */

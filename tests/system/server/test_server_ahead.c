@@ -96,6 +96,53 @@ START_TEST(max_promised_ends_it)
 }
 END_TEST
 
+/*
+ * The oldest six of 16 chunks are waited for, and two of them can be promised. New chunks then take the place of
+ * others: of the next ten, and of those only when there is nothing else.
+ */
+START_TEST(what_waits_beyond_max_promised_counts_as_used)
+{
+	struct scout_server_config cfg = rig_config(16);
+	struct scout__ahead_reply m;
+	uint8_t present[6];
+	struct rig rig;
+
+	cfg.max_promised = 2 * SHARD_BYTES;
+	cfg.eviction = _i ? "hdc" : "lru";
+	rig_up_with(&rig, &cfg);
+	rig_store(&rig.worker, 0, 1, 16);
+	ck_assert_int_eq(wire_ahead(&rig.client, 9, 1, 6, &m, present), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.known, 2);
+	ck_assert_uint_eq(m.lookup.limited, 1);
+	ck_assert_uint_eq(rig_promised(&rig), 2);
+	ck_assert_uint_eq(wire_status(&rig.client, "lookups.soon_chunks"), 4);
+	rig_store(&rig.worker, 0, 101, 10);
+	rig_finish(&rig.client, 9);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 0);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 10), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(many_chunks_beyond_max_promised_are_renewed_in_slices)
+{
+	struct scout_server_config cfg = rig_config(1200);
+	struct scout__ahead_reply m;
+	struct rig rig;
+	uint8_t present[1000];
+
+	cfg.max_promised = SHARD_BYTES;
+	cfg.eviction = "lru";
+	rig_up_with(&rig, &cfg);
+	rig_store(&rig.worker, 0, 1, 1000);
+	ck_assert_int_eq(wire_ahead(&rig.client, 9, 1, 1000, &m, present), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.known, 1);
+	ck_assert_uint_eq(wire_status(&rig.client, "lookups.soon_chunks"), 999);
+	rig_finish(&rig.client, 9);
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(it_is_renewed_once_a_run_is_admitted)
 {
 	struct scout__lookup_reply m;
@@ -209,6 +256,8 @@ suite_of_this_file(void)
 	tcase_add_test(tc, it_says_what_is_there_behind_a_hole_and_promises_it);
 	tcase_add_test(tc, an_admit_keeps_the_run_behind_what_the_gpu_has);
 	tcase_add_test(tc, max_promised_ends_it);
+	tcase_add_loop_test(tc, what_waits_beyond_max_promised_counts_as_used, 0, 2);
+	tcase_add_test(tc, many_chunks_beyond_max_promised_are_renewed_in_slices);
 	tcase_add_test(tc, it_is_renewed_once_a_run_is_admitted);
 	tcase_add_test(tc, an_empty_run_is_renewed_from_anywhere);
 	tcase_add_test(tc, what_is_expected_is_waited_for_and_else_is_a_hole);
