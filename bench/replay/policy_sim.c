@@ -6,8 +6,8 @@
  * server and no KV bytes. One session after the other does what the server does for it: the lookup promises the
  * leading run of readable chunks, the retrieve holds them and gives the promise back, the store reserves the rest
  * until there is no room but for what the session itself has used, commits, and the finish touches what was stored and
- * then what was found, each from last to first. Unlike a server under load, sessions do not overlap. The floor is the first policy of --eviction, "lru"
- * unless another is given.
+ * then what was found, each from last to first. Unlike a server under load, sessions do not overlap; --queue lets
+ * requests wait and be looked up ahead. The floor is the first policy of --eviction, "lru" unless another is given.
  *
  * Threads: main, which is the loop; the pool's thread that makes extents.
  */
@@ -22,12 +22,17 @@
 #include "clock.h"
 #include "oracle.h"
 #include "policy_load.h"
+#include "policy_queue.h"
 #include "say.h"
 #include "trace.h"
 
 #define SLOT_BYTES 64u
 #define MAX_LIST 24u
 #define LIST_BYTES 1024u
+
+/* --queue, --promised and --ahead */
+static uint64_t queue_length, queue_promised = 50;
+static enum policy_ahead queue_ahead = POLICY_AHEAD_TOUCH;
 
 struct policy_sim {
 	struct scout__l1 l1;
@@ -158,6 +163,7 @@ run(const struct policy_load *load, const struct oracle_hints *hints, const char
 	struct scout__log log = {0};
 	const uint64_t shard_bytes = SLOT_BYTES;
 	struct policy_sim sim = {.hits = 0};
+	struct policy_queue queue;
 	size_t longest = 1;
 	char err[512];
 
@@ -175,9 +181,13 @@ run(const struct policy_load *load, const struct oracle_hints *hints, const char
 		die("%s", err);
 	if (scout__index_new(&sim.l1, &shard_bytes, 1, 1, TRACE_HASH_BYTES, &sim.index))
 		die("no chunk index");
-	for (size_t i = 0; i < load->n_requests; i++)
+	policy_queue_init(&queue, load, sim.index, queue_length, blocks * queue_promised / 100, queue_ahead);
+	for (size_t i = 0; i < load->n_requests; i++) {
+		policy_queue_serve(&queue, i);
 		session(&sim, load->ids + load->first[i], (uint32_t)(load->first[i + 1] - load->first[i]),
 			hints->n && hints->flagged[i]);
+	}
+	policy_queue_fini(&queue);
 	scout__index_check(sim.index);
 	scout__index_free(sim.index);
 	scout__l1_fini(&sim.l1);
@@ -250,7 +260,7 @@ split(const char *text, char buf[LIST_BYTES], const char **ret_parts)
 int
 main(int argc, char **argv)
 {
-	const char *trace = NULL, *hint_text = NULL,
+	const char *trace = NULL, *hint_text = NULL, *ahead = "touch",
 		   *workload_list = "scan,zipf,chat,agents,uniform,loop,shift,documents,twice,phases";
 	const char *size_list = "100,500,2000,5859,10000,20000,50000", *policy_list = "lru,hdc";
 	const char *sizes[MAX_LIST], *policies[MAX_LIST], *workloads[MAX_LIST];
@@ -265,6 +275,11 @@ main(int argc, char **argv)
 			 "policies, or optimum; the others are compared to the first"),
 		CLI_TEXT("hints", "oracle:RECALL,FALSE_ALARMS", &hint_text,
 			 "flag so many percent of the requests that nothing continues, and of the others"),
+		CLI_NUMBER("queue", &queue_length, 0, 100000, "requests that wait before each one; 0: none"),
+		CLI_NUMBER("promised", &queue_promised, 0, 100, "percent of the blocks that these may be promised"),
+		CLI_TEXT("ahead", "none|promise|touch", &ahead,
+			 "what a lookup ahead of each waiting request does: nothing, promise its blocks within "
+			 "--promised, or renew the rest as well"),
 		CLI_NUMBER("requests", &requests, 1, 10000000, "of a synthetic workload"),
 		CLI_NUMBER("seed", &seed, 0, UINT64_MAX, "of a synthetic workload"),
 	};
@@ -294,6 +309,9 @@ main(int argc, char **argv)
 	if (hint_text && !oracle_parse(hint_text, &recall, &false_alarms))
 		return cli_usage_error(&cli, "--hints: \"%s\" is not oracle:RECALL,FALSE_ALARMS, each 0 to 100",
 				       hint_text);
+	if (strcmp(ahead, "none") != 0 && strcmp(ahead, "promise") != 0 && strcmp(ahead, "touch") != 0)
+		return cli_usage_error(&cli, "--ahead: \"%s\" is none of none, promise, touch", ahead);
+	queue_ahead = *ahead == 'n' ? POLICY_AHEAD_NONE : *ahead == 'p' ? POLICY_AHEAD_PROMISE : POLICY_AHEAD_TOUCH;
 	scout__enter_loop();
 	if (trace) {
 		load_trace(&load, trace);
