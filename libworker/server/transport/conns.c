@@ -25,7 +25,8 @@
  * (tried with 4.3.4: no message passes any more in either direction, and the peer is not even told).
  *
  * A shutdown of a descriptor that was closed and used again since its event was written hits another connection, if it
- * is one; that one comes back as after any loss. All events that there are have been read before.
+ * is one; that one comes back as after any loss. Events are read as soon as they are there, EVENTS_A_TURN in each turn,
+ * which is more than libzmq can accept meanwhile: who connects in a tight loop must not keep the server's loop here.
  *
  * Between an accept and its event more may be accepted: a flood can still use up the descriptors. kvscoutd has an
  * accept guard for that; a process with an embedded server does not.
@@ -38,6 +39,7 @@
 #define RESERVE 64u             /* descriptors for memory, stores, logs */
 #define DESCRIPTORS_PER_CONN 6u /* itself, two lease connections, a pidfd, two bells */
 #define FEWEST 4u
+#define EVENTS_A_TURN 256u
 
 static uint32_t
 descriptors_in_use(void)
@@ -149,7 +151,7 @@ scout__conns_read(struct scout_server *s)
 	uint16_t what;
 	uint32_t value;
 
-	while (read_event(s, &what, &value)) {
+	for (unsigned n = 0; n < EVENTS_A_TURN && read_event(s, &what, &value); n++) {
 		if (what == ZMQ_EVENT_ACCEPTED)
 			accepted(s, (int)value);
 		else if (s->transport->n_conns > 0)

@@ -330,18 +330,29 @@ wire_retrieve_done(struct wire_peer *p, uint64_t id, uint32_t mismatches)
 }
 
 uint64_t
-wire_status(struct wire_peer *p, const char *name)
+wire_ask_status(struct wire_peer *p)
+{
+	uint64_t corr;
+
+	(void)wire_begin(p, SCOUT_OP_STATUS);
+	corr = wire_end(p);
+	wire_flush(p);
+	return corr;
+}
+
+uint64_t
+wire_read_status(struct wire_peer *p, uint64_t corr, const char *name)
 {
 	uint64_t value, found = UINT64_MAX;
+	struct wire_reply *reply = wire_wait(p, corr);
+	struct scout__op op = {
+		.opcode = reply->opcode, .kind = SCOUT_KIND_REPLY, .length = reply->length, .body = reply->body};
 	struct scout__reader items;
-	struct wire_reply *reply;
 	struct scout__str item;
-	struct scout__op op;
 	const char *field;
 	uint32_t n;
 
-	(void)wire_begin(p, SCOUT_OP_STATUS);
-	MUST(call(p, &reply, &op) == 0);
+	MUST(reply->opcode == SCOUT_OP_STATUS && reply->status == SCOUT_WIRE_OK);
 	MUST(scout__get_status(&op, &n, &items, &field) == SCOUT_WIRE_OK);
 	while (n-- > 0) {
 		MUST(scout__get_status_item(&items, &item, &value));
@@ -350,6 +361,12 @@ wire_status(struct wire_peer *p, const char *name)
 	}
 	wire_reply_free(reply);
 	return found;
+}
+
+uint64_t
+wire_status(struct wire_peer *p, const char *name)
+{
+	return wire_read_status(p, wire_ask_status(p), name);
 }
 
 void

@@ -109,6 +109,9 @@ int wire_retrieve(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t 
 int wire_retrieve_done(struct wire_peer *p, uint64_t id, uint32_t mismatches);
 /* A counter of STATUS; UINT64_MAX when there is none of that name. */
 uint64_t wire_status(struct wire_peer *p, const char *name);
+/* The same in two steps: ask, and read the reply. */
+uint64_t wire_ask_status(struct wire_peer *p);
+uint64_t wire_read_status(struct wire_peer *p, uint64_t corr, const char *name);
 /* Ask for it until it has this value. */
 void wire_wait_status(struct wire_peer *p, const char *name, uint64_t value);
 

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "server_rig.h"
+
+/* Connections that come faster than the server's loop reads of them. */
+
+#define A_TURN 256u          /* EVENTS_A_TURN in conns.c */
+#define SOON (4 * A_TURN)    /* the question is found in one of the next turns */
+#define MANY (SOON + A_TURN) /* of which libzmq lets 100 wait before it accepts them */
+
+static pthread_barrier_t at_gate, gate;
+
+/* The loop stands still in its line about the first connection that is refused, until the test opens the gate. */
+static void
+stop_at_the_first(void *user, int level, const char *text)
+{
+	(void)user;
+	if (level != SCOUT_LOG_WARN || !strstr(text, "a connection is refused"))
+		return;
+	(void)pthread_barrier_wait(&at_gate);
+	(void)pthread_barrier_wait(&gate);
+}
+
+static int
+stranger(const char *endpoint)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const char *path = endpoint + strlen("ipc://");
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_lt(strlen(path), sizeof(address.sun_path));
+	memcpy(address.sun_path, path, strlen(path) + 1);
+	ck_assert_int_eq(connect(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+	return fd;
+}
+
+/* The question lies in shared memory before the loop goes on: connections that it has not read of yet wait longer than the question does. */
+START_TEST(many_at_once_do_not_keep_the_loop)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct rlimit descriptors;
+	uint64_t limit, corr;
+	struct rig rig;
+	int fds[MANY];
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &descriptors), 0);
+	descriptors.rlim_cur = descriptors.rlim_max;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &descriptors), 0);
+	cfg.max_peers = 2;
+	cfg.log = stop_at_the_first;
+	ck_assert_int_eq(pthread_barrier_init(&at_gate, NULL, 2), 0);
+	ck_assert_int_eq(pthread_barrier_init(&gate, NULL, 2), 0);
+	rig_up_with(&rig, &cfg);
+	ck_assert_int_eq(wire_lease(&rig.client), SCOUT_LEASE_OK);
+	ck_assert(wire_channel(&rig.client));
+	limit = wire_status(&rig.client, "connections.limit") - wire_status(&rig.client, "connections");
+	for (unsigned i = 0; i <= limit; i++)
+		fds[i] = stranger(rig.endpoint);
+	(void)pthread_barrier_wait(&at_gate);
+	for (unsigned i = (unsigned)limit + 1; i < MANY; i++)
+		fds[i] = stranger(rig.endpoint);
+	corr = wire_ask_status(&rig.client);
+	(void)pthread_barrier_wait(&gate);
+	ck_assert_uint_le(wire_read_status(&rig.client, corr, "connections.refused"), SOON);
+	wire_wait_status(&rig.client, "connections.refused", MANY - limit);
+	for (unsigned i = 0; i < MANY; i++)
+		(void)close(fds[i]);
+	rig_down(&rig);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("server_connections");
+	TCase *tcase = tcase_create("connections");
+
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, many_at_once_do_not_keep_the_loop);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
