@@ -91,11 +91,14 @@ scout__more_at(const struct scout__lookup_reply *m, uint32_t i)
 static const char *
 lookup_reply_bad_field(const struct scout__lookup_reply *m)
 {
+	/* Objects of all groups; a margin may have more of them than the hit. */
+	uint32_t most = m->hit ? SCOUT_MAX_GROUPS * SCOUT_MAX_CHUNKS : 0;
+
 	if (m->hit > SCOUT_MAX_CHUNKS)
 		return "hit";
-	if (m->l1 > m->hit * SCOUT_MAX_GROUPS) /* objects of all groups */
+	if (m->l1 > most)
 		return "l1";
-	if (m->l2 > m->hit * SCOUT_MAX_GROUPS)
+	if (m->l2 > most)
 		return "l2";
 	if (m->limited > 1)
 		return "limited";

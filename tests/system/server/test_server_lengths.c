@@ -173,6 +173,22 @@ START_TEST(hashes_before_first_are_not_named_and_those_beyond_do_not_count)
 }
 END_TEST
 
+START_TEST(a_margin_may_need_more_than_the_hit_has)
+{
+	const struct scout__groups groups = {1, {{SCOUT_POLICY_ALL, 1, PAGE, 0, 40 * PAGE}}};
+	const struct scout__lookup_msg m = {.ticket = 9, .n = 41, .beyond = 40};
+	struct groups_answer answer;
+	struct groups_rig rig;
+
+	groups_up(&rig, 64, &groups, PAGE);
+	groups_store(&rig.worker, 0, 0, 41);
+	ck_assert_int_eq(groups_lookup(&rig.client, &m, &answer), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(answer.hit, 1);
+	ck_assert_uint_eq(answer.l1, 41);
+	groups_down(&rig);
+}
+END_TEST
+
 START_TEST(a_renewal_finds_what_was_stored_since)
 {
 	struct scout__lookup_msg m = {.ticket = 9, .n = 10};
@@ -509,6 +525,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, max_promised_makes_the_length_shorter);
 	tcase_add_test(tc, a_length_that_nothing_restores_is_no_hit);
 	tcase_add_test(tc, hashes_before_first_are_not_named_and_those_beyond_do_not_count);
+	tcase_add_test(tc, a_margin_may_need_more_than_the_hit_has);
 	tcase_add_test(tc, a_renewal_finds_what_was_stored_since);
 	tcase_add_test(tc, an_expected_length_is_waited_for);
 	tcase_add_test(tc, a_lookup_ahead_says_what_there_is_of_each_group);
