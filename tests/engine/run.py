@@ -24,6 +24,8 @@ SESSIONS = (
     ("llama-files-store", 1, 900),
     ("llama-files-load", 1, 900),
     ("llama-redis-store", 1, 900),
+    ("llama-redis-load", 1, 900),
+    ("llama-partial", 1, 900),
     ("llama-two", 2, 1200),
     ("llama-tp2", 1, 900),
     ("llama-hooks", 1, 900),
@@ -37,9 +39,7 @@ SESSIONS = (
 )
 # Run only when they are named: they were written on a machine too busy to see them pass.
 BY_NAME = (
-    ("llama-redis-load", 1, 900),
     ("llama-two-versions", 2, 1200),
-    ("llama-partial", 1, 900),
     ("llama-pp2", 1, 900),
     ("llama-multi", 1, 900),
     ("lora-reference", 1, 900),
@@ -66,8 +66,8 @@ NOT_SEEN = (
         " passes, the comparison has not been seen to its end)"
     ),
     (
-        "loading from Redis after a restart, two engines with weights_version (python_vllm_reset tests it without"
-        " vLLM), a forced partial admit, pipeline stages, MultiConnector, LoRA and images (written, not yet seen to"
+        "two engines with weights_version (python_vllm_reset tests it without"
+        " vLLM), pipeline stages, MultiConnector, LoRA and images (written, not yet seen to"
         " pass)"
     ),
 )
