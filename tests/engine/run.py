@@ -63,7 +63,8 @@ NOT_RUN = (
 NOT_SEEN = (
     (
         "MLA in float32 (vLLM's AMX kernel takes bfloat16 only; with vLLM's reference kernel the negative control"
-        " passes, the comparison has not been seen to its end)"
+        " passes, one answer of the reference had too few distinct tokens, and the comparison has not been seen to"
+        " its end)"
     ),
     (
         "two engines with weights_version (python_vllm_reset tests it without"
