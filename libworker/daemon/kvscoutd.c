@@ -24,8 +24,8 @@
  *
  * The server as a process: options to a configuration, one line on stdout when it serves, log lines on stderr, an
  * orderly end on SIGTERM and SIGINT. SIGHUP reads the options again for the keys that a running server can take: an
- * operation of the wire would let every client change the shares, and a signal is its owner's. All that is the process's is done here and not in the library: signals, the
- * descriptor limit, standard streams.
+ * operation of the wire would let every client change the shares, and a signal is its owner's. All that is the
+ * process's is done here and not in the library: signals, the descriptor limit, standard streams.
  *
  * The signals are blocked before the server starts, so every thread of it has them blocked and none is lost.
  *

@@ -230,11 +230,18 @@ class Scheduler:
     # ---- lookups ----------------------------------------------------------------------------------------------------
 
     def _may_read(self, tracked):
-        return self._config.may_read and not tracked.params.skip_read and not tracked.request.skip_reading_prefix_cache
+        """A prompt without a whole chunk is no question."""
+        request = tracked.request
+        return (
+            self._config.may_read
+            and not tracked.params.skip_read
+            and not request.skip_reading_prefix_cache
+            and request.num_tokens >= self._config.chunk_tokens
+        )
 
     def _ask_ahead(self, tracked):
         request = tracked.request
-        if not self._may_read(tracked) or request.num_tokens <= self._config.chunk_tokens:
+        if not self._may_read(tracked):
             return
         try:
             self._client.lookup_ahead(

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request's life on the scheduler's side of kvscout.vllm, with a real client and server."""
+
+import types
+import unittest
+
+import kvscout
+from pages import CHUNK_TOKENS, hashes_of
+from rig import wait_for
+from vllm_rig import Engine
+
+
+def request(name, tokens):
+    hashes = hashes_of("p", tokens // CHUNK_TOKENS)
+    return types.SimpleNamespace(
+        request_id=name, num_tokens=tokens, num_prompt_tokens=tokens, num_computed_tokens=0, block_hashes=hashes,
+        cache_salt=None, kv_transfer_params=None, skip_reading_prefix_cache=False,
+    )
+
+
+class Lives(unittest.TestCase):
+    def setUp(self):
+        self.server = kvscout.Server(listen="inproc://scheduler", l1_bytes="64Mi", extent_bytes="4Mi")
+        self.addCleanup(self.server.stop)
+        self.engine = Engine(self, self.server.endpoint, 0, block_tokens=CHUNK_TOKENS)
+        self.scheduler = self.engine.scheduler
+
+    def lives(self, asked):
+        """What is found for a request that is announced, asked for, admitted and at its end."""
+        self.scheduler.on_new_request(asked)
+        found = wait_for(lambda: self.matched(asked), what="an answer")[0]
+        self.scheduler.allocated(asked, [1], 0)
+        self.engine.step()
+        self.scheduler._finish_lookup(self.scheduler._requests.pop(asked.request_id))
+        return found
+
+    def matched(self, asked):
+        found = self.scheduler.matched_tokens(asked, 0)
+        return None if found is None else (found,)
+
+    def test_a_prompt_of_less_than_a_chunk_is_no_question_and_no_line_in_the_log(self):
+        self.assertTrue(self.engine.store("p").ok)
+        with self.assertNoLogs("vllm.kvscout"):
+            self.assertEqual(self.lives(request("short", CHUNK_TOKENS - 1)), 0)
+            self.assertEqual(self.lives(request("whole", CHUNK_TOKENS)), CHUNK_TOKENS - 1)
+            self.assertEqual(self.lives(request("longer", CHUNK_TOKENS + 1)), CHUNK_TOKENS)
+        self.assertEqual(self.scheduler.counts["asked"], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

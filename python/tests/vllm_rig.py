@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both sides of kvscout.vllm with a real client and worker, for tests without vLLM, whose base classes are empty ones here."""
+
+import importlib
+import sys
+import types
+from unittest import mock
+
+import kvscout
+from kvscout.vllm import config
+from pages import BLOCK_TOKENS, CHUNK_TOKENS, Pages, hashes_of, wait_done
+
+BASES = {
+    "vllm.distributed.kv_transfer.kv_connector.v1.base": ("KVConnectorMetadata", "KVConnectorWorkerMetadata"),
+    "vllm.distributed.kv_transfer.kv_connector.v1.metrics": ("KVConnectorPromMetrics", "KVConnectorStats"),
+}
+NO_STEP = types.SimpleNamespace(num_scheduled_tokens={}, preempted_req_ids=set())
+
+
+def modules_of_vllm():
+    """Modules by name, with those above them."""
+    found = {}
+    for name, classes in BASES.items():
+        parts = name.split(".")
+        for n in range(1, len(parts) + 1):
+            found.setdefault(".".join(parts[:n]), types.ModuleType(".".join(parts[:n])))
+        for base in classes:
+            setattr(found[name], base, type(base, (), {}))
+    return found
+
+
+class Engine:
+    """What the two processes of an engine hold, and its pages."""
+
+    def __init__(self, test, endpoint, weights_version, block_tokens=BLOCK_TOKENS):
+        """@block_tokens: of one hash of a request."""
+        with mock.patch.dict(sys.modules, modules_of_vllm()):
+            scheduler, worker = (importlib.import_module(f"kvscout.vllm.{name}") for name in ("scheduler", "worker"))
+        parsed = config.parse({"weights_version": weights_version, "chunk_tokens": CHUNK_TOKENS}, block_tokens)
+        keys = {"endpoint": endpoint, "chunk_tokens": CHUNK_TOKENS, "weights_version": weights_version}
+        self.client, self.copier = kvscout.Client(**keys), kvscout.Worker(**keys)
+        test.addCleanup(self.client.close)
+        test.addCleanup(self.copier.close)
+        self.pages = Pages()
+        self.pages.register(self.copier)
+        self.scheduler = scheduler.Scheduler(parsed, self.client, 1, kvscout.KVScoutError, lambda salt: None, hints=None)
+        pool = types.SimpleNamespace(num_gpu_blocks=2, get_num_free_blocks=lambda: 1)
+        self.scheduler.bind(types.SimpleNamespace(block_pool=pool))
+        self.worker = worker.Worker(parsed, self.copier, kvscout.KVScoutError)
+
+    def step(self):
+        meta = self.scheduler.build_meta(NO_STEP)
+        self.worker.start_loads(meta)
+        return meta
+
+    def store(self, prompt):
+        """The end of a store of one chunk."""
+        self.pages.fill(prompt, range(4))
+        return wait_done(self.copier, self.copier.store(0, hashes_of(prompt, 1), list(range(4))))
+
+    def hit(self, prompt):
+        """Chunks of @prompt that this engine could load."""
+        found = self.client.wait_lookup(prompt, hashes_of(prompt, 1), CHUNK_TOKENS + 1)
+        self.client.finish(prompt)
+        return found.chunks
