@@ -470,7 +470,7 @@ free_works(struct scout__work *const *works, uint32_t n)
 static int
 store(struct scout_worker *w, const struct scout_store *s, struct all_named *all, uint64_t *ret_job)
 {
-	struct scout__work *works[SCOUT__GROUPS_MAX];
+	struct scout__work *works[SCOUT__GROUPS_MAX] = {NULL}; /* there is one at least, which gcc does not see */
 	struct scout__transfer *first, *last;
 	int rc = check_store(w, s, all);
 
