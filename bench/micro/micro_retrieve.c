@@ -196,6 +196,7 @@ measure(struct micro_retrieve *b, struct retrieve_node *node, const uint8_t *pro
 	retrieve_check(b, rc, "lookup");
 	sample.lookup_ms = ms_since(begin_ns);
 	sample.hit = hit.chunks;
+	sample.reason = hit.reason;
 	if (writer)
 		(void)retrieve_wait_job(b, writer, job); /* it ended long ago: its chunks are in the store */
 	if (b->opt.think_us)
@@ -206,6 +207,9 @@ measure(struct micro_retrieve *b, struct retrieve_node *node, const uint8_t *pro
 	sample.retrieve_ms = ms_since(think_ns);
 	sample.all_ms = sample.lookup_ms + sample.retrieve_ms;
 	(void)scout_finish(node->client, id);
+	/* The pool has room for one prompt: the next lookup would be limited by what this one still pins. */
+	retrieve_wait_counter(b, node, "holds", 0);
+	retrieve_wait_counter(b, node, "l1.bytes_promised", 0);
 	verify(b, prompt, &sample);
 	return sample;
 }
@@ -231,8 +235,8 @@ note(struct micro_retrieve *b, unsigned mode, struct retrieve_sample sample)
 	if (sample.hit == b->opt.chunks && sample.missing == 0)
 		return;
 	b->n_incomplete++;
-	complain("%s: %" PRIu32 " of %" PRIu64 " chunks were a hit, and %" PRIu32 " of them were missing",
-		 mode_words[mode], sample.hit, b->opt.chunks, sample.missing);
+	complain("%s: %" PRIu32 " of %" PRIu64 " chunks were a hit (%s), and %" PRIu32 " of them were missing",
+		 mode_words[mode], sample.hit, b->opt.chunks, scout_reason_name(sample.reason), sample.missing);
 }
 
 static void

@@ -48,6 +48,7 @@ struct retrieve_node {
 struct retrieve_sample {
 	double lookup_ms, retrieve_ms, server_ms, copy_ms, all_ms;
 	uint32_t hit, missing;
+	int reason; /* enum scout_reason, of the hit */
 };
 
 struct micro_retrieve {
