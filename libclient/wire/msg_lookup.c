@@ -154,22 +154,34 @@ scout__put_ahead_reply(struct scout__writer *w, const struct scout__ahead_reply 
 	scout__put_bytes(w, m->in_l2, bytes);
 }
 
+/* What an AHEAD reply says before its bits. @ret_bad: a field of the lookup's part that is wrong, NULL: none. */
+static int
+get_ahead_head(struct scout__reader *r, struct scout__lookup_reply *lookup, uint32_t *known, uint32_t *reserved,
+	       const char **ret_bad, const char **ret_field)
+{
+	int status = get_lookup_reply(r, lookup, ret_field);
+
+	if (status != SCOUT_WIRE_OK)
+		return status;
+	*known = scout__get_u32(r);
+	*reserved = scout__get_u32(r);
+	*ret_bad = r->bad ? NULL : lookup_reply_bad_field(lookup);
+	if (!r->bad && (*known > SCOUT_MAX_CHUNKS || *known < lookup->hit))
+		return scout__body_fault(SCOUT_WIRE_RANGE, "known", ret_field);
+	return SCOUT_WIRE_OK;
+}
+
 int
 scout__get_ahead_reply(const struct scout__op *op, struct scout__ahead_reply *ret, const char **ret_field)
 {
 	struct scout__reader r = scout__body_of(op);
 	struct scout__ahead_reply m;
-	int status = get_lookup_reply(&r, &m.lookup, ret_field);
 	const char *bad;
 	uint32_t reserved;
+	int status = get_ahead_head(&r, &m.lookup, &m.known, &reserved, &bad, ret_field);
 
 	if (status != SCOUT_WIRE_OK)
 		return status;
-	m.known = scout__get_u32(&r);
-	reserved = scout__get_u32(&r);
-	bad = r.bad ? NULL : lookup_reply_bad_field(&m.lookup);
-	if (!r.bad && (m.known > SCOUT_MAX_CHUNKS || m.known < m.lookup.hit))
-		return scout__body_fault(SCOUT_WIRE_RANGE, "known", ret_field);
 	m.present = scout__get_bytes(&r, ((size_t)m.known + 7) / 8);
 	m.in_l2 = scout__get_bytes(&r, ((size_t)m.known + 7) / 8);
 	status = scout__body_judge(&r, reserved, bad, ret_field);
@@ -184,17 +196,12 @@ scout__get_ahead_groups(const struct scout__op *op, const struct scout__groups *
 {
 	struct scout__reader r = scout__body_of(op);
 	struct scout__ahead_groups m;
-	int status = get_lookup_reply(&r, &m.lookup, ret_field);
 	const char *bad;
 	uint32_t reserved;
+	int status = get_ahead_head(&r, &m.lookup, &m.known, &reserved, &bad, ret_field);
 
 	if (status != SCOUT_WIRE_OK)
 		return status;
-	m.known = scout__get_u32(&r);
-	reserved = scout__get_u32(&r);
-	bad = r.bad ? NULL : lookup_reply_bad_field(&m.lookup);
-	if (!r.bad && (m.known > SCOUT_MAX_CHUNKS || m.known < m.lookup.hit))
-		return scout__body_fault(SCOUT_WIRE_RANGE, "known", ret_field);
 	for (uint32_t g = 0; g < groups->n; g++) {
 		uint64_t n = (uint64_t)m.known * hash_tokens / groups->group[g].unit_tokens;
 
