@@ -71,7 +71,6 @@ scout_instance_config_init(struct scout_instance_config *cfg)
  *           server of another version serves), SCOUT_ERR_UNREACHABLE (kvscoutd ends before it
  *           serves; @err has its last words and the path of its log), SCOUT_ERR_TIMEOUT,
  *           SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_ensure_server(const struct scout_instance_config *cfg, char *ret_endpoint,
 						   size_t endpoint_len, char *err, size_t err_len);

@@ -162,7 +162,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_server_fd(const struct scout_server *server
  * Returns:  0, or SCOUT_ERR_INVALID (NULL), SCOUT_ERR_UNSUPPORTED (a key that cannot be changed), SCOUT_ERR_CONFIG_SYNTAX
  *           (an item is not NAME:PERCENT%), SCOUT_ERR_CONFIG_RANGE (more than 100 % together, or a name twice),
  *           SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM.
- * Since:    0.1
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_server_set(struct scout_server *server, const char *key, const char *value,
 						char *err, size_t err_len);
