@@ -217,7 +217,7 @@ END_TEST
 START_TEST(a_wrong_layout_is_refused_and_the_right_one_still_taken)
 {
 	struct scout_plane narrow, big, empty;
-	struct scout_table good;
+	struct scout_table good, twice[2];
 	struct scout_worker *worker;
 	char err[512], long_tag[257];
 
@@ -240,7 +240,8 @@ START_TEST(a_wrong_layout_is_refused_and_the_right_one_still_taken)
 			 SCOUT_ERR_UNSUPPORTED);
 	ck_assert_msg(strlen(err) > 10, "%s", err);
 	ck_assert_int_eq(scout_worker_register(worker, &good, 0, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);
-	ck_assert_int_eq(scout_worker_register(worker, &good, 2, 1000, err, sizeof(err)), SCOUT_ERR_GROUP);
+	twice[0] = twice[1] = good;
+	ck_assert_int_eq(scout_worker_register(worker, twice, 2, 1000, err, sizeof(err)), SCOUT_ERR_GROUP);
 	ck_assert_msg(strstr(err, "2 tables") != NULL, "%s", err);
 	good.group = 1;
 	ck_assert_int_eq(scout_worker_register(worker, &good, 1, 1000, err, sizeof(err)), SCOUT_ERR_GROUP);
