@@ -74,6 +74,17 @@ scout__worker_clear_pump(struct scout_worker *w)
 	w->clear.said = w->clear.generation;
 }
 
+/*
+ * A new connection. Our client's CLEAR may have met a server that was restarted before our HELLO did: it drew a later
+ * stamp under the same name, and takes us for a worker of before. We cleared under that name, so we say it again.
+ */
+void
+scout__worker_clear_up(struct scout_worker *w)
+{
+	if (w->clear.generation != 0 && scout__link_is_before_clear(w->link, w->clear.generation))
+		w->clear.pending = true;
+}
+
 /* What the reply says that our user should know. */
 static void SCOUT_ON_COURIER
 tell(struct scout_worker *w, const struct scout__clear_reply *reply)

@@ -126,6 +126,7 @@ on_link_up(void *user, struct scout__link *link, bool new_epoch)
 	w->down_code = 0;
 	(void)pthread_mutex_unlock(&w->mu);
 	scout__worker_adopt_up(w);
+	scout__worker_clear_up(w);
 	if (!new_epoch)
 		return;
 	scout__mappings_make_stale(&w->mappings);

@@ -128,6 +128,7 @@ void scout__worker_free_jobs(struct scout_worker *w);
 /* worker_clear.c */
 void scout__worker_on_clear(struct scout_worker *w) SCOUT_ON_COURIER;
 /* Send CLEAR, if there is one to be sent. */
+void scout__worker_clear_up(struct scout_worker *w) SCOUT_ON_COURIER;
 void scout__worker_clear_pump(struct scout_worker *w) SCOUT_ON_COURIER;
 /* The answer; @op NULL: the connection went. */
 void scout__worker_clear_answer(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;

@@ -160,6 +160,8 @@ void scout__link_try_now(struct scout__link *link) SCOUT_ON_COURIER;
 void scout__link_reset(struct scout__link *link, int error, const char *why) SCOUT_ON_COURIER;
 /* What a server has said of the namespace's last clear: later HELLOs repeat it. */
 void scout__link_note_clear(struct scout__link *link, const struct scout__clear_state *clear) SCOUT_ON_COURIER;
+/* Whether the last clear is @generation and, as the server says, this worker joined before it. */
+bool scout__link_is_before_clear(const struct scout__link *link, uint64_t generation) SCOUT_ON_COURIER;
 /* A name for a new clear. False: there is no entropy yet, at boot. Any thread. */
 bool scout__draw_generation(uint64_t *ret_generation);
 

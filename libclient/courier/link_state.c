@@ -79,6 +79,14 @@ scout__link_note_clear(struct scout__link *link, const struct scout__clear_state
 }
 
 bool
+scout__link_is_before_clear(const struct scout__link *link, uint64_t generation)
+{
+	const struct scout__clear_state *known = &link->hello.clear;
+
+	return known->generation == generation && known->joined < known->cleared;
+}
+
+bool
 scout__draw_generation(uint64_t *ret_generation)
 {
 	uint64_t generation;

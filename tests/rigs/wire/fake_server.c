@@ -447,3 +447,11 @@ fake_bind(struct fake_server *f, bool new_epoch)
 	f->want_bind = true;
 	wait_bound(f, true);
 }
+
+void
+fake_clear_again(struct fake_server *f)
+{
+	(void)pthread_mutex_lock(&f->mu);
+	f->clear.cleared = f->clear.joined + 1000;
+	(void)pthread_mutex_unlock(&f->mu);
+}

@@ -59,6 +59,8 @@ uint64_t fake_said_weights(struct fake_server *f);
 /* The clear that the last HELLO named; and since when its worker is in. */
 uint64_t fake_said_generation(struct fake_server *f);
 uint64_t fake_said_joined(struct fake_server *f);
+/* As if another peer had cleared under the name of the last clear, and this server had not known it: a later stamp. */
+void fake_clear_again(struct fake_server *f);
 uint64_t fake_epoch(struct fake_server *f);
 void fake_set_credits(struct fake_server *f, uint32_t credits);
 /* The next request of this opcode is treated so (a queue for each opcode). */

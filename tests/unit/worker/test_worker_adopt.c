@@ -353,6 +353,27 @@ START_TEST(a_clear_that_was_lost_is_said_again)
 }
 END_TEST
 
+/* The server was restarted and knows nothing of it; our client's CLEAR of the same name comes before our HELLO. */
+START_TEST(a_clear_that_our_client_repeated_before_us_is_said_again)
+{
+	uint64_t generation = 0;
+
+	up_with(0);
+	ck_assert_int_eq(scout_worker_clear(worker, 0, &generation), 0);
+	store();
+	ck_assert(fake_wait(fake, SCOUT_OP_STORE, 1));
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_CLEAR), 1);
+	fake_unbind(fake);
+	fake_clear_again(fake);
+	fake_bind(fake, true);
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 2));
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_CLEAR), generation);
+	store();
+	ck_assert(fake_wait(fake, SCOUT_OP_STORE, 2));
+	ck_assert_uint_lt(fake_last_order(fake, SCOUT_OP_CLEAR), fake_last_order(fake, SCOUT_OP_STORE));
+}
+END_TEST
+
 /* New weights and a clear at once: the version first, for the server takes no CLEAR from a worker of another one. */
 START_TEST(a_clear_waits_for_the_version_of_the_weights)
 {
@@ -388,6 +409,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, a_reset_that_was_lost_is_said_again, 0, 4);
 	tcase_add_test(tc, a_clear_is_answered_before_anything_is_asked);
 	tcase_add_loop_test(tc, a_clear_that_was_lost_is_said_again, 0, 2);
+	tcase_add_test(tc, a_clear_that_our_client_repeated_before_us_is_said_again);
 	tcase_add_test(tc, a_clear_waits_for_the_version_of_the_weights);
 	tcase_add_test(tc, an_answer_about_a_version_that_was_overtaken_is_no_answer);
 	tcase_add_test(tc, a_refusal_is_the_error_of_the_jobs_that_waited);
