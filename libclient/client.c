@@ -91,7 +91,7 @@ lengths_allowed(const struct scout_client *client, const struct scout_query *q)
 	return client->is_run ? n : min_hashes(q->prompt_tokens - 1, client->cfg.hash_tokens, n);
 }
 
-/* Of which length the server may wait for what is late. 0: of none, the lookup is one shot. */
+/* The length up to which the server may wait for late chunks. 0: it waits for none, the lookup is one shot. */
 static uint32_t
 expected_length(const struct scout_client *client, const struct scout_query *q)
 {

@@ -150,7 +150,7 @@ struct scout__lookup_slot {
 	uint8_t *present; /* by group a bit for each object, then one for each that is in L2; NULL: no memory */
 	uint32_t known;   /* length that the bits are about */
 	bool known_limited;
-	/* Whoever writes the answer: restorable lengths below it, want - 1 at most, the longest first; NULL: none. Where
+	/* The writer of the answer: restorable lengths below it, want - 1 at most, the longest first; NULL: none. Where
 	   all policies are `all` they follow from the longest. */
 	uint32_t *lengths;
 	uint32_t n_lengths;

@@ -115,8 +115,8 @@
  *   kv_ranks * readers workers hold the KV. A group whose `readers` is another one has kv_ranks * readers / its
  *   readers shards.
  *   This must be a whole number, at each server, of at most SCOUT_MAX_RANKS shards; else HELLO is refused with
- *   SCOUT_WIRE_RANGE. Without a table of a group (REGISTER) a KV rank has no shard of it, and no length needs one; a
- *   group of which no worker of a server has layers makes no length unrestorable there.
+ *   SCOUT_WIRE_RANGE. Without a table of a group (REGISTER) a KV rank has no shard of it, and no length needs one.
+ *   Where no worker of a server has layers of a group, that group makes no length unrestorable.
  *   A server may refuse groups that it does not carry out with SCOUT_WIRE_UNSUPPORTED. This release carries out all.
  *
  * BODIES. Requests first, then the reply with status 0. Each is followed by nothing: a body that is longer or

@@ -17,7 +17,7 @@ struct scout__ghost {
 	uint32_t *cells; /* n_buckets * 8: fingerprint, time, touches; 0 = free */
 	uint32_t n_buckets;
 	uint32_t tick;   /* evictions to one unit of time */
-	uint32_t now;    /* units, of which a cell holds the low bits */
+	uint32_t now;    /* units; a cell holds their low bits */
 	uint32_t in_now; /* evictions in the current unit */
 };
 

@@ -24,8 +24,8 @@
  * The session keeps of each group the range [from, n), with holes where nothing is promised (scout__kept.n_holes): so an
  * object is promised or given back by itself, in any order, and the session may end at any time.
  *
- * A group of which no worker of this server has layers has no chunk index: all of it counts as present, and there is
- * nothing to promise.
+ * Where no worker of this server has layers of a group, the group has no chunk index: all of it counts as present, and
+ * there is nothing to promise.
  *
  * Threads: loop.
  */
