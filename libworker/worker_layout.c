@@ -138,6 +138,7 @@ take_table(struct scout_worker *w, const struct scout_table *from, struct scout_
 		.n_planes = from->n_planes,
 		.blocks_per_chunk = table->unit_tokens / from->block_tokens,
 		.n_blocks = n_blocks,
+		.group = from->group,
 	};
 	rc = scout__copy_check_layout(&table->layout, err, err_len);
 	if (rc)

@@ -19,7 +19,7 @@
  * GROUPS  A group is a set of layers whose KV is needed under one policy (key `group`). Most models have one group,
  * number 0, and every chunk of it is needed: they register one table, and pass one struct scout_blocks to each job. A
  * model with several groups registers one table for each group that has layers on this worker, and passes the pages of
- * all of them to one job. The host backend copies the pages of several tables; the cuda backend knows one.
+ * all of them to one job. All tables of a worker are copied by one backend.
  */
 
 #include <stddef.h>
@@ -172,9 +172,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *
  *           repeated. On any other error nothing is kept, and it may be called again: SCOUT_ERR_INVALID (@err names
  *           the field; also: pages that this process cannot read, on the host backend, or that are not all memory of
  *           the configured device, on cuda), SCOUT_ERR_GROUP (a table's group is not one of the key `group`, or has
- *           another table), SCOUT_ERR_UNSUPPORTED (structure size; several tables on cuda), SCOUT_ERR_STATE
- *           (registered already, see scout_worker_unregister()), SCOUT_ERR_FORKED,
- *           SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM. With @timeout_ms > 0 also refusals of the server:
+ *           another table), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_STATE (registered already, see
+ *           scout_worker_unregister()), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM. With @timeout_ms > 0 also refusals of the server:
  *           SCOUT_ERR_NAMESPACE, SCOUT_ERR_GROUPS_DIFFER, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS, SCOUT_ERR_NO_ROOM
  *           (the pool is smaller than one chunk) or another one.
  */

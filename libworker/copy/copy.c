@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "copy.h"
 
+#include <stdio.h>
+
 #include "log.h"
 
 /* The bytes of a shard in a layout of pages, and the check of a layout. Any thread. */
@@ -17,6 +19,14 @@ scout__copy_shard_bytes(const struct scout__copy_layout *layout)
 	if (__builtin_mul_overflow(per_block, (uint64_t)layout->blocks_per_chunk, &bytes))
 		return 0;
 	return bytes;
+}
+
+void
+scout__copy_name_table(const struct scout__copy_layout *layout, uint32_t n_tables, char name[SCOUT__COPY_NAME_BYTES])
+{
+	name[0] = '\0';
+	if (n_tables > 1)
+		(void)snprintf(name, SCOUT__COPY_NAME_BYTES, "the table of group %u: ", (unsigned)layout->group);
 }
 
 int

@@ -37,6 +37,7 @@ struct scout__copy_layout {
 	uint32_t n_planes;
 	uint32_t blocks_per_chunk;
 	uint64_t n_blocks;
+	uint32_t group; /* for sentences: where there are several tables they name this */
 };
 
 enum scout__copy_direction {
@@ -110,8 +111,8 @@ struct scout__copy_memory {
 struct scout__copy_config {
 	struct scout__copy_layout layout;      /* of table 0 */
 	const struct scout__copy_layout *more; /* of tables 1 .. n_more; borrowed for the call */
-	uint32_t n_more;                       /* the cuda backend takes none: SCOUT_ERR_UNSUPPORTED */
-	uint32_t max_batches;                  /* at once */
+	uint32_t n_more;
+	uint32_t max_batches; /* at once */
 	int32_t device;
 	int32_t priority;             /* cuda: of the streams, clamped to what the device has; larger is lower */
 	const char *method;           /* cuda: "auto" (NULL too), "batch", "staged" or "direct" */
@@ -165,25 +166,29 @@ extern const struct scout__copy_ops scout__copy_host;
 /* Bytes of one shard in a slot; 0 if they do not fit 64 bits. */
 uint64_t scout__copy_shard_bytes(const struct scout__copy_layout *layout);
 
+/* The layout of table @t of @cfg. */
+static inline const struct scout__copy_layout *
+scout__copy_layout_of(const struct scout__copy_config *cfg, uint32_t t)
+{
+	return t == 0 ? &cfg->layout : &cfg->more[t - 1];
+}
+
+/* How a sentence about a layout begins: "" where it is the only table, else "the table of group N: ". */
+#define SCOUT__COPY_NAME_BYTES 40
+void scout__copy_name_table(const struct scout__copy_layout *layout, uint32_t n_tables,
+			    char name[SCOUT__COPY_NAME_BYTES]);
+
 /* Whether a layout can be copied: 0, or SCOUT_ERR_INVALID with a sentence. Nothing else checks planes. */
 int scout__copy_check_layout(const struct scout__copy_layout *layout, char *err, size_t err_len);
 
-/* Layers of a batch, one at least, and the first plane of layer @l (of n: n_planes). */
+/* Layers of a batch, one at least. */
 static inline uint32_t
 scout__copy_layers(const struct scout__copy_batch *batch)
 {
 	return batch->n_layers ? batch->n_layers : 1;
 }
 
-static inline uint32_t
-scout__copy_first_plane(const struct scout__copy_layout *layout, const struct scout__copy_batch *batch, uint32_t l)
-{
-	if (batch->n_layers)
-		return batch->first_plane[l];
-	return l ? layout->n_planes : 0;
-}
-
-/* The same where the engine has @n_tables, for the items of table @t, whose pages are @layout. */
+/* The first plane of layer @l (of n: n_planes) of the items of table @t, of @n_tables; its pages are @layout. */
 static inline uint32_t
 scout__copy_table_plane(const struct scout__copy_layout *layout, const struct scout__copy_batch *batch,
 			uint32_t n_tables, uint32_t t, uint32_t l)

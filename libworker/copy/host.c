@@ -269,12 +269,6 @@ take_table(struct host_table *table, const struct scout__copy_layout *layout)
 	return 0;
 }
 
-static const struct scout__copy_layout *
-layout_of(const struct scout__copy_config *cfg, uint32_t table)
-{
-	return table == 0 ? &cfg->layout : &cfg->more[table - 1];
-}
-
 static int
 allocate(struct host *host, const struct scout__copy_config *cfg)
 {
@@ -285,7 +279,7 @@ allocate(struct host *host, const struct scout__copy_config *cfg)
 	if (!host->held || !host->tables)
 		return SCOUT_ERR_NOMEM;
 	for (uint32_t t = 0; t < host->n_tables && rc == 0; t++)
-		rc = take_table(&host->tables[t], layout_of(cfg, t));
+		rc = take_table(&host->tables[t], scout__copy_layout_of(cfg, t));
 	return rc;
 }
 
@@ -306,13 +300,15 @@ try_read(const int pipe_fds[2], const uint8_t *at)
  * than the build's runtime, and the first copy would kill it.
  */
 static int
-check_mapped(const struct scout__copy_layout *layout, char *err, size_t err_len)
+check_mapped(const struct scout__copy_layout *layout, uint32_t n_tables, char *err, size_t err_len)
 {
+	char name[SCOUT__COPY_NAME_BYTES];
 	int fds[2], rc = 0;
 
 	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "host copy engine: no pipe (%s)",
 				   scout__errno_text(errno));
+	scout__copy_name_table(layout, n_tables, name);
 	for (uint32_t i = 0; i < layout->n_planes && rc == 0; i++) {
 		const struct scout__copy_plane *plane = &layout->planes[i];
 		const uint8_t *base = plane->base;
@@ -320,9 +316,10 @@ check_mapped(const struct scout__copy_layout *layout, char *err, size_t err_len)
 
 		if (!try_read(fds, base) || !try_read(fds, last))
 			rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,
-					 "planes[%" PRIu32 "]: %p to %p is not memory that this process can read: the "
+					 "%splanes[%" PRIu32
+					 "]: %p to %p is not memory that this process can read: the "
 					 "host backend copies plain memory only, no GPU's",
-					 i, (const void *)base, (const void *)last);
+					 name, i, (const void *)base, (const void *)last);
 	}
 	(void)close(fds[0]);
 	(void)close(fds[1]);
@@ -335,14 +332,14 @@ check_config(const struct scout__copy_config *cfg, char *err, size_t err_len)
 	int rc = 0;
 
 	for (uint32_t t = 0; t <= cfg->n_more && rc == 0; t++)
-		rc = scout__copy_check_layout(layout_of(cfg, t), err, err_len);
+		rc = scout__copy_check_layout(scout__copy_layout_of(cfg, t), err, err_len);
 	if (rc)
 		return rc;
 	if (cfg->max_batches == 0 || cfg->max_batches > MAX_BATCHES)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "host copy engine: max_batches is outside 1..%u",
 				   MAX_BATCHES);
 	for (uint32_t t = 0; t <= cfg->n_more && rc == 0; t++)
-		rc = check_mapped(layout_of(cfg, t), err, err_len);
+		rc = check_mapped(scout__copy_layout_of(cfg, t), cfg->n_more + 1, err, err_len);
 	return rc;
 }
 

@@ -74,28 +74,29 @@ scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_l
 
 /* ---- setting up, on the thread ---- */
 
-/* The planes lie on the device, from their first byte to their last. */
+/* The planes of table @t lie on the device, from their first byte to their last. */
 static int
-check_planes(struct scout__cuda *cuda)
+check_planes(struct scout__cuda *cuda, uint32_t t)
 {
-	const struct scout__copy_layout *layout = &cuda->layout;
+	const struct scout__copy_layout *layout = &cuda->tables[t].layout;
+	char name[SCOUT__COPY_NAME_BYTES];
 
 	for (uint32_t i = 0; i < layout->n_planes; i++) {
 		const struct scout__copy_plane *plane = &layout->planes[i];
 		const uint8_t *last = plane->base + (layout->n_blocks - 1) * plane->stride + plane->block_bytes - 1;
-
 		int device = cuda->api->device_of(plane->base);
 
+		scout__copy_name_table(layout, cuda->n_tables, name);
 		if (device >= 0 && device != cuda->device)
 			return scout__fail(
 				cuda->text, sizeof(cuda->text), SCOUT_ERR_INVALID,
-				"planes[%u] is memory of CUDA device %d, the worker is for device %d: set its "
+				"%splanes[%u] is memory of CUDA device %d, the worker is for device %d: set its "
 				"key device",
-				(unsigned)i, device, cuda->device);
+				name, (unsigned)i, device, cuda->device);
 		if (device < 0 || cuda->api->device_of(last) != device)
 			return scout__fail(cuda->text, sizeof(cuda->text), SCOUT_ERR_INVALID,
-					   "planes[%u] is not memory of CUDA device %d from end to end", (unsigned)i,
-					   cuda->device);
+					   "%splanes[%u] is not memory of CUDA device %d from end to end", name,
+					   (unsigned)i, cuda->device);
 	}
 	return 0;
 }
@@ -123,17 +124,19 @@ set_up_device(struct scout__cuda *cuda)
 {
 	const struct scout__cuda_api *api = cuda->api;
 	uint64_t lane_bytes = SCOUT__CUDA_SPANS * (cuda->stage_bytes + STAGE_ALIGN);
-	size_t table_bytes = (size_t)cuda->layout.n_planes * sizeof(*cuda->planes);
-	void *stages = NULL, *table = NULL;
+	size_t plane_bytes = cuda->n_planes * sizeof(*cuda->planes);
+	void *stages = NULL, *planes = NULL;
 	int rc = api->malloc(&stages, 2 * lane_bytes);
 
 	cuda->stages = stages;
-	rc = rc ? rc : api->malloc(&table, table_bytes);
-	cuda->planes_on_gpu = table;
+	rc = rc ? rc : api->malloc(&planes, plane_bytes);
+	cuda->planes_on_gpu = planes;
+	for (uint32_t t = 0; t < cuda->n_tables && rc == 0; t++)
+		cuda->tables[t].planes_on_gpu = cuda->planes_on_gpu + (cuda->tables[t].planes - cuda->planes);
 	rc = rc ? rc : api->load_kernel();
 	rc = rc ? rc : set_up_lane(cuda, &cuda->lanes[0], cuda->stages);
 	rc = rc ? rc : set_up_lane(cuda, &cuda->lanes[1], cuda->stages + lane_bytes);
-	rc = rc ? rc : api->copy(cuda->planes_on_gpu, cuda->planes, table_bytes, true, cuda->lanes[0].dma);
+	rc = rc ? rc : api->copy(cuda->planes_on_gpu, cuda->planes, plane_bytes, true, cuda->lanes[0].dma);
 	return rc ? rc : api->stream_sync(cuda->lanes[0].dma);
 }
 
@@ -174,7 +177,8 @@ set_up(struct scout__cuda *cuda)
 	if (rc)
 		return scout__fail(cuda->text, sizeof(cuda->text), SCOUT_ERR_DEVICE,
 				   "CUDA device %d cannot be used: %s", cuda->device, cuda->api->error_name(rc));
-	rc = check_planes(cuda);
+	for (uint32_t t = 0; t < cuda->n_tables && rc == 0; t++)
+		rc = check_planes(cuda, t);
 	if (rc)
 		return rc;
 	cuda->has_batch = cuda->api->has_batch();
@@ -265,23 +269,27 @@ release(struct scout__cuda *cuda)
 	free(cuda->piece_from);
 	free(cuda->piece_bytes);
 	free(cuda->planes);
+	free(cuda->tables);
 	free(cuda);
 }
 
 static int
 check_config(const struct scout__copy_config *cfg, enum scout__cuda_method *ret_method, char *err, size_t err_len)
 {
-	int rc = scout__copy_check_layout(&cfg->layout, err, err_len);
+	int rc = 0;
 
+	for (uint32_t t = 0; t <= cfg->n_more && rc == 0; t++) {
+		const struct scout__copy_layout *layout = scout__copy_layout_of(cfg, t);
+		char name[SCOUT__COPY_NAME_BYTES];
+
+		scout__copy_name_table(layout, cfg->n_more + 1, name);
+		rc = scout__copy_check_layout(layout, err, err_len);
+		if (rc == 0 && layout->n_blocks > INT32_MAX)
+			rc = scout__fail(err, err_len, SCOUT_ERR_INVALID, "CUDA copy engine: %smore than %d blocks",
+					 name, INT32_MAX);
+	}
 	if (rc)
 		return rc;
-	if (cfg->n_more > 0)
-		return scout__fail(
-			err, err_len, SCOUT_ERR_UNSUPPORTED,
-			"CUDA copy engine: %u page tables are not supported yet, only one: register one group",
-			(unsigned)cfg->n_more + 1);
-	if (cfg->layout.n_blocks > INT32_MAX)
-		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "CUDA copy engine: more than %d blocks", INT32_MAX);
 	if (cfg->max_batches == 0 || cfg->max_batches > MAX_BATCHES)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "CUDA copy engine: max_batches is outside 1..%u",
 				   MAX_BATCHES);
@@ -289,6 +297,35 @@ check_config(const struct scout__copy_config *cfg, enum scout__cuda_method *ret_
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
 				   "CUDA copy engine: method \"%s\" is none of auto, batch, staged, direct",
 				   cfg->method);
+	return 0;
+}
+
+/* Take over the tables; their planes go into one array, as they will be on the GPU. */
+static int
+take_tables(struct scout__cuda *cuda, const struct scout__copy_config *cfg)
+{
+	size_t at = 0;
+
+	cuda->n_tables = cfg->n_more + 1;
+	for (uint32_t t = 0; t < cuda->n_tables; t++)
+		cuda->n_planes += (size_t)scout__copy_layout_of(cfg, t)->n_planes + 1;
+	cuda->tables = calloc(cuda->n_tables, sizeof(*cuda->tables));
+	cuda->planes = calloc(cuda->n_planes, sizeof(*cuda->planes));
+	if (!cuda->tables || !cuda->planes)
+		return SCOUT_ERR_NOMEM;
+	for (uint32_t t = 0; t < cuda->n_tables; t++) {
+		struct scout__cuda_table *table = &cuda->tables[t];
+		const struct scout__copy_layout *layout = scout__copy_layout_of(cfg, t);
+
+		table->layout = *layout;
+		table->planes = cuda->planes + at;
+		scout__tile_table(layout, table->planes);
+		for (uint32_t p = 0; p < layout->n_planes; p++) {
+			table->block_bytes += layout->planes[p].block_bytes;
+			table->n_dense += layout->planes[p].stride == layout->planes[p].block_bytes;
+		}
+		at += (size_t)layout->n_planes + 1;
+	}
 	return 0;
 }
 
@@ -302,10 +339,8 @@ allocate(struct scout__cuda *cuda, const struct scout__copy_config *cfg, char *e
 	cuda->piece_to = calloc(SCOUT__CUDA_PIECES, sizeof(void *));
 	cuda->piece_from = calloc(SCOUT__CUDA_PIECES, sizeof(void *));
 	cuda->piece_bytes = calloc(SCOUT__CUDA_PIECES, sizeof(*cuda->piece_bytes));
-	cuda->planes = calloc((size_t)cfg->layout.n_planes + 1, sizeof(*cuda->planes));
-	if (!cuda->piece_to || !cuda->piece_from || !cuda->piece_bytes || !cuda->planes)
+	if (!cuda->piece_to || !cuda->piece_from || !cuda->piece_bytes || take_tables(cuda, cfg) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "CUDA copy engine: out of memory");
-	scout__tile_table(&cfg->layout, cuda->planes);
 	return 0;
 }
 
@@ -366,7 +401,6 @@ scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_con
 	if (!cuda)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "CUDA copy engine: out of memory");
 	cuda->api = api;
-	cuda->layout = cfg->layout;
 	cuda->log = cfg->log;
 	cuda->device = cfg->device;
 	cuda->priority = cfg->priority;

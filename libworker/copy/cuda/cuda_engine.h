@@ -47,10 +47,20 @@ struct scout__cuda_span {
 	uint8_t *stage; /* const after open: GPU memory */
 	bool await_other;
 	bool is_failed; /* it counts for nothing but its memory */
-	bool ends_item, ends_layer, ends_batch;
+	bool ends_layer, ends_batch;
 	uint32_t layer;
+	uint32_t n_done; /* leading items that are complete when it is over */
 	uint32_t pieces; /* copies that it was enqueued as */
 	uint64_t bytes;  /* of the item in this layer, if it ends here */
+};
+
+/* The pages of one table. All of it const after open. */
+struct scout__cuda_table {
+	struct scout__copy_layout layout;
+	struct scout__tile_plane *planes;        /* n_planes + 1 */
+	struct scout__tile_plane *planes_on_gpu; /* the same, where the kernel reads them */
+	uint64_t block_bytes;                    /* of one block in all planes */
+	uint32_t n_dense;                        /* planes without gaps between blocks */
 };
 
 /* One direction. Copy thread; what fence() looks at is G:mu of the engine as well. */
@@ -63,21 +73,25 @@ struct scout__cuda_lane {
 	struct scout__copy_batch *first, *last;           /* not completely enqueued */
 	/* Where `first` stands. */
 	bool begun;
+	bool layer_begun; /* what the layer waits for is enqueued */
 	enum scout__cuda_method method;
-	uint32_t layer, item;
+	uint32_t layer;
+	uint32_t item; /* batch->n: none of its items has planes in the layer */
 	uint64_t tile;
 };
 
 struct scout__cuda {
 	const struct scout__cuda_api *api; /* const after open */
-	struct scout__copy_layout layout;  /* const after open */
+	struct scout__cuda_table *tables;  /* const after open: n_tables */
+	uint32_t n_tables;                 /* const after open */
 	const struct scout__log *log;      /* const after open; may be NULL */
 	int device, priority;              /* const after open */
 	enum scout__cuda_method method;    /* const after open */
 	bool has_batch;                    /* copy thread: one call takes many copies; false once it was refused */
 	uint64_t stage_bytes;              /* const after open: of one span */
-	struct scout__tile_plane *planes;  /* const after open: n_planes + 1 */
-	struct scout__tile_plane *planes_on_gpu; /* const after open */
+	struct scout__tile_plane *planes;  /* const after open: those of all tables, n_planes */
+	struct scout__tile_plane *planes_on_gpu; /* const after open: likewise */
+	size_t n_planes;                         /* const after open: with one for the end of each table */
 	uint8_t *stages;                         /* const after open: all of them, one allocation */
 	void **piece_to, **piece_from;           /* copy thread: SCOUT__CUDA_PIECES */
 	size_t *piece_bytes;                     /* copy thread */
@@ -113,6 +127,14 @@ static inline bool
 scout__cuda_is_load(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
 {
 	return lane == &cuda->lanes[0];
+}
+
+/* The table of item @item of a batch. */
+static inline const struct scout__cuda_table *
+scout__cuda_table_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item)
+{
+	SCOUT_DASSERT(batch->items[item].table < cuda->n_tables);
+	return &cuda->tables[batch->items[item].table];
 }
 
 /* A batch has come: behind the others of its direction. */

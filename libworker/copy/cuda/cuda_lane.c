@@ -13,6 +13,9 @@
  * buffer) is taken again only when the thread has seen that event. Spans are taken off in the order of their
  * enqueueing.
  *
+ * With several tables an item may have no planes in a layer: it is stepped over there. Layers in which no item of the
+ * batch has any are a span of their events alone; so is a batch without items.
+ *
  * Every look at an event has three outcomes: over, not yet, failed.
  *
  * Nothing that was enqueued is forgotten. Where a step of a span fails, earlier steps of it may be running.
@@ -143,7 +146,7 @@ finish_span(struct scout__cuda *cuda, struct scout__cuda_span *span)
 
 	if (!span->is_failed) {
 		batch->bytes += span->bytes;
-		batch->n_done += span->ends_item && span->layer + 1 == scout__copy_layers(batch);
+		batch->n_done = span->n_done;
 		if (span->ends_layer && batch->progress)
 			scout__copy_progress_copied(batch->progress, span->layer + 1);
 	}
@@ -184,23 +187,41 @@ take_off(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 
 /* ---- enqueueing ---- */
 
-static uint64_t
-layer_begin(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t layer)
+/* The first plane that one item has in one layer. */
+static uint32_t
+first_plane(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item, uint32_t layer)
 {
-	return cuda->planes[scout__copy_first_plane(&cuda->layout, batch, layer)].first_tile;
+	return scout__copy_table_plane(&scout__cuda_table_of(cuda, batch, item)->layout, batch, cuda->n_tables,
+				       batch->items[item].table, layer);
+}
+
+/* The first tile of one item in one layer. */
+static uint64_t
+layer_begin(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item, uint32_t layer)
+{
+	return scout__cuda_table_of(cuda, batch, item)->planes[first_plane(cuda, batch, item, layer)].first_tile;
+}
+
+/* The first item from @item on that has planes in the layer; batch->n: none. */
+static uint32_t
+next_item(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item, uint32_t layer)
+{
+	while (item < batch->n && first_plane(cuda, batch, item, layer) == first_plane(cuda, batch, item, layer + 1))
+		item++;
+	return item;
 }
 
 /* Bytes that one item has in one layer, null blocks not counted. */
 static uint64_t
 bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item, uint32_t layer)
 {
-	uint32_t first = scout__copy_first_plane(&cuda->layout, batch, layer);
-	uint32_t end = scout__copy_first_plane(&cuda->layout, batch, layer + 1);
+	const struct scout__copy_layout *layout = &scout__cuda_table_of(cuda, batch, item)->layout;
+	uint32_t first = first_plane(cuda, batch, item, layer), end = first_plane(cuda, batch, item, layer + 1);
 	uint64_t per_block = 0, blocks = 0;
 
 	for (uint32_t p = first; p < end; p++)
-		per_block += cuda->layout.planes[p].block_bytes;
-	for (uint32_t b = 0; b < cuda->layout.blocks_per_chunk; b++)
+		per_block += layout->planes[p].block_bytes;
+	for (uint32_t b = 0; b < layout->blocks_per_chunk; b++)
 		blocks += batch->items[item].block_ids[b] >= 0;
 	return blocks * per_block;
 }
@@ -220,6 +241,16 @@ await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event)
 	return rc == SCOUT__CUDA_NOT_READY ? cuda->api->stream_wait(scout__cuda_page_stream(lane), event) : rc;
 }
 
+/* The first batch goes on with that layer, of which it has enqueued nothing. */
+static void SCOUT_ON_COPY_THREAD
+enter_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint32_t layer)
+{
+	lane->layer = layer;
+	lane->layer_begun = false;
+	lane->item = next_item(cuda, lane->first, 0, layer);
+	lane->tile = lane->item < lane->first->n ? layer_begin(cuda, lane->first, lane->item, layer) : 0;
+}
+
 /* The first batch has not begun: what it waits for. Returns a CUDA error. */
 static int SCOUT_ON_COPY_THREAD
 begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
@@ -228,9 +259,7 @@ begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 
 	lane->method = scout__cuda_method_of(cuda, batch);
 	lane->begun = true;
-	lane->layer = 0;
-	lane->item = 0;
-	lane->tile = 0;
+	enter_layer(cuda, lane, 0);
 	return batch->after ? await(cuda, lane, batch->after) : 0;
 }
 
@@ -264,50 +293,77 @@ record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends
 	return rc ? rc : cuda->api->event_record(span->done, scout__cuda_done_stream(cuda, lane));
 }
 
-/* The span that was enqueued up to tile @next is one in flight; step on. */
-static void SCOUT_ON_COPY_THREAD
-advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t next, uint64_t limit)
+/* The next span is one in flight, of the first batch. */
+static struct scout__cuda_span *SCOUT_ON_COPY_THREAD
+add_span(struct scout__cuda_lane *lane)
 {
-	struct scout__copy_batch *batch = lane->first;
 	struct scout__cuda_span *span = span_at(lane, lane->n++);
 
 	lane->pieces += span->pieces;
-	span->batch = batch;
+	span->batch = lane->first;
 	span->layer = lane->layer;
 	span->is_failed = false;
 	span->await_other = false;
-	span->ends_item = next == limit;
-	span->ends_layer = span->ends_item && lane->item + 1 == batch->n;
+	span->ends_layer = false;
 	span->ends_batch = false;
-	span->bytes = span->ends_item ? bytes_of(cuda, batch, lane->item, lane->layer) : 0;
-	lane->tile = next;
-	if (!span->ends_item)
-		return;
-	lane->item++;
-	lane->tile = layer_begin(cuda, batch, lane->layer);
-	if (!span->ends_layer)
-		return;
-	lane->item = 0;
-	lane->layer++;
-	if (batch->progress)
-		atomic_store(&batch->progress->enqueued, lane->layer);
-	if (lane->layer == scout__copy_layers(batch))
-		end_first(cuda, lane, 0);
-	else
-		lane->tile = layer_begin(cuda, batch, lane->layer);
+	span->n_done = 0;
+	span->bytes = 0;
+	return span;
 }
 
-/* What the next span of the first batch waits for. Returns a CUDA error. */
-static int SCOUT_ON_COPY_THREAD
+/* The layer is completely enqueued, @span the last of it. */
+static void SCOUT_ON_COPY_THREAD
+leave_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span)
+{
+	struct scout__copy_batch *batch = lane->first;
+
+	span->ends_layer = true;
+	if (batch->progress)
+		atomic_store(&batch->progress->enqueued, lane->layer + 1);
+	if (lane->layer + 1 == scout__copy_layers(batch))
+		end_first(cuda, lane, 0);
+	else
+		enter_layer(cuda, lane, lane->layer + 1);
+}
+
+/* The span that was enqueued up to tile @next is one in flight; step on. @after: the item that comes next in this layer. */
+static void SCOUT_ON_COPY_THREAD
+advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t next, uint64_t limit, uint32_t after)
+{
+	struct scout__copy_batch *batch = lane->first;
+	struct scout__cuda_span *span = add_span(lane);
+	bool is_last_layer = lane->layer + 1 == scout__copy_layers(batch);
+
+	lane->tile = next;
+	if (is_last_layer)
+		span->n_done = next == limit ? after : lane->item;
+	if (next < limit)
+		return;
+	span->bytes = bytes_of(cuda, batch, lane->item, lane->layer);
+	lane->item = after;
+	if (after == batch->n)
+		leave_layer(cuda, lane, span);
+	else
+		lane->tile = layer_begin(cuda, batch, after, lane->layer);
+}
+
+/* What the next span of the first batch waits for. False: that failed, and the batch has ended. */
+static bool SCOUT_ON_COPY_THREAD
 await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
 	int rc = lane->begun ? 0 : begin(cuda, lane);
 
-	if (rc || !batch->layer_events || scout__cuda_is_load(cuda, lane) || lane->item > 0 ||
-	    lane->tile != layer_begin(cuda, batch, lane->layer))
-		return rc;
-	return await(cuda, lane, batch->layer_events[lane->layer]);
+	if (rc == 0 && batch->layer_events && !scout__cuda_is_load(cuda, lane) && !lane->layer_begun &&
+	    lane->item < batch->n)
+		rc = await(cuda, lane, batch->layer_events[lane->layer]);
+	lane->layer_begun = true;
+	if (rc == 0)
+		return true;
+	cuda->api->clear_error();
+	say_failed(cuda, batch, rc, "an event of the caller's cannot be awaited");
+	end_first(cuda, lane, SCOUT_ERR_DEVICE);
+	return false;
 }
 
 /* The next span of the first batch; there is a place for it. */
@@ -316,60 +372,56 @@ enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
 	uint64_t limit, next = 0, device_slot = 0;
-	int rc = await_events(cuda, lane);
+	uint32_t after;
+	int rc;
 
-	if (rc) {
-		cuda->api->clear_error();
-		say_failed(cuda, batch, rc, "an event of the caller's cannot be awaited");
-		end_first(cuda, lane, SCOUT_ERR_DEVICE);
+	if (!await_events(cuda, lane))
 		return;
-	}
 	if (scout__cuda_memory_find(&cuda->memory, batch->items[lane->item].slot, &device_slot) != SCOUT__CUDA_PINNED) {
 		end_first(cuda, lane, SCOUT_ERR_DEVICE); /* why was said when it could not be pinned */
 		return;
 	}
-	limit = layer_begin(cuda, batch, lane->layer + 1);
+	limit = layer_begin(cuda, batch, lane->item, lane->layer + 1);
+	after = next_item(cuda, batch, lane->item + 1, lane->layer);
 	rc = scout__cuda_enqueue(cuda, lane, span_at(lane, lane->n), device_slot, limit, &next);
-	rc = rc ? rc : record_events(cuda, lane, next == limit && lane->item + 1 == batch->n);
+	rc = rc ? rc : record_events(cuda, lane, next == limit && after == batch->n);
 	if (rc)
 		bury(cuda, lane, rc);
 	else
-		advance(cuda, lane, next, limit);
+		advance(cuda, lane, next, limit, after);
 }
 
-/* The first batch has nothing to copy: its events alone, as one span; there is a place for it. */
+/* The first batch has nothing to copy in its next layer. */
+static bool SCOUT_ON_COPY_THREAD
+is_layer_empty(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
+{
+	return (lane->begun ? lane->item : next_item(cuda, lane->first, 0, 0)) == lane->first->n;
+}
+
+/* That layer and the empty ones behind it: their events alone, as one span; there is a place for it. */
 static void SCOUT_ON_COPY_THREAD
 enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
-	struct scout__cuda_span *span = span_at(lane, lane->n);
 	uint32_t last = scout__copy_layers(batch) - 1;
-	int rc = begin(cuda, lane);
+	struct scout__cuda_span *span;
+	int rc = 0;
 
-	if (rc) {
-		cuda->api->clear_error();
-		say_failed(cuda, batch, rc, "an event of the caller's cannot be awaited");
-		end_first(cuda, lane, SCOUT_ERR_DEVICE);
+	if (!await_events(cuda, lane))
 		return;
-	}
-	span->pieces = 0;
-	for (; lane->layer < last && rc == 0; lane->layer++)
+	span_at(lane, lane->n)->pieces = 0;
+	while (rc == 0 && lane->layer < last && next_item(cuda, batch, 0, lane->layer + 1) == batch->n) {
 		rc = record_callers(cuda, lane);
+		lane->layer++;
+	}
 	rc = rc ? rc : record_events(cuda, lane, true);
 	if (rc) {
 		bury(cuda, lane, rc);
 		return;
 	}
-	*span = (struct scout__cuda_span){.batch = batch,
-					  .done = span->done,
-					  .other = span->other,
-					  .stage = span->stage,
-					  .ends_layer = true,
-					  .layer = last};
-	lane->n++;
-	if (batch->progress)
-		atomic_store(&batch->progress->enqueued, last + 1);
-	end_first(cuda, lane, 0);
+	span = add_span(lane);
+	span->n_done = lane->layer == last ? batch->n : 0;
+	leave_layer(cuda, lane, span);
 }
 
 /* Whatever the next span is enqueued as, there is room for it. */
@@ -395,7 +447,7 @@ scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 			end_first(cuda, lane, SCOUT_ERR_DEVICE);
 		else if (is_stopped(lane->first))
 			end_first(cuda, lane, SCOUT_ERR_CANCELED);
-		else if (lane->first->n == 0)
+		else if (is_layer_empty(cuda, lane))
 			enqueue_events(cuda, lane);
 		else if (has_room(lane))
 			enqueue_one(cuda, lane);

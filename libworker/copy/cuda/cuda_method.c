@@ -92,27 +92,24 @@ scout__cuda_method_choose(enum scout__copy_direction direction, uint64_t bytes, 
 enum scout__cuda_method
 scout__cuda_method_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch)
 {
-	const struct scout__copy_layout *layout = &cuda->layout;
-	uint32_t n_ids = layout->blocks_per_chunk, run;
-	uint64_t blocks = 0, runs = 0, pieces = 0, bytes = 0;
+	uint64_t pieces = 0, bytes = 0;
 
 	if (cuda->method != SCOUT__CUDA_AUTO)
 		return cuda->method;
 	for (uint32_t i = 0; i < batch->n; i++) {
-		const int64_t *ids = batch->items[i].block_ids;
+		const struct scout__cuda_table *table = scout__cuda_table_of(cuda, batch, i);
 		const struct scout__copy_plane dense = {.stride = 1, .block_bytes = 1};
+		const int64_t *ids = batch->items[i].block_ids;
+		uint32_t n_ids = table->layout.blocks_per_chunk, run;
+		uint64_t blocks = 0, runs = 0;
 
 		for (uint32_t b = 0; b < n_ids; b += run) {
 			run = scout__copy_run(&dense, ids + b, n_ids - b);
 			blocks += ids[b] < 0 ? 0 : run;
 			runs += ids[b] >= 0;
 		}
-	}
-	for (uint32_t p = 0; p < layout->n_planes; p++) {
-		const struct scout__copy_plane *plane = &layout->planes[p];
-
-		pieces += plane->stride == plane->block_bytes ? runs : blocks;
-		bytes += blocks * plane->block_bytes;
+		pieces += table->n_dense * runs + (table->layout.n_planes - table->n_dense) * blocks;
+		bytes += table->block_bytes * blocks;
 	}
 	return scout__cuda_method_choose(batch->direction, bytes, pieces, cuda->has_batch);
 }
@@ -137,6 +134,7 @@ static int SCOUT_ON_COPY_THREAD
 enqueue_staged(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span, uint64_t limit,
 	       uint64_t *ret_next)
 {
+	const struct scout__cuda_table *table = scout__cuda_table_of(cuda, lane->first, lane->item);
 	const struct scout__copy_item *item = &lane->first->items[lane->item];
 	const struct scout__cuda_api *api = cuda->api;
 	struct scout__tile_span tiles;
@@ -144,11 +142,11 @@ enqueue_staged(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct s
 	uint8_t *stage;
 	int rc;
 
-	bytes = scout__tile_cut(cuda->planes, cuda->layout.n_planes, cuda->layout.blocks_per_chunk, item->block_ids,
+	bytes = scout__tile_cut(table->planes, table->layout.n_planes, table->layout.blocks_per_chunk, item->block_ids,
 				lane->tile, limit, cuda->stage_bytes, &tiles, &at);
 	/* Bytes keep their place within 16, so that what is aligned in the slot is aligned in the buffer. */
 	stage = span->stage + at % 16;
-	tiles.planes = cuda->planes_on_gpu;
+	tiles.planes = table->planes_on_gpu;
 	tiles.slot = (uintptr_t)stage - at;
 	tiles.to_pages = scout__cuda_is_load(cuda, lane);
 	*ret_next = tiles.end_tile;
@@ -170,13 +168,14 @@ static int SCOUT_ON_COPY_THREAD
 enqueue_direct(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t device_slot, uint64_t limit,
 	       uint64_t *ret_next)
 {
+	const struct scout__cuda_table *table = scout__cuda_table_of(cuda, lane->first, lane->item);
 	const struct scout__copy_item *item = &lane->first->items[lane->item];
 	struct scout__tile_span tiles;
 	uint64_t at;
 
-	(void)scout__tile_cut(cuda->planes, cuda->layout.n_planes, cuda->layout.blocks_per_chunk, item->block_ids,
+	(void)scout__tile_cut(table->planes, table->layout.n_planes, table->layout.blocks_per_chunk, item->block_ids,
 			      lane->tile, limit, CALL_BYTES, &tiles, &at);
-	tiles.planes = cuda->planes_on_gpu;
+	tiles.planes = table->planes_on_gpu;
 	tiles.slot = device_slot;
 	tiles.to_pages = scout__cuda_is_load(cuda, lane);
 	*ret_next = tiles.end_tile;
@@ -205,18 +204,19 @@ add_piece(struct scout__cuda *cuda, struct pieces *pieces, bool is_load, void *p
 	pieces->bytes += bytes;
 }
 
-/* Gather runs of blocks of plane @p from block @b on. Returns the block that comes next. */
+/* Gather runs of blocks of plane @p of the item's table from block @b on. Returns the block that comes next. */
 static uint32_t SCOUT_ON_COPY_THREAD
 gather_plane(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, uint32_t p, uint32_t b,
 	     struct pieces *pieces)
 {
+	const struct scout__cuda_table *table = scout__cuda_table_of(cuda, lane->first, lane->item);
 	const struct scout__copy_item *item = &lane->first->items[lane->item];
-	const struct scout__copy_plane *plane = &cuda->layout.planes[p];
-	uint32_t n = cuda->layout.blocks_per_chunk, run;
+	const struct scout__copy_plane *plane = &table->layout.planes[p];
+	uint32_t n = table->layout.blocks_per_chunk, run;
 	bool is_load = scout__cuda_is_load(cuda, lane);
 
 	for (; b < n && pieces->n < SCOUT__CUDA_PIECES && pieces->bytes < CALL_BYTES; b += run) {
-		uint64_t slot_at = cuda->planes[p].slot_at + b * plane->block_bytes;
+		uint64_t slot_at = table->planes[p].slot_at + b * plane->block_bytes;
 		int64_t id = item->block_ids[b];
 
 		run = scout__copy_run(plane, item->block_ids + b, n - b);
@@ -277,20 +277,22 @@ static int SCOUT_ON_COPY_THREAD
 enqueue_batch(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
 	      uint64_t device_slot, uint64_t limit, uint64_t *ret_next)
 {
+	const struct scout__cuda_table *table = scout__cuda_table_of(cuda, lane->first, lane->item);
+	const struct scout__tile_plane *planes = table->planes;
 	struct pieces pieces = {.device_slot = device_slot};
-	uint32_t n = cuda->layout.blocks_per_chunk;
-	uint32_t p = scout__tile_plane_of(cuda->planes, 0, cuda->layout.n_planes, lane->tile);
+	uint32_t n = table->layout.blocks_per_chunk;
+	uint32_t p = scout__tile_plane_of(planes, 0, table->layout.n_planes, lane->tile);
 	/* This method moves whole blocks, so it always stands at the start of one. */
-	uint32_t b = (uint32_t)((lane->tile - cuda->planes[p].first_tile) / cuda->planes[p].tiles_per_block);
+	uint32_t b = (uint32_t)((lane->tile - planes[p].first_tile) / planes[p].tiles_per_block);
 
-	while (cuda->planes[p].first_tile < limit) {
+	while (planes[p].first_tile < limit) {
 		b = gather_plane(cuda, lane, p, b, &pieces);
 		if (b < n)
 			break;
 		b = 0;
 		p++;
 	}
-	*ret_next = cuda->planes[p].first_tile + b * cuda->planes[p].tiles_per_block;
+	*ret_next = planes[p].first_tile + b * planes[p].tiles_per_block;
 	span->pieces = (uint32_t)pieces.n;
 	return copy_pieces(cuda, lane, &pieces);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several page tables in one engine: slots of either, layer by layer and at once. */
-#include "copy_world.h"
+#include "tables_world.h"
 #include "check_main.h"
 
 #define N_BLOCKS 16u
@@ -32,7 +32,7 @@ tables_open(struct two_tables *t)
 	t->layouts[0] = (struct scout__copy_layout){
 		.planes = t->planes, .n_planes = 3, .blocks_per_chunk = 4, .n_blocks = N_BLOCKS};
 	t->layouts[1] = (struct scout__copy_layout){
-		.planes = t->planes + 3, .n_planes = 2, .blocks_per_chunk = 1, .n_blocks = N_BLOCKS};
+		.planes = t->planes + 3, .n_planes = 2, .blocks_per_chunk = 1, .n_blocks = N_BLOCKS, .group = 3};
 	cfg.layout = t->layouts[0];
 	cfg.more = &t->layouts[1];
 	memcpy(t->ids[0], (int64_t[]){3, 9, 10, 0}, sizeof(t->ids[0]));
@@ -133,6 +133,22 @@ START_TEST(a_layer_is_some_planes_of_each_table)
 }
 END_TEST
 
+START_TEST(any_tables_and_any_layers)
+{
+	static struct tables_world w;
+	struct scout__copy_config cfg = {.max_batches = 4};
+	char err[200] = "";
+
+	tables_fill(&w, 300 + (uint64_t)_i);
+	tables_config(&w, &cfg);
+	ck_assert_msg(ops->open(&cfg, &w.engine, err, sizeof(err)) == 0, "%s", err);
+	for (int round = 0; round < 6; round++)
+		tables_round_trip(&w);
+	ops->close(w.engine);
+	tables_fini(&w);
+}
+END_TEST
+
 START_TEST(each_table_is_checked)
 {
 	struct scout__copy_config cfg = {.max_batches = 4, .n_more = 1};
@@ -148,6 +164,7 @@ START_TEST(each_table_is_checked)
 	t.layouts[1].n_blocks = N_BLOCKS;
 	t.planes[4].base = (uint8_t *)16; /* no memory of ours */
 	ck_assert_int_eq(ops->open(&cfg, &engine, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_msg(strstr(err, "the table of group 3: planes[1]") != NULL, "%s", err);
 	ck_assert_ptr_null(engine);
 	ops->close(t.engine);
 }
@@ -161,6 +178,7 @@ suite_of_this_file(void)
 
 	tcase_add_test(tc, a_slot_takes_the_planes_of_its_table);
 	tcase_add_test(tc, a_layer_is_some_planes_of_each_table);
+	tcase_add_loop_test(tc, any_tables_and_any_layers, 0, 16);
 	tcase_add_test(tc, each_table_is_checked);
 	suite_add_tcase(suite, tc);
 	return suite;
