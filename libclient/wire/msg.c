@@ -227,6 +227,7 @@ static const char *const op_names[] = {
 	[SCOUT_OP_STATUS] = "STATUS",
 	[SCOUT_OP_ERROR] = "ERROR",
 	[SCOUT_OP_CLEAR] = "CLEAR",
+	[SCOUT_OP_KEYS] = "KEYS",
 };
 _Static_assert(sizeof(op_names) / sizeof(op_names[0]) == SCOUT_OP_LAST + 1, "an opcode has no name");
 

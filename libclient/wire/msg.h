@@ -16,7 +16,7 @@
  * "length" when the body is longer or shorter than its fields say. It looks neither at the opcode (but for one_u64)
  * nor at the status: the caller has dispatched.
  *
- * Frames and names: msg.c. Bodies: msg_peer.c, msg_lookup.c, msg_transfer.c. Lease connection: msg_lease.c.
+ * Frames and names: msg.c. Bodies: msg_peer.c, msg_lookup.c, msg_keys.c, msg_transfer.c. Lease connection: msg_lease.c.
  *
  * A new operation needs, in this order:
  *   its opcode and bodies                 include/kvscout/protocol.h (with SCOUT_OP_LAST)
@@ -180,6 +180,34 @@ struct scout__ahead_groups {
 };
 int scout__get_ahead_groups(const struct scout__op *op, const struct scout__groups *groups, uint32_t hash_tokens,
 			    struct scout__ahead_groups *ret, const char **ret_field);
+
+/* Decoded: groups ascend, no part is empty, and n is the sum of theirs, at most SCOUT_MAX_KEYS. */
+struct scout__keys_msg {
+	uint64_t ticket;
+	uint32_t n;
+	uint16_t n_parts;
+	struct {
+		uint16_t group;
+		uint32_t n;
+	} parts[SCOUT_MAX_GROUPS];
+	struct scout__str tenant;
+	const uint8_t *hashes; /* part by part */
+};
+#define SCOUT__KEYS_BYTES(n_parts) (14 + 8 * (size_t)(n_parts)) /* without tenant and hashes */
+void scout__put_keys(struct scout__writer *w, const struct scout__keys_msg *m, unsigned hash_bytes);
+int scout__get_keys(const struct scout__op *op, unsigned hash_bytes, struct scout__keys_msg *ret,
+		    const char **ret_field);
+
+/* Both maps have (n + 7) / 8 bytes. */
+struct scout__keys_reply {
+	uint32_t n, l1, l2, limited;
+	const uint8_t *hit, *later;
+};
+#define SCOUT__KEYS_REPLY_BYTES(n) (16 + 2 * (((size_t)(n) + 7) / 8))
+void scout__put_keys_reply(struct scout__writer *w, const struct scout__keys_reply *m);
+/* Without the maps: the caller puts them. */
+void scout__put_keys_reply_head(struct scout__writer *w, const struct scout__keys_reply *m);
+int scout__get_keys_reply(const struct scout__op *op, struct scout__keys_reply *ret, const char **ret_field);
 
 struct scout__admit_msg {
 	uint64_t ticket;

@@ -15,10 +15,10 @@
 /*
  * DESIGN
  *
- * Channels: peers on this machine send their frames through shared memory (channel.h, and CHANNEL in protocol.h). A
- * peer asks over its lease connection, so it is one whose process is known and may be on this machine's pool, too; what
- * arrives is then handled as any frame of that peer. Answers leave through the channel once a frame has come through
- * it.
+ * Channels: peers on this machine send their frames through shared memory (channel.h, and CHANNEL in protocol_local.h).
+ * A peer asks over its lease connection, so it is one whose process is known and may be on this machine's pool, too;
+ * what arrives is then handled as any frame of that peer. Answers leave through the channel once a frame has come
+ * through it.
  *
  * A channel is in one of three states:
  *   asleep   its bell is armed; the kernel tells through epoll (edge-triggered: the bell is never read)

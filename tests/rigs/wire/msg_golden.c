@@ -225,6 +225,34 @@ static const uint8_t golden_error[] = {
 	0x04, 0x00, 'n', 'o', 'p', 'e', /*  0 text */
 };
 
+const uint8_t golden_keys[] = {
+	0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, /*  0 ticket */
+	0x02, 0x00,                                     /*  8 n_parts */
+	0x00, 0x00,                                     /* 10 reserved */
+	0x02, 0x00, 't',  'e',                          /* 12 tenant */
+	0x00, 0x00,                                     /* 16 part 0: group */
+	0x00, 0x00,                                     /* 18 reserved */
+	0x01, 0x00, 0x00, 0x00,                         /* 20 n */
+	0x04, 0x03,                                     /* 24 part 1: group */
+	0x00, 0x00,                                     /* 26 reserved */
+	0x02, 0x00, 0x00, 0x00,                         /* 28 n */
+	0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, /* 32 part 0: hash 0 */
+	0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf, /* */
+	0xb0, 0xb1, 0xb2, 0xb3, 0xb4, 0xb5, 0xb6, 0xb7, /* 48 part 1: hash 0 */
+	0xb8, 0xb9, 0xba, 0xbb, 0xbc, 0xbd, 0xbe, 0xbf, /* */
+	0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7, /* 64 part 1: hash 1 */
+	0xc8, 0xc9, 0xca, 0xcb, 0xcc, 0xcd, 0xce, 0xcf, /* */
+};
+
+static const uint8_t golden_keys_reply[] = {
+	0x0b, 0x00, 0x00, 0x00, /*  0 n */
+	0x04, 0x00, 0x00, 0x00, /*  4 l1 */
+	0x02, 0x00, 0x00, 0x00, /*  8 l2 */
+	0x01, 0x00, 0x00, 0x00, /* 12 limited */
+	0xb5, 0x04,             /* 16 hits */
+	0x02, 0x03,             /* 18 later */
+};
+
 #define GOLDEN(op, kind, array)                                                                                        \
 	{                                                                                                              \
 		SCOUT_OP_##op, SCOUT_KIND_##kind, array, sizeof(array)                                                 \
@@ -262,6 +290,8 @@ static const struct golden goldens[] = {
 	GOLDEN_EMPTY(STATUS, REQUEST),
 	GOLDEN(STATUS, REPLY, golden_status_reply),
 	GOLDEN(ERROR, REPLY, golden_error),
+	GOLDEN(KEYS, REQUEST, golden_keys),
+	GOLDEN(KEYS, REPLY, golden_keys_reply),
 };
 #undef GOLDEN
 #undef GOLDEN_EMPTY

@@ -23,6 +23,7 @@ struct golden {
 
 extern const uint8_t golden_lookup[];
 extern const uint8_t golden_store[];
+extern const uint8_t golden_keys[];
 
 /* NULL: there is none. */
 const struct golden *golden_of(uint8_t opcode, uint8_t kind);

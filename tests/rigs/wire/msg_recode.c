@@ -18,6 +18,7 @@ RECODE(hello, scout__hello)
 RECODE(hello_reply, scout__hello_reply)
 RECODE(clear_reply, scout__clear_reply)
 RECODE(lookup_reply, scout__lookup_reply)
+RECODE(keys_reply, scout__keys_reply)
 RECODE(admit, scout__admit_msg)
 RECODE(finish, scout__finish_msg)
 RECODE(register_reply, scout__register_reply)
@@ -40,6 +41,7 @@ RECODE(retrieve_done, scout__retrieve_done_msg)
 	}
 RECODE(lookup, scout__lookup_msg)
 RECODE(store, scout__store_msg)
+RECODE(keys, scout__keys_msg)
 #undef RECODE
 
 /* Bodies that are one number. */
@@ -170,5 +172,7 @@ const struct msg_codec msg_codecs[] = {
 	{"STATUS request", SCOUT_OP_STATUS, SCOUT_KIND_REQUEST, recode_empty},
 	{"STATUS reply", SCOUT_OP_STATUS, SCOUT_KIND_REPLY, recode_status},
 	{"ERROR reply", SCOUT_OP_ERROR, SCOUT_KIND_REPLY, recode_text},
+	{"KEYS request", SCOUT_OP_KEYS, SCOUT_KIND_REQUEST, recode_keys},
+	{"KEYS reply", SCOUT_OP_KEYS, SCOUT_KIND_REPLY, recode_keys_reply},
 };
 _Static_assert(sizeof(msg_codecs) / sizeof(msg_codecs[0]) == N_MSG_CODECS, "a new operation needs its codecs here");

@@ -266,6 +266,55 @@ START_TEST(reset_request)
 }
 END_TEST
 
+START_TEST(keys_request)
+{
+	const struct scout__keys_msg m = {
+		.ticket = 0x2122232425262728,
+		.n = 3,
+		.n_parts = 2,
+		.parts = {{0, 1}, {0x0304, 2}},
+		.tenant = str("te"),
+		.hashes = golden_keys + 32,
+	};
+	struct scout__keys_msg got;
+
+	begin(SCOUT_OP_KEYS, SCOUT_KIND_REQUEST);
+	scout__put_keys(&f.w, &m, GOLDEN_HASH_BYTES);
+	ck_assert_int_eq(scout__get_keys(&f.op, GOLDEN_HASH_BYTES, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.ticket, m.ticket);
+	ck_assert_uint_eq(got.n, m.n);
+	ck_assert_uint_eq(got.n_parts, m.n_parts);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_uint_eq(got.parts[i].group, m.parts[i].group);
+		ck_assert_uint_eq(got.parts[i].n, m.parts[i].n);
+	}
+	check_str(got.tenant, "te");
+	ck_assert_ptr_eq(got.hashes, f.body + 32);
+	ck_assert_uint_eq(f.op.length, SCOUT__KEYS_BYTES(2) + 2 + 3 * GOLDEN_HASH_BYTES);
+	end();
+}
+END_TEST
+
+START_TEST(keys_reply)
+{
+	static const uint8_t hits[] = {0xb5, 0x04}, later[] = {0x02, 0x03};
+	const struct scout__keys_reply m = {.n = 11, .l1 = 4, .l2 = 2, .limited = 1, .hit = hits, .later = later};
+	struct scout__keys_reply got;
+
+	begin(SCOUT_OP_KEYS, SCOUT_KIND_REPLY);
+	scout__put_keys_reply(&f.w, &m);
+	ck_assert_int_eq(scout__get_keys_reply(&f.op, &got, &f.field), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(got.n, m.n);
+	ck_assert_uint_eq(got.l1, m.l1);
+	ck_assert_uint_eq(got.l2, m.l2);
+	ck_assert_uint_eq(got.limited, m.limited);
+	ck_assert_ptr_eq(got.hit, f.body + 16);
+	ck_assert_ptr_eq(got.later, f.body + 18);
+	ck_assert_uint_eq(f.op.length, SCOUT__KEYS_REPLY_BYTES(11));
+	end();
+}
+END_TEST
+
 START_TEST(clear_request)
 {
 	uint64_t generation = 0;
@@ -383,9 +432,9 @@ END_TEST
 
 START_TEST(operations_have_names)
 {
-	static const char *const names[] = {"op 0",     "HELLO",         "PING",     "LOOKUP", "ADMIT",
-					    "FINISH",   "RESET",         "REGISTER", "STORE",  "STORE_DONE",
-					    "RETRIEVE", "RETRIEVE_DONE", "STATUS",   "ERROR",  "CLEAR"};
+	static const char *const names[] = {"op 0",   "HELLO",    "PING",  "LOOKUP",     "ADMIT",    "FINISH",
+					    "RESET",  "REGISTER", "STORE", "STORE_DONE", "RETRIEVE", "RETRIEVE_DONE",
+					    "STATUS", "ERROR",    "CLEAR", "KEYS"};
 
 	_Static_assert(sizeof(names) / sizeof(names[0]) == SCOUT_OP_LAST + 1, "a new operation needs its name here");
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -459,6 +508,8 @@ suite_of_this_file(void)
 	tcase_add_test(golden, admit_reply);
 	tcase_add_test(golden, finish_request);
 	tcase_add_test(golden, reset_request);
+	tcase_add_test(golden, keys_request);
+	tcase_add_test(golden, keys_reply);
 	tcase_add_test(golden, clear_request);
 	tcase_add_test(golden, clear_reply);
 	tcase_add_loop_test(golden, bodies_that_are_empty, 0, sizeof(empty_bodies) / sizeof(empty_bodies[0]));

@@ -274,6 +274,40 @@ put_random_status(struct scout__writer *w)
 }
 
 static void
+put_random_keys(struct scout__writer *w, unsigned hash_bytes)
+{
+	struct scout__keys_msg m = {
+		.ticket = not_zero(), .n_parts = (uint16_t)between(1, 4), .tenant = random_name(0, 255)};
+
+	for (uint32_t i = 0; i < m.n_parts; i++) {
+		m.parts[i].group = (uint16_t)(i * 3 + between(0, 2));
+		m.parts[i].n = between(1, 9);
+		m.n += m.parts[i].n;
+	}
+	scout__put_keys(w, &m, hash_bytes);
+	for (uint32_t i = 0; i < m.n * hash_bytes; i++)
+		scout__put_bytes(w, &(uint8_t){(uint8_t)random_u64()}, 1);
+}
+
+static void
+put_random_keys_reply(struct scout__writer *w)
+{
+	uint8_t hits[3] = {0}, later[3] = {0};
+	struct scout__keys_reply m = {.n = between(1, 24), .limited = between(0, 1), .hit = hits, .later = later};
+
+	for (uint32_t i = 0; i < m.n; i++) {
+		uint32_t what = between(0, 2);
+
+		hits[i / 8] |= (uint8_t)((what == 1) << i % 8);
+		later[i / 8] |= (uint8_t)((what == 2) << i % 8);
+		m.l1 += what == 1;
+	}
+	m.l2 = between(0, m.l1);
+	m.l1 -= m.l2;
+	scout__put_keys_reply(w, &m);
+}
+
+static void
 put_random_request(struct scout__writer *w, uint8_t opcode, unsigned hash_bytes)
 {
 	uint32_t n = between(1, SCOUT_MAX_CHUNKS);
@@ -284,6 +318,9 @@ put_random_request(struct scout__writer *w, uint8_t opcode, unsigned hash_bytes)
 		break;
 	case SCOUT_OP_LOOKUP:
 		put_random_lookup(w, hash_bytes);
+		break;
+	case SCOUT_OP_KEYS:
+		put_random_keys(w, hash_bytes);
 		break;
 	case SCOUT_OP_ADMIT:
 		scout__put_admit(
@@ -330,6 +367,9 @@ put_random_reply(struct scout__writer *w, uint8_t opcode)
 		break;
 	case SCOUT_OP_LOOKUP:
 		put_random_lookup_reply(w);
+		break;
+	case SCOUT_OP_KEYS:
+		put_random_keys_reply(w);
 		break;
 	case SCOUT_OP_ADMIT:
 		scout__put_admit_reply(w, between(0, SCOUT_MAX_CHUNKS));

@@ -260,6 +260,32 @@ static const struct range {
 	{REPLY(LOOKUP), 20, 4, 0x030201, "more"}, /* not below the hit */
 	{REPLY(LOOKUP), 20, 4, 1, "more"},        /* not above the one behind it */
 	{REPLY(LOOKUP), 24, 4, 0, "more"},
+	{REQUEST(KEYS), 0, 8, 0, "ticket"},
+	{REQUEST(KEYS), 8, 2, 0, "n_parts"},
+	{REQUEST(KEYS), 8, 2, 33, "n_parts"},
+	{REQUEST(KEYS), 14, 1, '\n', "tenant"},
+	{REQUEST(KEYS), 16, 2, 0x0303, NULL},
+	{REQUEST(KEYS), 16, 2, 0x0304, "group"},
+	{REQUEST(KEYS), 24, 2, 0, "group"},
+	{REQUEST(KEYS), 24, 2, 65535, NULL}, /* the server knows which groups there are */
+	{REQUEST(KEYS), 20, 4, 0, "n"},
+	{REQUEST(KEYS), 28, 4, 0, "n"},
+	{REQUEST(KEYS), 20, 4, 65537, "n"},
+	{REQUEST(KEYS), 28, 4, 65536, "n"}, /* with the one of the first part */
+	{REQUEST(KEYS), 28, 4, UINT32_MAX, "n"},
+	{REPLY(KEYS), 0, 4, 0, "n"},
+	{REPLY(KEYS), 0, 4, 65537, "n"},
+	{REPLY(KEYS), 0, 4, UINT32_MAX, "n"},
+	{REPLY(KEYS), 0, 4, 12, NULL},
+	{REPLY(KEYS), 0, 4, 10, "hits"},     /* the hit at 10 is behind the last key then */
+	{REPLY(KEYS), 17, 1, 0x01, "later"}, /* a hit, and not */
+	{REPLY(KEYS), 17, 1, 0x08, "hits"},
+	{REPLY(KEYS), 19, 1, 0x08, "later"},
+	{REPLY(KEYS), 4, 4, 6, "l2"}, /* six hits */
+	{REPLY(KEYS), 4, 4, 7, "l1"},
+	{REPLY(KEYS), 8, 4, 0, NULL}, /* a group that the server has no layers of */
+	{REPLY(KEYS), 8, 4, 3, "l2"},
+	{REPLY(KEYS), 12, 4, 2, "limited"},
 	{REQUEST(ADMIT), 0, 8, 0, NULL},  /* names no session: the server's to say */
 	{REQUEST(ADMIT), 12, 4, 0, NULL}, /* gives back everything */
 	{REPLY(ADMIT), 0, 4, 262144, NULL},
