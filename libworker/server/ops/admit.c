@@ -106,6 +106,11 @@ scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scou
 	session = scout__require_session(s, peer, op, m.ticket);
 	if (!session)
 		return;
+	if (session->by_key) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
+			      "ADMIT of a session of KEYS: its promises last until FINISH");
+		return;
+	}
 	if (session->lookup && session->lookup->renews)
 		scout__lookup_cut(s, session->lookup);
 	if (session->lookup) {

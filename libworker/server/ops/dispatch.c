@@ -54,6 +54,9 @@ execute(struct scout_server *s, struct scout__peer *peer, struct scout__packet *
 	case SCOUT_OP_LOOKUP:
 		scout__serve_lookup(s, peer, packet, op, deadline_us);
 		break;
+	case SCOUT_OP_KEYS:
+		scout__serve_keys(s, peer, packet, op, deadline_us);
+		break;
 	case SCOUT_OP_ADMIT:
 		scout__serve_admit(s, peer, packet, op, deadline_us);
 		break;

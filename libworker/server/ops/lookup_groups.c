@@ -33,8 +33,12 @@
  *
  * Key polling begins again with SCAN: at the next interval, or when the object that ends the expected length is stored.
  *
- * A lookup ahead promises all that is there, in the order of positions over all groups, so what max_promised allows is the
- * head of the prompt in each of them.
+ * A lookup ahead promises all that is there, in the order of positions over all groups, so what max_promised allows is
+ * the head of the prompt in each of them.
+ *
+ * KEYS goes the same way, without lengths: each object that is there is wanted, and one that cannot be promised takes
+ * none of the others with it. What is present and not promised at the end, and what the budget left unasked, the answer
+ * names as such (keys.c).
  *
  * When the budget ends, or an ADMIT or RETRIEVE cuts a renewal, the answer is what the session promises by then.
  *
@@ -80,6 +84,15 @@ looked_at(const struct scout__many *many)
 	return many->i - 1 < many->known ? many->i - 1 : many->known;
 }
 
+SCOUT_ON_LOOP static void
+answer(struct scout_server *s, struct scout__pending_op *pending)
+{
+	if (pending->many->by_key)
+		scout__keys_answer(s, pending);
+	else
+		scout__many_answer(s, pending);
+}
+
 /* What is promised by now is the answer. */
 SCOUT_ON_LOOP static void
 cut_short(struct scout_server *s, struct scout__pending_op *pending)
@@ -87,8 +100,9 @@ cut_short(struct scout_server *s, struct scout__pending_op *pending)
 	scout__ask_drop(s, pending);
 	if (pending->ahead && !pending->many->has_asked)
 		pending->many->known = looked_at(pending->many);
-	scout__many_settle(pending);
-	scout__many_answer(s, pending);
+	if (!pending->many->by_key)
+		scout__many_settle(pending);
+	answer(s, pending);
 }
 
 void
@@ -231,7 +245,14 @@ refused(struct scout__pending_op *pending, uint32_t g, uint32_t i, enum scout__a
 {
 	struct scout__many *many = pending->many;
 
+	if (many->by_key && what == SCOUT__ASKED_LIMITED) { /* it stays present, and the others have their turn */
+		pending->limited = 1;
+		scout__bit_clear(many->of[g].wanted, i);
+		return NEXT;
+	}
 	note_absent(pending, g, i);
+	if (many->by_key)
+		return NEXT;
 	if (what == SCOUT__ASKED_LIMITED) {
 		pending->limited = 1;
 		if (pending->ahead) /* all before this position is known */
@@ -307,15 +328,20 @@ await_loads(struct scout_server *s, struct scout__pending_op *pending)
 		}
 		scout__kept_hole(kept, i);
 		mg->n_promised--;
+		if (many->by_key && scout__index_counts(mg->group->index, entry))
+			continue; /* it is still on its way: present, and not promised */
 		note_absent(pending, many->g, i);
-		all_came = false;
+		all_came = many->by_key;
 	}
 	if (!all_came)
 		return AGAIN;
 	return many->g < many->n_groups ? MORE : NEXT;
 }
 
-/* The expected length is not there yet. True: it may come, and the pending operation sleeps until it is asked for again. */
+/*
+ * The expected length is not there yet. True: it may come, and the pending operation sleeps until it is asked for
+ * again.
+ */
 SCOUT_ON_LOOP static bool
 sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
 {
@@ -350,11 +376,33 @@ ask(struct scout_server *s, struct scout__pending_op *pending)
 	case SCOUT__ASKED_WAIT:
 		return WAITS;
 	case SCOUT__ASKED_TAKEN:
+		many->is_known = s->now_us < scout__pending_op_answer_by(pending);
 		return NEXT;
 	default:
+		many->is_known = s->now_us < scout__pending_op_answer_by(pending);
 		go_to(many, LOADS); /* there is none to ask */
 		return MORE;
 	}
+}
+
+/* All that was asked for is there. */
+SCOUT_ON_LOOP static bool
+has_all(const struct scout__pending_op *pending)
+{
+	const struct scout__many *many = pending->many;
+
+	if (!many->by_key)
+		return many->hit >= many->at_most && !pending->ahead;
+	for (uint32_t g = 0; g < many->n_groups; g++) {
+		const struct scout__many_group *mg = &many->of[g];
+		uint32_t i = 0;
+
+		while (i < mg->n && scout__bit(mg->present, i))
+			i += i % 8 == 0 && mg->n - i >= 8 && mg->present[i / 8] == 0xff ? 8 : 1;
+		if (i < mg->n)
+			return false;
+	}
+	return true;
 }
 
 /* The stage behind @many's. */
@@ -362,13 +410,12 @@ SCOUT_ON_LOOP static enum stage
 next_stage(const struct scout__pending_op *pending)
 {
 	struct scout__many *many = pending->many;
-	bool is_all = many->hit >= many->at_most && !pending->ahead;
 
 	if (many->stage == FOUND)
 		return EVALUATE;
 	if (many->stage != PROMISE)
 		return (enum stage)(many->stage + 1);
-	if (is_all || pending->limited || many->has_asked)
+	if (many->has_asked || (pending->limited && !many->by_key) || has_all(pending))
 		return LOADS;
 	many->has_asked = true;
 	return ASK;
@@ -411,7 +458,7 @@ finish(struct scout_server *s, struct scout__pending_op *pending)
 	scout__many_trim(s, pending);
 	go_to(pending->many, DONE);
 	if (!scout__lookup_is_delayed(s, pending))
-		scout__many_answer(s, pending);
+		answer(s, pending);
 }
 
 SCOUT_ON_LOOP static void
@@ -427,7 +474,7 @@ groups_step(struct scout_server *s, struct scout__run_item *item)
 	}
 	scout__timer_clear(s, &pending->run);
 	if (many->stage == DONE) {
-		scout__many_answer(s, pending);
+		answer(s, pending);
 		return;
 	}
 	if (many->stage == SCAN && scout__records_wait(s, pending))

@@ -27,6 +27,8 @@
  * Where no worker of this server has layers of a group, the group has no chunk index: all of it counts as present, and
  * there is nothing to promise.
  *
+ * KEYS (keys.c) has objects without a prompt around them: of each group those of its part, in the order of the request.
+ *
  * Threads: loop.
  */
 
@@ -58,12 +60,23 @@ make_group(struct scout__many_group *mg)
 	return true;
 }
 
+/* For all groups of the namespace, with nothing in it. NULL: no memory. */
+SCOUT_ON_LOOP static struct scout__many *
+many_alloc(const struct scout__ns *ns)
+{
+	struct scout__many *many = calloc(1, sizeof(*many) + ns->groups.n * sizeof(many->of[0]));
+
+	if (many)
+		many->n_groups = ns->groups.n;
+	return many;
+}
+
 struct scout__many *
 scout__many_new(const struct scout_server *s, const struct scout__pending_op *pending,
 		const struct scout__lookup_msg *m)
 {
 	struct scout__ns *ns = pending->ns;
-	struct scout__many *many = calloc(1, sizeof(*many) + ns->groups.n * sizeof(many->of[0]));
+	struct scout__many *many = many_alloc(ns);
 	bool made = true;
 
 	if (!many)
@@ -74,7 +87,6 @@ scout__many_new(const struct scout_server *s, const struct scout__pending_op *pe
 	many->at_most = many->total - m->beyond;
 	many->known = many->total;
 	many->want_more = m->more;
-	many->n_groups = ns->groups.n;
 	for (uint32_t g = 0; made && g < ns->groups.n; g++) {
 		struct scout__many_group *mg = &many->of[g];
 
@@ -84,6 +96,34 @@ scout__many_new(const struct scout_server *s, const struct scout__pending_op *pe
 		mg->from = m->skip / mg->group->stride;
 		mg->n = many->total / mg->group->stride;
 		mg->space = scout__ns_space(s, ns, &m->tenant, (uint16_t)g);
+		many->n_objects += mg->n;
+		made = make_group(mg);
+	}
+	if (made)
+		return many;
+	scout__many_free(many);
+	return NULL;
+}
+
+struct scout__many *
+scout__many_new_keys(const struct scout_server *s, const struct scout__pending_op *pending,
+		     const struct scout__keys_msg *m)
+{
+	struct scout__ns *ns = pending->ns;
+	struct scout__many *many = many_alloc(ns);
+	bool made = true;
+
+	if (!many)
+		return NULL;
+	many->by_key = true;
+	for (uint32_t g = 0, part = 0; made && g < ns->groups.n; g++) {
+		struct scout__many_group *mg = &many->of[g];
+
+		mg->group = &ns->by_group[g];
+		mg->base = many->n_objects;
+		mg->space = scout__ns_space(s, ns, &m->tenant, (uint16_t)g);
+		if (part < m->n_parts && m->parts[part].group == g)
+			mg->n = m->parts[part++].n;
 		many->n_objects += mg->n;
 		made = make_group(mg);
 	}
@@ -132,6 +172,8 @@ scout__many_open(struct scout_server *s, struct scout__pending_op *pending)
 	for (uint32_t g = 0; g < many->n_groups; g++) {
 		struct scout__kept *kept = &session->of[g];
 
+		if (many->of[g].n == 0)
+			continue;
 		/* Below the skipped part nothing is looked at, but for the objects that the end of the session touches. */
 		if (!pending->renews)
 			memset(kept->handles, 0xff, many->of[g].n * sizeof(kept->handles[0]));
@@ -154,7 +196,8 @@ const uint8_t *
 scout__many_hash(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
 {
 	const struct scout__many *many = pending->many;
-	size_t at = (size_t)(i + 1) * many->of[g].group->stride - 1 - many->first;
+	size_t at = many->by_key ? (size_t)many->of[g].base + i
+				 : (size_t)(i + 1) * many->of[g].group->stride - 1 - many->first;
 
 	return pending->hashes + at * pending->ns->hash_bytes;
 }
@@ -197,7 +240,7 @@ gather(const struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t
 {
 	size_t hash_bytes = pending->ns->hash_bytes;
 
-	if (pending->many->of[g].group->stride == 1)
+	if (pending->many->of[g].group->stride == 1 || pending->many->by_key)
 		return scout__many_hash(pending, g, i);
 	for (uint32_t k = 0; k < n; k++)
 		memcpy(room + k * hash_bytes, scout__many_hash(pending, g, i + k), hash_bytes);
@@ -383,11 +426,28 @@ find_lengths(struct scout__pending_op *pending)
 	}
 }
 
+/* KEYS: all that is there is wanted. */
+SCOUT_ON_LOOP static void
+want_keys(struct scout__pending_op *pending)
+{
+	for (uint32_t g = 0; g < pending->many->n_groups; g++) {
+		struct scout__many_group *mg = &pending->many->of[g];
+
+		mg->low = 0;
+		mg->high = scout__many_is_vacant(mg->group) ? 0 : mg->n;
+		memcpy(mg->wanted, mg->present, ((size_t)mg->n + 7) / 8);
+	}
+}
+
 void
 scout__many_evaluate(struct scout__pending_op *pending)
 {
 	struct scout__many *many = pending->many;
 
+	if (many->by_key) {
+		want_keys(pending);
+		return;
+	}
 	find_lengths(pending);
 	for (uint32_t g = 0; g < many->n_groups; g++) {
 		struct scout__many_group *mg = &many->of[g];

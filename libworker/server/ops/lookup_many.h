@@ -13,10 +13,14 @@
 
 struct scout_server;
 struct scout__kept;
+struct scout__keys_msg;
 struct scout__lookup_msg;
 struct scout__ns_group;
 
-/* What a lookup of several groups knows of one of them. Objects are counted from the start of the prompt. */
+/*
+ * What a lookup of several groups knows of one of them. Objects are counted from the start of the prompt; of KEYS, as
+ * they are named.
+ */
 struct scout__many_group {
 	struct scout__ns_group *group;
 	uint32_t space;
@@ -38,6 +42,8 @@ struct scout__many {
 	uint32_t floor;                       /* RENEW: the length that the session has */
 	uint32_t known;                       /* AHEAD: the server has looked so far */
 	bool has_asked;                       /* L2, since the last SCAN */
+	bool by_key;                          /* KEYS: each object counts by itself, and there are no lengths */
+	bool is_known;                        /* KEYS: what is not present is nowhere; else the budget ended before */
 	uint32_t want_more;
 	uint32_t hit, n_more;
 	uint32_t more[SCOUT_MAX_LENGTHS];
@@ -51,8 +57,15 @@ SCOUT_ON_LOOP bool scout__many_is_vacant(const struct scout__ns_group *group);
 /* For the lookup @m. NULL: no memory. */
 SCOUT_ON_LOOP struct scout__many *scout__many_new(const struct scout_server *s, const struct scout__pending_op *pending,
 						  const struct scout__lookup_msg *m);
+/* For KEYS @m. NULL: no memory. */
+SCOUT_ON_LOOP struct scout__many *scout__many_new_keys(const struct scout_server *s,
+						       const struct scout__pending_op *pending,
+						       const struct scout__keys_msg *m);
 void scout__many_free(struct scout__many *many);
-/* What the session keeps of each group, so that each object that is asked for may be promised by itself. False: no memory. */
+/*
+ * What the session keeps of each group, so that each object that is asked for may be promised by itself. False: no
+ * memory.
+ */
 SCOUT_ON_LOOP bool scout__many_open(struct scout_server *s, struct scout__pending_op *pending);
 /* Object @i of group @g is promised in the session. */
 SCOUT_ON_LOOP bool scout__many_has(const struct scout__pending_op *pending, uint32_t g, uint32_t i);
@@ -78,6 +91,9 @@ SCOUT_ON_LOOP uint32_t scout__many_count(const struct scout__pending_op *pending
 SCOUT_ON_LOOP void scout__many_trim(struct scout_server *s, struct scout__pending_op *pending);
 /* Answer with many.hit and many.more; the pending operation is gone. */
 SCOUT_ON_LOOP void scout__many_answer(struct scout_server *s, struct scout__pending_op *pending);
+
+/* Answer KEYS with what is promised by now; the pending operation is gone. */
+SCOUT_ON_LOOP void scout__keys_answer(struct scout_server *s, struct scout__pending_op *pending);
 
 static inline bool
 scout__bit(const uint8_t *bits, uint32_t i)

@@ -11,8 +11,8 @@
 #include "session.h"
 
 /*
- * The answer of a lookup of several groups (lookup_groups.c): lengths, and for a lookup ahead what there is of each group.
- * Loop thread.
+ * The answer of a lookup of several groups (lookup_groups.c): lengths, and for a lookup ahead what there is of each
+ * group. And that of KEYS: what there is of each key. Loop thread.
  */
 
 void
@@ -153,4 +153,90 @@ scout__many_answer(struct scout_server *s, struct scout__pending_op *pending)
 	scout__pending_op_free(s, pending);
 	if (!renews)
 		scout__reply_grants(s, dest, scout__session_undo, ticket, arrived_us);
+}
+
+/* ---- KEYS ---- */
+
+/* What the answer says of one key. */
+enum told {
+	TOLD_MISS = 0,
+	TOLD_HIT,
+	TOLD_LATER
+};
+
+SCOUT_ON_LOOP static enum told
+what_of(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
+{
+	const struct scout__many *many = pending->many;
+
+	if (scout__many_is_vacant(many->of[g].group) || scout__many_has(pending, g, i))
+		return TOLD_HIT;
+	return scout__bit(many->of[g].present, i) || !many->is_known ? TOLD_LATER : TOLD_MISS;
+}
+
+/* A bit for each key: whether @what is told of it. */
+SCOUT_ON_LOOP static void
+put_map(struct scout__writer *w, const struct scout__pending_op *pending, enum told what)
+{
+	const struct scout__many *many = pending->many;
+	uint8_t bits = 0;
+	uint32_t at = 0;
+
+	for (uint32_t g = 0; g < many->n_groups; g++)
+		for (uint32_t i = 0; i < many->of[g].n; i++) {
+			bits |= (uint8_t)((what_of(pending, g, i) == what) << at % 8);
+			if (++at % 8 != 0 && at < many->n_objects)
+				continue;
+			scout__put_bytes(w, &bits, 1);
+			bits = 0;
+		}
+}
+
+SCOUT_ON_LOOP static void
+count(struct scout_server *s, const struct scout__pending_op *pending, struct scout__keys_reply *m)
+{
+	const struct scout__many *many = pending->many;
+
+	for (uint32_t g = 0; g < many->n_groups; g++) {
+		const struct scout__many_group *mg = &many->of[g];
+
+		for (uint32_t i = 0; i < mg->n; i++) {
+			enum told what = what_of(pending, g, i);
+			bool is_promised = what == TOLD_HIT && !scout__many_is_vacant(mg->group);
+
+			m->l2 += is_promised && scout__bit(mg->in_l2, i);
+			m->l1 += is_promised && !scout__bit(mg->in_l2, i);
+			s->count.hit_keys += what == TOLD_HIT;
+			s->count.later_keys += what == TOLD_LATER;
+		}
+		if (mg->group->index && mg->space && mg->n)
+			scout__index_asked(mg->group->index, mg->space, mg->n);
+	}
+	s->count.asked_keys += many->n_objects;
+}
+
+void
+scout__keys_answer(struct scout_server *s, struct scout__pending_op *pending)
+{
+	struct scout__dest *dest = &pending->peer->dest;
+	struct scout__keys_reply m = {.n = pending->many->n_objects, .limited = pending->limited};
+	uint64_t ticket = pending->session->ticket;
+	uint64_t arrived_us = pending->arrived_us;
+	struct scout__writer *w;
+	size_t op;
+
+	count(s, pending, &m);
+	w = scout__reply_begin(s, dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, SCOUT__KEYS_REPLY_BYTES(m.n),
+			       &op);
+	if (!w) {
+		scout__pending_op_cancel(s, pending);
+		return;
+	}
+	scout__put_keys_reply_head(w, &m);
+	put_map(w, pending, TOLD_HIT);
+	put_map(w, pending, TOLD_LATER);
+	scout__reply_end(s, dest, op);
+	/* Free the pending operation before its undoing is noted: see lookup.c. */
+	scout__pending_op_free(s, pending);
+	scout__reply_grants(s, dest, scout__session_undo, ticket, arrived_us);
 }

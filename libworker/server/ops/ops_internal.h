@@ -40,6 +40,8 @@ SCOUT_ON_LOOP void scout__serve_retrieve_done(struct scout_server *s, struct sco
 /* With a pending operation. @deadline_us: when the answer is late. */
 SCOUT_ON_LOOP void scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 				       const struct scout__op *op, uint64_t deadline_us);
+SCOUT_ON_LOOP void scout__serve_keys(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+				     const struct scout__op *op, uint64_t deadline_us);
 SCOUT_ON_LOOP void scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 				      const struct scout__op *op, uint64_t deadline_us);
 SCOUT_ON_LOOP void scout__serve_clear(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,

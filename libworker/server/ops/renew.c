@@ -51,6 +51,8 @@ refusal_of(const struct scout__session *session, const struct scout__pending_op 
 	bool keeps = kept->kept_from < kept->kept_to;
 
 	*ret_status = SCOUT_WIRE_STATE;
+	if (session->by_key)
+		return "the session is of KEYS: ask again with a new ticket";
 	if (session->lookup)
 		return "the lookup is not answered yet";
 	if (session->n_admits)
@@ -129,6 +131,8 @@ groups_refusal_of(const struct scout__session *session, const struct scout__pend
 	const struct scout__many *many = pending->many;
 
 	*ret_status = SCOUT_WIRE_STATE;
+	if (session->by_key)
+		return "the session is of KEYS: ask again with a new ticket";
 	if (session->lookup)
 		return "the lookup is not answered yet";
 	if (session->n_admits)

@@ -340,7 +340,11 @@ touch(const struct scout__session *session, struct scout__kept *kept, struct sco
       enum scout__access how)
 {
 	struct scout__chunk_index *index = kept->group->index;
-	struct scout__touch touch = {.how = how, .kind = kept->kind, .hinted = session->hinted, .behind = kept->behind};
+	/* Objects of KEYS follow from nothing: none of them is behind another one. */
+	struct scout__touch touch = {.how = how,
+				     .kind = kept->kind,
+				     .hinted = session->hinted,
+				     .behind = session->by_key ? 0 : kept->behind};
 
 	if (!session->touch || handle.entry == SCOUT__NO_ENTRY || !scout__index_valid(index, handle))
 		return;

@@ -59,6 +59,7 @@ struct scout__session {
 	uint32_t n_admits; /* ADMITs that are not answered */
 	uint32_t length;   /* lookup_groups.c: that it has promised, in hashes */
 	bool is_ahead;     /* what it promises is no length until an ADMIT */
+	bool by_key;       /* of KEYS: its objects are of no prompt */
 	uint32_t n_groups;
 	struct scout__kept of[]; /* each group of the namespace */
 };

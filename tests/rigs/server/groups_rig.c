@@ -185,3 +185,40 @@ groups_retrieve(struct wire_peer *p, const struct scout__retrieve_msg *m, struct
 	scout__put_retrieve(wire_begin(p, SCOUT_OP_RETRIEVE), m);
 	return call_grants(p, ret);
 }
+
+int
+groups_keys(struct wire_peer *p, uint64_t ticket, const struct groups_key *keys, uint32_t n, struct groups_told *ret)
+{
+	unsigned hash_bytes = p->hello.hash_bytes;
+	struct scout__keys_msg m = {.ticket = ticket, .n = n, .tenant = p->tenant};
+	uint8_t hashes[sizeof(ret->what) * SCOUT_MAX_HASH];
+	struct scout__keys_reply answer;
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	int status;
+
+	ck_assert_uint_le(n, sizeof(ret->what));
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t stride = keys[i].group < p->hello.groups.n ? stride_of(p, keys[i].group) : 1;
+
+		if (i == 0 || keys[i].group != keys[i - 1].group)
+			m.parts[m.n_parts++].group = keys[i].group;
+		m.parts[m.n_parts - 1].n++;
+		wire_hash(hashes + (size_t)i * hash_bytes, hash_bytes, (uint64_t)(keys[i].object + 1) * stride);
+	}
+	m.hashes = hashes;
+	scout__put_keys(wire_begin(p, SCOUT_OP_KEYS), &m, hash_bytes);
+	reply = call(p, &op);
+	status = reply->status;
+	if (status == SCOUT_WIRE_OK) {
+		ck_assert_int_eq(scout__get_keys_reply(&op, &answer, &field), SCOUT_WIRE_OK);
+		ck_assert_uint_eq(answer.n, n);
+		*ret = (struct groups_told){answer.l1, answer.l2, answer.limited, {0}};
+		for (uint32_t i = 0; i < n; i++)
+			ret->what[i] =
+				(uint8_t)((answer.hit[i / 8] >> i % 8 & 1) | (answer.later[i / 8] >> i % 8 & 1) << 1);
+	}
+	wire_reply_free(reply);
+	return status;
+}

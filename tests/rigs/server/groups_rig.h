@@ -21,6 +21,18 @@ struct groups_answer {
 	uint32_t hit, l1, l2, limited, n_more, more[SCOUT_MAX_LENGTHS];
 };
 
+/* An object of a group, for KEYS. */
+struct groups_key {
+	uint16_t group;
+	uint32_t object;
+};
+
+/* A reply to KEYS, with its maps taken apart: 0 not there, 1 a hit, 2 later. */
+struct groups_told {
+	uint32_t l1, l2, limited;
+	uint8_t what[64];
+};
+
 /* What a peer says of the groups at its HELLO, before it says it. */
 void groups_say(struct wire_peer *p, const struct scout__groups *groups, uint32_t hash_tokens);
 /* A server with @cfg, whose groups are registered. */
@@ -39,6 +51,9 @@ int groups_store_of(struct wire_peer *p, uint64_t ticket, uint16_t group, uint32
 void groups_store(struct wire_peer *p, uint16_t group, uint32_t from, uint32_t to);
 /* LOOKUP of the first m->first + m->n hashes of the prompt. Returns the status. */
 int groups_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, struct groups_answer *ret);
+/* KEYS of at most 64 objects, by ascending group. Returns the status. */
+int groups_keys(struct wire_peer *p, uint64_t ticket, const struct groups_key *keys, uint32_t n,
+		struct groups_told *ret);
 /* RETRIEVE of the parts of @m. Returns the status. */
 int groups_retrieve(struct wire_peer *p, const struct scout__retrieve_msg *m, struct wire_grants *ret);
 

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lookup_many.h"
+#include "msg.h"
+#include "ns.h"
+#include "ops_internal.h"
+#include "peer.h"
+#include "pending_op.h"
+#include "reply.h"
+#include "run_queue.h"
+#include "server_core.h"
+#include "session.h"
+
+/*
+ * DESIGN
+ *
+ * KEYS: which of these objects are there, each by itself? The way is that of a lookup of several groups
+ * (lookup_groups.c), without its lengths: look into the pool, promise what is there, ask L2 once about the rest,
+ * promise what that has. What is promised is a hit. The other keys are of two kinds, and the client must not take the
+ * one for the other: not there, or not known. Not known is what the budget left unasked, what the session could not
+ * promise, and, with prefetch=before_answer, what has not arrived.
+ *
+ * A STORE that is under way is no reason to wait, and no "not known": its writer may be gone, and then its slot is set
+ * aside for dead_writer_ms.
+ *
+ * The session keeps of each group the objects of its part, in the order of the request, so RETRIEVE names them by their
+ * place there.
+ *
+ * Threads: loop.
+ */
+
+/* Each part is of a group of the namespace, and RETRIEVE can name all of it. False: @op was refused. */
+SCOUT_ON_LOOP static bool
+require_parts(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op,
+	      const struct scout__keys_msg *m)
+{
+	for (uint32_t i = 0; i < m->n_parts; i++) {
+		uint32_t stride;
+
+		if (m->parts[i].group >= peer->ns->groups.n) {
+			scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_GROUP,
+				      "group = %u: this namespace has %u, and their numbers count from 0",
+				      (unsigned)m->parts[i].group, (unsigned)peer->ns->groups.n);
+			return false;
+		}
+		stride = peer->ns->by_group[m->parts[i].group].stride;
+		if (m->parts[i].n <= SCOUT_MAX_CHUNKS / stride)
+			continue;
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
+			      "n = %u of group %u: must be at most %u, because an object of the group has %u hashes",
+			      (unsigned)m->parts[i].n, (unsigned)m->parts[i].group, SCOUT_MAX_CHUNKS / stride,
+			      (unsigned)stride);
+		return false;
+	}
+	return true;
+}
+
+/* The session that @m opens. NULL: refused, the pending operation is gone. */
+SCOUT_ON_LOOP static struct scout__session *
+open_session(struct scout_server *s, struct scout__pending_op *pending, const struct scout__keys_msg *m)
+{
+	const char *text = "";
+	uint16_t refusal;
+	struct scout__session *session = scout__session_new(s, pending->peer, m->ticket, 0, &refusal, &text);
+
+	if (!session) {
+		scout__pending_op_refuse(s, pending, refusal, "%s", text);
+		return NULL;
+	}
+	pending->session = session;
+	session->lookup = pending;
+	session->by_key = true;
+	if (!scout__many_open(s, pending)) { /* what is refused takes the session back */
+		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server has no memory for a longer session");
+		return NULL;
+	}
+	for (uint32_t i = 0; i < m->n_parts; i++) {
+		uint32_t reach = m->parts[i].n * pending->ns->by_group[m->parts[i].group].stride;
+
+		session->n = session->n > reach ? session->n : reach;
+	}
+	return session;
+}
+
+void
+scout__serve_keys(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
+		  const struct scout__op *op, uint64_t deadline_us)
+{
+	struct scout__keys_msg m;
+	struct scout__pending_op *pending;
+	const char *field = "";
+	int status = scout__get_keys(op, peer->ns->hash_bytes, &m, &field);
+
+	if (status) {
+		scout__refuse_body(s, &peer->dest, op, status, field);
+		return;
+	}
+	if (!scout__require_weights(s, peer, op) || !require_parts(s, peer, op, &m))
+		return;
+	pending = scout__pending_op_new(s, &scout__lookup_groups_kind, peer, packet, op, deadline_us);
+	if (!pending)
+		return;
+	pending->hashes = m.hashes;
+	pending->tenant = m.tenant;
+	pending->n = m.n;
+	pending->first_hole = UINT32_MAX;
+	pending->many = scout__many_new_keys(s, pending, &m);
+	if (!pending->many) {
+		s->count.out_of_memory++;
+		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server is out of memory");
+		return;
+	}
+	if (open_session(s, pending, &m))
+		scout__run_queue_start(s, &pending->run, m.n);
+}
