@@ -58,7 +58,7 @@ client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	}
 	self->state = state;
 	self->hash_bytes = cfg.hash_bytes;
-	self->chunk_tokens = cfg.chunk_tokens;
+	self->hash_tokens = cfg.hash_tokens ? cfg.hash_tokens : cfg.chunk_tokens;
 	self->max_asked = cfg.max_lookups;
 	self->lookup_waits = cfg.lookup_mode == SCOUT_LOOKUP_POLLED || cfg.step_wait_us > 0;
 	scout__py_use_init(&self->use);

@@ -16,7 +16,7 @@ struct scout__py_client {
 	struct scout__py_use use;
 	struct scout__py_open open;
 	/* const after start */
-	uint32_t hash_bytes, chunk_tokens;
+	uint32_t hash_bytes, hash_tokens;
 	uint32_t max_asked;                   /* entries of `asked` */
 	bool lookup_waits;                    /* scout_lookup() may wait */
 	struct scout__py_hash_room hash_room; /* hashes of one question */

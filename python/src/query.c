@@ -61,14 +61,13 @@ scout__py_query_gather(struct scout__py_query *query, struct scout__py_client *s
 	int rc = scout__py_hashes_gather(self->state, sig, SCOUT__PY_HASHES, &query->hashes, query->stride,
 					 self->hash_bytes, max_n, &self->hash_room, &query->q.hashes, &query->q.n);
 
-	if (rc == 0 && query->q.n > query->q.prompt_tokens / self->chunk_tokens) {
+	if (rc == 0 && query->q.n > query->q.prompt_tokens / self->hash_tokens) {
 		scout__py_raise(
 			self->state, SCOUT_ERR_INVALID,
 			"%s(): hashes has %zu chunks with a stride of %zu, and prompt_tokens = %S are only %llu chunks of %u "
-			"tokens; is the stride chunk_tokens divided by the engine's block size?",
+			"tokens; is the stride chunk_tokens (or hash_tokens) divided by the engine's block size?",
 			sig->call, query->q.n, query->stride, a[SCOUT__PY_PROMPT],
-			(unsigned long long)(query->q.prompt_tokens / self->chunk_tokens),
-			(unsigned)self->chunk_tokens);
+			(unsigned long long)(query->q.prompt_tokens / self->hash_tokens), (unsigned)self->hash_tokens);
 		return -1;
 	}
 	return rc;

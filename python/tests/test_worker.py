@@ -405,7 +405,7 @@ class Arguments(Case):
             (A, r"block_ids begins at token 8; it must be a multiple of block_tokens, which is 16", (0, h, four), {"ids_from": 8}),
             (A, r"block_ids\[3\] is 64; the registered pages are 0\.\.63 \(group 0\)", (0, h, [1, 2, 3, 64]), {}),
             (kvscout.KVScoutError, r"no table of group 2 is registered", (0, h, {2: four}), {}),
-            (A, r"first_token must be a multiple of chunk_tokens, not 16", (0, h, four), {"first_token": 16}),
+            (A, r"first_token must be a multiple of hash_tokens .by default chunk_tokens., not 16", (0, h, four), {"first_token": 16}),
             (T, r"tenant must be a str, not b'x'", (0, h, four), {"tenant": b"x"}),
             (A, r"tenant", (0, h, four), {"tenant": "x" * 256}),
             (A, r"announced=True needs layers", (0, h, four), {"announced": True}),

@@ -27,7 +27,7 @@ struct scout__py_worker {
 	struct scout_worker *worker;
 	struct scout__py_use use;
 	struct scout__py_open open;
-	uint32_t chunk_tokens, hash_bytes; /* const */
+	uint32_t chunk_tokens, hash_tokens, hash_bytes; /* const */
 	uint32_t n_tables;
 	struct scout__py_table *tables;                 /* own the pages' owners until the worker is closed */
 	struct scout__py_ids ids[SCOUT__PY_MAX_GROUPS]; /* of the call that runs */

@@ -66,6 +66,7 @@ worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	}
 	self->state = state;
 	self->chunk_tokens = cfg.chunk_tokens;
+	self->hash_tokens = cfg.hash_tokens ? cfg.hash_tokens : cfg.chunk_tokens;
 	self->hash_bytes = cfg.hash_bytes;
 	scout__py_use_init(&self->use);
 	self->jobs = PyDict_New();
@@ -236,7 +237,7 @@ PyDoc_STRVAR(
 	"      layer_events=None, announced=False, timeout_ms=0)\n--\n\n"
 	"Start a copy from pages to the pool. Returns the job's number. Never waits.\n\n"
 	"ticket: of the request's session, 0: none. hashes: the chunks' hashes, as for Client.try_lookup(); stride: use every\n"
-	"stride-th of them. first_token: where the first of these chunks begins in its prompt, a multiple of chunk_tokens.\n"
+	"stride-th of them. first_token: where the first of these chunks begins in its prompt, a multiple of hash_tokens.\n"
 	"block_ids, ids_from: as for retrieve(), ids_from is first_token by default. A chunk with a negative or null id is not\n"
 	"stored, and counted in Done.null_chunks. event: CUDA: no page is read before it. announced: host backend: no page of a\n"
 	"layer is read before layer_ready() announced it. The rest as for retrieve().");

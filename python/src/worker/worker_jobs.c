@@ -500,11 +500,11 @@ static int
 check_store(const struct job_args *a, const struct scout_store *s)
 {
 	struct scout__py_worker *self = a->self;
-	uint64_t tokens = (uint64_t)s->n * self->chunk_tokens;
+	uint64_t tokens = (uint64_t)s->n * self->hash_tokens;
 
-	if (s->first_token % self->chunk_tokens != 0)
+	if (s->first_token % self->hash_tokens != 0)
 		return scout__py_arg_value_error(self->state, a->sig, S_FIRST, a->args[S_FIRST],
-						 "a multiple of chunk_tokens");
+						 "a multiple of hash_tokens (by default chunk_tokens)");
 	if (s->announced && a->n_layers == 0) {
 		scout__py_raise(self->state, SCOUT_ERR_INVALID, "%s(): announced=True needs layers", a->sig->call);
 		return -1;
