@@ -7,6 +7,7 @@
  * those are, and packs them with it.
  */
 #include "gpu_worker_rig.h"
+#include "worker_gpu_groups.h"
 
 static void
 what_was_stored_comes_back_in_other_pages(int i)
@@ -394,6 +395,10 @@ static const struct gpu_case cases[] = {
 	{"a_process_that_is_forked_behind_a_new_worker_has_cuda", a_process_that_is_forked_behind_a_new_worker_has_cuda,
 	 1},
 	{"the_server_may_come_again", the_server_may_come_again, 2},
+	{"groups_come_back_in_other_pages", groups_come_back_in_other_pages, 8},
+	{"groups_go_layer_by_layer", groups_go_layer_by_layer, 4},
+	{"groups_sleep_and_wake_under_copies", groups_sleep_and_wake_under_copies, 4},
+	{"a_fence_on_one_group_gives_its_pages_to_the_stream", a_fence_on_one_group_gives_its_pages_to_the_stream, 4},
 };
 
 /* The runtime's word, in a process of its own: this one starts others, and CUDA survives no fork. */

@@ -155,6 +155,15 @@ plain_alloc(uint64_t bytes)
 }
 
 void
+pages_wipe(uint32_t rank)
+{
+	for (uint32_t p = 0; p < N_PLANES; p++)
+		CUDA(cudaMemset(rig.engines[rank].planes[p].base, CANARY,
+				rig.engines[rank].planes[p].stride * N_PAGES));
+	CUDA(cudaDeviceSynchronize());
+}
+
+void
 pages_init(uint32_t rank, void *(*alloc)(uint64_t bytes))
 {
 	static const uint64_t bytes[N_PLANES] = {4096, 1000, 65536}, padding[N_PLANES] = {0, 24, 0};
@@ -165,9 +174,8 @@ pages_init(uint32_t rank, void *(*alloc)(uint64_t bytes))
 		plane->block_bytes = bytes[p];
 		plane->stride = bytes[p] + padding[p];
 		plane->base = alloc(plane->stride * N_PAGES);
-		CUDA(cudaMemset(plane->base, CANARY, plane->stride * N_PAGES));
 	}
-	CUDA(cudaDeviceSynchronize());
+	pages_wipe(rank);
 }
 
 void
@@ -190,6 +198,7 @@ client_start(void)
 	cfg.name_space = "gpu";
 	cfg.chunk_tokens = CHUNK_TOKENS;
 	cfg.kv_ranks = rig.ranks;
+	cfg.group = rig.group;
 	REQUIRE(scout_client_new(&cfg, &rig.client, err, sizeof(err)) == 0);
 	REQUIRE(scout_client_wait_ready(rig.client, DEADLINE_MS, err, sizeof(err)) == 0);
 }
@@ -208,6 +217,7 @@ worker_new(uint32_t rank, const char *backend, const char *method)
 	cfg.chunk_tokens = CHUNK_TOKENS;
 	cfg.kv_ranks = rig.ranks;
 	cfg.kv_rank = rank;
+	cfg.group = rig.group;
 	cfg.backend = backend;
 	cfg.copy_method = method;
 	cfg.log = say;

@@ -47,8 +47,9 @@ struct gpu_rig {
 	pid_t server;
 	char folder[64], endpoint[128];
 	struct scout_client *client;
+	const char *group; /* key of client and workers; NULL: one group */
 	uint32_t ranks;
-	struct engine engines[2];
+	struct engine engines[3];
 	uint64_t seed;
 	unsigned next_id;
 };
@@ -74,6 +75,7 @@ bool page_is(uint32_t rank, int64_t id, uint32_t prompt, uint64_t block);
 /* Whether all of a page, and the gap behind it, is @value. */
 bool page_holds(uint32_t rank, int64_t id, uint8_t value);
 void *plain_alloc(uint64_t bytes);
+void pages_wipe(uint32_t rank);
 void pages_init(uint32_t rank, void *(*alloc)(uint64_t bytes));
 
 /* ---- client and workers ---- */
