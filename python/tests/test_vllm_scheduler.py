@@ -3,6 +3,7 @@
 
 import types
 import unittest
+from unittest import mock
 
 import kvscout
 from pages import CHUNK_TOKENS, hashes_of
@@ -45,6 +46,44 @@ class Lives(unittest.TestCase):
             self.assertEqual(self.lives(request("whole", CHUNK_TOKENS)), CHUNK_TOKENS - 1)
             self.assertEqual(self.lives(request("longer", CHUNK_TOKENS + 1)), CHUNK_TOKENS)
         self.assertEqual(self.scheduler.counts["asked"], 2)
+
+    def test_an_answer_found_behind_a_wait_that_ran_out_is_not_late(self):
+        """The thread may have had no CPU while it waited: the next step waits again."""
+        client = self.scheduler._client
+        self.scheduler._client = mock.Mock(wraps=client)
+        self.scheduler._client.poll.side_effect = [None, client.wait_lookup("p", hashes_of("p", 1), CHUNK_TOKENS + 1)]
+        self.scheduler._client.step_wait.side_effect = lambda us: False
+        asked = request("late", CHUNK_TOKENS)
+        self.scheduler.on_new_request(asked)
+        self.assertEqual(self.scheduler.matched_tokens(asked, 0), 0)
+        self.engine.step()
+        self.scheduler._client = client
+        again = request("again", CHUNK_TOKENS)
+        self.scheduler.on_new_request(again)
+        self.scheduler._begin_step()
+        self.assertTrue(self.scheduler._wait())
+
+    def test_a_store_leaves_out_chunks_whose_blocks_are_gone(self):
+        long = request("long", 5 * CHUNK_TOKENS)
+        touched = []
+        pool = self.scheduler._manager.block_pool
+        pool.blocks, pool.touch = list(range(9)), touched.extend
+        for ids, runs in (
+            ([1, 2, 3, 4, 5], [(0, [1, 2, 3, 4, 5])]),
+            ([0, 2, 3, 0, 5], [(1, [2, 3]), (4, [5])]),
+            ([0, 0, 0, 0, 0], []),
+        ):
+            self.scheduler._manager.get_block_ids = lambda name: (ids,)
+            self.scheduler.on_new_request(long)
+            step = types.SimpleNamespace(num_scheduled_tokens={"long": long.num_tokens}, preempted_req_ids=None)
+            stores = self.scheduler.build_meta(step).stores
+            self.assertEqual([(store.first_chunk, store.block_ids) for store in stores], runs)
+            for store in stores:
+                self.assertEqual(store.hashes, long.block_hashes[store.first_chunk :][: len(store.block_ids)])
+            self.assertEqual(touched, [block for _, blocks in runs for block in blocks])
+            self.assertEqual(self.scheduler.build_meta(step).stores, [])  # each chunk once
+            self.scheduler._finish_lookup(self.scheduler._requests.pop("long"))
+            touched.clear()
 
 
 if __name__ == "__main__":

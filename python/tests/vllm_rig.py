@@ -44,7 +44,8 @@ class Engine:
         self.pages = Pages()
         self.pages.register(self.copier)
         self.scheduler = scheduler.Scheduler(parsed, self.client, 1, kvscout.KVScoutError, lambda salt: None, hints=None)
-        pool = types.SimpleNamespace(num_gpu_blocks=2, get_num_free_blocks=lambda: 1)
+        null = types.SimpleNamespace(block_id=0)
+        pool = types.SimpleNamespace(num_gpu_blocks=2, get_num_free_blocks=lambda: 1, null_block=null)
         self.scheduler.bind(types.SimpleNamespace(block_pool=pool))
         self.worker = worker.Worker(parsed, self.copier, kvscout.KVScoutError)
 

@@ -77,7 +77,7 @@ class Hints:
         """A word of Client.finish_hint(), or None. @request has ended."""
         if request.num_tokens >= self._max_tokens:
             return UNLIKELY
-        if request.status.name != "FINISHED_STOPPED" or not self._tokens:
+        if not self._tokens or request.status.name != "FINISHED_STOPPED":
             return None
         output = request.output_token_ids
         return None if self._tokens.isdisjoint(output[max(0, len(output) - LAST_TOKENS) :]) else LIKELY

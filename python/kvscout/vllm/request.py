@@ -47,6 +47,9 @@ class Params:
             setattr(self, key, value)
 
 
+NO_PARAMS = Params(None, "")
+
+
 class Tracked:
     """One request, from on_new_request() to request_finished()."""
 
@@ -56,6 +59,7 @@ class Tracked:
         "tenant",
         "turn",
         "lookup_id",
+        "may_read",
         "known",
         "asked",
         "hit",
@@ -70,11 +74,12 @@ class Tracked:
 
     def __init__(self, request, tenant):
         self.request = request
-        self.params = Params(request.kv_transfer_params, request.request_id)
+        self.params = Params(request.kv_transfer_params, request.request_id) if request.kv_transfer_params else NO_PARAMS
         self.tenant = tenant
         # A request that is preempted, or whose load failed, asks anew: under another id, because its hashes have grown.
         self.turn = 0
         self.lookup_id = request.request_id
+        self.may_read = False  # this turn may ask for it
         self.known = False  # the client knows a lookup of this id
         self.asked = False  # the scheduler has asked for it
         self.hit = None

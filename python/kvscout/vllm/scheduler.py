@@ -32,6 +32,8 @@ class Scheduler:
         self._error = errors
         self._make_tenant = make_tenant
         self._hints = hints
+        self._chunk_tokens = config.chunk_tokens
+        self._stride = config.stride
         self._requests = {}
         self._pins = Pins(ranks)
         self._manager = None
@@ -56,10 +58,12 @@ class Scheduler:
     def bind(self, kv_cache_manager):
         self._manager = kv_cache_manager
         self._pins.bind(kv_cache_manager.block_pool)
+        self._null_block = kv_cache_manager.block_pool.null_block.block_id
 
     def on_new_request(self, request):
         tracked = Tracked(request, self._make_tenant(request.cache_salt))
         self._requests[request.request_id] = tracked
+        tracked.may_read = self._may_read(tracked)
         self._ask_ahead(tracked)
         self._end_step()  # send it now, with what ended since the last step
 
@@ -71,8 +75,8 @@ class Scheduler:
         if tracked.scheduled:
             # Preempted, or its load failed and left nothing.
             self._finish_lookup(tracked)
-            tracked.begin_turn()
-        if not self._may_read(tracked) or tracked.failed_loads >= MAX_FAILED_LOADS:
+            self._begin_turn(tracked)
+        if not tracked.may_read or tracked.failed_loads >= MAX_FAILED_LOADS:
             return 0
         first = not tracked.asked
         tracked.asked = True
@@ -82,6 +86,8 @@ class Scheduler:
             self.counts["asked"] += 1
             if hit is None and self._wait():
                 hit = self._ask(tracked, computed)
+                # An answer that came while this thread had no CPU is not late.
+                self._answers_come = self._answers_come or hit is not None
             self.counts["answered_at_first_ask"] += hit is not None
         elif hit is not None and tracked.hit is None:
             self._answers_come = True
@@ -142,8 +148,7 @@ class Scheduler:
         self._loads = []
         self._generation = self._new_weights = 0
         if self._may_store:
-            for request_id, tokens in scheduler_output.num_scheduled_tokens.items():
-                self._add_stores(meta, request_id, tokens)
+            self._add_all_stores(meta, scheduler_output.num_scheduled_tokens)
         for request_id in getattr(scheduler_output, "preempted_req_ids", None) or ():
             self._preempted(request_id)
         self._end_step()
@@ -195,7 +200,7 @@ class Scheduler:
             if tracked.scheduled:
                 tracked.may_store = False  # its KV was computed before
             else:
-                tracked.begin_turn()  # its lookup ended with the clear
+                self._begin_turn(tracked)  # its lookup ended with the clear
         self._may_store = self._config.may_write and self._gpu_cache_is_empty()
         if self._config.may_write and not self._may_store:
             logger.warning(
@@ -229,6 +234,10 @@ class Scheduler:
 
     # ---- lookups ----------------------------------------------------------------------------------------------------
 
+    def _begin_turn(self, tracked):
+        tracked.begin_turn()
+        tracked.may_read = self._may_read(tracked)
+
     def _may_read(self, tracked):
         """A prompt without a whole chunk is no question."""
         request = tracked.request
@@ -236,12 +245,12 @@ class Scheduler:
             self._config.may_read
             and not tracked.params.skip_read
             and not request.skip_reading_prefix_cache
-            and request.num_tokens >= self._config.chunk_tokens
+            and request.num_tokens >= self._chunk_tokens
         )
 
     def _ask_ahead(self, tracked):
         request = tracked.request
-        if not self._may_read(tracked):
+        if not tracked.may_read:
             return
         try:
             self._client.lookup_ahead(
@@ -250,7 +259,7 @@ class Scheduler:
                 request.num_tokens,
                 tenant=tracked.tenant,
                 expect_tokens=tracked.params.expect_tokens,
-                stride=self._config.stride,
+                stride=self._stride,
             )
             tracked.known = True
         except self._error as error:
@@ -263,7 +272,7 @@ class Scheduler:
         if tracked is None or not tracked.scheduled or tracked.allocated_in == self._steps:
             return
         self._finish_lookup(tracked)
-        tracked.begin_turn()
+        self._begin_turn(tracked)
         self._ask_ahead(tracked)
 
     def _ask(self, tracked, computed):
@@ -281,7 +290,7 @@ class Scheduler:
                 computed_tokens=computed,
                 tenant=tracked.tenant,
                 expect_tokens=tracked.params.expect_tokens,
-                stride=self._config.stride,
+                stride=self._stride,
             )
             tracked.known = True
             return hit
@@ -350,47 +359,60 @@ class Scheduler:
             return
         tracked.failed_loads += 1
         # The engine computes it again, and then it can be stored again.
-        tracked.next_store = min(tracked.next_store, token // self._config.chunk_tokens)
+        tracked.next_store = min(tracked.next_store, token // self._chunk_tokens)
 
     # ---- stores -----------------------------------------------------------------------------------------------------
 
-    def _add_stores(self, meta, request_id, tokens):
-        tracked = self._requests.get(request_id)
-        if tracked is None or not tracked.may_store:
-            return
+    def _add_all_stores(self, meta, scheduled):
+        """A step that decodes completes a chunk for few of its requests: the others take no more than this look."""
+        chunk = self._chunk_tokens
+        for request_id, tokens in scheduled.items():
+            tracked = self._requests.get(request_id)
+            if (
+                tracked is not None
+                and tracked.request.num_computed_tokens + tokens >= (tracked.next_store + 1) * chunk
+                and tracked.may_store
+            ):
+                self._add_stores(meta, tracked, tokens)
+
+    def _add_stores(self, meta, tracked, tokens):
         request = tracked.request
         known = request.num_prompt_tokens if self._config.store == "prompt" else request.num_tokens
         # Behind the known tokens lie drafts and placeholders, whose hashes do not exist yet.
-        chunk = self._config.chunk_tokens
         end = min(
-            min(request.num_computed_tokens + tokens, known) // chunk, len(request.block_hashes) // self._config.stride
+            min(request.num_computed_tokens + tokens, known) // self._chunk_tokens,
+            len(request.block_hashes) // self._stride,
         )
         if end <= tracked.next_store:
             return
-        block_ids = self._manager.get_block_ids(request_id)[0]
+        block_ids = self._manager.get_block_ids(request.request_id)[0]
         for begin, stop in self._whole_runs(block_ids, tracked.next_store, end):
             self._add_store(meta, tracked, block_ids, begin, stop)
         tracked.next_store = end
 
     def _whole_runs(self, block_ids, begin, end):
         """Runs of chunks whose blocks are all there: a window model gives back those behind its window."""
-        stride = self._config.stride
-        null = self._manager.block_pool.null_block.block_id
+        stride = self._stride
+        null = self._null_block
+        if null not in block_ids[begin * stride : end * stride]:
+            return ((begin, end),)
+        runs = []
         start = begin
         for chunk in range(begin, end):
             if null in block_ids[chunk * stride : (chunk + 1) * stride]:
                 if start < chunk:
-                    yield start, chunk
+                    runs.append((start, chunk))
                 start = chunk + 1
         if start < end:
-            yield start, end
+            runs.append((start, end))
+        return runs
 
     def _add_store(self, meta, tracked, block_ids, begin, end):
-        stride = self._config.stride
+        stride = self._stride
         number = self._next_store_number
         self._next_store_number += 1
         blocks = list(block_ids[begin * stride : end * stride])
-        hashes = [bytes(tracked.request.block_hashes[(index + 1) * stride - 1]) for index in range(begin, end)]
+        hashes = list(map(bytes, tracked.request.block_hashes[(begin + 1) * stride - 1 : end * stride : stride]))
         self._pins.take(number, blocks)
         meta.stores.append(
             Store(number, tracked.request.request_id, tracked.ticket, hashes, blocks, begin, tracked.tenant)
