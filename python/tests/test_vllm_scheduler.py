@@ -7,7 +7,7 @@ from unittest import mock
 
 import kvscout
 from pages import CHUNK_TOKENS, hashes_of
-from rig import wait_for
+from rig import ServerProcess, wait_for
 from vllm_rig import Engine
 
 
@@ -84,6 +84,41 @@ class Lives(unittest.TestCase):
             self.assertEqual(self.scheduler.build_meta(step).stores, [])  # each chunk once
             self.scheduler._finish_lookup(self.scheduler._requests.pop("long"))
             touched.clear()
+
+
+class Waits(unittest.TestCase):
+    """A step's wait for a server that stands still."""
+
+    def setUp(self):
+        self.server = ServerProcess()
+        self.addCleanup(self.server.stop)
+        self.engine = Engine(self, self.server.endpoint, 0, block_tokens=CHUNK_TOKENS)
+        self.scheduler = self.engine.scheduler
+        self.assertTrue(self.engine.store("p").ok)
+        self.asked = []
+
+    def ask_new(self):
+        """The first ask for another request, in a step of its own. Returns how often a step has waited up to now."""
+        asked = request(f"r{len(self.asked)}", 2 * CHUNK_TOKENS)
+        self.asked.append(asked)
+        self.scheduler.on_new_request(asked)
+        self.scheduler.matched_tokens(asked, 0)
+        self.engine.step()
+        return self.scheduler.counts["waits"]
+
+    def answers(self, asked):
+        return wait_for(lambda: self.scheduler.matched_tokens(asked, 0) is not None, what="an answer")
+
+    def test_a_server_that_stands_still_costs_one_wait_each_time(self):
+        self.server.freeze()
+        self.assertEqual([self.ask_new() for _ in range(20)], [1] * 20)
+        self.server.thaw()
+        self.answers(self.asked[0])  # of a lookup that was pending, so answers come again
+        wait_for(lambda: self.engine.hit("p"), what="a hit after the server goes on")
+        before = self.scheduler.counts["waits"]
+        self.server.freeze()
+        self.assertEqual([self.ask_new() - before for _ in range(20)], [1] * 20)
+        self.server.thaw()
 
 
 if __name__ == "__main__":
