@@ -67,6 +67,8 @@ class Engine:
         if prefix_caching is not None:
             config.cache_config.enable_prefix_caching = prefix_caching
         self._engine = LLMEngine.from_vllm_config(config)
+        if config.parallel_config.pipeline_parallel_size > 1:
+            self.on_workers(make_stage_buffers)
         self.block_tokens = block_tokens
         self.scheduler = self._engine.engine_core.engine_core.scheduler
         self._count_hits()
@@ -238,6 +240,18 @@ def all_counts(engine):
 
 def _load_weights(worker, folder):
     worker.model_runner.reload_weights(weights_path=folder)
+
+
+def make_stage_buffers(worker):
+    """On a worker: what it receives from the stage before. vLLM makes these when it profiles a model, which the CPU
+    build leaves out if the size of the KV cache is given and nothing is compiled."""
+    from vllm.distributed import get_pp_group
+
+    runner = worker.model_runner
+    if not get_pp_group().is_first_rank and runner.intermediate_tensors is None:
+        runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+            batch_size=runner.max_num_tokens, dtype=runner.model_config.dtype, device=runner.device
+        )
 
 
 def swap_blocks(worker, left, right):

@@ -237,14 +237,16 @@ def counters_agree(context, engine, server):
         theirs["failed_blocks"] == 0 and theirs["loads_failed"] == 0,
         f"{theirs['failed_blocks']} blocks were not filled, though no server died",
     )
-    if len(getattr(engine.scheduler.connector, "sub_connectors", [0])) == 1:
+    alone = len(getattr(engine.scheduler.connector, "sub_connectors", [0])) == 1
+    if alone:
         need(engine.hits == ours["load_tokens"], f"vLLM counts {engine.hits} hits, the connector {ours['load_tokens']}")
     aborted = ours["load_tokens"] * ranks - theirs["loaded_tokens"]
     need(aborted == 0, f"{ours['load_tokens']} tokens were to be loaded, {theirs['loaded_tokens']} were")
     need(
-        theirs["stores_ended"] == ours["stores"] * ranks,
-        f"{ours['stores']} stores were sent, {theirs['stores_ended']} ended",
+        theirs["stores_ended"] + theirs["stores_dropped"] == ours["stores"] * ranks,
+        f"{ours['stores']} stores were sent, {theirs['stores_ended']} ended, {theirs['stores_dropped']} were dropped",
     )
+    need(alone == (theirs["stores_dropped"] == 0), f"{theirs['stores_dropped']} stores were dropped")
     for hint in ("likely", "unlikely"):
         told, known = ours[f"hints_{hint}"], status[f"hints.{hint}"]
         need(told == known, f"{told} requests ended with the hint {hint}, the server knows of {known}")

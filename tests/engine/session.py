@@ -277,13 +277,17 @@ def variant_reference(model, name, **engine_options):
 
 
 def beside_session(options):
-    """Under MultiConnector beside vLLM's own ExampleConnector, which keeps KV in files."""
+    """Under MultiConnector beside vLLM's own ExampleConnector, which keeps KV in files. It stores a prompt in the first
+    step that computes it, so each prompt must fit into one step."""
     import scenarios
     import variants
 
+    here = os.path.dirname(os.path.abspath(__file__))
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])  # for the workers
     folder = stores.folder(options, "example", empty=True)
     other = {
-        "kv_connector": "ExampleConnector",
+        "kv_connector": "FailingConnector",
+        "kv_connector_module_path": "failing",
         "kv_role": "kv_both",
         "kv_connector_extra_config": {"shared_storage_path": folder},
     }
@@ -292,9 +296,10 @@ def beside_session(options):
         context.cases.run(
             "beside_another_connector", variants.another_connector_loads_what_ours_may_not, context, engine
         )
+        context.cases.run("a_failed_load_is_not_stored", variants.another_ones_failed_load, context, engine, folder)
         context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
 
-    return connector_session("llama", cases, beside=[other])(options)
+    return connector_session("llama", cases, beside=[other], batch_tokens=2048)(options)
 
 
 def measure_hooks(context, engine, server):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of engines that differ in more than their prompts: LoRA adapters, and another connector beside ours."""
 
+import os
+
 import models
 import prompts
 from checks import DISTINCT_TOKENS, need
@@ -68,6 +70,31 @@ def another_connector_loads_what_ours_may_not(context, engine):
         notes.append(f"{loaded} tokens loaded by ours and {cached - loaded} by the other")
     engine.forget()
     return f"in turns {', '.join(notes)}"
+
+
+def another_ones_failed_load(context, engine, folder):
+    """The other connector loads in the step that computes, and fails. vLLM says so after the step, and computes again.
+    What the step computed on the failed load must not be in our cache."""
+    from failing import MARK
+
+    asked, n = prompts.of("beside")
+    counts = engine.side.counts
+    engine.forget(connector=True)  # ours has nothing now, the other one its files
+    mark = os.path.join(folder, MARK)
+    with open(mark, "w"):
+        before = dict(counts)
+    failed = engine.run(asked, n)
+    os.unlink(mark)
+    context.reference.compare(asked, n, failed)
+    engine.forget()
+    stored = counts["store_chunks"] - before["store_chunks"]
+    need(counts["load_tokens"] == before["load_tokens"], "our connector loaded something after its reset")
+    need(stored > 0, "nothing was stored, so no store could be wrong")
+    context.reference.compare(asked, n, engine.run(asked, n))
+    engine.forget()
+    loaded = counts["load_tokens"] - before["load_tokens"]
+    need(loaded > 0, "our connector loaded nothing of what it stored")
+    return f"{stored} chunks stored, {loaded} tokens loaded"
 
 
 IMAGES = ("one", "two")

@@ -133,11 +133,14 @@ class KVScoutConnector(KVConnectorBase_V1):
     # ---- worker -----------------------------------------------------------------------------------------------------
 
     def register_kv_caches(self, kv_caches):
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
         first = next(iter(kv_caches.values()))
         tag = f"{device.tag_of(self._vllm_config, self._kv_cache_config)}/{str(first.dtype).removeprefix('torch.')}"
         self._worker.register(
             kv_caches, self._kv_cache_config.num_blocks, layout.dtype(first), tag, device.event_maker(first)
         )
+        self._worker.holds_stores = get_kv_transfer_group() is not self
 
     def start_load_kv(self, forward_context, **kwargs):
         timed(self._times, self._worker.start_loads, self._meta())
@@ -197,7 +200,8 @@ class KVScoutConnector(KVConnectorBase_V1):
         return meta
 
     def update_connector_output(self, connector_output):
-        timed(self._times, self._scheduler.worker_output, connector_output.kv_connector_worker_meta)
+        meta, failed = connector_output.kv_connector_worker_meta, bool(connector_output.invalid_block_ids)
+        timed(self._times, self._scheduler.worker_output, meta, failed)
 
     def request_finished(self, request, block_ids):
         timed(self._times, self._scheduler.finished, request)

@@ -45,6 +45,10 @@ class Metadata(KVConnectorMetadata):
     weights_version: int = 0
     # By worker: how many of its failed synchronous loads the scheduler has heard of; see worker.py.
     failures_seen: dict[str, int] = field(default_factory=dict)
+    # Of stores that wait for the result of their step (held.py): up to this number it is known, and up to that one it
+    # was a failed load.
+    settled: int = 0
+    void: int = 0
 
 
 @dataclass
@@ -56,6 +60,7 @@ class WorkerMetadata(KVConnectorWorkerMetadata):
     not_stored: dict[str, int] = field(default_factory=dict)
     failed_loads: dict[str, int] = field(default_factory=dict)  # request: first token that was not loaded
     failures: dict[str, int] = field(default_factory=dict)  # by worker: synchronous loads that failed since its start
+    held: int = 0  # number of the last store of this step that waits for the step's result
 
     def aggregate(self, other):
         stored = dict(self.stored)
@@ -66,10 +71,11 @@ class WorkerMetadata(KVConnectorWorkerMetadata):
             _least(self.not_stored, other.not_stored),
             _least(self.failed_loads, other.failed_loads),
             {**self.failures, **other.failures},
+            max(self.held, other.held),
         )
 
     def is_empty(self):
-        return not (self.stored or self.not_stored or self.failed_loads or self.failures)
+        return not (self.stored or self.not_stored or self.failed_loads or self.failures or self.held)
 
 
 def _least(one, two):

@@ -43,6 +43,7 @@ class Scheduler:
         self._new_weights = 0  # workers are to be told
         self._next_store_number = 1
         self._failures_seen = {}
+        self._settled = self._void = 0  # numbers of stores; see held.py
         self._in_step = False
         self._steps = 0
         self._wait_left_us = 0  # of this step's budget
@@ -143,7 +144,7 @@ class Scheduler:
     def build_meta(self, scheduler_output):
         meta = Metadata(
             loads=self._loads, generation=self._generation, weights_version=self._new_weights,
-            failures_seen=dict(self._failures_seen),
+            failures_seen=dict(self._failures_seen), settled=self._settled, void=self._void,
         )
         self._loads = []
         self._generation = self._new_weights = 0
@@ -155,9 +156,14 @@ class Scheduler:
         self._steps += 1
         return meta
 
-    def worker_output(self, meta):
+    def worker_output(self, meta, load_failed=False):
+        """@load_failed: of any connector, in this step."""
+        if load_failed:
+            # Of this step and of those after it that vLLM has scheduled before it heard of the failure.
+            self._void = self._next_store_number - 1
         if not isinstance(meta, WorkerMetadata):
             return
+        self._settled = max(self._settled, meta.held)
         for number, ranks in meta.stored.items():
             self._pins.give_back(number, ranks)
         for request_id, chunk in meta.not_stored.items():

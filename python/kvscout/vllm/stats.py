@@ -33,6 +33,7 @@ WORKER = {
     "load_us": "Microseconds from a load's submit to its end",
     "stores_ended": "Stores that ended, by worker",
     "stores_failed": "Stores that ended with an error, by worker",
+    "stores_dropped": "Stores that were not started, by worker: a load failed in their step, or the server was away",
     "store_bytes": "Bytes copied to the pool",
     "store_us": "Microseconds from a store's submit to its end",
 }

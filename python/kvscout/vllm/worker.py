@@ -17,6 +17,7 @@ import time
 import uuid
 
 from . import layout
+from .held import Held
 from .metadata import WorkerMetadata
 from .stats import HookTimes, new_worker_counts
 
@@ -38,6 +39,8 @@ class Worker:
         self._sync_jobs = set()
         self._received = set()  # requests whose loads have ended, not reported yet
         self._bad_blocks = set()
+        self.holds_stores = False  # until the result of their step is known: beside another connector
+        self._held = Held()
         self._out = WorkerMetadata()
         self._name = uuid.uuid4().hex
         self._failures = self._failures_told = 0
@@ -62,6 +65,8 @@ class Worker:
     # ---- each step --------------------------------------------------------------------------------------------------
 
     def start_loads(self, meta):
+        if self._held:
+            self._settle(meta)
         if meta.generation:
             self._worker.clear(meta.generation)
         if meta.weights_version:
@@ -78,6 +83,9 @@ class Worker:
         if self._failures > meta.failures_seen.get(self._name, 0):
             for store in meta.stores:
                 self._not_stored(store)
+            return
+        if self.holds_stores:
+            self._out.held = self._held.hold(meta.stores)
             return
         event = self._make_event()
         for store in meta.stores:
@@ -156,7 +164,17 @@ class Worker:
             return
         self._stores[job] = store
 
+    def _settle(self, meta):
+        start, drop = self._held.take(meta)
+        for store in drop:
+            self._not_stored(store)
+        if start:
+            event = self._make_event()
+            for store in start:
+                self._start_store(store, event)
+
     def _not_stored(self, store):
+        self.counts["stores_dropped"] += 1
         self._out.stored[store.number] = 1
         first = self._out.not_stored.get(store.request_id, store.first_chunk)
         self._out.not_stored[store.request_id] = min(first, store.first_chunk)
