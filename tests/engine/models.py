@@ -95,6 +95,21 @@ def _images():
     )
 
 
+def _name_tower_as_published(folder):
+    """transformers 5 leaves `vision_model.` out of the names of a CLIP's weights. Published models have it, and vLLM 0.32
+    looks for it."""
+    from safetensors.torch import load_file, save_file
+
+    path = os.path.join(folder, "model.safetensors")
+    named = load_file(path)
+    old, new = "vision_tower.", "vision_tower.vision_model."
+    save_file(
+        {key if key.startswith(new) else key.replace(old, new, 1): weight for key, weight in named.items()},
+        path,
+        metadata={"format": "pt"},
+    )
+
+
 def _processor(folder):
     """What turns images into the model's input."""
     from transformers import CLIPImageProcessor, LlavaProcessor, PreTrainedTokenizerFast
@@ -177,6 +192,7 @@ def make(name, root, seed=SEED):
     model.save_pretrained(folder, safe_serialization=True)
     _tokenizer(folder)
     if name == "images":
+        _name_tower_as_published(folder)
         _processor(folder)
     with open(os.path.join(folder, "done"), "w"):
         pass
