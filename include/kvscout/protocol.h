@@ -390,10 +390,11 @@
  *                  u32 from          the group's objects in [from, to) of the session; from <= to, both multiples
  *                                    of the unit
  *                  u32 to            at most n of its LOOKUP, else RANGE (of KEYS: what its largest part reaches
- *                                    to); of all parts together to - from at most
- *                                    SCOUT_MAX_CHUNKS. The range need not be what ADMIT kept: an object whose
+ *                                    to); of all parts together to - from at most SCOUT_MAX_CHUNKS. Of a group
+ *                                    with policy ALL the range need not be what ADMIT kept: an object whose
  *                                    promise was given back, or that the LOOKUP skipped, is granted if it is
- *                                    there. Objects behind the hit are MISSING. from = to: no object
+ *                                    there. Of other groups, what no length of the answer needs and what ADMIT
+ *                                    gave back is MISSING, as are objects behind the hit. from = to: no object
  *                All parts are turned from promises into one hold together. Without an object: n = 0, and
  *                retrieve_id 0
  *   reply:       u64 retrieve_id     the correlation id of this RETRIEVE, to be named in RETRIEVE_DONE, also when

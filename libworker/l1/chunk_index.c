@@ -173,11 +173,17 @@ scout__index_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uin
 					 index->max_entries);
 	if (code)
 		goto err_free_temporary;
+	code = scout__chunked_queue_init(&index->spare, &index->entries[0].node, sizeof(index->entries[0]),
+					 index->max_entries);
+	if (code)
+		goto err_free_set_aside;
 	scout__rebalance_join(index);
 	scout__index_ask(index);
 	*ret_index = index;
 	return 0;
 
+err_free_set_aside:
+	scout__chunked_queue_fini(&index->set_aside);
 err_free_temporary:
 	scout__chunked_queue_fini(&index->temporary);
 err_close_policy:
@@ -226,6 +232,7 @@ scout__index_free(struct scout__chunk_index *index)
 	index->l1->promised_bytes -= index->promised_bytes;
 	if (index->fellows)
 		leave_fellows(index->fellows, index);
+	scout__chunked_queue_fini(&index->spare);
 	scout__chunked_queue_fini(&index->set_aside);
 	scout__chunked_queue_fini(&index->temporary);
 	index->l1->policy->close(index->policy_state);
@@ -286,6 +293,7 @@ count_eviction(struct scout__chunk_index *index, uint32_t victim)
 	struct scout__account *account;
 
 	index->l1->evictions++;
+	index->l1->evictions_spare += index->entries[victim].spare;
 	if (!ns || ns->n_guaranteed == 0)
 		return;
 	account = scout__account_at(ns, index->entries[victim].space);
@@ -318,8 +326,11 @@ scout__index_make_room(struct scout__chunk_index *index, uint32_t space, struct 
 			return index->growing || waits || index->n_saving ? SCOUT__RESERVE_WAIT
 									  : SCOUT__RESERVE_NO_ROOM;
 		if (index->entries[victim].saving) {
-			/* It is back when it is written: see scout__index_saved(). */
+			bool spare = index->entries[victim].spare;
+
+			/* It is back when it is written, as what it is: see scout__index_saved(). */
 			scout__order_remove(index, victim, SCOUT__REMOVE_PINNED);
+			index->entries[victim].spare = spare;
 			continue;
 		}
 		count_eviction(index, victim);
@@ -338,7 +349,7 @@ scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint
 	struct scout__entry *e = &index->entries[entry];
 
 	*e = (struct scout__entry){.space = space, .gen = e->gen + 1, .in_use = 1};
-	index->used_by[entry].number = 0;
+	index->used_by[entry].number = index->used_by[entry].needed = 0;
 	memcpy(e->hash, hash, index->hash_bytes);
 	scout__table_insert(index, entry);
 	scout__share_add(index->fellows, space, index->chunk_bytes);
@@ -505,7 +516,8 @@ check_entry(const struct scout__chunk_index *index, uint32_t entry)
 	SCOUT_ASSERT(pinned ? !e->in_order && (e->expected == 0 || e->tracked) : e->in_order || e->saving);
 	SCOUT_ASSERT(pinned || (e->readable > 0 && e->expected == 0 && (e->stored || e->temporary)));
 	SCOUT_ASSERT(pinned || e->saving || !e->spoiled);
-	SCOUT_ASSERT(!e->set_aside || (e->in_order && !e->temporary));
+	SCOUT_ASSERT(!e->set_aside || (e->in_order && !e->temporary && !e->spare));
+	SCOUT_ASSERT(!e->spare || !e->temporary);
 }
 
 void
@@ -516,6 +528,7 @@ scout__index_check(const struct scout__chunk_index *index)
 	uint32_t in_use = 0;
 	uint32_t in_order = 0;
 	uint32_t set_aside = 0;
+	uint32_t spare = 0;
 	uint32_t saving = 0;
 	uint32_t out = 0; /* of the extent that is on its way out: neither used nor free */
 
@@ -532,6 +545,7 @@ scout__index_check(const struct scout__chunk_index *index)
 			in_use += e->in_use;
 			in_order += e->in_order;
 			set_aside += e->in_use && e->set_aside;
+			spare += e->in_order && e->spare;
 			saving += e->saving > 0 && !e->stuck;
 			out += !e->in_use && !e->is_free;
 		}
@@ -546,6 +560,7 @@ scout__index_check(const struct scout__chunk_index *index)
 	SCOUT_ASSERT(held_bytes == index->held_bytes && saving == index->n_saving);
 	scout__chunked_queue_check(&index->temporary);
 	scout__chunked_queue_check(&index->set_aside);
-	SCOUT_ASSERT(set_aside == index->n_set_aside);
-	index->l1->policy->check(index->policy_state, in_order - index->temporary.n[0] - set_aside);
+	scout__chunked_queue_check(&index->spare);
+	SCOUT_ASSERT(set_aside == index->n_set_aside && spare == index->n_spare);
+	index->l1->policy->check(index->policy_state, in_order - index->temporary.n[0] - set_aside - spare);
 }

@@ -82,6 +82,7 @@ struct scout__l1 {
 	uint64_t max_promised;
 	uint64_t promised_bytes;
 	uint64_t evictions;               /* entries evicted to make room */
+	uint64_t evictions_spare;         /* of these, objects that nothing needed */
 	uint64_t refusals;                /* stores that got no room */
 	struct scout__hint_counts hinted; /* see scout__index_count_hints() */
 	uint64_t promise_limited;         /* promises refused */
@@ -99,12 +100,14 @@ struct scout__l1 {
 };
 
 #define SCOUT__USER_BITS 24
-#define SCOUT__TURN_BITS 40 /* at 100000 stores a second, four months */
+#define SCOUT__TURN_BITS 38 /* at 10000 stores a second, ten months */
+#define SCOUT__NEEDED_BITS 2
 
 /* The user that stored or retrieved a chunk last; 0: none that gave a number. */
 struct scout__used {
 	uint64_t number : SCOUT__USER_BITS;
-	uint64_t turn : SCOUT__TURN_BITS; /* of the newest user when it was spared last */
+	uint64_t turn : SCOUT__TURN_BITS;     /* of the newest user when it was spared last */
+	uint64_t needed : SCOUT__NEEDED_BITS; /* see scout__index_needed() */
 };
 
 struct scout__chunk_index {
@@ -161,9 +164,13 @@ struct scout__chunk_index {
 	struct scout__chunked_queues temporary; /* in queue 0, the first to go at its head */
 	/* What the guarantee of its tenant keeps from eviction, in the queues that the policy had it in. */
 	struct scout__chunked_queues set_aside;
-	uint64_t set_aside_used;      /* a bit for each queue that is not empty */
-	uint32_t n_set_aside;         /* in all of them */
-	uint32_t set_aside_turn;      /* queue that is looked at next */
+	uint64_t set_aside_used; /* a bit for each queue that is not empty */
+	uint32_t n_set_aside;    /* in all of them */
+	uint32_t set_aside_turn; /* queue that is looked at next */
+	/* Objects that nothing needs (chunk_index_spare.c), in the queues that the policy had them in. */
+	struct scout__chunked_queues spare;
+	uint64_t spare_used;          /* a bit for each queue that is not empty */
+	uint32_t n_spare;             /* in all of them */
 	uint64_t told_bytes;          /* of its slots, that `fellows` counts */
 	struct scout__l1_ns *fellows; /* the namespace that it belongs to; NULL: it is alone, and has no accounts */
 	void *user;                   /* the owner's */
@@ -220,7 +227,7 @@ static inline SCOUT_ON_LOOP void
 scout__index_follows(const struct scout__chunk_index *index, uint32_t earlier, uint32_t later)
 {
 	if (index->entries[earlier].ahead != later + 1)
-		index->entries[earlier].ahead = (later + 1) & INT32_MAX;
+		index->entries[earlier].ahead = (later + 1) & (INT32_MAX >> 1);
 }
 /* Start loading the table cell of a key that will be asked for soon. */
 SCOUT_ON_LOOP void scout__index_prefetch(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash);
@@ -360,6 +367,16 @@ SCOUT_ON_LOOP uint32_t scout__index_soon(struct scout__chunk_index *index, uint3
 SCOUT_ON_LOOP void scout__index_count_hints(struct scout__chunk_index *index);
 /* Finish: move in the eviction order, if it is in it. */
 SCOUT_ON_LOOP void scout__index_touch(struct scout__chunk_index *index, uint32_t entry, struct scout__touch *touch);
+
+/* ---- chunk_index_spare.c: objects that nothing needs ---- */
+
+/*
+ * Nothing that is known of needs the object: while nothing pins it, it leaves before all that the policy orders and
+ * whatever its tenant is guaranteed, until it is promised, held or touched. No-op while it is promised.
+ */
+SCOUT_ON_LOOP void scout__index_spare(struct scout__chunk_index *index, uint32_t entry);
+/* One more request needs it. Returns how many did since it came, at most 3. */
+SCOUT_ON_LOOP uint32_t scout__index_needed(struct scout__chunk_index *index, uint32_t entry);
 
 /* ---- chunk_index_l2.c: L2 ---- */
 

@@ -6,8 +6,8 @@
 
 /*
  * Between the files of the chunk index. Each calls those behind it only: chunk_index_l2.c, chunk_index_use.c,
- * chunk_index.c, rebalance.c, chunk_index_pins.c, chunk_index_extents.c, rebalance_rule.c, chunk_index_table.c,
- * shares.c.
+ * chunk_index.c, rebalance.c, chunk_index_pins.c, chunk_index_extents.c, rebalance_rule.c, chunk_index_spare.c,
+ * chunk_index_table.c, shares.c.
  */
 
 /* ---- chunk_index.c ---- */
@@ -56,6 +56,19 @@ SCOUT_ON_LOOP void scout__order_take_back(struct scout__chunk_index *index, uint
 SCOUT_ON_LOOP bool scout__index_is_protected(const struct scout__chunk_index *index, uint32_t entry, uint32_t asker);
 /* Something was evicted: what the next eviction needs is loaded. */
 SCOUT_ON_LOOP void scout__order_load_ahead(struct scout__chunk_index *index);
+
+/* ---- chunk_index_spare.c ---- */
+
+/* A spare object leaves its queue. It is spare no more if it is pinned, and the policy has heard of it if it is gone. */
+SCOUT_ON_LOOP void scout__spare_leave(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
+/* The policy has just got a spare object: it is taken from it. */
+SCOUT_ON_LOOP void scout__spare_put(struct scout__chunk_index *index, uint32_t entry);
+/* It is touched: the policy has it again, as the newest. */
+SCOUT_ON_LOOP void scout__spare_take_back(struct scout__chunk_index *index, uint32_t entry);
+/* The spare object to go next: there is one. */
+SCOUT_ON_LOOP uint32_t scout__spare_victim(const struct scout__chunk_index *index);
+/* Spare objects would fill an extent. */
+SCOUT_ON_LOOP bool scout__spare_fills_extent(const struct scout__chunk_index *index);
 
 /* ---- chunk_index_extents.c ---- */
 

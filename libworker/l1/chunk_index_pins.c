@@ -10,7 +10,8 @@
  * entry is in the order exactly when it is in use and both counts are 0. Counts never wrap: what would overflow is
  * refused.
  *
- * The order is the policy's, but for two kinds of entries. Temporary ones go first. What the policy named although the
+ * The order is the policy's, but for three kinds of entries. Temporary ones go first, then those that nothing
+ * needs (chunk_index_spare.c). What the policy named although the
  * guarantee of its tenant protects it is set aside: it keeps the queue number and the age that the policy noted, and
  * for the policy it is as if it were pinned. One queue's head is looked at for each victim, and when it is still
  * protected it moves to the tail if other tenants have something set aside: so what is protected no more is found soon,
@@ -33,7 +34,10 @@ scout__entry_unheld(struct scout__chunk_index *index, uint32_t entry)
 		index->held_bytes -= index->chunk_bytes;
 }
 
-/* ---- the order of eviction: what is temporary first, then what a guarantee protects no more, then what the policy says ---- */
+/*
+ * ---- the order of eviction: what is temporary first, then what nothing needs, then what a guarantee protects no more, then
+ * what the policy says ----
+ */
 
 void
 scout__order_insert(struct scout__chunk_index *index, uint32_t entry)
@@ -48,6 +52,8 @@ scout__order_insert(struct scout__chunk_index *index, uint32_t entry)
 	index->l1->policy->insert(index->policy_state, entry,
 				  e->stored ? SCOUT__INSERT_UNPINNED : SCOUT__INSERT_CREATED);
 	e->stored = 1;
+	if (e->spare)
+		scout__spare_put(index, entry);
 }
 
 static SCOUT_ON_LOOP void
@@ -83,6 +89,10 @@ scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout
 		scout__chunked_queue_unlink(&index->temporary, entry);
 		return;
 	}
+	if (e->spare) {
+		scout__spare_leave(index, entry, why);
+		return;
+	}
 	if (e->set_aside && why == SCOUT__REMOVE_PINNED) {
 		leave_set_aside(index, entry);
 		return;
@@ -97,6 +107,8 @@ scout__order_victim(struct scout__chunk_index *index)
 {
 	uint32_t entry = scout__chunked_queue_head(&index->temporary, 0);
 
+	if (entry == SCOUT__NO_ENTRY && index->n_spare > 0)
+		entry = scout__spare_victim(index);
 	if (entry == SCOUT__NO_ENTRY)
 		entry = index->l1->policy->victim(index->policy_state);
 	if (entry == SCOUT__NO_ENTRY && index->n_set_aside > 0)
@@ -110,7 +122,7 @@ scout__index_is_protected(const struct scout__chunk_index *index, uint32_t entry
 	const struct scout__l1_ns *ns = index->fellows;
 	const struct scout__entry *e = &index->entries[entry];
 
-	return ns && ns->n_guaranteed > 0 && !e->temporary &&
+	return ns && ns->n_guaranteed > 0 && !e->temporary && !e->spare &&
 	       scout__share_protects(ns, e->space, asker, index->chunk_bytes);
 }
 
@@ -119,7 +131,7 @@ scout__order_victim_for(struct scout__chunk_index *index, uint32_t asker)
 {
 	uint32_t queue, entry;
 
-	if (index->n_set_aside == 0 || index->temporary.n[0] > 0)
+	if (index->n_set_aside == 0 || index->n_spare > 0 || index->temporary.n[0] > 0)
 		return scout__order_victim(index);
 	queue = next_set_aside(index);
 	entry = scout__chunked_queue_head(&index->set_aside, queue);
@@ -154,6 +166,21 @@ scout__order_take_back(struct scout__chunk_index *index, uint32_t entry)
 {
 	leave_set_aside(index, entry);
 	index->l1->policy->insert(index->policy_state, entry, SCOUT__INSERT_UNPINNED);
+}
+
+void
+scout__index_spare(struct scout__chunk_index *index, uint32_t entry)
+{
+	struct scout__entry *e = &index->entries[entry];
+
+	SCOUT_ASSERT(e->in_use);
+	if (e->spare || e->temporary || e->spoiled || e->promises > 0)
+		return;
+	if (e->set_aside)
+		scout__order_take_back(index, entry);
+	e->spare = 1;
+	if (e->in_order)
+		scout__spare_put(index, entry);
 }
 
 void

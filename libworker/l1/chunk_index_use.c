@@ -86,6 +86,8 @@ scout__index_touch(struct scout__chunk_index *index, uint32_t entry, struct scou
 
 	if (!e->in_order || e->temporary)
 		return;
+	if (e->spare)
+		scout__spare_take_back(index, entry);
 	if (e->set_aside)
 		scout__order_take_back(index, entry);
 	index->l1->policy->accessed(index->policy_state, entry, touch);

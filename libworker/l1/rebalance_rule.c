@@ -20,7 +20,8 @@
  * The chunk indexes of one namespace, one for each group, share what the namespace has. What would go next is worth the
  * hits that it can be expected to bring, for each byte that it takes (scout__index_value()); an extent moves to the
  * chunk index where that is more by VALUE_FACTOR at least. So a group with few large objects and one with many small
- * ones settle where a byte brings the same, and small differences move nothing. A policy that knows no worth splits the
+ * ones settle where a byte brings the same, and small differences move nothing. While objects that nothing needs would
+ * fill an extent of a group, an extent of it is worth nothing. A policy that knows no worth splits the
  * namespace's memory between its groups in equal parts.
  *
  * Rejected: a share for each chunk index (a namespace with two groups would have two shares, and a small group as much
@@ -162,6 +163,8 @@ scout__index_value(struct scout__chunk_index *index)
 {
 	const struct scout__evict_ops *policy = index->l1->policy;
 
+	if (scout__spare_fills_extent(index))
+		return 0;
 	return policy->worth ? policy->worth(index->policy_state) * index->asked / (double)index->chunk_bytes : 0;
 }
 
@@ -175,6 +178,8 @@ may_give_fellow(struct scout__chunk_index *other, struct scout__chunk_index *tak
 		return false;
 	if (held(taker) == 0)
 		return true;
+	if (scout__spare_fills_extent(other))
+		return !scout__spare_fills_extent(taker);
 	if (!taker->l1->policy->worth)
 		return held(other) > equal && held(taker) + extent_bytes(taker) <= equal;
 	return scout__index_value(taker) > VALUE_FACTOR * scout__index_value(other);

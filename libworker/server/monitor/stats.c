@@ -76,6 +76,7 @@ take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 	l1->pool = s->state->l1.pool.used_bytes;
 	l1->extra = s->state->l1.pool.extra_bytes;
 	l1->evictions = s->state->l1.evictions;
+	l1->evictions_spare = s->state->l1.evictions_spare;
 	l1->refusals = s->state->l1.refusals;
 	l1->promise_limited = s->state->l1.promise_limited;
 	for (uint32_t i = 0; i < s->state->n_ns; i++) {

@@ -28,7 +28,7 @@ struct scout__stats_l1 {
 	uint64_t limit, total, used, free, promised, max_promised, held, index;
 	uint64_t chunks, slots, extents, extents_moved, extents_leaving, rebalance_failed;
 	uint64_t pool, extra;
-	uint64_t evictions, refusals, promise_limited;
+	uint64_t evictions, evictions_spare, refusals, promise_limited;
 	uint64_t hinted_returned, hinted_gone;
 };
 

@@ -45,10 +45,14 @@ need_of(const struct scout__pending_op *pending, const struct scout__kept *kept)
 SCOUT_ON_LOOP static uint32_t
 shrink(struct scout__kept *kept, const struct scout__need *need, uint32_t left)
 {
-	for (; left && kept->kept_to > need->to && kept->kept_to > kept->kept_from; left--)
+	for (; left && kept->kept_to > need->to && kept->kept_to > kept->kept_from; left--) {
 		scout__kept_drop_last(kept);
-	for (; left && kept->kept_from < need->from && kept->kept_from < kept->kept_to; left--)
+		scout__kept_forget(kept, kept->kept_to);
+	}
+	for (; left && kept->kept_from < need->from && kept->kept_from < kept->kept_to; left--) {
 		scout__kept_drop_first(kept);
+		scout__kept_forget(kept, kept->kept_from - 1);
+	}
 	return left;
 }
 

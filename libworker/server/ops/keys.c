@@ -69,7 +69,9 @@ open_session(struct scout_server *s, struct scout__pending_op *pending, const st
 	pending->session = session;
 	session->lookup = pending;
 	session->by_key = true;
-	if (!scout__many_open(s, pending)) { /* what is refused takes the session back */
+	for (uint32_t g = 0; g < session->n_groups; g++)
+		session->of[g].needs = UINT32_MAX; /* no prompt goes on behind any of them */
+	if (!scout__many_open(s, pending)) {       /* what is refused takes the session back */
 		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server has no memory for a longer session");
 		return NULL;
 	}

@@ -349,9 +349,8 @@ scout__many_take_found(struct scout_server *s, struct scout__pending_op *pending
 
 /* ---- lengths ---- */
 
-/* The objects of @mg that @length needs and that may be promised; none: from = to. */
-SCOUT_ON_LOOP static struct scout__need
-need_of(const struct scout__many *many, const struct scout__many_group *mg, uint32_t length)
+struct scout__need
+scout__many_need(const struct scout__many *many, const struct scout__many_group *mg, uint32_t length)
 {
 	const struct scout__ns *ns = mg->group->ns;
 	struct scout__need need = {0, 0};
@@ -368,7 +367,7 @@ need_of(const struct scout__many *many, const struct scout__many_group *mg, uint
 SCOUT_ON_LOOP static void
 want(const struct scout__many *many, struct scout__many_group *mg, uint32_t length)
 {
-	struct scout__need need = need_of(many, mg, length);
+	struct scout__need need = scout__many_need(many, mg, length);
 
 	if (need.from == need.to)
 		return;
@@ -439,6 +438,36 @@ want_keys(struct scout__pending_op *pending)
 	}
 }
 
+/* The first object of [from, n) that is missing. */
+static uint32_t
+first_missing(const struct scout__many_group *mg)
+{
+	uint32_t i = mg->from;
+
+	while (i < mg->n && scout__bit(mg->present, i))
+		i += i % 8 == 0 && mg->present[i / 8] == 0xff ? 8 : 1;
+	return i < mg->n ? i : mg->n;
+}
+
+/* How far all groups with policy all reach. What is present only becomes less, but for what L2 has. */
+SCOUT_ON_LOOP static void
+find_parting(struct scout__many *many, const struct scout__groups *groups)
+{
+	uint32_t parting = UINT32_MAX;
+
+	for (uint32_t g = 0; g < many->n_groups; g++) {
+		const struct scout__many_group *mg = &many->of[g];
+		uint32_t to;
+
+		if (groups->group[g].policy != SCOUT_POLICY_ALL)
+			continue;
+		to = first_missing(mg) * mg->group->stride;
+		parting = to < parting ? to : parting;
+	}
+	if (parting != UINT32_MAX && parting > many->parting)
+		many->parting = parting;
+}
+
 void
 scout__many_evaluate(struct scout__pending_op *pending)
 {
@@ -449,6 +478,7 @@ scout__many_evaluate(struct scout__pending_op *pending)
 		return;
 	}
 	find_lengths(pending);
+	find_parting(many, &pending->ns->groups);
 	for (uint32_t g = 0; g < many->n_groups; g++) {
 		struct scout__many_group *mg = &many->of[g];
 
@@ -491,7 +521,7 @@ scout__many_count(const struct scout__pending_op *pending, uint32_t *ret_l2)
 
 	for (uint32_t g = 0; many->hit > many->skip && g < many->n_groups; g++) {
 		const struct scout__many_group *mg = &many->of[g];
-		struct scout__need need = need_of(many, mg, many->hit);
+		struct scout__need need = scout__many_need(many, mg, many->hit);
 
 		n += need.to - need.from;
 		for (uint32_t i = need.from; i < need.to; i++)

@@ -9,6 +9,7 @@
 
 #include "chunk_index.h"
 #include "pending_op.h"
+#include "restorable.h"
 #include "thread.h"
 
 struct scout_server;
@@ -40,10 +41,11 @@ struct scout__many {
 	uint32_t g, i;                        /* where it is in the stage */
 	uint32_t first, skip, total, at_most; /* in hashes from the start of the prompt */
 	uint32_t floor;                       /* RENEW: the length that the session has */
-	uint32_t known;                       /* AHEAD: the server has looked so far */
-	bool has_asked;                       /* L2, since the last SCAN */
-	bool by_key;                          /* KEYS: each object counts by itself, and there are no lengths */
-	bool is_known;                        /* KEYS: what is not present is nowhere; else the budget ended before */
+	uint32_t parting; /* all groups with policy all have their objects up to here; 0: not known */
+	uint32_t known;   /* AHEAD: the server has looked so far */
+	bool has_asked;   /* L2, since the last SCAN */
+	bool by_key;      /* KEYS: each object counts by itself, and there are no lengths */
+	bool is_known;    /* KEYS: what is not present is nowhere; else the budget ended before */
 	uint32_t want_more;
 	uint32_t hit, n_more;
 	uint32_t more[SCOUT_MAX_LENGTHS];
@@ -76,6 +78,9 @@ SCOUT_ON_LOOP struct scout__object scout__many_object(const struct scout__pendin
 SCOUT_ON_LOOP uint32_t scout__many_scan(struct scout_server *s, struct scout__pending_op *pending, uint32_t left);
 /* What L2 has of the question that is over. As above. */
 SCOUT_ON_LOOP uint32_t scout__many_take_found(struct scout_server *s, struct scout__pending_op *pending, uint32_t left);
+/* The objects of @mg that @length needs and that may be promised; none: from = to. */
+SCOUT_ON_LOOP struct scout__need scout__many_need(const struct scout__many *many, const struct scout__many_group *mg,
+						  uint32_t length);
 /* From what is present: the lengths of the answer, and which objects they need. */
 SCOUT_ON_LOOP void scout__many_evaluate(struct scout__pending_op *pending);
 /* Shards that a question to L2 about all objects has at most. */

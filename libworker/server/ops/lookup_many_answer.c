@@ -101,6 +101,25 @@ answer_bytes(const struct scout__pending_op *pending, const struct scout__lookup
 	return bytes + 8;
 }
 
+/* Where the prompt leaves what others have stored, if that is behind the hit: see session_touch.c. */
+SCOUT_ON_LOOP static void
+note_parting(const struct scout__pending_op *pending, uint32_t g)
+{
+	const struct scout__many *many = pending->many;
+	const struct scout__many_group *mg = &many->of[g];
+	const struct scout__group *said = &pending->ns->groups.group[g];
+	uint32_t length = many->parting < many->at_most ? many->parting : many->at_most;
+	struct scout__need need;
+
+	if (said->policy == SCOUT_POLICY_STATE)
+		length -= length % mg->group->stride;
+	if (said->policy == SCOUT_POLICY_ALL || length <= many->hit)
+		return;
+	need = scout__many_need(many, mg, length);
+	if (need.from < need.to && need.to > mg->named)
+		scout__kept_parts(&pending->session->of[g], scout__many_hash(pending, g, need.to - 1));
+}
+
 /* What the policy of each group learns of it. */
 SCOUT_ON_LOOP static void
 tell_policies(const struct scout__pending_op *pending)
@@ -111,7 +130,10 @@ tell_policies(const struct scout__pending_op *pending)
 	for (uint32_t g = 0; !pending->renews && g < many->n_groups; g++) {
 		const struct scout__many_group *mg = &many->of[g];
 
-		if (!mg->group->index || !mg->space)
+		if (!mg->group->index)
+			continue;
+		note_parting(pending, g);
+		if (!mg->space)
 			continue;
 		scout__index_asked(mg->group->index, mg->space, mg->n - mg->named);
 		pending->session->of[g].kind = (uint8_t)scout__touch_kind(fresh);

@@ -100,6 +100,7 @@ make_handles(struct scout_server *s, struct scout__session *session, uint32_t n)
 		struct scout__ns_group *group = &session->ns->by_group[i];
 
 		session->of[i].group = group;
+		session->of[i].needs = scout__kept_needs(group);
 		made = made && scout__kept_resize(s, &session->of[i], n / group->stride);
 	}
 	return made;
@@ -282,6 +283,8 @@ scout__kept_stored(struct scout_server *s, struct scout__kept *kept, struct scou
 		kept->stored = p;
 		kept->cap_stored = cap;
 	}
+	if (kept->parting && scout__kept_is_parting(kept, handle.entry))
+		kept->parting_at = kept->n_stored + 1;
 	if (present)
 		handle.entry |= SCOUT__STORED_PRESENT;
 	kept->stored[kept->n_stored++] = handle;
@@ -339,17 +342,8 @@ SCOUT_ON_LOOP static void
 touch(const struct scout__session *session, struct scout__kept *kept, struct scout__handle handle,
       enum scout__access how)
 {
-	struct scout__chunk_index *index = kept->group->index;
-	/* Objects of KEYS follow from nothing: none of them is behind another one. */
-	struct scout__touch touch = {.how = how,
-				     .kind = kept->kind,
-				     .hinted = session->hinted,
-				     .behind = session->by_key ? 0 : kept->behind};
-
-	if (!session->touch || handle.entry == SCOUT__NO_ENTRY || !scout__index_valid(index, handle))
-		return;
-	scout__index_touch(index, handle.entry, &touch);
-	kept->behind = (uint8_t)touch.behind;
+	if (session->touch && handle.entry != SCOUT__NO_ENTRY && scout__index_valid(kept->group->index, handle))
+		scout__kept_touch(session, kept, handle, how);
 }
 
 SCOUT_ON_LOOP static void
@@ -395,14 +389,20 @@ release(struct scout__session *session, struct scout__kept *kept, uint32_t left)
 		bool present = handle.entry & SCOUT__STORED_PRESENT;
 
 		handle.entry &= ~SCOUT__STORED_PRESENT;
-		touch(session, kept, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
+		if (kept->needs == UINT32_MAX)
+			touch(session, kept, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
+		else if (session->touch)
+			scout__touch_stored(session, kept, kept->n_stored, handle, present);
 	}
 	for (; left && kept->hit; left--) {
 		uint32_t i = --kept->hit;
 
 		if (i >= kept->kept_from && i < kept->kept_to)
 			give_back(kept, i);
-		touch(session, kept, kept->handles[i], SCOUT__ACCESS_READ);
+		if (kept->needs == UINT32_MAX)
+			touch(session, kept, kept->handles[i], SCOUT__ACCESS_READ);
+		else if (session->touch)
+			scout__touch_found(session, kept, kept->handles[i]);
 	}
 	return left;
 }

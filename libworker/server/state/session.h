@@ -8,6 +8,7 @@
 
 #include "chunk_index.h"
 #include "list.h"
+#include "ns.h"
 #include "owed.h"
 #include "run_queue.h"
 #include "thread.h"
@@ -35,6 +36,11 @@ struct scout__kept {
 	uint64_t **used_rows; /* [rank * readers + reader] -> bits of objects; NULL until a RETRIEVE */
 	uint16_t *used_count; /* bits of each object in all rows */
 	uint32_t n_used;      /* objects that the bits and counts have room for */
+	/* Of session_touch.c. */
+	uint32_t needs;      /* objects that one length needs, at most; UINT32_MAX: all before it */
+	uint64_t parting;    /* where the prompt left what others have stored: the beginning of a hash; 0: not known */
+	uint32_t parting_at; /* the stored object with that hash, plus 1; 0: none */
+	uint32_t n_behind;   /* while the session ends: objects behind the next one */
 };
 
 /* What the server holds for one ticket. */
@@ -86,6 +92,41 @@ SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__sess
 SCOUT_ON_LOOP void scout__session_undo(struct scout_server *s, uint64_t ticket);
 /* What a worker's retrieve of object @i may use: marks its unit as used; the caller holds first. */
 SCOUT_ON_LOOP void scout__kept_use(struct scout_server *s, struct scout__kept *kept, uint32_t i, uint32_t row);
+/* ---- session_touch.c: what the end of a request says of its objects ---- */
+
+/* scout__kept.needs */
+uint32_t scout__kept_needs(const struct scout__ns_group *group);
+/*
+ * All objects of groups with policy all are there up to where another object of this group ends, the one with @hash, and the
+ * hit is shorter.
+ */
+SCOUT_ON_LOOP void scout__kept_parts(struct scout__kept *kept, const uint8_t *hash);
+SCOUT_ON_LOOP bool scout__kept_is_parting(const struct scout__kept *kept, uint32_t entry);
+/* An ADMIT gave object @i back: where a group does not need all before a length, this request does not need it. */
+SCOUT_ON_LOOP void scout__kept_forget(struct scout__kept *kept, uint32_t i);
+/*
+ * The session ends with FINISH, and its group has kept.needs: the object @handle that it stored as the @i-th, or that it found.
+ * From the last to the first, and what it stored comes first.
+ */
+SCOUT_ON_LOOP void scout__touch_stored(const struct scout__session *session, struct scout__kept *kept, uint32_t i,
+				       struct scout__handle handle, bool present);
+SCOUT_ON_LOOP void scout__touch_found(const struct scout__session *session, struct scout__kept *kept,
+				      struct scout__handle handle);
+/* The end of the session uses an object. */
+static inline SCOUT_ON_LOOP void
+scout__kept_touch(const struct scout__session *session, struct scout__kept *kept, struct scout__handle handle,
+		  enum scout__access how)
+{
+	/* Objects of KEYS follow from nothing: none of them is behind another one. */
+	struct scout__touch touch = {.how = how,
+				     .kind = kept->kind,
+				     .hinted = session->hinted,
+				     .behind = session->by_key ? 0 : kept->behind};
+
+	scout__index_touch(kept->group->index, handle.entry, &touch);
+	kept->behind = (uint8_t)touch.behind;
+}
+
 /* Remember what it stores, to be touched at its end. @present: another session stored it. */
 SCOUT_ON_LOOP void scout__kept_stored(struct scout_server *s, struct scout__kept *kept, struct scout__handle handle,
 				      bool present);

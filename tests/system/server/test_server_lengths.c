@@ -96,6 +96,44 @@ START_TEST(a_restore_takes_all_groups_in_one_hold)
 }
 END_TEST
 
+/* What the protocol says of a RETRIEVE of what its session does not promise. */
+START_TEST(of_a_window_only_what_the_answer_needs_can_be_retrieved)
+{
+	const struct scout__groups groups = {2, {all, window}};
+	const struct scout__retrieve_msg parts[] = {
+		{.ticket = 9, .n_parts = 2, .parts = {{0, 0, 4}, {1, 6, 10}}},
+		{.ticket = 10, .n_parts = 2, .parts = {{0, 0, 10}, {1, 8, 10}}},
+	};
+	struct wire_grants g;
+	struct groups_rig rig;
+	uint32_t kept;
+
+	groups_up(&rig, 16, &groups, PAGE);
+	groups_store(&rig.worker, 0, 0, 10);
+	groups_store(&rig.worker, 1, 0, 10);
+	for (uint64_t ticket = 9; ticket < 11; ticket++)
+		ck_assert_uint_eq(look(&rig, ticket, 10, 0, 0).hit, 10);
+	/* The first four of the full group were given back and are there. Objects 6 and 7 of the window nothing needed. */
+	ck_assert_int_eq(wire_admit(&rig.client, 9, 4, 10, &kept), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(kept, 6 + 2);
+	ck_assert_int_eq(groups_retrieve(&rig.worker, &parts[0], &g), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g.n, 8);
+	for (uint32_t i = 0; i < g.n; i++)
+		ck_assert_int_eq(g.grants[i].state, i == 4 || i == 5 ? SCOUT_GRANT_MISSING : SCOUT_GRANT_GRANTED);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
+	free(g.grants);
+	/* All is given back: the window too, and of that it is for good. */
+	ck_assert_int_eq(wire_admit(&rig.client, 10, 0, 0, &kept), SCOUT_WIRE_OK);
+	ck_assert_int_eq(groups_retrieve(&rig.worker, &parts[1], &g), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(g.n, 12);
+	for (uint32_t i = 0; i < g.n; i++)
+		ck_assert_int_eq(g.grants[i].state, i >= 10 ? SCOUT_GRANT_MISSING : SCOUT_GRANT_GRANTED);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
+	free(g.grants);
+	groups_down(&rig);
+}
+END_TEST
+
 START_TEST(max_promised_makes_the_length_shorter)
 {
 	const struct scout__groups groups = {2, {all, window}};
@@ -522,6 +560,7 @@ suite_of_this_file(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, a_window_ends_where_its_objects_are);
 	tcase_add_test(tc, a_restore_takes_all_groups_in_one_hold);
+	tcase_add_test(tc, of_a_window_only_what_the_answer_needs_can_be_retrieved);
 	tcase_add_test(tc, max_promised_makes_the_length_shorter);
 	tcase_add_test(tc, a_length_that_nothing_restores_is_no_hit);
 	tcase_add_test(tc, hashes_before_first_are_not_named_and_those_beyond_do_not_count);

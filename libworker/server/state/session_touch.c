@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "ns.h"
+#include "session.h"
+
+/*
+ * DESIGN
+ *
+ * What the end of a request says of its objects. Of a group with policy all, every object counts as used: all of them are
+ * needed by whatever goes on from this prompt. A window, a local or a state group is needed at its lengths only, and a
+ * prompt that goes on leaves most of what it stored behind. So of these groups, what is not needed is marked spare and leaves
+ * first (chunk_index_spare.c). Needed are, of what the session found and then stored, in this order,
+ *
+ *   - the last ones, as many as one length can need: a request that continues this one goes on here,
+ *   - as many of those that it stored up to where the prompt leaves what others have stored (parting): two prompts have
+ *     this beginning in common now, and a third one may; this counts as having been needed,
+ *   - what it found and two requests have needed by now, this one included: it is a beginning that several share.
+ *
+ * What another request has stored meanwhile (PRESENT) is not this one's to judge.
+ *
+ * Where the parting is, LOOKUP knows: all groups with policy all have their objects up to there, and the hit is shorter. STORE
+ * says hashes and no positions, so the session notes the beginning of the hash at the parting.
+ *
+ * Rejected: to ask for each object whether some restorable length needs it. As long as all of a window is there, each of its
+ * objects has such a length; that nothing will ask for that length is what counts.
+ *
+ * Threads: loop.
+ */
+
+#define SHARED 2u /* requests that needed an object: it is shared */
+
+static uint32_t
+objects(uint64_t tokens, uint32_t unit_tokens)
+{
+	return (uint32_t)((tokens + unit_tokens - 1) / unit_tokens);
+}
+
+uint32_t
+scout__kept_needs(const struct scout__ns_group *group)
+{
+	const struct scout__group *said = &group->ns->groups.group[group->number];
+	uint32_t margin = objects(said->margin_tokens, said->unit_tokens);
+
+	switch (said->policy) {
+	case SCOUT_POLICY_WINDOW:
+	case SCOUT_POLICY_LOCAL:
+		/* One more where a length may end within an object. */
+		return objects(said->span_tokens - UINT64_C(1), said->unit_tokens) + margin + (group->stride > 1);
+	case SCOUT_POLICY_STATE:
+		return 1 + margin;
+	default:
+		return UINT32_MAX;
+	}
+}
+
+static uint64_t
+beginning_of(const uint8_t *hash)
+{
+	uint64_t beginning;
+
+	memcpy(&beginning, hash, sizeof(beginning));
+	return beginning;
+}
+
+void
+scout__kept_parts(struct scout__kept *kept, const uint8_t *hash)
+{
+	kept->parting = beginning_of(hash);
+}
+
+bool
+scout__kept_is_parting(const struct scout__kept *kept, uint32_t entry)
+{
+	return beginning_of(kept->group->index->entries[entry].hash) == kept->parting;
+}
+
+void
+scout__kept_forget(struct scout__kept *kept, uint32_t i)
+{
+	if (kept->needs != UINT32_MAX)
+		kept->handles[i].entry = SCOUT__NO_ENTRY;
+}
+
+void
+scout__touch_stored(const struct scout__session *session, struct scout__kept *kept, uint32_t i,
+		    struct scout__handle handle, bool present)
+{
+	struct scout__chunk_index *index = kept->group->index;
+	bool is_parting = i < kept->parting_at && kept->parting_at - i <= kept->needs;
+	bool is_last = kept->n_behind++ < kept->needs;
+
+	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_valid(index, handle))
+		return;
+	if (is_parting)
+		(void)scout__index_needed(index, handle.entry);
+	if (is_parting || is_last)
+		scout__kept_touch(session, kept, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
+	else if (!present)
+		scout__index_spare(index, handle.entry);
+}
+
+void
+scout__touch_found(const struct scout__session *session, struct scout__kept *kept, struct scout__handle handle)
+{
+	struct scout__chunk_index *index = kept->group->index;
+	bool is_last = kept->n_behind < kept->needs;
+
+	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_valid(index, handle))
+		return;
+	kept->n_behind++;
+	if (scout__index_needed(index, handle.entry) >= SHARED || is_last)
+		scout__kept_touch(session, kept, handle, SCOUT__ACCESS_READ);
+	else
+		scout__index_spare(index, handle.entry);
+}

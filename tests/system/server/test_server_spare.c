@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a window, a local or a state group needs no more leaves first; what the policy says is for the rest. */
+#include "check_main.h"
+#include "groups_rig.h"
+
+#define PAGE 16u /* tokens between two hashes */
+#define LONGEST 64u
+
+static const struct scout__group all = {SCOUT_POLICY_ALL, 1, PAGE, 0, 0};
+static const struct scout__group window = {SCOUT_POLICY_WINDOW, 1, PAGE, 2 * PAGE + 1, 0}; /* two objects */
+static const struct scout__group state = {SCOUT_POLICY_STATE, 1, 2 * PAGE, 0, 0};
+
+/* A prompt of @n hashes: the first @common are those of all prompts, the others are those of prompt @number. */
+struct prompt {
+	uint32_t number, common, n;
+};
+
+static void
+put_hash(const struct groups_rig *rig, const struct prompt *prompt, uint32_t i, uint8_t *ret)
+{
+	uint64_t number = i < prompt->common ? 0 : prompt->number;
+
+	wire_hash(ret, rig->client.hello.hash_bytes, 1 + number * 1000 + i);
+}
+
+static uint32_t
+look(struct groups_rig *rig, uint64_t ticket, const struct prompt *prompt)
+{
+	uint8_t hashes[LONGEST * SCOUT_MAX_HASH];
+	struct scout__lookup_msg m = {.ticket = ticket, .n = prompt->n, .hashes = hashes};
+	struct wire_peer *p = &rig->client;
+	struct scout__lookup_reply answer;
+	struct wire_reply *reply;
+	struct scout__op op;
+	const char *field;
+	uint64_t corr;
+
+	for (uint32_t i = 0; i < prompt->n; i++)
+		put_hash(rig, prompt, i, hashes + (size_t)i * p->hello.hash_bytes);
+	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &m, p->hello.hash_bytes);
+	corr = wire_end(p);
+	wire_flush(p);
+	reply = wire_wait(p, corr);
+	ck_assert_msg(reply->status == SCOUT_WIRE_OK, "%s", p->text);
+	op = (struct scout__op){.opcode = reply->opcode, .length = reply->length, .body = reply->body};
+	ck_assert_int_eq(scout__get_lookup_reply(&op, &answer, &field), SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	return answer.hit;
+}
+
+/* Store the objects of @group that end in [@from, @to) of the prompt. */
+static void
+store(struct groups_rig *rig, uint64_t ticket, const struct prompt *prompt, uint16_t group, uint32_t from, uint32_t to)
+{
+	uint32_t stride = rig->groups.group[group].unit_tokens / PAGE, readable;
+	uint8_t hashes[LONGEST * SCOUT_MAX_HASH];
+	struct scout__store_msg m = {.ticket = ticket, .group = group, .hashes = hashes};
+	struct wire_peer *p = &rig->worker;
+	struct wire_reply *reply;
+	struct scout__grants grants;
+	struct scout__op op;
+	const char *field;
+	uint32_t granted = 0;
+	uint64_t corr;
+
+	for (uint32_t i = from / stride; i < to / stride; i++)
+		put_hash(rig, prompt, (i + 1) * stride - 1, hashes + (size_t)m.n++ * p->hello.hash_bytes);
+	if (m.n == 0)
+		return;
+	scout__put_store(wire_begin(p, SCOUT_OP_STORE), &m, p->hello.hash_bytes);
+	corr = wire_end(p);
+	wire_flush(p);
+	reply = wire_wait(p, corr);
+	ck_assert_msg(reply->status == SCOUT_WIRE_OK, "%s", p->text);
+	op = (struct scout__op){.opcode = reply->opcode, .length = reply->length, .body = reply->body};
+	ck_assert_int_eq(scout__get_grants(&op, &grants, &field), SCOUT_WIRE_OK);
+	for (uint32_t i = 0; i < grants.n; i++)
+		granted += scout__grant_at(&grants, i).state == SCOUT_GRANT_GRANTED;
+	corr = grants.id;
+	wire_reply_free(reply);
+	if (corr)
+		ck_assert_int_eq(wire_store_done(p, corr, granted, granted, &readable), SCOUT_WIRE_OK);
+}
+
+/* A request from LOOKUP to FINISH, which stores what was no hit. Returns the hit. */
+static uint32_t
+request(struct groups_rig *rig, uint64_t ticket, const struct prompt *prompt)
+{
+	uint32_t hit = look(rig, ticket, prompt);
+
+	for (uint16_t g = 0; g < rig->groups.n; g++)
+		store(rig, ticket, prompt, g, hit, prompt->n);
+	rig_finish(&rig->client, ticket);
+	return hit;
+}
+
+/* The namespace has room for @objects of each group. */
+static void
+up(struct groups_rig *rig, uint32_t objects, const struct scout__group *second, const char *eviction)
+{
+	const struct scout__groups groups = {2, {all, *second}};
+	struct scout_server_config cfg = rig_config(objects * groups.n);
+
+	cfg.extent_bytes = (uint64_t)objects * SHARD_BYTES;
+	cfg.eviction = eviction;
+	groups_up_with(rig, &cfg, &groups, PAGE);
+}
+
+/* Those that know no worth, and so move no extents between the groups here; all of them: test_l1_spare.c. */
+static const char *const policies[] = {"lru", "s3fifo"};
+
+/*
+ * Store objects of other prompts in the second group until @n have left. Each is all that its request stored, so each is
+ * needed. Returns how many of those that left were spare.
+ */
+static uint64_t
+press(struct groups_rig *rig, uint32_t n)
+{
+	static uint32_t number;
+	uint64_t evictions = wire_status(&rig->client, "l1.evictions");
+	uint64_t spare = wire_status(&rig->client, "l1.evictions_spare");
+	uint32_t stride = rig->groups.group[1].unit_tokens / PAGE;
+
+	for (uint32_t i = 0; wire_status(&rig->client, "l1.evictions") < evictions + n; i++) {
+		const struct prompt other = {++number + 100, 0, stride};
+
+		ck_assert_uint_lt(i, 200);
+		ck_assert_uint_eq(look(rig, 1000 + number, &other), 0);
+		store(rig, 1000 + number, &other, 1, 0, stride);
+		rig_finish(&rig->client, 1000 + number);
+	}
+	return wire_status(&rig->client, "l1.evictions_spare") - spare;
+}
+
+START_TEST(what_a_prompt_leaves_behind_goes_first)
+{
+	struct groups_rig rig;
+
+	up(&rig, 20, &window, policies[_i]);
+	ck_assert_uint_eq(request(&rig, 1, &(struct prompt){1, 0, 10}), 0);
+	/* Two of ten objects are needed at the end of the prompt. */
+	ck_assert_uint_eq(press(&rig, 8), 8);
+	ck_assert_uint_eq(look(&rig, 2, &(struct prompt){1, 0, 14}), 10);
+	groups_down(&rig);
+}
+END_TEST
+
+START_TEST(a_conversation_keeps_one_window)
+{
+	struct groups_rig rig;
+
+	up(&rig, 40, &window, policies[_i]);
+	for (uint32_t turn = 1; turn <= 7; turn++)
+		ck_assert_uint_eq(request(&rig, turn, &(struct prompt){1, 0, 5 * turn}), 5 * (turn - 1));
+	/* Also the windows that six hits have needed. */
+	ck_assert_uint_eq(press(&rig, 33), 33);
+	ck_assert_uint_eq(look(&rig, 100, &(struct prompt){1, 0, 38}), 35);
+	groups_down(&rig);
+}
+END_TEST
+
+/* A beginning of 6 that all prompts share: the second prompt makes it known, and from then on it stays. */
+START_TEST(a_beginning_that_prompts_share_stays)
+{
+	struct groups_rig rig;
+
+	up(&rig, 24, &window, policies[_i]);
+	ck_assert_uint_eq(request(&rig, 1, &(struct prompt){1, 6, 12}), 0);
+	ck_assert_uint_eq(press(&rig, 10), 10);
+	/* The first group has 6 of this prompt, the window nothing. */
+	ck_assert_uint_eq(request(&rig, 2, &(struct prompt){2, 6, 12}), 0);
+	ck_assert_uint_eq(press(&rig, 8), 8); /* but 4 and 5, 10 and 11 */
+	ck_assert_uint_eq(request(&rig, 3, &(struct prompt){3, 6, 9}), 6);
+	ck_assert_uint_eq(press(&rig, 1), 1); /* 6 of the third prompt */
+	ck_assert_uint_eq(look(&rig, 4, &(struct prompt){2, 6, 14}), 12);
+	ck_assert_uint_eq(look(&rig, 5, &(struct prompt){3, 6, 14}), 9);
+	ck_assert_uint_eq(look(&rig, 6, &(struct prompt){4, 6, 14}), 6);
+	groups_down(&rig);
+}
+END_TEST
+
+START_TEST(the_state_at_the_end_stays)
+{
+	struct groups_rig rig;
+
+	up(&rig, 24, &state, policies[_i]);
+	ck_assert_uint_eq(request(&rig, 1, &(struct prompt){1, 0, 21}), 0);
+	ck_assert_uint_eq(press(&rig, 9), 9);
+	ck_assert_uint_eq(look(&rig, 2, &(struct prompt){1, 0, 24}), 20);
+	groups_down(&rig);
+}
+END_TEST
+
+START_TEST(a_promise_takes_back_what_is_spare)
+{
+	struct groups_rig rig;
+
+	up(&rig, 16, &window, policies[_i]);
+	ck_assert_uint_eq(request(&rig, 1, &(struct prompt){1, 0, 10}), 0);
+	ck_assert_uint_eq(look(&rig, 2, &(struct prompt){1, 0, 4}), 4);
+	rig_finish(&rig.client, 2);
+	ck_assert_uint_eq(press(&rig, 6), 6); /* but 2 and 3, 8 and 9 */
+	ck_assert_uint_eq(look(&rig, 3, &(struct prompt){1, 0, 4}), 4);
+	ck_assert_uint_eq(look(&rig, 4, &(struct prompt){1, 0, 12}), 10);
+	groups_down(&rig);
+}
+END_TEST
+
+/* What an ADMIT gave back was not needed, and a session that ends without FINISH says nothing. */
+START_TEST(an_admit_says_what_is_needed)
+{
+	struct groups_rig rig;
+	uint32_t kept;
+
+	up(&rig, 16, &window, policies[_i]);
+	ck_assert_uint_eq(request(&rig, 1, &(struct prompt){1, 0, 10}), 0);
+	for (uint64_t ticket = 2; ticket < 4; ticket++) {
+		ck_assert_uint_eq(look(&rig, ticket, &(struct prompt){1, 0, 6}), 6);
+		ck_assert_int_eq(wire_admit(&rig.client, ticket, 0, 0, &kept), SCOUT_WIRE_OK);
+		rig_finish(&rig.client, ticket);
+	}
+	/* Promised for a moment, they are in the order again: 0 to 3, 6 and 7 are spare. */
+	ck_assert_uint_eq(press(&rig, 6), 6);
+	ck_assert_uint_eq(look(&rig, 4, &(struct prompt){1, 0, 12}), 10);
+	groups_down(&rig);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("server_spare");
+	TCase *tcase = tcase_create("spare");
+
+	tcase_set_timeout(tcase, 30);
+	tcase_add_loop_test(tcase, what_a_prompt_leaves_behind_goes_first, 0, 2);
+	tcase_add_loop_test(tcase, a_conversation_keeps_one_window, 0, 2);
+	tcase_add_loop_test(tcase, a_beginning_that_prompts_share_stays, 0, 2);
+	tcase_add_loop_test(tcase, the_state_at_the_end_stays, 0, 2);
+	tcase_add_loop_test(tcase, a_promise_takes_back_what_is_spare, 0, 2);
+	tcase_add_loop_test(tcase, an_admit_says_what_is_needed, 0, 2);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}

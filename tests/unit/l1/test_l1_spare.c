@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "l1_rig.h"
+
+#include "check_main.h"
+#include "rebalance_rig.h"
+
+/* Objects that nothing needs: they leave first, whatever the policy says, and a use takes them back. */
+
+static const char *const policies[] = {"lru", "hdc", "s3fifo"};
+
+static SCOUT_ON_LOOP uint32_t
+entry_of(const struct scout__chunk_index *index, uint32_t i)
+{
+	return scout__index_find(index, 0, key(i));
+}
+
+static SCOUT_ON_LOOP void
+spare(struct scout__chunk_index *index, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = from; i < to; i++)
+		scout__index_spare(index, entry_of(index, i));
+	scout__index_check(index);
+}
+
+/* An index of 20, full of keys 0 to 19. */
+static SCOUT_ON_LOOP struct scout__chunk_index *
+begin(const char *policy)
+{
+	struct scout__chunk_index *index;
+
+	scout__enter_loop();
+	start_with(policy, 20 * UINT64_C(64), 20 * UINT64_C(64));
+	index = add_index(64, 1);
+	fill(index, 0, 20);
+	return index;
+}
+
+START_TEST(spare_objects_leave_first_and_in_their_order)
+{
+	struct scout__chunk_index *index = begin(policies[_i]);
+
+	spare(index, 15, 20);
+	spare(index, 8, 11);
+	ck_assert_uint_eq(index->n_spare, 8);
+	for (uint32_t n = 0; n < 8; n++) {
+		fill(index, 100 + n, 1);
+		scout__index_check(index);
+		ck_assert_uint_eq(entry_of(index, n < 5 ? 15 + n : 3 + n), SCOUT__NO_ENTRY);
+	}
+	ck_assert_uint_eq(index->n_spare, 0);
+	ck_assert_uint_eq(l1.evictions, 8);
+	ck_assert_uint_eq(l1.evictions_spare, 8);
+	fill(index, 200, 1);
+	ck_assert_uint_eq(l1.evictions_spare, 8);
+	stop();
+}
+END_TEST
+
+START_TEST(a_promise_a_hold_and_a_touch_take_it_back)
+{
+	struct scout__chunk_index *index = begin(policies[_i]);
+	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
+
+	spare(index, 0, 20);
+	ck_assert(scout__index_promise(index, entry_of(index, 3)));
+	scout__index_check(index);
+	scout__index_unpromise(index, entry_of(index, 3), 1);
+	ck_assert(scout__index_hold(index, entry_of(index, 5), 0));
+	scout__index_unhold(index, entry_of(index, 5), true);
+	scout__index_touch(index, entry_of(index, 7), &touch);
+	scout__index_check(index);
+	ck_assert_uint_eq(index->n_spare, 17);
+	fill(index, 100, 17);
+	for (uint32_t i = 0; i < 20; i++)
+		ck_assert_int_eq(entry_of(index, i) != SCOUT__NO_ENTRY, i == 3 || i == 5 || i == 7);
+	stop();
+}
+END_TEST
+
+START_TEST(what_is_promised_is_not_spare_and_what_is_held_becomes_it)
+{
+	struct scout__chunk_index *index = begin(policies[_i]);
+
+	ck_assert(scout__index_promise(index, entry_of(index, 3)));
+	ck_assert(scout__index_hold(index, entry_of(index, 5), 0));
+	spare(index, 3, 4);
+	spare(index, 5, 6);
+	ck_assert_uint_eq(index->n_spare, 0);
+	scout__index_unpromise(index, entry_of(index, 3), 1);
+	ck_assert_uint_eq(index->n_spare, 0);
+	scout__index_unhold(index, entry_of(index, 5), true);
+	ck_assert_uint_eq(index->n_spare, 1);
+	scout__index_check(index);
+	ck_assert(scout__index_drop(index, entry_of(index, 5)));
+	ck_assert_uint_eq(index->n_spare, 0);
+	scout__index_check(index);
+	stop();
+}
+END_TEST
+
+/* It goes after it was written to L2, and before all others. */
+START_TEST(what_is_saved_stays_spare)
+{
+	struct scout__chunk_index *index = begin(policies[_i]);
+	uint32_t entry = entry_of(index, 9);
+
+	spare(index, 9, 10);
+	ck_assert(scout__index_save(index, entry));
+	fill(index, 100, 1);
+	ck_assert_uint_eq(l1.evictions, 1);
+	ck_assert_uint_eq(l1.evictions_spare, 0);
+	ck_assert_uint_eq(entry_of(index, 9), entry);
+	scout__index_saved(index, entry);
+	ck_assert_uint_eq(index->n_spare, 1);
+	fill(index, 101, 1);
+	ck_assert_uint_eq(entry_of(index, 9), SCOUT__NO_ENTRY);
+	ck_assert_uint_eq(l1.evictions_spare, 1);
+	scout__index_check(index);
+	stop();
+}
+END_TEST
+
+/* Of two groups with equal use, the one whose spare objects would fill an extent gives one away. */
+START_TEST(an_extent_that_spare_objects_would_fill_is_worth_nothing)
+{
+	struct scout__chunk_index *a, *b;
+	static struct scout__l1_ns ns;
+
+	scout__enter_loop();
+	start_with("lru", 80 * UINT64_C(64), 10 * UINT64_C(64));
+	scout__l1_ns_init(&ns, 1);
+	a = add_index(64, 1);
+	scout__index_belongs(a, &ns);
+	b = add_index(64, 1);
+	scout__index_belongs(b, &ns);
+	for (uint32_t i = 0; i < 300; i++) {
+		fill(a, i, 1);
+		fill(b, 1000 + i, 1);
+	}
+	/* In equal parts, in which each loses its own. */
+	ck_assert_uint_eq(a->n_slots, 40);
+	ck_assert_uint_eq(b->n_slots, 40);
+	spare(a, 260, 269);
+	fill(b, 2000, 5);
+	ck_assert_uint_eq(b->n_slots, 40);
+	spare(a, 269, 280);
+	fill(b, 3000, 40);
+	ck_assert_uint_gt(b->n_slots, 40);
+	ck_assert_uint_lt(a->n_spare, 10);
+	scout__index_check(a);
+	scout__index_check(b);
+	stop();
+	scout__l1_ns_fini(&ns);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("l1_spare");
+	TCase *tcase = tcase_create("spare");
+
+	tcase_add_loop_test(tcase, spare_objects_leave_first_and_in_their_order, 0, 3);
+	tcase_add_loop_test(tcase, a_promise_a_hold_and_a_touch_take_it_back, 0, 3);
+	tcase_add_loop_test(tcase, what_is_promised_is_not_spare_and_what_is_held_becomes_it, 0, 3);
+	tcase_add_loop_test(tcase, what_is_saved_stays_spare, 0, 3);
+	tcase_add_test(tcase, an_extent_that_spare_objects_would_fill_is_worth_nothing);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
