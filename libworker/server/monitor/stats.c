@@ -126,7 +126,7 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 	t->sessions = ns->n_sessions;
 	t->holds = ns->n_holds;
 	t->weights = ns->weights;
-	t->tenants = ns->n_spaces;
+	t->tenants = scout__ns_count_tenants(ns);
 	t->chunks = t->slots = 0;
 	t->bytes = t->bytes_promised = t->bytes_held = t->bytes_total = 0;
 	for (uint32_t g = 0; g < ns->groups.n; g++) {

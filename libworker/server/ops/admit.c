@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "lookup_many.h"
 #include "msg.h"
 #include "ops_internal.h"
 #include "ns.h"
@@ -56,6 +57,26 @@ shrink(struct scout__kept *kept, const struct scout__need *need, uint32_t left)
 	return left;
 }
 
+/* Whether what is left is all that a restore of @length hashes needs. */
+SCOUT_ON_LOOP static bool
+keeps_length(const struct scout__session *session, uint32_t length)
+{
+	const struct scout__ns *ns = session->ns;
+	struct scout__need need;
+
+	for (uint32_t g = 0; g < session->n_groups; g++) {
+		const struct scout__kept *kept = &session->of[g];
+
+		if (!scout__need_of(&ns->groups.group[g], ns->hash_tokens, session->skip, length, &need) ||
+		    kept->n_holes)
+			return false;
+		if (need.from < need.to && !scout__many_is_vacant(kept->group) &&
+		    (need.from < kept->kept_from || need.to > kept->kept_to))
+			return false;
+	}
+	return true;
+}
+
 SCOUT_ON_LOOP static void
 admit_step(struct scout_server *s, struct scout__run_item *item)
 {
@@ -74,10 +95,12 @@ admit_step(struct scout_server *s, struct scout__run_item *item)
 		left = shrink(&session->of[g], &need, left);
 		kept += session->of[g].kept_to - session->of[g].kept_from - session->of[g].n_holes;
 	}
-	if (left == 0)
+	if (left == 0) {
 		scout__run_queue_add(s, item);
-	else
-		admit_reply(s, pending, kept);
+		return;
+	}
+	session->length = keeps_length(session, pending->next) ? pending->next : 0;
+	admit_reply(s, pending, kept);
 }
 
 /* The ADMIT is over, answered or not: from now on its session may be renewed. */
@@ -131,7 +154,9 @@ scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scou
 	pending->from = m.from;
 	pending->to = m.from < m.to ? m.to : 0; /* an empty range: everything goes, from the tail */
 	session->is_ahead = false;
-	session->length = session->length < pending->to ? session->length : pending->to;
+	/* Until it is known whether that is still a length that can be restored, the session promises none. */
+	pending->next = session->length < pending->to ? session->length : pending->to;
+	session->length = 0;
 	if (pending->to)
 		session->skip = pending->from;
 	for (uint32_t g = 0; g < session->n_groups; g++)

@@ -145,8 +145,12 @@ scout__many_free(struct scout__many *many)
 SCOUT_ON_LOOP static void
 open_group(struct scout__kept *kept, struct scout__many_group *mg)
 {
-	if (kept->kept_from == kept->kept_to)
+	if (kept->kept_from == kept->kept_to) {
+		/* A renewal may skip what its session has never looked at. */
+		if (kept->hit < mg->from)
+			memset(kept->handles + kept->hit, 0xff, (mg->from - kept->hit) * sizeof(kept->handles[0]));
 		kept->kept_from = kept->kept_to = kept->hit = mg->from;
+	}
 	for (uint32_t i = mg->from; i < kept->kept_from; i++)
 		kept->handles[i] = (struct scout__handle){SCOUT__NO_ENTRY, 0};
 	for (uint32_t i = kept->kept_from; i < kept->kept_to; i++)
@@ -419,9 +423,9 @@ find_lengths(struct scout__pending_op *pending)
 	many->hit = many->hit > many->floor ? many->hit : many->floor;
 	many->n_more = 0;
 	while (many->n_more < many->want_more && length > many->skip) {
-		length = scout__restorable_next(&walk, length - 1);
-		if (length > many->skip && length < many->hit)
+		if (length < many->hit)
 			many->more[many->n_more++] = length;
+		length = scout__restorable_next(&walk, length - 1);
 	}
 }
 

@@ -168,6 +168,7 @@ scout__renew_groups(struct scout_server *s, struct scout__peer *peer, struct sco
 	if (*ret_text)
 		return NULL;
 	pending->renews = true;
-	pending->many->floor = session->length;
+	/* What the GPU had of it is not promised. */
+	pending->many->floor = session->length > session->skip ? session->length : 0;
 	return session;
 }

@@ -152,7 +152,7 @@ scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scou
 	if (!space) {
 		scout__refuse(
 			s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
-			"%u tenants are in this namespace, and there is no room for one more (at most %u, less without memory)",
+			"%u pairs of tenant and group are in this namespace, and there is no room for one more (at most %u, less without memory)",
 			(unsigned)peer->ns->n_spaces, SCOUT__MAX_SPACES);
 		return;
 	}

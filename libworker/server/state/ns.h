@@ -167,6 +167,8 @@ SCOUT_ON_LOOP bool scout__ns_account(const struct scout_server *s, struct scout_
 SCOUT_ON_LOOP const struct scout__account *scout__ns_account_of(const struct scout_server *s,
 								const struct scout__ns *ns,
 								const struct scout__str *tenant);
+/* Tenants that have stored something, in any group. */
+SCOUT_ON_LOOP uint32_t scout__ns_count_tenants(const struct scout__ns *ns);
 /* The namespace has its name: take its share of the pool from the list. */
 SCOUT_ON_LOOP void scout__ns_take_share(const struct scout_server *s, struct scout__ns *ns);
 /* The lists of shares have changed: apply them to everything that there is, in steps. */

@@ -37,6 +37,13 @@ scout__ns_account(const struct scout_server *s, struct scout__ns *ns, uint32_t i
 	return true;
 }
 
+uint32_t
+scout__ns_count_tenants(const struct scout__ns *ns)
+{
+	/* A tenant has a space for each group that it stores in, but one account. Account 0 belongs to no tenant. */
+	return ns->l1.n_accounts > 0 ? ns->l1.n_accounts - 1 : 0;
+}
+
 void
 scout__ns_take_share(const struct scout_server *s, struct scout__ns *ns)
 {

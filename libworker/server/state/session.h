@@ -63,7 +63,7 @@ struct scout__session {
 	uint32_t skip;
 	uint32_t l2;       /* of the hit: objects that were not in the pool when they were found */
 	uint32_t n_admits; /* ADMITs that are not answered */
-	uint32_t length;   /* lookup_groups.c: that it has promised, in hashes */
+	uint32_t length;   /* lookup_groups.c: all that it needs is promised, in hashes; 0: of no length */
 	bool is_ahead;     /* what it promises is no length until an ADMIT */
 	bool by_key;       /* of KEYS: its objects are of no prompt */
 	uint32_t n_groups;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "check_main.h"
-#include "server_rig.h"
+#include "groups_rig.h"
 
 /* A HELLO of protocol version 1, as a client of that release sent it. */
 static const uint8_t old_hello[] = {
@@ -244,6 +244,24 @@ START_TEST(a_peer_of_the_version_before_is_told_in_one_sentence)
 }
 END_TEST
 
+/* Keys of a tenant lie in each group by themselves; it is one tenant all the same. */
+START_TEST(a_tenant_counts_once_in_whatever_groups_it_stores)
+{
+	const struct scout__groups groups = {2, {{SCOUT_POLICY_ALL, 1, 16, 0, 0}, {SCOUT_POLICY_STATE, 1, 16, 0, 0}}};
+	struct groups_rig rig;
+
+	groups_up(&rig, 8, &groups, 16);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.tenants"), 0);
+	groups_store(&rig.worker, 0, 0, 4);
+	groups_store(&rig.worker, 1, 3, 4);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.tenants"), 1);
+	rig.worker.tenant = (struct scout__str){"other", 5};
+	groups_store(&rig.worker, 1, 3, 4);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.tenants"), 2);
+	groups_down(&rig);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -254,6 +272,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_group_whose_readers_leave_no_whole_shards_is_refused);
 	tcase_add_test(tc, groups_that_differ_between_peers_are_refused_with_both_values);
 	tcase_add_test(tc, the_33rd_group_is_over_the_limit);
+	tcase_add_test(tc, a_tenant_counts_once_in_whatever_groups_it_stores);
 	tcase_add_test(tc, a_group_that_the_namespace_does_not_have_is_refused);
 	tcase_add_test(tc, equal_sizes_in_another_order_are_another_layout);
 	tcase_add_test(tc, a_peer_of_the_version_before_is_told_in_one_sentence);
