@@ -87,7 +87,7 @@ def load(folder):
             del sys.modules[name]
         package = sys.modules["kvscout.vllm"] = types.ModuleType("kvscout.vllm")
         package.__path__ = [str(Path(folder) / "kvscout" / "vllm")]
-        for name in ("config", "scheduler", "hints", "metadata"):
+        for name in ("config", "groups", "scheduler", "hints", "metadata"):
             found[name] = importlib.import_module(f"kvscout.vllm.{name}")
     for name in [name for name in sys.modules if name.startswith("kvscout.vllm")]:
         del sys.modules[name]
@@ -103,7 +103,7 @@ class Side:
         client = kvscout.Client(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS, namespace="hooks")
         client.wait_ready(SERVER_S * 1000)
         self.scheduler = self.modules.scheduler.Scheduler(
-            parsed, client, 1, kvscout.KVScoutError, lambda salt: None, self.modules.hints.Hints((), 1 << 20)
+            parsed, self.modules.groups.one(BLOCK_TOKENS, CHUNK_TOKENS), client, 1, kvscout.KVScoutError, lambda salt: None, self.modules.hints.Hints((), 1 << 20)
         )
         self.scheduler.bind(Manager())
         self.n = 0
@@ -129,7 +129,7 @@ class Side:
             if self.hook("matched_tokens", request, 0) is None:
                 waiting.append(request)
                 return
-            self.hook("allocated", request, [1, 2, 3, 4, 5], 0)
+            self.hook("allocated", request, ([1, 2, 3, 4, 5],), 0)
             running[request.request_id] = request
             left -= PROMPT_TOKENS
 

@@ -51,7 +51,7 @@ class Logs(unittest.TestCase):
 class Configuration(unittest.TestCase):
     def test_the_defaults(self):
         found = config.parse({}, 16)
-        self.assertEqual((found.chunk_tokens, found.stride, found.load_async, found.store, found.load_failure), (128, 8, True, "all", "recompute"))
+        self.assertEqual((found.chunk_tokens, found.block_tokens, found.load_async, found.store, found.load_failure), (128, 16, True, "all", "recompute"))
         self.assertEqual((found.endpoint, found.l1_bytes, found.l2, found.weights_version), (None, None, (), 0))
         self.assertEqual(found.step_wait_us, 500)
         self.assertEqual(config.parse({"step_wait_us": 0}, 16).step_wait_us, 0)
@@ -132,34 +132,34 @@ class Ranks(unittest.TestCase):
         self.assertEqual([(r.kv_rank, r.reader) for r in self.all_of(4, 1, 2)], [(0, 0), (0, 1), (1, 0), (1, 1)])
 
 
-class Spec:
-    pass
+class FullAttentionSpec:
+    block_size = 16
 
 
 class MambaSpec:
-    pass
+    block_size = 16
 
 
 class Refusals(unittest.TestCase):
     @staticmethod
-    def engine(groups=1, spec=Spec, **parallel):
+    def engine(groups=1, spec=FullAttentionSpec, **parallel):
         return (
             SimpleNamespace(parallel_config=SimpleNamespace(**parallel), model_config=SimpleNamespace(is_encoder_decoder=False)),
             SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=spec(), layer_names=["a", "b"])] * groups),
         )
 
-    def test_one_group_is_served(self):
+    def test_attention_in_one_group_or_several_is_served(self):
         refusals.check(*self.engine())
+        refusals.check(*self.engine(groups=3))
 
     def test_each_refusal_is_a_sentence_that_says_what_to_do(self):
         encoder = self.engine()
         encoder[0].model_config.is_encoder_decoder = True
         for engine, sentence in (
-            (self.engine(groups=2), "this one has 2: Spec .2 layers.*--disable-hybrid-kv-cache-manager"),
             (self.engine(groups=0), "needs a model with a KV cache"),
             (self.engine(decode_context_parallel_size=2), "--decode-context-parallel-size 1"),
             (self.engine(prefill_context_parallel_size=2), "--prefill-context-parallel-size 1"),
-            (self.engine(spec=MambaSpec), "described by MambaSpec"),
+            (self.engine(spec=MambaSpec), r"2 layers of this model have KV of another kind \(MambaSpec\).*the tier"),
             (encoder, "encoder-decoder"),
         ):
             with self.subTest(sentence=sentence), self.assertRaisesRegex(refusals.Refused, sentence):

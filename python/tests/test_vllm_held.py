@@ -127,7 +127,7 @@ class Beside(unittest.TestCase):
     def test_alone_nothing_waits(self):
         self.worker.holds_stores = False
         self.execute(self.schedule(CHUNK_TOKENS))
-        wait_for(lambda: self.worker.finished(set()) or self.worker.counts["stores_ended"] == 1, what="the end of the store")
+        wait_for(lambda: self.worker.finished(set())[0] or self.worker.counts["stores_ended"] == 1, what="the end of the store")
         self.assertEqual(self.hit(), 1)
 
 

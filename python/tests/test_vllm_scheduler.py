@@ -30,7 +30,7 @@ class Lives(unittest.TestCase):
         """What is found for a request that is announced, asked for, admitted and at its end."""
         self.scheduler.on_new_request(asked)
         found = wait_for(lambda: self.matched(asked), what="an answer")[0]
-        self.scheduler.allocated(asked, [1], 0)
+        self.scheduler.allocated(asked, ([1],), 0)
         self.engine.step()
         self.scheduler._finish_lookup(self.scheduler._requests.pop(asked.request_id))
         return found
@@ -63,24 +63,21 @@ class Lives(unittest.TestCase):
         self.scheduler._begin_step()
         self.assertTrue(self.scheduler._wait())
 
-    def test_a_store_leaves_out_chunks_whose_blocks_are_gone(self):
+    def test_a_store_pins_the_blocks_that_are_there(self):
+        """The library leaves out chunks whose blocks are gone."""
         long = request("long", 5 * CHUNK_TOKENS)
         touched = []
         pool = self.scheduler._manager.block_pool
         pool.blocks, pool.touch = list(range(9)), touched.extend
-        for ids, runs in (
-            ([1, 2, 3, 4, 5], [(0, [1, 2, 3, 4, 5])]),
-            ([0, 2, 3, 0, 5], [(1, [2, 3]), (4, [5])]),
-            ([0, 0, 0, 0, 0], []),
-        ):
+        for ids in ([1, 2, 3, 4, 5], [0, 2, 3, 0, 5], [0, 0, 0, 0, 0]):
+            there = [block for block in ids if block]
             self.scheduler._manager.get_block_ids = lambda name: (ids,)
             self.scheduler.on_new_request(long)
             step = types.SimpleNamespace(num_scheduled_tokens={"long": long.num_tokens}, preempted_req_ids=None)
             stores = self.scheduler.build_meta(step).stores
-            self.assertEqual([(store.first_chunk, store.block_ids) for store in stores], runs)
-            for store in stores:
-                self.assertEqual(store.hashes, long.block_hashes[store.first_chunk :][: len(store.block_ids)])
-            self.assertEqual(touched, [block for _, blocks in runs for block in blocks])
+            self.assertEqual([(s.first_token, s.ids_from, s.block_ids) for s in stores], [(0, 0, {0: ids})] if there else [])
+            self.assertEqual([store.hashes for store in stores], [long.block_hashes] if there else [])
+            self.assertEqual(touched, there)
             self.assertEqual(self.scheduler.build_meta(step).stores, [])  # each chunk once
             self.scheduler._finish_lookup(self.scheduler._requests.pop("long"))
             touched.clear()

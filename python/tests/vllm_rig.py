@@ -7,7 +7,7 @@ import types
 from unittest import mock
 
 import kvscout
-from kvscout.vllm import config
+from kvscout.vllm import config, groups
 from pages import BLOCK_TOKENS, CHUNK_TOKENS, Pages, hashes_of, wait_done
 
 BASES = {
@@ -36,18 +36,20 @@ class Engine:
         """@block_tokens: of one hash of a request."""
         with mock.patch.dict(sys.modules, modules_of_vllm()):
             scheduler, worker = (importlib.import_module(f"kvscout.vllm.{name}") for name in ("scheduler", "worker"))
+        own = groups.one(block_tokens, CHUNK_TOKENS)
         parsed = config.parse({"weights_version": weights_version, "chunk_tokens": CHUNK_TOKENS}, block_tokens)
         keys = {"endpoint": endpoint, "chunk_tokens": CHUNK_TOKENS, "weights_version": weights_version}
         self.client, self.copier = kvscout.Client(**keys), kvscout.Worker(**keys)
         test.addCleanup(self.client.close)
         test.addCleanup(self.copier.close)
         self.pages = Pages()
-        self.pages.register(self.copier)
-        self.scheduler = scheduler.Scheduler(parsed, self.client, 1, kvscout.KVScoutError, lambda salt: None, hints=None)
+        self.scheduler = scheduler.Scheduler(parsed, own, self.client, 1, kvscout.KVScoutError, lambda salt: None, hints=None)
         null = types.SimpleNamespace(block_id=0)
         pool = types.SimpleNamespace(num_gpu_blocks=2, get_num_free_blocks=lambda: 1, null_block=null)
         self.scheduler.bind(types.SimpleNamespace(block_pool=pool))
-        self.worker = worker.Worker(parsed, self.copier, kvscout.KVScoutError)
+        self.worker = worker.Worker(own, self.copier, kvscout.KVScoutError)
+        table = {"group": 0, "planes": self.pages.planes, "block_tokens": BLOCK_TOKENS, "n_blocks": self.pages.n}
+        self.worker.register([table], make_event=lambda: None)
 
     def step(self):
         meta = self.scheduler.build_meta(NO_STEP)

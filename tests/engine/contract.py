@@ -32,7 +32,9 @@ FIELDS = ()  # no methods: the class's fields
 # (file, class or None, methods or None for all public ones)
 RELIED_ON = (
     (f"{_V1}/base.py", "KVConnectorBase_V1", None),
+    (f"{_V1}/base.py", "KVConnectorTransferResults", FIELDS),
     (f"{_V1}/base.py", "KVConnectorWorkerMetadata", None),
+    (f"{_V1}/base.py", "SupportsHMA", None),
     (f"{_V1}/metrics.py", "KVConnectorStats", None),
     (f"{_V1}/metrics.py", "KVConnectorPromMetrics", ("__init__", "observe")),
     (_FACTORY, "KVConnectorFactory", ("register_connector", "create_connector")),
@@ -59,9 +61,10 @@ RELIED_ON = (
     (f"{_OFFLOAD}/config.py", "OffloadingParallelConfig", FIELDS),
     (f"{_V1}/offloading/metrics.py", "OffloadingConnectorStats", ("increase_counter",)),
 )
-# Our classes and what they stand for; whether each public method must override one of theirs.
+# Our classes and what they stand for, with a blank between several; whether each public method must override one of
+# theirs.
 OURS = (
-    ("vllm/connector.py", "KVScoutConnector", "KVConnectorBase_V1", True),
+    ("vllm/connector.py", "KVScoutConnector", "KVConnectorBase_V1 SupportsHMA", True),
     ("vllm/metadata.py", "WorkerMetadata", "KVConnectorWorkerMetadata", False),
     ("vllm/stats.py", "Stats", "KVConnectorStats", False),
     ("vllm/stats.py", "PromMetrics", "KVConnectorPromMetrics", False),
@@ -179,11 +182,14 @@ def _fits(own, theirs):
 def unfit():
     """Why ours do not fit the table: overrides with other parameters, abstract methods that are missing."""
     known = table()["signatures"]
-    for file, cls, base, overrides_only in OURS:
+    for file, cls, bases, overrides_only in OURS:
         own = _functions(os.path.join(PACKAGE, file), cls)
-        theirs = {name.split(".", 1)[1]: by for name, by in known.items() if name.startswith(base + ".")}
-        if not theirs:
-            yield f"the table has nothing of {base}"
+        theirs = {}
+        for base in bases.split():
+            found = {name.split(".", 1)[1]: by for name, by in known.items() if name.startswith(base + ".")}
+            if not found:
+                yield f"the table has nothing of {base}"
+            theirs.update(found)
         for name, by in theirs.items():
             for text, versions in by.items():
                 if "abstractmethod" in text.split(",")[0] and name not in own:

@@ -8,6 +8,7 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
     config.py      keys of kv_connector_extra_config, and what they default to
     values.py      reading values that a user wrote
     refusals.py    what the connector cannot do, each with a sentence
+    groups.py      vLLM's KV cache groups in kvscout's words
     namespace.py   which engines share their KV
     ranks.py       which part of the KV a worker holds
     connector.py   the class that vLLM makes, one object in the scheduler's process and one in each worker's

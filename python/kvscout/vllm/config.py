@@ -47,11 +47,6 @@ class Config:
     def starts_server(self):
         return self.endpoint is None or self.endpoint.split(":")[0] == "auto"
 
-    @property
-    def stride(self):
-        """Blocks in a chunk: every stride-th block hash is a chunk's."""
-        return self.chunk_tokens // self.block_tokens
-
 
 def _store(values):
     value = values.given.get("store", "all")
@@ -65,8 +60,8 @@ def round_up(chunk_tokens, block_tokens):
 
 
 def parse(extra, block_tokens, is_consumer=True, is_producer=True):
-    """The configuration. @extra is kv_connector_extra_config, @block_tokens the scheduler's block; the rest is what
-    kv_role means."""
+    """The configuration. @extra is kv_connector_extra_config, @block_tokens the scheduler's block (whole blocks of all
+    groups); the rest is what kv_role means."""
     values = Values(_WHERE, extra, _KEYS)
     chunk = values.number("chunk_tokens", DEFAULT_CHUNK_TOKENS, 1, 1 << 20)
     endpoint, l1_bytes, l2 = values.server()

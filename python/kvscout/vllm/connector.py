@@ -7,10 +7,15 @@ the connector interface of vLLM 0.31 to 0.33 (tests/engine/contract.json has its
 
 import logging
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorRole,
+    KVConnectorTransferResults,
+    SupportsHMA,
+)
 
 from . import config as configuration
-from . import device, hints, layout, logs, namespace, ranks, refusals, server
+from . import device, groups, hints, layout, logs, namespace, ranks, refusals, server
 from .metadata import Metadata
 from .scheduler import Scheduler
 from .stats import Delta, PromMetrics, Stats, timed
@@ -37,15 +42,17 @@ def _set_failure_policy(transfer, config):
         )
 
 
-class KVScoutConnector(KVConnectorBase_V1):
+class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         logs.join_vllm()
         transfer = vllm_config.kv_transfer_config
         refusals.check(vllm_config, kv_cache_config)
-        block_tokens = vllm_config.cache_config.block_size
+        block_tokens = groups.scheduler_block(kv_cache_config)
         extra = transfer.kv_connector_extra_config or {}
         self._config = configuration.parse(extra, block_tokens, transfer.is_kv_consumer, transfer.is_kv_producer)
+        self._groups = groups.of_engine(vllm_config, kv_cache_config, self._config.chunk_tokens)
+        refusals.check_groups(self._groups, self._config, block_tokens)
         _set_failure_policy(transfer, self._config)
         self._namespace = namespace.compute(vllm_config, kv_cache_config, self._config.namespace)
         self._scheduler = self._worker = None
@@ -60,6 +67,7 @@ class KVScoutConnector(KVConnectorBase_V1):
         found = ranks.of_engine(self._vllm_config.parallel_config, self._kv_cache_config)
         return {
             **server.settings(self._config, self._vllm_config.parallel_config),
+            **self._groups.keys(),
             "namespace": self._namespace,
             "chunk_tokens": self._config.chunk_tokens,
             "kv_ranks": found.kv_ranks,
@@ -76,6 +84,7 @@ class KVScoutConnector(KVConnectorBase_V1):
         parallel = self._vllm_config.parallel_config
         self._scheduler = Scheduler(
             self._config,
+            self._groups,
             client,
             parallel.world_size,
             kvscout.KVScoutError,
@@ -87,10 +96,11 @@ class KVScoutConnector(KVConnectorBase_V1):
         for sentence in (*configuration.notes(extra, self._config), *namespace.warnings(self._vllm_config)):
             logger.warning("kvscout: %s", sentence)
         logger.info(
-            "kvscout: namespace %s, chunks of %d tokens (%d blocks), server %s",
+            "kvscout: namespace %s, chunks of %d tokens (%d blocks), KV cache groups: %s, server %s",
             self._namespace,
             self._config.chunk_tokens,
-            self._config.stride,
+            self._config.chunk_tokens // self._config.block_tokens,
+            " ".join(group.item() for group in self._groups),
             common["endpoint"],
         )
 
@@ -99,7 +109,7 @@ class KVScoutConnector(KVConnectorBase_V1):
 
         own = ranks.current(self._vllm_config.parallel_config, self._kv_cache_config)
         worker = kvscout.Worker(**self._common(), kv_rank=own.kv_rank, reader=own.reader)
-        self._worker = Worker(self._config, worker, kvscout.KVScoutError)
+        self._worker = Worker(self._groups, worker, kvscout.KVScoutError)
         self._stats = Delta(self._worker.counts)
         self._times = self._worker.times
 
@@ -135,12 +145,12 @@ class KVScoutConnector(KVConnectorBase_V1):
     def register_kv_caches(self, kv_caches):
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
-        first = next(iter(kv_caches.values()))
-        tag = f"{device.tag_of(self._vllm_config, self._kv_cache_config)}/{str(first.dtype).removeprefix('torch.')}"
-        self._worker.register(
-            kv_caches, self._kv_cache_config.num_blocks, layout.dtype(first), tag, device.event_maker(first)
-        )
+        found = layout.tables(kv_caches, self._kv_cache_config.num_blocks, self._groups, self._tag)
+        self._worker.register(found, device.event_maker(next(iter(kv_caches.values()))))
         self._worker.holds_stores = get_kv_transfer_group() is not self
+
+    def _tag(self, layers, element):
+        return f"{device.tag_of(self._vllm_config, self._kv_cache_config, layers)}/{element}"
 
     def start_load_kv(self, forward_context, **kwargs):
         timed(self._times, self._worker.start_loads, self._meta())
@@ -154,8 +164,9 @@ class KVScoutConnector(KVConnectorBase_V1):
     def wait_for_save(self):
         timed(self._times, self._worker.wait_for_save, self._meta())
 
-    def get_finished(self, finished_req_ids):
-        return None, timed(self._times, self._worker.finished, finished_req_ids) or None
+    def get_transfer_results(self, finished_req_ids):
+        received, failed = timed(self._times, self._worker.finished, finished_req_ids)
+        return KVConnectorTransferResults(finished_recving=received, failed_recving=failed)
 
     def get_block_ids_with_load_errors(self):
         return self._worker.bad_blocks()
@@ -192,7 +203,7 @@ class KVScoutConnector(KVConnectorBase_V1):
         return {source: tokens for source, tokens in found.items() if tokens}
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
-        timed(self._times, self._scheduler.allocated, request, blocks.get_block_ids()[0], num_external_tokens)
+        timed(self._times, self._scheduler.allocated, request, blocks.get_block_ids(), num_external_tokens)
 
     def build_connector_meta(self, scheduler_output):
         meta = timed(self._times, self._scheduler.build_meta, scheduler_output)
@@ -204,6 +215,9 @@ class KVScoutConnector(KVConnectorBase_V1):
         timed(self._times, self._scheduler.worker_output, meta, failed)
 
     def request_finished(self, request, block_ids):
+        return self.request_finished_all_groups(request, (block_ids,))
+
+    def request_finished_all_groups(self, request, block_ids):
         timed(self._times, self._scheduler.finished, request)
         return False, None
 

@@ -19,17 +19,16 @@ def event_maker(tensor):
     return record
 
 
-def tag_of(vllm_config, kv_cache_config):
-    """Names of the attention backends and of the layout. Two backends may order the bytes of equally large blocks
-    differently, so the server compares this with what other workers of the namespace said."""
+def tag_of(vllm_config, kv_cache_config, layer_names):
+    """Names of these layers' attention backends and of the layout. Two backends may order the bytes of equally large
+    blocks differently, so the server compares this with what other workers of the namespace said."""
     names = set()
     layers = vllm_config.compilation_config.static_forward_context
-    for group in kv_cache_config.kv_cache_groups:
-        for name in group.layer_names:
-            layer = layers.get(name)
-            get_backend = getattr(layer, "get_attn_backend", None)
-            if get_backend is not None:
-                backend = get_backend().get_name()
-                isa = getattr(layer, "isa", None)
-                names.add(f"{backend}-{isa}" if isinstance(isa, str) else backend)
+    for name in layer_names:
+        layer = layers.get(name)
+        get_backend = getattr(layer, "get_attn_backend", None)
+        if get_backend is not None:
+            backend = get_backend().get_name()
+            isa = getattr(layer, "isa", None)
+            names.add(f"{backend}-{isa}" if isinstance(isa, str) else backend)
     return "+".join(sorted(names)) + "/" + str(getattr(kv_cache_config, "kv_cache_layout", None) or "default")

@@ -1,9 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's KV tensors as kvscout's planes, and the element type that belongs to them."""
+"""A worker's KV tensors as kvscout's tables and planes, and the element type that belongs to them."""
 
 # vLLM never writes KV that counts into block 0; it stands for blocks that a request no longer has (behind a sliding
 # window).
 NULL_BLOCK = 0
+
+
+def tables(kv_caches, num_blocks, groups, tag):
+    """One for each of @groups (groups.py) that has layers on this worker. @tag(layers, element type) names how
+    they lie in memory.
+
+    Groups share their memory: vLLM gives a block to one of them at a time, so a page may be in several tables.
+    """
+    result = []
+    for number, group in enumerate(groups):
+        own = {name: tensor for name, tensor in kv_caches.items() if name in group.layers}
+        if not own:
+            continue  # a stage of a pipeline without layers of this kind
+        first = next(iter(own.values()))
+        result.append(
+            {
+                "group": number,
+                "planes": planes(own, num_blocks),
+                "block_tokens": group.block_tokens,
+                "n_blocks": num_blocks,
+                "dtype": dtype(first),
+                "null_block": NULL_BLOCK,
+                "block_dim": 0,
+                "layout_tag": tag(own, str(first.dtype).removeprefix("torch.")),
+            }
+        )
+    return result
 
 
 def planes(kv_caches, num_blocks):

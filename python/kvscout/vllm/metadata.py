@@ -15,21 +15,21 @@ class Load:
     ticket: int
     from_token: int  # a whole number of blocks
     to_token: int
-    block_ids: list[int]  # of the range
+    block_ids: dict[int, list[int]]  # of the range, by kvscout's number of the group
     waits: bool  # the request waits for it (async); else this step does
 
 
 @dataclass(slots=True)
 class Store:
-    """Pages to pool: chunks that this step completes. Their blocks are pinned until every rank has reported the
-    number."""
+    """Pages to pool: what this step completes. Its blocks are pinned until every rank has reported the number."""
 
     number: int
     request_id: str
     ticket: int
-    hashes: list[bytes]  # one for each chunk
-    block_ids: list[int]
-    first_chunk: int
+    hashes: list[bytes]  # one for every hash_tokens tokens
+    first_token: int  # where the first of them begins
+    block_ids: dict[int, list[int]]  # by kvscout's number of the group
+    ids_from: int  # the token at which they begin
     tenant: str | None
 
 
@@ -56,7 +56,7 @@ class WorkerMetadata(KVConnectorWorkerMetadata):
     """Workers to scheduler."""
 
     stored: dict[int, int] = field(default_factory=dict)  # number of a store that ended: by how many ranks
-    # Requests of which chunks are not in the cache, though the scheduler thinks so: the first of them.
+    # Requests of which tokens are not in the cache, though the scheduler thinks so: the first of them.
     not_stored: dict[str, int] = field(default_factory=dict)
     failed_loads: dict[str, int] = field(default_factory=dict)  # request: first token that was not loaded
     failures: dict[str, int] = field(default_factory=dict)  # by worker: synchronous loads that failed since its start

@@ -16,6 +16,8 @@ import json
 import os
 import re
 
+from .groups import hash_block, layer_spec, scheduler_block
+
 _WEIGHT_SUFFIXES = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf")
 # Of the model's configuration: where it was read from, and by which library.
 _HF_IGNORED = ("_name_or_path", "transformers_version", "_attn_implementation_autoset", "_attn_implementation_internal")
@@ -116,24 +118,21 @@ def _platform():
     return facts
 
 
-def _cache(cache, kv_cache_config):
+def _cache(vllm_config, kv_cache_config):
+    cache = vllm_config.cache_config
     return {
         "kv_dtype": str(cache.cache_dtype),
         "skip_layers": list(getattr(cache, "kv_cache_dtype_skip_layers", ())),
-        "block_tokens": cache.block_size,
+        "block_tokens": scheduler_block(kv_cache_config),
         "hash_algorithm": cache.prefix_caching_hash_algo,
-        "hash_block_tokens": getattr(kv_cache_config, "hash_block_size", None) or cache.block_size,
+        "hash_block_tokens": hash_block(vllm_config, kv_cache_config),
+        # Of a group the scheduler sees one layer's spec where a worker sees those of all layers of a kind; the sizes are
+        # in the model's configuration.
         "groups": [
-            [_plain(_spec(group.kv_cache_spec)), list(group.layer_names)] for group in kv_cache_config.kv_cache_groups
+            [_plain(layer_spec(group.kv_cache_spec)), list(group.layer_names)]
+            for group in kv_cache_config.kv_cache_groups
         ],
     }
-
-
-def _spec(spec):
-    """The scheduler sees one layer's spec where a worker sees those of all layers of a kind; the sizes are in the
-    model's configuration."""
-    layers = getattr(spec, "kv_cache_specs", None)
-    return next(iter(layers.values())) if layers else spec
 
 
 # Element types of KV that another engine can read: plain ones, and those whose scales are in the checkpoint (else 1.0)
@@ -171,7 +170,7 @@ def factors(vllm_config, kv_cache_config):
     # A pipeline stage holds some layers only, and each process sees its own groups; the group of the whole model is
     # what the stages have in common, so their layers are not named.
     staged = parallel.pipeline_parallel_size > 1
-    cache = _cache(vllm_config.cache_config, kv_cache_config)
+    cache = _cache(vllm_config, kv_cache_config)
     if staged:
         cache["groups"] = [group[0] for group in cache["groups"]]
     return _plain(

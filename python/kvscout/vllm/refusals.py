@@ -4,25 +4,33 @@
 Runs in the scheduler's process and in each worker's, before anything is started.
 """
 
+from . import groups as kv_groups
+
 
 class Refused(ValueError):
     """This engine's configuration is one that the connector cannot serve."""
 
 
-def _many_groups(groups):
-    kinds = ", ".join(f"{type(g.kv_cache_spec).__name__} ({len(g.layer_names)} layers)" for g in groups)
+def _spec_refusal(group):
+    if kv_groups.policy_of(group.kv_cache_spec) is not None:
+        return None
+    name = type(kv_groups.layer_spec(group.kv_cache_spec)).__name__
     return (
-        f"KVScoutConnector serves models with one KV cache group, and this one has {len(groups)}: {kinds}. Start the "
-        "engine with "
-        "--disable-hybrid-kv-cache-manager if the model's attention allows it, or without this connector"
+        "KVScoutConnector serves full, MLA, sliding-window and chunked local attention; "
+        f"{len(group.layer_names)} layers of this model have KV of another kind ({name}). Use vLLM's offloading with "
+        "the tier of kvscout (kvscout.vllm_tier), which serves every kind"
     )
 
 
-def _spec_refusal(spec):
-    name = type(spec).__name__
-    if name in ("MambaSpec", "CrossAttentionSpec", "EncoderOnlyAttentionSpec", "ChunkedLocalAttentionSpec"):
-        return f"KVScoutConnector serves full, sliding-window and MLA attention; this model's KV is described by {name}"
-    return None
+def _groups_refusal(groups):
+    if not groups:
+        return "KVScoutConnector needs a model with a KV cache, and this one has none"
+    if any(getattr(group, "host_resident", False) for group in groups):
+        return "KVScoutConnector does not serve KV that vLLM keeps in host memory by itself (HiSparse)"
+    cached = [group for group in groups if kv_groups.is_cached(group)]
+    if not cached:
+        return "KVScoutConnector needs KV that vLLM finds by its hash, and no KV cache group of this model has any"
+    return next((sentence for sentence in map(_spec_refusal, cached) if sentence is not None), None)
 
 
 def reason(vllm_config, kv_cache_config):
@@ -44,17 +52,35 @@ def reason(vllm_config, kv_cache_config):
             "KVScoutConnector does not serve encoder-decoder models, because the decoder's KV depends on more than its "
             "tokens"
         )
-    groups = kv_cache_config.kv_cache_groups
-    if not groups:
-        return "KVScoutConnector needs a model with a KV cache, and this one has none"
-    if len(groups) > 1:
-        return _many_groups(groups)
-    if getattr(groups[0], "host_resident", False):
-        return "KVScoutConnector does not serve KV that vLLM keeps in host memory by itself (HiSparse)"
-    return _spec_refusal(groups[0].kv_cache_spec)
+    return _groups_refusal(kv_cache_config.kv_cache_groups)
+
+
+def reason_of_groups(groups, config, scheduler_block):
+    """What the groups and the configuration together make impossible, or None."""
+    if not config.load_async and not groups.is_one_run:
+        return (
+            "KVScoutConnector does not load synchronously into a model with several KV cache groups, sliding windows or "
+            "a draft model, because vLLM computes a failed load of these anew only if the request waits for it. Use "
+            '"load": "async" in kv_connector_extra_config'
+        )
+    if groups.step_tokens % scheduler_block:
+        kinds = ", ".join(group.item() for group in groups)
+        return (
+            f"KVScoutConnector finds prefixes of this model in steps of {groups.step_tokens} tokens, and vLLM takes "
+            f"multiples of {scheduler_block}, the least common multiple of its groups' blocks ({kinds}). Give "
+            f"chunk_tokens in kv_connector_extra_config at most the shortest window"
+        )
+    return None
 
 
 def check(vllm_config, kv_cache_config):
-    sentence = reason(vllm_config, kv_cache_config)
+    _raise(reason(vllm_config, kv_cache_config))
+
+
+def check_groups(groups, config, scheduler_block):
+    _raise(reason_of_groups(groups, config, scheduler_block))
+
+
+def _raise(sentence):
     if sentence is not None:
         raise Refused(sentence)

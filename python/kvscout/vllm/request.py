@@ -86,13 +86,13 @@ class Tracked:
         self.computed = 0  # leading tokens that the GPU had at the last ask
         self.scheduled = False  # its blocks are allocated
         self.allocated_in = -1  # number of that step
-        self.next_store = 0  # the first chunk that is not known to be in the cache
+        self.next_store = 0  # the first token that is not known to be in the cache; a multiple of hash_tokens
         self.failed_loads = 0
         self.loaded = 0  # tokens that the last load brings
         self.may_store = not self.params.skip_write
 
     def begin_turn(self):
-        """Forget the lookup; the caller has finished it. Chunks that were stored stay stored."""
+        """Forget the lookup; the caller has finished it. What was stored stays stored."""
         self.turn += 1
         self.lookup_id = f"{self.request.request_id}/{self.turn}"
         self.known = self.asked = False

@@ -24,16 +24,17 @@ logger = logging.getLogger("vllm.kvscout")
 
 
 class Scheduler:
-    def __init__(self, config, client, ranks, errors, make_tenant, hints):
-        """@ranks: worker processes that report each store. @errors: kvscout's exceptions. @make_tenant: of a
-        request's salt. @hints: of requests that bring none (hints.py)."""
+    def __init__(self, config, groups, client, ranks, errors, make_tenant, hints):
+        """@groups: of groups.py. @ranks: worker processes that report each store. @errors: kvscout's exceptions.
+        @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py)."""
         self._config = config
+        self._groups = groups
         self._client = client
         self._error = errors
         self._make_tenant = make_tenant
         self._hints = hints
-        self._chunk_tokens = config.chunk_tokens
-        self._stride = config.stride
+        self._run_tokens = groups.hash_tokens
+        self._stride = groups.stride
         self._requests = {}
         self._pins = Pins(ranks)
         self._manager = None
@@ -98,8 +99,8 @@ class Scheduler:
         return max(0, hit.tokens - computed)
 
     def allocated(self, request, block_ids, external):
-        """@block_ids: all blocks of @request. @external: tokens that are to be loaded, at most what matched_tokens()
-        said."""
+        """@block_ids: all blocks of @request, by vLLM's number of the group. @external: tokens that are to be loaded,
+        at most what matched_tokens() said."""
         tracked = self._requests.get(request.request_id)
         if tracked is None or tracked.scheduled:
             return  # the second call for an asynchronous load
@@ -110,11 +111,10 @@ class Scheduler:
             self._finish_lookup(tracked)
             return
         begin, end = tracked.computed, tracked.computed + external
-        tracked.next_store = max(tracked.next_store, hit.chunks)
+        tracked.next_store = max(tracked.next_store, self._found_tokens(hit))
         self._admit(tracked, begin, end if external else begin)
         if not external:
             return
-        size = self._config.block_tokens
         tracked.loaded = external
         self._loads.append(
             Load(
@@ -122,7 +122,7 @@ class Scheduler:
                 hit.ticket,
                 begin,
                 end,
-                list(block_ids[begin // size : -(-end // size)]),
+                self._groups.blocks(block_ids, begin, end),
                 self._config.load_async,
             )
         )
@@ -136,9 +136,10 @@ class Scheduler:
         hit = tracked.hit if tracked is not None else None
         if hit is None or not hit.chunks:
             return external, 0
-        # What is in L2 lies behind what is in memory as often as not, so its share of the chunks is its share of the
-        # tokens.
-        from_l2 = external * hit.l2_chunks // hit.chunks
+        # What is in L2 lies behind what is in memory as often as not, so its share of the objects is its share of the
+        # tokens. With one group an object is a chunk.
+        objects = hit.chunks if self._groups.is_one_run else max(1, hit.l1_chunks + hit.l2_chunks)
+        from_l2 = external * hit.l2_chunks // objects
         return external - from_l2, from_l2
 
     def build_meta(self, scheduler_output):
@@ -166,10 +167,10 @@ class Scheduler:
         self._settled = max(self._settled, meta.held)
         for number, ranks in meta.stored.items():
             self._pins.give_back(number, ranks)
-        for request_id, chunk in meta.not_stored.items():
+        for request_id, token in meta.not_stored.items():
             tracked = self._requests.get(request_id)
             if tracked is not None:
-                tracked.next_store = min(tracked.next_store, chunk)
+                self._store_from(tracked, token)
         for request_id, token in meta.failed_loads.items():
             self._load_failed(request_id, token)
         self._failures_seen.update(meta.failures)
@@ -245,13 +246,13 @@ class Scheduler:
         tracked.may_read = self._may_read(tracked)
 
     def _may_read(self, tracked):
-        """A prompt without a whole chunk is no question."""
+        """A prompt that is shorter than the shortest hit is no question."""
         request = tracked.request
         return (
             self._config.may_read
             and not tracked.params.skip_read
             and not request.skip_reading_prefix_cache
-            and request.num_tokens >= self._chunk_tokens
+            and request.num_tokens >= self._groups.step_tokens
         )
 
     def _ask_ahead(self, tracked):
@@ -365,18 +366,27 @@ class Scheduler:
             return
         tracked.failed_loads += 1
         # The engine computes it again, and then it can be stored again.
-        tracked.next_store = min(tracked.next_store, token // self._chunk_tokens)
+        self._store_from(tracked, token)
 
     # ---- stores -----------------------------------------------------------------------------------------------------
 
+    def _found_tokens(self, hit):
+        """How many leading tokens are cached. A hit may be one token short of the end of its last chunk."""
+        run = self._run_tokens
+        return max(hit.chunks * self._groups.chunk_tokens, hit.tokens) // run * run
+
+    def _store_from(self, tracked, token):
+        """@token is not in the cache."""
+        tracked.next_store = min(tracked.next_store, token // self._run_tokens * self._run_tokens)
+
     def _add_all_stores(self, meta, scheduled):
         """A step that decodes completes a chunk for few of its requests: the others take no more than this look."""
-        chunk = self._chunk_tokens
+        run = self._run_tokens
         for request_id, tokens in scheduled.items():
             tracked = self._requests.get(request_id)
             if (
                 tracked is not None
-                and tracked.request.num_computed_tokens + tokens >= (tracked.next_store + 1) * chunk
+                and tracked.request.num_computed_tokens + tokens >= tracked.next_store + run
                 and tracked.may_store
             ):
                 self._add_stores(meta, tracked, tokens)
@@ -385,46 +395,35 @@ class Scheduler:
         request = tracked.request
         known = request.num_prompt_tokens if self._config.store == "prompt" else request.num_tokens
         # Behind the known tokens lie drafts and placeholders, whose hashes do not exist yet.
-        end = min(
-            min(request.num_computed_tokens + tokens, known) // self._chunk_tokens,
+        runs = min(
+            min(request.num_computed_tokens + tokens, known) // self._run_tokens,
             len(request.block_hashes) // self._stride,
         )
-        if end <= tracked.next_store:
+        begin, end = tracked.next_store, runs * self._run_tokens
+        if end <= begin:
             return
-        block_ids = self._manager.get_block_ids(request.request_id)[0]
-        for begin, stop in self._whole_runs(block_ids, tracked.next_store, end):
-            self._add_store(meta, tracked, block_ids, begin, stop)
+        self._add_store(meta, tracked, self._manager.get_block_ids(request.request_id), begin, end)
         tracked.next_store = end
 
-    def _whole_runs(self, block_ids, begin, end):
-        """Runs of chunks whose blocks are all there: a window model gives back those behind its window."""
-        stride = self._stride
-        null = self._null_block
-        if null not in block_ids[begin * stride : end * stride]:
-            return ((begin, end),)
-        runs = []
-        start = begin
-        for chunk in range(begin, end):
-            if null in block_ids[chunk * stride : (chunk + 1) * stride]:
-                if start < chunk:
-                    runs.append((start, chunk))
-                start = chunk + 1
-        if start < end:
-            runs.append((start, end))
-        return runs
-
     def _add_store(self, meta, tracked, block_ids, begin, end):
-        stride = self._stride
+        """Store what ends in the tokens @begin..@end. vLLM gives back the blocks behind a window, and what has lost one
+        is left out (see UNITS in groups.py)."""
+        stride, null = self._stride, self._null_block
+        ids_from = begin // self._groups.span_tokens * self._groups.span_tokens
+        ids = self._groups.blocks(block_ids, ids_from, end)
+        pinned = [block for own in ids.values() for block in own if block != null]
+        if not pinned:
+            return
         number = self._next_store_number
         self._next_store_number += 1
-        blocks = list(block_ids[begin * stride : end * stride])
-        hashes = list(map(bytes, tracked.request.block_hashes[(begin + 1) * stride - 1 : end * stride : stride]))
-        self._pins.take(number, blocks)
+        first, last = begin // self._run_tokens, end // self._run_tokens
+        hashes = list(map(bytes, tracked.request.block_hashes[(first + 1) * stride - 1 : last * stride : stride]))
+        self._pins.take(number, pinned)
         meta.stores.append(
-            Store(number, tracked.request.request_id, tracked.ticket, hashes, blocks, begin, tracked.tenant)
+            Store(number, tracked.request.request_id, tracked.ticket, hashes, begin, ids, ids_from, tracked.tenant)
         )
         self.counts["stores"] += 1
-        self.counts["store_chunks"] += end - begin
+        self.counts["store_chunks"] += last - first
 
     # ---- log --------------------------------------------------------------------------------------------------------
 

@@ -5,10 +5,13 @@ kvscout.
 Each step: start_loads() submits retrieves, wait_for_save() submits stores behind the forward pass, finished() collects
 what has ended. Only a synchronous load waits, in start_loads().
 
-A block that a load did not fill is named to vLLM, which computes it. A load that failed in a step that also computes on
-its blocks (load=sync) makes everything of that step doubtful, and with asynchronous scheduling of the next step, too:
-until the scheduler has heard of the failure (Metadata.failures_seen), nothing is stored, and the scheduler is told what
-was not.
+A block that a load did not fill is named to vLLM, which computes it. That is of use where any leading part of a hit is:
+in a model of one group with full attention. With windows, several groups or a draft model a part has not what the engine
+needs to go on behind it, so vLLM is told that the request's load failed, and computes all of it.
+
+A load that failed in a step that also computes on its blocks (load=sync) makes everything of that step doubtful, and
+with asynchronous scheduling of the next step, too: until the scheduler has heard of the failure
+(Metadata.failures_seen), nothing is stored, and the scheduler is told what was not.
 """
 
 import logging
@@ -28,9 +31,10 @@ WAIT_S = 0.2
 
 
 class Worker:
-    def __init__(self, config, worker, errors):
-        """@worker: kvscout's. @errors: its exceptions."""
-        self._config = config
+    def __init__(self, groups, worker, errors):
+        """@groups: of groups.py. @worker: kvscout's. @errors: its exceptions."""
+        self._groups = groups
+        self._registered = ()  # kvscout's numbers of the groups that have layers on this worker
         self._worker = worker
         self._error = errors
         self._make_event = None
@@ -38,6 +42,7 @@ class Worker:
         self._stores = {}  # job: Store
         self._sync_jobs = set()
         self._received = set()  # requests whose loads have ended, not reported yet
+        self._failed = set()  # of them, those of which all is to be computed
         self._bad_blocks = set()
         self.holds_stores = False  # until the result of their step is known: beside another connector
         self._held = Held()
@@ -49,18 +54,12 @@ class Worker:
         self.counts = new_worker_counts()
         self.times = HookTimes()
 
-    def register(self, kv_caches, num_blocks, dtype, tag, make_event):
-        """@make_event: returns an event recorded behind the forward pass, or None (host memory)."""
+    def register(self, tables, make_event):
+        """@tables: of layout.py. @make_event: returns an event recorded behind the forward pass, or None (host
+        memory)."""
         self._make_event = make_event
-        self._worker.register(
-            layout.planes(kv_caches, num_blocks),
-            self._config.block_tokens,
-            n_blocks=num_blocks,
-            dtype=dtype,
-            null_block=layout.NULL_BLOCK,
-            block_dim=0,
-            layout_tag=tag,
-        )
+        self._worker.register(tables=tables)
+        self._registered = tuple(table["group"] for table in tables)
 
     # ---- each step --------------------------------------------------------------------------------------------------
 
@@ -92,7 +91,8 @@ class Worker:
             self._start_store(store, event)
 
     def finished(self, finished_requests):
-        """Requests whose asynchronous loads have ended since the last call, each once."""
+        """(requests whose asynchronous loads have ended since the last call, each once; those of them whose load is to
+        be taken for failed as a whole)."""
         if finished_requests and self._loads:
             # An aborted request's blocks come back to vLLM when its load has ended.
             for job, load in self._loads.items():
@@ -101,7 +101,8 @@ class Worker:
         if self._loads or self._stores:
             self._collect()
         received, self._received = self._received, set()
-        return received
+        failed, self._failed = self._failed, set()
+        return received, failed
 
     def bad_blocks(self):
         blocks, self._bad_blocks = self._bad_blocks, set()
@@ -123,25 +124,37 @@ class Worker:
 
     def _start_load(self, load):
         try:
-            job = self._worker.retrieve(load.ticket, load.from_token, load.to_token, load.block_ids)
+            job = self._worker.retrieve(load.ticket, load.from_token, load.to_token, self._own(load.block_ids))
         except self._error as error:
             self._say("a load could not be started", error)
-            self._load_ended(load, range(len(load.block_ids)))
+            self._load_ended(load, {group: range(len(ids)) for group, ids in load.block_ids.items()})
             return
         self._loads[job] = load
         if not load.waits:
             self._sync_jobs.add(job)
 
+    def _own(self, block_ids):
+        """Those of the groups that have layers here."""
+        return {group: block_ids[group] for group in self._registered}
+
     def _load_ended(self, load, missing):
-        """@missing: positions in the load's blocks that were not filled."""
+        """@missing: by group the positions in the load's blocks that were not filled."""
         if load.waits:
             self._received.add(load.request_id)
-        bad = [load.block_ids[at] for at in missing if load.block_ids[at] != layout.NULL_BLOCK]
+        bad = [
+            (at * self._groups[group].block_tokens, load.block_ids[group][at])
+            for group, places in missing.items()
+            for at in places
+            if load.block_ids[group][at] != layout.NULL_BLOCK
+        ]
         if not bad:
             self.counts["loaded_tokens"] += load.to_token - load.from_token
             return
-        self._bad_blocks.update(bad)
-        self._out.failed_loads[load.request_id] = load.from_token + min(missing) * self._config.block_tokens
+        if self._groups.is_one_run:
+            self._bad_blocks.update(block for _, block in bad)
+        else:
+            self._failed.add(load.request_id)
+        self._out.failed_loads[load.request_id] = load.from_token + min(token for token, _ in bad)
         self.counts["failed_blocks"] += len(bad)
         if not load.waits:
             self._failures += 1
@@ -153,8 +166,9 @@ class Worker:
             job = self._worker.store(
                 store.ticket,
                 store.hashes,
-                store.block_ids,
-                first_token=store.first_chunk * self._config.chunk_tokens,
+                self._own(store.block_ids),
+                first_token=store.first_token,
+                ids_from=store.ids_from,
                 tenant=store.tenant,
                 event=event,
             )
@@ -176,8 +190,8 @@ class Worker:
     def _not_stored(self, store):
         self.counts["stores_dropped"] += 1
         self._out.stored[store.number] = 1
-        first = self._out.not_stored.get(store.request_id, store.first_chunk)
-        self._out.not_stored[store.request_id] = min(first, store.first_chunk)
+        first = self._out.not_stored.get(store.request_id, store.first_token)
+        self._out.not_stored[store.request_id] = min(first, store.first_token)
 
     # ---- ends -------------------------------------------------------------------------------------------------------
 
@@ -187,7 +201,7 @@ class Worker:
             if load is not None:
                 self._sync_jobs.discard(done.job)
                 self._count(done, "load")
-                self._load_ended(load, list(done.missing))
+                self._load_ended(load, done.missing)
                 continue
             store = self._stores.pop(done.job, None)
             if store is not None:

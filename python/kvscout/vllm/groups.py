@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's KV cache groups in kvscout's words. Runs in every process of the engine, and gives the same answer in all of
+them; imports nothing of vLLM.
+
+A group is a set of layers with one block table. What a group needs of a prompt, so that the engine can go on behind
+the first L tokens, is its policy; the rules are those by which vLLM finds its own prefixes (the managers in
+vllm/v1/core/single_type_kv_cache_manager.py):
+
+    full attention, MLA      all            everything up to L
+    sliding window           window:SPAN    the SPAN - 1 tokens before L. vLLM keeps extra_retained_tokens more of a
+                                            window for drafts of several tokens; they count as part of it
+    chunked local attention  local:SPAN     the tokens of the current run of SPAN up to L
+    a draft model's layers   margin         besides what their policy says: one block behind L. vLLM matches one block
+                                            more than it takes, because a draft layer's last KV depends on the next
+                                            token
+
+A group that vLLM keeps out of its prefix cache (prefix_cacheable), or out of transfers (enable_kv_transfer), is
+scratch memory that the engine makes anew. It is left out here, too, so kvscout's numbers of the groups are not vLLM's.
+
+UNITS  vLLM gives the blocks of a window back as soon as they are behind it, also in the middle of a prompt. A store
+reads an object in the step that computes its last token; what is then in the window is what lies less than SPAN tokens
+before the first token of that step. So an object of a window may be a whole chunk if the window is longer than that;
+of a shorter one each block is an object of its own. The same holds for the runs of local attention: an object must not
+begin before a run that it ends in.
+"""
+
+import math
+from dataclasses import dataclass
+
+# What describes a group's layers, by the name of the class or of a base of it, the most special first.
+_ALL = ("FullAttentionSpec",)
+_WINDOW = ("SlidingWindowSpec",)
+_LOCAL = ("ChunkedLocalAttentionSpec",)
+
+
+@dataclass(frozen=True)
+class Group:
+    engine_number: int  # among vLLM's groups
+    policy: str
+    span_tokens: int  # 0: the policy has none
+    margin_tokens: int
+    block_tokens: int
+    unit_tokens: int
+    layers: tuple[str, ...]
+
+    def item(self):
+        """As the key `group` writes it."""
+        words = [f"{self.policy}:{self.span_tokens}" if self.span_tokens else self.policy, f"unit={self.unit_tokens}"]
+        if self.margin_tokens:
+            words.append(f"margin={self.margin_tokens}")
+        return ",".join(words)
+
+
+class Groups(tuple):
+    """The groups that are cached; a group's place is kvscout's number for it.
+
+    hash_tokens        tokens from one hash that kvscout gets to the next
+    stride             so many of a request's block hashes are one of these
+    step_tokens        each hit is a multiple
+    span_tokens        objects of all groups begin at its multiples
+    """
+
+    def __new__(cls, groups, chunk_tokens, hash_block_tokens):
+        self = super().__new__(cls, groups)
+        units = [group.unit_tokens for group in self]
+        self.chunk_tokens = chunk_tokens
+        self.hash_tokens = math.gcd(*units)
+        self.stride = self.hash_tokens // hash_block_tokens
+        self.span_tokens = math.lcm(*units)
+        self.step_tokens = math.lcm(self.hash_tokens, *(g.unit_tokens for g in self if g.policy == "all"))
+        return self
+
+    @property
+    def is_one_run(self):
+        """Whether a hit is the leading run of chunks, of which any part is of use by itself. Else a length can be
+        restored as a whole or not at all."""
+        return len(self) == 1 and self[0].policy == "all" and not self[0].margin_tokens
+
+    def keys(self):
+        """Configuration keys of client and worker."""
+        if self.is_one_run:
+            return {}
+        return {"group": " ".join(group.item() for group in self), "hash_tokens": self.hash_tokens}
+
+    def blocks(self, block_ids, begin, end):
+        """By kvscout's number: of vLLM's @block_ids by group those of the tokens @begin..@end. @begin is at the
+        beginning of a block in all groups."""
+        return {
+            number: list(block_ids[group.engine_number][begin // group.block_tokens : -(-end // group.block_tokens)])
+            for number, group in enumerate(self)
+        }
+
+
+def layer_spec(spec):
+    """Of layers that differ in sizes only, vLLM has one spec each, in one group; any of them tells its kind."""
+    layers = getattr(spec, "kv_cache_specs", None)
+    return next(iter(layers.values())) if layers else spec
+
+
+def policy_of(spec):
+    """(policy, span in tokens) of the layers that @spec describes; None: kvscout has none for them."""
+    spec = layer_spec(spec)
+    names = {base.__name__ for base in type(spec).__mro__}
+    if names.intersection(_ALL):
+        return "all", 0
+    if names.intersection(_WINDOW):
+        return "window", spec.sliding_window + getattr(spec, "extra_retained_tokens", 0)
+    if names.intersection(_LOCAL):
+        return "local", spec.attention_chunk_size
+    return None
+
+
+def is_cached(group):
+    """Whether vLLM itself would find @group's blocks by their hashes, and lets connectors move them."""
+    return getattr(group, "enable_kv_transfer", True) and getattr(group.kv_cache_spec, "prefix_cacheable", True)
+
+
+def _unit(policy, span, block, chunk):
+    """Tokens of a stored object; see UNITS."""
+    if policy == "window" and span <= chunk or policy == "local" and span % chunk:
+        return block
+    return chunk
+
+
+def _has_drafts(vllm_config, groups):
+    """For each group whether it has layers of a draft model. Where vLLM does not say which, all of them may."""
+    speculative = getattr(vllm_config, "speculative_config", None)
+    if speculative is None or not speculative.use_eagle():
+        return [False] * len(groups)
+    told = [bool(getattr(group, "is_eagle_group", False)) for group in groups]
+    return told if any(told) else [True] * len(groups)
+
+
+def scheduler_block(kv_cache_config):
+    """Tokens of which each hit must be a multiple: whole blocks of all groups."""
+    return math.lcm(*(group.kv_cache_spec.block_size for group in kv_cache_config.kv_cache_groups))
+
+
+def hash_block(vllm_config, kv_cache_config):
+    """Tokens of one of a request's block hashes. From vLLM 0.32 on the engine's core says so; before, the rule is this
+    (resolve_kv_cache_block_sizes() in vllm/v1/core/kv_cache_utils.py)."""
+    groups = kv_cache_config.kv_cache_groups
+    told = asked = None
+    if len(groups) > 1:
+        told = getattr(kv_cache_config, "hash_block_size", None)
+        asked = getattr(vllm_config.cache_config, "prefix_match_unit", None)
+    return told or asked or math.gcd(*(group.kv_cache_spec.block_size for group in groups if is_cached(group)))
+
+
+def of_engine(vllm_config, kv_cache_config, chunk_tokens):
+    """@chunk_tokens: a multiple of scheduler_block(). All groups have a policy (refusals.py)."""
+    theirs = kv_cache_config.kv_cache_groups
+    drafts = _has_drafts(vllm_config, theirs)
+    found = []
+    for number, group in enumerate(theirs):
+        if not is_cached(group):
+            continue
+        policy, span = policy_of(group.kv_cache_spec)
+        block = group.kv_cache_spec.block_size
+        found.append(
+            Group(
+                engine_number=number,
+                policy=policy,
+                span_tokens=span,
+                margin_tokens=block if drafts[number] else 0,
+                block_tokens=block,
+                unit_tokens=_unit(policy, span, block, chunk_tokens),
+                layers=tuple(group.layer_names),
+            )
+        )
+    return Groups(found, chunk_tokens, hash_block(vllm_config, kv_cache_config))
+
+
+def one(block_tokens, chunk_tokens):
+    """The groups of a model with full attention alone."""
+    group = Group(0, "all", 0, 0, block_tokens, chunk_tokens, ())
+    return Groups([group], chunk_tokens, block_tokens)

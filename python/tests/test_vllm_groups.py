@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models with several KV cache groups in kvscout.vllm: what becomes of vLLM's groups, and both sides of the connector with a real
+client, worker and server, above block tables that lose blocks as vLLM's do."""
+
+import importlib
+import sys
+import types
+import unittest
+from types import SimpleNamespace
+from unittest import mock
+
+import kvscout
+from kvscout.vllm import config, groups, layout, refusals
+from pages import Tensor, bytes_of, hashes_of
+from rig import wait_for
+from vllm_rig import modules_of_vllm
+
+BLOCK, CHUNK = 16, 64
+
+
+class KVCacheSpec:
+    prefix_cacheable = True
+
+    def __init__(self, block_size=BLOCK, **fields):
+        self.block_size = block_size
+        self.__dict__.update(fields)
+
+
+class FullAttentionSpec(KVCacheSpec):
+    pass
+
+
+class MLAAttentionSpec(FullAttentionSpec):
+    pass
+
+
+class SlidingWindowSpec(KVCacheSpec):
+    pass
+
+
+class ChunkedLocalAttentionSpec(KVCacheSpec):
+    pass
+
+
+class MambaSpec(KVCacheSpec):
+    pass
+
+
+class CircularBufferSpec(KVCacheSpec):
+    prefix_cacheable = False
+
+
+class UniformTypeKVCacheSpecs(KVCacheSpec):
+    pass
+
+
+def window(tokens, **fields):
+    return SlidingWindowSpec(sliding_window=tokens, **fields)
+
+
+def engine_of(*specs, drafts=(), eagle=False, **cache):
+    """vLLM's configurations of an engine whose groups have these specs; layers l0, l1, ... are of group 0, 1, ..."""
+    theirs = [
+        SimpleNamespace(kv_cache_spec=spec, layer_names=[f"l{at}"], is_eagle_group=at in drafts) for at, spec in enumerate(specs)
+    ]
+    speculative = SimpleNamespace(use_eagle=lambda: True) if eagle else None
+    return (
+        SimpleNamespace(
+            parallel_config=SimpleNamespace(), model_config=SimpleNamespace(is_encoder_decoder=False),
+            speculative_config=speculative, cache_config=SimpleNamespace(),
+        ),
+        SimpleNamespace(kv_cache_groups=theirs, **cache),
+    )
+
+
+class Translation(unittest.TestCase):
+    def items(self, *specs, **more):
+        return [group.item() for group in groups.of_engine(*engine_of(*specs, **more), CHUNK)]
+
+    def test_each_kind_of_layers_has_its_policy_and_a_unit_that_is_whole_when_it_is_complete(self):
+        for spec, item in (
+            (FullAttentionSpec(), "all,unit=64"),
+            (FullAttentionSpec(sliding_window=100), "all,unit=64"),  # the hybrid manager is off
+            (MLAAttentionSpec(), "all,unit=64"),
+            (window(65), "window:65,unit=64"),
+            (window(64), "window:64,unit=16"),
+            (window(64, extra_retained_tokens=3), "window:67,unit=64"),
+            (ChunkedLocalAttentionSpec(attention_chunk_size=128), "local:128,unit=64"),
+            (ChunkedLocalAttentionSpec(attention_chunk_size=96), "local:96,unit=16"),
+            (UniformTypeKVCacheSpecs(kv_cache_specs={"a": window(65), "b": window(65)}), "window:65,unit=64"),
+        ):
+            with self.subTest(item=item, kind=type(spec).__name__):
+                self.assertEqual(self.items(spec), [item])
+
+    def test_one_group_with_full_attention_is_what_it_was_without_groups(self):
+        found = groups.of_engine(*engine_of(FullAttentionSpec()), CHUNK)
+        self.assertTrue(found.is_one_run)
+        self.assertEqual((found.keys(), found.hash_tokens, found.stride, found.step_tokens), ({}, CHUNK, 4, CHUNK))
+        self.assertEqual(found[0].item(), groups.one(BLOCK, CHUNK)[0].item())
+
+    def test_a_short_window_makes_the_hashes_finer_and_not_the_hits(self):
+        found = groups.of_engine(*engine_of(FullAttentionSpec(), window(40), window(200)), CHUNK)
+        self.assertEqual(found.keys(), {"group": "all,unit=64 window:40,unit=16 window:200,unit=64", "hash_tokens": 16})
+        self.assertEqual((found.stride, found.step_tokens, found.span_tokens, found.is_one_run), (1, 64, 64, False))
+
+    def test_groups_of_different_blocks_have_hashes_of_the_finer_one(self):
+        engine = engine_of(FullAttentionSpec(32), window(40), hash_block_size=16)
+        self.assertEqual(groups.scheduler_block(engine[1]), 32)
+        found = groups.of_engine(*engine, CHUNK)
+        self.assertEqual((found.hash_tokens, found.stride), (16, 1))
+        self.assertEqual(found.blocks([[1, 2, 3, 4], [5, 6, 7, 8, 9]], 32, 80), {0: [2, 3], 1: [7, 8, 9]})
+        engine = engine_of(FullAttentionSpec(32), window(40), hash_block_size=8)
+        self.assertEqual(groups.of_engine(*engine, CHUNK).stride, 2)
+        del engine[1].hash_block_size  # vLLM 0.31
+        self.assertEqual(groups.hash_block(*engine), 16)
+        engine[0].cache_config.prefix_match_unit = 8
+        self.assertEqual(groups.hash_block(*engine), 8)
+
+    def test_layers_of_drafts_want_a_block_more(self):
+        specs = FullAttentionSpec(), window(100)
+        self.assertEqual(self.items(*specs, eagle=True, drafts={1}), ["all,unit=64", "window:100,unit=64,margin=16"])
+        self.assertEqual(self.items(*specs, eagle=True), ["all,unit=64,margin=16", "window:100,unit=64,margin=16"])
+        self.assertFalse(groups.of_engine(*engine_of(FullAttentionSpec(), eagle=True), CHUNK).is_one_run)
+
+    def test_scratch_memory_is_left_out(self):
+        engine = engine_of(CircularBufferSpec(8), FullAttentionSpec(), window(100))
+        engine[1].kv_cache_groups[2].enable_kv_transfer = False
+        found = groups.of_engine(*engine, CHUNK)
+        self.assertEqual([(group.engine_number, group.item()) for group in found], [(1, "all,unit=64")])
+        self.assertEqual(found.blocks([[9], [1, 2, 3, 4], [8]], 16, 64), {0: [2, 3, 4]})
+        refusals.check(*engine)
+
+    def refusal(self, *specs, **extra):
+        engine = engine_of(*specs)
+        block = groups.scheduler_block(engine[1])
+        parsed = config.parse({"chunk_tokens": CHUNK, **extra}, block)
+        found = groups.of_engine(*engine, parsed.chunk_tokens)
+        return refusals.reason_of_groups(found, parsed, block) or ""
+
+    def test_what_it_cannot_do_is_refused(self):
+        for specs, sentence in (
+            ((FullAttentionSpec(), MambaSpec()), r"1 layers of this model have KV of another kind \(MambaSpec\)"),
+            ((UniformTypeKVCacheSpecs(kv_cache_specs={"a": MambaSpec()}),), r"another kind \(MambaSpec\)"),
+            ((CircularBufferSpec(),), "no KV cache group of this model has any"),
+        ):
+            with self.subTest(sentence=sentence), self.assertRaisesRegex(refusals.Refused, sentence):
+                refusals.check(*engine_of(*specs))
+        self.assertEqual(self.refusal(FullAttentionSpec(), load="sync"), "")
+        self.assertRegex(self.refusal(window(100), load="sync"), "does not load synchronously.*\"load\": \"async\"")
+        self.assertEqual(self.refusal(window(40, block_size=32), FullAttentionSpec()), "")
+        self.assertRegex(self.refusal(window(40, block_size=32), window(60)), "in steps of 16 tokens.*multiples of 32")
+
+    def test_a_table_has_its_group_s_layers_and_its_own_name_of_the_layout(self):
+        memory = bytearray(8 * 32)
+        caches = {name: Layer(memory, 8) for name in ("l1", "l0", "l2")}
+        found = groups.of_engine(*engine_of(FullAttentionSpec(), window(100), window(99), window(98)), CHUNK)
+        tables = layout.tables(caches, 8, found, lambda layers, element: "+".join(layers) + "/" + element)
+        self.assertEqual([(t["group"], len(t["planes"]), t["layout_tag"]) for t in tables],
+                         [(0, 1, "l0/float16"), (1, 1, "l1/float16"), (2, 1, "l2/float16")])
+        self.assertEqual({(t["block_tokens"], t["n_blocks"], t["null_block"], t["dtype"]) for t in tables}, {(16, 8, 0, "float16")})
+
+
+class Layer(Tensor):
+    """The KV of a layer: blocks of 32 bytes."""
+
+    dtype = "torch.float16"
+
+    def __init__(self, memory, n):
+        super().__init__(memory, (n, 16))
+
+
+class Pool:
+    """Blocks with references, as vLLM's block pool."""
+
+    def __init__(self, n):
+        self.blocks = [SimpleNamespace(block_id=at, ref_cnt=0) for at in range(n)]
+        self.null_block = self.blocks[0]
+        self.num_gpu_blocks = n
+
+    def new(self):
+        block = next(block for block in self.blocks[1:] if not block.ref_cnt)
+        block.ref_cnt = 1
+        return block
+
+    def touch(self, blocks):
+        for block in blocks:
+            assert block is not self.null_block, "vLLM's null block is nobody's"
+            block.ref_cnt += 1
+
+    def free_blocks(self, blocks):
+        for block in blocks:
+            block.ref_cnt -= 1
+            assert block.ref_cnt >= 0
+
+    def get_num_free_blocks(self):
+        return sum(not block.ref_cnt for block in self.blocks[1:])
+
+
+class Manager:
+    """Block tables by group. Before each allocation blocks behind the windows are given back, as vLLM does."""
+
+    def __init__(self, theirs):
+        self.block_pool = Pool(200)
+        self.groups = theirs
+        self.tables = {}
+
+    def allocate(self, request, computed, tokens):
+        tables = self.tables.setdefault(request.request_id, [[] for _ in self.groups])
+        null = self.block_pool.null_block
+        for group, table in zip(self.groups, tables):
+            spec = group.kv_cache_spec
+            behind = max(0, computed - getattr(spec, "sliding_window", computed + 1) + 1) // spec.block_size
+            self.block_pool.free_blocks([block for block in table[:behind] if block is not null])
+            table[:behind] = [null] * behind
+            while len(table) < -(-tokens // spec.block_size):
+                table.append(self.block_pool.new())
+
+    def free(self, request):
+        for table in self.tables.pop(request.request_id):
+            self.block_pool.free_blocks([block for block in table if block is not self.block_pool.null_block])
+
+    def get_block_ids(self, name):
+        return tuple([block.block_id for block in table] for table in self.tables[name])
+
+
+class Engine:
+    """Both sides of an engine with these groups. All have their layers in the same two tensors."""
+
+    SIZE = 32
+
+    def __init__(self, test, endpoint, *specs):
+        vllm_config, cache_config = engine_of(*specs)
+        self.groups = groups.of_engine(vllm_config, cache_config, CHUNK)
+        with mock.patch.dict(sys.modules, modules_of_vllm()):
+            scheduler, worker = (importlib.import_module(f"kvscout.vllm.{name}") for name in ("scheduler", "worker"))
+        parsed = config.parse({"chunk_tokens": CHUNK}, groups.scheduler_block(cache_config))
+        keys = {"endpoint": endpoint, "chunk_tokens": CHUNK, **self.groups.keys()}
+        client, copier = kvscout.Client(**keys), kvscout.Worker(**keys)
+        test.addCleanup(client.close)
+        test.addCleanup(copier.close)
+        self.manager = Manager(cache_config.kv_cache_groups)
+        n = self.manager.block_pool.num_gpu_blocks
+        self.memory = bytearray(n * self.SIZE)
+        caches = {name: Layer(self.memory, n) for group in cache_config.kv_cache_groups for name in group.layer_names}
+        self.scheduler = scheduler.Scheduler(parsed, self.groups, client, 1, kvscout.KVScoutError, lambda salt: None, hints=NoHints)
+        self.scheduler.bind(self.manager)
+        self.worker = worker.Worker(self.groups, copier, kvscout.KVScoutError)
+        self.worker.register(layout.tables(caches, n, self.groups, lambda layers, element: ""), lambda: None)
+
+    def page(self, block):
+        return memoryview(self.memory)[block * self.SIZE : (block + 1) * self.SIZE]
+
+    def expected(self, request, number, at):
+        return bytes_of(f"{request.prompt}/{number}", at, 0, self.SIZE)
+
+    def step(self, request=None, tokens=0):
+        """One step of the engine, which computes these tokens of @request."""
+        scheduled = {request.request_id: tokens} if tokens else {}
+        meta = self.scheduler.build_meta(SimpleNamespace(num_scheduled_tokens=scheduled, preempted_req_ids=set()))
+        self.worker.start_loads(meta)
+        if tokens:
+            end = request.num_computed_tokens + tokens
+            for number, table in enumerate(self.manager.get_block_ids(request.request_id)):
+                for at in range(request.num_computed_tokens // BLOCK, end // BLOCK):
+                    self.page(table[at])[:] = self.expected(request, number, at)
+            request.num_computed_tokens = end
+        self.worker.wait_for_save(meta)
+        return meta
+
+    def settle(self):
+        """Until all stores have ended and their blocks are given back."""
+
+        def settled():
+            self.worker.finished(())
+            self.scheduler.worker_output(self.worker.take_meta())
+            return not self.scheduler.has_pending_stores()
+
+        wait_for(settled, what="the stores to end")
+
+    def matched(self, request, computed=0):
+        self.scheduler.on_new_request(request)
+        found = []
+
+        def answered():
+            tokens = self.scheduler.matched_tokens(request, computed)
+            found.append(tokens)
+            return tokens is not None
+
+        wait_for(answered, what="an answer")
+        return found[-1]
+
+    def admit(self, request, computed, external):
+        """Allocate as vLLM does for a load, and send it."""
+        self.manager.allocate(request, computed + external, computed + external)
+        self.scheduler.allocated(request, self.manager.get_block_ids(request.request_id), external)
+        meta = self.scheduler.build_meta(SimpleNamespace(num_scheduled_tokens={}, preempted_req_ids=set()))
+        return meta
+
+    def load(self, meta):
+        """(received, failed) of the loads of @meta."""
+        self.worker.start_loads(meta)
+        wait_for(lambda: self.worker._received or self.worker._collect(), what="the load to end")
+        return self.worker.finished(())
+
+    def compute(self, request, step, lose=()):
+        """The rest of the prompt, @step tokens at a time. @lose: (group, position) of blocks that are gone when the step that
+        completes them is over, as if nothing had stored them."""
+        while request.num_computed_tokens < request.num_tokens:
+            tokens = min(step, request.num_tokens - request.num_computed_tokens)
+            self.manager.allocate(request, request.num_computed_tokens, request.num_computed_tokens + tokens)
+            tables, kept = self.manager.tables[request.request_id], []
+            for number, at in lose:
+                if at < len(tables[number]):
+                    kept.append((number, at, tables[number][at]))
+            ids = self.manager.get_block_ids
+            self.manager.get_block_ids = lambda name: tuple(
+                [0 if (number, at) in lose else block for at, block in enumerate(table)] for number, table in enumerate(ids(name))
+            )
+            try:
+                self.step(request, tokens)
+            finally:
+                del self.manager.get_block_ids
+        self.settle()
+
+    def end(self, request):
+        request.status = SimpleNamespace(name="FINISHED_LENGTH_CAPPED")
+        self.scheduler.finished(request)
+        self.manager.free(request)
+        self.step()
+        self.settle()
+
+    def holds(self, request, computed, tokens):
+        """By group: positions of the loaded blocks, all of which must hold the prompt's KV."""
+        found = []
+        for number, table in enumerate(self.manager.get_block_ids(request.request_id)):
+            real = [at for at in range(computed // BLOCK, tokens // BLOCK) if table[at]]
+            wrong = [at for at in real if self.page(table[at]) != self.expected(request, number, at)]
+            assert not wrong, f"group {number}: blocks {wrong} of {real} do not hold the prompt's KV"
+            found.append(real)
+        return found
+
+
+NoHints = SimpleNamespace(of=lambda request: None)
+
+
+def request(name, prompt, tokens):
+    return SimpleNamespace(
+        request_id=name, prompt=prompt, num_tokens=tokens, num_prompt_tokens=tokens, num_computed_tokens=0,
+        block_hashes=hashes_of(prompt, tokens // BLOCK), cache_salt=None, kv_transfer_params=None, skip_reading_prefix_cache=False,
+    )
+
+
+class Lives(unittest.TestCase):
+    servers = 0
+
+    def start(self, *specs):
+        Lives.servers += 1
+        server = kvscout.Server(listen=f"inproc://groups{Lives.servers}", l1_bytes="64Mi", extent_bytes="4Mi")
+        self.addCleanup(server.stop)
+        return Engine(self, server.endpoint, *specs)
+
+    def store(self, engine, prompt="p", tokens=300, step=48, **more):
+        first = request(f"store {prompt}", prompt, tokens)
+        self.assertEqual(engine.matched(first), 0)
+        engine.scheduler.allocated(first, ([], [], []), 0)
+        engine.compute(first, step, **more)
+        engine.end(first)
+        pool = engine.manager.block_pool
+        self.assertEqual(pool.get_num_free_blocks(), pool.num_gpu_blocks - 1)
+
+    def test_what_chunked_prefill_stored_is_loaded_behind_each_window(self):
+        for step in (16, 48, 300):
+            with self.subTest(step=step):
+                engine = self.start(FullAttentionSpec(), window(40), window(100))
+                self.store(engine, step=step)
+                again = request("again", "p", 300)
+                self.assertEqual(engine.matched(again), 256)
+                meta = engine.admit(again, 0, 256)
+                self.assertEqual(engine.load(meta), ({"again"}, set()))
+                # The SPAN - 1 tokens before token 256.
+                self.assertEqual(engine.holds(again, 0, 256), [list(range(16)), [13, 14, 15], list(range(9, 16))])
+                again.num_computed_tokens = 256
+                before = engine.scheduler.counts["store_chunks"]
+                engine.compute(again, 48)
+                self.assertEqual(engine.scheduler.counts["store_chunks"] - before, 2)  # blocks 16 and 17
+                engine.end(again)
+
+    def test_behind_what_the_engine_has_only_the_rest_is_loaded(self):
+        engine = self.start(FullAttentionSpec(), window(40), window(100))
+        self.store(engine)
+        again = request("again", "p", 300)
+        self.assertEqual(engine.matched(again, computed=192), 64)
+        meta = engine.admit(again, 192, 64)
+        self.assertEqual([sorted(load.block_ids) for load in meta.loads], [[0, 1, 2]])
+        self.assertEqual(engine.load(meta), ({"again"}, set()))
+        self.assertEqual(engine.holds(again, 192, 256), [[12, 13, 14, 15], [13, 14, 15], [12, 13, 14, 15]])
+
+    def test_without_one_object_of_a_window_the_hit_is_shorter(self):
+        for lost, found in (((1, 14), 192), ((2, 15), 192), ((1, 11), 256), ((2, 9), 128), ((0, 5), 64)):
+            with self.subTest(lost=lost):
+                engine = self.start(FullAttentionSpec(), window(40), window(100))
+                self.store(engine, step=300, lose={lost})
+                again = request("again", "p", 300)
+                self.assertEqual(engine.matched(again), found)
+                self.assertEqual(engine.load(engine.admit(again, 0, found)), ({"again"}, set()))
+                engine.holds(again, 0, found)
+
+    def test_a_window_alone_needs_nothing_in_front_of_it(self):
+        engine = self.start(window(100))
+        self.assertFalse(engine.groups.is_one_run)
+        self.store(engine, step=300, lose={(0, 2)})
+        again = request("again", "p", 300)
+        self.assertEqual(engine.matched(again), 256)
+        self.assertEqual(engine.load(engine.admit(again, 0, 256)), ({"again"}, set()))
+        self.assertEqual(engine.holds(again, 0, 256), [list(range(9, 16))])
+
+    def test_a_load_that_fails_in_part_fails_as_a_whole(self):
+        """A window behind a shorter prefix was never loaded, so vLLM must not go on there."""
+        for specs, failed, named in (
+            ((FullAttentionSpec(), window(40), window(100)), {"again"}, False), ((window(100),), {"again"}, False),
+            ((FullAttentionSpec(),), set(), True),
+        ):
+            with self.subTest(groups=len(specs), named=named):
+                engine = self.start(*specs)
+                self.store(engine)
+                again = request("again", "p", 300)
+                self.assertEqual(engine.matched(again), 256)
+                meta = engine.admit(again, 0, 256)
+                meta.loads[0].ticket += 1
+                self.assertEqual(engine.load(meta), ({"again"}, failed))
+                self.assertEqual(bool(engine.worker.bad_blocks()), named)
+                engine.scheduler.worker_output(engine.worker.take_meta())
+                self.assertEqual(engine.scheduler._requests["again"].failed_loads, 1)
+                self.assertLess(engine.scheduler._requests["again"].next_store, 256)
+
+
+if __name__ == "__main__":
+    unittest.main()
