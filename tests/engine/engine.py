@@ -191,9 +191,9 @@ class Engine:
         return self._engine.collective_rpc(function, args=args)
 
     def blocks_of_running(self):
-        """Block ids of the only request that runs."""
+        """Block ids of the only request that runs, by KV cache group."""
         (request,) = self.scheduler.running
-        return list(self.scheduler.kv_cache_manager.get_block_ids(request.request_id)[0])
+        return [list(ids) for ids in self.scheduler.kv_cache_manager.get_block_ids(request.request_id)]
 
     def close(self):
         self._engine.engine_core.shutdown()
@@ -259,7 +259,8 @@ def swap_blocks(worker, left, right):
     from vllm.v1.kv_cache_interface import group_kernel_blocks
 
     runner = worker.model_runner
-    for cache in runner.kv_caches:
+    # Layers of several groups share their memory.
+    for cache in {cache.data_ptr(): cache for cache in runner.kv_caches}.values():
         pages = group_kernel_blocks(cache, runner.kv_cache_config.num_blocks)
         for a, b in zip(left, right):
             kept = pages[a].clone()

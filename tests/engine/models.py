@@ -14,6 +14,7 @@ IMAGE_TOKEN = VOCAB  # of the model that sees images
 IMAGE_PIXELS, PATCH_PIXELS = 64, 8
 SEED = 20250
 OTHER_SEED = 20251  # new weights for a running engine
+GEMMA_WINDOW = 256
 
 
 # What all text models here have alike.
@@ -43,6 +44,29 @@ def _llama(window):
     if window:
         return MistralConfig(sliding_window=window, head_dim=32, **shape)
     return LlamaConfig(head_dim=32, **shape)
+
+
+def _gemma():
+    """Two layers with full attention and four with a window: vLLM makes three groups of two layers each."""
+    from transformers import Gemma3TextConfig
+
+    text = {**TEXT, "tie_word_embeddings": False}
+    theta = text.pop("rope_theta")
+    return Gemma3TextConfig(
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        query_pre_attn_scalar=32,
+        sliding_window=GEMMA_WINDOW,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2,
+        rope_parameters={
+            kind: {"rope_type": "default", "rope_theta": theta} for kind in ("full_attention", "sliding_attention")
+        },
+        **text,
+    )
 
 
 def _mla():
@@ -147,7 +171,14 @@ def _long():
     )
 
 
-MODELS = {"images": _images, "llama": lambda: _llama(0), "window": lambda: _llama(512), "mla": _mla, "long": _long}
+MODELS = {
+    "gemma": _gemma,
+    "images": _images,
+    "llama": lambda: _llama(0),
+    "window": lambda: _llama(512),
+    "mla": _mla,
+    "long": _long,
+}
 
 
 def _tokenizer(folder):

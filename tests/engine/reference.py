@@ -8,11 +8,17 @@ from engine import swap_blocks
 
 
 def negative_control(engine):
-    """KV that belongs to another prompt changes the answer. If it does not, equal answers prove nothing.
+    """KV that belongs to another prompt changes the answer, whichever group's layers it is of. If it does not, equal
+    answers prove nothing.
 
     (Exchanging two chunks of one prompt changes nothing, and should not: keys carry their position, and attention
     sums over a set.)
     """
+    groups = engine.scheduler.kv_cache_config.kv_cache_groups
+    return "; ".join(_control_of_group(engine, at, group) for at, group in enumerate(groups))
+
+
+def _control_of_group(engine, at, group):
     n = 24
     prompt, other = prompts.tokens("control", 1000), prompts.tokens("control/other", 1000)
     right = engine.run([prompt], n)[0]
@@ -20,19 +26,21 @@ def negative_control(engine):
     need(again.cached >= 896, f"only {again.cached} tokens of a repeated prompt came from the engine's own cache")
     need(again.tokens == right.tokens, "the same prompt has another answer when it is repeated")
     _, other_blocks = _watched(engine, other, n)
-    # One chunk, within the window of a window model.
-    first, last = 640 // engine.block_tokens, 768 // engine.block_tokens
-    engine.on_workers(swap_blocks, blocks[first:last], other_blocks[first:last])
+    # One chunk, within the window at the end of the prompt and at the end of what the engine's own cache has of it.
+    block = group.kv_cache_spec.block_size
+    first, last = 832 // block, 960 // block
+    engine.on_workers(swap_blocks, blocks[at][first:last], other_blocks[at][first:last])
     wrong = engine.run([prompt], n)[0]
     engine.forget()
     fresh = engine.run([prompt], n)[0]
     need(wrong.cached >= 896, "the engine did not use the blocks that were exchanged")
     need(
         wrong.tokens != right.tokens,
-        "a chunk of another prompt's KV does not change the answer, so equal answers would prove nothing",
+        f"a chunk of another prompt's KV in group {at} does not change the answer, so equal answers would prove nothing",
     )
     need(fresh.tokens == right.tokens, "the answer is not the same after the exchanged blocks are gone")
-    return f"{sum(a != b for a, b in zip(wrong.tokens, right.tokens))} of {n} tokens differ"
+    differ = sum(a != b for a, b in zip(wrong.tokens, right.tokens))
+    return f"{type(group.kv_cache_spec).__name__}: {differ} of {n} tokens differ"
 
 
 def _watched(engine, prompt, output_tokens):

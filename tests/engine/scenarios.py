@@ -42,8 +42,12 @@ def shared_prefixes_at_once(context, engine):
 
 def prompts_around_whole_chunks(context, engine):
     # All are the beginning of one prompt, so what one of them has loaded another may find in the engine's own cache.
-    # The last token is always computed.
-    whole = sum(min(len(prompt) // 128 * 128, len(prompt) - 1) for prompt in prompts.of("exact")[0])
+    # The last token is always computed. Where a hit is no run that could end a token earlier, its last chunk is, too.
+    asked = [len(prompt) for prompt in prompts.of("exact")[0]]
+    if engine.side._groups.is_one_run:
+        whole = sum(min(tokens // 128 * 128, tokens - 1) for tokens in asked)
+    else:
+        whole = sum((tokens - 1) // 128 * 128 for tokens in asked)
     return _twice(context, engine, "exact", 512, whole)
 
 

@@ -186,6 +186,30 @@ def all_cases(context, engine, server):
     context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
 
 
+def group_cases(context, engine, server):
+    import group_cases as of_groups
+
+    context.cases.run("the_hybrid_manager_is_on", of_groups.the_hybrid_manager_is_on, engine)
+    all_cases(context, engine, server)
+
+
+def evicted_session(options):
+    """A model with windows whose KV is in files, of which one is removed."""
+    folder = stores.folder(options, "groups", empty=True)
+
+    @contextlib.contextmanager
+    def l2(options):
+        yield {"l2": f"fs://{folder}?max_bytes=1Gi"}
+
+    def cases(context, engine, server):
+        import group_cases as of_groups
+
+        case = of_groups.a_window_object_that_is_gone_gives_a_shorter_hit
+        context.cases.run(case.__name__, case, context, engine, server, folder)
+
+    return connector_session("gemma", cases, l2=l2)(options)
+
+
 def few_cases(context, engine, server):
     import scenarios
 
@@ -340,6 +364,7 @@ def serve_session(options):
 ALL = ("shared", "exact", "long", "crowd", "stream", "salted", "params", "partial", "beside", "reset")
 # So few blocks that the engine's own cache forgets, and that decoding runs out of them.
 FEW_BLOCKS = 80
+GROUP_BLOCKS = 3 * FEW_BLOCKS
 LORA = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
 # vLLM's reference backend computes MLA in float32, in blocks of 16 tokens; for it vLLM switches its own prefix cache
 # off, which the negative control needs.
@@ -373,6 +398,10 @@ SESSIONS = {
     "llama-reference": reference_session("llama", ALL, other_weights=("reset",)),
     "lora-reference": variant_reference("llama", "adapter_answers", **LORA),
     "images-reference": variant_reference("images", "image_answers", **IMAGES),
+    "gemma": connector_session("gemma", group_cases, blocks=GROUP_BLOCKS),
+    "gemma-evicted": evicted_session,
+    "gemma-kills": connector_session("gemma", kill_cases, blocks=GROUP_BLOCKS),
+    "gemma-reference": reference_session("gemma", ALL),
     "window-reference": reference_session("window", ("shared", "exact", "long")),
     "mla-reference": reference_session("mla", ("shared", "exact"), **MLA),
 }
