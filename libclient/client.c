@@ -38,7 +38,7 @@ scout__id_ok(const char *id, size_t *ret_len)
 static uint64_t
 before(const struct scout_client *client, const struct scout_query *q)
 {
-	return q->from_token / client->cfg.hash_tokens;
+	return q->from_token ? q->from_token / client->cfg.hash_tokens : 0; /* the usual case needs no division */
 }
 
 /* The hashes of @q, and those before them, are of the prompt; and what is before them the engine has. */

@@ -88,9 +88,10 @@ scout__worker_count_uses(struct scout_worker *w, const struct scout__work *work,
 		const struct scout__work_group *group = &work->groups[g];
 		const int64_t *ids = work->ids + group->ids_at;
 		uint64_t n = (uint64_t)group->n * group->blocks_per_chunk;
+		uint32_t *uses = w->tables[group->table].uses;
 
 		for (uint64_t i = 0; i < n; i++)
 			if (ids[i] >= 0)
-				w->tables[group->table].uses[ids[i]] += (uint32_t)by;
+				uses[ids[i]] += (uint32_t)by;
 	}
 }

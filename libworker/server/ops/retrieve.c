@@ -73,7 +73,6 @@ retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct s
 	const struct scout__hold_part *part = scout__hold_now(pending->hold);
 	struct scout__chunk_index *index = part->group->index;
 	struct scout__handle handle = handle_of(part, session, pending->next);
-	uint32_t row;
 
 	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_hold(index, handle.entry, part->rank)) {
 		if (handle.entry != SCOUT__NO_ENTRY && s->now_us < pending->wait_end_us &&
@@ -86,8 +85,7 @@ retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct s
 		pending->next++;
 		return true;
 	}
-	row = part->rank * index->readers + scout__ns_group_reader(part->group, pending->peer);
-	scout__kept_use(s, &session->of[part->group->number], pending->next++, row);
+	scout__kept_use(s, &session->of[part->group->number], pending->next++, part->row);
 	scout__index_used(index, handle.entry, session->serial);
 	scout__grants_put(pending, handle.entry);
 	return true;
@@ -225,6 +223,7 @@ set_parts(struct scout__pending_op *pending, const struct scout__retrieve_msg *m
 
 		part->group = group;
 		part->rank = rank < 0 ? 0 : (uint32_t)rank; /* no chunk index, and nothing has a handle */
+		part->row = part->rank * group->readers + scout__ns_group_reader(group, pending->peer);
 		part->from = m->parts[i].from / group->stride;
 		part->to = m->parts[i].to / group->stride;
 	}

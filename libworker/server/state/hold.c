@@ -90,16 +90,6 @@ scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, 
 	return hold;
 }
 
-void
-scout__hold_put(struct scout__hold *hold, uint32_t entry)
-{
-	struct scout__hold_part *part = scout__hold_now(hold);
-
-	if (part->first == UINT32_MAX)
-		part->first = hold->n;
-	hold->entries[hold->n++] = entry;
-}
-
 struct scout__hold *
 scout__hold_find(struct scout_server *s, const struct scout__peer *peer, uint64_t corr, uint8_t kind)
 {

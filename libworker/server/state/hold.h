@@ -35,6 +35,7 @@ enum scout__hold_end {
 struct scout__hold_part {
 	struct scout__ns_group *group;
 	uint32_t rank;     /* of its chunk index */
+	uint32_t row;      /* RETRIEVE: this worker's among those that promises count for, by rank and reader */
 	uint32_t first;    /* its first entry in the hold; UINT32_MAX: nothing is granted of it yet */
 	uint32_t from, to; /* RETRIEVE: objects of the session */
 };
@@ -73,8 +74,16 @@ scout__hold_now(struct scout__hold *hold)
 {
 	return &hold->parts[hold->part];
 }
-/* The next entry of this part is granted. */
-SCOUT_ON_LOOP void scout__hold_put(struct scout__hold *hold, uint32_t entry);
+/* The next entry of this part is granted. Inline: once for each object of a RETRIEVE or STORE. */
+static inline SCOUT_ON_LOOP void
+scout__hold_put(struct scout__hold *hold, uint32_t entry)
+{
+	struct scout__hold_part *part = scout__hold_now(hold);
+
+	if (part->first == UINT32_MAX)
+		part->first = hold->n;
+	hold->entries[hold->n++] = entry;
+}
 /* Whether a living hold of this worker has the name. */
 SCOUT_ON_LOOP bool scout__hold_name_taken(struct scout_server *s, const struct scout__peer *peer, uint64_t corr);
 /* The living hold of this peer for the operation @corr, or NULL. */
