@@ -173,9 +173,10 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *
  *           the field; also: pages that this process cannot read, on the host backend, or that are not all memory of
  *           the configured device, on cuda), SCOUT_ERR_GROUP (a table's group is not one of the key `group`, or has
  *           another table), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_STATE (registered already, see
- *           scout_worker_unregister()), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM. With @timeout_ms > 0 also refusals of the server:
- *           SCOUT_ERR_NAMESPACE, SCOUT_ERR_GROUPS_DIFFER, SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS, SCOUT_ERR_NO_ROOM
- *           (the pool is smaller than one chunk) or another one.
+ *           scout_worker_unregister()), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM. With
+ *           @timeout_ms > 0 also refusals of the server: SCOUT_ERR_NAMESPACE, SCOUT_ERR_GROUPS_DIFFER,
+ *           SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS, SCOUT_ERR_NO_ROOM (the pool is smaller than one chunk) or
+ *           another one.
  */
 static inline SCOUT_MUST_CHECK int
 scout_worker_register(struct scout_worker *worker, const struct scout_table *tables, size_t n_tables,
@@ -232,7 +233,9 @@ scout_stream(void *cuda_stream)
  * LAYERS  A job can be copied layer by layer, so that the forward pass of layer 0 starts while layer 1 is still on its
  * way, or layer 0 is stored while layer 1 is computed. A layer is the next layer_planes[l] planes of the table, of all
  * the job's blocks; in a job of several groups it takes the next layer_planes[l * n_groups + g] planes of the table of
- * blocks[g], which may be 0 for some groups, but not for all. scout_worker_progress() tells how many leading layers
+ * blocks[g], which may be 0 for some groups, but not for all. A layer is copied when it is copied of all groups. A
+ * store whose layers are not announced copies group after group, so none of its layers is copied before the last group
+ * is begun: an engine must not wait for one before it computes the next. scout_worker_progress() tells how many leading layers
  * are copied, scout_worker_wait_layer() waits for one. On the cuda backend each layer can have an event, too; on the
  * host backend the caller announces what it has computed: scout_worker_layer_ready().
  *

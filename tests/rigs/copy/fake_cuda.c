@@ -291,14 +291,15 @@ api_event_query(void *handle)
 	return fake_gpu_end_call(rc);
 }
 
-/* With the lock; @host by the host's address. The upload of the planes is the one copy from memory that is not pinned. */
+/* With the lock; @host by the host's address. An engine's upload of its planes is the one copy from memory that is not pinned. */
 static void
 check_copy(const void *device, const void *host, size_t bytes)
 {
 	if (!fake_gpu_range_holds(fake_gpu.device, (uintptr_t)device, bytes))
 		fake_gpu.counts.violations++;
-	if (!fake_gpu_range_holds(fake_gpu.pinned, (uintptr_t)host, bytes) && fake_gpu.counts.ops > 0)
+	if (!fake_gpu_range_holds(fake_gpu.pinned, (uintptr_t)host, bytes) && !fake_gpu.may_upload)
 		fake_gpu.counts.violations++;
+	fake_gpu.may_upload = false;
 }
 
 static int
@@ -349,6 +350,7 @@ api_load_kernel(void)
 	int rc = fake_gpu_begin_call();
 
 	fake_gpu.loaded |= rc == 0;
+	fake_gpu.may_upload = rc == 0;
 	return fake_gpu_end_call(rc);
 }
 

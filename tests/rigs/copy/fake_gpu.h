@@ -61,6 +61,7 @@ struct fake_gpu {
 	uint64_t n_records;
 	uint64_t pending; /* copies and launches */
 	bool loaded;      /* the kernel */
+	bool may_upload;  /* an engine has loaded it, and its planes come next */
 	bool stop;
 };
 extern struct fake_gpu fake_gpu;
