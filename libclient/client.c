@@ -174,7 +174,7 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 		slot->skip = slot->at_most = slot->first; /* the prompt ends with what the engine has */
 	slot->expect = expected_length(client, q);
 	slot->want = q->want_lengths > 0 ? (uint8_t)q->want_lengths : 1;
-	slot->n_lengths = 0;
+	slot->n_lengths = slot->n_newer = 0;
 	slot->timeout_ms = timeout_of(client, q, slot->expect);
 	slot->prompt_tokens = q->prompt_tokens;
 	slot->admitted = false;
@@ -188,7 +188,7 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 	slot->finished = false;
 	slot->admit_came = slot->was_renewed = slot->again = slot->renewing = false;
 	slot->renew_left = 0;
-	slot->ahead = slot->unasked = false;
+	slot->ahead = slot->unasked = slot->settle_keeps = false;
 	slot->renewed_us = 0;
 	atomic_store_explicit(&slot->finish_hint, SCOUT_HINT_UNKNOWN, memory_order_relaxed);
 	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
@@ -260,7 +260,7 @@ submit(struct scout_client *client, const struct scout_query *q, size_t id_len, 
 	slot->ticket = ticket;
 	slot->submitted = true;
 	if (slot->want > 1 && !client->is_run) /* without memory there is one length */
-		slot->lengths = malloc((slot->want - 1u) * sizeof(*slot->lengths));
+		slot->lengths = malloc(2 * (slot->want - 1u) * sizeof(*slot->lengths));
 	/* Which lengths several servers have in common follows from which objects they have. */
 	slot->ahead = when == ASK_AHEAD || (!client->is_run && client->n_links > 1);
 	if (slot->ahead)

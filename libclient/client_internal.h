@@ -151,9 +151,11 @@ struct scout__lookup_slot {
 	uint32_t known;   /* length that the bits are about */
 	bool known_limited;
 	/* The writer of the answer: restorable lengths below it, want - 1 at most, the longest first; NULL: none. Where
-	   all policies are `all` they follow from the longest. */
+	   all policies are `all` they follow from the longest. There is room for twice as many: those of `newer` are
+	   behind the others. */
 	uint32_t *lengths;
 	uint32_t n_lengths;
+	uint32_t n_newer;
 
 	/* courier */
 	bool ended;    /* answered in some way */

@@ -18,7 +18,8 @@
  * turn: a scheduler asks in the order in which it will admit, so what is admitted next has the youngest answers.
  * Rejected: a turn for each, oldest answer first. With 2,000 waiting the head of the queue would be 8 s old.
  *
- * An answer that tells several lengths of windows and states is not renewed: it would have to replace them while they are read.
+ * The lengths of a newer answer come with it, and replace the others when it is taken over. Not renewed is an answer of a lookup
+ * ahead that tells several lengths of windows and states: until its admit the servers promise all that they have.
  *
  * An answer with a session (hit, miss, limited) is renewed in it: promised chunks stay promised, and tokens only grow. One without a
  * session (timeout, unreachable, refused) is asked under a new ticket.
@@ -97,6 +98,9 @@ take_over(struct scout_client *client, struct scout__lookup_slot *slot, uint64_t
 	if (!has_session(newer) || (has_session(&slot->hit) && newer->tokens < slot->hit.tokens))
 		return;
 	client->stats.renewed += newer->tokens > slot->hit.tokens;
+	if (slot->n_newer > 0)
+		memcpy(slot->lengths, slot->lengths + slot->want - 1, slot->n_newer * sizeof(*slot->lengths));
+	slot->n_lengths = slot->n_newer;
 	slot->hit = *newer;
 	slot->epochs = slot->newer_epochs;
 }
@@ -107,7 +111,7 @@ scout__renew_look(struct scout_client *client, uint32_t i)
 	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t now_us, since_us;
 
-	if (client->cfg.lookup_refresh_ms == SCOUT_NEVER || (slot->want > 1 && !client->is_run))
+	if (client->cfg.lookup_refresh_ms == SCOUT_NEVER || slot->settle_keeps)
 		return false;
 	now_us = scout__now_us();
 	if (atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__RENEWED)

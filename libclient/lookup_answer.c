@@ -157,13 +157,60 @@ scout__lane_take(struct scout__lookup_lane *lane, const struct scout__lookup_rep
 	lane->limited = reply->limited;
 }
 
-void
+bool
+scout__take_lengths(struct scout__lookup_slot *slot, const struct scout__lookup_reply *reply, bool is_newer)
+{
+	uint32_t room = slot->lengths ? slot->want - 1u : 0;
+
+	if (reply->n_more > room)
+		return false;
+	for (uint32_t i = 0; i < reply->n_more; i++)
+		slot->lengths[is_newer ? room + i : i] = scout__more_at(reply, i);
+	*(is_newer ? &slot->n_newer : &slot->n_lengths) = reply->n_more;
+	return true;
+}
+
+/* Whether each server's longest length is one that the others can restore, too, as far as they have told. */
+static bool SCOUT_ON_COURIER
+lanes_agree(const struct scout_client *c, const struct scout__lookup_slot *slot)
+{
+	/* A lookup ahead knows all objects; of groups with policy all only, each length holds the shorter ones. */
+	if (c->is_run || slot->ahead)
+		return true;
+	for (uint32_t link = 1; link < c->n_links; link++)
+		if (slot->lanes[link].hit != slot->lanes[0].hit)
+			return false;
+	return true;
+}
+
+/* Servers that promise more than @length give that back. */
+static void SCOUT_ON_COURIER
+cut_lanes(struct scout_client *c, uint32_t i, uint32_t length)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+
+	for (uint32_t link = 0; link < c->n_links; link++)
+		if (slot->lanes[link].hit > length) {
+			slot->lanes[link].hit = length;
+			slot->lanes[link].want_admit = true;
+			scout__todo_add(c, i);
+		}
+}
+
+bool
 scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 	const struct scout__lookup_lane *least = &slot->lanes[0];
 	bool limited = true;
 	uint64_t tokens;
+
+	if (!lanes_agree(c, slot)) {
+		if (slot->again)
+			slot->least = 0;
+		cut_lanes(c, i, slot->least);
+		return false;
+	}
 
 	for (uint32_t link = 1; link < c->n_links; link++)
 		if (slot->lanes[link].hit < least->hit)
@@ -185,21 +232,16 @@ scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_
 		.endpoint = -1,
 	};
 	slot->least = least->hit;
-	if (slot->ahead)
-		return; /* what is to be given back is known when it is settled */
-	for (uint32_t link = 0; link < c->n_links; link++)
-		if (slot->lanes[link].hit > slot->least) {
-			slot->lanes[link].hit = slot->least;
-			slot->lanes[link].want_admit = true;
-			scout__todo_add(c, i);
-		}
+	if (!slot->ahead) /* else what is to be given back is known when it is settled */
+		cut_lanes(c, i, slot->least);
+	return true;
 }
 
 void
 scout__lookup_all_answered(struct scout_client *c, uint32_t i)
 {
-	struct scout_hit hit;
+	struct scout_hit hit = {.reason = SCOUT_REASON_MISS, .endpoint = -1};
 
-	scout__lookup_minimum(c, i, &hit);
+	(void)scout__lookup_minimum(c, i, &hit);
 	publish(c, i, &hit);
 }

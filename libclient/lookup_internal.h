@@ -90,8 +90,14 @@ void scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const
 
 /* What a server has answered. */
 void scout__lane_take(struct scout__lookup_lane *lane, const struct scout__lookup_reply *reply) SCOUT_ON_COURIER;
-/* The hit of all lanes is their minimum. Those that promised more give it back. */
-void scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit) SCOUT_ON_COURIER;
+/* The lengths below the longest, of the answer or of a newer one. False: more than were asked for. */
+bool scout__take_lengths(struct scout__lookup_slot *slot, const struct scout__lookup_reply *reply, bool is_newer)
+	SCOUT_ON_COURIER;
+/*
+ * The hit of all lanes is their minimum. Those that promised more give it back. False: they hold windows or states and differ, so
+ * nothing is known that all of them can restore but what was known before; what they promised since goes back.
+ */
+bool scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit) SCOUT_ON_COURIER;
 
 /* The end of a renewal: @hit goes to slot->newer. */
 void scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit) SCOUT_ON_COURIER;

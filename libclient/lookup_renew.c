@@ -113,14 +113,26 @@ scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const stru
 	const char *field;
 	uint32_t before = slot->least;
 
-	if (op->status == SCOUT_WIRE_OK && lane->state == SCOUT__LANE_OPEN &&
-	    scout__get_lookup_reply(op, &reply, &field) == SCOUT_WIRE_OK && reply.n_more == 0 &&
-	    reply.hit <= slot->at_most && reply.hit >= lane->hit)
+	bool is_news = op->status == SCOUT_WIRE_OK && lane->state == SCOUT__LANE_OPEN &&
+		       scout__get_lookup_reply(op, &reply, &field) == SCOUT_WIRE_OK && reply.hit <= slot->at_most &&
+		       reply.hit >= lane->hit;
+
+	if (slot->renew_left == 0) { /* it was ended: an ADMIT or FINISH gives back what came */
+		if (is_news && reply.n_more == 0)
+			scout__lane_take(lane, &reply);
+		return;
+	}
+	is_news = is_news && scout__take_lengths(slot, &reply, true);
+	if (is_news)
 		scout__lane_take(lane, &reply);
-	if (slot->renew_left == 0 || --slot->renew_left > 0)
+	if (--slot->renew_left > 0)
 		return;
 	c->n_renewals--;
-	scout__lookup_minimum(c, i, &hit);
+	/* Without news the lengths stay what they were. */
+	if ((!is_news && c->n_links == 1) || !scout__lookup_minimum(c, i, &hit)) {
+		no_news(c, i);
+		return;
+	}
 	scout__renew_publish(c, i, &hit);
 	if (slot->least > before && atomic_load_explicit(&c->event_armed, memory_order_relaxed))
 		scout__eventfd_raise(c->event_fd); /* full: readable anyway */

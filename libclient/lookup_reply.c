@@ -11,18 +11,6 @@
 
 /* ---- replies ---- */
 
-/* The lengths below the longest. False: more than were asked for. */
-static bool SCOUT_ON_COURIER
-take_lengths(struct scout__lookup_slot *slot, const struct scout__lookup_reply *reply)
-{
-	if (reply->n_more > (slot->lengths ? slot->want - 1u : 0))
-		return false;
-	for (uint32_t i = 0; i < reply->n_more; i++)
-		slot->lengths[i] = scout__more_at(reply, i);
-	slot->n_lengths = reply->n_more;
-	return true;
-}
-
 static void SCOUT_ON_COURIER
 lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op)
 {
@@ -38,8 +26,8 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 	}
 	if (error == 0 && slot->ahead)
 		error = scout__ahead_reply(c, slot, op, &reply);
-	else if (error == 0 &&
-		 (scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK || !take_lengths(slot, &reply)))
+	else if (error == 0 && (scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK ||
+				!scout__take_lengths(slot, &reply, slot->again)))
 		error = SCOUT_ERR_PROTOCOL;
 	if (error == 0 && reply.hit > slot->at_most)
 		error = SCOUT_ERR_PROTOCOL;

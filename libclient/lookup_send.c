@@ -46,9 +46,10 @@ send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum l
 		msg.expect = msg.poll_timeout_ms = msg.poll_interval_ms = 0;
 	} else if (slot->ahead) {
 		msg.flags = SCOUT_LOOKUP_AHEAD;
-	} else if (slot->lengths) {
-		msg.more = (uint16_t)(slot->want - 1);
 	}
+	/* Several servers need not have the same ones. */
+	if (slot->lengths && !slot->ahead && c->n_links == 1)
+		msg.more = (uint16_t)(slot->want - 1);
 	scout__put_lookup(w, &msg, c->cfg.hash_bytes);
 	scout__link_op_end(link);
 	lane->in_flight++;
