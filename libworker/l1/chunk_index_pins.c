@@ -231,8 +231,11 @@ scout__entry_discard(struct scout__chunk_index *index, uint32_t entry)
 void
 scout__entry_pin(struct scout__chunk_index *index, uint32_t entry)
 {
-	if (index->entries[entry].in_order)
+	struct scout__entry *e = &index->entries[entry];
+
+	if (e->in_order)
 		scout__order_remove(index, entry, SCOUT__REMOVE_PINNED);
+	e->spare = 0; /* also what became spare while another pin kept it out of the order */
 }
 
 void

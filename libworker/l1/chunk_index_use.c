@@ -82,8 +82,10 @@ scout__index_behind_gap(const struct scout__chunk_index *index, uint32_t space, 
 void
 scout__index_touch(struct scout__chunk_index *index, uint32_t entry, struct scout__touch *touch)
 {
-	const struct scout__entry *e = &index->entries[entry];
+	struct scout__entry *e = &index->entries[entry];
 
+	if (!e->in_order)
+		e->spare = 0;
 	if (!e->in_order || e->temporary)
 		return;
 	if (e->spare)

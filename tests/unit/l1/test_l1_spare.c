@@ -99,6 +99,31 @@ START_TEST(what_is_promised_is_not_spare_and_what_is_held_becomes_it)
 END_TEST
 
 /* It goes after it was written to L2, and before all others. */
+/* What became spare while a worker reads it is needed again as soon as anything else uses it. */
+START_TEST(what_became_spare_under_a_hold_is_taken_back_by_another_use)
+{
+	struct scout__chunk_index *index = begin(policies[_i]);
+	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
+
+	for (uint32_t i = 0; i < 4; i++)
+		ck_assert(scout__index_hold(index, entry_of(index, i), 0));
+	spare(index, 0, 4);
+	ck_assert(scout__index_promise(index, entry_of(index, 0)));
+	scout__index_unpromise(index, entry_of(index, 0), 1);
+	ck_assert(scout__index_hold(index, entry_of(index, 1), 0));
+	scout__index_unhold(index, entry_of(index, 1), false);
+	scout__index_touch(index, entry_of(index, 2), &touch);
+	for (uint32_t i = 0; i < 4; i++)
+		scout__index_unhold(index, entry_of(index, i), true);
+	scout__index_check(index);
+	ck_assert_uint_eq(index->n_spare, 1);
+	fill(index, 100, 1);
+	ck_assert_uint_eq(entry_of(index, 3), SCOUT__NO_ENTRY);
+	ck_assert_uint_eq(l1.evictions_spare, 1);
+	stop();
+}
+END_TEST
+
 START_TEST(what_is_saved_stays_spare)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
@@ -163,6 +188,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tcase, spare_objects_leave_first_and_in_their_order, 0, 3);
 	tcase_add_loop_test(tcase, a_promise_a_hold_and_a_touch_take_it_back, 0, 3);
 	tcase_add_loop_test(tcase, what_is_promised_is_not_spare_and_what_is_held_becomes_it, 0, 3);
+	tcase_add_loop_test(tcase, what_became_spare_under_a_hold_is_taken_back_by_another_use, 0, 3);
 	tcase_add_loop_test(tcase, what_is_saved_stays_spare, 0, 3);
 	tcase_add_test(tcase, an_extent_that_spare_objects_would_fill_is_worth_nothing);
 	suite_add_tcase(suite, tcase);
