@@ -10,13 +10,10 @@
 /* The model: sessions, peers, and what STATUS counts. */
 
 void
-model_init(struct model *m, uint32_t capacity, uint32_t max_promised, uint32_t ranks, uint32_t readers,
-	   uint32_t max_sessions)
+model_init(struct model *m, uint64_t max_promised, uint32_t ranks, uint32_t readers, uint32_t max_sessions)
 {
-	MUST(capacity <= MODEL_CHUNKS && ranks <= MODEL_RANKS && readers <= MODEL_READERS &&
-	     max_sessions <= MODEL_SESSIONS);
+	MUST(ranks <= MODEL_RANKS && readers <= MODEL_READERS && max_sessions <= MODEL_SESSIONS);
 	memset(m, 0, sizeof(*m));
-	m->capacity = capacity;
 	m->max_promised = max_promised;
 	m->ranks = ranks;
 	m->readers = readers;
@@ -69,14 +66,14 @@ model_n_sessions(const struct model *m, uint32_t ns)
 	return n;
 }
 
-static void
-withdraw(struct model *m, struct model_session *s, uint32_t i)
+void
+model_withdraw(struct model *m, struct model_kept *k, uint32_t i)
 {
-	struct model_chunk *c = model_find_serial(m, s->serials[i]);
-	uint32_t units = (uint32_t)__builtin_popcount(s->units[i]);
+	struct model_chunk *c = model_find_serial(m, k->serials[i]);
+	uint32_t units = (uint32_t)__builtin_popcount(k->units[i]);
 
-	s->kept[i] = false;
-	s->units[i] = 0;
+	k->kept[i] = false;
+	k->units[i] = 0;
 	if (units == 0)
 		return; /* all were used: this session has not pinned it any more */
 	MUST(c && c->promises >= units);
@@ -84,26 +81,33 @@ withdraw(struct model *m, struct model_session *s, uint32_t i)
 	model_let_go(m, c);
 }
 
+/* Of one group: what it stored, then what it looked up, each from the tail. */
 static void
-touch(struct model *m, uint32_t serial)
+end_group(struct model *m, struct model_session *s, uint32_t group, bool touches)
 {
-	struct model_chunk *c = model_find_serial(m, serial);
+	struct model_end end = model_end_of(m, s, group);
+	struct model_kept *k = &s->of[group];
+	uint32_t n = 0;
 
-	if (c)
-		c->time = ++m->clock;
+	for (uint32_t i = 0; i < s->n_stored; i++)
+		n += s->stored[i].group == group;
+	for (uint32_t i = s->n_stored; touches && i-- > 0;) {
+		if (s->stored[i].group == group)
+			model_end_stored(m, &end, --n, s->stored[i].serial, s->stored[i].present);
+	}
+	for (uint32_t i = k->n; i-- > 0;) {
+		if (k->kept[i])
+			model_withdraw(m, k, i);
+		if (touches)
+			model_end_found(m, &end, k->serials[i]);
+	}
 }
 
 void
 model_end_session(struct model *m, struct model_session *s, bool touches)
 {
-	for (uint32_t i = s->n_stored; touches && i-- > 0;)
-		touch(m, s->stored[i]);
-	for (uint32_t i = s->hit; i-- > 0;) {
-		if (s->kept[i])
-			withdraw(m, s, i);
-		if (touches)
-			touch(m, s->serials[i]);
-	}
+	for (uint32_t group = m->n_groups; group-- > 0;)
+		end_group(m, s, group, touches);
 	memset(s, 0, sizeof(*s));
 }
 
@@ -115,55 +119,65 @@ model_weights_fit(const struct model *m, uint32_t peer)
 	return p->weights == 0 || p->weights == m->ns[p->ns].weights;
 }
 
-/* Chunk @i of the lookup counts for the hit: promise it to all readers of all ranks. */
-static bool
-promise(struct model *m, struct model_session *s, struct model_chunk *c)
+bool
+model_promise(struct model *m, struct model_session *s, uint32_t group, uint32_t i, struct model_chunk *c)
 {
+	struct model_kept *k = &s->of[group];
 	uint32_t units = m->ranks * m->readers;
 
-	if (c->promises == 0 && model_n_promised(m) == m->max_promised) {
+	if (c->promises == 0 && model_bytes_promised(m) + model_chunk_bytes(m, group) > m->max_promised) {
 		m->promises_refused++;
 		return false;
 	}
+	model_use(c);
 	c->promises += units;
-	s->serials[s->hit] = c->serial;
-	s->kept[s->hit] = true;
-	s->units[s->hit] = (uint32_t)((UINT64_C(1) << units) - 1);
-	s->hit++;
+	k->serials[i] = c->serial;
+	k->kept[i] = true;
+	k->units[i] = (uint32_t)((UINT64_C(1) << units) - 1);
 	return true;
+}
+
+bool
+model_is_run(const struct model *m, const struct model_ask *ask)
+{
+	const struct model_group *only = &m->groups[0];
+
+	return m->n_groups == 1 && only->policy == SCOUT_POLICY_ALL && only->stride == 1 && only->margin == 0 &&
+	       ask->first == 0 && ask->beyond == 0 && ask->more == 0;
 }
 
 /* From where the session stands: what is skipped, then what is promised. */
 static void
-walk(struct model *m, struct model_session *s, const struct model_run *run, uint32_t skip, struct model_hit *ret)
+walk(struct model *m, struct model_session *s, const struct model_ask *ask, struct model_hit *ret)
 {
+	const struct model_run *run = &ask->run;
+	struct model_kept *k = &s->of[0];
 	struct model_chunk *c;
 	bool enough = true;
 
-	for (; s->hit < skip; s->hit++) {
-		c = s->ns == 0 ? model_find_key(m, run->tenant, run->keys[s->hit]) : NULL;
-		s->serials[s->hit] = c ? c->serial : 0;
+	for (; k->n < ask->skip; k->n++) {
+		c = s->ns == 0 ? model_find_key(m, 0, run->tenant, run->keys[k->n]) : NULL;
+		k->serials[k->n] = c ? c->serial : 0;
+		k->from = k->to = k->n + 1;
 	}
-	while (s->hit < run->n && s->ns == 0) {
-		c = model_find_key(m, run->tenant, run->keys[s->hit]);
+	while (k->n < run->n && s->ns == 0) {
+		c = model_find_key(m, 0, run->tenant, run->keys[k->n]);
 		if (!c || c->spoiled || model_shards(c, MODEL_READABLE) < m->ranks)
 			break;
-		enough = promise(m, s, c);
+		enough = model_promise(m, s, 0, k->n, c);
 		if (!enough)
 			break;
+		k->to = ++k->n;
 	}
-	*ret = (struct model_hit){.hit = s->hit, .l1 = s->hit - skip, .limited = !enough};
+	s->hit = k->n;
+	*ret = (struct model_hit){.hit = s->hit, .l1 = s->hit - ask->skip, .limited = !enough};
 }
 
-int
-model_lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model_run *run, uint32_t skip,
-	     struct model_hit *ret)
+static int
+lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model_ask *ask, struct model_hit *ret)
 {
 	struct model_session *s = m->sessions;
 
-	m->ops[SCOUT_OP_LOOKUP]++;
-	if (!model_weights_fit(m, peer))
-		return model_refuse(m, SCOUT_WIRE_WEIGHTS);
 	if (find_ticket(m, ticket))
 		return model_refuse(m, SCOUT_WIRE_STATE);
 	if (model_n_sessions(m, MODEL_NAMESPACES) == m->max_sessions)
@@ -175,55 +189,103 @@ model_lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model
 				    .ns = m->peers[peer].ns,
 				    .ticket = ticket,
 				    .opened = m->number,
-				    .run = *run,
-				    .n = run->n};
-	walk(m, s, run, skip, ret);
-	m->asked += run->n - skip;
-	m->hits += ret->l1;
+				    .ask = *ask,
+				    .skip = ask->skip,
+				    .is_ahead = ask->ahead,
+				    .n = ask->run.n};
+	if (model_is_run(m, ask))
+		walk(m, s, ask, ret);
+	else
+		model_walk_groups(m, s, ask, ret);
+	m->asked += ask->run.n - ask->beyond - ask->skip;
+	m->hits += ret->hit - ask->skip;
 	m->limited += ret->limited;
 	return SCOUT_WIRE_OK;
 }
 
-/* Whether @run with @skip goes on where what @s promises, [from, to), ends. */
+/* Whether @ask goes on where what @s promises ends. */
 static bool
-goes_on(struct model *m, const struct model_session *s, const struct model_run *run, uint32_t skip, uint32_t from,
-	uint32_t to)
+goes_on(struct model *m, const struct model_session *s, const struct model_ask *ask)
 {
-	const struct model_chunk *last = to ? model_find_serial(m, s->serials[to - 1]) : NULL;
+	const struct model_kept *k = &s->of[0];
+	const struct model_chunk *last = k->to ? model_find_serial(m, k->serials[k->to - 1]) : NULL;
 
-	if (run->n != s->n)
+	if (ask->run.n != s->n)
 		return false;
-	return from == to ||
-	       (skip >= from && skip <= to && last && last->tenant == run->tenant && last->key == run->keys[to - 1]);
+	return k->from == k->to || (ask->skip >= k->from && ask->skip <= k->to && last &&
+				    last->tenant == ask->run.tenant && last->key == ask->run.keys[k->to - 1]);
 }
 
-int
-model_renew(struct model *m, uint32_t peer, uint64_t ticket, const struct model_run *run, uint32_t skip,
-	    struct model_hit *ret)
+static int
+renew(struct model *m, uint32_t peer, uint64_t ticket, const struct model_ask *ask, struct model_hit *ret)
 {
 	struct model_session *s = own_session(m, peer, ticket);
-	uint32_t from = 0;
-	uint32_t to;
+	int refusal;
 
-	m->ops[SCOUT_OP_LOOKUP]++;
-	if (!model_weights_fit(m, peer))
-		return model_refuse(m, SCOUT_WIRE_WEIGHTS);
 	if (!s)
 		return model_refuse(m, SCOUT_WIRE_NO_SESSION);
 	if (s->retrieved)
 		return model_refuse(m, SCOUT_WIRE_STATE);
-	while (from < s->hit && !s->kept[from])
-		from++;
-	for (to = from; to < s->hit && s->kept[to];)
-		to++;
-	if (!goes_on(m, s, run, skip, from, to))
+	if (!model_is_run(m, ask)) {
+		refusal = model_may_renew(m, s, ask);
+		if (refusal)
+			return model_refuse(m, refusal);
+		model_walk_groups(m, s, ask, ret);
+		return SCOUT_WIRE_OK;
+	}
+	if (!goes_on(m, s, ask))
 		return model_refuse(m, SCOUT_WIRE_RANGE);
-	if (from < to)
-		s->hit = to;
-	else if (s->hit > skip)
-		s->hit = skip;
-	walk(m, s, run, skip, ret);
+	if (s->of[0].from < s->of[0].to)
+		s->of[0].n = s->of[0].to;
+	else if (s->of[0].n > ask->skip)
+		s->of[0].n = ask->skip;
+	if (s->of[0].from == s->of[0].to)
+		s->of[0].from = s->of[0].to = s->of[0].n;
+	walk(m, s, ask, ret);
 	return SCOUT_WIRE_OK;
+}
+
+int
+model_lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model_ask *ask, struct model_hit *ret)
+{
+	m->ops[SCOUT_OP_LOOKUP]++;
+	if (!model_weights_fit(m, peer))
+		return model_refuse(m, SCOUT_WIRE_WEIGHTS);
+	return (ask->renews ? renew : lookup)(m, peer, ticket, ask, ret);
+}
+
+/* ADMIT does not need object @i. Where a group does not need all before a length, the session knows it no more. */
+static void
+give_back(struct model *m, const struct model_group *g, struct model_kept *k, uint32_t i)
+{
+	if (k->kept[i])
+		model_withdraw(m, k, i);
+	if (g->policy != SCOUT_POLICY_ALL)
+		k->serials[i] = 0;
+}
+
+/* Of one group, keep what a restore of @to keys needs if the GPU has @from. Returns how much that is. */
+static uint32_t
+admit_group(struct model *m, struct model_session *s, uint32_t group, uint32_t from, uint32_t to)
+{
+	const struct model_group *g = &m->groups[group];
+	struct model_kept *k = &s->of[group];
+	uint32_t first = MODEL_RUN, end = 0, kept = 0;
+
+	for (uint32_t i = 0; i < MODEL_RUN; i++) {
+		if (!model_needs(m, g, from, to, i))
+			continue;
+		first = first < i ? first : i;
+		end = i + 1;
+	}
+	/* What lies behind that, from the tail; then what lies before it. */
+	while (k->to > k->from && k->to > end)
+		give_back(m, g, k, --k->to);
+	while (k->from < k->to && k->from < first)
+		give_back(m, g, k, k->from++);
+	for (uint32_t i = k->from; i < k->to; i++)
+		kept += k->kept[i];
+	return kept;
 }
 
 int
@@ -237,16 +299,14 @@ model_admit(struct model *m, uint32_t peer, uint64_t ticket, uint32_t from, uint
 		return model_refuse(m, SCOUT_WIRE_NO_SESSION);
 	if (from >= to)
 		to = 0;
-	/* What lies behind the range, from the tail; then what lies before it. */
-	for (uint32_t i = s->hit; i-- > 0;) {
-		if (s->kept[i] && i >= to)
-			withdraw(m, s, i);
-	}
-	for (uint32_t i = 0; i < s->hit; i++) {
-		if (s->kept[i] && i < from)
-			withdraw(m, s, i);
-		kept += s->kept[i];
-	}
+	for (uint32_t group = 0; group < m->n_groups; group++)
+		kept += admit_group(m, s, group, from, to);
+	s->is_ahead = false;
+	if (to)
+		s->skip = from;
+	s->hit = s->hit < to ? s->hit : to;
+	if (!model_keeps(m, s, s->skip, s->hit))
+		s->hit = 0;
 	*ret_kept = kept;
 	return SCOUT_WIRE_OK;
 }
@@ -385,6 +445,11 @@ static void
 put_ns(const struct model *m, struct items *items, uint32_t ns, const char *name)
 {
 	const uint64_t chunks = ns == 0 ? model_n_chunks(m) : 0;
+	uint64_t slots = 0;
+	char text[32];
+
+	for (uint32_t group = 0; ns == 0 && group < m->n_groups; group++)
+		slots += m->groups[group].capacity;
 	const struct {
 		const char *name;
 		uint64_t value;
@@ -396,10 +461,9 @@ put_ns(const struct model *m, struct items *items, uint32_t ns, const char *name
 		{"tenants",
 		 (uint64_t)m->ns[ns].tenant_known[0] + m->ns[ns].tenant_known[1] + m->ns[ns].tenant_known[2]},
 		{"chunks", chunks},
-		{"slots", ns == 0 ? m->capacity : 0},
-		{"bytes", chunks * m->ranks * MODEL_SHARD_BYTES},
+		{"slots", slots},
+		{"bytes", ns == 0 ? model_bytes_used(m) : 0},
 	};
-	char text[32];
 
 	for (size_t i = 0; i < sizeof(of_ns) / sizeof(of_ns[0]); i++) {
 		(void)snprintf(text, sizeof(text), "ns.%s.%s", name, of_ns[i].name);
@@ -410,10 +474,9 @@ put_ns(const struct model *m, struct items *items, uint32_t ns, const char *name
 uint32_t
 model_status(const struct model *m, struct model_item *ret_items)
 {
-	const uint64_t chunk_bytes = (uint64_t)m->ranks * MODEL_SHARD_BYTES;
 	struct items items = {ret_items, 0};
 
-	put(&items, "peers", n_peers(m, MODEL_NAMESPACES));
+	put(&items, "peers", n_peers(m, MODEL_NAMESPACES) + m->other_peers);
 	put(&items, "peers.joined", m->joined);
 	put(&items, "peers.left", m->left);
 	put(&items, "peers.died", 0);
@@ -437,11 +500,12 @@ model_status(const struct model *m, struct model_item *ret_items)
 	put(&items, "ops.store_done", m->ops[SCOUT_OP_STORE_DONE]);
 	put(&items, "ops.retrieve", m->ops[SCOUT_OP_RETRIEVE]);
 	put(&items, "ops.retrieve_done", m->ops[SCOUT_OP_RETRIEVE_DONE]);
-	put(&items, "l1.chunks", model_n_chunks(m));
-	put(&items, "l1.bytes_used", model_n_chunks(m) * chunk_bytes);
-	put(&items, "l1.bytes_promised", model_n_promised(m) * chunk_bytes);
-	put(&items, "l1.bytes_held", model_n_held(m) * chunk_bytes);
+	put(&items, "l1.chunks", model_n_chunks(m) + m->other_chunks);
+	put(&items, "l1.bytes_used", model_bytes_used(m) + m->other_bytes);
+	put(&items, "l1.bytes_promised", model_bytes_promised(m));
+	put(&items, "l1.bytes_held", model_bytes_held(m));
 	put(&items, "l1.evictions", m->evictions);
+	put(&items, "l1.evictions_spare", m->evictions_spare);
 	put(&items, "l1.refusals", m->refusals);
 	put(&items, "l1.promises_refused", m->promises_refused);
 	put_ns(m, &items, 0, "test");

@@ -9,12 +9,12 @@
 /* The model: what is cached, and what is evicted for it. */
 
 struct model_chunk *
-model_find_key(struct model *m, uint32_t tenant, uint32_t key)
+model_find_key(struct model *m, uint32_t group, uint32_t tenant, uint32_t key)
 {
 	for (uint32_t i = 0; i < MODEL_CHUNKS; i++) {
 		struct model_chunk *c = &m->chunks[i];
 
-		if (c->serial && c->tenant == tenant && c->key == key && c->era == m->ns[0].era)
+		if (c->serial && c->group == group && c->tenant == tenant && c->key == key && c->era == m->ns[0].era)
 			return c;
 	}
 	return NULL;
@@ -56,29 +56,44 @@ model_n_chunks(const struct model *m)
 	return n;
 }
 
-uint32_t
-model_n_promised(const struct model *m)
+uint64_t
+model_chunk_bytes(const struct model *m, uint32_t group)
 {
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < MODEL_CHUNKS; i++)
-		n += m->chunks[i].promises != 0;
-	return n;
+	return (uint64_t)m->ranks * m->groups[group].shard_bytes;
 }
 
-uint32_t
-model_n_held(const struct model *m)
+uint64_t
+model_bytes_used(const struct model *m)
 {
-	uint32_t n = 0;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < MODEL_CHUNKS; i++)
+		bytes += m->chunks[i].serial ? model_chunk_bytes(m, m->chunks[i].group) : 0;
+	return bytes;
+}
+
+uint64_t
+model_bytes_promised(const struct model *m)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < MODEL_CHUNKS; i++)
+		bytes += m->chunks[i].promises ? model_chunk_bytes(m, m->chunks[i].group) : 0;
+	return bytes;
+}
+
+uint64_t
+model_bytes_held(const struct model *m)
+{
+	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < MODEL_CHUNKS; i++) {
-		bool held = m->chunks[i].reads != 0;
+		const struct model_chunk *c = &m->chunks[i];
 
-		for (uint32_t rank = 0; rank < MODEL_RANKS; rank++)
-			held = held || m->chunks[i].shard[rank] == MODEL_WRITING;
-		n += held;
+		if (c->reads || model_shards(c, MODEL_WRITING))
+			bytes += model_chunk_bytes(m, c->group);
 	}
-	return n;
+	return bytes;
 }
 
 void
@@ -98,15 +113,28 @@ model_let_go(struct model *m, struct model_chunk *c)
 		c->time = ++m->clock;
 }
 
+void
+model_use(struct model_chunk *c)
+{
+	c->spare = false;
+}
+
+static bool
+goes_before(const struct model_chunk *a, const struct model_chunk *b)
+{
+	return a->spare != b->spare ? a->spare : a->time < b->time;
+}
+
+/* The next of @group to go, if it is nobody's own. */
 static struct model_chunk *
-oldest(struct model *m)
+oldest(struct model *m, uint32_t group)
 {
 	struct model_chunk *found = NULL;
 
 	for (uint32_t i = 0; i < MODEL_CHUNKS; i++) {
 		struct model_chunk *c = &m->chunks[i];
 
-		if (c->serial && !model_is_pinned(c) && (!found || c->time < found->time))
+		if (c->serial && c->group == group && !model_is_pinned(c) && (!found || goes_before(c, found)))
 			found = c;
 	}
 	return found;
@@ -114,57 +142,65 @@ oldest(struct model *m)
 
 /* The next to go for @user (0: nobody in particular). NULL: all the others are pinned. */
 static struct model_chunk *
-next_victim(struct model *m, uint64_t user)
+next_victim(struct model *m, uint32_t group, uint64_t user)
 {
 	struct model_chunk *c;
 
-	while ((c = oldest(m)) && user && c->used_by == user) {
+	while ((c = oldest(m, group)) && user && c->used_by == user) {
 		if (c->spared == m->number)
 			return NULL;
 		c->spared = m->number;
+		c->spare = false;
 		c->time = ++m->clock;
 	}
 	return c;
 }
 
+static uint32_t
+n_of_group(const struct model *m, uint32_t group)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < MODEL_CHUNKS; i++)
+		n += m->chunks[i].serial && m->chunks[i].group == group;
+	return n;
+}
+
 struct model_chunk *
-model_create(struct model *m, uint32_t tenant, uint32_t key, uint64_t user)
+model_create(struct model *m, uint32_t group, uint32_t tenant, uint32_t key, uint64_t user)
 {
 	uint32_t i = 0;
 
-	if (model_n_chunks(m) == m->capacity) {
-		struct model_chunk *victim = next_victim(m, user);
+	if (n_of_group(m, group) == m->groups[group].capacity) {
+		struct model_chunk *victim = next_victim(m, group, user);
 
 		if (!victim) {
 			m->refusals++;
 			return NULL;
 		}
 		m->evictions++;
-		m->evicted_tenant = victim->tenant;
-		m->evicted_key = victim->key;
+		m->evictions_spare += victim->spare;
+		m->evicted[group]++;
+		m->evicted_tenant[group] = victim->tenant;
+		m->evicted_key[group] = victim->key;
 		model_drop(victim);
 	}
 	while (m->chunks[i].serial)
-		i++;
-	m->chunks[i] =
-		(struct model_chunk){.serial = ++m->last_serial, .tenant = tenant, .key = key, .era = m->ns[0].era};
+		MUST(++i < MODEL_CHUNKS);
+	m->chunks[i] = (struct model_chunk){
+		.serial = ++m->last_serial, .group = group, .tenant = tenant, .key = key, .era = m->ns[0].era};
 	return &m->chunks[i];
 }
 
 uint32_t
-model_evictable(const struct model *m)
+model_evictable(const struct model *m, uint32_t group)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < MODEL_CHUNKS; i++)
-		n += m->chunks[i].serial && !model_is_pinned(&m->chunks[i]);
+	for (uint32_t i = 0; i < MODEL_CHUNKS; i++) {
+		const struct model_chunk *c = &m->chunks[i];
+
+		n += c->serial && c->group == group && !model_is_pinned(c);
+	}
 	return n;
-}
-
-bool
-model_is_there(const struct model *m, uint32_t tenant, uint32_t key)
-{
-	struct model *unconst = (struct model *)(uintptr_t)m; /* only looked at */
-
-	return model_find_key(unconst, tenant, key) != NULL;
 }

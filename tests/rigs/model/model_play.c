@@ -50,6 +50,25 @@ draw_run(struct model_run *run, uint32_t max)
 		run->keys[draw(run->n)] = run->keys[draw(run->n)];
 }
 
+uint32_t
+draw_group(void)
+{
+	return one_in(100) ? m.n_groups : draw(m.n_groups);
+}
+
+void
+draw_objects(struct model_run *run, uint32_t group, uint32_t max)
+{
+	uint32_t stride = group < m.n_groups ? m.groups[group].stride : 1;
+	uint32_t behind = one_in(3) ? draw(1 + depth / stride) : 0;
+
+	draw_run(run, max);
+	if (stride == 1 && behind == 0)
+		return;
+	for (uint32_t i = 0; i < run->n; i++)
+		run->keys[i] = key_of(focus, (behind + i + 1) * stride - 1);
+}
+
 const struct model_session *
 draw_session(uint32_t peer, bool of_anybody)
 {
@@ -81,6 +100,12 @@ holds_of(uint32_t peer)
 	return n;
 }
 
+uint32_t
+peer_holds(void)
+{
+	return PEER_HOLDS / m.n_groups;
+}
+
 const struct model_hold *
 draw_hold(uint32_t peer)
 {
@@ -102,6 +127,26 @@ new_ticket(void)
 	return ++last_ticket * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+/* What several groups have besides: lengths, and a part of the prompt that is not named. */
+static void
+draw_lengths(struct model_ask *ask)
+{
+	if (one_in(2))
+		ask->more = draw(5);
+	if (one_in(4))
+		ask->beyond = draw(4) % ask->run.n;
+	if (ask->skip > ask->run.n - ask->beyond)
+		ask->skip = ask->run.n - ask->beyond;
+	if (one_in(3))
+		ask->first = draw(ask->skip + 1);
+	if (ask->first == ask->run.n)
+		ask->first--;
+	if (one_in(6) && !ask->renews) {
+		ask->ahead = true;
+		ask->skip = ask->first;
+	}
+}
+
 static void
 ask_lookup(struct player *p)
 {
@@ -109,8 +154,10 @@ ask_lookup(struct player *p)
 	const struct model_session *used = one_in(40) ? draw_session(p->peer, true) : NULL;
 
 	op.ticket = used ? used->ticket : new_ticket();
-	draw_run(&op.run, MODEL_RUN);
-	op.a = one_in(3) ? draw(op.run.n + 1) : 0;
+	draw_run(&op.ask.run, MODEL_RUN);
+	op.ask.skip = one_in(3) ? draw(op.ask.run.n + 1) : 0;
+	if (m.n_groups > 1 || m.groups[0].policy != SCOUT_POLICY_ALL)
+		draw_lengths(&op.ask);
 	(void)add(p, &op, 0);
 }
 
@@ -118,18 +165,31 @@ static void
 ask_renewal(struct player *p)
 {
 	const struct model_session *s = draw_session(p->peer, one_in(20));
-	struct op op = {.opcode = SCOUT_OP_LOOKUP, .b = 1, .ticket = s ? s->ticket : new_ticket()};
+	struct op op = {.opcode = SCOUT_OP_LOOKUP, .ask.renews = true, .ticket = s ? s->ticket : new_ticket()};
+	const struct model_kept *k = s ? &s->of[0] : NULL;
 
 	if (s && !one_in(15))
-		op.run = s->run;
+		op.ask = s->ask;
 	else
-		draw_run(&op.run, MODEL_RUN);
-	while (s && op.a < s->hit && !s->kept[op.a])
-		op.a++;
+		draw_run(&op.ask.run, MODEL_RUN);
+	op.ask.renews = true;
+	op.ask.ahead = false;
+	if (m.n_groups > 1) {
+		op.ask.skip = s ? s->skip : 0;
+	} else {
+		op.ask.skip = 0;
+		while (s && op.ask.skip < s->hit && !k->kept[op.ask.skip])
+			op.ask.skip++;
+	}
 	if (one_in(6))
-		op.a = draw(op.run.n + 1);
-	if (op.a > op.run.n)
-		op.a = op.run.n;
+		op.ask.skip = draw(op.ask.run.n + 1);
+	if (op.ask.skip > op.ask.run.n)
+		op.ask.skip = op.ask.run.n;
+	if (!model_is_run(&m, &op.ask)) {
+		op.ask.first = op.ask.beyond = 0;
+		draw_lengths(&op.ask);
+		op.ask.ahead = false;
+	}
 	(void)add(p, &op, 0);
 }
 
@@ -177,10 +237,33 @@ ask_store(struct player *p)
 	struct op op = {.opcode = SCOUT_OP_STORE};
 	const struct model_session *s = draw_session(p->peer, true);
 
-	draw_run(&op.run, STORE_RUN);
-	if (s && s->n_stored + op.run.n <= MODEL_STORED)
+	op.group = draw_group();
+	draw_objects(&op.ask.run, op.group, STORE_RUN);
+	if (s && s->n_stored + op.ask.run.n <= MODEL_STORED)
 		op.ticket = s->ticket;
 	(void)add(p, &op, draw_corr(p));
+}
+
+/* A range of one group, of a session that hits @hit. */
+static void
+draw_part(struct model_parts *parts, uint32_t group, uint32_t hit)
+{
+	uint32_t stride = one_in(30) ? 1 : m.groups[group].stride;
+	uint32_t from = one_in(2) ? 0 : draw(hit + 1), to = one_in(2) ? hit : draw(hit + 1);
+
+	if (one_in(15))
+		to = draw(MODEL_RUN + 1);
+	from -= from % stride;
+	to -= to % stride;
+	if (from > to && !one_in(20)) {
+		uint32_t was = to;
+
+		to = from;
+		from = was;
+	}
+	parts->of[parts->n].group = group;
+	parts->of[parts->n].from = from;
+	parts->of[parts->n++].to = to;
 }
 
 static void
@@ -188,19 +271,15 @@ ask_retrieve(struct player *p)
 {
 	const struct model_session *s = draw_session(p->peer, true);
 	struct op op = {.opcode = SCOUT_OP_RETRIEVE, .ticket = s ? s->ticket : new_ticket()};
-	uint32_t hit = s ? s->hit : 0;
+	bool of_all = one_in(2);
 
-	op.a = one_in(2) ? 0 : draw(hit + 1);
-	op.b = one_in(2) ? hit : draw(hit + 1);
-	if (one_in(15))
-		op.b = draw(MODEL_RUN + 1);
-	if (op.a > op.b && !one_in(20)) {
-		uint32_t from = op.b;
-
-		op.b = op.a;
-		op.a = from;
+	for (uint32_t group = 0; group < m.n_groups; group++) {
+		if ((m.groups[group].vacant && !one_in(60)) || (group + 1 < m.n_groups && !of_all && one_in(2)))
+			continue;
+		draw_part(&op.parts, group, s ? s->hit : 0);
 	}
-	(void)add(p, &op, draw_corr(p));
+	if (op.parts.n > 0)
+		(void)add(p, &op, draw_corr(p));
 }
 
 static void
@@ -271,7 +350,7 @@ ask_as_worker(struct player *p)
 		ask_finish(p);
 	else if (what < 7)
 		ask_admit(p);
-	else if (holds == PEER_HOLDS || (what >= 60 && !none))
+	else if (holds == peer_holds() || (what >= 60 && !none))
 		ask_done(p);
 	else if (what % 2)
 		ask_store(p);

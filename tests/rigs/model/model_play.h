@@ -11,7 +11,7 @@
 
 #define STORE_RUN 16u /* a STORE of more may be executed in two pieces */
 
-#define PEER_HOLDS 16u /* so that a BYE is executed in one turn */
+#define PEER_HOLDS 16u /* of one group, so that a BYE is executed in one turn */
 
 #define PLAYERS 16u
 
@@ -30,10 +30,15 @@ bool one_in(uint32_t n);
 /* The first chunks of a prompt are those of others, too. */
 uint32_t key_of(uint32_t prompt, uint32_t i);
 void draw_run(struct model_run *run, uint32_t max);
+/* Objects of @group of a prompt, at most @max. */
+void draw_objects(struct model_run *run, uint32_t group, uint32_t max);
+uint32_t draw_group(void);
 
 /* A session: mostly of this peer, sometimes of anybody, sometimes none. NULL: none. */
 const struct model_session *draw_session(uint32_t peer, bool of_anybody);
 uint32_t holds_of(uint32_t peer);
+/* How many a peer may have. */
+uint32_t peer_holds(void);
 const struct model_hold *draw_hold(uint32_t peer);
 uint64_t new_ticket(void);
 

@@ -3,6 +3,8 @@
 
 struct model m, before;
 
+struct scout__groups groups;
+
 struct op ops[FRAME_OPS];
 
 uint32_t n_ops;
@@ -27,14 +29,21 @@ print_op(const struct op *op, uint64_t number)
 	(void)fprintf(stderr, "  %8llu %-13s corr %llu ticket/id %llu a %u b %u", (unsigned long long)number,
 		      scout__op_name(op->opcode), (unsigned long long)op->corr, (unsigned long long)op->ticket, op->a,
 		      op->b);
+	if (op->opcode == SCOUT_OP_LOOKUP)
+		(void)fprintf(stderr, "%s%s first %u beyond %u skip %u more %u", op->ask.renews ? " renews" : "",
+			      op->ask.ahead ? " ahead" : "", op->ask.first, op->ask.beyond, op->ask.skip, op->ask.more);
+	for (uint32_t i = 0; op->opcode == SCOUT_OP_RETRIEVE && i < op->parts.n; i++)
+		(void)fprintf(stderr, " group %u [%u, %u)", op->parts.of[i].group, op->parts.of[i].from,
+			      op->parts.of[i].to);
 	if (op->opcode == SCOUT_OP_LOOKUP || op->opcode == SCOUT_OP_STORE) {
-		(void)fprintf(stderr, " tenant %u keys", op->run.tenant);
-		for (uint32_t i = 0; i < op->run.n; i++)
-			(void)fprintf(stderr, " %u", op->run.keys[i]);
+		(void)fprintf(stderr, " group %u tenant %u keys", op->group, op->ask.run.tenant);
+		for (uint32_t i = 0; i < op->ask.run.n; i++)
+			(void)fprintf(stderr, " %u", op->ask.run.keys[i]);
 	}
 	(void)fprintf(stderr, " -> %s", op->status ? scout__wire_name((unsigned)op->status) : "OK");
 	if (op->opcode == SCOUT_OP_LOOKUP)
-		(void)fprintf(stderr, " hit %u%s", op->hit.hit, op->hit.limited ? " limited" : "");
+		(void)fprintf(stderr, " hit %u, %u more%s", op->hit.hit, op->hit.n_more,
+			      op->hit.limited ? " limited" : "");
 	else if (op->opcode == SCOUT_OP_STORE || op->opcode == SCOUT_OP_RETRIEVE)
 		(void)fprintf(stderr, " granted %u", op->grants.n_granted);
 	else
@@ -54,8 +63,12 @@ differ(const struct op *op, const char *fmt, ...)
 	(void)fprintf(stderr, "the last operations, with what the model answers:\n");
 	for (uint64_t i = n_done > HISTORY ? n_done - HISTORY : 0; i < n_done; i++)
 		print_op(&history[i % HISTORY], i + 1);
-	(void)fprintf(stderr, "pool of %u chunks, %u promised at most, %u ranks, %u readers, %u sessions\n", m.capacity,
-		      m.max_promised, m.ranks, m.readers, m.max_sessions);
+	(void)fprintf(stderr, "%llu bytes promised at most, %u ranks, %u readers, %u sessions, %u tokens a hash\n",
+		      (unsigned long long)m.max_promised, m.ranks, m.readers, m.max_sessions, m.hash_tokens);
+	for (uint32_t g = 0; g < m.n_groups; g++)
+		(void)fprintf(stderr, "group %u: policy %u, unit %u, span %u, margin %u, %u chunks%s\n", g,
+			      m.groups[g].policy, m.groups[g].unit, m.groups[g].span, m.groups[g].margin,
+			      m.groups[g].capacity, m.groups[g].vacant ? ", vacant" : "");
 	ck_abort_msg("operation %llu, %s: %s; replay: KVSCOUT_MODEL_SEED=%u KVSCOUT_MODEL_OPS=%u test_server_model",
 		     (unsigned long long)n_done, scout__op_name(op->opcode), text, seed, limit);
 }
@@ -82,28 +95,61 @@ as_op(const struct op *op)
 	return &o;
 }
 
+/* What an answer to a lookup ahead says besides: each object of each group. */
+static void
+check_presence(const struct op *op, const struct scout__ahead_groups *r)
+{
+	expect(op, "known", r->known, op->hit.known);
+	for (uint32_t g = 0; g < m.n_groups; g++) {
+		expect(op, "objects", r->of[g].n, op->hit.known / m.groups[g].stride);
+		for (uint32_t i = 0; i < r->of[g].n; i++) {
+			bool present = r->of[g].present[i / 8] >> i % 8 & 1;
+
+			if (present != op->hit.present[g][i])
+				differ(op, "object %u of group %u: %d, the model says %d", i, g, present,
+				       op->hit.present[g][i]);
+			expect(op, "in L2", r->of[g].in_l2[i / 8] >> i % 8 & 1, 0);
+		}
+	}
+}
+
 static void
 check_lookup(const struct op *op)
 {
-	struct scout__lookup_reply r = {0};
+	struct scout__ahead_groups ahead = {.known = 0};
+	struct scout__lookup_reply *r = &ahead.lookup;
 	const char *field;
+	int status;
 
-	expect(op, "decoding", (uint64_t)scout__get_lookup_reply(as_op(op), &r, &field), SCOUT_WIRE_OK);
-	expect(op, "hit", r.hit, op->hit.hit);
-	expect(op, "l1", r.l1, op->hit.l1);
-	expect(op, "l2", r.l2, 0);
-	expect(op, "limited", r.limited, op->hit.limited);
+	if (op->ask.ahead)
+		status = scout__get_ahead_groups(as_op(op), &groups, m.hash_tokens, &ahead, &field);
+	else
+		status = scout__get_lookup_reply(as_op(op), r, &field);
+	expect(op, "decoding", (uint64_t)status, SCOUT_WIRE_OK);
+	expect(op, "hit", r->hit, op->hit.hit);
+	expect(op, "l2", r->l2, 0);
+	expect(op, "l1", r->l1, op->hit.l1);
+	expect(op, "l2", r->l2, 0);
+	expect(op, "limited", r->limited, op->hit.limited);
+	expect(op, "number of lengths", r->n_more, op->hit.n_more);
+	for (uint32_t i = 0; i < r->n_more; i++)
+		expect(op, "length", scout__more_at(r, i), op->hit.more[i]);
+	if (op->ask.ahead)
+		check_presence(op, &ahead);
 }
 
 struct slot *
 slot_of(const struct op *op, const struct scout__grant *grant, uint32_t rank)
 {
 	struct slot *slot = slots[rank];
+	uint32_t capacity = 0;
 
+	for (uint32_t g = 0; g < m.n_groups; g++)
+		capacity += m.groups[g].capacity;
 	while (slot->grant.generation && (slot->grant.segment != grant->segment || slot->grant.offset != grant->offset))
 		slot++;
-	if (slot >= slots[rank] + m.capacity)
-		differ(op, "there are more slots than %u", m.capacity);
+	if (slot >= slots[rank] + capacity)
+		differ(op, "there are more slots than %u", capacity);
 	return slot;
 }
 
@@ -207,7 +253,7 @@ execute(struct op *op, uint32_t peer)
 	m.number = op->number;
 	switch (op->opcode) {
 	case SCOUT_OP_LOOKUP:
-		op->status = (op->b ? model_renew : model_lookup)(&m, peer, op->ticket, &op->run, op->a, &op->hit);
+		op->status = model_lookup(&m, peer, op->ticket, &op->ask, &op->hit);
 		break;
 	case SCOUT_OP_ADMIT:
 		op->status = model_admit(&m, peer, op->ticket, op->a, op->b, &op->count);
@@ -219,13 +265,13 @@ execute(struct op *op, uint32_t peer)
 		op->status = model_reset(&m, peer, op->ticket);
 		break;
 	case SCOUT_OP_STORE:
-		op->status = model_store(&m, peer, op->corr, op->ticket, &op->run, &op->grants);
+		op->status = model_store(&m, peer, op->corr, op->ticket, op->group, &op->ask.run, &op->grants);
 		break;
 	case SCOUT_OP_STORE_DONE:
 		op->status = model_store_done(&m, peer, op->ticket, op->a, op->b, &op->count);
 		break;
 	case SCOUT_OP_RETRIEVE:
-		op->status = model_retrieve(&m, peer, op->corr, op->ticket, op->a, op->b, &op->grants);
+		op->status = model_retrieve(&m, peer, op->corr, op->ticket, &op->parts, &op->grants);
 		break;
 	case SCOUT_OP_RETRIEVE_DONE:
 		op->status = model_retrieve_done(&m, peer, op->ticket, op->a);
@@ -241,19 +287,33 @@ static void
 put_body(struct scout__writer *w, const struct op *op)
 {
 	static const struct scout__str tenants[MODEL_TENANTS] = {{"", 0}, {"a", 1}, {"bb", 2}};
+	const struct model_ask *ask = &op->ask;
+	const struct model_run *run = &ask->run;
 	uint8_t hashes[MODEL_RUN * 16];
-	struct scout__retrieve_msg retrieve = scout__retrieve_of(op->ticket, op->a, op->b);
-	struct scout__lookup_msg lookup = {.ticket = op->ticket,
-					   .n = op->run.n,
-					   .skip = op->a,
-					   .flags = op->b ? SCOUT_LOOKUP_RENEW : 0,
-					   .tenant = tenants[op->run.tenant],
-					   .hashes = hashes};
-	struct scout__store_msg store = {
-		.ticket = op->ticket, .n = op->run.n, .tenant = tenants[op->run.tenant], .hashes = hashes};
+	struct scout__retrieve_msg retrieve = {.ticket = op->ticket, .n_parts = (uint16_t)op->parts.n};
+	struct scout__lookup_msg lookup = {
+		.ticket = op->ticket,
+		.n = run->n - ask->first,
+		.first = ask->first,
+		.beyond = ask->beyond,
+		.skip = ask->skip,
+		.more = (uint16_t)ask->more,
+		.flags = (uint16_t)((ask->renews ? SCOUT_LOOKUP_RENEW : 0) | (ask->ahead ? SCOUT_LOOKUP_AHEAD : 0)),
+		.tenant = tenants[run->tenant],
+		.hashes = hashes + (size_t)ask->first * 16};
+	struct scout__store_msg store = {.ticket = op->ticket,
+					 .n = run->n,
+					 .group = (uint16_t)op->group,
+					 .tenant = tenants[run->tenant],
+					 .hashes = hashes};
 
-	for (uint32_t i = 0; i < op->run.n; i++)
-		wire_hash(hashes + (size_t)i * 16, 16, op->run.keys[i]);
+	for (uint32_t i = 0; i < run->n; i++)
+		wire_hash(hashes + (size_t)i * 16, 16, run->keys[i]);
+	for (uint32_t i = 0; i < op->parts.n; i++) {
+		retrieve.parts[i].group = (uint16_t)op->parts.of[i].group;
+		retrieve.parts[i].from = op->parts.of[i].from;
+		retrieve.parts[i].to = op->parts.of[i].to;
+	}
 	if (op->opcode == SCOUT_OP_LOOKUP)
 		scout__put_lookup(w, &lookup, 16);
 	else if (op->opcode == SCOUT_OP_STORE)
@@ -280,10 +340,19 @@ frame_begin(void)
 	charge = 0;
 }
 
+uint32_t
+ending(void)
+{
+	return m.n_groups * MODEL_RUN + MODEL_STORED;
+}
+
 bool
 frame_has_room(void)
 {
-	return n_ops + 1 < FRAME_OPS && charge + 2 * ENDING <= INLINE;
+	const struct op *last = n_ops ? &ops[n_ops - 1] : NULL;
+	bool is_open = !last || last->opcode != SCOUT_OP_LOOKUP || model_is_run(&m, &last->ask);
+
+	return is_open && n_ops + 1 < FRAME_OPS && charge + 2 * ending() <= INLINE;
 }
 
 const struct op *
@@ -299,7 +368,7 @@ add(struct player *p, const struct op *op, uint64_t corr)
 	put_body(wire_begin(&p->wire, op->opcode), op);
 	(void)wire_end(&p->wire);
 	p->wire.last_corr = corr ? last_corr : here->corr;
-	charge += op->opcode == SCOUT_OP_FINISH ? ENDING : MODEL_RUN;
+	charge += op->opcode == SCOUT_OP_FINISH ? ending() : m.n_groups * MODEL_RUN;
 	execute(here, p->peer);
 	return here;
 }
@@ -373,6 +442,10 @@ frame_exchange(struct player *p)
 void
 frame_end(struct player *p)
 {
+	if (n_ops && !frame_has_room() && ops[n_ops - 1].opcode == SCOUT_OP_LOOKUP) {
+		frame_exchange(p);
+		frame_begin();
+	}
 	(void)add(p, &(struct op){.opcode = SCOUT_OP_STATUS}, 0);
 	frame_exchange(p);
 	check_words(p, &ops[n_ops - 1]);

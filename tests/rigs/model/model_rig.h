@@ -11,12 +11,12 @@
  * Ask the server and the model the same, and compare: frames of many operations of one peer. The server executes the
  * operations of a frame in their order as long as they touch less than a turn's share of chunks (INLINE), with one
  * exception: a STORE that finds the clock too far on goes on later. So the model executes in the order of the answers,
- * if that is another one. Each operation must be small enough to be executed in one piece.
+ * if that is another one. Each operation must be small enough to be executed in one piece. The LOOKUP of a namespace with several groups
+ * is not: it looks, then promises, and what lies behind it in its frame is executed between these. So it ends its frame.
  */
 
 #define FRAME_OPS 96u
-#define INLINE 4096u                      /* as SCOUT__INLINE_CHUNKS */
-#define ENDING (MODEL_RUN + MODEL_STORED) /* chunks that one operation touches at most */
+#define INLINE 4096u /* as SCOUT__INLINE_CHUNKS */
 #define HISTORY 20u
 
 _Static_assert(MODEL_SHARD_BYTES == SHARD_BYTES, "one size");
@@ -25,9 +25,11 @@ struct op {
 	uint8_t opcode;
 	uint64_t number; /* in the order in which they are sent */
 	uint64_t corr;
-	uint64_t ticket; /* or the id of a store or retrieve, or weights */
-	uint32_t a, b;   /* skip, 1 to renew; from, to; n, committed; mismatches */
-	struct model_run run;
+	uint64_t ticket;      /* or the id of a store or retrieve, or weights */
+	uint32_t a, b;        /* from, to; n, committed; mismatches */
+	struct model_ask ask; /* of a STORE: run only */
+	uint32_t group;
+	struct model_parts parts;
 	/* What the model says. */
 	int status;
 	uint32_t count; /* kept, readable */
@@ -50,6 +52,7 @@ struct slot {
 };
 
 extern struct model m, before;
+extern struct scout__groups groups; /* of the model, as HELLO names them */
 extern struct op ops[FRAME_OPS];
 extern uint32_t n_ops;
 extern uint64_t n_done; /* operations */
@@ -74,6 +77,8 @@ void check_grants(const struct op *op, uint32_t rank);
 void execute(struct op *op, uint32_t peer);
 void frame_begin(void);
 bool frame_has_room(void);
+/* Chunks that one operation touches at most. */
+uint32_t ending(void);
 
 /* Add @op to the frame. @corr 0: a new one. Returns it, with the model's answer. */
 const struct op *add(struct player *p, const struct op *op, uint64_t corr);

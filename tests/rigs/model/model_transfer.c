@@ -85,23 +85,25 @@ may_transfer(const struct model *m, uint32_t peer)
 
 /* What STORE of one chunk grants; *ret_c: the chunk, if there is one. @user: the session, 0: none. */
 static uint16_t
-reserve(struct model *m, uint32_t tenant, uint32_t key, uint32_t rank, uint64_t user, struct model_chunk **ret_c)
+reserve(struct model *m, uint32_t group, uint32_t tenant, uint32_t key, uint32_t rank, uint64_t user,
+	struct model_chunk **ret_c)
 {
-	struct model_chunk *c = model_find_key(m, tenant, key);
+	struct model_chunk *c = model_find_key(m, group, tenant, key);
 
 	if (!c)
-		c = model_create(m, tenant, key, user);
+		c = model_create(m, group, tenant, key, user);
 	*ret_c = c;
 	if (!c)
 		return SCOUT_GRANT_NO_ROOM;
 	if (c->shard[rank] != MODEL_ABSENT)
 		return SCOUT_GRANT_PRESENT;
 	c->shard[rank] = MODEL_WRITING;
+	model_use(c);
 	return SCOUT_GRANT_GRANTED;
 }
 
 int
-model_store(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, const struct model_run *run,
+model_store(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, uint32_t group, const struct model_run *run,
 	    struct model_grants *ret)
 {
 	struct model_session *s = model_session_in_ns(m, peer, ticket);
@@ -112,6 +114,8 @@ model_store(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, cons
 	m->ops[SCOUT_OP_STORE]++;
 	if (refusal)
 		return model_refuse(m, refusal);
+	if (group >= m->n_groups || m->groups[group].vacant)
+		return model_refuse(m, SCOUT_WIRE_GROUP);
 	m->ns[0].tenant_known[run->tenant] = true;
 	if (find_hold(m, peer, corr))
 		return model_refuse(m, SCOUT_WIRE_STATE);
@@ -121,14 +125,17 @@ model_store(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, cons
 		uint16_t state = SCOUT_GRANT_NO_ROOM;
 
 		if (!full)
-			state = reserve(m, run->tenant, run->keys[i], h.rank, s ? s->opened : 0, &c);
+			state = reserve(m, group, run->tenant, run->keys[i], h.rank, s ? s->opened : 0, &c);
 		full = state == SCOUT_GRANT_NO_ROOM;
 		put_grant(m, &h, ret, state, c);
 		if (s && c)
 			c->used_by = s->opened;
 		if (s && c && h.rank == 0) {
 			MUST(s->n_stored < 2 * MODEL_STORED);
-			s->stored[s->n_stored++] = c->serial;
+			s->stored[s->n_stored].group = group;
+			s->stored[s->n_stored].key = c->key;
+			s->stored[s->n_stored].present = state == SCOUT_GRANT_PRESENT;
+			s->stored[s->n_stored++].serial = c->serial;
 		}
 	}
 	end_grants(m, &h, ret);
@@ -182,42 +189,75 @@ model_store_done(struct model *m, uint32_t peer, uint64_t id, uint32_t n, uint32
 	return SCOUT_WIRE_OK;
 }
 
+/* Why the parts cannot be retrieved by @peer from @s; 0: they can. */
+static int
+may_retrieve(const struct model *m, uint32_t peer, const struct model_session *s, const struct model_parts *parts)
+{
+	int refusal = may_transfer(m, peer);
+
+	for (uint32_t i = 0; i < parts->n; i++) {
+		if (parts->of[i].from > parts->of[i].to)
+			return SCOUT_WIRE_RANGE;
+	}
+	for (uint32_t i = 0; !refusal && i < parts->n; i++) {
+		if (parts->of[i].group >= m->n_groups || m->groups[parts->of[i].group].vacant)
+			refusal = SCOUT_WIRE_GROUP;
+	}
+	if (refusal)
+		return refusal;
+	if (!s)
+		return SCOUT_WIRE_NO_SESSION;
+	for (uint32_t i = 0; i < parts->n; i++) {
+		uint32_t stride = m->groups[parts->of[i].group].stride;
+
+		if (parts->of[i].to > s->n || parts->of[i].from % stride || parts->of[i].to % stride)
+			return SCOUT_WIRE_RANGE;
+	}
+	return 0;
+}
+
+static void
+retrieve_one(struct model *m, struct model_session *s, struct model_hold *h, uint32_t group, uint32_t i,
+	     struct model_grants *ret)
+{
+	struct model_kept *k = &s->of[group];
+	struct model_chunk *c = i < k->n ? model_find_serial(m, k->serials[i]) : NULL;
+	uint32_t unit = h->rank * m->readers + m->peers[h->peer].reader;
+
+	if (!c || c->spoiled || c->shard[h->rank] != MODEL_READABLE) {
+		put_grant(m, h, ret, SCOUT_GRANT_MISSING, NULL);
+		return;
+	}
+	c->reads++;
+	model_use(c);
+	c->used_by = s->opened;
+	s->retrieved |= k->kept[i];
+	if (k->kept[i] && (k->units[i] >> unit & 1)) {
+		k->units[i] &= ~(UINT32_C(1) << unit);
+		c->promises--;
+	}
+	put_grant(m, h, ret, SCOUT_GRANT_GRANTED, c);
+}
+
 int
-model_retrieve(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, uint32_t from, uint32_t to,
+model_retrieve(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, const struct model_parts *parts,
 	       struct model_grants *ret)
 {
 	struct model_session *s = model_session_in_ns(m, peer, ticket);
-	int refusal = may_transfer(m, peer);
-	uint32_t unit = (uint32_t)m->peers[peer].rank * m->readers + m->peers[peer].reader;
+	int refusal = may_retrieve(m, peer, s, parts);
 	struct model_hold h;
 
 	m->ops[SCOUT_OP_RETRIEVE]++;
-	if (from > to)
-		return model_refuse(m, SCOUT_WIRE_RANGE);
 	if (refusal)
 		return model_refuse(m, refusal);
-	if (!s)
-		return model_refuse(m, SCOUT_WIRE_NO_SESSION);
-	if (to > s->n)
-		return model_refuse(m, SCOUT_WIRE_RANGE);
 	if (find_hold(m, peer, corr))
 		return model_refuse(m, SCOUT_WIRE_STATE);
 	begin_grants(m, peer, corr, false, &h, ret);
-	for (uint32_t i = from; i < to; i++) {
-		struct model_chunk *c = i < s->hit ? model_find_serial(m, s->serials[i]) : NULL;
+	for (uint32_t at = 0; at < parts->n; at++) {
+		uint32_t group = parts->of[at].group, stride = m->groups[group].stride;
 
-		if (!c || c->spoiled || c->shard[h.rank] != MODEL_READABLE) {
-			put_grant(m, &h, ret, SCOUT_GRANT_MISSING, NULL);
-			continue;
-		}
-		c->reads++;
-		c->used_by = s->opened;
-		s->retrieved |= s->kept[i];
-		if (s->kept[i] && (s->units[i] >> unit & 1)) {
-			s->units[i] &= ~(UINT32_C(1) << unit);
-			c->promises--;
-		}
-		put_grant(m, &h, ret, SCOUT_GRANT_GRANTED, c);
+		for (uint32_t i = parts->of[at].from / stride; i < parts->of[at].to / stride; i++)
+			retrieve_one(m, s, &h, group, i, ret);
 	}
 	end_grants(m, &h, ret);
 	return SCOUT_WIRE_OK;

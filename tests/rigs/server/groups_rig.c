@@ -66,7 +66,8 @@ call(struct wire_peer *p, struct scout__op *ret_op)
 }
 
 int
-groups_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint32_t which, uint64_t shard_bytes)
+groups_register_sizes(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint32_t which,
+		      const uint64_t *shard_bytes)
 {
 	struct scout__register_msg m = {.kv_rank = kv_rank, .reader = reader};
 	struct scout__writer *w = wire_begin(p, SCOUT_OP_REGISTER);
@@ -82,7 +83,7 @@ groups_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint32_t
 			.group = g, .block_tokens = p->hello.groups.group[g].unit_tokens, .n_planes = 1};
 
 		if (which >> g & 1)
-			scout__put_table(w, &table, &shard_bytes);
+			scout__put_table(w, &table, &shard_bytes[g]);
 	}
 	reply = call(p, &op);
 	status = reply->status;
@@ -95,6 +96,16 @@ groups_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint32_t
 	}
 	wire_reply_free(reply);
 	return status;
+}
+
+int
+groups_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint32_t which, uint64_t shard_bytes)
+{
+	uint64_t of_each[SCOUT_MAX_GROUPS];
+
+	for (uint16_t g = 0; g < SCOUT_MAX_GROUPS; g++)
+		of_each[g] = shard_bytes;
+	return groups_register_sizes(p, kv_rank, reader, which, of_each);
 }
 
 static int

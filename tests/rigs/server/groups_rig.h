@@ -44,6 +44,9 @@ void groups_down(struct groups_rig *rig);
 
 /* REGISTER with a table of @shard_bytes of each group (bits) of @which. Returns the status. */
 int groups_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint32_t which, uint64_t shard_bytes);
+/* The same, with the bytes of each group. */
+int groups_register_sizes(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint32_t which,
+			  const uint64_t *shard_bytes);
 /* STORE of the objects [@from, @to) of @group by @p. Returns the status. */
 int groups_store_of(struct wire_peer *p, uint64_t ticket, uint16_t group, uint32_t from, uint32_t to,
 		    struct wire_grants *ret);
