@@ -141,7 +141,7 @@ same_hash(const uint8_t *a, const uint8_t *b, size_t len)
 static bool
 same_question(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
 {
-	return slot->n == before(client, q) + q->n && q->n > 0 &&
+	return slot->n == before(client, q) + q->n && q->n > 0 && !slot->is_keys &&
 	       same_hash(slot->last_hash, last_hash(q), q->hash_len) &&
 	       (q->tenant && *q->tenant ? strcmp(slot->tenant, q->tenant) == 0 : slot->tenant_len == 0);
 }
@@ -162,6 +162,24 @@ fetch_ahead(const struct scout_query *q)
 		__builtin_prefetch((const uint8_t *)q->hashes + at);
 }
 
+void
+scout__slot_begin(struct scout__lookup_slot *slot)
+{
+	slot->n_lengths = slot->n_newer = 0;
+	slot->admitted = false;
+	slot->hit = (struct scout_hit){.endpoint = -1};
+	slot->ended = false;
+	slot->finished = false;
+	slot->admit_came = slot->was_renewed = slot->again = slot->renewing = false;
+	slot->renew_left = 0;
+	slot->ahead = slot->unasked = slot->settle_keeps = slot->is_keys = false;
+	slot->n_parts = 0;
+	slot->renewed_us = 0;
+	atomic_store_explicit(&slot->finish_hint, SCOUT_HINT_UNKNOWN, memory_order_relaxed);
+	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
+	atomic_store_explicit(&slot->answer, SCOUT__PENDING, memory_order_relaxed);
+}
+
 static void
 fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, const struct scout_query *q,
 	  size_t tenant_len)
@@ -174,30 +192,19 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 		slot->skip = slot->at_most = slot->first; /* the prompt ends with what the engine has */
 	slot->expect = expected_length(client, q);
 	slot->want = q->want_lengths > 0 ? (uint8_t)q->want_lengths : 1;
-	slot->n_lengths = slot->n_newer = 0;
 	slot->timeout_ms = timeout_of(client, q, slot->expect);
 	slot->prompt_tokens = q->prompt_tokens;
-	slot->admitted = false;
 	slot->tenant_len = (uint8_t)tenant_len;
 	if (tenant_len)
 		memcpy(slot->tenant, q->tenant, tenant_len);
 	slot->tenant[tenant_len] = '\0';
 	memcpy(slot->last_hash, last_hash(q), q->hash_len);
-	slot->hit = (struct scout_hit){.endpoint = -1};
-	slot->ended = false;
-	slot->finished = false;
-	slot->admit_came = slot->was_renewed = slot->again = slot->renewing = false;
-	slot->renew_left = 0;
-	slot->ahead = slot->unasked = slot->settle_keeps = false;
-	slot->renewed_us = 0;
-	atomic_store_explicit(&slot->finish_hint, SCOUT_HINT_UNKNOWN, memory_order_relaxed);
-	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
-	atomic_store_explicit(&slot->answer, SCOUT__PENDING, memory_order_relaxed);
+	scout__slot_begin(slot);
 }
 
 /* A server is known to be gone: answer here. */
-static void
-answer_unreachable(struct scout_client *client, struct scout__lookup_slot *slot, unsigned down)
+void
+scout__answer_unreachable(struct scout_client *client, struct scout__lookup_slot *slot, unsigned down)
 {
 	int error = SCOUT__DOWN_ERROR(down);
 
@@ -251,7 +258,7 @@ submit(struct scout_client *client, const struct scout_query *q, size_t id_len, 
 	client->stats.lookups++;
 	client->stats.asked_tokens += q->prompt_tokens;
 	if (down) {
-		answer_unreachable(client, slot, down);
+		scout__answer_unreachable(client, slot, down);
 		*ret_hit = slot->hit;
 		return 0;
 	}
@@ -465,7 +472,7 @@ poll_slot(struct scout_client *client, uint32_t i, uint64_t computed_tokens, str
 {
 	const struct scout__lookup_slot *slot = &client->slots[i];
 
-	if (slot->admitted || !covers_skipped(client, slot, computed_tokens))
+	if (slot->admitted || slot->is_keys || !covers_skipped(client, slot, computed_tokens))
 		return SCOUT_NEED_QUERY;
 	if (atomic_load_explicit(&slot->answer, memory_order_acquire) != SCOUT__PENDING)
 		return poll_answer(client, i, computed_tokens, ret_hit);

@@ -29,8 +29,8 @@
  * back through `freed` when the courier is done with it. So an answer that lands late finds a slot without a reader,
  * never that of a later request of the same id. There are twice as many slots as live requests.
  *
- * The files of the caller's half, from the top; each calls only those behind it: client_life.c, client_reset.c, wait.c
- * -> client.c, client_lengths.c -> client_ahead.c, client_renew.c -> client_step.c, client_table.c -> answer_word.c,
+ * The files of the caller's half, from the top; each calls only those behind it: client_life.c, client_reset.c, wait.c,
+ * client_keys.c -> client.c, client_lengths.c -> client_ahead.c, client_renew.c -> client_step.c, client_table.c -> answer_word.c,
  * reason.c. lookup_internal.h has the courier's half.
  *
  * Room in the ring: a slot causes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step;
@@ -106,6 +106,7 @@ struct scout__lookup_slot {
 	bool submitted; /* the courier knows it */
 	bool admitted : 1;
 	bool unasked : 1; /* a lookup ahead that no step has asked for yet */
+	bool is_keys : 1; /* a question for keys: n of them, and no lengths */
 	uint8_t last_hash[SCOUT_MAX_HASH];
 	char id[SCOUT_MAX_NAME + 1]; /* stays when the slot leaves the table: the courier may name it in its log */
 	char tenant[SCOUT_MAX_NAME + 1];
@@ -116,6 +117,7 @@ struct scout__lookup_slot {
 	uint32_t at_most;    /* no longer one is asked for: n, or less; see lengths_allowed() in client.c */
 	uint32_t expect;     /* length that the server waits for when parts of it are late */
 	uint8_t want;        /* how many lengths the caller wants to hear of, 1 at least */
+	uint8_t n_parts;     /* a question for keys: groups that it names; else 0 */
 	uint32_t timeout_ms; /* what deadline_us was made from */
 	/* caller writes: it sleeps on `answer` */
 	atomic_uint sleeping;
@@ -123,6 +125,7 @@ struct scout__lookup_slot {
 	uint64_t deadline_us;
 	uint64_t ticket; /* the courier's with the RENEW word of an answer without a session */
 	uint64_t arena_pos;
+	uint64_t keys_digest; /* caller: of all keys */
 	/* caller, before the ADMIT word */
 	uint32_t admit_from, admit_to;
 	/* caller, before the FINISH word; read meanwhile where the courier ends a lookup by itself */
@@ -147,7 +150,8 @@ struct scout__lookup_slot {
 	struct scout_hit newer; /* reason NONE: no news */
 	uint32_t newer_epochs;
 	/* courier until the answer, of a lookup ahead: then the caller's until the SETTLE word */
-	uint8_t *present; /* by group a bit for each object, then one for each that is in L2; NULL: no memory */
+	uint8_t *present; /* by group a bit for each object, then one for each that is in L2; NULL: no memory. Of a
+			     question for keys the maps of lookup_ahead.c */
 	uint32_t known;   /* length that the bits are about */
 	bool known_limited;
 	/* The writer of the answer: restorable lengths below it, want - 1 at most, the longest first; NULL: none. Where
@@ -176,6 +180,11 @@ struct scout__lookup_slot {
 };
 _Static_assert(offsetof(struct scout__lookup_slot, id) == SCOUT__CACHE_LINE, "what is hot fills one cache line");
 _Static_assert(SCOUT_MAX_NAME <= UINT8_MAX, "lengths of ids and tenants are bytes");
+
+/* In the arena, the keys of one group of a question, groups ascending; the hashes of all follow, group by group. */
+struct scout__keys_part {
+	uint32_t group, n;
+};
 
 /* Slots, through their todo_prev and todo_next. */
 struct scout__lookup_list {
@@ -276,7 +285,7 @@ struct scout_client {
 	struct scout__give_back *give_back;                    /* n_links */
 	struct scout__broadcast broadcasts[SCOUT__BROADCASTS]; /* shared: `number` and `queued` */
 	struct {
-		atomic_uint_fast64_t answers, dropped, hits, timeouts, unreachable, refused, late, hit_tokens;
+		atomic_uint_fast64_t answers, dropped, hits, timeouts, unreachable, refused, late, hit_tokens, hit_keys;
 	} counts;
 };
 
@@ -348,6 +357,11 @@ int scout__client_ask_ahead(struct scout_client *client, const struct scout_quer
 /* scout_poll_lookup() likewise. */
 int scout__client_poll(struct scout_client *client, const char *id, uint64_t computed_tokens,
 		       struct scout_hit *ret_hit);
+
+/* What a new question of any kind begins with. */
+void scout__slot_begin(struct scout__lookup_slot *slot);
+/* A server is known to be gone, as client->down says: the answer of a new slot. */
+void scout__answer_unreachable(struct scout_client *client, struct scout__lookup_slot *slot, unsigned down);
 
 /*
  * Around every call that touches the caller's fields. A build with SCOUT_DEBUG aborts when two threads are in one

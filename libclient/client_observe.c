@@ -54,6 +54,7 @@ collect_stats(struct scout_client *client, struct scout_client_counters *s)
 	s->refused += load(&client->counts.refused);
 	s->late += load(&client->counts.late) + load(&courier->late_replies);
 	s->hit_tokens += load(&client->counts.hit_tokens);
+	s->hit_keys = load(&client->counts.hit_keys);
 	s->frames_sent = load(&courier->frames_sent);
 	s->frames_received = load(&courier->frames_received);
 	s->reconnects = load(&courier->reconnects);

@@ -242,6 +242,9 @@ scout__lookup_all_answered(struct scout_client *c, uint32_t i)
 {
 	struct scout_hit hit = {.reason = SCOUT_REASON_MISS, .endpoint = -1};
 
-	(void)scout__lookup_minimum(c, i, &hit);
+	if (c->slots[i].n_parts)
+		scout__keys_hit(c, i, &hit);
+	else
+		(void)scout__lookup_minimum(c, i, &hit);
 	publish(c, i, &hit);
 }

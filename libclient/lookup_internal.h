@@ -74,6 +74,14 @@ void scout__ahead_settled(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* On the courier, or on the thread that destroys the client. */
 void scout__ahead_free(struct scout__lookup_slot *slot);
 void scout__lengths_free(struct scout__lookup_slot *slot);
+/* KEYS, now. False: the link has no room. */
+bool scout__keys_send(struct scout_client *c, uint32_t i, struct scout__link *link, uint32_t budget_us)
+	SCOUT_ON_COURIER;
+/* What one server says of the keys. 0, SCOUT_ERR_PROTOCOL or SCOUT_ERR_NOMEM. */
+int scout__keys_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
+		      struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
+/* All lanes have answered: how many keys are hits, and why not more. */
+void scout__keys_hit(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit) SCOUT_ON_COURIER;
 
 /* ---- lookup_renew.c ---- */
 

@@ -24,7 +24,9 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 		scout__count_n(&c->counts.late, 1);
 		return;
 	}
-	if (error == 0 && slot->ahead)
+	if (error == 0 && slot->n_parts)
+		error = scout__keys_reply(c, slot, op, &reply);
+	else if (error == 0 && slot->ahead)
 		error = scout__ahead_reply(c, slot, op, &reply);
 	else if (error == 0 && (scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK ||
 				!scout__take_lengths(slot, &reply, slot->again)))

@@ -17,12 +17,11 @@ budget_us(const struct scout__lookup_slot *slot, uint64_t now_us)
 	return left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
 }
 
-/* As COOKIE_LOOKUP, or COOKIE_RENEW. */
+/* LOOKUP, as COOKIE_LOOKUP or COOKIE_RENEW. False: the link has no room. */
 static bool SCOUT_ON_COURIER
-send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind, uint64_t now_us)
+put_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind, uint64_t now_us)
 {
-	struct scout__lookup_slot *slot = &c->slots[i];
-	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
+	const struct scout__lookup_slot *slot = &c->slots[i];
 	struct scout__lookup_msg msg = {
 		.ticket = slot->ticket,
 		.n = slot->n - slot->first,
@@ -52,6 +51,20 @@ send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum l
 		msg.more = (uint16_t)(slot->want - 1);
 	scout__put_lookup(w, &msg, c->cfg.hash_bytes);
 	scout__link_op_end(link);
+	return true;
+}
+
+/* As COOKIE_LOOKUP, or COOKIE_RENEW. */
+static bool SCOUT_ON_COURIER
+send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind, uint64_t now_us)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
+	bool was_sent = slot->n_parts ? scout__keys_send(c, i, link, budget_us(slot, now_us))
+				      : put_lookup(c, i, link, kind, now_us);
+
+	if (!was_sent)
+		return false;
 	lane->in_flight++;
 	if (kind == COOKIE_LOOKUP)
 		lane->state = SCOUT__LANE_ASKED;

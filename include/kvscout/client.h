@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <kvscout/client_keys.h>
 #include <kvscout/client_stats.h>
 #include <kvscout/error.h>
 #include <kvscout/types.h>

@@ -46,6 +46,8 @@ struct scout_client_counters {
 	uint64_t renewals;     /* old answers that were asked anew */
 	uint64_t renewed;      /* ... and had become longer, when they were asked for again */
 	uint64_t dropped;      /* lookups that were finished, or ended by a reset, before they had an answer */
+	uint64_t asked_keys;   /* in questions of scout_lookup_keys(), which count as lookups, too */
+	uint64_t hit_keys;     /* of them, hits */
 };
 
 SCOUT_API SCOUT_MUST_CHECK int scout_client_stats_sized(struct scout_client *client,

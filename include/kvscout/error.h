@@ -57,11 +57,13 @@ extern "C" {
 	X(PERMISSION, -34, CALL, false, "the path or peer may not be used by this user")                               \
 	X(TENANT, -35, CALL, false, "tenant is longer than 255 bytes, or not UTF-8 without control characters")        \
 	X(CLEARED, -36, REQUEST, false, "the cache was cleared; the ticket or the worker belongs to the time before")  \
-	X(GROUP, -37, CALL, false, "unknown group: no registered table is of it, or it is named twice")                \
+	X(GROUP, -37, CALL, false,                                                                                     \
+	  "unknown group: not one of the key group, without a registered table, or named twice")                       \
 	X(GROUP_LIMIT, -38, CALL, false, "the key group names more than 32 groups")                                    \
 	X(GROUPS_DIFFER, -39, CONNECTION, false, "the namespace has other groups: number, policy or a size differs")   \
 	X(NOT_RESTORABLE, -40, REQUEST, false,                                                                         \
-	  "the answer names no such length; with windows and states no other is promised")
+	  "the answer names no such length; with windows and states no other is promised")                             \
+	X(KEY_COUNT, -41, CALL, false, "no keys, or more than one question may name: 65536, or half of arena_bytes")
 
 /* What one code puts in doubt. */
 enum scout_scope {

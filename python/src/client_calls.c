@@ -288,12 +288,12 @@ static const struct {
 	const char *name;
 	size_t offset;
 } counters[] = {
-	COUNTER(servers_up),      COUNTER(lookups),      COUNTER(answers), COUNTER(hits),
-	COUNTER(timeouts),        COUNTER(unreachable),  COUNTER(refused), COUNTER(late),
-	COUNTER(not_yet),         COUNTER(busy),         COUNTER(rings),   COUNTER(frames_sent),
-	COUNTER(frames_received), COUNTER(reconnects),   COUNTER(epochs),  COUNTER(protocol_errors),
-	COUNTER(hit_tokens),      COUNTER(asked_tokens), COUNTER(live),    COUNTER(renewals),
-	COUNTER(renewed),         COUNTER(dropped),
+	COUNTER(servers_up),      COUNTER(lookups),      COUNTER(answers),    COUNTER(hits),
+	COUNTER(timeouts),        COUNTER(unreachable),  COUNTER(refused),    COUNTER(late),
+	COUNTER(not_yet),         COUNTER(busy),         COUNTER(rings),      COUNTER(frames_sent),
+	COUNTER(frames_received), COUNTER(reconnects),   COUNTER(epochs),     COUNTER(protocol_errors),
+	COUNTER(hit_tokens),      COUNTER(asked_tokens), COUNTER(live),       COUNTER(renewals),
+	COUNTER(renewed),         COUNTER(dropped),      COUNTER(asked_keys), COUNTER(hit_keys),
 };
 _Static_assert(sizeof(counters) / sizeof(counters[0]) == sizeof(struct scout_client_counters) / sizeof(uint64_t),
 	       "a counter is missing in the table");

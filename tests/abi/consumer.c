@@ -20,6 +20,9 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 {
 	struct scout_query q;
 	struct scout_hit hit;
+	struct scout_key_query keys;
+	struct scout_key_answer key_answer;
+	uint8_t states[1];
 	struct scout_client_counters stats;
 	struct scout_worker_counters worker_stats;
 	struct scout_retrieve retrieve;
@@ -31,6 +34,7 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	int rc = 0;
 
 	memset(&q, 0, sizeof(q));
+	memset(&keys, 0, sizeof(keys));
 	memset(&retrieve, 0, sizeof(retrieve));
 	memset(&store, 0, sizeof(store));
 	memset(&layout, 0, sizeof(layout));
@@ -41,7 +45,7 @@ every_call(struct scout_client *c, struct scout_worker *w, struct scout_server *
 	scout_step_begin(c);
 	rc += scout_poll_lookup(c, "id", 0, &hit);
 	rc += scout_try_lookup(c, &q, &hit) + scout_wait_lookup(c, &q, &hit) + scout_lookup(c, &q, &hit) +
-	      scout_lookup_lengths(c, "id", lengths, 1);
+	      scout_lookup_lengths(c, "id", lengths, 1) + scout_lookup_keys(c, &keys, states, &key_answer);
 	scout_step_end(c);
 	rc += scout_admit(c, "id", 0, SCOUT_TO_END) + scout_finish(c, "id") + scout_reset(c, 1) +
 	      scout_clear(c, 0, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "matrix_rig.h"
+#include "worker_pages.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -78,6 +79,59 @@ killed_after_lookup(struct matrix *m, const struct matrix_row *row)
 	matrix_answers(m);
 	matrix_all_failed(m, 0);
 	restart_and_end(m);
+}
+
+/* Keys that all are there. Their states, once there is an answer. */
+static struct scout_key_answer
+answer_to_keys(struct matrix *m, const char *id, uint8_t *ret_states)
+{
+	uint8_t *hashes = rig_hashes(MATRIX_PROMPT, MATRIX_CHUNKS);
+	const struct scout_key_query q = {.id = id, .hashes = hashes, .hash_len = RIG_HASH, .n = MATRIX_CHUNKS};
+	struct scout_key_answer answer;
+	int rc;
+
+	while ((rc = scout_lookup_keys(m->client, &q, ret_states, &answer)) == SCOUT_NOT_YET)
+		(void)scout_step_wait(m->client, 1000000);
+	ck_assert_int_eq(rc, 0);
+	free(hashes);
+	return answer;
+}
+
+/* Between a question for keys and its answer: each key is to be retried, and none is called a hit or a miss. */
+static void
+killed_after_keys(struct matrix *m, const struct matrix_row *row)
+{
+	uint8_t *hashes = rig_hashes(MATRIX_PROMPT, MATRIX_CHUNKS), states[MATRIX_CHUNKS];
+	const struct scout_key_query q = {.id = "k2", .hashes = hashes, .hash_len = RIG_HASH, .n = MATRIX_CHUNKS};
+	struct scout_key_answer answer;
+	uint64_t begin_us;
+
+	(void)row;
+	up(m);
+	ck_assert_uint_eq(answer_to_keys(m, "k1", states).hits, MATRIX_CHUNKS);
+	matrix_stop(m->real.server);
+	begin_us = scout__now_us();
+	ck_assert_int_eq(scout_lookup_keys(m->client, &q, states, &answer), SCOUT_NOT_YET);
+	matrix_steps_ms(m, 20);
+	fault_server_kill(&m->real);
+	answer = answer_to_keys(m, "k2", states);
+	ck_assert_uint_lt(scout__now_us() - begin_us, 2000000);
+	ck_assert_uint_eq(answer.retries, MATRIX_CHUNKS);
+	for (uint32_t i = 0; i < MATRIX_CHUNKS; i++)
+		ck_assert_uint_eq(states[i], SCOUT_KEY_RETRY);
+	ck_assert_int_ne(answer.error, 0);
+	ck_assert_int_eq(scout_finish(m->client, "k2"), 0);
+	fault_server_start(&m->real);
+	matrix_works(m, false);
+	/* What was promised before the restart is asked for anew, and is not there. */
+	answer = answer_to_keys(m, "k1", states);
+	ck_assert_uint_eq(answer.misses, MATRIX_CHUNKS);
+	matrix_refill(m);
+	ck_assert_int_eq(scout_finish(m->client, "k1"), 0);
+	ck_assert_uint_eq(answer_to_keys(m, "k1", states).hits, MATRIX_CHUNKS);
+	ck_assert_int_eq(scout_finish(m->client, "k1"), 0);
+	free(hashes);
+	matrix_end(m);
 }
 
 static void
@@ -395,6 +449,7 @@ const struct matrix_row matrix_server_rows[] = {
 	{.name = "server_killed_before_hello", .run = killed_before_hello},
 	{.name = "server_killed_after_hello", .run = killed_after_hello},
 	{.name = "server_killed_after_lookup_was_sent", .run = killed_after_lookup},
+	{.name = "server_killed_after_keys_was_sent", .run = killed_after_keys},
 	{.name = "server_killed_after_the_answer", .run = killed_after_answer},
 	{.name = "server_killed_after_admit", .run = killed_after_admit},
 	{.name = "server_killed_after_finish_was_sent", .run = killed_after_finish},

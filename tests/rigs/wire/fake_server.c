@@ -63,6 +63,25 @@ put_ahead(struct fake_server *f, struct scout__writer *w, struct scout__lookup_r
 }
 
 static void
+put_keys(const struct fake_server *f, struct scout__writer *w, uint32_t n, enum fake_action how)
+{
+	uint64_t all = n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+	uint64_t bits = f->present & all, later_bits = f->in_l2 & ~f->present & all;
+	uint8_t hits[8], later[8];
+	struct scout__keys_reply m = {.n = n, .limited = f->limited, .hit = hits, .later = later};
+
+	for (unsigned i = 0; i < 8; i++) {
+		hits[i] = (uint8_t)(bits >> 8 * i);
+		later[i] = (uint8_t)(later_bits >> 8 * i);
+	}
+	m.l2 = (uint32_t)__builtin_popcountll(bits & f->in_l2);
+	m.l1 = (uint32_t)__builtin_popcountll(bits) - m.l2;
+	if (how == FAKE_BIG_HIT)
+		m.n++;
+	scout__put_keys_reply(w, &m);
+}
+
+static void
 put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op *op, struct scripted how)
 {
 	bool is_error = how.action == FAKE_ERROR || how.action == FAKE_NO_CORR;
@@ -78,6 +97,7 @@ put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op
 					   .software = {"fake", 4}};
 	struct scout__lookup_reply reply = {0};
 	struct scout__lookup_msg lookup;
+	struct scout__keys_msg keys;
 	const char *field;
 
 	if (status != SCOUT_WIRE_OK) {
@@ -102,6 +122,10 @@ put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op
 			put_ahead(f, w, &reply, lookup.n);
 		else
 			scout__put_lookup_reply(w, &reply);
+	} else if (op->opcode == SCOUT_OP_KEYS) {
+		if (scout__get_keys(op, HASH_BYTES, &keys, &field) != SCOUT_WIRE_OK)
+			abort();
+		put_keys(f, w, keys.n, how.action);
 	} else if (op->opcode == SCOUT_OP_ADMIT) {
 		scout__put_admit_reply(w, 0);
 	} else if (op->opcode == SCOUT_OP_REGISTER) {

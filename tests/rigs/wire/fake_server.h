@@ -20,7 +20,7 @@ enum fake_action {
 	FAKE_BAD_EPOCH,  /* the answer with another epoch */
 	FAKE_BAD_VERSION,
 	FAKE_SHORT_BODY,  /* a body that is cut, in a frame that is whole */
-	FAKE_BIG_HIT,     /* LOOKUP: more chunks than were asked for */
+	FAKE_BIG_HIT,     /* LOOKUP: more chunks than were asked for; KEYS: more keys */
 	FAKE_DELAY,       /* the answer, arg milliseconds late */
 	FAKE_REORDER,     /* the answer, behind the next one that is sent */
 	FAKE_BAD_LENGTH,  /* a frame that says to be longer than it is */
@@ -48,6 +48,7 @@ void fake_bind(struct fake_server *f, bool new_epoch);
 /* What LOOKUPs answer from now on, at most the number asked for. */
 void fake_set_hit(struct fake_server *f, uint32_t chunks);
 /* What LOOKUPs ahead answer, of at most 64 chunks: a bit for each; how many are known, 0: all. */
+/* And KEYS, of at most 64 keys in the order of the message: hits, and where only @in_l2 has a bit, to be retried. */
 void fake_set_present(struct fake_server *f, uint64_t present, uint64_t in_l2, uint32_t known);
 /* Whether they say that max_promised has cut them. */
 void fake_set_limited(struct fake_server *f, bool limited);

@@ -237,6 +237,100 @@ START_TEST(missing_pages_are_named_on_from_group_to_group)
 }
 END_TEST
 
+/* Ask until there is an answer. */
+static struct scout_key_answer
+answer_to(const struct scout_key_query *q, uint8_t *ret_states)
+{
+	struct scout_key_answer answer;
+	int rc;
+
+	while ((rc = scout_lookup_keys(rig.client, q, ret_states, &answer)) == SCOUT_NOT_YET)
+		(void)scout_step_wait(rig.client, 1000000);
+	ck_assert_int_eq(rc, 0);
+	return answer;
+}
+
+/* Objects of several groups in any order, some of which are not there; each is loaded by its place in its group. */
+START_TEST(keys_are_loaded_by_their_place)
+{
+	static const uint32_t groups_of[] = {2, 0, 1, 2, 0, 0, 1}, at[] = {3, 5, 7, 0, 1, 2, 0};
+	static const uint8_t expected[] = {1, 1, 1, 0, 1, 0, 1};
+	uint8_t *prompt = rig_hashes(1, HASHES), *other = rig_hashes(2, HASHES);
+	uint8_t hashes[7 * RIG_HASH], states[7];
+	/* Of group 0 keys 0 and 1, of group 1 both, of group 2 the first. */
+	int64_t ids[GROUPS][2] = {{30, 31}, {40, 41}, {50, -1}};
+	struct scout_blocks blocks[GROUPS];
+	struct scout_key_query q = {.id = "k1", .groups = groups_of, .hashes = hashes, .hash_len = RIG_HASH, .n = 7};
+	struct scout_retrieve retrieve = {.to_token = 2 * TOKENS, .blocks = blocks, .n_groups = GROUPS};
+	struct scout_key_answer answer;
+	struct scout_done done;
+	uint64_t job;
+
+	for (uint32_t i = 0; i < 7; i++)
+		memcpy(hashes + (size_t)i * RIG_HASH, (i == 5 ? other : prompt) + (size_t)at[i] * RIG_HASH, RIG_HASH);
+	answer = answer_to(&q, states);
+	ck_assert_mem_eq(states, expected, 7);
+	ck_assert_uint_eq(answer.hits, 5);
+	ck_assert_uint_eq(answer.l2_hits, 0);
+	for (uint32_t g = 0; g < GROUPS; g++) {
+		blocks[g] = (struct scout_blocks){.group = g, .ids = ids[g], .n = 2};
+		rig_pages_wipe(&pages[g]);
+	}
+	retrieve.ticket = answer.ticket;
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.chunks, 5);
+	for (uint32_t g = 0; g < GROUPS; g++)
+		for (uint32_t i = 0; i < BLOCKS; i++) {
+			/* Which object of the prompt is to be there. */
+			int64_t object = g == 0 && i == 30   ? 5
+					 : g == 0 && i == 31 ? 1
+					 : g == 1 && i == 40 ? 7
+					 : g == 1 && i == 41 ? 0
+					 : g == 2 && i == 50 ? 3
+							     : -1;
+
+			ck_assert_msg(object >= 0 ? rig_page_is(&pages[g], i, 1, g, (uint64_t)object)
+						  : rig_page_untouched(&pages[g], i),
+				      "group %u page %u", g, i);
+		}
+	/* After the end of the question there is nothing to load. */
+	ck_assert_int_eq(scout_finish(rig.client, "k1"), 0);
+	free(prompt);
+	free(other);
+}
+END_TEST
+
+START_TEST(a_range_of_keys_names_those_that_are_no_hits)
+{
+	uint8_t *prompt = rig_hashes(1, HASHES), *other = rig_hashes(2, HASHES);
+	uint8_t hashes[3 * RIG_HASH], states[3];
+	int64_t ids[3] = {30, 31, 32};
+	struct scout_blocks blocks = {.ids = ids, .n = 3};
+	struct scout_key_query q = {.id = "k1", .hashes = hashes, .hash_len = RIG_HASH, .n = 3};
+	struct scout_retrieve retrieve = {.to_token = 3 * TOKENS, .blocks = &blocks, .n_groups = 1};
+	struct scout_done done;
+	uint64_t job;
+
+	memcpy(hashes, prompt + 6 * RIG_HASH, RIG_HASH);
+	memcpy(hashes + RIG_HASH, other, RIG_HASH);
+	memcpy(hashes + 2 * RIG_HASH, prompt, RIG_HASH);
+	retrieve.ticket = answer_to(&q, states).ticket;
+	rig_pages_wipe(&pages[0]);
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, SCOUT_ERR_MISSING);
+	ck_assert_uint_eq(done.n_missing, 1);
+	ck_assert_uint_eq(done.missing[0], 1);
+	ck_assert(rig_page_is(&pages[0], 30, 1, 0, 6));
+	ck_assert(rig_page_untouched(&pages[0], 31));
+	ck_assert(rig_page_is(&pages[0], 32, 1, 0, 0));
+	free(prompt);
+	free(other);
+}
+END_TEST
+
 START_TEST(groups_of_a_job_are_checked)
 {
 	int64_t ids[2] = {1, 2};
@@ -270,6 +364,8 @@ suite_of_this_file(void)
 	tcase_add_test(tc, an_answer_ahead_is_evaluated_with_what_the_gpu_has);
 	tcase_add_test(tc, hashes_may_begin_behind_what_the_engine_has);
 	tcase_add_test(tc, missing_pages_are_named_on_from_group_to_group);
+	tcase_add_test(tc, keys_are_loaded_by_their_place);
+	tcase_add_test(tc, a_range_of_keys_names_those_that_are_no_hits);
 	tcase_add_test(tc, groups_of_a_job_are_checked);
 	suite_add_tcase(suite, tc);
 	return suite;
