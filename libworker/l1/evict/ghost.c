@@ -149,12 +149,21 @@ find_in(const struct scout__ghost *ghost, uint32_t *bucket, uint64_t print, uint
 	return NULL;
 }
 
+/* Nothing was ever added. Until a pool is full for the first time, its stores touch none of this memory. */
+static bool
+is_unused(const struct scout__ghost *ghost)
+{
+	return ghost->now == 0 && ghost->in_now == 0;
+}
+
 static uint32_t *
 find(const struct scout__ghost *ghost, uint64_t print, uint64_t window)
 {
 	uint32_t *second = second_bucket(ghost, print);
 	uint32_t *cell;
 
+	if (is_unused(ghost))
+		return NULL;
 	__builtin_prefetch(second);
 	cell = find_in(ghost, first_bucket(ghost, print), print, window);
 	return cell ? cell : find_in(ghost, second, print, window);
@@ -163,6 +172,8 @@ find(const struct scout__ghost *ghost, uint64_t print, uint64_t window)
 void
 scout__ghost_load(const struct scout__ghost *ghost, uint64_t print)
 {
+	if (is_unused(ghost))
+		return;
 	__builtin_prefetch(first_bucket(ghost, print), 1);
 	__builtin_prefetch(second_bucket(ghost, print), 1);
 	__asm__ volatile(""); /* gcc takes a function that only prefetches for one without effect */

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ghost.h"
 
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "policy_rig.h"
 
 #include "check_main.h"
@@ -86,6 +90,44 @@ START_TEST(ghost_fingerprints_depend_on_every_byte_of_the_key)
 }
 END_TEST
 
+/* Pages of its memory that have been read or written. */
+static uint64_t
+pages_touched(const struct scout__ghost *ghost)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), n = (scout__ghost_bytes(ghost) + page - 1) / page, touched = 0;
+	unsigned char *is_there = calloc(n, 1);
+
+	ck_assert_ptr_nonnull(is_there);
+	ck_assert_int_eq(mincore(ghost->cells, scout__ghost_bytes(ghost), is_there), 0);
+	for (uint64_t i = 0; i < n; i++)
+		touched += is_there[i] & 1;
+	free(is_there);
+	return touched;
+}
+
+START_TEST(ghost_memory_is_not_touched_before_the_first_eviction)
+{
+	enum {
+		N = 100000
+	};
+	struct scout__ghost ghost;
+	uint32_t touches;
+
+	ck_assert_int_eq(scout__ghost_init(&ghost, N), 0);
+	for (uint32_t key = 0; key < 1000; key++) {
+		scout__ghost_load(&ghost, print_of(key));
+		ck_assert(!scout__ghost_has(&ghost, print_of(key), 3 * N));
+		ck_assert(!scout__ghost_take(&ghost, print_of(key), 3 * N, &touches));
+	}
+	ck_assert_uint_eq(pages_touched(&ghost), 0);
+	scout__ghost_add(&ghost, print_of(1), 2);
+	ck_assert(scout__ghost_take(&ghost, print_of(1), 3 * N, &touches));
+	ck_assert_uint_eq(touches, 2);
+	ck_assert_uint_ge(pages_touched(&ghost), 1);
+	scout__ghost_fini(&ghost);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -94,6 +136,7 @@ suite_of_this_file(void)
 
 	tcase_add_test(tc, ghost_remembers_the_latest_evictions_and_forgets_the_others);
 	tcase_add_test(tc, ghost_window_counts_evictions);
+	tcase_add_test(tc, ghost_memory_is_not_touched_before_the_first_eviction);
 	tcase_add_test(tc, ghost_fingerprints_depend_on_every_byte_of_the_key);
 	suite_add_tcase(suite, tc);
 	return suite;
