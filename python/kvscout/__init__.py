@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kvscout: how many leading tokens of a prompt are cached outside the GPU, asked without waiting.
 
-Client is the scheduler's side; it answers with a Hit. Worker copies pages; it reports each job by a Done. ensure_server() finds or
+Client is the scheduler's side; it answers with a Hit, or about single objects with Keys. Worker copies pages; it reports each job by a Done. ensure_server() finds or
 starts the server of this host, Server is one inside this process. Errors are exceptions: KVScoutError and its subclasses, with the code's number and name.
 """
 
@@ -22,6 +22,10 @@ from ._kvscout import (
     ConfigError,
     Done,
     Hit,
+    KEY_HIT,
+    KEY_MISS,
+    KEY_RETRY,
+    Keys,
     KVScoutError,
     Server,
     ServerError,
@@ -43,6 +47,10 @@ __all__ = [
     "ConfigError",
     "Done",
     "Hit",
+    "KEY_HIT",
+    "KEY_MISS",
+    "KEY_RETRY",
+    "Keys",
     "KVScoutError",
     "Server",
     "ServerError",

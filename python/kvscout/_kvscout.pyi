@@ -7,6 +7,9 @@ from typing import Any, Literal, Protocol, SupportsIndex, final
 
 __version__: str
 GENERATION_NEWEST: int
+KEY_MISS: int
+KEY_HIT: int
+KEY_RETRY: int
 
 _Setting = str | int | bool | SupportsIndex | os.PathLike[str] | list[str] | tuple[str, ...] | None
 
@@ -68,6 +71,27 @@ class Hit:
     def endpoint(self) -> int: ...
 
 @final
+class Keys:
+    @property
+    def states(self) -> bytes: ...
+    @property
+    def ticket(self) -> int: ...
+    @property
+    def hits(self) -> int: ...
+    @property
+    def misses(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def l2_hits(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def error(self) -> int: ...
+    @property
+    def endpoint(self) -> int: ...
+
+@final
 class Step:
     def __enter__(self) -> Client: ...
     def __exit__(self, *args: object) -> Literal[False]: ...
@@ -90,6 +114,8 @@ class Client:
         stride: SupportsIndex = 1,
         *,
         timeout_ms: SupportsIndex = 0,
+        want_lengths: SupportsIndex = 0,
+        from_token: SupportsIndex = 0,
     ) -> Hit | None: ...
     def poll(self, id: str, computed_tokens: SupportsIndex = 0) -> Hit | None: ...
     def wait_lookup(
@@ -103,6 +129,8 @@ class Client:
         stride: SupportsIndex = 1,
         *,
         timeout_ms: SupportsIndex = 0,
+        want_lengths: SupportsIndex = 0,
+        from_token: SupportsIndex = 0,
     ) -> Hit: ...
     def lookup(
         self,
@@ -115,6 +143,8 @@ class Client:
         stride: SupportsIndex = 1,
         *,
         timeout_ms: SupportsIndex = 0,
+        want_lengths: SupportsIndex = 0,
+        from_token: SupportsIndex = 0,
     ) -> Hit | None: ...
     def lookup_ahead(
         self,
@@ -127,8 +157,19 @@ class Client:
         stride: SupportsIndex = 1,
         *,
         timeout_ms: SupportsIndex = 0,
+        want_lengths: SupportsIndex = 0,
+        from_token: SupportsIndex = 0,
     ) -> None: ...
     def lookup_lengths(self, id: str) -> list[int]: ...
+    def lookup_keys(
+        self,
+        id: str,
+        hashes: _Hashes,
+        groups: _Ids | None = None,
+        tenant: str | None = None,
+        *,
+        timeout_ms: SupportsIndex = 0,
+    ) -> Keys | None: ...
     def step(self) -> Step: ...
     def step_begin(self) -> None: ...
     def step_end(self) -> None: ...
@@ -217,6 +258,7 @@ class Worker:
         timeout_ms: SupportsIndex = 0,
         tables: list[dict[str, Any]] | tuple[dict[str, Any], ...] | None = None,
     ) -> bool: ...
+    def unregister(self) -> None: ...
     def retrieve(
         self,
         ticket: SupportsIndex,

@@ -93,6 +93,8 @@ client_dealloc(PyObject *object)
 	scout__py_use_fini(&self->use);
 	Py_XDECREF(self->asked);
 	PyMem_Free(self->hash_room.bytes);
+	PyMem_Free(self->key_states);
+	PyMem_Free(self->key_groups);
 	free_object(object);
 	Py_DECREF(type);
 }
@@ -162,8 +164,9 @@ client_closed(PyObject *object, void *unused)
 	return PyBool_FromLong(((struct scout__py_client *)object)->use.closed);
 }
 
-#define ASK_ARGS                                                                                                            \
-	"($self, /, id, hashes, prompt_tokens, computed_tokens=0, tenant=None, expect_tokens=0, stride=1, *, timeout_ms=0)" \
+#define ASK_ARGS                                                                                                             \
+	"($self, /, id, hashes, prompt_tokens, computed_tokens=0, tenant=None, expect_tokens=0, stride=1, *, timeout_ms=0, " \
+	"want_lengths=0, from_token=0)"                                                                                      \
 	"\n--\n\n"
 #define FAST (METH_FASTCALL | METH_KEYWORDS)
 
@@ -179,7 +182,10 @@ static PyMethodDef methods[] = {
 	 "tenant: cache salt; other salt, other keys.\n"
 	 "expect_tokens: leading tokens that should be cached by now or soon (disaggregated prefill).\n"
 	 "stride: hashes are of blocks, and a chunk has so many blocks: the last hash of each chunk counts.\n"
-	 "timeout_ms: this lookup's own timeout, if it is longer than lookup_timeout_ms.\n\n"
+	 "timeout_ms: this lookup's own timeout, if it is longer than lookup_timeout_ms.\n"
+	 "want_lengths: how many lengths lookup_lengths() is to tell, at most 64.\n"
+	 "from_token: the hashes begin behind so many leading tokens, which the engine has: a multiple of hash_tokens, at most\n"
+	 "computed_tokens.\n\n"
 	 "An answer stays the same until admit() or finish(), but for a longer one that is found when it has grown old\n"
 	 "(lookup_refresh_ms). The objects are referred to until then, and a list may grow at its end meanwhile.\n\n"
 	 "BusyError: a table or queue is full; ask again in the next step. StateError: the id is live with other hashes."},
@@ -204,8 +210,20 @@ static PyMethodDef methods[] = {
 	{"lookup_lengths", SCOUT__PY_METHOD(scout__py_lookup_lengths), FAST,
 	 "lookup_lengths($self, /, id)\n--\n\n"
 	 "The lengths in tokens that the request can go on from, the longest first: those of the answer that the last ask has\n"
-	 "returned. Empty: nothing is cached.\n\n"
+	 "returned, as many as its want_lengths. Empty: nothing is cached.\n\n"
 	 "StateError: there is no answer."},
+	{"lookup_keys", SCOUT__PY_METHOD(scout__py_lookup_keys), FAST,
+	 "lookup_keys($self, /, id, hashes, groups=None, tenant=None, *, timeout_ms=0)\n--\n\n"
+	 "Ask which of these objects are cached, each by itself; or ask again, with the same arguments. Never waits. Returns Keys,\n"
+	 "or None: not yet, ask again in the next step.\n\n"
+	 "id: names the question, 1 to 255 bytes of UTF-8, until finish(). It must not be that of a request.\n"
+	 "hashes: the hash at the end of each object, 1 to 65536 of them: a list of bytes, or one buffer with hash after hash.\n"
+	 "groups: the group of each, a list of ints or a buffer of signed ones, in any order; None: all are of group 0.\n"
+	 "tenant: cache salt; other salt, other keys.\n"
+	 "timeout_ms: this question's own timeout, if it is longer than lookup_timeout_ms.\n\n"
+	 "A failure of any kind makes keys KEY_RETRY, never KEY_MISS. For Worker.retrieve() the i-th key of a group stands for\n"
+	 "the tokens from i * unit_tokens to (i + 1) * unit_tokens. What is promised stays promised until finish().\n\n"
+	 "BusyError: a table or queue is full; ask again in the next step. StateError: the id is live with other keys."},
 	{"step", client_step, METH_NOARGS,
 	 "step($self, /)\n--\n\n"
 	 "A context manager for one step of the scheduler, with client.step(): ... What is asked inside is sent at its end, in\n"

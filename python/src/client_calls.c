@@ -91,15 +91,13 @@ raise_id(struct scout__py_client *self, const struct scout__py_signature *sig, P
 	return scout__py_raise_call(self->state, rc, sig->call, id);
 }
 
-#define LENGTHS_MAX 64u
-
 PyObject *
 scout__py_lookup_lengths(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
 	static const struct scout__py_signature sig = {
 		.call = "Client.lookup_lengths", .n_required = 1, .n_positional = 1, .n = 1, .names = {"id"}};
 	struct scout__py_client *self = client_of(object);
-	uint64_t lengths[LENGTHS_MAX];
+	uint64_t lengths[SCOUT__PY_MAX_LENGTHS];
 	PyObject *a[SCOUT__PY_ARGS_MAX], *list;
 	const char *id = NULL;
 	int rc;
@@ -107,7 +105,7 @@ scout__py_lookup_lengths(PyObject *object, PyObject *const *args, Py_ssize_t n, 
 	if (scout__py_args(&sig, args, n, kwnames, a) < 0 || scout__py_arg_id(self, &sig, a[0], &id) < 0 ||
 	    check(self, sig.call) < 0)
 		return NULL;
-	rc = scout_lookup_lengths(self->client, id, lengths, LENGTHS_MAX);
+	rc = scout_lookup_lengths(self->client, id, lengths, SCOUT__PY_MAX_LENGTHS);
 	if (rc < 0)
 		return raise_id(self, &sig, a[0], rc);
 	list = PyList_New(rc);

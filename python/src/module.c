@@ -19,7 +19,7 @@
 
 /* What each type's file adds, in this order. */
 static int (*const parts[])(PyObject *module) = {
-	scout__py_errors_add, scout__py_hit_add,    scout__py_step_add,   scout__py_client_add,
+	scout__py_errors_add, scout__py_hit_add,    scout__py_keys_add,   scout__py_step_add,     scout__py_client_add,
 	scout__py_done_add,   scout__py_worker_add, scout__py_server_add, scout__py_lifetime_add,
 };
 

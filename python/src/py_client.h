@@ -20,7 +20,10 @@ struct scout__py_client {
 	uint32_t max_asked;                   /* entries of `asked` */
 	bool lookup_waits;                    /* scout_lookup() may wait */
 	struct scout__py_hash_room hash_room; /* hashes of one question */
-	PyObject *asked;                      /* dict: id -> tuple of what it was asked with; see client_ask.c */
+	uint8_t *key_states;                  /* of lookup_keys(): key_room of them */
+	uint32_t *key_groups;                 /* likewise */
+	size_t key_room;
+	PyObject *asked; /* dict: id -> tuple of what it was asked with; see client_ask.c */
 };
 
 /* ---- hit.c ---- */
@@ -33,6 +36,8 @@ PyObject *scout__py_step_new(struct scout__py_client *client);
 
 /* ---- query.c: the arguments of a lookup ---- */
 
+#define SCOUT__PY_MAX_LENGTHS 64u /* want_lengths of struct scout_query */
+
 /* In the order of their positions. */
 enum scout__py_query_arg {
 	SCOUT__PY_ID = 0,
@@ -43,13 +48,15 @@ enum scout__py_query_arg {
 	SCOUT__PY_EXPECT,
 	SCOUT__PY_STRIDE,
 	SCOUT__PY_TIMEOUT,
+	SCOUT__PY_LENGTHS,
+	SCOUT__PY_FROM,
 	SCOUT__PY_QUERY_ARGS
 };
 #define SCOUT__PY_QUERY_SIGNATURE(name)                                                                                \
 	{                                                                                                              \
-		.call = "Client." name, .n_required = 3, .n_positional = 7, .n = 8,                                    \
-		.names = {"id",     "hashes",        "prompt_tokens", "computed_tokens",                               \
-			  "tenant", "expect_tokens", "stride",        "timeout_ms"},                                   \
+		.call = "Client." name, .n_required = 3, .n_positional = 7, .n = 10,                                   \
+		.names = {"id",     "hashes",     "prompt_tokens", "computed_tokens", "tenant", "expect_tokens",       \
+			  "stride", "timeout_ms", "want_lengths",  "from_token"},                                      \
 	}
 
 /* An id, argument 0 of every call that has one. 0, or -1 with an exception. */
@@ -88,6 +95,10 @@ PyObject *scout__py_wait_lookup(PyObject *self, PyObject *const *args, Py_ssize_
 PyObject *scout__py_lookup(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_lookup_ahead(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_poll(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+
+/* ---- client_keys.c ---- */
+
+PyObject *scout__py_lookup_keys(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 
 /* ---- client_calls.c ---- */
 

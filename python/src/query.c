@@ -23,7 +23,7 @@ take_numbers(struct scout__py_query *query, const struct scout__py_client *self,
 	     PyObject *const a[])
 {
 	struct scout__py_state *state = self->state;
-	uint64_t stride = 1, timeout_ms = 0;
+	uint64_t stride = 1, timeout_ms = 0, want_lengths = 0;
 
 	if (scout__py_arg_u64(state, sig, SCOUT__PY_PROMPT, a[SCOUT__PY_PROMPT], UINT64_MAX, &query->q.prompt_tokens) <
 		    0 ||
@@ -33,12 +33,16 @@ take_numbers(struct scout__py_query *query, const struct scout__py_client *self,
 		    0 ||
 	    scout__py_arg_u64(state, sig, SCOUT__PY_STRIDE, a[SCOUT__PY_STRIDE], UINT32_MAX, &stride) < 0 ||
 	    scout__py_arg_u64(state, sig, SCOUT__PY_TIMEOUT, a[SCOUT__PY_TIMEOUT], SCOUT_LOOKUP_TIMEOUT_MAX_MS,
-			      &timeout_ms) < 0)
+			      &timeout_ms) < 0 ||
+	    scout__py_arg_u64(state, sig, SCOUT__PY_LENGTHS, a[SCOUT__PY_LENGTHS], SCOUT__PY_MAX_LENGTHS,
+			      &want_lengths) < 0 ||
+	    scout__py_arg_u64(state, sig, SCOUT__PY_FROM, a[SCOUT__PY_FROM], UINT64_MAX, &query->q.from_token) < 0)
 		return -1;
 	if (stride == 0)
 		return scout__py_arg_value_error(state, sig, SCOUT__PY_STRIDE, a[SCOUT__PY_STRIDE], "1..4294967295");
 	query->stride = stride;
 	query->q.timeout_ms = (uint32_t)timeout_ms;
+	query->q.want_lengths = (uint32_t)want_lengths;
 	return 0;
 }
 
@@ -90,7 +94,11 @@ scout__py_query_raise(const struct scout__py_query *query, const struct scout__p
 			sig->call, a[SCOUT__PY_TENANT]);
 	case SCOUT_ERR_INVALID:
 		return scout__py_raise(
-			state, rc, "%s(): hashes has %zu chunks, which the protocol or half of arena_bytes cannot hold",
+			state, rc,
+			query->q.from_token
+				? "%s(): hashes has %zu chunks: from_token must be a multiple of hash_tokens and at most "
+				  "computed_tokens, and they must lie behind it in the prompt"
+				: "%s(): hashes has %zu chunks, which the protocol or half of arena_bytes cannot hold",
 			sig->call, query->q.n);
 	case SCOUT_ERR_STATE:
 		return scout__py_raise(

@@ -34,6 +34,7 @@ enum scout__py_error_class {
 enum scout__py_type {
 	SCOUT__PY_CLIENT = 0,
 	SCOUT__PY_HIT,
+	SCOUT__PY_KEYS,
 	SCOUT__PY_STEP,
 	SCOUT__PY_SERVER,
 	SCOUT__PY_WORKER,
@@ -62,6 +63,7 @@ int scout__py_add_type(PyObject *module, enum scout__py_type which, PyType_Spec 
 
 int scout__py_errors_add(PyObject *module);
 int scout__py_hit_add(PyObject *module);
+int scout__py_keys_add(PyObject *module);
 int scout__py_step_add(PyObject *module);
 int scout__py_client_add(PyObject *module);
 int scout__py_server_add(PyObject *module);

@@ -39,6 +39,7 @@ struct scout__py_worker {
 /* ---- worker_register.c ---- */
 
 PyObject *scout__py_worker_register(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *scout__py_worker_unregister(PyObject *object, PyObject *unused);
 /* The table of @group; NULL: none is registered. */
 const struct scout__py_table *scout__py_worker_table(const struct scout__py_worker *self, uint32_t group);
 void scout__py_tables_free(struct scout__py_worker *self);

@@ -217,6 +217,12 @@ PyDoc_STRVAR(
 	"ArgumentError (nothing is kept, and it may be called again), StateError (called before), ServerError (with timeout_ms:\n"
 	"the server refused), KVScoutError. Lets the GIL go; waits up to timeout_ms, also when a signal comes.");
 PyDoc_STRVAR(
+	unregister_doc,
+	"unregister($self, /)\n--\n\n"
+	"Take the pages back (an engine that sleeps): no copy touches them when this returns, and register() may be called again.\n"
+	"Jobs whose copy has not started end SCOUT_ERR_CANCELED, running copies are waited for; poll() reports all of them. What\n"
+	"is cached stays cached. Nothing is registered: no error. Lets the GIL go.");
+PyDoc_STRVAR(
 	retrieve_doc,
 	"retrieve($self, /, ticket, from_token, to_token, block_ids, *, ids_from=None, event=None, after=None, layers=None,\n"
 	"         layer_events=None, timeout_ms=0)\n--\n\n"
@@ -290,6 +296,7 @@ PyDoc_STRVAR(fileno_doc,
 
 static PyMethodDef methods[] = {
 	{"register", WITH_NAMES(scout__py_worker_register), register_doc},
+	{"unregister", scout__py_worker_unregister, METH_NOARGS, unregister_doc},
 	{"retrieve", WITH_NAMES(scout__py_worker_retrieve), retrieve_doc},
 	{"store", WITH_NAMES(scout__py_worker_store), store_doc},
 	{"poll", WITH_NAMES(scout__py_worker_poll), poll_doc},

@@ -325,3 +325,24 @@ scout__py_worker_register(PyObject *object, PyObject *const *raw, Py_ssize_t n_r
 	}
 	return submit(self, tables, out, (uint32_t)n, (uint32_t)timeout_ms);
 }
+
+/* The tables, and with them what owns the pages, are let go when no copy touches them any more. */
+PyObject *
+scout__py_worker_unregister(PyObject *object, PyObject *unused)
+{
+	struct scout__py_worker *self = (struct scout__py_worker *)object;
+	PyThreadState *ts;
+	int rc;
+
+	(void)unused;
+	if (scout__py_use_check(self->state, &self->use, "Worker.unregister") < 0)
+		return NULL;
+	ts = scout__py_use_enter(&self->use, "Worker.unregister");
+	rc = scout_worker_unregister(self->worker);
+	scout__py_use_leave(&self->use, ts);
+	if (rc < 0)
+		return scout__py_raise_call(self->state, rc, "Worker.unregister", NULL);
+	if (self->worker) /* else another thread has closed it meanwhile */
+		scout__py_tables_free(self);
+	Py_RETURN_NONE;
+}

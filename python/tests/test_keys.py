@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client.lookup_keys(), several lengths, and Worker.unregister(): models of several groups, with every byte compared."""
+
+import array
+import unittest
+
+import kvscout
+import rig
+from kvscout import KEY_HIT, KEY_MISS, KEY_RETRY
+from pages import wait_done
+
+TOKENS = 16  # of a hash, a block and an object
+BLOCK_BYTES = 96
+BLOCKS = 32
+GROUPS = "all state"
+
+
+def setUpModule():
+    global server
+    server = rig.ServerProcess()
+
+
+def tearDownModule():
+    server.stop()
+
+
+def hashes_of(n, seed=0):
+    return [bytes([seed]) * 24 + i.to_bytes(8, "little") for i in range(n)]
+
+
+def bytes_of(group, i):
+    return bytes([1 + group * 100 + i]) * BLOCK_BYTES
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.common = {"endpoint": server.endpoint, "namespace": self.id()[-60:], "chunk_tokens": TOKENS, "group": GROUPS,
+                       "lookup_timeout_ms": 20000}
+        self.client = self.open()
+        self.worker = kvscout.Worker(**{key: self.common[key] for key in ("endpoint", "namespace", "chunk_tokens", "group")})
+        self.addCleanup(self.worker.close)
+        self.memory = [bytearray(BLOCKS * BLOCK_BYTES) for _ in range(2)]
+        self.register()
+
+    def open(self, **more):
+        client = kvscout.Client(**{**self.common, **more})
+        self.addCleanup(client.close)
+        client.wait_ready(20000)
+        return client
+
+    def register(self):
+        tables = [{"group": group, "planes": [memory], "block_tokens": TOKENS, "n_blocks": BLOCKS}
+                  for group, memory in enumerate(self.memory)]
+        self.assertIs(self.worker.register(tables=tables, timeout_ms=20000), True)
+
+    def block(self, group, i):
+        return bytes(self.memory[group][i * BLOCK_BYTES : (i + 1) * BLOCK_BYTES])
+
+    def store(self, n=6):
+        """Of the prompt's n hashes all objects of group 0, and the states behind hashes 2 and 5."""
+        for group in range(2):
+            for i in range(n):
+                self.memory[group][i * BLOCK_BYTES : (i + 1) * BLOCK_BYTES] = bytes_of(group, i)
+        done = wait_done(self.worker, self.worker.store(
+            0, hashes_of(n), {0: list(range(n)), 1: [i if i in (2, 5) else -1 for i in range(n)]}))
+        self.assertTrue(done.ok, done)
+        for memory in self.memory:
+            memory[:] = bytes(len(memory))
+
+    def answer(self, id, hashes, *args, client=None, **more):
+        return rig.wait_for(lambda: (client or self.client).lookup_keys(id, hashes, *args, **more), what="the answer")
+
+
+class Keys(Case):
+    def test_each_key_is_answered_by_itself_and_loaded_by_its_place(self):
+        self.store()
+        prompt, other = hashes_of(6), hashes_of(6, 9)
+        hashes = [prompt[5], prompt[4], other[0], prompt[0], prompt[3], prompt[2]]
+        groups = [1, 0, 0, 0, 1, 1]
+        self.assertIsNone(self.client.lookup_keys("k", hashes, groups))
+        answer = self.answer("k", hashes, groups)
+        self.assertEqual(list(answer.states), [KEY_HIT, KEY_HIT, KEY_MISS, KEY_HIT, KEY_MISS, KEY_HIT])
+        self.assertEqual((answer.hits, answer.misses, answer.retries, answer.l2_hits), (4, 2, 0, 0))
+        self.assertEqual((answer.reason, answer.error, answer.endpoint), ("hit", 0, -1))
+        self.assertIn("hits=4, misses=2", repr(answer))
+        # Group 0 has keys 4, other, 0 at its places 0, 1, 2; group 1 has 5, 3, 2.
+        done = wait_done(self.worker, self.worker.retrieve(
+            answer.ticket, 0, 3 * TOKENS, {0: [20, -1, 22], 1: [25, -1, 27]}))
+        self.assertTrue(done.error is None or done.error.name == "SCOUT_ERR_MISSING", done)
+        self.assertEqual([self.block(0, 20), self.block(0, 22)], [bytes_of(0, 4), bytes_of(0, 0)])
+        self.assertEqual([self.block(1, 25), self.block(1, 27)], [bytes_of(1, 5), bytes_of(1, 2)])
+        self.client.finish("k")
+        rig.wait_for(lambda: server.counter("sessions") == 0, what="the end of the session")
+
+    def test_keys_and_groups_may_be_buffers(self):
+        self.store()
+        hashes, groups = b"".join(hashes_of(3)), array.array("i", [0, 1, 1])
+        answer = self.answer("k", hashes, groups, timeout_ms=30000)
+        self.assertEqual(list(answer.states), [KEY_HIT, KEY_MISS, KEY_HIT])
+        self.assertEqual(list(self.answer("k2", bytearray(hashes)).states), [KEY_HIT] * 3)  # of group 0
+        self.assertEqual(list(self.answer("k3", hashes, None, "another tenant").states), [KEY_MISS] * 3)
+        self.assertEqual(self.client.stats()["hit_keys"], 5)
+        self.assertEqual(self.client.stats()["asked_keys"], 9)
+
+    def test_a_server_that_is_away_makes_no_miss(self):
+        self.store()
+        self.assertEqual(self.answer("k", hashes_of(2)).hits, 2)
+        server.kill()
+        answer = self.answer("k2", hashes_of(2))
+        self.assertEqual(list(answer.states), [KEY_RETRY, KEY_RETRY])
+        self.assertEqual((answer.retries, answer.reason), (2, "unreachable"))
+        self.assertEqual(kvscout.error_of(answer.error).name, "SCOUT_ERR_UNREACHABLE")
+        server.start()
+        rig.wait_for(lambda: self.client.stats()["epochs"] == 1, what="the new server")
+        self.assertEqual(self.answer("k", hashes_of(2)).misses, 2)  # and not what was known before
+
+    def test_wrong_arguments_are_told(self):
+        some = hashes_of(2)
+        for error, text, args in (
+            (TypeError, r"lookup_keys\(\) needs the argument hashes|missing|hashes", ("k",)),
+            (TypeError, r"id must be a str", (5, some)),
+            (kvscout.ArgumentError, r"id must be 1 to 255 bytes", ("", some)),
+            (kvscout.ArgumentError, r"hashes has 0 keys: must be 1 to 65536", ("k", [])),
+            (kvscout.ArgumentError, r"hashes has 65537 keys: must be 1 to 65536", ("k", bytes(65537 * 32))),
+            (kvscout.ArgumentError, r"groups has 1 numbers, and hashes has 2 keys", ("k", some, [0])),
+            (kvscout.ArgumentError, r"groups must be numbers of groups that the key `group` names", ("k", some, [0, 2])),
+            (kvscout.ArgumentError, r"groups must be numbers of groups", ("k", some, [0, -1])),
+            (TypeError, r"groups\[1\] must be an int", ("k", some, [0, "x"])),
+            (kvscout.ArgumentError, r"tenant must be at most 255 bytes", ("k", some, None, "a\nb")),
+        ):
+            with self.subTest(args=str(args)[:60]), self.assertRaisesRegex(error, text):
+                self.client.lookup_keys(*args)
+        self.assertEqual(self.client.stats()["lookups"], 0)
+        self.answer("k", some)
+        with self.assertRaisesRegex(kvscout.StateError, "live with other keys"):
+            self.client.lookup_keys("k", hashes_of(2, 5))
+        with self.assertRaises(kvscout.StateError):
+            self.client.try_lookup("k", some, 2 * TOKENS + 1)
+        with self.assertRaises(TypeError):
+            kvscout.Keys()
+
+    def test_a_full_table_is_busy(self):
+        client = self.open(max_lookups=1)
+        with client.step():
+            self.assertIsNone(client.lookup_keys("k1", hashes_of(1)))
+            with self.assertRaises(kvscout.BusyError):
+                client.lookup_keys("k2", hashes_of(1))
+        self.answer("k1", hashes_of(1), client=client)
+        client.finish("k1")
+        self.answer("k2", hashes_of(1), client=client)
+
+
+class Lengths(Case):
+    def test_several_lengths_are_told(self):
+        self.store()
+        hit = self.client.wait_lookup("r", hashes_of(6), 6 * TOKENS + 1, want_lengths=4)
+        self.assertEqual(hit.tokens, 6 * TOKENS)
+        self.assertEqual(self.client.lookup_lengths("r"), [6 * TOKENS, 3 * TOKENS])
+        self.client.admit("r", 0, 3 * TOKENS)
+        hit = self.client.wait_lookup("r2", hashes_of(6), 6 * TOKENS + 1)
+        self.assertEqual(self.client.lookup_lengths("r2"), [6 * TOKENS])
+        with self.assertRaisesRegex(kvscout.KVScoutError, "no such length"):
+            self.client.admit("r2", 0, 3 * TOKENS)
+
+    def test_hashes_may_begin_behind_what_the_engine_has(self):
+        self.store()
+        behind = hashes_of(6)[2:]
+        hit = self.client.wait_lookup("r", behind, 6 * TOKENS + 1, 2 * TOKENS, from_token=2 * TOKENS)
+        self.assertEqual(hit.tokens, 6 * TOKENS)
+        for from_token in (2 * TOKENS + 1, 3 * TOKENS):
+            with self.subTest(from_token=from_token), self.assertRaisesRegex(kvscout.ArgumentError, "from_token"):
+                self.client.try_lookup("r2", behind, 6 * TOKENS + 1, 2 * TOKENS, from_token=from_token)
+        with self.assertRaisesRegex(kvscout.ArgumentError, "want_lengths"):
+            self.client.try_lookup("r2", hashes_of(6), 6 * TOKENS + 1, want_lengths=65)
+
+
+class Sleep(Case):
+    def test_pages_are_taken_back_and_others_registered(self):
+        self.store()
+        self.worker.unregister()
+        self.worker.unregister()
+        with self.assertRaises(kvscout.StateError):
+            self.worker.retrieve(5, 0, TOKENS, {0: [1]})
+        self.memory[0].extend(b"x")  # the buffers are the caller's again
+        self.memory = [bytearray(BLOCKS * BLOCK_BYTES) for _ in range(2)]
+        self.register()
+        answer = self.answer("k", hashes_of(2))
+        self.assertEqual(answer.hits, 2)  # what is cached stays cached
+        self.assertTrue(wait_done(self.worker, self.worker.retrieve(answer.ticket, 0, 2 * TOKENS, {0: [3, 4]})).ok)
+        self.assertEqual([self.block(0, 3), self.block(0, 4)], [bytes_of(0, 0), bytes_of(0, 1)])
+
+    def test_jobs_end_with_it(self):
+        jobs = [self.worker.store(0, hashes_of(6, 50 + at), {0: list(range(6)), 1: [-1] * 6}) for at in range(20)]
+        self.worker.unregister()
+        ended = rig.wait_for(self.worker.poll, what="the jobs")
+        while len(ended) < len(jobs):
+            ended += rig.wait_for(self.worker.poll, what="the jobs")
+        self.assertEqual({done.job for done in ended}, set(jobs))
+        self.assertLessEqual({done.error and done.error.name for done in ended}, {None, "SCOUT_ERR_CANCELED"})
+
+    def test_a_closed_worker_tells(self):
+        self.worker.close()
+        with self.assertRaisesRegex(kvscout.ClosedError, r"unregister\(\): the object was closed"):
+            self.worker.unregister()
+
+
+if __name__ == "__main__":
+    unittest.main()
