@@ -129,12 +129,12 @@ int
 scout__index_new(struct scout__l1 *l1, const uint64_t *shard_bytes, uint32_t n_ranks, uint32_t readers,
 		 uint32_t hash_bytes, struct scout__chunk_index **ret_index)
 {
-	return scout__index_new_on(l1, shard_bytes, NULL, n_ranks, readers, hash_bytes, ret_index);
+	return scout__index_new_on(l1, NULL, shard_bytes, NULL, n_ranks, readers, hash_bytes, ret_index);
 }
 
 int
-scout__index_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uint16_t *nodes, uint32_t n_ranks,
-		    uint32_t readers, uint32_t hash_bytes, struct scout__chunk_index **ret_index)
+scout__index_new_on(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_t *shard_bytes, const uint16_t *nodes,
+		    uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes, struct scout__chunk_index **ret_index)
 {
 	struct scout__chunk_index *index;
 	int code;
@@ -177,6 +177,8 @@ scout__index_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uin
 					 index->max_entries);
 	if (code)
 		goto err_free_set_aside;
+	if (ns)
+		scout__index_belongs(index, ns);
 	scout__rebalance_join(index);
 	scout__index_ask(index);
 	*ret_index = index;

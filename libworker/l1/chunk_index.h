@@ -191,11 +191,17 @@ SCOUT_ON_LOOP void scout__l1_fini(struct scout__l1 *l1);
  */
 SCOUT_ON_LOOP int scout__index_new(struct scout__l1 *l1, const uint64_t *shard_bytes, uint32_t n_ranks,
 				   uint32_t readers, uint32_t hash_bytes, struct scout__chunk_index **ret_index);
-/* The same, with the NUMA node of each rank plus 1; 0: any. NULL: any for all. */
-SCOUT_ON_LOOP int scout__index_new_on(struct scout__l1 *l1, const uint64_t *shard_bytes, const uint16_t *nodes,
-				      uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes,
+/*
+ * The same, with the NUMA node of each rank plus 1 (0: any; NULL: any for all), and with the namespace that it belongs to: see
+ * scout__index_belongs(). NULL: it is alone.
+ */
+SCOUT_ON_LOOP int scout__index_new_on(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_t *shard_bytes,
+				      const uint16_t *nodes, uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes,
 				      struct scout__chunk_index **ret_index);
-/* Right after it was made: it is one of the chunk indexes of @ns, which outlives it. */
+/*
+ * Right after it was made: it is one of the chunk indexes of @ns, which outlives it. With several groups an extent is not
+ * larger than half of an equal part of the pool, so that each of them gets one.
+ */
 SCOUT_ON_LOOP void scout__index_belongs(struct scout__chunk_index *index, struct scout__l1_ns *ns);
 SCOUT_ON_LOOP void scout__index_free(struct scout__chunk_index *index);
 /*
@@ -349,6 +355,9 @@ SCOUT_ON_LOOP void scout__index_asked(struct scout__chunk_index *index, uint32_t
  */
 SCOUT_ON_LOOP uint32_t scout__index_known_run(const struct scout__chunk_index *index, uint32_t space,
 					      const uint8_t *hashes, uint32_t from, uint32_t n);
+/* The same for hashes that lie @apart bytes from one to the next. */
+SCOUT_ON_LOOP uint32_t scout__index_known_apart(const struct scout__chunk_index *index, uint32_t space,
+						const uint8_t *hashes, size_t apart, uint32_t from, uint32_t n);
 /*
  * Of @n keys, those before @from are a hit: how many of the others are cached and yet no hit, because the one at @from
  * is not? An estimate from LOOKS of them at most, exact where there are no more; 0 when there is no such gap.
@@ -363,6 +372,8 @@ SCOUT_ON_LOOP uint32_t scout__index_behind_gap(const struct scout__chunk_index *
 #define SCOUT__SOON 256u
 SCOUT_ON_LOOP uint32_t scout__index_soon(struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes,
 					 uint32_t n);
+/* The same for one entry that was found. Returns whether it was in the order. */
+SCOUT_ON_LOOP bool scout__index_soon_entry(struct scout__chunk_index *index, uint32_t entry);
 /* Bring l1.hinted up to date. */
 SCOUT_ON_LOOP void scout__index_count_hints(struct scout__chunk_index *index);
 /* Finish: move in the eviction order, if it is in it. */

@@ -85,7 +85,7 @@ scout__index_ask(struct scout__chunk_index *index)
 		index->regrow_us = 0;
 		return;
 	}
-	room = find_hole(index, (uint32_t)scout__pool_extent_slots(pool, index->chunk_bytes), &index->grow_first);
+	room = find_hole(index, (uint32_t)scout__index_extent_slots(index), &index->grow_first);
 	asked = scout__pool_want(pool, index, index->strides, index->nodes, index->n_ranks, room);
 	if (asked > 0) {
 		index->growing = true;

@@ -93,6 +93,9 @@ SCOUT_ON_LOOP void scout__extents_check(const struct scout__chunk_index *index);
 
 /* ---- rebalance_rule.c ---- */
 
+/* Slots of an extent of @index, if the pool has room for them. */
+SCOUT_ON_LOOP uint64_t scout__index_extent_slots(const struct scout__chunk_index *index);
+
 /* @index is made: it takes part from now on. */
 SCOUT_ON_LOOP void scout__rebalance_join(struct scout__chunk_index *index);
 /* Whether @index may grow: not when another one waits and this one has its share. */

@@ -40,24 +40,29 @@ is_known(const struct scout__chunk_index *index, uint32_t space, const uint8_t *
 }
 
 uint32_t
-scout__index_known_run(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes, uint32_t from,
-		       uint32_t n)
+scout__index_known_apart(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes, size_t apart,
+			 uint32_t from, uint32_t n)
 {
 	uint32_t known = from; /* the run is at least as long */
 	uint32_t step = 1;
 
 	if (!index->l1->policy->remembers)
 		return from;
-	while (known < n && step <= n - known &&
-	       is_known(index, space, hashes + (size_t)(known + step - 1) * index->hash_bytes)) {
+	while (known < n && step <= n - known && is_known(index, space, hashes + (size_t)(known + step - 1) * apart)) {
 		known += step;
 		step *= 2;
 	}
 	for (; step > 0; step /= 2)
-		if (step <= n - known &&
-		    is_known(index, space, hashes + (size_t)(known + step - 1) * index->hash_bytes))
+		if (step <= n - known && is_known(index, space, hashes + (size_t)(known + step - 1) * apart))
 			known += step;
 	return known;
+}
+
+uint32_t
+scout__index_known_run(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes, uint32_t from,
+		       uint32_t n)
+{
+	return scout__index_known_apart(index, space, hashes, index->hash_bytes, from, n);
 }
 
 uint32_t
@@ -95,6 +100,19 @@ scout__index_touch(struct scout__chunk_index *index, uint32_t entry, struct scou
 	index->l1->policy->accessed(index->policy_state, entry, touch);
 }
 
+bool
+scout__index_soon_entry(struct scout__chunk_index *index, uint32_t entry)
+{
+	const struct scout__entry *e = &index->entries[entry];
+
+	if (!e->in_order || e->temporary)
+		return false;
+	/* As a promise would that is given back. */
+	scout__order_remove(index, entry, SCOUT__REMOVE_PINNED);
+	scout__order_insert(index, entry);
+	return true;
+}
+
 uint32_t
 scout__index_soon(struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes, uint32_t n)
 {
@@ -103,15 +121,7 @@ scout__index_soon(struct scout__chunk_index *index, uint32_t space, const uint8_
 
 	SCOUT_ASSERT(n <= SCOUT__SOON);
 	found = scout__index_find_run(index, space, hashes, n, entries);
-	for (uint32_t i = found; i-- > 0;) {
-		const struct scout__entry *e = &index->entries[entries[i]];
-
-		if (!e->in_order || e->temporary)
-			continue;
-		/* As a promise would that is given back. */
-		scout__order_remove(index, entries[i], SCOUT__REMOVE_PINNED);
-		scout__order_insert(index, entries[i]);
-		renewed++;
-	}
+	for (uint32_t i = found; i-- > 0;)
+		renewed += scout__index_soon_entry(index, entries[i]);
 	return renewed;
 }

@@ -54,10 +54,23 @@ held(const struct scout__chunk_index *index)
 	return index->n_slots * index->chunk_bytes;
 }
 
+uint64_t
+scout__index_extent_slots(const struct scout__chunk_index *index)
+{
+	const struct scout__pool *pool = &index->l1->pool;
+	uint64_t slots = scout__pool_extent_slots(pool, index->chunk_bytes), part;
+
+	if (!index->fellows || index->fellows->n_groups < 2)
+		return slots;
+	part = pool->l1_bytes / 2 / index->fellows->n_groups / index->chunk_bytes;
+	part = part > 0 ? part : 1;
+	return slots < part ? slots : part;
+}
+
 static uint64_t
 extent_bytes(const struct scout__chunk_index *index)
 {
-	return scout__pool_extent_slots(&index->l1->pool, index->chunk_bytes) * index->chunk_bytes;
+	return scout__index_extent_slots(index) * index->chunk_bytes;
 }
 
 static bool

@@ -33,6 +33,7 @@ struct scout__l1_ns {
 	uint32_t *account_of; /* of the spaces from first_space on */
 	uint32_t first_space, n_spaces, cap_spaces;
 	uint32_t n_indexes;
+	uint32_t n_groups;      /* as many chunk indexes it will have: set before the first; 0: one */
 	uint64_t slot_bytes;    /* of all slots of its chunk indexes */
 	uint64_t clock;         /* bytes of the chunks that were asked for */
 	uint32_t n_set_aside;   /* of all accounts */

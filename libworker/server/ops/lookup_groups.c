@@ -24,6 +24,7 @@
  *   PROMISE   what is needed; groups that need little first, those with policy all last
  *   ASK       if that is not all: one question to L2 about the objects that the pool does not have
  *   FOUND     its answer; then EVALUATE, DROP and PROMISE again
+ *   SOON      of a lookup ahead that max_promised cut: what is behind counts as used just now (lookup_soon.c)
  *   LOADS     prefetch=before_answer: wait until what was promised has arrived
  *
  * An object that is gone when it is promised, that max_promised does not allow, or that does not arrive, is absent from
@@ -54,6 +55,7 @@ enum stage {
 	PROMISE,
 	ASK,
 	FOUND,
+	SOON,
 	LOADS,
 	DONE
 };
@@ -415,6 +417,8 @@ next_stage(const struct scout__pending_op *pending)
 		return EVALUATE;
 	if (many->stage != PROMISE)
 		return (enum stage)(many->stage + 1);
+	if (pending->limited && pending->ahead)
+		return SOON;
 	if (many->has_asked || (pending->limited && !many->by_key) || has_all(pending))
 		return LOADS;
 	many->has_asked = true;
@@ -441,6 +445,8 @@ stage_step(struct scout_server *s, struct scout__pending_op *pending)
 		return drop(pending);
 	case PROMISE:
 		return promise_some(s, pending);
+	case SOON:
+		return scout__lookup_soon_groups(s, pending) ? MORE : NEXT;
 	case LOADS:
 		return s->fetch && s->fetch->load_before_answer ? await_loads(s, pending) : NEXT;
 	default:

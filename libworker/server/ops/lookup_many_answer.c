@@ -120,23 +120,68 @@ note_parting(const struct scout__pending_op *pending, uint32_t g)
 		scout__kept_parts(&pending->session->of[g], scout__many_hash(pending, g, need.to - 1));
 }
 
-/* What the policy of each group learns of it. */
-SCOUT_ON_LOOP static void
-tell_policies(const struct scout__pending_op *pending)
+/*
+ * Tokens behind the leading run that is cached or was evicted lately, in the first group with policy all: windows and states know
+ * no run. Without such a group, those behind the hit.
+ */
+SCOUT_ON_LOOP static uint64_t
+fresh_tokens(const struct scout__pending_op *pending)
 {
 	const struct scout__many *many = pending->many;
-	uint64_t fresh = (uint64_t)(many->at_most - many->hit) * pending->ns->hash_tokens;
+	uint32_t known = many->hit;
 
-	for (uint32_t g = 0; !pending->renews && g < many->n_groups; g++) {
+	for (uint32_t g = 0; g < many->n_groups; g++) {
+		const struct scout__many_group *mg = &many->of[g];
+		size_t apart = (size_t)mg->group->stride * pending->ns->hash_bytes;
+		uint32_t from = many->hit / mg->group->stride;
+
+		if (pending->ns->groups.group[g].policy != SCOUT_POLICY_ALL || !mg->group->index || !mg->space)
+			continue;
+		if (mg->named < mg->n && from >= mg->named)
+			known = (mg->named + scout__index_known_apart(mg->group->index, mg->space,
+								      scout__many_hash(pending, g, mg->named), apart,
+								      from - mg->named, mg->n - mg->named)) *
+				mg->group->stride;
+		break;
+	}
+	return known < many->at_most ? (uint64_t)(many->at_most - known) * pending->ns->hash_tokens : 0;
+}
+
+/* Objects of groups with policy all that are there, and that the hit does not reach. */
+SCOUT_ON_LOOP static uint64_t
+count_lost(const struct scout__pending_op *pending)
+{
+	const struct scout__many *many = pending->many;
+	uint64_t lost = 0;
+
+	for (uint32_t g = 0; g < many->n_groups; g++) {
 		const struct scout__many_group *mg = &many->of[g];
 
+		if (pending->ns->groups.group[g].policy != SCOUT_POLICY_ALL || !mg->group->index)
+			continue;
+		for (uint32_t i = many->hit / mg->group->stride; i < mg->n; i++)
+			lost += i >= mg->from && scout__bit(mg->present, i);
+	}
+	return lost;
+}
+
+/* What the policy of each group learns of it. */
+SCOUT_ON_LOOP static void
+tell_policies(struct scout_server *s, const struct scout__pending_op *pending)
+{
+	const struct scout__many *many = pending->many;
+	uint8_t kind = (uint8_t)scout__touch_kind(fresh_tokens(pending));
+
+	s->count.lost_chunks += count_lost(pending);
+	for (uint32_t g = 0; g < many->n_groups; g++) {
+		const struct scout__many_group *mg = &many->of[g];
+
+		pending->session->of[g].kind = kind;
 		if (!mg->group->index)
 			continue;
 		note_parting(pending, g);
-		if (!mg->space)
-			continue;
-		scout__index_asked(mg->group->index, mg->space, mg->n - mg->named);
-		pending->session->of[g].kind = (uint8_t)scout__touch_kind(fresh);
+		if (mg->space)
+			scout__index_asked(mg->group->index, mg->space, mg->n - mg->named);
 	}
 }
 
@@ -159,7 +204,8 @@ scout__many_answer(struct scout_server *s, struct scout__pending_op *pending)
 	n = scout__many_count(pending, &m.l2);
 	m.l1 = n - m.l2;
 	session->length = many->hit;
-	tell_policies(pending);
+	if (!renews)
+		tell_policies(s, pending);
 	if (renews)
 		s->count.lookups_renewed++;
 	else

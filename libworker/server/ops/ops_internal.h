@@ -55,6 +55,8 @@ SCOUT_ON_LOOP void scout__serve_retrieve(struct scout_server *s, struct scout__p
 
 /* A lookup ahead that max_promised has limited: renew some of the chunks behind. True: there are more. */
 SCOUT_ON_LOOP bool scout__lookup_soon(struct scout_server *s, struct scout__pending_op *pending);
+/* The same for a lookup of several groups, which goes on at many.g and many.i. */
+SCOUT_ON_LOOP bool scout__lookup_soon_groups(struct scout_server *s, struct scout__pending_op *pending);
 
 /* ---- lookup.c and renew.c: a LOOKUP that renews a session ---- */
 

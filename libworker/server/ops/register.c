@@ -223,15 +223,14 @@ make_index(struct scout_server *s, struct scout__ns_group *group, struct refusal
 	/* No worker of this server has layers of the group: there is nothing to keep. */
 	if (n == 0)
 		return true;
-	rc = scout__index_new_on(&s->state->l1, shard_bytes, nodes, n, group->readers, group->ns->hash_bytes,
-				 &group->index);
+	rc = scout__index_new_on(&s->state->l1, &group->ns->l1, shard_bytes, nodes, n, group->readers,
+				 group->ns->hash_bytes, &group->index);
 	if (rc) {
 		group->index = NULL;
 		return refuse(refusal, rc == SCOUT_ERR_NO_ROOM ? SCOUT_WIRE_NO_ROOM : SCOUT_WIRE_LIMIT,
 			      "the index of group %u for a pool of %llu bytes cannot be made: %s",
 			      (unsigned)group->number, (unsigned long long)s->cfg.l1_bytes, scout_strerror(rc));
 	}
-	scout__index_belongs(group->index, &group->ns->l1);
 	return true;
 }
 
@@ -239,6 +238,7 @@ make_index(struct scout_server *s, struct scout__ns_group *group, struct refusal
 SCOUT_ON_LOOP static bool
 make_indexes(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
 {
+	ns->l1.n_groups = ns->groups.n;
 	for (uint32_t i = 0; i < ns->groups.n; i++) {
 		if (make_index(s, &ns->by_group[i], refusal))
 			continue;
@@ -337,6 +337,16 @@ fix_layouts(struct scout_server *s, struct scout__ns *ns, const struct scout__re
 		(void)refuse(refusal, SCOUT_WIRE_NO_ROOM,
 			     "a chunk takes %llu bytes, l1_bytes is %llu: must be that or more",
 			     (unsigned long long)object_bytes(ns), (unsigned long long)s->cfg.l1_bytes);
+		goto err_forget;
+	}
+	/* Of several groups each has an extent of its own: see scout__index_belongs(). */
+	if (ns->groups.n > 1 && object_bytes(ns) > s->cfg.l1_bytes / 2) {
+		(void)refuse(
+			refusal, SCOUT_WIRE_NO_ROOM,
+			"an object of each of %u groups takes %llu bytes together, l1_bytes is %llu: must be twice that or "
+			"more",
+			(unsigned)ns->groups.n, (unsigned long long)object_bytes(ns),
+			(unsigned long long)s->cfg.l1_bytes);
 		goto err_forget;
 	}
 	if (registered == all && !ns->complete && !make_indexes(s, ns, refusal))
