@@ -14,11 +14,16 @@
 uint32_t
 scout__slot_hit(const struct scout_client *client, const struct scout__lookup_slot *slot)
 {
-	uint32_t hash_tokens = client->cfg.hash_tokens;
+	uint32_t hash_tokens = client->cfg.hash_tokens, hit;
 
 	if (client->is_plain && hash_tokens == client->cfg.chunk_tokens)
 		return slot->hit.chunks;
-	return (uint32_t)((slot->hit.tokens + hash_tokens - 1) / hash_tokens);
+	hit = (uint32_t)((slot->hit.tokens + hash_tokens - 1) / hash_tokens);
+	/* With a hash for each token, the token that is left to compute is a whole hash of the last object. */
+	if (client->is_run && hash_tokens == 1 && hit % client->stride != 0 && (hit + 1) % client->stride == 0 &&
+	    hit + UINT64_C(1) == slot->prompt_tokens)
+		hit++;
+	return hit;
 }
 
 int
@@ -61,9 +66,11 @@ lengths_of(const struct scout_client *client, const char *id, uint64_t *ret_toke
 	n = n < slot->want ? n : slot->want;
 	hit = scout__slot_hit(client, slot);
 	if (client->is_run)
-		for (; known < n && hit > client->stride; known++) {
+		/* What is not behind the part that the GPU has is no length of the answer, nor is its longest one once more. */
+		while (known < n && hit > client->stride && hit - client->stride > slot->skip) {
 			hit -= client->stride;
-			ret_tokens[known] = hit * hash_tokens;
+			if (hit * hash_tokens < slot->hit.tokens)
+				ret_tokens[known++] = hit * hash_tokens;
 		}
 	else
 		for (; known < n && known <= slot->n_lengths; known++)
