@@ -77,14 +77,15 @@ check_table(const struct scout_worker *w, const struct scout_table *table, const
 				   name, (unsigned)table->dtype, SCOUT_DTYPE_LAST);
 	if (table->block_tokens == 0 || unit_tokens % table->block_tokens != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "%s.block_tokens = %u: must be 1 or more and divide %s = %u", name,
-				   (unsigned)table->block_tokens,
-				   unit_tokens == w->cfg.chunk_tokens ? "chunk_tokens" : "the group's unit",
-				   (unsigned)unit_tokens);
+				   "%s.block_tokens = %u: must be 1 or more and divide the unit of group %u, %u tokens",
+				   name, (unsigned)table->block_tokens, (unsigned)table->group, (unsigned)unit_tokens);
 	if (table->n_planes == 0 || table->n_planes > SCOUT_MAX_PLANES || !table->planes)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
 				   "%s.n_planes = %u: must be 1..%u, and %s.planes not NULL", name,
 				   (unsigned)table->n_planes, (unsigned)SCOUT_MAX_PLANES, name);
+	if (table->n_blocks == 0 || table->n_blocks > INT64_MAX)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "%s.n_blocks = %llu: must be 1..2^63-1", name,
+				   (unsigned long long)table->n_blocks);
 	if (table->null_block >= 0 && (uint64_t)table->null_block >= table->n_blocks)
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
 				   "%s.null_block = %lld: must be below %s.n_blocks = %llu, or negative for none", name,
@@ -120,6 +121,7 @@ take_table(struct scout_worker *w, const struct scout_table *from, struct scout_
 	   struct scout__table *table, char *err, size_t err_len)
 {
 	uint64_t n_blocks = from->n_blocks;
+	char text[200], name[SCOUT__COPY_NAME_BYTES];
 	int rc;
 
 	for (uint32_t i = 0; i < from->n_planes; i++)
@@ -140,9 +142,11 @@ take_table(struct scout_worker *w, const struct scout_table *from, struct scout_
 		.n_blocks = n_blocks,
 		.group = from->group,
 	};
-	rc = scout__copy_check_layout(&table->layout, err, err_len);
-	if (rc)
-		return rc;
+	rc = scout__copy_check_layout(&table->layout, text, sizeof(text));
+	if (rc) {
+		scout__copy_name_table(&table->layout, w->groups.n, name);
+		return scout__fail(err, err_len, rc, "%s%s", name, text);
+	}
 	table->shard_bytes = scout__copy_shard_bytes(&table->layout);
 	table->marks = calloc((size_t)(n_blocks / 64 + 1), sizeof(*table->marks));
 	if (n_blocks <= SIZE_MAX / sizeof(*table->uses))

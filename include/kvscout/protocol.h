@@ -338,9 +338,10 @@
  *                                    bytes
  *                  n_planes * u64    bytes per block of each plane. A slot holds, plane by plane, the blocks of
  *                                    an object in token order: shard bytes = sum * unit_tokens / block_tokens
- *                The first REGISTER of a KV rank fixes its layout (all of a TABLE, tag included); another one is
- *                refused with SCOUT_WIRE_SHARD_BYTES, unless it is of the only worker left and nothing is held:
- *                then the pool starts anew with it. SCOUT_WIRE_STATE without a lease connection: HELLO, then
+ *                The first REGISTER of a shard fixes its layout (all of a TABLE, tag included), or that the group has
+ *                no layers there; another one is refused with SCOUT_WIRE_SHARD_BYTES, unless it is of the only worker
+ *                left and nothing is held: then the pool starts anew with it. The shard of a worker in a group:
+ *                (kv_rank * readers + reader) / readers of the group. SCOUT_WIRE_STATE without a lease connection: HELLO, then
  *                LEASE_HELLO and its LEASE_OK, then REGISTER.
  *   reply:       u32 segments        how many pool segments the lease connection has delivered or will deliver at
  *                                    once; 0 is usual at the start: the pool grows with the first STORE

@@ -258,14 +258,22 @@ make_indexes(struct scout_server *s, struct scout__ns *ns, struct refusal *refus
 	return true;
 }
 
+/* The shard of a group that the worker of @m has, among this server's. */
+SCOUT_ON_LOOP static uint32_t
+shard_of(const struct scout__ns_group *group, const struct scout__register_msg *m)
+{
+	uint32_t worker = ((uint32_t)m->kv_rank - group->ns->rank_first) * group->ns->readers + m->reader;
+
+	return worker / group->readers;
+}
+
 /* The place of the layout of @table, of the worker of @m. */
 SCOUT_ON_LOOP static struct scout__layout *
 layout_of(const struct scout__ns *ns, const struct scout__register_msg *m, const struct scout__table_msg *table)
 {
 	struct scout__ns_group *group = &ns->by_group[table->group];
-	uint32_t worker = ((uint32_t)m->kv_rank - ns->rank_first) * ns->readers + m->reader;
 
-	return &group->layouts[worker / group->readers];
+	return &group->layouts[shard_of(group, m)];
 }
 
 SCOUT_ON_LOOP static bool
@@ -296,7 +304,33 @@ groups_of(const struct scout__register_msg *m)
 	return groups;
 }
 
-/* Whether @m is what its KV rank was registered with. Else @refusal names the difference. */
+/*
+ * Whether the workers of a shard agree on having a table of its group. What is missing stays missing, for the chunk index is
+ * made for the shards that there are; and of a shard that one of its workers has no table of, that worker's share would never
+ * be stored.
+ */
+SCOUT_ON_LOOP static bool
+check_groups(const struct scout__ns *ns, const struct scout__register_msg *m, struct refusal *refusal)
+{
+	uint32_t with_table = groups_of(m);
+
+	for (uint32_t g = 0; g < ns->groups.n; g++) {
+		const struct scout__ns_group *group = &ns->by_group[g];
+		uint32_t shard = shard_of(group, m);
+		bool has_table = with_table >> g & 1;
+
+		if (!(group->heard >> shard & 1) || group->layouts[shard].known == has_table)
+			continue;
+		return refuse(refusal, SCOUT_WIRE_SHARD_BYTES,
+			      "this REGISTER of kv_rank %u, reader %u has %s table of group %u, but its shard was "
+			      "registered with%s one",
+			      (unsigned)m->kv_rank, (unsigned)m->reader, has_table ? "a" : "no", (unsigned)g,
+			      has_table ? "out" : "");
+	}
+	return true;
+}
+
+/* Whether @m is what its shards were registered with. Else @refusal names the difference. */
 SCOUT_ON_LOOP static bool
 check_layouts(const struct scout__ns *ns, const struct scout__register_msg *m, const struct scout__layout *layouts,
 	      struct refusal *refusal)
@@ -306,11 +340,28 @@ check_layouts(const struct scout__ns *ns, const struct scout__register_msg *m, c
 
 		if (here->known && !check_layout(here, &layouts[i], m->kv_rank, &m->tables[i], refusal))
 			return false;
-		/* What is missing now stays missing: the chunk index is made for the shards that there are. */
-		if (!here->known && ns->registered >> (m->kv_rank - ns->rank_first) & 1)
-			return refuse(refusal, SCOUT_WIRE_SHARD_BYTES,
-				      "kv_rank %u was registered without a table of group %u, this REGISTER has one",
-				      (unsigned)m->kv_rank, (unsigned)m->tables[i].group);
+	}
+	return check_groups(ns, m, refusal);
+}
+
+/* The worker of @m has said of its shard of each group whether there is one. */
+SCOUT_ON_LOOP static void
+hear(struct scout__ns *ns, const struct scout__register_msg *m)
+{
+	for (uint32_t g = 0; g < ns->groups.n; g++)
+		ns->by_group[g].heard |= UINT64_C(1) << shard_of(&ns->by_group[g], m);
+}
+
+/* With the worker of @m some worker of each shard of each group has registered. */
+SCOUT_ON_LOOP static bool
+is_last(const struct scout__ns *ns, const struct scout__register_msg *m)
+{
+	for (uint32_t g = 0; g < ns->groups.n; g++) {
+		const struct scout__ns_group *group = &ns->by_group[g];
+		uint64_t all = group->rank_count == 64 ? UINT64_MAX : (UINT64_C(1) << group->rank_count) - 1;
+
+		if ((group->heard | UINT64_C(1) << shard_of(group, m)) != all)
+			return false;
 	}
 	return true;
 }
@@ -320,8 +371,6 @@ SCOUT_ON_LOOP static bool
 fix_layouts(struct scout_server *s, struct scout__ns *ns, const struct scout__register_msg *m,
 	    const struct scout__layout *layouts, struct refusal *refusal)
 {
-	uint64_t all = ns->rank_count == 64 ? UINT64_MAX : (UINT64_C(1) << ns->rank_count) - 1;
-	uint64_t registered = ns->registered | UINT64_C(1) << (m->kv_rank - ns->rank_first);
 	struct scout__layout *fixed[SCOUT_MAX_GROUPS];
 	uint32_t n_fixed = 0;
 
@@ -349,9 +398,9 @@ fix_layouts(struct scout_server *s, struct scout__ns *ns, const struct scout__re
 			(unsigned long long)s->cfg.l1_bytes);
 		goto err_forget;
 	}
-	if (registered == all && !ns->complete && !make_indexes(s, ns, refusal))
+	if (!ns->complete && is_last(ns, m) && !make_indexes(s, ns, refusal))
 		goto err_forget;
-	ns->registered = registered;
+	hear(ns, m);
 	return true;
 
 err_forget:

@@ -156,9 +156,9 @@ scout__ns_drop_indexes(struct scout_server *s, struct scout__ns *ns)
 		scout__index_free(group->index);
 		group->index = NULL;
 		group->sweep_next = 0;
+		group->heard = 0;
 		forget_layouts(group);
 	}
-	ns->registered = 0;
 	ns->complete = false;
 	scout__run_queue_remove(&ns->sweep);
 }

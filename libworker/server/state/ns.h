@@ -60,6 +60,7 @@ struct scout__ns_group {
 	uint16_t readers, rank_first, rank_count, kv_ranks; /* as the namespace's, in ranks of the group */
 	uint32_t stride;                                    /* hashes from one object to the next */
 	struct scout__layout layouts[SCOUT_MAX_RANKS];      /* of each rank; not known: it has no layers of the group */
+	uint64_t heard;                                     /* ranks (bits) that some worker has registered */
 	struct scout__chunk_index *index;                   /* NULL until every rank of this server is registered */
 	uint8_t ranks[SCOUT_MAX_RANKS];                     /* of each rank of the chunk index */
 	uint32_t sweep_next;
@@ -84,8 +85,7 @@ struct scout__ns {
 	uint64_t weights_gen;                   /* counts RESETs and CLEARs: what belongs to an older one is over */
 	uint16_t ended_by;                      /* which of both it was: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED */
 	struct scout__ns_group *by_group;       /* groups.n of them */
-	uint64_t registered;                    /* ranks of this server (bits) that some worker has registered */
-	bool complete;                          /* all of them: the groups have chunk indexes */
+	bool complete;                          /* every rank of every group was heard: they have chunk indexes */
 	struct scout__l1_ns l1; /* of its chunk indexes: what they hold together, and the tenants' accounts */
 	struct scout__space *spaces;
 	uint32_t n_spaces, cap_spaces;

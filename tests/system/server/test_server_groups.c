@@ -262,6 +262,30 @@ START_TEST(a_tenant_counts_once_in_whatever_groups_it_stores)
 }
 END_TEST
 
+/* A worker that does not check what it registers. */
+START_TEST(a_table_of_no_group_or_of_blocks_that_fill_no_unit_is_refused)
+{
+	static const struct scout__groups groups = {
+		.n = 2, .group = {{.readers = 1, .unit_tokens = 16}, {.readers = 1, .unit_tokens = 32}}};
+	struct groups_rig rig;
+
+	groups_up(&rig, 8, &groups, 16);
+	rig.worker.hello.groups.n = 3;
+	rig.worker.hello.groups.group[2] = groups.group[0];
+	ck_assert_int_eq(groups_register(&rig.worker, 0, 0, 7, SHARD_BYTES), SCOUT_WIRE_GROUP);
+	ck_assert_msg(strstr(rig.worker.text, "a table is of group 2: must be below 2") != NULL, "%s", rig.worker.text);
+	rig.worker.hello.groups = groups;
+	rig.worker.hello.groups.group[1].unit_tokens = 24;
+	ck_assert_int_eq(groups_register(&rig.worker, 0, 0, 3, SHARD_BYTES), SCOUT_WIRE_RANGE);
+	ck_assert_msg(strstr(rig.worker.text, "block_tokens = 24 does not divide the unit of group 1, 32 tokens") !=
+			      NULL,
+		      "%s", rig.worker.text);
+	rig.worker.hello.groups = groups;
+	ck_assert_int_eq(groups_register(&rig.worker, 0, 0, 3, SHARD_BYTES), SCOUT_WIRE_OK);
+	groups_down(&rig);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -274,6 +298,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, the_33rd_group_is_over_the_limit);
 	tcase_add_test(tc, a_tenant_counts_once_in_whatever_groups_it_stores);
 	tcase_add_test(tc, a_group_that_the_namespace_does_not_have_is_refused);
+	tcase_add_test(tc, a_table_of_no_group_or_of_blocks_that_fill_no_unit_is_refused);
 	tcase_add_test(tc, equal_sizes_in_another_order_are_another_layout);
 	tcase_add_test(tc, a_peer_of_the_version_before_is_told_in_one_sentence);
 	suite_add_tcase(s, tc);
