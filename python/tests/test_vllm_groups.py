@@ -46,12 +46,20 @@ class MambaSpec(KVCacheSpec):
     pass
 
 
+class CrossAttentionSpec(KVCacheSpec):
+    pass
+
+
 class CircularBufferSpec(KVCacheSpec):
     prefix_cacheable = False
 
 
 class UniformTypeKVCacheSpecs(KVCacheSpec):
     pass
+
+
+def states(mode="align", **fields):
+    return MambaSpec(mamba_cache_mode=mode, **fields)
 
 
 def window(tokens, **fields):
@@ -122,6 +130,14 @@ class Translation(unittest.TestCase):
         self.assertEqual(self.items(*specs, eagle=True), ["all,unit=64,margin=16", "window:100,unit=64,margin=16"])
         self.assertFalse(groups.of_engine(*engine_of(FullAttentionSpec(), eagle=True), CHUNK).is_one_run)
 
+    def test_beside_states_each_block_is_an_object(self):
+        found = groups.of_engine(*engine_of(FullAttentionSpec(), states(), window(100), eagle=True, drafts={0}), CHUNK)
+        self.assertEqual([group.item() for group in found], ["all,unit=16,margin=16", "state,unit=16", "window:100,unit=16"])
+        self.assertEqual((found.hash_tokens, found.step_tokens, found.states), (16, 16, (1,)))
+        blocks = found.blocks([[1, 2, 3, 4], [5, 6, 7, 8], [9, 9, 9, 9]], 16, 64)
+        found.keep_states(blocks, 16, [(1, 7, 48), (1, 5, 16), (1, 8, 60), (0, 9, 32)], 0)
+        self.assertEqual(blocks, {0: [2, 3, 4], 1: [0, 7, 0], 2: [9, 9, 9]})
+
     def test_scratch_memory_is_left_out(self):
         engine = engine_of(CircularBufferSpec(8), FullAttentionSpec(), window(100))
         engine[1].kv_cache_groups[2].enable_kv_transfer = False
@@ -139,8 +155,9 @@ class Translation(unittest.TestCase):
 
     def test_what_it_cannot_do_is_refused(self):
         for specs, sentence in (
-            ((FullAttentionSpec(), MambaSpec()), r"1 layers of this model have KV of another kind \(MambaSpec\)"),
-            ((UniformTypeKVCacheSpecs(kv_cache_specs={"a": MambaSpec()}),), r"another kind \(MambaSpec\)"),
+            ((FullAttentionSpec(), CrossAttentionSpec()), r"1 layers of this model have KV of another kind \(CrossAttentionSpec\).*the tier"),
+            ((UniformTypeKVCacheSpecs(kv_cache_specs={"a": states("none")}),),
+             r"1 layers of this model \(MambaSpec\) have mamba_cache_mode=none.*--mamba-cache-mode align"),
             ((CircularBufferSpec(),), "no KV cache group of this model has any"),
         ):
             with self.subTest(sentence=sentence), self.assertRaisesRegex(refusals.Refused, sentence):
@@ -197,7 +214,8 @@ class Pool:
 
 
 class Manager:
-    """Block tables by group. Before each allocation blocks behind the windows are given back, as vLLM does."""
+    """Block tables by group. Before each allocation blocks behind the windows, and all states but the last, are given back,
+    as vLLM does."""
 
     def __init__(self, theirs):
         self.block_pool = Pool(200)
@@ -209,7 +227,8 @@ class Manager:
         null = self.block_pool.null_block
         for group, table in zip(self.groups, tables):
             spec = group.kv_cache_spec
-            behind = max(0, computed - getattr(spec, "sliding_window", computed + 1) + 1) // spec.block_size
+            kept = 2 if isinstance(spec, MambaSpec) else getattr(spec, "sliding_window", computed + 1)
+            behind = max(0, computed - kept + 1) // spec.block_size
             self.block_pool.free_blocks([block for block in table[:behind] if block is not null])
             table[:behind] = [null] * behind
             while len(table) < -(-tokens // spec.block_size):
@@ -256,16 +275,33 @@ class Engine:
     def step(self, request=None, tokens=0):
         """One step of the engine, which computes these tokens of @request."""
         scheduled = {request.request_id: tokens} if tokens else {}
-        meta = self.scheduler.build_meta(SimpleNamespace(num_scheduled_tokens=scheduled, preempted_req_ids=set()))
+        offers = self.offers(request, tokens) if tokens else {}
+        meta = self.schedule(scheduled, offers)
         self.worker.start_loads(meta)
         if tokens:
             end = request.num_computed_tokens + tokens
             for number, table in enumerate(self.manager.get_block_ids(request.request_id)):
                 for at in range(request.num_computed_tokens // BLOCK, end // BLOCK):
-                    self.page(table[at])[:] = self.expected(request, number, at)
+                    # Of a state nothing is left but that at the end of the step.
+                    holds = number not in self.groups.states or (at + 1) * BLOCK == end
+                    self.page(table[at])[:] = self.expected(request, number, at) if holds else bytes(self.SIZE)
             request.num_computed_tokens = end
         self.worker.wait_for_save(meta)
         return meta
+
+    def schedule(self, scheduled, offers):
+        return self.scheduler.build_meta(SimpleNamespace(
+            num_scheduled_tokens=scheduled, preempted_req_ids=set(),
+            kv_connector_block_state=SimpleNamespace(boundary_state_offloads=offers),
+        ))
+
+    def offers(self, request, tokens):
+        """What vLLM says of the states that a step leaves."""
+        end = request.num_computed_tokens + tokens
+        if end % BLOCK:
+            return {}
+        tables = self.manager.get_block_ids(request.request_id)
+        return {request.request_id: [(number, tables[number][end // BLOCK - 1], end) for number in self.groups.states]}
 
     def settle(self):
         """Until all stores have ended and their blocks are given back."""
@@ -293,8 +329,7 @@ class Engine:
         """Allocate as vLLM does for a load, and send it."""
         self.manager.allocate(request, computed + external, computed + external)
         self.scheduler.allocated(request, self.manager.get_block_ids(request.request_id), external)
-        meta = self.scheduler.build_meta(SimpleNamespace(num_scheduled_tokens={}, preempted_req_ids=set()))
-        return meta
+        return self.schedule({}, {})
 
     def load(self, meta):
         """(received, failed) of the loads of @meta."""
@@ -413,6 +448,21 @@ class Lives(unittest.TestCase):
         self.assertEqual(engine.matched(again), 256)
         self.assertEqual(engine.load(engine.admit(again, 0, 256)), ({"again"}, set()))
         self.assertEqual(engine.holds(again, 0, 256), [list(range(9, 16))])
+
+    def test_of_states_those_are_found_that_a_step_has_left(self):
+        engine = self.start(FullAttentionSpec(), states(), window(40))
+        self.store(engine, step=112)
+        again = request("again", "p", 300)
+        self.assertEqual(engine.matched(again), 224)  # 112, 224 and the end, which is not at the end of a block
+        self.assertEqual(engine.load(engine.admit(again, 0, 224)), ({"again"}, set()))
+        self.assertEqual(engine.holds(again, 0, 224), [list(range(14)), [13], [11, 12, 13]])
+        again.num_computed_tokens = 224
+        engine.compute(again, 64)
+        engine.end(again)
+        third = request("third", "p", 300)
+        self.assertEqual(engine.matched(third), 288)
+        self.assertEqual(engine.load(engine.admit(third, 0, 288)), ({"third"}, set()))
+        self.assertEqual(engine.holds(third, 0, 288)[1:], [[17], [15, 16, 17]])
 
     def test_a_load_that_fails_in_part_fails_as_a_whole(self):
         """A window behind a shorter prefix was never loaded, so vLLM must not go on there."""

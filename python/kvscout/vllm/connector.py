@@ -146,7 +146,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
         found = layout.tables(kv_caches, self._kv_cache_config.num_blocks, self._groups, self._tag)
-        self._worker.register(found, device.event_maker(next(iter(kv_caches.values()))))
+        self._worker.register(found, device.event_maker(next(layout.tensors(kv_caches))))
         self._worker.holds_stores = get_kv_transfer_group() is not self
 
     def _tag(self, layers, element):

@@ -10,6 +10,7 @@ vllm/v1/core/single_type_kv_cache_manager.py):
     sliding window           window:SPAN    the SPAN - 1 tokens before L. vLLM keeps extra_retained_tokens more of a
                                             window for drafts of several tokens; they count as part of it
     chunked local attention  local:SPAN     the tokens of the current run of SPAN up to L
+    recurrent (Mamba)        state          the state after exactly L tokens
     a draft model's layers   margin         besides what their policy says: one block behind L. vLLM matches one block
                                             more than it takes, because a draft layer's last KV depends on the next
                                             token
@@ -22,6 +23,11 @@ reads an object in the step that computes its last token; what is then in the wi
 before the first token of that step. So an object of a window may be a whole chunk if the window is longer than that;
 of a shorter one each block is an object of its own. The same holds for the runs of local attention: an object must not
 begin before a run that it ends in.
+
+STATES  A recurrent layer's block holds the state at its end, but only at lengths at which a step has ended: vLLM ends
+the steps of a prompt at ends of blocks, and says in each step which block holds the state of which length
+(mamba_cache_mode "align"). Only these are stored. So that each of these lengths can be a hit, all groups of such a model
+are stored by blocks.
 """
 
 import math
@@ -31,6 +37,7 @@ from dataclasses import dataclass
 _ALL = ("FullAttentionSpec",)
 _WINDOW = ("SlidingWindowSpec",)
 _LOCAL = ("ChunkedLocalAttentionSpec",)
+_STATE = ("MambaSpec",)
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,9 @@ class Groups(tuple):
     stride             so many of a request's block hashes are one of these
     step_tokens        each hit is a multiple
     span_tokens        objects of all groups begin at its multiples
+    states             numbers of the groups with the policy state
+    is_one_run         a hit is the leading run of chunks, of which any part is of use by itself. Else a length can be
+                       restored as a whole or not at all
     """
 
     def __new__(cls, groups, chunk_tokens, hash_block_tokens):
@@ -67,14 +77,11 @@ class Groups(tuple):
         self.hash_tokens = math.gcd(*units)
         self.stride = self.hash_tokens // hash_block_tokens
         self.span_tokens = math.lcm(*units)
-        self.step_tokens = math.lcm(self.hash_tokens, *(g.unit_tokens for g in self if g.policy == "all"))
+        self.step_tokens = math.lcm(self.hash_tokens, *(g.unit_tokens for g in self if g.policy in ("all", "state")))
+        self.states = tuple(number for number, g in enumerate(self) if g.policy == "state")
+        self.is_one_run = len(self) == 1 and self[0].policy == "all" and not self[0].margin_tokens
+        self._tables = tuple((number, g.engine_number, g.block_tokens) for number, g in enumerate(self))
         return self
-
-    @property
-    def is_one_run(self):
-        """Whether a hit is the leading run of chunks, of which any part is of use by itself. Else a length can be
-        restored as a whole or not at all."""
-        return len(self) == 1 and self[0].policy == "all" and not self[0].margin_tokens
 
     def keys(self):
         """Configuration keys of client and worker."""
@@ -85,10 +92,23 @@ class Groups(tuple):
     def blocks(self, block_ids, begin, end):
         """By kvscout's number: of vLLM's @block_ids by group those of the tokens @begin..@end. @begin is at the
         beginning of a block in all groups."""
-        return {
-            number: list(block_ids[group.engine_number][begin // group.block_tokens : -(-end // group.block_tokens)])
-            for number, group in enumerate(self)
-        }
+        if self.is_one_run:
+            number, own, block = self._tables[0]
+            return {number: block_ids[own][begin // block : -(-end // block)]}
+        return {number: block_ids[own][begin // block : -(-end // block)] for number, own, block in self._tables}
+
+
+    def keep_states(self, blocks, begin, offers, null):
+        """Replace in @blocks, which begin at token @begin, those of states by @null, but for the @offers: what vLLM says
+        of this step, (its number of the group, block, length of the state in it)."""
+        for number in self.states:
+            group = self[number]
+            kept = [null] * len(blocks[number])
+            for engine_number, block, length in offers:
+                place = length // group.block_tokens - 1 - begin // group.block_tokens
+                if engine_number == group.engine_number and not length % group.block_tokens and 0 <= place < len(kept):
+                    kept[place] = block
+            blocks[number] = kept
 
 
 def layer_spec(spec):
@@ -107,6 +127,8 @@ def policy_of(spec):
         return "window", spec.sliding_window + getattr(spec, "extra_retained_tokens", 0)
     if names.intersection(_LOCAL):
         return "local", spec.attention_chunk_size
+    if names.intersection(_STATE) and getattr(spec, "mamba_cache_mode", None) == "align":
+        return "state", 0
     return None
 
 
@@ -115,9 +137,9 @@ def is_cached(group):
     return getattr(group, "enable_kv_transfer", True) and getattr(group.kv_cache_spec, "prefix_cacheable", True)
 
 
-def _unit(policy, span, block, chunk):
-    """Tokens of a stored object; see UNITS."""
-    if policy == "window" and span <= chunk or policy == "local" and span % chunk:
+def _unit(policy, span, block, chunk, has_states):
+    """Tokens of a stored object; see UNITS and STATES."""
+    if has_states or policy == "window" and span <= chunk or policy == "local" and span % chunk:
         return block
     return chunk
 
@@ -151,6 +173,7 @@ def of_engine(vllm_config, kv_cache_config, chunk_tokens):
     """@chunk_tokens: a multiple of scheduler_block(). All groups have a policy (refusals.py)."""
     theirs = kv_cache_config.kv_cache_groups
     drafts = _has_drafts(vllm_config, theirs)
+    has_states = any(policy_of(group.kv_cache_spec)[0] == "state" for group in theirs if is_cached(group))
     found = []
     for number, group in enumerate(theirs):
         if not is_cached(group):
@@ -162,9 +185,10 @@ def of_engine(vllm_config, kv_cache_config, chunk_tokens):
                 engine_number=number,
                 policy=policy,
                 span_tokens=span,
-                margin_tokens=block if drafts[number] else 0,
+                # vLLM has no drafts for recurrent layers.
+                margin_tokens=block if drafts[number] and policy != "state" else 0,
                 block_tokens=block,
-                unit_tokens=_unit(policy, span, block, chunk_tokens),
+                unit_tokens=_unit(policy, span, block, chunk_tokens, has_states),
                 layers=tuple(group.layer_names),
             )
         )

@@ -150,7 +150,7 @@ class Scheduler:
         self._loads = []
         self._generation = self._new_weights = 0
         if self._may_store:
-            self._add_all_stores(meta, scheduler_output.num_scheduled_tokens)
+            self._add_all_stores(meta, scheduler_output)
         for request_id in getattr(scheduler_output, "preempted_req_ids", None) or ():
             self._preempted(request_id)
         self._end_step()
@@ -371,27 +371,27 @@ class Scheduler:
     # ---- stores -----------------------------------------------------------------------------------------------------
 
     def _found_tokens(self, hit):
-        """How many leading tokens are cached. A hit may be one token short of the end of its last chunk."""
-        run = self._run_tokens
-        return max(hit.chunks * self._groups.chunk_tokens, hit.tokens) // run * run
+        """How many leading tokens are cached. A hit of one run may be one token short of the end of its last chunk."""
+        return hit.chunks * self._run_tokens if self._groups.is_one_run else hit.tokens
 
     def _store_from(self, tracked, token):
         """@token is not in the cache."""
         tracked.next_store = min(tracked.next_store, token // self._run_tokens * self._run_tokens)
 
-    def _add_all_stores(self, meta, scheduled):
+    def _add_all_stores(self, meta, scheduler_output):
         """A step that decodes completes a chunk for few of its requests: the others take no more than this look."""
         run = self._run_tokens
-        for request_id, tokens in scheduled.items():
+        offers = getattr(scheduler_output.kv_connector_block_state, "boundary_state_offloads", {}) if self._groups.states else {}
+        for request_id, tokens in scheduler_output.num_scheduled_tokens.items():
             tracked = self._requests.get(request_id)
             if (
                 tracked is not None
                 and tracked.request.num_computed_tokens + tokens >= tracked.next_store + run
                 and tracked.may_store
             ):
-                self._add_stores(meta, tracked, tokens)
+                self._add_stores(meta, tracked, tokens, offers.get(request_id, ()))
 
-    def _add_stores(self, meta, tracked, tokens):
+    def _add_stores(self, meta, tracked, tokens, offers):
         request = tracked.request
         known = request.num_prompt_tokens if self._config.store == "prompt" else request.num_tokens
         # Behind the known tokens lie drafts and placeholders, whose hashes do not exist yet.
@@ -402,21 +402,25 @@ class Scheduler:
         begin, end = tracked.next_store, runs * self._run_tokens
         if end <= begin:
             return
-        self._add_store(meta, tracked, self._manager.get_block_ids(request.request_id), begin, end)
+        self._add_store(meta, tracked, begin, end, offers)
         tracked.next_store = end
 
-    def _add_store(self, meta, tracked, block_ids, begin, end):
+    def _add_store(self, meta, tracked, begin, end, offers):
         """Store what ends in the tokens @begin..@end. vLLM gives back the blocks behind a window, and what has lost one
-        is left out (see UNITS in groups.py)."""
-        stride, null = self._stride, self._null_block
-        ids_from = begin // self._groups.span_tokens * self._groups.span_tokens
-        ids = self._groups.blocks(block_ids, ids_from, end)
-        pinned = [block for own in ids.values() for block in own if block != null]
+        is left out (see UNITS in groups.py). @offers: states of recurrent layers."""
+        groups, stride, run, null = self._groups, self._stride, self._run_tokens, self._null_block
+        ids_from = begin - begin % groups.span_tokens
+        ids = groups.blocks(self._manager.get_block_ids(tracked.request.request_id), ids_from, end)
+        if groups.states:
+            groups.keep_states(ids, ids_from, offers, null)
+        pinned = []
+        for own in ids.values():
+            pinned += [block for block in own if block != null] if null in own else own
         if not pinned:
             return
         number = self._next_store_number
         self._next_store_number += 1
-        first, last = begin // self._run_tokens, end // self._run_tokens
+        first, last = begin // run, end // run
         hashes = list(map(bytes, tracked.request.block_hashes[(first + 1) * stride - 1 : last * stride : stride]))
         self._pins.take(number, pinned)
         meta.stores.append(
