@@ -259,8 +259,13 @@ def swap_blocks(worker, left, right):
     from vllm.v1.kv_cache_interface import group_kernel_blocks
 
     runner = worker.model_runner
-    # Layers of several groups share their memory.
-    for cache in {cache.data_ptr(): cache for cache in runner.kv_caches}.values():
+    # Layers of several groups share their memory, of which a recurrent layer's tensors are parts.
+    memory = {}
+    for cache in runner.kv_caches:
+        for tensor in cache if isinstance(cache, list | tuple) else (cache,):
+            if tensor.data_ptr() not in memory or tensor.numel() > memory[tensor.data_ptr()].numel():
+                memory[tensor.data_ptr()] = tensor
+    for cache in memory.values():
         pages = group_kernel_blocks(cache, runner.kv_cache_config.num_blocks)
         for a, b in zip(left, right):
             kept = pages[a].clone()

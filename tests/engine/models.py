@@ -69,6 +69,26 @@ def _gemma():
     )
 
 
+def _recurrent():
+    """Short convolutions, whose state is recurrent, beside full attention."""
+    from transformers import Lfm2Config
+
+    text = dict(TEXT)
+    theta = text.pop("rope_theta")
+    return Lfm2Config(
+        hidden_size=128,
+        intermediate_size=256,
+        block_auto_adjust_ff_dim=False,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        conv_L_cache=3,
+        layer_types=["conv", "full_attention"] * 2,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        **text,
+    )
+
+
 def _mla():
     from transformers import DeepseekV2Config
 
@@ -177,6 +197,7 @@ MODELS = {
     "llama": lambda: _llama(0),
     "window": lambda: _llama(512),
     "mla": _mla,
+    "recurrent": _recurrent,
     "long": _long,
 }
 

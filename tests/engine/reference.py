@@ -29,7 +29,8 @@ def _control_of_group(engine, at, group):
     # One chunk, within the window at the end of the prompt and at the end of what the engine's own cache has of it.
     block = group.kv_cache_spec.block_size
     first, last = 832 // block, 960 // block
-    engine.on_workers(swap_blocks, blocks[at][first:last], other_blocks[at][first:last])
+    pairs = [pair for pair in zip(blocks[at][first:last], other_blocks[at][first:last]) if all(pair)]
+    engine.on_workers(swap_blocks, *zip(*pairs))
     wrong = engine.run([prompt], n)[0]
     engine.forget()
     fresh = engine.run([prompt], n)[0]
@@ -44,14 +45,15 @@ def _control_of_group(engine, at, group):
 
 
 def _watched(engine, prompt, output_tokens):
-    """The answer to @prompt, and its blocks in the engine's cache."""
+    """The answer to @prompt, and by KV cache group its blocks in the engine's cache: those too that it has given back,
+    because they are behind a window or hold a state that was left behind. 0: there was none."""
     name = engine.add(prompt, output_tokens)
-    answers, blocks = {}, []
+    answers, found = {}, {}
     while engine.busy:
         answers.update(engine.step())
-        if engine.scheduler.running:
-            blocks = engine.blocks_of_running()
-    return answers[name], blocks
+        for group, ids in enumerate(engine.blocks_of_running() if engine.scheduler.running else ()):
+            found.setdefault(group, {}).update({place: block for place, block in enumerate(ids) if block})
+    return answers[name], [[own.get(place, 0) for place in range(max(own) + 1)] for _, own in sorted(found.items())]
 
 
 def distinct(engine, reference, names):

@@ -36,6 +36,7 @@ SESSIONS = (
     ("gemma-reference", 1, 900),
     ("gemma", 1, 1200),
     ("serve", 1, 900),
+    ("groups-manager", 0, 600),
     ("tier-manager", 0, 600),
     ("tier", 1, 900),
 )
@@ -48,7 +49,10 @@ BY_NAME = (
     ("lora", 1, 900),
     ("images-reference", 1, 900),
     ("images", 1, 900),
+    ("recurrent-reference", 1, 900),
+    ("recurrent", 1, 900),
     ("gemma-evicted", 1, 900),
+    ("gemma-blocks", 1, 900),
     ("gemma-kills", 1, 3000),
     ("mla-reference", 1, 1800),
     ("mla", 1, 1800),

@@ -178,6 +178,21 @@ def tier_manager_session(options):
     return cases
 
 
+def group_manager_session(options):
+    """vLLM's KV cache managers with the connector; no engine."""
+    import group_manager
+    from server import Server
+
+    cases = Cases(options.only)
+    server = Server(options.kvscoutd).start()
+    try:
+        for case in group_manager.CASES:
+            cases.run(case.__name__, case, server)
+    finally:
+        server.stop()
+    return cases
+
+
 def all_cases(context, engine, server):
     import scenarios
 
@@ -208,6 +223,28 @@ def evicted_session(options):
         context.cases.run(case.__name__, case, context, engine, server, folder)
 
     return connector_session("gemma", cases, l2=l2)(options)
+
+
+def unit_cases(context, engine, server):
+    import scenarios
+
+    for case in (scenarios.shared_prefixes_at_once, scenarios.chunked_prefill, scenarios.random_aborts):
+        context.cases.run(case.__name__, case, context, engine)
+    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+
+
+def recurrent_cases(context, engine, server):
+    import scenarios
+
+    for case in (
+        scenarios.shared_prefixes_at_once,
+        scenarios.prompts_around_whole_chunks,
+        scenarios.chunked_prefill,
+        scenarios.random_aborts,
+        scenarios.reset_drops_everything,
+    ):
+        context.cases.run(case.__name__, case, context, engine)
+    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
 
 
 def few_cases(context, engine, server):
@@ -365,6 +402,8 @@ ALL = ("shared", "exact", "long", "crowd", "stream", "salted", "params", "partia
 # So few blocks that the engine's own cache forgets, and that decoding runs out of them.
 FEW_BLOCKS = 80
 GROUP_BLOCKS = 3 * FEW_BLOCKS
+# vLLM leaves its own prefix cache off for such models unless it is asked for.
+RECURRENT = {"enable_prefix_caching": True}
 LORA = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
 # vLLM's reference backend computes MLA in float32, in blocks of 16 tokens; for it vLLM switches its own prefix cache
 # off, which the negative control needs.
@@ -390,6 +429,7 @@ SESSIONS = {
     "lora": connector_session("llama", adapter_cases, **LORA),
     "images": connector_session("images", image_cases, **IMAGES),
     "serve": serve_session,
+    "groups-manager": group_manager_session,
     "tier-manager": tier_manager_session,
     "tier": tier_session("llama", "all_cases"),
     "window": connector_session("window", few_cases),
@@ -399,7 +439,11 @@ SESSIONS = {
     "lora-reference": variant_reference("llama", "adapter_answers", **LORA),
     "images-reference": variant_reference("images", "image_answers", **IMAGES),
     "gemma": connector_session("gemma", group_cases, blocks=GROUP_BLOCKS),
+    "recurrent": connector_session("recurrent", recurrent_cases, **RECURRENT),
+    "recurrent-reference": reference_session("recurrent", ("shared", "exact", "long", "stream", "reset"), **RECURRENT),
     "gemma-evicted": evicted_session,
+    # A window that is no longer than a chunk is stored by blocks.
+    "gemma-blocks": connector_session("gemma", unit_cases, extra={"chunk_tokens": 256}, blocks=GROUP_BLOCKS),
     "gemma-kills": connector_session("gemma", kill_cases, blocks=GROUP_BLOCKS),
     "gemma-reference": reference_session("gemma", ALL),
     "window-reference": reference_session("window", ("shared", "exact", "long")),
