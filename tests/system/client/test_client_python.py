@@ -15,9 +15,9 @@ import time
 import zmq
 
 MAGIC, VERSION = b"KVSC", 2
-HELLO, PING, LOOKUP, FINISH, STATUS, ERROR = 1, 2, 3, 5, 12, 13
+HELLO, PING, LOOKUP, FINISH, STATUS, ERROR, KEYS = 1, 2, 3, 5, 12, 13, 15
 OK, TRUNCATED, BAD_VERSION, TOO_LARGE, BAD_RESERVED, BAD_BODY, UNKNOWN_OP, NO_HELLO, STALE_EPOCH = range(9)
-NO_SESSION, RANGE = 12, 17
+NO_SESSION, RANGE, GROUP = 12, 17, 23
 HASH_BYTES = 32
 WAIT_S = 10
 
@@ -52,6 +52,13 @@ def frame(*operations, epoch=0, magic=MAGIC, version=VERSION, reserved=0):
 def lookup_body(ticket, hashes):
     n = len(hashes) // HASH_BYTES
     return struct.pack("<QIIIIIIIHH", ticket, n, 0, 0, 0, 0, 0, 0, 0, 0) + text_field("") + hashes
+
+
+def keys_body(ticket, parts):
+    """@parts: (group, hashes), by ascending group."""
+    heads = b"".join(struct.pack("<HHI", group, 0, len(hashes) // HASH_BYTES) for group, hashes in parts)
+    return (struct.pack("<QHH", ticket, len(parts), 0) + text_field("") + heads
+            + b"".join(hashes for _, hashes in parts))
 
 
 # One group: policy ALL, 1 reader, units of 256 tokens, no span, no margin.
@@ -211,6 +218,16 @@ class Checks:
         return (sorted(reply.corr for reply in replies) == corrs
                 and all((reply.opcode, reply.status) == (LOOKUP, OK) for reply in replies)
                 and all(reply.fields("<IIIII") == (0, 0, 0, 0, 0) for reply in replies))
+
+    def keys(self):
+        """KEYS answers each of 11 objects with two bits, and opens a session; a group that HELLO did not name is GROUP"""
+        ticket = secrets.randbits(64) | 1
+        reply = self.client.ask(KEYS, keys_body(ticket, [(0, random_hashes(11))]))
+        if (reply.opcode, reply.status) != (KEYS, OK) or reply.fields("<IIII2s2s") != (11, 0, 0, 0, b"\0\0", b"\0\0"):
+            return False
+        refused = self.client.ask(KEYS, keys_body(secrets.randbits(64) | 1, [(1, random_hashes(1))]))
+        return (is_refusal(refused, KEYS, self.client.last_corr, GROUP)
+                and self.client.ask(FINISH, struct.pack("<QII", ticket, 0, 0)).status == OK)
 
     def unknown_opcode(self):
         """an unknown opcode is answered with that opcode, UNKNOWN_OP and a text"""

@@ -77,6 +77,29 @@ try_lookup(struct wire_peer *p, uint64_t ticket, uint64_t key, uint32_t n)
 		wire_reply_free(reply);
 }
 
+/* KEYS of @n objects, of which the first 8 are there, and a RETRIEVE of those. */
+static void
+try_keys(struct wire_peer *client, struct wire_peer *worker, uint64_t ticket, uint32_t n)
+{
+	static uint8_t hashes[LONG * SCOUT_MAX_HASH];
+	const struct scout__keys_msg m = {
+		.ticket = ticket, .n = n, .n_parts = 1, .parts[0] = {.n = n}, .hashes = hashes};
+	const struct scout__retrieve_msg retrieve = scout__retrieve_of(ticket, 0, 8);
+	uint64_t corr;
+
+	for (uint32_t i = 0; i < n; i++)
+		wire_hash(hashes + (size_t)i * client->hello.hash_bytes, client->hello.hash_bytes,
+			  i < 8 ? 1 + i : 50000 + i);
+	scout__put_keys(wire_begin(client, SCOUT_OP_KEYS), &m, client->hello.hash_bytes);
+	try_end(client);
+	scout__put_retrieve(wire_begin(worker, SCOUT_OP_RETRIEVE), &retrieve);
+	try_end(worker);
+	corr = worker->last_corr;
+	scout__put_retrieve_done(wire_begin(worker, SCOUT_OP_RETRIEVE_DONE),
+				 &(struct scout__retrieve_done_msg){corr, 0});
+	try_end(worker);
+}
+
 static void
 try_simple(struct wire_peer *p, uint8_t opcode, uint64_t word)
 {
@@ -109,6 +132,8 @@ serve_all(struct wire_peer *client, struct wire_peer *worker)
 					 &(struct scout__retrieve_done_msg){corr, 0});
 		try_end(worker);
 	}
+	try_keys(client, worker, 9, 16);
+	try_keys(client, worker, 10, LONG);
 	try_store(worker, 8, 100 + LONG, 100);
 	scout__put_admit(wire_begin(client, SCOUT_OP_ADMIT), &(struct scout__admit_msg){8, 10, 20});
 	try_end(client);
@@ -116,6 +141,8 @@ serve_all(struct wire_peer *client, struct wire_peer *worker)
 	try_end(client);
 	try_simple(client, SCOUT_OP_FINISH, 7);
 	try_simple(client, SCOUT_OP_FINISH, 8);
+	try_simple(client, SCOUT_OP_FINISH, 9);
+	try_simple(client, SCOUT_OP_FINISH, 10);
 	(void)wire_begin(client, SCOUT_OP_PING);
 	try_end(client);
 	try_simple(worker, SCOUT_OP_RESET, 2);

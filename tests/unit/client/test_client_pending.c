@@ -238,6 +238,49 @@ START_TEST(submitting_inside_a_step_makes_no_system_call_and_no_allocation)
 }
 END_TEST
 
+static const struct scout_key_query keys = {.id = "k1", .hashes = rig_hashes, .hash_len = RIG_HASH, .n = RIG_MAX};
+static uint8_t states[RIG_MAX];
+
+/* Nothing is sent inside a step, so there is no answer either. */
+static void
+ask_keys_in_step(struct measured *m)
+{
+	for (int i = 0; i < ROUNDS; i++)
+		m->wrong += scout_lookup_keys(client, &keys, states, NULL) != SCOUT_NOT_YET;
+}
+
+START_TEST(keys_make_no_system_call_and_no_allocation_until_they_are_answered)
+{
+	static struct measured m = {.work = ask_keys_in_step};
+
+	(void)rig_answer("draws tickets for the next 255", 1);
+	scout_step_begin(client);
+	run_measured(&m);
+	scout_step_end(client);
+	ck_assert(fake_wait(fake, SCOUT_OP_KEYS, 1));
+}
+END_TEST
+
+static void
+read_keys(struct measured *m)
+{
+	struct scout_key_answer answer;
+
+	for (int i = 0; i < ROUNDS; i++)
+		m->wrong += scout_lookup_keys(client, &keys, states, &answer) != 0 || answer.hits != 3;
+}
+
+START_TEST(reading_states_of_keys_makes_no_system_call_and_no_allocation)
+{
+	static struct measured m = {.work = read_keys};
+
+	fake_set_present(fake, 0x7, 0, 0);
+	ck_assert_int_eq(scout_lookup_keys(client, &keys, states, NULL), SCOUT_NOT_YET);
+	ck_assert_int_eq(scout_step_wait(client, 20000000), 0);
+	run_measured(&m);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -251,11 +294,15 @@ suite_of_this_file(void)
 	tcase_add_test(tc, reading_an_answer_makes_no_system_call_and_no_allocation);
 	tcase_add_test(tc, asking_anew_inside_a_step_makes_no_system_call_and_no_allocation);
 	tcase_add_test(tc, submitting_inside_a_step_makes_no_system_call_and_no_allocation);
+	tcase_add_test(tc, keys_make_no_system_call_and_no_allocation_until_they_are_answered);
+	tcase_add_test(tc, reading_states_of_keys_makes_no_system_call_and_no_allocation);
 #else
 	(void)pending_makes_no_system_call_and_no_allocation;
 	(void)reading_an_answer_makes_no_system_call_and_no_allocation;
 	(void)asking_anew_inside_a_step_makes_no_system_call_and_no_allocation;
 	(void)submitting_inside_a_step_makes_no_system_call_and_no_allocation;
+	(void)keys_make_no_system_call_and_no_allocation_until_they_are_answered;
+	(void)reading_states_of_keys_makes_no_system_call_and_no_allocation;
 #endif
 	suite_add_tcase(s, tc);
 	return s;
