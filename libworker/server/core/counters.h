@@ -18,7 +18,7 @@ struct scout__counters {
 	uint64_t asked_chunks, hit_chunks, lookups_limited, lookups_renewed;
 	uint64_t soon_chunks; /* of lookups ahead, beyond what could be promised: made the newest of their queues */
 	uint64_t lookups_full, lookups_partial, lookups_none; /* answered: all, some, nothing of what was asked for */
-	uint64_t asked_keys, hit_keys, later_keys;            /* of KEYS */
+	uint64_t hit_keys, miss_keys, later_keys;             /* of KEYS */
 	uint64_t replies_undone, out_of_memory;
 	uint64_t mismatches;
 	uint64_t clears;

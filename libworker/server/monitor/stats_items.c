@@ -109,11 +109,11 @@ static const struct scout__stats_item server_items[] = {
 	{"lookups.renewed", "lookups_renewed_total", NULL,
 	 "Lookups that were asked anew in their session, and answered.", AT(count.lookups_renewed), SCOUT__COUNTER, 0,
 	 false},
-	{"keys.asked", "lookup_keys_total", "result=\"any\"",
-	 "Objects that were asked for by themselves: all, hits, and those that the server could not tell of in time or "
+	{"keys.hit", "lookup_keys_total", "result=\"hit\"",
+	 "Objects that were asked for by themselves: hits, misses, and those that the server could not tell of in time or "
 	 "not promise.",
-	 AT(count.asked_keys), SCOUT__COUNTER, 0, false},
-	{"keys.hit", "lookup_keys_total", "result=\"hit\"", NULL, AT(count.hit_keys), SCOUT__COUNTER, 0, false},
+	 AT(count.hit_keys), SCOUT__COUNTER, 0, false},
+	{"keys.miss", "lookup_keys_total", "result=\"miss\"", NULL, AT(count.miss_keys), SCOUT__COUNTER, 0, false},
 	{"keys.later", "lookup_keys_total", "result=\"retry\"", NULL, AT(count.later_keys), SCOUT__COUNTER, 0, false},
 	{"hints.likely", "finish_hints_total", "hint=\"likely\"", "Requests that ended with a hint of their caller.",
 	 AT(count.hints_likely), SCOUT__COUNTER, 0, false},

@@ -275,12 +275,12 @@ count(struct scout_server *s, const struct scout__pending_op *pending, struct sc
 			m->l2 += is_promised && scout__bit(mg->in_l2, i);
 			m->l1 += is_promised && !scout__bit(mg->in_l2, i);
 			s->count.hit_keys += what == TOLD_HIT;
+			s->count.miss_keys += what == TOLD_MISS;
 			s->count.later_keys += what == TOLD_LATER;
 		}
 		if (mg->group->index && mg->space && mg->n)
 			scout__index_asked(mg->group->index, mg->space, mg->n);
 	}
-	s->count.asked_keys += many->n_objects;
 }
 
 void

@@ -60,7 +60,7 @@ START_TEST(each_key_is_answered_by_itself_and_each_hit_is_promised)
 	ck_assert_uint_eq(promised(&rig), 1); /* of one object: it counts once */
 	rig_finish(&rig.client, 10);
 	ck_assert_uint_eq(promised(&rig), 0);
-	ck_assert_uint_eq(wire_status(&rig.client, "keys.asked"), 9);
+	ck_assert_uint_eq(wire_status(&rig.client, "keys.miss"), 3);
 	ck_assert_uint_eq(wire_status(&rig.client, "keys.hit"), 6);
 	ck_assert_uint_eq(wire_status(&rig.client, "keys.later"), 0);
 	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 0);
