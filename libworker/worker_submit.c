@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_internal.h"
+#include "worker_request.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
  *
  * Purpose: from a request to a job of the courier, on the caller's thread: check, copy, hand over.
  *
- * Everything that can be wrong with a job is found before anything starts.
+ * Everything that can be wrong with a job is found before anything starts (worker_request.c has the checks of both kinds).
  *
  * Pages. The caller's ids may begin before the range of the job and end behind it (its whole block table, say); what lies outside
  * is not looked at. Of several groups a job has one such list each.
@@ -28,24 +28,6 @@
  * them together. (worker_poll.c, worker_layers.c)
  */
 
-/* What a job has of one group. */
-struct named {
-	struct scout_blocks blocks;
-	const struct scout__table *table;
-	uint32_t number; /* of the table, among the worker's */
-	/* The caller's pages for the blocks [first, end) of the prompt. */
-	const int64_t *ids; /* of block `first` on */
-	uint64_t first, end;
-	/* The chunks [from, to) of the prompt that the job is about. */
-	uint64_t from, to;
-};
-
-/* All of them, by ascending group. */
-struct all_named {
-	uint32_t n;
-	struct named of[SCOUT__GROUPS_MAX];
-};
-
 /* ---- checks ---- */
 
 static int
@@ -58,82 +40,10 @@ check_worker(const struct scout_worker *w, const void *request, const uint64_t *
 	return 0;
 }
 
-/* Layers that take the planes of each table exactly, and events where the backend knows any. */
-static int
-check_layers(const struct scout_worker *w, const struct all_named *all, uint32_t n, const uint32_t *layer_planes,
-	     const void *events)
-{
-	uint64_t sums[SCOUT__GROUPS_MAX] = {0};
-
-	if (events && scout__worker_is_host(w))
-		return SCOUT_ERR_UNSUPPORTED;
-	if (n == 0)
-		return events || layer_planes ? SCOUT_ERR_INVALID : 0;
-	if (!layer_planes || n > SCOUT_MAX_PLANES)
-		return SCOUT_ERR_INVALID;
-	for (uint32_t l = 0; l < n; l++) {
-		uint64_t of_layer = 0;
-
-		for (uint32_t g = 0; g < all->n; g++) {
-			of_layer += layer_planes[(size_t)l * all->n + g];
-			sums[g] += layer_planes[(size_t)l * all->n + g];
-		}
-		if (of_layer == 0)
-			return SCOUT_ERR_INVALID;
-	}
-	for (uint32_t g = 0; g < all->n; g++)
-		if (sums[g] != all->of[g].table->layout.n_planes)
-			return SCOUT_ERR_INVALID;
-	return 0;
-}
-
-/* The entries of a job's @blocks, @size bytes each in the caller's version of the headers. */
-static int
-take_blocks(const struct scout_worker *w, const struct scout_blocks *blocks, size_t n_groups, size_t size,
-	    struct all_named *ret)
-{
-	if (!blocks || n_groups == 0)
-		return SCOUT_ERR_INVALID;
-	if (n_groups > w->n_tables)
-		return SCOUT_ERR_GROUP;
-	ret->n = (uint32_t)n_groups;
-	for (uint32_t g = 0; g < ret->n; g++) {
-		struct named *named = &ret->of[g];
-		int rc = scout__sized_read(&named->blocks, sizeof(named->blocks),
-					   SCOUT__SIZE_UP_TO(struct scout_blocks, n),
-					   (const uint8_t *)blocks + g * size, size);
-
-		if (rc)
-			return rc;
-		named->table = scout__worker_table_of(w, named->blocks.group);
-		if (!named->table || (g > 0 && named->blocks.group <= ret->of[g - 1].blocks.group))
-			return SCOUT_ERR_GROUP;
-		named->number = (uint32_t)(named->table - w->tables);
-	}
-	return 0;
-}
-
-/* The caller's pages of the blocks [first, end). All of them must be there, and be pages of ours. */
-static int
-find_pages(struct named *named, uint64_t first, uint64_t end)
-{
-	const struct scout_blocks *blocks = &named->blocks;
-	uint64_t base = blocks->first_token / named->table->block_tokens;
-
-	if (blocks->first_token % named->table->block_tokens != 0 || base > first)
-		return SCOUT_ERR_INVALID;
-	if (end - base > blocks->n || (end > first && !blocks->ids))
-		return SCOUT_ERR_INVALID;
-	named->ids = blocks->ids ? blocks->ids + (first - base) : NULL;
-	named->first = first;
-	named->end = end;
-	return scout__worker_check_ids(named->table, named->ids, (size_t)(end - first));
-}
-
 /* ---- what both kinds fill in ---- */
 
 static void
-fill_group(const struct scout_worker *w, const struct named *named, struct scout__work_group *group)
+fill_group(const struct scout_worker *w, const struct scout__named *named, struct scout__work_group *group)
 {
 	group->table = named->number;
 	group->number = named->table->group;
@@ -143,7 +53,7 @@ fill_group(const struct scout_worker *w, const struct named *named, struct scout
 
 /* Where the planes of group @g of the job begin in each layer. */
 static void
-fill_layers(const struct scout_worker *w, struct scout__work *work, const struct all_named *all, uint32_t g,
+fill_layers(const struct scout_worker *w, struct scout__work *work, const struct scout__all_named *all, uint32_t g,
 	    const uint32_t *layer_planes)
 {
 	uint32_t *first_plane = work->first_plane + all->of[g].number;
@@ -165,31 +75,41 @@ fill_events(struct scout__work *work, void *const *events)
 /* ---- retrieve ---- */
 
 static int
-check_retrieve(const struct scout_worker *w, const struct scout_retrieve *r, struct all_named *all)
+check_retrieve(struct scout_worker *w, const struct scout_retrieve *r, struct scout__all_named *all)
 {
-	int rc = check_layers(w, all, r->n_layers, r->layer_planes, r->layer_events);
+	int rc = scout__request_check_layers(w, all, r->n_layers, r->layer_planes, r->layer_events);
 
 	if (rc)
 		return rc;
 	if ((r->after || r->event) && scout__worker_is_host(w))
-		return SCOUT_ERR_UNSUPPORTED;
-	if (r->ticket == 0 || r->from_token > r->to_token)
-		return SCOUT_ERR_INVALID;
-	if (r->to_token > (uint64_t)SCOUT_MAX_CHUNKS * w->cfg.hash_tokens)
-		return SCOUT_ERR_INVALID;
+		return scout__request_refuse(w, all, SCOUT_ERR_UNSUPPORTED,
+					     "after or event: the host backend knows no events");
+	if (r->ticket == 0)
+		return scout__request_refuse(w, all, SCOUT_ERR_INVALID,
+					     "ticket = 0: must be that of an answered lookup");
+	if (r->from_token > r->to_token || r->to_token > (uint64_t)SCOUT_MAX_CHUNKS * w->cfg.hash_tokens)
+		return scout__request_refuse(w, all, SCOUT_ERR_INVALID,
+					     "from_token = %llu, to_token = %llu: must ascend, up to %llu",
+					     (unsigned long long)r->from_token, (unsigned long long)r->to_token,
+					     (unsigned long long)SCOUT_MAX_CHUNKS * w->cfg.hash_tokens);
 	for (uint32_t g = 0; g < all->n && rc == 0; g++) {
 		uint32_t block_tokens = all->of[g].table->block_tokens;
 
-		rc = r->from_token % block_tokens == 0 ? find_pages(&all->of[g], r->from_token / block_tokens,
-								    (r->to_token + block_tokens - 1) / block_tokens)
-						       : SCOUT_ERR_INVALID;
+		if (r->from_token % block_tokens != 0)
+			return scout__request_refuse(
+				w, all, SCOUT_ERR_INVALID,
+				"from_token = %llu: must be a multiple of block_tokens = %u of group %u",
+				(unsigned long long)r->from_token, (unsigned)block_tokens,
+				(unsigned)all->of[g].blocks.group);
+		rc = scout__request_find_pages(w, all, &all->of[g], r->from_token / block_tokens,
+					       (r->to_token + block_tokens - 1) / block_tokens);
 	}
 	return rc;
 }
 
 /* Blocks without a page at either end are not wanted, nor are chunks of such alone. */
 static void
-cut_ends(struct named *named)
+cut_ends(struct scout__named *named)
 {
 	uint64_t low = 0, high = named->end - named->first, bpc = named->table->layout.blocks_per_chunk;
 
@@ -205,7 +125,7 @@ cut_ends(struct named *named)
 }
 
 static void
-fill_retrieve(struct scout__work *work, const struct named *named, struct scout__work_group *group)
+fill_retrieve(struct scout__work *work, const struct scout__named *named, struct scout__work_group *group)
 {
 	uint64_t n_ids = (uint64_t)group->n * group->blocks_per_chunk;
 	uint64_t first = named->from * group->blocks_per_chunk;
@@ -222,12 +142,12 @@ fill_retrieve(struct scout__work *work, const struct named *named, struct scout_
 
 /* How large the job is; 0 or SCOUT_ERR_INVALID. */
 static int
-shape_retrieve(const struct scout_worker *w, struct all_named *all, struct scout__work_shape *shape)
+shape_retrieve(struct scout_worker *w, struct scout__all_named *all, struct scout__work_shape *shape)
 {
 	uint64_t hashes = 0;
 
 	for (uint32_t g = 0; g < all->n; g++) {
-		struct named *named = &all->of[g];
+		struct scout__named *named = &all->of[g];
 		uint64_t n;
 
 		cut_ends(named);
@@ -238,11 +158,15 @@ shape_retrieve(const struct scout_worker *w, struct all_named *all, struct scout
 		shape->n_blocks += (size_t)(named->end - named->first);
 	}
 	shape->n_grants = shape->n_chunks;
-	return all->n > 1 && hashes > SCOUT_MAX_CHUNKS ? SCOUT_ERR_INVALID : 0;
+	if (all->n > 1 && hashes > SCOUT_MAX_CHUNKS)
+		return scout__request_refuse(w, all, SCOUT_ERR_INVALID,
+					     "the groups cover %llu hashes together: must be at most %u",
+					     (unsigned long long)hashes, (unsigned)SCOUT_MAX_CHUNKS);
+	return 0;
 }
 
 static int
-retrieve(struct scout_worker *w, const struct scout_retrieve *r, struct all_named *all, uint64_t *ret_job)
+retrieve(struct scout_worker *w, const struct scout_retrieve *r, struct scout__all_named *all, uint64_t *ret_job)
 {
 	struct scout__work_shape shape = {.kind = SCOUT_JOB_RETRIEVE,
 					  .n_groups = all->n,
@@ -271,7 +195,7 @@ retrieve(struct scout_worker *w, const struct scout_retrieve *r, struct all_name
 		memset(work->first_plane, 0, ((size_t)work->n_layers + 1) * w->n_tables * sizeof(*work->first_plane));
 	fill_events(work, r->layer_events);
 	for (uint32_t g = 0; g < all->n; g++) {
-		const struct named *named = &all->of[g];
+		const struct scout__named *named = &all->of[g];
 		struct scout__work_group *group = &work->groups[g];
 
 		*group =
@@ -310,14 +234,15 @@ scout_worker_retrieve_sized(struct scout_worker *w, const struct scout_retrieve 
 			    size_t blocks_size, uint64_t *ret_job)
 {
 	int rc = check_worker(w, request, ret_job);
+	struct scout__all_named all = {.call = "retrieve", .n = 0};
 	struct scout_retrieve own;
-	struct all_named all;
 
 	if (rc == 0)
 		rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_retrieve, timeout_ms), request,
 				       size);
 	if (rc == 0)
-		rc = w->registered ? take_blocks(w, own.blocks, own.n_groups, blocks_size, &all) : SCOUT_ERR_STATE;
+		rc = w->registered ? scout__request_take_blocks(w, own.blocks, own.n_groups, blocks_size, &all)
+				   : SCOUT_ERR_STATE;
 	return rc ? rc : count_busy(w, retrieve(w, &own, &all, ret_job));
 }
 
@@ -325,24 +250,29 @@ scout_worker_retrieve_sized(struct scout_worker *w, const struct scout_retrieve 
 
 /* The chunks of a group that end in the range of the hashes, and whose first page is among the caller's. */
 static int
-find_chunks(const struct scout_worker *w, const struct scout_store *s, struct named *named)
+find_chunks(struct scout_worker *w, const struct scout_store *s, const struct scout__all_named *all,
+	    struct scout__named *named)
 {
 	uint64_t unit = named->table->unit_tokens, bpc = named->table->layout.blocks_per_chunk;
 	uint64_t ids_from = (named->blocks.first_token + unit - 1) / unit;
 
 	if (named->blocks.first_token > s->first_token)
-		return SCOUT_ERR_INVALID;
+		return scout__request_refuse(
+			w, all, SCOUT_ERR_INVALID,
+			"the ids of group %u begin at token %llu, the hashes at %llu: must begin there or before",
+			(unsigned)named->blocks.group, (unsigned long long)named->blocks.first_token,
+			(unsigned long long)s->first_token);
 	named->from = s->first_token / unit;
 	named->to = (s->first_token + s->n * (uint64_t)w->cfg.hash_tokens) / unit;
 	named->from = named->from > ids_from ? named->from : ids_from;
 	named->to = named->to > named->from ? named->to : named->from;
-	return find_pages(named, named->from * bpc, named->to * bpc);
+	return scout__request_find_pages(w, all, named, named->from * bpc, named->to * bpc);
 }
 
 static int
-check_store(const struct scout_worker *w, const struct scout_store *s, struct all_named *all)
+check_store(struct scout_worker *w, const struct scout_store *s, struct scout__all_named *all)
 {
-	int rc = check_layers(w, all, s->n_layers, s->layer_planes, s->layer_events);
+	int rc = scout__request_check_layers(w, all, s->n_layers, s->layer_planes, s->layer_events);
 
 	if (rc)
 		return rc;
@@ -352,26 +282,32 @@ check_store(const struct scout_worker *w, const struct scout_store *s, struct al
 			  !scout__utf8_is_name(s->tenant, strlen(s->tenant))))
 		return SCOUT_ERR_TENANT;
 	if (s->event && scout__worker_is_host(w))
-		return SCOUT_ERR_UNSUPPORTED;
-	if (s->n > SCOUT_MAX_CHUNKS || (s->n > 0 && !s->hashes))
-		return SCOUT_ERR_INVALID;
+		return scout__request_refuse(w, all, SCOUT_ERR_UNSUPPORTED, "event: the host backend knows no events");
 	if (s->announced && !scout__worker_is_host(w))
-		return SCOUT_ERR_UNSUPPORTED;
+		return scout__request_refuse(w, all, SCOUT_ERR_UNSUPPORTED,
+					     "announced: the cuda backend takes layer_events");
 	if (s->announced > 1 || (s->announced && s->n_layers == 0))
-		return SCOUT_ERR_INVALID;
-	/* One part: layer by layer means one pass over the chunks for each layer. */
-	if (s->n_layers > 0 && s->n > SCOUT__STORE_PART)
-		return SCOUT_ERR_INVALID;
+		return scout__request_refuse(w, all, SCOUT_ERR_INVALID,
+					     "announced = %u with n_layers = %u: must be 0, or 1 with layers",
+					     (unsigned)s->announced, (unsigned)s->n_layers);
+	/* With layers one part: layer by layer means one pass over the chunks for each layer. */
+	if (s->n > (s->n_layers > 0 ? SCOUT__STORE_PART : SCOUT_MAX_CHUNKS) || (s->n > 0 && !s->hashes))
+		return scout__request_refuse(w, all, SCOUT_ERR_INVALID, "n = %zu hashes%s: must be at most %u%s", s->n,
+					     s->hashes ? "" : " (NULL)",
+					     (unsigned)(s->n_layers > 0 ? SCOUT__STORE_PART : SCOUT_MAX_CHUNKS),
+					     s->n_layers > 0 ? " with layers" : "");
 	if (s->first_token % w->cfg.hash_tokens != 0 || s->first_token > UINT64_MAX / 2)
-		return SCOUT_ERR_INVALID;
+		return scout__request_refuse(w, all, SCOUT_ERR_INVALID,
+					     "first_token = %llu: must be a multiple of hash_tokens = %u, below 2^63",
+					     (unsigned long long)s->first_token, (unsigned)w->cfg.hash_tokens);
 	for (uint32_t g = 0; g < all->n && rc == 0; g++)
-		rc = find_chunks(w, s, &all->of[g]);
+		rc = find_chunks(w, s, all, &all->of[g]);
 	return rc;
 }
 
 /* Chunk @i of the prompt is this worker's, among those that have the same shard of the group. */
 static bool
-is_ours(const struct scout_worker *w, const struct named *named, uint64_t i)
+is_ours(const struct scout_worker *w, const struct scout__named *named, uint64_t i)
 {
 	uint32_t readers = w->groups.group[named->table->group].readers;
 
@@ -380,14 +316,14 @@ is_ours(const struct scout_worker *w, const struct named *named, uint64_t i)
 
 /* The pages of chunk @i of the prompt. */
 static const int64_t *
-pages_of_chunk(const struct named *named, uint64_t i)
+pages_of_chunk(const struct scout__named *named, uint64_t i)
 {
 	return named->ids + (i - named->from) * named->table->layout.blocks_per_chunk;
 }
 
 /* Each block of chunk @i of the prompt has a page. */
 static bool
-is_whole(const struct named *named, uint64_t i)
+is_whole(const struct scout__named *named, uint64_t i)
 {
 	const int64_t *ids = pages_of_chunk(named, i);
 
@@ -398,7 +334,7 @@ is_whole(const struct named *named, uint64_t i)
 }
 
 static void
-fill_store(const struct scout_worker *w, const struct scout_store *s, const struct named *named,
+fill_store(const struct scout_worker *w, const struct scout_store *s, const struct scout__named *named,
 	   struct scout__work *work)
 {
 	const struct scout__work_group *group = &work->groups[0];
@@ -422,9 +358,9 @@ fill_store(const struct scout_worker *w, const struct scout_store *s, const stru
 
 /* The job of group @g; NULL: no memory. */
 static struct scout__work *
-store_work(const struct scout_worker *w, const struct scout_store *s, const struct all_named *all, uint32_t g)
+store_work(const struct scout_worker *w, const struct scout_store *s, const struct scout__all_named *all, uint32_t g)
 {
-	const struct named *named = &all->of[g];
+	const struct scout__named *named = &all->of[g];
 	struct scout__work_shape shape = {
 		.kind = SCOUT_JOB_STORE, .n_groups = 1, .n_layers = s->n_layers, .has_events = s->layer_events != NULL};
 	struct scout__work *work;
@@ -468,7 +404,7 @@ free_works(struct scout__work *const *works, uint32_t n)
 }
 
 static int
-store(struct scout_worker *w, const struct scout_store *s, struct all_named *all, uint64_t *ret_job)
+store(struct scout_worker *w, const struct scout_store *s, struct scout__all_named *all, uint64_t *ret_job)
 {
 	struct scout__work *works[SCOUT__GROUPS_MAX] = {NULL}; /* there is one at least, which gcc does not see */
 	struct scout__transfer *first, *last;
@@ -510,13 +446,14 @@ scout_worker_store_sized(struct scout_worker *w, const struct scout_store *reque
 			 uint64_t *ret_job)
 {
 	int rc = check_worker(w, request, ret_job);
+	struct scout__all_named all = {.call = "store", .n = 0};
 	struct scout_store own;
-	struct all_named all;
 
 	if (rc == 0)
 		rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_store, timeout_ms), request,
 				       size);
 	if (rc == 0)
-		rc = w->registered ? take_blocks(w, own.blocks, own.n_groups, blocks_size, &all) : SCOUT_ERR_STATE;
+		rc = w->registered ? scout__request_take_blocks(w, own.blocks, own.n_groups, blocks_size, &all)
+				   : SCOUT_ERR_STATE;
 	return rc ? rc : count_busy(w, store(w, &own, &all, ret_job));
 }

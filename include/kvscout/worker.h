@@ -235,9 +235,9 @@ scout_stream(void *cuda_stream)
  * the job's blocks; in a job of several groups it takes the next layer_planes[l * n_groups + g] planes of the table of
  * blocks[g], which may be 0 for some groups, but not for all. A layer is copied when it is copied of all groups. A
  * store whose layers are not announced copies group after group, so none of its layers is copied before the last group
- * is begun: an engine must not wait for one before it computes the next. scout_worker_progress() tells how many leading layers
- * are copied, scout_worker_wait_layer() waits for one. On the cuda backend each layer can have an event, too; on the
- * host backend the caller announces what it has computed: scout_worker_layer_ready().
+ * is begun: an engine must not wait for one before it computes the next. scout_worker_progress() tells how many leading
+ * layers are copied, scout_worker_wait_layer() waits for one. On the cuda backend each layer can have an event, too; on
+ * the host backend the caller announces what it has computed: scout_worker_layer_ready().
  *
  * EVENTS  cuda backend only; each is a cudaEvent_t, passed as it is: `.event = (void *)event`. An event that a job
  * waits for must have been recorded before the job is submitted: CUDA takes one that never was for one that is over.
@@ -320,7 +320,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_store_sized(struct scout_worker *wor
  *           without a registered table, or not above the one before it), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a
  *           block id of the job is outside the registered pages; nothing was started), SCOUT_ERR_STATE (not
  *           registered), SCOUT_ERR_BUSY (max_jobs are live), SCOUT_ERR_UNSUPPORTED (structure size; an event on the
- *           host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED.
+ *           host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED. What was wrong with a request (which group, which
+ *           field, what is allowed) is a line in the worker's log, at most one in ten seconds.
  */
 static inline SCOUT_MUST_CHECK int
 scout_worker_retrieve(struct scout_worker *worker, const struct scout_retrieve *retrieve, uint64_t *ret_job)

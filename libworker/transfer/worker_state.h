@@ -267,6 +267,7 @@ struct scout_worker {
 	struct scout__work *dead; /* freed by the next poll */
 	uint64_t version;         /* of the weights, as last given to us */
 	uint64_t reset_at;        /* `weights_gen` since the last reset; what is older ended by it, else by a clear */
+	struct scout__log_limit refusal_limit;
 	struct scout_worker_counters stats; /* what is counted here; the rest is put in when it is read */
 
 	/* shared */
