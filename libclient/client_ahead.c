@@ -37,7 +37,7 @@ scout__present_at(const struct scout_client *client, const struct scout__lookup_
 
 /*
  * The longest length from @from on, and into slot->lengths those below it that the caller wants to hear of. Without memory for the
- * maps, the leading run is all that is known.
+ * maps, the leading run is all that is known, or the longest length of the only server.
  */
 static uint32_t
 find_lengths(const struct scout_client *client, struct scout__lookup_slot *slot, uint32_t from)
@@ -47,8 +47,12 @@ find_lengths(const struct scout_client *client, struct scout__lookup_slot *slot,
 	uint32_t length, n = slot->lengths ? slot->want - 1u : 0;
 
 	slot->n_lengths = 0;
-	if (!slot->present)
-		return slot->least > from && slot->least <= slot->at_most ? slot->least : from;
+	if (!slot->present) {
+		/* The shortest of several servers' lengths need not be one of the others. */
+		bool is_told = client->is_run || client->n_links == 1;
+
+		return is_told && slot->least > from && slot->least <= slot->at_most ? slot->least : from;
+	}
 	for (uint32_t g = 0; g < client->groups.n; g++) {
 		size_t bytes, at = scout__present_at(client, slot, g, &bytes);
 
