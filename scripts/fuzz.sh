@@ -32,7 +32,7 @@ cmd_fuzz()
 	CC=clang
 	export CC
 	build "$ROOT/build-fuzz" -Dfuzz=true -Db_lundef=false -Db_sanitize=address,undefined \
-		-Dc_args=-fno-sanitize-recover=all || exit 1
+		"-Dc_args=-fno-sanitize-recover=all -fsanitize=fuzzer-no-link" || exit 1
 	fz_passed=0
 	fz_failed=0
 	for fz_program in "$ROOT"/build-fuzz/tests/fuzz/fuzz_*; do

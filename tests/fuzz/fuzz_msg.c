@@ -61,6 +61,49 @@ try_all_codecs(const struct scout__op *op)
 	free(buf);
 }
 
+/* The reply to a LOOKUP with AHEAD, whose maps follow from the groups that the client has said at HELLO. */
+static void
+try_ahead(const struct scout__op *op, const struct scout__groups *groups, uint32_t hash_tokens, uint8_t *buf)
+{
+	struct scout__writer w = {.buf = buf, .cap = op->length};
+	struct scout__ahead_groups m;
+	const char *field = NULL;
+	int status = scout__get_ahead_groups(op, groups, hash_tokens, &m, &field);
+
+	if (status != SCOUT_WIRE_OK) {
+		MUST(status == SCOUT_WIRE_BAD_BODY || status == SCOUT_WIRE_RANGE);
+		MUST(field && field[0] != '\0');
+		return;
+	}
+	scout__put_lookup_reply(&w, &m.lookup);
+	scout__put_u32(&w, m.known);
+	scout__put_u32(&w, 0);
+	for (uint32_t g = 0; g < groups->n; g++) {
+		MUST(m.of[g].n == (uint64_t)m.known * hash_tokens / groups->group[g].unit_tokens);
+		scout__put_bytes(&w, m.of[g].present, (m.of[g].n + (size_t)7) / 8);
+		scout__put_bytes(&w, m.of[g].in_l2, (m.of[g].n + (size_t)7) / 8);
+	}
+	MUST(!w.bad && w.len == op->length && memcmp(buf, op->body, w.len) == 0);
+}
+
+/* Of one group, of three with other units, and of as many as there may be. */
+static void
+try_ahead_groups(const struct scout__op *op)
+{
+	static const uint32_t numbers[] = {1, 3, SCOUT_MAX_GROUPS};
+	uint8_t *buf = malloc(op->length > 0 ? op->length : 1);
+
+	MUST(buf);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		struct scout__groups groups = {.n = numbers[i]};
+
+		for (uint32_t g = 0; g < groups.n; g++)
+			groups.group[g].unit_tokens = 16 * (1 + g % 4);
+		try_ahead(op, &groups, 16, buf);
+	}
+	free(buf);
+}
+
 static void
 copy_op(struct scout__writer *w, const struct scout__op *op)
 {
@@ -120,8 +163,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	try_frame(block, size, true);
 	try_frame(block, size, false);
-	if (size <= UINT32_MAX)
+	if (size <= UINT32_MAX) {
 		try_all_codecs(&bare);
+		try_ahead_groups(&bare);
+	}
 	try_lease(block, size);
 	free(block);
 	return 0;
