@@ -22,6 +22,7 @@ at most a fifth of theirs, submit 2.5 us from a list and 1.3 us from a buffer.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -62,8 +63,14 @@ def alive(process):
         raise SystemExit(f"a server ended with status {process.returncode}")
 
 
+def kill(process):
+    process.kill()
+    process.wait()
+
+
 class Ours:
-    def __init__(self, build, folder):
+    def __init__(self, build, folder, ends):
+        """@ends: an ExitStack, which closes what was begun, also where a later part fails."""
         import kvscout
 
         endpoint = f"ipc://{folder}/ours"
@@ -71,12 +78,16 @@ class Ours:
         self.process = subprocess.Popen(
             [program, "--listen", endpoint, "--l1_bytes", "64Mi"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
+        ends.callback(kill, self.process)
         self.process.stdout.readline()
         common = {"endpoint": endpoint, "namespace": "beside", "chunk_tokens": BLOCK_TOKENS}
         self.hashes = chunk_hashes()
         self.buffer = b"".join(self.hashes)
-        self._fill(kvscout.Worker(**common))
+        worker = kvscout.Worker(**common)
+        ends.callback(worker.close)
+        self._fill(worker)
         self.client = kvscout.Client(**common, lookup_timeout_ms=60000, lookup_refresh_ms=3600000)
+        ends.callback(self.client.close)
         self.client.wait_ready(20000)
 
     def _fill(self, worker):
@@ -89,7 +100,6 @@ class Ours:
             if time.monotonic() > until:
                 raise SystemExit("the chunks could not be stored")
             time.sleep(0.001)
-        self.worker = worker
 
     def submit(self, names, hashes=None):
         ask, hashes = self.client.try_lookup, hashes or self.hashes
@@ -126,12 +136,6 @@ class Ours:
         for name in names:
             self.client.finish(name)
 
-    def close(self):
-        self.client.close()
-        self.worker.close()
-        self.process.kill()
-        self.process.wait()
-
 
 def theirs_config():
     """What LookupKeyClient and LookupKeyServer read of vLLM's configuration."""
@@ -156,14 +160,16 @@ def serve_theirs():
 
 
 class Theirs:
-    def __init__(self, folder):
+    def __init__(self, folder, ends):
         os.environ["VLLM_RPC_BASE_PATH"] = folder
         command = [sys.executable, os.path.abspath(__file__), "--serve-theirs"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        ends.callback(kill, self.process)
         while (line := self.process.stdout.readline()) != "ready\n":
             if not line:
                 raise SystemExit("their server did not start")
         self.client = their_worker().LookupKeyClient(theirs_config())
+        ends.callback(self.client.close)
         self.hashes = chunk_hashes()
 
     def submit(self, names, hashes=None):
@@ -194,11 +200,6 @@ class Theirs:
     def forget(self, names):
         for name in names:
             self.client.discard(name)
-
-    def close(self):
-        self.client.close()
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def answered_us(side, names):
@@ -286,16 +287,13 @@ def main():
         return 77
     figures = {"ours": [], "theirs": []}
     with tempfile.TemporaryDirectory() as folder:
-        sides = {"ours": Ours(build, folder), "theirs": Theirs(folder)}
-        try:
+        with contextlib.ExitStack() as ends:
+            sides = {"ours": Ours(build, folder, ends), "theirs": Theirs(folder, ends)}
             for side in sides.values():
                 round_of(side, "warm")
             for number in range(options.rounds):
                 for name in sorted(sides, reverse=number % 2 == 1):
                     figures[name].append(round_of(sides[name], number))
-        finally:
-            for side in sides.values():
-                side.close()
     print(f"Python {sys.version.split()[0]}, vLLM {vllm.__version__}, {options.rounds} rounds; microseconds\n")
     print("| | kvscout | vLLM's Mooncake lookup client | theirs / ours |\n|---|---|---|---|")
     ratios = {}
