@@ -7,7 +7,7 @@
  * leading run of readable chunks, the retrieve holds them and gives the promise back, the store reserves the rest
  * until there is no room but for what the session itself has used, commits, and the finish touches what was stored and
  * then what was found, each from last to first. Unlike a server under load, sessions do not overlap; --queue lets
- * requests wait and be looked up ahead. The floor is the first policy of --eviction, "lru" unless another is given.
+ * requests wait and be looked up ahead, and --window adds a group (policy_window.c). The floor is the first policy of --eviction, "lru" unless another is given.
  *
  * Threads: main, which is the loop; the pool's thread that makes extents.
  */
@@ -23,12 +23,17 @@
 #include "oracle.h"
 #include "policy_load.h"
 #include "policy_queue.h"
+#include "policy_window.h"
 #include "say.h"
 #include "trace.h"
 
 #define SLOT_BYTES 64u
 #define MAX_LIST 24u
 #define LIST_BYTES 1024u
+
+/* --window and --spare */
+static uint64_t window_blocks;
+static struct policy_window window = {.spare = true};
 
 /* --queue, --promised and --ahead */
 static uint64_t queue_length, queue_promised = 50;
@@ -227,9 +232,11 @@ table(const char *name, const struct policy_load *load, const struct oracle_hint
 
 		say("%-10s %8" PRIu64, name, blocks[b]);
 		for (size_t p = 0; p < n_policies; p++) {
-			struct sim_result result = strcmp(policies[p], "optimum") == 0
-							   ? run_optimum(load, blocks[b])
-							   : run(load, hints, policies[p], blocks[b]);
+			struct sim_result result =
+				strcmp(policies[p], "optimum") == 0 ? run_optimum(load, blocks[b])
+				: window.blocks > 0 ? (struct sim_result){.hits = policy_window_run(load, policies[p],
+												    blocks[b], &window)}
+						    : run(load, hints, policies[p], blocks[b]);
 
 			if (p == 0) {
 				first = result.hits;
@@ -260,7 +267,7 @@ split(const char *text, char buf[LIST_BYTES], const char **ret_parts)
 int
 main(int argc, char **argv)
 {
-	const char *trace = NULL, *hint_text = NULL, *ahead = "touch",
+	const char *trace = NULL, *hint_text = NULL, *ahead = "touch", *spare = "on",
 		   *workload_list = "scan,zipf,chat,agents,uniform,loop,shift,documents,twice,phases";
 	const char *size_list = "100,500,2000,5859,10000,20000,50000", *policy_list = "lru,hdc";
 	const char *sizes[MAX_LIST], *policies[MAX_LIST], *workloads[MAX_LIST];
@@ -280,6 +287,9 @@ main(int argc, char **argv)
 		CLI_TEXT("ahead", "none|promise|touch", &ahead,
 			 "what a lookup ahead of each waiting request does: nothing, promise its blocks within "
 			 "--promised, or renew the rest as well"),
+		CLI_NUMBER("window", &window_blocks, 0, 100000,
+			   "a second group, of which a length needs so many blocks; --blocks is for both. 0: none"),
+		CLI_TEXT("spare", "on|off", &spare, "what a window leaves behind goes first"),
 		CLI_NUMBER("requests", &requests, 1, 10000000, "of a synthetic workload"),
 		CLI_NUMBER("seed", &seed, 0, UINT64_MAX, "of a synthetic workload"),
 	};
@@ -311,6 +321,11 @@ main(int argc, char **argv)
 				       hint_text);
 	if (strcmp(ahead, "none") != 0 && strcmp(ahead, "promise") != 0 && strcmp(ahead, "touch") != 0)
 		return cli_usage_error(&cli, "--ahead: \"%s\" is none of none, promise, touch", ahead);
+	if (strcmp(spare, "on") != 0 && strcmp(spare, "off") != 0)
+		return cli_usage_error(&cli, "--spare: \"%s\" is neither on nor off", spare);
+	if (window_blocks > 0 && (queue_length > 0 || hint_text))
+		return cli_usage_error(&cli, "--window goes with neither --queue nor --hints");
+	window = (struct policy_window){.blocks = (uint32_t)window_blocks, .spare = strcmp(spare, "on") == 0};
 	queue_ahead = *ahead == 'n' ? POLICY_AHEAD_NONE : *ahead == 'p' ? POLICY_AHEAD_PROMISE : POLICY_AHEAD_TOUCH;
 	scout__enter_loop();
 	if (trace) {

@@ -118,6 +118,7 @@ measure(struct scout__chunk_index *index, const uint64_t *shard_bytes)
 		if (__builtin_add_overflow(index->chunk_bytes, index->strides[rank], &index->chunk_bytes))
 			return SCOUT_ERR_NO_ROOM;
 	}
+	index->token_bytes = index->chunk_bytes;
 	max_entries = l1_bytes / index->chunk_bytes;
 	if (max_entries == 0)
 		return SCOUT_ERR_NO_ROOM;
@@ -296,6 +297,9 @@ count_eviction(struct scout__chunk_index *index, uint32_t victim)
 
 	index->l1->evictions++;
 	index->l1->evictions_spare += index->entries[victim].spare;
+	scout__spare_evicted(index);
+	if (index->l1->evicted && index->fellows && index->fellows->n_groups > 1)
+		index->l1->evicted(index, victim);
 	if (!ns || ns->n_guaranteed == 0)
 		return;
 	account = scout__account_at(ns, index->entries[victim].space);

@@ -95,6 +95,8 @@ struct scout__l1 {
 	uint64_t counting; /* of rebalance_rule.c */
 	/* Nothing pins a tracked entry any more; it is about to go into the order, or away. Set by the owner. */
 	void (*let_go)(struct scout__chunk_index *index, uint32_t entry);
+	/* NULL, or: an object of a namespace with several groups is about to be evicted. Set by the owner. */
+	void (*evicted)(struct scout__chunk_index *index, uint32_t entry);
 	void *user; /* the owner's */
 	struct scout__rebalance rebalance;
 };
@@ -156,7 +158,7 @@ struct scout__chunk_index {
 	uint64_t round_us;     /* start of this round of looking for a giver; 0: none */
 	uint64_t ask_again_us; /* nothing was to be had: time to look again */
 	uint64_t serial;       /* names it */
-	uint32_t asked;        /* chunks that lookups asked for; older ones count less */
+	uint64_t token_bytes;  /* of an object, for as many tokens as an object of its fellows has; set by the owner */
 	uint32_t n_extents;
 	uint32_t cap_extents;
 	void *policy_state;
@@ -171,6 +173,9 @@ struct scout__chunk_index {
 	struct scout__chunked_queues spare;
 	uint64_t spare_used;          /* a bit for each queue that is not empty */
 	uint32_t n_spare;             /* in all of them */
+	uint32_t spare_low;           /* the least of that in this period */
+	uint32_t spare_left;          /* evictions until the period ends */
+	uint32_t spare_surplus;       /* spare_low of the period before: so many it could do without */
 	uint64_t told_bytes;          /* of its slots, that `fellows` counts */
 	struct scout__l1_ns *fellows; /* the namespace that it belongs to; NULL: it is alone, and has no accounts */
 	void *user;                   /* the owner's */
@@ -444,12 +449,6 @@ scout__rebalance_is_due(const struct scout__l1 *l1)
 }
 /* Give the bytes of a taken extent back to the pool; the chunk indexes that wait ask for them at once. */
 SCOUT_ON_LOOP void scout__rebalance_freed(struct scout__l1 *l1, struct scout__extent *extent);
-
-/*
- * What a byte of the chunk that goes next is worth: the hits that it can be expected to bring, in a measure that is the
- * same for all chunk indexes of one namespace. 0: nothing is in the order, or the policy does not know.
- */
-SCOUT_ON_LOOP double scout__index_value(struct scout__chunk_index *index);
 
 /* Debug and tests: every invariant above, by a full walk. Aborts with a message. */
 SCOUT_ON_LOOP void scout__index_check(const struct scout__chunk_index *index);

@@ -67,7 +67,9 @@ SCOUT_ON_LOOP void scout__spare_put(struct scout__chunk_index *index, uint32_t e
 SCOUT_ON_LOOP void scout__spare_take_back(struct scout__chunk_index *index, uint32_t entry);
 /* The spare object to go next: there is one. */
 SCOUT_ON_LOOP uint32_t scout__spare_victim(const struct scout__chunk_index *index);
-/* Spare objects would fill an extent. */
+/* An entry is about to be evicted to make room. */
+SCOUT_ON_LOOP void scout__spare_evicted(struct scout__chunk_index *index);
+/* For as many evictions as there are slots, spare objects would have filled an extent. */
 SCOUT_ON_LOOP bool scout__spare_fills_extent(const struct scout__chunk_index *index);
 
 /* ---- chunk_index_extents.c ---- */
@@ -102,8 +104,6 @@ SCOUT_ON_LOOP void scout__rebalance_join(struct scout__chunk_index *index);
 SCOUT_ON_LOOP bool scout__rebalance_allows(const struct scout__chunk_index *index);
 /* The pool is used up, @index needs room: let it wait for an extent of another one. False: there is none for it. */
 SCOUT_ON_LOOP bool scout__rebalance_ask(struct scout__chunk_index *index);
-/* Lookups asked for @n chunks of @index. */
-SCOUT_ON_LOOP void scout__rebalance_asked(struct scout__chunk_index *index, uint32_t n);
 /* @index got an extent, or gets none: it does not wait any more. */
 SCOUT_ON_LOOP void scout__rebalance_settled(struct scout__chunk_index *index);
 /* The index from which @taker takes; NULL: there is none, or none now (*ret_later). */

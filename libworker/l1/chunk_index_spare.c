@@ -69,10 +69,22 @@ scout__spare_victim(const struct scout__chunk_index *index)
 	return scout__chunked_queue_head(&index->spare, (uint32_t)__builtin_ctzll(index->spare_used));
 }
 
+void
+scout__spare_evicted(struct scout__chunk_index *index)
+{
+	if (index->n_spare < index->spare_low)
+		index->spare_low = index->n_spare;
+	if (index->spare_left-- > 0)
+		return;
+	index->spare_surplus = index->spare_low;
+	index->spare_low = index->n_spare;
+	index->spare_left = index->n_slots;
+}
+
 bool
 scout__spare_fills_extent(const struct scout__chunk_index *index)
 {
-	return index->n_extents > 0 && index->n_spare >= index->extents[0]->slots;
+	return index->n_extents > 0 && index->n_spare > 0 && index->spare_surplus >= index->extents[0]->slots;
 }
 
 uint32_t

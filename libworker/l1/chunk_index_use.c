@@ -13,7 +13,6 @@
 void
 scout__index_asked(struct scout__chunk_index *index, uint32_t space, uint32_t n)
 {
-	scout__rebalance_asked(index, n);
 	scout__share_asked(index->fellows, space, n * index->chunk_bytes);
 	if (index->l1->policy->asked)
 		index->l1->policy->asked(index->policy_state, n);

@@ -10,28 +10,25 @@
  * The rule. Namespaces share the pool; one that holds or wants memory and has a peer to use it takes part. A namespace
  * with a share of its own has that percentage of l1_bytes, the others have equal parts of what is left; when all have
  * their own, they share all of it in that proportion. When the pool is used up, a namespace that one more extent would
- * lift above its share evicts its own; one below it takes an extent from the namespace that is most above its share, and
- * evicts its own or waits while that is on its way. Namespaces that no peer uses have no share and lose first, and a
- * chunk index that holds nothing may take from any.
+ * lift above its share evicts its own; one below it takes an extent from the namespace that is most above its share,
+ * and evicts its own or waits while that is on its way. Namespaces that no peer uses have no share and lose first, and
+ * a chunk index that holds nothing may take from any.
  *
  * Since taking needs room for a whole extent below the share, and lifts no namespace above it, two namespaces at their
  * share do not take from each other in turns.
  *
- * The chunk indexes of one namespace, one for each group, share what the namespace has. What would go next is worth the
- * hits that it can be expected to bring, for each byte that it takes (scout__index_value()); an extent moves to the
- * chunk index where that is more by VALUE_FACTOR at least. So a group with few large objects and one with many small
- * ones settle where a byte brings the same, and small differences move nothing. While objects that nothing needs would
- * fill an extent of a group, an extent of it is worth nothing. A policy that knows no worth splits the
- * namespace's memory between its groups in equal parts.
+ * The chunk indexes of one namespace, one for each group, share what the namespace has. A request needs the objects of
+ * all groups together, so each group has memory for the same number of tokens: its part is in proportion to the bytes
+ * that a token takes in it. What a group has too much of shows: objects that nothing needs stay unused in it for a
+ * whole turn of evictions (chunk_index_spare.c). Then it gives an extent away, and as long as something is spare in it,
+ * it asks for none.
  *
  * Rejected: a share for each chunk index (a namespace with two groups would have two shares, and a small group as much
- * as a large one).
+ * as a large one); to move extents to the group whose next victim is expected to bring more hits for each byte (windows
+ * are hit by few objects of a long prompt, so all memory moved away from them and no length could be restored).
  *
  * Threads: loop.
  */
-
-#define VALUE_FACTOR 1.5     /* hysteresis: to move back, the proportion must change by its square */
-#define ASKED_MAX (1u << 20) /* chunks: from there on, older ones count half */
 
 void
 scout__rebalance_join(struct scout__chunk_index *index)
@@ -160,42 +157,29 @@ scout__rebalance_allows(const struct scout__chunk_index *index)
 	return has_room_below_share(index, &parts);
 }
 
-void
-scout__rebalance_asked(struct scout__chunk_index *index, uint32_t n)
+/* The part of @index of what its namespace holds. */
+static SCOUT_ON_LOOP uint64_t
+part(const struct scout__chunk_index *index)
 {
-	index->asked += n;
-	if (index->asked < ASKED_MAX)
-		return;
-	for (struct scout__chunk_index *other = index->l1->indexes; other; other = other->next)
+	double sum = 0;
+
+	for (const struct scout__chunk_index *other = index->l1->indexes; other; other = other->next)
 		if (is_fellow(other, index))
-			other->asked /= 2;
+			sum += (double)other->token_bytes;
+	return (uint64_t)((double)held_together(index) * (double)index->token_bytes / sum);
 }
 
-double
-scout__index_value(struct scout__chunk_index *index)
-{
-	const struct scout__evict_ops *policy = index->l1->policy;
-
-	if (scout__spare_fills_extent(index))
-		return 0;
-	return policy->worth ? policy->worth(index->policy_state) * index->asked / (double)index->chunk_bytes : 0;
-}
-
-/* Whether @other has more use for less than @taker, of the same namespace. It keeps one extent. */
+/* Whether @other has less use for an extent than @taker, of the same namespace. It keeps one. */
 static SCOUT_ON_LOOP bool
-may_give_fellow(struct scout__chunk_index *other, struct scout__chunk_index *taker)
+may_give_fellow(const struct scout__chunk_index *other, const struct scout__chunk_index *taker)
 {
-	uint64_t equal = held_together(taker) / taker->fellows->n_indexes;
-
 	if (other->n_extents < 2)
 		return false;
 	if (held(taker) == 0)
 		return true;
 	if (scout__spare_fills_extent(other))
 		return !scout__spare_fills_extent(taker);
-	if (!taker->l1->policy->worth)
-		return held(other) > equal && held(taker) + extent_bytes(taker) <= equal;
-	return scout__index_value(taker) > VALUE_FACTOR * scout__index_value(other);
+	return held(other) > part(other) && held(taker) + extent_bytes(taker) <= part(taker);
 }
 
 /* Whether @taker may take from @other at all. */
@@ -228,8 +212,8 @@ loses_first(struct scout__chunk_index *a, struct scout__chunk_index *b, const st
 		return a->idle;
 	if (!is_fellow(a, b) && more != 0)
 		return more > 0;
-	if (is_fellow(a, b) && a->l1->policy->worth)
-		return scout__index_value(a) < scout__index_value(b);
+	if (is_fellow(a, b) && scout__spare_fills_extent(a) != scout__spare_fills_extent(b))
+		return scout__spare_fills_extent(a);
 	return held(a) > held(b);
 }
 
@@ -267,6 +251,9 @@ scout__rebalance_ask(struct scout__chunk_index *index)
 	if (index->wants_extent)
 		return true;
 	if (!index->l1->indexes->next || index->growing || !index->grown_out)
+		return false;
+	/* It evicts what nothing needs. */
+	if (index->n_spare > 0)
 		return false;
 	/* There is room, or was: it is tried again soon, or the machine has no memory but what others hold. */
 	if (scout__rebalance_pool_has_room(index) && !index->regrow_us)

@@ -103,6 +103,8 @@ make_pool(struct scout_server *s, char *err, size_t err_len)
 	if (rc)
 		return rc;
 	s->state->l1_ready = true;
+	s->state->l1.user = s;
+	s->state->l1.evicted = scout__ns_evicted;
 	s->state->pool_ready.fd = s->state->l1.pool.ready_fd;
 	if (scout__watch_add(s, &s->state->pool_ready) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl: %s", scout__errno_text(errno));

@@ -105,11 +105,6 @@ struct scout__evict_ops {
 	void (*read_finished)(void *state, uint32_t entry);
 	/* The entry to go next; stays in the order. SCOUT__NO_ENTRY when the order is empty. */
 	uint32_t (*victim)(void *state);
-	/*
-	 * NULL, or: the hits that the entry to go next can be expected to bring, for each chunk that lookups ask for while
-	 * it stays. 0 when the order is empty.
-	 */
-	double (*worth)(void *state);
 	/* One that will probably go next, to load what that takes; SCOUT__NO_ENTRY. Changes nothing. */
 	uint32_t (*soon)(const void *state);
 	/* Debug and tests: abort unless the order is sound and has exactly @n entries. */

@@ -435,20 +435,6 @@ hdc_victim(void *state)
 	return find_least(h) ? h->head[h->least_queue] : SCOUT__NO_ENTRY;
 }
 
-static double
-hdc_worth(void *state)
-{
-	struct scout__hdc *h = state;
-	float unit = unit_of(h->capacity);
-
-	if (!find_least(h))
-		return 0;
-	/* In LRU order the index is no density: what LRU is worth at this age, as before the first relearning. */
-	if (guard_holds(h))
-		return 0.5 / (unit * (double)(1 - h->least_index * h->units_per_tick));
-	return (double)(h->least_index / unit);
-}
-
 static uint32_t
 hdc_soon(const void *state)
 {
@@ -509,7 +495,6 @@ const struct scout__evict_ops scout__evict_hdc = {
 	.count_hints = hdc_count_hints,
 	.read_finished = hdc_read_finished,
 	.victim = hdc_victim,
-	.worth = hdc_worth,
 	.soon = hdc_soon,
 	.check = hdc_check,
 	.state_bytes = hdc_bytes,

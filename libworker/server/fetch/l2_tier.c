@@ -96,7 +96,6 @@ scout__fetch_start(struct scout_server *s, const struct scout__l2_adapter *const
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl failed");
 	s->state->l1.pool.map_slots = true;
 	s->state->l1.let_go = scout__expected_let_go;
-	s->state->l1.user = s;
 	return 0;
 }
 

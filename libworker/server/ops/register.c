@@ -231,6 +231,9 @@ make_index(struct scout_server *s, struct scout__ns_group *group, struct refusal
 			      "the index of group %u for a pool of %llu bytes cannot be made: %s",
 			      (unsigned)group->number, (unsigned long long)s->cfg.l1_bytes, scout_strerror(rc));
 	}
+	group->index->user = group;
+	/* Objects of several groups are not of as many tokens. */
+	group->index->token_bytes = (group->index->chunk_bytes + group->stride - 1) / group->stride;
 	return true;
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "chunk_index.h"
 #include "ns.h"
 #include "peer.h"
 #include "server_core.h"
@@ -50,4 +51,30 @@ uint32_t
 scout__ns_group_reader(const struct scout__ns_group *group, const struct scout__peer *worker)
 {
 	return number_of(worker) % group->readers;
+}
+
+void
+scout__ns_evicted(struct scout__chunk_index *index, uint32_t entry)
+{
+	const struct scout_server *s = index->l1->user;
+	const struct scout__ns_group *group = index->user;
+	const struct scout__ns *ns = group->ns;
+	const struct scout__entry *e = &index->entries[entry];
+	const struct scout__space *space;
+	struct scout__str tenant;
+
+	if (s->fetch || ns->groups.group[group->number].policy != SCOUT_POLICY_ALL || e->space < ns->space_floor)
+		return;
+	space = &ns->spaces[scout__ns_space_index(ns, e->space)];
+	tenant = (struct scout__str){.p = space->tenant, .len = space->tenant_len};
+	for (uint16_t g = 0; g < ns->groups.n; g++) {
+		struct scout__chunk_index *other = ns->by_group[g].index;
+		uint32_t lost;
+
+		if (!other || ns->groups.group[g].policy == SCOUT_POLICY_ALL)
+			continue;
+		lost = scout__index_find(other, scout__ns_space(s, ns, &tenant, g), e->hash);
+		if (lost != SCOUT__NO_ENTRY)
+			scout__index_spare(other, lost);
+	}
 }

@@ -106,30 +106,35 @@ up(struct groups_rig *rig, uint32_t objects, const struct scout__group *second, 
 	groups_up_with(rig, &cfg, &groups, PAGE);
 }
 
-/* Those that know no worth, and so move no extents between the groups here; all of them: test_l1_spare.c. */
-static const char *const policies[] = {"lru", "s3fifo"};
+static const char *const policies[] = {"lru", "hdc", "s3fifo"};
 
 /*
- * Store objects of other prompts in the second group until @n have left. Each is all that its request stored, so each is
+ * Store objects of other prompts in a group until @n have left. Each is all that its request stored, so each is
  * needed. Returns how many of those that left were spare.
  */
 static uint64_t
-press(struct groups_rig *rig, uint32_t n)
+press_on(struct groups_rig *rig, uint16_t group, uint32_t n)
 {
 	static uint32_t number;
 	uint64_t evictions = wire_status(&rig->client, "l1.evictions");
 	uint64_t spare = wire_status(&rig->client, "l1.evictions_spare");
-	uint32_t stride = rig->groups.group[1].unit_tokens / PAGE;
+	uint32_t stride = rig->groups.group[group].unit_tokens / PAGE;
 
 	for (uint32_t i = 0; wire_status(&rig->client, "l1.evictions") < evictions + n; i++) {
 		const struct prompt other = {++number + 100, 0, stride};
 
 		ck_assert_uint_lt(i, 200);
 		ck_assert_uint_eq(look(rig, 1000 + number, &other), 0);
-		store(rig, 1000 + number, &other, 1, 0, stride);
+		store(rig, 1000 + number, &other, group, 0, stride);
 		rig_finish(&rig->client, 1000 + number);
 	}
 	return wire_status(&rig->client, "l1.evictions_spare") - spare;
+}
+
+static uint64_t
+press(struct groups_rig *rig, uint32_t n)
+{
+	return press_on(rig, 1, n);
 }
 
 START_TEST(what_a_prompt_leaves_behind_goes_first)
@@ -175,6 +180,27 @@ START_TEST(a_beginning_that_prompts_share_stays)
 	ck_assert_uint_eq(look(&rig, 4, &(struct prompt){2, 6, 14}), 12);
 	ck_assert_uint_eq(look(&rig, 5, &(struct prompt){3, 6, 14}), 9);
 	ck_assert_uint_eq(look(&rig, 6, &(struct prompt){4, 6, 14}), 6);
+	groups_down(&rig);
+}
+END_TEST
+
+/* A window at a length that the first group has lost restores nothing. */
+START_TEST(a_window_goes_with_the_full_group)
+{
+	struct groups_rig rig;
+
+	up(&rig, 20, &window, "lru");
+	/* Both groups are full, of 20 each. */
+	for (uint32_t i = 0; i < 60; i++)
+		(void)request(&rig, 10 + i, &(struct prompt){10 + i, 0, 1});
+	ck_assert_uint_eq(request(&rig, 1, &(struct prompt){1, 0, 2}), 0);
+	ck_assert_uint_eq(request(&rig, 2, &(struct prompt){2, 0, 2}), 0);
+	ck_assert_uint_eq(look(&rig, 3, &(struct prompt){1, 0, 4}), 2);
+	rig_finish(&rig.client, 3);
+	/* With the 16 older ones, those of the second prompt leave the first group. */
+	ck_assert_uint_eq(press_on(&rig, 0, 16 + 2), 0);
+	ck_assert_uint_eq(press(&rig, 2), 2);
+	ck_assert_uint_eq(look(&rig, 4, &(struct prompt){1, 0, 4}), 2);
 	groups_down(&rig);
 }
 END_TEST
@@ -233,12 +259,13 @@ suite_of_this_file(void)
 	TCase *tcase = tcase_create("spare");
 
 	tcase_set_timeout(tcase, 30);
-	tcase_add_loop_test(tcase, what_a_prompt_leaves_behind_goes_first, 0, 2);
-	tcase_add_loop_test(tcase, a_conversation_keeps_one_window, 0, 2);
-	tcase_add_loop_test(tcase, a_beginning_that_prompts_share_stays, 0, 2);
-	tcase_add_loop_test(tcase, the_state_at_the_end_stays, 0, 2);
-	tcase_add_loop_test(tcase, a_promise_takes_back_what_is_spare, 0, 2);
-	tcase_add_loop_test(tcase, an_admit_says_what_is_needed, 0, 2);
+	tcase_add_loop_test(tcase, what_a_prompt_leaves_behind_goes_first, 0, 3);
+	tcase_add_loop_test(tcase, a_conversation_keeps_one_window, 0, 3);
+	tcase_add_loop_test(tcase, a_beginning_that_prompts_share_stays, 0, 3);
+	tcase_add_test(tcase, a_window_goes_with_the_full_group);
+	tcase_add_loop_test(tcase, the_state_at_the_end_stays, 0, 3);
+	tcase_add_loop_test(tcase, a_promise_takes_back_what_is_spare, 0, 3);
+	tcase_add_loop_test(tcase, an_admit_says_what_is_needed, 0, 3);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
