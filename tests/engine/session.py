@@ -406,8 +406,9 @@ GROUP_BLOCKS = 3 * FEW_BLOCKS
 RECURRENT = {"enable_prefix_caching": True}
 LORA = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
 # vLLM's reference backend computes MLA in float32, in blocks of 16 tokens; for it vLLM switches its own prefix cache
-# off, which the negative control needs.
-MLA = {"block_tokens": 16, "attention_backend": "CPU_MLA", "prefix_caching": True}
+# off, which the negative control needs. One request at a time: with several at once the answers
+# of two engines differ before anything was loaded.
+MLA = {"block_tokens": 16, "attention_backend": "CPU_MLA", "prefix_caching": True, "seqs": 1}
 IMAGES = {"skip_tokenizer_init": False, "limit_mm_per_prompt": {"image": 1}}
 SESSIONS = {
     "llama": connector_session("llama", all_cases, blocks=FEW_BLOCKS),
@@ -432,6 +433,8 @@ SESSIONS = {
     "groups-manager": group_manager_session,
     "tier-manager": tier_manager_session,
     "tier": tier_session("llama", "all_cases"),
+    "tier-gemma": tier_session("gemma", "hybrid_cases"),
+    "tier-tp2": on_two_cpus(tier_session("llama", "few_cases", tensor_parallel_size=2)),
     "window": connector_session("window", few_cases),
     "mla": connector_session("mla", few_cases, **MLA),
     "mla-tp2": on_two_cpus(connector_session("mla", few_cases, tensor_parallel_size=2, **MLA)),

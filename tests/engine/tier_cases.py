@@ -143,6 +143,19 @@ def few_cases(context, engine, server):
         context.cases.run(case.__name__, case, context, engine)
 
 
+def several_groups(context, engine):
+    """Otherwise a session with a hybrid model shows nothing."""
+    groups = engine.scheduler.kv_cache_config.kv_cache_groups
+    need(len(groups) > 1, "vLLM made one KV cache group of the model")
+    return f"{len(groups)} groups: {', '.join(type(group.kv_cache_spec).__name__ for group in groups)}"
+
+
+def hybrid_cases(context, engine, server):
+    context.cases.run("several_groups", several_groups, context, engine)
+    few_cases(context, engine, server)
+    context.cases.run("chunked_prefill", chunked_prefill, context, engine)
+
+
 def all_cases(context, engine, server):
     few_cases(context, engine, server)
     context.cases.run("chunked_prefill", chunked_prefill, context, engine)
