@@ -66,11 +66,11 @@ may_come(const struct scout__hold_part *part, uint32_t entry)
 	}
 }
 
-/* One object of the part that is being granted. False: it has to wait. */
+/* One object of @part, which is being granted. False: it has to wait. */
 SCOUT_ON_LOOP static bool
-retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session)
+retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session,
+	     const struct scout__hold_part *part)
 {
-	const struct scout__hold_part *part = scout__hold_now(pending->hold);
 	struct scout__chunk_index *index = part->group->index;
 	struct scout__handle handle = handle_of(part, session, pending->next);
 
@@ -146,9 +146,13 @@ retrieve_step(struct scout_server *s, struct scout__run_item *item)
 		session = NULL;
 	if (s->fetch)
 		left -= start_loads(s, pending, session, left);
-	for (; left && has_more(pending); left--)
-		if (!retrieve_one(s, pending, session))
-			return;
+	while (left && has_more(pending)) {
+		const struct scout__hold_part *part = scout__hold_now(pending->hold);
+
+		for (; left && pending->next < part->to; left--)
+			if (!retrieve_one(s, pending, session, part))
+				return;
+	}
 	if (has_more(pending))
 		scout__run_queue_add(s, item);
 	else
