@@ -7,8 +7,7 @@
  * Pages: plane behind plane in one large allocation, at random places all over it, no page followed by its neighbour.
  * Slots: at random places of sealed memfds that the engine pins, as the pool's are. Each method has an engine and
  * slots of its own, because memory is pinned once; all share the pages. Several groups are what they are to the copy
- * engine: a layout each (pieces of other sizes, page ids of their own), so an engine each, and a copy is one batch on
- * every one of them.
+ * engine: a table each (pieces of other sizes, page ids of their own), and a copy is one batch with items of all.
  *
  * Ways take the same bytes: COPY_CONTIGUOUS is one cudaMemcpyAsync (one each way) between memory that the driver
  * pinned and plain GPU memory.
@@ -179,14 +178,9 @@ copy_world_close(struct copy_world *w)
 
 /* ---- layout ---- */
 
-/* Two planes (keys and values) make a layer. */
 static void
 lay_out_planes(struct copy_world *w, struct copy_group *group, uint64_t n_planes, uint64_t n_blocks)
 {
-	group->n_layers = n_planes > 1 ? (uint32_t)(n_planes / 2) : 1;
-	for (uint32_t l = 0; l < group->n_layers; l++)
-		group->first_plane[l] = 2 * l;
-	group->first_plane[group->n_layers] = (uint32_t)n_planes;
 	group->layout = (struct scout__copy_layout){.planes = group->planes,
 						    .n_planes = (uint32_t)n_planes,
 						    .blocks_per_chunk = COPY_BLOCKS_PER_CHUNK,
@@ -196,6 +190,23 @@ lay_out_planes(struct copy_world *w, struct copy_group *group, uint64_t n_planes
 			(struct scout__copy_plane){.base = w->pool + group->pool_at + p * n_blocks * group->piece,
 						   .stride = group->piece,
 						   .block_bytes = group->piece};
+}
+
+/* Two planes (keys and values) of each group make a layer; groups with fewer planes have none in the last ones. */
+static void
+lay_out_layers(struct copy_world *w)
+{
+	w->n_layers = 1;
+	for (uint32_t g = 0; g < w->n_groups; g++)
+		if (w->groups[g].layout.n_planes / 2 > w->n_layers)
+			w->n_layers = w->groups[g].layout.n_planes / 2;
+	for (uint32_t g = 0; g < w->n_groups; g++) {
+		uint32_t n_planes = w->groups[g].layout.n_planes;
+
+		for (uint32_t l = 0; l < w->n_layers; l++)
+			w->first_plane[l * w->n_groups + g] = 2 * l < n_planes ? 2 * l : n_planes;
+		w->first_plane[w->n_layers * w->n_groups + g] = n_planes;
+	}
 }
 
 /* The pages of the items, at random among all. */
@@ -242,7 +253,8 @@ piece_of(uint64_t piece, uint32_t g)
 static bool
 lay_out(struct copy_world *w, char *text, size_t len)
 {
-	uint64_t each = w->total / w->n_groups, pool_each = w->pool_bytes / w->n_groups / 4096 * 4096, words = 0, chunk;
+	uint64_t each = w->total / w->n_groups, pool_each = w->pool_bytes / w->n_groups / 4096 * 4096, words = 0, chunk,
+		 n_items = 0;
 	uint64_t seed = w->opt->seed + w->point.piece_bytes, planes;
 
 	for (uint32_t g = 0; g < w->n_groups; g++) {
@@ -262,8 +274,11 @@ lay_out(struct copy_world *w, char *text, size_t len)
 		words += group->n_items * group->slot_bytes / 8;
 		lay_out_planes(w, group, planes, pool_each / (planes * group->piece));
 		choose_pages(w, group, &seed);
-		group->items = copy_alloc(group->n_items * sizeof(*group->items));
+		n_items += group->n_items;
 	}
+	for (int d = 0; d < 2; d++)
+		w->items[d] = copy_alloc(n_items * sizeof(struct scout__copy_item));
+	lay_out_layers(w);
 	return true;
 }
 
@@ -295,28 +310,37 @@ fill_slots(struct copy_world *w, unsigned int way, uint32_t g)
 }
 
 static void
-open_engine(struct copy_world *w, unsigned int way, uint32_t g)
+open_engine(struct copy_world *w, unsigned int way)
 {
-	const struct copy_group *group = &w->groups[g];
-	const struct copy_region *region = &w->regions[way][g];
-	struct scout__copy_config cfg = {.layout = group->layout,
+	struct scout__copy_layout more[COPY_MAX_GROUPS];
+	struct scout__copy_config cfg = {.layout = w->groups[0].layout,
+					 .more = more,
+					 .n_more = w->n_groups - 1,
 					 .log = &engine_log,
 					 .max_batches = 2,
 					 .device = w->opt->device,
 					 .method = copy_way_names[way]};
-	struct scout__copy_memory memory = {.base = region->base, .bytes = region->bytes, .stride = group->slot_bytes};
-	void **engine = &w->engines[way][g];
+	void **engine = &w->engines[way];
 	char err[300] = "";
-	int rc = w->gpu->ops->open(&cfg, engine, err, sizeof(err));
+	int rc;
 
+	for (uint32_t g = 1; g < w->n_groups; g++)
+		more[g - 1] = w->groups[g].layout;
+	rc = w->gpu->ops->open(&cfg, engine, err, sizeof(err));
 	if (rc)
 		copy_die(EXIT_WRONG, "method %s: %s (%s)", copy_way_names[way], err, scout_err_name(rc));
-	rc = w->gpu->ops->add_memory(*engine, &memory);
-	if (rc)
-		die_of_engine(way, "takes no slots", rc);
-	/* They are pinned when the descriptor says so; a failure shows in the first copy. */
-	wait_fd(w, *engine, PIN_MS);
-	(void)w->gpu->ops->poll(*engine);
+	for (uint32_t g = 0; g < w->n_groups; g++) {
+		const struct copy_region *region = &w->regions[way][g];
+		struct scout__copy_memory memory = {
+			.base = region->base, .bytes = region->bytes, .stride = w->groups[g].slot_bytes};
+
+		rc = w->gpu->ops->add_memory(*engine, &memory);
+		if (rc)
+			die_of_engine(way, "takes no slots", rc);
+		/* They are pinned when the descriptor says so; a failure shows in the first copy. */
+		wait_fd(w, *engine, PIN_MS);
+		(void)w->gpu->ops->poll(*engine);
+	}
 }
 
 /* A mapping that another layout had serves again: its pages are there. */
@@ -356,8 +380,9 @@ copy_world_set_up(struct copy_world *w, const struct copy_point *point, char *te
 			region->slots = copy_alloc(region->bytes / w->groups[g].slot_bytes * sizeof(*region->slots));
 			copy_shuffle(region->slots, region->bytes / w->groups[g].slot_bytes, &seed);
 			fill_slots(w, way, g);
-			open_engine(w, way, g);
 		}
+		if (copy_is_wanted(w->opt, point, way))
+			open_engine(w, way);
 	}
 	return true;
 }
@@ -366,14 +391,14 @@ void
 copy_world_clear(struct copy_world *w)
 {
 	for (unsigned int way = 0; way < COPY_N_WAYS; way++) {
+		for (uint32_t g = 0; w->engines[way] && g < w->n_groups; g++)
+			w->gpu->ops->remove_memory(w->engines[way], w->regions[way][g].base);
+		if (w->engines[way])
+			w->gpu->ops->close(w->engines[way]);
+		w->engines[way] = NULL;
 		for (uint32_t g = 0; g < COPY_MAX_GROUPS; g++) {
 			struct copy_region *region = &w->regions[way][g];
 
-			if (w->engines[way][g]) {
-				w->gpu->ops->remove_memory(w->engines[way][g], region->base);
-				w->gpu->ops->close(w->engines[way][g]);
-				w->engines[way][g] = NULL;
-			}
 			free(region->slots);
 			region->slots = NULL;
 			/* Large ones, and those of other points, are not kept. */
@@ -383,10 +408,13 @@ copy_world_clear(struct copy_world *w)
 	}
 	for (uint32_t g = 0; g < w->n_groups; g++) {
 		free(w->groups[g].ids);
-		free(w->groups[g].items);
 		if (w->groups[g].ids_on_gpu)
 			w->gpu->api->free(w->groups[g].ids_on_gpu);
 		w->groups[g] = (struct copy_group){.piece = 0};
+	}
+	for (int d = 0; d < 2; d++) {
+		free(w->items[d]);
+		w->items[d] = NULL;
 	}
 	w->n_groups = 0;
 }
@@ -457,46 +485,48 @@ copy_contiguous(struct copy_world *w, enum copy_course course)
 	return bytes.up + bytes.down;
 }
 
-/* Until @left batches have ended, on whichever engine. */
+/* Until @left batches have ended. */
 static void
 wait_batches(struct copy_world *w, unsigned int way, unsigned int left)
 {
 	uint64_t until_us = scout__now_us() + WAIT_MS * UINT64_C(1000);
-	struct pollfd fds[COPY_MAX_GROUPS];
+	struct pollfd pfd = {.fd = w->gpu->ops->fd(w->engines[way]), .events = POLLIN};
 
 	while (left > 0) {
-		for (uint32_t g = 0; g < w->n_groups; g++) {
-			while (w->gpu->ops->poll(w->engines[way][g]))
-				left--;
-			fds[g] = (struct pollfd){.fd = w->gpu->ops->fd(w->engines[way][g]), .events = POLLIN};
-		}
-		if (left > 0 && (scout__now_us() > until_us || poll(fds, w->n_groups, (int)WAIT_MS) == 0))
+		while (w->gpu->ops->poll(w->engines[way]))
+			left--;
+		if (left > 0 && (scout__now_us() > until_us || poll(&pfd, 1, (int)WAIT_MS) == 0))
 			copy_die(EXIT_WRONG, "method %s did not end a batch in %u s", copy_way_names[way],
 				 WAIT_MS / 1000);
 	}
 }
 
-/* Start a group's batch in one direction; returns how many there are. */
-static unsigned int
-start_batch(struct copy_world *w, unsigned int way, uint32_t g, struct scout__copy_batch *batch, uint64_t first,
-	    uint64_t n, bool layered)
+/* Items [@first, @first + @n) of a group, to the end of the batch. */
+static void
+add_items(struct copy_world *w, unsigned int way, uint32_t g, struct scout__copy_batch *batch, uint64_t first,
+	  uint64_t n)
 {
-	struct copy_group *group = &w->groups[g];
+	for (uint64_t i = first; i < first + n; i++)
+		batch->items[batch->n++] =
+			(struct scout__copy_item){.slot = copy_world_slot(w, way, g, i),
+						  .block_ids = w->groups[g].ids + i * COPY_BLOCKS_PER_CHUNK,
+						  .table = g};
+}
+
+/* Start the batch of one direction; returns how many there are. */
+static unsigned int
+start_batch(struct copy_world *w, unsigned int way, struct scout__copy_batch *batch, bool layered)
+{
 	int rc;
 
-	if (n == 0)
+	if (batch->n == 0)
 		return 0;
-	for (uint64_t i = first; i < first + n; i++)
-		group->items[i] = (struct scout__copy_item){.slot = copy_world_slot(w, way, g, i),
-							    .block_ids = group->ids + i * COPY_BLOCKS_PER_CHUNK};
-	batch->n = (uint32_t)n;
-	batch->items = group->items + first;
 	if (layered) {
-		batch->n_layers = group->n_layers;
-		batch->first_plane = group->first_plane;
+		batch->n_layers = w->n_layers;
+		batch->first_plane = w->first_plane;
 		batch->layer_events = w->layer_events[batch->direction == SCOUT__COPY_SAVE];
 	}
-	rc = w->gpu->ops->start(w->engines[way][g], batch);
+	rc = w->gpu->ops->start(w->engines[way], batch);
 	if (rc)
 		die_of_engine(way, "refuses a batch", rc);
 	return 1;
@@ -505,22 +535,22 @@ start_batch(struct copy_world *w, unsigned int way, uint32_t g, struct scout__co
 uint64_t
 copy_world_copy(struct copy_world *w, unsigned int way, enum copy_course course, bool layered)
 {
-	struct scout__copy_batch up[COPY_MAX_GROUPS] = {{.n = 0}}, down[COPY_MAX_GROUPS] = {{.n = 0}};
-	unsigned int started = 0;
+	struct scout__copy_batch up = {.direction = SCOUT__COPY_LOAD, .items = w->items[0]};
+	struct scout__copy_batch down = {.direction = SCOUT__COPY_SAVE, .items = w->items[1]};
+	unsigned int started;
 
 	if (way == COPY_CONTIGUOUS)
 		return copy_contiguous(w, course);
 	for (uint32_t g = 0; g < w->n_groups; g++) {
 		struct copy_share items = copy_world_share(w, g, course);
 
-		up[g].direction = SCOUT__COPY_LOAD;
-		down[g].direction = SCOUT__COPY_SAVE;
-		started += start_batch(w, way, g, &up[g], 0, items.up, layered);
-		started += start_batch(w, way, g, &down[g], w->groups[g].n_items - items.down, items.down, layered);
+		add_items(w, way, g, &up, 0, items.up);
+		add_items(w, way, g, &down, w->groups[g].n_items - items.down, items.down);
 	}
+	started = start_batch(w, way, &up, layered);
+	started += start_batch(w, way, &down, layered);
 	wait_batches(w, way, started);
-	for (uint32_t g = 0; g < w->n_groups; g++)
-		if (up[g].status || down[g].status)
-			die_of_engine(way, "failed a copy", up[g].status ? up[g].status : down[g].status);
+	if (up.status || down.status)
+		die_of_engine(way, "failed a copy", up.status ? up.status : down.status);
 	return copy_world_bytes(w, course);
 }

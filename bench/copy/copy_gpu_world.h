@@ -24,12 +24,9 @@ struct copy_group {
 	uint64_t pool_at;    /* where its pages begin in the pool */
 	struct scout__copy_layout layout;
 	struct scout__copy_plane planes[COPY_MAX_PLANES];
-	uint32_t n_layers;
-	uint32_t first_plane[COPY_MAX_PLANES + 1];
 	int64_t *ids; /* n_items * COPY_BLOCKS_PER_CHUNK */
 	void *ids_on_gpu;
 	struct copy_pages pages;
-	struct scout__copy_item *items; /* n_items */
 };
 
 /* The slots of one way and one group. */
@@ -60,7 +57,10 @@ struct copy_world {
 	struct copy_group groups[COPY_MAX_GROUPS];
 	uint32_t n_groups;
 	struct copy_region regions[COPY_N_WAYS][COPY_MAX_GROUPS];
-	void *engines[COPY_N_WAYS][COPY_MAX_GROUPS];
+	void *engines[COPY_N_WAYS];
+	struct scout__copy_item *items[2]; /* of all groups: of the batch up and of that down */
+	uint32_t n_layers;                 /* as a batch has them, of all groups */
+	uint32_t first_plane[(COPY_MAX_PLANES + 1) * COPY_MAX_GROUPS];
 };
 
 void copy_world_open(struct copy_world *w, const struct copy_options *opt, const struct copy_gpu *gpu,
