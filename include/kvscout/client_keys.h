@@ -27,7 +27,7 @@ extern "C" {
 
 struct scout_client;
 
-#define SCOUT_KEYS_MAX 65536u /* in one question */
+#define SCOUT_KEYS_MAX 16384u /* in one question */
 
 /* What is known of one key. */
 enum scout_key_state {

@@ -63,7 +63,7 @@ extern "C" {
 	X(GROUPS_DIFFER, -39, CONNECTION, false, "the namespace has other groups: number, policy or a size differs")   \
 	X(NOT_RESTORABLE, -40, REQUEST, false,                                                                         \
 	  "the answer names no such length; with windows and states no other is promised")                             \
-	X(KEY_COUNT, -41, CALL, false, "no keys, or more than one question may name: 65536, or half of arena_bytes")
+	X(KEY_COUNT, -41, CALL, false, "no keys, or more than one question may name: 16384, or half of arena_bytes")
 
 /* What one code puts in doubt. */
 enum scout_scope {

@@ -205,8 +205,6 @@ struct scout__keys_reply {
 };
 #define SCOUT__KEYS_REPLY_BYTES(n) (16 + 2 * (((size_t)(n) + 7) / 8))
 void scout__put_keys_reply(struct scout__writer *w, const struct scout__keys_reply *m);
-/* Without the maps: the caller puts them. */
-void scout__put_keys_reply_head(struct scout__writer *w, const struct scout__keys_reply *m);
 int scout__get_keys_reply(const struct scout__op *op, struct scout__keys_reply *ret, const char **ret_field);
 
 struct scout__admit_msg {

@@ -69,20 +69,14 @@ scout__get_keys(const struct scout__op *op, unsigned hash_bytes, struct scout__k
 }
 
 void
-scout__put_keys_reply_head(struct scout__writer *w, const struct scout__keys_reply *m)
-{
-	scout__put_u32(w, m->n);
-	scout__put_u32(w, m->l1);
-	scout__put_u32(w, m->l2);
-	scout__put_u32(w, m->limited);
-}
-
-void
 scout__put_keys_reply(struct scout__writer *w, const struct scout__keys_reply *m)
 {
 	size_t bytes = ((size_t)m->n + 7) / 8;
 
-	scout__put_keys_reply_head(w, m);
+	scout__put_u32(w, m->n);
+	scout__put_u32(w, m->l1);
+	scout__put_u32(w, m->l2);
+	scout__put_u32(w, m->limited);
 	scout__put_bytes(w, m->hit, bytes);
 	scout__put_bytes(w, m->later, bytes);
 }

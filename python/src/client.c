@@ -217,7 +217,7 @@ static PyMethodDef methods[] = {
 	 "Ask which of these objects are cached, each by itself; or ask again, with the same arguments. Never waits. Returns Keys,\n"
 	 "or None: not yet, ask again in the next step.\n\n"
 	 "id: names the question, 1 to 255 bytes of UTF-8, until finish(). It must not be that of a request.\n"
-	 "hashes: the hash at the end of each object, 1 to 65536 of them: a list of bytes, or one buffer with hash after hash.\n"
+	 "hashes: the hash at the end of each object, 1 to 16384 of them: a list of bytes, or one buffer with hash after hash.\n"
 	 "groups: the group of each, a list of ints or a buffer of signed ones, in any order; None: all are of group 0.\n"
 	 "tenant: cache salt; other salt, other keys.\n"
 	 "timeout_ms: this question's own timeout, if it is longer than lookup_timeout_ms.\n\n"

@@ -34,7 +34,7 @@ _Static_assert(SCOUT_REASON_LIMITED == 7, "ABI");
 _Static_assert(SCOUT_KEY_MISS == 0, "ABI");
 _Static_assert(SCOUT_KEY_HIT == 1, "ABI");
 _Static_assert(SCOUT_KEY_RETRY == 2, "ABI");
-_Static_assert(SCOUT_KEYS_MAX == 65536, "ABI");
+_Static_assert(SCOUT_KEYS_MAX == 16384, "ABI");
 _Static_assert(SCOUT_NEVER == UINT32_MAX, "ABI");
 _Static_assert(SCOUT_TO_END == INT64_MAX, "ABI");
 _Static_assert(SCOUT_PREFETCH_ON_RETRIEVE == 0, "ABI");

@@ -121,8 +121,8 @@ note_parting(const struct scout__pending_op *pending, uint32_t g)
 }
 
 /*
- * Tokens behind the leading run that is cached or was evicted lately, in the first group with policy all: windows and states know
- * no run. Without such a group, those behind the hit.
+ * Tokens behind the leading run that is cached or was evicted lately, in the first group with policy all: windows and
+ * states know no run. Without such a group, those behind the hit.
  */
 SCOUT_ON_LOOP static uint64_t
 fresh_tokens(const struct scout__pending_op *pending)
@@ -242,67 +242,62 @@ what_of(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
 	return scout__bit(many->of[g].present, i) || !many->is_known ? TOLD_LATER : TOLD_MISS;
 }
 
-/* A bit for each key: whether @what is told of it. */
+/*
+ * What is told of each key goes into the maps of @m, and its number into its counts. In one pass: there may be many
+ * keys.
+ */
 SCOUT_ON_LOOP static void
-put_map(struct scout__writer *w, const struct scout__pending_op *pending, enum told what)
+tell(struct scout_server *s, const struct scout__pending_op *pending, struct scout__keys_reply *m, uint8_t *hit,
+     uint8_t *later)
 {
 	const struct scout__many *many = pending->many;
-	uint8_t bits = 0;
-	uint32_t at = 0;
-
-	for (uint32_t g = 0; g < many->n_groups; g++)
-		for (uint32_t i = 0; i < many->of[g].n; i++) {
-			bits |= (uint8_t)((what_of(pending, g, i) == what) << at % 8);
-			if (++at % 8 != 0 && at < many->n_objects)
-				continue;
-			scout__put_bytes(w, &bits, 1);
-			bits = 0;
-		}
-}
-
-SCOUT_ON_LOOP static void
-count(struct scout_server *s, const struct scout__pending_op *pending, struct scout__keys_reply *m)
-{
-	const struct scout__many *many = pending->many;
+	uint32_t n_hits = 0, n_later = 0, at = 0;
 
 	for (uint32_t g = 0; g < many->n_groups; g++) {
 		const struct scout__many_group *mg = &many->of[g];
+		bool is_vacant = scout__many_is_vacant(mg->group);
 
-		for (uint32_t i = 0; i < mg->n; i++) {
+		for (uint32_t i = 0; i < mg->n; i++, at++) {
 			enum told what = what_of(pending, g, i);
-			bool is_promised = what == TOLD_HIT && !scout__many_is_vacant(mg->group);
+			bool is_promised = what == TOLD_HIT && !is_vacant;
 
+			if (what == TOLD_HIT)
+				scout__bit_set(hit, at);
+			else if (what == TOLD_LATER)
+				scout__bit_set(later, at);
+			n_hits += what == TOLD_HIT;
+			n_later += what == TOLD_LATER;
 			m->l2 += is_promised && scout__bit(mg->in_l2, i);
 			m->l1 += is_promised && !scout__bit(mg->in_l2, i);
-			s->count.hit_keys += what == TOLD_HIT;
-			s->count.miss_keys += what == TOLD_MISS;
-			s->count.later_keys += what == TOLD_LATER;
 		}
 		if (mg->group->index && mg->space && mg->n)
 			scout__index_asked(mg->group->index, mg->space, mg->n);
 	}
+	s->count.hit_keys += n_hits;
+	s->count.later_keys += n_later;
+	s->count.miss_keys += at - n_hits - n_later;
 }
 
 void
 scout__keys_answer(struct scout_server *s, struct scout__pending_op *pending)
 {
 	struct scout__dest *dest = &pending->peer->dest;
-	struct scout__keys_reply m = {.n = pending->many->n_objects, .limited = pending->limited};
+	uint8_t hit[SCOUT_MAX_KEYS / 8] = {0}, later[SCOUT_MAX_KEYS / 8] = {0};
+	struct scout__keys_reply m = {
+		.n = pending->many->n_objects, .limited = pending->limited, .hit = hit, .later = later};
 	uint64_t ticket = pending->session->ticket;
 	uint64_t arrived_us = pending->arrived_us;
 	struct scout__writer *w;
 	size_t op;
 
-	count(s, pending, &m);
+	tell(s, pending, &m, hit, later);
 	w = scout__reply_begin(s, dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, SCOUT__KEYS_REPLY_BYTES(m.n),
 			       &op);
 	if (!w) {
 		scout__pending_op_cancel(s, pending);
 		return;
 	}
-	scout__put_keys_reply_head(w, &m);
-	put_map(w, pending, TOLD_HIT);
-	put_map(w, pending, TOLD_LATER);
+	scout__put_keys_reply(w, &m);
 	scout__reply_end(s, dest, op);
 	/* Free the pending operation before its undoing is noted: see lookup.c. */
 	scout__pending_op_free(s, pending);

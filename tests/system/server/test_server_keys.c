@@ -185,8 +185,8 @@ says(const struct groups_rig *rig, const char *part)
 
 START_TEST(what_makes_no_sense_is_refused_and_says_what_is_allowed)
 {
-	const struct scout__groups coarse = {1, {{SCOUT_POLICY_STATE, 1, 8 * PAGE, 0, 0}}};
-	struct scout__keys_msg m = {.ticket = 7, .n = 32769, .n_parts = 1, .parts = {{0, 32769}}};
+	const struct scout__groups coarse = {1, {{SCOUT_POLICY_STATE, 1, 32 * PAGE, 0, 0}}};
+	struct scout__keys_msg m = {.ticket = 7, .n = 8193, .n_parts = 1, .parts = {{0, 8193}}};
 	struct scout__lookup_reply answer;
 	struct wire_grants g;
 	struct wire_reply *reply;
@@ -223,7 +223,7 @@ START_TEST(what_makes_no_sense_is_refused_and_says_what_is_allowed)
 	wire_flush(&rig.client);
 	reply = wire_wait(&rig.client, rig.client.last_corr);
 	ck_assert_int_eq(reply->status, SCOUT_WIRE_RANGE);
-	says(&rig, "at most 32768, because an object of the group has 8 hashes");
+	says(&rig, "at most 8192, because an object of the group has 32 hashes");
 	wire_reply_free(reply);
 	groups_down(&rig);
 }

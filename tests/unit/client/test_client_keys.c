@@ -320,9 +320,9 @@ START_TEST(keys_that_do_not_fit_are_too_many)
 	/* Half of it is 64 KiB. */
 	rig_reopen("arena_bytes", "128Ki");
 	ck_assert_int_eq(scout_lookup_keys(client, &q, states, NULL), SCOUT_ERR_KEY_COUNT);
-	/* A retrieve counts to 262144 hashes, and an object has 8 of them. */
-	rig_reopen("hash_tokens", "32");
-	q.n = 32769;
+	/* A retrieve counts to 262144 hashes, and an object has 32 of them. */
+	rig_reopen("hash_tokens", "8");
+	q.n = 8193;
 	ck_assert_int_eq(scout_lookup_keys(client, &q, states, NULL), SCOUT_ERR_KEY_COUNT);
 	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_KEYS), 0);
 }

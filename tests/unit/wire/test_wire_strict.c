@@ -270,11 +270,11 @@ static const struct range {
 	{REQUEST(KEYS), 24, 2, 65535, NULL}, /* the server knows which groups there are */
 	{REQUEST(KEYS), 20, 4, 0, "n"},
 	{REQUEST(KEYS), 28, 4, 0, "n"},
-	{REQUEST(KEYS), 20, 4, 65537, "n"},
-	{REQUEST(KEYS), 28, 4, 65536, "n"}, /* with the one of the first part */
+	{REQUEST(KEYS), 20, 4, 16385, "n"},
+	{REQUEST(KEYS), 28, 4, 16384, "n"}, /* with the one of the first part */
 	{REQUEST(KEYS), 28, 4, UINT32_MAX, "n"},
 	{REPLY(KEYS), 0, 4, 0, "n"},
-	{REPLY(KEYS), 0, 4, 65537, "n"},
+	{REPLY(KEYS), 0, 4, 16385, "n"},
 	{REPLY(KEYS), 0, 4, UINT32_MAX, "n"},
 	{REPLY(KEYS), 0, 4, 12, NULL},
 	{REPLY(KEYS), 0, 4, 10, "hits"},     /* the hit at 10 is behind the last key then */
