@@ -296,6 +296,7 @@ count_eviction(struct scout__chunk_index *index, uint32_t victim)
 	struct scout__account *account;
 
 	index->l1->evictions++;
+	index->evictions++;
 	index->l1->evictions_spare += index->entries[victim].spare;
 	scout__spare_evicted(index);
 	if (index->l1->evicted && index->fellows && index->fellows->n_groups > 1)

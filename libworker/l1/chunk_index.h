@@ -173,6 +173,7 @@ struct scout__chunk_index {
 	struct scout__chunked_queues spare;
 	uint64_t spare_used;          /* a bit for each queue that is not empty */
 	uint32_t n_spare;             /* in all of them */
+	uint64_t evictions;           /* its part of the l1's */
 	uint32_t spare_low;           /* the least of that in this period */
 	uint32_t spare_left;          /* evictions until the period ends */
 	uint32_t spare_surplus;       /* spare_low of the period before: so many it could do without */

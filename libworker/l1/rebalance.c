@@ -197,6 +197,7 @@ drain(struct scout__l1 *l1, uint32_t entries)
 				l1->evicted(giver, r->look_at);
 			scout__entry_discard(giver, r->look_at);
 			l1->evictions++;
+			giver->evictions++;
 		}
 	}
 	if (r->look_at < end)

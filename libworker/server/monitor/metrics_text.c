@@ -282,6 +282,28 @@ namespaces(const struct scout__stats *stats, struct scout__text *text)
 }
 
 static void
+groups(const struct scout__stats *stats, struct scout__text *text)
+{
+	struct scout__text labels[SCOUT__STATS_GROUPS];
+	struct subject subjects[SCOUT__STATS_GROUPS];
+
+	for (uint32_t i = 0; i < stats->n_groups; i++) {
+		const struct scout__stats_group *group = &stats->groups[i];
+		const struct scout__stats_ns *ns = &stats->ns[group->ns];
+
+		labels[i] = (struct scout__text){0};
+		scout__text_add(&labels[i], "namespace=\"");
+		scout__text_label(&labels[i], ns->name, ns->name_len);
+		scout__text_add(&labels[i], "\",group=\"%u\"", (unsigned)group->number);
+		text->failed |= labels[i].failed;
+		subjects[i] = (struct subject){&labels[i], group};
+	}
+	table(text, &scout__stats_group, subjects, stats->n_groups);
+	for (uint32_t i = 0; i < stats->n_groups; i++)
+		scout__text_fini(&labels[i]);
+}
+
+static void
 tenants(const struct scout__stats *stats, struct scout__text *text)
 {
 	struct scout__text labels[SCOUT__STATS_TENANTS];
@@ -320,6 +342,7 @@ scout__metrics_text(const struct scout__stats *stats, const struct scout__metric
 		adapters(stats, text);
 	}
 	namespaces(stats, text);
+	groups(stats, text);
 	tenants(stats, text);
 }
 

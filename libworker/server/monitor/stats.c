@@ -149,6 +149,28 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 	t->set_aside = ns->l1.n_set_aside;
 }
 
+/* The groups of namespace @i, if there are several, as many as there is room for. */
+SCOUT_ON_LOOP static void
+take_groups(const struct scout__ns *ns, uint32_t i, struct scout__stats *ret)
+{
+	for (uint32_t g = 0; ns->groups.n > 1 && g < ns->groups.n && ret->n_groups < SCOUT__STATS_GROUPS; g++) {
+		const struct scout__chunk_index *index = ns->by_group[g].index;
+
+		if (!index)
+			continue;
+		ret->groups[ret->n_groups++] = (struct scout__stats_group){
+			.ns = i,
+			.number = g,
+			.bytes = scout__index_used_bytes(index),
+			.bytes_total = scout__index_total_bytes(index),
+			.objects = index->n_entries,
+			.spare = index->n_spare,
+			.evictions = index->evictions,
+			.hit_objects = ns->by_group[g].hit_objects,
+		};
+	}
+}
+
 /* The tenants of namespace @i that have a share of their own. */
 SCOUT_ON_LOOP static void
 take_tenants(const struct scout_server *s, const struct scout__ns *ns, uint32_t i, uint32_t *left,
@@ -193,8 +215,9 @@ scout__stats_take(const struct scout_server *s, struct scout__stats *ret)
 	ret->n_ns = s->state->n_ns < SCOUT__STATS_NS ? s->state->n_ns : SCOUT__STATS_NS;
 	for (uint32_t i = 0; i < ret->n_ns; i++)
 		take_ns(s->state->ns[i], &ret->ns[i]);
-	ret->n_tenants = 0;
+	ret->n_tenants = ret->n_groups = 0;
 	for (uint32_t i = 0; i < ret->n_ns; i++) {
+		take_groups(s->state->ns[i], i, ret);
 		ret->ns[i].bytes_guaranteed = s->cfg.l1_bytes / 100 * s->state->ns[i]->l1.pool_percent;
 		take_tenants(s, s->state->ns[i], i, &names, ret);
 	}

@@ -22,7 +22,8 @@ struct scout_server;
 
 #define SCOUT__STATS_NS 64u      /* namespaces beyond these are not told one by one */
 #define SCOUT__STATS_TENANTS 64u /* tenants with a share of their own beyond these are not told */
-#define SCOUT__STATS_URL 160u    /* of a URL in a name */
+#define SCOUT__STATS_GROUPS 128u
+#define SCOUT__STATS_URL 160u /* of a URL in a name */
 
 struct scout__stats_l1 {
 	uint64_t limit, total, used, free, promised, max_promised, held, index;
@@ -59,6 +60,13 @@ struct scout__stats_ns {
 	uint64_t bytes_guaranteed, set_aside;
 };
 
+/* A group of a namespace that has several. */
+struct scout__stats_group {
+	uint32_t ns;     /* in scout__stats.ns */
+	uint32_t number; /* its place in the key `group` */
+	uint64_t bytes, bytes_total, objects, spare, evictions, hit_objects;
+};
+
 /* A tenant that tenant_share names, in a namespace where it has stored something. */
 struct scout__stats_tenant {
 	uint32_t ns; /* in scout__stats.ns */
@@ -82,6 +90,8 @@ struct scout__stats {
 	struct scout__stats_l2 l2[SCOUT__L2_MAX_ADAPTERS];
 	uint32_t n_ns; /* that are listed */
 	struct scout__stats_ns ns[SCOUT__STATS_NS];
+	uint32_t n_groups; /* that are listed */
+	struct scout__stats_group groups[SCOUT__STATS_GROUPS];
 	uint32_t n_tenants; /* that are listed */
 	struct scout__stats_tenant tenants[SCOUT__STATS_TENANTS];
 };
@@ -120,6 +130,7 @@ extern const struct scout__stats_table scout__stats_server; /* of struct scout__
 extern const struct scout__stats_table scout__stats_fetch;  /* likewise; only with a L2 */
 extern const struct scout__stats_table scout__stats_l2;     /* of struct scout__stats_l2 */
 extern const struct scout__stats_table scout__stats_ns;     /* of struct scout__stats_ns */
+extern const struct scout__stats_table scout__stats_group;  /* of struct scout__stats_group */
 extern const struct scout__stats_table scout__stats_tenant; /* of struct scout__stats_tenant */
 
 static inline uint64_t

@@ -330,6 +330,23 @@ static const struct scout__stats_item ns_items[] = {
 
 #undef AT
 
+#define AT(field) (uint16_t) offsetof(struct scout__stats_group, field)
+
+static const struct scout__stats_item group_items[] = {
+	{"bytes", "group_used_bytes", NULL, "Slots in use by a group of a namespace that has several.", AT(bytes),
+	 SCOUT__GAUGE, 0, false},
+	{"bytes_total", "group_total_bytes", NULL, "Slots of its extents.", AT(bytes_total), SCOUT__GAUGE, 0, false},
+	{"objects", "group_objects", NULL, "Its objects in the pool.", AT(objects), SCOUT__GAUGE, 0, false},
+	{"spare", "group_spare_objects", NULL, "Of these, what no known request needs: they leave first.", AT(spare),
+	 SCOUT__GAUGE, 0, false},
+	{"evictions", "group_evictions_total", NULL, "Its objects that left the pool to make room.", AT(evictions),
+	 SCOUT__COUNTER, 0, false},
+	{"hit_objects", "group_hit_objects_total", NULL, "Its objects that the hits of lookups needed.",
+	 AT(hit_objects), SCOUT__COUNTER, 0, false},
+};
+
+#undef AT
+
 #define AT(field) (uint16_t) offsetof(struct scout__stats_tenant, field)
 
 static const struct scout__stats_item tenant_items[] = {
@@ -359,6 +376,7 @@ const struct scout__stats_table scout__stats_server = TABLE(server_items);
 const struct scout__stats_table scout__stats_fetch = TABLE(fetch_items);
 const struct scout__stats_table scout__stats_l2 = TABLE(l2_items);
 const struct scout__stats_table scout__stats_ns = TABLE(ns_items);
+const struct scout__stats_table scout__stats_group = TABLE(group_items);
 const struct scout__stats_table scout__stats_tenant = TABLE(tenant_items);
 
 #undef TABLE
@@ -490,6 +508,13 @@ scout__stats_each(const struct scout__stats *stats, scout__stats_fn fn, void *us
 	for (uint32_t i = 0; i < stats->n_ns; i++) {
 		(void)snprintf(prefix, sizeof(prefix), "ns.%s.", stats->ns[i].name);
 		put_rows(&list, &scout__stats_ns, prefix, &stats->ns[i]);
+	}
+	for (uint32_t i = 0; i < stats->n_groups; i++) {
+		const struct scout__stats_group *group = &stats->groups[i];
+
+		(void)snprintf(prefix, sizeof(prefix), "ns.%s.group.%u.", stats->ns[group->ns].name,
+			       (unsigned)group->number);
+		put_rows(&list, &scout__stats_group, prefix, group);
 	}
 	for (uint32_t i = 0; i < stats->n_tenants; i++) {
 		const struct scout__stats_tenant *tenant = &stats->tenants[i];

@@ -176,7 +176,10 @@ tell_policies(struct scout_server *s, const struct scout__pending_op *pending)
 	for (uint32_t g = 0; g < many->n_groups; g++) {
 		const struct scout__many_group *mg = &many->of[g];
 
+		struct scout__need need = scout__many_need(many, mg, many->hit);
+
 		pending->session->of[g].kind = kind;
+		mg->group->hit_objects += many->hit > many->skip ? need.to - need.from : 0;
 		if (!mg->group->index)
 			continue;
 		note_parting(pending, g);

@@ -64,6 +64,7 @@ struct scout__ns_group {
 	struct scout__chunk_index *index;                   /* NULL until every rank of this server is registered */
 	uint8_t ranks[SCOUT_MAX_RANKS];                     /* of each rank of the chunk index */
 	uint32_t sweep_next;
+	uint64_t hit_objects; /* that the hits of lookups needed; of a namespace with several groups */
 	/* Of L2, see fetch.h; NULL: without. */
 	struct scout__expected **expected;          /* of each entry */
 	struct scout__l2_fingerprint *fingerprints; /* of each rank of the chunk index */

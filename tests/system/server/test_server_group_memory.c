@@ -111,6 +111,11 @@ START_TEST(what_a_missing_window_loses_is_counted)
 	groups_store(&rig.worker, 1, 2, 4);
 	ck_assert_uint_eq(look(&rig, 1, 10, 0).hit, 4);
 	ck_assert_uint_eq(wire_status(&rig.client, "lookups.lost_chunks"), 4);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.0.hit_objects"), 4);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.1.hit_objects"), 2);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.0.objects"), 8);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.1.bytes"), 2 * SHARD_BYTES);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.1.evictions"), 0);
 	groups_down(&rig);
 }
 END_TEST
