@@ -127,7 +127,7 @@ class Namespace(unittest.TestCase):
 class Keys(unittest.TestCase):
     def test_a_hash_is_of_the_whole_key(self):
         some = [key_of("p", 0, 0), key_of("p", 0, 1), key_of("p", 1, 0), key_of("p", 0)[:16] + bytes(4)]
-        hashes = [keys.hash_of(key) for key in some]
+        hashes = [keys.hashes_of([key]) for key in some]
         self.assertEqual(len(set(hashes)), 4)
         self.assertEqual(keys.hashes_of(some), b"".join(hashes))
         self.assertEqual({len(digest) for digest in hashes}, {keys.HASH_BYTES})
@@ -229,24 +229,44 @@ class Copies(Case):
 
 
 class Asking(Case):
-    def test_a_prefix_with_a_gap_is_one_lookup(self):
+    def test_a_prefix_with_a_gap_is_one_question(self):
         prompt = keys_of("a", 6)
         self.engine.store(prompt[:3] + prompt[4:])
         self.assertEqual(self.engine.prefix("r", prompt), 3)
         self.assertEqual(self.engine.counts["lookups"], 1)
 
-    def test_keys_behind_a_gap_are_known_after_one_more_step(self):
+    def test_keys_behind_a_gap_are_known_with_the_others(self):
         prompt = keys_of("w", 40)
         there = set(prompt[10:20]) | {prompt[0]}
         self.engine.store([key for key in prompt if key in there])
         backwards = prompt[::-1]  # as vLLM looks for a window
         found = self.engine.known("r", backwards)
         self.assertEqual({key for key, hit in found.items() if hit}, there)
-        self.assertEqual(self.engine.counts["lookups"], 1 + 39)
+        self.assertEqual((self.engine.counts["lookups"], self.engine.counts["lookup_keys"]), (1, 40))
+        self.assertEqual(self.engine.counts["hit_keys"], 11)
         window = backwards[20:30]
         self.engine.wipe()
         self.assertTrue(self.engine.load("r", window).ok)
         self.assertTrue(self.engine.holds(window))
+
+    def test_all_requests_of_a_step_ask_in_one_frame(self):
+        before = self.engine.client.stats()["frames_sent"]
+        for request in "abcdefgh":
+            self.engine.ask(request, keys_of(request, 16)[::-1])
+        self.engine.lookups.flush()
+        self.assertTrue(self.engine.client.step_wait(20000000))
+        self.assertEqual(self.engine.client.stats()["frames_sent"], before + 1)
+        self.assertEqual((self.engine.counts["lookups"], self.engine.counts["lookup_keys"]), (8, 128))
+        self.assertEqual(set(self.engine.ask("a", keys_of("a", 16)).values()), {False})
+
+    def test_more_keys_than_a_question_may_have_are_two(self):
+        prompt = keys_of("many", lookups.MAX_KEYS + 2)
+        self.engine.store(prompt[-3:])
+        found = self.engine.known("r", prompt)
+        self.assertEqual([key for key in prompt if found[key]], prompt[-3:])
+        self.assertEqual((self.engine.counts["lookups"], self.engine.counts["lookup_errors"]), (2, 0))
+        self.assertTrue(self.engine.load("r", prompt[-3:]).ok)
+        self.assertTrue(self.engine.holds(prompt[-3:]))
 
     def test_what_was_found_is_given_back_when_the_request_ends_or_is_scheduled(self):
         prompt = keys_of("a", 4)
@@ -334,6 +354,20 @@ class SmallPool(Case):
         self.engine.store(keys_of("new", 24))
         self.assertEqual(self.engine.prefix("r", old), 8)
         self.assertEqual(self.engine.prefix("r2", keys_of("later", 8)), 0)
+
+
+class FewPromises(Case):
+    keys = {"l1_bytes": "1Mi", "max_promised": "64Ki"}
+
+    def test_a_request_does_not_wait_for_what_others_keep_promised(self):
+        prompt = keys_of("a", 16)
+        self.engine.store(prompt)
+        self.assertEqual(sum(self.engine.known("r1", prompt).values()), 8)
+        self.assertEqual(sum(self.engine.known("r2", keys_of("a", 16)[8:]).values()), 0)
+        self.assertEqual(self.engine.counts["lookup_errors"], 0)
+        self.engine.lookups.finished("r1")
+        wait_for(lambda: self.server.counter("sessions") == 0, what="the end of the session")
+        self.assertEqual(sum(self.engine.known("r3", prompt[8:]).values()), 8)
 
 
 class Servers(Case):

@@ -10,7 +10,7 @@ Importing this package starts nothing and imports no vLLM.
     config.py      keys of the tier, and what they default to
     namespace.py   which engines share their chunks
     keys.py        vLLM's keys as hashes
-    lookups.py     which keys the server has: asked in batches, one a request and step
+    lookups.py     which keys the server has: one question for each request and step
     transfers.py   copies between vLLM's region and the pool
     counts.py      counters
     tier.py        the class that vLLM makes, one object in the scheduler's process

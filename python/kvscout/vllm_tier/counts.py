@@ -7,7 +7,7 @@ MEANINGS = {
     "lookups": "Batches of keys that the server was asked for",
     "lookup_keys": "Keys in those batches",
     "hit_keys": "Keys that the server had",
-    "lookup_errors": "Batches that could not be asked, or that the server did not answer in time",
+    "lookup_errors": "Batches that could not be asked, or with keys that the server could not tell of in time",
     "loads": "Jobs from the pool to vLLM's region",
     "loaded_chunks": "Chunks that those jobs copied",
     "failed_chunks": "Chunks that those jobs did not copy; the engine computes them",

@@ -7,10 +7,6 @@ from hashlib import sha256
 HASH_BYTES = 32
 
 
-def hash_of(key):
-    return sha256(key).digest()
-
-
 def hashes_of(keys):
     """The hashes one behind the other, as the library takes them."""
     return b"".join([sha256(key).digest() for key in keys])

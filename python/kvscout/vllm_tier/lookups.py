@@ -2,43 +2,47 @@
 """Which keys the server has. One object, in the process of vLLM's scheduler, called under the lock of vLLM's manager.
 
 vLLM asks for one key after the other and takes "not known yet" for an answer. The keys of a request that are new in a
-step become one lookup at the end of the step. A lookup's answer is a run of leading keys: behind the first missing one
-nothing is known. A prefix ends there, so vLLM does not ask for the rest. For a window it does, and each of those keys
-then becomes a lookup of its own, all of them in one step.
+step become one question at the end of the step (Client.lookup_keys), and those of all requests travel in one frame. Each
+key is answered by itself, so the keys of a prefix and of a window are asked for in the same way. A request has a question
+of its own, because what is promised to it is given back with it.
 
-The server keeps what a lookup found (a promise) until the tier has submitted the copies, or the request is scheduled or
-ends. A key whose copy failed counts as missing until its request ends, or vLLM would try it for ever.
+The server keeps what a question found (a promise) until the tier has submitted the copies, or the request is scheduled or
+ends. A key of which the server could not tell counts as missing: a request never waits for a server that is away or full.
+A key whose copy failed counts as missing until its request ends, or vLLM would try it for ever.
 """
 
-from .keys import hash_of, hashes_of
+from .keys import hashes_of
 
 _MISSING = False
 _ASKED = None
 # More keys than these are not touched in one step.
 MAX_TOUCHED = 8192
+# In one question: what the library allows.
+MAX_KEYS = 16384
+KEY_HIT = 1  # kvscout.KEY_HIT; importing this package imports no library
 
 
 class _Batch:
-    """One lookup. `left`: found keys whose copies were not submitted; `loads`: submitted copies that have not ended."""
+    """One question. `left`: found keys whose copies were not submitted; `loads`: submitted copies that have not ended."""
 
-    __slots__ = ("id", "request", "keys", "ticket", "left", "loads", "closing")
+    __slots__ = ("id", "request", "keys", "hashes", "ticket", "left", "loads", "closing")
 
     def __init__(self, id, request, keys):
         self.id = id
         self.request = request
         self.keys = keys
+        self.hashes = hashes_of(keys)  # until there is an answer
         self.ticket = 0
         self.left = self.loads = 0
         self.closing = False
 
 
 class _Request:
-    __slots__ = ("known", "new", "alone", "failed", "batches")
+    __slots__ = ("known", "new", "failed", "batches")
 
     def __init__(self):
         self.known = {}  # key: _ASKED, _MISSING or its place (batch, index)
         self.new = []  # keys to ask for at the end of the step
-        self.alone = set()  # keys behind a gap
         self.failed = set()  # keys whose copies failed
         self.batches = set()  # not finished
 
@@ -168,33 +172,29 @@ class Lookups:
     def _ask(self, request):
         keys = [key for key in request.new if request.known.get(key) is _ASKED]
         request.new = []
-        if request.alone:
-            run = [key for key in keys if key not in request.alone]
-            alone = [key for key in keys if key in request.alone]
-            batches = ([run] if run else []) + [[key] for key in alone]
-        else:
-            batches = [keys] if keys else []
-        for batch in batches:
-            self._submit(request, batch)
+        for first in range(0, len(keys), MAX_KEYS):
+            self._submit(request, keys[first : first + MAX_KEYS])
 
     def _submit(self, request, keys):
         batch = _Batch(self._new_id("look"), request, keys)
         self._counts["lookups"] += 1
         self._counts["lookup_keys"] += len(keys)
-        try:
-            hit = self._client.try_lookup(batch.id, self._hashes(keys), len(keys) + 1)
-        except self._error as error:
-            self._no_answer(batch, error)
-            return
         request.batches.add(batch)
-        if hit is None:
-            self._pending[batch.id] = batch
-        else:
-            self._answered(batch, hit)
+        self._pending[batch.id] = batch
+        self._look(batch)
 
-    @staticmethod
-    def _hashes(keys):
-        return hashes_of(keys) if len(keys) > 1 else [hash_of(keys[0])]
+    def _look(self, batch):
+        """Asks, or asks again."""
+        try:
+            answer = self._client.lookup_keys(batch.id, batch.hashes)
+        except self._error as error:
+            del self._pending[batch.id]
+            self._no_answer(batch, error)
+            self._finish(batch)
+            return
+        if answer is not None:
+            del self._pending[batch.id]
+            self._answered(batch, answer)
 
     def _new_id(self, kind):
         self._next_id += 1
@@ -216,16 +216,7 @@ class Lookups:
 
     def _collect(self):
         for batch in list(self._pending.values()):
-            try:
-                hit = self._client.poll(batch.id)
-            except self._error as error:
-                del self._pending[batch.id]
-                self._no_answer(batch, error)
-                self._finish(batch)
-                continue
-            if hit is not None:
-                del self._pending[batch.id]
-                self._answered(batch, hit)
+            self._look(batch)
         if self._touching:
             self._collect_touch()
 
@@ -238,30 +229,17 @@ class Lookups:
         self._end(self._touching)
         self._touching = None
 
-    def _answered(self, batch, hit):
-        known, keys = batch.request.known, batch.keys
-        n = min(hit.tokens, len(keys))
-        batch.ticket = hit.ticket
-        batch.left = n
-        self._counts["hit_keys"] += n
-        for index in range(n):
-            known[keys[index]] = (batch, index)
-        if n < len(keys):
-            self._behind_the_run(batch, n, hit)
-        if not n:
+    def _answered(self, batch, answer):
+        known = batch.request.known
+        batch.ticket = answer.ticket
+        batch.left = answer.hits
+        batch.hashes = None
+        self._counts["hit_keys"] += answer.hits
+        self._counts["lookup_errors"] += answer.retries > 0 and answer.reason != "limited"
+        for index, (key, state) in enumerate(zip(batch.keys, answer.states, strict=True)):
+            known[key] = (batch, index) if state == KEY_HIT else _MISSING
+        if not answer.hits:
             self._finish(batch)
-
-    def _behind_the_run(self, batch, n, hit):
-        request, keys = batch.request, batch.keys
-        if hit.reason not in ("hit", "miss"):
-            self._counts["lookup_errors"] += hit.reason != "limited"
-            for key in keys[n:]:
-                request.known[key] = _MISSING
-            return
-        request.known[keys[n]] = _MISSING
-        for key in keys[n + 1 :]:
-            del request.known[key]
-            request.alone.add(key)
 
     def _no_answer(self, batch, error):
         """A question that cannot be asked is a miss: a request never waits for a server that is not there."""
@@ -280,7 +258,6 @@ class Lookups:
     def _forget(self, request):
         """Keys that failed stay missing."""
         request.known = dict.fromkeys(request.failed, _MISSING)
-        request.alone.clear()
         for batch in list(request.batches):
             self._pending.pop(batch.id, None)
             batch.closing = True
@@ -297,4 +274,4 @@ class Lookups:
         try:
             self._client.finish(id)
         except self._error as error:
-            self._teller.warn("giving back what a lookup found failed: %s", error)
+            self._teller.warn("giving back what a question found failed: %s", error)
