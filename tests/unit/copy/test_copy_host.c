@@ -448,6 +448,26 @@ START_TEST(close_says_what_was_done)
 }
 END_TEST
 
+/* Not under valgrind, which takes the look at the address for an error. */
+START_TEST(a_table_that_is_no_memory_of_ours_is_named)
+{
+	static uint8_t page[64];
+	struct scout__copy_plane planes[2] = {{page, 64, 64}, {page, 64, 64}};
+	struct scout__copy_layout more = {
+		.planes = &planes[1], .n_planes = 1, .blocks_per_chunk = 1, .n_blocks = 1, .group = 3};
+	struct scout__copy_config cfg = {.max_batches = 4, .more = &more, .n_more = 1};
+	void *engine = NULL;
+	char err[200];
+
+	cfg.layout = more;
+	cfg.layout.planes = planes;
+	planes[1].base = (uint8_t *)16;
+	ck_assert_int_eq(ops->open(&cfg, &engine, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_msg(strstr(err, "the table of group 3: planes[0]: 0x10") != NULL, "%s", err);
+	ck_assert_ptr_null(engine);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -466,6 +486,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_batch_may_come_as_the_thread_falls_asleep);
 	tcase_add_test(tc, close_leaves_no_thread_and_no_descriptor);
 	tcase_add_test(tc, close_says_what_was_done);
+	tcase_add_test(tc, a_table_that_is_no_memory_of_ours_is_named);
 	suite_add_tcase(suite, tc);
 	return suite;
 }

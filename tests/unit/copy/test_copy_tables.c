@@ -162,9 +162,8 @@ START_TEST(each_table_is_checked)
 	t.layouts[1].n_blocks = 0;
 	ck_assert_int_eq(ops->open(&cfg, &engine, err, sizeof(err)), SCOUT_ERR_INVALID);
 	t.layouts[1].n_blocks = N_BLOCKS;
-	t.planes[4].base = (uint8_t *)16; /* no memory of ours */
+	t.planes[4].stride = 1;
 	ck_assert_int_eq(ops->open(&cfg, &engine, err, sizeof(err)), SCOUT_ERR_INVALID);
-	ck_assert_msg(strstr(err, "the table of group 3: planes[1]") != NULL, "%s", err);
 	ck_assert_ptr_null(engine);
 	ops->close(t.engine);
 }
