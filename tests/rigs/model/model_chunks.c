@@ -156,6 +156,20 @@ next_victim(struct model *m, uint32_t group, uint64_t user)
 	return c;
 }
 
+/* Without an object of a group with policy all, no length needs those of other groups that end there. */
+static void
+spare_others(struct model *m, const struct model_chunk *victim)
+{
+	if (m->groups[victim->group].policy != SCOUT_POLICY_ALL || victim->era != m->ns[0].era)
+		return;
+	for (uint32_t g = 0; g < m->n_groups; g++) {
+		struct model_chunk *c = model_find_key(m, g, victim->tenant, victim->key);
+
+		if (c && m->groups[g].policy != SCOUT_POLICY_ALL)
+			model_spare(m, c);
+	}
+}
+
 static uint32_t
 n_of_group(const struct model *m, uint32_t group)
 {
@@ -183,6 +197,7 @@ model_create(struct model *m, uint32_t group, uint32_t tenant, uint32_t key, uin
 		m->evicted[group]++;
 		m->evicted_tenant[group] = victim->tenant;
 		m->evicted_key[group] = victim->key;
+		spare_others(m, victim);
 		model_drop(victim);
 	}
 	while (m->chunks[i].serial)

@@ -289,6 +289,35 @@ take_by_position(struct model *m, struct look *look)
 	return true;
 }
 
+/*
+ * A lookup ahead that max_promised cut: what is behind, up to where the prompt was stored, counts as used just now. The head of it
+ * last.
+ */
+static void
+use_soon(struct model *m, const struct look *look)
+{
+	const struct model_run *run = &look->ask->run;
+	uint32_t most = run->n - look->ask->beyond, at = look->parting < most ? look->parting : most;
+
+	for (uint32_t g = 0; g < m->n_groups && look->s->ns == 0; g++) {
+		const struct model_group *group = &m->groups[g];
+		uint32_t length = group->policy == SCOUT_POLICY_STATE ? at - at % group->stride : at;
+		bool is_all = group->policy == SCOUT_POLICY_ALL;
+
+		for (uint32_t i = look->n[g]; i-- > look->known / group->stride;) {
+			bool is_used = is_all ? i < look->parting / group->stride
+					      : i >= look->from[g] && model_needs(m, group, look->ask->skip, length, i);
+			struct model_chunk *c =
+				model_find_key(m, g, run->tenant, run->keys[(i + 1) * group->stride - 1]);
+
+			if (!is_used || !c || model_is_pinned(c))
+				continue;
+			model_use(c);
+			c->time = ++m->clock;
+		}
+	}
+}
+
 /* Room for what may be promised: all objects behind those that the GPU has. What was given back there is forgotten. */
 static void
 open_group(const struct look *look, struct model_kept *k, uint32_t g)
@@ -364,6 +393,8 @@ model_walk_groups(struct model *m, struct model_session *s, const struct model_a
 		drop(m, &look);
 		all_taken = (ask->ahead ? take_by_position : take_by_group)(m, &look);
 	} while (!all_taken);
+	if (ask->ahead && ret->limited)
+		use_soon(m, &look);
 	for (uint32_t g = 0; g < m->n_groups; g++)
 		close_group(&look, &s->of[g], g);
 	count(m, &look);

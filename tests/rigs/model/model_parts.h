@@ -39,6 +39,8 @@ struct model_end {
 struct model_end model_end_of(const struct model *m, const struct model_session *s, uint32_t group);
 /* The @i-th that it stored of this group. */
 void model_end_stored(struct model *m, struct model_end *end, uint32_t i, uint32_t serial, bool present);
+/* It goes before what is not spare, unless it is promised. */
+void model_spare(struct model *m, struct model_chunk *c);
 void model_end_found(struct model *m, struct model_end *end, uint32_t serial);
 
 /* ---- model_chunks.c ---- */

@@ -8,7 +8,7 @@
 /*
  * The model: what is spare (docs/eviction.md, "Windows and states"). Of a group with policy all, each object is touched when its
  * request ends. Of the others only what a length needs: the last ones, and those of a beginning that prompts share. The rest goes
- * before everything else, unless another request has stored it meanwhile.
+ * before everything else, unless another request has stored it meanwhile. So does what lost the object of policy all that ends with it.
  */
 
 static uint32_t
@@ -54,8 +54,8 @@ touch(struct model *m, struct model_chunk *c)
 	c->time = ++m->clock;
 }
 
-static void
-spare(struct model *m, struct model_chunk *c)
+void
+model_spare(struct model *m, struct model_chunk *c)
 {
 	if (c->spare || c->spoiled || c->promises)
 		return;
@@ -83,7 +83,7 @@ model_end_stored(struct model *m, struct model_end *end, uint32_t i, uint32_t se
 	if (is_shared || is_last)
 		touch(m, c);
 	else if (!present)
-		spare(m, c);
+		model_spare(m, c);
 }
 
 void
@@ -99,5 +99,5 @@ model_end_found(struct model *m, struct model_end *end, uint32_t serial)
 	if (is_last || c->needed >= 2)
 		touch(m, c);
 	else
-		spare(m, c);
+		model_spare(m, c);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model_game.h"
 
-#define EXTENTS 8u /* that a pool has at least */
+#define EXTENTS 10u /* a pool has 8 at least, and each group may have an extent of half of its equal part */
+
+_Static_assert(EXTENTS >= 2 * MODEL_GROUPS, "the extents of all groups are of the size that is configured");
 
 struct wire_peer rest_of_pool;
 
