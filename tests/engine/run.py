@@ -72,9 +72,8 @@ NOT_RUN = (
 # What a CPU could show, and why it has not.
 NOT_SEEN = (
     (
-        "MLA in float32 (vLLM's AMX kernel takes bfloat16 only, and its reference kernel is made for whole prompts: of"
-        " several requests at once the answers of two engines differ before anything was loaded; one request at a time"
-        " they are equal until KV is loaded, and then differ)"
+        "MLA (vLLM's AMX kernel takes bfloat16 only; with its reference kernel an engine without a connector gives other"
+        " answers behind its own cached prefix than without, and to two requests in one step than to one)"
     ),
     (
         "servers that die under a model with several groups, windows stored by blocks, recurrent layers (groups-manager"
