@@ -170,7 +170,7 @@ static SCOUT_ON_LOOP bool
 is_needed(const struct sim *sim, const struct group *group, uint32_t i, uint32_t hit, uint32_t parting)
 {
 	uint32_t needs = sim->window->blocks;
-	bool is_last = group->to - i <= needs, is_parting = i >= hit && i < parting && parting - i <= needs;
+	bool is_last = group->to - i <= 2 * needs, is_parting = i >= hit && i < parting && parting - i <= needs;
 
 	if (i >= hit && !is_parting)
 		return is_last;

@@ -12,7 +12,8 @@
  * prompt that goes on leaves most of what it stored behind. So of these groups, what is not needed is marked spare and leaves
  * first (chunk_index_spare.c). Needed are, of what the session found and then stored, in this order,
  *
- *   - the last ones, as many as one length can need: a request that continues this one goes on here,
+ *   - the last ones, as many as two lengths can need that share no object: a request that continues this one goes on here, or
+ *     shortly before, where its text differs from the end of what was stored,
  *   - as many of those that it stored up to where the prompt leaves what others have stored (parting): two prompts have
  *     this beginning in common now, and a third one may; this counts as having been needed,
  *   - what it found and two requests have needed by now, this one included: it is a beginning that several share.
@@ -28,7 +29,8 @@
  * Threads: loop.
  */
 
-#define SHARED 2u /* requests that needed an object: it is shared */
+#define SHARED 2u  /* requests that needed an object: it is shared */
+#define LENGTHS 2u /* at the end, whose objects are needed */
 
 static uint32_t
 objects(uint64_t tokens, uint32_t unit_tokens)
@@ -88,7 +90,7 @@ scout__touch_stored(const struct scout__session *session, struct scout__kept *ke
 {
 	struct scout__chunk_index *index = kept->group->index;
 	bool is_parting = i < kept->parting_at && kept->parting_at - i <= kept->needs;
-	bool is_last = kept->n_behind++ < kept->needs;
+	bool is_last = kept->n_behind++ / LENGTHS < kept->needs;
 
 	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_valid(index, handle))
 		return;
@@ -104,7 +106,7 @@ void
 scout__touch_found(const struct scout__session *session, struct scout__kept *kept, struct scout__handle handle)
 {
 	struct scout__chunk_index *index = kept->group->index;
-	bool is_last = kept->n_behind < kept->needs;
+	bool is_last = kept->n_behind / LENGTHS < kept->needs;
 
 	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_valid(index, handle))
 		return;

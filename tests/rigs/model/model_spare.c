@@ -6,9 +6,10 @@
 #include "model_parts.h"
 
 /*
- * The model: what is spare (docs/eviction.md, "Windows and states"). Of a group with policy all, each object is touched when its
- * request ends. Of the others only what a length needs: the last ones, and those of a beginning that prompts share. The rest goes
- * before everything else, unless another request has stored it meanwhile. So does what lost the object of policy all that ends with it.
+ * The model: what is spare (docs/eviction.md, "Windows and states"). Of a group with policy all, each object is touched
+ * when its request ends. Of the others only what a length needs: the last ones (as many as two lengths need), and those
+ * of a beginning that prompts share. The rest goes before everything else, unless another request has stored it
+ * meanwhile. So does what lost the object of policy all that ends with it.
  */
 
 static uint32_t
@@ -69,11 +70,18 @@ need(struct model_chunk *c)
 	c->needed += c->needed < 3;
 }
 
+/* What two lengths need that share nothing. */
+static bool
+is_near_the_end(struct model_end *end)
+{
+	return end->n_behind++ < UINT64_C(2) * end->needs;
+}
+
 void
 model_end_stored(struct model *m, struct model_end *end, uint32_t i, uint32_t serial, bool present)
 {
 	bool is_shared = i < end->parting_at && end->parting_at - i <= end->needs;
-	bool is_last = end->n_behind++ < end->needs;
+	bool is_last = is_near_the_end(end);
 	struct model_chunk *c = model_find_serial(m, serial);
 
 	if (!c)
@@ -94,7 +102,7 @@ model_end_found(struct model *m, struct model_end *end, uint32_t serial)
 
 	if (!c)
 		return;
-	is_last = end->n_behind++ < end->needs;
+	is_last = is_near_the_end(end);
 	need(c);
 	if (is_last || c->needed >= 2)
 		touch(m, c);
