@@ -68,7 +68,14 @@ kill -HUP "$server"
 check "nor is a file that is gone" says "shares.conf"
 check "it serves on" ends_with 0 "l1.bytes_limit 16777216" "$kvscoutd" --status "$endpoint"
 check "and ends with 0" stop
+# Where the tests run under nohup, every process ignores SIGHUP from its start.
+plain_kvscoutd=$kvscoutd
+# shellcheck disable=SC2016 # for the inner shell
+printf '#!/bin/sh\nexec env --default-signal=HUP "%s" "$@"\n' "$plain_kvscoutd" >"$tap_dir/terminal.sh"
+chmod +x "$tap_dir/terminal.sh"
+kvscoutd=$tap_dir/terminal.sh
 start terminal
+kvscoutd=$plain_kvscoutd
 kill -HUP "$server"
 hung_up() {
 	wait "$server"
@@ -97,7 +104,6 @@ masks() {
 }
 if command -v taskset >/dev/null; then
 	cpu=$(masks $$ | sed 's/[-,].*//')
-	plain_kvscoutd=$kvscoutd
 	# shellcheck disable=SC2016 # for the inner shell
 	printf '#!/bin/sh\nexec taskset -c %s "%s" "$@"\n' "$cpu" "$plain_kvscoutd" >"$tap_dir/pinned"
 	chmod +x "$tap_dir/pinned"
