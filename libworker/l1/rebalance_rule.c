@@ -64,7 +64,7 @@ scout__index_extent_slots(const struct scout__chunk_index *index)
 	return slots < part ? slots : part;
 }
 
-static uint64_t
+static SCOUT_ON_LOOP uint64_t
 extent_bytes(const struct scout__chunk_index *index)
 {
 	return scout__index_extent_slots(index) * index->chunk_bytes;
@@ -138,7 +138,7 @@ share(const struct scout__chunk_index *index, const struct parts *parts)
 	return left == 100 ? bytes / parts->n_equal : bytes / 100 * left / parts->n_equal;
 }
 
-static bool
+static SCOUT_ON_LOOP bool
 has_room_below_share(const struct scout__chunk_index *index, const struct parts *parts)
 {
 	uint64_t together = held_together(index);

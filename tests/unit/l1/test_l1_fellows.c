@@ -20,8 +20,7 @@ add_to(uint32_t i, uint64_t shard_bytes)
 	return index;
 }
 
-static SCOUT_ON_LOOP void
-begin(const char *policy, uint32_t chunks)
+static SCOUT_TSA(assert_capability(scout__loop_role)) void begin(const char *policy, uint32_t chunks)
 {
 	scout__enter_loop();
 	start_with(policy, chunks * UINT64_C(64), UINT64_C(64) * 10);

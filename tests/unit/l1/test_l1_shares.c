@@ -21,8 +21,7 @@ static struct scout__chunk_index *cache;
 static uint32_t account[TENANTS + 1];
 
 /* Tenant T has space T and keys from T * 100000 on. */
-static SCOUT_ON_LOOP void
-begin(const char *policy)
+static SCOUT_TSA(assert_capability(scout__loop_role)) void begin(const char *policy)
 {
 	const uint64_t shard_bytes = SLOT;
 	char err[256] = "";

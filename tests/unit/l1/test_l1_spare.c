@@ -23,8 +23,7 @@ spare(struct scout__chunk_index *index, uint32_t from, uint32_t to)
 }
 
 /* An index of 20, full of keys 0 to 19. */
-static SCOUT_ON_LOOP struct scout__chunk_index *
-begin(const char *policy)
+static SCOUT_TSA(assert_capability(scout__loop_role)) struct scout__chunk_index *begin(const char *policy)
 {
 	struct scout__chunk_index *index;
 
