@@ -72,14 +72,15 @@ find_lengths(const struct scout_client *client, struct scout__lookup_slot *slot,
 	return length;
 }
 
-/* Objects that a restore of [@from, @to) reads, and how many of them are in L2 only. */
+/* Objects that a restore of [@from, @to) reads, and how many of them are in L2 only. A restore of nothing reads none,
+   although the object in which @from lies may not be there. */
 static uint32_t
 count_objects(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t from, uint32_t to,
 	      uint32_t *ret_l2)
 {
 	uint32_t n = 0, l2 = 0;
 
-	for (uint32_t g = 0; slot->present && g < client->groups.n; g++) {
+	for (uint32_t g = 0; slot->present && from < to && g < client->groups.n; g++) {
 		size_t bytes, at = scout__present_at(client, slot, g, &bytes);
 		const uint8_t *in_l2 = slot->present + at + bytes;
 		struct scout__need need;
