@@ -6,7 +6,7 @@
  * revisions: scripts/compare_micro.py builds it against the libraries of both and runs them by turns, or counts their
  * instructions.
  *
- *   miss, half, hit   lookups of --chunks hashes, of which none, the leading half, or all are stored; then FINISH
+ *   miss, half, hit   lookups of --chunks hashes; none, the leading half, or all of them are stored; then FINISH
  *   retrieve          lookups of hits, admitted, and their chunks copied to the worker's pages
  *   store             new chunks, with room for all of them
  *   evict             new chunks, each in place of an old one

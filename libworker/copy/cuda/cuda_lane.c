@@ -241,7 +241,7 @@ await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event)
 	return rc == SCOUT__CUDA_NOT_READY ? cuda->api->stream_wait(scout__cuda_page_stream(lane), event) : rc;
 }
 
-/* The first batch goes on with that layer, of which it has enqueued nothing. */
+/* The first batch goes on with that layer; it has enqueued nothing of it. */
 static void SCOUT_ON_COPY_THREAD
 enter_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint32_t layer)
 {

@@ -97,7 +97,6 @@ class Groups(tuple):
             return {number: block_ids[own][begin // block : -(-end // block)]}
         return {number: block_ids[own][begin // block : -(-end // block)] for number, own, block in self._tables}
 
-
     def keep_states(self, blocks, begin, offers, null):
         """Replace in @blocks, which begin at token @begin, those of states by @null, but for the @offers: what vLLM says
         of this step, (its number of the group, block, length of the state in it)."""
