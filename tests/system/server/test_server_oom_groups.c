@@ -237,6 +237,7 @@ round_with(unsigned n)
 	struct scout_server_config cfg = rig_config(512);
 	struct wire_peer client, worker;
 	struct scout_server *server;
+	uint64_t ticket = 100, end_us;
 	bool failed;
 
 	cfg.extent_bytes = 64 * SHARD_BYTES;
@@ -259,10 +260,12 @@ round_with(unsigned n)
 	join(&worker, server, SCOUT_ROLE_WORKER);
 	ck_assert(try_register(&worker));
 	wire_wait_status(&client, "holds", 0);
-	for (uint32_t tries = 0;
-	     try_lookup(&client, &(struct scout__lookup_msg){.ticket = 100 + tries, .beyond = 2}) != N - 4; tries++) {
-		ck_assert_uint_lt(tries, 10000); /* when it was the pool's growing that failed, it is tried again */
-		try_finish(&client, 100 + tries);
+	/* When it was the pool's growing that failed, it is tried again after a second. */
+	for (end_us = wire_deadline_us();
+	     try_lookup(&client, &(struct scout__lookup_msg){.ticket = ticket, .beyond = 2}) != N - 4; ticket++) {
+		ck_assert_msg(scout__now_us() < end_us, "allocation %u: nothing to be had in %u tries", n,
+			      (unsigned)(ticket - 100));
+		try_finish(&client, ticket);
 		for (uint16_t g = 0; g < 3; g++)
 			try_store(&worker, 0, g);
 	}
