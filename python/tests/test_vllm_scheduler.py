@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A request's life on the scheduler's side of kvscout.vllm, with a real client and server."""
 
+import dataclasses
 import types
 import unittest
 from unittest import mock
@@ -62,6 +63,40 @@ class Lives(unittest.TestCase):
         self.scheduler.on_new_request(again)
         self.scheduler._begin_step()
         self.assertTrue(self.scheduler._wait())
+
+    def test_of_a_burst_of_new_requests_the_first_one_wakes_the_client(self):
+        """And one more in QUIET_S. The others go with the step."""
+        self.assertTrue(self.engine.store("p").ok)
+        client = self.scheduler._client
+        self.scheduler._client = mock.Mock(wraps=client)
+        sent = self.scheduler._client.step_end
+        burst = [request(f"burst{i}", CHUNK_TOKENS + 1) for i in range(8)]
+        with mock.patch("time.monotonic") as now:
+            now.return_value = 100.0
+            for asked in burst[:6]:
+                self.scheduler.on_new_request(asked)
+                self.assertEqual(sent.call_count, 1)
+            now.return_value += 2 * self.scheduler.QUIET_S
+            for asked in burst[6:]:
+                self.scheduler.on_new_request(asked)
+            self.assertEqual(sent.call_count, 2)
+            self.engine.step()  # asks for none of them, and nothing is left to send but the last one
+            self.assertEqual(sent.call_count, 3)
+            self.scheduler.on_new_request(request("next", CHUNK_TOKENS + 1))
+            self.assertEqual(sent.call_count, 4)
+        for asked in burst:
+            self.assertEqual(wait_for(lambda: self.matched(asked), what="an answer"), (CHUNK_TOKENS,))
+
+    def test_a_burst_is_answered_in_the_step_that_asks(self):
+        """Also those that have not left before it."""
+        self.assertTrue(self.engine.store("p").ok)
+        self.scheduler._config = dataclasses.replace(self.scheduler._config, step_wait_us=10_000_000)
+        with mock.patch("time.monotonic", return_value=100.0):
+            burst = [request(f"burst{i}", CHUNK_TOKENS + 1) for i in range(3)]
+            for asked in burst:
+                self.scheduler.on_new_request(asked)
+            self.assertEqual([self.scheduler.matched_tokens(asked, 0) for asked in burst], [CHUNK_TOKENS] * 3)
+        self.assertEqual(self.scheduler.counts["answered_at_first_ask"], 3)
 
     def test_a_store_pins_the_blocks_that_are_there(self):
         """The library leaves out chunks whose blocks are gone."""

@@ -10,6 +10,10 @@ vLLM often tells of a request microseconds before it asks for it, and a request 
 step that is the first to ask for requests waits for their answers: step_wait_us at most, all of its requests together.
 That is the only wait in here. When one has run out, no step waits until an answer to a pending lookup has come: a
 server that stands still costs one wait, and not one in each step.
+
+New requests come in bursts, between two steps, and to wake the client's thread costs several times what else is done for a request. So of
+those between two steps the first one wakes it, and then one in QUIET_S; the others go with the step, for vLLM takes none of them
+without one.
 """
 
 import logging
@@ -24,6 +28,8 @@ logger = logging.getLogger("vllm.kvscout")
 
 
 class Scheduler:
+    QUIET_S = 0.005
+
     def __init__(self, config, groups, client, ranks, errors, make_tenant, hints):
         """@groups: of groups.py. @ranks: worker processes that report each store. @errors: kvscout's exceptions.
         @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py)."""
@@ -45,6 +51,7 @@ class Scheduler:
         self._next_store_number = 1
         self._failures_seen = {}
         self._settled = self._void = 0  # numbers of stores; see held.py
+        self._quiet_until = 0.0  # of the new requests before the next step none wakes the client until then
         self._in_step = False
         self._steps = 0
         self._wait_left_us = 0  # of this step's budget
@@ -65,9 +72,16 @@ class Scheduler:
     def on_new_request(self, request):
         tracked = Tracked(request, self._make_tenant(request.cache_salt))
         self._requests[request.request_id] = tracked
-        tracked.may_read = self._may_read(tracked)
+        if not self._may_read(request, tracked):
+            return
+        tracked.may_read = True
+        if not self._in_step:
+            self._begin_step()
         self._ask_ahead(tracked)
-        self._end_step()  # send it now, with what ended since the last step
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + self.QUIET_S
+            self._end_step()  # send it now, with what ended since the last step
 
     def matched_tokens(self, request, computed):
         """How many tokens behind the @computed ones can be loaded; None: not known yet."""
@@ -153,7 +167,9 @@ class Scheduler:
             self._add_all_stores(meta, scheduler_output)
         for request_id in getattr(scheduler_output, "preempted_req_ids", None) or ():
             self._preempted(request_id)
-        self._end_step()
+        if self._in_step:
+            self._end_step()
+        self._quiet_until = 0.0
         self._steps += 1
         return meta
 
@@ -181,7 +197,8 @@ class Scheduler:
             return
         # Many requests may end in one step: what they give back travels with the next step, or with the next request if
         # that comes first. vLLM takes a step for the ended ones even if there is nothing to schedule.
-        self._begin_step()
+        if not self._in_step:
+            self._begin_step()
         hint = tracked.params.hint or self._hints.of(request)
         if hint is None:
             self._finish_lookup(tracked)
@@ -243,11 +260,10 @@ class Scheduler:
 
     def _begin_turn(self, tracked):
         tracked.begin_turn()
-        tracked.may_read = self._may_read(tracked)
+        tracked.may_read = self._may_read(tracked.request, tracked)
 
-    def _may_read(self, tracked):
+    def _may_read(self, request, tracked):
         """A prompt that is shorter than the shortest hit is no question."""
-        request = tracked.request
         return (
             self._config.may_read
             and not tracked.params.skip_read
@@ -257,8 +273,6 @@ class Scheduler:
 
     def _ask_ahead(self, tracked):
         request = tracked.request
-        if not tracked.may_read:
-            return
         try:
             self._client.lookup_ahead(
                 tracked.lookup_id,
@@ -280,12 +294,14 @@ class Scheduler:
             return
         self._finish_lookup(tracked)
         self._begin_turn(tracked)
-        self._ask_ahead(tracked)
+        if tracked.may_read:
+            self._ask_ahead(tracked)
 
     def _ask(self, tracked, computed):
         """The answer, or None: not yet. A question that cannot be asked is a miss."""
         request = tracked.request
-        self._begin_step()
+        if not self._in_step:
+            self._begin_step()
         try:
             if tracked.known:
                 # By its id: its hashes may have grown since it was asked ahead, and the question is the same one.
@@ -349,15 +365,13 @@ class Scheduler:
     def _begin_step(self):
         """Lookups of one schedule() travel together: the first one, or the end of a request before, opens the step,
         build_meta() closes it."""
-        if not self._in_step:
-            self._in_step = True
-            self._wait_left_us = self._config.step_wait_us
-            self._client.step_begin()
+        self._in_step = True
+        self._wait_left_us = self._config.step_wait_us
+        self._client.step_begin()
 
     def _end_step(self):
-        if self._in_step:
-            self._in_step = False
-            self._client.step_end()
+        self._in_step = False
+        self._client.step_end()
 
     def _load_failed(self, request_id, token):
         tracked = self._requests.get(request_id)
