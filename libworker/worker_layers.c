@@ -44,8 +44,8 @@ progress_of_one(struct scout_worker *w, struct scout__transfer *job, struct scou
 static int
 progress_of(struct scout_worker *w, uint64_t id, struct scout_progress *ret_progress)
 {
+	struct scout_progress one = {0};
 	struct scout__transfer *job;
-	struct scout_progress one;
 	int rc;
 
 	if (scout__courier_forked(w->courier))
@@ -93,7 +93,7 @@ static int
 wait_one(struct scout_worker *w, struct scout__transfer *job, uint32_t layers, uint64_t end_us)
 {
 	struct scout__copy_progress *progress = &job->work->progress;
-	struct scout_progress now;
+	struct scout_progress now = {0};
 	uint64_t left_us = 1;
 	int rc = 0;
 
@@ -117,7 +117,7 @@ wait_one(struct scout_worker *w, struct scout__transfer *job, uint32_t layers, u
 int
 scout_worker_wait_layer(struct scout_worker *w, uint64_t id, uint32_t layers, uint32_t timeout_ms)
 {
-	struct scout_progress now;
+	struct scout_progress now = {0};
 	uint64_t end_us = scout__now_us() + (uint64_t)timeout_ms * 1000;
 	int rc = w ? progress_of(w, id, &now) : SCOUT_ERR_INVALID;
 	struct scout__transfer *job;

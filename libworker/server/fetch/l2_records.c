@@ -313,6 +313,7 @@ void
 scout__records_open(struct scout_server *s, struct scout__ns *ns)
 {
 	struct scout__records *records;
+	uint32_t n;
 
 	if (!s->fetch)
 		return;
@@ -326,7 +327,9 @@ scout__records_open(struct scout_server *s, struct scout__ns *ns)
 	records->digest = name_of(ns);
 	ns->records = records;
 	scout__list_add(&s->fetch->records, &records->node);
-	for (uint32_t i = 0; i < s->fetch->n; i++) {
+	n = s->fetch->n;
+	SCOUT_ASSERT(n <= sizeof(records->stores) / sizeof(records->stores[0]));
+	for (uint32_t i = 0; i < n; i++) {
 		if (scout__l2_keeps_records(s->fetch->l2, i)) {
 			start(s, records, i);
 			continue;
