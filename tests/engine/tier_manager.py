@@ -280,11 +280,18 @@ def two_engines(server):
         second.close()
 
 
+def _reaches_the_server(engine):
+    """An engine that the server hears of after a reset is one of after it."""
+    engine.request("reset/first", 1)
+    engine.settle()
+
+
 def a_reset_is_for_all(server):
     """After a reset of the first engine its old chunks are gone, and the second one stores nothing until its own
     reset."""
     first, second = Manager(server.endpoint), Manager(server.endpoint)
     try:
+        _reaches_the_server(second)
         first.request("reset/old", 6)
         first.reset()
         need(first.request("reset/old", 6) == 0, "a chunk is found after the reset")
@@ -310,6 +317,7 @@ def numbered_resets(server):
     extra = {"weights_version": 1, "namespace": "numbers"}
     first, second = Manager(server.endpoint, extra), Manager(server.endpoint, extra)
     try:
+        _reaches_the_server(second)
         first.request("numbered/old", 6)
         first.reset()
         need(first.request("numbered/old", 6) == 0, "a chunk is found after the reset")
