@@ -2,10 +2,12 @@
 """New weights in one of two engines that share a cache: both sides of kvscout.vllm with real clients, workers and server."""
 
 import unittest
+from unittest import mock
 
 import kvscout
+from pages import BLOCK_TOKENS, CHUNK_TOKENS
 from rig import wait_for
-from vllm_rig import Engine
+from vllm_rig import Engine, request
 
 
 class TwoEngines(unittest.TestCase):
@@ -48,6 +50,15 @@ class TwoEngines(unittest.TestCase):
         self.assertTrue(b.store("late").ok)
         self.assertEqual(a.store("newer").error.name, "SCOUT_ERR_CLEARED")
         self.assertEqual((b.hit("new"), b.hit("late")), (0, 1))
+
+    def test_it_waits_for_no_step(self):
+        """Requests are paused: vLLM announces them, and no step takes them."""
+        a, b = self.engines(0)
+        with mock.patch("time.monotonic", return_value=100.0):
+            for name in ("one", "two"):
+                a.scheduler.on_new_request(request(name, CHUNK_TOKENS, BLOCK_TOKENS))
+        self.assertTrue(a.scheduler.reset())
+        wait_for(lambda: b.hit("old") == 0, what="the server to drop what was stored before the reset")
 
     def test_the_log_names_the_number(self):
         a, _ = self.engines(41)

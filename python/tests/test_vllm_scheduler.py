@@ -9,15 +9,7 @@ from unittest import mock
 import kvscout
 from pages import CHUNK_TOKENS, hashes_of
 from rig import ServerProcess, wait_for
-from vllm_rig import Engine
-
-
-def request(name, tokens):
-    hashes = hashes_of("p", tokens // CHUNK_TOKENS)
-    return types.SimpleNamespace(
-        request_id=name, num_tokens=tokens, num_prompt_tokens=tokens, num_computed_tokens=0, block_hashes=hashes,
-        cache_salt=None, kv_transfer_params=None, skip_reading_prefix_cache=False,
-    )
+from vllm_rig import Engine, request
 
 
 class Lives(unittest.TestCase):

@@ -29,6 +29,14 @@ def modules_of_vllm():
     return found
 
 
+def request(name, tokens, hash_tokens=CHUNK_TOKENS):
+    """What a Scheduler reads of vLLM's Request. All begin with the same tokens."""
+    return types.SimpleNamespace(
+        request_id=name, num_tokens=tokens, num_prompt_tokens=tokens, num_computed_tokens=0,
+        block_hashes=hashes_of("p", tokens // hash_tokens), cache_salt=None, kv_transfer_params=None, skip_reading_prefix_cache=False,
+    )
+
+
 class Engine:
     """What the two processes of an engine hold, and its pages."""
 

@@ -11,9 +11,9 @@ step that is the first to ask for requests waits for their answers: step_wait_us
 That is the only wait in here. When one has run out, no step waits until an answer to a pending lookup has come: a
 server that stands still costs one wait, and not one in each step.
 
-New requests come in bursts, between two steps, and to wake the client's thread costs several times what else is done for a request. So of
-those between two steps the first one wakes it, and then one in QUIET_S; the others go with the step, for vLLM takes none of them
-without one.
+New requests come in bursts, between two steps, and to wake the client's thread costs several times what else is done
+for a request. So of those between two steps the first one wakes it, and then one in QUIET_S; the others go with the
+step, for vLLM takes none of them without one.
 """
 
 import logging
@@ -211,6 +211,8 @@ class Scheduler:
         With a weights_version, a reset is the next number: other engines that have one join by a reset of their own, and until then the
         server refuses what they computed with the number before. Without one, it is a new generation, which only this engine joins.
         """
+        if self._in_step:
+            self._end_step()  # requests may be paused: it waits for no step
         try:
             if self._weights_version:
                 self._client.reset(self._weights_version + 1)
