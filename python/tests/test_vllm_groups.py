@@ -157,8 +157,7 @@ class Translation(unittest.TestCase):
         for specs, sentence in (
             ((FullAttentionSpec(), CrossAttentionSpec()), r"1 layers of this model have KV of another kind \(CrossAttentionSpec\).*the tier"),
             ((UniformTypeKVCacheSpecs(kv_cache_specs={"a": states("none")}),),
-             r"does not serve recurrent layers yet \(1 layers of this model, MambaSpec\).*the tier"),
-            ((FullAttentionSpec(), states()), "does not serve recurrent layers yet"),
+             r"1 layers of this model \(MambaSpec\) have mamba_cache_mode=none.*--mamba-cache-mode align"),
             ((CircularBufferSpec(),), "no KV cache group of this model has any"),
         ):
             with self.subTest(sentence=sentence), self.assertRaisesRegex(refusals.Refused, sentence):

@@ -12,16 +12,16 @@ class Refused(ValueError):
 
 
 def _spec_refusal(group):
-    found = kv_groups.policy_of(group.kv_cache_spec)
-    if found is not None and found[0] != "state":
+    if kv_groups.policy_of(group.kv_cache_spec) is not None:
         return None
     spec = kv_groups.layer_spec(group.kv_cache_spec)
     name = type(spec).__name__
     if hasattr(spec, "mamba_cache_mode"):
         return (
-            f"KVScoutConnector does not serve recurrent layers yet ({len(group.layer_names)} layers of this model, "
-            f"{name}): with a real engine equal answers have not been shown. Use vLLM's offloading with the tier of "
-            "kvscout (kvscout.vllm_tier)"
+            f"KVScoutConnector serves recurrent layers whose states vLLM itself can reuse; {len(group.layer_names)} "
+            f"layers of this model ({name}) have mamba_cache_mode={spec.mamba_cache_mode}. Start the engine with "
+            "--enable-prefix-caching and --mamba-cache-mode align if the model's layers know it, or without this "
+            "connector"
         )
     return (
         "KVScoutConnector serves full, MLA, sliding-window and chunked local attention and recurrent layers; "
