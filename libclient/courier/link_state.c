@@ -172,16 +172,14 @@ scout__link_refused(struct scout__link *link, int error, const char *text)
 void
 scout__link_leased(struct scout__link *link)
 {
-	bool new_epoch = link->epoch != link->known_epoch;
+	bool new_epoch = link->epoch != link->known_epoch, is_restarted = new_epoch && link->known_epoch != 0;
 	struct scout__courier_stats *stats = link->env->stats;
 
 	if (link->ever_up)
 		scout__count(&stats->reconnects);
-	if (new_epoch && link->known_epoch != 0) {
-		scout__count(&stats->epochs);
+	if (is_restarted)
 		scout__log(link->env->log, SCOUT_LOG_WARN, "%s: the server was restarted; what it knew is gone",
 			   link->endpoint);
-	}
 	scout__log(link->env->log, SCOUT_LOG_INFO, "%s: connected%s", link->endpoint,
 		   link->lease_bound ? "" : ", without a lease connection");
 	link->state = SCOUT__LINK_UP;
@@ -193,6 +191,8 @@ scout__link_leased(struct scout__link *link)
 	link->pause_ms = SCOUT__LINK_PAUSE_FIRST_MS;
 	atomic_fetch_add_explicit(&stats->servers_up, 1, memory_order_relaxed);
 	link->env->ops->link_up(link->env->user, link, new_epoch);
+	if (is_restarted) /* last: a reader of the counter may ask the new server */
+		scout__count(&stats->epochs);
 }
 
 /* Carry out what was decided in the middle of something else. */
