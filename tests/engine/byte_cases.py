@@ -68,8 +68,8 @@ def digests(worker, chunks):
 
 def wipe(worker):
     """On a worker: overwrite all pages. Whether that is what they hold now."""
-    held = [cache.view(torch_bytes()).fill_(WIPED) for cache in worker.model_runner.kv_caches]
-    return bool(held) and all((cache.view(torch_bytes()) == WIPED).all() for cache in worker.model_runner.kv_caches)
+    pages = [cache.view(torch_bytes()).fill_(WIPED) for cache in worker.model_runner.kv_caches]
+    return bool(pages) and all((own == WIPED).all() for own in pages)
 
 
 def torch_bytes():

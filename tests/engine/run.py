@@ -66,7 +66,7 @@ NOT_RUN = (
     "workers that are forked (the CPU build spawns them)",
 )
 # What a CPU could show, and why it does not.
-NOT_SEEN = (
+NOT_COMPARED = (
     "answers of models with MLA (this build does not repeat its own; the bytes of their KV are compared)",
     (
         "answers of models with recurrent layers when requests run at once or are aborted, and behind the engine's own"
@@ -147,7 +147,7 @@ def main():
             starts += n
             total = [a + b for a, b in zip(total, run_session(name, limit, options))]
     print(f"{starts} starts of the engine. Not run, because a CPU cannot show it: " + "; ".join(NOT_RUN))
-    print("Not compared: " + "; ".join(NOT_SEEN))
+    print("Not compared: " + "; ".join(NOT_COMPARED))
     print("{} passed, {} failed, {} skipped".format(*total))
     return 0 if total[1] == 0 and total[0] > 0 else 1
 

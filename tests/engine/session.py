@@ -234,7 +234,7 @@ def unit_cases(context, engine, server):
 
 
 def recurrent_cases(context, engine, server):
-    """What this build of vLLM repeats without a connector: it does not behind its own cached prefix, or after an abort."""
+    """Without a connector this build of vLLM repeats these answers; not so after an abort, or with chunked prefill."""
     import scenarios
 
     for case in (
