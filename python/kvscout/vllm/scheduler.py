@@ -72,11 +72,10 @@ class Scheduler:
     def on_new_request(self, request):
         tracked = Tracked(request, self._make_tenant(request.cache_salt))
         self._requests[request.request_id] = tracked
-        if not self._may_read(request, tracked):
+        tracked.may_read = self._may_read(tracked)
+        if not tracked.may_read:
             return
-        tracked.may_read = True
-        if not self._in_step:
-            self._begin_step()
+        self._begin_step()
         self._ask_ahead(tracked)
         now = time.monotonic()
         if now >= self._quiet_until:
@@ -167,8 +166,7 @@ class Scheduler:
             self._add_all_stores(meta, scheduler_output)
         for request_id in getattr(scheduler_output, "preempted_req_ids", None) or ():
             self._preempted(request_id)
-        if self._in_step:
-            self._end_step()
+        self._end_step()
         self._quiet_until = 0.0
         self._steps += 1
         return meta
@@ -197,8 +195,7 @@ class Scheduler:
             return
         # Many requests may end in one step: what they give back travels with the next step, or with the next request if
         # that comes first. vLLM takes a step for the ended ones even if there is nothing to schedule.
-        if not self._in_step:
-            self._begin_step()
+        self._begin_step()
         hint = tracked.params.hint or self._hints.of(request)
         if hint is None:
             self._finish_lookup(tracked)
@@ -211,8 +208,7 @@ class Scheduler:
         With a weights_version, a reset is the next number: other engines that have one join by a reset of their own, and until then the
         server refuses what they computed with the number before. Without one, it is a new generation, which only this engine joins.
         """
-        if self._in_step:
-            self._end_step()  # requests may be paused: it waits for no step
+        self._end_step()  # requests may be paused: it waits for no step
         try:
             if self._weights_version:
                 self._client.reset(self._weights_version + 1)
@@ -262,10 +258,11 @@ class Scheduler:
 
     def _begin_turn(self, tracked):
         tracked.begin_turn()
-        tracked.may_read = self._may_read(tracked.request, tracked)
+        tracked.may_read = self._may_read(tracked)
 
-    def _may_read(self, request, tracked):
+    def _may_read(self, tracked):
         """A prompt that is shorter than the shortest hit is no question."""
+        request = tracked.request
         return (
             self._config.may_read
             and not tracked.params.skip_read
@@ -302,8 +299,7 @@ class Scheduler:
     def _ask(self, tracked, computed):
         """The answer, or None: not yet. A question that cannot be asked is a miss."""
         request = tracked.request
-        if not self._in_step:
-            self._begin_step()
+        self._begin_step()
         try:
             if tracked.known:
                 # By its id: its hashes may have grown since it was asked ahead, and the question is the same one.
@@ -367,13 +363,15 @@ class Scheduler:
     def _begin_step(self):
         """Lookups of one schedule() travel together: the first one, or the end of a request before, opens the step,
         build_meta() closes it."""
-        self._in_step = True
-        self._wait_left_us = self._config.step_wait_us
-        self._client.step_begin()
+        if not self._in_step:
+            self._in_step = True
+            self._wait_left_us = self._config.step_wait_us
+            self._client.step_begin()
 
     def _end_step(self):
-        self._in_step = False
-        self._client.step_end()
+        if self._in_step:
+            self._in_step = False
+            self._client.step_end()
 
     def _load_failed(self, request_id, token):
         tracked = self._requests.get(request_id)
