@@ -184,7 +184,7 @@ void scout__link_bound(struct scout__link *link) SCOUT_ON_COURIER;
 /* The answer to the question for a channel; takes @fds. */
 void scout__link_channel_take(struct scout__link *link, const struct scout__lease_msg *msg,
 			      const int fds[SCOUT__CHANNEL_FDS]) SCOUT_ON_COURIER;
-/* Read on. Whether a whole frame is in in_buf then, of channel.frame_len bytes. */
+/* Read on. Whether a whole frame is in in_buf then, of channel.frame_len bytes. Ends the connection if there is no memory for it. */
 bool scout__link_channel_read(struct scout__link *link) SCOUT_ON_COURIER;
 
 /* ---- link_connect.c ---- */

@@ -78,7 +78,8 @@ scout__link_channel_read(struct scout__link *link)
 	if (len == 0)
 		return false;
 	if (!reserve_in(link, len)) {
-		ch->broken = true; /* it cannot be skipped: a new connection will do */
+		/* It cannot be skipped: a new connection will do. */
+		scout__link_lost(link, SCOUT_ERR_NOMEM, "no memory to take a reply in");
 		return false;
 	}
 	return scout__channel_fill(ch, link->in_buf);
