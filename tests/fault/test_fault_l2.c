@@ -474,11 +474,11 @@ START_TEST(a_disk_that_hangs_holds_its_slots_and_nothing_else)
 	ck_assert_uint_eq(fetch(1, 6, &done), 0);
 	ck_assert_uint_eq(done.n_missing, 6 * FAULT_BPC);
 	/*
-	 * What the disk has begun is late; what waited behind it was never begun, and is a miss as soon as that is
-	 * known.
+	 * What the disk has begun is late; what waited behind it, in the adapter's queue or for a place there, was never
+	 * begun, and is a miss as soon as that is known.
 	 */
 	ck_assert_uint_eq(count("l2.loads.late"), LOADS_AT_ONCE);
-	ck_assert_uint_eq(count("l2.0.load.refused"), 6 - LOADS_AT_ONCE);
+	ck_assert_uint_eq(count("l2.loads.failed"), 6 - LOADS_AT_ONCE);
 	ck_assert_uint_eq(count("l2.bad_keys"), LOADS_AT_ONCE);
 	fault_wait(&f, "l2.0.reads_off", 1);
 	/*
