@@ -72,10 +72,11 @@ static void
 ask_until_dropped(struct wire_peer *p, void (*ask)(struct wire_peer *p), uint64_t n, uint64_t most_bytes)
 {
 	const unsigned batch = ask == ask_status ? 200 : 1;
-	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000), before = resident();
+	uint64_t before = resident();
 
 	for (unsigned i = 0; i < FRAMES_MOST && fault_status(&f, "peers.dropped") < n; i += batch) {
 		uint64_t target = executed() + batch;
+		uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000); /* of this batch */
 
 		for (unsigned k = 0; k < batch; k++)
 			ask(p);

@@ -157,7 +157,7 @@ START_TEST(groups_the_server_is_killed_in_a_lookup)
 	struct scout_query q;
 	char id[32];
 
-	f.reply_delay_us = 200000; /* so it dies before it answers */
+	f.reply_delay_us = 60000000; /* so it dies before it answers */
 	fault_up(&f);
 	join(&worker);
 	store_all(&worker);

@@ -339,7 +339,7 @@ START_TEST(S8_an_answer_of_the_old_weights_is_not_served)
 	struct wire_peer bare;
 	struct fault_hit hit;
 
-	f.reply_delay_us = 1000000;
+	f.reply_delay_us = 60000000;
 	up_with_prompt();
 	fault_bare_client(&f, &bare);
 	fault_send(sched, "lookup a 1 4 257");

@@ -116,13 +116,12 @@ END_TEST
 
 START_TEST(what_an_unsendable_answer_promised_is_taken_back)
 {
-	struct scout_server_config cfg = rig_config(4);
-	struct scout__lookup_msg m = {.ticket = 9, .n = 4};
+	struct scout__lookup_msg m = {
+		.ticket = 9, .n = 5, .expect = 5, .poll_timeout_ms = 60000, .poll_interval_ms = 60000};
 	struct wire_peer gone, watcher;
 	struct rig rig;
 
-	cfg.reply_delay_us = 100000;
-	rig_up_with(&rig, &cfg);
+	rig_up(&rig, 8);
 	rig_store(&rig.worker, 0, 1, 4);
 	wire_open(&watcher, rig.endpoint);
 	wire_open(&gone, rig.endpoint);
@@ -130,8 +129,11 @@ START_TEST(what_an_unsendable_answer_promised_is_taken_back)
 	ck_assert_int_eq(wire_hello(&gone), SCOUT_WIRE_OK);
 	(void)wire_add_lookup(&gone, &m, 1);
 	wire_flush(&gone);
-	ck_assert_int_eq(wire_ping(&gone), SCOUT_WIRE_OK);
+	wire_wait_status(&watcher, "ops.waiting", 1);
+	wire_wait_status(&watcher, "connections", 4);
 	wire_close(&gone);
+	wire_wait_status(&watcher, "connections", 3);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 5, 1), 1); /* what it waits for: now it is answered */
 	wire_wait_status(&watcher, "replies.undone", 1);
 	ck_assert_uint_eq(wire_status(&watcher, "l1.bytes_promised"), 0);
 	ck_assert_uint_eq(wire_status(&watcher, "sessions"), 0);
