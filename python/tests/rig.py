@@ -43,6 +43,11 @@ def wait_for(condition, seconds=20.0, what="the condition"):
         time.sleep(0.001)
 
 
+def pings(start):
+    """The most PINGs that a connection has sent since `start` of time.monotonic() for operations in flight: one after each 150 ms."""
+    return int((time.monotonic() - start) / 0.15)
+
+
 class ServerProcess:
     """kvscoutd in a folder of its own; `endpoint` is where it serves."""
 

@@ -3,7 +3,9 @@
 
 import logging
 import os
+import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -23,18 +25,30 @@ def serves(endpoint):
         return True
 
 
+def end(endpoint):
+    """Ends the server that listens there, if there is one."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        try:
+            sock.connect(endpoint.removeprefix("ipc://"))
+        except OSError:
+            return
+        pid, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: not serves(endpoint), what="the server to end")
+
+
 class EnsureServer(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="kvscout-")
         self.addCleanup(folder.cleanup)
         self.where = {"endpoint": "auto://" + folder.name, "server_program": server_program()}
-        self.keys = {"l1_bytes": "64Mi", "idle_exit_s": 1}
+        self.keys = {"l1_bytes": "64Mi", "idle_exit_s": 60}
         logging.getLogger("kvscout").setLevel(logging.ERROR)
         self.addCleanup(logging.getLogger("kvscout").setLevel, logging.NOTSET)
 
     def ensure(self, **more):
         endpoint = kvscout.ensure_server(**self.where, **{**self.keys, **more})
-        self.addCleanup(wait_for, lambda: not serves(endpoint), what="the server to end after its last peer")
+        self.addCleanup(end, endpoint)
         return endpoint
 
     def test_the_first_starts_it_and_the_second_finds_it(self):
@@ -47,15 +61,20 @@ class EnsureServer(unittest.TestCase):
             self.assertTrue(wait_done(worker, worker.store(0, hashes_of("e", 1), range(4))).ok)
             self.assertEqual(kvscout.ensure_server(**self.where), endpoint)
 
+    def test_it_ends_after_idle_exit_s_without_a_peer(self):
+        endpoint = self.ensure(idle_exit_s=1)
+        wait_for(lambda: not serves(endpoint), what="the server to end without a peer")
+
     def test_another_process_finds_it_and_its_end_changes_nothing(self):
         code = f"import kvscout\nprint(kvscout.ensure_server(**{ {**self.where, **self.keys}!r}))"
         ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(ended.returncode, 0)
         endpoint = self.ensure()
         self.assertEqual(ended.stdout.strip(), endpoint)
-        client = kvscout.Client(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS)
+        client = kvscout.Client(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS, lookup_timeout_ms=20000)
+        self.addCleanup(client.close)
+        client.wait_ready(20000)
         self.assertEqual(client.wait_lookup("r", hashes_of("none", 1), 100).reason, "miss")
-        client.close()
 
     def test_clients_and_workers_without_an_endpoint_do_it_themselves(self):
         self.ensure()

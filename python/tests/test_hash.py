@@ -14,6 +14,7 @@ import time
 import unittest
 
 import kvscout
+from rig import wait_for
 
 HERE = pathlib.Path(__file__).resolve().parent
 REFERENCE = HERE.parent.parent / "tests" / "unit" / "hash" / "hash_vectors.py"
@@ -179,25 +180,27 @@ class Threads(unittest.TestCase):
         before = sys.getswitchinterval()
         self.addCleanup(sys.setswitchinterval, before)
         sys.setswitchinterval(60)  # a thread that holds the GIL is not asked for it
-        results = []
-        started = threading.Event()
 
-        def work():
-            started.set()
-            results.append(kvscout.hash_blocks(tokens, 1 << 16))
-            results.append(kvscout.hash_blocks(tokens[:160], 16))
+        def turns_of_a_call():
+            results, started, turns = [], threading.Event(), 0
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        started.wait()
-        turns = 0
-        while not results:
-            turns += 1
-            time.sleep(0)  # gives the GIL away; it comes back only if the other thread lets it go
-        thread.join()
-        self.assertGreater(turns, 1)
-        self.assertEqual(len(results[0]), 256)
-        self.assertEqual(results[1], expected)
+            def work():
+                started.set()
+                results.append(kvscout.hash_blocks(tokens, 1 << 16))
+                results.append(kvscout.hash_blocks(tokens[:160], 16))
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            started.wait()
+            while not results:
+                turns += 1
+                time.sleep(0)  # gives the GIL away; it comes back only if the other thread lets it go
+            thread.join()
+            self.assertEqual(len(results[0]), 256)
+            self.assertEqual(results[1], expected)
+            return turns
+
+        wait_for(lambda: turns_of_a_call() > 1, what="a call during which this thread runs")
 
 
 if __name__ == "__main__":

@@ -254,9 +254,10 @@ class Engine:
             scheduler, worker = (importlib.import_module(f"kvscout.vllm.{name}") for name in ("scheduler", "worker"))
         parsed = config.parse({"chunk_tokens": CHUNK}, groups.scheduler_block(cache_config))
         keys = {"endpoint": endpoint, "chunk_tokens": CHUNK, **self.groups.keys()}
-        client, copier = kvscout.Client(**keys), kvscout.Worker(**keys)
+        client, copier = kvscout.Client(**keys, lookup_timeout_ms=20000), kvscout.Worker(**keys)
         test.addCleanup(client.close)
         test.addCleanup(copier.close)
+        client.wait_ready(20000)
         self.manager = Manager(cache_config.kv_cache_groups)
         n = self.manager.block_pool.num_gpu_blocks
         self.memory = bytearray(n * self.SIZE)

@@ -8,11 +8,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from types import SimpleNamespace
 
 from kvscout.vllm_tier import config, counts, keys, lookups, namespace
-from rig import ServerProcess, wait_for
+from rig import ServerProcess, pings, wait_for
 from tier_rig import ROW_BYTES, ROWS, Engine, key_of, keys_of
 
 
@@ -250,12 +251,12 @@ class Asking(Case):
         self.assertTrue(self.engine.holds(window))
 
     def test_all_requests_of_a_step_ask_in_one_frame(self):
-        before = self.engine.client.stats()["frames_sent"]
+        before, start = self.engine.client.stats()["frames_sent"], time.monotonic()
         for request in "abcdefgh":
             self.engine.ask(request, keys_of(request, 16)[::-1])
         self.engine.lookups.flush()
         self.assertTrue(self.engine.client.step_wait(20000000))
-        self.assertEqual(self.engine.client.stats()["frames_sent"], before + 1)
+        self.assertIn(self.engine.client.stats()["frames_sent"] - before, range(1, 2 + pings(start)))
         self.assertEqual((self.engine.counts["lookups"], self.engine.counts["lookup_keys"]), (8, 128))
         self.assertEqual(set(self.engine.ask("a", keys_of("a", 16)).values()), {False})
 

@@ -20,7 +20,8 @@ class Case(unittest.TestCase):
         Case.namespaces += 1
         self.server = kvscout.Server(listen=f"inproc://worker{Case.namespaces}", l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(self.server.stop)
-        self.client = self.make(kvscout.Client)
+        self.client = self.make(kvscout.Client, lookup_timeout_ms=20000)
+        self.client.wait_ready(20000)
 
     def make(self, cls, **more):
         made = cls(endpoint=self.server.endpoint, chunk_tokens=CHUNK_TOKENS, **more)

@@ -126,19 +126,28 @@ class Threads(Case):
     def test_other_python_threads_run_while_one_waits(self):
         worker, pages = self.registered()
         job = self.stuck_job(worker)
-        turns, stop = [0], threading.Event()
+        turns, stop = 0, threading.Event()
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(60)  # a thread that holds the GIL is not asked for it
 
         def count():
+            nonlocal turns
             while not stop.is_set():
-                turns[0] += 1
+                turns += 1
+                time.sleep(0)  # gives the GIL away; it comes back only if the other thread lets it go
 
         thread = threading.Thread(target=count)
         thread.start()
-        before = turns[0]
-        self.assertFalse(worker.wait_layer(job, 1, timeout_ms=200))
-        self.assertGreater(turns[0] - before, 100)
-        stop.set()
-        thread.join()
+        try:
+            def turns_of_a_wait():
+                before = turns
+                self.assertFalse(worker.wait_layer(job, 1, timeout_ms=200))
+                return turns - before
+
+            wait_for(lambda: turns_of_a_wait() > 1, what="a wait during which the other thread runs")
+        finally:
+            stop.set()
+            thread.join()
 
     def test_a_signal_handler_ends_a_wait(self):
         worker, pages = self.registered()
@@ -149,8 +158,8 @@ class Threads(Case):
 
         before = signal.signal(signal.SIGALRM, handler)
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
             with self.assertRaisesRegex(InterruptedError, "by a signal"):
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
                 worker.wait_layer(job, 1, timeout_ms=3600000)
         finally:
             signal.signal(signal.SIGALRM, before)
@@ -347,7 +356,8 @@ print("went on")
 
 READER = """
 endpoint, prompt, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
-client = kvscout.Client(endpoint=endpoint, chunk_tokens=64)
+client = kvscout.Client(endpoint=endpoint, chunk_tokens=64, lookup_timeout_ms=20000)
+client.wait_ready(20000)
 worker = kvscout.Worker(endpoint=endpoint, chunk_tokens=64)
 pages = Pages()
 pages.register(worker)
@@ -414,7 +424,8 @@ class Large(unittest.TestCase):
         for mib in (10, 80):
             with self.subTest(mib=mib), kvscout.Server(listen="inproc://large", l1_bytes="512Mi") as server, \
                     kvscout.Worker(endpoint=server.endpoint, chunk_tokens=CHUNK_TOKENS) as worker, \
-                    kvscout.Client(endpoint=server.endpoint, chunk_tokens=CHUNK_TOKENS) as client:
+                    kvscout.Client(endpoint=server.endpoint, chunk_tokens=CHUNK_TOKENS, lookup_timeout_ms=20000) as client:
+                client.wait_ready(20000)
                 pages = Pages(n=16, sizes=((mib << 20) // 8,) * 2)  # 4 blocks of 2 planes
                 pages.register(worker)
                 pages.fill("large", range(8))

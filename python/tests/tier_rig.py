@@ -36,7 +36,7 @@ class Engine:
     def __init__(self, test, endpoint, namespace="tier", **config):
         self.region = bytearray(ROWS * ROW_BYTES)
         common = {"endpoint": endpoint, "namespace": namespace, "chunk_tokens": 1, "hash_bytes": HASH_BYTES, **config}
-        self.client = kvscout.Client(**common)
+        self.client = kvscout.Client(**{"lookup_timeout_ms": 20000, **common})
         test.addCleanup(self.client.close)
         self.worker = kvscout.Worker(**common, backend="host")
         test.addCleanup(self.worker.close)

@@ -47,9 +47,10 @@ class Engine:
         own = groups.one(block_tokens, CHUNK_TOKENS)
         parsed = config.parse({"weights_version": weights_version, "chunk_tokens": CHUNK_TOKENS}, block_tokens)
         keys = {"endpoint": endpoint, "chunk_tokens": CHUNK_TOKENS, "weights_version": weights_version}
-        self.client, self.copier = kvscout.Client(**keys), kvscout.Worker(**keys)
+        self.client, self.copier = kvscout.Client(**keys, lookup_timeout_ms=20000), kvscout.Worker(**keys)
         test.addCleanup(self.client.close)
         test.addCleanup(self.copier.close)
+        self.client.wait_ready(20000)
         self.pages = Pages()
         self.scheduler = scheduler.Scheduler(parsed, own, self.client, 1, kvscout.KVScoutError, lambda salt: None, hints=None)
         null = types.SimpleNamespace(block_id=0)
