@@ -106,9 +106,10 @@ static const struct scout__option options[] = {
 		.name = "device",
 		.type = SCOUT_OPTION_I32,
 		.offset = FIELD(device),
-		.min = 0,
+		.def = -1,
+		.min = -1,
 		.max = 1023,
-		.doc = "GPU of the cuda backend",
+		.doc = "GPU of the cuda backend; -1: the one that the registered pages lie on",
 	},
 	{
 		.name = "copy_method",

@@ -112,8 +112,8 @@ struct scout__copy_config {
 	struct scout__copy_layout layout;      /* of table 0 */
 	const struct scout__copy_layout *more; /* of tables 1 .. n_more; borrowed for the call */
 	uint32_t n_more;
-	uint32_t max_batches; /* at once */
-	int32_t device;
+	uint32_t max_batches;         /* at once */
+	int32_t device;               /* -1: the one that the first plane lies on */
 	int32_t priority;             /* cuda: of the streams, clamped to what the device has; larger is lower */
 	const char *method;           /* cuda: "auto" (NULL too), "batch", "staged" or "direct" */
 	uint64_t stage_bytes;         /* cuda: staging memory on the GPU for each direction; 0: the default */
@@ -122,7 +122,8 @@ struct scout__copy_config {
 
 struct scout__copy_ops {
 	const char *name;
-	/* Whether this machine has what the backend needs. Returns 0 or SCOUT_ERR_DEVICE with a sentence. Any thread. */
+	/* Whether this machine has what the backend needs; @device -1: on any device. Returns 0 or SCOUT_ERR_DEVICE with
+	   a sentence. Any thread. */
 	int (*probe)(int32_t device, char *err, size_t err_len);
 	/* Whether these pages lie in memory of this backend's kind. Initialises nothing, unlike probe(). Any thread. */
 	bool (*claims)(const struct scout__copy_layout *layout);

@@ -58,10 +58,26 @@ scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, 
 	if (n == 0)
 		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
 				   "no CUDA device: the driver finds none; does CUDA_VISIBLE_DEVICES hide it?");
-	if (device < 0 || device >= n)
+	if (device >= n)
 		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
 				   "device = %d: no such CUDA device, there are %d, from 0 on", (int)device, n);
 	return 0;
+}
+
+/* The device to work on. */
+static int
+choose_device(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, int *ret_device, char *err,
+	      size_t err_len)
+{
+	char name[SCOUT__COPY_NAME_BYTES];
+
+	*ret_device = cfg->device >= 0 ? cfg->device : api->device_of(cfg->layout.planes[0].base);
+	if (*ret_device >= 0)
+		return 0;
+	scout__copy_name_table(&cfg->layout, cfg->n_more + 1, name);
+	return scout__fail(
+		err, err_len, SCOUT_ERR_INVALID,
+		"%splanes[0] is not memory of a CUDA device: for pages in host memory take backend host or auto", name);
 }
 
 bool
@@ -391,10 +407,11 @@ scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_con
 {
 	enum scout__cuda_method method = SCOUT__CUDA_AUTO;
 	uint64_t stage_bytes = (cfg->stage_bytes ? cfg->stage_bytes : SCOUT__CUDA_STAGE_BYTES) / SCOUT__CUDA_SPANS;
-	int rc = check_config(cfg, &method, err, err_len);
+	int rc = check_config(cfg, &method, err, err_len), device = 0;
 	struct scout__cuda *cuda;
 
 	rc = rc ? rc : scout__cuda_probe(api, cfg->device, err, err_len);
+	rc = rc ? rc : choose_device(api, cfg, &device, err, err_len);
 	if (rc)
 		return rc;
 	cuda = calloc(1, sizeof(*cuda));
@@ -402,7 +419,7 @@ scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_con
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "CUDA copy engine: out of memory");
 	cuda->api = api;
 	cuda->log = cfg->log;
-	cuda->device = cfg->device;
+	cuda->device = device;
 	cuda->priority = cfg->priority;
 	cuda->method = method;
 	cuda->stage_bytes = stage_bytes < SCOUT__CUDA_STAGE_MIN ? SCOUT__CUDA_STAGE_MIN : stage_bytes / 256 * 256;
@@ -413,7 +430,7 @@ scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_con
 	rc = rc ? rc : start_thread(cuda, err, err_len);
 	if (rc)
 		goto err_release;
-	rc = scout__cuda_memory_init(&cuda->memory, api, cfg->device, PART_BYTES, on_memory, cuda, cfg->log);
+	rc = scout__cuda_memory_init(&cuda->memory, api, device, PART_BYTES, on_memory, cuda, cfg->log);
 	if (rc) {
 		rc = scout__fail(err, err_len, rc, "CUDA copy engine: no thread for pinning");
 		goto err_stop;

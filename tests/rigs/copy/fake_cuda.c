@@ -35,7 +35,9 @@ api_device_of(const void *p)
 
 	pthread_mutex_lock(&fake_gpu.mu);
 	fake_gpu.counts.looks++;
-	device = fake_gpu.opt.n_devices > 0 && fake_gpu_range_holds(fake_gpu.device, (uintptr_t)p, 1) ? 0 : -1;
+	device = fake_gpu.opt.n_devices > 0 && fake_gpu_range_holds(fake_gpu.device, (uintptr_t)p, 1)
+			 ? fake_gpu.opt.device
+			 : -1;
 	pthread_mutex_unlock(&fake_gpu.mu);
 	return device;
 }
@@ -43,9 +45,12 @@ api_device_of(const void *p)
 static int
 api_enter_thread(int device)
 {
+	int rc;
+
 	fake_gpu_entered = true;
-	(void)device;
-	return fake_gpu_end_call(fake_gpu_begin_call());
+	rc = fake_gpu_end_call(fake_gpu_begin_call());
+	fake_gpu_entered = device == fake_gpu.opt.device;
+	return rc;
 }
 
 static void

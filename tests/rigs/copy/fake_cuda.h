@@ -40,6 +40,7 @@ enum {
 
 struct fake_cuda_options {
 	int n_devices;
+	int device;         /* that has the memory; a call from a thread that entered another one is a violation */
 	int count_error;    /* of device_count */
 	bool no_batch;      /* the driver has no batch copies */
 	int refuse_batch;   /* ... has them, and refuses each with this error; 0: no */
