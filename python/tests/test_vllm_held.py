@@ -71,6 +71,7 @@ class Beside(unittest.TestCase):
 
     def execute(self, meta):
         """The worker's part. Returns what it tells."""
+        self.worker.begin_step(meta)
         self.worker.start_loads(meta)
         self.worker.wait_for_save(meta)
         self.worker.finished(set())

@@ -43,7 +43,9 @@ class Engine:
     def __init__(self, test, endpoint, weights_version, block_tokens=BLOCK_TOKENS):
         """@block_tokens: of one hash of a request."""
         with mock.patch.dict(sys.modules, modules_of_vllm()):
-            scheduler, worker = (importlib.import_module(f"kvscout.vllm.{name}") for name in ("scheduler", "worker"))
+            scheduler, worker, self.messages = (
+                importlib.import_module(f"kvscout.vllm.{name}") for name in ("scheduler", "worker", "metadata")
+            )
         own = groups.one(block_tokens, CHUNK_TOKENS)
         parsed = config.parse({"weights_version": weights_version, "chunk_tokens": CHUNK_TOKENS}, block_tokens)
         keys = {"endpoint": endpoint, "chunk_tokens": CHUNK_TOKENS, "weights_version": weights_version}
@@ -62,6 +64,7 @@ class Engine:
 
     def step(self):
         meta = self.scheduler.build_meta(NO_STEP)
+        self.worker.begin_step(meta)
         self.worker.start_loads(meta)
         return meta
 

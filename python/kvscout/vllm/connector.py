@@ -152,6 +152,11 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     def _tag(self, layers, element):
         return f"{device.tag_of(self._vllm_config, self._kv_cache_config, layers)}/{element}"
 
+    def bind_connector_metadata(self, connector_metadata):
+        super().bind_connector_metadata(connector_metadata)
+        if self._worker is not None:
+            timed(self._times, self._worker.begin_step, self._meta())
+
     def start_load_kv(self, forward_context, **kwargs):
         timed(self._times, self._worker.start_loads, self._meta())
 

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker needs to know of its device: when a forward pass has written its KV, and which backend laid the
-bytes out."""
+"""What a worker needs to know of its device: when it is done with what it was given, and which backend laid the bytes
+out."""
 
 import torch
 
 
 def event_maker(tensor):
     """A function that returns an event recorded behind what the current stream has been given; for KV in host memory
-    it returns None."""
-    if tensor.device.type != "cuda":
+    it returns None. It does not keep @tensor."""
+    device = tensor.device
+    if device.type != "cuda":
         return lambda: None
 
     def record():
         event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(tensor.device))
+        event.record(torch.cuda.current_stream(device))
         return event
 
     return record

@@ -2,8 +2,12 @@
 """The worker's side. One object in each of vLLM's workers, called by the worker's one thread; owns the Worker of
 kvscout.
 
-Each step: start_loads() submits retrieves, wait_for_save() submits stores behind the forward pass, finished() collects
-what has ended. Only a synchronous load waits, in start_loads().
+Each step: begin_step() before anything of it is computed, start_loads() submits retrieves, wait_for_save() submits stores
+behind the forward pass, finished() collects what has ended. Only a synchronous load waits, in start_loads().
+
+A load may be started behind the forward pass and writes blocks that no request reads yet, but that the GPU may not be done
+with: what was enqueued before begin_step() can still zero them, or write drafts of the request that had them before. So
+loads wait for an event of begin_step().
 
 A block that a load did not fill is named to vLLM, which computes it. That is of use where any leading part of a hit is:
 in a model of one group with full attention. With windows, several groups or a draft model a part has not what the engine
@@ -38,6 +42,8 @@ class Worker:
         self._worker = worker
         self._error = errors
         self._make_event = None
+        self._after = None  # an event in front of this step's forward pass
+        self._unsaved = ()  # stores of this step that wait_for_save() has not seen
         self._loads = {}  # job: Load
         self._stores = {}  # job: Store
         self._sync_jobs = set()
@@ -55,13 +61,19 @@ class Worker:
         self.times = HookTimes()
 
     def register(self, tables, make_event):
-        """@tables: of layout.py. @make_event: returns an event recorded behind the forward pass, or None (host
+        """@tables: of layout.py. @make_event: returns an event behind all that the GPU was given, or None (host
         memory)."""
         self._make_event = make_event
         self._worker.register(tables=tables)
         self._registered = tuple(table["group"] for table in tables)
 
     # ---- each step --------------------------------------------------------------------------------------------------
+
+    def begin_step(self, meta):
+        for store in self._unsaved:  # a pipeline stage of V1 with a draft model never calls wait_for_save()
+            self._not_stored(store)
+        self._unsaved = meta.stores
+        self._after = self._make_event() if meta.loads else None
 
     def start_loads(self, meta):
         if self._held:
@@ -77,6 +89,7 @@ class Worker:
             self._collect()
 
     def wait_for_save(self, meta):
+        self._unsaved = ()
         if not meta.stores:
             return
         if self._failures > meta.failures_seen.get(self._name, 0):
@@ -124,7 +137,9 @@ class Worker:
 
     def _start_load(self, load):
         try:
-            job = self._worker.retrieve(load.ticket, load.from_token, load.to_token, self._own(load.block_ids))
+            job = self._worker.retrieve(
+                load.ticket, load.from_token, load.to_token, self._own(load.block_ids), after=self._after
+            )
         except self._error as error:
             self._say("a load could not be started", error)
             self._load_ended(load, {group: range(len(ids)) for group, ids in load.block_ids.items()})
