@@ -91,6 +91,11 @@ class Configuration(unittest.TestCase):
             with self.subTest(extra=extra), self.assertRaisesRegex(config.ConfigError, sentence):
                 config.parse(extra, 16)
 
+    def test_engines_in_parallel_that_cannot_be_reset_are_warned_of(self):
+        self.assertEqual(list(config.notes({}, config.parse({}, 16))), [])
+        self.assertIn("data_parallel_size=4 without a weights_version", *config.notes({}, config.parse({}, 16), 4))
+        self.assertEqual(list(config.notes({}, config.parse({"weights_version": 1}, 16), 4)), [])
+
     def test_sizes_have_suffixes(self):
         for text, size in (("64Gi", 64 << 30), ("1G", 10**9), ("512MiB", 512 << 20), (4096, 4096), ("7", 7)):
             self.assertEqual(config.parse({"l1_bytes": text}, 16).l1_bytes, size)
@@ -140,6 +145,10 @@ class MambaSpec:
     block_size = 16
 
 
+class AlignedMambaSpec(MambaSpec):
+    mamba_cache_mode = "align"
+
+
 class Refusals(unittest.TestCase):
     @staticmethod
     def engine(groups=1, spec=FullAttentionSpec, **parallel):
@@ -153,14 +162,19 @@ class Refusals(unittest.TestCase):
         refusals.check(*self.engine(groups=3))
 
     def test_each_refusal_is_a_sentence_that_says_what_to_do(self):
-        encoder = self.engine()
+        encoder, sleeper, drafts = self.engine(), self.engine(), self.engine(spec=AlignedMambaSpec, pipeline_parallel_size=2)
         encoder[0].model_config.is_encoder_decoder = True
+        sleeper[0].model_config.enable_sleep_mode = True
+        refusals.check(*drafts)
+        drafts[0].speculative_config = SimpleNamespace()
         for engine, sentence in (
             (self.engine(groups=0), "needs a model with a KV cache"),
             (self.engine(decode_context_parallel_size=2), "--decode-context-parallel-size 1"),
             (self.engine(prefill_context_parallel_size=2), "--prefill-context-parallel-size 1"),
             (self.engine(spec=MambaSpec), r"2 layers of this model have KV of another kind \(MambaSpec\).*the tier"),
             (encoder, "encoder-decoder"),
+            (sleeper, "without --enable-sleep-mode"),
+            (drafts, "--pipeline-parallel-size 1 or without --speculative-config"),
         ):
             with self.subTest(sentence=sentence), self.assertRaisesRegex(refusals.Refused, sentence):
                 refusals.check(*engine)

@@ -82,7 +82,7 @@ def parse(extra, block_tokens, is_consumer=True, is_producer=True):
     )
 
 
-def notes(extra, config):
+def notes(extra, config, data_parallel_size=1):
     """Sentences for the log: what the configuration makes of what the user wrote."""
     asked = Values(_WHERE, extra, _KEYS).number("chunk_tokens", DEFAULT_CHUNK_TOKENS, 1, 1 << 20)
     if asked != config.chunk_tokens and "chunk_tokens" in extra:
@@ -90,4 +90,10 @@ def notes(extra, config):
             f"chunk_tokens={asked} is rounded up to {config.chunk_tokens}, because a chunk is a whole number of this "
             "engine's blocks "
             f"of {config.block_tokens} tokens"
+        )
+    if data_parallel_size > 1 and not config.weights_version:
+        yield (
+            f"data_parallel_size={data_parallel_size} without a weights_version: a reset (reset_prefix_cache with "
+            "reset_external=true) shuts all of these engines but one out of the cache until their next reset. Give "
+            "weights_version in kv_connector_extra_config, the same number to all"
         )

@@ -93,7 +93,10 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         )
         self._stats = Delta(self._scheduler.counts)
         self._times = self._scheduler.times
-        for sentence in (*configuration.notes(extra, self._config), *namespace.warnings(self._vllm_config)):
+        for sentence in (
+            *configuration.notes(extra, self._config, getattr(parallel, "data_parallel_size", 1)),
+            *namespace.warnings(self._vllm_config),
+        ):
             logger.warning("kvscout: %s", sentence)
         logger.info(
             "kvscout: namespace %s, chunks of %d tokens (%d blocks), KV cache groups: %s, server %s",
@@ -121,7 +124,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
 
     @classmethod
     def supports_sleep_mode(cls, kv_transfer_config):
-        return False  # a worker registers its pages once, and sleep moves them
+        return False  # vLLM 0.33 asks; refusals.py says so to the versions before
 
     def shutdown(self):
         for side in (self._scheduler, self._worker):

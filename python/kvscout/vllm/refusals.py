@@ -60,7 +60,27 @@ def reason(vllm_config, kv_cache_config):
             "KVScoutConnector does not serve encoder-decoder models, because the decoder's KV depends on more than its "
             "tokens"
         )
-    return _groups_refusal(kv_cache_config.kv_cache_groups)
+    if getattr(vllm_config.model_config, "enable_sleep_mode", False):
+        return (
+            "KVScoutConnector does not serve sleep mode, because its workers copy from and to pages that sleep takes away. "
+            "Start the engine without --enable-sleep-mode"
+        )
+    return _groups_refusal(kv_cache_config.kv_cache_groups) or _drafts_refusal(vllm_config, kv_cache_config)
+
+
+def _drafts_refusal(vllm_config, kv_cache_config):
+    if getattr(vllm_config, "speculative_config", None) is None:
+        return None
+    if getattr(vllm_config.parallel_config, "pipeline_parallel_size", 1) == 1:
+        return None
+    cached = filter(kv_groups.is_cached, kv_cache_config.kv_cache_groups)
+    if not any(kv_groups.policy_of(group.kv_cache_spec)[0] == "state" for group in cached):
+        return None
+    return (
+        "KVScoutConnector does not serve recurrent layers with speculative decoding and pipeline parallelism together: "
+        "the stages but the last learn only steps later which states were accepted. Start the engine with "
+        "--pipeline-parallel-size 1 or without --speculative-config"
+    )
 
 
 def reason_of_groups(groups, config, scheduler_block):
