@@ -477,12 +477,11 @@ int
 scout__cuda_start(void *engine, struct scout__copy_batch *batch)
 {
 	struct scout__cuda *cuda = engine;
-	uint64_t unused;
+	bool waits = false;
 
 	for (uint32_t i = 0; i < batch->n; i++)
-		if (scout__cuda_memory_find(&cuda->memory, batch->items[i].slot, &unused) == SCOUT__CUDA_PINNING)
-			return SCOUT_ERR_BUSY;
-	return scout__copy_queue_start(&cuda->queue, batch);
+		waits |= scout__cuda_memory_wait_for(&cuda->memory, batch->items[i].slot);
+	return waits ? SCOUT_ERR_BUSY : scout__copy_queue_start(&cuda->queue, batch);
 }
 
 struct scout__copy_batch *

@@ -21,6 +21,9 @@
  * progress. A part ends where a page and a slot end, so no page is pinned twice and every slot has one device address. A
  * pool whose slots never end on a page becomes one part.
  *
+ * A pool of hundreds of GiB that is there already takes a minute or more: what a copy waits for is pinned first, in the order of the
+ * first such copies, then the rest by address.
+ *
  * Memory that cannot be pinned is said with what to raise, and stays unusable: copying from pageable memory would work, at a
  * fraction of the speed and without being asynchronous, and nobody would know why.
  *
@@ -42,7 +45,8 @@ struct pin_part {
 struct scout__cuda_region {
 	struct scout__copy_memory of;
 	enum scout__cuda_pinning state;
-	bool drop; /* somebody waits for its end */
+	bool drop;       /* somebody waits for its end */
+	uint64_t wanted; /* the how many-th that a copy came to wait for; 0: none does */
 	struct pin_part *parts;
 	uint64_t n_parts, max_parts;
 };
@@ -129,6 +133,21 @@ scout__cuda_memory_find(struct scout__cuda_memory *memory, const void *slot, uin
 	return state;
 }
 
+bool
+scout__cuda_memory_wait_for(struct scout__cuda_memory *memory, const void *slot)
+{
+	struct scout__cuda_region *region;
+	bool waits;
+
+	(void)pthread_mutex_lock(&memory->mu);
+	region = find_region(memory, slot);
+	waits = region && !region->drop && region->state == SCOUT__CUDA_PINNING;
+	if (waits && region->wanted == 0)
+		region->wanted = ++memory->n_wanted;
+	(void)pthread_mutex_unlock(&memory->mu);
+	return waits;
+}
+
 /* ---- the pinning thread ---- */
 
 static void
@@ -191,16 +210,23 @@ unpin(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
 	}
 }
 
+/* What somebody waits for comes first. The lock is held. */
 static struct scout__cuda_region *
 find_work(const struct scout__cuda_memory *memory)
 {
-	for (size_t i = 0; i < memory->n; i++)
-		if (memory->regions[i]->drop)
-			return memory->regions[i];
-	for (size_t i = 0; i < memory->n; i++)
-		if (memory->regions[i]->state == SCOUT__CUDA_PINNING)
-			return memory->regions[i];
-	return NULL;
+	struct scout__cuda_region *first = NULL;
+
+	for (size_t i = 0; i < memory->n; i++) {
+		struct scout__cuda_region *region = memory->regions[i];
+
+		if (region->drop)
+			return region;
+		if (region->state != SCOUT__CUDA_PINNING)
+			continue;
+		if (!first || (region->wanted && (!first->wanted || region->wanted < first->wanted)))
+			first = region;
+	}
+	return first;
 }
 
 static void

@@ -36,6 +36,7 @@ struct scout__cuda_memory {
 	pthread_cond_t cond;                 /* something to do, or a region is gone */
 	struct scout__cuda_region **regions; /* G:mu; ascending by address */
 	size_t n, cap;                       /* G:mu */
+	uint64_t n_wanted;                   /* G:mu: regions that a copy came to wait for, so far */
 	bool stop;                           /* G:mu */
 };
 
@@ -53,6 +54,9 @@ void scout__cuda_memory_remove(struct scout__cuda_memory *memory, const void *ba
 /* Of the memory that @slot lies in; where the GPU finds the slot, if it is pinned. Any thread. */
 enum scout__cuda_pinning scout__cuda_memory_find(struct scout__cuda_memory *memory, const void *slot,
 						 uint64_t *ret_device_address);
+
+/* Whether a copy of @slot has to wait until its memory is pinned. It is pinned next then. Any thread. */
+bool scout__cuda_memory_wait_for(struct scout__cuda_memory *memory, const void *slot);
 
 /* Where the part that begins at offset @at of a mapping ends: on a page, and on the boundary of two slots if one lies there. */
 uint64_t scout__cuda_part_end(const struct scout__copy_memory *of, uint64_t at, uint64_t part_bytes);
