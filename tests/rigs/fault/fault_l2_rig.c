@@ -11,6 +11,8 @@ char folder[128];
 
 char l2_url[512];
 
+const char *question_ms = "4000";
+
 char files[MAX_FILES][160];
 
 static uint32_t n_files;
@@ -48,6 +50,8 @@ up_with(uint32_t pool_chunks, const char *timeout_ms, const char *bad_key_ms)
 	f.more[7] = "lru";
 	f.more[8] = "l2_queue_bytes";
 	f.more[9] = "1Gi";
+	f.more[10] = "l2_lookup_timeout_ms";
+	f.more[11] = question_ms;
 	fault_up(&f);
 	sched = fault_scheduler(&f);
 	worker = fault_worker(&f);

@@ -41,6 +41,9 @@ extern char l2_url[512];
 extern char files[MAX_FILES][160];
 int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at);
 
+/* l2_lookup_timeout_ms of the next server. */
+extern const char *question_ms;
+
 /* With L2 whose operations have @timeout_ms. */
 void up_with(uint32_t pool_chunks, const char *timeout_ms, const char *bad_key_ms);
 void up(const char *timeout_ms, const char *bad_key_ms);

@@ -7,6 +7,7 @@ node_start(struct node *node, const char *url, uint32_t l2_timeout_ms)
 	node->cfg = rig_config(64);
 	node->cfg.l2 = url;
 	node->cfg.l2_timeout_ms = l2_timeout_ms;
+	node->cfg.l2_lookup_timeout_ms = l2_timeout_ms;
 	rig_up_with(&node->rig, &node->cfg);
 }
 

@@ -13,7 +13,7 @@ struct node {
 	struct rig rig;
 };
 
-/* Does not wait for its L2. */
+/* Does not wait for its L2. @l2_timeout_ms is that of questions, too. */
 void node_start(struct node *node, const char *url, uint32_t l2_timeout_ms);
 void node_up(struct node *node, const char *url);
 void node_write(struct node *node, uint64_t key);

@@ -8,6 +8,7 @@ l2_rig_of(uint32_t chunks)
 
 	r.cfg.l2 = "memory://a";
 	r.cfg.l2_timeout_ms = L2_PATIENT_MS;
+	r.cfg.l2_lookup_timeout_ms = L2_PATIENT_MS;
 	r.cfg.l2_queue_bytes = r.cfg.l1_bytes;
 	return r;
 }

@@ -10,7 +10,7 @@
  * what comes back from L2 can be compared.
  */
 
-/* l2_timeout_ms where nothing is to be late, and where something is to be and all else must not. */
+/* l2_timeout_ms and l2_lookup_timeout_ms where nothing is to be late, and where something is to be and all else must not. */
 #define L2_PATIENT_MS 20000u
 #define L2_LATE_MS 1000u
 

@@ -149,7 +149,7 @@ START_TEST(a_store_that_does_not_answer_leaves_what_the_pool_has)
 	groups_store(&rig.worker, 1, 3, 5);
 	wire_wait_status(&rig.client, "l2.writes.waiting", 0);
 	l2_memory_pause(l2.m, SCOUT__L2_EXISTS);
-	rig.client.budget_us = 200000;
+	rig.client.budget_us = 1000000;
 	answer = look(&rig, 9, 10);
 	rig.client.budget_us = 0;
 	ck_assert_uint_eq(answer.hit, 5);

@@ -82,7 +82,7 @@ START_TEST(what_l2_has_not_said_in_time_is_no_miss)
 	groups_store(&rig.worker, 0, 0, 1);
 	wire_wait_status(&rig.client, "l2.writes.waiting", 0);
 	l2_memory_pause(l2.m, SCOUT__L2_EXISTS);
-	rig.client.budget_us = 200000;
+	rig.client.budget_us = 1000000;
 	told = ask(&rig, 9, 5);
 	rig.client.budget_us = 0;
 	ck_assert_mem_eq(told.what, expected, 5);
@@ -116,7 +116,7 @@ START_TEST(what_has_not_been_loaded_before_the_answer_is_no_miss)
 
 	up(&rig, &l2, SCOUT_PREFETCH_BEFORE_ANSWER);
 	l2_memory_pause(l2.m, SCOUT__L2_LOAD);
-	rig.client.budget_us = 300000;
+	rig.client.budget_us = 1000000;
 	told = ask(&rig, 9, 5);
 	rig.client.budget_us = 0;
 	ck_assert_mem_eq(told.what, expected, 5);

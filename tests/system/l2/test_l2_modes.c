@@ -307,8 +307,8 @@ START_TEST(keys_that_come_late_and_out_of_order_are_waited_for)
 	l2_memory_wait(r.m, SCOUT__L2_EXISTS, 3);
 	for (unsigned i = 0; i < 8; i++) {
 		ck_assert(!wire_has(&r.rig.client, corr));
-		rounds = l2_memory_count(r.m, SCOUT__L2_EXISTS);
 		l2_memory_show(r.m, order[i]);
+		rounds = l2_memory_count(r.m, SCOUT__L2_EXISTS);
 		/* The last but one of these was asked after it was shown. */
 		if (i < 7)
 			l2_memory_wait(r.m, SCOUT__L2_EXISTS, rounds + 2);

@@ -199,6 +199,7 @@ START_TEST(a_slow_store_costs_only_its_part)
 	struct l2_rig r = l2_rig_of(64);
 
 	r.cfg.l2_timeout_ms = 50;
+	r.cfg.l2_lookup_timeout_ms = 50;
 	l2_up_with_keys(&r, 8);
 	l2_store(&r.rig.worker, 1, 3);
 	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
@@ -209,17 +210,18 @@ START_TEST(a_slow_store_costs_only_its_part)
 }
 END_TEST
 
-/* It is the budget that ends the wait: the store's own timeout is later than this peer waits for any reply. */
+/* It is the budget that ends the wait: the timeouts of the store and of a question are later than this peer waits for any reply. */
 START_TEST(a_lookup_with_little_time_does_not_wait_for_a_slow_store)
 {
 	struct l2_rig r = l2_rig_of(64);
 	struct scout__lookup_reply m;
 
 	r.cfg.l2_timeout_ms = 60000;
+	r.cfg.l2_lookup_timeout_ms = 60000;
 	l2_up_with_keys(&r, 8);
 	l2_store(&r.rig.worker, 1, 3);
 	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
-	r.rig.client.budget_us = 2000000;
+	r.rig.client.budget_us = 1000000;
 	ck_assert_int_eq(wire_lookup(&r.rig.client, 1, 1, 8, 0, &m), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(m.hit, 3);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.lookups.late"), 1);

@@ -9,6 +9,7 @@
  */
 
 #define EACH_MS 40u
+#define TIMEOUT_MS 2000u
 
 /* Nothing was late, nothing failed, nothing is switched off. */
 static void
@@ -31,7 +32,7 @@ START_TEST(a_retrieve_goes_on_while_its_loads_do)
 {
 	struct l2_rig r = l2_rig_of(512);
 
-	r.cfg.l2_timeout_ms = L2_LATE_MS;
+	r.cfg.l2_timeout_ms = TIMEOUT_MS;
 	l2_up_with_keys(&r, 100);
 	l2_memory_slow(r.m, SCOUT__L2_LOAD, EACH_MS);
 	l2_lookup(&r.rig.client, 1, 1, 100, 0, 100);
@@ -49,7 +50,7 @@ START_TEST(a_retrieve_ends_with_its_budget_and_has_what_came)
 	uint64_t begin_us;
 	uint32_t n;
 
-	r.cfg.l2_timeout_ms = L2_LATE_MS;
+	r.cfg.l2_timeout_ms = TIMEOUT_MS;
 	l2_up_with_keys(&r, 100);
 	l2_memory_slow(r.m, SCOUT__L2_LOAD, EACH_MS);
 	l2_lookup(&r.rig.client, 1, 1, 100, 0, 100);
@@ -74,7 +75,7 @@ START_TEST(writes_wait_for_their_turn_and_none_is_lost)
 {
 	struct l2_rig r = l2_rig_of(256);
 
-	r.cfg.l2_timeout_ms = L2_LATE_MS;
+	r.cfg.l2_timeout_ms = TIMEOUT_MS;
 	l2_up(&r);
 	l2_memory_slow(r.m, SCOUT__L2_STORE, EACH_MS);
 	l2_store_in_pool(&r.rig.worker, 1, 60);
