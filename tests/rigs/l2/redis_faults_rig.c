@@ -13,7 +13,7 @@ void
 set_up(void)
 {
 	server = (struct redis_server){.pid = 0};
-	rig = (struct adapter_rig){.vt = &scout__l2_redis, .timeout_ms = 300};
+	rig = (struct adapter_rig){.vt = &scout__l2_redis, .timeout_ms = 5000};
 	object_init(&object, 1, 5000);
 }
 

@@ -23,7 +23,7 @@ static void
 set_up(void)
 {
 	memset(&cluster, 0, sizeof(cluster));
-	rig = (struct adapter_rig){.vt = &scout__l2_redis, .timeout_ms = 500};
+	rig = (struct adapter_rig){.vt = &scout__l2_redis, .timeout_ms = 5000};
 	redis_cluster_start(&cluster);
 	/* One is enough to find the others. */
 	(void)snprintf(url, sizeof(url), "redis://127.0.0.1:%u", cluster.nodes[1].port);
@@ -232,6 +232,7 @@ START_TEST(a_node_that_is_stopped_holds_up_its_own_keys_only_until_it_is_known)
 	static struct adapter_object asked;
 	uint32_t timeouts = 0;
 
+	rig.timeout_ms = 1000;
 	adapter_up(&rig, url);
 	store_all();
 	redis_freeze(&cluster.nodes[0]);

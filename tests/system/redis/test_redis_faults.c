@@ -149,6 +149,7 @@ START_TEST(a_server_that_accepts_and_never_answers_holds_up_nobody)
 	int fd;
 
 	url_of("", redis_deaf_listener(&fd), "");
+	rig.timeout_ms = IMPATIENT_MS;
 	adapter_up(&rig, url);
 	for (uint32_t i = 0; i < 4; i++)
 		object_init(&more[i], 10 + i, 5000);
@@ -194,6 +195,7 @@ START_TEST(a_stopped_server_holds_up_nobody_and_heals)
 	struct adapter_object large;
 
 	real_server(NULL);
+	rig.timeout_ms = IMPATIENT_MS;
 	adapter_up(&rig, url);
 	object_init(&large, 2, 64 * MIB);
 	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
