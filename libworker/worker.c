@@ -167,7 +167,7 @@ choose_backend(struct scout_worker *w, char *err, size_t err_len)
 			return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
 					   "backend = \"%s\": must be auto or a backend of this build, %s",
 					   w->cfg.backend, scout__copy_find("cuda") ? "host or cuda" : "host");
-		return w->copy->probe(w->cfg.device, err, err_len);
+		return w->copy->probe(-1, err, err_len);
 	}
 	w->copy = &scout__copy_host;
 	w->may_use_cuda = scout__copy_find("cuda") != NULL;

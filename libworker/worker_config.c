@@ -103,15 +103,6 @@ static const struct scout__option options[] = {
 	SCOUT__OPTION_SPIN_US("How long the courier spins before it sleeps"),
 	SCOUT__OPTION_WEIGHTS_VERSION,
 	{
-		.name = "device",
-		.type = SCOUT_OPTION_I32,
-		.offset = FIELD(device),
-		.def = -1,
-		.min = -1,
-		.max = 1023,
-		.doc = "GPU of the cuda backend; -1: the one that the registered pages lie on",
-	},
-	{
 		.name = "copy_method",
 		.type = SCOUT_OPTION_STRING,
 		.offset = FIELD(copy_method),

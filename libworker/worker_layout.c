@@ -191,7 +191,6 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 		.more = more,
 		.n_more = w->n_tables - 1,
 		.max_batches = w->cfg.max_jobs < MAX_BATCHES ? w->cfg.max_jobs : MAX_BATCHES,
-		.device = w->cfg.device,
 		.priority = -(int32_t)w->cfg.copy_priority, /* CUDA counts downwards */
 		.method = w->cfg.copy_method,
 		.stage_bytes = w->cfg.stage_bytes,

@@ -318,7 +318,6 @@ open_engine(struct copy_world *w, unsigned int way)
 					 .n_more = w->n_groups - 1,
 					 .log = &engine_log,
 					 .max_batches = 2,
-					 .device = w->opt->device,
 					 .method = copy_way_names[way]};
 	void **engine = &w->engines[way];
 	char err[300] = "";

@@ -59,7 +59,6 @@ struct scout_worker_config {
 	/* 0: the version that the server has; else jobs end SCOUT_ERR_WEIGHTS while the server has another one: from a
 	   scout_reset() to it until scout_worker_reset(). */
 	uint64_t weights_version;
-	int32_t device;        /* of the cuda backend; -1 (default): the one that the registered pages lie on */
 	const char *numa_node; /* "auto" (default), "none" or a number: where this KV rank's pool memory should be */
 	scout_log_fn log;
 	void *log_user;
@@ -131,7 +130,7 @@ struct scout_table {
  * that it is. It calls nothing of CUDA before scout_worker_register(), so this process may still fork others that use
  * CUDA, and never initialises CUDA in a process that has not done so itself. Backend "cuda" initialises it here;
  * without a device that is SCOUT_ERR_DEVICE. A build without CUDA knows only host. Of several devices it is the one
- * that the pages lie on, unless `device` says which: then pages on another one are an error.
+ * that the pages lie on, all of them.
  *
  * @cfg  borrowed for the call; copied.
  * @err  receives one sentence on error; may be NULL.

@@ -113,7 +113,6 @@ struct scout__copy_config {
 	const struct scout__copy_layout *more; /* of tables 1 .. n_more; borrowed for the call */
 	uint32_t n_more;
 	uint32_t max_batches;         /* at once */
-	int32_t device;               /* -1: the one that the first plane lies on */
 	int32_t priority;             /* cuda: of the streams, clamped to what the device has; larger is lower */
 	const char *method;           /* cuda: "auto" (NULL too), "batch", "staged" or "direct" */
 	uint64_t stage_bytes;         /* cuda: staging memory on the GPU for each direction; 0: the default */

@@ -64,14 +64,14 @@ scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, 
 	return 0;
 }
 
-/* The device to work on. */
+/* The device to work on: that of the pages. */
 static int
-choose_device(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, int *ret_device, char *err,
-	      size_t err_len)
+find_device(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, int *ret_device, char *err,
+	    size_t err_len)
 {
 	char name[SCOUT__COPY_NAME_BYTES];
 
-	*ret_device = cfg->device >= 0 ? cfg->device : api->device_of(cfg->layout.planes[0].base);
+	*ret_device = api->device_of(cfg->layout.planes[0].base);
 	if (*ret_device >= 0)
 		return 0;
 	scout__copy_name_table(&cfg->layout, cfg->n_more + 1, name);
@@ -106,8 +106,8 @@ check_planes(struct scout__cuda *cuda, uint32_t t)
 		if (device >= 0 && device != cuda->device)
 			return scout__fail(
 				cuda->text, sizeof(cuda->text), SCOUT_ERR_INVALID,
-				"%splanes[%u] is memory of CUDA device %d, the worker is for device %d: set its "
-				"key device",
+				"%splanes[%u] is memory of CUDA device %d, the first plane of device %d: a worker copies "
+				"for one device",
 				name, (unsigned)i, device, cuda->device);
 		if (device < 0 || cuda->api->device_of(last) != device)
 			return scout__fail(cuda->text, sizeof(cuda->text), SCOUT_ERR_INVALID,
@@ -410,8 +410,8 @@ scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_con
 	int rc = check_config(cfg, &method, err, err_len), device = 0;
 	struct scout__cuda *cuda;
 
-	rc = rc ? rc : scout__cuda_probe(api, cfg->device, err, err_len);
-	rc = rc ? rc : choose_device(api, cfg, &device, err, err_len);
+	rc = rc ? rc : scout__cuda_probe(api, -1, err, err_len);
+	rc = rc ? rc : find_device(api, cfg, &device, err, err_len);
 	if (rc)
 		return rc;
 	cuda = calloc(1, sizeof(*cuda));

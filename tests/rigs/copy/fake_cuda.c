@@ -36,7 +36,7 @@ api_device_of(const void *p)
 	pthread_mutex_lock(&fake_gpu.mu);
 	fake_gpu.counts.looks++;
 	device = fake_gpu.opt.n_devices > 0 && fake_gpu_range_holds(fake_gpu.device, (uintptr_t)p, 1)
-			 ? fake_gpu.opt.device
+			 ? fake_gpu.opt.device + (p == fake_gpu.opt.elsewhere)
 			 : -1;
 	pthread_mutex_unlock(&fake_gpu.mu);
 	return device;

@@ -40,13 +40,14 @@ enum {
 
 struct fake_cuda_options {
 	int n_devices;
-	int device;         /* that has the memory; a call from a thread that entered another one is a violation */
-	int count_error;    /* of device_count */
-	bool no_batch;      /* the driver has no batch copies */
-	int refuse_batch;   /* ... has them, and refuses each with this error; 0: no */
-	uint64_t alias;     /* pinned memory has this much higher addresses on the GPU; 0: the host's */
-	uint64_t seed;      /* of the order in which streams go on; 0: the oldest first */
-	uint64_t fail_call; /* the n-th enqueuing or allocating call fails, once; 0: none */
+	int device;            /* that has the memory; a call from a thread that entered another one is a violation */
+	const void *elsewhere; /* is memory of the device behind that one */
+	int count_error;       /* of device_count */
+	bool no_batch;         /* the driver has no batch copies */
+	int refuse_batch;      /* ... has them, and refuses each with this error; 0: no */
+	uint64_t alias;        /* pinned memory has this much higher addresses on the GPU; 0: the host's */
+	uint64_t seed;         /* of the order in which streams go on; 0: the oldest first */
+	uint64_t fail_call;    /* the n-th enqueuing or allocating call fails, once; 0: none */
 	int fail_error;
 	uint64_t break_op; /* from the n-th executed operation on, everything fails with break_error; 0: never */
 	int break_error;

@@ -67,7 +67,6 @@ static const struct setting worker_settings[] = {
 	{"max_jobs", "10"},
 	{"spin_us", "11"},
 	{"weights_version", "12"},
-	{"device", "13"},
 	{"copy_method", "batch"},
 	{"copy_priority", "2"},
 	{"stage_bytes", "64Mi"},
@@ -112,7 +111,6 @@ START_TEST(each_worker_key_sets_its_field)
 	ck_assert_uint_eq(taken.spin_us, 11);
 	ck_assert_uint_eq(taken.local_transport, SCOUT_LOCAL_SOCKET);
 	ck_assert_uint_eq(taken.weights_version, 12);
-	ck_assert_int_eq(taken.device, 13);
 	ck_assert_str_eq(taken.copy_method, "batch");
 	ck_assert_uint_eq(taken.copy_priority, 2);
 	ck_assert_uint_eq(taken.stage_bytes, 64 << 20);
@@ -148,7 +146,6 @@ START_TEST(worker_defaults_are_the_documented_ones)
 	ck_assert_uint_eq(taken.heartbeat_ms, 1000);
 	ck_assert_uint_eq(taken.connect_timeout_ms, 400);
 	ck_assert_uint_eq(taken.max_jobs, 4096);
-	ck_assert_int_eq(taken.device, 0);
 	ck_assert_str_eq(taken.numa_node, "auto");
 	scout_worker_config_fini(&taken);
 }

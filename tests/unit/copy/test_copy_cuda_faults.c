@@ -252,6 +252,7 @@ START_TEST(what_cannot_be_opened_is_refused_with_a_sentence)
 
 	opt.n_devices = 2;
 	world_layered(&world, 1);
+	opt.elsewhere = world.planes[1].base + 16;
 	gpu_start(&world, &opt);
 	ck_assert_int_eq(try_open(&world, "quick", err, sizeof(err)), SCOUT_ERR_INVALID);
 	ck_assert_ptr_nonnull(strstr(err, "\"quick\""));
@@ -260,12 +261,10 @@ START_TEST(what_cannot_be_opened_is_refused_with_a_sentence)
 	ck_assert_int_eq(try_open(&world, "auto", err, sizeof(err)), SCOUT_ERR_INVALID);
 	ck_assert_ptr_nonnull(strstr(err, "planes[1]"));
 	world.planes[1].base = world.pages[1] + GUARD;
-	{
-		struct scout__copy_config cfg = {.layout = world.layout, .max_batches = 1, .device = 1};
-
-		ck_assert_int_eq(ops->open(&cfg, &world.engine, err, sizeof(err)), SCOUT_ERR_INVALID);
-		ck_assert_ptr_nonnull(strstr(err, "planes[0] is memory of CUDA device 0, the worker is for device 1"));
-	}
+	world.planes[1].base += 16;
+	ck_assert_int_eq(try_open(&world, "auto", err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_ptr_nonnull(strstr(err, "planes[1] is memory of CUDA device 1, the first plane of device 0"));
+	world.planes[1].base -= 16;
 	/* The first block is the GPU's, the last is not. */
 	stride = world.planes[2].stride;
 	world.planes[2].stride = stride * 2;
