@@ -158,16 +158,18 @@ START_TEST(while_a_renewal_is_under_way_polls_give_the_old_answer)
 {
 	uint64_t end = scout__now_us() + DEADLINE_US;
 	struct scout_hit hit;
+	uint64_t before;
 
 	rig_reopen("lookup_refresh_ms", "5");
-	(void)rig_answer("r1", N);
-	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
+	(void)rig_answer("r1", N); /* read late it is asked anew: that is over when a poll needs the query */
 	while (poll_for("r1", 0, &hit) == 0)
 		ck_assert_uint_lt(scout__now_us(), end);
+	before = rig_stats().renewals;
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
 	ck_assert_int_eq(ask("r1", &hit), 0);
 	for (int i = 0; i < 100; i++)
 		ck_assert_int_eq(poll_for("r1", 0, &hit), 0);
-	ck_assert_uint_eq(rig_stats().renewals, 1);
+	ck_assert_uint_eq(rig_stats().renewals, before + 1);
 }
 END_TEST
 
