@@ -73,6 +73,7 @@ void fake_release(struct fake_server *f);
 
 /* What was received so far. */
 unsigned fake_count(struct fake_server *f, unsigned opcode);
+/* Not those of a PING alone, which a loaded machine adds. */
 unsigned fake_frames(struct fake_server *f);
 /* The largest number of operations in one frame. */
 unsigned fake_max_ops(struct fake_server *f);

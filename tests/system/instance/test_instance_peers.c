@@ -27,6 +27,7 @@ new_client(struct place *place, const char *keys, struct scout_client **ret_clie
 	struct scout_client_config cfg;
 
 	scout_client_config_init(&cfg);
+	cfg.lookup_timeout_ms = PLACE_DEADLINE_MS; /* a loaded machine is no reason for a miss */
 	cfg.endpoint = place->endpoint;
 	cfg.server_program = place->program;
 	cfg.server_keys = keys;

@@ -254,6 +254,7 @@ START_TEST(of_several_servers_it_is_what_all_have)
 	scout_client_config_init(&cfg);
 	cfg.endpoint = list;
 	cfg.kv_ranks = 2;
+	cfg.lookup_timeout_ms = 20000;
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
 	rig_ready();
 	fake_set_present(fake, 0x7e, 0x02, 0);

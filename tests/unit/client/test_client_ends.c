@@ -218,6 +218,7 @@ START_TEST(server_counts_as_up_until_the_client_takes_it_for_down)
 	scout_client_config_init(&cfg);
 	cfg.endpoint = fake_endpoint(fake);
 	cfg.heartbeat_ms = 200;
+	cfg.lookup_timeout_ms = 20000;
 	cfg.log = hold_at_silence;
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
 	rig_ready();
@@ -288,7 +289,7 @@ START_TEST(refused_hello_is_a_refused_answer_and_named_by_wait_ready)
 	struct scout_hit hit;
 
 	scout_client_free(client);
-	fake_script(fake, SCOUT_OP_HELLO, FAKE_REFUSE, SCOUT_WIRE_NAMESPACE);
+	fake_always(fake, SCOUT_OP_HELLO, FAKE_REFUSE, SCOUT_WIRE_NAMESPACE);
 	rig_client(NULL, NULL);
 	ck_assert_int_eq(scout_client_wait_ready(client, 10000, err, sizeof(err)), SCOUT_ERR_NAMESPACE);
 	ck_assert_msg(strstr(err, "refused by the script") != NULL, "%s", err);
@@ -395,7 +396,8 @@ END_TEST
 
 /* ---- the lease connection ---- */
 
-static struct scout__lease_msg
+/* What the client says there; 0: it has closed it. */
+static unsigned
 lease_hear(int fd)
 {
 	struct pollfd ready = {.fd = fd, .events = POLLIN};
@@ -405,50 +407,65 @@ lease_hear(int fd)
 
 	ck_assert_int_eq(poll(&ready, 1, 10000), 1);
 	n = recv(fd, buf, sizeof(buf), 0);
-	ck_assert_msg(n > 0 && scout__get_lease(buf, (size_t)n, &msg), "the client closed its lease connection");
-	return msg;
+	if (n <= 0)
+		return 0;
+	ck_assert(scout__get_lease(buf, (size_t)n, &msg));
+	return msg.type;
+}
+
+/* A client whose lease is answered 400 ms late; the connection, or -1 when it had given up by then. */
+static int
+lease_late(int listener)
+{
+	struct scout__lease_msg ok = {.type = SCOUT_LEASE_OK, .word = fake_epoch(fake)};
+	struct pollfd ready = {.fd = listener, .events = POLLIN};
+	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
+	int fd;
+
+	rig_client("heartbeat_ms", "100");
+	ck_assert_int_eq(poll(&ready, 1, 10000), 1);
+	for (uint64_t until = scout__now_us() + 400000; scout__now_us() < until;)
+		(void)poll(NULL, 0, 1);
+	fd = accept(listener, NULL, NULL);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_eq(lease_hear(fd), SCOUT_LEASE_HELLO);
+	(void)send(fd, buf, scout__put_lease(buf, &ok), MSG_NOSIGNAL);
+	if (lease_hear(fd) == SCOUT_LEASE_ASK_CHANNEL)
+		return fd;
+	(void)close(fd);
+	scout_client_free(client);
+	while (poll(&ready, 1, 0) == 1)
+		(void)close(accept(listener, NULL, NULL));
+	return -1;
 }
 
 /*
  * Four heartbeats late, where three are silence: the client waits, for a peer without a lease loses what it is promised as soon as
- * it is silent.
+ * it is silent. It waits for a second, which a loaded machine may use up: not each time.
  */
 START_TEST(lease_that_is_answered_late_is_used)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct scout__lease_msg ok = {.type = SCOUT_LEASE_OK};
 	const struct scout__lease_msg none = {.type = SCOUT_LEASE_CHANNEL};
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct pollfd ready;
-	uint64_t until;
+	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), fd;
 	size_t len;
-	int fd;
 
 	scout_client_free(client);
 	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s.lease", fake_endpoint(fake) + strlen("ipc://"));
-	ready = (struct pollfd){.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), .events = POLLIN};
-	ck_assert_int_eq(bind(ready.fd, (struct sockaddr *)&address, sizeof(address)), 0);
-	ck_assert_int_eq(listen(ready.fd, 1), 0);
+	ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(listener, 1), 0);
 	fake_set_lease(fake, address.sun_path);
-	rig_client("heartbeat_ms", "100"); /* a pause of the machine is no silence yet */
-	ck_assert_int_eq(poll(&ready, 1, 10000), 1);
-	for (until = scout__now_us() + 400000; scout__now_us() < until;)
-		(void)poll(NULL, 0, 1);
-	fd = accept(ready.fd, NULL, NULL);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(lease_hear(fd).type, SCOUT_LEASE_HELLO);
-	ok.word = fake_epoch(fake);
-	len = scout__put_lease(buf, &ok);
-	ck_assert_int_eq(send(fd, buf, len, MSG_NOSIGNAL), (int)len);
-	ck_assert_int_eq(lease_hear(fd).type, SCOUT_LEASE_ASK_CHANNEL);
+	for (int i = 0; (fd = lease_late(listener)) < 0; i++)
+		ck_assert_int_lt(i, 5);
 	len = scout__put_lease(buf, &none);
 	ck_assert_int_eq(send(fd, buf, len, MSG_NOSIGNAL), (int)len);
 	rig_ready();
 	scout_client_free(client);
 	client = NULL;
-	ck_assert_int_eq(lease_hear(fd).type, SCOUT_LEASE_BYE);
+	ck_assert_uint_eq(lease_hear(fd), SCOUT_LEASE_BYE);
 	(void)close(fd);
-	(void)close(ready.fd);
+	(void)close(listener);
 	ck_assert_int_eq(unlink(address.sun_path), 0);
 }
 END_TEST
