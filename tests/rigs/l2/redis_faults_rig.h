@@ -14,7 +14,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define IMPATIENT_MS 1000 /* timeout_ms where a server that stands still is to be noticed */
-#define LATE_US 3000000u  /* how much later than its deadline an operation may end on an overloaded machine */
+#define LATE_US 10000000u /* how much later than its deadline an operation may end on an overloaded machine */
 
 extern struct redis_server server;
 extern struct adapter_rig rig;

@@ -12,7 +12,7 @@
 /* The adapter on a real Redis Cluster of three nodes. */
 
 #define N 60u
-#define LATE_US 3000000u
+#define LATE_US 10000000u
 
 static struct redis_cluster cluster;
 static struct adapter_rig rig;
