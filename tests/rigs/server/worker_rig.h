@@ -29,6 +29,7 @@
 #define RIG_MAX_WORKERS 4
 #define RIG_SERVERS 2 /* starts of the server in one test */
 #define RIG_DEADLINE_MS 20000
+#define RIG_GONE_US 300000 /* a server that stood still for longer may have been taken for gone */
 
 /* A process that becomes a server when it reads a byte from go_fd, and writes one to ready_fd when it serves. */
 struct rig_process {

@@ -176,8 +176,23 @@ END_TEST
 static void
 expect_too_late(uint32_t prompt)
 {
-	struct scout_done done = rig_wait(rig.workers[0], rig_store(&rig, 0, prompt, 1, 1));
+	uint8_t *hashes = rig_hashes(prompt, 1);
+	int64_t *ids = rig_ids(1, 1, rig.bpc);
+	struct scout_store store = {
+		.hashes = hashes,
+		.hash_len = RIG_HASH,
+		.n = 1,
+		.blocks = &(struct scout_blocks){.ids = ids, .n = rig.bpc},
+		.n_groups = 1,
+		.timeout_ms = 300,
+	};
+	struct scout_done done;
+	uint64_t job;
 
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
+	done = rig_wait(rig.workers[0], job);
+	free(hashes);
+	free(ids);
 	ck_assert(done.status == SCOUT_ERR_TIMEOUT || (done.status == 0 && done.no_room == 1));
 	ck_assert_uint_eq(done.chunks, 0);
 }
@@ -189,7 +204,6 @@ START_TEST(a_stopped_worker_delays_only_the_return_of_its_extent)
 
 	rig_start_server(&rig);
 	filler = helper_fork("filler");
-	rig.transfer_timeout_ms = 300;
 	rig_client_start(&rig);
 	helper_do(&filler, 's');
 	open_status();
