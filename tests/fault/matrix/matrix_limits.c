@@ -79,8 +79,9 @@ peers_full(struct matrix *m, const struct matrix_row *row)
 	m->real.more[1] = "2";
 	matrix_real(m); /* its worker is the first */
 	other = fault_scheduler(&m->real);
+	m->timeout_ms = 5000;
 	matrix_client(m);
-	ck_assert_int_lt(scout_client_wait_ready(m->client, 500, err, sizeof(err)), 0);
+	ck_assert_int_lt(scout_client_wait_ready(m->client, 10000, err, sizeof(err)), 0);
 	ck_assert_msg(strstr(err, "max_peers = 2") != NULL, "%s", err);
 	matrix_ask(m, 2);
 	matrix_answers(m);
@@ -105,7 +106,7 @@ credits_exceeded(struct matrix *m, const struct matrix_row *row)
 	fault_bare_client(&m->real, &bare);
 	/* Unknown prompts whose keys may still come: they stay unanswered, and keep their credits. */
 	for (uint32_t i = 0; i < 6; i++)
-		corr[i] = fault_bare_lookup_begin(&bare, 1000 + i, 50 + i, 2, 500);
+		corr[i] = fault_bare_lookup_begin(&bare, 1000 + i, 50 + i, 2, 1500);
 	for (uint32_t i = 0; i < 6; i++) {
 		struct wire_reply *reply = wire_wait(&bare, corr[i]);
 

@@ -182,6 +182,19 @@ place_server_log(const struct place *place)
 }
 
 unsigned
+place_most_starts(uint64_t since_us)
+{
+	uint64_t us = scout__now_us() - since_us + 5000; /* the pauses are taken in whole milliseconds */
+	unsigned n = 1;
+
+	for (uint64_t pause_us = 100000, at_us = 100000; at_us <= us; at_us += pause_us) {
+		n++;
+		pause_us *= 2;
+	}
+	return n;
+}
+
+unsigned
 count_words(const char *text, const char *word)
 {
 	unsigned n = 0;

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include <kvscout/instance.h>
@@ -49,6 +50,8 @@ pid_t place_server(const struct place *place);
 void place_kill(const struct place *place);
 /* The server's log, as a string of static storage. */
 const char *place_server_log(const struct place *place);
+/* The most starts, each of which failed, that the pauses of 0.1 s, 0.2 s, 0.4 s ... leave room for since @since_us. */
+unsigned place_most_starts(uint64_t since_us);
 /* How often @word is in @text. */
 unsigned count_words(const char *text, const char *word);
 /* All of a file of /proc, as a string of static storage. */
