@@ -65,7 +65,8 @@ class BuiltIn(unittest.TestCase):
             file.write(keys["client"] + "\n")
         server = Process(self, "--listen", "tcp://127.0.0.1:0", "--curve_secret_file", f"{folder.name}/server",
                          "--curve_clients_file", f"{folder.name}/clients")
-        config = {"endpoint": server.endpoint, "namespace": "curve", "chunk_tokens": 16, "curve_server_key": keys["server"]}
+        config = {"endpoint": server.endpoint, "namespace": "curve", "chunk_tokens": 16, "curve_server_key": keys["server"],
+                  "lookup_timeout_ms": 20000}
         with kvscout.Client(curve_secret_file=f"{folder.name}/client", **config) as client:
             client.wait_ready(20000)
             client.try_lookup("r", [bytes(32)], 17)

@@ -244,7 +244,8 @@ class Planes(Case):
             for number, piece in enumerate(blocks(block)):
                 want[position, number] = bytes_of("p", position, number, piece.stop - piece.start)
                 memory[piece] = want[position, number]
-        self.client_of = self.make(kvscout.Client, namespace=self.id())
+        self.client_of = self.make(kvscout.Client, namespace=self.id(), lookup_timeout_ms=20000)
+        self.client_of.wait_ready(20000)
         self.assertEqual(wait_done(worker, worker.store(0, hashes_of("p", 1), [1, 2, 4, 5])).chunks, 1)
         memory[:] = bytes(len(memory))
         hit = self.client_of.wait_lookup("p", hashes_of("p", 1), 100)
