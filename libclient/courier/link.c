@@ -222,7 +222,7 @@ scout__link_bye(struct scout__link *link)
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 	struct scout__lease_msg bye = {.type = SCOUT_LEASE_BYE, .word = link->hello.token};
 
-	if (link->lease_bound)
+	if (link->lease_bound && !link->goes_silently)
 		(void)send(link->lease_fd, buf, scout__put_lease(buf, &bye), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

@@ -116,6 +116,7 @@ struct scout__link {
 
 	int lease_fd;
 	bool lease_bound;
+	bool goes_silently; /* without BYE: what it holds at the server stays held while this process lives */
 	uint64_t lease_epoch;
 
 	uint32_t channel_asks;         /* on this lease connection, that were not answered */

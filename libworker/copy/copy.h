@@ -97,6 +97,8 @@ struct scout__copy_batch {
 	int status; /* 0, SCOUT_ERR_DEVICE, _CANCELED by stop; SCOUT_ERR_CLOSED only where close() left it undone */
 	uint32_t n_done; /* leading items that are completely copied; those behind them may be half copied */
 	uint64_t bytes;  /* copied between slots and pages; zeroed bytes do not count */
+	/* SAVE that failed with its device: what was enqueued may write into the slots as long as this process lives. */
+	bool may_write_on;
 	struct scout__copy_batch *next; /* the engine's */
 };
 

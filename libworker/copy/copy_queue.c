@@ -120,6 +120,7 @@ scout__copy_queue_start(struct scout__copy_queue *q, struct scout__copy_batch *b
 	q->in_flight++;
 	batch->status = 0;
 	batch->n_done = 0;
+	batch->may_write_on = false;
 	batch->bytes = 0;
 	push(&q->todo, batch);
 	(void)scout__doorbell_ring(&q->wake);

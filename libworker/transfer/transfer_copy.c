@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "link.h"
 #include "transfer_internal.h"
 
 #include <string.h>
@@ -319,6 +320,14 @@ settle_store(struct scout_worker *w, struct scout__transfer *job)
 		if (lost)
 			work->status = SCOUT_ERR_EPOCH;
 		scout__transfer_next_part(w, job);
+		return;
+	}
+	if (work->batch.may_write_on) {
+		/* The server frees the slots when it sees that the process is gone. */
+		record->state = SCOUT__GRANT_KEPT;
+		w->link->goes_silently = true;
+		scout__transfer_detach(job);
+		scout__transfer_finish(w, job, work->status);
 		return;
 	}
 	scout__transfer_grant_due(w, record, scout__worker_outdated(w, work) ? 0 : work->batch.n_done);

@@ -182,7 +182,8 @@ enum scout__grant_state {
 	SCOUT__GRANT_ASKED, /* the operation is in flight */
 	SCOUT__GRANT_HELD,  /* granted */
 	SCOUT__GRANT_DUE,   /* DONE is to be sent */
-	SCOUT__GRANT_TOLD   /* DONE is in flight */
+	SCOUT__GRANT_TOLD,  /* DONE is in flight */
+	SCOUT__GRANT_KEPT   /* there will be no DONE: the device may write into the slots until this process ends */
 };
 
 struct scout__grant_record {

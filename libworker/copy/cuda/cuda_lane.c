@@ -22,7 +22,9 @@
  * Its place is then kept as a failed span, with an event recorded in both streams, and its batch is reported
  * only when both are over. Where even that cannot be recorded, the device has failed: the streams are waited
  * for (they end with an error), every batch on it ends with SCOUT_ERR_DEVICE, and so does every later one.
- * The process stays alive; only a new one gets a device back.
+ * The process stays alive; only a new one gets a device back. That an error comes back from a stream does not say
+ * that nothing of it runs any more: another kernel may have faulted while a copy was under way. So the slots of saves
+ * that were in flight are not given back (may_write_on).
  *
  * Rejected: waiting for the streams at every error. A save may stand behind the caller's event, which may
  * stand behind a retrieve that this very thread has yet to enqueue.
@@ -75,6 +77,7 @@ drop_all(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 		struct scout__cuda_span *span = span_at(lane, i);
 
 		span->batch->status = SCOUT_ERR_DEVICE;
+		span->batch->may_write_on = span->batch->direction == SCOUT__COPY_SAVE;
 		if (span->ends_batch)
 			scout__copy_queue_report(&cuda->queue, span->batch);
 	}
@@ -125,6 +128,7 @@ bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
 	rc = cuda->api->event_record(span->done, lane->dma);
 	rc = rc ? rc : cuda->api->event_record(span->other, lane->kernel);
 	if (rc) {
+		lane->first->may_write_on = lane->first->direction == SCOUT__COPY_SAVE;
 		fail_device(cuda, rc, "an event could not be recorded");
 		return;
 	}

@@ -8,6 +8,7 @@
 #include "check_main.h"
 #include "copy_backends.h"
 #include "fake_cuda.h"
+#include "wire_peer.h"
 #include "worker_internal.h"
 
 /*
@@ -309,6 +310,33 @@ START_TEST(a_device_that_breaks_under_a_retrieve_names_what_is_not_filled)
 }
 END_TEST
 
+/*
+ * Another kernel faults, and the driver does not say that copies which ran meanwhile have stopped: nobody else gets their slots while
+ * this process lives. What comes later touches none.
+ */
+START_TEST(a_device_that_breaks_under_a_store_keeps_its_slots)
+{
+	struct fake_cuda_options opt = options();
+	struct wire_peer status;
+	struct scout_done done;
+	char err[256] = "";
+
+	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
+	wire_open(&status, rig.endpoint);
+	(void)rig_wait(rig.workers[0], rig_store(&rig, 0, 1, CHUNKS, 1));
+	wire_wait_status(&status, "holds", 0);
+	fake_cuda_break_at((uint64_t)_i * 2 + 1, FAKE_CUDA_ILLEGAL_ADDRESS);
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 2, CHUNKS, 1));
+	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
+	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 3, CHUNKS, 1));
+	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
+	wire_wait_status(&status, "holds", 1);
+	end();
+	wire_wait_status(&status, "holds", 1);
+	wire_close(&status);
+}
+END_TEST
+
 START_TEST(a_fence_lets_the_stream_wait_and_drops_the_rest)
 {
 	struct fake_cuda_options opt = options();
@@ -533,6 +561,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, cuda_without_a_device_is_an_error);
 	tcase_add_test(tc, a_build_with_cuda_starts_without_a_driver);
 	tcase_add_loop_test(tc, a_device_that_breaks_under_a_retrieve_names_what_is_not_filled, 0, 12);
+	tcase_add_loop_test(tc, a_device_that_breaks_under_a_store_keeps_its_slots, 0, 5);
 	tcase_add_loop_test(tc, a_fence_lets_the_stream_wait_and_drops_the_rest, 0, 2);
 	tcase_add_test(tc, a_fence_on_a_captured_stream_waits_itself_and_keeps_the_capture);
 	tcase_add_test(tc, layers_have_events_of_the_callers);
