@@ -40,7 +40,7 @@
 #define MAX_BATCHES (1u << 20)
 #define FIRST_NAP_NS 20000
 #define LONGEST_NAP_NS 1000000
-#define PART_BYTES (UINT64_C(256) << 20)
+#define PART_BYTES (UINT64_C(64) << 20)
 #define STAGE_ALIGN 256u
 
 /* ---- what there is ---- */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "clock.h"
 #include "page.h"
@@ -22,7 +23,9 @@
  * pool whose slots never end on a page becomes one part.
  *
  * A pool of hundreds of GiB that is there already takes a minute or more: what a copy waits for is pinned first, in the order of the
- * first such copies, then the rest by address.
+ * first such copies, then the rest by address. Between two regions that nobody waits for the thread rests as long as the last one
+ * took: page-locking holds locks of the driver that other calls of CUDA wait for, in all processes (TensorRT-LLM's pull request 17773
+ * tells of it).
  *
  * Memory that cannot be pinned is said with what to raise, and stays unusable: copying from pageable memory would work, at a
  * fraction of the speed and without being asynchronous, and nobody would know why.
@@ -142,8 +145,10 @@ scout__cuda_memory_wait_for(struct scout__cuda_memory *memory, const void *slot)
 	(void)pthread_mutex_lock(&memory->mu);
 	region = find_region(memory, slot);
 	waits = region && !region->drop && region->state == SCOUT__CUDA_PINNING;
-	if (waits && region->wanted == 0)
+	if (waits && region->wanted == 0) {
 		region->wanted = ++memory->n_wanted;
+		(void)pthread_cond_broadcast(&memory->cond);
+	}
 	(void)pthread_mutex_unlock(&memory->mu);
 	return waits;
 }
@@ -196,6 +201,16 @@ pin_part(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
 	}
 	part->device = (uintptr_t)device;
 	return 0;
+}
+
+static int
+pin_part_timed(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
+{
+	uint64_t begin_us = scout__now_us();
+	int rc = pin_part(memory, region);
+
+	memory->rest_until_us = scout__now_us() * 2 - begin_us;
+	return rc;
 }
 
 /* The lock is not held. */
@@ -276,7 +291,7 @@ work_on(struct scout__cuda_memory *memory, struct scout__cuda_region *region, ui
 	if (drop)
 		unpin(memory, region);
 	else
-		rc = pin_part(memory, region);
+		rc = pin_part_timed(memory, region);
 	if (rc) {
 		memory->api->clear_error();
 		say_unpinnable(memory, region->of.bytes, rc);
@@ -301,6 +316,16 @@ work_on(struct scout__cuda_memory *memory, struct scout__cuda_region *region, ui
 	(void)pthread_mutex_lock(&memory->mu);
 }
 
+/* The lock is held, and dropped while it waits; returns early when there is something to do. */
+static void
+rest(struct scout__cuda_memory *memory)
+{
+	struct timespec until = {.tv_sec = (time_t)(memory->rest_until_us / 1000000),
+				 .tv_nsec = (long)(memory->rest_until_us % 1000000) * 1000};
+
+	(void)pthread_cond_timedwait(&memory->cond, &memory->mu, &until);
+}
+
 static void *
 pin_main(void *arg)
 {
@@ -313,7 +338,9 @@ pin_main(void *arg)
 	(void)pthread_mutex_lock(&memory->mu);
 	for (;;) {
 		region = find_work(memory);
-		if (region)
+		if (region && !region->drop && !region->wanted && scout__now_us() < memory->rest_until_us)
+			rest(memory);
+		else if (region)
 			work_on(memory, region, &last_us);
 		else if (memory->stop)
 			break;
@@ -330,6 +357,8 @@ int
 scout__cuda_memory_init(struct scout__cuda_memory *memory, const struct scout__cuda_api *api, int device,
 			uint64_t part_bytes, void (*ready)(void *), void *user, const struct scout__log *log)
 {
+	pthread_condattr_t attr;
+
 	memset(memory, 0, sizeof(*memory));
 	memory->api = api;
 	memory->log = log;
@@ -337,8 +366,11 @@ scout__cuda_memory_init(struct scout__cuda_memory *memory, const struct scout__c
 	memory->part_bytes = part_bytes;
 	memory->ready = ready;
 	memory->user = user;
-	(void)pthread_mutex_init(&memory->mu, NULL); /* neither fails here */
-	(void)pthread_cond_init(&memory->cond, NULL);
+	(void)pthread_mutex_init(&memory->mu, NULL); /* none of these fails here */
+	(void)pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&memory->cond, &attr);
+	(void)pthread_condattr_destroy(&attr);
 	if (scout__thread_start(&memory->thread, "scout-pin", pin_main, memory) == 0)
 		return 0;
 	(void)pthread_cond_destroy(&memory->cond);

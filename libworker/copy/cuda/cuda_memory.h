@@ -38,6 +38,7 @@ struct scout__cuda_memory {
 	size_t n, cap;                       /* G:mu */
 	uint64_t n_wanted;                   /* G:mu: regions that a copy came to wait for, so far */
 	bool stop;                           /* G:mu */
+	uint64_t rest_until_us;              /* the pinning thread's */
 };
 
 /* Start the thread. Returns 0, SCOUT_ERR_NOMEM or SCOUT_ERR_SYSTEM. */
