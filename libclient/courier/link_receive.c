@@ -12,6 +12,7 @@
 #include <zmq.h>
 
 #include "clock.h"
+#include "ring.h"
 
 /* ---- receiving ---- */
 
@@ -169,6 +170,8 @@ scout__link_receive(struct scout__link *link, unsigned max)
 			break;
 		}
 		n++;
+		/* Of a server in this process: its memory, in an order that only libzmq knows. */
+		SCOUT__TSAN_ACQUIRE(zmq_msg_data(&msg));
 		if (zmq_msg_more(&msg)) { /* the protocol has one part only */
 			link->must_reset = true;
 			link->reset_error = SCOUT_ERR_PROTOCOL;

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "ring.h"
 #include "server_core.h"
 #include "transport.h"
 
@@ -301,6 +302,7 @@ wrap(struct scout__unsent *account, const uint8_t *buf, uint8_t *owned, size_t l
 	if (!owned)
 		memcpy(parcel->bytes, buf, len);
 	charge(account, parcel->charge);
+	SCOUT__TSAN_RELEASE(owned ? owned : parcel->bytes); /* a client in this process reads it where it lies */
 	if (zmq_msg_init_data(ret_msg, owned ? owned : parcel->bytes, len, free_parcel, parcel) == 0)
 		return true;
 	free_parcel(owned ? owned : parcel->bytes, parcel);
