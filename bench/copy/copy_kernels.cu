@@ -42,6 +42,22 @@ now_ns()
 	return ns;
 }
 
+/* A type that is not deduced: arguments are converted to what the kernel takes. */
+template <typename T> struct exactly {
+	typedef T type;
+};
+
+/* Returns the launch's own error: behind <<<>>> there is only the thread's last one, which an earlier call may have left. */
+template <typename... Parameters>
+int
+launch(void (*kernel)(Parameters...), dim3 blocks, int threads, void *stream,
+       typename exactly<Parameters>::type... values)
+{
+	void *arguments[] = {(void *)&values...};
+
+	return (int)cudaLaunchKernel((const void *)kernel, blocks, dim3(threads), arguments, 0, (cudaStream_t)stream);
+}
+
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(data_threads)
@@ -137,17 +153,15 @@ copy_small_kernel(float *out)
 extern "C" int
 copy_flat_launch(enum copy_mode mode, void *memory, uint64_t bytes, uint64_t first, uint64_t *wrong, void *stream)
 {
-	copy_flat_kernel<<<data_blocks, data_threads, 0, (cudaStream_t)stream>>>(mode, (uint64_t *)memory, bytes / 8, first,
-										   wrong);
-	return (int)cudaGetLastError();
+	return launch(copy_flat_kernel, data_blocks, data_threads, stream, mode, (uint64_t *)memory, bytes / 8, first,
+		      wrong);
 }
 
 extern "C" int
 copy_pages_launch(enum copy_mode mode, const struct copy_pages *pages, uint64_t first, uint64_t end, uint64_t *wrong,
 		  void *stream)
 {
-	copy_pages_kernel<<<data_blocks, data_threads, 0, (cudaStream_t)stream>>>(mode, *pages, first, end, wrong);
-	return (int)cudaGetLastError();
+	return launch(copy_pages_kernel, data_blocks, data_threads, stream, mode, *pages, first, end, wrong);
 }
 
 extern "C" int
@@ -155,28 +169,24 @@ copy_matmul_launch(const float *a, const float *b, float *c, int n, void *stream
 {
 	dim3 grid(n / tile, n / tile);
 
-	copy_matmul_kernel<<<grid, side * side, 0, (cudaStream_t)stream>>>(a, b, c, n);
-	return (int)cudaGetLastError();
+	return launch(copy_matmul_kernel, grid, side * side, stream, a, b, c, n);
 }
 
 extern "C" int
 copy_stream_launch(const float *a, const float *b, float *c, uint64_t n, void *stream)
 {
-	copy_stream_kernel<<<stream_blocks, stream_threads, 0, (cudaStream_t)stream>>>((const float4 *)a, (const float4 *)b,
-										       (float4 *)c, n / 4);
-	return (int)cudaGetLastError();
+	return launch(copy_stream_kernel, stream_blocks, stream_threads, stream, (const float4 *)a, (const float4 *)b,
+		      (float4 *)c, n / 4);
 }
 
 extern "C" int
 copy_persistent_launch(float *out, int n_sms, uint64_t rounds, const uint32_t *stop, void *stream)
 {
-	copy_persistent_kernel<<<n_sms, persistent_threads, 0, (cudaStream_t)stream>>>(out, rounds, stop);
-	return (int)cudaGetLastError();
+	return launch(copy_persistent_kernel, n_sms, persistent_threads, stream, out, rounds, stop);
 }
 
 extern "C" int
 copy_small_launch(float *out, int n_blocks, void *stream)
 {
-	copy_small_kernel<<<n_blocks, small_threads, 0, (cudaStream_t)stream>>>(out);
-	return (int)cudaGetLastError();
+	return launch(copy_small_kernel, n_blocks, small_threads, stream, out);
 }

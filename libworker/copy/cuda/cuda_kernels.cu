@@ -44,7 +44,9 @@ scout__cuda_launch_tiles(const struct scout__tile_span *span, uint32_t n_groups,
 	uint64_t tiles = span->end_tile - span->first_tile;
 	uint64_t wanted = tiles < n_groups ? tiles : n_groups;
 	uint32_t blocks = (uint32_t)((wanted + groups_per_block - 1) / groups_per_block);
+	void *arguments[] = {const_cast<struct scout__tile_span *>(span)};
 
-	scout__cuda_move_tiles<<<blocks, threads_per_block, 0, (cudaStream_t)stream>>>(*span);
-	return (int)cudaGetLastError();
+	/* Not <<<>>>, whose error is the thread's last one, which an earlier call may have left. */
+	return (int)cudaLaunchKernel((const void *)scout__cuda_move_tiles, dim3(blocks), dim3(threads_per_block),
+				     arguments, 0, (cudaStream_t)stream);
 }
