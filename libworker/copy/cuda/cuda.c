@@ -51,6 +51,11 @@ scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, 
 	int n = 0;
 	int rc = api->device_count(&n);
 
+	if (rc == SCOUT__CUDA_OLD_DRIVER)
+		return scout__fail(
+			err, err_len, SCOUT_ERR_DEVICE,
+			"no CUDA device (%s): the driver is older than the CUDA %d.%d runtime of this build, or not installed",
+			api->error_name(rc), api->runtime_version / 1000, api->runtime_version % 1000 / 10);
 	if (rc)
 		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
 				   "no CUDA device (%s): is the driver installed, and may this user open /dev/nvidia*?",

@@ -25,7 +25,9 @@
 #include "cuda_api.h"
 #include "cuda_kernels.h"
 
-_Static_assert(SCOUT__CUDA_OK == cudaSuccess && SCOUT__CUDA_NOT_READY == cudaErrorNotReady, "numbers of cuda_api.h");
+_Static_assert(SCOUT__CUDA_OK == cudaSuccess && SCOUT__CUDA_NOT_READY == cudaErrorNotReady &&
+		       SCOUT__CUDA_OLD_DRIVER == cudaErrorInsufficientDriver,
+	       "numbers of cuda_api.h");
 
 /* ---- the driver ---- */
 
@@ -293,6 +295,7 @@ api_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, 
 }
 
 const struct scout__cuda_api scout__cuda_runtime = {
+	.runtime_version = CUDART_VERSION,
 	.device_count = api_device_count,
 	.is_in_use = api_is_in_use,
 	.device_of = api_device_of,

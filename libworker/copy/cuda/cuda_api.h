@@ -16,9 +16,13 @@
  * Functions return a cudaError_t as a number. Streams and events are CUDA's handles.
  */
 #define SCOUT__CUDA_OK 0
+#define SCOUT__CUDA_OLD_DRIVER 35 /* or none at all */
 #define SCOUT__CUDA_NOT_READY 600
 
 struct scout__cuda_api {
+	/* That this build is linked with: 13000 is 13.0. */
+	int runtime_version;
+
 	/* Once, before anything else; may say SCOUT__CUDA_OK with *ret_n == 0. */
 	int (*device_count)(int *ret_n);
 	/*

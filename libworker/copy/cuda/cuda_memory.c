@@ -172,9 +172,10 @@ say_unpinnable(const struct scout__cuda_memory *memory, uint64_t bytes, int erro
 		(void)snprintf(now, sizeof(now), "%" PRIu64 " KiB", (uint64_t)limit.rlim_cur / 1024);
 	(void)snprintf(
 		text, sizeof(text),
-		"cannot pin %" PRIu64 " MiB of the pool for the GPU (%s): raise RLIMIT_MEMLOCK (now %s; ulimit -l, "
-		"LimitMEMLOCK= of a systemd unit, --ulimit memlock=-1 of a container) or the memory limit of the "
-		"container, or make l1_bytes smaller; chunks in this memory cannot be copied",
+		"cannot pin %" PRIu64
+		" MiB of the pool for the GPU (%s): raise the memory limit of the container or make "
+		"l1_bytes smaller, and if that does not help, raise RLIMIT_MEMLOCK (now %s; ulimit -l, LimitMEMLOCK= of "
+		"a systemd unit, --ulimit memlock=-1 of a container); chunks in this memory cannot be copied",
 		bytes >> 20, memory->api->error_name(error), now);
 	say(memory, SCOUT_LOG_ERROR, text);
 }

@@ -69,6 +69,8 @@ api_error_name(int error)
 		return "cudaErrorMemoryAllocation";
 	case FAKE_CUDA_NO_DRIVER:
 		return "cudaErrorInsufficientDriver";
+	case FAKE_CUDA_NO_DEVICE:
+		return "cudaErrorNoDevice";
 	case FAKE_CUDA_ILLEGAL_ADDRESS:
 		return "cudaErrorIllegalAddress";
 	case FAKE_CUDA_NOT_SUPPORTED:
@@ -374,6 +376,7 @@ api_launch(const struct scout__tile_span *span, uint32_t n_groups, void *stream)
 }
 
 const struct scout__cuda_api fake_cuda = {
+	.runtime_version = 12080,
 	.device_count = api_device_count,
 	.is_in_use = api_is_in_use,
 	.device_of = api_device_of,
