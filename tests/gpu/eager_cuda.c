@@ -5,7 +5,8 @@
  * itself, of asynchrony and of speed it shows nothing. (The engine's states are walked on tests/rigs/copy/fake_cuda.c.)
  *
  * What it keeps of CUDA's rules: which memory is a device's, what is pinned, captures (what breaks them, which threads may do what
- * meanwhile, what a graph replays), errors that stick. It is loaded as libcuda.so.1, and has the names of both libraries.
+ * meanwhile, what a graph replays), errors that stick. With EAGER_REFUSES_BATCHES in the environment it refuses batches of copies. It is
+ * loaded as libcuda.so.1, and has the names of both libraries.
  */
 #include "eager_cuda.h"
 
@@ -389,6 +390,8 @@ eager_copy_batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t n, vo
 	(void)attributes;
 	(void)indices;
 	(void)n_attributes;
+	if (getenv("EAGER_REFUSES_BATCHES"))
+		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = n; i-- > 0 && rc == 0;) {
 		const struct eager_range *range;
 

@@ -348,6 +348,7 @@ a_store_saves_each_layer_that_a_graph_has_written(int i)
 			fill_random(&w, w.host[l], span_of(&w, l));
 			CUDA(cudaMemcpy(source[l], w.host[l], span_of(&w, l), cudaMemcpyHostToDevice));
 		}
+		CUDA(cudaDeviceSynchronize()); /* copies from memory that is not pinned may be on their way still */
 		CUDA(cudaGraphLaunch(exec, stream));
 		job_init(&job, SCOUT__COPY_SAVE);
 		job.batch.n_layers = 3;

@@ -65,7 +65,8 @@ open_engine(const char *method)
 					 .n_more = n_tables - 1,
 					 .max_batches = 16,
 					 .method = method,
-					 .stage_bytes = 4 << 20};
+					 .stage_bytes = 4 << 20,
+					 .log = &engine_log};
 	struct scout__copy_memory memory = {.base = w.slots, .bytes = w.bytes, .first_slot = 4096, .stride = w.stride};
 	char err[300] = "";
 

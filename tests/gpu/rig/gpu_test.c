@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu_test.h"
 
+#include <kvscout/types.h>
+
 /* A case of the program, and how it went. */
 struct gpu_run {
 	const char *name;
@@ -10,6 +12,26 @@ struct gpu_run {
 	FILE *said;   /* what it printed */
 	bool is_over; /* or is not run */
 };
+
+_Noreturn void
+gpu_fail(const char *file, int line, const char *what, const char *why)
+{
+	printf("# %s:%d: %s%s%s\n", file, line, what, why ? ": " : "", why ? why : "");
+	fflush(stdout);
+	_exit(1);
+}
+
+void
+gpu_say(void *user, int level, const char *text)
+{
+	(void)user;
+	if (level > SCOUT_LOG_WARN)
+		return;
+	printf("# %s\n", text);
+	fflush(stdout);
+	if (strstr(text, "refuses a batch"))
+		gpu_fail(__FILE__, __LINE__, "copies in one call", "refused, see above");
+}
 
 static int
 gpu_run_one(const struct gpu_case *cases, int n_cases, const char *name, int i)
@@ -90,7 +112,7 @@ static void
 gpu_run_all(struct gpu_run *runs, int n, const char *why_not)
 {
 	const char *text = getenv("GPU_TEST_JOBS");
-	const long jobs = text ? strtol(text, NULL, 10) : 4;
+	const long jobs = text ? strtol(text, NULL, 10) : sysconf(_SC_NPROCESSORS_ONLN) >= 16 ? 8 : 4;
 	int next = 0, printed = 0, running = 0;
 
 	while (printed < n) {

@@ -14,7 +14,8 @@
 /*
  * Tests on a real GPU, without Check: GPU machines often have a compiler and the CUDA toolkit and nothing else. Prints TAP. Each
  * case runs in a process of its own, started anew, because a CUDA context survives no fork and a broken device no case. With GPU_TEST_QUICK
- * in the environment each case runs once, the rest is skipped; GPU_TEST_JOBS says how many run at a time.
+ * in the environment each case runs once, the rest is skipped. GPU_TEST_JOBS says how many run at a time; without it 8 do where there
+ * are 16 CPUs, and 4 where there are fewer.
  */
 
 struct gpu_case {
@@ -28,14 +29,27 @@ struct gpu_case {
 
 #define REQUIRE(x)                                                                                                     \
 	do {                                                                                                           \
-		if (!(x)) {                                                                                            \
-			printf("# %s:%d: %s\n", __FILE__, __LINE__, #x);                                               \
-			fflush(stdout);                                                                                \
-			_exit(1);                                                                                      \
-		}                                                                                                      \
+		if (!(x))                                                                                              \
+			gpu_fail(__FILE__, __LINE__, #x, NULL);                                                        \
 	} while (0)
 
-#define CUDA(call) REQUIRE((call) == cudaSuccess)
+/* A call of CUDA. Whoever uses it includes its header. */
+#define CUDA(call)                                                                                                     \
+	do {                                                                                                           \
+		cudaError_t cuda_rc = (call);                                                                          \
+                                                                                                                       \
+		if (cuda_rc != cudaSuccess)                                                                            \
+			gpu_fail(__FILE__, __LINE__, #call, cudaGetErrorName(cuda_rc));                                \
+	} while (0)
+
+/* The case fails here and now; @why may be NULL. */
+_Noreturn void gpu_fail(const char *file, int line, const char *what, const char *why);
+
+/*
+ * A scout_log_fn: warnings and errors become comments. The case fails when the driver refuses a batch of copies: the engine would
+ * go on with a call for each, and all would look well.
+ */
+void gpu_say(void *user, int level, const char *text);
 
 /* @why_not: NULL, or why no case can run here. */
 int gpu_main(int argc, char **argv, const struct gpu_case *cases, int n_cases, const char *why_not);

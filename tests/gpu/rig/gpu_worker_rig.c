@@ -178,14 +178,6 @@ pages_init(uint32_t rank, void *(*alloc)(uint64_t bytes))
 	pages_wipe(rank);
 }
 
-void
-say(void *user, int level, const char *text)
-{
-	(void)user;
-	if (level <= SCOUT_LOG_WARN)
-		printf("# %s\n", text);
-}
-
 static void
 client_start(void)
 {
@@ -220,7 +212,7 @@ worker_new(uint32_t rank, const char *backend, const char *method)
 	cfg.group = rig.group;
 	cfg.backend = backend;
 	cfg.copy_method = method;
-	cfg.log = say;
+	cfg.log = gpu_say;
 	rc = scout_worker_new(&cfg, &worker, err, sizeof(err));
 	if (rc)
 		printf("# worker: %s: %s\n", scout_err_name(rc), err);

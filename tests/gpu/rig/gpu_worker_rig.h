@@ -80,7 +80,6 @@ void pages_init(uint32_t rank, void *(*alloc)(uint64_t bytes));
 
 /* ---- client and workers ---- */
 
-void say(void *user, int level, const char *text);
 struct scout_worker *worker_new(uint32_t rank, const char *backend, const char *method);
 void worker_register(uint32_t rank);
 void start_server_and_client(void);

@@ -3,6 +3,8 @@
 
 const struct scout__copy_ops *const ops = &scout__copy_cuda;
 
+const struct scout__log engine_log = {.fn = gpu_say, .who = "engine"};
+
 const char *const methods[] = {"staged", "batch", "direct", "auto"};
 
 uint64_t
@@ -96,6 +98,8 @@ world_init(struct world *w, const struct shape *shape)
 	w->n_items = shape->n_items;
 	w->shard = scout__copy_shard_bytes(&w->layout);
 	w->stride = (w->shard + 63) / 64 * 64;
+	/* A copy from memory that is not pinned may be on its way still, and the engine's streams do not wait for it. */
+	CUDA(cudaDeviceSynchronize());
 	world_slots(w);
 }
 
@@ -103,7 +107,7 @@ void
 world_open(struct world *w, const char *method)
 {
 	struct scout__copy_config cfg = {
-		.layout = w->layout, .max_batches = 64, .method = method, .stage_bytes = 4 << 20};
+		.layout = w->layout, .max_batches = 64, .method = method, .stage_bytes = 4 << 20, .log = &engine_log};
 	struct scout__copy_memory memory = {
 		.base = w->slots, .bytes = w->bytes, .first_slot = 4096, .stride = w->stride};
 	char err[300] = "";

@@ -27,6 +27,7 @@
 
 extern const struct scout__copy_ops *const ops;
 extern const char *const methods[];
+extern const struct scout__log engine_log;
 
 struct world {
 	uint64_t seed;
