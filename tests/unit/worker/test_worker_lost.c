@@ -134,26 +134,36 @@ START_TEST(a_job_ends_at_its_own_time_whatever_waits_before_it)
 				.n_groups = 1,
 				.timeout_ms = 700};
 	struct scout_progress progress = {0};
-	uint64_t jobs[3], store, begin_us = scout__now_us();
+	uint64_t jobs[3], ends[3], store, begin_us;
 	struct scout_done done;
 
-	fake_always(fake, SCOUT_OP_RETRIEVE, FAKE_DROP, 0);
-	fake_always(fake, SCOUT_OP_STORE, FAKE_DROP, 0);
-	for (int i = 0; i < 3; i++) {
-		r.timeout_ms = timeouts_ms[i];
-		ck_assert_int_eq(scout_worker_retrieve(worker, &r, &jobs[i]), 0);
+	/* Once more if the server's thread stood still for so long that it was taken for gone. */
+	for (int tries = 0;; tries++) {
+		ck_assert_int_lt(tries, 5);
+		fake_always(fake, SCOUT_OP_RETRIEVE, FAKE_DROP, 0);
+		fake_always(fake, SCOUT_OP_STORE, FAKE_DROP, 0);
+		begin_us = scout__now_us();
+		for (int i = 0; i < 3; i++) {
+			r.timeout_ms = timeouts_ms[i];
+			ck_assert_int_eq(scout_worker_retrieve(worker, &r, &jobs[i]), 0);
+		}
+		ck_assert_int_eq(scout_worker_store(worker, &s, &store), 0);
+		for (int i = 0; i < 3; i++) {
+			done = wait_done();
+			ends[i] = done.job;
+			if (done.status == SCOUT_ERR_UNREACHABLE)
+				break;
+			ck_assert_int_eq(done.status, SCOUT_ERR_TIMEOUT);
+			ck_assert_uint_eq(done.n_missing, done.job == store ? 0 : 16);
+		}
+		if (done.status == SCOUT_ERR_TIMEOUT)
+			break;
+		down();
+		up();
 	}
-	ck_assert_int_eq(scout_worker_store(worker, &s, &store), 0);
-	done = wait_done();
-	ck_assert_uint_eq(done.job, jobs[2]);
-	ck_assert_int_eq(done.status, SCOUT_ERR_TIMEOUT);
-	ck_assert_uint_eq(done.n_missing, 16);
-	done = wait_done();
-	ck_assert_uint_eq(done.job, store);
-	ck_assert_int_eq(done.status, SCOUT_ERR_TIMEOUT);
-	done = wait_done();
-	ck_assert_uint_eq(done.job, jobs[1]);
-	ck_assert_int_eq(done.status, SCOUT_ERR_TIMEOUT);
+	ck_assert_uint_eq(ends[0], jobs[2]);
+	ck_assert_uint_eq(ends[1], store);
+	ck_assert_uint_eq(ends[2], jobs[1]);
 	ck_assert_uint_ge(scout__now_us() - begin_us, 1400000);
 	ck_assert_int_eq(scout_worker_progress(worker, jobs[0], &progress), 0);
 	ck_assert_int_eq(scout_worker_retrieve_sized(worker, &r, sizeof(r) - 8, sizeof(struct scout_blocks), &jobs[0]),
