@@ -135,8 +135,9 @@ static const struct scout__option options[] = {
 		.min = 1,
 		.max = 4,
 		.def_text = "auto",
-		.doc = "NUMA node for the pool's memory of this KV rank: a number, none, or auto, the node that the worker "
-		       "registers on; with several readers the first to register decides",
+		.doc = "NUMA node for the pool's memory of this KV rank: a number, none, or auto: that of the GPU where "
+		       "the kernel names one, else the one that the worker registers on; with several readers the first to "
+		       "register decides",
 	},
 	SCOUT__OPTION_LOCAL_TRANSPORT(
 		"Frames to a server on the same machine travel through shared memory (shm) or the socket"),

@@ -182,6 +182,34 @@ scout__worker_take_tables(struct scout_worker *w, const struct scout_table *tabl
 	return rc;
 }
 
+/* What copies, now that the pages are known. */
+static void
+choose_copy(struct scout_worker *w)
+{
+	if (!w->may_use_cuda)
+		return;
+	w->copy = scout__copy_find("cuda");
+	if (w->copy->claims(&w->tables[0].layout))
+		return;
+	w->copy = &scout__copy_host;
+	scout__log(&w->log, SCOUT_LOG_INFO, "the pages are not memory of a CUDA device: copying with the host backend");
+}
+
+/* "auto": that of the device, or else of the CPU that this thread runs on. */
+static uint16_t
+choose_node(const struct scout_worker *w)
+{
+	char id[32];
+	uint16_t node = 0;
+
+	if (strcmp(w->cfg.numa_node, "auto") == 0 && w->copy->bus_id &&
+	    w->copy->bus_id(&w->tables[0].layout, id, sizeof(id)))
+		node = scout__numa_of_device(id, "");
+	if (node == 0)
+		(void)scout__numa_parse(w->cfg.numa_node, "", &node); /* was checked at the start */
+	return node;
+}
+
 static int
 open_engine(struct scout_worker *w, char *err, size_t err_len)
 {
@@ -201,13 +229,6 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 
 	for (uint32_t t = 1; t < w->n_tables; t++)
 		more[t - 1] = w->tables[t].layout;
-	if (w->may_use_cuda)
-		w->copy = scout__copy_find("cuda");
-	if (w->may_use_cuda && !w->copy->claims(&w->tables[0].layout)) {
-		w->copy = &scout__copy_host;
-		scout__log(&w->log, SCOUT_LOG_INFO,
-			   "the pages are not memory of a CUDA device: copying with the host backend");
-	}
 	rc = w->copy->open(&cfg, &w->engine, err, err_len);
 	if (rc)
 		return rc;
@@ -224,7 +245,8 @@ scout__worker_open_engine(struct scout_worker *w, char *err, size_t err_len)
 	struct scout__cpus_scope cpus;
 	int rc;
 
-	(void)scout__numa_parse(w->cfg.numa_node, "", &w->numa); /* was checked at the start */
+	choose_copy(w);
+	w->numa = choose_node(w);
 	w->has_node_cpus = w->numa > 0 && scout__numa_cpus(w->numa, "", &w->node_cpus);
 	rc = scout__cpus_enter(&cpus, w->cfg.cpus, w->has_node_cpus ? &w->node_cpus : NULL, err, err_len);
 	if (rc)

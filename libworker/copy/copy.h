@@ -128,6 +128,9 @@ struct scout__copy_ops {
 	int (*probe)(int32_t device, char *err, size_t err_len);
 	/* Whether these pages lie in memory of this backend's kind. Initialises nothing, unlike probe(). Any thread. */
 	bool (*claims)(const struct scout__copy_layout *layout);
+	/* The PCI address of the device that pages which it claims lie on, as the kernel writes it. False: not known.
+	   NULL: the backend's memory hangs on no such device. Any thread. */
+	bool (*bus_id)(const struct scout__copy_layout *layout, char *ret_id, size_t len);
 	/* Returns 0 or SCOUT_ERR_* with a sentence in @err. */
 	int (*open)(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len);
 	/*

@@ -8,7 +8,7 @@
 
 #include "cpus.h"
 
-/* Which NUMA node a worker is near to. Any thread. */
+/* Which NUMA node a worker or its GPU is near to. Any thread. */
 
 /* The kernel lists the nodes as ranges: "0" is one, "0-1" and "0,4" are more. */
 static bool
@@ -61,6 +61,25 @@ scout__numa_parse(const char *text, const char *root, uint16_t *ret_node)
 		return false;
 	*ret_node = (uint16_t)(node + 1);
 	return true;
+}
+
+uint16_t
+scout__numa_of_device(const char *bus_id, const char *root)
+{
+	char path[256];
+	FILE *file;
+	int node = -1;
+
+	if (!has_several_nodes(root) ||
+	    snprintf(path, sizeof(path), "%s/sys/bus/pci/devices/%s/numa_node", root, bus_id) >= (int)sizeof(path))
+		return 0;
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	if (fscanf(file, "%d", &node) != 1)
+		node = -1;
+	(void)fclose(file); /* only read */
+	return node >= 0 && node < (int)SCOUT__NUMA_MAX ? (uint16_t)(node + 1) : 0;
 }
 
 bool

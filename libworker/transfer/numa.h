@@ -15,6 +15,12 @@
  */
 bool scout__numa_parse(const char *text, const char *root, uint16_t *ret_node);
 
+/*
+ * The node, plus 1, that a device hangs on which the kernel knows by the PCI address @bus_id ("0000:3b:00.0"). 0: it does not say,
+ * as in most virtual machines, or there is one node only.
+ */
+uint16_t scout__numa_of_device(const char *bus_id, const char *root);
+
 /* The CPUs of @node (plus 1, as above). False: the kernel names none. */
 bool scout__numa_cpus(uint16_t node, const char *root, cpu_set_t *ret_cpus);
 

@@ -94,6 +94,13 @@ cudaGetDeviceCount(int *count)
 }
 
 cudaError_t
+cudaDeviceGetPCIBusId(char *ret_id, int len, int device)
+{
+	(void)snprintf(ret_id, (size_t)len, "0000:3B:%02X.0", (unsigned)device);
+	return cudaSuccess;
+}
+
+cudaError_t
 cudaSetDevice(int device)
 {
 	eager_is_initialised = true;

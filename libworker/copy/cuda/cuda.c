@@ -69,6 +69,17 @@ scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, 
 	return 0;
 }
 
+bool
+scout__cuda_bus_id(const struct scout__cuda_api *api, const struct scout__copy_layout *layout, char *ret_id, size_t len)
+{
+	if (api->bus_id(ret_id, (int)len, api->device_of(layout->planes[0].base)) != SCOUT__CUDA_OK)
+		return false;
+	/* /sys has small letters. */
+	for (char *c = ret_id; *c; c++)
+		*c = (char)(*c >= 'A' && *c <= 'F' ? *c - 'A' + 'a' : *c);
+	return true;
+}
+
 /* The device to work on: that of the pages. */
 static int
 find_device(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, int *ret_device, char *err,

@@ -136,6 +136,15 @@ api_device_of(const void *p)
 }
 
 static int
+api_bus_id(char *ret_id, int len, int device)
+{
+	int rc = (int)cudaDeviceGetPCIBusId(ret_id, len, device);
+
+	(void)cudaGetLastError();
+	return rc;
+}
+
+static int
 api_enter_thread(int device)
 {
 	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -299,6 +308,7 @@ const struct scout__cuda_api scout__cuda_runtime = {
 	.device_count = api_device_count,
 	.is_in_use = api_is_in_use,
 	.device_of = api_device_of,
+	.bus_id = api_bus_id,
 	.enter_thread = api_enter_thread,
 	.clear_error = api_clear_error,
 	.error_name = api_error_name,

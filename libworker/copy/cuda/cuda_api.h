@@ -31,6 +31,8 @@ struct scout__cuda_api {
 	 */
 	bool (*is_in_use)(int device);
 	int (*device_of)(const void *p);
+	/* PCI address of a device in use: "0000:3B:00.0". */
+	int (*bus_id)(char *ret_id, int len, int device);
 
 	/* Of the calling thread: its device, and that its calls disturb no stream capture elsewhere in the process. */
 	int (*enter_thread)(int device);

@@ -15,6 +15,12 @@ backend_claims(const struct scout__copy_layout *layout)
 	return scout__cuda_claims(&scout__cuda_runtime, layout);
 }
 
+static bool
+backend_bus_id(const struct scout__copy_layout *layout, char *ret_id, size_t len)
+{
+	return scout__cuda_bus_id(&scout__cuda_runtime, layout, ret_id, len);
+}
+
 static int
 backend_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len)
 {
@@ -25,6 +31,7 @@ const struct scout__copy_ops scout__copy_cuda = {
 	.name = "cuda",
 	.probe = backend_probe,
 	.claims = backend_claims,
+	.bus_id = backend_bus_id,
 	.open = backend_open,
 	.close = scout__cuda_close,
 	.add_memory = scout__cuda_add_memory,

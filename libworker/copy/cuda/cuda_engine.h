@@ -111,6 +111,8 @@ struct scout__cuda {
 
 int scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, size_t err_len);
 bool scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_layout *layout);
+bool scout__cuda_bus_id(const struct scout__cuda_api *api, const struct scout__copy_layout *layout, char *ret_id,
+			size_t len);
 int scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, void **ret_engine,
 		     char *err, size_t err_len);
 void scout__cuda_close(void *engine);

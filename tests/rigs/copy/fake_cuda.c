@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fake_gpu.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -40,6 +41,15 @@ api_device_of(const void *p)
 			 : -1;
 	pthread_mutex_unlock(&fake_gpu.mu);
 	return device;
+}
+
+static int
+api_bus_id(char *ret_id, int len, int device)
+{
+	if (!fake_gpu.opt.bus_id || device != fake_gpu.opt.device)
+		return FAKE_CUDA_INVALID_HANDLE;
+	(void)snprintf(ret_id, (size_t)len, "%s", fake_gpu.opt.bus_id);
+	return 0;
 }
 
 static int
@@ -380,6 +390,7 @@ const struct scout__cuda_api fake_cuda = {
 	.device_count = api_device_count,
 	.is_in_use = api_is_in_use,
 	.device_of = api_device_of,
+	.bus_id = api_bus_id,
 	.enter_thread = api_enter_thread,
 	.clear_error = api_clear_error,
 	.error_name = api_error_name,
@@ -416,6 +427,12 @@ ops_claims(const struct scout__copy_layout *layout)
 	return scout__cuda_claims(&fake_cuda, layout);
 }
 
+static bool
+ops_bus_id(const struct scout__copy_layout *layout, char *ret_id, size_t len)
+{
+	return scout__cuda_bus_id(&fake_cuda, layout, ret_id, len);
+}
+
 static int
 ops_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len)
 {
@@ -426,6 +443,7 @@ const struct scout__copy_ops fake_cuda_ops = {
 	.name = "cuda",
 	.probe = ops_probe,
 	.claims = ops_claims,
+	.bus_id = ops_bus_id,
 	.open = ops_open,
 	.close = scout__cuda_close,
 	.add_memory = scout__cuda_add_memory,

@@ -42,6 +42,7 @@ enum {
 struct fake_cuda_options {
 	int n_devices;
 	int device;            /* that has the memory; a call from a thread that entered another one is a violation */
+	const char *bus_id;    /* of that device; NULL: CUDA does not say */
 	const void *elsewhere; /* is memory of the device behind that one */
 	int count_error;       /* of device_count */
 	bool no_batch;         /* the driver has no batch copies */

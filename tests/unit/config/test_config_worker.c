@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of a worker: defaults, fields, ranges, files, and the node whose memory it takes. */
+#include <errno.h>
+#include <ftw.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -213,6 +215,55 @@ START_TEST(numa_node_auto_is_none_on_a_machine_of_one_node)
 }
 END_TEST
 
+/* A folder that stands for /, in which files hold these texts. */
+static void
+make_file(const char *root, const char *name, const char *text)
+{
+	char path[256];
+	FILE *file;
+
+	(void)snprintf(path, sizeof(path), "%s%s", root, name);
+	for (char *c = path + strlen(root) + 1; (c = strchr(c, '/')) != NULL; c++) {
+		*c = '\0';
+		ck_assert(mkdir(path, 0700) == 0 || errno == EEXIST);
+		*c = '/';
+	}
+	file = fopen(path, "we");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_ge(fputs(text, file), 0);
+	ck_assert_int_eq(fclose(file), 0);
+}
+
+static int
+remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	(void)at;
+	return remove(path);
+}
+
+START_TEST(the_kernel_names_the_node_of_a_device)
+{
+	char root[] = "/tmp/kvscout-pci-XXXXXX";
+
+	ck_assert_ptr_nonnull(mkdtemp(root));
+	make_file(root, "/sys/bus/pci/devices/0000:3b:00.0/numa_node", "1\n");
+	make_file(root, "/sys/bus/pci/devices/0000:0a:00.0/numa_node", "0\n");
+	make_file(root, "/sys/bus/pci/devices/0000:00:1e.0/numa_node", "-1\n");
+	make_file(root, "/sys/bus/pci/devices/0000:00:1f.0/numa_node", "");
+	make_file(root, "/sys/devices/system/node/online", "0\n");
+	ck_assert_uint_eq(scout__numa_of_device("0000:3b:00.0", root), 0);
+	make_file(root, "/sys/devices/system/node/online", "0-1\n");
+	ck_assert_uint_eq(scout__numa_of_device("0000:3b:00.0", root), 2);
+	ck_assert_uint_eq(scout__numa_of_device("0000:0a:00.0", root), 1);
+	ck_assert_uint_eq(scout__numa_of_device("0000:00:1e.0", root), 0);
+	ck_assert_uint_eq(scout__numa_of_device("0000:00:1f.0", root), 0);
+	ck_assert_uint_eq(scout__numa_of_device("0000:ff:1f.7", root), 0);
+	ck_assert_int_eq(nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
+}
+END_TEST
+
 /* Load a file with this text. */
 static int
 load_worker(struct scout_worker_config *cfg, const char *text)
@@ -336,6 +387,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_namespace_is_a_name);
 	tcase_add_test(tcase, numa_node_takes_auto_none_and_numbers);
 	tcase_add_test(tcase, numa_node_auto_is_none_on_a_machine_of_one_node);
+	tcase_add_test(tcase, the_kernel_names_the_node_of_a_device);
 	tcase_add_test(tcase, each_worker_key_sets_its_field);
 	tcase_add_test(tcase, a_worker_reads_a_file);
 	tcase_add_loop_test(tcase, a_wrong_line_of_a_workers_file_is_named, 0,

@@ -131,6 +131,26 @@ START_TEST(an_event_of_a_capture_fails_its_job_and_no_other)
 }
 END_TEST
 
+START_TEST(the_bus_names_a_device_in_the_kernel_s_words)
+{
+	struct fake_cuda_options opt = options();
+	char id[32];
+
+	opt.n_devices = 4;
+	opt.device = 3;
+	world_layered(&world, 1);
+	gpu_start(&world, &opt);
+	ck_assert(!ops->bus_id(&world.layout, id, sizeof(id)));
+	gpu_stop(&world);
+	opt.bus_id = "0000:3B:0A.F";
+	gpu_start(&world, &opt);
+	ck_assert(ops->bus_id(&world.layout, id, sizeof(id)));
+	ck_assert_str_eq(id, "0000:3b:0a.f");
+	gpu_stop(&world);
+	world_fini(&world);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -142,6 +162,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, the_default_streams_wait_like_any_other, 0, 2);
 	tcase_add_test(tc, a_fence_on_the_legacy_stream_leaves_the_capture_of_a_blocking_one_alone);
 	tcase_add_loop_test(tc, an_event_of_a_capture_fails_its_job_and_no_other, 0, 12);
+	tcase_add_test(tc, the_bus_names_a_device_in_the_kernel_s_words);
 	suite_add_tcase(suite, tc);
 	return suite;
 }
