@@ -94,12 +94,13 @@ stage_asan()
 # gcc warns that its TSan does not understand fences; the one place that uses them tells TSan what they mean.
 # Reports go to files, because the servers and workers of the fault tests have their stderr closed and many of them are killed.
 # Of the fault matrix this leaves out the server that stands still for 10 s, and opens 200 clients instead of 10,000.
+# Tests fork workers beside threads of their own; TSan would end such a child when it starts a thread.
 # Kernels that randomise more address bits than TSan expects make it stop at start, hence setarch where it is allowed.
 stage_tsan()
 {
 	build "$ROOT/build-tsan" -Db_sanitize=thread -Dc_args=-Wno-tsan -Dwerror=true || return 1
 	# shellcheck disable=SC2089 # TSan's own parser reads these quotes
-	TSAN_OPTIONS="suppressions='$ROOT/tests/tsan.supp' second_deadlock_stack=1 log_path='$ROOT/build-tsan/tsan-report'"
+	TSAN_OPTIONS="suppressions='$ROOT/tests/tsan.supp' second_deadlock_stack=1 die_after_fork=0 log_path='$ROOT/build-tsan/tsan-report'"
 	# shellcheck disable=SC2090
 	export TSAN_OPTIONS
 	RUN_UNDER="setarch $(uname -m) -R"
