@@ -44,7 +44,7 @@ START_TEST(late_answer_is_dropped_and_given_back)
 	struct scout_query q = rig_question("r1", 8);
 	struct scout_hit hit;
 
-	rig_reopen("lookup_timeout_ms", "1000");
+	q.timeout_ms = 300; /* before a server's thread that stands still is taken for gone */
 	fake_set_hit(fake, 8);
 	fake_script(fake, SCOUT_OP_LOOKUP, FAKE_HOLD, 0);
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
