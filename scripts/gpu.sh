@@ -323,7 +323,23 @@ gpu_has_carried()
 	return 1
 }
 
-# Every program of tests/gpu, while their time lasts.
+# gpu_program PROGRAM SECONDS WORD...: a program of tests/gpu, by the words that start it.
+gpu_program()
+{
+	gg_name=$(basename "$1")
+	gg_limit=$2
+	shift 2
+	if [ "$gg_limit" -lt 5 ]; then
+		say "$gg_name: not run, the time for tests is used up"
+		gpu_add 0 0 1
+		return
+	fi
+	gpu_logged "$gg_limit" "$GPU_DIR/$gg_name.tap" "$@"
+	gpu_count_tap "$gg_name" "$GPU_DIR/$gg_name.tap" "$GPU_STATUS"
+}
+
+# The programs of tests/gpu that let the device live, while their time lasts. The one of client, server and worker together comes first:
+# it says the most. It gets half of the time at most, so that the others have theirs where it hangs.
 gpu_tests()
 {
 	gt_limit=$GPU_TESTS_LIMIT_S
@@ -333,19 +349,21 @@ gpu_tests()
 		export GPU_TEST_QUICK
 	fi
 	gt_end=$(($(date +%s) + gt_limit))
-	for gt_program in "$GPU_DIR"/bin/gpu_* "$GPU_CARRY/gpu_worker"; do
-		gt_name=$(basename "$gt_program")
-		gt_left=$((gt_end - $(date +%s)))
-		say "== $gt_name"
-		[ "$gt_program" != "$GPU_CARRY/gpu_worker" ] || gpu_has_carried || continue
-		if [ $gt_left -lt 5 ]; then
-			say "$gt_name: not run, the time for tests is used up"
-			gpu_add 0 0 1
-			continue
-		fi
-		gpu_logged "$gt_left" "$GPU_DIR/$gt_name.tap" "$gt_program"
-		gpu_count_tap "$gt_name" "$GPU_DIR/$gt_name.tap" "$GPU_STATUS"
+	say "== gpu_worker"
+	! gpu_has_carried || gpu_program "$GPU_CARRY/gpu_worker" $((gt_limit / 2)) "$GPU_CARRY/gpu_worker"
+	for gt_program in "$GPU_DIR"/bin/gpu_*; do
+		[ "$gt_program" != "$GPU_DIR/bin/gpu_faults" ] || continue
+		say "== $(basename "$gt_program")"
+		gpu_program "$gt_program" $((gt_end - $(date +%s))) "$gt_program"
 	done
+}
+
+# The program that makes the device fail on purpose: behind all that would feel it, one case at a time.
+gpu_faults()
+{
+	gf_left=$(gpu_left)
+	say "== gpu_faults"
+	gpu_program "$GPU_DIR/bin/gpu_faults" $((gf_left < 30 ? gf_left : 30)) env GPU_TEST_JOBS=1 "$GPU_DIR/bin/gpu_faults"
 }
 
 # One case with the machine code that the driver makes of the PTX.
@@ -384,7 +402,7 @@ gpu_measure()
 {
 	gm_quick=
 	[ "$GPU_QUICK" = yes ] && gm_quick=--quick
-	# The sanitizer comes last, and gets a minute.
+	# What faults and the sanitizer come last, and get half a minute and a minute.
 	gm_budget=$(($(gpu_left) - 30))
 	[ "$GPU_QUICK" = yes ] || gm_budget=$((gm_budget - 60))
 	if [ $gm_budget -lt 10 ]; then
@@ -455,10 +473,11 @@ gpu_main()
 		if [ $gp_probe -eq 0 ]; then
 			gpu_jit
 			gpu_measure "$@"
+			gpu_faults
 			[ "$GPU_QUICK" = yes ] || gpu_sanitize
 		else
-			say "not run: ptx, kvscout-copy, compute-sanitizer"
-			gpu_add 0 0 3
+			say "not run: ptx, kvscout-copy, gpu_faults, compute-sanitizer"
+			gpu_add 0 0 4
 		fi
 	fi
 	say "$GPU_PASSED passed, $GPU_FAILED failed, $GPU_SKIPPED skipped"

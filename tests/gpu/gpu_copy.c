@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA backend of the copy engine on a real GPU: every method on random layouts, the caller's events, layers, many pieces, the
- * fence, memory that is freed under a retrieve.
+ * The CUDA backend of the copy engine on a real GPU: every method on random layouts, the caller's events, layers, many pieces and
+ * the fence.
  */
 #include "gpu_world.h"
 
@@ -220,28 +220,6 @@ a_fence_makes_the_stream_wait(int i)
 }
 
 static void
-memory_freed_under_a_retrieve_fails_the_device_and_not_the_process(int i)
-{
-	static const struct shape shape = {1, 16, 2, {4 << 20, 4 << 20, 4 << 20}, {0, 0, 0}};
-	int64_t ids[16 * 2];
-	struct scout__copy_item items[MAX_ITEMS];
-	struct scout__copy_batch batch = {.direction = SCOUT__COPY_LOAD, .n = 2, .items = items};
-
-	w.seed = 11;
-	world_make(&w, &shape, methods[i * 2]);
-	for (int64_t k = 0; k < 16 * 2; k++)
-		ids[k] = k;
-	items_of(&w, items, ids);
-	CUDA(cudaFree(w.planes[0].base));
-	REQUIRE(ops->start(w.engine, &batch) == 0);
-	REQUIRE(next_ended(&w) == &batch);
-	REQUIRE(batch.status == SCOUT_ERR_DEVICE && batch.n_done < 2);
-	REQUIRE(ops->start(w.engine, &batch) == 0);
-	REQUIRE(next_ended(&w) == &batch && batch.status == SCOUT_ERR_DEVICE);
-	ops->close(w.engine);
-}
-
-static void
 host_memory_is_no_plane(int i)
 {
 	uint8_t page[64];
@@ -266,8 +244,6 @@ static const struct gpu_case cases[] = {
 	{"layers_have_events_behind_their_copies", layers_have_events_behind_their_copies, 4},
 	{"a_batch_without_items_records_its_events", a_batch_without_items_records_its_events, 4},
 	{"a_fence_makes_the_stream_wait", a_fence_makes_the_stream_wait, 4},
-	{"memory_freed_under_a_retrieve_fails_the_device_and_not_the_process",
-	 memory_freed_under_a_retrieve_fails_the_device_and_not_the_process, 2},
 	{"host_memory_is_no_plane", host_memory_is_no_plane, 1},
 };
 

@@ -90,6 +90,11 @@ echo 'ok 3 - c # SKIP no'
 echo ok 4 - d
 exit 1
 END
+	script gpu_faults <<'END'
+[ "$GPU_TEST_JOBS" = 1 ] || exit 1
+echo 1..1
+echo ok 1 - a
+END
 	script kvscout-copy <<'END'
 case "$*" in
 --devices) echo 'device 0: pretended' ;;
@@ -110,20 +115,20 @@ on_gpu() {
 	tail -n 1 "$tap_dir/out" | grep -Eqx "$og_counts, [1-9][0-9]* skipped"
 }
 
-# Passed: two cases, the one by PTX, the tool, three goals. Failed: a case, a goal. Skipped: the build, a case, two goals, and what is
+# Passed: two cases, the one by PTX, the tool, three goals, the one that faults. Failed: a case, a goal. Skipped: the build, a case, two goals, and what is
 # not there.
 counts_every_case() {
 	pretend_to_build
-	on_gpu 1 "7 passed, 2 failed" --quick || return 1
+	on_gpu 1 "8 passed, 2 failed" --quick || return 1
 	grep -q '^not ok 2 - b' "$tap_dir/results/gpu.log" && grep -q '^goals: 3 passed' "$tap_dir/results/gpu.log" || return 1
-	[ -x /usr/local/cuda/bin/compute-sanitizer ] || on_gpu 1 "7 passed, 2 failed"
+	[ -x /usr/local/cuda/bin/compute-sanitizer ] || on_gpu 1 "8 passed, 2 failed"
 }
 
 green_when_all_is_well() {
 	pretend_to_build
 	printf '[ $# -eq 2 ] && exit 0\necho 1..1\necho ok 1 - a\n' | script gpu_copy
 	printf '[ "$*" = --devices ] || echo "goals: 13 passed, 0 failed, 0 incomplete"\n' | script kvscout-copy
-	on_gpu 0 "16 passed, 0 failed" --quick
+	on_gpu 0 "17 passed, 0 failed" --quick
 }
 
 unusable_driver_is_red() {
@@ -139,7 +144,7 @@ hang_costs_its_program() {
 	printf '[ $# -eq 2 ] && exit 0\necho 1..3\necho ok 1 - a\nexec sleep 100\n' | script gpu_copy
 	GPU_QUICK_TESTS_LIMIT_S=6
 	export GPU_QUICK_TESTS_LIMIT_S
-	on_gpu 1 "6 passed, 2 failed" --quick
+	on_gpu 1 "7 passed, 2 failed" --quick
 	hc_status=$?
 	unset GPU_QUICK_TESTS_LIMIT_S
 	return $hc_status
@@ -148,7 +153,28 @@ hang_costs_its_program() {
 early_end_is_red() {
 	pretend_to_build
 	printf '[ $# -eq 2 ] && exit 0\necho 1..3\necho ok 1 - a\n' | script gpu_copy
-	on_gpu 1 "6 passed, 2 failed" --quick && grep -q '^gpu_copy: FAILED, it ended early' "$tap_dir/out"
+	on_gpu 1 "7 passed, 2 failed" --quick && grep -q '^gpu_copy: FAILED, it ended early' "$tap_dir/out"
+}
+
+# The packed program first, as long as half of the time lasts; what faults behind the measurement.
+order_is_by_worth() {
+	pretend_to_build
+	mkdir -p "$tree/build-gpu-carry"
+	(
+		ROOT=$tree
+		. "$tree/scripts/gpu.sh"
+		gpu_carry_stamp >"$tree/build-gpu-carry/stamp"
+	)
+	printf '#!/bin/sh\necho 1..1\nexec sleep 100\n' >"$tree/build-gpu-carry/gpu_worker"
+	chmod +x "$tree/build-gpu-carry/gpu_worker"
+	GPU_QUICK_TESTS_LIMIT_S=12
+	export GPU_QUICK_TESTS_LIMIT_S
+	on_gpu 1 "8 passed, 3 failed" --quick
+	ow_status=$?
+	unset GPU_QUICK_TESTS_LIMIT_S
+	rm -rf "$tree/build-gpu-carry"
+	[ $ow_status -eq 0 ] &&
+		[ "$(sed -n 's/^.*== \([a-z_-]*\).*$/\1/p' "$tap_dir/out" | tr '\n' ' ')" = "gpu_worker gpu_copy one kvscout-copy gpu_faults " ]
 }
 
 check "the cases that run once more exist" case_exists
@@ -156,6 +182,7 @@ check "every case, goal and step is counted" counts_every_case
 check "a run in which nothing fails is green" green_when_all_is_well
 check "a driver that cannot be used is red" unusable_driver_is_red
 check "a test that hangs costs its own program" hang_costs_its_program
+check "the programs run by their worth" order_is_by_worth
 check "a test program that ends before its plan is red" early_end_is_red
 rm -rf "$tree/build-gpu"
 check "no nvcc is a skip that says so" names_what_is_missing nvcc "$tools" /nonexistent/nvcc
