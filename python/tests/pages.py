@@ -5,7 +5,7 @@ import ctypes
 import hashlib
 import time
 
-from rig import MULTIPLIER
+from rig import MULTIPLIER, wait_for
 
 BLOCK_TOKENS = 16
 CHUNK_TOKENS = 64
@@ -68,6 +68,23 @@ def wait_done(worker, *jobs, seconds=20.0):
             raise AssertionError(f"waited {seconds} s for jobs {sorted(set(jobs) - set(ends))}")
         time.sleep(0.0005)
     return ends[jobs[0]] if len(jobs) == 1 else [ends[job] for job in jobs]
+
+
+def done_by_a_server(worker, call):
+    """What `call`, which returns the end of a job, has in the end. A server that is off the CPU for 450 ms seems gone: then it is called again."""
+    while True:
+        done = call()
+        if not done.error or done.error.name != "SCOUT_ERR_UNREACHABLE":
+            return done
+        wait_for(lambda: worker.stats()["registered"], what="the server to come back")
+
+
+def hit_of_a_server(client, id, *lookup):
+    """The answer to wait_lookup(), asked for anew while the server seems gone."""
+    while (hit := client.wait_lookup(id, *lookup)).reason == "unreachable":
+        client.finish(id)
+        client.wait_ready(20000)
+    return hit
 
 
 class Pages:

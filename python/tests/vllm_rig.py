@@ -8,8 +8,7 @@ from unittest import mock
 
 import kvscout
 from kvscout.vllm import config, groups
-from pages import BLOCK_TOKENS, CHUNK_TOKENS, Pages, hashes_of, wait_done
-from rig import wait_for
+from pages import BLOCK_TOKENS, CHUNK_TOKENS, Pages, done_by_a_server, hashes_of, hit_of_a_server, wait_done
 
 BASES = {
     "vllm.distributed.kv_transfer.kv_connector.v1.base": ("KVConnectorMetadata", "KVConnectorWorkerMetadata"),
@@ -70,19 +69,12 @@ class Engine:
         return meta
 
     def store(self, prompt):
-        """The end of a store of one chunk. A server that was off the CPU for so long that it seemed gone is asked again."""
+        """The end of a store of one chunk."""
         self.pages.fill(prompt, range(4))
-        while True:
-            done = wait_done(self.copier, self.copier.store(0, hashes_of(prompt, 1), list(range(4))))
-            if not done.error or done.error.name != "SCOUT_ERR_UNREACHABLE":
-                return done
-            wait_for(lambda: self.copier.stats()["registered"], what="the server to come back")
+        return done_by_a_server(self.copier, lambda: wait_done(self.copier, self.copier.store(0, hashes_of(prompt, 1), list(range(4)))))
 
     def hit(self, prompt):
-        """Chunks of @prompt that this engine could load, of a server that answers."""
-        while True:
-            found = self.client.wait_lookup(prompt, hashes_of(prompt, 1), CHUNK_TOKENS + 1)
-            self.client.finish(prompt)
-            if found.reason != "unreachable":
-                return found.chunks
-            self.client.wait_ready(20000)
+        """Chunks of @prompt that this engine could load."""
+        found = hit_of_a_server(self.client, prompt, hashes_of(prompt, 1), CHUNK_TOKENS + 1)
+        self.client.finish(prompt)
+        return found.chunks
