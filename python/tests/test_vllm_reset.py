@@ -21,6 +21,7 @@ class TwoEngines(unittest.TestCase):
     def engines(self, weights_version):
         a, b = (Engine(self, self.server.endpoint, weights_version) for _ in range(2))
         self.assertTrue(a.store("old").ok)
+        self.assertTrue(b.store("own").ok)  # an engine whose worker the server meets after a reset is one of after it
         self.assertEqual(b.hit("old"), 1)
         return a, b
 
