@@ -66,12 +66,14 @@ def window(tokens, **fields):
     return SlidingWindowSpec(sliding_window=tokens, **fields)
 
 
-def engine_of(*specs, drafts=(), eagle=False, **cache):
+def engine_of(*specs, drafts=(), eagle=False, drops=None, **cache):
     """vLLM's configurations of an engine whose groups have these specs; layers l0, l1, ... are of group 0, 1, ..."""
     theirs = [
         SimpleNamespace(kv_cache_spec=spec, layer_names=[f"l{at}"], is_eagle_group=at in drafts) for at, spec in enumerate(specs)
     ]
     speculative = SimpleNamespace(use_eagle=lambda: True) if eagle else None
+    if drops is not None:
+        speculative.use_eagle_block_drop = lambda: drops
     return (
         SimpleNamespace(
             parallel_config=SimpleNamespace(), model_config=SimpleNamespace(is_encoder_decoder=False),
@@ -129,6 +131,13 @@ class Translation(unittest.TestCase):
         self.assertEqual(self.items(*specs, eagle=True, drafts={1}), ["all,unit=64", "window:100,unit=64,margin=16"])
         self.assertEqual(self.items(*specs, eagle=True), ["all,unit=64,margin=16", "window:100,unit=64,margin=16"])
         self.assertFalse(groups.of_engine(*engine_of(FullAttentionSpec(), eagle=True), CHUNK).is_one_run)
+        self.assertEqual(self.items(*specs, eagle=True, drops=True), ["all,unit=64,margin=16", "window:100,unit=64,margin=16"])
+
+    def test_drafts_without_a_volatile_block_need_no_margin(self):
+        """DFlash and DSpark from vLLM 0.33 on, and others where that is switched off."""
+        specs = FullAttentionSpec(), window(100)
+        self.assertEqual(self.items(*specs, eagle=True, drops=False), self.items(*specs))
+        self.assertTrue(groups.of_engine(*engine_of(FullAttentionSpec(), eagle=True, drops=False), CHUNK).is_one_run)
 
     def test_beside_states_each_block_is_an_object(self):
         found = groups.of_engine(*engine_of(FullAttentionSpec(), states(), window(100), eagle=True, drafts={0}), CHUNK)
@@ -262,9 +271,9 @@ class Engine:
         n = self.manager.block_pool.num_gpu_blocks
         self.memory = bytearray(n * self.SIZE)
         caches = {name: Layer(self.memory, n) for group in cache_config.kv_cache_groups for name in group.layer_names}
-        self.scheduler = scheduler.Scheduler(parsed, self.groups, client, 1, kvscout.KVScoutError, lambda salt: None, hints=NoHints)
+        self.scheduler = scheduler.Scheduler(parsed, self.groups, client, 1, kvscout.KVScoutError, lambda salt: None, NoHints, "vllm/own")
         self.scheduler.bind(self.manager)
-        self.worker = worker.Worker(self.groups, copier, kvscout.KVScoutError)
+        self.worker = worker.Worker(self.groups, copier, kvscout.KVScoutError, "vllm/own")
         self.worker.register(layout.tables(caches, n, self.groups, lambda layers, element: ""), lambda: None)
 
     def page(self, block):

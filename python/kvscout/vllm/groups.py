@@ -143,10 +143,16 @@ def _unit(policy, span, block, chunk, has_states):
     return chunk
 
 
+def _drops_a_block(speculative):
+    """Whether vLLM itself leaves out the last block of a hit, whose drafts depend on the token behind it. Not all draft
+    models' do (from 0.33 on, DFlash and DSpark)."""
+    return getattr(speculative, "use_eagle_block_drop", speculative.use_eagle)()
+
+
 def _has_drafts(vllm_config, groups):
     """For each group whether it has layers of a draft model. Where vLLM does not say which, all of them may."""
     speculative = getattr(vllm_config, "speculative_config", None)
-    if speculative is None or not speculative.use_eagle():
+    if speculative is None or not _drops_a_block(speculative):
         return [False] * len(groups)
     told = [bool(getattr(group, "is_eagle_group", False)) for group in groups]
     return told if any(told) else [True] * len(groups)
