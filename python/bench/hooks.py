@@ -103,7 +103,7 @@ class Side:
         client = kvscout.Client(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS, namespace="hooks")
         client.wait_ready(SERVER_S * 1000)
         self.scheduler = self.modules.scheduler.Scheduler(
-            parsed, self.modules.groups.one(BLOCK_TOKENS, CHUNK_TOKENS), client, 1, kvscout.KVScoutError, lambda salt: None, self.modules.hints.Hints((), 1 << 20)
+            parsed, self.modules.groups.one(BLOCK_TOKENS, CHUNK_TOKENS), client, 1, kvscout.KVScoutError, lambda salt: None, self.modules.hints.Hints((), 1 << 20), "hooks"
         )
         self.scheduler.bind(Manager())
         self.n = 0

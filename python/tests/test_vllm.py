@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 from types import SimpleNamespace
+from unittest import mock
 
 from kvscout.vllm import config, hints, logs, namespace, pins, plugin, ranks, refusals, request, server
 
@@ -190,6 +191,34 @@ class Namespace(unittest.TestCase):
             self.assertEqual([name for name, _, _ in before], ["config.json", "model.safetensors"])
             os.utime(os.path.join(folder, "model.safetensors"), (1, 1))
             self.assertNotEqual(namespace.local_files(folder), before)
+
+    def test_what_loading_a_model_writes_is_not_part_of_it(self):
+        """A worker has loaded it, the scheduler has not."""
+        def facts(commit="c0ffee", dtype="auto", named=None, **written):
+            hf = SimpleNamespace(_commit_hash=commit, to_dict=lambda: written, **written)
+            model = SimpleNamespace(model="org/model", hf_config=hf, dtype="bfloat16", revision=None)
+            group = SimpleNamespace(kv_cache_spec=SimpleNamespace(cache_dtype_str=named))
+            return (
+                namespace._model(model),
+                namespace._speculation(SimpleNamespace(draft_model_config=model)),
+                namespace._kv_dtype(SimpleNamespace(cache_dtype=dtype), SimpleNamespace(kv_cache_groups=[group])),
+            )
+
+        self.assertEqual(facts(), facts(target_layer_count=32, draft_vocab_size=128))
+        self.assertEqual(facts(dtype="fp8", named="fp8_ds_mla"), facts(dtype="fp8_ds_mla", named="fp8_ds_mla"))
+        self.assertNotEqual(facts(dtype="fp8"), facts(dtype="fp8_e5m2"))
+        self.assertNotEqual(facts(named="fp8"), facts(named="fp8_ds_mla"))
+        self.assertNotEqual(facts(), facts(commit="decaf"))
+
+    def test_a_model_of_a_hub_is_told_by_its_commit(self):
+        hub, model = mock.MagicMock(), SimpleNamespace(model="org/model", hf_config=SimpleNamespace(), revision="main")
+        with mock.patch.dict(sys.modules, {"huggingface_hub": hub}):
+            hub.try_to_load_from_cache.return_value = "/hub/models--org--model/snapshots/c0ffee/config.json"
+            self.assertEqual(namespace._commit(model), "c0ffee")
+            hub.try_to_load_from_cache.return_value = object()  # known not to be there
+            self.assertIsNone(namespace._commit(model))
+        with mock.patch.dict(sys.modules, {"huggingface_hub": None}):
+            self.assertIsNone(namespace._commit(model))
 
     def test_what_json_cannot_write_is_the_same_in_each_process(self):
         code = "from kvscout.vllm import namespace as n; import os; print(n.digest(n._plain({'b': {3, 1}, 'a': (1.5, os.getcwd), 1: None})))"

@@ -40,6 +40,23 @@ class Lives(unittest.TestCase):
             self.assertEqual(self.lives(request("longer", CHUNK_TOKENS + 1)), CHUNK_TOKENS)
         self.assertEqual(self.scheduler.counts["asked"], 2)
 
+    def test_workers_in_another_namespace_are_said_and_the_engine_stays_out(self):
+        """Loading a model changed the configuration in their processes: what they store nobody would find."""
+        self.assertTrue(self.engine.store("p").ok)
+        told = self.engine.messages.WorkerMetadata
+        with self.assertNoLogs("vllm.kvscout"):
+            self.scheduler.worker_output(told(namespaces=frozenset(("vllm/own",))))
+        before = request("before", CHUNK_TOKENS + 1)
+        self.scheduler.on_new_request(before)
+        with self.assertLogs("vllm.kvscout", "ERROR") as log:
+            self.scheduler.worker_output(told(namespaces=frozenset(("vllm/own", "vllm/other"))))
+        self.assertIn("another namespace (vllm/other) than its scheduler (vllm/own)", log.output[0])
+        self.assertEqual(self.lives(request("after", CHUNK_TOKENS + 1)), 0)
+        self.assertEqual(self.scheduler.matched_tokens(before, 0), 0)
+        self.assertTrue(self.scheduler.reset())
+        self.assertFalse(self.scheduler._may_store)
+        self.assertEqual(self.scheduler.counts["asked"], 0)
+
     def test_an_answer_found_behind_a_wait_that_ran_out_is_not_late(self):
         """The thread may have had no CPU while it waited: the next step waits again."""
         client = self.scheduler._client

@@ -39,6 +39,7 @@ class Steps(unittest.TestCase):
         self.watched = self.worker._worker = Watched(self.engine.copier)
         self.n_events = 0
         self.worker._make_event = self.event
+        self.first = self.worker.take_meta()
 
     def event(self):
         self.n_events += 1
@@ -57,6 +58,10 @@ class Steps(unittest.TestCase):
 
     def ended(self):
         return self.worker.finished(set())[0]
+
+    def test_a_worker_tells_its_namespace_once(self):
+        self.assertEqual(self.first.namespaces, {"vllm/own"})
+        self.assertIsNone(self.worker.take_meta())
 
     def test_loads_wait_for_what_the_device_had_before_the_step(self):
         self.engine.store("p")

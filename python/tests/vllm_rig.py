@@ -54,11 +54,11 @@ class Engine:
         test.addCleanup(self.copier.close)
         self.client.wait_ready(20000)
         self.pages = Pages()
-        self.scheduler = scheduler.Scheduler(parsed, own, self.client, 1, kvscout.KVScoutError, lambda salt: None, hints=None)
+        self.scheduler = scheduler.Scheduler(parsed, own, self.client, 1, kvscout.KVScoutError, lambda salt: None, None, "vllm/own")
         null = types.SimpleNamespace(block_id=0)
         pool = types.SimpleNamespace(num_gpu_blocks=2, get_num_free_blocks=lambda: 1, null_block=null)
         self.scheduler.bind(types.SimpleNamespace(block_pool=pool))
-        self.worker = worker.Worker(own, self.copier, kvscout.KVScoutError)
+        self.worker = worker.Worker(own, self.copier, kvscout.KVScoutError, "vllm/own")
         table = {"group": 0, "planes": self.pages.planes, "block_tokens": BLOCK_TOKENS, "n_blocks": self.pages.n}
         self.worker.register([table], make_event=lambda: None)
 

@@ -121,11 +121,11 @@ class Engine(Side):
         self.client, worker = kvscout.Client(**keys), kvscout.Worker(**keys)
         no_hints = SimpleNamespace(of=lambda request: None)
         parsed = config.parse({"chunk_tokens": chunk_tokens}, BLOCK)
-        self.scheduler = Scheduler(parsed, own, self.client, 1, kvscout.KVScoutError, lambda salt: None, no_hints)
+        self.scheduler = Scheduler(parsed, own, self.client, 1, kvscout.KVScoutError, lambda salt: None, no_hints, "vllm/own")
         self.scheduler.bind(self.manager)
         self.memory = bytearray(POOL * PAGE)
         caches = {f"l{at}": Layer(self.memory, POOL) for at in range(len(specs))}
-        self.worker = Worker(own, worker, kvscout.KVScoutError)
+        self.worker = Worker(own, worker, kvscout.KVScoutError, "vllm/own")
         self.worker.register(layout.tables(caches, POOL, own, lambda layers, element: element), lambda: None)
         self.compared = self.loaded = 0
         self.chance = random.Random("settle")  # not that of the steps, which are the same on both sides

@@ -90,6 +90,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             kvscout.KVScoutError,
             namespace.tenant,
             hints.of_engine(self._vllm_config),
+            self._namespace,
         )
         self._stats = Delta(self._scheduler.counts)
         self._times = self._scheduler.times
@@ -112,7 +113,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
 
         own = ranks.current(self._vllm_config.parallel_config, self._kv_cache_config)
         worker = kvscout.Worker(**self._common(), kv_rank=own.kv_rank, reader=own.reader)
-        self._worker = Worker(self._groups, worker, kvscout.KVScoutError)
+        self._worker = Worker(self._groups, worker, kvscout.KVScoutError, self._namespace)
         self._stats = Delta(self._worker.counts)
         self._times = self._worker.times
 

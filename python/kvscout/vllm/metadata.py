@@ -61,6 +61,7 @@ class WorkerMetadata(KVConnectorWorkerMetadata):
     failed_loads: dict[str, int] = field(default_factory=dict)  # request: first token that was not loaded
     failures: dict[str, int] = field(default_factory=dict)  # by worker: synchronous loads that failed since its start
     held: int = 0  # number of the last store of this step that waits for the step's result
+    namespaces: frozenset[str] = frozenset()  # of workers that had not told theirs
 
     def aggregate(self, other):
         stored = dict(self.stored)
@@ -72,10 +73,13 @@ class WorkerMetadata(KVConnectorWorkerMetadata):
             _least(self.failed_loads, other.failed_loads),
             {**self.failures, **other.failures},
             max(self.held, other.held),
+            self.namespaces | other.namespaces,
         )
 
     def is_empty(self):
-        return not (self.stored or self.not_stored or self.failed_loads or self.failures or self.held)
+        return not (
+            self.stored or self.not_stored or self.failed_loads or self.failures or self.held or self.namespaces
+        )
 
 
 def _least(one, two):

@@ -2,7 +2,10 @@
 """The namespace: engines whose KV is interchangeable get the same one, all others another.
 
 It is computed in each process of an engine from what all of them know (vLLM's configuration), so nothing has to be
-sent. What only a worker knows - strides, sizes, element type - the server compares when workers register. Too fine a
+sent. Workers compute it when they have loaded the model, and loading changes the configuration in their processes alone:
+some models write into their hf_config (EAGLE-3 drafts, MiniMax-M2, Falcon), sparse MLA into cache_dtype. So nothing is
+taken from there; each worker also tells its namespace with its first step, and the scheduler compares (scheduler.py).
+What only a worker knows - strides, sizes, element type - the server compares when workers register. Too fine a
 namespace costs hits, too coarse a one gives wrong answers, so whatever may change a byte of KV is part of it.
 
 The numbers of the layers, their sizes and the tokens of a block are in the specs of the KV cache groups. The hash
@@ -19,8 +22,6 @@ import re
 from .groups import hash_block, layer_spec, scheduler_block
 
 _WEIGHT_SUFFIXES = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf")
-# Of the model's configuration: where it was read from, and by which library.
-_HF_IGNORED = ("_name_or_path", "transformers_version", "_attn_implementation_autoset", "_attn_implementation_internal")
 
 
 def _plain(value):
@@ -52,16 +53,34 @@ def local_files(folder):
     return found
 
 
+def _commit(model):
+    """Of a model that is no local folder: the commit of its repository, which names its configuration and weights."""
+    commit = getattr(model.hf_config, "_commit_hash", None)
+    if commit:
+        return commit
+    try:
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(model.model, "config.json", revision=getattr(model, "revision", None))
+    except (ImportError, ValueError):
+        return None
+    # .../snapshots/COMMIT/config.json
+    return os.path.basename(os.path.dirname(found)) if isinstance(found, str) else None
+
+
 def _model(model):
-    hf = model.hf_config.to_dict() if hasattr(model.hf_config, "to_dict") else {}
+    is_local = os.path.isdir(model.model)
+    config_path = getattr(model, "hf_config_path", None)
     return {
-        "model": os.path.realpath(model.model) if os.path.isdir(model.model) else model.model,
-        "files": local_files(model.model) if os.path.isdir(model.model) else None,
+        "model": os.path.realpath(model.model) if is_local else model.model,
+        "files": local_files(model.model) if is_local else None,
+        "commit": None if is_local else _commit(model),
+        "hf_config_path": config_path,
+        "hf_config_files": local_files(config_path) if config_path and os.path.isdir(config_path) else None,
         "revision": getattr(model, "revision", None),
         "code_revision": getattr(model, "code_revision", None),
         "dtype": str(model.dtype),
         "quantization": getattr(model, "quantization", None),
-        "hf_config": {key: hf[key] for key in hf if key not in _HF_IGNORED},
         "hf_overrides": getattr(model, "hf_overrides", None),
         "model_impl": getattr(model, "model_impl", None),
         "mm_processor_kwargs": getattr(model, "mm_processor_kwargs", None),
@@ -89,8 +108,10 @@ def _speculation(speculative):
 
 def _attention(vllm_config, kv_cache_config):
     attention = getattr(vllm_config, "attention_config", None)
+    attention = _plain(attention) if attention is not None else {}
+    attention.pop("sparse_mla_force_mqa", None)  # a model sets it as it is loaded, and it is of the computation alone
     return {
-        "config": _plain(attention) if attention is not None else None,
+        "config": attention,
         "layout": getattr(kv_cache_config, "kv_cache_layout", None),
         "environment": {
             key: os.environ[key] for key in sorted(os.environ) if key.startswith(("VLLM_ATTENTION_", "VLLM_MLA_"))
@@ -118,10 +139,17 @@ def _platform():
     return facts
 
 
+def _kv_dtype(cache, kv_cache_config):
+    """MLA names its own in its specs, which all processes have from one; as it is loaded it may set the configuration's."""
+    specs = [layer_spec(group.kv_cache_spec) for group in kv_cache_config.kv_cache_groups]
+    named = {spec.cache_dtype_str for spec in specs if getattr(spec, "cache_dtype_str", None)}
+    return sorted(named) if named else str(cache.cache_dtype)
+
+
 def _cache(vllm_config, kv_cache_config):
     cache = vllm_config.cache_config
     return {
-        "kv_dtype": str(cache.cache_dtype),
+        "kv_dtype": _kv_dtype(cache, kv_cache_config),
         "skip_layers": list(getattr(cache, "kv_cache_dtype_skip_layers", ())),
         "block_tokens": scheduler_block(kv_cache_config),
         "hash_algorithm": cache.prefix_caching_hash_algo,

@@ -20,7 +20,7 @@ def _spec_refusal(group):
         return (
             f"KVScoutConnector serves recurrent layers whose states vLLM itself can reuse; {len(group.layer_names)} "
             f"layers of this model ({name}) have mamba_cache_mode={spec.mamba_cache_mode}. Start the engine with "
-            "--enable-prefix-caching and --mamba-cache-mode align if the model's layers know it, or without this "
+            "--enable-prefix-caching (before vLLM 0.33 also --mamba-cache-mode align), or without this "
             "connector"
         )
     return (

@@ -30,9 +30,9 @@ logger = logging.getLogger("vllm.kvscout")
 class Scheduler:
     QUIET_S = 0.005
 
-    def __init__(self, config, groups, client, ranks, errors, make_tenant, hints):
+    def __init__(self, config, groups, client, ranks, errors, make_tenant, hints, namespace):
         """@groups: of groups.py. @ranks: worker processes that report each store. @errors: kvscout's exceptions.
-        @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py)."""
+        @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py). @namespace: the client's."""
         self._config = config
         self._groups = groups
         self._client = client
@@ -56,6 +56,8 @@ class Scheduler:
         self._steps = 0
         self._wait_left_us = 0  # of this step's budget
         self._answers_come = True  # no wait has run out since the last answer to a pending lookup
+        self._namespace = namespace
+        self._is_out = False  # workers are in another namespace
         self._may_store = config.may_write
         self._last_log = 0.0
         self._suppressed = 0
@@ -178,6 +180,8 @@ class Scheduler:
             self._void = self._next_store_number - 1
         if not isinstance(meta, WorkerMetadata):
             return
+        if not meta.namespaces <= {self._namespace}:
+            self._stay_out(meta.namespaces)
         self._settled = max(self._settled, meta.held)
         for number, ranks in meta.stored.items():
             self._pins.give_back(number, ranks)
@@ -188,6 +192,19 @@ class Scheduler:
         for request_id, token in meta.failed_loads.items():
             self._load_failed(request_id, token)
         self._failures_seen.update(meta.failures)
+
+    def _stay_out(self, namespaces):
+        """The server would keep what nobody asks for."""
+        self._is_out, self._may_store = True, False
+        for tracked in self._requests.values():
+            tracked.may_read = tracked.may_store = False
+        logger.error(
+            "kvscout: this engine neither loads nor stores KV: its workers compute another namespace (%s) than its "
+            "scheduler (%s), because loading the model changed vLLM's configuration. Please report the model and the "
+            "flags of vLLM",
+            ", ".join(sorted(namespaces - {self._namespace})),
+            self._namespace,
+        )
 
     def finished(self, request):
         tracked = self._requests.pop(request.request_id, None)
@@ -223,8 +240,8 @@ class Scheduler:
                 tracked.may_store = False  # its KV was computed before
             else:
                 self._begin_turn(tracked)  # its lookup ended with the clear
-        self._may_store = self._config.may_write and self._gpu_cache_is_empty()
-        if self._config.may_write and not self._may_store:
+        self._may_store = self._config.may_write and not self._is_out and self._gpu_cache_is_empty()
+        if self._config.may_write and not self._is_out and not self._may_store:
             logger.warning(
                 "kvscout: cleared the cache of this namespace, but the engine's own prefix cache still holds blocks "
                 "from before (vLLM cannot "
@@ -265,6 +282,7 @@ class Scheduler:
         request = tracked.request
         return (
             self._config.may_read
+            and not self._is_out
             and not tracked.params.skip_read
             and not request.skip_reading_prefix_cache
             and request.num_tokens >= self._groups.step_tokens

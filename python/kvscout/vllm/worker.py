@@ -35,8 +35,8 @@ WAIT_S = 0.2
 
 
 class Worker:
-    def __init__(self, groups, worker, errors):
-        """@groups: of groups.py. @worker: kvscout's. @errors: its exceptions."""
+    def __init__(self, groups, worker, errors, namespace):
+        """@groups: of groups.py. @worker: kvscout's, in @namespace. @errors: its exceptions."""
         self._groups = groups
         self._registered = ()  # kvscout's numbers of the groups that have layers on this worker
         self._worker = worker
@@ -52,7 +52,7 @@ class Worker:
         self._bad_blocks = set()
         self.holds_stores = False  # until the result of their step is known: beside another connector
         self._held = Held()
-        self._out = WorkerMetadata()
+        self._out = WorkerMetadata(namespaces=frozenset((namespace,)))
         self._name = uuid.uuid4().hex
         self._failures = self._failures_told = 0
         self._last_log = 0.0
