@@ -58,9 +58,8 @@ carry_out(struct scout_server *s, struct scout__pending_op *pending)
 	uint64_t generation = pending->ticket;
 
 	if (generation != SCOUT_GENERATION_ANY)
-		scout__clears_add(s, pending->ns, generation);
-	if (peer->role == SCOUT_ROLE_WORKER &&
-	    (generation == SCOUT_GENERATION_ANY || generation == pending->ns->generation))
+		scout__clears_add(s, peer, generation);
+	else
 		peer->joined = scout__clears_draw_stamp(s);
 }
 

@@ -25,6 +25,12 @@
  * not take a namespace back to a generation that was left. Without names, two calls of one engine would drop what was
  * stored between them.
  *
+ * One peer's own clears are in order, so of two the second wins. Another peer of its engine may have said the second
+ * one before the first came (its own first call was overtaken before it was sent): then the first one clears here, the second is
+ * known, and without more the namespace would stay with the first, whose workers are all in the second. So where a peer
+ * goes on from the generation that its own last CLEAR made or named, the namespace goes on with it, under a new stamp, and workers that
+ * had joined under that name are in.
+ *
  * Stamps order clears and say which workers are in. A worker is in since it joined, by its first HELLO or by a CLEAR of
  * its own; one that joined before the last clear is out: what it computes may be of what that clear was to drop. The
  * worker remembers when it joined, and every peer which clear it knows of, and says so in each HELLO. So a server that
@@ -134,16 +140,43 @@ scout__clears_all_out(struct scout_server *s, struct scout__ns *ns)
 	ns->in_since = scout__clears_draw_stamp(s);
 }
 
-void
-scout__clears_add(struct scout_server *s, struct scout__ns *ns, uint64_t generation)
+/* Workers that joined under the name that the namespace has again. */
+SCOUT_ON_LOOP static void
+join_again(struct scout_server *s, const struct scout__ns *ns)
 {
-	if (is_known(ns, generation))
+	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
+		struct scout__peer *peer = s->state->peers[i];
+
+		if (peer && peer->ns == ns && peer->joined_as == ns->generation)
+			peer->joined = scout__clears_draw_stamp(s);
+	}
+}
+
+SCOUT_ON_LOOP static void
+clear(struct scout_server *s, struct scout__peer *peer, uint64_t generation)
+{
+	struct scout__ns *ns = peer->ns;
+	bool goes_on = peer->clear_said != 0 && peer->clear_said == ns->generation;
+
+	if (generation == ns->generation || (is_known(ns, generation) && !goes_on))
 		return;
 	push_older(ns);
 	s->count.clears++;
 	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
 			   "namespace \"%s\" is cleared: generation %016llx", ns->name, (unsigned long long)generation);
 	change(s, ns, generation, scout__clears_draw_stamp(s), true);
+	join_again(s, ns);
+}
+
+void
+scout__clears_add(struct scout_server *s, struct scout__peer *peer, uint64_t generation)
+{
+	clear(s, peer, generation);
+	peer->clear_said = generation;
+	if (peer->role != SCOUT_ROLE_WORKER || generation != peer->ns->generation)
+		return;
+	peer->joined = scout__clears_draw_stamp(s);
+	peer->joined_as = generation;
 }
 
 /* ---- which workers are in ---- */

@@ -16,8 +16,11 @@ struct scout__peer;
 
 /* A stamp that is later than all that this server has drawn or heard of. */
 SCOUT_ON_LOOP uint64_t scout__clears_draw_stamp(struct scout_server *s);
-/* Clear the namespace under the name @generation; no-op if the name is known already. */
-SCOUT_ON_LOOP void scout__clears_add(struct scout_server *s, struct scout__ns *ns, uint64_t generation);
+/*
+ * @peer clears its namespace under the name @generation, or joins that clear. A name that is known already clears nothing, unless the
+ * peer goes on to it from the generation that it said before.
+ */
+SCOUT_ON_LOOP void scout__clears_add(struct scout_server *s, struct scout__peer *peer, uint64_t generation);
 /*
  * There was a CLEAR: carry it out here if it is later than the last one. Returns whether it is. @older: the names
  * before it, SCOUT__OLD_GENERATIONS; NULL: not known. @asks: questions to L2 may be under way.

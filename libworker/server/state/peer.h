@@ -31,8 +31,10 @@ struct scout__peer {
 	int32_t rank;    /* KV rank less the namespace's rank_first; -1: not registered */
 	uint32_t tables; /* groups (bits) that it has registered tables of */
 	struct scout__ns *ns;
-	uint64_t weights; /* as it said; 0: follows */
-	uint64_t joined;  /* a worker's, see clears.c */
+	uint64_t weights;    /* as it said; 0: follows */
+	uint64_t joined;     /* a worker's, see clears.c */
+	uint64_t joined_as;  /* the generation that it joined by a CLEAR; 0: none */
+	uint64_t clear_said; /* the generation of its last CLEAR; 0: none */
 	uint32_t heartbeat_ms;
 	uint64_t seen_us;
 	uint64_t sent_us;     /* by its clock: of the frame that it sent last */

@@ -68,6 +68,33 @@ START_TEST(a_late_clear_clears_nothing_and_does_not_join)
 }
 END_TEST
 
+/* Of one peer's clears the later one wins, also where another peer has said it before the earlier one came. @_i: who is late. */
+START_TEST(a_clear_that_overtakes_another_on_its_way_wins)
+{
+	struct rig rig;
+	struct wire_peer *ahead, *late;
+	struct scout__clear_reply m;
+
+	rig_up(&rig, 8);
+	ahead = _i ? &rig.client : &rig.worker;
+	late = _i ? &rig.worker : &rig.client;
+	(void)clear_by(ahead, CLEAR_Y);
+	if (_i == 0)
+		ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 2), 2);
+	ck_assert_uint_eq(clear_by(late, CLEAR_X).clear.generation, CLEAR_X);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 2), 0);
+	m = clear_by(late, CLEAR_Y);
+	ck_assert_uint_eq(m.clear.generation, CLEAR_Y);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 2), 2); /* it is in */
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 2), 2);
+	/* Once more is no news. */
+	ck_assert_uint_eq(clear_by(ahead, CLEAR_Y).clear.cleared, m.clear.cleared);
+	ck_assert_uint_eq(clear_by(late, CLEAR_Y).clear.cleared, m.clear.cleared);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 2), 2);
+	rig_down(&rig);
+}
+END_TEST
+
 /* Two engines: one loads new weights and clears; what the other has computed must not get in. */
 START_TEST(a_worker_that_has_not_joined_neither_stores_nor_loads)
 {
@@ -419,6 +446,7 @@ suite_of_this_file(void)
 	tcase_add_test(pool, clear_makes_everything_older_unreadable);
 	tcase_add_test(pool, one_name_clears_once_whoever_sends_it);
 	tcase_add_test(pool, a_late_clear_clears_nothing_and_does_not_join);
+	tcase_add_loop_test(pool, a_clear_that_overtakes_another_on_its_way_wins, 0, 2);
 	tcase_add_test(pool, a_worker_that_has_not_joined_neither_stores_nor_loads);
 	tcase_add_test(pool, a_worker_that_names_the_weights_is_always_in);
 	tcase_add_test(pool, a_worker_that_comes_after_a_clear_is_in);
