@@ -531,7 +531,7 @@ START_TEST(a_write_that_hangs_holds_its_slot_and_the_server_stops_in_time)
 }
 END_TEST
 
-/* The writes that hang, and the trial, perhaps, of which there is one. */
+/* The writes that hang, and perhaps the trial: there is one at most. */
 static void
 wait_for_the_hanging_only(void)
 {

@@ -23,8 +23,8 @@
  * pool whose slots never end on a page becomes one part.
  *
  * A pool of hundreds of GiB that is there already takes a minute or more: what a copy waits for is pinned first, in the order of the
- * first such copies, then the rest by address. Between two regions that nobody waits for the thread rests as long as the last one
- * took: page-locking holds locks of the driver that other calls of CUDA wait for, in all processes (TensorRT-LLM's pull request 17773
+ * first such copies, then the rest by address. While no copy waits, the thread rests after each part as long as that part took:
+ * page-locking holds locks of the driver that other calls of CUDA wait for, in all processes (TensorRT-LLM's pull request 17773
  * tells of it).
  *
  * Memory that cannot be pinned is said with what to raise, and stays unusable: copying from pageable memory would work, at a
@@ -49,7 +49,7 @@ struct scout__cuda_region {
 	struct scout__copy_memory of;
 	enum scout__cuda_pinning state;
 	bool drop;       /* somebody waits for its end */
-	uint64_t wanted; /* the how many-th that a copy came to wait for; 0: none does */
+	uint64_t wanted; /* its place among those that copies wait for; 0: no copy does */
 	struct pin_part *parts;
 	uint64_t n_parts, max_parts;
 };
@@ -226,7 +226,7 @@ unpin(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
 	}
 }
 
-/* What somebody waits for comes first. The lock is held. */
+/* Regions to drop come first, then those that copies wait for. The lock is held. */
 static struct scout__cuda_region *
 find_work(const struct scout__cuda_memory *memory)
 {

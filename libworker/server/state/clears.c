@@ -25,11 +25,10 @@
  * not take a namespace back to a generation that was left. Without names, two calls of one engine would drop what was
  * stored between them.
  *
- * One peer's own clears are in order, so of two the second wins. Another peer of its engine may have said the second
- * one before the first came (its own first call was overtaken before it was sent): then the first one clears here, the second is
- * known, and without more the namespace would stay with the first, whose workers are all in the second. So where a peer
- * goes on from the generation that its own last CLEAR made or named, the namespace goes on with it, under a new stamp, and workers that
- * had joined under that name are in.
+ * One peer's clears come in order, and its latest one is to win. But another peer of its engine may have sent only the
+ * latest, and that may arrive before the older one of the first peer: the older one clears then, and the latest is known
+ * already. So a known name clears again where its peer comes from the generation that the namespace has, which that peer
+ * said before. The clear has a new stamp, and workers that joined under that name stay in.
  *
  * Stamps order clears and say which workers are in. A worker is in since it joined, by its first HELLO or by a CLEAR of
  * its own; one that joined before the last clear is out: what it computes may be of what that clear was to drop. The

@@ -33,7 +33,7 @@ struct gpu_case {
 			gpu_fail(__FILE__, __LINE__, #x, NULL);                                                        \
 	} while (0)
 
-/* A call of CUDA. Whoever uses it includes its header. */
+/* Calls CUDA; the file that uses it includes <cuda_runtime.h>. */
 #define CUDA(call)                                                                                                     \
 	do {                                                                                                           \
 		cudaError_t cuda_rc = (call);                                                                          \
