@@ -168,53 +168,6 @@ START_TEST(numa_node_takes_auto_none_and_numbers)
 }
 END_TEST
 
-/* A folder that stands for /, whose kernel says @online. */
-static void
-check_auto(const char *online, bool any)
-{
-	char root[] = "/tmp/kvscout-numa-XXXXXX";
-	char path[256];
-	unsigned cpu, here;
-	uint16_t node = 77;
-	FILE *file;
-
-	ck_assert_ptr_nonnull(mkdtemp(root));
-	for (size_t i = 0; i < 4; i++) {
-		static const char *parts[] = {"/sys", "/sys/devices", "/sys/devices/system",
-					      "/sys/devices/system/node"};
-
-		snprintf(path, sizeof(path), "%s%s", root, parts[i]);
-		ck_assert_int_eq(mkdir(path, 0700), 0);
-	}
-	snprintf(path, sizeof(path), "%s/sys/devices/system/node/online", root);
-	file = fopen(path, "we");
-	ck_assert_ptr_nonnull(file);
-	ck_assert_int_ge(fprintf(file, "%s\n", online), 0);
-	ck_assert_int_eq(fclose(file), 0);
-	ck_assert(scout__numa_parse("auto", root, &node));
-	ck_assert_int_eq(getcpu(&cpu, &here), 0);
-	ck_assert_uint_eq(node, any ? here + 1 : 0);
-	for (size_t len = strlen(path); len > strlen(root); len--) {
-		if (path[len] != '\0' && path[len] != '/')
-			continue;
-		path[len] = '\0';
-		ck_assert_int_eq(remove(path), 0);
-	}
-	ck_assert_int_eq(rmdir(root), 0);
-}
-
-START_TEST(numa_node_auto_is_none_on_a_machine_of_one_node)
-{
-	uint16_t node = 77;
-
-	check_auto("0", false);
-	check_auto("0-1", true);
-	check_auto("0,4", true);
-	ck_assert(scout__numa_parse("auto", "/nowhere", &node));
-	ck_assert_uint_eq(node, 0);
-}
-END_TEST
-
 /* A folder that stands for /, in which files hold these texts. */
 static void
 make_file(const char *root, const char *name, const char *text)
@@ -242,6 +195,34 @@ remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 	(void)at;
 	return remove(path);
 }
+
+/* A folder that stands for /, whose kernel says @online. */
+static void
+check_auto(const char *online, bool any)
+{
+	char root[] = "/tmp/kvscout-numa-XXXXXX";
+	unsigned cpu, here;
+	uint16_t node = 77;
+
+	ck_assert_ptr_nonnull(mkdtemp(root));
+	make_file(root, "/sys/devices/system/node/online", online);
+	ck_assert(scout__numa_parse("auto", root, &node));
+	ck_assert_int_eq(getcpu(&cpu, &here), 0);
+	ck_assert_uint_eq(node, any ? here + 1 : 0);
+	ck_assert_int_eq(nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+START_TEST(numa_node_auto_is_none_on_a_machine_of_one_node)
+{
+	uint16_t node = 77;
+
+	check_auto("0\n", false);
+	check_auto("0-1\n", true);
+	check_auto("0,4\n", true);
+	ck_assert(scout__numa_parse("auto", "/nowhere", &node));
+	ck_assert_uint_eq(node, 0);
+}
+END_TEST
 
 START_TEST(the_kernel_names_the_node_of_a_device)
 {
