@@ -11,6 +11,8 @@
  * is settled when nothing is to be sent and nothing is unanswered. Until a reset is settled its HELLO gives no version
  * of the weights: neither the old nor the new one may lock the RESET out.
  *
+ * A server that is stopping, or has no room for it, carries nothing out: its answer counts as lost.
+ *
  * A clear goes to every server under one name. Each carries it out when it reads it; its answer comes when its stores
  * have recorded it. The answer goes to the log, and to the link, which tells later servers of the clear.
  */
@@ -133,11 +135,9 @@ scout__broadcast_reply(struct scout_client *c, uint32_t what, uint32_t index, co
 	struct scout__broadcast_link *link = &t->links[index];
 
 	link->in_flight--;
-	if (!op) { /* lost on the way */
-		link->todo = t->latest;
-		return;
-	}
-	if (what == SCOUT__BROADCAST_RESET)
+	if (!op || scout__link_puts_off(scout__courier_link(c->courier, index), op->status))
+		link->todo = t->latest; /* lost on the way, or not carried out */
+	else if (what == SCOUT__BROADCAST_RESET)
 		reset_reply(c, index, op);
 	else
 		clear_reply(c, index, op);

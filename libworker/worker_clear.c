@@ -108,8 +108,8 @@ scout__worker_clear_answer(struct scout_worker *w, const struct scout__op *op)
 	const char *field;
 
 	w->clear.in_flight = false;
-	/* Lost with its connection: again on the next. Of an older call: again, under the newer name. */
-	if (!op || w->clear.said != w->clear.generation)
+	/* Lost with its connection, or not carried out: again on the next. Of an older call: again, under the newer name. */
+	if (!op || scout__link_puts_off(w->link, op->status) || w->clear.said != w->clear.generation)
 		return;
 	w->clear.pending = false;
 	if (op->status != SCOUT_WIRE_OK) {

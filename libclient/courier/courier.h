@@ -158,6 +158,11 @@ void scout__link_try_now(struct scout__link *link) SCOUT_ON_COURIER;
  * Drop the connection and connect anew, as if it had been lost (a peer that breaks the protocol). Operations in flight end.
  */
 void scout__link_reset(struct scout__link *link, int error, const char *why) SCOUT_ON_COURIER;
+/*
+ * Whether a RESET or CLEAR that was answered so has to be told to another server, or to this one later. If so, the connection is over: what
+ * would travel in it next is for after the change.
+ */
+bool scout__link_puts_off(struct scout__link *link, unsigned status) SCOUT_ON_COURIER;
 /* What a server has said of the namespace's last clear: later HELLOs repeat it. */
 void scout__link_note_clear(struct scout__link *link, const struct scout__clear_state *clear) SCOUT_ON_COURIER;
 /* Whether the last clear is @generation and, as the server says, this worker joined before it. */

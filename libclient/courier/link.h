@@ -201,7 +201,7 @@ void scout__link_monitor_ready(struct scout__link *link) SCOUT_ON_COURIER;
 void scout__link_leased(struct scout__link *link) SCOUT_ON_COURIER;
 /* The connection is over: everything in flight ends with @error, and a new one is tried after a pause. */
 void scout__link_lost(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
-/* The server answered HELLO with a refusal. */
+/* The server refuses what must be, HELLO for example: as scout__link_lost(), and the pause is a second. */
 void scout__link_refused(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
 /* Carry out what was decided in the middle of something else (must_reset). */
 void scout__link_run_reset(struct scout__link *link) SCOUT_ON_COURIER;

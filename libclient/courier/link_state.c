@@ -158,7 +158,7 @@ scout__link_reset(struct scout__link *link, int error, const char *why)
 		scout__link_lost(link, error, why);
 }
 
-/* The server answered HELLO with a refusal: tell at once, and try again slowly (its configuration may change). */
+/* A refusal, of HELLO for example: tell at once, and try again slowly (its configuration may change). */
 void
 scout__link_refused(struct scout__link *link, int error, const char *text)
 {
@@ -167,6 +167,19 @@ scout__link_refused(struct scout__link *link, int error, const char *text)
 		link->env->starter && error == SCOUT_ERR_UNREACHABLE ? SCOUT__LINK_PAUSE_FIRST_MS : REFUSED_PAUSE_MS;
 	scout__link_lost(link, error, text);
 	scout__link_tell_down(link, error, text);
+}
+
+bool
+scout__link_puts_off(struct scout__link *link, unsigned status)
+{
+	if (status == SCOUT_WIRE_SHUTDOWN)
+		scout__link_refused(link, SCOUT_ERR_UNREACHABLE, "the server is stopping: the next one will be told");
+	else if (status == SCOUT_WIRE_LIMIT)
+		scout__link_refused(link, SCOUT_ERR_LIMIT,
+				    "the server has no room for a reset or a clear: it will be told again");
+	else
+		return false;
+	return true;
 }
 
 void
