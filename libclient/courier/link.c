@@ -18,7 +18,10 @@
  *   300 ms more ends the connection. While nothing is in flight, PING goes out after a heartbeat without a frame, and three heartbeats of
  *   silence end the connection.
  * - Frames are always read before timers are looked at, and silence is counted in pieces: one piece for each time that this thread
- *   looked, however late it came to it. So neither a pause of our own process nor a machine with too few cores makes a silent server.
+ *   looked, however late it came to it. So a pause of our own process makes no silent server.
+ * - Nor does a machine with too few cores: before a server is judged, what its loop waited for a CPU in the second half of the silence is
+ *   taken off again, as far as the kernel tells it (run_delay.h: a server of this machine with a lease connection, and our own I/O thread).
+ *   A stopped process waits for no CPU. What is in flight has deadlines of its own, so nothing waits longer than it would for an answer.
  */
 #include "link.h"
 
@@ -34,6 +37,7 @@
 #define SILENT_HEARTBEATS 3u
 #define PROBE_US UINT64_C(150000)      /* an operation waits for that long, and nothing was heard meanwhile: PING */
 #define SILENT_US UINT64_C(300000)     /* and nothing for that long after the PING: the server is gone */
+#define STARVED_MIN_PART 10u           /* what it got no CPU for counts from a tenth of the limit on */
 #define LOOK_AGAIN_US UINT64_C(500000) /* endpoint=auto: the server that was found may be gone */
 #define LEASE_MIN_US UINT64_C(1000000) /* without a lease a peer is worth little: not for a moment's delay */
 
@@ -105,6 +109,28 @@ scout__link_ping_due(const struct scout__link *link)
 	return link->n_in_flight > 0 ? min_u64(idle_us, quiet_since_us + PROBE_US) : idle_us;
 }
 
+/* Whether nothing was heard for @limit_us in which the server could have answered. Otherwise *ret_next_us is when to look again. */
+static bool SCOUT_ON_COURIER
+is_silent(struct scout__link *link, uint64_t limit_us, uint64_t now_us, uint64_t *ret_next_us)
+{
+	bool is_over = scout__patience_look(&link->silence, limit_us, now_us, ret_next_us);
+	bool is_late = link->silence.waited_us >= limit_us / 2;
+	uint64_t starved_us = 0;
+
+	if (is_over && link->starved.since_us != 0)
+		starved_us = scout__run_delay_us(&link->starved, now_us);
+	if (!is_late)
+		link->starved.since_us = 0;
+	else if (link->starved.since_us == 0 || starved_us > 0)
+		scout__run_delay_begin(&link->starved, scout__link_server_pid(link),
+				       !scout__channel_is_open(&link->channel), now_us);
+	if (starved_us * STARVED_MIN_PART < limit_us)
+		return is_over;
+	scout__patience_give_back(&link->silence, starved_us);
+	*ret_next_us = now_us + limit_us / SCOUT__PATIENCE_PIECES;
+	return false;
+}
+
 static uint64_t SCOUT_ON_COURIER
 tick_up(struct scout__link *link, uint64_t now_us)
 {
@@ -121,8 +147,7 @@ tick_up(struct scout__link *link, uint64_t now_us)
 		link->silence = (struct scout__patience){.looked_us = now_us};
 		scout__link_send_own(link, SCOUT_OP_PING);
 	}
-	if (!scout__patience_look(&link->silence, link->n_in_flight > 0 ? SILENT_US : silent_after_us(link), now_us,
-				  &next_us))
+	if (!is_silent(link, link->n_in_flight > 0 ? SILENT_US : silent_after_us(link), now_us, &next_us))
 		return next_us;
 	scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server is silent");
 	return link->next_try_us;
@@ -138,12 +163,9 @@ uint64_t
 scout__link_tick(struct scout__link *link, uint64_t now_us)
 {
 	uint64_t first = first_connect_due(link, now_us);
-	uint64_t due;
+	uint64_t limit_us = silent_after_us(link), next_us;
 
 	scout__link_run_reset(link);
-	due = link->state_since_us + silent_after_us(link);
-	if (link->state == SCOUT__LINK_LEASING && due < link->state_since_us + LEASE_MIN_US)
-		due = link->state_since_us + LEASE_MIN_US;
 	switch (link->state) {
 	case SCOUT__LINK_IDLE:
 		if (now_us >= link->next_try_us)
@@ -157,13 +179,13 @@ scout__link_tick(struct scout__link *link, uint64_t now_us)
 		scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server of this host does not accept the connection");
 		return min_u64(first, link->next_try_us);
 	case SCOUT__LINK_GREETING:
-		if (now_us < due)
-			return min_u64(first, due);
+		if (!is_silent(link, limit_us, now_us, &next_us))
+			return min_u64(first, next_us);
 		scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server does not answer HELLO");
 		return min_u64(first, link->next_try_us);
 	case SCOUT__LINK_LEASING:
-		if (now_us < due)
-			return due;
+		if (!is_silent(link, limit_us > LEASE_MIN_US ? limit_us : LEASE_MIN_US, now_us, &next_us))
+			return next_us;
 		scout__log(link->env->log, SCOUT_LOG_WARN, "%s: no answer on the lease connection%s", link->endpoint,
 			   link->lease_bound ? " about shared memory" : "");
 		if (!link->lease_bound)

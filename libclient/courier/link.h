@@ -5,6 +5,7 @@
 #include "channel.h"
 #include "courier.h"
 #include "keys.h"
+#include "run_delay.h"
 
 /*
  * One connection to one server: DEALER socket, its monitor, the lease connection, the channel, HELLO, heartbeat, credits, and the
@@ -63,6 +64,13 @@ scout__patience_look(struct scout__patience *p, uint64_t limit_us, uint64_t now_
 	left_us = limit_us - p->waited_us;
 	*ret_next_us = now_us + (left_us < piece_us ? left_us : piece_us);
 	return false;
+}
+
+/* @us of what was waited for do not count after all. */
+static inline void
+scout__patience_give_back(struct scout__patience *p, uint64_t us)
+{
+	p->waited_us -= us < p->waited_us ? us : p->waited_us;
 }
 
 /* The parts of the courier that its links use; handed to each at its start, const from then on. */
@@ -126,10 +134,11 @@ struct scout__link {
 
 	struct scout__patience first; /* for the first connection */
 	uint64_t last_rx_us;
-	uint64_t busy_since_us;         /* when the first of the operations in flight was begun, after none was */
-	uint64_t ping_sent_us;          /* 0: none in flight */
-	struct scout__patience silence; /* since that PING; begins anew with each frame */
-	uint64_t next_scan_us;          /* for operations that were never answered */
+	uint64_t busy_since_us;          /* when the first of the operations in flight was begun, after none was */
+	uint64_t ping_sent_us;           /* 0: none in flight */
+	struct scout__patience silence;  /* since that PING, or since the state began; begins anew with each frame */
+	struct scout__run_delay starved; /* from the middle of a silence on */
+	uint64_t next_scan_us;           /* for operations that were never answered */
 
 	uint32_t credits;
 	uint32_t n_in_flight; /* not counting internal ones */
@@ -176,6 +185,8 @@ void scout__link_channel_rang(struct scout__link *link, unsigned max) SCOUT_ON_C
 
 bool scout__link_lease_connect(struct scout__link *link, const struct scout__str *path) SCOUT_ON_COURIER;
 void scout__link_lease_close(struct scout__link *link) SCOUT_ON_COURIER;
+/* The server's process; 0: there is no lease connection, or the process is in another pid namespace. */
+pid_t scout__link_server_pid(const struct scout__link *link) SCOUT_ON_COURIER;
 void scout__link_lease_ready(struct scout__link *link) SCOUT_ON_COURIER;
 
 /* ---- link_channel.c ---- */

@@ -64,6 +64,7 @@ scout__link_writable(struct scout__link *link, uint64_t now_us)
 	link->state = SCOUT__LINK_GREETING;
 	link->state_since_us = now_us;
 	link->last_rx_us = now_us;
+	link->silence = (struct scout__patience){.looked_us = now_us};
 	link->epoch = 0; /* HELLO is of no epoch */
 	scout__link_send_own(link, SCOUT_OP_HELLO);
 }

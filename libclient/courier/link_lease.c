@@ -53,6 +53,15 @@ connect_path(const struct scout__str *path)
 	return fd;
 }
 
+pid_t
+scout__link_server_pid(const struct scout__link *link)
+{
+	struct ucred server;
+	socklen_t len = sizeof(server);
+
+	return getsockopt(link->lease_fd, SOL_SOCKET, SO_PEERCRED, &server, &len) == 0 ? server.pid : 0;
+}
+
 bool
 scout__link_lease_connect(struct scout__link *link, const struct scout__str *path)
 {
