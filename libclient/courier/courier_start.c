@@ -169,7 +169,7 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 	struct scout__courier *c = allocate(cfg);
 	const char *const *endpoints = cfg->endpoints;
 	const char *instance;
-	sigset_t all, before;
+	sigset_t before;
 	int rc;
 
 	if (!c)
@@ -183,8 +183,7 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 		endpoints = &instance;
 	}
 	/* The first socket starts libzmq's threads, which block signals only once they run: the host's are the host's. */
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_BLOCK, &all, &before);
+	(void)scout__block_signals(&before);
 	if (rc == 0)
 		rc = scout__courier_open_context(c, endpoints, cfg->n_links, err, err_len);
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,11 +216,15 @@ static int
 start_on_cpus(struct scout_server *s, char *err, size_t err_len)
 {
 	struct scout__cpus_scope cpus;
+	sigset_t before;
 	int rc = scout__cpus_enter(&cpus, s->cfg.cpus, NULL, err, err_len);
 
 	if (rc)
 		return rc;
+	/* The first socket starts libzmq's threads, which block signals only once they run: the host's are the host's. */
+	(void)scout__block_signals(&before);
 	rc = make_parts(s, err, err_len);
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc)
 		goto out_leave;
 	rc = scout__thread_start(&s->thread, "scout-server", scout__loop_main, s);
