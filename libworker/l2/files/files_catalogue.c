@@ -283,7 +283,7 @@ scout__cat_unpin(struct scout__cat *cat, const struct scout__l2_digest *digests,
 }
 
 static bool
-wait_until(struct scout__cat *cat, uint64_t deadline_us)
+wait_unclaimed(struct scout__cat *cat, uint64_t deadline_us)
 {
 	struct timespec until = {.tv_sec = (time_t)(deadline_us / 1000000),
 				 .tv_nsec = (long)(deadline_us % 1000000) * 1000};
@@ -315,7 +315,7 @@ claim_locked(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t de
 		} else if (scout__cat_entry_of(cat, at)->state == CAT_BUSY) {
 			if (!in_time)
 				return SCOUT__CAT_TIMEOUT;
-			in_time = wait_until(cat, deadline_us);
+			in_time = wait_unclaimed(cat, deadline_us);
 			continue;
 		}
 		scout__cat_entry_of(cat, at)->state = CAT_BUSY;
