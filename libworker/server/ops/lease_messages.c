@@ -57,7 +57,8 @@ watch_process(struct scout_server *s, struct scout__peer *peer, const struct sco
 	if (fd < 0) {
 		scout__log_limited(
 			&s->log, &s->limit_join, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
-			"peer %016llx is in another pid namespace; the end of its lease connection counts as its death",
+			"peer %016llx is in another pid namespace, and this kernel cannot watch it there; the end of its lease "
+			"connection counts as its death",
 			(unsigned long long)peer->token);
 		return true;
 	}

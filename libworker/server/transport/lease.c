@@ -24,8 +24,8 @@
  * connections. The end of the connection alone says nothing (a peer may connect again), unless the process cannot be
  * watched because it is in another pid namespace: then it counts as death.
  *
- * From process to pidfd: SO_PEERPIDFD is exact. Older kernels have pidfd_open(pid), which could hit a process that got
- * the number of a dead one; so the connection must not have ended by then.
+ * From process to pidfd: SO_PEERPIDFD (Linux 6.5) is exact, and knows processes of other pid namespaces, too, whose pid is 0 here. Older
+ * kernels have pidfd_open(pid), which could hit a process that got the number of a dead one; so the connection must not have ended by then.
  *
  * What a message means, and what an end means for its peer, ops/lease_messages.c decides (transport.hooks).
  *
@@ -44,6 +44,26 @@
 #define BATCH                                                                                                          \
 	128 /* connections, or messages of one, that are taken at a time, so that a flood does not keep the loop */
 #define UNBOUND_US (SCOUT_LEASE_HELLO_MS * UINT64_C(1000)) /* a connection without LEASE_HELLO is closed then */
+
+/* Whether peers in other pid namespaces can be watched, which the log says at the start if they cannot. */
+static void
+tell_old_kernel(const struct scout_server *s)
+{
+	socklen_t len = sizeof(int);
+	int pair[2], fd;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+		return;
+	if (getsockopt(pair[0], SOL_SOCKET, SO_PEERPIDFD, &fd, &len) == 0)
+		(void)close(fd);
+	else
+		scout__log(
+			&s->log, SCOUT_LOG_INFO,
+			"this kernel is older than Linux 6.5: a peer in another pid namespace (a sidecar) counts as dead "
+			"when its lease connection ends, though its process may live; run the server in the peers' pid namespace");
+	(void)close(pair[0]);
+	(void)close(pair[1]);
+}
 
 int
 scout__lease_listen(struct scout_server *s, char *err, size_t err_len)
@@ -65,6 +85,7 @@ scout__lease_listen(struct scout_server *s, char *err, size_t err_len)
 	    scout__watch_add(s, &s->transport->listener) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s: %s", s->transport->paths.lease,
 				   scout__errno_text(errno));
+	tell_old_kernel(s);
 	return 0;
 }
 
@@ -229,10 +250,10 @@ scout__lease_process(const struct scout__lease *lease)
 	socklen_t len = sizeof(int);
 	int fd;
 
-	if (lease->pid <= 0)
-		return -1;
 	if (getsockopt(lease->watch.fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &len) == 0)
 		return fd;
+	if (lease->pid <= 0)
+		return -1;
 	fd = (int)syscall(SYS_pidfd_open, lease->pid, 0);
 	if (fd < 0)
 		return -1;
