@@ -17,6 +17,7 @@
 #include "metrics.h"
 #include "ns.h"
 #include "peer.h"
+#include "pending_op.h"
 #include "server_core.h"
 #include "server_curve.h"
 #include "server_set.h"
@@ -219,6 +220,7 @@ turn(struct scout_server *s, const zmq_pollitem_t *items)
 SCOUT_ON_LOOP static void
 take_apart(struct scout_server *s)
 {
+	scout__pending_ops_shut_down(s); /* they had DRAIN_US to be answered otherwise */
 	scout__flush_all(s);
 	if (s->transport->inbox.packet)
 		scout__packet_unref(s->transport->inbox.packet);

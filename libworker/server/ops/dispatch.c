@@ -7,6 +7,7 @@
 #include "ops_internal.h"
 #include "packet.h"
 #include "peer.h"
+#include "pending_op.h"
 #include "reply.h"
 #include "server_core.h"
 #include "transport.h"
@@ -156,8 +157,7 @@ dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet 
 		s->transport->inbox.has_status = true;
 		scout__serve_status(s, dest, op);
 	} else if (s->draining) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN,
-			      "the server is stopping: reconnect when it is back");
+		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, SCOUT__STOPPING_TEXT);
 	} else if (op->opcode == SCOUT_OP_HELLO) {
 		return scout__serve_hello(s, peer, op, frame->sent_us);
 	} else if (!refuse_unfit(s, peer, dest, frame, op, waited_us)) {

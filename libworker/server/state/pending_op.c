@@ -107,6 +107,19 @@ scout__pending_ops_cancel(struct scout_server *s, struct scout__peer *peer)
 }
 
 void
+scout__pending_ops_shut_down(struct scout_server *s)
+{
+	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
+		struct scout__peer *peer = s->state->peers[i];
+		struct scout__list *node;
+
+		while (peer && (node = scout__list_pop(&peer->pending_ops)))
+			scout__pending_op_refuse(s, SCOUT__OWNER(node, struct scout__pending_op, of_peer),
+						 SCOUT_WIRE_SHUTDOWN, SCOUT__STOPPING_TEXT);
+	}
+}
+
+void
 scout__pending_ops_wake(struct scout_server *s, struct scout__list *waiters)
 {
 	struct scout__list *node;

@@ -117,6 +117,9 @@ SCOUT_ON_LOOP __attribute__((format(printf, 4, 5))) void scout__pending_op_refus
 SCOUT_ON_LOOP void scout__pending_op_cancel(struct scout_server *s, struct scout__pending_op *pending);
 /* The peer's connection or the peer itself is gone: cancel all. */
 SCOUT_ON_LOOP void scout__pending_ops_cancel(struct scout_server *s, struct scout__peer *peer);
+#define SCOUT__STOPPING_TEXT "the server is stopping: reconnect when it is back"
+/* The server stops: refuse what still waits, of all peers. */
+SCOUT_ON_LOOP void scout__pending_ops_shut_down(struct scout_server *s);
 /* Wake all pending operations of a list of waiters. */
 SCOUT_ON_LOOP void scout__pending_ops_wake(struct scout_server *s, struct scout__list *waiters);
 
