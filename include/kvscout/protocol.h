@@ -82,6 +82,13 @@
  *   (a key of the server, default 10 s), and for three of its heartbeats, is forgotten: its sessions end, and its
  *   next operation is refused with NO_HELLO.
  *
+ * STOPPING
+ *   A server that was told to stop refuses every operation but PING and STATUS with SCOUT_WIRE_SHUTDOWN: it has
+ *   not carried it out. What waits for its answer then has 200 ms to get it, and SHUTDOWN after them. A RESET or
+ *   CLEAR that was answered so, or not at all, has to be sent to the next server, before any LOOKUP, STORE or
+ *   RETRIEVE; so has one that was refused with SCOUT_WIRE_LIMIT. A hold needs no DONE any more: it ends with the
+ *   server. HELLO with the next server says the stamps of the last reply that was not refused.
+ *
  * FLOW CONTROL
  *   Operations: a peer may have `credits` (of HELLO's reply) unanswered; one more is refused with
  *   SCOUT_WIRE_LIMIT. PING and STATUS need no credit. A frame may have one STATUS; each further one in it is
@@ -141,6 +148,10 @@
  *                                    earlier server said; 0: its first HELLO. Role client: 0
  *                u64 generation      the last CLEAR of this namespace that the peer has been told of: its name,
  *                u64 cleared         and its stamp; both 0: none. See CLEAR
+ *                                    joined and cleared are microseconds since 1970, drawn by a server. One that
+ *                                    is more than SCOUT_MAX_STAMP_AHEAD_US ahead of this server's clock, and that
+ *                                    it has not drawn itself, is refused with RANGE; one that a server handed out
+ *                                    may always be said again, in requests and to other servers with a right clock
  *                str namespace       1..255 bytes
  *                u16 n_groups        1..SCOUT_MAX_GROUPS; more: SCOUT_WIRE_GROUP_LIMIT
  *                u16 reserved        0
@@ -449,7 +460,9 @@
 #define SCOUT_MAX_UNREAD_STRANGER 2097152u      /* 2 MiB before HELLO */
 #define SCOUT_MAX_STAMP (UINT64_MAX >> 1)       /* joined, cleared in replies */
 #define SCOUT_MAX_HEARD_STAMP (UINT64_MAX >> 2) /* and in requests: a server can always draw a larger one */
-#define SCOUT_GENERATION_ANY UINT64_MAX         /* CLEAR: whatever the namespace has */
+/* And at most so far ahead of the server's clock, unless that server drew it: 366 days, in us. */
+#define SCOUT_MAX_STAMP_AHEAD_US (UINT64_C(366) * 24 * 3600 * 1000000)
+#define SCOUT_GENERATION_ANY UINT64_MAX /* CLEAR: whatever the namespace has */
 #define SCOUT_MIN_HASH 16
 #define SCOUT_MAX_HASH 32
 
@@ -509,7 +522,7 @@
 #define SCOUT_WIRE_SHARD_BYTES 11
 #define SCOUT_WIRE_NO_SESSION 12
 #define SCOUT_WIRE_STATE 13         /* not legal in this state: a ticket in use, an ADMIT before the answer, no lease */
-#define SCOUT_WIRE_LIMIT 14         /* a configured limit: sessions, peers, credits */
+#define SCOUT_WIRE_LIMIT 14         /* a configured limit, or memory: sessions, peers, credits, operations that wait */
 #define SCOUT_WIRE_NO_ROOM 15       /* the pool cannot hold one chunk of this namespace */
 #define SCOUT_WIRE_WEIGHTS 16       /* the peer's weights version is not the namespace's */
 #define SCOUT_WIRE_RANGE 17         /* a field is outside its range; the text names it */

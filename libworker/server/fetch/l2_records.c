@@ -9,6 +9,7 @@
 #include "ns.h"
 #include "pending_op.h"
 #include "server_core.h"
+#include "state.h"
 
 /*
  * DESIGN
@@ -128,8 +129,7 @@ get_record(const uint8_t bytes[RECORD_BYTES], uint64_t *ret_generation, uint64_t
 	*ret_cleared = scout__get_u64(&r);
 	for (uint32_t i = 0; i < SCOUT__OLD_GENERATIONS; i++)
 		ret_older[i] = scout__get_u64(&r);
-	return *ret_generation && *ret_generation != SCOUT_GENERATION_ANY && *ret_cleared &&
-	       *ret_cleared <= SCOUT_MAX_HEARD_STAMP;
+	return *ret_generation && *ret_generation != SCOUT_GENERATION_ANY && *ret_cleared;
 }
 
 static struct scout__l2_digest
@@ -244,19 +244,49 @@ compare(struct scout_server *s, struct scout__records *records, uint32_t i, uint
 	store->failed = false;
 }
 
+/*
+ * A record whose stamp is too far ahead of the clock. The clear itself was carried out, and a clear is answered only when the stores have
+ * recorded it: so it is later than every clear before this server's start. It gets the stamp of the start, and the record is written
+ * anew. If this server has carried out another clear since its start, the order of the two is unknown: DAMAGED.
+ */
+SCOUT_ON_LOOP static void
+heal(struct scout_server *s, struct scout__records *records, uint32_t i, uint64_t generation, uint64_t days,
+     const uint64_t *older)
+{
+	const struct scout__ns *ns = records->ns;
+	struct store *store = &records->stores[i];
+
+	if (ns->generation != generation && ns->cleared >= s->state->first_stamp) {
+		store->state = DAMAGED;
+		return;
+	}
+	scout__log(&s->log, SCOUT_LOG_WARN,
+		   "namespace \"%s\": the record of its last clear in %s has a time stamp %llu days ahead of this "
+		   "server's clock: it is written anew",
+		   ns->name, scout__l2_name_of(s->fetch->l2, i), (unsigned long long)days);
+	compare(s, records, i, generation, ns->generation == generation ? ns->cleared : s->state->first_stamp, older);
+	store->failed = false;
+	if (store->state == READY)
+		store->lost = true; /* what it has is of this clear: it is used while the record is written */
+}
+
 SCOUT_ON_LOOP static void
 read_done(struct scout_server *s, struct scout__records *records, struct record_op *r)
 {
 	struct store *store = &records->stores[r->store];
 	enum store_state before = (enum store_state)store->state;
 	uint64_t older[SCOUT__OLD_GENERATIONS] = {0};
-	uint64_t generation = 0, cleared = 0;
+	uint64_t generation = 0, cleared = 0, days;
 
 	if (r->op.result == SCOUT__L2_OK) {
-		if (!r->found || get_record(r->bytes, &generation, &cleared, older))
+		if (r->found && !get_record(r->bytes, &generation, &cleared, older)) {
+			if (before != BEHIND)
+				store->state = DAMAGED;
+		} else if ((days = scout__clears_days_ahead(s, cleared)) != 0) {
+			heal(s, records, r->store, generation, days, older);
+		} else {
 			compare(s, records, r->store, generation, cleared, older);
-		else if (before != BEHIND)
-			store->state = DAMAGED;
+		}
 	}
 	/* Not before: until now nothing was cached, so there was nothing to drop. */
 	store->tried = true;

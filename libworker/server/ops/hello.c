@@ -236,6 +236,24 @@ hello_conflict(const struct scout__peer *peer, const struct scout__peer *known, 
 	return NULL;
 }
 
+/* Whether a stamp of @hello was refused: taken, it would make all that are drawn from now on as wrong as it is. */
+SCOUT_ON_LOOP static bool
+refuse_stamp(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op,
+	     const struct scout__hello *hello)
+{
+	uint64_t joined_days = scout__clears_days_ahead(s, hello->clear.joined);
+	uint64_t cleared_days = scout__clears_days_ahead(s, hello->clear.cleared);
+
+	if (joined_days == 0 && cleared_days == 0)
+		return false;
+	scout__refuse(
+		s, dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
+		"%s is %llu days ahead of this server's clock, at most 366 are allowed: is the clock right? A peer "
+		"that has the stamp from a server with a wrong clock must be started anew",
+		joined_days ? "joined" : "cleared", (unsigned long long)(joined_days ? joined_days : cleared_days));
+	return true;
+}
+
 struct scout__peer *
 scout__serve_hello(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t sent_us)
 {
@@ -252,6 +270,8 @@ scout__serve_hello(struct scout_server *s, struct scout__peer *peer, const struc
 		scout__refuse_body(s, dest, op, status, field);
 		return peer;
 	}
+	if (refuse_stamp(s, dest, op, &hello))
+		return peer;
 	known = scout__peer_by_token(s, hello.token);
 	field = hello_conflict(peer, known, &hello);
 	if (field) {

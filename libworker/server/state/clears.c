@@ -38,7 +38,9 @@
  * in: its version says what it computes.
  *
  * Each stamp is larger than any that this server has drawn or heard of, and not behind the wall clock: a clock that is
- * set back cannot make a clear older than a worker that it is to put out.
+ * set back cannot make a clear older than a worker that it is to put out. A stamp that is more than a year ahead of the wall clock comes
+ * from a wrong clock or a faulty peer and is refused: after a stamp near 2^62 this server would draw only larger ones. A stamp that this
+ * server drew is always accepted: each draw adds one microsecond and takes longer than that.
  *
  * Rejected: a name that says where it comes from ("leave generation G"), compared and exchanged. It needs no id in the
  * engine's metadata, but the clear of a second engine that had not joined the first one's would drop nothing.
@@ -46,6 +48,8 @@
  *
  * Threads: loop.
  */
+
+#define DAY_US (UINT64_C(24) * 3600 * 1000000)
 
 /* ---- stamps ---- */
 
@@ -58,6 +62,12 @@ wall_us(void)
 	return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
 }
 
+void
+scout__clears_start(struct scout__state *state)
+{
+	state->first_stamp = state->last_stamp = wall_us();
+}
+
 uint64_t
 scout__clears_draw_stamp(struct scout_server *s)
 {
@@ -65,6 +75,16 @@ scout__clears_draw_stamp(struct scout_server *s)
 
 	s->state->last_stamp = s->state->last_stamp < now_us ? now_us : s->state->last_stamp + 1;
 	return s->state->last_stamp;
+}
+
+uint64_t
+scout__clears_days_ahead(const struct scout_server *s, uint64_t stamp)
+{
+	uint64_t now_us = wall_us();
+
+	if (stamp <= now_us + SCOUT_MAX_STAMP_AHEAD_US || stamp <= s->state->last_stamp)
+		return 0;
+	return (stamp - now_us) / DAY_US;
 }
 
 SCOUT_ON_LOOP static void

@@ -11,9 +11,14 @@ struct scout_server;
 struct scout__clear_state;
 struct scout__ns;
 struct scout__peer;
+struct scout__state;
 
 /* The names and stamps of clears, and which workers are in (clears.c). */
 
+/* Before any stamp is drawn or heard of. */
+SCOUT_ON_LOOP void scout__clears_start(struct scout__state *state);
+/* 0: a peer or a store may say this stamp. Else by how many days it is ahead of the wall clock, which is too far. */
+SCOUT_ON_LOOP uint64_t scout__clears_days_ahead(const struct scout_server *s, uint64_t stamp);
 /* A stamp that is later than all that this server has drawn or heard of. */
 SCOUT_ON_LOOP uint64_t scout__clears_draw_stamp(struct scout_server *s);
 /*

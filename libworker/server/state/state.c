@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "clears.h"
 #include "state.h"
 
 #include <stdlib.h>
@@ -41,6 +42,7 @@ scout__state_new(struct scout_server *s, const struct scout__state_hooks *hooks)
 	state->reshare.step = scout__ns_reshare_step;
 	scout__list_init(&state->quarantine);
 	scout__list_init(&state->withdrawn);
+	scout__clears_start(state);
 	return state;
 }
 

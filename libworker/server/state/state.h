@@ -75,7 +75,7 @@ struct scout__state {
 	uint32_t n_releasing; /* sessions that ended and have something left to give back */
 	uint64_t next_serial;
 	uint64_t session_bytes;
-	uint64_t last_stamp; /* see clears.c */
+	uint64_t first_stamp, last_stamp; /* of the start, and drawn or heard: see clears.c */
 	struct scout__stale_tickets stale_tickets;
 
 	struct scout__hold **holds; /* SCOUT__MAX_HOLDS slots */
